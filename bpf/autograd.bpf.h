@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef AUTOGRAD_BPF_H
-#define AUTOGRAD_BPF_H
+#pragma once
 /*
  * Finds the line of forward that made an autograd node, and the node that runs when memory is
  * allocated.
@@ -259,5 +258,3 @@ int edge_s(struct pt_regs *ctx)
 {
 	return do_edge(ctx, true);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef CALLS_BPF_H
-#define CALLS_BPF_H
+#pragma once
 /*
  * Calls into the CUDA runtime and driver. The entry's program keeps the arguments, the return's
  * program writes one record. Only plain C functions have return probes: an exception must not pass
@@ -284,5 +283,3 @@ fault:
 	count(MT_CNT_ASKED_FAULT);
 	return filtered(MT_REC_REQUESTED);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_GROUP_H
-#define MT_GROUP_H
+#pragma once
 /*
  * The processes of a capture of several (--children, --name, --all). Shared by the programs that
  * follow processes (group.bpf.c), the probes' programs (memtrace.bpf.c) and user space. Include
@@ -50,5 +49,3 @@ struct mt_rec_group {
 
 MT_ASSERT_SIZE(struct mt_member, 88);
 MT_ASSERT_SIZE(struct mt_rec_group, 32);
-
-#endif

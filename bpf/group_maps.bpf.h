@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef FAMILY_MAPS_BPF_H
-#define FAMILY_MAPS_BPF_H
+#pragma once
 /* Maps of the followed processes, shared by all programs. The probes only read them. */
 
 struct {
@@ -17,5 +16,3 @@ struct {
 	__type(key, __u32);
 	__type(value, struct mt_member);
 } members SEC(".maps");
-
-#endif

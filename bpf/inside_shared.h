@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_INSIDE_H
-#define MT_INSIDE_H
+#pragma once
 /*
  * The contract between a recorder and the library that runs the programs inside the recorder's own
  * child (tools/inprocess/, user/capture/probes_inside.c). Both map one memfd. It replaces the
@@ -131,5 +130,3 @@ static inline __u32 mt_inside_hash(__u64 key)
 {
 	return (__u32)((key * 0x9e3779b97f4a7c15ULL) >> 40);
 }
-
-#endif

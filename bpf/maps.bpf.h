@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MAPS_BPF_H
-#define MAPS_BPF_H
+#pragma once
 /*
  * The programs' variables and maps. No probe takes a bucket lock: hosts with many cores have locked
  * up on shared hash inserts from probes. Only user space writes the hash maps.
@@ -176,5 +175,3 @@ static __always_inline void count_and_tell(__u32 which)
 	count(which);
 	__sync_fetch_and_add(&notices, 1);
 }
-
-#endif

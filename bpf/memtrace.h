@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MEMTRACE_H
-#define MEMTRACE_H
+#pragma once
 /*
  * The contract between the kernel side (bpf/) and user space (user/capture/).
  *
@@ -293,5 +292,3 @@ MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_rec_node, 96);
 MT_ASSERT_SIZE(struct mt_node_layout, 40);
 MT_ASSERT_SIZE(struct mt_py_layout, 88);
-
-#endif

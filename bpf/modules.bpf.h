@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MODULES_BPF_H
-#define MODULES_BPF_H
+#pragma once
 /*
  * The modules that a thread is in. Every call of an object whose class has __call__ passes
  * slot_tp_call, and user space says which classes are modules. No probe sees a module return.
@@ -199,5 +198,3 @@ static __noinline int enter_module(__u64 self, __u64 sp)
 	stack = outer_modules(t, sp, time);
 	return send_entry(&t->modules, time, stack, current_node(t, sp, time), wake);
 }
-
-#endif

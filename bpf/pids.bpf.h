@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef PIDS_BPF_H
-#define PIDS_BPF_H
+#pragma once
 /*
  * The PID of a process in user space's PID namespace. In most containers it differs from the
  * kernel's own number. These functions are not inlined because they use some stack. If user space
@@ -78,5 +77,3 @@ static __always_inline __u32 current_thread(void)
 {
 	return pid_ns ? thread_here() : (__u32)bpf_get_current_pid_tgid();
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef PYSTACK_BPF_H
-#define PYSTACK_BPF_H
+#pragma once
 /*
  * The walk over the current thread's Python frames. A probe runs synchronously on the allocating
  * thread, so the frames cannot change and all code objects and modules on them are alive. Later
@@ -711,5 +710,3 @@ static __noinline __u64 walk_stack_sleepable(struct thread_slot *t, __u64 sp, __
 {
 	return walk_stack(t, sp, time, true);
 }
-
-#endif

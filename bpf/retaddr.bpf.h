@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef RETADDR_BPF_H
-#define RETADDR_BPF_H
+#pragma once
 /* Address of the kernel's trampoline, which a return probe puts in place of a return address. */
 
 /* Layouts of the kernel's own structs. */
@@ -39,5 +38,3 @@ static __always_inline __u64 return_trampoline(void)
 		return 0;
 	return MT_KERNEL(task->mm->uprobes_state.xol_area->vaddr);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef THREAD_BPF_H
-#define THREAD_BPF_H
+#pragma once
 /*
  * State of a thread between events: the autograd nodes and the modules that it runs. The kernel
  * frees it with the task. No lookup takes a lock.
@@ -94,5 +93,3 @@ static __always_inline __u64 shim_of(const struct module_entry *e)
 /* Removes module calls that have returned, as of an event with this stack pointer, and reports
  * that. Defined in modules.bpf.h. */
 static void settle(struct thread_slot *t, __u64 sp, __u64 time);
-
-#endif

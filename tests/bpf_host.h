@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_BPF_HOST_H
-#define TESTS_BPF_HOST_H
+#pragma once
 /*
  * Runs the programs of bpf/memtrace.bpf.c in user space, for tests: compiled for the host, with
  * helpers that read simulated memory, keep maps in arrays and append records to a list. For
@@ -360,5 +359,3 @@ static int host_run(int (*program)(struct pt_regs *), struct pt_regs *regs)
 	host.regs = regs;
 	return program(regs);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_ELF_IMAGE_H
-#define MT_TESTS_ELF_IMAGE_H
+#pragma once
 /*
  * Builds a small shared library for tests that need every byte of a file: tables in the first page,
  * code in the second, at a virtual address that differs from the file offset.
@@ -166,5 +165,3 @@ static inline int image_fd(const void *bytes, size_t len)
 	assert(pwrite(fd, bytes, len, 0) == (ssize_t)len);
 	return fd;
 }
-
-#endif

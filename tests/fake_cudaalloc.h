@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_FAKE_CUDAALLOC_H
-#define MT_TESTS_FAKE_CUDAALLOC_H
+#pragma once
 /*
  * Builds a caching allocator in this process from a list of segments, in the memory layout of any
  * build of PyTorch: maps, sets, pools, Blocks and statistics.
@@ -385,5 +384,3 @@ static inline void fake_world__add(struct fake_world *w, const struct fake_segme
 		prev = block;
 	}
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_FAKE_PYTHON_H
-#define TESTS_FAKE_PYTHON_H
+#pragma once
 /*
  * Builds an interpreter in this process's memory: a mapped file that exports symbols, its data,
  * three threads and a stack. For inclusion in one test program, after cmocka.h.
@@ -281,5 +280,3 @@ static void drop(struct world *w)
 	if (w->path2[0])
 		unlink(w->path2);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_FAKE_TENSORS_H
-#define TESTS_FAKE_TENSORS_H
+#pragma once
 /*
  * Builds tensors in this process in the layouts of several PyTorch versions: Python object,
  * TensorImpl, StorageImpl and AutogradMeta, each with a C++ class name. For inclusion in one file.
@@ -104,5 +103,3 @@ static void make_fake(const struct layout *l, struct fake *f, size_t i, struct f
 }
 
 static struct fake fakes[N_FAKES], grads[N_FAKES];
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_GEN_EVENTS_H
-#define MT_TESTS_GEN_EVENTS_H
+#pragma once
 /*
  * Generates the events of a training loop from a seed: 24 layers of 14 operations, forward and
  * backward on two threads, a cache of free blocks by size as in c10's allocator, tensors whose size
@@ -216,5 +215,3 @@ static inline void gen__step(struct gen *g)
 	}
 	gen__emit(g, &step);
 }
-
-#endif

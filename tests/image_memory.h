@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_IMAGE_MEMORY_H
-#define TESTS_IMAGE_MEMORY_H
+#pragma once
 /*
  * Saved memory of a process: pieces of address (8 bytes), length (2 bytes) and bytes,
  * little-endian; length 0 ends the list. Loaded as whole pages with zeros elsewhere. For inclusion
@@ -157,5 +156,3 @@ static inline bool image_save(FILE *f, bool (*read)(void *dst, size_t size, uint
 	fwrite(head, sizeof(head), 1, f);
 	return !ferror(f);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_LIVE_H
-#define TESTS_LIVE_H
+#pragma once
 /*
  * Runs a workload in a real interpreter for unit tests. Tests read its output line by line and
  * write commands to it. The workload ends when its input is closed. For inclusion in one test
@@ -118,5 +117,3 @@ __attribute__((unused)) static char *live__unhex(const char *hex, size_t *len)
 		*len = n;
 	return s;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_MTR_UTIL_H
-#define MT_TESTS_MTR_UTIL_H
+#pragma once
 /* Recordings in memory for the tests of writer and reader. Include after cmocka.h. */
 #include <errno.h>
 #include <stdio.h>
@@ -268,5 +267,3 @@ static inline uint32_t le32(const uint8_t *p)
 {
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_OBJECT_READERS_H
-#define TESTS_OBJECT_READERS_H
+#pragma once
 /*
  * Runs all readers of Python objects on one interpreter. One tool saves what they read, a fuzzer
  * lets them read a damaged copy. For inclusion in one file.
@@ -203,5 +202,3 @@ static void read_interpreter(const struct python *py)
 	(void)nnmodules__slot_call(py, &v);
 	(void)torchpy__scope_exit(py, &v);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_REPLAY_PLAN_CHECK_H
-#define MT_TESTS_REPLAY_PLAN_CHECK_H
+#pragma once
 /* Decodes a plan as the replayer does, into text: "alloc 0 512 300 @7", "free 0 @9" ... NULL: the
  * replayer would reject it. */
 #include <stdbool.h>
@@ -176,5 +175,3 @@ static char *plan_text(int fd)
 	free(text);
 	return NULL;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_TERMINAL_H
-#define TESTS_TERMINAL_H
+#pragma once
 /* Checks that a text is safe to print on a terminal. Independent of user/lib/text.c, which makes
  * texts safe. */
 #include <stdbool.h>
@@ -56,5 +55,3 @@ static inline bool terminal__harmless(const char *s, size_t size)
 	}
 	return true;
 }
-
-#endif

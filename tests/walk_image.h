@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_WALK_IMAGE_H
-#define TESTS_WALK_IMAGE_H
+#pragma once
 /*
  * A thread's saved Python stack, for running the kernel side's walk in user space: a head, then
  * saved memory (image_memory.h). Include after bpf_host.h.
@@ -55,5 +54,3 @@ static inline size_t image_load(const uint8_t *data, size_t size)
 		host_add(image.addr[i], IMAGE_PAGE, image.pages[i]);
 	return at;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_FUZZ_FAKE_PROCESS_H
-#define TESTS_FUZZ_FAKE_PROCESS_H
+#pragma once
 /*
  * Simulates a process's memory: proc__read() gets its bytes from fake_memory(), and the process
  * never ends. A hundred times faster than process_vm_readv(). For inclusion in one file of a
@@ -45,5 +44,3 @@ int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout)
 	(void)timeout;
 	return 0;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_FUZZ_RECORDING_FILE_H
-#define TESTS_FUZZ_RECORDING_FILE_H
+#pragma once
 /*
  * Makes a recording from a fuzzer's input. First byte, modulo 4: 0: the rest is a file. 1: the rest
  * is a list of {type, flags, length (2 bytes), payload}, made into blocks with valid checksums,
@@ -100,5 +99,3 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
 		data[n] = (uint8_t)(roll(&d) >> 24);
 	return n;
 }
-
-#endif

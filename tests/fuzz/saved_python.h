@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_FUZZ_SAVED_PYTHON_H
-#define TESTS_FUZZ_SAVED_PYTHON_H
+#pragma once
 /*
  * Saved memory of CPython 3.8 to 3.13 (tests/data/objects-3.N.bin) instead of a process's. For
  * inclusion in one file of a program linked with
@@ -98,5 +97,3 @@ static void saved__load(uint8_t which, struct python *py)
 	py->runtime = saved.head.runtime;
 	py->layout = *pylayout__find(3, saved.head.minor);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_FUZZ_TAPE_H
-#define TESTS_FUZZ_TAPE_H
+#pragma once
 /*
  * Makes a whole recording from a few bytes. Each byte decides something and seeds a generator for
  * the rest. The program's writer encodes it, so dictionary, checksums and predictions are valid and
@@ -340,5 +339,3 @@ static void put_tape(int fd, const uint8_t *data, size_t size)
 	facts__free(facts);
 	dict__free(dict);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef HOOKS_H
-#define HOOKS_H
+#pragma once
 /* PyTorch's probed functions with the real names and arguments: see hooks.cc. */
 #include <cstddef>
 #include <cstdint>
@@ -79,5 +78,3 @@ struct Engine {
 };
 
 } // namespace torch::autograd
-
-#endif

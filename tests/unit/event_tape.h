@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_EVENT_TAPE_H
-#define MT_TESTS_EVENT_TAPE_H
+#pragma once
 /*
  * A stream of events of every kind, also in rare orders: docs/reference/mtr.md
  * ("Meaning of the events") has the rules. All code that computes live blocks must agree on them.
@@ -237,5 +236,3 @@ static const struct event event_tape[] = {
 	  TAPE_TOTALS(4 * TAPE_MIB + 512, 40 * TAPE_MIB) },
 };
 #define TAPE_LENGTH (sizeof(event_tape) / sizeof(*event_tape))
-
-#endif

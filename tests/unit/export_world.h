@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_EXPORT_WORLD_H
-#define MT_TESTS_EXPORT_WORLD_H
+#pragma once
 /* Shared by the tests of exports: runs events through a model into a format, in memory. */
 #include "unit/cmocka.h"
 
@@ -164,5 +163,3 @@ static inline struct event alloc_of(uint32_t stack, uint8_t walk, uint64_t addr,
 		.kind = EVENT_ALLOC, .walk = walk, .stack = stack, .addr = addr, .size = size
 	};
 }
-
-#endif

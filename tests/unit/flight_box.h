@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_FLIGHT_BOX_H
-#define MT_TESTS_FLIGHT_BOX_H
+#pragma once
 /* A flight recorder with files in memory, and a random job to record. Include after cmocka.h. */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -250,5 +249,3 @@ static inline void job__free(struct job *j)
 	free(j->live.e);
 	free(j);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_GOLDEN_H
-#define TESTS_GOLDEN_H
+#pragma once
 /* Texts compared with files of tests/data. Include after cmocka.h. With UPDATE_GOLDEN=1 in the
  * environment the files are written: read them before they are committed. */
 #include <stdio.h>
@@ -33,5 +32,3 @@ static inline void expect_golden(const char *text, const char *name)
 	if (strcmp(text, expected) != 0)
 		fail_msg("%s differs from the output:\n%s", path, text);
 }
-
-#endif

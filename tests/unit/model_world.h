@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_MODEL_WORLD_H
-#define MT_TESTS_MODEL_WORLD_H
+#pragma once
 /* A dict, facts, a model and simulated allocators with their own totals, driven by tests. */
 #include "unit/cmocka.h"
 
@@ -183,5 +182,3 @@ static inline uint32_t stack_of(struct world *w, const struct frame_spec *f, uin
 
 #define SP "/usr/lib/python3.12/site-packages/torch/"
 #define N(a) (sizeof(a) / sizeof(*(a)))
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_NO_MEMORY_H
-#define MT_TESTS_NO_MEMORY_H
+#pragma once
 /*
  * Makes the n-th allocation fail, for every n of a piece of work, and checks that the work
  * returns -ENOMEM and keeps nothing. The program is linked with --wrap for the functions below
@@ -166,5 +165,3 @@ static size_t no_memory__try(int (*work)(void *ctx), void *ctx)
 			return n;
 	}
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_PB_READER_H
-#define MT_TESTS_PB_READER_H
+#pragma once
 /* Reads the protobuf wire format field by field and asserts that it is well-formed. Include after
  * cmocka.h. */
 #include <stdbool.h>
@@ -56,5 +55,3 @@ static inline bool pb_next(struct pb_reader *r, struct pb_field *f)
 	}
 	return true;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_REPORT_TAPE_H
-#define TESTS_REPORT_TAPE_H
+#pragma once
 /* Generated recordings, and the output of `memtrace-bpf report` for them. Include after
  * cmocka.h. */
 #include <fcntl.h>
@@ -166,5 +165,3 @@ static inline struct output *report(const char *first, ...)
 	va_end(ap);
 	return o;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_DROP_ATTEMPT_H
-#define TESTS_DROP_ATTEMPT_H
+#pragma once
 /* A child that drops its rights and then tries something. Include after cmocka.h. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -59,5 +58,3 @@ static inline void expect(struct attempt a, int want)
 
 	assert_int_equal(got, want);
 }
-
-#endif

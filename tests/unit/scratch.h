@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_UNIT_SCRATCH_H
-#define MT_TESTS_UNIT_SCRATCH_H
+#pragma once
 /* Temporary folders of tests. */
 #include <ftw.h>
 #include <stdio.h>
@@ -16,5 +15,3 @@ static inline int scratch__remove(const char *folder)
 {
 	return nftw(folder, scratch__remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
-
-#endif

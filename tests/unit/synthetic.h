@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TESTS_SYNTHETIC_H
-#define MT_TESTS_SYNTHETIC_H
+#pragma once
 /*
  * Generates a capture, always the same: training of a small GPT with attach while it runs. Modules,
  * phases, steps, threads, blocks from before attach, an unreadable stack, and optionally an
@@ -394,5 +393,3 @@ static inline int synthetic__run(struct dict *d, struct facts *f, struct sink *s
 	free(s);
 	return err;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TOOLS_INSIDE_BREAKPOINTS_H
-#define MT_TOOLS_INSIDE_BREAKPOINTS_H
+#pragma once
 /* Breakpoints in this process, see breakpoints.c. */
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ void breakpoints__emulate(const struct mt_inside_site *s, long long *registers);
 bool breakpoints__torch_is_here(void);
 /* Waits until the recorder lets the process continue, ends, or does not answer for 10 s. */
 void breakpoints__wait(enum mt_inside_wait what);
-
-#endif

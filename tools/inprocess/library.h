@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TOOLS_INSIDE_H
-#define MT_TOOLS_INSIDE_H
+#pragma once
 /*
  * The library that runs the programs of bpf/ in the recorder's child. All code but the constructor
  * runs in a signal handler: it uses no heap, no locks of other code, and no function that may have
@@ -64,5 +63,3 @@ bool recorder_is_there(void);
 int signals__take(void (*handler)(int, void *, void *));
 /* Handles a SIGTRAP that is not from a breakpoint with the program's own action. */
 void signals__theirs(int number, void *info, void *context);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ARCHIVE_ANALYSIS_H
-#define MT_ARCHIVE_ANALYSIS_H
+#pragma once
 /*
  * Runs a recording through the model, for commands such as report and export. These functions log
  * their own errors, with the file and a remedy, and return the program's exit code. So every
@@ -57,5 +56,3 @@ int analysis__device(const struct analysis *a, const char *name, size_t *ret);
 /* Flushes an output and checks it, so that a full disk is reported. Returns 0, or EXIT_FAILED,
  * logged. */
 int analysis__check_output(FILE *out, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ARCHIVE_FOLDER_H
-#define MT_ARCHIVE_FOLDER_H
+#pragma once
 /*
  * A folder of recordings with an index: the windows of a job, the processes of a process group, the
  * parts of a long capture. The file index.json describes each recording, so that commands can list
@@ -86,5 +85,3 @@ int folder__add(struct folder *f, const struct folder_entry *e);
 /* Removes a recording and its entry. Adds gap (may be NULL), merged with an adjacent last gap.
  * Returns 0 or -errno. */
 int folder__drop(struct folder *f, const char *file, const struct folder_gap *gap);
-
-#endif

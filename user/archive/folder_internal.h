@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ARCHIVE_FOLDER_INTERNAL_H
-#define MT_ARCHIVE_FOLDER_INTERNAL_H
+#pragma once
 /* Declarations shared by folder.c (contents and changes) and folder_index.c (the file). */
 #include <jansson.h>
 
@@ -24,5 +23,3 @@ int folder__load(struct folder *f, const char **why);
 int folder__store(struct folder *f);
 /* Reads a member that is a number from 0 on. False: o has no such member. */
 bool folder__count(const json_t *o, const char *key, uint64_t *ret);
-
-#endif

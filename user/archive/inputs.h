@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ARCHIVE_INPUTS_H
-#define MT_ARCHIVE_INPUTS_H
+#pragma once
 /*
  * The recordings that a command line names: files, or folders with an index (folder.h). FOLDER
  * means all recordings in it. FOLDER#2 means the second by time, or part number 2. FOLDER#NAME
@@ -28,5 +27,3 @@ int inputs__expand(char *const *args, size_t n, enum inputs_of what, struct inpu
  * inputs__expand(). */
 int inputs__add(struct inputs *in, char *path, char *name);
 void inputs__free(struct inputs *in);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ARCHIVE_ROLLING_VIEW_H
-#define MT_ARCHIVE_ROLLING_VIEW_H
+#pragma once
 /* Reads a folder that --rolling wrote: the totals of the whole run, and the part for a given
  * moment. The functions check all input and log their errors, as in analysis.h. */
 #include <stdbool.h>
@@ -29,5 +28,3 @@ int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, c
 void rolling_view__print(const struct rolling_view *v, FILE *out);
 /* Writes the whole run and the part's name as the member "rolling" of the open object. */
 void rolling_view__json(const struct rolling_view *v, struct json *j);
-
-#endif

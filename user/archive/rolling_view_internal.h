@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ARCHIVE_ROLLING_VIEW_INTERNAL_H
-#define MT_ARCHIVE_ROLLING_VIEW_INTERNAL_H
+#pragma once
 /* Declarations shared by rolling_view.c, which reads, and rolling_view_print.c. */
 #include <jansson.h>
 
@@ -34,5 +33,3 @@ struct rolling_view {
 
 /* Returns NULL if the recording has no data of the device. */
 const struct folder_device *rolling_view__device_of(const struct folder_entry *e, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_ATTACH_STATE_H
-#define MT_CAPTURE_ATTACH_STATE_H
+#pragma once
 /*
  * The state of the CUDA allocator when the probes came into place: T0. Its tables are read while it
  * goes on working, so one reading may be torn. But all that changed since T0 is in the log of
@@ -99,5 +98,3 @@ struct state_seam {
 void state_seam__emitted(struct state_seam *m, const struct event *e);
 /* Call it for each later event. True if T0 contains its change. */
 bool state_seam__before(struct state_seam *m, const struct event *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_AUTOGRAD_H
-#define MT_CAPTURE_AUTOGRAD_H
+#pragma once
 /*
  * Joins allocations in backward to lines of forward: keeps the autograd nodes that forward makes,
  * and looks up each node that begins to run. Two records are of the same node only if address,
@@ -42,5 +41,3 @@ void autograd__set_parameters(struct decoder *d, autograd_parameter fn, void *ct
 
 /* Sets the counters as facts: counter.autograd.<name>. */
 void autograd__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR]);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_BPF_RING_H
-#define MT_CAPTURE_BPF_RING_H
+#pragma once
 /* The reading end of a BPF ring buffer. Unlike libbpf, it maps only the beginning of the ring's
  * second image, as much as the longest record needs: both images count as our memory. */
 #include <stddef.h>
@@ -29,5 +28,3 @@ int bpf_ring__consume(struct bpf_ring *r, int (*fn)(void *ctx, const void *rec, 
  * record keeps all later records from being consumed. */
 uint64_t bpf_ring__written(const struct bpf_ring *r);
 uint64_t bpf_ring__taken(const struct bpf_ring *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_CAPS_H
-#define MT_CAPTURE_CAPS_H
+#pragma once
 /* The capabilities of this process: which are missing, and dropping those that are not needed. */
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ int caps__limit(unsigned int keep);
 /* Drops for good all capabilities except those in keep, in a process without a capture. 0 or
  * -errno. */
 int caps__only(unsigned int keep);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_CODE_CACHE_H
-#define MT_CAPTURE_CODE_CACHE_H
+#pragma once
 /*
  * Code objects of the target by address. CPython reuses addresses, so an entry is valid for some
  * stacks only.
@@ -70,5 +69,3 @@ const struct code *code_cache__find(const struct code_cache *c, uint64_t addr, u
 void code_cache__passed(struct code_cache *c, uint64_t addr, uint64_t epoch);
 
 uint64_t code_cache__reads(const struct code_cache *c); /* objects read so far */
-
-#endif

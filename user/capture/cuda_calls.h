@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_CUDA_CALLS_H
-#define MT_CAPTURE_CUDA_CALLS_H
+#pragma once
 /*
  * Calls into the CUDA runtime and driver: where they are probed, and the events that their records
  * become. Those are EVENT_CUDA_ALLOC and EVENT_CUDA_FREE. With backends that do not cache
@@ -57,5 +56,3 @@ int cuda_calls__asked(struct decoder *d, const struct mt_rec_asked *r);
 
 /* Sets the counters as facts: counter.calls.<function>, counter.calls_failed.<function>, ... */
 void cuda_calls__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR]);
-
-#endif

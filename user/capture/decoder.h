@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_DECODER_H
-#define MT_CAPTURE_DECODER_H
+#pragma once
 /*
  * The first stage of a capture: turns the BPF programs' records into events, and passes each event
  * to one sink. Its dictionary grows with the names that events refer to. cuda_calls.h, autograd.h
@@ -115,5 +114,3 @@ uint64_t decoder__now(const struct decoder *d);	  /* ns since start; 0 before it
 uint64_t decoder__since(const struct decoder *d, uint64_t time);
 /* Optimizer steps whose beginning and end are both in the stream. */
 uint64_t decoder__steps(const struct decoder *d);
-
-#endif

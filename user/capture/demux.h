@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_DEMUX_H
-#define MT_CAPTURE_DEMUX_H
+#pragma once
 /* Passes the records of one ring to the processes' feeds, by the number in the record. */
 #include <stddef.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ struct demux {
 int demux__deal(struct demux *f, const void *rec, size_t len);
 /* Sets a feed; fn NULL: removes it. */
 void demux__set(struct demux *f, uint32_t number, feed_fn fn, void *ctx);
-
-#endif

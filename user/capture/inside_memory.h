@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_INSIDE_MEMORY_H
-#define MT_CAPTURE_INSIDE_MEMORY_H
+#pragma once
 /*
  * Memory shared with a child of ours that records itself (bpf/inside_shared.h). It is made before
  * the child; the library maps it there. It stays as long as we keep it.
@@ -53,5 +52,3 @@ bool inside_memory__arrived(const struct inside_memory *m);
 void inside_memory__let_go(struct inside_memory *m);
 /* Lets the process go on without us: nothing is read any more. */
 void inside_memory__close(struct inside_memory *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_INSIDE_SITES_H
-#define MT_CAPTURE_INSIDE_SITES_H
+#pragma once
 /* Breakpoints in a child of ours that records itself: the only writes into any process. They need
  * the right to write to /proc/PID/mem, which a parent has. */
 #include "capture/inside_memory.h"
@@ -39,5 +38,3 @@ int inside_sites__plan(const uint8_t *code, size_t n, uint64_t addr, uint64_t sl
 		       struct mt_inside_site *s, uint8_t *copy);
 /* Adds to the 16-bit word at addr, as for a USDT's semaphore. 0 or -errno. */
 int inside_sites__add_to(struct inside_memory *m, uint64_t addr, int n);
-
-#endif

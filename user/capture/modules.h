@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_MODULES_H
-#define MT_CAPTURE_MODULES_H
+#pragma once
 /*
  * Calls of modules: makes EVENT_ENTER and EVENT_LEAVE of the records of bpf/modules.bpf.h. The
  * programs know the addresses of objects and classes; here we find out which classes are modules
@@ -31,5 +30,3 @@ int modules__pump(struct decoder *d, uint64_t now);
 void modules__forget(struct decoder *d);
 /* Sets the counters as facts: counter.modules.<name>. */
 void modules__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR]);
-
-#endif

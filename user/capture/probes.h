@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_PROBES_H
-#define MT_CAPTURE_PROBES_H
+#pragma once
 /* The BPF programs: loading, attaching to hooks, draining the ring, counters. They run in the
  * kernel, or in a child of ours that has them as a library. Does not know what records mean. */
 #include <stdbool.h>
@@ -194,5 +193,3 @@ enum probes_multi probes__kernel_multi(void);
 bool probes__kernel_sleepable(void);
 /* The oldest kernel that can run the programs, as text: "5.17". */
 extern const char probes__oldest_kernel[];
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_PROBES_INTERNAL_H
-#define MT_CAPTURE_PROBES_INTERNAL_H
+#pragma once
 /*
  * The two places where the programs can run: the kernel (probes_kernel.c), and the process itself
  * (probes_inside.c). probes.c calls them through struct probes_place. Its functions return as those
@@ -91,5 +90,3 @@ static inline pid_t probes__calls_pid(const struct probes *p, pid_t pid)
 /* Load the programs, and set the rest of *p. NULL with errno and *why. */
 struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why);
 struct probes *probes_inside__load(const struct probes_opts *opts, const char **why);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_PROC_GROUP_H
-#define MT_CAPTURE_PROC_GROUP_H
+#pragma once
 /*
  * The processes that a capture follows, as the BPF programs know them: bpf/group.bpf.c sees each
  * fork, exec and exit before the process runs on. Loads these programs, gives numbers and groups to
@@ -65,5 +64,3 @@ int proc_group__wake_fd(const struct proc_group *k);
 uint64_t proc_group__missed(const struct proc_group *k);
 /* Execs that were not reported, for lack of room. */
 uint64_t proc_group__untold(const struct proc_group *k);
-
-#endif

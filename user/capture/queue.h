@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_QUEUE_H
-#define MT_CAPTURE_QUEUE_H
+#pragma once
 /* Records between ring and decoder: one growing buffer, records aligned to 8 bytes. */
 #include <errno.h>
 #include <stddef.h>
@@ -79,5 +78,3 @@ static inline void queue__drop(struct queue *q, size_t pos)
 		*q = (struct queue){ 0 };
 	}
 }
-
-#endif

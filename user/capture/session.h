@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_SESSION_H
-#define MT_CAPTURE_SESSION_H
+#pragma once
 /*
  * One capture of one process: looks into it, attaches, and makes a record stream (dict, facts,
  * events) of the BPF programs' records. Single-threaded: the owner calls session__pump() from its
@@ -90,5 +89,3 @@ uint64_t session__steps(const struct session *s);
 bool session__replaced(const struct session *s);
 /* Why stacks have no Python lines, static text; NULL: they have. */
 const char *session__python_problem(const struct session *s);
-
-#endif

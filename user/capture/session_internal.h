@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_SESSION_INTERNAL_H
-#define MT_CAPTURE_SESSION_INTERNAL_H
+#pragma once
 /*
  * Shared by the files of a session: its life (session.c), getting into the process
  * (session_attach.c), draining the ring (session_round.c), groups (session_group.c) and facts
@@ -148,5 +147,3 @@ int session__set_start(struct session *s);
 int session__set_torch_facts(struct session *s);
 /* The programs' counters and ours. */
 void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR]);
-
-#endif

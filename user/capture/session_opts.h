@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_SESSION_OPTS_H
-#define MT_CAPTURE_SESSION_OPTS_H
+#pragma once
 /* The options of one session. The command line's are among them: follow/capture_args.h. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ struct session_opts {
 	struct inside_memory *inside; /* shared with a child of ours that records itself; NULL: the
 					 kernel records it. Never with group */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_STAGES_H
-#define MT_CAPTURE_STAGES_H
+#pragma once
 /*
  * The stages between the decoder and the capture's sink. A session connects them once, when it
  * attaches. Each is a struct sink that passes events on to the next one, in the same order:
@@ -85,5 +84,3 @@ int census_stage__end(struct census_stage *c);
 /* Passes on the reading, or drops it unless whole: all records up to its end came in. 0, -ENOMEM or
  * a sink's error. */
 int census_stage__take(struct census_stage *c, bool whole);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_SYMBOLIZER_H
-#define MT_CAPTURE_SYMBOLIZER_H
+#pragma once
 /* Translates stacks as the BPF programs record them (code objects, offsets, addresses of modules)
  * into the dictionary's (files, lines, names). */
 #include <stdbool.h>
@@ -56,5 +55,3 @@ struct names_stats {
 	uint64_t no_room; /* names the dictionary had no room for */
 };
 struct names_stats symbolizer__stats(const struct symbolizer *n);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_TARGET_H
-#define MT_CAPTURE_TARGET_H
+#pragma once
 /* A process that is to be captured: its interpreter, PyTorch and the places for probes. `check -p`
  * prints it, a session uses it. */
 #include <stdbool.h>
@@ -65,5 +64,3 @@ int target__cuda_devices(const struct target *t);
 void target__close(struct target *t);
 /* The layout that the BPF programs need for this interpreter; all zero if frames cannot be read. */
 struct mt_py_layout target__layout(const struct target *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CENSUS_CENSUS_H
-#define MT_CENSUS_CENSUS_H
+#pragma once
 /*
  * Census: the roles of a program's memory, read from its own Python objects. It finds the
  * parameters and buffers of modules, their gradients, optimizer state, and all other tensors that
@@ -110,5 +109,3 @@ void census_state__keep_params(struct census_state *s);
  * TensorImpl has another storage by now. */
 const struct census_tensor *census__param(const struct census_state *s, const struct proc *p,
 					  uint64_t impl);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CENSUS_INTERNAL_H
-#define MT_CENSUS_INTERNAL_H
+#pragma once
 /* Parts of a reading, one file each. census.c calls them. */
 #include "census/reading.h"
 
@@ -46,5 +45,3 @@ int census__add_saved(struct reading *r, struct census_list *l);
 /* merge.c: combines n tensors and their labels into storages. */
 int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
 		  struct census_state *ret);
-
-#endif

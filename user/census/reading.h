@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CENSUS_READING_H
-#define MT_CENSUS_READING_H
+#pragma once
 /* One reading of a process: its objects by type, the names that they get, and the list of tensors. */
 #include "census/census.h"
 #include "python/pydict.h"
@@ -111,5 +110,3 @@ int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const s
  * or -ENOMEM. */
 int reading__init(struct reading *r, struct census *c);
 void reading__fini(struct reading *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_COND_COND_H
-#define MT_COND_COND_H
+#pragma once
 /*
  * Conditions on memory, for --fail-if and watch's --rule, such as
  *   allocated>70G  reserved>=80%  fragmentation>20%  step_time>2s  growth>1G/100steps growth>1G/10m
@@ -107,5 +106,3 @@ void cond__forget(struct cond *c, unsigned series);
 
 /* Returns "allocated", "step_time", "growth", ... */
 const char *cond__figure_name(enum cond_figure f);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_COND_GROWTH_H
-#define MT_COND_GROWTH_H
+#pragma once
 /*
  * Growth of a figure over a window of steps or of time (cond.h). A window consists of units: single
  * steps, or 1/128 of the time; more than 4096 steps share units. Growth is the low of the last
@@ -50,5 +49,3 @@ bool growth_series__sampled(const struct growth_series *s);
 bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *by, uint64_t *at);
 /* Gives the seq numbers of the two lows. False: unknown, or the series is sampled. */
 bool growth_series__lows(const struct growth_series *s, bool most, uint64_t *from, uint64_t *to);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_COND_INTERNAL_H
-#define MT_COND_INTERNAL_H
+#pragma once
 /* Declarations shared by parse.c (parsing) and cond.c (feeding and judging). */
 #include "cond/cond.h"
 #include "cond/growth.h"
@@ -41,5 +40,3 @@ static inline bool is_growth(enum cond_figure f)
 {
 	return f >= COND_GROWTH;
 }
-
-#endif

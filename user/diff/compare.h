@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_DIFF_COMPARE_H
-#define MT_DIFF_COMPARE_H
+#pragma once
 /* Compares captures, one row each: peak memory, fragmentation, and the time of a step. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,5 +53,3 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 			const struct report_text_opts *o);
 int compare_markdown__print(FILE *out, const struct compared *all, size_t n);
 int compare_json__print(FILE *out, const struct compared *all, size_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_DIFF_DIFF_H
-#define MT_DIFF_DIFF_H
+#pragma once
 /*
  * Compares the rows of two recordings, each at one moment. Two rows are the same if their lines
  * match (diff/match.h), or their stacks line by line, and if module, phase and category are equal.
@@ -84,5 +83,3 @@ int diff_json__print(FILE *out, const struct diff *d, size_t top);
 int diff_csv__print(FILE *out, const struct diff *d, size_t top);
 /* Prints a page for a browser, always by stack. */
 int diff_flame__print(FILE *out, struct diff *d);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_DIFF_MATCH_H
-#define MT_DIFF_MATCH_H
+#pragma once
 /*
  * Pairs the lines of two versions of a program, to compare two recordings. The caller adds the
  * lines of both sides and what each line does. Files are paired by equal path, or by the longest
@@ -40,5 +39,3 @@ struct match_files {
 	const char *old, *new;
 };
 size_t match__renamed(const struct match *m, const struct match_files **ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_DIFF_MATCH_INTERNAL_H
-#define MT_DIFF_MATCH_INTERNAL_H
+#pragma once
 /* Shared by match.c (lines) and match_files.c (files). */
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ static inline uint32_t match__file(const struct match *m, const struct match_lin
 }
 
 int match__pair_files(struct match *m); /* sets file_of and renamed. 0 or -ENOMEM */
-
-#endif

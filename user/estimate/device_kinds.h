@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_DEVICE_KINDS_H
-#define MT_ESTIMATE_DEVICE_KINDS_H
+#pragma once
 /*
  * Devices for which a job can be estimated (--device), with the memory that code other than
  * PyTorch's allocator takes. All figures are other people's measurements; each names its source.
@@ -62,5 +61,3 @@ bool device_kind__context(const struct device_kind *kind, int cuda_version,
  * figure considerably. Always fills *ret; returns false if the figure is unknown.
  */
 bool device_kind__nccl(const struct device_kind *kind, unsigned n_ranks, struct device_figure *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_ESTIMATE_H
-#define MT_ESTIMATE_ESTIMATE_H
+#pragma once
 /*
  * `estimate`: the memory that a script needs of a device, without that device. Runs the script in
  * the dry run (run.h), builds the answer, and prints it as text or JSON. docs/internals/ESTIMATE.md
@@ -122,5 +121,3 @@ int estimate_json__put(struct json *j, const struct estimate *e);
 /* Estimates each rank of args->rank_list in turn (many.c). Returns the exit code of the
  * worst rank. */
 int estimate_many(FILE *out, struct estimate_args *args);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_KNOWN_H
-#define MT_ESTIMATE_KNOWN_H
+#pragma once
 /*
  * The unknowns of a dry run, read from its log (docs/internals/DRYRUN.md): functions that are not
  * modelled, assumed figures, and values that no kernel computed but the script used. The script can
@@ -42,5 +41,3 @@ struct known_list {
  * another -errno. */
 int known__read(const char *path, struct known_list *ret);
 void known__free(struct known_list *l);
-
-#endif

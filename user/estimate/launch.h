@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_LAUNCH_H
-#define MT_ESTIMATE_LAUNCH_H
+#pragma once
 /* Parses the command line of a launcher: torchrun, python -m torch.distributed.run or .launch,
  * accelerate launch. Finds the command of one process and the number of processes. */
 #include <stddef.h>
@@ -35,5 +34,3 @@ int launch__parse(char **argv, struct launch *l, char *why);
 /* Sets the local rank in the command, if the launcher passes it there. Returns 0 or -ENOMEM. */
 int launch__set_local_rank(struct launch *l, unsigned local_rank);
 void launch__free(struct launch *l);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_PARTS_H
-#define MT_ESTIMATE_PARTS_H
+#pragma once
 /* Splits a job's device memory into parts that add up exactly, and judges whether it fits
  * a device. */
 #include <stdbool.h>
@@ -68,5 +67,3 @@ static inline uint64_t granule__down(uint64_t bytes)
 {
 	return bytes / ESTIMATE_GRANULE * ESTIMATE_GRANULE;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_RANKS_H
-#define MT_ESTIMATE_RANKS_H
+#pragma once
 /*
  * Runs one rank of a job alone, with the environment that torchrun would give it. A process of our
  * own serves the store through which the ranks would meet (tcp_store.h). A launcher (torchrun,
@@ -63,5 +62,3 @@ int estimate_ranks__parse(const char *text, unsigned world_size, unsigned **rank
  * or -EINVAL, logged. */
 int estimate_ranks__size(const struct estimate_ranks_args *args, unsigned *world_size,
 			 unsigned *local_world_size);
-
-#endif

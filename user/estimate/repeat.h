@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_REPEAT_H
-#define MT_ESTIMATE_REPEAT_H
+#pragma once
 /*
  * Finds out whether the steps of a training job repeat. Compares each optimizer step on each device
  * but the CPU: the peaks of allocated and reserved bytes, both values at its end, and the
@@ -47,5 +46,3 @@ bool repeat__found(const struct repeat *r, struct repeat_found *ret);
  * (its peak above its end) stays the same. No device does otherwise.
  */
 bool repeat__grows(const struct repeat *r);
-
-#endif

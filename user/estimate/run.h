@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_RUN_H
-#define MT_ESTIMATE_RUN_H
+#pragma once
 /*
  * One dry run of the script, recorded into a file, until its steps repeat, it ends, or it reaches a
  * bound. The run has its own process, forked from the caller, because recording gives up rights
@@ -53,5 +52,3 @@ struct estimate_run {
 
 /* Runs the script. Returns 0 or an exit code, logged: the recording failed. */
 int estimate_run(const struct estimate_run_opts *opts, struct estimate_run *ret);
-
-#endif

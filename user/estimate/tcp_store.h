@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_TCP_STORE_H
-#define MT_ESTIMATE_TCP_STORE_H
+#pragma once
 /*
  * The store through which the ranks of a job meet: PyTorch's TCPStore in the protocol of 2.1 to
  * 2.15, with and without the opening of 2.2. Clients set and get keys over a connection; all
@@ -52,5 +51,3 @@ int tcp_store__feed(struct tcp_store *s, struct tcp_store_client *c, const void 
 		    uint64_t now_ms);
 /* Ends overdue waits. Returns the ms until the next one is due, or -1 if no client waits. */
 int tcp_store__tick(struct tcp_store *s, uint64_t now_ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_TCP_STORE_INTERNAL_H
-#define MT_ESTIMATE_TCP_STORE_INTERNAL_H
+#pragma once
 /* Data of the store (tcp_store_keys.c), shared with its requests (tcp_store.c). */
 #include <stdbool.h>
 
@@ -62,5 +61,3 @@ struct entry *tcp_store__entry(struct tcp_store *s, struct slice key);
 /* Creates a value of a followed by b. NULL if memory is short or a bound is reached. */
 struct value *tcp_store__make_value(struct tcp_store *s, struct slice a, struct slice b);
 void tcp_store__drop_value(struct tcp_store *s, struct value **v); /* NULL is fine */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_TCP_STORE_SERVE_H
-#define MT_ESTIMATE_TCP_STORE_SERVE_H
+#pragma once
 /* A process that serves a store (tcp_store.h) on 127.0.0.1 as long as this process lives. */
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ uint16_t tcp_store_server__port(const struct tcp_store_server *s);
 /* Ends the process. Returns the first key whose wait timed out, or NULL; s owns the text. */
 const char *tcp_store_server__end(struct tcp_store_server *s);
 void tcp_store_server__free(struct tcp_store_server *s); /* NULL is fine */
-
-#endif

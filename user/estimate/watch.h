@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_WATCH_H
-#define MT_ESTIMATE_WATCH_H
+#pragma once
 /* The processes of a running script: their memory use and their end. */
 #include <stdint.h>
 #include <sys/types.h>
@@ -14,5 +13,3 @@ uint64_t estimate_watch__memory(pid_t pid, uint64_t enough);
 /* Ends a process with SIGTERM, or with SIGKILL if it handles SIGTERM or does not end. Then kills
  * all its descendants, but not process `spare`. Returns the number of killed descendants. */
 unsigned estimate_watch__end(pid_t pid, int pidfd, pid_t spare);
-
-#endif

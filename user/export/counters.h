@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_COUNTERS_H
-#define MT_EXPORT_COUNTERS_H
+#pragma once
 /*
  * Memory curves of a device for charts, with few points. For each time window the lowest, highest
  * and last value are put, each at its own time. Unchanged values are not repeated, and no peak is
@@ -23,5 +22,3 @@ int counters__device(struct counters *c, const struct model_device *d, uint64_t 
 /* Adds driver-reported use in bytes at `time`. Returns 0 or -ENOMEM. */
 int counters__used(struct counters *c, const struct model_device *d, uint64_t time, uint64_t used);
 void counters__end(struct counters *c); /* puts the remaining points */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_EVENTS_H
-#define MT_EXPORT_EVENTS_H
+#pragma once
 /* All events of a recording, described for csv and ndjson. An event is put when the model has
  * its totals, that is when the next event arrives. */
 #include <stdbool.h>
@@ -46,5 +45,3 @@ struct events {
 
 int events__pass(struct export_ctx *c, struct events *ev, void *state, const struct event *e);
 int events__end(struct export_ctx *c, struct events *ev, void *state);
-
-#endif

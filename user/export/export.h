@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_EXPORT_H
-#define MT_EXPORT_EXPORT_H
+#pragma once
 /* Export formats: one output file each. A format reads either the finished model (flame graph,
  * folded, speedscope) or every event (timeline). struct export_format tells which. */
 #include <stdbool.h>
@@ -57,5 +56,3 @@ EXPORT_WORDS(DECLARE_FORMAT, DECLARE_FORMAT)
 /* NULL-terminated array. */
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_FLAMETREE_H
-#define MT_EXPORT_FLAMETREE_H
+#pragma once
 /* Shared by pages with a flame graph: a tree of frames, with a node for each stack, and the HTML
  * page around the data. */
 #include <stdint.h>
@@ -24,5 +23,3 @@ int flametree__put_frames(struct json *j, size_t n,
 			  const struct frame *(*at)(const void *ctx, uint32_t i), const void *ctx);
 /* Writes the page; data() writes its data. Returns 0 or the error of data(). */
 int flametree__put_page(FILE *out, int (*data)(void *ctx), void *ctx);
-
-#endif

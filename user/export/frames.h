@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_FRAMES_H
-#define MT_EXPORT_FRAMES_H
+#pragma once
 /*
  * Converts a model's rows to stacks of frames for stack formats. A module call becomes one frame
  * with the module's name, without the frames inside nn.Module. Memory without a complete Python
@@ -53,5 +52,3 @@ int frames__smaller(struct frames *f, uint32_t *ret);
 
 /* The kind of code a file belongs to; see files__origin(). */
 enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_GZIP_H
-#define MT_EXPORT_GZIP_H
+#pragma once
 /* A gzip stream that writes to a FILE. It contains no name or time: the same content gives the same
  * file. */
 #include <stddef.h>
@@ -13,5 +12,3 @@ struct gzip *gzip__new(FILE *out); /* NULL on ENOMEM; borrows out */
 void gzip__write(struct gzip *z, const void *data, size_t len);
 /* Writes the end. Frees z; NULL is fine. */
 void gzip__end(struct gzip *z);
-
-#endif

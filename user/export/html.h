@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_HTML_H
-#define MT_EXPORT_HTML_H
+#pragma once
 /*
  * Shared by the files of the html export. A moment is the state after an event of a device. At
  * first every event is a moment. When there are too many, only some moments are kept: the last one
@@ -175,5 +174,3 @@ void html_payload__put(struct page_column *c, uint64_t v);
 int html_head__put(struct page_data *p);
 /* Index in the page of the model's device i; -1: left out. */
 int html_head__put_device(const struct page_data *p, size_t i);
-
-#endif

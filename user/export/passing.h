@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_PASSING_H
-#define MT_EXPORT_PASSING_H
+#pragma once
 /* Shared by formats that write every event. Because the totals after an event are known only
  * when the next event arrives, each event waits here until then. */
 #include <stdbool.h>
@@ -34,5 +33,3 @@ bool passing__main(const struct export_ctx *c, struct model_device *ret);
 size_t passing__steps(const struct export_ctx *c);
 /* Phase of an allocation or out-of-memory event. */
 enum phase passing__phase(const struct export_ctx *c, const struct event *e);
-
-#endif

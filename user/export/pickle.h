@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_PICKLE_H
-#define MT_EXPORT_PICKLE_H
+#pragma once
 /*
  * Writes Python's pickle format, protocol 2, of plain data: dicts, lists, tuples, numbers and text.
  * No class is named, so reading one runs nothing. What is there more than once can be written once
@@ -33,5 +32,3 @@ void pickle__pair(struct pickle *p, uint64_t a, uint64_t b); /* a tuple */
 /* Keeps the value just written under a number, which is returned, and writes it again. */
 uint32_t pickle__keep(struct pickle *p);
 void pickle__again(struct pickle *p, uint32_t kept);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_RUN_H
-#define MT_EXPORT_RUN_H
+#pragma once
 /* Runs an export: reads a recording and writes one file in one format. */
 #include <stdbool.h>
 
@@ -20,5 +19,3 @@ struct export_job {
 
 /* Logs the written file or the error. Returns an exit code (lib/exit.h). */
 int export__run(const struct export_job *job);
-
-#endif

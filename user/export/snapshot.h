@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_SNAPSHOT_H
-#define MT_EXPORT_SNAPSHOT_H
+#pragma once
 /* Shared by the parts of the snapshot export: events (snapshot.c), and segments, blocks and
  * stacks (snapshot_segments.c). */
 #include <stddef.h>
@@ -42,5 +41,3 @@ struct snapshot_past {
  */
 int snapshot__segments(struct export_ctx *c, struct pickle *p, struct stacks *s, size_t device,
 		       struct snapshot_past *past, struct snapshot_sums *sums);
-
-#endif

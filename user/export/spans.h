@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_SPANS_H
-#define MT_EXPORT_SPANS_H
+#pragma once
 /*
  * Module calls of threads as enter and leave events. A recording without such events gets them from
  * its allocations: a thread is inside the modules of its last allocation's stack. Calls nest, every
@@ -28,5 +27,3 @@ void spans__close(struct spans *s, uint64_t time); /* leaves all modules of all 
 
 /* The module's dotted name, or its class for the root module. NULL: no module. */
 const char *spans__name(const struct dict *d, uint32_t module);
-
-#endif

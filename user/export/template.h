@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_TEMPLATE_H
-#define MT_EXPORT_TEMPLATE_H
+#pragma once
 #include <stdio.h>
 
 /* Writes a built-in HTML template, which ends at `end`, up to `mark`. Returns the text after the
  * mark. The caller checks `out` for errors. */
 const char *template__until(FILE *out, const char *html, const char *end, const char *mark);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_EXPORT_TIMELINE_H
-#define MT_EXPORT_TIMELINE_H
+#pragma once
 /* Shared by the parts of the timeline export: events (timeline.c), and statistics at the end
  * (timeline_stats.c). */
 #include <stddef.h>
@@ -35,5 +34,3 @@ struct timeline {
 int timeline__layers(struct export_ctx *c, struct json *j); /* writes "layer_stats"; 0 or -ENOMEM */
 /* writes "summary" */
 void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written);
-
-#endif

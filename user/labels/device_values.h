@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LABELS_DEVICE_VALUES_H
-#define MT_LABELS_DEVICE_VALUES_H
+#pragma once
 /* The numbers of a device in all outputs: JSON of report and of the live view, and OpenMetrics. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ extern const size_t device_values_n;
 
 /* False: the value is not known of this device. */
 bool device_value__get(const struct device_value *v, const struct model_device *d, uint64_t *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LABELS_GROWTH_SUMMARY_H
-#define MT_LABELS_GROWTH_SUMMARY_H
+#pragma once
 /*
  * The growth of a device in one sentence, for every output: the line that grows most, its rate, its
  * holder, the confidence, and when the device is full. The judgement is that of `leaks` with its
@@ -100,5 +99,3 @@ char *growth_summary__signed(char *buf, size_t size, double bytes); /* "+4.00 Mi
 bool growth_summary__of_graph(const struct growth_name *n);
 /* True if the name is that of a holder, such as a variable or container, and not of a parameter. */
 bool growth_summary__is_holder(const struct growth_name *n);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LABELS_HOLDERS_H
-#define MT_LABELS_HOLDERS_H
+#pragma once
 /*
  * Groups memory by what holds it, by the names in the program's objects. Tensors of one container
  * are one holder: "global history[*]". Memory of modules with a known role is one holder for each
@@ -61,5 +60,3 @@ struct holder_rows {
 int holder_rows__of(const struct model *m, size_t device, const struct row_opts *opts, bool names,
 		    struct holder_rows *ret);
 void holder_rows__free(struct holder_rows *r); /* frees its contents and zeroes it */
-
-#endif

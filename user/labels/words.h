@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LABELS_WORDS_H
-#define MT_LABELS_WORDS_H
+#pragma once
 /* Texts shared by the report formats. Functions with buf need REPORT_TEXT bytes and return buf. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -93,5 +92,3 @@ double words__fragmentation(uint64_t allocated, uint64_t reserved);
 unsigned words__speaks_of(enum group by, unsigned split);
 /* Returns names such as "module,category". */
 char *words__groups(char buf[64], enum group by, unsigned split);
-
-#endif

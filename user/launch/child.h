@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LAUNCH_CHILD_H
-#define MT_LAUNCH_CHILD_H
+#pragma once
 /*
  * Starts a command like a shell in the foreground: same process group, terminal, input and output,
  * and original signals. The child is forked at once but executes the program only after
@@ -44,5 +43,3 @@ void child__signal(struct child *c, int number);
 int child__wait(struct child *c);
 /* A child that was not released exits without executing the program. NULL is fine. */
 void child__free(struct child *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LAUNCH_DRYRUN_H
-#define MT_LAUNCH_DRYRUN_H
+#pragma once
 /*
  * Environment of a command for running without a GPU: preloads replacements for the CUDA and NVML
  * libraries (docs/internals/DRYRUN.md). Sets cache folders of its own, so that results compiled for
@@ -60,5 +59,3 @@ bool dryrun__mapped(const struct dryrun *d, pid_t pid);
 pid_t dryrun__keeper(const struct dryrun *d);
 /* Removes the folder. NULL is fine. */
 void dryrun__free(struct dryrun *d);
-
-#endif

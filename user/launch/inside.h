@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LAUNCH_INSIDE_H
-#define MT_LAUNCH_INSIDE_H
+#pragma once
 /*
  * Environment of a command that records itself: preloads a library that runs our programs, and
  * shares memory with us. For users without privileges; see docs/internals/ESTIMATE.md, "Without
@@ -28,5 +27,3 @@ const char *const *inside__env(const struct inside *i);
 /* Memory for struct session_opts; owned by i, which must outlive the session. */
 struct inside_memory *inside__memory(const struct inside *i);
 void inside__free(struct inside *i); /* NULL is fine */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_ARRAY_H
-#define MT_LIB_ARRAY_H
+#pragma once
 /* Arrays that grow, and the order of their elements. */
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ int array__compare_u64(const void *a, const void *b);
                                                                                                    \
 		return x->member < y->member ? -1 : x->member > y->member;                         \
 	}
-
-#endif

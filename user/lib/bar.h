@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_BAR_H
-#define MT_LIB_BAR_H
+#pragma once
 /* Bars made of characters: eighths of blocks in a UTF-8 locale, "#" in others. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@ bool bar__unicode(void);
  * of columns. Only 0 gives an empty bar, and only whole or more a full one. Returns buf. */
 char *bar__draw(char *buf, uint64_t part, uint64_t whole, unsigned columns, bool unicode,
 		bool fill);
-
-#endif

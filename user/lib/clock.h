@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_CLOCK_H
-#define MT_LIB_CLOCK_H
+#pragma once
 #include <stdint.h>
 #include <time.h>
 
@@ -12,5 +11,3 @@ uint64_t clock__monotonic(void);       /* CLOCK_MONOTONIC of this process, ns */
 /* Parses the offset of CLOCK_MONOTONIC from /proc/self/timens_offsets, ns; 0: none. Exported for
  * tests. */
 int64_t clock__parse_offset(const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_CSV_H
-#define MT_LIB_CSV_H
+#pragma once
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -13,5 +12,3 @@
 void csv__put(FILE *out, const char *s);
 /* raw: csv__put() adds no apostrophes, in the whole process. */
 void csv__set_raw(bool raw);
-
-#endif

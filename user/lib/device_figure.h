@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_DEVICE_FIGURE_H
-#define MT_LIB_DEVICE_FIGURE_H
+#pragma once
 /* Figures of a process's device, read from outside: their names in each output of `serve` and
  * `watch`. */
 #include "lib/openmetrics.h"
@@ -24,5 +23,3 @@ struct device_figure_names {
 };
 
 extern const struct device_figure_names device_figures[FIG_NR];
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_EXIT_H
-#define MT_LIB_EXIT_H
+#pragma once
 /* Exit codes, the same for every command; part of the interface. */
 enum {
 	EXIT_OK = 0,		/* success, also if the target ended */
@@ -10,5 +9,3 @@ enum {
 	EXIT_HELD = 4,	 /* a condition of --fail-if holds, or the job of `estimate` does not fit */
 	EXIT_USAGE = 64, /* wrong usage; argp uses it, too */
 };
-
-#endif

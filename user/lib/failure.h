@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_FAILURE_H
-#define MT_LIB_FAILURE_H
+#pragma once
 /* The reason why a command cannot continue. */
 #include "lib/exit.h"
 
@@ -14,5 +13,3 @@ struct failure {
 /* Fills *f. Returns err (0 or -errno), so that the caller can return it. */
 int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-
-#endif

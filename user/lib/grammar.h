@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_GRAMMAR_H
-#define MT_LIB_GRAMMAR_H
+#pragma once
 /*
  * The words of options that the command line and the HTTP API share. Each list names its words
  * once; the macros make an array of names or a regular expression of a list. Expressions are
@@ -32,5 +31,3 @@
 	"^(" WORD_CHOICE(GROUP_WORDS) "|segment|(" WORD_CHOICE(SPLIT_WORDS) ")(,(" WORD_CHOICE(    \
 		SPLIT_WORDS) ")){1,4})$"
 #define PATTERN_DEVICE "^(cpu|[a-z]{1,9}:[0-9]{1,3})$"
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_GRID_H
-#define MT_LIB_GRID_H
+#pragma once
 /* A table for a terminal. Each column is as wide as its widest cell. A narrow terminal gets fewer
  * columns. The last column takes the rest of the line; its text is passed to grid__print(). Cells
  * are printed unchanged, so clean the text first. */
@@ -38,5 +37,3 @@ size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes);
 /* Prints a row, or the titles, with the last column's text and a line end. */
 void grid__print(const struct grid *t, FILE *out, size_t row, const char *last);
 void grid__print_titles(const struct grid *t, FILE *out, bool bold, const char *last);
-
-#endif

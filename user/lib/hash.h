@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_HASH_H
-#define MT_LIB_HASH_H
+#pragma once
 /* Keyed hashes for tables whose keys come from a target or a file. The seed prevents deliberate
  * collisions. */
 #include <stddef.h>
@@ -24,5 +23,3 @@ static inline uint64_t hash__u64(struct hash_seed seed, uint64_t key)
 	x = (unsigned __int128)(h ^ seed.k1) * UINT64_C(0x9e3779b97f4a7c15);
 	return (uint64_t)x ^ (uint64_t)(x >> 64);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_IO_H
-#define MT_LIB_IO_H
+#pragma once
 /* Reads and writes of whole buffers and files. Calls that a signal interrupts or that move only a
  * part are repeated. Not for descriptors that do not block. */
 #include <stddef.h>
@@ -25,5 +24,3 @@ ssize_t io__text(const char *path, char *buf, size_t size);
 ssize_t io__text_at(int folder, const char *name, char *buf, size_t size);
 /* Reads /proc/PID/name likewise. */
 ssize_t io__text_of_process(pid_t pid, const char *name, char *buf, size_t size);
-
-#endif

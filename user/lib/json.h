@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_JSON_H
-#define MT_LIB_JSON_H
+#pragma once
 /*
  * A streaming JSON writer. It writes commas and line ends, and its output is always valid: control
  * and bidirectional characters are escaped, invalid UTF-8 is repaired. "</" becomes "<\/", so that
@@ -32,5 +31,3 @@ void json__bool(struct json *j, const char *key, bool value);
 void json__null(struct json *j, const char *key);
 /* Writes null if the value is not known. */
 void json__uint_or_null(struct json *j, const char *key, bool known, uint64_t value);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_MAP64_H
-#define MT_LIB_MAP64_H
+#pragma once
 /* A hash table from 64-bit keys to 64-bit values, with open addressing and linear probing. A slot
  * has 16 bytes. The table doubles when it is full and has no tombstones. Keys are hashed with a
  * seed, because a target can choose them. All keys and values are allowed. */
@@ -24,5 +23,3 @@ void map64__clear(struct map64 *m);
 size_t map64__count(const struct map64 *m);
 /* Iterates in any order; *pos starts at 0. False at the end. Do not change the map meanwhile. */
 bool map64__next(const struct map64 *m, size_t *pos, uint64_t *key, uint64_t *value);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_MEMORY_H
-#define MT_LIB_MEMORY_H
+#pragma once
 /* Available memory of this machine, and memory use of this process. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ uint64_t memory__own(void);
 
 /* Reads a line "Name: 123 kB"; name: "\nName:". False: no such line. */
 bool memory__field(const char *text, const char *name, uint64_t *bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_NEAREST_H
-#define MT_LIB_NEAREST_H
+#pragma once
 /* Finds the word that the user probably meant, for "did you mean report?". */
 
 struct nearest {
@@ -16,5 +15,3 @@ void nearest__try(struct nearest *n, const char *candidate);
 /* Number of edits between two words: a character is added, removed, changed, or swapped with the
  * next. UINT_MAX: a word has more than 63 bytes. */
 unsigned nearest__distance(const char *a, const char *b);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_OPENMETRICS_H
-#define MT_LIB_OPENMETRICS_H
+#pragma once
 /* Writes headers and labels of both Prometheus text formats. All names get the prefix
  * "memtrace_". */
 #include <stdbool.h>
@@ -22,5 +21,3 @@ void openmetrics__name(FILE *out, const struct openmetrics_family *f);
 /* Writes key="value". more: with a comma before it. value may be any text; it is cleaned and
  * escaped. */
 void openmetrics__label(FILE *out, const char *key, const char *value, bool more);
-
-#endif

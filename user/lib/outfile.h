@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_OUTFILE_H
-#define MT_LIB_OUTFILE_H
+#pragma once
 /*
  * Output files of a program that often runs as root, in folders that other users may write to.
  * Files are never opened through a symbolic link, and never replaced without force. They have mode
@@ -58,5 +57,3 @@ void outfile__discard_on_signal(struct outfile *o);
 bool outfile__is_ours(const struct stat *st);
 /* Changes the owner of an open file or folder to the user behind sudo, if any. */
 void outfile__give(int fd);
-
-#endif

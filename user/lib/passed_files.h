@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_PASSED_FILES_H
-#define MT_LIB_PASSED_FILES_H
+#pragma once
 /* Files that the parent process has opened for this one: MEMTRACE_FILES="3:run.mtr,4:other.mtr". A
  * process without rights to open files can read them by their names. */
 #include <stdbool.h>
@@ -15,5 +14,3 @@ int passed_files__open(const char *path);
 int passed_files__stat(const char *path, struct stat *st);
 /* True if the name may be used in HANDED: 1 to 200 letters, digits, '.', '_', '-' and '+'. */
 bool passed_files__good_name(const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_PB_H
-#define MT_LIB_PB_H
+#pragma once
 /* Writes the wire format of protocol buffers. A message is built in memory and then added to its
  * parent. After a failed allocation `failed` stays set, and the content must not be used. */
 #include <stdbool.h>
@@ -21,5 +20,3 @@ void pb__double(struct pb *b, uint32_t field, double v);
 void pb__string(struct pb *b, uint32_t field, const char *s); /* must be UTF-8 */
 /* Adds message to b, with its `failed`. */
 void pb__message(struct pb *b, uint32_t field, const struct pb *message);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_STRINGS_H
-#define MT_LIB_STRINGS_H
+#pragma once
 /* A set of strings. Each string is stored once, so equal strings of one set have equal
  * addresses. */
 #include <stddef.h>
@@ -16,5 +15,3 @@ int strings__keep(struct strings *s, const char **text);
 /* Adds len bytes, at least 1, unless the set has them. *ret: their number, from 0 in the order of
  * adding, also of texts. Returns 0 or -ENOMEM. */
 int strings__number(struct strings *s, const void *bytes, size_t len, uint32_t *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_SUBPROCESS_H
-#define MT_LIB_SUBPROCESS_H
+#pragma once
 /* Starts a process, which runs a program or a function, and waits for its end. The caller must have
  * one thread. */
 #include <stdbool.h>
@@ -79,5 +78,3 @@ void subprocess__signal(const struct subprocess *p, int signal);
 void subprocess__kill(struct subprocess *p);
 /* Closes all descriptors above 2 but these, in the calling process. 0 or -errno. */
 int subprocess__close_others(const int *keep, size_t n);
-
-#endif

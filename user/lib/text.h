@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_TEXT_H
-#define MT_LIB_TEXT_H
+#pragma once
 /* Cleans text from targets and files for terminals, and formats numbers for people. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,5 +63,3 @@ bool text__colour(FILE *out);
  * the first line, rest of the others. A number and its unit stay on one line. */
 void text__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
 		     ...) __attribute__((format(printf, 5, 6)));
-
-#endif

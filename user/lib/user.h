@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_USER_H
-#define MT_LIB_USER_H
+#pragma once
 /* Users of the system. */
 #include <stdbool.h>
 #include <sys/types.h>
@@ -19,5 +18,3 @@ int user__behind_sudo(struct user *u, bool *ret);
 int user__named(struct user *u, const char *name);
 /* Changes this process to the user and the user's groups, irreversibly. Returns 0 or -errno. */
 int user__become(const struct user *u);
-
-#endif

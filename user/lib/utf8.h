@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_UTF8_H
-#define MT_LIB_UTF8_H
+#pragma once
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,5 +40,3 @@ static inline size_t utf8__decode(const char *s, size_t len, uint32_t *cp)
 	*cp = c;
 	return n;
 }
-
-#endif

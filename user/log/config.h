@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LOG_CONFIG_H
-#define MT_LOG_CONFIG_H
+#pragma once
 /* Settings of the log: levels, file and format, from MEMTRACE_LOG and options. Child processes
  * inherit them. */
 #include <jansson.h>
@@ -83,5 +82,3 @@ void log__relay_to(int fd, const char *process);
  * of dropped lines with the next written line.
  */
 void log__relayed(pid_t pid, const char *process, json_t *said);
-
-#endif

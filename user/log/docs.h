@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LOG_DOCS_H
-#define MT_LOG_DOCS_H
+#pragma once
 /* The documents on this machine: guide and reference. */
 
 /*
@@ -9,5 +8,3 @@
  * The string is valid until the next call. Not for several threads.
  */
 const char *docs__path(const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LOG_INTERNAL_H
-#define MT_LOG_INTERNAL_H
+#pragma once
 /* Shared by the files of log. */
 #include <sys/types.h>
 
@@ -40,5 +39,3 @@ void log_file__append(const char *line, size_t len, const char **why);
 /* Returns the number of lines lost before the last successful write, once. Call after each
  * write. */
 uint64_t log_file__missed(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LOG_LOG_H
-#define MT_LOG_LOG_H
+#pragma once
 /*
  * Messages go to standard error, one line each with the prefix "memtrace-bpf: ". They may also go
  * to a log file, with time and more fields, as text or JSON (docs/reference/log.md). Clean text
@@ -74,5 +73,3 @@ void log__before_line(void (*fn)(void));
 void log__show(enum log_level level, const char *text);
 /* True if standard error gets JSON; then print nothing else there. */
 bool log__json_on_terminal(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LOG_PROGRESS_H
-#define MT_LOG_PROGRESS_H
+#pragma once
 /*
  * A progress line on standard error with a bar, percentage and remaining time, or a count if the
  * total is not known. Shown only on a terminal and after one second; removed at the end. Messages
@@ -36,5 +35,3 @@ void progress__at(struct progress *p, uint64_t done, uint64_t count);
 void progress__end(struct progress *p);
 /* True if standard error is a terminal that can rewrite a line. */
 bool progress__visible(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_ATTRIBUTION_H
-#define MT_MODEL_ATTRIBUTION_H
+#pragma once
 /* Phase, module and line of each stack, cached by stack number. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ static inline enum phase attribution__node_phase(struct attribution *w, uint32_t
 }
 bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_t module);
 void attribution__free(struct attribution *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_BLOCKS_H
-#define MT_MODEL_BLOCKS_H
+#pragma once
 /* The live blocks of a device, now and at the mark. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,5 +78,3 @@ int blocks__index_words(struct model *m);
 /* The block of this record, with its category. dead: as if it were freed now. */
 struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t addr,
 			const struct rec *rec, bool dead);
-
-#endif

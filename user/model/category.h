@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_CATEGORY_H
-#define MT_MODEL_CATEGORY_H
+#pragma once
 /* A block's category, from its birth and death. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,5 +52,3 @@ static inline uint8_t category__decide(const struct site *s, uint8_t category)
 	       : s->again		    ? CATEGORY_INPUT
 					    : CATEGORY_UNKNOWN;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_DEVICE_H
-#define MT_MODEL_DEVICE_H
+#pragma once
 /* A device: its totals, peaks, marks and live blocks. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -106,5 +105,3 @@ int dev__note_freed(struct dev *dev, uint64_t addr);
 
 /* Bytes that PyTorch's allocator reserves, as far as known. */
 uint64_t dev__reserved(const struct dev *dev);
-
-#endif

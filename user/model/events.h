@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_EVENTS_H
-#define MT_MODEL_EVENTS_H
+#pragma once
 /* Handlers of the kinds of events, called by model.c. Functions return 0 or -ENOMEM. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr);
 /* ---- oom.c ---- */
 
 int oom__event(struct model *m, struct dev *dev, const struct event *e);
-
-#endif

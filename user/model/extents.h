@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_EXTENTS_H
-#define MT_MODEL_EXTENTS_H
+#pragma once
 /*
  * Address ranges taken from CUDA, in order, now and at the mark. A treap keeps them, so each change
  * costs O(log n) whatever the order of events. A change after the mark adds a note with the
@@ -99,5 +98,3 @@ int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t
  * -ENOMEM. */
 int extents__list(const struct extents *x, enum extent_class c, bool at_mark, struct extent **ret,
 		  size_t *n);
-
-#endif

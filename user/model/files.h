@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_FILES_H
-#define MT_MODEL_FILES_H
+#pragma once
 /* Origin of a source file, judged by the path in its code objects. */
 
 struct facts;
@@ -17,5 +16,3 @@ enum file_origin files__origin(const char *path, const struct facts *facts);
 /* The rest of path after dir ("torch/optim/"), if dir is at its start or after a slash; otherwise
  * NULL. */
 const char *files__after_dir(const char *path, const char *dir);
-
-#endif

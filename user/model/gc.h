@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_GC_H
-#define MT_MODEL_GC_H
+#pragma once
 /* Removes sites, asks and labels that are not in use, and ended threads. Functions return 0 or
  * -ENOMEM. */
 
@@ -10,5 +9,3 @@ struct model;
 
 int gc__all(struct model *m);
 int gc__threads(struct model *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_GROWTH_H
-#define MT_MODEL_GROWTH_H
+#pragma once
 /*
  * Growth over steps, by line, stack, module or category. A watching model keeps the live bytes of
  * each at the ends of steps, at most 256 values. With more steps it keeps every second one, then
@@ -98,5 +97,3 @@ bool growth__others_grow(const struct growth *g, enum trend_confidence least);
 void growth__free(struct growth *g);
 const char *growth__clock(enum growth_clock c); /* "steps", "calls", "time" */
 const char *growth__kind(enum growth_kind k);	/* "piles_up", "enlarged" */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_GROWTH_INTERNAL_H
-#define MT_MODEL_GROWTH_INTERNAL_H
+#pragma once
 /*
  * A unit is a line, stack or module whose blocks are counted together. A unit's values are filled
  * in when it changes next, since they are equal until then. So a step's end needs no pass over all
@@ -84,5 +83,3 @@ bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigne
  * since. */
 const struct growth_late *growth__late(const struct growth_watch *w, struct growth_unit *u,
 				       unsigned track);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_HASH_INDEX_H
-#define MT_MODEL_HASH_INDEX_H
+#pragma once
 /* A hash index of numbers. */
 #include <stddef.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ int hash_index__add(struct hash_index *h, uint32_t hash, uint32_t id);
  */
 int hash_index__entry(struct hash_index *h, struct hash_seed seed, const void *key, size_t key_size,
 		      void *array, uint32_t *n, size_t *cap, size_t size, uint32_t *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_HEAP_H
-#define MT_MODEL_HEAP_H
+#pragma once
 /* Sites, and the allocation and free of their blocks. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
  * the site's other counters. 0 or -ENOMEM. */
 int heap__add(struct model *m, struct dev *dev, const struct event *e, struct rec *rec,
 	      bool *replaced);
-
-#endif

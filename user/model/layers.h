@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_LAYERS_H
-#define MT_MODEL_LAYERS_H
+#pragma once
 /* Layers: modules by dotted name, and the state of each thread. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -92,5 +91,3 @@ int layers__enter(struct model *m, struct thread_state *t, const struct event *e
 void layers__leave(struct model *m, struct thread_state *t, const struct event *e);
 void layers__leave_all(struct model *m, struct thread_state *t, uint32_t thread, uint64_t time);
 void layers__free(struct layers *l);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_MODEL_H
-#define MT_MODEL_MODEL_H
+#pragma once
 /*
  * The heap state machine. One pass over a recording's or a capture's events, O(1) each. It keeps
  * the live blocks, the totals and peaks of each device, module and phase, and the steps. It also
@@ -519,5 +518,3 @@ struct model_opts model__opts(const struct model *m);
 uint64_t model__walks(const struct model *m, unsigned walk);
 uint64_t model__events(const struct model *m);
 uint64_t model__lost(const struct model *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_OBSERVERS_H
-#define MT_MODEL_OBSERVERS_H
+#pragma once
 /* Callbacks of model__watch() for blocks and segments. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ void observers__device(struct model *m, struct dev *dev);
 int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
 		    bool dead);
 int observers__finish(struct model *m);
-
-#endif

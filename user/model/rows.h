@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_ROWS_H
-#define MT_MODEL_ROWS_H
+#pragma once
 /* Rows of a report. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ struct hide {
 /* Dict location that a stack is charged to; 0: no line, or all are hidden. */
 uint32_t hide__loc(struct hide *s, uint32_t stack);
 void hide__free(struct hide *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_STATE_H
-#define MT_MODEL_STATE_H
+#pragma once
 /*
  * The model's state, shared by its files. One pass over the events, O(1) each; O(depth) for modules.
  *
@@ -104,5 +103,3 @@ static inline struct layer *layer_at(struct model *m, const struct chain *c, uin
 {
 	return &m->layers.all[m->layers.pool[c->off + i]];
 }
-
-#endif

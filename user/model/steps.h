@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_STEPS_H
-#define MT_MODEL_STEPS_H
+#pragma once
 /* Steps: optimizer steps, or calls of the root module. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ int steps__new_device(struct model *m, struct dev *dev);
 int steps__finish(struct model *m);
 /* Ends the thread's current call. 0 or -ENOMEM. */
 int steps__close_call(struct model *m, struct thread_state *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_TREND_H
-#define MT_MODEL_TREND_H
+#pragma once
 /*
  * Whether a series grows, and how certain that is. The verdict uses two curves. The floor is the
  * minimum from each moment on; the ceiling is the maximum up to it. Memory that is released later
@@ -74,5 +73,3 @@ const char *trend__confidence(enum trend_confidence c); /* "high", "medium", "lo
 /* Chance that n values in random order rise as much as these (Mann and Kendall). *tau: Kendall's
  * tau of the values. */
 double trend__order_chance(const uint64_t *v, size_t n, double *tau);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_NVML_GPUS_H
-#define MT_NVML_GPUS_H
+#pragma once
 /*
  * The machine's GPUs, from NVML (nvidia-smi's library). A call into NVML may take milliseconds, or
  * never return if a GPU failed. So one helper process makes the calls for all captures, with no
@@ -72,5 +71,3 @@ struct gpus_greeting {
 struct gpus_question {
 	uint64_t mask;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_NVML_NVML_H
-#define MT_NVML_NVML_H
+#pragma once
 /*
  * Driver-reported use of a process on each device, as in nvidia-smi. It comes from NVML or, for a
  * process in a dry run without a GPU, from the dry-run library. If neither has it, or the device is
@@ -74,5 +73,3 @@ int nvml__tell_free(struct nvml *s, const struct nvml_figures *f,
  */
 int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool sorted,
 		unsigned order[NVML_DEVICES_MAX]);
-
-#endif

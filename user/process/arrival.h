@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_ARRIVAL_H
-#define MT_PROCESS_ARRIVAL_H
+#pragma once
 /* Arrival of PyTorch in a process: whether its libraries are mapped, and whether their code may
  * have run. */
 #include <stdbool.h>
@@ -19,5 +18,3 @@ bool arrival__is_torch(const struct proc *p, const struct maps *m);
  * pointer in its .init_array points into itself.
  */
 bool arrival__untouched(const struct proc *p, const struct maps *m);
-
-#endif

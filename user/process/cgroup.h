@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_CGROUP_H
-#define MT_PROCESS_CGROUP_H
+#pragma once
 /* Container and pod of a process, from the path of its control group. Supports docker, containerd,
  * CRI-O, podman, Kubernetes, LXC and systemd-nspawn, both cgroup drivers, and cgroup v1 and v2. */
 #include <stdbool.h>
@@ -26,5 +25,3 @@ void cgroup__parse(const char *text, size_t len, struct cgroup *ret);
 int cgroup__read(pid_t pid, struct cgroup *ret);
 /* Whether both are in the same pod; without pods, in the same container; or both in none. */
 bool cgroup__same_place(const struct cgroup *a, const struct cgroup *b);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_CONTAINER_H
-#define MT_PROCESS_CONTAINER_H
+#pragma once
 /*
  * Names of a container and its pod; a control group has only their ids (cgroup.h). They come from
  * the container runtime's files on the host or, if these are unreadable, from the process's own
@@ -27,5 +26,3 @@ struct container_names {
  * paths on the host; "" except in tests. */
 void container__names(pid_t pid, const struct cgroup *c, const char *root,
 		      struct container_names *ret);
-
-#endif

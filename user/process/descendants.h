@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_DESCENDANTS_H
-#define MT_PROCESS_DESCENDANTS_H
+#pragma once
 /* Descendants of a process. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,5 +19,3 @@ bool descendants__has_torch(pid_t pid);
 bool descendants__exists(pid_t pid);
 /* Size of the address space in pages, which grows with each mapped file; 0: not known. */
 uint64_t descendants__pages(pid_t pid);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_ELF_H
-#define MT_PROCESS_ELF_H
+#pragma once
 /*
  * A bounded reader of 64-bit little-endian ELF files: program headers and dynamic symbols, which
  * stripped files keep. The file is hostile: every offset and count is checked against the file's
@@ -62,5 +61,3 @@ int elf__vaddr_to_offset(const struct elf *e, uint64_t vaddr, uint64_t *ret);
 int elf__bias(const struct elf *e, uint64_t map_start, uint64_t map_offset, uint64_t *ret);
 /* Reads len bytes at a virtual address, from the file. 0 or -errno. */
 int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_ELF_FILE_H
-#define MT_PROCESS_ELF_FILE_H
+#pragma once
 /* Shared by elf.c (opening, addresses), elfsym.c (symbols) and elfunwind.c. */
 #include <elf.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ struct elf {
 /* All reads of the file use these. 0, -ERANGE beyond the file or the span, -EIO. */
 int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf,
 		       size_t len);
-
-#endif

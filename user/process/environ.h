@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_ENVIRON_H
-#define MT_PROCESS_ENVIRON_H
+#pragma once
 /* A process's current environment, from its memory. /proc/PID/environ has only the initial
  * environment, which programs may change. */
 #include <stddef.h>
@@ -12,5 +11,3 @@ struct proc;
  * not found or is not readable. buf is hostile text, undefined on failure. */
 int environ__get(const struct proc *p, const struct maps *m, const char *name, char *buf,
 		 size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_INSN_H
-#define MT_PROCESS_INSN_H
+#pragma once
 /* x86-64 instructions, as far as probe sites need them: length, branch target, and general
  * registers written. Not a disassembler. */
 #include <stdbool.h>
@@ -50,5 +49,3 @@ struct insn {
 int insn__decode(const uint8_t *code, size_t size, struct insn *ret);
 /* Whether it is a no-op of any length (not endbr64). */
 bool insn__is_nop(const struct insn *in);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_MEMCACHE_H
-#define MT_PROCESS_MEMCACHE_H
+#pragma once
 /* Cache of a process's memory in blocks of 16 KiB, for many small adjacent reads. Data may be
  * outdated and from different moments; callers verify it. */
 #include <stddef.h>
@@ -17,5 +16,3 @@ void memcache__forget(struct memcache *c);
 int memcache__read(struct memcache *c, uint64_t addr, void *buf, size_t len);
 /* Reads current memory and drops its cached blocks. Returns as memcache__read(). */
 int memcache__read_now(struct memcache *c, uint64_t addr, void *buf, size_t len);
-
-#endif

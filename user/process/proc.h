@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_PROC_H
-#define MT_PROCESS_PROC_H
+#pragma once
 /* A process, read from outside: its identity (a pidfd), maps and memory. Nothing here stops,
  * signals or writes to it. */
 #include <stdbool.h>
@@ -123,5 +122,3 @@ struct proc_piece {
 /* Reads many pieces with few system calls; each is all or nothing. 0, even if pieces failed; on
  * -ESRCH and -EPERM no piece is valid. */
 int proc__readv(const struct proc *p, struct proc_piece *v, size_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_PTRACE_HOLD_H
-#define MT_PROCESS_PTRACE_HOLD_H
+#pragma once
 /*
  * Stops the first thread of a command that memtrace-bpf started, for the milliseconds that
  * attaching takes. Not for other processes.
@@ -23,5 +22,3 @@ int ptrace_hold__take(struct ptrace_hold *h, pid_t pid);
 /* Resumes the thread; call it from the thread that called ptrace_hold__take(). Does nothing if no
  * thread is held. */
 void ptrace_hold__release(struct ptrace_hold *h);
-
-#endif

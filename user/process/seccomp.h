@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_SECCOMP_H
-#define MT_PROCESS_SECCOMP_H
+#pragma once
 /*
  * Return probes and seccomp. From Linux 6.11 on a function with a return probe returns through the
  * system call uretprobe. A seccomp filter that does not allow it, as in containers, kills the
@@ -21,5 +20,3 @@ int seccomp__mode(const struct proc *p);
 bool seccomp__keeps_shadow_stack(const char *release);
 /* Whether a return probe is safe in this process. Ask each time, since a filter may be set late. */
 bool seccomp__allows_returns(const struct proc *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_SITE_H
-#define MT_PROCESS_SITE_H
+#pragma once
 /*
  * The instruction of a function to probe. A breakpoint on an instruction that the kernel emulates
  * (push, nop, jmp, call, jcc) costs about 0.5 us. One that it single-steps costs about 9 us on a
@@ -43,5 +42,3 @@ struct site {
  */
 int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
 	       struct site *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PROCESS_USDT_H
-#define MT_PROCESS_USDT_H
+#pragma once
 /* Static probes (SystemTap notes): their addresses in a file, their arguments, and the semaphore
  * that enables them. The notes are hostile. */
 #include <stddef.h>
@@ -40,5 +39,3 @@ struct usdt_sites {
  */
 int usdt__find(const struct proc *p, const struct map *map, const char *provider, const char *name,
 	       size_t n, struct usdt_sites *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYDICT_H
-#define MT_PYTHON_PYDICT_H
+#pragma once
 /* Entries of dicts and attributes of instances, as a snapshot. They are read whole, checked against
  * the dict's count, and read again if the dict changed. Internal to python/, torch/ and census/. */
 #include <stddef.h>
@@ -39,5 +38,3 @@ int pydict__items(struct pymem *m, uint64_t dict, struct pyitems *ret);
 /* Attributes in an instance's own dictionary, in every version's layout. type: the instance's type.
  * Returns as pydict__items(). */
 int pydict__attrs(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYGC_H
-#define MT_PYTHON_PYGC_H
+#pragma once
 /*
  * All objects that CPython's garbage collector tracks, by walking its lists from outside. The list
  * heads are found by their structure: three generations, a pointer to the first, the permanent
@@ -42,5 +41,3 @@ struct pygc_stats {
 int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
 	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx,
 	       struct pygc_stats *stats);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYINTERNAL_H
-#define MT_PYTHON_PYINTERNAL_H
+#pragma once
 /* Shared by python.c, pyversion.c and pythread.c. */
 #include "process/elf.h"
 #include "process/proc.h"
@@ -34,5 +33,3 @@ int python__refuse(const char **why, int err, const char *fmt, ...)
 int python__identify(struct python *py, const char **why);
 /* Checks the layout against PyCode_Type. 0 or -errno with *why set. */
 int python__cross_check(const struct python *py, const char **why);
-
-#endif

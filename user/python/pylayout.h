@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYLAYOUT_H
-#define MT_PYTHON_PYLAYOUT_H
+#pragma once
 /*
  * Layouts of CPython's structures: one row for each minor version, 3.8 to 3.14, default (GIL)
  * builds, x86-64. Values are byte offsets in the named C structures; NONE if the version has no
@@ -42,5 +41,3 @@ struct pylayout {
 
 /* Row of a version; NULL: none. Read-only. */
 const struct pylayout *pylayout__find(int major, int minor);
-
-#endif

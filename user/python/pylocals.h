@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYLOCALS_H
-#define MT_PYTHON_PYLOCALS_H
+#pragma once
 /* Local variables of the functions that a process's threads run. Threads run on while they are
  * read, so pylocals__check() tells whether a variable still has its value. */
 #include <stdbool.h>
@@ -32,5 +31,3 @@ int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *ho
 int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size);
 /* Name of the i-th free variable of a code object. 0; -ENOENT: fewer; -EBADMSG, -EFAULT, -ESRCH. */
 int pylocals__free_name(struct pymem *m, uint64_t code, uint64_t i, char *buf, size_t size);
-
-#endif

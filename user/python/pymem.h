@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYMEM_H
-#define MT_PYTHON_PYMEM_H
+#pragma once
 /*
  * Memory of a Python process, read in a "walk". Data that may change (dicts, instances) is read
  * each time. Constant data (strings, type names) may come from pages cached in the same walk.
@@ -51,5 +50,3 @@ int pymem__old_u64(struct pymem *m, uint64_t addr, uint64_t *ret);
 /* Reads the current memory from addr up to len bytes or the end of the page. Number of bytes, or
  * -errno. */
 int pymem__read_page(struct pymem *m, uint64_t addr, void *buf, size_t len);
-
-#endif

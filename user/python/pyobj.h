@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYOBJ_H
-#define MT_PYTHON_PYOBJ_H
+#pragma once
 /*
  * Python objects, read from outside. Pointers and lengths are hostile, loops are bounded, and
  * inconsistent data is an error. Functions return 0 or -errno: -EFAULT unmapped, -EBADMSG not such
@@ -50,5 +49,3 @@ int pyobj__module_attr(const struct python *py, uint64_t module, const char *nam
 /* An attribute in a type's own tp_dict, and the code object of a function. */
 int pyobj__type_attr(const struct python *py, uint64_t type, const char *name, uint64_t *value);
 int pyobj__func_code(const struct python *py, uint64_t func, uint64_t *code);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYSTR_H
-#define MT_PYTHON_PYSTR_H
+#pragma once
 /* Python's str objects and look-up by name. Internal to python/, torch/ and census/. */
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ int pystr__equal(struct pymem *m, uint64_t obj, const char *text);
  * 0 at first. Names are interned, so comparing addresses mostly suffices. 0, -ENOENT, -errno. */
 int pystr__find(struct pymem *m, const struct pyitems *it, const char *key, uint64_t *known,
 		uint64_t *value);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYTHON_H
-#define MT_PYTHON_PYTHON_H
+#pragma once
 /* The CPython interpreter in a process, found from outside by .dynsym symbols, its own descriptions
  * and calibration, without disassembly. The process is never stopped. */
 #include <stdbool.h>
@@ -70,5 +69,3 @@ struct pyframe {
  * walk may end early. Returns the number of frames or -errno. For `check` and for tests. */
 int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
 		  size_t max);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_PYTHON_PYTYPE_H
-#define MT_PYTHON_PYTYPE_H
+#pragma once
 /* Type objects. Internal to python/, torch/ and census/. */
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ int pytype__mro(struct pymem *m, uint64_t type, uint64_t *ret, size_t max);
 int pytype__is_a(struct pymem *m, uint64_t type, const char *name, const char *module);
 
 #define PYTYPE_MRO_MAX 128
-
-#endif

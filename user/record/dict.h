@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_DICT_H
-#define MT_RECORD_DICT_H
+#pragma once
 /*
  * The dictionary of a recording. Events refer by number to its strings, code locations, modules,
  * stacks, threads and autograd nodes. Entries are only added, and equal entries share a number. So
@@ -87,5 +86,3 @@ struct dict_counts {
 	uint32_t strings, locs, modules, stacks, threads, nodes;
 };
 struct dict_counts dict__counts(const struct dict *d);
-
-#endif

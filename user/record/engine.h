@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_ENGINE_H
-#define MT_RECORD_ENGINE_H
+#pragma once
 /* Recognizes the PyTorch functions that start the autograd engine. Frames called by such a function
  * run in backward. */
 #include <stdbool.h>
@@ -11,5 +10,3 @@ bool engine__is_file(const char *path);
 /* True if this function starts the engine. From Python 3.11 on, names are qualified
  * ("Tensor.backward"). */
 bool engine__starts(const char *path, const char *func);
-
-#endif

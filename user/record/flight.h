@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_FLIGHT_H
-#define MT_RECORD_FLIGHT_H
+#pragma once
 /*
  * A flight recorder: keeps the last part of a stream in bounded memory and writes parts of it as
  * recordings, called windows. A window holds either the events kept so far (after an out-of-memory
@@ -99,5 +98,3 @@ bool flight__level(const struct flight *fl, size_t i, struct flight_level *ret);
 unsigned int flight__files(const struct flight *fl); /* number of files written */
 bool flight__full(
 	const struct flight *fl); /* true once max_files are written; further events are ignored */
-
-#endif

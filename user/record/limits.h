@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_LIMITS_H
-#define MT_RECORD_LIMITS_H
+#pragma once
 /* Bounds of a record stream. dict and facts enforce them, so a writer never writes more than a
  * reader accepts. */
 #define DICT_MAX_STRINGS (4u << 20)
@@ -17,5 +16,3 @@
 #define FACTS_MAX_KEY 255
 #define FACTS_MAX_VALUE (1u << 20)
 #define FACTS_MAX_BYTES (4u << 20) /* sum over all keys and values */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_LIVE_SET_H
-#define MT_RECORD_LIVE_SET_H
+#pragma once
 /*
  * The state after a series of events: live blocks, memory taken from CUDA, segments and totals. The
  * set takes events one by one and gives the state back as a minimal series of events. Its memory
@@ -38,5 +37,3 @@ uint64_t live_set__blocks(const struct live_set *b); /* number of live blocks */
 /* Fills *ret for the i-th device that appeared, from 0. Returns false after the last device. */
 bool live_set__level(const struct live_set *b, size_t i, struct flight_level *ret);
 void live_set__new_peaks(struct live_set *b); /* resets peaks to the present values */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_MTR_H
-#define MT_RECORD_MTR_H
+#pragma once
 /*
  * The .mtr file; docs/reference/mtr.md specifies its bytes. It is a sequence of blocks with
  * length and CRC-32C, written without seeking. If the writer dies, the file is readable up to its
@@ -88,5 +87,3 @@ enum mtr_end mtr_reader__end(const struct mtr_reader *r, uint64_t *offset, const
 uint64_t mtr_reader__position(const struct mtr_reader *r); /* bytes read, for progress */
 uint64_t mtr_reader__size(const struct mtr_reader *r);	   /* bytes of the file; 0 for a pipe */
 uint32_t mtr_reader__version(const struct mtr_reader *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_MTR_BLOCK_H
-#define MT_RECORD_MTR_BLOCK_H
+#pragma once
 /* Builds blocks from payloads: header, checksum, compression. The caller collects blocks in a
  * buffer and writes them together. */
 #include <stddef.h>
@@ -31,5 +30,3 @@ int mtr_block__append(struct buf *out, struct ZSTD_CCtx_s *zstd, enum mtr_block 
  * Returns 0 or -ENOMEM. */
 int mtr_block__append_dict(struct buf *out, struct ZSTD_CCtx_s *zstd, const struct dict *d,
 			   const struct dict_counts *from, const struct dict_counts *to);
-
-#endif

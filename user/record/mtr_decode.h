@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_MTR_DECODE_H
-#define MT_RECORD_MTR_DECODE_H
+#pragma once
 /* Decodes the payload of an events block. The decoder checks all input. */
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 /* Reads the next event. Returns 1; 0 at the end of the block; or -EBADMSG and *why, with *e
  * undefined. */
 int mtr_decoder__next(struct mtr_decoder *dec, struct event *e, const char **why);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_MTR_DICT_H
-#define MT_RECORD_MTR_DICT_H
+#pragma once
 /* Reads the payloads of dictionary and facts blocks into a dict and facts, and checks all input. */
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ struct facts;
 int mtr_dict__read(struct dict *d, uint32_t version, const uint8_t *data, size_t len,
 		   const char **why);
 int mtr_dict__read_facts(struct facts *f, const uint8_t *data, size_t len, const char **why);
-
-#endif

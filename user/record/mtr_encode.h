@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_MTR_ENCODE_H
-#define MT_RECORD_MTR_ENCODE_H
+#pragma once
 /*
  * Encodes events as the payload of an events block. Each field has its own column, because similar
  * values compress well together. Predictions restart with each block, so a block depends only on
@@ -33,5 +32,3 @@ uint32_t mtr_encoder__count(const struct mtr_encoder *enc);
  * blocks. */
 void mtr_encoder__parts(struct mtr_encoder *enc, uint64_t first, struct mtr_part parts[MTR_PARTS]);
 void mtr_encoder__reset(struct mtr_encoder *enc);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_MTR_FORMAT_H
-#define MT_RECORD_MTR_FORMAT_H
+#pragma once
 /* Constants of docs/reference/mtr.md, shared by writer and reader. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -251,5 +250,3 @@ static inline uint32_t get_le32(const uint8_t *p)
 {
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_MTR_ROLLING_H
-#define MT_RECORD_MTR_ROLLING_H
+#pragma once
 /*
  * Writes a stream of any length into bounded space, as a ring of parts (segments). Each part is a
  * recording with its own dictionary that starts with the live blocks (live_set.h), so it is
@@ -90,5 +89,3 @@ uint64_t mtr_rolling__most_used(const struct mtr_rolling *r);
 /* Bytes allocated and reserved on a device after the last event. */
 void mtr_rolling__level(const struct mtr_rolling *r, struct device d, uint64_t *allocated,
 			uint64_t *reserved);
-
-#endif

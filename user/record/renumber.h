@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_RENUMBER_H
-#define MT_RECORD_RENUMBER_H
+#pragma once
 /*
  * Copies events from one dict to a new, smaller one that holds only the entries these events need.
  * A capture's dict keeps all entries since the start; each part of a rolling recording needs only
@@ -20,5 +19,3 @@ struct dict *renumber__dict(struct renumber *r);
 /* Changes the numbers in e to those of the new dict. Numbers that from lacks become 0, "none".
  * Returns 0 or -ENOMEM. */
 int renumber__event(struct renumber *r, struct event *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_ROOM_H
-#define MT_RECORD_ROOM_H
+#pragma once
 /*
  * A bound on the memory of this process while it reads recordings. A file of a few KB can describe
  * millions of allocations that are never freed, and the model keeps each of them. Readers check the
@@ -16,5 +15,3 @@ void room__set(uint64_t bytes);
 int room__check(void);
 /* Text for -ENOBUFS and -ENOMEM: the reason and the remedy. buf: 256 bytes. Returns buf. */
 char *room__why(char *buf, size_t size, int err);
-
-#endif

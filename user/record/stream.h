@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_STREAM_H
-#define MT_RECORD_STREAM_H
+#pragma once
 /*
  * The record stream: the output of a capture and the input of every consumer (writer, model, live
  * view, exports), live or from a file. A stream consists of a struct dict that only grows, facts
@@ -199,5 +198,3 @@ struct sink {
 	 * be NULL. */
 	int (*tick)(struct sink *s, uint64_t now);
 };
-
-#endif

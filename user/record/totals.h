@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_TOTALS_H
-#define MT_RECORD_TOTALS_H
+#pragma once
 /*
  * Numbers of a capture of any length in bounded memory: time series of the process and of each
  * device. Recent rows are fine, older rows coarser. The coarsest series always reaches back to the
@@ -43,5 +42,3 @@ bool totals__device(const struct totals *t, uint32_t i, struct totals_device *re
 struct json;
 /* Writes the members "whole" and "series" of docs/reference/folder.md into the open JSON object. */
 void totals__json(const struct totals *t, struct json *j);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_RECORD_VARINT_H
-#define MT_RECORD_VARINT_H
+#pragma once
 /* LEB128: seven bits per byte, least significant first; bit 7 is set on all bytes but the last. At
  * most ten bytes. */
 #include <stdbool.h>
@@ -52,5 +51,3 @@ static inline uint64_t unzigzag(uint64_t v)
 {
 	return v >> 1 ^ (0 - (v & 1));
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPLAY_ABI_H
-#define MT_REPLAY_ABI_H
+#pragma once
 /*
  * Finds a PyTorch, and the slots of its allocator's functions in the table of virtual functions.
  * PyTorch's pluggable allocator derives from the same class as the native one, and its functions
@@ -23,5 +22,3 @@ struct replay_torch {
  * *f. The caller closes ret->dir in both cases. */
 int replay_torch__find(const struct replay_opts *opts, const struct facts *facts,
 		       struct replay_torch *ret, struct failure *f);
-
-#endif

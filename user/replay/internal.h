@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPLAY_INTERNAL_H
-#define MT_REPLAY_INTERNAL_H
+#pragma once
 /* An open replay, and one run of the replayer. */
 #include <limits.h>
 
@@ -50,5 +49,3 @@ uint64_t replay__context(const struct replay *r);
 /* Converts the recording of opts->path to a plan. Sets reader, resolver, spool, plan, info, and the
  * fields of about that follow from them. */
 int replay_read__plan(struct replay *r, const struct replay_opts *opts, struct failure *f);
-
-#endif

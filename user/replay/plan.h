@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPLAY_PLAN_H
-#define MT_REPLAY_PLAN_H
+#pragma once
 /*
  * Converts a recording's events of one device to a plan for the replayer (wire.h). The replaying
  * allocator chooses the addresses, so a plan has slots instead. The plan maker infers two facts
@@ -49,5 +48,3 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 /* Writes the rest. Returns 0 or -errno. */
 int replay_plan__finish(struct replay_plan_maker *p, struct replay_plan_info *ret);
 void replay_plan__free(struct replay_plan_maker *p); /* NULL is fine */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPLAY_PLAN_INTERNAL_H
-#define MT_REPLAY_PLAN_INTERNAL_H
+#pragma once
 /* Data shared by the parts of replay_plan: the output, and the pools of blocks. */
 #include <stddef.h>
 
@@ -132,5 +131,3 @@ int plan_state__write(struct replay_plan_maker *p, const struct event *e);
 
 /* Assigns a slot to a block at addr. Returns 0 or -errno. */
 int replay_plan__slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPLAY_PRINT_H
-#define MT_REPLAY_PRINT_H
+#pragma once
 /* Prints the results of tries as text or JSON. */
 #include <stddef.h>
 #include <stdio.h>
@@ -31,5 +30,3 @@ struct replay_found {
 void replay_print__text(FILE *out, const struct replay_found *f);
 /* Returns 0 or -errno. */
 int replay_print__json(FILE *out, const struct replay_found *f);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPLAY_REPLAY_H
-#define MT_REPLAY_REPLAY_H
+#pragma once
 /*
  * Replays the allocations of a recording through PyTorch's own CUDA caching allocator, with other
  * settings or another amount of memory. The allocator is the target's libc10_cuda on the dry run's
@@ -119,5 +118,3 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t *vram,
 		     struct replay_result *ret, struct failure *f);
 void replay__close(struct replay *r); /* NULL is fine */
-
-#endif

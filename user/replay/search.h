@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPLAY_SEARCH_H
-#define MT_REPLAY_SEARCH_H
+#pragma once
 /* Tries a list of useful settings and recommends one. */
 #include "replay/print.h"
 
@@ -11,5 +10,3 @@
  */
 int replay__search(struct replay *r, const struct replay_opts *opts, struct replay_tried **v,
 		   struct replay_found *found, struct failure *f);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPLAY_TRUST_H
-#define MT_REPLAY_TRUST_H
+#pragma once
 /*
  * Finds PyTorch's libraries, whose code a replay runs. An interpreter that the user names is run
  * unchecked. A path that only the recording names may come from an attacker. Therefore every part
@@ -33,5 +32,3 @@ int replay_trust__find(const struct replay_opts *opts, const struct facts *facts
 /* Drops rights in a process before it runs such code: becomes the user behind sudo, or, with own
  * (struct replay_opts), user. 0 or an exit code. */
 int replay_trust__become(bool own, const struct user *user);
-
-#endif

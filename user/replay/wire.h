@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPLAY_WIRE_H
-#define MT_REPLAY_WIRE_H
+#pragma once
 /*
  * The protocol between memtrace-bpf and its replayer: a plan, in a file that the replayer maps, and
  * answers, through a pipe. Both sides are from one build, and both check the other's numbers.
@@ -104,5 +103,3 @@ struct replay_answer {
 	/* Fields of REPLAY_COMPARE. */
 	uint64_t compared, differ, first, first_time, first_recorded, first_replayed, largest;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_CONTROL_H
-#define MT_SAVE_CONTROL_H
+#pragma once
 /*
  * The socket that controls a running capture: /run/memtrace-bpf/TARGET.OWN.sock with both PIDs, in
  * a folder of mode 0700. A request is one message, an action and its argument ("mark epoch 3"). The
@@ -47,5 +46,3 @@ ssize_t control__find(const char *folder, pid_t pid, struct control_place **ret)
  * most 10 s. Returns 0 or -errno. */
 int control__ask(const char *folder, const struct control_place *p, const char *request,
 		 char **answer);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_OUTPUT_H
-#define MT_SAVE_OUTPUT_H
+#pragma once
 /*
  * The destination of one process's events: a file (output_file.h), a file in a folder with an index
  * (output_folder.h), windows and --on-oom (output_windows.h), or a rolling folder
@@ -65,5 +64,3 @@ char *output__path(const struct output *o);
 void output__stem(const struct output *o, char *buf, size_t size);
 /* Returns a fact of the process, or "". */
 const char *output__fact(const struct output *o, const char *key);
-
-#endif

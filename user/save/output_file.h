@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_OUTPUT_FILE_H
-#define MT_SAVE_OUTPUT_FILE_H
+#pragma once
 /* An output: one .mtr file with all events of a process. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ const char *output_file__full(struct output *o);
  * exit code, logged.
  */
 int output_file__close(struct output_file *f, const char *reason, int err, uint64_t *bytes);
-
-#endif

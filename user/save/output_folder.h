@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_OUTPUT_FOLDER_H
-#define MT_SAVE_OUTPUT_FOLDER_H
+#pragma once
 /*
  * An output: a file in the folder of a recording of several processes, named after rank or program.
  * The folder's index lists the file from its first event on.
@@ -25,5 +24,3 @@ int output_folder__add(const struct output *o, struct folder_entry *e);
 int output_folder__finish(const struct output *o, struct folder_entry *e, const char *reason);
 /* Updates the entry with the totals that an event carries. */
 void output_folder__event(struct folder_entry *f, const struct event *e);
-
-#endif

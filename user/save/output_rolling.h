@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_OUTPUT_ROLLING_H
-#define MT_SAVE_OUTPUT_ROLLING_H
+#pragma once
 /* An output: --rolling, a folder of segments of at most a given size. The oldest segments are
  * dropped. */
 #include <argp.h>
@@ -17,5 +16,3 @@ extern const struct argp rolling_argp; /* its input is a struct rolling_args */
 
 /* The constructor for output__new(); process has the common members. */
 struct output *output_rolling__new(const struct output *process);
-
-#endif

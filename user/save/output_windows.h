@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_OUTPUT_WINDOWS_H
-#define MT_SAVE_OUTPUT_WINDOWS_H
+#pragma once
 /* An output: windows of a process's events (windows.h), by the options of window_argp or by
  * --on-oom. */
 struct output;
@@ -13,5 +12,3 @@ struct recording;
 int output_windows__prepare(struct recording *r);
 /* The constructor for output__new(); process has the common members. */
 struct output *output_windows__new(const struct output *process);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_RECORDING_H
-#define MT_SAVE_RECORDING_H
+#pragma once
 /*
  * A capture into files, for `record` and `run`: its options, and an output (output.h) for each
  * process. Logs to standard error.
@@ -69,5 +68,3 @@ struct recording {
 int recording__run(struct recording *r);
 /* True if --children or the choice of processes allows more than one process. */
 bool recording__of_several(const struct recording *r);
-
-#endif

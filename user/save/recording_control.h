@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_RECORDING_CONTROL_H
-#define MT_SAVE_RECORDING_CONTROL_H
+#pragma once
 /* Control of a running recording: actions of `memtrace-bpf ctl`, SIGUSR1 and SIGUSR2. */
 #include <stdbool.h>
 
@@ -11,5 +10,3 @@ void recording_control__open(struct recording *r);
 void recording_control__close(struct recording *r);
 /* Handles a signal to this program. False: it does not concern the recording. */
 bool recording_control__signal(struct recording *r, int number);
-
-#endif

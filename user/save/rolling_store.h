@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_ROLLING_STORE_H
-#define MT_SAVE_ROLLING_STORE_H
+#pragma once
 /*
  * A folder that stores a capture of any length in at most a given size: segments
  * (record/mtr_rolling.h), an index that also lists dropped time (folder.h), and totals.json with
@@ -54,5 +53,3 @@ struct ring_store_sum rolling_store__sum(const struct rolling_store *s);
 const char *rolling_store__path(const struct rolling_store *s);
 struct totals;
 const struct totals *rolling_store__totals(const struct rolling_store *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_RUN_COMMAND_H
-#define MT_SAVE_RUN_COMMAND_H
+#pragma once
 /*
  * A command that is started and recorded from its first instruction on, also in the dry run, for
  * `run` and `estimate`. Logs to standard error.
@@ -57,5 +56,3 @@ bool run_command__has_ended(const struct run_command *r);
 int run_command__wait(struct run_command *r);
 /* Frees all that r owns. */
 void run_command__close(struct run_command *r);
-
-#endif

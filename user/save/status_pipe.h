@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_STATUS_PIPE_H
-#define MT_SAVE_STATUS_PIPE_H
+#pragma once
 /*
  * The status of a capture, as JSON lines in a pipe to the program that started it (--tell, from
  * `serve`). Writing never blocks.
@@ -16,5 +15,3 @@ void status_pipe__tell(struct recording *r, const struct output *o, const char *
 		       const char *reason);
 /* Writes a line "capturing", at most two a second. */
 void status_pipe__drained(struct recording *r, const struct output *o);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_WINDOW_ARGS_H
-#define MT_SAVE_WINDOW_ARGS_H
+#pragma once
 /* Options of `record` and `run` that choose which windows of a capture are written. */
 #include <argp.h>
 #include <stdbool.h>
@@ -33,5 +32,3 @@ extern const struct argp window_argp; /* its input is a struct window_args, all 
 
 /* True if windows follow each other until the capture ends. */
 bool window_args__repeat(const struct window_args *a);
-
-#endif

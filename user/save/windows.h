@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_WINDOWS_H
-#define MT_SAVE_WINDOWS_H
+#pragma once
 /*
  * Windows of one process's events: when a window begins and ends, its file, and its entry in a
  * folder. All events go in, also between windows: a window starts with the blocks that are live,
@@ -62,5 +61,3 @@ int windows__finish(struct windows *w, const char *reason);
 unsigned int windows__written(const struct windows *w);
 /* Returns the first error, negative, or 0. *said: it was logged. */
 int windows__err(const struct windows *w, bool *said);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_WINDOWS_INTERNAL_H
-#define MT_SAVE_WINDOWS_INTERNAL_H
+#pragma once
 /* Shared by windows.c (time) and windows_file.c (files). */
 #include "archive/folder.h"
 #include "record/flight.h"
@@ -43,5 +42,3 @@ struct windows {
 /* Callbacks of the flight recorder, in windows_file.c. */
 int windows__open_file(void *ctx, unsigned int number);
 int windows__file_done(void *ctx, const struct flight_report *r, int err);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SAVE_WINDOWS_VALUES_H
-#define MT_SAVE_WINDOWS_VALUES_H
+#pragma once
 /* The figures that conditions use, for each event: allocated bytes of each device, steps,
  * out-of-memory errors, lost events. */
 #include <stdbool.h>
@@ -22,5 +21,3 @@ int values__event(struct values *v, const struct event *e, bool *news);
  */
 int values__judge(struct values *v, struct cond *c, uint64_t now, struct cond_result *ret);
 void values__judged(struct values *v);
-
-#endif

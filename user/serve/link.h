@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_LINK_H
-#define MT_SERVE_LINK_H
+#pragma once
 /*
  * Messages between the processes of `serve` over a socket pair (SOCK_SEQPACKET). Each message is a
  * JSON object, with or without a file descriptor. Neither side trusts the other. Sending never
@@ -43,5 +42,3 @@ int link__offer(struct link *l, json_t *msg);
  * long, or has several descriptors).
  */
 int link__pump(struct link *l, void (*fn)(void *ctx, json_t *msg, int fd), void *ctx);
-
-#endif

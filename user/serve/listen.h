@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_LISTEN_H
-#define MT_SERVE_LISTEN_H
+#pragma once
 /* Listening sockets: an address with a port, or a Unix socket. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ int listen__describe(int fd, bool tls, struct listen_at *ret);
 /* Closes the socket and removes its file if it is still the same file. Only for the process that
  * opened it. */
 void listen__close(struct listen_at *at);
-
-#endif

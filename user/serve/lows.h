@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_LOWS_H
-#define MT_SERVE_LOWS_H
+#pragma once
 /*
  * The lows of a figure: the lowest of each few samples. Memory that comes and goes within a step is
  * not in them, so that they show growth. With time each covers twice as many samples.
@@ -22,5 +21,3 @@ struct lows {
 
 /* Adds a sample, in the order of time. */
 void lows__add(struct lows *l, double time, uint64_t value);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_SANDBOX_H
-#define MT_SERVE_SANDBOX_H
+#pragma once
 /* Drops the rights of a process that talks to other machines or parses untrusted data, and
  * verifies the result. Irreversible. Call in a process that lib/subprocess.h has started for it,
  * with few descriptors, limits and default signals, while it has one thread. */
@@ -65,5 +64,3 @@ extern const char *const drop_names[];
  * seccomp, because leak checking needs what they forbid.
  */
 int sandbox__rights(const struct sandbox_opts *o, struct sandbox_done *done, char *why);
-
-#endif

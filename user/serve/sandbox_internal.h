@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_SANDBOX_INTERNAL_H
-#define MT_SERVE_SANDBOX_INTERNAL_H
+#pragma once
 #include "serve/sandbox.h"
 
 /* Creates the Landlock rules while the paths can still be opened. *fd: the caller closes it; -1
@@ -10,5 +9,3 @@ int sandbox__make_rules(const struct sandbox_opts *o, int *fd, int *version);
 int sandbox__enforce_rules(int fd);
 /* Enables the seccomp filter for this process. Returns 0 or -errno. */
 int sandbox__filter_calls(const struct sandbox_opts *o);
-
-#endif

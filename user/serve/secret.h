@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_SECRET_H
-#define MT_SERVE_SECRET_H
+#pragma once
 /* Token, certificate and key, read before the process gives up its rights. secret__free() wipes
  * the text. */
 #include <stddef.h>
@@ -28,5 +27,3 @@ int secret__tls(const char *cert_path, const char *key_path, char **cert, char *
  * secret__token() does. Free *ret with secret__free(). */
 int secret__read(const char *path, size_t max, int is_private, char **ret, char *why);
 void secret__free(char *text); /* NULL is fine */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_SERVE_H
-#define MT_SERVE_SERVE_H
+#pragma once
 /* Options of `serve` and the entry points of its processes. See docs/internals/SERVE.md, "The
  * processes". */
 #include <stdbool.h>
@@ -87,5 +86,3 @@ int broker__run(const struct serve_args *args);
  */
 int web__run(const struct serve_args *args, int link_fd, const int *listen_fds, size_t n_listen);
 int push__run(const struct serve_args *args, int link_fd);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_STATE_H
-#define MT_SERVE_STATE_H
+#pragma once
 /*
  * State of the server as the broker reports it: targets, processes with their last figures, traces.
  * Used by the web and push processes. Built only from the broker's messages. Memory use is bounded.
@@ -91,5 +90,3 @@ struct state_process *serve_state__process(struct state *s, pid_t pid);
 /* state of the trace, "capturing" */
 const char *serve_state__trace_state(const struct state_trace *t);
 bool serve_state__trace_ended(const struct state_trace *t); /* done or failed */
-
-#endif

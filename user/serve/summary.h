@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_SUMMARY_H
-#define MT_SERVE_SUMMARY_H
+#pragma once
 /* Results of a trace, made from the output of `report --format json`. */
 #include <jansson.h>
 
@@ -18,5 +17,3 @@ json_t *summary__make(const json_t *facts, const json_t *report);
 json_t *summary__figures(const json_t *report);
 /* A summary without its layers, for lists of traces. A new reference. */
 json_t *summary__short(const json_t *summary);
-
-#endif

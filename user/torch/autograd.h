@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_AUTOGRAD_H
-#define MT_TORCH_AUTOGRAD_H
+#pragma once
 /*
  * PyTorch's autograd nodes, read from their first words: class, sequence number and thread.
  * A node is identified by its address, its class's vtable, its sequence number (counted per thread)
@@ -52,5 +51,3 @@ int autograd_node__class(const struct proc *p, uint64_t vptr, char *buf, size_t 
 /* Last component of a mangled type name: "N5torch8autograd14AccumulateGradE" -> "AccumulateGrad".
  * False: not a type name. */
 bool autograd_node__plain_name(const char *mangled, char *buf, size_t size);
-
-#endif

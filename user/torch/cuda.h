@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_CUDA_H
-#define MT_TORCH_CUDA_H
+#pragma once
 /*
  * Functions of the CUDA runtime and driver that allocate and free memory, and their locations in a
  * process. Any file that exports them counts, and there may be several runtimes (torchvision brings
@@ -102,5 +101,3 @@ struct cuda_file {
  * found; -errno if the file cannot be read. */
 int cuda__look(const struct proc *p, const struct maps *m, const struct map *map,
 	       struct cuda_file *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_CUDAALLOC_H
-#define MT_TORCH_CUDAALLOC_H
+#pragma once
 /*
  * PyTorch's CUDA caching allocator, read from outside: its live and cached blocks, and their
  * segments. The process runs on, so a reading may be torn, which the result says.
@@ -134,5 +133,3 @@ int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max);
 
 /* Number of devices that the allocator knows, used or not; 0 before CUDA's first use. Or -errno. */
 int cudaalloc__devices(struct cudaalloc *a);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_CUDAALLOC_INTERNAL_H
-#define MT_TORCH_CUDAALLOC_INTERNAL_H
+#pragma once
 /*
  * Shared by the files of cudaalloc. cudaalloc_find.c reads the device allocators and their pools,
  * cudaalloc_mem.c containers, cudaalloc_block.c the fields of a Block. cudaalloc_read.c collects
@@ -222,5 +221,3 @@ int cudaalloc_state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc
 /* Finds active_bytes and requested_bytes after a consistent pass. */
 void cudaalloc_state__find_more_stats(struct cudaalloc *a, const struct pass *s,
 				      const struct cudaalloc_state *st);
-
-#endif

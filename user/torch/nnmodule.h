@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_NNMODULE_H
-#define MT_TORCH_NNMODULE_H
+#pragma once
 /*
  * Names of nn.Module objects: those of named_modules() of the root module, without the components
  * that wrappers add (module, _fsdp_wrapped_module, _orig_mod, _checkpoint_wrapped_module). Names
@@ -52,5 +51,3 @@ int nnmodules__is_type(struct pymem *m, uint64_t type);
 /* CPython's slot_tp_call: tp_call of every Python class with __call__, from torch.nn.Module.
  * -ENOENT. */
 int nnmodules__slot_call(const struct python *py, uint64_t *addr);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_NNTREE_H
-#define MT_TORCH_NNTREE_H
+#pragma once
 /* The modules below an nn.Module at one time: address, type, name, class. Internal to nnmodule. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ char *nntree__name(const struct nntree *t, size_t i, char *buf);
 /* A flag on a module, for the caller's use. */
 void nntree__mark(struct nntree *t, size_t i);
 bool nntree__marked(const struct nntree *t, size_t i);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_PYGRAPH_H
-#define MT_TORCH_PYGRAPH_H
+#pragma once
 /*
  * Autograd's graph, read from outside, for tensors saved for backward that no Python object holds.
  * The search follows nodes from the tensors' grad_fn. The fields of node classes are not known. The
@@ -71,5 +70,3 @@ enum pygraph_use {
 enum pygraph_use pygraph__use(const struct pygraph_saved *s, size_t flags, bool known,
 			      bool grad_fn);
 void pygraph__free(struct pygraph *g); /* frees its contents and zeroes it */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_PYTENSOR_H
-#define MT_TORCH_PYTENSOR_H
+#pragma once
 /*
  * PyTorch's tensors, read from outside: the Python object, its c10::TensorImpl, the StorageImpl
  * that tensors may share, and the gradient. Field offsets are found from existing tensors,
@@ -67,5 +66,3 @@ int pytensors__read(struct pytensors *t, struct pytensor *v, size_t n);
 const char *pytensor__dtype(uint8_t dtype, char *buf, size_t size);
 /* Bits of an element; 0: unknown. */
 unsigned pytensor__dtype_bits(uint8_t dtype);
-
-#endif

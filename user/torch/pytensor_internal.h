@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_PYTENSOR_INTERNAL_H
-#define MT_TORCH_PYTENSOR_INTERNAL_H
+#pragma once
 /* Shared by pytensor.c, pytensor_find.c and pygraph.c. */
 #include <string.h>
 
@@ -69,5 +68,3 @@ bool pytensor_find__parse_impl(const uint8_t *impl, unsigned sizes, bool flag_fi
 			       struct pytensor *ret);
 /* Minimum bytes of the tensor's storage; 0: not known. */
 uint64_t pytensor_find__impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_TORCH_H
-#define MT_TORCH_TORCH_H
+#pragma once
 /* PyTorch in a process: its libraries, its version, and the functions to probe. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,5 +72,3 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
  * after torch__hooks(), which zeroes the array. 0 or -errno with why_not set. */
 int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, unsigned args,
 		     struct hook *h);
-
-#endif

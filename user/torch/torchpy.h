@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_TORCH_TORCHPY_H
-#define MT_TORCH_TORCHPY_H
+#pragma once
 /* Functions of PyTorch without a symbol, found through its Python objects. */
 #include <stdint.h>
 
@@ -15,5 +14,3 @@ struct python;
  * at::RecordFunction::end(). 0; -ENOENT: torch is not imported; -EBADMSG, -EFAULT.
  */
 int torchpy__scope_exit(const struct python *py, uint64_t *addr);
-
-#endif

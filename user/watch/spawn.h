@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_WATCH_SPAWN_H
-#define MT_WATCH_SPAWN_H
+#pragma once
 /* Programs that `watch` starts. */
 #include "lib/subprocess.h"
 
@@ -10,5 +9,3 @@
  * this process dies. Returns 0 or -errno.
  */
 int watch_spawn__self(const char *const *argv, int out, int nice_by, struct subprocess *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_WATCH_WATCH_H
-#define MT_WATCH_WATCH_H
+#pragma once
 /*
  * `watch` reads processes from outside, with a few short reads per second, until a rule holds. Then
  * it dumps the live tensors and records all events for a while. Both run as separate programs, so
@@ -210,5 +209,3 @@ const char *watch_device__name(const struct watch_target *t, const struct watch_
 			       char buf[16]);
 /* Replaces the file of metrics. */
 void watch_metrics__write(struct watch *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_ASK_H
-#define MT_SERVE_BROKER_ASK_H
+#pragma once
 /* Requests of web and push. Both talk to other machines, so each value is checked. */
 #include <jansson.h>
 #include <stdbool.h>
@@ -29,5 +28,3 @@ bool ask__count(struct peer *p, json_t *msg, const char *key, uint64_t min, uint
 bool ask__text(struct peer *p, json_t *msg, const char *key, const char **ret);
 /* The trace whose id is in the member; NULL: refused. */
 struct trace *ask__trace(struct peer *p, json_t *msg, const char *key);
-
-#endif

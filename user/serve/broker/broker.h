@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_BROKER_H
-#define MT_SERVE_BROKER_BROKER_H
+#pragma once
 /*
  * The privileged process of `serve`: docs/internals/SERVE.md, "The processes". Its one loop never
  * blocks: slow work runs in other processes.
@@ -52,5 +51,3 @@ struct broker {
 double broker__date(void);
 /* The user for the next process without rights, which no other process has. */
 void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid);
-
-#endif

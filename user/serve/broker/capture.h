@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_CAPTURE_H
-#define MT_SERVE_BROKER_CAPTURE_H
+#pragma once
 /* Running captures: each is a `record` or `run` process. */
 #include <jansson.h>
 #include <stdbool.h>
@@ -25,5 +24,3 @@ void capture__pump(struct broker *b, struct trace *t, uint64_t now);
 size_t capture__count(const struct broker *b);
 /* Bytes of the folder that running captures may still take. */
 uint64_t capture__reserved(const struct broker *b);
-
-#endif

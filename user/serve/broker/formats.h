@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_FORMATS_H
-#define MT_SERVE_BROKER_FORMATS_H
+#pragma once
 /* Export formats: names of files and their content types. */
 #include <jansson.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@ json_t *broker_formats__all(void);
 const char *broker_formats__content_type(const char *file);
 /* The part of a file name after the trace's id: "_events.csv". Returns buf. */
 char *broker_formats__suffix(const struct export_format *f, char *buf, size_t size);
-
-#endif

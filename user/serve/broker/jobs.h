@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_JOBS_H
-#define MT_SERVE_BROKER_JOBS_H
+#pragma once
 /* Workers: processes without rights that read recordings; and `dump`, which reads a process. */
 #include <jansson.h>
 #include <stdbool.h>
@@ -36,5 +35,3 @@ void jobs__free(struct broker *b);
 uint64_t jobs__reserved(const struct broker *b);
 /* Does a running worker have this user? */
 bool jobs__uses(const struct broker *b, uid_t uid);
-
-#endif

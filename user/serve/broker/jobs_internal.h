@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_JOBS_INTERNAL_H
-#define MT_SERVE_BROKER_JOBS_INTERNAL_H
+#pragma once
 /* Shared by the parts of the jobs: jobs_ask.c makes them of requests, jobs.c runs them. */
 #include "serve/broker/jobs.h"
 #include "serve/broker/spawn.h"
@@ -48,5 +47,3 @@ size_t jobs__waiting(const struct broker *b);
 const struct trace_export *job__use_export(struct trace *t, const char *key);
 /* Answers a request with an exported file. */
 void job__answer_export(struct peer *p, json_int_t id, const struct trace_export *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_PEERS_H
-#define MT_SERVE_BROKER_PEERS_H
+#pragma once
 /* The child processes that the broker exchanges messages with. */
 #include <jansson.h>
 #include <stdbool.h>
@@ -40,5 +39,3 @@ void peer__send(struct peer *p, json_t *msg, int fd);
 /* Sends a message to web and push. Takes over msg; fd stays the caller's. soft: the message may be
  * dropped, because the next one replaces it. */
 void peers__tell(struct broker *b, json_t *msg, int fd, bool soft);
-
-#endif

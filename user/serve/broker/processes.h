@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_PROCESSES_H
-#define MT_SERVE_BROKER_PROCESSES_H
+#pragma once
 /* The processes that may be captured, as the process that looks reports them. */
 #include <jansson.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ void processes__release(struct broker *b);
 void processes__forget(struct broker *b, const struct peer *p);
 /* Handles a message of the process that looks. */
 void processes__report(struct broker *b, json_t *msg);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_SAVED_H
-#define MT_SERVE_BROKER_SAVED_H
+#pragma once
 /* Recordings that exist when the server starts: in its folder, and from the command line. */
 
 struct broker;
@@ -11,5 +10,3 @@ int broker_saved__take(struct broker *b);
 /* Saves facts that a recording does not contain, for the next start. */
 void broker_saved__note(const struct broker *b, const struct trace *t);
 void broker_saved__forget(const struct broker *b, const struct trace *t);
-
-#endif

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_SCANNER_H
-#define MT_SERVE_BROKER_SCANNER_H
+#pragma once
 /* The process that looks for targets and reads their allocators. */
 
 struct serve_args;
 
 /* The main function of the process. link_fd: its end of the link. Returns an exit code. */
 int scanner__run(const struct serve_args *args, int link_fd);
-
-#endif

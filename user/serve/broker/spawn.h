@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_SPAWN_H
-#define MT_SERVE_BROKER_SPAWN_H
+#pragma once
 /* Starts this program again for one of its commands, with few descriptors and rights. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,5 +65,3 @@ void spawned__close(struct spawned *s);
 /* Copies the last message of memtrace-bpf from standard error to buf, cleaned and without the
  * prefix "memtrace-bpf: ". Otherwise the last line, or "". Returns buf. */
 char *spawned__words(const struct spawned *s, char *buf, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_STORE_H
-#define MT_SERVE_BROKER_STORE_H
+#pragma once
 /* The server's folder. Names of files come from the broker, never from a request. Files are opened
  * relative to the folder's descriptor, not through links, and must be regular. They belong to the
  * user behind sudo or to our user, and have mode 0600. */
@@ -36,5 +35,3 @@ bool store__has(const struct store *s, const char *name);
 uint64_t store__used(const struct store *s);
 /* Calls fn for each file. Names are not checked. */
 void store__each(const struct store *s, void (*fn)(void *ctx, const char *name), void *ctx);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_BROKER_TRACE_H
-#define MT_SERVE_BROKER_TRACE_H
+#pragma once
 /* A capture with its recording and exported files, called a trace in HTTP. */
 #include <jansson.h>
 #include <stdbool.h>
@@ -91,5 +90,3 @@ void trace__done(struct broker *b, struct trace *t, int report);
 void trace__fail(struct broker *b, struct trace *t, int status, const char *text);
 /* Opens the recording for reading. A descriptor or -errno. */
 int trace__open(const struct broker *b, const struct trace *t, uint64_t *size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_PUSH_PUSH_H
-#define MT_SERVE_PUSH_PUSH_H
+#pragma once
 /*
  * Parts of the push process: documents (otlp.c, pyroscope.c), profiles from the broker
  * (profiles.c), sending (send.c). The event loop in push.c calls them. No function blocks except
@@ -107,5 +106,3 @@ void profiles__step(struct profiles *p, uint64_t now);
 bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t now);
 /* Number of profiles that failed. */
 uint64_t profiles__failed(const struct profiles *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_AUTH_H
-#define MT_SERVE_WEB_AUTH_H
+#pragma once
 /* Access control for HTTP requests: which client may call which route, and how often.
  * Independent of the HTTP library. Memory use is bounded. The caller passes the time. */
 #include <stdbool.h>
@@ -93,5 +92,3 @@ int auth__log_in(struct auth *g, const struct guard_request *r, const char *toke
 /* Ends the session named by the request's cookie, if any. set_cookie (at least 200 bytes) gets
  * the Set-Cookie value that deletes the cookie. */
 void auth__log_out(struct auth *g, const struct guard_request *r, char *set_cookie);
-
-#endif

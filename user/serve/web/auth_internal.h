@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_AUTH_INTERNAL_H
-#define MT_SERVE_WEB_AUTH_INTERNAL_H
+#pragma once
 /* Shared by auth.c, auth_peers.c and auth_token.c. */
 #include "lib/hash.h"
 #include "serve/web/auth.h"
@@ -77,5 +76,3 @@ int auth__try_token(struct auth *g, struct peer *p, const struct guard_request *
 		    const char *token, struct guard_verdict *v);
 bool auth__has_session(struct auth *g, const struct guard_request *r);
 int auth__set_token(struct auth *g, const char *token);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_CLIMB_H
-#define MT_SERVE_WEB_CLIMB_H
+#pragma once
 /* The growth of a process that is watched from outside, judged as `leaks` judges a line. */
 #include <jansson.h>
 
@@ -9,5 +8,3 @@ struct state_process;
 /* The member "growth" of a sample: docs/reference/http.md has its keys. A new reference. NULL: no
  * figures yet. */
 json_t *climb__of_process(const struct state_process *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_METRICS_H
-#define MT_SERVE_WEB_METRICS_H
+#pragma once
 /*
  * Metrics of the targets and the server for Prometheus. The number of series is bounded by the
  * current targets and processes. Labels stay the same when a job restarts: a process is identified
@@ -38,5 +37,3 @@ void metrics__count(struct metrics *m, const char *method, const char *route, in
 /* Writes OpenMetrics 1.0 or, if openmetrics is false, Prometheus text format 0.0.4. Check `out`
  * for write errors. */
 void metrics__write(FILE *out, const struct state *s, const struct metrics *m, bool openmetrics);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_METRICS_INTERNAL_H
-#define MT_SERVE_WEB_METRICS_INTERNAL_H
+#pragma once
 /* Shared by metrics.c and metrics_captures.c. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ struct metrics_writer {
 void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f);
 /* Writes the results of each target's last finished capture. */
 void metrics__captures(struct metrics_writer *w);
-
-#endif

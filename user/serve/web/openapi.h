@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_OPENAPI_H
-#define MT_SERVE_WEB_OPENAPI_H
+#pragma once
 /* The OpenAPI 3.1 schema of the API, made from the same table that routes and validates
  * requests. */
 #include <jansson.h>
@@ -23,5 +22,3 @@ extern const struct openapi_schema
  */
 char *openapi__text(const struct route *const *tables, const json_t *limits, const char *cookie,
 		    size_t *size);
-
-#endif

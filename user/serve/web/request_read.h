@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_REQUEST_READ_H
-#define MT_SERVE_WEB_REQUEST_READ_H
+#pragma once
 /* Reading and checking a request (headers, client, route, parameters) before its handler is
  * called. */
 #include <stdbool.h>
@@ -17,5 +16,3 @@ bool request__begin(struct request *r, const char *url, const char *method);
 bool request__take(struct request *r, const char *data, size_t size);
 /* Call when a request on the connection has ended: starts the idle time. */
 void web__conn_idle(struct conn *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_ROUTE_H
-#define MT_SERVE_WEB_ROUTE_H
+#pragma once
 /* The table of all API calls. Routing, validation and the served schema are made from it. A call
  * that is not in the table is rejected. */
 #include <jansson.h>
@@ -135,5 +134,3 @@ void request__hold(struct request *r, bool hold);
 /* Turns the request into a stream of server-sent events. trace: only events of this trace, until
  * the trace ends; NULL: all events. */
 void request__stream(struct request *r, const char *trace);
-
-#endif

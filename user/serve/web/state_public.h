@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_STATE_PUBLIC_H
-#define MT_SERVE_WEB_STATE_PUBLIC_H
+#pragma once
 /* Public JSON of the server's state. Each function returns a new reference. */
 #include <jansson.h>
 
@@ -13,5 +12,3 @@ json_t *state_public__trace(const struct state_trace *t);
 json_t *state_public__process(const struct state_process *p);
 /* The public facts of a process with its last figures. */
 json_t *state_public__process_now(const struct state_process *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_VALIDATE_H
-#define MT_SERVE_WEB_VALIDATE_H
+#pragma once
 /* Validation of request bodies and parameters against the table of calls. Depends on the text
  * alone. */
 #include <jansson.h>
@@ -36,5 +35,3 @@ bool validate__unescape(char *text, size_t *size);
 bool validate__is_json_type(const char *content_type);
 /* The field with this name, or NULL. */
 const struct field *validate__field(const struct field *fields, const char *name);
-
-#endif

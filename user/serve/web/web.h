@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_SERVE_WEB_WEB_H
-#define MT_SERVE_WEB_WEB_H
+#pragma once
 /* State of the HTTP process: its connections and requests. Single-threaded: only the event loop
  * uses it. */
 #include <jansson.h>
@@ -137,5 +136,3 @@ void request__resume(struct request *r);
 void sse__publish(struct web *web, json_t *msg, struct state_trace *trace);
 void sse__sweep(struct web *web); /* sends heartbeats and ends streams of disconnected clients */
 void sse__release(struct stream *s);
-
-#endif
