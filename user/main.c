@@ -47,13 +47,13 @@ static void help(FILE *out)
 	fputs("memtrace-bpf attaches to a running PyTorch process and shows which Python line,\n"
 	      "module and phase holds its memory.\n\n"
 	      "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach: the live view\n"
-	      "       memtrace-bpf COMMAND [OPTION...]\n\nCommands\n",
+	      "       memtrace-bpf COMMAND [OPTION...]\n\nCommands:\n",
 	      out);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(out, "  %-8s  %s\n", commands[i]->name, commands[i]->summary);
 	fputs("  help      print the help of a command, such as `memtrace-bpf help record`\n"
 	      "  version   print the version and the features of this build\n\n"
-	      "Examples\n"
+	      "Examples:\n"
 	      "  sudo memtrace-bpf -p 4242                       which lines hold memory now\n"
 	      "  sudo memtrace-bpf leaks -p 4242 --steps 60      which lines grow\n"
 	      "  sudo memtrace-bpf record -p 4242 -o run.mtr     record, then:\n"

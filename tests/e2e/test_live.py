@@ -5,6 +5,7 @@
 import json
 import os
 import re
+import subprocess
 import signal
 import time
 
@@ -127,6 +128,18 @@ def test_check_process():
     code, out, err = tool("check", "-p", str(os.getppid()), root=True)
     check(code == 2 and out.startswith("This host can trace. PID %d cannot be attached." % os.getppid()) and "Python" in err, "another program: %d %s %s", code, out, err)
     equal(patched_bytes(t.popen.pid), 0, "bytes of the target's code that differ: check attaches nothing")
+
+
+def test_check_gpus():
+    """The driver's file in a mount namespace of its own, and NVML of the dry run."""
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build"
+    script = "mount -t tmpfs tmpfs /proc/driver && mkdir /proc/driver/nvidia && echo '%s' >/proc/driver/nvidia/version && exec %s check" % (line, harness.TOOL)
+    done = subprocess.run(harness.sudo(["env", "LD_LIBRARY_PATH=" + os.path.join(harness.OUT, "dryrun"), "unshare", "-m", "sh", "-c", script]),
+                          capture_output=True, text=True, timeout=60, check=False)
+    if "mount" in done.stderr or "unshare" in done.stderr:
+        raise harness.Skip("no mount namespace here: " + done.stderr.strip())
+    check(re.search(r"(?m)^ok   GPU driver       NVIDIA 550\.54\.15$", done.stdout), "the driver: %s%s", done.stdout, done.stderr)
+    check(re.search(r"(?m)^ok   GPUs             1: .*, 80\.00 GiB$", done.stdout), "the GPUs: %s", done.stdout)
 
 
 if __name__ == "__main__":

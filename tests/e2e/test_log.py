@@ -85,7 +85,7 @@ def test_files_and_names():
 
 
 def test_every_command():
-    commands = re.findall(r"(?m)^  ([a-z]+) +\S", tool("--help")[1].partition("Commands\n")[2].partition("Examples")[0])
+    commands = re.findall(r"(?m)^  ([a-z]+) +\S", tool("--help")[1].partition("Commands:\n")[2].partition("Examples")[0])
     check(len(commands) >= 12 and "record" in commands, "--help lists %s", commands)
     for command in set(commands) - {"help", "version"}:
         code, out, err = tool(command, "--help")

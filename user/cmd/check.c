@@ -154,6 +154,6 @@ const struct command command_check = {
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf check\n"
 		    "sudo memtrace-bpf check -p 4242",
-	.status = "0 it works, 2 process not usable, 3 not permitted or kernel too old",
+	.status = "0 it works, 2 process not usable, 3 not permitted or old kernel",
 	.run = cmd_check,
 };

@@ -133,6 +133,17 @@ static void check_bpf(struct check_lines *l)
 	probes__free(p);
 }
 
+/* Shortens "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ..." to the number. */
+static const char *driver_version(char *line)
+{
+	char *rest = line;
+
+	for (char *word; (word = strsep(&rest, " "));)
+		if (word[0] >= '0' && word[0] <= '9' && strchr(word, '.'))
+			return word;
+	return "version not known";
+}
+
 /* Waits until NVML has answered. Returns the number of GPUs; 0: no answer. */
 static unsigned ask_nvml(void)
 {
@@ -155,7 +166,8 @@ static void check_driver(struct check_lines *l)
 				 0);
 		return;
 	}
-	check_lines__add(l, true, "GPU driver", version, 0);
+	snprintf(text, sizeof(text), "NVIDIA %s", driver_version(version));
+	check_lines__add(l, true, "GPU driver", text, 0);
 	gpus__open();
 	n = ask_nvml();
 	if (n)

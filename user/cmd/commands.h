@@ -17,6 +17,7 @@ struct command {
 	 * follow/option_groups.h. */
 	const struct argp *argp;
 	struct command_word (*word)(size_t i); /* i-th word; name NULL: no more. NULL: none */
+	const char *words;		       /* their heading in help */
 	const char *examples;		       /* lines */
 	const char *status;		       /* exit codes */
 	/* Parses argv, with the command's word as argv[0]. Returns the exit code. */

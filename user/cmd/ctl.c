@@ -276,6 +276,7 @@ const struct command command_ctl = {
 	.summary = "control a running capture",
 	.argp = &argp,
 	.word = action_word,
+	.words = "Actions",
 	.examples = "sudo memtrace-bpf ctl status\n"
 		    "sudo memtrace-bpf ctl mark 'epoch 3'",
 	.status = "0 done, 1 failed, 2 no capture runs, 3 not permitted, 64 usage",

@@ -253,7 +253,7 @@ static const struct argp argp = {
 	.parser = parse,
 	.args_doc = "OLD NEW\nFOLDER",
 	.doc = "Show what changed between two recordings: lines that grew, shrank, are new or "
-	       "gone. Finds lines again that moved in their file.",
+	       "gone. Matches lines that moved in their file.",
 	.children = children,
 };
 

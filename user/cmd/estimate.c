@@ -424,6 +424,6 @@ const struct command command_estimate = {
 	.examples = "memtrace-bpf estimate --device a100 -- python train.py\n"
 		    "memtrace-bpf estimate --vram 24G --min-vram -- python train.py\n"
 		    "memtrace-bpf estimate --rank all -- torchrun --nproc-per-node 8 train.py",
-	.status = "0 it fits, 4 it does not, 2 not known: the script failed or was stopped",
+	.status = "0 it fits, 4 it does not, 2 the script failed or was stopped",
 	.run = cmd_estimate,
 };

@@ -111,6 +111,7 @@ const struct command command_export = {
 	.summary = "write a page, flame graph, pprof, perfetto, csv, ...",
 	.argp = &argp,
 	.word = format_word,
+	.words = "Formats",
 	.examples = "memtrace-bpf export html run.mtr -o run.html\n"
 		    "memtrace-bpf export pprof run.mtr\n"
 		    "memtrace-bpf export csv run.mtr -o - | head",

@@ -11,6 +11,7 @@
 #define WIDTH 80
 #define CELL_MAX 24 /* longer options have a line of their own */
 #define INDENT 2
+#define LINES_MAX 40
 
 static const char *const titles[OPTIONS_MESSAGES + 1] = {
 	[OPTIONS_PROCESS] = "Which process",
@@ -87,7 +88,7 @@ static void print_option(FILE *out, const struct argp_option *o, size_t at)
 	text__paragraph(out, WIDTH, first, rest, "%s", o->doc);
 }
 
-static void print_groups(FILE *out, const struct options_list *list, bool all)
+static void print_groups(FILE *out, const struct options_list *list, bool all, const char *gap)
 {
 	size_t at = column(list, all);
 
@@ -98,7 +99,7 @@ static void print_groups(FILE *out, const struct options_list *list, bool all)
 			if (!in_group(list->v[i], group, all))
 				continue;
 			if (!any)
-				fprintf(out, "%s:\n", help__title(list, group));
+				fprintf(out, "%s%s:\n", gap, help__title(list, group));
 			any = true;
 			print_option(out, list->v[i], at);
 		}
@@ -106,7 +107,8 @@ static void print_groups(FILE *out, const struct options_list *list, bool all)
 }
 
 /* Names the options that the short help does not describe. */
-static void print_rare(FILE *out, const struct options_list *list, const struct command *c)
+static void print_rare(FILE *out, const struct options_list *list, const struct command *c,
+		       const char *gap)
 {
 	char *names = NULL;
 	size_t size;
@@ -120,7 +122,7 @@ static void print_rare(FILE *out, const struct options_list *list, const struct 
 		any = true;
 	}
 	if (f && !fclose(f) && any) {
-		fprintf(out, "More options, which `memtrace-bpf help %s --all` describes:\n",
+		fprintf(out, "%sMore options, which `memtrace-bpf help %s --all` describes:\n", gap,
 			c->name);
 		text__paragraph(out, WIDTH, "  ", "  ", "%s", names);
 	}
@@ -169,20 +171,44 @@ static void print_usage(FILE *out, const struct command *c)
 	}
 }
 
-void help__print(FILE *out, const struct command *c, bool all)
+/* gap: what is between sections. */
+static void print(FILE *out, const struct command *c, bool all, const char *gap)
 {
 	struct options_list list = { .n = 0 };
 
 	options_list__fill(&list, c->argp);
 	print_usage(out, c);
 	text__paragraph(out, WIDTH, "", "", "%s", c->argp->doc);
-	fputc('\n', out);
-	if (c->word)
+	if (!*gap)
+		fputc('\n', out);
+	if (c->word) {
+		fprintf(out, "%s%s:\n", gap, c->words);
 		print_words(out, c);
-	print_groups(out, &list, all);
+	}
+	print_groups(out, &list, all, gap);
 	if (!all)
-		print_rare(out, &list, c);
-	fputs("Examples:\n", out);
+		print_rare(out, &list, c, gap);
+	fprintf(out, "%sExamples:\n", gap);
 	print_lines(out, c->examples);
+	fputs(gap, out);
 	text__paragraph(out, WIDTH, "Exit status: ", "  ", "%s.", c->status);
+}
+
+void help__print(FILE *out, const struct command *c, bool all)
+{
+	char *text = NULL;
+	size_t size, lines = 0;
+	FILE *f = open_memstream(&text, &size);
+
+	if (!f)
+		return;
+	print(f, c, all, "\n");
+	fclose(f);
+	for (const char *s = text; *s; s++)
+		lines += *s == '\n';
+	if (all || lines <= LINES_MAX)
+		fputs(text, out);
+	else
+		print(out, c, all, "");
+	free(text);
 }

@@ -439,6 +439,6 @@ const struct command command_leaks = {
 	.examples = "memtrace-bpf leaks run.mtr\n"
 		    "sudo memtrace-bpf leaks -p 4242 --steps 60\n"
 		    "memtrace-bpf leaks --fail --min-confidence high run.mtr",
-	.status = "0 done, 1 failed or --fail found growth, 2 not usable, 3 not permitted",
+	.status = "0 done, 1 failed or growth (--fail), 2 not usable, 3 not permitted",
 	.run = cmd_leaks,
 };
