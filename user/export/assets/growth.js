@@ -8,7 +8,7 @@ const Growth = (() => {
 	const FEW = 20; // steps below which a longer recording is suggested
 	const SVG = "http://www.w3.org/2000/svg";
 	const REST = [
-		["stopped", "grew and then stopped"], ["released", "grew and was released again"],
+		["stopped", "grew, then stopped"], ["released", "grew and shrank again"],
 		["unsure", "grew too unevenly to judge"], ["too_short", "grew in too few steps to judge"],
 	];
 

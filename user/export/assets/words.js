@@ -69,7 +69,8 @@ const Words = (() => {
 		} catch {
 			// not JSON: use the text
 		}
-		return Array.isArray(words) ? words.join(" ") : facts.cmdline ?? facts.comm ?? name;
+		// The path of the interpreter is left out.
+		return Array.isArray(words) ? words.map((w, i) => i ? w : w.slice(w.lastIndexOf("/") + 1)).join(" ") : facts.cmdline ?? facts.comm ?? name;
 	}
 
 	const NOTES = {

@@ -127,10 +127,10 @@
 			return "";
 		const name = g.moduleName, cls = g.classes.size === 1 ? g.row.module_class : "";
 		if (g.modules.size === 1)
-			return g.row.before_attach && !name && !cls ? "" : Words.module({ module: name, module_class: cls });
+			return Words.module({ module: name, module_class: cls });
 		if (name)
 			return `${Words.module({ module: name, module_class: cls })} ×${g.modules.size}`;
-		return g.modules.size <= 3 ? [...g.modules].map(m => m || "(no module)").join(", ") + (cls ? ` (${cls})` : "") : `(${g.modules.size} modules)`;
+		return g.modules.size <= 3 ? [...g.modules].sort().map(m => m || "(no module)").join(", ") + (cls ? ` (${cls})` : "") : `(${g.modules.size} modules)`;
 	}
 
 	// Returns {of: group of each row, list: [{row, of, modules, module, places, place, categories, category}]}.
@@ -174,7 +174,7 @@
 				const r = rows[i], key = [r.name, r.module, r.category].join("\u0001");
 				if (!by.has(key))
 					by.set(key, { row: r, of: [], category: r.category ?? "", categories: new Set([r.category]), modules: new Set([r.module ?? ""]),
-						moduleName: r.module ?? "", module: r.module ? Words.module(r) : "", place: r.name ?? "", places: new Set() });
+						moduleName: r.module ?? "", module: Words.module(r), place: r.name ?? "", places: new Set() });
 				by.get(key).of.push(i);
 			}
 			g.parts = [...by.values()];

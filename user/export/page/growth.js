@@ -12,7 +12,7 @@
 
 	function finding(name, value, detail, use, title, cls = "") {
 		return el("li", { className: cls }, el(use ? "button" : "div", { ...(use ? { type: "button", onclick: use } : {}), title },
-			el("span", { className: "quiet", textContent: name }), el("b", { textContent: value }), el("span", { className: "detail", textContent: detail })));
+			el("span", {}, el("span", { className: "quiet", textContent: name + " " }), el("b", { textContent: value })), el("span", { className: "detail", textContent: detail })));
 	}
 
 	function peak() {
@@ -64,7 +64,7 @@
 		const f = Page.data.figures(state.device, Page.peakMoment());
 		if (!f.reserved)
 			return null;
-		return finding("Cached", percent(f.reserved - f.allocated, f.reserved), `${bytes(f.reserved - f.allocated)} of ${bytes(f.reserved)} reserved at the peak`, () => Page.set({ tab: "segments" }),
+		return finding("Cached", percent(f.reserved - f.allocated, f.reserved), `${bytes(f.reserved - f.allocated)} of ${bytes(f.reserved)} at the peak`, () => Page.set({ tab: "segments" }),
 			"Memory that the allocator keeps reserved, without a tensor in it");
 	}
 

@@ -285,7 +285,7 @@
 		const rows = head.rows ?? [], size = Float64Array.from(rows, r => r.bytes);
 		const list_ = rows.map(r => ({
 			row: r, category: r.category ?? "", categories: new Set([r.category]), modules: new Set([r.module ?? ""]),
-			module: r.before_attach && !r.module ? "" : Words.module(r), place: Page.placeOf(r), places: new Set(),
+			module: Words.module(r), place: Page.placeOf(r), places: new Set(),
 		}));
 		now = { list: list_, bytes: size, count: Float64Array.from(rows, r => r.count), order: list_.map((x, i) => i), most: Math.max(1, ...size), sum: Page.device().peak_allocated };
 		entries();

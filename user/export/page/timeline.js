@@ -13,7 +13,9 @@
 	// Time labels with as many digits as their distance requires.
 	function timeLabels(u, splits) {
 		const step = splits.length > 1 ? splits[1] - splits[0] : 1;
-		const digits = Math.max(0, Math.min(9, -Math.floor(Math.log10(step + 1e-15) + 1e-9)));
+		let digits = 0;
+		while (digits < 9 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6 * step * 10 ** digits)
+			digits++;
 		return splits.map(s => step >= 1 && s >= 120 ? seconds(s) : s.toFixed(digits) + " s");
 	}
 

@@ -130,7 +130,7 @@
 	function moduleOf(r) {
 		if (r.modules > 1)
 			return r.module ? `${Words.module(r)} ×${r.modules}` : `(${r.modules} modules)`;
-		return r.before_attach && !r.module && !r.module_class ? "" : Words.module(r);
+		return Words.module(r);
 	}
 
 	// A size with a proportional bar in the colour of its category.
