@@ -33,7 +33,6 @@ static int on_send(void *ctx, void *connection, const void *bytes, size_t n)
 
 static void on_gave_up(void *ctx, const char *key)
 {
-	(void)ctx;
 	if (!terminal__harmless(key, strlen(key)))
 		abort();
 }

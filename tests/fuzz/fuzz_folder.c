@@ -24,8 +24,6 @@ static char dir[] = "/dev/shm/memtrace-fuzz-XXXXXX", index_path[64], totals_path
 /* Log messages go to a terminal, too. */
 static void check_message(void *ctx, enum log_level level, const char *text)
 {
-	(void)ctx;
-	(void)level;
 	if (!terminal__harmless(text, strlen(text)))
 		abort();
 }

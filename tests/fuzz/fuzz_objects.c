@@ -20,8 +20,6 @@ static size_t n_undo;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	(void)argc;
-	(void)argv;
 	return saved__init();
 }
 

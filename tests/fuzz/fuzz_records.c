@@ -34,52 +34,37 @@ static unsigned roots;
 
 int __wrap_probes__add_root(struct probes *p, uint32_t number, uint64_t self)
 {
-	(void)p;
-	(void)number;
-	(void)self;
 	return ++roots % 8 ? 0 : -E2BIG;
 }
 
 void __wrap_probes__clear_roots(struct probes *p, uint32_t number)
 {
-	(void)p;
-	(void)number;
 }
 
 void __wrap_probes__bump_epoch(struct probes *p)
 {
-	(void)p;
 }
 
 bool __wrap_probes__attached(const struct probes *p, enum hook_id id)
 {
-	(void)p;
-	(void)id;
 	return true;
 }
 
 int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
 				   enum mt_module_type is)
 {
-	(void)p;
-	(void)number;
-	(void)is;
 	return type & 16 ? -E2BIG : 0;
 }
 
 void __wrap_probes__set_node_layout(struct probes *p, uint32_t number,
 				    const struct mt_node_layout *layout)
 {
-	(void)p;
-	(void)number;
-	(void)layout;
 }
 
 static uint64_t both_until;
 
 uint64_t __wrap_probes__both_until(const struct probes *p)
 {
-	(void)p;
 	return both_until;
 }
 
@@ -90,7 +75,6 @@ static int on_event(struct sink *sink, const struct event *e)
 {
 	struct dict_counts n = dict__counts(current->dict);
 
-	(void)sink;
 	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->stack >= n.stacks ||
 	    e->thread >= n.threads || e->module >= n.modules || e->node >= n.nodes ||
 	    e->walk >= MT_WALK_NR)
@@ -193,8 +177,6 @@ static int record(struct decoder *dec, const uint8_t *d)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	(void)argc;
-	(void)argv;
 	log__set_level(LOG_ERROR);
 	return saved__init();
 }

@@ -34,7 +34,6 @@ static int link_end, listening;
 
 static void *serve(void *ctx)
 {
-	(void)ctx;
 	web__run(&args, link_end, &listening, 1);
 	abort(); /* the server ended without a request to stop */
 }
@@ -55,7 +54,6 @@ static void answer(void *ctx, json_t *msg, int fd)
 	const char *what = json_string_value(json_object_get(msg, "do"));
 	json_t *id = json_object_get(msg, "id");
 
-	(void)ctx;
 	if (fd >= 0 || !what || !json_is_integer(id))
 		abort();
 	if (!strcmp(what, "capture") || !strcmp(what, "stop"))

@@ -186,8 +186,6 @@ static void read_graph(struct pytensors *t)
 
 static int on_object(uint64_t obj, uint64_t type, void *ctx)
 {
-	(void)obj;
-	(void)type;
 	return ++*(size_t *)ctx > 10000 ? -E2BIG : 0;
 }
 

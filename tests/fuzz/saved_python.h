@@ -40,7 +40,6 @@ static size_t fake_memory(void *dst, size_t size, uint64_t addr)
 
 uint64_t __wrap_python__symbol(const struct python *py, const char *name)
 {
-	(void)py;
 	for (size_t i = 0; i < SYMBOLS; i++) {
 		if (!strcmp(symbol_names[i], name))
 			return saved.head.symbol[i];
