@@ -61,7 +61,7 @@ static void help(FILE *out)
 	      "  memtrace-bpf estimate --vram 24G -- python train.py   does it fit?\n\n"
 	      "Manual: man memtrace-bpf, man memtrace-bpf-record, ...\n",
 	      out);
-	fprintf(out, "\nGuide and reference: %s\n", docs__path(""));
+	fprintf(out, "Guide:  %s\n", docs__path("guide"));
 }
 
 static void version(FILE *out, struct argp_state *state)
