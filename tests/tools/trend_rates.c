@@ -212,7 +212,7 @@ static void print_asked(long rounds)
 {
 	static const size_t lengths[] = { 20, 60, 200 };
 
-	printf("| of %ld each: high / at least medium | 20 steps | 60 steps | 200 steps "
+	printf("| %ld of each: high / at least medium | 20 steps | 60 steps | 200 steps "
 	       "|\n|---|---|---|---|\n",
 	       rounds);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {

@@ -5,11 +5,13 @@ Writes the output of the examples on saved recordings into README and guide (see
 
     tools/dev/guide.py            runs the examples; writes those whose output changed
     tools/dev/guide.py --live     also writes the output of the examples on a running job. Needs root
-    tools/dev/guide.py --record   makes the recordings of tests/data/guide. Needs root
+    tools/dev/guide.py --record [leak|oom|pair|job ...]
+                                  makes the recordings of tests/data/guide, or these. Needs root
 """
 import argparse
 import os
 import shutil
+import struct
 import sys
 
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -18,11 +20,13 @@ sys.argv, ARGUMENTS = sys.argv[:1], sys.argv[1:]
 
 import examples  # noqa: E402
 import harness  # noqa: E402
+import mtr_reader  # noqa: E402
+from mtr_writer import text, varint, zstd  # noqa: E402
 
 # In a mount namespace of its own, so that recordings show no path of this machine.
 PRIVATE = "mount -t tmpfs none /srv && mount -t tmpfs none /opt && mkdir /srv/job /opt/venv && mount --bind %s /srv/job" \
     " && mount --bind %s /opt/venv && cd /srv/job && %s"
-RANKS = "for r in 0 1 2 3; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=4 /opt/venv/bin/python train.py --keep --layers 1 --batch 4 --steps 24 & done; wait"
+RANKS = "for r in 0 1 2 3; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=4 /opt/venv/bin/python train.py --keep --layers 1 --batch 4 --steps 48 & done; wait"
 
 
 def private(command, **env):
@@ -42,28 +46,83 @@ def record(*args):
     harness.check(code == 0, "record %s: %s", args, err)
 
 
-def make_recordings():
-    to = examples.DATA
-    shutil.rmtree(to, ignore_errors=True)
-    os.makedirs(to)
+def without_this_machine(text):
+    """A path of the interpreter, as if it lay in /opt/python."""
+    prefix = os.path.dirname(os.path.dirname(os.path.realpath(harness.python())))
+    return text.replace(prefix, "/opt/python")
 
+
+def scrub(path):
+    """Takes paths and the control group of this machine out of a recording's facts and strings."""
+    with open(path, "rb") as f:
+        out, r = [f.read(16)], None
+        f.seek(0)
+        r = mtr_reader.Recording(f)
+        while header := f.read(24):
+            kind, flags, stored, raw, _, _ = struct.unpack("<6I", header)
+            payload = f.read(stored)
+            c = mtr_reader.Cursor(mtr_reader.unzstd(payload, raw) if flags & 1 else payload)
+            if kind == 1:
+                facts = [(c.text(), c.text()) for _ in range(c.varint())]
+                facts = [(k, without_this_machine(v)) for k, v in facts if k != "cgroup"]
+                data = varint(len(facts)) + b"".join(text(k) + text(v) for k, v in facts)
+            elif kind == 2:
+                data = b""
+                while c.at < len(c.data):
+                    start, strings = c.at, len(r.strings)
+                    r.section(c)
+                    new = r.strings[strings:]
+                    data += varint(1) + varint(strings) + varint(len(new)) + b"".join(text(without_this_machine(s)) for s in new) if new \
+                        else c.data[start:c.at]
+            else:
+                out += [header, payload]
+                continue
+            stored = zstd(data)
+            head = struct.pack("<5I", kind, 1, len(stored), len(data), mtr_reader.crc32c(stored))
+            out += [head, struct.pack("<I", mtr_reader.crc32c(head)), stored]
+    with open(path, "wb") as f:
+        f.write(b"".join(out))
+
+
+def make_leak(to):
     p = job("--keep", "--pause", "0.05", vram="8G")
     record("-p", str(p.pid), "-d", "3s", "-o", os.path.join(to, "leak.mtr"))
     p.stop()
 
-    p = job("--keep", "--pause", "0.01", vram="2G")
-    record("-p", str(p.pid), "--on-oom", "--window", "1s", "-o", os.path.join(to, "oom.mtr"))
+
+def make_oom(to):
+    p = job("--keep", "--pause", "0.01", vram="3G")
+    record("-p", str(p.pid), "--on-oom", "--window", "4s", "-o", os.path.join(to, "oom.mtr"))
     p.wait(60)
 
-    run = "exec %s run --dry-run-cuda --vram 8G -q -o %s --skip 1 --steps 4 -- /opt/venv/bin/python train.py --steps 6"
+
+def make_pair(to):
+    run = "exec %s run --dry-run-cuda --vram 8G -f -q -o %s --skip 1 --steps 4 -- /opt/venv/bin/python train.py --steps 6"
     for name, option in ("base", ""), ("checkpoint", " --checkpoint"):
         code = private(run % (harness.TOOL, os.path.join(to, name + ".mtr")) + option).wait(120)
         harness.check(code == 0, "%s ended with %s", name, code)
 
+
+def make_job(to):
+    shutil.rmtree(os.path.join(to, "job"), ignore_errors=True)
     run = "exec %s run --dry-run-cuda --vram 8G --devices 4 --children -q -o %s -- bash -c '%s'"
-    harness.check(private(run % (harness.TOOL, os.path.join(to, "job/"), RANKS)).wait(180) == 0, "the ranks failed")
-    for name in os.listdir(to):
-        print("%8d  %s" % (os.path.getsize(os.path.join(to, name)), name))
+    harness.check(private(run % (harness.TOOL, os.path.join(to, "job/"), RANKS)).wait(300) == 0, "the ranks failed")
+
+
+RECORDINGS = {"leak": make_leak, "oom": make_oom, "pair": make_pair, "job": make_job}
+
+
+def make_recordings(names):
+    os.makedirs(examples.DATA, exist_ok=True)
+    for name in names or RECORDINGS:
+        RECORDINGS[name](examples.DATA)
+    for folder, _, files in os.walk(examples.DATA):
+        for name in files:
+            path = os.path.join(folder, name)
+            os.chmod(path, 0o644)
+            if name.endswith(".mtr"):
+                scrub(path)
+            print("%8d  %s" % (os.path.getsize(path), os.path.relpath(path, examples.DATA)))
 
 
 def update(live):
@@ -92,10 +151,10 @@ def update(live):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--live", action="store_true")
-    p.add_argument("--record", action="store_true")
+    p.add_argument("--record", nargs="*", choices=sorted(RECORDINGS), metavar="NAME")
     args = p.parse_args(ARGUMENTS)
-    if args.record:
-        make_recordings()
+    if args.record is not None:
+        make_recordings(args.record)
     update(args.live)
     harness.stop_all()
 
