@@ -257,8 +257,10 @@ static void module_and_class(char *buf, const struct row *r)
 
 char *words__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns)
 {
-	if (r->before_attach || by == BY_LINE || by == BY_STACK)
+	if (by == BY_LINE || by == BY_STACK)
 		return words__location(buf, r, cwd, columns);
+	if (r->before_attach)
+		return words__cut(strcpy(buf, "before attach"), columns);
 	if (by == BY_PHASE)
 		strcpy(buf, words__phase(r->phase));
 	else if (by == BY_CATEGORY)
