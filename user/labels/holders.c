@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAVES 3 /* names of parameters or of optimizer state that a holder lists */
+#define MOST_LEAVES 16 /* names that are told apart */
+#define LEAVES 3       /* names of parameters or of optimizer state that a holder lists */
 #define SEP '\x1f'
 
 struct item {
@@ -92,6 +93,7 @@ static int cmp_item(const void *a, const void *b)
 struct name_parts {
 	const char *before, *leaf, *middle;
 	size_t before_len, leaf_len;
+	uint64_t bytes; /* of all with this leaf */
 };
 
 static struct name_parts split_name(const struct held *x)
@@ -126,13 +128,26 @@ static bool leaf_is(const struct name_parts *a, const struct name_parts *b)
 	return a->leaf_len == b->leaf_len && !memcmp(a->leaf, b->leaf, a->leaf_len);
 }
 
+/* Orders the largest first, so that addresses do not matter. */
+static int cmp_leaf(const void *a, const void *b)
+{
+	const struct name_parts *x = a, *y = b;
+	size_t len = x->leaf_len < y->leaf_len ? x->leaf_len : y->leaf_len;
+	int c;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	c = memcmp(x->leaf, y->leaf, len);
+	return c ? c : x->leaf_len < y->leaf_len ? -1 : x->leaf_len > y->leaf_len;
+}
+
 /* Writes "blocks.*.mlp.weight, .bias" or "AdamW exp_avg, exp_avg_sq of blocks.*". */
 static void put_module_name(FILE *out, const struct item *v, size_t n, const char *module)
 {
-	struct name_parts leaves[LEAVES + 1], first = { .before = "" };
+	struct name_parts leaves[MOST_LEAVES], first = { .before = "" };
 	size_t k = 0;
 
-	for (size_t i = 0; i < n && k <= LEAVES; i++) {
+	for (size_t i = 0; i < n; i++) {
 		struct name_parts p = split_name(v[i].held);
 		size_t seen = 0;
 
@@ -140,9 +155,13 @@ static void put_module_name(FILE *out, const struct item *v, size_t n, const cha
 			continue;
 		while (seen < k && !leaf_is(&leaves[seen], &p))
 			seen++;
+		if (seen == MOST_LEAVES)
+			continue;
 		if (seen == k)
 			leaves[k++] = p;
+		leaves[seen].bytes += v[i].held->bytes;
 	}
+	qsort(leaves, k, sizeof(*leaves), cmp_leaf);
 	if (k)
 		first = leaves[0];
 	fprintf(out, "%.*s", (int)first.before_len, first.before);

@@ -102,7 +102,7 @@ static void test_by_role(void **state)
 
 	assert_int_equal(holders__group(gpt, n, true, &h), 0);
 	assert_int_equal(h.n, 7);
-	check(&h, "*.scale, .weight, .bias", "*", 128 + 32 + 128 + 1584 + 4, 5, 0, NULL);
+	check(&h, "*.weight, .bias, .scale", "*", 128 + 32 + 128 + 1584 + 4, 5, 0, NULL);
 	check(&h, "AdamW exp_avg, exp_avg_sq of blocks.*.up", "blocks.*.up", 256, 2, 128, NULL);
 	check(&h, "global history[*]", "", 49152, 3, 16384, "[256, 16] float32");
 	adds_up(&h, gpt, n);

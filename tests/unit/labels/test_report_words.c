@@ -87,6 +87,30 @@ static void test_location(void **state)
 	assert_string_equal(words__cut(strcpy(buf, "abcdef"), 2), "..");
 }
 
+/* Memory from before attach has the name of its holder in rows by line only. */
+static void test_before_attach(void **state)
+{
+	struct row r = { .before_attach = true,
+			 .name = "global history[*]",
+			 .module = "",
+			 .module_class = "",
+			 .source = "census" };
+	char buf[REPORT_TEXT];
+
+	(void)state;
+	assert_string_equal(words__where(buf, &r, BY_LINE, NULL, 40), "global history[*]");
+	assert_string_equal(words__where(buf, &r, BY_STACK, NULL, 14), "glob...tory[*]");
+	assert_string_equal(words__where(buf, &r, BY_CATEGORY, NULL, 40), "before attach");
+	r.name = NULL;
+	assert_string_equal(words__where(buf, &r, BY_LINE, NULL, 40), "before attach");
+	assert_string_equal(words__role("optimizer_state"), "optimizer state");
+	assert_string_equal(words__role("unknown"), "no role found");
+	assert_string_equal(words__role(NULL), "(several)");
+	assert_string_equal(words__phase(PHASE_OTHER), "between phases");
+	assert_string_equal(words__phase(PHASE_DATA), "data loading");
+	assert_string_equal(words__phase(PHASE_BACKWARD), "backward");
+}
+
 /* The recording's gaps are reported: by a limit, by losses with exact bytes, by full tables. */
 static void test_missing_data(void **state)
 {
@@ -132,6 +156,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cmdline),
 		cmocka_unit_test(test_location),
+		cmocka_unit_test(test_before_attach),
 		cmocka_unit_test(test_missing_data),
 	};
 
