@@ -239,7 +239,7 @@ static void print_unasked(long rounds)
 {
 	static const size_t lengths[] = { 20, 30, 60, 100, 200 };
 
-	printf("\n| of %ld each: \"Growth\" / \"no growth\" | 20 steps | 30 steps | 60 steps | 100 "
+	printf("\n| %ld of each: \"Growth\" / \"no growth\" | 20 steps | 30 steps | 60 steps | 100 "
 	       "steps | 200 steps |\n|---|---|---|---|---|---|\n",
 	       rounds);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
