@@ -268,6 +268,13 @@ def record(pid, output, *options, wait=True):
     return p
 
 
+def settle(recorder):
+    """Returns when the recorder has read all events so far and the names in them. A job that ends at once takes its code with it: on
+    a busy machine the recorder would find no name to read."""
+    code, _, err = tool("ctl", "-p", str(recorder.pid), "mark", "settled", root=True)
+    check(code == 0, "ctl mark, which reads all events first: %d, %s", code, err)
+
+
 def cpu_seconds(pid):
     """CPU time of a process so far; 0: it has ended."""
     try:

@@ -20,10 +20,13 @@ _made = {}
 
 def dry_runs(*jobs):
     """Runs of (script, recording), all at once."""
-    args = ("--steps", "3", "--batch", "2", "--width", "64", "--context", "64", "--vocab", "300", "--layers", "2", "--heads", "2")
+    args = ("--wait", "--steps", "3", "--batch", "2", "--width", "64", "--context", "64", "--vocab", "300", "--layers", "2", "--heads", "2")
     running = [spawn([harness.TOOL, "run", "-o", output, "-f", "--dry-run-cuda", "--", python(), script, *args], root=True)
                for script, output in jobs]
     for p, (script, output) in zip(running, jobs):
+        p.wait_line("^done", 180)
+        harness.settle(p)
+        p.send()
         equal(p.wait(180), 0, "%s: %s" % (script, p.stderr()[-500:]))
         own(output)
     return [output for _, output in jobs]

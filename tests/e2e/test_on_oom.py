@@ -28,11 +28,13 @@ def job(times=TIMES, *words, **env):
     return spawn([*LOOP, str(times), *words], stdin=subprocess.PIPE, env=on_dry_run(**env))
 
 
-def fails(target, times):
+def fails(target, times, recorders=()):
     """Lets it run out of memory, and sees it end."""
-    target.popen.stdin.write(b"go\n")
-    target.popen.stdin.close()
+    target.send("go\n")
     target.wait_line("^caught %d, counted %d$" % (times, times), 120)
+    for recorder in recorders:
+        harness.settle(recorder)
+    target.popen.stdin.close()
     equal(target.wait(60), 0, "the job's exit code")
 
 
@@ -47,7 +49,7 @@ def test_a_thousand_times():
     target.wait_line("^ready", 120)
     recorders = [record(target.popen.pid, whole), record(target.popen.pid, window, "--on-oom")]
     check(not os.path.exists(window), "written before anything happened")
-    fails(target, TIMES)
+    fails(target, TIMES, recorders)
     for recorder in recorders:
         equal(recorder.wait(60), 0, "exit code of record")
     own(whole)

@@ -106,10 +106,21 @@ def check_leaks(told, ranks, workers, launcher):
     equal((code, err), (0, ""), "leaks of the others")
 
 
+def end(p, recorder, where):
+    """Lets the ranks end when all have written their data and the recorder has read the names in their code."""
+    limit = time.monotonic() + 240
+    while len(glob.glob(os.path.join(where, "*.json"))) < RANKS:
+        check(time.monotonic() < limit and p.alive(), "the ranks do not come to their end: %s", p.tail(p.stderr()))
+        time.sleep(0.05)
+    harness.settle(recorder)
+    open(os.path.join(where, "end"), "w", encoding="ascii").close()
+
+
 def test_from_the_start():
     where, path = folder("start"), scratch("start.mtr")
     p = spawn([TOOL, "run", "--dry-run-cuda", "--devices", str(RANKS), "--vram", "2G", "--children", "-o", path, "--", *command(where)], root=True)
-    equal(p.wait(240), 0, "exit code of the command (%s)" % p.stderr()[-1000:])
+    end(p, p, where)
+    equal(p.wait(120), 0, "exit code of the command (%s)" % p.stderr()[-1000:])
     told = truth_of(where)
     ranks, workers = check_ranks(path, told, "start")
     check_job(told, ranks, workers, path)
@@ -126,18 +137,14 @@ def test_attached():
         check(time.monotonic() < limit and p.alive(), "the ranks do not start: %s", p.tail(p.stderr()))
         time.sleep(0.05)
     recorder = harness.record(p.popen.pid, path, "--children", wait=False)
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 120
     while recorder.stderr().count("following PID") < RANKS:
         check(time.monotonic() < limit and recorder.alive(), "not all ranks are followed: %s", recorder.tail(recorder.stderr()))
         time.sleep(0.05)
     open(os.path.join(where, "go"), "w", encoding="ascii").close()
-    limit = time.monotonic() + 60
-    while len(glob.glob(os.path.join(where, "*.json"))) < RANKS:
-        check(time.monotonic() < limit and p.alive(), "the ranks do not come to their end: %s", p.tail(p.stderr()))
-        time.sleep(0.05)
-    open(os.path.join(where, "end"), "w", encoding="ascii").close()
-    equal(p.wait(60), 0, "exit code of torchrun (%s)" % p.stderr()[-1000:])
-    equal(recorder.wait(60), 0, "exit code of record (%s)" % recorder.stderr()[-1000:])
+    end(p, recorder, where)
+    equal(p.wait(120), 0, "exit code of torchrun (%s)" % p.stderr()[-1000:])
+    equal(recorder.wait(120), 0, "exit code of record (%s)" % recorder.stderr()[-1000:])
     told = truth_of(where)
     ranks, workers = check_ranks(path, told, "live")
     check_job(told, ranks, workers, path)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """A job of several ranks, each on its own device: ranks.py FOLDER STEPS [wait]. Started by torchrun. Rank 2 keeps 4 MiB more per
 step than the others. Each rank has two workers that load its batches. It writes PyTorch's view of its memory to
-FOLDER/RANK.json, and ends without freeing. wait: waits for FOLDER/go, and at the end for FOLDER/end."""
+FOLDER/RANK.json, waits for FOLDER/end and ends without freeing. wait: waits for FOLDER/go before its first step."""
 import json
 import os
 import sys
@@ -64,10 +64,7 @@ def main():
     with open(os.path.join(folder, "%d.json" % rank), "w", encoding="utf-8") as f:
         json.dump(truth, f)
     dist.barrier()
-    if "wait" in sys.argv:
-        wait_for("end")
-    else:
-        time.sleep(1)  # time to read the names of its code
+    wait_for("end")
     sys.stdout.flush()
     os._exit(0)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""After a line on standard input, runs out of GPU memory the given number of times, continuing each time."""
+"""After a line on standard input, runs out of GPU memory the given number of times, continuing each time. Ends with its input."""
 import sys
 
 import torch
@@ -17,3 +17,4 @@ for i in range(int(sys.argv[1])):
         caught += 1
     del t
 print("caught %d, counted %d" % (caught, torch.cuda.memory_stats()["num_ooms"]), flush=True)
+sys.stdin.read()
