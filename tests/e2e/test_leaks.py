@@ -195,8 +195,9 @@ def test_live():
     check(t.alive(), "the target ended")
     equal(harness.patched_bytes(t.popen.pid), 0, "bytes of the target's code that still differ")
     path = scratch("record.mtr")
-    p = harness.record(t.popen.pid, path, "-d", "2s", "-q", wait=False)
-    equal(p.wait(60), 0, "exit code of record: %s" % p.stderr()[-500:])
+    recorder = harness.record(t.popen.pid, path)
+    t.wait_line("^step %d$" % (int(t.stdout().split()[-1]) + 80), 60)
+    harness.finish(recorder)
     harness.own(path)
     held = {r["line"]: [h["name"] for h in r["held_by"]] for r in leaks(path)["cpu"]["leaks"]}
     check("global history[*]" in held.get(LINES["list"], ()), "in a recording: %s", held)
