@@ -451,6 +451,7 @@ def main():
     thread = None
     for line in sys.stdin:
         if line.strip() == "train":
+            stop.clear()
             thread = threading.Thread(target=train)
             thread.start()
         elif line.strip() == "worst":  # the longest step and the number of steps since the last "worst"
