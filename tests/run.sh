@@ -76,11 +76,6 @@ flock -n 9 || {
 : "${MEMTRACE_PYTHONS=$(tools/deps.sh pythons)}"
 : "${MEMTRACE_TORCH_PYTHONS=$(for role in main newest old; do tools/deps.sh python $role 2>/dev/null; done | paste -sd:)}"
 export MEMTRACE_PYTHONS MEMTRACE_TORCH_PYTHONS
-# The unit tests' import PyTorch as those of e2e do (harness.py): without byte code that is kept most of it would be compiling it once more.
-unset PYTHONDONTWRITEBYTECODE
-PYTHONPYCACHEPREFIX=$(realpath -m "$OUTPUT")/pycache
-export PYTHONPYCACHEPREFIX
-
 count() { grep -c "$1" "$2"; }
 
 seconds() { awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to - from }'; }
@@ -88,6 +83,10 @@ seconds() { awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to
 # A line for each file; the sums in a file.
 run_unit() {
 	local test name log begin rc ok bad skip passed=0 failed=0 skipped=0
+	# They import PyTorch as those of e2e do: see harness.py.
+	unset PYTHONDONTWRITEBYTECODE
+	export PYTHONPYCACHEPREFIX=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}/pycache
+	export PYTHONPATH=$PWD/tests/e2e/start${PYTHONPATH:+:$PYTHONPATH}
 	for test in $(find "$OUTPUT/tests/unit" -type f -name "test_*" -perm -u+x | sort); do
 		name=${test#"$OUTPUT/tests/unit/"}
 		log=$LOGS/unit-${name//\//-}.log

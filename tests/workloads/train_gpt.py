@@ -35,6 +35,7 @@ def parse_args():
     p.add_argument("--device", default="cpu")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--every", type=int, default=20, help="print a line per so many steps")
+    p.add_argument("--pause", type=float, default=0, help="wait so many seconds after each step")
     p.add_argument("--warmup", type=int, default=0, help="steps not counted in --times")
     p.add_argument("--truth", metavar="FILE", help="write what is known of a sample of the tensors, as JSON lines")
     p.add_argument("--times", metavar="FILE", help="write begin, end and thread CPU time of each step, as JSON lines")
@@ -102,6 +103,8 @@ def main():
             times.flush()
         if step % args.every == 0:
             print("step %d  loss %.4f  %.1f s" % (step, losses[-1], time.monotonic() - begin), flush=True)
+        if args.pause:
+            time.sleep(args.pause)
 
     if truth:
         truth.close()
