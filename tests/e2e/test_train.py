@@ -265,7 +265,9 @@ def test_bounds():
     report(path)
 
     equal(record(pid, path, "-d", "1500ms").wait(30), 0, "-d 1500ms")
-    check(1.4 < report(path)["capture"]["duration"] < 2.0, "-d 1500ms recorded %s s", report(path)["capture"]["duration"])
+    capture = report(path)["capture"]
+    # A busy machine may notice late that the time is over.
+    check(capture["stop_reason"] == "duration" and 1.4 < capture["duration"] < 10, "-d 1500ms recorded %s", capture)
 
 
 def test_pipe():
