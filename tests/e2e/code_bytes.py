@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """Number of bytes in a process's code that differ from its files because of probes. Needs the right to read its memory; as a
-program, for callers without that right: code_bytes.py PID NAME..., where a NAME is the prefix of a file name."""
+program, for callers without that right: code_bytes.py PID NAME..., where a NAME is the prefix of a file name.
+
+A capture of several processes has its probes in every process that maps the file as code, also in this one. Bytes that differ
+here, too, are of such a capture, which may be anybody's: they do not count.
+"""
+import mmap
 import os
 import re
 import sys
@@ -14,7 +19,7 @@ class Code:
 
     def __init__(self, pid, names):
         self.mem = open("/proc/%d/mem" % pid, "rb", buffering=0)
-        self.pieces = []  # address, bytes of the file
+        self.pieces = []  # address, bytes of the file, its path and their place in it
         with open("/proc/%d/maps" % pid, encoding="utf-8", errors="replace") as f:
             lines = f.readlines()
         for line in lines:
@@ -29,17 +34,25 @@ class Code:
                 data = f.read(min(CHUNK, end - start))
                 if not data:
                     return
-                self.pieces.append((start, data))
+                self.pieces.append((start, data, path, offset))
                 start += len(data)
+                offset += len(data)
 
     def differing(self):
         total = 0
-        for address, data in self.pieces:
+        for address, data, path, offset in self.pieces:
             self.mem.seek(address)
             now = self.mem.read(len(data))
             if now != data:
-                total += sum(x != y for x, y in zip(now, data))
+                here = mapped_here(path, offset, len(data))
+                total += sum(x != y == z for x, y, z in zip(now, data, here))
         return total
+
+
+def mapped_here(path, offset, length):
+    """A piece of a file as it is in a process that maps it as code."""
+    with open(path, "rb") as f, mmap.mmap(f.fileno(), length, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC, offset=offset) as code:
+        return code[:]
 
 
 def differing(pid, names):
