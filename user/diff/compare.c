@@ -191,12 +191,12 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 			 text__bytes(a, 24, c->device.drift));
 		return c->device.has_totals && c->device.drift;
 	case W_BEFORE:
-		snprintf(buf, COMPARE_TEXT, "%s were there before attaching",
+		snprintf(buf, COMPARE_TEXT, "%s were there before attach",
 			 text__bytes(a, 24, c->device.before_attach_start));
 		return c->device.has_totals && c->device.before_attach_start;
 	case W_DEVICE:
-		snprintf(buf, COMPARE_TEXT, "it is of %s, the first one of %s", c->device.name,
-			 first->device.name);
+		snprintf(buf, COMPARE_TEXT, "its device is %s, that of the first %s",
+			 c->device.name, first->device.name);
 		return !same && differ(c->device.name, first->device.name);
 	case W_MODEL_OF_DEVICE:
 		if (same || !differ(c->device_name, first->device_name))
@@ -217,11 +217,11 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 			 text__clean(b, sizeof(b), first->torch, strlen(first->torch)));
 		return true;
 	case W_STEPS:
-		snprintf(buf, COMPARE_TEXT, "it has %s steps, the first one %s",
+		snprintf(buf, COMPARE_TEXT, "it has %s steps, the first has %s",
 			 text__count(a, 32, c->steps), text__count(b, 32, first->steps));
 		return !same && c->steps != first->steps;
 	case W_ATTACHED:
-		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first one %s",
+		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first %s",
 			 c->live ? "while it ran" : "from its start",
 			 first->live ? "while it ran" : "from its start");
 		return !same && c->live != first->live;

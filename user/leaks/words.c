@@ -150,8 +150,7 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 
 		fprintf(out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n",
 			(uint64_t)(i + 1 + g->values - n) *
-					(g->clock == GROWTH_TIME ? 1 : g->stride) -
-				g->partly,
+				(g->clock == GROWTH_TIME ? 1 : g->stride),
 			text__bytes(live, sizeof(live), v[i]),
 			v[i] == before ? ""
 				       : growth_summary__signed(change, sizeof(change),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "labels/growth_summary.h"
+#include "labels/holders.h"
 #include "labels/words.h"
 #include "lib/array.h"
 #include "lib/strings.h"
@@ -82,7 +83,7 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 		row->module = row->module_class = row->module_root = "";
 	if (!(of & 1U << BY_CATEGORY) || place)
 		row->category = NULL;
-	if (!line || place || !row->before_attach) /* names identify only rows from before attach */
+	if (!line || !row->before_attach) /* names identify only rows from before attach */
 		row->name = NULL;
 	row->node_class = NULL;
 	if (!line)
@@ -156,20 +157,20 @@ static int add_rows(struct ranks *r, const struct analysis *a, size_t device, ui
 			      .split = r->opts->split,
 			      .when = ROWS_AT_MARK,
 			      .innermost = r->opts->innermost };
-	struct row *rows;
-	size_t n;
+	bool names = r->opts->words && o.by == BY_LINE && !o.split;
+	struct holder_rows rows;
 	int err;
 
 	o.any_module = o.any_phase = o.any_category = r->opts->words;
 	report_select__apply(r->opts->select, &o);
-	err = model__rows(a->model, device, &o, &rows, &n);
+	err = holder_rows__of(a->model, device, &o, names, &rows);
 	if (err)
 		return err;
-	for (size_t i = 0; i < n && !err; i++) {
-		err = add_row(r, recording, rows[i]);
-		r->all[recording].rows += rows[i].bytes;
+	for (size_t i = 0; i < rows.n && !err; i++) {
+		err = add_row(r, recording, rows.all[i]);
+		r->all[recording].rows += rows.all[i].bytes;
 	}
-	free(rows);
+	holder_rows__free(&rows);
 	return err;
 }
 

@@ -64,7 +64,10 @@ static void put_rank(const struct page *p, struct grid *t, const struct rank *k,
 	put_bytes(t, HEAD_MEM, k->allocated);
 	bar__draw(bar, k->allocated, largest, REPORT_BAR, bar__unicode(), true);
 	grid__put(t, HEAD_BAR, bar, p->colour ? "\033[36m" : NULL);
-	put_bytes(t, HEAD_RESERVED, k->reserved);
+	if (k->has_totals)
+		put_bytes(t, HEAD_RESERVED, k->reserved);
+	else
+		grid__put(t, HEAD_RESERVED, "-", NULL);
 	grid__put(t, HEAD_TIME, text__time(text, sizeof(text), k->time), NULL);
 	snprintf(text, sizeof(text), "%s", k->devices);
 	grid__put(t, HEAD_DEVICE, words__cut(text, DEVICE), NULL);

@@ -57,11 +57,11 @@ static void print_used(struct lines *l, const struct model_segments *s,
 		line(l, false, 0, "used by the process: no figure from the driver");
 		return;
 	}
-	line(l, true, s->used, "used by the process, the driver says (at %s)",
+	line(l, true, s->used, "used by the process, as the driver reported at %s",
 	     text__time(time, sizeof(time), s->used_time));
 	if (b->not_seen >= 0)
 		line(l, true, b->not_seen,
-		     "of it not seen taken then: CUDA's context, libraries' own");
+		     "of it not seen by memtrace-bpf (CUDA context, libraries)");
 }
 
 static void print_reserved(struct lines *l, const struct model_segments *s, const struct facts *f)
@@ -103,7 +103,7 @@ static void print_others(struct lines *l, const struct model_segments *s, const 
 			 text__count(n, sizeof(n), s->nothers - 1));
 	if (first < s->nothers) {
 		words__location(where, &s->others[first].row, cwd, 40);
-		line(l, true, s->others_bytes, "taken by others (%s, %s%s)",
+		line(l, true, s->others_bytes, "taken by other code (%s, %s%s)",
 		     words__how(s->others[first].how), where, more);
 	}
 	if (s->managed)
@@ -123,7 +123,7 @@ static void print_requested(struct lines *l, const struct model_segments *s)
 static void print_host(struct lines *l, const struct model_segments *s)
 {
 	if (s->unknown_device)
-		line(l, true, s->unknown_device, "taken on a device not known");
+		line(l, true, s->unknown_device, "taken on an unknown device");
 	if (s->host || s->registered)
 		line(l, true, s->host + s->registered, "pinned host memory, not of the device");
 }
@@ -132,17 +132,18 @@ static void print_host(struct lines *l, const struct model_segments *s)
 static void print_check(struct lines *l, const struct report_below *b)
 {
 	if (b->segments_known && b->missing > 0)
-		line(l, true, b->missing, "of what is reserved in segments not known");
+		line(l, true, b->missing, "of the reserved memory in unknown segments");
 	if (b->missing < 0)
-		line(l, true, 0 - (uint64_t)b->missing, "too much in segments: some went unseen");
+		line(l, true, 0 - (uint64_t)b->missing,
+		     "too much in segments: some frees were missed");
 	if (b->segments_known && b->nameless > 0)
-		line(l, true, b->nameless, "of what is allocated in blocks not known");
+		line(l, true, b->nameless, "of the allocated memory in unknown blocks");
 	if (b->nameless < 0)
 		line(l, true, 0 - (uint64_t)b->nameless, "too much in blocks: frees were missed");
 	if (b->not_seen < 0)
 		line(l, true, 0 - (uint64_t)b->not_seen,
-		     "more was seen taken than the driver says: segments without memory (vLLM "
-		     "sleep mode), or ends unseen");
+		     "more than the driver reports: segments without memory (vLLM sleep mode), or "
+		     "missed frees");
 }
 
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,

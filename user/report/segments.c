@@ -166,7 +166,7 @@ static void print_sums(FILE *out, const struct model_segments *s)
 	fprintf(out, "    %s can go back to CUDA (%s empty segment%s)\n",
 		text__bytes(a, sizeof(a), s->releasable), text__count(n, sizeof(n), s->empties),
 		s->empties == 1 ? "" : "s");
-	fprintf(out, "    %s stuck beside blocks\n", text__bytes(b, sizeof(b), s->stuck));
+	fprintf(out, "    %s stuck next to blocks\n", text__bytes(b, sizeof(b), s->stuck));
 	if (s->pending)
 		fprintf(out, "    %s waits for a stream\n", text__bytes(b, sizeof(b), s->pending));
 	fprintf(out, "    largest gap %s\n", text__bytes(c, sizeof(c), s->largest_gap));

@@ -507,9 +507,9 @@ static void test_before_attach(void **state)
 			       "10.00 MiB of the new recording were there"));
 	assert_null(strstr(run(command_diff.run, late, late, NULL)->out, "have no line"));
 	text = run(command_compare.run, old, late, NULL)->out;
-	assert_non_null(strstr(text, "late: 10.00 MiB were there before attaching\n"));
+	assert_non_null(strstr(text, "late: 10.00 MiB were there before attach\n"));
 	assert_non_null(
-		strstr(text, "late: it was recorded while it ran, the first one from its start\n"));
+		strstr(text, "late: it was recorded while it ran, the first from its start\n"));
 }
 
 /* ASCII locale: no middle dots. */
@@ -607,15 +607,15 @@ static void test_compare(void **state)
 	       "cpu                1.00 MiB   -95.7 %          -        -       -\n"
 	       "\n"
 	       "new: it ran out of memory, 1 time\n"
-	       "new: it has 2 steps, the first one 3\n"
+	       "new: it has 2 steps, the first has 3\n"
 	       "lossy: 7 events were lost, so its figures are lower bounds\n"
 	       "lossy: blocks and the allocator's totals differ by up to 1.00 MiB\n"
-	       "lossy: it has 0 steps, the first one 3\n"
+	       "lossy: it has 0 steps, the first has 3\n"
 	       "odd: it is a dry run, unlike the first\n"
 	       "odd: its PyTorch is 9.9\\x1b|<b>, that of the first 2.11.0\n"
-	       "odd: it has 0 steps, the first one 3\n"
-	       "cpu: it is of cpu, the first one of cuda:0\n"
-	       "cpu: it has 0 steps, the first one 3\n"
+	       "odd: it has 0 steps, the first has 3\n"
+	       "cpu: its device is cpu, that of the first cuda:0\n"
+	       "cpu: it has 0 steps, the first has 3\n"
 	       "Dry run: memory is what PyTorch's allocator does, to the byte; kernels computed\n"
 	       "nothing, so that the time of a step is the host's alone.\n");
 }
@@ -669,10 +669,10 @@ static void test_markdown(void **state)
 	       "forward, \\</script\\>\\|\\\\x0d\\\\x0a.py:3 (\\\\x1b\\]0;f\\\\x07\"\\`\\*) |\n"
 	       "\n"
 	       "* new: it ran out of memory, 1 time\n"
-	       "* new: it has 2 steps, the first one 3\n"
+	       "* new: it has 2 steps, the first has 3\n"
 	       "* odd: it is a dry run, unlike the first\n"
 	       "* odd: its PyTorch is 9.9\\\\x1b\\|\\<b\\>, that of the first 2.11.0\n"
-	       "* odd: it has 0 steps, the first one 3\n"
+	       "* odd: it has 0 steps, the first has 3\n"
 	       "* Dry run: memory is what PyTorch's allocator does, to the byte; kernels computed\n"
 	       "  nothing, so that the time of a step is the host's alone.\n");
 }

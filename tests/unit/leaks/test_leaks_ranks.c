@@ -180,11 +180,11 @@ static void test_when(void **state)
 	 * last number is the number of steps. */
 	o = leaks("--steps", longer, NULL);
 	has(o, "\ncuda:0 \xc2\xb7 99 steps\n");
-	has(o, "\ncuda:0, live at the end of each step: the last 64 of 100\n      36   37.00 MiB   "
+	has(o, "\ncuda:0, live at the end of each step: the last 64 of 100\n      37   37.00 MiB   "
 	       " +1.00 MiB  ");
-	has(o, "\n      99  100.00 MiB    +1.00 MiB  ");
+	has(o, "\n     100  100.00 MiB    +1.00 MiB  ");
 	has(leaks("--steps", brief, NULL),
-	    ", live at the end of each step\n       0    1.00 MiB    +1.00 MiB  ");
+	    ", live at the end of each step\n       1    1.00 MiB    +1.00 MiB  ");
 	has(leaks("--by", "stack", ranks[1], ranks[2], NULL), "grows in rank 1 of 2 only");
 }
 

@@ -964,6 +964,9 @@ static void test_named(void **state)
 	assert_int_equal(integer(json_object_get(doc, "categories"), "before_attach"), 7 * MIB);
 	check_holders(json_object_get(doc, "before_attach_holders"));
 	json_decref(doc);
+	o = report("--together", named, recording, NULL);
+	assert_non_null(strstr(o->out, "  layers.*.weight\n"));
+	assert_non_null(strstr(o->out, "  before attach\n"));
 	o = report("--fail-if", "allocated>1M", named, NULL);
 	assert_non_null(strstr(o->err,
 			       "\n    4.00 MiB  parameter        layers.*.weight [layers.*]\n"
@@ -995,12 +998,13 @@ static void test_segments(void **state)
 				       "  allocated 5.00 MiB\n"
 				       "  cached    17.00 MiB\n"
 				       "    2.00 MiB can go back to CUDA (1 empty segment)\n"
-				       "    15.00 MiB stuck beside blocks\n"
+				       "    15.00 MiB stuck next to blocks\n"
 				       "    largest gap 10.00 MiB\n"));
 	assert_null(strstr(o->out, "record_stream")); /* nothing was freed */
 	assert_non_null(strstr(o->out, "15.00 MiB  20.00 MiB   5.00 MiB    10.00 MiB"));
 	assert_non_null(strstr(o->out, "   40.00 MiB  used by the process"));
-	assert_non_null(strstr(o->out, "    8.00 MiB  taken by others (cudaMalloc, a.py:1 (f))\n"));
+	assert_non_null(
+		strstr(o->out, "    8.00 MiB  taken by other code (cudaMalloc, a.py:1 (f))\n"));
 	assert_non_null(strstr(
 		o->out, "the driver had at most 984.00 MiB left of 1.00 GiB (other processes not"));
 	doc = parse(report("--by", "segment", "--format", "json", segmented, NULL)->out);
