@@ -34,6 +34,7 @@ struct printer {
 	struct diff *d;
 	struct report_frames *frames[MATCH_SIDES]; /* for --by stack */
 	struct grid *table;
+	bool short_names; /* functions without their class */
 	size_t width, top, room;
 	bool colour;
 	char text[REPORT_TEXT + 64], more[REPORT_TEXT];
@@ -144,8 +145,11 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 	}
 	if (dr->moved)
 		snprintf(was, sizeof(was), ", moved from :%u", dr->old->line);
-	words__location(p->text, r, facts__get(s->a->facts, "cwd"),
-			columns_ > strlen(was) ? columns_ - strlen(was) : 8);
+	columns_ = columns_ > strlen(was) ? columns_ - strlen(was) : 8;
+	if (p->short_names)
+		words__location_short(p->text, r, facts__get(s->a->facts, "cwd"), columns_);
+	else
+		words__location(p->text, r, facts__get(s->a->facts, "cwd"), columns_);
 	return strcat(p->text, was);
 }
 
@@ -286,6 +290,10 @@ static void print_table(struct printer *p)
 
 	if (!n)
 		return;
+	/* Functions have their class in all rows, or in none. */
+	p->short_names = false;
+	for (size_t i = 0; i < n && !p->short_names; i++)
+		p->short_names = text__width(where(p, &p->d->rows[i], SIZE_MAX)) > p->room;
 	fputc('\n', p->out);
 	grid__print_titles(p->table, p->out, p->colour, title(p->d->opts.by));
 	for (size_t i = 0; i < n; i++) {
@@ -295,6 +303,7 @@ static void print_table(struct printer *p)
 					     shown(&p->d->rows[i]));
 	}
 	print_rest(p, n);
+	p->short_names = false;
 }
 
 /* Prints the rows of only one side, unless the table has all of them. */
