@@ -145,11 +145,11 @@ def test_groups():
     sums(doc, "holder")
     equal(sum(r["count"] for r in doc["rows"]), len(whole["rows"]), "tensors of all holders")
     held = {r["holder"]: r for r in doc["rows"]}
-    r = held["blocks.*.ln1.weight, .bias"]
+    r = held["blocks.*.ln1.bias, .weight"]
     equal((r["module"], r["module_class"], r["modules"], r["category"]), ("blocks.*.ln1", "LayerNorm", r["count"] // 2, "parameter"), "a holder")
     equal((len(r["shape"]), r["dtype"], r["size"] > 0), (1, "float32", True), "what its tensors have in common")
     code, out, err = tool("dump", "-p", str(t.p.pid), root=True)
-    check("  blocks.*.ln1.weight, .bias  [" in out and "Held by" in out and err == "" and code == 0, "by holder: %s %s", out, err)
+    check("  blocks.*.ln1.bias, .weight  [" in out and "Held by" in out and err == "" and code == 0, "by holder: %s %s", out, err)
     code, out, err = tool("dump", "-p", str(t.p.pid), "--by", "tensor", "--top", "1000", root=True)
     equal((code, err), (0, ""), "as text")
     for name in ("wte.weight", "blocks.2.attn.mask", "grad of blocks.0.ln1.bias", "AdamW exp_avg of wte.weight"):
