@@ -93,8 +93,8 @@ static int may_trace(void)
 	struct probes *p = probes__load(&po, &why);
 
 	if (!p) {
-		log_err("%s (%s); the command was not started. Run it with sudo, or record without "
-			"root: --inside",
+		log_err("%s (%s); the command was not started. Without root, --inside records and "
+			"--no-trace only runs it",
 			why, strerror(errno));
 		return EXIT_NOT_PERMITTED;
 	}
