@@ -33,14 +33,20 @@ static double step_minutes(const struct model *m, const struct facts *f)
 				      : 0;
 }
 
-/* The part that grows most, by its rate. */
-static void choose_part(struct growth_summary *s)
+/* Where memory ran out, growth is looked for: then the confidence of `leaks` is enough. */
+static bool is_said(const struct growth_summary *s, const struct trend *t, bool ran_out)
+{
+	return ran_out ? trend__counts(t, GROWTH_SUMMARY_CONFIDENCE)
+		       : trend__is_sure(t, s->clock == GROWTH_STEPS);
+}
+
+/* The part that grows most, by its rate. ran_out: the device had an out of memory. */
+static void choose_part(struct growth_summary *s, bool ran_out)
 {
 	const struct growth *g = &s->growth;
-	bool training = g->clock == GROWTH_STEPS;
 
 	for (size_t i = 0; i < g->n; i++) {
-		if (!trend__is_sure(&g->lines[i].trend, training))
+		if (!is_said(s, &g->lines[i].trend, ran_out))
 			continue;
 		if (!s->lines++)
 			s->line = &g->lines[i];
@@ -52,14 +58,14 @@ static void choose_part(struct growth_summary *s)
 		s->holder = s->line->nnames ? &s->line->names[0] : NULL;
 	}
 	if (growth__pool_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
-	    trend__is_sure(&g->reserved.trend, training) &&
+	    is_said(s, &g->reserved.trend, ran_out) &&
 	    (!s->line || g->reserved.per_step > s->lines_per_step)) {
 		s->part = GROWTH_OF_POOL;
 		s->per_step = g->reserved.per_step;
 		s->confidence = g->reserved.trend.confidence;
 	}
 	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE) &&
-	    trend__is_sure(&g->others.trend, training) &&
+	    is_said(s, &g->others.trend, ran_out) &&
 	    (s->confidence == TREND_NONE ||
 	     g->others.per_step > (s->part == GROWTH_OF_LINE ? s->lines_per_step : s->per_step))) {
 		s->part = GROWTH_OF_OTHERS;
@@ -164,12 +170,13 @@ int growth_summary__of(const struct model *m, const struct facts *f, size_t devi
 	s.steps = s.growth.steps;
 	s.duration = duration;
 	s.cwd = facts__get(f, "cwd");
-	choose_part(&s);
+	choose_part(&s, d.ooms);
 	if (s.clock == GROWTH_TIME && duration < KNOWN_NS) {
 		s.why = "too_short";
 	} else if (s.confidence != TREND_NONE) {
 		s.verdict = GROWTH_VERDICT_GROWS;
 		err = find_full(&s, m, f, device);
+		s.full_known &= !d.ooms; /* it was full already */
 	} else {
 		s.why = what_is_missing(&s, words__lost(m, f));
 		s.verdict = s.why ? GROWTH_VERDICT_UNKNOWN : GROWTH_VERDICT_NONE;
@@ -270,6 +277,8 @@ static char *full_words(const struct growth_summary *s, char *buf, size_t size)
 	if (s->verdict != GROWTH_VERDICT_GROWS || !s->full_known)
 		return buf;
 	about(time, sizeof(time), s->seconds_left);
+	if (s->seconds_left < 1)
+		strcpy(time, "a second");
 	text__count(count, sizeof(count), steps);
 	if (s->clock == GROWTH_TIME)
 		snprintf(buf, size, "full in about %s", time);

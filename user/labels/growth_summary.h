@@ -3,7 +3,8 @@
 /*
  * The growth of a device in one sentence, for every output: the line that grows most, its rate, its
  * holder, the confidence, and when the device is full. The judgement is that of `leaks` with its
- * default options, but nothing is said before it is sure (trend__is_sure(), TREND_STEADY). A model
+ * default options, but nothing is said before it is sure (trend__is_sure(), TREND_STEADY),
+ * unless memory ran out. A model
  * without growth__watch(), or one that does not watch lines, has none.
  */
 #include <stdbool.h>

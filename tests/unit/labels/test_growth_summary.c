@@ -172,6 +172,13 @@ static void test_full(void **state)
 	     "+1.00 MiB/step (120.00 MiB/min) at train.py:7 (train_step), confidence high; full "
 	     "within a step");
 
+	w = watched();
+	facts__set(w.f, "device.0.total", "64487424");
+	leak(&w, CUDA(0), 60, MIB);
+	says(&w, "cuda:0",
+	     "+1.00 MiB/step (120.00 MiB/min) at train.py:7 (train_step), confidence high; full "
+	     "in about a second (1 step)");
+
 	/* Ten years and more are not worth a word. */
 	w = watched();
 	facts__set(w.f, "device.0.total", "1073741824000000");
@@ -268,6 +275,12 @@ static void test_unknown(void **state)
 	w = watched();
 	leak(&w, CPU, 12, MIB);
 	is_unknown(&w, "cpu", "too_few_steps");
+	w = watched();
+	facts__set(w.f, "device.0.total", "1073741824");
+	leak(&w, CUDA(0), 12, MIB);
+	oom(&w, CUDA(0), MIB);
+	says(&w, "cuda:0",
+	     "+1.00 MiB/step (120.00 MiB/min) at train.py:7 (train_step), confidence medium");
 	for (int calls = 40; calls <= 50; calls += 10) {
 		w = watched();
 		line = at_line(&w, 7);
