@@ -325,7 +325,7 @@ static void say_none(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEX
 
 char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT])
 {
-	char rate[96], full[96], where[REPORT_TEXT], held[600] = "", more[96] = "", all[40];
+	char rate[96], full[96], where[REPORT_TEXT + 4], held[600] = "", more[96] = "", all[40];
 
 	if (s->verdict != GROWTH_VERDICT_GROWS) {
 		buf[0] = '\0';

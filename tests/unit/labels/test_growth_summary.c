@@ -115,6 +115,34 @@ static void test_grows(void **state)
 	     "saved for AddmmBackward0, confidence high");
 }
 
+/* Names as long as a dict takes them, all of it escaped. */
+static void test_long_names(void **state)
+{
+	struct world w = watched();
+	struct growth_summary s;
+	char *name = malloc(DICT_MAX_STRING + 1), brief[GROWTH_SUMMARY_TEXT];
+	uint32_t line;
+
+	(void)state;
+	memset(name, '\x1b', DICT_MAX_STRING);
+	name[DICT_MAX_STRING] = '\0';
+	line = simple(&w, name, name, 7);
+	for (int i = 0; i < 60; i++) {
+		alloc(&w, CPU, 0x100000 + i, MIB, line);
+		step(&w, (i + 1) * STEP);
+	}
+	memcpy(name, "global ", 7);
+	named(&w, CPU, 60, MIB, name);
+	s = judged(&w, "cpu");
+	assert_non_null(strstr(text, "confidence high"));
+	assert_null(strchr(text, '\x1b'));
+	growth_summary__brief(&s, 300, brief);
+	assert_null(strchr(brief, '\x1b'));
+	growth_summary__free(&s);
+	world__free(&w);
+	free(name);
+}
+
 static void test_several_lines(void **state)
 {
 	struct world w = watched();
@@ -395,11 +423,17 @@ static void test_not_watched(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_grows),	cmocka_unit_test(test_several_lines),
-		cmocka_unit_test(test_full),	cmocka_unit_test(test_pool_and_others),
-		cmocka_unit_test(test_healthy), cmocka_unit_test(test_looks_like_a_leak),
-		cmocka_unit_test(test_unknown), cmocka_unit_test(test_time),
-		cmocka_unit_test(test_json),	cmocka_unit_test(test_not_watched),
+		cmocka_unit_test(test_grows),
+		cmocka_unit_test(test_long_names),
+		cmocka_unit_test(test_several_lines),
+		cmocka_unit_test(test_full),
+		cmocka_unit_test(test_pool_and_others),
+		cmocka_unit_test(test_healthy),
+		cmocka_unit_test(test_looks_like_a_leak),
+		cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_time),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_not_watched),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");
