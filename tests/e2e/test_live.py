@@ -31,7 +31,7 @@ def test_blocks_and_summary():
     n, took, before = len(blocks()), time.monotonic() - begin, p.stdout()
     # The first block may have been on its way when the clock began.
     check(5 <= n <= took / 0.5 + 2, "%d blocks in %.1f s at one per 500 ms:\n%s", n, took, before[:1500])
-    check(re.search(r"model\.py:\d+ \(forward\)", before), "no user line in:\n%s", before[:2000])
+    check(re.search(r"model\.py:\d+ \((\w+\.)?forward\)", before), "no user line in:\n%s", before[:2000])
     equal(interrupt(p), 0, "exit code after Ctrl-C")
     summary = p.stdout()[len(before):]
     check(" lost" in summary and " Location" in summary and "model.py" in summary, "no summary after Ctrl-C:\n%s", summary[:1500])

@@ -202,7 +202,7 @@ def test_text_report():
     code, out, err = tool("report", t.recording)
     equal((code, err), (0, ""), "report")
     for pattern in (r"train_gpt\.py", r"torch \d", r"Python \d", r"\b0 lost", r"peak [\d.]+ MiB", r"iB allocated and freed in",
-                    r"Size +% +Blocks +Role", r"model\.py:\d+ \(forward\)"):
+                    r"Size +% +Blocks +Role", r"model\.py:\d+ \((\w+\.)?forward\)"):
         check(re.search(pattern, out), "no %r in:\n%s", pattern, out[:1500])
 
 
