@@ -220,7 +220,7 @@ def test_views_and_keys():
     t.press("m", "name: mark 1_")
     t.press("ENTER", "marked: mark 1")
     t.press("w", r"saved memtrace-\d+-\w+\.mtr: ")
-    t.press("e", r"wrote memtrace-html-\S+\.html")
+    t.press("e", r"wrote memtrace-html-\d+-\w+\.html")
     t.press("L", "(?i)attached to PID")
     t.send("ESC")
     paused()

@@ -49,11 +49,15 @@ static void name_moment(struct export_run *r)
 static int open_output(struct export_run *r)
 {
 	const struct export_job *a = &r->job;
+	const char *name = r->analysis->name;
 	char *path = NULL;
 	int err;
 
-	if (!a->output && asprintf(&path, "memtrace-%s-%s%s", a->format->name, r->analysis->name,
-				   a->format->suffix) < 0) {
+	/* Recordings have the prefix by default: do not repeat it. */
+	if (!strncmp(name, "memtrace-", 9) && name[9])
+		name += 9;
+	if (!a->output &&
+	    asprintf(&path, "memtrace-%s-%s%s", a->format->name, name, a->format->suffix) < 0) {
 		log_err("not enough memory");
 		return EXIT_FAILED;
 	}

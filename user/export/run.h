@@ -8,7 +8,8 @@
 struct export_job {
 	const struct export_format *format;
 	const char *recording; /* path; "-": standard input */
-	/* Path; "-": standard output. NULL: memtrace-FORMAT-RECORDING in the current folder. */
+	/* Path; "-": standard output. NULL: memtrace-FORMAT-RECORDING in the current folder,
+	 * without the recording's own "memtrace-". */
 	const char *output;
 	const char *device; /* device name; NULL: all */
 	bool force;	    /* replace an existing file */

@@ -14,20 +14,6 @@
 #define MOST_COLUMNS 512
 #define AT_LEAST UINT64_C(30000000000) /* shortest span of the graph, in ns */
 
-/* Rounds up to one of few values, so that the scale changes rarely. */
-static uint64_t round_up(uint64_t v)
-{
-	static const unsigned eighths[] = { 8, 10, 12, 14, 16 };
-	uint64_t base = 8;
-
-	while (base * 2 <= v && base < UINT64_C(1) << 62)
-		base *= 2;
-	for (size_t i = 0; i < sizeof(eighths) / sizeof(*eighths); i++)
-		if (base / 8 * eighths[i] >= v)
-			return base / 8 * eighths[i];
-	return base * 2;
-}
-
 static uint64_t eighths_of(uint64_t v, uint64_t top, int rows)
 {
 	uint64_t e = (uint64_t)((unsigned __int128)v * (unsigned)rows * 8 / top);
@@ -64,16 +50,14 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 {
 	char text[24];
 
+	/* A label is the value at the upper edge of its row; the lowest label is 0. */
 	for (int r = 0; r < rows; r++) {
-		bool label = r == 0 || r == rows - 1 || (rows >= 5 && r == (rows - 1) / 2);
-		/* A label is the value at the upper edge of its row; the lowest label is 0. */
-		uint64_t v = r == rows - 1 ? 0
-					   : (uint64_t)((unsigned __int128)top *
-							(unsigned)(rows - r) / (unsigned)rows);
+		bool half = rows >= 4 && r * 2 == rows, zero = r == rows - 1;
+		bool label = zero || (top && (r == 0 || half));
 
 		if (label) {
-			live__bytes(text, v);
-			paint__right(p, y + r, 0, AXIS - 2, INK_DIM, r == rows - 1 ? "0" : text);
+			live__bytes(text, half ? top / 2 : top);
+			paint__right(p, y + r, 0, AXIS - 2, INK_DIM, zero ? "0" : text);
 		}
 		paint__put(p, y + r, AXIS - 1, 1, INK_DIM,
 			   p->unicode ? (label ? "\u2524" : "\u2502") : "|");
@@ -82,11 +66,10 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 
 static void draw_time(struct paint *p, int y, uint64_t width, size_t columns)
 {
-	char text[48], span[24];
+	char ago[24];
 	const char *legend = "# always allocated  : at times  - reserved";
 
-	snprintf(text, sizeof(text), "-%s", live__span(span, width * columns));
-	paint__put(p, y, AXIS, 14, INK_DIM, text);
+	paint__put(p, y, AXIS, 14, INK_DIM, live__ago(ago, width * columns));
 	paint__right(p, y, p->columns - 4, 4, INK_DIM, "now");
 	if (p->unicode)
 		legend = "\u2588 always allocated  \u2592 at times  \u2500 reserved";
@@ -118,10 +101,10 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 		top = c[i].known && c[i].most > top ? c[i].most : top;
 		top = c[i].known && c[i].reserved > top ? c[i].reserved : top;
 	}
-	top = round_up(top + top / 64);
+	top = top ? live__scale(top + top / 64) : 0;
 	rows--;
 	draw_axis(p, y, rows, top);
-	for (int i = 0; i < columns; i++)
+	for (int i = 0; top && i < columns; i++)
 		if (c[i].known)
 			draw_column(p, AXIS + i, y, rows, &c[i], top);
 	draw_time(p, y + rows, width, (size_t)columns);

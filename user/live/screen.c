@@ -27,10 +27,11 @@ struct screen {
 
 /* ---- drawing ---- */
 
-/* Height of the graph: a third of the free rows, 4 to 16; none on small screens. */
+/* Height of the graph: a third of the free rows, 4 to 16; none on small screens. Even, so that half
+ * of the scale is the edge of a row. */
 static int graph_rows(int rows)
 {
-	int n = (rows - 6) / 3;
+	int n = (rows - 6) / 6 * 2;
 
 	return rows < 14 ? 0 : n < 4 ? 4 : n > 16 ? 16 : n;
 }

@@ -86,17 +86,34 @@ char *live__clock(char *buf, uint64_t ns)
 	return buf;
 }
 
-char *live__span(char *buf, uint64_t ns)
+char *live__ago(char *buf, uint64_t ns)
 {
-	double s = (double)ns / 1e9;
+	uint64_t s = ns / UINT64_C(1000000000), m = s / 60, h = m / 60;
 
-	if (s >= 2 * 86400)
-		snprintf(buf, SIZE, "%.3g d", s / 86400);
-	else if (s >= 2 * 3600)
-		snprintf(buf, SIZE, "%.3g h", s / 3600);
-	else if (s >= 120)
-		snprintf(buf, SIZE, "%.3g min", s / 60);
+	if (s < 60)
+		snprintf(buf, SIZE, "%" PRIu64 "s ago", s);
+	else if (m < 60)
+		snprintf(buf, SIZE, "%" PRIu64 "m %02us ago", m, (unsigned)(s % 60));
+	else if (h < 24)
+		snprintf(buf, SIZE, "%" PRIu64 "h %02um ago", h, (unsigned)(m % 60));
 	else
-		snprintf(buf, SIZE, "%.3g s", s);
+		snprintf(buf, SIZE, "%" PRIu64 "d %02uh ago", h / 24, (unsigned)(h % 24));
 	return buf;
+}
+
+uint64_t live__scale(uint64_t v)
+{
+	uint64_t base = 1024, unit;
+
+	while (base * 2 <= v && base < UINT64_C(1) << 62)
+		base *= 2;
+	if (v <= base)
+		return base;
+	for (unit = 1024; unit * 1024 <= base && unit < UINT64_C(1) << 60;)
+		unit *= 1024;
+	/* Half of 5/4 or 7/4 has too many digits below 4 units. */
+	for (unsigned eighths = 10; eighths < 16; eighths += 2)
+		if ((eighths == 12 || base >= unit * 4) && base / 8 * eighths >= v)
+			return base / 8 * eighths;
+	return base * 2;
 }

@@ -14,7 +14,10 @@ char *live__rate(char *buf, double per_second);
 char *live__share(char *buf, uint64_t part, uint64_t whole);
 /* Elapsed time, "00:03:12" or "3d 04:05". */
 char *live__clock(char *buf, uint64_t ns);
-/* Label of a time axis, "10 min" or "2 h". */
-char *live__span(char *buf, uint64_t ns);
+/* Age at the start of a time axis: "45s ago", "2m 14s ago", "3h 05m ago". */
+char *live__ago(char *buf, uint64_t ns);
+/* The top of a memory axis for values up to v, at least 1 KiB. It changes rarely, and it and its
+ * half have few digits. */
+uint64_t live__scale(uint64_t v);
 
 #endif

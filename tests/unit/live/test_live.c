@@ -47,6 +47,34 @@ static void test_words(void **state)
 	assert_string_equal(live__clock(buf, 3 * 86400 * S + 4 * 3600 * S + 300 * S), "3d 04:05");
 }
 
+/* Axes have values with few digits, and so have their halves. */
+static void test_axes(void **state)
+{
+	char buf[24], half[24];
+
+	assert_string_equal(live__ago(buf, 45 * S + S / 2), "45s ago");
+	assert_string_equal(live__ago(buf, 134 * S), "2m 14s ago");
+	assert_string_equal(live__ago(buf, 3 * 3600 * S + 300 * S), "3h 05m ago");
+	assert_string_equal(live__ago(buf, 3 * 86400 * S + 7200 * S), "3d 02h ago");
+	assert_int_equal(live__scale(1), 1024);
+	assert_int_equal(live__scale(1025), 1536);
+	assert_int_equal(live__scale(9 * MIB + 1), 10 * MIB);
+	assert_int_equal(live__scale(1024 * MIB + 1), 1536 * MIB);
+	assert_true(live__scale(UINT64_MAX / 2) >= UINT64_MAX / 2);
+	for (uint64_t v = 1; v < UINT64_C(1) << 60; v += v / 9 + 1) {
+		uint64_t top = live__scale(v);
+		double shown = atof(live__bytes(buf, top)),
+		       at_half = atof(live__bytes(half, top / 2));
+
+		assert_true(top >= v && (v < 1024 || top < 2 * v));
+		/* exact in one digit after the point */
+		while (top >= 1 << 20)
+			top /= 1024;
+		assert_true(shown == (double)top / 1024 &&
+			    (at_half == shown / 2 || at_half == shown * 512));
+	}
+}
+
 /* ---- graph ---- */
 
 static uint64_t most_of(const struct graph_column *c, size_t n)
@@ -753,6 +781,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_axes),
 		cmocka_unit_test(test_graph),
 		cmocka_unit_test(test_graph_of_days),
 		cmocka_unit_test(test_graph_stands_still),
