@@ -132,7 +132,7 @@ def same_in_text(c, doc, want):
 
     said("peak SIZE allocated", want["peak_allocated"], "peak")
     said("At the end: SIZE", want["allocated"], "allocated")
-    kept = want["allocated"] - next(d["before_attach_left"] or 0 for d in doc["devices"])
+    kept = want["allocated"] - sum(r["bytes"] for r in c.json["line"]["rows"] if r.get("before_attach"))
     said("SIZE allocated and freed in", want["total_allocated"] - kept, "allocated and freed")
     equal(re.search(r"([\d,]+) events, ([\d,]+) lost", one).groups(), tuple("{:,}".format(doc["capture"][n]) for n in ("events", "lost")), "events")
     check("(step %d," % (next(d["peak_step"] for d in doc["devices"]) + 1) in one, "the step of the peak:\n%s", c.text)
