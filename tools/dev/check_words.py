@@ -8,6 +8,8 @@ without an entry there, the limit is 2 %.
     tools/dev/check_words.py                 prints the shares
     tools/dev/check_words.py --list [PART]   prints the sentences of parts with this prefix
     tools/dev/check_words.py --update        writes words.txt with lower limits
+    tools/dev/check_words.py --sample SEED       prints 60 random comments, to be read by a person
+    tools/dev/check_words.py --sample-text SEED  prints 45 random sentences of what users read
 """
 import argparse
 import pathlib
@@ -37,6 +39,8 @@ PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in {
 MIN_WORDS = 4  # words per sentence; shorter ones are labels
 GOAL = 2.0  # percent
 SAMPLE = 60
+SAMPLE_TEXT = 45
+HELP = ("user/cmd/", "user/follow/")  # files with the option tables
 
 
 def clean_markdown(text):
@@ -127,6 +131,33 @@ def sample(seed):
     return random.Random(seed).sample(found, min(SAMPLE, len(found)))
 
 
+def is_sentence(text):
+    """False for code, format strings and lists of names, which no one reads as a sentence."""
+    words = re.findall(r"(?<![\w./_-])[A-Za-z]{2,}(?![\w/_=(])", text)
+    return len(words) >= MIN_WORDS and not re.match(r"[\[{.*/]|_Z", text) and not re.search(r"charset=|\\\\r|':|-src '", text)
+
+
+def sample_text(seed):
+    """Sentences of README, guide, help and messages, with the file that each is in: a quarter from each."""
+    kinds = {"README": [], "guide": [], "help": [], "messages": []}
+    for name in tracked():
+        path = ROOT / name
+        if not path.is_file():
+            continue
+        if name == "README.md" or (name.startswith("docs/guide/") and name.endswith(".md")):
+            found = sentences(clean_markdown(path.read_text(encoding="utf-8")))
+            kinds["README" if name == "README.md" else "guide"] += [(name, s) for s in found]
+        elif name.startswith("user/") and name.endswith((".c", ".h")):
+            for literal in literals(path.read_text(encoding="utf-8")):
+                kind = "help" if name.startswith(HELP) and literal[:1].isupper() else "messages"
+                kinds[kind] += [(name, s) for s in sentences(literal) if is_sentence(s)]
+    draw = random.Random(seed)
+    out = []
+    for left, found in zip(range(len(kinds), 0, -1), kinds.values()):
+        out += draw.sample(found, min((SAMPLE_TEXT - len(out)) // left, len(found)))
+    return out
+
+
 def flaws(sentence):
     return [name for name, pattern in PATTERNS.items() if pattern.search(sentence)]
 
@@ -147,11 +178,13 @@ def main():
     parser.add_argument("--list", nargs="?", const="", metavar="PART")
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--sample", type=int, metavar="SEED")
+    parser.add_argument("--sample-text", type=int, metavar="SEED")
     args = parser.parse_args()
-    if args.sample is not None:
-        for name, words in sample(args.sample):
-            print("%s: %s" % (name, words))
-        return 0
+    for seed, draw in ((args.sample, sample), (args.sample_text, sample_text)):
+        if seed is not None:
+            for name, words in draw(seed):
+                print("%s: %s" % (name, words))
+            return 0
     found = {name: [(s, flaws(s)) for s in all_of] for name, all_of in sorted(parts().items()) if all_of}
     if args.list is not None:
         for name, all_of in found.items():
