@@ -60,7 +60,7 @@ def test_captures_that_fail():
     got = s.post("/api/trace/memory", {"model_name": "other", "duration_s": 1}).expect(404).json
     check("neither a Python interpreter nor PyTorch" in got["detail"], "no Python: %s", got)
     got = s.post("/api/trace/memory", {"model_name": "nobody"}).expect(404).json
-    check("no process of target 'nobody'" in got["detail"], "nobody is there: %s", got)
+    check("target 'nobody' has no process" in got["detail"], "nobody is there: %s", got)
     got = s.post("/api/trace/memory", {"model_name": "bad"}).expect(503).json
     check("status 7" in got["detail"], "a command that fails: %s", got)
     got = s.post("/api/trace/memory", {"model_name": "missing"}).expect(503).json
@@ -407,7 +407,7 @@ def test_folders_and_arguments():
     ended = subprocess.Popen(["true"])
     ended.wait()
     for code, words, args in (
-            (1, "others may write", ("-o", others)), (1, "symbolic link", ("-o", link)), (64, "--token-file", ("--listen", "0.0.0.0:0")),
+            (1, "others can write", ("-o", others)), (1, "symbolic link", ("-o", link)), (64, "--token-file", ("--listen", "0.0.0.0:0")),
             (64, "NAME=PID", ("--target", "job")), (64, "regular expression", ("--target", "job=(")), (64, "given twice", ("--target", "a=1", "--target", "a=b")),
             (64, "NAME=USER", ("--target", "a=b", "--target-user", "c=root")), (64, "no such user", ("--target", "a=b", "--target-user", "a=no-such-user")),
             (64, "NAME=USER", ("--target", "a=1", "--target-user", "a=root")),

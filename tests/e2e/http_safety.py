@@ -306,7 +306,7 @@ def test_programs_that_are_not_run_from_memory():
     trace = s.get("/api/trace/list").expect().json["active_traces"][0]
     for n in range(3):
         s.get("/api/trace/%s?top=%d" % (trace, n + 1)).expect()
-    equal(s.process.stderr().count("workers run the program's own file"), 1, "how often it is said")
+    equal(s.process.stderr().count("cannot copy the program into memory to run workers"), 1, "how often it is said")
     serve = server.harness.children_of(s.process.pid)
     os.kill(serve[0], signal.SIGTERM)
     equal(s.process.wait(20), 0, "exit")
@@ -802,7 +802,7 @@ def test_refused():
     refused("--listen", "0.0.0.0:0", recording(), code=64, words="--token-file")
     refused("--listen", "[::]:0", recording(), code=64, words="--token-file")
     refused("--listen", "example.com:80", recording(), code=64, words="address")
-    refused("--listen", "127.0.0.1:0", "--token-file", loose, recording(), code=1, words="others may read")
+    refused("--listen", "127.0.0.1:0", "--token-file", loose, recording(), code=1, words="others can read")
     refused("--listen", "127.0.0.1:0", "--token-file", short, recording(), code=64, words="16")
     refused("--listen", "127.0.0.1:0", "--tls-cert", short, "--tls-key", short, recording(), code=64, words="short")
 

@@ -103,7 +103,7 @@ static int check_path(const char *path, char why[LISTEN_WHY])
 
 	if (*path != '/') {
 		snprintf(why, LISTEN_WHY,
-			 "'%.*s': a Unix socket is named by its whole path, "
+			 "'%.*s': give the full path of the Unix socket, such as "
 			 "unix:/run/memtrace-bpf.sock",
 			 SHOWN, path);
 		return -EINVAL;
@@ -191,8 +191,8 @@ int listen__describe(int fd, bool tls, struct listen_at *ret)
 
 static int refused(const char *text, const char *doing, int err, char *why)
 {
-	const char *hint = err == -EADDRINUSE ? ": something listens there already; name another "
-						"port, or 0 for one that is free"
+	const char *hint = err == -EADDRINUSE ? ": another program already listens there; choose "
+						"another port, or 0 for a free one"
 			   : err == -EADDRNOTAVAIL ? ": no such address on this machine"
 			   : err == -EACCES	   ? ": not permitted"
 						   : "";
@@ -240,7 +240,7 @@ static int check_folder(const char *path, char *why)
 		return refused(path, "look at its folder", -errno, why);
 	if (!(st.st_mode & S_IWOTH) || st.st_mode & S_ISVTX)
 		return 0;
-	snprintf(why, LISTEN_WHY, "%.*s: anybody may write in its folder; use one of your own",
+	snprintf(why, LISTEN_WHY, "%.*s: anyone can write to its folder; use a folder of your own",
 		 SHOWN, path);
 	return -EPERM;
 }
@@ -254,7 +254,8 @@ static int check_existing(const char *path, const struct sockaddr_un *sa, char *
 	if (lstat(path, &st))
 		return errno == ENOENT ? 0 : refused(path, "look at it", -errno, why);
 	if (!S_ISSOCK(st.st_mode)) {
-		snprintf(why, LISTEN_WHY, "%.*s is there and no socket: remove it, or name another",
+		snprintf(why, LISTEN_WHY,
+			 "%.*s exists and is not a socket: remove it, or choose another path",
 			 SHOWN, path);
 		return -EEXIST;
 	}

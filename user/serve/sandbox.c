@@ -214,7 +214,7 @@ static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 	left = find_remaining_right(o, was_root, *bounding);
 	if (!left)
 		return 0;
-	snprintf(why, WHY, "%s could not be given up", left);
+	snprintf(why, WHY, "cannot give up %s", left);
 	return -EPERM;
 }
 
@@ -226,7 +226,7 @@ static int give_up_files(int rules, char *why)
 		return failed(why, "Landlock", err);
 	err = check_files();
 	if (err)
-		snprintf(why, WHY, "Landlock is on, and / can be read all the same");
+		snprintf(why, WHY, "Landlock is on, but / is still readable");
 	return err;
 }
 

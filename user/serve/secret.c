@@ -48,9 +48,10 @@ static int check_file(int fd, size_t max, int is_private, const char *path, char
 	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
 		return refuse(-EINVAL, path, "not a file", why);
 	if (is_private && st.st_mode & (S_IROTH | S_IWOTH | S_IWGRP))
-		return refuse(-EPERM, path,
-			      "others may read or write it: chmod o-rwx,g-w, and use another one",
-			      why);
+		return refuse(
+			-EPERM, path,
+			"others can read or write it: run chmod o-rwx,g-w and replace its content",
+			why);
 	if ((uint64_t)st.st_size > max)
 		return refuse(-EFBIG, path, "too long", why);
 	return 0;
@@ -78,7 +79,7 @@ int secret__read(const char *path, size_t max, int is_private, char **ret, char 
 	if (!err) {
 		text[len] = '\0';
 		if (strlen(text) != len)
-			err = refuse(-EINVAL, path, "has a NUL byte in it", why);
+			err = refuse(-EINVAL, path, "contains a NUL byte", why);
 	} else {
 		refuse(err, path, err == -EFBIG ? "too long" : NULL, why);
 	}
@@ -110,13 +111,14 @@ int secret__token(const char *path, char **ret, char *why)
 	for (size_t i = 0; i < len; i++) {
 		if (text[i] <= ' ' || text[i] > '~')
 			err = refuse(-EINVAL, path,
-				     "a token is one line of ASCII without blanks: openssl rand "
-				     "-hex 32 makes one",
+				     "a token must be one line of ASCII without spaces; make one "
+				     "with openssl rand -hex 32",
 				     why);
 	}
 	if (!err && (len < SECRET_TOKEN_MIN || len > SECRET_TOKEN_MAX))
 		err = refuse(-EINVAL, path,
-			     "a token has 16 to 512 characters: openssl rand -hex 32 makes one",
+			     "a token must have 16 to 512 characters; make one with openssl rand "
+			     "-hex 32",
 			     why);
 	if (err)
 		secret__free(text);
@@ -152,14 +154,15 @@ static int load(struct pair *p, const char *cert_path, const char *cert, const c
 
 	if (rc < 0 || !n)
 		return refuse(-EINVAL, cert_path,
-			      rc < 0 ? gnutls_strerror(rc) : "no certificate in it", why);
+			      rc < 0 ? gnutls_strerror(rc) : "contains no certificate", why);
 	p->n = n;
 	rc = gnutls_x509_privkey_init(&p->key);
 	if (!rc)
 		rc = gnutls_x509_privkey_import2(p->key, &k, GNUTLS_X509_FMT_PEM, NULL, 0);
 	return rc < 0 ? refuse(-EINVAL, key_path,
 			       rc == GNUTLS_E_DECRYPTION_FAILED
-				       ? "the key has a password, which nobody could be asked for"
+				       ? "the key has a password, which serve cannot ask for; use "
+					 "a key without one"
 				       : gnutls_strerror(rc),
 			       why)
 		      : 0;
@@ -174,8 +177,7 @@ static int key_fits(const struct pair *p, const char *key_path, char *why)
 	    gnutls_x509_privkey_get_key_id(p->key, GNUTLS_KEYID_USE_SHA256, of_key, &key_len) ||
 	    cert_len != key_len || memcmp(of_cert, of_key, key_len))
 		return refuse(-EINVAL, key_path,
-			      "is not the key of the certificate, which has to be the first one in "
-			      "its file",
+			      "does not match the certificate, which must be the first in its file",
 			      why);
 	return 0;
 }
@@ -188,13 +190,13 @@ static int check_time(const struct pair *p, const char *path, char *warning, cha
 	struct tm tm;
 
 	if (from == (time_t)-1 || to == (time_t)-1)
-		return refuse(-EINVAL, path, "the certificate does not say how long it holds", why);
+		return refuse(-EINVAL, path, "the certificate has no expiry date", why);
 	if (gmtime_r(now < from ? &from : &to, &tm))
 		strftime(date, sizeof(date), "%Y-%m-%d", &tm);
 	if (now < from || now > to) {
 		snprintf(text, sizeof(text),
-			 now < from ? "the certificate holds from %s on"
-				    : "the certificate has expired on %s",
+			 now < from ? "the certificate is valid only from %s on"
+				    : "the certificate expired on %s",
 			 date);
 		return refuse(-EINVAL, path, text, why);
 	}

@@ -185,7 +185,7 @@ static void test_in_the_way(void **state)
 	assert_true(fd >= 0);
 	close(fd);
 	assert_int_equal(listen__open(text, false, NULL, &at, why), -EEXIST);
-	assert_non_null(strstr(why, "no socket"));
+	assert_non_null(strstr(why, "not a socket"));
 	assert_int_equal(unlink(path), 0);
 	/* A link is not followed: its target stays. */
 	snprintf(target, sizeof(target), "%s/target", folder);

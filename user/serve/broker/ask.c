@@ -36,8 +36,8 @@ void ask__answer(struct peer *p, json_int_t id, json_t *doc, int fd)
 	if (fd >= 0 && p->link && link__crowded(p->link)) {
 		close(fd);
 		json_decref(o);
-		ask__refuse(p, id, 503, NULL, "%d answers wait already: try again in a moment",
-			    LINK_FDS);
+		ask__refuse(p, id, 503, NULL,
+			    "%d answers are already queued: try again in a moment", LINK_FDS);
 		return;
 	}
 	if (o) {
@@ -73,7 +73,7 @@ bool ask__number(struct peer *p, json_t *msg, const char *key, double min, doubl
 	if (!v || json_is_null(v))
 		return true;
 	if (!json_is_number(v) || !isfinite(d) || d < min || d > max) {
-		ask__refuse(p, ask__id(msg), 422, key, "%s: has to be a number from %g to %g", key,
+		ask__refuse(p, ask__id(msg), 422, key, "%s: must be a number from %g to %g", key,
 			    min, max);
 		return false;
 	}
@@ -91,7 +91,7 @@ bool ask__count(struct peer *p, json_t *msg, const char *key, uint64_t min, uint
 	if (!json_is_integer(v) || json_integer_value(v) < (json_int_t)min ||
 	    json_integer_value(v) > (json_int_t)max) {
 		ask__refuse(p, ask__id(msg), 422, key,
-			    "%s: has to be a whole number from %llu to %llu", key,
+			    "%s: must be a whole number from %llu to %llu", key,
 			    (unsigned long long)min, (unsigned long long)max);
 		return false;
 	}
@@ -107,13 +107,13 @@ bool ask__text(struct peer *p, json_t *msg, const char *key, const char **ret)
 	if (!v || json_is_null(v))
 		return true;
 	if (!s || !*s || json_string_length(v) != strlen(s) || strlen(s) > TEXT_MOST) {
-		ask__refuse(p, ask__id(msg), 422, key, "%s: has to be text of 1 to %d bytes", key,
+		ask__refuse(p, ask__id(msg), 422, key, "%s: must be text of 1 to %d bytes", key,
 			    TEXT_MOST);
 		return false;
 	}
 	for (const char *c = s; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 127) {
-			ask__refuse(p, ask__id(msg), 422, key, "%s: has a control character in it",
+			ask__refuse(p, ask__id(msg), 422, key, "%s: contains a control character",
 				    key);
 			return false;
 		}
@@ -147,8 +147,8 @@ static void stop(struct peer *p, json_t *msg)
 	if (!t)
 		return;
 	if (t->state != TRACE_STARTING && t->state != TRACE_CAPTURING) {
-		ask__refuse(p, ask__id(msg), 409, "trace_id",
-			    "trace_id: %s does not capture any more", t->id);
+		ask__refuse(p, ask__id(msg), 409, "trace_id", "trace_id: %s is no longer capturing",
+			    t->id);
 		return;
 	}
 	capture__stop(p->b, t);
@@ -175,7 +175,7 @@ static void cancel(struct peer *p, json_t *msg)
 	if (!ask__count(p, msg, "asked", 1, INT64_MAX, &asked))
 		return;
 	if (!asked) {
-		ask__refuse(p, ask__id(msg), 422, "asked", "asked: has to be the id of a question");
+		ask__refuse(p, ask__id(msg), 422, "asked", "asked: must be the id of a request");
 		return;
 	}
 	jobs__cancel(p->b, p, (json_int_t)asked);
@@ -218,8 +218,7 @@ static void open_file(struct peer *p, json_t *msg)
 		return;
 	t = file ? trace_of_file(p->b, file, &e) : NULL;
 	if (!t) {
-		ask__refuse(p, ask__id(msg), file ? 404 : 422, "file",
-			    "file: there is none of the name '%s'",
+		ask__refuse(p, ask__id(msg), file ? 404 : 422, "file", "file: no file named '%s'",
 			    text__clean(clean, sizeof(clean), file ? file : "",
 					file ? strlen(file) : 0));
 		return;
@@ -291,7 +290,7 @@ void ask__handle(struct peer *p, json_t *msg)
 	json_int_t id = ask__id(msg);
 
 	if (!what || id < 1 || (p->kind != PEER_WEB && p->kind != PEER_PUSH)) {
-		log_err("a message that is no question: its sender is ended");
+		log_err("received a message that is not a request: stopping its sender");
 		p->broken = true;
 		return;
 	}
@@ -304,5 +303,5 @@ void ask__handle(struct peer *p, json_t *msg)
 			v->handle(p, msg);
 		return;
 	}
-	ask__refuse(p, id, 422, "do", "do: there is no such thing");
+	ask__refuse(p, id, 422, "do", "do: unknown action");
 }

@@ -86,7 +86,7 @@ static int choose_user(struct broker *b)
 	b->ids.gid = u.gid;
 	if (geteuid()) {
 		if (b->args->user) {
-			log_err("--user: only root can become somebody else");
+			log_err("--user: only root can switch to another user");
 			return EXIT_NOT_PERMITTED;
 		}
 		return 0;
@@ -96,12 +96,13 @@ static int choose_user(struct broker *b)
 	if (b->ids.own)
 		return 0;
 	if (!b->args->user)
-		log_warn("this user namespace has no user IDs from %u on: what has no rights runs "
-			 "as nobody, as other services may; --user NAME",
+		log_warn("this user namespace has no user IDs from %u on: the unprivileged "
+			 "processes run as nobody (which other services may use, too); choose "
+			 "another user with --user NAME",
 			 BROKER_IDS);
 	if (user__named(&u, name) || !u.uid) {
 		log_err("--user: %s: %s", name,
-			u.uid ? "no such user" : "has to be one who is not root");
+			u.uid ? "no such user" : "must be a user other than root");
 		return EXIT_USAGE;
 	}
 	b->ids.uid = u.uid;
@@ -139,7 +140,7 @@ static void find_out_whether_we_may(struct broker *b)
 
 	if (!b->args->n_targets)
 		snprintf(b->why, sizeof(b->why),
-			 "no target was named: --target, --command or --all");
+			 "no target was given: use --target, --command or --all");
 	else if (*missing)
 		snprintf(b->why, sizeof(b->why), "not permitted: %s needed; run it with sudo",
 			 missing);
@@ -211,12 +212,12 @@ static void say_ready(const struct broker *b)
 		log_event(LOG_INFO, "listening", LOG_FIELDS(LOG_STRING("url", b->listens[i].url)),
 			  "listening on %s", b->listens[i].url);
 		if (!b->listens[i].local && !b->args->secrets.cert)
-			log_warn("%s is open to the network without TLS: who listens there reads "
-				 "the token; --tls-cert and --tls-key",
+			log_warn("%s is open to the network without TLS: anyone who listens on the "
+				 "network can read the token; give --tls-cert and --tls-key",
 				 b->listens[i].url);
 	}
 	if (!b->can_trace && !b->args->n_files && !b->traces.n)
-		log_warn("nothing can be traced: %s", b->why);
+		log_warn("cannot trace: %s", b->why);
 	notify("READY=1");
 }
 

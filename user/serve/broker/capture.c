@@ -209,30 +209,31 @@ static void explain_failure(const struct broker *b, const struct trace *t, int s
 	spawned__words(&t->run, words, sizeof(words));
 	if (*words && t->is_command && !b->args->command_user && WIFEXITED(status) &&
 	    WEXITSTATUS(status) >= 126)
-		snprintf(buf, size, "%s; commands run as %s here: --command-user", words,
+		snprintf(buf, size,
+			 "%s; commands run as user %s: choose another with --command-user", words,
 			 *b->command_user ? b->command_user : "who serves");
 	else if (*words && t->is_command && strstr(words, "which the command has started"))
 		snprintf(buf, size,
-			 "PyTorch is in a process that the command started, and not in the command "
-			 "itself: write exec in front of that one");
+			 "PyTorch runs in a process that the command started, not in the command "
+			 "itself: start that process with exec");
 	else if (*words)
 		snprintf(buf, size, "%s", words);
 	else if (t->stopping)
-		snprintf(buf, size, "it was stopped before anything was recorded");
+		snprintf(buf, size, "it was stopped before it recorded anything");
 	else if (t->urged && !t->is_command)
 		snprintf(buf, size, "PID %d %s within %d s", (int)t->pid,
 			 t->opened ? "has not loaded PyTorch" : "could not be attached to",
 			 (int)(CAPTURE_START_WITHIN / SECOND));
 	else if (WIFSIGNALED(status))
-		snprintf(buf, size, "the recorder was ended by signal %d (%s)", WTERMSIG(status),
+		snprintf(buf, size, "signal %d (%s) ended the recorder", WTERMSIG(status),
 			 sigdescr_np(WTERMSIG(status)));
 	else if (t->is_command)
 		snprintf(buf, size,
-			 "the command ended with status %d, and nothing was recorded: has it used "
+			 "the command ended with status %d, and nothing was recorded: does it use "
 			 "PyTorch?",
 			 WEXITSTATUS(status));
 	else
-		snprintf(buf, size, "nothing was recorded, and the recorder ended with status %d",
+		snprintf(buf, size, "the recorder ended with status %d and recorded nothing",
 			 WEXITSTATUS(status));
 }
 

@@ -52,8 +52,7 @@ static bool take_shape(struct peer *p, json_t *msg, struct wanted *w)
 	w->n_shape = json_array_size(a);
 	if (!json_is_array(a) || !w->n_shape || w->n_shape > TRACE_SHAPE) {
 		ask__refuse(p, ask__id(msg), 422, "input_shape",
-			    "input_shape: has to be an array of 1 to %d whole numbers",
-			    TRACE_SHAPE);
+			    "input_shape: must be an array of 1 to %d whole numbers", TRACE_SHAPE);
 		return false;
 	}
 	for (size_t i = 0; i < w->n_shape; i++) {
@@ -62,7 +61,7 @@ static bool take_shape(struct peer *p, json_t *msg, struct wanted *w)
 		w->shape[i] = json_integer_value(v);
 		if (!json_is_integer(v) || w->shape[i] < 1 || w->shape[i] > INT32_MAX) {
 			ask__refuse(p, ask__id(msg), 422, "input_shape",
-				    "input_shape: each has to be a whole number from 1 to %d",
+				    "input_shape: each must be a whole number from 1 to %d",
 				    INT32_MAX);
 			return false;
 		}
@@ -77,7 +76,7 @@ static bool take_flag(struct peer *p, json_t *msg, const char *key, bool *ret)
 	if (!v || json_is_null(v))
 		return true;
 	if (!json_is_boolean(v)) {
-		ask__refuse(p, ask__id(msg), 422, key, "%s: has to be true or false", key);
+		ask__refuse(p, ask__id(msg), 422, key, "%s: must be true or false", key);
 		return false;
 	}
 	*ret = json_is_true(v);
@@ -127,8 +126,8 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 
 	if (capture__count(b) >= b->args->max_captures) {
 		ask__refuse(p, id, 429, NULL,
-			    "%u captures run, which is as many as may at once (--max-captures): "
-			    "try again when one has ended",
+			    "%u captures are running, the most that may run at once "
+			    "(--max-captures): try again when one has ended",
 			    b->args->max_captures);
 		return false;
 	}
@@ -146,7 +145,7 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 	}
 	if (kept >= b->args->max_traces) {
 		ask__refuse(p, id, 429, NULL,
-			    "%u traces are kept, which is as many as may be (--max-traces): "
+			    "%u traces are stored, the most that may be kept (--max-traces): "
 			    "delete some",
 			    b->args->max_traces);
 		return false;
@@ -154,8 +153,7 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 	w->bytes = set_aside(b, w->max_events);
 	if (!w->bytes) {
 		ask__refuse(p, id, 429, NULL,
-			    "the server's folder holds as much as it may (--max-disk): delete "
-			    "some traces");
+			    "the server's folder is full (--max-disk): delete some traces");
 		return false;
 	}
 	return true;
@@ -363,7 +361,7 @@ void capture__asked(struct peer *p, json_t *msg)
 	fill(t, p, &w);
 	err = spawn(b, t, &w);
 	if (err) {
-		ask__refuse(p, id, 503, NULL, "the capture cannot be started: %s", strerror(-err));
+		ask__refuse(p, id, 503, NULL, "cannot start the capture: %s", strerror(-err));
 		t->dropping = true; /* the peers do not know the trace yet */
 		trace__delete(b, t);
 		return;

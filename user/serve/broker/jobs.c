@@ -125,7 +125,7 @@ void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t)
 			of_trace |= j->traces[i] == t;
 		if (of_trace && j->peer)
 			ask__refuse(j->peer, j->id, 404, "trace_id",
-				    "Trace %s not found: it has been deleted meanwhile", t->id);
+				    "Trace %s not found: it was deleted during the request", t->id);
 		if (of_trace || (p && j->peer == p))
 			remove_job(b, j);
 	}
@@ -368,24 +368,23 @@ static int explain(const struct job *j, int status, char *why, size_t size)
 	spawned__words(&j->run, why, size);
 	if (j->write_err) {
 		if (j->write_err != -EFBIG)
-			snprintf(why, size, "the file cannot be written: %s",
-				 strerror(-j->write_err));
+			snprintf(why, size, "cannot write the file: %s", strerror(-j->write_err));
 		else
 			snprintf(why, size, "%s",
-				 j->kind == JOB_EXPORT ? "the file would be larger than its share "
-							 "of what is left of --max-disk"
-						       : "the answer would be larger than an "
-							 "answer may be (256 MiB)");
+				 j->kind == JOB_EXPORT
+					 ? "the file would be larger than its share of the space "
+					   "left by --max-disk"
+					 : "the answer would be larger than the limit of 256 MiB");
 		return 503;
 	}
 	if (j->late ||
 	    (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))) {
-		snprintf(why, size, "this took more time or memory than a request may (%d s)",
+		snprintf(why, size, "the request took more time (%d s) or memory than allowed",
 			 CPU_SECONDS);
 		return 503;
 	}
 	if (WIFSIGNALED(status)) {
-		snprintf(why, size, "the worker was ended by signal %d (%s)", WTERMSIG(status),
+		snprintf(why, size, "signal %d (%s) ended the worker", WTERMSIG(status),
 			 sigdescr_np(WTERMSIG(status)));
 		return 503;
 	}
@@ -427,8 +426,7 @@ static void keep_export(struct broker *b, struct job *j)
 		t->exports = v;
 	err = !v ? -ENOMEM : store__rename(&b->store, j->part, j->file);
 	if (err) {
-		ask__refuse(j->peer, j->id, 503, NULL, "the file cannot be kept: %s",
-			    strerror(-err));
+		ask__refuse(j->peer, j->id, 503, NULL, "cannot keep the file: %s", strerror(-err));
 		return;
 	}
 	*j->part = '\0';
@@ -457,8 +455,7 @@ static void send_document(struct broker *b, struct job *j)
 	if (fd < 0 && j->kind == JOB_REPORT)
 		trace__fail(b, j->traces[0], 503, strerror(-fd));
 	else if (fd < 0)
-		ask__refuse(j->peer, j->id, 503, NULL, "the answer cannot be handed over: %s",
-			    strerror(-fd));
+		ask__refuse(j->peer, j->id, 503, NULL, "cannot send the answer: %s", strerror(-fd));
 	else if (j->kind == JOB_REPORT)
 		trace__done(b, j->traces[0], fd);
 	else
@@ -495,9 +492,9 @@ static void ended(struct broker *b, struct job *j, int status)
 
 static void fail_start(struct broker *b, struct job *j, int err)
 {
-	const char *why = err == -EDQUOT ? "the server's folder holds as much as it may "
-					   "(--max-disk): delete some traces"
-					 : strerror(-err);
+	const char *why = err == -EDQUOT
+				  ? "the server's folder is full (--max-disk): delete some traces"
+				  : strerror(-err);
 
 	if (j->kind == JOB_REPORT)
 		trace__fail(b, j->traces[0], 503, why);

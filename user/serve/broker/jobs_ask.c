@@ -65,7 +65,7 @@ static bool add_traces(struct job *j, struct peer *p, json_t *msg)
 
 	if (json_array_size(list) < 2 || json_array_size(list) > SPAWN_FILES) {
 		ask__refuse(p, j->id, 422, "traces",
-			    "traces: has to be an array of 2 to %d trace ids", SPAWN_FILES);
+			    "traces: must be an array of 2 to %d trace ids", SPAWN_FILES);
 		return false;
 	}
 	json_array_foreach(list, i, v)
@@ -128,7 +128,8 @@ static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
 	if (!q) {
 		if (target)
 			ask__refuse(p, j->id, 422, "model_name",
-				    "model_name: '%s' is a command, which does not run by itself",
+				    "model_name: '%s' is a command, which runs only while it is "
+				    "captured",
 				    target->name);
 		return false;
 	}
@@ -154,7 +155,7 @@ static bool ask_export(struct job *j, struct peer *p, json_t *msg)
 	if (!f) {
 		format = format ? format : "";
 		ask__refuse(p, j->id, 422, "format",
-			    "format: '%s' is none of those that GET /api/health lists",
+			    "format: unknown format '%s'; GET /api/health lists the formats",
 			    text__clean(clean, sizeof(clean), format, strlen(format)));
 		return false;
 	}
@@ -188,7 +189,7 @@ static void start_job(enum job_kind kind, bool (*ask)(struct job *j, struct peer
 
 	if (jobs__waiting(p->b) >= BROKER_WAITING) {
 		ask__refuse(p, id, 429, NULL,
-			    "%d requests wait for a worker already: try again in a moment",
+			    "%d requests already wait for a worker: try again in a moment",
 			    BROKER_WAITING);
 		return;
 	}

@@ -56,10 +56,10 @@ static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 
 	if (!sandbox__rights(&d, &done, why)) {
 		if (kind == PEER_WEB && !done.landlock)
-			log_warn("Landlock is not to be had here: what reads recordings and what "
-				 "pushes may read whatever their user may");
+			log_warn("this kernel has no Landlock: the processes that read recordings "
+				 "and that push can read every file that their user can");
 		else if (kind == PEER_WEB)
-			log_debug("rights are given up: Landlock %d, seccomp: %s, bounding set: %s",
+			log_debug("gave up rights: Landlock %d, seccomp: %s, bounding set: %s",
 				  done.landlock, done.filtered ? "yes" : "no",
 				  done.bounding ? "empty" : "as it was");
 		return true;
@@ -253,7 +253,7 @@ void peer__pump(struct peer *p)
 	int err = p->link ? link__pump(p->link, take_message, p) : 0;
 
 	if (err == -EPROTO) {
-		log_err("%s: does not speak as it should: it is ended", names[p->kind]);
+		log_err("%s: sent an invalid message: stopping it", names[p->kind]);
 		p->broken = true;
 	}
 	/* -EPIPE: the process is about to end. */
@@ -279,7 +279,7 @@ void peer__send(struct peer *p, json_t *msg, int fd)
 	}
 	/* The peer has not read thousands of messages, so its state would be wrong. */
 	if (err == -ENOBUFS || err == -ENOMEM) {
-		log_err("%s: does not listen: it is ended", names[p->kind]);
+		log_err("%s: does not read its messages: stopping it", names[p->kind]);
 		p->broken = true;
 	}
 }
@@ -347,13 +347,13 @@ bool peer__ended(struct peer *p)
 		log_event(LOG_ERROR, "ended",
 			  LOG_FIELDS(LOG_STRING("who", names[p->kind]),
 				     LOG_INT("signal", WTERMSIG(status))),
-			  "%s: was ended by signal %d (%s)", names[p->kind], WTERMSIG(status),
+			  "%s: ended by signal %d (%s)", names[p->kind], WTERMSIG(status),
 			  sigdescr_np(WTERMSIG(status)));
 	else
 		log_event(LOG_ERROR, "ended",
 			  LOG_FIELDS(LOG_STRING("who", names[p->kind]),
 				     LOG_INT("exit_code", WEXITSTATUS(status))),
-			  "%s: has ended with status %d", names[p->kind], WEXITSTATUS(status));
+			  "%s: ended with status %d", names[p->kind], WEXITSTATUS(status));
 	if (p->kind == PEER_WEB)
 		return true;
 	p->failures = now - p->begun > STEADY ? 0 : p->failures + 1;

@@ -47,8 +47,7 @@ static struct broker_process *only_process(struct peer *p, json_int_t id,
 	n = json_array_size(pids);
 	if (n > 1) {
 		ask__refuse(p, id, 409, "model_name",
-			    "%zu processes are of target '%s' now: ask for one of them by its pid",
-			    n, t->name);
+			    "target '%s' has %zu processes now: choose one by its pid", t->name, n);
 		return NULL;
 	}
 	if (n == 1) {
@@ -58,7 +57,7 @@ static struct broker_process *only_process(struct peer *p, json_int_t id,
 		if (q)
 			return q;
 	}
-	ask__refuse(p, id, 404, "model_name", "no process of target '%s' is there now", t->name);
+	ask__refuse(p, id, 404, "model_name", "target '%s' has no process now", t->name);
 	return NULL;
 }
 
@@ -93,12 +92,11 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 	    !ask__text(p, msg, "model_name", &name))
 		return NULL;
 	if (!pid && !name) {
-		ask__refuse(p, id, 422, "model_name",
-			    "model_name or pid: one of them has to say what is meant");
+		ask__refuse(p, id, 422, "model_name", "model_name or pid: one is required");
 		return NULL;
 	}
 	if (!b->can_trace) {
-		ask__refuse(p, id, 503, NULL, "nothing can be traced here: %s", b->why);
+		ask__refuse(p, id, 503, NULL, "cannot trace on this host: %s", b->why);
 		return NULL;
 	}
 	*target = name ? target_named(b, name) : NULL;
@@ -121,7 +119,7 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 	if (q && !is_alive(q)) {
 		*target = NULL;
 		ask__refuse(p, id, 404, pid ? "pid" : "model_name",
-			    "PID %d has ended, or may not be traced", (int)q->pid);
+			    "PID %d has ended or cannot be traced", (int)q->pid);
 		return NULL;
 	}
 	if (!q)

@@ -219,8 +219,7 @@ static void take_folder(struct broker *b)
 		qsort(names.v, names.n, sizeof(*names.v), by_name);
 	skip = names.n > b->args->max_traces ? names.n - b->args->max_traces : 0;
 	if (skip)
-		log_warn("%s: %zu recordings are in it, of which the last %u are taken "
-			 "(--max-traces)",
+		log_warn("%s: contains %zu recordings; using the last %u (--max-traces)",
 			 b->store.path, names.n, b->args->max_traces);
 	for (size_t i = 0; i < names.n; i++) {
 		struct trace *t = NULL;

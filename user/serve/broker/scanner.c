@@ -236,8 +236,8 @@ static void leave_out(struct look *l, pid_t pid)
 	if (l->n_left_out == LEFT_OUT)
 		return;
 	if (!l->n_left_out)
-		log_warn("there are more processes than %d: some are left out; "
-			 "memtrace_serve_left_out has their number",
+		log_warn("more than %d processes: some are left out; memtrace_serve_left_out "
+			 "counts them",
 			 BROKER_PROCESSES);
 	l->left_out[l->n_left_out++] = pid;
 	l->changed = true;
@@ -370,7 +370,7 @@ static json_t *device(const struct watch_target *t, size_t i)
 static void tell_sample(struct look *l, const struct watch_target *t)
 {
 	const char *why = t->alloc_why[0] ? t->alloc_why
-			  : !t->n_devices ? "nothing was allocated on a CUDA device"
+			  : !t->n_devices ? "the trace has no CUDA allocations"
 					  : "";
 	json_t *devices = json_array(), *o;
 	char clean[160];

@@ -58,9 +58,8 @@ static int unreadable_copy(void)
 	close(self);
 	return copy;
 failed:
-	log_warn("workers run the program's own file, which cannot be copied into memory to be "
-		 "run: %s. Other processes of the same user may "
-		 "look into them until they have opened their recordings",
+	log_warn("cannot copy the program into memory to run workers: %s. Until a worker has "
+		 "opened its recording, other processes of the same user can read its memory",
 		 strerror(errno));
 	if (self >= 0)
 		close(self);
@@ -176,9 +175,8 @@ static int start(const struct spawn_opts *o, int err, struct subprocess *ret)
 			.program_fd = copy >= 0 ? copy : 0,
 			.argv = argv,
 			.env = env,
-			.refused = PREFIX
-			"this program cannot be started once more: it has been "
-			"replaced, or may not be read by the user that it becomes\n",
+			.refused = PREFIX "cannot start the program's file again: it was replaced, "
+					  "or the unprivileged user cannot read it\n",
 			.prepare = prepare,
 			.ctx = (void *)o,
 			.out = o->out >= 0 ? o->out : 0,

@@ -89,9 +89,8 @@ static int make_own(struct store *s, char *why)
 	if (snprintf(s->path, sizeof(s->path), "%s/" OWN "XXXXXX", in) >= (int)sizeof(s->path))
 		return fail(-ENAMETOOLONG, why, "TMPDIR is too long");
 	if (!mkdtemp(s->path)) {
-		snprintf(why, WHY,
-			 "no folder can be made in %.100s: %s; -o FOLDER says which to use", in,
-			 strerror(errno));
+		snprintf(why, WHY, "cannot make a folder in %.100s: %s; choose one with -o FOLDER",
+			 in, strerror(errno));
 		return -errno;
 	}
 	s->own = true;
@@ -116,9 +115,9 @@ static int look_at(struct store *s, char *why)
 	if (fstat(s->dir, &st))
 		return fail(-errno, why, strerror(errno));
 	if (!outfile__is_ours(&st))
-		return fail(-EPERM, why, "it is somebody else's folder");
+		return fail(-EPERM, why, "it belongs to another user");
 	if (st.st_mode & (S_IWGRP | S_IWOTH))
-		return fail(-EPERM, why, "others may write into it; chmod go-w");
+		return fail(-EPERM, why, "others can write to it; run chmod go-w");
 	if (flock(s->dir, LOCK_EX | LOCK_NB))
 		return fail(-EBUSY, why, "another server uses it");
 	return 0;
@@ -134,7 +133,7 @@ int store__open(struct store *s, const char *path, char *why)
 		err = make_own(s, why);
 	} else if (!*path ||
 		   snprintf(s->path, sizeof(s->path), "%s", path) >= (int)sizeof(s->path)) {
-		err = fail(-EINVAL, why, "that is no name of a folder");
+		err = fail(-EINVAL, why, "it is not a valid folder name");
 	} else {
 		/* Strip slashes at the end. */
 		for (size_t n = strlen(s->path); n > 1 && s->path[n - 1] == '/'; n--)

@@ -187,7 +187,7 @@ void trace__fail(struct broker *b, struct trace *t, int status, const char *text
 	t->state = TRACE_FAILED;
 	t->status = status;
 	snprintf(t->error, sizeof(t->error), "%s",
-		 *text ? text : "the capture failed, and said nothing");
+		 *text ? text : "the capture failed without a message");
 	trace__tell(b, t, false);
 	if (!t->bytes)
 		broker_saved__forget(b, t);

@@ -134,7 +134,7 @@ static void begin_capture(struct profiles *p, uint64_t now)
 	if (!ask(p, CAPTURE,
 		 json_pack("{s:s, s:i, s:f, s:b}", "do", "capture", "pid", (int)p->todo[p->at].pid,
 			   "duration_s", p->opts.seconds, "keep", 0)))
-		fail(p, "it could not be asked for");
+		fail(p, "the request could not be sent");
 }
 
 static void look_at_trace(struct profiles *p)
@@ -154,7 +154,7 @@ static void look_at_trace(struct profiles *p)
 		if (!ask(p, EXPORT,
 			 json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", p->trace,
 				   "format", "pprof")))
-			fail(p, "it could not be asked for");
+			fail(p, "the request could not be sent");
 	}
 }
 
@@ -187,7 +187,7 @@ static void post(struct profiles *p, int fd)
 	}
 	data = io__load(fd, PROFILE, &size);
 	if (!data) {
-		fail(p, "its file cannot be read, or is too large");
+		fail(p, "its file is unreadable or too large");
 		return;
 	}
 	if (pyroscope__url(p->opts.url, &p->of, &url) ||
@@ -207,7 +207,7 @@ static void captured(struct profiles *p, const json_t *msg)
 		json_object_get(json_object_get(msg, "trace"), "trace_id"));
 
 	if (!id || strlen(id) >= sizeof(p->trace)) {
-		fail(p, "the broker names no trace");
+		fail(p, "the broker gave no trace");
 		return;
 	}
 	memcpy(p->trace, id, strlen(id) + 1);
@@ -219,7 +219,7 @@ static void exported(struct profiles *p, const json_t *msg)
 	const char *file = json_string_value(json_object_get(msg, "file"));
 
 	if (!file || !ask(p, OPEN, json_pack("{s:s, s:s}", "do", "open", "file", file)))
-		fail(p, "it could not be asked for");
+		fail(p, "the request could not be sent");
 }
 
 bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t now)
@@ -233,7 +233,7 @@ bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t 
 		*p->trace = '\0';
 		next(p);
 	} else if (!json_is_true(json_object_get(msg, "ok"))) {
-		fail(p, why ? why : "the broker does not say why");
+		fail(p, why ? why : "the broker gave no reason");
 	} else if (p->step == CAPTURE) {
 		captured(p, msg);
 	} else if (p->step == EXPORT) {

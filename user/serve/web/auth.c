@@ -154,13 +154,14 @@ static bool host_is_ours(struct auth *g, const struct guard_request *r, struct g
 	if (r->peer.is_unix)
 		return true;
 	if (!r->host || !split_host(r->host, name, &six)) {
-		refuse(v, 400, "Host: missing, or not a name");
+		refuse(v, 400, "Host: missing or not a valid name");
 		return false;
 	}
 	if (is_address(name, six) || (!six && is_our_name(g, name)))
 		return true;
 	text__clean(shown, sizeof(shown), name, strlen(name));
-	refuse(v, 403, "Host: '%s' is not a name of this server; --allow-host makes it one", shown);
+	refuse(v, 403, "Host: '%s' is not a name of this server; allow it with --allow-host",
+	       shown);
 	return false;
 }
 
@@ -197,13 +198,13 @@ static bool comes_from_us(const struct auth *g, const struct guard_request *r,
 			  struct guard_verdict *v)
 {
 	if (!origin_is_ours(g, r)) {
-		refuse(v, 403, "Origin: requests by pages of other sites are refused");
+		refuse(v, 403, "Origin: requests from pages of other sites are refused");
 		return false;
 	}
 	if (!r->fetch_site || !strcmp(r->fetch_site, "same-origin") ||
 	    !strcmp(r->fetch_site, "none") || is_navigation(r))
 		return true;
-	refuse(v, 403, "Sec-Fetch-Site: requests by pages of other sites are refused");
+	refuse(v, 403, "Sec-Fetch-Site: requests from pages of other sites are refused");
 	return false;
 }
 
@@ -212,7 +213,7 @@ static bool comes_from_us(const struct auth *g, const struct guard_request *r,
 static void too_many(const struct auth *g, struct guard_verdict *v, unsigned wait, bool costly)
 {
 	v->retry_after = wait;
-	refuse(v, 429, "too many requests: at most %u a minute%s; again in %u s",
+	refuse(v, 429, "too many requests: at most %u a minute%s; try again in %u s",
 	       costly ? (g->per_minute < 10 ? 1 : g->per_minute / 10) : g->per_minute,
 	       costly ? " of this kind" : "", wait);
 }
@@ -237,7 +238,7 @@ static bool is_allowed(struct auth *g, struct peer *p, const struct guard_reques
 	if (!g->wants_token || r->flags & ROUTE_OPEN || auth__has_session(g, r))
 		return true;
 	if (!r->authorization) {
-		refuse(v, 401, "this needs the token: Authorization: Bearer TOKEN");
+		refuse(v, 401, "send the token: Authorization: Bearer TOKEN");
 		return false;
 	}
 	token = bearer(r->authorization);
@@ -245,13 +246,11 @@ static bool is_allowed(struct auth *g, struct peer *p, const struct guard_reques
 	if (!status)
 		return true;
 	if (status == 429) {
-		refuse(v, 429, "too many wrong tokens came from there; again in %u s",
+		refuse(v, 429, "too many wrong tokens from this address; try again in %u s",
 		       v->retry_after);
 		return false;
 	}
-	refuse(v, 401,
-	       token ? "that is not the token"
-		     : "this needs the token: Authorization: Bearer TOKEN");
+	refuse(v, 401, token ? "wrong token" : "send the token: Authorization: Bearer TOKEN");
 	return false;
 }
 
@@ -262,7 +261,7 @@ static void check_costly(struct auth *g, struct peer *p, const struct guard_requ
 
 	if (!auth__begin_costly(g, p)) {
 		v->retry_after = 1;
-		refuse(v, 429, "too many such requests are in work; again in 1 s");
+		refuse(v, 429, "too many such requests are running; try again in 1 s");
 		return;
 	}
 	v->costly = true;

@@ -177,14 +177,15 @@ int auth__log_in(struct auth *g, const struct guard_request *r, const char *toke
 	v->status = auth__try_token(g, p, r, token, v);
 	if (v->status == 429)
 		snprintf(v->why, sizeof(v->why),
-			 "too many wrong tokens came from there; again in %u s", v->retry_after);
+			 "too many wrong tokens from this address; try again in %u s",
+			 v->retry_after);
 	else if (v->status)
-		snprintf(v->why, sizeof(v->why), "that is not the token");
+		snprintf(v->why, sizeof(v->why), "wrong token");
 	if (v->status)
 		return v->status;
 	if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
 		v->status = 503;
-		snprintf(v->why, sizeof(v->why), "no random bytes to be had");
+		snprintf(v->why, sizeof(v->why), "cannot get random bytes");
 		return v->status;
 	}
 	s = free_session(g, r->now);

@@ -69,7 +69,7 @@ static void put_targets(struct metrics_writer *w)
 {
 	static const struct openmetrics_family f = {
 		"target_processes", "gauge", NULL,
-		"Processes that a target of the command line means now."
+		"Processes that the targets of the command line match now."
 	};
 	const json_t *target;
 	size_t i;
@@ -92,7 +92,7 @@ static void put_targets(struct metrics_writer *w)
 static void put_infos(struct metrics_writer *w)
 {
 	static const struct openmetrics_family f = { "process", "info", NULL,
-						     "Which process it is." };
+						     "Identity of the process." };
 	char pid[24];
 
 	metrics__head(w, &f);
@@ -116,10 +116,10 @@ static void put_processes(struct metrics_writer *w)
 						       "Resident memory of the process." };
 	static const struct openmetrics_family start = { "process_start_time_seconds", "gauge",
 							 "seconds",
-							 "When the process began, since 1970." };
+							 "Start time of the process, since 1970." };
 	static const struct openmetrics_family when = {
 		"sample_timestamp_seconds", "gauge", "seconds",
-		"When the figures of the process were read, since 1970."
+		"Time when the figures of the process were read, since 1970."
 	};
 
 	put_infos(w);
@@ -179,7 +179,7 @@ static void put_devices(struct metrics_writer *w)
 static void put_build(struct metrics_writer *w)
 {
 	static const struct openmetrics_family f = { "build", "info", NULL,
-						     "The program that serves this." };
+						     "The version of memtrace-bpf serve." };
 
 	metrics__head(w, &f);
 	openmetrics__name(w->out, &f);
@@ -190,10 +190,8 @@ static void put_build(struct metrics_writer *w)
 
 static void put_requests(struct metrics_writer *w, const struct metrics *m)
 {
-	static const struct openmetrics_family f = {
-		"serve_requests", "counter", NULL,
-		"Requests answered, by the call that was meant and status."
-	};
+	static const struct openmetrics_family f = { "serve_requests", "counter", NULL,
+						     "Answered requests, by call and status." };
 	char status[16];
 
 	metrics__head(w, &f);
@@ -218,9 +216,9 @@ static void put_requests(struct metrics_writer *w, const struct metrics *m)
 static void put_traces(struct metrics_writer *w)
 {
 	static const struct openmetrics_family traces = { "serve_traces", "gauge", NULL,
-							  "Traces that there are, by state." };
+							  "Stored traces, by state." };
 	static const struct openmetrics_family size = { "serve_recordings_bytes", "gauge", "bytes",
-							"Size of their recordings." };
+							"Size of the recordings of the traces." };
 	static const char *const states[] = { "starting", "capturing", "finishing", "done",
 					      "failed" };
 	size_t n[COUNT(states)] = { 0 };
@@ -246,13 +244,11 @@ static void put_traces(struct metrics_writer *w)
 static void put_captures(struct metrics_writer *w)
 {
 	static const struct openmetrics_family captures = { "serve_captures", "counter", NULL,
-							    "Captures that have ended, by how." };
-	static const struct openmetrics_family events = {
-		"serve_captured_events", "counter", NULL,
-		"Events that ended captures have recorded."
-	};
+							    "Ended captures, by result." };
+	static const struct openmetrics_family events = { "serve_captured_events", "counter", NULL,
+							  "Events recorded by ended captures." };
 	static const struct openmetrics_family lost = { "serve_lost_events", "counter", NULL,
-							"Events that ended captures have lost." };
+							"Events lost by ended captures." };
 	const struct state *s = w->state;
 
 	metrics__head(w, &captures);
@@ -267,10 +263,8 @@ static void put_captures(struct metrics_writer *w)
 /* Writes no series if pushing is off. */
 static void put_pushes(struct metrics_writer *w)
 {
-	static const struct openmetrics_family f = {
-		"serve_pushes", "counter", NULL,
-		"What was pushed to other servers, by what became of it."
-	};
+	static const struct openmetrics_family f = { "serve_pushes", "counter", NULL,
+						     "Pushes to other servers, by result." };
 	static const char *const to[] = { "pyroscope", "otlp" };
 	static const char *const results[] = { "sent", "failed", "dropped" };
 
@@ -294,21 +288,20 @@ static void put_self(struct metrics_writer *w, const struct metrics *m)
 {
 	static const struct openmetrics_family start = { "serve_start_time_seconds", "gauge",
 							 "seconds",
-							 "When the server began, since 1970." };
+							 "Start time of the server, since 1970." };
 	static const struct openmetrics_family can = {
 		"serve_can_trace", "gauge", NULL,
-		"1: captures can be made; 0: recordings are shown, and no more."
+		"1 if the server can capture, 0 if it only shows recordings."
 	};
-	static const struct openmetrics_family samples = {
-		"serve_samples", "counter", NULL, "Times that figures of a process were read."
-	};
+	static const struct openmetrics_family samples = { "serve_samples", "counter", NULL,
+							   "Readings of a process's figures." };
 	static const struct openmetrics_family cpu = {
 		"serve_cpu_seconds", "counter", "seconds",
-		"Processor time of the process that answers."
+		"CPU time of the process that answers requests."
 	};
 	static const struct openmetrics_family rss = {
 		"serve_resident_max_bytes", "gauge", "bytes",
-		"The most memory that it ever had, resident."
+		"Maximum resident memory of the process that answers requests."
 	};
 	struct rusage u;
 
@@ -334,7 +327,7 @@ static void put_left_out(struct metrics_writer *w)
 {
 	static const struct openmetrics_family f = {
 		"serve_left_out", "gauge", NULL,
-		"What is not shown above, since there is too much of it."
+		"Items left out of these metrics because there are too many."
 	};
 
 	metrics__head(w, &f);

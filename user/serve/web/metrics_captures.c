@@ -91,10 +91,10 @@ static void put_devices(struct metrics_writer *w, const struct lasts *l)
 		const char *key;
 	} figures[] = {
 		{ { "capture_peak_allocated_bytes", "gauge", "bytes",
-		    "Allocated at most, in the last capture of the target." },
+		    "Peak of allocated memory in the last capture of the target." },
 		  "peak_allocated" },
 		{ { "capture_peak_reserved_bytes", "gauge", "bytes",
-		    "Reserved at most, in the last capture of the target." },
+		    "Peak of reserved memory in the last capture of the target." },
 		  "peak_reserved" },
 		{ { "capture_allocation_bytes", "gauge", "bytes",
 		    "Sum of all allocations in the last capture of the target." },
@@ -128,7 +128,7 @@ static void put_whole(struct metrics_writer *w, const struct lasts *l)
 {
 	static const struct openmetrics_family when = {
 		"capture_timestamp_seconds", "gauge", "seconds",
-		"When the last capture of the target began, since 1970."
+		"Start time of the last capture of the target, since 1970."
 	};
 	static const struct openmetrics_family fragmentation = {
 		"capture_fragmentation_ratio", "gauge", "ratio",
@@ -157,7 +157,7 @@ static void put_categories(struct metrics_writer *w, const struct lasts *l)
 {
 	static const struct openmetrics_family f = {
 		"capture_category_bytes", "gauge", "bytes",
-		"What the peak was made of, on the device with the largest: by what it was for."
+		"Memory at the peak by role, on the device with the largest peak."
 	};
 	/* All category names of a report; the label has no other values. */
 	static const char *const names[] = { "parameter",	"buffer",     "gradient",
@@ -217,8 +217,7 @@ static void put_lines(struct metrics_writer *w, const struct lasts *l)
 {
 	static const struct openmetrics_family f = {
 		"capture_line_bytes", "gauge", "bytes",
-		"What held most at that peak, as rows of a report: a "
-		"line in a module; and the rest."
+		"The largest rows of the report at that peak (a line in a module), and the rest."
 	};
 
 	metrics__head(w, &f);

@@ -206,20 +206,18 @@ static json_t *answers_of(const struct route *r, bool token)
 	for (const struct answer *a = r->answers; a && a->status; a++)
 		add_answer(o, a->status, a->type, a->schema, a->help);
 	add_answer(o, 400, json, "Error",
-		   "The request is not one in HTTP, or its Host is none of this server's.");
+		   "The request is not valid HTTP, or its Host is not a name of this server.");
 	if (token && !(r->flags & ROUTE_OPEN))
 		add_answer(o, 401, json, "Error", "The token is missing or wrong.");
 	add_answer(o, 403, json, "Error", "The request comes from a page of another site.");
 	if (r->in_path)
-		add_answer(o, 404, json, "Error", "There is no such thing.");
-	add_answer(o, 405, json, "Error", "There is no such method here.");
-	add_answer(o, 413, json, "Error", "The body is too long.");
+		add_answer(o, 404, json, "Error", "Not found.");
+	add_answer(o, 405, json, "Error", "This path does not support the method.");
+	add_answer(o, 413, json, "Error", "The body is too large.");
 	if (r->in_body)
 		add_answer(o, 415, json, "Error", "The body is not application/json.");
-	add_answer(o, 422, json, "Error",
-		   "A field or parameter is not as it has to be; field says which.");
-	add_answer(o, 429, json, "Error",
-		   "Too many requests; Retry-After says when to come again.");
+	add_answer(o, 422, json, "Error", "A field or parameter is invalid; `field` names it.");
+	add_answer(o, 429, json, "Error", "Too many requests; Retry-After says when to try again.");
 	return o;
 }
 
@@ -256,7 +254,7 @@ static json_t *components(const char *cookie)
 					      "description", "The token of --token-file.",
 					      "session", "type", "apiKey", "in", "cookie", "name",
 					      cookie, "description",
-					      "What POST /api/session sets."));
+					      "The cookie that POST /api/session sets."));
 	return ret;
 }
 
@@ -267,12 +265,12 @@ char *openapi__text(const struct route *const *tables, const json_t *limits, con
 		"{s:s, s:{s:s, s:s, s:s}, s:[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]}",
 		"openapi", "3.1.0", "info", "title", "memtrace-bpf", "version", MEMTRACE_VERSION,
 		"description",
-		"What PyTorch programs hold of memory, by line and by module, asked over HTTP. "
-		"Sizes are bytes unless the name says otherwise, "
-		"times seconds.",
-		"tags", "name", "traces", "description", "Captures, and what came of them", "name",
-		"targets", "description", "What can be captured", "name", "fleet", "description",
-		"For monitoring systems", "name", "server", "description", "The server itself");
+		"Memory of PyTorch programs by line and by module, over HTTP. Sizes are in bytes "
+		"unless the name says otherwise, times in seconds.",
+		"tags", "name", "traces", "description", "Captures and their results", "name",
+		"targets", "description", "Targets and processes that can be captured", "name",
+		"fleet", "description", "For monitoring systems", "name", "server", "description",
+		"The server itself");
 	json_t *paths = json_object();
 	const struct route *r;
 	char *text;

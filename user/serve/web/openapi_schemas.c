@@ -19,16 +19,16 @@
 	", 'status': " INTEGER
 
 const struct openapi_schema openapi_schemas[] = {
-	{ "Error", "{'type': 'object', 'required': ['detail'], 'properties': {"
-		   "'detail': {'type': 'string', 'description': 'What failed, and why.'},"
-		   "'field': {'type': 'string', 'description': 'The member or parameter that is to "
-		   "blame.'}},"
-		   "'examples': [{'detail': 'max_events: must be at least 1, and it is -5', "
-		   "'field': 'max_events'}]}" },
+	{ "Error",
+	  "{'type': 'object', 'required': ['detail'], 'properties': {"
+	  "'detail': {'type': 'string', 'description': 'The failure and its cause.'},"
+	  "'field': {'type': 'string', 'description': 'The invalid member or parameter.'}},"
+	  "'examples': [{'detail': 'max_events: must be at least 1, not -5', "
+	  "'field': 'max_events'}]}" },
 	{ "Message", "{'type': 'object', 'required': ['message'], 'properties': {'message': "
 		     "{'type': 'string'}}}" },
-	{ "Document", "{'type': 'object', 'description': 'A document of a command of the same "
-		      "name; reference/report.md lists its members.'}" },
+	{ "Document", "{'type': 'object', 'description': 'The JSON document of the command of the "
+		      "same name; reference/report.md lists its members.'}" },
 	{ "Report",
 	  "{'type': 'object', 'required': ['memtrace', 'target', 'capture', 'devices', 'rows'], "
 	  "'properties': {"
@@ -60,8 +60,8 @@ const struct openapi_schema openapi_schemas[] = {
 	  "{'type': 'object', 'required': ['trace_id', 'model_name'], 'properties': {"
 	  "'trace_id': {'type': 'string'}, 'model_name': " TEXT ", 'total_events': " INTEGER
 	  ", 'total_layers': " INTEGER ","
-	  "'peak_allocated_mb': {'type': ['number', 'null'], 'description': 'Of the device with "
-	  "the largest peak, MiB.'},"
+	  "'peak_allocated_mb': {'type': ['number', 'null'], 'description': 'Peak of the device "
+	  "with the largest peak, MiB.'},"
 	  "'peak_reserved_mb': " NUMBER ","
 	  "'avg_fragmentation': {'type': ['number', 'null'], 'description': 'Mean of (reserved - "
 	  "allocated) / reserved over the"
@@ -104,8 +104,8 @@ const struct openapi_schema openapi_schemas[] = {
 	{ "Health", "{'type': 'object', 'required': ['status', 'version'], 'properties': {"
 		    "'status': {'type': 'string', 'enum': ['ok', 'starting']}, 'version': {'type': "
 		    "'string'}, 'uptime_s': {'type': 'number'},"
-		    "'can_trace': {'type': 'boolean', 'description': 'Whether processes can be "
-		    "captured here; why has the reason where not.'},"
+		    "'can_trace': {'type': 'boolean', 'description': 'Whether this server can "
+		    "capture processes; if not, `why` gives the reason.'},"
 		    "'why': {'type': 'string'}, 'targets': {'type': 'array', 'items': {'type': "
 		    "'string'}}, 'processes': " BYTES ","
 		    "'traces': " BYTES ", 'capturing': " BYTES ", 'limits': {'type': 'object'},"
@@ -129,8 +129,8 @@ const struct openapi_schema openapi_schemas[] = {
 	  "'string'}, 'name': {'type': 'string'},"
 	  "'rank': {'type': 'integer'}, 'container': {'type': 'string'}, 'pod': {'type': "
 	  "'string'}, 'time': {'type': 'number'},"
-	  "'rss': " BYTES
-	  ", 'why': {'type': 'string', 'description': 'Why there are no figures of devices.'},"
+	  "'rss': " BYTES ", 'why': {'type': 'string', 'description': 'The reason why device "
+	  "figures are missing.'},"
 	  "'growth': {'$ref': '#/components/schemas/Growth'},"
 	  "'devices': {'type': 'array', 'items': {'$ref': '#/components/schemas/Device'}}}}" },
 	{ "Targets",

@@ -286,7 +286,7 @@ void request__whole(struct request *r, const char *type, const char *name, int f
 	}
 	if (fd >= 0)
 		close(fd);
-	request__error(r, 503, NULL, "what was asked for did not come");
+	request__error(r, 503, NULL, "the answer did not arrive");
 }
 
 /* ---- the broker ---- */
@@ -303,10 +303,10 @@ void request__ask(struct request *r, json_t *msg,
 	r->then = then;
 	err = link__send(r->web->link, msg, -1);
 	if (err == -E2BIG)
-		request__error(r, 413, NULL, "this is more than can be handed on");
+		request__error(r, 413, NULL, "the request is too large to forward");
 	else if (err)
-		request__error(r, 503, NULL, "the part of the server that captures %s; try again",
-			       err == -ENOBUFS ? "has too much to do" : "has ended");
+		request__error(r, 503, NULL, "the capturing part of the server %s; try again",
+			       err == -ENOBUFS ? "is overloaded" : "has ended");
 }
 
 void request__answered(struct web *web, json_t *msg, int fd)
@@ -333,8 +333,7 @@ void request__answered(struct web *web, json_t *msg, int fd)
 	if (fd >= 0)
 		close(fd);
 	request__error(r, code == 404 || code == 409 || code == 422 || code == 429 ? code : 503,
-		       field, "%s",
-		       detail ? detail : "this could not be done, and nothing says why");
+		       field, "%s", detail ? detail : "the request failed for an unknown reason");
 }
 
 void request__wait(struct request *r, void (*again)(struct request *r))
@@ -390,7 +389,7 @@ void request__sweep(struct web *web)
 		if (r->asked && web->now - r->asked_at > WEB_ASK_NS) {
 			cancel(r);
 			request__error(r, 503, NULL,
-				       "the part of the server that captures has not answered");
+				       "the capturing part of the server did not answer");
 		} else if (!r->stream && !r->held && request__client_gone(r)) {
 			cancel(r);
 			give_up(r);

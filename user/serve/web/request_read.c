@@ -65,7 +65,7 @@ static bool check_headers(struct request *r)
 	    (length && (!*length || strspn(length, "0123456789") != strlen(length))) ||
 	    (coding && strcasecmp(coding, "chunked"))) {
 		request__header(r, "Connection", "close");
-		request__error(r, 400, NULL, "the headers do not say where the request ends");
+		request__error(r, 400, NULL, "the headers do not give the length of the request");
 		return false;
 	}
 	return true;
@@ -133,7 +133,8 @@ static bool cut_authority(struct request *r)
 	len = strcspn(r->url + scheme, "/");
 	if (!host || strlen(host) != len || strncasecmp(host, r->url + scheme, len) != 0) {
 		request__header(r, "Connection", "close");
-		request__error(r, 400, NULL, "the request names another host than the header Host");
+		request__error(r, 400, NULL,
+			       "the request line and the header Host name different hosts");
 		return false;
 	}
 	memmove(r->url, r->url + scheme + len, strlen(r->url + scheme + len) + 1);
@@ -158,19 +159,19 @@ static bool check_route(struct request *r, char *values[4], size_t *n)
 									 MHD_RESPMEM_PERSISTENT),
 					 NULL);
 		else
-			request__error(r, 405, NULL, "%s is not for %s, which knows %s", r->method,
+			request__error(r, 405, NULL, "%s is not allowed for %s; use %s", r->method,
 				       r->url, allow);
 		return false;
 	}
 	if (!r->route) {
-		request__error(r, 404, NULL, "there is no %.200s here", r->url);
+		request__error(r, 404, NULL, "no such path: %.200s", r->url);
 		return false;
 	}
 	for (size_t i = 0; i < *n; i++) {
 		size = strlen(values[i]);
 		if (validate__unescape(values[i], &size) && !memchr(values[i], '\0', size))
 			continue;
-		request__error(r, 404, NULL, "there is no such thing: its name is not text");
+		request__error(r, 404, NULL, "no such path: its name is not text");
 		return false;
 	}
 	return true;
@@ -187,7 +188,7 @@ static bool check_path(struct request *r, char *values[4], size_t n)
 		if (f->type == FIELD_INTEGER &&
 		    (values[i][0] == '0' || values[i][strspn(values[i], "0123456789")])) {
 			request__error(r, 422, f->name,
-				       "%s: must be a whole number in digits, and it is \"%.40s\"",
+				       "%s: must be a whole number in digits, not \"%.40s\"",
 				       f->name, values[i]);
 			return false;
 		}
@@ -235,9 +236,8 @@ static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *
 			       : refuse(q, "", "a parameter's name is not text");
 	f = validate__field(r->route->in_query, name);
 	if (!f)
-		return r->route->flags & ROUTE_ANY_QUERY
-			       ? MHD_YES
-			       : refuse(q, name, "this call has no such parameter");
+		return r->route->flags & ROUTE_ANY_QUERY ? MHD_YES
+							 : refuse(q, name, "unknown parameter");
 	if (request__query(r, name))
 		return refuse(q, name, "is given twice");
 	if (r->n_query == WEB_PARAMS)
@@ -251,7 +251,7 @@ static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *
 	size = value ? size : 0;
 	text[size] = '\0';
 	if (!validate__unescape(text, &size))
-		return refuse(q, name, "is not UTF-8 in percent-encoding");
+		return refuse(q, name, "is not percent-encoded UTF-8");
 	if (validate__text(f, text, size, &q->c)) {
 		q->bad = true;
 		return MHD_NO;
@@ -280,7 +280,7 @@ static bool check_type(struct request *r)
 	if (!r->route->in_body || !type || validate__is_json_type(type))
 		return true;
 	request__error(r, 415, NULL,
-		       "the body must be application/json, and its Content-Type is \"%.80s\"",
+		       "the body must be application/json, but its Content-Type is \"%.80s\"",
 		       type);
 	return false;
 }
@@ -301,7 +301,7 @@ bool request__begin(struct request *r, const char *url, const char *method)
 	if (check_headers(r) && cut_authority(r) && check_route(r, values, &n) &&
 	    check_path(r, values, n) && check_query(r) && check_type(r) && size > WEB_BODY)
 		request__error(r, 413, NULL,
-			       "the body must be at most %d bytes long, and it is %llu", WEB_BODY,
+			       "the body must be at most %d bytes long, but it has %llu", WEB_BODY,
 			       size);
 	/* Do not read the body if its end is ambiguous or it is too long. With Expect, the
 	 * client waits for this answer before it sends the body. */
@@ -317,7 +317,7 @@ bool request__take(struct request *r, const char *data, size_t size)
 		if (!r->answered && r->drained > WEB_BODY)
 			request__error(
 				r, 413, NULL,
-				"the body must be at most %d bytes long, and this call has none",
+				"the body must be at most %d bytes long, and this call takes none",
 				WEB_BODY);
 		return r->drained <= WEB_DRAIN;
 	}

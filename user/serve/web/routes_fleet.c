@@ -39,32 +39,32 @@ static const struct field profile_query[] = {
 	  .type = FIELD_NUMBER,
 	  .min = 0.001,
 	  .max = 3600,
-	  .help = "How long to capture; 5 if nothing is said.",
+	  .help = "How long to capture, in seconds (default 5).",
 	  .example = "10" },
 	{ .name = "target",
 	  .type = FIELD_STRING,
 	  .shortest = 1,
 	  .longest = 64,
-	  .help = "The name of a target; not needed where there is one alone." },
+	  .help = "The name of a target; optional if there is only one." },
 	{ .name = "pid",
 	  .type = FIELD_INTEGER,
 	  .min = 1,
 	  .max = 2147483647,
-	  .help = "A process of a target; goes before target." },
+	  .help = "A process of a target; overrides `target`." },
 	{ .name = "trace_id",
 	  .type = FIELD_STRING,
 	  .shortest = 1,
 	  .longest = STATE_ID - 1,
-	  .help = "A trace that there is, instead of a new capture; goes before pid and target." },
+	  .help = "An existing trace to use instead of a new capture; overrides `pid` and "
+		  "`target`." },
 	{ .name = "at",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_AT,
-	  .help = "The moment that inuse_space is of: peak (as if nothing is said), end, oom, or "
-		  "seconds." },
+	  .help = "The moment that inuse_space shows: peak (default), end, oom, or seconds." },
 	{ .name = "device",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_DEVICE,
-	  .help = "One device alone, as cuda:0 or cpu." },
+	  .help = "Only this device, such as cuda:0 or cpu." },
 	{ 0 },
 };
 
@@ -109,7 +109,7 @@ static void on_export(struct request *r, json_t *answer, int fd)
 	if (file)
 		request__ask(r, json_pack("{s:s, s:s}", "do", "open", "file", file), on_open);
 	else
-		request__error(r, 503, NULL, "the profile could not be made");
+		request__error(r, 503, NULL, "cannot make the profile");
 }
 
 static void export(struct request *r)
@@ -130,7 +130,7 @@ static void wait_for_end(struct request *r)
 	const char *error;
 
 	if (!t) {
-		request__error(r, 503, NULL, "the capture was deleted before its end");
+		request__error(r, 503, NULL, "the capture was deleted before it ended");
 		return;
 	}
 	if (!serve_state__trace_ended(t))
@@ -143,7 +143,7 @@ static void wait_for_end(struct request *r)
 	error = json_string_value(json_object_get(t->facts, "error"));
 	request__error(r,
 		       json_integer_value(json_object_get(t->facts, "status")) == 404 ? 404 : 503,
-		       NULL, "%s", error ? error : "the capture has failed, and nothing says why");
+		       NULL, "%s", error ? error : "the capture failed for an unknown reason");
 }
 
 static void on_capture(struct request *r, json_t *answer, int fd)
@@ -157,7 +157,7 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	if (fd >= 0)
 		close(fd);
 	if (!msg || serve_state__take(request__state(r), msg, -1, &t) || !t) {
-		request__error(r, 503, NULL, "the capture began, and nothing is known of it");
+		request__error(r, 503, NULL, "the capture started, but its result is unknown");
 	} else {
 		memcpy(p->id, t->id, sizeof(p->id));
 		request__wait(r, wait_for_end);
@@ -196,8 +196,8 @@ static json_t *capture_message(struct request *r)
 	request__number(r, "seconds", &seconds);
 	if (most > 0 && seconds > most) {
 		json_decref(msg);
-		request__error(r, 422, "seconds", "seconds: must be at most %.15g, and it is %.15g",
-			       most, seconds);
+		request__error(r, 422, "seconds", "seconds: must be at most %.15g, not %.15g", most,
+			       seconds);
 		return NULL;
 	}
 	json_object_set_new(msg, "duration_s", json_real(seconds));
@@ -218,10 +218,10 @@ static json_t *capture_message(struct request *r)
 	json_decref(msg);
 	if (s->n_processes)
 		request__error(r, 409, "target",
-			       "target: must be given, or pid: there are %zu processes",
+			       "target or pid: give one, because there are %zu processes",
 			       s->n_processes);
 	else
-		request__error(r, 404, NULL, "There is no process of a target now");
+		request__error(r, 404, NULL, "No target has a process now");
 	return NULL;
 }
 
@@ -260,16 +260,18 @@ static void profile(struct request *r)
 	{                                                                                          \
 		.method = "GET", .path = "/debug/pprof/" name, .id = operation, .tag = "fleet",    \
 		.summary = words,                                                                  \
-		.help = "Captures for so long and answers with a profile for pprof, which "        \
-			"Pyroscope and Parca take as well: inuse_space is the moment of the "      \
-			"peak, alloc_space all that was allocated. The capture is not kept. A "    \
-			"trace that there is, is waited for and kept.",                            \
+		.help = "Captures for `seconds` and returns a profile for pprof, Pyroscope and "   \
+			"Parca. inuse_space shows the moment of the peak, alloc_space all "        \
+			"allocations. The capture is deleted afterwards. With `trace_id`, "        \
+			"returns "                                                                 \
+			"the profile of that trace once it has ended, and keeps the trace.",       \
 		.in_query = profile_query,                                                         \
 		.answers = ANSWERS(                                                                \
 			{ 200, "application/octet-stream", NULL, "The profile, compressed." },     \
-			{ 404, JSON, "Error", "There is no such target, process or trace." },      \
-			{ 409, JSON, "Error", "It cannot be done in this state." },                \
-			{ 503, JSON, "Error", "It cannot be captured; detail says why." }),        \
+			{ 404, JSON, "Error", "No such target, process or trace." },               \
+			{ 409, JSON, "Error", "Not possible in the present state." },              \
+			{ 503, JSON, "Error",                                                      \
+			  "The process cannot be captured; `detail` gives the reason." }),         \
 		.flags = ROUTE_COSTLY | ROUTE_ANY_QUERY, .handle = profile                         \
 	}
 
@@ -279,15 +281,15 @@ const struct route fleet_routes[] = {
 	  .id = "getMetrics",
 	  .tag = "fleet",
 	  .summary = "Figures for Prometheus",
-	  .help = "In Prometheus' text format, or as OpenMetrics where Accept names that.",
+	  .help = "Prometheus text format, or OpenMetrics if Accept asks for it.",
 	  .answers = ANSWERS({ 200, "text/plain", NULL, "The figures." },
 			     { 200, "application/openmetrics-text", NULL, "The figures." },
-			     { 503, JSON, "Error", "There is no memory for it." }),
+			     { 503, JSON, "Error", "The server is out of memory." }),
 	  .flags = ROUTE_ANY_QUERY,
 	  .handle = metrics },
-	PROFILE("memory", "profileMemory", "A profile of what is allocated"),
+	PROFILE("memory", "profileMemory", "A profile of allocated memory"),
 	/* Scrapers use these names by default. */
-	PROFILE("heap", "profileHeap", "The same, by the name that pprof knows"),
-	PROFILE("allocs", "profileAllocs", "The same, by the name that scrapers know"),
+	PROFILE("heap", "profileHeap", "The same, at the path that pprof uses"),
+	PROFILE("allocs", "profileAllocs", "The same, at the path that scrapers use"),
 	{ 0 },
 };

@@ -80,7 +80,7 @@ static void answer(struct request *r, const struct page_asset *a, const char *ke
 	const void *data = packed ? (const void *)a->data : plain(a);
 
 	if (!data) {
-		request__error(r, 503, NULL, "there is no memory for it now");
+		request__error(r, 503, NULL, "the server is out of memory; try again");
 		return;
 	}
 	if (packed)
@@ -123,8 +123,7 @@ static void asset(struct request *r)
 		answer(r, a, FOR_EVER);
 	else
 		request__error(r, 404, "file",
-			       "there is no such file; the page that named it may be of another "
-			       "version: load it again");
+			       "no such file; the page may be from another version: reload it");
 }
 
 static const struct field asset_path[] = {
@@ -133,7 +132,7 @@ static const struct field asset_path[] = {
 	  .required = true,
 	  .shortest = 1,
 	  .longest = 80,
-	  .help = "A name that a page has in it.",
+	  .help = "A file name from a page.",
 	  .example = "\"licences.txt\"" },
 	{ .name = NULL },
 };
@@ -144,7 +143,7 @@ static const struct answer html_answers[] = {
 };
 
 static const struct answer asset_answers[] = {
-	{ 200, "application/octet-stream", NULL, "The file, of its own type." },
+	{ 200, "application/octet-stream", NULL, "The file, with its own content type." },
 	{ 0 },
 };
 
@@ -157,7 +156,7 @@ const struct route page_routes[] = {
 	  .id = "dashboard",
 	  .tag = "pages",
 	  .summary = "The dashboard",
-	  .help = "A page for people; all it is made of comes from here.",
+	  .help = "The dashboard; every file it uses comes from this server.",
 	  .answers = html_answers,
 	  .flags = OPEN,
 	  .handle = dashboard },
@@ -166,7 +165,7 @@ const struct route page_routes[] = {
 	  .id = "docs",
 	  .tag = "pages",
 	  .summary = "This documentation, to try out",
-	  .help = "Swagger UI, out of the program itself.",
+	  .help = "Swagger UI, built into the program.",
 	  .answers = html_answers,
 	  .flags = OPEN,
 	  .handle = docs },
@@ -175,7 +174,7 @@ const struct route page_routes[] = {
 	  .id = "redoc",
 	  .tag = "pages",
 	  .summary = "This documentation, to read",
-	  .help = "Redoc, out of the program itself.",
+	  .help = "Redoc, built into the program.",
 	  .answers = html_answers,
 	  .flags = OPEN,
 	  .handle = redoc },
@@ -183,9 +182,9 @@ const struct route page_routes[] = {
 	  .path = "/assets/{file}",
 	  .id = "asset",
 	  .tag = "pages",
-	  .summary = "What pages are made of",
-	  .help = "Styles and scripts, with the hash of their content in their names: they never "
-		  "change.",
+	  .summary = "Files of the pages",
+	  .help = "Styles and scripts. Their names contain the hash of their content, so they "
+		  "never change.",
 	  .in_path = asset_path,
 	  .answers = asset_answers,
 	  .flags = OPEN,

@@ -46,7 +46,7 @@ static const struct field dump_query[] = {
 	  .type = FIELD_INTEGER,
 	  .min = 0,
 	  .max = 1000000,
-	  .help = "How many rows; what is left is one more. 0: all." },
+	  .help = "Number of rows; the remaining rows are summed in one more. 0: all." },
 	{ 0 },
 };
 
@@ -184,12 +184,11 @@ static void log_in(struct request *r)
 	struct guard_verdict v = { .status = 0 };
 
 	if (!auth__wants_token(r->web->guard)) {
-		request__json(r, 200, json_pack("{s:s}", "message", "this server wants no token"));
+		request__json(r, 200, json_pack("{s:s}", "message", "this server needs no token"));
 	} else if (!auth__log_in(r->web->guard, &r->who, token, cookie, &v)) {
 		request__header(r, "Set-Cookie", cookie);
 		request__json(r, 200,
-			      json_pack("{s:s}", "message",
-					"the cookie stands for the token from now on"));
+			      json_pack("{s:s}", "message", "the cookie now replaces the token"));
 	} else {
 		snprintf(seconds, sizeof(seconds), "%u", v.retry_after);
 		if (v.status == 429)
@@ -226,7 +225,7 @@ static void openapi(struct request *r)
 
 #define NOT_THERE                                                                                  \
 	{                                                                                          \
-		404, JSON, "Error", "There is no such process among those of the targets."         \
+		404, JSON, "Error", "The targets have no such process."                            \
 	}
 
 const struct route server_routes[] = {
@@ -234,8 +233,8 @@ const struct route server_routes[] = {
 	  .path = "/api/health",
 	  .id = "getHealth",
 	  .tag = "server",
-	  .summary = "Whether the server works, and what it can do",
-	  .help = "Where a token is wanted and none is given: status and version alone.",
+	  .summary = "State and abilities of the server",
+	  .help = "Without a valid token: status and version only.",
 	  .answers = ANSWERS({ 200, JSON, "Health", "It works." }),
 	  .flags = ROUTE_OPEN,
 	  .handle = health },
@@ -251,9 +250,9 @@ const struct route server_routes[] = {
 	  .path = "/api/stream",
 	  .id = "streamAll",
 	  .tag = "server",
-	  .summary = "All that happens, as it happens",
+	  .summary = "Events as they happen",
 	  .help = "Server-sent events: `hello`, `targets`, `process`, `sample`, `trace`, `gone`. "
-		  "It begins with all that is there.",
+		  "The first events describe the present state.",
 	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }),
 	  .handle = stream },
 	{ .method = "POST",
@@ -264,7 +263,7 @@ const struct route server_routes[] = {
 	  .help = "For browsers, which cannot send a header with every request.",
 	  .in_body = session_body,
 	  .answers = ANSWERS({ 200, JSON, "Message", "The answer sets the cookie." },
-			     { 401, JSON, "Error", "It is not the token." }),
+			     { 401, JSON, "Error", "Wrong token." }),
 	  .flags = ROUTE_OPEN | ROUTE_CHANGES,
 	  .handle = log_in },
 	{ .method = "DELETE",
@@ -272,22 +271,22 @@ const struct route server_routes[] = {
 	  .id = "logOut",
 	  .tag = "server",
 	  .summary = "End the session of the cookie",
-	  .answers = ANSWERS({ 200, JSON, "Message", "There is none any more." }),
+	  .answers = ANSWERS({ 200, JSON, "Message", "The session has ended." }),
 	  .flags = ROUTE_OPEN | ROUTE_CHANGES,
 	  .handle = log_out },
 	{ .method = "GET",
 	  .path = "/api/targets",
 	  .id = "listTargets",
 	  .tag = "targets",
-	  .summary = "What can be captured",
-	  .help = "The targets, and their processes with the last figures of each.",
+	  .summary = "Targets and processes that can be captured",
+	  .help = "The targets and their processes, each with its latest figures.",
 	  .answers = ANSWERS({ 200, JSON, "Targets", "The targets and processes." }),
 	  .handle = targets },
 	{ .method = "GET",
 	  .path = "/api/targets/{pid}/history",
 	  .id = "getHistory",
 	  .tag = "targets",
-	  .summary = "The last figures of a process",
+	  .summary = "Recent figures of a process",
 	  .in_path = pid_path,
 	  .in_query = history_query,
 	  .answers = ANSWERS({ 200, JSON, "History", "Samples, oldest first." }, NOT_THERE),
@@ -296,14 +295,15 @@ const struct route server_routes[] = {
 	  .path = "/api/targets/{pid}/dump",
 	  .id = "getDump",
 	  .tag = "targets",
-	  .summary = "What a process holds now",
-	  .help = "Read from outside, without a probe.",
+	  .summary = "Tensors that a process holds now",
+	  .help = "Reads the process from outside, without a probe.",
 	  .in_path = pid_path,
 	  .in_query = dump_query,
 	  .answers = ANSWERS(
 		  { 200, JSON, "Document", "The document of `dump --format json`." }, NOT_THERE,
-		  { 409, JSON, "Error", "The process cannot be read as things are." },
-		  { 503, JSON, "Error", "It cannot be done here or now; detail says why." }),
+		  { 409, JSON, "Error", "The process cannot be read in its present state." },
+		  { 503, JSON, "Error",
+		    "Not possible on this host or at this time; `detail` gives the reason." }),
 	  .flags = ROUTE_COSTLY,
 	  .handle = dump },
 	{ 0 },

@@ -39,29 +39,28 @@ static const struct field memory_body[] = {
 	  .type = FIELD_INTEGER,
 	  .min = 1,
 	  .max = 1e12,
-	  .help = "Allocations and frees to capture at most.",
+	  .help = "Maximum number of allocations and frees to capture.",
 	  .example = "10000" },
 	{ .name = "enable_fragmentation",
 	  .type = FIELD_BOOLEAN,
-	  .help = "Whether averages of fragmentation are wanted; without, they are null." },
+	  .help = "Whether to compute average fragmentation; otherwise it is null." },
 	{ .name = "input_shape",
 	  .type = FIELD_INTEGERS,
 	  .min = 1,
 	  .max = 2147483647,
 	  .shortest = 1,
 	  .longest = 16,
-	  .help = "For a target that is a command: MEMTRACE_INPUT_SHAPE in its environment.",
+	  .help = "For a command target: MEMTRACE_INPUT_SHAPE in its environment.",
 	  .example = "[8, 3, 224, 224]" },
 	{ .name = "batch_size",
 	  .type = FIELD_INTEGER,
 	  .min = 1,
 	  .max = 2147483647,
-	  .help = "For a target that is a command: MEMTRACE_BATCH_SIZE in its environment.",
+	  .help = "For a command target: MEMTRACE_BATCH_SIZE in its environment.",
 	  .example = "8" },
 	{ .name = "wait",
 	  .type = FIELD_BOOLEAN,
-	  .help = "false: answered at once with the trace as it begins, instead of what came of "
-		  "it." },
+	  .help = "false: answers at once with the started trace instead of the result." },
 	{ 0 },
 };
 
@@ -88,7 +87,7 @@ static const struct field export_body[] = {
 	{ .name = "device",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_DEVICE,
-	  .help = "The device, as cuda:0 or cpu." },
+	  .help = "The device, such as cuda:0 or cpu." },
 	{ 0 },
 };
 
@@ -105,7 +104,7 @@ static const struct field file_path[] = {
 	{ .name = "file",
 	  .type = FIELD_STRING,
 	  .required = true,
-	  .help = "A name that download_url ended in.",
+	  .help = "A file name from the end of download_url.",
 	  .example = "\"trace_1705536000000_flamegraph.json\"" },
 	{ 0 },
 };
@@ -125,20 +124,21 @@ static const struct field report_query[] = {
 	{ .name = "device",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_DEVICE,
-	  .help = "The device, as cuda:0 or cpu." },
+	  .help = "The device, such as cuda:0 or cpu." },
 	{ .name = "top",
 	  .type = FIELD_INTEGER,
 	  .min = 0,
 	  .max = 1000000,
-	  .help = "How many rows; what is left is one more. 0: all." },
+	  .help = "Number of rows; the remaining rows are summed in one more. 0: all." },
 	{ .name = "filter",
 	  .type = FIELD_STRING,
 	  .shortest = 1,
-	  .help = "What rows have to match, as report --filter has it." },
+	  .help = "Only matching rows, as with report --filter." },
 	{ .name = "frames",
 	  .type = FIELD_STRING,
 	  .choices = which_frames,
-	  .help = "Whether the innermost line of user code is charged, or of all." },
+	  .help = "Which line an allocation counts for: the innermost of user code, or of all "
+		  "code." },
 	{ 0 },
 };
 
@@ -155,13 +155,13 @@ static const struct field diff_query[] = {
 	  .required = true,
 	  .shortest = 1,
 	  .longest = STATE_ID - 1,
-	  .help = "Another, that is compared with it.",
+	  .help = "The trace to compare with it.",
 	  .example = "\"trace_1705536100000\"" },
 	{ .name = "by", .type = FIELD_STRING, .pattern = PATTERN_GROUP, .help = "What a row is." },
 	{ .name = "at",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_AT,
-	  .help = "The moment, of both." },
+	  .help = "The moment, for both traces." },
 	{ 0 },
 };
 
@@ -171,7 +171,7 @@ static const struct field compare_query[] = {
 	  .required = true,
 	  .shortest = 2,
 	  .longest = 16,
-	  .help = "Traces, with commas between them.",
+	  .help = "Trace ids, separated by commas.",
 	  .example = "\"trace_1705536000000,trace_1705536100000\"" },
 	{ 0 },
 };
@@ -220,8 +220,7 @@ static void on_report(struct request *r, json_t *answer, int fd)
 		close(fd);
 	json_decref(report);
 	if (!summary)
-		request__error(r, 503, NULL,
-			       "the trace has ended, and its report could not be read");
+		request__error(r, 503, NULL, "the trace has ended, but its report is unreadable");
 	else
 		request__json(r, 200, summary);
 }
@@ -244,7 +243,7 @@ static void wait_for_end(struct request *r)
 			json_integer_value(status) == 404 || json_integer_value(status) == 422
 				? (int)json_integer_value(status)
 				: 503,
-			NULL, "%s", error ? error : "the capture has failed, and nothing says why");
+			NULL, "%s", error ? error : "the capture failed for an unknown reason");
 	} else if (t->summary && json_object_get(t->summary, "layer_stats")) {
 		request__json(r, 200, json_incref(t->summary));
 	} else {
@@ -273,7 +272,7 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	if (fd >= 0)
 		close(fd);
 	if (!t) {
-		request__error(r, 503, NULL, "the capture began, and nothing is known of it");
+		request__error(r, 503, NULL, "the capture started, but its result is unknown");
 		return;
 	}
 	if (json_is_false(json_object_get(request__body(r), "wait"))) {
@@ -309,9 +308,8 @@ static void memory(struct request *r)
 
 	if (!json_object_get(body, "pid") == !json_object_get(body, "model_name")) {
 		request__error(r, 422, "model_name", "model_name: %s",
-			       json_object_get(body, "pid")
-				       ? "must not be given together with pid"
-				       : "must be given, or pid instead of it");
+			       json_object_get(body, "pid") ? "cannot be combined with pid"
+							    : "is missing; give it or pid");
 		return;
 	}
 	if (name && !is_target(request__state(r), name)) {
@@ -334,7 +332,7 @@ static void on_trace(struct request *r, json_t *answer, int fd)
 	if (t)
 		request__json(r, 200, state_public__trace(t));
 	else
-		request__error(r, 503, NULL, "nothing is known of the trace any more");
+		request__error(r, 503, NULL, "the trace no longer exists");
 }
 
 static void stop(struct request *r)
@@ -459,7 +457,7 @@ static void on_exported(struct request *r, json_t *answer, int fd)
 	if (fd >= 0)
 		close(fd);
 	if (!is_name(file)) {
-		request__error(r, 503, NULL, "the file could not be made");
+		request__error(r, 503, NULL, "cannot make the file");
 		return;
 	}
 	snprintf(url, sizeof(url), "/api/trace/download/%s", file);
@@ -502,7 +500,7 @@ static void download(struct request *r)
 	const char *name = request__path(r, "file");
 
 	if (!is_name(name))
-		request__error(r, 404, NULL, "there is no file %.80s", name);
+		request__error(r, 404, NULL, "no such file: %.80s", name);
 	else
 		open_file(r, name, on_opened);
 }
@@ -540,7 +538,7 @@ static void on_page_made(struct request *r, json_t *answer, int fd)
 	if (is_name(file))
 		open_file(r, file, on_page);
 	else
-		request__error(r, 503, NULL, "the page could not be made");
+		request__error(r, 503, NULL, "cannot make the page");
 }
 
 static void page(struct request *r)
@@ -558,15 +556,16 @@ static void page(struct request *r)
 
 #define NOT_THERE                                                                                  \
 	{                                                                                          \
-		404, JSON, "Error", "There is no such trace, or it has no such device or moment."  \
+		404, JSON, "Error", "No such trace, or it has no such device or moment."           \
 	}
 #define NOT_YET                                                                                    \
 	{                                                                                          \
-		409, JSON, "Error", "The trace has not come so far."                               \
+		409, JSON, "Error", "The trace has not got that far yet."                          \
 	}
 #define CANNOT                                                                                     \
 	{                                                                                          \
-		503, JSON, "Error", "It cannot be done here or now; detail says why."              \
+		503, JSON, "Error",                                                                \
+			"Not possible on this host or at this time; `detail` gives the reason."    \
 	}
 
 const struct route trace_routes[] = {
@@ -575,18 +574,17 @@ const struct route trace_routes[] = {
 	  .id = "traceMemory",
 	  .tag = "traces",
 	  .summary = "Capture a process",
-	  .help = "Captures until `steps` or `duration_s` are over, `max_events` have come, or the "
-		  "process ends, and answers with what came of it. Without "
-		  "`steps` and `duration_s`: for 10 seconds; a target that is a command: until its "
-		  "end.",
+	  .help = "Captures until `steps`, `duration_s` or `max_events` is reached or the process "
+		  "ends, and answers with the result. Without `steps` and `duration_s`, captures "
+		  "for 10 seconds; a command target is captured until it ends.",
 	  .in_body = memory_body,
 	  .body_extra =
 		  "{\"oneOf\": [{\"required\": [\"model_name\"]}, {\"required\": [\"pid\"]}]}",
 	  .answers = ANSWERS(
-		  { 200, JSON, "TraceResult",
-		    "What came of it; with `wait` false, the trace as it begins." },
-		  { 404, JSON, "Error", "There is no such target, or it has no process." },
-		  { 409, JSON, "Error", "The process cannot be captured as things are." }, CANNOT),
+		  { 200, JSON, "TraceResult", "The result; with `wait` false, the started trace." },
+		  { 404, JSON, "Error", "No such target, or it has no process." },
+		  { 409, JSON, "Error", "The process cannot be captured in its present state." },
+		  CANNOT),
 	  .flags = ROUTE_CHANGES | ROUTE_COSTLY,
 	  .handle = memory },
 	{ .method = "POST",
@@ -594,22 +592,23 @@ const struct route trace_routes[] = {
 	  .id = "exportTrace",
 	  .tag = "traces",
 	  .summary = "Make a file of a trace",
-	  .help = "In any format that `export` knows. The file is kept until the trace is deleted.",
+	  .help = "In any format of `export`. The server keeps the file until the trace is "
+		  "deleted.",
 	  .in_body = export_body,
-	  .answers = ANSWERS({ 200, JSON, "Export", "Where the file is." }, NOT_THERE, NOT_YET,
-			     CANNOT),
+	  .answers = ANSWERS({ 200, JSON, "Export", "The address of the file." }, NOT_THERE,
+			     NOT_YET, CANNOT),
 	  .flags = ROUTE_CHANGES | ROUTE_COSTLY,
 	  .handle = export },
 	{ .method = "GET",
 	  .path = "/api/trace/download/{file}",
 	  .id = "downloadFile",
 	  .tag = "traces",
-	  .summary = "A file that was made",
+	  .summary = "A file made by export",
 	  .in_path = file_path,
 	  .answers = ANSWERS({ 200, "*/*", NULL, "The file." },
-			     { 206, "*/*", NULL, "The part of it that Range asked for." },
-			     { 404, JSON, "Error", "There is no such file." },
-			     { 409, JSON, "Error", "It is not written yet." }, CANNOT),
+			     { 206, "*/*", NULL, "The part of the recording that Range asked for." },
+			     { 404, JSON, "Error", "No such file." },
+			     { 409, JSON, "Error", "The file is not written yet." }, CANNOT),
 	  .handle = download },
 	{ .method = "GET",
 	  .path = "/api/trace/list",
@@ -622,7 +621,7 @@ const struct route trace_routes[] = {
 	  .path = "/api/trace/diff",
 	  .id = "diffTraces",
 	  .tag = "traces",
-	  .summary = "What changed between two traces",
+	  .summary = "Changes between two traces",
 	  .in_query = diff_query,
 	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `diff --format json`." },
 			     NOT_THERE, NOT_YET, CANNOT),
@@ -632,7 +631,7 @@ const struct route trace_routes[] = {
 	  .path = "/api/trace/compare",
 	  .id = "compareTraces",
 	  .tag = "traces",
-	  .summary = "Traces side by side",
+	  .summary = "Comparison of several traces",
 	  .in_query = compare_query,
 	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `compare --format json`." },
 			     NOT_THERE, NOT_YET, CANNOT),
@@ -654,7 +653,7 @@ const struct route trace_routes[] = {
 	  .id = "deleteTrace",
 	  .tag = "traces",
 	  .summary = "Delete a trace and its files",
-	  .help = "One that is still being captured is stopped first.",
+	  .help = "A running capture is stopped first.",
 	  .in_path = trace_path,
 	  .answers = ANSWERS({ 200, JSON, "Deleted", "It is gone." }, NOT_THERE, CANNOT),
 	  .flags = ROUTE_CHANGES,
@@ -664,18 +663,18 @@ const struct route trace_routes[] = {
 	  .id = "stopTrace",
 	  .tag = "traces",
 	  .summary = "End a capture now",
-	  .help = "What it has is kept, as if it had ended by itself.",
+	  .help = "Keeps the events recorded so far, as if the capture had ended by itself.",
 	  .in_path = trace_path,
 	  .answers = ANSWERS({ 200, JSON, "Trace", "The trace." }, NOT_THERE,
-			     { 409, JSON, "Error", "It has ended already." }, CANNOT),
+			     { 409, JSON, "Error", "The capture has already ended." }, CANNOT),
 	  .flags = ROUTE_CHANGES,
 	  .handle = stop },
 	{ .method = "GET",
 	  .path = "/api/trace/{trace_id}/stream",
 	  .id = "streamTrace",
 	  .tag = "traces",
-	  .summary = "A trace as it goes on",
-	  .help = "Server-sent events: `trace`, `sample`, and `end` at last.",
+	  .summary = "Progress of a trace",
+	  .help = "Server-sent events: `trace`, `sample`, and finally `end`.",
 	  .in_path = trace_path,
 	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }, NOT_THERE),
 	  .handle = stream },
@@ -699,15 +698,15 @@ const struct route trace_routes[] = {
 	  .answers = ANSWERS({ 200, "application/octet-stream", NULL,
 			       "The recording, for `memtrace-bpf report`." },
 			     { 206, "application/octet-stream", NULL,
-			       "The part of it that Range asked for." },
+			       "The part of the recording that Range asked for." },
 			     NOT_THERE, NOT_YET, CANNOT),
 	  .handle = recording },
 	{ .method = "GET",
 	  .path = "/api/trace/{trace_id}/page",
 	  .id = "getPage",
 	  .tag = "traces",
-	  .summary = "The page of a trace",
-	  .help = "What `export html` makes, shown in place.",
+	  .summary = "The HTML page of a trace",
+	  .help = "The page that `export html` writes.",
 	  .in_path = trace_path,
 	  .answers = ANSWERS({ 200, "text/html", NULL, "The page." }, NOT_THERE, NOT_YET, CANNOT),
 	  .flags = ROUTE_COSTLY,

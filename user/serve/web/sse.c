@@ -154,10 +154,9 @@ void request__stream(struct request *r, const char *trace)
 		return;
 	}
 	if (r->web->n_streams >= STREAMS || count_peer_streams(r) >= STREAMS / 2) {
-		request__error(
-			r, 429, NULL,
-			"%d streams are open, or %d from where this comes, and more are not served",
-			STREAMS, STREAMS / 2);
+		request__error(r, 429, NULL,
+			       "too many streams: at most %d in all, and %d from one address",
+			       STREAMS, STREAMS / 2);
 		return;
 	}
 	s = calloc(1, sizeof(*s));

@@ -45,11 +45,11 @@ static int check_range(const struct field *f, const char *what, double v, struct
 	if (!f->min && !f->max)
 		return 0;
 	if (v < f->min)
-		return complain(c, f->name, "%s: must be at least %.15g, and it is %.15g", what,
-				f->min, v);
+		return complain(c, f->name, "%s: must be at least %.15g, not %.15g", what, f->min,
+				v);
 	if (v > f->max)
-		return complain(c, f->name, "%s: must be at most %.15g, and it is %.15g", what,
-				f->max, v);
+		return complain(c, f->name, "%s: must be at most %.15g, not %.15g", what, f->max,
+				v);
 	return 0;
 }
 
@@ -95,17 +95,16 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 	if (length < shortest)
 		return complain(c, f->name,
 				length ? "%s: must be at least %zu characters long"
-				       : "%s: is empty, and must be at least %zu characters long",
+				       : "%s: is empty, but must be at least %zu characters long",
 				what, shortest);
 	if (length > longest)
-		return complain(c, f->name,
-				"%s: must be at most %zu characters long, and it is %zu", what,
-				longest, length);
+		return complain(c, f->name, "%s: must be at most %zu characters long, but has %zu",
+				what, longest, length);
 	if (!f->pattern && !f->choices && has_control(s))
 		return complain(c, f->name, "%s: holds a control character", what);
 	if (f->pattern && !matches(f->pattern, s))
-		return complain(c, f->name, "%s: must match %s, and it is \"%.40s\"", what,
-				f->pattern, s);
+		return complain(c, f->name, "%s: must match %s, not \"%.40s\"", what, f->pattern,
+				s);
 	if (!f->choices)
 		return 0;
 	char all[256] = "";
@@ -118,7 +117,7 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 			n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s",
 					      o == f->choices ? "" : ", ", *o);
 	}
-	return complain(c, f->name, "%s: must be one of %s, and it is \"%.40s\"", what, all, s);
+	return complain(c, f->name, "%s: must be one of %s, not \"%.40s\"", what, all, s);
 }
 
 /* True for integers and for reals such as "1.0", as in JSON Schema. */
@@ -160,9 +159,8 @@ static int check_value(const struct field *f, enum field_type type, const char *
 	case FIELD_INTEGER:
 		if (!is_whole(v))
 			return complain(c, f->name,
-					json_is_real(v)
-						? "%s: must be a whole number"
-						: "%s: must be a whole number, and it is %s",
+					json_is_real(v) ? "%s: must be a whole number"
+							: "%s: must be a whole number, not %s",
 					what, word_for(v));
 		err = check_range(f, what, json_number_value(v), c);
 		if (!err && json_is_real(v) && fabs(json_real_value(v)) > EXACT)
@@ -173,7 +171,7 @@ static int check_value(const struct field *f, enum field_type type, const char *
 		break;
 	case FIELD_NUMBER:
 		if (!json_is_number(v))
-			return complain(c, f->name, "%s: must be a number, and it is %s", what,
+			return complain(c, f->name, "%s: must be a number, not %s", what,
 					word_for(v));
 		err = check_range(f, what, json_number_value(v), c);
 		if (!err)
@@ -181,14 +179,14 @@ static int check_value(const struct field *f, enum field_type type, const char *
 		break;
 	case FIELD_BOOLEAN:
 		if (!json_is_boolean(v))
-			return complain(c, f->name, "%s: must be true or false, and it is %s", what,
+			return complain(c, f->name, "%s: must be true or false, not %s", what,
 					word_for(v));
 		err = 0;
 		*ret = json_incref(v);
 		break;
 	default:
 		if (!json_is_string(v))
-			return complain(c, f->name, "%s: must be a string, and it is %s", what,
+			return complain(c, f->name, "%s: must be a string, not %s", what,
 					word_for(v));
 		err = check_string(f, what, json_string_value(v), json_string_length(v), c);
 		if (!err)
@@ -200,10 +198,10 @@ static int check_value(const struct field *f, enum field_type type, const char *
 static int check_length(const struct field *f, size_t n, struct complaint *c)
 {
 	if (n < f->shortest)
-		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu",
+		return complain(c, f->name, "%s: must have at least %zu members, but has %zu",
 				f->name, f->shortest, n);
 	if (f->longest && n > f->longest)
-		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu",
+		return complain(c, f->name, "%s: must have at most %zu members, but has %zu",
 				f->name, f->longest, n);
 	return 0;
 }
@@ -215,8 +213,7 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 	json_t *member, *all;
 
 	if (!json_is_array(v))
-		return complain(c, f->name, "%s: must be an array, and it is %s", f->name,
-				word_for(v));
+		return complain(c, f->name, "%s: must be an array, not %s", f->name, word_for(v));
 	if (check_length(f, n, c))
 		return -EINVAL;
 	all = json_array();
@@ -275,7 +272,7 @@ static json_t *parse(const char *text, size_t size, struct complaint *c)
 	}
 	free(copy);
 	if (!doc && json_error_code(&e) == json_error_duplicate_key)
-		complain(c, "", "the body has a member twice (line %d)", e.line);
+		complain(c, "", "the body contains a member twice (line %d)", e.line);
 	else if (!doc)
 		complain(c, "", "the body is not JSON: %.160s (line %d, column %d)", e.text, e.line,
 			 e.column);
@@ -288,7 +285,7 @@ json_t *validate__body(const struct field *fields, const char *text, size_t size
 	json_t *doc, *ret;
 
 	if (!size) {
-		complain(c, "", "the body is empty, and must be an object in JSON");
+		complain(c, "", "the body is empty; send a JSON object");
 		return NULL;
 	}
 	doc = parse(text, size, c);
@@ -296,7 +293,7 @@ json_t *validate__body(const struct field *fields, const char *text, size_t size
 		return NULL;
 	ret = json_object();
 	if (!json_is_object(doc)) {
-		complain(c, "", "the body must be an object in JSON, and it is %s", word_for(doc));
+		complain(c, "", "the body must be a JSON object, not %s", word_for(doc));
 		goto refused;
 	}
 	for (const struct field *f = fields; f && f->name; f++) {
@@ -351,8 +348,7 @@ static int check_list(const struct field *f, const char *text, struct complaint 
 		n++;
 		if (!len || characters(text, len) > VALIDATE_STRING)
 			return complain(c, f->name,
-					len ? "%s: one of its members is too long"
-					    : "%s: one of its members is empty",
+					len ? "%s: a member is too long" : "%s: a member is empty",
 					f->name);
 		text += len;
 		if (!*text)
@@ -372,15 +368,14 @@ int validate__text(const struct field *f, const char *text, size_t size, struct 
 	case FIELD_NUMBER:
 		if (!validate__as_number(text, &v) ||
 		    (f->type == FIELD_INTEGER && (v != trunc(v) || fabs(v) > EXACT)))
-			return complain(c, f->name, "%s: must be a %snumber, and it is \"%.40s\"",
+			return complain(c, f->name, "%s: must be a %snumber, not \"%.40s\"",
 					f->name, f->type == FIELD_INTEGER ? "whole " : "", text);
 		return check_range(f, f->name, v, c);
 	case FIELD_BOOLEAN:
 		if (strcmp(text, "true") && strcmp(text, "false") && strcmp(text, "1") &&
 		    strcmp(text, "0"))
-			return complain(c, f->name,
-					"%s: must be true or false, and it is \"%.40s\"", f->name,
-					text);
+			return complain(c, f->name, "%s: must be true or false, not \"%.40s\"",
+					f->name, text);
 		return 0;
 	case FIELD_STRINGS:
 		return check_list(f, text, c);

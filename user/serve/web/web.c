@@ -156,7 +156,7 @@ static void close_slow(struct web *web)
 		 * applies. */
 		if ((c->began && web->now - c->began > WEB_READ_NS) ||
 		    (!c->request && web->now - c->since > WEB_IDLE_S * 1000000000ull)) {
-			log_debug("serve: a request has taken too long to arrive");
+			log_debug("serve: a request took too long to arrive");
 			shutdown(c->fd, SHUT_RDWR);
 		}
 	}
@@ -174,7 +174,7 @@ static void on_message(void *ctx, json_t *msg, int fd)
 		return;
 	}
 	if (serve_state__take(&web->state, msg, fd, &trace)) {
-		log_debug("serve: a message that is none");
+		log_debug("serve: received an invalid message");
 		return;
 	}
 	if (!strcmp(json_string_value(json_object_get(msg, "event")), "hello")) {
@@ -357,13 +357,13 @@ int web__run(const struct serve_args *args, int link_fd, const int *listen_fds, 
 	while (started < n)
 		close(listen_fds[started++]);
 	if (err)
-		log_err("serve: the HTTP side does not start: %s", strerror(-err));
+		log_err("serve: cannot start the HTTP process: %s", strerror(-err));
 	else
 		err = loop(&web, signals);
 	release(&web);
 	if (signals >= 0)
 		close(signals);
 	if (err != -EINTR && err != -EPIPE)
-		log_err("serve: the HTTP side ends: %s", strerror(-err));
+		log_err("serve: the HTTP process ended: %s", strerror(-err));
 	return err == -EINTR || err == -EPIPE ? 0 : 1;
 }

@@ -102,7 +102,7 @@ static void test_refused(void **state)
 	assert_int_equal(mkdir(path("open"), 0700), 0);
 	assert_int_equal(chmod(path("open"), 0777), 0);
 	assert_int_equal(store__open(&s, path("open"), why), -EPERM);
-	assert_non_null(strstr(why, "others may write"));
+	assert_non_null(strstr(why, "others can write"));
 	snprintf(link, sizeof(link), "%s", path("link"));
 	assert_int_equal(symlink("kept", link), 0);
 	assert_true(store__open(&s, link, why) < 0);

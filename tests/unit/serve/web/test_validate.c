@@ -63,13 +63,13 @@ static void test_good(void **state)
 
 static void test_bad_fields(void **state)
 {
-	body("{\"n\": 0}", NULL, "n", "n: must be at least 1, and it is 0");
+	body("{\"n\": 0}", NULL, "n", "n: must be at least 1, not 0");
 	body("{\"n\": 101}", NULL, "n", "at most 100");
 	body("{\"n\": 123456789012345678901234567890}", NULL, "n", "at most 100");
 	body("{\"n\": 1.5}", NULL, "n", "whole");
-	body("{\"n\": true}", NULL, "n", "and it is a boolean");
-	body("{\"n\": \"5\"}", NULL, "n", "and it is a string");
-	body("{\"n\": null}", NULL, "n", "and it is null");
+	body("{\"n\": true}", NULL, "n", "not a boolean");
+	body("{\"n\": \"5\"}", NULL, "n", "not a string");
+	body("{\"n\": null}", NULL, "n", "not null");
 	body("{\"free\": 1e300}", NULL, "free", "too large");
 	body("{\"x\": 1.6}", NULL, "x", "at most 1.5");
 	body("{\"x\": \"NaN\"}", NULL, "x", "a number");

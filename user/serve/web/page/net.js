@@ -124,7 +124,7 @@
 		if (state.link === "open")
 			items.push(["connected", "good", "What happens is shown as it happens."]);
 		else
-			items.push([...({ lost: ["not connected, trying again", "bad"], token: ["a token is wanted", "bad"] }[state.link] ?? ["connecting", ""]), "What is shown may be old."]);
+			items.push([...({ lost: ["not connected, trying again", "bad"], token: ["a token is needed", "bad"] }[state.link] ?? ["connecting", ""]), "The figures shown may be old."]);
 		if (h && h.can_trace === false && !model.targets.length)
 			items.push(["recordings only", "", h.why]);
 		else if (h && h.can_trace === false)
