@@ -170,7 +170,7 @@ static void limited(struct test *t)
 		assert_string_equal(got.root, "Thousand");
 	}
 	print_message("  a module that is not in a big tree: %.0f us each time\n", 500e3 / calls);
-	assert_true(calls > 1000);
+	assert_true(calls > 100); /* without a limit: about 5 */
 	nnmodules__free(n);
 }
 
