@@ -201,6 +201,12 @@ def test_live():
     harness.own(path)
     held = {r["line"]: [h["name"] for h in r["held_by"]] for r in leaks(path)["cpu"]["leaks"]}
     check("global history[*]" in held.get(LINES["list"], ()), "in a recording: %s", held)
+    path = scratch("steps.mtr")
+    recorder = harness.record(t.popen.pid, path, "--steps", "60", "-q", wait=False)
+    equal(recorder.wait(60), 0, "exit code of record --steps: %s" % recorder.stderr()[-500:])
+    harness.own(path)
+    held = {r["line"]: [h["name"] for h in r["held_by"]] for r in leaks(path)["cpu"]["leaks"]}
+    check("global history[*]" in held.get(LINES["list"], ()), "in a recording of 60 steps: %s", held)
 
 
 def test_live_healthy():

@@ -15,6 +15,7 @@
 #include "capture/decoder.h"
 #include "capture/symbolizer.h"
 #include "capture/target.h"
+#include "capture/session_opts.h"
 #include "census/census.h"
 #include "lib/map64.h"
 #include "log/log.h"
@@ -29,6 +30,7 @@
 #define EVERY 10000000000ULL	   /* ns between two readings, at least */
 #define SHARE 50		   /* readings take at most one part in this many of the time */
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
+#define NEAR_END 100000000ULL	   /* ns, and twice the last reading, before the last step */
 #define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
 #define FREED_MAX (1u << 20) /* addresses freed during one reading that are kept */
 
@@ -67,6 +69,8 @@ struct census_stage {
 	struct params params;
 	uint64_t next_read;  /* earliest next reading, ns since start */
 	uint64_t steps_read; /* optimizer steps at the last reading */
+	uint64_t took;	     /* ns of the last reading */
+	bool late;	     /* the reading before the last of the requested steps was begun */
 	unsigned readings, torn;
 	bool have_last;
 	bool first_over;     /* the reading at attach was made or is not needed */
@@ -338,14 +342,28 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 	return false;
 }
 
+/*
+ * True in the last of the requested steps, or earlier if steps are short. A reading after that step
+ * would be of later blocks, so this one names what holds the memory that grew.
+ */
+static bool is_near_end(const struct census_stage *c, uint64_t now)
+{
+	uint64_t wanted = c->d->opts->steps, done = decoder__steps(c->d);
+
+	return c->first_over && !c->late && done && done < wanted &&
+	       (wanted - done - 1) * (now / done) < 2 * c->took + NEAR_END;
+}
+
 void census_stage__begin(struct census_stage *c, uint64_t now)
 {
-	bool first = !c->first_over;
+	bool first = !c->first_over, near_end = is_near_end(c, now);
 
 	if (c->running || !is_ready(c, now) ||
-	    (now < c->next_read && (c->d->steps == c->steps_read || c->steps_read >= STEPS_READ)))
+	    (!near_end && now < c->next_read &&
+	     (c->d->steps == c->steps_read || c->steps_read >= STEPS_READ)))
 		return;
-	begin_reading(c, first, first ? FIRST_WITHIN : OTHER_WITHIN);
+	begin_reading(c, first || near_end, first ? FIRST_WITHIN : OTHER_WITHIN);
+	c->late |= near_end;
 }
 
 void census_stage__begin_last(struct census_stage *c)
@@ -378,7 +396,7 @@ int census_stage__end(struct census_stage *c)
 		/* Other failures do not end the capture: it notices by itself if the target ended. */
 		return c->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
-	took = c->job.state.end - c->job.state.begin;
+	took = c->took = c->job.state.end - c->job.state.begin;
 	c->next_read = decoder__now(c->d) + (took * SHARE > EVERY ? took * SHARE : EVERY);
 	return 1;
 }
