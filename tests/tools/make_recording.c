@@ -26,7 +26,7 @@ int main(int argc, char **argv)
 	struct synthetic_opts opts = {
 		.layers = tiny || steady ? 1 : 12,
 		.steps = tiny	  ? 2
-			 : steady ? 40
+			 : steady ? 120
 				  : 4,
 		.cpu = true,
 		.oom = argc > 2 && !steady,

@@ -5,7 +5,11 @@
 const Growth = (() => {
 	const { el } = Dom;
 	const { bytes, count, seconds } = Words;
-	const FEW = 20; // steps below which a longer recording is suggested
+	// Why it is not known whether anything grows; docs/reference/report.md.
+	const WHY = {
+		uneven: "Growth cannot be judged: memory changes too unevenly.", events_lost: "Growth cannot be judged: events were lost.",
+		no_line: "Growth cannot be judged: memory grew, but in no single line.",
+	};
 	const SVG = "http://www.w3.org/2000/svg";
 	const REST = [
 		["stopped", "grew, then stopped"], ["released", "grew and shrank again"],
@@ -69,7 +73,7 @@ const Growth = (() => {
 			return null;
 		const stride = d.stride ?? 1, first = d.steps - (v.length - 1) * stride;
 		const ends = d.clock === "time" ? [`${seconds(Math.max(0, doc.duration - (v.length - 1) * (d.seconds_per_value ?? 0)))}`, seconds(doc.duration)] :
-			[`${unit(d)} ${count(Math.max(0, first))}`, `${unit(d)} ${count(d.steps)}`];
+			[first < 1 ? "start" : `${unit(d)} ${count(first)}`, `${unit(d)} ${count(d.steps)}`];
 		const most = Math.max(...v);
 		return el("figure", { className: l === d.allocated ? "growth-curve calm" : "growth-curve" },
 			el("span", { className: "y", textContent: bytes(most) }), line(v, `Live memory from ${bytes(v[0])} to ${bytes(v.at(-1))}, at most ${bytes(most)}`), el("span", { className: "y low", textContent: "0" }),
@@ -92,16 +96,18 @@ const Growth = (() => {
 	 */
 	function device(d, doc, { summary, use, longer } = {}) {
 		const found = d.leaks?.length || d.pool_grows || d.others_grow, rest = REST.map(([verdict, text]) => [(d.no_leaks ?? []).filter(l => l.verdict === verdict).length, text]).filter(([n]) => n);
-		const few = d.clock === "time" ? (d.allocated?.values ?? 0) < FEW : d.steps < FEW;
+		const few = d.allocated?.verdict === "too_short";
 		const box = el("section", { className: "growth" }, el("h3", {}, d.device, el("span", { className: "quiet", textContent: " · " + span(d, doc) })));
 		if (summary?.text)
 			box.append(el("p", {}, el("b", { textContent: summary.text.slice(0, 1).toUpperCase() + summary.text.slice(1) + "." })));
-		else if (!found && !few)
-			box.append(el("p", {}, `No growth that can be told: live memory at the ends of ${unit(d)}s stays within ${bytes(d.allocated?.range ?? 0)}.`));
-		if (!found && !few)
-			box.append(curve(d.allocated, d, doc) ?? "");
-		if (!found && few && summary?.verdict !== "no_growth")
+		else if (!found && WHY[summary?.why])
+			box.append(el("p", { textContent: WHY[summary.why] }));
+		if (!found && few)
 			box.append(el("p", {}, `${span(d, doc)} ${d.clock !== "time" && d.steps === 1 ? "is" : "are"} too few to judge growth. Record at least 20 steps, better 60.`), longer?.() ?? "");
+		else if (!found && /^too_/.test(summary?.why ?? ""))
+			box.append(el("p", {}, `Nothing was found that grows: live memory at the ends of ${d.clock === "time" ? "time slices" : unit(d) + "s"} stays within ${bytes(d.allocated.range)}. Record 100 steps to be sure.`));
+		if (!found)
+			box.append(curve(d.allocated, d, doc) ?? "");
 		if (d.leaks?.length)
 			box.append(el("ul", { className: "leaks" }, ...d.leaks.map(l => leak(l, d, doc, use))));
 		if (d.pool_grows)

@@ -328,5 +328,5 @@
 		update();
 	}
 
-	Page.table = { start, copy, tsv };
+	Page.table = { start, copy, tsv, rows: () => now.shown };
 })();

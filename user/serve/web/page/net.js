@@ -122,13 +122,13 @@
 	function trust() {
 		const h = model.hello, items = [];
 		if (state.link === "open")
-			items.push(["connected", "good", "What happens is shown as it happens."]);
+			items.push(["connected", "good", "The page is up to date."]);
 		else
-			items.push([...({ lost: ["not connected, trying again", "bad"], token: ["a token is needed", "bad"] }[state.link] ?? ["connecting", ""]), "The figures shown may be old."]);
+			items.push([...({ lost: ["not connected, trying again", "bad"], token: ["token required", "bad"] }[state.link] ?? ["connecting", ""]), "The page may be out of date."]);
 		if (h && h.can_trace === false && !model.targets.length)
 			items.push(["recordings only", "", h.why]);
 		else if (h && h.can_trace === false)
-			items.push([h.why ? `no captures: ${h.why}` : "no captures here", "bad"]);
+			items.push([h.why ? `cannot capture: ${h.why}` : "cannot capture", "bad"]);
 		$("trust").replaceChildren(...items.map(([text, cls, title]) => Page.el("li", { className: cls, textContent: text, title: title ?? text })));
 		const n = model.processes.size, t = model.traces.size;
 		$("facts").textContent = h ? [`${h.version ?? ""}`, `${n} ${n === 1 ? "process" : "processes"}`, `${t} ${t === 1 ? "capture" : "captures"}`, location.host].filter(Boolean).join("  ·  ") : "";
