@@ -315,7 +315,7 @@ def test_stopped_and_continued():
         t.send("fg\n")
         t.wait_for(lambda _: t.state()["alternate"] and t.row_of("q Quit") == 23, "the screen again")
     t.send("q")
-    t.wait(r"events .*\n(?:.*\n)*ready>$")
+    t.wait(r"allocator's totals\n(?:.*\n)*ready>$")
     check(b" events, 0 lost" in t.raw(), "no summary:\n%s", t.text())
     t.send("exit\n")
     equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
