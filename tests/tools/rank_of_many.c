@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 	status = run(r);
 	missing = estimate_ranks__end(r);
 	if (missing)
-		fprintf(stderr, "waited in vain for %s\n", missing);
+		fprintf(stderr, "waited without result for %s\n", missing);
 	estimate_ranks__free(r);
 	return status;
 }

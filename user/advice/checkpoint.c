@@ -208,7 +208,7 @@ static char *costs_of(const struct advising *a, const struct instances *s, uint3
 	uint64_t forward = 0, step = model__step_time(a->m);
 
 	if (facts__get(a->f, "dry_run") || !step || !model__sees_calls(a->m))
-		return advice__format("one more forward of them in each backward");
+		return advice__format("one more forward pass of them in each backward");
 	for (size_t i = 0; i < model__layers(a->m); i++) {
 		struct model_layer l;
 
@@ -222,10 +222,9 @@ static char *costs_of(const struct advising *a, const struct instances *s, uint3
 		}
 	}
 	forward /= model__steps(a->m) ? model__steps(a->m) : 1;
-	return advice__format(
-		"one more forward of them in each backward: %.0f %% of a step's time, "
-		"as the host sees it",
-		100.0 * (double)forward / (double)step);
+	return advice__format("one more forward pass of them in each backward: %.0f %% of a step's "
+			      "time, measured on the host",
+			      100.0 * (double)forward / (double)step);
 }
 
 /* True for models of Hugging Face, which support checkpointing themselves. */
@@ -256,13 +255,10 @@ static int add_advice(struct advising *a, const struct instances *s, uint32_t gr
 			: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)");
 	of.where = advice__format("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
 	of.basis = advice__format(
-		"%u calls in the step of the peak keep %s for backward; %s of "
-		"inputs stay, and one call's own comes "
-		"back at a time%s",
+		"%u calls in the step of the peak keep %s for backward; with checkpointing, %s of "
+		"inputs stay, and one call's memory at a time%s",
 		sum->calls, advice__bytes(kept, sum->kept), advice__bytes(inputs, sum->inputs),
-		sum->cut ? "; the step ended out of memory, and what its rest would "
-			   "have taken is not known"
-			 : "");
+		sum->cut ? "; the step ran out of memory, so the need of its rest is unknown" : "");
 	of.costs = costs_of(a, s, group);
 	return remedy__advise(a, r, &of);
 }

@@ -219,14 +219,14 @@ int advice_gradients(struct advising *a)
 				     .figure = most.never ? ADVICE_ESTIMATE : ADVICE_EXACT };
 
 		of.text = advice__format(
-			"gradients away before forward: optimizer.zero_grad(set_to_none=True) "
+			"free gradients before forward: call optimizer.zero_grad(set_to_none=True) "
 			"right after optimizer.step()");
 		of.where = advice__line(a, most.stack);
 		of.basis = advice__format(
-			"%llu gradient%s with %s there when the next forward begins%s",
+			"%llu gradient%s with %s still live when the next forward begins%s",
 			(unsigned long long)most.n, most.n == 1 ? "" : "s",
 			advice__bytes(bytes, most.late + most.never),
-			most.never ? ", and never given back" : "");
+			most.never ? ", and never freed" : "");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);

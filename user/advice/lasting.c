@@ -130,8 +130,8 @@ static int advise_state(struct advising *a)
 			(int)m.len, m.optimizer);
 		of.where = advice__format("%s", "");
 		of.basis = advice__format(
-			"%llu moments%s have %s; one byte an element and a scale for each %d are "
-			"%s less%s%s%s",
+			"%llu moments%s use %s; one byte an element and a scale for each %d "
+			"elements use %s less%s%s%s",
 			(unsigned long long)m.n, m.by_line ? ", by the line that made them," : "",
 			advice__bytes(bytes, m.bytes), STATE_BLOCK, advice__bytes(less, m.less8),
 			m.guessed ? ", if they are float32, which the recording does not say" : "",
@@ -198,13 +198,13 @@ static int advise_alike(struct advising *a, const struct buffers *s, size_t from
 	for (size_t i = from + 1; i < to; i++)
 		shrink(a->t, &r, s->all[i].b, s->all[i].b->size);
 	of.text = advice__format(
-		"one buffer for all, if they hold the same: make %s once and hand it to each %s",
+		"share one buffer if all hold the same values: make %s once and pass it to each %s",
 		s->all[from].name, *s->all[from].cls ? s->all[from].cls : "module");
 	of.where = advice__format("%s in %s and %zu more (%s)", s->all[from].name,
 				  dict__str(a->d, m.name), to - from - 1,
 				  *s->all[from].cls ? s->all[from].cls : "class not known");
-	of.basis = advice__format("%zu buffers of %s, each in memory of its own; whether they hold "
-				  "the same is not known",
+	of.basis = advice__format("%zu buffers of %s, each in its own memory; the recording does "
+				  "not show whether they hold the same values",
 				  to - from, advice__bytes(each, s->all[from].b->size));
 	err = remedy__advise(a, &r, &of);
 	remedy__free(&r);
@@ -315,8 +315,9 @@ static int advise_buckets(struct advising *a)
 			"gradients as views of DDP's buckets: "
 			"DistributedDataParallel(..., gradient_as_bucket_view=True)");
 		of.where = advice__format("%s", "");
-		of.basis = advice__format("%llu buckets hold %s, the gradients have as much again",
-					  (unsigned long long)n, advice__bytes(bytes, buckets));
+		of.basis = advice__format(
+			"%llu buckets hold %s, and the gradients use as much again",
+			(unsigned long long)n, advice__bytes(bytes, buckets));
 		of.costs = advice__format("gradients cannot be detached in place");
 		err = remedy__advise(a, &r, &of);
 	}
@@ -350,7 +351,7 @@ int advice_lasting__cached(struct advising *a, const struct model_device *d)
 	of.text = advice__format("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): "
 				 "`memtrace-bpf replay FILE --search` tries them");
 	of.where = advice__format("%s", "");
-	of.basis = advice__format("the largest reserved less the largest allocated: what the "
-				  "allocator keeps beyond what is in use");
+	of.basis = advice__format(
+		"peak reserved minus peak allocated: memory that the allocator keeps cached");
 	return advising__add(a, &of);
 }

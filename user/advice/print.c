@@ -23,7 +23,7 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 	text__paragraph(out, width, first, indent, "%s", a->text);
 	text__paragraph(out, width, indent, indent, "%s%s%s%s", qualifier(a->figure),
 			*qualifier(a->figure) ? "; " : "",
-			a->of_reserved ? "of what is reserved, which would be "
+			a->of_reserved ? "of reserved memory, which would be "
 				       : "the peak would be ",
 			text__bytes(after, sizeof(after), a->after));
 	/* One pattern of modules is in the text. */
@@ -42,27 +42,21 @@ void advice__text(FILE *out, const struct advice_list *list, unsigned width)
 	char bytes[24];
 
 	width = width < LEAST_WIDTH ? LEAST_WIDTH : width > 120 ? 120 : width;
-	fprintf(out,
-		"%s: what would save memory at the peak of %s (each by itself, they do not add "
-		"up)\n",
+	fprintf(out, "%s: ways to save memory at the peak of %s (savings do not add up)\n",
 		list->device, text__bytes(bytes, sizeof(bytes), list->peak));
 	for (size_t i = 0; i < list->n; i++)
 		print_one(out, &list->all[i], width);
 	if (!list->n && !list->too_long)
-		fprintf(out, "  nothing that saves %d %% of it was found\n", ADVICE_LEAST_PERCENT);
+		fprintf(out, "  found no way to save %d %% of it\n", ADVICE_LEAST_PERCENT);
 	if (list->too_long)
-		fputs("  the step of the peak has too many allocations to be gone through again: "
-		      "nothing is said of it\n",
+		fputs("  no advice: the step of the peak has too many allocations to analyse\n",
 		      out);
 	else if (list->others > list->peak / 2)
-		fprintf(out,
-			"  gone through again: %llu steps; one that was not has a peak of %s\n",
+		fprintf(out, "  analysed %llu steps; another step has a peak of %s\n",
 			(unsigned long long)list->steps,
 			text__bytes(bytes, sizeof(bytes), list->others));
 	if (list->unnamed)
-		fprintf(out,
-			"  of %s that was there before attach, nothing is said but what its "
-			"objects name\n",
+		fprintf(out, "  %s allocated before attach could be analysed only in part\n",
 			text__bytes(bytes, sizeof(bytes), list->unnamed));
 }
 

@@ -78,9 +78,9 @@ static int advise_foreach(struct advising *a)
 		char bytes[24];
 
 		of.text = fused ? advice__format(
-					  "one kernel for the optimizer's step: fused=True (or "
+					  "use one kernel for the optimizer's step: fused=True (or "
 					  "foreach=False, slower)")
-				: advice__format("the optimizer's step parameter by parameter: "
+				: advice__format("run the optimizer's step parameter by parameter: "
 						 "foreach=False");
 		of.where = advice__line(a, stack);
 		of.basis = advice__format(
@@ -186,17 +186,14 @@ static int advise_logits(struct advising *a)
 		char bytes[24];
 		struct advice of = { .kind = ADVICE_LOGITS, .figure = ADVICE_UP_TO };
 
-		of.text = advice__format(
-			"cross entropy in parts: head and loss together, for some of "
-			"the positions at a time (a fused linear "
-			"cross entropy, or torch.utils.checkpoint around both)");
+		of.text = advice__format("compute cross entropy in parts: head and loss together, "
+					 "for a part of the positions at a time (a fused linear "
+					 "cross entropy, or torch.utils.checkpoint around both)");
 		of.where = advice__line(a, stack);
 		of.basis = advice__format(
-			"%u block%s of about %s in the step of the peak; reckoned "
-			"with %d parts of them",
+			"%u block%s of about %s in the step of the peak; estimated with %d parts",
 			n, n == 1 ? "" : "s", advice__bytes(bytes, logits), CHUNKS);
-		of.costs = advice__format(
-			"logits are computed twice where the parts are not fused");
+		of.costs = advice__format("logits are computed twice if the parts are not fused");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);
@@ -312,7 +309,7 @@ static int advise_held(struct advising *a)
 		struct advice of = { .kind = ADVICE_OUTPUTS_HELD, .figure = ADVICE_UP_TO };
 
 		of.text = advice__format(
-			"let go of the output when the loss is there: del it before backward");
+			"free the output once the loss is computed: `del` it before backward");
 		of.where = advice__line(a, most.stack);
 		of.basis = advice__format("%llu block%s of forward with %s %s still there when the "
 					  "optimizer's step begins: held by a "

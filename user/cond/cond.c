@@ -214,11 +214,12 @@ static bool judge_growth(struct term *t, const struct cond_values *v, struct con
 	if (!v->v[base_figure(t)].known) {
 		set_unknown(r, t,
 			    v->why[base_figure(t)] ? v->why[base_figure(t)]
-						   : "nothing says what there is");
+						   : "no value was reported");
 		return false;
 	}
 	if (t->window.steps && !v->has_steps) {
-		set_unknown(r, t, "no steps are seen; a window of time ('/10m') needs none");
+		set_unknown(r, t,
+			    "the recording has no steps; use a window of time, such as '/10m'");
 		return false;
 	}
 	if (!s || !growth_series__is_known(s, v->most, &by, &r->at)) {
@@ -242,8 +243,7 @@ static void judge(struct term *t, const struct cond_values *v, struct cond_resul
 		if (!judge_growth(t, v, r))
 			return;
 	} else if (!x->known) {
-		set_unknown(r, t,
-			    v->why[t->figure] ? v->why[t->figure] : "nothing says what it is");
+		set_unknown(r, t, v->why[t->figure] ? v->why[t->figure] : "no value was reported");
 		return;
 	} else {
 		r->value = x->value;
@@ -251,7 +251,7 @@ static void judge(struct term *t, const struct cond_values *v, struct cond_resul
 	a = r->value;
 	if (t->percent) {
 		if (!x->of) {
-			set_unknown(r, t, "what 100% would be is not known");
+			set_unknown(r, t, "a percentage needs the total memory, which is unknown");
 			return;
 		}
 		a = a * t->den * 100;

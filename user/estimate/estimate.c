@@ -77,7 +77,7 @@ static int make_dir(struct estimate *e)
 	err = mkdtemp(e->dir) && !chmod(e->dir, 0711) ? make_log(e) : -errno;
 	if (!err)
 		return EXIT_OK;
-	log_err("cannot make a folder for the recording: %s; TMPDIR says where it goes",
+	log_err("cannot make a folder for the recording: %s; set TMPDIR to another folder",
 		strerror(-err));
 	return EXIT_FAILED;
 }
@@ -259,13 +259,13 @@ static int run_full(struct estimate *e)
 {
 	int status;
 
-	log_info("it does not fit: once more with as much as it wants");
+	log_info("it does not fit: running it once more without a memory limit");
 	e->full_vram = DRYRUN_VRAM_MAX;
 	status = estimate__try(e, "full.mtr", e->full_vram, false, &e->full_run);
 	if (status || !e->full_run.attached || estimate__failed(&e->full_run))
 		show_tail(e);
 	if (status || !e->full_run.attached) {
-		log_err("the run with as much memory as it wants could not be made");
+		log_err("the run without a memory limit failed");
 		return status ? status : EXIT_FAILED;
 	}
 	return analyse(e, "full.mtr", &e->full);
@@ -297,8 +297,8 @@ int estimate__run(struct estimate *e)
 	e->full_is_whole = estimate__whole(&e->full_run);
 	set_context_source(e);
 	if (known__read(join_path(e, "log", path, sizeof(path)), &e->known))
-		log_warn("the log of the dry run cannot be read: what could not be known is not "
-			 "named");
+		log_warn("cannot read the log of the dry run: the estimate does not list unknown "
+			 "values");
 	status = choose_device(e);
 	if (e->device < 0 && e->verdict == VERDICT_FITS)
 		e->verdict = VERDICT_UNKNOWN; /* the script allocated nothing */
@@ -340,11 +340,10 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 
 	*buf = '\0';
 	if (run->end == RUN_TIME)
-		reasons[count++] =
-			"it was stopped after --max-time, and its steps had not repeated";
+		reasons[count++] = "it was stopped after --max-time, before its steps repeated";
 	else if (run->end == RUN_HOST_MEMORY)
 		snprintf(buf, size,
-			 "it was stopped when it had taken %s of this machine's memory "
+			 "it was stopped when it used %s of this machine's memory "
 			 "(--max-host-memory)",
 			 text__bytes(bytes, sizeof(bytes), run->host_memory));
 	else if (run->end == RUN_GROWS)
@@ -356,7 +355,7 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 	if (*buf)
 		reasons[count++] = buf;
 	if (e->missing_key)
-		reasons[count++] = "it waited for what only another rank would have told it";
+		reasons[count++] = "it waited for a value that only another rank sets";
 	if (e->known.kinds[KNOWN_SHAPE])
 		reasons[count++] = "sizes of some results depend on values that were not computed";
 	if (e->device >= 0)
@@ -366,7 +365,7 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 		reasons[count++] = "events were lost";
 	else if (d.drift)
 		reasons[count++] =
-			"not every allocation was seen: the allocator's own totals are others";
+			"some allocations were missed: the allocator's own totals differ";
 	if (i >= count)
 		return NULL;
 	return reasons[i];
@@ -385,7 +384,7 @@ static void log_failed(const struct estimate *e)
 	else
 		snprintf(ending, sizeof(ending), "was ended by signal %d (%s)", WTERMSIG(status),
 			 sigdescr_np(WTERMSIG(status)));
-	log_err("the command %s: what was seen until then is no estimate", ending);
+	log_err("the command %s: the recording up to that point is no estimate", ending);
 }
 
 /* Logs that the script never imported PyTorch. */
@@ -394,17 +393,16 @@ static void log_no_torch(const struct estimate *e)
 	static const char *const ends[] = {
 		[RUN_ENDED] = "the command ended",
 		[RUN_TIME] = "the command was stopped after --max-time",
-		[RUN_HOST_MEMORY] = "the command was stopped as it took more of this machine's "
-				    "memory than --max-host-memory",
+		[RUN_HOST_MEMORY] = "the command was stopped when it used more of this machine's "
+				    "memory than --max-host-memory allows",
 		[RUN_INTERRUPTED] = "the command was interrupted",
 	};
 	const char *end = (size_t)e->run.end < sizeof(ends) / sizeof(*ends) ? ends[e->run.end]
 									    : NULL;
 
-	log_err("%s without having imported PyTorch in its first process: there is nothing to "
-		"estimate%s",
+	log_err("%s before its first process imported PyTorch: there is nothing to estimate%s",
 		end ? end : ends[RUN_ENDED],
-		e->run.killed_workers ? "; give the command that it started itself" : "");
+		e->run.killed_workers ? "; give the Python command that it starts" : "");
 }
 
 int estimate__status(const struct estimate *e)
@@ -420,6 +418,6 @@ void estimate__complain(const struct estimate *e)
 		log_no_torch(e);
 	log_failed(e);
 	if (e->full && e->device < 0 && !estimate__failed(&e->full_run))
-		log_err("PyTorch was not seen to allocate anything on a CUDA device: does the "
-			"script choose the CPU?");
+		log_err("PyTorch allocated nothing on a CUDA device: does the script choose the "
+			"CPU?");
 }

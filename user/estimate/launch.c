@@ -262,9 +262,10 @@ static int read_options(struct launch *l, char ***at, const struct option_of *al
 		}
 		o = given[1] ? find_option(all, given) : NULL;
 		if (!o)
-			return refuse(why, l, "an option that is not known here: ", given);
+			return refuse(why, l, "unknown option of the launcher: ", given);
 		if (o->refused)
-			return refuse(why, l, "what this option does is not done here: ", given);
+			return refuse(why, l, "estimate does not support the launcher's option ",
+				      given);
 		if (o->value) {
 			const char *equals = strchr(given, '=');
 

@@ -111,8 +111,8 @@ static int choose(const struct estimate_args *args, unsigned **ranks, size_t *n)
 	if (!err)
 		return EXIT_OK;
 	log_err("--rank: '%s': %s", args->rank_list,
-		err == -ERANGE	 ? "there are not so many ranks: --world-size says how many"
-		: err == -E2BIG	 ? "more than 1024 are too many"
+		err == -ERANGE	 ? "the job has fewer ranks; --world-size sets their number"
+		: err == -E2BIG	 ? "at most 1024 ranks are possible"
 		: err == -ENOMEM ? "out of memory"
 				 : "expected numbers as 0,1,63 or 0-3 or all");
 	return err == -ENOMEM ? EXIT_FAILED : EXIT_USAGE;

@@ -16,7 +16,7 @@ static const struct {
 	[PART_TEMPORARY] = { "temporary", "temporary" },
 	[PART_OTHER] = { "other", "workspaces and other" },
 	[PART_CACHED] = { "cached", "reserved and not allocated" },
-	[PART_OUTSIDE] = { "outside", "taken past PyTorch's allocator" },
+	[PART_OUTSIDE] = { "outside", "allocated outside PyTorch's allocator" },
 	[PART_CONTEXT] = { "context", "CUDA's context" },
 };
 

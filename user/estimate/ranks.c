@@ -34,12 +34,12 @@ static int parse_command(const struct estimate_ranks_args *a, struct launch *l)
 	int err = launch__parse(a->command, l, why);
 
 	if (err == -EINVAL)
-		log_err("%s; the script by itself with --world-size N does the same", why);
+		log_err("%s; give the script itself with --world-size N instead", why);
 	else if (err)
 		log_err("out of memory");
 	else if (l->launcher == LAUNCHER_OTHER && a->world_size) {
-		log_err("what %s starts is not known here: give the script itself, with "
-			"--world-size N, and what %s would have told it",
+		log_err("cannot tell which processes %s starts: give the script itself with "
+			"--world-size N, and set the variables that %s would set",
 			l->name, l->name);
 		return -EINVAL;
 	}
@@ -82,22 +82,22 @@ static int find_sizes(const struct estimate_ranks_args *a, const struct launch *
 		all = l->all;
 	if (!all && (l->launcher == LAUNCHER_TORCHRUN || l->launcher == LAUNCHER_LAUNCH)) {
 		if (!processes || !l->nodes) {
-			log_err("%s: how many processes it would start is not known here: "
-				"--world-size N, --local-world-size N",
+			log_err("%s: cannot tell how many processes it would start: give "
+				"--world-size N and --local-world-size N",
 				l->name);
 			return -EINVAL;
 		}
 		all = (unsigned long long)l->nodes * processes;
 	}
 	if (!all && l->launcher == LAUNCHER_ACCELERATE) {
-		log_err("accelerate launch: how many processes? --num_processes N (its "
-			"configuration file is not read), or --world-size N");
+		log_err("accelerate launch: the number of processes is missing: give "
+			"--num_processes N or --world-size N (its configuration file is not read)");
 		return -EINVAL;
 	}
 	if (!all)
 		all = a->local_world_size ? a->local_world_size : 1;
 	if (all > ESTIMATE_WORLD_MAX) {
-		log_err("a world of %llu ranks: no more than %u", all, ESTIMATE_WORLD_MAX);
+		log_err("%llu ranks are too many: at most %u", all, ESTIMATE_WORLD_MAX);
 		return -EINVAL;
 	}
 	*world_size = (unsigned)all;
@@ -195,8 +195,7 @@ struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a,
 	if (!err)
 		err = find_sizes(a, &r->launch, &r->world_size, &r->local_world_size);
 	if (!err && r->rank >= r->world_size) {
-		log_err("--rank %u: the job has %u ranks, from 0 on; choose one of them", r->rank,
-			r->world_size);
+		log_err("--rank %u: the job has %u ranks, numbered from 0", r->rank, r->world_size);
 		err = -EINVAL;
 	}
 	if (err) {
@@ -206,7 +205,8 @@ struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a,
 	r->command = r->launch.command ? r->launch.command : a->command;
 	r->server = tcp_store_server__start(user);
 	if (!r->server) {
-		log_err("cannot start a process for the job's store: %s", strerror(errno));
+		log_err("cannot start the process for the job's key-value store: %s",
+			strerror(errno));
 		goto fail;
 	}
 	if (make_env(r) || launch__set_local_rank(&r->launch, r->rank % r->local_world_size)) {

@@ -251,7 +251,7 @@ static int wait_for_child(struct subprocess *p, int signals, struct estimate_run
 		ret->end = RUN_INTERRUPTED;
 	if (WIFEXITED(status))
 		return WEXITSTATUS(status);
-	log_err("the process that records was ended by signal %d (%s)", WTERMSIG(status),
+	log_err("signal %d (%s) ended the recording process", WTERMSIG(status),
 		sigdescr_np(WTERMSIG(status)));
 	return EXIT_FAILED;
 }

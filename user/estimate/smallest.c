@@ -40,9 +40,9 @@ static int try(struct search *s, uint64_t granules, bool *fits)
 	if (!*fits && !run.ooms)
 		s->why = run.end == RUN_INTERRUPTED ? "it was interrupted"
 			 : estimate__failed(&run)
-				 ? "the script failed in a run with less memory, and not for want "
-				   "of it"
-				 : "a run with less memory was stopped before it came to an end";
+				 ? "the script failed in a run with less memory, but not because "
+				   "memory ran out"
+				 : "a run with less memory was stopped before it ended";
 	if (*fits) {
 		s->fits = granules;
 		s->fits_run = true;
@@ -126,7 +126,7 @@ int estimate_smallest__find(struct estimate *e)
 	int status;
 
 	if (!e->full_is_whole || e->full_run.ooms) {
-		r->why = "no run of it came to an end with nothing refused";
+		r->why = "no run ended without a refused allocation";
 		return EXIT_OK;
 	}
 	/* The peak of reserved bytes always fits; less than the peak of allocated bytes
@@ -149,6 +149,6 @@ int estimate_smallest__find(struct estimate *e)
 	r->found = !s.why && s.fits_run;
 	r->vram = s.fits * ESTIMATE_GRANULE;
 	r->less_refused = s.fails_run && s.fails + 1 == s.fits;
-	r->why = s.why ? s.why : "no run with less memory than it takes when it may came to an end";
+	r->why = s.why ? s.why : "no run with less memory than the unlimited run ended";
 	return EXIT_OK;
 }

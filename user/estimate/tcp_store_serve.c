@@ -76,9 +76,9 @@ static void gave_up(void *ctx, const char *key)
 {
 	const struct serving *s = ctx;
 
-	log_warn("the script waits for '%s' in the job's store, which another rank would set: "
-		 "given up after %u s",
-		 key, WAIT_LIMIT_MS / 1000);
+	log_warn("gave up after %u s: the script waits for '%s' in the job's key-value store, "
+		 "which only another rank sets",
+		 WAIT_LIMIT_MS / 1000, key);
 	if (write(s->report, key, strlen(key) + 1) < 0)
 		log_debug("cannot tell: %s", strerror(errno));
 }
@@ -127,7 +127,7 @@ static void accept_client(struct serving *s)
 	if (fd < 0)
 		return;
 	if (!is_ours(fd)) {
-		log_debug("a connection of another user's to the job's store is refused");
+		log_debug("refused a connection of another user to the job's key-value store");
 		close(fd);
 		return;
 	}

@@ -106,7 +106,7 @@ static void put_verdict(struct text *t)
 		fprintf(t->out, "  a lower bound: %s\n", estimate__bound(e, i, why, sizeof(why)));
 	if (e->verdict == VERDICT_FITS && e->run.ooms)
 		fprintf(t->out,
-			"  %" PRIu64 " request%s of memory %s refused, and the script went on\n",
+			"  %" PRIu64 " request%s for memory %s refused, and the script continued\n",
 			e->run.ooms, e->run.ooms == 1 ? "" : "s",
 			e->run.ooms == 1 ? "was" : "were");
 }
@@ -125,7 +125,7 @@ static void put_smallest(struct text *t)
 	fprintf(t->out, "  the smallest --vram that fits: %" PRIu64 "M (%s), %s\n", s->vram >> 20,
 		bytes(a, s->vram),
 		s->less_refused ? "and 2 MiB less does not: both were run"
-				: "which was run; with 2 MiB less was not found to fail");
+				: "which was run; 2 MiB less was not tried");
 }
 
 /* ---- the refused request ---- */
@@ -190,10 +190,11 @@ static void put_nccl(struct text *t)
 
 	if (device_kind__nccl(e->args->kind, e->local_world_size, &nccl))
 		fprintf(t->out,
-			"  NCCL's buffers are not in it: some %s for each communicator (%s: %s).\n",
+			"  Not included: NCCL's buffers, about %s for each communicator (%s: "
+			"%s).\n",
 			bytes(a, nccl.bytes), figure_source__name(nccl.source), nccl.from);
 	else
-		fprintf(t->out, "  NCCL's buffers are not in it: %s.\n", nccl.from);
+		fprintf(t->out, "  Not included: NCCL's buffers: %s.\n", nccl.from);
 }
 
 static void put_parts(struct text *t)
@@ -217,9 +218,9 @@ static void put_parts(struct text *t)
 	snprintf(note, sizeof(note), "fragmentation %.1f %%",
 		 100 * words__fragmentation(p->allocated, p->reserved));
 	put_part(t, p->bytes[PART_CACHED], p->needs, part__title(PART_CACHED),
-		 p->reserved_known ? note : "not known of this allocator");
+		 p->reserved_known ? note : "unknown for this allocator");
 	put_sum(t, p->reserved,
-		p->reserved_known ? "reserved at the most" : "and as much reserved, at least", "");
+		p->reserved_known ? "reserved at most" : "reserved, at least as much", "");
 	if (p->bytes[PART_OUTSIDE])
 		put_part(t, p->bytes[PART_OUTSIDE], p->needs, part__title(PART_OUTSIDE), "");
 	snprintf(note, sizeof(note), "%s, %s", figure_source__name(context->source), context->from);
@@ -227,10 +228,10 @@ static void put_parts(struct text *t)
 	put_sum(t, p->needs, "in all", "");
 	if (p->bytes[PART_CACHED] > p->reserved / 50)
 		fprintf(t->out,
-			"  Of what is reserved and not allocated much may be given back under "
-			"pressure; %s\n",
-			e->smallest.found ? "the smallest --vram that fits has that in it."
-					  : "--min-vram finds the smallest memory that does.");
+			"  PyTorch can give back part of the cached memory when memory is short; "
+			"%s\n",
+			e->smallest.found ? "the smallest --vram that fits accounts for that."
+					  : "--min-vram finds the smallest size that works.");
 	if (e->of_ranks && e->world_size > 1)
 		put_nccl(t);
 }
@@ -312,9 +313,9 @@ static void put_assumed(struct text *t, const struct known *k, const char *name)
 		fprintf(t->out, "cuDNN takes %s for a convolution (--cudnn-workspace)",
 			bytes(bytes_, k->count));
 	else if (!strcmp(name, "host_weights") && !k->count)
-		fputs("weights that the script makes on the host are zeros", t->out);
+		fputs("weights created on the host are zeros", t->out);
 	else if (!strcmp(name, "true_at"))
-		fputs("what is asked here is true", t->out);
+		fputs("the condition tested here is true", t->out);
 	else if (!strcmp(name, "value_at") && k->value)
 		fprintf(t->out, "%s is read here",
 			text__clean(value, sizeof(value), k->value, strlen(k->value)));
@@ -356,9 +357,9 @@ static void put_known(struct text *t)
 {
 	static const char *const titles[KNOWN_NR] = {
 		[KNOWN_SHAPE] =
-			"Sizes that depend on values, which were not computed: a lower bound",
-		[KNOWN_VALUE] = "Values that the script read, which were not computed",
-		[KNOWN_UNMODELLED] = "Not modelled: what these need is not in the figures",
+			"Sizes that depend on values the dry run did not compute: a lower bound",
+		[KNOWN_VALUE] = "Values that the script read but the dry run did not compute",
+		[KNOWN_UNMODELLED] = "Not modelled: memory of these is missing from the figures",
 		[KNOWN_ASSUMED] = "Assumed",
 	};
 	static const enum known_kind order[] = { KNOWN_SHAPE, KNOWN_VALUE, KNOWN_UNMODELLED,
@@ -399,7 +400,8 @@ static void put_run(struct text *t)
 		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_minor : 0);
 	if (e->of_ranks)
 		fprintf(t->out, "rank %u of %u, %u on a machine%s%s\n  ", e->rank, e->world_size,
-			e->local_world_size, e->missing_key ? ": it waited in vain for " : "",
+			e->local_world_size,
+			e->missing_key ? ": it waited without result for " : "",
 			e->missing_key ? text__clean(word, sizeof(word), e->missing_key,
 						     strlen(e->missing_key))
 				       : "");
@@ -411,24 +413,25 @@ static void put_run(struct text *t)
 		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were equal%s%s%s\n",
 			run->repeat.first, run->repeat.last, run->repeat.spread ? " but for " : "",
 			run->repeat.spread ? bytes(size, run->repeat.spread) : "",
-			run->repeat.spread ? " of the cache's own" : "");
+			run->repeat.spread ? " of cached memory" : "");
 	else if (run->end == RUN_REPEATED)
 		fprintf(t->out,
-			"stopped as steps %" PRIu64 " to %" PRIu64 " were twice the same %u\n",
+			"stopped as steps %" PRIu64 " to %" PRIu64
+			" were the same %u steps twice\n",
 			run->repeat.first, run->repeat.last, run->repeat.cycle);
 	else if (run->end == RUN_GROWS)
 		fprintf(t->out, "stopped as memory grew evenly over the last %d\n", REPEAT_GROWN);
 	else if (run->end == RUN_STEPS)
-		fputs("stopped after as many as were asked for\n", t->out);
+		fputs("stopped after the requested number of steps\n", t->out);
 	else if (estimate__failed(run))
 		fputs("the script failed\n", t->out);
 	else if (run->end == RUN_ENDED)
-		fputs("the script came to its end\n", t->out);
+		fputs("the script ended\n", t->out);
 	else
 		fputs("stopped before its steps repeated\n", t->out);
 	if (run->end != RUN_ENDED)
-		fputs(run->at_end ? "  By then it had come to its end.\n"
-				  : "  What it does at its end was not run.\n",
+		fputs(run->at_end ? "  By then the script had ended.\n"
+				  : "  The end of the script was not run.\n",
 		      t->out);
 }
 

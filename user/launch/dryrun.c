@@ -238,8 +238,8 @@ struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *us
 	} else {
 		err = make_cache(d, user);
 		if (err)
-			log_err("cannot make a folder for the dry run's caches: %s; TMPDIR says "
-				"where it goes",
+			log_err("cannot make a folder for the dry run's caches: %s; set TMPDIR to "
+				"another folder",
 				strerror(-err));
 		else if ((err = make_env(d, args)))
 			log_err("out of memory");

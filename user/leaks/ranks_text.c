@@ -124,10 +124,10 @@ static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf,
 		const char *words;
 	} all[] = {
 		{ TREND_STOPPED, "it grew and then stopped" },
-		{ TREND_RELEASED, "it grows and is released again" },
-		{ TREND_UNSURE, "it grew, too unevenly or too shortly to tell" },
-		{ TREND_GROWS, "it grows, less surely than asked for" },
-		{ TREND_SHORT, "there are too few steps to tell" },
+		{ TREND_RELEASED, "it grows and is freed again" },
+		{ TREND_UNSURE, "it grew too unevenly or too shortly to judge" },
+		{ TREND_GROWS, "it grows, with less than the requested confidence" },
+		{ TREND_SHORT, "the steps are too few to judge" },
 	};
 	const struct leaks_cell *cells = leaks_ranks__cells(p->r, l);
 	size_t len = 0;
@@ -256,11 +256,11 @@ static bool say_pools(struct page *p)
 			continue;
 		any = true;
 		text__paragraph(p->out, p->width, "\n", "  ",
-				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it "
-				"alone says more.",
-				d->pool ? "The pool" : "Memory that is not PyTorch's allocator's",
+				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. For details, "
+				"run leaks on that recording.",
+				d->pool ? "The pool" : "Memory outside PyTorch's allocator",
 				whose(p, d, who, sizeof(who)),
-				d->pool ? ", what tensors hold in it does not" : "",
+				d->pool ? ", but the tensors in it do not" : "",
 				growth_summary__signed(slope, sizeof(slope), s->per_step),
 				growth_summary__unit(&d->of),
 				leaks__rises(&d->of, &s->trend, n, sizeof(n)),
@@ -301,9 +301,10 @@ static void say_nothing(struct page *p, const char *sp)
 		tell |= p->devices[i].of.values >= TREND_MIN;
 	}
 	if (tell)
-		text__paragraph(p->out, p->width, "", "  ",
-				"nothing grows in any of them: %s, live at their ends within %s",
-				sp, text__bytes(text, sizeof(text), range));
+		text__paragraph(
+			p->out, p->width, "", "  ",
+			"nothing grows in any recording: %s, live memory at their ends within %s",
+			sp, text__bytes(text, sizeof(text), range));
 	else
 		text__paragraph(p->out, p->width, "", "  ",
 				"Too short to judge: %s. Record at least 20, better 60.", sp);
@@ -362,8 +363,8 @@ static void head(struct page *p)
 			text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost));
 	if (lost)
 		text__paragraph(p->out, p->width, "", "  ",
-				"Events were lost: a block whose end was among them looks as if "
-				"it had stayed. What grows below may be that.");
+				"Events were lost: a block whose free was lost looks as if it had "
+				"stayed. Growth below may be that.");
 }
 
 int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)

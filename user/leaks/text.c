@@ -104,12 +104,12 @@ static void say_graph(struct page *p, const struct growth *g)
 			 text__clean(name, sizeof(name), kept->text, strlen(kept->text)),
 			 kept->count);
 	if (graph)
-		text__paragraph(p->out, p->width, "", "  ",
-				"%zu of them hold%s what autograd keeps for backward. A graph "
-				"goes with the last tensor that came out of "
-				"it: something keeps a loss or an output where its value would do "
-				"(loss.item(), .detach())%s.",
-				graph, graph == 1 ? "s" : "", by);
+		text__paragraph(
+			p->out, p->width, "", "  ",
+			"%zu of them hold%s memory that autograd keeps for backward. A graph is "
+			"freed with the last tensor computed from it. Something keeps a loss or an "
+			"output; keep its value instead (loss.item(), .detach())%s.",
+			graph, graph == 1 ? "s" : "", by);
 }
 
 static void say_segments(struct page *p, size_t device)
@@ -133,7 +133,7 @@ static void say_segments(struct page *p, size_t device)
 				text__bytes(size, sizeof(size), g->size),
 				text__bytes(stuck, sizeof(stuck), g->stuck),
 				g->seen ? words__location(at, &g->taken, p->cwd, 60)
-					: "what was there before attach",
+					: "memory from before attach",
 				g->npins ? ", held by " : "",
 				g->npins ? words__location(pin, &g->pins[0], p->cwd, 60) : "");
 	}
@@ -174,7 +174,7 @@ static bool say_pool(struct page *p, const struct growth *g, size_t device)
 	}
 	if (others) {
 		text__paragraph(p->out, p->width, "\n", "  ",
-				"Memory that is not PyTorch's allocator's grows: %s a %s, in %s. "
+				"Memory outside PyTorch's allocator grows: %s a %s, in %s. "
 				"Confidence: %s.",
 				growth_summary__signed(slope, sizeof(slope), g->others.per_step),
 				growth_summary__unit(g),
@@ -218,7 +218,7 @@ static void say_rest(struct page *p, const struct growth *g)
 				group_names[p->o->by], text);
 	if (g->coarse)
 		text__paragraph(p->out, p->width, "", "  ",
-				"There are too many of them to tell all apart.");
+				"There are too many lines to list them all.");
 }
 
 static void say_nothing(struct page *p, const struct growth *g)

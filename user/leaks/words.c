@@ -90,7 +90,7 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 			 "is enlarged, or inputs "
 			 "that grow)");
 	else if (!l->ages)
-		snprintf(buf, size, "nothing of it was followed for a whole %s",
+		snprintf(buf, size, "no block of it was recorded for a whole %s",
 			 growth_summary__unit(g));
 	else if (g->clock == GROWTH_TIME)
 		snprintf(buf, size, "%u %% of what it allocates stays, %s at the end",
@@ -126,7 +126,7 @@ void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t
 	if (len < size && l->nnames > 2)
 		len += snprintf(buf + len, size - len, " and others");
 	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3)
-		snprintf(buf + len, size - len, "; of %u %% it is not known",
+		snprintf(buf + len, size - len, "; unknown for %u %%",
 			 leaks__percent(1 - (double)l->named / (double)l->row.bytes));
 }
 

@@ -108,8 +108,7 @@ static void start_helper(uint64_t now)
 	if (err) {
 		g.pid = 0;
 		close(fd[0]);
-		log_debug("no figures of the driver: the helper process cannot be started: %s",
-			  strerror(err));
+		log_debug("no driver figures: cannot start the helper process: %s", strerror(err));
 		return;
 	}
 	g.fd = fd[0];
@@ -143,7 +142,7 @@ static void on_greeting(size_t len)
 	g.greeted = true;
 	if (h->n)
 		return;
-	log_debug("no figures of the driver: %s", h->why);
+	log_debug("no driver figures: %s", h->why);
 	g.retry_at = UINT64_MAX;
 	end_helper();
 }
@@ -179,7 +178,7 @@ static void receive(void)
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {
-			give_up("cannot be asked: the helper process ended");
+			give_up("is not available: the helper process ended");
 		} else if (!g.greeted) {
 			memcpy(&g.greeting, &m.greeting, sizeof(g.greeting));
 			on_greeting((size_t)n);

@@ -223,8 +223,7 @@ static void check_order(struct nvml *s, uint64_t found)
 		return;
 	}
 	s->n_order = -1;
-	log_debug("which GPU is the process's first cannot be told: the driver's figures are left "
-		  "out");
+	log_debug("cannot tell which GPU is the process's first: driver figures are left out");
 }
 
 /* ---- NVML ---- */
@@ -294,8 +293,8 @@ static void read_answer(struct nvml *s, const struct gpus_answer *a, struct nvml
 	s->missing = missing ? s->missing + 1 : 0;
 	if (s->missing < MISSING_MAX)
 		return;
-	log_debug("NVML does not list the process on a GPU that it uses: the driver's figures are "
-		  "left out");
+	log_debug("NVML does not list the process on a GPU that it uses: driver figures are left "
+		  "out");
 	s->n_order = -1;
 	ret->n = 0;
 }
@@ -352,9 +351,8 @@ struct nvml *nvml__open(const struct proc *p, uint64_t dry_run)
 	else if (s->nvml)
 		gpus__open();
 	else
-		log_debug("in a PID namespace of our own: the driver's figures, which are by the "
-			  "machine's PIDs, are not "
-			  "asked for");
+		log_debug("memtrace-bpf runs in its own PID namespace: driver figures, which use "
+			  "the host's PIDs, are left out");
 	return s;
 }
 

@@ -144,17 +144,16 @@ static int find_slots(struct replay_torch *ret, const char *dir, struct failure 
 		for (size_t j = 0; j < N_WANTED; j++) {
 			if (t.slot[j] == NONE)
 				return failure__set(f, EXIT_UNUSABLE, -ENOTSUP,
-						    "%s/%s: this PyTorch's allocator has no %s "
-						    "that is known here: it cannot be called",
+						    "%s/%s: cannot call this PyTorch's allocator: "
+						    "its %s is unknown",
 						    dir, files[i], wanted[j].what);
 			*(unsigned *)((char *)ret + wanted[j].where) = t.slot[j];
 		}
 		return 0;
 	}
-	return failure__set(
-		f, EXIT_UNUSABLE, -ENOTSUP,
-		"%s: no PyTorch for CUDA of version 2.1 or later: its allocator cannot be called",
-		dir);
+	return failure__set(f, EXIT_UNUSABLE, -ENOTSUP,
+			    "%s: not PyTorch 2.1 or later with CUDA: cannot call its allocator",
+			    dir);
 }
 
 /* Parses a line such as: __version__ = '2.11.0+cu130' */

@@ -31,8 +31,7 @@ static void print_about(FILE *out, const struct replay_about *a)
 	if (a->alloc_conf)
 		fprintf(out, "recorded with %s\n", settings(a->alloc_conf, clean, sizeof(clean)));
 	else
-		fprintf(out, "recorded with settings that are not known: PyTorch's defaults are "
-			     "taken\n");
+		fprintf(out, "recorded with unknown settings: using PyTorch's defaults\n");
 }
 
 static void print_ooms(FILE *out, const struct replay_found *f)
@@ -42,8 +41,8 @@ static void print_ooms(FILE *out, const struct replay_found *f)
 	if (f->about->ooms)
 		fprintf(out, "Memory ran out %s time%s when it was recorded%s\n",
 			text__count(b, sizeof(b), f->about->ooms), f->about->ooms == 1 ? "" : "s",
-			f->vram ? "; what the program did then is what is replayed."
-				: ": without --vram what was asked for then is given here.");
+			f->vram ? "; the replay repeats what the program did then."
+				: ": without --vram the replay grants the refused requests.");
 }
 
 static void print_truth(FILE *out, const struct replay_truth *t)
@@ -52,20 +51,20 @@ static void print_truth(FILE *out, const struct replay_truth *t)
 
 	if (t->equal) {
 		fprintf(out,
-			"Under its own settings: %s events, the reserved memory equals the "
-			"recorded at each.\n",
+			"Under its own settings: reserved memory equals the recording at each of "
+			"%s events.\n",
 			text__count(b[0], sizeof(b[0]), t->events));
 		return;
 	}
 	if (t->first == REPLAY_NOWHERE)
 		fprintf(out,
-			"Approximate: a replay under its own settings could not be compared with "
-			"the recording (%s).\n",
+			"Approximate: a replay under its own settings cannot be compared with the "
+			"recording (%s).\n",
 			t->why);
 	else
 		fprintf(out,
 			"Approximate: under its own settings a replay first differs at event "
-			"%" PRIu64 " (%s reserved, recorded were %s), by up to %s "
+			"%" PRIu64 " (%s reserved instead of %s), by up to %s "
 			"(%s).\n",
 			t->first, text__bytes(b[0], sizeof(b[0]), t->first_replayed),
 			text__bytes(b[1], sizeof(b[1]), t->first_recorded),
@@ -78,7 +77,7 @@ static void print_oom(FILE *out, const struct replay_oom *o)
 
 	fprintf(out,
 		"    runs out of memory at event %" PRIu64
-		" (%s): %s asked for, %s allocated, %s reserved",
+		" (%s): %s requested, %s allocated, %s reserved",
 		o->event, text__time(b[0], sizeof(b[0]), o->time),
 		text__bytes(b[1], sizeof(b[1]), o->asked),
 		text__bytes(b[2], sizeof(b[2]), o->allocated),
@@ -137,7 +136,9 @@ void replay_print__text(FILE *out, const struct replay_found *f)
 	print_truth(out, &f->about->truth);
 	print_ooms(out, f);
 	if (f->vram)
-		fprintf(out, "A device of %s, of which others than PyTorch take what they took.\n",
+		fprintf(out,
+			"A device of %s; code other than PyTorch uses as much as in the "
+			"recording.\n",
 			text__bytes(b, sizeof(b), f->vram));
 	fprintf(out, "\n%10s %10s %7s %6s %8s  %s\n", "Reserved", "Allocated", "Frag.", "Segm.",
 		"Retries", "Settings");

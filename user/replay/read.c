@@ -37,9 +37,10 @@ static int temporary(struct failure *f)
 	if (fd >= 0)
 		close(fd);
 	if (high < 0)
-		failure__set(f, EXIT_FAILED, -errno,
-			     "%s: cannot make a file there: %s; TMPDIR says where it goes", dir,
-			     strerror(errno));
+		failure__set(
+			f, EXIT_FAILED, -errno,
+			"%s: cannot make a temporary file there: %s; set TMPDIR to another folder",
+			dir, strerror(errno));
 	return high;
 }
 
@@ -86,7 +87,7 @@ static int fail(const struct replay_opts *opts, int err, struct failure *f)
 	char why[256];
 
 	return failure__set(f, EXIT_FAILED, err, "%s: %s", opts->path,
-			    err == -EFBIG ? "more blocks at once than can be replayed"
+			    err == -EFBIG			? "too many live blocks to replay"
 			    : err == -ENOBUFS || err == -ENOMEM ? room__why(why, sizeof(why), err)
 								: strerror(-err));
 }
@@ -159,8 +160,7 @@ int replay_read__plan(struct replay *r, const struct replay_opts *opts, struct f
 		return err;
 	if (r->about.device < 0 || r->about.device > 254)
 		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
-				    "%s: no memory of a CUDA device was allocated in it",
-				    opts->path);
+				    "%s: the recording has no CUDA allocations", opts->path);
 	r->reader = open_reader(r, opts->path, f);
 	if (!r->reader)
 		return -EINVAL;
@@ -178,7 +178,7 @@ int replay_read__plan(struct replay *r, const struct replay_opts *opts, struct f
 		return fail(opts, err, f);
 	if (!r->info.events)
 		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
-				    "%s: no memory of cuda:%d was allocated in it", opts->path,
+				    "%s: the recording has no allocations on cuda:%d", opts->path,
 				    r->about.device);
 	return 0;
 }

@@ -45,36 +45,33 @@ static void explain(const struct replay *r, struct replay_truth *t)
 	const struct replay_plan_info *i = &r->info;
 
 	if (i->lost)
-		snprintf(t->why, sizeof(t->why), "%" PRIu64 " records are missing in the recording",
-			 i->lost);
+		snprintf(t->why, sizeof(t->why), "the recording lost %" PRIu64 " records", i->lost);
 	else if (i->async)
 		snprintf(t->why, sizeof(t->why),
-			 "it was made by another allocator than PyTorch's native one");
+			 "the recorded allocator is not PyTorch's native one");
 	else if (!t->events)
 		snprintf(t->why, sizeof(t->why), "the recording has no totals to compare with");
 	else if (i->unknown_frees || (!i->before_known && i->before))
 		snprintf(t->why, sizeof(t->why),
-			 "of %" PRIu64
-			 " blocks that were there before the recording began nothing is known",
+			 "%" PRIu64 " blocks from before the recording are unknown",
 			 i->unknown_frees);
 	else if (i->before_known && !i->before_exact)
 		snprintf(t->why, sizeof(t->why),
-			 "what was there before the recording began could not be read exactly");
+			 "memory from before the recording could not be read exactly");
 	else if (strcmp(r->torch.version, r->about.torch))
 		snprintf(t->why, sizeof(t->why), "recorded with PyTorch %.60s, replayed by %.60s",
 			 *r->about.torch ? r->about.torch : "(not known)",
 			 *r->torch.version ? r->torch.version : "(not known)");
 	else if (i->pools_unknown)
-		snprintf(t->why, sizeof(t->why),
-			 "of %u segments nobody said of which stream they are", i->pools_unknown);
+		snprintf(t->why, sizeof(t->why), "the streams of %u segments are unknown",
+			 i->pools_unknown);
 	else if (!t->settings_known)
 		snprintf(t->why, sizeof(t->why),
-			 "the recording does not say under which allocator settings it was made");
+			 "the recording does not contain its allocator settings");
 	else
 		snprintf(t->why, sizeof(t->why),
-			 "not known: blocks that a second stream used (record_stream) come free "
-			 "later than they are freed, and "
-			 "settings may have been changed while it ran");
+			 "unknown; possible causes: blocks used by a second stream (record_stream) "
+			 "become free later, or the program changed settings while it ran");
 }
 
 static int own_run(const struct replay *r, unsigned flags, struct replay_answer *a,
@@ -144,8 +141,8 @@ static int find_truth(struct replay *r, struct failure *f)
 		t->first_recorded = r->info.peak_reserved;
 		t->first_replayed = a.oom_reserved;
 		snprintf(t->why, sizeof(t->why),
-			 "memory runs out there, which was not recorded: others may have had less "
-			 "of the device than is taken here");
+			 "the replay runs out of memory where the recording did not: other "
+			 "programs may have used less of the device than assumed");
 	}
 	return 0;
 }
@@ -284,14 +281,14 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 		o.alloc_conf = own_conf(r);
 	if (strlen(o.alloc_conf) > CONF_MAX)
 		return failure__set(f, EXIT_USAGE, -EINVAL,
-				    "allocator settings of more than %u characters", CONF_MAX);
+				    "allocator settings longer than %u characters", CONF_MAX);
 	if (o.vram && (o.vram < DRYRUN_VRAM_MIN || o.vram > DRYRUN_VRAM_MAX ||
 		       o.vram <= replay__context(r))) {
 		char b[24];
 
 		return failure__set(f, EXIT_USAGE, -EINVAL,
-				    "a device has 16M to 4T, and more than what others than "
-				    "PyTorch take of it: %s here",
+				    "a device size must be 16M to 4T and larger than the memory "
+				    "used by code other than PyTorch, here %s",
 				    text__bytes(b, sizeof(b), replay__context(r)));
 	}
 	own = !strcmp(o.alloc_conf, own_conf(r));
@@ -344,7 +341,7 @@ int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t 
 		low = high;
 	}
 	if (high > DRYRUN_VRAM_MAX)
-		return failure__set(f, EXIT_FAILED, -ERANGE, "no device is large enough");
+		return failure__set(f, EXIT_FAILED, -ERANGE, "it fits on no device");
 	while (high - low > STEP) {
 		o.vram = low + (high - low) / 2 / STEP * STEP;
 		err = o.vram > replay__context(r) ? replay__try(r, &o, &result, f) : 0;

@@ -36,11 +36,10 @@ int replay_run__find(struct replay *r, struct failure *f)
 	int err = dryrun__find(r->dryrun, sizeof(r->dryrun));
 
 	if (err)
-		return failure__set(
-			f, EXIT_NOT_PERMITTED, err,
-			"the libraries of the dry run are not there (%s): `make` builds them, "
-			"`make install` installs them",
-			r->dryrun);
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "the libraries of the dry run are missing (%s): build them "
+				    "with `make`, install them with `make install`",
+				    r->dryrun);
 	exe[n > 0 ? n : 0] = '\0';
 	slash = strrchr(exe, '/');
 	if (slash)
@@ -50,9 +49,10 @@ int replay_run__find(struct replay *r, struct failure *f)
 		if (realpath(path, r->replayer) && !access(r->replayer, X_OK))
 			return 0;
 	}
-	return failure__set(f, EXIT_NOT_PERMITTED, -ENOENT,
-			    "%s/%s is not there: `make` builds it, `make install` installs it", exe,
-			    places[0]);
+	return failure__set(
+		f, EXIT_NOT_PERMITTED, -ENOENT,
+		"%s/%s is missing: build it with `make`, install it with `make install`", exe,
+		places[0]);
 }
 
 static uint64_t seconds(const struct replay *r)
@@ -236,12 +236,11 @@ static void explain(struct output *h, int status, int err, struct failure *f)
 	what += strspn(what, " \n");
 	what[strcspn(what, "\n")] = '\0';
 	if (err == -ETIMEDOUT || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
-		failure__set(f, EXIT_FAILED, err, "the replay took too long and was ended");
+		failure__set(f, EXIT_FAILED, err, "the replay took too long and was stopped");
 	else if (*what)
 		failure__set(f, EXIT_FAILED, err, "PyTorch's allocator: %.500s", what);
 	else if (WIFSIGNALED(status))
-		failure__set(f, EXIT_FAILED, err, "the replay was ended by signal %d",
-			     WTERMSIG(status));
+		failure__set(f, EXIT_FAILED, err, "signal %d ended the replay", WTERMSIG(status));
 	else
 		failure__set(f, EXIT_FAILED, err, "the replay ended with status %d",
 			     WIFEXITED(status) ? WEXITSTATUS(status) : -1);

@@ -14,16 +14,16 @@
 #define LEAST_GAIN (20ULL << 20)
 
 #define EXPANDABLE                                                                                 \
-	"cudaIpcGetMemHandle() knows nothing of such memory: what hands it to other processes "    \
-	"has to use newer means; segments hold physical memory by 2 or 20 MiB, and mapping it "    \
+	"cudaIpcGetMemHandle() does not support such memory: code that shares it with other "      \
+	"processes needs a newer method; segments are mapped in units of 2 or 20 MiB, which "      \
 	"takes time"
 #define SPLIT                                                                                      \
-	"blocks above that size are not split: what is cached of them serves only requests of "    \
+	"blocks above that size are not split: cached ones serve only requests of "                \
 	"about their size"
-#define ROUNDUP "each block takes up to so much more that it is reused by others of about its size"
+#define ROUNDUP "each block is rounded up, so that it can be reused for blocks of about its size"
 #define COLLECT                                                                                    \
-	"needs torch.cuda.set_per_process_memory_fraction() to be called; giving memory back and " \
-	"taking it anew costs time"
+	"works only if the program calls torch.cuda.set_per_process_memory_fraction(); freeing "   \
+	"memory and allocating it again costs time"
 
 static const struct candidate {
 	const char *conf, *costs;
@@ -89,25 +89,25 @@ static void judge(struct replay_found *found)
 		least = 2 * truth->largest;
 	if (best == own) {
 		snprintf(found->verdict, sizeof(found->verdict),
-			 "none of them is better than the recording's own settings");
+			 "none; the recording's own settings are best");
 		return;
 	}
 	if (own->result.oom.there) {
 		if (best->result.oom.there) {
 			snprintf(found->verdict, sizeof(found->verdict),
-				 "it fits under none of them");
+				 "none; it fits under no settings");
 			return;
 		}
 		found->best = best;
 		snprintf(found->verdict, sizeof(found->verdict),
-			 "it runs out of memory under its own settings, and fits so");
+			 "fits; it runs out of memory under its own settings");
 		return;
 	}
 	gain = own->result.peak_reserved - best->result.peak_reserved;
 	if (gain < least) {
 		snprintf(found->verdict, sizeof(found->verdict),
-			 "none: the best of them would save %s, and less than %s is not taken for "
-			 "a gain%s",
+			 "none; the best settings would save %s, and less than %s does not count "
+			 "as a gain%s",
 			 text__bytes(a, sizeof(a), gain), text__bytes(b, sizeof(b), least),
 			 truth->largest ? " (this replay is off by up to half of that)" : "");
 		return;

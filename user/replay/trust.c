@@ -310,7 +310,7 @@ static int ask_interpreter(const struct replay_opts *opts, const char *python, i
 		return 0;
 	return failure__set(
 		f, EXIT_UNUSABLE, -ENOENT,
-		"%s: no Python that has PyTorch in it; --python names an interpreter that has",
+		"%s: no Python with PyTorch; give an interpreter that has it with --python",
 		python);
 }
 
@@ -340,11 +340,11 @@ static int explain_refusal(const struct replay_opts *opts, const struct facts *f
 
 	text__clean(clean, sizeof(clean), path, strlen(path));
 	if (err == -EXDEV)
-		return failure__set(f, EXIT_NOT_PERMITTED, err,
-				    "%s: the recording names this file, and that name is another "
-				    "file for each process. It is not used. "
-				    "--python names an interpreter whose PyTorch is to be used",
-				    clean);
+		return failure__set(
+			f, EXIT_NOT_PERMITTED, err,
+			"%s: the recording names this file, but this name means another file in "
+			"each process, so it is not used. Choose an interpreter with --python",
+			clean);
 	if (err != -EPERM && err != -EEXIST)
 		return failure__set(f, EXIT_UNUSABLE, err, "%s: the recording names this file: %s",
 				    clean, strerror(-err));
@@ -357,8 +357,8 @@ static int explain_refusal(const struct replay_opts *opts, const struct facts *f
 			    "If you trust it, run: memtrace-bpf replay --python %s %s",
 			    clean,
 			    err == -EPERM ? "users other than root can change it"
-					  : "it lies in the folder of the recording or in the "
-					    "current one: both may have the same origin",
+					  : "it is in the folder of the recording or in the "
+					    "current folder: both may have the same origin",
 			    word, opts->again ? opts->again : "FILE");
 }
 
@@ -421,7 +421,7 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 		return failure__set(
 			f, EXIT_UNUSABLE, -ENOENT,
 			"the interpreter of the recording (%s) is not on this host; give one with "
-			"PyTorch (recorded: %s) by --python FILE",
+			"PyTorch (recorded: %s) with --python FILE",
 			python[0] ? text__clean(clean, sizeof(clean), python, strlen(python))
 				  : "not known",
 			version ? text__clean(known, sizeof(known), version, strlen(version))
@@ -432,11 +432,11 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 	/* Another program of root's could have side effects. */
 	if (!opts->own && !is_python(fd)) {
 		close(fd);
-		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC,
-				    "%s: the recording names this file as its interpreter, and it "
-				    "is no Python by its name. "
-				    "--python names an interpreter whose PyTorch is to be used",
-				    text__clean(clean, sizeof(clean), python, strlen(python)));
+		return failure__set(
+			f, EXIT_UNUSABLE, -ENOEXEC,
+			"%s: the recording names this file as its interpreter, but its name is not "
+			"that of a Python. Choose an interpreter with --python",
+			text__clean(clean, sizeof(clean), python, strlen(python)));
 	}
 	log_use(opts, "runs", python);
 	err = ask_interpreter(opts, python, fd, torch, size, f);
@@ -467,8 +467,8 @@ int replay_trust__find(const struct replay_opts *opts, const struct facts *facts
 			close(dir);
 		return failure__set(f, EXIT_UNUSABLE, -err,
 				    "%s/" REPLAY_LIBRARY
-				    ": %s: a PyTorch with CUDA is needed; --python names an "
-				    "interpreter that has one",
+				    ": %s: replay needs PyTorch with CUDA; choose an interpreter "
+				    "that has it with --python",
 				    path, strerror(err));
 	}
 	if (!opts->python && !opts->own)

@@ -113,13 +113,13 @@ static void test_not_understood(void **state)
 		{ "torchrun --nproc-per-node 8", "torchrun: no script" },
 		{ "torchrun", "torchrun: no script" },
 		{ "torchrun --nproc-per-node", "torchrun: no value for --nproc-per-node" },
-		{ "torchrun --n 8 t.py", "torchrun: an option that is not known here: --n" },
-		{ "torchrun --virtual-local-rank t.py",
-		  "torchrun: what this option does is not done here: --virtual-local-rank" },
+		{ "torchrun --n 8 t.py", "torchrun: unknown option of the launcher: --n" },
+		{ "torchrun --virtual-local-rank t.py", "torchrun: estimate does not support the "
+							"launcher's option --virtual-local-rank" },
 		{ "accelerate launch --use_fsdp t.py",
-		  "accelerate launch: what this option does is not done here: --use_fsdp" },
+		  "accelerate launch: estimate does not support the launcher's option --use_fsdp" },
 		{ "torchrun --\033[1m t.py",
-		  "torchrun: an option that is not known here: --\\x1b[1m" },
+		  "torchrun: unknown option of the launcher: --\\x1b[1m" },
 	};
 	char why[LAUNCH_WHY];
 	struct launch l;

@@ -159,7 +159,7 @@ static void test_when(void **state)
 	assert_int_equal(leaks("--fail", "--min-growth", "1G", ranks[0], ranks[1], NULL)->status,
 			 EXIT_OK);
 	has(leaks("--min-growth", "1G", ranks[0], ranks[1], NULL),
-	    "nothing grows in any of them: 39 steps, live at their ends within ");
+	    "nothing grows in any recording: 39 steps, live memory at their ends within");
 	assert_int_equal(leaks("--device", "cuda:7", ranks[0], ranks[1], NULL)->status,
 			 EXIT_UNUSABLE);
 	assert_int_equal(leaks(ranks[0], "/nonexistent", NULL)->status, EXIT_UNUSABLE);
@@ -172,7 +172,7 @@ static void test_when(void **state)
 	has(leaks(ranks[1], lone, NULL),
 	    "train.py:7 (step\\x1b[2J) grows in 1 of 2 recordings only, r2: +4.00 MiB");
 	has(leaks(ranks[1], brief, NULL), "train.py:5 (main) grows in rank 1 of 2 only: +1.00 MiB");
-	has(leaks(ranks[1], brief, NULL), " In rank 0 there are too few steps to tell.\n");
+	has(leaks(ranks[1], brief, NULL), " In rank 0 the steps are too few to judge.\n");
 	setenv("COLUMNS", "80", 1);
 	has(leaks("--steps", ranks[1], ranks[2], NULL),
 	    "\ntrain.py:7 (step\\x1b[2J), rank 1, live at the end of each step\n");
