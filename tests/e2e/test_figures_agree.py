@@ -205,6 +205,7 @@ def test_screen():
     def look(terminal):
         terminal.press("3", r"^\s*[\d.]+ KiB .* before attach", 20)
         terminal.wait(r"step %d " % (STEPS - 1))
+        terminal.wait(r"^allocated ")  # steps are over
         text = terminal.text()
         terminal.send("q")
         equal(terminal.end(), 0, "exit code of the live view")

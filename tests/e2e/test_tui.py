@@ -116,7 +116,7 @@ def go():
 def view(*options, interval="300ms", pid=None, **kwargs):
     kwargs.setdefault("cwd", scratch())
     t = Terminal([TOOL, "-p", str(pid or job().popen.pid), "-i", interval, *options], **kwargs)
-    t.wait(r"^allocated", 30)
+    t.wait(r"^(allocated|live) ", 30)
     return t
 
 
@@ -301,7 +301,7 @@ def test_stopped_and_continued():
     t.wait("^ready>$")
     t.send("stty -g >%s\n" % harness.scratch("before"))
     t.send("%s -p %d -i 300ms\n" % (TOOL, job().popen.pid))
-    t.wait("^allocated", 30)
+    t.wait("^(allocated|live) ", 30)
     for _ in range(2):
         t.send("CTRL-Z")
         t.wait(r"Stopped[^\n]*\n(?:.*\n)*ready>$")

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "labels/words.h"
@@ -19,14 +20,18 @@ static void device_words(char *buf, size_t size, const struct live_proc *p,
 			 const struct model_device *d, int i)
 {
 	const char *name = words__device_fact(p->facts, d, "name");
-	char clean[48] = "", of[48] = "";
+	const char *total = words__device_fact(p->facts, d, "total");
+	char clean[48] = "", of[48] = "", bytes[24] = "";
 	size_t n = model__devices(p->model);
 
 	if (name)
 		text__clean(clean, sizeof(clean), name, strlen(name));
 	if (n > 1)
 		snprintf(of, sizeof(of), " (%d of %zu)", i + 1, n);
-	snprintf(buf, size, "%s%s%s%s", d->name, *clean ? " " : "", clean, of);
+	if (total)
+		live__bytes(bytes, strtoull(total, NULL, 10));
+	snprintf(buf, size, "%s%s%s%s%s%s", d->name, *clean ? " " : "", clean, total ? " " : "",
+		 bytes, of);
 }
 
 static void draw_bar(struct paint *p, const struct live_state *s, const struct live_proc *proc,
@@ -59,26 +64,42 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 		     right);
 }
 
-static void draw_figures(struct paint *p, const struct model_device *d)
+/* While steps run, the current value changes all the time: their end and their peak tell more. */
+static int draw_allocated(struct paint *p, const struct live_proc *proc,
+			  const struct model_device *d, int device)
 {
-	char buf[24], about[40];
+	struct model_step step;
+	char buf[24];
 	int x = 0;
 
-	x = paint__figure(p, 1, x, "allocated", live__bytes(buf, d->allocated), INK_ALLOCATED);
-	x = paint__figure(p, 1, x, "reserved", d->has_totals ? live__bytes(buf, d->reserved) : "-",
-			  INK_RESERVED);
-	live__bytes(buf, d->peak_allocated);
-	snprintf(about, sizeof(about), "%s%s",
-		 d->peak_is == FIGURE_EXACT	    ? ""
-		 : d->peak_is == FIGURE_LOWER_BOUND ? ">"
-						    : "~",
-		 buf);
+	if (!live_proc__last_step(proc, (size_t)device, &step))
+		return paint__figure(p, 1, x, "allocated", live__bytes(buf, d->allocated),
+				     INK_ALLOCATED);
+	x = paint__figure(p, 1, x, "live", live__bytes(buf, step.end_allocated), INK_ALLOCATED);
+	return paint__figure(p, 1, x,
+			     model__steps_are_calls(proc->model) ? "call peak" : "step peak",
+			     live__bytes(buf, step.peak), INK_WITHIN);
+}
+
+static void draw_figures(struct paint *p, const struct live_proc *proc,
+			 const struct model_device *d, int device)
+{
+	char buf[24], about[40];
+	int x = draw_allocated(p, proc, d, device);
+	uint64_t used;
+
+	if (d->has_totals)
+		x = paint__figure(p, 1, x, "reserved", live__bytes(buf, d->reserved), INK_RESERVED);
+	snprintf(about, sizeof(about), "%s%s", words__about(d->peak_is),
+		 live__bytes(buf, d->peak_allocated));
 	x = paint__figure(p, 1, x, "peak", about, INK_PEAK);
+	if (live_proc__used(proc, d->device, &used))
+		x = paint__figure(p, 1, x, "driver", live__bytes(buf, used), INK_PLAIN);
+	if (proc->rss)
+		x = paint__figure(p, 1, x, "RSS", live__bytes(buf, proc->rss), INK_PLAIN);
 	if (d->before_known)
-		live__bytes(buf, d->before_attach_start);
-	else
-		strcpy(buf, "unknown");
-	paint__figure(p, 1, x, "before attach", buf, INK_PLAIN);
+		x = paint__figure(p, 1, x, "before attach",
+				  live__bytes(buf, d->before_attach_start), INK_PLAIN);
 }
 
 static int part(struct paint *p, int x, enum ink ink, const char *text)
@@ -148,7 +169,7 @@ void draw_head(struct paint *p, const struct live_state *s)
 			   proc ? "no tensor has been allocated or freed so far" : "");
 		return;
 	}
-	draw_figures(p, &d);
+	draw_figures(p, proc, &d, device);
 	draw_second(p, proc, &d);
 }
 

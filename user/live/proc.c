@@ -3,14 +3,19 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/io.h"
 #include "live/graph.h"
 #include "record/dict.h"
 #include "report/filter.h"
 
 #define JUDGE_EVERY UINT64_C(2000000000) /* ns */
 #define JUDGE_PART 400			 /* judging growth takes at most 1/400 of the time */
+/* A step is no longer recent after this time and this many times the duration of a step. */
+#define STALE UINT64_C(3000000000)
+#define STALE_STEPS 3
 
 static bool is_same(struct device a, struct device b)
 {
@@ -34,6 +39,17 @@ static struct live_graph *find_graph(struct live_proc *p, struct device d)
 		return NULL;
 	p->last_graph = p->ngraphs;
 	return &p->graphs[p->ngraphs++];
+}
+
+bool live_proc__used(const struct live_proc *p, struct device d, uint64_t *ret)
+{
+	for (size_t i = 0; i < p->ngraphs; i++) {
+		if (is_same(p->graphs[i].device, d) && p->graphs[i].used_known) {
+			*ret = p->graphs[i].used;
+			return true;
+		}
+	}
+	return false;
 }
 
 struct graph *live_proc__graph(const struct live_proc *p, struct device d)
@@ -81,6 +97,12 @@ static int on_event(struct sink *s, const struct event *e)
 			graph__add(g->graph, e->time, e->allocated, e->reserved);
 	} else if (e->kind == EVENT_STEP) {
 		at_step(p, e->time);
+	} else if (e->kind == EVENT_USED && e->device.index != DEVICE_UNKNOWN) {
+		g = find_graph(p, e->device);
+		if (g) {
+			g->used_known = true;
+			g->used = e->size;
+		}
 	}
 	return 0;
 }
@@ -181,12 +203,31 @@ void live_proc__reset(struct live_proc *p)
 	model__forget(p->model, ROWS_AT_BASE);
 }
 
+bool live_proc__last_step(const struct live_proc *p, size_t device, struct model_step *ret)
+{
+	if (p->ended || !model__last_step(p->model, device, ret))
+		return false;
+	return p->now < ret->end + STALE_STEPS * model__step_time(p->model) + STALE;
+}
+
+static uint64_t read_rss(pid_t pid)
+{
+	unsigned long long all, resident;
+	char buf[128];
+
+	io__text_of_process(pid, "statm", buf, sizeof(buf));
+	if (sscanf(buf, "%llu %llu", &all, &resident) != 2)
+		return 0;
+	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 void live_proc__rates(struct live_proc *p)
 {
 	uint64_t span = p->now - p->rate_time;
 
 	if (!span || p->ended)
 		return;
+	p->rss = read_rss(p->pid);
 	p->rate = (double)(p->events - p->rate_events) * 1e9 / (double)span;
 	p->rate_events = p->events;
 	p->rate_time = p->now;

@@ -24,6 +24,8 @@ struct live_graph {
 	struct device device;
 	struct graph *graph;
 	uint64_t peak; /* last peak, for a device without allocator totals */
+	bool used_known;
+	uint64_t used; /* driver-reported use of the process on the device, last figure */
 };
 
 struct live_judgement { /* the growth of a device, as in a report */
@@ -48,6 +50,7 @@ struct live_proc {
 	uint64_t events, lost; /* counts of the capture */
 	double rate;	       /* events per second between the last two refreshes */
 	uint64_t rate_events, rate_time;
+	uint64_t rss; /* bytes, of the last refresh; 0: not known */
 	bool ended;
 	char end[96]; /* reason of the end, "has ended" */
 
@@ -74,8 +77,13 @@ void live_proc__free(struct live_proc *p); /* NULL is fine */
 void live_proc__own(struct live_proc *p);
 /* Sets the time (ns) and the counts of events and losses. */
 void live_proc__set_time(struct live_proc *p, uint64_t now, uint64_t events, uint64_t lost);
-/* Updates rates since the last call. Call at most a few times per second. */
+/* Updates rates since the last call, and the RSS. Call at most a few times per second. */
 void live_proc__rates(struct live_proc *p);
+/* The last step of a device (an index in the model). False: no step ended recently, so that the
+ * current figures tell more than those of a step. */
+bool live_proc__last_step(const struct live_proc *p, size_t device, struct model_step *ret);
+/* Driver-reported use of the process on a device. False: not known. */
+bool live_proc__used(const struct live_proc *p, struct device d, uint64_t *ret);
 /* Restarts growth of the process and its rows, from the next step end. */
 void live_proc__reset(struct live_proc *p);
 /* Judges the growth of a device (an index in the model), unless the last judgement is recent.

@@ -389,6 +389,8 @@ size_t model__whole_steps(const struct model *m);
 bool model__steps_are_calls(const struct model *m);
 /* i counts the kept steps, the last 4096. False: out of range. */
 bool model__step(const struct model *m, size_t i, struct model_step *ret);
+/* The last step, with the bytes of this device. False: none, or no memory on it in that step. */
+bool model__last_step(const struct model *m, size_t device, struct model_step *ret);
 /* The recording begins at the first step's start. */
 bool model__first_step_whole(const struct model *m);
 /* Median duration of the kept steps, ns, without an incomplete first step. 0: no such step. */

@@ -211,24 +211,39 @@ size_t model__whole_steps(const struct model *m)
 	return n - (n && !whole);
 }
 
-bool model__step(const struct model *m, size_t i, struct model_step *ret)
+static void read_step(const struct model *m, const struct dev *dev, uint64_t number,
+		      struct model_step *ret)
 {
 	enum step_kind k = steps__kind(m);
-	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT;
-	int main = model__main_device(m);
-	const struct dev *dev = main < 0 ? NULL : m->devs[m->order[main]];
-	uint32_t slot;
+	uint32_t slot = number % STEPS_KEPT;
 
-	if (i >= kept)
-		return false;
-	slot = (n - kept + i) % STEPS_KEPT;
 	*ret = (struct model_step){ .start = m->steps.ring[k][slot].start,
 				    .end = m->steps.ring[k][slot].end };
 	if (dev && dev->step[k]) {
 		ret->peak = dev->step[k][slot].peak + dev->late;
 		ret->end_allocated = dev->step[k][slot].end_allocated + dev->late;
 	}
+}
+
+bool model__step(const struct model *m, size_t i, struct model_step *ret)
+{
+	uint64_t n = model__steps(m), kept = n < STEPS_KEPT ? n : STEPS_KEPT;
+	int main = model__main_device(m);
+
+	if (i >= kept)
+		return false;
+	read_step(m, main < 0 ? NULL : m->devs[m->order[main]], n - kept + i, ret);
 	return true;
+}
+
+bool model__last_step(const struct model *m, size_t device, struct model_step *ret)
+{
+	uint64_t n = model__steps(m);
+
+	if (!n || m->order[device] >= STEP_DEVICES)
+		return false;
+	read_step(m, m->devs[m->order[device]], n - 1, ret);
+	return ret->peak != 0;
 }
 
 uint64_t model__step_time(const struct model *m)

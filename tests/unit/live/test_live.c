@@ -4,6 +4,7 @@
 #include "unit/model_world.h"
 
 #include <jansson.h>
+#include <unistd.h>
 
 #include "live/detail.h"
 #include "live/graph.h"
@@ -651,6 +652,52 @@ static void test_mark_prompt(void **state)
 	live__free(&l);
 }
 
+/* The head shows the end and the peak of the last step, while there are steps. */
+static void test_last_step(void **state)
+{
+	struct live_world l = live__new();
+	struct model_step last;
+	uint64_t used;
+
+	come(&l, 0x1000, MIB, l.a);
+	refresh(&l, 1);
+	assert_false(live_proc__last_step(l.p, 0, &last));
+	come(&l, 0x100000000, 8 * MIB, l.b);
+	go(&l, 0x100000000, 8 * MIB);
+	step(&l);
+	come(&l, 0x200000000, 3 * MIB, l.b); /* the next step */
+	refresh(&l, 1);
+	assert_true(live_proc__last_step(l.p, 0, &last));
+	assert_int_equal(last.end_allocated, MIB);
+	assert_int_equal(last.peak, 9 * MIB);
+	refresh(&l, 60);
+	assert_false(live_proc__last_step(l.p, 0, &last));
+	go(&l, 0x200000000, 3 * MIB);
+	step(&l);
+	assert_true(live_proc__last_step(l.p, 0, &last));
+	assert_int_equal(last.peak, 4 * MIB);
+	assert_false(live_proc__used(l.p, CUDA(0), &used));
+	give(&l, (struct event){ .kind = EVENT_USED, .size = 70 * MIB });
+	assert_true(live_proc__used(l.p, CUDA(0), &used));
+	assert_int_equal(used, 70 * MIB);
+	live_proc__end(l.p, "has ended");
+	assert_false(live_proc__last_step(l.p, 0, &last));
+	live__free(&l);
+}
+
+static void test_rss(void **state)
+{
+	struct live_world l = live__new();
+
+	l.p->pid = getpid();
+	refresh(&l, 1);
+	assert_true(l.p->rss > MIB / 2 && l.p->rss % 4096 == 0);
+	l.p->pid = -1;
+	refresh(&l, 1);
+	assert_int_equal(l.p->rss, 0);
+	live__free(&l);
+}
+
 /* ---- tree ---- */
 
 static void test_tree(void **state)
@@ -797,6 +844,8 @@ int main(void)
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_zoom),
 		cmocka_unit_test(test_mark_prompt),
+		cmocka_unit_test(test_last_step),
+		cmocka_unit_test(test_rss),
 		cmocka_unit_test(test_tree),
 		cmocka_unit_test(test_detail),
 		cmocka_unit_test(test_json),
