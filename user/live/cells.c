@@ -12,7 +12,7 @@ const struct live_column live_columns[COL_NR] = {
 	[COL_LIVE] = { "LIVE", 9, SORT_LIVE, false },
 	[COL_SHARE] = { "%LIVE", 5, -1, false },
 	[COL_PEAK] = { "AT PEAK", 9, SORT_PEAK, false },
-	[COL_GROWTH] = { "GROWTH", 10, SORT_GROWTH, false },
+	[COL_GROWTH] = { "GROWTH/STEP", 11, SORT_GROWTH, false },
 	[COL_ALLOCS] = { "ALLOCS/S", 8, SORT_ALLOCS, false },
 	[COL_CHURN] = { "BYTES/S", 9, SORT_CHURN, false },
 	[COL_CATEGORY] = { "CATEGORY", 15, -1, true },
@@ -57,7 +57,7 @@ const char *live_cells__text(char *buf, enum live_col c, const struct live_row *
 	case COL_PEAK:
 		return r->at_peak ? live__bytes(buf, r->at_peak) : "0";
 	case COL_GROWTH:
-		return r->growth_known ? live__change(buf, r->growth) : "-";
+		return r->pace_known ? live__change(buf, r->pace) : "-";
 	case COL_ALLOCS:
 		return has_rates ? live__rate(buf, r->allocs) : "-";
 	case COL_CHURN:
@@ -65,6 +65,12 @@ const char *live_cells__text(char *buf, enum live_col c, const struct live_row *
 	default:
 		return r->row.bytes ? words__role(r->row.category) : "";
 	}
+}
+
+const char *live_cells__title(enum live_col c, const struct live_rows *r)
+{
+	return c == COL_GROWTH && r && r->growth_known && !r->by_steps ? "GROWTH/MIN"
+								       : live_columns[c].title;
 }
 
 static char *function_words(char *buf, const struct row *r, int width)

@@ -31,6 +31,8 @@ extern const struct live_column live_columns[COL_NR];
  * shown. */
 bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum live_col c);
 int live_cells__module_width(enum live_by by, int width); /* 0: no module column */
+/* Title of a column; NULL: no rows yet. */
+const char *live_cells__title(enum live_col c, const struct live_rows *r);
 /* Text of a cell: static, or written to buf of 24 bytes. */
 const char *live_cells__text(char *buf, enum live_col c, const struct live_row *r,
 			     const struct live_rows *all);

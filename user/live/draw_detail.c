@@ -41,7 +41,7 @@ static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
 
 static void figures(struct page *g, const struct live_row *r, const struct live_rows *all)
 {
-	char live[24], share[24], median[24], peak[24], growth[24], allocs[24], churn[24],
+	char live[24], share[24], median[24], peak[24], growth[24], pace[24], allocs[24], churn[24],
 		asked[24], count[32];
 
 	line(g, 0, INK_PLAIN, "%s live (%s) in %s blocks, median %s; %s at the peak",
@@ -49,8 +49,12 @@ static void figures(struct page *g, const struct live_row *r, const struct live_
 	     r->row.count ? text__count(count, sizeof(count), r->row.count) : "?",
 	     r->row.median ? live__bytes(median, r->row.median) : "-",
 	     live__bytes(peak, r->at_peak));
-	line(g, 0, INK_PLAIN, "growth %s; %s allocations and %s a second%s%s",
-	     r->growth_known ? live__change(growth, r->growth) : "-",
+	line(g, 0, INK_PLAIN, "growth %s%s%s%s; %s allocations and %s a second%s%s",
+	     r->growth_known ? live__change(growth, r->growth) : "-", r->pace_known ? " (" : "",
+	     r->pace_known ? live__change(pace, r->pace) : "",
+	     !r->pace_known  ? ""
+	     : all->by_steps ? "/step)"
+			     : "/min)",
 	     r->rates_known ? live__rate(allocs, r->allocs) : "-",
 	     r->rates_known ? live__bytes(churn, (uint64_t)r->churn) : "-",
 	     r->row.requested ? "; asked for " : "",

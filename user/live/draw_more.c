@@ -80,7 +80,8 @@ void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows)
 
 struct sums {
 	uint64_t allocated, reserved;
-	int64_t growth;
+	bool reserves, grows; /* known for some process */
+	int64_t pace;
 	double rate;
 };
 
@@ -108,7 +109,7 @@ static void process_words(char *buf, size_t size, const struct live_proc *proc, 
 
 /* Width of the device column; 0 on narrow screens. */
 #define DEVICE(p) ((p)->columns < 96 ? 0 : 7)
-#define PROCESS "%c%7s %4s %-*.*s%9s %9s %9s %10s %7s %6s"
+#define PROCESS "%c%7s %4s %-*.*s%9s %9s %9s %11s %7s %6s"
 
 static void draw_process(struct paint *p, const struct live_proc *proc, int y, bool selected,
 			 bool chosen, struct sums *sums)
@@ -118,6 +119,9 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 	char a[24], b[24], c[24], g[24], r[24], step[32], pid[16], rank_text[16] = "-", cmd[1024],
 								   text[256];
 	struct model_device d = { .name = "-" };
+	uint64_t steps = proc->ends - proc->base_end;
+	bool paced = proc->growth_known && steps;
+	int64_t pace = paced ? proc->growth / (int64_t)steps : 0;
 	int device = model__main_device(proc->model), x;
 
 	if (device >= 0)
@@ -126,7 +130,9 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 		text__clean(rank_text, sizeof(rank_text), rank, strnlen(rank, 4));
 	sums->allocated += d.allocated;
 	sums->reserved += d.reserved;
-	sums->growth += proc->growth_known ? proc->growth : 0;
+	sums->reserves |= d.has_totals;
+	sums->grows |= paced;
+	sums->pace += pace;
 	sums->rate += proc->rate;
 	snprintf(pid, sizeof(pid), "%d", (int)proc->pid);
 	if (selected)
@@ -134,13 +140,13 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 	snprintf(text, sizeof(text), PROCESS, chosen ? '>' : ' ', pid, rank_text, DEVICE(p),
 		 DEVICE(p) ? 6 : 0, d.name, live__bytes(a, d.allocated),
 		 d.has_totals ? live__bytes(b, d.reserved) : "-", live__bytes(c, d.peak_allocated),
-		 proc->growth_known ? live__change(g, proc->growth) : "-",
+		 paced ? live__change(g, pace) : "-",
 		 text__count(step, sizeof(step), model__whole_steps(proc->model)),
 		 live__rate(r, proc->rate));
 	x = paint__put(p, y, 0, p->columns, ink, text) + 1;
-	if (!selected && proc->growth_known && proc->growth)
-		paint__right(p, y, 44 + DEVICE(p), 10, proc->growth > 0 ? INK_GREW : INK_SHRANK,
-			     live__change(g, proc->growth));
+	if (!selected && pace)
+		paint__right(p, y, 44 + DEVICE(p), 11, pace > 0 ? INK_GREW : INK_SHRANK,
+			     live__change(g, pace));
 	if (p->columns - x < 3)
 		return;
 	process_words(cmd, sizeof(cmd), proc, p->columns - x);
@@ -156,8 +162,8 @@ void draw_more__processes(struct paint *p, struct live_state *s, int y, int rows
 	p->table_rows = (int)page;
 	paint__fill(p, y, INK_BAR);
 	snprintf(text, sizeof(text), PROCESS " %s", ' ', "PID", "RANK", DEVICE(p),
-		 DEVICE(p) ? 6 : 0, "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "GROWTH", "STEP",
-		 "EV/S", "COMMAND");
+		 DEVICE(p) ? 6 : 0, "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "GROWTH/STEP",
+		 "STEP", "EV/S", "COMMAND");
 	paint__put(p, y++, 0, p->columns, INK_BAR, text);
 	first = scroll_to(s, page);
 	for (size_t i = 0; i < s->nprocs; i++) {
@@ -167,7 +173,8 @@ void draw_more__processes(struct paint *p, struct live_state *s, int y, int rows
 			draw_process(p, s->procs[i], -1, false, false, &sums);
 	}
 	snprintf(text, sizeof(text), PROCESS, ' ', "all", "", DEVICE(p), 0, "",
-		 live__bytes(a, sums.allocated), live__bytes(b, sums.reserved), "",
-		 live__change(g, sums.growth), "", live__rate(r, sums.rate));
+		 live__bytes(a, sums.allocated),
+		 sums.reserves ? live__bytes(b, sums.reserved) : "-", "",
+		 sums.grows ? live__change(g, sums.pace) : "-", "", live__rate(r, sums.rate));
 	paint__put(p, y, 0, p->columns, INK_BOLD, text);
 }

@@ -23,7 +23,7 @@ static void draw_titles(struct paint *p, const struct live_state *s, enum live_b
 		if (!live_cells__shown(by, s->sort, p->columns, c))
 			continue;
 		put(p, y, x, c, live_columns[c].sort == (int)s->sort ? INK_BAR_ON : INK_BAR,
-		    live_columns[c].title);
+		    live_cells__title(c, live_state__table(s)));
 		x += live_columns[c].width + 1;
 	}
 	if (module) {
@@ -37,9 +37,9 @@ static enum ink cell_ink(enum live_col c, const struct live_row *r, int64_t most
 {
 	if (c == COL_LIVE)
 		return r->row.bytes ? INK_BOLD : INK_DIM;
-	if (c != COL_GROWTH || !r->growth_known || !r->growth)
+	if (c != COL_GROWTH || !r->pace_known || !r->pace)
 		return INK_PLAIN;
-	return r->growth < 0 ? INK_SHRANK : r->growth == most ? INK_GREW_MOST : INK_GREW;
+	return r->pace < 0 ? INK_SHRANK : r->growth == most ? INK_GREW_MOST : INK_GREW;
 }
 
 static void draw_row(struct paint *p, const struct live_state *s, const struct live_proc *proc,

@@ -67,8 +67,10 @@ static void at_step(struct live_proc *p, uint64_t time)
 	int device = model__main_device(p->model);
 	struct model_device d;
 
+	p->ends++;
 	if (!p->by_steps || !model__noted(p->model, ROWS_AT_BASE, NULL)) {
 		p->by_steps = true;
+		p->base_end = p->ends;
 		model__note(p->model, ROWS_AT_BASE, time);
 	} else {
 		p->growth_known = true;
@@ -127,6 +129,7 @@ void live_proc__select(struct live_proc *p, enum live_by by, const struct live_s
 		r->hide = o.hide;
 		r->keep = o.keep;
 		r->ctx = o.ctx;
+		r->steps = p->ends - p->base_end;
 	}
 }
 

@@ -60,7 +60,8 @@ struct live_proc {
 	/* The optimizer has finished a step: growth is measured from step end to step end.
 	 * False: from refresh to refresh. */
 	bool by_steps;
-	/* Growth of the main device, as in struct live_row. */
+	uint64_t ends, base_end; /* number of steps, and of the one where growth begins */
+	/* Growth of the main device since then, in bytes. */
 	bool growth_known;
 	int64_t growth;
 	struct live_rows rows[LIVE_BY_NR];

@@ -9,6 +9,9 @@
 #include "lib/hash.h"
 #include "lib/map64.h"
 
+/* Shortest time over which a rate per minute is shown, ns. */
+#define LEAST_INTERVAL UINT64_C(10000000000)
+
 struct live_seen {
 	uint64_t key;
 	uint64_t step, base;   /* bytes at the end and start of the growth interval */
@@ -245,8 +248,22 @@ static int take_peak(struct live_rows *r, const struct model *m, size_t device,
 	return 0;
 }
 
+/* The steps or minutes of the growth interval; 0: it is too short for a rate. */
+static double growth_interval(const struct live_rows *r)
+{
+	double minutes = (double)(r->now - r->since) / 60e9;
+
+	if (!r->growth_known)
+		return 0;
+	if (r->by_steps)
+		return (double)r->steps;
+	return r->now - r->since >= LEAST_INTERVAL ? minutes : 0;
+}
+
 static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 {
+	double interval = growth_interval(r);
+
 	for (size_t i = 0; i < n; i++) {
 		uint64_t at;
 		struct live_seen *s = map64__get(r->index, all[i].key, &at) ? &r->seen[at] : NULL;
@@ -256,6 +273,9 @@ static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 		all[i].at_peak = s->peak;
 		all[i].growth_known = r->growth_known;
 		all[i].growth = (int64_t)(s->step - s->base);
+		all[i].pace_known = interval > 0;
+		if (interval > 0)
+			all[i].pace = (int64_t)((double)all[i].growth / interval);
 	}
 }
 
@@ -288,7 +308,7 @@ static int take_growth(struct live_rows *r, const struct model *m, size_t device
 		       const struct fetched *f)
 {
 	uint64_t until = r->now;
-	bool by_steps = model__noted(m, ROWS_AT_STEP, &until);
+	bool by_steps = r->by_steps = model__noted(m, ROWS_AT_STEP, &until);
 	int err = note(r, f->base, f->n_base, offsetof(struct live_seen, base));
 
 	if (!err && by_steps)

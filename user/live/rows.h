@@ -28,6 +28,8 @@ struct live_row {
 	uint64_t at_peak; /* bytes at the device's peak */
 	bool growth_known;
 	int64_t growth; /* bytes since ROWS_AT_BASE */
+	bool pace_known;
+	int64_t pace; /* growth in bytes per step; without steps, per minute */
 	bool rates_known;
 	double allocs, churn; /* allocations and allocated bytes per second */
 	/* Set by live_rows__tree(): */
@@ -47,6 +49,8 @@ struct live_rows {
 	bool (*hide)(void *ctx, const char *file); /* hide, keep and ctx as in struct row_opts */
 	bool (*keep)(void *ctx, const struct row *r);
 	void *ctx;
+	/* Steps between ROWS_AT_BASE and ROWS_AT_STEP; 0: growth is measured by time. */
+	uint64_t steps;
 
 	/* Result of the last refresh. */
 	struct live_row *all;
@@ -54,6 +58,7 @@ struct live_rows {
 	uint64_t total;	 /* bytes allocated on the device */
 	uint64_t since;	 /* start of growth, in ns; valid if growth_known */
 	bool growth_known;
+	bool by_steps; /* pace is per step */
 
 	/* Private members. */
 	void *strings[3]; /* string storage of the rows */

@@ -60,7 +60,8 @@ static int print_cells(FILE *out, const struct live_proc *p, const struct live_t
 		if (!live_cells__shown(by, t->sort, width, c))
 			continue;
 		put(out, c,
-		    r ? live_cells__text(buf, c, r, &p->rows[p->by]) : live_columns[c].title);
+		    r ? live_cells__text(buf, c, r, &p->rows[p->by])
+		      : live_cells__title(c, &p->rows[p->by]));
 		left -= live_columns[c].width + 1;
 	}
 	if (module) {
