@@ -193,9 +193,10 @@ def test_views_and_keys():
     t.wait(r"watched\.py:\d+ \(keep\)")
     for key, what in (("2", r"%LIVE .* MODULE$"), ("3", "%LIVE .* CATEGORY$"), ("4", "%LIVE .* MODULE, WITH ALL INSIDE$"), ("5", r"(?i)\bSIZE\b.*"),
                       ("1", r"%LIVE .* LINE$"), ("TAB", r"%LIVE .* MODULE$"), ("BTAB", r"%LIVE .* LINE$"), ("M", r"%LIVE .* MODULE$"),
-                      ("1", r"%LIVE .* LINE$"), ("?", "next view, the one before"), ("ESC", r"%LIVE .* LINE$"), ("ENTER", r"(?i)stack"),
+                      ("1", r"%LIVE .* LINE$"), ("?", "next view, the one before"), ("END", "unresolved  share of stacks"), ("F1", r"%LIVE .* LINE$"), ("ENTER", r"(?i)stack"),
                       ("ESC", r"%LIVE .* LINE$"), ("l", r"%LIVE .* FUNCTION$"), ("l", r"%LIVE .* LINE$")):
         t.press(key, what)
+    t.press("y", "this key does nothing: . lists all keys")
     # A filter while typing and in force; an invalid one has no effect.
     t.press("/", "(?i)filter")
     t.send("line:watched.py", "ENTER")

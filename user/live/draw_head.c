@@ -183,7 +183,7 @@ void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 	for (int v = 0; v < VIEW_NR; v++) {
 		bool on = (int)s->view == v;
 
-		if (v == VIEW_PROCESSES && s->nprocs < 2)
+		if (!live_state__offers(s, v))
 			continue;
 		snprintf(text, sizeof(text), "%d %s", v + 1,
 			 v == VIEW_LINES && s->by_function ? "Functions" : live_view__name(v));

@@ -9,36 +9,53 @@
 #include "live/state.h"
 
 const struct live_key_help live_keys__help[] = {
-	{ NULL, "Views" },
-	{ "Tab, Shift-Tab", "next view, the one before" },
-	{ "1 ... 6", "lines, modules, categories, tree, segments, processes" },
-	{ "l", "lines or functions" },
-	{ "M", "modules" },
-	{ "P", "processes" },
-	{ "g", "next device" },
-	{ "n", "next process" },
-	{ "Enter, s", "all of a row: its stacks, sizes and ages; Esc goes back" },
-	{ "+ -", "graph: less time in more detail, or more time" },
-	{ NULL, "Table" },
-	{ "t", "sort by what is live" },
-	{ "p", "sort by what was live at the device's peak" },
-	{ "d", "sort by growth" },
-	{ "c", "sort by bytes allocated per second" },
-	{ "a", "sort by allocations per second" },
-	{ "/", "filter: words, or module:blocks.3 category:activation size:>1M ...; empty: all" },
-	{ "r", "growth begins anew from here" },
-	{ "Space", "pause the table; head, graph and events go on" },
-	{ "arrows, PgUp, PgDn, Home, End", "choose a row" },
-	{ "Right, Left", "tree: unfold a module, fold it" },
-	{ NULL, "Do" },
-	{ "w", "save a recording of the last five minutes, or what 64 MiB have room for" },
-	{ "e, E", "export it as a page to look at, as a flame graph; saves first if need be" },
-	{ "m", "put a mark into the stream, by a name" },
-	{ "L", "messages so far" },
-	{ "Ctrl-L", "draw all anew" },
-	{ "?", "this list" },
-	{ "q, Esc, Ctrl-C", "detach, leave, and print the summary" },
-	{ NULL, NULL },
+	{ NULL, "Views (what the screen shows: see the end of this list)", NULL },
+	{ "Tab, Shift-Tab", "next view, the one before", NULL },
+	{ "1 2 3", "lines, modules, roles", NULL },
+	{ "4 5 6", "tree of modules, CUDA segments, processes", NULL },
+	{ "l", "lines or functions", NULL },
+	{ "M, P", "modules, processes", NULL },
+	{ "g, n", "next device, next process", NULL },
+	{ "Enter, s", "a row's stacks, sizes and ages; Esc goes back", NULL },
+	{ "+ -", "graph: less time in more detail, or more time", NULL },
+	{ NULL, "Table", NULL },
+	{ "t", "sort by live memory", NULL },
+	{ "p", "sort by memory at the device's peak", NULL },
+	{ "d", "sort by growth", NULL },
+	{ "c, a", "sort by bytes, by allocations per second", NULL },
+	{ "/", "filter: words, or module:blocks.3 category:activation size:>1M; empty: all", NULL },
+	{ "r", "measure growth from now on", NULL },
+	{ "Space", "pause the table; head, graph and events go on", NULL },
+	{ "Up, Down, PgUp, Home", "choose a row, or scroll", NULL },
+	{ "Right, Left", "tree: unfold a module, fold it", NULL },
+	{ NULL, "Actions", NULL },
+	{ "w", "save a recording of the last 5 minutes, at most 64 MiB", NULL },
+	{ "e, E", "export it as a page, as a flame graph", NULL },
+	{ "m", "write a mark into the recording", NULL },
+	{ "L", "messages so far", NULL },
+	{ "Ctrl-L", "draw the screen again", NULL },
+	{ "?, h, F1", "this list", NULL },
+	{ "q, F10, Esc, Ctrl-C", "detach, quit, and print a summary", NULL },
+	{ NULL, "On the screen", NULL },
+	{ "live, step peak", "memory at the end of the last step, and the most during it", NULL },
+	{ "allocated, reserved", "memory of tensors now; what the allocator took from CUDA", NULL },
+	{ "driver, RSS", "the process's GPU memory by the driver; its host memory", NULL },
+	{ "\u2588", "graph: memory that stayed allocated all the time", "#" },
+	{ "\u2592", "graph: memory that was allocated only at times, such as activations", ":" },
+	{ "\u2500", "graph: reserved memory", "-" },
+	{ "AT PEAK", "what the row held when the device had its peak", NULL },
+	{ "GROWTH/STEP, /MIN", "growth between ends of steps; per minute in a job without steps",
+	  NULL },
+	{ "ALLOCS/S, BYTES/S", "allocations per second, also of memory that was freed again",
+	  NULL },
+	{ "ROLE", "parameter, gradient, optimizer state, activation, input ...", NULL },
+	{ "(several)", "the row has memory of several roles or modules", NULL },
+	{ "no role found", "no object in the program names this memory, so far", NULL },
+	{ "before attach", "memory older than the capture: no stack is known", NULL },
+	{ "lost", "events that were not recorded", NULL },
+	{ "drift", "largest difference from the allocator's own total", NULL },
+	{ "unresolved", "share of stacks that could not be read in full", NULL },
+	{ NULL, NULL, NULL },
 };
 
 static enum live_act type(struct live_state *s, int key)
@@ -120,6 +137,9 @@ static enum live_act scroll(size_t *first, int key, size_t page)
 	case KEY_LIVE_HOME:
 		*first = 0;
 		return ACT_DRAW;
+	case KEY_LIVE_END: /* drawing limits it */
+		*first = SIZE_MAX / 2;
+		return ACT_DRAW;
 	default:
 		return ACT_NONE;
 	}
@@ -143,6 +163,13 @@ static enum live_act move(struct live_state *s, int key, size_t page)
 	default:
 		return ACT_NONE;
 	}
+}
+
+/* Answers a key that has no effect now. */
+static enum live_act refuse(struct live_state *s, const char *why)
+{
+	live_state__say(s, LOG_INFO, true, "%s", why);
+	return ACT_DRAW;
 }
 
 #define SECOND UINT64_C(1000000000)
@@ -176,6 +203,8 @@ static enum live_act show(struct live_state *s, enum live_view v)
 
 static enum live_act sort(struct live_state *s, enum live_sort by)
 {
+	if (s->view == VIEW_SEGMENTS || s->view == VIEW_PROCESSES)
+		return refuse(s, "this view has one order: 1 to 4 can be sorted");
 	s->sort = by;
 	s->moved = false;
 	s->selected = s->first = 0;
@@ -190,20 +219,19 @@ static enum live_act enter(struct live_state *s)
 		return show(s, VIEW_LINES);
 	}
 	if (!live_state__rows(s))
-		return ACT_NONE;
+		return refuse(s, "there is no row to look at");
 	select_row(s, s->selected);
 	s->detail = !s->detail;
 	s->detail_first = 0;
 	return ACT_REFRESH;
 }
 
+#define ONE_PROCESS "this is the only process: --children follows those that it starts"
+
 static enum live_act next_proc(struct live_state *s)
 {
-	if (s->nprocs < 2) {
-		live_state__say(s, LOG_INFO, true,
-				"there is one process: --children follows those that it starts");
-		return ACT_DRAW;
-	}
+	if (s->nprocs < 2)
+		return refuse(s, ONE_PROCESS);
 	live_state__choose_proc(s, (s->chosen + 1) % s->nprocs);
 	return ACT_REFRESH;
 }
@@ -217,32 +245,59 @@ static enum live_act back(struct live_state *s)
 	return ACT_DRAW;
 }
 
+static enum live_act next_device(struct live_state *s)
+{
+	const struct live_proc *p = live_state__proc(s);
+
+	if (!p || model__devices(p->model) < 2)
+		return refuse(s, "this is the only device with tensors so far");
+	live_state__next_device(s);
+	return ACT_REFRESH;
+}
+
+/* The next view that is offered, or the one before. */
+static enum live_act turn(struct live_state *s, bool back)
+{
+	unsigned v = s->view;
+
+	do
+		v = (v + (back ? VIEW_NR - 1 : 1)) % VIEW_NR;
+	while (!live_state__offers(s, v));
+	return show(s, v);
+}
+
+static enum live_act choose_view(struct live_state *s, enum live_view v)
+{
+	if (live_state__offers(s, v))
+		return show(s, v);
+	return refuse(s, v == VIEW_PROCESSES ? ONE_PROCESS
+					     : "the CPU allocator has no segments: g chooses "
+					       "another device");
+}
+
 static enum live_act press_view(struct live_state *s, int key)
 {
 	switch (key) {
 	case '\t':
-		return show(s, (s->view + 1) % (s->nprocs > 1 ? VIEW_NR : VIEW_PROCESSES));
+		return turn(s, false);
 	case KEY_LIVE_BACKTAB:
-		return show(s, s->view	       ? s->view - 1
-			       : s->nprocs > 1 ? VIEW_PROCESSES
-					       : VIEW_SEGMENTS);
+		return turn(s, true);
 	case '1':
 	case '2':
 	case '3':
 	case '4':
 	case '5':
 	case '6':
-		return show(s, key - '1');
+		return choose_view(s, key - '1');
 	case 'l':
 		s->by_function = s->view == VIEW_LINES ? !s->by_function : s->by_function;
 		return show(s, VIEW_LINES);
 	case 'M':
 		return show(s, VIEW_MODULES);
 	case 'P':
-		return show(s, VIEW_PROCESSES);
+		return choose_view(s, VIEW_PROCESSES);
 	case 'g':
-		live_state__next_device(s);
-		return ACT_REFRESH;
+		return next_device(s);
 	case 'n':
 		return next_proc(s);
 	case 's':
@@ -264,7 +319,9 @@ static enum live_act unfold(struct live_state *s, bool open)
 	const struct live_row *row = live_state__row(s);
 	size_t i = s->selected;
 
-	if (s->view != VIEW_TREE || !row)
+	if (s->view != VIEW_TREE || s->detail)
+		return refuse(s, "Left and Right fold modules in the tree: press 4");
+	if (!row)
 		return ACT_NONE;
 	if (row->has_inside && row->open != open) {
 		select_row(s, s->selected);
@@ -310,13 +367,15 @@ static enum live_act press_table(struct live_state *s, int key)
 
 static enum live_act press_overlay(struct live_state *s, int key, size_t page)
 {
-	if (key == KEY_LIVE_ESCAPE || key == 'q' || (s->help && key == '?') ||
+	bool help = key == '?' || key == 'h' || key == KEY_LIVE_HELP;
+
+	if (key == KEY_LIVE_ESCAPE || key == 'q' || key == KEY_LIVE_QUIT || (s->help && help) ||
 	    (s->log && key == 'L')) {
 		s->help = s->log = false;
 		return ACT_DRAW;
 	}
-	if (key == '?' || key == 'L') {
-		s->help = key == '?';
+	if (help || key == 'L') {
+		s->help = help;
 		s->log = !s->help;
 		s->help_first = 0;
 		return ACT_DRAW;
@@ -337,11 +396,13 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 	switch (key) {
 	case 'q':
 	case 'Q':
+	case KEY_LIVE_QUIT:
 		return ACT_QUIT;
 	case KEY_LIVE_ESCAPE:
 		return back(s);
 	case '?':
 	case 'h':
+	case KEY_LIVE_HELP:
 	case 'L':
 		s->help = key != 'L';
 		s->log = !s->help;
@@ -362,5 +423,9 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 	act = s->detail ? scroll(&s->detail_first, key, page) : move(s, key, page);
 	if (act == ACT_NONE)
 		act = press_view(s, key);
-	return act == ACT_NONE ? press_table(s, key) : act;
+	if (act == ACT_NONE)
+		act = press_table(s, key);
+	if (act == ACT_NONE && key > ' ' && key < 0x7f)
+		return refuse(s, "this key does nothing: ? lists all keys");
+	return act;
 }

@@ -19,6 +19,8 @@ enum live_key { /* keys that are not characters */
 		KEY_LIVE_ESCAPE,
 		KEY_LIVE_BACKSPACE,
 		KEY_LIVE_BACKTAB,
+		KEY_LIVE_HELP,
+		KEY_LIVE_QUIT,
 };
 
 enum live_act {
@@ -39,8 +41,11 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page);
 
 struct live_key_help {
 	const char *keys, *does;
+	const char *ascii; /* keys for a terminal without UTF-8; NULL: the same */
 };
-/* Descriptions of all keys, ended by NULL. An entry without keys is a title. */
+#define LIVE_KEYS_WIDTH 20 /* columns of the longest keys */
+/* Descriptions of all keys, and a legend of the screen, ended by NULL. An entry without keys is a
+ * title. */
 extern const struct live_key_help live_keys__help[];
 
 #endif

@@ -192,6 +192,8 @@ int screen__key(struct screen *s)
 		{ 127, KEY_LIVE_BACKSPACE },
 		{ 8, KEY_LIVE_BACKSPACE },
 		{ KEY_BTAB, KEY_LIVE_BACKTAB },
+		{ KEY_F(1), KEY_LIVE_HELP },
+		{ KEY_F(10), KEY_LIVE_QUIT },
 	};
 	int key;
 

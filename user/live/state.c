@@ -118,6 +118,15 @@ enum live_by live_state__by(const struct live_state *s)
 	}
 }
 
+bool live_state__offers(const struct live_state *s, enum live_view v)
+{
+	struct model_device d;
+
+	if (v == VIEW_PROCESSES)
+		return s->nprocs > 1;
+	return v != VIEW_SEGMENTS || live_state__device(s, &d) < 0 || d.device.type != DEVICE_CPU;
+}
+
 struct live_rows *live_state__table(const struct live_state *s)
 {
 	struct live_proc *p = live_state__proc(s);
@@ -279,6 +288,8 @@ void live_state__next_device(struct live_state *s)
 	model__device(p->model, ((size_t)device + 1) % model__devices(p->model), &d);
 	s->device = d.device;
 	s->device_chosen = true;
+	if (!live_state__offers(s, s->view))
+		s->view = VIEW_LINES;
 	s->detail = s->moved = false;
 	s->selected = s->first = 0;
 }

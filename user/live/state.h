@@ -89,6 +89,8 @@ struct live_proc *live_state__remove_ended(struct live_state *s, size_t most);
 struct live_proc *live_state__proc(const struct live_state *s);
 /* The selected device's index in the process's model; -1: none. Fills *d unless NULL. */
 int live_state__device(const struct live_state *s, struct model_device *d);
+/* Whether the view has anything to show for the selected device and the number of processes. */
+bool live_state__offers(const struct live_state *s, enum live_view v);
 /* Grouping of the rows in the current view. */
 enum live_by live_state__by(const struct live_state *s);
 /* Rows of the selected process in that grouping; NULL: none. */

@@ -6,6 +6,8 @@
 #include <jansson.h>
 #include <unistd.h>
 
+#include "lib/text.h"
+#include "live/cells.h"
 #include "live/detail.h"
 #include "live/graph.h"
 #include "live/json.h"
@@ -272,6 +274,8 @@ static void test_growth_between_steps(void **state)
 	r = find(&l.s, "forward", NULL);
 	assert_true(r && r->growth_known && r->growth == 3 * (int64_t)MIB &&
 		    r->row.bytes == 8 * MIB);
+	assert_true(r->pace_known && r->pace == (int64_t)MIB); /* in three steps */
+	assert_string_equal(live_cells__title(COL_GROWTH, live_state__table(&l.s)), "GROWTH/STEP");
 	/* A row without live blocks shows its allocations and has not grown. */
 	r = find(&l.s, "head", NULL);
 	assert_true(r && r->row.bytes == 0 && r->growth_known && r->growth == 0);
@@ -539,6 +543,11 @@ static void test_growth_without_an_optimizer(void **state)
 		refresh(&l, 1);
 	}
 	assert_int_equal(growth_of(&l, "blocks.0.attn"), 3 * MIB);
+	/* A rate per minute needs some time. */
+	assert_false(find(&l.s, NULL, "blocks.0.attn")->pace_known);
+	refresh(&l, 87);
+	assert_in_range(find(&l.s, NULL, "blocks.0.attn")->pace, 2 * MIB - 9999, 2 * MIB);
+	assert_string_equal(live_cells__title(COL_GROWTH, live_state__table(&l.s)), "GROWTH/MIN");
 	live__free(&l);
 }
 
@@ -604,6 +613,70 @@ static void test_keys(void **state)
 		assert_true(!live_state__rows(&l.s) || l.s.selected < live_state__rows(&l.s));
 	}
 	live__free(&l);
+}
+
+static void check_says(struct live_world *l, const char *keys, const char *want)
+{
+	enum live_view v = l->s.view;
+
+	l->s.nmessages = 0;
+	press(l, keys);
+	assert_int_equal(l->s.nmessages, 1);
+	assert_non_null(strstr(live_state__message(&l->s, 0)->text, want));
+	assert_int_equal(l->s.view, v);
+}
+
+/* A key without effect says why; views without content are not offered. */
+static void test_keys_without_effect(void **state)
+{
+	struct live_world l = live__new();
+
+	come(&l, 0x1000, MIB, l.a);
+	refresh(&l, 1);
+	check_says(&l, "g", "only device");
+	check_says(&l, "P", "only process");
+	check_says(&l, "6", "only process");
+	check_says(&l, "y", "? lists all keys");
+	press(&l, "5");
+	assert_int_equal(l.s.view, VIEW_SEGMENTS);
+	check_says(&l, "t", "one order");
+	press(&l, "\t");
+	assert_int_equal(l.s.view, VIEW_LINES);
+	live_keys__press(&l.s, KEY_LIVE_BACKTAB, 10);
+	assert_int_equal(l.s.view, VIEW_SEGMENTS);
+	/* The CPU has no segments. */
+	assert_int_equal(l.p->sink.event(&l.p->sink,
+					 &(struct event){ .kind = EVENT_ALLOC,
+							  .time = l.w.time,
+							  .thread = l.w.main_thread,
+							  .device = { .type = DEVICE_CPU },
+							  .addr = 0x900000,
+							  .size = 64,
+							  .stack = l.a }),
+			 0);
+	press(&l, "g");
+	assert_int_equal(l.s.view, VIEW_LINES);
+	check_says(&l, "5", "no segments");
+	live_keys__press(&l.s, KEY_LIVE_BACKTAB, 10);
+	assert_int_equal(l.s.view, VIEW_TREE);
+	assert_int_equal(live_keys__press(&l.s, KEY_LIVE_QUIT, 10), ACT_QUIT);
+	for (int times = 0; times < 2; times++) {
+		live_keys__press(&l.s, KEY_LIVE_HELP, 10);
+		assert_true(l.s.help == !times);
+	}
+	live__free(&l);
+}
+
+/* All keys fit into their column, and the legend explains the columns. */
+static void test_help(void **state)
+{
+	bool growth = false;
+
+	for (const struct live_key_help *h = live_keys__help; h->does; h++) {
+		assert_true(!h->keys || text__width(h->keys) <= LIVE_KEYS_WIDTH);
+		growth |= h->keys && !strncmp(h->keys, "GROWTH", 6);
+	}
+	assert_true(growth);
 }
 
 /* The graph's zoom stays within the available time: keys at the limits have no effect. */
@@ -842,6 +915,8 @@ int main(void)
 		cmocka_unit_test(test_before_attach_is_a_category_of_its_own),
 		cmocka_unit_test(test_growth_without_an_optimizer),
 		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_keys_without_effect),
+		cmocka_unit_test(test_help),
 		cmocka_unit_test(test_zoom),
 		cmocka_unit_test(test_mark_prompt),
 		cmocka_unit_test(test_last_step),
