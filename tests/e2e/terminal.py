@@ -261,6 +261,13 @@ class Terminal:
         self.send(key)
         return self.wait(pattern, seconds)
 
+    def click(self, text, pattern, seconds=20):
+        """Presses the left mouse button on the text and waits for the effect."""
+        y, row = next((y, r) for y, r in enumerate(self.rows()) if text in r)
+        at = (row.index(text) + 1, y + 1)
+        self.send("\033[<0;%d;%dM\033[<0;%d;%dm" % (at + at) if 1006 in self.state()["mouse"] else "\033[M %c%c" % (32 + at[0], 32 + at[1]))
+        return self.wait(pattern, seconds)
+
     def resize(self, columns, lines):
         """Resizes the terminal: the kernel sends SIGWINCH to the program."""
         with self.changed:

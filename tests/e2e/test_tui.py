@@ -196,6 +196,13 @@ def test_views_and_keys():
                       ("1", r"%LIVE .* LINE$"), ("?", "next view, the one before"), ("END", "unresolved  share of stacks"), ("F1", r"%LIVE .* LINE$"), ("ENTER", r"(?i)stack"),
                       ("ESC", r"%LIVE .* LINE$"), ("l", r"%LIVE .* FUNCTION$"), ("l", r"%LIVE .* LINE$")):
         t.press(key, what)
+    check(t.state()["mouse"], "no reports of the mouse")
+    t.click("2 Modules", r"%LIVE .* MODULE$")
+    t.click("1 Lines", r"%LIVE .* LINE$")
+    row = next(r for r in table(t)[1:] if "watched.py" in r or "gpt.py" in r)[-12:]
+    t.click(row, r"%LIVE .* LINE$")
+    t.click("Enter Detail", "STACK 1 of")
+    t.click("Esc Back", r"%LIVE .* LINE$")
     t.press("y", "this key does nothing: . lists all keys")
     # A filter while typing and in force; an invalid one has no effect.
     t.press("/", "(?i)filter")
@@ -345,7 +352,7 @@ def test_other_terminals():
     pid = str(job().popen.pid)
     plain = {"TERM=dumb": Terminal([TOOL, "-p", pid, "-i", "300ms"], term="dumb"),
              "an unknown TERM": Terminal([TOOL, "-p", pid, "-i", "300ms"], term="no-such-terminal")}
-    grey, ascii_, colour = view(env={"NO_COLOR": "1"}), view(locale="C"), view()
+    grey, ascii_, colour = view("--no-mouse", env={"NO_COLOR": "1"}), view(locale="C"), view()
     vt100 = view(term="vt100")
     for what, t in plain.items():
         t.wait_for(lambda _, t=t: t.raw().count(b"allocated ") > 1, "two blocks of text with " + what, 30)
@@ -356,6 +363,7 @@ def test_other_terminals():
     for t in (grey, ascii_, colour, vt100):
         t.wait(r"watched\.py:\d+ \(keep\)")
     equal(grey.colours(), set(), "colours with NO_COLOR")
+    equal(grey.state()["mouse"], [], "reports of the mouse with --no-mouse")
     check(colour.colours(), "no colours without NO_COLOR")
     check(not re.search("[^\n -~]", ascii_.text()), "not ASCII:\n%s", ascii_.text())
     for t in (grey, ascii_, colour, vt100):

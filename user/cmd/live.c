@@ -12,7 +12,7 @@
 #include "live/tty_restore.h"
 #include "log/log.h"
 
-enum { OPT_SORT = OPT_COMMANDS_OWN };
+enum { OPT_SORT = OPT_COMMANDS_OWN, OPT_NO_MOUSE };
 
 struct options {
 	struct report_args shown;
@@ -37,6 +37,8 @@ static const struct argp_option options[] = {
 	{ "format", OPT_FORMAT, "text|json", 0,
 	  "Print text or JSON lines (default on a terminal: live view)", OPTIONS_OUTPUT },
 	OPTION_COLOR,
+	{ "no-mouse", OPT_NO_MOUSE, NULL, OPTION_RARE, "Leave the mouse to the terminal",
+	  OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -59,6 +61,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_SORT:
 		a->sort = report_args__choose(state, "--sort", arg, live_sort_names);
+		break;
+	case OPT_NO_MOUSE:
+		a->no_mouse = true;
 		break;
 	case ARGP_KEY_ARG:
 		usage__unexpected(state, arg, "choose the process with -p PID");

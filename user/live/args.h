@@ -24,6 +24,7 @@ struct live_args {
 	bool innermost;
 	struct report_select select;
 	enum report_choice colour;
+	bool no_mouse;
 };
 
 struct tty_restore;

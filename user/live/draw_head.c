@@ -9,13 +9,14 @@
 
 #include "labels/words.h"
 #include "lib/text.h"
+#include "live/keys.h"
 #include "live/state.h"
 #include "live/words.h"
 #include "report/text.h"
 
 #define FRESH UINT64_C(8000000000) /* time that a message is shown, in ns */
 
-/* "cuda:0 NVIDIA H200 80.0 GiB", with its number if there are several devices */
+/* "cuda:0 (1 of 2) NVIDIA H200 80.0 GiB"; the number only if there are several devices */
 static void device_words(char *buf, size_t size, const struct live_proc *p,
 			 const struct model_device *d, int i)
 {
@@ -30,8 +31,8 @@ static void device_words(char *buf, size_t size, const struct live_proc *p,
 		snprintf(of, sizeof(of), " (%d of %zu)", i + 1, n);
 	if (total)
 		live__bytes(bytes, strtoull(total, NULL, 10));
-	snprintf(buf, size, "%s%s%s%s%s%s", d->name, *clean ? " " : "", clean, total ? " " : "",
-		 bytes, of);
+	snprintf(buf, size, "%s%s%s%s%s%s", d->name, of, *clean ? " " : "", clean, total ? " " : "",
+		 bytes);
 }
 
 static void draw_bar(struct paint *p, const struct live_state *s, const struct live_proc *proc,
@@ -187,11 +188,9 @@ void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 			continue;
 		snprintf(text, sizeof(text), "%d %s", v + 1,
 			 v == VIEW_LINES && s->by_function ? "Functions" : live_view__name(v));
-		if (on)
-			x += paint__put(p, y, x, p->columns - x, INK_BAR_ON, text);
-		else
-			x += paint__put(p, y, x, p->columns - x, INK_PLAIN, text);
-		x += 2;
+		if (!s->typing)
+			paint__hit(p, y, x, (int)text__width(text), '1' + v);
+		x += paint__put(p, y, x, p->columns - x, on ? INK_BAR_ON : INK_PLAIN, text) + 2;
 	}
 	if (s->typing)
 		snprintf(text, sizeof(text), "%s%s_",
@@ -252,12 +251,32 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 	}
 }
 
+/* The key of a name in the footer; 0: of several keys. */
+static int key_of(const char *name)
+{
+	static const struct {
+		const char *name;
+		int key;
+	} all[] = { { "Tab", '\t' },
+		    { "Enter", KEY_LIVE_ENTER },
+		    { "Esc", KEY_LIVE_ESCAPE },
+		    { "Space", ' ' },
+		    { "Ctrl-U", 'U' - '@' } };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strcmp(name, all[i].name))
+			return all[i].key;
+	return name[1] ? 0 : name[0];
+}
+
 static int key(struct paint *p, int x, const char *name, const char *does)
 {
 	int y = p->rows - 1, width = (int)(strlen(name) + strlen(does)) + 2;
 
 	if (x + width > p->columns)
 		return p->columns;
+	if (key_of(name))
+		paint__hit(p, y, x, width - 1, key_of(name));
 	x += paint__put(p, y, x, width, INK_BAR, name);
 	paint__put(p, y, x + 1, width, INK_PLAIN, does);
 	return x + (int)strlen(does) + 2;

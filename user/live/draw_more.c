@@ -74,6 +74,8 @@ void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows)
 		 "ALLOCATED", "USED", "STUCK", "BLOCKS", "POOL");
 	paint__put(p, y, 0, p->columns, INK_BAR, text);
 	paint__put(p, y++, 62, p->columns - 62, INK_BAR, "HELD BY");
+	p->rows_y = y;
+	p->rows_n = (int)page;
 	for (size_t i = scroll_to(s, page); i < g->n && i < s->first + page; i++)
 		draw_segment(p, proc, &g->all[i], y++, i == s->selected);
 }
@@ -166,6 +168,8 @@ void draw_more__processes(struct paint *p, struct live_state *s, int y, int rows
 		 "STEP", "EV/S", "COMMAND");
 	paint__put(p, y++, 0, p->columns, INK_BAR, text);
 	first = scroll_to(s, page);
+	p->rows_y = y;
+	p->rows_n = (int)page;
 	for (size_t i = 0; i < s->nprocs; i++) {
 		if (i >= first && i < first + page)
 			draw_process(p, s->procs[i], y++, i == s->selected, i == s->chosen, &sums);

@@ -16,6 +16,11 @@ static void put(struct paint *p, int y, int x, enum live_col c, enum ink ink, co
 
 static void draw_titles(struct paint *p, const struct live_state *s, enum live_by by, int y)
 {
+	static const int keys[SORT_NR] = { [SORT_LIVE] = 't',
+					   [SORT_PEAK] = 'p',
+					   [SORT_GROWTH] = 'd',
+					   [SORT_CHURN] = 'c',
+					   [SORT_ALLOCS] = 'a' };
 	int x = 0, module = live_cells__module_width(by, p->columns);
 
 	paint__fill(p, y, INK_BAR);
@@ -24,6 +29,8 @@ static void draw_titles(struct paint *p, const struct live_state *s, enum live_b
 			continue;
 		put(p, y, x, c, live_columns[c].sort == (int)s->sort ? INK_BAR_ON : INK_BAR,
 		    live_cells__title(c, live_state__table(s)));
+		if (live_columns[c].sort >= 0 && !s->typing)
+			paint__hit(p, y, x, live_columns[c].width, keys[live_columns[c].sort]);
 		x += live_columns[c].width + 1;
 	}
 	if (module) {
@@ -95,6 +102,8 @@ void draw_table(struct paint *p, struct live_state *s, int y, int rows)
 		s->first = s->selected;
 	else if (s->selected >= s->first + page)
 		s->first = s->selected - page + 1;
+	p->rows_y = y;
+	p->rows_n = (int)page;
 	for (size_t i = s->first; i < r->shown && i < s->first + page; i++)
 		draw_row(p, s, proc, &r->all[i], y++, i == s->selected, most);
 }

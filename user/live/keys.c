@@ -35,6 +35,7 @@ const struct live_key_help live_keys__help[] = {
 	{ "L", "messages so far", NULL },
 	{ "Ctrl-L", "draw the screen again", NULL },
 	{ "?, h, F1", "this list", NULL },
+	{ "Mouse", "click a view, a title or a row; wheel: scroll; with Shift: select text", NULL },
 	{ "q, F10, Esc, Ctrl-C", "detach, quit, and print a summary", NULL },
 	{ NULL, "On the screen", NULL },
 	{ "live, step peak", "memory at the end of the last step, and the most during it", NULL },
@@ -383,9 +384,33 @@ static enum live_act press_overlay(struct live_state *s, int key, size_t page)
 	return scroll(&s->help_first, key, page);
 }
 
+#define WHEEL 3 /* rows by which the wheel scrolls */
+
+static enum live_act wheel(struct live_state *s, bool up, size_t page)
+{
+	enum live_act act = ACT_NONE;
+
+	for (int i = 0; i < WHEEL; i++)
+		act = live_keys__press(s, up ? KEY_LIVE_UP : KEY_LIVE_DOWN, page);
+	return act;
+}
+
+/* A click selects a row; on the selected row it acts as Enter. */
+static enum live_act click(struct live_state *s, size_t row)
+{
+	if (s->typing || s->help || s->log || s->detail || row >= live_state__rows(s))
+		return ACT_NONE;
+	return row == s->selected ? enter(s) : select_row(s, row);
+}
+
 enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 {
 	enum live_act act;
+
+	if (key == KEY_LIVE_WHEEL_UP || key == KEY_LIVE_WHEEL_DOWN)
+		return wheel(s, key == KEY_LIVE_WHEEL_UP, page);
+	if (key >= KEY_LIVE_ROW)
+		return click(s, s->first + (size_t)(key - KEY_LIVE_ROW));
 
 	if (key == 'L' - '@')
 		return ACT_REDRAW;

@@ -21,6 +21,9 @@ enum live_key { /* keys that are not characters */
 		KEY_LIVE_BACKTAB,
 		KEY_LIVE_HELP,
 		KEY_LIVE_QUIT,
+		KEY_LIVE_WHEEL_UP,
+		KEY_LIVE_WHEEL_DOWN,
+		KEY_LIVE_ROW = 0x120000, /* and more: a click on this row of the screen's table */
 };
 
 enum live_act {

@@ -8,6 +8,7 @@
 
 #include "lib/text.h"
 #include "labels/words.h"
+#include "live/keys.h"
 
 static attr_t inks[INK_NR];
 
@@ -100,4 +101,23 @@ int paint__figure(struct paint *p, int y, int x, const char *name, const char *v
 	paint__put(p, y, x, n, INK_PLAIN, name);
 	paint__right(p, y, x + n, field, ink, value);
 	return x + n + field + 2;
+}
+
+void paint__hit(struct paint *p, int y, int x, int width, int key)
+{
+	if (p->nhits < PAINT_HITS)
+		p->hits[p->nhits++] = (struct hit){ y, x, width, key };
+}
+
+int paint__clicked(const struct paint *p, int y, int x)
+{
+	for (size_t i = 0; i < p->nhits; i++) {
+		const struct hit *h = &p->hits[i];
+
+		if (h->y == y && x >= h->x && x < h->x + h->width)
+			return h->key;
+	}
+	if (y >= p->rows_y && y < p->rows_y + p->rows_n)
+		return KEY_LIVE_ROW + (y - p->rows_y);
+	return 0;
 }

@@ -4,6 +4,7 @@
 /* Drawing functions for the parts of the screen. The caller cleans and cuts text from the
  * target. Characters that the terminal cannot show are replaced here. */
 #include <stdbool.h>
+#include <stddef.h>
 
 struct live_state;
 
@@ -26,11 +27,27 @@ enum ink {
 	INK_NR,
 };
 
+#define PAINT_HITS 48
+
+struct hit { /* a place where a click acts as a key */
+	int y, x, width, key;
+};
+
 struct paint {
 	int rows, columns;
 	bool unicode;
 	int table_rows; /* rows of the table, for screen__page() */
+	struct hit hits[PAINT_HITS];
+	size_t nhits;
+	/* Screen row of the first table row, and the number of drawn rows; 0: none. */
+	int rows_y, rows_n;
 };
+
+/* Makes a place act as a key of live_keys__press(). Places beyond PAINT_HITS
+ * are ignored. */
+void paint__hit(struct paint *p, int y, int x, int width, int key);
+/* The key of a click at (y, x); 0: none. */
+int paint__clicked(const struct paint *p, int y, int x);
 
 /* Sets the attributes of all inks. Call once after curses started. */
 void paint__set_inks(bool colour);

@@ -57,6 +57,8 @@ void screen__draw(struct screen *s, struct live_state *state)
 		return;
 	getmaxyx(stdscr, p->rows, p->columns);
 	erase();
+	p->nhits = 0;
+	p->rows_n = 0;
 	graph = graph_rows(p->rows);
 	draw_head(p, state);
 	if (state->help || state->log) {
@@ -89,7 +91,14 @@ static struct screen *take_over(struct screen *s)
 	return s->term ? s : NULL;
 }
 
-struct screen *screen__open(struct tty_restore *g, bool colour)
+/* Reports presses of the left button, and the wheel. With Shift, terminals select text as usual. */
+static void take_mouse(void)
+{
+	mousemask(BUTTON1_PRESSED | BUTTON4_PRESSED | BUTTON5_PRESSED, NULL);
+	mouseinterval(0);
+}
+
+struct screen *screen__open(struct tty_restore *g, bool colour, bool mouse)
 {
 	struct screen *s = calloc(1, sizeof(*s));
 	int fd = s ? dup(tty_restore__input(g)) : -1;
@@ -117,6 +126,8 @@ struct screen *screen__open(struct tty_restore *g, bool colour)
 	keypad(stdscr, TRUE);
 	nodelay(stdscr, TRUE);
 	curs_set(0);
+	if (mouse)
+		take_mouse();
 	colour = colour && has_colors() && start_color() == OK;
 	if (colour)
 		use_default_colors();
@@ -171,6 +182,20 @@ size_t screen__page(const struct screen *s)
 	return s->paint.table_rows > 1 ? (size_t)s->paint.table_rows : 1;
 }
 
+/* The key for what the mouse did; 0: none. */
+static int mouse_key(const struct screen *s)
+{
+	MEVENT e;
+
+	if (getmouse(&e) != OK)
+		return 0;
+	if (e.bstate & BUTTON4_PRESSED)
+		return KEY_LIVE_WHEEL_UP;
+	if (e.bstate & BUTTON5_PRESSED)
+		return KEY_LIVE_WHEEL_DOWN;
+	return e.bstate & BUTTON1_PRESSED ? paint__clicked(&s->paint, e.y, e.x) : 0;
+}
+
 int screen__key(struct screen *s)
 {
 	static const struct {
@@ -202,6 +227,8 @@ int screen__key(struct screen *s)
 	key = getch();
 	if (key == ERR) /* no key is pressed, or the terminal is gone */
 		return isatty(fileno(s->in)) ? -1 : -2;
+	if (key == KEY_MOUSE)
+		return mouse_key(s);
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (key == keys[i].curses)
 			return keys[i].ours;

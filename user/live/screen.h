@@ -11,7 +11,7 @@ struct live_state;
 struct screen;
 
 /* Takes over the terminal. NULL on failure. */
-struct screen *screen__open(struct tty_restore *g, bool colour);
+struct screen *screen__open(struct tty_restore *g, bool colour, bool mouse);
 /* Restores the terminal. NULL is fine. */
 void screen__close(struct screen *s);
 void screen__draw(struct screen *s, struct live_state *state);

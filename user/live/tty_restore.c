@@ -48,12 +48,26 @@ static int collect(int c)
 	return c;
 }
 
+/* The sequence that ends the reports of the mouse, as curses chooses it; NULL: none. */
+static const char *mouse_off(void)
+{
+	const char *set = tigetstr("XM"), *key = tigetstr("kmous");
+
+	if (set && set != (char *)-1)
+		return tiparm(set, 0);
+	return key && key != (char *)-1 ? "\033[?1000l" : NULL;
+}
+
 /* Collects the sequences that leave the curses screen and reset the terminal. */
 static void collect_restore(struct tty_restore *g)
 {
 	static const char *const names[] = { "sgr0", "op", "rmkx", "cnorm", "rmcup" };
 
+	const char *mouse = mouse_off();
+
 	collect_target = g;
+	if (mouse)
+		tputs(mouse, 1, collect);
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		const char *s = tigetstr(names[i]);
 

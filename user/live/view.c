@@ -274,9 +274,11 @@ static int show(struct view *v)
 	if (v->screen)
 		return 0;
 	v->begun = clock__monotonic();
-	v->screen = screen__open(v->guard,
-				 report_text__colour(stdout, &(struct report_text_opts){
-								     .colour = v->args->colour }));
+	v->screen = screen__open(
+		v->guard,
+		report_text__colour(stdout,
+				    &(struct report_text_opts){ .colour = v->args->colour }),
+		!v->args->no_mouse);
 	if (!v->screen) {
 		log_err("the terminal cannot show a screen: pipe the output through cat for plain "
 			"text");

@@ -12,6 +12,7 @@
 #include "live/graph.h"
 #include "live/json.h"
 #include "live/keys.h"
+#include "live/paint.h"
 #include "live/state.h"
 #include "live/words.h"
 
@@ -679,6 +680,41 @@ static void test_help(void **state)
 	assert_true(growth);
 }
 
+/* A click selects a row, and opens the selected one; the wheel scrolls. Titles and views act as
+ * their keys. */
+static void test_mouse(void **state)
+{
+	struct live_world l = live__new();
+	struct paint p = { .rows = 24, .columns = 80, .rows_y = 10, .rows_n = 5 };
+
+	come(&l, 0x1000, 9 * MIB, l.a);
+	come(&l, 0x900000000, 3 * MIB, l.b);
+	refresh(&l, 1);
+	paint__hit(&p, 8, 10, 9, '2');
+	assert_int_equal(paint__clicked(&p, 8, 9), 0);
+	assert_int_equal(paint__clicked(&p, 8, 10), '2');
+	assert_int_equal(paint__clicked(&p, 8, 18), '2');
+	assert_int_equal(paint__clicked(&p, 8, 19), 0);
+	assert_int_equal(paint__clicked(&p, 15, 10), 0);
+	for (unsigned i = 0; i < 2 * PAINT_HITS; i++)
+		paint__hit(&p, 9, 0, 1, 'x');
+	assert_int_equal(p.nhits, PAINT_HITS);
+	live_keys__press(&l.s, paint__clicked(&p, 11, 3), 10);
+	assert_int_equal(l.s.selected, 1);
+	assert_false(l.s.detail);
+	live_keys__press(&l.s, paint__clicked(&p, 14, 3), 10); /* no such row */
+	assert_int_equal(l.s.selected, 1);
+	live_keys__press(&l.s, KEY_LIVE_WHEEL_UP, 10);
+	assert_int_equal(l.s.selected, 0);
+	live_keys__press(&l.s, KEY_LIVE_WHEEL_DOWN, 10);
+	assert_int_equal(l.s.selected, 1);
+	live_keys__press(&l.s, paint__clicked(&p, 11, 3), 10);
+	assert_true(l.s.detail);
+	live_keys__press(&l.s, KEY_LIVE_WHEEL_DOWN, 10);
+	assert_int_equal(l.s.detail_first, 3);
+	live__free(&l);
+}
+
 /* The graph's zoom stays within the available time: keys at the limits have no effect. */
 static void test_zoom(void **state)
 {
@@ -917,6 +953,7 @@ int main(void)
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_keys_without_effect),
 		cmocka_unit_test(test_help),
+		cmocka_unit_test(test_mouse),
 		cmocka_unit_test(test_zoom),
 		cmocka_unit_test(test_mark_prompt),
 		cmocka_unit_test(test_last_step),
