@@ -212,7 +212,7 @@ def test_screen():
         return text
 
     c = Captured(look)
-    table = c.screen.split("  CATEGORY")[1].split("events ")[0]
+    table = c.screen.split("  ROLE")[1].split("events ")[0]
     rows = {m[2]: m[1] for m in re.finditer(r"^ *([\d.]+ [KMG]?i?B) .*  (\S.*?) *$", table, re.M) if m[1] != "0 B"}
     want = {role(k): shown(v) for k, v in c.json["line"]["categories"].items() if v}
     equal(rows, want, "categories on the screen:\n%s" % c.screen)

@@ -191,7 +191,7 @@ def test_views_and_keys():
     go()
     t = view(columns=120, lines=40)
     t.wait(r"watched\.py:\d+ \(keep\)")
-    for key, what in (("2", r"%LIVE .* MODULE$"), ("3", "%LIVE .* CATEGORY$"), ("4", "%LIVE .* MODULE, WITH ALL INSIDE$"), ("5", r"(?i)\bSIZE\b.*"),
+    for key, what in (("2", r"%LIVE .* MODULE$"), ("3", "%LIVE .* ROLE$"), ("4", "%LIVE .* MODULE, WITH ALL INSIDE$"), ("5", r"(?i)\bSIZE\b.*"),
                       ("1", r"%LIVE .* LINE$"), ("TAB", r"%LIVE .* MODULE$"), ("BTAB", r"%LIVE .* LINE$"), ("M", r"%LIVE .* MODULE$"),
                       ("1", r"%LIVE .* LINE$"), ("?", "next view, the one before"), ("END", "unresolved  share of stacks"), ("F1", r"%LIVE .* LINE$"), ("ENTER", r"(?i)stack"),
                       ("ESC", r"%LIVE .* LINE$"), ("l", r"%LIVE .* FUNCTION$"), ("l", r"%LIVE .* LINE$")):
@@ -218,7 +218,7 @@ def test_views_and_keys():
     t.wait(r"gpt\.py:\d+ \(")
     # Paused: the table stays, the head is updated.
     t.send("SPACE")
-    t.wait("(?i)paused|go on")
+    t.wait("PAUSED|Resume")
     still, step = table(t), steps(t)
     t.wait_for(lambda _: steps(t) > step + 20, "steps that go on")
     equal(table(t), still, "the table while paused")

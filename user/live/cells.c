@@ -15,7 +15,7 @@ const struct live_column live_columns[COL_NR] = {
 	[COL_GROWTH] = { "GROWTH/STEP", 11, SORT_GROWTH, false },
 	[COL_ALLOCS] = { "ALLOCS/S", 8, SORT_ALLOCS, false },
 	[COL_CHURN] = { "BYTES/S", 9, SORT_CHURN, false },
-	[COL_CATEGORY] = { "CATEGORY", 15, -1, true },
+	[COL_CATEGORY] = { "ROLE", 15, -1, true },
 };
 
 bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum live_col c)
@@ -129,7 +129,7 @@ const char *live_cells__where_title(enum live_by by)
 	static const char *const titles[LIVE_BY_NR] = { [LIVE_LINE] = "LINE",
 							[LIVE_FUNCTION] = "FUNCTION",
 							[LIVE_MODULE] = "MODULE",
-							[LIVE_CATEGORY] = "CATEGORY",
+							[LIVE_CATEGORY] = "ROLE",
 							[LIVE_LAYER] = "MODULE, WITH ALL INSIDE" };
 
 	return titles[by];

@@ -20,10 +20,10 @@ struct match {
 const char *live_detail__age(int age)
 {
 	static const char *const names[AGE_NR] = {
-		[AGE_SECOND] = "under 1 s",	    [AGE_TEN] = "under 10 s",
-		[AGE_MINUTE] = "under 1 min",	    [AGE_TEN_MINUTES] = "under 10 min",
-		[AGE_HOUR] = "under 1 h",	    [AGE_MORE] = "older",
-		[AGE_BEFORE] = "from before attach"
+		[AGE_SECOND] = "under 1 s",    [AGE_TEN] = "under 10 s",
+		[AGE_MINUTE] = "under 1 min",  [AGE_TEN_MINUTES] = "under 10 min",
+		[AGE_HOUR] = "under 1 h",      [AGE_MORE] = "older",
+		[AGE_BEFORE] = "before attach"
 	};
 
 	return names[age];
@@ -98,6 +98,17 @@ static int take_stacks(struct match *x, size_t device, struct live_detail *ret)
 		ret->nstacks--;
 	for (size_t i = 0; i < ret->nstacks && !err; i++)
 		err = map64__set(x->stacks, ret->stacks[i].stack, 1);
+	return err;
+}
+
+/* Memory from before attach has no stacks, but objects that hold it. */
+static int take_holders(struct match *x, size_t device, struct live_detail *ret)
+{
+	const struct row_opts o = { .by = BY_LINE, .when = ROWS_NOW, .keep = keep, .ctx = x };
+	int err = holder_rows__of(x->m, device, &o, true, &ret->held);
+
+	while (!err && ret->held.n && ret->held.all[ret->held.n - 1].filtered)
+		ret->held.n--;
 	return err;
 }
 
@@ -212,6 +223,8 @@ int live_detail__take(const struct live_rows *r, const struct live_row *row, con
 			break;
 	}
 	err = take_stacks(&x, device, ret);
+	if (!err && row->row.before_attach)
+		err = take_holders(&x, device, ret);
 	if (!err)
 		err = take_blocks(&x, device, now, ret);
 	map64__free(x.stacks);
@@ -223,5 +236,6 @@ int live_detail__take(const struct live_rows *r, const struct live_row *row, con
 void live_detail__release(struct live_detail *x)
 {
 	free(x->stacks);
+	holder_rows__free(&x->held);
 	*x = (struct live_detail){ 0 };
 }

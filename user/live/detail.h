@@ -8,6 +8,8 @@
 #include "live/rows.h"
 #include "model/model.h"
 
+#include "labels/holders.h"
+
 struct dict;
 
 #define DETAIL_SIZES 6
@@ -21,6 +23,7 @@ struct detail_sum {
 struct live_detail {
 	struct row *stacks; /* rows by stack, largest first; strings belong to the dict */
 	size_t nstacks;
+	struct holder_rows held; /* of a row of memory from before attach: its holders */
 	struct detail_sum sizes[DETAIL_SIZES]; /* block sizes with the largest part of the row */
 	size_t nsizes; /* number of different block sizes; may exceed DETAIL_SIZES */
 	struct detail_sum ages[AGE_NR];

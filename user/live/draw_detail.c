@@ -41,20 +41,19 @@ static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
 
 static void figures(struct page *g, const struct live_row *r, const struct live_rows *all)
 {
-	char live[24], share[24], median[24], peak[24], growth[24], pace[24], allocs[24], churn[24],
-		asked[24], count[32];
+	char live[24], share[24], median[24], peak[24], growth[24], pace[24],
+		rate[40] = "", allocs[24], churn[24], asked[24], count[32];
 
 	line(g, 0, INK_PLAIN, "%s live (%s) in %s blocks, median %s; %s at the peak",
 	     live__bytes(live, r->row.bytes), live__share(share, r->row.bytes, all->total),
 	     r->row.count ? text__count(count, sizeof(count), r->row.count) : "?",
 	     r->row.median ? live__bytes(median, r->row.median) : "-",
 	     live__bytes(peak, r->at_peak));
-	line(g, 0, INK_PLAIN, "growth %s%s%s%s; %s allocations and %s a second%s%s",
-	     r->growth_known ? live__change(growth, r->growth) : "-", r->pace_known ? " (" : "",
-	     r->pace_known ? live__change(pace, r->pace) : "",
-	     !r->pace_known  ? ""
-	     : all->by_steps ? "/step)"
-			     : "/min)",
+	if (r->pace_known && r->growth)
+		snprintf(rate, sizeof(rate), " (%s/%s)", live__change(pace, r->pace),
+			 all->by_steps ? "step" : "min");
+	line(g, 0, INK_PLAIN, "growth %s%s; %s allocations and %s a second%s%s",
+	     r->growth_known ? live__change(growth, r->growth) : "-", rate,
 	     r->rates_known ? live__rate(allocs, r->allocs) : "-",
 	     r->rates_known ? live__bytes(churn, (uint64_t)r->churn) : "-",
 	     r->row.requested ? "; asked for " : "",
@@ -118,16 +117,35 @@ static void stack(struct page *g, const struct live_proc *proc, const struct row
 	line(g, 0, INK_BOLD, "STACK %zu of %zu: %s in %s blocks, %s%s%s%s%.200s%s%s", i + 1, n,
 	     live__bytes(bytes, r->bytes),
 	     r->count ? text__count(count, sizeof(count), r->count) : "?",
-	     r->before_attach ? "from before attach" : words__phase(r->phase),
-	     r->category ? ", " : "", r->category ? words__role(r->category) : "",
-	     *module ? ", " : "", module, *cls ? ", by " : "", cls);
+	     r->before_attach ? "before attach" : words__phase(r->phase), r->category ? ", " : "",
+	     r->category ? words__role(r->category) : "", *module ? ", " : "", module,
+	     *cls ? ", by " : "", cls);
 	if (!s.n)
 		line(g, 2, INK_DIM, "%s",
-		     r->before_attach ? "nobody has seen where it came from" : "no Python frames");
+		     r->before_attach ? "allocated before attach: no stack was recorded"
+				      : "no Python frames");
 	for (uint32_t k = 0; k < s.n && k < FRAMES; k++)
 		frame(g, proc->dict, s.frames[k], r);
 	if (s.n > FRAMES)
-		line(g, 2, INK_DIM, "(%u more frames)", s.n - FRAMES);
+		line(g, 2, INK_DIM, "+ %u more frames", s.n - FRAMES);
+}
+
+static void holders(struct page *g, const struct live_proc *proc, const struct live_detail *x)
+{
+	const char *cwd = facts__get(proc->facts, "cwd");
+	char bytes[24], count[32], where[REPORT_TEXT];
+
+	line(g, 0, INK_PLAIN, "%s", "");
+	line(g, 0, INK_BOLD, "HELD BY (allocated before attach, so no stack was recorded)");
+	for (size_t i = 0; i < x->held.n; i++) {
+		const struct row *r = &x->held.all[i];
+
+		words__location(where, r, cwd,
+				g->p->columns > 50 ? (size_t)g->p->columns - 37 : 13);
+		line(g, 0, INK_PLAIN, "%9s %7s  %-15s  %.900s", live__bytes(bytes, r->bytes),
+		     r->count ? text__count(count, sizeof(count), r->count) : "",
+		     words__role(r->category), r->name ? where : "(no name known)");
+	}
 }
 
 static void draw_all(struct page *g, struct live_state *s, const struct live_row *r)
@@ -139,11 +157,17 @@ static void draw_all(struct page *g, struct live_state *s, const struct live_row
 	line(g, 0, INK_BOLD, "%.900s",
 	     live_cells__where(where, live_state__by(s), proc->facts, r, g->p->columns, false));
 	figures(g, r, live_state__table(s));
+	if (r->row.before_attach) {
+		holders(g, proc, x);
+		line(g, 0, INK_PLAIN, "%s", "");
+	}
 	sizes_and_ages(g, x);
+	if (r->row.before_attach)
+		return;
 	for (size_t i = 0; i < x->nstacks && i < STACKS; i++)
 		stack(g, proc, &x->stacks[i], i, x->nstacks);
 	if (x->nstacks > STACKS)
-		line(g, 0, INK_DIM, "(%zu more stacks)", x->nstacks - STACKS);
+		line(g, 0, INK_DIM, "+ %zu more stacks", x->nstacks - STACKS);
 }
 
 static void segment(struct page *g, const struct live_state *s, const struct segment *x)
@@ -190,7 +214,7 @@ void draw_detail(struct paint *p, struct live_state *s, int y, int rows)
 	else if (r)
 		draw_all(&g, s, r);
 	else
-		line(&g, 0, INK_DIM, "it is gone");
+		line(&g, 0, INK_DIM, "this row has no memory any more");
 	/* Do not scroll past the last line. */
 	most = g.n > (size_t)rows ? g.n - (size_t)rows : 0;
 	if (s->detail_first > most) {

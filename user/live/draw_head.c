@@ -290,7 +290,7 @@ void draw_head__foot(struct paint *p, const struct live_state *s)
 	draw_events(p, s, p->rows - 2);
 	if (s->typing) {
 		x = key(p, x, "Enter", s->typing == TYPING_FILTER ? "Filter" : "Mark");
-		x = key(p, x, "Esc", "Leave it as it was");
+		x = key(p, x, "Esc", "Cancel");
 		key(p, x, "Ctrl-U", "Clear");
 		return;
 	}
@@ -306,7 +306,7 @@ void draw_head__foot(struct paint *p, const struct live_state *s)
 	else if (s->view != VIEW_SEGMENTS)
 		x = key(p, x, "Enter", s->view == VIEW_PROCESSES ? "Choose" : "Detail");
 	if (!s->over)
-		x = key(p, x, "Space", s->paused ? "Go on" : "Pause");
+		x = key(p, x, "Space", s->paused ? "Resume" : "Pause");
 	if (s->view == VIEW_TREE && !s->detail)
 		x = key(p, x, "Left Right", "Fold");
 	x = key(p, x, "/", "Filter");

@@ -52,7 +52,8 @@ const struct live_key_help live_keys__help[] = {
 	{ "ROLE", "parameter, gradient, optimizer state, activation, input ...", NULL },
 	{ "(several)", "the row has memory of several roles or modules", NULL },
 	{ "no role found", "no object in the program names this memory, so far", NULL },
-	{ "before attach", "memory older than the capture: no stack is known", NULL },
+	{ "before attach",
+	  "memory older than the capture, without a stack; Enter lists what holds it", NULL },
 	{ "lost", "events that were not recorded", NULL },
 	{ "drift", "largest difference from the allocator's own total", NULL },
 	{ "unresolved", "share of stacks that could not be read in full", NULL },
@@ -269,11 +270,15 @@ static enum live_act turn(struct live_state *s, bool back)
 
 static enum live_act choose_view(struct live_state *s, enum live_view v)
 {
+	const struct live_proc *p = live_state__proc(s);
+
 	if (live_state__offers(s, v))
 		return show(s, v);
-	return refuse(s, v == VIEW_PROCESSES ? ONE_PROCESS
-					     : "the CPU allocator has no segments: g chooses "
-					       "another device");
+	if (v == VIEW_PROCESSES)
+		return refuse(s, ONE_PROCESS);
+	return refuse(s, p && model__devices(p->model) > 1
+				 ? "the CPU allocator has no segments: g chooses another device"
+				 : "the CPU allocator has no segments");
 }
 
 static enum live_act press_view(struct live_state *s, int key)

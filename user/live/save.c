@@ -131,7 +131,7 @@ int live_save__write(struct live_save *s, char *say, size_t size)
 	int err = s->err ? s->err : flight__save(s->flight, "the live view");
 
 	if (err && s->err) {
-		snprintf(say, size, "nothing is kept any more: %s", strerror(-s->err));
+		snprintf(say, size, "saving has failed: %s", strerror(-s->err));
 		return err;
 	}
 	if (err) {

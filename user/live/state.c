@@ -14,9 +14,8 @@
 const char *live_view__name(enum live_view v)
 {
 	static const char *const names[VIEW_NR] = {
-		[VIEW_LINES] = "Lines",		  [VIEW_MODULES] = "Modules",
-		[VIEW_CATEGORIES] = "Categories", [VIEW_TREE] = "Tree",
-		[VIEW_SEGMENTS] = "Segments",	  [VIEW_PROCESSES] = "Processes"
+		[VIEW_LINES] = "Lines", [VIEW_MODULES] = "Modules",   [VIEW_CATEGORIES] = "Roles",
+		[VIEW_TREE] = "Tree",	[VIEW_SEGMENTS] = "Segments", [VIEW_PROCESSES] = "Processes"
 	};
 
 	return names[v];

@@ -102,6 +102,6 @@ void live_text__block(FILE *out, const struct live_proc *p, const struct live_ta
 		fprintf(out, "%s\n", live_cells__where(where, p->by, p->facts, r, left, false));
 	}
 	if (more && p->by != LIVE_LAYER)
-		fprintf(out, "%9s in %zu more rows\n", live__bytes(bytes, rest), more);
+		fprintf(out, "%9s  + %zu more rows\n", live__bytes(bytes, rest), more);
 	fprintf(out, "\n");
 }

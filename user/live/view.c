@@ -444,7 +444,7 @@ static void finish_view(struct view *v)
 	if (v->exporting.pid) {
 		live_save__end_export(&v->exporting, true);
 		live_state__say(&v->state, LOG_WARN, false,
-				"the export was not waited for: memtrace-bpf export makes it");
+				"the export was stopped: `memtrace-bpf export` can make it");
 	}
 	v->gone |= tty_restore__orphaned(v->guard);
 	view__take_errors(v);

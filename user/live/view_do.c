@@ -23,7 +23,7 @@ bool view__save(struct view *v, struct live_proc *p)
 	int err;
 
 	if (!from || !from->save) {
-		live_state__say(&v->state, LOG_INFO, true, "nothing is kept that could be saved");
+		live_state__say(&v->state, LOG_INFO, true, "there are no events to save");
 		return false;
 	}
 	/* Read pending events first. */
@@ -42,8 +42,7 @@ static void on_exported(void *ctx)
 	view__drop_source(v, v->exporting.pidfd);
 	view__take_errors(v);
 	if (!live_save__end_export(&v->exporting, false))
-		live_state__say(&v->state, LOG_WARN, true,
-				"the export failed: L has what was said");
+		live_state__say(&v->state, LOG_WARN, true, "the export failed: L shows why");
 }
 
 void view__export(struct view *v, const char *format)
@@ -53,7 +52,8 @@ void view__export(struct view *v, const char *format)
 	int err;
 
 	if (v->exporting.pid) {
-		live_state__say(&v->state, LOG_INFO, true, "one export at a time");
+		live_state__say(&v->state, LOG_INFO, true,
+				"an export is still running: wait for its end");
 		return;
 	}
 	if (!*last && !view__save(v, live_state__proc(&v->state)))
@@ -73,7 +73,7 @@ bool view__mark(struct view *v, struct live_proc *p, const char *name)
 	struct source *from = view__source(p);
 
 	if (!from || !from->session || p->ended) {
-		live_state__say(&v->state, LOG_INFO, true, "%s: nothing comes that could be marked",
+		live_state__say(&v->state, LOG_INFO, true, "%s: there is nothing to mark any more",
 				p ? p->end : "no process");
 		return false;
 	}
@@ -95,7 +95,7 @@ static bool is_captured(const struct live_proc *p)
 
 static int no_process_error(struct json *j)
 {
-	json__string(j, "error", "it could be done for no process");
+	json__string(j, "error", "no process is being captured");
 	return -ENXIO;
 }
 

@@ -524,8 +524,52 @@ static void test_before_attach_is_a_category_of_its_own(void **state)
 				 .module = module(&l.w, "head", "Linear", "Net") });
 	/* 5 of the 10 MiB are known blocks */
 	check_detail(&l, 0, true, NULL, 5 * MIB);
+	assert_int_equal(l.s.detailed.held.n, 1);
+	assert_int_equal(l.s.detailed.held.all[0].bytes, 10 * MIB);
 	check_detail(&l, 1, false, "unknown", 4 * MIB);
 	check_detail(&l, 2, false, "parameter", 2 * MIB);
+	live__free(&l);
+}
+
+static void press(struct live_world *l, const char *keys)
+{
+	for (; *keys; keys++)
+		if (live_keys__press(&l->s, *keys == '\n' ? KEY_LIVE_ENTER : *keys, 10) ==
+		    ACT_REFRESH)
+			refresh(l, 1);
+}
+
+/* The details of memory from before attach are what holds it. */
+static void test_holders_of_before_attach(void **state)
+{
+	struct live_world l = live__new();
+	const struct live_detail *x = &l.s.detailed;
+
+	l.w.allocated[0] = 20 * MIB;
+	come(&l, 0x1000, MIB, l.a);
+	for (uint64_t i = 1; i <= 3; i++)
+		give(&l, (struct event){ .kind = EVENT_TENSOR,
+					 .addr = i << 32,
+					 .size = 5 * MIB,
+					 .flags = CENSUS_FIRST,
+					 .name = str(&l.w, "global history[*]") });
+	give(&l, (struct event){ .kind = EVENT_CENSUS, .flags = CENSUS_FIRST });
+	refresh(&l, 1);
+	assert_true(live_state__row(&l.s)->row.before_attach);
+	press(&l, "\n");
+	assert_true(l.s.detail);
+	assert_int_equal(x->held.n, 2);
+	assert_string_equal(x->held.all[0].name, "global history[*]");
+	assert_int_equal(x->held.all[0].bytes, 15 * MIB);
+	assert_int_equal(x->held.all[0].count, 3);
+	assert_null(x->held.all[1].name);
+	assert_int_equal(x->held.all[1].bytes, 5 * MIB);
+	/* A row of recorded memory has stacks instead. */
+	live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10);
+	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
+	press(&l, "\n");
+	assert_int_equal(x->nstacks, 1);
+	assert_int_equal(x->held.n, 0);
 	live__free(&l);
 }
 
@@ -550,14 +594,6 @@ static void test_growth_without_an_optimizer(void **state)
 	assert_in_range(find(&l.s, NULL, "blocks.0.attn")->pace, 2 * MIB - 9999, 2 * MIB);
 	assert_string_equal(live_cells__title(COL_GROWTH, live_state__table(&l.s)), "GROWTH/MIN");
 	live__free(&l);
-}
-
-static void press(struct live_world *l, const char *keys)
-{
-	for (; *keys; keys++)
-		if (live_keys__press(&l->s, *keys == '\n' ? KEY_LIVE_ENTER : *keys, 10) ==
-		    ACT_REFRESH)
-			refresh(l, 1);
 }
 
 static void test_keys(void **state)
@@ -657,7 +693,7 @@ static void test_keys_without_effect(void **state)
 			 0);
 	press(&l, "g");
 	assert_int_equal(l.s.view, VIEW_LINES);
-	check_says(&l, "5", "no segments");
+	check_says(&l, "5", "no segments: g");
 	live_keys__press(&l.s, KEY_LIVE_BACKTAB, 10);
 	assert_int_equal(l.s.view, VIEW_TREE);
 	assert_int_equal(live_keys__press(&l.s, KEY_LIVE_QUIT, 10), ACT_QUIT);
@@ -949,6 +985,7 @@ int main(void)
 		cmocka_unit_test(test_block_named_later_is_no_growth),
 		cmocka_unit_test(test_filter_keeps_growth),
 		cmocka_unit_test(test_before_attach_is_a_category_of_its_own),
+		cmocka_unit_test(test_holders_of_before_attach),
 		cmocka_unit_test(test_growth_without_an_optimizer),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_keys_without_effect),
