@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_BPF_HOST_VMLINUX_H
-#define MT_BPF_HOST_VMLINUX_H
+#pragma once
 /* The kernel types that bpf/ uses, for programs that run it in user space: see tests/bpf_host.h and
  * tools/inprocess/. */
 #include <stdbool.h>
@@ -21,5 +20,3 @@ struct task_struct {
 	struct thread_struct thread;
 	int pid, tgid;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ADVICE_ADVICE_H
-#define MT_ADVICE_ADVICE_H
+#pragma once
 /*
  * Advice on how to shrink the peak of a recording by changes to the training script, with the bytes
  * saved. It uses the recording alone. It replays the steps with the largest peaks as if the remedy
@@ -95,5 +94,3 @@ void advice__text(FILE *out, const struct advice_list *list, unsigned width);
 /* Writes "advice", an array of objects: kind, saves_bytes, of, figure, peak_after, where, text,
  * basis, costs (null: none). */
 void advice__json(struct json *j, const struct advice_list *list);
-
-#endif

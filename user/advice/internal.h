@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ADVICE_INTERNAL_H
-#define MT_ADVICE_INTERNAL_H
+#pragma once
 /*
  * Declarations shared by the files of advice. A window has a device's allocations and frees from
  * the end of one step to the end of the next; a place is an index of one. From similar windows only
@@ -191,5 +190,3 @@ char *advice__format(const char *fmt, ...) __attribute__((format(printf, 1, 2)))
 /* Returns a line such as "train.py:41 (step)"; "": none. */
 char *advice__line(const struct advising *a, uint32_t stack);
 const char *advice__bytes(char buf[24], uint64_t bytes);
-
-#endif

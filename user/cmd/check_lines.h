@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_CHECK_LINES_H
-#define MT_CMD_CHECK_LINES_H
+#pragma once
 /* The lines of `memtrace-bpf check`: a fact each. The verdict is printed before them. */
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,5 +22,3 @@ void check_lines__add(struct check_lines *lines, bool ok, const char *what, cons
 void check_lines__host(struct check_lines *lines);
 /* Adds the facts about a process that target__look() looked at; check_process.c. */
 void check_lines__process(struct check_lines *lines, struct target *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_COMMANDS_H
-#define MT_CMD_COMMANDS_H
+#pragma once
 #include <argp.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -31,5 +30,3 @@ struct command {
 extern const struct command command_live, command_record, command_run, command_estimate,
 	command_report, command_compare, command_diff, command_replay, command_export, command_dump,
 	command_watch, command_leaks, command_serve, command_ctl, command_check;
-
-#endif

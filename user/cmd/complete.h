@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_COMPLETE_H
-#define MT_CMD_COMPLETE_H
+#pragma once
 /*
  * Completion of command lines, for the scripts of shells in tools/packaging/completion. It knows
  * the option tables only, so that it cannot differ from the help.
@@ -19,5 +18,3 @@
  */
 void complete__print(const struct command *const *commands, size_t n_commands, int n,
 		     char *const *words);
-
-#endif

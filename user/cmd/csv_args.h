@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_CSV_ARGS_H
-#define MT_CMD_CSV_ARGS_H
+#pragma once
 /* --csv of commands that write tables, as a child of their argp parsers. */
 #include <argp.h>
 
@@ -11,5 +10,3 @@
 
 /* Sets how lib/csv.h writes text; has no input. */
 extern const struct argp csv_argp;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_HELP_H
-#define MT_CMD_HELP_H
+#pragma once
 /* Prints the help of a command, at most 80 columns wide. */
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,5 +12,3 @@ void help__print(FILE *out, const struct command *command, bool all);
 
 /* The heading of a group of options. */
 const char *help__title(const struct options_list *list, int group);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_LOG_ARGS_H
-#define MT_CMD_LOG_ARGS_H
+#pragma once
 /* --log-level, --log-file, --log-format, --help and --version, as the last child of each command's
  * argp parser. The child also sets the form of usage errors (usage.h). */
 #include <argp.h>
@@ -16,5 +15,3 @@ extern const struct argp log_argp;
 /* Parses these options before the command's word. Returns the number of arguments, or -1 after
  * an error message. */
 int log_args__take(int argc, char **argv);
-
-#endif

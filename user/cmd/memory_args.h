@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_MEMORY_ARGS_H
-#define MT_CMD_MEMORY_ARGS_H
+#pragma once
 /* --max-memory of commands that read recordings, as a child of their argp parsers. */
 #include <argp.h>
 
@@ -11,5 +10,3 @@
 
 /* Sets the limit of record/room.h; has no input. */
 extern const struct argp memory_argp;
-
-#endif

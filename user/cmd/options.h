@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_OPTIONS_H
-#define MT_CMD_OPTIONS_H
+#pragma once
 /* A command's option table, with those of its children. */
 #include <argp.h>
 #include <stdbool.h>
@@ -27,5 +26,3 @@ bool options_list__takes_next(const struct argp_option *o);
 /* Returns the option of an argument "-x..." whose value is the next argument. NULL: none. */
 const struct argp_option *options_list__short_value(const struct options_list *list,
 						    const char *argument);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_REPORT_ARGS_H
-#define MT_CMD_REPORT_ARGS_H
+#pragma once
 /* Options that commands share which show memory. A command lists its options in its own table,
  * with these keys. It passes keys that it does not parse itself to report_args__parse(). */
 #include <argp.h>
@@ -64,5 +63,3 @@ extern const char *const report_args_formats[];
 /* Returns the index of arg in words (NULL-terminated). Calls argp_error() for another word. */
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words);
-
-#endif

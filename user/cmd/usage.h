@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CMD_USAGE_H
-#define MT_CMD_USAGE_H
+#pragma once
 /* Parses the command lines of all commands, with the same help and error messages. */
 #include <argp.h>
 
@@ -23,5 +22,3 @@ void usage__unknown(struct argp_state *state, const char *what, const char *word
 void usage__unexpected(struct argp_state *state, const char *argument, const char *next);
 /* The command whose line is parsed. */
 const struct command *usage__command(void);
-
-#endif

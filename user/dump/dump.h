@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_DUMP_DUMP_H
-#define MT_DUMP_DUMP_H
+#pragma once
 /* Reads the present contents of a process: its tensors, matched with the CUDA allocator's
  * blocks. */
 #include <stdbool.h>
@@ -74,5 +73,3 @@ int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 /* Returns 0 or -ENOMEM. The caller checks out for errors. */
 int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o);
-
-#endif

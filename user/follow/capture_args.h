@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_FOLLOW_CAPTURE_ARGS_H
-#define MT_FOLLOW_CAPTURE_ARGS_H
+#pragma once
 /* Options of all capturing commands, as argp parsers for the command's children. */
 #include <argp.h>
 #include <stdbool.h>
@@ -31,5 +30,3 @@ pid_t capture_args__parse_pid(struct argp_state *state, const char *arg);
 /* Calls argp_error() if no process is chosen, or if --container or --pod are combined with PIDs
  * alone. */
 void capture_args__check_pick(struct argp_state *state, const struct pick_args *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_FOLLOW_CAPTURE_LOOP_H
-#define MT_FOLLOW_CAPTURE_LOOP_H
+#pragma once
 /*
  * The loop of all capturing commands: waits for PyTorch, attaches, drains on a timer, and detaches
  * at the duration, the steps, a signal, the processes' end or the caller's request. Logs to
@@ -70,5 +69,3 @@ int capture_loop__open(struct capture_loop *loop);
 /* Runs to the end. Returns 0 or an exit code, logged. */
 int capture_loop__run(struct capture_loop *loop);
 void capture_loop__close(struct capture_loop *loop);
-
-#endif

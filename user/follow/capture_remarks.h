@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_FOLLOW_CAPTURE_REMARKS_H
-#define MT_FOLLOW_CAPTURE_REMARKS_H
+#pragma once
 /* What a capture says while it runs: whom it waits for, when it ends, that nothing comes. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void capture_remarks__update(struct capture_loop *loop);
 void capture_remarks__clear(void);
 /* Returns 0, or an exit code, logged: all processes ended without PyTorch. */
 int capture_remarks__end(const struct capture_loop *loop);
-
-#endif

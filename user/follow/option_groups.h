@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_FOLLOW_OPTION_GROUPS_H
-#define MT_FOLLOW_OPTION_GROUPS_H
+#pragma once
 /*
  * Groups of options in help, by task. Each entry of an argp table names its group. Help prints the
  * groups in this order, and the options of a group in the order of the tables. A command may use
@@ -25,5 +24,3 @@ enum option_group {
 
 /* Flag of an option of which the short help prints only the name. */
 #define OPTION_RARE OPTION_NO_USAGE
-
-#endif

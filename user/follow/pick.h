@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_FOLLOW_PICK_H
-#define MT_FOLLOW_PICK_H
+#pragma once
 /*
  * The choice of processes for a capture of several: by PID, command line, container or pod, or all,
  * and with --follow their successors. tracees.h finds and captures the processes.
@@ -78,5 +77,3 @@ bool pick__open_ended(const struct pick *p);
 bool pick__only_pids(const struct pick *p);
 /* Describes the choice for "waiting for ...": "a process that matches 'train.py'". Returns buf. */
 char *pick__title(const struct pick *p, char *buf, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_FOLLOW_TRACEES_H
-#define MT_FOLLOW_TRACEES_H
+#pragma once
 /*
  * The processes of a capture: one, its child processes (--children), or all that are picked
  * (pick.h). Each process with PyTorch gets a session and an output.
@@ -84,5 +83,3 @@ uint64_t tracees__now(const struct tracees *r);
 /* Detaches from all processes and ends their outputs. Returns 0, or the exit code of the first
  * failure so far: opts.only could not be traced, or the output of a process failed. */
 int tracees__finish(struct tracees *r, const char *reason);
-
-#endif

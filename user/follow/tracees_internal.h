@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_FOLLOW_TRACEES_INTERNAL_H
-#define MT_FOLLOW_TRACEES_INTERNAL_H
+#pragma once
 /* Shared by tracees.c (records, pump), tracees_state.c (states of a process) and tracees_find.c
  * (which processes). */
 #include <stdbool.h>
@@ -125,5 +124,3 @@ void tracees_find__traced(const struct tracee *p);
 void tracees_find__others(struct tracees *r, uint64_t now);
 /* Tells pick that the process has left. */
 void tracees_find__gone(const struct tracee *p);
-
-#endif

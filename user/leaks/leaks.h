@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LEAKS_LEAKS_H
-#define MT_LEAKS_LEAKS_H
+#pragma once
 /* Prints growing lines as text and as JSON. All text from the target is cleaned. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ void leaks_json__figures(struct json *j, const struct growth *g, const struct gr
 			 bool figures);
 void leaks_json__trend(struct json *j, const struct growth *g, const struct trend *t,
 		       double per_step, const uint64_t *values, bool figures);
-
-#endif

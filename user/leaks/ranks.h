@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LEAKS_RANKS_H
-#define MT_LEAKS_RANKS_H
+#pragma once
 /* Finds growing lines in several recordings: a line's verdict in each of them. Each recording is
  * judged when it is added and can then be freed. */
 #include <stdbool.h>
@@ -71,5 +70,3 @@ bool leaks_ranks__found(const struct leaks_ranks *r);
 /* Print the results. The text returns 0 or -ENOMEM. The caller checks out for errors. */
 int leaks_ranks__text(FILE *out, const struct leaks_ranks *r);
 void leaks_ranks__json(struct json *j, const struct leaks_ranks *r);
-
-#endif

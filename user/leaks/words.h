@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LEAKS_WORDS_H
-#define MT_LEAKS_WORDS_H
+#pragma once
 /* Texts about growth for one or several recordings. All text from the target is cleaned. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t
 /* Prints each value with a proportional bar. */
 void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v,
 		    const struct trend *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_ARGS_H
-#define MT_LIVE_ARGS_H
+#pragma once
 /* Options of the live view (memtrace-bpf -p PID). */
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ int live_view__run(const struct live_args *args, struct tty_restore *g);
 /* Prints a block of text or JSON every interval and a summary at the end. Logs errors. Returns
  * the exit code. */
 int live_plain__run(const struct live_args *args);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_CELLS_H
-#define MT_LIVE_CELLS_H
+#pragma once
 /* Columns and cell texts of a live table, for screen and text output. */
 #include <stdbool.h>
 
@@ -41,5 +40,3 @@ const char *live_cells__text(char *buf, enum live_col c, const struct live_row *
 char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const struct live_row *r,
 			int width, bool tree);
 const char *live_cells__where_title(enum live_by by);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_DETAIL_H
-#define MT_LIVE_DETAIL_H
+#pragma once
 /* Details of a row: its allocation stacks, and sizes and ages of its blocks. */
 #include <stddef.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ int live_detail__take(const struct live_rows *r, const struct live_row *row, con
 		      const struct dict *d, uint64_t now, struct live_detail *ret);
 void live_detail__release(struct live_detail *x);
 const char *live_detail__age(int age); /* label of an age, "under 10 s" */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_GRAPH_H
-#define MT_LIVE_GRAPH_H
+#pragma once
 /*
  * History of a device's allocated and reserved bytes in bounded memory. The last four minutes have
  * a resolution of 0.25 s; older history is coarser, so that weeks fit. Each step keeps the lowest
@@ -36,5 +35,3 @@ bool graph__extend(struct graph *g, uint64_t now);
  */
 uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct graph_column *ret,
 		     size_t columns);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_JSON_H
-#define MT_LIVE_JSON_H
+#pragma once
 /* Text and JSON output of a live view. JSON: one object per line and interval;
  * docs/reference/live.md describes the keys. */
 #include <stddef.h>
@@ -28,5 +27,3 @@ int live_json__line(FILE *out, const struct live_proc *p, const struct live_tabl
  * shown. */
 void live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
 		      int width);
-
-#endif

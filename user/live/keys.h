@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_KEYS_H
-#define MT_LIVE_KEYS_H
+#pragma once
 /* Actions of the keys in a live view. */
 #include <stddef.h>
 
@@ -50,5 +49,3 @@ struct live_key_help {
 /* Descriptions of all keys, and a legend of the screen, ended by NULL. An entry without keys is a
  * title. */
 extern const struct live_key_help live_keys__help[];
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_PAINT_H
-#define MT_LIVE_PAINT_H
+#pragma once
 /* Drawing functions for the parts of the screen. The caller cleans and cuts text from the
  * target. Characters that the terminal cannot show are replaced here. */
 #include <stdbool.h>
@@ -72,5 +71,3 @@ void draw_detail(struct paint *p, struct live_state *s, int y, int rows);
 void draw_help(struct paint *p, struct live_state *s, int y, int rows);
 void draw_help__log(struct paint *p, struct live_state *s, int y, int rows);
 void draw_head__foot(struct paint *p, const struct live_state *s); /* the last two rows */
-
-#endif

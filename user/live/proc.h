@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_PROC_H
-#define MT_LIVE_PROC_H
+#pragma once
 /* A process in a live view: its model, device graphs and rows. Independent of captures and
  * terminals: the capture's owner passes the time and event counts. */
 #include <stdbool.h>
@@ -105,5 +104,3 @@ struct live_selection {
 void live_proc__select(struct live_proc *p, enum live_by by, const struct live_selection *a);
 /* The device's graph, owned by p; NULL: the device is not known. */
 struct graph *live_proc__graph(const struct live_proc *p, struct device d);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_ROWS_H
-#define MT_LIVE_ROWS_H
+#pragma once
 /*
  * Rows of a live view: the model's rows with their bytes at the peak, growth and rates. Rates are
  * relative to the last refresh. A row keeps its identity while its line, function, module or
@@ -88,5 +87,3 @@ uint64_t live_rows__key(enum live_by by, const struct row *r);
 
 /* Names accepted by --sort and --by, ended by NULL. */
 extern const char *const live_sort_names[], *const live_by_names[];
-
-#endif

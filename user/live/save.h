@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_SAVE_H
-#define MT_LIVE_SAVE_H
+#pragma once
 /*
  * Saving from a live view: keeps the end of a process's stream and the blocks that were live before
  * it, in bounded memory. Writes it as a recording to the current folder on request. Also exports
@@ -35,5 +34,3 @@ const char *live_save__last(const struct live_save *s);
 int live_save__begin_export(struct subprocess *ret, const char *path, const char *format);
 /* Waits for the end of an export; end: ends it first. True: it succeeded. */
 bool live_save__end_export(struct subprocess *p, bool end);
-
-#endif

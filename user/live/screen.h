@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_SCREEN_H
-#define MT_LIVE_SCREEN_H
+#pragma once
 /* The terminal of a live view, with ncurses: draws a struct live_state and reads keys. Only one
  * may be open. */
 #include <stdbool.h>
@@ -26,5 +25,3 @@ void screen__resume(struct screen *s);
 int screen__key(struct screen *s);
 /* Number of table rows on the screen. */
 size_t screen__page(const struct screen *s);
-
-#endif

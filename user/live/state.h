@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_STATE_H
-#define MT_LIVE_STATE_H
+#pragma once
 /*
  * State of a live view: processes, selected process and device, view, order, filter and position.
  * Independent of the terminal: live/screen.h draws the state and live/keys.h changes it.
@@ -116,5 +115,3 @@ void live_state__say(struct live_state *s, enum log_level level, bool own, const
 const struct live_message *live_state__message(const struct live_state *s, size_t i);
 
 const char *live_view__name(enum live_view v);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_TTY_RESTORE_H
-#define MT_LIVE_TTY_RESTORE_H
+#pragma once
 /*
  * Restores the terminal even if the live view crashes or is killed: the original process forks and
  * waits, and the child does the work. If the child dies while the screen is up, the waiting process
@@ -42,5 +41,3 @@ int tty_restore__catch_errors(struct tty_restore *g);
  * none. */
 int tty_restore__read_errors(struct tty_restore *g, char *buf, int size);
 void tty_restore__release_errors(struct tty_restore *g);
-
-#endif

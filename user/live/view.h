@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_VIEW_H
-#define MT_LIVE_VIEW_H
+#pragma once
 /* The live view of a running capture; shared by view.c and view_do.c. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,5 +52,3 @@ bool view__mark(struct view *v, struct live_proc *p, const char *name);
 void view__export(struct view *v, const char *format);
 /* Opens the socket for `memtrace-bpf ctl`, if possible. */
 void view__open_control(struct view *v);
-
-#endif

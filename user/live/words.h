@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIVE_WORDS_H
-#define MT_LIVE_WORDS_H
+#pragma once
 /* Numbers in few columns, with a nearly constant width. */
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ char *live__ago(char *buf, uint64_t ns);
 /* The top of a memory axis for values up to v, at least 1 KiB. It changes rarely, and it and its
  * half have few digits. */
 uint64_t live__scale(uint64_t v);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_BLAME_H
-#define MT_REPORT_BLAME_H
+#pragma once
 /* The source lines behind a figure that is too large: the largest, the fastest growing, or those
  * that hold memory back. */
 #include <stdbool.h>
@@ -45,5 +44,3 @@ int blame__find(struct analysis *a, size_t device, const struct cond_result *of,
 const char *blame__kind(
 	/* Returns "largest", "grew", "holds_back" or "others"; NULL for no kind. */
 	enum blame_kind k);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_COLUMNS_H
-#define MT_REPORT_COLUMNS_H
+#pragma once
 /* --columns: which columns the table of text has, and which fields CSV has. */
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ extern const char *const report_columns_csv[];
  * -EINVAL with why: the word and the known names.
  */
 int report_columns__parse(const char *list, uint32_t *text, uint32_t *csv, char *why, size_t size);
-
-#endif

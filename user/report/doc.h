@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_DOC_H
-#define MT_REPORT_DOC_H
+#pragma once
 /* The report as JSON and CSV. The caller checks the stream for errors. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -84,5 +83,3 @@ void report_csv__place(FILE *out, const struct row *r);
 /* Writes a comma and a row's stack: frames from the root on, with ";" between. Returns 0 or
  * -ENOMEM. */
 int report_csv__stack(FILE *out, const struct dict *d, const struct row *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_FAIL_H
-#define MT_REPORT_FAIL_H
+#pragma once
 /*
  * --fail-if: conditions (cond.h) on recordings, checked while they are reported. A condition that
  * holds is printed on standard error with the responsible lines, and the exit code becomes
@@ -58,5 +57,3 @@ void report_fail__json(struct json *j, const struct report_fail *f, size_t from)
 /* Prints conditions that hold or cannot be checked on standard error. Returns the worse of
  * status and the result. Recordings without events are no failure if another one has events. */
 int report_fail__say(const struct report_fail *f, int status);
-
-#endif

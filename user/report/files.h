@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_FILES_H
-#define MT_REPORT_FILES_H
+#pragma once
 /* Reports of recordings by their paths: one report for each, or one for all of them. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ struct report_files {
 bool report_files__can_be_together(const struct report_files *args);
 /* Prints to standard output. Returns the worst exit code (lib/exit.h); logs errors. */
 int report_files__print(const struct report_files *args);
-
-#endif

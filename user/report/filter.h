@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_FILTER_H
-#define MT_REPORT_FILTER_H
+#pragma once
 /*
  * --filter selects blocks; --hide names files that no block is charged to.
  *
@@ -42,5 +41,3 @@ char *report_select__instead(const struct report_select *s, const struct row *ro
 void report_select__apply(const struct report_select *s, struct row_opts *o);
 /* Returns the number of kept rows, which come first. *bytes and *count: sums of the other rows. */
 size_t report_select__kept(const struct row *rows, size_t n, uint64_t *bytes, uint64_t *count);
-
-#endif

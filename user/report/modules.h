@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_MODULES_H
-#define MT_REPORT_MODULES_H
+#pragma once
 /* The tree of a device's modules, with the memory of each one alone and with all inside. */
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ struct module_tree {
 int report_modules__build(const struct model *m, size_t device, enum row_when when,
 			  const struct report_select *select, struct module_tree *ret);
 void report_modules__free(struct module_tree *t);
-
-#endif

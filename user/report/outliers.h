@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_OUTLIERS_H
-#define MT_REPORT_OUTLIERS_H
+#pragma once
 /* Recordings that have more or less than the others. */
 #include <stddef.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *so
 		  uint32_t line1);
 /* Sorts: differences of all memory first, then by size. */
 void outliers__order(struct outliers *o);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_RANKS_H
-#define MT_REPORT_RANKS_H
+#pragma once
 /* One report of several recordings: the bytes of each line in all of them and in each. A
  * recording can be freed after it was added; its texts and sums are copied. */
 #include <stdbool.h>
@@ -124,5 +123,3 @@ void ranks__json(struct json *j, const struct ranks *r, size_t top);
 void ranks_json__who(struct json *j, const struct rank *k);
 /* Prints a header line and the rows, with a column for each recording. */
 void ranks__csv(FILE *out, const struct ranks *r, size_t top);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_STACKS_H
-#define MT_REPORT_STACKS_H
+#pragma once
 /* Rows of --by stack for people: PyTorch's own frames are left out unless all frames are asked for,
  * and rows whose other frames are equal become one. */
 #include <stdbool.h>
@@ -21,5 +20,3 @@ void report_frames__free(struct report_frames *s); /* NULL is fine */
 int report_frames__merge(struct report_frames *s, struct row *rows, size_t *n);
 /* Prints the frames of a row from the root on, one a line. */
 void report_frames__print(struct report_frames *s, FILE *out, const struct row *r);
-
-#endif

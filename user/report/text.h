@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_REPORT_TEXT_H
-#define MT_REPORT_TEXT_H
+#pragma once
 /* The report as text, for `report` and for the end of a live session. All text from the target
  * is cleaned. Zeroed options are the defaults. The caller checks out for errors. Functions
  * return 0 or -ENOMEM. */
@@ -77,5 +76,3 @@ bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room);
 void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n, const char *what,
 			   size_t room);
 #define REPORT_BAR 10 /* columns of a bar in a table */
-
-#endif

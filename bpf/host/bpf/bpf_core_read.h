@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_BPF_HOST_CORE_READ_H
-#define MT_BPF_HOST_CORE_READ_H
+#pragma once
 /*
  * Replaces libbpf's header. The only field read is the address of the kernel's return trampoline.
  */
@@ -11,5 +10,3 @@ extern __u64 host_trampoline;
 #define bpf_core_type_size(type) sizeof(type)
 #define BPF_CORE_READ(src, ...) ((void)(src), host_trampoline)
 #define MT_KERNEL(field) ((void)task, host_trampoline)
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_BPF_HOST_HELPERS_H
-#define MT_BPF_HOST_HELPERS_H
+#pragma once
 /* Replaces libbpf's header. tests/bpf_host.h or tools/inprocess/ define the helpers. */
 #include "vmlinux.h"
 
@@ -53,5 +52,3 @@ void bpf_ringbuf_discard(void *rec, __u64 flags);
 #define bpf_ringbuf_reserve(ring, size, flags) ((void)(ring), host_ring_reserve(size))
 #define bpf_ringbuf_output(ring, data, size, flags)                                                \
 	((void)(ring), host_ring_output(data, size, flags))
-
-#endif
