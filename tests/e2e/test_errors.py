@@ -133,7 +133,7 @@ def test_ctl():
     check("-p %d: several processes, captured by PID" % recorder.pid in err, "which captures there are: %r", err)
     for p in (recorder, other):
         finish(p)
-        check("nothing was written: no process that was recorded allocated a tensor" in p.stderr(), "what is said at the end: %r", p.stderr())
+        check("nothing was written: no recorded process allocated a tensor" in p.stderr(), "what is said at the end: %r", p.stderr())
     check(not os.path.exists(scratch("ctl")), "an empty folder stays")
 
 
@@ -384,7 +384,7 @@ def test_what_is_not_there():
     for at in ("999", "1h"):
         code, out, err = tool("report", "--at", at, "--format", "json", path)
         equal((code, json.loads(out)["time"]), (OK, duration), "--at %s: %s" % (at, err))
-        check("is after its end; shown is its end, at" in err, "--at %s: what is said: %s", at, err)
+        check("is after its end; showing its end, at" in err, "--at %s: what is said: %s", at, err)
     equal(tool("report", "--at", "999", "--format", "csv", path)[1], tool("report", "--at", "end", "--format", "csv", path)[1], "rows after the end")
     code, out, err = tool("diff", "--at", "999,end", path, path)
     check(code == OK and "is after its end" in err and "999" not in out, "diff: %s%s", out, err)

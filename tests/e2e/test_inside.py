@@ -170,7 +170,7 @@ def test_told():
     # Without the variable the library is in no process.
     path, code, out, err = record("lost", "env", "-u", "LD_PRELOAD", python(), "-c", "import torch; torch.empty(10); print('ran')")
     equal((code, out), (0, "ran\n"), "exit and output of one without the library")
-    check("has not taken our library" in err, "not said: %r", err)
+    check("did not load the recording library" in err, "not said: %r", err)
     done = subprocess.run([sys.executable, "-c", "print(1)"], env=dict(os.environ, LD_PRELOAD=os.path.join(OUT, "inside", "libmemtrace-inside.so"),
                           MEMTRACE_INSIDE="1:2:3"), capture_output=True, text=True, check=False)
     equal((done.returncode, done.stdout, done.stderr), (0, "1\n", ""), "the library where nobody records")

@@ -97,7 +97,7 @@ def test_not_to_be_had():
     path = scratch("whole.mtr")
     first = os.path.join(harness.WORKLOADS, "first.py")
     code, out, err = with_env("run", "-f", "-v", "-o", path, "--", harness.python(), first, MEMTRACE_LOG="debug,file=/dev/full")
-    equal((code, err.count("the log cannot be written")), (0, 1), "exit code, and how often it says so: %s" % err[-500:])
+    equal((code, err.count("cannot write the log")), (0, 1), "exit code, and how often it says so: %s" % err[-500:])
     check(json.loads(out.splitlines()[-1])["made"] and report(path)["capture"]["events"] > 0, "the command, or its recording: %r", out[-300:])
     link, target = scratch("link.log"), scratch("target.log")
     os.symlink(target, link)

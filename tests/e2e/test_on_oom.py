@@ -136,7 +136,7 @@ def test_none_of_several():
     target.wait_line("^ready", 120)
     recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "--children", "--on-oom", "-o", folder + "/"], root=True)
     recorder.wait_line("nothing is written until PID %d runs out of memory; .*into %s" % (target.popen.pid, folder), 60, stream="err")
-    for words, expected, what in ((("status",), 0, '"out of memory"'), (("mark", "here"), 0, '"here"'), (("start",), 1, "no windows that can be begun")):
+    for words, expected, what in ((("status",), 0, '"out of memory"'), (("mark", "here"), 0, '"here"'), (("start",), 1, "no windows to start or stop")):
         code, out, err = tool("ctl", "--format", "json", "-p", str(target.popen.pid), *words, root=True)
         check(code == expected and what in out + err, "ctl %s: %d, %s %s", words[0], code, out, err)
     fails(target, 0)

@@ -57,9 +57,10 @@ static int log_open_error(const char *path, int err, const char *why)
 		return EXIT_FAILED;
 	}
 	log_err("%s: cannot open: %s%s", name, strerror(err),
-		err == ENOENT	? "; `memtrace-bpf record` says at its end which file it wrote"
-		: err == EACCES ? "; a recording belongs to who made it: run it with sudo"
-				: "");
+		err == ENOENT ? "; `memtrace-bpf record` says at its end which file it wrote"
+		: err == EACCES
+			? "; the recording belongs to another user: run memtrace-bpf with sudo"
+			: "");
 	return EXIT_UNUSABLE;
 }
 
@@ -152,7 +153,7 @@ static void warn_after_end(const struct analysis *a)
 	char name[512], at[24], end[24];
 
 	if (o.at == AT_TIME && o.at_time > a->duration)
-		log_warn("%s: --at %s is after its end; shown is its end, at %s",
+		log_warn("%s: --at %s is after its end; showing its end, at %s",
 			 clean(name, sizeof(name), a->path), text__time(at, sizeof(at), o.at_time),
 			 text__time(end, sizeof(end), a->duration));
 }
@@ -242,7 +243,7 @@ int analysis__device(const struct analysis *a, const char *name, size_t *ret)
 	}
 	clean(path, sizeof(path), a->path);
 	if (!n) {
-		log_err("%s: no memory event of any device in it", path);
+		log_err("%s: the recording has no memory events", path);
 		return EXIT_UNUSABLE;
 	}
 	for (size_t k = 0; k < n && len < sizeof(there) - 24; k++) {

@@ -26,8 +26,8 @@ const char *folder__why(int err)
 {
 	switch (-err) {
 	case ENOTEMPTY:
-		return "it has files that are not from here and no " FOLDER_INDEX
-		       "; -f takes it all the same";
+		return "it has files of other programs and no " FOLDER_INDEX
+		       "; use it anyway with -f";
 	case EBADMSG:
 		return "its " FOLDER_INDEX " makes no sense";
 	case ENOTDIR:
@@ -35,13 +35,13 @@ const char *folder__why(int err)
 	case ENOENT:
 		return "no such folder, or it has no " FOLDER_INDEX;
 	case EAGAIN:
-		return "another program keeps its lock";
+		return "another program holds its lock";
 	case E2BIG:
 		return "it has too many recordings";
 	case ELOOP:
-		return "it is a symbolic link; with a / at the end it is followed";
+		return "it is a symbolic link; to follow it, end the name with /";
 	case EPERM:
-		return "it is somebody else's folder; with a / at the end it is taken all the same";
+		return "it belongs to another user; to use it anyway, end the name with /";
 	default:
 		return outfile__why(err);
 	}

@@ -213,13 +213,13 @@ static int replace_entries(struct folder *f, const json_t *doc, const char **why
 	*why = "it is not an index of recordings";
 	if (!json_is_integer(version) || !json_is_array(list) || (gaps && !json_is_array(gaps)))
 		return -EBADMSG;
-	*why = "it is of a newer memtrace-bpf";
+	*why = "it was made by a newer memtrace-bpf";
 	if (json_integer_value(version) != INDEX_VERSION)
 		return -EBADMSG;
-	*why = "it has more recordings than can be";
+	*why = "it has too many recordings";
 	if (json_array_size(list) > FOLDER_MAX || json_array_size(gaps) > FOLDER_MAX)
 		return -EBADMSG;
-	*why = "a recording's entry makes no sense";
+	*why = "it has an invalid entry";
 	new.entries = calloc(json_array_size(list) + 1, sizeof(*new.entries));
 	new.gaps = calloc(json_array_size(gaps) + 1, sizeof(*new.gaps));
 	if (!new.entries || !new.gaps)
@@ -262,13 +262,13 @@ int folder__load(struct folder *f, const char **why)
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > INDEX_BYTES) {
-		*why = "it is no file, or too large for one";
+		*why = "it is not a file, or too large";
 		close(fd);
 		return -EBADMSG;
 	}
 	doc = json_loadfd(fd, JSON_REJECT_DUPLICATES, &e);
 	close(fd);
-	*why = "it is no JSON";
+	*why = "it is not JSON";
 	if (!doc)
 		return -EBADMSG;
 	err = replace_entries(f, doc, why);

@@ -168,8 +168,8 @@ static int add_named(struct inputs *in, const struct folder *f, const char *name
 		}
 	}
 	return times == 1 ? add_entry(in, f, &e[found], what)
-			  : log_choices(f, times ? "several are called that"
-						 : "no such one; there are");
+			  : log_choices(f, times ? "several have this name"
+						 : "unknown name; use one of");
 }
 
 static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of what, size_t others)
@@ -180,7 +180,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 
 	e = folder__entries(f, &n);
 	if (!n) {
-		log_err("%s: there is no recording in it", folder__path(f));
+		log_err("%s: contains no recording", folder__path(f));
 		return EXIT_UNUSABLE;
 	}
 	if (n > 1 && what == INPUTS_ENDS && !others) {
@@ -194,9 +194,8 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 	for (size_t i = 0; (what == INPUTS_PROCESSES || what == INPUTS_REPORT) && i < n; i++) {
 		for (size_t k = 0; k < i; k++) {
 			if (e[k].pid == e[i].pid)
-				return log_choices(
-					f, "several are of one process, and their memory is "
-					   "not to be added; which one?");
+				return log_choices(f, "several recordings are of one process, and "
+						      "their memory cannot be added; choose one");
 		}
 	}
 	for (size_t i = 0; i < n && !status; i++)

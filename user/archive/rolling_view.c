@@ -145,7 +145,7 @@ int rolling_view__open(const char *path, struct rolling_view **ret)
 		err = -EBADMSG;
 	if (!err && v->totals && !v->n) {
 		err = -ENOENT;
-		why = "no segment is in it";
+		why = "it has no part";
 	}
 	if (err || !v->totals) {
 		log_err("%s: %s", name, why);
@@ -244,7 +244,8 @@ static int pick_oom(struct rolling_view *v)
 	log_err("%s: %s; try --at peak",
 		text__clean(name, sizeof(name), folder__path(v->folder),
 			    strlen(folder__path(v->folder))),
-		any ? "what ran out of memory was dropped" : "nothing ran out of memory in it");
+		any ? "the part with the out-of-memory error was dropped"
+		    : "nothing ran out of memory in it");
 	return EXIT_UNUSABLE;
 }
 
@@ -258,7 +259,7 @@ static int pick_time(struct rolling_view *v, uint64_t time)
 	folder__gaps(v->folder, &gaps);
 	if (v->entries[i].from <= time || !gaps)
 		return set_segment(v, i);
-	log_err("%s: what was at %s is dropped; what is there begins at %s",
+	log_err("%s: the part at %s was dropped; the recording now starts at %s",
 		text__clean(name, sizeof(name), folder__path(v->folder),
 			    strlen(folder__path(v->folder))),
 		text__time(at, sizeof(at), time),

@@ -147,7 +147,7 @@ static int read_once(struct attach_stage *a)
 		return err;
 	}
 	a->readings++;
-	a->why_torn = r.consistent ? "the calls that took the segments are not all known" : r.why;
+	a->why_torn = r.consistent ? "some calls that allocated segments are unknown" : r.why;
 	err = hand_reading(a->held, &r);
 	cudaalloc_state__free(&r);
 	return err;
@@ -218,7 +218,7 @@ static int end_holding(struct attach_stage *a, int exact)
 	int err;
 
 	a->held = NULL;
-	log_debug("what was there before: %s after %u readings, %zu events meanwhile%s%s",
+	log_debug("state at attach: %s after %u readings, %zu events meanwhile%s%s",
 		  exact > 0 ? "exact" : "not exact", a->readings, attach_state__held(held),
 		  exact > 0 ? "" : ": ", exact > 0 ? "" : a->why_torn);
 	err = attach_state__end(held);
@@ -252,7 +252,7 @@ static int judge(struct attach_stage *a, int read_err, bool whole, uint64_t now)
 	if (exact < 0)
 		return exact;
 	if (!read_err && !whole) {
-		a->why_torn = "events of before the reading are on their way";
+		a->why_torn = "events from before the reading are still arriving";
 		exact = 0;
 	}
 	/* All blocks are known; a segment's kind is, once it was read from end to end. */

@@ -173,12 +173,11 @@ static void guess(struct decoder *d, const struct mt_rec_node *r)
 	a->n = a->next = 0;
 	tell_layout(d);
 	if (a->layout)
-		log_debug("autograd nodes are not as in this version of PyTorch: another layout "
-			  "fits");
+		log_debug(
+			"autograd nodes differ from this version of PyTorch: another layout fits");
 	else
-		log_warn("PyTorch's autograd nodes are laid out in a way that is not known: what "
-			 "backward allocates is not "
-			 "traced to lines of forward");
+		log_warn("the layout of PyTorch's autograd nodes is unknown: memory allocated in "
+			 "backward is not linked to lines of forward");
 }
 
 static struct made identity(const struct autograd *a, const struct mt_rec_node *r)
@@ -467,8 +466,8 @@ void autograd__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 	if (c[MT_CNT_NODE_FAULT]) {
 		facts__setf(d->facts, "counter.autograd.faults", "%" PRIu64, c[MT_CNT_NODE_FAULT]);
 		if (!d->autograd->faults_warned)
-			log_warn("autograd nodes could not be read or kept: what they allocate has "
-				 "no line of forward");
+			log_warn("some autograd nodes could not be read or stored: their memory "
+				 "has no line of forward");
 		d->autograd->faults_warned = true;
 	}
 	if (c[MT_CNT_NODE_DEEP])

@@ -287,7 +287,7 @@ static void log_failure(struct census_stage *c, int err, const char *why)
 	if (c->problem == why)
 		return;
 	c->problem = why;
-	log_debug("what blocks are for was not read: %s (%s)", why, strerror(-err));
+	log_debug("the roles of blocks were not read: %s (%s)", why, strerror(-err));
 }
 
 static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
@@ -313,7 +313,7 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	c->running = !err;
 	if (err) {
 		params__drop(&c->params);
-		log_failure(c, -err, "there is no thread to be had");
+		log_failure(c, -err, "cannot start a thread");
 		c->next_read = decoder__now(c->d) + EVERY;
 	}
 }

@@ -327,7 +327,7 @@ __attribute__((format(printf, 2, 3))) static void no_requested(const struct deco
 	if (d->opts->requested)
 		log_warn("--requested: %s", why);
 	else
-		log_debug("what is asked for is not recorded: %s", why);
+		log_debug("requested sizes are not recorded: %s", why);
 }
 
 /* Attaches to PyTorch's own probe of requested sizes: pytorch:malloc(ptr, device, size, stream). */
@@ -345,7 +345,9 @@ static void attach_requested(struct decoder *d, const struct map *map, bool new_
 		return;
 	/* PyTorch 2.1 hits the probe before the allocation, without the block's address. */
 	if (!strncmp(d->target->torch.version, "2.1.", 4)) {
-		no_requested(d, "PyTorch 2.1 does not say it in a way that is of use");
+		no_requested(
+			d,
+			"PyTorch 2.1 does not report the requested size with the block's address");
 		return;
 	}
 	err = usdt__find(d->target->proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
@@ -363,7 +365,7 @@ static void attach_requested(struct decoder *d, const struct map *map, bool new_
 	if (err)
 		no_requested(d, "not available with this PyTorch: %s",
 			     err == -ENOENT   ? "it was built without the probe pytorch:malloc"
-			     : err == -EINVAL ? "its probe pytorch:malloc is not understood"
+			     : err == -EINVAL ? "the format of its probe pytorch:malloc is unknown"
 					      : strerror(-err));
 }
 
@@ -388,7 +390,7 @@ static int look_into(struct decoder *d, const struct maps *m, const struct map *
 	err = cuda__look(d->target->proc, m, map, &f);
 	if (err) {
 		text__clean(file, sizeof(file), map->path, strlen(map->path));
-		log_debug("%s: cannot be looked into: %s", file, strerror(-err));
+		log_debug("cannot read %s: %s", file, strerror(-err));
 		return err;
 	}
 	new_file = (!f.allocator && !f.n) ||
@@ -415,16 +417,16 @@ static int look_into(struct decoder *d, const struct maps *m, const struct map *
 		return found;
 	}
 	if (f.refused_take)
-		log_warn("%s: no probe is possible on %s: memory that is taken through it is not "
+		log_warn("%s: no probe is possible on %s: memory allocated through it is not "
 			 "recorded",
 			 file, f.refused_take);
 	if (f.newer[0])
-		log_warn("%s: %s is newer than this memtrace-bpf: memory that is taken through it "
-			 "is not recorded",
+		log_warn("%s: %s is newer than this memtrace-bpf: memory allocated through it is "
+			 "not recorded",
 			 file, f.newer);
 	err = attach_file(d, &f);
 	if (err) {
-		log_warn("%s probes on calls into %s: %s; what is taken there is not seen",
+		log_warn("%s probes on calls into %s: %s; memory allocated there is not recorded",
 			 d->opts->inside ? "no breakpoints for" : "the kernel refused", file,
 			 err == -EBUSY ? "others' are there" : strerror(-err));
 		return found;
@@ -725,7 +727,7 @@ int cuda_calls__used(struct decoder *d, bool last)
 	struct cuda_calls *c = d->calls;
 
 	if (c && last && d->opts->requested && !c->asked)
-		log_warn("--requested: there was no PyTorch with CUDA in the process");
+		log_warn("--requested: the process has no PyTorch with CUDA");
 	if (!c || !c->smi)
 		return 0;
 	if (!last && !nvml__is_dry_run(c->smi))
@@ -1400,9 +1402,9 @@ static void look_for_bypass(struct cuda_calls *calls, const uint64_t c[MT_CNT_NR
 	if (calls->bypassed || calls->runtime_took < BYPASS_CALLS || c[MT_CNT_CALL_DRIVER])
 		return;
 	calls->bypassed = true;
-	log_warn("calls into CUDA's driver bypass the probes: memory that libraries (cuBLAS, NCCL) "
-		 "and expandable segments take is not "
-		 "recorded. PyTorch's tensors are. Please report the driver's version");
+	log_warn("calls into CUDA's driver bypass the probes: memory of libraries (cuBLAS, NCCL) "
+		 "and expandable segments is not recorded. PyTorch's tensors are. Please report "
+		 "the driver's version");
 }
 
 void cuda_calls__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])

@@ -423,16 +423,15 @@ void modules__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 	if (c[MT_CNT_MODULE_FAULT]) {
 		facts__setf(d->facts, "counter.modules.faults", "%" PRIu64, c[MT_CNT_MODULE_FAULT]);
 		if (!m->faults_warned)
-			log_warn("the kernel has no memory to keep which modules a thread is in: "
-				 "some calls of modules are not recorded");
+			log_warn("the kernel is out of memory for module calls: some calls of "
+				 "modules are not recorded");
 		m->faults_warned = true;
 	}
 	if (!c[MT_CNT_MODULE_DEEP])
 		return;
 	facts__setf(d->facts, "counter.modules.too_deep", "%" PRIu64, c[MT_CNT_MODULE_DEEP]);
 	if (!m->deep_warned)
-		log_warn("modules call one another more than %d deep: calls within those are not "
-			 "recorded",
+		log_warn("module calls are nested more than %d deep: deeper calls are not recorded",
 			 MT_MODULE_DEPTH);
 	m->deep_warned = true;
 }

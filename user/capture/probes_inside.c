@@ -129,7 +129,7 @@ static int why_not(struct inside_memory *m, const char **why)
 	struct maps maps;
 	int err;
 
-	*why = "the command cannot be recorded from inside: its library could not begin there";
+	*why = "cannot record the command from inside: the recording library could not start in it";
 	if (problem)
 		return problem < 4096 ? -(int)problem : -EBADMSG;
 	err = open_process(m, m->pid, &maps);
@@ -137,12 +137,11 @@ static int why_not(struct inside_memory *m, const char **why)
 		maps__free(&maps);
 		return 0;
 	}
-	*why = err == -ENOEXEC
-		       ? "the command cannot be recorded from inside: it has not taken our library "
-			 "(is it static, set-user-ID, without "
-			 "the right to read it, or does something before it drop LD_PRELOAD?)"
-		       : "the command cannot be recorded from inside: we may not write into its "
-			 "memory, though it is our child";
+	*why = err == -ENOEXEC ? "cannot record the command from inside: it did not load the "
+				 "recording library (is it static, set-user-ID, unable to read the "
+				 "library, or does a wrapper drop LD_PRELOAD?)"
+			       : "cannot record the command from inside: the system does not allow "
+				 "writing to a child's memory";
 	return err;
 }
 
@@ -175,7 +174,8 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 		return &ip->p;
 	}
 	if (err == -EBADMSG)
-		*why = "the library in the command is not the one that belongs to this program";
+		*why = "the recording library in the command is from another version of "
+		       "memtrace-bpf";
 	bpf_ring__free(ip->p.ring);
 	free(ip);
 	errno = -err;
@@ -347,9 +347,8 @@ static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 	size_t gone = inside_sites__clear(ip->m);
 
 	if (gone)
-		log_warn("%zu breakpoints were not there any more: somebody else's probes have "
-			 "been in the same places, and events may be "
-			 "missing",
+		log_warn("%zu breakpoints had been removed, perhaps by another tool's probes in "
+			 "the same places: events may be missing",
 			 gone);
 	while (ip->n_semaphores && ip->semaphores_of == ip->m->mem_image)
 		inside_sites__add_to(ip->m, ip->semaphore[--ip->n_semaphores], -1);

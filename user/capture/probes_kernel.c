@@ -215,9 +215,9 @@ static const char *load_why(int err)
 	static char text[160];
 
 	if (locked_down)
-		return "this kernel is locked down (lockdown=confidentiality), and in a container "
-		       "the programs cannot tell processes apart; run it on the "
-		       "host";
+		return "this kernel is locked down (lockdown=confidentiality), so inside a "
+		       "container the BPF programs cannot tell processes apart; run memtrace-bpf "
+		       "on the host";
 	if (err == -EPERM || err == -EACCES) {
 		snprintf(text, sizeof(text),
 			 "loading BPF programs is not permitted: %s needed; run it with sudo",
@@ -233,7 +233,7 @@ static const char *load_why(int err)
 			 probes__oldest_kernel);
 		return text;
 	}
-	return "the kernel refused the BPF programs; -v shows what it says";
+	return "the kernel refused the BPF programs; -v shows the kernel's message";
 }
 
 /* Readable when a program wakes us. The ring itself is readable while it has any record, which is

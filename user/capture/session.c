@@ -112,13 +112,11 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 	s->tried_sleepable = true;
 	err = probes__go_sleepable(s->probes, proc__pid(s->target.proc), s->target.hooks);
 	if (err)
-		log_warn("a page of the target is not in memory, and the programs that could wait "
-			 "for it were "
-			 "refused (%s): some stacks stay short",
+		log_warn("a page of the process is not in memory, and the kernel refused the "
+			 "sleepable programs that could wait for it (%s): some stacks stay short",
 			 strerror(-err));
 	else
-		log_debug(
-			"a page of the target was not in memory: the sleepable programs take over");
+		log_debug("a page of the process was not in memory: using the sleepable programs");
 }
 
 /* Counts reports of the allocator that hit no probe as lost. */
@@ -129,8 +127,9 @@ static void count_unseen(struct session *s)
 	if (n <= s->losses.unseen)
 		return;
 	if (!s->losses.unseen)
-		log_warn("%" PRIu64 " of what PyTorch's allocator told of were not seen: are there "
-			 "other probes in the same place?",
+		log_warn("%" PRIu64
+			 " reports of PyTorch's allocator were missed: does another tool "
+			 "probe the same place?",
 			 n);
 	s->losses.early += n - s->losses.unseen;
 	s->losses.unseen = n;
@@ -163,7 +162,7 @@ static int housekeeping(struct session *s, uint64_t now)
 		facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
 		session__set_counters(s, c);
 		if (c[MT_CNT_RING_LOST + MT_REC_SCOPE_END] && !s->losses.steps_warned) {
-			log_warn("ends of steps were lost: steps, and figures per step, are not "
+			log_warn("ends of steps were lost: steps and figures per step are not "
 				 "exact");
 			s->losses.steps_warned = true;
 		}

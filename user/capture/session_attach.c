@@ -135,8 +135,7 @@ static void hold_command(struct session *s)
 			  : 0;
 
 	if (err)
-		log_debug("PID %d cannot be held: %s", (int)proc__pid(s->target.proc),
-			  strerror(-err));
+		log_debug("cannot stop PID %d: %s", (int)proc__pid(s->target.proc), strerror(-err));
 }
 
 /* True if a group's programs are attached to PyTorch's files already, and this process has not
@@ -295,15 +294,14 @@ static int attach_all(struct session *s, struct failure *f)
 		}
 		err = probes__attach(s->probes, pid, h);
 		if (err && s->opts.inside)
-			return failure__set(f, EXIT_NOT_PERMITTED, err,
-					    "no breakpoint can be set on %s at %s+%#" PRIx64 ": %s",
-					    hook__name(h->id), h->file, h->offset,
-					    err == -EBUSY
-						    ? "the kernel's probes are there, of a capture "
-						      "of all processes (--all, --name, "
-						      "--children, watch, serve): try again when "
-						      "that has ended, or have it recorded so"
-						    : strerror(-err));
+			return failure__set(
+				f, EXIT_NOT_PERMITTED, err,
+				"no breakpoint can be set on %s at %s+%#" PRIx64 ": %s",
+				hook__name(h->id), h->file, h->offset,
+				err == -EBUSY ? "another capture of several processes (--all, "
+						"--name, --children, watch, serve) has probes "
+						"there: try again when it has ended"
+					      : strerror(-err));
 		if (err == -EPERM || err == -EACCES)
 			return failure__set(
 				f, EXIT_NOT_PERMITTED, err,
@@ -319,8 +317,7 @@ static int attach_all(struct session *s, struct failure *f)
 		if (err)
 			return failure__set(f, h->required ? EXIT_NOT_PERMITTED : EXIT_FAILED, err,
 					    "the kernel refused the probe on %s at %s+%#" PRIx64
-					    ": %s; `memtrace-bpf check -p %d` "
-					    "shows what is there",
+					    ": %s; `memtrace-bpf check -p %d` shows the details",
 					    hook__name(h->id), h->file, h->offset, strerror(-err),
 					    (int)pid);
 	}

@@ -67,9 +67,8 @@ uint32_t symbolizer__number(struct symbolizer *n, uint32_t number)
 	if (number != UINT32_MAX || errno != ENOSPC)
 		return number;
 	if (!n->stats.no_room++)
-		log_warn("so many different stacks, names or threads that the recording has no "
-			 "room for more: what is new from "
-			 "now on stays without a name");
+		log_warn("the recording is full of different stacks, names or threads: new ones "
+			 "stay without a name");
 	return 0;
 }
 

@@ -36,13 +36,14 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 	if (err == -ESRCH && proc__lost_leader(pid))
 		return failure__set(f, EXIT_UNUSABLE, err,
 				    "PID %d cannot be recorded: its main thread has ended while "
-				    "other threads run, and the kernel lets nobody look at "
-				    "or attach to such a process by its PID. Start the job with "
-				    "`memtrace-bpf run`, or attach before its main thread ends",
+				    "other threads run, and the kernel does not allow attaching to "
+				    "such a process by its PID. Start the job with `memtrace-bpf "
+				    "run`, or attach before its main thread ends",
 				    (int)pid);
 	if (err == -ESRCH)
 		return failure__set(f, EXIT_UNUSABLE, err,
-				    "no process with PID %d; `ps -e` lists what runs", (int)pid);
+				    "no process with PID %d; `ps -e` lists the processes",
+				    (int)pid);
 	if (err == -EINVAL)
 		return failure__set(f, EXIT_UNUSABLE, err,
 				    "PID %d is a kernel thread: it has no memory to trace",
@@ -122,7 +123,7 @@ static void need_code_dealloc(struct target *t)
 	if (!t->has_slot || h->found)
 		return;
 	t->has_slot = false;
-	snprintf(t->python_why, sizeof(t->python_why), "the end of code objects cannot be seen: %s",
+	snprintf(t->python_why, sizeof(t->python_why), "cannot see the end of code objects: %s",
 		 h->why_not ? h->why_not : "no probe is possible there");
 }
 
@@ -274,7 +275,7 @@ void target__open_allocator(struct target *t, const struct maps *m)
 
 	t->alloc = cudaalloc__open(t->proc, m, &why);
 	if (!t->alloc)
-		log_debug("the CUDA allocator's tables are not read: %s", why);
+		log_debug("cannot read the CUDA allocator's tables: %s", why);
 }
 
 void target__set_backend_fact(const struct target *t, struct facts *facts)

@@ -11,7 +11,7 @@ enum { OPT_MAX_MEMORY = 0x8200 };
 
 static const struct argp_option options[] = {
 	{ "max-memory", OPT_MAX_MEMORY, "SIZE", OPTION_RARE,
-	  "Stop if reading needs more memory than SIZE (default: half of what is available)",
+	  "Stop if reading needs more memory than SIZE (default: half of the available memory)",
 	  OPTIONS_MESSAGES },
 	{ 0 },
 };

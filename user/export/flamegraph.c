@@ -232,7 +232,7 @@ static int flamegraph_end(struct export_ctx *c, void *state)
 const struct export_format export_flamegraph = {
 	.name = "flamegraph",
 	.suffix = ".html",
-	.help = "one page with zoom and search: any browser, offline",
+	.help = "one page with zoom and search, for any browser, offline",
 	.next = "any browser opens it, without a network",
 	.end = flamegraph_end,
 };

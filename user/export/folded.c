@@ -151,7 +151,7 @@ static int folded_end(struct export_ctx *c, void *state)
 const struct export_format export_folded = {
 	.name = "folded",
 	.suffix = ".collapsedstack.txt",
-	.help = "lines of text: flamegraph.pl, inferno, speedscope",
+	.help = "lines of text, for flamegraph.pl, inferno and speedscope",
 	.next = "flamegraph.pl, inferno and speedscope read it",
 	.end = folded_end,
 };

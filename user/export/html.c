@@ -104,7 +104,7 @@ static void html_release(void *state)
 const struct export_format export_html = {
 	.name = "html",
 	.suffix = ".html",
-	.help = "one page with the whole history: timeline, table, flame graph, segments; any "
+	.help = "one page with the whole history (timeline, table, flame graph, segments), for any "
 		"browser, offline",
 	.next = "any browser opens it, without a network",
 	.begin = html_begin,

@@ -165,7 +165,7 @@ const struct export_format export_ndjson = {
 	.name = "ndjson",
 	.suffix = ".ndjson",
 	.looks_ahead = true,
-	.help = "every event, a JSON object a line, with its stack: anything",
+	.help = "every event with its stack, as one JSON object a line",
 	.next = "jq and pandas.read_json(lines=True) read it",
 	.begin = ndjson_begin,
 	.event = ndjson_event,

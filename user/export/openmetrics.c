@@ -29,16 +29,16 @@ static void put_recording(struct export_ctx *c)
 	static const char *const facts[] = { "pid",	     "comm",	  "python",  "torch",
 					     "cuda_runtime", "allocator", "version", "attached_at" };
 	static const struct openmetrics_family info = { "recording", "info", NULL,
-							"What was recorded." };
+							"The recorded program." };
 	static const struct openmetrics_family start = { "start_timestamp_seconds", "gauge",
 							 "seconds",
-							 "When the capture began, since 1970." };
+							 "Start time of the capture, since 1970." };
 	static const struct openmetrics_family length = { "duration_seconds", "gauge", "seconds",
-							  "How long the capture was." };
+							  "Duration of the capture." };
 	static const struct openmetrics_family events = { "events", "counter", NULL,
 							  "Events recorded." };
 	static const struct openmetrics_family lost = { "lost_records", "counter", NULL,
-							"Records that were lost." };
+							"Lost records." };
 	static const struct openmetrics_family steps = { "steps", "counter", NULL,
 							 "Steps that ended." };
 	static const struct openmetrics_family step = { "step_seconds", "gauge", "seconds",
@@ -100,7 +100,7 @@ static void put_fragmentation(struct export_ctx *c)
 {
 	static const struct openmetrics_family f = {
 		"device_fragmentation_ratio", "gauge", "ratio",
-		"(reserved - allocated) / reserved at the moment asked for."
+		"(reserved - allocated) / reserved at the chosen moment."
 	};
 	struct model_device d;
 
@@ -142,10 +142,10 @@ static int put_growth(struct export_ctx *c)
 		bool (*get)(const struct growth_summary *s, double *ret);
 	} figures[] = {
 		{ { "growth_bytes_per_step", "gauge", NULL,
-		    "What grows most, in each step; 0: nothing grows." },
+		    "Largest growth per step; 0: no growth." },
 		  rate_per_step },
 		{ { "growth_bytes_per_minute", "gauge", NULL,
-		    "What grows most, in a minute; 0: nothing grows." },
+		    "Largest growth per minute; 0: no growth." },
 		  rate_per_minute },
 		{ { "growth_full_seconds", "gauge", "seconds",
 		    "Time from the end of the recording until the device is full." },
@@ -232,13 +232,13 @@ static int put_groups(struct export_ctx *c)
 		enum group by;
 	} groups[] = {
 		{ { "moment_category_bytes", "gauge", "bytes",
-		    "By what it was for, at the moment asked for." },
+		    "Memory by role, at the chosen moment." },
 		  BY_CATEGORY },
 		{ { "moment_phase_bytes", "gauge", "bytes",
-		    "By the phase it was allocated in, at the moment asked for." },
+		    "Memory by phase of its allocation, at the chosen moment." },
 		  BY_PHASE },
 		{ { "moment_line_bytes", "gauge", "bytes",
-		    "The lines that held most at the moment asked for, and the rest." },
+		    "The lines that hold most memory at the chosen moment, and the rest." },
 		  BY_LINE },
 	};
 	int err = 0;
@@ -287,7 +287,7 @@ static int openmetrics_end(struct export_ctx *c, void *state)
 const struct export_format export_openmetrics = {
 	.name = "openmetrics",
 	.suffix = ".om.txt",
-	.help = "the figures as text: Prometheus",
+	.help = "figures as text, for Prometheus",
 	.next = "Prometheus scrapes it from any HTTP server",
 	.begin = openmetrics_begin,
 	.end = openmetrics_end,

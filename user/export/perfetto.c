@@ -446,7 +446,7 @@ const struct export_format export_perfetto = {
 	.name = "perfetto",
 	.suffix = ".perfetto.json",
 	.looks_ahead = true,
-	.help = "a trace of counters, modules and steps: ui.perfetto.dev",
+	.help = "a trace of counters, modules and steps, for ui.perfetto.dev",
 	.next = "\"Open trace file\" on https://ui.perfetto.dev shows it, and keeps it on your "
 		"machine",
 	.begin = perfetto_begin,

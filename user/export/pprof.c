@@ -282,7 +282,7 @@ static int pprof_end(struct export_ctx *c, void *state)
 const struct export_format export_pprof = {
 	.name = "pprof",
 	.suffix = ".pb.gz",
-	.help = "a heap profile: pprof, Pyroscope, Parca",
+	.help = "a heap profile, for pprof, Pyroscope and Parca",
 	.next = "\"go tool pprof -http=:\" or \"pprof -http=:\" and its name open it; inuse_space "
 		"is the moment, alloc_space all",
 	.end = pprof_end,

@@ -252,7 +252,7 @@ static int speedscope_end(struct export_ctx *c, void *state)
 const struct export_format export_speedscope = {
 	.name = "speedscope",
 	.suffix = ".speedscope.json",
-	.help = "a profile per device and view (peak, end, total): speedscope",
+	.help = "a profile for each device and view (peak, end, total), for speedscope",
 	.next = "https://www.speedscope.app opens it, and keeps it on your machine",
 	.end = speedscope_end,
 };

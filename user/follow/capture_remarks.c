@@ -158,8 +158,8 @@ static void look_for_untraced(struct capture_loop *loop, struct facts *facts, ui
 		return;
 	if (!m->untraced)
 		log_warn("%zu of the processes that PID %d has started %s PyTorch in %s (PID "
-			 "%d%s): not traced; --children follows them. "
-			 "Without it those that it forks pay for the probes all the same",
+			 "%d%s): not traced; --children follows them. Without it, forked children "
+			 "still pay for the probes",
 			 n, (int)pid, n > 1 ? "have" : "has", n > 1 ? "them" : "it", (int)first,
 			 n > 1 ? " and others" : "");
 	m->untraced = n;

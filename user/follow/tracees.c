@@ -265,9 +265,9 @@ static void say_missed(struct tracees *r)
 	bool full = group && proc_group__was_full(group);
 
 	if (full && !r->short_said)
-		log_warn("%d processes are recorded, and no more can be at a time: others wait "
-			 "until one of them ends",
-			 MT_MEMBERS - 1);
+		log_warn(
+			"%d processes are recorded, the most at a time: others wait until one ends",
+			MT_MEMBERS - 1);
 	r->short_said = full;
 	if (r->unrecorded)
 		log_warn("%" PRIu64 " forked processes ended before one of %d places was free: "
@@ -357,7 +357,7 @@ void tracees__limit_caps(const struct tracees *r)
 	int err = caps__limit(r->opts.caps | (multi ? 0 : CAPS_PERF));
 
 	if (err)
-		log_debug("capabilities could not be given up: %s", strerror(-err));
+		log_debug("cannot give up capabilities: %s", strerror(-err));
 }
 
 void tracees__pump(struct tracees *r)

@@ -41,8 +41,8 @@ static int add(struct tracees *r, pid_t pid, pid_t parent, struct tracee **ret)
 
 	if (err == -ENOSPC && !r->full_said) {
 		r->full_said = true;
-		log_warn("PID %d is not followed: no more than %d processes are at a time",
-			 (int)pid, MT_WATCHED);
+		log_warn("PID %d is not followed: at most %d processes at a time", (int)pid,
+			 MT_WATCHED);
 	}
 	*ret = err ? NULL : tracees__add(r, pid, parent, 0);
 	return err || *ret ? err : -ENOMEM;

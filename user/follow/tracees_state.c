@@ -253,7 +253,8 @@ static bool is_hopeless(const struct tracee *p, uint64_t now)
 static void give_up(struct tracee *p)
 {
 	if (session__has_python(p->session))
-		log_debug("PID %d has no PyTorch so far: looked at now and then", (int)p->pid);
+		log_debug("PID %d has no PyTorch so far: checking it from time to time",
+			  (int)p->pid);
 	else if (pick__only_pids(p->all->opts.pick))
 		log_warn("PID %d has neither a Python interpreter nor PyTorch in it: not traced "
 			 "(--children follows what it starts)",

@@ -26,7 +26,7 @@ const struct device_value device_values[] = {
 	{ "before_attach",
 	  OF(before_attach_start),
 	  VALUE_OF_BEFORE,
-	  { "device_before_attach_bytes", "gauge", "bytes", "There at the first event." } },
+	  { "device_before_attach_bytes", "gauge", "bytes", "Allocated before the first event." } },
 	{ "before_attach_left", OF(before_attach), VALUE_OF_BEFORE | VALUE_LEFT_OUT, { 0 } },
 	{ "drift",
 	  OF(drift),
@@ -48,11 +48,12 @@ const struct device_value device_values[] = {
 	{ NULL,
 	  OF(mark_allocated),
 	  VALUE_OF_MOMENT,
-	  { "moment_allocated_bytes", "gauge", "bytes", "Allocated at the moment asked for." } },
+	  { "moment_allocated_bytes", "gauge", "bytes",
+	    "Allocated memory at the chosen moment." } },
 	{ NULL,
 	  OF(mark_reserved),
 	  VALUE_OF_MOMENT | VALUE_OF_TOTALS,
-	  { "moment_reserved_bytes", "gauge", "bytes", "Reserved at the moment asked for." } },
+	  { "moment_reserved_bytes", "gauge", "bytes", "Reserved memory at the chosen moment." } },
 };
 const size_t device_values_n = sizeof(device_values) / sizeof(*device_values);
 

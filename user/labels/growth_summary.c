@@ -334,9 +334,9 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 		return buf;
 	}
 	if (s->part == GROWTH_OF_POOL)
-		strcpy(where, " of reserved memory, but not of the tensors in it");
+		strcpy(where, " in reserved memory, but not in the tensors in it");
 	else if (s->part == GROWTH_OF_OTHERS)
-		strcpy(where, " of memory that code other than PyTorch's allocator takes");
+		strcpy(where, " in memory allocated outside PyTorch's allocator");
 	else
 		memcpy(where, " at ", 5);
 	if (s->line)

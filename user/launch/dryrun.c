@@ -202,8 +202,8 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 	err |= add(d, "CUDA_CACHE_PATH=%s/cuda", d->cache);
 	/* It refers to the machine's real devices. */
 	if (getenv("CUDA_VISIBLE_DEVICES")) {
-		log_info("CUDA_VISIBLE_DEVICES is left out: the devices of a dry run are all "
-			 "visible, --devices N says how many");
+		log_info("CUDA_VISIBLE_DEVICES is ignored: all devices of a dry run are visible; "
+			 "--devices N sets their number");
 		err |= add(d, "CUDA_VISIBLE_DEVICES");
 	}
 	for (const char *const *e = a->env; e && *e; e++)
@@ -231,9 +231,8 @@ struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *us
 			d->dir);
 	} else if (err) {
 		*status = EXIT_NOT_PERMITTED;
-		log_err("%s: the dry run cannot be preloaded from a folder with a space or a colon "
-			"in its name, or so long a one: "
-			"install it elsewhere",
+		log_err("%s: the dry run cannot be preloaded from a folder whose name is too long "
+			"or has a space or a colon: install it elsewhere",
 			d->dir);
 	} else {
 		err = make_cache(d, user);

@@ -41,9 +41,8 @@ static int find_library(char *path, size_t size, char *why, size_t why_size)
 			continue;
 		if (strlen(real) >= size || strpbrk(real, ": \t\n")) {
 			snprintf(why, why_size,
-				 "%s: cannot be preloaded from a folder with a space or a colon in "
-				 "its name, or so "
-				 "long a one: install it elsewhere",
+				 "%s: cannot be preloaded from a folder whose name is too long or "
+				 "has a space or a colon: install it elsewhere",
 				 real);
 			return -EINVAL;
 		}
@@ -78,8 +77,8 @@ static int may_ptrace(char *why, size_t size)
 	if (scope < 2 || (scope == 2 && !geteuid()))
 		return 0;
 	snprintf(why, size,
-		 "this machine lets nobody look into a process, not even into a child of theirs "
-		 "(kernel.yama.ptrace_scope is %d): 1 would do",
+		 "this host does not allow reading a child process (kernel.yama.ptrace_scope is "
+		 "%d); set it to 1",
 		 scope);
 	return -EPERM;
 }

@@ -164,7 +164,7 @@ static int parse_one(struct log_config *c, const char *text, size_t len, bool le
 		c->json = n == 4 && !strncmp(value, "json", 4);
 		return c->json || (n == 4 && !strncmp(value, "text", 4))
 			       ? 0
-			       : refuse(why, size, text, len, "is neither text nor json");
+			       : refuse(why, size, text, len, "is not a format; use text or json");
 	}
 	if (!levels_only && key == 2 && !strncmp(text, "fd", 2))
 		return set_fd(c, value, n) ? refuse(why, size, text, len, "names no descriptor")

@@ -148,7 +148,7 @@ static void append(const struct log_line *l)
 	if (!why)
 		return;
 	/* Not by log_warn(), which would write to the file again. */
-	snprintf(said, sizeof(said), "the log cannot be written: %s; all else goes on", why);
+	snprintf(said, sizeof(said), "cannot write the log: %s; everything else continues", why);
 	if (divert)
 		divert(divert_ctx, LOG_WARN, said);
 	else
@@ -255,13 +255,13 @@ void log__from_environment(void)
 	if (!text || !*text)
 		return;
 	if (log_config__parse(&config, text, false, why, sizeof(why)))
-		log_warn(LOG_ENV ": %s: it is left aside", why);
+		log_warn(LOG_ENV ": %s: ignored", why);
 	if (config.fd < 0)
 		return;
 	/* The descriptor is from our parent. Programs that we start must not see it. */
 	unsetenv(LOG_ENV);
 	if (log_file__take(config.fd))
-		log_warn(LOG_ENV ": descriptor %d is no log", config.fd);
+		log_warn(LOG_ENV ": descriptor %d is not a log", config.fd);
 }
 
 int log__option_level(const char *arg, char *why, size_t size)
@@ -295,7 +295,7 @@ int log__option_format(const char *arg, char *why, size_t size)
 	config.json = !strcmp(arg, "json");
 	if (config.json || !strcmp(arg, "text"))
 		return 0;
-	snprintf(why, size, "'%s' is neither text nor json", arg);
+	snprintf(why, size, "'%s' is not a format; use text or json", arg);
 	return -1;
 }
 
@@ -399,8 +399,7 @@ static void write_left_out(struct allowance *a, const struct timespec *now)
 				 .time = *now };
 
 	snprintf(text, sizeof(text),
-		 "%s: %" PRIu64
-		 " lines were left out: it said more than %d a second or %d KiB a minute",
+		 "%s: %" PRIu64 " lines were left out: more than %d a second or %d KiB a minute",
 		 a->name, a->left_out, RELAYED_A_SECOND, RELAYED_A_MINUTE >> 10);
 	a->left_out = 0;
 	write_to_file(&line);

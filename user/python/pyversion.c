@@ -196,8 +196,7 @@ static int identify_by_sys(struct python *py, const char **why)
 		}
 	}
 	if (named < 0)
-		return python__refuse(why, -ENOTSUP,
-				      "a Python before 3.11 whose version cannot be told (%s)",
+		return python__refuse(why, -ENOTSUP, "a Python before 3.11 of unknown version (%s)",
 				      py->file[0].path);
 	if (named > 10 && pylayout__find(3, named))
 		return python__refuse(why, -ENOTSUP,

@@ -301,7 +301,7 @@ static int read_file_header(struct mtr_reader *r, const char **why)
 		return -EINVAL;
 	}
 	if (r->version > MTR_VERSION) {
-		*why = "made by a newer memtrace-bpf, in a format that this one does not know";
+		*why = "made by a newer memtrace-bpf in a format that this version cannot read";
 		return -ENOTSUP;
 	}
 	r->good = r->position;

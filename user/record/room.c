@@ -47,7 +47,7 @@ char *room__why(char *buf, size_t size, int err)
 			 text__bytes(b, sizeof(b), set_bound));
 	else
 		snprintf(buf, size,
-			 "this recording needs more memory than %s, half of what is available; "
+			 "this recording needs more memory than %s, half of the available memory; "
 			 "--max-memory allows more",
 			 text__bytes(b, sizeof(b), bound));
 	return buf;

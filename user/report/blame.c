@@ -86,7 +86,8 @@ static int add_largest_at(struct blame *b, const struct analysis *a, const char 
 
 	if (!strcmp(a->path, "-")) {
 		snprintf(b->note, sizeof(b->note),
-			 "lines at the %s are not known: standard input can be read once, for --at",
+			 "the lines at the %s are unknown: standard input can be read only once, "
+			 "for --at",
 			 b->at == AT_PEAK ? "peak" : "first out of memory");
 		return 0;
 	}
@@ -125,11 +126,11 @@ static void say_oom(struct blame *b, const struct analysis *a, size_t device, bo
 
 	if (!model__oom(a->model, device, 0, &o))
 		return;
-	snprintf(where, sizeof(where), "code that is not known");
+	snprintf(where, sizeof(where), "unknown code");
 	if (model__stack_line(a->model, o.stack, innermost, &line))
 		snprintf(where, sizeof(where), "%s:%u",
 			 text__clean(path, sizeof(path), line.file, strlen(line.file)), line.line);
-	snprintf(b->note, sizeof(b->note), "the first asked for %s at %.160s (%s, at %s)",
+	snprintf(b->note, sizeof(b->note), "the first request was %s at %.160s (%s, at %s)",
 		 text__bytes(size, sizeof(size), o.size), where, words__phase(o.phase),
 		 text__time(time, sizeof(time), o.time));
 }
@@ -153,8 +154,7 @@ static int blame_growth(const struct growth *g, struct strings *words, struct bl
 	}
 	if (!err && !ret->n)
 		snprintf(ret->note, sizeof(ret->note),
-			 "no line grows from step to step; what does may be there for some steps "
-			 "only");
+			 "no line grows from step to step; the growth may last a few steps only");
 	return err;
 }
 
@@ -243,8 +243,8 @@ static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 		err = g ? blame_growth(g, words, b) : 0;
 		if (!err && !*b->note)
 			snprintf(b->note, sizeof(b->note),
-				 "lines are those of the whole recording: standard input can be "
-				 "read once");
+				 "the lines are of the whole recording: standard input can be read "
+				 "only once");
 		return err;
 	}
 	model__device(a->model, device, &d);
@@ -323,8 +323,8 @@ static int find_others(struct blame *b, const struct model *m, size_t device, bo
 		char size[24];
 
 		snprintf(b->note, sizeof(b->note),
-			 "%s more the driver counts for the process: CUDA's own, or taken before "
-			 "attaching",
+			 "the driver counts %s more for the process: CUDA's own memory, or memory "
+			 "from before attach",
 			 text__bytes(size, sizeof(size), s.used - s.used_below - s.used_others));
 	}
 	model__free_segments(&s);
@@ -336,8 +336,8 @@ static void say_lost(struct blame *b, const struct analysis *a)
 	char n[32];
 
 	snprintf(b->note, sizeof(b->note),
-		 "%s events were dropped, because the ring was full: what came in between is "
-		 "missing from peaks and lines; try a larger --ring-size",
+		 "%s events were dropped, because the buffer was full: they are missing from peaks "
+		 "and lines; try a larger --ring-size",
 		 text__count(n, sizeof(n), words__lost(a->model, a->facts)));
 }
 

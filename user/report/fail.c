@@ -82,7 +82,7 @@ int report_fail__add(struct report_fail *f, const char *text, char **why)
 		if (!cond__needs(c, not_in_it[i]))
 			continue;
 		err = complain(text, cond__figure_name(not_in_it[i]),
-			       "is not in recordings; `memtrace-bpf watch` knows it", why);
+			       "is not in recordings; use it with `memtrace-bpf watch`", why);
 		cond__free(c);
 		return err;
 	}
@@ -202,11 +202,11 @@ static void put_device(struct judged *x)
 	const char *total = words__device_fact(x->a->facts, d, "total");
 	uint64_t all = total ? strtoull(total, NULL, 10) : 0, unused = 0;
 	bool cuda = d->device.type != DEVICE_CPU, reserved = d->has_totals && d->marked;
-	const char *why = !cuda ? "the CPU's allocator reserves nothing"
-				: "the allocator says no totals",
+	const char *why = !cuda ? "the CPU allocator reserves no memory"
+				: "the allocator has no totals",
 		   *moment;
 
-	moment = d->marked ? "" : "the moment of the report did not come";
+	moment = d->marked ? "" : "the recording does not reach the chosen moment";
 	unused = d->mark_reserved > d->mark_allocated ? d->mark_reserved - d->mark_allocated : 0;
 	put(x, COND_ALLOCATED, d->marked, d->mark_allocated, all, d->mark_is, moment);
 	put(x, COND_PEAK, true, d->peak_allocated, all, d->peak_is, "");
@@ -219,13 +219,13 @@ static void put_device(struct judged *x)
 	if (reserved && !d->mark_reserved)
 		x->low.v[COND_FRAGMENTATION].of = x->high.v[COND_FRAGMENTATION].of = 1;
 	put(x, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT,
-	    "the CPU's allocator does not tell of it");
+	    "the CPU allocator does not report out-of-memory errors");
 }
 
 static void put_below(struct judged *x)
 {
 	const char *total = words__device_fact(x->a->facts, &x->d, "total"),
-		   *why = "no figure of the driver is in it";
+		   *why = "the recording has no driver figure";
 	uint64_t all = total ? strtoull(total, NULL, 10) : 0;
 	struct model_segments s;
 	bool known = !model__segments(x->a->model, x->device, ROWS_AT_MARK, x->innermost, &s);
@@ -247,8 +247,7 @@ static void put_whole(struct judged *x)
 	const struct model *m = x->a->model;
 	uint64_t time = model__step_time(m);
 
-	put(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT,
-	    "no step was seen from its beginning to its end");
+	put(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT, "no whole step was recorded");
 	put(x, COND_LOST, true, words__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
 	x->low.has_steps = x->high.has_steps = model__steps(m) > 0;
 	x->low.series = x->high.series = model__number(m, x->device);
@@ -274,8 +273,7 @@ static void put_growth(struct report_fail *f, struct judged *x)
 	if (growth_is_known(x))
 		return;
 	put(x, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT,
-	    "events were lost, and without the allocator's totals what there was after is not "
-	    "known");
+	    "events were lost, and without the allocator's totals later figures are unknown");
 }
 
 /* Explains a result for a figure with only a lower bound. */
@@ -283,9 +281,7 @@ static void say_at_least(struct cond_result *r)
 {
 	char text[COND_TEXT];
 
-	snprintf(text, sizeof(text),
-		 "events were lost, and figures of such a recording are only known to be at least "
-		 "so much: %.300s",
+	snprintf(text, sizeof(text), "events were lost, so the figures are lower bounds: %.300s",
 		 r->text);
 	memcpy(r->text, text, sizeof(text));
 	r->verdict = COND_UNKNOWN;
@@ -369,7 +365,7 @@ static int judge_nothing(struct report_fail *f, struct analysis *a)
 		r->empty = true;
 		r->result.verdict = COND_UNKNOWN;
 		snprintf(r->result.text, sizeof(r->result.text),
-			 "no memory event of any device is in it");
+			 "the recording has no memory events");
 	}
 	return 0;
 }

@@ -97,10 +97,10 @@ static void say_where(const struct failing *r, char *buf, size_t size)
 static void say_blame(const struct failing *r)
 {
 	static const char *const titles[] = {
-		[BLAME_GREW] = "what grew most, by line",
-		[BLAME_HOLDS_BACK] = "what cannot go back to CUDA, by the line that holds most of "
-				     "the same segment",
-		[BLAME_OTHERS] = "what other code than the allocator took",
+		[BLAME_GREW] = "largest growth, by line",
+		[BLAME_HOLDS_BACK] = "memory that cannot go back to CUDA, by the line that holds "
+				     "most of the same segment",
+		[BLAME_OTHERS] = "memory allocated outside PyTorch's allocator",
 	};
 	const struct blame *b = &r->blame;
 	char at[REPORT_TEXT], module[REPORT_TEXT], bytes[24];
@@ -138,7 +138,7 @@ static int say_one(const struct failing *r, bool others)
 		return EXIT_OK;
 	case COND_UNKNOWN:
 		if (r->empty && others) {
-			log_info("--fail-if '%s' is not judged%s: %s", r->condition, where,
+			log_info("--fail-if '%s' was not judged%s: %s", r->condition, where,
 				 c->text);
 			return EXIT_OK;
 		}

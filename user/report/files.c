@@ -152,7 +152,7 @@ static int check_segments(const struct analysis *a, const struct report_files *a
 	find_segments(a, other, sizeof(other));
 	log_err("%s: no segments of %s in it, %s; try %s%s",
 		text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
-		d->device.type == DEVICE_CPU ? "the CPU's allocator has none"
+		d->device.type == DEVICE_CPU ? "the CPU allocator has none"
 					     : "the allocator's blocks only",
 		d->device.type == DEVICE_CPU && *other ? "--device " : "--by line",
 		d->device.type == DEVICE_CPU ? other : "");
@@ -235,7 +235,7 @@ static void warn_of_nothing(const struct analysis *a, const struct report_select
 	log_warn("%s: --filter: nothing matches '%s'; %s",
 		 text__clean(path, sizeof(path), a->path, strlen(a->path)),
 		 text__clean(expr, sizeof(expr), select->expr, strlen(select->expr)),
-		 *instead ? instead : "--by module, category or thread shows what there is");
+		 *instead ? instead : "--by module, category or thread lists the names");
 	free(rows);
 }
 

@@ -82,10 +82,12 @@ static int parse_size(struct filter *f, struct value *v)
 	size_t n = strspn(p, "<>=");
 
 	if (n > 2 || (n == 2 && p[1] != '='))
-		return complain(f, "size:%s: one of > >= < <= = and a size is wanted", p);
+		return complain(
+			f, "size:%s: give a comparison (> >= < <= =) and a size, such as size:>1M",
+			p);
 	memcpy(v->op, n ? p : "=", n ? n : 1);
 	if (text__parse_size(p + n, &v->bytes))
-		return complain(f, "size:%s: '%s' is no size; 64K, 1.5G ... are", v->text, p + n);
+		return complain(f, "size:%s: '%s' is not a size; try 64K or 1.5G", v->text, p + n);
 	return 0;
 }
 
@@ -174,14 +176,14 @@ static int take_value(struct filter *f, char **p, char **ret, bool *more)
 		for (in++; *in && *in != '"'; in++)
 			*out++ = *in;
 		if (*in++ != '"')
-			return complain(f, "a quote without its end");
+			return complain(f, "missing closing quote");
 		if (*in && *in != '|' && *in != ' ')
 			return complain(f, "after a quote: '%s'", in);
 	} else {
 		for (; *in && *in != '|' && *in != ' '; in++)
 			*out++ = *in;
 		if (out == *ret)
-			return complain(f, "a term without a value; \"\" is an empty one");
+			return complain(f, "a term without a value; for an empty value write \"\"");
 	}
 	*more = *in == '|';
 	*p = *in ? in + 1 : in;
@@ -204,7 +206,7 @@ static int take_key(struct filter *f, char **p, enum key *ret)
 			return 0;
 		}
 	return complain(f,
-			"no field '%.*s'; there are line, func, module, class, category, phase, "
+			"unknown field '%.*s'; use line, func, module, class, category, phase, "
 			"thread, name, source, size, text",
 			(int)len, *p);
 }

@@ -60,8 +60,7 @@ static void print_used(struct lines *l, const struct model_segments *s,
 	line(l, true, s->used, "used by the process, as the driver reported at %s",
 	     text__time(time, sizeof(time), s->used_time));
 	if (b->not_seen >= 0)
-		line(l, true, b->not_seen,
-		     "of it not seen by memtrace-bpf (CUDA context, libraries)");
+		line(l, true, b->not_seen, "not seen by memtrace-bpf (CUDA context, libraries)");
 }
 
 static void print_reserved(struct lines *l, const struct model_segments *s, const struct facts *f)
@@ -132,12 +131,12 @@ static void print_host(struct lines *l, const struct model_segments *s)
 static void print_check(struct lines *l, const struct report_below *b)
 {
 	if (b->segments_known && b->missing > 0)
-		line(l, true, b->missing, "of the reserved memory in unknown segments");
+		line(l, true, b->missing, "reserved memory in unknown segments");
 	if (b->missing < 0)
 		line(l, true, 0 - (uint64_t)b->missing,
 		     "too much in segments: some frees were missed");
 	if (b->segments_known && b->nameless > 0)
-		line(l, true, b->nameless, "of the allocated memory in unknown blocks");
+		line(l, true, b->nameless, "allocated memory in unknown blocks");
 	if (b->nameless < 0)
 		line(l, true, 0 - (uint64_t)b->nameless, "too much in blocks: frees were missed");
 	if (b->not_seen < 0)

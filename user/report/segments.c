@@ -205,7 +205,7 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
 	if (!err)
 		err = model__segments(m, device, o->when, o->innermost, &s);
 	if (err == -EINVAL) {
-		fputs("The CPU's allocator has no segments.\n", out);
+		fputs("The CPU allocator has no segments.\n", out);
 		free(t);
 		return 0;
 	}

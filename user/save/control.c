@@ -238,7 +238,7 @@ static void answer(struct control *c, FILE *out, char *request, size_t len)
 	if (len > CONTROL_REQUEST)
 		json__string(j, "error", "the request is too long");
 	else if (!parse(request, len, &word, &argument))
-		json__string(j, "error", "the request is no text");
+		json__string(j, "error", "the request is not text");
 	else
 		err = c->handler(c->ctx, word, argument, j);
 	if (err == -ENOTSUP)

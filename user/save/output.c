@@ -200,7 +200,7 @@ static void say_nothing(const struct recording *r)
 	else if (r->kind == OUTPUT_WINDOWS)
 		log_info("no window began: nothing was written");
 	else if (r->folder)
-		log_warn("nothing was written: no process that was recorded allocated a tensor");
+		log_warn("nothing was written: no recorded process allocated a tensor");
 }
 
 void output__close_folder(struct recording *r, int status)

@@ -119,9 +119,9 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 		  text__count(n, sizeof(n), events), text__count(l, sizeof(l), lost),
 		  text__bytes(size, sizeof(size), bytes), events ? (double)bytes / events : 0.0);
 	if (lost)
-		log_warn("%s events were lost because the ring was full: blocks may be missing, or "
-			 "shown though they are freed "
-			 "(a GPU's totals are exact all the same); --ring-size 64M gives more room",
+		log_warn("%s events were lost because the buffer was full: blocks may be missing, "
+			 "or shown after they were freed (totals of GPUs are still exact); try "
+			 "--ring-size 64M",
 			 l);
 	if (dropped)
 		log_warn("--%s was reached: %s events after that are not in the file", reason,

@@ -31,13 +31,13 @@ static const char *why_not(int err)
 {
 	switch (err) {
 	case -EBUSY:
-		return "a window is being written, or as many as were wanted are";
+		return "a window is being written, or the requested number of windows is written";
 	case -EALREADY:
 		return "no window is being written";
 	case -ENXIO:
-		return "no process is attached to at the moment";
+		return "no process is attached at the moment";
 	case -EPERM:
-		return "it has no windows that can be begun or ended: record with --wait, or "
+		return "this capture has no windows to start or stop: record with --wait or "
 		       "another option for windows";
 	default:
 		return strerror(-err);
@@ -192,7 +192,8 @@ void recording_control__open(struct recording *r)
 	sigset_t set;
 
 	if (err)
-		log_debug("no socket for `memtrace-bpf ctl`: %s", strerror(-err));
+		log_debug("memtrace-bpf ctl will not work: cannot make its socket: %s",
+			  strerror(-err));
 	else
 		add_source(r, control__fd(r->control), on_control);
 	r->signals = -1;

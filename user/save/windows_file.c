@@ -141,14 +141,13 @@ static void say(const struct windows *w, const struct flight_report *r,
 		  text__count(events, sizeof(events), r->events),
 		  text__bytes(size, sizeof(size), r->bytes), r->began, r->ended);
 	if (r->cut)
-		log_warn("there was no room in memory for all that --before asks for");
+		log_warn("there was not enough memory for the whole time of --before");
 	if (r->dropped)
 		log_warn("--%s was reached: %s events after that are not in it", r->reason,
 			 text__count(events, sizeof(events), r->dropped));
 	if (e->lost)
-		log_warn("%s events were lost because the ring was full: blocks may be missing, or "
-			 "shown though they are freed; "
-			 "--ring-size 64M gives more room",
+		log_warn("%s events were lost because the buffer was full: blocks may be missing, "
+			 "or shown after they were freed; try --ring-size 64M",
 			 text__count(events, sizeof(events), e->lost));
 	if (!w->opts.folder && strcmp(path, "standard output"))
 		log_info("next: memtrace-bpf report %s", path);
@@ -171,13 +170,13 @@ static void say_oom(const struct windows *w, const struct flight_report *r, cons
 	log_event(LOG_INFO, "recorded",
 		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("events", r->events),
 			     LOG_UINT("blocks_before", r->blocks), LOG_UINT("bytes", r->bytes)),
-		  "%s: %s events from %s before it on, %s blocks that were there before, %s", name,
+		  "%s: %s events from %s before it on, %s blocks from before, %s", name,
 		  text__count(events, sizeof(events), r->events),
 		  text__time(span, sizeof(span), before),
 		  text__count(blocks, sizeof(blocks), r->blocks),
 		  text__bytes(size, sizeof(size), r->bytes));
 	if (r->cut)
-		log_warn("there was no room in memory for all %s before it: --max-size gives more",
+		log_warn("there was not enough memory for the whole %s before it: raise --max-size",
 			 text__time(span, sizeof(span), w->opts.args.before));
 	if (!w->opts.folder && strcmp(name, "standard output"))
 		log_info("next: memtrace-bpf report --at oom %s", name);

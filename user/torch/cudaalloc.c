@@ -294,7 +294,7 @@ int cudaalloc__calibrate(struct cudaalloc *a)
 	if (err)
 		return set_why(a, err, "the allocator cannot be read");
 	if (a->backend == ALLOC_NONE)
-		return set_why(a, -EAGAIN, "the allocator is not made yet");
+		return set_why(a, -EAGAIN, "the allocator does not exist yet");
 	if (a->backend != ALLOC_NATIVE)
 		return set_why(a, -ENOTSUP, "not PyTorch's own caching allocator");
 	for (int i = 0; i < ATTEMPTS; i++) {
@@ -313,8 +313,7 @@ int cudaalloc__calibrate(struct cudaalloc *a)
 		return err;
 	majority(attempts, n, &sum);
 	if (missing_field(&sum) < F_NR) {
-		snprintf(a->why, sizeof(a->why),
-			 "in the allocator's memory, this could not be found: %s",
+		snprintf(a->why, sizeof(a->why), "not found in the allocator's memory: %s",
 			 field_names[missing_field(&sum)]);
 		return -ENOTSUP;
 	}
@@ -332,18 +331,18 @@ int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
 	int err;
 
 	if (!a->calibrated)
-		return set_why(a, -EINVAL, "the allocator's layout is not known yet");
+		return set_why(a, -EINVAL, "the allocator's layout is unknown");
 	err = proc__read_u64(a->proc, a->slot, &object);
 	if (!err && object != a->object)
 		err = -ESTALE;
 	if (err)
 		return set_why(a, err,
-			       err == -ESTALE ? "the program has another allocator now"
+			       err == -ESTALE ? "the program now uses another allocator"
 					      : "the allocator cannot be read");
 	err = pass__run(a, &a->layout, &s);
 	if (err)
 		return set_why(a, err,
-			       err == -ESTALE ? "the allocator's structures are not where they were"
+			       err == -ESTALE ? "the allocator's structures have moved"
 					      : "the allocator cannot be read");
 	err = cudaalloc_state__build(a, &s, &st);
 	if (!err && st.consistent && a->active_bytes < 0)

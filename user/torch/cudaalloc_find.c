@@ -363,6 +363,6 @@ int layout__find_devices(struct cudaalloc *a, const uint8_t *object, size_t len,
 	}
 	if (used)
 		return set_why(a, -ENOTSUP,
-			       "the allocator has blocks, but no device allocator can be made out");
+			       "the allocator has blocks, but no device allocator was found");
 	return set_why(a, -EAGAIN, "CUDA has not been used yet");
 }

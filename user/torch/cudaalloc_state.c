@@ -329,11 +329,11 @@ static const char *find_mismatch(const struct cuda_device_state *d, const struct
 	if (memcmp(&d->before, t, sizeof(*t)))
 		return "the allocator's totals moved";
 	if (sum->live != t->allocated || sum->count != t->count)
-		return "the blocks do not add up to what is allocated";
+		return "the blocks do not add up to the allocated total";
 	if (sum->mapped != t->reserved)
-		return "the segments do not add up to what is reserved";
+		return "the segments do not add up to the reserved total";
 	if (d->more_known && (sum->active != t->active || sum->requested != t->requested))
-		return "the blocks do not add up to what was requested";
+		return "the blocks do not add up to the requested total";
 	return "";
 }
 
@@ -371,7 +371,7 @@ int cudaalloc_state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc
 		goto out;
 	for (size_t i = 0; i < s->n; i++) {
 		if (!s->v[i].valid)
-			torn(&b, "a block could not be made out");
+			torn(&b, "a block could not be read");
 	}
 	err = make_stretches(&b);
 	if (err)

@@ -228,7 +228,7 @@ static void test_pool_and_others(void **state)
 		step(&w, (i + 1) * STEP);
 	}
 	says(&w, "cuda:0",
-	     "+2.00 MiB/step (240.00 MiB/min) of reserved memory, but not of the tensors in it, "
+	     "+2.00 MiB/step (240.00 MiB/min) in reserved memory, but not in the tensors in it, "
 	     "confidence high");
 
 	w = watched();
@@ -244,8 +244,8 @@ static void test_pool_and_others(void **state)
 		step(&w, (i + 1) * STEP);
 	}
 	says(&w, "cuda:0",
-	     "+1.00 MiB/step (120.00 MiB/min) of memory that code other than PyTorch's allocator "
-	     "takes, confidence high");
+	     "+1.00 MiB/step (120.00 MiB/min) in memory allocated outside PyTorch's allocator, "
+	     "confidence high");
 }
 
 /* "No growth" is said only after enough steps. */

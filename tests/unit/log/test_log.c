@@ -110,7 +110,7 @@ static void test_wrong_text(void **state)
 	check_wrong("file=/x", true,
 		    "'file=/x' has no valid level; use error, warn, info or debug");
 	check_wrong("file=", false, "'file=' names no file");
-	check_wrong("format=xml", false, "'format=xml' is neither text nor json");
+	check_wrong("format=xml", false, "'format=xml' is not a format; use text or json");
 	check_wrong("=info", false, "'=info' does not name a part of the program");
 	check_wrong("a/b=info", false, "'a/b=info' does not name a part of the program");
 	check_wrong("fd=2", false, "'fd=2' names no descriptor");

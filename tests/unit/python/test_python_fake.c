@@ -90,7 +90,7 @@ static void versions_refused(void **state)
 	refused(&w, ENOTSUP, "Python 3.7 is not known");
 	unlink(w.path);
 	map_file(w.path, "something", w.m, w.m, 0, 3);
-	refused(&w, ENOTSUP, "before 3.11 whose version cannot be told");
+	refused(&w, ENOTSUP, "before 3.11 of unknown version");
 	unlink(w.path);
 	map_file(w.path, "python3.12", w.m, w.m, 0, 3); /* exports all symbols except Py_Version */
 	refused(&w, ENOTSUP, "Python 3.12 that does not export Py_Version");

@@ -124,9 +124,9 @@ static void test_words(void **state)
 	      "{\"error\":\"the capture does not know this action; it may be of another version of "
 	      "memtrace-bpf\",\"ok\":false}");
 	seen.n = 0;
-	check(c, "mark \x1b[2J", "{\"error\":\"the request is no text\",\"ok\":false}");
-	check(c, "mark \xff", "{\"error\":\"the request is no text\",\"ok\":false}");
-	check(c, " ", "{\"error\":\"the request is no text\",\"ok\":false}");
+	check(c, "mark \x1b[2J", "{\"error\":\"the request is not text\",\"ok\":false}");
+	check(c, "mark \xff", "{\"error\":\"the request is not text\",\"ok\":false}");
+	check(c, " ", "{\"error\":\"the request is not text\",\"ok\":false}");
 	memset(long_one, 'a', CONTROL_REQUEST + 5);
 	long_one[CONTROL_REQUEST + 5] = '\0';
 	check(c, long_one, "{\"error\":\"the request is too long\",\"ok\":false}");

@@ -410,12 +410,12 @@ static void test_totals_decide(void **state)
 	fake_stat(d.w->devices[0], 0x28 + 4 * 96, true, 512);
 	assert_true(still_there(&d, BASE + 512));
 	assert_int_equal(cudaalloc__read(&d.a, &d.s), 0);
-	assert_string_equal(d.s.why, "the blocks do not add up to what is allocated");
+	assert_string_equal(d.s.why, "the blocks do not add up to the allocated total");
 	cudaalloc_state__free(&d.s);
 	fake_stat(d.w->devices[0], 0x28 + 4 * 96, true, (uint64_t)-512);
 	fake_stat(d.w->devices[0], 0x28 + 5 * 96, true, 512);
 	assert_int_equal(cudaalloc__read(&d.a, &d.s), 0);
-	assert_string_equal(d.s.why, "the segments do not add up to what is reserved");
+	assert_string_equal(d.s.why, "the segments do not add up to the reserved total");
 	cudaalloc_state__free(&d.s);
 	end_damage(&d);
 }
