@@ -55,7 +55,7 @@ struct table {
 	char text[REPORT_TEXT], more[REPORT_TEXT];
 };
 
-/* Joins a name and what is known of its tensors, "[256, 16] float32", in this many columns. */
+/* Joins a name and the shape of its tensors, "[256, 16] float32", in at most room columns. */
 static const char *with_detail(struct table *t, const char *name, const char *detail, size_t room)
 {
 	size_t len = detail ? text__width(detail) + 2 : 0;

@@ -30,8 +30,8 @@ static bool of_several(const struct capture_loop *loop)
 	return !loop->args.pid || loop->args.children;
 }
 
-/* What several processes share. One alone has programs for itself, which cost others nothing.
- * Returns 0 or negative with *f. */
+/* State that several processes share. A single process has programs for itself, which cost others
+ * nothing. Returns 0 or negative with *f. */
 static int open_group(struct capture_loop *loop, struct failure *f)
 {
 	const char *why = "out of memory";

@@ -43,7 +43,7 @@ struct capture_loop {
 	 * 0: of all that args.pick chooses. */
 	struct capture_args args;
 	const struct tracees_output *output;
-	void *ctx;			    /* of all calls but those of sources */
+	void *ctx;			    /* passed to all callbacks except those of sources */
 	const struct loop_command *command; /* how args.pid was started; NULL: it was there */
 	uint64_t steps;			    /* steps that end the capture, for messages, if the
 					       output counts them; 0: those of args */

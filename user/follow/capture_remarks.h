@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* What a capture says while it runs: whom it waits for, when it ends, that nothing comes. */
+/* Messages of a running capture: which processes it waits for, when it ends, that no event arrives.
+ */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct capture_loop;
 
-/* What was said so far. */
+/* The messages logged so far, so that none is logged twice. */
 struct capture_remarks {
 	char until[96];
 	bool silent, stepless; /* warned of no event, of no step */
@@ -21,9 +22,10 @@ struct capture_remarks {
 
 /* Returns when the capture ends: "10.0 s have passed", "60 steps have passed". */
 const char *capture_remarks__until(struct capture_loop *loop);
-/* Logs whom the capture begins with. Returns 0, or an exit code, logged: there is nobody. */
+/* Logs which processes the capture begins with. Returns 0, or an exit code, logged: there is no
+ * such process. */
 int capture_remarks__begin(struct capture_loop *loop);
-/* Logs what is to be said now, and redraws the progress line on a terminal. */
+/* Logs the messages that are due, and redraws the progress line on a terminal. */
 void capture_remarks__update(struct capture_loop *loop);
 /* Removes the progress line. Call it before other output on a terminal than messages. */
 void capture_remarks__clear(void);

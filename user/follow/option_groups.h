@@ -22,5 +22,5 @@ enum option_group {
 	OPTIONS_MESSAGES
 };
 
-/* Flag of an option of which the short help prints only the name. */
+/* Option flag: the short help prints only the name of this option. */
 #define OPTION_RARE OPTION_NO_USAGE

@@ -281,7 +281,7 @@ static void say_missed(struct tracees *r)
 	r->missed_said = missed;
 }
 
-/* Without waiting, so that a process without a group can be asked every time. */
+/* Does not wait: a process without a group is checked on each call. */
 static bool has_ended(const struct session *s)
 {
 	struct pollfd fd = { .fd = proc__pidfd(session__proc(s)), .events = POLLIN };

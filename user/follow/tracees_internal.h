@@ -28,7 +28,7 @@ struct tracee {
 	size_t slot;	 /* index in tracees.at */
 	uint32_t number; /* number of capture/proc_group.h; 0: only watched */
 	enum state state;
-	unsigned int times; /* of its next output: tracees_output.begin() */
+	unsigned int times; /* number of its next output, for tracees_output.begin() */
 	struct session *session;
 	struct session *forked_by;
 	void *output;

@@ -17,7 +17,7 @@ enum device_value_flag {
 
 struct device_value {
 	const char *key;		  /* in JSON; NULL: not there */
-	size_t offset;			  /* of a uint64_t in struct model_device */
+	size_t offset;			  /* offset of a uint64_t in struct model_device */
 	unsigned flags;			  /* enum device_value_flag */
 	struct openmetrics_family family; /* name NULL: not in OpenMetrics */
 };

@@ -33,7 +33,7 @@ static double step_minutes(const struct model *m, const struct facts *f)
 				      : 0;
 }
 
-/* Where memory ran out, growth is looked for: then the confidence of `leaks` is enough. */
+/* After an out-of-memory error people look for growth: the confidence of `leaks` is enough. */
 static bool is_said(const struct growth_summary *s, const struct trend *t, bool ran_out)
 {
 	return ran_out ? trend__counts(t, GROWTH_SUMMARY_CONFIDENCE)
@@ -83,7 +83,7 @@ static bool is_open(const struct trend *t)
 	return t->verdict == TREND_SHORT || t->verdict == TREND_UNSURE || t->verdict == TREND_GROWS;
 }
 
-/* What is missing to say that nothing grows; NULL: nothing is. */
+/* Returns why "nothing grows" is not known, or NULL if it is known. */
 static const char *what_is_missing(const struct growth_summary *s, uint64_t lost)
 {
 	const struct growth *g = &s->growth;

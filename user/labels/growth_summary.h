@@ -2,10 +2,10 @@
 #pragma once
 /*
  * The growth of a device in one sentence, for every output: the line that grows most, its rate, its
- * holder, the confidence, and when the device is full. The judgement is that of `leaks` with its
- * default options, but nothing is said before it is sure (trend__is_sure(), TREND_STEADY),
- * unless memory ran out. A model
- * without growth__watch(), or one that does not watch lines, has none.
+ * holder, the confidence, and when the device is full. `leaks` with its default options gives the
+ * same judgement, but the summary needs more evidence (trend__is_sure(), TREND_STEADY), except
+ * after an out-of-memory error. A model without growth__watch(), or one that does not watch lines,
+ * has no summary.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ struct growth_summary {
 	size_t lines;			/* lines that grow */
 	double per_step;		/* bytes; per second with GROWTH_TIME */
 	double per_minute;		/* bytes; 0: not known, as in a dry run */
-	double lines_per_step;		/* of all lines that grow */
+	double lines_per_step;		/* sum over all lines that grow */
 	enum trend_confidence confidence;
 	/* The main object that holds the memory, or its name; NULL: not known. */
 	const struct growth_name *holder;

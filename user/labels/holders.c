@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_LEAVES 16 /* names that are told apart */
+#define MOST_LEAVES 16 /* distinct names that are counted separately */
 #define LEAVES 3       /* names of parameters or of optimizer state that a holder lists */
 #define SEP '\x1f'
 
@@ -93,7 +93,7 @@ static int cmp_item(const void *a, const void *b)
 struct name_parts {
 	const char *before, *leaf, *middle;
 	size_t before_len, leaf_len;
-	uint64_t bytes; /* of all with this leaf */
+	uint64_t bytes; /* sum over all tensors with this leaf */
 };
 
 static struct name_parts split_name(const struct held *x)

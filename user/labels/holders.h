@@ -19,7 +19,7 @@ struct held {
 	const char *module, *module_class, *module_root; /* "": none */
 	const char *detail;				 /* "[256, 16] float32"; NULL: not known */
 	uint64_t bytes, count;
-	uint64_t size; /* of each; 0: they differ, or it is not known */
+	uint64_t size; /* size of each tensor; 0: sizes differ or are not known */
 };
 
 struct holder {
@@ -29,7 +29,7 @@ struct holder {
 	const char *module_class, *module_root; /* borrowed; "": none, or several */
 	const char *detail;			/* borrowed; NULL: not known, or they differ */
 	uint64_t bytes, count;
-	uint64_t size;	  /* of each; 0: they differ, or it is not known */
+	uint64_t size;	  /* size of each tensor; 0: sizes differ or are not known */
 	uint32_t modules; /* number of distinct modules */
 };
 
@@ -49,14 +49,15 @@ void holders__free(struct holders *h);
 #define HOLDERS_NONE UINT32_MAX
 int holders__of_rows(const struct row *rows, size_t n, bool by_role, struct holders *ret);
 
-/* Rows in which memory from before attach is one row for each holder, by role, with its name. */
+/* Rows of a table. Memory from before attach has one row for each holder and role, with its name. */
 struct holder_rows {
 	struct row *all; /* in the order of row__compare(), with cumulative sums */
 	size_t n;
 	struct row *of_model;	/* private */
 	struct holders holders; /* private */
 };
-/* Makes them as model__rows() does, with that errors. names: false for the model's rows alone. */
+/* Makes the rows as model__rows() does, with the same errors. names: false for the model's rows
+ * alone. */
 int holder_rows__of(const struct model *m, size_t device, const struct row_opts *opts, bool names,
 		    struct holder_rows *ret);
 void holder_rows__free(struct holder_rows *r); /* frees its contents and zeroes it */

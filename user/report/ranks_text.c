@@ -32,7 +32,7 @@ struct page {
 	struct grid *grid;
 	struct column *columns;
 	size_t *which, n_which; /* recordings with a column of their own */
-	char (*titles)[64];	/* their titles, and that of the others */
+	char (*titles)[64];	/* titles of the columns, and of the column for other ranks */
 	bool others;		/* true for a column with the sum of the others */
 	char text[REPORT_TEXT], part[REPORT_TEXT];
 };
