@@ -68,7 +68,7 @@ def test_files_and_names():
     code, _, err = tool("--log-file", log, "report", path)
     check(code == 2 or code == 1, "report of what is not there: %d", code)
     equal(with_env("report", path, MEMTRACE_LOG="error,format=json,file=" + log)[0], code, "the same as JSON")
-    equal(with_env("report", "--log-level=error", path, MEMTRACE_LOG="nonsense=,file=" + log)[2].count("left aside"), 1, "a warning of what is nonsense")
+    equal(with_env("report", "--log-level=error", path, MEMTRACE_LOG="nonsense=,file=" + log)[2].count(": ignored"), 1, "a warning of a wrong part")
     harness.own(log)
     with open(log, encoding="utf-8") as f:
         text, said = f.read().rstrip("\n").split("\n")

@@ -23,8 +23,7 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 	text__paragraph(out, width, first, indent, "%s", a->text);
 	text__paragraph(out, width, indent, indent, "%s%s%s%s", qualifier(a->figure),
 			*qualifier(a->figure) ? "; " : "",
-			a->of_reserved ? "of reserved memory, which would be "
-				       : "the peak would be ",
+			a->of_reserved ? "reserved memory would be " : "the peak would be ",
 			text__bytes(after, sizeof(after), a->after));
 	/* One pattern of modules is in the text. */
 	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ',')))

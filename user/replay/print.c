@@ -147,8 +147,9 @@ void replay_print__text(FILE *out, const struct replay_found *f)
 		other |= !f->v[i].own;
 	}
 	if (other && !f->about->requested)
-		fputs("What was asked for was not recorded (--requested): blocks are as large here "
-		      "as they were, and with other settings some would be up to\n"
+		fputs("Requested sizes were not recorded (--requested): the replay uses the "
+		      "recorded "
+		      "block sizes. With other settings, blocks can be up to\n"
 		      "1 MiB smaller.\n",
 		      out);
 	for (size_t i = 0; i < f->n; i++) {
