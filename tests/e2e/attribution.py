@@ -56,7 +56,7 @@ class Live:
         elif self.fits(name, want) and category == want["category"]:
             self.bytes["right"] += size
         elif not name and category in ("unknown", want["category"]):
-            self.unnamed(size, want, "told as %s" % category)
+            self.unnamed(size, want, "reported as %s" % category)
         else:
             self.wrong.append("%d bytes are %s %s, not %s %s" % (
                 size, category, name, want["category"], want["name"] or want.get("any")))

@@ -507,7 +507,7 @@ def compare_calls(v, recording, path, truth):
     groups = {"cuda:%d" % d: [d] for d in range(len(truth["end"]["stats"]))}
     if recording.of(UNKNOWN, "alloc"):
         v.same("totals", bool(truth["attach"]), True, "the device is known")
-        v.not_compared("not compared, each device by itself: a thread's device is known from its first cudaSetDevice after attach on; "
+        v.not_compared("not compared, each device by itself: a thread's device is known only after its first cudaSetDevice since attach; "
                        "all devices together are compared")
         groups = {"all devices": [*range(len(truth["end"]["stats"])), UNKNOWN]}
     for name, devices in groups.items():
@@ -540,7 +540,7 @@ def compare_pools(v, name, events, truth, devices, doc, unsized):
     if not live and not any(s.get("allocated_bytes.all.peak", 0) for s in stats):
         return
     if unsized:
-        v.not_compared("not compared, totals and peaks: blocks of before attach were freed, and a call does not say how large they were")
+        v.not_compared("not compared, totals and peaks: the job freed blocks from before attach, and the call does not have their size")
     else:
         v.same("totals", total, sum(s["allocated_bytes.all.current"] for s in stats), "%s: bytes in use at the end" % name)
         if len(known) == 1:

@@ -16,6 +16,7 @@ import platform
 import re
 import subprocess
 import sys
+import textwrap
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
@@ -28,44 +29,47 @@ TITLES = {"between": "Attached between two steps", "backward": "Attached in the 
 BAR = 0.99
 HEAD = """# Whose memory is it?
 
-Training jobs are attached to in the middle, and what the recording says of their memory is compared with what the jobs know
-themselves. No GPU is needed: where it says CUDA, the allocator is the real one, below it is the dry run (DRYRUN.md).
-
     make attribution
 
-makes this file. Nothing in it is written by hand. The recording is read by docs/reference/mtr.md alone, not by the program's own
-reader.
+makes this file. Nothing in it is written by hand.
+
+It attaches to training jobs in the middle, and compares what the recording says of their memory
+with what the jobs know themselves. No GPU is needed. In rows with CUDA the allocator is the real
+one, on the dry run ([DRYRUN.md](DRYRUN.md)).
+
+A separate reader, written from docs/reference/mtr.md alone, reads the recording.
 
 ## What is compared
 
-**Backward.** The truth is PyTorch's anomaly mode, which writes down the Python stack when an autograd node is made, together with
-the module whose forward is being run then, of which the job keeps account with forward hooks. Hooks of each node make marks in the
-stream of allocations, so that it is known for each which node ran. Compared are the node's class, the innermost eight frames, and
-the module's dotted name.
+**Backward.** The truth is PyTorch's anomaly mode, which writes down the Python stack of each new
+autograd node. The job records with forward hooks which module's forward runs then. Hooks of each
+node make marks in the stream of allocations, so the node that ran is known for each allocation. The
+node's class, the innermost eight frames, and the module's dotted name are compared.
 
 | column | |
 |---|---|
 | bytes | allocated by nodes after attach |
-| line | at the right line of forward; of a gradient that is accumulated, at the right parameter |
-| Python | Python ran in the node (a custom Function, recomputation, a compiled graph): the innermost frame is where it was allocated |
-| from before | of nodes made before attach, which nobody saw, and of their derivatives: the class is told, the line is not |
-| no line | of nodes made after attach, whose line is not told |
+| line | at the right line of forward; for an accumulated gradient, at the right parameter |
+| Python | Python ran in the node (a custom Function, recomputation, a compiled graph): the innermost frame is the place of the allocation |
+| before attach | nodes made before attach, which were not recorded, and their derivatives: the recording has the class, but not the line |
+| no line | nodes made after attach, without a line in the recording |
 | module | in the right module |
-| part | recomputation, after an attach in the middle of it: a part of the model is called, and which model's it is nobody has seen. The name is that within the part |
-| wrong | allocations said to be at another line, of another class, in another module or of another parameter; and allocations outside of backward said to be in it |
+| part | recomputation, after an attach in the middle of it: it calls a part of a model, and no event names that model. The name is the one within the part |
+| wrong | allocations at another line, of another class, in another module or of another parameter; and allocations outside of backward that the recording places in it |
 
-**There at attach.** The truth is `named_parameters()`, `named_buffers()`, the optimizer's state, all gradients, and all other tensors that the
-garbage collector knows, at the moment of attach; besides the tensors that the nodes of the graph keep. On CUDA the blocks are the
-allocator's own; on the CPU, which has no such tables, they are the tensors of the truth.
+**Blocks at attach.** The truth is `named_parameters()`, `named_buffers()`, the optimizer's state,
+all gradients, and all other tensors that the garbage collector knows at the moment of attach. The
+tensors that the nodes of the graph keep are added. On CUDA the blocks are the allocator's own. The
+CPU has no such tables, so there the blocks are the tensors of the truth.
 
 | column | |
 |---|---|
-| there | bytes of all blocks |
-| named | right category and name (none, or that of a local variable, where the job has none), of what the job can find |
-| unheld | bytes in blocks that nothing holds which Python can see: workspaces of libraries (cuBLAS has 8 MiB for each thread that uses it), DDP's buckets. They have no name and are in the row `before attach` |
+| at attach | bytes of all blocks |
+| named | right category and name, among the blocks that the job can find. Without a name in the job: no name, or that of a local variable |
+| unheld | bytes in blocks that no object visible to Python holds: workspaces of libraries (cuBLAS has 8 MiB for each thread that uses it), DDP's buckets. They have no name and are in the row `before attach` |
 | wrong | blocks with a name or category that is not theirs |
 
-There is no row for Inductor on CUDA: it compiles for a device that is there.
+There is no row for Inductor on CUDA, because it compiles only for a real device.
 
 """
 
@@ -131,7 +135,7 @@ def failed_why(c):
 
 
 def table(state, at):
-    lines = ["| job | on | bytes | line | Python | from before | no line | module | part | wrong | there | named | unheld | wrong |",
+    lines = ["| job | on | bytes | line | Python | before attach | no line | module | part | wrong | at attach | named | unheld | wrong |",
              "|---|---" + "|---:" * 12 + "|"]
     notes = []
     for key in state:
@@ -154,7 +158,8 @@ def table(state, at):
             format(live.get("unheld", 0), ","), c["n_live_wrong"]))
     lines.append("")
     for i, note in enumerate(notes):
-        lines += ["[%d] %s" % (i + 1, re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(harness.REPO), "")), ""]
+        text = re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(harness.REPO), "")
+        lines += [textwrap.fill("[%d] %s" % (i + 1, text), 100, break_on_hyphens=False, break_long_words=False), ""]
     return lines
 
 
@@ -163,7 +168,8 @@ def write(path, state, role):
                               capture_output=True, text=True, check=True).stdout.split()
     ran = [c for c in state.values() if "failed" not in c]
     lines = [HEAD.rstrip("\n"), "", "## Result", "",
-             "torch %s, Python %s, kernel %s, %s. %d of %d cells reach %d %% in line, module (of nodes and calls made since attach) and name, "
+             "torch %s, Python %s, kernel %s, %s.\n\n"
+             "%d of %d cells reach %d %% in line, module (of nodes and calls made since attach) and name,\n"
              "with nothing wrong." % (*versions, platform.release(), platform.machine(), sum(map(good, ran)), len(ran), 100 * BAR), ""]
     for at in MOMENTS:
         lines += ["## " + TITLES[at], ""] + table(state, at)

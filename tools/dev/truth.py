@@ -16,6 +16,7 @@ import platform
 import re
 import subprocess
 import sys
+import textwrap
 import time
 import traceback
 
@@ -28,35 +29,40 @@ RUNNING = ("mlp", "gpt", "checkpointing", "two devices", "streams", "caught OOM"
 STATE = os.path.join(harness.OUT, "truth.json")
 HEAD = """# Is it exact?
 
-A recording is compared with what PyTorch's own allocator wrote down about the same run, in the same process: its history
-of every allocation and free, its counters, its peaks, its segments and blocks (`torch.cuda.memory._snapshot()`,
-`memory_stats()`). No GPU is needed: the allocator is the real one, below it is the dry run (DRYRUN.md).
-
     make truth
 
-makes this file. Nothing in it is written by hand. The recording is read by docs/reference/mtr.md alone, not by the program's own
-reader; what `memtrace-bpf report` says is compared as well.
+makes this file. Nothing in it is written by hand.
+
+It compares recordings with what PyTorch's own allocator wrote down about the same run, in the same
+process: its history of every allocation and free, its counters, its peaks, its segments and blocks
+(`torch.cuda.memory._snapshot()`, `memory_stats()`). No GPU is needed. The allocator is the real
+one, on the dry run ([DRYRUN.md](DRYRUN.md)).
+
+A separate reader, written from docs/reference/mtr.md alone, reads the recording. The output of
+`memtrace-bpf report` is compared as well.
 
 ## What is compared
 
 | | with the native allocator, also with expandable segments |
 |---|---|
 | events | each allocation and free, each segment taken from CUDA and given back, each out of memory: kind, address and order, per device, one by one |
-| sizes | number and sum of all sizes allocated, and of all freed, against the allocator's counters; no block smaller than what was asked for |
-| totals | after every event our running sum is the total that the event carries (drift 0); nothing was lost |
+| sizes | number and sum of all allocated sizes, and of all freed sizes, against the allocator's counters; no block smaller than requested |
+| totals | after every event our running sum equals the total in the event (drift 0); nothing was lost |
 | peaks | peak allocated and peak reserved, to the byte |
 | live | blocks alive at the end: addresses and sizes |
 | segments | at the end: addresses and sizes; bytes taken from CUDA over the whole time |
-| state | attached in the middle: blocks and segments told of at attach, against the history replayed up to there: addresses, sizes, requested sizes, sums |
-| oom | number of out-of-memory events, and the size asked for in each |
-| requested | with `--requested`: the size asked for, of each block of which it is told |
+| state | attached in the middle: recorded blocks and segments at attach, against the history replayed up to there: addresses, sizes, requested sizes, sums |
+| oom | number of out-of-memory events, and the requested size of each |
+| requested | with `--requested`: each recorded requested size of a block |
 | report | allocated, reserved, both peaks, drift, allocations, frees, bytes allocated, out of memory, before attach, lost |
 
-PyTorch's history has the size that was asked for, a recording the size that was handed out: they are compared where
-PyTorch tells both (blocks alive) and by PyTorch's counters, which sum up what was handed out.
+PyTorch's history has the requested size, a recording the size that was handed out. They are
+compared for blocks alive, where PyTorch reports both. PyTorch's counters, which sum up sizes that
+were handed out, cover the rest.
 
-With cudaMallocAsync PyTorch keeps no history and knows no segments. There a recording's blocks are the calls, and what is
-compared is: number and bytes of live blocks against the pool's own figure and PyTorch's counters, and the peak.
+With cudaMallocAsync PyTorch keeps no history and knows no segments. There a recording's blocks are
+the calls. The number and bytes of live blocks are compared with the pool's own figure and PyTorch's
+counters, and so is the peak.
 
 """
 
@@ -148,7 +154,8 @@ def table(mode, state, roles, versions):
         lines.append("| %s | " % job.name + " | ".join(row) + " |")
     lines.append("")
     for i, note in enumerate(notes):
-        lines.append("[%d] %s" % (i + 1, re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(harness.REPO), "")))
+        text = re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(harness.REPO), "")
+        lines.append(textwrap.fill("[%d] %s" % (i + 1, text), 100, break_on_hyphens=False, break_long_words=False))
         lines.append("")
     return lines
 
@@ -158,9 +165,10 @@ TITLES = {
     "running": "Attached at full speed"}
 TEXTS = {
     "start": "`memtrace-bpf run`: from the first block on.",
-    "attached": "`record -p PID` between two steps, with models, optimizers and caches in place. Peaks and counters are those since then.",
-    "running": "`record -p PID` at no particular moment, while the job goes on: the state at attach is put together from torn readings\n"
-               "and the log. The cut in PyTorch's history is where as many events remain as were recorded.",
+    "attached": "`record -p PID` between two steps, with models, optimizers and caches in place. Peaks and counters\n"
+                "start there.",
+    "running": "`record -p PID` at a random moment while the job runs. The state at attach comes from torn\n"
+               "readings and the log. PyTorch's history is cut so that as many events remain as were recorded.",
 }
 
 
@@ -171,7 +179,7 @@ def write(path, state, roles, versions, many):
         lines.append("| torch %s | Python %s |" % tuple(versions[role]))
     lines += ["| kernel | %s, %s |" % (platform.release(), platform.machine()), ""]
     for mode in ("start", "attached", "running"):
-        lines += ["## " + TITLES[mode], "", TEXTS[mode], "A cell's number is that of the allocations and frees compared.", ""]
+        lines += ["## " + TITLES[mode], "", TEXTS[mode], "Each cell has the number of allocations and frees compared.", ""]
         lines += table(mode, state, roles, versions)
     lines += ["## Ten million events", ""]
     lines += many
@@ -188,8 +196,8 @@ def run_many(events):
         return False, ["failed: %s" % e]
     lines = ["| | |", "|---|---|"]
     lines += ["| %s | %s |" % (k, format(v, ",") if isinstance(v, int) else v) for k, v in got["facts"].items()]
-    lines += ["", "exact: nothing lost, the running sum was the carried total after every event, and counts, sums, peaks and live blocks are\n"
-              "PyTorch's." if not got["why"] else "differs: " + got["why"]]
+    lines += ["", "Exact: nothing was lost, and the running sum equalled the total in the event after every event.\n"
+              "Counts, sums, peaks and live blocks are PyTorch's." if not got["why"] else "differs: " + got["why"]]
     return not got["why"], lines
 
 
