@@ -65,7 +65,7 @@ def main():
     p.add_argument("--only", default="")
     args = p.parse_args()
     bad = 0
-    print("| remedy | peak | figure | said to save | saved | error, of the peak | said again with the remedy |\n|---|---:|---|---:|---:|---:|---|")
+    print("| remedy | peak | figure | predicted saving | saved | error, of the peak | advised with the remedy in use |\n|---|---:|---|---:|---:|---:|---|")
     for name, script, arguments, remedy, kind, role in JOBS:
         if not re.search(args.only, name):
             continue

@@ -19,6 +19,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(REPO, "tests", "e2e"), os.path.join(REPO, "tests", "workloads", "estimate")]
@@ -132,6 +133,10 @@ def fake_cell(f, truth, notes):
     return text
 
 
+def wrapped(text):
+    return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
+
+
 def table(state):
     lines = ["| job | PyTorch: peak allocated, reserved, GiB | ours | seconds; host GiB | MemTracker: of allocated, of reserved | "
              "storages: of allocated, of reserved | real GPU |", "|---" * 7 + "|"]
@@ -155,9 +160,10 @@ def table(state):
         lines.append("| " + " | ".join(cells + ["not measured"]) + " |")
         if "no GPU" in fake and not any(a.startswith(job.script) for a in alone):
             alone.append("%s: %s" % (job.script, fake_cell(fake["no GPU"], t["allocated"], notes)))
-    lines += ["", "Storages with no device below them: %s." % "; ".join(alone), ""]
+    lines += ["", wrapped("Storages with no device below them: %s." % "; ".join(alone)), ""]
     for i, note in enumerate(notes):
-        lines += ["[%d] %s" % (i + 1, re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(REPO), "")), ""]
+        text = re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(REPO), "")
+        lines += [wrapped("[%d] %s" % (i + 1, text)), ""]
     return lines
 
 
