@@ -121,6 +121,10 @@ char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const
 		return function_words(buf, &r->row, width);
 	if (by == LIVE_LAYER && tree)
 		return tree_words(buf, r, width);
+	if (by == LIVE_LINE && r->holders) {
+		snprintf(buf, REPORT_TEXT, "before attach: %s", r->holders);
+		return words__cut(buf, (size_t)width);
+	}
 	return words__where(buf, &r->row, groups[by], facts__get(f, "cwd"), (size_t)width);
 }
 

@@ -3,8 +3,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "labels/holders.h"
+#include "labels/words.h"
 #include "lib/clock.h"
 #include "lib/io.h"
 #include "live/graph.h"
@@ -12,7 +15,9 @@
 #include "report/filter.h"
 
 #define JUDGE_EVERY UINT64_C(2000000000) /* ns */
-#define JUDGE_PART 400			 /* judging growth takes at most 1/400 of the time */
+#define JUDGE_PART 400			 /* judging takes at most 1/400 of the time */
+#define HOLDERS_NAMED 2			 /* in the row of memory from before attach */
+#define HOLDER_COLUMNS 48
 /* A step is no longer recent after this time and this many times the duration of a step. */
 #define STALE UINT64_C(3000000000)
 #define STALE_STEPS 3
@@ -253,8 +258,44 @@ const struct growth_summary *live_proc__growth(const struct live_proc *p, struct
 	return i < p->njudgements ? &p->judgements[i].of : NULL;
 }
 
+const char *live_proc__holders(const struct live_proc *p, struct device d)
+{
+	size_t i = find_judgement(p, d);
+
+	return i < p->njudgements && *p->judgements[i].holders ? p->judgements[i].holders : NULL;
+}
+
+static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_HOLDERS])
+{
+	const struct row_opts o = { .by = BY_LINE, .when = ROWS_NOW };
+	const char *cwd = facts__get(p->facts, "cwd");
+	char name[REPORT_TEXT];
+	struct holder_rows h;
+	size_t named = 0, others = 0, len = 0;
+	int err = holder_rows__of(p->model, device, &o, true, &h);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < h.n; i++) {
+		if (!h.all[i].before_attach || !h.all[i].name)
+			continue;
+		words__location(name, &h.all[i], cwd, HOLDER_COLUMNS);
+		if (named == HOLDERS_NAMED || len + strlen(name) > LIVE_HOLDERS - 40) {
+			others++;
+			continue;
+		}
+		len += (size_t)snprintf(buf + len, LIVE_HOLDERS - len, "%s%s", named++ ? ", " : "",
+					name);
+	}
+	if (named && others)
+		snprintf(buf + len, LIVE_HOLDERS - len, ", + %zu more", others);
+	holder_rows__free(&h);
+	return 0;
+}
+
 int live_proc__judge(struct live_proc *p, size_t device)
 {
+	char holders[LIVE_HOLDERS] = "";
 	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID), cost;
 	struct growth_summary fresh;
 	struct model_device d;
@@ -265,7 +306,9 @@ int live_proc__judge(struct live_proc *p, size_t device)
 	i = find_judgement(p, d.device);
 	if (i == LIVE_DEVICES || (i < p->njudgements && p->now < p->judgements[i].due))
 		return 0;
-	err = growth_summary__of(p->model, p->facts, device, p->now, &fresh);
+	err = name_holders(p, device, holders);
+	if (!err)
+		err = growth_summary__of(p->model, p->facts, device, p->now, &fresh);
 	if (err)
 		return err;
 	if (i < p->njudgements)
@@ -278,6 +321,7 @@ int live_proc__judge(struct live_proc *p, size_t device)
 		.of = fresh,
 		.due = p->now + (cost > JUDGE_EVERY ? cost : JUDGE_EVERY),
 	};
+	memcpy(p->judgements[i].holders, holders, sizeof(holders));
 	return 0;
 }
 

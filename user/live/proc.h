@@ -27,10 +27,13 @@ struct live_graph {
 	uint64_t used; /* driver-reported use of the process on the device, last figure */
 };
 
-struct live_judgement { /* the growth of a device, as in a report */
+#define LIVE_HOLDERS 512 /* text of struct live_judgement */
+
+struct live_judgement { /* the growth of a device and its memory from before attach, as in a report */
 	struct device device;
 	struct growth_summary of;
-	uint64_t due; /* earliest next judgement, ns since the start of the capture */
+	char holders[LIVE_HOLDERS]; /* names of the largest holders; "": none */
+	uint64_t due;		    /* earliest next judgement, ns since the start of the capture */
 };
 
 struct live_proc {
@@ -86,11 +89,15 @@ bool live_proc__last_step(const struct live_proc *p, size_t device, struct model
 bool live_proc__used(const struct live_proc *p, struct device d, uint64_t *ret);
 /* Restarts growth of the process and its rows, from the next step end. */
 void live_proc__reset(struct live_proc *p);
-/* Judges the growth of a device (an index in the model), unless the last judgement is recent.
+/* Judges the growth of a device (an index in the model), and finds what holds its memory from before
+ * attach, unless the last judgement is recent.
  * Returns 0 or -ENOMEM. Devices beyond LIVE_DEVICES are not judged. */
 int live_proc__judge(struct live_proc *p, size_t device);
 /* The last judgement of a device; NULL: none. */
 const struct growth_summary *live_proc__growth(const struct live_proc *p, struct device d);
+/* The largest holders of a device's memory from before attach, "global history[*], + 2 more". NULL:
+ * none is known. */
+const char *live_proc__holders(const struct live_proc *p, struct device d);
 /* Lets the next judgement of each device be made at once. */
 void live_proc__judge_anew(struct live_proc *p);
 /* Marks the process as ended. why: "has ended". */

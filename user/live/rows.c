@@ -271,6 +271,7 @@ static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 		if (!s)
 			continue;
 		all[i].at_peak = s->peak;
+		all[i].holders = all[i].row.before_attach ? r->holders : NULL;
 		all[i].growth_known = r->growth_known;
 		all[i].growth = (int64_t)(s->step - s->base);
 		all[i].pace_known = interval > 0;

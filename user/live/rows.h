@@ -31,6 +31,7 @@ struct live_row {
 	int64_t pace; /* growth in bytes per step; without steps, per minute */
 	bool rates_known;
 	double allocs, churn; /* allocations and allocated bytes per second */
+	const char *holders;  /* those of struct live_rows, in the row of before attach */
 	/* Set by live_rows__tree(): */
 	unsigned depth;
 	bool has_inside, open, taken;
@@ -48,6 +49,9 @@ struct live_rows {
 	bool (*hide)(void *ctx, const char *file); /* hide, keep and ctx as in struct row_opts */
 	bool (*keep)(void *ctx, const struct row *r);
 	void *ctx;
+	/* What holds memory from before attach; borrowed for as long as the rows are shown. NULL:
+	 * not known. */
+	const char *holders;
 	/* Steps between ROWS_AT_BASE and ROWS_AT_STEP; 0: growth is measured by time. */
 	uint64_t steps;
 

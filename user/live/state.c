@@ -192,6 +192,7 @@ int live_state__refresh(struct live_state *s)
 		const struct live_selection a = { d.device, s->innermost, &s->select };
 
 		live_proc__select(p, live_state__by(s), &a);
+		live_state__table(s)->holders = live_proc__holders(p, d.device);
 		err = live_rows__refresh(live_state__table(s), p->model, p->now);
 	}
 	if (err && err != -ENOENT)

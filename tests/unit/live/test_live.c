@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "lib/text.h"
+#include "labels/words.h"
 #include "live/cells.h"
 #include "live/detail.h"
 #include "live/graph.h"
@@ -544,6 +545,7 @@ static void test_holders_of_before_attach(void **state)
 {
 	struct live_world l = live__new();
 	const struct live_detail *x = &l.s.detailed;
+	char where[REPORT_TEXT];
 
 	l.w.allocated[0] = 20 * MIB;
 	come(&l, 0x1000, MIB, l.a);
@@ -556,6 +558,9 @@ static void test_holders_of_before_attach(void **state)
 	give(&l, (struct event){ .kind = EVENT_CENSUS, .flags = CENSUS_FIRST });
 	refresh(&l, 1);
 	assert_true(live_state__row(&l.s)->row.before_attach);
+	assert_string_equal(live_cells__where(where, LIVE_LINE, l.w.f, live_state__row(&l.s), 80,
+					      false),
+			    "before attach: global history[*]");
 	press(&l, "\n");
 	assert_true(l.s.detail);
 	assert_int_equal(x->held.n, 2);
