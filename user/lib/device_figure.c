@@ -3,7 +3,7 @@
 
 const struct device_figure_names device_figures[FIG_NR] = {
 	[FIG_ALLOCATED] = { "allocated",
-			    { "allocated_bytes", "gauge", "bytes", "What tensors hold." },
+			    { "allocated_bytes", "gauge", "bytes", "Memory that tensors hold." },
 			    "memtrace.allocated",
 			    "By" },
 	[FIG_RESERVED] = { "reserved",

@@ -70,7 +70,7 @@ static int refresh(struct shown *s)
 {
 	const struct live_args *a = s->plain->args;
 	struct live_rows *r = &s->proc->rows[a->by];
-	int device = model__main_device(s->proc->model), err;
+	int device = model__main_device(s->proc->model), err = 0;
 	struct model_device d;
 
 	live_proc__rates(s->proc);
@@ -79,10 +79,12 @@ static int refresh(struct shown *s)
 	model__device(s->proc->model, (size_t)device, &d);
 	live_proc__select(s->proc, a->by,
 			  &(struct live_selection){ d.device, a->innermost, &a->select });
-	err = live_rows__refresh(r, s->proc->model, s->proc->now);
 	for (size_t i = 0; !err && i < model__devices(s->proc->model); i++)
 		if (a->format == LIVE_JSON || (int)i == device)
 			err = live_proc__judge(s->proc, i);
+	r->holders = live_proc__holders(s->proc, d.device);
+	if (!err)
+		err = live_rows__refresh(r, s->proc->model, s->proc->now);
 	if (err)
 		return err;
 	live_rows__sort(r, a->sort);
