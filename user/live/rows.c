@@ -272,6 +272,8 @@ static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 			continue;
 		all[i].at_peak = s->peak;
 		all[i].holders = all[i].row.before_attach ? r->holders : NULL;
+		if (all[i].holders && r->by == LIVE_LINE) /* they name the modules themselves */
+			all[i].row.module = all[i].row.module_class = "";
 		all[i].growth_known = r->growth_known;
 		all[i].growth = (int64_t)(s->step - s->base);
 		all[i].pace_known = interval > 0;
