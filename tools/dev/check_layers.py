@@ -8,7 +8,7 @@ Checks the layers of user/ (docs/internals/STYLE.md, "Folders"). Prints each vio
     .output/obj/user
 
 * user/ has main.c and folders, and no folder has more than 45 files.
-* A folder includes and calls only folders of lower floors.
+* A folder includes and calls only folders of lower floors, which docs/internals/STYLE.md lists.
 * No header includes itself through others.
 * The prefix of a function in a header (before "__") is the name of its file or of a type that the header declares, and folders
 do not share a prefix.
@@ -64,6 +64,14 @@ def check_folders(sources):
             yield "user/%s: on no floor of check_layers.py" % folder
         if n > MAX_FILES:
             yield "user/%s: %d files, more than %d" % (folder, n, MAX_FILES)
+
+
+def check_documented_floors():
+    """The table of docs/internals/STYLE.md has the same floors."""
+    rows = re.findall(r"^\| \d+ \| (`.*) \|$", (ROOT / "docs/internals/STYLE.md").read_text(encoding="utf-8"), re.M)
+    documented = tuple(" ".join(re.findall(r"`([^`]+)`", row)) for row in rows)
+    if documented != FLOORS:
+        yield "docs/internals/STYLE.md: its floors differ from those of check_layers.py"
 
 
 def is_lower(folder, other):
@@ -207,7 +215,7 @@ def check_named_files(commented):
 def main():
     sources = sorted(USER.rglob("*.[ch]"))
     commented = [f for f in listed("user", "bpf", "tools") if pathlib.Path(f).suffix in COMMENTS and (ROOT / f).is_file()]
-    violations = [*check_folders(sources), *check_includes(sources), *check_prefixes(sources), *check_named_files(commented)]
+    violations = [*check_folders(sources), *check_documented_floors(), *check_includes(sources), *check_prefixes(sources), *check_named_files(commented)]
     for objects in sys.argv[1:]:
         violations += [*check_calls(pathlib.Path(objects)), *check_uses(pathlib.Path(objects))]
     for v in violations:
