@@ -130,7 +130,7 @@ def test_rolls():
     code, out, err = tool("report", folder)
     check(code == 0 and "are dropped" in out and "From here on of segment-" in out, "report: %d %s %s", code, out[:800], err)
     code, _, err = tool("report", "--at", "0.001", folder)
-    check(code == 2 and "is dropped" in err, "a moment that is gone: %d %s", code, err)
+    check(code == 2 and "was dropped" in err, "a moment that is gone: %d %s", code, err)
     number = int(segments[2]["file"][8:14])
     code, out, err = tool("report", "--format", "json", "%s#%d" % (folder, number))
     equal((code, json.loads(out)["capture"]["events"] if out else err), (0, report(os.path.join(folder, segments[2]["file"]))

@@ -490,7 +490,21 @@ struct compared {
 	uint64_t *values, *sorted;
 	uint32_t *which;
 	size_t n;
+	bool no_holders; /* lines of memory from before attach are not comparable */
 };
+
+/* True if only a part of the memory from before attach is named. The reading of objects may have
+ * been too late in some ranks, whose equal memory is then in another line. */
+static bool has_unnamed_holders(const struct ranks *r)
+{
+	bool named = false, unnamed = false;
+
+	for (size_t i = 0; i < r->nlines; i++) {
+		named |= r->lines[i].row.before_attach && r->lines[i].row.name;
+		unnamed |= r->lines[i].row.before_attach && !r->lines[i].row.name;
+	}
+	return named && unnamed;
+}
 
 static int add_outliers(struct ranks *r, struct compared *c, uint32_t line1)
 {
@@ -512,6 +526,8 @@ static int compare_line(struct ranks *r, struct compared *c, size_t line)
 	l->min = c->sorted[0];
 	l->max = c->sorted[c->n - 1];
 	l->median = outliers__median(c->sorted, c->n);
+	if (l->row.before_attach && c->no_holders)
+		return 0;
 	return !l->row.filtered && l->max - l->min > OUTLIER_BYTES
 		       ? add_outliers(r, c, (uint32_t)line + 1)
 		       : 0;
@@ -520,7 +536,8 @@ static int compare_line(struct ranks *r, struct compared *c, size_t line)
 static int compare(struct ranks *r)
 {
 	struct compared c = { .values = calloc(r->n + 1, 2 * sizeof(*c.values)),
-			      .which = calloc(r->n + 1, sizeof(*c.which)) };
+			      .which = calloc(r->n + 1, sizeof(*c.which)),
+			      .no_holders = has_unnamed_holders(r) };
 	int err = c.values && c.which ? 0 : -ENOMEM;
 
 	c.sorted = err ? NULL : c.values + r->n;

@@ -107,6 +107,54 @@ static void test_text(void **state)
 	expect_golden(o->out, "report-ranks.txt");
 }
 
+/* 8 MiB from before attach, which the reading of objects names in some ranks only, and 4 MiB. */
+static void write_attached(const char *path, int rank, bool named)
+{
+	struct tape t = tape__new(path);
+	struct dict_frame make[] = { frame(&t, "/home/u/gemma/train.py", "main", 3, NULL) };
+
+	facts__setf(t.f, "rank", "%d", rank);
+	facts__set(t.f, "world_size", "4");
+	t.total = 8 * MIB;
+	t.reserved = 128 * MIB;
+	if (named)
+		put(&t, (struct event){ .kind = EVENT_BLOCK,
+					.device = CUDA,
+					.addr = 0x10000000,
+					.size = 8 * MIB });
+	alloc(&t, CUDA, 0x1000, 4 * MIB, dict__stack(t.d, make, 1, MT_WALK_OK));
+	if (named) {
+		put(&t, (struct event){ .kind = EVENT_TENSOR,
+					.device = CUDA,
+					.addr = 0x10000000,
+					.size = 8 * MIB,
+					.flags = CENSUS_FIRST,
+					.name = str(&t, "global history[*]") });
+		put(&t, (struct event){ .kind = EVENT_CENSUS,
+					.device = CUDA,
+					.size = 8 * MIB,
+					.flags = CENSUS_FIRST });
+	}
+	tape__close(&t);
+}
+
+/* Equal memory from before attach is no difference where only some ranks have names for it. */
+static void test_names_of_some_ranks(void **state)
+{
+	char path[RANKS][64];
+	struct output *o;
+
+	for (int i = 0; i < RANKS; i++) {
+		snprintf(path[i], sizeof(path[i]), "%s/attached%d.mtr", dir, i);
+		write_attached(path[i], i, i == 0);
+	}
+	o = report(path[0], path[1], path[2], path[3], NULL);
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "global history[*]"));
+	assert_non_null(strstr(o->out, "before attach"));
+	assert_non_null(strstr(o->out, "None differs by more than 10 %"));
+}
+
 static void test_side_by_side(void **state)
 {
 	struct output *o = report("--side-by-side", ranks[0], ranks[1], ranks[2], ranks[3], NULL);
@@ -325,10 +373,15 @@ static void test_outliers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_outliers),     cmocka_unit_test(test_text),
-		cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_bars),
-		cmocka_unit_test(test_when),	     cmocka_unit_test(test_json),
-		cmocka_unit_test(test_csv),	     cmocka_unit_test(test_widths),
+		cmocka_unit_test(test_outliers),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_names_of_some_ranks),
+		cmocka_unit_test(test_side_by_side),
+		cmocka_unit_test(test_bars),
+		cmocka_unit_test(test_when),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_widths),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");
