@@ -28,8 +28,7 @@ def dry_runs(*jobs):
         harness.settle(p)
         p.send()
         equal(p.wait(180), 0, "%s: %s" % (script, p.stderr()[-500:]))
-        capture = harness.report(output)["capture"]
-        equal((capture["attached_at"], capture["counters"]["frames_gone"]), ("start", 0), "begin and frames without a name of " + output)
+        equal(harness.report(output)["capture"]["attached_at"], "start", "begin of " + output)
     return [output for _, output in jobs]
 
 
