@@ -61,7 +61,7 @@ const char *rolling_store__why(const struct rolling_store *s, int err)
 	case EEXIST:
 		return "it has recordings in it; name a folder that has none";
 	case ENOENT:
-		return "the folder that it is to be in does not exist";
+		return "its parent folder does not exist";
 	case EFBIG:
 		return "the live blocks need more space than --rolling allows; use a larger SIZE. "
 		       "The parts written before are readable";
