@@ -269,7 +269,7 @@ static void add_sample(struct state_process *p, char *sample)
 	p->history[at] = sample;
 }
 
-/* Adds the memory of all devices, or of the host. It begins anew when the process comes to use a
+/* Adds the memory of all devices, or of the host. It begins again when the process comes to use a
  * device. */
 static void add_low(struct state_process *p)
 {
