@@ -119,10 +119,11 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 		log_debug("a page of the process was not in memory: using the sleepable programs");
 }
 
-/* Counts reports of the allocator that hit no probe as lost. */
+/* Counts reports of the allocator that hit no probe as lost. Stopped programs count no hits, but a
+ * running process goes on reporting. */
 static void count_unseen(struct session *s)
 {
-	uint64_t n = cuda_calls__unseen(s->decoder);
+	uint64_t n = s->stopped ? 0 : cuda_calls__unseen(s->decoder);
 
 	if (n <= s->losses.unseen)
 		return;
@@ -155,8 +156,7 @@ static int housekeeping(struct session *s, uint64_t now)
 	if (now - s->last_facts >= SESSION_FACTS_EVERY || !s->last_facts) {
 		s->last_facts = now;
 		decoder__check_threads(s->decoder);
-		if (!s->blind)
-			count_unseen(s);
+		count_unseen(s);
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
 		facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
 		facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
@@ -298,6 +298,7 @@ int session__mark(struct session *s, const char *name)
 
 static void stop(struct session *s)
 {
+	s->stopped = true;
 	if (s->opts.group)
 		proc_group__stop(s->opts.group, proc__pid(s->target.proc), s->opts.number);
 	else
@@ -393,6 +394,11 @@ uint64_t session__events(const struct session *s)
 uint64_t session__lost(const struct session *s)
 {
 	return s->losses.total;
+}
+
+uint64_t session__unseen(const struct session *s)
+{
+	return s->losses.unseen;
 }
 
 uint64_t session__steps(const struct session *s)

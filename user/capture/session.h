@@ -83,6 +83,8 @@ const struct proc *session__proc(const struct session *s);
 uint64_t session__now(const struct session *s); /* ns since start; 0 before attach */
 uint64_t session__events(const struct session *s);
 uint64_t session__lost(const struct session *s);
+/* Those of them that PyTorch reported and no probe saw: the ring had room. */
+uint64_t session__unseen(const struct session *s);
 /* Optimizer steps whose beginning and end are both in the stream. */
 uint64_t session__steps(const struct session *s);
 /* True if the process runs another program now. */

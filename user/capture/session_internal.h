@@ -82,6 +82,7 @@ struct session {
 	uint64_t taken;	     /* all records up to this place in the ring are decoded */
 	bool attached;
 	bool behind;	      /* the ring was not drained to its end */
+	bool stopped;	      /* the programs record and count no more */
 	bool blind;	      /* the probes are removed: code objects must not be read any more */
 	bool tried_sleepable; /* the sleepable programs were attached or refused */
 	bool have_codes;      /* the programs know which frames are calls of modules */

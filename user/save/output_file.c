@@ -106,6 +106,8 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 			uint64_t dropped)
 {
 	uint64_t events = session__events(f->o.session), lost = session__lost(f->o.session);
+	uint64_t unseen = session__unseen(f->o.session),
+		 no_room = lost > unseen ? lost - unseen : 0;
 	const char *name = outfile__name(f->file);
 	char n[32], l[32], size[24];
 
@@ -118,11 +120,11 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 		  "%s: %s events, %s lost, %s (%.1f bytes an event)", name,
 		  text__count(n, sizeof(n), events), text__count(l, sizeof(l), lost),
 		  text__bytes(size, sizeof(size), bytes), events ? (double)bytes / events : 0.0);
-	if (lost)
+	if (no_room)
 		log_warn("%s events were lost because the buffer was full: blocks may be missing, "
 			 "or shown after they were freed (totals of GPUs are still exact); try "
 			 "--ring-size 64M",
-			 l);
+			 text__count(l, sizeof(l), no_room));
 	if (dropped)
 		log_warn("--%s was reached: %s events after that are not in the file", reason,
 			 text__count(n, sizeof(n), dropped));
