@@ -27,8 +27,10 @@ struct task_struct___mt {
 #define MT_KERNEL(field) (field)
 #endif
 
-/* The trampoline's address in this process; 0: none, or unknown to this kernel. */
-static __always_inline __u64 return_trampoline(void)
+/* The trampoline's address in this process; 0: none, or unknown to this kernel. A global function,
+ * so that the verifier looks at it once per program: each look at these fields takes it
+ * milliseconds. */
+__noinline __u64 return_trampoline(void)
 {
 	struct task_struct___mt *task = (void *)bpf_get_current_task_btf();
 
