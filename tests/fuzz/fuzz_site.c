@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* libFuzzer target: bytes as a function's code; the first two bytes choose the other arguments. */
+/* libFuzzer target: bytes as a function's code, for both machines; the first two bytes choose the
+ * other arguments. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "process/elf.h"
 #include "process/insn.h"
+#include "process/insn_a64.h"
 #include "process/site.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -25,12 +28,49 @@ static void check_site(const uint8_t *code, size_t size, const struct site *s)
 		abort();
 	if (s->length == 5 && code[pos] == 0x0f && code[pos + 1] == 0x1f)
 		abort();
+}
+
+/* The same, and nothing before the site writes an argument, x30 or the stack pointer unnoticed. */
+static void check_site_a64(const uint8_t *code, size_t size, unsigned args, const struct site *s)
+{
+	struct insn_a64 in;
+	bool is_signed = false;
+	int64_t sp = 0;
+	size_t pos;
+
+	for (pos = 0; pos < s->offset; pos += INSN_A64_SIZE) {
+		if (insn_a64__decode(code + pos, size - pos, &in) || !insn_a64__continues(&in) ||
+		    in.kind == A64_EXCLUSIVE || in.kind == A64_OPAQUE || in.writes & args)
+			abort();
+		is_signed = is_signed || in.writes & 1u << 30;
+		sp += in.has_sp ? in.sp : 0;
+	}
+	if (pos != s->offset || s->length != INSN_A64_SIZE ||
+	    insn_a64__decode(code + pos, size - pos, &in) || sp != s->sp || sp > 0 ||
+	    s->saved_at > 0 || is_signed != (s->ret == SITE_X30_SIGNED))
+		abort();
+	switch (in.kind) {
+	case A64_LITERAL:
+	case A64_EXCLUSIVE:
+	case A64_OPAQUE:
+	case A64_TRAP:
+	case A64_BR_SIGNED:
+	case A64_HINT:
+	case A64_SYSTEM:
+		abort();
+	}
+}
+
+static void check_text(const struct site *s)
+{
 	if (!memchr(s->text, '\0', sizeof(s->text)) || !s->text[0] || s->cls == SITE_NONE)
 		abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	unsigned args;
+	uint64_t whole;
 	struct site s;
 	uint8_t *code;
 
@@ -41,8 +81,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!code)
 		return 0;
 	memcpy(code, data + 2, size - 2);
-	if (!site__pick(code, size - 2, data[0] & 0x40 ? size - 2 : data[1], data[0] & 0x3f, &s))
+	args = data[0] & 0x3f;
+	whole = data[0] & 0x40 ? size - 2 : data[1];
+	if (!site__pick(ELF_X86_64, code, size - 2, whole, args, &s)) {
 		check_site(code, size - 2, &s);
+		check_text(&s);
+	}
+	if (!site__pick(ELF_AARCH64, code, size - 2, whole, args, &s)) {
+		check_site_a64(code, size - 2, args, &s);
+		check_text(&s);
+	}
 	free(code);
 	return 0;
 }

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The instruction of a function to probe. A breakpoint on an instruction that the kernel emulates
- * (push, nop, jmp, call, jcc) costs about 0.5 us. One that it single-steps costs about 9 us on a
- * virtual machine. The picker takes the first emulated instruction of the straight-line prologue
- * where arguments are still in registers and no branch leads past or into it.
+ * The instruction of a function to probe. Kernels emulate some instructions at a breakpoint, and
+ * single-step a copy of any other one, which costs 2 to 20 times as much:
+ *   x86-64   emulated: push, nop, jmp, call, jcc
+ *   AArch64  emulated: adr(p), b, bl, b.cond, cbz, tbz, br, blr, ret; nop from Linux 6.13 on
+ *            (arch/arm64/kernel/probes/decode-insn.c)
+ * The picker takes the first emulated instruction of the straight-line prologue where arguments
+ * are still in registers and no branch leads past or into it.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* No probe on a call instruction: the kernel would not update the shadow stack, which kills a
- * process that has one (proc.h). */
+/* No probe on a call instruction, on AArch64 nor on ret: the kernel would not update the shadow
+ * stack, which kills a process that has one (proc.h). */
 #define SITE_NO_CALLS (1u << 31)
 
 enum site_class {
@@ -19,26 +23,46 @@ enum site_class {
 	SITE_NOP,
 	SITE_JMP,
 	SITE_CALL,
-	SITE_JCC,
+	SITE_JCC, /* all conditional jumps, also cbz and tbz */
+	SITE_ADR, /* adr, adrp */
+	SITE_RET,
 	/* No emulated instruction is in reach: the first that is not a nop, single-stepped. */
 	SITE_STEPPED,
 };
+
+/* SITE_X30 means that x30 has the return address, SITE_X30_SIGNED that it is signed (paciasp). */
+enum site_return { SITE_ON_STACK = 0, SITE_X30, SITE_X30_SIGNED };
 
 struct site {
 	uint32_t offset; /* bytes from the function's entry */
 	uint8_t length;	 /* length of the instruction */
 	enum site_class cls;
 	char text[32]; /* the instruction as text, for --explain: "push %r14" */
+	/*
+	 * AArch64 only. The site is in the function's straight-line beginning, so these hold at
+	 * each hit. sp: the stack pointer there minus the one at entry, 0 or less. saved_at: the
+	 * function stores x30 there before it calls another one, in bytes from the stack pointer at
+	 * entry; 0: not found.
+	 */
+	enum site_return ret;
+	int32_t sp, saved_at;
 };
 
+/* Whether machine, a value of elf__machine(), has a picker. */
+bool site__machine(uint16_t machine);
+
 /*
- * Picks the site of a function. code: its first size bytes; func_size: its whole size, 0 if not
- * known. args: bit i for the i-th integer argument that the probe reads, and SITE_NO_CALLS. Without
- * all of the code the site is the entry, since an unseen branch could lead past a later one. Never
- * picks a prefixed nop, or a 5-byte nop, which the kernel may turn into a call that breaks red
- * zones and forks.
+ * Picks the site of a function. machine: of its file. code: its first size bytes; func_size: its
+ * whole size, 0 if not known. args: bit i for the i-th integer argument that the probe reads, and
+ * SITE_NO_CALLS. Without all of the code the site is the entry, since an unseen branch could lead
+ * past a later one.
+ * Never picks, on x86-64, a prefixed nop, or a 5-byte nop, which the kernel may turn into a call
+ * that breaks red zones and forks. Never picks, on AArch64: a load of a literal (kernels before
+ * 6.12 emulate it wrongly, later ones refuse it); an instruction between ldxr and stxr, which a
+ * breakpoint would make fail forever; ret, br and blr at the entry, where the emulation keeps the
+ * mark of an indirect branch (PSTATE.BTYPE), which ends processes with guarded pages.
  * 0, or -errno. -ENOTSUP: the function begins with such a nop and has no other site. -EINVAL: the
- * entry cannot be probed, since it is empty or not decodable.
+ * entry cannot be probed, since it is empty or not decodable. -ENOEXEC: an unknown machine.
  */
-int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
-	       struct site *ret);
+int site__pick(uint16_t machine, const uint8_t *code, size_t size, uint64_t func_size,
+	       unsigned args, struct site *ret);

@@ -189,7 +189,8 @@ static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct u
 	if (usdt__args(u->args, ret->args[n].arg, n_args))
 		return -EINVAL;
 	if (elf__vaddr_to_offset(e, u->pc, &ret->site[n].offset) ||
-	    elf__read(e, u->pc, code, sizeof(code)) || site__pick(code, sizeof(code), 0, 0, &site))
+	    elf__read(e, u->pc, code, sizeof(code)) ||
+	    site__pick(elf__machine(e), code, sizeof(code), 0, 0, &site))
 		return -EINVAL;
 	ret->site[n].semaphore = 0;
 	if (u->semaphore && !is_counter(e, u->semaphore))

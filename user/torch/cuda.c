@@ -137,7 +137,9 @@ static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only,
 	if (!sym->size || sym->size < len)
 		len = sym->size ? sym->size : ENTRY_BYTES;
 	err = elf__read(e, sym->value, code, len);
-	return err ?: site__pick(code, len, entry_only ? 0 : sym->size, args, site);
+	return err
+		       ?: site__pick(elf__machine(e), code, len, entry_only ? 0 : sym->size, args,
+				     site);
 }
 
 static bool known_offset(const struct cuda_file *f, uint64_t offset)
@@ -251,7 +253,7 @@ static void find_functions(const struct proc *p, const struct elf *e, const stru
 	    elf__bias(e, map->start, map->offset, &offset) == 0)
 		f->usage = sym.value + offset;
 	f->allocator = elf__dynsym(e, ALLOCATOR, &sym) == 0;
-	if (elf__machine(e) != ELF_X86_64)
+	if (!site__machine(elf__machine(e)))
 		return;
 	for (fn = 0; fn < FUNCTIONS; fn++)
 		if (elf__dynsym(e, functions[fn].name, &sym) == 0)

@@ -322,7 +322,7 @@ static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, un
 		err = elf__read(e, vaddr, code, len);
 	}
 	if (!err)
-		err = site__pick(code, len, func_size, args, ret);
+		err = site__pick(elf__machine(e), code, len, func_size, args, ret);
 	free(code);
 	return err;
 }
@@ -343,8 +343,8 @@ static int fill_hook(const struct proc *p, const struct elf *e, const struct map
 	struct site site;
 	int err;
 
-	if (elf__machine(e) != ELF_X86_64)
-		return fail(h, -ENOEXEC, "its file is not x86-64 code");
+	if (!site__machine(elf__machine(e)))
+		return fail(h, -ENOEXEC, "its file is neither x86-64 nor AArch64 code");
 	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0),
 			&site);
 	if (err == -ENOTSUP)

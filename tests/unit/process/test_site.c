@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "process/elf.h"
 #include "process/insn.h"
 #include "process/site.h"
 
@@ -48,7 +49,7 @@ static void check(const struct expect *c, size_t n)
 	for (i = 0; i < n; i++) {
 		memset(&s, 0xa5, sizeof(s));
 		len = from_hex(c[i].hex, buf, sizeof(buf));
-		err = site__pick(buf, len, len, c[i].args, &s);
+		err = site__pick(ELF_X86_64, buf, len, len, c[i].args, &s);
 		if (c[i].cls == SITE_NONE) {
 			if ((err != -EINVAL && err != -ENOTSUP) || (uint8_t)s.length != 0xa5)
 				fail_msg("%s: accepted at +%u", c[i].hex, s.offset);
@@ -227,7 +228,8 @@ static void test_why_refused(void **state)
 
 	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
 		len = from_hex(c[i].hex, buf, sizeof(buf));
-		assert_int_equal(site__pick(buf, len, c[i].whole ? len : 0, 1, &s), c[i].err);
+		assert_int_equal(site__pick(ELF_X86_64, buf, len, c[i].whole ? len : 0, 1, &s),
+				 c[i].err);
 	}
 }
 
@@ -239,18 +241,18 @@ static void test_unknown_size(void **state)
 	size_t len;
 
 	len = from_hex("f30f1efa 55 c3", buf, sizeof(buf));
-	assert_int_equal(site__pick(buf, len, 0, 1, &s), 0);
+	assert_int_equal(site__pick(ELF_X86_64, buf, len, 0, 1, &s), 0);
 	assert_true(s.cls == SITE_STEPPED && s.offset == 0 && s.length == 4);
 	assert_string_equal(s.text, "endbr64");
-	assert_int_equal(site__pick(buf, len, len + 1, 1, &s), 0);
+	assert_int_equal(site__pick(ELF_X86_64, buf, len, len + 1, 1, &s), 0);
 	assert_true(s.cls == SITE_STEPPED && s.offset == 0);
-	assert_int_equal(site__pick(buf, len, len, 1, &s), 0);
+	assert_int_equal(site__pick(ELF_X86_64, buf, len, len, 1, &s), 0);
 	assert_true(s.cls == SITE_PUSH && s.offset == 4);
 	/* more bytes than the function: the next function is ignored */
-	assert_int_equal(site__pick(buf, len, 4, 1, &s), 0);
+	assert_int_equal(site__pick(ELF_X86_64, buf, len, 4, 1, &s), 0);
 	assert_true(s.cls == SITE_STEPPED && s.offset == 0);
 	len = from_hex("55 c3", buf, sizeof(buf));
-	assert_int_equal(site__pick(buf, len, 0, 1, &s), 0);
+	assert_int_equal(site__pick(ELF_X86_64, buf, len, 0, 1, &s), 0);
 	assert_true(s.cls == SITE_PUSH && s.offset == 0 && s.length == 1);
 }
 
