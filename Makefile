@@ -1,8 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # memtrace-bpf: everything is built below $(OUTPUT). V=1 shows the commands. `make help` lists the targets.
 
+# ARCH=aarch64 on another machine: with Debian's cross compiler and the libraries that tools/deps.sh arm64 unpacks. What is built runs
+# under EMULATOR where the build needs it.
+HOST_ARCH := $(shell uname -m)
+ARCH ?= $(HOST_ARCH)
+ifneq ($(ARCH),$(HOST_ARCH))
+OUTPUT ?= .output-$(ARCH)
+CROSS_COMPILE ?= $(ARCH)-linux-gnu-
+SYSROOT ?= $(shell tools/deps.sh arm64-root)
+EMULATOR ?= qemu-$(ARCH)-static -L $(SYSROOT)
+CC := $(CROSS_COMPILE)gcc --sysroot=$(SYSROOT)
+CXX := $(CROSS_COMPILE)g++ --sysroot=$(SYSROOT)
+AR := $(CROSS_COMPILE)ar
+CURSES := -lncursesw -ltinfo
+endif
 OUTPUT ?= .output
-ARCH := $(shell uname -m)
 PREFIX ?= /usr/local
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 VERSION := 0.1.0
@@ -27,7 +40,7 @@ override CFLAGS += -std=gnu11 -D_GNU_SOURCE $(WARN) $(SANITIZE)
 CPPFLAGS += -Iuser -Ibpf -I$(OUTPUT)/gen -DMEMTRACE_VERSION='"$(VERSION)"' -MMD -MP
 override LDFLAGS += $(SANITIZE)
 # In some systems' ncurses the part that knows terminals is a library of its own.
-CURSES := $(shell pkg-config --libs ncursesw tinfo 2>/dev/null || echo -lncursesw -ltinfo)
+CURSES ?= $(shell pkg-config --libs ncursesw tinfo 2>/dev/null || echo -lncursesw -ltinfo)
 # SERVE=0 leaves `serve` out, and the libraries that only it needs.
 SERVE ?= 1
 SERVE_LIBS := $(if $(filter 0,$(SERVE)),,-lmicrohttpd -lcurl -lseccomp -lgnutls)
@@ -74,7 +87,7 @@ $(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 
 $(OUTPUT)/man/memtrace-bpf-%.8: docs/man/memtrace-bpf-%.8.in $(OUTPUT)/memtrace-bpf
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(OUTPUT)/memtrace-bpf --manual $* <$< >$@
+	$(Q)$(EMULATOR) $(OUTPUT)/memtrace-bpf --manual $* <$< >$@
 
 $(OUTPUT)/man/%: docs/man/%
 	$(Q)mkdir -p $(dir $@)

@@ -5,9 +5,8 @@
  * allocated.
  * A node that begins to run is kept with the task, without a record. No probe sees its end: a C++
  * exception can leave the engine's function, and exceptions must not pass a return probe. Instead,
- * the next allocation checks the stack: the call is active if its frame is above the stack pointer
- * and holds its return address. Calls that have ended are removed then, so an allocation outside of
- * backward costs one lookup.
+ * the next allocation checks the stack (arch.bpf.h). Calls that have ended are removed then, so an
+ * allocation outside of backward costs one lookup.
  */
 struct mt_node_layout node_layout = {};
 
@@ -27,20 +26,16 @@ static __always_inline void leave(struct node_slot *s)
 static __noinline __u32 find_running(struct node_slot *s, __u64 sp)
 {
 	struct running_node *r;
+	enum call_state is;
 	int i;
 
 	if (!s)
 		return MT_NODE_NONE;
 	for (i = 0; i < MT_NODE_DEPTH && s->n; i++) {
 		r = innermost(s);
-		if (r->sp > sp) {
-			if (!r->ret ||
-			    bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)r->sp))
-				return MT_NODE_UNKNOWN;
-			/* A return probe of another tool: the kernel replaced the return address. */
-			if (s->word == r->ret || (s->word && s->word == return_trampoline()))
-				return MT_NODE_CURRENT;
-		}
+		is = state_of(&r->call, sp, &s->read);
+		if (is != CALL_LEFT)
+			return is == CALL_ACTIVE ? MT_NODE_CURRENT : MT_NODE_UNKNOWN;
 		leave(s);
 	}
 	return MT_NODE_NONE;
@@ -128,8 +123,9 @@ static __noinline __u32 node_at(struct node_slot *s, __u64 sp, __u64 time)
 
 /* The outermost running node of threads whose task storage could not be allocated. */
 static struct {
-	__u64 tid, sp, ret,
-		word; /* as in struct running_node and struct node_slot; hashed by tid */
+	__u64 tid; /* the entries are hashed by it */
+	struct kept_call call;
+	struct stack_read read;
 } unkept[MT_UNKEPT_NODES] = {};
 static __u8 any_unkept = 0;
 
@@ -139,27 +135,21 @@ static __noinline bool unkept_runs(__u64 sp)
 	__u64 tid = (__u32)bpf_get_current_pid_tgid();
 	__u32 i = tid & (MT_UNKEPT_NODES - 1);
 
-	if (unkept[i].tid != tid || unkept[i].sp <= sp)
-		return false;
-	if (bpf_probe_read_user(&unkept[i].word, sizeof(unkept[i].word),
-				(const void *)unkept[i].sp) ||
-	    unkept[i].word == unkept[i].ret)
-		return true;
-	return unkept[i].word && unkept[i].word == return_trampoline();
+	return unkept[i].tid == tid && state_of(&unkept[i].call, sp, &unkept[i].read) != CALL_LEFT;
 }
 
-static __noinline int enter_unkept(__u64 sp)
+static __noinline int enter_unkept(struct pt_regs *ctx)
 {
+	__u64 sp = PT_REGS_SP(ctx);
 	__u64 tid = (__u32)bpf_get_current_pid_tgid();
 	__u32 i = tid & (MT_UNKEPT_NODES - 1);
 
 	count(MT_CNT_NODE_FAULT);
+	begin_read(&unkept[i].read, ctx);
 	if (unkept_runs(sp))
 		return 0;
 	unkept[i].tid = tid;
-	unkept[i].sp = sp;
-	if (bpf_probe_read_user(&unkept[i].ret, sizeof(unkept[i].ret), (const void *)sp))
-		unkept[i].ret = 0;
+	keep_call(&unkept[i].call, &unkept[i].read, sp);
 	any_unkept = 1;
 	return 0;
 }
@@ -178,7 +168,7 @@ static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
 
 	if (!s)
 		return 0;
-	for (i = 0; i < MT_NODE_DEPTH && s->n && innermost(s)->sp <= sp; i++)
+	for (i = 0; i < MT_NODE_DEPTH && s->n && innermost(s)->call.sp <= sp; i++)
 		leave(s);
 	s->top++;
 	if (s->n < MT_NODE_DEPTH)
@@ -186,11 +176,10 @@ static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
 	else
 		count(MT_CNT_NODE_DEEP); /* drops the outermost node */
 	r = innermost(s);
-	r->sp = sp;
 	r->node = node;
 	r->number = ++s->calls;
-	if (!read_node(&r->ret, sizeof(r->ret), sp))
-		r->ret = 0;
+	if (!keep_call(&r->call, &s->read, sp))
+		count(MT_CNT_NODE_FAULT);
 	return 0;
 }
 
@@ -206,9 +195,9 @@ int evaluate(struct pt_regs *ctx)
 	count(MT_CNT_NODE_RUN);
 	if (bench_empty)
 		return 0;
-	t = begin_thread();
+	t = begin_thread(ctx);
 	if (!t)
-		return enter_unkept(PT_REGS_SP(ctx));
+		return enter_unkept(ctx);
 	if (t->modules.n || t->modules.told)
 		settle(t, PT_REGS_SP(ctx), bpf_ktime_get_ns());
 	return enter_node(&t->nodes, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
@@ -226,7 +215,7 @@ static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 	if (!begin(MT_REC_EDGE))
 		return 0;
 	time = bpf_ktime_get_ns();
-	t = this_thread();
+	t = this_thread(ctx);
 	stack = walk(t, PT_REGS_SP(ctx), time, sleepable);
 	within = current_node(t, PT_REGS_SP(ctx), time);
 	r = reserve(MT_REC_EDGE, sizeof(*r));

@@ -9,13 +9,12 @@
  * frame has been left, or if the kernel's trampoline is no longer its return address.
  */
 struct call_slot {
-	__u64 sp; /* address of the active call's return address; 0: no call */
+	struct kept_call call; /* .sp 0: no call */
 	__u64 arg[4];
 	__u64 out;
-	__u64 caller;
 	__u64 stack; /* result of walk_stack() */
 	__u64 entered;
-	__u64 word; /* word read last */
+	struct stack_read read;
 	__u32 fn;
 	__u32 flags;
 	__u32 node; /* enum mt_node */
@@ -48,16 +47,7 @@ static __always_inline bool read_call(void *dst, __u32 size, __u64 addr)
 /* True if the kept call is active, so that a call that begins at `sp` is an inner call. */
 static __noinline bool within_call(struct call_slot *c, __u64 sp)
 {
-	__u64 trampoline;
-
-	if (!c || sp > c->sp)
-		return false;
-	/* sp == c->sp: a tail call */
-	if (bpf_probe_read_user(&c->word, sizeof(c->word), (const void *)c->sp) ||
-	    c->word == c->caller)
-		return false;
-	trampoline = return_trampoline();
-	return !trampoline || c->word == trampoline;
+	return c && awaits_return(&c->call, sp, &c->read);
 }
 
 /* Reads arguments in memory at the entry: properties, and arguments on the stack. */
@@ -74,7 +64,8 @@ static __noinline int read_arguments(struct call_slot *c)
 		    !read_call(&c->arg[2], sizeof(c->arg[2]), props))
 			c->arg[1] = c->arg[2] = ~0ULL;
 	}
-	if (c->flags & MT_CALL_EXTENT && !read_call(&c->arg[1], 3 * sizeof(c->arg[1]), c->sp + 8))
+	if (c->flags & MT_CALL_EXTENT &&
+	    !read_call(&c->arg[1], 3 * sizeof(c->arg[1]), extent_of(c->arg[1], c->call.sp)))
 		c->arg[1] = c->arg[2] = c->arg[3] = ~0ULL;
 	return 0;
 }
@@ -108,7 +99,8 @@ int call_enter(struct pt_regs *ctx)
 		count_and_tell(MT_CNT_RING_LOST + MT_REC_CUDA_CALL);
 		return 0;
 	}
-	if (c->sp) {
+	begin_read(&c->read, ctx);
+	if (c->call.sp) {
 		if (within_call(c, PT_REGS_SP(ctx))) {
 			count(MT_CNT_CALL_INNER);
 			if (cookie >> 32 & MT_CALL_DRIVER && c->flags & MT_CALL_RUNTIME)
@@ -117,23 +109,22 @@ int call_enter(struct pt_regs *ctx)
 		}
 		count(MT_CNT_CALL_STALE);
 	}
-	c->sp = PT_REGS_SP(ctx);
+	if (!keep_call(&c->call, &c->read, PT_REGS_SP(ctx)))
+		count(MT_CNT_CALL_FAULT);
 	c->fn = (__u32)cookie;
 	c->flags = cookie >> 32;
 	c->arg[0] = PT_REGS_PARM1(ctx);
 	c->arg[1] = PT_REGS_PARM2(ctx);
 	c->arg[2] = PT_REGS_PARM3(ctx);
 	c->arg[3] = PT_REGS_PARM4(ctx);
-	if (!read_call(&c->caller, sizeof(c->caller), c->sp))
-		c->caller = 0;
 	read_arguments(c);
 	c->entered = bpf_ktime_get_ns();
 	c->stack = 0;
 	c->node = MT_NODE_NONE;
 	if (c->flags & MT_CALL_WALK) {
-		t = this_thread();
-		c->stack = walk_stack_atomic(t, c->sp, c->entered);
-		c->node = current_node(t, c->sp, c->entered);
+		t = this_thread(ctx);
+		c->stack = walk_stack_atomic(t, c->call.sp, c->entered);
+		c->node = current_node(t, c->call.sp, c->entered);
 	}
 	return 0;
 }
@@ -152,10 +143,10 @@ int call_return(struct pt_regs *ctx)
 	}
 	c = slot_of_task(0);
 	/* The return of an inner call, or of a call that began before attach. */
-	if (!c || !c->sp || PT_REGS_SP(ctx) != c->sp + 8 ||
+	if (!c || !c->call.sp || PT_REGS_SP(ctx) != sp_returned(&c->call) ||
 	    (__u32)bpf_get_attach_cookie(ctx) != c->fn)
 		return 0;
-	c->sp = 0;
+	c->call.sp = 0;
 	c->out = 0;
 	count(MT_CNT_HIT + MT_REC_CUDA_CALL);
 	if (!(__s32)PT_REGS_RC(ctx))
@@ -173,7 +164,7 @@ int call_return(struct pt_regs *ctx)
 	r->arg[2] = c->arg[2];
 	r->arg[3] = c->arg[3];
 	r->out = c->out;
-	r->caller = c->caller;
+	r->caller = c->call.ret;
 	r->stack = stack_id(c->stack);
 	r->entered = c->entered;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
@@ -201,39 +192,6 @@ int set_device(struct pt_regs *ctx)
 	r->entered = r->h.time;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
-}
-
-/* Reads a register by its offset in struct pt_regs. The verifier allows constant offsets only.
- * False: no such register. */
-static __noinline bool read_register(struct pt_regs *ctx, __u32 offset, __u64 *ret)
-{
-#define REGISTER(name)                                                                             \
-	case offsetof(struct pt_regs, name):                                                       \
-		*ret = *(volatile unsigned long *)&ctx->name;                                      \
-		/* Keep separate loads: the compiler would merge them at a variable offset. */     \
-		asm volatile("" : : "i"(offsetof(struct pt_regs, name)));                          \
-		return true
-	switch (offset) {
-		REGISTER(r15);
-		REGISTER(r14);
-		REGISTER(r13);
-		REGISTER(r12);
-		REGISTER(bp);
-		REGISTER(bx);
-		REGISTER(r11);
-		REGISTER(r10);
-		REGISTER(r9);
-		REGISTER(r8);
-		REGISTER(ax);
-		REGISTER(cx);
-		REGISTER(dx);
-		REGISTER(si);
-		REGISTER(di);
-		REGISTER(ip);
-		REGISTER(sp);
-	}
-#undef REGISTER
-	return false;
 }
 
 /* Reads an argument as an unsigned number of its size. False: unreadable. */

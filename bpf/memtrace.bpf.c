@@ -14,9 +14,10 @@
 #include "group.h"
 #include "group_maps.bpf.h"
 #include "pids.bpf.h"
+#include "retaddr.bpf.h"
+#include "arch.bpf.h"
 #include "thread.bpf.h"
 #include "maps.bpf.h"
-#include "retaddr.bpf.h"
 #include "pystack.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -87,7 +88,7 @@ static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 t
 	struct mt_rec_mem *r;
 
 	if (walks) {
-		t = this_thread();
+		t = this_thread(ctx);
 		stack = walk(t, PT_REGS_SP(ctx), time, sleepable);
 		node = current_node(t, PT_REGS_SP(ctx), time);
 	}
@@ -257,7 +258,7 @@ int module_call(struct pt_regs *ctx)
 	key = own_key(PT_REGS_PARM1(ctx));
 	if (!modules && !bpf_map_lookup_elem(&root_modules, &key))
 		return filtered(MT_REC_MODULE_CALL);
-	return enter_module(PT_REGS_PARM1(ctx), PT_REGS_SP(ctx));
+	return enter_module(ctx);
 }
 
 /* static void code_dealloc(PyCodeObject *code) */

@@ -3,9 +3,8 @@
 /*
  * The modules that a thread is in. Every call of an object whose class has __call__ passes
  * slot_tp_call, and user space says which classes are modules. No probe sees a module return.
- * Instead, each event of the thread checks the stack, as for autograd's nodes: a call is active
- * while its frame is above the stack pointer and holds its return address. A record then reports
- * the modules that were left.
+ * Instead, each event of the thread checks the stack, as for autograd's nodes. A record then
+ * reports the modules that were left.
  */
 /* Classes of called objects, written by user space. An unknown class counts as a module's. */
 struct {
@@ -32,14 +31,9 @@ static long leave_module(__u32 i, void *ctx)
 	if (!s->n)
 		return 1;
 	e = &s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)];
-	if (e->sp > ((struct leave_ctx *)ctx)->sp) {
-		/* If the stack cannot be read now, keep the call: a later event reads it. */
-		if (!e->ret || bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)e->sp))
-			return 1;
-		/* A return probe of another tool: the kernel replaced the return address. */
-		if (s->word == e->ret || (s->word && s->word == return_trampoline()))
-			return 1;
-	}
+	/* If the stack cannot be read now, keep the call: a later event reads it. */
+	if (state_of(&e->call, ((struct leave_ctx *)ctx)->sp, &s->read) != CALL_LEFT)
+		return 1;
 	s->n--;
 	return 0;
 }
@@ -108,12 +102,10 @@ static __noinline bool push_module(struct module_slot *s, __u64 sp)
 		return false;
 	}
 	e = &s->at[s->n & (MT_MODULE_DEPTH - 1)];
-	e->sp = sp;
+	keep_call(&e->call, &s->read, sp);
 	e->below.shim = 0;
 	/* same thread state as the call around it */
 	e->tstate = s->n ? s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)].tstate : 0;
-	if (bpf_probe_read_user(&e->ret, sizeof(e->ret), (const void *)sp))
-		e->ret = 0;
 	s->n++;
 	return true;
 }
@@ -149,8 +141,8 @@ static __noinline int send_entry(struct module_slot *s, __u64 time, __u64 stack,
 	r->type = s->type;
 	r->stack = stack_id(stack);
 	e = &s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)];
-	r->sp = e->sp;
-	r->ret = e->ret;
+	r->sp = e->call.sp;
+	r->ret = e->call.ret;
 	r->depth = s->n - 1;
 	r->keep = s->same;
 	s->told = s->same = s->n;
@@ -172,8 +164,9 @@ static __always_inline bool seen_before(__u64 self)
 	return seen;
 }
 
-static __noinline int enter_module(__u64 self, __u64 sp)
+static __noinline int enter_module(struct pt_regs *ctx)
 {
+	__u64 self = PT_REGS_PARM1(ctx), sp = PT_REGS_SP(ctx);
 	__u64 time = bpf_ktime_get_ns(), type = 0, key, stack, wake = BPF_RB_NO_WAKEUP;
 	struct thread_slot *t;
 	__u8 *known;
@@ -186,7 +179,7 @@ static __noinline int enter_module(__u64 self, __u64 sp)
 		return filtered(MT_REC_MODULE_CALL);
 	if (modules && !(known && seen_before(self)))
 		wake = wakeup(time); /* the module's name must be read while it lives */
-	t = begin_thread();
+	t = begin_thread(ctx);
 	if (!t) {
 		count(MT_CNT_MODULE_FAULT);
 		return filtered(MT_REC_MODULE_CALL);

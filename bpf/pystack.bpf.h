@@ -232,12 +232,12 @@ static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, 
 	struct module_entry *e;
 	int i;
 
-	for (i = 0; i < LEVELS_A_SHIM && s->level && entry_of(t, s->level)->sp <= shim; i++)
+	for (i = 0; i < LEVELS_A_SHIM && s->level && entry_of(t, s->level)->call.sp <= shim; i++)
 		s->level--;
 	if (!s->level)
 		return false;
 	e = entry_of(t, s->level);
-	if (e->sp <= shim) {
+	if (e->call.sp <= shim) {
 		s->level = 0; /* no recorded call can shorten this walk */
 		return false;
 	}
@@ -346,7 +346,7 @@ static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
 static __always_inline bool thread_state(struct scratch *s, const bool sleepable)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
-	__u64 tp = task->thread.fsbase;
+	__u64 tp = pointer_of_thread(task);
 
 	if (read_user(&s->word, sizeof(s->word), tp + py.tls_off1, sleepable))
 		return false;
@@ -402,31 +402,31 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 	struct module_entry *e;
 	__u64 len;
 
-	if (!s || !t)
+	if (!s || !t || !MT_RETURN_ON_STACK)
 		return false;
 	e = entry_of(t, t->modules.n);
-	if (!e->tstate || !e->ret || e->sp <= s->sp ||
+	if (!e->tstate || !e->call.ret || e->call.sp <= s->sp ||
 	    bpf_probe_read_user(&s->frame, sizeof(s->frame),
 				(const void *)(e->tstate + py.tstate_frame)))
 		return false;
 	/* Read from the frame, or from the shim if known, up to the return address. */
-	s->stack.at = py.tstate_cframe ? s->frame : e->sp;
+	s->stack.at = py.tstate_cframe ? s->frame : e->call.sp;
 	if (e->below.shim && shim_of(e) < s->stack.at)
 		s->stack.at = shim_of(e);
-	len = e->sp + sizeof(e->ret) - s->stack.at;
+	len = e->call.sp + sizeof(s->word) - s->stack.at;
 	asm volatile("" : "+r"(len));
 	if ((py.tstate_cframe &&
-	     s->frame >= e->sp) || /* the module's own Python has ended or has not begun */
+	     s->frame >= e->call.sp) || /* the module's own Python has ended or has not begun */
 	    s->stack.at <= s->sp ||
-	    len < sizeof(e->ret) || len > QUICK_READ ||
+	    len < sizeof(s->word) || len > QUICK_READ ||
 	    bpf_probe_read_user(s->stack.bytes, len, (const void *)s->stack.at))
 		return false;
 	s->stack.ends = len < FRAME_READ ? 0 : len - FRAME_READ + 1;
-	s->word = *(__u64 *)(s->stack.bytes + ((len - sizeof(e->ret)) & (QUICK_READ - 1)));
+	s->word = *(__u64 *)(s->stack.bytes + ((len - sizeof(s->word)) & (QUICK_READ - 1)));
 	if (py.tstate_cframe)
 		s->frame = *(__u64 *)(at_window(&s->stack, s->frame) + py.cframe_frame);
 	s->outcome = MT_WALK_OK;
-	if (s->word != e->ret || !s->frame)
+	if (s->word != e->call.ret || !s->frame)
 		return false;
 	/* Read the module's own frames and the first frame that called it. */
 	len = s->frame + FRAME_READ - e->below.frame;
@@ -592,7 +592,7 @@ static __noinline int learn(struct scratch *s, struct thread_slot *t)
 		return 0;
 	e = entry_of(t, t->modules.n);
 	p = &e->below;
-	shim = e->sp - s->end.shim;
+	shim = e->call.sp - s->end.shim;
 	if (shim > 0xffffffffULL)
 		return 0;
 	p->shim = shim;

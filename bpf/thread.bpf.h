@@ -5,8 +5,7 @@
  * frees it with the task. No lookup takes a lock.
  */
 struct running_node {
-	__u64 sp;     /* address of the call's return address */
-	__u64 ret;    /* the return address; 0: could not be read */
+	struct kept_call call;
 	__u64 number; /* number of the call on this thread, from 1 */
 	__u64 node;
 };
@@ -15,8 +14,8 @@ struct node_slot {
 	__u64 n;     /* nested running nodes, as far as known */
 	__u64 calls; /* calls so far */
 	__u64 told;  /* number of the last call that was reported */
-	__u64 word;  /* word read last */
-	__u64 top;   /* index of the innermost node in at[], modulo its size */
+	struct stack_read read;
+	__u64 top; /* index of the innermost node in at[], modulo its size */
 	struct running_node at[MT_NODE_DEPTH];
 };
 
@@ -34,18 +33,17 @@ struct suspended {
 };
 
 struct module_entry {
-	__u64 sp;     /* address of the call's return address */
-	__u64 ret;    /* the return address; 0: could not be read */
+	struct kept_call call;
 	__u64 tstate; /* the thread state; 0: not known yet */
 	struct suspended below;
 };
 
 struct module_slot {
-	__u64 n;	  /* active calls, as far as known */
-	__u64 same;	  /* calls, from the outermost on, that user space knows unchanged */
-	__u64 told;	  /* calls that user space believes active */
-	__u64 whole;	  /* 1: no call that began before attach is still active */
-	__u64 word;	  /* word read last */
+	__u64 n;     /* active calls, as far as known */
+	__u64 same;  /* calls, from the outermost on, that user space knows unchanged */
+	__u64 told;  /* calls that user space believes active */
+	__u64 whole; /* 1: no call that began before attach is still active */
+	struct stack_read read;
 	__u64 self, type; /* module and class of the current call */
 	struct module_entry at[MT_MODULE_DEPTH];
 };
@@ -65,17 +63,28 @@ struct {
 	__type(value, struct thread_slot);
 } thread_slots SEC(".maps");
 
-/* NULL: the thread has no state yet. */
-static __always_inline struct thread_slot *this_thread(void)
+static __always_inline struct thread_slot *thread_at(struct pt_regs *ctx, __u64 flags)
 {
-	return bpf_task_storage_get(&thread_slots, bpf_get_current_task_btf(), 0, 0);
+	struct thread_slot *t = bpf_task_storage_get(&thread_slots, bpf_get_current_task_btf(), 0,
+						     flags);
+
+	if (t) {
+		begin_read(&t->nodes.read, ctx);
+		begin_read(&t->modules.read, ctx);
+	}
+	return t;
+}
+
+/* The current thread's state, at the beginning of an event. NULL: it has none yet. */
+static __always_inline struct thread_slot *this_thread(struct pt_regs *ctx)
+{
+	return thread_at(ctx, 0);
 }
 
 /* Creates the state if there is none. NULL: no memory. */
-static __always_inline struct thread_slot *begin_thread(void)
+static __always_inline struct thread_slot *begin_thread(struct pt_regs *ctx)
 {
-	return bpf_task_storage_get(&thread_slots, bpf_get_current_task_btf(), 0,
-				    BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return thread_at(ctx, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
 /* The module call at a depth, from 1. */
@@ -87,7 +96,7 @@ static __always_inline struct module_entry *entry_of(struct thread_slot *t, __u3
 /* Address of the shim where the call's own Python begins; 0: not known. */
 static __always_inline __u64 shim_of(const struct module_entry *e)
 {
-	return e->below.shim ? e->sp - e->below.shim : 0;
+	return e->below.shim ? e->call.sp - e->below.shim : 0;
 }
 
 /* Removes module calls that have returned, as of an event with this stack pointer, and reports

@@ -16,8 +16,10 @@
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh distros        debootstrap
+#   tools/deps.sh arm64          a cross compiler, an emulator, and what an aarch64 program is built and run with, unpacked in a folder
 #   tools/deps.sh kernel-images  prints the paths of those, one a line
 #   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, api or fleet
+#   tools/deps.sh arm64-root     prints the folder with Debian for aarch64
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
@@ -109,16 +111,20 @@ KERNEL_PACKAGES=(linux-image-cloud-amd64 linux-image-6.12-cloud-amd64 linux-imag
 suite_apt() {
 	local dir=$1 command=$2
 	shift 2
-	"$command" -q -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$dir/lists" \
+	APT_CONFIG="$dir/apt.conf" "$command" -q -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$dir/lists" \
 		-o Dir::State::status=/dev/null -o Dir::Cache="$dir/cache" -o Acquire::Languages=none "$@"
 }
 
-# The lists of a suite, from the mirror that apt has Debian from. Prints the folder; fails where there is none.
+# The lists of a suite, for this machine's architecture or another, from the mirror that apt has Debian from. Prints the folder; fails
+# where there is none.
+#   suite_lists SUITE [ARCHITECTURE]
 suite_lists() {
-	local suite=$1 dir=$VENVS/apt-$1 mirror
+	local suite=$1 dir=$VENVS/apt-$1${2:+-$2} mirror
 	mirror=$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian Debian //p' | head -1)
 	[ -n "$mirror" ] || return 1
 	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
+	: >"$dir/apt.conf"
+	[ -z "${2:-}" ] || printf 'APT::Architecture "%s";\nAPT::Architectures { "%s"; };\n' "$2" "$2" >"$dir/apt.conf"
 	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$dir/sources.list"
 	suite_apt "$dir" apt-get update >&2 || return 1
 	echo "$dir"
@@ -169,6 +175,50 @@ print_kernels() {
 	for meta in "${KERNEL_PACKAGES[@]}"; do
 		[ ! -e "$VENVS/kernels/$meta/.complete" ] || ls "$VENVS/kernels/$meta"/boot/vmlinuz-*
 	done
+}
+
+# ---- another architecture -----------------------------------------------------------------------------------
+
+# Debian for aarch64, unpacked and never configured: headers and libraries for the cross compiler, libraries and a Python for the
+# emulators.
+ARM64_PACKAGES=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static:qemu-aarch64-static qemu-system-arm:qemu-system-aarch64)
+ARM64_SUITE=bookworm
+ARM64_ROOT=(libc6-dev libstdc++-12-dev libbpf-dev libelf-dev zlib1g-dev libzstd-dev libjansson-dev libncurses-dev libcmocka-dev
+	libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev python3)
+
+arm64_dir() {
+	echo "$VENVS/arm64-$(printf '%s\n' $ARM64_SUITE "${ARM64_ROOT[@]}" | sha256sum | cut -c1-12)"
+}
+
+arm64_root() {
+	local dir lists deb link base
+	dir=$(arm64_dir)
+	[ ! -e "$dir/.complete" ] || return 0
+	mkdir -p "$VENVS"
+	lists=$(suite_lists $ARM64_SUITE arm64) || die "apt has no mirror of Debian with $ARM64_SUITE for arm64"
+	say "unpacking Debian's $ARM64_SUITE for arm64 into $dir"
+	rm -rf "${dir:?}"
+	mkdir -p "$dir"
+	suite_apt "$lists" apt-get install -y --download-only --no-install-recommends "${ARM64_ROOT[@]}" >&2 ||
+		die "cannot get packages of $ARM64_SUITE for arm64"
+	for link in bin sbin lib; do
+		mkdir -p "$dir/usr/$link"
+		ln -s usr/$link "$dir/$link"
+	done
+	for deb in "$lists"/cache/archives/*.deb; do
+		dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink --no-same-owner -C "$dir" || die "cannot unpack $deb"
+	done
+	rm -f "$lists"/cache/archives/*.deb
+	# Links to a library's whole path would lead out of the folder.
+	while read -r link base; do
+		ln -sfn "$(realpath -sm --relative-to="$(dirname "$link")" "$dir$base")" "$link"
+	done < <(find "$dir/usr/lib" -lname '/*' -printf '%p %l\n')
+	touch "$dir/.complete"
+}
+
+print_arm64_root() {
+	[ -e "$(arm64_dir)/.complete" ] || die "no Debian for aarch64 in $VENVS: run tools/deps.sh arm64"
+	arm64_dir
 }
 
 # ---- Python environments ------------------------------------------------------------------------------------
@@ -504,7 +554,7 @@ ruff() {
 		say "pip could not install ruff: Python is not checked"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|lint|browsers|fuzz|estimate|bench|kernels ... or python main|newest|old|oldest|cu12|bench|estimate|readers|api|fleet"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|lint|browsers|fuzz|estimate|bench|kernels|arm64 ... or python main|newest|old|oldest|cu12|bench|estimate|readers|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -515,6 +565,7 @@ prometheus) print_prometheus && exit ;;
 pprof) print_pprof && exit ;;
 ruff) print_ruff && exit ;;
 kernel-images) print_kernels && exit ;;
+arm64-root) print_arm64_root && exit ;;
 esac
 for what in "$@"; do
 	case $what in
@@ -536,6 +587,7 @@ for what in "$@"; do
 		readers
 		;;
 	distros) packages debootstrap:debootstrap util-linux ;;
+	arm64) packages "${ARM64_PACKAGES[@]}" && arm64_root ;;
 	kernels)
 		packages qemu-system-x86:qemu-system-x86_64 gcc:gcc
 		kernel_images

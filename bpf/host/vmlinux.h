@@ -7,6 +7,17 @@
 #include <linux/bpf.h>
 #include <linux/types.h>
 
+#ifdef __aarch64__
+struct pt_regs {
+	__u64 regs[31], sp, pc, pstate;
+};
+
+struct thread_struct {
+	struct {
+		unsigned long tp_value;
+	} uw;
+};
+#else
 struct pt_regs {
 	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip,
 		cs, flags, sp, ss;
@@ -15,6 +26,7 @@ struct pt_regs {
 struct thread_struct {
 	unsigned long fsbase;
 };
+#endif
 
 struct task_struct {
 	struct thread_struct thread;
