@@ -127,15 +127,16 @@ static void need_code_dealloc(struct target *t)
 		 h->why_not ? h->why_not : "no probe is possible there");
 }
 
-/* Sets a hook that a Python object points to. */
-static void hook_at(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr)
+/* Sets a hook that a Python object points to. args: as for site__pick(). */
+static void hook_at(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr,
+		    unsigned args)
 {
 	struct hook *h = &t->hooks[id];
 
 	h->id = id;
 	h->found = false;
 	h->why_not = "PyTorch's own object for it cannot be read";
-	if (!err && hook__at_address(t->proc, &t->maps, addr, FIRST_ARG, h) == 0)
+	if (!err && hook__at_address(t->proc, &t->maps, addr, args, h) == 0)
 		snprintf(h->symbol, sizeof(h->symbol), "%s", symbol);
 }
 
@@ -156,9 +157,10 @@ int target__look_into_torch(struct target *t)
 		pycode__free(&pc);
 	}
 	err = torchpy__scope_exit(t->python, &addr);
-	hook_at(t, HOOK_SCOPE_END, TORCHPY_SCOPE_EXIT, err, addr);
+	hook_at(t, HOOK_SCOPE_END, TORCHPY_SCOPE_EXIT, err, addr, FIRST_ARG);
 	err = nnmodules__slot_call(t->python, &addr);
-	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr);
+	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr,
+		FIRST_ARG | SITE_AT_ENTRY);
 	return 0;
 }
 

@@ -6,9 +6,13 @@
 #include "process/elf.h"
 #include "process/site_internal.h"
 
-bool site__machine(uint16_t machine)
+bool site__is_native(uint16_t machine)
 {
-	return machine == ELF_X86_64 || machine == ELF_AARCH64;
+#ifdef __aarch64__
+	return machine == ELF_AARCH64;
+#else
+	return machine == ELF_X86_64;
+#endif
 }
 
 int site__pick(uint16_t machine, const uint8_t *code, size_t size, uint64_t func_size,

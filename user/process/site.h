@@ -13,9 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* No probe on a call instruction, on AArch64 nor on ret: the kernel would not update the shadow
- * stack, which kills a process that has one (proc.h). */
+/* No probe on a call instruction, on x86-64: the kernel would not update the shadow stack, which
+ * kills a process that has one (proc.h). AArch64 kernels with uprobes have shadow stacks from 6.18
+ * on, and update them. */
 #define SITE_NO_CALLS (1u << 31)
+/* The frame at the site is as at the entry: the stack pointer, on AArch64 also x29 and x30, which
+ * may have been signed. For programs that keep a call and look for it on the stack later. */
+#define SITE_AT_ENTRY (1u << 30)
 
 enum site_class {
 	SITE_NONE = 0,
@@ -48,21 +52,22 @@ struct site {
 	int32_t sp, saved_at;
 };
 
-/* Whether machine, a value of elf__machine(), has a picker. */
-bool site__machine(uint16_t machine);
+/* Whether machine, a value of elf__machine(), is the one that the program is built for: the kernel
+ * probes no other code. */
+bool site__is_native(uint16_t machine);
 
 /*
  * Picks the site of a function. machine: of its file. code: its first size bytes; func_size: its
- * whole size, 0 if not known. args: bit i for the i-th integer argument that the probe reads, and
- * SITE_NO_CALLS. Without all of the code the site is the entry, since an unseen branch could lead
- * past a later one.
- * Never picks, on x86-64, a prefixed nop, or a 5-byte nop, which the kernel may turn into a call
- * that breaks red zones and forks. Never picks, on AArch64: a load of a literal (kernels before
- * 6.12 emulate it wrongly, later ones refuse it); an instruction between ldxr and stxr, which a
- * breakpoint would make fail forever; ret, br and blr at the entry, where the emulation keeps the
- * mark of an indirect branch (PSTATE.BTYPE), which ends processes with guarded pages.
- * 0, or -errno. -ENOTSUP: the function begins with such a nop and has no other site. -EINVAL: the
- * entry cannot be probed, since it is empty or not decodable. -ENOEXEC: an unknown machine.
+ * whole size, 0 if not known. args: bit i for the i-th integer argument that the probe reads,
+ * SITE_NO_CALLS and SITE_AT_ENTRY. Without all of the code the site is the entry, since an unseen
+ * branch could lead past a later one. Never picks, on x86-64, a prefixed nop, or a 5-byte nop,
+ * which the kernel may turn into a call that breaks red zones and forks. Never picks, on AArch64: a
+ * load of a literal (kernels before 6.12 emulate it wrongly, later ones refuse it); an instruction
+ * between ldxr and stxr, which a breakpoint would make fail forever; ret, br and blr at the entry,
+ * where the emulation keeps the mark of an indirect branch (PSTATE.BTYPE), which ends processes
+ * with guarded pages. 0, or -errno. -ENOTSUP: the function begins with such a nop and has no other
+ * site. -EINVAL: the entry cannot be probed, since it is empty or not decodable. -ENOEXEC: an
+ * unknown machine.
  */
 int site__pick(uint16_t machine, const uint8_t *code, size_t size, uint64_t func_size,
 	       unsigned args, struct site *ret);

@@ -5,6 +5,7 @@
 #include "process/insn_a64.h"
 #include "process/site_internal.h"
 
+#define FP 29
 #define LR 30
 #define ARGS 8 /* x0 to x7 */
 
@@ -78,13 +79,6 @@ static enum site_class emulated(const struct insn_a64 *in, size_t offset)
 	default:
 		return SITE_NONE;
 	}
-}
-
-/* Whether the kernel would have to update a shadow stack (Guarded Control Stack). */
-static bool moves_shadow_stack(const struct insn_a64 *in)
-{
-	return in->kind == A64_BL || in->kind == A64_BLR || in->kind == A64_RET ||
-	       in->kind == A64_BR_SIGNED;
 }
 
 /* Follows the stack pointer and x30. False: the code after this instruction is not understood. */
@@ -215,8 +209,6 @@ static int pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned a
 		if (insn_a64__decode(code + offset, size - offset, &in) ||
 		    !only_from_entry(&body, offset))
 			break;
-		if (args & SITE_NO_CALLS && moves_shadow_stack(&in))
-			break;
 		if (emulated(&in, offset) != SITE_NONE) {
 			choose(&in, offset, emulated(&in, offset), &f, ret);
 			return 0;
@@ -227,6 +219,8 @@ static int pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned a
 		}
 		if (!insn_a64__continues(&in) || in.kind == A64_EXCLUSIVE ||
 		    in.kind == A64_OPAQUE || in.writes & keep || !follow(&in, &f))
+			break;
+		if (args & SITE_AT_ENTRY && in.writes & (1u << INSN_A64_SP | 1u << FP))
 			break;
 	}
 	return best ? 0 : -EINVAL;

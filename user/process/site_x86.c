@@ -107,6 +107,28 @@ static bool steppable(const struct insn *in)
 	       !insn__is_nop(in);
 }
 
+/* Whether it changes the stack pointer, other than by a call or return. */
+static bool moves_stack(const struct insn *in)
+{
+	if (in->writes & 1u << 4)
+		return true;
+	if (in->map != INSN_MAP_1)
+		return in->map == INSN_MAP_0F && (in->opcode & 0xf6) == 0xa0; /* push, pop fs, gs */
+	switch (in->opcode) {
+	case 0x50 ... 0x5f: /* push, pop */
+	case 0x68:
+	case 0x6a:
+	case 0x8f:
+	case 0x9c ... 0x9d: /* pushf, popf */
+	case 0xc8 ... 0xc9: /* enter, leave */
+		return true;
+	case 0xff:
+		return (in->modrm >> 3 & 7) == 6;
+	default:
+		return false;
+	}
+}
+
 static const char *mnemonic(const struct insn *in)
 {
 	static const char *const alu[8] = { "add", "or", "adc", "sbb", "and", "sub", "xor", "cmp" };
@@ -219,7 +241,8 @@ int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 			none = -ENOTSUP;
 		if (!stepped.length && steppable(&in))
 			choose(code, &in, offset, SITE_STEPPED, &stepped);
-		if (in.flow != INSN_NEXT || in.writes & keep)
+		if (in.flow != INSN_NEXT || in.writes & keep ||
+		    (args & SITE_AT_ENTRY && moves_stack(&in)))
 			break;
 	}
 	if (!stepped.length)

@@ -71,7 +71,8 @@ size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const
 
 /* ---- arguments ---- */
 
-/* Offsets in struct pt_regs, arch/x86/include/uapi/asm/ptrace.h; names by size: 8, 4, 2, 1 bytes. */
+/* PyTorch has static probes on x86 only (c10/util/static_tracepoint.h). Offsets in struct pt_regs,
+ * arch/x86/include/uapi/asm/ptrace.h; names by size: 8, 4, 2, 1 bytes. */
 static const struct {
 	uint16_t offset;
 	const char *name[4];
@@ -190,7 +191,7 @@ static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct u
 		return -EINVAL;
 	if (elf__vaddr_to_offset(e, u->pc, &ret->site[n].offset) ||
 	    elf__read(e, u->pc, code, sizeof(code)) ||
-	    site__pick(elf__machine(e), code, sizeof(code), 0, 0, &site))
+	    site__pick(ELF_X86_64, code, sizeof(code), 0, 0, &site))
 		return -EINVAL;
 	ret->site[n].semaphore = 0;
 	if (u->semaphore && !is_counter(e, u->semaphore))

@@ -125,8 +125,9 @@ static const struct map *code_map(const struct maps *m, const struct map *file, 
 	return NULL;
 }
 
-/* A return probe needs the return address on top of the stack, so it must be at the first
- * instruction. That must be decodable and not a 5-byte nop (see site.h). */
+/* A return probe replaces the return address: on x86-64 on top of the stack, on AArch64 in x30,
+ * before the function signs and saves it. So it must be at the first instruction. That must be
+ * decodable and not a 5-byte nop (see site.h). */
 static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
 		struct site *site)
 {
@@ -253,7 +254,7 @@ static void find_functions(const struct proc *p, const struct elf *e, const stru
 	    elf__bias(e, map->start, map->offset, &offset) == 0)
 		f->usage = sym.value + offset;
 	f->allocator = elf__dynsym(e, ALLOCATOR, &sym) == 0;
-	if (!site__machine(elf__machine(e)))
+	if (!site__is_native(elf__machine(e)))
 		return;
 	for (fn = 0; fn < FUNCTIONS; fn++)
 		if (elf__dynsym(e, functions[fn].name, &sym) == 0)

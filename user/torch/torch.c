@@ -15,10 +15,8 @@
 #define CODE_MAX (64u << 10) /* bytes of one function; the probed ones have a few hundred */
 
 #define ARG(n) (1u << (n))
-#define AT_ENTRY 4 /* bytes of an endbr64, after which the stack is still unchanged */
 
-/* Functions to find in torch's libraries. args: argument registers that the probe's program
- * reads. */
+/* Functions to find in torch's libraries. args: as for site__pick(). */
 static const struct want {
 	enum hook_id id;
 	bool required;
@@ -56,7 +54,7 @@ static const struct want {
 	  "no mapped file exports it: backward memory is not traced to lines of forward" },
 	{ HOOK_EVALUATE,
 	  false,
-	  ARG(2),
+	  ARG(2) | SITE_AT_ENTRY,
 	  { "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_"
 	    "4NodeERNS0_11InputBufferE"
 	    "RKS2_INS0_10ReadyQueueEE" },
@@ -343,8 +341,8 @@ static int fill_hook(const struct proc *p, const struct elf *e, const struct map
 	struct site site;
 	int err;
 
-	if (!site__machine(elf__machine(e)))
-		return fail(h, -ENOEXEC, "its file is neither x86-64 nor AArch64 code");
+	if (!site__is_native(elf__machine(e)))
+		return fail(h, -ENOEXEC, "its file is code for another machine");
 	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0),
 			&site);
 	if (err == -ENOTSUP)
@@ -399,7 +397,6 @@ static int hook_from_file(const struct proc *p, const struct maps *m, const stru
 	const char *name;
 	uint64_t offset;
 	unsigned i;
-	int err;
 
 	for (i = 0; i < SYMBOLS && (name = w->symbols[i]); i++)
 		if (!elf__dynsym(e, name, &sym) && sym.type == 2 /* STT_FUNC */)
@@ -414,12 +411,7 @@ static int hook_from_file(const struct proc *p, const struct maps *m, const stru
 	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : exec_map_at(m, file, offset);
 	if (!map)
 		return fail(h, -ENOENT, "its code is not mapped");
-	err = fill_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
-	if (!err && w->id == HOOK_EVALUATE && h->site.offset > AT_ENTRY)
-		return fail(h, -EINVAL,
-			    "no instruction that can be probed cheaply while its return address is "
-			    "on top of the stack");
-	return err;
+	return fill_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
 }
 
 static int file_cmp(const void *a, const void *b)

@@ -331,6 +331,26 @@ static void test_no_calls(void **state)
 	CHECK(c);
 }
 
+/* With SITE_AT_ENTRY, no site after a change of the stack pointer. */
+static void test_at_entry(void **state)
+{
+	static const struct expect c[] = {
+		{ "4883ec08 55 c3", 0, SITE_PUSH, 4, "push %rbp" },
+		{ "4883ec08 55 c3", SITE_AT_ENTRY, SITE_STEPPED, 0, "sub" },
+		{ "f30f1efa 55 c3", SITE_AT_ENTRY, SITE_PUSH, 4, "push %rbp" },
+		{ "4885ff 53 c3", SITE_AT_ENTRY, SITE_PUSH, 3, "push %rbx" },
+		{ "6655 53 c3", SITE_AT_ENTRY, SITE_STEPPED, 0, "bytes 66 55" },
+		{ "ff7708 53 c3", SITE_AT_ENTRY, SITE_STEPPED, 0, "bytes ff 77 08" },
+		{ "ff4708 53 c3", SITE_AT_ENTRY, SITE_PUSH, 3, "push %rbx" },
+		{ "6a01 53 c3", SITE_AT_ENTRY, SITE_STEPPED, 0, "bytes 6a 01" },
+		{ "9c 53 c3", SITE_AT_ENTRY, SITE_STEPPED, 0, "bytes 9c" },
+		{ "4889e5 53 c3", SITE_AT_ENTRY, SITE_PUSH, 3, "push %rbx" },
+		{ "4889ec 53 c3", SITE_AT_ENTRY, SITE_STEPPED, 0, "mov" }, /* mov %rbp,%rsp */
+	};
+
+	CHECK(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -338,7 +358,7 @@ int main(void)
 		cmocka_unit_test(test_arguments),   cmocka_unit_test(test_branches),
 		cmocka_unit_test(test_refused),	    cmocka_unit_test(test_unknown_size),
 		cmocka_unit_test(test_why_refused), cmocka_unit_test(test_no_calls),
-		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_lengths),	    cmocka_unit_test(test_at_entry),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,15 +218,16 @@ static void test_branches(void **state)
 	CHECK(c);
 }
 
-/* With a shadow stack, no site at or after a call or return. */
-static void test_no_calls(void **state)
+/* With SITE_AT_ENTRY, no site after a change of the stack pointer or x29. */
+static void test_at_entry(void **state)
 {
 	static const struct expect c[] = {
-		{ "94000040 d65f03c0", SITE_NO_CALLS, SITE_NONE, 0, NULL },
-		{ "aa0003f3 94000040", SITE_NO_CALLS, SITE_STEPPED, 0, "mov" },
-		{ "aa0003f3 94000040", 0, SITE_CALL, 4, "bl +260" },
-		{ "aa0003f3 d65f03c0", SITE_NO_CALLS, SITE_STEPPED, 0, "mov" },
-		{ "aa0003f3 14000004", SITE_NO_CALLS, SITE_JMP, 4, "b +20" },
+		{ CPU_DELETE, 2, SITE_ADR, 16, "adrp x22" },
+		{ CPU_DELETE, 2 | SITE_AT_ENTRY, SITE_STEPPED, 0, "sub" },
+		{ "a9bc7bfd b0000876 d65f03c0", SITE_AT_ENTRY, SITE_STEPPED, 0, "stp" },
+		{ "910003fd b0000876 d65f03c0", SITE_AT_ENTRY, SITE_STEPPED, 0, "mov" },
+		{ "b0000876 a9bc7bfd d65f03c0", SITE_AT_ENTRY, SITE_ADR, 0, "adrp x22" },
+		{ "d503233f b0000876 d65f03c0", SITE_AT_ENTRY, SITE_ADR, 4, "adrp x22" },
 	};
 
 	CHECK(c);
@@ -298,7 +299,7 @@ int main(void)
 		cmocka_unit_test(test_pytorch),	    cmocka_unit_test(test_entry),
 		cmocka_unit_test(test_passed_over), cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_arguments),   cmocka_unit_test(test_branches),
-		cmocka_unit_test(test_no_calls),    cmocka_unit_test(test_unknown_size),
+		cmocka_unit_test(test_at_entry),    cmocka_unit_test(test_unknown_size),
 		cmocka_unit_test(test_frame),
 	};
 
