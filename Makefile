@@ -67,7 +67,7 @@ MANUAL := $(patsubst docs/man/%.in,$(OUTPUT)/man/%,$(COMMAND_PAGES)) $(patsubst 
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(OUTPUT)/memtrace-bpf dryrun inside $(OUTPUT)/replay/replayer $(MANUAL) ## build the program and what it starts (the default)
+all: $(OUTPUT)/memtrace-bpf dryrun inside $(OUTPUT)/replay/replayer $(OUTPUT)/memtrace-bpf-token $(MANUAL) ## build the program and what it starts (the default)
 
 help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,7 +105,7 @@ $(shell mkdir -p $(OUTPUT)/gen; printf '\043define %s\n' 'MEMTRACE_SERVE $(if $(
 	rm -f $(OUTPUT)/gen/in_this_build.$$$$)
 $(OUTPUT)/obj/user/main.o: $(OUTPUT)/gen/in_this_build.h
 
-include bpf/build.mk tools/dev/pages.mk tools/dryrun/build.mk tools/inprocess/build.mk tools/replayer/build.mk tests/build.mk tests/fuzz/build.mk \
+include bpf/build.mk tools/dev/pages.mk tools/dryrun/build.mk tools/inprocess/build.mk tools/replayer/build.mk tools/token/build.mk tests/build.mk tests/fuzz/build.mk \
 	tools/dev/targets.mk tools/packaging/install.mk
 
 clean: ## remove everything that was built

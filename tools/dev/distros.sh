@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #
 # Runs the README's first command, tools/demo.sh, on fresh Debian systems: in a minimal chroot each, from a clean copy of the
-# last commit, with warnings as errors. Then records a job on Debian's own PyTorch (python3-torch). Prints a line for each system:
-# compilers, libbpf, the result. Needs root, and about 7 GB of disk, which it gives back.
+# last commit, with warnings as errors. Then records a job on Debian's own PyTorch (python3-torch), as root and as a user with a BPF
+# token. Prints a line for each system: compilers, libbpf, the result. Needs root, and about 7 GB of disk, which it gives back.
 #
 #   tools/dev/distros.sh                   bookworm (12), trixie (13) and sid
 #   tools/dev/distros.sh trixie ...        these suites of the mirror that apt uses here
@@ -63,12 +63,14 @@ remove_system() {
 }
 trap remove_system EXIT
 
-# Everything that a command starts ends with it: it is process 1 of its namespace.
+# Everything that a command starts ends with it: it is process 1 of its namespace. In a chroot the kernel would make no user
+# namespaces, hence pivot_root.
 in_system() {
 	unshare --mount --pid --fork --kill-child --propagation slave bash -c '
 		root=$1; shift
-		mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" || exit 1
-		exec chroot "$root" "$@"' in_system "$root" "$@" </dev/null
+		mount --bind "$root" "$root" && mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" &&
+			mkdir -p "$root/.outside" && cd "$root" && pivot_root . .outside && cd / && umount -l .outside || exit 1
+		exec "$@"' in_system "$root" "$@" </dev/null
 }
 
 version() { # package
@@ -85,14 +87,28 @@ record_own_torch() {
 		cd /root/memtrace-bpf &&
 		.output/memtrace-bpf run -f -o /tmp/own.mtr -- /usr/bin/python3 tests/workloads/train_gpt.py --steps 3 >&2 &&
 		.output/memtrace-bpf report /tmp/own.mtr >/tmp/own.txt && cat /tmp/own.txt >&2 &&
-		grep -q "^  optimizer_state " /tmp/own.txt && grep -q "model.py:[0-9]* (forward)" /tmp/own.txt' ||
+		grep -q "^  optimizer state " /tmp/own.txt && grep -q "model.py:[0-9]* (" /tmp/own.txt' ||
 		{ echo "$torch, whose recording lacks lines or categories" && return 1; }
 	echo "$torch"
 }
 
+# The same by a user without rights, in a user namespace with a BPF token; libbpf before 1.4 has none. Prints the result.
+record_with_token() {
+	in_system bash -c '
+		useradd -m alice && cp -r /root/memtrace-bpf/tests/workloads /home/alice/ && cd /home/alice &&
+		install /root/memtrace-bpf/.output/memtrace-bpf /root/memtrace-bpf/.output/memtrace-bpf-token /usr/local/bin/ || exit 1
+		said=$(memtrace-bpf-token alice memtrace-bpf check)
+		case $said in
+		*"has no BPF tokens"*) echo "no tokens" && exit 0 ;;
+		esac
+		memtrace-bpf-token alice memtrace-bpf run -f -o token.mtr -- /usr/bin/python3 workloads/train_gpt.py --steps 3 >&2 &&
+		[ "$(stat -c %U token.mtr)" = alice ] && memtrace-bpf report token.mtr >/tmp/token.txt && cat /tmp/token.txt >&2 &&
+		grep -q "^  optimizer state " /tmp/token.txt && grep -q "model.py:[0-9]* (" /tmp/token.txt && echo recorded' || echo FAILED
+}
+
 failed=0
 try_suite() {
-	local suite=$1 log=$LOGS/$1.log begin=$SECONDS result=passed clang own
+	local suite=$1 log=$LOGS/$1.log begin=$SECONDS result=passed clang own token
 	base_system "$suite"
 	root=$(mktemp -d "$CACHE/$suite.XXXXXX")
 	cp -a "$CACHE/$suite/." "$root/"
@@ -100,12 +116,14 @@ try_suite() {
 	mkdir -p "$root/root/memtrace-bpf"
 	git archive HEAD | tar -x -C "$root/root/memtrace-bpf"
 	in_system env HOME=/root WERROR=1 OUTPUT=.output /root/memtrace-bpf/tools/demo.sh 3 >"$log" 2>&1 || result="FAILED, see $log"
-	grep -q '^Max mem: ' "$log" || result="FAILED: no report, see $log"
+	grep -q ' peak .* allocated' "$log" || result="FAILED: no report, see $log"
 	grep -q '^  parameter ' "$log" || result="$result; tensors have no names there"
 	own=$(record_own_torch 2>>"$log") || result="FAILED: Debian's PyTorch $own, see $log"
+	token=$(record_with_token 2>>"$log")
+	[ "$token" != FAILED ] || result="FAILED: by a user with a BPF token, see $log"
 	clang=$(in_system clang -dumpversion 2>/dev/null) || clang=none
-	printf '%-10s gcc %-8s clang %-8s libbpf %-7s Python %-7s PyTorch of Debian %-10s %s (%d s)\n' "$suite" "$(in_system gcc -dumpfullversion 2>/dev/null || echo none)" "$clang" \
-		"$(version libbpf-dev)" "$(in_system python3 -c 'import platform; print(platform.python_version())' 2>/dev/null || echo none)" "$own" "$result" \
+	printf '%-10s gcc %-8s clang %-8s libbpf %-7s Python %-7s PyTorch of Debian %-10s BPF token: %-9s %s (%d s)\n' "$suite" "$(in_system gcc -dumpfullversion 2>/dev/null || echo none)" "$clang" \
+		"$(version libbpf-dev)" "$(in_system python3 -c 'import platform; print(platform.python_version())' 2>/dev/null || echo none)" "$own" "$token" "$result" \
 		$((SECONDS - begin))
 	case $result in
 	passed*) ;;

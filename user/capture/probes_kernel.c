@@ -14,6 +14,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "process/bpf_token.h"
 #include "capture/caps.h"
 #include "capture/probes_internal.h"
 #include "capture/proc_group.h"
@@ -78,6 +79,11 @@ __attribute__((format(printf, 2, 0))) static int print_libbpf(enum libbpf_print_
 	return 0;
 }
 
+void probes_kernel__quiet_libbpf(void)
+{
+	libbpf_set_print(print_libbpf);
+}
+
 static long link_create(struct link_create_uprobe_multi *attr)
 {
 	long fd;
@@ -109,8 +115,10 @@ static int load_empty(struct bpf_prog_load_opts *opts)
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
-	int fd = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "memtrace_ask", "GPL", insns, 2, opts);
+	int fd;
 
+	bpf_token__use(opts);
+	fd = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "memtrace_ask", "GPL", insns, 2, opts);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -218,6 +226,8 @@ static const char *load_why(int err)
 		return "this kernel is locked down (lockdown=confidentiality), so inside a "
 		       "container the BPF programs cannot tell processes apart; run memtrace-bpf "
 		       "on the host";
+	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)
+		return bpf_token__text(bpf_token__state());
 	if (err == -EPERM || err == -EACCES) {
 		snprintf(text, sizeof(text),
 			 "loading BPF programs is not permitted: %s needed; run it with sudo",
@@ -361,7 +371,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	for (i = 0; i < HOOK_NR; i++)
 		k->at[i][0].fd = k->at[i][1].fd = -1;
 	p->wake = p->pidfd = -1;
-	libbpf_set_print(print_libbpf);
+	probes_kernel__quiet_libbpf();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->multi = probes__kernel_multi() != PROBES_MULTI_NONE;
 	p->filter = !opts->group && (opts->filter || probes__kernel_multi() == PROBES_MULTI_THREAD);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "process/bpf_token.h"
+#include "capture/probes_internal.h"
 #include "group.skel.h"
 #include "process/proc.h"
 
@@ -54,6 +56,7 @@ struct proc_group *proc_group__new(const char **why)
 	if (!k)
 		return NULL;
 	*why = "the kernel refused the programs that follow processes";
+	probes_kernel__quiet_libbpf();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	k->skel = group_bpf__open();
 	err = k->skel ? 0 : -errno;
@@ -67,7 +70,9 @@ struct proc_group *proc_group__new(const char **why)
 		err = group_bpf__attach(k->skel);
 	if (!err)
 		return k;
-	if (err == -EPERM || err == -EACCES)
+	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)
+		*why = bpf_token__text(bpf_token__state());
+	else if (err == -EPERM || err == -EACCES)
 		*why = "loading BPF programs is not permitted: CAP_BPF and CAP_PERFMON are needed; "
 		       "run it with sudo";
 	proc_group__free(k);

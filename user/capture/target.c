@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "process/bpf_token.h"
 #include "capture/caps.h"
 #include "capture/probes.h"
 #include "capture/target.h"
@@ -59,12 +60,15 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 		return failure__set(
 			f, EXIT_NOT_PERMITTED, err,
 			"not permitted to look at PID %d: %s: CAP_SYS_PTRACE needed; %s", (int)pid,
-			!stat(name, &st) && st.st_uid == geteuid()
-				? "it is yours, but the system restricts that "
-				  "(kernel.yama.ptrace_scope)"
-				: "it is another user's",
-			geteuid() ? "run it with sudo"
-				  : "give it to this container (--cap-add SYS_PTRACE)");
+			!(!stat(name, &st) && st.st_uid == geteuid()) ? "it is another user's"
+			: bpf_token__state() != BPF_TOKEN_NOT_NEEDED
+				? "it is yours, but it was started outside of this user namespace"
+				: "it is yours, but the system restricts that "
+				  "(kernel.yama.ptrace_scope)",
+			bpf_token__state() != BPF_TOKEN_NOT_NEEDED
+				? "start it here, or run memtrace-bpf on the host with sudo"
+			: geteuid() ? "run it with sudo"
+				    : "give it to this container (--cap-add SYS_PTRACE)");
 	return failure__set(f, EXIT_FAILED, err, "cannot open PID %d: %s", (int)pid,
 			    strerror(-err));
 }

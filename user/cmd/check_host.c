@@ -6,6 +6,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "process/bpf_token.h"
 #include "capture/caps.h"
 #include "capture/probes.h"
 #include "cmd/check_lines.h"
@@ -115,11 +116,15 @@ static void check_bpf(struct check_lines *l)
 {
 	const char *missing = caps__missing(), *why = "";
 	struct probes_opts po = { .ring_bytes = 1 << 16 };
+	enum bpf_token_state token = bpf_token__state();
 	struct probes *p;
 	char text[256];
 
 	snprintf(text, sizeof(text), *missing ? "%s missing; run it with sudo" : "%sall", missing);
 	check_lines__add(l, !*missing, "capabilities", text, EXIT_NOT_PERMITTED);
+	if (token != BPF_TOKEN_NOT_NEEDED)
+		check_lines__add(l, token == BPF_TOKEN_HERE, "BPF token", bpf_token__text(token),
+				 EXIT_NOT_PERMITTED);
 	check_lines__add(l, access("/sys/kernel/btf/vmlinux", R_OK) == 0, "kernel BTF",
 			 "/sys/kernel/btf/vmlinux", EXIT_NOT_PERMITTED);
 	probes__from_environment(&po);
