@@ -4,7 +4,7 @@
  * What differs between architectures: the thread pointer, the place of arguments in memory, and how
  * to tell whether a call of a probed function is still active. Both headers define
  *
- *   pointer_of_thread(task)         the current task's thread pointer
+ *   pointer_of_thread()             the current task's thread pointer
  *   struct kept_call               a call that later events of the thread ask about
  *                                  .sp: the stack pointer when it began
  *                                  .ret: the return address; 0: could not be read

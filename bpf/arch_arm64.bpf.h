@@ -34,9 +34,9 @@ struct stack_read {
 
 /* The kernel writes the field when it switches to another task. A program sets its first thread's
  * pointer when it starts, and the kernel sets those of other threads. */
-static __always_inline __u64 pointer_of_thread(struct task_struct *task)
+static __always_inline __u64 pointer_of_thread(void)
 {
-	return task->thread.uw.tp_value;
+	return CURRENT_TASK(thread.uw.tp_value);
 }
 
 static __always_inline void begin_read(struct stack_read *read, struct pt_regs *ctx)
@@ -56,15 +56,9 @@ static __always_inline bool keep_call(struct kept_call *call, const struct stack
 	return call->ret;
 }
 
-struct records {
-	struct stack_read *read;
-};
-
 /* Reads the next record, up to the one that leads to read->until. 1: stop. */
-static long next_record(__u32 i, void *ctx)
+static __always_inline long next_record(struct stack_read *read)
 {
-	struct stack_read *read = ((struct records *)ctx)->read;
-
 	if (read->fp - read->sp >= MT_STACK_BYTES || read->fp & 7 ||
 	    bpf_probe_read_user(&read->record, sizeof(read->record), (const void *)read->fp)) {
 		read->ends = 2;
@@ -80,6 +74,71 @@ static long next_record(__u32 i, void *ctx)
 	return 0;
 }
 
+#if MT_OLD
+
+/* A copy of what an event reads, for a global function: see old.bpf.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack_read);
+} chain SEC(".maps");
+
+static __always_inline struct stack_read *chain_here(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&chain, &key);
+}
+
+#define RECORDS_AT_ONCE 16
+GLOBAL int next_records(void)
+{
+	struct stack_read *read = chain_here();
+	int i;
+
+	for (i = 0; i < RECORDS_AT_ONCE && read; i++) {
+		if (next_record(read))
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline void follow_records(struct stack_read *read)
+{
+	struct stack_read *copy = chain_here();
+	int i;
+
+	if (!copy)
+		return;
+	*copy = *read;
+	for (i = 0; i < MT_RECORDS_MAX / RECORDS_AT_ONCE; i++) {
+		if (next_records())
+			break;
+	}
+	*read = *copy;
+}
+
+#else
+
+struct records {
+	struct stack_read *read;
+};
+
+static long next_record_in(__u32 i, void *ctx)
+{
+	return next_record(((struct records *)ctx)->read);
+}
+
+static __always_inline void follow_records(struct stack_read *read)
+{
+	struct records r = { read };
+
+	bpf_loop(MT_RECORDS_MAX, next_record_in, &r, 0);
+}
+
+#endif
+
 /*
  * Finds what the call's caller runs now. CALL_ACTIVE: a function that returns to
  * read->record.link. CALL_LEFT: the caller has returned, or it runs the event's function. The
@@ -88,8 +147,6 @@ static long next_record(__u32 i, void *ctx)
 static __noinline enum call_state find_record(const struct kept_call *call, __u64 sp,
 					      struct stack_read *read)
 {
-	struct records r = { read };
-
 	if (!call || !read || !call->ret || !read->fp)
 		return CALL_UNKNOWN;
 	read->until = call->sp + call->fp_words * 8;
@@ -98,7 +155,7 @@ static __noinline enum call_state find_record(const struct kept_call *call, __u6
 	read->sp = sp;
 	read->ends = 0;
 	read->record.fp = 0;
-	bpf_loop(MT_RECORDS_MAX, next_record, &r, 0);
+	follow_records(read);
 	if (read->record.fp == read->until)
 		return CALL_ACTIVE;
 	return read->ends == 1 || (!read->ends && read->record.fp > read->until &&

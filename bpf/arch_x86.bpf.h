@@ -15,9 +15,9 @@ struct stack_read {
 	__u64 word; /* word read last */
 };
 
-static __always_inline __u64 pointer_of_thread(struct task_struct *task)
+static __always_inline __u64 pointer_of_thread(void)
 {
-	return task->thread.fsbase;
+	return CURRENT_TASK(thread.fsbase);
 }
 
 static __always_inline void begin_read(struct stack_read *read, struct pt_regs *ctx)

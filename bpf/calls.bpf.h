@@ -21,19 +21,19 @@ struct call_slot {
 	__u32 pad;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct call_slot);
-} calls SEC(".maps");
+THREAD_MAP(calls, struct call_slot);
 
 /* Set by user space before it attaches the sites. A site's cookie is its index. */
 struct mt_usdt_args asked_args[MT_ASKED_SITES] = {};
 
-static __always_inline struct call_slot *slot_of_task(__u64 flags)
+static __always_inline struct call_slot *this_call(void)
 {
-	return bpf_task_storage_get(&calls, bpf_get_current_task_btf(), 0, flags);
+	return THREAD_GET(calls);
+}
+
+static __always_inline struct call_slot *begin_call(void)
+{
+	return THREAD_BEGIN(calls);
 }
 
 static __always_inline bool read_call(void *dst, __u32 size, __u64 addr)
@@ -87,13 +87,13 @@ static __noinline int read_results(struct call_slot *c)
 SEC("uprobe")
 int call_enter(struct pt_regs *ctx)
 {
-	__u64 cookie = bpf_get_attach_cookie(ctx);
+	__u64 cookie = site_cookie(ctx);
 	struct thread_slot *t;
 	struct call_slot *c;
 
 	if (is_over() || bench_empty)
 		return 0;
-	c = slot_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE);
+	c = begin_call();
 	if (!c) {
 		count(MT_CNT_HIT + MT_REC_CUDA_CALL);
 		count_and_tell(MT_CNT_RING_LOST + MT_REC_CUDA_CALL);
@@ -141,10 +141,10 @@ int call_return(struct pt_regs *ctx)
 		count(MT_CNT_HIT + MT_REC_CUDA_CALL);
 		return 0;
 	}
-	c = slot_of_task(0);
+	c = this_call();
 	/* The return of an inner call, or of a call that began before attach. */
 	if (!c || !c->call.sp || PT_REGS_SP(ctx) != sp_returned(&c->call) ||
-	    (__u32)bpf_get_attach_cookie(ctx) != c->fn)
+	    !is_return_of(ctx, c->fn))
 		return 0;
 	c->call.sp = 0;
 	c->out = 0;
@@ -183,7 +183,7 @@ int set_device(struct pt_regs *ctx)
 	if (!r)
 		return 0;
 	fill(&r->h, MT_REC_SET_DEVICE, bpf_ktime_get_ns(), 0, false);
-	r->fn = (__u32)bpf_get_attach_cookie(ctx);
+	r->fn = (__u32)site_cookie(ctx);
 	r->flags = 0;
 	r->result = 0;
 	r->arg[0] = PT_REGS_PARM1(ctx);
@@ -218,7 +218,7 @@ static __always_inline bool asked_arg(struct pt_regs *ctx, __u32 site, __u32 whi
 SEC("uprobe")
 int asked(struct pt_regs *ctx)
 {
-	__u32 site = (__u32)bpf_get_attach_cookie(ctx);
+	__u32 site = (__u32)site_cookie(ctx);
 	struct mt_rec_asked *r;
 
 	if (!begin(MT_REC_REQUESTED))

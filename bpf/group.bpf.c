@@ -38,6 +38,16 @@ static __always_inline struct mt_member *member(__u32 number)
 	return bpf_map_lookup_elem(&members, &number);
 }
 
+/* Not a compare-and-swap, which needs Linux 5.12. A claim holds if it is alone. */
+static __always_inline bool claim_member(struct mt_member *m)
+{
+	__sync_fetch_and_add(&m->busy, 1);
+	if (*(volatile __u32 *)&m->busy == 1)
+		return true;
+	__sync_fetch_and_add(&m->busy, -1);
+	return false;
+}
+
 /* Claims a number; 0: all are in use. Numbers freed last are claimed last. */
 static __always_inline __u32 claim_number(void)
 {
@@ -48,7 +58,7 @@ static __always_inline __u32 claim_number(void)
 
 		at = (at + 1) & (MT_MEMBERS - 1);
 		m = at ? member(at) : 0;
-		if (m && !__sync_val_compare_and_swap(&m->busy, 0, 1)) {
+		if (m && claim_member(m)) {
 			last = at;
 			return at;
 		}
@@ -61,7 +71,7 @@ static __always_inline void free_number(__u32 number)
 	struct mt_member *m = member(number);
 
 	if (m)
-		*(volatile __u32 *)&m->busy = 0;
+		__sync_fetch_and_add(&m->busy, -1);
 }
 
 static __always_inline void inherit(__u32 number, __u32 from)

@@ -23,7 +23,7 @@
 
 /* State of one process in a group. A forked child begins with a copy of its parent's. */
 struct mt_member {
-	__u32 busy;
+	__u32 busy; /* claims of this number; 0: it is free */
 	__u32 pad;
 	__u64 module_code[MT_MAX_MODULE_CODES];
 	__u64 type_cell; /* replaces type_cell of struct mt_py_layout */

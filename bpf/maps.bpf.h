@@ -97,7 +97,8 @@ struct scratch {
 	__u64 early_hash;	   /* hash of the shortened walk */
 	struct window data, stack; /* the interpreter's frame chunks, and the C stack */
 	/* With a group: the process's number, and a copy of its struct mt_member. */
-	__u32 member, pad;
+	__u32 member;
+	__u32 number; /* the slot's; only programs for older kernels use it */
 	__u64 module_code[MT_MAX_MODULE_CODES], type_cell;
 	struct mt_rec_stack rec;
 	struct mt_frame entries[MT_MAX_ENTRIES];

@@ -12,6 +12,7 @@
 
 #include "memtrace.h"
 #include "group.h"
+#include "old.bpf.h"
 #include "group_maps.bpf.h"
 #include "pids.bpf.h"
 #include "retaddr.bpf.h"
@@ -55,7 +56,7 @@ static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 
 	h->sleepable = sleepable;
 	h->member = member_of_current();
 	h->node = 0;
-	h->tid = pid_ns ? thread_here() : (__u32)bpf_get_current_task_btf()->pid;
+	h->tid = pid_ns ? thread_here() : kernel_tid();
 	h->time = time;
 }
 
@@ -279,7 +280,7 @@ int code_gone(struct pt_regs *ctx)
 	if (!seen_code[seen_slot(code)])
 		return filtered(MT_REC_CODE_GONE);
 	/* Raise the epoch before writing the record: a walk that begins now uses the new epoch. */
-	epoch = __sync_fetch_and_add(&code_epoch, 1) + 1;
+	epoch = next_epoch(&code_epoch);
 	/* If the record is lost, user space sees the gap in the epochs and forgets all code
 	 * objects. */
 	r = reserve(MT_REC_CODE_GONE, sizeof(*r));
@@ -293,3 +294,15 @@ int code_gone(struct pt_regs *ctx)
 }
 
 #include "calls.bpf.h"
+#if MT_OLD
+
+/* Removes the state of a thread that ends. The kernel does that for task storage. */
+SEC("tp_btf/sched_process_exit")
+int thread_gone(void *ctx)
+{
+	thread_end(&thread_slots);
+	thread_end(&calls);
+	return 0;
+}
+
+#endif

@@ -17,35 +17,73 @@ struct {
 static __always_inline __u32 current_node(struct thread_slot *t, __u64 sp,
 					  __u64 time); /* see autograd.bpf.h */
 
-struct leave_ctx {
-	struct module_slot *s;
-	__u64 sp;
-};
-
 /* Removes the innermost call if it has returned. 1: stop. */
-static long leave_module(__u32 i, void *ctx)
+static __always_inline long leave_module(struct module_slot *s, __u64 sp)
 {
-	struct module_slot *s = ((struct leave_ctx *)ctx)->s;
 	struct module_entry *e;
 
 	if (!s->n)
 		return 1;
 	e = &s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)];
 	/* If the stack cannot be read now, keep the call: a later event reads it. */
-	if (state_of(&e->call, ((struct leave_ctx *)ctx)->sp, &s->read) != CALL_LEFT)
+	if (state_of(&e->call, sp, &s->read) != CALL_LEFT)
 		return 1;
 	s->n--;
 	return 0;
 }
 
-static __noinline int leave_some(struct module_slot *s, __u64 sp)
+#if MT_OLD
+
+#define LEAVE_AT_ONCE 4
+GLOBAL int leave_at_once(__u64 sp)
+{
+	struct thread_slot *t = thread_again();
+	int i;
+
+	for (i = 0; i < LEAVE_AT_ONCE && t; i++) {
+		if (leave_module(&t->modules, sp))
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline void leave_all(struct module_slot *s, __u64 sp)
+{
+	__u32 i;
+
+	for (i = 0; i < MT_MODULE_DEPTH / LEAVE_AT_ONCE; i++) {
+		if (leave_at_once(sp))
+			break;
+	}
+}
+
+#else
+
+struct leave_ctx {
+	struct module_slot *s;
+	__u64 sp;
+};
+
+static long leave_module_of(__u32 i, void *ctx)
+{
+	return leave_module(((struct leave_ctx *)ctx)->s, ((struct leave_ctx *)ctx)->sp);
+}
+
+static __always_inline void leave_all(struct module_slot *s, __u64 sp)
 {
 	struct leave_ctx ctx = { s, sp };
 
+	/* bpf_loop() is verified once, a loop in this function for every turn. */
+	bpf_loop(MT_MODULE_DEPTH, leave_module_of, &ctx, 0);
+}
+
+#endif
+
+static __noinline int leave_some(struct module_slot *s, __u64 sp)
+{
 	if (!s)
 		return 0;
-	/* bpf_loop() is verified once, a loop in this function for every turn. */
-	bpf_loop(MT_MODULE_DEPTH, leave_module, &ctx, 0);
+	leave_all(s, sp);
 	if (s->same > s->n)
 		s->same = s->n;
 	return 0;

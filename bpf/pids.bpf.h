@@ -9,6 +9,13 @@
 /* inode number of user space's PID namespace, as in /proc/self/ns/pid; 0: the initial namespace */
 const volatile __u32 pid_ns = 0;
 
+/* The verifier of older kernels takes long for the loop: it checks a global function only once. */
+#if MT_OLD
+#define PID_FUNCTION GLOBAL
+#else
+#define PID_FUNCTION static __noinline
+#endif
+
 #define PID_LEVELS 32 /* limit of nested namespaces: MAX_PID_NS_LEVEL */
 
 struct ns_common___here {
@@ -40,7 +47,7 @@ struct task_struct___here {
 
 /* Number of a struct pid in user space's namespace; 0: not visible there. A struct pid has one
  * number per level of nested namespaces. */
-static __noinline __u32 number_here(unsigned long pid)
+PID_FUNCTION __u32 number_here(unsigned long pid)
 {
 	unsigned int i, level = BPF_CORE_READ((struct pid___here *)pid, level);
 	unsigned long at = pid + bpf_core_field_offset(struct pid___here, numbers);
@@ -55,13 +62,13 @@ static __noinline __u32 number_here(unsigned long pid)
 	return 0;
 }
 
-static __noinline __u32 process_here(unsigned long task)
+PID_FUNCTION __u32 process_here(unsigned long task)
 {
 	return number_here(
 		(unsigned long)BPF_CORE_READ((struct task_struct___here *)task, signal, pids[1]));
 }
 
-static __noinline __u32 thread_here(void)
+PID_FUNCTION __u32 thread_here(void)
 {
 	return number_here((unsigned long)BPF_CORE_READ(
 		(struct task_struct___here *)bpf_get_current_task(), thread_pid));

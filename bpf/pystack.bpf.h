@@ -298,11 +298,83 @@ static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
 	return 0;
 }
 
-/* Arguments of the functions that bpf_loop() calls. */
+static __always_inline long mark_entry(struct scratch *s, __u32 i)
+{
+	asm volatile("" : "+r"(i));
+	if (i >= MT_MAX_ENTRIES)
+		return 1;
+	if (s->entries[i].kind == MT_FRAME_CODE)
+		seen_code[seen_slot(s->entries[i].addr)] = 1;
+	return 0;
+}
+
 struct loop_ctx {
 	struct scratch *s;
 	struct thread_slot *t;
 };
+
+#if MT_OLD
+
+/*
+ * The verifier checks a global function once, wherever it is called, but checks a loop turn by
+ * turn. So the loops are in two parts. A global function's arguments are numbers, as pointers need
+ * Linux 5.12: it looks the walk's state up again.
+ */
+#define WALK_AT_ONCE 4
+GLOBAL int walk_some(__u32 number)
+{
+	struct thread_slot *t;
+	struct scratch *s;
+	int i;
+
+	if (number >= MT_SCRATCH_SLOTS)
+		return 1;
+	s = bpf_map_lookup_elem(&scratch, &number);
+	if (!s)
+		return 1;
+	t = s->level ? thread_again() : 0;
+	for (i = 0; i < WALK_AT_ONCE; i++) {
+		if (walk_frame(s, t, false))
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline void walk_frames(struct loop_ctx *ctx, const bool sleepable)
+{
+	__u32 number = ctx->s->number, i;
+
+	for (i = 0; i < MT_MAX_VISIT / WALK_AT_ONCE; i++) {
+		if (walk_some(number))
+			break;
+	}
+}
+
+#define MARK_AT_ONCE 16
+GLOBAL int mark_some(__u32 number, __u32 first)
+{
+	struct scratch *s;
+	__u32 i;
+
+	if (number >= MT_SCRATCH_SLOTS)
+		return 1;
+	s = bpf_map_lookup_elem(&scratch, &number);
+	if (!s)
+		return 1;
+	for (i = 0; i < MARK_AT_ONCE && first + i < s->rec.n; i++)
+		mark_entry(s, first + i);
+	return 0;
+}
+
+static __always_inline void mark_all(struct loop_ctx *ctx, __u32 n)
+{
+	__u32 number = ctx->s->number, i;
+
+	for (i = 0; i < MT_MAX_ENTRIES && i < n; i += MARK_AT_ONCE)
+		mark_some(number, i);
+}
+
+#else
 
 /* Two functions: non-sleepable programs must not contain a call of a sleepable helper. */
 static long walk_frame_atomic(__u32 i, void *ctx)
@@ -315,17 +387,25 @@ static long walk_frame_sleepable(__u32 i, void *ctx)
 	return walk_frame(((struct loop_ctx *)ctx)->s, ((struct loop_ctx *)ctx)->t, true);
 }
 
+static __always_inline void walk_frames(struct loop_ctx *ctx, const bool sleepable)
+{
+	if (sleepable)
+		bpf_loop(MT_MAX_VISIT, walk_frame_sleepable, ctx, 0);
+	else
+		bpf_loop(MT_MAX_VISIT, walk_frame_atomic, ctx, 0);
+}
+
 static long mark_seen(__u32 i, void *ctx)
 {
-	struct scratch *s = ((struct loop_ctx *)ctx)->s;
-
-	asm volatile("" : "+r"(i));
-	if (i >= MT_MAX_ENTRIES)
-		return 1;
-	if (s->entries[i].kind == MT_FRAME_CODE)
-		seen_code[seen_slot(s->entries[i].addr)] = 1;
-	return 0;
+	return mark_entry(((struct loop_ctx *)ctx)->s, i);
 }
+
+static __always_inline void mark_all(struct loop_ctx *ctx, __u32 n)
+{
+	bpf_loop(n, mark_seen, ctx, 0);
+}
+
+#endif
 
 /*
  * Replaces s->word, the address of a _PyCFrame, by the frame that it points to. A _PyCFrame is on
@@ -345,8 +425,7 @@ static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
 /* Sets s->word to the current thread's state; 0: the thread has none. False: unreadable. */
 static __always_inline bool thread_state(struct scratch *s, const bool sleepable)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
-	__u64 tp = pointer_of_thread(task);
+	__u64 tp = pointer_of_thread();
 
 	if (read_user(&s->word, sizeof(s->word), tp + py.tls_off1, sleepable))
 		return false;
@@ -418,8 +497,10 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 	if ((py.tstate_cframe &&
 	     s->frame >= e->call.sp) || /* the module's own Python has ended or has not begun */
 	    s->stack.at <= s->sp ||
-	    len < sizeof(s->word) || len > QUICK_READ ||
-	    bpf_probe_read_user(s->stack.bytes, len, (const void *)s->stack.at))
+	    len < sizeof(s->word) || len > QUICK_READ)
+		return false;
+	SHOW_LIMIT(len, QUICK_READ);
+	if (bpf_probe_read_user(s->stack.bytes, len, (const void *)s->stack.at))
 		return false;
 	s->stack.ends = len < FRAME_READ ? 0 : len - FRAME_READ + 1;
 	s->word = *(__u64 *)(s->stack.bytes + ((len - sizeof(s->word)) & (QUICK_READ - 1)));
@@ -433,6 +514,7 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 	asm volatile("" : "+r"(len));
 	if (py.lasti_scale || !e->below.shim || len < FRAME_READ || len > QUICK_READ)
 		return true;
+	SHOW_LIMIT(len, QUICK_READ);
 	s->data.at = e->below.frame + py.frame_base;
 	if (!bpf_probe_read_user(s->data.bytes, len, (const void *)s->data.at))
 		s->data.ends = len - FRAME_READ + 1;
@@ -441,7 +523,7 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 
 static __always_inline bool claim(struct scratch *s)
 {
-	return s && __sync_val_compare_and_swap(&s->busy, 0, 1) == 0;
+	return s && claim_word(&s->busy);
 }
 
 static __always_inline struct scratch *scratch_claim(void)
@@ -452,9 +534,14 @@ static __always_inline struct scratch *scratch_claim(void)
 	for (i = 0; i < MT_SCRATCH_SLOTS; i++) {
 		key = i;
 		s = bpf_map_lookup_elem(&scratch, &key);
-		if (claim(s))
+		if (claim(s)) {
+			if (MT_OLD)
+				s->number = i;
 			return s;
+		}
 	}
+	if (MT_OLD)
+		return 0;
 	/* Any number of tasks on one CPU can wait for pages in a walk. */
 	for (i = 0; i < MT_SHARED_SLOTS; i++) {
 		key = (tid + i) % MT_SHARED_SLOTS;
@@ -519,7 +606,7 @@ static __noinline bool send_stack(struct scratch *s, __u64 id)
 	if (n > MT_MAX_ENTRIES)
 		return false;
 	/* Mark the code objects before the frames are visible: from now on their end is reported. */
-	bpf_loop(n, mark_seen, &ctx, 0);
+	mark_all(&ctx, n);
 	s->rec.h.type = MT_REC_STACK;
 	s->rec.h.walk = s->outcome;
 	s->rec.h.node = 0;
@@ -536,8 +623,8 @@ static __noinline bool send_stack(struct scratch *s, __u64 id)
 	return true;
 }
 
-static __always_inline void read_stack(struct scratch *s, struct thread_slot *t, __u64 time,
-				       const bool sleepable)
+static __always_inline void read_frames(struct scratch *s, struct thread_slot *t, __u64 time,
+					const bool sleepable)
 {
 	struct loop_ctx ctx = { s, t };
 
@@ -566,16 +653,39 @@ static __always_inline void read_stack(struct scratch *s, struct thread_slot *t,
 		return;
 	if (t && py.frame_owner != 0xffffffff)
 		s->level = t->modules.n;
-	if (sleepable)
-		bpf_loop(MT_MAX_VISIT, walk_frame_sleepable, &ctx, 0);
-	else
-		bpf_loop(MT_MAX_VISIT, walk_frame_atomic, &ctx, 0);
+	walk_frames(&ctx, sleepable);
 	if (s->outcome == MT_WALK_OK && (s->frame || s->frames > MT_MAX_FRAMES))
 		s->outcome = MT_WALK_TRUNCATED; /* also: more links than MT_MAX_VISIT */
 	if (s->outcome == MT_WALK_OK && !s->frames)
 		s->outcome = MT_WALK_NO_FRAME; /* only the interpreter's sentinel frame */
 	if (s->outcome == MT_WALK_OK && s->faulted_self)
 		s->outcome = MT_WALK_FAULT_SELF;
+}
+
+#if MT_OLD
+
+GLOBAL int read_stack_once(__u32 number, __u64 time, __u32 with_state)
+{
+	struct scratch *s;
+
+	if (number >= MT_SCRATCH_SLOTS)
+		return 0;
+	s = bpf_map_lookup_elem(&scratch, &number);
+	if (s)
+		read_frames(s, with_state ? thread_again() : 0, time, false);
+	return 0;
+}
+
+#endif
+
+static __always_inline void read_stack(struct scratch *s, struct thread_slot *t, __u64 time,
+				       const bool sleepable)
+{
+#if MT_OLD
+	read_stack_once(s->number, time, !!t);
+#else
+	read_frames(s, t, time, sleepable);
+#endif
 }
 
 /* Keeps the frames suspended by the innermost module, for later walks. */
@@ -692,7 +802,7 @@ static __always_inline __u64 walk_stack(struct thread_slot *t, __u64 sp, __u64 t
 		id = MT_WALK_BUSY;
 		if (s) {
 			id = walk_in(s, t, sp, time, sleepable);
-			*(volatile __u64 *)&s->busy = 0;
+			release_word(&s->busy);
 		}
 	}
 	count(MT_CNT_WALK + (id & (MT_STACK_WALKS - 1)));

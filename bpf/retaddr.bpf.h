@@ -32,11 +32,15 @@ struct task_struct___mt {
  * milliseconds. */
 __noinline __u64 return_trampoline(void)
 {
-	struct task_struct___mt *task = (void *)bpf_get_current_task_btf();
+	struct task_struct___mt *task = (void *)current_task();
 
 	if (!bpf_core_field_exists(struct xol_area___mt, vaddr) ||
 	    !bpf_core_field_exists(struct uprobes_state___mt, xol_area) ||
 	    !bpf_core_field_exists(struct mm_struct___mt, uprobes_state))
 		return 0;
+#if MT_OLD
+	return BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
+#else
 	return MT_KERNEL(task->mm->uprobes_state.xol_area->vaddr);
+#endif
 }

@@ -56,18 +56,10 @@ struct thread_slot {
  * header. */
 _Static_assert(sizeof(struct thread_slot) <= 8000, "too large for the kernel's task storage");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct thread_slot);
-} thread_slots SEC(".maps");
+THREAD_MAP(thread_slots, struct thread_slot);
 
-static __always_inline struct thread_slot *thread_at(struct pt_regs *ctx, __u64 flags)
+static __always_inline struct thread_slot *begin_event(struct thread_slot *t, struct pt_regs *ctx)
 {
-	struct thread_slot *t = bpf_task_storage_get(&thread_slots, bpf_get_current_task_btf(), 0,
-						     flags);
-
 	if (t) {
 		begin_read(&t->nodes.read, ctx);
 		begin_read(&t->modules.read, ctx);
@@ -78,13 +70,19 @@ static __always_inline struct thread_slot *thread_at(struct pt_regs *ctx, __u64 
 /* The current thread's state, at the beginning of an event. NULL: it has none yet. */
 static __always_inline struct thread_slot *this_thread(struct pt_regs *ctx)
 {
-	return thread_at(ctx, 0);
+	return begin_event(THREAD_GET(thread_slots), ctx);
 }
 
 /* Creates the state if there is none. NULL: no memory. */
 static __always_inline struct thread_slot *begin_thread(struct pt_regs *ctx)
 {
-	return thread_at(ctx, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return begin_event(THREAD_BEGIN(thread_slots), ctx);
+}
+
+/* The same state again, later in the event. */
+static __always_inline struct thread_slot *thread_again(void)
+{
+	return THREAD_GET(thread_slots);
 }
 
 /* The module call at a depth, from 1. */

@@ -10,7 +10,6 @@
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
 #   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
 #   tools/deps.sh lint           what make lint checks code with: clang-format, shellcheck, ruff
-#   tools/deps.sh browsers       Firefox, which make browsers opens pages in, besides Chromium
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh estimate       libraries whose training scripts make estimate-truth estimates: transformers, accelerate, torchvision
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
@@ -104,7 +103,7 @@ fuzz_packages() {
 
 # Debian's kernels for the cloud: small, and all that is needed is built in. PACKAGE, or PACKAGE@SUITE for one of another suite. One
 # without uprobe.multi (before 6.6), one with, one that allocates task storage otherwise (from 6.19 on).
-KERNEL_PACKAGES=(linux-image-cloud-amd64 linux-image-6.12-cloud-amd64 linux-image-cloud-amd64@forky)
+KERNEL_PACKAGES=(linux-image-cloud-amd64@bullseye linux-image-cloud-amd64 linux-image-6.12-cloud-amd64 linux-image-cloud-amd64@forky)
 
 # apt, but with another suite's lists, in a folder of their own: this machine's are not touched.
 #   suite_apt FOLDER apt-cache depends PACKAGE
@@ -577,7 +576,6 @@ for what in "$@"; do
 		;;
 	fuzz) fuzz_packages ;;
 	lint) packages "${LINT_PACKAGES[@]}" && ruff ;;
-	browsers) packages firefox-esr:firefox-esr ;;
 	bench) bench_packages && venvs main bench ;;
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
 	api) packages python3-venv && api ;;

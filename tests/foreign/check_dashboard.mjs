@@ -389,7 +389,8 @@ async function login() {
 	assert.deepEqual(page.problems.filter(p => !/status of 401/.test(p)), []);
 	console.log("ready");
 	await new Promise(done => process.stdin.once("data", done));
-	await until(page, () => Page.state.link === "lost" && /not connected/.test(document.getElementById("trust").textContent));
+	await until(page, () => Page.state.link === "lost");
+	assert.match(await text(page, "#trust"), /not connected/);
 	console.log("lost");
 	await page.waitForSelector("#login[open]", { timeout: 60000 });
 	await page.fill("#token", token);

@@ -24,7 +24,7 @@ import sys
 FLOORS = (
     "lib",
     "log",
-    "record process cond serve",
+    "record process kernel cond serve",
     "python model nvml serve/push",
     "serve/web",
     "torch labels archive",

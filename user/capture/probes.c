@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The part that does not depend on where the programs run: see probes_internal.h. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,16 +87,18 @@ bool probes__everywhere(const struct probes *p)
 
 void probes__from_environment(struct probes_opts *opts)
 {
-	const char *bench = getenv("MEMTRACE_BENCH");
+	char words[64], *rest = words, *word;
 
-	if (!bench)
-		return;
-	opts->empty = !strcmp(bench, "empty");
-	opts->verify = !strcmp(bench, "verify");
-	opts->sleepable = !strcmp(bench, "sleepable");
-	opts->filter = !strcmp(bench, "filter");
-	opts->seen = !strcmp(bench, "seen");
-	opts->atomic = !strcmp(bench, "atomic");
+	snprintf(words, sizeof(words), "%s", getenv("MEMTRACE_BENCH") ?: "");
+	while ((word = strsep(&rest, ","))) {
+		opts->empty |= !strcmp(word, "empty");
+		opts->verify |= !strcmp(word, "verify");
+		opts->sleepable |= !strcmp(word, "sleepable");
+		opts->filter |= !strcmp(word, "filter");
+		opts->seen |= !strcmp(word, "seen");
+		opts->atomic |= !strcmp(word, "atomic");
+		opts->old |= !strcmp(word, "old");
+	}
 }
 
 void probes__stop(struct probes *p)
@@ -146,6 +149,11 @@ uint64_t probes__records(const struct probes *p, uint32_t number, unsigned int t
 bool probes__sleepable(const struct probes *p)
 {
 	return p->sleepable;
+}
+
+bool probes__old(const struct probes *p)
+{
+	return p->old;
 }
 
 static struct place place_of(const struct hook *h)

@@ -41,6 +41,7 @@ struct probes_opts {
 	bool filter;	/* the programs filter by process, even if the kernel can */
 	bool seen; /* begin with all marks set, as after very many code objects: each end counts */
 	bool atomic; /* without the programs that can wait for pages, even if the kernel has them */
+	bool old;    /* the programs for older kernels, even if this one can run the others */
 };
 
 /* Loads the programs, for uprobe.multi or, without it in the kernel, for perf uprobes. NULL with
@@ -56,6 +57,8 @@ uint32_t probes__group(
 	const struct probes *p); /* number of its group, see proc_group.h; 0: without group */
 bool probes__have_multi(const struct probes *p);
 bool probes__sleepable(const struct probes *p);
+/* True for the programs for kernels that lack a feature of features__missing(). */
+bool probes__old(const struct probes *p);
 /* True if the probes are in every process that maps the files, and the programs drop other
  * processes' hits: with a group, and if the kernel's filter misses threads. */
 bool probes__everywhere(const struct probes *p);
@@ -191,5 +194,5 @@ enum probes_multi probes__kernel_multi(void);
 /* True if this kernel has programs that can wait for pages (uprobe.s, Linux 6.0). Needs CAP_BPF;
  * found out once. */
 bool probes__kernel_sleepable(void);
-/* The oldest kernel that can run the programs, as text: "5.17". */
+/* The oldest kernel that can run the programs, as text: "5.10". */
 extern const char probes__oldest_kernel[];

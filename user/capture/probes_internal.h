@@ -47,6 +47,7 @@ struct probes {
 	int pidfd; /* the target's, borrowed; -1: unknown */
 	int wake;  /* readable after a program saw a new stack */
 	bool multi, sleepable;
+	bool old;    /* bpf/memtrace_old.bpf.c */
 	bool filter; /* without group: the programs filter by process, as links cannot */
 	/* Variables of the programs, read and written while they run. */
 	struct {

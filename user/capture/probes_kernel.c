@@ -18,10 +18,13 @@
 #include "capture/caps.h"
 #include "capture/probes_internal.h"
 #include "capture/proc_group.h"
+#include "kernel/features.h"
+#include "kernel/site_program.h"
 #include "lib/array.h"
 #include "lib/clock.h"
 #include "log/log.h"
 #include "memtrace.skel.h"
+#include "memtrace_old.skel.h"
 
 /* uprobe.multi links (kernel 6.6) are younger than Debian 12's headers. These values are the
  * kernel's, include/uapi/linux/bpf.h. */
@@ -42,7 +45,7 @@ _Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LIN
 #define CALL_FILES_MAX 4096
 
 struct attachment {
-	int fd;		       /* a multi link, -1: none */
+	int fd;		       /* a multi link, or the event of a site_program; -1: none */
 	struct bpf_link *link; /* a perf uprobe */
 	pid_t pid;	       /* the process that a call's probe is for; 0: all */
 };
@@ -51,6 +54,8 @@ struct kernel_probes {
 	struct probes p; /* first */
 	struct memtrace_bpf *skel;
 	bool atomic;			  /* without programs that can wait for pages */
+	struct bpf_link *thread_gone;	  /* of the programs for older kernels */
+	struct site_program_maps sites;	  /* of the same */
 	struct attachment at[HOOK_NR][2]; /* [.][1]: by the programs that can wait for pages */
 	struct attachment *calls;
 	size_t n_calls, cap_calls;
@@ -203,7 +208,7 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 	return NULL;
 }
 
-const char probes__oldest_kernel[] = "5.17";
+const char probes__oldest_kernel[] = "5.10";
 
 static bool locked_down; /* the kernel is locked down, which is why loading failed */
 
@@ -358,6 +363,69 @@ static void leave_out_sleepable(struct kernel_probes *k)
 	k->atomic = true;
 }
 
+/* The skeleton of memtrace.bpf.c with the other programs: their maps, programs and variables have
+ * the same names, and these variables the same places. */
+#define SAME_PLACE(section, variable)                                                              \
+	_Static_assert(offsetof(struct memtrace_bpf__##section, variable) ==                       \
+			       offsetof(struct memtrace_old_bpf__##section, variable),             \
+		       #variable " has another place in the programs for older kernels")
+SAME_PLACE(rodata, py);
+SAME_PLACE(rodata, modules);
+SAME_PLACE(rodata, bench_verify);
+SAME_PLACE(rodata, bench_empty);
+SAME_PLACE(rodata, group);
+SAME_PLACE(rodata, only);
+SAME_PLACE(rodata, pid_ns);
+SAME_PLACE(bss, stopped);
+SAME_PLACE(bss, notices);
+SAME_PLACE(bss, seen_code);
+SAME_PLACE(bss, code_epoch);
+SAME_PLACE(bss, module_code);
+SAME_PLACE(bss, asked_args);
+SAME_PLACE(bss, node_layout);
+
+static struct memtrace_bpf *open_old(void)
+{
+	struct memtrace_bpf *skel = calloc(1, sizeof(*skel));
+	size_t size;
+	int err;
+
+	if (!skel)
+		return NULL;
+	err = memtrace_bpf__create_skeleton(skel);
+	if (!err) {
+		skel->skeleton->data = (void *)memtrace_old_bpf__elf_bytes(&size);
+		skel->skeleton->data_sz = size;
+		err = bpf_object__open_skeleton(skel->skeleton, NULL);
+	}
+	if (!err)
+		return skel;
+	memtrace_bpf__destroy(skel);
+	errno = -err;
+	return NULL;
+}
+
+/* After loading: what only the programs for older kernels have. 0 or -errno. */
+static int start_old(struct kernel_probes *k)
+{
+	struct bpf_program *of[] = { [CALL_ENTER] = k->skel->progs.call_enter,
+				     [CALL_SET_DEVICE] = k->skel->progs.set_device,
+				     [CALL_ASKED] = k->skel->progs.asked };
+	struct bpf_program *gone = bpf_object__find_program_by_name(k->skel->obj, "thread_gone");
+	uint32_t i;
+	int fd;
+
+	k->sites.cookies = bpf_object__find_map_fd_by_name(k->skel->obj, "site_cookies");
+	k->sites.programs = bpf_object__find_map_fd_by_name(k->skel->obj, "site_programs");
+	for (i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		fd = of[i] ? bpf_program__fd(of[i]) : -1;
+		if (of[i] && bpf_map_update_elem(k->sites.programs, &i, &fd, BPF_ANY))
+			return -errno;
+	}
+	k->thread_gone = bpf_program__attach(gone);
+	return k->thread_gone ? 0 : -errno;
+}
+
 struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why)
 {
 	struct kernel_probes *k = calloc(1, sizeof(*k));
@@ -373,10 +441,12 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	p->wake = p->pidfd = -1;
 	probes_kernel__quiet_libbpf();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	p->multi = probes__kernel_multi() != PROBES_MULTI_NONE;
-	p->filter = !opts->group && (opts->filter || probes__kernel_multi() == PROBES_MULTI_THREAD);
+	p->old = opts->old || *features__missing();
+	p->multi = !p->old && probes__kernel_multi() != PROBES_MULTI_NONE;
+	p->filter = !opts->group &&
+		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
 	handle_sections();
-	k->skel = memtrace_bpf__open();
+	k->skel = p->old ? open_old() : memtrace_bpf__open();
 	if (!k->skel) {
 		err = -errno;
 		goto fail;
@@ -387,7 +457,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 			bpf_program__set_expected_attach_type(prog, TRACE_UPROBE_MULTI);
 		bpf_program__set_autoattach(prog, false);
 	}
-	if (opts->atomic || !probes__kernel_sleepable())
+	if (opts->atomic || p->old || !probes__kernel_sleepable())
 		leave_out_sleepable(k);
 	err = set_group(p, opts);
 	if (err)
@@ -409,6 +479,8 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	}
 	p->sleepable = opts->sleepable && !k->atomic;
 	err = memtrace_bpf__load(kernel(p)->skel);
+	if (!err && p->old)
+		err = start_old(k);
 	if (err)
 		goto fail;
 	p->ring = bpf_ring__new(bpf_map__fd(kernel(p)->skel->maps.ring),
@@ -487,6 +559,7 @@ static void free_all(struct probes *p)
 	if (p->wake >= 0)
 		close(p->wake);
 	bpf_ring__free(p->ring);
+	bpf_link__destroy(kernel(p)->thread_gone);
 	memtrace_bpf__destroy(kernel(p)->skel);
 	free(kernel(p)->calls);
 	free(p->files);
@@ -599,18 +672,25 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, const char *path,
 			    const struct probe_site *site)
 {
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .bpf_cookie = site->cookie,
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .bpf_cookie = p->old ? 0 : site->cookie,
 		    .retprobe = which == CALL_RETURN, .ref_ctr_offset = site->ref_ctr);
+	pid_t of = probes__calls_pid(p, pid) ?: -1;
 	struct attachment *a = more_calls(p, pid);
-	int err;
+	int err = 0;
 
 	if (!a)
 		return -ENOMEM;
-	a->link = bpf_program__attach_uprobe_opts(
-		call_program(p, which), probes__calls_pid(p, pid) ?: -1, path, site->offset, &opts);
-	if (a->link)
+	if (p->old && which != CALL_RETURN) {
+		a->fd = site_program__attach(&kernel(p)->sites, which, of, path, site->offset,
+					     site->cookie, site->ref_ctr);
+		err = a->fd < 0 ? a->fd : 0;
+	} else {
+		a->link = bpf_program__attach_uprobe_opts(call_program(p, which), of, path,
+							  site->offset, &opts);
+		err = a->link ? 0 : -errno;
+	}
+	if (!err)
 		return keep(p, a);
-	err = -errno;
 	kernel(p)->n_calls--;
 	return err;
 }

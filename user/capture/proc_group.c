@@ -134,7 +134,7 @@ void proc_group__free_number(struct proc_group *k, uint32_t number)
 	memset(m->module_code, 0, sizeof(m->module_code));
 	m->type_cell = 0;
 	memset(&m->node, 0, sizeof(m->node));
-	__atomic_store_n(&m->busy, 0, __ATOMIC_SEQ_CST);
+	__atomic_fetch_sub(&m->busy, 1, __ATOMIC_SEQ_CST);
 }
 
 int proc_group__add(struct proc_group *k, pid_t pid)

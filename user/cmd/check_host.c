@@ -10,6 +10,7 @@
 #include "capture/caps.h"
 #include "capture/probes.h"
 #include "cmd/check_lines.h"
+#include "kernel/features.h"
 #include "launch/dryrun.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
@@ -89,8 +90,18 @@ static void check_ptrace(struct check_lines *l)
 
 static void check_probes(struct check_lines *l, const struct probes *p)
 {
-	const char *filter = "only the captured process is probed";
+	const char *filter = "only the captured process is probed", *missing = features__missing();
+	char text[256];
 
+	snprintf(text, sizeof(text),
+		 "not in this kernel: %s. Programs for older kernels run instead: at most 1024 "
+		 "threads can run modules or backward at a time",
+		 missing);
+	check_lines__add(l, !probes__old(p), "BPF features",
+			 !probes__old(p) ? "all that the programs can use"
+			 : *missing	 ? text
+					 : "programs for older kernels, as MEMTRACE_BENCH asks",
+			 0);
 	check_lines__add(l, probes__have_multi(p), "uprobe.multi",
 			 probes__have_multi(p)
 				 ? "attaches and detaches in milliseconds"
