@@ -10,6 +10,7 @@
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
 #   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
 #   tools/deps.sh lint           what make lint checks code with: clang-format, shellcheck, ruff
+#   tools/deps.sh browsers       Firefox, which make browsers opens pages in, besides Chromium
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh estimate       libraries whose training scripts make estimate-truth estimates: transformers, accelerate, torchvision
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
@@ -576,6 +577,7 @@ for what in "$@"; do
 		;;
 	fuzz) fuzz_packages ;;
 	lint) packages "${LINT_PACKAGES[@]}" && ruff ;;
+	browsers) packages firefox-esr:firefox-esr ;;
 	bench) bench_packages && venvs main bench ;;
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
 	api) packages python3-venv && api ;;

@@ -4,14 +4,16 @@
 """The dashboard of `serve` and the API's documentation in a browser, used as a person would, with a live job in the dry run.
 Screenshots of all views are in test-logs/dashboard."""
 import os
+import re
 import subprocess
+import time
 import zlib
 
 import harness
 import server
 from harness import OUT, Skip, check, equal, run, scratch, spawn
 from test_foreign import readers
-from test_page import made
+from test_page import made, node
 
 PICTURES = os.path.join(OUT, "test-logs", "dashboard")
 NAME = "<img src=x>"
@@ -41,6 +43,39 @@ def test_used():
     browse("use", served().url, PICTURES)
     doc = harness.report(os.path.join(PICTURES, "dashboard.mtr"), at="peak")
     equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "the recording as it was downloaded")
+
+
+def test_looks():
+    """A job that leaks, attached late: the first screen says line, holder, rate and confidence, and each capture how much grows.
+    BROWSERS=all: in Firefox, too."""
+    server.needs_serve()
+    job = harness.workload("late_leak.py")
+    job.wait_line("^ready", 120)
+    begun = time.monotonic()
+    s = server.Server("--target", "job=%d" % job.pid, made("dashboard-healthy.mtr", "healthy"))
+    trace = s.post("/api/trace/memory", {"pid": job.pid, "steps": 60, "wait": False}).expect().json
+    s.wait_trace(trace["trace_id"], ("capturing",))
+    job.send("70\n")
+    trace = s.wait_trace(trace["trace_id"])
+    equal((trace["state"], trace["lost"]), ("done", 0), "the capture")
+    growth = trace["summary"]["growth"]
+    equal((os.path.basename(growth["file"]), growth["held_by"], growth["bytes_per_step"], growth["confidence"]),
+          ("late_leak.py", "global history[*]", 16384, "high"), "the growth in the list of captures")
+    healthy, = [t["trace_id"] for t in s.get("/api/trace/list").expect().json["traces"] if t["trace_id"] != trace["trace_id"]]
+    folder = os.path.join(OUT, "test-logs", "looks-dashboard")
+    views = {"home": "", "capture": "trace/" + trace["trace_id"], "growth": "trace/%s?tab=leaks" % trace["trace_id"],
+             "no-growth": "trace/%s?tab=leaks" % healthy, "compare": "compare?traces=%s,%s" % (healthy, trace["trace_id"])}
+    node("looks.mjs", folder, *("%s=%s/#/%s" % (name, s.url, path) for name, path in views.items()))
+    for view, where, text in ((v, w, " ".join(t["text"].split())) for v, at in harness.read_json(os.path.join(folder, "looks.json")).items() for w, t in at.items()):
+        if view in ("home", "capture", "growth"):
+            check(growth["text"] in text, "%s, %s: no %r:\n%s", view, where, growth["text"], text)
+        if view == "home":
+            said = re.search(r"([\d.]+) s of figures so far", text)
+            check(said and float(said[1]) < time.monotonic() - begun + 1, "%s: the time of the chart: %s", where, said and said[0])
+            equal(text.count("grows 16.0 KiB/step"), 1, "%s: captures that grow:\n%s" % (where, text))
+        if view in ("home", "no-growth"):
+            check("no growth" in text.lower(), "%s, %s: the healthy one:\n%s", view, where, text)
+    s.stop()
 
 
 def test_docs():

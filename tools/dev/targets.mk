@@ -34,9 +34,11 @@ bench: deps-bench ## measure what being traced costs: docs/internals/OVERHEAD.md
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/dev/bench.py
 
-browsers: deps-test ## open exported pages in Chromium and Firefox (apt: firefox-esr), look at .output/test-logs/looks
+browsers: deps-test ## open exported pages and the dashboard in Chromium and Firefox; pictures: .output/test-logs/looks*
+	$(Q)tools/deps.sh browsers
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)BROWSERS=all python3 tests/e2e/test_page.py test_looks
+	$(Q)BROWSERS=all python3 tests/e2e/http_dashboard.py test_looks
 
 bench-page: deps-test ## measure the page of export html: docs/internals/OVERHEAD.md (a minute)
 	$(Q)$(MAKE) --no-print-directory all tests

@@ -87,6 +87,48 @@ static json_t *layer_stats(const json_t *layers, bool fragmentation)
 	return ret;
 }
 
+static double rate_of(const json_t *growth)
+{
+	static const char *const keys[] = { "bytes_per_minute", "bytes_per_step",
+					    "bytes_per_second" };
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		const json_t *v = json_object_get(growth, keys[i]);
+
+		if (json_is_number(v))
+			return json_number_value(v);
+	}
+	return 0;
+}
+
+/* The growth of the device that grows most, or of d if none grows, with the device's name. null:
+ * not known. A new reference. */
+static json_t *growth_of(const json_t *report, const json_t *d)
+{
+	const json_t *devices = json_object_get(report, "devices"), *one, *best = NULL, *of = d;
+	json_t *ret;
+	size_t i;
+
+	json_array_foreach(devices, i, one)
+	{
+		const json_t *growth = json_object_get(one, "growth");
+		const char *verdict = json_string_value(json_object_get(growth, "verdict"));
+
+		if (!verdict || strcmp(verdict, "grows") ||
+		    (best && rate_of(growth) <= rate_of(best)))
+			continue;
+		best = growth;
+		of = one;
+	}
+	if (!best)
+		best = json_object_get(d, "growth");
+	if (!json_is_string(json_object_get(best, "text")))
+		return json_null();
+	ret = json_copy((json_t *)best);
+	json_object_set_new(ret, "device", copy_or_null(of, "device"));
+	return ret;
+}
+
 json_t *summary__make(const json_t *facts, const json_t *report)
 {
 	const json_t *capture = json_object_get(report, "capture"),
@@ -120,6 +162,7 @@ json_t *summary__make(const json_t *facts, const json_t *report)
 	json_object_set_new(ret, "before_attach", copy_or_null(d, "before_attach"));
 	json_object_set_new(ret, "drift", copy_or_null(d, "drift"));
 	json_object_set_new(ret, "ooms", copy_or_null(d, "ooms"));
+	json_object_set_new(ret, "growth", growth_of(report, d));
 	json_object_set_new(ret, "lost", copy_or_null(capture, "lost"));
 	json_object_set_new(ret, "steps", copy_or_null(capture, "steps"));
 	json_object_set_new(ret, "complete", copy_or_null(capture, "complete"));

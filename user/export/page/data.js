@@ -471,6 +471,8 @@ class History {
 		};
 	}
 
+	// Bytes of each group in time buckets, at the moment of the bucket with most allocated memory, so that they add up to the
+	// bucket's allocated_max of series().
 	stackedSeries(dev, t0, t1, n, key) {
 		const d = this.devices[dev], { of, unknown } = this.groupOf(key), numbers = new Map();
 		const number = name => {
@@ -482,22 +484,30 @@ class History {
 		const rest = d.unknown.some(v => v) ? number(unknown) : -1;
 		const now = new Float64Array(numbers.size), bytes = [...numbers].map(() => new Float64Array(n));
 		const t = new Float64Array(n);
-		let at = -1;
-		const start = over(d.times, t0) - 1;
-		d.go(start);
+		let at = over(d.times, t0) - 1;
+		d.go(at);
 		for (let r = 0; r < this.rows.length; r++)
 			now[group[r]] += d.bytes[r];
-		at = start;
-		this.buckets(d, t0, t1, n, (i, lo, hi) => {
-			for (let b = d.bornAt[at + 2]; hi - 1 > at && b < d.bornAt[hi + 1]; b++)
+		const advance = to => {
+			if (to <= at)
+				return;
+			for (let b = d.bornAt[at + 2]; b < d.bornAt[to + 2]; b++)
 				now[group[d.row[b]]] += d.size[b];
-			for (let k = d.goneAt[at + 2]; hi - 1 > at && k < d.goneAt[hi + 1]; k++) {
+			for (let k = d.goneAt[at + 2]; k < d.goneAt[to + 2]; k++) {
 				const b = d.goneOrder[k];
 				now[group[d.row[b]]] -= d.size[b];
 			}
-			at = Math.max(at, hi - 1);
+			at = to;
+		};
+		this.buckets(d, t0, t1, n, (i, lo, hi) => {
+			let most = Math.max(at, lo - 1);
+			for (let m = most + 1; m < hi; m++)
+				if (d.allocated[m + 1] > d.allocated[most + 1])
+					most = m;
+			advance(most);
 			for (let g = 0; g < now.length; g++)
 				bytes[g][i] = now[g] + (g === rest ? d.unknown[at + 1] : 0);
+			advance(hi - 1);
 			t[i] = t0 + (t1 - t0) / n * i;
 		});
 		return { t, names: [...numbers.keys()], bytes };

@@ -6,7 +6,7 @@
 	const { bytes, count, seconds } = Words;
 	const NOBODY = ["before attach", "(no module)"]; // groups without an owner, drawn lowest and grey
 	const STRIP = 5; // px; height of the phases below the curves
-	let plot = null, over = null, shown = null, names = [], hover = null;
+	let plot = null, over = null, shown = null, names = [], hover = null, dense = false;
 
 	const deviceSeries = () => Page.device().series ?? { t: [], allocated_min: [], allocated_max: [], reserved_max: [] };
 
@@ -83,11 +83,11 @@
 		const stepped = uPlot.paths.stepped({ align: 1 });
 		const axis = { stroke: colour("soft"), font: "11px " + colour("font"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false } };
 		const series = [{}, { stroke: null, width: 0, fill: colour("rest"), paths: stepped, points: { show: false } }];
-		// Lines between bands, unless so many events are shown that they would look like hatching.
-		const line = state.ready && Page.data.at(state.device, state.view[1]) - Page.data.at(state.device, state.view[0]) < 2 * width ? 0.5 : 0;
+		// So many events that lines around the bands would cover their colours.
+		const line = state.ready && !dense ? 0.5 : 0;
 		for (let i = names.length - 1; i >= 0; i--)
 			series.push({ stroke: line ? colour("panel") : null, width: line, fill: bandColour(names[i], i), paths: stepped, points: { show: false } });
-		series.push({ stroke: colour("ink"), width: 1.25, paths: stepped, points: { show: false } });
+		series.push({ stroke: dense && names.length ? null : colour("ink"), width: dense ? 0.75 : 1.25, paths: stepped, points: { show: false } });
 		series.push({ stroke: colour("reserved"), width: 1.5, dash: [5, 4], paths: stepped, points: { show: false } });
 		return {
 			width, height, series,
@@ -385,7 +385,9 @@
 		cost = performance.now() - from;
 		const same = plot && names.length === shown.names.length && names.every((x, i) => x === shown.names[i]);
 		names = shown.names;
-		if (!same || changed?.has("theme") || changed?.has("bands"))
+		const was = dense;
+		dense = state.ready && Page.data.at(state.device, state.view[1]) - Page.data.at(state.device, state.view[0]) >= 2 * box.clientWidth;
+		if (!same || dense !== was || changed?.has("theme") || changed?.has("bands"))
 			make();
 		else
 			plot.setData(columns(shown));

@@ -7,6 +7,11 @@
 #define INTEGER "{'type': ['integer', 'null'], 'minimum': 0}"
 #define TEXT "{'type': ['string', 'null']}"
 #define BYTES "{'type': 'integer', 'minimum': 0}"
+#define TRACE_GROWTH                                                                               \
+	"{'type': ['object', 'null'], 'properties': {'device': " TEXT ", 'verdict': " TEXT         \
+	", 'text': " TEXT ", 'confidence': " TEXT ", 'bytes_per_step': " NUMBER                    \
+	", 'held_by': " TEXT "}, 'description': 'The growth of the device that grows most, as in " \
+	"the report; null: not known.'}"
 /* Members of every trace: the capture's request and its progress. */
 #define TRACE_MEMBERS                                                                              \
 	"'trace_id': {'type': 'string'}, 'model_name': {'type': 'string'}, 'pid': " INTEGER        \
@@ -52,7 +57,7 @@ const struct openapi_schema openapi_schemas[] = {
 		     "'avg_fragmentation': " NUMBER ", 'tracing_time_ms': " NUMBER
 		     ", 'device': " TEXT ", 'peak_allocated': " INTEGER ","
 		     "'peak_reserved': " INTEGER ", 'before_attach': " INTEGER ", 'lost': " INTEGER
-		     ", 'complete': {'type': ['boolean', 'null']}}}" },
+		     ", 'complete': {'type': ['boolean', 'null']}, 'growth': " TRACE_GROWTH "}}" },
 	{ "Trace", "{'type': 'object', 'required': ['trace_id', 'model_name', 'state', 'begun'], "
 		   "'properties': {" TRACE_MEMBERS ","
 		   "'steps': " INTEGER ", 'summary': {'$ref': '#/components/schemas/Summary'}}}" },
@@ -69,7 +74,7 @@ const struct openapi_schema openapi_schemas[] = {
 	  "'tracing_time_ms': " NUMBER ", 'pid': " INTEGER ", 'device': " TEXT
 	  ", 'peak_allocated': " INTEGER ","
 	  "'peak_reserved': " INTEGER ", 'lost': " INTEGER
-	  ", 'complete': {'type': ['boolean', 'null']},"
+	  ", 'complete': {'type': ['boolean', 'null']}, 'growth': " TRACE_GROWTH ","
 	  "'layer_stats': {'type': 'object', 'additionalProperties': {'$ref': "
 	  "'#/components/schemas/Layer'}}},"
 	  "'examples': [{'trace_id': 'trace_1705536000000', 'model_name': 'my_model', "

@@ -152,7 +152,7 @@
 	// Says how far the figures go back, if that is less than the selected range.
 	function span(p) {
 		const first = p.samples[0]?.time, long = first ? p.last.time - first : 0;
-		$("chart-span").textContent = first && long < state.range - 2 * (model.hello?.interval ?? 1) ? `${seconds(Math.round(long)).replace(".0", "")} of figures so far` : "";
+		$("chart-span").textContent = first && long < state.range - 2 * (model.hello?.interval ?? 1) ? `${seconds(Math.round(long)).replace(/\.0+ /, " ")} of figures so far` : "";
 	}
 
 	function draw() {
@@ -213,7 +213,23 @@
 		$("holds").hidden = !p || p.gone;
 	}
 
+	// The growth that the latest captures of the process have found: the first of them that knows it.
+	function growth() {
+		const p = Page.chosenProcess(), box = $("job-growth");
+		const [t] = [...model.traces.values()].filter(t => p && t.pid === p.pid && t.begun >= p.started && Page.traces.growthOf(t)).sort((a, b) => b.begun - a.begun);
+		box.hidden = !t;
+		if (!t)
+			return;
+		const g = Page.traces.growthOf(t), text = Page.traces.growthText(t, g), grows = g.verdict === "grows";
+		box.classList.toggle("bad", grows);
+		box.href = Page.traces.growthAddress(t);
+		box.title = "Open the growth of this capture";
+		box.replaceChildren(el("span", { className: "quiet", textContent: "Growth" }), " ", el("b", { textContent: grows ? text : text.slice(0, 1).toUpperCase() + text.slice(1) }),
+			" ", el("span", { className: "quiet", textContent: `· capture of ${Page.clock(t.begun)}` }));
+	}
+
 	function start() {
+		Page.watch(["chosen", "processes", "traces"], growth);
 		Page.watch(["chosen"], () => { state.device = ""; title(); draw(); });
 		Page.watch(["processes", "targets"], title);
 		Page.watch(["samples", "processes", "device", "theme", "range", "route", "traces"], draw);

@@ -83,8 +83,8 @@
 		};
 		const fill = change_.fill;
 		change_.fill = (cell, r) => { fill(cell, r); cell.firstChild.textContent = signed(r.change); };
-		const was = (id, title, get) => ({ id, title, width: "88px", right: true, narrow: "78px", sort: get, down: true, text: r => get(r) ? bytes(get(r)) : "–", tip: r => count(get(r)) + " bytes" });
-		const out = [change_, was("old", "First", r => r.old_bytes), was("new", "Second", r => r.new_bytes),
+		const was = (id, title, get, narrow) => ({ id, title, width: "88px", right: true, narrow, sort: get, down: true, text: r => get(r) ? bytes(get(r)) : "–", tip: r => count(get(r)) + " bytes" });
+		const out = [change_, was("old", "First", r => r.old_bytes, null), was("new", "Second", r => r.new_bytes, "78px"),
 			{ id: "status", title: "Status", width: "72px", narrow: null, sort: r => r.status, text: r => STATUS[r.status] ?? r.status }];
 		switch (doc.by) {
 		case "category": return [...out, { ...C.category, width: "minmax(126px, 1fr)", narrow: "second" }];

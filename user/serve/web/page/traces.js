@@ -6,10 +6,22 @@
 	const { bytes, count } = Words;
 	let rows = [], list = null;
 
-	const COLUMNS = [["mark", ""], ["name", "Process"], ["when", "When"], ["state", "State"], ["peak", "Peak"], ["events", "Events"], ["length", "Length"], ["file", "Recording"], ["act", ""]];
+	const COLUMNS = [["mark", ""], ["name", "Process"], ["when", "When"], ["state", "State"], ["peak", "Peak"], ["growth", "Growth"], ["events", "Events"], ["length", "Length"], ["file", "Recording"], ["act", ""]];
 	const STATES = { starting: "starting", capturing: "capturing", finishing: "finishing", done: "done", failed: "failed" };
 
 	const peakOf = t => t.summary?.peak_allocated ?? undefined;
+	const growthOf = t => t.state === "done" ? t.summary?.growth ?? null : null;
+	const growthAddress = t => Page.traceAddress(t.trace_id, "tab=leaks");
+	// The sentence of the report, with the device if it is not the one whose peak is shown.
+	const growthText = (t, g) => (g.device && g.device !== t.summary.device ? g.device + ": " : "") + g.text;
+
+	// "grows 16.0 KiB/step", "no growth", or "" if it is not known.
+	function growthBadge(g) {
+		const rate = g.bytes_per_step ?? g.bytes_per_second;
+		if (g.verdict !== "grows" || !(rate > 0))
+			return g.verdict === "no_growth" ? "no growth" : "";
+		return `grows ${bytes(Math.round(rate))}/${g.clock === "calls" ? "call" : g.clock === "time" ? "second" : "step"}`;
+	}
 
 	function make() {
 		const button = (cls, text, title) => el("button", { type: "button", className: cls, tabIndex: -1, title, "aria-label": title, textContent: text });
@@ -21,18 +33,21 @@
 				cell.append(button("stop", "Stop", "Stop (s)"), button("icon delete", "×", "Delete (Delete)"));
 			else if (c === "state")
 				cell.append(el("span", { className: "progress" }, el("i")), el("span"));
+			else if (c === "growth")
+				cell.append(el("a", { className: "grows", tabIndex: -1 }), el("span"));
 			return cell;
 		}));
 	}
 
 	function fill(e, i) {
-		const t = rows[i], [mark, name, when, at, peak, events, length, file, act] = e.children, going = Page.capture.underWay(t);
+		const t = rows[i], [mark, name, when, at, peak, growth, events, length, file, act] = e.children, going = Page.capture.underWay(t);
 		const marked = state.marked.has(t.trace_id);
 		e.setAttribute("aria-selected", String(marked));
 		e.classList.toggle("marked", marked);
 		mark.firstChild.classList.toggle("on", marked);
 		mark.classList.toggle("off", t.state !== "done");
 		e.classList.toggle("failed", t.state === "failed");
+		e.classList.toggle("done", t.state === "done");
 		if (!name.firstChild)
 			name.append("", el("small"));
 		name.firstChild.data = Page.traceName(t);
@@ -47,6 +62,12 @@
 		at.classList.toggle("warn", t.state === "failed");
 		peak.textContent = peakOf(t) !== undefined ? bytes(peakOf(t)) : t.state === "failed" ? t.error ?? "" : "";
 		peak.title = peak.textContent;
+		const g = growthOf(t), badge = g ? growthBadge(g) : "", grows = g?.verdict === "grows";
+		growth.children[0].textContent = grows ? badge : "";
+		growth.children[0].href = growthAddress(t);
+		growth.children[0].hidden = !grows || !badge;
+		growth.children[1].textContent = grows ? "" : badge;
+		growth.title = badge ? growthText(t, g) : "";
 		// Use the report's counts if available: a recording given on the command line has no others.
 		const n = t.summary?.total_events ?? t.events, lost = t.summary?.lost ?? t.lost, long = t.summary?.tracing_time_ms ? t.summary.tracing_time_ms / 1000 : t.seconds;
 		events.textContent = n !== undefined && n !== null ? count(n) + (lost ? `, ${count(lost)} lost` : "") : "";
@@ -92,6 +113,8 @@
 	function use(i, e) {
 		const t = rows[i];
 		if (!t)
+			return;
+		if (e.target.closest?.(".grows"))
 			return;
 		if (e.target.closest?.(".stop"))
 			Page.capture.stop(t.trace_id);
@@ -150,5 +173,5 @@
 		renew();
 	}
 
-	Page.traces = { start, remove, peakOf };
+	Page.traces = { start, remove, peakOf, growthOf, growthText, growthAddress };
 })();

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The growth in the summary of a trace: that of the device that grows most. */
+#include "unit/cmocka.h"
+
+#include "serve/summary.h"
+
+#define NO_GROWTH "{'verdict': 'no_growth', 'text': 'no growth in 120 steps'}"
+#define GROWS(rate)                                                                                \
+	"{'verdict': 'grows', 'text': '+" rate "', 'bytes_per_step': 1, 'bytes_per_minute': " rate \
+	"}"
+#define UNKNOWN "{'verdict': 'unknown', 'why': 'too_few_steps'}"
+
+/* The summary's growth with these growths of cuda:0, whose peak is the largest, and cuda:1. */
+static json_t *growth_of(const char *first, const char *second)
+{
+	json_t *facts = json_object(), *report, *summary, *ret;
+	char text[1024];
+
+	snprintf(text, sizeof(text),
+		 "{'capture': {'events': 1}, 'device': 'cuda:0', 'devices': ["
+		 "{'device': 'cuda:0', 'growth': %s}, {'device': 'cuda:1', 'growth': %s}]}",
+		 first, second);
+	for (char *c = text; *c; c++)
+		if (*c == '\'')
+			*c = '"';
+	report = json_loads(text, 0, NULL);
+	assert_non_null(report);
+	summary = summary__make(facts, report);
+	assert_non_null(summary);
+	ret = json_incref(json_object_get(summary, "growth"));
+	assert_non_null(ret);
+	json_decref(summary);
+	json_decref(report);
+	json_decref(facts);
+	return ret;
+}
+
+static void check_growth(const char *first, const char *second, const char *device,
+			 const char *text)
+{
+	json_t *growth = growth_of(first, second);
+
+	assert_string_equal(json_string_value(json_object_get(growth, "device")), device);
+	assert_string_equal(json_string_value(json_object_get(growth, "text")), text);
+	json_decref(growth);
+}
+
+static void test_growth(void **state)
+{
+	json_t *growth;
+
+	check_growth(NO_GROWTH, NO_GROWTH, "cuda:0", "no growth in 120 steps");
+	check_growth(NO_GROWTH, GROWS("5"), "cuda:1", "+5");
+	check_growth(UNKNOWN, GROWS("5"), "cuda:1", "+5");
+	check_growth(GROWS("4"), GROWS("5"), "cuda:1", "+5");
+	check_growth(GROWS("6"), GROWS("5"), "cuda:0", "+6");
+	growth = growth_of(UNKNOWN, NO_GROWTH);
+	assert_true(json_is_null(growth));
+	json_decref(growth);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_growth) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
