@@ -12,6 +12,7 @@
 #include "lib/failure.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "process/guest.h"
 #include "process/proc.h"
 #include "python/pyobj.h"
 #include "record/stream.h"
@@ -171,7 +172,9 @@ int target__look_into_torch(struct target *t)
 int target__look(struct target *t, struct failure *f)
 {
 	int pid = proc__pid(t->proc), err;
+	enum guest_kind guest;
 	struct maps maps;
+	char comm[64];
 
 	err = proc__maps(t->proc, &maps);
 	if (err == -EPERM || err == -EACCES)
@@ -191,17 +194,18 @@ int target__look(struct target *t, struct failure *f)
 	look_for_python(t);
 	look_for_code_dealloc(t);
 	need_code_dealloc(t);
-	if (!t->has_python && !t->torch.found) {
-		char comm[64];
-
-		text__clean(comm, sizeof(comm), proc__comm(t->proc), strlen(proc__comm(t->proc)));
+	guest = guest__kind(t->proc, &t->maps);
+	text__clean(comm, sizeof(comm), proc__comm(t->proc), strlen(proc__comm(t->proc)));
+	if (guest == GUEST_GVISOR || (guest && !t->has_python && !t->torch.found))
+		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC, "PID %d (%s) %s", pid, comm,
+				    guest__text(guest));
+	if (!t->has_python && !t->torch.found)
 		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC,
 				    "PID %d (%s) has neither a Python interpreter nor PyTorch in "
 				    "it; give the PID of the "
 				    "python process itself (not of its launcher: `ps --ppid %d` "
 				    "lists its children)",
 				    pid, comm, pid);
-	}
 	return 0;
 }
 

@@ -6,7 +6,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "process/bpf_token.h"
 #include "capture/caps.h"
 #include "capture/probes.h"
 #include "cmd/check_lines.h"
@@ -16,6 +15,8 @@
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "nvml/gpus.h"
+#include "process/bpf_token.h"
+#include "process/guest.h"
 #include "process/proc.h"
 
 #define NVML_WAIT UINT64_C(3000000000) /* ns; a GPU that sleeps needs a moment */
@@ -34,27 +35,26 @@ static char *first_line(const char *path, char *buf, size_t size)
 	return buf;
 }
 
-static void check_kernel(struct check_lines *l)
+/* Returns false in gVisor, where the lines about BPF would add nothing. */
+static bool check_kernel(struct check_lines *l)
 {
-	/* gVisor's kernel has had this version since 2018 (pkg/sentry/syscalls/linux/linux64.go). */
-	static const char gvisor[] = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
 	struct utsname un;
 	char text[256];
-	bool known;
+	bool known, gvisor;
 
 	uname(&un);
 	known = !strcmp(un.machine, "x86_64");
+	gvisor = guest__in_gvisor(un.release, un.version);
 	snprintf(text, sizeof(text), "%s %s (needs Linux %s or newer)", un.release, un.machine,
 		 probes__oldest_kernel);
 	check_lines__add(l, known, "kernel", known ? text : "this version supports x86_64 only",
 			 EXIT_NOT_PERMITTED);
-	if (!strcmp(un.version, gvisor))
-		check_lines__add(l, false, "gVisor",
-				 "this sandbox has a kernel without BPF; run memtrace-bpf on the "
-				 "host, or use `memtrace-bpf run --inside`",
-				 EXIT_NOT_PERMITTED);
-	else
-		check_lines__add(l, true, "gVisor", "no", 0);
+	check_lines__add(l, !gvisor, "gVisor",
+			 gvisor ? "yes: its kernel has no BPF, and the host cannot see into it. "
+				  "Run the job in a container of another runtime, such as runc"
+				: "no",
+			 EXIT_NOT_PERMITTED);
+	return !gvisor;
 }
 
 static void check_lockdown(struct check_lines *l)
@@ -86,6 +86,16 @@ static void check_ptrace(struct check_lines *l)
 			 : scope    ? "1 or 2: only root, or CAP_SYS_PTRACE, can read processes"
 				    : "0: no restriction",
 			 EXIT_NOT_PERMITTED);
+}
+
+/* Kernels of virtual machines may be built without uprobes. */
+static void check_uprobes(struct check_lines *l, const struct probes *p)
+{
+	if (!probes__have_multi(p) && access("/sys/bus/event_source/devices/uprobe/type", F_OK))
+		check_lines__add(l, false, "uprobes",
+				 "this kernel puts no probes on programs: it must be built with "
+				 "CONFIG_UPROBE_EVENTS",
+				 EXIT_NOT_PERMITTED);
 }
 
 static void check_probes(struct check_lines *l, const struct probes *p)
@@ -126,6 +136,7 @@ static void check_probes(struct check_lines *l, const struct probes *p)
 static void check_bpf(struct check_lines *l)
 {
 	const char *missing = caps__missing(), *why = "";
+	bool btf = !access("/sys/kernel/btf/vmlinux", R_OK);
 	struct probes_opts po = { .ring_bytes = 1 << 16 };
 	enum bpf_token_state token = bpf_token__state();
 	struct probes *p;
@@ -136,14 +147,22 @@ static void check_bpf(struct check_lines *l)
 	if (token != BPF_TOKEN_NOT_NEEDED)
 		check_lines__add(l, token == BPF_TOKEN_HERE, "BPF token", bpf_token__text(token),
 				 EXIT_NOT_PERMITTED);
-	check_lines__add(l, access("/sys/kernel/btf/vmlinux", R_OK) == 0, "kernel BTF",
-			 "/sys/kernel/btf/vmlinux", EXIT_NOT_PERMITTED);
+	check_lines__add(l, btf, "kernel BTF",
+			 btf ? "/sys/kernel/btf/vmlinux"
+			     : "no /sys/kernel/btf/vmlinux: the BPF programs find the kernel's "
+			       "structures there. The kernel must be built with "
+			       "CONFIG_DEBUG_INFO_BTF",
+			 EXIT_NOT_PERMITTED);
+	if (!btf)
+		return;
 	probes__from_environment(&po);
 	p = probes__load(&po, &why);
 	if (!p)
 		snprintf(text, sizeof(text), "%s (%s)", why, strerror(errno));
 	check_lines__add(l, p, "BPF programs", p ? "the kernel accepts them" : text,
 			 EXIT_NOT_PERMITTED);
+	if (p)
+		check_uprobes(l, p);
 	if (p)
 		check_probes(l, p);
 	probes__free(p);
@@ -212,10 +231,11 @@ static void check_dryrun(struct check_lines *l)
 
 void check_lines__host(struct check_lines *l)
 {
-	check_kernel(l);
-	check_bpf(l);
-	check_lockdown(l);
-	check_ptrace(l);
+	if (check_kernel(l)) {
+		check_bpf(l);
+		check_lockdown(l);
+		check_ptrace(l);
+	}
 	check_lines__add(l, !proc__pid_namespace(), "PIDs",
 			 proc__pid_namespace()
 				 ? "a PID namespace (a container?): processes outside are not "

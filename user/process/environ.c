@@ -62,14 +62,11 @@ static bool is_libc(const char *path)
 /* A program that refers to environ has its own copy, which the C library uses, too. */
 static uint64_t find_variable(const struct proc *p, const struct maps *m)
 {
-	char link[64], exe[4096];
 	uint64_t addr = 0;
-	ssize_t n;
+	char exe[4096];
 	size_t i;
 
-	snprintf(link, sizeof(link), "/proc/%d/exe", (int)proc__pid(p));
-	n = readlink(link, exe, sizeof(exe) - 1);
-	exe[n > 0 ? n : 0] = '\0';
+	proc__exe(p, exe, sizeof(exe));
 	for (i = 0; i < m->n && !addr; i++)
 		if (m->v[i].inode && !strcmp(m->v[i].path, exe)) {
 			addr = variable_in(p, &m->v[i]);

@@ -446,6 +446,18 @@ const char *proc__cmdline(const struct proc *p, size_t *len)
 	return p->cmdline;
 }
 
+char *proc__exe(const struct proc *p, char *buf, size_t size)
+{
+	static const char deleted[] = " (deleted)";
+	const size_t tail = sizeof(deleted) - 1;
+	ssize_t n = readlinkat(p->dirfd, "exe", buf, size - 1);
+
+	buf[n > 0 ? n : 0] = '\0';
+	if (n > (ssize_t)tail && !strcmp(buf + n - tail, deleted))
+		buf[n - tail] = '\0';
+	return buf;
+}
+
 int proc__root_path(const struct proc *p, const char *path, char *buf, size_t size)
 {
 	int n;

@@ -53,6 +53,8 @@ bool proc__image_gone(int image);
 /* Pages of the address space (/proc/PID/statm), which change with any mapping. 0 or -errno. */
 int proc__pages(const struct proc *p, uint64_t *ret);
 const char *proc__comm(const struct proc *p);
+/* Writes the path of the executable as in its maps, or "" if it cannot be read. Returns buf. */
+char *proc__exe(const struct proc *p, char *buf, size_t size);
 /* NUL-separated arguments as read at open, *len bytes; owned by p. */
 const char *proc__cmdline(const struct proc *p, size_t *len);
 /* Path of a file in the target's mount namespace: "/proc/PID/root" + path. 0, -EINVAL not absolute,

@@ -12,19 +12,6 @@
 
 #define MAX_FILES 4096 /* mapped files examined; torch brings a few hundred */
 
-/* Path of the process's executable as in its maps; "": not readable. */
-static void exe_path(const struct proc *p, char *buf, size_t size)
-{
-	char link[64];
-	ssize_t n;
-
-	snprintf(link, sizeof(link), "/proc/%d/exe", (int)proc__pid(p));
-	n = readlink(link, buf, size - 1);
-	buf[n > 0 ? n : 0] = '\0';
-	if (n > 10 && !strcmp(buf + n - 10, " (deleted)"))
-		buf[n - 10] = '\0';
-}
-
 static bool same_file(const struct map *a, const struct map *b)
 {
 	return a->inode == b->inode && a->dev_major == b->dev_major &&
@@ -63,7 +50,7 @@ static size_t list_candidates(const struct proc *p, const struct maps *m, struct
 	char exe[PATH_MAX];
 	size_t n = 0;
 
-	exe_path(p, exe, sizeof(exe));
+	proc__exe(p, exe, sizeof(exe));
 	for (size_t i = 0; i < m->n && n < MAX_FILES; i++) {
 		const struct map *map = &m->v[i];
 
