@@ -17,7 +17,8 @@
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh distros        debootstrap
 #   tools/deps.sh arm64          a cross compiler, an emulator, and what an aarch64 program is built and run with, unpacked in a folder
-#   tools/deps.sh kernel-images  prints the paths of those, one a line
+#   tools/deps.sh kernels-arm64  the same for aarch64
+#   tools/deps.sh kernel-images  prints the paths of those, one a line; kernel-images-arm64 the others
 #   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, api or fleet
 #   tools/deps.sh arm64-root     prints the folder with Debian for aarch64
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
@@ -135,16 +136,21 @@ depends() {
 	sed -n "s/^ *Depends: \($1.*\)/\1/p" | head -1
 }
 
+# The same for aarch64, and one with pages of 16 KiB.
+ARM64_KERNELS=(linux-image-cloud-arm64@trixie)
+
+# Unpacks kernels.
+#   kernel_images PACKAGE ...
 kernel_images() {
 	local meta package binary dir apt image
 	dir=$VENVS/kernels
 	mkdir -p "$dir"
-	for meta in "${KERNEL_PACKAGES[@]}"; do
+	for meta in "$@"; do
 		[ ! -e "$dir/$meta/.complete" ] || continue
 		apt=()
 		case $meta in
 		*@*)
-			apt=(suite_apt "$(suite_lists "${meta#*@}")") || {
+			apt=(suite_apt "$(suite_lists "${meta#*@}" "$(sed -n 's/.*-\(arm64\).*/\1/p' <<<"$meta")")") || {
 				say "apt has no mirror of Debian with ${meta#*@}: $meta is left out"
 				continue
 			}
@@ -172,7 +178,7 @@ kernel_images() {
 
 print_kernels() {
 	local meta
-	for meta in "${KERNEL_PACKAGES[@]}"; do
+	for meta in "$@"; do
 		[ ! -e "$VENVS/kernels/$meta/.complete" ] || ls "$VENVS/kernels/$meta"/boot/vmlinuz-*
 	done
 }
@@ -564,7 +570,8 @@ docs) docs && exit ;;
 prometheus) print_prometheus && exit ;;
 pprof) print_pprof && exit ;;
 ruff) print_ruff && exit ;;
-kernel-images) print_kernels && exit ;;
+kernel-images) print_kernels "${KERNEL_PACKAGES[@]}" && exit ;;
+kernel-images-arm64) print_kernels "${ARM64_KERNELS[@]}" && exit ;;
 arm64-root) print_arm64_root && exit ;;
 esac
 for what in "$@"; do
@@ -587,10 +594,11 @@ for what in "$@"; do
 		readers
 		;;
 	distros) packages debootstrap:debootstrap util-linux ;;
+	kernels-arm64) packages "${ARM64_PACKAGES[@]}" && arm64_root && kernel_images "${ARM64_KERNELS[@]}" ;;
 	arm64) packages "${ARM64_PACKAGES[@]}" && arm64_root ;;
 	kernels)
 		packages qemu-system-x86:qemu-system-x86_64 gcc:gcc
-		kernel_images
+		kernel_images "${KERNEL_PACKAGES[@]}"
 		;;
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
 	test)

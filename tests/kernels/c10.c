@@ -5,8 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Clobbered callee-saved registers make the function start with a push, as in the real ones. */
+/* Clobbered callee-saved registers make the function save them first, as the real ones do. */
+#ifdef __aarch64__
+#define KEEP(...) __asm__ volatile("" : : __VA_ARGS__ : "x19", "x20", "x30")
+#else
 #define KEEP(...) __asm__ volatile("" : : __VA_ARGS__ : "rbx", "r12")
+#endif
 
 void report(void *ptr, int64_t size, size_t allocated, size_t reserved,
 	    int device) __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE");

@@ -6,10 +6,12 @@ refusal must be named. Each kernel runs twice: normally, and with the programs f
 which 6.6 to 6.9 need.
 
     tests/kernels/run.py [KERNEL ...]     image files; default: those of tools/deps.sh kernels, and the running kernel
+    tests/kernels/run.py --arm64 [KERNEL ...]     the same for aarch64, without the running kernel: tools/deps.sh kernels-arm64
 
 KERNEL_ARGS in the environment is added to the kernels' command line: KERNEL_ARGS=lockdown=confidentiality.
 
-Each machine is qemu without acceleration, with a file system in memory: this interpreter, the program and their dependencies.
+Each machine is qemu without acceleration, with a file system in memory: an interpreter, the program and their dependencies. On
+aarch64 they are those of tools/deps.sh arm64, and the program is that of make ARCH=aarch64.
 Consoles are in .output/kernels/. Prints a table; 1: a kernel's result is wrong.
 """
 import gzip
@@ -24,11 +26,50 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
-OUT = os.path.join(REPO, os.environ.get("OUTPUT", ".output"))
-TOOL = os.path.join(OUT, "memtrace-bpf")
-DIR = os.path.join(OUT, "kernels")
 SECONDS = 900
-LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "pydoc_data", "turtledemo", "config-3.11-x86_64-linux-gnu"}
+LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "pydoc_data", "turtledemo", "config-3.11-x86_64-linux-gnu", "config-3.11-aarch64-linux-gnu"}
+
+
+class Machine:
+    """What emulated machines have of this one: its interpreter and its libraries."""
+    out = os.path.join(REPO, os.environ.get("OUTPUT", ".output"))
+    root = ""  # folder in front of the paths of files
+    python = os.path.realpath(sys.executable)
+    stdlib = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    compiler = ["gcc"]
+    list_libraries = ["ldd"]
+    images = "kernel-images"
+    qemu = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max"]
+    console = "ttyS0"
+    prepared_by = "tools/deps.sh kernels"
+
+    def __init__(self):
+        self.tool = os.path.join(self.out, "memtrace-bpf")
+        self.dir = os.path.join(self.out, "kernels")
+
+    def libraries(self, path):
+        done = subprocess.run([*self.list_libraries, path], capture_output=True, text=True, check=False)
+        return [found.removeprefix(self.root) for found in re.findall(r"(/\S+) \(0x", done.stdout)]
+
+
+class Arm64(Machine):
+    out = os.path.join(REPO, os.environ.get("OUTPUT", ".output-aarch64"))
+    images = "kernel-images-arm64"
+    qemu = ["qemu-system-aarch64", "-M", "virt", "-cpu", "max"]
+    console = "ttyAMA0"
+    prepared_by = "tools/deps.sh kernels-arm64"
+
+    def __init__(self):
+        self.root = deps("arm64-root")[0]
+        self.python = os.path.realpath(self.root + "/usr/bin/python3")
+        self.stdlib = {os.path.join(self.root, "usr/lib", os.path.basename(self.python))}
+        self.compiler = ["aarch64-linux-gnu-gcc", "--sysroot=" + self.root]
+        self.list_libraries = ["qemu-aarch64-static", "-L", self.root, self.root + "/lib/ld-linux-aarch64.so.1", "--list"]
+        super().__init__()
+
+
+def deps(what):
+    return subprocess.run([os.path.join(REPO, "tools", "deps.sh"), what], capture_output=True, text=True, check=True).stdout.split()
 
 
 class Cpio:
@@ -60,38 +101,39 @@ class Cpio:
         self.entry("TRAILER!!!", 0)
 
 
-def libraries(path):
-    done = subprocess.run(["ldd", path], capture_output=True, text=True, check=False)
-    return re.findall(r"(/\S+) \(0x", done.stdout)
+def put_python(cpio, machine):
+    """Adds the interpreter at its path."""
+    def put(path):
+        cpio.file(path, path[len(machine.root):])
 
+    def put_libraries(path):
+        for needed in machine.libraries(path):
+            cpio.file(machine.root + needed, needed)
 
-def put_python(cpio):
-    """Adds the running interpreter at its path."""
-    python = os.path.realpath(sys.executable)
-    cpio.file(python)
-    for path in libraries(python):
-        cpio.file(path)
-    for top in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}:
+    put(machine.python)
+    put_libraries(machine.python)
+    for top in machine.stdlib:
         for folder, folders, files in os.walk(top):
             folders[:] = [d for d in folders if d not in LEFT_OUT]
             for name in files:
                 path = os.path.join(folder, name)
-                cpio.file(path)
+                if not os.path.exists(path):
+                    continue  # a link out of the folder
+                put(path)
                 if name.endswith(".so"):
-                    for needed in libraries(path):
-                        cpio.file(needed)
-    return python
+                    put_libraries(path)
+    return machine.python[len(machine.root):]
 
 
-def make_image(path, library):
+def make_image(path, library, machine):
     with gzip.open(path, "wb", compresslevel=1) as f:
         cpio = Cpio(f)
         for name in ("dev", "proc", "sys", "tmp"):
             cpio.entry(name, 0o040755)
-        python = put_python(cpio)
-        cpio.file(TOOL, "/memtrace-bpf")
-        for needed in libraries(TOOL):
-            cpio.file(needed)
+        python = put_python(cpio, machine)
+        cpio.file(machine.tool, "/memtrace-bpf")
+        for needed in machine.libraries(machine.tool):
+            cpio.file(machine.root + needed, needed)
         cpio.file(library, "/libc10.so")
         for name in ("golden.py", "target.py"):
             cpio.file(os.path.join(HERE, name), "/kernels/" + name)
@@ -101,9 +143,9 @@ def make_image(path, library):
         cpio.close()
 
 
-def boot(kernel, image, log):
-    command = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot", "-kernel", kernel, "-initrd", image,
-               "-append", "console=ttyS0 panic=-1 quiet loglevel=3 " + os.environ.get("KERNEL_ARGS", "")]
+def boot(kernel, image, log, machine):
+    command = [*machine.qemu, "-smp", "2", "-m", "2048", "-nographic", "-no-reboot", "-kernel", kernel, "-initrd", image,
+               "-append", "console=" + machine.console + " panic=-1 quiet loglevel=3 " + os.environ.get("KERNEL_ARGS", "")]
     with open(log, "wb") as f:
         try:
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, timeout=SECONDS, check=False)
@@ -111,13 +153,13 @@ def boot(kernel, image, log):
             f.write(b"\nnot through after %d s\n" % SECONDS)
 
 
-def here(library, log):
+def here(library, log, machine):
     with open(log, "wb") as f:
         f.write(b"KERNEL %s\n" % os.uname().release.encode())
         for bench in ("", "filter"):
             f.write(b"WAY %s\n" % ("the programs'" if bench else "the kernel's").encode())
             f.flush()
-            subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), TOOL, library, DIR], stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT,
+            subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), machine.tool, library, machine.dir], stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT,
                            timeout=SECONDS, check=False, env={**os.environ, "MEMTRACE_BENCH": bench})
 
 
@@ -146,27 +188,27 @@ def judge(golden, refused, result):
 
 
 def main():
-    os.makedirs(DIR, exist_ok=True)
     kernels = sys.argv[1:]
-    if not kernels:
-        done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "kernel-images"], capture_output=True, text=True, check=True)
-        kernels = done.stdout.split()
-    if not shutil.which("qemu-system-x86_64"):
-        sys.exit("qemu-system-x86_64 is not here: run tools/deps.sh kernels")
-    library = os.path.join(DIR, "libc10.so")
-    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, os.path.join(HERE, "c10.c")], check=True)
-    image = os.path.join(DIR, "image.gz")
-    make_image(image, library)
+    arm64 = kernels[:1] == ["--arm64"]
+    machine = Arm64() if arm64 else Machine()
+    kernels = kernels[arm64:] or deps(machine.images)
+    if not shutil.which(machine.qemu[0]):
+        sys.exit("%s is not here: run %s" % (machine.qemu[0], machine.prepared_by))
+    os.makedirs(machine.dir, exist_ok=True)
+    library = os.path.join(machine.dir, "libc10.so")
+    subprocess.run([*machine.compiler, "-O2", "-shared", "-fPIC", "-o", library, os.path.join(HERE, "c10.c")], check=True)
+    image = os.path.join(machine.dir, "image.gz")
+    make_image(image, library, machine)
     golden = json.load(open(os.path.join(HERE, "golden.json"), encoding="utf-8"))
     status = 0
     print("| kernel | how | uprobe.multi | filter | result | seconds |\n|---|---|---|---|---|---|")
-    for kernel in ["", *kernels]:
-        log = os.path.join(DIR, (os.path.basename(kernel) or "here") + ".log")
+    for kernel in kernels if arm64 else ["", *kernels]:
+        log = os.path.join(machine.dir, (os.path.basename(kernel) or "here") + ".log")
         begin = time.monotonic()
         if kernel:
-            boot(kernel, image, log)
+            boot(kernel, image, log, machine)
         else:
-            here(library, log)
+            here(library, log, machine)
         release, multi, ways = read(log)
         seconds = "%.0f" % (time.monotonic() - begin)
         for way, refused, result in ways:

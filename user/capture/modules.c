@@ -15,6 +15,7 @@
 #include "lib/array.h"
 #include "lib/map64.h"
 #include "log/log.h"
+#include "process/arch.h"
 #include "process/proc.h"
 #include "python/pymem.h"
 #include "python/python.h"
@@ -23,9 +24,10 @@
 
 #define MAX_THREADS 4096 /* threads whose calls are kept */
 #define MAX_NAMES (1u << 16)
-#define RECHECK 1000000000ULL /* ns between two checks of classes */
-#define QUIET 5000000ULL      /* ns without a record, after which a thread is checked */
-#define LOOKS 32	      /* threads checked in a pump */
+#define RECHECK 1000000000ULL	    /* ns between two checks of classes */
+#define QUIET 5000000ULL	    /* ns without a record, after which a thread is checked */
+#define LOOKS 32		    /* threads checked in a pump */
+#define STACK_SEARCHED (256u << 10) /* bytes searched for a return address */
 
 /* A call that a thread is in. */
 struct call {
@@ -353,16 +355,44 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 
 /* ---- threads without records ---- */
 
-/* True if the call's return address, or the uprobe's trampoline, is still on the stack. */
-static bool in_place(struct decoder *d, const struct call *c)
+/* The mapping of the uprobes' trampoline; NULL: none. */
+static const struct map *trampoline(const struct decoder *d)
 {
-	const struct map *map;
-	uint64_t word;
+	const struct maps *m = &d->target->maps;
 
-	if (!c->ret || proc__read_u64(d->target->proc, c->sp, &word) || word == c->ret)
+	for (size_t i = 0; i < m->n; i++) {
+		if (!strcmp(m->v[i].path, "[uprobes]"))
+			return &m->v[i];
+	}
+	return NULL;
+}
+
+/*
+ * True if the call's return address, or the uprobe's trampoline, is still on the stack. On aarch64
+ * each function decides where to save it, so all of the stack below the call is searched: a frame
+ * that was left may still hold it, and then the thread's next event knows more.
+ */
+static bool in_place(const struct decoder *d, const struct call *c, uint64_t sp)
+{
+	uint64_t from = ARCH_RETURN_ON_STACK ? c->sp : sp, words[512], n;
+	uint64_t end = ARCH_RETURN_ON_STACK ? c->sp + sizeof(words[0]) : c->sp;
+	const struct map *map = trampoline(d);
+
+	if (!c->ret || end - from > STACK_SEARCHED)
 		return true;
-	map = maps__find(&d->target->maps, word);
-	return map && !strcmp(map->path, "[uprobes]");
+	for (; from < end; from += n * sizeof(words[0])) {
+		n = (end - from) / sizeof(words[0]);
+		n = n < 512 ? n : 512;
+		if (!n || proc__read(d->target->proc, from, words, n * sizeof(words[0])))
+			return true;
+		for (uint64_t i = 0; i < n; i++) {
+			uint64_t word = words[i] & ARCH_CODE_ADDRESS;
+
+			if (word == c->ret || (map && word >= map->start && word < map->end))
+				return true;
+		}
+	}
+	return false;
 }
 
 static void look_at(struct decoder *d, struct inside *in, uint64_t now)
@@ -375,7 +405,7 @@ static void look_at(struct decoder *d, struct inside *in, uint64_t now)
 		keep = 0; /* the thread has ended */
 	else if (err && err != -EBUSY)
 		return;
-	while (keep && (in->at[keep - 1].sp <= sp || !in_place(d, &in->at[keep - 1])))
+	while (keep && (in->at[keep - 1].sp <= sp || !in_place(d, &in->at[keep - 1], sp)))
 		keep--;
 	if (keep == in->n)
 		return;

@@ -15,6 +15,7 @@
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "nvml/gpus.h"
+#include "process/arch.h"
 #include "process/bpf_token.h"
 #include "process/guest.h"
 #include "process/proc.h"
@@ -43,11 +44,11 @@ static bool check_kernel(struct check_lines *l)
 	bool known, gvisor;
 
 	uname(&un);
-	known = !strcmp(un.machine, "x86_64");
+	known = !strcmp(un.machine, ARCH_UNAME);
 	gvisor = guest__in_gvisor(un.release, un.version);
 	snprintf(text, sizeof(text), "%s %s (needs Linux %s or newer)", un.release, un.machine,
 		 probes__oldest_kernel);
-	check_lines__add(l, known, "kernel", known ? text : "this version supports x86_64 only",
+	check_lines__add(l, known, "kernel", known ? text : "this program is for " ARCH_UNAME,
 			 EXIT_NOT_PERMITTED);
 	check_lines__add(l, !gvisor, "gVisor",
 			 gvisor ? "yes: its kernel has no BPF, and the host cannot see into it. "

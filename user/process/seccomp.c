@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "lib/subprocess.h"
+#include "process/arch.h"
 
-#define SYS_URETPROBE 335 /* arch/x86/entry/syscalls/syscall_64.tbl */
 #define FILTERED 1
 #define NOT_FILTERED 2
 
@@ -30,7 +30,7 @@ static int try_uretprobe(void *ctx)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_URETPROBE, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH_SYS_URETPROBE, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EBADMSG),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
@@ -40,7 +40,7 @@ static int try_uretprobe(void *ctx)
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
 	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
 		return NOT_FILTERED; /* no filters in this kernel */
-	return syscall(SYS_URETPROBE) < 0 && errno == EBADMSG ? FILTERED : NOT_FILTERED;
+	return syscall(ARCH_SYS_URETPROBE) < 0 && errno == EBADMSG ? FILTERED : NOT_FILTERED;
 }
 
 bool seccomp__filters_returns(void)
@@ -51,6 +51,8 @@ bool seccomp__filters_returns(void)
 
 	if (!known && getenv("MEMTRACE_FILTERED_RETURNS"))
 		known = FILTERED;
+	else if (ARCH_SYS_URETPROBE < 0)
+		known = NOT_FILTERED;
 	if (known)
 		return known == FILTERED;
 	/* If the child failed, assume that filters apply. */

@@ -2,8 +2,8 @@
 #pragma once
 /*
  * Return probes and seccomp. From Linux 6.11 on a function with a return probe returns through the
- * system call uretprobe. A seccomp filter that does not allow it, as in containers, kills the
- * process. Later kernels exempt the call from filters.
+ * system call uretprobe, on x86-64 only. A seccomp filter that does not allow it, as in containers,
+ * kills the process. Later kernels exempt the call from filters.
  */
 #include <stdbool.h>
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The table of layouts. tests/data/pylayout_measure.c prints these numbers from a version's
- * headers. The unit test compares the table with its output, tests/data/layout-3.N.txt. */
+ * headers. The unit test compares the table with its output, tests/data/layout-3.N.txt; on
+ * aarch64 with layout-3.N-aarch64.txt. */
 #include <stddef.h>
 
+#include "process/arch.h"
 #include "python/pylayout.h"
 
 #define NONE PYLAYOUT_NONE
+/* To 3.11 the runtime's state has two mutexes before the key. */
+#define AFTER_MUTEXES(offset) ((offset) + 2 * (ARCH_MUTEX - 40))
 
 /* Equal in all known versions. */
 #define OBJECTS                                                                                    \
@@ -45,7 +49,7 @@ static const struct pylayout rows[] = {
 	{
 		TO_3_10,
 		.minor = 8,
-		.rt_tss_key = 1392,
+		.rt_tss_key = AFTER_MUTEXES(1392),
 		.is_modules = 56,
 		.fr_instr = 104,
 		.fr_local0 = 360,
@@ -56,7 +60,7 @@ static const struct pylayout rows[] = {
 	{
 		TO_3_10,
 		.minor = 9,
-		.rt_tss_key = 584,
+		.rt_tss_key = AFTER_MUTEXES(584),
 		.is_modules = 856,
 		.fr_instr = 104,
 		.fr_local0 = 360,
@@ -67,7 +71,7 @@ static const struct pylayout rows[] = {
 	{
 		TO_3_10,
 		.minor = 10,
-		.rt_tss_key = 584,
+		.rt_tss_key = AFTER_MUTEXES(584),
 		.is_modules = 856,
 		.fr_instr = 96,
 		.fr_local0 = 352,
@@ -80,7 +84,7 @@ static const struct pylayout rows[] = {
 		.minor = 11,
 		.rt_interp_head = 40,
 		.rt_interp_main = 48,
-		.rt_tss_key = 592,
+		.rt_tss_key = AFTER_MUTEXES(592),
 		.is_next = 0,
 		.is_threads = 16,
 		.is_modules = 888,

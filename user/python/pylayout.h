@@ -2,9 +2,10 @@
 #pragma once
 /*
  * Layouts of CPython's structures: one row for each minor version, 3.8 to 3.14, default (GIL)
- * builds, x86-64. Values are byte offsets in the named C structures; NONE if the version has no
- * such field. They were measured with the headers of each version; patch releases agree. From 3.13
- * on the interpreter's own _Py_DebugOffsets replace the table's values.
+ * builds, for the machine that the program is built for. Values are byte offsets in the named C
+ * structures; NONE if the version has no such field. They were measured with the headers of each
+ * version; patch releases agree. From 3.13 on the interpreter's own _Py_DebugOffsets replace the
+ * table's values.
  */
 #include <stdint.h>
 

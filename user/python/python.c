@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "process/arch.h"
 #include "python/pyinternal.h"
 #include "python/pyobj.h"
 
@@ -150,15 +151,15 @@ out:
 	return err;
 }
 
-/* Offsets and thread blocks are known for x86-64 only. */
+/* Offsets and thread blocks are known for this machine only. */
 static int check_machine(const struct python *py, const char **why)
 {
 	uint16_t machine = elf__machine(py->file[0].elf);
 
-	if (machine == ELF_X86_64)
+	if (machine == ARCH_MACHINE)
 		return 0;
 	return python__refuse(why, -ENOTSUP,
-			      "Python for another machine (ELF machine %u); known: x86-64",
+			      "Python for another machine (ELF machine %u); known: " ARCH_NAME,
 			      machine);
 }
 

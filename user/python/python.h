@@ -49,8 +49,8 @@ struct pythread {
 /* Thread states of all interpreters. The caller frees *ret. 0 or -errno. */
 int python__threads(const struct python *py, struct pythread **ret, size_t *n);
 
-/* Location of a thread's own thread state, relative to its thread pointer (fs base); for the kernel
- * side. */
+/* Location of a thread's own thread state, relative to its thread pointer (x86-64: fs
+ * base, aarch64: tpidr_el0); for the kernel side. */
 struct pyslot {
 	bool indirect;
 	int64_t off1, off2; /* tstate = *(tp + off1), or *(*(tp + off1) + off2) */

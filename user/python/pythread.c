@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/array.h"
+#include "process/arch.h"
 #include "python/pyinternal.h"
 
 #define MAX_INTERPS 64
@@ -12,17 +13,17 @@
 #define MAX_VOTERS 256 /* threads searched for the slot */
 #define LIST_TRIES 5   /* attempts, since the process changes the lists */
 
-/* glibc's struct pthread, x86-64, at the thread pointer; the same since 2.21. */
-#define GLIBC_SELF 16 /* header.self */
-#define GLIBC_TID 720
-#define GLIBC_BLOCK1 784  /* specific_1stblock: 32 pairs {seq, data} */
-#define GLIBC_BLOCKS 1296 /* specific[]: 32 pointers to blocks of pairs */
 #define BLOCK_KEYS 32
 #define PAIR 16
 #define GLIBC_KEYS (BLOCK_KEYS * BLOCK_KEYS)
-/* musl 1.2.2 and later: a pointer to an array of values. */
-#define MUSL_TSD 128
 #define MUSL_KEYS 128
+/* Where the thread pointer is after struct pthread: */
+#define GLIBC_PTHREAD_MIN (ARCH_GLIBC_BLOCKS + 8 * BLOCK_KEYS)
+#define GLIBC_PTHREAD_MAX 8192 /* 1856 bytes in glibc 2.36 */
+#define TLS_HEADER 16	       /* bytes between the thread pointer and the first block */
+#define TLS_MODULES 8	       /* entries of the table that are looked at */
+#define TLS_BLOCKS (1u << 20)  /* the blocks that follow the thread pointer end before */
+#define ASK_THREADS 4
 
 #define NR_KEYS (GLIBC_KEYS + MUSL_KEYS) /* indexes of musl's keys follow glibc's */
 
@@ -34,16 +35,14 @@ static uint64_t word_of(const void *block, size_t pos)
 	return v;
 }
 
-/* Whether thread_id is the address of glibc's struct pthread, checked by its self pointer and key
- * blocks. */
+/* Whether thread_id is the address of glibc's struct pthread, checked by its key blocks. */
 static bool is_glibc(const struct python *py, uint64_t pthread)
 {
-	uint64_t self, block;
+	uint64_t block;
 
 	return pthread && !(pthread & 7) &&
-	       !proc__read_u64(py->proc, pthread + GLIBC_SELF, &self) && self == pthread &&
-	       !proc__read_u64(py->proc, pthread + GLIBC_BLOCKS, &block) &&
-	       block == pthread + GLIBC_BLOCK1;
+	       !proc__read_u64(py->proc, pthread + ARCH_GLIBC_BLOCKS, &block) &&
+	       block == pthread + ARCH_GLIBC_BLOCK1;
 }
 
 struct threads {
@@ -81,7 +80,7 @@ static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp
 	if (owner != interp)
 		return -EAGAIN; /* freed and reused meanwhile */
 	if (l->ts_native_id == PYLAYOUT_NONE && is_glibc(py, ret->thread_id) &&
-	    !proc__read_u32(py->proc, ret->thread_id + GLIBC_TID, &tid))
+	    !proc__read_u32(py->proc, ret->thread_id + ARCH_GLIBC_TID, &tid))
 		native = tid;
 	ret->tstate = tstate;
 	ret->tid = native <= INT32_MAX ? (uint32_t)native : 0;
@@ -161,8 +160,8 @@ static void vote_glibc(const struct python *py, const struct pythread *t, struct
 {
 	uint64_t blocks[BLOCK_KEYS];
 
-	vote_block(py, t->thread_id + GLIBC_BLOCK1, t->tstate, v->key);
-	if (proc__read(py->proc, t->thread_id + GLIBC_BLOCKS, blocks, sizeof(blocks)))
+	vote_block(py, t->thread_id + ARCH_GLIBC_BLOCK1, t->tstate, v->key);
+	if (proc__read(py->proc, t->thread_id + ARCH_GLIBC_BLOCKS, blocks, sizeof(blocks)))
 		return;
 	for (size_t i = 1; i < BLOCK_KEYS; i++) {
 		if (blocks[i])
@@ -175,7 +174,7 @@ static bool vote_musl(const struct python *py, const struct pythread *t, struct 
 	uint64_t self, tsd, values[MUSL_KEYS];
 
 	if (!t->thread_id || proc__read_u64(py->proc, t->thread_id, &self) ||
-	    self != t->thread_id || proc__read_u64(py->proc, t->thread_id + MUSL_TSD, &tsd) ||
+	    self != t->thread_id || proc__read_u64(py->proc, t->thread_id + ARCH_MUSL_TSD, &tsd) ||
 	    !tsd || proc__read(py->proc, tsd, values, sizeof(values)))
 		return false;
 	for (size_t i = 0; i < MUSL_KEYS; i++)
@@ -232,21 +231,83 @@ static uint32_t elect(const struct votes *v, uint32_t key)
 	return best;
 }
 
-static struct pyslot slot_of(uint32_t key)
+/*
+ * Whether glibc's thread pointer could be here: the address of a table of TLS blocks lies there,
+ * and the table leads to a block that follows.
+ */
+static bool is_glibc_pointer(const struct python *py, uint64_t tp, uint64_t dtv)
+{
+	uint64_t table[2 + 2 * TLS_MODULES]; /* capacity, -, generation, -, {block, to free} ... */
+
+	if (dtv & 7 || dtv < sizeof(table) ||
+	    proc__read(py->proc, dtv - 16, table, sizeof(table)) || !table[0] ||
+	    table[0] > UINT16_MAX || table[2] > UINT32_MAX)
+		return false;
+	for (size_t i = 0; i < TLS_MODULES - 1 && i < table[0]; i++) {
+		uint64_t block = table[4 + 2 * i];
+
+		if (block - tp >= TLS_HEADER && block - tp < TLS_BLOCKS)
+			return true;
+	}
+	return false;
+}
+
+/* Bytes from glibc's struct pthread to the thread pointer after it; 0: not found. The size of the
+ * structure differs between versions. */
+static int64_t glibc_pointer(const struct python *py, uint64_t pthread)
+{
+	uint64_t dtv;
+
+	for (int64_t at = GLIBC_PTHREAD_MIN; at < GLIBC_PTHREAD_MAX; at += TLS_HEADER) {
+		if (proc__read_u64(py->proc, pthread + (uint64_t)at, &dtv))
+			return 0;
+		if (is_glibc_pointer(py, pthread + (uint64_t)at, dtv))
+			return at;
+	}
+	return 0;
+}
+
+/* Bytes from a thread's pthread to its thread pointer, which all threads agree on. -1: they do not,
+ * or it was not found. */
+static int64_t pointer_after(const struct python *py, const struct pythread *t, size_t n,
+			     bool glibc)
+{
+	int64_t all = -1, at;
+	size_t asked = 0;
+
+	if (!ARCH_POINTER_AFTER_PTHREAD)
+		return 0;
+	if (!glibc)
+		return ARCH_MUSL_PTHREAD;
+	for (size_t i = 0; i < n && asked < ASK_THREADS; i++) {
+		if (!is_glibc(py, t[i].thread_id))
+			continue;
+		asked++;
+		at = glibc_pointer(py, t[i].thread_id);
+		if (!at || (all >= 0 && all != at))
+			return -1;
+		all = at;
+	}
+	return all;
+}
+
+/* The place of a key's value. after: from pointer_after(). */
+static struct pyslot slot_of(uint32_t key, int64_t after)
 {
 	struct pyslot s = { 0 };
 
 	if (key < BLOCK_KEYS) {
-		s.off1 = GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
+		s.off1 = ARCH_GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
 	} else if (key < GLIBC_KEYS) {
 		s.indirect = true;
-		s.off1 = GLIBC_BLOCKS + 8 * (int64_t)(key / BLOCK_KEYS);
+		s.off1 = ARCH_GLIBC_BLOCKS + 8 * (int64_t)(key / BLOCK_KEYS);
 		s.off2 = PAIR * (int64_t)(key % BLOCK_KEYS) + 8;
 	} else {
 		s.indirect = true;
-		s.off1 = MUSL_TSD;
+		s.off1 = ARCH_MUSL_TSD;
 		s.off2 = 8 * (int64_t)(key - GLIBC_KEYS);
 	}
+	s.off1 -= after;
 	return s;
 }
 
@@ -255,6 +316,7 @@ int python__slot(const struct python *py, struct pyslot *ret, const char **why)
 	struct pythread *threads = NULL;
 	const char *unused;
 	struct votes *v;
+	int64_t after;
 	uint32_t key;
 	size_t n = 0;
 	int err;
@@ -272,9 +334,14 @@ int python__slot(const struct python *py, struct pyslot *ret, const char **why)
 	}
 	collect_votes(py, threads, n, v);
 	key = elect(v, key_of_runtime(py));
-	if (key != UINT32_MAX)
-		*ret = slot_of(key);
-	else if (!v->threads)
+	if (key != UINT32_MAX) {
+		after = pointer_after(py, threads, n, key < GLIBC_KEYS);
+		if (after >= 0)
+			*ret = slot_of(key, after);
+		else
+			err = python__refuse(why, -ENOENT,
+					     "the threads' thread pointers were not found");
+	} else if (!v->threads)
 		err = python__refuse(why, -ENOENT, "no Python thread has begun to run");
 	else
 		err = python__refuse(

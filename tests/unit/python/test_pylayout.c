@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "process/arch.h"
 #include "python/pylayout.h"
 
 #define FIRST 8
@@ -58,7 +59,8 @@ static void check_row(int minor)
 	assert_non_null(l);
 	assert_int_equal(l->major, 3);
 	assert_int_equal(l->minor, minor);
-	snprintf(path, sizeof(path), "tests/data/layout-3.%d.txt", minor);
+	snprintf(path, sizeof(path), "tests/data/layout-3.%d%s.txt", minor,
+		 ARCH_MACHINE == ELF_AARCH64 ? "-aarch64" : "");
 	f = fopen(path, "r");
 	assert_non_null(f);
 	assert_int_equal(fscanf(f, "%63s %u", name, &value), 2);

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <time.h>
 
 #include "live.h"
@@ -114,9 +115,12 @@ static void check_process(struct test *t)
 		      t->slot.off2);
 }
 
-/* The thread state as the kernel side finds it; the thread pointer is pthread_self(). */
-static uint64_t follow_slot(struct test *t, uint64_t tp)
+/* The thread state as the kernel side finds it. ident: pthread_self() of the thread. Its thread
+ * pointer is as far from it as this thread's, of the same libc. */
+static uint64_t follow_slot(struct test *t, uint64_t ident)
 {
+	uint64_t tp = ident + (uint64_t)(uintptr_t)__builtin_thread_pointer() -
+		      (uint64_t)pthread_self();
 	uint64_t v = 0;
 
 	assert_int_equal(proc__read_u64(t->proc, tp + (uint64_t)t->slot.off1, &v), 0);
