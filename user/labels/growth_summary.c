@@ -193,6 +193,58 @@ void growth_summary__free(struct growth_summary *s)
 	growth__free(&s->growth);
 }
 
+struct growth_summary *growth_summary__copy(const struct growth_summary *s)
+{
+	struct {
+		struct growth_summary s;
+		struct growth_line line;
+		struct growth_name holder;
+		char texts[];
+	} * k;
+	struct growth_line line = { .nnames = 0 };
+	struct growth_name holder = { NULL };
+	const char *cwd = s->cwd, **const texts[] = { &cwd,
+						      &holder.text,
+						      &line.row.file,
+						      &line.row.func,
+						      &line.row.module,
+						      &line.row.module_class,
+						      &line.row.module_root,
+						      &line.row.category,
+						      &line.row.name,
+						      &line.row.source,
+						      &line.row.node_class,
+						      &line.row.thread };
+	size_t size = sizeof(*k);
+	char *to;
+
+	if (s->line)
+		line.row = s->line->row;
+	if (s->holder)
+		holder = *s->holder;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+		size += *texts[i] ? strlen(*texts[i]) + 1 : 0;
+	k = malloc(size);
+	if (!k)
+		return NULL;
+	to = k->texts;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+		if (*texts[i]) {
+			const char *from = *texts[i];
+
+			*texts[i] = to;
+			to = stpcpy(to, from) + 1;
+		}
+	k->s = *s;
+	k->line = line;
+	k->holder = holder;
+	k->s.cwd = cwd;
+	k->s.line = s->line ? &k->line : NULL;
+	k->s.holder = s->holder ? &k->holder : NULL;
+	k->s.growth = (struct growth){ .clock = s->growth.clock };
+	return &k->s;
+}
+
 bool growth_summary__is_known(const struct growth_summary *s)
 {
 	return s->verdict != GROWTH_VERDICT_UNKNOWN;
@@ -455,11 +507,10 @@ static void put_full(struct json *j, const struct growth_summary *s)
 	json__close_object(j);
 }
 
-void growth_summary__json(struct json *j, const struct growth_summary *s)
+void growth_summary__json_keys(struct json *j, const struct growth_summary *s)
 {
 	char text[GROWTH_SUMMARY_TEXT];
 
-	json__open_object(j, "growth");
 	json__string(j, "verdict", verdicts[s->verdict]);
 	if (s->why)
 		json__string(j, "why", s->why);
@@ -480,6 +531,12 @@ void growth_summary__json(struct json *j, const struct growth_summary *s)
 			put_line(j, s);
 		put_full(j, s);
 	}
+}
+
+void growth_summary__json(struct json *j, const struct growth_summary *s)
+{
+	json__open_object(j, "growth");
+	growth_summary__json_keys(j, s);
 	json__close_object(j);
 }
 

@@ -68,6 +68,9 @@ struct growth_summary {
 int growth_summary__of(const struct model *m, const struct facts *f, size_t device,
 		       uint64_t duration, struct growth_summary *ret);
 void growth_summary__free(struct growth_summary *s);
+/* What the texts and the JSON of a summary need, independent of the model. Free with free(), not
+ * with growth_summary__free(). NULL: no memory. */
+struct growth_summary *growth_summary__copy(const struct growth_summary *s);
 
 /* Whether the verdict is known, so that there is something to say. */
 bool growth_summary__is_known(const struct growth_summary *s);
@@ -88,6 +91,8 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 uint64_t growth_summary__steps_left(const struct growth_summary *s);
 /* Writes the member "growth" of a device: docs/reference/report.md has the keys. */
 void growth_summary__json(struct json *j, const struct growth_summary *s);
+/* Writes the same keys into the open object. */
+void growth_summary__json_keys(struct json *j, const struct growth_summary *s);
 /* The same for a device of a model, or nothing if its growth is not watched by line. Returns 0 or
  * -ENOMEM. */
 int growth_summary__device_json(struct json *j, const struct model *m, const struct facts *f,

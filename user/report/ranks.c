@@ -48,6 +48,8 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].name);
 		free(r->all[i].cwd);
 		free(r->all[i].command);
+		for (size_t k = 0; k < r->all[i].ngrowth; k++)
+			free(r->all[i].growth[k]);
 		free(r->all[i].growth);
 	}
 	strings__free(r->strings);
@@ -194,21 +196,23 @@ static void add_device(struct rank *k, const struct model_device *d)
 
 static int add_growth(struct rank *k, const struct analysis *a, size_t device)
 {
-	char text[GROWTH_SUMMARY_TEXT];
-	struct growth_summary s;
+	struct growth_summary s, *copy;
 	int err = growth_summary__of(a->model, a->facts, device, a->duration, &s);
 
 	if (err)
 		return err == -EINVAL ? 0 : err;
-	k->steady &= s.verdict == GROWTH_VERDICT_NONE;
-	if (s.verdict == GROWTH_VERDICT_GROWS && (!k->growth || s.per_step > k->grows_by)) {
-		free(k->growth);
-		k->growth = strdup(growth_summary__say(&s, text));
-		k->grows_by = s.per_step;
-		err = k->growth ? 0 : -ENOMEM;
-	}
+	copy = growth_summary__copy(&s);
 	growth_summary__free(&s);
-	return err;
+	if (!copy || array__grow(&k->growth, &k->growth_room, k->ngrowth + 1, sizeof(*k->growth))) {
+		free(copy);
+		return -ENOMEM;
+	}
+	k->growth[k->ngrowth++] = copy;
+	k->steady &= copy->verdict == GROWTH_VERDICT_NONE;
+	if (copy->verdict == GROWTH_VERDICT_GROWS &&
+	    (!k->grows || copy->per_step > k->grows->per_step))
+		k->grows = copy;
+	return 0;
 }
 
 static bool fact_number(const struct facts *f, const char *key, uint64_t *ret)

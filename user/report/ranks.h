@@ -12,6 +12,7 @@
 #include "report/outliers.h"
 #include "report/text.h"
 
+struct growth_summary;
 struct json;
 struct ranks;
 struct report_fail;
@@ -49,12 +50,11 @@ struct rank {		/* one recording */
 	bool has_totals;     /* true if one device carries totals, so that drift is known */
 	bool before_unknown; /* true if memory from before attach is unknown for a device */
 	enum figure is;
-	uint64_t rows; /* sum of its rows, bytes */
-	/* Growth of the device where it grows most: the sentence of growth_summary__say(), NULL:
-	 * none is known to grow; and its rate per step or second. */
-	char *growth;
-	double grows_by;
-	bool steady; /* true if no device grows, and that is known of all */
+	uint64_t rows;			/* sum of its rows, bytes */
+	struct growth_summary **growth; /* copies, one for each of these devices */
+	size_t ngrowth, growth_room;
+	const struct growth_summary *grows; /* the one that grows most; NULL: none is known to */
+	bool steady;			    /* true if no device grows, and that is known of all */
 };
 
 struct rank_line {	   /* equal rows of several recordings */

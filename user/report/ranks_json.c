@@ -2,6 +2,7 @@
 /* Several recordings as one JSON document, or one CSV table. */
 #include <inttypes.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/json.h"
 #include "report/doc.h"
@@ -38,6 +39,14 @@ static void put_recording(struct json *j, const struct rank *k)
 	json__uint_or_null(j, "drift", k->has_totals, k->drift);
 	json__uint(j, "steps", k->steps);
 	json__bool(j, "complete", k->complete);
+	json__open_array(j, "growth");
+	for (size_t i = 0; i < k->ngrowth; i++) {
+		json__open_object(j, NULL);
+		json__string(j, "device", k->growth[i]->device);
+		growth_summary__json_keys(j, k->growth[i]);
+		json__close_object(j);
+	}
+	json__close_array(j);
 	json__close_object(j);
 }
 

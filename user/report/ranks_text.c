@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/bar.h"
 #include "lib/grid.h"
@@ -151,17 +152,17 @@ static int print_growth(struct page *p)
 	const struct rank *most = NULL;
 	size_t grows = 0, steady = 0;
 	bool *in = calloc(p->n, sizeof(*in));
-	char more[160] = "";
+	char more[160] = "", text[GROWTH_SUMMARY_TEXT];
 
 	if (!in)
 		return -ENOMEM;
 	for (size_t i = 0; i < p->n; i++) {
 		const struct rank *k = ranks__at(p->r, i);
 
-		in[i] = k->growth;
+		in[i] = k->grows;
 		grows += in[i];
 		steady += k->steady;
-		if (k->growth && (!most || k->grows_by > most->grows_by))
+		if (k->grows && (!most || k->grows->per_step > most->grows->per_step))
 			most = k;
 	}
 	ranks__list(p->r, in, p->part, sizeof(p->part));
@@ -172,7 +173,7 @@ static int print_growth(struct page *p)
 		fputc('\n', p->out);
 	if (grows)
 		text__paragraph(p->out, p->width, "", "  ", "Growth in %s%s: %s", p->part, more,
-				most->growth);
+				growth_summary__say(most->grows, text));
 	else if (steady == p->n)
 		fputs("\nNo growth.\n", p->out);
 	return 0;
