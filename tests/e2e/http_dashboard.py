@@ -65,8 +65,13 @@ def test_looks():
     folder = os.path.join(OUT, "test-logs", "looks-dashboard")
     views = {"home": "", "capture": "trace/" + trace["trace_id"], "growth": "trace/%s?tab=leaks" % trace["trace_id"],
              "no-growth": "trace/%s?tab=leaks" % healthy, "compare": "compare?traces=%s,%s" % (healthy, trace["trace_id"])}
-    node("looks.mjs", folder, *("%s=%s/#/%s" % (name, s.url, path) for name, path in views.items()))
-    for view, where, text in ((v, w, " ".join(t["text"].split())) for v, at in harness.read_json(os.path.join(folder, "looks.json")).items() for w, t in at.items()):
+    node("looks.mjs", folder, *("%s=%s/#/%s" % (name, s.url, path) for name, path in views.items()),
+         "page=%s/api/trace/%s/page" % (s.url, trace["trace_id"]))
+    said = harness.read_json(os.path.join(folder, "looks.json"))
+    for where, words in said.pop("page").items():
+        check(any(f.startswith("Growth " + growth["text"].partition(", held by")[0]) and "held by history[*]" in f for f in words["findings"]),
+              "page, %s: no %r: %s", where, growth["text"], words["findings"])
+    for view, where, text in ((v, w, " ".join(t["text"].split())) for v, at in said.items() for w, t in at.items()):
         if view in ("home", "capture", "growth"):
             check(growth["text"] in text, "%s, %s: no %r:\n%s", view, where, growth["text"], text)
         if view == "home":

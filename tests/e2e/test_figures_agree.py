@@ -8,6 +8,7 @@ import re
 
 from harness import IS_ROOT, TOOL, Skip, check, equal, interrupt, run, scratch, spawn, tool, report, workload
 from terminal import Terminal
+from test_leaks import same_elsewhere
 
 WARM, STEPS, KEPT = 20, 30, 16384
 DEVICE = ("allocated", "peak_allocated", "peak_phase", "allocated_is", "peak_is", "reserved", "peak_reserved", "fragmentation",
@@ -217,6 +218,63 @@ def test_screen():
     want = {role(k): shown(v) for k, v in c.json["line"]["categories"].items() if v}
     equal(rows, want, "categories on the screen:\n%s" % c.screen)
     check("allocated %s" % shown(c.json["line"]["allocated"]) in re.sub(" +", " ", c.screen), "allocated:\n%s", c.screen)
+
+
+def without_rate(text):
+    """A sentence without its rate per minute, which needs the times of the capture's own events."""
+    return re.sub(r" \(\S+ \S+/min\)", "", " ".join(text.split()))
+
+
+def same_growth(modes, verdicts, steps=120):
+    """A job of LEAKS.md, attached late: live view, its summary, report, page and their JSON agree on growth and holders. Returns
+    the report's growth."""
+    if not IS_ROOT:
+        raise Skip("needs root")
+    job = workload("leak.py", modes, "--late", "20", "--steps", str(20 + steps), "--wait")
+    job.wait_line("^ready", 120)
+    pid, path = job.popen.pid, scratch("growth-%s.mtr" % modes.replace(",", "-"))
+    views = [spawn([TOOL, "-p", str(pid), "-i", "200ms", *options], root=True) for options in (["--format", "json"], ["-q"])]
+    recorder = spawn([TOOL, "record", "-p", str(pid), "-f", "-o", path], root=True)
+    views[0].wait_line("^{", 60)
+    views[1].wait_line("before attach", 60)
+    recorder.wait_line("attached to PID", 60, stream="err")
+    job.send("\n")
+    job.wait_line("^done", 120)
+    for p in (*views, recorder):
+        equal(interrupt(p), 0, "exit code of %s" % p.command)
+    live, = [d["growth"] for d in json.loads(views[0].stdout().splitlines()[-1])["devices"] if d["device"] == "cpu"]
+    doc, summary, text = report(path, at="end"), views[1].stdout(), tool("report", "--top", "0", path)[1]
+    growth, = [d["growth"] for d in doc["devices"] if d["device"] == "cpu"]
+    check(growth["verdict"] in verdicts, "%s: %s", modes, growth)
+    same_elsewhere(path, {d["device"]: d["growth"] for d in doc["devices"]})
+    timed = ("text", "bytes_per_minute")
+    equal({k: v for k, v in live.items() if k not in timed}, {k: v for k, v in growth.items() if k not in timed}, "growth, live and recorded")
+    equal(without_rate(live.get("text", "")), without_rate(growth.get("text", "")), "sentences, live and recorded")
+    rate = growth.get("bytes_per_minute")
+    check(rate is None or abs(live["bytes_per_minute"] - rate) < 0.05 * rate, "per minute: %s live, %s recorded", live.get("bytes_per_minute"), rate)
+    for name, out in (("report", text), ("the summary of the live view", summary)):
+        said = "Growth " + growth["text"] if growth["verdict"] == "grows" else growth.get("text")
+        check(said is None or without_rate(said) in without_rate(out), "%s does not say %r:\n%s", name, said, out)
+        equal("Growth" in out, growth["verdict"] == "grows", "%s says that memory grows" % name)
+        for h in doc["before_attach_holders"]:
+            check("before attach" in out and (h["holder"] in out or h["bytes"] < 16384), "%s does not name %r:\n%s", name, h["holder"], out)
+    return growth
+
+
+def test_growth_of_leaks():
+    growth = same_growth("list,attribute", ("grows",))
+    equal((os.path.basename(growth["file"]), growth["held_by"], growth["bytes_per_step"], growth["confidence"], growth["lines"]),
+          ("leak.py", "global history[*]", 16384, "high", 2), "the growth")
+
+
+def test_growth_of_healthy():
+    same_growth("none", ("no_growth",))
+
+
+def test_growth_of_tricky():
+    """A cache, a list that is emptied, batches of several lengths, reference cycles; and generation with a key-value cache."""
+    same_growth("cache,sawtooth,lengths,cycles", ("no_growth", "unknown"))
+    same_growth("kv", ("no_growth", "unknown"))
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ def agree(path):
     equal((code, err), (0, ""), "report --format json")
     doc = json.loads(out)
     equal(sorted(found), sorted(d["device"] for d in doc["devices"]), "devices")
+    same_elsewhere(path, {d["device"]: d["growth"] for d in doc["devices"]})
     for d in doc["devices"]:
         name, g = d["device"], d["growth"]
         check_growth(name, found[name])
@@ -84,6 +85,20 @@ def agree(path):
             equal("growth" in advised[:1], g.get("part") in ("line", "reserved"), "first advice of %s, growth %s" % (advised, g))
             equal(advised[1:].count("growth"), 0, "growth further down")
     return {d["device"]: d["growth"]["verdict"] for d in doc["devices"]}
+
+
+def same_elsewhere(path, growths):
+    """The exported page has the same growth, and a report of several recordings that of the devices that it counts."""
+    page = scratch("growth.html")
+    code, _, err = tool("export", "html", "-f", "-o", page, path)
+    equal(code, 0, "export html: " + err)
+    with open(page, encoding="utf-8") as f:
+        head = json.loads(re.search(r'<script type="application/json" id="head">(.*?)</script>', f.read(), re.S)[1])
+    equal({d["name"]: d["growth"] for d in head["devices"]}, growths, "growth in the page")
+    code, out, err = tool("report", "--together", "--format", "json", path, path)
+    equal((code, err), (0, ""), "report --together")
+    for r in json.loads(out)["recordings"]:
+        equal(r["growth"], [{"device": name, **growths[name]} for name in r["devices"].split()], "growth of several recordings")
 
 
 def check_leaks(d, modes, steps=60):

@@ -15,7 +15,7 @@ Training steps that leak, or look as if they did, in each of several MODEs, sepa
     stepless    a leak without a model, --pause seconds per turn
 
 --device cuda works under `run --dry-run-cuda`. --pause: seconds per step. Prints "step N", and after --steps steps "done"; then
-it waits for a line on standard input with --wait. torch >= 2.1, Python >= 3.8.
+it waits for a line on standard input with --wait. --late N: after N steps it prints "ready" and waits for a line, too. torch >= 2.1, Python >= 3.8.
 """
 import argparse
 import ctypes
@@ -124,13 +124,21 @@ class Work:
         self.look_as_if(i, loss)
 
 
+def stepped(i, late):
+    """Says that step i is done."""
+    print("step", i, flush=True)
+    if i == late:
+        print("ready", flush=True)
+        sys.stdin.readline()
+
+
 def attend(model, keys, token):
     keys = token if keys is None else torch.cat([keys, token])
     model(keys[-1:])
     return keys
 
 
-def generate(model, device, tokens, pause):
+def generate(model, device, tokens, pause, late):
     """Sequences of up to 12 tokens; each call of the model is a step."""
     done = 0
     with torch.no_grad():
@@ -139,15 +147,15 @@ def generate(model, device, tokens, pause):
             for _ in range(7 + done % 6):
                 keys = attend(model, keys, torch.randn(1, WIDTH, device=device))
                 done += 1
-                print("step", done, flush=True)
+                stepped(done, late)
                 time.sleep(pause)
 
 
-def stepless(device, turns, pause):
+def stepless(device, turns, pause, late):
     for i in range(turns):
         torch.ones(4 * KIB, device=device)
         history.append(torch.zeros(16 * KIB, device=device))  # LEAK stepless
-        print("step", i + 1, flush=True)
+        stepped(i + 1, late)
         time.sleep(pause)
 
 
@@ -158,6 +166,7 @@ def main():
     p.add_argument("--pause", type=float, default=0)
     p.add_argument("--device", default="cpu")
     p.add_argument("--wait", action="store_true")
+    p.add_argument("--late", type=int, default=0)
     a = p.parse_args()
     modes = set(a.modes.split(","))
     if modes - set(MODES):
@@ -166,13 +175,13 @@ def main():
     gc.disable()
     work = Work(modes, a.device)
     if "kv" in modes:
-        generate(work.model, a.device, a.steps, a.pause)
+        generate(work.model, a.device, a.steps, a.pause, a.late)
     elif "stepless" in modes:
-        stepless(a.device, a.steps, a.pause)
+        stepless(a.device, a.steps, a.pause, a.late)
     else:
         for i in range(a.steps):
             work.step(i)
-            print("step", i + 1, flush=True)
+            stepped(i + 1, a.late)
             time.sleep(a.pause)
     print("done", flush=True)
     if a.wait:

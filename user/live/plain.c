@@ -162,14 +162,12 @@ static int finish(struct shown *s, const char *reason)
 
 	pass(s, session__now(s->session));
 	opts.duration = p->now;
+	model__finish(p->model, p->now);
 	if (s->plain->args->format == LIVE_JSON) {
 		bool enough = s->plain->args->count && s->blocks >= s->plain->args->count;
-		int err = print(s, enough ? "count" : reason ? reason : "target exited");
 
-		model__finish(p->model, p->now);
-		return err;
+		return print(s, enough ? "count" : reason ? reason : "target exited");
 	}
-	model__finish(p->model, p->now);
 	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts,
 			     &opts);
 	return flush_output(s->plain);
