@@ -282,7 +282,7 @@ def tensorboard(path):
             if not match[1] and event[2] not in steps[-1:]:
                 steps.append(event[2])
     must(version == b"brain.Event:2", "tensorboard: version %r", version)
-    must(steps == list(range(len(steps))), "tensorboard: steps %r", steps[:5])
+    must(steps == list(range(1, len(steps) + 1)), "tensorboard: steps %r", steps[:5])
     return {key: bytes_of_mib(v) for key, v in figures.items()}
 
 

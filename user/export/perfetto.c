@@ -275,7 +275,7 @@ static void put_steps(struct export_ctx *c, struct perfetto *p)
 {
 	size_t steps = passing__steps(c), kept = 0;
 	struct model_step step;
-	char name[32];
+	char name[40];
 
 	if (steps <
 	    p->steps) /* reading from a pipe: optimizer steps replace the calls counted so far */
@@ -286,8 +286,8 @@ static void put_steps(struct export_ctx *c, struct perfetto *p)
 		kept++;
 	for (size_t i = steps - p->steps < kept ? kept - (steps - p->steps) : 0; i < kept; i++) {
 		model__step(c->model, i, &step);
-		snprintf(name, sizeof(name), "step %zu", steps - kept + i);
-		put_complete(p, name, TID_STEPS, step.start, step.end);
+		put_complete(p, text__step(name, steps - kept + i), TID_STEPS, step.start,
+			     step.end);
 		json__string(p->j, "cat", "step");
 		json__open_object(p->j, "args");
 		json__uint(p->j, "peak_allocated", step.peak);

@@ -153,7 +153,7 @@ static void put_step(struct export_ctx *c, struct tensorboard *t, uint64_t time,
 		kept++;
 	if (kept && model__step(c->model, kept - 1, &step) && steps > 1)
 		add_scalar(t, "step", "", "seconds", (double)(step.end - step.start) / 1e9);
-	put_event(c, t, steps - 1);
+	put_event(c, t, steps);
 	t->steps = steps;
 }
 

@@ -172,7 +172,7 @@ int windows__attached(struct windows *w)
 /* Begins or ends a window at the end of a step, which the flight recorder already has. */
 static int look_at_step(struct windows *w, const struct event *e)
 {
-	char why[96], n[32], m[32];
+	char why[96], n[32], m[32], step[40];
 
 	w->steps++;
 	if (is_open(w)) {
@@ -184,7 +184,7 @@ static int look_at_step(struct windows *w, const struct event *e)
 	}
 	if (!w->at_step || w->steps < w->skip)
 		return 0;
-	snprintf(why, sizeof(why), "step %s began%s%s%s", text__count(n, sizeof(n), w->steps),
+	snprintf(why, sizeof(why), "%s began%s%s%s", text__step(step, w->steps),
 		 w->opts.args.skip && !w->written ? " after " : "",
 		 w->opts.args.skip && !w->written ? text__count(m, sizeof(m), w->opts.args.skip)
 						  : "",

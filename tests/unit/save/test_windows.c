@@ -129,6 +129,7 @@ static size_t count(struct job *j)
 static void test_steps(void **state)
 {
 	struct job j;
+	size_t n;
 
 	/* Recorded from the process's start, the first step counts ... */
 	make_job(&j, "start",
@@ -140,6 +141,8 @@ static void test_steps(void **state)
 	steps(&j, 3);
 	assert_int_equal(windows__written(j.windows), 1);
 	check(&j, 0, 2, 4, 15, 5);
+	assert_string_equal(folder__entries(j.folder, &n)[0].began,
+			    "step 3 began after 2 that were skipped");
 	drop_job(&j);
 	/* ... with attach, the active step does not. */
 	make_job(&j, "live",
