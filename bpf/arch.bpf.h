@@ -25,7 +25,7 @@ enum call_state {
 	CALL_UNKNOWN, /* the stack cannot be read now */
 };
 
-#if defined(__TARGET_ARCH_arm64) || (!defined(__bpf__) && defined(__aarch64__))
+#ifdef __TARGET_ARCH_arm64
 #include "arch_arm64.bpf.h"
 #else
 #include "arch_x86.bpf.h"

@@ -11,9 +11,11 @@ tests: $(TESTS) $(TESTTOOLS) ## build the unit tests and the programs that tests
 # A test gets the group's state and a callback gets its context, also if it needs neither.
 $(OUTPUT)/obj/tests/%.o: private override CFLAGS += -Wno-unused-parameter
 
-# The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
+# The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's. Its data is of x86-64 processes, on
+# any machine, but test_records is about aarch64.
 BPF_ON_HOST := tests/unit/bpf/test_nodes tests/unit/bpf/test_walk tests/unit/bpf/test_walk_moves tests/unit/bpf/test_suspended tests/tools/walk_image
-$(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Ibpf/host $(CPPFLAGS)
+$(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Ibpf/host $(CPPFLAGS) -D__TARGET_ARCH_x86
+$(OUTPUT)/obj/tests/unit/bpf/test_records.o: override CPPFLAGS := -Ibpf/host $(CPPFLAGS) -D__TARGET_ARCH_arm64
 
 # Its readers read through it.
 $(OUTPUT)/tests/tools/object_image: override LDFLAGS += -Wl,--wrap=process_vm_readv,--wrap=pymem__init

@@ -137,7 +137,8 @@ depends() {
 }
 
 # The same for aarch64, and one with pages of 16 KiB.
-ARM64_KERNELS=(linux-image-cloud-arm64@trixie)
+ARM64_KERNELS=(linux-image-cloud-arm64@bullseye linux-image-cloud-arm64@bookworm linux-image-cloud-arm64@trixie linux-image-cloud-arm64@forky
+	linux-image-arm64-16k@trixie)
 
 # Unpacks kernels.
 #   kernel_images PACKAGE ...

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* The kernel types that bpf/ uses, for programs that run it in user space: see tests/bpf_host.h and
- * tools/inprocess/. */
+ * tools/inprocess/. A test chooses the architecture whose programs it runs, as for the kernel. */
+#if !defined(__TARGET_ARCH_arm64) && !defined(__TARGET_ARCH_x86)
+#ifdef __aarch64__
+#define __TARGET_ARCH_arm64
+#else
+#define __TARGET_ARCH_x86
+#endif
+#endif
 #include <stdbool.h>
 #include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/types.h>
 
-#ifdef __aarch64__
+#ifdef __TARGET_ARCH_arm64
 struct pt_regs {
-	__u64 regs[31], sp, pc, pstate;
+	unsigned long regs[31], sp, pc, pstate;
 };
 
 struct thread_struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Replaces libbpf's header. */
-#ifdef __aarch64__
+#ifdef __TARGET_ARCH_arm64
 #define PT_REGS_PARM1(x) ((x)->regs[0])
 #define PT_REGS_PARM2(x) ((x)->regs[1])
 #define PT_REGS_PARM3(x) ((x)->regs[2])
