@@ -47,7 +47,8 @@ BUILD_PACKAGES=(make:make gcc:gcc g++:g++ clang:clang llvm libbpf-dev bpftool:bp
 [ "${SERVE:-1}" = 0 ] || BUILD_PACKAGES+=(libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev)
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
 TEST_PACKAGES=(curl:curl nodejs:node npm:npm chromium:chromium fonts-dejavu-core mandoc:mandoc util-linux python3-pyte
-	zsh:zsh fish:fish runsc:runsc)
+	zsh:zsh fish:fish runsc:runsc squashfuse:squashfuse
+	squashfs-tools:mksquashfs musl-tools:musl-gcc)
 LINT_PACKAGES=(clang-format:clang-format shellcheck:shellcheck python3-venv)
 RUFF=0.17.6
 FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
