@@ -18,7 +18,7 @@
 #define MT_INSIDE_SITES 4096 /* a power of two; at most half of the slots are used */
 #define MT_INSIDE_AT_SITE 6  /* programs at one site */
 #define MT_INSIDE_KEYS 16384 /* slots of a table: a power of two, 4 * the most keys */
-#define MT_INSIDE_SLOT 32    /* bytes: an instruction and the jump back */
+#define MT_INSIDE_SLOT 32    /* bytes: an instruction and the way back */
 #define MT_INSIDE_SLOTS 512
 
 enum mt_inside_program {
@@ -44,10 +44,11 @@ enum mt_inside_way {
 	MT_INSIDE_PUSH,	    /* push of register `operand`, by its number in the encoding */
 	MT_INSIDE_JUMP,	    /* jump to `target` */
 	MT_INSIDE_BRANCH,   /* jump to `target` if condition `operand` (low bits of jcc's opcode)
-			       holds */
+			       holds; on AArch64 if that of the `original` holds */
 	MT_INSIDE_CALL,	    /* call of `target` */
 	MT_INSIDE_RET,
 	MT_INSIDE_SLOT_RUN, /* run the copy of the instruction at `target` */
+	MT_INSIDE_WORD,	    /* AArch64: what `original` says, with `target` for an address */
 };
 
 struct mt_inside_at {
@@ -61,9 +62,9 @@ struct mt_inside_at {
 struct mt_inside_site {
 	__u64 addr; /* 0: free; written last */
 	__u64 target;
-	__u8 way, length, operand,
-		original; /* enum mt_inside_way; the instruction's length in bytes; its first byte */
-	__u32 pad;
+	__u8 way, length, operand; /* enum mt_inside_way; the instruction's length in bytes */
+	__u8 pad;
+	__u32 original; /* what the breakpoint replaced: the first byte, on AArch64 the word */
 	struct mt_inside_at at[MT_INSIDE_AT_SITE];
 };
 
@@ -120,10 +121,15 @@ struct mt_inside {
 	struct mt_inside_site site[MT_INSIDE_SITES];
 };
 
+/* The largest page of kernels for this architecture: offsets in the memfd must be multiples. */
+#ifdef __aarch64__
+#define MT_INSIDE_PAGE 65536u
+#else
 #define MT_INSIDE_PAGE 4096u
+#endif
 #define MT_INSIDE_VARIABLES                                                                        \
 	((sizeof(struct mt_inside) + MT_INSIDE_PAGE - 1) & ~(__u64)(MT_INSIDE_PAGE - 1))
-#define MT_INSIDE_VARIABLES_MAX (256u << 10)
+#define MT_INSIDE_VARIABLES_MAX ((192u << 10) + 16 * MT_INSIDE_PAGE)
 #define MT_INSIDE_RING (MT_INSIDE_VARIABLES + MT_INSIDE_VARIABLES_MAX)
 
 static inline __u32 mt_inside_hash(__u64 key)

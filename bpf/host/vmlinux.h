@@ -39,3 +39,12 @@ struct task_struct {
 	struct thread_struct thread;
 	int pid, tgid;
 };
+
+static inline void set_thread_pointer(struct task_struct *task, unsigned long tp)
+{
+#ifdef __TARGET_ARCH_arm64
+	task->thread.uw.tp_value = tp;
+#else
+	task->thread.fsbase = tp;
+#endif
+}

@@ -20,23 +20,26 @@
 #include "vmlinux.h"
 #include "breakpoints.h"
 #include "library.h"
+#include "machine.h"
 
 #define RECORDER_TIMEOUT 10 /* s, to wait for a recorder that does not answer */
 
 struct mt_inside *shared;
 volatile __u32 *recorded;
 
+#ifdef __aarch64__
+#define BREAKPOINTS(n) ".fill " #n " / 4, 4, 0xd4200000\n" /* brk #0 */
+#else
+#define BREAKPOINTS(n) ".fill " #n ", 1, 0xcc\n" /* int3 */
+#endif
+
 /* Room for copies of instructions, and the trampoline that functions return to. */
 __asm__(".pushsection .text\n"
 	".balign 4096\n"
-	"mt_inside_slots:\n"
-	".fill 16384, 1, 0xcc\n"
-	".globl mt_inside_returns\n"
-	".hidden mt_inside_returns\n"
-	"mt_inside_returns:\n"
-	"int3\n"
-	"int3\n"
-	".popsection\n");
+	"mt_inside_slots:\n" BREAKPOINTS(16384) ".globl mt_inside_returns\n"
+						".hidden mt_inside_returns\n"
+						"mt_inside_returns:\n" BREAKPOINTS(
+							8) ".popsection\n");
 extern const char mt_inside_slots[] __attribute__((visibility("hidden")));
 extern const char mt_inside_returns[] __attribute__((visibility("hidden")));
 _Static_assert(MT_INSIDE_SLOT *MT_INSIDE_SLOTS == 16384, "room for the slots");
@@ -86,124 +89,22 @@ static const struct mt_inside_site *find(__u64 addr)
 	return NULL;
 }
 
-/* ---- registers ---- */
-
-/* Register numbers as in instructions. */
-static const __u8 by_number[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
-				    REG_RSI, REG_RDI, REG_R8,  REG_R9,	REG_R10, REG_R11,
-				    REG_R12, REG_R13, REG_R14, REG_R15 };
-
-static void to_regs(struct pt_regs *r, const greg_t *g, __u64 ip)
-{
-	*r = (struct pt_regs){
-		.r15 = g[REG_R15],
-		.r14 = g[REG_R14],
-		.r13 = g[REG_R13],
-		.r12 = g[REG_R12],
-		.bp = g[REG_RBP],
-		.bx = g[REG_RBX],
-		.r11 = g[REG_R11],
-		.r10 = g[REG_R10],
-		.r9 = g[REG_R9],
-		.r8 = g[REG_R8],
-		.ax = g[REG_RAX],
-		.cx = g[REG_RCX],
-		.dx = g[REG_RDX],
-		.si = g[REG_RSI],
-		.di = g[REG_RDI],
-		.orig_ax = -1UL,
-		.ip = ip,
-		.flags = g[REG_EFL],
-		.sp = g[REG_RSP],
-	};
-}
-
-static void push(greg_t *g, __u64 value)
-{
-	g[REG_RSP] -= 8;
-	*(__u64 *)g[REG_RSP] = value;
-}
-
-/* True if jcc's condition holds. The low bit of a condition negates it. */
-static bool condition_holds(unsigned int condition, __u64 flags)
-{
-	bool c = flags & 1, p = flags & 4, z = flags & 0x40, s = flags & 0x80, o = flags & 0x800,
-	     is;
-
-	switch (condition >> 1) {
-	case 0:
-		is = o;
-		break;
-	case 1:
-		is = c;
-		break;
-	case 2:
-		is = z;
-		break;
-	case 3:
-		is = c || z;
-		break;
-	case 4:
-		is = s;
-		break;
-	case 5:
-		is = p;
-		break;
-	case 6:
-		is = s != o;
-		break;
-	default:
-		is = z || s != o;
-		break;
-	}
-	return is != (condition & 1);
-}
-
-void breakpoints__emulate(const struct mt_inside_site *s, long long *g)
-{
-	__u64 next = s->addr + s->length;
-
-	switch (s->way) {
-	case MT_INSIDE_PUSH:
-		push(g, g[by_number[s->operand & 15]]);
-		break;
-	case MT_INSIDE_JUMP:
-	case MT_INSIDE_SLOT_RUN:
-		next = s->target;
-		break;
-	case MT_INSIDE_BRANCH:
-		next = condition_holds(s->operand, g[REG_EFL]) ? s->target : next;
-		break;
-	case MT_INSIDE_CALL:
-		push(g, next);
-		next = s->target;
-		break;
-	case MT_INSIDE_RET:
-		next = *(__u64 *)g[REG_RSP];
-		g[REG_RSP] += 8;
-		break;
-	default:
-		break;
-	}
-	g[REG_RIP] = (greg_t)next;
-}
-
 /* ---- returns ---- */
 
 /* Replaces the return address by the trampoline. Drops calls that were left without a return. */
-static void redirect_return(struct thread *t, const struct mt_inside_site *s, __u64 sp)
+static void redirect_return(struct thread *t, const struct mt_inside_site *s, ucontext_t *uc)
 {
-	__u64 *ret = (__u64 *)sp;
+	__u64 sp = machine__sp_at_entry(uc), ret = machine__return_address(uc);
 
 	while (t->depth && t->at[t->depth - 1].sp < sp)
 		t->depth--;
 	/* A tail call from one such function to another: both return once. */
-	if (t->depth && t->at[t->depth - 1].sp == sp && *ret != breakpoints__returns())
+	if (t->depth && t->at[t->depth - 1].sp == sp && ret != breakpoints__returns())
 		t->depth--;
 	if (t->depth == RETURNS_MAX)
 		return;
-	t->at[t->depth++] = (struct returning){ sp, *ret, s };
-	*ret = breakpoints__returns();
+	t->at[t->depth++] = (struct returning){ sp, ret, s };
+	machine__set_return_address(uc, breakpoints__returns());
 }
 
 static void run_returns(const struct mt_inside_site *s, struct pt_regs *regs)
@@ -216,10 +117,10 @@ static void run_returns(const struct mt_inside_site *s, struct pt_regs *regs)
 	}
 }
 
-static bool has_returned(greg_t *g)
+static bool has_returned(ucontext_t *uc)
 {
 	struct thread *t = programs__thread();
-	__u64 sp = (__u64)g[REG_RSP] - 8;
+	__u64 sp = machine__sp_returned(uc), ret;
 	struct pt_regs regs;
 
 	while (t && t->depth && t->at[t->depth - 1].sp < sp)
@@ -229,12 +130,12 @@ static bool has_returned(greg_t *g)
 	do {
 		const struct returning *r = &t->at[--t->depth];
 
-		g[REG_RIP] = (greg_t)r->ret;
-		to_regs(&regs, g, r->ret);
+		ret = r->ret;
+		machine__regs(uc, ret, &regs);
 		if (*recorded)
 			run_returns(r->site, &regs);
-	} while ((__u64)g[REG_RIP] == breakpoints__returns() && t->depth &&
-		 t->at[t->depth - 1].sp == sp);
+	} while (ret == breakpoints__returns() && t->depth && t->at[t->depth - 1].sp == sp);
+	machine__go_to(uc, ret);
 	return true;
 }
 
@@ -293,7 +194,7 @@ static void check_linker(void)
 	breakpoints__wait(MT_INSIDE_ARRIVED);
 }
 
-static void run_all(const struct mt_inside_site *s, const greg_t *g)
+static void run_all(const struct mt_inside_site *s, ucontext_t *uc)
 {
 	struct thread *t = programs__thread();
 	struct pt_regs regs;
@@ -302,7 +203,7 @@ static void run_all(const struct mt_inside_site *s, const greg_t *g)
 
 	if (!t)
 		return;
-	to_regs(&regs, g, s->addr);
+	machine__regs(uc, s->addr, &regs);
 	for (i = 0; i < MT_INSIDE_AT_SITE; i++) {
 		__u32 program = __atomic_load_n(&s->at[i].program, __ATOMIC_ACQUIRE);
 
@@ -315,25 +216,24 @@ static void run_all(const struct mt_inside_site *s, const greg_t *g)
 	}
 	/* Redirect the return last: the programs read the return address. */
 	if (returns)
-		redirect_return(t, s, (__u64)g[REG_RSP]);
+		redirect_return(t, s, uc);
 }
 
 void breakpoints__trap(int number, void *info, void *context)
 {
 	const siginfo_t *si = info;
 	ucontext_t *uc = context;
-	greg_t *g = uc->uc_mcontext.gregs;
 	const struct mt_inside_site *s;
-	__u64 at = (__u64)g[REG_RIP] - 1;
+	__u64 at = machine__trapped_at(uc);
 	int err = errno;
 
-	if (si->si_code > 0 && at == breakpoints__returns() && has_returned(g)) {
+	if (si->si_code > 0 && at == breakpoints__returns() && has_returned(uc)) {
 		;
 	} else if (si->si_code > 0 && (s = find(at))) {
 		if (*recorded)
-			run_all(s, g);
-		breakpoints__emulate(s, g);
-	} else {
+			run_all(s, uc);
+		machine__emulate(s, uc);
+	} else if (si->si_code <= 0 || !machine__leave_slot(uc, breakpoints__slots())) {
 		signals__theirs(number, info, context);
 	}
 	errno = err;

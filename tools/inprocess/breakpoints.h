@@ -17,8 +17,6 @@ __u64 breakpoints__slots(void);
  */
 __u64 breakpoints__near_slots(void);
 __u64 breakpoints__returns(void);
-/* Emulates the instruction of the site on the registers of a ucontext. */
-void breakpoints__emulate(const struct mt_inside_site *s, long long *registers);
 /* True if the dynamic linker has mapped libc10. */
 bool breakpoints__torch_is_here(void);
 /* Waits until the recorder lets the process continue, ends, or does not answer for 10 s. */

@@ -3,7 +3,7 @@
 # their places in the link: between them lie the pages that are shared.
 INSIDE := $(OUTPUT)/inside
 INSIDE_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-stack-protector -Wno-unused-parameter
-INSIDE_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/inprocess/%.o,first $(filter-out first last,$(patsubst tools/inprocess/%.c,%,\
+INSIDE_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/inprocess/%.o,first $(filter-out first last machine_$(if $(filter aarch64,$(ARCH)),x86,a64),$(patsubst tools/inprocess/%.c,%,\
 	$(sort $(wildcard tools/inprocess/*.c)))) last)
 
 .PHONY: inside

@@ -3,5 +3,10 @@
  * The first page of the programs' variables (see programs.c), linked first. It holds no variable,
  * so the recorder takes an offset within it as "this table lacks the variable".
  */
-char mt_shared_first[4096]
-	__attribute__((section("mt_shared"), aligned(4096), visibility("hidden"))) = { 0 };
+#include <linux/types.h>
+
+#include "memtrace.h"
+#include "inside_shared.h"
+
+char mt_shared_first[MT_INSIDE_PAGE] __attribute__((section("mt_shared"), aligned(MT_INSIDE_PAGE),
+						    visibility("hidden"))) = { 0 };

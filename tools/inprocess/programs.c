@@ -20,6 +20,7 @@
 #include <bpf/bpf_core_read.h>
 
 #include "library.h"
+#include "machine.h"
 
 __u64 host_trampoline;
 
@@ -66,14 +67,6 @@ struct block {
 
 static struct block *blocks;
 static __thread struct block *self __attribute__((tls_model("initial-exec")));
-
-static unsigned long thread_pointer(void)
-{
-	unsigned long tp;
-
-	__asm__("mov %%fs:0, %0" : "=r"(tp));
-	return tp;
-}
 
 static bool take(struct block *b, int owner, int tid)
 {
@@ -128,9 +121,8 @@ struct thread *programs__thread(void)
 		return NULL;
 	self->thread.depth = 0;
 	self->loads = 0;
-	self->task = (struct task_struct){ .thread.fsbase = thread_pointer(),
-					   .pid = tid,
-					   .tgid = pid };
+	self->task = (struct task_struct){ .pid = tid, .tgid = pid };
+	set_thread_pointer(&self->task, machine__thread_pointer());
 	return &self->thread;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "library.h"
+#include "machine.h"
 
 #define WAIT 2000000	/* ns per wait for the reader */
 #define RECORD_MAX 4096 /* bytes of the longest record */
@@ -85,7 +86,7 @@ static void take_lock(void)
 
 	while (__atomic_exchange_n(&lock, 1, __ATOMIC_ACQUIRE)) {
 		if (++tries % 64)
-			__builtin_ia32_pause();
+			machine__pause();
 		else
 			sched_yield();
 	}

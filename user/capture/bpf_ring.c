@@ -46,14 +46,14 @@ static void *map_data(const struct bpf_ring *r, int fd, size_t at, size_t bytes,
 	return MAP_FAILED;
 }
 
-static struct bpf_ring *map_ring(int fd, size_t at, size_t bytes, bool twice)
+static struct bpf_ring *map_ring(int fd, size_t at, size_t page, size_t bytes, bool twice)
 {
 	struct bpf_ring *r = calloc(1, sizeof(*r));
 	void *p;
 
 	if (!r)
 		return NULL;
-	r->page = (size_t)sysconf(_SC_PAGESIZE);
+	r->page = page;
 	r->mask = bytes - 1;
 	r->mapped = r->page + bytes + beyond(bytes);
 	p = mmap(NULL, r->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)at);
@@ -76,12 +76,12 @@ static struct bpf_ring *map_ring(int fd, size_t at, size_t bytes, bool twice)
 
 struct bpf_ring *bpf_ring__new(int fd, size_t bytes)
 {
-	return map_ring(fd, 0, bytes, true);
+	return map_ring(fd, 0, (size_t)sysconf(_SC_PAGESIZE), bytes, true);
 }
 
-struct bpf_ring *bpf_ring__new_in_file(int fd, size_t at, size_t bytes)
+struct bpf_ring *bpf_ring__new_in_file(int fd, size_t at, size_t page, size_t bytes)
 {
-	struct bpf_ring *r = map_ring(fd, at, bytes, false);
+	struct bpf_ring *r = map_ring(fd, at, page, bytes, false);
 
 	if (r)
 		r->copy = aligned_alloc(8, RING_RECORD_MAX);

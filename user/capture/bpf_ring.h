@@ -11,9 +11,10 @@ struct bpf_ring;
 
 /* fd: a BPF_MAP_TYPE_RINGBUF map of this size, borrowed. NULL with errno. */
 struct bpf_ring *bpf_ring__new(int fd, size_t bytes);
-/* A ring in a file, from `at` on, which is a multiple of the page size. The data is there once.
- * Others can write to the file, so fn gets copies of records. fd is borrowed. NULL with errno. */
-struct bpf_ring *bpf_ring__new_in_file(int fd, size_t at, size_t bytes);
+/* A ring in a file, from `at` on: one `page` for the consumer, one for the producer, the data once.
+ * at and page are multiples of the page size. Others can write to the file, so fn gets copies of
+ * records. fd is borrowed. NULL with errno. */
+struct bpf_ring *bpf_ring__new_in_file(int fd, size_t at, size_t page, size_t bytes);
 /* Skips all records that are there. */
 void bpf_ring__skip(struct bpf_ring *r);
 void bpf_ring__free(struct bpf_ring *r); /* NULL is fine */

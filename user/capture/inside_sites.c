@@ -10,13 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "process/inside_plan.h"
 #include "process/elf.h"
-#include "process/insn.h"
 #include "process/proc.h"
 
-#define BREAKPOINT 0xcc
 #define INSN_MAX 15
-#define WAY_BACK 14 /* bytes of jmp *0(%rip) and its address */
 
 /* Opens the memory with the rights of the command's user, on this thread and for this call only.
  * Then we cannot write to a set-user-ID program or another user's. */
@@ -148,110 +146,13 @@ static int get(int fd, uint64_t addr, void *buf, size_t len)
 	return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EFAULT;
 }
 
-/* Offset of an operand's displacement that is relative to the instruction's end; 0: none. */
-static size_t relative_operand(const uint8_t *code, const struct insn *in)
+/* True if a breakpoint, ours or another's, replaces this instruction. */
+static bool is_breakpoint(const uint8_t *code)
 {
-	static const uint8_t opcodes[] = {
-		[INSN_MAP_1] = 1, [INSN_MAP_0F] = 2, [INSN_MAP_0F38] = 3, [INSN_MAP_0F3A] = 3
-	};
-	size_t at = in->prefixes;
+	uint32_t word = 0;
 
-	if (!in->has_modrm || in->modrm >> 6 || (in->modrm & 7) != 5)
-		return 0;
-	if (in->map == INSN_MAP_EVEX)
-		at += 5;
-	else if (in->map == INSN_MAP_VEX)
-		at += code[at] == 0xc5 ? 3 : 4;
-	else
-		at += (in->rex ? 1 : 0) + opcodes[in->map];
-	return at + 1; /* behind ModRM */
-}
-
-static int plan_copy(const uint8_t *code, const struct insn *in, uint64_t addr, uint64_t slot,
-		     struct mt_inside_site *s, uint8_t *copy)
-{
-	size_t at = relative_operand(code, in);
-	uint64_t back = addr + in->length;
-	int64_t moved;
-	int32_t disp;
-
-	if (in->length + WAY_BACK > MT_INSIDE_SLOT)
-		return -ENOTSUP;
-	memset(copy, BREAKPOINT, MT_INSIDE_SLOT);
-	memcpy(copy, code, in->length);
-	if (at) {
-		if (at + sizeof(disp) > in->length)
-			return -ENOTSUP;
-		memcpy(&disp, code + at, sizeof(disp));
-		moved = (int64_t)(addr - slot) + disp;
-		if (moved != (int32_t)moved)
-			return -ERANGE;
-		disp = (int32_t)moved;
-		memcpy(copy + at, &disp, sizeof(disp));
-	}
-	memcpy(copy + in->length, "\xff\x25\0\0\0\0", 6);
-	memcpy(copy + in->length + 6, &back, sizeof(back));
-	s->way = MT_INSIDE_SLOT_RUN;
-	s->target = slot;
-	return 0;
-}
-
-static bool is_endbr(const struct insn *in)
-{
-	return in->map == INSN_MAP_0F && in->opcode == 0x1e && in->pf3 && in->modrm == 0xfa;
-}
-
-static bool is_push(const struct insn *in)
-{
-	return in->map == INSN_MAP_1 && in->opcode >= 0x50 && in->opcode <= 0x57 && !in->prefixes;
-}
-
-static bool is_plain_jcc(const struct insn *in)
-{
-	return (in->map == INSN_MAP_1 && in->opcode >= 0x70 && in->opcode <= 0x7f) ||
-	       (in->map == INSN_MAP_0F && in->opcode >= 0x80 && in->opcode <= 0x8f);
-}
-
-int inside_sites__plan(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
-		       struct mt_inside_site *s, uint8_t *copy)
-{
-	struct insn in;
-
-	if (insn__decode(code, n, &in))
-		return -ENOTSUP;
-	s->length = in.length;
-	s->original = code[0];
-	s->operand = 0;
-	s->target = addr + in.length + (int64_t)in.relative;
-	if (insn__is_nop(&in) || is_endbr(&in)) {
-		s->way = MT_INSIDE_SKIP;
-		return 0;
-	}
-	if (is_push(&in)) {
-		s->way = MT_INSIDE_PUSH;
-		s->operand = (in.opcode & 7) | (in.rex & 1) << 3;
-		return 0;
-	}
-	switch (in.flow) {
-	case INSN_NEXT:
-	case INSN_JMP_INDIRECT:
-		return plan_copy(code, &in, addr, slot, s, copy);
-	case INSN_JMP:
-		s->way = MT_INSIDE_JUMP;
-		return 0;
-	case INSN_CALL:
-		s->way = MT_INSIDE_CALL;
-		return 0;
-	case INSN_JCC:
-		s->way = MT_INSIDE_BRANCH;
-		s->operand = in.opcode & 15;
-		return is_plain_jcc(&in) ? 0 : -ENOTSUP;
-	case INSN_RET:
-		s->way = MT_INSIDE_RET;
-		return in.opcode == 0xc3 ? 0 : -ENOTSUP;
-	default:
-		return -ENOTSUP;
-	}
+	memcpy(&word, code, BREAKPOINT_SIZE);
+	return (word & BREAKPOINT_MASK) == BREAKPOINT;
 }
 
 /* The site of an address, or a free one for it. NULL: the table is full. *used: sites in use. */
@@ -302,13 +203,13 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 		n--;
 	if (err)
 		return err;
-	if (code[0] == BREAKPOINT)
+	if (is_breakpoint(code))
 		return -EBUSY;
 	err = -ERANGE;
 	for (i = 0; i < 2 && err == -ERANGE; i++) {
 		slot = m->slots[i] + used * MT_INSIDE_SLOT;
 		if (m->slots[i])
-			err = inside_sites__plan(code, n, addr, slot, &made, copy);
+			err = INSIDE_PLAN(code, n, addr, slot, &made, copy);
 	}
 	if (!err && made.way == MT_INSIDE_SLOT_RUN)
 		err = used >= MT_INSIDE_SLOTS ? -ENOSPC : put(m->mem, slot, copy, sizeof(copy));
@@ -324,7 +225,7 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 int inside_sites__add(struct inside_memory *m, uint64_t addr, enum mt_inside_program program,
 		      uint64_t cookie)
 {
-	const uint8_t breakpoint = BREAKPOINT;
+	const uint32_t breakpoint = BREAKPOINT;
 	struct mt_inside_site *s;
 	size_t used, i;
 	int err = 0;
@@ -343,7 +244,7 @@ int inside_sites__add(struct inside_memory *m, uint64_t addr, enum mt_inside_pro
 	if (i == MT_INSIDE_AT_SITE)
 		return -ENOSPC;
 	set_program(m, s, i, cookie, program);
-	err = put(m->mem, addr, &breakpoint, 1);
+	err = put(m->mem, addr, &breakpoint, BREAKPOINT_SIZE);
 	if (err)
 		set_program(m, s, i, cookie, 0);
 	return err;
@@ -370,7 +271,7 @@ static void take_out(struct inside_memory *m, struct mt_inside_site *s,
 	}
 	/* Keep the site: a thread may have hit the breakpoint already. */
 	if (had && !has)
-		put(m->mem, s->addr, &s->original, 1);
+		put(m->mem, s->addr, &s->original, BREAKPOINT_SIZE);
 }
 
 void inside_sites__remove(struct inside_memory *m, uint64_t addr, enum mt_inside_program program,
@@ -387,14 +288,15 @@ void inside_sites__remove(struct inside_memory *m, uint64_t addr, enum mt_inside
 size_t inside_sites__clear(struct inside_memory *m)
 {
 	size_t i, taken = 0;
-	uint8_t now;
+	uint8_t now[BREAKPOINT_SIZE];
 
 	for (i = 0; i < MT_INSIDE_SITES; i++) {
 		struct mt_inside_site *s = &m->site[i];
 
 		if (!s->addr)
 			continue;
-		taken += s->at[0].program && !get(m->mem, s->addr, &now, 1) && now != BREAKPOINT;
+		taken += s->at[0].program && !get(m->mem, s->addr, now, sizeof(now)) &&
+			 !is_breakpoint(now);
 		take_out(m, s, 0, 0);
 	}
 	return taken;

@@ -29,12 +29,5 @@ void inside_sites__remove(struct inside_memory *m, uint64_t addr, enum mt_inside
 /* Removes all programs but the dynamic linker's. The process may have ended. Returns how many were
  * not there any more. */
 size_t inside_sites__clear(struct inside_memory *m);
-/*
- * Finds how to emulate the instruction at addr (n bytes from there on): sets all of *s but addr and
- * at. If s->way is MT_INSIDE_SLOT_RUN, copy (MT_INSIDE_SLOT bytes) is what is to run at slot.
- * Returns as inside_sites__add().
- */
-int inside_sites__plan(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
-		       struct mt_inside_site *s, uint8_t *copy);
 /* Adds to the 16-bit word at addr, as for a USDT's semaphore. 0 or -errno. */
 int inside_sites__add_to(struct inside_memory *m, uint64_t addr, int n);

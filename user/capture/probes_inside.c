@@ -167,7 +167,8 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 	ip->p.py = opts->py;
 	ip->p.sleepable = opts->sleepable;
 	ip->p.wake = ip->m->wake;
-	ip->p.ring = bpf_ring__new_in_file(ip->m->fd, MT_INSIDE_RING, ip->m->ring_bytes);
+	ip->p.ring = bpf_ring__new_in_file(ip->m->fd, MT_INSIDE_RING, MT_INSIDE_PAGE,
+					   ip->m->ring_bytes);
 	err = ip->p.ring ? begin(ip, opts) : -errno;
 	if (!err) {
 		bpf_ring__skip(ip->p.ring);

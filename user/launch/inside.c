@@ -85,10 +85,6 @@ static int may_ptrace(char *why, size_t size)
 
 int inside__can(char *buf, size_t size)
 {
-#ifndef __x86_64__
-	snprintf(buf, size, "a command can be recorded from inside on x86-64 only");
-	return -ENOTSUP;
-#endif
 	char path[PATH_MAX];
 	int err = find_library(path, sizeof(path), buf, size);
 

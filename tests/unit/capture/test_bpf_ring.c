@@ -30,7 +30,7 @@ static void open_writer(struct writer *w)
 	w->map = mmap(NULL, 3 * BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, w->fd, 0);
 	assert_true(w->map != MAP_FAILED);
 	w->producer = (uint64_t *)(w->map + BYTES);
-	w->ring = bpf_ring__new_in_file(w->fd, 0, BYTES);
+	w->ring = bpf_ring__new_in_file(w->fd, 0, BYTES, BYTES);
 	assert_non_null(w->ring);
 }
 

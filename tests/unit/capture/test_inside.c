@@ -18,10 +18,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "capture/inside_memory.h"
-#include "capture/inside_sites.h"
+#include "process/inside_plan.h"
 #include "capture/probes.h"
 #include "process/proc.h"
 
@@ -40,6 +41,66 @@ void *insn_target;
 	extern long insn_##name(long a, long b);                                                   \
 	extern const char at_##name[];
 
+#ifdef __aarch64__
+#define FRAME "stp x29, x30, [sp, #-16]!\nmov x29, sp\n"
+#define UNFRAME "\nldp x29, x30, [sp], #16\nret"
+#define INSN_DATA(reg) "adrp " reg ", insn_data\nadd " reg ", " reg ", :lo12:insn_data\n"
+
+INSN(nop, "", "nop", "add x0, x0, #3\nret")
+INSN(bti, "", "hint #34", "add x0, x0, #4\nret")
+INSN(paciasp, "", "hint #25", "hint #29\nadd x0, x0, #5\nret")
+INSN(stp, "", "stp x29, x30, [sp, #-32]!",
+     "ldr x2, [sp, #8]\nsub x2, x2, x30\nadd x0, x0, x2\nldp x29, x30, [sp], #32\nret")
+INSN(stp_offset, "sub sp, sp, #32\nmov x4, sp", "stp x0, xzr, [sp, #16]",
+     "ldp x2, x3, [sp, #16]\nsub x0, x2, x3\nmov x5, sp\nsub x4, x4, x5\nadd x0, x0, x4\n"
+     "add sp, sp, #32\nret")
+INSN(sub_sp, "", "sub sp, sp, #0x20", "str x0, [sp, #8]\nldr x0, [sp, #8]\nadd sp, sp, #0x20\nret")
+INSN(add, "", "add x0, x1, #1, lsl #12", "ret")
+INSN(mov, "", "mov x0, x1", "ret")
+INSN(mov_zero, "mov x2, #7", "mov x2, xzr", "add x0, x0, x2\nret")
+INSN(mov_sp, "mov x4, sp\nsub sp, sp, #16", "mov x2, sp", "sub x0, x4, x2\nadd sp, sp, #16\nret")
+INSN(adr, "", "adr x2, 1f", "br x2\nudf #0\n1: add x0, x0, #6\nret")
+INSN(adrp, "", "adrp x2, insn_data", "ldr x2, [x2, :lo12:insn_data]\nadd x0, x0, x2\nret")
+INSN(b, "", "b 1f", "udf #0\n1: add x0, x0, #7\nret")
+INSN(bl, FRAME, "bl insn_nop", "add x0, x0, x1" UNFRAME)
+INSN(blr, FRAME "adr x2, 1f", "blr x2", "ldp x29, x30, [sp], #16\nret\n1: add x0, x0, #9\nret")
+INSN(ret, "add x0, x0, #8", "ret", "udf #0")
+INSN(str, "sub sp, sp, #16", "str x0, [sp, #8]", "ldr x0, [sp, #8]\nadd sp, sp, #16\nret")
+INSN(ldr, INSN_DATA("x2"), "ldr x2, [x2, #8]", "add x0, x0, x2\nret")
+INSN(movz, "", "mov w2, #77", "add x0, x0, x2\nret")
+INSN(cmp, "", "cmp x0, x1", "cset x0, lt\nret")
+INSN(fmov, "fmov d0, x0", "fmov x2, d0", "add x0, x1, x2\nret")
+INSN(jmp_far, "adrp x2, insn_target\nldr x2, [x2, :lo12:insn_target]", "br x2", "udf #0")
+
+#define JCC(name) INSN(name, "cmp x0, x1", "b." #name " 1f", "mov x0, #1\nret\n1: mov x0, #2\nret")
+#define TEST_AND_BRANCH(name, insn)                                                                \
+	INSN(name, "", insn " 1f", "mov x0, #1\nret\n1: mov x0, #2\nret")
+#define EACH_JCC(do)                                                                               \
+	do                                                                                         \
+	(eq) do(ne) do(cs) do(cc) do(mi) do(pl) do(vs) do(vc) do(hi) do(ls) do(ge) do(lt) do(      \
+		gt) do(le) do(al)
+#define EACH_TEST(do)                                                                              \
+	do                                                                                         \
+	(cbz_x, "cbz x0,") do(cbz_w, "cbz w0,") do(cbnz_x, "cbnz x0,") do(cbnz_w, "cbnz w0,") do(  \
+		tbz_0, "tbz x0, #0,") do(tbz_63,                                                   \
+					 "tbz x0, #63,") do(tbnz_5,                                \
+							    "tbnz w0, #5,") do(tbnz_40,            \
+									       "tbnz x0, #40,")
+EACH_JCC(JCC)
+EACH_TEST(TEST_AND_BRANCH)
+
+/* Nested calls whose return is awaited, and one left by longjmp. */
+INSN(deep, "", "stp x29, x30, [sp, #-16]!",
+     "mov x29, sp\ncbz x0, 1f\nsub x0, x0, #1\nbl insn_deep\nadd x0, x0, #1\n1:" UNFRAME)
+/* Called by the threads; used for module calls. */
+INSN(record, "", "stp x29, x30, [sp, #-16]!", "ldp x29, x30, [sp], #16\nret")
+INSN(module, "", "stp x29, x30, [sp, #-16]!", "ldp x29, x30, [sp], #16\nret")
+
+#define COPIED_1 at_str
+#define COPIED_2 at_cmp
+#define EMULATED at_stp
+#define TRAP() __asm__ volatile("brk #0")
+#else
 INSN(push, "", "push %rbx", "mov %rdi, %rbx\nlea 1(%rbx), %rax\npop %rbx\nret")
 INSN(push12, "", "push %r12", "mov %rdi, %r12\nlea 2(%r12), %rax\npop %r12\nret")
 INSN(push_sp, "", "push %rsp", "pop %rax\nsub %rsp, %rax\nadd %rdi, %rax\nret")
@@ -78,6 +139,12 @@ INSN(deep, "", "push %rbp",
 INSN(record, "", "push %rbx", "pop %rbx\nret")
 INSN(module, "", "push %rbx", "pop %rbx\nret")
 
+#define COPIED_1 at_mov
+#define COPIED_2 at_sub_sp
+#define EMULATED at_push
+#define TRAP() __asm__ volatile("int3")
+#endif
+
 static const struct {
 	const char *name;
 	function call;
@@ -85,9 +152,17 @@ static const struct {
 } insns[] = {
 #define ONE(name) { #name, insn_##name, at_##name },
 #define BOTH(name) ONE(name##_8) ONE(name##_32)
+#define ONE_TEST(name, insn) ONE(name)
+#ifdef __aarch64__
+	ONE(nop) ONE(bti) ONE(paciasp) ONE(stp) ONE(stp_offset) ONE(sub_sp) ONE(add) ONE(mov)
+		ONE(mov_zero) ONE(mov_sp) ONE(adr) ONE(adrp) ONE(b) ONE(bl) ONE(blr) ONE(ret)
+			ONE(str) ONE(ldr) ONE(movz) ONE(cmp) ONE(fmov) ONE(jmp_far) EACH_JCC(ONE)
+				EACH_TEST(ONE_TEST)
+#else
 	ONE(push) ONE(push12) ONE(push_sp) ONE(nop) ONE(long_nop) ONE(endbr) ONE(jmp8) ONE(jmp32)
 		ONE(call) ONE(ret) ONE(mov) ONE(sub_sp) ONE(test) ONE(load) ONE(lea) ONE(cmp8)
 			ONE(cmp32) ONE(movups) ONE(jmp_far) EACH_JCC(BOTH)
+#endif
 };
 
 #define INSNS (sizeof(insns) / sizeof(insns[0]))
@@ -205,15 +280,20 @@ static int second_returns(void)
 
 static volatile sig_atomic_t traps;
 
-static void on_trap(int number)
+/* The program counter is behind an int3, and at a brk. */
+static void on_trap(int number, siginfo_t *info, void *context)
 {
 	traps++;
+#ifdef __aarch64__
+	if (info->si_code > 0)
+		((ucontext_t *)context)->uc_mcontext.pc += 4;
+#endif
 }
 
 /* Its own SIGTRAP handler and breakpoints, and a child that is not recorded. */
 static int second_signals(void)
 {
-	struct sigaction act = { .sa_handler = on_trap }, old;
+	struct sigaction act = { .sa_sigaction = on_trap, .sa_flags = SA_SIGINFO }, old;
 	int status;
 	pid_t pid;
 
@@ -224,12 +304,12 @@ static int second_signals(void)
 	insn_record(1, 0);
 	if (traps)
 		return 2;
-	__asm__ volatile("int3");
+	TRAP();
 	raise(SIGTRAP);
 	if (traps != 2)
 		return 3;
 	insn_record(2, 0);
-	if (signal(SIGTRAP, SIG_DFL) != on_trap)
+	if ((uintptr_t)signal(SIGTRAP, SIG_DFL) != (uintptr_t)on_trap)
 		return 4;
 	pid = fork();
 	if (!pid) {
@@ -241,7 +321,7 @@ static int second_signals(void)
 	insn_record(4, 0);
 	pid = fork();
 	if (!pid)
-		__asm__ volatile("int3");
+		TRAP();
 	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status) || WTERMSIG(status) != SIGTRAP)
 		return 6;
 	return 0;
@@ -446,9 +526,9 @@ static void test_written_by_others(void **state)
 	s.m->at->linker = text.start + 1024;
 	s.m->at->returns = text.start;
 	/* Two sites run from copies, one does not. */
-	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_mov, 1), 0);
-	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_sub_sp, 1), 0);
-	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_push, 1), 0);
+	assert_int_equal(attach(&s, CALL_SET_DEVICE, COPIED_1, 1), 0);
+	assert_int_equal(attach(&s, CALL_SET_DEVICE, COPIED_2, 1), 0);
+	assert_int_equal(attach(&s, CALL_SET_DEVICE, EMULATED, 1), 0);
 	for (i = 0; i < MT_INSIDE_SITES; i++) {
 		if (s.m->at->site[i].addr) {
 			s.m->at->site[i].addr = text.start + 2048 + i % 1024;
@@ -653,13 +733,13 @@ static void test_plan(void **state)
 	size_t i;
 
 	for (i = 0; i < sizeof(plans) / sizeof(plans[0]); i++)
-		assert_int_equal(inside_sites__plan(plans[i].code, 15, 0x400000, plans[i].slot,
-						    &site, copy),
+		assert_int_equal(inside_plan__x86(plans[i].code, 15, 0x400000, plans[i].slot, &site,
+						  copy),
 				 plans[i].err);
 	/* c5 f8 10 05 disp32: vmovups disp(%rip), %xmm0 */
 	assert_int_equal(
-		inside_sites__plan((const uint8_t[15]){ 0xc5, 0xf8, 0x10, 0x05, 0x00, 0x01, 0, 0 },
-				   15, 0x400000, 0x400800, &site, copy),
+		inside_plan__x86((const uint8_t[15]){ 0xc5, 0xf8, 0x10, 0x05, 0x00, 0x01, 0, 0 },
+				 15, 0x400000, 0x400800, &site, copy),
 		0);
 	memcpy(&disp, copy + 4, sizeof(disp));
 	assert_int_equal(disp, 0x100 - 0x800);
