@@ -302,11 +302,14 @@ API(int, nvmlDeviceGetMemoryInfo, struct nvml_device *device, struct memory *out
 {
 	int i = index_of(device);
 	struct memory_v2 v2;
+	struct machine m;
 
 	if (i < 0 || !out)
 		return NVML_INVALID_ARGUMENT;
-	if (!memory_of(i, &v2))
+	if (!machine__read(&m) || !memory_of(i, &v2))
 		return NVML_UNKNOWN;
+	if (m.no_memory)
+		return NVML_NOT_SUPPORTED;
 	*out = (struct memory){ v2.total, v2.free, v2.used + v2.reserved };
 	return NVML_OK;
 }
@@ -320,7 +323,7 @@ API(int, nvmlDeviceGetMemoryInfo_v2, struct nvml_device *device, struct memory_v
 		return NVML_INVALID_ARGUMENT;
 	if (!machine__read(&m))
 		return NVML_UNKNOWN;
-	if (m.no_v2)
+	if (m.no_v2 || m.no_memory)
 		return NVML_NOT_SUPPORTED;
 	if (out->version != MEMORY_V2)
 		return NVML_VERSION_MISMATCH;

@@ -57,6 +57,8 @@ static bool take_line(struct machine *m, const char *line)
 		m->hang = true;
 	else if (!strcmp(line, "no_v2"))
 		m->no_v2 = true;
+	else if (!strcmp(line, "no_memory"))
+		m->no_memory = true;
 	else
 		return false;
 	return true;

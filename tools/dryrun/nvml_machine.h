@@ -11,6 +11,7 @@
  *     delay MILLISECONDS         duration of queries for memory or processes
  *     hang                       such queries never return
  *     no_v2                      a driver without nvmlDeviceGetMemoryInfo_v2
+ *     no_memory                  GPUs without memory of their own, as GB10: no figures of devices
  *
  * Devices are numbered from 0. BYTES may have a unit (40G).
  */
@@ -29,7 +30,7 @@ struct machine {
 		uint64_t used;
 	} process[MACHINE_PROCESSES];
 	unsigned int n_processes, delay_ms;
-	bool hang, no_v2;
+	bool hang, no_v2, no_memory;
 };
 
 /* False: the file is unreadable or has an invalid line. Without the variable, sets the defaults. */

@@ -16,7 +16,8 @@ struct gpu {
 	char name[96], uuid[96]; /* NUL-terminated; "": not known */
 	int minor;		 /* number in /dev/nvidia<minor>; -1: not known */
 	bool mig;		 /* multi-instance mode: a process sees another name and total */
-	uint64_t total;		 /* bytes available to programs; 0: not known */
+	uint64_t total;		 /* bytes available to programs, the host's if the GPU has none of
+				    its own; 0: not known */
 };
 
 struct gpus_process {
@@ -28,7 +29,7 @@ struct gpus_answer {
 	uint64_t begin, end;	 /* CLOCK_MONOTONIC, ns, around the calls */
 	uint64_t known;		 /* bit i: all processes of GPU i are listed */
 	uint64_t has_free;	 /* bit i: free[i] is known */
-	uint64_t free[GPUS_MAX]; /* bytes that no process holds */
+	uint64_t free[GPUS_MAX]; /* bytes that no process holds, likewise */
 	uint32_t n, pad;
 	struct gpus_process process[GPUS_PROCESSES];
 };

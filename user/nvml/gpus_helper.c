@@ -2,6 +2,7 @@
 /* The helper process that calls NVML; see gpus.h. */
 #include <dlfcn.h>
 #include <grp.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <signal.h>
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/io.h"
+#include "lib/memory.h"
 #include "nvml/gpus.h"
 
 /* ---- NVML: types and numbers as in nvml.h ---- */
@@ -32,6 +35,7 @@ struct nvml_memory_v2 {
 	unsigned long long total, reserved, free, used;
 };
 
+#define NVML_NOT_SUPPORTED 3 /* nvmlReturn_t */
 #define NVML_MEMORY_V2 (sizeof(struct nvml_memory_v2) | 2u << 24)
 
 struct nvml_process { /* nvmlProcessInfo_v2_t, also used by the _v3 function */
@@ -140,6 +144,29 @@ static void give_up_rights(void)
 	setrlimit(RLIMIT_CORE, &no_core);
 }
 
+/* The host's memory. False: not known. */
+static bool host_memory(struct nvml_memory *ret)
+{
+	uint64_t total, left;
+	char text[4096];
+
+	if (io__text("/proc/meminfo", text, sizeof(text)) < 0 || strncmp(text, "MemTotal:", 9) ||
+	    sscanf(text + 9, "%" SCNu64, &total) != 1 ||
+	    !memory__field(text, "\nMemAvailable:", &left))
+		return false;
+	*ret = (struct nvml_memory){ .total = total << 10, .free = left };
+	return true;
+}
+
+/* A GPU without memory of its own (GB10) uses the host's, and NVML has figures of its processes
+ * only. */
+static bool memory_of(const struct nvml *n, nvml_device d, struct nvml_memory *ret)
+{
+	int err = n->memory(d, ret);
+
+	return err == NVML_NOT_SUPPORTED ? host_memory(ret) : !err && ret->total;
+}
+
 static uint64_t total_of(const struct nvml *n, nvml_device d)
 {
 	struct nvml_memory_v2 v2 = { .version = NVML_MEMORY_V2 };
@@ -149,7 +176,7 @@ static uint64_t total_of(const struct nvml *n, nvml_device d)
 	 * call reports it. */
 	if (n->memory_v2 && !n->memory_v2(d, &v2) && v2.reserved <= v2.total)
 		return v2.total - v2.reserved;
-	return n->memory(d, &v1) ? 0 : v1.total;
+	return memory_of(n, d, &v1) ? v1.total : 0;
 }
 
 static void find_gpus(struct helper *h, struct gpus_greeting *g)
@@ -213,7 +240,7 @@ static size_t answer(struct helper *h, uint64_t mask)
 		if (list_processes(h, i))
 			a->known |= bit;
 		/* In multi-instance mode this is the whole GPU's figure. */
-		if (h->mig & bit || h->nvml.memory(h->device[i], &memory))
+		if (h->mig & bit || !memory_of(&h->nvml, h->device[i], &memory))
 			continue;
 		a->has_free |= bit;
 		a->free[i] = memory.free;

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/memory.h"
 #include "nvml/gpus.h"
 #include "nvml/nvml.h"
 #include "process/proc.h"
@@ -119,6 +120,26 @@ static void test_a_driver_without_reserve(void **state)
 	begin("1", "reserved 0 1G\nno_v2\nprocess 0 5 40G\n");
 	assert_int_equal(gpus__get(0)->total, VRAM);
 	assert_int_equal(ask(1)->free[0], VRAM - 41 * GB);
+	gpus__close();
+}
+
+/* GB10 and the like: NVML answers "not supported", except for processes. */
+static void test_a_gpu_with_the_hosts_memory(void **state)
+{
+	const struct gpus_answer *a;
+	uint64_t total;
+
+	begin("2", "no_memory\nprocess 0 5 40G\nmig 1 1\n");
+	total = gpus__get(0)->total;
+	assert_in_range(total, memory__available(),
+			(uint64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+	assert_int_equal(gpus__get(1)->total, 0);
+	a = ask(3);
+	assert_int_equal(a->known, 3);
+	assert_int_equal(a->n, 1);
+	assert_int_equal(a->process[0].used, 40 * GB);
+	assert_int_equal(a->has_free, 1);
+	assert_in_range(a->free[0], 1, total);
 	gpus__close();
 }
 
@@ -548,6 +569,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_memory_figures),
 		cmocka_unit_test(test_a_driver_without_reserve),
+		cmocka_unit_test(test_a_gpu_with_the_hosts_memory),
 		cmocka_unit_test(test_questions_keep_their_distance),
 		cmocka_unit_test(test_nobody_waits_for_a_slow_driver),
 		cmocka_unit_test(test_a_helper_that_cannot_be_killed),
