@@ -16,11 +16,11 @@ PARAMETERS = 2 * 512 * 2048 * 4
 ALLOCATED = ("weights", "gradients", "optimizer_state", "activations", "inputs", "temporary", "other")
 
 
-def estimate(*options, job=(), expect=0, form="json"):
+def estimate(*options, job=(), expect=0, form="json", script=JOB):
     """The answer, the script's output, and all of standard error."""
     if not os.path.exists(os.path.join(OUT, "dryrun", "libcuda.so.1")):
         raise Skip("the dry run's libraries are not built")
-    code, out, err = tool("estimate", "--format", form, *options, "--", python(), "-u", JOB, *job, root=True, seconds=300)
+    code, out, err = tool("estimate", "--format", form, *options, "--", python(), "-u", script, *job, root=True, seconds=300)
     equal(code, expect, "exit of estimate; it said %s" % err[-1500:])
     said = [json.loads(line) for line in err.splitlines() if line.startswith('{"step"')]
     return json.loads(out) if form == "json" else out, said, err
@@ -118,6 +118,31 @@ def test_grows():
     check(code == 1 and "OutOfMemoryError" in err, "a run until memory is full: %d, %s", code, err[-800:])
     last, told = len(out.splitlines()), 64 + g["full"]["steps"]
     check(abs(told - last) < 0.05 * last, "said to be full after step %d, was after %d", told, last)
+
+
+def test_short_script_names_the_holder():
+    """Growth is the first thing said of a script of 30 steps, which ends long before a reading every 10 s."""
+    script, path = os.path.join(WORKLOADS, "tiny.py"), scratch("tiny.mtr")
+    doc, _, _ = estimate("-o", path, script=script)
+    with open(script, encoding="utf-8") as f:
+        line = next(i for i, text in enumerate(f, 1) if "# the leak" in text)
+    g = doc["devices"][0]["growth"]
+    equal((doc["run"]["end"], doc["run"]["steps"]), ("ended", 30), "end")
+    equal((g["verdict"], g["bytes_per_step"], g["confidence"], g["line"], g["function"]), ("grows", 4 * MIB, "medium", line, "main"), "growth")
+    equal(g["held_by"].split(" (")[0], "local keep[*] in main", "holder")
+    equal(doc["advice"][0]["kind"], "growth", "the first advice")
+    check("keep[*]" in doc["advice"][0]["text"], "the first advice is %r", doc["advice"][0]["text"])
+    out, _, _ = estimate(form="text", script=script)
+    lines = out.splitlines()
+    check(re.fullmatch(r"fits, but memory grows 4\.00 MiB per step: enough for about [0-9,]+ more steps", lines[0]), "the first line: %s", lines[0])
+    growth = " ".join(part.strip() for part in lines[2:4])
+    for part in ("+4.00 MiB/step", "tiny.py:%d (main)" % line, "held by keep[*] in main", "confidence medium"):
+        check(part in growth, "%r is not in %r", part, growth)
+    code, out, _ = tool("report", "--advice", path, root=True)
+    equal(code, 0, "exit of report")
+    said = [text for text in out.splitlines() if text.startswith("Growth") or "stop the leak" in text]
+    equal(len(said), 2, "growth and advice in\n%s" % out)
+    check("held by keep[*] in main" in said[0] and "keep[*]" in said[1], "report says %r", said)
 
 
 def test_does_not_fit():

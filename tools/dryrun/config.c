@@ -171,6 +171,8 @@ __attribute__((constructor)) static void read_environment(void)
 	read_sm();
 	read_number("MEMTRACE_DRYRUN_PROCESSORS", &config.processors, 1024,
 		    "a number of multiprocessors from 1 to 1024");
+	read_number("MEMTRACE_DRYRUN_PACED", &config.paced, 1000000,
+		    "a number of kernels from 1 to 1000000");
 	read_name();
 	read_flag("MEMTRACE_DRYRUN_HOST_INIT", &config.host_init);
 	read_flag("MEMTRACE_DRYRUN_BYPASS", &config.bypass);

@@ -3,6 +3,7 @@
 #include "core.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -10,6 +11,7 @@
 #define EVENT_NO_TIMING 2u
 #define WATCHDOG_PAUSE_NS (110 * 1000000l)
 #define NODES_A_GRAPH (1u << 20)
+#define PACE_NS 500000l /* ns that a paced kernel takes */
 
 struct capture {
 	struct capture *next; /* list of all captures */
@@ -164,11 +166,24 @@ int stream__device(void *stream)
 	return real(stream) ? real(stream)->device : dryrun__device();
 }
 
+/* Gives an observer time between short steps. */
+static void pace(void)
+{
+	static const struct timespec pause = { .tv_nsec = PACE_NS };
+	static atomic_int n;
+
+	if (atomic_load_explicit(&n, memory_order_relaxed) >= dryrun__config()->paced)
+		return;
+	atomic_fetch_add_explicit(&n, 1, memory_order_relaxed);
+	nanosleep(&pause, NULL);
+}
+
 int dryrun__stream_work(void *stream)
 {
 	int err = CUDA_OK;
 	struct capture *c;
 
+	pace();
 	if (none_captures() || !real(stream))
 		return CUDA_OK;
 	pthread_mutex_lock(&mutex);

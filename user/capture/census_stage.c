@@ -32,6 +32,7 @@
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
 #define NEAR_END 100000000ULL	   /* ns, and twice the last reading, before the last step */
 #define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
+#define STEPS_ALL 4  /* steps before the first reading of all tensors in a dry run */
 #define FREED_MAX (1u << 20) /* addresses freed during one reading that are kept */
 
 /*
@@ -69,6 +70,7 @@ struct census_stage {
 	struct params params;
 	uint64_t next_read;  /* earliest next reading, ns since start */
 	uint64_t steps_read; /* optimizer steps at the last reading */
+	uint64_t next_all;   /* ns since start, or steps in a dry run, of the next reading of all */
 	uint64_t took;	     /* ns of the last reading */
 	bool late;	     /* the reading before the last of the requested steps was begun */
 	unsigned readings, torn;
@@ -354,15 +356,34 @@ static bool is_near_end(const struct census_stage *c, uint64_t now)
 	       (wanted - done - 1) * (now / done) < 2 * c->took + NEAR_END;
 }
 
+/*
+ * Readings of all tensors say what holds memory that grows. A program that ends by itself leaves no
+ * time for a last one, so the time between two of them doubles: the last is of the second half. In a
+ * dry run, where thousands of steps may take a second, their number doubles instead.
+ */
+static bool is_all_due(const struct census_stage *c, uint64_t now)
+{
+	return (c->d->opts->dry_run ? c->d->steps : now) >= c->next_all;
+}
+
+static bool is_due(const struct census_stage *c, uint64_t now)
+{
+	return now >= c->next_read || (c->d->opts->dry_run && is_all_due(c, now)) ||
+	       (c->d->steps != c->steps_read && c->steps_read < STEPS_READ);
+}
+
 void census_stage__begin(struct census_stage *c, uint64_t now)
 {
-	bool first = !c->first_over, near_end = is_near_end(c, now);
+	bool first = !c->first_over, near_end = is_near_end(c, now), all;
 
-	if (c->running || !is_ready(c, now) ||
-	    (!near_end && now < c->next_read &&
-	     (c->d->steps == c->steps_read || c->steps_read >= STEPS_READ)))
+	if (c->running || !is_ready(c, now) || (!near_end && !is_due(c, now)))
 		return;
-	begin_reading(c, first || near_end, first ? FIRST_WITHIN : OTHER_WITHIN);
+	all = first || near_end || is_all_due(c, now);
+	if (all && c->d->opts->dry_run)
+		c->next_all = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
+	else if (all)
+		c->next_all = now > EVERY ? 2 * now : EVERY;
+	begin_reading(c, all, first ? FIRST_WITHIN : OTHER_WITHIN);
 	c->late |= near_end;
 }
 
@@ -463,6 +484,7 @@ struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
 	c->d = d;
 	/* With the probes in place from the start, no block was there before. */
 	c->first_over = d->from_start || d->forked;
+	c->next_all = d->opts->dry_run ? STEPS_ALL : EVERY;
 	/* A forked process's first objects are in its parent's recording, and most are short-lived
 	 * workers. */
 	if (d->forked)

@@ -30,6 +30,7 @@ struct session_opts {
 			      probe but those for steps and for the ends of code objects */
 	uint64_t steps;	   /* whole optimizer steps after which the stream ends; 0: no bound */
 	size_t ring_bytes; /* 0: default */
+	bool dry_run;	   /* the target computes nothing, so its steps take no time */
 	bool started; /* our child, which waits to run its program; that may turn out to be anything
 		       */
 	bool late;    /* not our child, and not held, but it may turn out to be anything */

@@ -193,6 +193,8 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 		   others && *others ? ":" : "", others ? others : "");
 	if (a->vram)
 		err |= add(d, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, a->vram);
+	if (a->paced)
+		err |= add(d, "MEMTRACE_DRYRUN_PACED=%d", DRYRUN_PACED);
 	if (a->devices)
 		err |= add(d, "MEMTRACE_DRYRUN_DEVICES=%u", a->devices);
 	err |= add_device(d, a);

@@ -25,6 +25,7 @@ struct dryrun_args {
 	uint64_t context;	  /* bytes used when a device is first used */
 	uint64_t cudnn_workspace; /* bytes of workspace reported for a convolution */
 	const char *log;	  /* log file; NULL: none */
+	bool paced;		  /* the first kernels take time, in all DRYRUN_PACED * 0.5 ms */
 	const char *alloc_conf;	  /* PYTORCH_CUDA_ALLOC_CONF; NULL: unchanged */
 	const char *const *env;	  /* further variables as in child.h; NULL: none */
 };
@@ -36,6 +37,8 @@ struct dryrun_args {
 #define DRYRUN_VRAM_MIN (16ULL << 20) /* limits of the library */
 #define DRYRUN_VRAM_MAX (4ULL << 40)
 #define DRYRUN_DEVICES_MAX 64
+/* Kernels that take time. A reading of the program's objects takes longer than some steps. */
+#define DRYRUN_PACED 2000
 
 /*
  * Finds the folder with the libraries: dryrun/ next to the program, or ../lib/memtrace-bpf/dryrun/

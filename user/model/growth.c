@@ -61,6 +61,8 @@ void growth__unwatch(struct model *m)
 			free(w->units[i].s[t].v);
 	for (uint32_t i = 0; i < w->nsums; i++)
 		free(w->sums[i]);
+	for (int t = 0; t < TRACK_NR; t++)
+		growth_names__free(&w->late_names[t].names);
 	free(w->sums);
 	free(w->units);
 	free(w->index.slots);
@@ -359,6 +361,31 @@ const struct growth_late *growth__late(const struct growth_watch *w, struct grow
 	return NULL;
 }
 
+const struct growth_names *growth__late_names(struct growth_watch *w, unsigned track)
+{
+	struct growth_late_names *l = &w->late_names[track];
+	uint64_t now = epoch(w, track);
+
+	if (l->epoch != now)
+		growth_names__free(&l->names);
+	l->epoch = now;
+	return &l->names;
+}
+
+static int note_name(struct model *m, const struct rec *rec, const struct growth_unit *u,
+		     unsigned track)
+{
+	struct growth_watch *w = m->growth;
+	uint32_t name = rec->label1 ? m->labels.all[rec->label1 - 1].name : 0;
+
+	if (!name)
+		return 0;
+	growth__late_names(w, track);
+	return growth_names__add(&w->late_names[track].names,
+				 &(struct growth_named){ (uint32_t)(u - w->units), name,
+							 m->sites.all[rec->site].size, 1 });
+}
+
 static void note_gone(struct model *m, const struct dev *dev, const struct rec *rec,
 		      struct growth_unit *u, unsigned track)
 {
@@ -415,6 +442,8 @@ int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)
 			continue;
 		err = growth__fill(m->growth, u, t);
 		note_gone(m, dev, rec, u, t);
+		if (!err)
+			err = note_name(m, rec, u, t);
 	}
 	if (!err)
 		u->live -= s->size;

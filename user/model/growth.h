@@ -32,7 +32,7 @@ enum growth_kind {
 int growth__watch(struct model *m, enum group by);
 bool growth__watches(const struct model *m, enum group by);
 
-struct growth_name {	  /* name, in the program's objects, of blocks live at the end */
+struct growth_name {	  /* name, in the program's objects, of blocks counted in row.bytes */
 	const char *text; /* owned by the dict */
 	uint64_t bytes, count;
 };

@@ -7,6 +7,7 @@
  * are many steps.
  */
 #include "model/growth.h"
+#include "model/growth_names.h"
 #include "model/hash_index.h"
 #include "model/state.h"
 
@@ -61,6 +62,11 @@ struct growth_watch {
 		uint64_t v[TRACK_NR][GROWTH_SUMS][TREND_MAX];
 	} * *sums; /* sums of each device */
 	size_t nsums;
+	/* Blocks with a name freed since the last value, as in growth_late. */
+	struct growth_late_names {
+		uint64_t epoch;
+		struct growth_names names;
+	} late_names[TRACK_NR];
 };
 
 #define GROWTH_SLICE UINT64_C(10000000) /* ns */
@@ -83,3 +89,5 @@ bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigne
  * since. */
 const struct growth_late *growth__late(const struct growth_watch *w, struct growth_unit *u,
 				       unsigned track);
+/* Names of blocks freed since the last value, valid until the next event. */
+const struct growth_names *growth__late_names(struct growth_watch *w, unsigned track);

@@ -22,11 +22,6 @@ struct survey {			     /* blocks of a unit live at the end */
 	uint64_t of_category[CATEGORY_NR];
 };
 
-struct named { /* blocks of a unit with one name */
-	uint32_t unit, name;
-	uint64_t bytes, count;
-};
-
 struct judge {
 	const struct model *m;
 	struct growth_watch *w;
@@ -41,9 +36,7 @@ struct judge {
 	uint64_t *by_category; /* BY_CATEGORY: values of each category */
 	struct row *rows;      /* rows of live blocks */
 	size_t nrows;
-	struct named *named;
-	uint32_t nnamed;
-	size_t capnamed;
+	struct growth_names names;
 };
 
 struct growth_pool {
@@ -247,62 +240,43 @@ static void words_of(const struct judge *j, const struct growth_unit *u, struct 
 	l->row.category = category__name(j->survey[u - j->w->units].category);
 }
 
-static int cmp_named(const void *a, const void *b)
-{
-	const struct named *x = a, *y = b;
-
-	if (x->unit != y->unit)
-		return x->unit < y->unit ? -1 : 1;
-	if (x->bytes != y->bytes)
-		return x->bytes > y->bytes ? -1 : 1;
-	return x->name < y->name ? -1 : x->name > y->name;
-}
-
 static int gather_names(struct judge *j)
 {
-	struct map64 *at = map64__new();
-	uint64_t i;
-	int err = at ? 0 : -ENOMEM;
+	const struct growth_names *late = growth__late_names(j->w, j->track);
+	int err = 0;
 
+	for (uint32_t i = 0; !err && i < late->n; i++)
+		err = growth_names__add(&j->names, &late->all[i]);
 	for (size_t k = 0; !err && k < j->nblocks; k++) {
 		const struct block *b = &j->blocks[k];
 		uint32_t unit1 = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
 		uint32_t name = b->label1 ? j->m->labels.all[b->label1 - 1].name : 0;
 
-		if (!unit1 || !name)
-			continue;
-		if (!map64__get(at, (uint64_t)unit1 << 32 | name, &i)) {
-			i = j->nnamed;
-			err = array__grow_zero(&j->named, &j->capnamed, i + 1, sizeof(*j->named));
-			if (!err)
-				err = map64__set(at, (uint64_t)unit1 << 32 | name, i);
-			if (err)
-				break;
-			j->named[j->nnamed++] = (struct named){ .unit = unit1 - 1, .name = name };
-		}
-		j->named[i].bytes += j->m->sites.all[b->site].size;
-		j->named[i].count++;
+		if (unit1 && name)
+			err = growth_names__add(
+				&j->names,
+				&(struct growth_named){ unit1 - 1, name,
+							j->m->sites.all[b->site].size, 1 });
 	}
-	map64__free(at);
-	if (!err && j->nnamed)
-		qsort(j->named, j->nnamed, sizeof(*j->named), cmp_named);
+	growth_names__sort(&j->names);
 	return err;
 }
 
 static void names_of(const struct judge *j, uint32_t unit, struct growth_line *l)
 {
-	uint32_t low = 0, high = j->nnamed;
+	const struct growth_named *all = j->names.all;
+	uint32_t low = 0, high = j->names.n;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (j->named[middle].unit < unit)
+		if (all[middle].unit < unit)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	for (; low < j->nnamed && j->named[low].unit == unit; low++) {
-		const struct named *n = &j->named[low];
+	for (; low < j->names.n && all[low].unit == unit; low++) {
+		const struct growth_named *n = &all[low];
 
 		l->named += n->bytes;
 		if (l->nnames < GROWTH_NAMES)
@@ -520,7 +494,7 @@ int growth__judge(const struct model *m, size_t device, uint64_t min_growth, str
 	}
 	free(j.survey);
 	free(j.blocks);
-	free(j.named);
+	growth_names__free(&j.names);
 	if (err)
 		growth__free(&g);
 	else

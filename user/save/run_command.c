@@ -200,6 +200,7 @@ static int record(struct run_command *r)
 	rec->args = r->args.recording;
 	rec->loop.args = r->args.capture;
 	rec->loop.args.pid = child__pid(r->child);
+	rec->loop.args.session.dry_run = r->args.dryrun.wanted;
 	rec->calls.attached = on_attached;
 	rec->calls.ctx = r;
 	r->loop_command.inside = r->inside_run ? inside__memory(r->inside_run) : NULL;
@@ -251,6 +252,7 @@ int run_command__record(struct run_command *r)
 
 	if (!status && !r->args.no_trace && !r->args.inside)
 		status = may_trace();
+	r->args.dryrun.paced = !r->args.no_trace && !r->args.capture.session.no_census;
 	if (!status && r->args.dryrun.wanted)
 		r->dryrun = dryrun__new(&r->args.dryrun, other ? &r->user : NULL, &status);
 	if (r->dryrun)

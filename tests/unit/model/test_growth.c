@@ -356,17 +356,41 @@ static void test_steps_are_whole(void **state)
 	}
 }
 
-/* Blocks that the program frees at its end count as live. */
+static void name(struct world *w, struct device d, uint64_t addr, uint64_t size, const char *text)
+{
+	feed(w, (struct event){ .kind = EVENT_TENSOR,
+				.device = d,
+				.addr = addr,
+				.size = size,
+				.name = str(w, text) });
+}
+
+/* Blocks that the program frees at its end count as live, and keep their names. */
 static void test_end_of_program(void **state)
 {
 	struct world w = watched(BY_LINE);
 	struct growth g;
 
 	train(&w, CUDA(0), 60);
+	for (int i = 0; i < 40; i++)
+		name(&w, CUDA(0), 0x100000 + i, 4 * KIB, i < 30 ? "global keep[*]" : "global x");
+	name(&w, CUDA(0), 0x300000 + 59, 60 * KIB, "global old");
+	alloc(&w, CUDA(0), 0x300000 + 60, 61 * KIB, simple(&w, "/home/u/a.py", "f", 3));
+	dealloc(&w, CUDA(0), 0x300000 + 59, 60 * KIB);
+	step(&w);
 	for (int i = 0; i < 60; i++)
 		dealloc(&w, CUDA(0), 0x100000 + i, 4 * KIB);
 	g = judged(&w, "cuda:0");
-	check_train(&g, 60, 1);
+	assert_int_equal(g.n, 2);
+	assert_int_equal(g.lines[0].row.line, 1);
+	assert_int_equal(g.lines[0].row.bytes, 60 * 4 * KIB);
+	assert_int_equal(g.lines[0].nnames, 2);
+	assert_string_equal(g.lines[0].names[0].text, "global keep[*]");
+	assert_int_equal(g.lines[0].names[0].bytes, 30 * 4 * KIB);
+	assert_int_equal(g.lines[0].names[0].count, 30);
+	assert_string_equal(g.lines[0].names[1].text, "global x");
+	assert_int_equal(g.lines[0].named, 40 * 4 * KIB);
+	assert_int_equal(g.lines[1].nnames, 0); /* the step freed that block, not the end */
 	growth__free(&g);
 	world__free(&w);
 }
