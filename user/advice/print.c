@@ -8,11 +8,6 @@
 
 #define LEAST_WIDTH 60
 
-static const char *qualifier(enum advice_figure f)
-{
-	return f == ADVICE_EXACT ? "" : f == ADVICE_ESTIMATE ? "about" : "up to";
-}
-
 static void print_one(FILE *out, const struct advice *a, unsigned width)
 {
 	static const char indent[] = "              ", at[] = "           at ",
@@ -21,10 +16,12 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 
 	snprintf(first, sizeof(first), "  %10s  ", text__bytes(saves, sizeof(saves), a->saves));
 	text__paragraph(out, width, first, indent, "%s", a->text);
-	text__paragraph(out, width, indent, indent, "%s%s%s%s", qualifier(a->figure),
-			*qualifier(a->figure) ? "; " : "",
-			a->of_reserved ? "reserved memory would be " : "the peak would be ",
-			text__bytes(after, sizeof(after), a->after));
+	text__paragraph(out, width, indent, indent, "%s would be %s%s%s",
+			a->of_reserved ? "reserved memory" : "the peak",
+			a->figure == ADVICE_ESTIMATE ? "about " : "",
+			text__bytes(after, sizeof(after), a->after),
+			a->figure == ADVICE_EXACT || a->figure == ADVICE_ESTIMATE ? ""
+										  : " at best");
 	/* One pattern of modules is in the text. */
 	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ',')))
 		text__paragraph(out, width,

@@ -8,16 +8,16 @@
 static const struct {
 	const char *name, *title;
 } part_words[PART_NR] = {
-	[PART_WEIGHTS] = { "weights", "weights and buffers" },
+	[PART_WEIGHTS] = { "weights", "parameters and buffers" },
 	[PART_GRADIENTS] = { "gradients", "gradients" },
 	[PART_OPTIMIZER] = { "optimizer_state", "optimizer state" },
 	[PART_ACTIVATIONS] = { "activations", "activations" },
 	[PART_INPUTS] = { "inputs", "inputs" },
 	[PART_TEMPORARY] = { "temporary", "temporary" },
-	[PART_OTHER] = { "other", "workspaces and other" },
-	[PART_CACHED] = { "cached", "reserved and not allocated" },
+	[PART_OTHER] = { "other", "no role found" },
+	[PART_CACHED] = { "cached", "cached" },
 	[PART_OUTSIDE] = { "outside", "allocated outside PyTorch's allocator" },
-	[PART_CONTEXT] = { "context", "CUDA's context" },
+	[PART_CONTEXT] = { "context", "CUDA context" },
 };
 
 const char *part__name(enum part p)

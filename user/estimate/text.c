@@ -93,13 +93,13 @@ static void put_verdict(struct text *t)
 	put_growth(t, e->verdict == VERDICT_FITS ? "but" : "and");
 	snprintf(buf, sizeof(buf), "%s%s", bound ? "at least " : "", bytes(a, e->parts.needs));
 	if (e->verdict == VERDICT_FITS && left >= 0)
-		fprintf(t->out, "%s %s of %s are taken, %s are left\n", colon, buf,
+		fprintf(t->out, "%s needs %s of %s, %s are left\n", colon, buf,
 			bytes(b, e->args->vram), bytes(c, (uint64_t)left));
 	else if (e->verdict == VERDICT_DOES_NOT_FIT && left < 0)
-		fprintf(t->out, "%s %s are wanted, %s are there, %s are missing\n", colon, buf,
+		fprintf(t->out, "%s needs %s, but the device has %s: %s are missing\n", colon, buf,
 			bytes(b, e->args->vram), bytes(c, (uint64_t)-left));
 	else
-		fprintf(t->out, "%s %s are wanted, %s are there\n", colon, buf,
+		fprintf(t->out, "%s needs %s, the device has %s\n", colon, buf,
 			bytes(b, e->args->vram));
 	put_growing(t);
 	for (size_t i = 0; bound && estimate__bound(e, i, why, sizeof(why)); i++)
@@ -213,19 +213,19 @@ static void put_parts(struct text *t)
 			put_part(t, p->bytes[i], p->needs, part__title(i), "");
 	snprintf(note, sizeof(note), "%s, %s", text__step(step, d.peak_step),
 		 words__phase(d.peak_phase));
-	put_sum(t, p->allocated, "allocated",
+	put_sum(t, p->allocated, "peak allocated",
 		model__steps(e->full->model) ? note : words__phase(d.peak_phase));
-	snprintf(note, sizeof(note), "fragmentation %.1f %%",
+	snprintf(note, sizeof(note), "%.1f %% of reserved",
 		 100 * words__fragmentation(p->allocated, p->reserved));
 	put_part(t, p->bytes[PART_CACHED], p->needs, part__title(PART_CACHED),
 		 p->reserved_known ? note : "unknown for this allocator");
-	put_sum(t, p->reserved,
-		p->reserved_known ? "reserved at most" : "reserved, at least as much", "");
+	put_sum(t, p->reserved, p->reserved_known ? "peak reserved" : "peak reserved, at least",
+		"");
 	if (p->bytes[PART_OUTSIDE])
 		put_part(t, p->bytes[PART_OUTSIDE], p->needs, part__title(PART_OUTSIDE), "");
 	snprintf(note, sizeof(note), "%s, %s", figure_source__name(context->source), context->from);
 	put_part(t, p->bytes[PART_CONTEXT], p->needs, part__title(PART_CONTEXT), note);
-	put_sum(t, p->needs, "in all", "");
+	put_sum(t, p->needs, "total", "");
 	if (p->bytes[PART_CACHED] > p->reserved / 50)
 		fprintf(t->out,
 			"  PyTorch can give back part of the cached memory when memory is short; "
@@ -252,7 +252,7 @@ static int put_devices(struct text *t)
 	}
 	if (n < 2)
 		return 0;
-	head(t, "Device      Allocated    Reserved      In all");
+	head(t, "Device      Allocated    Reserved       Total");
 	for (size_t i = 0; i < model__devices(m) && !err; i++) {
 		model__device(m, i, &d);
 		if (d.device.type == DEVICE_CPU)
@@ -274,11 +274,11 @@ static void put_phases(struct text *t)
 
 	if (model__main_device(t->e->full->model) != t->e->device)
 		return; /* the model has phases only for its main device */
-	head(t, "Phase             Allocated at most    Reserved   Times");
+	head(t, "Phase           Peak allocated  Peak reserved   Times");
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
 		model__phase(t->e->full->model, order[i], &p);
 		if (p.count)
-			fprintf(t->out, "%-14s  %17s  %10s  %6s\n", words__phase(order[i]),
+			fprintf(t->out, "%-14s  %14s  %13s  %6s\n", words__phase(order[i]),
 				bytes(a, p.peak_allocated), bytes(b, p.peak_reserved),
 				text__count(c, sizeof(c), p.count));
 	}
@@ -392,8 +392,8 @@ static void put_run(struct text *t)
 
 	report_text__command(cmd, sizeof(cmd), a->facts, t->width > 24 ? t->width - 2 : 24);
 	fprintf(t->out,
-		"%s\n  torch %s, on %s, %s, compute capability %d.%d (a dry run: nothing was "
-		"computed)\n  ",
+		"%s\n  torch %s, on %s, %s, compute capability %d.%d (a dry run computes "
+		"nothing)\n  ",
 		cmd, torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown",
 		name ? name : "the dry run's A100", bytes(size, e->args->vram),
 		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_major : 8,
@@ -407,7 +407,7 @@ static void put_run(struct text *t)
 				       : "");
 	text__time(time, sizeof(time), run->time);
 	text__count(count, sizeof(count), run->steps);
-	fprintf(t->out, "%s step%s of an optimizer, %s; ", run->steps ? count : "no",
+	fprintf(t->out, "%s optimizer step%s, %s; ", run->steps ? count : "no",
 		run->steps == 1 ? "" : "s", time);
 	if (run->end == RUN_REPEATED && run->repeat.cycle == 1)
 		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were equal%s%s%s\n",
@@ -464,7 +464,6 @@ int estimate_text(FILE *out, const struct estimate *e)
 	if (e->device >= 0 && !err)
 		err = put_tables(&t);
 	if (!err) {
-		fputc('\n', out);
 		report_text__trust(out, e->full->model, e->full->facts, &t.opts);
 	}
 	return err;

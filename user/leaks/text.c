@@ -121,15 +121,15 @@ static void say_segments(struct page *p, size_t device)
 		return;
 	if (s.n)
 		text__paragraph(p->out, p->width, "  ", "  ",
-				"Free but stuck in segments that still have blocks: %s; could be "
-				"given back: %s.",
+				"Cached in segments that have blocks in use, which cannot be "
+				"returned to CUDA: %s; can be returned: %s.",
 				text__bytes(stuck, sizeof(stuck), s.stuck),
 				text__bytes(size, sizeof(size), s.releasable));
 	for (size_t i = 0; i < s.n && i < POOL_LINES && s.all[i].stuck; i++) {
 		const struct segment *g = &s.all[i];
 
 		text__paragraph(p->out, p->width, "  ", "    ",
-				"segment of %s, %s stuck, taken by %s%s%s",
+				"segment of %s, %s unreturnable, taken by %s%s%s",
 				text__bytes(size, sizeof(size), g->size),
 				text__bytes(stuck, sizeof(stuck), g->stuck),
 				g->seen ? words__location(at, &g->taken, p->cwd, 60)

@@ -182,7 +182,8 @@ static void segment(struct page *g, const struct live_state *s, const struct seg
 	line(g, 0, INK_PLAIN, "%s allocated in %" PRIu64 " blocks, median %s",
 	     live__bytes(a, x->allocated), x->blocks, live__bytes(b, x->median));
 	line(g, 0, INK_PLAIN,
-	     "%s free: %s can go back to CUDA, %s is stuck; the largest of %" PRIu64 " gaps is %s",
+	     "%s free: %s can be returned to CUDA, %s cannot; the largest of %" PRIu64
+	     " gaps is %s",
 	     live__bytes(a, x->free), live__bytes(b, x->releasable), live__bytes(c, x->stuck),
 	     x->gaps, live__bytes(where, x->largest_gap));
 	if (x->seen) {

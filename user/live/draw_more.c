@@ -13,6 +13,8 @@
 #include "live/words.h"
 #include "report/text.h"
 
+#define HELD_BY 65 /* column of the lines that hold a segment */
+
 static size_t scroll_to(struct live_state *s, size_t page)
 {
 	if (s->selected < s->first)
@@ -31,7 +33,7 @@ static void draw_segment(struct paint *p, const struct live_proc *proc, const st
 
 	if (selected)
 		paint__fill(p, y, INK_SELECTED);
-	snprintf(text, sizeof(text), "%12" PRIx64 " %9s %9s %5s %9s %6" PRIu64 " %-5s%s", g->addr,
+	snprintf(text, sizeof(text), "%12" PRIx64 " %9s %9s %5s %12s %6" PRIu64 " %-5s%s", g->addr,
 		 live__bytes(a, g->size), live__bytes(b, g->allocated),
 		 live__share(c, g->allocated, g->size), live__bytes(d, g->stuck), g->blocks,
 		 words__segment_kind(g),
@@ -39,7 +41,7 @@ static void draw_segment(struct paint *p, const struct live_proc *proc, const st
 		 : g->expandable ? " expandable"
 				 : "");
 	x = paint__put(p, y, 0, p->columns, ink, text) + 2;
-	x = x < 62 ? 62 : x;
+	x = x < HELD_BY ? HELD_BY : x;
 	if (p->columns - x < 8)
 		return;
 	if (g->npins)
@@ -65,15 +67,15 @@ void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows)
 		return;
 	}
 	snprintf(text, sizeof(text),
-		 "%zu segments  reserved %s  can go back %s  stuck %s  largest gap %s", g->n,
+		 "%zu segments  reserved %s  returnable %s  unreturnable %s  largest gap %s", g->n,
 		 live__bytes(a, g->known), live__bytes(b, g->releasable), live__bytes(c, g->stuck),
 		 live__bytes(d, g->largest_gap));
 	paint__put(p, y++, 0, p->columns, INK_PLAIN, text);
 	paint__fill(p, y, INK_BAR);
-	snprintf(text, sizeof(text), "%12s %9s %9s %5s %9s %6s %-5s", "ADDRESS", "SIZE",
-		 "ALLOCATED", "USED", "STUCK", "BLOCKS", "POOL");
+	snprintf(text, sizeof(text), "%12s %9s %9s %5s %12s %6s %-5s", "ADDRESS", "SIZE",
+		 "ALLOCATED", "USED", "UNRETURNABLE", "BLOCKS", "POOL");
 	paint__put(p, y, 0, p->columns, INK_BAR, text);
-	paint__put(p, y++, 62, p->columns - 62, INK_BAR, "HELD BY");
+	paint__put(p, y++, HELD_BY, p->columns - HELD_BY, INK_BAR, "HELD BY");
 	p->rows_y = y;
 	p->rows_n = (int)page;
 	for (size_t i = scroll_to(s, page); i < g->n && i < s->first + page; i++)

@@ -98,8 +98,9 @@ static void say_blame(const struct failing *r)
 {
 	static const char *const titles[] = {
 		[BLAME_GREW] = "largest growth, by line",
-		[BLAME_HOLDS_BACK] = "memory that cannot go back to CUDA, by the line that holds "
-				     "most of the same segment",
+		[BLAME_HOLDS_BACK] =
+			"memory that cannot be returned to CUDA, by the line that holds "
+			"most of the same segment",
 		[BLAME_OTHERS] = "memory allocated outside PyTorch's allocator",
 	};
 	const struct blame *b = &r->blame;

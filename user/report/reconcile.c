@@ -84,10 +84,12 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 	     text__bytes(a, sizeof(a), s->allocated),
 	     text__bytes(b, sizeof(b),
 			 s->reserved > s->allocated ? s->reserved - s->allocated : 0));
-	if (s->n)
-		line(l, true, s->stuck, "cached and stuck, %s can go back, largest gap %s",
-		     text__bytes(a, sizeof(a), s->releasable),
+	if (s->n) {
+		line(l, true, s->releasable, "cached, can be returned to CUDA");
+		line(l, true, s->stuck,
+		     "cached, cannot be returned (blocks in use), largest gap %s",
 		     text__bytes(c, sizeof(c), s->largest_gap));
+	}
 }
 
 static void print_others(struct lines *l, const struct model_segments *s, const char *cwd)

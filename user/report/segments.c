@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table of --by segment: the memory in each segment, and the blocks that keep it from going
- * back to CUDA. */
+/* The table of --by segment: the memory in each segment, and the blocks that keep it from
+ * being returned to CUDA. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ enum {
 
 /* The last column names the blocks in the segment. */
 static const struct column all_columns[COL_HELD] = {
-	[COL_STUCK] = { "Stuck", true, 0 },	    [COL_SIZE] = { "Size", true, 0 },
+	[COL_STUCK] = { "Unreturnable", true, 0 },  [COL_SIZE] = { "Size", true, 0 },
 	[COL_ALLOCATED] = { "Allocated", true, 6 }, [COL_GAP] = { "Largest gap", true, 7 },
 	[COL_BLOCKS] = { "Blocks", true, 5 },	    [COL_ADDRESS] = { "Address", false, 1 },
 	[COL_KIND] = { "Kind", false, 4 },	    [COL_STREAM] = { "Stream", false, 2 },
@@ -163,10 +163,11 @@ static void print_sums(FILE *out, const struct model_segments *s)
 		text__count(n, sizeof(n), s->n), s->n == 1 ? "" : "s");
 	fprintf(out, "  allocated %s\n", text__bytes(a, sizeof(a), s->allocated));
 	fprintf(out, "  cached    %s\n", text__bytes(a, sizeof(a), cached));
-	fprintf(out, "    %s can go back to CUDA (%s empty segment%s)\n",
+	fprintf(out, "    %s can be returned to CUDA (%s empty segment%s)\n",
 		text__bytes(a, sizeof(a), s->releasable), text__count(n, sizeof(n), s->empties),
 		s->empties == 1 ? "" : "s");
-	fprintf(out, "    %s stuck next to blocks\n", text__bytes(b, sizeof(b), s->stuck));
+	fprintf(out, "    %s cannot be returned: its segments have blocks in use\n",
+		text__bytes(b, sizeof(b), s->stuck));
 	if (s->pending)
 		fprintf(out, "    %s waits for a stream\n", text__bytes(b, sizeof(b), s->pending));
 	fprintf(out, "    largest gap %s\n", text__bytes(c, sizeof(c), s->largest_gap));

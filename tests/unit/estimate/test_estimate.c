@@ -319,16 +319,16 @@ static void test_growth(void **state)
 	struct answer *a = answer__new(60, true, VERDICT_FITS);
 
 	begins(a, "fits, but memory grows 4.00 MiB per step: enough for about 190 more steps\n"
-		  "  240.00 MiB of 1.00 GiB are taken, 784.00 MiB are left\n"
+		  "  needs 240.00 MiB of 1.00 GiB, 784.00 MiB are left\n"
 		  "  Growth  +4.00 MiB/step at /home/u/train.py:8 (train_step), confidence high; "
 		  "full in about 190 steps\n");
 	/* The run with unlimited memory says nothing about the device asked for. */
 	a = answer__new(300, true, VERDICT_DOES_NOT_FIT);
 	a->e.full_vram = 2 * GIB;
-	begins(a, "does not fit, and memory grows 4.00 MiB per step\n  1.17 GiB are wanted, 1.00 "
-		  "GiB are there, 176.00 MiB are missing\n");
-	begins(answer__new(60, false, VERDICT_FITS), "fits: 4.00 MiB of 1.00 GiB are taken, ");
-	begins(answer__new(5, true, VERDICT_FITS), "fits: 20.00 MiB of 1.00 GiB are taken, ");
+	begins(a, "does not fit, and memory grows 4.00 MiB per step\n  needs 1.17 GiB, but the "
+		  "device has 1.00 GiB: 176.00 MiB are missing\n");
+	begins(answer__new(60, false, VERDICT_FITS), "fits: needs 4.00 MiB of 1.00 GiB, ");
+	begins(answer__new(5, true, VERDICT_FITS), "fits: needs 20.00 MiB of 1.00 GiB, ");
 }
 
 /* ---- the log ---- */

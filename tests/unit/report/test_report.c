@@ -997,8 +997,8 @@ static void test_segments(void **state)
 	assert_non_null(strstr(o->out, "Reserved: 22.00 MiB in 2 segments\n"
 				       "  allocated 5.00 MiB\n"
 				       "  cached    17.00 MiB\n"
-				       "    2.00 MiB can go back to CUDA (1 empty segment)\n"
-				       "    15.00 MiB stuck next to blocks\n"
+				       "    2.00 MiB can be returned to CUDA (1 empty segment)\n"
+				       "    15.00 MiB cannot be returned: its segments have blocks in use\n"
 				       "    largest gap 10.00 MiB\n"));
 	assert_null(strstr(o->out, "record_stream")); /* nothing was freed */
 	assert_non_null(strstr(o->out, "15.00 MiB  20.00 MiB   5.00 MiB    10.00 MiB"));
