@@ -45,7 +45,8 @@ struct pytensor {
 struct pytensors *pytensors__new(const struct proc *p); /* borrows p. NULL on ENOMEM */
 void pytensors__free(struct pytensors *t);		/* accepts NULL */
 /*
- * Finds the layout from n Python tensors: a few tens of different ones, with parameters among them.
+ * Finds the layout from n Python tensors: best a few tens of different ones, with parameters among
+ * them. One or two are enough if they agree and one has a shape and 64 elements.
  * 0; -EAGAIN: too few useful tensors; -ENOTSUP: no layout fits. *why (static text): the field that
  * was not found.
  */

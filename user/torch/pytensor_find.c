@@ -11,6 +11,9 @@
 
 #define MAX_SAMPLES 256
 #define MIN_SAMPLES 3
+/* With fewer samples, all must agree, and these elements are enough: hardly another word is equal to
+ * the size of such a tensor, or to the product of other words. */
+#define FEW_ELEMENTS 64
 #define MAX_VTABLES 4096
 #define MAX_BASES 16 /* base classes between a node's class and Node */
 
@@ -201,6 +204,7 @@ struct search {
 	struct pytensors *owner;
 	struct sample *v;
 	size_t n;
+	bool few; /* fewer than MIN_SAMPLES */
 	struct pytensor_layout l;
 	const char *why;
 };
@@ -218,6 +222,12 @@ static int kind_at(struct search *s, uint64_t addr, enum cxx_kind *ret)
 	if (err)
 		return err == -EFAULT ? 0 : err;
 	return pytensor_find__cxx_kind(s->owner, vptr, ret);
+}
+
+/* Whether n of all samples confirm an offset. */
+static bool are_enough(const struct search *s, size_t n, size_t all)
+{
+	return s->few ? n && n == all : n >= MIN_SAMPLES && n * 10 >= all * 9;
 }
 
 /* Selects the offset with most votes; none if another has as many. Returns its votes, 0: none. */
@@ -239,7 +249,7 @@ static size_t elect(const size_t *votes, size_t n, size_t *ret)
 
 static int find_cdata(struct search *s)
 {
-	size_t votes[4] = { 0 }, at, n;
+	size_t votes[4] = { 0 }, at = 0, n;
 	enum cxx_kind kind;
 	int err;
 
@@ -252,7 +262,7 @@ static int find_cdata(struct search *s)
 		}
 	}
 	n = elect(votes, 4, &at);
-	if (n < MIN_SAMPLES || n * 10 < s->n * 9) {
+	if (!are_enough(s, n, s->n)) {
 		s->why = "the C++ object behind a Python tensor was not found";
 		return n ? -ENOTSUP : -EAGAIN;
 	}
@@ -339,11 +349,12 @@ static int find_sizes(struct search *s)
 				continue;
 			votes[k]++;
 			/* A useful shape: only sizes multiply to the number of elements. */
-			shaped[k] += t.ndim >= 1 && t.ndim <= INLINE_DIMS && t.numel > 1;
+			shaped[k] += t.ndim >= 1 && t.ndim <= INLINE_DIMS &&
+				     t.numel >= (s->few ? FEW_ELEMENTS : 2);
 		}
 	}
-	n = elect(votes, 32, &at);
-	if (n * 10 < s->n * 9 || shaped[at] < 2) {
+	n = s->few && elect(shaped, 32, &at) ? votes[at] : elect(votes, 32, &at);
+	if (n * 10 < s->n * 9 || shaped[at] < (s->few ? 1 : 2)) {
 		s->why = "sizes and type of a tensor were not found";
 		return n * 10 < s->n * 9 ? -ENOTSUP : -EAGAIN;
 	}
@@ -404,14 +415,15 @@ static int find_data(struct search *s)
 			if (!data_fits(x, 8 * k, need))
 				continue;
 			votes[k]++;
-			told[k] += need && word(x->storage + 8 * k) &&
+			told[k] += need && (!s->few || x->t.numel >= FEW_ELEMENTS) &&
+				   word(x->storage + 8 * k) &&
 				   word(x->storage + 8 * k + 32) == need;
 		}
 	}
 	/* On the CPU a pointer may look like a size, but not like exactly the size that the shape
 	 * needs. */
 	n = elect(told, 8, &at);
-	if (n < 2 || votes[at] * 10 < all * 9) {
+	if (n < (s->few ? 1 : 2) || votes[at] * 10 < all * 9) {
 		s->why = "address and size of a tensor's storage were not found";
 		return all < MIN_SAMPLES ? -EAGAIN : -ENOTSUP;
 	}
@@ -483,7 +495,7 @@ static int search(struct search *s)
 		err = find_pointer(s, CXX_STORAGE, &s->l.storage, &votes);
 	if (err)
 		return err;
-	if (votes < MIN_SAMPLES) {
+	if (s->few ? !votes : votes < MIN_SAMPLES) {
 		s->why = "the storage of a tensor was not found";
 		return -EAGAIN;
 	}
@@ -519,8 +531,13 @@ int pytensors__calibrate(struct pytensors *t, const uint64_t *objs, size_t n, co
 		s.n += !err;
 		err = 0;
 	}
+	s.few = s.n < MIN_SAMPLES;
 	if (!err)
-		err = s.n < MIN_SAMPLES ? -EAGAIN : search(&s);
+		err = s.n ? search(&s) : -EAGAIN;
+	if (s.n && s.few && (err == -EAGAIN || err == -ENOTSUP)) {
+		s.why = "there are too few tensors to find out how this PyTorch stores them";
+		err = -EAGAIN;
+	}
 	if (!err) {
 		t->l = s.l;
 		t->calibrated = true;

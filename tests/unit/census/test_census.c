@@ -85,6 +85,53 @@ static void test_layouts(void **state)
 	}
 }
 
+/* A program may have one tensor: enough if its shape and size fit at one place only. */
+static void test_few_tensors(void **state)
+{
+	for (size_t k = 0; k < sizeof(layouts) / sizeof(layouts[0]); k++)
+		for (size_t n = 1; n <= 3; n++) {
+			struct pytensors *t = pytensors__new(self);
+			struct pytensor v = { .obj = at(fakes[1].obj) };
+			uint64_t objs[3];
+			const char *why;
+
+			for (size_t i = 0; i < n; i++) {
+				make_fake(&layouts[k], &fakes[i], 10 + i, NULL);
+				objs[i] = at(fakes[i].obj);
+			}
+			v.obj = objs[n - 1];
+			if (pytensors__calibrate(t, objs, n, &why))
+				fail_msg("torch %s, %zu tensors: %s", layouts[k].versions, n, why);
+			assert_int_equal(pytensors__read(t, &v, 1), 0);
+			assert_int_equal(v.state, PYTENSOR_OK);
+			assert_int_equal(v.addr, 0x7f0000000000 + at(&fakes[n - 1]) % 0x10000000);
+			assert_int_equal(v.size, (11 + n) * (3 * (9 + n) + 5) * 4);
+			assert_int_equal(v.ndim, 2);
+			assert_false(pytensors__know_grad(t));
+			pytensors__free(t);
+		}
+}
+
+/* A single number has no shape, and many words are as large as its size. */
+static void test_too_few_tensors(void **state)
+{
+	struct pytensors *t = pytensors__new(self);
+	uint64_t obj = at(fakes[0].obj);
+	const char *why = NULL;
+
+	make_fake(&layouts[3], &fakes[0], 10, NULL);
+	put_impl(&layouts[3], &fakes[0], 1, 1);
+	assert_int_equal(pytensors__calibrate(t, &obj, 1, &why), -EAGAIN);
+	assert_non_null(strstr(why, "too few"));
+	assert_false(pytensors__calibrated(t));
+	/* Two tensors of which one says otherwise. */
+	make_fake(&layouts[3], &fakes[0], 10, NULL);
+	make_fake(&layouts[0], &fakes[1], 11, NULL);
+	assert_int_not_equal(pytensors__calibrate(t, (uint64_t[]){ obj, at(fakes[1].obj) }, 2, &why),
+			     0);
+	pytensors__free(t);
+}
+
 static uint8_t state_of(struct pytensors *t, size_t i)
 {
 	struct pytensor v = { .obj = at(fakes[i].obj) };
@@ -313,6 +360,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_layouts),
+		cmocka_unit_test(test_few_tensors),
+		cmocka_unit_test(test_too_few_tensors),
 		cmocka_unit_test(test_damaged_tensors),
 		cmocka_unit_test(test_nothing_to_find),
 		cmocka_unit_test(test_lists),
