@@ -58,10 +58,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 void check_lines__add(struct check_lines *l, bool ok, const char *what, const char *text,
 		      int status)
 {
-	char clean[1024];
+	char clean[1024], first[64];
 
 	text__clean(clean, sizeof(clean), text, strlen(text));
-	fprintf(l->out, "%-4s %-16s %s\n", ok ? "ok" : status ? "NO" : "-", what, clean);
+	snprintf(first, sizeof(first), "%-4s %-16s ", ok ? "ok" : status ? "NO" : "-", what);
+	text__paragraph(l->out, text__one_line(text__columns(stdout)), first,
+			"                      ", "%s", clean);
 	if (ok || !status || l->status)
 		return;
 	l->status = status;

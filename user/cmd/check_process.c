@@ -7,6 +7,7 @@
 
 #include "census/census.h"
 #include "cmd/check_lines.h"
+#include "labels/words.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "process/proc.h"
@@ -130,8 +131,8 @@ static void print_calls(struct check_lines *l, const struct cuda_file *f, const 
 		check_lines__add(l, false, "CUDA calls", text, 0);
 	}
 	if (!l->explain) {
-		snprintf(text, sizeof(text), "%s: %zu functions%s", map->path, f->n,
-			 f->refused ? ", some cannot be probed" : "");
+		snprintf(text, sizeof(text), "%zu functions%s in %s", f->n,
+			 f->refused ? ", some cannot be probed," : "", map->path);
 		check_lines__add(l, true, "CUDA calls", text, 0);
 		return;
 	}
@@ -184,14 +185,15 @@ static void check_census(struct check_lines *l, const struct target *t)
 		err = census__read(c, &o, &s, &why);
 	if (!err) {
 		snprintf(text, sizeof(text),
-			 "%s storages of %" PRIu64 " modules and %" PRIu64
-			 " optimizers and others, read in %.0f ms%s",
-			 text__count(n, sizeof(n), s.ntensors), s.modules, s.optimizers,
-			 (double)(s.end - s.begin) / 1e6,
-			 s.know_grad ? "" : "; gradients: none seen yet");
+			 "%s storage%s, %" PRIu64 " module%s and %" PRIu64
+			 " optimizer%s read in %.0f ms%s",
+			 text__count(n, sizeof(n), s.ntensors), s.ntensors == 1 ? "" : "s",
+			 s.modules, s.modules == 1 ? "" : "s", s.optimizers,
+			 s.optimizers == 1 ? "" : "s", (double)(s.end - s.begin) / 1e6,
+			 s.know_grad ? "" : "; no gradient seen yet");
 		census_state__free(&s);
 	} else {
-		snprintf(text, sizeof(text), "%s: no names for them",
+		snprintf(text, sizeof(text), "%s: memory gets no names so far",
 			 *why ? why : "they cannot be read");
 	}
 	check_lines__add(l, !err, "tensors", text, 0);
@@ -200,9 +202,13 @@ static void check_census(struct check_lines *l, const struct target *t)
 
 void check_lines__process(struct check_lines *l, struct target *t)
 {
-	char text[256];
+	char text[256], command[1024];
+	const char *cmdline;
+	size_t len;
 
-	check_lines__add(l, true, "process", proc__comm(t->proc), 0);
+	cmdline = proc__cmdline(t->proc, &len);
+	words__arguments(command, sizeof(command), cmdline, len);
+	check_lines__add(l, true, "process", *command ? command : proc__comm(t->proc), 0);
 	check_python(l, t);
 	if (!t->torch.found) {
 		check_lines__add(l, false, "PyTorch", "not imported yet: a capture waits for it",

@@ -17,6 +17,7 @@
 #include "follow/capture_args.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
+#include "labels/words.h"
 #include "log/log.h"
 #include "process/proc.h"
 
@@ -26,6 +27,7 @@
 struct dump_args {
 	struct report_args shown;
 	struct dump_opts o;
+	char command[1024];
 };
 
 static const struct argp_option options[] = {
@@ -100,9 +102,10 @@ static int look(struct target *t, struct dump_args *a, struct failure *f)
 {
 	int major, minor, micro, pid = a->o.pid, err;
 	struct cudaalloc *alloc = NULL;
-	const char *why = "";
+	const char *why = "", *cmdline;
 	struct census *c;
 	struct dump d;
+	size_t len;
 
 	t->python = python__open(t->proc, &t->maps, &why);
 	if (!t->python)
@@ -112,6 +115,8 @@ static int look(struct target *t, struct dump_args *a, struct failure *f)
 	torch__info(t->proc, &t->maps, &t->torch);
 	a->o.torch = &t->torch;
 	a->o.comm = proc__comm(t->proc);
+	cmdline = proc__cmdline(t->proc, &len);
+	a->o.command = words__arguments(a->command, sizeof(a->command), cmdline, len);
 	c = census__open(t->python, &why);
 	if (!c)
 		return unreadable(f, pid, -errno, why);

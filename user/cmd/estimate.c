@@ -305,7 +305,7 @@ static int complete(struct estimate_args *a)
 	else if (!a->kind || !device_kind__context(a->kind, 0, &a->context))
 		a->context = (struct device_figure){ .bytes = DRYRUN_CONTEXT_DEFAULT,
 						     .source = FIGURE_ASSUMED,
-						     .from = "--context SIZE sets it" };
+						     .from = "set by --context" };
 	if (a->kind) {
 		d->name = a->kind->name;
 		d->processors = (unsigned)a->kind->processors;

@@ -229,6 +229,7 @@ static int make_rows(struct dump *d, struct blocks *before, struct blocks *after
 static int by_size(const void *a, const void *b)
 {
 	const struct dump_row *x = a, *y = b;
+	int by_name;
 
 	if (x->device != y->device)
 		return x->device < y->device ? -1 : 1;
@@ -236,6 +237,12 @@ static int by_size(const void *a, const void *b)
 		return x->bytes > y->bytes ? -1 : 1;
 	if (!x->tensor || !y->tensor || x->tensor == y->tensor)
 		return !x->tensor - !y->tensor;
+	/* The same order each time, wherever the memory is. */
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	by_name = strverscmp(x->tensor->name, y->tensor->name);
+	if (by_name)
+		return by_name;
 	return x->tensor->addr < y->tensor->addr ? -1 : 1;
 }
 

@@ -50,6 +50,7 @@ struct dump {
 struct dump_opts {
 	int pid;
 	const char *comm;
+	const char *command; /* words__arguments(); "": comm instead */
 	char python[32];
 	const struct torch_info *torch;
 	enum dump_by { DUMP_BY_HOLDER, DUMP_BY_TENSOR, DUMP_BY_MODULE, DUMP_BY_CATEGORY } by;

@@ -125,6 +125,7 @@ static int rows_text(struct table *t, const struct dump_device *dev, const struc
 	t->grid = grid__new(columns, COL_NR);
 	if (!t->grid)
 		return -ENOMEM;
+	grid__show(t->grid, COL_COUNT, t->o->by != DUMP_BY_TENSOR);
 	grid__show(t->grid, COL_ROLE, t->o->by == DUMP_BY_HOLDER || t->o->by == DUMP_BY_TENSOR);
 	for (size_t i = 0; i < shown; i++)
 		put_cells(t, &rows[i], dev->allocated);
@@ -172,39 +173,45 @@ static void device_text(FILE *out, const struct dump_device *dev)
 }
 
 /* Prints the sums by category, before the single rows. */
-static void kinds_text(FILE *out, const struct dump_device *dev)
+static void kinds_text(FILE *out, const struct dump_device *dev, size_t columns)
 {
-	const char *sep = "  ";
-	bool any = false;
-	char bytes[24];
+	size_t at = 0, len;
+	char bytes[24], part[96];
 
-	for (unsigned int k = 0; k < CENSUS_KINDS; k++) {
-		if (!dev->bytes[k])
+	for (unsigned int k = 0; k <= CENSUS_KINDS; k++) {
+		uint64_t n = k < CENSUS_KINDS ? dev->bytes[k] : dev->unheld;
+
+		if (!n)
 			continue;
-		fprintf(out, "%s%s %s", sep, words__role(census_kind__name(k)),
-			text__bytes(bytes, sizeof(bytes), dev->bytes[k]));
-		sep = text__dot();
-		any = true;
+		snprintf(part, sizeof(part), "%s %s",
+			 k < CENSUS_KINDS ? words__role(census_kind__name(k)) : unheld,
+			 text__bytes(bytes, sizeof(bytes), n));
+		len = text__width(part);
+		if (at && at + 3 + len > columns) {
+			fputc('\n', out);
+			at = 0;
+		}
+		fprintf(out, "%s%s", at ? text__dot() : "  ", part);
+		at += len + (at ? 3 : 2);
 	}
-	if (dev->unheld) {
-		fprintf(out, "%s%s %s", sep, unheld,
-			text__bytes(bytes, sizeof(bytes), dev->unheld));
-		any = true;
-	}
-	if (any)
+	if (at)
 		fputc('\n', out);
 }
 
-static void header_text(FILE *out, const struct dump *d, const struct dump_opts *o)
+static void header_text(FILE *out, const struct dump *d, const struct dump_opts *o, size_t columns)
 {
-	char n[3][32], took[24], comm[64], torch[64];
+	char n[3][32], took[24], command[1024], torch[64];
 	const struct census_state *s = &d->census;
 
-	text__clean(comm, sizeof(comm), o->comm, strlen(o->comm));
+	if (*o->command)
+		snprintf(command, sizeof(command), "%s", o->command);
+	else
+		text__clean(command, sizeof(command), o->comm, strlen(o->comm));
+	words__cut(command, columns > 88 ? columns - 56 : 32);
 	text__clean(torch, sizeof(torch), o->torch->version, strlen(o->torch->version));
-	fprintf(out, "%s (PID %d)%s%s%s%s%s%s\n", comm, o->pid, torch[0] ? text__dot() : "",
-		torch[0] ? "torch " : "", torch, o->python[0] ? text__dot() : "",
-		o->python[0] ? "Python " : "", o->python);
+	fprintf(out, "%s%sPID %d%s%s%s%s%s%s\n", command, text__dot(), o->pid,
+		torch[0] ? text__dot() : "", torch[0] ? "torch " : "", torch,
+		o->python[0] ? text__dot() : "", o->python[0] ? "Python " : "", o->python);
 	fprintf(out, "%s module%s, %s optimizer%s, %s Python object%s, read in %s\n",
 		text__count(n[0], sizeof(n[0]), s->modules), plural(s->modules),
 		text__count(n[1], sizeof(n[1]), s->optimizers), plural(s->optimizers),
@@ -235,14 +242,14 @@ int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 
 	if (t)
 		*t = (struct table){ .out = out, .d = d, .o = o, .width = text__columns(out) };
-	header_text(out, d, o);
+	header_text(out, d, o, text__columns(out));
 	for (size_t i = 0; i < d->ndevices && !err; i++) {
 		size_t of = 0;
 
 		fprintf(out, "\n");
 		device_text(out, &d->devices[i]);
 		if (o->by != DUMP_BY_CATEGORY)
-			kinds_text(out, &d->devices[i]);
+			kinds_text(out, &d->devices[i], t->width);
 		while (first + of < n && rows[first + of].device == i)
 			of++;
 		fprintf(out, "\n");

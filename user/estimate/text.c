@@ -61,7 +61,7 @@ static void put_growing(struct text *t)
 	char text[GROWTH_SUMMARY_TEXT];
 
 	if (t->e->growth.verdict == GROWTH_VERDICT_GROWS)
-		text__paragraph(t->out, t->width, "  ", "    ", "Growth  %s",
+		text__paragraph(t->out, text__one_line(t->width), "  ", "    ", "Growth  %s",
 				growth_summary__say(&t->e->growth, text));
 }
 
@@ -103,7 +103,8 @@ static void put_verdict(struct text *t)
 			bytes(b, e->args->vram));
 	put_growing(t);
 	for (size_t i = 0; bound && estimate__bound(e, i, why, sizeof(why)); i++)
-		fprintf(t->out, "  a lower bound: %s\n", estimate__bound(e, i, why, sizeof(why)));
+		text__paragraph(t->out, text__one_line(t->width), "  ", "    ", "a lower bound: %s",
+				estimate__bound(e, i, why, sizeof(why)));
 	if (e->verdict == VERDICT_FITS && e->run.ooms)
 		fprintf(t->out,
 			"  %" PRIu64 " request%s for memory %s refused, and the script continued\n",
@@ -166,11 +167,13 @@ static void put_overflow(struct text *t)
 static void put_part(struct text *t, uint64_t n, uint64_t whole, const char *title,
 		     const char *note)
 {
-	char a[24], bar[BAR_TEXT];
+	char a[24], bar[BAR_TEXT], first[BAR_TEXT + 64], rest[64];
 
-	fprintf(t->out, "  %10s  %s%s%s  %s%s%s\n", bytes(a, n), t->colour ? "\033[36m" : "",
-		bar__draw(bar, n, whole, BAR, bar__unicode(), true), t->colour ? "\033[0m" : "",
-		title, *note ? ": " : "", note);
+	snprintf(first, sizeof(first), "  %10s  %s%s%s  ", bytes(a, n), t->colour ? "\033[36m" : "",
+		 bar__draw(bar, n, whole, BAR, bar__unicode(), true), t->colour ? "\033[0m" : "");
+	snprintf(rest, sizeof(rest), "  %10s  %*s  ", "", BAR, "");
+	text__paragraph(t->out, text__one_line(t->width), first, rest, "%s%s%s", title,
+			*note ? ": " : "", note);
 }
 
 static void put_sum(struct text *t, uint64_t n, const char *title, const char *note)
@@ -189,12 +192,13 @@ static void put_nccl(struct text *t)
 	char a[24];
 
 	if (device_kind__nccl(e->args->kind, e->local_world_size, &nccl))
-		fprintf(t->out,
-			"  Not included: NCCL's buffers, about %s for each communicator (%s: "
-			"%s).\n",
+		text__paragraph(
+			t->out, t->width, "  ", "  ",
+			"Not included: NCCL's buffers, about %s for each communicator (%s: %s).",
 			bytes(a, nccl.bytes), figure_source__name(nccl.source), nccl.from);
 	else
-		fprintf(t->out, "  Not included: NCCL's buffers: %s.\n", nccl.from);
+		text__paragraph(t->out, t->width, "  ", "  ", "Not included: NCCL's buffers: %s.",
+				nccl.from);
 }
 
 static void put_parts(struct text *t)
@@ -227,9 +231,9 @@ static void put_parts(struct text *t)
 	put_part(t, p->bytes[PART_CONTEXT], p->needs, part__title(PART_CONTEXT), note);
 	put_sum(t, p->needs, "total", "");
 	if (p->bytes[PART_CACHED] > p->reserved / 50)
-		fprintf(t->out,
-			"  PyTorch can give back part of the cached memory when memory is short; "
-			"%s\n",
+		text__paragraph(
+			t->out, t->width, "  ", "  ",
+			"PyTorch can give back part of the cached memory when memory is short; %s",
 			e->smallest.found ? "the smallest --vram that fits accounts for that."
 					  : "--min-vram finds the smallest size that works.");
 	if (e->of_ranks && e->world_size > 1)
@@ -391,13 +395,15 @@ static void put_run(struct text *t)
 	char cmd[REPORT_TEXT / 2], clean[64], size[24], time[24], count[32], word[256];
 
 	report_text__command(cmd, sizeof(cmd), a->facts, t->width > 24 ? t->width - 2 : 24);
-	fprintf(t->out,
-		"%s\n  torch %s, on %s, %s, compute capability %d.%d (a dry run computes "
-		"nothing)\n  ",
-		cmd, torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown",
+	fprintf(t->out, "%s\n", cmd);
+	text__paragraph(
+		t->out, text__one_line(t->width), "  ", "  ",
+		"torch %s, on %s, %s, compute capability %d.%d (a dry run computes nothing)",
+		torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown",
 		name ? name : "the dry run's A100", bytes(size, e->args->vram),
 		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_major : 8,
 		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_minor : 0);
+	fputs("  ", t->out);
 	if (e->of_ranks)
 		fprintf(t->out, "rank %u of %u, %u on a machine%s%s\n  ", e->rank, e->world_size,
 			e->local_world_size,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Parses the fact `cmdline`, a JSON array of strings, into an argv. */
+/* Command lines: the fact `cmdline`, a JSON array of strings, and arguments as /proc has them. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "labels/words.h"
+#include "lib/text.h"
 
 /* Copies the strings of args. NULL: an element is no string, or memory is short. */
 static char **copy_args(const json_t *args)
@@ -32,6 +33,26 @@ char **words__cmdline(const struct facts *f)
 
 	json_decref(args);
 	return argv;
+}
+
+char *words__arguments(char *buf, size_t size, const char *cmdline, size_t len)
+{
+	const char *end = cmdline + len, *slash;
+	size_t used = 0, n;
+
+	buf[0] = '\0';
+	for (const char *a = cmdline; a < end && used + 2 < size; a += n + 1) {
+		n = strnlen(a, (size_t)(end - a));
+		slash = a == cmdline ? memrchr(a, '/', n) : NULL;
+		if (used)
+			buf[used++] = ' ';
+		if (slash)
+			text__clean(buf, size, slash + 1, n - (size_t)(slash + 1 - a));
+		else
+			text__clean(buf + used, size - used, a, n);
+		used += strlen(buf + used);
+	}
+	return buf;
 }
 
 void words__free_cmdline(char **argv)

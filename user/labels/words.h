@@ -51,6 +51,9 @@ const char *words__where_title(enum group by); /* title of the column of words__
  */
 char **words__cmdline(const struct facts *f);
 void words__free_cmdline(char **argv);
+/* Writes NUL-separated arguments, such as those of proc__cmdline(), for people: clean, and the
+ * program without its folder. "": there are none. Returns buf. */
+char *words__arguments(char *buf, size_t size, const char *cmdline, size_t len);
 
 struct report_stacks {
 	uint64_t all;

@@ -262,7 +262,7 @@ static int headline(struct page *p, size_t device)
 	if (err)
 		return err == -EINVAL ? 0 : err;
 	if (s.verdict == GROWTH_VERDICT_GROWS)
-		text__paragraph(p->out, p->width, "", "  ", "Growth  %s",
+		text__paragraph(p->out, text__one_line(p->width), "", "  ", "Growth  %s",
 				growth_summary__say(&s, text));
 	growth_summary__free(&s);
 	return 0;

@@ -439,11 +439,31 @@ unsigned text__prose(unsigned width)
 	return width < TEXT_NO_LIMIT ? width : TEXT_PROSE;
 }
 
+unsigned text__one_line(unsigned width)
+{
+	return width < TEXT_NO_LIMIT ? width : TEXT_NO_LIMIT - 1;
+}
+
 bool text__colour(FILE *out)
 {
 	const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
 
 	return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+}
+
+/* Columns of a prefix, which may have colours. */
+static size_t prefix_width(const char *s)
+{
+	size_t hidden = 0, width = text__width(s);
+
+	for (const char *at = s; (at = strstr(at, "\033[")); at++) {
+		size_t n = strcspn(at, "m") + 1;
+		char sequence[16];
+
+		snprintf(sequence, sizeof(sequence), "%.*s", (int)n, at);
+		hidden += text__width(sequence);
+	}
+	return width > hidden ? width - hidden : 0;
 }
 
 void text__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
@@ -458,7 +478,8 @@ void text__paragraph(FILE *out, size_t width, const char *first, const char *res
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	at = (size_t)fprintf(out, "%s", first);
+	fputs(first, out);
+	at = prefix_width(first);
 	for (char *word = text, *next; word; word = next) {
 		next = strchr(word, ' ');
 		/* A number stays with its unit. */
@@ -466,10 +487,12 @@ void text__paragraph(FILE *out, size_t width, const char *first, const char *res
 			next = strchr(next + 1, ' ');
 		if (next)
 			*next++ = '\0';
-		if (begun && at + 1 + text__width(word) > width)
-			at = fprintf(out, "\n%s", rest) - 1;
-		else if (begun)
+		if (begun && at + 1 + text__width(word) > width) {
+			fprintf(out, "\n%s", rest);
+			at = prefix_width(rest);
+		} else if (begun) {
 			at += fprintf(out, " ");
+		}
 		fputs(word, out);
 		at += text__width(word);
 		begun = true;

@@ -49,6 +49,9 @@ char *text__date(char *buf, size_t size, uint64_t ns);
 
 #define TEXT_NO_LIMIT 10000 /* columns of an output that is no terminal */
 #define TEXT_PROSE 120	    /* columns of prose on such an output */
+/* Width for a paragraph that programs search, such as the line of growth: one line on such an
+ * output. */
+unsigned text__one_line(unsigned width);
 /* Columns for tables: COLUMNS of the environment, or the terminal's; TEXT_NO_LIMIT if out is no
  * terminal. At least 40. */
 unsigned text__columns(FILE *out);
@@ -60,6 +63,6 @@ bool text__colour(FILE *out);
 #define TEXT_PARAGRAPH 33280 /* limit of a paragraph, in bytes */
 /* Prints a paragraph, broken at spaces into lines of at most width columns (TEXT_PROSE on an
  * output without a limit). first is the prefix of
- * the first line, rest of the others. A number and its unit stay on one line. */
+ * the first line, rest of the others; they may have colours. A number and its unit stay on one line. */
 void text__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
 		     ...) __attribute__((format(printf, 5, 6)));

@@ -172,8 +172,8 @@ static int print_growth(struct page *p)
 	if (grows)
 		fputc('\n', p->out);
 	if (grows)
-		text__paragraph(p->out, p->width, "", "  ", "Growth in %s%s: %s", p->part, more,
-				growth_summary__say(most->grows, text));
+		text__paragraph(p->out, text__one_line(p->width), "", "  ", "Growth in %s%s: %s",
+				p->part, more, growth_summary__say(most->grows, text));
 	else if (steady == p->n)
 		fputs("\nNo growth.\n", p->out);
 	return 0;

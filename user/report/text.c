@@ -343,7 +343,7 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 	err = say_growth(&l, m, i, f, o, &growing);
 	fputc('\n', out);
 	if (growing)
-		text__paragraph(out, l.width, "", "  ", "Growth  %s", growing);
+		text__paragraph(out, text__one_line(l.width), "", "  ", "Growth  %s", growing);
 	free(growing);
 	if (d.ooms)
 		print_ooms(out, m, i, &d, f, o);

@@ -94,6 +94,7 @@ static const char *print(const char *columns, enum dump_by by, size_t top)
 			  .nrows = sizeof(rows) / sizeof(*rows) };
 	struct dump_opts o = { .pid = 42,
 			       .comm = "python",
+			       .command = "python a.py",
 			       .python = "3.12.1",
 			       .torch = &torch,
 			       .by = by,
@@ -129,7 +130,7 @@ static void test_by_holder(void **state)
 {
 	assert_string_equal(
 		print(NULL, DUMP_BY_HOLDER, 0),
-		"python (PID 42) - torch 2.11.0 - Python 3.12.1\n"
+		"python a.py - PID 42 - torch 2.11.0 - Python 3.12.1\n"
 		"5 modules, 0 optimizers, 0 Python objects, read in 0.12 s\n"
 		"\n"
 		"cuda:0  546.0 KiB allocated in 7 blocks, 2.00 MiB reserved\n"
@@ -152,7 +153,7 @@ static void test_by_holder(void **state)
 static void test_by_tensor(void **state)
 {
 	assert_non_null(strstr(print(NULL, DUMP_BY_TENSOR, 0),
-			       " 256.0 KiB   47        1  parameter      blocks.1.up.weight  "
+			       " 256.0 KiB   47  parameter      blocks.1.up.weight  "
 			       "[512, 128] float32\n"));
 	assert_non_null(strstr(print(NULL, DUMP_BY_MODULE, 0),
 			       "\n     512 B   <1        1  Net (model)\n"));
