@@ -16,6 +16,7 @@
 #include "cmd/help.h"
 #include "cmd/log_args.h"
 #include "cmd/manual.h"
+#include "cmd/usage.h"
 #include "in_this_build.h"
 #include "lib/exit.h"
 #include "lib/nearest.h"
@@ -214,6 +215,7 @@ int main(int argc, char **argv)
 	/* Messages of the C library stay English, as ours are. */
 	setlocale(LC_CTYPE, "");
 	argp_program_version_hook = version;
+	usage__know(commands, N_COMMANDS);
 	outlive_file_limit();
 	log__from_environment();
 	log = log_args__take(argc - 1, argv + 1);

@@ -96,6 +96,17 @@ def test_suggestions():
                         (("report", "--filtre", "x", "y"), "'--filtre'; did you mean --filter?"), (("report", "--fliter=x", "y"), "--filter?"),
                         (("-p", "1", "--topp", "3"), "did you mean --top?"), (("record", "-p", "1", "--log-levle", "debug"), "--log-level?"),
                         (("run", "--vrma", "8G", "--", "true"), "did you mean --vram?"), (("check", "foo"), "-p PID"),
+                        (("record", "--formt", "json"), "did you mean --format? It is for "), (("record", "--formt", "json"), "; record has --log-format"),
+                        (("record", "--top", "5"), "unknown option '--top': it is for "), (("record", "--durtaion", "5s"), "did you mean --duration?\n"),
+                        (("record", "--no-modles"), "did you mean --no-modules?\n"), (("report", "--tpo", "5"), "did you mean --top?\n"),
+                        (("report", "--colmuns", "size"), "did you mean --columns?\n"), (("report", "--by", "mdoule"), "did you mean module?\n"),
+                        (("estimate", "--min-varm", "--", "x"), "did you mean --min-vram?\n"), (("estimate", "--alloc-cnof=x", "--", "x"), "--alloc-conf?\n"),
+                        (("leaks", "--setps", "5"), "did you mean --steps?\n"), (("diff", "--tp", "3"), "did you mean --top?\n"),
+                        (("dump", "--byy", "holder"), "did you mean --by?\n"), (("export", "--outptu=x", "html"), "did you mean --output?\n"),
+                        (("watch", "--coldown", "5s"), "did you mean --cooldown?\n"), (("serve", "--lisetn", "x"), "did you mean --listen?\n"),
+                        (("replay", "--serach", "x"), "did you mean --search?\n"), (("compare", "--formta", "json"), "did you mean --format?\n"),
+                        (("check", "--explian"), "did you mean --explain?\n"), (("ctl", "--pdi", "1"), "did you mean --pid?\n"),
+                        (("run", "--insdie", "x"), "did you mean --inside?\n"),
                         (("export", "flamegrap", "x.mtr"), "did you mean flamegraph?"),
                         (("record", "out.mtr"), "-o FILE")):
         code, out, err = tool(*args)

@@ -13,6 +13,8 @@
 static struct {
 	const struct command *command;
 	struct options_list options;
+	const struct command *const *commands; /* all; NULL: not known */
+	size_t ncommands;
 	bool over; /* argp's own lines have begun */
 } at;
 
@@ -36,16 +38,73 @@ static ssize_t put(void *cookie, const char *s, size_t n)
 	return (ssize_t)n;
 }
 
+static void try_options(struct nearest *n, const struct options_list *options)
+{
+	for (size_t i = 0; i < options->n; i++)
+		if (options_list__shows(options->v[i]))
+			nearest__try(n, options->v[i]->name);
+}
+
+/* Adds the commands that have this option, three at most. */
+static void add_commands(char *buf, size_t size, const char *option)
+{
+	size_t used = 0, shown = 0, more = 0;
+	struct options_list of = { .n = 0 };
+
+	for (size_t i = 0; i < at.ncommands; i++) {
+		of.n = 0;
+		options_list__fill(&of, at.commands[i]->argp);
+		if (!options_list__named(&of, option, strlen(option)))
+			continue;
+		if (shown < 3 && used < size)
+			used += (size_t)snprintf(buf + used, size - used, "%s%s", shown ? ", " : "",
+						 at.commands[i]->name);
+		more += shown++ >= 3;
+	}
+	if (more && used < size)
+		snprintf(buf + used, size - used, " and %zu more", more);
+}
+
+/* The option is one of other commands, or near to one. name: theirs. */
+static void of_others(struct argp_state *state, const char *word, const char *name)
+{
+	char commands[128] = "", own[128] = "";
+	size_t len = strlen(name), n;
+
+	add_commands(commands, sizeof(commands), name);
+	for (size_t i = 0; i < at.options.n && !*own; i++) {
+		if (!options_list__shows(at.options.v[i]))
+			continue;
+		n = strlen(at.options.v[i]->name);
+		if (n > len && at.options.v[i]->name[n - len - 1] == '-' &&
+		    !strcmp(at.options.v[i]->name + n - len, name))
+			snprintf(own, sizeof(own), "; %s has --%s", at.command->name,
+				 at.options.v[i]->name);
+	}
+	if (strcmp(word, name) != 0)
+		argp_error(state, "unknown option '--%s'; did you mean --%s? It is for %s%s", word,
+			   name, commands, own);
+	else
+		argp_error(state, "unknown option '--%s': it is for %s%s", word, commands, own);
+}
+
 static void unknown(struct argp_state *state, const char *name, size_t len)
 {
+	struct options_list of = { .n = 0 };
 	char word[64];
-	struct nearest n = { .word = word };
+	struct nearest n = { .word = word }, other;
 
 	snprintf(word, sizeof(word), "%.*s", (int)len, name);
-	for (size_t i = 0; i < at.options.n; i++)
-		if (options_list__shows(at.options.v[i]))
-			nearest__try(&n, at.options.v[i]->name);
-	if (n.best)
+	try_options(&n, &at.options);
+	other = n;
+	for (size_t i = 0; i < at.ncommands; i++) {
+		of.n = 0;
+		options_list__fill(&of, at.commands[i]->argp);
+		try_options(&other, &of);
+	}
+	if (other.best && (!n.best || other.distance < n.distance))
+		of_others(state, word, other.best);
+	else if (n.best)
 		argp_error(state, "unknown option '--%s'; did you mean --%s?", word, n.best);
 	else
 		argp_error(state, "unknown option '--%s'", word);
@@ -133,6 +192,12 @@ void usage__begin(struct argp_state *state)
 	if (complaints)
 		state->err_stream = complaints;
 	check_options(state);
+}
+
+void usage__know(const struct command *const *commands, size_t n)
+{
+	at.commands = commands;
+	at.ncommands = n;
 }
 
 void usage__parse(const struct command *command, int argc, char **argv, unsigned flags, void *input)

@@ -11,6 +11,8 @@
  */
 void usage__parse(const struct command *command, int argc, char **argv, unsigned flags,
 		  void *input);
+/* All commands, for suggestions. Borrowed; before usage__parse(). */
+void usage__know(const struct command *const *commands, size_t n);
 /* For the parser that all commands share (log_args.h): call it for ARGP_KEY_INIT. */
 void usage__begin(struct argp_state *state);
 /* Calls argp_error(): "WHAT 'word'; did you mean report?", or the list of the words, which ends

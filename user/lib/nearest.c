@@ -44,12 +44,17 @@ unsigned nearest__distance(const char *a, const char *b)
 void nearest__try(struct nearest *n, const char *candidate)
 {
 	size_t len = strlen(n->word);
-	unsigned distance = nearest__distance(n->word, candidate);
+	unsigned distance = nearest__distance(n->word, candidate), begins = 0;
 
 	if (len >= SHORTEST && !strncmp(n->word, candidate, len))
 		distance = 0; /* prefers "status" to "start" for "stat" */
-	if (distance > least((unsigned)(len + 1) / 3, 3) || (n->best && distance >= n->distance))
+	while (n->word[begins] && n->word[begins] == candidate[begins])
+		begins++;
+	if (distance > least((unsigned)(len + 1) / 3, 3) ||
+	    (n->best &&
+	     (distance > n->distance || (distance == n->distance && begins <= n->begins))))
 		return;
 	n->best = candidate;
 	n->distance = distance;
+	n->begins = begins;
 }

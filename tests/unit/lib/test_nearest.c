@@ -45,6 +45,8 @@ static void test_best(void **state)
 	assert_string_equal(best("dif"), "diff");
 	assert_string_equal(best("rn"), "run");
 	assert_string_equal(best("chekc"), "check");
+	/* As near as "record", which comes first. */
+	assert_string_equal(best("repord"), "report");
 	/* No suggestion for words of one or two letters or for unrelated words. */
 	assert_string_equal(best("repo"), "report"); /* a prefix */
 	assert_null(best("re"));
