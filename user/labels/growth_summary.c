@@ -34,19 +34,19 @@ static double step_minutes(const struct model *m, const struct facts *f)
 }
 
 /* After an out-of-memory error people look for growth: the confidence of `leaks` is enough. */
-static bool is_said(const struct growth_summary *s, const struct trend *t, bool ran_out)
+static bool is_said(const struct growth_summary *s, const struct trend *t)
 {
-	return ran_out ? trend__counts(t, GROWTH_SUMMARY_CONFIDENCE)
-		       : trend__is_sure(t, s->clock == GROWTH_STEPS);
+	return s->ran_out ? trend__counts(t, GROWTH_SUMMARY_CONFIDENCE)
+			  : trend__is_sure(t, s->clock == GROWTH_STEPS);
 }
 
-/* The part that grows most, by its rate. ran_out: the device had an out of memory. */
-static void choose_part(struct growth_summary *s, bool ran_out)
+/* The part that grows most, by its rate. */
+static void choose_part(struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
 
 	for (size_t i = 0; i < g->n; i++) {
-		if (!is_said(s, &g->lines[i].trend, ran_out))
+		if (!is_said(s, &g->lines[i].trend))
 			continue;
 		if (!s->lines++)
 			s->line = &g->lines[i];
@@ -57,15 +57,13 @@ static void choose_part(struct growth_summary *s, bool ran_out)
 		s->confidence = s->line->trend.confidence;
 		s->holder = s->line->nnames ? &s->line->names[0] : NULL;
 	}
-	if (growth__pool_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
-	    is_said(s, &g->reserved.trend, ran_out) &&
+	if (growth__pool_grows(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->reserved.trend) &&
 	    (!s->line || g->reserved.per_step > s->lines_per_step)) {
 		s->part = GROWTH_OF_POOL;
 		s->per_step = g->reserved.per_step;
 		s->confidence = g->reserved.trend.confidence;
 	}
-	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE) &&
-	    is_said(s, &g->others.trend, ran_out) &&
+	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->others.trend) &&
 	    (s->confidence == TREND_NONE ||
 	     g->others.per_step > (s->part == GROWTH_OF_LINE ? s->lines_per_step : s->per_step))) {
 		s->part = GROWTH_OF_OTHERS;
@@ -170,7 +168,8 @@ int growth_summary__of(const struct model *m, const struct facts *f, size_t devi
 	s.steps = s.growth.steps;
 	s.duration = duration;
 	s.cwd = facts__get(f, "cwd");
-	choose_part(&s, d.ooms);
+	s.ran_out = d.ooms;
+	choose_part(&s);
 	if (s.clock == GROWTH_TIME && duration < KNOWN_NS) {
 		s.why = "too_short";
 	} else if (s.confidence != TREND_NONE) {
@@ -250,6 +249,20 @@ bool growth_summary__is_known(const struct growth_summary *s)
 	return s->verdict != GROWTH_VERDICT_UNKNOWN;
 }
 
+const struct growth_line *growth_summary__line(const struct growth_summary *s, const struct row *r)
+{
+	if (s->verdict != GROWTH_VERDICT_GROWS || r->before_attach || !r->file)
+		return NULL;
+	for (size_t i = 0; i < s->growth.n; i++) {
+		const struct growth_line *l = &s->growth.lines[i];
+
+		if (l->row.file && l->row.line == r->line && !strcmp(l->row.file, r->file) &&
+		    !strcmp(l->row.func, r->func) && is_said(s, &l->trend))
+			return l;
+	}
+	return NULL;
+}
+
 /* ---- text ---- */
 
 const char *growth_summary__unit(const struct growth *g)
@@ -291,6 +304,21 @@ static char *rate_words(const struct growth_summary *s, char *buf, size_t size)
 			 minute + 1);
 	else
 		snprintf(buf, size, "%s/%s", step, growth_summary__unit(&s->growth));
+	return buf;
+}
+
+char *growth_summary__mark(const struct growth_summary *s, const struct growth_line *line,
+			   size_t columns, char buf[GROWTH_SUMMARY_MARK])
+{
+	struct growth_summary of_line = { .clock = s->clock, .growth.clock = s->clock };
+	char rate[48];
+
+	of_line.per_step = line->per_step;
+	of_line.per_minute = s->clock == GROWTH_TIME ? line->per_step * 60 : 0;
+	rate_words(&of_line, rate, sizeof(rate));
+	snprintf(buf, GROWTH_SUMMARY_MARK, "<- grows %s", rate + 1);
+	if (text__width(buf) > columns)
+		strcpy(buf, "<- grows");
 	return buf;
 }
 

@@ -54,6 +54,7 @@ struct growth_summary {
 	enum trend_confidence confidence;
 	/* The main object that holds the memory, or its name; NULL: not known. */
 	const struct growth_name *holder;
+	bool ran_out;	   /* the device had an out of memory */
 	uint64_t capacity; /* bytes of the device, 0: not known */
 	uint64_t room;	   /* bytes between the peak and a full device */
 	bool full_known;   /* steps_left is valid; seconds_left, too, if it is not 0 */
@@ -89,6 +90,13 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 			    char buf[GROWTH_SUMMARY_TEXT]);
 /* Number of steps until the device is full for people, rounded down: 5,712 becomes 5,700. */
 uint64_t growth_summary__steps_left(const struct growth_summary *s);
+/* The growing line that a row by line is of, in s; NULL: none, or not known. */
+const struct growth_line *growth_summary__line(const struct growth_summary *s, const struct row *r);
+/* Writes the mark of such a row in a table: "<- grows 4.00 MiB/step", or "<- grows" if that is wider
+ * than columns. Returns buf. */
+#define GROWTH_SUMMARY_MARK 64
+char *growth_summary__mark(const struct growth_summary *s, const struct growth_line *line,
+			   size_t columns, char buf[GROWTH_SUMMARY_MARK]);
 /* Writes the member "growth" of a device: docs/reference/report.md has the keys. */
 void growth_summary__json(struct json *j, const struct growth_summary *s);
 /* Writes the same keys into the open object. */

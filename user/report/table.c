@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "labels/growth_summary.h"
 #include "labels/holders.h"
 #include "labels/words.h"
 #include "lib/bar.h"
@@ -46,7 +47,9 @@ struct table {
 	struct grid *grid;
 	size_t where_width, room; /* columns of the last one: of its longest text; available */
 	size_t module_max;
-	bool short_names; /* functions without their class in all rows */
+	struct growth_summary growth;	    /* unknown unless rows are by line */
+	const struct growth_line **growing; /* for each row: its line, at the largest row */
+	bool short_names;		    /* functions without their class in all rows */
 	char text[REPORT_TEXT];
 };
 
@@ -65,8 +68,8 @@ bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room)
 	return o->bars == REPORT_AUTO ? room && isatty(fileno(out)) : o->bars == REPORT_ALWAYS;
 }
 
-/* Returns the text of the last column. */
-static const char *where(struct table *t, const struct row *r, size_t columns)
+/* Returns the text of the last column without a mark. */
+static const char *place(struct table *t, const struct row *r, size_t columns)
 {
 	bool line = t->last == BY_LINE || t->last == BY_STACK;
 
@@ -91,6 +94,29 @@ static const char *modules(struct table *t, const struct row *r, size_t columns)
 	if (columns > strlen(count))
 		words__cut_front(t->text, columns - strlen(count));
 	return strcat(t->text, count);
+}
+
+#define MARK_SHORT 10 /* columns of "  <- grows" */
+#define MARKED_MIN 12 /* least columns of a place before a mark */
+
+static const struct growth_line *line_of(const struct table *t, const struct row *r)
+{
+	return t->growing ? t->growing[r - t->rows] : NULL;
+}
+
+/* Returns the text of the last column: the place, and a mark if the line grows. */
+static const char *where(struct table *t, const struct row *r, size_t columns)
+{
+	const struct growth_line *line = line_of(t, r);
+	char mark[GROWTH_SUMMARY_MARK];
+	size_t used;
+
+	if (!line || columns < MARKED_MIN + MARK_SHORT)
+		return place(t, r, columns);
+	used = text__width(place(t, r, columns - MARK_SHORT));
+	growth_summary__mark(&t->growth, line, columns - used - 2, mark);
+	snprintf(t->text + strlen(t->text), sizeof(t->text) - strlen(t->text), "  %s", mark);
+	return t->text;
 }
 
 static const char *cell(struct table *t, const struct row *r, int col, size_t columns)
@@ -343,6 +369,29 @@ static void print_check(const struct table *t)
 		t->sum > t->all ? "too much" : "are missing");
 }
 
+/* Finds the rows of lines that grow; the largest of each. Returns 0 or -ENOMEM. */
+static int mark_rows(struct table *t)
+{
+	const struct growth_line *line;
+
+	free(t->growing);
+	t->growing = NULL;
+	if (t->growth.verdict != GROWTH_VERDICT_GROWS)
+		return 0;
+	t->growing = calloc(t->of.n + 1, sizeof(*t->growing));
+	if (!t->growing)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->n; i++) {
+		bool marked = false;
+
+		line = growth_summary__line(&t->growth, &t->rows[i]);
+		for (size_t k = 0; k < i && line && !marked; k++)
+			marked = t->growing[k] == line;
+		t->growing[i] = marked ? NULL : line;
+	}
+	return 0;
+}
+
 /* Sets the rows. Returns 0, -ENOMEM or -ENOENT. */
 static int fetch(struct table *t, const struct model *m, size_t device, const struct row_opts *opts)
 {
@@ -376,7 +425,7 @@ static int fetch(struct table *t, const struct model *m, size_t device, const st
 		t->rest.count += t->rows[i].count;
 		t->rest.cumulative = sum;
 	}
-	return 0;
+	return mark_rows(t);
 }
 
 static bool all_columns(const struct table *t)
@@ -410,7 +459,9 @@ static void choose_names(struct table *t)
 	t->short_names = false;
 	for (size_t i = 0; i < t->shown && !t->short_names; i++)
 		t->short_names = !t->rows[i].before_attach &&
-				 text__width(where(t, &t->rows[i], SIZE_MAX)) > t->room;
+				 text__width(place(t, &t->rows[i], SIZE_MAX)) +
+						 (line_of(t, &t->rows[i]) ? MARK_SHORT : 0) >
+					 t->room;
 }
 
 static int prepare(struct table *t, const struct model *m, size_t device)
@@ -451,6 +502,8 @@ static void drop(struct table *t)
 {
 	grid__free(t->grid);
 	report_frames__free(t->frames);
+	growth_summary__free(&t->growth);
+	free(t->growing);
 	holder_rows__free(&t->of);
 	free(t);
 }
@@ -475,6 +528,13 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 		t->frames = report_frames__new(d, f, o->innermost);
 		err = t->frames ? 0 : -ENOMEM;
 	}
+	if (!err && t->last == BY_LINE && o->when != ROWS_TOTAL)
+		err = growth_summary__of(m, f, device,
+					 o->duration ? o->duration
+						     : words__fact_number(f, "duration_ns"),
+					 &t->growth);
+	if (err == -EINVAL) /* growth is not watched */
+		err = 0;
 	if (!err)
 		err = prepare(t, m, device);
 	if (!err) {
