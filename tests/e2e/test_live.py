@@ -25,7 +25,7 @@ def test_blocks_and_summary():
     begin = time.monotonic()
 
     def blocks():
-        return re.findall(r"(?m)^.*allocated .*peak .*$", p.stdout())
+        return re.findall(r"(?m)^.*  (?:allocated|live) .*peak .*$", p.stdout())
     while len(blocks()) < 5 and time.monotonic() < begin + 30:
         time.sleep(0.05)
     n, took, before = len(blocks()), time.monotonic() - begin, p.stdout()

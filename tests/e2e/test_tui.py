@@ -355,7 +355,7 @@ def test_other_terminals():
     grey, ascii_, colour = view("--no-mouse", env={"NO_COLOR": "1"}), view(locale="C"), view()
     vt100 = view(term="vt100")
     for what, t in plain.items():
-        t.wait_for(lambda _, t=t: t.raw().count(b"allocated ") > 1, "two blocks of text with " + what, 30)
+        t.wait_for(lambda _, t=t: t.raw().count(b" events/s") > 1, "two blocks of text with " + what, 30)
         t.send("CTRL-C")
         equal((t.end(), t.differences()), (0, []), "exit code with " + what)
         check(what != "TERM=dumb" or b"\x1b" not in t.raw(), "%s: an escape sequence in %r", what, t.raw()[:300])

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/text.h"
 #include "live/words.h"
@@ -106,8 +107,29 @@ static char *tree_words(char *buf, const struct live_row *r, int width)
 	return buf;
 }
 
+#define MARK_SHORT 10 /* columns of "  <- grows" */
+#define MARKED_MIN 12 /* least columns of a line before a mark */
+
+static char *line_words(char *buf, const struct facts *f, const struct live_row *r,
+			const struct growth_summary *growth, int width)
+{
+	const struct growth_line *line = growth ? growth_summary__line(growth, &r->row) : NULL;
+	bool marked = line && width >= MARKED_MIN + MARK_SHORT;
+	char mark[GROWTH_SUMMARY_MARK];
+	size_t used;
+
+	words__where(buf, &r->row, BY_LINE, facts__get(f, "cwd"),
+		     (size_t)width - (marked ? MARK_SHORT : 0));
+	if (!marked)
+		return buf;
+	used = text__width(buf) + 2;
+	growth_summary__mark(growth, line, (size_t)width - used, mark);
+	snprintf(buf + strlen(buf), REPORT_TEXT - strlen(buf), "  %s", mark);
+	return buf;
+}
+
 char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const struct live_row *r,
-			int width, bool tree)
+			const struct growth_summary *growth, int width, bool tree)
 {
 	static const enum group groups[LIVE_BY_NR] = { [LIVE_LINE] = BY_LINE,
 						       [LIVE_FUNCTION] = BY_LINE,
@@ -125,6 +147,8 @@ char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const
 		snprintf(buf, REPORT_TEXT, "before attach: %s", r->holders);
 		return words__cut(buf, (size_t)width);
 	}
+	if (by == LIVE_LINE)
+		return line_words(buf, f, r, growth, width);
 	return words__where(buf, &r->row, groups[by], facts__get(f, "cwd"), (size_t)width);
 }
 

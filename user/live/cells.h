@@ -6,6 +6,7 @@
 #include "live/rows.h"
 
 struct facts;
+struct growth_summary;
 
 enum live_col {
 	COL_LIVE,
@@ -36,7 +37,8 @@ const char *live_cells__title(enum live_col c, const struct live_rows *r);
 const char *live_cells__text(char *buf, enum live_col c, const struct live_row *r,
 			     const struct live_rows *all);
 /* Cleaned name of a row (line, function, module or category), cut to width columns. tree:
- * indented below its parent. buf of REPORT_TEXT bytes. */
+ * indented below its parent. growth: of the device; a growing line gets a mark; NULL: none. buf of
+ * REPORT_TEXT bytes. */
 char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const struct live_row *r,
-			int width, bool tree);
+			const struct growth_summary *growth, int width, bool tree);
 const char *live_cells__where_title(enum live_by by);

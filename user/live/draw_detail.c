@@ -155,7 +155,8 @@ static void draw_all(struct page *g, struct live_state *s, const struct live_row
 	char where[REPORT_TEXT];
 
 	line(g, 0, INK_BOLD, "%.900s",
-	     live_cells__where(where, live_state__by(s), proc->facts, r, g->p->columns, false));
+	     live_cells__where(where, live_state__by(s), proc->facts, r, NULL, g->p->columns,
+			       false));
 	figures(g, r, live_state__table(s));
 	if (r->row.before_attach) {
 		holders(g, proc, x);

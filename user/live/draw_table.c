@@ -52,6 +52,7 @@ static enum ink cell_ink(enum live_col c, const struct live_row *r, int64_t most
 static void draw_row(struct paint *p, const struct live_state *s, const struct live_proc *proc,
 		     const struct live_row *r, int y, bool selected, int64_t most)
 {
+	const struct growth_summary *growth = live_proc__growth(proc, live_state__table(s)->device);
 	enum live_by by = live_state__by(s);
 	int x = 0, module = live_cells__module_width(by, p->columns);
 	char buf[24], text[REPORT_TEXT];
@@ -72,7 +73,7 @@ static void draw_row(struct paint *p, const struct live_state *s, const struct l
 	}
 	if (p->columns - x - 1 < 4)
 		return;
-	live_cells__where(text, by, proc->facts, r, p->columns - x - 1, true);
+	live_cells__where(text, by, proc->facts, r, growth, p->columns - x - 1, true);
 	paint__put(p, y, x + 1, p->columns - x - 1, selected ? INK_SELECTED : INK_PLAIN, text);
 }
 

@@ -9,6 +9,20 @@
 #include "live/cells.h"
 #include "live/words.h"
 
+/* As the screen: while steps run, the current value changes all the time. */
+static void print_allocated(FILE *out, const struct live_proc *p, const struct model_device *d)
+{
+	struct model_step s;
+	char a[24], b[24];
+
+	if (!live_proc__last_step(p, (size_t)model__main_device(p->model), &s))
+		fprintf(out, "allocated %s", live__bytes(a, d->allocated));
+	else
+		fprintf(out, "live %s  %s %s", live__bytes(a, s.end_allocated),
+			model__steps_are_calls(p->model) ? "call peak" : "step peak",
+			live__bytes(b, s.peak));
+}
+
 static void print_head(FILE *out, const struct live_proc *p, const struct model_device *d, bool who,
 		       int width)
 {
@@ -17,8 +31,8 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 
 	if (who)
 		fprintf(out, "PID %d  ", (int)p->pid);
-	fprintf(out, "%s  %s  allocated %s", text__time(time, sizeof(time), p->now), d->name,
-		live__bytes(bytes, d->allocated));
+	fprintf(out, "%s  %s  ", text__time(time, sizeof(time), p->now), d->name);
+	print_allocated(out, p, d);
 	if (d->has_totals)
 		fprintf(out, "  reserved %s", live__bytes(bytes, d->reserved));
 	fprintf(out, "  peak %s%s", words__about(d->peak_is),
@@ -80,6 +94,7 @@ void live_text__block(FILE *out, const struct live_proc *p, const struct live_ta
 {
 	int device = model__main_device(p->model), left;
 	char where[REPORT_TEXT], bytes[24];
+	const struct growth_summary *growth;
 	struct model_device d;
 	uint64_t rest = 0;
 	size_t more = 0;
@@ -87,6 +102,7 @@ void live_text__block(FILE *out, const struct live_proc *p, const struct live_ta
 	if (device < 0)
 		return;
 	model__device(p->model, (size_t)device, &d);
+	growth = live_proc__growth(p, d.device);
 	print_head(out, p, &d, who, width);
 	print_cells(out, p, t, NULL, width);
 	fprintf(out, "%s\n", live_cells__where_title(p->by));
@@ -99,7 +115,8 @@ void live_text__block(FILE *out, const struct live_proc *p, const struct live_ta
 			continue;
 		}
 		left = print_cells(out, p, t, r, width);
-		fprintf(out, "%s\n", live_cells__where(where, p->by, p->facts, r, left, false));
+		fprintf(out, "%s\n",
+			live_cells__where(where, p->by, p->facts, r, growth, left, false));
 	}
 	if (more && p->by != LIVE_LAYER)
 		fprintf(out, "%9s  + %zu more rows\n", live__bytes(bytes, rest), more);

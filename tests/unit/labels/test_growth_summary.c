@@ -90,6 +90,36 @@ static void is_unknown(struct world *w, const char *dev, const char *why)
 	world__free(w);
 }
 
+/* Tables mark the row of the line, and no other. */
+static void test_mark(void **state)
+{
+	struct world w = watched();
+	struct row row = { .file = "/home/u/train.py", .func = "train_step", .line = 7 };
+	char mark[GROWTH_SUMMARY_MARK];
+	const struct growth_line *line;
+	struct growth_summary s;
+
+	leak(&w, CPU, 60, 16 * KIB);
+	s = judged(&w, "cpu");
+	line = growth_summary__line(&s, &row);
+	assert_ptr_equal(line, s.line);
+	assert_string_equal(growth_summary__mark(&s, line, 80, mark), "<- grows 16.0 KiB/step");
+	assert_string_equal(growth_summary__mark(&s, line, 22, mark), "<- grows 16.0 KiB/step");
+	assert_string_equal(growth_summary__mark(&s, line, 21, mark), "<- grows");
+	row.before_attach = true;
+	assert_null(growth_summary__line(&s, &row));
+	row.before_attach = false;
+	row.line = 8;
+	assert_null(growth_summary__line(&s, &row));
+	row.line = 7;
+	row.func = "other";
+	assert_null(growth_summary__line(&s, &row));
+	row.file = NULL;
+	assert_null(growth_summary__line(&s, &row));
+	growth_summary__free(&s);
+	world__free(&w);
+}
+
 static void test_grows(void **state)
 {
 	struct world w = watched();
@@ -424,6 +454,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_grows),
+		cmocka_unit_test(test_mark),
 		cmocka_unit_test(test_long_names),
 		cmocka_unit_test(test_several_lines),
 		cmocka_unit_test(test_full),
