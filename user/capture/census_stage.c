@@ -358,8 +358,8 @@ static bool is_near_end(const struct census_stage *c, uint64_t now)
 
 /*
  * Readings of all tensors say what holds memory that grows. A program that ends by itself leaves no
- * time for a last one, so the time between two of them doubles: the last is of the second half. In a
- * dry run, where thousands of steps may take a second, their number doubles instead.
+ * time for a last one, so the time between two of them doubles: the last is of the second half. In
+ * a dry run, where thousands of steps may take a second, their number doubles instead.
  */
 static bool is_all_due(const struct census_stage *c, uint64_t now)
 {

@@ -92,8 +92,8 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 uint64_t growth_summary__steps_left(const struct growth_summary *s);
 /* The growing line that a row by line is of, in s; NULL: none, or not known. */
 const struct growth_line *growth_summary__line(const struct growth_summary *s, const struct row *r);
-/* Writes the mark of such a row in a table: "<- grows 4.00 MiB/step", or "<- grows" if that is wider
- * than columns. Returns buf. */
+/* Writes the mark of such a row in a table: "<- grows 4.00 MiB/step", or "<- grows" if that is
+ * wider than columns. Returns buf. */
 #define GROWTH_SUMMARY_MARK 64
 char *growth_summary__mark(const struct growth_summary *s, const struct growth_line *line,
 			   size_t columns, char buf[GROWTH_SUMMARY_MARK]);

@@ -63,6 +63,7 @@ bool text__colour(FILE *out);
 #define TEXT_PARAGRAPH 33280 /* limit of a paragraph, in bytes */
 /* Prints a paragraph, broken at spaces into lines of at most width columns (TEXT_PROSE on an
  * output without a limit). first is the prefix of
- * the first line, rest of the others; they may have colours. A number and its unit stay on one line. */
+ * the first line, rest of the others; they may have colours. A number and its unit stay on one
+ * line. */
 void text__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
 		     ...) __attribute__((format(printf, 5, 6)));

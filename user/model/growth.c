@@ -8,6 +8,7 @@
 
 #include "lib/array.h"
 #include "lib/hash.h"
+#include "lib/map64.h"
 #include "model/attribution.h"
 #include "model/blocks.h"
 #include "model/category.h"
@@ -62,7 +63,7 @@ void growth__unwatch(struct model *m)
 	for (uint32_t i = 0; i < w->nsums; i++)
 		free(w->sums[i]);
 	for (int t = 0; t < TRACK_NR; t++)
-		growth_names__free(&w->late_names[t].names);
+		growth__free_names(&w->late_names[t].names);
 	free(w->sums);
 	free(w->units);
 	free(w->index.slots);
@@ -309,6 +310,56 @@ int growth__time(struct model *m, uint64_t time)
 	return err;
 }
 
+/* ---- names ---- */
+
+int growth__add_name(struct growth_names *s, const struct growth_named *blocks)
+{
+	uint64_t key = (uint64_t)blocks->unit << 32 | blocks->name, i;
+	int err;
+
+	if (!s->at)
+		s->at = map64__new();
+	if (!s->at)
+		return -ENOMEM;
+	if (!map64__get(s->at, key, &i)) {
+		i = s->n;
+		err = array__grow_zero(&s->all, &s->cap, i + 1, sizeof(*s->all));
+		if (!err)
+			err = map64__set(s->at, key, i);
+		if (err)
+			return err;
+		s->all[s->n++] = (struct growth_named){ .unit = blocks->unit,
+							.name = blocks->name };
+	}
+	s->all[i].bytes += blocks->bytes;
+	s->all[i].count += blocks->count;
+	return 0;
+}
+
+static int cmp_named(const void *a, const void *b)
+{
+	const struct growth_named *x = a, *y = b;
+
+	if (x->unit != y->unit)
+		return x->unit < y->unit ? -1 : 1;
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x->name < y->name ? -1 : x->name > y->name;
+}
+
+void growth__sort_names(struct growth_names *s)
+{
+	if (s->n)
+		qsort(s->all, s->n, sizeof(*s->all), cmp_named);
+}
+
+void growth__free_names(struct growth_names *s)
+{
+	map64__free(s->at);
+	free(s->all);
+	*s = (struct growth_names){ 0 };
+}
+
 /* ---- blocks ---- */
 
 uint64_t growth__age(const struct model *m, const struct dev *dev, const struct rec *rec,
@@ -367,7 +418,7 @@ const struct growth_names *growth__late_names(struct growth_watch *w, unsigned t
 	uint64_t now = epoch(w, track);
 
 	if (l->epoch != now)
-		growth_names__free(&l->names);
+		growth__free_names(&l->names);
 	l->epoch = now;
 	return &l->names;
 }
@@ -381,9 +432,9 @@ static int note_name(struct model *m, const struct rec *rec, const struct growth
 	if (!name)
 		return 0;
 	growth__late_names(w, track);
-	return growth_names__add(&w->late_names[track].names,
-				 &(struct growth_named){ (uint32_t)(u - w->units), name,
-							 m->sites.all[rec->site].size, 1 });
+	return growth__add_name(&w->late_names[track].names,
+				&(struct growth_named){ (uint32_t)(u - w->units), name,
+							m->sites.all[rec->site].size, 1 });
 }
 
 static void note_gone(struct model *m, const struct dev *dev, const struct rec *rec,

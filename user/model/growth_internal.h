@@ -7,9 +7,10 @@
  * are many steps.
  */
 #include "model/growth.h"
-#include "model/growth_names.h"
 #include "model/hash_index.h"
 #include "model/state.h"
+
+struct map64;
 
 enum { TRACK_STEPS, TRACK_TIME, TRACK_NR };
 enum { SUM_ALLOCATED, SUM_RESERVED, SUM_TAKEN, GROWTH_SUMS };
@@ -39,6 +40,20 @@ struct growth_unit {
 		uint64_t by_age[GROWTH_AGES], of_category[CATEGORY_NR];
 		uint64_t old, blocks;
 	} late[TRACK_NR];
+};
+
+/* Sums of blocks by unit and name. */
+struct growth_named {
+	uint32_t unit, name; /* index of the unit; number of the text in the dict */
+	uint64_t bytes, count;
+};
+
+/* Zeroed: empty. */
+struct growth_names {
+	struct growth_named *all; /* owned */
+	uint32_t n;
+	size_t cap; /* private, as the map of indexes */
+	struct map64 *at;
 };
 
 struct growth_watch {
@@ -91,3 +106,9 @@ const struct growth_late *growth__late(const struct growth_watch *w, struct grow
 				       unsigned track);
 /* Names of blocks freed since the last value, valid until the next event. */
 const struct growth_names *growth__late_names(struct growth_watch *w, unsigned track);
+/* Adds blocks. 0 or -ENOMEM. */
+int growth__add_name(struct growth_names *s, const struct growth_named *blocks);
+/* Orders them by unit, then by bytes, largest first. Nothing can be added afterwards. */
+void growth__sort_names(struct growth_names *s);
+/* Frees its contents and makes it empty. */
+void growth__free_names(struct growth_names *s);

@@ -246,19 +246,19 @@ static int gather_names(struct judge *j)
 	int err = 0;
 
 	for (uint32_t i = 0; !err && i < late->n; i++)
-		err = growth_names__add(&j->names, &late->all[i]);
+		err = growth__add_name(&j->names, &late->all[i]);
 	for (size_t k = 0; !err && k < j->nblocks; k++) {
 		const struct block *b = &j->blocks[k];
 		uint32_t unit1 = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
 		uint32_t name = b->label1 ? j->m->labels.all[b->label1 - 1].name : 0;
 
 		if (unit1 && name)
-			err = growth_names__add(
+			err = growth__add_name(
 				&j->names,
 				&(struct growth_named){ unit1 - 1, name,
 							j->m->sites.all[b->site].size, 1 });
 	}
-	growth_names__sort(&j->names);
+	growth__sort_names(&j->names);
 	return err;
 }
 
@@ -494,7 +494,7 @@ int growth__judge(const struct model *m, size_t device, uint64_t min_growth, str
 	}
 	free(j.survey);
 	free(j.blocks);
-	growth_names__free(&j.names);
+	growth__free_names(&j.names);
 	if (err)
 		growth__free(&g);
 	else

@@ -11,8 +11,8 @@
 
 #define MAX_SAMPLES 256
 #define MIN_SAMPLES 3
-/* With fewer samples, all must agree, and these elements are enough: hardly another word is equal to
- * the size of such a tensor, or to the product of other words. */
+/* With fewer samples, all must agree, and these elements are enough: hardly another word is equal
+ * to the size of such a tensor, or to the product of other words. */
 #define FEW_ELEMENTS 64
 #define MAX_VTABLES 4096
 #define MAX_BASES 16 /* base classes between a node's class and Node */

@@ -127,8 +127,8 @@ static void test_too_few_tensors(void **state)
 	/* Two tensors of which one says otherwise. */
 	make_fake(&layouts[3], &fakes[0], 10, NULL);
 	make_fake(&layouts[0], &fakes[1], 11, NULL);
-	assert_int_not_equal(pytensors__calibrate(t, (uint64_t[]){ obj, at(fakes[1].obj) }, 2, &why),
-			     0);
+	assert_int_not_equal(
+		pytensors__calibrate(t, (uint64_t[]){ obj, at(fakes[1].obj) }, 2, &why), 0);
 	pytensors__free(t);
 }
 

@@ -453,18 +453,12 @@ static void test_not_watched(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_grows),
-		cmocka_unit_test(test_mark),
-		cmocka_unit_test(test_long_names),
-		cmocka_unit_test(test_several_lines),
-		cmocka_unit_test(test_full),
-		cmocka_unit_test(test_pool_and_others),
-		cmocka_unit_test(test_healthy),
-		cmocka_unit_test(test_looks_like_a_leak),
-		cmocka_unit_test(test_unknown),
-		cmocka_unit_test(test_time),
-		cmocka_unit_test(test_json),
-		cmocka_unit_test(test_not_watched),
+		cmocka_unit_test(test_grows),	   cmocka_unit_test(test_mark),
+		cmocka_unit_test(test_long_names), cmocka_unit_test(test_several_lines),
+		cmocka_unit_test(test_full),	   cmocka_unit_test(test_pool_and_others),
+		cmocka_unit_test(test_healthy),	   cmocka_unit_test(test_looks_like_a_leak),
+		cmocka_unit_test(test_unknown),	   cmocka_unit_test(test_time),
+		cmocka_unit_test(test_json),	   cmocka_unit_test(test_not_watched),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

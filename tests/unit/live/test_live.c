@@ -558,8 +558,8 @@ static void test_holders_of_before_attach(void **state)
 	give(&l, (struct event){ .kind = EVENT_CENSUS, .flags = CENSUS_FIRST });
 	refresh(&l, 1);
 	assert_true(live_state__row(&l.s)->row.before_attach);
-	assert_string_equal(live_cells__where(where, LIVE_LINE, l.w.f, live_state__row(&l.s), NULL, 80,
-					      false),
+	assert_string_equal(live_cells__where(where, LIVE_LINE, l.w.f, live_state__row(&l.s), NULL,
+					      80, false),
 			    "before attach: global history[*]");
 	press(&l, "\n");
 	assert_true(l.s.detail);

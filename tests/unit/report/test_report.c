@@ -994,12 +994,13 @@ static void test_segments(void **state)
 	json_t *doc, *dev, *rec, *row;
 
 	assert_int_equal(o->status, 0);
-	assert_non_null(strstr(o->out, "Reserved: 22.00 MiB in 2 segments\n"
-				       "  allocated 5.00 MiB\n"
-				       "  cached    17.00 MiB\n"
-				       "    2.00 MiB can be returned to CUDA (1 empty segment)\n"
-				       "    15.00 MiB cannot be returned: its segments have blocks in use\n"
-				       "    largest gap 10.00 MiB\n"));
+	assert_non_null(strstr(o->out,
+			       "Reserved: 22.00 MiB in 2 segments\n"
+			       "  allocated 5.00 MiB\n"
+			       "  cached    17.00 MiB\n"
+			       "    2.00 MiB can be returned to CUDA (1 empty segment)\n"
+			       "    15.00 MiB cannot be returned: its segments have blocks in use\n"
+			       "    largest gap 10.00 MiB\n"));
 	assert_null(strstr(o->out, "record_stream")); /* nothing was freed */
 	assert_non_null(strstr(o->out, "15.00 MiB  20.00 MiB   5.00 MiB    10.00 MiB"));
 	assert_non_null(strstr(o->out, "   40.00 MiB  used by the process"));
