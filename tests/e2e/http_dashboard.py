@@ -62,6 +62,8 @@ def test_looks():
     equal((os.path.basename(growth["file"]), growth["held_by"], growth["bytes_per_step"], growth["confidence"]),
           ("late_leak.py", "global history[*]", 16384, "high"), "the growth in the list of captures")
     healthy, = [t["trace_id"] for t in s.get("/api/trace/list").expect().json["traces"] if t["trace_id"] != trace["trace_id"]]
+    going = s.post("/api/trace/memory", {"pid": job.pid, "duration_s": 600, "wait": False}).expect().json["trace_id"]
+    s.wait_trace(going, ("capturing",))
     folder = os.path.join(OUT, "test-logs", "looks-dashboard")
     views = {"home": "", "capture": "trace/" + trace["trace_id"], "growth": "trace/%s?tab=leaks" % trace["trace_id"],
              "no-growth": "trace/%s?tab=leaks" % healthy, "compare": "compare?traces=%s,%s" % (healthy, trace["trace_id"])}
@@ -80,6 +82,7 @@ def test_looks():
             equal(text.count("grows 16.0 KiB/step"), 1, "%s: captures that grow:\n%s" % (where, text))
         if view in ("home", "no-growth"):
             check("no growth" in text.lower(), "%s, %s: the healthy one:\n%s", view, where, text)
+    s.delete("/api/trace/" + going).expect()
     s.stop()
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Opens pages at two sizes, light and dark:
+// Opens pages at three sizes, light and dark:
 //   node looks.mjs FOLDER NAME=FILE_OR_URL ...
 // A page may not write to the console, throw, ask for anything else, or be wider than the screen. FOLDER gets pictures to look
 // at, and looks.json: what each page says, by name and browser. BROWSERS=all takes Firefox, too, where it is installed.
@@ -11,7 +11,7 @@ import assert from "node:assert/strict";
 import { browsers } from "./page.mjs";
 
 const [folder, ...args] = process.argv.slice(2);
-const SIZES = [[1400, 900], [390, 844]];
+const SIZES = [[1400, 900], [1280, 700], [390, 844]];
 const said = {};
 
 // What an exported page says about growth. Others: all of their text.
@@ -35,7 +35,8 @@ const faults = () => {
 		const row = head.parentElement.querySelector(".row:not([hidden])");
 		return row && seen(row) ? [...head.children].filter((h, i) => seen(h) && h.textContent && seen(row.children[i]) && right(h) !== right(row.children[i])).map(h => `${h.textContent} is not aligned as its column`) : [];
 	});
-	return [...cut, ...crooked];
+	const form = document.getElementById("capture"), below = form && seen(form) && form.getBoundingClientRect().bottom > form.parentElement.getBoundingClientRect().bottom + 1;
+	return [...cut, ...crooked, ...(below ? ["the form of a capture is below its panel"] : [])];
 };
 
 async function look(browser, name, target, scheme) {
