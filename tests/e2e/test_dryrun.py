@@ -56,8 +56,9 @@ def test_bad_environment():
 
 def test_no_tail_jumps():
     """A return probe on a function that ends in a tail call would see another result, or none."""
-    if platform.machine() != "x86_64":
-        raise Skip("reads the disassembly of x86-64 only")
+    branch = {"x86_64": r"\tj\w+\s+(.*)", "aarch64": r"\t(?:b|b\.\w+|cbn?z|tbn?z|br)\s+(.*)"}.get(platform.machine())
+    if not branch:
+        raise Skip("reads the disassembly of x86-64 and AArch64 only")
     if not shutil.which("objdump"):
         raise Skip("no objdump")
     text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", PRELOAD[0]], capture_output=True, text=True, check=True).stdout
@@ -67,7 +68,7 @@ def test_no_tail_jumps():
         if not name:
             continue
         seen.add(name[1])
-        for at in re.findall(r"\tj\w+\s+(.*)", part):
+        for at in re.findall(branch, part):
             if not re.search(r"<%s(\+0x[0-9a-f]+)?>" % name[1], at):
                 jumps.append("%s: %s" % (name[1], at))
     needed = {"cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaFreeAsync", "cudaHostAlloc", "cudaMallocManaged", "cuMemCreate", "cuMemMap",

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * A library with the names of PyTorch's hooks. Each hook checks its arguments by adding them up and
- * throws when told to. The hooks start with different classes of probed instructions (the kernel
- * emulates push, jcc, jmp and call, and steps over a mov), so that all of them are tested.
+ * throws when told to. The hooks start with different classes of probed instructions, so that all
+ * of them are tested. The kernel emulates push, jcc, jmp and call, on AArch64 cbz, b, bl and adrp;
+ * it steps over a mov, on AArch64 over stp.
  */
 #include "hooks.h"
 
@@ -54,6 +55,15 @@ void hooks_edge(const at::Tensor &tensor, torch::autograd::Edge &edge)
 		", . - " name "\n")
 
 __asm__(".text\nhooks_nothing:\n\tret\n");
+#ifdef __aarch64__
+ENTRY("_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+      "\tstp x29, x30, [sp, #-16]!\n\tbl hooks_nothing\n\tldp x29, x30, [sp], #16\n"
+      "\tb hooks_oom");
+ENTRY("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm", "\tcbz x2, 1f\n1:\tb hooks_new");
+ENTRY("_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv", "\tb hooks_delete");
+ENTRY("_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE",
+      "\tadrp x9, hooks_edge_at\n\tldr x9, [x9, :lo12:hooks_edge_at]\n\tbr x9");
+#else
 ENTRY("_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
       "\tcall hooks_nothing\n\tjmp hooks_oom@PLT");
 
@@ -75,10 +85,15 @@ ENTRY("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm",
 ENTRY("_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv", NOP "\tjmp hooks_delete@PLT");
 ENTRY("_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE",
       "\tmov %rdi, %rax\n\tjmp *hooks_edge_at(%rip)");
+#endif
 __asm__(".section .data.rel.local, \"aw\"\nhooks_edge_at:\n\t.quad hooks_edge\n.text\n");
 
-/* These two start with a push, which compilers make for callee-saved registers. */
+/* These two start with saving the registers that they use: push, stp. */
+#ifdef __aarch64__
+#define KEEP(...) __asm__ volatile("" : : __VA_ARGS__ : "x19", "x20")
+#else
 #define KEEP(...) __asm__ volatile("" : : __VA_ARGS__ : "rbx", "r12")
+#endif
 
 __attribute__((visibility("default"))) void c10::reportMemoryUsageToProfiler(
 	void *ptr, int64_t size, size_t allocated, size_t reserved, Device device)
