@@ -512,6 +512,9 @@ void strict(const Library &lib)
  * process. */
 void filter()
 {
+#ifndef SYS_poll /* poll() calls ppoll there */
+#define SYS_poll SYS_ppoll
+#endif
 	static const int allowed[] = {
 		SYS_read,	  SYS_write,	      SYS_futex,	   SYS_poll,
 		SYS_exit,	  SYS_exit_group,     SYS_rt_sigreturn,	   SYS_mmap,
