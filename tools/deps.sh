@@ -18,9 +18,10 @@
 #   tools/deps.sh distros        debootstrap
 #   tools/deps.sh arm64          a cross compiler, an emulator, and what an aarch64 program is built and run with, unpacked in a folder
 #   tools/deps.sh kernels-arm64  the same for aarch64
+#   tools/deps.sh torch-arm64    PyTorch for aarch64, unpacked in a folder
 #   tools/deps.sh kernel-images  prints the paths of those, one a line; kernel-images-arm64 the others
 #   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, api or fleet
-#   tools/deps.sh arm64-root     prints the folder with Debian for aarch64
+#   tools/deps.sh arm64-root     prints the folder with Debian for aarch64; arm64-torch that with PyTorch
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
@@ -222,6 +223,31 @@ arm64_root() {
 		ln -sfn "$(realpath -sm --relative-to="$(dirname "$link")" "$dir$base")" "$link"
 	done < <(find "$dir/usr/lib" -lname '/*' -printf '%p %l\n')
 	touch "$dir/.complete"
+}
+
+# PyTorch for that Python, from the package index, unpacked by this machine's pip: it has no other way to take packages of another
+# architecture. Its requirements are named, since pip looks at this machine for their conditions.
+ARM64_TORCH=(torch==2.9.1 filelock typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec)
+arm64_torch() {
+	local dir
+	dir=$(arm64_torch_dir)
+	[ ! -e "$dir/.complete" ] || return 0
+	venvs main
+	say "unpacking ${ARM64_TORCH[0]} for aarch64 into $dir"
+	rm -rf "$dir"
+	"$VENVS/main/bin/pip" install -q --disable-pip-version-check --no-cache-dir --no-compile --no-deps --target "$dir" --only-binary=:all: \
+		--implementation cp --python-version 3.11 --platform manylinux_2_28_aarch64 --platform manylinux_2_17_aarch64 \
+		--platform manylinux2014_aarch64 "${ARM64_TORCH[@]}" >&2 || die "pip could not get PyTorch for aarch64"
+	touch "$dir/.complete"
+}
+
+arm64_torch_dir() {
+	echo "$VENVS/arm64-torch-$(printf '%s\n' "${ARM64_TORCH[@]}" | sha256sum | cut -c1-12)"
+}
+
+print_arm64_torch() {
+	[ -e "$(arm64_torch_dir)/.complete" ] || die "no PyTorch for aarch64 in $VENVS: run tools/deps.sh torch-arm64"
+	arm64_torch_dir
 }
 
 print_arm64_root() {
@@ -575,6 +601,7 @@ ruff) print_ruff && exit ;;
 kernel-images) print_kernels "${KERNEL_PACKAGES[@]}" && exit ;;
 kernel-images-arm64) print_kernels "${ARM64_KERNELS[@]}" && exit ;;
 arm64-root) print_arm64_root && exit ;;
+arm64-torch) print_arm64_torch && exit ;;
 esac
 for what in "$@"; do
 	case $what in
@@ -597,6 +624,7 @@ for what in "$@"; do
 		;;
 	distros) packages debootstrap:debootstrap util-linux ;;
 	kernels-arm64) packages "${ARM64_PACKAGES[@]}" && arm64_root && kernel_images "${ARM64_KERNELS[@]}" ;;
+	torch-arm64) arm64_torch ;;
 	arm64) packages "${ARM64_PACKAGES[@]}" && arm64_root ;;
 	kernels)
 		packages qemu-system-x86:qemu-system-x86_64 gcc:gcc

@@ -7,6 +7,7 @@ which 6.6 to 6.9 need.
 
     tests/kernels/run.py [KERNEL ...]     image files; default: those of tools/deps.sh kernels, and the running kernel
     tests/kernels/run.py --arm64 [KERNEL ...]     the same for aarch64, without the running kernel: tools/deps.sh kernels-arm64
+    tests/kernels/run.py --torch KERNEL ...       records PyTorch on aarch64: tools/deps.sh torch-arm64
 
 KERNEL_ARGS in the environment is added to the kernels' command line: KERNEL_ARGS=lockdown=confidentiality.
 
@@ -41,6 +42,7 @@ class Machine:
     images = "kernel-images"
     qemu = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max"]
     console = "ttyS0"
+    memory = 2048  # MiB
     prepared_by = "tools/deps.sh kernels"
 
     def __init__(self):
@@ -125,26 +127,60 @@ def put_python(cpio, machine):
     return machine.python[len(machine.root):]
 
 
+def put_tree(cpio, top, name, left_out=()):
+    for folder, folders, files in os.walk(top):
+        inside = os.path.relpath(folder, top)
+        folders[:] = [d for d in folders if os.path.normpath(os.path.join(inside, d)) not in left_out]
+        for file in files:
+            cpio.file(os.path.join(folder, file), os.path.normpath(os.path.join(name, inside, file)))
+
+
+def put_init(cpio, name, python):
+    with open(os.path.join(HERE, name), "rb") as f:
+        cpio.entry("init", 0o100755, b"#!" + python.encode() + b"\n" + f.read())
+
+
+def put_tool(cpio, machine):
+    cpio.file(machine.tool, "/memtrace-bpf")
+    for needed in machine.libraries(machine.tool):
+        cpio.file(machine.root + needed, needed)
+
+
+def make_torch_image(path, machine):
+    """PyTorch and what exact.py needs. Not compressed: the emulated machine would take a minute to unpack it."""
+    torch = deps("arm64-torch")[0]
+    with open(path, "wb") as f:
+        cpio = Cpio(f)
+        for name in ("dev", "proc", "sys", "tmp"):
+            cpio.entry(name, 0o040755)
+        python = put_python(cpio, machine)
+        put_tool(cpio, machine)
+        put_tree(cpio, torch, "/torch", {"torch/include", "bin"})
+        for name in ("libgcc_s.so.1", "libstdc++.so.6", "librt.so.1", "libdl.so.2", "libpthread.so.0"):
+            cpio.file(machine.root + "/lib/aarch64-linux-gnu/" + name, "/lib/aarch64-linux-gnu/" + name)
+        cpio.file(os.path.join(REPO, "tests", "e2e", "exact_rows.py"), "/kernels/exact_rows.py")
+        cpio.file(os.path.join(REPO, "tests", "workloads", "exact.py"), "/kernels/exact.py")
+        put_init(cpio, "init_torch.py", python)
+        cpio.close()
+
+
 def make_image(path, library, machine):
     with gzip.open(path, "wb", compresslevel=1) as f:
         cpio = Cpio(f)
         for name in ("dev", "proc", "sys", "tmp"):
             cpio.entry(name, 0o040755)
         python = put_python(cpio, machine)
-        cpio.file(machine.tool, "/memtrace-bpf")
-        for needed in machine.libraries(machine.tool):
-            cpio.file(machine.root + needed, needed)
+        put_tool(cpio, machine)
         cpio.file(library, "/libc10.so")
         for name in ("golden.py", "target.py"):
             cpio.file(os.path.join(HERE, name), "/kernels/" + name)
         cpio.file(os.path.join(REPO, "tests", "e2e", "code_bytes.py"), "/e2e/code_bytes.py")
-        with open(os.path.join(HERE, "init.py"), "rb") as f:
-            cpio.entry("init", 0o100755, b"#!" + python.encode() + b"\n" + f.read())
+        put_init(cpio, "init.py", python)
         cpio.close()
 
 
 def boot(kernel, image, log, machine):
-    command = [*machine.qemu, "-smp", "2", "-m", "2048", "-nographic", "-no-reboot", "-kernel", kernel, "-initrd", image,
+    command = [*machine.qemu, "-smp", "2", "-m", str(machine.memory), "-nographic", "-no-reboot", "-kernel", kernel, "-initrd", image,
                "-append", "console=" + machine.console + " panic=-1 quiet loglevel=3 " + os.environ.get("KERNEL_ARGS", "")]
     with open(log, "wb") as f:
         try:
@@ -187,8 +223,32 @@ def judge(golden, refused, result):
     return ("DIFFERS: " + ", ".join(other), False) if other else ("the same", True)
 
 
+def run_torch(kernels):
+    machine = Arm64()
+    machine.memory = 4096
+    os.makedirs(machine.dir, exist_ok=True)
+    image = os.path.join(machine.dir, "torch.cpio")
+    make_torch_image(image, machine)
+    status = 0
+    print("| kernel | PyTorch | rows | result | seconds |\n|---|---|---|---|---|")
+    for kernel in kernels:
+        log = os.path.join(machine.dir, "torch-" + os.path.basename(kernel) + ".log")
+        begin = time.monotonic()
+        boot(kernel, image, log, machine)
+        release, _, ways = read(log)
+        result = ways[0][2] or {}
+        right = result.get("wrong") == []
+        status |= not right
+        said = "every line, module and byte" if right else "; ".join(result.get("wrong", ["FAILED"])) + ", see " + os.path.relpath(log, REPO)
+        print("| %s | %s | %s | %s | %.0f |" % (release, result.get("torch"), result.get("rows"), said, time.monotonic() - begin), flush=True)
+    os.unlink(image)
+    sys.exit(status)
+
+
 def main():
     kernels = sys.argv[1:]
+    if kernels[:1] == ["--torch"]:
+        run_torch(kernels[1:])
     arm64 = kernels[:1] == ["--arm64"]
     machine = Arm64() if arm64 else Machine()
     kernels = kernels[arm64:] or deps(machine.images)

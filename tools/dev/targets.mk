@@ -77,6 +77,22 @@ test-kernels: deps-kernels ## run the program on other kernels, emulated: docs/i
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)OUTPUT=$(OUTPUT) tests/kernels/run.py
 
+# For another architecture: the rest of such a build is made with ARCH=aarch64.
+ARM64 := $(MAKE) --no-print-directory ARCH=aarch64 OUTPUT=.output-aarch64
+.PHONY: deps-arm test-kernels-arm test-emulated
+deps-arm: ## install what building for aarch64 needs on another machine: make ARCH=aarch64
+	$(Q)tools/deps.sh build arm64
+
+test-kernels-arm: ## the same for aarch64, and PyTorch for aarch64: docs/internals/KERNELS.md (an hour)
+	$(Q)tools/deps.sh build kernels-arm64 torch-arm64
+	$(Q)$(ARM64) .output-aarch64/memtrace-bpf
+	$(Q)OUTPUT=.output-aarch64 tests/kernels/run.py --arm64
+	$(Q)OUTPUT=.output-aarch64 tests/kernels/run.py --torch $$(tools/deps.sh kernel-images-arm64 | grep /linux-image-cloud-arm64@trixie/)
+
+test-emulated: deps-arm ## build for aarch64 and run the unit tests under emulation (a few minutes)
+	$(Q)$(ARM64) all tests
+	$(Q)OUTPUT=.output-aarch64 tests/emulated.sh qemu-aarch64-static -L $$(tools/deps.sh arm64-root)
+
 distros: ## build and run the demo on fresh Debian 12, 13 and sid: docs/internals/KERNELS.md (half an hour)
 	$(Q)tools/deps.sh distros
 	$(Q)OUTPUT=$(OUTPUT) tools/dev/distros.sh
