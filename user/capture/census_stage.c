@@ -27,6 +27,7 @@
 #define FIRST_WITHIN 5000000000ULL /* ns that the reading at attach may take */
 #define LAST_WITHIN 2000000000ULL  /* ns that the last one may take */
 #define OTHER_WITHIN 1000000000ULL /* ns that any other may take */
+#define DRY_WITHIN 20000000000ULL  /* ns that any may take in a dry run, whose time is no matter */
 #define EVERY 10000000000ULL	   /* ns between two readings, at least */
 #define SHARE 50		   /* readings take at most one part in this many of the time */
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
@@ -299,9 +300,10 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 
 	memset(&c->job, 0, sizeof(c->job));
 	c->job.census = c->census;
-	c->job.opts = (struct census_opts){
-		.named_only = !all, .limit_ns = limit, .cancelled = is_cancelled, .ctx = &c->job
-	};
+	c->job.opts = (struct census_opts){ .named_only = !all,
+					    .limit_ns = c->d->opts->dry_run ? DRY_WITHIN : limit,
+					    .cancelled = is_cancelled,
+					    .ctx = &c->job };
 	c->job.why = "";
 	c->first = !c->first_over;
 	c->steps_read = c->d->steps;

@@ -26,7 +26,7 @@ static const struct argp_option options[] = {
 	{ "by", OPT_BY, "line|function|module|layer|category", 0,
 	  "Group rows (default line); layer: a module with all inside", OPTIONS_SHOW },
 	{ "sort", OPT_SORT, "live|peak|growth|churn|allocs", 0,
-	  "Sort rows (default live); churn and allocs: per second", OPTIONS_SHOW },
+	  "Sort rows (default live); churn and allocs are per second", OPTIONS_SHOW },
 	{ "top", OPT_TOP, "N", 0, "Print N rows in text and json; 0: all (default 10)",
 	  OPTIONS_SHOW },
 	{ "filter", OPT_FILTER, "EXPR", 0, "Show only matches, as in `memtrace-bpf help report`",
@@ -37,7 +37,7 @@ static const struct argp_option options[] = {
 	{ "format", OPT_FORMAT, "text|json", 0,
 	  "Print text or JSON lines (default on a terminal: live view)", OPTIONS_OUTPUT },
 	OPTION_COLOR,
-	{ "no-mouse", OPT_NO_MOUSE, NULL, OPTION_RARE, "Leave the mouse to the terminal",
+	{ "no-mouse", OPT_NO_MOUSE, NULL, OPTION_RARE, "Ignore the mouse, so that the terminal can select text",
 	  OPTIONS_OUTPUT },
 	{ 0 },
 };

@@ -42,9 +42,9 @@ enum {
 
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "This process; repeatable", OPTIONS_PROCESS },
-	{ "name", OPT_NAME, "PATTERN", 0, "Processes whose command line matches, also later ones",
+	{ "name", OPT_NAME, "PATTERN", 0, "Processes whose command line matches, also new ones",
 	  OPTIONS_PROCESS },
-	{ "all", OPT_ALL, NULL, 0, "All processes that use PyTorch, also later ones",
+	{ "all", OPT_ALL, NULL, 0, "All processes that use PyTorch, also new ones",
 	  OPTIONS_PROCESS },
 	{ "container", OPT_CONTAINER, "NAME|ID", OPTION_RARE,
 	  "With --name or --all: only processes in this container (name, or start of its ID)",

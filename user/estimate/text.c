@@ -396,13 +396,12 @@ static void put_run(struct text *t)
 
 	report_text__command(cmd, sizeof(cmd), a->facts, t->width > 24 ? t->width - 2 : 24);
 	fprintf(t->out, "%s\n", cmd);
-	text__paragraph(
-		t->out, text__one_line(t->width), "  ", "  ",
-		"torch %s, on %s, %s, compute capability %d.%d (a dry run computes nothing)",
-		torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown",
-		name ? name : "the dry run's A100", bytes(size, e->args->vram),
-		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_major : 8,
-		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_minor : 0);
+	text__paragraph(t->out, text__one_line(t->width), "  ", "  ",
+			"torch %s, on %s, %s, compute capability %d.%d (dry run)",
+			torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown",
+			name ? name : "the dry run's A100", bytes(size, e->args->vram),
+			e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_major : 8,
+			e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_minor : 0);
 	fputs("  ", t->out);
 	if (e->of_ranks)
 		fprintf(t->out, "rank %u of %u, %u on a machine%s%s\n  ", e->rank, e->world_size,
