@@ -37,8 +37,8 @@ static const struct argp_option options[] = {
 	{ "format", OPT_FORMAT, "text|json", 0,
 	  "Print text or JSON lines (default on a terminal: live view)", OPTIONS_OUTPUT },
 	OPTION_COLOR,
-	{ "no-mouse", OPT_NO_MOUSE, NULL, OPTION_RARE, "Ignore the mouse, so that the terminal can select text",
-	  OPTIONS_OUTPUT },
+	{ "no-mouse", OPT_NO_MOUSE, NULL, OPTION_RARE,
+	  "Ignore the mouse, so that the terminal can select text", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
