@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* What differs between machines in the library: registers of an interrupted thread. */
+/* The library's access to the registers of an interrupted thread, for each machine. */
 #include <stdbool.h>
 #include <ucontext.h>
 
@@ -16,7 +16,7 @@ void machine__regs(const ucontext_t *uc, __u64 ip, struct pt_regs *ret);
 /* Emulates the instruction of the site. */
 void machine__emulate(const struct mt_inside_site *s, ucontext_t *uc);
 /* At a breakpoint behind the copy of an instruction: lets the thread go on behind the original.
- * False: this is none. slots: as from breakpoints__slots(). */
+ * False: it is at another place. slots: as from breakpoints__slots(). */
 bool machine__leave_slot(ucontext_t *uc, __u64 slots);
 void machine__go_to(ucontext_t *uc, __u64 ip);
 

@@ -20,7 +20,7 @@ struct body {
 /* The stack and x30 in the straight-line beginning of a function. */
 struct frame {
 	int32_t sp;	  /* the stack pointer, minus the one at entry */
-	int32_t saved_at; /* where x30 was stored, from the stack pointer at entry; 0: nowhere */
+	int32_t saved_at; /* place of the stored x30, from the stack pointer at entry; 0: none */
 	bool is_signed;	  /* x30 is signed */
 };
 
@@ -226,7 +226,7 @@ static int pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned a
 	return best ? 0 : -EINVAL;
 }
 
-/* Where the straight-line code from the entry on stores x30. */
+/* Finds the place where the straight-line code from the entry on stores x30. */
 static int32_t find_saved(const uint8_t *code, size_t size)
 {
 	struct frame f = { 0 };
