@@ -9,12 +9,17 @@ which 6.6 to 6.9 need.
     tests/kernels/run.py --arm64 [KERNEL ...]     the same for aarch64, without the running kernel: tools/deps.sh kernels-arm64
     tests/kernels/run.py --torch KERNEL ...       records PyTorch on aarch64: tools/deps.sh torch-arm64
 
+    tests/kernels/run.py [--arm64] --consoles LOG ...     the table of consoles of earlier runs
+
+With MATRIX=1 in the environment the results go to tests/data/matrix/kernels.json, too.
+
 KERNEL_ARGS in the environment is added to the kernels' command line: KERNEL_ARGS=lockdown=confidentiality.
 
 Each machine is qemu without acceleration, with a file system in memory: an interpreter, the program and their dependencies. On
 aarch64 they are those of tools/deps.sh arm64, and the program is that of make ARCH=aarch64.
 Consoles are in .output/kernels/. Prints a table; 1: a kernel's result is wrong.
 """
+import datetime
 import gzip
 import json
 import os
@@ -43,6 +48,7 @@ class Machine:
     qemu = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max"]
     console = "ttyS0"
     memory = 2048  # MiB
+    arch = "x86_64"
     prepared_by = "tools/deps.sh kernels"
 
     def __init__(self):
@@ -59,6 +65,7 @@ class Arm64(Machine):
     images = "kernel-images-arm64"
     qemu = ["qemu-system-aarch64", "-M", "virt", "-cpu", "max"]
     console = "ttyAMA0"
+    arch = "aarch64"
     prepared_by = "tools/deps.sh kernels-arm64"
 
     def __init__(self):
@@ -213,6 +220,16 @@ def read(log):
     return (release[1] if release else "?"), multi, ways or [("?", None, None)]
 
 
+def note(machine, log, emulated, release, multi, way, said, right):
+    """A cell of docs/reference/SUPPORT.md."""
+    sys.path.insert(0, os.path.join(REPO, "tools", "dev"))
+    import matrix  # noqa: PLC0415
+    result = "passed" if said == "the same" else said if right else "failed: " + said
+    matrix.add("kernels", {"kernel": release if emulated else matrix.running_kernel(), "arch": machine.arch, "how": "emulated" if emulated else "as it is", "multi": multi,
+                           "filter": way, "args": os.environ.get("KERNEL_ARGS", "") if emulated else "", "result": result,
+                           "date": datetime.date.fromtimestamp(os.path.getmtime(log)).isoformat()})
+
+
 def judge(golden, refused, result):
     """The result in words, and whether it is right."""
     if refused:
@@ -245,13 +262,8 @@ def run_torch(kernels):
     sys.exit(status)
 
 
-def main():
-    kernels = sys.argv[1:]
-    if kernels[:1] == ["--torch"]:
-        run_torch(kernels[1:])
-    arm64 = kernels[:1] == ["--arm64"]
-    machine = Arm64() if arm64 else Machine()
-    kernels = kernels[arm64:] or deps(machine.images)
+def prepare(machine):
+    """What each kernel gets: the library with the hooks, and the file system."""
     if not shutil.which(machine.qemu[0]):
         sys.exit("%s is not here: run %s" % (machine.qemu[0], machine.prepared_by))
     os.makedirs(machine.dir, exist_ok=True)
@@ -259,20 +271,40 @@ def main():
     subprocess.run([*machine.compiler, "-O2", "-shared", "-fPIC", "-o", library, os.path.join(HERE, "c10.c")], check=True)
     image = os.path.join(machine.dir, "image.gz")
     make_image(image, library, machine)
+    return library, image
+
+
+def main():
+    kernels = sys.argv[1:]
+    if kernels[:1] == ["--torch"]:
+        run_torch(kernels[1:])
+    arm64 = kernels[:1] == ["--arm64"]
+    machine = Arm64() if arm64 else Machine()
+    kernels = kernels[arm64:]
+    consoles = kernels[1:] if kernels[:1] == ["--consoles"] else []
+    image = library = None
+    if not consoles:
+        kernels = kernels or deps(machine.images)
+        library, image = prepare(machine)
+        kernels = kernels if arm64 else ["", *kernels]
     golden = json.load(open(os.path.join(HERE, "golden.json"), encoding="utf-8"))
     status = 0
     print("| kernel | how | uprobe.multi | filter | result | seconds |\n|---|---|---|---|---|---|")
-    for kernel in kernels if arm64 else ["", *kernels]:
-        log = os.path.join(machine.dir, (os.path.basename(kernel) or "here") + ".log")
+    for kernel in consoles or kernels:
+        log = kernel if consoles else os.path.join(machine.dir, (os.path.basename(kernel) or "here") + ".log")
         begin = time.monotonic()
-        if kernel:
+        if consoles:
+            kernel = "" if os.path.basename(log) == "here.log" else log
+        elif kernel:
             boot(kernel, image, log, machine)
         else:
             here(library, log, machine)
         release, multi, ways = read(log)
-        seconds = "%.0f" % (time.monotonic() - begin)
+        seconds = "" if consoles else "%.0f" % (time.monotonic() - begin)
         for way, refused, result in ways:
             said, right = judge(golden, refused, result)
+            if os.environ.get("MATRIX"):
+                note(machine, log, bool(kernel), release, multi, way, said, right)
             if not right:
                 status = 1
                 said += ", see " + os.path.relpath(log, REPO)

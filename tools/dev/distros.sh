@@ -8,6 +8,7 @@
 #   tools/dev/distros.sh                   bookworm (12), trixie (13) and sid
 #   tools/dev/distros.sh trixie ...        these suites of the mirror that apt uses here
 #
+# With MATRIX=1 in the environment the results go to tests/data/matrix/systems.json, too.
 # KEEP=1 keeps the systems, for a look inside. Output of each: .output/distros/SUITE.log
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -108,7 +109,7 @@ record_with_token() {
 
 failed=0
 try_suite() {
-	local suite=$1 log=$LOGS/$1.log begin=$SECONDS result=passed clang own token
+	local suite=$1 log=$LOGS/$1.log begin=$SECONDS result=passed clang own token gcc python
 	base_system "$suite"
 	root=$(mktemp -d "$CACHE/$suite.XXXXXX")
 	cp -a "$CACHE/$suite/." "$root/"
@@ -122,8 +123,11 @@ try_suite() {
 	token=$(record_with_token 2>>"$log")
 	[ "$token" != FAILED ] || result="FAILED: by a user with a BPF token, see $log"
 	clang=$(in_system clang -dumpversion 2>/dev/null) || clang=none
-	printf '%-10s gcc %-8s clang %-8s libbpf %-7s Python %-7s PyTorch of Debian %-10s BPF token: %-9s %s (%d s)\n' "$suite" "$(in_system gcc -dumpfullversion 2>/dev/null || echo none)" "$clang" \
-		"$(version libbpf-dev)" "$(in_system python3 -c 'import platform; print(platform.python_version())' 2>/dev/null || echo none)" "$own" "$token" "$result" \
+	gcc=$(in_system gcc -dumpfullversion 2>/dev/null) || gcc=none
+	python=$(in_system python3 -c 'import platform; print(platform.python_version())' 2>/dev/null) || python=none
+	[ -z "${MATRIX:-}" ] || tools/dev/matrix.py add systems "$(printf '{"suite":"%s","libc":"glibc %s","gcc":"%s","clang":"%s","libbpf":"%s","python":"%s","torch":"%s","token":"%s","result":"%s"}' \
+		"$suite" "$(version libc6)" "$gcc" "$clang" "$(version libbpf-dev)" "$python" "$own" "$token" "${result/FAILED/failed}")"
+	printf '%-10s gcc %-8s clang %-8s libbpf %-7s Python %-7s PyTorch of Debian %-10s BPF token: %-9s %s (%d s)\n' "$suite" "$gcc" "$clang" "$(version libbpf-dev)" "$python" "$own" "$token" "$result" \
 		$((SECONDS - begin))
 	case $result in
 	passed*) ;;

@@ -97,6 +97,17 @@ distros: ## build and run the demo on fresh Debian 12, 13 and sid: docs/internal
 	$(Q)tools/deps.sh distros
 	$(Q)OUTPUT=$(OUTPUT) tools/dev/distros.sh
 
+.PHONY: matrix matrix-full
+matrix: deps-test ## test each CPython and PyTorch that is here and write docs/reference/SUPPORT.md (a few minutes)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/dev/matrix.py interpreters
+	$(Q)tools/dev/matrix.py pytorch
+
+matrix-full: matrix ## the same, with all kernels and Debian suites (over an hour)
+	$(Q)MATRIX=1 $(MAKE) --no-print-directory test-kernels
+	$(Q)MATRIX=1 $(MAKE) --no-print-directory distros
+	$(Q)tools/dev/matrix.py
+
 SANITIZED := OUTPUT=$(OUTPUT)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 asan: ## run the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(Q)$(MAKE) --no-print-directory $(SANITIZED) tests

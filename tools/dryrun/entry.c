@@ -124,9 +124,16 @@ API(int, cuGetProcAddress_v2, const char *name, void **function, int version, ui
 	return *function ? CUDA_OK : CUDA_NOT_FOUND;
 }
 
+/* The form of CUDA 11, whose runtime gives up at the first function that is missing. */
 API(int, cuGetProcAddress, const char *name, void **function, int version, uint64_t flags)
 {
-	return cuGetProcAddress_v2(name, function, version, flags, NULL);
+	int err = cuGetProcAddress_v2(name, function, version, flags, NULL);
+	static bool said;
+
+	if (err == CUDA_NOT_FOUND && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		fprintf(stderr, "memtrace-bpf: dry run: this program is built for CUDA 11; a dry "
+				"run needs a PyTorch for CUDA 12 or newer\n");
+	return err;
 }
 
 /* Entry in PyTorch's table for functions that are not implemented here. */
