@@ -9,6 +9,12 @@
  *
  * Debian 13's Python 3.13 aligns PyGC_Head to 4 bytes instead of 8 (_PyObject_MIN_ALIGNMENT). So 4
  * bytes of padding may follow the generations.
+ *
+ * From 3.14.5 on the permanent generation follows the generations, and the pointer follows both,
+ * after statistics. 3.14.0 to 3.14.4 collect in increments: {young, old[2], permanent} follow each
+ * other as those four do, and no word points to them. An increment takes objects out of all lists
+ * and puts the survivors into one of the old ones; both old lists change roles. Statistics (72
+ * bytes) follow, then a flag that is set while an increment runs.
  */
 #include "python/pygc.h"
 
@@ -26,6 +32,9 @@
 #define GENERATION 24
 #define GENERATIONS (3 * GENERATION) /* bytes */
 #define HEAD_ALIGN 4u
+#define FOUR_LISTS (4 * GENERATION)
+#define POINTER_MAX 512u /* bytes from the first list to the pointer; 200 in 3.14, 3.15 */
+#define COLLECTING_AT (FOUR_LISTS + 72)
 #define SEARCH_MAX (512u << 10) /* bytes searched; 3.13's interpreter state has about 100 KiB */
 #define STEP 4096u
 #define LOOKS 8
@@ -79,15 +88,15 @@ static int is_head(const struct proc *p, uint64_t head, bool both)
 		    : (next_knows || prev_knows ? 0 : -ENOENT);
 }
 
-/* first: address of the youngest generation. generation0: address of the pointer to it; the
- * permanent generation follows. */
-static int check_lists(const struct proc *p, uint64_t first, uint64_t generation0, struct pygc *ret)
+/* Addresses of the youngest and of the permanent generation, and of the flag; see struct pygc. */
+static int check_lists(const struct proc *p, uint64_t first, uint64_t permanent,
+		       uint64_t collecting, struct pygc *ret)
 {
-	struct pygc gc;
+	struct pygc gc = { .collecting = collecting };
 	int err = 0;
 
 	for (size_t i = 0; !err && i < PYGC_LISTS; i++) {
-		gc.head[i] = i < 3 ? first + i * GENERATION : generation0 + 8;
+		gc.head[i] = i < 3 ? first + i * GENERATION : permanent;
 		err = is_head(p, gc.head[i], i > 0);
 	}
 	if (!err)
@@ -95,33 +104,57 @@ static int check_lists(const struct proc *p, uint64_t first, uint64_t generation
 	return err;
 }
 
-/* Whether a word points to three generations right before it, with or without padding. */
-static bool is_generation0(uint64_t addr, uint64_t value)
+/* The permanent generation, if the word at addr may point to the youngest; 0: it does not. */
+static uint64_t permanent_of(uint64_t addr, uint64_t value)
 {
-	return addr >= GENERATIONS + HEAD_ALIGN &&
-	       (value == addr - GENERATIONS || value == addr - GENERATIONS - HEAD_ALIGN);
+	uint64_t distance = addr - value;
+
+	if (distance == GENERATIONS || distance == GENERATIONS + HEAD_ALIGN)
+		return addr + 8;
+	return distance >= FOUR_LISTS && distance <= POINTER_MAX && value % HEAD_ALIGN == 0
+		       ? value + GENERATIONS
+		       : 0;
 }
 
-int pygc__search(const struct proc *p, uint64_t base, struct pygc *ret)
+/* Whether the first words of four lists in a row may be links. */
+static bool are_four_lists(const uint64_t *w)
 {
-	uint64_t w[STEP / 8];
+	for (size_t i = 0; i < FOUR_LISTS / 8; i += GENERATION / 8)
+		if (!is_link(w[i] & ~FLAGS) || !is_link(w[i + 1] & ~FLAGS))
+			return false;
+	return true;
+}
+
+/* pointed: lists that a pointer leads to, otherwise four lists in a row. */
+static int search(const struct proc *p, uint64_t base, bool pointed, struct pygc *ret)
+{
+	uint64_t w[(STEP + FOUR_LISTS) / 8];
 	int err;
 
 	for (size_t at = 0; at < SEARCH_MAX; at += STEP) {
-		err = proc__read(p, base + at, w, sizeof(w));
+		err = proc__read(p, base + at, w, pointed ? STEP : sizeof(w));
 		if (err)
 			return err == -EFAULT ? -ENOENT : err;
 		for (size_t i = 0; i < STEP / 8; i++) {
-			uint64_t addr = base + at + 8 * i;
+			uint64_t addr = base + at + 8 * i, permanent = permanent_of(addr, w[i]);
 
-			if (!is_generation0(addr, w[i]))
+			if (pointed ? !permanent : !are_four_lists(&w[i]))
 				continue;
-			err = check_lists(p, w[i], addr, ret);
+			err = pointed ? check_lists(p, w[i], permanent, 0, ret)
+				      : check_lists(p, addr, addr + GENERATIONS,
+						    addr + COLLECTING_AT, ret);
 			if (err != -ENOENT && err != -EFAULT)
 				return err;
 		}
 	}
 	return -ENOENT;
+}
+
+int pygc__search(const struct proc *p, uint64_t base, struct pygc *ret)
+{
+	int err = search(p, base, true, ret);
+
+	return err == -ENOENT ? search(p, base, false, ret) : err;
 }
 
 int pygc__find(const struct python *py, struct pygc *ret)
@@ -132,8 +165,6 @@ int pygc__find(const struct python *py, struct pygc *ret)
 	uint64_t base = python__runtime(py);
 	int err = 0;
 
-	if (l->minor >= 14)
-		return -ENOTSUP;
 	if (l->minor > 8)
 		err = proc__read_u64(p, python__runtime(py) + l->rt_interp_main, &base);
 	if (err)
@@ -246,20 +277,42 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 	}
 }
 
+/* Objects that an increment has taken out are in no list. If it ends, they are in an old one, which
+ * is walked later; so a look before each list is enough. */
+static int note_increment(struct walk *w, const struct pygc *gc)
+{
+	uint32_t running = 0;
+	int err = 0;
+
+	if (gc->collecting)
+		err = memcache__read_now(w->c, gc->collecting, &running, sizeof(running));
+	if (fatal(err))
+		return err;
+	w->stats->torn |= err || running;
+	return 0;
+}
+
 int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
 	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx,
 	       struct pygc_stats *stats)
 {
+	/* Objects move from younger to older lists, so this order misses none. Increments move them
+	 * between the old lists in either direction. */
+	static const uint8_t order[] = { 0, 1, 2, 3 }, increments[] = { 0, 1, 2, 1, 3 };
 	struct walk w = { .c = c, .fn = fn, .ctx = ctx, .stats = stats, .deadline = deadline };
+	size_t n = gc->collecting ? sizeof(increments) : sizeof(order);
 	uint64_t last, end;
 	int err;
 
 	memset(stats, 0, sizeof(*stats));
-	/* Objects move from younger to older lists, so this order misses none. */
-	for (size_t i = 0; i < PYGC_LISTS; i++) {
-		err = walk_list(&w, gc->head[i], false, 0, &last);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t head = gc->head[gc->collecting ? increments[i] : order[i]];
+
+		err = note_increment(&w, gc);
+		if (!err)
+			err = walk_list(&w, head, false, 0, &last);
 		if (err == -EAGAIN)
-			err = walk_list(&w, gc->head[i], true, last, &end);
+			err = walk_list(&w, head, true, last, &end);
 		if (err && err != -EAGAIN)
 			return err;
 		/* The walk from the other end must meet the place where this walk got lost. */

@@ -2,8 +2,9 @@
 #pragma once
 /*
  * All objects that CPython's garbage collector tracks, by walking its lists from outside. The list
- * heads are found by their structure: three generations, a pointer to the first, the permanent
- * generation (3.8 to 3.13). 3.14 has other generations, and free-threaded builds have no lists.
+ * heads are found by their structure, never by the version: three generations, the permanent
+ * generation, a pointer to the first; or the four lists of a collector that works in increments
+ * (3.14.0 to 3.14.4). Free-threaded builds have no lists.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,10 +19,12 @@ struct pygc {
 	/* List heads: generations from young to old, then the permanent generation
 	 * (gc.freeze()). */
 	uint64_t head[PYGC_LISTS];
+	/* Address of an int that is not 0 while an increment runs, which holds objects outside all
+	 * lists; 0: the collector does not work in increments. */
+	uint64_t collecting;
 };
 
-/* Finds the lists of the main interpreter. 0; -ENOTSUP: unsupported version; -ENOENT: no lists
- * found; -ESRCH: the process or its Python has ended; -EFAULT, -EPERM. */
+/* Finds the lists of the main interpreter. 0; -ENOENT: no lists found; -ESRCH: the process or its Python has ended; -EFAULT, -EPERM. */
 int pygc__find(const struct python *py, struct pygc *ret);
 /* Finds the lists in at most 512 KiB from base, the interpreter's or the runtime's state. Returns
  * as pygc__find(). */

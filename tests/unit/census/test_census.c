@@ -226,7 +226,9 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 
 static struct pygc make_lists(void)
 {
-	struct pygc gc = { { at(&heads[0]), at(&heads[1]), at(&heads[2]), at(&permanent) } };
+	struct pygc gc = {
+		.head = { at(&heads[0]), at(&heads[1]), at(&heads[2]), at(&permanent) },
+	};
 
 	for (size_t i = 0; i < 3; i++)
 		heads[i].next = heads[i].prev = at(&heads[i]);
@@ -292,6 +294,86 @@ static void test_lists_are_found_at_both_alignments(void **state)
 		assert_int_equal(gc.head[3], pointer + 8);
 		munmap(interp, 1 << 20);
 	}
+}
+
+#define POINTER_AT 200 /* of 3.14.5 and newer, from the first list on */
+#define FLAG_AT 168    /* of 3.14.0 to 3.14.4 */
+
+/* The four lists in a row of 3.14, with a pointer to the first or without. */
+static void test_lists_in_a_row(void **state)
+{
+	uint8_t *interp = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			       -1, 0);
+	/* The second place: across the end of a read. */
+	const size_t places[] = { 7424, 8192 - 48 };
+	struct pygc gc;
+
+	assert_true(interp != MAP_FAILED);
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		uint64_t first = at(interp) + places[i];
+
+		memset(interp, 0, 1 << 20);
+		assert_int_equal(pygc__search(self, at(interp), &gc), -ENOENT);
+		for (uint64_t head = first; head < first + 96; head += 24) {
+			uint64_t link[2] = { head, head };
+
+			memcpy(interp + (head - at(interp)), link, sizeof(link));
+		}
+		assert_int_equal(pygc__search(self, at(interp), &gc), 0);
+		assert_int_equal(gc.head[0], first);
+		assert_int_equal(gc.head[3], first + 72);
+		assert_int_equal(gc.collecting, first + FLAG_AT);
+
+		memcpy(interp + places[i] + POINTER_AT, &first, sizeof(first));
+		assert_int_equal(pygc__search(self, at(interp), &gc), 0);
+		assert_int_equal(gc.head[0], first);
+		assert_int_equal(gc.head[3], first + 72);
+		assert_int_equal(gc.collecting, 0);
+
+		memset(interp + places[i] + 48, 0, 16); /* the oldest is no list */
+		assert_int_equal(pygc__search(self, at(interp), &gc), -ENOENT);
+	}
+	munmap(interp, 1 << 20);
+}
+
+/* At the first object, in the first old list, the program moves those of the second before it. */
+static int move_objects(uint64_t obj, uint64_t type, void *ctx)
+{
+	if (++*(uint64_t *)ctx > 1)
+		return 0;
+	heads[1].next = heads[2].next;
+	objects[1].prev = at(&heads[1]) | 2;
+	objects[N_OBJECTS - 1].next = at(&objects[0]);
+	objects[0].prev = at(&objects[N_OBJECTS - 1]) | 2;
+	heads[2].next = heads[2].prev = at(&heads[2]);
+	return 0;
+}
+
+static void test_increments(void **state)
+{
+	struct pygc gc = make_lists();
+	struct memcache *c = memcache__new(self);
+	struct pygc_stats s;
+	uint32_t running = 1;
+	uint64_t n = 0;
+
+	gc.collecting = at(&running);
+	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
+	assert_int_equal(told, N_OBJECTS);
+	assert_true(s.torn); /* an increment has some */
+
+	running = 0;
+	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
+	assert_false(s.torn);
+
+	heads[1].next = heads[1].prev = at(&objects[0]);
+	objects[0].next = at(&heads[1]);
+	objects[0].prev = at(&heads[1]) | 2;
+	heads[2].next = at(&objects[1]);
+	objects[1].prev = at(&heads[2]) | 2;
+	assert_int_equal(pygc__walk(&gc, c, UINT64_MAX, move_objects, &n, &s), 0);
+	assert_true(n >= N_OBJECTS);
+	memcache__free(c);
 }
 
 static void test_damaged_lists(void **state)
@@ -365,6 +447,8 @@ int main(void)
 		cmocka_unit_test(test_damaged_tensors),
 		cmocka_unit_test(test_nothing_to_find),
 		cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_lists_in_a_row),
+		cmocka_unit_test(test_increments),
 		cmocka_unit_test(test_damaged_lists),
 		cmocka_unit_test(test_memcache),
 		cmocka_unit_test(test_lists_are_found_at_both_alignments),

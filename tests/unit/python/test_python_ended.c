@@ -49,8 +49,8 @@ static void ended(const struct ending *e)
 	assert_null(census__open(e->py, &why));
 	assert_int_equal(errno, ESRCH);
 	assert_non_null(strstr(why, "has ended"));
-	/* 3.8 keeps its lists in the runtime, which stays; 3.14 needs no lists */
-	if (python__layout(e->py)->minor > 8 && python__layout(e->py)->minor < 14)
+	/* 3.8 keeps its lists in the runtime, which stays */
+	if (python__layout(e->py)->minor > 8)
 		assert_int_equal(pygc__find(e->py, &gc), -ESRCH);
 }
 
