@@ -91,6 +91,7 @@ enum mt_tls_kind {
 	MT_TLS_NONE = 0,
 	MT_TLS_DIRECT,	 /* *(thread pointer + off1) */
 	MT_TLS_INDIRECT, /* *(*(thread pointer + off1) + off2): pthread keys >= 32, dynamic TLS */
+	MT_TLS_EITHER,	 /* *(thread pointer + off1), or *(thread pointer + off2) if that is 0 */
 };
 
 /* Layout of CPython's thread state and frames in the target; constant while programs are loaded. */
@@ -111,7 +112,10 @@ struct mt_py_layout {
 	__u32 lasti_scale;   /* before 3.11: 1 or 2 (bytes per unit of f_lasti); 0 from 3.11 on */
 	__u32 code_adaptive; /* offset of co_code_adaptive in the code object, from 3.11 */
 	__u32 ob_type;	     /* offset of an object's type */
-	__u64 tag_mask;	     /* and-mask for f_executable and localsplus: ~3 on 3.14, ~0 before */
+	__u32 cell_ref;	     /* offset of a cell's content */
+	__u32 frame_tlbc;    /* number of the thread's copy of the bytecode; 0xffffffff: one copy */
+	__u32 code_tlbc;     /* offset of the array of copies in the code object */
+	__u64 tag_mask;	     /* and-mask for f_executable and localsplus: ~3 from 3.14 on */
 	__u64 type_cell;     /* &PyCell_Type: a captured `self` is in a cell */
 };
 
@@ -291,4 +295,4 @@ MT_ASSERT_SIZE(struct mt_usdt_arg, 8);
 MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_rec_node, 96);
 MT_ASSERT_SIZE(struct mt_node_layout, 40);
-MT_ASSERT_SIZE(struct mt_py_layout, 88);
+MT_ASSERT_SIZE(struct mt_py_layout, 104);

@@ -174,10 +174,10 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64
 		s->faulted_self = 1;
 	s->word &= py.tag_mask;
 	if (s->word && cell_type(s)) {
-		if (read_user(&s->type, sizeof(s->type), s->word + 8, sleepable))
+		if (read_user(&s->type, sizeof(s->type), s->word + py.ob_type, sleepable))
 			s->faulted_self = 1;
 		else if (s->type == cell_type(s) &&
-			 read_user(&s->word, sizeof(s->word), s->word + 16, sleepable))
+			 read_user(&s->word, sizeof(s->word), s->word + py.cell_ref, sleepable))
 			s->faulted_self = 1;
 	}
 	if (s->word) {
@@ -255,6 +255,24 @@ static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, 
 	return false;
 }
 
+/*
+ * Free-threaded builds from 3.14 on: each thread runs its own copy of a code object's bytecode. The
+ * first copy is in the code object itself. Sets s->word to the address of the thread's copy.
+ */
+static __always_inline bool find_bytecode(struct scratch *s, const __u8 *frame, __u64 code,
+					  const bool sleepable)
+{
+	__u32 number;
+
+	s->word = code + py.code_adaptive;
+	if (py.frame_tlbc == 0xffffffff)
+		return true;
+	number = *(__u32 *)(frame + py.frame_tlbc);
+	return !number ||
+	       (!read_user(&s->word, sizeof(s->word), code + py.code_tlbc, sleepable) &&
+		!read_user(&s->word, sizeof(s->word), s->word + 8 + 8 * (__u64)number, sleepable));
+}
+
 static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
 				       const bool sleepable)
 {
@@ -288,7 +306,11 @@ static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
 		if (at >= 0)
 			at *= py.lasti_scale;
 	} else {
-		at = (__s32)(*(__u64 *)(frame + py.frame_instr) - (code + py.code_adaptive));
+		if (!find_bytecode(s, frame, code, sleepable)) {
+			s->outcome = MT_WALK_FAULT_FRAME;
+			return 1;
+		}
+		at = (__s32)(*(__u64 *)(frame + py.frame_instr) - s->word);
 	}
 	put_frame(s, code, at, MT_FRAME_CODE);
 	s->frames++;
@@ -429,6 +451,8 @@ static __always_inline bool thread_state(struct scratch *s, const bool sleepable
 
 	if (read_user(&s->word, sizeof(s->word), tp + py.tls_off1, sleepable))
 		return false;
+	if (py.tls_kind == MT_TLS_EITHER && !s->word)
+		return !read_user(&s->word, sizeof(s->word), tp + py.tls_off2, sleepable);
 	return py.tls_kind != MT_TLS_INDIRECT || !s->word ||
 	       !read_user(&s->word, sizeof(s->word), s->word + py.tls_off2, sleepable);
 }

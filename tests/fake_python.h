@@ -31,9 +31,22 @@
 #define SIZE 0x10000
 #define GUARD 0x1000 /* unmapped page after the world */
 
+#define COPIES (CODE + 0x400) /* array of the bytecode's copies, in free-threaded builds */
+#define COPY (CODE + 0x600)
+
 #define NR_THREADS 3
 #define NR_FRAMES 3
 #define FINAL 0xf0
+
+static const struct build {
+	int minor;
+	bool free_threaded;
+} builds[] = {
+	{ 8, false },  { 9, false },  { 10, false }, { 11, false }, { 12, false }, { 13, false },
+	{ 14, false }, { 15, false }, { 13, true },  { 14, true },  { 15, true },
+};
+#define EACH_BUILD(b)                                                                              \
+	(const struct build *b = builds; b < builds + sizeof(builds) / sizeof(*builds); b++)
 
 struct world {
 	char path[64], path2[64];
@@ -110,6 +123,7 @@ static void describe(struct world *w, uint32_t hexversion)
 	assert_non_null(f);
 	memcpy(w->m + RUNTIME, "xdebugpy", 8);
 	put(w, RUNTIME + 8, hexversion);
+	put(w, RUNTIME + 16, w->l.free_threaded);
 	while (fscanf(f, "%31s %u %u", name, &pos, &size) == 3) {
 #define V(field)                                                                                   \
 	if (!strcmp(name, #field))                                                                 \
@@ -198,6 +212,14 @@ static uint64_t key_slot(size_t thread, size_t key)
 	return PTHREAD(thread) + 784 + 16 * key + 8;
 }
 
+/* From 3.15 on: _Py_tss_gilstate, where the C library's keys are not used. */
+#define LOCAL_AT (-40)
+
+static size_t state_slot(const struct world *w, size_t thread)
+{
+	return w->l.rt_tss_key == PYLAYOUT_NONE ? PTHREAD(thread) + LOCAL_AT : key_slot(thread, 3);
+}
+
 /* Thread 0 runs frame 0, called by frame 1 (a shim in versions with shims), called by frame 2. */
 static void put_frames(struct world *w)
 {
@@ -205,29 +227,39 @@ static void put_frames(struct world *w)
 	uint64_t first = addr(w, FRAME(0));
 
 	put(w, CODE + l->ob_type, addr(w, CODE_TYPE));
+	if (l->fr_tlbc != PYLAYOUT_NONE) {
+		put(w, CODE + l->co_tlbc, addr(w, COPIES));
+		put(w, COPIES, 2);
+		put(w, COPIES + 8, addr(w, CODE) + l->co_code_adaptive);
+		put(w, COPIES + 16, addr(w, COPY));
+		put32(w, FRAME(2) + l->fr_tlbc, 1);
+	}
 	if (l->cframe_current != PYLAYOUT_NONE) {
 		put(w, CFRAME(0) + l->cframe_current, first);
 		first = addr(w, CFRAME(0));
 	}
 	put(w, TSTATE(0) + l->ts_frame, first);
 	for (size_t i = 0; i < NR_FRAMES; i++) {
-		put(w, FRAME(i) + l->fr_code, addr(w, CODE) | (l->minor == 14 && i));
+		put(w, FRAME(i) + l->fr_code, addr(w, CODE) | (l->minor >= 14 && i));
 		if (l->lasti_scale)
 			put32(w, FRAME(i) + l->fr_instr, 10 * (uint32_t)i - 1);
 		else
 			put(w, FRAME(i) + l->fr_instr,
-			    addr(w, CODE) + l->co_code_adaptive + 20 * i - 2);
+			    (i == 2 && l->fr_tlbc != PYLAYOUT_NONE
+				     ? addr(w, COPY)
+				     : addr(w, CODE) + l->co_code_adaptive) +
+				    20 * i - 2);
 		if (l->fr_owner != PYLAYOUT_NONE)
 			w->m[FRAME(i) + l->fr_owner] = l->minor >= 12 && i == 1 ? 3 : 0;
 		put(w, FRAME(i) + l->fr_prev, i + 1 < NR_FRAMES ? addr(w, FRAME(i + 1)) : 0);
-		put(w, FRAME(i) + l->fr_local0, (0xabc0 + 16 * i) | (l->minor == 14));
+		put(w, FRAME(i) + l->fr_local0, (0xabc0 + 16 * i) | (l->minor >= 14));
 	}
 }
 
-/* A valid world; the thread state is under key 3. */
-static struct world make(int minor)
+/* A valid world; the thread state is under key 3, from 3.15 on at LOCAL_AT. */
+static struct world make_build(int minor, bool free_threaded)
 {
-	struct world w = { .l = *pylayout__find(3, minor) };
+	struct world w = { .l = *pylayout__find(3, minor, free_threaded) };
 	uint32_t hex = 0x03000000u | (uint32_t)minor << 16 | 7 << 8 | FINAL;
 	char name[32];
 
@@ -241,16 +273,23 @@ static struct world make(int minor)
 	put(&w, VERSION, hex);
 	put(&w, RUNTIME + w.l.rt_interp_head, addr(&w, INTERP));
 	put(&w, RUNTIME + w.l.rt_interp_main, addr(&w, INTERP));
-	put32(&w, RUNTIME + w.l.rt_tss_key, 1);
-	put32(&w, RUNTIME + w.l.rt_tss_key + 4, 3);
+	if (w.l.rt_tss_key != PYLAYOUT_NONE) {
+		put32(&w, RUNTIME + w.l.rt_tss_key, 1);
+		put32(&w, RUNTIME + w.l.rt_tss_key + 4, 3);
+	}
 	put(&w, INTERP + w.l.is_threads, addr(&w, TSTATE(NR_THREADS - 1)));
 	put_types(&w);
 	for (size_t i = 0; i < NR_THREADS; i++) {
 		put_thread(&w, i);
-		put(&w, key_slot(i, 3), addr(&w, TSTATE(i)));
+		put(&w, state_slot(&w, i), addr(&w, TSTATE(i)));
 	}
 	put_frames(&w);
 	return w;
+}
+
+static inline struct world make(int minor)
+{
+	return make_build(minor, false);
 }
 
 /* Opens the interpreter. 0 or the errno; w->why has the reason. */

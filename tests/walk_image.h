@@ -9,9 +9,9 @@
 #include "python/pyinternal.h"
 
 struct image_head {
-	uint8_t minor, indirect;
-	uint8_t pad[6];
-	int64_t off1, off2; /* struct pyslot */
+	uint8_t minor, slot, free_threaded;
+	uint8_t pad[5];
+	int64_t off1, off2; /* struct pyslot, with slot */
 	uint64_t thread;    /* thread pointer */
 	uint64_t type_cell;
 	uint64_t module_code[MT_MAX_MODULE_CODES];
@@ -42,10 +42,10 @@ static inline size_t image_load(const uint8_t *data, size_t size)
 	if (size < sizeof(h))
 		return 0;
 	memcpy(&h, data, sizeof(h));
-	l = pylayout__find(3, h.minor);
+	l = pylayout__find(3, h.minor, h.free_threaded);
 	if (!l)
 		return 0;
-	layout = image_layout(l, (struct pyslot){ h.indirect & 1, h.off1, h.off2 }, h.type_cell);
+	layout = image_layout(l, (struct pyslot){ h.slot % 3, h.off1, h.off2 }, h.type_cell);
 	memcpy((void *)&py, &layout, sizeof(py));
 	memcpy(module_code, h.module_code, sizeof(module_code));
 	host.task.thread.fsbase = h.thread;

@@ -6,6 +6,8 @@
  *	cc -I"$I" -I"$I/internal" pylayout_measure.c -o measure && ./measure > layout-3.N.txt
  *	./measure debug > debugoffsets-3.N.txt
  *
+ * A free-threaded build's headers say so themselves; its file is layout-3.Nt.txt.
+ *
  * The second, from 3.13 on: where _Py_DebugOffsets says each of them, and the size of its structure.
  */
 #define Py_BUILD_CORE 1
@@ -50,11 +52,16 @@ static void runtime(void)
 	OFF("ts_next", PyThreadState, next);
 	OFF("ts_interp", PyThreadState, interp);
 	OFF("ts_thread_id", PyThreadState, thread_id);
-#if PY_VERSION_HEX >= 0x030c0000
+#if PY_VERSION_HEX >= 0x030f0000
+	/* thread-local variables instead */
+#elif PY_VERSION_HEX >= 0x030c0000
 	OFF("rt_tss_key", _PyRuntimeState, autoTSSkey);
-	OFF("is_modules", PyInterpreterState, imports.modules);
 #else
 	OFF("rt_tss_key", _PyRuntimeState, gilstate.autoTSSkey);
+#endif
+#if PY_VERSION_HEX >= 0x030c0000
+	OFF("is_modules", PyInterpreterState, imports.modules);
+#else
 	OFF("is_modules", PyInterpreterState, modules);
 #endif
 #if PY_VERSION_HEX >= 0x030b0000
@@ -107,6 +114,10 @@ static void frames(void)
 #if PY_VERSION_HEX >= 0x030b0000
 	OFF("co_qualname", PyCodeObject, co_qualname);
 	OFF("co_code_adaptive", PyCodeObject, co_code_adaptive);
+#endif
+#if PY_VERSION_HEX >= 0x030e0000 && defined(Py_GIL_DISABLED)
+	OFF("fr_tlbc", _PyInterpreterFrame, tlbc_index);
+	OFF("co_tlbc", PyCodeObject, co_tlbc);
 #endif
 #if PY_VERSION_HEX >= 0x030a0000
 	OFF("co_linetable", PyCodeObject, co_linetable);

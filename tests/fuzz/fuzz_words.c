@@ -141,7 +141,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		read_cmdline(s);
 		break;
 	case 3:
-		for (int minor = 8; minor <= 14; minor++) {
+		for (int minor = 8; minor <= 15; minor++) {
 			for (int32_t at = -2; at < 64; at++)
 				(void)pyline__find(minor, data + 1, size - 1, 7, at);
 			(void)pyline__find(minor, data + 1, size - 1, UINT32_MAX, INT32_MAX);

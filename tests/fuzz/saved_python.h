@@ -94,5 +94,5 @@ static void saved__load(uint8_t which, struct python *py)
 			       .file = { { .path = (char *)"python" } } };
 	py->minor = saved.head.minor;
 	py->runtime = saved.head.runtime;
-	py->layout = *pylayout__find(3, saved.head.minor);
+	py->layout = *pylayout__find(3, saved.head.minor, false);
 }

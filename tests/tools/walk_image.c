@@ -83,7 +83,8 @@ int main(int argc, char **argv)
 		image_touch(frames[i].addr, 128);
 	}
 	h.minor = python__layout(p)->minor;
-	h.indirect = slot.indirect;
+	h.free_threaded = python__layout(p)->free_threaded;
+	h.slot = slot.kind;
 	h.off1 = slot.off1;
 	h.off2 = slot.off2;
 	h.thread = threads[n - 1].thread_id;

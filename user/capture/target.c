@@ -240,7 +240,9 @@ struct mt_py_layout target__layout(const struct target *t)
 	if (!t->python || !t->has_slot)
 		return k;
 	l = python__layout(t->python);
-	k.tls_kind = t->slot.indirect ? MT_TLS_INDIRECT : MT_TLS_DIRECT;
+	k.tls_kind = t->slot.kind == PYSLOT_INDIRECT ? MT_TLS_INDIRECT
+		     : t->slot.kind == PYSLOT_EITHER ? MT_TLS_EITHER
+						     : MT_TLS_DIRECT;
 	k.tls_off1 = t->slot.off1;
 	k.tls_off2 = t->slot.off2;
 	k.tstate_frame = l->ts_frame;
@@ -257,6 +259,9 @@ struct mt_py_layout target__layout(const struct target *t)
 	k.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
 	k.tag_mask = l->tag_mask;
 	k.ob_type = l->ob_type;
+	k.cell_ref = l->cell_ref;
+	k.frame_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0xffffffff : l->fr_tlbc;
+	k.code_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0 : l->co_tlbc;
 	k.type_cell = python__symbol(t->python, "PyCell_Type");
 	if (t->n_module_codes && !t->module_self_in_cell)
 		k.type_cell = 0; /* a plain local, whose type needs no check */

@@ -21,9 +21,12 @@ static void check_threads(struct check_lines *l, struct target *t)
 	int with_frames = 0;
 	char text[512];
 
-	if (t->has_slot)
+	if (t->has_slot && t->slot.kind == PYSLOT_EITHER)
+		snprintf(text, sizeof(text), "thread pointer %+" PRId64 " or %+" PRId64,
+			 t->slot.off1, t->slot.off2);
+	else if (t->has_slot)
 		snprintf(text, sizeof(text), "thread pointer %+" PRId64 "%s", t->slot.off1,
-			 t->slot.indirect ? ", one link" : "");
+			 t->slot.kind == PYSLOT_INDIRECT ? ", one link" : "");
 	if (l->details || !t->has_slot)
 		check_lines__add(l, t->has_slot, "thread state", t->has_slot ? text : t->python_why,
 				 0);
@@ -48,7 +51,8 @@ static void check_python(struct check_lines *l, struct target *t)
 		return;
 	}
 	python__version(t->python, &major, &minor, &micro);
-	snprintf(text, sizeof(text), "%d.%d.%d in %s", major, minor, micro < 0 ? 0 : micro,
+	snprintf(text, sizeof(text), "%d.%d.%d%s in %s", major, minor, micro < 0 ? 0 : micro,
+		 python__layout(t->python)->free_threaded ? " (free-threaded)" : "",
 		 python__file(t->python));
 	check_lines__add(l, true, "Python", text, 0);
 	check_threads(l, t);

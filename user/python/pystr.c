@@ -39,13 +39,14 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 	err = pymem__old_u64(m, type + m->l->tp_flags, &flags);
 	if (err)
 		return err;
-	width = state >> 2 & 7;
+	state >>= m->l->str_kind;
+	width = state & 7;
 	if (!(flags & PYTYPE_STR) || (int64_t)ret->length < 0 ||
 	    (width != 1 && width != 2 && width != 4))
 		return -EBADMSG;
-	data = obj + (state & 1 << 6 ? m->l->str_ascii_size : m->l->str_compact_size);
+	data = obj + (state & 1 << 4 ? m->l->str_ascii_size : m->l->str_compact_size);
 	/* Instances of str subclasses have their text elsewhere. */
-	if (!(state & 1 << 5)) {
+	if (!(state & 1 << 3)) {
 		err = pymem__old_u64(m, obj + m->l->str_compact_size, &data);
 		if (err)
 			return err;

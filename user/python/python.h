@@ -49,14 +49,19 @@ struct pythread {
 /* Thread states of all interpreters. The caller frees *ret. 0 or -errno. */
 int python__threads(const struct python *py, struct pythread **ret, size_t *n);
 
-/* Location of a thread's own thread state, relative to its thread pointer (x86-64: fs
- * base, aarch64: tpidr_el0); for the kernel side. */
-struct pyslot {
-	bool indirect;
-	int64_t off1, off2; /* tstate = *(tp + off1), or *(*(tp + off1) + off2) */
+enum pyslot_kind {
+	PYSLOT_DIRECT,	 /* *(tp + off1) */
+	PYSLOT_INDIRECT, /* *(*(tp + off1) + off2) */
+	PYSLOT_EITHER,	 /* *(tp + off1), or *(tp + off2) while that is 0 */
 };
-/* Finds that location by searching for known thread states in the threads' pthread blocks. 0;
- * -ENOENT with *why: not found. */
+/* Location of a thread's own thread state, relative to its thread pointer tp (x86-64: fs base,
+ * aarch64: tpidr_el0); for the kernel side. */
+struct pyslot {
+	enum pyslot_kind kind;
+	int64_t off1, off2;
+};
+/* Finds that location by searching for known thread states in the threads' pthread blocks, from 3.15
+ * on in their thread-local variables. 0; -ENOENT with *why: not found. */
 int python__slot(const struct python *py, struct pyslot *ret, const char **why);
 
 struct pyframe {

@@ -24,6 +24,8 @@
 #define TLS_MODULES 8	       /* entries of the table that are looked at */
 #define TLS_BLOCKS (1u << 20)  /* the blocks that follow the thread pointer end before */
 #define ASK_THREADS 4
+#define TLS_WORDS 512 /* searched for variables */
+#define TLS_READ 8    /* words in one read */
 
 #define NR_KEYS (GLIBC_KEYS + MUSL_KEYS) /* indexes of musl's keys follow glibc's */
 
@@ -169,66 +171,23 @@ static void vote_glibc(const struct python *py, const struct pythread *t, struct
 	}
 }
 
-static bool vote_musl(const struct python *py, const struct pythread *t, struct votes *v)
+static bool is_musl(const struct python *py, uint64_t pthread)
 {
-	uint64_t self, tsd, values[MUSL_KEYS];
+	uint64_t self, tsd;
 
-	if (!t->thread_id || proc__read_u64(py->proc, t->thread_id, &self) ||
-	    self != t->thread_id || proc__read_u64(py->proc, t->thread_id + ARCH_MUSL_TSD, &tsd) ||
-	    !tsd || proc__read(py->proc, tsd, values, sizeof(values)))
-		return false;
+	return pthread && !proc__read_u64(py->proc, pthread, &self) && self == pthread &&
+	       !proc__read_u64(py->proc, pthread + ARCH_MUSL_TSD, &tsd) && tsd;
+}
+
+static void vote_musl(const struct python *py, const struct pythread *t, struct votes *v)
+{
+	uint64_t tsd, values[MUSL_KEYS];
+
+	if (proc__read_u64(py->proc, t->thread_id + ARCH_MUSL_TSD, &tsd) ||
+	    proc__read(py->proc, tsd, values, sizeof(values)))
+		return;
 	for (size_t i = 0; i < MUSL_KEYS; i++)
 		v->key[GLIBC_KEYS + i] += values[i] == t->tstate;
-	return true;
-}
-
-/* Each thread state votes for the keys that hold it. A thread with states of several interpreters
- * counts once. Threads that ended or have not begun have no pthread and do not count. */
-static void collect_votes(const struct python *py, const struct pythread *t, size_t n,
-			  struct votes *v)
-{
-	for (size_t i = 0; i < n && i < MAX_VOTERS; i++) {
-		size_t k = 0;
-
-		if (is_glibc(py, t[i].thread_id))
-			vote_glibc(py, &t[i], v);
-		else if (!vote_musl(py, &t[i], v))
-			continue;
-		while (k < i && t[k].thread_id != t[i].thread_id)
-			k++;
-		v->threads += k == i;
-	}
-}
-
-/* The key in the runtime's state; UINT32_MAX: implausible. */
-static uint32_t key_of_runtime(const struct python *py)
-{
-	uint32_t tss[2]; /* Py_tss_t: initialized flag, key */
-
-	if (proc__read(py->proc, py->runtime + py->layout.rt_tss_key, tss, sizeof(tss)) ||
-	    tss[0] != 1 || tss[1] >= GLIBC_KEYS)
-		return UINT32_MAX;
-	return tss[1];
-}
-
-/*
- * Selects the runtime's own key if any thread confirms it, because extension modules (pybind11)
- * keep the thread state under keys of their own. Otherwise the key with most votes. UINT32_MAX:
- * none.
- */
-static uint32_t elect(const struct votes *v, uint32_t key)
-{
-	uint32_t need = v->threads > 1 ? 2 : 1, best = UINT32_MAX;
-
-	if (key < GLIBC_KEYS && v->key[key])
-		return key;
-	if (key < MUSL_KEYS && v->key[GLIBC_KEYS + key])
-		return GLIBC_KEYS + key;
-	for (uint32_t i = 0; i < NR_KEYS; i++) {
-		if (v->key[i] >= need && (best == UINT32_MAX || v->key[i] > v->key[best]))
-			best = i;
-	}
-	return best;
 }
 
 /*
@@ -291,6 +250,88 @@ static int64_t pointer_after(const struct python *py, const struct pythread *t, 
 	return all;
 }
 
+/* Offset of a word from the thread pointer: thread-local variables of the program, and of libraries
+ * loaded with it, are before or after it. */
+static int64_t local_at(size_t i)
+{
+	return ARCH_POINTER_AFTER_PTHREAD ? TLS_HEADER + 8 * (int64_t)i : -8 * ((int64_t)i + 1);
+}
+
+/* From 3.15 on. after: from pointer_after(). Words beyond the variables may be unmapped. */
+static void vote_locals(const struct python *py, const struct pythread *t, int64_t after,
+			struct votes *v)
+{
+	uint64_t words[TLS_READ], tp = t->thread_id + (uint64_t)after;
+
+	for (size_t i = 0; i < TLS_WORDS; i += TLS_READ) {
+		int64_t first = local_at(i), last = local_at(i + TLS_READ - 1),
+			low = first < last ? first : last;
+
+		if (proc__read(py->proc, tp + (uint64_t)low, words, sizeof(words)))
+			return;
+		for (size_t k = 0; k < TLS_READ; k++)
+			v->key[i + k] += words[(local_at(i + k) - low) / 8] == t->tstate;
+	}
+}
+
+/* Each thread state votes for the keys that hold it. A thread with states of several interpreters
+ * counts once. Threads that ended or have not begun have no pthread and do not count. */
+static void collect_votes(const struct python *py, const struct pythread *t, size_t n,
+			  struct votes *v)
+{
+	bool locals = py->layout.rt_tss_key == PYLAYOUT_NONE;
+
+	for (size_t i = 0; i < n && i < MAX_VOTERS; i++) {
+		bool glibc = is_glibc(py, t[i].thread_id);
+		int64_t after = locals ? pointer_after(py, &t[i], 1, glibc) : 0;
+		size_t k = 0;
+
+		if (!glibc && !is_musl(py, t[i].thread_id))
+			continue;
+		if (locals) {
+			if (after >= 0)
+				vote_locals(py, &t[i], after, v);
+		} else if (glibc)
+			vote_glibc(py, &t[i], v);
+		else
+			vote_musl(py, &t[i], v);
+		while (k < i && t[k].thread_id != t[i].thread_id)
+			k++;
+		v->threads += k == i;
+	}
+}
+
+/* The key in the runtime's state; UINT32_MAX: implausible. */
+static uint32_t key_of_runtime(const struct python *py)
+{
+	uint32_t tss[2]; /* Py_tss_t: initialized flag, key */
+
+	if (proc__read(py->proc, py->runtime + py->layout.rt_tss_key, tss, sizeof(tss)) ||
+	    tss[0] != 1 || tss[1] >= GLIBC_KEYS)
+		return UINT32_MAX;
+	return tss[1];
+}
+
+/*
+ * Selects the runtime's own key if any thread confirms it, because extension modules (pybind11)
+ * keep the thread state under keys of their own. Otherwise the key with most votes. UINT32_MAX:
+ * none.
+ */
+static uint32_t elect(const struct votes *v, uint32_t key)
+{
+	uint32_t need = v->threads > 1 ? 2 : 1, best = UINT32_MAX;
+
+	if (key < GLIBC_KEYS && v->key[key])
+		return key;
+	if (key < MUSL_KEYS && v->key[GLIBC_KEYS + key])
+		return GLIBC_KEYS + key;
+	for (uint32_t i = 0; i < NR_KEYS; i++) {
+		if (v->key[i] >= need && (best == UINT32_MAX || v->key[i] > v->key[best]))
+			best = i;
+	}
+	return best;
+}
+
 /* The place of a key's value. after: from pointer_after(). */
 static struct pyslot slot_of(uint32_t key, int64_t after)
 {
@@ -299,11 +340,11 @@ static struct pyslot slot_of(uint32_t key, int64_t after)
 	if (key < BLOCK_KEYS) {
 		s.off1 = ARCH_GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
 	} else if (key < GLIBC_KEYS) {
-		s.indirect = true;
+		s.kind = PYSLOT_INDIRECT;
 		s.off1 = ARCH_GLIBC_BLOCKS + 8 * (int64_t)(key / BLOCK_KEYS);
 		s.off2 = PAIR * (int64_t)(key % BLOCK_KEYS) + 8;
 	} else {
-		s.indirect = true;
+		s.kind = PYSLOT_INDIRECT;
 		s.off1 = ARCH_MUSL_TSD;
 		s.off2 = 8 * (int64_t)(key - GLIBC_KEYS);
 	}
@@ -311,13 +352,56 @@ static struct pyslot slot_of(uint32_t key, int64_t after)
 	return s;
 }
 
+/* 0, or -ENOENT with *why. */
+static int find_key(const struct python *py, const struct pythread *t, size_t n,
+		    const struct votes *v, struct pyslot *ret, const char **why)
+{
+	uint32_t key = elect(v, key_of_runtime(py));
+	int64_t after;
+
+	if (key == UINT32_MAX)
+		return python__refuse(
+			why, -ENOENT,
+			"no thread-specific key, of glibc's or musl's, holds the thread state of "
+			"enough of the %u Python threads",
+			v->threads);
+	after = pointer_after(py, t, n, key < GLIBC_KEYS);
+	if (after < 0)
+		return python__refuse(why, -ENOENT, "the threads' thread pointers were not found");
+	*ret = slot_of(key, after);
+	return 0;
+}
+
+/*
+ * A thread's own state is in the variable _Py_tss_gilstate always, and in _Py_tss_tstate while the
+ * thread may run Python code. If all threads searched may, both have the same votes; either serves
+ * then, as what is not 0 is the state.
+ */
+static int find_local(const struct votes *v, struct pyslot *ret, const char **why)
+{
+	uint32_t most = 0, n = 0;
+	int64_t at[2] = { 0 };
+
+	for (uint32_t i = 0; i < TLS_WORDS; i++)
+		most = v->key[i] > most ? v->key[i] : most;
+	for (uint32_t i = 0; most && i < TLS_WORDS; i++) {
+		if (v->key[i] == most && n++ < 2)
+			at[n - 1] = local_at(i);
+	}
+	if (most < (v->threads > 1 ? 2 : 1) || n > 2)
+		return python__refuse(why, -ENOENT,
+				      "%u thread-local variables hold the thread state of %u of "
+				      "the %u Python threads; one or two should",
+				      n, most, v->threads);
+	*ret = (struct pyslot){ n == 2 ? PYSLOT_EITHER : PYSLOT_DIRECT, at[0], at[1] };
+	return 0;
+}
+
 int python__slot(const struct python *py, struct pyslot *ret, const char **why)
 {
 	struct pythread *threads = NULL;
 	const char *unused;
 	struct votes *v;
-	int64_t after;
-	uint32_t key;
 	size_t n = 0;
 	int err;
 
@@ -333,22 +417,12 @@ int python__slot(const struct python *py, struct pyslot *ret, const char **why)
 		goto out;
 	}
 	collect_votes(py, threads, n, v);
-	key = elect(v, key_of_runtime(py));
-	if (key != UINT32_MAX) {
-		after = pointer_after(py, threads, n, key < GLIBC_KEYS);
-		if (after >= 0)
-			*ret = slot_of(key, after);
-		else
-			err = python__refuse(why, -ENOENT,
-					     "the threads' thread pointers were not found");
-	} else if (!v->threads)
+	if (!v->threads)
 		err = python__refuse(why, -ENOENT, "no Python thread has begun to run");
+	else if (py->layout.rt_tss_key == PYLAYOUT_NONE)
+		err = find_local(v, ret, why);
 	else
-		err = python__refuse(
-			why, -ENOENT,
-			"no thread-specific key, of glibc's or musl's, holds the thread state of "
-			"enough of the %u Python threads",
-			v->threads);
+		err = find_key(py, threads, n, v, ret, why);
 out:
 	free(threads);
 	free(v);
@@ -370,10 +444,29 @@ static int innermost(const struct python *py, uint64_t tstate, uint64_t *ret)
 	return err;
 }
 
+/* Address of the thread's copy of the bytecode: _PyCodeArray {size, copies[]}. */
+static int copy_of_code(const struct python *py, const uint8_t *frame, uint64_t code, uint64_t *ret)
+{
+	const struct pylayout *l = &py->layout;
+	uint64_t array, n;
+	int32_t number;
+	int err;
+
+	memcpy(&number, frame + l->fr_tlbc, sizeof(number));
+	err = proc__read_u64(py->proc, code + l->co_tlbc, &array);
+	if (!err)
+		err = proc__read_u64(py->proc, array, &n);
+	if (!err && (number < 0 || (uint64_t)number >= n))
+		err = -EBADMSG;
+	return err ? err : proc__read_u64(py->proc, array + 8 + 8ull * number, ret);
+}
+
 /* Byte offset of a frame's instruction. False: outside this code object. */
-static bool instruction_of(const struct pylayout *l, const uint8_t *frame, uint64_t code,
+static bool instruction_of(const struct python *py, const uint8_t *frame, uint64_t code,
 			   int32_t *ret)
 {
+	const struct pylayout *l = &py->layout;
+	uint64_t first = code + l->co_code_adaptive;
 	int32_t lasti;
 	int64_t at;
 
@@ -381,7 +474,9 @@ static bool instruction_of(const struct pylayout *l, const uint8_t *frame, uint6
 		memcpy(&lasti, frame + l->fr_instr, sizeof(lasti));
 		at = lasti < 0 ? -1 : (int64_t)lasti * l->lasti_scale;
 	} else {
-		at = (int64_t)(word_of(frame, l->fr_instr) - (code + l->co_code_adaptive));
+		if (l->fr_tlbc != PYLAYOUT_NONE && copy_of_code(py, frame, code, &first))
+			return false;
+		at = (int64_t)(word_of(frame, l->fr_instr) - first);
 		if (at == -2) /* 3.11, 3.12: one unit before the first instruction */
 			at = -1;
 	}
@@ -407,7 +502,8 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 
 	if (l->fr_local0 > sizeof(frame) || l->fr_prev + 8u > l->fr_local0 ||
 	    l->fr_code + 8u > l->fr_local0 || l->fr_instr + 8u > l->fr_local0 ||
-	    (l->fr_owner != PYLAYOUT_NONE && l->fr_owner >= l->fr_local0))
+	    (l->fr_owner != PYLAYOUT_NONE && l->fr_owner >= l->fr_local0) ||
+	    (l->fr_tlbc != PYLAYOUT_NONE && l->fr_tlbc + 4u > l->fr_local0))
 		return -EBADMSG;
 	err = proc__read(py->proc, addr, frame, l->fr_local0);
 	if (err)
@@ -421,7 +517,7 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	err = proc__read_u64(py->proc, ret->f.code + l->ob_type, &type);
 	if (err)
 		return err;
-	if (type != code_type || !instruction_of(l, frame, ret->f.code, &ret->f.at))
+	if (type != code_type || !instruction_of(py, frame, ret->f.code, &ret->f.at))
 		return -EBADMSG;
 	/* a frame without locals may end at the end of its mapping */
 	ret->f.local0 = proc__read_u64(py->proc, addr + l->fr_local0, &local0)

@@ -17,41 +17,56 @@
 #define MEMBER_NAME 0
 #define MEMBER_OFFSET 16
 
-/* Byte positions in _Py_DebugOffsets of 3.13 and 3.14: of a field's offset, and of its structure's
- * size. */
+/* Byte positions in _Py_DebugOffsets of 3.13 to 3.15: of a field's offset, and of its structure's
+ * size. The same in free-threaded builds. */
 struct described {
 	const char *name;
 	size_t field;	  /* offset in struct pylayout */
-	uint16_t pos[2];  /* 3.13, 3.14 */
-	uint16_t size[2]; /* 0: limited by MAX_STRUCT only */
+	uint16_t pos[3];  /* 3.13, 3.14, 3.15 */
+	uint16_t size[3]; /* 0: limited by MAX_STRUCT only */
 	uint8_t width;	  /* size of the field, bytes */
 };
 
 static const struct described described[] = {
-#define D(f, p13, p14, s13, s14, w)                                                                \
+#define D(f, p13, p14, p15, s13, s14, s15, w)                                                      \
 	{                                                                                          \
-#f, offsetof(struct pylayout, f), { p13, p14 }, { s13, s14 }, w                    \
+#f, offsetof(struct pylayout, f), { p13, p14, p15 }, { s13, s14, s15 }, w          \
 	}
-	D(rt_interp_head, 40, 40, 24, 24, 8),	    D(is_next, 64, 64, 48, 48, 8),
-	D(is_threads, 72, 72, 48, 48, 8),	    D(is_modules, 88, 96, 48, 48, 8),
-	D(ts_next, 168, 192, 152, 176, 8),	    D(ts_interp, 176, 200, 152, 176, 8),
-	D(ts_frame, 184, 208, 152, 176, 8),	    D(ts_thread_id, 192, 216, 152, 176, 8),
-	D(ts_native_id, 200, 224, 152, 176, 8),	    D(fr_prev, 232, 256, 224, 248, 8),
-	D(fr_code, 240, 264, 224, 248, 8),	    D(fr_instr, 248, 272, 224, 248, 8),
-	D(fr_local0, 256, 280, 224, 248, 8),	    D(fr_owner, 264, 288, 224, 248, 1),
-	D(co_filename, 280, 320, 272, 312, 8),	    D(co_name, 288, 328, 272, 312, 8),
-	D(co_qualname, 296, 336, 272, 312, 8),	    D(co_linetable, 304, 344, 272, 312, 8),
-	D(co_firstlineno, 312, 352, 272, 312, 4),   D(co_argcount, 320, 360, 272, 312, 4),
-	D(co_code_adaptive, 344, 384, 272, 312, 1), D(ob_type, 360, 408, 352, 400, 8),
-	D(tp_name, 376, 424, 368, 416, 8),	    D(tp_flags, 392, 440, 368, 416, 8),
-	D(tuple_item, 408, 456, 400, 448, 8),	    D(ma_keys, 456, 536, 448, 528, 8),
-	D(ma_values, 464, 544, 448, 528, 8),	    D(bytes_val, 528, 608, 512, 592, 1),
-	D(str_state, 544, 624, 536, 616, 4),	    D(str_length, 552, 632, 536, 616, 8),
-	D(str_ascii_size, 560, 640, 536, 616, 0),
+	D(rt_interp_head, 40, 40, 40, 24, 24, 24, 8),
+	D(is_next, 64, 64, 64, 48, 48, 48, 8),
+	D(is_threads, 72, 72, 72, 48, 48, 48, 8),
+	D(is_modules, 88, 96, 96, 48, 48, 48, 8),
+	D(ts_next, 168, 192, 192, 152, 176, 176, 8),
+	D(ts_interp, 176, 200, 200, 152, 176, 176, 8),
+	D(ts_frame, 184, 208, 208, 152, 176, 176, 8),
+	D(ts_thread_id, 192, 216, 240, 152, 176, 176, 8),
+	D(ts_native_id, 200, 224, 248, 152, 176, 176, 8),
+	D(fr_prev, 232, 256, 320, 224, 248, 312, 8),
+	D(fr_code, 240, 264, 328, 224, 248, 312, 8),
+	D(fr_instr, 248, 272, 336, 224, 248, 312, 8),
+	D(fr_local0, 256, 280, 344, 224, 248, 312, 8),
+	D(fr_owner, 264, 288, 352, 224, 248, 312, 1),
+	D(co_filename, 280, 320, 384, 272, 312, 376, 8),
+	D(co_name, 288, 328, 392, 272, 312, 376, 8),
+	D(co_qualname, 296, 336, 400, 272, 312, 376, 8),
+	D(co_linetable, 304, 344, 408, 272, 312, 376, 8),
+	D(co_firstlineno, 312, 352, 416, 272, 312, 376, 4),
+	D(co_argcount, 320, 360, 424, 272, 312, 376, 4),
+	D(co_code_adaptive, 344, 384, 448, 272, 312, 376, 1),
+	D(ob_type, 360, 408, 472, 352, 400, 464, 8),
+	D(tp_name, 376, 424, 488, 368, 416, 480, 8),
+	D(tp_flags, 392, 440, 504, 368, 416, 480, 8),
+	D(tuple_item, 408, 456, 552, 400, 448, 544, 8),
+	D(ma_keys, 456, 536, 632, 448, 528, 624, 8),
+	D(ma_values, 464, 544, 640, 448, 528, 624, 8),
+	D(bytes_val, 528, 608, 704, 512, 592, 688, 1),
+	D(str_state, 544, 624, 720, 536, 616, 712, 4),
+	D(str_length, 552, 632, 728, 536, 616, 712, 8),
+	D(str_ascii_size, 560, 640, 736, 536, 616, 712, 0),
 #undef D
 };
 
-#define DEBUG_OFFSETS_MAX 760 /* sizeof(_Py_DebugOffsets) in 3.14, the larger one */
+#define DEBUG_OFFSETS_MAX 888 /* sizeof(_Py_DebugOffsets) in 3.15, the largest */
 /* PyInterpreterState has hundreds of KiB; the fields needed are below this offset. */
 #define MAX_STRUCT 60000
 
@@ -66,7 +81,7 @@ static uint64_t word_at(const uint8_t *block, size_t pos)
 /* Replaces the table's offsets by the interpreter's own, if these are plausible. */
 static int apply_debug_offsets(struct python *py, const uint8_t *block, const char **why)
 {
-	size_t col = py->minor == 13 ? 0 : 1;
+	size_t col = py->minor - 13;
 	struct pylayout l = py->layout;
 
 	for (size_t i = 0; i < sizeof(described) / sizeof(described[0]); i++) {
@@ -85,13 +100,17 @@ static int apply_debug_offsets(struct python *py, const uint8_t *block, const ch
 	return 0;
 }
 
-static int read_debug_offsets(struct python *py, uint32_t hexversion, const char **why)
+/* Header of _Py_DebugOffsets: cookie, version, whether the build is free-threaded. */
+#define VERSION_AT 8
+#define FREE_THREADED_AT 16
+
+static int read_debug_offsets(struct python *py, uint32_t hexversion, uint8_t *block,
+			      const char **why)
 {
-	uint8_t block[DEBUG_OFFSETS_MAX];
 	uint64_t version;
 	int err;
 
-	err = proc__read(py->proc, py->runtime, block, sizeof(block));
+	err = proc__read(py->proc, py->runtime, block, DEBUG_OFFSETS_MAX);
 	if (err)
 		return python__refuse(why, err, "_PyRuntime cannot be read: %s", strerror(-err));
 	if (memcmp(block, COOKIE, 8))
@@ -99,29 +118,24 @@ static int read_debug_offsets(struct python *py, uint32_t hexversion, const char
 			why, -EBADMSG,
 			"_PyRuntime of Python 3.%d does not begin with _Py_DebugOffsets",
 			py->minor);
-	version = word_at(block, 8);
+	version = word_at(block, VERSION_AT);
 	if (version != hexversion)
 		return python__refuse(why, -EBADMSG,
 				      "_Py_DebugOffsets is of version %#llx, Py_Version is %#x",
 				      (unsigned long long)version, hexversion);
-	if (word_at(block, 16))
-		return python__refuse(
-			why, -ENOTSUP,
-			"a free-threaded build of Python %d.%d.%d; known: default (GIL) builds",
-			py->major, py->minor, py->micro);
-	return apply_debug_offsets(py, block, why);
+	return 0;
 }
 
 static int unknown_version(int major, int minor, const char **why)
 {
 	return python__refuse(why, -ENOTSUP,
-			      "Python %d.%d is not known to this version; known: 3.8 to 3.14",
+			      "Python %d.%d is not known to this version; known: 3.8 to 3.15",
 			      major, minor);
 }
 
-static bool use_row(struct python *py, int major, int minor, int micro)
+static bool use_row(struct python *py, int major, int minor, int micro, bool free_threaded)
 {
-	const struct pylayout *row = pylayout__find(major, minor);
+	const struct pylayout *row = pylayout__find(major, minor, free_threaded);
 
 	py->major = major;
 	py->minor = minor;
@@ -134,13 +148,14 @@ static bool use_row(struct python *py, int major, int minor, int micro)
 /* 3.11 on: the interpreter exports its version. */
 static int identify_exported(struct python *py, uint64_t addr, const char **why)
 {
+	uint8_t block[DEBUG_OFFSETS_MAX];
 	uint32_t v, level;
 	int err;
 
 	err = proc__read_u32(py->proc, addr, &v);
 	if (err)
 		return python__refuse(why, err, "Py_Version cannot be read: %s", strerror(-err));
-	if (!use_row(py, v >> 24, (v >> 16) & 0xff, (v >> 8) & 0xff))
+	if (!use_row(py, v >> 24, (v >> 16) & 0xff, (v >> 8) & 0xff, false))
 		return unknown_version(py->major, py->minor, why);
 	level = (v >> 4) & 0xf;
 	if (level == 0xa || level == 0xb)
@@ -148,7 +163,13 @@ static int identify_exported(struct python *py, uint64_t addr, const char **why)
 			why, -ENOTSUP,
 			"a pre-release of Python %d.%d (%#x), whose layout may differ", py->major,
 			py->minor, v);
-	return py->minor >= 13 ? read_debug_offsets(py, v, why) : 0;
+	if (py->minor < 13)
+		return 0;
+	err = read_debug_offsets(py, v, block, why);
+	if (err)
+		return err;
+	use_row(py, py->major, py->minor, py->micro, word_at(block, FREE_THREADED_AT));
+	return apply_debug_offsets(py, block, why);
 }
 
 /* Minor version in a file name ("libpython3.8.so.1.0", "python3.8"); -1: none. */
@@ -187,7 +208,7 @@ static int identify_by_sys(struct python *py, const char **why)
 	for (size_t i = 0; named < 0 && i < py->nr_files; i++)
 		named = minor_of_name(py->file[i].path);
 	for (int minor = 8; minor <= 10; minor++) {
-		if (!use_row(py, 3, minor, -1))
+		if (!use_row(py, 3, minor, -1, false))
 			continue;
 		hex = hexversion_of_sys(py);
 		if (hex >> 16 == (0x300u | (unsigned)minor)) {
@@ -198,10 +219,10 @@ static int identify_by_sys(struct python *py, const char **why)
 	if (named < 0)
 		return python__refuse(why, -ENOTSUP, "a Python before 3.11 of unknown version (%s)",
 				      py->file[0].path);
-	if (named > 10 && pylayout__find(3, named))
+	if (named > 10 && pylayout__find(3, named, false))
 		return python__refuse(why, -ENOTSUP,
 				      "a Python 3.%d that does not export Py_Version", named);
-	if (!use_row(py, 3, named, -1))
+	if (!use_row(py, 3, named, -1, false))
 		return unknown_version(3, named, why);
 	return 0;
 }

@@ -9,8 +9,8 @@
 #include "python/python.h"
 
 /* PyMethodDescrObject.d_method and PyMethodDef.ml_meth (Include/cpython/descrobject.h,
- * methodobject.h), 3.8 to 3.14. */
-#define D_METHOD 40
+ * methodobject.h), 3.8 to 3.15; the first is that far behind the object's type. */
+#define D_METHOD 32
 #define ML_METH 8
 
 int torchpy__scope_exit(const struct python *py, uint64_t *addr)
@@ -32,7 +32,7 @@ int torchpy__scope_exit(const struct python *py, uint64_t *addr)
 	if (!err && strcmp(name, "method_descriptor"))
 		err = -EBADMSG;
 	if (!err)
-		err = proc__read_u64(p, descr + D_METHOD, &def);
+		err = proc__read_u64(p, descr + python__layout(py)->ob_type + D_METHOD, &def);
 	if (!err)
 		err = proc__read_u64(p, def + ML_METH, &meth);
 	if (!err)

@@ -10,7 +10,7 @@
 #include "walk_image.h"
 
 #define FIRST_MINOR 12 /* older ones have no shims */
-#define LAST_MINOR 14
+#define LAST_MINOR 15
 #define AREA 0x4000
 #define HEAP 0x500000000000ULL	/* thread state, objects */
 #define CHUNK 0x600000000000ULL /* the interpreter's stack */
@@ -71,7 +71,7 @@ static void call_module(void)
 
 static void make(int minor)
 {
-	const struct pylayout *found = pylayout__find(3, minor);
+	const struct pylayout *found = pylayout__find(3, minor, false);
 	struct mt_py_layout k;
 
 	assert_non_null(found);

@@ -273,7 +273,7 @@ static void begin_thread_of(int minor, uint64_t seed, bool narrow)
 	n_told = 0;
 	m.seed = seed * 0x9e3779b97f4a7c15ULL;
 	m.narrow = narrow;
-	m.l = pylayout__find(3, minor);
+	m.l = pylayout__find(3, minor, false);
 	m.sp = C_STACK + C_SIZE - 64;
 	m.top = DATA + 64;
 	host_add(C_STACK, C_SIZE, m.c_stack);
@@ -333,7 +333,7 @@ static void check_used(void)
 
 static void moves(void **state)
 {
-	for (int minor = 11; minor <= 14; minor++) {
+	for (int minor = 11; minor <= 15; minor++) {
 		for (uint64_t seed = 1; seed <= 16; seed++) {
 			begin_thread_of(minor, seed, seed % 2);
 			for (int i = 0; i < STEPS; i++)

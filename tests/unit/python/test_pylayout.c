@@ -9,7 +9,8 @@
 #include "python/pylayout.h"
 
 #define FIRST 8
-#define LAST 14
+#define LAST 15
+#define FIRST_FREE_THREADED 13
 
 static const struct entry {
 	const char *name;
@@ -31,7 +32,8 @@ static const struct entry {
 	E(tp_dictoffset),  E(tp_mro),		E(ht_cached_keys),   E(str_length),
 	E(str_state),	   E(str_ascii_size),	E(str_compact_size), E(bytes_val),
 	E(tuple_item),	   E(cell_ref),		E(ma_used),	     E(ma_keys),
-	E(ma_values),	   E(md_dict),		E(func_code),
+	E(ma_values),	   E(md_dict),		E(func_code),	     E(fr_tlbc),
+	E(co_tlbc),
 #undef E
 };
 #define NR_ENTRIES (sizeof(entries) / sizeof(entries[0]))
@@ -47,9 +49,9 @@ static unsigned value_of(const struct pylayout *l, const struct entry *e)
 }
 
 /* Compares a row with the offsets from the version's headers; missing ones must be NONE. */
-static void check_row(int minor)
+static void check_row(int minor, bool free_threaded)
 {
-	const struct pylayout *l = pylayout__find(3, minor);
+	const struct pylayout *l = pylayout__find(3, minor, free_threaded);
 	bool seen[NR_ENTRIES] = { false };
 	char path[64], name[64];
 	unsigned value;
@@ -59,8 +61,8 @@ static void check_row(int minor)
 	assert_non_null(l);
 	assert_int_equal(l->major, 3);
 	assert_int_equal(l->minor, minor);
-	snprintf(path, sizeof(path), "tests/data/layout-3.%d%s.txt", minor,
-		 ARCH_MACHINE == ELF_AARCH64 ? "-aarch64" : "");
+	snprintf(path, sizeof(path), "tests/data/layout-3.%d%s%s.txt", minor,
+		 free_threaded ? "t" : "", ARCH_MACHINE == ELF_AARCH64 ? "-aarch64" : "");
 	f = fopen(path, "r");
 	assert_non_null(f);
 	assert_int_equal(fscanf(f, "%63s %u", name, &value), 2);
@@ -86,13 +88,16 @@ static void check_row(int minor)
 static void rows_equal_the_headers(void **state)
 {
 	for (int minor = FIRST; minor <= LAST; minor++)
-		check_row(minor);
+		check_row(minor, false);
+	for (int minor = FIRST_FREE_THREADED; minor <= LAST; minor++)
+		check_row(minor, true);
 }
 
 /* Checks that the fields compared above and these are all fields of struct pylayout. */
 static void no_field_is_forgotten(void **state)
 {
-	static const char *const others[] = { "major", "minor", "lasti_scale" };
+	static const char *const others[] = { "major", "minor", "free_threaded", "lasti_scale",
+					      "str_kind" };
 	size_t total = sizeof(others) / sizeof(others[0]) + sizeof(uint64_t); /* tag_mask */
 	/* alignment, at most twice */
 	size_t slack = 2 * sizeof(uint64_t);
@@ -105,9 +110,15 @@ static void no_field_is_forgotten(void **state)
 
 static void rules_of_the_versions(void **state)
 {
-	for (int minor = FIRST; minor <= LAST; minor++) {
-		const struct pylayout *l = pylayout__find(3, minor);
+	for (int row = FIRST; row <= 2 * LAST - FIRST_FREE_THREADED + 1; row++) {
+		bool free_threaded = row > LAST;
+		int minor = free_threaded ? row - LAST - 1 + FIRST_FREE_THREADED : row;
+		const struct pylayout *l = pylayout__find(3, minor, free_threaded);
 
+		assert_int_equal(l->free_threaded, free_threaded);
+		assert_int_equal(l->str_kind, free_threaded && minor >= 14 ? 8 : 2);
+		assert_int_equal(l->fr_tlbc != PYLAYOUT_NONE, free_threaded && minor >= 14);
+		assert_int_equal(l->co_tlbc != PYLAYOUT_NONE, free_threaded && minor >= 14);
 		assert_int_equal(l->lasti_scale, minor <= 9 ? 1 : minor == 10 ? 2 : 0);
 		assert_int_equal(l->shim_owner, minor >= 12 ? 3 : 0);
 		assert_int_equal(l->cframe_current != PYLAYOUT_NONE, minor == 11 || minor == 12);
@@ -127,12 +138,14 @@ static void rules_of_the_versions(void **state)
 
 static void unknown_versions_have_no_row(void **state)
 {
-	assert_null(pylayout__find(3, 7));
-	assert_null(pylayout__find(3, 15));
-	assert_null(pylayout__find(2, 8));
-	assert_null(pylayout__find(4, 10));
-	assert_null(pylayout__find(3, -1));
-	assert_null(pylayout__find(3 + 256, 8));
+	assert_null(pylayout__find(3, 7, false));
+	assert_null(pylayout__find(3, LAST + 1, false));
+	assert_null(pylayout__find(3, FIRST_FREE_THREADED - 1, true));
+	assert_null(pylayout__find(3, LAST + 1, true));
+	assert_null(pylayout__find(2, 8, false));
+	assert_null(pylayout__find(4, 10, false));
+	assert_null(pylayout__find(3, -1, false));
+	assert_null(pylayout__find(3 + 256, 8, false));
 }
 
 int main(void)

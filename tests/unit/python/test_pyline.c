@@ -76,7 +76,7 @@ static void replay_version(int minor)
 
 static void lines_equal_the_interpreters(void **state)
 {
-	for (int minor = 8; minor <= 14; minor++)
+	for (int minor = 8; minor <= 15; minor++)
 		replay_version(minor);
 }
 
@@ -84,7 +84,7 @@ static void unstarted_has_first_line(void **state)
 {
 	static const uint8_t table[] = { 0x80, 0x00 };
 
-	for (int minor = 8; minor <= 14; minor++) {
+	for (int minor = 8; minor <= 15; minor++) {
 		assert_int_equal(pyline__find(minor, table, sizeof(table), 42, -1), 42);
 		assert_int_equal(pyline__find(minor, NULL, 0, 42, INT32_MIN), 42);
 	}
@@ -144,7 +144,7 @@ static void random_tables_stay_inside(void **state)
 			seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
 			table[k] = (uint8_t)(seed >> 56);
 		}
-		for (int minor = 8; minor <= 14; minor++) {
+		for (int minor = 8; minor <= 15; minor++) {
 			for (size_t a = 0; a < sizeof(ats) / sizeof(ats[0]); a++)
 				assert_true(pyline__find(minor, table, len, 1, ats[a]) <=
 					    INT32_MAX);

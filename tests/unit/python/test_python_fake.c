@@ -18,7 +18,7 @@ static void refused(struct world *w, int err, const char *text)
 			 strerror(err), text);
 }
 
-static void check_slot(struct world *w, bool indirect, int64_t off1, int64_t off2)
+static void check_slot(struct world *w, enum pyslot_kind kind, int64_t off1, int64_t off2)
 {
 	struct pyslot s;
 	const char *why = "";
@@ -26,7 +26,7 @@ static void check_slot(struct world *w, bool indirect, int64_t off1, int64_t off
 	assert_int_equal(look(w), 0);
 	if (python__slot(w->py, &s, &why))
 		fail_msg("3.%d: %s", w->l.minor, why);
-	assert_true(s.indirect == indirect && s.off1 == off1 && s.off2 == off2);
+	assert_true(s.kind == kind && s.off1 == off1 && s.off2 == off2);
 }
 
 static void check_frames(struct world *w)
@@ -56,26 +56,30 @@ static void check_frames(struct world *w)
 
 static void all_versions_work(void **state)
 {
-	for (int minor = 8; minor <= 14; minor++) {
-		struct world w = make(minor);
-		int v[3];
+	for
+		EACH_BUILD(b)
+		{
+			struct world w = make_build(b->minor, b->free_threaded);
+			int v[3], minor = b->minor;
 
-		check_slot(&w, false, 784 + 3 * 16 + 8, 0);
-		python__version(w.py, &v[0], &v[1], &v[2]);
-		assert_int_equal(v[1], minor);
-		assert_int_equal(v[2], minor >= 11 ? 7 : -1); /* no sys to read the version from */
-		assert_string_equal(python__file(w.py), w.path);
-		check_frames(&w);
-		drop(&w);
-	}
+			check_slot(&w, PYSLOT_DIRECT, minor >= 15 ? LOCAL_AT : 784 + 3 * 16 + 8, 0);
+			assert_int_equal(python__layout(w.py)->free_threaded, b->free_threaded);
+			python__version(w.py, &v[0], &v[1], &v[2]);
+			assert_int_equal(v[1], minor);
+			assert_int_equal(
+				v[2], minor >= 11 ? 7 : -1); /* no sys to read the version from */
+			assert_string_equal(python__file(w.py), w.path);
+			check_frames(&w);
+			drop(&w);
+		}
 }
 
 static void versions_refused(void **state)
 {
 	struct world w = make(12);
 
-	put(&w, VERSION, 0x030f02f0);
-	refused(&w, ENOTSUP, "Python 3.15 is not known to this version; known: 3.8 to 3.14");
+	put(&w, VERSION, 0x031002f0);
+	refused(&w, ENOTSUP, "Python 3.16 is not known to this version; known: 3.8 to 3.15");
 	put(&w, VERSION, 0x040000f0);
 	refused(&w, ENOTSUP, "Python 4.0 is not known");
 	put(&w, VERSION, 0x030c00b1);
@@ -101,8 +105,8 @@ static void descriptions_refused(void **state)
 {
 	struct world w = make(13);
 
-	put(&w, RUNTIME + 16, 1);
-	refused(&w, ENOTSUP, "free-threaded build of Python 3.13.7");
+	put(&w, RUNTIME + 16, 1); /* says that it is free-threaded, and is not */
+	refused(&w, EBADMSG, "co_code_adaptive at 0, not at 200");
 	put(&w, RUNTIME + 16, 0);
 	put(&w, RUNTIME + 8, 0x030d06f0);
 	refused(&w, EBADMSG, "_Py_DebugOffsets is of version 0x30d06f0");
@@ -120,7 +124,7 @@ static void impossible_offsets_refused(void **state)
 	unsigned pos, size;
 	FILE *f;
 
-	for (int minor = 13; minor <= 14; minor++) {
+	for (int minor = 13; minor <= 15; minor++) {
 		struct world w = make(minor);
 		size_t n = 0;
 
@@ -150,7 +154,7 @@ static void impossible_offsets_refused(void **state)
 /* The interpreter's own offsets take precedence over the table. */
 static void description_wins(void **state)
 {
-	for (int minor = 13; minor <= 14; minor++) {
+	for (int minor = 13; minor <= 15; minor++) {
 		struct world w = make(minor);
 
 		w.l.fr_local0 = 96;
@@ -223,7 +227,7 @@ static void copied_runtime(void **state)
 	refused(&w, ENOTSUP, "no mapped file exports PyCode_Type");
 	/* the interpreter's unused last page */
 	map_file(w.path2, "libpython3.12.so", w.m + 0x7000, w.m, 1, 3);
-	check_slot(&w, false, 784 + 3 * 16 + 8, 0);
+	check_slot(&w, PYSLOT_DIRECT, 784 + 3 * 16 + 8, 0);
 	assert_string_equal(python__file(w.py), w.path);
 	assert_true(python__symbol(w.py, "PyCode_Type") == addr(&w, CODE_TYPE));
 	assert_true(python__runtime(w.py) == addr(&w, RUNTIME));
@@ -247,16 +251,16 @@ static void keys_in_second_blocks(void **state)
 		put(&w, KEYS(i) + 16 * 5 + 8, addr(&w, TSTATE(i)));
 	}
 	put32(&w, RUNTIME + w.l.rt_tss_key + 4, 37);
-	check_slot(&w, true, 1296 + 8, 16 * 5 + 8);
+	check_slot(&w, PYSLOT_INDIRECT, 1296 + 8, 16 * 5 + 8);
 	put32(&w, RUNTIME + w.l.rt_tss_key + 4, 3);
-	check_slot(&w, false, 784 + 3 * 16 + 8, 0);
+	check_slot(&w, PYSLOT_DIRECT, 784 + 3 * 16 + 8, 0);
 	forget_keys(&w);
-	check_slot(&w, true, 1296 + 8, 16 * 5 + 8);
+	check_slot(&w, PYSLOT_INDIRECT, 1296 + 8, 16 * 5 + 8);
 	/* without the runtime's key, the key with the most matching threads is chosen */
 	put32(&w, RUNTIME + w.l.rt_tss_key, 0);
 	put(&w, key_slot(0, 9), addr(&w, TSTATE(0)));
 	put(&w, key_slot(1, 9), addr(&w, TSTATE(1)));
-	check_slot(&w, true, 1296 + 8, 16 * 5 + 8);
+	check_slot(&w, PYSLOT_INDIRECT, 1296 + 8, 16 * 5 + 8);
 	drop(&w);
 }
 
@@ -271,9 +275,9 @@ static void musl(void **state)
 		put(&w, PTHREAD(i) + 128, addr(&w, KEYS(i)));
 		put(&w, KEYS(i) + 8 * 3, addr(&w, TSTATE(i)));
 	}
-	check_slot(&w, true, 128, 8 * 3);
+	check_slot(&w, PYSLOT_INDIRECT, 128, 8 * 3);
 	put32(&w, RUNTIME + w.l.rt_tss_key, 77);
-	check_slot(&w, true, 128, 8 * 3);
+	check_slot(&w, PYSLOT_INDIRECT, 128, 8 * 3);
 	drop(&w);
 }
 
@@ -298,6 +302,54 @@ static void no_slot(void **state)
 	put(&w, TSTATE(0) + w.l.ts_next, addr(&w, SIZE));
 	assert_int_equal(python__slot(w.py, &s, &why), -EFAULT);
 	assert_int_equal(s.off1, 77);
+	drop(&w);
+}
+
+/* From 3.15 on. */
+static void local_variables(void **state)
+{
+	struct world w = make(15);
+	struct pyslot s;
+	const char *why = "";
+
+	/* one thread runs Python code: its second variable holds its state */
+	put(&w, PTHREAD(1) - 8, addr(&w, TSTATE(1)));
+	check_slot(&w, PYSLOT_DIRECT, LOCAL_AT, 0);
+	put(&w, PTHREAD(0) - 8, addr(&w, TSTATE(0)));
+	put(&w, PTHREAD(2) - 8, addr(&w, TSTATE(2)));
+	check_slot(&w, PYSLOT_EITHER, -8, LOCAL_AT);
+	for (size_t i = 0; i < NR_THREADS; i++)
+		put(&w, PTHREAD(i) - 16, addr(&w, TSTATE(i)));
+	assert_int_equal(look(&w), 0);
+	assert_int_equal(python__slot(w.py, &s, &why), -ENOENT);
+	assert_non_null(strstr(why, "3 thread-local variables hold"));
+	for (size_t i = 0; i < NR_THREADS; i++) {
+		put(&w, PTHREAD(i) - 8, 0);
+		put(&w, PTHREAD(i) - 16, 0);
+		put(&w, PTHREAD(i) + LOCAL_AT, 0);
+	}
+	put(&w, PTHREAD(1) - 8, addr(&w, TSTATE(1)));
+	assert_int_equal(python__slot(w.py, &s, &why), -ENOENT); /* one of three */
+	drop(&w);
+}
+
+/* A thread's copy of the bytecode that is not there. */
+static void hostile_copies(void **state)
+{
+	struct world w = make_build(14, true);
+	struct pyframe f[4];
+	struct pythread t = { .tstate = addr(&w, TSTATE(0)) };
+
+	assert_int_equal(look(&w), 0);
+	assert_int_equal(python__stack(w.py, &t, f, 4), 2);
+	assert_int_equal(f[1].at, 38);
+	put32(&w, FRAME(2) + w.l.fr_tlbc, 2);
+	assert_int_equal(python__stack(w.py, &t, f, 4), 1);
+	put32(&w, FRAME(2) + w.l.fr_tlbc, UINT32_MAX);
+	assert_int_equal(python__stack(w.py, &t, f, 4), 1);
+	put32(&w, FRAME(0) + w.l.fr_tlbc, 1);
+	put(&w, CODE + w.l.co_tlbc, addr(&w, SIZE));
+	assert_int_equal(python__stack(w.py, &t, f, 4), -EBADMSG);
 	drop(&w);
 }
 
@@ -347,42 +399,45 @@ static int depth(struct world *w, size_t max)
 
 static void hostile_frames(void **state)
 {
-	for (int minor = 8; minor <= 14; minor++) {
-		struct world w = make(minor);
-		const struct pylayout *l = &w.l;
-		int whole = minor >= 12 ? 2 : 3;
+	for
+		EACH_BUILD(b)
+		{
+			struct world w = make_build(b->minor, b->free_threaded);
+			const struct pylayout *l = &w.l;
+			int minor = b->minor;
+			int whole = minor >= 12 ? 2 : 3;
 
-		assert_int_equal(look(&w), 0);
-		assert_int_equal(depth(&w, 64), whole);
-		put(&w, FRAME(2) + l->fr_prev, addr(&w, FRAME(0)));
-		assert_int_equal(depth(&w, 64), 64);
-		put(&w, FRAME(2) + l->fr_prev, addr(&w, SIZE) - 16);
-		assert_int_equal(depth(&w, 64), whole);
-		put(&w, FRAME(2) + l->fr_prev, UINT64_MAX - 8);
-		assert_int_equal(depth(&w, 64), whole);
-		put(&w, FRAME(2) + l->fr_code, addr(&w, CODE_TYPE));
-		assert_int_equal(depth(&w, 64), whole - 1);
-		put(&w, FRAME(0) + l->fr_code, 0);
-		assert_int_equal(depth(&w, 64), -EFAULT);
-		put(&w, FRAME(0) + l->fr_code, addr(&w, CODE));
-		if (minor >= 11) {
-			put(&w, FRAME(0) + l->fr_instr, addr(&w, CODE) - 100);
-			assert_int_equal(depth(&w, 64), -EBADMSG);
-			put(&w, FRAME(0) + l->fr_instr,
-			    addr(&w, CODE) + (1ull << 31) + l->co_code_adaptive);
-			assert_int_equal(depth(&w, 64), -EBADMSG);
-		}
-		if (minor >= 12) { /* only the interpreter's sentinel, in a cycle */
-			w.m[FRAME(0) + l->fr_owner] = 3;
-			put(&w, FRAME(0) + l->fr_prev, addr(&w, FRAME(0)));
+			assert_int_equal(look(&w), 0);
+			assert_int_equal(depth(&w, 64), whole);
+			put(&w, FRAME(2) + l->fr_prev, addr(&w, FRAME(0)));
+			assert_int_equal(depth(&w, 64), 64);
+			put(&w, FRAME(2) + l->fr_prev, addr(&w, SIZE) - 16);
+			assert_int_equal(depth(&w, 64), whole);
+			put(&w, FRAME(2) + l->fr_prev, UINT64_MAX - 8);
+			assert_int_equal(depth(&w, 64), whole);
+			put(&w, FRAME(2) + l->fr_code, addr(&w, CODE_TYPE));
+			assert_int_equal(depth(&w, 64), whole - 1);
+			put(&w, FRAME(0) + l->fr_code, 0);
+			assert_int_equal(depth(&w, 64), -EFAULT);
+			put(&w, FRAME(0) + l->fr_code, addr(&w, CODE));
+			if (minor >= 11) {
+				put(&w, FRAME(0) + l->fr_instr, addr(&w, CODE) - 100);
+				assert_int_equal(depth(&w, 64), -EBADMSG);
+				put(&w, FRAME(0) + l->fr_instr,
+				    addr(&w, CODE) + (1ull << 31) + l->co_code_adaptive);
+				assert_int_equal(depth(&w, 64), -EBADMSG);
+			}
+			if (minor >= 12) { /* only the interpreter's sentinel, in a cycle */
+				w.m[FRAME(0) + l->fr_owner] = 3;
+				put(&w, FRAME(0) + l->fr_prev, addr(&w, FRAME(0)));
+				assert_int_equal(depth(&w, 64), 0);
+			}
+			put(&w, TSTATE(0) + l->ts_frame, addr(&w, SIZE));
+			assert_int_equal(depth(&w, 64), -EFAULT);
+			put(&w, TSTATE(0) + l->ts_frame, 0);
 			assert_int_equal(depth(&w, 64), 0);
+			drop(&w);
 		}
-		put(&w, TSTATE(0) + l->ts_frame, addr(&w, SIZE));
-		assert_int_equal(depth(&w, 64), -EFAULT);
-		put(&w, TSTATE(0) + l->ts_frame, 0);
-		assert_int_equal(depth(&w, 64), 0);
-		drop(&w);
-	}
 }
 
 int main(void)
@@ -398,6 +453,8 @@ int main(void)
 		cmocka_unit_test(keys_in_second_blocks),
 		cmocka_unit_test(musl),
 		cmocka_unit_test(no_slot),
+		cmocka_unit_test(local_variables),
+		cmocka_unit_test(hostile_copies),
 		cmocka_unit_test(hostile_lists),
 		cmocka_unit_test(hostile_frames),
 	};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Reads the stacks of tests/workloads/stacks.py from outside in every interpreter of
- * $MEMTRACE_PYTHONS (paths separated by colons; default: python3.8 to python3.14 of $PATH) and
+ * $MEMTRACE_PYTHONS (paths separated by colons; default: python3.8 to python3.15 of $PATH) and
  * compares them with the workload's output. Missing versions are reported as skipped. Versions
  * without a layout must be refused.
  */
@@ -88,6 +88,7 @@ static void open_python(struct test *t)
 
 static void check_process(struct test *t)
 {
+	static const char *const kinds[] = { "direct", "indirect", "either" };
 	char dir[1024], tiny[4] = "old";
 	int v[3];
 	const char *why = "";
@@ -111,8 +112,7 @@ static void check_process(struct test *t)
 	if (err)
 		fail_msg("%s: %s", why, strerror(-err));
 	print_message("  %s, %zu threads, slot %s %" PRId64 " %" PRId64 "\n", python__file(t->py),
-		      t->nthreads, t->slot.indirect ? "indirect" : "direct", t->slot.off1,
-		      t->slot.off2);
+		      t->nthreads, kinds[t->slot.kind], t->slot.off1, t->slot.off2);
 }
 
 /* The thread state as the kernel side finds it. ident: pthread_self() of the thread. Its thread
@@ -124,7 +124,9 @@ static uint64_t follow_slot(struct test *t, uint64_t ident)
 	uint64_t v = 0;
 
 	assert_int_equal(proc__read_u64(t->proc, tp + (uint64_t)t->slot.off1, &v), 0);
-	if (t->slot.indirect)
+	if (t->slot.kind == PYSLOT_EITHER && !v)
+		assert_int_equal(proc__read_u64(t->proc, tp + (uint64_t)t->slot.off2, &v), 0);
+	else if (t->slot.kind == PYSLOT_INDIRECT)
 		assert_int_equal(proc__read_u64(t->proc, v + (uint64_t)t->slot.off2, &v), 0);
 	return v;
 }
@@ -348,8 +350,8 @@ static void check_running(struct test *t)
 			continue;
 		slots++;
 		if (!python__slot(t->py, &slot, NULL))
-			assert_true(slot.indirect == t->slot.indirect &&
-				    slot.off1 == t->slot.off1 && slot.off2 == t->slot.off2);
+			assert_true(slot.kind == t->slot.kind && slot.off1 == t->slot.off1 &&
+				    slot.off2 == t->slot.off2);
 	}
 	print_message("  running: %zu looks, %zu stacks read to the thread's start, %zu torn; %zu "
 		      "calibrations\n",
@@ -406,7 +408,7 @@ static void test_path(size_t *tested)
 {
 	char name[16];
 
-	for (int minor = 8; minor <= 14; minor++) {
+	for (int minor = 8; minor <= 15; minor++) {
 		snprintf(name, sizeof(name), "python3.%d", minor);
 		if (runs(name, minor)) {
 			test_interpreter(name);
