@@ -45,8 +45,7 @@ static const struct build {
 	{ 8, false },  { 9, false },  { 10, false }, { 11, false }, { 12, false }, { 13, false },
 	{ 14, false }, { 15, false }, { 13, true },  { 14, true },  { 15, true },
 };
-#define EACH_BUILD(b)                                                                              \
-	(const struct build *b = builds; b < builds + sizeof(builds) / sizeof(*builds); b++)
+#define NR_BUILDS (sizeof(builds) / sizeof(builds[0]))
 
 struct world {
 	char path[64], path2[64];

@@ -262,8 +262,9 @@ print_arm64_root() {
 find_python() {
 	local version candidate
 	for version in "$@"; do
-		for candidate in "python$version" "${PYENV_ROOT:-${HOME:-/root}/.pyenv}/versions/$version".*/bin/"python$version"; do
-			"$candidate" -c "import sys, venv, ensurepip; v = '%d.%d' % sys.version_info[:2]; sys.exit(v != '$version')" \
+		for candidate in "python$version" "${PYENV_ROOT:-${HOME:-/root}/.pyenv}"/versions/*/bin/"python$version" \
+			"$VENVS"/pythons/*/bin/"python$version"; do
+			"$candidate" -c "import sys, venv, ensurepip; v = '%d.%d' % sys.version_info[:2] + sys.abiflags; sys.exit(v != '$version')" \
 				>/dev/null 2>&1 || continue
 			"$candidate" -c 'import os, sys; print(os.path.realpath(sys.executable))'
 			return 0
@@ -554,7 +555,7 @@ bundled_packages() {
 
 print_pythons() {
 	local version list=()
-	for version in 3.8 3.9 3.10 3.11 3.12 3.13 3.14; do
+	for version in 3.8 3.9 3.10 3.11 3.12 3.13 3.14 3.15 3.13t 3.14t 3.15t; do
 		list+=("$(find_python $version || true)")
 	done
 	printf '%s\n' "${list[@]}" | sed '/^$/d' | paste -sd:

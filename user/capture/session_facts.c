@@ -145,8 +145,8 @@ int session__set_torch_facts(struct session *s)
 int session__set_facts(struct session *s)
 {
 	const struct target *t = &s->target;
-	int major, minor, micro, err = 0;
-	char stdlib[4096];
+	char stdlib[4096], version[32];
+	int err = 0;
 	struct utsname un;
 
 	err |= facts__setf(s->facts, "pid", "%d", (int)proc__pid(t->proc));
@@ -155,11 +155,8 @@ int session__set_facts(struct session *s)
 	set_link_fact(s, "exe", "exe");
 	set_link_fact(s, "cwd", "cwd");
 	if (t->python) {
-		python__version(t->python, &major, &minor, &micro);
-		if (micro >= 0)
-			err |= facts__setf(s->facts, "python", "%d.%d.%d", major, minor, micro);
-		else
-			err |= facts__setf(s->facts, "python", "%d.%d", major, minor);
+		python__version_text(t->python, version, sizeof(version));
+		err |= facts__set(s->facts, "python", version);
 		if (python__stdlib(t->python, stdlib, sizeof(stdlib)) == 0)
 			err |= facts__set(s->facts, "stdlib", stdlib);
 	}

@@ -203,6 +203,9 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 	return err;
 }
 
+const char census__no_lists[] =
+	"a free-threaded Python keeps no lists of its objects, so tensors have no names";
+
 struct census *census__open(const struct python *py, const char **why)
 {
 	struct census *c = calloc(1, sizeof(*c));
@@ -219,13 +222,16 @@ struct census *census__open(const struct python *py, const char **why)
 	if (err == -ENOENT || err == -EBADMSG) {
 		*why = "torch is not imported (yet)";
 		err = -ENOENT;
+	} else if (!err && python__layout(py)->free_threaded) {
+		*why = census__no_lists;
+		err = -ENOTSUP;
 	} else if (!err) {
 		err = pygc__find(py, &c->gc);
 		if (err == -ENOENT)
 			err = -ENOTSUP;
 		if (err == -ENOTSUP)
 			*why = "the lists of this Python's garbage collector are not known to this "
-			       "version";
+			       "version, so tensors have no names";
 	}
 	if (!err)
 		return c;

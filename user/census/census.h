@@ -79,11 +79,14 @@ struct census_state {
 
 /*
  * Borrows py, which must outlive the result. NULL with errno and *why, a static text. ENOENT: torch
- * is not imported. ENOTSUP: unknown layout of the garbage collector's lists. ESRCH: the process or
- * its Python has ended. Or ENOMEM, EPERM.
+ * is not imported. ENOTSUP: a free-threaded Python (census__no_lists), or
+ * unknown lists of the garbage collector. ESRCH: the process or its Python has ended. Or ENOMEM,
+ * EPERM.
  */
 struct census *census__open(const struct python *py, const char **why);
 void census__free(struct census *c); /* accepts NULL */
+/* Why tensors of a free-threaded Python have no names. */
+extern const char census__no_lists[];
 
 struct census_opts {
 	bool named_only;   /* leave out tensors of CENSUS_OTHER without a name */

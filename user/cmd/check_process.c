@@ -43,18 +43,18 @@ static void check_threads(struct check_lines *l, struct target *t)
 
 static void check_python(struct check_lines *l, struct target *t)
 {
-	int major, minor, micro;
-	char text[512];
+	char version[32], text[512];
 
 	if (!t->python) {
 		check_lines__add(l, false, "Python", t->python_why, 0);
 		return;
 	}
-	python__version(t->python, &major, &minor, &micro);
-	snprintf(text, sizeof(text), "%d.%d.%d%s in %s", major, minor, micro < 0 ? 0 : micro,
-		 python__layout(t->python)->free_threaded ? " (free-threaded)" : "",
+	snprintf(text, sizeof(text), "%s in %s",
+		 python__version_text(t->python, version, sizeof(version)),
 		 python__file(t->python));
 	check_lines__add(l, true, "Python", text, 0);
+	if (python__layout(t->python)->free_threaded)
+		check_lines__add(l, false, "names of tensors", census__no_lists, 0);
 	check_threads(l, t);
 }
 

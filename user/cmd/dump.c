@@ -100,7 +100,7 @@ static int print(struct dump *d, struct dump_args *a)
 
 static int look(struct target *t, struct dump_args *a, struct failure *f)
 {
-	int major, minor, micro, pid = a->o.pid, err;
+	int pid = a->o.pid, err;
 	struct cudaalloc *alloc = NULL;
 	const char *why = "", *cmdline;
 	struct census *c;
@@ -110,8 +110,7 @@ static int look(struct target *t, struct dump_args *a, struct failure *f)
 	t->python = python__open(t->proc, &t->maps, &why);
 	if (!t->python)
 		return unreadable(f, pid, -errno, why);
-	python__version(t->python, &major, &minor, &micro);
-	snprintf(a->o.python, sizeof(a->o.python), "%d.%d.%d", major, minor, micro < 0 ? 0 : micro);
+	python__version_text(t->python, a->o.python, sizeof(a->o.python));
 	torch__info(t->proc, &t->maps, &t->torch);
 	a->o.torch = &t->torch;
 	a->o.comm = proc__comm(t->proc);

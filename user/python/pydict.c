@@ -465,8 +465,8 @@ static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, 
 	}
 	if (obj < 32)
 		return -EFAULT;
-	/* From 3.12 on the word before is a list of weak references. Without a PyGC_Head the dict is
-	 * right before the object. */
+	/* From 3.12 on the word before is a list of weak references. Without a PyGC_Head the dict
+	 * is right before the object. */
 	w[0] = 0;
 	err = m->l->minor == 11 ? pymem__read(m, obj - 32, w, sizeof(w))
 				: pymem__u64(m, obj - (m->l->free_threaded ? 8 : 24), &w[1]);

@@ -34,6 +34,17 @@ void python__version(const struct python *py, int *major, int *minor, int *micro
 	*micro = py->micro;
 }
 
+const char *python__version_text(const struct python *py, char *buf, size_t size)
+{
+	const char *t = py->layout.free_threaded ? "t" : "";
+
+	if (py->micro < 0)
+		snprintf(buf, size, "%d.%d%s", py->major, py->minor, t);
+	else
+		snprintf(buf, size, "%d.%d.%d%s", py->major, py->minor, py->micro, t);
+	return buf;
+}
+
 const char *python__file(const struct python *py)
 {
 	return py->file[0].path;

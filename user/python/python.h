@@ -32,6 +32,8 @@ const struct proc *python__proc(const struct python *py);
 const struct pylayout *python__layout(
 	const struct python *py); /* with the interpreter's own offsets; owned by py */
 void python__version(const struct python *py, int *major, int *minor, int *micro);
+/* "3.12.1"; "3.10": the last part is not known; "3.14.7t": a free-threaded build. Returns buf. */
+const char *python__version_text(const struct python *py, char *buf, size_t size);
 const char *python__file(const struct python *py); /* path of the file that defines _PyRuntime */
 uint64_t python__runtime(const struct python *py); /* address of _PyRuntime */
 /* Address of an exported object such as "PyCode_Type"; 0: not exported. */

@@ -113,6 +113,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	uint_if(j, f, "dropped_events");
 	if (facts__get(f, "driver_bypassed"))
 		json__bool(j, "driver_bypassed", true);
+	fact_if(j, f, "census_problem");
 	uint_if(j, f, "allocator_block");
 	uint_if(j, f, "allocator_tensors");
 	fact_if(j, f, "kernel");

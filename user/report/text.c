@@ -448,9 +448,10 @@ static void trust_words(struct line *l, const struct model *m, const struct fact
 			const struct report_text_opts *o)
 {
 	const char *reason = facts__get(f, "stop_reason");
-	char count[32], text[64];
+	char count[32], text[128];
 	uint64_t n = lost(m, f, o), dropped = words__fact_number(f, "dropped_events");
 	uint64_t nameless = words__fact_number(f, "counter.names_no_room");
+	const char *unread = facts__get(f, "census_problem");
 
 	if (n)
 		part(l, "%s events lost", text__count(count, sizeof(count), n));
@@ -464,6 +465,8 @@ static void trust_words(struct line *l, const struct model *m, const struct fact
 	if (facts__get(f, "driver_bypassed"))
 		part(l, "memory that CUDA libraries take is not recorded: their calls bypass the "
 			"probes");
+	if (unread)
+		part(l, "%s", text__clean(text, sizeof(text), unread, strlen(unread)));
 	if (nameless)
 		part(l, "no room for %s more stacks and names",
 		     text__count(count, sizeof(count), nameless));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side's walk over Python frames, in user space: on saved stacks of CPython 3.8 to 3.13,
- * and on simulated interpreters, also of 3.14. With missing or damaged memory, a walk reported as
- * complete is complete, and all reported frames are right.
+ * The kernel side's walk over Python frames, in user space: on saved stacks of CPython 3.8 to 3.15,
+ * and on simulated interpreters. With missing or damaged memory, a walk reported as complete is
+ * complete, and all reported frames are right.
  */
 #include "unit/cmocka.h"
 
@@ -12,8 +12,9 @@
 #include "fake_python.h"
 #include "walk_image.h"
 
-#define FIRST_MINOR 8
-#define LAST_IMAGE 13
+static const char *const images[] = { "3.8",  "3.9",  "3.10",  "3.11", "3.12",
+				      "3.13", "3.14", "3.14t", "3.15" };
+#define NR_IMAGES (sizeof(images) / sizeof(images[0]))
 #define MAX_FILE (1 << 16)
 
 /* The expected stack: frames and modules as in records. */
@@ -25,20 +26,20 @@ struct truth {
 
 static uint8_t file[MAX_FILE];
 
-static size_t load(int minor, struct truth *t)
+static size_t load(const char *version, struct truth *t)
 {
 	char path[64], line[256];
 	size_t size;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "tests/fuzz/corpus/walk/python-3.%d", minor);
+	snprintf(path, sizeof(path), "tests/fuzz/corpus/walk/python-%s", version);
 	f = fopen(path, "r");
 	assert_non_null(f);
 	size = fread(file, 1, sizeof(file), f);
 	fclose(f);
 	assert_int_equal(image_load(file, size), size);
 	memset(t, 0, sizeof(*t));
-	snprintf(path, sizeof(path), "tests/data/walk-3.%d.txt", minor);
+	snprintf(path, sizeof(path), "tests/data/walk-%s.txt", version);
 	f = fopen(path, "r");
 	assert_non_null(f);
 	while (fgets(line, sizeof(line), f)) {
@@ -137,9 +138,9 @@ static void known_stacks(void **state)
 	struct mt_rec_mem first, again;
 	struct truth t;
 
-	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
+	for (size_t v = 0; v < NR_IMAGES; v++) {
 		for (int sleepable = 0; sleepable <= 1; sleepable++) {
-			load(minor, &t);
+			load(images[v], &t);
 			first = hit(sleepable, &s);
 			check_whole(s, &t);
 			again = hit(sleepable, &s);
@@ -155,8 +156,8 @@ static void ids(void **state)
 	struct mt_rec_mem a, b;
 	struct truth t;
 
-	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
-		load(minor, &t);
+	for (size_t v = 0; v < NR_IMAGES; v++) {
+		load(images[v], &t);
 		a = hit(false, &s);
 		host.task.pid = 4711; /* another thread with the same stack */
 		b = hit(false, &s);
@@ -183,7 +184,7 @@ static void code_goes(void **state)
 	struct truth t;
 	size_t n;
 
-	load(12, &t);
+	load("3.12", &t);
 	a = hit(false, &s);
 	regs.di = 0x123450;
 	n = host.records;
@@ -204,11 +205,11 @@ static void paged_out(void **state)
 	struct truth t;
 	size_t pages;
 
-	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
-		load(minor, &t);
+	for (size_t v = 0; v < NR_IMAGES; v++) {
+		load(images[v], &t);
 		pages = host.regions;
 		for (size_t i = 0; i < pages; i++) {
-			load(minor, &t);
+			load(images[v], &t);
 			host.region[i].absent = true;
 			hit(true, &s);
 			check_whole(s, &t);
@@ -216,7 +217,7 @@ static void paged_out(void **state)
 		for (size_t i = 0; i < pages; i++) {
 			struct mt_rec_mem m;
 
-			load(minor, &t);
+			load(images[v], &t);
 			host.region[i].absent = true;
 			m = hit(false, &s);
 			if (m.h.walk == MT_WALK_OK) {
@@ -248,7 +249,7 @@ static void circles(void **state)
 	const struct mt_rec_stack *s;
 	struct mt_rec_mem m;
 
-	for EACH_BUILD (b) {
+	for (const struct build *b = builds; b < builds + NR_BUILDS; b++) {
 		struct world w = make_build(b->minor, b->free_threaded);
 		int minor = b->minor;
 		struct mt_py_layout k = layout_of(&w);
@@ -277,8 +278,8 @@ static void no_frames(void **state)
 	const struct mt_rec_stack *s;
 	struct truth t;
 
-	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
-		load(minor, &t);
+	for (size_t v = 0; v < NR_IMAGES; v++) {
+		load(images[v], &t);
 		host.task.thread.fsbase = 0x1000;
 		assert_int_equal(hit(true, &s).h.walk, MT_WALK_FAULT_THREAD);
 		assert_null(s);
@@ -293,7 +294,7 @@ static void made_by_hand(void **state)
 {
 	const struct mt_rec_stack *s;
 
-	for EACH_BUILD (b) {
+	for (const struct build *b = builds; b < builds + NR_BUILDS; b++) {
 		struct world w = make_build(b->minor, b->free_threaded);
 		int minor = b->minor;
 		struct pythread thread = { .tstate = addr(&w, TSTATE(0)) };
@@ -333,7 +334,7 @@ static void full_ring(void **state)
 	struct truth t;
 	uint32_t zero = 0;
 
-	load(12, &t);
+	load("3.12", &t);
 	host.room = 0;
 	host_run(report, &regs);
 	assert_int_equal(host.records, 0);
@@ -354,7 +355,7 @@ static void many_live_stacks(void **state)
 	size_t i, round, sent[10] = { 0 };
 	struct truth t;
 
-	load(LAST_IMAGE, &t); /* load() empties the maps */
+	load("3.13", &t); /* load() empties the maps */
 	for (i = 0; i < 1000; i++) {
 		x ^= x << 13;
 		x ^= x >> 7;

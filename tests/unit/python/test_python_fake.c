@@ -56,22 +56,19 @@ static void check_frames(struct world *w)
 
 static void all_versions_work(void **state)
 {
-	for
-		EACH_BUILD(b)
-		{
-			struct world w = make_build(b->minor, b->free_threaded);
-			int v[3], minor = b->minor;
+	for (const struct build *b = builds; b < builds + NR_BUILDS; b++) {
+		struct world w = make_build(b->minor, b->free_threaded);
+		int v[3], minor = b->minor;
 
-			check_slot(&w, PYSLOT_DIRECT, minor >= 15 ? LOCAL_AT : 784 + 3 * 16 + 8, 0);
-			assert_int_equal(python__layout(w.py)->free_threaded, b->free_threaded);
-			python__version(w.py, &v[0], &v[1], &v[2]);
-			assert_int_equal(v[1], minor);
-			assert_int_equal(
-				v[2], minor >= 11 ? 7 : -1); /* no sys to read the version from */
-			assert_string_equal(python__file(w.py), w.path);
-			check_frames(&w);
-			drop(&w);
-		}
+		check_slot(&w, PYSLOT_DIRECT, minor >= 15 ? LOCAL_AT : 784 + 3 * 16 + 8, 0);
+		assert_int_equal(python__layout(w.py)->free_threaded, b->free_threaded);
+		python__version(w.py, &v[0], &v[1], &v[2]);
+		assert_int_equal(v[1], minor);
+		assert_int_equal(v[2], minor >= 11 ? 7 : -1); /* no sys to read the version from */
+		assert_string_equal(python__file(w.py), w.path);
+		check_frames(&w);
+		drop(&w);
+	}
 }
 
 static void versions_refused(void **state)
@@ -399,45 +396,43 @@ static int depth(struct world *w, size_t max)
 
 static void hostile_frames(void **state)
 {
-	for
-		EACH_BUILD(b)
-		{
-			struct world w = make_build(b->minor, b->free_threaded);
-			const struct pylayout *l = &w.l;
-			int minor = b->minor;
-			int whole = minor >= 12 ? 2 : 3;
+	for (const struct build *b = builds; b < builds + NR_BUILDS; b++) {
+		struct world w = make_build(b->minor, b->free_threaded);
+		const struct pylayout *l = &w.l;
+		int minor = b->minor;
+		int whole = minor >= 12 ? 2 : 3;
 
-			assert_int_equal(look(&w), 0);
-			assert_int_equal(depth(&w, 64), whole);
-			put(&w, FRAME(2) + l->fr_prev, addr(&w, FRAME(0)));
-			assert_int_equal(depth(&w, 64), 64);
-			put(&w, FRAME(2) + l->fr_prev, addr(&w, SIZE) - 16);
-			assert_int_equal(depth(&w, 64), whole);
-			put(&w, FRAME(2) + l->fr_prev, UINT64_MAX - 8);
-			assert_int_equal(depth(&w, 64), whole);
-			put(&w, FRAME(2) + l->fr_code, addr(&w, CODE_TYPE));
-			assert_int_equal(depth(&w, 64), whole - 1);
-			put(&w, FRAME(0) + l->fr_code, 0);
-			assert_int_equal(depth(&w, 64), -EFAULT);
-			put(&w, FRAME(0) + l->fr_code, addr(&w, CODE));
-			if (minor >= 11) {
-				put(&w, FRAME(0) + l->fr_instr, addr(&w, CODE) - 100);
-				assert_int_equal(depth(&w, 64), -EBADMSG);
-				put(&w, FRAME(0) + l->fr_instr,
-				    addr(&w, CODE) + (1ull << 31) + l->co_code_adaptive);
-				assert_int_equal(depth(&w, 64), -EBADMSG);
-			}
-			if (minor >= 12) { /* only the interpreter's sentinel, in a cycle */
-				w.m[FRAME(0) + l->fr_owner] = 3;
-				put(&w, FRAME(0) + l->fr_prev, addr(&w, FRAME(0)));
-				assert_int_equal(depth(&w, 64), 0);
-			}
-			put(&w, TSTATE(0) + l->ts_frame, addr(&w, SIZE));
-			assert_int_equal(depth(&w, 64), -EFAULT);
-			put(&w, TSTATE(0) + l->ts_frame, 0);
-			assert_int_equal(depth(&w, 64), 0);
-			drop(&w);
+		assert_int_equal(look(&w), 0);
+		assert_int_equal(depth(&w, 64), whole);
+		put(&w, FRAME(2) + l->fr_prev, addr(&w, FRAME(0)));
+		assert_int_equal(depth(&w, 64), 64);
+		put(&w, FRAME(2) + l->fr_prev, addr(&w, SIZE) - 16);
+		assert_int_equal(depth(&w, 64), whole);
+		put(&w, FRAME(2) + l->fr_prev, UINT64_MAX - 8);
+		assert_int_equal(depth(&w, 64), whole);
+		put(&w, FRAME(2) + l->fr_code, addr(&w, CODE_TYPE));
+		assert_int_equal(depth(&w, 64), whole - 1);
+		put(&w, FRAME(0) + l->fr_code, 0);
+		assert_int_equal(depth(&w, 64), -EFAULT);
+		put(&w, FRAME(0) + l->fr_code, addr(&w, CODE));
+		if (minor >= 11) {
+			put(&w, FRAME(0) + l->fr_instr, addr(&w, CODE) - 100);
+			assert_int_equal(depth(&w, 64), -EBADMSG);
+			put(&w, FRAME(0) + l->fr_instr,
+			    addr(&w, CODE) + (1ull << 31) + l->co_code_adaptive);
+			assert_int_equal(depth(&w, 64), -EBADMSG);
 		}
+		if (minor >= 12) { /* only the interpreter's sentinel, in a cycle */
+			w.m[FRAME(0) + l->fr_owner] = 3;
+			put(&w, FRAME(0) + l->fr_prev, addr(&w, FRAME(0)));
+			assert_int_equal(depth(&w, 64), 0);
+		}
+		put(&w, TSTATE(0) + l->ts_frame, addr(&w, SIZE));
+		assert_int_equal(depth(&w, 64), -EFAULT);
+		put(&w, TSTATE(0) + l->ts_frame, 0);
+		assert_int_equal(depth(&w, 64), 0);
+		drop(&w);
+	}
 }
 
 int main(void)

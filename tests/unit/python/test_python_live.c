@@ -71,7 +71,7 @@ static void open_python(struct test *t)
 	assert_non_null(t->proc);
 	assert_int_equal(proc__maps(t->proc, &maps), 0);
 	t->py = python__open(t->proc, &maps, &why);
-	if (t->version[1] < 8 || t->version[1] > 14) {
+	if (t->version[1] < 8 || t->version[1] > 15) {
 		char text[32];
 
 		assert_null(t->py);
