@@ -24,7 +24,8 @@ struct pygc {
 	uint64_t collecting;
 };
 
-/* Finds the lists of the main interpreter. 0; -ENOENT: no lists found; -ESRCH: the process or its Python has ended; -EFAULT, -EPERM. */
+/* Finds the lists of the main interpreter. 0; -ENOENT: no lists found; -ESRCH: the process or its
+ * Python has ended; -EFAULT, -EPERM. */
 int pygc__find(const struct python *py, struct pygc *ret);
 /* Finds the lists in at most 512 KiB from base, the interpreter's or the runtime's state. Returns
  * as pygc__find(). */

@@ -25,15 +25,14 @@ struct pylayout {
 	uint16_t cframe_current; /* _PyCFrame.current_frame, 3.11 and 3.12 only */
 	/* PyFrameObject (to 3.10) or _PyInterpreterFrame */
 	uint16_t fr_code, fr_prev, fr_instr, fr_owner, fr_local0;
-	uint16_t fr_tlbc; /* number of the thread's copy of the bytecode: 3.14t, 3.15t */
+	uint16_t fr_tlbc;    /* number of the thread's copy of the bytecode: 3.14t, 3.15t */
 	uint8_t lasti_scale; /* bytes per unit of f_lasti: 1 (3.8, 3.9), 2 (3.10); 0: fr_instr is a
 				pointer */
 	uint8_t shim_owner;  /* frames with owner >= this are shims; 0: no shims */
 	uint64_t tag_mask;   /* mask for object references in frames: ~3 from 3.14 on */
 	/* PyCodeObject */
 	uint16_t co_argcount, co_flags, co_firstlineno, co_filename, co_name, co_qualname,
-		co_linetable, co_code_adaptive,
-		co_tlbc; /* array of the bytecode's copies */
+		co_linetable, co_code_adaptive, co_tlbc; /* array of the bytecode's copies */
 	/* PyObject, PyTypeObject, PyHeapTypeObject */
 	uint16_t ob_type, ob_size, tp_name, tp_basicsize, tp_dealloc, tp_call, tp_flags, tp_members,
 		tp_dict, tp_base, tp_dictoffset, tp_mro, ht_cached_keys;

@@ -62,8 +62,8 @@ struct pyslot {
 	enum pyslot_kind kind;
 	int64_t off1, off2;
 };
-/* Finds that location by searching for known thread states in the threads' pthread blocks, from 3.15
- * on in their thread-local variables. 0; -ENOENT with *why: not found. */
+/* Finds that location by searching for known thread states in the threads' pthread blocks,
+ * from 3.15 on in their thread-local variables. 0; -ENOENT with *why: not found. */
 int python__slot(const struct python *py, struct pyslot *ret, const char **why);
 
 struct pyframe {
