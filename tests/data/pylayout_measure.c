@@ -156,8 +156,8 @@ static void objects(void)
 }
 
 #if PY_VERSION_HEX >= 0x030d0000
-#define DBG(name, group, field)                                                                              \
-	printf("%s %zu %zu\n", name, offsetof(_Py_DebugOffsets, group.field),                                \
+#define DBG(name, group, field)                                                                    \
+	printf("%s %zu %zu\n", name, offsetof(_Py_DebugOffsets, group.field),                      \
 	       offsetof(_Py_DebugOffsets, group.size))
 
 static void debug_offsets(void)
