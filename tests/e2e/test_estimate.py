@@ -168,7 +168,7 @@ def test_refused_and_caught():
                             form="text")
     check(out.startswith("fits: "), "the answer: %s", out[:300])
     check(re.search(r"\d+ requests? for memory (was|were) refused, and the script continued", out), "the answer: %s", out[:500])
-    check("2 steps of an optimizer" in out and "What overflows" in out and "not run" in out, "the answer: %s", out)
+    check("2 optimizer steps" in out and "What overflows" in out and "not run" in out, "the answer: %s", out)
     check(len(said) >= 2, "what the script printed: %s", said)
     check("RTX 4090" in out and "capability 8.9" in out, "the device: %s", out[:500])
     check("\033[" not in out, "colours: %r", out[:200])

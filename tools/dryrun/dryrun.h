@@ -69,7 +69,7 @@ struct dryrun_config {
 	char name[256];
 	const char *log;    /* path of the log; "-": stderr; NULL: no log */
 	bool bypass;	    /* cuGetProcAddress returns internal functions, see entry.c */
-	int paced;	    /* number of kernels, from the first, that take time: 0.5 ms each */
+	int paced;	    /* number of kernels, from the first, that take time: 3 ms each */
 	bool host_init;	    /* initialize weights on the host */
 	const char *values; /* MEMTRACE_DRYRUN_VALUES, validated; NULL: not set */
 };

@@ -11,7 +11,7 @@
 #define EVENT_NO_TIMING 2u
 #define WATCHDOG_PAUSE_NS (110 * 1000000l)
 #define NODES_A_GRAPH (1u << 20)
-#define PACE_NS 500000l /* ns that a paced kernel takes */
+#define PACE_NS 3000000l /* ns that a paced kernel takes */
 
 struct capture {
 	struct capture *next; /* list of all captures */

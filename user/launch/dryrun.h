@@ -25,7 +25,7 @@ struct dryrun_args {
 	uint64_t context;	  /* bytes used when a device is first used */
 	uint64_t cudnn_workspace; /* bytes of workspace reported for a convolution */
 	const char *log;	  /* log file; NULL: none */
-	bool paced;		  /* the first kernels take time, in all DRYRUN_PACED * 0.5 ms */
+	bool paced;		  /* the first kernels take time, in all DRYRUN_PACED * 3 ms */
 	const char *alloc_conf;	  /* PYTORCH_CUDA_ALLOC_CONF; NULL: unchanged */
 	const char *const *env;	  /* further variables as in child.h; NULL: none */
 };
@@ -38,7 +38,7 @@ struct dryrun_args {
 #define DRYRUN_VRAM_MAX (4ULL << 40)
 #define DRYRUN_DEVICES_MAX 64
 /* Kernels that take time. A reading of the program's objects takes longer than some steps. */
-#define DRYRUN_PACED 2000
+#define DRYRUN_PACED 1000
 
 /*
  * Finds the folder with the libraries: dryrun/ next to the program, or ../lib/memtrace-bpf/dryrun/

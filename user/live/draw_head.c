@@ -119,7 +119,7 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 	const struct growth_summary *growth;
 	int x = 0;
 
-	if (model__steps(proc->model)) {
+	if (model__whole_steps(proc->model)) {
 		snprintf(text, sizeof(text), "%s %-6s %8s a %s",
 			 model__steps_are_calls(proc->model) ? "call" : "step",
 			 text__count(count, sizeof(count), model__whole_steps(proc->model)),

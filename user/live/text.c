@@ -40,7 +40,7 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 	if (d->has_totals)
 		fprintf(out, "  before attach %s", live__bytes(bytes, d->before_attach_start));
 	fprintf(out, "\n  ");
-	if (model__steps(p->model))
+	if (model__whole_steps(p->model))
 		fprintf(out, "step %s (%s)  ",
 			text__count(count, sizeof(count), model__whole_steps(p->model)),
 			text__time(step, sizeof(step), model__step_time(p->model)));
