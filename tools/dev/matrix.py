@@ -38,6 +38,9 @@ TABLES = {
     "interpreters": (("python", "arch", "libc"), (("CPython", "python"), ("machine", "arch"), ("C library", "libc"), ("kernel", "kernel"))),
     "pytorch": (("torch", "python", "arch", "job"),
                 (("PyTorch", "torch"), ("CPython", "python"), ("machine", "arch"), ("C library", "libc"), ("CUDA of the package", "cuda"), ("job", "job"))),
+    "python": (("torch", "python", "arch"),
+               (("PyTorch", "torch"), ("CPython", "python"), ("machine", "arch"), ("C library", "libc"), ("CUDA of the package", "cuda"),
+                ("names of tensors", "names"))),
     "systems": (("suite",), (("Debian", "suite"), ("C library", "libc"), ("gcc", "gcc"), ("clang", "clang"), ("libbpf", "libbpf"), ("CPython", "python"),
                              ("PyTorch of Debian", "torch"), ("BPF token", "token"))),
 }
@@ -49,6 +52,7 @@ TITLES = {
     "pytorch": ("PyTorch and CUDA", "make matrix",
                 "A training job from its first allocation: no event lost, lines, modules and roles. Dry-run CUDA is PyTorch's own CUDA code and allocator "
                 "over a CUDA that computes nothing. `make test` runs more on the same versions."),
+    "python": ("CPython and PyTorch", "tools/dev/matrix_python.py", "Environments that are made for this: a recorded job's lines, and `dump`'s names."),
     "systems": ("Systems", "make distros",
                 "The README's first command in a fresh chroot of each Debian suite, with compiler warnings as errors; then a job on the suite's own PyTorch, as "
                 "root and as a user with a BPF token."),
@@ -68,7 +72,8 @@ def load(table):
     if not os.path.exists(path):
         return []
     with open(path, encoding="utf-8") as f:
-        return json.load(f)
+        text = f.read()
+    return json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
 
 
 def number(text):
@@ -98,8 +103,8 @@ def page():
     text = ["# What was tested", "",
             *wrapped("This page is generated: `make matrix` runs the fast tests and writes it, `make matrix-full` runs all of them. A row was tested "
                      "as a whole, on the day it names. Rows say *refused* where memtrace-bpf does not work and says why."), ""]
-    for table, (_, columns) in TABLES.items():
-        cells = load(table)
+    for table, (name, columns) in TABLES.items():
+        cells = sorted(load(table), key=lambda c: [number(str(c.get(k, ""))) for k in name])
         if not cells:
             continue
         title, command, what = TITLES[table]

@@ -106,6 +106,7 @@ matrix: deps-test ## test each CPython and PyTorch that is here and write docs/r
 matrix-full: matrix ## the same, with all kernels and Debian suites (over an hour)
 	$(Q)MATRIX=1 $(MAKE) --no-print-directory test-kernels
 	$(Q)MATRIX=1 $(MAKE) --no-print-directory distros
+	$(Q)tools/dev/matrix_python.py
 	$(Q)tools/dev/matrix.py
 
 SANITIZED := OUTPUT=$(OUTPUT)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
