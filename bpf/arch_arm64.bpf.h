@@ -76,6 +76,9 @@ static __always_inline long next_record(struct stack_read *read)
 
 #if MT_OLD
 
+/* Older kernels allow eight calls in one another. */
+#define SEARCH static __always_inline
+
 /* A copy of what an event reads, for a global function: see old.bpf.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -91,15 +94,15 @@ static __always_inline struct stack_read *chain_here(void)
 	return bpf_map_lookup_elem(&chain, &key);
 }
 
-#define RECORDS_AT_ONCE 16
-GLOBAL int next_records(void)
+/* Verified once: the callers search in loops of their own. */
+GLOBAL int all_records(void)
 {
 	struct stack_read *read = chain_here();
 	int i;
 
-	for (i = 0; i < RECORDS_AT_ONCE && read; i++) {
+	for (i = 0; i < MT_RECORDS_MAX && read; i++) {
 		if (next_record(read))
-			return 1;
+			break;
 	}
 	return 0;
 }
@@ -107,19 +110,17 @@ GLOBAL int next_records(void)
 static __always_inline void follow_records(struct stack_read *read)
 {
 	struct stack_read *copy = chain_here();
-	int i;
 
 	if (!copy)
 		return;
 	*copy = *read;
-	for (i = 0; i < MT_RECORDS_MAX / RECORDS_AT_ONCE; i++) {
-		if (next_records())
-			break;
-	}
+	all_records();
 	*read = *copy;
 }
 
 #else
+
+#define SEARCH static __noinline
 
 struct records {
 	struct stack_read *read;
@@ -144,8 +145,7 @@ static __always_inline void follow_records(struct stack_read *read)
  * read->record.link. CALL_LEFT: the caller has returned, or it runs the event's function. The
  * event's next search goes on from there, since outer calls have outer callers.
  */
-static __noinline enum call_state find_record(const struct kept_call *call, __u64 sp,
-					      struct stack_read *read)
+SEARCH enum call_state find_record(const struct kept_call *call, __u64 sp, struct stack_read *read)
 {
 	if (!call || !read || !call->ret || !read->fp)
 		return CALL_UNKNOWN;
