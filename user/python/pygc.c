@@ -60,7 +60,8 @@ static bool is_link(uint64_t p)
 }
 
 /* Whether the neighbours of a head point back to it; both: both must. The program changes the
- * lists, so each neighbour may confirm it in a different attempt. */
+ * lists, so each neighbour may confirm it in a different attempt. If none does in the first one,
+ * this is hardly a head: one attempt keeps the search short, and callers search again. */
 static int is_head(const struct proc *p, uint64_t head, bool both)
 {
 	bool next_knows = false, prev_knows = false;
@@ -83,6 +84,8 @@ static int is_head(const struct proc *p, uint64_t head, bool both)
 		prev_knows |= !err && (back & ~FLAGS) == head;
 		if (err == -ESRCH || err == -EPERM)
 			return err;
+		if (!next_knows && !prev_knows)
+			return -ENOENT;
 	}
 	return both ? (next_knows && prev_knows ? 0 : -ENOENT)
 		    : (next_knows || prev_knows ? 0 : -ENOENT);
@@ -116,12 +119,16 @@ static uint64_t permanent_of(uint64_t addr, uint64_t value)
 		       : 0;
 }
 
-/* Whether the first words of four lists in a row may be links. */
-static bool are_four_lists(const uint64_t *w)
+/* Whether the words at addr may be the links of four lists in a row. Both links of an empty list
+ * lead to itself. */
+static bool are_four_lists(uint64_t addr, const uint64_t *w)
 {
-	for (size_t i = 0; i < FOUR_LISTS / 8; i += GENERATION / 8)
-		if (!is_link(w[i] & ~FLAGS) || !is_link(w[i + 1] & ~FLAGS))
+	for (size_t i = 0; i < FOUR_LISTS / 8; i += GENERATION / 8) {
+		uint64_t head = addr + 8 * i, next = w[i] & ~FLAGS, prev = w[i + 1] & ~FLAGS;
+
+		if (!is_link(next) || !is_link(prev) || (next == head) != (prev == head))
 			return false;
+	}
 	return true;
 }
 
@@ -138,7 +145,7 @@ static int search(const struct proc *p, uint64_t base, bool pointed, struct pygc
 		for (size_t i = 0; i < STEP / 8; i++) {
 			uint64_t addr = base + at + 8 * i, permanent = permanent_of(addr, w[i]);
 
-			if (pointed ? !permanent : !are_four_lists(&w[i]))
+			if (pointed ? !permanent : !are_four_lists(addr, &w[i]))
 				continue;
 			err = pointed ? check_lists(p, w[i], permanent, 0, ret)
 				      : check_lists(p, addr, addr + GENERATIONS,
@@ -150,11 +157,11 @@ static int search(const struct proc *p, uint64_t base, bool pointed, struct pygc
 	return -ENOENT;
 }
 
-int pygc__search(const struct proc *p, uint64_t base, struct pygc *ret)
+int pygc__search(const struct proc *p, uint64_t base, bool increments, struct pygc *ret)
 {
 	int err = search(p, base, true, ret);
 
-	return err == -ENOENT ? search(p, base, false, ret) : err;
+	return err == -ENOENT && increments ? search(p, base, false, ret) : err;
 }
 
 int pygc__find(const struct python *py, struct pygc *ret)
@@ -172,7 +179,7 @@ int pygc__find(const struct python *py, struct pygc *ret)
 	for (int i = 0; i < SEARCHES; i++) {
 		if (i)
 			nanosleep(&pause, NULL);
-		err = is_link(base) ? pygc__search(p, base, ret) : -ENOENT;
+		err = is_link(base) ? pygc__search(p, base, l->minor >= 14, ret) : -ENOENT;
 		if (err != -ENOENT)
 			break;
 	}

@@ -27,9 +27,10 @@ struct pygc {
 /* Finds the lists of the main interpreter. 0; -ENOENT: no lists found; -ESRCH: the process or its
  * Python has ended; -EFAULT, -EPERM. */
 int pygc__find(const struct python *py, struct pygc *ret);
-/* Finds the lists in at most 512 KiB from base, the interpreter's or the runtime's state. Returns
- * as pygc__find(). */
-int pygc__search(const struct proc *p, uint64_t base, struct pygc *ret);
+/* Finds the lists in at most 512 KiB from base, the interpreter's or the runtime's state.
+ * increments: the collector may work in increments (CPython 3.14), which costs a second search.
+ * Returns as pygc__find(). */
+int pygc__search(const struct proc *p, uint64_t base, bool increments, struct pygc *ret);
 
 struct pygc_stats {
 	uint64_t objects; /* calls of fn; an object that changes lists meanwhile counts twice */

@@ -288,7 +288,7 @@ static void test_lists_are_found_at_both_alignments(void **state)
 			memcpy(interp + (head - at(interp)), link, sizeof(link));
 		}
 		memcpy(interp + 7496, &first, sizeof(first));
-		assert_int_equal(pygc__search(self, at(interp), &gc), 0);
+		assert_int_equal(pygc__search(self, at(interp), true, &gc), 0);
 		assert_int_equal(gc.head[0], first);
 		assert_int_equal(gc.head[2], first + 48);
 		assert_int_equal(gc.head[3], pointer + 8);
@@ -313,25 +313,26 @@ static void test_lists_in_a_row(void **state)
 		uint64_t first = at(interp) + places[i];
 
 		memset(interp, 0, 1 << 20);
-		assert_int_equal(pygc__search(self, at(interp), &gc), -ENOENT);
+		assert_int_equal(pygc__search(self, at(interp), true, &gc), -ENOENT);
 		for (uint64_t head = first; head < first + 96; head += 24) {
 			uint64_t link[2] = { head, head };
 
 			memcpy(interp + (head - at(interp)), link, sizeof(link));
 		}
-		assert_int_equal(pygc__search(self, at(interp), &gc), 0);
+		assert_int_equal(pygc__search(self, at(interp), false, &gc), -ENOENT);
+		assert_int_equal(pygc__search(self, at(interp), true, &gc), 0);
 		assert_int_equal(gc.head[0], first);
 		assert_int_equal(gc.head[3], first + 72);
 		assert_int_equal(gc.collecting, first + FLAG_AT);
 
 		memcpy(interp + places[i] + POINTER_AT, &first, sizeof(first));
-		assert_int_equal(pygc__search(self, at(interp), &gc), 0);
+		assert_int_equal(pygc__search(self, at(interp), true, &gc), 0);
 		assert_int_equal(gc.head[0], first);
 		assert_int_equal(gc.head[3], first + 72);
 		assert_int_equal(gc.collecting, 0);
 
 		memset(interp + places[i] + 48, 0, 16); /* the oldest is no list */
-		assert_int_equal(pygc__search(self, at(interp), &gc), -ENOENT);
+		assert_int_equal(pygc__search(self, at(interp), true, &gc), -ENOENT);
 	}
 	munmap(interp, 1 << 20);
 }
