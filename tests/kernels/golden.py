@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """Results that must be equal on every kernel: counts, lines and stacks of target.py's allocations, children forked during a
-capture, a killed tracer. usage: golden.py TOOL LIBRARY FOLDER; prints "RESULT" and JSON, or "REFUSED" and the reason."""
+capture, a killed tracer. usage: golden.py TOOL LIBRARY FOLDER; prints "RESULT" and JSON, or "REFUSED" and the reason; and "COST" and
+what an event costs in ns."""
+import glob
 import json
 import os
 import signal
@@ -11,6 +13,7 @@ import time
 tool, library, folder = sys.argv[1:]
 here = os.path.dirname(os.path.abspath(__file__))
 recording = os.path.join(folder, "golden.mtr")
+CALLS, TRIES = 5000, 5
 sys.path.insert(0, os.path.join(os.path.dirname(here), "e2e"))
 import code_bytes  # noqa: E402
 
@@ -44,8 +47,8 @@ def stop(p):
         sys.exit("record ended with %d after Ctrl-C" % p.returncode)
 
 
-def report(by):
-    done = subprocess.run([tool, "report", "--format", "json", "--at", "end", "--by", by, recording], capture_output=True, text=True, check=True)
+def report(by, path=recording):
+    done = subprocess.run([tool, "report", "--format", "json", "--at", "end", "--by", by, path], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -89,6 +92,30 @@ def children():
     return {"children": said, "of others in the recording": sum(d["allocs"] for d in doc["devices"])}
 
 
+def followed():
+    """With --children each child has a recording of its own."""
+    attached = attach("--children")
+    said = ask("fork 5")
+    stop(attached)
+    of_children = []
+    for path in sorted(glob.glob(recording[:-4] + ".*.mtr")):
+        of_children += [[d["allocs"], d["frees"]] for d in report("line", path)["devices"]]
+        os.unlink(path)
+    return {"followed": said, "allocs, frees of each child": of_children}
+
+
+def cost():
+    """Nanoseconds that an allocation's event adds, by a walk of three frames and a record: the least of several tries."""
+    def once():
+        return min(int(ask("calls %d" % CALLS).split()[1]) / CALLS for _ in range(TRIES))
+
+    alone = once()
+    attached = attach()
+    probed = once()
+    stop(attached)
+    return round(probed - alone)
+
+
 def killed(times):
     """Kills the tracer at different times of attaching or recording, while the target calls the hooks."""
     bad = []
@@ -113,8 +140,9 @@ def killed(times):
 
 if target.stdout.readline() != "ready\n":
     sys.exit("the target did not start")
-result = {**counts(), **backward(), **children(), **killed(4)}
+result = {**counts(), **backward(), **children(), **followed(), **killed(4)}
 result["counts again"] = counts()["allocs, frees, lost"]
+print("COST", cost(), flush=True)
 target.stdin.close()
 result["target"] = target.wait()
 print("RESULT", json.dumps(result, sort_keys=True), flush=True)

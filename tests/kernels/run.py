@@ -199,6 +199,7 @@ def boot(kernel, image, log, machine):
 def here(library, log, machine):
     with open(log, "wb") as f:
         f.write(b"KERNEL %s\n" % os.uname().release.encode())
+        f.write(subprocess.run([machine.tool, "check"], capture_output=True, check=False).stdout)
         for bench in ("", "filter"):
             f.write(b"WAY %s\n" % ("the programs'" if bench else "the kernel's").encode())
             f.flush()
@@ -206,18 +207,24 @@ def here(library, log, machine):
                            timeout=SECONDS, check=False, env={**os.environ, "MEMTRACE_BENCH": bench})
 
 
+def lacks(text):
+    """The features that `check` does not find in this kernel."""
+    found = re.search(r"BPF features +not in this kernel: (.*?)\. ", text)
+    return ", ".join(([found[1]] if found else []) + re.findall(r"^- +(uprobe\.\w+) +not in this kernel", text, re.M)) or "nothing"
+
+
 def read(log):
-    """Kernel release, "yes" or "no" for uprobe.multi; for each run its name, the refusal, the result."""
+    """Kernel release, what it lacks; for each run its name, the refusal, the result, what an event costs."""
     with open(log, encoding="utf-8", errors="replace") as f:
         text = f.read()
     release = re.search(r"KERNEL (\S+)", text)
-    multi = "no" if "not in this kernel (6.6" in text else "yes"
     ways = []
     for part in re.split(r"^ ?WAY ", text, flags=re.M)[1:]:
         refused = re.search(r"^ ?REFUSED (.*)", part, re.M)
         result = re.search(r"^ ?RESULT (\{.*\})", part, re.M)
-        ways.append((part.split("\n")[0].strip(), refused[1] if refused else None, json.loads(result[1]) if result else None))
-    return (release[1] if release else "?"), multi, ways or [("?", None, None)]
+        cost = re.search(r"^ ?COST (\d+)", part, re.M)
+        ways.append((part.split("\n")[0].strip(), refused[1] if refused else None, json.loads(result[1]) if result else None, cost[1] if cost else "?"))
+    return (release[1] if release else "?"), lacks(text), ways or [("?", None, None, "?")]
 
 
 def note(machine, log, emulated, release, multi, way, said, right):
@@ -289,7 +296,7 @@ def main():
         kernels = kernels if arm64 else ["", *kernels]
     golden = json.load(open(os.path.join(HERE, "golden.json"), encoding="utf-8"))
     status = 0
-    print("| kernel | how | uprobe.multi | filter | result | seconds |\n|---|---|---|---|---|---|")
+    print("| kernel | how | lacks | filter | result | an event, ns | seconds |\n|---|---|---|---|---|---|---|")
     for kernel in consoles or kernels:
         log = kernel if consoles else os.path.join(machine.dir, (os.path.basename(kernel) or "here") + ".log")
         begin = time.monotonic()
@@ -299,16 +306,16 @@ def main():
             boot(kernel, image, log, machine)
         else:
             here(library, log, machine)
-        release, multi, ways = read(log)
+        release, lacking, ways = read(log)
         seconds = "" if consoles else "%.0f" % (time.monotonic() - begin)
-        for way, refused, result in ways:
+        for way, refused, result, cost in ways:
             said, right = judge(golden, refused, result)
             if os.environ.get("MATRIX"):
-                note(machine, log, bool(kernel), release, multi, way, said, right)
+                note(machine, log, bool(kernel), release, "no" if "uprobe.multi" in lacking else "yes", way, said, right)
             if not right:
                 status = 1
                 said += ", see " + os.path.relpath(log, REPO)
-            print("| %s | %s | %s | %s | %s | %s |" % (release, "emulated" if kernel else "this machine", multi, way, said, seconds), flush=True)
+            print("| %s | %s | %s | %s | %s | %s | %s |" % (release, "emulated" if kernel else "this machine", lacking, way, said, cost, seconds), flush=True)
             seconds = ""
     sys.exit(status)
 

@@ -3,8 +3,8 @@
 Calls the hooks of c10.c a known number of times. usage: target.py LIBRARY
 
 Commands, one per line: "work": 250 blocks of 64 bytes from five threads, every second one freed, within two nested modules;
-"backward": autograd nodes that allocate on their own thread; "fork N": children that work and exit; "run": works until the next
-line. Answers each line with its own counts.
+"backward": autograd nodes that allocate on their own thread; "fork N": children that work and exit; "calls N": N blocks from one
+line of C, answered with the nanoseconds; "run": works until the next line. Answers each line with its own counts.
 """
 import ctypes
 import os
@@ -18,6 +18,7 @@ new = lib._ZN3c1025ProfiledCPUMemoryReporter3NewEPvm
 new.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 delete = lib._ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv
 delete.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+lib.calls_take.restype = ctypes.c_int64
 
 
 class Module:
@@ -96,7 +97,12 @@ def forever():
     return "%s rounds" % ("some" if rounds else "no")
 
 
+def calls(n):
+    """Nanoseconds for n allocations from C, at one line."""
+    return "%d" % lib.calls_take(n)
+
+
 print("ready", flush=True)
 for line in iter(sys.stdin.readline, ""):
     what, *n = line.split()
-    print("done", {"work": threads, "backward": backward, "run": forever, "fork": lambda: fork(int(n[0]))}[what](), flush=True)
+    print("done", {"work": threads, "backward": backward, "run": forever, "fork": lambda: fork(int(n[0])), "calls": lambda: calls(int(n[0]))}[what](), flush=True)
