@@ -191,6 +191,9 @@ enum probes_multi {
 	PROBES_MULTI_PROCESS,
 };
 enum probes_multi probes__kernel_multi(void);
+/* True if probes are perf uprobes, which need CAP_SYS_ADMIN: this kernel has no uprobe.multi links,
+ * or it needs the programs for older kernels. Needs CAP_BPF; found out once. */
+bool probes__kernel_perf(void);
 /* True if this kernel has programs that can wait for pages (uprobe.s, Linux 6.0). Needs CAP_BPF;
  * found out once. */
 bool probes__kernel_sleepable(void);

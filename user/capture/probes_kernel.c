@@ -159,6 +159,19 @@ enum probes_multi probes__kernel_multi(void)
 	return known;
 }
 
+static bool needs_old(const struct probes_opts *opts)
+{
+	return opts->old || *features__missing();
+}
+
+bool probes__kernel_perf(void)
+{
+	struct probes_opts opts = { 0 };
+
+	probes__from_environment(&opts);
+	return needs_old(&opts) || probes__kernel_multi() == PROBES_MULTI_NONE;
+}
+
 bool probes__kernel_sleepable(void)
 {
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .prog_flags = BPF_F_SLEEPABLE);
@@ -441,7 +454,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	p->wake = p->pidfd = -1;
 	probes_kernel__quiet_libbpf();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	p->old = opts->old || *features__missing();
+	p->old = needs_old(opts);
 	p->multi = !p->old && probes__kernel_multi() != PROBES_MULTI_NONE;
 	p->filter = !opts->group &&
 		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));

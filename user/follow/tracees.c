@@ -353,8 +353,8 @@ int tracees__begin_output(struct tracees *r)
 
 void tracees__limit_caps(const struct tracees *r)
 {
-	bool multi = r->opts.session.inside || probes__kernel_multi() != PROBES_MULTI_NONE;
-	int err = caps__limit(r->opts.caps | (multi ? 0 : CAPS_PERF));
+	bool perf = !r->opts.session.inside && probes__kernel_perf();
+	int err = caps__limit(r->opts.caps | (perf ? CAPS_PERF : 0));
 
 	if (err)
 		log_debug("cannot give up capabilities: %s", strerror(-err));
