@@ -22,6 +22,9 @@ const volatile __u32 only =
 const volatile __u8 bench_empty = 0; /* 1: only count hits */
 
 /* Shared with user space while the programs run (mapped memory). */
+/* By page: addresses that walks could not read, as own_key(). User space reads them, which brings
+ * the pages in, and clears them. */
+__u64 absent[MT_ABSENT] = {};
 /* 1: the capture has ended; detaching takes a while, and no event may follow the end */
 __u8 stopped = 0;
 #define MT_WAKE_PAUSE 500000 /* ns */
@@ -86,6 +89,7 @@ struct scratch {
 	__u32 modules;	  /* module entries in `entries` */
 	__u32 outcome;
 	__u32 faulted_self;
+	__u64 absent;	 /* address that could not be read */
 	__u32 level;	 /* active modules of the thread that the walk has not reached yet */
 	__u32 shortened; /* 0, or `level` where the walk reached known frames */
 	/* State of the walk at the outer end of the innermost module's own frames. */

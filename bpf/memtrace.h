@@ -20,6 +20,7 @@
 #define MT_SEEN_SLOTS 65536 /* table of code objects that sent stacks mention, by hash */
 #define MT_SCRATCH_SLOTS 4  /* concurrent walks per CPU */
 #define MT_SHARED_SLOTS 64  /* concurrent walks beyond MT_SCRATCH_SLOTS, on all CPUs together */
+#define MT_ABSENT 64	    /* unreadable addresses kept for user space; a power of two */
 #define MT_ASKED_SITES 8    /* sites of the USDT pytorch:malloc */
 #define MT_ASKED_ARGS 4
 #define MT_NODE_WORDS 7	      /* 8-byte words read of an autograd node */

@@ -21,6 +21,17 @@ static __always_inline long read_user(void *dst, __u32 size, __u64 addr, const b
 	return err;
 }
 
+/* The same for a walk, which keeps the address for user space if it stays unreadable. */
+static __always_inline long read_walked(struct scratch *s, void *dst, __u32 size, __u64 addr,
+					const bool sleepable)
+{
+	long err = read_user(dst, size, addr, sleepable);
+
+	if (err && !sleepable)
+		s->absent = addr;
+	return err;
+}
+
 static __always_inline __u64 mix(__u64 h, __u64 v)
 {
 	h ^= v;
@@ -129,10 +140,11 @@ static __always_inline bool read_down(struct window *w, __u64 addr)
 	return w->ends;
 }
 
-static __always_inline bool read_one(struct window *w, __u64 addr, const bool sleepable)
+static __always_inline bool read_one(struct scratch *s, struct window *w, __u64 addr,
+				     const bool sleepable)
 {
 	w->at = addr;
-	w->ends = !read_user(w->bytes, FRAME_READ, addr, sleepable);
+	w->ends = !read_walked(s, w->bytes, FRAME_READ, addr, sleepable);
 	return w->ends;
 }
 
@@ -142,19 +154,19 @@ static __always_inline __u8 *frame_bytes(struct scratch *s, __u64 of, const bool
 	__u64 addr = of + py.frame_base;
 
 	if (py.lasti_scale) /* frames are separate objects */
-		return read_one(&s->data, addr, sleepable) ? s->data.bytes : 0;
+		return read_one(s, &s->data, addr, sleepable) ? s->data.bytes : 0;
 	if (in_window(&s->data, addr))
 		return at_window(&s->data, addr);
 	if (in_window(&s->stack, addr))
 		return at_window(&s->stack, addr);
 	if (addr - s->sp < ON_C_STACK) {
-		if (read_up(&s->stack, addr) || read_one(&s->stack, addr, sleepable))
+		if (read_up(&s->stack, addr) || read_one(s, &s->stack, addr, sleepable))
 			return s->stack.bytes;
 		return 0;
 	}
 	if (read_down(&s->data, addr))
 		return at_window(&s->data, addr);
-	return read_one(&s->data, addr, sleepable) ? s->data.bytes : 0;
+	return read_one(s, &s->data, addr, sleepable) ? s->data.bytes : 0;
 }
 
 static __always_inline __u64 cell_type(const struct scratch *s)
@@ -170,14 +182,14 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64
 	s->word = 0;
 	if (py.frame_local0 + 8 <= py.frame_base + FRAME_READ)
 		s->word = *(__u64 *)(frame + (py.frame_local0 - py.frame_base));
-	else if (read_user(&s->word, sizeof(s->word), at + py.frame_local0, sleepable))
+	else if (read_walked(s, &s->word, sizeof(s->word), at + py.frame_local0, sleepable))
 		s->faulted_self = 1;
 	s->word &= py.tag_mask;
 	if (s->word && cell_type(s)) {
-		if (read_user(&s->type, sizeof(s->type), s->word + py.ob_type, sleepable))
+		if (read_walked(s, &s->type, sizeof(s->type), s->word + py.ob_type, sleepable))
 			s->faulted_self = 1;
 		else if (s->type == cell_type(s) &&
-			 read_user(&s->word, sizeof(s->word), s->word + py.cell_ref, sleepable))
+			 read_walked(s, &s->word, sizeof(s->word), s->word + py.cell_ref, sleepable))
 			s->faulted_self = 1;
 	}
 	if (s->word) {
@@ -441,7 +453,7 @@ static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
 		s->word = *(__u64 *)(s->stack.bytes + CFRAME_BELOW + py.cframe_frame);
 		return true;
 	}
-	return !read_user(&s->word, sizeof(s->word), s->word + py.cframe_frame, sleepable);
+	return !read_walked(s, &s->word, sizeof(s->word), s->word + py.cframe_frame, sleepable);
 }
 
 /* Sets s->word to the current thread's state; 0: the thread has none. False: unreadable. */
@@ -449,12 +461,12 @@ static __always_inline bool thread_state(struct scratch *s, const bool sleepable
 {
 	__u64 tp = pointer_of_thread();
 
-	if (read_user(&s->word, sizeof(s->word), tp + py.tls_off1, sleepable))
+	if (read_walked(s, &s->word, sizeof(s->word), tp + py.tls_off1, sleepable))
 		return false;
 	if (py.tls_kind == MT_TLS_EITHER && !s->word)
-		return !read_user(&s->word, sizeof(s->word), tp + py.tls_off2, sleepable);
+		return !read_walked(s, &s->word, sizeof(s->word), tp + py.tls_off2, sleepable);
 	return py.tls_kind != MT_TLS_INDIRECT || !s->word ||
-	       !read_user(&s->word, sizeof(s->word), s->word + py.tls_off2, sleepable);
+	       !read_walked(s, &s->word, sizeof(s->word), s->word + py.tls_off2, sleepable);
 }
 
 /* Sets s->frame to the thread's innermost frame. 0: there is none; s->outcome says why. */
@@ -471,7 +483,7 @@ static __always_inline void first_frame(struct scratch *s, struct thread_slot *t
 	}
 	if (t && s->level)
 		entry_of(t, s->level)->tstate = s->word;
-	if (read_user(&s->word, sizeof(s->word), s->word + py.tstate_frame, sleepable))
+	if (read_walked(s, &s->word, sizeof(s->word), s->word + py.tstate_frame, sleepable))
 		return;
 	if (py.tstate_cframe && s->word && !read_cframe(s, sleepable))
 		return;
@@ -810,6 +822,12 @@ static __always_inline bool is_fault(__u32 outcome)
 	       outcome == MT_WALK_FAULT_SELF;
 }
 
+static __always_inline void tell_absent(__u64 addr)
+{
+	absent[addr / WINDOW & (MT_ABSENT - 1)] = own_key(addr & ~(0xffffULL << 48));
+	__sync_fetch_and_add(&notices, 1);
+}
+
 /*
  * Walks, and sends a new stack. Returns the stack's id, whose lowest bits are the outcome; without
  * frames the outcome alone. t: state of the thread as of this stack pointer, or NULL for a full
@@ -826,12 +844,12 @@ static __always_inline __u64 walk_stack(struct thread_slot *t, __u64 sp, __u64 t
 		id = MT_WALK_BUSY;
 		if (s) {
 			id = walk_in(s, t, sp, time, sleepable);
+			if (!sleepable && is_fault(id & (MT_STACK_WALKS - 1)))
+				tell_absent(s->absent);
 			release_word(&s->busy);
 		}
 	}
 	count(MT_CNT_WALK + (id & (MT_STACK_WALKS - 1)));
-	if (!sleepable && is_fault(id & (MT_STACK_WALKS - 1)))
-		__sync_fetch_and_add(&notices, 1);
 	return id;
 }
 

@@ -297,6 +297,23 @@ uint64_t probes__notices(const struct probes *p)
 	return __atomic_load_n(p->vars.notices, __ATOMIC_SEQ_CST);
 }
 
+size_t probes__take_absent(struct probes *p, uint32_t number, uint64_t addrs[MT_ABSENT])
+{
+	size_t i, n = 0;
+
+	for (i = 0; p->vars.absent && i < MT_ABSENT; i++) {
+		uint64_t key = __atomic_load_n(&p->vars.absent[i], __ATOMIC_SEQ_CST);
+
+		if (!key || key >> 48 != number)
+			continue;
+		/* The key of a later walk replaces this one, and stays. */
+		__atomic_compare_exchange_n(&p->vars.absent[i], &key, 0, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST);
+		addrs[n++] = key & ~(UINT64_C(0xffff) << 48);
+	}
+	return n;
+}
+
 int probes__lost_ends(struct probes *p, uint64_t *ret)
 {
 	uint64_t c[MT_CNT_NR], sum = p->lost_ends, notices = probes__notices(p);

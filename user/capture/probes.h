@@ -152,6 +152,9 @@ int probes__wake_fd(const struct probes *p);
  * second.
  */
 uint64_t probes__notices(const struct probes *p);
+/* Moves the addresses that walks of this process could not read since the last call to addrs.
+ * Returns their number. */
+size_t probes__take_absent(struct probes *p, uint32_t number, uint64_t addrs[MT_ABSENT]);
 /* Sums of the per-CPU counters (MT_CNT_*). 0 or -errno. */
 int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR]);
 /* Records of this type (enum mt_rec_type) drained so far. */

@@ -53,6 +53,7 @@ struct probes {
 	struct {
 		uint8_t *stopped, *seen_code;
 		uint64_t *notices, *code_epoch, *module_code;
+		uint64_t *absent; /* NULL: programs in the process itself, which fault pages in */
 		struct mt_usdt_args *asked_args;
 		struct mt_node_layout *node_layout;
 	} vars;

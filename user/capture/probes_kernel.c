@@ -315,6 +315,7 @@ static void point(struct probes *p)
 
 	p->vars.stopped = &skel->bss->stopped;
 	p->vars.notices = (uint64_t *)&skel->bss->notices;
+	p->vars.absent = (uint64_t *)skel->bss->absent;
 	p->vars.seen_code = skel->bss->seen_code;
 	p->vars.code_epoch = (uint64_t *)&skel->bss->code_epoch;
 	p->vars.module_code = (uint64_t *)skel->bss->module_code;
@@ -391,6 +392,7 @@ SAME_PLACE(rodata, only);
 SAME_PLACE(rodata, pid_ns);
 SAME_PLACE(bss, stopped);
 SAME_PLACE(bss, notices);
+SAME_PLACE(bss, absent);
 SAME_PLACE(bss, seen_code);
 SAME_PLACE(bss, code_epoch);
 SAME_PLACE(bss, module_code);

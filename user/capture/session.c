@@ -112,11 +112,32 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 	s->tried_sleepable = true;
 	err = probes__go_sleepable(s->probes, proc__pid(s->target.proc), s->target.hooks);
 	if (err)
-		log_warn("a page of the process is not in memory, and the kernel refused the "
-			 "sleepable programs that could wait for it (%s): some stacks stay short",
+		log_warn("a page of the process is not in memory, and the kernel has no programs "
+			 "that could wait for it (%s). memtrace-bpf reads such pages; stacks "
+			 "before it has done so stay short",
 			 strerror(-err));
 	else
 		log_debug("a page of the process was not in memory: using the sleepable programs");
+}
+
+#define PAGE 4096
+#define CHUNK_PAGES 4 /* DATA_STACK_CHUNK_SIZE in CPython's Python/pystate.c, 16 KiB */
+
+/* Reads the pages that walks missed, so that later walks find them in memory. */
+static void bring_in_pages(struct session *s)
+{
+	uint64_t addrs[MT_ABSENT], word;
+	size_t i, j, n;
+
+	if (probes__sleepable(s->probes))
+		return;
+	n = probes__take_absent(s->probes, s->opts.number, addrs);
+	for (i = 0; i < n; i++) {
+		/* Outer frames are below, in the thread's chunk of memory. */
+		for (j = 0; j < CHUNK_PAGES; j++)
+			s->losses.brought_in += !proc__read(s->target.proc, addrs[i] - j * PAGE,
+							    &word, sizeof(word));
+	}
 }
 
 /* Counts reports of the allocator that hit no probe as lost. Stopped programs count no hits, but a
@@ -144,6 +165,7 @@ static int housekeeping(struct session *s, uint64_t now)
 	if (err)
 		return err;
 	maybe_go_sleepable(s, c);
+	bring_in_pages(s);
 	session__renew_marks(s);
 	session__look_into_torch(s, now);
 	cuda_calls__look(s->decoder, now);

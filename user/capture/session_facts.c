@@ -251,6 +251,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	if (c[MT_CNT_FAULT_RETRIED])
 		facts__setf(s->facts, "counter.faults_retried", "%" PRIu64,
 			    c[MT_CNT_FAULT_RETRIED]);
+	if (s->losses.brought_in)
+		facts__setf(s->facts, "counter.pages_brought_in", "%" PRIu64, s->losses.brought_in);
 	facts__setf(s->facts, "counter.frames", "%" PRIu64, ns.frames);
 	facts__setf(s->facts, "counter.frames_unreadable", "%" PRIu64, ns.unreadable);
 	facts__setf(s->facts, "counter.frames_gone", "%" PRIu64, ns.gone);

@@ -55,6 +55,7 @@ struct losses {
 	uint64_t notices;	      /* probes__notices() before they were read */
 	uint64_t early;		      /* records without room before attach, and unseen */
 	uint64_t unseen;	      /* cuda_calls__unseen() */
+	uint64_t brought_in;	      /* pages read because walks missed them */
 	uint64_t total;		      /* records of all kinds */
 	uint64_t told;		      /* records about memory, as of the last EVENT_LOST */
 	uint64_t in_round;	      /* part of told that was added in this round */
