@@ -223,7 +223,8 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 
 const char probes__oldest_kernel[] = "5.10";
 
-static bool locked_down; /* the kernel is locked down, which is why loading failed */
+static bool reads_kernel; /* the programs that are being loaded read the kernel's memory */
+static bool locked_down;  /* the kernel is locked down, which is why loading failed */
 
 static bool too_old(void)
 {
@@ -240,6 +241,10 @@ static const char *load_why(int err)
 {
 	static char text[160];
 
+	if (locked_down && *features__missing())
+		return "this kernel is locked down (lockdown=confidentiality), and the BPF "
+		       "programs for kernels of its age must read its memory; boot with "
+		       "lockdown=integrity or none";
 	if (locked_down)
 		return "this kernel is locked down (lockdown=confidentiality), so inside a "
 		       "container the BPF programs cannot tell processes apart; run memtrace-bpf "
@@ -338,7 +343,7 @@ static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *
 		if (insns[i].code != (BPF_JMP | BPF_CALL) || insns[i].src_reg ||
 		    insns[i].imm != BPF_FUNC_probe_read)
 			continue;
-		if (proc__pid_namespace()) { /* these programs must read the kernel's memory, too */
+		if (reads_kernel) {
 			locked_down = true;
 			return -EPERM;
 		}
@@ -457,6 +462,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	probes_kernel__quiet_libbpf();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->old = needs_old(opts);
+	reads_kernel = p->old || proc__pid_namespace();
 	p->multi = !p->old && probes__kernel_multi() != PROBES_MULTI_NONE;
 	p->filter = !opts->group &&
 		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
