@@ -148,6 +148,41 @@ def test_pages_not_in_memory_old():
         under_pressure("old", 3)
 
 
+def brought_in(bench):
+    """True if walks met absent pages; then checks that the recorder brought them in, so that later stacks are whole."""
+    target = workload("cold_frames.py", "--seconds", "5", "--rate", "20000", "--threads", "3")
+    target.wait_line("^ready", 120)
+    path = scratch("brought-in-%s.mtr" % bench)
+    recorder = spawn(["env", "MEMTRACE_BENCH=" + bench, TOOL, "record", "-p", str(target.popen.pid), "-o", path, "-f"], root=True)
+    recorder.wait_line(harness.ATTACHED, 30, stream="err")
+    target.send()
+    time.sleep(1)
+    pressure = PageOut(target.popen.pid, 1.5)
+    pressure.start()
+    truth = json.loads(target.wait_line("^{", 60))
+    pressure.stop()
+    finish(recorder)
+    content = Content(path)
+    exactly(content, truth)
+    walks = [e["walk"] for e in content.events if e["kind"] == mtr_reader.ALLOC]
+    if FAULT_FRAME not in walks:
+        return False
+    equal(content.fact("sleepable"), 0, "sleepable (%s)" % bench)
+    check(content.fact("counter.pages_brought_in") > 0, "no page was brought in (%s)", bench)
+    later = walks[walks.index(FAULT_FRAME):]
+    whole = later.count(OK) / len(later)
+    check(whole > 0.5, "only %.0f %% of %d later stacks are whole (%s)", 100 * whole, len(later), bench)
+    return True
+
+
+def test_pages_brought_in_from_outside():
+    """As on kernels before 6.0: without the recorder's reads, no stack is whole once a page of its frames is absent."""
+    with swap(1024):
+        for bench in ("atomic", "old"):
+            if not any(brought_in(bench) for _ in range(3)):
+                raise Failure("no walk met a page that was not there (%s)" % bench)
+
+
 def test_sleepable_from_the_start():
     """The sleepable programs give the same rows as the others."""
     folder = scratch("sleepable")

@@ -197,6 +197,20 @@ static void code_goes(void **state)
 	assert_true(hit(false, &s).stack != a.stack && s);
 }
 
+/* True if a walk told user space an address in this region or, from a frame before it, up to it. */
+static bool told_absent(size_t region)
+{
+	const struct host_region *r = &host.region[region];
+	bool told = false;
+
+	for (size_t i = 0; i < MT_ABSENT; i++) {
+		told |= absent[i] && absent[i] + FRAME_READ > r->addr &&
+			absent[i] < r->addr + r->size;
+		absent[i] = 0;
+	}
+	return told;
+}
+
 /* Each page in turn is paged out: sleepable programs see all frames; others see the frames before
  * the page and say so. */
 static void paged_out(void **state)
@@ -229,6 +243,7 @@ static void paged_out(void **state)
 					    m.h.walk == MT_WALK_FAULT_THREAD);
 				assert_true(!s || agree(s, &t) == s->n);
 			}
+			assert_true(m.h.walk == MT_WALK_OK || told_absent(i));
 		}
 	}
 }
