@@ -54,8 +54,8 @@ struct kernel_probes {
 	struct probes p; /* first */
 	struct memtrace_bpf *skel;
 	bool atomic;			  /* without programs that can wait for pages */
-	struct bpf_link *thread_gone;	  /* of the programs for older kernels */
-	struct site_program_maps sites;	  /* of the same */
+	struct bpf_link *thread_gone;	  /* with the programs for older kernels */
+	struct site_program_maps sites;	  /* with the same programs */
 	struct attachment at[HOOK_NR][2]; /* [.][1]: by the programs that can wait for pages */
 	struct attachment *calls;
 	size_t n_calls, cap_calls;
