@@ -188,8 +188,8 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64
 	if (s->word && cell_type(s)) {
 		if (read_walked(s, &s->type, sizeof(s->type), s->word + py.ob_type, sleepable))
 			s->faulted_self = 1;
-		else if (s->type == cell_type(s) &&
-			 read_walked(s, &s->word, sizeof(s->word), s->word + py.cell_ref, sleepable))
+		else if (s->type == cell_type(s) && read_walked(s, &s->word, sizeof(s->word),
+								s->word + py.cell_ref, sleepable))
 			s->faulted_self = 1;
 	}
 	if (s->word) {

@@ -192,7 +192,7 @@ def pytorch():
                 done = subprocess.run([TOOL, "run", *options, "-o", path, "--", python, "-W", "ignore", job, "--steps", "4", "--pause", "0.5", "--device", device.split(":")[0]],
                                       capture_output=True, text=True, timeout=600, check=False, stdin=subprocess.DEVNULL)
                 if done.returncode == 3:
-                    result = "refused: " + done.stderr.strip().split("\n")[-1]
+                    result = "refused: " + done.stderr.strip().split("\n")[-1].removeprefix("memtrace-bpf: ")
                 elif "is built for CUDA 11;" in done.stderr:
                     result = "refused: " + re.search(r"dry run: (.*)", done.stderr)[1]
                 elif done.returncode:

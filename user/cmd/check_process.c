@@ -53,8 +53,6 @@ static void check_python(struct check_lines *l, struct target *t)
 		 python__version_text(t->python, version, sizeof(version)),
 		 python__file(t->python));
 	check_lines__add(l, true, "Python", text, 0);
-	if (python__layout(t->python)->free_threaded)
-		check_lines__add(l, false, "names of tensors", census__no_lists, 0);
 	check_threads(l, t);
 }
 
