@@ -14,9 +14,9 @@ import subprocess
 import threading
 import time
 
+import exact_rows
 import harness
 import mtr_reader
-import test_exact
 from hard import Content, exactly, interrupted
 from harness import (ATTACHED, IS_ROOT, OUT, TOOL, Failure, Skip, check, device, equal, finish, record, report, run, scratch,
                      spawn, sudo, tool, workload)
@@ -197,8 +197,8 @@ def test_sleepable_from_the_start():
     finish(recorder)
     expected = harness.read_json(expected_file)
     doc = report(path)
-    got = test_exact.by_key(doc["rows"])
-    wrong = test_exact.difference(got, test_exact.settle_fleeting(got, expected))
+    got = exact_rows.by_key(doc["rows"])
+    wrong = exact_rows.difference(got, exact_rows.settle_fleeting(got, expected))
     check(not wrong, "%d rows differ:\n    %s", len(wrong), "\n    ".join(wrong[:10]))
     equal(device(doc)["allocs"], expected["allocs"], "allocations")
     equal(Content(path).fact("sleepable"), 1, "sleepable")
