@@ -291,10 +291,10 @@ static int device_text(struct page *p, size_t device, bool *found)
 		}
 	if (shown < n)
 		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", n - shown);
-	if (n) {
+	if (n > 1) /* the sentence about one line has the same figures */
 		table(p, &g, shown);
+	if (n)
 		say_graph(p, &g);
-	}
 	if (!say_pool(p, &g, device) && !n)
 		say_nothing(p, &g);
 	else

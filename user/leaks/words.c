@@ -82,8 +82,11 @@ double leaks__stays(const struct growth_line *l)
 void leaks__say_stays(const struct growth *g, const struct growth_line *l, char *buf, size_t size)
 {
 	uint64_t age = l->ages ? UINT64_C(1) << (l->ages - 1) : 0;
-	char b[24];
+	char b[24], count[32], blocks[80];
 
+	snprintf(blocks, sizeof(blocks), "%s in %s block%s",
+		 text__bytes(b, sizeof(b), l->row.bytes),
+		 text__count(count, sizeof(count), l->row.count), l->row.count == 1 ? "" : "s");
 	if (l->kind == GROWTH_ENLARGED)
 		snprintf(buf, size,
 			 "its blocks do not stay: each is replaced by a larger one (a tensor that "
@@ -94,13 +97,13 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 			 growth_summary__unit(g));
 	else if (g->clock == GROWTH_TIME)
 		snprintf(buf, size, "%u %% of what it allocates stays, %s at the end",
-			 leaks__percent(leaks__stays(l)), text__bytes(b, sizeof(b), l->row.bytes));
+			 leaks__percent(leaks__stays(l)), blocks);
 	else
 		snprintf(buf, size,
 			 "%u %% of what it allocates stays (followed for %" PRIu64
 			 " %s%s), %s at the end",
 			 leaks__percent(leaks__stays(l)), age, growth_summary__unit(g),
-			 age == 1 ? "" : "s", text__bytes(b, sizeof(b), l->row.bytes));
+			 age == 1 ? "" : "s", blocks);
 }
 
 void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t size)
