@@ -67,7 +67,7 @@ static const struct argp_option options[] = {
 	  "Only processes of USER belong to --target NAME; repeatable", 1 },
 	{ "all", OPT_ALL, NULL, 0, "All processes that use PyTorch, by PID", 1 },
 	{ "command", OPT_COMMAND, "NAME=COMMAND", 0,
-	  "Shell command that each trace of NAME starts, on a simulated GPU", 1 },
+	  "Target NAME: each trace runs this shell command on a simulated GPU", 1 },
 	{ "vram", OPT_VRAM, "SIZE", OPTION_RARE,
 	  "With --command: memory of each simulated device (default 80G)", 1 },
 	{ "devices", OPT_DEVICES, "N", OPTION_RARE,
