@@ -78,20 +78,31 @@ static struct line line__begin(FILE *out, const struct report_text_opts *o)
 			      .first = true };
 }
 
-void report_text__command(char *buf, size_t size, const struct facts *f, size_t columns)
+/* names: only the files' names of the arguments that are paths; otherwise only of the program. */
+static void join_command(char *buf, size_t size, char **argv, bool names)
 {
-	char **argv = words__cmdline(f), **a = argv, word[REPORT_TEXT / 4];
-	const char *comm = facts__get(f, "comm"), *slash;
+	char word[REPORT_TEXT / 4];
 	size_t len = 0;
 
 	buf[0] = '\0';
-	for (; a && *a && len + 1 < size; a++) {
-		slash = a == argv ? strrchr(*a, '/') : NULL;
+	for (char **a = argv; a && *a && len + 1 < size; a++) {
+		const char *slash = a == argv || (names && **a == '/') ? strrchr(*a, '/') : NULL;
+
 		text__clean(word, sizeof(word), slash ? slash + 1 : *a,
 			    strlen(slash ? slash + 1 : *a));
 		snprintf(buf + len, size - len, "%s%s", len ? " " : "", word);
 		len = strlen(buf);
 	}
+}
+
+void report_text__command(char *buf, size_t size, const struct facts *f, size_t columns)
+{
+	char **argv = words__cmdline(f);
+	const char *comm = facts__get(f, "comm");
+
+	join_command(buf, size, argv, false);
+	if (text__width(buf) > columns)
+		join_command(buf, size, argv, true);
 	if (!*buf && comm)
 		text__clean(buf, size, comm, strlen(comm));
 	if (!*buf)
