@@ -128,7 +128,7 @@ def cell(python):
             recorder.wait_line(harness.ATTACHED, 30, stream="err")
         except Failure:
             check(recorder.popen.poll() == 2, "record: %s", recorder.stderr())
-            return {**result, "result": "refused", "message": refusal(recorder.stderr())}
+            return {**result, "result": "refused: " + refusal(recorder.stderr()).removeprefix("memtrace-bpf: ")}
         target.send()
         truth = json.loads(target.wait_line("^{", 60))
         harness.settle(recorder)
