@@ -56,12 +56,13 @@ def place(name):
 
 
 def target(folder):
-    """The process and its library, which other users cannot read."""
+    """The process, whose Python and library other users cannot read, and the library."""
     secret = os.path.join(folder, "secret")
     os.mkdir(secret, 0o700)
     library = os.path.join(secret, "libc10.so")
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, os.path.join(REPO, "tests", "kernels", "c10.c")], check=True)
-    p = spawn([sys.executable, "-c", TARGET, library])
+    python = shutil.copy(os.path.realpath(sys.executable), secret)
+    p = spawn([python, "-c", TARGET, library])
     p.wait_line("^ready")
     return p, library
 

@@ -198,8 +198,11 @@ def test_tool_killed():
     """The command continues without the tool."""
     path, mark = scratch("killed.mtr"), scratch("killed.mark")
     p = started("-o", path, "--", python(), "-c",
-                "import os, time, torch; print(os.getpid(), flush=True); time.sleep(2); open(%r, 'w').close()" % mark)
+                "import os, time, torch; print(os.getpid(), flush=True); time.sleep(4); open(%r, 'w').close()" % mark)
     pid = int(p.wait_line(r"^\d+$", 120))
+    limit = time.monotonic() + 10
+    while os.path.getsize(path) < 100 and time.monotonic() < limit:  # until the first flush, the file is its magic only
+        time.sleep(0.05)
     p.signal(signal.SIGKILL)
     p.wait(10)
     limit = time.monotonic() + 20
@@ -207,8 +210,8 @@ def test_tool_killed():
         time.sleep(0.05)
     check(os.path.exists(mark), "the command (PID %d) ended with the tool", pid)
     own(path)
-    code, out, _ = tool("report", "--format", "json", path)
-    check(code == OK and '"complete":false' in out.replace(" ", ""), "what was recorded until then: %d", code)
+    code, out, err = tool("report", "--format", "json", path)
+    check(code == OK and '"complete":false' in out.replace(" ", ""), "what was recorded until then: %d %s", code, err)
 
 
 # ---- completeness -----------------------------------------------------------------------------------------------
