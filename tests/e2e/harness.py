@@ -8,6 +8,7 @@ its PID in all cases.
 """
 import atexit
 import contextlib
+import glob
 import json
 import os
 import re
@@ -87,11 +88,12 @@ def sudo(command):
 
 
 def children_of(pid):
-    try:
-        with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-            return [int(n) for n in f.read().split()]
-    except OSError:
-        return []
+    """Processes that any thread of the process started and that run still."""
+    found = []
+    for children in glob.glob("/proc/%d/task/*/children" % pid):
+        with contextlib.suppress(OSError), open(children, encoding="ascii") as f:
+            found += [int(n) for n in f.read().split()]
+    return found
 
 
 class Process:
