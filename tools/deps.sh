@@ -179,6 +179,12 @@ kernel_images() {
 	done
 }
 
+# The emulator, too.
+kernels() {
+	packages qemu-system-x86:qemu-system-x86_64 gcc:gcc
+	kernel_images "$@"
+}
+
 print_kernels() {
 	local meta
 	for meta in "$@"; do
@@ -628,8 +634,7 @@ for what in "$@"; do
 	torch-arm64) arm64_torch ;;
 	arm64) packages "${ARM64_PACKAGES[@]}" && arm64_root ;;
 	kernels)
-		packages qemu-system-x86:qemu-system-x86_64 gcc:gcc
-		kernel_images "${KERNEL_PACKAGES[@]}"
+		kernels "${KERNEL_PACKAGES[@]}"
 		;;
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
 	test)
@@ -640,6 +645,7 @@ for what in "$@"; do
 		readers
 		api
 		fleet
+		[ "$(uname -m)" != x86_64 ] || kernels "${KERNEL_PACKAGES[0]}"
 		;;
 	*) die "unknown: $what" ;;
 	esac

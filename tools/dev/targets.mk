@@ -73,7 +73,7 @@ SECONDS ?= 60
 soak-real: all ## the same with a job that allocates for SECONDS
 	$(Q)SECONDS=$(SECONDS) python3 tests/e2e/soak_real.py
 
-test-kernels: deps-kernels ## run the program on other kernels, emulated: docs/internals/KERNELS.md (15 minutes)
+test-kernels: deps-kernels ## run the program on other kernels, emulated: docs/internals/KERNELS.md (5 minutes)
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)OUTPUT=$(OUTPUT) tests/kernels/run.py
 
