@@ -74,7 +74,8 @@ static int add_texts(struct reading *r, const struct pygraph *g, uint32_t *names
 }
 
 /* Labels the saved tensors after they were read. A tensor that its node has released meanwhile is
- * dropped. */
+ * dropped. So is what a word of an AccumulateGrad node points to that its constructor did not set,
+ * such as spare room for a second shape: only a leaf is the node's variable. */
 static int label_saved(struct reading *r, const struct pygraph *g, const uint32_t *names,
 		       struct pytensor *v, struct label *labels)
 {
@@ -86,7 +87,7 @@ static int label_saved(struct reading *r, const struct pygraph *g, const uint32_
 		return -ENOMEM;
 	err = pygraph__check(r->c->proc, g, holds);
 	for (size_t i = 0; !err && i < g->nsaved; i++) {
-		if (!holds[i])
+		if (!holds[i] || (g->saved[i].leaf && !pytensor__is_leaf(&v[i])))
 			v[i].state = PYTENSOR_NO_STORAGE;
 		known[i] = v[i].state == PYTENSOR_OK;
 		made[i] = known[i] && v[i].grad_fn;

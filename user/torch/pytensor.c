@@ -83,6 +83,11 @@ const char *pytensor__dtype(uint8_t dtype, char *buf, size_t size)
 	return buf;
 }
 
+bool pytensor__is_leaf(const struct pytensor *t)
+{
+	return t->autograd && !t->grad_fn;
+}
+
 unsigned pytensor__dtype_bits(uint8_t dtype)
 {
 	return dtype < N_DTYPES ? dtypes[dtype].bits : 0;
@@ -178,6 +183,7 @@ static int take_impl(struct round *r, struct pytensor *v, size_t i)
 
 	v->state = PYTENSOR_BAD;
 	v->storage = v->addr = v->size = v->grad = v->grad_fn = v->pyobj = 0;
+	v->autograd = false;
 	if (r->err[i])
 		return 0;
 	err = pytensor_find__cxx_kind(r->t, word(impl), &kind);
@@ -296,6 +302,7 @@ static int read_grads(struct round *r, struct pytensor *v, size_t n)
 		err = pytensor_find__cxx_kind(r->t, word(r->meta[i]), &kind);
 		if (err || kind != CXX_AUTOGRAD)
 			continue;
+		v[i].autograd = true;
 		/* AutogradMeta {.., Variable grad_, std::shared_ptr<Node> grad_fn_} */
 		v[i].grad = word(r->meta[i] + r->t->l.grad);
 		v[i].grad_fn = word(r->meta[i] + r->t->l.grad + 8);

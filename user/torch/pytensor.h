@@ -40,6 +40,7 @@ struct pytensor {
 	uint8_t state;	      /* enum pytensor_state */
 	/* Its memory belongs to another object, which is released with the storage. */
 	bool context;
+	bool autograd; /* has an AutogradMeta */
 };
 
 struct pytensors *pytensors__new(const struct proc *p); /* borrows p. NULL on ENOMEM */
@@ -63,6 +64,8 @@ unsigned pytensors__storage_at(const struct pytensors *t);
  */
 int pytensors__read(struct pytensors *t, struct pytensor *v, size_t n);
 
+/* Whether a tensor read with gradients can be a leaf of autograd's graph, such as a parameter. */
+bool pytensor__is_leaf(const struct pytensor *t);
 /* "float32"; "dtype 77" for an unknown one. buf has 16 bytes. */
 const char *pytensor__dtype(uint8_t dtype, char *buf, size_t size);
 /* Bits of an element; 0: unknown. */

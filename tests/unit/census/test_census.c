@@ -75,7 +75,13 @@ static void test_layouts(void **state)
 			assert_int_equal(v[i].device_index, 0);
 			assert_false(v[i].context);
 			assert_int_equal(v[i].grad, i % 2 && i % 3 ? at(grads[i].impl) : 0);
+			assert_int_equal(pytensor__is_leaf(&v[i]), i % 2);
 		}
+		/* With a node that made it, a tensor is no leaf. */
+		put(fakes[1].meta, 16 + layouts[k].string, at(&grads[1]));
+		assert_int_equal(pytensors__read(t, v, N_FAKES), 0);
+		assert_int_equal(v[1].grad_fn, at(&grads[1]));
+		assert_false(pytensor__is_leaf(&v[1]) || !pytensor__is_leaf(&v[3]));
 		/* A TensorImpl without a Python object, such as a gradient. */
 		v[0] = (struct pytensor){ .impl = at(grads[1].impl) };
 		assert_int_equal(pytensors__read(t, v, 1), 0);
