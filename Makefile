@@ -6,7 +6,7 @@
 HOST_ARCH := $(shell uname -m)
 ARCH ?= $(HOST_ARCH)
 ifneq ($(ARCH),$(HOST_ARCH))
-OUTPUT ?= .output-$(ARCH)
+OUTPUT ?= .output$(if $(filter 1,$(STATIC)),-static)-$(ARCH)
 CROSS_COMPILE ?= $(ARCH)-linux-gnu-
 SYSROOT ?= $(shell tools/deps.sh arm64-root)
 EMULATOR ?= qemu-$(ARCH)-static -L $(SYSROOT)
@@ -15,7 +15,9 @@ CXX := $(CROSS_COMPILE)g++ --sysroot=$(SYSROOT)
 AR := $(CROSS_COMPILE)ar
 CURSES := -lncursesw -ltinfo
 endif
-OUTPUT ?= .output
+# STATIC=1: one static file that starts on any Linux. What programs load is built for glibc 2.17. tools/packaging/static.mk has the rest.
+STATIC ?= 0
+OUTPUT ?= .output$(if $(filter 1,$(STATIC)),-static)
 PREFIX ?= /usr/local
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 VERSION := 0.1.0
@@ -44,25 +46,36 @@ CURSES ?= $(shell pkg-config --libs ncursesw tinfo 2>/dev/null || echo -lncurses
 # SERVE=0 leaves `serve` out, and the libraries that only it needs.
 SERVE ?= 1
 SERVE_LIBS := $(if $(filter 0,$(SERVE)),,-lmicrohttpd -lcurl -lseccomp -lgnutls)
+# Compilers and flags for what is loaded into programs or loads their libraries, and may meet an older C library than the one here.
+LOADED_CC := $(CC)
+LOADED_LINK_CXX := $(CXX)
+LOADED_LDFLAGS := $(filter-out -fsanitize=%,$(LDFLAGS))
+# HTTPS=0: serve has HTTP only, without GnuTLS.
+HTTPS := 1
+ifeq ($(STATIC),1)
+include tools/packaging/static.mk
+endif
 LDLIBS := -lbpf -lelf -lz -lzstd -ljansson $(CURSES) $(SERVE_LIBS) -lpthread -lm
 
 BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra $(ERROR_ON_WARNING) -Wno-unused-parameter \
 	-I$(OUTPUT)/gen -Ibpf -MMD -MP
 
-OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -rls --include=*.c '"serve/' tests/unit tests/fuzz))
+OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -rls --include=*.c '"serve/' tests/unit tests/fuzz)) \
+	user/serve/$(if $(filter 0,$(HTTPS)),,no_)certificate.c
 SRCS := $(filter-out $(OF_SERVE),$(wildcard user/*.c user/*/*.c user/*/*/*.c))
 # All of user/ but main.c, for the program and for tests.
 LIB := $(OUTPUT)/libmemtrace.a
 LIBOBJS := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out user/main.c,$(SRCS)))
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
-ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
+ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h $(OUTPUT)/gen/assets/gpus_helper.h \
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
 # A page for each command: docs/man describes the command, the program's own option tables have the rest.
 COMMAND_PAGES := $(filter-out $(if $(filter 0,$(SERVE)),docs/man/memtrace-bpf-serve.8.in),$(wildcard docs/man/*.8.in))
 MANUAL := $(patsubst docs/man/%.in,$(OUTPUT)/man/%,$(COMMAND_PAGES)) $(patsubst docs/man/%,$(OUTPUT)/man/%,$(wildcard docs/man/*.[78]))
 
+.DEFAULT_GOAL := all
 .PHONY: all clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -78,7 +91,7 @@ $(LIB): $(LIBOBJS)
 
 $(OUTPUT)/memtrace-bpf: $(OUTPUT)/obj/user/main.o $(LIB)
 	$(call msg,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) $(PROGRAM_LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(call msg,CC,$@)
@@ -105,7 +118,7 @@ $(shell mkdir -p $(OUTPUT)/gen; printf '\043define %s\n' 'MEMTRACE_SERVE $(if $(
 	rm -f $(OUTPUT)/gen/in_this_build.$$$$)
 $(OUTPUT)/obj/user/main.o: $(OUTPUT)/gen/in_this_build.h
 
-include bpf/build.mk tools/dev/pages.mk tools/dryrun/build.mk tools/inprocess/build.mk tools/replayer/build.mk tools/token/build.mk tests/build.mk tests/fuzz/build.mk \
+include bpf/build.mk tools/dev/pages.mk tools/dryrun/build.mk tools/inprocess/build.mk tools/replayer/build.mk tools/token/build.mk tools/nvml/build.mk tests/build.mk tests/fuzz/build.mk \
 	tools/dev/targets.mk tools/packaging/install.mk
 
 clean: ## remove everything that was built

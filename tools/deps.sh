@@ -29,6 +29,9 @@
 #   tools/deps.sh prometheus     prints the folder with prometheus and promtool
 #   tools/deps.sh pprof          prints the path of Go's pprof
 #   tools/deps.sh ruff           prints the path of ruff
+#   tools/deps.sh zig            prints the path of zig, a C compiler that links for older C libraries; gets it if it is not there
+#   tools/deps.sh packages P ... installs Debian packages
+#   tools/deps.sh source P DIR   downloads the source of a Debian package
 #
 # The environments lie in MEMTRACE_VENVS (default ~/.cache/memtrace-bpf) and are used again.
 set -euo pipefail
@@ -52,6 +55,7 @@ TEST_PACKAGES=(curl:curl nodejs:node npm:npm chromium:chromium fonts-dejavu-core
 	squashfs-tools:mksquashfs musl-tools:musl-gcc)
 LINT_PACKAGES=(clang-format:clang-format shellcheck:shellcheck python3-venv)
 RUFF=0.17.6
+ZIG=0.17.1
 FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
 BENCH_PACKAGES=(bpftrace:bpftrace heaptrack:heaptrack gdb:gdb)
 
@@ -586,6 +590,31 @@ print_ruff() {
 	echo "$VENVS/ruff-$RUFF/bin/ruff"
 }
 
+zig() {
+	local dir=$VENVS/zig-$ZIG path
+	path=$(echo "$dir"/lib/python3*/site-packages/ziglang/zig)
+	if [ ! -x "$path" ]; then
+		rm -rf "$dir"
+		say "installing zig $ZIG into $dir"
+		packages python3-venv
+		python3 -m venv "$dir" && "$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "ziglang==$ZIG" >&2 ||
+			die "pip could not install ziglang $ZIG"
+		path=$(echo "$dir"/lib/python3*/site-packages/ziglang/zig)
+	fi
+	echo "$path"
+}
+
+# The source of a package as this distribution has it: files that dpkg-source unpacks.
+#   source_package PACKAGE FOLDER
+source_package() {
+	local suite dir
+	suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+	dir=$(suite_lists "$suite") || die "apt has no mirror of Debian with $suite"
+	sed -n 's/^deb /deb-src /p' "$dir/sources.list" >"$dir/sources.list.src"
+	cat "$dir/sources.list.src" >>"$dir/sources.list" && rm "$dir/sources.list.src"
+	suite_apt "$dir" apt-get update >&2 && (cd "$2" && suite_apt "$dir" apt-get source --download-only "$1" >&2) || die "cannot get the source of $1"
+}
+
 ruff() {
 	local dir=$VENVS/ruff-$RUFF
 	[ ! -x "$dir/bin/ruff" ] || return 0
@@ -605,6 +634,9 @@ docs) docs && exit ;;
 prometheus) print_prometheus && exit ;;
 pprof) print_pprof && exit ;;
 ruff) print_ruff && exit ;;
+zig) zig && exit ;;
+packages) packages "${@:2}" && exit ;;
+source) source_package "$2" "$3" && exit ;;
 kernel-images) print_kernels "${KERNEL_PACKAGES[@]}" && exit ;;
 kernel-images-arm64) print_kernels "${ARM64_KERNELS[@]}" && exit ;;
 arm64-root) print_arm64_root && exit ;;

@@ -24,7 +24,6 @@
 #include "log/config.h"
 #include "log/docs.h"
 #include "log/log.h"
-#include "nvml/gpus.h"
 #include "record/mtr_format.h"
 
 /* In the order of the list that help prints. */
@@ -210,8 +209,6 @@ int main(int argc, char **argv)
 
 	if (!hold_standard_files())
 		return EXIT_FAILED;
-	if (argc == 3 && !strcmp(argv[1], GPUS_HELPER))
-		return gpus_helper__main(atoi(argv[2]));
 	/* Messages of the C library stay English, as ours are. */
 	setlocale(LC_CTYPE, "");
 	argp_program_version_hook = version;

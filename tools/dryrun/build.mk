@@ -3,7 +3,7 @@
 # their arguments; each is one of its own (no folding), since observers put probes on them by name, and calls what it
 # needs instead of jumping there: a probe on the return finds the call's own result.
 DRYRUN := $(OUTPUT)/dryrun
-DRYRUN_CFLAGS := -fPIC -fvisibility=hidden -fno-ipa-icf -fno-optimize-sibling-calls -fno-semantic-interposition \
+DRYRUN_CFLAGS := -fPIC -fvisibility=hidden $(if $(ZIG),,-fno-ipa-icf) -fno-optimize-sibling-calls -fno-semantic-interposition \
 	-ftls-model=initial-exec -Wno-unused-parameter
 DRYRUN_NVML := nvml nvml_machine config props log values
 DRYRUN_CUDA_OBJS := $(patsubst tools/%.c,$(OUTPUT)/obj/tools/%.o,$(filter-out tools/dryrun/nvml%.c,\
@@ -16,19 +16,19 @@ dryrun: $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DRYRUN)/libcuda.so
 $(OUTPUT)/obj/tools/dryrun/%.o: tools/dryrun/%.c Makefile
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CC) $(CPPFLAGS) -Itools/dryrun $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(DRYRUN_CFLAGS) -c -o $@ $<
+	$(Q)$(LOADED_CC) $(CPPFLAGS) -Itools/dryrun $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(DRYRUN_CFLAGS) -c -o $@ $<
 
 $(OUTPUT)/obj/tools/dryrun/array.o: user/lib/array.c
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(DRYRUN_CFLAGS) -c -o $@ $<
+	$(Q)$(LOADED_CC) $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(DRYRUN_CFLAGS) -c -o $@ $<
 
 $(DRYRUN)/libcuda.so.1: $(DRYRUN_CUDA_OBJS)
 $(DRYRUN)/libnvidia-ml.so.1: $(DRYRUN_NVML_OBJS)
 $(DRYRUN)/%.so.1:
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CC) -shared -Wl,-soname,$(notdir $@) -Wl,-z,defs -Wl,-z,now $(filter-out -fsanitize=%,$(LDFLAGS)) -o $@ $^ -ldl -lpthread
+	$(Q)$(LOADED_CC) -shared -Wl,-soname,$(notdir $@) -Wl,-z,defs -Wl,-z,now $(LOADED_LDFLAGS) -o $@ $^ -ldl -lpthread
 
 # Under this name Triton's compiler links it.
 $(DRYRUN)/libcuda.so: $(DRYRUN)/libcuda.so.1

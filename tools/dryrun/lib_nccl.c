@@ -9,7 +9,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define NCCL_MAGIC 0x4e43434cu /* "NCCL" */
 #define MAX_RANKS (1 << 20)
@@ -80,7 +81,7 @@ static int unique_id(struct unique_id *id)
 	if (!id)
 		return NCCL_INVALID_ARGUMENT;
 	memset(id, 0, sizeof(*id));
-	return getrandom(id, 32, 0) == 32 ? NCCL_OK : NCCL_SYSTEM_ERROR;
+	return syscall(SYS_getrandom, id, 32, 0) == 32 ? NCCL_OK : NCCL_SYSTEM_ERROR;
 }
 
 API(int, ncclGetUniqueId, struct unique_id *id)

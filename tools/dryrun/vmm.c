@@ -3,7 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/array.h"
@@ -205,7 +207,7 @@ int vmm__export(uint64_t handle, int *fd)
 	dryrun__unlock();
 	if (!m)
 		return CUDA_INVALID_VALUE;
-	*fd = memfd_create("memtrace-dryrun-memory", MFD_CLOEXEC);
+	*fd = (int)syscall(SYS_memfd_create, "memtrace-dryrun-memory", MFD_CLOEXEC);
 	if (*fd < 0)
 		return CUDA_OUT_OF_MEMORY;
 	if (pwrite(*fd, &s, sizeof(s), 0) == (ssize_t)sizeof(s))

@@ -12,9 +12,9 @@ inside: $(INSIDE)/libmemtrace-inside.so
 $(OUTPUT)/obj/tools/inprocess/%.o: tools/inprocess/%.c Makefile
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CC) -Ibpf/host $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(INSIDE_CFLAGS) -c -o $@ $<
+	$(Q)$(LOADED_CC) -Ibpf/host $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(INSIDE_CFLAGS) -c -o $@ $<
 
 $(INSIDE)/libmemtrace-inside.so: $(INSIDE_OBJS)
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CC) -shared -Wl,-soname,$(notdir $@) -Wl,-z,defs -Wl,-z,now $(filter-out -fsanitize=%,$(LDFLAGS)) -o $@ $(INSIDE_OBJS) -ldl
+	$(Q)$(LOADED_CC) -shared -Wl,-soname,$(notdir $@) -Wl,-z,defs -Wl,-z,now $(LOADED_LDFLAGS) -o $@ $(INSIDE_OBJS) -ldl

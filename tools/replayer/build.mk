@@ -8,14 +8,14 @@ REPLAYER_CFLAGS = -Itools -Itools/replayer $(filter-out -fsanitize=% -fno-saniti
 $(OUTPUT)/obj/tools/replayer/%.o: tools/replayer/%.c Makefile
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
+	$(Q)$(LOADED_CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
 
 $(OUTPUT)/obj/tools/replayer/varint.o: user/record/varint.c
 $(OUTPUT)/obj/tools/replayer/array.o: user/lib/array.c
 $(OUTPUT)/obj/tools/replayer/varint.o $(OUTPUT)/obj/tools/replayer/array.o:
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
+	$(Q)$(LOADED_CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
 
 $(OUTPUT)/obj/tools/replayer/%.o: tools/replayer/%.cc Makefile
 	$(call msg,CXX,$@)
@@ -25,4 +25,4 @@ $(OUTPUT)/obj/tools/replayer/%.o: tools/replayer/%.cc Makefile
 $(OUTPUT)/replay/replayer: $(REPLAYER_OBJS)
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CXX) $(filter-out -fsanitize=%,$(LDFLAGS)) -rdynamic -o $@ $^ -ldl
+	$(Q)$(LOADED_LINK_CXX) $(LOADED_LDFLAGS) -rdynamic -o $@ $^ $(LOADED_CXX_LIBS) -ldl

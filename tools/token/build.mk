@@ -4,4 +4,4 @@ TOKEN := $(OUTPUT)/memtrace-bpf-token
 
 $(TOKEN): $(OUTPUT)/obj/tools/token/token.o
 	$(call msg,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^
+	$(Q)$(CC) $(LDFLAGS) $(filter -static -s,$(PROGRAM_LDFLAGS)) -o $@ $^

@@ -10,7 +10,7 @@
 
 int array__grow(void *array, size_t *cap, size_t n, size_t size)
 {
-	size_t want = *cap ? *cap * 2 : FIRST;
+	size_t want = *cap ? *cap * 2 : FIRST, bytes;
 	void *v;
 
 	if (n <= *cap)
@@ -18,7 +18,8 @@ int array__grow(void *array, size_t *cap, size_t n, size_t size)
 	want = want < n ? n : want;
 	/* The caller's pointer has another type, so copy it. */
 	memcpy(&v, array, sizeof(v));
-	v = reallocarray(v, want, size);
+	/* Not reallocarray(): libraries for glibc 2.17 are made of this file, too. */
+	v = __builtin_mul_overflow(want, size, &bytes) ? NULL : realloc(v, bytes);
 	if (!v)
 		return -ENOMEM;
 	memcpy(array, &v, sizeof(v));

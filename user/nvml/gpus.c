@@ -9,12 +9,19 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "assets/gpus_helper.h"
 #include "lib/clock.h"
+#include "lib/io.h"
 #include "log/log.h"
+
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x10u /* include/uapi/linux/memfd.h, Linux 6.3 */
+#endif
 
 #define MS 1000000ULL
 #define PAUSE (50 * MS)	   /* between two questions */
@@ -42,16 +49,33 @@ static struct {
 
 /* ---- start and end of the helper ---- */
 
-/* Starts the helper. 0 or an error number. Not by lib/subprocess.h: a fork would copy the page
- * tables of a large process, in the thread that drains the ring. */
-static int spawn(int fd)
+/* A file in memory with the helper. Returns the descriptor or -errno. */
+static int helper_in_memory(void)
 {
-	char parent[16], *argv[] = { "memtrace-bpf", GPUS_HELPER, parent, NULL };
+	int fd = memfd_create("memtrace-bpf-gpus", MFD_CLOEXEC | MFD_EXEC), err;
+
+	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 each such file can be executed */
+		fd = memfd_create("memtrace-bpf-gpus", MFD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	err = io__write(fd, asset_gpus_helper, asset_gpus_helper_len);
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+/* Starts the helper in this file. 0 or an error number. Not by lib/subprocess.h: a fork would copy
+ * the page tables of a large process, in the thread that drains the ring. */
+static int spawn(int helper, int fd)
+{
+	char path[32], parent[16], *argv[] = { "memtrace-bpf", "gpus-helper", parent, NULL };
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attr;
 	sigset_t none, all;
 	int err;
 
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", helper);
 	snprintf(parent, sizeof(parent), "%d", (int)getpid());
 	sigemptyset(&none);
 	sigfillset(&all);
@@ -69,7 +93,7 @@ static int spawn(int fd)
 	err = err
 		      ?: posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null",
 							  O_WRONLY, 0);
-	err = err ?: posix_spawn(&g.pid, "/proc/self/exe", &files, &attr, argv, environ);
+	err = err ?: posix_spawn(&g.pid, path, &files, &attr, argv, environ);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&files);
 	return err;
@@ -96,14 +120,17 @@ static void end_helper(void)
 
 static void start_helper(uint64_t now)
 {
-	int fd[2], err;
+	int fd[2], helper, err;
 
 	if (!reaped())
 		return;
 	g.retry_at = now + AGAIN_AFTER;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd))
 		return;
-	err = spawn(fd[1]);
+	helper = helper_in_memory();
+	err = helper < 0 ? -helper : spawn(helper, fd[1]);
+	if (helper >= 0)
+		close(helper);
 	close(fd[1]);
 	if (err) {
 		g.pid = 0;

@@ -51,16 +51,10 @@ bool gpus__answered(uint64_t mask, uint64_t not_before);
  * False: none came. */
 bool gpus__wait(uint64_t mask, uint64_t not_before);
 
-/* ---- the helper ---- */
+/* ---- the helper: tools/nvml/helper.c ---- */
 
 #define GPUS_GREETS_WITHIN 30 /* s; NVML may have to wake up the GPUs */
 #define GPUS_ANSWERS_WITHIN 5 /* s */
-/* First argument that starts this program as the helper; the parent's PID follows. */
-#define GPUS_HELPER "gpus-helper"
-
-/* Runs the helper until its standard input, a socket, is closed by the parent or the parent ends.
- * Returns the exit status. */
-int gpus_helper__main(int parent);
 
 /* Messages. The helper sends a greeting, then an answer to each question. */
 struct gpus_greeting {

@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,26 +68,41 @@ static bool split(const char *text, char host[64], char port[8])
 	return true;
 }
 
+/* An interface after '%', as in "fe80::1%eth0", is a name or a number. */
+static bool read_inet6(char *host, struct sockaddr_in6 *in6)
+{
+	char *scope = strchr(host, '%');
+
+	*in6 = (struct sockaddr_in6){ .sin6_family = AF_INET6 };
+	if (scope) {
+		*scope++ = '\0';
+		in6->sin6_scope_id = if_nametoindex(scope) ?: (unsigned)strtoul(scope, NULL, 10);
+		if (!in6->sin6_scope_id)
+			return false;
+	}
+	return inet_pton(AF_INET6, host, &in6->sin6_addr) == 1;
+}
+
+/* No name lookup: a name server must not decide the listening address. */
 static int read_inet(const char *text, union address *a, socklen_t *len, char *why)
 {
-	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
-					.ai_socktype = SOCK_STREAM };
-	struct addrinfo *found;
-	struct in_addr in;
 	char host[64], port[8];
 
 	if (!split(text, host, port))
 		return no_address(text, why);
 	if (!strcmp(host, "localhost"))
 		strcpy(host, "127.0.0.1");
-	/* No name lookup: a name server must not decide the listening address. inet_pton() comes
-	 * first because getaddrinfo() also accepts a bare number such as "8000". */
-	if ((!strchr(host, ':') && inet_pton(AF_INET, host, &in) != 1) ||
-	    getaddrinfo(host, port, &hints, &found))
+	if (strchr(host, ':')) {
+		if (!read_inet6(host, &a->in6))
+			return no_address(text, why);
+		a->in6.sin6_port = htons(atoi(port));
+		*len = sizeof(a->in6);
+		return 0;
+	}
+	a->in = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(atoi(port)) };
+	if (inet_pton(AF_INET, host, &a->in.sin_addr) != 1)
 		return no_address(text, why);
-	memcpy(a, found->ai_addr, found->ai_addrlen);
-	*len = found->ai_addrlen;
-	freeaddrinfo(found);
+	*len = sizeof(a->in);
 	return 0;
 }
 
@@ -141,12 +156,16 @@ int listen__is_local(const char *text, bool *ret, char *why)
 static void describe_inet(const union address *a, bool tls, struct listen_at *ret)
 {
 	bool six = a->any.sa_family == AF_INET6;
-	char port[8];
+	char scope[IF_NAMESIZE];
+	size_t len;
 
 	ret->local = is_loopback(a);
 	ret->port = ntohs(six ? a->in6.sin6_port : a->in.sin_port);
-	getnameinfo(&a->any, six ? sizeof(a->in6) : sizeof(a->in), ret->host, sizeof(ret->host),
-		    port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+	inet_ntop(a->any.sa_family, six ? (const void *)&a->in6.sin6_addr : &a->in.sin_addr,
+		  ret->host, sizeof(ret->host));
+	len = strlen(ret->host);
+	if (six && a->in6.sin6_scope_id && if_indextoname(a->in6.sin6_scope_id, scope))
+		snprintf(ret->host + len, sizeof(ret->host) - len, "%%%s", scope);
 	snprintf(ret->url, sizeof(ret->url), six ? "http%s://[%s]:%d" : "http%s://%s:%d",
 		 tls ? "s" : "", ret->host, ret->port);
 }

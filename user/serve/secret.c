@@ -3,21 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <gnutls/gnutls.h>
-#include <gnutls/x509.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/io.h"
 #include "lib/text.h"
+#include "serve/certificate.h"
 
 #define PEM_MAX 1048576
-#define CHAIN 16 /* number of certificates checked per file */
-#define MONTH (30 * 24 * 3600)
 #define SHOWN 80
 
 void secret__free(char *text)
@@ -29,7 +25,7 @@ void secret__free(char *text)
 
 /* ---- files ---- */
 
-static int refuse(int err, const char *path, const char *what, char *why)
+int secret__refuse(int err, const char *path, const char *what, char *why)
 {
 	char shown[SHOWN + 1];
 
@@ -44,16 +40,16 @@ static int check_file(int fd, size_t max, int is_private, const char *path, char
 	struct stat st;
 
 	if (fstat(fd, &st))
-		return refuse(-errno, path, NULL, why);
+		return secret__refuse(-errno, path, NULL, why);
 	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
-		return refuse(-EINVAL, path, "not a file", why);
+		return secret__refuse(-EINVAL, path, "not a file", why);
 	if (is_private && st.st_mode & (S_IROTH | S_IWOTH | S_IWGRP))
-		return refuse(
+		return secret__refuse(
 			-EPERM, path,
 			"others can read or write it: run chmod o-rwx,g-w and replace its content",
 			why);
 	if ((uint64_t)st.st_size > max)
-		return refuse(-EFBIG, path, "too long", why);
+		return secret__refuse(-EFBIG, path, "too long", why);
 	return 0;
 }
 
@@ -65,7 +61,7 @@ int secret__read(const char *path, size_t max, int is_private, char **ret, char 
 	char *text;
 
 	if (fd < 0)
-		return refuse(-errno, path, NULL, why);
+		return secret__refuse(-errno, path, NULL, why);
 	err = check_file(fd, max, is_private, path, why);
 	if (err) {
 		close(fd);
@@ -79,9 +75,9 @@ int secret__read(const char *path, size_t max, int is_private, char **ret, char 
 	if (!err) {
 		text[len] = '\0';
 		if (strlen(text) != len)
-			err = refuse(-EINVAL, path, "contains a NUL byte", why);
+			err = secret__refuse(-EINVAL, path, "contains a NUL byte", why);
 	} else {
-		refuse(err, path, err == -EFBIG ? "too long" : NULL, why);
+		secret__refuse(err, path, err == -EFBIG ? "too long" : NULL, why);
 	}
 	if (err) {
 		if (text)
@@ -110,16 +106,18 @@ int secret__token(const char *path, char **ret, char *why)
 		text[--len] = '\0';
 	for (size_t i = 0; i < len; i++) {
 		if (text[i] <= ' ' || text[i] > '~')
-			err = refuse(-EINVAL, path,
-				     "a token must be one line of ASCII without spaces; make one "
-				     "with openssl rand -hex 32",
-				     why);
+			err = secret__refuse(
+				-EINVAL, path,
+				"a token must be one line of ASCII without spaces; make one "
+				"with openssl rand -hex 32",
+				why);
 	}
 	if (!err && (len < SECRET_TOKEN_MIN || len > SECRET_TOKEN_MAX))
-		err = refuse(-EINVAL, path,
-			     "a token must have 16 to 512 characters; make one with openssl rand "
-			     "-hex 32",
-			     why);
+		err = secret__refuse(
+			-EINVAL, path,
+			"a token must have 16 to 512 characters; make one with openssl rand "
+			"-hex 32",
+			why);
 	if (err)
 		secret__free(text);
 	else
@@ -128,99 +126,6 @@ int secret__token(const char *path, char **ret, char *why)
 }
 
 /* ---- certificate and key ---- */
-
-struct pair {
-	gnutls_x509_crt_t chain[CHAIN];
-	unsigned n;
-	gnutls_x509_privkey_t key;
-};
-
-static void release(struct pair *p)
-{
-	for (unsigned i = 0; i < p->n; i++)
-		gnutls_x509_crt_deinit(p->chain[i]);
-	if (p->key)
-		gnutls_x509_privkey_deinit(p->key);
-}
-
-static int load(struct pair *p, const char *cert_path, const char *cert, const char *key_path,
-		const char *key, char *why)
-{
-	const gnutls_datum_t c = { (unsigned char *)cert, strlen(cert) },
-			     k = { (unsigned char *)key, strlen(key) };
-	unsigned n = CHAIN;
-	int rc = gnutls_x509_crt_list_import(p->chain, &n, &c, GNUTLS_X509_FMT_PEM,
-					     GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
-
-	if (rc < 0 || !n)
-		return refuse(-EINVAL, cert_path,
-			      rc < 0 ? gnutls_strerror(rc) : "contains no certificate", why);
-	p->n = n;
-	rc = gnutls_x509_privkey_init(&p->key);
-	if (!rc)
-		rc = gnutls_x509_privkey_import2(p->key, &k, GNUTLS_X509_FMT_PEM, NULL, 0);
-	return rc < 0 ? refuse(-EINVAL, key_path,
-			       rc == GNUTLS_E_DECRYPTION_FAILED
-				       ? "the key has a password, which serve cannot ask for; use "
-					 "a key without one"
-				       : gnutls_strerror(rc),
-			       why)
-		      : 0;
-}
-
-static int key_fits(const struct pair *p, const char *key_path, char *why)
-{
-	unsigned char of_cert[64], of_key[64];
-	size_t cert_len = sizeof(of_cert), key_len = sizeof(of_key);
-
-	if (gnutls_x509_crt_get_key_id(p->chain[0], GNUTLS_KEYID_USE_SHA256, of_cert, &cert_len) ||
-	    gnutls_x509_privkey_get_key_id(p->key, GNUTLS_KEYID_USE_SHA256, of_key, &key_len) ||
-	    cert_len != key_len || memcmp(of_cert, of_key, key_len))
-		return refuse(-EINVAL, key_path,
-			      "does not match the certificate, which must be the first in its file",
-			      why);
-	return 0;
-}
-
-static int check_time(const struct pair *p, const char *path, char *warning, char *why)
-{
-	time_t now = time(NULL), from = gnutls_x509_crt_get_activation_time(p->chain[0]),
-	       to = gnutls_x509_crt_get_expiration_time(p->chain[0]);
-	char date[32] = "?", text[96];
-	struct tm tm;
-
-	if (from == (time_t)-1 || to == (time_t)-1)
-		return refuse(-EINVAL, path, "the certificate has no expiry date", why);
-	if (gmtime_r(now < from ? &from : &to, &tm))
-		strftime(date, sizeof(date), "%Y-%m-%d", &tm);
-	if (now < from || now > to) {
-		snprintf(text, sizeof(text),
-			 now < from ? "the certificate is valid only from %s on"
-				    : "the certificate expired on %s",
-			 date);
-		return refuse(-EINVAL, path, text, why);
-	}
-	*warning = '\0';
-	if (to - now < MONTH) {
-		snprintf(text, sizeof(text), "the certificate expires on %s", date);
-		refuse(0, path, text, warning);
-	}
-	return 0;
-}
-
-static int check_pair(const char *cert_path, const char *cert, const char *key_path,
-		      const char *key, char *warning, char *why)
-{
-	struct pair p = { .n = 0 };
-	int err = load(&p, cert_path, cert, key_path, key, why);
-
-	if (!err)
-		err = key_fits(&p, key_path, why);
-	if (!err)
-		err = check_time(&p, cert_path, warning, why);
-	release(&p);
-	return err;
-}
 
 int secret__tls(const char *cert_path, const char *key_path, char **ret_cert, char **ret_key,
 		char *warning, char *why)
@@ -231,7 +136,7 @@ int secret__tls(const char *cert_path, const char *key_path, char **ret_cert, ch
 	if (!err)
 		err = secret__read(key_path, PEM_MAX, 1, &key, why);
 	if (!err)
-		err = check_pair(cert_path, cert, key_path, key, warning, why);
+		err = certificate__check(cert_path, cert, key_path, key, warning, why);
 	if (err) {
 		secret__free(cert);
 		secret__free(key);

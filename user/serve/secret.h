@@ -27,3 +27,5 @@ int secret__tls(const char *cert_path, const char *key_path, char **cert, char *
  * secret__token() does. Free *ret with secret__free(). */
 int secret__read(const char *path, size_t max, int is_private, char **ret, char *why);
 void secret__free(char *text); /* NULL is fine */
+/* Writes "PATH: WHAT" or, if what is NULL, the text of err to why (SECRET_WHY bytes). Returns err. */
+int secret__refuse(int err, const char *path, const char *what, char *why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The helper process that calls NVML, and the GPUs visible to a process. NVML is the dry run's: a
- * file describes the machine (tools/dryrun/nvml_machine.h). This program is its own helper.
+ * file describes the machine (tools/dryrun/nvml_machine.h).
  */
 #include "unit/cmocka.h"
 
@@ -564,7 +564,7 @@ static int teardown(void **state)
 #define WITH_MIG(f) cmocka_unit_test_setup_teardown(f, setup_eight_mig, teardown_eight)
 #define OF_EIGHT(f) cmocka_unit_test_setup_teardown(f, setup_eight, teardown_eight)
 
-int main(int argc, char **argv)
+int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_memory_figures),
@@ -586,7 +586,5 @@ int main(int argc, char **argv)
 		OF_EIGHT(test_no_node_no_figure),
 	};
 
-	if (argc == 3 && !strcmp(argv[1], GPUS_HELPER))
-		return gpus_helper__main(atoi(argv[2]));
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The helper process that calls NVML; see gpus.h. */
+/*
+ * The helper process that calls NVML; user/nvml/gpus.h has its messages. A program of its own,
+ * because it loads a shared library of the host, which a static program cannot. memtrace-bpf has it
+ * in itself as an array and starts it from memory. Usage: HELPER gpus-helper PARENT.
+ */
 #include <dlfcn.h>
 #include <grp.h>
 #include <inttypes.h>
@@ -249,14 +253,15 @@ static size_t answer(struct helper *h, uint64_t mask)
 	return offsetof(struct gpus_answer, process) + a->n * sizeof(*a->process);
 }
 
-int gpus_helper__main(int parent)
+/* Runs until its standard input, a socket, is closed by the parent, or the parent ends. */
+int main(int argc, char **argv)
 {
 	struct helper *h = calloc(1, sizeof(*h));
 	struct gpus_greeting *g = calloc(1, sizeof(*g));
 	struct gpus_question q;
 	bool loaded;
 
-	if (syscall(SYS_close_range, 3, ~0U, 0) || !h || !g)
+	if (argc != 3 || syscall(SYS_close_range, 3, ~0U, 0) || !h || !g)
 		return 1;
 	/* The helper ends itself if it is late: its parent may not have the right to kill another
 	 * user's process. */
@@ -266,7 +271,7 @@ int gpus_helper__main(int parent)
 	/* When the parent ends, the socket closes, but a call into NVML may take long. A change of
 	 * user resets this setting, so it comes later. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
+	if (getppid() != atoi(argv[2]))
 		return 1;
 	if (loaded)
 		find_gpus(h, g);
