@@ -62,7 +62,7 @@ BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wex
 	-I$(OUTPUT)/gen -Ibpf -MMD -MP
 
 OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -rls --include=*.c '"serve/' tests/unit tests/fuzz)) \
-	user/serve/$(if $(filter 0,$(HTTPS)),,no_)certificate.c
+	$(if $(filter 0,$(HTTPS)),user/serve/certificate.c tests/unit/serve/test_secret.c,user/serve/no_certificate.c)
 SRCS := $(filter-out $(OF_SERVE),$(wildcard user/*.c user/*/*.c user/*/*/*.c))
 # All of user/ but main.c, for the program and for tests.
 LIB := $(OUTPUT)/libmemtrace.a
@@ -117,6 +117,15 @@ $(shell mkdir -p $(OUTPUT)/gen; printf '\043define %s\n' 'MEMTRACE_SERVE $(if $(
 	cmp -s $(OUTPUT)/gen/in_this_build.$$$$ $(OUTPUT)/gen/in_this_build.h || cp $(OUTPUT)/gen/in_this_build.$$$$ $(OUTPUT)/gen/in_this_build.h; \
 	rm -f $(OUTPUT)/gen/in_this_build.$$$$)
 $(OUTPUT)/obj/user/main.o: $(OUTPUT)/gen/in_this_build.h
+
+# For hosts without a description of the user's terminal.
+BUILT_IN_TERMINAL := xterm-256color
+$(OUTPUT)/gen/built_in_terminal.h: Makefile
+	$(call msg,GEN,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)infocmp -0 -Q2 $(BUILT_IN_TERMINAL) | sed -n 's/^b64:.*/#define BUILT_IN_TERMINAL "&"/p' >$@
+	$(Q)printf '#define %s "%s"\n' BUILT_IN_TERMINAL_NAME $(BUILT_IN_TERMINAL) >>$@
+$(OUTPUT)/obj/user/live/terminal.o: $(OUTPUT)/gen/built_in_terminal.h
 
 include bpf/build.mk tools/dev/pages.mk tools/dryrun/build.mk tools/inprocess/build.mk tools/replayer/build.mk tools/token/build.mk tools/nvml/build.mk tests/build.mk tests/fuzz/build.mk \
 	tools/dev/targets.mk tools/packaging/install.mk

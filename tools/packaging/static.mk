@@ -15,7 +15,7 @@ SERVE_LIBS := $(if $(filter 0,$(SERVE)),,-lmicrohttpd -lcurl -lmbedtls -lmbedx50
 CURSES := -lncursesw -ltinfo
 
 LOADED_CC := $(ZIG) cc -target $(ARCH)-linux-gnu.2.17
-LOADED_LDFLAGS := -s
+LOADED_LDFLAGS := -Wl,--strip-debug
 # zig has a C++ library of its own, but PyTorch's exceptions are those of libstdc++.
 LOADED_LINK_CXX := $(LOADED_CC)
 LOADED_CXX_LIBS := $(shell $(CXX) -print-file-name=libstdc++.so.6) -Wl,--allow-shlib-undefined

@@ -13,6 +13,7 @@
 #include "live/keys.h"
 #include "live/paint.h"
 #include "live/state.h"
+#include "live/terminal.h"
 #include "live/tty_restore.h"
 
 #define ESCAPE_DELAY 40 /* ms after Esc during which further bytes belong to a key sequence */
@@ -85,7 +86,7 @@ static struct screen *take_over(struct screen *s)
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		sigaction(all[i], NULL, &old[i]);
-	s->term = newterm(NULL, stdout, s->in);
+	s->term = terminal__open(stdout, s->in);
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		sigaction(all[i], &old[i], NULL);
 	return s->term ? s : NULL;

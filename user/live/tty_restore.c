@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "live/terminal.h"
+
 #define CAUGHT_MOST (1 << 20) /* bytes of buffered errors */
 
 struct shared {		     /* memory shared by the two processes */
@@ -78,12 +80,10 @@ static void collect_restore(struct tty_restore *g)
 
 static bool can_show(const char **why)
 {
-	int err;
-
 	*why = NULL;
 	if (!isatty(STDOUT_FILENO))
 		return false;
-	if (setupterm(NULL, STDOUT_FILENO, &err) != OK) {
+	if (!terminal__load()) {
 		*why = "TERM names no terminal that is known";
 		return false;
 	}

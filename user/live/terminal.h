@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* The description of the terminal that TERM names: the host's or, where the host has none, that of
+ * xterm, which is part of this program. It suits the terminals that use xterm's sequences. */
+#include <curses.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Loads the description, for tigetstr() and others. False: TERM names a terminal that neither the
+ * host nor this program describes. */
+bool terminal__load(void);
+/* newterm() with the same description. NULL: it failed. */
+SCREEN *terminal__open(FILE *out, FILE *in);
