@@ -55,6 +55,7 @@ HTTPS := 1
 ifeq ($(STATIC),1)
 include tools/packaging/static.mk
 endif
+CPPFLAGS += -DMEMTRACE_HTTPS=$(HTTPS)
 LDLIBS := -lbpf -lelf -lz -lzstd -ljansson $(CURSES) $(SERVE_LIBS) -lpthread -lm
 
 BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
@@ -113,7 +114,7 @@ comma := ,
 COMMIT := $(if $(wildcard .git),$(shell git rev-parse --short=10 HEAD 2>/dev/null))
 BUILD_DATE := $(shell date -u $(if $(SOURCE_DATE_EPOCH),-d @$(SOURCE_DATE_EPOCH)) +%Y-%m-%d)
 $(shell mkdir -p $(OUTPUT)/gen; printf '\043define %s\n' 'MEMTRACE_SERVE $(if $(filter 0,$(SERVE)),0,1)' \
-	'MEMTRACE_BUILD "$(if $(COMMIT),git $(COMMIT)$(comma) )built $(BUILD_DATE)"' >$(OUTPUT)/gen/in_this_build.$$$$; \
+	'MEMTRACE_STATIC $(if $(filter 1,$(STATIC)),1,0)' 'MEMTRACE_BUILD "$(if $(COMMIT),git $(COMMIT)$(comma) )built $(BUILD_DATE)"' >$(OUTPUT)/gen/in_this_build.$$$$; \
 	cmp -s $(OUTPUT)/gen/in_this_build.$$$$ $(OUTPUT)/gen/in_this_build.h || cp $(OUTPUT)/gen/in_this_build.$$$$ $(OUTPUT)/gen/in_this_build.h; \
 	rm -f $(OUTPUT)/gen/in_this_build.$$$$)
 $(OUTPUT)/obj/user/main.o: $(OUTPUT)/gen/in_this_build.h

@@ -31,7 +31,7 @@
 #   tools/deps.sh ruff           prints the path of ruff
 #   tools/deps.sh zig            prints the path of zig, a C compiler that links for older C libraries; gets it if it is not there
 #   tools/deps.sh packages P ... installs Debian packages
-#   tools/deps.sh source P DIR   downloads the source of a Debian package
+#   tools/deps.sh source P DIR   downloads the source of a Debian package, as this distribution has it; a suite may follow
 #
 # The environments lie in MEMTRACE_VENVS (default ~/.cache/memtrace-bpf) and are used again.
 set -euo pipefail
@@ -604,11 +604,11 @@ zig() {
 	echo "$path"
 }
 
-# The source of a package as this distribution has it: files that dpkg-source unpacks.
-#   source_package PACKAGE FOLDER
+# The source of a package as this distribution or another suite has it: files that dpkg-source unpacks.
+#   source_package PACKAGE FOLDER [SUITE]
 source_package() {
-	local suite dir
-	suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+	local suite=${3:-} dir
+	suite=${suite:-$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)}
 	dir=$(suite_lists "$suite") || die "apt has no mirror of Debian with $suite"
 	sed -n 's/^deb /deb-src /p' "$dir/sources.list" >"$dir/sources.list.src"
 	cat "$dir/sources.list.src" >>"$dir/sources.list" && rm "$dir/sources.list.src"
@@ -636,7 +636,7 @@ pprof) print_pprof && exit ;;
 ruff) print_ruff && exit ;;
 zig) zig && exit ;;
 packages) packages "${@:2}" && exit ;;
-source) source_package "$2" "$3" && exit ;;
+source) source_package "${@:2}" && exit ;;
 kernel-images) print_kernels "${KERNEL_PACKAGES[@]}" && exit ;;
 kernel-images-arm64) print_kernels "${ARM64_KERNELS[@]}" && exit ;;
 arm64-root) print_arm64_root && exit ;;

@@ -3,7 +3,8 @@
 #
 # Builds the libraries of a static program that the distribution's static files do not suit, from the distribution's sources:
 # libcurl with Mbed TLS and c-ares (the distribution's needs libraries that it has no static files of; c-ares looks up names without
-# the C library's shared libraries) and libmicrohttpd without TLS. Prints the folder with include/ and lib/. Quick when they are there.
+# the C library's shared libraries) and libmicrohttpd without TLS. libbpf is that of Debian 13, on each machine: tokens need 1.4, and
+# 1.7 and newer replace instructions at some probes. Prints the folder with include/ and lib/. Quick when they are there.
 #
 #   tools/packaging/static_libs.sh [ARCHITECTURE]
 set -euo pipefail
@@ -22,9 +23,9 @@ MICROHTTPD_OPTIONS=(--disable-https --disable-doc --disable-examples --disable-c
 
 say() { printf 'static_libs: %s\n' "$*" >&2; }
 
-# Unpacks the source of a package, with the distribution's patches, and prints its folder.
+# Unpacks the source of a package, with the distribution's patches, and prints its folder. A suite may follow.
 unpack() {
-	tools/deps.sh source "$1" "$WORK" >&2
+	tools/deps.sh source "$1" "$WORK" "${@:2}" >&2
 	(cd "$WORK" && dpkg-source --no-check -x "$1"_*.dsc "$1" >/dev/null)
 	echo "$WORK/$1"
 }
@@ -66,6 +67,13 @@ if [ ! -e "$DEST" ]; then
 	rm -rf "$DEST.new"
 	build "$(unpack libmicrohttpd)" src/microhttpd src/include -- "${MICROHTTPD_OPTIONS[@]}"
 	build "$(unpack curl)" lib include -- "${CURL_OPTIONS[@]}"
+	source=$(unpack libbpf trixie)
+	say "building libbpf"
+	make -s -C "$source/src" -j"$(nproc)" BUILD_STATIC_ONLY=1 PREFIX="$DEST.new" LIBDIR="$DEST.new/lib" CFLAGS="-O2 -g0 -ffile-prefix-map=$source=." \
+		install >"$WORK/log" 2>&1 || {
+		tail -20 "$WORK/log" >&2
+		exit 1
+	}
 	mv "$DEST.new" "$DEST"
 fi
 echo "$DEST"

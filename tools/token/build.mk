@@ -4,4 +4,9 @@ TOKEN := $(OUTPUT)/memtrace-bpf-token
 
 $(TOKEN): $(OUTPUT)/obj/tools/token/token.o
 	$(call msg,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(filter -static -s,$(PROGRAM_LDFLAGS)) -o $@ $^
+	$(Q)$(LOADED_CC) $(LOADED_LDFLAGS) -o $@ $^
+
+$(OUTPUT)/obj/tools/token/token.o: tools/token/token.c
+	$(call msg,CC,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(LOADED_CC) $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) -c -o $@ $<

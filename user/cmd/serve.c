@@ -87,7 +87,10 @@ static const struct argp_option options[] = {
 	  2 },
 	{ "token-file", OPT_TOKEN, "FILE", 0,
 	  "Require the token in FILE; needed if other machines can connect", 2 },
-	{ "tls-cert", OPT_CERT, "FILE", 0, "Use HTTPS with this certificate chain (PEM)", 2 },
+	{ "tls-cert", OPT_CERT, "FILE", 0,
+	  MEMTRACE_HTTPS ? "Use HTTPS with this certificate chain (PEM)"
+			 : "Not in this build: put a proxy in front for HTTPS",
+	  2 },
 	{ "tls-key", OPT_KEY, "FILE", 0, "Key of the certificate (PEM)", 2 },
 	{ "allow-host", OPT_HOST, "NAME", OPTION_RARE,
 	  "Accept this host name in requests, besides the addresses; repeatable", 2 },
