@@ -8,11 +8,11 @@ endif
 ZIG := $(shell tools/deps.sh zig)
 HTTPS := 0
 CPPFLAGS += -isystem $(STATIC_LIBS)/include
-PROGRAM_OBJS := $(OUTPUT)/obj/tools/packaging/no_services.o
-PROGRAM_LDFLAGS := -static -s -Wl,--gc-sections
+PROGRAM_OBJS := $(OUTPUT)/obj/tools/packaging/no_lookups.o
+PROGRAM_LDFLAGS := -static -s -Wl,--gc-sections,--fatal-warnings
 override LDFLAGS += -L$(STATIC_LIBS)/lib
-override CFLAGS += -ffunction-sections -fdata-sections
-SERVE_LIBS := $(if $(filter 0,$(SERVE)),,-lmicrohttpd -lcurl -lmbedtls -lmbedx509 -lmbedcrypto -lcares -lseccomp)
+override CFLAGS += -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables
+SERVE_LIBS := $(if $(filter 0,$(SERVE)),,-lmicrohttpd -lcurl -lwolfssl -lcares -lseccomp)
 CURSES := -lncursesw -ltinfo
 
 LOADED_CC := $(ZIG) cc -target $(ARCH)-linux-gnu.2.17

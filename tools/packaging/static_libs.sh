@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #
 # Builds the libraries of a static program that the distribution's static files do not suit, from the distribution's sources:
-# libcurl with Mbed TLS and c-ares (the distribution's needs libraries that it has no static files of; c-ares looks up names without
+# libcurl with wolfSSL and c-ares (the distribution's needs libraries that it has no static files of; c-ares looks up names without
 # the C library's shared libraries) and libmicrohttpd without TLS. libbpf is that of Debian 13, on each machine: tokens need 1.4, and
 # 1.7 and newer replace instructions at some probes. Prints the folder with include/ and lib/. Quick when they are there.
 #
@@ -12,8 +12,8 @@ cd "$(dirname "$0")/../.."
 
 ARCH=${1:-$(uname -m)}
 CACHE=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}
-PACKAGES=(dpkg-dev libmbedtls-dev libc-ares-dev libbpf-dev libelf-dev zlib1g-dev libzstd-dev libjansson-dev libncurses-dev libseccomp-dev)
-CURL_OPTIONS=(--with-mbedtls --enable-ares --without-zlib --without-brotli --without-zstd --without-libpsl --without-librtmp
+PACKAGES=(dpkg-dev libwolfssl-dev libc-ares-dev libbpf-dev libelf-dev zlib1g-dev libzstd-dev libjansson-dev libncurses-dev libseccomp-dev)
+CURL_OPTIONS=(--with-wolfssl --enable-ares --without-zlib --without-brotli --without-zstd --without-libpsl --without-librtmp
 	--without-libssh2 --without-libidn2 --without-nghttp2 --without-nghttp3 --without-ngtcp2 --without-ca-bundle --without-ca-path
 	--disable-ldap --disable-ldaps --disable-ftp --disable-file --disable-dict --disable-telnet --disable-tftp --disable-pop3
 	--disable-imap --disable-smb --disable-smtp --disable-gopher --disable-mqtt --disable-rtsp --disable-manual
@@ -59,7 +59,7 @@ build() {
 }
 tools/deps.sh packages "${PACKAGES[@]}"
 # Another version of a library, or of the options above, is another folder.
-stamp=$( (dpkg-query -W -f '${Package} ${Version}\n' libmbedtls-dev libc-ares-dev libc6-dev; cat "$0") | sha256sum | cut -c 1-12)
+stamp=$( (dpkg-query -W -f '${Package} ${Version}\n' libwolfssl-dev libc-ares-dev libc6-dev; cat "$0") | sha256sum | cut -c 1-12)
 DEST=$CACHE/static-$ARCH-$stamp
 if [ ! -e "$DEST" ]; then
 	WORK=$(mktemp -d)
