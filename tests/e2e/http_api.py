@@ -16,6 +16,7 @@ import server
 from harness import Skip, check, equal, run, scratch, tool
 
 MIB = 1 << 20
+API_VERSION = 1  # HTTP_API_VERSION in user/serve/web/route.h
 GUIDE_FIELDS = ("model_name", "total_events", "total_layers", "peak_allocated_mb", "peak_reserved_mb", "avg_fragmentation", "tracing_time_ms",
                 "layer_stats")
 LAYER_FIELDS = ("layer_name", "peak_allocated", "peak_reserved", "total_allocations", "total_deallocations", "avg_fragmentation",
@@ -111,7 +112,7 @@ def adds_up(doc, name="cuda:0"):
 def test_health_and_targets():
     first, second = jobs()
     health = served().get("/api/health").expect().json
-    equal((health["status"], health["can_trace"]), ("ok", True), "health: %s" % health)
+    equal((health["status"], health["can_trace"], health["api_version"]), ("ok", True, API_VERSION), "health: %s" % health)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         targets = {t["name"]: t for t in served().get("/api/targets").expect().json["targets"]}
@@ -120,6 +121,15 @@ def test_health_and_targets():
         time.sleep(0.2)
     equal({n: (t["kind"], t["pids"]) for n, t in targets.items()},
           {"my_model": ("pid", [first.pid]), "my_transformer": ("pattern", [second.pid]), "resnet50": ("command", [])}, "targets")
+
+
+def test_api_version():
+    """Each answer states the API's version, also errors."""
+    s = served()
+    for path, status in (("/api/health", 200), ("/api/trace/list", 200), ("/api/nothing", 404), ("/metrics", 200), ("/", 200)):
+        equal(s.get(path).expect(status).headers.get("Memtrace-Api-Version"), str(API_VERSION), "version of the answer to %s" % path)
+    info = s.get("/api/openapi.json").expect().json["info"]
+    equal((info["x-api-version"], info["version"]), (API_VERSION, s.get("/api/health").expect().json["version"]), "versions in the schema")
 
 
 def test_trace_is_what_torch_says():

@@ -708,6 +708,8 @@ def test_token():
     strict_server()
     you = "127.0.0.20"
     equal(statuses(ask("/api/trace/list", source=you)), [401], "no token")
+    answer = ask("/api/health", source=you)
+    check(b"Memtrace-Api-Version: 1\r\n" in answer and b'"api_version":1' in answer, "version without a token: %r", answer)
     check(b"WWW-Authenticate: Bearer" in ask("/api/trace/list", source=you), "no word of how")
     equal(statuses(ask("/api/trace/list", bearer(TOKEN), source=you)), [200], "the token")
     for wrong in (TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "x" * 600):

@@ -46,8 +46,7 @@ static int log_open_error(const char *path, int err, const char *why)
 			why ? why : "not a recording");
 		return EXIT_UNUSABLE;
 	case ENOTSUP:
-		log_err("%s: %s; read it with the version that wrote it or a later one", name,
-			why ? why : "a newer format");
+		log_err("%s: %s", name, why ? why : "a newer format");
 		return EXIT_UNUSABLE;
 	case ENOMEM:
 	case EIO:

@@ -30,6 +30,9 @@ const char *folder__why(int err)
 		       "; use it anyway with -f";
 	case EBADMSG:
 		return "its " FOLDER_INDEX " makes no sense";
+	case EPROTONOSUPPORT:
+		return "its " FOLDER_INDEX
+		       " was made by a newer memtrace-bpf; use that version or a later one";
 	case ENOTDIR:
 		return "it is a file, and this writes a folder; name one: -o FOLDER/";
 	case ENOENT:

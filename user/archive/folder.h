@@ -56,12 +56,13 @@ bool folder__is(const char *path);
 /*
  * Opens a folder for writing. Creates it if necessary (mode 0700, for the user behind sudo) and
  * keeps existing entries. force: accept a folder with files but no index. Returns 0 and *ret, or
- * -errno; folder__why() has the text. -ENOTEMPTY: force is needed; -EBADMSG: bad index; -ELOOP,
- * -EPERM: a link or another user's folder, without a "/" at the end.
+ * -errno; folder__why() has the text. -ENOTEMPTY: force is needed; -EBADMSG: bad index;
+ * -EPROTONOSUPPORT: a newer program's index; -ELOOP, -EPERM: a link or another user's folder,
+ * without a "/" at the end.
  */
 int folder__create(const char *path, bool force, struct folder **ret);
 /* Opens a folder for reading. Returns 0 and *ret, or -errno. -ENOENT: no index; -EBADMSG: bad
- * index, and *why (may be NULL) is a static text. */
+ * index, and *why (may be NULL) is a static text; -EPROTONOSUPPORT: a newer program's index. */
 int folder__read(const char *path, struct folder **ret, const char **why);
 /* Reads the index again, as folder__read(). */
 int folder__read_again(struct folder *f);

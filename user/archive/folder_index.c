@@ -213,7 +213,10 @@ static int replace_entries(struct folder *f, const json_t *doc, const char **why
 	*why = "it is not an index of recordings";
 	if (!json_is_integer(version) || !json_is_array(list) || (gaps && !json_is_array(gaps)))
 		return -EBADMSG;
-	*why = "it was made by a newer memtrace-bpf";
+	if (json_integer_value(version) > INDEX_VERSION) {
+		*why = NULL;
+		return -EPROTONOSUPPORT;
+	}
 	if (json_integer_value(version) != INDEX_VERSION)
 		return -EBADMSG;
 	*why = "it has too many recordings";

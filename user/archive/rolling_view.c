@@ -90,10 +90,13 @@ static json_t *read_totals(const char *folder, const char **why)
 	*why = TOTALS_FILE " makes no sense";
 	ret = json_loadf(in, JSON_REJECT_DUPLICATES, &at);
 	fclose(in);
-	if (ret && !json_is_object(ret)) {
-		json_decref(ret);
-		ret = NULL;
-	}
+	if (ret && json_integer_value(json_object_get(ret, "memtrace_totals")) > TOTALS_VERSION)
+		*why = TOTALS_FILE
+			" was made by a newer memtrace-bpf; use that version or a later one";
+	else if (json_is_object(ret))
+		return ret;
+	json_decref(ret);
+	ret = NULL;
 	return ret;
 }
 

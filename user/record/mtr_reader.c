@@ -301,7 +301,8 @@ static int read_file_header(struct mtr_reader *r, const char **why)
 		return -EINVAL;
 	}
 	if (r->version > MTR_VERSION) {
-		*why = "made by a newer memtrace-bpf in a format that this version cannot read";
+		*why = "made by a newer memtrace-bpf in a format that this version cannot read; "
+		       "read it with the version that wrote it or a later one";
 		return -ENOTSUP;
 	}
 	r->good = r->position;

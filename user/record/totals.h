@@ -13,6 +13,7 @@
 struct totals;
 
 #define TOTALS_FILE "totals.json" /* name of the file in a rolling folder */
+#define TOTALS_VERSION 1	  /* of its form; readers refuse a newer one */
 #define TOTALS_DEVICES                                                                             \
 	64 /* devices with a series; events of further devices count for the process alone */
 

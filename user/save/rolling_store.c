@@ -273,7 +273,7 @@ static int put_totals(FILE *out, const void *ctx)
 	if (!j)
 		return -ENOMEM;
 	json__open_object(j, NULL);
-	json__int(j, "memtrace_totals", 1);
+	json__int(j, "memtrace_totals", TOTALS_VERSION);
 	json__string(j, "version", MEMTRACE_VERSION);
 	json__string(j, "start", start);
 	json__int(j, "pid", pid_fact(s));

@@ -262,9 +262,9 @@ char *openapi__text(const struct route *const *tables, const json_t *limits, con
 		    size_t *size)
 {
 	json_t *doc = json_pack(
-		"{s:s, s:{s:s, s:s, s:s}, s:[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]}",
+		"{s:s, s:{s:s, s:s, s:i, s:s}, s:[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]}",
 		"openapi", "3.1.0", "info", "title", "memtrace-bpf", "version", MEMTRACE_VERSION,
-		"description",
+		"x-api-version", HTTP_API_VERSION, "description",
 		"Memory of PyTorch programs by line and by module, over HTTP. Sizes are in bytes "
 		"unless the name says otherwise, times in seconds.",
 		"tags", "name", "traces", "description", "Captures and their results", "name",

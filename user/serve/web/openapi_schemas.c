@@ -106,15 +106,17 @@ const struct openapi_schema openapi_schemas[] = {
 	  "'message': {'type': 'string'}, 'remaining_traces': " BYTES "},"
 	  "'examples': [{'message': 'Trace trace_1705536000000 deleted successfully', "
 	  "'remaining_traces': 1}]}" },
-	{ "Health", "{'type': 'object', 'required': ['status', 'version'], 'properties': {"
-		    "'status': {'type': 'string', 'enum': ['ok', 'starting']}, 'version': {'type': "
-		    "'string'}, 'uptime_s': {'type': 'number'},"
-		    "'can_trace': {'type': 'boolean', 'description': 'Whether this server can "
-		    "capture processes; if not, `why` gives the reason.'},"
-		    "'why': {'type': 'string'}, 'targets': {'type': 'array', 'items': {'type': "
-		    "'string'}}, 'processes': " BYTES ","
-		    "'traces': " BYTES ", 'capturing': " BYTES ", 'limits': {'type': 'object'},"
-		    "'formats': {'type': 'array', 'items': {'type': 'object'}}}}" },
+	{ "Health",
+	  "{'type': 'object', 'required': ['status', 'version', "
+	  "'api_version'], 'properties': {'status': {'type': 'string', 'enum': ['ok', "
+	  "'starting']}, 'version': {'type': 'string'}, 'api_version': {'type': 'integer', "
+	  "'description': 'Version of the HTTP API.'}, 'uptime_s': {'type': 'number'},"
+	  "'can_trace': {'type': 'boolean', 'description': 'Whether this server can "
+	  "capture processes; if not, `why` gives the reason.'},"
+	  "'why': {'type': 'string'}, 'targets': {'type': 'array', 'items': {'type': "
+	  "'string'}}, 'processes': " BYTES ","
+	  "'traces': " BYTES ", 'capturing': " BYTES ", 'limits': {'type': 'object'},"
+	  "'formats': {'type': 'array', 'items': {'type': 'object'}}}}" },
 	{ "Device", "{'type': 'object', 'required': ['device'], 'properties': {'device': {'type': "
 		    "'string'}, 'allocated': " BYTES ","
 		    "'reserved': " BYTES ", 'peak_allocated': " BYTES ", 'total': " BYTES

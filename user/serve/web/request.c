@@ -14,6 +14,10 @@
 
 #include "serve/web/request_read.h"
 
+#define TEXT_OF(x) #x
+#define TEXT_OF_VALUE(x) TEXT_OF(x)
+#define API_VERSION_TEXT TEXT_OF_VALUE(HTTP_API_VERSION)
+
 /* ---- for handlers ---- */
 
 struct state *request__state(struct request *r)
@@ -118,6 +122,7 @@ static void add_headers(struct request *r, struct MHD_Response *response, const 
 		{ "Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'" },
 		{ "Referrer-Policy", "no-referrer" },
 		{ "Cross-Origin-Resource-Policy", "same-origin" },
+		{ "Memtrace-Api-Version", API_VERSION_TEXT },
 	};
 
 	if (type)

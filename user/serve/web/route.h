@@ -10,6 +10,10 @@ struct metrics;
 struct request;
 struct state;
 
+/* Version of the API. Additions keep it. It grows when a client that follows docs/reference/http.md
+ * could fail. */
+#define HTTP_API_VERSION 1
+
 enum field_type {
 	FIELD_INTEGER,
 	FIELD_NUMBER,

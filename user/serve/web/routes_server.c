@@ -62,8 +62,8 @@ static size_t capturing(const struct state *s)
 static void health(struct request *r)
 {
 	struct state *s = request__state(r);
-	json_t *o = json_pack("{s:s, s:s}", "status", s->hello ? "ok" : "starting", "version",
-			      MEMTRACE_VERSION),
+	json_t *o = json_pack("{s:s, s:s, s:i}", "status", s->hello ? "ok" : "starting", "version",
+			      MEMTRACE_VERSION, "api_version", HTTP_API_VERSION),
 	       *names, *t;
 	double uptime;
 	size_t i;
