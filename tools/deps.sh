@@ -8,7 +8,7 @@
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
 #   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
-#   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
+#   tools/deps.sh fleet          Prometheus, pprof, Helm, and what metrics and manifests have to suit
 #   tools/deps.sh lint           what make lint checks code with: clang-format, shellcheck, ruff
 #   tools/deps.sh browsers       Firefox, which make browsers opens pages in, besides Chromium
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
@@ -28,6 +28,7 @@
 #   tools/deps.sh docs           likewise, of the documentation that serve shows
 #   tools/deps.sh prometheus     prints the folder with prometheus and promtool
 #   tools/deps.sh pprof          prints the path of Go's pprof
+#   tools/deps.sh helm           prints the folder with helm, kubeconform and the schemas of the Prometheus operator
 #   tools/deps.sh ruff           prints the path of ruff
 #   tools/deps.sh zig            prints the path of zig, a C compiler that links for older C libraries; gets it if it is not there
 #   tools/deps.sh packages P ... installs Debian packages
@@ -493,11 +494,47 @@ print_pprof() {
 	echo "$VENVS/pprof"
 }
 
+# What checks the Helm chart. All of it comes from Go's module proxy; the modules that it is built from are removed.
+HELM=(helm.sh/helm/v3/cmd/helm@v3.22.0 github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0)
+OPERATOR=github.com/prometheus-operator/prometheus-operator@v0.85.0
+helm_files() {
+	local dir go crds
+	dir=$(helm_dir)
+	[ ! -e "$dir/.complete" ] || return 0
+	command -v go >/dev/null || {
+		say "there is no go, which builds helm: the Helm chart will not be checked"
+		return 0
+	}
+	say "building helm and kubeconform into $dir (about two minutes)"
+	mkdir -p "$VENVS"
+	go=$(mktemp -d "$VENVS/go.XXXXXX")
+	rm -rf "$dir"
+	mkdir "$dir"
+	if (export GOPATH=$go GOCACHE=$go/cache GOBIN=$dir GOFLAGS=-modcacherw && go install -ldflags='-s -w' "${HELM[0]}" >&2 &&
+		go install -ldflags='-s -w' "${HELM[1]}" >&2 && go mod download "$OPERATOR" >&2); then
+		crds=$go/pkg/mod/$OPERATOR/jsonnet/prometheus-operator
+		cp "$crds"/podmonitors-crd.json "$crds"/prometheusrules-crd.json "$dir" && touch "$dir/.complete"
+	else
+		say "helm cannot be had: the Helm chart will not be checked"
+	fi
+	rm -rf "$go"
+}
+
+helm_dir() {
+	echo "$VENVS/helm-$(printf '%s\n' "${HELM[@]}" "$OPERATOR" | sha256sum | cut -c1-12)"
+}
+
+print_helm() {
+	[ -e "$(helm_dir)/.complete" ] || die "no helm: run tools/deps.sh fleet"
+	helm_dir
+}
+
 # What metrics and manifests have to suit.
 FLEET=(prometheus_client==0.26.0 opentelemetry-proto==1.45.2 kubernetes-validate==1.37.0)
 fleet() {
 	prometheus_files
 	pprof
+	helm_files
 	small_venv fleet python3 "prometheus_client, opentelemetry.proto, kubernetes_validate" "what they judge will not be judged" "${FLEET[@]}"
 }
 
@@ -633,6 +670,7 @@ page) page && exit ;;
 docs) docs && exit ;;
 prometheus) print_prometheus && exit ;;
 pprof) print_pprof && exit ;;
+helm) print_helm && exit ;;
 ruff) print_ruff && exit ;;
 zig) zig && exit ;;
 packages) packages "${@:2}" && exit ;;

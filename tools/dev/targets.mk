@@ -3,7 +3,7 @@
 
 TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
 .PHONY: demo test browsers bench bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels distros asan asan-serve gpu-bundle \
-	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format
+	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format manifests
 
 deps: ## install what building needs
 	$(Q)SERVE=$(SERVE) tools/deps.sh build
@@ -127,6 +127,10 @@ $(OUTPUT)/gpu-bundle/memtrace-bpf: $(OUTPUT)/obj/user/main.o $(LIB)
 
 gpu-bundle: $(OUTPUT)/gpu-bundle/memtrace-bpf all ## pack what tools/gpu_check.sh needs on a machine with a GPU
 	$(Q)OUTPUT=$(OUTPUT) tools/dev/gpu_bundle.sh $<
+
+manifests: ## write the Kubernetes manifests of tools/packaging/deploy from the Helm chart
+	$(Q)tools/deps.sh fleet
+	$(Q)tools/packaging/deploy/manifests.sh
 
 lint: all tests ## check format, scripts, layers, words and commits
 	$(Q)tools/deps.sh lint
