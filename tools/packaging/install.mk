@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 DOCDIR = $(PREFIX)/share/doc/memtrace-bpf
+KUBECTL := tools/packaging/deploy/kubectl-memtrace_bpf
 UNITS := tools/packaging/systemd/memtrace-bpf-watch@.service tools/packaging/deploy/memtrace-bpf-serve.service
 # For bash, zsh and fish, below share.
 COMPLETIONS := bash-completion/completions/memtrace-bpf zsh/site-functions/_memtrace-bpf fish/vendor_completions.d/memtrace-bpf.fish
@@ -8,6 +9,7 @@ COMPLETIONS := bash-completion/completions/memtrace-bpf zsh/site-functions/_memt
 install: all ## install program, libraries, manual, documents, completions and units below PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man7 $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside
 	install -m 0755 $(OUTPUT)/memtrace-bpf $(DESTDIR)$(PREFIX)/bin/
+	install -m 0755 $(KUBECTL) $(DESTDIR)$(PREFIX)/bin/
 	install -m 0755 $(TOKEN) $(DESTDIR)$(PREFIX)/sbin/
 	install -m 0644 $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/
 	ln -sf libcuda.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/libcuda.so
@@ -29,7 +31,7 @@ install: all ## install program, libraries, manual, documents, completions and u
 	done
 
 uninstall: ## remove what install has installed
-	rm -f $(DESTDIR)$(PREFIX)/bin/memtrace-bpf $(DESTDIR)$(PREFIX)/sbin/memtrace-bpf-token $(DESTDIR)$(PREFIX)/share/man/man[78]/memtrace-bpf.[78] $(DESTDIR)$(PREFIX)/share/man/man[78]/memtrace-bpf-*.[78]
+	rm -f $(DESTDIR)$(PREFIX)/bin/memtrace-bpf $(DESTDIR)$(PREFIX)/bin/$(notdir $(KUBECTL)) $(DESTDIR)$(PREFIX)/sbin/memtrace-bpf-token $(DESTDIR)$(PREFIX)/share/man/man[78]/memtrace-bpf.[78] $(DESTDIR)$(PREFIX)/share/man/man[78]/memtrace-bpf-*.[78]
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
 	rm -rf $(DESTDIR)$(PREFIX)/lib/memtrace-bpf $(DESTDIR)$(DOCDIR)
 	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(notdir $(UNITS)))
