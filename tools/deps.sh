@@ -8,7 +8,8 @@
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
 #   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
-#   tools/deps.sh fleet          Prometheus, pprof, Helm, and what metrics and manifests have to suit
+#   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
+#   tools/deps.sh charts         the same, and Helm and kubeconform, which are built here (three minutes)
 #   tools/deps.sh lint           what make lint checks code with: clang-format, shellcheck, ruff
 #   tools/deps.sh browsers       Firefox, which make browsers opens pages in, besides Chromium
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
@@ -525,7 +526,7 @@ helm_dir() {
 }
 
 print_helm() {
-	[ -e "$(helm_dir)/.complete" ] || die "no helm: run tools/deps.sh fleet"
+	[ -e "$(helm_dir)/.complete" ] || die "no helm: run tools/deps.sh charts"
 	helm_dir
 }
 
@@ -534,7 +535,6 @@ FLEET=(prometheus_client==0.26.0 opentelemetry-proto==1.45.2 kubernetes-validate
 fleet() {
 	prometheus_files
 	pprof
-	helm_files
 	small_venv fleet python3 "prometheus_client, opentelemetry.proto, kubernetes_validate" "what they judge will not be judged" "${FLEET[@]}"
 }
 
@@ -695,6 +695,7 @@ for what in "$@"; do
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
 	api) packages python3-venv && api ;;
 	fleet) packages python3-venv && fleet ;;
+	charts) packages python3-venv && fleet && helm_files ;;
 	formats)
 		packages "${FORMATS_PACKAGES[@]}"
 		readers

@@ -129,7 +129,7 @@ gpu-bundle: $(OUTPUT)/gpu-bundle/memtrace-bpf all ## pack what tools/gpu_check.s
 	$(Q)OUTPUT=$(OUTPUT) tools/dev/gpu_bundle.sh $<
 
 manifests: ## write the Kubernetes manifests of tools/packaging/deploy from the Helm chart
-	$(Q)tools/deps.sh fleet
+	$(Q)tools/deps.sh charts
 	$(Q)tools/packaging/deploy/manifests.sh
 
 lint: all tests ## check format, scripts, layers, words and commits
