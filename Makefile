@@ -38,7 +38,9 @@ WERROR ?= 0
 ERROR_ON_WARNING := $(if $(filter 1,$(WERROR)),-Werror)
 WARN := -Wall -Wextra -Wshadow -Wformat=2 -Wtype-limits -Wstrict-prototypes -Wmissing-prototypes $(ERROR_ON_WARNING)
 CFLAGS ?= -O2 -g
-override CFLAGS += -std=gnu11 -D_GNU_SOURCE $(WARN) $(SANITIZE)
+# No path of this machine gets into what is built.
+NO_PATHS := -ffile-prefix-map=$(CURDIR)=.
+override CFLAGS += -std=gnu11 -D_GNU_SOURCE $(WARN) $(NO_PATHS) $(SANITIZE)
 CPPFLAGS += -Iuser -Ibpf -I$(OUTPUT)/gen -DMEMTRACE_VERSION='"$(VERSION)"' -MMD -MP
 override LDFLAGS += $(SANITIZE)
 # In some systems' ncurses the part that knows terminals is a library of its own.
@@ -60,7 +62,7 @@ LDLIBS := -lbpf -lelf -lz -lzstd -ljansson $(CURSES) $(SERVE_LIBS) -lpthread -lm
 
 BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra $(ERROR_ON_WARNING) -Wno-unused-parameter \
-	-I$(OUTPUT)/gen -Ibpf -MMD -MP
+	$(NO_PATHS) -I$(OUTPUT)/gen -Ibpf -MMD -MP
 
 OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -rls --include=*.c '"serve/' tests/unit tests/fuzz)) \
 	$(if $(filter 0,$(HTTPS)),user/serve/certificate.c tests/unit/serve/test_secret.c,user/serve/no_certificate.c)
@@ -129,10 +131,10 @@ $(OUTPUT)/gen/built_in_terminal.h: Makefile
 $(OUTPUT)/obj/user/live/terminal.o: $(OUTPUT)/gen/built_in_terminal.h
 
 include bpf/build.mk tools/dev/pages.mk tools/dryrun/build.mk tools/inprocess/build.mk tools/replayer/build.mk tools/token/build.mk tools/nvml/build.mk tests/build.mk tests/fuzz/build.mk \
-	tools/dev/targets.mk tools/packaging/install.mk
+	tools/dev/targets.mk tools/packaging/install.mk tools/packaging/packages.mk
 
 clean: ## remove everything that was built
 	rm -rf $(OUTPUT)
 
 # Headers that a file of ours includes, as the compiler wrote them down.
--include $(shell find $(OUTPUT) -name '*.d' 2>/dev/null)
+-include $(shell find $(OUTPUT) -type f -name '*.d' 2>/dev/null)

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# Packages, each made by one script from what `make install` installs, in $(OUTPUT)/packages. Two builds of a commit are the same to the
+# byte. STATIC=1 makes them for any host; without it they suit machines like this one.
+
+PACKAGES := $(OUTPUT)/packages
+STAGE := $(abspath $(PACKAGES))/stage
+STRIP := $(CROSS_COMPILE)strip
+PACKAGING = VERSION=$(VERSION) ARCH=$(ARCH) OUTPUT=$(abspath $(OUTPUT)) STAGE=$(STAGE) LC_ALL=C.UTF-8 tools/packaging
+
+.PHONY: stage wheel
+# The program and the manual pages have the date of the commit in them.
+stage:
+	$(Q)rm -rf $(STAGE)
+	$(Q)SOURCE_DATE_EPOCH=$$($(PACKAGING)/release.py epoch) $(MAKE) --no-print-directory -s OUTPUT=$(OUTPUT) install DESTDIR=$(STAGE) PREFIX=/usr
+	$(Q)find $(STAGE)/usr -type f \( -name '*.so*' -o -perm -100 \) -exec $(STRIP) --strip-unneeded --remove-section=.comment {} +
+
+wheel: stage ## make a wheel for pip install, in .output/packages
+	$(Q)$(PACKAGING)/wheel.py
