@@ -94,7 +94,7 @@ $(LIB): $(LIBOBJS)
 
 $(OUTPUT)/memtrace-bpf: $(OUTPUT)/obj/user/main.o $(LIB)
 	$(call msg,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(PROGRAM_LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) $(PROGRAM_LDFLAGS) -Wl,-Map=$@.map -o $@ $^ $(LDLIBS)
 
 $(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(call msg,CC,$@)

@@ -17,6 +17,7 @@
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh distros        debootstrap
+#   tools/deps.sh packaging      what make release and make test-packages need: rpmbuild, debootstrap, lintian, skopeo
 #   tools/deps.sh arm64          a cross compiler, an emulator, and what an aarch64 program is built and run with, unpacked in a folder
 #   tools/deps.sh kernels-arm64  the same for aarch64
 #   tools/deps.sh torch-arm64    PyTorch for aarch64, unpacked in a folder
@@ -59,6 +60,8 @@ LINT_PACKAGES=(clang-format:clang-format shellcheck:shellcheck python3-venv)
 RUFF=0.17.6
 ZIG=0.17.1
 FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
+PACKAGING_PACKAGES=(git:git binutils:readelf dpkg:dpkg-deb rpm:rpmbuild xz-utils:xz python3:python3 python3-venv util-linux debootstrap:debootstrap
+	lintian:lintian skopeo:skopeo)
 BENCH_PACKAGES=(bpftrace:bpftrace heaptrack:heaptrack gdb:gdb)
 
 say() { printf 'deps: %s\n' "$*" >&2; }
@@ -701,6 +704,7 @@ for what in "$@"; do
 		readers
 		;;
 	distros) packages debootstrap:debootstrap util-linux ;;
+	packaging) packages "${PACKAGING_PACKAGES[@]}" ;;
 	kernels-arm64) packages "${ARM64_PACKAGES[@]}" && arm64_root && kernel_images "${ARM64_KERNELS[@]}" ;;
 	torch-arm64) arm64_torch ;;
 	arm64) packages "${ARM64_PACKAGES[@]}" && arm64_root ;;

@@ -7,12 +7,19 @@ STAGE := $(abspath $(PACKAGES))/stage
 STRIP := $(CROSS_COMPILE)strip
 PACKAGING = VERSION=$(VERSION) ARCH=$(ARCH) OUTPUT=$(abspath $(OUTPUT)) STAGE=$(STAGE) LC_ALL=C.UTF-8 tools/packaging
 
-.PHONY: stage wheel
+.PHONY: stage wheel deb rpm
 # The program and the manual pages have the date of the commit in them.
 stage:
 	$(Q)rm -rf $(STAGE)
 	$(Q)SOURCE_DATE_EPOCH=$$($(PACKAGING)/release.py epoch) $(MAKE) --no-print-directory -s OUTPUT=$(OUTPUT) install DESTDIR=$(STAGE) PREFIX=/usr
 	$(Q)find $(STAGE)/usr -type f \( -name '*.so*' -o -perm -100 \) -exec $(STRIP) --strip-unneeded --remove-section=.comment {} +
+	$(Q)$(PACKAGING)/linked.py notices >$(STAGE)/usr/share/doc/memtrace-bpf/THIRD-PARTY.txt
 
 wheel: stage ## make a wheel for pip install, in .output/packages
 	$(Q)$(PACKAGING)/wheel.py
+
+deb: stage ## make a .deb (with STATIC=1)
+	$(Q)$(PACKAGING)/deb.py
+
+rpm: stage ## make an .rpm (with STATIC=1)
+	$(Q)$(PACKAGING)/rpm.py

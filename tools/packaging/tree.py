@@ -4,8 +4,10 @@ import os
 import re
 import subprocess
 
-# glibc's own libraries: what links only these runs wherever that glibc or a newer one is.
-GLIBC = re.compile(r"(libc|libm|libdl|libpthread|librt)\.so\.\d+|ld-linux.*\.so\.\d+")
+# Libraries of the host that a file may link: glibc's, and the C++ library, which PyTorch needs as well.
+COMMON = re.compile(r"(libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s)\.so\.\d+|ld-linux.*\.so\.\d+")
+# Newest symbol versions that manylinux2014 permits (PEP 599).
+MANYLINUX2014 = {"GLIBC": (2, 17), "GLIBCXX": (3, 4, 19), "CXXABI": (1, 3, 7), "GCC": (4, 8, 0)}
 
 
 def files(root):
@@ -14,7 +16,7 @@ def files(root):
     for folder, _, names in os.walk(root):
         for name in names:
             path = os.path.join(folder, name)
-            found.append((os.path.relpath(path, root), path, 0o755 if os.access(path, os.X_OK) and is_program(path) else 0o644))
+            found.append((os.path.relpath(path, root), path, 0o755 if is_program(path) else 0o644))
     return sorted(found)
 
 
@@ -31,22 +33,23 @@ def is_elf(path):
 
 
 def needs(path):
-    """(libraries, glibc) of an ELF file: the names of the libraries that it links, and the newest glibc version it needs, as (2, 17)."""
+    """(libraries, versions) of an ELF file: names of the libraries that it links, and by symbol version's name the newest: {"GLIBC": (2, 17)}."""
     text = subprocess.run(["readelf", "-dVW", path], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "LC_ALL": "C"}).stdout
-    versions = [tuple(int(n) for n in v.split(".")) for v in re.findall(r"Name: GLIBC_([0-9.]+)", text)]
-    return sorted(set(re.findall(r"Shared library: \[([^\]]+)\]", text))), max(versions, default=None)
+    newest = {}
+    for name, version in re.findall(r"Name: ([A-Z]+)_([0-9.]+)", text):
+        newest[name] = max(newest.get(name, ()), tuple(int(n) for n in version.split(".")))
+    return sorted(set(re.findall(r"Shared library: \[([^\]]+)\]", text))), newest
 
 
-def beyond(root, glibc):
-    """Lines that name each ELF file below root that needs more than that version of glibc: () of (2, 17)."""
+def beyond(root, permitted=None):
+    """Lines that name each ELF file below root that needs uncommon libraries, or newer symbol versions than permitted."""
     lines = []
     for name, path, _ in files(root):
-        if not is_elf(path):
+        if not is_elf(path) or os.path.islink(path):
             continue
         libraries, newest = needs(path)
-        foreign = [lib for lib in libraries if not GLIBC.fullmatch(lib)]
-        if foreign:
-            lines.append(f"{name} needs {', '.join(foreign)}")
-        elif newest and newest > glibc:
-            lines.append(f"{name} needs glibc {newest[0]}.{newest[1]}")
+        wanted = [lib for lib in libraries if not COMMON.fullmatch(lib)]
+        wanted += [f"{kind} {'.'.join(map(str, newest[kind]))}" for kind in sorted(permitted or {}) if newest.get(kind, ()) > permitted[kind]]
+        if wanted:
+            lines.append(f"{name} needs {', '.join(wanted)}")
     return lines

@@ -14,7 +14,6 @@ import release
 import tree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-GLIBC = (2, 17)  # manylinux2014
 INSTALLED = ("bin/", "sbin/", "lib/memtrace-bpf/", "share/")
 CLASSIFIERS = ("Environment :: Console", "Intended Audience :: Developers", "Intended Audience :: Science/Research",
                "Operating System :: POSIX :: Linux", "Programming Language :: Python :: 3", "Programming Language :: C",
@@ -30,7 +29,7 @@ def read(*path):
 
 def platform():
     """manylinux2014, if that is true; otherwise the tag of wheels that suit the machine they were built on."""
-    beyond = tree.beyond(release.stage(), GLIBC)
+    beyond = tree.beyond(release.stage(), tree.MANYLINUX2014)
     if not beyond:
         return "manylinux2014_" + release.arch()
     print("wheel: this build is for machines like this one, and not manylinux2014 (STATIC=1 is):")
