@@ -111,9 +111,9 @@ $(OUTPUT)/man/%: docs/man/%
 
 # What is in this build: main.c is compiled again when that has changed. Written while make reads this file, so that no target is
 # made for nothing: tests run make while others run the program.
-# The commit is left out in a tree that is not a clone of this repository. SOURCE_DATE_EPOCH makes the date reproducible.
+# A source tarball has the commit in its file RELEASE. SOURCE_DATE_EPOCH makes the date reproducible.
 comma := ,
-COMMIT := $(if $(wildcard .git),$(shell git rev-parse --short=10 HEAD 2>/dev/null))
+COMMIT := $(if $(wildcard .git),$(shell git rev-parse --short=10 HEAD 2>/dev/null),$(shell sed -n 's/^commit=//p' RELEASE 2>/dev/null))
 BUILD_DATE := $(shell date -u $(if $(SOURCE_DATE_EPOCH),-d @$(SOURCE_DATE_EPOCH)) +%Y-%m-%d)
 $(shell mkdir -p $(OUTPUT)/gen; printf '\043define %s\n' 'MEMTRACE_SERVE $(if $(filter 0,$(SERVE)),0,1)' \
 	'MEMTRACE_STATIC $(if $(filter 1,$(STATIC)),1,0)' 'MEMTRACE_BUILD "$(if $(COMMIT),git $(COMMIT)$(comma) )built $(BUILD_DATE)"' >$(OUTPUT)/gen/in_this_build.$$$$; \

@@ -591,8 +591,15 @@ bundled() {
 	echo "$dir"
 }
 
+# A source tarball has them in bundles/.
 bundled_dir() {
-	echo "$VENVS/$1-$(sha256sum "$2/package-lock.json" | cut -c1-12)"
+	local name
+	name=$1-$(sha256sum "$2/package-lock.json" | cut -c1-12)
+	[ ! -e "bundles/$name/.complete" ] || {
+		echo "$PWD/bundles/$name"
+		return
+	}
+	echo "$VENVS/$name"
 }
 
 page() { bundled page user/export/page uPlot; }

@@ -14,11 +14,12 @@ PAGE_STYLES := $(wildcard $(PAGE)/*.css)
 PAGE_SCRIPTS := $(wildcard $(addprefix user/export/assets/,words.js dom.js flames.js growth.js) $(PAGE)/kit.js $(PAGE)/base.js) \
 	$(filter-out $(PAGE)/kit.js $(PAGE)/base.js $(PAGE)/main.js,$(sort $(wildcard $(PAGE)/*.js))) $(wildcard $(PAGE)/main.js)
 
+PAGE_FILES := uplot/dist/uPlot.iife.min.js uplot/dist/uPlot.min.css uplot/LICENSE
+
 $(OUTPUT)/gen/uplot/.complete: $(PAGE)/package-lock.json
 	$(call msg,UPLOT,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)dir=$$(tools/deps.sh page) && cp $$dir/node_modules/uplot/dist/uPlot.iife.min.js $$dir/node_modules/uplot/dist/uPlot.min.css \
-		$$dir/node_modules/uplot/LICENSE $(dir $@)
+	$(Q)dir=$$(tools/deps.sh page) && cd $$dir/node_modules && cp $(PAGE_FILES) $(abspath $(dir $@))
 	$(Q)touch $@
 
 $(OUTPUT)/gen/page.html: tools/dev/bundle_page.py $(PAGE)/page.html $(PAGE_STYLES) $(PAGE_SCRIPTS) $(OUTPUT)/gen/uplot/.complete

@@ -7,7 +7,7 @@ STAGE := $(abspath $(PACKAGES))/stage
 STRIP := $(CROSS_COMPILE)strip
 PACKAGING = VERSION=$(VERSION) ARCH=$(ARCH) OUTPUT=$(abspath $(OUTPUT)) STAGE=$(STAGE) LC_ALL=C.UTF-8 tools/packaging
 
-.PHONY: stage wheel deb rpm
+.PHONY: stage wheel deb rpm image source
 # The program and the manual pages have the date of the commit in them.
 stage:
 	$(Q)rm -rf $(STAGE)
@@ -23,3 +23,9 @@ deb: stage ## make a .deb (with STATIC=1)
 
 rpm: stage ## make an .rpm (with STATIC=1)
 	$(Q)$(PACKAGING)/rpm.py
+
+image: stage ## make a container image, for podman load or docker load (with STATIC=1)
+	$(Q)$(PACKAGING)/image.py
+
+source: ## make the source tarball of HEAD, which builds without a network
+	$(Q)BUNDLE_page='$(PAGE_FILES)' BUNDLE_docs='$(DOCS_FILES)' $(PACKAGING)/source.py
