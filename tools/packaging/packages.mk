@@ -7,7 +7,7 @@ STAGE := $(abspath $(PACKAGES))/stage
 STRIP := $(CROSS_COMPILE)strip
 PACKAGING = VERSION=$(VERSION) ARCH=$(ARCH) OUTPUT=$(abspath $(OUTPUT)) STAGE=$(STAGE) LC_ALL=C.UTF-8 tools/packaging
 
-.PHONY: stage wheel deb rpm image source
+.PHONY: stage wheel deb rpm image source sbom
 # The program and the manual pages have the date of the commit in them.
 stage:
 	$(Q)rm -rf $(STAGE)
@@ -29,3 +29,21 @@ image: stage ## make a container image, for podman load or docker load (with STA
 
 source: ## make the source tarball of HEAD, which builds without a network
 	$(Q)BUNDLE_page='$(PAGE_FILES)' BUNDLE_docs='$(DOCS_FILES)' $(PACKAGING)/source.py
+
+sbom: stage ## list what the packages consist of, as SPDX JSON (with STATIC=1)
+	$(Q)$(PACKAGING)/sbom.py
+
+.PHONY: release release-files release-check packages-dir
+release: ## make all packages, the source tarball, SBOM and checksums, in .output-static/packages
+	$(Q)$(MAKE) --no-print-directory STATIC=1 release-files
+
+release-files:
+	$(Q)$(PACKAGING)/collect.py clean
+	$(Q)$(MAKE) --no-print-directory wheel deb rpm image source sbom
+	$(Q)$(PACKAGING)/collect.py
+
+release-check: ## make the release twice, here and in a clone, and compare the checksums
+	$(Q)MAKE=$(MAKE) tools/packaging/release_check.sh
+
+packages-dir:
+	@echo $(PACKAGES)

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+The last step of `make release`: next to the packages it puts the program itself, this version's part of the change log, and
+SHA256SUMS of all. `collect.py clean` is the first step: it refuses changes that are not committed and empties the folder.
+"""
+import hashlib
+import os
+import re
+import shutil
+import sys
+
+import release
+
+
+def changes():
+    """The section of this version; that of changes without a version, if this is no release yet."""
+    with open(os.path.join(release.ROOT, "CHANGELOG.md"), encoding="utf-8") as f:
+        sections = dict(re.findall(r"^## (\S+)[^\n]*\n(.*?)(?=^## |\Z)", f.read(), re.M | re.S))
+    text = sections.get(release.version()) or (None if release.tagged() else sections.get("Unreleased"))
+    if not text:
+        release.die(f"CHANGELOG.md has no section '## {release.version()}': rename '## Unreleased' before the tag v{release.version()}")
+    return f"# memtrace-bpf {release.pep440()}\n\n{text.strip()}\n"
+
+
+def write(path, content, mode=0o644):
+    with open(path, "wb") as f:
+        f.write(content)
+    os.chmod(path, mode)
+
+
+def sums(folder):
+    lines = []
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and name != "SHA256SUMS":
+            with open(path, "rb") as f:
+                lines.append(f"{hashlib.sha256(f.read()).hexdigest()}  {name}\n")
+    return "".join(lines)
+
+
+def clean():
+    if release.git("rev-parse", "HEAD") is None:
+        release.die("make release needs the repository: the source tarball comes from it")
+    if release.changed():
+        release.die("make release refuses changes that are not committed: git status")
+    shutil.rmtree(release.packages_dir())
+
+
+def main():
+    if sys.argv[1:] == ["clean"]:
+        return clean()
+    folder = release.packages_dir()
+    with open(os.path.join(release.stage(), "usr/bin/memtrace-bpf"), "rb") as f:
+        write(os.path.join(folder, f"memtrace-bpf-{release.pep440()}-{release.arch()}"), f.read(), 0o755)
+    write(os.path.join(folder, f"CHANGES-{release.pep440()}.md"), changes().encode())
+    for name in ("deb", "rpm", "stage"):
+        shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    text = sums(folder)
+    write(os.path.join(folder, "SHA256SUMS"), text.encode())
+    print(f"The release is in {folder}:\n{text}", end="")
+
+
+main()
