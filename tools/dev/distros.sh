@@ -13,8 +13,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
+. tools/dev/chroot.sh
 OUTPUT=${OUTPUT:-.output}
-CACHE=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}/distros
 LOGS=$OUTPUT/distros
 root= # of the system at hand
 
@@ -25,54 +25,15 @@ die() {
 
 [ "$(id -u)" = 0 ] || die "chroots need root: sudo $0"
 [ $# -gt 0 ] || set -- bookworm trixie sid
-mkdir -p "$CACHE" "$LOGS"
+mkdir -p "$LOGS"
 
-# The mirror of Debian that apt uses here; security and third parties' archives have other paths.
-mirror() {
-	apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 2>/dev/null | grep -E '/debian/?$' | head -1
-}
-
-# A minimal system, unpacked once.
-base_system() { # suite
-	local suite=$1 site
-	[ ! -e "$CACHE/$suite/.complete" ] || return 0
-	site=$(mirror)
-	[ -n "$site" ] || die "apt has no archive of Debian here: run apt-get update"
-	rm -rf "${CACHE:?}/$suite"
-	debootstrap --variant=minbase "$suite" "$CACHE/$suite" "$site" >"$LOGS/$suite.debootstrap.log" 2>&1 ||
-		die "debootstrap $suite failed: see $LOGS/$suite.debootstrap.log"
-	touch "$CACHE/$suite/.complete"
-}
-
-# What this machine needs to reach its package archives holds in the chroot too.
-copy_network_settings() {
-	local file
-	cp -L /etc/resolv.conf "$root/etc/resolv.conf"
-	for file in /etc/hosts /etc/pip.conf /etc/npmrc; do
-		[ ! -e "$file" ] || cp -L "$file" "$root$file"
-	done
-	if [ -d /usr/local/share/ca-certificates ]; then
-		mkdir -p "$root/usr/local/share"
-		cp -rL /usr/local/share/ca-certificates "$root/usr/local/share/"
-	fi
-}
-
-# Mounts go with the namespace that in_system() makes; what is left to remove are files.
 remove_system() {
 	[ -z "$root" ] || [ -n "${KEEP:-}" ] || rm -rf "$root"
 	root=
 }
 trap remove_system EXIT
 
-# Everything that a command starts ends with it: it is process 1 of its namespace. In a chroot the kernel would make no user
-# namespaces, hence pivot_root.
-in_system() {
-	unshare --mount --pid --fork --kill-child --propagation slave bash -c '
-		root=$1; shift
-		mount --bind "$root" "$root" && mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" &&
-			mkdir -p "$root/.outside" && cd "$root" && pivot_root . .outside && cd / && umount -l .outside || exit 1
-		exec "$@"' in_system "$root" "$@" </dev/null
-}
+in_system() { in_root "$root" "$@"; }
 
 version() { # package
 	in_system dpkg-query -W -f='${Version}' "$1" 2>/dev/null | sed 's/^[0-9]*://; s/[-+~].*//'
@@ -110,10 +71,7 @@ record_with_token() {
 failed=0
 try_suite() {
 	local suite=$1 log=$LOGS/$1.log begin=$SECONDS result=passed clang own token gcc python
-	base_system "$suite"
-	root=$(mktemp -d "$CACHE/$suite.XXXXXX")
-	cp -a "$CACHE/$suite/." "$root/"
-	copy_network_settings
+	root=$(new_system "$suite")
 	mkdir -p "$root/root/memtrace-bpf"
 	git archive HEAD | tar -x -C "$root/root/memtrace-bpf"
 	in_system env HOME=/root WERROR=1 OUTPUT=.output /root/memtrace-bpf/tools/demo.sh 3 >"$log" 2>&1 || result="FAILED, see $log"

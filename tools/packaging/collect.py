@@ -14,12 +14,12 @@ import release
 
 
 def changes():
-    """The section of this version; that of changes without a version, if this is no release yet."""
+    """The section of this version; if this is no release, that of changes since the last."""
     with open(os.path.join(release.ROOT, "CHANGELOG.md"), encoding="utf-8") as f:
         sections = dict(re.findall(r"^## (\S+)[^\n]*\n(.*?)(?=^## |\Z)", f.read(), re.M | re.S))
-    text = sections.get(release.version()) or (None if release.tagged() else sections.get("Unreleased"))
+    text = sections.get(release.version() if release.tagged() else "Unreleased")
     if not text:
-        release.die(f"CHANGELOG.md has no section '## {release.version()}': rename '## Unreleased' before the tag v{release.version()}")
+        release.die(f"CHANGELOG.md has no section '## {release.version() if release.tagged() else 'Unreleased'}'")
     return f"# memtrace-bpf {release.pep440()}\n\n{text.strip()}\n"
 
 

@@ -97,7 +97,7 @@ class Archive:
 
 def archive():
     """{name: content} of the image's archive."""
-    files, tag = Archive(), release.debian().replace("~", "-")
+    files, tag = Archive(), release.debian().replace("+", "-")
     tar = layer()
     layer_entry = files.put("layer.v1.tar+gzip", gzip.compress(tar, 9, mtime=0))
     config_entry = files.put("config.v1+json", as_json(config("sha256:" + hashlib.sha256(tar).hexdigest())))

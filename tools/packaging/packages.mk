@@ -47,3 +47,11 @@ release-check: ## make the release twice, here and in a clone, and compare the c
 
 packages-dir:
 	@echo $(PACKAGES)
+
+.PHONY: test-packages test-packages-static
+test-packages: ## make the packages, install and remove them in fresh systems (ten minutes)
+	$(Q)tools/deps.sh build packaging torch
+	$(Q)$(MAKE) --no-print-directory STATIC=1 test-packages-static
+
+test-packages-static: wheel deb rpm image source
+	$(Q)OUTPUT=$(abspath $(OUTPUT)) tests/packages/run.sh

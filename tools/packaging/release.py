@@ -94,10 +94,10 @@ def pep440():
 
 
 def debian():
-    """Before the release of this version, in Debian's and in rpm's order."""
+    """In Debian's and in rpm's order, as in PEP 440's: after the release of this version, before the next."""
     if tagged() or not commit():
         return version()
-    return f"{version()}~git{day():%Y%m%d}.{commit()}" + (".dirty" if changed() else "")
+    return f"{version()}+git{day():%Y%m%d}.{commit()}" + (".dirty" if changed() else "")
 
 
 rpm = debian
