@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The wheel in fresh environments of each CPython that is here, and in a Debian system that has nothing but Python."""
+"""The wheel in fresh environments of each CPython that is here, and in Debian systems that have nothing but Python."""
 import os
 import shutil
 import signal
@@ -145,19 +145,24 @@ def test_finds_its_libraries():
     packages.execute(script, "run", "--inside", "-o", scratch("inside.mtr"), "--", harness.python("main"), job, "--steps", "2")
 
 
-def test_bare_system():
-    """`pip install WHEEL && memtrace-bpf version` in a Debian system with Python alone."""
-    with packages.system("bookworm") as root:
+def installs_in_bare_system(suite):
+    """`pip install WHEEL && memtrace-bpf version` in a Debian system with its Python and nothing else."""
+    with packages.system(suite) as root:
         try:
-            packages.inside(root, "sh", "-c", "apt-get update -q && apt-get install -y -q --no-install-recommends python3-pip", seconds=600)
+            packages.inside(root, "sh", "-c", "apt-get update -q -o Acquire::Check-Valid-Until=false && apt-get install -y -q --no-install-recommends python3-venv", seconds=600)
         except packages.Failure as e:
             raise Skip("apt: %s" % e) from e
         path = packages.package("*.whl")
         shutil.copy(path, os.path.join(root, "tmp"))
-        packages.inside(root, "pip", "install", "--break-system-packages", "--no-index", "/tmp/" + os.path.basename(path))
-        packages.version_of(packages.inside(root, "memtrace-bpf", "version"))
-        packages.inside(root, "memtrace-bpf", "check")
+        packages.inside(root, "python3", "-m", "venv", "/opt/env")
+        packages.inside(root, "/opt/env/bin/pip", "install", "--no-index", "/tmp/" + os.path.basename(path))
+        packages.version_of(packages.inside(root, "/opt/env/bin/memtrace-bpf", "version"))
+        packages.inside(root, "/opt/env/bin/memtrace-bpf", "check")
+        print("     %s: %s" % (suite, packages.inside(root, "python3", "--version").strip()), flush=True)
 
+
+for _suite in packages.SUITES:
+    globals()["test_bare_" + _suite] = lambda suite=_suite: installs_in_bare_system(suite)
 
 for _version in VERSIONS:
     globals()["test_python_" + _version.replace(".", "_")] = lambda version=_version: installs_and_removes(version)

@@ -71,14 +71,14 @@ def packaged(package):
 
 
 def built(path):
-    """A library that tools/packaging/static_libs.sh has built: the files next to it say which."""
-    folder, name = os.path.dirname(path), os.path.basename(path)[:-2]
-    version = re.search(r"^Version: *(\S+)", read(os.path.join(folder, "pkgconfig", f"{name}.pc")), re.M)
-    documents = os.path.join(os.path.dirname(folder), "share", "doc", name)
-    text = read(os.path.join(documents, "copyright"))
-    source = read(os.path.join(documents, "source")).strip() or "built from source"
-    version = version.group(1) if version else ""
-    return Part(name, version, source, named(text), text, f"pkg:generic/{name}@{version}")
+    """A library that tools/packaging/static_libs.sh has built from a Debian source package, whose documents it keeps."""
+    documents, name = os.path.join(os.path.dirname(os.path.dirname(path)), "share", "doc"), os.path.basename(path)[:-2]
+    for source in (name, name.removeprefix("lib")):
+        version = read(os.path.join(documents, source, "version")).strip()
+        if version:
+            text = read(os.path.join(documents, source, "copyright"))
+            return Part(name, version, f"built from Debian source package {source} {version}", named(text), text, f"pkg:deb/debian/{source}@{version}?arch=source")
+    release.die(f"{path} belongs to no package, and {documents} does not name its version")
 
 
 def libraries():

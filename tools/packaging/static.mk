@@ -22,3 +22,5 @@ LOADED_LINK_CXX := $(LOADED_CC)
 LOADED_CXX_LIBS := $(shell $(CXX) -print-file-name=libstdc++.so.6) -Wl,--allow-shlib-undefined
 
 $(OUTPUT)/memtrace-bpf: $(PROGRAM_OBJS)
+# Other libraries: another program. They are no prerequisite of the program, which would have them twice.
+$(OUTPUT)/obj/user/main.o: $(wildcard $(STATIC_LIBS)/lib/*.a)

@@ -27,6 +27,9 @@ say() { printf 'static_libs: %s\n' "$*" >&2; }
 unpack() {
 	tools/deps.sh source "$1" "$WORK" "${@:2}" >&2
 	(cd "$WORK" && dpkg-source --no-check -x "$1"_*.dsc "$1" >/dev/null)
+	# For the SBOM and the licences that packages carry: tools/packaging/linked.py.
+	install -Dm 0644 "$WORK/$1/debian/copyright" "$DEST.new/share/doc/$1/copyright"
+	dpkg-parsechangelog -l "$WORK/$1/debian/changelog" -S Version >"$DEST.new/share/doc/$1/version"
 	echo "$WORK/$1"
 }
 
