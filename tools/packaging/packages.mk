@@ -49,7 +49,7 @@ packages-dir:
 	@echo $(PACKAGES)
 
 .PHONY: test-packages test-packages-static
-test-packages: ## make the packages, install and remove them in fresh systems (ten minutes)
+test-packages: ## make the packages, install and remove them in fresh systems (five minutes)
 	$(Q)tools/deps.sh build packaging torch
 	$(Q)$(MAKE) --no-print-directory STATIC=1 test-packages-static
 

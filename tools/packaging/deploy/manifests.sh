@@ -24,7 +24,7 @@ render() {
 #   kubectl -n memtrace-bpf create secret generic memtrace-bpf --from-file=token=<(head -c 32 /dev/urandom | base64)
 #   kubectl apply -f tools/packaging/deploy/daemonset.yaml
 #
-# The image is that of tools/packaging/deploy/Containerfile. See docs/guide/containers.md.
+# The image is that of "make STATIC=1 image". See docs/guide/containers.md.
 # Made from the Helm chart by "make manifests": change the chart.
 TEXT
 	render
