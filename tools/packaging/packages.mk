@@ -39,6 +39,7 @@ release: ## make all packages, the source tarball, SBOM and checksums, in .outpu
 
 release-files:
 	$(Q)$(PACKAGING)/collect.py clean
+	$(Q)$(MAKE) --no-print-directory clean
 	$(Q)$(MAKE) --no-print-directory wheel deb rpm image source sbom
 	$(Q)$(PACKAGING)/collect.py
 
