@@ -30,6 +30,13 @@ def package(pattern):
     return found[-1]
 
 
+def program():
+    """The static program that the packages contain."""
+    path = os.path.join(PACKAGES, "stage", "usr", "bin", "memtrace-bpf")
+    check(os.path.exists(path), "no %s: run make test-packages", path)
+    return path
+
+
 def older(kind):
     """Version 0.0.9 of a .deb or .rpm, with a file that the newer one lacks. Its path."""
     folder = scratch("older-" + kind)
