@@ -16,7 +16,7 @@ import release
 import system
 import tree
 
-INSTALLED = ("bin/", "lib/memtrace-bpf/", "share/doc/memtrace-bpf/")
+INSTALLED = ("bin/memtrace-bpf", "lib/memtrace-bpf/", "share/doc/memtrace-bpf/")
 FOLDERS = (("run", 0o755), ("tmp", 0o1777), ("var/lib/memtrace-bpf", 0o700), ("var/tmp", 0o1777))
 GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 OCI = "application/vnd.oci.image."

@@ -14,7 +14,7 @@ import release
 import tree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-INSTALLED = ("bin/", "sbin/", "lib/memtrace-bpf/", "share/")
+INSTALLED = ("bin/memtrace-bpf", "sbin/", "lib/memtrace-bpf/", "share/")
 CLASSIFIERS = ("Environment :: Console", "Intended Audience :: Developers", "Intended Audience :: Science/Research",
                "Operating System :: POSIX :: Linux", "Programming Language :: Python :: 3", "Programming Language :: C",
                "Topic :: Scientific/Engineering :: Artificial Intelligence", "Topic :: Software Development :: Debuggers",
