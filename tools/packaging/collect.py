@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 The last step of `make release`: next to the packages it puts the program itself, this version's part of the change log, and
-SHA256SUMS of all. `collect.py clean` is the first step: it refuses changes that are not committed and empties the folder.
+SHA256SUMS of all. `collect.py check` is the first step: it refuses changes that are not committed.
 """
 import hashlib
 import os
@@ -39,17 +39,16 @@ def sums(folder):
     return "".join(lines)
 
 
-def clean():
+def check():
     if release.git("rev-parse", "HEAD") is None:
         release.die("make release needs the repository: the source tarball comes from it")
     if release.changed():
         release.die("make release refuses changes that are not committed: git status")
-    shutil.rmtree(release.packages_dir())
 
 
 def main():
-    if sys.argv[1:] == ["clean"]:
-        return clean()
+    if sys.argv[1:] == ["check"]:
+        return check()
     folder = release.packages_dir()
     with open(os.path.join(release.stage(), "usr/bin/memtrace-bpf"), "rb") as f:
         write(os.path.join(folder, f"memtrace-bpf-{release.pep440()}-{release.arch()}"), f.read(), 0o755)

@@ -37,9 +37,10 @@ sbom: stage ## list what the packages consist of, as SPDX JSON (with STATIC=1)
 release: ## make all packages, the source tarball, SBOM and checksums, in .output-static/packages
 	$(Q)$(MAKE) --no-print-directory STATIC=1 release-files
 
+# From nothing: objects of an older build may have been compiled with other options.
 release-files:
-	$(Q)$(PACKAGING)/collect.py clean
-	$(Q)$(MAKE) --no-print-directory clean
+	$(Q)$(PACKAGING)/collect.py check
+	$(Q)$(MAKE) --no-print-directory -s clean
 	$(Q)$(MAKE) --no-print-directory wheel deb rpm image source sbom
 	$(Q)$(PACKAGING)/collect.py
 
