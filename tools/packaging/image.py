@@ -72,7 +72,7 @@ def config(diff_id):
             "Labels": {
                 "org.opencontainers.image.title": "memtrace-bpf", "org.opencontainers.image.description": release.SUMMARY,
                 "org.opencontainers.image.version": release.pep440(), "org.opencontainers.image.revision": release.commit(),
-                "org.opencontainers.image.created": when, "org.opencontainers.image.licenses": release.LICENSE,
+                "org.opencontainers.image.created": when, "org.opencontainers.image.licenses": release.LICENSE_WITH_LIBRARIES,
             },
         },
         "rootfs": {"type": "layers", "diff_ids": [diff_id]},

@@ -19,6 +19,8 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SUMMARY = "Attach to a running PyTorch process and see which line holds its memory"
 LICENSE = "GPL-2.0-only OR BSD-2-Clause"
+# Of what the packages contain: the static program has wolfSSL in it.
+LICENSE_WITH_LIBRARIES = f"({LICENSE}) AND GPL-2.0-or-later"
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 
 

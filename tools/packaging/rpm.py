@@ -76,7 +76,7 @@ def main():
     root = os.path.join(top, "tree")
     fill(root)
     spec = os.path.join(top, "memtrace-bpf.spec")
-    text = SPEC.format(version=release.rpm(), summary=release.SUMMARY, license=release.LICENSE, description=system.DESCRIPTION, root=root,
+    text = SPEC.format(version=release.rpm(), summary=release.SUMMARY, license=release.LICENSE_WITH_LIBRARIES, description=system.DESCRIPTION, root=root,
                        stop=system.STOP_SERVICES, files=listed(root))
     system.write(spec, text.encode())
     defines = [word for name, value in MACROS.items() for word in ("--define", f"{name} {value.replace('@TOP@', top)}")]

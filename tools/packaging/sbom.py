@@ -47,7 +47,7 @@ def program(files):
     return {
         "SPDXID": ROOT_ID, "name": "memtrace-bpf", "versionInfo": release.pep440(), "downloadLocation": "NOASSERTION", "filesAnalyzed": True,
         "packageVerificationCode": {"packageVerificationCodeValue": verification_code(files)}, "licenseInfoFromFiles": ["NOASSERTION"],
-        "licenseConcluded": release.LICENSE, "licenseDeclared": release.LICENSE, "copyrightText": "NOASSERTION", "summary": release.SUMMARY,
+        "licenseConcluded": release.LICENSE_WITH_LIBRARIES, "licenseDeclared": release.LICENSE, "copyrightText": "NOASSERTION", "summary": release.SUMMARY,
         "primaryPackagePurpose": "APPLICATION", "sourceInfo": f"git commit {release.commit()}",
         "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": f"pkg:generic/memtrace-bpf@{release.pep440()}"}],
     }

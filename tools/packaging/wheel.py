@@ -39,7 +39,7 @@ def platform():
 
 def metadata():
     lines = ["Metadata-Version: 2.1", "Name: memtrace-bpf", f"Version: {release.pep440()}", f"Summary: {release.SUMMARY}",
-             f"License: {release.LICENSE}", "Keywords: pytorch,memory,profiler,ebpf,cuda,leak", "Requires-Python: >=3.8",
+             f"License: {release.LICENSE_WITH_LIBRARIES}", "Keywords: pytorch,memory,profiler,ebpf,cuda,leak", "Requires-Python: >=3.8",
              *(f"Classifier: {c}" for c in CLASSIFIERS), "Description-Content-Type: text/markdown", "License-File: BSD-2-Clause.txt",
              "License-File: GPL-2.0.txt", ""]
     return "\n".join(lines).encode() + b"\n" + read(HERE, "wheel", "README.md")
