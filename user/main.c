@@ -70,11 +70,11 @@ static void version(FILE *out, struct argp_state *state)
 	fprintf(out, "memtrace-bpf " MEMTRACE_VERSION " (" MEMTRACE_BUILD ")\n");
 	fprintf(out, "recordings (.mtr): writes version %d, reads 1 to %d\n", MTR_VERSION,
 		MTR_VERSION);
-	fprintf(out, "libbpf %s; %s; %s libraries\n", libbpf_version_string() + 1,
+	fprintf(out, "libbpf %s; %s%s\n", libbpf_version_string() + 1,
 		!MEMTRACE_SERVE	 ? "without serve"
 		: MEMTRACE_HTTPS ? "with serve"
 				 : "with serve, without HTTPS",
-		MEMTRACE_STATIC ? "static" : "shared");
+		MEMTRACE_STATIC ? "; static" : "");
 }
 
 /*

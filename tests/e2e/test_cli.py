@@ -92,7 +92,7 @@ def test_version():
     lines = out.splitlines()
     check(re.fullmatch(r"memtrace-bpf \d+\.\d+\.\d+ \((git [0-9a-f]{10}, )?built \d{4}-\d\d-\d\d\)", lines[0]), "first line: %r", lines[0])
     check(re.fullmatch(r"recordings \(\.mtr\): writes version (\d+), reads 1 to \1", lines[1]), "second line: %r", lines[1])
-    check(re.fullmatch(r"libbpf \d+\.\d+; with(out)? serve", lines[2]) and len(lines) == 3, "third line: %r", lines[2:])
+    check(re.fullmatch(r"libbpf \d+\.\d+; with(out)? serve(, without HTTPS)?(; static)?", lines[2]) and len(lines) == 3, "third line: %r", lines[2:])
     for command in COMMANDS[1:]:
         equal(tool(command, "--version"), (OK, out, ""), "%s --version" % command)
         equal(tool(command, "-V"), (OK, out, ""), "%s -V" % command)
