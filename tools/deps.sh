@@ -208,14 +208,14 @@ print_kernels() {
 ARM64_PACKAGES=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static:qemu-aarch64-static qemu-system-arm:qemu-system-aarch64)
 ARM64_SUITE=bookworm
 ARM64_ROOT=(libc6-dev libstdc++-12-dev libbpf-dev libelf-dev zlib1g-dev libzstd-dev libjansson-dev libncurses-dev libcmocka-dev
-	libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev python3)
+	libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev libwolfssl-dev libc-ares-dev python3)
 
 arm64_dir() {
-	echo "$VENVS/arm64-$(printf '%s\n' $ARM64_SUITE "${ARM64_ROOT[@]}" | sha256sum | cut -c1-12)"
+	echo "$VENVS/arm64-$(printf '%s\n' $ARM64_SUITE "${ARM64_ROOT[@]}" static-libraries | sha256sum | cut -c1-12)"
 }
 
 arm64_root() {
-	local dir lists deb link base
+	local dir lists deb fields link base
 	dir=$(arm64_dir)
 	[ ! -e "$dir/.complete" ] || return 0
 	mkdir -p "$VENVS"
@@ -230,6 +230,9 @@ arm64_root() {
 		ln -s usr/$link "$dir/$link"
 	done
 	for deb in "$lists"/cache/archives/*.deb; do
+		# The package of each static library, for tools/packaging/linked.py: path, package, version, source, its version.
+		fields=$(dpkg-deb -W --showformat='${Package}\t${Version}\t${source:Package}\t${source:Version}' "$deb")
+		dpkg-deb --fsys-tarfile "$deb" | tar -t | sed -n "s|^\.\(/.*\.a\)\$|\1\t$fields|p" >>"$dir/static-libraries"
 		dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink --no-same-owner -C "$dir" || die "cannot unpack $deb"
 	done
 	rm -f "$lists"/cache/archives/*.deb

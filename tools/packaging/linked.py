@@ -63,6 +63,17 @@ def named(text):
     return ", ".join(sorted(set(names)))
 
 
+def unpacked(path):
+    """A library of the folder that tools/deps.sh arm64 unpacks, which lists the packages of its libraries; None for another."""
+    root, usr, rest = path.partition("/usr/lib/")
+    for line in read(root + "/static-libraries").splitlines():
+        name, package, version, source, source_version = line.split("\t")
+        if name in (usr + rest, "/lib/" + rest):
+            text = read(f"{root}/usr/share/doc/{package}/copyright")
+            return Part(package, version, f"Debian source package {source} {source_version}", named(text), text, f"pkg:deb/debian/{package}@{version}?arch=arm64")
+    return None
+
+
 def packaged(package):
     fields = subprocess.run(["dpkg-query", "-W", "-f", "${Version}\t${source:Package}\t${source:Version}", package], check=True, stdout=subprocess.PIPE, text=True).stdout
     version, source, source_version = fields.split("\t")
@@ -85,7 +96,7 @@ def libraries():
     parts = {}
     for path in archives():
         package = owner(path)
-        part = packaged(package) if package else built(path)
+        part = packaged(package) if package else unpacked(path) or built(path)
         parts[part.name] = part
     return [parts[name] for name in sorted(parts)]
 

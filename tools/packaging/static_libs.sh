@@ -46,7 +46,7 @@ build() {
 	say "building $(basename "$source") (about a minute)"
 	(
 		cd "$source"
-		./configure -q --prefix="$DEST.new" --disable-shared --enable-static "$@" CFLAGS="-O2 -g0 -ffile-prefix-map=$source=."
+		./configure -q --prefix="$DEST.new" --disable-shared --enable-static "${CROSS[@]}" "$@" CFLAGS="-O2 -g0 -ffile-prefix-map=$source=."
 		for folder in "${folders[@]}"; do
 			make -s -j"$(nproc)" -C "$folder" install
 		done
@@ -56,13 +56,19 @@ build() {
 	}
 }
 
-[ "$ARCH" = "$(uname -m)" ] || {
-	say "a static program for $ARCH is built on a machine of that architecture"
-	exit 1
-}
-tools/deps.sh packages "${PACKAGES[@]}"
+# For another architecture: the cross compiler, and the libraries that tools/deps.sh arm64 unpacks.
+CROSS=() ROOT= COMPILER=gcc
+if [ "$ARCH" = "$(uname -m)" ]; then
+	tools/deps.sh packages "${PACKAGES[@]}"
+else
+	tools/deps.sh packages dpkg-dev
+	ROOT=$(tools/deps.sh arm64-root)
+	COMPILER="$ARCH-linux-gnu-gcc --sysroot=$ROOT"
+	CROSS=(--host="$ARCH-linux-gnu" CC="$COMPILER")
+fi
 # Another version of a library, or of the options above, is another folder.
-stamp=$( (dpkg-query -W -f '${Package} ${Version}\n' libwolfssl-dev libc-ares-dev libc6-dev; cat "$0") | sha256sum | cut -c 1-12)
+stamp=$( (dpkg-query -W -f '${Package} ${Version}\n' libc6-dev; [ -n "$ROOT" ] || dpkg-query -W -f '${Package} ${Version}\n' libwolfssl-dev libc-ares-dev
+	echo "$ROOT"; cat "$0") | sha256sum | cut -c 1-12)
 DEST=$CACHE/static-$ARCH-$stamp
 if [ ! -e "$DEST" ]; then
 	WORK=$(mktemp -d)
@@ -72,7 +78,7 @@ if [ ! -e "$DEST" ]; then
 	build "$(unpack curl)" lib include -- "${CURL_OPTIONS[@]}"
 	source=$(unpack libbpf trixie)
 	say "building libbpf"
-	make -s -C "$source/src" -j"$(nproc)" BUILD_STATIC_ONLY=1 PREFIX="$DEST.new" LIBDIR="$DEST.new/lib" CFLAGS="-O2 -g0 -ffile-prefix-map=$source=." \
+	make -s -C "$source/src" -j"$(nproc)" CC="$COMPILER" AR="${COMPILER%%gcc*}ar" NO_PKG_CONFIG=1 BUILD_STATIC_ONLY=1 PREFIX="$DEST.new" LIBDIR="$DEST.new/lib" CFLAGS="-O2 -g0 -ffile-prefix-map=$source=." \
 		install >"$WORK/log" 2>&1 || {
 		tail -20 "$WORK/log" >&2
 		exit 1
