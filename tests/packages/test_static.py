@@ -109,22 +109,30 @@ for _suite in SUITES:
 
 
 def test_oldest_c_library():
-    """What users' programs load works with Debian 11's C library: the dry run, the recorder inside, the replayer."""
+    """The wheel in Debian 11, beside PyTorch: a recording, and what programs load of ours: the dry run, the recorder inside, the replayer."""
+    needs_root()
     with packages.system("bullseye") as root:
+        wheel = packages.package("*.whl")
+        shutil.copy(wheel, os.path.join(root, "tmp"))
+        shutil.copytree(harness.WORKLOADS, os.path.join(root, "workloads"))
         try:
             packages.inside(root, "sh", "-c", "apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv", seconds=600)
             packages.inside(root, "python3", "-m", "venv", "/env")
             packages.inside(root, "/env/bin/pip", "install", "-q", "--no-cache-dir", "torch==" + TORCH, "numpy<2", seconds=900)
         except (packages.Failure, subprocess.TimeoutExpired) as e:
             raise Skip("no PyTorch in Debian 11: %s" % e) from e
-        shutil.copytree(os.path.join(packages.PACKAGES, "stage", "usr"), os.path.join(root, "usr"), symlinks=True, dirs_exist_ok=True)
-        shutil.copy(os.path.join(harness.WORKLOADS, "train_gpt.py"), os.path.join(root, "train_gpt.py"))
-        train = ("/env/bin/python", "/train_gpt.py", "--steps", "3")
-        said = packages.inside(root, "memtrace-bpf", "estimate", "--vram", "2G", "-o", "/dry.mtr", "--", *train, "--device", "cuda")
+        begin = time.monotonic()
+        packages.inside(root, "/env/bin/pip", "install", "-q", "/tmp/" + os.path.basename(wheel))
+        tool, train = "/env/bin/memtrace-bpf", ("/env/bin/python", "/workloads/train_gpt.py", "--steps", "3")
+        packages.version_of(packages.inside(root, tool, "--version"))
+        packages.inside(root, tool, "run", "-o", "/run.mtr", "--", *train)
+        check("model.py:" in packages.inside(root, tool, "report", "/run.mtr"), "no line")
+        print("     pip install, run of %s and report: %.1f s" % (TORCH, time.monotonic() - begin), flush=True)
+        said = packages.inside(root, tool, "estimate", "--vram", "2G", "-o", "/dry.mtr", "--", *train, "--device", "cuda")
         check("fits" in said, "%s", said)
-        packages.inside(root, "memtrace-bpf", "replay", "/dry.mtr")
-        packages.inside(root, "memtrace-bpf", "run", "--inside", "-o", "/inside.mtr", "--", *train)
-        check(".py:" in packages.inside(root, "memtrace-bpf", "report", "/inside.mtr"), "no line")
+        packages.inside(root, tool, "replay", "/dry.mtr")
+        packages.inside(root, tool, "run", "--inside", "-o", "/inside.mtr", "--", *train)
+        check("model.py:" in packages.inside(root, tool, "report", "/inside.mtr"), "no line of the recorder inside")
         print("     " + packages.inside(root, "ldd", "--version").splitlines()[0], flush=True)
 
 

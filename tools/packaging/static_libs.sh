@@ -57,7 +57,7 @@ build() {
 }
 
 # For another architecture: the cross compiler, and the libraries that tools/deps.sh arm64 unpacks.
-CROSS=() ROOT= COMPILER=gcc
+CROSS=() ROOT='' COMPILER=gcc
 if [ "$ARCH" = "$(uname -m)" ]; then
 	tools/deps.sh packages "${PACKAGES[@]}"
 else
