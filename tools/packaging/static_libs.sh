@@ -74,8 +74,10 @@ if [ ! -e "$DEST" ]; then
 	WORK=$(mktemp -d)
 	trap 'rm -rf "$WORK" "$DEST.new"' EXIT
 	rm -rf "$DEST.new"
-	build "$(unpack libmicrohttpd)" src/microhttpd src/include -- "${MICROHTTPD_OPTIONS[@]}"
-	build "$(unpack curl)" lib include -- "${CURL_OPTIONS[@]}"
+	source=$(unpack libmicrohttpd)
+	build "$source" src/microhttpd src/include -- "${MICROHTTPD_OPTIONS[@]}"
+	source=$(unpack curl)
+	build "$source" lib include -- "${CURL_OPTIONS[@]}"
 	source=$(unpack libbpf trixie)
 	say "building libbpf"
 	make -s -C "$source/src" -j"$(nproc)" CC="$COMPILER" AR="${COMPILER%%gcc*}ar" NO_PKG_CONFIG=1 BUILD_STATIC_ONLY=1 PREFIX="$DEST.new" LIBDIR="$DEST.new/lib" CFLAGS="-O2 -g0 -ffile-prefix-map=$source=." \
