@@ -20,6 +20,8 @@ const volatile __u32 group =
 const volatile __u32 only =
 	0; /* without a group: PID to filter by if the kernel does not; otherwise 0 */
 const volatile __u8 bench_empty = 0; /* 1: only count hits */
+const volatile __u32 counter_stripes =
+	1; /* with a group: copies of each process's counters; a power of two */
 
 /* Shared with user space while the programs run (mapped memory). */
 /* By page: addresses that walks could not read, as own_key(). User space reads them, which brings
@@ -45,13 +47,26 @@ struct counters {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1); /* MT_MEMBERS if there is a group */
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct counters);
 } counters SEC(".maps");
 
+/*
+ * Replaces `counters` if there is a group. A copy for each process and CPU would take 80 KiB a CPU,
+ * so CPUs share copies: the index is number * counter_stripes + CPU % counter_stripes.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* MT_MEMBERS * counter_stripes if there is a group */
+	__type(key, __u32);
+	__type(value, struct counters);
+} group_counters SEC(".maps");
+
+/* All CPUs share the table, so a stack is sent once and not once per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MT_SENT_SETS);
 	__type(key, __u32);
 	__type(value, struct mt_sent);
@@ -65,8 +80,8 @@ struct {
 } root_modules SEC(".maps");
 
 /*
- * State of one walk. Slots are per CPU, but a task can be preempted within a program, and sleepable
- * programs can sleep. So each walk claims a slot.
+ * State of one walk. Each CPU has a slot, but a task can be preempted within a program, and
+ * sleepable programs can sleep. So each walk claims a slot: its CPU's, or a shared one.
  * The walk keeps all its state here and almost none on the stack. From Linux 6.13 on, a function
  * with 64 bytes of stack or more gets a per-CPU stack, because the kernel assumes that no other
  * task enters the program there meanwhile. For uprobes that is wrong: two tasks would overwrite
@@ -102,7 +117,7 @@ struct scratch {
 	struct window data, stack; /* the interpreter's frame chunks, and the C stack */
 	/* With a group: the process's number, and a copy of its struct mt_member. */
 	__u32 member;
-	__u32 number; /* the slot's; only programs for older kernels use it */
+	__u32 number; /* see scratch_at(); only programs for older kernels use it */
 	__u64 module_code[MT_MAX_MODULE_CODES], type_cell;
 	struct mt_rec_stack rec;
 	struct mt_frame entries[MT_MAX_ENTRIES];
@@ -110,7 +125,7 @@ struct scratch {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, MT_SCRATCH_SLOTS);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct scratch);
 } scratch SEC(".maps");
@@ -166,10 +181,17 @@ static __always_inline __u64 own_key(__u64 addr)
 
 static __always_inline void count(__u32 which)
 {
-	__u32 key = member_of_current();
-	struct counters *c = bpf_map_lookup_elem(&counters, &key);
+	struct counters *c;
+	__u32 key = 0;
 
-	/* Atomic: a task that preempts this one may count on the same CPU. */
+	if (group) {
+		key = member_of_current() * counter_stripes +
+		      (bpf_get_smp_processor_id() & (counter_stripes - 1));
+		c = bpf_map_lookup_elem(&group_counters, &key);
+	} else {
+		c = bpf_map_lookup_elem(&counters, &key);
+	}
+	/* Atomic: a task that preempts this one, or a CPU with the same copy, may count, too. */
 	if (c && which < MT_CNT_NR)
 		__sync_fetch_and_add(&c->c[which], 1);
 }

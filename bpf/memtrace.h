@@ -15,13 +15,14 @@
 #define MT_MAX_VISIT 384  /* frame links followed per walk, shims included */
 #define MT_MAX_ENTRIES (MT_MAX_FRAMES + MT_MAX_FRAMES / 2) /* frames, and nn.Modules among them */
 #define MT_MAX_MODULE_CODES 4
-#define MT_SENT_SETS 2048   /* per CPU: ids of the stacks already sent; a power of two */
+#define MT_SENT_SETS 4096   /* table of the stacks already sent; a power of two */
 #define MT_SENT_WAYS 4	    /* entries per set, most recent first */
 #define MT_SEEN_SLOTS 65536 /* table of code objects that sent stacks mention, by hash */
-#define MT_SCRATCH_SLOTS 4  /* concurrent walks per CPU */
-#define MT_SHARED_SLOTS 64  /* concurrent walks beyond MT_SCRATCH_SLOTS, on all CPUs together */
-#define MT_ABSENT 64	    /* unreadable addresses kept for user space; a power of two */
-#define MT_ASKED_SITES 8    /* sites of the USDT pytorch:malloc */
+#define MT_SHARED_SLOTS 64  /* concurrent walks beyond one per CPU, on all CPUs together */
+#define MT_COUNTER_STRIPES                                                                         \
+	16		 /* with a group: copies of a process's counters, at most; a power of two */
+#define MT_ABSENT 64	 /* unreadable addresses kept for user space; a power of two */
+#define MT_ASKED_SITES 8 /* sites of the USDT pytorch:malloc */
 #define MT_ASKED_ARGS 4
 #define MT_NODE_WORDS 7	      /* 8-byte words read of an autograd node */
 #define MT_NODE_DEPTH 8	      /* nested running nodes kept per thread; a power of two */
@@ -276,7 +277,7 @@ struct mt_node_layout {
 	__u64 object_type; /* offset of the type in an object */
 };
 
-/* Ids of the stacks that a CPU has sent, in one set of the table. */
+/* Ids of stacks already sent, in one set of the table. */
 struct mt_sent {
 	__u64 id[MT_SENT_WAYS];
 };

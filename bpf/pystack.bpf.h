@@ -4,7 +4,7 @@
  * The walk over the current thread's Python frames. A probe runs synchronously on the allocating
  * thread, so the frames cannot change and all code objects and modules on them are alive. Later
  * they may be gone, so the walk records their addresses and instructions.
- * Each CPU sends a stack once. A stack's id is a hash over (code object, instruction offset,
+ * A stack is sent once. A stack's id is a hash over (code object, instruction offset,
  * module), seeded with the code epoch. When a code object of a sent stack is freed, the epoch goes
  * up: all ids change and all stacks are sent again. So an id never comes to mean other code.
  */
@@ -349,6 +349,16 @@ struct loop_ctx {
 
 #if MT_OLD
 
+/* The slot of this number: 0 is the CPU's, others are shared. NULL: there is none. */
+static __always_inline struct scratch *scratch_at(__u32 number)
+{
+	__u32 key = number - 1;
+
+	if (number)
+		return bpf_map_lookup_elem(&shared_scratch, &key);
+	return bpf_map_lookup_elem(&scratch, &number);
+}
+
 /*
  * The verifier checks a global function once, wherever it is called, but checks a loop turn by
  * turn. So the loops are in two parts. A global function's arguments are numbers, as pointers need
@@ -361,9 +371,7 @@ GLOBAL int walk_some(__u32 number)
 	struct scratch *s;
 	int i;
 
-	if (number >= MT_SCRATCH_SLOTS)
-		return 1;
-	s = bpf_map_lookup_elem(&scratch, &number);
+	s = scratch_at(number);
 	if (!s)
 		return 1;
 	t = s->level ? thread_again() : 0;
@@ -390,9 +398,7 @@ GLOBAL int mark_some(__u32 number, __u32 first)
 	struct scratch *s;
 	__u32 i;
 
-	if (number >= MT_SCRATCH_SLOTS)
-		return 1;
-	s = bpf_map_lookup_elem(&scratch, &number);
+	s = scratch_at(number);
 	if (!s)
 		return 1;
 	for (i = 0; i < MARK_AT_ONCE && first + i < s->rec.n; i++)
@@ -557,6 +563,9 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 	return true;
 }
 
+/* Few for older verifiers, which follow each turn. Their kernels have no programs that sleep. */
+#define CLAIM_TRIES (MT_OLD ? 4 : MT_SHARED_SLOTS)
+
 static __always_inline bool claim(struct scratch *s)
 {
 	return s && claim_word(&s->busy);
@@ -564,26 +573,21 @@ static __always_inline bool claim(struct scratch *s)
 
 static __always_inline struct scratch *scratch_claim(void)
 {
-	__u32 tid = (__u32)bpf_get_current_pid_tgid(), key, i;
-	struct scratch *s;
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), key = 0, i;
+	struct scratch *s = bpf_map_lookup_elem(&scratch, &key);
 
-	for (i = 0; i < MT_SCRATCH_SLOTS; i++) {
-		key = i;
-		s = bpf_map_lookup_elem(&scratch, &key);
-		if (claim(s)) {
-			if (MT_OLD)
-				s->number = i;
-			return s;
-		}
+	if (claim(s)) {
+		s->number = 0;
+		return s;
 	}
-	if (MT_OLD)
-		return 0;
-	/* Any number of tasks on one CPU can wait for pages in a walk. */
-	for (i = 0; i < MT_SHARED_SLOTS; i++) {
+	/* Any number of tasks on one CPU can be preempted or wait for pages in a walk. */
+	for (i = 0; i < CLAIM_TRIES; i++) {
 		key = (tid + i) % MT_SHARED_SLOTS;
 		s = bpf_map_lookup_elem(&shared_scratch, &key);
-		if (claim(s))
+		if (claim(s)) {
+			s->number = key + 1;
 			return s;
+		}
 	}
 	return 0;
 }
@@ -607,19 +611,24 @@ static __always_inline struct mt_sent *sent_set(__u64 id)
 	return bpf_map_lookup_elem(&sent_stacks, &set);
 }
 
-/* True if this CPU has sent the stack. */
+/* True if the stack's record is in the ring, in front of all records that are reserved from now on.
+ */
 static __always_inline bool is_sent(__u64 id)
 {
-	const struct mt_sent *known = sent_set(id);
+	const volatile struct mt_sent *known = sent_set(id);
 
 	return known && (known->id[0] == id || known->id[1] == id || known->id[2] == id ||
 			 known->id[3] == id);
 }
 
-/* Another task on this CPU may do the same: an id can be lost, and its stack is sent again. */
+/*
+ * Call this after the record was submitted, which orders it for other CPUs. They may do the same at
+ * this moment: an id can be lost or be there twice, and its stack is sent again. Each word is
+ * always the id of a stack that was sent.
+ */
 static __always_inline void is_sent_now(__u64 id)
 {
-	struct mt_sent *known = sent_set(id);
+	volatile struct mt_sent *known = sent_set(id);
 
 	if (!known)
 		return;
@@ -704,9 +713,7 @@ GLOBAL int read_stack_once(__u32 number, __u64 time, __u32 with_state)
 {
 	struct scratch *s;
 
-	if (number >= MT_SCRATCH_SLOTS)
-		return 0;
-	s = bpf_map_lookup_elem(&scratch, &number);
+	s = scratch_at(number);
 	if (s)
 		read_frames(s, with_state ? thread_again() : 0, time, false);
 	return 0;
@@ -756,7 +763,7 @@ static __always_inline __u64 id_of(const struct scratch *s)
 
 	if (!s->frames)
 		return s->outcome;
-	id = mix(group ? mix(s->rec.epoch, s->member) : s->rec.epoch, s->hash);
+	id = mix(group ? mix(s->rec.epoch * MT_MEMBERS, s->member) : s->rec.epoch, s->hash);
 	id = (id & ~(MT_STACK_WALKS - 1ULL) & ~MT_STACK_IN_MODULE) |
 	     (s->outcome & (MT_STACK_WALKS - 1));
 	if (s->modules)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 
 import harness
@@ -237,6 +238,27 @@ def test_without():
     for p in harness.children_of(pid) + [pid]:
         os.kill(p, signal.SIGKILL)
     equal(report(path)["capture"]["children"], 1, "children in the report")
+
+
+def test_numbers_used_again():
+    """The 128 numbers of processes are used again. A child has all its stacks, also if an earlier child with its number had the same."""
+    library = scratch("libc10.so")
+    kernels = os.path.join(harness.REPO, "tests", "kernels")
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, os.path.join(kernels, "c10.c")], check=True)
+    target = spawn([python(), os.path.join(kernels, "target.py"), library])
+    target.wait_line("^ready", 60)
+    path = scratch("numbers.mtr")
+    recorder = record(target.popen.pid, path, "--children")
+    target.send("fork 300\n")
+    target.wait_line("^done 0 bad", 120)
+    finish(recorder)
+    children = glob.glob(path[:-4] + ".*.mtr")
+    equal(len(children), 300, "recordings of children")
+    for child in children:
+        content = Content(child)
+        stacks = [e["stack"] for e in content.events if e["kind"] == mtr_reader.ALLOC]
+        equal((len(stacks), stacks.count(0)), (50, 0), "allocations, and those without a stack, in %s" % child)
+        equal(content.facts["counter.stacks_unknown"], "0", "stacks that were not sent, in %s" % child)
 
 
 if __name__ == "__main__":

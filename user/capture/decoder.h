@@ -72,7 +72,7 @@ struct decoder {
 	size_t n_threads, cap_threads, next_thread; /* next_thread: the next to be checked */
 	bool threads_forgotten; /* the table was cleared: a new entry may be an old thread */
 	uint64_t steps, unknown_stacks, twins; /* events and records so far */
-	uint64_t stacks_again; /* records of stacks that were known: each CPU sends its own */
+	uint64_t stacks_again;		       /* records of stacks that were known */
 };
 
 /*

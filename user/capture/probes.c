@@ -339,12 +339,17 @@ int probes__lost_ends(struct probes *p, uint64_t *ret)
 void probes__reset_counters(struct probes *p, uint32_t number)
 {
 	uint64_t c[MT_CNT_NR];
+	bool sent_stacks;
 
 	if (probes__counters(p, number, c))
 		return;
+	sent_stacks = p->records[number % MT_MEMBERS][MT_REC_STACK] > 0;
 	memset(p->records[number % MT_MEMBERS], 0, sizeof(p->records[0]));
 	p->lost_ends += c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
 	p->in->zero_counters(p, number);
+	/* The programs must send the stacks of the number's next process, even if they are equal. */
+	if (sent_stacks)
+		probes__bump_epoch(p);
 }
 
 void probes__bump_epoch(struct probes *p)

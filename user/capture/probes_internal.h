@@ -24,6 +24,7 @@ struct probes_place {
 	void (*forget_wake)(struct probes *p); /* later stacks make the descriptor readable again */
 	void (*consumed)(struct probes *p); /* may be NULL; called when the ring has room again */
 	int (*counters)(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR]);
+	/* With a group only. */
 	void (*zero_counters)(struct probes *p, uint32_t number);
 	/* Keys are those of own_key() in the programs. */
 	int (*add_root)(struct probes *p, uint64_t key);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -59,6 +60,9 @@ struct kernel_probes {
 	struct attachment at[HOOK_NR][2]; /* [.][1]: by the programs that can wait for pages */
 	struct attachment *calls;
 	size_t n_calls, cap_calls;
+	/* With a group: the programs' group_counters, mapped. */
+	uint64_t (*counters)[MT_CNT_NR];
+	uint32_t stripes; /* copies for each process */
 };
 
 static struct kernel_probes *kernel(const struct probes *p)
@@ -282,6 +286,19 @@ static int open_wake(struct probes *p)
 	return 0;
 }
 
+/* A copy of the counters for each process and CPU, up to MT_COUNTER_STRIPES of a process. */
+static int set_group_counters(struct kernel_probes *k)
+{
+	int cpus = libbpf_num_possible_cpus();
+
+	if (cpus < 0)
+		return cpus;
+	for (k->stripes = 1; k->stripes < MT_COUNTER_STRIPES && k->stripes < (uint32_t)cpus;)
+		k->stripes *= 2;
+	k->skel->rodata->counter_stripes = k->stripes;
+	return bpf_map__set_max_entries(k->skel->maps.group_counters, MT_MEMBERS * k->stripes);
+}
+
 /* Uses the group's maps or, without a group, the smallest possible. */
 static int set_group(struct probes *p, const struct probes_opts *opts)
 {
@@ -303,7 +320,7 @@ static int set_group(struct probes *p, const struct probes_opts *opts)
 		err = bpf_map__reuse_fd(kernel(p)->skel->maps.members,
 					proc_group__members_fd(p->group));
 	if (!err)
-		err = bpf_map__set_max_entries(kernel(p)->skel->maps.counters, MT_MEMBERS);
+		err = set_group_counters(kernel(p));
 	if (opts->sets && opts->sets->n < PROBES_SETS) {
 		p->sets = opts->sets;
 		p->sets->set[p->sets->n++] = p;
@@ -392,6 +409,7 @@ SAME_PLACE(rodata, py);
 SAME_PLACE(rodata, modules);
 SAME_PLACE(rodata, bench_verify);
 SAME_PLACE(rodata, bench_empty);
+SAME_PLACE(rodata, counter_stripes);
 SAME_PLACE(rodata, group);
 SAME_PLACE(rodata, only);
 SAME_PLACE(rodata, pid_ns);
@@ -403,6 +421,22 @@ SAME_PLACE(bss, code_epoch);
 SAME_PLACE(bss, module_code);
 SAME_PLACE(bss, asked_args);
 SAME_PLACE(bss, node_layout);
+
+static size_t group_counters_size(const struct kernel_probes *k)
+{
+	return sizeof(*k->counters) * MT_MEMBERS * k->stripes;
+}
+
+static int map_group_counters(struct kernel_probes *k)
+{
+	void *at = mmap(NULL, group_counters_size(k), PROT_READ | PROT_WRITE, MAP_SHARED,
+			bpf_map__fd(k->skel->maps.group_counters), 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	k->counters = at;
+	return 0;
+}
 
 static struct memtrace_bpf *open_old(void)
 {
@@ -511,6 +545,8 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 		goto fail;
 	}
 	err = open_wake(p);
+	if (!err && p->group)
+		err = map_group_counters(k);
 	if (err)
 		goto fail;
 	point(p);
@@ -580,6 +616,8 @@ static void free_all(struct probes *p)
 	if (p->wake >= 0)
 		close(p->wake);
 	bpf_ring__free(p->ring);
+	if (kernel(p)->counters)
+		munmap(kernel(p)->counters, group_counters_size(kernel(p)));
 	bpf_link__destroy(kernel(p)->thread_gone);
 	memtrace_bpf__destroy(kernel(p)->skel);
 	free(kernel(p)->calls);
@@ -766,11 +804,33 @@ static void forget_wake(struct probes *p)
 	epoll_wait(p->wake, &ev, 1, 0);
 }
 
+static uint64_t *group_copy(const struct kernel_probes *k, uint32_t number, uint32_t copy)
+{
+	return k->counters[(number & (MT_MEMBERS - 1)) * k->stripes + copy];
+}
+
+static void read_group_counters(const struct kernel_probes *k, uint32_t number,
+				uint64_t c[MT_CNT_NR])
+{
+	uint32_t i, j;
+
+	memset(c, 0, MT_CNT_NR * sizeof(*c));
+	for (i = 0; i < k->stripes; i++) {
+		for (j = 0; j < MT_CNT_NR; j++)
+			c[j] += __atomic_load_n(&group_copy(k, number, i)[j], __ATOMIC_RELAXED);
+	}
+}
+
 static int read_counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
 {
-	int cpus = libbpf_num_possible_cpus(), err, i, j;
+	int cpus, err, i, j;
 	uint64_t *v;
 
+	if (p->group) {
+		read_group_counters(kernel(p), number, c);
+		return 0;
+	}
+	cpus = libbpf_num_possible_cpus();
 	if (cpus < 0)
 		return cpus;
 	v = calloc(cpus, MT_CNT_NR * sizeof(*v));
@@ -793,13 +853,12 @@ out:
 
 static void zero_counters(struct probes *p, uint32_t number)
 {
-	int cpus = libbpf_num_possible_cpus();
-	uint64_t *zero = cpus > 0 ? calloc(cpus, MT_CNT_NR * sizeof(*zero)) : NULL;
+	uint32_t i, j;
 
-	if (zero)
-		bpf_map_update_elem(bpf_map__fd(kernel(p)->skel->maps.counters), &number, zero,
-				    BPF_ANY);
-	free(zero);
+	for (i = 0; i < kernel(p)->stripes; i++) {
+		for (j = 0; j < MT_CNT_NR; j++)
+			__atomic_store_n(&group_copy(kernel(p), number, i)[j], 0, __ATOMIC_RELAXED);
+	}
 }
 
 static int add_root(struct probes *p, uint64_t key)
