@@ -2,7 +2,7 @@
 # What developers run: measurements, comparisons, other kernels and systems. Each installs what it needs.
 
 TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
-.PHONY: demo test browsers bench bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels distros asan asan-serve gpu-bundle \
+.PHONY: demo test browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels distros asan asan-serve gpu-bundle \
 	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format manifests
 
 deps: ## install what building needs
@@ -30,9 +30,16 @@ test: deps-test ## run all tests
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tests/run.sh
 
-bench: deps-bench ## measure what being traced costs: docs/internals/OVERHEAD.md (over an hour)
+bench: deps-demo ## measure what being traced costs: docs/internals/OVERHEAD.md (under 15 minutes)
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/dev/bench.py
+
+bench-long: deps-bench ## the same with all tools and models (over an hour)
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tools/dev/bench.py --long
+
+bench-compare: ## what the last make bench has better and worse than docs/internals/bench has
+	$(Q)tools/dev/bench_history.py compare --run
 
 browsers: deps-test ## open exported pages and the dashboard in Chromium and Firefox; pictures: .output/test-logs/looks*
 	$(Q)tools/deps.sh browsers

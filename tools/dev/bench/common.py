@@ -1,21 +1,45 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Shared by the parts: a process's resource use, a workload's output, the states of a target, medians."""
+"""Shared by the parts: a process's resource use, a workload's output, the states of a target, the rounds of a part."""
 import contextlib
 import json
 import re
-import statistics
 import sys
 import time
 
 import harness
+from bench import stats
+from bench.stats import spread  # noqa: F401  (the parts take it from here)
 
-STATES = ("untraced", "empty", "recorded")
-STEP_STATES = ("untraced", "empty", "recorded", "no autograd")
+# "again" is untraced as well: against "untraced" it shows the noise of the machine.
+STATES = ("untraced", "again", "empty", "recorded")
+STEP_STATES = (*STATES, "no autograd")
+LEAST_ROUNDS = 3
+
+
+def rounds(args, name):
+    """The numbers of a part's rounds: --rounds, or as many as the part's share of the time allows. Says on stderr how far it is."""
+    begin, n, last = time.monotonic(), 0, 0.0
+    share = args.share(name)
+    while n < args.rounds if args.rounds else n < LEAST_ROUNDS or time.monotonic() - begin + last <= share:
+        started = time.monotonic()
+        yield n
+        last, n = time.monotonic() - started, n + 1
+        sys.stderr.write("%s: round %d%s, %.0f s\n" % (name, n, " of %d" % args.rounds if args.rounds else "", time.monotonic() - begin))
 
 
 def cpu_seconds(pid):
     """User and system time of all threads, also ended ones, in s with ns resolution: clock_getcpuclockid(3)."""
     return time.clock_gettime((~pid << 3) | 2)
+
+
+def wait_idle(cpu, most=5.0):
+    """Returns when a recorder is nearly idle for half a second: it has read the roles of live blocks, which takes all of a core. cpu()
+    is its CPU time in s, most the longest wait."""
+    end, idle = time.monotonic() + most, 0
+    while idle < 2 and time.monotonic() < end:
+        before = cpu()
+        time.sleep(0.25)
+        idle = idle + 1 if cpu() - before < 0.25 * 0.25 else 0
 
 
 def memory(pid):
@@ -37,7 +61,7 @@ class Tail:
 
 
 def attach(state, pid, path, *options):
-    if state == "untraced":
+    if state in ("untraced", "again"):
         return None
     command = [harness.TOOL, "record", "-p", str(pid), "-o", path, "-f", *options]
     if state == "no autograd":
@@ -54,15 +78,9 @@ def tracer_pid(p):
     return p.pid
 
 
-def spread(values):
-    q = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-    return {"median": statistics.median(values), "quartiles": [q[0], q[2]], "values": values}
-
-
-def line(name, s, digits=0):
-    """A row of text: median and quartiles of a spread."""
-    print("  %-44s %10.*f   (quartiles %.*f .. %.*f)" % (name, digits, s["median"], digits, s["quartiles"][0], digits,
-                                                         s["quartiles"][1]))
+def line(name, s, digits=0, scale=1.0):
+    """A row of text: median and 95 % interval of a spread."""
+    print("  %-46s %s" % (name, stats.text(s, digits, scale)))
 
 
 HOLD_STATS = r"""

@@ -5,9 +5,9 @@ import os
 import time
 
 import harness
-from bench.common import line, spread
+from bench.common import line, rounds as rounds_in, spread
 
-DUMPED = ("gpt", "llama", "fsdp2")
+DUMPED = ("llama", "fsdp2")  # with --long
 
 
 def asked(p, what):
@@ -30,14 +30,14 @@ def window(p, wait):
 def bench_dump(args, python):
     """Duration of `dump` of single-threaded training jobs, and the jobs' step times during it and alone."""
     out = {}
-    for kind in (*DUMPED, "many"):
+    for kind in ("gpt", "many", *(DUMPED if args.long else ())):
         p = harness.spawn([python, os.path.join(harness.WORKLOADS, "dump.py"), kind, "cpu", harness.scratch(kind + ".json")],
                           env=dict(os.environ, PYTHONUNBUFFERED="1", OMP_NUM_THREADS="1"))
         p.wait_line("^ready", 120)
         asked(p, "train")
         time.sleep(1)
         rounds = []
-        for _ in range(args.rounds):
+        for _ in rounds_in(args, "dump of " + kind):
             beside = window(p, lambda: harness.tool("dump", "-p", str(p.popen.pid), "--format", "json", root=True))
             code, text, err = beside[3]
             harness.check(code == 0, "dump of %s: %d, %s", kind, code, err[-300:])

@@ -5,12 +5,11 @@ new process per window. Ctrl-C ends the run after the last complete round."""
 import contextlib
 import statistics
 import subprocess
-import sys
 import time
 
 import harness
-from bench import tools
-from bench.common import Tail, memory, spread
+from bench import stats, tools
+from bench.common import Tail, memory, rounds as rounds_in, spread
 
 CPU_MODEL = ("--batch", "4", "--context", "64", "--width", "64", "--heads", "4", "--layers", "4", "--vocab", "512")
 WORKLOADS = {"cuda": ("on the dry run, no GPU work", "cuda", ()), "cpu": ("on the CPU", "cpu", CPU_MODEL)}
@@ -38,7 +37,7 @@ def window(tool, target, seconds):
     rss = memory(target.pid)["VmRSS"]
     tool.start(target)
     since = tool.since or time.monotonic()
-    time.sleep(tool.settle)
+    tool.ready()
     begin = time.monotonic()
     cpu = tool.cpu()
     one = rows(target, seconds, tool.name)
@@ -105,7 +104,7 @@ def measure(args, python, memray_python, workload):
     _, device, options = WORKLOADS[workload]
     found, left_out, failed = [], {}, {}
     for tool in tools.all_tools(memray_python):
-        if args.tools and tool.name not in args.tools.split(","):
+        if tool.name not in args.tools.split(",") if args.tools else tool.long and not args.long:
             continue
         why = tool.missing() or ("records CUDA memory only" if tool.gpu_only and device != "cuda" else "")
         if why:
@@ -115,17 +114,16 @@ def measure(args, python, memray_python, workload):
     target = tools.Target(memray_python or python, device, options)
     rounds = []
     try:
-        for n in range(args.rounds):
+        for n in rounds_in(args, "peers" if device == "cuda" else "peers-cpu"):
             rounds.append(round_of(turned([t for t in found if not t.fresh], n), turned([t for t in found if t.fresh], n), target,
                                    lambda: tools.Target(memray_python or python, device, options), args.seconds, failed))
-            sys.stderr.write("peers, %s: round %d of %d\n" % (workload, n + 1, args.rounds))
     except KeyboardInterrupt:
         harness.check(rounds, "interrupted in the first round")
     target.stop()
     done = [t for t in found if any(t.name in r for r in rounds)]
     left_out.update((name, why) for name, why in failed.items() if name not in [t.name for t in done])
     return {"tools": {t.name: summary(t, [r[t.name] for r in rounds if t.name in r]) for t in done}, "left_out": left_out,
-            "ratios": ratios(rounds)}
+            "ratios": ratios(rounds), "noise": noise(rounds)}
 
 
 def summary(tool, windows):
@@ -148,24 +146,26 @@ PAIRS = (("empty probes", "PyTorch's recorder", "empty probes, against PyTorch's
          ("all", "torch.profiler", "against torch.profiler"), ("all", "memray", "against memray"), ("all", "heaptrack", "against heaptrack"))
 
 
+def noise(rounds):
+    """The untraced job against itself, measured as each tool is. None: not measured."""
+    values = [r[tools.AGAIN]["wall_ratio"] for r in rounds if tools.AGAIN in r]
+    return spread(values) if values else None
+
+
 def ratios(rounds):
     """Time that memtrace-bpf adds to a step / time that another tool adds, from medians: in a single round both may be noise."""
     out = {}
     for ours, other, words in PAIRS:
         both = [(r[ours], r[other]) for r in rounds if ours in r and other in r]
         if both:
-            added = {c: [statistics.median(w[i][c + "_added"] for w in both) for i in (0, 1)] for c in ("wall", "cpu")}
-            out[words] = {c: v[0] / v[1] if v[1] > 0 else None for c, v in added.items()}
+            out[words] = {c: stats.ratio_of_medians((a[c + "_added"], b[c + "_added"]) for a, b in both) for c in ("wall", "cpu")}
     return out
 
 
-def cell(s, digits=2, scale=1.0, quartiles=False):
+def cell(s, digits=2, scale=1.0, between=False):
     if not s:
         return "–"
-    text = "%.*f" % (digits, s["median"] * scale)
-    if quartiles:
-        text += " (%.*f–%.*f)" % (digits, s["quartiles"][0] * scale, digits, s["quartiles"][1] * scale)
-    return text
+    return stats.text(s, digits, scale) if between else "%.*f" % (digits, s["median"] * scale)
 
 
 def per_event(d):
@@ -178,20 +178,19 @@ def per_event(d):
 def show(doc):
     for workload, d in doc.items():
         alone = spread([x for t in d["tools"].values() for x in t["wall_alone"]["values"]])
-        print("\nA GPT's training step %s, %s ms untraced\n" % (WORKLOADS[workload][0], cell(alone, 1, quartiles=True)))
+        print("\nA GPT's training step %s, %s ms untraced\n" % (WORKLOADS[workload][0], cell(alone, 1, between=True)))
         print("| | step / untraced | added, ms a step | the same in CPU time | events a step | tool's CPU, % of a core | tool's memory, "
               "MiB | target grown by, MiB | bytes an event |\n|---|---|---|---|---|---|---|---|---|")
         for name, t in d["tools"].items():
             print("| %s | %s | %s | %s | %s | %s | %s | %s | %s |" % (
-                name, cell(t["wall_ratio"], 2, quartiles=True), cell(t["wall_added"], 2, quartiles=True), cell(t["cpu_added"]),
+                name, cell(t["wall_ratio"], 2, between=True), cell(t["wall_added"], 2, between=True), cell(t["cpu_added"], 2, between=True),
                 cell(t.get("events_per_step"), 0), cell(t.get("tool_cpu"), 1, 100), cell(t.get("tool_rss"), 0, 2**-20),
                 cell(t["grown"], 0, 2**-20), per_event(t)))
         for name, why in d["left_out"].items():
             print("| %s | not run: %s | | | | | | | |" % (name, why))
         print()
         for words, r in d["ratios"].items():
-            wall, cpu = ("not to be told" if x is None else "%.2f" % x for x in (r["wall"], r["cpu"]))
-            print("Added to a step, %s: %s (CPU time %s)" % (words, wall, cpu))
+            print("Added to a step, %s: %s; CPU time %s" % (words, stats.text(r["wall"]), stats.text(r["cpu"])))
         for name, t in d["tools"].items():
             if "lost" in t and sum(t["lost"]["values"]):
                 print("%s lost %d events" % (name, sum(t["lost"]["values"])))

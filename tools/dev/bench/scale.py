@@ -7,7 +7,8 @@ import time
 
 import harness
 import truth
-from bench.common import attach, memory, spread
+from bench import stats
+from bench.common import attach, memory, rounds as rounds_in, spread
 
 MAKE = os.path.join(harness.OUT, "tests", "tools", "make_events")
 LIVE = 1000000
@@ -30,7 +31,7 @@ def bench_report(args):
     for events in (10**6, 10**7, *([int(args.events)] if args.events else ())):
         path = harness.scratch("events.mtr")
         subprocess.run([MAKE, path, str(events)], check=True)
-        found = [one_report(path) for _ in range(args.rounds if events <= 10**7 else 1)]
+        found = [one_report(path) for _ in (rounds_in(args, "report of %d" % events) if events <= 10**7 else range(1))]
         out[str(events)] = {"events": events, "bytes": os.path.getsize(path), "seconds": spread([f[0] for f in found]),
                             "cpu_ns": spread([1e9 * f[1] / events for f in found]), "rss": max(f[2] for f in found)}
         os.unlink(path)
@@ -39,11 +40,11 @@ def bench_report(args):
 
 def show_report(doc):
     print("\n`report` of a made-up recording of training, 100,000 live blocks\n")
-    print("| events | file, MiB | seconds | CPU ns an event, median (quartiles) | the least | memory at most, MiB |\n|---|---|---|---|---|---|")
+    print("| events | file, MiB | seconds | CPU ns an event, median (95 % interval) | the least | memory at most, MiB |\n|---|---|---|---|---|---|")
     for d in doc.values():
         c = d["cpu_ns"]
-        print("| {:,} | {:.1f} | {:.2f} | {:.0f} ({:.0f}–{:.0f}) | {:.0f} | {:.1f} |".format(
-            d["events"], d["bytes"] / 2**20, d["seconds"]["median"], c["median"], *c["quartiles"], min(c["values"]), d["rss"] / 2**20))
+        print("| {:,} | {:.1f} | {:.2f} | {} | {:.0f} | {:.1f} |".format(
+            d["events"], d["bytes"] / 2**20, d["seconds"]["median"], stats.text(c, 0), min(c["values"]), d["rss"] / 2**20))
 
 
 def anonymous(pid):

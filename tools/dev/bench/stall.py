@@ -7,8 +7,8 @@ import sys
 import time
 
 import harness
-from bench import tools
-from bench.common import Tail, spread
+from bench import stats, tools
+from bench.common import Tail, rounds as rounds_in, spread
 
 # Finds bytes that differ from the files, tells the tool to end, and waits until none differs. Runs as root in one process; ms.
 RESTORED = r"""
@@ -107,14 +107,15 @@ def one(tool, target, library):
 
 
 def bench(args, python, memray_python):
-    candidates = [Nothing(), tools.Ours("all"), tools.Bpftrace("bpftrace count", "@hits = count();"), Gdb(),
-                  tools.Memray(memray_python), tools.Heaptrack()]
+    candidates = [Nothing(), tools.Ours("all")]
+    if args.long:
+        candidates += [tools.Bpftrace("bpftrace count", "@hits = count();"), Gdb(), tools.Memray(memray_python), tools.Heaptrack()]
     left_out = {t.name: t.missing() for t in candidates if t.missing()}
     found = [t for t in candidates if not t.missing()]
     library = harness.compiled("spin")
     rounds = []
     target = tools.Target(memray_python or python, "cuda")
-    for n in range(args.rounds):
+    for _ in rounds_in(args, "stall"):
         rounds.append({})
         for tool in found:
             if tool.fresh:
@@ -124,7 +125,6 @@ def bench(args, python, memray_python):
                     own.stop()
             else:
                 rounds[-1][tool.name] = one(tool, target, library)
-        sys.stderr.write("stall: round %d of %d\n" % (n + 1, args.rounds))
     target.stop()
     out = {}
     for tool in found:
@@ -135,9 +135,9 @@ def bench(args, python, memray_python):
 
 def show(doc):
     def cell(s):
-        return "%.1f (%.1f–%.1f)" % (s["median"], *s["quartiles"]) if s else "–"
+        return stats.text(s, 1) if s else "–"
 
-    print("\nAttaching to a job that trains (a GPT on the dry run), and letting go of it, ms, median (quartiles)\n")
+    print("\nAttaching to a job that trains (a GPT on the dry run), and letting go of it, ms, median (95 % interval)\n")
     print("| | a thread stands still | the least of the rounds | with waiting for a core | a step takes longer by, at most | "
           "from the command to attached | letting go |\n|---|---|---|---|---|---|---|")
     for name, d in doc["tools"].items():

@@ -2,18 +2,20 @@
 """One event, one call into CUDA, one training step on the CPU: untraced, with empty probes, recorded."""
 import os
 import statistics
-import sys
 import time
 
 import harness
 import truth
-from bench.common import STATES, STEP_STATES, Tail, attach, cpu_seconds, line, memory, spread, tracer_pid
+from bench.common import STATES, STEP_STATES, Tail, attach, cpu_seconds, line, memory, rounds as rounds_in, spread, tracer_pid, wait_idle
 
 
 def measure(state, pid, tail, seconds, recording):
     """One window of one state: the workload's lines in it, and the tracer's resource use."""
     p = attach(state, pid, recording)
-    time.sleep(0.3)
+    if p:
+        wait_idle(lambda: cpu_seconds(tracer_pid(p)))
+    else:
+        time.sleep(0.3)
     begin = time.monotonic()
     cpu = cpu_seconds(tracer_pid(p)) if p else 0
     time.sleep(seconds)
@@ -38,7 +40,7 @@ def rounds_of(name, pid, tail, args, columns, seconds, states=STATES):
     """[{state: {column: median of the window}, "tracer": ...}] for each round."""
     recording = harness.scratch(name + ".mtr")
     result = []
-    for n in range(args.rounds):
+    for n in rounds_in(args, name):
         one = {}
         for state in states[n % len(states):] + states[:n % len(states)]:
             rows, tracer = measure(state, pid, tail, seconds, recording)
@@ -46,8 +48,6 @@ def rounds_of(name, pid, tail, args, columns, seconds, states=STATES):
             if state == "recorded":
                 one["tracer"] = tracer
         result.append(one)
-        sys.stderr.write("\r%s: round %d of %d " % (name, n + 1, args.rounds))
-    sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "\n")
     return result
 
 
@@ -66,7 +66,7 @@ def bench_events(args, python, name="events", options=(), env=None):
     rounds = rounds_of(name, p.popen.pid, Tail(path), args, {"alloc": lambda r: r[1], "free": lambda r: r[2]},
                        args.seconds)
     p.stop()
-    out = {"tracer": tracer_of(rounds)}
+    out = {"tracer": tracer_of(rounds), "noise": spread([r["again"]["alloc"] / r["untraced"]["alloc"] for r in rounds])}
     for what in ("alloc", "free"):
         out[what] = {"untraced_ns": spread([r["untraced"][what] for r in rounds]),
                      "empty_ns": spread([r["empty"][what] - r["untraced"][what] for r in rounds]),
@@ -91,6 +91,7 @@ def bench_steps(args, python, name, seconds, options):
                        seconds, STEP_STATES)
     p.stop()
     out = {"tracer": tracer_of(rounds), "step_ms": spread([1e3 * r["untraced"]["wall"] for r in rounds])}
+    out["noise"] = spread([r["again"]["cpu"] / r["untraced"]["cpu"] for r in rounds])
     for state in STEP_STATES[1:]:
         out[state] = {c: spread([r[state][c] / r["untraced"][c] for r in rounds]) for c in ("wall", "cpu")}
     out["autograd"] = {c: spread([r["recorded"][c] / r["no autograd"][c] for r in rounds]) for c in ("wall", "cpu")}
@@ -99,16 +100,12 @@ def bench_steps(args, python, name, seconds, options):
     return out
 
 
-def percent(s):
-    return {k: [100 * x for x in v] if isinstance(v, list) else 100 * v for k, v in s.items()}
-
-
 def show_tracer(t):
     line("events a second", t["events_per_second"])
-    print("  %-44s %10d" % ("lost", t["lost"]))
-    line("tracer's CPU, % of a core", percent(t["cpu_of_one_core"]), 1)
-    line("  the same per 10 000 events a second", percent(t["cpu_per_10000_events_per_second"]), 2)
-    print("  %-44s %10.1f MiB" % ("tracer's memory, at most", t["rss"] / 2**20))
+    print("  %-46s %d" % ("lost", t["lost"]))
+    line("tracer's CPU, % of a core", t["cpu_of_one_core"], 1, 100)
+    line("  the same per 10 000 events a second", t["cpu_per_10000_events_per_second"], 2, 100)
+    print("  %-46s %.1f MiB" % ("tracer's memory, at most", t["rss"] / 2**20))
     line("bytes an event in the recording", t["bytes_per_event"], 2)
 
 

@@ -10,7 +10,7 @@ import time
 
 import harness
 import truth
-from bench.common import attach, cpu_seconds, memory
+from bench.common import attach, cpu_seconds, memory, wait_idle
 
 
 class Target:
@@ -65,10 +65,10 @@ def tree(pid):
 
 class Tool:
     name = ""
-    settle = 0.0  # s that the tool needs after attach
     since = None  # start time, if long before the tool reported it
     fresh = False  # true: the tool changes the target permanently, so each window needs a new process
     gpu_only = False
+    long = False  # true: only measured with --long
     records = {}  # table column: content
 
     def missing(self):
@@ -76,6 +76,9 @@ class Tool:
 
     def start(self, target):
         raise NotImplementedError
+
+    def ready(self):
+        """Returns when the tool's one-time work after attach is done."""
 
     def stop(self, target):
         """{"events": ..., "bytes": ...}, as far as known."""
@@ -96,8 +99,23 @@ class Tool:
         return total or None
 
 
+AGAIN = "untraced again"
+
+
+class Nothing(Tool):
+    """No tool, measured as one: how far the untraced job differs from itself."""
+
+    name = AGAIN
+    records = dict.fromkeys(("lines", "modules", "backward", "frees", "before", "memory"), "no")
+
+    def start(self, target):
+        pass
+
+    def stop(self, target):
+        return {"events": None}
+
+
 class Ours(Tool):
-    settle = 3.0  # time for the census, which finds the roles of live blocks
     state = "recorded"
 
     def __init__(self, name, *options):
@@ -112,6 +130,9 @@ class Ours(Tool):
 
     def root_pid(self):
         return self.process.pid
+
+    def ready(self):
+        wait_idle(self.cpu)
 
     def stop(self, target):
         harness.finish(self.process)
@@ -156,7 +177,7 @@ PROFILER = {"lines": "yes", "modules": "as Python calls", "backward": "operators
 
 class Memray(Tool):
     name = "memray"
-    fresh = True
+    fresh = long = True
     records = {"lines": "yes", "modules": "no", "backward": "no", "frees": "yes", "before": "no", "memory": "malloc, mmap"}
 
     def __init__(self, python):
@@ -185,6 +206,8 @@ class Memray(Tool):
 
 
 class Bpftrace(Tool):
+    long = True
+
     def __init__(self, name, action, parts=None, env=()):
         self.name, self.action, self.parts, self.env = name, action, parts, env
         stacks = "native, one frame" if "ustack" in action else "no"
@@ -228,7 +251,7 @@ class Bpftrace(Tool):
 
 class Heaptrack(Tool):
     name = "heaptrack"
-    fresh = True
+    fresh = long = True
     records = {"lines": "native, by unwinding", "modules": "no", "backward": "no", "frees": "yes", "before": "no", "memory": "malloc"}
 
     def missing(self):
@@ -261,8 +284,8 @@ NO_NAMES = ("BPFTRACE_NO_USER_SYMBOLS=1",)
 
 def all_tools(memray_python):
     """Our tool first. bpftrace prints addresses without names: with names it lost 97 of 100 hits here."""
-    return [Empty("empty probes", "--no-autograd"), Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward or modules", "--no-autograd", "--no-modules"),
+    return [Nothing(), Empty("empty probes", "--no-autograd"), Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward or modules", "--no-autograd", "--no-modules"),
             InProcess("PyTorch's recorder", "history", gpu_only=True, records=HISTORY),
-            InProcess("torch.profiler", "profiler", fresh=True, records=PROFILER), Memray(memray_python),
+            InProcess("torch.profiler", "profiler", fresh=True, long=True, records=PROFILER), Memray(memray_python),
             Bpftrace("bpftrace count", "@hits = count();"), Bpftrace("bpftrace stacks", PRINT, env=NO_NAMES),
             Bpftrace("bpftrace stacks, allocations", PRINT, ALLOCATIONS, NO_NAMES), Heaptrack()]
