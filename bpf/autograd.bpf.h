@@ -189,18 +189,24 @@ SEC("uprobe")
 int evaluate(struct pt_regs *ctx)
 {
 	struct thread_slot *t;
+	__u64 time;
 
 	if (is_over())
 		return 0;
 	count(MT_CNT_NODE_RUN);
-	if (bench_empty)
+	if (bench_empty || is_off(MT_OFF_NODES))
 		return 0;
 	t = begin_thread(ctx);
 	if (!t)
 		return enter_unkept(ctx);
+	/* Other programs need the time in any case. */
+	time = t->nodes.calls & (MT_TIMED_EVERY - 1) ? 0 : bpf_ktime_get_ns();
 	if (t->modules.n || t->modules.told)
 		settle(t, PT_REGS_SP(ctx), bpf_ktime_get_ns());
-	return enter_node(&t->nodes, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
+	enter_node(&t->nodes, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
+	if (time)
+		add_time(MT_REC_NODE, time);
+	return 0;
 }
 
 /* void torch::autograd::impl::set_gradient_edge(const Variable &, Edge): the Edge is in memory, its
@@ -214,6 +220,8 @@ static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 
 	if (!begin(MT_REC_EDGE))
 		return 0;
+	if (is_off(MT_OFF_NODES))
+		return filtered(MT_REC_EDGE);
 	time = bpf_ktime_get_ns();
 	t = this_thread(ctx);
 	stack = walk(t, PT_REGS_SP(ctx), time, sleepable);
@@ -233,6 +241,7 @@ static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 		return filtered(MT_REC_EDGE);
 	}
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	took(MT_REC_EDGE, time);
 	return 0;
 }
 

@@ -80,7 +80,18 @@ static __always_inline __u64 stack_id(__u64 stack)
 #include "modules.bpf.h"
 #include "autograd.bpf.h"
 
-static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, bool walks,
+/* True if an allocation of this size is to be walked: see mt_detail.sample_below. */
+static __always_inline bool is_sampled(__u64 size)
+{
+	__u64 below = *(volatile __u64 *)&detail.sample_below;
+
+	return size >= below || (bpf_get_prandom_u32() * below) >> 32 < size;
+}
+
+#define ALWAYS_WALKED ((__s64)(~0ULL >> 1))
+
+/* size: bytes that are allocated; 0 or less: a free, which has no stack. */
+static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, __s64 size,
 						     const bool sleepable)
 {
 	__u64 time = bpf_ktime_get_ns(), stack = 0;
@@ -88,9 +99,18 @@ static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 t
 	struct thread_slot *t;
 	struct mt_rec_mem *r;
 
-	if (walks) {
+	if (size > 0) {
+		bool sampled = is_sampled(size);
+
 		t = this_thread(ctx);
-		stack = walk(t, PT_REGS_SP(ctx), time, sleepable);
+		if (sampled) {
+			stack = walk(t, PT_REGS_SP(ctx), time, sleepable);
+		} else {
+			stack = MT_WALK_NOT_SAMPLED;
+			count(MT_CNT_WALK + MT_WALK_NOT_SAMPLED);
+			if (t)
+				settle(t, PT_REGS_SP(ctx), time);
+		}
 		node = current_node(t, PT_REGS_SP(ctx), time);
 	}
 	r = reserve(type, sizeof(*r));
@@ -100,6 +120,7 @@ static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 t
 	r->h.node = node;
 	r->stack = stack_id(stack);
 	r->pad[0] = r->pad[1] = r->pad[2] = 0;
+	took(type, time);
 	return r;
 }
 
@@ -111,7 +132,7 @@ static __always_inline int do_report(struct pt_regs *ctx, const bool sleepable)
 
 	if (!begin(MT_REC_REPORT))
 		return 0;
-	r = mem_record(ctx, MT_REC_REPORT, (__s64)ARG(ctx, 2) > 0, sleepable);
+	r = mem_record(ctx, MT_REC_REPORT, (__s64)ARG(ctx, 2), sleepable);
 	if (!r)
 		return 0;
 	r->addr = ARG(ctx, 1);
@@ -142,7 +163,7 @@ static __always_inline int do_oom(struct pt_regs *ctx, const bool sleepable)
 
 	if (!begin(MT_REC_OOM))
 		return 0;
-	r = mem_record(ctx, MT_REC_OOM, true, sleepable);
+	r = mem_record(ctx, MT_REC_OOM, ALWAYS_WALKED, sleepable);
 	if (!r)
 		return 0;
 	r->addr = 0;
@@ -173,7 +194,7 @@ static __always_inline int do_cpu_new(struct pt_regs *ctx, const bool sleepable)
 
 	if (!begin(MT_REC_CPU_NEW))
 		return 0;
-	r = mem_record(ctx, MT_REC_CPU_NEW, (__s64)ARG(ctx, 3) > 0, sleepable);
+	r = mem_record(ctx, MT_REC_CPU_NEW, (__s64)ARG(ctx, 3), sleepable);
 	if (!r)
 		return 0;
 	r->addr = ARG(ctx, 2);
@@ -212,6 +233,7 @@ int cpu_delete(struct pt_regs *ctx)
 	fill(&r->h, MT_REC_CPU_DELETE, time, 0, false);
 	r->addr = PT_REGS_PARM2(ctx);
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	took(MT_REC_CPU_DELETE, time);
 	return 0;
 }
 
@@ -256,6 +278,8 @@ int module_call(struct pt_regs *ctx)
 
 	if (!begin(MT_REC_MODULE_CALL))
 		return 0;
+	if (is_off(MT_OFF_MODULES))
+		return filtered(MT_REC_MODULE_CALL);
 	key = own_key(PT_REGS_PARM1(ctx));
 	if (!modules && !bpf_map_lookup_elem(&root_modules, &key))
 		return filtered(MT_REC_MODULE_CALL);

@@ -62,9 +62,13 @@ enum mt_walk {
 	MT_WALK_LOST,	    /* the ring was full when the frames were sent */
 	MT_WALK_NR,
 };
-#define MT_STACK_WALKS 16		/* a stack id modulo this is the walk's outcome */
+#define MT_STACK_WALKS 16 /* a stack id modulo this is the walk's outcome */
+/* Not an outcome: the allocation is below mt_detail.sample_below and was not drawn. Its counter is
+ * MT_CNT_WALK + MT_WALK_NOT_SAMPLED. The decoder replaces it, so no recording has it. */
+#define MT_WALK_NOT_SAMPLED 15
 #define MT_STACK_IN_MODULE (1ULL << 63) /* flag in a stack id: the stack has module entries */
-_Static_assert(MT_WALK_NR <= MT_STACK_WALKS, "an outcome fits into an id");
+_Static_assert(MT_WALK_NR <= MT_WALK_NOT_SAMPLED && MT_WALK_NOT_SAMPLED < MT_STACK_WALKS,
+	       "an outcome fits into an id");
 
 enum mt_counter {
 	MT_CNT_HIT = 0,		   /* + MT_REC_*: probe hits by record type */
@@ -277,6 +281,29 @@ struct mt_node_layout {
 	__u64 object_type; /* offset of the type in an object */
 };
 
+/* Parts of the programs' work that user space switches off while hits are too dear. */
+enum mt_off {
+	MT_OFF_NODES = 1,   /* autograd nodes */
+	MT_OFF_MODULES = 2, /* calls of modules */
+};
+
+/* What the programs leave out. User space may change it at any time. */
+struct mt_detail {
+	__u64 sample_below; /* an allocation of n bytes, less than this, is walked with probability
+			       n / sample_below; 0: all are walked. At most 2^31 */
+	__u32 off;	    /* enum mt_off */
+	__u32 generation;   /* goes up with each change of `off`: what threads keep of nodes and
+			       modules from before it no longer holds */
+};
+
+#define MT_TIMED_EVERY 64  /* the programs time about one hit in this many; a power of two */
+#define MT_TIMED_MAX 50000 /* ns; longer runs were interrupted and are not counted */
+
+/* Time in a program, of hits of one type. Only some hits are timed. */
+struct mt_timed {
+	__u64 hits, ns;
+};
+
 /* Ids of stacks already sent, in one set of the table. */
 struct mt_sent {
 	__u64 id[MT_SENT_WAYS];
@@ -297,4 +324,6 @@ MT_ASSERT_SIZE(struct mt_usdt_arg, 8);
 MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_rec_node, 96);
 MT_ASSERT_SIZE(struct mt_node_layout, 40);
+MT_ASSERT_SIZE(struct mt_detail, 16);
+MT_ASSERT_SIZE(struct mt_timed, 16);
 MT_ASSERT_SIZE(struct mt_py_layout, 104);

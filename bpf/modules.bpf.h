@@ -227,5 +227,7 @@ static __noinline int enter_module(struct pt_regs *ctx)
 	if (!push_module(&t->modules, sp))
 		return filtered(MT_REC_MODULE_CALL);
 	stack = outer_modules(t, sp, time);
-	return send_entry(&t->modules, time, stack, current_node(t, sp, time), wake);
+	send_entry(&t->modules, time, stack, current_node(t, sp, time), wake);
+	took(MT_REC_MODULE_CALL, time);
+	return 0;
 }

@@ -48,9 +48,12 @@ struct module_slot {
 	struct module_entry at[MT_MODULE_DEPTH];
 };
 
+struct mt_detail detail = {}; /* shared with user space while the programs run */
+
 struct thread_slot {
 	struct node_slot nodes;
 	struct module_slot modules;
+	__u64 generation; /* of mt_detail, when nodes and modules were looked at last */
 };
 /* From Linux 6.19 on, task storage is limited to 8,192 bytes, with up to 128 bytes for the kernel's
  * header. */
@@ -58,9 +61,23 @@ _Static_assert(sizeof(struct thread_slot) <= 8000, "too large for the kernel's t
 
 THREAD_MAP(thread_slots, struct thread_slot);
 
+/* Nodes and modules may have begun and ended unseen: forgets them. Where user space still believes
+ * the thread in modules, the next event reports that it left them. */
+static __noinline int forget_calls(struct thread_slot *t)
+{
+	if (!t)
+		return 0;
+	t->generation = *(volatile __u32 *)&detail.generation;
+	t->nodes.n = 0;
+	t->modules.n = t->modules.same = t->modules.whole = 0;
+	return 0;
+}
+
 static __always_inline struct thread_slot *begin_event(struct thread_slot *t, struct pt_regs *ctx)
 {
 	if (t) {
+		if (t->generation != *(volatile __u32 *)&detail.generation)
+			forget_calls(t);
 		begin_read(&t->nodes.read, ctx);
 		begin_read(&t->modules.read, ctx);
 	}

@@ -56,6 +56,7 @@ static struct {
 	struct task_struct task;
 	struct pt_regs *regs; /* registers of the running program */
 	uint64_t cookie, now;
+	uint32_t random; /* state of bpf_get_prandom_u32() */
 } host;
 
 __u64 host_trampoline;
@@ -242,6 +243,14 @@ __u64 bpf_ktime_get_ns(void)
 	return ++host.now;
 }
 
+__u32 bpf_get_prandom_u32(void)
+{
+	host.random ^= host.random << 13;
+	host.random ^= host.random >> 17;
+	host.random ^= host.random << 5;
+	return host.random += !host.random;
+}
+
 __u32 bpf_get_smp_processor_id(void)
 {
 	return 0;
@@ -333,6 +342,8 @@ static void host_reset(void)
 	memset(seen_module, 0, sizeof(seen_module));
 	memset(asked_args, 0, sizeof(asked_args));
 	memset(&node_layout, 0, sizeof(node_layout));
+	memset(&detail, 0, sizeof(detail));
+	memset(timed, 0, sizeof(timed));
 	modules = 0;
 	stopped = 0;
 	woken = code_epoch = 0;

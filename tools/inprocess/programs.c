@@ -352,6 +352,11 @@ __u64 bpf_ktime_get_ns(void)
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
+__u32 bpf_get_prandom_u32(void)
+{
+	return (__u32)(bpf_ktime_get_ns() * 0x9e3779b97f4a7c15ULL >> 32);
+}
+
 __u32 bpf_get_smp_processor_id(void)
 {
 	return 0;

@@ -43,6 +43,7 @@ __u64 bpf_get_current_task(void);
 __u64 bpf_get_current_pid_tgid(void);
 __u64 bpf_get_attach_cookie(void *ctx);
 __u64 bpf_ktime_get_ns(void);
+__u32 bpf_get_prandom_u32(void);
 __u32 bpf_get_smp_processor_id(void);
 void *host_ring_reserve(__u64 size);
 long host_ring_output(const void *data, __u64 size, __u64 flags);
