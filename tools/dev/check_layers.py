@@ -25,7 +25,7 @@ FLOORS = (
     "lib",
     "log",
     "record process kernel cond serve",
-    "python model nvml serve/push",
+    "python model nvml cost serve/push",
     "serve/web",
     "torch labels archive",
     "census advice",

@@ -121,7 +121,8 @@ bool autograd__is_due(const struct decoder *d, uint64_t now)
 	const struct autograd *a = d->autograd;
 
 	return a && a->looks < LOOK_MAX && now >= a->next_look &&
-	       !probes__attached(d->probes, HOOK_EVALUATE);
+	       !probes__attached(d->probes, HOOK_EVALUATE) &&
+	       !probes__is_off(d->probes, HOOK_EVALUATE);
 }
 
 void autograd__look(struct decoder *d, uint64_t now)

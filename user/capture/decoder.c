@@ -13,6 +13,7 @@
 #include "capture/session.h"
 #include "capture/symbolizer.h"
 #include "capture/target.h"
+#include "record/detail.h"
 #include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
@@ -211,6 +212,37 @@ uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk)
 	return event_stack(d, id, walk, NULL);
 }
 
+/* The stack of allocations that were not drawn for a walk. UINT32_MAX: out of memory. */
+static uint32_t not_sampled(struct decoder *d)
+{
+	struct dict_frame frame = { 0 };
+	struct dict_loc loc = { 0 };
+
+	if (d->not_sampled)
+		return d->not_sampled;
+	loc.file = decoder__string(d, DETAIL_FILE);
+	loc.func = decoder__string(d, DETAIL_FUNCTION);
+	if (loc.file == UINT32_MAX || loc.func == UINT32_MAX)
+		return UINT32_MAX;
+	frame.loc = symbolizer__number(d->names, dict__loc(d->dict, loc));
+	if (frame.loc == UINT32_MAX)
+		return UINT32_MAX;
+	d->not_sampled = symbolizer__number(d->names, dict__stack(d->dict, &frame, 1, MT_WALK_OFF));
+	return d->not_sampled;
+}
+
+/* Sets the stack of an event by its record. 0 or -ENOMEM. */
+static int set_stack(struct decoder *d, const struct mt_rec_mem *r, struct event *e)
+{
+	if (r->h.walk != MT_WALK_NOT_SAMPLED) {
+		e->stack = event_stack(d, r->stack, &e->walk, NULL);
+		return 0;
+	}
+	e->walk = MT_WALK_OFF;
+	e->stack = not_sampled(d);
+	return e->stack == UINT32_MAX ? -ENOMEM : 0;
+}
+
 /* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
 static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
 {
@@ -257,8 +289,7 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 	if (e.reserved)
 		cuda_calls__in_use(d, e.device.index);
 	if (e.kind != EVENT_FREE) {
-		e.stack = event_stack(d, r->stack, &e.walk, NULL);
-		if (autograd__node(d, t, &r->h, &e.node))
+		if (set_stack(d, r, &e) || autograd__node(d, t, &r->h, &e.node))
 			return -ENOMEM;
 	}
 	if (e.kind == EVENT_OOM)

@@ -72,7 +72,9 @@ struct decoder {
 	size_t n_threads, cap_threads, next_thread; /* next_thread: the next to be checked */
 	bool threads_forgotten; /* the table was cleared: a new entry may be an old thread */
 	uint64_t steps, unknown_stacks, twins; /* events and records so far */
-	uint64_t stacks_again;		       /* records of stacks that were known */
+	uint32_t not_sampled;  /* the dictionary's stack of allocations that were not drawn for a
+				  walk; 0: none so far */
+	uint64_t stacks_again; /* records of stacks that were known */
 };
 
 /*

@@ -227,6 +227,79 @@ int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 	return p->in->go_sleepable(p, pid, hooks);
 }
 
+static uint32_t off_bit(enum hook_id id)
+{
+	switch (id) {
+	case HOOK_EDGE:
+	case HOOK_EVALUATE:
+		return MT_OFF_NODES;
+	case HOOK_MODULE_CALL:
+		return MT_OFF_MODULES;
+	default:
+		return 0;
+	}
+}
+
+bool probes__is_off(const struct probes *p, enum hook_id id)
+{
+	return probes__detail(p).off & off_bit(id);
+}
+
+struct cost_detail probes__detail(const struct probes *p)
+{
+	return p->vars.detail
+		       ? (struct cost_detail){ p->vars.detail->off, p->vars.detail->sample_below }
+		       : (struct cost_detail){ 0 };
+}
+
+const struct mt_timed *probes__timed(const struct probes *p)
+{
+	return p->vars.timed;
+}
+
+/* Makes the programs leave this out, and removes or attaches the hooks that only serve it. */
+static void set_off(struct probes *p, uint32_t off, pid_t pid, const struct hook *hooks)
+{
+	/* Nodes are made before they run, so probe that first. */
+	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE, HOOK_MODULE_CALL };
+	uint32_t was = p->vars.detail->off;
+
+	__atomic_store_n(&p->vars.detail->off, off, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&p->vars.detail->generation, 1, __ATOMIC_SEQ_CST);
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+		uint32_t bit = off_bit(ids[i]);
+
+		if (!(was & bit) && off & bit && probes__attached(p, ids[i]))
+			p->in->detach_hook(p, ids[i]);
+		else if (was & bit && !(off & bit) && hooks[ids[i]].found &&
+			 !probes__attached(p, ids[i]))
+			probes__attach(p, pid, &hooks[ids[i]]);
+	}
+}
+
+void probes__want_level(struct probes *p, uint32_t number, unsigned int level, bool keep_modules,
+			pid_t pid, const struct hook *hooks)
+{
+	struct cost_detail d;
+	unsigned int most = 0;
+	bool keep = false;
+
+	if (!p->vars.detail)
+		return;
+	p->level[number % MT_MEMBERS] = level;
+	p->keep_modules[number % MT_MEMBERS] = keep_modules;
+	for (size_t i = 0; i < MT_MEMBERS; i++) {
+		most = p->level[i] > most ? p->level[i] : most;
+		keep |= p->keep_modules[i];
+	}
+	d = cost_control__detail(most);
+	if (keep)
+		d.off &= ~(uint32_t)MT_OFF_MODULES;
+	if (d.off != p->vars.detail->off)
+		set_off(p, d.off, pid, hooks);
+	__atomic_store_n(&p->vars.detail->sample_below, d.below, __ATOMIC_SEQ_CST);
+}
+
 void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n)
 {
 	if (n > MT_ASKED_SITES)

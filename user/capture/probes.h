@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cost/cost_control.h"
+#include "cost/hit_cost.h"
 #include "memtrace.h"
 #include "torch/torch.h"
 
@@ -185,6 +187,24 @@ void probes__clear_roots(struct probes *p, uint32_t number);
 /* Sets what a class is from now on; 0: unknown. 0 or -errno (-E2BIG: the table is full). */
 int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
 			    enum mt_module_type is);
+
+/*
+ * Asks for a level of detail (cost/cost_control.h) for the process. Programs that several processes
+ * share take the highest. keep_modules: calls of modules stay, since steps are counted by them.
+ * hooks: the process's, to probe again what comes back. Without effect for programs that run in the
+ * process itself.
+ */
+void probes__want_level(struct probes *p, uint32_t number, unsigned int level, bool keep_modules,
+			pid_t pid, const struct hook *hooks);
+/* True if the hook is not probed because of the level. */
+bool probes__is_off(const struct probes *p, enum hook_id id);
+/* What the programs leave out now. */
+struct cost_detail probes__detail(const struct probes *p);
+/* Time in the programs by enum mt_rec_type, of some of the hits of all processes; NULL: unknown. */
+const struct mt_timed *probes__timed(const struct probes *p);
+/* The cost of a hit on this host. Needs CAP_BPF and CAP_PERFMON; found out once, in about 60 ms. 0
+ * or -errno. */
+int probes__hit_cost(struct hit_cost *ret);
 
 /* How this kernel's uprobe.multi links treat a PID. Needs CAP_BPF; found out once. */
 enum probes_multi {

@@ -20,6 +20,7 @@ struct probes_place {
 	void (*detach)(
 		struct probes *p,
 		pid_t pid); /* 0: everything; otherwise only the calls attached for this process */
+	void (*detach_hook)(struct probes *p, enum hook_id id); /* does not wait; may be NULL */
 	int (*go_sleepable)(struct probes *p, pid_t pid, const struct hook *hooks);
 	void (*forget_wake)(struct probes *p); /* later stacks make the descriptor readable again */
 	void (*consumed)(struct probes *p); /* may be NULL; called when the ring has room again */
@@ -48,7 +49,10 @@ struct probes {
 	int pidfd; /* the target's, borrowed; -1: unknown */
 	int wake;  /* readable after a program saw a new stack */
 	bool multi, sleepable;
-	bool old;    /* bpf/memtrace_old.bpf.c */
+	bool old; /* bpf/memtrace_old.bpf.c */
+	/* By process: see probes__want_level(). */
+	uint8_t level[MT_MEMBERS];
+	bool keep_modules[MT_MEMBERS];
 	bool filter; /* without group: the programs filter by process, as links cannot */
 	/* Variables of the programs, read and written while they run. */
 	struct {
@@ -57,6 +61,9 @@ struct probes {
 		uint64_t *absent; /* NULL: programs in the process itself, which fault pages in */
 		struct mt_usdt_args *asked_args;
 		struct mt_node_layout *node_layout;
+		/* NULL: programs in the process itself, which record everything. */
+		struct mt_detail *detail;
+		const struct mt_timed *timed;
 	} vars;
 	probes_fn fn;
 	void *ctx;

@@ -163,6 +163,32 @@ enum probes_multi probes__kernel_multi(void)
 	return known;
 }
 
+/* Probes this program's own file: see cost/hit_cost.h. */
+static int probe_self(uint64_t offset)
+{
+	bool multi = !probes__kernel_perf();
+	LIBBPF_OPTS(bpf_prog_load_opts, opts,
+		    .expected_attach_type = multi ? TRACE_UPROBE_MULTI : 0);
+	int program = load_empty(&opts), fd;
+
+	if (program < 0)
+		return program;
+	fd = multi ? (int)link_create_multi(program, "/proc/self/exe", offset, 0, getpid())
+		   : site_program__probe(program, 0, "/proc/self/exe", offset, 0);
+	close(program);
+	return fd;
+}
+
+int probes__hit_cost(struct hit_cost *ret)
+{
+	static struct hit_cost known;
+	int err = known.emulated ? 0 : hit_cost__measure(probe_self, &known);
+
+	if (!err)
+		*ret = known;
+	return err;
+}
+
 static bool needs_old(const struct probes_opts *opts)
 {
 	return opts->old || *features__missing();
@@ -343,6 +369,8 @@ static void point(struct probes *p)
 	p->vars.module_code = (uint64_t *)skel->bss->module_code;
 	p->vars.asked_args = skel->bss->asked_args;
 	p->vars.node_layout = &skel->bss->node_layout;
+	p->vars.detail = &skel->bss->detail;
+	p->vars.timed = skel->bss->timed;
 }
 
 /*
@@ -421,6 +449,8 @@ SAME_PLACE(bss, code_epoch);
 SAME_PLACE(bss, module_code);
 SAME_PLACE(bss, asked_args);
 SAME_PLACE(bss, node_layout);
+SAME_PLACE(bss, detail);
+SAME_PLACE(bss, timed);
 
 static size_t group_counters_size(const struct kernel_probes *k)
 {
@@ -797,6 +827,33 @@ undo:
 	return err;
 }
 
+static void *close_thread(void *arg)
+{
+	detach_one(arg);
+	free(arg);
+	return NULL;
+}
+
+/* The kernel waits about 40 ms for each link: a thread does that, so that the ring is drained. */
+static void detach_hook(struct probes *p, enum hook_id id)
+{
+	for (int i = 0; i < 2; i++) {
+		struct attachment *a = &kernel(p)->at[id][i], *copy = malloc(sizeof(*copy));
+		pthread_t thread;
+
+		if (!copy) {
+			detach_one(a);
+			continue;
+		}
+		*copy = *a;
+		*a = (struct attachment){ .fd = -1 };
+		if (pthread_create(&thread, NULL, close_thread, copy))
+			close_thread(copy);
+		else
+			pthread_detach(thread);
+	}
+}
+
 static void forget_wake(struct probes *p)
 {
 	struct epoll_event ev;
@@ -902,6 +959,7 @@ static const struct probes_place in_kernel = {
 	.attached = attached,
 	.attach_calls = attach_calls,
 	.detach = detach,
+	.detach_hook = detach_hook,
 	.go_sleepable = go_sleepable,
 	.forget_wake = forget_wake,
 	.counters = read_counters,

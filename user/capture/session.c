@@ -17,6 +17,7 @@
 #include "capture/modules.h"
 #include "capture/stages.h"
 #include "capture/symbolizer.h"
+#include "record/detail.h"
 #include "lib/failure.h"
 #include "log/log.h"
 #include "process/proc.h"
@@ -73,6 +74,7 @@ void session__free(struct session *s)
 		inside_memory__close(s->opts.inside);
 	session__leave(s);
 	if (s->probes && s->opts.group) {
+		probes__want_level(s->probes, s->opts.number, 0, false, 0, s->target.hooks);
 		probes__feed(s->probes, s->opts.number, NULL, NULL);
 		probes__reset_counters(s->probes, s->opts.number);
 		probes__leave_calls(s->probes, proc__pid(s->target.proc));
@@ -194,6 +196,72 @@ static int housekeeping(struct session *s, uint64_t now)
 	return 0;
 }
 
+/* ---- the capture's cost ---- */
+
+/* Which hooks of the process have a probe that the kernel steps over. */
+static void find_stepped(struct session *s)
+{
+	static const struct {
+		enum mt_rec_type type;
+		enum hook_id hook;
+	} all[] = { { MT_REC_REPORT, HOOK_REPORT },
+		    { MT_REC_OOM, HOOK_OOM },
+		    { MT_REC_CPU_NEW, HOOK_CPU_NEW },
+		    { MT_REC_CPU_DELETE, HOOK_CPU_DELETE },
+		    { MT_REC_CODE_GONE, HOOK_CODE_GONE },
+		    { MT_REC_SCOPE_END, HOOK_SCOPE_END },
+		    { MT_REC_MODULE_CALL, HOOK_MODULE_CALL },
+		    { MT_REC_EDGE, HOOK_EDGE },
+		    { MT_REC_NODE, HOOK_EVALUATE } };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		s->cost.measure.stepped[all[i].type] = s->target.hooks[all[i].hook].site.cls ==
+						       SITE_STEPPED;
+}
+
+/* Notes a change of detail in the facts. share: measured before it. 0 or -ENOMEM. */
+static int note_detail(struct session *s, uint64_t now, double share)
+{
+	struct cost_detail is = probes__detail(s->probes);
+	struct detail_change c = {
+		.time = now, .below = is.below, .off = is.off, .share = (uint32_t)(share * 1e6)
+	};
+	char words[160];
+	int err;
+
+	if (is.off == s->cost.noted.off && is.below == s->cost.noted.below)
+		return 0;
+	s->cost.noted = is;
+	detail__words(words, sizeof(words), is.off, is.below);
+	log_info("tracing takes %.1f %% of the target's time, %.1f %% are allowed: %s%s",
+		 share * 100, s->cost.control.limit * 100,
+		 *words ? "no longer recorded: " : "all detail is recorded again", words);
+	err = detail__add(s->facts, &c);
+	return err == -ENOMEM ? err : 0;
+}
+
+/* Looks at what the capture adds to the target, and changes the detail. 0 or -ENOMEM. */
+static int pump_cost(struct session *s, uint64_t now)
+{
+	struct spending *cost = &s->cost;
+	uint64_t c[MT_CNT_NR], cpu;
+
+	if (!cost->control.limit || s->stopped || now < cost->next)
+		return 0;
+	cost->next = now + COST_EVERY;
+	if (probes__counters(s->probes, s->opts.number, c) || proc__cpu_time(s->target.proc, &cpu))
+		return 0;
+	find_stepped(s);
+	cost->last = measure__look(&cost->measure, c, probes__timed(s->probes), now, cpu);
+	cost_control__look(&cost->control, now + 1, cost->last);
+	/* Without an optimizer, calls of modules show the steps. */
+	probes__want_level(s->probes, s->opts.number, cost->control.level,
+			   !decoder__steps(s->decoder), proc__pid(s->target.proc), s->target.hooks);
+	facts__setf(s->facts, "cost.limit", "%g", cost->control.limit);
+	facts__setf(s->facts, "cost.share", "%.6f", measure__share(&cost->measure));
+	return note_detail(s, now, cost->last);
+}
+
 /* Takes a reading of the allocator's tables. read: what attach_stage__read() returned. */
 static int take_tables(struct session *s, int read)
 {
@@ -277,6 +345,8 @@ int session__pump(struct session *s, struct sink *sink)
 		err = take_tables(s, attach_stage__read(s->attach, now));
 	if (!err)
 		err = pump_census(s, now);
+	if (!err)
+		err = pump_cost(s, now);
 	if (!err)
 		err = housekeeping(s, now);
 	if (!err && sink && sink->tick)

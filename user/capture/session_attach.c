@@ -73,6 +73,22 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 	return 0;
 }
 
+/* For --cost. */
+static void measure_hit(struct session *s)
+{
+	struct hit_cost *hit = &s->cost.measure.hit;
+	int err = s->opts.cost ? probes__hit_cost(hit) : 0;
+
+	if (err)
+		log_warn("cannot measure the cost of a probe on this host (%s): --cost is ignored",
+			 strerror(-err));
+	else if (s->opts.cost)
+		log_debug("a probe's hit costs %" PRIu32 " ns on this host, %" PRIu32
+			  " where the kernel steps over the instruction",
+			  hit->emulated, hit->stepped);
+	s->cost.control.limit = err ? 0 : s->opts.cost;
+}
+
 /* Loads the BPF programs for the interpreter, unless they are loaded. 0 or negative with *f. */
 static int load_programs(struct session *s, struct failure *f)
 {
@@ -106,6 +122,7 @@ static int load_programs(struct session *s, struct failure *f)
 	if (!po.group)
 		probes__set_process(s->probes, proc__pidfd(s->target.proc));
 	session__join(s, cell);
+	measure_hit(s);
 	return 0;
 }
 

@@ -13,6 +13,8 @@
 #include "capture/queue.h"
 #include "capture/session.h"
 #include "capture/target.h"
+#include "cost/cost_control.h"
+#include "cost/measure.h"
 #include "process/ptrace_hold.h"
 
 struct attach_stage;
@@ -63,6 +65,15 @@ struct losses {
 	bool steps_warned;
 };
 
+/* For session.c: what the capture adds to the target, and what it leaves out. */
+struct spending {
+	struct cost_control control;
+	struct measure measure;
+	struct cost_detail noted; /* as in the fact cost.changes */
+	uint64_t next;		  /* time of the next look, ns since start */
+	double last;		  /* share at the last look */
+};
+
 struct session {
 	struct session_opts opts;
 	struct target target;
@@ -78,6 +89,7 @@ struct session {
 	struct sink *sink; /* sink of the last pump, borrowed; NULL: none */
 	struct code_ends ends;
 	struct losses losses;
+	struct spending cost;
 	int image;	     /* proc__image() of the program to be traced; negative: unknown */
 	uint64_t last_facts; /* time of the last update of facts, ns since start */
 	uint64_t taken;	     /* all records up to this place in the ring are decoded */

@@ -25,6 +25,7 @@ struct probes_sets;
 
 struct session_opts {
 	SESSION_SWITCHES(SESSION_SWITCH_FIELD)
+	double cost; /* share of the target's time that the capture may add; 0: no limit */
 	bool requested_if_there; /* requested, without a warning if PyTorch lacks the probe for it */
 	bool steps_only;   /* only the ends of optimizer steps: implies all no_* switches, and no
 			      probe but those for steps and for the ends of code objects */

@@ -277,6 +277,8 @@ void target__attach_optional(const struct target *t, struct probes *p, enum hook
 		log_debug("%s: not probed: %s", hook__name(id), h->why_not);
 		return;
 	}
+	if (probes__is_off(p, id))
+		return; /* dropped, because hits are too dear */
 	if (probes__attached(p, id))
 		return; /* by another process that shares these programs */
 	err = probes__attach(p, proc__pid(t->proc), h);

@@ -98,9 +98,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		     a->recording.rolling.size || a->recording.windows.given))
 			argp_error(state, "--no-trace records nothing; it cannot be combined with "
 					  "-o or options about the recording");
-		if (a->inside && (a->no_trace || a->capture.children))
+		if (a->inside &&
+		    (a->no_trace || a->capture.children || a->capture.session.cost > 0))
 			argp_error(state, "--inside cannot be combined with %s",
-				   a->no_trace ? "--no-trace" : "--children");
+				   a->no_trace		 ? "--no-trace"
+				   : a->capture.children ? "--children"
+							 : "--cost");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;

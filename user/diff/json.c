@@ -8,6 +8,7 @@
 #include "diff/diff.h"
 #include "labels/words.h"
 #include "lib/json.h"
+#include "record/detail.h"
 #include "record/dict.h"
 #include "record/stream.h"
 #include "report/doc.h"
@@ -38,6 +39,7 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 	json__uint(j, "lost", words__lost(s->a->model, f));
 	json__uint(j, "steps", model__whole_steps(s->a->model));
 	json__bool(j, "complete", s->a->complete);
+	detail__put(j, f);
 	json__string(j, "device", s->device.name);
 	json__string(j, "at", moment_names[at->at]);
 	json__seconds(j, "time", at->at == AT_TIME ? at->at_time : s->device.mark_time, 9);

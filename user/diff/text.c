@@ -9,6 +9,7 @@
 #include "labels/words.h"
 #include "lib/grid.h"
 #include "lib/text.h"
+#include "record/detail.h"
 #include "record/dict.h"
 #include "record/stream.h"
 #include "report/stacks.h"
@@ -359,7 +360,7 @@ static void print_recording(struct printer *p, enum match_side side)
 {
 	const struct diff_side *s = &p->d->side[side];
 	const struct facts *f = s->a->facts;
-	char bytes[24], time[24], count[32], word[64], step[40];
+	char bytes[24], time[24], count[32], word[64], step[40], detail[DETAIL_TEXT];
 	bool steps = model__steps(s->a->model);
 	uint64_t lost = words__lost(s->a->model, f);
 	const char *torch = facts__get(f, "torch");
@@ -377,6 +378,8 @@ static void print_recording(struct printer *p, enum match_side side)
 	fprintf(p->out, "%s%s lost%s%s%s\n", lost && p->colour ? RED : "",
 		text__count(count, sizeof(count), lost), lost && p->colour ? "\033[0m" : "",
 		s->a->complete ? "" : text__dot(), s->a->complete ? "" : "not complete");
+	if (*detail__sentence(detail, sizeof(detail), f))
+		text__paragraph(p->out, p->width, "     Detail  ", "     ", "%s", detail);
 	fprintf(p->out, "     %s  peak %s%s at %s (%s%s%s)\n", s->device.name,
 		words__about(s->device.peak_is),
 		text__bytes(bytes, sizeof(bytes), s->device.peak_allocated),

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "follow/option_groups.h"
 #include "lib/text.h"
@@ -16,9 +17,13 @@
 		a->session.field = true;                                                           \
 		break;
 
+#define COST_MIN 0.01 /* percent */
+#define COST_MAX 100.0
+
 enum {
 	OPT_STEPS = 0x1000,
 	OPT_RING,
+	OPT_COST,
 	OPT_CHILDREN,
 	OPT_NAME,
 	OPT_ALL,
@@ -53,6 +58,9 @@ static const struct argp_option options[] = {
 	{ "ring-size", OPT_RING, "SIZE", OPTION_RARE,
 	  "Buffer between the kernel and memtrace-bpf: a power of two (default 16M)",
 	  OPTIONS_RECORD },
+	{ "cost", OPT_COST, "PERCENT", 0,
+	  "Record less detail, never less memory, while tracing adds more to the target's time: 1%",
+	  OPTIONS_RECORD },
 	{ "verbose", 'v', NULL, OPTION_RARE,
 	  "Also print what memtrace-bpf does, and the kernel's messages", OPTIONS_MESSAGES },
 	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
@@ -82,6 +90,21 @@ pid_t capture_args__parse_pid(struct argp_state *state, const char *arg)
 	return n;
 }
 
+/* Parses "1%", "0.5" or "off" (0). False: it is none of these. */
+static bool parse_cost(const char *arg, double *ret)
+{
+	char *end;
+	double v = strtod(arg, &end);
+
+	*ret = 0;
+	if (!strcmp(arg, "off"))
+		return true;
+	if (end == arg || (*end && strcmp(end, "%") != 0) || !(v >= COST_MIN && v <= COST_MAX))
+		return false;
+	*ret = v / 100;
+	return true;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct capture_args *a = state->input;
@@ -102,6 +125,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				   "--ring-size: '%s' is not a power of two between 64K and 1G",
 				   arg);
 		a->session.ring_bytes = n;
+		break;
+	case OPT_COST:
+		if (!parse_cost(arg, &a->session.cost))
+			argp_error(state,
+				   "--cost: '%s' is not a share of time between %g%% and %g%%; try "
+				   "1%%, or off",
+				   arg, COST_MIN, COST_MAX);
 		break;
 	case OPT_CHILDREN:
 		a->children = true;

@@ -91,22 +91,27 @@ static int open_uprobe(pid_t pid, const char *path, uint64_t offset, uint64_t re
 	return fd < 0 ? -errno : fd;
 }
 
+int site_program__probe(int program, pid_t pid, const char *path, uint64_t offset, uint64_t ref_ctr)
+{
+	int fd = open_uprobe(pid, path, offset, ref_ctr), err;
+
+	if (fd < 0)
+		return fd;
+	if (!ioctl(fd, PERF_EVENT_IOC_SET_BPF, program) && !ioctl(fd, PERF_EVENT_IOC_ENABLE, 0))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
 int site_program__attach(const struct site_program_maps *maps, uint32_t index, pid_t pid,
 			 const char *path, uint64_t offset, uint64_t cookie, uint64_t ref_ctr)
 {
-	int program = load(maps, index, cookie), fd, err = 0;
+	int program = load(maps, index, cookie), fd;
 
 	if (program < 0)
 		return program;
-	fd = open_uprobe(pid, path, offset, ref_ctr);
-	if (fd < 0)
-		err = fd;
-	else if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, program) || ioctl(fd, PERF_EVENT_IOC_ENABLE, 0))
-		err = -errno;
+	fd = site_program__probe(program, pid, path, offset, ref_ctr);
 	close(program); /* the event keeps it */
-	if (!err)
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return err;
+	return fd;
 }

@@ -18,3 +18,7 @@ struct site_program_maps {
  */
 int site_program__attach(const struct site_program_maps *maps, uint32_t index, pid_t pid,
 			 const char *path, uint64_t offset, uint64_t cookie, uint64_t ref_ctr);
+/* Attaches a loaded program to one place in a file. Returns the perf event, as
+ * site_program__attach() does, or -errno. */
+int site_program__probe(int program, pid_t pid, const char *path, uint64_t offset,
+			uint64_t ref_ctr);

@@ -8,6 +8,7 @@
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/json.h"
+#include "record/detail.h"
 #include "report/doc.h"
 
 bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_t i)
@@ -202,6 +203,7 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 	json__uint(j, "events", model__events(doc->model));
 	json__uint(j, "lost", words__lost(doc->model, doc->facts));
 	json__bool(j, "complete", doc->complete);
+	detail__put(j, doc->facts);
 	json__string(j, "by", group_names[o->by]);
 	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
 	json__uint(j, "min_growth", o->min_growth);

@@ -11,6 +11,7 @@
 #include "labels/words.h"
 #include "leaks/words.h"
 #include "lib/text.h"
+#include "record/detail.h"
 #include "record/stream.h"
 #include "report/text.h"
 
@@ -239,13 +240,15 @@ static void say_nothing(struct page *p, const struct growth *g)
 static void head(struct page *p)
 {
 	const struct leaks_doc *d = p->doc;
-	char name[512], count[32], lost[32], time[24];
+	char name[512], count[32], lost[32], time[24], detail[DETAIL_TEXT];
 
 	text__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s events, %s lost",
 			text__clean(name, sizeof(name), d->name, strlen(d->name)), text__dot(),
 			text__time(time, sizeof(time), d->duration), text__dot(),
 			text__count(count, sizeof(count), model__events(d->model)),
 			text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
+	if (*detail__sentence(detail, sizeof(detail), d->facts))
+		text__paragraph(p->out, p->width, "Detail  ", "  ", "%s", detail);
 	if (words__lost(d->model, d->facts))
 		text__paragraph(p->out, p->width, "", "  ",
 				"Events were lost: a block whose free was lost looks as if it had "

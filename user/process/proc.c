@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/io.h"
@@ -432,6 +433,19 @@ int proc__pages(const struct proc *p, uint64_t *ret)
 	if (sscanf(buf, "%llu", &pages) != 1)
 		return -EIO;
 	*ret = pages;
+	return 0;
+}
+
+int proc__cpu_time(const struct proc *p, uint64_t *ret)
+{
+	struct timespec ts;
+	clockid_t clock;
+
+	if (clock_getcpuclockid(p->pid, &clock) || clock_gettime(clock, &ts))
+		return -ESRCH;
+	if (!proc__alive(p)) /* another process may have its PID */
+		return -ESRCH;
+	*ret = (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
 	return 0;
 }
 

@@ -52,6 +52,8 @@ int proc__image(const struct proc *p);
 bool proc__image_gone(int image);
 /* Pages of the address space (/proc/PID/statm), which change with any mapping. 0 or -errno. */
 int proc__pages(const struct proc *p, uint64_t *ret);
+/* CPU time of all threads, also of ended ones, ns. 0 or -errno. */
+int proc__cpu_time(const struct proc *p, uint64_t *ret);
 const char *proc__comm(const struct proc *p);
 /* Writes the path of the executable as in its maps, or "" if it cannot be read. Returns buf. */
 char *proc__exe(const struct proc *p, char *buf, size_t size);

@@ -12,6 +12,7 @@
 #include "labels/words.h"
 #include "lib/json.h"
 #include "memtrace.h"
+#include "record/detail.h"
 #include "report/doc.h"
 #include "report/fail.h"
 #include "report/filter.h"
@@ -113,6 +114,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	uint_if(j, f, "dropped_events");
 	if (facts__get(f, "driver_bypassed"))
 		json__bool(j, "driver_bypassed", true);
+	detail__put(j, f);
 	fact_if(j, f, "census_problem");
 	uint_if(j, f, "allocator_block");
 	uint_if(j, f, "allocator_tensors");

@@ -13,6 +13,7 @@
 #include "lib/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
+#include "record/detail.h"
 #include "record/stream.h"
 
 /* A line of parts with dots between. It goes on in an indented line at the width's end. */
@@ -400,7 +401,7 @@ static const char *percent(char *buf, size_t size, uint64_t n, uint64_t all)
 	return buf;
 }
 
-static void stack_words(struct line *l, const struct model *m)
+static void stack_words(struct line *l, const struct model *m, const struct facts *f)
 {
 	struct report_stacks s;
 	char p[24];
@@ -412,7 +413,10 @@ static void stack_words(struct line *l, const struct model *m)
 		part(l, "%s of stacks are cut: too deep",
 		     percent(p, sizeof(p), s.truncated, s.all));
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
-		if (words__walk_failed(i) && model__walks(m, i))
+		if (i == MT_WALK_OFF && model__walks(m, i) && facts__get(f, "cost.limit"))
+			part(l, "%s of stacks were not sampled",
+			     percent(p, sizeof(p), model__walks(m, i), s.all));
+		else if (words__walk_failed(i) && model__walks(m, i))
 			part(l, "%s of stacks could not be read (%s)",
 			     percent(p, sizeof(p), model__walks(m, i), s.all), facts__walk_name(i));
 }
@@ -469,7 +473,7 @@ static void trust_words(struct line *l, const struct model *m, const struct fact
 	loss_words(l, m);
 	lost_words(l, f);
 	drift_words(l, m);
-	stack_words(l, m);
+	stack_words(l, m, f);
 	if (dropped)
 		part(l, "%s events dropped (%s)", text__count(count, sizeof(count), dropped),
 		     reason ? text__clean(text, sizeof(text), reason, strlen(reason)) : "a bound");
@@ -563,10 +567,14 @@ static int no_line_words(struct line *l, const struct model *m, size_t device,
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
 			 const struct facts *f, const struct report_text_opts *o)
 {
+	char detail[DETAIL_TEXT];
 	struct line l;
 	int err = 0;
 
 	print_process(out, m, f, o);
+	if (*detail__sentence(detail, sizeof(detail), f))
+		text__paragraph(out, text__prose(report_text__width(out, o)), "Detail  ", "  ",
+				"%s", detail);
 	for (size_t i = 0; !err && i < model__devices(m); i++)
 		err = print_device(out, m, i, f, o);
 	if (err)

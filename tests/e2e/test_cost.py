@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""--cost: a capture that adds too much drops detail and says so; every byte is still counted."""
+import os
+import time
+
+import harness
+import truth
+from harness import check, device, equal, finish, own, python, record, report, run, scratch, spawn, tool, workload
+
+LEVELS = 10
+NOT_SAMPLED = ("not sampled", "small blocks")
+
+
+def job():
+    """A small GPT in training on the dry run: launch-bound, so that any tracing takes more than 1 % of its time."""
+    target = spawn([python(), os.path.join(harness.WORKLOADS, "step.py"), "--times", scratch("cost.jsonl")], env=truth.dry_run())
+    target.wait_line("^ready", 120)
+    return target
+
+
+def test_drops_detail():
+    target, path = job(), scratch("cost.mtr")
+    recorder = record(target.popen.pid, path, "--cost", "1%")
+    time.sleep(6)
+    finish(recorder)
+    target.stop()
+    own(path)
+    doc = report(path, "--at", "end")
+    detail = doc["capture"]["detail"]
+    equal(detail["limit"], 0.01, "the limit")
+    check(detail["share"] > 0.01, "tracing took %s of the job's time", detail["share"])
+    changes = detail["changes"]
+    check(2 <= len(changes) <= LEVELS, "changes of detail: %s", changes)
+    for was, now in zip(changes, changes[1:]):
+        check(was["sampled_below"] <= now["sampled_below"], "detail came back: %s", changes)
+    last = changes[-1]
+    equal((last["backward_nodes"], last["module_calls"]), (False, False), "detail at the end")
+    check(last["sampled_below"] >= 65536, "stacks of small blocks are still read: %s", changes)
+    check(all(c["share_before"] > 0.01 for c in changes), "dropped without need: %s", changes)
+    messages = [text for _, text in recorder.err if "no longer recorded" in text]
+    equal(len(messages), len(changes), "messages about detail")
+    # Every byte is counted, as the allocator's own totals show.
+    gpu = device(doc, "cuda:0")
+    equal((doc["capture"]["lost"], gpu["drift"]), (0, 0), "events lost, and difference to the allocator's totals")
+    equal(sum(r["bytes"] for r in doc["rows"]), gpu["allocated"], "bytes of all rows")
+    rest = [r for r in doc["rows"] if (r["file"], r["function"]) == NOT_SAMPLED]
+    check(rest and sum(r["bytes"] for r in rest) > 0, "no row for blocks without a stack")
+    for command in ("report", "leaks"):
+        _, out, _ = tool(command, path)
+        check("Detail  tracing took" in out and "Every byte is counted" in " ".join(out.split()), "%s does not say it: %s", command, out)
+
+
+def test_enough_allowed():
+    """Nothing is dropped while the limit is kept, and then the reports do not mention it."""
+    target, path = workload("layers.py", "--slow"), scratch("cheap.mtr")
+    target.wait_line("ready", 120)
+    equal(record(target.pid, path, "--cost", "50%", "-d", "3s").wait(60), 0, "the recorder's end")
+    target.send()
+    target.wait(60)
+    own(path)
+    detail = report(path)["capture"]["detail"]
+    check(0 < detail["share"] < 0.5, "share: %s", detail)
+    equal(detail["changes"], [], "changes of detail")
+    check("Detail" not in tool("report", path)[1], "the report mentions a limit that was kept")
+
+
+def test_no_limit():
+    target, path = workload("layers.py", "--slow"), scratch("free.mtr")
+    target.wait_line("ready", 120)
+    equal(record(target.pid, path, "--cost", "off", "-d", "1s").wait(60), 0, "the recorder's end")
+    target.send()
+    target.wait(60)
+    own(path)
+    check("detail" not in report(path)["capture"], "a limit without --cost")
+
+
+def test_usage():
+    for value in ("0", "-1%", "101%", "1x", "", "nan"):
+        code, _, err = tool("record", "-p", "1", "--cost", value)
+        equal(code, 64, "--cost %r: %s" % (value, err))
+        check("try 1%, or off" in err, "the message: %s", err)
+    code, _, err = tool("run", "--inside", "--cost", "1%", "--", "true")
+    equal((code, "--inside cannot be combined with --cost" in err), (64, True), err)
+
+
+run(globals())

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Decides how much detail a capture records, so that it adds at most a given share to the target's
+ * time. Detail is dropped in levels, the dearest first. Bytes are never dropped: every allocation
+ * and free is recorded at every level.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "memtrace.h"
+
+#define COST_EVERY 500000000ULL /* ns between two looks */
+
+enum cost_level {
+	COST_ALL = 0,
+	COST_NO_NODES,	 /* without autograd's nodes */
+	COST_NO_MODULES, /* also without calls of modules */
+	/* Also without the stacks of most allocations below a size: 64 KiB, then four times as much
+	 * with each level, up to 1 GiB. */
+	COST_SAMPLED,
+	COST_LAST = COST_SAMPLED + 7,
+};
+
+struct cost_control {
+	double limit; /* share of the target's time that may be added; 0: no limit */
+	unsigned level;
+	unsigned dear;	   /* looks in a row above the limit */
+	bool settling;	   /* the level has changed: the next look has both levels in it */
+	uint64_t calm;	   /* since when the share has been low, ns; 0: it is not */
+	uint64_t patience; /* how long it must be low before detail comes back, ns; 0: not set */
+	uint64_t raised;   /* when detail came back last, ns; 0: never */
+};
+
+/* Detail that a level leaves out: mt_detail.off and .sample_below. */
+struct cost_detail {
+	uint32_t off;	/* enum mt_off */
+	uint64_t below; /* bytes; 0: all allocations are walked */
+};
+struct cost_detail cost_control__detail(unsigned level);
+
+/*
+ * One look, every COST_EVERY. now: ns, not 0. share: what the capture added since the last look,
+ * as a share of the time that the target would have taken without it. Returns true if the level has
+ * changed. A level goes up after two looks above the limit, and down after `patience` below half of
+ * it: at first 30 s, and twice as long each time that the level has to go up again.
+ */
+bool cost_control__look(struct cost_control *c, uint64_t now, double share);
