@@ -82,8 +82,8 @@ struct {
 } root_modules SEC(".maps");
 
 /*
- * State of one walk. Each CPU has a slot, but a task can be preempted within a program, and
- * sleepable programs can sleep. So each walk claims a slot: its CPU's, or a shared one.
+ * State of one walk. A task can be preempted within a program, and sleepable programs can sleep. So
+ * each walk claims a slot, first that of its CPU.
  * The walk keeps all its state here and almost none on the stack. From Linux 6.13 on, a function
  * with 64 bytes of stack or more gets a per-CPU stack, because the kernel assumes that no other
  * task enters the program there meanwhile. For uprobes that is wrong: two tasks would overwrite
@@ -119,25 +119,19 @@ struct scratch {
 	struct window data, stack; /* the interpreter's frame chunks, and the C stack */
 	/* With a group: the process's number, and a copy of its struct mt_member. */
 	__u32 member;
-	__u32 number; /* see scratch_at(); only programs for older kernels use it */
+	__u32 number; /* the slot's index; only programs for older kernels use it */
 	__u64 module_code[MT_MAX_MODULE_CODES], type_cell;
 	struct mt_rec_stack rec;
 	struct mt_frame entries[MT_MAX_ENTRIES];
 };
 
+/* Not a slot for each CPU: a host may have hundreds, few of which walk at the same time. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MT_SCRATCH_SLOTS);
 	__type(key, __u32);
 	__type(value, struct scratch);
 } scratch SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MT_SHARED_SLOTS);
-	__type(key, __u32);
-	__type(value, struct scratch);
-} shared_scratch SEC(".maps");
 
 /* MT_GROUP() of the current process; 0: it is not in this group, or there is no group. */
 static __always_inline __u32 entry_of_current(void)

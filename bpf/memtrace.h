@@ -15,10 +15,10 @@
 #define MT_MAX_VISIT 384  /* frame links followed per walk, shims included */
 #define MT_MAX_ENTRIES (MT_MAX_FRAMES + MT_MAX_FRAMES / 2) /* frames, and nn.Modules among them */
 #define MT_MAX_MODULE_CODES 4
-#define MT_SENT_SETS 4096   /* table of the stacks already sent; a power of two */
-#define MT_SENT_WAYS 4	    /* entries per set, most recent first */
-#define MT_SEEN_SLOTS 65536 /* table of code objects that sent stacks mention, by hash */
-#define MT_SHARED_SLOTS 64  /* concurrent walks beyond one per CPU, on all CPUs together */
+#define MT_SENT_SETS 4096    /* table of the stacks already sent; a power of two */
+#define MT_SENT_WAYS 4	     /* entries per set, most recent first */
+#define MT_SEEN_SLOTS 65536  /* table of code objects that sent stacks mention, by hash */
+#define MT_SCRATCH_SLOTS 128 /* concurrent walks on all CPUs together; a power of two */
 #define MT_COUNTER_STRIPES                                                                         \
 	16		 /* with a group: copies of a process's counters, at most; a power of two */
 #define MT_ABSENT 64	 /* unreadable addresses kept for user space; a power of two */

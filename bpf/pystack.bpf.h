@@ -349,16 +349,6 @@ struct loop_ctx {
 
 #if MT_OLD
 
-/* The slot of this number: 0 is the CPU's, others are shared. NULL: there is none. */
-static __always_inline struct scratch *scratch_at(__u32 number)
-{
-	__u32 key = number - 1;
-
-	if (number)
-		return bpf_map_lookup_elem(&shared_scratch, &key);
-	return bpf_map_lookup_elem(&scratch, &number);
-}
-
 /*
  * The verifier checks a global function once, wherever it is called, but checks a loop turn by
  * turn. So the loops are in two parts. A global function's arguments are numbers, as pointers need
@@ -371,7 +361,7 @@ GLOBAL int walk_some(__u32 number)
 	struct scratch *s;
 	int i;
 
-	s = scratch_at(number);
+	s = bpf_map_lookup_elem(&scratch, &number);
 	if (!s)
 		return 1;
 	t = s->level ? thread_again() : 0;
@@ -398,7 +388,7 @@ GLOBAL int mark_some(__u32 number, __u32 first)
 	struct scratch *s;
 	__u32 i;
 
-	s = scratch_at(number);
+	s = bpf_map_lookup_elem(&scratch, &number);
 	if (!s)
 		return 1;
 	for (i = 0; i < MARK_AT_ONCE && first + i < s->rec.n; i++)
@@ -564,7 +554,7 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 }
 
 /* Few for older verifiers, which follow each turn. Their kernels have no programs that sleep. */
-#define CLAIM_TRIES (MT_OLD ? 4 : MT_SHARED_SLOTS)
+#define CLAIM_TRIES (MT_OLD ? 8 : MT_SCRATCH_SLOTS)
 
 static __always_inline bool claim(struct scratch *s)
 {
@@ -573,23 +563,20 @@ static __always_inline bool claim(struct scratch *s)
 
 static __always_inline struct scratch *scratch_claim(void)
 {
-	__u32 tid = (__u32)bpf_get_current_pid_tgid(), key = 0, i;
-	struct scratch *s = bpf_map_lookup_elem(&scratch, &key);
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), key, i;
+	struct scratch *s;
 
-	if (claim(s)) {
-		s->number = 0;
-		return s;
+	key = bpf_get_smp_processor_id() % MT_SCRATCH_SLOTS;
+	s = bpf_map_lookup_elem(&scratch, &key);
+	for (i = 0; !claim(s); i++) {
+		/* Any number of tasks can be preempted or wait for pages in a walk. */
+		if (i == CLAIM_TRIES)
+			return 0;
+		key = (tid + i) % MT_SCRATCH_SLOTS;
+		s = bpf_map_lookup_elem(&scratch, &key);
 	}
-	/* Any number of tasks on one CPU can be preempted or wait for pages in a walk. */
-	for (i = 0; i < CLAIM_TRIES; i++) {
-		key = (tid + i) % MT_SHARED_SLOTS;
-		s = bpf_map_lookup_elem(&shared_scratch, &key);
-		if (claim(s)) {
-			s->number = key + 1;
-			return s;
-		}
-	}
-	return 0;
+	s->number = key;
+	return s;
 }
 
 /*
@@ -713,7 +700,7 @@ GLOBAL int read_stack_once(__u32 number, __u64 time, __u32 with_state)
 {
 	struct scratch *s;
 
-	s = scratch_at(number);
+	s = bpf_map_lookup_elem(&scratch, &number);
 	if (s)
 		read_frames(s, with_state ? thread_again() : 0, time, false);
 	return 0;

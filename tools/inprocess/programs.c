@@ -243,7 +243,7 @@ void *host_lookup(struct host_map *m, const void *key)
 		return k < MT_SENT_SETS ? &shared->sent_stacks[k] : NULL;
 	/* The slot is free: on a thread, no program interrupts another. */
 	if ((void *)m == &scratch)
-		return k ? NULL : &self->scratch;
+		return &self->scratch;
 	return NULL;
 }
 
