@@ -124,6 +124,21 @@ static void read_flag(const char *name, bool *flag)
 	*flag = *value == '1';
 }
 
+static void read_factor(const char *name, double *factor)
+{
+	const char *value = getenv(name);
+	double n;
+	char *end;
+
+	if (!value || !strcmp(value, "0"))
+		return;
+	n = strtod(value, &end);
+	if (!isdigit((unsigned char)*value) || strpbrk(value, "xX") || *end ||
+	    !(n >= 0.001 && n <= 1000))
+		bad(name, value, "0, or a factor of durations from 0.001 to 1000; 1 is the model");
+	*factor = n;
+}
+
 static void read_sm(void)
 {
 	static const char name[] = "MEMTRACE_DRYRUN_SM";
@@ -176,6 +191,7 @@ __attribute__((constructor)) static void read_environment(void)
 	read_name();
 	read_flag("MEMTRACE_DRYRUN_HOST_INIT", &config.host_init);
 	read_flag("MEMTRACE_DRYRUN_BYPASS", &config.bypass);
+	read_factor("MEMTRACE_DRYRUN_CLOCK", &config.clock);
 	read_values();
 	if (log && *log)
 		config.log = log;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The driver API as far as PyTorch, Triton and the memory model need it. The others are
  * generated. */
+#include "clock.h"
 #include "core.h"
 #include "lib.h"
 #include "host.h"
@@ -428,8 +429,10 @@ HIDDEN(cuMemAllocManaged, (ptr, size, flags), devptr *ptr, size_t size, unsigned
 
 HIDDEN(cuMemFree_v2, (ptr), devptr ptr)
 {
-	int err = dryrun__free((void *)(uintptr_t)ptr);
+	int err;
 
+	clock__wait(clock__device_end(dryrun__device()));
+	err = dryrun__free((void *)(uintptr_t)ptr);
 	return err ? host__free_managed((void *)(uintptr_t)ptr) : CUDA_OK;
 }
 
@@ -613,16 +616,28 @@ static int copy(const void *caller, uint64_t to, uint64_t from, size_t size, voi
 	int err = need_context();
 
 	if (!err)
-		err = dryrun__stream_work(stream);
+		err = stream__copy(stream, (void *)(uintptr_t)to, (const void *)(uintptr_t)from,
+				   size);
 	if (err)
 		return err;
 	dryrun__copy_for(caller, (void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
 	return CUDA_OK;
 }
 
+/* A copy that is over when its call returns, unless it stays in the device. */
+static int copy_now(const void *caller, uint64_t to, uint64_t from, size_t size)
+{
+	int err = copy(caller, to, from, size, NULL);
+
+	if (!err && (!dryrun__is_device((void *)(uintptr_t)to) ||
+		     !dryrun__is_device((void *)(uintptr_t)from)))
+		stream__reach(NULL);
+	return err;
+}
+
 API(int, cuMemcpy, devptr to, devptr from, size_t size)
 {
-	return copy(__builtin_return_address(0), to, from, size, NULL);
+	return copy_now(__builtin_return_address(0), to, from, size);
 }
 
 API(int, cuMemcpyAsync, devptr to, devptr from, size_t size, void *stream)
@@ -632,7 +647,7 @@ API(int, cuMemcpyAsync, devptr to, devptr from, size_t size, void *stream)
 
 API(int, cuMemcpyHtoD_v2, devptr to, const void *from, size_t size)
 {
-	return copy(__builtin_return_address(0), to, (uintptr_t)from, size, NULL);
+	return copy_now(__builtin_return_address(0), to, (uintptr_t)from, size);
 }
 
 API(int, cuMemcpyHtoDAsync_v2, devptr to, const void *from, size_t size, void *stream)
@@ -642,7 +657,7 @@ API(int, cuMemcpyHtoDAsync_v2, devptr to, const void *from, size_t size, void *s
 
 API(int, cuMemcpyDtoH_v2, void *to, devptr from, size_t size)
 {
-	return copy(__builtin_return_address(0), (uintptr_t)to, from, size, NULL);
+	return copy_now(__builtin_return_address(0), (uintptr_t)to, from, size);
 }
 
 API(int, cuMemcpyDtoHAsync_v2, void *to, devptr from, size_t size, void *stream)
@@ -652,7 +667,7 @@ API(int, cuMemcpyDtoHAsync_v2, void *to, devptr from, size_t size, void *stream)
 
 API(int, cuMemcpyDtoD_v2, devptr to, devptr from, size_t size)
 {
-	return copy(__builtin_return_address(0), to, from, size, NULL);
+	return copy_now(__builtin_return_address(0), to, from, size);
 }
 
 API(int, cuMemcpyDtoDAsync_v2, devptr to, devptr from, size_t size, void *stream)
@@ -669,7 +684,7 @@ static int fill(devptr to, const void *unit, size_t unit_size, size_t n, void *s
 		return err;
 	if (__builtin_mul_overflow(n, unit_size, &size))
 		return CUDA_INVALID_VALUE;
-	err = dryrun__stream_work(stream);
+	err = dryrun__stream_run(stream, clock__fill_ns(size));
 	if (err)
 		return err;
 	if (size > DRYRUN_SMALL_COPY) {
@@ -881,13 +896,19 @@ API(int, cuFuncGetAttribute, int *value, int attribute, void *function)
 NO_EFFECT(cuFuncSetAttribute)
 NO_EFFECT(cuFuncSetCacheConfig)
 
+static uint64_t kernel_ns(unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+			  unsigned int by, unsigned int bz)
+{
+	return clock__kernel_ns((uint64_t)gx * gy * gz * bx * by * bz);
+}
+
 API(int, cuLaunchKernel, void *function, unsigned int gx, unsigned int gy, unsigned int gz,
     unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, void *stream,
     void **args, void **extra)
 {
 	int err = need_context();
 
-	return err ? err : dryrun__stream_work(stream);
+	return err ? err : dryrun__stream_run(stream, kernel_ns(gx, gy, gz, bx, by, bz));
 }
 
 API(int, cuLaunchCooperativeKernel, void *function, unsigned int gx, unsigned int gy,
@@ -896,7 +917,7 @@ API(int, cuLaunchCooperativeKernel, void *function, unsigned int gx, unsigned in
 {
 	int err = need_context();
 
-	return err ? err : dryrun__stream_work(stream);
+	return err ? err : dryrun__stream_run(stream, kernel_ns(gx, gy, gz, bx, by, bz));
 }
 
 struct launch_config { /* CUlaunchConfig, first members */
@@ -907,9 +928,12 @@ struct launch_config { /* CUlaunchConfig, first members */
 API(int, cuLaunchKernelEx, const struct launch_config *config, void *function, void **args,
     void **extra)
 {
+	const unsigned int *g = config->grid, *b = config->block;
 	int err = need_context();
 
-	return err ? err : dryrun__stream_work(config->stream);
+	return err ? err
+		   : dryrun__stream_run(config->stream,
+					kernel_ns(g[0], g[1], g[2], b[0], b[1], b[2]));
 }
 
 API(int, cuOccupancyMaxActiveBlocksPerMultiprocessor, int *n, void *function, int threads,
@@ -959,7 +983,7 @@ API(int, cuStreamSynchronize, void *stream)
 
 API(int, cuStreamQuery, void *stream)
 {
-	return dryrun__stream_wait(stream);
+	return stream__query(stream);
 }
 
 API(int, cuStreamWaitEvent, void *stream, void *event, unsigned int flags)
@@ -1029,7 +1053,7 @@ API(int, cuEventRecord, void *event, void *stream)
 
 API(int, cuEventQuery, void *event)
 {
-	return event__wait(event);
+	return event__query(event);
 }
 
 API(int, cuEventSynchronize, void *event)

@@ -45,6 +45,7 @@ enum {
 	CUDA_INVALID_CONTEXT = 201,
 	CUDA_INVALID_HANDLE = 400,
 	CUDA_NOT_FOUND = 500,
+	CUDA_NOT_READY = 600,
 	CUDA_PEER_ALREADY_ENABLED = 704,
 	CUDA_PEER_NOT_ENABLED = 705,
 	CUDA_HOST_ALREADY_REGISTERED = 712,
@@ -72,6 +73,7 @@ struct dryrun_config {
 	int paced;	    /* number of kernels, from the first, that take time: 3 ms each */
 	bool host_init;	    /* initialize weights on the host */
 	const char *values; /* MEMTRACE_DRYRUN_VALUES, validated; NULL: not set */
+	double clock;	    /* durations of work are modelled, times this; 0: work takes no time */
 };
 
 const struct dryrun_config *dryrun__config(void);
@@ -210,6 +212,9 @@ void dryrun__collective_enqueued(void *stream);
  * invalid and accepts no work until it ends.
  */
 int dryrun__stream_work(void *stream);
+/* The same for work of so many ns of virtual time: on the stream, or in the graph of a capture.
+ * Waits while the stream's queue is full. 0: it takes no time. */
+int dryrun__stream_run(void *stream, uint64_t ns);
 /* The host waits for a stream. During a capture: CUDA_CAPTURE_UNSUPPORTED, and the capture becomes
  * invalid. */
 int dryrun__stream_wait(void *stream);

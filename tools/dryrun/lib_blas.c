@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * cuBLAS and cuBLASLt. PyTorch allocates the workspace itself, so matrix products do nothing.
- * Memory that the real libraries allocate internally is not counted.
+ * cuBLAS and cuBLASLt. PyTorch allocates the workspace itself, so matrix products do nothing but
+ * take virtual time (clock.h). Memory that the real libraries allocate internally is not counted.
  */
+#include "clock.h"
 #include "lib.h"
 
 #include <stdlib.h>
@@ -84,9 +85,7 @@ NO_EFFECT(cublasSetWorkspace_v2)
 	NO_EFFECT(cublasC##stem##tail)                                                             \
 	NO_EFFECT(cublasZ##stem##tail)
 
-FOUR(gemm, _v2)
 FOUR(gemmBatched, )
-FOUR(gemmStridedBatched, )
 FOUR(gemv, _v2)
 FOUR(axpy, _v2)
 FOUR(scal, _v2)
@@ -96,21 +95,69 @@ FOUR(trsm, _v2)
 FOUR(trsmBatched, )
 FOUR(trmm, _v2)
 FOUR(syrk, _v2)
-NO_EFFECT(cublasHgemm)
 NO_EFFECT(cublasHgemmBatched)
-NO_EFFECT(cublasHgemmStridedBatched)
-NO_EFFECT(cublasSgemmEx)
 NO_EFFECT(cublasCgemmEx)
 NO_EFFECT(cublasCgemm3m)
 NO_EFFECT(cublasZgemm3m)
-NO_EFFECT(cublasGemmEx)
 NO_EFFECT(cublasGemmBatchedEx)
-NO_EFFECT(cublasGemmStridedBatchedEx)
 NO_EFFECT(cublasGemmGroupedBatchedEx)
 NO_EFFECT(cublasSgemmGroupedBatched)
 NO_EFFECT(cublasDgemmGroupedBatched)
 NO_EFFECT(cublasSger_v2)
 NO_EFFECT(cublasDger_v2)
+
+/* Products with a virtual time; element: bytes of an element of the matrices. */
+static int product(void *h, int m, int n, int k, int batch, unsigned int element)
+{
+	struct blas *b = clock__on() ? handle(h) : NULL;
+
+	if (b && m > 0 && n > 0 && k > 0 && batch > 0)
+		dryrun__stream_run(b->stream,
+				   clock__product_ns((uint64_t)m, (uint64_t)n, (uint64_t)k,
+						     (uint64_t)batch, element));
+	return 0;
+}
+
+#define SIZES void *h, int ta, int tb, int m, int n, int k
+
+#define GEMM(name, element)                                                                        \
+	API(int, name, SIZES)                                                                      \
+	{                                                                                          \
+		return product(h, m, n, k, 1, element);                                            \
+	}
+#define GEMM_STRIDED(name, element)                                                                \
+	API(int, name, SIZES, const void *alpha, const void *a, int lda, long long sa,             \
+	    const void *b, int ldb, long long sb, const void *beta, void *c, int ldc,              \
+	    long long sc, int batch)                                                               \
+	{                                                                                          \
+		return product(h, m, n, k, batch, element);                                        \
+	}
+/* The type of the first matrix stands for all. */
+#define GEMM_EX(name)                                                                              \
+	API(int, name, SIZES, const void *alpha, const void *a, int type)                          \
+	{                                                                                          \
+		return product(h, m, n, k, 1, lib__data_size(type));                               \
+	}
+
+GEMM(cublasHgemm, 2)
+GEMM(cublasSgemm_v2, 4)
+GEMM(cublasDgemm_v2, 8)
+GEMM(cublasCgemm_v2, 8)
+GEMM(cublasZgemm_v2, 16)
+GEMM_STRIDED(cublasHgemmStridedBatched, 2)
+GEMM_STRIDED(cublasSgemmStridedBatched, 4)
+GEMM_STRIDED(cublasDgemmStridedBatched, 8)
+GEMM_STRIDED(cublasCgemmStridedBatched, 8)
+GEMM_STRIDED(cublasZgemmStridedBatched, 16)
+GEMM_EX(cublasSgemmEx)
+GEMM_EX(cublasGemmEx)
+
+API(int, cublasGemmStridedBatchedEx, SIZES, const void *alpha, const void *a, int a_type, int lda,
+    long long sa, const void *b, int b_type, int ldb, long long sb, const void *beta, void *c,
+    int c_type, int ldc, long long sc, int batch)
+{
+	return product(h, m, n, k, batch, lib__data_size(a_type));
+}
 
 /* ---- cuBLASLt ---- */
 
@@ -147,13 +194,80 @@ API(int, cublasLtMatmulAlgoCheck, void *h, void *operation, void *a, void *b, vo
 
 GIVEN(cublasLtCreate, CUBLAS_INVALID_VALUE)
 GIVEN(cublasLtMatmulDescCreate, CUBLAS_INVALID_VALUE)
-GIVEN(cublasLtMatrixLayoutCreate, CUBLAS_INVALID_VALUE)
 GIVEN(cublasLtMatmulPreferenceCreate, CUBLAS_INVALID_VALUE)
 NO_EFFECT(cublasLtDestroy)
 NO_EFFECT(cublasLtMatmulDescDestroy)
 NO_EFFECT(cublasLtMatmulDescSetAttribute)
-NO_EFFECT(cublasLtMatrixLayoutDestroy)
-NO_EFFECT(cublasLtMatrixLayoutSetAttribute)
 NO_EFFECT(cublasLtMatmulPreferenceDestroy)
 NO_EFFECT(cublasLtMatmulPreferenceSetAttribute)
-NO_EFFECT(cublasLtMatmul)
+
+#define LAYOUT_MAGIC 0x4c41594fu /* "LAYO" */
+#define LAYOUT_BATCH_COUNT 5	 /* cublasLtMatrixLayoutAttribute_t */
+
+/* A matrix's sizes, with the virtual clock; otherwise a layout is a bare handle. */
+struct layout {
+	uint32_t magic;
+	int type, batch;
+	uint64_t rows, columns;
+};
+
+static struct layout *layout(void *handle)
+{
+	struct layout *l = clock__on() ? handle : NULL;
+
+	return l && l->magic == LAYOUT_MAGIC ? l : NULL;
+}
+
+API(int, cublasLtMatrixLayoutCreate, void **out, int type, uint64_t rows, uint64_t columns,
+    int64_t ld)
+{
+	struct layout *l;
+
+	if (!out)
+		return CUBLAS_INVALID_VALUE;
+	if (!clock__on()) {
+		lib__give(out);
+		return 0;
+	}
+	l = malloc(sizeof(*l));
+	if (!l)
+		return 3; /* CUBLAS_STATUS_ALLOC_FAILED */
+	*l = (struct layout){ LAYOUT_MAGIC, type, 1, rows, columns };
+	*out = l;
+	return 0;
+}
+
+API(int, cublasLtMatrixLayoutDestroy, void *handle)
+{
+	struct layout *l = layout(handle);
+
+	if (l)
+		l->magic = 0;
+	free(l);
+	return 0;
+}
+
+API(int, cublasLtMatrixLayoutSetAttribute, void *handle, int attribute, const void *value,
+    size_t size)
+{
+	struct layout *l = layout(handle);
+
+	if (l && attribute == LAYOUT_BATCH_COUNT && value && size >= sizeof(l->batch))
+		memcpy(&l->batch, value, sizeof(l->batch));
+	return 0;
+}
+
+API(int, cublasLtMatmul, void *h, void *operation, const void *alpha, const void *a, void *a_layout,
+    const void *b, void *b_layout, const void *beta, const void *c, void *c_layout, void *d,
+    void *d_layout, const void *algorithm, void *workspace, size_t workspace_size, void *stream)
+{
+	struct layout *from = layout(a_layout), *to = layout(d_layout);
+
+	/* The inner size: the first matrix may be transposed, which its layout does not say. */
+	if (from && to && to->rows && from->batch > 0)
+		dryrun__stream_run(stream, clock__product_ns(to->rows, to->columns,
+							     from->rows * from->columns / to->rows,
+							     (uint64_t)from->batch,
+							     lib__data_size(from->type)));
+	return 0;
+}

@@ -6,6 +6,7 @@
  * operations: nccl.h.
  */
 #include "lib_nccl.h"
+#include "clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -392,7 +393,7 @@ static struct comm *begin(void *comm, size_t count, int type, void *stream, size
 	if (!c || type < 0 || type >= N_TYPES || count > SIZE_MAX / 8)
 		return NULL;
 	*size = count * type_size[type];
-	dryrun__stream_work(stream);
+	dryrun__stream_run(stream, clock__transfer_ns(*size));
 	if (type != UINT8)
 		nccl__not_gathered();
 	return c;

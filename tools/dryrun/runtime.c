@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The runtime API: errors, devices, memory. Streams, graphs and launches are in runtime_work.c. */
+#include "clock.h"
 #include "core.h"
 #include "host.h"
 #include "pool.h"
 #include "props.h"
+#include "stream.h"
 
 #include <string.h>
 
@@ -256,6 +258,7 @@ static int free_any(void *ptr)
 
 	if (err || !ptr)
 		return err;
+	clock__wait(clock__device_end(dryrun__device()));
 	err = dryrun__free(ptr);
 	return err ? host__free_managed(ptr) : CUDA_OK;
 }
@@ -392,9 +395,15 @@ static int copy(const void *caller, void *to, const void *from, size_t size)
 	return dryrun__result(err);
 }
 
+static int copy_now(const void *caller, void *to, const void *from, size_t size)
+{
+	stream__copy_now(to, from, size);
+	return copy(caller, to, from, size);
+}
+
 static int copy_on(const void *caller, void *to, const void *from, size_t size, void *stream)
 {
-	int err = dryrun__stream_work(stream);
+	int err = stream__copy(stream, to, from, size);
 
 	return err ? dryrun__result(err) : copy(caller, to, from, size);
 }
@@ -403,7 +412,7 @@ static int copy_on(const void *caller, void *to, const void *from, size_t size, 
 
 API(int, cudaMemcpy, void *to, const void *from, size_t size, int kind)
 {
-	return copy(CALLER, to, from, size);
+	return copy_now(CALLER, to, from, size);
 }
 
 API(int, cudaMemcpyAsync, void *to, const void *from, size_t size, int kind, void *stream)
@@ -413,7 +422,7 @@ API(int, cudaMemcpyAsync, void *to, const void *from, size_t size, int kind, voi
 
 API(int, cudaMemcpyPeer, void *to, int to_device, const void *from, int from_device, size_t size)
 {
-	return copy(CALLER, to, from, size);
+	return copy_now(CALLER, to, from, size);
 }
 
 API(int, cudaMemcpyPeerAsync, void *to, int to_device, const void *from, int from_device,
@@ -430,7 +439,7 @@ static int copy_rows(const void *caller, char *to, size_t to_pitch, const char *
 	if (!err && (width > to_pitch || width > from_pitch))
 		err = CUDA_INVALID_VALUE;
 	if (!err)
-		err = dryrun__stream_work(stream);
+		err = stream__copy(stream, to, from, width * height);
 	if (err)
 		return dryrun__result(err);
 	/* Count a copy of rows to the host as one read, at its last row. */
@@ -456,7 +465,7 @@ API(int, cudaMemcpy2D, void *to, size_t to_pitch, const void *from, size_t from_
 	return copy_rows(CALLER, to, to_pitch, from, from_pitch, width, height, NULL);
 }
 
-API(int, cudaMemset, void *ptr, int value, size_t size)
+static int fill(void *ptr, int value, size_t size)
 {
 	int err = dryrun__use(dryrun__device());
 
@@ -465,11 +474,17 @@ API(int, cudaMemset, void *ptr, int value, size_t size)
 	return dryrun__result(err);
 }
 
+API(int, cudaMemset, void *ptr, int value, size_t size)
+{
+	stream__copy_now(ptr, NULL, size);
+	return fill(ptr, value, size);
+}
+
 API(int, cudaMemsetAsync, void *ptr, int value, size_t size, void *stream)
 {
-	int err = dryrun__stream_work(stream);
+	int err = dryrun__stream_run(stream, clock__fill_ns(size));
 
-	return err ? dryrun__result(err) : cudaMemset(ptr, value, size);
+	return err ? dryrun__result(err) : fill(ptr, value, size);
 }
 
 API(int, cudaMemset2DAsync, void *ptr, size_t pitch, int value, size_t width, size_t height,
@@ -480,7 +495,7 @@ API(int, cudaMemset2DAsync, void *ptr, size_t pitch, int value, size_t width, si
 	if (!err && width > pitch)
 		err = CUDA_INVALID_VALUE;
 	if (!err)
-		err = dryrun__stream_work(stream);
+		err = dryrun__stream_run(stream, clock__fill_ns(width * height));
 	if (err)
 		return dryrun__result(err);
 	for (size_t row = 0; row < height; row++)

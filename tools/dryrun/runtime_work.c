@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The runtime API: streams, events, graphs, kernels, module variables. */
+#include "clock.h"
 #include "core.h"
 #include "pool.h"
 #include "props.h"
@@ -39,7 +40,7 @@ API(int, cudaStreamDestroy, void *stream)
 
 API(int, cudaStreamQuery, void *stream)
 {
-	return dryrun__result(dryrun__stream_wait(stream));
+	return dryrun__result(stream__query(stream));
 }
 
 API(int, cudaStreamSynchronize, void *stream)
@@ -93,6 +94,7 @@ API(int, cudaStreamAddCallback, void *stream, void (*call)(void *, int, void *),
 {
 	if (!call)
 		return dryrun__result(CUDA_INVALID_VALUE);
+	stream__reach(stream);
 	call(stream, CUDA_OK, what);
 	return CUDA_OK;
 }
@@ -128,7 +130,7 @@ API(int, cudaEventRecord, void *event, void *stream)
 
 API(int, cudaEventQuery, void *event)
 {
-	return dryrun__result(event__wait(event));
+	return dryrun__result(event__query(event));
 }
 
 API(int, cudaEventSynchronize, void *event)
@@ -256,7 +258,7 @@ API(int, cudaGraphLaunch, struct graph *exec, void *stream)
 {
 	if (!exec)
 		return dryrun__result(CUDA_INVALID_VALUE);
-	return dryrun__result(dryrun__stream_work(stream));
+	return dryrun__result(dryrun__stream_run(stream, graph__ns(exec)));
 }
 
 API(int, cudaGraphGetNodes, struct graph *graph, void **nodes, size_t *n)
@@ -336,8 +338,9 @@ API(int, cudaLaunchKernel, const void *function, struct dim3 grid, struct dim3 b
     size_t shared, void *stream)
 {
 	int err = dryrun__use(dryrun__device());
+	uint64_t threads = (uint64_t)grid.x * grid.y * grid.z * block.x * block.y * block.z;
 
-	return dryrun__result(err ? err : dryrun__stream_work(stream));
+	return dryrun__result(err ? err : dryrun__stream_run(stream, clock__kernel_ns(threads)));
 }
 
 API(int, __cudaLaunchKernel, const void *kernel, struct dim3 grid, struct dim3 block, void **args,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "stream.h"
+#include "clock.h"
 #include "core.h"
 
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <time.h>
 
 #define DEFAULT_STREAMS 2 /* handles 1 and 2: the device's, the thread's; 0 is the same as 1 */
+#define STREAM_NON_BLOCKING 1u
 #define EVENT_NO_TIMING 2u
 #define WATCHDOG_PAUSE_NS (110 * 1000000l)
 #define NODES_A_GRAPH (1u << 20)
@@ -30,12 +32,13 @@ struct stream {
 	struct capture *capture;
 	bool origin; /* stream that began the capture and must end it */
 	bool of_collectives;
+	struct clock_line *line;
 };
 
 struct event {
 	unsigned int flags;
 	bool recorded;
-	uint64_t at_ns;
+	uint64_t at_ns; /* CLOCK_MONOTONIC */
 	struct capture *capture;
 };
 
@@ -48,6 +51,7 @@ struct kept {
 struct graph {
 	unsigned int refs;
 	size_t n_nodes;
+	uint64_t ns;
 	struct kept *kept;
 };
 
@@ -66,10 +70,12 @@ static bool collective;
 static void lock(void)
 {
 	pthread_mutex_lock(&mutex);
+	clock__lock();
 }
 
 static void unlock(void)
 {
+	clock__unlock();
 	pthread_mutex_unlock(&mutex);
 }
 
@@ -133,6 +139,7 @@ int stream__new(unsigned int flags, int priority, void **stream)
 		return CUDA_OUT_OF_MEMORY;
 	s->device = device;
 	s->flags = flags;
+	s->line = clock__line_new(device, !(flags & STREAM_NON_BLOCKING));
 	s->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
 	*stream = s;
 	return CUDA_OK;
@@ -147,6 +154,7 @@ int stream__destroy(void *stream)
 	pthread_mutex_lock(&mutex);
 	put_capture(&s->capture);
 	pthread_mutex_unlock(&mutex);
+	clock__line_free(s->line);
 	free(s);
 	return CUDA_OK;
 }
@@ -178,24 +186,64 @@ static void pace(void)
 	nanosleep(&pause, NULL);
 }
 
-int dryrun__stream_work(void *stream)
+/* NULL: the clock is off. */
+static struct clock_line *line_of(void *stream)
+{
+	return real(stream)   ? real(stream)->line
+	       : !clock__on() ? NULL
+			      : clock__line_default(dryrun__device(),
+						    (uintptr_t)stream == DEFAULT_STREAMS);
+}
+
+int dryrun__stream_run(void *stream, uint64_t ns)
 {
 	int err = CUDA_OK;
-	struct capture *c;
+	struct capture *c = NULL;
 
 	pace();
-	if (none_captures() || !real(stream))
-		return CUDA_OK;
-	pthread_mutex_lock(&mutex);
-	c = capture_of(stream);
-	if (c && c->invalidated) {
-		err = CUDA_CAPTURE_INVALIDATED;
-	} else if (c) {
-		graph__add(c->graph);
-		c->last = graph__node(c->graph, c->graph->n_nodes - 1);
+	if (!none_captures() && real(stream)) {
+		pthread_mutex_lock(&mutex);
+		c = capture_of(stream);
+		if (c && c->invalidated) {
+			err = CUDA_CAPTURE_INVALIDATED;
+		} else if (c) {
+			graph__add(c->graph);
+			c->graph->ns += ns;
+			c->last = graph__node(c->graph, c->graph->n_nodes - 1);
+		}
+		pthread_mutex_unlock(&mutex);
 	}
-	pthread_mutex_unlock(&mutex);
+	if (!c && ns)
+		clock__run(line_of(stream), ns);
 	return err;
+}
+
+int dryrun__stream_work(void *stream)
+{
+	return dryrun__stream_run(stream, 0);
+}
+
+void stream__reach(void *stream)
+{
+	clock__wait(clock__end(line_of(stream)));
+}
+
+int stream__copy(void *stream, const void *to, const void *from, size_t size)
+{
+	int err = dryrun__stream_run(stream, clock__copy_ns(to, from, size));
+
+	if (!err && clock__copy_waits(to, from, size))
+		stream__reach(stream);
+	return err;
+}
+
+void stream__copy_now(const void *to, const void *from, size_t size)
+{
+	if (!clock__on())
+		return;
+	clock__run(line_of(NULL), from ? clock__copy_ns(to, from, size) : clock__fill_ns(size));
+	if (from && (!dryrun__is_device(to) || !dryrun__is_device(from)))
+		stream__reach(NULL);
 }
 
 /* Invalidates a capture because the host waits for it. Returns the error. Mutex held. */
@@ -207,7 +255,8 @@ static int invalidate(struct capture *c, int why)
 	return why;
 }
 
-int dryrun__stream_wait(void *stream)
+/* Can the host wait for a stream? */
+static int waitable(void *stream)
 {
 	int err = CUDA_OK;
 	struct capture *c;
@@ -222,18 +271,36 @@ int dryrun__stream_wait(void *stream)
 	return err;
 }
 
+int dryrun__stream_wait(void *stream)
+{
+	int err = waitable(stream);
+
+	if (!err)
+		stream__reach(stream);
+	return err;
+}
+
+int stream__query(void *stream)
+{
+	int err = waitable(stream);
+
+	return !err && clock__end(line_of(stream)) > clock__now() ? CUDA_NOT_READY : err;
+}
+
 int dryrun__device_wait(int device)
 {
 	int err = CUDA_OK;
 
-	if (none_captures())
-		return CUDA_OK;
-	pthread_mutex_lock(&mutex);
-	for (struct capture *c = captures; c; c = c->next) {
-		if (c->device == device && !c->ended)
-			err = invalidate(c, CUDA_CAPTURE_UNSUPPORTED);
+	if (!none_captures()) {
+		pthread_mutex_lock(&mutex);
+		for (struct capture *c = captures; c; c = c->next) {
+			if (c->device == device && !c->ended)
+				err = invalidate(c, CUDA_CAPTURE_UNSUPPORTED);
+		}
+		pthread_mutex_unlock(&mutex);
 	}
-	pthread_mutex_unlock(&mutex);
+	if (!err)
+		clock__wait(clock__device_end(device));
 	return err;
 }
 
@@ -270,13 +337,11 @@ int event__destroy(void *event)
 int event__record(void *event, void *stream)
 {
 	struct event *e = event;
-	struct timespec now;
 	int err = CUDA_OK;
 
 	if (!e)
 		return CUDA_INVALID_HANDLE;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	e->at_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	e->at_ns = clock__end(line_of(stream)) ?: clock__now();
 	e->recorded = true;
 	if (!none_captures() || e->capture) {
 		struct capture *c;
@@ -295,9 +360,8 @@ int event__record(void *event, void *stream)
 	return err;
 }
 
-int event__wait(void *event)
+static int waitable_event(struct event *e)
 {
-	struct event *e = event;
 	int err = CUDA_OK;
 
 	if (!e)
@@ -313,6 +377,29 @@ int event__wait(void *event)
 	return err;
 }
 
+/* Has the device reached a recorded event? Always, without the clock. */
+static bool reached(const struct event *e)
+{
+	return !clock__on() || !e->recorded || e->at_ns <= clock__now();
+}
+
+int event__wait(void *event)
+{
+	struct event *e = event;
+	int err = waitable_event(e);
+
+	if (!err && e->recorded)
+		clock__wait(e->at_ns);
+	return err;
+}
+
+int event__query(void *event)
+{
+	int err = waitable_event(event);
+
+	return !err && !reached(event) ? CUDA_NOT_READY : err;
+}
+
 int event__elapsed(float *ms, void *start, void *end)
 {
 	struct event *from = start, *to = end;
@@ -320,6 +407,8 @@ int event__elapsed(float *ms, void *start, void *end)
 	if (!from || !to || !from->recorded || !to->recorded ||
 	    (from->flags | to->flags) & EVENT_NO_TIMING)
 		return CUDA_INVALID_HANDLE;
+	if (!reached(from) || !reached(to))
+		return CUDA_NOT_READY;
 	*ms = (float)((double)(int64_t)(to->at_ns - from->at_ns) / 1e6);
 	return CUDA_OK;
 }
@@ -336,6 +425,8 @@ int stream__wait_event(void *stream, void *event)
 	if (!(s && __atomic_load_n(&s->of_collectives, __ATOMIC_RELAXED)) &&
 	    __atomic_exchange_n(&collective, false, __ATOMIC_RELAXED))
 		nanosleep(&(struct timespec){ .tv_nsec = WATCHDOG_PAUSE_NS }, NULL);
+	if (e->recorded && !e->capture)
+		clock__after(line_of(stream), e->at_ns);
 	if (none_captures() || !s)
 		return CUDA_OK;
 	pthread_mutex_lock(&mutex);
@@ -359,8 +450,10 @@ int stream__host_func(void *stream, void (*call)(void *), void *what)
 
 	capture__info(stream, &status, NULL, NULL, NULL, NULL);
 	/* Events of a capture belong to replays, which do nothing here. */
-	if (!err && status == CAPTURE_NONE)
+	if (!err && status == CAPTURE_NONE) {
+		stream__reach(stream);
 		call(what);
+	}
 	return err;
 }
 
@@ -488,6 +581,11 @@ size_t graph__n_nodes(const struct graph *g)
 void *graph__node(struct graph *g, size_t index)
 {
 	return (void *)(((uintptr_t)g << 16) + index + 1);
+}
+
+uint64_t graph__ns(const struct graph *g)
+{
+	return g->ns;
 }
 
 void graph__add(struct graph *g)

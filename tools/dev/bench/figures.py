@@ -33,6 +33,11 @@ def figures(doc):
                 if name in ("all", "no backward", "empty probes", "PyTorch's recorder"):
                     add("added to a step, %s%s, ms" % (name, where), t["wall_added"])
             add("noise floor, untraced step against itself%s, ×" % where, d["noise"])
+    for job, d in doc.get("clock", {}).items():
+        for name in ("all", "no backward"):
+            if name in d["tools"]:
+                add("step of a %s job, modelled GPU, %s / untraced, ×" % (job, name), d["tools"][name]["wall_ratio"])
+                add("added to a step of a %s job, modelled GPU, %s, ms" % (job, name), d["tools"][name]["wall_added"])
     for job, programs in PROGRAMS:
         for name in programs:
             if name in doc.get("bpf", {}).get(job, {}):

@@ -12,7 +12,11 @@ from bench import stats, tools
 from bench.common import Tail, memory, rounds as rounds_in, spread
 
 CPU_MODEL = ("--batch", "4", "--context", "64", "--width", "64", "--heads", "4", "--layers", "4", "--vocab", "512")
-WORKLOADS = {"cuda": ("on the dry run, no GPU work", "cuda", ()), "cpu": ("on the CPU", "cpu", CPU_MODEL)}
+CLOCK = {"MEMTRACE_DRYRUN_CLOCK": "1"}
+# {name: (words, device, options of the job, its environment)}
+WORKLOADS = {"cuda": ("on the dry run, no GPU work", "cuda", (), {}), "cpu": ("on the CPU", "cpu", CPU_MODEL, {}),
+             "GPU-bound": ("on the dry run with its clock, GPU-bound", "cuda", (), CLOCK),
+             "launch-bound": ("on the dry run with its clock, launch-bound", "cuda", ("--batch", "2", "--context", "128"), CLOCK)}
 SETTLE = 0.3
 LEAST = 5
 
@@ -100,23 +104,33 @@ def turned(things, n):
     return things[n % len(things):] + things[:n % len(things)] if things else things
 
 
-def measure(args, python, memray_python, workload):
-    _, device, options = WORKLOADS[workload]
+def chosen(args, tool, only):
+    if args.tools:
+        return tool.name in args.tools.split(",")
+    return tool.name in only if only else args.long or not tool.long
+
+
+def measure(args, python, memray_python, workload, part, only=()):
+    """Compares the tools on a workload in the rounds of a part; only: names of tools, if not all."""
+    _, device, options, env = WORKLOADS[workload]
     found, left_out, failed = [], {}, {}
     for tool in tools.all_tools(memray_python):
-        if tool.name not in args.tools.split(",") if args.tools else tool.long and not args.long:
+        if not chosen(args, tool, only):
             continue
         why = tool.missing() or ("records CUDA memory only" if tool.gpu_only and device != "cuda" else "")
         if why:
             left_out[tool.name] = why
         else:
             found.append(tool)
-    target = tools.Target(memray_python or python, device, options)
+    def fresh():
+        return tools.Target(memray_python or python, device, options, env)
+
+    target = fresh()
     rounds = []
     try:
-        for n in rounds_in(args, "peers" if device == "cuda" else "peers-cpu"):
+        for n in rounds_in(args, part):
             rounds.append(round_of(turned([t for t in found if not t.fresh], n), turned([t for t in found if t.fresh], n), target,
-                                   lambda: tools.Target(memray_python or python, device, options), args.seconds, failed))
+                                   fresh, args.seconds, failed))
     except KeyboardInterrupt:
         harness.check(rounds, "interrupted in the first round")
     target.stop()
@@ -204,4 +218,4 @@ def show(doc):
 
 
 def bench(args, python, memray_python, workload):
-    return {workload: measure(args, python, memray_python, workload)}
+    return {workload: measure(args, python, memray_python, workload, "peers" if workload == "cuda" else "peers-cpu")}

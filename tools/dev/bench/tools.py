@@ -18,12 +18,12 @@ class Target:
 
     count = 0
 
-    def __init__(self, python, device, options=()):
+    def __init__(self, python, device, options=(), more=None):
         Target.count += 1
         self.times = harness.scratch("step-%d.jsonl" % Target.count)
         env = truth.dry_run() if device == "cuda" else dict(os.environ, PYTHONUNBUFFERED="1")
         self.process = harness.spawn([python, os.path.join(harness.WORKLOADS, "step.py"), "--times", self.times, "--device", device,
-                                      *options], env=env)
+                                      *options], env={**env, **(more or {})})
         self.process.wait_line("^ready", 120)
         self.pid = self.process.popen.pid
 
