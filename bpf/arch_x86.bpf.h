@@ -28,10 +28,7 @@ static __always_inline bool keep_call(struct kept_call *call, const struct stack
 				      __u64 sp)
 {
 	call->sp = sp;
-	if (!bpf_probe_read_user(&call->ret, sizeof(call->ret), (const void *)sp))
-		return true;
-	call->ret = 0;
-	return false;
+	return !read_word(&call->ret, sp);
 }
 
 static __always_inline enum call_state state_of(const struct kept_call *call, __u64 sp,
@@ -39,8 +36,7 @@ static __always_inline enum call_state state_of(const struct kept_call *call, __
 {
 	if (call->sp <= sp)
 		return CALL_LEFT;
-	if (!call->ret ||
-	    bpf_probe_read_user(&read->word, sizeof(read->word), (const void *)call->sp))
+	if (!call->ret || read_word(&read->word, call->sp))
 		return CALL_UNKNOWN;
 	/* A return probe of another tool: the kernel replaced the return address. */
 	return read->word == call->ret || (read->word && read->word == return_trampoline())
@@ -56,8 +52,7 @@ static __always_inline bool awaits_return(const struct kept_call *call, __u64 sp
 	if (sp > call->sp)
 		return false;
 	/* sp == call->sp: a tail call */
-	if (bpf_probe_read_user(&read->word, sizeof(read->word), (const void *)call->sp) ||
-	    read->word == call->ret)
+	if (read_word(&read->word, call->sp) || read->word == call->ret)
 		return false;
 	trampoline = return_trampoline();
 	return !trampoline || read->word == trampoline;

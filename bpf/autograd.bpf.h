@@ -43,7 +43,8 @@ static __noinline __u32 find_running(struct node_slot *s, __u64 sp)
 
 static __always_inline bool read_node(void *dst, __u32 size, __u64 addr)
 {
-	if (!bpf_probe_read_user(dst, size, (const void *)addr))
+	if (!(size == sizeof(__u64) ? read_word(dst, addr)
+				    : bpf_probe_read_user(dst, size, (const void *)addr)))
 		return true;
 	count(MT_CNT_NODE_FAULT);
 	return false;

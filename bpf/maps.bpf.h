@@ -97,13 +97,16 @@ struct window {
 
 struct scratch {
 	__u64 busy;
-	__u64 sp;	  /* stack pointer of the event */
-	__u64 frame;	  /* next frame to read */
-	__u64 hash;	  /* sum of hash(entry i) * STEP^i over the n entries so far */
-	__u64 power;	  /* STEP^n */
-	__u64 word, type; /* words read last */
-	__u32 frames;	  /* code entries in `entries` */
-	__u32 modules;	  /* module entries in `entries` */
+	__u64 sp;    /* stack pointer of the event */
+	__u64 frame; /* next frame to read */
+	__u64 hash;  /* sum of hash(entry i) * STEP^i over the n entries so far */
+	__u64 power; /* STEP^n */
+	__u64 word;  /* word read last */
+	struct {
+		__u64 type, ref; /* as in a PyCellObject */
+	} cell;
+	__u32 frames;  /* code entries in `entries` */
+	__u32 modules; /* module entries in `entries` */
 	__u32 outcome;
 	__u32 faulted_self;
 	__u64 absent;	 /* address that could not be read */

@@ -15,6 +15,7 @@
 #include "old.bpf.h"
 #include "group_maps.bpf.h"
 #include "pids.bpf.h"
+#include "user_memory.bpf.h"
 #include "retaddr.bpf.h"
 #include "arch.bpf.h"
 #include "thread.bpf.h"

@@ -117,12 +117,12 @@ struct mt_py_layout {
 	__u32 owner_shim;    /* frames with owner >= this are shims */
 	__u32 lasti_scale;   /* before 3.11: 1 or 2 (bytes per unit of f_lasti); 0 from 3.11 on */
 	__u32 code_adaptive; /* offset of co_code_adaptive in the code object, from 3.11 */
-	__u32 ob_type;	     /* offset of an object's type */
-	__u32 cell_ref;	     /* offset of a cell's content */
-	__u32 frame_tlbc;    /* number of the thread's copy of the bytecode; 0xffffffff: one copy */
-	__u32 code_tlbc;     /* offset of the array of copies in the code object */
-	__u64 tag_mask;	     /* and-mask for f_executable and localsplus: ~3 from 3.14 on */
-	__u64 type_cell;     /* &PyCell_Type: a captured `self` is in a cell */
+	__u32 ob_type;	     /* offset of an object's type; a cell's content follows it */
+	__u32 pad;
+	__u32 frame_tlbc; /* number of the thread's copy of the bytecode; 0xffffffff: one copy */
+	__u32 code_tlbc;  /* offset of the array of copies in the code object */
+	__u64 tag_mask;	  /* and-mask for f_executable and localsplus: ~3 from 3.14 on */
+	__u64 type_cell;  /* &PyCell_Type: a captured `self` is in a cell */
 };
 
 /* The autograd node that runs on a thread. */

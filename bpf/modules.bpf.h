@@ -144,7 +144,7 @@ static __noinline bool push_module(struct module_slot *s, __u64 sp)
 	e->below.shim = 0;
 	/* same thread state as the call around it */
 	e->tstate = s->n ? s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)].tstate : 0;
-	s->n++;
+	s->self_of = ++s->n;
 	return true;
 }
 
@@ -209,7 +209,7 @@ static __noinline int enter_module(struct pt_regs *ctx)
 	struct thread_slot *t;
 	__u8 *known;
 
-	if (bpf_probe_read_user(&type, sizeof(type), (const void *)(self + py.ob_type)))
+	if (read_word(&type, self + py.ob_type))
 		return filtered(MT_REC_MODULE_CALL);
 	key = own_key(type);
 	known = bpf_map_lookup_elem(&module_types, &key);
@@ -224,6 +224,7 @@ static __noinline int enter_module(struct pt_regs *ctx)
 	}
 	t->modules.self = self;
 	t->modules.type = type;
+	t->modules.self_of = 0;
 	if (!push_module(&t->modules, sp))
 		return filtered(MT_REC_MODULE_CALL);
 	stack = outer_modules(t, sp, time);

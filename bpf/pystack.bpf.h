@@ -11,7 +11,10 @@
 
 static __always_inline long read_user(void *dst, __u32 size, __u64 addr, const bool sleepable)
 {
-	long err = bpf_probe_read_user(dst, size, (const void *)addr);
+	/* Sleepable programs are rare, and have no stack to spare. */
+	long err = size == sizeof(__u64) && !sleepable
+			   ? read_word(dst, addr)
+			   : bpf_probe_read_user(dst, size, (const void *)addr);
 
 	if (err && sleepable) {
 		/* The page is absent: bring it in. */
@@ -174,10 +177,16 @@ static __always_inline __u64 cell_type(const struct scratch *s)
 	return group ? s->type_cell : py.type_cell;
 }
 
+/* True if the object is the one that the innermost module call called, so it is alive. */
+static __always_inline bool is_called(const struct thread_slot *t, __u64 object)
+{
+	return t && t->modules.n && t->modules.self_of == t->modules.n && t->modules.self == object;
+}
+
 /* Adds the module of a module call's frame: local 0, or the content of a cell there if a closure
  * captured `self`. */
-static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64 at,
-				     const bool sleepable)
+static __always_inline void put_self(struct scratch *s, const struct thread_slot *t,
+				     const __u8 *frame, __u64 at, const bool sleepable)
 {
 	s->word = 0;
 	if (py.frame_local0 + 8 <= py.frame_base + FRAME_READ)
@@ -185,12 +194,11 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64
 	else if (read_walked(s, &s->word, sizeof(s->word), at + py.frame_local0, sleepable))
 		s->faulted_self = 1;
 	s->word &= py.tag_mask;
-	if (s->word && cell_type(s)) {
-		if (read_walked(s, &s->type, sizeof(s->type), s->word + py.ob_type, sleepable))
+	if (s->word && cell_type(s) && !is_called(t, s->word)) {
+		if (read_walked(s, &s->cell, sizeof(s->cell), s->word + py.ob_type, sleepable))
 			s->faulted_self = 1;
-		else if (s->type == cell_type(s) && read_walked(s, &s->word, sizeof(s->word),
-								s->word + py.cell_ref, sleepable))
-			s->faulted_self = 1;
+		else if (s->cell.type == cell_type(s))
+			s->word = s->cell.ref;
 	}
 	if (s->word) {
 		put_frame(s, s->word, 0, MT_FRAME_MODULE);
@@ -327,7 +335,7 @@ static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
 	put_frame(s, code, at, MT_FRAME_CODE);
 	s->frames++;
 	if (is_module_code(s, code))
-		put_self(s, frame, s->frame, sleepable);
+		put_self(s, t, frame, s->frame, sleepable);
 	s->frame = *(__u64 *)(frame + py.frame_prev);
 	return 0;
 }
@@ -517,8 +525,7 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 		return false;
 	e = entry_of(t, t->modules.n);
 	if (!e->tstate || !e->call.ret || e->call.sp <= s->sp ||
-	    bpf_probe_read_user(&s->frame, sizeof(s->frame),
-				(const void *)(e->tstate + py.tstate_frame)))
+	    read_word(&s->frame, e->tstate + py.tstate_frame))
 		return false;
 	/* Read from the frame, or from the shim if known, up to the return address. */
 	s->stack.at = py.tstate_cframe ? s->frame : e->call.sp;
@@ -718,7 +725,8 @@ static __always_inline void read_stack(struct scratch *s, struct thread_slot *t,
 #endif
 }
 
-/* Keeps the frames suspended by the innermost module, for later walks. */
+/* Keeps the frames suspended by the innermost module, for later walks. The walk has passed the end
+ * of the module's own frames. */
 static __noinline int learn(struct scratch *s, struct thread_slot *t)
 {
 	struct module_entry *e;
@@ -727,8 +735,7 @@ static __noinline int learn(struct scratch *s, struct thread_slot *t)
 
 	if (!s || !t)
 		return 0;
-	if (s->outcome != MT_WALK_OK || !s->end.shim || !s->end.instr || !t->modules.n ||
-	    s->shortened == (__u32)t->modules.n)
+	if (s->outcome != MT_WALK_OK || !t->modules.n || s->shortened == (__u32)t->modules.n)
 		return 0;
 	e = entry_of(t, t->modules.n);
 	p = &e->below;
@@ -789,7 +796,7 @@ static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, _
 		begin_in_member(s);
 	read_stack(s, t, time, sleepable);
 	id = id_of(s);
-	if (t)
+	if (t && s->end.shim && s->end.instr)
 		learn(s, t);
 	if (s->shortened) {
 		if (is_sent(id) && !bench_verify)

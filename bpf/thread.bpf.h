@@ -44,7 +44,8 @@ struct module_slot {
 	__u64 told;  /* calls that user space believes active */
 	__u64 whole; /* 1: no call that began before attach is still active */
 	struct stack_read read;
-	__u64 self, type; /* module and class of the current call */
+	__u64 self, type; /* module and class of the last call */
+	__u64 self_of;	  /* that call's depth, from 1; 0: it has no entry */
 	struct module_entry at[MT_MODULE_DEPTH];
 };
 

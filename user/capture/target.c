@@ -259,7 +259,6 @@ struct mt_py_layout target__layout(const struct target *t)
 	k.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
 	k.tag_mask = l->tag_mask;
 	k.ob_type = l->ob_type;
-	k.cell_ref = l->cell_ref;
 	k.frame_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0xffffffff : l->fr_tlbc;
 	k.code_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0 : l->co_tlbc;
 	k.type_cell = python__symbol(t->python, "PyCell_Type");
