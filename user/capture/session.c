@@ -253,7 +253,7 @@ static int pump_cost(struct session *s, uint64_t now)
 		return 0;
 	find_stepped(s);
 	cost->last = measure__look(&cost->measure, c, probes__timed(s->probes), now, cpu);
-	cost_control__look(&cost->control, now + 1, cost->last);
+	cost_control__look(&cost->control, now + 1, cost->last, measure__walks(&cost->measure));
 	/* Without an optimizer, calls of modules show the steps. */
 	probes__want_level(s->probes, s->opts.number, cost->control.level,
 			   !decoder__steps(s->decoder), proc__pid(s->target.proc), s->target.hooks);

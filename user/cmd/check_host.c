@@ -134,6 +134,23 @@ static void check_probes(struct check_lines *l, const struct probes *p)
 			 0);
 }
 
+static void check_cost(struct check_lines *l)
+{
+	struct hit_cost hit;
+	char text[160];
+	int err = probes__hit_cost(&hit);
+
+	if (err)
+		snprintf(text, sizeof(text), "cannot be measured (%s): --cost has no effect",
+			 strerror(-err));
+	else
+		snprintf(text, sizeof(text),
+			 "%.1f us and the program's time; %.1f us where the kernel steps over the "
+			 "probed instruction",
+			 hit.emulated / 1e3, hit.stepped / 1e3);
+	check_lines__add(l, !err, "cost of a hit", text, 0);
+}
+
 static void check_bpf(struct check_lines *l)
 {
 	const char *missing = caps__missing(), *why = "";
@@ -166,6 +183,8 @@ static void check_bpf(struct check_lines *l)
 		check_uprobes(l, p);
 	if (p)
 		check_probes(l, p);
+	if (p)
+		check_cost(l);
 	probes__free(p);
 }
 

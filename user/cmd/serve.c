@@ -40,6 +40,7 @@ enum {
 	OPT_TRACES,
 	OPT_CAPTURES,
 	OPT_DURATION,
+	OPT_COST,
 	OPT_DISK,
 	OPT_WORKERS,
 	OPT_RATE,
@@ -105,6 +106,8 @@ static const struct argp_option options[] = {
 	{ "max-events", OPT_EVENTS, "N", OPTION_RARE, "Events per trace (default 10000000)", 3 },
 	{ "max-duration", OPT_DURATION, "TIME", OPTION_RARE, "Length of a capture (default 1h)",
 	  3 },
+	{ "cost", OPT_COST, "PERCENT", OPTION_RARE,
+	  "Share of a process's time that a capture may add (default 1%); off: any", 3 },
 	{ "max-captures", OPT_CAPTURES, "N", OPTION_RARE, "Captures at the same time (default 4)",
 	  3 },
 	{ "max-traces", OPT_TRACES, "N", OPTION_RARE, "Number of traces to keep (default 100)", 3 },
@@ -363,6 +366,10 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 	case OPT_DURATION:
 		a->max_duration = parse_time(state, "--max-duration", arg, SECOND / 100);
 		break;
+	case OPT_COST:
+		(void)capture_args__parse_cost(state, arg);
+		a->cost = arg;
+		break;
 	case OPT_DISK:
 		a->max_disk = parse_size(state, "--max-disk", arg, 4 << 20, UINT64_C(1) << 50);
 		break;
@@ -562,6 +569,7 @@ static int cmd_serve(int argc, char **argv)
 		.max_traces = 100,
 		.max_captures = 4,
 		.max_duration = 3600 * SECOND,
+		.cost = CAPTURE_COST,
 		.max_disk = UINT64_C(4) << 30,
 		.max_workers = 2,
 		.requests_per_minute = 6000,

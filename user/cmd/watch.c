@@ -28,6 +28,7 @@ enum {
 	OPT_RULE = OPT_COMMANDS_OWN,
 	OPT_EVERY,
 	OPT_CAPTURE,
+	OPT_COST,
 	OPT_COOLDOWN,
 	OPT_MAX_CAPTURES,
 	OPT_MAX_BYTES,
@@ -65,6 +66,9 @@ static const struct argp_option options[] = {
 	{ "output", 'o', "FOLDER", 0,
 	  "Write captures and an index into FOLDER (default: capture nothing)", OPTIONS_PARTS },
 	{ "capture", OPT_CAPTURE, "TIME|Nsteps", 0, "Length of a capture (default 30s)",
+	  OPTIONS_PARTS },
+	{ "cost", OPT_COST, "PERCENT", OPTION_RARE,
+	  "Share of the process's time that a capture may add (default 1%); off: any",
 	  OPTIONS_PARTS },
 	{ "cooldown", OPT_COOLDOWN, "TIME", 0,
 	  "Time before the same process is captured again (default 10m)", OPTIONS_PARTS },
@@ -185,6 +189,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_CAPTURE:
 		parse_capture(state, a, arg);
 		break;
+	case OPT_COST:
+		(void)capture_args__parse_cost(state, arg);
+		a->cost = arg;
+		break;
 	case OPT_COOLDOWN:
 		a->cooldown = time_of(state, "--cooldown", arg, 0);
 		break;
@@ -243,6 +251,7 @@ static int cmd_watch(int argc, char **argv)
 	struct watch_args args = {
 		.every = EVERY,
 		.capture = CAPTURE,
+		.cost = CAPTURE_COST,
 		.cooldown = COOLDOWN,
 		.max_captures = MAX_CAPTURES,
 		.max_bytes = MAX_BYTES,

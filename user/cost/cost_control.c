@@ -4,6 +4,7 @@
 #define DEAR_LOOKS 2
 #define FAR 4.0 /* this many times the limit: skip a level */
 #define LOW 0.5 /* of the limit */
+#define FEW_WALKS 0.02
 #define SECOND 1000000000ULL
 #define PATIENCE_MIN (30 * SECOND)
 #define PATIENCE_MAX (3600 * SECOND)
@@ -22,12 +23,13 @@ struct cost_detail cost_control__detail(unsigned level)
 	return d;
 }
 
-static bool drop(struct cost_control *c, uint64_t now, double share)
+static bool drop(struct cost_control *c, uint64_t now, double share, double walks)
 {
 	unsigned more = share > FAR * c->limit ? 2 : 1;
 
 	c->calm = 0;
-	if (++c->dear < DEAR_LOOKS || c->level == COST_LAST)
+	if (++c->dear < DEAR_LOOKS || c->level == COST_LAST ||
+	    (c->level >= COST_SAMPLED && walks < FEW_WALKS))
 		return false;
 	if (c->raised && now - c->raised < c->patience) {
 		/* Detail came back too early. */
@@ -51,7 +53,7 @@ static bool give_back(struct cost_control *c, uint64_t now)
 	return true;
 }
 
-bool cost_control__look(struct cost_control *c, uint64_t now, double share)
+bool cost_control__look(struct cost_control *c, uint64_t now, double share, double walks)
 {
 	bool changed = false;
 
@@ -64,7 +66,7 @@ bool cost_control__look(struct cost_control *c, uint64_t now, double share)
 		return false;
 	}
 	if (share > c->limit) {
-		changed = drop(c, now, share);
+		changed = drop(c, now, share, walks);
 	} else if (share < LOW * c->limit) {
 		changed = give_back(c, now);
 	} else {

@@ -41,8 +41,9 @@ struct cost_detail cost_control__detail(unsigned level);
 
 /*
  * One look, every COST_EVERY. now: ns, not 0. share: what the capture added since the last look,
- * as a share of the time that the target would have taken without it. Returns true if the level has
- * changed. A level goes up after two looks above the limit, and down after `patience` below half of
- * it: at first 30 s, and twice as long each time that the level has to go up again.
+ * as a share of the time that the target would have taken without it. walks: share of the hits that
+ * walked; with few walks, reading fewer stacks gains nothing, and the level stays. Returns true if
+ * the level has changed. A level goes up after two looks above the limit, and down after `patience`
+ * below half of it: at first 30 s, and twice as long each time that the level has to go up again.
  */
-bool cost_control__look(struct cost_control *c, uint64_t now, double share);
+bool cost_control__look(struct cost_control *c, uint64_t now, double share, double walks);

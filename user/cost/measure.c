@@ -44,6 +44,7 @@ static double added_by(struct measure *m, unsigned type, uint64_t hits)
 	double trap = m->stepped[type] ? m->hit.stepped : m->hit.emulated;
 
 	m->hits[type] = hits;
+	m->new_hits += (double)n * traps(type);
 	return (double)n * traps(type) * (trap + (m->mean[type] ?: UNTIMED));
 }
 
@@ -52,12 +53,18 @@ double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struc
 {
 	double added = 0, took = (double)(wall - m->wall), alone;
 	bool first = !m->begun;
+	uint64_t walks = 0;
 
 	if ((double)(cpu - m->cpu) < took)
 		took = (double)(cpu - m->cpu);
 	m->wall = wall;
 	m->cpu = cpu;
 	m->begun = true;
+	for (unsigned i = 0; i < MT_WALK_NR; i++)
+		walks += c[MT_CNT_WALK + i];
+	m->new_walks = (double)(walks - m->walks);
+	m->walks = walks;
+	m->new_hits = 0;
 	for (unsigned i = 1; i < MEASURE_TYPES; i++) {
 		struct mt_timed now = timed[i]; /* the programs write it meanwhile */
 
@@ -71,6 +78,11 @@ double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struc
 	m->added += added;
 	m->alone += alone;
 	return added / alone;
+}
+
+double measure__walks(const struct measure *m)
+{
+	return m->new_hits > 0 ? m->new_walks / m->new_hits : 0;
 }
 
 double measure__share(const struct measure *m)

@@ -21,6 +21,8 @@ struct measure {
 	uint64_t hits[MEASURE_TYPES], wall, cpu;
 	struct mt_timed timed[MEASURE_TYPES];
 	double mean[MEASURE_TYPES]; /* ns in the program for a hit; 0: none was timed yet */
+	uint64_t walks;		    /* walks so far */
+	double new_walks, new_hits; /* between the last two looks */
 	/* Sums over all looks, ns. */
 	double added, alone;
 };
@@ -34,5 +36,7 @@ struct measure {
  */
 double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struct mt_timed *timed,
 		     uint64_t wall, uint64_t cpu);
-/* The same share over all looks; 0 before the second one. */
+/* Share of the hits since the look before that walked the stack. */
+double measure__walks(const struct measure *m);
+/* The same share as measure__look(), over all looks; 0 before the second one. */
 double measure__share(const struct measure *m);

@@ -90,19 +90,19 @@ pid_t capture_args__parse_pid(struct argp_state *state, const char *arg)
 	return n;
 }
 
-/* Parses "1%", "0.5" or "off" (0). False: it is none of these. */
-static bool parse_cost(const char *arg, double *ret)
+double capture_args__parse_cost(struct argp_state *state, const char *arg)
 {
 	char *end;
 	double v = strtod(arg, &end);
 
-	*ret = 0;
 	if (!strcmp(arg, "off"))
-		return true;
+		return 0;
 	if (end == arg || (*end && strcmp(end, "%") != 0) || !(v >= COST_MIN && v <= COST_MAX))
-		return false;
-	*ret = v / 100;
-	return true;
+		argp_error(state,
+			   "--cost: '%s' is not a share of time between %g%% and %g%%; try 1%%, "
+			   "or off",
+			   arg, COST_MIN, COST_MAX);
+	return v / 100;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -127,11 +127,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->session.ring_bytes = n;
 		break;
 	case OPT_COST:
-		if (!parse_cost(arg, &a->session.cost))
-			argp_error(state,
-				   "--cost: '%s' is not a share of time between %g%% and %g%%; try "
-				   "1%%, or off",
-				   arg, COST_MIN, COST_MAX);
+		a->session.cost = capture_args__parse_cost(state, arg);
 		break;
 	case OPT_CHILDREN:
 		a->children = true;

@@ -25,6 +25,10 @@ extern const struct argp capture_bounds_argp; /* all options but those that choo
 /* Parses a count; calls argp_error() unless arg is a whole number >= min. */
 uint64_t capture_args__parse_count(struct argp_state *state, const char *option, const char *arg,
 				   uint64_t min);
+/* Parses the argument of --cost, "1%" or "off"; calls argp_error() on errors. Returns the share, 0:
+ * off. */
+double capture_args__parse_cost(struct argp_state *state, const char *arg);
+#define CAPTURE_COST "1%" /* the default of watch and serve */
 /* Parses the argument of --pid; calls argp_error() on errors. */
 pid_t capture_args__parse_pid(struct argp_state *state, const char *arg);
 /* Calls argp_error() if no process is chosen, or if --container or --pod are combined with PIDs

@@ -57,6 +57,7 @@ struct serve_args {
 	unsigned max_traces;	      /* stored traces */
 	unsigned max_captures;	      /* captures at the same time */
 	uint64_t max_duration;	      /* longest capture, in ns */
+	const char *cost;	      /* --cost of captures of processes: "1%" or "off" */
 	uint64_t max_disk;	      /* size limit of the folder, in bytes */
 	unsigned max_workers;	      /* workers at the same time */
 	unsigned requests_per_minute; /* requests per minute of each peer; 0: no limit */

@@ -177,8 +177,9 @@ static int begin_dump(struct watch_capture *c)
 static int begin_record(struct watch_capture *c)
 {
 	char pid[16], time[32], steps[32], size[32];
-	const char *argv[20] = { "record", "-q", "-p", pid, "-o", c->shot.file, "--max-size", size };
-	size_t n = 8;
+	const char *argv[20] = { "record",     "-q",	     "-p", pid,	     "-o",
+				 c->shot.file, "--max-size", size, "--cost", c->args->cost };
+	size_t n = 10;
 
 	snprintf(pid, sizeof(pid), "%d", (int)c->shot.pid);
 	snprintf(size, sizeof(size), "%" PRIu64,

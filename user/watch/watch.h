@@ -36,6 +36,7 @@ struct watch_args {
 	uint64_t duration;	/* run time, in ns; 0: no limit */
 	unsigned max_captures;	/* captures kept */
 	uint64_t max_bytes;	/* total size of kept captures */
+	const char *cost;	/* --cost of captures: "1%" or "off" */
 	const char *output;	/* folder of captures; NULL: no captures */
 	const char *exec;	/* shell command for events; NULL: none */
 	const char *metrics;	/* file of metrics; NULL: none */

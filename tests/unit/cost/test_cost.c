@@ -21,7 +21,7 @@ static unsigned look(struct cost_control *c, uint64_t *now, uint64_t time, doubl
 	unsigned n = 0;
 
 	for (uint64_t end = *now + time; *now < end; *now += COST_EVERY)
-		n += cost_control__look(c, *now, share);
+		n += cost_control__look(c, *now, share, 0.5);
 	return n;
 }
 
@@ -58,6 +58,19 @@ static void test_gives_back(void **state)
 	assert_int_equal(look(&c, &now, 2 * SECOND, 0.02), 1);
 	assert_int_equal(look(&c, &now, 55 * SECOND, 0.002), 0);
 	assert_int_equal(look(&c, &now, 10 * SECOND, 0.002), 1);
+}
+
+static void test_no_gain(void **state)
+{
+	struct cost_control c = { .limit = 0.01, .level = COST_SAMPLED };
+
+	/* The hits alone are too dear: stacks of larger blocks stay. */
+	for (uint64_t now = SECOND; now < 60 * SECOND; now += COST_EVERY)
+		assert_false(cost_control__look(&c, now, 0.3, 0.01));
+	c.level = COST_NO_NODES;
+	for (uint64_t now = SECOND; now < 3 * SECOND; now += COST_EVERY)
+		cost_control__look(&c, now, 0.3, 0.01);
+	assert_int_equal(c.level, COST_SAMPLED);
 }
 
 /* A job whose cost lies above the limit with a detail and far below without it. */
@@ -221,6 +234,7 @@ int main(void)
 		cmocka_unit_test(test_drops),
 		cmocka_unit_test(test_gives_back),
 		cmocka_unit_test(test_does_not_oscillate),
+		cmocka_unit_test(test_no_gain),
 		cmocka_unit_test(test_no_limit),
 		cmocka_unit_test(test_levels),
 		cmocka_unit_test(test_measure),

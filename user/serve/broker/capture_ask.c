@@ -294,6 +294,8 @@ static int spawn(struct broker *b, struct trace *t, const struct wanted *w)
 		put(&a, "record");
 		put(&a, "-p");
 		put(&a, pid);
+		put(&a, "--cost");
+		put(&a, b->args->cost);
 		put_bounds(&a, w, tell[1]);
 	} else {
 		put_command(b, &a, w, tell[1]);
