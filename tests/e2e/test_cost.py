@@ -51,6 +51,38 @@ def test_drops_detail():
         check("Detail  tracing took" in out and "Every byte is counted" in " ".join(out.split()), "%s does not say it: %s", command, out)
 
 
+def test_sampled_rows():
+    """Rows of lines whose blocks are a sample have an interval around the true size."""
+    target, path = workload("held.py", "7"), scratch("held.mtr")
+    target.wait_line("^ready", 120)
+    recorder = record(target.popen.pid, path, "--cost", "1%")
+    words = target.wait_line("^holds", 60).split()
+    finish(recorder)
+    target.send()
+    target.wait(60)
+    own(path)
+    doc = report(path, "--at", "end", "--top", "0")
+    bound = doc["capture"]["detail"]["changes"][-1]["sampled_below"]
+    check(bound >= 65536, "no sampling: %s", doc["capture"]["detail"])
+    rest = sum(r["bytes"] for r in doc["rows"] if (r["file"], r["function"]) == NOT_SAMPLED)
+    truth_of = {int(words[1]): int(words[2]), int(words[3]): int(words[4])}
+    equal(device(doc)["allocated"] >= sum(truth_of.values()), True, "bytes in all")
+    for line, size in truth_of.items():
+        rows = [r for r in doc["rows"] if r["line"] == line and r["file"].endswith("held.py")]
+        check(len(rows) <= 1, "rows of line %d: %s", line, rows)
+        if not rows:
+            continue  # by the limit on what a line without a block in the sample holds
+        of = rows[0]["sampled"]
+        check(rows[0]["bytes"] <= of["low"] <= of["estimate"] <= of["high"], "not in order: %s", rows[0])
+        # Twice as far as the interval: this test is run many times.
+        far = of["high"] - of["low"]
+        check(of["low"] - far <= size <= of["high"] + far, "line %d holds %d bytes, estimated %s", line, size, of)
+        check(of["high"] <= rows[0]["bytes"] + rest, "more than there is: %s of %d", of, rest)
+    check(rest > 0.4 * sum(truth_of.values()), "%d bytes not sampled", rest)
+    equal(sum(r["bytes"] for r in doc["rows"]), device(doc)["allocated"], "bytes of all rows")
+    check("whose stacks were not sampled" in " ".join(tool("report", "--at", "end", path)[1].split()), "the text does not say it")
+
+
 def test_enough_allowed():
     """Nothing is dropped while the limit is kept, and then the reports do not mention it."""
     target, path = workload("layers.py", "--slow"), scratch("cheap.mtr")

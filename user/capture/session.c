@@ -219,13 +219,15 @@ static void find_stepped(struct session *s)
 						       SITE_STEPPED;
 }
 
-/* Notes a change of detail in the facts. share: measured before it. 0 or -ENOMEM. */
+/* Notes a change of detail in the facts and, as a mark, in the stream. now: after the change.
+ * share: measured before it. 0 or -ENOMEM. */
 static int note_detail(struct session *s, uint64_t now, double share)
 {
 	struct cost_detail is = probes__detail(s->probes);
 	struct detail_change c = {
 		.time = now, .below = is.below, .off = is.off, .share = (uint32_t)(share * 1e6)
 	};
+	struct event mark = { .kind = EVENT_MARK };
 	char words[160];
 	int err;
 
@@ -237,7 +239,12 @@ static int note_detail(struct session *s, uint64_t now, double share)
 		 share * 100, s->cost.control.limit * 100,
 		 *words ? "no longer recorded: " : "all detail is recorded again", words);
 	err = detail__add(s->facts, &c);
-	return err == -ENOMEM ? err : 0;
+	if (err == -ENOMEM || !s->sink)
+		return err == -ENOMEM ? err : 0;
+	detail__mark(words, sizeof(words), is.off, is.below);
+	mark.time = c.time;
+	mark.name = decoder__string(s->decoder, words);
+	return mark.name == UINT32_MAX ? -ENOMEM : decoder__emit(s->decoder, &mark);
 }
 
 /* Looks at what the capture adds to the target, and changes the detail. 0 or -ENOMEM. */
@@ -259,7 +266,7 @@ static int pump_cost(struct session *s, uint64_t now)
 			   !decoder__steps(s->decoder), proc__pid(s->target.proc), s->target.hooks);
 	facts__setf(s->facts, "cost.limit", "%g", cost->control.limit);
 	facts__setf(s->facts, "cost.share", "%.6f", measure__share(&cost->measure));
-	return note_detail(s, now, cost->last);
+	return note_detail(s, session__now(s), cost->last);
 }
 
 /* Takes a reading of the allocator's tables. read: what attach_stage__read() returned. */

@@ -80,7 +80,8 @@ static struct site *varied_site(const struct model *m, const struct site *of)
 		struct site *s = &m->sites.all[id];
 
 		if (s->varied && s->stack == of->stack && s->thread == of->thread &&
-		    s->node == of->node && s->dev == of->dev && s->walk == of->walk)
+		    s->node == of->node && s->dev == of->dev && s->walk == of->walk &&
+		    s->drawn == of->drawn)
 			return s;
 	}
 	return NULL;

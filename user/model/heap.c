@@ -24,7 +24,8 @@ struct site_key {
 	uint64_t size;
 	uint32_t stack, thread, node;
 	uint16_t dev;
-	uint8_t walk, pad;
+	uint8_t walk;
+	uint8_t drawn;
 };
 
 /* Adds the modules around the one that allocates, so that their layers have a class. */
@@ -69,6 +70,7 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.node = k->node,
 		.dev = k->dev,
 		.walk = k->walk,
+		.drawn = k->drawn,
 		.module = attribution__module(m->words, k->stack, k->node, k->walk),
 		.phase = k->walk == WALK_CENSUS
 				 ? LIFE_NONE
@@ -88,6 +90,7 @@ uint32_t heap__site_hash(const struct model *m, const struct site *s)
 		.node = s->node,
 		.dev = s->dev,
 		.walk = s->walk,
+		.drawn = s->drawn,
 	};
 
 	return hash__bytes(m->seed, &k, sizeof(k));
@@ -96,7 +99,7 @@ uint32_t heap__site_hash(const struct model *m, const struct site *s)
 static bool site__is(const struct site *s, const struct site_key *k)
 {
 	return !s->varied && s->size == k->size && s->stack == k->stack && s->thread == k->thread &&
-	       s->node == k->node && s->dev == k->dev && s->walk == k->walk;
+	       s->node == k->node && s->dev == k->dev && s->walk == k->walk && s->drawn == k->drawn;
 }
 
 /* The seeded hash resists collisions made by the target but is slow. The cache of recent sites
@@ -111,6 +114,7 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		.node = e->node,
 		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
 		.walk = walk,
+		.drawn = e->kind == EVENT_ALLOC ? sampling__of(&m->sampling, e->time, e->size) : 0,
 	};
 	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^
 			  e->thread) *

@@ -198,6 +198,7 @@ int model__event(struct model *m, const struct event *event)
 		if (err)
 			return err;
 	}
+	sampling__load(&m->sampling, m->words->facts);
 	switch (e.kind) {
 	case EVENT_ALLOC:
 		err = model__alloc(m, dev, &e, stack, walk);
@@ -241,6 +242,7 @@ int model__event(struct model *m, const struct event *event)
 			layers__leave(m, t, &e);
 		break;
 	case EVENT_MARK: /* a mark changes no memory and is not counted */
+		sampling__mark(&m->sampling, dict__str(m->dict, e.name), e.time);
 		return 0;
 	case EVENT_LOST:
 		m->lost += e.size;

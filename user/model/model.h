@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "record/sampling.h"
 #include "record/stream.h"
 
 struct dict;
@@ -170,6 +171,9 @@ struct row {
 	 * row. */
 	bool before_attach;
 	bool filtered; /* the caller's filter excludes the row */
+	/* Bytes that the row would have if all stacks had been read; all equal to bytes where no
+	 * stacks were left out: record/sampling.h. */
+	struct sampled sampled;
 };
 
 /* Whether node_class is shown as the innermost frame of the stack. False if Python code ran inside

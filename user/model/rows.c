@@ -35,6 +35,8 @@ struct bucket {
 	uint8_t category;
 	bool categories, names; /* the row has several */
 	bool unsized;		/* the size of some blocks is not known */
+	bool not_sampled;	/* the row has blocks that were not drawn for a stack */
+	struct drawn drawn[SAMPLING_BOUNDS];
 };
 
 struct block_class {			 /* blocks of a site with equal properties */
@@ -64,13 +66,15 @@ struct table {
 	uint32_t nparts;
 	size_t capparts;
 	struct hash_index index;
-	char *patterns; /* module patterns one after another, by offset */
+	uint64_t not_sampled[SAMPLING_BOUNDS]; /* bytes of blocks that were not drawn */
+	char *patterns;			       /* module patterns one after another, by offset */
 	size_t npatterns, cappatterns;
 };
 
 static const char *row__source(uint8_t walk, bool has_line)
 {
-	if (has_line)
+	/* A stack without a walk says only that the block was not drawn for one. */
+	if (has_line && walk != MT_WALK_OFF)
 		return "frame";
 	return walk == MT_WALK_NO_THREAD ? "native" : "untraced";
 }
@@ -315,6 +319,23 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 	return t->opts->keep(t->opts->ctx, &r);
 }
 
+/* True if the blocks have no stack because they were not drawn. */
+static bool site__not_sampled(const struct site *s)
+{
+	return s->drawn && s->walk == MT_WALK_OFF;
+}
+
+static void bucket__count_drawn(struct bucket *g, const struct site *s, uint64_t count)
+{
+	struct drawn *d = s->drawn ? &g->drawn[s->drawn - 1] : NULL;
+
+	g->not_sampled |= site__not_sampled(s);
+	if (!d || site__not_sampled(s))
+		return;
+	d->count += count;
+	d->bytes += site__bytes(s, count);
+}
+
 static int table__add(struct table *t, const struct block_class *k, uint32_t layer1, bool kept)
 {
 	const struct site *s = &t->m->sites.all[k->site];
@@ -339,6 +360,7 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 		bucket__describe(t, &g->row, k, layer1);
 		g->largest = bytes;
 	}
+	bucket__count_drawn(g, s, k->count);
 	g->row.bytes += bytes;
 	g->row.count += k->count;
 	g->row.requested += k->requested;
@@ -351,10 +373,13 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 
 static int table__add_class(struct table *t, const struct block_class *k)
 {
+	const struct site *s = &t->m->sites.all[k->site];
 	bool kept = block_class__kept(t, k);
 	struct chain c;
 	int err;
 
+	if (site__not_sampled(s))
+		t->not_sampled[s->drawn - 1] += site__bytes(s, k->count);
 	if (!(t->split & SPLIT(BY_LAYER)) || is_before(t, k))
 		return table__add(t, k, 0, kept);
 	err = layers__chain(t->m, block_class__module(t, k), &c);
@@ -542,6 +567,20 @@ static struct row before_row(uint64_t bytes)
 	return r;
 }
 
+/* Rows with blocks that were not drawn, and of memory from before attach, are what they are. */
+static void table__estimate(const struct table *t, const struct bucket *g, struct row *r)
+{
+	struct drawn drawn[SAMPLING_BOUNDS];
+
+	r->sampled = (struct sampled){ r->bytes, r->bytes, r->bytes };
+	if (g->not_sampled || r->before_attach)
+		return;
+	memcpy(drawn, g->drawn, sizeof(drawn));
+	for (size_t i = 0; i < SAMPLING_BOUNDS; i++)
+		drawn[i].others = t->not_sampled[i];
+	r->sampled = sampling__estimate(r->bytes, drawn);
+}
+
 static void table__row(const struct table *t, const struct bucket *g, char *text,
 		       struct row *before, struct row *r)
 {
@@ -561,6 +600,7 @@ static void table__row(const struct table *t, const struct bucket *g, char *text
 	}
 	if (g->asked != r->count)
 		r->requested = 0;
+	table__estimate(t, g, r);
 }
 
 static int table__rows(struct table *t, uint64_t outside, struct row **ret, size_t *n)
@@ -579,6 +619,7 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 		memcpy(text, t->patterns, t->npatterns);
 	for (uint32_t i = 0; i < t->n; i++)
 		table__row(t, &t->groups[i], text, &before, &rows[nr++]);
+	before.sampled = (struct sampled){ before.bytes, before.bytes, before.bytes };
 	if (before.bytes)
 		rows[nr++] = before;
 	qsort(rows, nr, sizeof(*rows), row__compare);

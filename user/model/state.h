@@ -27,6 +27,7 @@
 #include "model/observers.h"
 #include "model/steps.h"
 #include "record/dict.h"
+#include "record/sampling.h"
 
 struct growth_watch;
 
@@ -74,6 +75,7 @@ struct model {
 	bool time_passed; /* AT_TIME: the mark was set */
 	bool finished;
 	uint64_t walks[MT_WALK_NR];
+	struct sampling sampling;
 	uint64_t events, lost;
 	bool losing;	      /* a loss began, and its end is not known yet */
 	uint64_t seq;	      /* number of the current event, from 1 */

@@ -12,6 +12,8 @@
 #include "memtrace.h"
 
 #define MILLION 1e6
+#define MARK "detail: "
+#define MARK_BELOW "stacks of blocks below "
 
 int detail__add(struct facts *f, const struct detail_change *c)
 {
@@ -151,4 +153,29 @@ void detail__put(struct json *j, const struct facts *f)
 	}
 	json__close_array(j);
 	json__close_object(j);
+}
+
+char *detail__mark(char *buf, size_t size, uint32_t off, uint64_t below)
+{
+	char sampled[64] = "";
+
+	if (below)
+		snprintf(sampled, sizeof(sampled), "%s" MARK_BELOW "%" PRIu64 " B", off ? ", " : "",
+			 below);
+	snprintf(buf, size, MARK "%s%s%s%s%s", off || below ? "without " : "all",
+		 off & MT_OFF_NODES ? "backward nodes" : "",
+		 (off & MT_OFF_NODES) && (off & MT_OFF_MODULES) ? ", " : "",
+		 off & MT_OFF_MODULES ? "module calls" : "", sampled);
+	return buf;
+}
+
+bool detail__from_mark(const char *name, uint64_t *below)
+{
+	const char *at;
+
+	if (strncmp(name, MARK, strlen(MARK)) != 0)
+		return false;
+	at = strstr(name, MARK_BELOW);
+	*below = at ? strtoull(at + strlen(MARK_BELOW), NULL, 10) : 0;
+	return true;
 }

@@ -49,6 +49,10 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f);
 /* Adds the object "detail" to a document; nothing if the recording had no limit:
  * docs/reference/json.md. */
 void detail__put(struct json *j, const struct facts *f);
+/* Name of the EVENT_MARK at a change of detail. Returns buf. */
+char *detail__mark(char *buf, size_t size, uint32_t off, uint64_t below);
+/* Reads mt_detail.sample_below from such a name; false: it is another mark. */
+bool detail__from_mark(const char *name, uint64_t *below);
 /* Writes what is left out: "backward nodes, module calls, most stacks of blocks below 64.0 KiB"; ""
  * if nothing is. Returns buf. */
 char *detail__words(char *buf, size_t size, uint32_t off, uint64_t below);

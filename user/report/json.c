@@ -276,6 +276,13 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 	if (r->requested)
 		json__uint(j, "requested", r->requested);
 	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, 6);
+	if (r->sampled.high > r->bytes) {
+		json__open_object(j, "sampled");
+		json__uint(j, "estimate", r->sampled.bytes);
+		json__uint(j, "low", r->sampled.low);
+		json__uint(j, "high", r->sampled.high);
+		json__close_object(j);
+	}
 	if (of & 1U << BY_LINE) {
 		json__string(j, "file", r->file);
 		json__uint_or_null(j, "line", r->file && r->line, r->line);

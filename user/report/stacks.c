@@ -131,6 +131,9 @@ static bool add(struct report_frames *s, struct row *to, const struct row *r)
 {
 	to->bytes += r->bytes;
 	to->count += r->count;
+	to->sampled.bytes += r->sampled.bytes;
+	to->sampled.low += r->sampled.low;
+	to->sampled.high += r->sampled.high;
 	to->anonymous += r->anonymous;
 	to->requested = to->requested && r->requested ? to->requested + r->requested : 0;
 	if (to->median != r->median)
