@@ -78,6 +78,16 @@ static __always_inline __u64 stack_id(__u64 stack)
  */
 #define ARG(ctx, n) (*(volatile unsigned long *)&PT_REGS_PARM##n(ctx))
 
+/*
+ * The stack pointer. The compiler must not keep the register's address for a second read: the
+ * verifier refuses reads through a changed context pointer.
+ */
+static __always_inline __u64 sp_of(struct pt_regs *ctx)
+{
+	asm volatile("" : "+r"(ctx));
+	return PT_REGS_SP(ctx);
+}
+
 #include "modules.bpf.h"
 #include "autograd.bpf.h"
 
@@ -105,14 +115,14 @@ static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 t
 
 		t = this_thread(ctx);
 		if (sampled) {
-			stack = walk(t, PT_REGS_SP(ctx), time, sleepable);
+			stack = walk(t, sp_of(ctx), time, sleepable);
 		} else {
 			stack = MT_WALK_NOT_SAMPLED;
 			count(MT_CNT_WALK + MT_WALK_NOT_SAMPLED);
 			if (t)
-				settle(t, PT_REGS_SP(ctx), time);
+				settle(t, sp_of(ctx), time);
 		}
-		node = current_node(t, PT_REGS_SP(ctx), time);
+		node = current_node(t, sp_of(ctx), time);
 	}
 	r = reserve(type, sizeof(*r));
 	if (!r)
@@ -246,7 +256,7 @@ static __always_inline int do_scope_end(struct pt_regs *ctx, const bool sleepabl
 	if (!begin(MT_REC_SCOPE_END))
 		return 0;
 	time = bpf_ktime_get_ns();
-	stack = walk(0, PT_REGS_SP(ctx), time, sleepable);
+	stack = walk(0, sp_of(ctx), time, sleepable);
 	r = reserve(MT_REC_SCOPE_END, sizeof(*r));
 	if (!r)
 		return 0;

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -70,21 +71,26 @@ static struct kernel_probes *kernel(const struct probes *p)
 	return (struct kernel_probes *)p;
 }
 
+/* A verifier's log has up to 16 MiB, and its reason is at the end. */
+#define LAST_LINES 40
+
+/* Logs libbpf's messages but its debug lines, more than a thousand for an attach. Of a long
+ * message, the last lines. */
 __attribute__((format(printf, 2, 0))) static int print_libbpf(enum libbpf_print_level level,
 							      const char *fmt, va_list ap)
 {
-	char line[1024];
-	size_t n;
+	char *text, *at, *line;
+	int lines = 0;
 
-	/* Drops libbpf's debug lines, more than a thousand for an attach. The verifier's reason for
-	 * a refusal is a warning. */
-	if (level == LIBBPF_DEBUG)
+	if (level == LIBBPF_DEBUG || vasprintf(&text, fmt, ap) < 0)
 		return 0;
-	vsnprintf(line, sizeof(line), fmt, ap);
-	n = strlen(line);
-	if (n && line[n - 1] == '\n')
-		line[n - 1] = '\0';
-	log_debug("%s", line);
+	at = text + strlen(text);
+	while (at > text && lines <= LAST_LINES)
+		lines += *--at == '\n';
+	while ((line = strsep(&at, "\n")))
+		if (*line)
+			log_debug("%s", line);
+	free(text);
 	return 0;
 }
 
@@ -281,7 +287,8 @@ static const char *load_why(int err)
 		       "on the host";
 	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)
 		return bpf_token__text(bpf_token__state());
-	if (err == -EPERM || err == -EACCES) {
+	/* With all capabilities, EACCES is the verifier's. */
+	if (err == -EPERM || (err == -EACCES && *caps__missing())) {
 		snprintf(text, sizeof(text),
 			 "loading BPF programs is not permitted: %s needed; run it with sudo",
 			 *caps__missing() ? caps__missing() : "CAP_BPF and CAP_PERFMON");

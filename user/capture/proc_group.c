@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/caps.h"
 #include "capture/proc_group.h"
 
 #include <bpf/bpf.h>
@@ -72,7 +73,7 @@ struct proc_group *proc_group__new(const char **why)
 		return k;
 	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)
 		*why = bpf_token__text(bpf_token__state());
-	else if (err == -EPERM || err == -EACCES)
+	else if (err == -EPERM || (err == -EACCES && *caps__missing()))
 		*why = "loading BPF programs is not permitted: CAP_BPF and CAP_PERFMON are needed; "
 		       "run it with sudo";
 	proc_group__free(k);
