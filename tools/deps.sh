@@ -730,7 +730,10 @@ for what in "$@"; do
 		readers
 		api
 		fleet
-		[ "$(uname -m)" != x86_64 ] || kernels "${KERNEL_PACKAGES[0]}"
+		[ "$(uname -m)" != x86_64 ] || {
+			kernels "${KERNEL_PACKAGES[0]}"
+			packages "${ARM64_PACKAGES[@]}" && arm64_root && kernel_images linux-image-cloud-arm64@trixie
+		}
 		;;
 	*) die "unknown: $what" ;;
 	esac
