@@ -29,7 +29,7 @@ PROBED_LATER = 0.3  # s
 
 def links_of(pid):
     """{(file, offset): kinds} of a tracer's probes, from the kernel."""
-    done = subprocess.run(sudo(["sh", "-c", "cat /proc/%d/fdinfo/*" % pid]), capture_output=True, text=True, check=False)
+    done = subprocess.run(sudo(["sh", "-c", "cat /proc/%d/task/*/fdinfo/*" % pid]), capture_output=True, text=True, check=False)
     found = {}
     for text in done.stdout.split("pos:")[1:]:
         kind = re.search(r"^link_type:\t(u(?:ret)?probe_multi)$", text, re.M)
@@ -414,6 +414,46 @@ def on_fuse(n):
     return row
 
 
+def probes_by_table(pid):
+    """For each thread of a process, the descriptors of probes in its table."""
+    ret = {}
+    for tid in os.listdir("/proc/%d/task" % pid):
+        folder = "/proc/%d/task/%s/" % (pid, tid)
+        found = []
+        for fd in os.listdir(folder + "fd"):
+            with open(folder + "fdinfo/" + fd, encoding="utf-8", errors="replace") as f:
+                info = f.read()
+            if re.search(r"^link_type:\t(u(?:ret)?probe_multi|perf)", info, re.M) or "perf_event" in os.readlink(folder + "fd/" + fd):
+                found.append(fd)
+        ret[int(tid)] = found
+    return ret
+
+
+def tables(n):
+    """The kernel closes the probes of a killed tracer at the same time: each is in the table of a thread of its own, which has no
+    capabilities. With more probes than threads, the rest is in the tracer's."""
+    row = Row("a table of descriptors for each probe", n)
+    storm = Storm()
+    storm.code()
+    for _ in range(n):
+        recorder = record(storm.pid, scratch("tables.mtr"))
+        found = probes_by_table(recorder.pid)
+        with contextlib.suppress(KeyError):
+            row.wrong += ["probes in the tracer's own table: %s" % fds for fds in (found.pop(recorder.pid),) if fds]
+        counts = sorted(len(fds) for fds in found.values() if fds)
+        if len(counts) < 6 or counts[-1] > 1:
+            row.wrong.append("probes by thread: %s" % found)
+        for tid, fds in found.items():
+            with open("/proc/%d/task/%d/status" % (recorder.pid, tid), encoding="utf-8") as f:
+                caps = re.findall(r"^Cap(?:Prm|Eff|Inh):\t(\w+)", f.read(), re.M)
+            if fds and any(int(c, 16) for c in caps):
+                row.wrong.append("capabilities of a thread with a probe: %s" % caps)
+        finish(recorder)
+        wait_restored(storm.code(), "the tracer's end")
+    storm.end(row)
+    return row
+
+
 REUSE = r"""
 import os, random, signal, subprocess, sys, time
 tool, storm, library, path, n, seed = sys.argv[1:7]
@@ -427,12 +467,24 @@ def start():
 def next_is(pid):
     with open("/proc/sys/kernel/ns_last_pid", "w") as f:
         f.write(str(pid - 1))
+def has_opened(tracer, pid):
+    for fd in os.listdir("/proc/%d/fdinfo" % tracer.pid):
+        try:
+            with open("/proc/%d/fdinfo/%s" % (tracer.pid, fd)) as f:
+                if "\nPid:\t%d\n" % pid in f.read():
+                    return True
+        except OSError:
+            pass  # closed meanwhile
+    return False
 for i in range(int(n)):
     first = start()
     if os.path.exists(path):
         os.unlink(path)
     tracer = subprocess.Popen([tool, "record", "-p", str(first.pid), "-o", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE)
+    until = time.monotonic() + 10
+    while time.monotonic() < until and tracer.poll() is None and not has_opened(tracer, first.pid):
+        time.sleep(0.001)
     time.sleep(rnd.uniform(0, 0.12))
     first.kill()
     first.wait()

@@ -8,7 +8,7 @@ from harness import run
 
 # Scenarios, with the number of repetitions here.
 FEW = (
-    (chaos.exceptions, 20), (chaos_around.return_probes, 1), (chaos.kills, 10), (chaos.crashes, 4), (chaos.run_kills, 3), (chaos_around.little_memory, 3),
+    (chaos.exceptions, 20), (chaos_around.return_probes, 1), (chaos.kills, 10), (chaos_around.tables, 1), (chaos.crashes, 4), (chaos.run_kills, 3), (chaos_around.little_memory, 3),
     (chaos_around.oom_killed, 2), (chaos.forks, 10), (chaos.vforks, 10), (chaos.spawns, 10), (chaos_around.execs, 20),
     (chaos.threads, 100), (chaos.reloads, 10), (chaos.cuda_loads, 5), (chaos.signals, 0.3), (chaos.seccomp, 2), (chaos_around.bystanders, 20), (chaos_around.many_files, 4200),
     (chaos_around.stopped, 2), (chaos_around.gdb, 2), (chaos_around.strace, 2), (chaos_around.tracers, 1),

@@ -311,7 +311,7 @@ def test_inside():
 
 def links_by_file(pid):
     """{path: number of links} of a tracer's probes; empty if the kernel does not tell."""
-    done = subprocess.run(sudo(["sh", "-c", "cat /proc/%d/fdinfo/*" % pid]), capture_output=True, text=True, check=False)
+    done = subprocess.run(sudo(["sh", "-c", "cat /proc/%d/task/*/fdinfo/*" % pid]), capture_output=True, text=True, check=False)
     found = {}
     for text in done.stdout.split("pos:")[1:]:
         path = re.search(r"^path:\t(.*)$", text, re.M)

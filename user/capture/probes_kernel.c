@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <linux/bpf.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include "capture/probes_internal.h"
 #include "capture/proc_group.h"
 #include "kernel/features.h"
+#include "kernel/holder.h"
 #include "kernel/site_program.h"
 #include "lib/array.h"
 #include "lib/clock.h"
@@ -34,7 +34,7 @@
 #define TRACE_UPROBE_MULTI 48
 #define UPROBE_MULTI_RETURN 1
 
-#define DETACH_THREADS 64
+#define OWN_TABLES 64	   /* links with a thread of their own */
 #define CALL_SITES_MAX 128 /* sites in one file */
 
 struct link_create_uprobe_multi {
@@ -47,9 +47,8 @@ _Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LIN
 #define CALL_FILES_MAX 4096
 
 struct attachment {
-	int fd;		       /* a multi link, or the event of a site_program; -1: none */
-	struct bpf_link *link; /* a perf uprobe */
-	pid_t pid;	       /* the process that a call's probe is for; 0: all */
+	struct holder *link; /* NULL: none */
+	pid_t pid;	     /* the process that a call's probe is for; 0: all */
 };
 
 struct kernel_probes {
@@ -172,6 +171,7 @@ enum probes_multi probes__kernel_multi(void)
 /* Probes this program's own file: see cost/hit_cost.h. */
 static int probe_self(uint64_t offset)
 {
+	const struct uprobe_place at = { .path = "/proc/self/exe", .offset = offset };
 	bool multi = !probes__kernel_perf();
 	LIBBPF_OPTS(bpf_prog_load_opts, opts,
 		    .expected_attach_type = multi ? TRACE_UPROBE_MULTI : 0);
@@ -180,7 +180,7 @@ static int probe_self(uint64_t offset)
 	if (program < 0)
 		return program;
 	fd = multi ? (int)link_create_multi(program, "/proc/self/exe", offset, 0, getpid())
-		   : site_program__probe(program, 0, "/proc/self/exe", offset, 0);
+		   : site_program__probe(program, 0, &at);
 	close(program);
 	return fd;
 }
@@ -522,13 +522,11 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	struct kernel_probes *k = calloc(1, sizeof(*k));
 	struct probes *p = &k->p;
 	struct bpf_program *prog;
-	int err, i;
+	int err;
 
 	if (!k)
 		return NULL;
 	p->in = &in_kernel;
-	for (i = 0; i < HOOK_NR; i++)
-		k->at[i][0].fd = k->at[i][1].fd = -1;
 	p->wake = p->pidfd = -1;
 	probes_kernel__quiet_libbpf();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
@@ -597,55 +595,53 @@ fail:
 
 static void detach_one(struct attachment *a)
 {
-	if (a->fd >= 0)
-		close(a->fd);
-	a->fd = -1;
-	bpf_link__destroy(a->link);
+	holder__close(a->link);
 	a->link = NULL;
 }
 
-static void *detach_thread(void *arg)
+/* Owns the new link fd. Removes it if the target's PID may have been another process's when it was
+ * attached. 0 or -errno. */
+static int keep(struct probes *p, struct attachment *a, int fd)
 {
-	detach_one(arg);
-	return NULL;
+	struct pollfd gone = { .fd = p->pidfd, .events = POLLIN };
+
+	if (p->pidfd >= 0 && poll(&gone, 1, 0) > 0) {
+		probes__stop(p);
+		close(fd);
+		return -ESRCH;
+	}
+	a->link = holder__new(fd, kernel(p)->n_calls < OWN_TABLES);
+	return a->link ? 0 : -ENOMEM;
 }
 
-/* Removes a new probe if the target's PID may have been another process's when it was attached. */
-static int keep(struct probes *p, struct attachment *a)
+static struct attachment *attachment(struct kernel_probes *k, size_t i)
 {
-	struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
-
-	if (p->pidfd < 0 || poll(&fd, 1, 0) <= 0)
-		return 0;
-	probes__stop(p);
-	detach_one(a);
-	return -ESRCH;
+	return i < HOOK_NR * 2 ? &k->at[0][0] + i : &k->calls[i - HOOK_NR * 2];
 }
 
-/* For each link the kernel waits about 40 ms until no CPU runs its programs. Threads make these
- * waits overlap. */
+static bool is_of(const struct attachment *a, pid_t pid)
+{
+	return a->link && (!pid || a->pid == pid);
+}
+
 static void detach(struct probes *p, pid_t pid)
 {
-	struct attachment *a, *calls = kernel(p)->calls;
-	pthread_t threads[DETACH_THREADS];
-	size_t i, n = 0, kept = 0;
+	struct kernel_probes *k = kernel(p);
+	size_t i, n = HOOK_NR * 2 + k->n_calls, kept = 0;
 
-	for (i = 0; i < HOOK_NR * 2 + kernel(p)->n_calls; i++) {
-		a = i < HOOK_NR * 2 ? &kernel(p)->at[0][0] + i : &calls[i - HOOK_NR * 2];
-		if ((a->fd < 0 && !a->link) || (pid && a->pid != pid))
-			continue;
-		if (n == DETACH_THREADS || pthread_create(&threads[n], NULL, detach_thread, a))
-			detach_one(a);
-		else
-			n++;
+	for (i = 0; i < n; i++) {
+		if (is_of(attachment(k, i), pid))
+			holder__begin_close(attachment(k, i)->link);
 	}
-	while (n--)
-		pthread_join(threads[n], NULL);
-	for (i = 0; i < kernel(p)->n_calls; i++) {
-		if (calls[i].fd >= 0 || calls[i].link)
-			calls[kept++] = calls[i];
+	for (i = 0; i < n; i++) {
+		if (is_of(attachment(k, i), pid))
+			detach_one(attachment(k, i));
 	}
-	kernel(p)->n_calls = kept;
+	for (i = 0; i < k->n_calls; i++) {
+		if (k->calls[i].link)
+			k->calls[kept++] = k->calls[i];
+	}
+	k->n_calls = kept;
 }
 
 static void free_all(struct probes *p)
@@ -675,20 +671,12 @@ static pid_t perf_pid(const struct probes *p, pid_t pid)
 
 static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
 {
-	struct bpf_program *prog = program(p, h->id, sleepable);
-	struct attachment *a = &kernel(p)->at[h->id][sleepable];
-	long fd;
+	const struct uprobe_place at = { .path = h->path, .offset = h->offset };
+	int prog = bpf_program__fd(program(p, h->id, sleepable));
+	long fd = p->multi ? link_create_multi(prog, h->path, h->offset, h->id, multi_pid(p, pid))
+			   : site_program__probe(prog, perf_pid(p, pid), &at);
 
-	if (!p->multi) {
-		a->link = bpf_program__attach_uprobe(prog, false, perf_pid(p, pid), h->path,
-						     h->offset);
-		return a->link ? keep(p, a) : -errno;
-	}
-	fd = link_create_multi(bpf_program__fd(prog), h->path, h->offset, h->id, multi_pid(p, pid));
-	if (fd < 0)
-		return fd;
-	a->fd = fd;
-	return keep(p, a);
+	return fd < 0 ? fd : keep(p, &kernel(p)->at[h->id][sleepable], fd);
 }
 
 static int attach(struct probes *p, pid_t pid, const struct hook *h)
@@ -702,7 +690,7 @@ static bool attached(const struct probes *p, enum hook_id id)
 {
 	const struct attachment *a = kernel(p)->at[id];
 
-	return a[0].fd >= 0 || a[1].fd >= 0 || a[0].link || a[1].link;
+	return a[0].link || a[1].link;
 }
 
 static struct attachment *more_calls(struct probes *p, pid_t pid)
@@ -710,9 +698,8 @@ static struct attachment *more_calls(struct probes *p, pid_t pid)
 	if (array__grow(&kernel(p)->calls, &kernel(p)->cap_calls, kernel(p)->n_calls + 1,
 			sizeof(*kernel(p)->calls)))
 		return NULL;
-	kernel(p)->calls[kernel(p)->n_calls] = (struct attachment){
-		.fd = -1, .pid = probes__calls_pid(p, pid)
-	};
+	kernel(p)->calls[kernel(p)->n_calls] = (struct attachment){ .pid = probes__calls_pid(p,
+											     pid) };
 	return &kernel(p)->calls[kernel(p)->n_calls++];
 }
 
@@ -757,38 +744,36 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 		ref_ctrs[i] = sites[i].ref_ctr;
 	}
 	fd = link_create(&attr);
-	if (fd < 0) {
+	if (fd >= 0)
+		fd = keep(p, a, fd);
+	if (fd < 0)
 		kernel(p)->n_calls--;
-		return fd;
-	}
-	a->fd = fd;
-	return keep(p, a);
+	return fd;
 }
 
 static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, const char *path,
 			    const struct probe_site *site)
 {
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .bpf_cookie = p->old ? 0 : site->cookie,
-		    .retprobe = which == CALL_RETURN, .ref_ctr_offset = site->ref_ctr);
+	const struct uprobe_place at = { .path = path,
+					 .offset = site->offset,
+					 .ref_ctr = site->ref_ctr,
+					 .cookie = p->old && which == CALL_RETURN ? 0
+										  : site->cookie,
+					 .returns = which == CALL_RETURN };
 	pid_t of = probes__calls_pid(p, pid) ?: -1;
 	struct attachment *a = more_calls(p, pid);
-	int err = 0;
+	int fd;
 
 	if (!a)
 		return -ENOMEM;
-	if (p->old && which != CALL_RETURN) {
-		a->fd = site_program__attach(&kernel(p)->sites, which, of, path, site->offset,
-					     site->cookie, site->ref_ctr);
-		err = a->fd < 0 ? a->fd : 0;
-	} else {
-		a->link = bpf_program__attach_uprobe_opts(call_program(p, which), of, path,
-							  site->offset, &opts);
-		err = a->link ? 0 : -errno;
-	}
-	if (!err)
-		return keep(p, a);
-	kernel(p)->n_calls--;
-	return err;
+	fd = p->old && which != CALL_RETURN
+		     ? site_program__attach(&kernel(p)->sites, which, of, &at)
+		     : site_program__probe(bpf_program__fd(call_program(p, which)), of, &at);
+	if (fd >= 0)
+		fd = keep(p, a, fd);
+	if (fd < 0)
+		kernel(p)->n_calls--;
+	return fd;
 }
 
 static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
@@ -822,6 +807,10 @@ static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 			goto undo;
 	}
 	for (i = 0; i < HOOK_NR; i++) {
+		if (program(p, i, true) && kernel(p)->at[i][0].link)
+			holder__begin_close(kernel(p)->at[i][0].link);
+	}
+	for (i = 0; i < HOOK_NR; i++) {
 		if (program(p, i, true))
 			detach_one(&kernel(p)->at[i][0]);
 	}
@@ -834,30 +823,11 @@ undo:
 	return err;
 }
 
-static void *close_thread(void *arg)
-{
-	detach_one(arg);
-	free(arg);
-	return NULL;
-}
-
-/* The kernel waits about 40 ms for each link: a thread does that, so that the ring is drained. */
 static void detach_hook(struct probes *p, enum hook_id id)
 {
 	for (int i = 0; i < 2; i++) {
-		struct attachment *a = &kernel(p)->at[id][i], *copy = malloc(sizeof(*copy));
-		pthread_t thread;
-
-		if (!copy) {
-			detach_one(a);
-			continue;
-		}
-		*copy = *a;
-		*a = (struct attachment){ .fd = -1 };
-		if (pthread_create(&thread, NULL, close_thread, copy))
-			close_thread(copy);
-		else
-			pthread_detach(thread);
+		holder__drop(kernel(p)->at[id][i].link);
+		kernel(p)->at[id][i].link = NULL;
 	}
 }
 

@@ -2,6 +2,7 @@
 #include "kernel/site_program.h"
 
 #include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <errno.h>
 #include <linux/bpf.h>
 #include <linux/perf_event.h>
@@ -10,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define RETPROBE 1	 /* /sys/bus/event_source/devices/uprobe/format/retprobe */
 #define REF_CTR_SHIFT 32 /* /sys/bus/event_source/devices/uprobe/format/ref_ctr_offset */
 
 /* A 64-bit constant, or with src BPF_PSEUDO_MAP_FD a map: two instructions. */
@@ -71,19 +73,19 @@ static int uprobe_type(void)
 	return type;
 }
 
-static int open_uprobe(pid_t pid, const char *path, uint64_t offset, uint64_t ref_ctr)
+static int open_uprobe(pid_t pid, const struct uprobe_place *at)
 {
 	struct perf_event_attr attr = {
 		.size = sizeof(attr),
-		.config = ref_ctr << REF_CTR_SHIFT,
-		.config1 = (uintptr_t)path,
-		.config2 = offset,
+		.config = at->ref_ctr << REF_CTR_SHIFT | (at->returns ? RETPROBE : 0),
+		.config1 = (uintptr_t)at->path,
+		.config2 = at->offset,
 	};
 	int type = uprobe_type(), fd;
 
 	if (type < 0)
 		return type;
-	if (ref_ctr >> (64 - REF_CTR_SHIFT))
+	if (at->ref_ctr >> (64 - REF_CTR_SHIFT))
 		return -ERANGE;
 	attr.type = type;
 	/* Without a process the kernel wants a CPU; the probe fires on all of them. */
@@ -91,27 +93,45 @@ static int open_uprobe(pid_t pid, const char *path, uint64_t offset, uint64_t re
 	return fd < 0 ? -errno : fd;
 }
 
-int site_program__probe(int program, pid_t pid, const char *path, uint64_t offset, uint64_t ref_ctr)
+/* Returns a descriptor that keeps the event and the program, or -errno. Owns event. */
+static int connect(int event, int program, uint64_t cookie)
 {
-	int fd = open_uprobe(pid, path, offset, ref_ctr), err;
+	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = cookie);
+	int link = -1, err = 0;
 
-	if (fd < 0)
-		return fd;
-	if (!ioctl(fd, PERF_EVENT_IOC_SET_BPF, program) && !ioctl(fd, PERF_EVENT_IOC_ENABLE, 0))
-		return fd;
-	err = -errno;
-	close(fd);
-	return err;
+	if (cookie) {
+		link = bpf_link_create(program, event, BPF_PERF_EVENT, &opts);
+		err = link < 0 ? -errno : 0;
+	} else if (ioctl(event, PERF_EVENT_IOC_SET_BPF, program)) {
+		err = -errno;
+	}
+	if (!err && ioctl(event, PERF_EVENT_IOC_ENABLE, 0))
+		err = -errno;
+	if (!err && !cookie)
+		return event;
+	close(event);
+	if (err && link >= 0)
+		close(link);
+	return err ?: link;
+}
+
+int site_program__probe(int program, pid_t pid, const struct uprobe_place *at)
+{
+	int fd = open_uprobe(pid, at);
+
+	return fd < 0 ? fd : connect(fd, program, at->cookie);
 }
 
 int site_program__attach(const struct site_program_maps *maps, uint32_t index, pid_t pid,
-			 const char *path, uint64_t offset, uint64_t cookie, uint64_t ref_ctr)
+			 const struct uprobe_place *at)
 {
-	int program = load(maps, index, cookie), fd;
+	struct uprobe_place place = *at;
+	int program = load(maps, index, at->cookie), fd;
 
 	if (program < 0)
 		return program;
-	fd = site_program__probe(program, pid, path, offset, ref_ctr);
+	place.cookie = 0;
+	fd = site_program__probe(program, pid, &place);
 	close(program); /* the event keeps it */
 	return fd;
 }
