@@ -193,15 +193,10 @@ static int drain_chunk(struct flight *fl, int (*fn)(void *ctx, const struct even
 	struct event e;
 	int err = mtr_decoder__begin(fl->dec, MTR_VERSION, c->data, c->len, 0, &why);
 
-	while (!err) {
-		int got = mtr_decoder__next(fl->dec, &e, &why);
-
-		if (got <= 0) {
-			err = got;
-			break;
-		}
+	while (!err && mtr_decoder__some(fl->dec, &e, 1, &why))
 		err = fn(ctx, &e);
-	}
+	if (!err && why)
+		err = -EBADMSG;
 	drop_chunk(fl);
 	return err;
 }

@@ -10,6 +10,9 @@
 #include "record/mtr_format.h"
 #include "record/varint.h"
 
+/* For functions whose argument kind is constant in the copies that run most. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 struct cursor {
 	const uint8_t *at, *end;
 };
@@ -189,9 +192,9 @@ static bool get_size(struct mtr_decoder *dec, uint64_t *size)
 	return true;
 }
 
-static struct mtr_last *last_of(struct mtr_decoder *dec, const struct event *e)
+static struct mtr_last *last_of(struct mtr_decoder *dec, unsigned int kind)
 {
-	return &dec->devices[dec->device].last[e->kind];
+	return &dec->devices[dec->device].last[kind];
 }
 
 /* The entry `back` places before the latest one; NULL: none. */
@@ -210,7 +213,7 @@ static bool get_new_addr(struct mtr_decoder *dec, struct event *e)
 	return true;
 }
 
-static bool get_block(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+ALWAYS_INLINE bool get_block(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
 	const struct mtr_touched *t;
 	struct mtr_touched before = { 0 };
@@ -236,7 +239,7 @@ static bool get_block(struct mtr_decoder *dec, unsigned int fields, struct event
 
 static bool get_range(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
-	const struct mtr_last *last = last_of(dec, e);
+	const struct mtr_last *last = last_of(dec, e->kind);
 	uint64_t v;
 
 	if (!get(dec, MTR_COL_ADDR, &v))
@@ -270,7 +273,7 @@ static bool get_requested(struct mtr_decoder *dec, unsigned int fields, struct e
 {
 	uint64_t v;
 
-	e->requested = mtr_predict_requested(e, t, last_of(dec, e));
+	e->requested = mtr_predict_requested(e, t, last_of(dec, e->kind));
 	if (!(fields & (e->kind == EVENT_REQUESTED ? MTR_SIZE : MTR_REQUESTED)))
 		return true;
 	if (!get(dec, MTR_COL_SIZE, &v))
@@ -279,37 +282,39 @@ static bool get_requested(struct mtr_decoder *dec, unsigned int fields, struct e
 	return true;
 }
 
-static bool get_memory(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+ALWAYS_INLINE bool get_memory(struct mtr_decoder *dec, unsigned int kind, unsigned int fields,
+			      struct event *e)
 {
 	const struct mtr_touched none = { 0 };
 	struct mtr_touched *t = NULL;
 	bool good = true;
 
-	if (mtr_has_block(e->kind)) {
+	if (mtr_has_block(kind)) {
 		good = get_block(dec, fields, e);
-	} else if (mtr_has_range(e->kind)) {
+	} else if (mtr_has_range(kind)) {
 		good = get_range(dec, fields, e);
-	} else if (e->kind == EVENT_REQUESTED) {
+	} else if (kind == EVENT_REQUESTED) {
 		good = get_requested_block(dec, fields, e, &t);
-	} else if (mtr_has_size(e->kind)) {
-		e->size = mtr_repeats_size(e->kind) ? last_of(dec, e)->size : 0;
+	} else if (mtr_has_size(kind)) {
+		e->size = mtr_repeats_size(kind) ? last_of(dec, kind)->size : 0;
 		if (fields & MTR_SIZE)
 			good = get_size(dec, &e->size);
 	}
-	if (good && mtr_has_requested(e->kind))
+	if (good && mtr_has_requested(kind))
 		good = get_requested(dec, fields, e, t ? t : &none);
 	if (!good)
 		return false;
 	if (t && e->requested)
 		t->requested = e->requested;
-	if (e->kind == EVENT_BLOCK)
+	if (kind == EVENT_BLOCK)
 		dec->touched[dec->n_touched++] = mtr_touch(e, &none);
 	return true;
 }
 
-static bool get_how_stream_pool(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+ALWAYS_INLINE bool get_how_stream_pool(struct mtr_decoder *dec, unsigned int kind,
+				       unsigned int fields, struct event *e)
 {
-	const struct mtr_last *last = last_of(dec, e);
+	const struct mtr_last *last = last_of(dec, kind);
 	uint64_t how, flags;
 
 	e->how = last->how;
@@ -321,7 +326,7 @@ static bool get_how_stream_pool(struct mtr_decoder *dec, unsigned int fields, st
 		e->how = (uint8_t)how;
 		e->flags = (uint8_t)flags;
 	}
-	if (!mtr_has_stream(e->kind))
+	if (!mtr_has_stream(kind))
 		return true;
 	e->cuda_stream = last->cuda_stream;
 	e->pool[0] = last->pool[0];
@@ -332,7 +337,7 @@ static bool get_how_stream_pool(struct mtr_decoder *dec, unsigned int fields, st
 	       (get(dec, MTR_COL_REST, &e->pool[0]) && get(dec, MTR_COL_REST, &e->pool[1]));
 }
 
-static bool get_stack(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+ALWAYS_INLINE bool get_stack(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
 	uint64_t v;
 
@@ -351,14 +356,15 @@ static bool get_stack(struct mtr_decoder *dec, unsigned int fields, struct event
 	return true;
 }
 
-static bool get_totals(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+ALWAYS_INLINE bool get_totals(struct mtr_decoder *dec, unsigned int kind, unsigned int fields,
+			      struct event *e)
 {
 	struct mtr_device *d = &dec->devices[dec->device];
 	uint64_t allocated = d->allocated, reserved = d->reserved, v;
 
-	if (e->kind == EVENT_ALLOC)
+	if (kind == EVENT_ALLOC)
 		allocated += e->size;
-	else if (e->kind == EVENT_FREE)
+	else if (kind == EVENT_FREE)
 		allocated -= e->size;
 	if (fields & MTR_TOTALS) {
 		if (!get(dec, MTR_COL_REST, &v) || v > 1)
@@ -396,7 +402,7 @@ static bool get_node(struct mtr_decoder *dec, struct event *e)
 
 static bool get_tensor(struct mtr_decoder *dec, struct event *e)
 {
-	const struct mtr_last *last = last_of(dec, e);
+	const struct mtr_last *last = last_of(dec, e->kind);
 	uint64_t name, module, category;
 
 	if (!get(dec, MTR_COL_REST, &name) || !get(dec, MTR_COL_REST, &module) ||
@@ -444,6 +450,45 @@ static bool columns_are_used_up(const struct mtr_decoder *dec)
 	return true;
 }
 
+/* The fields of an event after tag and time. */
+ALWAYS_INLINE bool get_fields(struct mtr_decoder *dec, unsigned int kind, unsigned int fields,
+			      struct event *e)
+{
+	uint64_t v;
+
+	if ((fields & MTR_THREAD) && !get_thread(dec))
+		return false;
+	if ((fields & MTR_DEVICE) && !get_device(dec))
+		return false;
+	e->thread = dec->thread;
+	if (mtr_has_device(kind))
+		e->device = dec->devices[dec->device].device;
+	if (!get_memory(dec, kind, fields, e))
+		return false;
+	if (mtr_has_stack(kind) && !get_stack(dec, fields, e))
+		return false;
+	if (mtr_has_totals(kind) && !get_totals(dec, kind, fields, e))
+		return false;
+	if (kind == EVENT_CALL) {
+		if (!get(dec, MTR_COL_REST, &v) || v >= dec->counts.modules)
+			return false;
+		e->module = (uint32_t)v;
+	}
+	if (!get_how_stream_pool(dec, kind, fields, e))
+		return false;
+	if (kind == EVENT_TENSOR ? !get_tensor(dec, e) : fields & MTR_NODE && !get_node(dec, e))
+		return false;
+	if (mtr_is_call(kind) && !get_called(dec, e))
+		return false;
+	if (kind == EVENT_MARK) {
+		if (!get(dec, MTR_COL_REST, &v) || v >= dec->counts.strings)
+			return false;
+		e->name = (uint32_t)v;
+	}
+	mtr_remember(last_of(dec, kind), kind, e);
+	return true;
+}
+
 static bool get_event(struct mtr_decoder *dec, struct event *e)
 {
 	static const struct event blank;
@@ -462,50 +507,33 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 	*e = blank;
 	e->kind = (uint8_t)kind;
 	e->time = dec->time;
-	if ((fields & MTR_THREAD) && !get_thread(dec))
-		return false;
-	if ((fields & MTR_DEVICE) && !get_device(dec))
-		return false;
-	e->thread = dec->thread;
-	if (mtr_has_device(kind))
-		e->device = dec->devices[dec->device].device;
-	if (!get_memory(dec, fields, e))
-		return false;
-	if (mtr_has_stack(kind) && !get_stack(dec, fields, e))
-		return false;
-	if (mtr_has_totals(kind) && !get_totals(dec, fields, e))
-		return false;
-	if (kind == EVENT_CALL) {
-		if (!get(dec, MTR_COL_REST, &v) || v >= dec->counts.modules)
-			return false;
-		e->module = (uint32_t)v;
+	/* Nearly all events are of two kinds. With a constant kind the compiler drops all that the
+	 * kind does not have. */
+	switch (kind) {
+	case EVENT_ALLOC:
+		return get_fields(dec, EVENT_ALLOC, fields, e);
+	case EVENT_FREE:
+		return get_fields(dec, EVENT_FREE, fields, e);
+	default:
+		return get_fields(dec, kind, fields, e);
 	}
-	if (!get_how_stream_pool(dec, fields, e))
-		return false;
-	if (kind == EVENT_TENSOR ? !get_tensor(dec, e) : fields & MTR_NODE && !get_node(dec, e))
-		return false;
-	if (mtr_is_call(kind) && !get_called(dec, e))
-		return false;
-	if (kind == EVENT_MARK) {
-		if (!get(dec, MTR_COL_REST, &v) || v >= dec->counts.strings)
-			return false;
-		e->name = (uint32_t)v;
-	}
-	mtr_remember(last_of(dec, e), e);
-	return true;
 }
 
-int mtr_decoder__next(struct mtr_decoder *dec, struct event *e, const char **why)
+int mtr_decoder__some(struct mtr_decoder *dec, struct event *e, int most, const char **why)
 {
-	if (!dec->left)
-		return 0;
-	/* The last event must use up every column. */
-	if (!get_event(dec, e) || (dec->left == 1 && !columns_are_used_up(dec))) {
-		dec->left = 0;
-		*why = "an event that makes no sense";
-		return -EBADMSG;
+	int n = 0;
+
+	*why = NULL;
+	while (n < most && dec->left) {
+		/* The last event must use up every column. */
+		if (!get_event(dec, &e[n]) || (dec->left == 1 && !columns_are_used_up(dec))) {
+			dec->left = 0;
+			*why = "an event that makes no sense";
+			return n;
+		}
+		dec->n++;
+		dec->left--;
+		n++;
 	}
-	dec->n++;
-	dec->left--;
-	return 1;
+	return n;
 }

@@ -18,6 +18,6 @@ void mtr_decoder__free(struct mtr_decoder *dec);
  */
 int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t *data, size_t len,
 		       uint64_t first, const char **why);
-/* Reads the next event. Returns 1; 0 at the end of the block; or -EBADMSG and *why, with *e
- * undefined. */
-int mtr_decoder__next(struct mtr_decoder *dec, struct event *e, const char **why);
+/* Reads up to `most` events and returns their number: fewer at the end of the block, and before an
+ * event that makes no sense. *why: a static text after such an event, otherwise NULL. */
+int mtr_decoder__some(struct mtr_decoder *dec, struct event *e, int most, const char **why);

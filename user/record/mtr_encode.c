@@ -403,7 +403,7 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 		put_called(enc, e);
 	else if (e->kind == EVENT_MARK)
 		put(enc, MTR_COL_REST, e->name);
-	mtr_remember(&enc->devices[enc->device].last[e->kind], e);
+	mtr_remember(&enc->devices[enc->device].last[e->kind], e->kind, e);
 	put(enc, MTR_COL_TAG, mtr_tag(e->kind, fields));
 	enc->n++;
 	return 0;

@@ -222,11 +222,11 @@ static inline uint64_t mtr_requested_base(const struct event *e, const struct mt
 	return e->kind == EVENT_BLOCK ? e->size : t->size;
 }
 
-static inline void mtr_remember(struct mtr_last *last, const struct event *e)
+static inline void mtr_remember(struct mtr_last *last, unsigned int kind, const struct event *e)
 {
 	last->how = e->how;
 	last->flags = e->flags;
-	if (mtr_has_block(e->kind)) /* nothing predicts from the other fields */
+	if (mtr_has_block(kind)) /* nothing predicts from the other fields */
 		return;
 	last->end = e->addr + e->size;
 	last->size = e->size;

@@ -234,15 +234,13 @@ static int next_block(struct mtr_reader *r)
 static int read_events(struct mtr_reader *r, struct event *e, int most)
 {
 	const char *why;
-	int n = 0, got = 1;
+	int n = mtr_decoder__some(r->dec, e, most, &why);
 
-	while (n < most && (got = mtr_decoder__next(r->dec, &e[n], &why)) == 1)
-		n++;
 	r->events += (uint64_t)n;
-	if (got == 1)
+	if (n == most)
 		return n;
 	r->in_events = false;
-	if (got < 0)
+	if (why)
 		finish(r, MTR_DAMAGED, why);
 	else
 		r->good = r->position;

@@ -23,8 +23,16 @@ bool varint__get_long(const uint8_t **p, const uint8_t *end, uint64_t *ret);
 /* Reads a number and moves *p past it. False: the number is cut off by end or exceeds 64 bits. */
 static inline bool varint__get(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 {
-	if (__builtin_expect(*p < end && **p < 0x80, 1)) {
-		*ret = *(*p)++;
+	const uint8_t *at = *p;
+
+	if (__builtin_expect(at < end && at[0] < 0x80, 1)) {
+		*ret = at[0];
+		*p = at + 1;
+		return true;
+	}
+	if (__builtin_expect(end - at > 1 && at[1] < 0x80, 1)) {
+		*ret = (at[0] & 0x7fu) | (uint64_t)at[1] << 7;
+		*p = at + 2;
 		return true;
 	}
 	return varint__get_long(p, end, ret);
