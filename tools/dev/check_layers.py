@@ -27,7 +27,7 @@ FLOORS = (
     "record process kernel cond serve",
     "python model nvml cost serve/push",
     "serve/web",
-    "torch labels archive",
+    "torch labels archive hostmem",
     "census advice",
     "capture dump report",
     "follow launch leaks",

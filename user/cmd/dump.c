@@ -14,6 +14,7 @@
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "dump/dump.h"
+#include "dump/host.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
@@ -24,14 +25,21 @@
 #define LIMIT_NS 10000000000ull
 #define TOP 40
 
+enum { OPT_CHILDREN = OPT_COMMANDS_OWN };
+
 struct dump_args {
 	struct report_args shown;
 	struct dump_opts o;
+	bool host, children;
 	char command[1024];
 };
 
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "This process", OPTIONS_PROCESS },
+	{ "device", OPT_DEVICE, "host", 0,
+	  "Show the parts of the host memory (RSS) instead of the tensors", OPTIONS_SHOW },
+	{ "children", OPT_CHILDREN, NULL, 0,
+	  "With --device host: add child processes, shared pages once", OPTIONS_PROCESS },
 	{ "by", OPT_BY, "holder|tensor|module|category", 0,
 	  "Group rows (default in text holder: a list, a dict, a module; in json tensor)",
 	  OPTIONS_SHOW },
@@ -49,12 +57,24 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'p':
 		a->o.pid = capture_args__parse_pid(state, arg);
 		break;
+	case OPT_DEVICE:
+		if (strcmp(arg, "host"))
+			argp_error(state, "--device %s: dump can select host only", arg);
+		a->host = true;
+		break;
+	case OPT_CHILDREN:
+		a->children = true;
+		break;
 	case ARGP_KEY_ARG:
 		usage__unexpected(state, arg, "choose the process with -p PID");
 		break;
 	case ARGP_KEY_END:
 		if (!a->o.pid)
 			argp_error(state, "no process given; choose it with -p PID");
+		if (a->children && !a->host)
+			argp_error(state, "--children needs --device host");
+		if (a->host && (a->shown.by >= 0 || a->shown.top_given))
+			argp_error(state, "--device host has no rows for --by and --top");
 		break;
 	default:
 		return report_args__parse(key, arg, state, &a->shown);
@@ -135,6 +155,28 @@ static int look(struct target *t, struct dump_args *a, struct failure *f)
 	return err;
 }
 
+/* The parts of the host memory. Python and tensors are optional: their memory is then unknown. */
+static int look_at_host(struct target *t, struct dump_args *a, struct failure *f)
+{
+	const char *why = "", *cmdline;
+	struct dump_host d;
+	size_t len;
+	int err;
+
+	t->python = python__open(t->proc, &t->maps, &why);
+	cmdline = proc__cmdline(t->proc, &len);
+	words__arguments(a->command, sizeof(a->command), cmdline, len);
+	err = dump_host__read_all(t->proc, &t->maps, t->python, a->children, &d);
+	if (err)
+		return unreadable(f, a->o.pid, err, "its host memory cannot be read");
+	err = a->shown.format ? dump_host__json(stdout, &d)
+			      : dump_host__text(stdout, &d, a->command);
+	if (err)
+		failure__set(f, EXIT_FAILED, err, "cannot print: %s", strerror(-err));
+	dump_host__free(&d);
+	return err;
+}
+
 static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 static const struct argp argp = {
 	.options = options,
@@ -168,8 +210,9 @@ static int cmd_dump(int argc, char **argv)
 	err = target__open(a.o.pid, &t, &f);
 	if (!err) {
 		err = proc__maps(t.proc, &t.maps);
-		err = err ? unreadable(&f, a.o.pid, err, "its maps cannot be read")
-			  : look(&t, &a, &f);
+		err = err      ? unreadable(&f, a.o.pid, err, "its maps cannot be read")
+		      : a.host ? look_at_host(&t, &a, &f)
+			       : look(&t, &a, &f);
 		target__close(&t);
 	}
 	if (err)
@@ -182,7 +225,8 @@ const struct command command_dump = {
 	.summary = "list the tensors of a process, without attaching",
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf dump -p 4242\n"
-		    "sudo memtrace-bpf dump -p 4242 --by module",
+		    "sudo memtrace-bpf dump -p 4242 --by module\n"
+		    "sudo memtrace-bpf dump -p 4242 --device host",
 	.status = STATUS_ATTACH,
 	.run = cmd_dump,
 };

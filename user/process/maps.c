@@ -57,6 +57,7 @@ static const char *scan_perms(const char *s, const char *end, struct map *m)
 	m->r = s[0] == 'r';
 	m->w = s[1] == 'w';
 	m->x = s[2] == 'x';
+	m->shared = s[3] == 's';
 	return s + 4;
 }
 

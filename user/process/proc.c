@@ -519,6 +519,20 @@ int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret)
 	return 0;
 }
 
+int proc__open_own(const struct proc *p, const char *name)
+{
+	int fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
+int proc__text(const struct proc *p, const char *name, size_t max, char **ret, size_t *len)
+{
+	int err = read_file(p->dirfd, name, max < 64 << 10 ? max : 64 << 10, max, ret, len);
+
+	return err == -ENOENT ? -ESRCH : err;
+}
+
 int proc__maps(const struct proc *p, struct maps *ret)
 {
 	size_t len;

@@ -14,6 +14,7 @@ struct map {
 	uint64_t inode;
 	uint32_t dev_major, dev_minor;
 	bool r, w, x;
+	bool shared;	  /* MAP_SHARED */
 	bool deleted;	  /* the kernel's " (deleted)" was cut from path */
 	const char *path; /* owned by the struct maps; hostile text */
 };
@@ -82,6 +83,14 @@ int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
  * -ESRCH: it ended; other -errno. */
 int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret);
 
+/*
+ * Opens a file of /proc/PID, such as "pagemap". A file descriptor (O_CLOEXEC) or -errno; -ESRCH:
+ * the process ended.
+ */
+int proc__open_own(const struct proc *p, const char *name);
+/* Reads a text file of /proc/PID whole, at most max bytes. The caller frees *ret, which ends with a
+ * NUL. 0 or -errno; -EFBIG: longer; -ESRCH: the process ended. */
+int proc__text(const struct proc *p, const char *name, size_t max, char **ret, size_t *len);
 /* Reads the current maps. *ret is unchanged on failure. 0 or -errno. */
 int proc__maps(const struct proc *p, struct maps *ret);
 int maps__copy(struct maps *to, const struct maps *from); /* 0 or -ENOMEM */

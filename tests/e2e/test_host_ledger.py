@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""The ledger of host memory: its parts add up to RSS, and each agrees with what the process itself knows."""
+import json
+import os
+import re
+
+from harness import WORKLOADS, check, equal, python, run, scratch, spawn, tool
+
+SEEDS = range(1, 7)
+NOISE = 512 << 10  # what a process allocates for the answer itself: buffers of print and json
+
+
+class Mix:
+    """tests/workloads/host_mix.py, waiting with its memory, and what it knows about it."""
+
+    def __init__(self, seed, *kinds, role="main", env=()):
+        self.what = "mix %s %s (%s)" % (seed, " ".join(kinds), role)
+        path = scratch("mix-%s-%s-%s.json" % (seed, "-".join(kinds), role))
+        self.p = spawn([python(role), os.path.join(WORKLOADS, "host_mix.py"), path, str(seed), *kinds],
+                       env=dict(os.environ, PYTHONUNBUFFERED="1", **dict(env)))
+        self.p.wait_line("^ready", 120)
+        with open(path, encoding="utf-8") as f:
+            self.truth = json.load(f)
+
+    def dump(self, *options):
+        code, out, err = tool("dump", "-p", str(self.p.pid), "--device", "host", "--format", "json", *options, root=True)
+        check(code == 0, "dump of %s ended with %d: %s", self.what, code, err[-800:])
+        return json.loads(out)
+
+    def smaps_rss(self):
+        with open("/proc/%d/smaps" % self.p.pid, encoding="utf-8", errors="replace") as f:
+            return sum(int(n) for n in re.findall(r"^Rss: +(\d+) kB", f.read(), re.M)) << 10
+
+
+def near(got, want, what, part=0.0, room=NOISE):
+    check(abs(got - want) <= want * part + room, "%s: %d, the process says %d", what, got, want)
+
+
+def sums(parts):
+    return sum(p["bytes"] for name, p in parts.items() if name not in
+               ("rss", "pss", "uss", "swap", "hugetlb", "page_tables", "cgroup", "cgroup_kernel"))
+
+
+def compare(mix):
+    doc = mix.dump()
+    p, t = doc["processes"][0], mix.truth
+    parts = p["parts"]
+    equal(sums(parts), parts["rss"]["bytes"], "%s: sum of the parts" % mix.what)
+    near(parts["rss"]["bytes"], mix.smaps_rss(), "%s: RSS" % mix.what, room=64 << 10)
+    check(p["adjusted"] <= NOISE, "%s: claims without resident memory: %d", mix.what, p["adjusted"])
+    if "mallinfo" in t:
+        m = p["malloc"]
+        equal(m["arena_bytes"], t["mallinfo"]["arena"], "%s: malloc's arenas" % mix.what)
+        near(m["free"], t["mallinfo"]["fordblks"], "%s: free in arenas" % mix.what)
+        equal(m["mapped"], t["mallinfo"]["hblkhd"], "%s: mapped chunks" % mix.what)
+        equal(m["mapped_found"], m["mapped"], "%s: mapped chunks that were found" % mix.what)
+    equal(p["storages"], t.get("tensors", 0) + t.get("shared_loader", 0), "%s: storages" % mix.what)
+    equal(parts["tensors"]["bytes"], t.get("tensors", 0), "%s: tensors" % mix.what)
+    near(parts["shared_loader"]["bytes"], t.get("shared_loader", 0), "%s: shared tensors" % mix.what, room=64 << 10)
+    near(parts["shared_loader"]["second"], t.get("shared_loader", 0), "%s: tensors in shared memory" % mix.what, room=0)
+    near(parts["shared"]["bytes"], t.get("shared", 0), "%s: memfd" % mix.what, room=64 << 10)
+    near(parts["unknown"]["bytes"], t.get("mmap", 0), "%s: unknown, which is the program's own mmap" % mix.what)
+    check(p["python"]["blocks"] <= t["blocks"], "%s: %d blocks of Python, of %d", mix.what, p["python"]["blocks"], t["blocks"])
+    check(p["python"]["used"] <= p["python"]["arena_bytes"], "%s: more used than there is", mix.what)
+    return doc
+
+
+def test_random_mixes():
+    """Parts of random programs add up, and agree with mallinfo2(), Python's own figures and the sizes of tensors."""
+    for seed in SEEDS:
+        compare(Mix(seed))
+
+
+def test_tree():
+    """A process that forked: its children count shared pages once."""
+    mix = Mix(7, "bytes_list", "forked", "shared")
+    one, tree = mix.dump(), mix.dump("--children")
+    equal(len(tree["processes"]), 2, "processes of the tree")
+    equal(tree["host"]["total"], "pss", "what a tree's total is")
+    equal(sums(tree["host"]["parts"]), tree["host"]["bytes"], "sum of the parts of a tree")
+    check(tree["host"]["bytes"] < 1.5 * one["host"]["bytes"], "a fork counts twice: %d after %d", tree["host"]["bytes"],
+          one["host"]["bytes"])
+
+
+def test_text():
+    """The table names the parts, and its sizes add up."""
+    mix = Mix(8, "random_tensors", "shared", "mapped")
+    code, out, err = tool("dump", "-p", str(mix.p.pid), "--device", "host", root=True)
+    check(code == 0, "dump ended with %d: %s", code, err)
+    for words in ("CPU tensors", "malloc", "free inside", "shared memory of PyTorch", "libraries", "unknown", "PSS"):
+        check(words in out, "no '%s' in\n%s", words, out)
+
+
+def test_no_python():
+    """A process without Python has a ledger, too."""
+    p = spawn(["sleep", "60"])
+    code, out, err = tool("dump", "-p", str(p.pid), "--device", "host", "--format", "json", root=True)
+    check(code == 0, "dump ended with %d: %s", code, err)
+    parts = json.loads(out)["host"]["parts"]
+    equal(sums(parts), parts["rss"]["bytes"], "sum of the parts")
+    check(not parts["python"]["known"], "sleep has no Python: %s", parts)
+    p.stop()
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "dump/host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "census/census.h"
+#include "process/descendants.h"
+#include "process/proc.h"
+#include "python/python.h"
+#include "record/stream.h"
+
+#define LIMIT_NS 10000000000ull
+#define MAX_CHILDREN 256
+
+/* The CPU storages of the program's tensors. 0, or -errno with *why. */
+static int read_tensors(const struct python *py, struct host_range **ret, size_t *n,
+			const char **why)
+{
+	struct census_opts o = { .limit_ns = LIMIT_NS };
+	struct census_state s;
+	struct census *c;
+	int err;
+
+	*why = "no Python";
+	c = py ? census__open(py, why) : NULL;
+	if (!c)
+		return py ? -errno : -ENOENT;
+	err = census__read(c, &o, &s, why);
+	census__free(c);
+	if (err)
+		return err;
+	*ret = calloc(s.ntensors + 1, sizeof(**ret));
+	for (size_t i = 0; *ret && i < s.ntensors; i++)
+		if (s.tensors[i].device_type == DEVICE_CPU)
+			(*ret)[(*n)++] = (struct host_range){ .addr = s.tensors[i].addr,
+							      .size = s.tensors[i].size,
+							      .part = HOST_TENSORS };
+	census_state__free(&s);
+	return *ret ? 0 : -ENOMEM;
+}
+
+/* Whether CUDA is mapped, so that there may be pinned memory. */
+static bool has_cuda(const struct maps *m)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		const char *base = strrchr(m->v[i].path, '/');
+
+		if (base && !strncmp(base, "/libcuda.so", 11))
+			return true;
+	}
+	return false;
+}
+
+int dump_host__read(const struct proc *p, const struct maps *m, const struct python *py,
+		    bool proportional, struct dump_host_process *ret)
+{
+	struct host_opts o = { .proportional = proportional, .pinned_known = !has_cuda(m) };
+	struct hostmem *h = hostmem__new(p, py);
+	struct host_range *ranges = NULL;
+	const char *why = "";
+	int err = h ? 0 : -ENOMEM;
+
+	memset(ret, 0, sizeof(*ret));
+	ret->pid = proc__pid(p);
+	snprintf(ret->comm, sizeof(ret->comm), "%s", proc__comm(p));
+	if (!err) {
+		/* A process without tensors has nothing that the other parts could hide. */
+		err = read_tensors(py, &ranges, &o.n, &why);
+		o.ranges_known = !err || err == -ENOENT || err == -EAGAIN;
+		if (!o.ranges_known)
+			snprintf(ret->why, sizeof(ret->why), "%s", why);
+		err = err == -ENOMEM || err == -ESRCH ? err : 0;
+	}
+	o.ranges = ranges;
+	for (size_t i = 0; i < o.n; i++)
+		ret->tensors += ranges[i].size;
+	if (!err)
+		err = hostmem__read(h, &o, &ret->ledger);
+	hostmem__free(h);
+	free(ranges);
+	return err;
+}
+
+static int read_child(pid_t pid, struct dump_host_process *ret)
+{
+	struct proc *p = proc__open(pid);
+	struct python *py = NULL;
+	struct maps m = { 0 };
+	const char *why;
+	int err = p ? proc__maps(p, &m) : -errno;
+
+	if (!err) {
+		py = python__open(p, &m, &why);
+		err = dump_host__read(p, &m, py, true, ret);
+	}
+	python__free(py);
+	maps__free(&m);
+	proc__free(p);
+	return err;
+}
+
+int dump_host__read_all(const struct proc *p, const struct maps *m, const struct python *py,
+			bool tree, struct dump_host *ret)
+{
+	pid_t pids[MAX_CHILDREN], parents[MAX_CHILDREN];
+	size_t n = tree ? descendants__descendants(proc__pid(p), pids, parents, MAX_CHILDREN) : 0;
+	struct dump_host d = { .tree = tree };
+	int err;
+
+	d.v = calloc(n + 1, sizeof(*d.v));
+	if (!d.v)
+		return -ENOMEM;
+	err = dump_host__read(p, m, py, tree, &d.v[0]);
+	d.n = 1;
+	for (size_t i = 0; i < n && !err; i++) {
+		err = read_child(pids[i], &d.v[d.n]);
+		d.n += !err;
+		d.skipped += err && err != -ENOMEM;
+		err = err == -ENOMEM ? err : 0;
+	}
+	for (size_t i = 0; i < d.n && !err && tree; i++)
+		host_ledger__add(&d.sum, &d.v[i].ledger);
+	if (!tree)
+		d.sum = d.v[0].ledger;
+	if (err)
+		dump_host__free(&d);
+	else
+		*ret = d;
+	return err;
+}
+
+void dump_host__free(struct dump_host *d)
+{
+	free(d->v);
+	*d = (struct dump_host){ 0 };
+}

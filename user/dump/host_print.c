@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The ledger of host memory as text and as JSON. */
+#include <errno.h>
+#include <string.h>
+
+#include "dump/host.h"
+#include "labels/host_words.h"
+#include "lib/json.h"
+#include "lib/text.h"
+
+static void malloc_text(FILE *out, const struct host_malloc *m, size_t columns)
+{
+	char arena[24], free_bytes[24], mapped[24], n[32], more[64] = "";
+
+	if (!m->known)
+		return;
+	if (m->free_known)
+		snprintf(more, sizeof(more), ", %s of it free",
+			 text__bytes(free_bytes, sizeof(free_bytes), m->free));
+	text__paragraph(out, columns, "", "  ",
+			"malloc: %s arena%s with %s%s, and %s in chunks with their own mappings",
+			text__count(n, sizeof(n), m->arenas), m->arenas == 1 ? "" : "s",
+			text__bytes(arena, sizeof(arena), m->arena), more,
+			text__bytes(mapped, sizeof(mapped),
+				    m->mapped_known ? m->mapped : m->mapped_found));
+}
+
+static void python_text(FILE *out, const struct host_python *p, size_t columns)
+{
+	char arena[24], used[24], n[2][32];
+
+	if (!p->known || !p->used_known)
+		return;
+	text__paragraph(out, columns, "", "  ",
+			"small Python objects: %s block%s with %s in %s arena%s of %s in all",
+			text__count(n[0], sizeof(n[0]), p->blocks), p->blocks == 1 ? "" : "s",
+			text__bytes(used, sizeof(used), p->used),
+			text__count(n[1], sizeof(n[1]), p->arenas), p->arenas == 1 ? "" : "s",
+			text__bytes(arena, sizeof(arena), p->arena));
+}
+
+static void processes_text(FILE *out, const struct dump_host *d, size_t columns)
+{
+	char bytes[24], comm[256], line[2048];
+
+	fprintf(out, "\nProcesses, shared pages by share:\n");
+	for (size_t i = 0; i < d->n; i++) {
+		const struct dump_host_process *p = &d->v[i];
+
+		text__clean(comm, sizeof(comm), p->comm, strlen(p->comm));
+		fprintf(out, "%10s  PID %d  %s: %s\n",
+			text__bytes(bytes, sizeof(bytes), p->ledger.sheet.part[HOST_TOTAL].bytes),
+			p->pid, comm, host_words__line(line, sizeof(line), &p->ledger.sheet));
+	}
+	if (d->skipped)
+		text__paragraph(out, columns, "", "  ",
+				"%zu child process%s ended or could not be read", d->skipped,
+				d->skipped == 1 ? "" : "es");
+}
+
+int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
+{
+	const struct host_ledger *l = &d->sum;
+	size_t columns = text__columns(out), prose = text__prose(columns);
+	char bytes[24], took[24], more[64] = "";
+	int err;
+
+	if (d->tree)
+		snprintf(more, sizeof(more), "%s%zu process%s", text__dot(), d->n,
+			 d->n == 1 ? "" : "es");
+	fprintf(out, "%s%sPID %d%s\n", command, text__dot(), d->v[0].pid, more);
+	fprintf(out, "host  %s resident (%s), read in %s\n\n",
+		text__bytes(bytes, sizeof(bytes), l->sheet.part[HOST_TOTAL].bytes),
+		d->tree ? "PSS: shared pages once" : "RSS",
+		text__time(took, sizeof(took), l->end - l->begin));
+	err = host_words__table(out, &l->sheet, columns);
+	if (err)
+		return err;
+	if (d->tree) {
+		processes_text(out, d, prose);
+	} else {
+		malloc_text(out, &l->malloc, prose);
+		python_text(out, &l->python, prose);
+	}
+	if (*l->allocator)
+		text__paragraph(out, prose, "", "  ",
+				"%s replaces malloc: memtrace-bpf does not read its tables, so its "
+				"memory is unknown",
+				l->allocator);
+	if (!d->tree && *d->v[0].why)
+		text__paragraph(out, prose, "", "  ", "CPU tensors were not read: %s", d->v[0].why);
+	return 0;
+}
+
+/* ---- JSON ---- */
+
+static void sheet_json(struct json *j, const struct host_sheet *s)
+{
+	json__open_object(j, "parts");
+	for (unsigned i = 0; i < HOST_PART_NR; i++) {
+		const struct host_figure *f = &s->part[i];
+
+		if (!host_part__name(i) || (!host_part__adds_up(i) && !f->known))
+			continue;
+		json__open_object(j, host_part__name(i));
+		json__uint(j, "bytes", f->bytes);
+		json__bool(j, "known", f->known);
+		if (host_words__second(i))
+			json__uint_or_null(j, "second", f->has_second, f->second);
+		json__close_object(j);
+	}
+	json__close_object(j);
+}
+
+static void known_uint(struct json *j, const char *key, uint64_t v)
+{
+	json__uint_or_null(j, key, v != UINT64_MAX, v);
+}
+
+static void group_json(struct json *j, const struct host_group *g)
+{
+	if (!g->version || g->version == UINT32_MAX) {
+		json__null(j, "cgroup");
+		return;
+	}
+	json__open_object(j, "cgroup");
+	json__string(j, "path", g->path);
+	json__uint(j, "version", g->version);
+	known_uint(j, "current", g->current);
+	known_uint(j, "limit", g->limit);
+	known_uint(j, "anon", g->anon);
+	known_uint(j, "file", g->file);
+	known_uint(j, "swap", g->swap);
+	known_uint(j, "kernel", g->kernel);
+	known_uint(j, "kernel_stack", g->kernel_stack);
+	known_uint(j, "slab", g->slab);
+	known_uint(j, "sock", g->sock);
+	known_uint(j, "page_tables", g->page_tables);
+	known_uint(j, "oom_kills", g->oom_kills);
+	json__close_object(j);
+}
+
+static void allocators_json(struct json *j, const struct host_ledger *l)
+{
+	const struct host_malloc *m = &l->malloc;
+	const struct host_python *p = &l->python;
+
+	json__open_object(j, "malloc");
+	json__uint_or_null(j, "arenas", m->known, m->arenas);
+	json__uint_or_null(j, "arena_bytes", m->known, m->arena);
+	json__uint_or_null(j, "free", m->free_known, m->free);
+	json__uint_or_null(j, "top", m->free_known, m->top);
+	json__uint_or_null(j, "mapped", m->mapped_known, m->mapped);
+	json__uint_or_null(j, "mapped_found", m->known, m->mapped_found);
+	json__string(j, "replaced_by", *l->allocator ? l->allocator : NULL);
+	json__close_object(j);
+	json__open_object(j, "python");
+	json__uint_or_null(j, "arenas", p->known, p->arenas);
+	json__uint_or_null(j, "arena_bytes", p->known, p->arena);
+	json__uint_or_null(j, "blocks", p->used_known, p->blocks);
+	json__uint_or_null(j, "used", p->used_known, p->used);
+	json__close_object(j);
+}
+
+static void process_json(struct json *j, const struct dump_host_process *p)
+{
+	json__open_object(j, NULL);
+	json__int(j, "pid", p->pid);
+	json__string(j, "comm", p->comm);
+	json__uint(j, "rss", p->ledger.sheet.part[HOST_TOTAL].bytes);
+	json__uint(j, "status_rss", p->ledger.status_rss);
+	json__uint(j, "mappings", p->ledger.mappings);
+	json__uint(j, "adjusted", p->ledger.adjusted);
+	json__uint(j, "storages", p->tensors);
+	json__string(j, "tensors_unknown", *p->why ? p->why : NULL);
+	sheet_json(j, &p->ledger.sheet);
+	allocators_json(j, &p->ledger);
+	json__close_object(j);
+}
+
+int dump_host__json(FILE *out, const struct dump_host *d)
+{
+	struct json *j = json__new(out, true);
+
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__close_object(j);
+	json__open_object(j, "host");
+	json__seconds(j, "seconds", d->sum.end - d->sum.begin, 6);
+	json__string(j, "total", d->tree ? "pss" : "rss");
+	json__uint(j, "bytes", d->sum.sheet.part[HOST_TOTAL].bytes);
+	sheet_json(j, &d->sum.sheet);
+	group_json(j, &d->sum.group);
+	json__close_object(j);
+	json__open_array(j, "processes");
+	for (size_t i = 0; i < d->n; i++)
+		process_json(j, &d->v[i]);
+	json__close_array(j);
+	json__uint(j, "skipped", d->skipped);
+	json__close_object(j);
+	json__free(j);
+	return 0;
+}

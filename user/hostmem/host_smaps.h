@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Mappings of a process with the kernel's figures for each (/proc/PID/smaps), and which of their
+ * pages are resident. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "process/proc.h"
+
+/* Figures of a mapping, bytes. */
+struct smaps_figures {
+	uint64_t rss, pss, private_clean, private_dirty, anonymous, swap, hugetlb;
+};
+
+struct host_smaps {
+	struct maps maps;
+	struct smaps_figures *v; /* of maps.v[i] */
+};
+
+/* Reads the current mappings. 0 or -errno; -EIO: text that cannot be parsed. */
+int host_smaps__read(const struct proc *p, struct host_smaps *ret);
+/* Parses the text of a smaps file, which it may change. For host_smaps__read() and tests. 0, -EIO,
+ * -ENOMEM. */
+int host_smaps__parse(char *text, size_t len, struct host_smaps *ret);
+void host_smaps__free(struct host_smaps *s);
+
+/* ---- resident pages ---- */
+
+#define RESIDENT_SLICE (256u << 20) /* most bytes of a host_resident__read() */
+
+struct host_resident;
+struct resident_range {
+	uint64_t start, end;
+};
+
+/* Opens the page map of a process; borrows p. NULL with errno. */
+struct host_resident *host_resident__open(const struct proc *p);
+void host_resident__close(struct host_resident *r); /* accepts NULL */
+/*
+ * Finds the resident ranges of the pages of [start, end), at most RESIDENT_SLICE, in order. *v
+ * belongs to r until the next call. Does not change the process's memory. Pages of zeros that the
+ * kernel shares do not count if the kernel can tell them (6.7 and later). 0 or -errno.
+ */
+int host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
+			const struct resident_range **v, size_t *n);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * The ledger of a process's host memory, read from outside: each resident byte belongs to exactly
+ * one part, and the parts add up to RSS. Needs no probe and does not stop the process.
+ *
+ * The kernel's figures (/proc/PID/smaps) are the frame: a mapping's resident bytes are known to the
+ * page. Within a mapping, the tables of PyTorch, CPython and glibc tell what a range of addresses
+ * holds, and the kernel's page map tells which of it is resident. A byte that several claim counts
+ * once, for the first in the order of enum host_part. Memory that nothing claims is "unknown".
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "record/host.h"
+
+struct proc;
+struct python;
+
+/* glibc's malloc, from its own tables. */
+struct host_malloc {
+	bool known;	   /* the tables were found, and they agree with the mappings */
+	uint64_t arenas;   /* number of arenas, the main one included */
+	uint64_t arena;	   /* bytes that the arenas have from the kernel (mallinfo2's arena) */
+	uint64_t free;	   /* bytes of free chunks in arenas (mallinfo2's fordblks) */
+	bool free_known;   /* false: lists of free chunks changed, were swapped or are too long */
+	uint64_t top;	   /* bytes of free that lie at the ends of arenas */
+	uint64_t mapped;   /* bytes of chunks with a mapping of their own (hblkhd) */
+	bool mapped_known; /* mapped is malloc's own figure */
+	uint64_t mapped_found; /* bytes of such chunks found in the mappings */
+};
+
+/* CPython's allocator for objects of up to 512 bytes (obmalloc). */
+struct host_python {
+	bool known;
+	uint64_t arenas; /* number */
+	uint64_t arena;	 /* bytes of all arenas */
+	uint64_t blocks; /* blocks in use, as sys.getallocatedblocks() */
+	uint64_t used;	 /* bytes of blocks in use */
+	bool used_known; /* false: too many pools, or some changed or were swapped */
+};
+
+/* Figures of the process's memory control group, bytes; UINT64_MAX: not known. */
+struct host_group {
+	char path[256];	  /* "": none found; hostile */
+	unsigned version; /* of control groups: 1, 2; 0: none found */
+	uint64_t current,
+		limit; /* limit: the least of the group and those above it; none: unknown */
+	uint64_t anon, file, swap;
+	uint64_t kernel; /* of current: the kernel's memory: stacks, slab, page tables, sockets */
+	uint64_t kernel_stack, slab, sock, page_tables; /* parts of kernel; version 2 only */
+	uint64_t oom_kills;				/* processes that the OOM killer ended */
+};
+
+struct host_ledger {
+	struct host_sheet sheet;
+	struct host_malloc malloc;
+	struct host_python python;
+	struct host_group group;
+	uint64_t status_rss; /* VmRSS of /proc/PID/status just before; the kernel may round it */
+	uint64_t mappings;   /* number of mappings */
+	uint64_t adjusted;   /* bytes of claims that a mapping's resident bytes had no room for */
+	uint64_t processes;  /* processes in the ledger: 1, or those of a tree */
+	uint64_t begin, end; /* of the reading, CLOCK_MONOTONIC, ns */
+	char allocator[32]; /* file of another malloc, such as "libjemalloc.so.2"; "": none found */
+};
+
+/* A range of addresses that the caller knows, such as a tensor's storage. */
+struct host_range {
+	uint64_t addr, size;
+	uint8_t part; /* HOST_TENSORS or HOST_PINNED */
+	bool free;    /* cached by the allocator and not in use */
+};
+
+struct host_opts {
+	const struct host_range *ranges; /* in any order, may overlap; borrowed */
+	size_t n;
+	/* false: they could not be read, which makes these parts unknown */
+	bool ranges_known, pinned_known;
+	/* Count pages that n processes share as 1/n, for the sum of a process tree: the total is
+	 * PSS then. Parts of a mapping keep their shares of it. */
+	bool proportional;
+	bool brief; /* leave out the lists of free chunks and the pools of Python's arenas */
+};
+
+struct hostmem;
+
+/* A reader for a process, which keeps the places of tables between readings. Borrows both; py NULL:
+ * the process has no Python, or it is not known. NULL on ENOMEM. */
+struct hostmem *hostmem__new(const struct proc *p, const struct python *py);
+void hostmem__free(struct hostmem *h); /* accepts NULL */
+/*
+ * Reads the ledger. 0 or -errno: -ESRCH the process ended, -EPERM, -EACCES, -ENOMEM, -EIO for text
+ * of the kernel that cannot be parsed. Missing tables are no error: their memory is unknown.
+ */
+int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledger *ret);
+/* Adds a proportional reading of another process of the tree. sum: zeroed before the first. */
+void host_ledger__add(struct host_ledger *sum, const struct host_ledger *l);

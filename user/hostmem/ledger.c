@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Joins what the kernel and the allocators' tables say about a process into one ledger. */
+#include "hostmem/hostmem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hostmem/internal.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "process/proc.h"
+#include "python/python.h"
+
+struct hostmem {
+	const struct proc *proc;
+	const struct python *python;
+	struct host_places places;
+};
+
+struct hostmem *hostmem__new(const struct proc *p, const struct python *py)
+{
+	struct hostmem *h = calloc(1, sizeof(*h));
+
+	if (h)
+		*h = (struct hostmem){ .proc = p, .python = py };
+	return h;
+}
+
+void hostmem__free(struct hostmem *h)
+{
+	free(h);
+}
+
+/* ---- parts ---- */
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* Whether memory behind a path belongs to no file on a disk: tmpfs of /dev/shm, memfd, System V and
+ * shared anonymous memory. */
+static bool is_shared_memory(const struct map *m)
+{
+	return !strncmp(m->path, "/dev/shm/", 9) || !strncmp(m->path, "/memfd:", 7) ||
+	       !strncmp(m->path, "/SYSV", 5) || !strcmp(m->path, "/dev/zero") ||
+	       (m->shared && !m->inode);
+}
+
+static uint8_t part_of_shared(const struct map *m)
+{
+	const char *name = base_name(m->path);
+
+	/* torch/csrc/StorageSharing.cpp: "/torch_PID_RANDOM_N", and NCCL's src/misc/shmutils.cc */
+	if (!strncmp(name, "torch_", 6))
+		return HOST_SHARED_LOADER;
+	return strncmp(name, "nccl-", 5) ? HOST_SHARED : HOST_SHARED_NCCL;
+}
+
+static bool same_file(const struct map *a, const struct map *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+/* Whether the file of mapping i is mapped as a program: one of its mappings next to this one is
+ * executable. */
+static bool is_program(const struct maps *m, size_t i)
+{
+	for (size_t k = i; k < m->n && same_file(&m->v[k], &m->v[i]); k++)
+		if (m->v[k].x)
+			return true;
+	for (size_t k = i; k-- > 0 && same_file(&m->v[k], &m->v[i]);)
+		if (m->v[k].x)
+			return true;
+	return false;
+}
+
+/* The part of a mapping's bytes that no table claims. */
+static uint8_t part_of(const struct host_reading *r, size_t i)
+{
+	const struct map *m = &r->maps.maps.v[i];
+
+	if (is_shared_memory(m))
+		return part_of_shared(m);
+	if (m->inode)
+		return is_program(&r->maps.maps, i) ? HOST_LIBRARIES : HOST_FILES;
+	if (!strncmp(m->path, "[v", 2))
+		return HOST_LIBRARIES; /* [vdso], [vvar] */
+	if (!strcmp(m->path, "[stack]"))
+		return HOST_STACKS;
+	if (!strcmp(m->path, "[heap]") && r->l->malloc.known)
+		return HOST_MALLOC;
+	return HOST_UNKNOWN;
+}
+
+/* ---- resident bytes ---- */
+
+/* Adds the bytes of [start, end) that each part claims. */
+static void add_claims(const struct host_spans *s, uint64_t start, uint64_t end, uint64_t *by_part)
+{
+	for (size_t i = host_spans__after(s, start); i < s->n && s->v[i].start < end; i++) {
+		uint64_t from = s->v[i].start > start ? s->v[i].start : start,
+			 to = s->v[i].end < end ? s->v[i].end : end;
+
+		by_part[s->v[i].part] += to - from;
+	}
+}
+
+struct claimed {
+	uint64_t first[HOST_PARTS_END], second[HOST_PARTS_END];
+};
+
+static void add_range(const struct host_reading *r, uint64_t start, uint64_t end,
+		      struct claimed *to)
+{
+	add_claims(&r->claims, start, end, to->first);
+	add_claims(&r->second, start, end, to->second);
+}
+
+static bool claims_any(const struct host_spans *s, const struct map *m)
+{
+	size_t i = host_spans__after(s, m->start);
+
+	return i < s->n && s->v[i].start < m->end;
+}
+
+/* Adds up the claims on the resident bytes of mapping i. */
+static int read_claims(const struct host_reading *r, size_t i, struct claimed *to)
+{
+	const struct map *m = &r->maps.maps.v[i];
+	const struct resident_range *v;
+	size_t n;
+	int err = 0;
+
+	if (!claims_any(&r->claims, m) && !claims_any(&r->second, m))
+		return 0;
+	if (r->maps.v[i].rss == m->end - m->start) {
+		add_range(r, m->start, m->end, to);
+		return 0;
+	}
+	for (uint64_t at = m->start, end; at < m->end && !err; at = end) {
+		end = m->end - at > RESIDENT_SLICE ? at + RESIDENT_SLICE : m->end;
+		err = host_resident__read(r->resident, at, end, &v, &n);
+		for (size_t k = 0; k < n && !err; k++)
+			add_range(r, v[k].start, v[k].end, to);
+	}
+	return err;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The process's share of bytes in a mapping. */
+static uint64_t share(const struct host_reading *r, const struct smaps_figures *f, uint64_t bytes)
+{
+	if (!r->o->proportional || f->pss >= f->rss)
+		return bytes;
+	return (uint64_t)((unsigned __int128)bytes * f->pss / f->rss);
+}
+
+/*
+ * Divides the resident bytes of mapping i among the parts. Claims of later parts than the mapping's
+ * own do not count: a tensor in shared memory is shared memory. The claims were read a moment after
+ * the kernel's figure, which is the frame.
+ */
+static void divide(struct host_reading *r, size_t i, const struct claimed *c)
+{
+	const struct smaps_figures *f = &r->maps.v[i];
+	struct host_figure *part = r->l->sheet.part;
+	uint8_t own = part_of(r, i);
+	uint64_t left = r->o->proportional ? f->pss : f->rss, n;
+
+	for (uint8_t k = 1; k < own; k++) {
+		n = share(r, f, c->first[k]);
+		r->l->adjusted += n > left ? n - left : 0;
+		n = least(n, left);
+		part[k].bytes += n;
+		left -= n;
+	}
+	part[own].bytes += left;
+	if (own <= HOST_SHARED && own != HOST_PINNED)
+		part[own].second += least(share(r, f, c->first[HOST_TENSORS]), left);
+	else if (own == HOST_LIBRARIES || own == HOST_FILES)
+		part[own].second += share(r, f, least(f->anonymous, f->rss));
+	for (uint8_t k = 1; k < HOST_PARTS_END; k++)
+		part[k].second += share(r, f, c->second[k]);
+}
+
+static void add_figures(struct host_ledger *l, const struct smaps_figures *f, bool proportional)
+{
+	l->sheet.part[HOST_TOTAL].bytes += proportional ? f->pss : f->rss;
+	l->sheet.part[HOST_PSS].bytes += f->pss;
+	l->sheet.part[HOST_USS].bytes += f->private_clean + f->private_dirty;
+	l->sheet.part[HOST_SWAP].bytes += f->swap;
+	l->sheet.part[HOST_HUGETLB].bytes += f->hugetlb;
+}
+
+static int divide_all(struct host_reading *r)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < r->maps.maps.n && !err; i++) {
+		struct claimed c = { 0 };
+
+		add_figures(r->l, &r->maps.v[i], r->o->proportional);
+		if (!r->maps.v[i].rss)
+			continue;
+		err = read_claims(r, i, &c);
+		if (!err)
+			divide(r, i, &c);
+	}
+	return err;
+}
+
+/* ---- a reading ---- */
+
+static int add_ranges(struct host_reading *r)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < r->o->n && !err; i++) {
+		const struct host_range *x = &r->o->ranges[i];
+
+		if (x->part != HOST_TENSORS && x->part != HOST_PINNED)
+			continue;
+		err = host_spans__add(&r->claims, x->addr, x->size, x->part);
+		if (!err && x->free)
+			err = host_spans__add(&r->second, x->addr, x->size, x->part);
+	}
+	return err;
+}
+
+static void read_status(const struct host_reading *r)
+{
+	struct host_ledger *l = r->l;
+	size_t len;
+	char *text;
+
+	if (proc__text(r->proc, "status", 64 << 10, &text, &len))
+		return;
+	memory__field(text, "\nVmRSS:", &l->status_rss);
+	l->sheet.part[HOST_PAGE_TABLES].known = memory__field(
+		text, "\nVmPTE:", &l->sheet.part[HOST_PAGE_TABLES].bytes);
+	free(text);
+}
+
+/* Files of other allocators, which replace malloc. */
+static void find_allocator(const struct host_reading *r)
+{
+	static const char *const names[] = { "libjemalloc", "libtcmalloc", "libmimalloc" };
+
+	for (size_t i = 0; i < r->maps.maps.n; i++) {
+		const char *base = base_name(r->maps.maps.v[i].path);
+
+		for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
+			if (!strncmp(base, names[k], strlen(names[k])))
+				snprintf(r->l->allocator, sizeof(r->l->allocator), "%s", names[k]);
+	}
+}
+
+static void set_known(struct host_reading *r)
+{
+	struct host_figure *part = r->l->sheet.part;
+
+	for (unsigned k = 0; k < HOST_PARTS_END; k++)
+		part[k].known = true;
+	for (unsigned k = HOST_PSS; k <= HOST_HUGETLB; k++)
+		part[k].known = true;
+	part[HOST_TENSORS].known = part[HOST_TENSORS].known && r->o->ranges_known;
+	part[HOST_PINNED].known = part[HOST_PINNED].known && r->o->pinned_known;
+	part[HOST_PINNED].has_second = part[HOST_PINNED].known;
+	for (unsigned k = HOST_SHARED_LOADER; k <= HOST_SHARED; k++)
+		part[k].has_second = r->o->ranges_known;
+	part[HOST_LIBRARIES].has_second = part[HOST_FILES].has_second = true;
+	part[HOST_PYTHON].known = r->l->python.known;
+	part[HOST_PYTHON].has_second = r->l->python.used_known;
+	if (part[HOST_PYTHON].bytes > r->l->python.used)
+		part[HOST_PYTHON].second = part[HOST_PYTHON].bytes - r->l->python.used;
+	part[HOST_MALLOC].known = r->l->malloc.known;
+	part[HOST_MALLOC].has_second = r->l->malloc.free_known;
+}
+
+static void set_group(struct host_ledger *l)
+{
+	struct host_figure *use = &l->sheet.part[HOST_GROUP],
+			   *kernel = &l->sheet.part[HOST_GROUP_KERNEL];
+
+	if (l->group.current != UINT64_MAX)
+		*use = (struct host_figure){ .bytes = l->group.current,
+					     .second = l->group.limit,
+					     .known = true,
+					     .has_second = l->group.limit != UINT64_MAX };
+	if (l->group.kernel != UINT64_MAX)
+		*kernel = (struct host_figure){ .bytes = l->group.kernel, .known = true };
+}
+
+static int read_all(struct host_reading *r)
+{
+	int err = host_smaps__read(r->proc, &r->maps);
+
+	if (err)
+		return err;
+	r->l->mappings = r->maps.maps.n;
+	r->resident = host_resident__open(r->proc);
+	if (!r->resident)
+		return -errno;
+	find_allocator(r);
+	err = add_ranges(r) ?: host_pymalloc__read(r) ?: host_glibc__read(r) ?: host_places__find_stacks(r) ?: host_places__find_bss(r) ?: host_glibc__find_mapped(r) ?: host_spans__resolve(&r->claims) ?: host_spans__resolve(&r->second);
+	return err ? err : divide_all(r);
+}
+
+int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledger *ret)
+{
+	struct host_ledger l = { .processes = 1, .begin = clock__monotonic() };
+	struct host_reading r = {
+		.proc = h->proc, .python = h->python, .o = o, .places = &h->places, .l = &l
+	};
+	int err;
+
+	read_status(&r);
+	err = read_all(&r);
+	host_smaps__free(&r.maps);
+	host_resident__close(r.resident);
+	host_spans__free(&r.claims);
+	host_spans__free(&r.second);
+	if (err)
+		return err;
+	set_known(&r);
+	host_group__read(h->proc, &l.group);
+	set_group(&l);
+	l.end = clock__monotonic();
+	*ret = l;
+	return 0;
+}
+
+static void add_figure(struct host_figure *sum, const struct host_figure *f, bool first)
+{
+	sum->bytes += f->bytes;
+	sum->second += f->second;
+	sum->known = f->known && (first || sum->known);
+	sum->has_second = f->has_second && (first || sum->has_second);
+}
+
+void host_ledger__add(struct host_ledger *sum, const struct host_ledger *l)
+{
+	bool first = !sum->processes;
+
+	for (unsigned i = 0; i < HOST_GROUP; i++)
+		add_figure(&sum->sheet.part[i], &l->sheet.part[i], first);
+	if (first) { /* the group is that of the tree's first process */
+		sum->sheet.part[HOST_GROUP] = l->sheet.part[HOST_GROUP];
+		sum->sheet.part[HOST_GROUP_KERNEL] = l->sheet.part[HOST_GROUP_KERNEL];
+		sum->group = l->group;
+		sum->begin = l->begin;
+		memcpy(sum->allocator, l->allocator, sizeof(sum->allocator));
+	}
+	sum->status_rss += l->status_rss;
+	sum->mappings += l->mappings;
+	sum->adjusted += l->adjusted;
+	sum->processes += l->processes;
+	sum->end = l->end;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "labels/host_words.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/grid.h"
+#include "lib/text.h"
+
+static const struct {
+	const char *name, *second, *meaning;
+} parts[HOST_PART_NR] = {
+	[HOST_TOTAL] = { "RSS", NULL, "all resident memory of the process" },
+	[HOST_PINNED] = { "pinned memory", "cached", "cudaHostAlloc and cudaHostRegister" },
+	[HOST_SHARED_LOADER] = { "shared memory of PyTorch", "in tensors",
+				 "DataLoader and torch.multiprocessing" },
+	[HOST_SHARED_NCCL] = { "shared memory of NCCL", "in tensors", "buffers between ranks" },
+	[HOST_SHARED] = { "other shared memory", "in tensors", "/dev/shm, memfd, System V" },
+	[HOST_LIBRARIES] = { "libraries", "private copies", "programs and libraries" },
+	[HOST_FILES] = { "mapped files", "private copies", "checkpoints and data sets" },
+	[HOST_TENSORS] = { "CPU tensors", NULL, "storages that Python or autograd holds" },
+	[HOST_PYTHON] = { "small Python objects", "free inside",
+			  "CPython's arenas: objects of up to 512 bytes" },
+	[HOST_STACKS] = { "stacks", NULL, "stacks of threads" },
+	[HOST_MALLOC] = { "malloc", "free inside", "C and C++, large Python objects, numpy" },
+	[HOST_UNKNOWN] = { "unknown", NULL, "memory that no table explains" },
+	[HOST_PSS] = { "PSS", NULL, "RSS with shared pages by share" },
+	[HOST_USS] = { "USS", NULL, "pages of this process alone" },
+	[HOST_SWAP] = { "swap", NULL, "swapped out" },
+	[HOST_HUGETLB] = { "huge pages", NULL, "huge pages of hugetlbfs, not in RSS" },
+	[HOST_PAGE_TABLES] = { "page tables", NULL, "the kernel's page tables, not in RSS" },
+	[HOST_GROUP] = { "control group", "limit", "use of the memory control group" },
+	[HOST_GROUP_KERNEL] = { "kernel memory of the group", NULL,
+				"kernel stacks, slab, sockets, page tables" },
+};
+
+const char *host_words__part(unsigned part)
+{
+	return part < HOST_PART_NR ? parts[part].name : NULL;
+}
+
+const char *host_words__second(unsigned part)
+{
+	return part < HOST_PART_NR ? parts[part].second : NULL;
+}
+
+const char *host_words__meaning(unsigned part)
+{
+	return part < HOST_PART_NR ? parts[part].meaning : NULL;
+}
+
+struct item {
+	uint8_t part;
+	uint64_t bytes;
+};
+
+static int by_size(const void *a, const void *b)
+{
+	const struct item *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return (int)x->part - (int)y->part;
+}
+
+/* Parts that add up to RSS and are not empty, largest first; the unknown one last. Returns their
+ * number. */
+static size_t sort_parts(const struct host_sheet *s, struct item *v)
+{
+	size_t n = 0;
+
+	for (uint8_t i = 1; i < HOST_UNKNOWN; i++)
+		if (s->part[i].bytes)
+			v[n++] = (struct item){ i, s->part[i].bytes };
+	qsort(v, n, sizeof(*v), by_size);
+	if (s->part[HOST_UNKNOWN].bytes)
+		v[n++] = (struct item){ HOST_UNKNOWN, s->part[HOST_UNKNOWN].bytes };
+	return n;
+}
+
+char *host_words__line(char *buf, size_t size, const struct host_sheet *s)
+{
+	struct item v[HOST_PARTS_END];
+	size_t n = sort_parts(s, v), at = 0;
+	uint64_t other = 0;
+	char bytes[24];
+
+	*buf = '\0';
+	for (size_t i = 0; i < n && at < size; i++) {
+		if (v[i].bytes < s->part[HOST_TOTAL].bytes / 100)
+			other += v[i].bytes;
+		else
+			at += snprintf(buf + at, size - at, "%s%s %s", at ? ", " : "",
+				       parts[v[i].part].name,
+				       text__bytes(bytes, sizeof(bytes), v[i].bytes));
+	}
+	if (other && at < size)
+		snprintf(buf + at, size - at, "%sother %s", at ? ", " : "",
+			 text__bytes(bytes, sizeof(bytes), other));
+	return buf;
+}
+
+enum { COL_SIZE, COL_PERCENT, COL_SECOND, COL_NR };
+
+static void put_cells(struct grid *g, const struct host_sheet *s, unsigned part)
+{
+	const struct host_figure *f = &s->part[part];
+	char text[64], bytes[24];
+
+	grid__row(g);
+	grid__put(g, COL_SIZE, text__bytes(bytes, sizeof(bytes), f->bytes), NULL);
+	grid__put(g, COL_PERCENT, text__percent(text, f->bytes, s->part[HOST_TOTAL].bytes), NULL);
+	if (!parts[part].second)
+		return;
+	if (!f->has_second)
+		snprintf(text, sizeof(text), "unknown %s", parts[part].second);
+	else if (!f->second)
+		return;
+	else
+		snprintf(text, sizeof(text), "%s %s", text__bytes(bytes, sizeof(bytes), f->second),
+			 parts[part].second);
+	grid__put(g, COL_SECOND, text, NULL);
+}
+
+static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	static const struct column cols[COL_NR] = {
+		[COL_SIZE] = { .title = "Size", .right = true, .least = 10 },
+		[COL_PERCENT] = { .title = "%", .right = true, .least = 3 },
+		[COL_SECOND] = { .title = "Of it", .goes = 1 },
+	};
+	struct item v[HOST_PARTS_END];
+	size_t n = sort_parts(s, v), room;
+	struct grid *g = grid__new(cols, COL_NR);
+	char text[128];
+	int err;
+
+	if (!g)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		put_cells(g, s, v[i].part);
+	err = grid__error(g);
+	room = grid__fit(g, columns, 24, COL_NR);
+	if (!err)
+		grid__print_titles(g, out, text__colour(out), "Part");
+	for (size_t i = 0; i < n && !err; i++) {
+		snprintf(text, sizeof(text), "%s  %s", parts[v[i].part].name,
+			 parts[v[i].part].meaning);
+		if (text__width(text) > room)
+			snprintf(text, sizeof(text), "%s", parts[v[i].part].name);
+		grid__print(g, out, i, text);
+	}
+	grid__free(g);
+	return err;
+}
+
+/* "PSS 1.1 GiB, USS 1.0 GiB, page tables 3.0 MiB": figures that are known and not zero. */
+static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	char text[256], bytes[24], limit[24];
+	size_t at = 0;
+
+	for (unsigned i = HOST_PARTS_END; i < HOST_GROUP; i++)
+		if (s->part[i].known && s->part[i].bytes)
+			at += snprintf(text + at, sizeof(text) - at, "%s%s %s", at ? ", " : "",
+				       parts[i].name,
+				       text__bytes(bytes, sizeof(bytes), s->part[i].bytes));
+	if (at)
+		text__paragraph(out, columns, "", "  ", "%s", text);
+	if (!s->part[HOST_GROUP].known)
+		return;
+	text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP].bytes);
+	at = snprintf(text, sizeof(text), "control group %s%s%s", bytes,
+		      s->part[HOST_GROUP].has_second ? " of " : "",
+		      s->part[HOST_GROUP].has_second
+			      ? text__bytes(limit, sizeof(limit), s->part[HOST_GROUP].second)
+			      : "");
+	if (s->part[HOST_GROUP_KERNEL].known)
+		snprintf(text + at, sizeof(text) - at, ", of it kernel memory %s",
+			 text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP_KERNEL].bytes));
+	text__paragraph(out, columns, "", "  ", "%s", text);
+}
+
+/* Parts whose tables could not be read: their memory is in other parts. */
+static void print_unread(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	char text[256] = "";
+	size_t at = 0;
+
+	for (unsigned i = 1; i < HOST_UNKNOWN; i++)
+		if (!s->part[i].known)
+			at += snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
+				       parts[i].name);
+	if (at)
+		text__paragraph(out, columns, "", "  ",
+				"not read: %s (their memory is in the other parts)", text);
+}
+
+int host_words__table(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	int err = print_parts(out, s, columns);
+
+	if (err)
+		return err;
+	fputc('\n', out);
+	print_others(out, s, columns);
+	print_unread(out, s, columns);
+	return 0;
+}
