@@ -92,7 +92,7 @@ static enum phase attribution__next_phase(struct attribution *w, enum phase p, s
 	return p;
 }
 
-static struct stack_words attribution__examine(struct attribution *w, uint32_t stack)
+static struct stack_words words_of(struct attribution *w, uint32_t stack)
 {
 	struct stack_words r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
 	struct dict_stack s = dict__get_stack(w->dict, stack);
@@ -127,13 +127,10 @@ static struct stack_words attribution__examine(struct attribution *w, uint32_t s
 	return r;
 }
 
-struct stack_words attribution__stack(struct attribution *w, uint32_t stack)
+struct stack_words attribution__examine(struct attribution *w, uint32_t stack)
 {
-	struct stack_words r;
+	struct stack_words r = words_of(w, stack);
 
-	if (stack < w->nstacks && w->stacks[stack].known)
-		return w->stacks[stack];
-	r = attribution__examine(w, stack);
 	if (stack < dict__counts(w->dict).stacks &&
 	    !array__grow_zero(&w->stacks, &w->nstacks, (size_t)stack + 1, sizeof(*w->stacks)))
 		w->stacks[stack] = r;

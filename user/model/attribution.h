@@ -28,7 +28,12 @@ struct attribution {
 	size_t nthreads;
 	int old_torch; /* PyTorch before 2.4 did not name autograd threads; -1: not checked yet */
 };
-struct stack_words attribution__stack(struct attribution *w, uint32_t stack);
+struct stack_words attribution__examine(struct attribution *w, uint32_t stack);
+static inline struct stack_words attribution__stack(struct attribution *w, uint32_t stack)
+{
+	return stack < w->nstacks && w->stacks[stack].known ? w->stacks[stack]
+							    : attribution__examine(w, stack);
+}
 enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t thread, uint8_t walk);
 /*
  * Charges an allocation made in an autograd node. If no Python code ran in the node, the stack of

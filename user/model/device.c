@@ -69,27 +69,18 @@ static int dev__add(struct model *m, struct device d, struct dev **ret)
 	return 0;
 }
 
-int dev__get(struct model *m, struct device d, struct dev **ret)
+int dev__find(struct model *m, struct device d, struct dev **ret)
 {
-	struct dev *dev = m->last_dev;
-	uint32_t i;
-	int err;
+	uint32_t i = m->by_type[d.type] ? m->by_type[d.type][d.index] : 0;
+	int err = 0;
 
-	if (d.type == DEVICE_CPU)
-		d.index = 0;
-	if (!dev || dev->pub.device.type != d.type || dev->pub.device.index != d.index) {
-		i = m->by_type[d.type] ? m->by_type[d.type][d.index] : 0;
-		if (i) {
-			dev = m->devs[i - 1];
-		} else {
-			err = dev__add(m, d, &dev);
-			if (err)
-				return err;
-		}
-		m->last_dev = dev;
-	}
-	*ret = dev;
-	return 0;
+	if (i)
+		*ret = m->devs[i - 1];
+	else
+		err = dev__add(m, d, ret);
+	if (!err)
+		m->last_dev = *ret;
+	return err;
 }
 
 struct dev *dev__known(const struct model *m, struct device d)

@@ -74,7 +74,8 @@ struct dev {
 	struct model_oom *ooms;
 };
 
-int dev__get(struct model *m, struct device d, struct dev **ret);
+/* As dev__get() in state.h, for a device other than that of the last call. */
+int dev__find(struct model *m, struct device d, struct dev **ret);
 /* NULL: the device had no event. */
 struct dev *dev__known(const struct model *m, struct device d);
 void dev__mark(struct model *m, struct dev *dev, uint64_t time);

@@ -119,37 +119,39 @@ static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
 	return err < 0 ? err : 0;
 }
 
-static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
+static int find_unit(struct model *m, uint32_t site)
 {
 	struct growth_watch *w = m->growth;
 	uint32_t id;
-	int err;
+	int err = array__grow_zero(&w->of_site, &w->nsites, (size_t)site + 1, sizeof(*w->of_site));
 
-	if (site >= w->nsites) {
-		err = array__grow_zero(&w->of_site, &w->nsites, (size_t)site + 1,
-				       sizeof(*w->of_site));
-		if (err)
-			return err;
-	}
-	if (!w->of_site[site]) {
+	if (!err)
 		err = new_unit(m, site, &id);
-		if (err)
-			return err;
+	if (!err)
 		w->of_site[site] = id + 1;
-	}
+	return err;
+}
+
+static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
+{
+	const struct growth_watch *w = m->growth;
+	int err = site < w->nsites && w->of_site[site] ? 0 : find_unit(m, site);
+
+	if (err)
+		return err;
 	*ret = &w->units[w->of_site[site] - 1];
 	return 0;
 }
 
 /* ---- values ---- */
 
-int growth__fill(struct growth_watch *w, struct growth_unit *u, unsigned track)
+int growth__fill_in(struct growth_watch *w, struct growth_unit *u, unsigned track)
 {
 	struct growth_series *s = &u->s[track];
 	uint32_t n = w->track[track].n, cap;
 	uint64_t *v;
 
-	if (s->n == n || (!s->v && !u->live)) {
+	if (!s->v && !u->live) {
 		s->n = n;
 		return 0;
 	}
@@ -299,7 +301,7 @@ int growth__time(struct model *m, uint64_t time)
 	}
 	if (time > w->now)
 		w->now = time;
-	if (!t->on || w->now <= w->start)
+	if (!t->on || w->now <= w->start || w->now < w->due)
 		return 0;
 	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
 		err = drop_every_second(w, TRACK_TIME);
@@ -307,6 +309,9 @@ int growth__time(struct model *m, uint64_t time)
 		t->passed = (t->n + 1) * t->stride;
 		err = add_value(m, TRACK_TIME);
 	}
+	if (__builtin_mul_overflow((t->n + 1) * t->stride, GROWTH_SLICE, &w->due) ||
+	    __builtin_add_overflow(w->due, w->start, &w->due))
+		w->due = UINT64_MAX;
 	return err;
 }
 
@@ -373,15 +378,6 @@ uint64_t growth__age(const struct model *m, const struct dev *dev, const struct 
 	return (uint32_t)m->steps.n[w->kind] - (w->kind == STEP_OPT ? s->steps : s->calls);
 }
 
-unsigned growth__bucket(uint64_t age)
-{
-	unsigned i;
-
-	for (i = 0; age && i < GROWTH_AGES - 1; i++)
-		age /= 2;
-	return i;
-}
-
 /* Older than two steps and allocated after the warm-up. */
 bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigned track,
 		    uint64_t age)
@@ -405,9 +401,14 @@ const struct growth_late *growth__late(const struct growth_watch *w, struct grow
 
 	if (l->blocks && l->epoch == now)
 		return l;
-	for (int i = 0; i < GROWTH_AGES && l->blocks; i++)
+	for (; l->ages; l->ages &= l->ages - 1) {
+		unsigned i = (unsigned)__builtin_ctz(l->ages);
+
 		u->gone[track][i] += l->by_age[i];
-	memset(l, 0, sizeof(*l));
+		l->by_age[i] = 0;
+	}
+	memset(l->of_category, 0, sizeof(l->of_category));
+	l->old = l->blocks = 0;
 	l->epoch = now;
 	return NULL;
 }
@@ -447,6 +448,7 @@ static void note_gone(struct model *m, const struct dev *dev, const struct rec *
 
 	growth__late(m->growth, u, track);
 	l->by_age[growth__bucket(age)] += size;
+	l->ages |= 1u << growth__bucket(age);
 	l->of_category[category < CATEGORY_NR ? category : CATEGORY_UNKNOWN] += size;
 	l->old += growth__is_old(m->growth, rec, track, age) ? size : 0;
 	l->blocks++;

@@ -36,9 +36,9 @@ struct growth_unit {
 	/* Blocks freed since the last value. They do not count as gone until another value comes,
 	 * since a program frees everything when it ends. */
 	struct growth_late {
-		uint64_t epoch;
+		uint64_t epoch, blocks, old;
+		uint32_t ages; /* bit i: by_age[i] is not 0 */
 		uint64_t by_age[GROWTH_AGES], of_category[CATEGORY_NR];
-		uint64_t old, blocks;
 	} late[TRACK_NR];
 };
 
@@ -71,6 +71,7 @@ struct growth_watch {
 	bool coarse;	     /* too many units: later lines share one */
 	bool begun;	     /* TRACK_TIME: the first event came, at start */
 	uint64_t start, now; /* ns */
+	uint64_t due;	     /* no slice of time ends before this time, ns */
 	/* Number of allocations; time of the last one, ns. The time after it is not a slice. */
 	uint64_t allocs, last_alloc;
 	struct growth_sums {
@@ -93,11 +94,20 @@ int growth__step(struct model *m, enum step_kind kind);
 int growth__time(struct model *m, uint64_t time);
 void growth__unwatch(struct model *m);
 /* Appends a unit's values up to now. 0 or -ENOMEM. */
-int growth__fill(struct growth_watch *w, struct growth_unit *u, unsigned track);
+int growth__fill_in(struct growth_watch *w, struct growth_unit *u, unsigned track);
+static inline int growth__fill(struct growth_watch *w, struct growth_unit *u, unsigned track)
+{
+	return u->s[track].n == w->track[track].n ? 0 : growth__fill_in(w, u, track);
+}
 /* age: of a block, in steps or slices. bucket: index of an age in gone. is_old: the block stays. */
 uint64_t growth__age(const struct model *m, const struct dev *dev, const struct rec *rec,
 		     unsigned track);
-unsigned growth__bucket(uint64_t age);
+static inline unsigned growth__bucket(uint64_t age)
+{
+	unsigned bits = age ? 64 - (unsigned)__builtin_clzll(age) : 0;
+
+	return bits < GROWTH_AGES - 1 ? bits : GROWTH_AGES - 1;
+}
 bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigned track,
 		    uint64_t age);
 /* A unit's blocks freed since the last value; NULL: none. Adds them to gone if another value came

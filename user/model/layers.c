@@ -82,7 +82,7 @@ static int layers__build_chain(struct model *m, uint32_t module, struct chain *r
 	return 0;
 }
 
-int layers__chain(struct model *m, uint32_t module, struct chain *ret)
+int layers__new_chain(struct model *m, uint32_t module, struct chain *ret)
 {
 	struct layers *l = &m->layers;
 	int err;
@@ -91,14 +91,10 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret)
 		*ret = (struct chain){ .known = true };
 		return 0;
 	}
-	if (module < l->nchains && l->chains[module].known) {
-		*ret = l->chains[module];
-		return 0;
-	}
 	if (module >= m->seen.modules) {
 		m->seen.modules = dict__counts(m->dict).modules;
 		if (module >= m->seen.modules)
-			return layers__chain(m, 0, ret);
+			return layers__new_chain(m, 0, ret);
 	}
 	err = array__grow_zero(&l->chains, &l->nchains, (size_t)module + 1, sizeof(*l->chains));
 	if (!err)
@@ -110,9 +106,11 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret)
 
 static enum layer_part part_of(uint8_t phase)
 {
-	return phase == PHASE_FORWARD	 ? PART_FORWARD
-	       : phase == PHASE_BACKWARD ? PART_BACKWARD
-					 : PART_OTHER;
+	static const uint8_t parts[LIFE_NONE + 1] = {
+		[PHASE_FORWARD] = PART_FORWARD, [PHASE_BACKWARD] = PART_BACKWARD
+	};
+
+	return parts[phase]; /* others: PART_OTHER */
 }
 
 /* Ends the current part (such as forward) in layers from depth on. */
@@ -161,31 +159,39 @@ static void add_alloc(struct layer_sums *l, const struct dev *dev, double frag)
 	l->frag_n++;
 }
 
-int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev,
-		  const struct event *e, const struct site *s)
+/* The thread's allocations move from the layers of its last one to those of c. */
+static void layers__move(struct model *m, struct thread_state *t, struct chain c,
+			 enum layer_part part, uint64_t time)
 {
-	enum layer_part part = part_of(s->phase);
-	struct chain c;
+	const uint32_t *pool = m->layers.pool;
 	uint32_t same = 0, same_part;
-	double frag = 0;
-	const uint32_t *pool;
-	int err;
 
-	err = layers__chain(m, s->module, &c);
-	if (err)
-		return err;
-	pool = m->layers.pool;
 	while (same < c.n && same < t->open.n && pool[c.off + same] == pool[t->open.off + same])
 		same++;
 	same_part = part == t->part ? same : 0;
 	layers__close_part(m, t, same_part);
 	layers__close_from(m, t, same);
 	for (uint32_t i = same; i < c.n; i++)
-		t->begin[i] = e->time;
+		t->begin[i] = time;
 	for (uint32_t i = same_part; i < c.n; i++)
-		t->begin_part[i] = e->time;
+		t->begin_part[i] = time;
 	t->open = c;
 	t->part = part;
+}
+
+int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev,
+		  const struct event *e, const struct site *s)
+{
+	enum layer_part part = part_of(s->phase);
+	struct chain c;
+	double frag = 0;
+	int err;
+
+	err = layers__chain(m, s->module, &c);
+	if (err)
+		return err;
+	if (c.off != t->open.off || c.n != t->open.n || part != t->part)
+		layers__move(m, t, c, part, e->time);
 	t->last = e->time;
 	if (e->totals && e->reserved > e->allocated)
 		frag = (double)(e->reserved - e->allocated) / (double)e->reserved;

@@ -78,8 +78,8 @@ struct thread_state {
 	uint32_t nentered;
 	size_t capentered;
 };
-/* The layers that contain a module. 0 or -ENOMEM. */
-int layers__chain(struct model *m, uint32_t module, struct chain *ret);
+/* As layers__chain() in state.h, for a module that has no chain yet. */
+int layers__new_chain(struct model *m, uint32_t module, struct chain *ret);
 int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev,
 		  const struct event *e, const struct site *s);
 void layers__free_block(struct model *m, const struct site *s, bool gone);

@@ -21,8 +21,6 @@
 #include "model/steps.h"
 #include "record/dict.h"
 
-#define SOON_MAX 64
-
 struct model *model__new(const struct dict *d, const struct facts *f, const struct model_opts *opts)
 {
 	struct model *m = calloc(1, sizeof(*m));
@@ -97,26 +95,28 @@ void model__free(struct model *m)
 /* Replaces numbers beyond the dict by 0 ("none"), so that a bad number cannot grow a table. */
 static void model__bound(struct model *m, struct event *e)
 {
-	struct dict_counts c;
+	struct dict_counts c = dict__counts(m->dict);
 
-	if (e->stack >= m->seen.stacks || e->thread >= m->seen.threads ||
-	    e->node >= m->seen.nodes) {
-		c = dict__counts(m->dict);
-		m->seen.stacks = c.stacks;
-		m->seen.threads = c.threads;
-		m->seen.nodes = c.nodes;
-		if (e->stack >= c.stacks)
-			e->stack = 0;
-		if (e->thread >= c.threads)
-			e->thread = 0;
-		if (e->node >= c.nodes)
-			e->node = 0;
-	}
+	m->seen.stacks = c.stacks;
+	m->seen.threads = c.threads;
+	m->seen.nodes = c.nodes;
+	if (e->stack >= c.stacks)
+		e->stack = 0;
+	if (e->thread >= c.threads)
+		e->thread = 0;
+	if (e->node >= c.nodes)
+		e->node = 0;
 	if (e->walk >= MT_WALK_NR)
 		e->walk = MT_WALK_OFF;
 }
 
-static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
+static bool is_bound(const struct model *m, const struct event *e)
+{
+	return e->stack < m->seen.stacks && e->thread < m->seen.threads &&
+	       e->node < m->seen.nodes && e->walk < MT_WALK_NR;
+}
+
+static int model__new_thread(struct model *m, uint32_t thread, struct thread_state **ret)
 {
 	int err = array__grow_zero(&m->threads.all, &m->threads.n, (size_t)thread + 1,
 				   sizeof(*m->threads.all));
@@ -131,10 +131,20 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 		m->threads.states += m->threads.all[thread] != NULL;
 	}
 	*ret = m->threads.all[thread];
-	if (!*ret)
-		return -ENOMEM;
-	(*ret)->seen = m->seq;
-	return 0;
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
+{
+	int err = 0;
+
+	if (thread < m->threads.n && m->threads.all[thread])
+		*ret = m->threads.all[thread];
+	else
+		err = model__new_thread(m, thread, ret);
+	if (!err)
+		(*ret)->seen = m->seq;
+	return err;
 }
 
 /* stack, walk: as recorded, before autograd allocations were charged to their forward call. */
@@ -169,21 +179,14 @@ static bool of_blocks(uint8_t kind)
 	       kind == EVENT_BLOCK || kind == EVENT_REQUESTED || kind == EVENT_TENSOR;
 }
 
-int model__event(struct model *m, const struct event *event)
+/* stack, walk: as in model__alloc(). */
+static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t walk)
 {
-	struct event e = *event;
 	struct thread_state *t;
 	struct dev *dev;
-	uint32_t stack;
-	uint8_t walk;
 	int err = 0;
 
-	model__bound(m, &e);
-	stack = e.stack;
-	walk = e.walk;
-	if (e.node)
-		attribution__charge(m->words, &e);
-	if (m->opts.at == AT_TIME && !m->time_passed && e.time > m->opts.at_time)
+	if (m->opts.at == AT_TIME && !m->time_passed && e->time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
 	if (m->sites.index.n >= m->sites.sweep_at || m->asks.n >= m->sites.sweep_at ||
@@ -191,67 +194,68 @@ int model__event(struct model *m, const struct event *event)
 		err = gc__all(m); /* here only live blocks hold indexes of sites, asks and labels */
 	if (err)
 		return err;
-	if (of_blocks(e.kind)) {
-		err = dev__get(m, e.device, &dev);
+	if (of_blocks(e->kind)) {
+		err = dev__get(m, e->device, &dev);
 		if (!err && m->growth)
-			err = growth__time(m, e.time);
+			err = growth__time(m, e->time);
 		if (err)
 			return err;
 	}
-	sampling__load(&m->sampling, m->words->facts);
-	switch (e.kind) {
+	if (!m->sampling.loaded)
+		sampling__load(&m->sampling, m->words->facts);
+	switch (e->kind) {
 	case EVENT_ALLOC:
-		err = model__alloc(m, dev, &e, stack, walk);
+		err = model__alloc(m, dev, e, stack, walk);
 		break;
 	case EVENT_FREE:
-		err = heap__free_block(m, dev, &e);
+		err = heap__free_block(m, dev, e);
 		break;
 	case EVENT_OOM:
-		err = oom__event(m, dev, &e);
+		err = oom__event(m, dev, e);
 		break;
 	case EVENT_BLOCK:
-		err = known_at_attach__add_block(m, dev, &e);
+		err = known_at_attach__add_block(m, dev, e);
 		break;
 	case EVENT_REQUESTED:
-		err = known_at_attach__asked(m, dev, &e);
+		err = known_at_attach__asked(m, dev, e);
 		break;
 	case EVENT_TENSOR:
-		err = known_at_attach__tensor(m, dev, &e);
+		err = known_at_attach__tensor(m, dev, e);
 		break;
 	case EVENT_CENSUS:
-		if (m->by_type[e.device.type] && m->by_type[e.device.type][e.device.index]) {
-			err = dev__get(m, e.device, &dev);
+		if (m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]) {
+			err = dev__get(m, e->device, &dev);
 			if (!err)
-				known_at_attach__census(dev, &e);
+				known_at_attach__census(dev, e);
 		}
 		break;
 	case EVENT_STEP:
-		err = steps__end(m, STEP_OPT, e.time);
+		err = steps__end(m, STEP_OPT, e->time);
 		break;
 	case EVENT_CALL:
-		err = model__thread(m, e.thread, &t);
+		err = model__thread(m, e->thread, &t);
 		if (!err)
-			err = steps__call(m, &e);
+			err = steps__call(m, e);
 		break;
 	case EVENT_ENTER:
 	case EVENT_LEAVE:
-		err = model__thread(m, e.thread, &t);
-		if (!err && e.kind == EVENT_ENTER)
-			err = layers__enter(m, t, &e);
+		err = model__thread(m, e->thread, &t);
+		if (!err && e->kind == EVENT_ENTER)
+			err = layers__enter(m, t, e);
 		else if (!err)
-			layers__leave(m, t, &e);
+			layers__leave(m, t, e);
 		break;
 	case EVENT_MARK: /* a mark changes no memory and is not counted */
-		sampling__mark(&m->sampling, dict__str(m->dict, e.name), e.time);
+		sampling__mark(&m->sampling, dict__str(m->dict, e->name), e->time);
 		return 0;
 	case EVENT_LOST:
-		m->lost += e.size;
-		m->losing = e.size;
+		m->lost += e->size;
+		m->losing = e->size;
 		for (uint32_t i = 0; i < m->ndevs; i++)
 			dev__lost(m->devs[i]);
 		return 0; /* a loss is not counted as an event */
 	default:
-		err = cuda_memory__event(m, &e);
+		err = cuda_memory__event(m, e);
 	}
 	if (m->watch.err)
 		err = m->watch.err;
@@ -260,23 +264,32 @@ int model__event(struct model *m, const struct event *event)
 	return err;
 }
 
+int model__event(struct model *m, const struct event *event)
+{
+	struct event e;
+	uint32_t stack;
+	uint8_t walk;
+
+	if (is_bound(m, event) && !event->node)
+		return take(m, event, event->stack, event->walk);
+	e = *event;
+	if (!is_bound(m, event))
+		model__bound(m, &e);
+	stack = e.stack;
+	walk = e.walk;
+	if (e.node)
+		attribution__charge(m->words, &e);
+	return take(m, &e, stack, walk);
+}
+
 void model__soon(const struct model *m, const struct event *e, size_t n)
 {
-	const struct rec *going[SOON_MAX];
 	const struct dev *dev;
-	size_t k = 0;
 
-	n = n < SOON_MAX ? n : SOON_MAX;
 	for (size_t i = 0; i < n; i++)
 		if ((e[i].kind == EVENT_ALLOC || e[i].kind == EVENT_FREE) &&
 		    (dev = dev__known(m, e[i].device)))
 			map64__prefetch(dev->blocks.at, e[i].addr);
-	for (size_t i = 0; i < n; i++)
-		if (e[i].kind == EVENT_FREE && (dev = dev__known(m, e[i].device)) &&
-		    (going[k] = blocks__at(&dev->blocks, e[i].addr)))
-			__builtin_prefetch(going[k++], 1);
-	for (size_t i = 0; i < k; i++)
-		__builtin_prefetch(&m->sites.all[going[i]->site], 1);
 }
 
 void model__finish(struct model *m, uint64_t now)

@@ -100,6 +100,28 @@ struct model {
 	} seen; /* sizes of the dict when last read */
 };
 
+/* The device's state, which the device's first event adds. 0 or -ENOMEM. */
+static inline int dev__get(struct model *m, struct device d, struct dev **ret)
+{
+	struct dev *dev = m->last_dev;
+
+	if (d.type == DEVICE_CPU)
+		d.index = 0;
+	if (!dev || dev->pub.device.type != d.type || dev->pub.device.index != d.index)
+		return dev__find(m, d, ret);
+	*ret = dev;
+	return 0;
+}
+
+/* The layers that contain a module. 0 or -ENOMEM. */
+static inline int layers__chain(struct model *m, uint32_t module, struct chain *ret)
+{
+	if (module >= m->layers.nchains || !m->layers.chains[module].known)
+		return layers__new_chain(m, module, ret);
+	*ret = m->layers.chains[module];
+	return 0;
+}
+
 /* The i-th layer of a chain. Valid until a layer is added. */
 static inline struct layer *layer_at(struct model *m, const struct chain *c, uint32_t i)
 {
