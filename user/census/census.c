@@ -166,7 +166,10 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 	err = census__calibrate(r, why);
 	if (!err)
 		err = census__read_tensors(r, l);
-	return err ? err : census__merge(r, l->v, l->labels, l->n, s);
+	if (err)
+		return err;
+	reading__forget_objects(r);
+	return census__merge(r, l->v, l->labels, l->n, s);
 }
 
 int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,

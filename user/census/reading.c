@@ -216,9 +216,8 @@ int reading__init(struct reading *r, struct census *c)
 	return r->types && r->seen && r->by_obj && r->text ? 0 : -ENOMEM;
 }
 
-void reading__fini(struct reading *r)
+void reading__forget_objects(struct reading *r)
 {
-	pymem__fini(&r->m);
 	map64__free(r->types);
 	map64__free(r->seen);
 	map64__free(r->by_obj);
@@ -226,5 +225,14 @@ void reading__fini(struct reading *r)
 	free(r->modules.v);
 	free(r->optimizers.v);
 	free(r->named);
+	r->types = r->seen = r->by_obj = NULL;
+	r->tensors.v = r->modules.v = r->optimizers.v = NULL;
+	r->named = NULL;
+}
+
+void reading__fini(struct reading *r)
+{
+	pymem__fini(&r->m);
+	reading__forget_objects(r);
 	free(r->text);
 }

@@ -110,3 +110,6 @@ int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const s
  * or -ENOMEM. */
 int reading__init(struct reading *r, struct census *c);
 void reading__fini(struct reading *r);
+/* Frees the lists and maps of objects, whose numbers stay, because a million tensors take room.
+ * Only texts can be added afterwards. */
+void reading__forget_objects(struct reading *r);
