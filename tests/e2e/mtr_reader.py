@@ -13,9 +13,9 @@ import struct
 import sys
 
 KINDS = (None, "alloc", "free", "oom", "step", "call", "lost", "take", "give", "segment", "block", "state", "asked", "used",
-         "tensor", "census", "enter", "leave", "mark", "left")
-ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE, MARK, LEFT = range(1, 20)
-LAST_KIND = {1: LOST, 2: USED, 3: LEAVE, 4: MARK, 5: LEFT}  # by version
+         "tensor", "census", "enter", "leave", "mark", "left", "host")
+ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE, MARK, LEFT, HOST = range(1, 21)
+LAST_KIND = {1: LOST, 2: USED, 3: LEAVE, 4: MARK, 5: LEFT, 6: HOST}  # by version
 MASK = (1 << 64) - 1
 
 
@@ -176,7 +176,7 @@ class Recording:
                 size = size_or(8, before[1])
                 remembered = size or before[1]
                 touched.append((addr, remembered, before[2] if remembered == before[1] else 0))
-            elif kind in (TAKE, GIVE, SEGMENT, BLOCK, TENSOR):
+            elif kind in (TAKE, GIVE, SEGMENT, BLOCK, TENSOR, HOST):
                 addr = (last.addr + last.size + addrs.zigzag()) & MASK
                 size = size_or(8, last.size)
                 if kind == BLOCK:

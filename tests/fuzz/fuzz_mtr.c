@@ -11,7 +11,7 @@ static void check_event(const struct mtr_reader *r, const struct event *e)
 {
 	struct dict_counts n = dict__counts(mtr_reader__dict(r));
 
-	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->how >= MEM_HOW_NR ||
+	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->how >= event__how_end(e->kind) ||
 	    e->stack >= n.stacks || e->thread >= n.threads || e->module >= n.modules ||
 	    e->node >= n.nodes || e->name >= n.strings || e->category >= CATEGORY_NR)
 		abort();

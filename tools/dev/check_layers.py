@@ -39,7 +39,7 @@ FLOORS = (
 FLOOR = {name: i for i, line in enumerate(FLOORS) for name in line.split()}
 MAX_FILES = 45
 # Other projects' files that comments may name: all in these folders, and these.
-FOREIGN_FOLDERS = ("Include/", "Objects/", "Python/", "arch/", "c10/", "elf/", "include/uapi/", "kernel/", "ldso/", "linux/", "torch/csrc/")
+FOREIGN_FOLDERS = ("Include/", "Objects/", "Python/", "arch/", "c10/", "elf/", "include/uapi/", "kernel/", "ldso/", "linux/", "malloc/", "torch/csrc/")
 FOREIGN = frozenset("""
     cmocka.h stdalign.h stdbool.h stddef.h stdint.h methodobject.h
     cublasLt.h cuda.h cudaTypedefs.h cuda_runtime_api.h cudnn_adv.h cudnn_cnn.h cudnn_graph.h cudnn_ops.h library_types.h nccl.h nvml.h

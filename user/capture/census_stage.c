@@ -17,6 +17,8 @@
 #include "capture/target.h"
 #include "capture/session_opts.h"
 #include "census/census.h"
+#include "hostmem/hostmem.h"
+#include "lib/clock.h"
 #include "lib/map64.h"
 #include "log/log.h"
 #include "process/proc.h"
@@ -29,6 +31,7 @@
 #define OTHER_WITHIN 1000000000ULL /* ns that any other may take */
 #define DRY_WITHIN 20000000000ULL  /* ns that any may take in a dry run, whose time is no matter */
 #define EVERY 10000000000ULL	   /* ns between two readings, at least */
+#define HOST_SHARE 1000		   /* readings of the host memory, in the long run */
 #define SHARE 50		   /* readings take at most one part in this many of the time */
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
 #define NEAR_END 100000000ULL	   /* ns, and twice the last reading, before the last step */
@@ -55,6 +58,11 @@ struct job {
 	struct census_state state;
 	const char *why;
 	int err;
+	struct hostmem *host; /* NULL: read no host memory */
+	bool has_cuda;	      /* there may be pinned memory */
+	struct host_ledger ledger;
+	bool has_ledger;
+	uint64_t took; /* ns, of all */
 	atomic_bool cancel, done;
 };
 
@@ -73,7 +81,10 @@ struct census_stage {
 	uint64_t steps_read; /* optimizer steps at the last reading */
 	uint64_t next_all;   /* ns since start, or steps in a dry run, of the next reading of all */
 	uint64_t took;	     /* ns of the last reading */
-	bool late;	     /* the reading before the last of the requested steps was begun */
+	struct hostmem *host; /* NULL: not opened */
+	uint64_t next_host;   /* earliest next reading of host memory, ns since start */
+	bool host_only;	      /* tensors cannot be read, but host memory can */
+	bool late;	      /* the reading before the last of the requested steps was begun */
 	unsigned readings, torn;
 	bool have_last;
 	bool first_over;     /* the reading at attach was made or is not needed */
@@ -81,11 +92,33 @@ struct census_stage {
 	const char *problem; /* why the last reading failed, as logged */
 };
 
+/* Reads the host memory. tensors: as just read; NULL: not known. Without memory for the ranges, no
+ * ledger. */
+static void read_host(struct job *j, const struct census_state *tensors)
+{
+	struct host_opts o = { .ranges_known = tensors, .pinned_known = !j->has_cuda };
+	struct host_range *v = calloc(tensors ? tensors->ntensors + 1 : 1, sizeof(*v));
+
+	for (size_t i = 0; v && tensors && i < tensors->ntensors; i++)
+		if (tensors->tensors[i].device_type == DEVICE_CPU)
+			v[o.n++] = (struct host_range){ .addr = tensors->tensors[i].addr,
+							.size = tensors->tensors[i].size,
+							.part = HOST_TENSORS };
+	o.ranges = v;
+	j->has_ledger = v && !hostmem__read(j->host, &o, &j->ledger);
+	free(v);
+}
+
 static void *run(void *ctx)
 {
 	struct job *j = ctx;
+	uint64_t began = clock__monotonic();
 
-	j->err = census__read(j->census, &j->opts, &j->state, &j->why);
+	if (j->census)
+		j->err = census__read(j->census, &j->opts, &j->state, &j->why);
+	if (j->host && !j->err && !atomic_load(&j->cancel))
+		read_host(j, j->census ? &j->state : NULL);
+	j->took = clock__monotonic() - began;
 	atomic_store(&j->done, true);
 	return NULL;
 }
@@ -256,6 +289,13 @@ static int emit_tensor(struct census_stage *c, const struct census_tensor *t, ui
 	return err ? err : c->next->event(c->next, &e);
 }
 
+static int pass_on(void *ctx, const struct event *e)
+{
+	struct census_stage *c = ctx;
+
+	return c->next->event(c->next, e);
+}
+
 static int emit_reading(struct census_stage *c, const struct census_state *st)
 {
 	uint64_t begin = decoder__since(c->d, st->begin), end = decoder__now(c->d);
@@ -305,6 +345,10 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 					    .cancelled = is_cancelled,
 					    .ctx = &c->job };
 	c->job.why = "";
+	if (all && !c->host)
+		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
+	c->job.host = all ? c->host : NULL;
+	c->job.has_cuda = c->d->target->torch.cuda;
 	c->first = !c->first_over;
 	c->steps_read = c->d->steps;
 	/* Signals are for the thread that waits for them. */
@@ -339,7 +383,7 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 	c->next_read = now + OPEN_EVERY;
 	if (errno == ENOENT)
 		return false; /* torch is not imported yet */
-	c->refused = errno == ENOTSUP;
+	c->refused = c->host_only = errno == ENOTSUP;
 	log_failure(c, -errno, why);
 	if (c->refused)
 		facts__set(c->d->facts, "census_problem", why);
@@ -368,32 +412,60 @@ static bool is_all_due(const struct census_stage *c, uint64_t now)
 	return (c->d->opts->dry_run ? c->d->steps : now) >= c->next_all;
 }
 
+/* A reading after each of the first steps. */
+static bool is_early_due(const struct census_stage *c)
+{
+	return c->d->steps != c->steps_read && c->steps_read < STEPS_READ;
+}
+
+/* Readings of the host memory need all tensors. They take a thousandth of the time in the long run,
+ * apart from those that come with a reading of all tensors for other reasons. */
+static bool is_host_due(const struct census_stage *c, uint64_t now)
+{
+	return now >= c->next_host;
+}
+
 static bool is_due(const struct census_stage *c, uint64_t now)
 {
 	return now >= c->next_read || (c->d->opts->dry_run && is_all_due(c, now)) ||
-	       (c->d->steps != c->steps_read && c->steps_read < STEPS_READ);
+	       is_early_due(c);
+}
+
+/* Begins a reading of the host memory alone. */
+static void begin_host_only(struct census_stage *c, uint64_t now)
+{
+	if (!c->host_only || c->d->cut || !is_host_due(c, now))
+		return;
+	begin_reading(c, true, OTHER_WITHIN);
 }
 
 void census_stage__begin(struct census_stage *c, uint64_t now)
 {
 	bool first = !c->first_over, near_end = is_near_end(c, now), all;
 
-	if (c->running || !is_ready(c, now) || (!near_end && !is_due(c, now)))
+	if (c->running)
 		return;
-	all = first || near_end || is_all_due(c, now);
+	if (!is_ready(c, now)) {
+		begin_host_only(c, now);
+		return;
+	}
+	if (!near_end && !is_due(c, now))
+		return;
+	all = first || near_end || is_all_due(c, now) || is_early_due(c) || is_host_due(c, now);
 	if (all && c->d->opts->dry_run)
 		c->next_all = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
 	else if (all)
 		c->next_all = now > EVERY ? 2 * now : EVERY;
-	begin_reading(c, all, first ? FIRST_WITHIN : OTHER_WITHIN);
+	begin_reading(c, all, first || is_early_due(c) ? FIRST_WITHIN : OTHER_WITHIN);
 	c->late |= near_end;
 }
 
 void census_stage__begin_last(struct census_stage *c)
 {
 	/* see census_stage__new() */
-	if ((c->d->forked && !c->have_last) || !proc__alive(c->d->target->proc) ||
-	    !is_ready(c, UINT64_MAX))
+	if ((c->d->forked && !c->have_last) || !proc__alive(c->d->target->proc))
+		return;
+	if (!is_ready(c, UINT64_MAX) && !c->host_only)
 		return;
 	begin_reading(c, true, LAST_WITHIN);
 	c->refused = true;
@@ -412,6 +484,10 @@ int census_stage__end(struct census_stage *c)
 		return 0;
 	pthread_join(c->thread, NULL);
 	c->running = false;
+	if (c->job.host)
+		c->next_host = decoder__now(c->d) + (c->job.took * HOST_SHARE > EVERY
+							     ? c->job.took * HOST_SHARE
+							     : EVERY);
 	if (c->job.err) {
 		params__drop(&c->params);
 		log_failure(c, c->job.err, c->job.why);
@@ -431,8 +507,15 @@ int census_stage__take(struct census_stage *c, bool whole)
 
 	/* After the requested steps, the reading would be of blocks that came later. */
 	whole = whole && !c->d->cut;
-	if (whole)
+	if (whole && c->job.census)
 		err = emit_reading(c, st);
+	if (whole && !err && c->job.has_ledger)
+		err = host_sheet__emit(&c->job.ledger.sheet,
+				       decoder__since(c->d, c->job.ledger.end), pass_on, c);
+	if (!c->job.census) {
+		params__drop(&c->params);
+		return err;
+	}
 	if (!whole || err) {
 		params__drop(&c->params);
 		census_state__free(st);
@@ -508,6 +591,7 @@ void census_stage__free(struct census_stage *c)
 	census_state__free(&c->last);
 	params__free(&c->params);
 	census__free(c->census);
+	hostmem__free(c->host);
 	free(c);
 }
 

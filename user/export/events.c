@@ -2,6 +2,7 @@
 #include "export/events.h"
 
 #include "record/dict.h"
+#include "record/host.h"
 
 static const char *const kinds[EVENT_KINDS] = {
 	[EVENT_ALLOC] = "alloc",     [EVENT_FREE] = "free",	 [EVENT_OOM] = "oom",
@@ -10,7 +11,7 @@ static const char *const kinds[EVENT_KINDS] = {
 	[EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_REQUESTED] = "asked",
 	[EVENT_USED] = "used",	     [EVENT_TENSOR] = "tensor",	 [EVENT_CENSUS] = "census",
 	[EVENT_ENTER] = "enter",     [EVENT_LEAVE] = "leave",	 [EVENT_MARK] = "mark",
-	[EVENT_LEFT] = "left",
+	[EVENT_LEFT] = "left",	     [EVENT_HOST] = "host",
 };
 
 static bool has_stack(uint8_t kind)
@@ -23,7 +24,8 @@ static bool has_stack(uint8_t kind)
 static bool is_of_device(uint8_t kind)
 {
 	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST &&
-	       kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK;
+	       kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK &&
+	       kind != EVENT_HOST;
 }
 
 static const char *non_empty(const char *s)
@@ -99,6 +101,13 @@ static void set_where(const struct export_ctx *c, const struct events *ev, struc
 		t->name = non_empty(dict__str(c->dict, charged.name));
 }
 
+static const char *how_of(const struct event *e)
+{
+	if (e->kind == EVENT_HOST)
+		return host_part__name(e->how);
+	return e->how ? facts__how_name(e->how) : NULL;
+}
+
 /* Puts the waiting event. Call when the model has processed it, but no later event. */
 static int flush(struct export_ctx *c, struct events *ev, void *state)
 {
@@ -109,7 +118,7 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 		.event = e,
 		.number = ev->number,
 		.kind = e->kind < EVENT_KINDS && kinds[e->kind] ? kinds[e->kind] : "unknown",
-		.how = e->how ? facts__how_name(e->how) : NULL,
+		.how = how_of(e),
 		.size = e->size,
 		.requested = e->requested,
 		.tid = thread.tid,

@@ -315,7 +315,8 @@ static int check_limits(struct page_data *p)
 static bool may_change(uint8_t kind)
 {
 	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK &&
-	       kind != EVENT_REQUESTED && kind != EVENT_USED && kind != EVENT_LEFT;
+	       kind != EVENT_REQUESTED && kind != EVENT_USED && kind != EVENT_LEFT &&
+	       kind != EVENT_HOST;
 }
 
 static int read_all_devices(struct page_data *p)

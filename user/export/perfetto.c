@@ -358,7 +358,7 @@ static int flush(struct export_ctx *c, struct perfetto *p)
 		put_lost(p, e);
 	else if (e->kind == EVENT_MARK)
 		put_mark(p, e);
-	else
+	else if (e->kind != EVENT_HOST)
 		put_on_device(c, p, e);
 	put_steps(c, p);
 	return p->err;

@@ -48,7 +48,8 @@ struct snapshot {
 
 static bool is_of_gpu(const struct event *e)
 {
-	return e->device.type != DEVICE_CPU && e->device.index != DEVICE_UNKNOWN;
+	return e->device.type != DEVICE_CPU && e->device.type != DEVICE_HOST &&
+	       e->device.index != DEVICE_UNKNOWN;
 }
 
 static struct entry *entry_at(struct snapshot *s, size_t i)

@@ -180,7 +180,7 @@ static int flush(struct export_ctx *c, struct timeline *t)
 	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE) {
 		passing__main(c, &t->layer_device);
 		err = spans__call(t->spans, e);
-	} else if (e->kind == EVENT_MARK) {
+	} else if (e->kind == EVENT_MARK || e->kind == EVENT_HOST) {
 		err = 0;
 	} else {
 		err = put_on_device(c, t, e);

@@ -173,6 +173,29 @@ static void model__pass_time(struct model *m, uint64_t time)
 		dev__mark(m, m->devs[i], time);
 }
 
+static void host_event(struct model *m, const struct event *e)
+{
+	struct model_host *h = &m->host.pub;
+	struct host_point p = { .time = e->time };
+
+	if (!host_sheet__take(&m->host.reading, e))
+		return;
+	p.sheet = m->host.reading;
+	m->host.reading = (struct host_sheet){ 0 };
+	if (!h->readings++)
+		h->first = h->highest = h->at_moment = p;
+	h->last = p;
+	if (p.sheet.part[HOST_TOTAL].bytes > h->highest.sheet.part[HOST_TOTAL].bytes)
+		h->highest = p;
+	if (m->opts.at != AT_TIME || p.time <= m->opts.at_time)
+		h->at_moment = m->opts.at == AT_PEAK ? h->highest : p;
+}
+
+const struct model_host *model__host(const struct model *m)
+{
+	return m->host.pub.readings ? &m->host.pub : NULL;
+}
+
 static bool of_blocks(uint8_t kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM ||
@@ -244,6 +267,9 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 			err = layers__enter(m, t, e);
 		else if (!err)
 			layers__leave(m, t, e);
+		break;
+	case EVENT_HOST:
+		host_event(m, &e);
 		break;
 	case EVENT_MARK: /* a mark changes no memory and is not counted */
 		sampling__mark(&m->sampling, dict__str(m->dict, e->name), e->time);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "record/host.h"
 #include "record/sampling.h"
 #include "record/stream.h"
 
@@ -112,6 +113,20 @@ void model__device(const struct model *m, size_t i, struct model_device *ret);
 int model__main_device(const struct model *m);
 /* Whether the main device's allocator reports reserved bytes. */
 bool model__reserves(const struct model *m);
+/* A reading of the process's host memory. */
+struct host_point {
+	uint64_t time; /* ns since the start */
+	struct host_sheet sheet;
+};
+struct model_host {
+	uint64_t readings;
+	struct host_point first, last, highest; /* highest: with the most RSS, the first such */
+	/* The reading for the model's moment. AT_PEAK: the highest. AT_TIME: the last one until
+	 * then, or the first. Otherwise the last. */
+	struct host_point at_moment;
+};
+/* NULL: no reading. Owned by m; changes with the next event. */
+const struct model_host *model__host(const struct model *m);
 /* Sums over all devices except the CPU. */
 struct model_all {
 	uint32_t devices;

@@ -96,6 +96,10 @@ struct model {
 	uint64_t oom_work; /* blocks walked so far for the gaps at out-of-memory events */
 	struct observers watch;
 	struct {
+		struct host_sheet reading; /* under way */
+		struct model_host pub;
+	} host;
+	struct {
 		uint32_t stacks, threads, modules, nodes;
 	} seen; /* sizes of the dict when last read */
 };

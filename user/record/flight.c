@@ -495,9 +495,9 @@ int flight__event(struct flight *fl, const struct event *e)
 	int err;
 
 	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR ||
-	    e->how >= MEM_HOW_NR || e->thread >= have.threads || e->stack >= have.stacks ||
-	    e->module >= have.modules || e->node >= have.nodes || e->name >= have.strings ||
-	    e->category >= CATEGORY_NR)
+	    e->how >= event__how_end(e->kind) || e->thread >= have.threads ||
+	    e->stack >= have.stacks || e->module >= have.modules || e->node >= have.nodes ||
+	    e->name >= have.strings || e->category >= CATEGORY_NR)
 		return -EINVAL;
 	if (flight__full(fl))
 		return 0;

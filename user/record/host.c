@@ -29,3 +29,46 @@ const char *host_part__name(unsigned part)
 
 	return part < HOST_PART_NR ? names[part] : NULL;
 }
+
+static int emit_part(const struct host_sheet *s, unsigned part, uint64_t time,
+		     int (*fn)(void *ctx, const struct event *e), void *ctx)
+{
+	const struct host_figure *f = &s->part[part];
+	struct event e = { .kind = EVENT_HOST,
+			   .device = { DEVICE_HOST, 0 },
+			   .time = time,
+			   .how = (uint8_t)part,
+			   .size = f->bytes,
+			   .addr = f->has_second ? f->second : 0,
+			   .flags = (f->has_second ? HOST_SECOND : 0) |
+				    (f->known ? 0 : HOST_NOT_KNOWN) };
+
+	return fn(ctx, &e);
+}
+
+int host_sheet__emit(const struct host_sheet *s, uint64_t time,
+		     int (*fn)(void *ctx, const struct event *e), void *ctx)
+{
+	int err = 0;
+
+	for (unsigned i = HOST_TOTAL + 1; i < HOST_PART_NR && !err; i++)
+		if (host_part__name(i) && (host_part__adds_up(i) || s->part[i].known))
+			err = emit_part(s, i, time, fn, ctx);
+	return err ? err : emit_part(s, HOST_TOTAL, time, fn, ctx);
+}
+
+bool host_sheet__take(struct host_sheet *s, const struct event *e)
+{
+	if (e->how >= HOST_PART_NR)
+		return false;
+	s->part[e->how] = (struct host_figure){ .bytes = e->size,
+						.second = e->flags & HOST_SECOND ? e->addr : 0,
+						.known = !(e->flags & HOST_NOT_KNOWN),
+						.has_second = e->flags & HOST_SECOND,
+						.seen = true };
+	if (e->how != HOST_TOTAL)
+		return false;
+	for (unsigned i = 0; i < HOST_PARTS_END; i++)
+		s->part[i].known |= !s->part[i].seen; /* parts that it lacks are 0 */
+	return true;
+}

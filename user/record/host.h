@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "record/stream.h"
+
 /*
  * The parts of a process's resident host memory, for EVENT_HOST. Each resident byte belongs to
  * exactly one of the parts from HOST_PINNED to HOST_UNKNOWN: to the first that claims it. Numbers
@@ -45,6 +47,7 @@ enum host_part {
 struct host_figure {
 	uint64_t bytes, second;
 	bool known, has_second;
+	bool seen; /* private to host_sheet__take() */
 };
 
 /* One reading. A part is not known if the tables that it comes from could not be read; its memory
@@ -60,3 +63,13 @@ static inline bool host_part__adds_up(unsigned part)
 {
 	return part > HOST_TOTAL && part < HOST_PARTS_END;
 }
+
+/*
+ * Passes a sheet on as events: one for each part, and HOST_TOTAL last. Returns 0 or the first
+ * nonzero result of fn.
+ */
+int host_sheet__emit(const struct host_sheet *s, uint64_t time,
+		     int (*fn)(void *ctx, const struct event *e), void *ctx);
+/* Adds an EVENT_HOST to a sheet that is zeroed before its first event. True: the sheet is complete.
+ * Unknown parts are ignored. */
+bool host_sheet__take(struct host_sheet *s, const struct event *e);

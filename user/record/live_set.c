@@ -7,6 +7,7 @@
 
 #include "lib/array.h"
 #include "lib/map64.h"
+#include "record/host.h"
 
 #define NONE UINT32_MAX
 
@@ -63,6 +64,10 @@ struct live_set {
 	uint64_t seq;
 	uint64_t lost;
 	bool losing; /* true until the last loss has ended: see EVENT_LOST */
+	struct {
+		bool known;
+		struct host_sheet reading, last; /* the reading under way, and the last one */
+	} host;
 };
 
 struct live_set *live_set__new(void)
@@ -494,6 +499,13 @@ int live_set__fold(struct live_set *b, const struct event *e)
 	case EVENT_CALL:
 	case EVENT_MARK:
 		return 0;
+	case EVENT_HOST:
+		if (host_sheet__take(&b->host.reading, e)) {
+			b->host.last = b->host.reading;
+			b->host.known = true;
+			b->host.reading = (struct host_sheet){ 0 };
+		}
+		return 0;
 	case EVENT_LOST:
 		b->lost += e->size;
 		b->losing = e->size;
@@ -730,5 +742,5 @@ int live_set__emit(const struct live_set *b, uint64_t time,
 		err = emit_ranges(&t);
 	for (uint32_t i = 0; i < b->n_devices && !err; i++)
 		err = emit_device(&t, &b->devices[i]);
-	return err;
+	return err || !b->host.known ? err : host_sheet__emit(&b->host.last, time, fn, ctx);
 }

@@ -28,8 +28,8 @@ int live_set__fold(struct live_set *b, const struct event *e);
  * Calls fn for each event of the state, all with the given time. Order: EVENT_LOST if records were
  * lost; EVENT_CUDA_ALLOC, EVENT_CUDA_FREE and EVENT_SEGMENT in the order of arrival. Then for each
  * device EVENT_BLOCK by address, each followed by its EVENT_TENSOR; EVENT_STATE if the totals are
- * known; the last EVENT_CENSUS, EVENT_USED and EVENT_LEFT. Returns 0, the first nonzero result of
- * fn, or -ENOMEM.
+ * known; the last EVENT_CENSUS, EVENT_USED and EVENT_LEFT. Then the last EVENT_HOST of each part.
+ * Returns 0, the first nonzero result of fn, or -ENOMEM.
  */
 int live_set__emit(const struct live_set *b, uint64_t time,
 		   int (*fn)(void *ctx, const struct event *e), void *ctx);

@@ -59,7 +59,8 @@ void mtr_decoder__free(struct mtr_decoder *dec)
 /* The last kind that a file of this version may have. */
 static unsigned int last_kind(uint32_t version)
 {
-	static const uint8_t last[] = { 0, EVENT_LOST, EVENT_USED, EVENT_LEAVE, EVENT_MARK };
+	static const uint8_t last[] = { 0,	     EVENT_LOST, EVENT_USED,
+					EVENT_LEAVE, EVENT_MARK, EVENT_LEFT };
 
 	return version < sizeof(last) ? last[version] : EVENT_KINDS - 1;
 }
@@ -321,7 +322,7 @@ ALWAYS_INLINE bool get_how_stream_pool(struct mtr_decoder *dec, unsigned int kin
 	e->flags = last->flags;
 	if (fields & MTR_HOW) {
 		if (!get(dec, MTR_COL_REST, &how) || !get(dec, MTR_COL_REST, &flags) ||
-		    how >= MEM_HOW_NR || flags > UINT8_MAX)
+		    how >= event__how_end(e->kind) || flags > UINT8_MAX)
 			return false;
 		e->how = (uint8_t)how;
 		e->flags = (uint8_t)flags;

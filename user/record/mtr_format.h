@@ -10,9 +10,9 @@
  * visibly. */
 #define MTR_MAGIC "\x89MTR\r\n\x1a\n"
 #define MTR_MAGIC_SIZE 8
-/* Readers also accept older versions. Version 4 ends with the kind EVENT_MARK, 3 with EVENT_LEAVE,
- * 2 with EVENT_USED and without nodes, 1 with EVENT_LOST. */
-#define MTR_VERSION 5
+/* Readers also accept older versions. Version 5 ends with the kind EVENT_LEFT, 4 with EVENT_MARK, 3
+ * with EVENT_LEAVE, 2 with EVENT_USED and without nodes, 1 with EVENT_LOST. */
+#define MTR_VERSION 6
 #define MTR_BYTE_ORDER UINT32_C(0x01020304)
 #define MTR_FILE_HEADER 16
 
@@ -108,7 +108,7 @@ static inline bool mtr_has_block(unsigned int kind)
 static inline bool mtr_has_range(unsigned int kind)
 {
 	return kind == EVENT_CUDA_ALLOC || kind == EVENT_CUDA_FREE || kind == EVENT_SEGMENT ||
-	       kind == EVENT_BLOCK || kind == EVENT_TENSOR;
+	       kind == EVENT_BLOCK || kind == EVENT_TENSOR || kind == EVENT_HOST;
 }
 
 /* Kinds without an address whose size is predicted from the last event of the kind. */

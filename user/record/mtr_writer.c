@@ -215,9 +215,9 @@ static bool is_valid(const struct mtr_writer *w, const struct event *e)
 	struct dict_counts have = dict__counts(w->dict);
 
 	return e->kind >= EVENT_ALLOC && e->kind < EVENT_KINDS && e->walk < MT_WALK_NR &&
-	       e->how < MEM_HOW_NR && e->thread < have.threads && e->stack < have.stacks &&
-	       e->module < have.modules && e->node < have.nodes && e->name < have.strings &&
-	       e->category < CATEGORY_NR;
+	       e->how < event__how_end(e->kind) && e->thread < have.threads &&
+	       e->stack < have.stacks && e->module < have.modules && e->node < have.nodes &&
+	       e->name < have.strings && e->category < CATEGORY_NR;
 }
 
 int mtr_writer__event(struct mtr_writer *w, const struct event *e)

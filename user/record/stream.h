@@ -15,7 +15,9 @@ enum device_type {
 	DEVICE_CUDA = 1,
 	DEVICE_HIP = 6,
 	DEVICE_XPU = 12,
-	DEVICE_PRIVATE = 20
+	DEVICE_PRIVATE = 20,
+	/* Ours: memory that the process has from the kernel. Not one of PyTorch's. */
+	DEVICE_HOST = 30
 };
 
 struct device {
@@ -74,6 +76,12 @@ enum event_kind {
 	EVENT_MARK = 18,
 	/* Free bytes on the device according to the driver, after all processes' use: size. */
 	EVENT_LEFT = 19,
+	/*
+	 * A part of the process's host memory (record/host.h): how (enum host_part), size, addr
+	 * (its second figure) and flags, on the device DEVICE_HOST. A reading is one event for each
+	 * part and ends with HOST_TOTAL. Parts that it lacks are 0.
+	 */
+	EVENT_HOST = 20,
 	EVENT_KINDS,
 };
 
@@ -118,8 +126,10 @@ enum event_flag {
 	STATE_SEGMENTS_EXACT = 1 << 5, /* STATE: the segments add up, the blocks may not */
 	/* TENSOR, a mask: 1 + log2 of the bytes per element; 0: unknown. */
 	TENSOR_ITEM = 7,
-	CENSUS_FIRST = 1 << 6, /* TENSOR, CENSUS: from the reading at attach */
-	CENSUS_TORN = 1 << 7,  /* CENSUS: incomplete, because some objects kept changing */
+	CENSUS_FIRST = 1 << 6,	 /* TENSOR, CENSUS: from the reading at attach */
+	CENSUS_TORN = 1 << 7,	 /* CENSUS: incomplete, because some objects kept changing */
+	HOST_SECOND = 1 << 0,	 /* HOST: addr is the part's second figure */
+	HOST_NOT_KNOWN = 1 << 1, /* HOST: the tables of this part could not be read */
 };
 
 #define DEVICE_UNKNOWN 255 /* index if the current device of a call is unknown */
@@ -165,6 +175,13 @@ struct event {
 static inline bool event__counts(const struct event *e)
 {
 	return e->kind != EVENT_LOST && e->kind != EVENT_MARK;
+}
+
+/* Values of `how` of a kind are below this: readers ignore parts of host memory that they do not
+ * know. */
+static inline unsigned event__how_end(unsigned kind)
+{
+	return kind == EVENT_HOST ? UINT8_MAX + 1u : MEM_HOW_NR;
 }
 
 /* Facts: keys are lower_snake_case ASCII, values UTF-8. A later value of a key replaces the

@@ -3,6 +3,7 @@
  * at that moment. */
 #include "unit/cmocka.h"
 #include "unit/flight_box.h"
+#include "record/host.h"
 
 /* Runs n steps of a job with a recorder, then out of memory, then further steps. */
 static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
@@ -262,6 +263,10 @@ static void check_told(struct event *list, size_t n, const struct event *want, s
 	{                                                                                          \
 		.kind = EVENT_CUDA_FREE, .device = GPU, .how = h, .addr = a, .size = s             \
 	}
+#define HOST_PART(p, s)                                                                            \
+	{                                                                                          \
+		.kind = EVENT_HOST, .device = { DEVICE_HOST, 0 }, .how = p, .size = s              \
+	}
 #define SEGMENT(a, s, f)                                                                           \
 	{                                                                                          \
 		.kind = EVENT_SEGMENT, .device = GPU, .addr = a, .size = s, .flags = f,            \
@@ -320,6 +325,11 @@ static void test_segments(void **state)
 		{ .kind = EVENT_USED, .device = GPU, .size = 101 * MB },
 		{ .kind = EVENT_LEFT, .device = GPU, .size = 7 * MB },
 		{ .kind = EVENT_LEFT, .device = GPU, .size = 6 * MB },
+		HOST_PART(HOST_TENSORS, 3 * MB),
+		HOST_PART(HOST_TOTAL, 9 * MB),
+		HOST_PART(HOST_MALLOC, 5 * MB),
+		HOST_PART(HOST_TOTAL, 5 * MB),
+		HOST_PART(HOST_TENSORS, 1 * MB), /* of a reading that has no end */
 	};
 
 	TOLD(list, { .kind = EVENT_LOST, .size = 7 }, SEGMENT(40 * MB, 20 * MB, 0),
@@ -333,7 +343,10 @@ static void test_segments(void **state)
 	     BLOCK(40 * MB, MB),
 	     { .kind = EVENT_BLOCK, .device = GPU, .addr = 80 * MB, .size = 3 * MB, .stack = 1 },
 	     STATE(4 * MB, 40 * MB, EXACT), { .kind = EVENT_USED, .device = GPU, .size = 101 * MB },
-	     { .kind = EVENT_LEFT, .device = GPU, .size = 6 * MB });
+	     { .kind = EVENT_LEFT, .device = GPU, .size = 6 * MB }, HOST_PART(1, 0),
+	     HOST_PART(2, 0), HOST_PART(3, 0), HOST_PART(4, 0), HOST_PART(5, 0), HOST_PART(6, 0),
+	     HOST_PART(7, 0), HOST_PART(8, 0), HOST_PART(9, 0), HOST_PART(HOST_MALLOC, 5 * MB),
+	     HOST_PART(11, 0), HOST_PART(HOST_TOTAL, 5 * MB));
 }
 
 /* A second reading of the tables replaces the first. */

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "mtr_util.h"
+#include "record/host.h"
 #include "record/mtr_format.h"
 
 static void assert_dicts(const struct dict *got, const struct dict *want)
@@ -82,7 +83,8 @@ static void test_every_kind(void **state)
 {
 	struct world w = world__new();
 	struct events l = { 0 };
-	const struct device cpu = { DEVICE_CPU, 0 }, gpu = { DEVICE_CUDA, 0 }, other = { 255, 255 };
+	const struct device cpu = { DEVICE_CPU, 0 }, gpu = { DEVICE_CUDA, 0 }, other = { 255, 255 },
+			    host = { DEVICE_HOST, 0 };
 	const struct event list[] = {
 		{ .kind = EVENT_ALLOC,
 		  .device = gpu,
@@ -360,6 +362,15 @@ static void test_every_kind(void **state)
 		  .size = 512,
 		  .thread = w.thread },
 		{ .kind = EVENT_MARK },
+		/* parts of host memory: any number of a part, with and without a second figure */
+		{ .kind = EVENT_HOST,
+		  .device = host,
+		  .how = HOST_MALLOC,
+		  .size = 9000,
+		  .addr = 500,
+		  .flags = HOST_SECOND },
+		{ .kind = EVENT_HOST, .device = host, .how = 255, .size = 1, .flags = 255 },
+		{ .kind = EVENT_HOST, .device = host, .how = HOST_TOTAL, .size = UINT64_MAX },
 	};
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
