@@ -59,7 +59,6 @@ struct job {
 	const char *why;
 	int err;
 	struct hostmem *host; /* NULL: read no host memory */
-	bool has_cuda;	      /* there may be pinned memory */
 	struct host_ledger ledger;
 	bool has_ledger;
 	uint64_t took; /* ns, of all */
@@ -96,7 +95,7 @@ struct census_stage {
  * ledger. */
 static void read_host(struct job *j, const struct census_state *tensors)
 {
-	struct host_opts o = { .ranges_known = tensors, .pinned_known = !j->has_cuda };
+	struct host_opts o = { .ranges_known = tensors };
 	struct host_range *v = calloc(tensors ? tensors->ntensors + 1 : 1, sizeof(*v));
 
 	for (size_t i = 0; v && tensors && i < tensors->ntensors; i++)
@@ -348,7 +347,6 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	if (all && !c->host)
 		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
 	c->job.host = all ? c->host : NULL;
-	c->job.has_cuda = c->d->target->torch.cuda;
 	c->first = !c->first_over;
 	c->steps_read = c->d->steps;
 	/* Signals are for the thread that waits for them. */

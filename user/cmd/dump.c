@@ -166,7 +166,7 @@ static int look_at_host(struct target *t, struct dump_args *a, struct failure *f
 	t->python = python__open(t->proc, &t->maps, &why);
 	cmdline = proc__cmdline(t->proc, &len);
 	words__arguments(a->command, sizeof(a->command), cmdline, len);
-	err = dump_host__read_all(t->proc, &t->maps, t->python, a->children, &d);
+	err = dump_host__read_all(t->proc, t->python, a->children, &d);
 	if (err)
 		return unreadable(f, a->o.pid, err, "its host memory cannot be read");
 	err = a->shown.format ? dump_host__json(stdout, &d)

@@ -41,22 +41,10 @@ static int read_tensors(const struct python *py, struct host_range **ret, size_t
 	return *ret ? 0 : -ENOMEM;
 }
 
-/* Whether CUDA is mapped, so that there may be pinned memory. */
-static bool has_cuda(const struct maps *m)
+int dump_host__read(const struct proc *p, const struct python *py, bool proportional,
+		    struct dump_host_process *ret)
 {
-	for (size_t i = 0; i < m->n; i++) {
-		const char *base = strrchr(m->v[i].path, '/');
-
-		if (base && !strncmp(base, "/libcuda.so", 11))
-			return true;
-	}
-	return false;
-}
-
-int dump_host__read(const struct proc *p, const struct maps *m, const struct python *py,
-		    bool proportional, struct dump_host_process *ret)
-{
-	struct host_opts o = { .proportional = proportional, .pinned_known = !has_cuda(m) };
+	struct host_opts o = { .proportional = proportional };
 	struct hostmem *h = hostmem__new(p, py);
 	struct host_range *ranges = NULL;
 	const char *why = "";
@@ -93,7 +81,7 @@ static int read_child(pid_t pid, struct dump_host_process *ret)
 
 	if (!err) {
 		py = python__open(p, &m, &why);
-		err = dump_host__read(p, &m, py, true, ret);
+		err = dump_host__read(p, py, true, ret);
 	}
 	python__free(py);
 	maps__free(&m);
@@ -101,8 +89,8 @@ static int read_child(pid_t pid, struct dump_host_process *ret)
 	return err;
 }
 
-int dump_host__read_all(const struct proc *p, const struct maps *m, const struct python *py,
-			bool tree, struct dump_host *ret)
+int dump_host__read_all(const struct proc *p, const struct python *py, bool tree,
+			struct dump_host *ret)
 {
 	pid_t pids[MAX_CHILDREN], parents[MAX_CHILDREN];
 	size_t n = tree ? descendants__descendants(proc__pid(p), pids, parents, MAX_CHILDREN) : 0;
@@ -112,7 +100,7 @@ int dump_host__read_all(const struct proc *p, const struct maps *m, const struct
 	d.v = calloc(n + 1, sizeof(*d.v));
 	if (!d.v)
 		return -ENOMEM;
-	err = dump_host__read(p, m, py, tree, &d.v[0]);
+	err = dump_host__read(p, py, tree, &d.v[0]);
 	d.n = 1;
 	for (size_t i = 0; i < n && !err; i++) {
 		err = read_child(pids[i], &d.v[d.n]);

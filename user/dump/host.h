@@ -9,7 +9,6 @@
 
 #include "hostmem/hostmem.h"
 
-struct maps;
 struct proc;
 struct python;
 
@@ -32,11 +31,11 @@ struct dump_host {
  * Reads a process. The interpreter and tensors are optional. proportional: see struct host_opts. 0
  * or -errno, as hostmem__read().
  */
-int dump_host__read(const struct proc *p, const struct maps *m, const struct python *py,
-		    bool proportional, struct dump_host_process *ret);
+int dump_host__read(const struct proc *p, const struct python *py, bool proportional,
+		    struct dump_host_process *ret);
 /* Reads a process and, with tree, its children. 0 or -errno. */
-int dump_host__read_all(const struct proc *p, const struct maps *m, const struct python *py,
-			bool tree, struct dump_host *ret);
+int dump_host__read_all(const struct proc *p, const struct python *py, bool tree,
+			struct dump_host *ret);
 void dump_host__free(struct dump_host *d); /* frees its contents */
 
 /* command: the process's command line, clean. 0 or -ENOMEM. */

@@ -76,7 +76,8 @@ struct host_range {
 struct host_opts {
 	const struct host_range *ranges; /* in any order, may overlap; borrowed */
 	size_t n;
-	/* false: they could not be read, which makes these parts unknown */
+	/* false: they could not be read, which makes these parts unknown. Without CUDA's driver in
+	 * the process, there is no pinned memory, which is known. */
 	bool ranges_known, pinned_known;
 	/* Count pages that n processes share as 1/n, for the sum of a process tree: the total is
 	 * PSS then. Parts of a mapping keep their shares of it. */

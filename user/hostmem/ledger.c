@@ -264,6 +264,14 @@ static void find_allocator(const struct host_reading *r)
 	}
 }
 
+static bool has_driver(const struct host_reading *r)
+{
+	for (size_t i = 0; i < r->maps.maps.n; i++)
+		if (!strncmp(base_name(r->maps.maps.v[i].path), "libcuda.so", 10))
+			return true;
+	return false;
+}
+
 static void set_known(struct host_reading *r)
 {
 	struct host_figure *part = r->l->sheet.part;
@@ -273,7 +281,7 @@ static void set_known(struct host_reading *r)
 	for (unsigned k = HOST_PSS; k <= HOST_HUGETLB; k++)
 		part[k].known = true;
 	part[HOST_TENSORS].known = part[HOST_TENSORS].known && r->o->ranges_known;
-	part[HOST_PINNED].known = part[HOST_PINNED].known && r->o->pinned_known;
+	part[HOST_PINNED].known = r->o->pinned_known || !has_driver(r);
 	part[HOST_PINNED].has_second = part[HOST_PINNED].known;
 	for (unsigned k = HOST_SHARED_LOADER; k <= HOST_SHARED; k++)
 		part[k].has_second = r->o->ranges_known;

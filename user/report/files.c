@@ -49,6 +49,11 @@ static struct report_text_opts text_opts(const struct report_files *args)
 	return o;
 }
 
+static bool is_host(const struct report_files *args)
+{
+	return args->device && !strcmp(args->device, "host");
+}
+
 static int print_text(const struct analysis *a, const struct report_files *args, int device,
 		      bool first, FILE *out)
 {
@@ -56,6 +61,7 @@ static int print_text(const struct analysis *a, const struct report_files *args,
 
 	o.duration = a->duration;
 	o.at_time = model__opts(a->model).at_time;
+	o.host = is_host(args);
 	o.cut = a->complete ? NULL : a->end_why;
 	if (!first)
 		fputc('\n', out);
@@ -170,6 +176,8 @@ static int choose_device(const struct analysis *a, const struct report_files *ar
 	*ret = -1;
 	if (!model__devices(a->model) && !args->device)
 		return 0;
+	if (is_host(args) && model__host(a->model) && model__find_device(a->model, "host") < 0)
+		return 0; /* parts, but no rows */
 	status = analysis__device(a, args->device, &device);
 	if (status)
 		return status;

@@ -503,6 +503,7 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	report_json__target(j, doc);
 	report_json__capture(j, doc);
 	err3 = put_devices(j, doc);
+	report_json__host(j, doc->model);
 	put_moment(j, doc);
 	err4 = put_categories(j, doc);
 	err5 = put_holders(j, doc);

@@ -638,6 +638,12 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	if (err)
 		return err;
 	print_all(out, m, o);
+	if (o->host)
+		err = report_text__host(out, m, o);
+	else
+		report_text__host_line(out, m, o);
+	if (err)
+		return err;
 	if (device >= 0) {
 		struct model_device dev;
 
@@ -652,10 +658,10 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 		err = o->segments ? report_text__segments(out, m, device, f, o)
 		      : o->tree	  ? report_text__tree(out, m, device, o)
 				  : report_text__table(out, m, device, d, f, o);
-	} else if (device < 0) {
+	} else if (device < 0 && !o->host) {
 		fputs("No memory event was seen.\n", out);
 	}
-	if (!err)
+	if (!err && !o->host)
 		err = print_below(out, m, f, o);
 	if (!err && device >= 0 && facts__get(f, "cost.changes"))
 		err = sampled_words(out, m, device, f, o);

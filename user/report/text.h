@@ -29,14 +29,15 @@ struct report_text_opts {
 	const struct report_select *select; /* filter.h; NULL: all rows */
 	enum report_choice bars;	    /* REPORT_AUTO: on a terminal with room for them */
 	enum report_choice colour; /* REPORT_AUTO: on a terminal, unless NO_COLOR says otherwise */
-	bool no_sums;		   /* no sums before the table */
-	bool overview;		   /* categories and modules with bars, before the table */
-	unsigned columns;	   /* bits 1 << COL_* (report/columns.h); 0: the default ones */
-	size_t top;		   /* most rows; 0: all */
-	unsigned width;		   /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */
-	uint64_t duration;	   /* ns; 0: the fact duration_ns */
-	uint64_t lost;	 /* lost events, if the caller knows of more than facts and model */
-	const char *cut; /* reason for an incomplete recording; NULL: complete */
+	bool host; /* --device host: the parts of host memory, with the rows of that device if any */
+	bool no_sums;	   /* no sums before the table */
+	bool overview;	   /* categories and modules with bars, before the table */
+	unsigned columns;  /* bits 1 << COL_* (report/columns.h); 0: the default ones */
+	size_t top;	   /* most rows; 0: all */
+	unsigned width;	   /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */
+	uint64_t duration; /* ns; 0: the fact duration_ns */
+	uint64_t lost;	   /* lost events, if the caller knows of more than facts and model */
+	const char *cut;   /* reason for an incomplete recording; NULL: complete */
 };
 
 /* Prints header, table and trust line. device: index in the model; -1: none. */
@@ -60,6 +61,10 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
  * differences. Prints nothing if only blocks are known. */
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			   const struct report_text_opts *o);
+/* Prints the peak of host memory on one line; nothing if it was not read. */
+void report_text__host_line(FILE *out, const struct model *m, const struct report_text_opts *o);
+/* Prints the parts of host memory at the moment as a table; nothing if it was not read. */
+int report_text__host(FILE *out, const struct model *m, const struct report_text_opts *o);
 /* Prints losses, drift and the quality of stacks in one line after an empty one; nothing if there
  * is nothing to say. */
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f,

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The host memory of a recording: the ledger's readings. */
+#include <inttypes.h>
+
+#include "labels/host_words.h"
+#include "lib/json.h"
+#include "lib/text.h"
+#include "report/doc.h"
+#include "report/text.h"
+
+static uint64_t rss(const struct host_point *p)
+{
+	return p->sheet.part[HOST_TOTAL].bytes;
+}
+
+void report_text__host_line(FILE *out, const struct model *m, const struct report_text_opts *o)
+{
+	const struct model_host *h = model__host(m);
+	char bytes[24], time[24], end[24], parts[1024];
+
+	if (!h)
+		return;
+	text__paragraph(out, text__prose(report_text__width(out, o)), "", "  ",
+			"host  peak %s RSS at %s%send %s%s%s%s(--device host)",
+			text__bytes(bytes, sizeof(bytes), rss(&h->highest)),
+			text__time(time, sizeof(time), h->highest.time), text__dot(),
+			text__bytes(end, sizeof(end), rss(&h->last)), text__dot(),
+			host_words__line(parts, sizeof(parts), &h->highest.sheet), text__dot());
+}
+
+/* Says which parts grew most between the first and the last reading. */
+static void print_growth(FILE *out, const struct model_host *h, size_t columns)
+{
+	char from[24], to[24], bytes[24], text[1024] = "";
+	size_t at = 0;
+
+	for (unsigned i = 1; i < HOST_PARTS_END; i++) {
+		uint64_t was = h->first.sheet.part[i].bytes, is = h->last.sheet.part[i].bytes,
+			 by = is > was ? is - was : was - is;
+
+		if (by > rss(&h->last) / 100 && at < sizeof(text))
+			at += snprintf(text + at, sizeof(text) - at, "%s%s %c%s", at ? ", " : "",
+				       host_words__part(i), is > was ? '+' : '-',
+				       text__bytes(bytes, sizeof(bytes), by));
+	}
+	if (h->readings < 2)
+		return;
+	text__paragraph(out, columns, "", "  ", "from %s to %s: %s",
+			text__time(from, sizeof(from), h->first.time),
+			text__time(to, sizeof(to), h->last.time),
+			at ? text : "no part changed by more than 1 % of RSS");
+}
+
+int report_text__host(FILE *out, const struct model *m, const struct report_text_opts *o)
+{
+	const struct model_host *h = model__host(m);
+	const struct host_point *p;
+	unsigned width = report_text__width(out, o);
+	char bytes[24], time[24], n[32];
+	int err;
+
+	if (!h)
+		return 0;
+	p = &h->at_moment;
+	fprintf(out, "\nHost memory at %s: %s resident (RSS), %s of %s readings\n\n",
+		text__time(time, sizeof(time), p->time), text__bytes(bytes, sizeof(bytes), rss(p)),
+		p->time == h->highest.time ? "the highest" : "one",
+		text__count(n, sizeof(n), h->readings));
+	err = host_words__table(out, &p->sheet, width);
+	if (!err)
+		print_growth(out, h, text__prose(width));
+	return err;
+}
+
+/* ---- JSON ---- */
+
+static void point_json(struct json *j, const char *key, const struct host_point *p)
+{
+	json__open_object(j, key);
+	json__seconds(j, "time", p->time, 9);
+	json__uint(j, "rss", rss(p));
+	json__open_object(j, "parts");
+	for (unsigned i = 1; i < HOST_PART_NR; i++) {
+		const struct host_figure *f = &p->sheet.part[i];
+
+		if (!host_part__name(i) || (!host_part__adds_up(i) && !f->known))
+			continue;
+		json__open_object(j, host_part__name(i));
+		json__uint(j, "bytes", f->bytes);
+		json__bool(j, "known", f->known);
+		if (host_words__second(i))
+			json__uint_or_null(j, "second", f->has_second, f->second);
+		json__close_object(j);
+	}
+	json__close_object(j);
+	json__close_object(j);
+}
+
+void report_json__host(struct json *j, const struct model *m)
+{
+	const struct model_host *h = model__host(m);
+
+	if (!h) {
+		json__null(j, "host");
+		return;
+	}
+	json__open_object(j, "host");
+	json__uint(j, "readings", h->readings);
+	point_json(j, "moment", &h->at_moment);
+	point_json(j, "first", &h->first);
+	point_json(j, "highest", &h->highest);
+	point_json(j, "last", &h->last);
+	json__close_object(j);
+}
