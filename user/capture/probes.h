@@ -39,8 +39,12 @@ struct probes_opts {
 	bool verify;	/* repeat every shortened walk in full and count those that differ */
 	bool sleepable; /* begin with the programs that can wait for pages */
 	bool modules;	/* record every call of a module and its end */
-	pid_t pid;	/* without group: the process to attach to; 0: none */
-	bool filter;	/* the programs filter by process, even if the kernel can */
+	/* Programs that are not needed at first, and loaded when a hook needs them: */
+	bool no_autograd; /* those of autograd nodes */
+	bool steps_only;  /* all but those for steps */
+	bool all;	  /* load even those, to see whether the kernel accepts them */
+	pid_t pid;	  /* without group: the process to attach to; 0: none */
+	bool filter;	  /* the programs filter by process, even if the kernel can */
 	bool seen; /* begin with all marks set, as after very many code objects: each end counts */
 	bool atomic; /* without the programs that can wait for pages, even if the kernel has them */
 	bool old;    /* the programs for older kernels, even if this one can run the others */
@@ -87,7 +91,7 @@ bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, 
 /*
  * Replaces the programs by those that can wait for pages, without a gap. For some milliseconds both
  * run and every hit is recorded twice (mt_hdr.sleepable tells which); the caller drops the second
- * records. 0 or -errno.
+ * records. 0, -errno, or -EINPROGRESS: the programs are being loaded, call it again.
  */
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks);
 /* Until when both ran, CLOCK_MONOTONIC ns. 0: they never did. */

@@ -21,6 +21,7 @@
 #include "capture/proc_group.h"
 #include "kernel/features.h"
 #include "kernel/holder.h"
+#include "kernel/programs.h"
 #include "kernel/site_program.h"
 #include "lib/array.h"
 #include "lib/clock.h"
@@ -52,9 +53,11 @@ struct attachment {
 };
 
 struct kernel_probes {
-	struct probes p; /* first */
-	struct memtrace_bpf *skel;
-	bool atomic;			  /* without programs that can wait for pages */
+	struct probes p;		  /* first */
+	struct memtrace_bpf *skel;	  /* maps and variables; its programs are not loaded */
+	struct programs *programs;	  /* all but the next ones */
+	struct programs *twins;		  /* those that can wait for pages; NULL: not needed yet */
+	bool atomic;			  /* there must be no twins */
 	struct bpf_link *thread_gone;	  /* with the programs for older kernels */
 	struct site_program_maps sites;	  /* with the same programs */
 	struct attachment at[HOOK_NR][2]; /* [.][1]: by the programs that can wait for pages */
@@ -225,36 +228,88 @@ bool probes__kernel_sleepable(void)
 	return known;
 }
 
-static struct bpf_program *program(const struct probes *p, enum hook_id id, bool sleepable)
+/* NULL: there is no such twin. Programs that read no memory of the target need none. */
+static const char *program_name(enum hook_id id, bool sleepable)
 {
-	switch (id) {
-	case HOOK_REPORT:
-		return sleepable ? kernel(p)->skel->progs.report_s : kernel(p)->skel->progs.report;
-	case HOOK_OOM:
-		return sleepable ? kernel(p)->skel->progs.oom_s : kernel(p)->skel->progs.oom;
-	case HOOK_CPU_NEW:
-		return sleepable ? kernel(p)->skel->progs.cpu_new_s
-				 : kernel(p)->skel->progs.cpu_new;
-	case HOOK_EDGE:
-		return sleepable ? kernel(p)->skel->progs.edge_s : kernel(p)->skel->progs.edge;
-	case HOOK_SCOPE_END:
-		return sleepable ? kernel(p)->skel->progs.scope_end_s
-				 : kernel(p)->skel->progs.scope_end;
-	/*
-	 * These programs read no memory of the target, so they need no twin that waits for pages.
-	 */
-	case HOOK_CPU_DELETE:
-		return sleepable ? NULL : kernel(p)->skel->progs.cpu_delete;
-	case HOOK_CODE_GONE:
-		return sleepable ? NULL : kernel(p)->skel->progs.code_gone;
-	case HOOK_MODULE_CALL:
-		return sleepable ? NULL : kernel(p)->skel->progs.module_call;
-	case HOOK_EVALUATE:
-		return sleepable ? NULL : kernel(p)->skel->progs.evaluate;
-	case HOOK_NR:
-		break;
+	static const char *const names[HOOK_NR][2] = {
+		[HOOK_REPORT] = { "report", "report_s" },
+		[HOOK_OOM] = { "oom", "oom_s" },
+		[HOOK_CPU_NEW] = { "cpu_new", "cpu_new_s" },
+		[HOOK_CPU_DELETE] = { "cpu_delete", NULL },
+		[HOOK_CODE_GONE] = { "code_gone", NULL },
+		[HOOK_SCOPE_END] = { "scope_end", "scope_end_s" },
+		[HOOK_MODULE_CALL] = { "module_call", NULL },
+		[HOOK_EDGE] = { "edge", "edge_s" },
+		[HOOK_EVALUATE] = { "evaluate", NULL },
+	};
+
+	return names[id][sleepable];
+}
+
+static const char *call_name(enum call_probe which)
+{
+	static const char *const names[] = { [CALL_RETURN] = "call_return",
+					     [CALL_ENTER] = "call_enter",
+					     [CALL_SET_DEVICE] = "set_device",
+					     [CALL_ASKED] = "asked" };
+
+	return names[which];
+}
+
+/* The names of all twins. Returns their number. */
+static size_t twin_names(const char *names[HOOK_NR])
+{
+	size_t n = 0;
+
+	for (int i = 0; i < HOOK_NR; i++) {
+		names[n] = program_name(i, true);
+		n += names[n] != NULL;
 	}
-	return NULL;
+	return n;
+}
+
+#define FIRST_MAX (HOOK_NR + 5)
+
+/* The names of the programs that nearly every capture needs, those that are verified longest first.
+ * Returns their number. */
+static size_t first_names(const struct probes_opts *opts, bool old, const char *names[FIRST_MAX])
+{
+	static const enum hook_id all[] = { HOOK_REPORT,     HOOK_OOM,	     HOOK_CPU_NEW,
+					    HOOK_CPU_DELETE, HOOK_CODE_GONE, HOOK_SCOPE_END,
+					    HOOK_MODULE_CALL };
+	static const enum hook_id steps[] = { HOOK_SCOPE_END, HOOK_MODULE_CALL, HOOK_CODE_GONE };
+	size_t n = 0;
+
+	if (opts->steps_only) {
+		for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+			names[n++] = program_name(steps[i], false);
+	} else {
+		if (!opts->no_autograd) {
+			names[n++] = program_name(HOOK_EDGE, false);
+			names[n++] = program_name(HOOK_EVALUATE, false);
+		}
+		for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+			names[n++] = program_name(all[i], false);
+	}
+	if (!opts->steps_only || old) {
+		names[n++] = call_name(CALL_ENTER);
+		names[n++] = call_name(CALL_RETURN);
+		names[n++] = call_name(CALL_SET_DEVICE);
+	}
+	if (old || opts->all)
+		names[n++] = call_name(CALL_ASKED);
+	if (old)
+		names[n++] = "thread_gone";
+	return n;
+}
+
+/* A program, which is loaded if it is not yet. Its descriptor or -errno. */
+static int program(const struct probes *p, const char *name)
+{
+	struct programs *of = kernel(p)->programs;
+	int err = programs__get(of, name) ? 0 : programs__load(of, &name, 1);
+
+	return err ?: bpf_program__fd(programs__get(of, name));
 }
 
 const char probes__oldest_kernel[] = "5.10";
@@ -421,19 +476,6 @@ static void handle_sections(void)
 	done = true;
 }
 
-static void leave_out_sleepable(struct kernel_probes *k)
-{
-	struct bpf_program *prog;
-	int i;
-
-	for (i = 0; i < HOOK_NR; i++) {
-		prog = program(&k->p, i, true);
-		if (prog)
-			bpf_program__set_autoload(prog, false);
-	}
-	k->atomic = true;
-}
-
 /* The skeleton of memtrace.bpf.c with the other programs: their maps, programs and variables have
  * the same names, and these variables the same places. */
 #define SAME_PLACE(section, variable)                                                              \
@@ -475,59 +517,138 @@ static int map_group_counters(struct kernel_probes *k)
 	return 0;
 }
 
-static struct memtrace_bpf *open_old(void)
+/* The bytes of the object file with the programs. */
+static const void *elf_bytes(const struct kernel_probes *k, size_t *size)
+{
+	return k->p.old ? memtrace_old_bpf__elf_bytes(size) : memtrace_bpf__elf_bytes(size);
+}
+
+/* Opens the maps. Programs are loaded by themselves. */
+static int open_maps(struct kernel_probes *k)
 {
 	struct memtrace_bpf *skel = calloc(1, sizeof(*skel));
+	struct bpf_program *prog;
 	size_t size;
 	int err;
 
 	if (!skel)
-		return NULL;
+		return -ENOMEM;
 	err = memtrace_bpf__create_skeleton(skel);
 	if (!err) {
-		skel->skeleton->data = (void *)memtrace_old_bpf__elf_bytes(&size);
+		skel->skeleton->data = (void *)elf_bytes(k, &size);
 		skel->skeleton->data_sz = size;
 		err = bpf_object__open_skeleton(skel->skeleton, NULL);
 	}
-	if (!err)
-		return skel;
-	memtrace_bpf__destroy(skel);
-	errno = -err;
-	return NULL;
+	if (err) {
+		memtrace_bpf__destroy(skel);
+		return err;
+	}
+	bpf_object__for_each_program(prog, skel->obj) bpf_program__set_autoload(prog, false);
+	k->skel = skel;
+	return 0;
+}
+
+static struct programs *new_programs(const struct kernel_probes *k)
+{
+	size_t size;
+	const void *elf = elf_bytes(k, &size);
+
+	return programs__new(k->skel->obj, elf, size, k->p.multi);
+}
+
+/* Loads the programs that the capture begins with. 0 or -errno. */
+static int load_programs(struct kernel_probes *k, const struct probes_opts *opts)
+{
+	const char *names[FIRST_MAX], *twins[HOOK_NR];
+	int err;
+
+	k->programs = new_programs(k);
+	if (!k->programs)
+		return -ENOMEM;
+	err = programs__load(k->programs, names, first_names(opts, k->p.old, names));
+	if (err || !(k->p.sleepable || (opts->all && !k->atomic)))
+		return err;
+	k->twins = new_programs(k);
+	return k->twins ? programs__load(k->twins, twins, twin_names(twins)) : -ENOMEM;
 }
 
 /* After loading: what only the programs for older kernels have. 0 or -errno. */
 static int start_old(struct kernel_probes *k)
 {
-	struct bpf_program *of[] = { [CALL_ENTER] = k->skel->progs.call_enter,
-				     [CALL_SET_DEVICE] = k->skel->progs.set_device,
-				     [CALL_ASKED] = k->skel->progs.asked };
-	struct bpf_program *gone = bpf_object__find_program_by_name(k->skel->obj, "thread_gone");
-	uint32_t i;
-	int fd;
+	static const enum call_probe of[] = { CALL_ENTER, CALL_SET_DEVICE, CALL_ASKED };
+	size_t i;
 
 	k->sites.cookies = bpf_object__find_map_fd_by_name(k->skel->obj, "site_cookies");
 	k->sites.programs = bpf_object__find_map_fd_by_name(k->skel->obj, "site_programs");
 	for (i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
-		fd = of[i] ? bpf_program__fd(of[i]) : -1;
-		if (of[i] && bpf_map_update_elem(k->sites.programs, &i, &fd, BPF_ANY))
+		uint32_t at = of[i];
+		int fd = program(&k->p, call_name(of[i]));
+
+		if (fd < 0)
+			return fd;
+		if (bpf_map_update_elem(k->sites.programs, &at, &fd, BPF_ANY))
 			return -errno;
 	}
-	k->thread_gone = bpf_program__attach(gone);
+	k->thread_gone = bpf_program__attach(programs__get(k->programs, "thread_gone"));
 	return k->thread_gone ? 0 : -errno;
+}
+
+/* The constants of the programs. */
+static void set_constants(struct kernel_probes *k, const struct probes_opts *opts)
+{
+	memcpy((void *)&k->skel->rodata->py, &opts->py, sizeof(opts->py));
+	k->skel->rodata->pid_ns = proc__pid_namespace();
+	k->skel->rodata->bench_empty = opts->empty;
+	k->skel->rodata->bench_verify = opts->verify;
+	k->skel->rodata->modules = opts->modules;
+	if (!k->p.filter)
+		return;
+	/* without a PID, drop all hits */
+	k->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
+	log_debug("probes are in every process that maps the same files: the programs tell "
+		  "PID %d from others",
+		  (int)opts->pid);
+}
+
+/* 0 or -errno. */
+static int load(struct kernel_probes *k, const struct probes_opts *opts)
+{
+	struct probes *p = &k->p;
+	int err = open_maps(k);
+
+	if (!err)
+		err = set_group(p, opts);
+	if (err)
+		return err;
+	if (opts->ring_bytes)
+		bpf_map__set_max_entries(k->skel->maps.ring, opts->ring_bytes);
+	set_constants(k, opts);
+	err = memtrace_bpf__load(k->skel);
+	if (!err)
+		err = load_programs(k, opts);
+	if (!err && p->old)
+		err = start_old(k);
+	if (err)
+		return err;
+	p->ring = bpf_ring__new(bpf_map__fd(k->skel->maps.ring),
+				bpf_map__max_entries(k->skel->maps.ring));
+	if (!p->ring)
+		return -errno;
+	err = open_wake(p);
+	return !err && p->group ? map_group_counters(k) : err;
 }
 
 struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why)
 {
 	struct kernel_probes *k = calloc(1, sizeof(*k));
 	struct probes *p = &k->p;
-	struct bpf_program *prog;
 	int err;
 
 	if (!k)
 		return NULL;
 	p->in = &in_kernel;
 	p->wake = p->pidfd = -1;
+	p->py = opts->py;
 	probes_kernel__quiet_libbpf();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->old = needs_old(opts);
@@ -535,58 +656,14 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	p->multi = !p->old && probes__kernel_multi() != PROBES_MULTI_NONE;
 	p->filter = !opts->group &&
 		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
-	handle_sections();
-	k->skel = p->old ? open_old() : memtrace_bpf__open();
-	if (!k->skel) {
-		err = -errno;
-		goto fail;
-	}
-	bpf_object__for_each_program(prog, kernel(p)->skel->obj)
-	{
-		if (p->multi)
-			bpf_program__set_expected_attach_type(prog, TRACE_UPROBE_MULTI);
-		bpf_program__set_autoattach(prog, false);
-	}
-	if (opts->atomic || p->old || !probes__kernel_sleepable())
-		leave_out_sleepable(k);
-	err = set_group(p, opts);
-	if (err)
-		goto fail;
-	if (opts->ring_bytes)
-		bpf_map__set_max_entries(kernel(p)->skel->maps.ring, opts->ring_bytes);
-	p->py = opts->py;
-	memcpy((void *)&kernel(p)->skel->rodata->py, &opts->py, sizeof(opts->py));
-	kernel(p)->skel->rodata->pid_ns = proc__pid_namespace();
-	kernel(p)->skel->rodata->bench_empty = opts->empty;
-	kernel(p)->skel->rodata->bench_verify = opts->verify;
-	kernel(p)->skel->rodata->modules = opts->modules;
-	if (p->filter) {
-		/* without a PID, drop all hits */
-		k->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
-		log_debug("probes are in every process that maps the same files: the programs tell "
-			  "PID %d from others",
-			  (int)opts->pid);
-	}
+	k->atomic = opts->atomic || p->old || !probes__kernel_sleepable();
 	p->sleepable = opts->sleepable && !k->atomic;
-	err = memtrace_bpf__load(kernel(p)->skel);
-	if (!err && p->old)
-		err = start_old(k);
-	if (err)
-		goto fail;
-	p->ring = bpf_ring__new(bpf_map__fd(kernel(p)->skel->maps.ring),
-				bpf_map__max_entries(kernel(p)->skel->maps.ring));
-	if (!p->ring) {
-		err = -errno;
-		goto fail;
+	handle_sections();
+	err = load(k, opts);
+	if (!err) {
+		point(p);
+		return p;
 	}
-	err = open_wake(p);
-	if (!err && p->group)
-		err = map_group_counters(k);
-	if (err)
-		goto fail;
-	point(p);
-	return p;
-fail:
 	*why = load_why(err);
 	probes__free(p);
 	errno = -err;
@@ -652,6 +729,8 @@ static void free_all(struct probes *p)
 	if (kernel(p)->counters)
 		munmap(kernel(p)->counters, group_counters_size(kernel(p)));
 	bpf_link__destroy(kernel(p)->thread_gone);
+	programs__free(kernel(p)->programs);
+	programs__free(kernel(p)->twins);
 	memtrace_bpf__destroy(kernel(p)->skel);
 	free(kernel(p)->calls);
 	free(p->files);
@@ -672,16 +751,21 @@ static pid_t perf_pid(const struct probes *p, pid_t pid)
 static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
 {
 	const struct uprobe_place at = { .path = h->path, .offset = h->offset };
-	int prog = bpf_program__fd(program(p, h->id, sleepable));
-	long fd = p->multi ? link_create_multi(prog, h->path, h->offset, h->id, multi_pid(p, pid))
-			   : site_program__probe(prog, perf_pid(p, pid), &at);
+	const char *name = program_name(h->id, sleepable);
+	int prog = sleepable ? bpf_program__fd(programs__get(kernel(p)->twins, name))
+			     : program(p, name);
+	long fd;
 
+	if (prog < 0)
+		return prog;
+	fd = p->multi ? link_create_multi(prog, h->path, h->offset, h->id, multi_pid(p, pid))
+		      : site_program__probe(prog, perf_pid(p, pid), &at);
 	return fd < 0 ? fd : keep(p, &kernel(p)->at[h->id][sleepable], fd);
 }
 
 static int attach(struct probes *p, pid_t pid, const struct hook *h)
 {
-	bool sleepable = p->sleepable && program(p, h->id, true);
+	bool sleepable = p->sleepable && program_name(h->id, true);
 
 	return attach_one(p, pid, h, sleepable);
 }
@@ -703,27 +787,12 @@ static struct attachment *more_calls(struct probes *p, pid_t pid)
 	return &kernel(p)->calls[kernel(p)->n_calls++];
 }
 
-static struct bpf_program *call_program(const struct probes *p, enum call_probe which)
-{
-	switch (which) {
-	case CALL_RETURN:
-		return kernel(p)->skel->progs.call_return;
-	case CALL_ENTER:
-		return kernel(p)->skel->progs.call_enter;
-	case CALL_SET_DEVICE:
-		return kernel(p)->skel->progs.set_device;
-	case CALL_ASKED:
-		return kernel(p)->skel->progs.asked;
-	}
-	return NULL;
-}
-
-static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which, const char *path,
-			      const struct probe_site *sites, size_t n)
+static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which, int prog,
+			      const char *path, const struct probe_site *sites, size_t n)
 {
 	uint64_t offsets[CALL_SITES_MAX], cookies[CALL_SITES_MAX], ref_ctrs[CALL_SITES_MAX];
 	struct link_create_uprobe_multi attr = {
-		.prog_fd = bpf_program__fd(call_program(p, which)),
+		.prog_fd = prog,
 		.path = (uintptr_t)path,
 		.offsets = (uintptr_t)offsets,
 		.cookies = (uintptr_t)cookies,
@@ -751,8 +820,8 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 	return fd;
 }
 
-static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, const char *path,
-			    const struct probe_site *site)
+static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, int prog,
+			    const char *path, const struct probe_site *site)
 {
 	const struct uprobe_place at = { .path = path,
 					 .offset = site->offset,
@@ -768,7 +837,7 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 		return -ENOMEM;
 	fd = p->old && which != CALL_RETURN
 		     ? site_program__attach(&kernel(p)->sites, which, of, &at)
-		     : site_program__probe(bpf_program__fd(call_program(p, which)), of, &at);
+		     : site_program__probe(prog, of, &at);
 	if (fd >= 0)
 		fd = keep(p, a, fd);
 	if (fd < 0)
@@ -780,46 +849,65 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, cons
 			const struct probe_site *sites, size_t n)
 {
 	size_t before = kernel(p)->n_calls, i;
-	int err = 0;
+	int err = 0, prog;
 
 	if (n > CALL_SITES_MAX)
 		return -E2BIG;
+	prog = program(p, call_name(which));
+	if (prog < 0)
+		return prog;
 	if (p->multi)
-		return attach_calls_multi(p, pid, which, path, sites, n);
+		return attach_calls_multi(p, pid, which, prog, path, sites, n);
 	for (i = 0; i < n && !err; i++)
-		err = attach_call_perf(p, pid, which, path, &sites[i]);
+		err = attach_call_perf(p, pid, which, prog, path, &sites[i]);
 	while (err && kernel(p)->n_calls > before)
 		detach_one(&kernel(p)->calls[--kernel(p)->n_calls]);
 	return err;
 }
 
+/* Loads the twins in a thread: the ring must be drained meanwhile. 0, -EINPROGRESS or -errno. */
+static int load_twins(struct kernel_probes *k)
+{
+	const char *names[HOOK_NR];
+	int err;
+
+	if (k->twins)
+		return programs__wait(k->twins);
+	k->twins = new_programs(k);
+	if (!k->twins)
+		return -ENOMEM;
+	err = programs__begin(k->twins, names, twin_names(names));
+	return err ?: -EINPROGRESS;
+}
+
 static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
-	int i, err;
+	struct kernel_probes *k = kernel(p);
+	int i, err = k->atomic ? -EOPNOTSUPP : load_twins(k);
 
-	if (kernel(p)->atomic)
-		return -EOPNOTSUPP;
+	if (err)
+		return err;
 	for (i = 0; i < HOOK_NR; i++) {
-		if (!program(p, i, true) || !attached(p, i))
+		if (!program_name(i, true) || !attached(p, i))
 			continue;
 		err = attach_one(p, pid, &hooks[i], true);
 		if (err)
 			goto undo;
 	}
 	for (i = 0; i < HOOK_NR; i++) {
-		if (program(p, i, true) && kernel(p)->at[i][0].link)
-			holder__begin_close(kernel(p)->at[i][0].link);
+		if (k->at[i][1].link && k->at[i][0].link)
+			holder__begin_close(k->at[i][0].link);
 	}
 	for (i = 0; i < HOOK_NR; i++) {
-		if (program(p, i, true))
-			detach_one(&kernel(p)->at[i][0]);
+		if (k->at[i][1].link)
+			detach_one(&k->at[i][0]);
 	}
 	p->sleepable = true;
 	p->both_until = clock__kernel();
 	return 0;
 undo:
 	for (i = 0; i < HOOK_NR; i++)
-		detach_one(&kernel(p)->at[i][1]);
+		detach_one(&k->at[i][1]);
 	return err;
 }
 

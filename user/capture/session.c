@@ -111,8 +111,10 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 	    !(c[MT_CNT_WALK + MT_WALK_FAULT_FRAME] + c[MT_CNT_WALK + MT_WALK_FAULT_THREAD] +
 	      c[MT_CNT_WALK + MT_WALK_FAULT_SELF]))
 		return;
-	s->tried_sleepable = true;
 	err = probes__go_sleepable(s->probes, proc__pid(s->target.proc), s->target.hooks);
+	if (err == -EINPROGRESS)
+		return;
+	s->tried_sleepable = true;
 	if (err)
 		log_warn("a page of the process is not in memory, and the kernel has no programs "
 			 "that could wait for it (%s). memtrace-bpf reads such pages; stacks "

@@ -96,6 +96,8 @@ static int load_programs(struct session *s, struct failure *f)
 	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
 				  .inside = s->opts.inside,
 				  .py = target__layout(&s->target),
+				  .no_autograd = s->opts.no_autograd,
+				  .steps_only = s->opts.steps_only,
 				  .group = s->opts.group,
 				  .sets = s->opts.sets };
 	uint64_t cell = po.py.type_cell;

@@ -57,6 +57,8 @@ int session__fit(struct session *s, struct failure *f)
 				  .py = s->layout,
 				  .group = s->opts.group,
 				  .sets = s->opts.sets,
+				  .no_autograd = s->opts.no_autograd,
+				  .steps_only = s->opts.steps_only,
 				  .modules = !s->opts.no_modules && s->target.has_slot };
 	const struct hook *misfit = s->opts.group ? probes__misfit(s->probes, s->target.hooks)
 						  : NULL;

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Programs of one BPF object file, loaded when they are needed. The kernel verifies a program that
+ * walks stacks in 10 to 60 ms. A capture needs about half of them at once, and threads load these
+ * at the same time.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+struct bpf_object;
+struct bpf_program;
+struct programs;
+
+/* maps: the file's maps, loaded without programs. elf: the file's bytes. Both are borrowed and must
+ * stay. multi: the programs are for uprobe.multi links. NULL: no memory. */
+struct programs *programs__new(const struct bpf_object *maps, const void *elf, size_t size,
+			       bool multi);
+void programs__free(struct programs *p); /* waits for programs__begin(); NULL is fine */
+/* Loads those of the n programs that are not loaded. Names are static text. 0, -E2BIG (too many
+ * programs), -ENOENT (the file has no program of this name) or -errno: none of them is loaded. */
+int programs__load(struct programs *p, const char *const *names, size_t n);
+/* The same in a thread; nothing else may be called until programs__wait() has returned. */
+int programs__begin(struct programs *p, const char *const *names, size_t n);
+/* What programs__begin() came to, as programs__load(). -EINPROGRESS: it is under way. */
+int programs__wait(struct programs *p);
+/* A program that is loaded; NULL: it is not. */
+struct bpf_program *programs__get(const struct programs *p, const char *name);
