@@ -222,6 +222,12 @@ int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which, con
 	return n ? p->in->attach_calls(p, pid, which, path, sites, n) : 0;
 }
 
+void probes__prepare_sleepable(struct probes *p)
+{
+	if (p->in->prepare_sleepable)
+		p->in->prepare_sleepable(p);
+}
+
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
 	return p->in->go_sleepable(p, pid, hooks);

@@ -88,6 +88,8 @@ const struct hook *probes__misfit(const struct probes *p, const struct hook *hoo
 /* True for the first call with this file: attach to its calls. Always true if calls are attached
  * for each process. */
 bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, uint64_t inode);
+/* Begins to load the programs for probes__go_sleepable(), so that it is quick. */
+void probes__prepare_sleepable(struct probes *p);
 /*
  * Replaces the programs by those that can wait for pages, without a gap. For some milliseconds both
  * run and every hit is recorded twice (mt_hdr.sleepable tells which); the caller drops the second

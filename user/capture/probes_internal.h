@@ -21,6 +21,7 @@ struct probes_place {
 		struct probes *p,
 		pid_t pid); /* 0: everything; otherwise only the calls attached for this process */
 	void (*detach_hook)(struct probes *p, enum hook_id id); /* does not wait; may be NULL */
+	void (*prepare_sleepable)(struct probes *p);		/* may be NULL */
 	int (*go_sleepable)(struct probes *p, pid_t pid, const struct hook *hooks);
 	void (*forget_wake)(struct probes *p); /* later stacks make the descriptor readable again */
 	void (*consumed)(struct probes *p); /* may be NULL; called when the ring has room again */

@@ -880,6 +880,12 @@ static int load_twins(struct kernel_probes *k)
 	return err ?: -EINPROGRESS;
 }
 
+static void prepare_sleepable(struct probes *p)
+{
+	if (!kernel(p)->atomic && !kernel(p)->twins)
+		load_twins(kernel(p));
+}
+
 static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
 	struct kernel_probes *k = kernel(p);
@@ -1025,6 +1031,7 @@ static const struct probes_place in_kernel = {
 	.attach_calls = attach_calls,
 	.detach = detach,
 	.detach_hook = detach_hook,
+	.prepare_sleepable = prepare_sleepable,
 	.go_sleepable = go_sleepable,
 	.forget_wake = forget_wake,
 	.counters = read_counters,

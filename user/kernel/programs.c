@@ -155,18 +155,18 @@ static size_t cpus(void)
 	return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (size_t)n;
 }
 
-int programs__load(struct programs *p, const char *const *names, size_t n)
+static int load(struct programs *p, const char *const *names, size_t n, size_t n_parts)
 {
 	struct part parts[THREADS_MAX] = { 0 };
-	size_t n_parts = cpus(), i;
+	size_t i;
 	int dealt = deal(p, parts, n_parts, names, n), err = 0;
 
 	if (dealt < 0)
 		return dealt;
 	for (i = 0; i < n_parts && i < (size_t)dealt; i++) {
 		parts[i].of = p;
-		parts[i].has_thread = i && !pthread_create(&parts[i].thread, NULL, load_part,
-							   &parts[i]);
+		parts[i].has_thread = i &&
+				      !pthread_create(&parts[i].thread, NULL, load_part, &parts[i]);
 	}
 	for (i = 0; i < n_parts && i < (size_t)dealt; i++) {
 		if (parts[i].has_thread)
@@ -184,11 +184,16 @@ int programs__load(struct programs *p, const char *const *names, size_t n)
 	return err;
 }
 
+int programs__load(struct programs *p, const char *const *names, size_t n)
+{
+	return load(p, names, n, cpus());
+}
+
 static void *load_all(void *arg)
 {
 	struct programs *p = arg;
 
-	p->err = programs__load(p, p->names, p->n_names);
+	p->err = load(p, p->names, p->n_names, 1);
 	__atomic_store_n(&p->done, true, __ATOMIC_RELEASE);
 	return NULL;
 }

@@ -20,7 +20,8 @@ void programs__free(struct programs *p); /* waits for programs__begin(); NULL is
 /* Loads those of the n programs that are not loaded. Names are static text. 0, -E2BIG (too many
  * programs), -ENOENT (the file has no program of this name) or -errno: none of them is loaded. */
 int programs__load(struct programs *p, const char *const *names, size_t n);
-/* The same in a thread; nothing else may be called until programs__wait() has returned. */
+/* The same in one thread. Call nothing else but programs__wait() until it says more than
+ * -EINPROGRESS, and programs__free(). 0 or -errno. */
 int programs__begin(struct programs *p, const char *const *names, size_t n);
 /* What programs__begin() came to, as programs__load(). -EINPROGRESS: it is under way. */
 int programs__wait(struct programs *p);
