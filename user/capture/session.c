@@ -341,12 +341,32 @@ static void send_to(struct session *s, struct sink *sink)
 	attach_stage__send_to(s->attach, sink);
 }
 
+#define QUIET 500000000ULL /* ns */
+
+bool session__quiet(const struct session *s)
+{
+	return s->attached && probes__written(s->probes) == s->written &&
+	       session__now(s) - s->wrote > QUIET && attach_stage__settled(s->attach) &&
+	       !(s->census && census_stage__reads(s->census));
+}
+
+/* Notes when the ring was written to. */
+static void note_written(struct session *s, uint64_t now)
+{
+	uint64_t written = probes__written(s->probes);
+
+	if (written != s->written)
+		s->wrote = now;
+	s->written = written;
+}
+
 int session__pump(struct session *s, struct sink *sink)
 {
 	uint64_t now = session__now(s);
 	int err;
 
 	send_to(s, sink);
+	note_written(s, now);
 	err = session__round(s);
 	if (!err && !s->blind)
 		err = modules__pump(s->decoder, now);

@@ -93,6 +93,9 @@ struct session {
 	int image;	     /* proc__image() of the program to be traced; negative: unknown */
 	uint64_t last_facts; /* time of the last update of facts, ns since start */
 	uint64_t taken;	     /* all records up to this place in the ring are decoded */
+	uint64_t written;    /* probes__written() at the last pump, and when it changed, ns since
+				start */
+	uint64_t wrote;
 	bool attached;
 	bool behind;	      /* the ring was not drained to its end */
 	bool stopped;	      /* the programs record and count no more */

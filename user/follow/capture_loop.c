@@ -21,6 +21,7 @@
 
 #define FILES_WANTED 8192     /* each process takes about ten */
 #define DRAIN_EVERY 10000000L /* ns */
+#define DRAIN_QUIET 40000000L /* ns, while no process makes events */
 
 enum { FD_SIGNAL, FD_TRACEES, FD_TIMER, FD_NR };
 
@@ -128,15 +129,29 @@ static void close_signals(int fd)
 	change_signals(SIG_UNBLOCK, &set);
 }
 
+static void set_timer(int fd, long every)
+{
+	struct itimerspec it = { .it_interval.tv_nsec = every, .it_value.tv_nsec = every };
+
+	timerfd_settime(fd, 0, &it, NULL);
+}
+
 static int open_timer(void)
 {
-	struct itimerspec it = { .it_interval.tv_nsec = DRAIN_EVERY,
-				 .it_value.tv_nsec = DRAIN_EVERY };
 	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 
 	if (fd >= 0)
-		timerfd_settime(fd, 0, &it, NULL);
+		set_timer(fd, DRAIN_EVERY);
 	return fd;
+}
+
+/* The duration ends in time, too. */
+static bool may_rest(const struct capture_loop *loop)
+{
+	uint64_t until = loop->args.duration;
+
+	return tracees__quiet(loop->tracees) &&
+	       (!until || tracees__now(loop->tracees) + DRAIN_QUIET < until);
 }
 
 /* Calls poll() on fds and on the sources, and calls ready() of the sources. */
@@ -182,6 +197,7 @@ static const char *stop_reason(struct capture_loop *loop, const struct pollfd *f
 static void drain(struct capture_loop *loop, struct pollfd *fds)
 {
 	uint64_t ticks;
+	bool rests = false, may;
 
 	while (!(loop->stop_reason = stop_reason(loop, fds))) {
 		wait_for(loop, fds);
@@ -189,6 +205,10 @@ static void drain(struct capture_loop *loop, struct pollfd *fds)
 			tracees__drain_new(loop->tracees);
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0)
 			log_debug("cannot read the timer: %s", strerror(errno));
+		may = !fds[FD_TRACEES].revents && may_rest(loop);
+		if (may != rests)
+			set_timer(fds[FD_TIMER].fd, may ? DRAIN_QUIET : DRAIN_EVERY);
+		rests = may;
 		/* New names only: the regular work waits for the timer. */
 		if (fds[FD_TRACEES].revents && !fds[FD_SIGNAL].revents && !fds[FD_TIMER].revents &&
 		    tracees__poll_ms(loop->tracees))

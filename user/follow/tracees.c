@@ -411,6 +411,17 @@ int tracees__poll_ms(const struct tracees *r)
 	return next > now ? (int)((next - now + 999999) / 1000000) : 0;
 }
 
+bool tracees__quiet(const struct tracees *r)
+{
+	for (size_t i = 0; i < r->top; i++) {
+		const struct tracee *p = r->at[i];
+
+		if (p && (p->state != TRACED || !session__quiet(p->session)))
+			return false;
+	}
+	return true;
+}
+
 int tracees__wake_fd(const struct tracees *r)
 {
 	return r->wake;
