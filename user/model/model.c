@@ -269,7 +269,7 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 			layers__leave(m, t, e);
 		break;
 	case EVENT_HOST:
-		host_event(m, &e);
+		host_event(m, e);
 		break;
 	case EVENT_MARK: /* a mark changes no memory and is not counted */
 		sampling__mark(&m->sampling, dict__str(m->dict, e->name), e->time);
