@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """--cost: a capture that adds too much drops detail and says so; every byte is still counted."""
 import os
+import re
 import time
 
+import chaos
 import harness
 import truth
 from harness import check, device, equal, finish, own, python, record, report, run, scratch, spawn, tool, workload
@@ -49,6 +51,46 @@ def test_drops_detail():
     for command in ("report", "leaks"):
         _, out, _ = tool(command, path)
         check("Detail  tracing took" in out and "Every byte is counted" in " ".join(out.split()), "%s does not say it: %s", command, out)
+
+
+def wakeups(pid):
+    """How often the threads of a process went to sleep so far."""
+    total = 0
+    for tid in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/status" % (pid, tid), encoding="utf-8") as f:
+            total += int(re.search(r"^voluntary_ctxt_switches:\t(\d+)", f.read(), re.M)[1])
+    return total
+
+
+def test_quiet():
+    """Next to a process that makes no events the recorder wakes up rarely, and records the next events all the same."""
+    storm, path = chaos.Storm(), scratch("quiet.mtr")
+    recorder = record(storm.pid, path)
+    time.sleep(1.5)
+    before, begin = wakeups(recorder.pid), time.monotonic()
+    time.sleep(2)
+    rate = (wakeups(recorder.pid) - before) / (time.monotonic() - begin)
+    check(rate < 60, "%.0f wake-ups a second", rate)
+    before, after = storm.ask("count"), storm.ask("flood 2 2000")
+    finish(recorder)
+    counters = report(path)["capture"]["counters"]
+    for hook, counter in chaos.COUNTERS.items():
+        equal(counters.get(counter, 0), after[hook] - before[hook], counter)
+    storm.process.stop()
+
+
+def test_priority():
+    """The thread that drains takes the highest priority of ordinary threads, and no other thread does."""
+    storm = chaos.Storm()
+    recorder = record(storm.pid, scratch("priority.mtr"))
+    time.sleep(0.5)
+    nice = {}
+    for tid in os.listdir("/proc/%d/task" % recorder.pid):
+        with open("/proc/%d/task/%s/stat" % (recorder.pid, tid), encoding="utf-8", errors="replace") as f:
+            nice[int(tid)] = int(f.read().rpartition(")")[2].split()[16])
+    finish(recorder)
+    equal((nice.pop(recorder.pid), set(nice.values())), (-20, {0}), "nice values of the thread that drains, and of the others")
+    storm.process.stop()
 
 
 def test_sampled_rows():

@@ -10,9 +10,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "capture/caps.h"
@@ -351,11 +353,31 @@ int tracees__begin_output(struct tracees *r)
 	return r->only ? tracee__begin_output(r->only) : EXIT_OK;
 }
 
-void tracees__limit_caps(const struct tracees *r)
+#define NICE_DRAINING (-20)
+
+/* With many threads of the target for each CPU, an ordinary thread gets too little time for the few
+ * percent of a core that draining takes. Optional: needs CAP_SYS_NICE. What we start later gets the
+ * usual priority. */
+static void hurry(struct tracees *r)
+{
+	struct sched_param param = { 0 };
+
+	if (r->hurries)
+		return;
+	r->nice = getpriority(PRIO_PROCESS, 0);
+	r->hurries = !sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &param) &&
+		     !setpriority(PRIO_PROCESS, 0, NICE_DRAINING);
+	if (!r->hurries)
+		log_debug("the priority is as before: %s", strerror(errno));
+}
+
+void tracees__limit_caps(struct tracees *r)
 {
 	bool perf = !r->opts.session.inside && probes__kernel_perf();
-	int err = caps__limit(r->opts.caps | (perf ? CAPS_PERF : 0));
+	int err;
 
+	hurry(r);
+	err = caps__limit(r->opts.caps | (perf ? CAPS_PERF : 0));
 	if (err)
 		log_debug("cannot give up capabilities: %s", strerror(-err));
 }
@@ -481,5 +503,8 @@ int tracees__finish(struct tracees *r, const char *reason)
 			tracee__remove(r->at[i], r->at[i]->ended ? "target exited" : reason);
 	}
 	say_missed(r);
+	if (r->hurries)
+		setpriority(PRIO_PROCESS, 0, r->nice);
+	r->hurries = false;
 	return r->status;
 }

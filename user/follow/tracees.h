@@ -57,9 +57,10 @@ int tracees__take(struct tracees *r, pid_t pid, struct failure *f);
 int tracees__begin_output(struct tracees *r);
 /* True if no process has made an event for a while: tracees__pump() can wait a little longer. */
 bool tracees__quiet(const struct tracees *r);
-/* Gives up all capabilities that tracing needs no longer. It is called here once opts.only is
- * attached to; the owner may call it earlier. */
-void tracees__limit_caps(const struct tracees *r);
+/* Takes the highest priority of ordinary threads, which the thread that drains needs next to many
+ * runnable threads, and gives up all capabilities that tracing needs no longer. It is called here
+ * once opts.only is attached to; the owner may call it earlier. */
+void tracees__limit_caps(struct tracees *r);
 
 /* Describes processes that nearly match, to continue a sentence; "": none. After the first
  * tracees__pump(). */

@@ -81,6 +81,8 @@ struct tracees {
 	uint64_t next_scan;
 	unsigned int scans;
 	bool full_said;
+	int nice;	     /* our nice value before it was lowered */
+	bool hurries;	     /* it is lowered */
 	struct probes *kept; /* programs of the last traced process, for later ones */
 };
 
