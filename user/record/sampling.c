@@ -122,10 +122,12 @@ struct sampled sampling__estimate(uint64_t bytes, const struct drawn drawn[SAMPL
 
 	for (uint8_t i = 0; i < SAMPLING_BOUNDS; i++) {
 		const struct drawn *d = &drawn[i];
-		double bound = (double)sampling__bound(i + 1);
+		double bound = (double)sampling__bound(i + 1), low;
 		uint64_t most = d->bytes + d->others;
-		double low = lower(d->count) * bound;
 
+		if (!d->others) /* no block is without a stack: the row has what was drawn */
+			continue;
+		low = lower(d->count) * bound;
 		/* The row has at least what was drawn, and at most all that was not. A low limit
 		 * above that is wrong. */
 		e.bytes += within((double)d->count * bound, d->bytes, most) - d->bytes;
