@@ -6,7 +6,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import (WORKLOADS, check, equal, interrupt, python, record, report, run, scratch, settle, spawn, tool,
+from harness import (OUT, WORKLOADS, check, equal, interrupt, python, record, report, run, scratch, settle, spawn, tool,
                      training)
 
 SEEDS = range(1, 4)
@@ -96,6 +96,17 @@ def test_report():
     check(code == 0 and text.count("Host memory at") == 1 and "CPU tensors" in text, "report --device host: %d %s\n%s", code, err, text)
     code, text, err = tool("report", out)
     check(code == 0 and re.search("^host  peak [0-9.]+ MiB RSS", text, re.M), "report: %d %s\n%s", code, err, text)
+
+
+def test_pinned():
+    """Pinned memory of PyTorch's host allocator, in use and cached, under the dry run."""
+    preload = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
+    mix = Mix(9, "pinned", env={"LD_PRELOAD": preload})
+    p = mix.dump()["processes"][0]
+    equal(sums(p["parts"]), p["parts"]["rss"]["bytes"], "sum of the parts")
+    near(p["parts"]["pinned"]["bytes"], mix.truth["pinned"], "pinned memory", room=64 << 10)
+    near(p["parts"]["pinned"]["second"], mix.truth["cached"], "cached pinned memory", room=64 << 10)
+    check(p["parts"]["unknown"]["bytes"] < 2 << 20, "unknown memory: %s", p["parts"])
 
 
 def test_tree():

@@ -111,6 +111,17 @@ def fragments(rng, keep, _truth):
     keep.append(blocks[::rng.randrange(5, 40)])
 
 
+def pinned(rng, keep, truth):
+    """Blocks of PyTorch's host allocator: sizes are powers of two, so that all of a block is touched. One is freed, which caches it."""
+    sizes = [1 << rng.randrange(16, 23) for _ in range(4)]
+    blocks = [torch.ones(n, dtype=torch.uint8).pin_memory() for n in sizes]
+    torch.zeros(1, device="cuda")
+    freed = sizes.pop()
+    del blocks[-1]
+    keep.append(blocks)
+    truth["pinned"], truth["cached"] = sum(sizes) + freed, freed
+
+
 def forked(_rng, keep, _truth):
     r, w = os.pipe()
     pid = os.fork()
@@ -123,6 +134,7 @@ def forked(_rng, keep, _truth):
 
 
 KINDS = {f.__name__: f for f in (random_tensors, bytes_list, dictionary, arrays, mapped, mapped_file, shared, threads, fragments, forked)}
+WITH_CUDA = {"pinned": pinned}
 
 
 def known(truth):
@@ -142,7 +154,7 @@ def main():
     torch.set_num_threads(1)
     keep, truth = [], {"kinds": names}
     for name in names:
-        KINDS[name](rng, keep, truth)
+        {**KINDS, **WITH_CUDA}[name](rng, keep, truth)
     gc.collect()
     with open(sys.argv[1], "w", encoding="utf-8") as f:
         known(truth)

@@ -122,23 +122,34 @@ static int try_slot(const struct host_reading *r, uint64_t slot, uint64_t pool, 
 	return read_array(r, addr, pool, ret);
 }
 
+/* Finds the array with most arenas: other words point into its middle. */
 static int search_data(struct host_reading *r, const struct host_data *d, uint64_t pool,
 		       struct arenas *ret)
 {
-	for (size_t at = 0; at + 16 <= d->len; at += 8) {
+	int err = -ENOENT, e;
+
+	for (size_t at = 0; at + 8 <= d->len; at += 8) {
 		uint64_t addr = host_word(d->v + at);
-		int err;
+		struct arenas a;
 
 		if (addr < HOST_PAGE || addr % 16 ||
 		    !host_places__has(&r->maps, addr, FIRST_ARENAS * ARENA_OBJECT))
 			continue;
-		err = read_array(r, addr, pool, ret);
-		if (!err)
+		e = read_array(r, addr, pool, &a);
+		if (e == -ENOMEM)
+			return e;
+		if (e)
+			continue;
+		if (err || a.n > ret->n) {
+			free(err ? NULL : ret->v);
+			*ret = a;
 			r->places->arenas = d->addr + at;
-		if (err != -ENOENT)
-			return err;
+			err = 0;
+		} else {
+			free(a.v);
+		}
 	}
-	return -ENOENT;
+	return err;
 }
 
 /* Whether the file of a mapping can have the interpreter's data. */

@@ -25,7 +25,7 @@ struct host_places {
 	uint64_t bins;	 /* glibc: main_arena.bins */
 	uint64_t delta;	 /* glibc: offset of bins in struct malloc_state */
 	uint64_t mp;	 /* glibc: mp_.n_mmaps */
-	bool no_mp;
+	uint64_t pinned; /* PyTorch: implementation of the host allocator */
 };
 
 /* A reading in progress. */
@@ -39,6 +39,7 @@ struct host_reading {
 	struct host_spans claims; /* of parts */
 	struct host_spans second; /* of parts' second figures */
 	struct host_ledger *l;
+	bool pinned_known; /* the host allocator's tables were read */
 };
 
 static inline uint64_t host_word(const uint8_t *p)
@@ -71,6 +72,7 @@ int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
 
 /* Each adds what it finds to the reading's claims and ledger. 0, also if nothing was found, or an
  * error that ends the reading: -ENOMEM, -ESRCH, -EPERM. */
+int host_pinned__read(struct host_reading *r);
 int host_pymalloc__read(struct host_reading *r);
 int host_glibc__read(struct host_reading *r);
 /* Finds chunks with mappings of their own; after all other claims are resolved. */

@@ -281,7 +281,7 @@ static void set_known(struct host_reading *r)
 	for (unsigned k = HOST_PSS; k <= HOST_HUGETLB; k++)
 		part[k].known = true;
 	part[HOST_TENSORS].known = part[HOST_TENSORS].known && r->o->ranges_known;
-	part[HOST_PINNED].known = r->o->pinned_known || !has_driver(r);
+	part[HOST_PINNED].known = r->o->pinned_known || r->pinned_known || !has_driver(r);
 	part[HOST_PINNED].has_second = part[HOST_PINNED].known;
 	for (unsigned k = HOST_SHARED_LOADER; k <= HOST_SHARED; k++)
 		part[k].has_second = r->o->ranges_known;
@@ -319,7 +319,7 @@ static int read_all(struct host_reading *r)
 	if (!r->resident)
 		return -errno;
 	find_allocator(r);
-	err = add_ranges(r) ?: host_pymalloc__read(r) ?: host_glibc__read(r) ?: host_places__find_stacks(r) ?: host_places__find_bss(r) ?: host_glibc__find_mapped(r) ?: host_spans__resolve(&r->claims) ?: host_spans__resolve(&r->second);
+	err = add_ranges(r) ?: host_pinned__read(r) ?: host_pymalloc__read(r) ?: host_glibc__read(r) ?: host_places__find_stacks(r) ?: host_places__find_bss(r) ?: host_glibc__find_mapped(r) ?: host_spans__resolve(&r->claims) ?: host_spans__resolve(&r->second);
 	return err ? err : divide_all(r);
 }
 

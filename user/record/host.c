@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "record/stream.h"
+
 const char *host_part__name(unsigned part)
 {
 	static const char *const names[HOST_PART_NR] = {

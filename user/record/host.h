@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "record/stream.h"
+struct event; /* record/stream.h */
 
 /*
  * The parts of a process's resident host memory, for EVENT_HOST. Each resident byte belongs to

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Pinned memory, from the tables of PyTorch's host allocator (at/core/CachingHostAllocator.h,
+ * PyTorch 2.4 and later). No symbol leads to them. The allocator is a static object of
+ * libtorch_cuda, which its type information names; it points to its implementation, which has a
+ * hash table from addresses to HostBlocks. A HostBlock has its size, its address and whether it is
+ * in use, next to each other. All entries of the table must verify.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hostmem/internal.h"
+#include "lib/array.h"
+#include "lib/map64.h"
+#include "process/proc.h"
+#include "torch/cudaalloc_internal.h"
+
+#define DATA_MAX (64u << 20)
+#define IMPL_WINDOW (32u << 10)
+#define POINTERS 16u	 /* words of the static object that may point to the implementation */
+#define BLOCK_BYTES 128u /* of a HostBlock */
+#define MAX_PINNED (1u << 20)
+#define ENTRY 24u /* {distance, address, HostBlock *} */
+
+struct pinned {
+	struct host_reading *r;
+	uint64_t n;
+	int at; /* offset of the address in a HostBlock; -1: not known yet */
+	bool bad;
+	int err;
+};
+
+static bool is_torch_cuda(const struct map *m)
+{
+	const char *base = strrchr(m->path, '/');
+
+	return m->w && !m->shared && base &&
+	       (!strncmp(base, "/libtorch_cuda", 14) || !strncmp(base, "/libtorch.so", 12));
+}
+
+/* Whether the type of the object whose vtable this is has the name in it. */
+static bool is_of_type(const struct host_reading *r, uint64_t vtable, const char *part)
+{
+	uint64_t info, name;
+	char text[256] = "";
+
+	if (!pointer_like(vtable) || proc__read_u64(r->proc, vtable - 8, &info) ||
+	    !pointer_like(info) || proc__read_u64(r->proc, info + 8, &name) ||
+	    name > UINT64_MAX - sizeof(text))
+		return false;
+	return cudaalloc_mem__read_window(r->proc, name, (uint8_t *)text, sizeof(text) - 1) > 0 &&
+	       strstr(text, part);
+}
+
+/* Whether the address is in a read-only mapping of the file of mapping i: where vtables lie. */
+static bool is_vtable(const struct host_reading *r, size_t i, uint64_t v)
+{
+	const struct map *m = pointer_like(v) ? maps__find(&r->maps.maps, v) : NULL,
+			 *of = &r->maps.maps.v[i];
+
+	return m && !m->w && m->inode == of->inode && m->dev_major == of->dev_major &&
+	       m->dev_minor == of->dev_minor;
+}
+
+/* Offset of the key in a HostBlock, with its size before it and a flag after it; -1: none. */
+static int find_offset(const uint8_t *block, uint64_t key)
+{
+	for (int at = 8; at + 16 <= (int)BLOCK_BYTES; at += 8)
+		if (host_word(block + at) == key && host_word(block + at - 8) && block[at + 8] <= 1)
+			return at;
+	return -1;
+}
+
+static int on_entry(void *ctx, const uint8_t *entry)
+{
+	struct pinned *p = ctx;
+	uint64_t key = host_word(entry + 8), at = host_word(entry + 16), size;
+	uint8_t block[BLOCK_BYTES];
+	int place;
+
+	if (!pointer_like(at) || key % HOST_PAGE || !key || ++p->n > MAX_PINNED ||
+	    proc__read(p->r->proc, at, block, sizeof(block)))
+		return 1;
+	place = find_offset(block, key);
+	if (place < 0 || (p->at >= 0 && place != p->at) || !maps__find(&p->r->maps.maps, key))
+		return 1;
+	p->at = place;
+	size = host_word(block + place - 8);
+	if (size > UINT64_MAX - key)
+		return 1;
+	p->err = host_spans__add(&p->r->claims, key, size, HOST_PINNED);
+	if (!p->err && !block[place + 8])
+		p->err = host_spans__add(&p->r->second, key, size, HOST_PINNED);
+	return p->err;
+}
+
+/* Reads the blocks of the implementation at addr. -ENOENT: none of its tables verifies. */
+static int read_blocks(struct host_reading *r, uint64_t addr)
+{
+	size_t claims = r->claims.n, second = r->second.n;
+	uint8_t *w = malloc(IMPL_WINDOW);
+	bool empty = false;
+	struct table t;
+	uint64_t seen;
+	long len;
+	int err = -ENOENT;
+
+	if (!w)
+		return -ENOMEM;
+	len = cudaalloc_mem__read_window(r->proc, addr, w, IMPL_WINDOW);
+	for (long at = 0; at + (long)TABLE_HEADER <= len && err == -ENOENT; at += 8) {
+		struct pinned p = { .r = r, .at = -1 };
+
+		if (!table__parse(w + at, &t))
+			continue;
+		empty |= !t.count;
+		if (!t.count)
+			continue;
+		err = table__each(r->proc, &t, ENTRY, on_entry, &p, &seen);
+		if (p.err || err == -ENOMEM || err == -ESRCH)
+			break;
+		if (!err && seen == t.count)
+			break;
+		r->claims.n = claims;
+		r->second.n = second;
+		err = -ENOENT;
+	}
+	free(w);
+	return err == -ENOENT && empty ? 0 : err;
+}
+
+/* Looks for the allocator among the static objects of mapping i's file. */
+static int search(struct host_reading *r, size_t i, const struct host_data *d)
+{
+	struct map64 *seen = map64__new();
+	int err = seen ? -ENOENT : -ENOMEM;
+
+	for (size_t at = 0; at + 16 <= d->len && err == -ENOENT; at += 8) {
+		uint64_t vtable = host_word(d->v + at), known;
+
+		if (!is_vtable(r, i, vtable))
+			continue;
+		if (!map64__get(seen, vtable, &known)) {
+			known = is_of_type(r, vtable, "CachingHostAllocator");
+			if (map64__set(seen, vtable, known))
+				err = -ENOMEM;
+		}
+		for (size_t k = 1;
+		     known && k < POINTERS && at + 8 * k + 8 <= d->len && err == -ENOENT; k++) {
+			uint64_t impl = host_word(d->v + at + 8 * k), type;
+
+			if (pointer_like(impl) && host_places__has(&r->maps, impl, 64) &&
+			    !proc__read_u64(r->proc, impl, &type) &&
+			    is_of_type(r, type, "CachingHostAllocatorImpl"))
+				err = read_blocks(r, impl);
+			if (!err)
+				r->places->pinned = impl;
+		}
+	}
+	map64__free(seen);
+	return err;
+}
+
+int host_pinned__read(struct host_reading *r)
+{
+	int err = -ENOENT;
+
+	if (r->places->pinned)
+		err = read_blocks(r, r->places->pinned);
+	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {
+		struct host_data d;
+
+		if (!is_torch_cuda(&r->maps.maps.v[i]))
+			continue;
+		err = host_places__read_data(r, i, DATA_MAX, &d);
+		if (!err) {
+			err = search(r, i, &d);
+			free(d.v);
+		} else if (host_places__is_local(err)) {
+			err = -ENOENT;
+		}
+	}
+	r->pinned_known = !err;
+	return host_places__is_local(err) ? 0 : err;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "labels/host_words.h"
+#include "lib/json.h"
+#include "report/doc.h"
+
+static void point_json(struct json *j, const char *key, const struct host_point *p)
+{
+	json__open_object(j, key);
+	json__seconds(j, "time", p->time, 9);
+	json__uint(j, "rss", p->sheet.part[HOST_TOTAL].bytes);
+	json__open_object(j, "parts");
+	for (unsigned i = 1; i < HOST_PART_NR; i++) {
+		const struct host_figure *f = &p->sheet.part[i];
+
+		if (!host_part__name(i) || (!host_part__adds_up(i) && !f->known))
+			continue;
+		json__open_object(j, host_part__name(i));
+		json__uint(j, "bytes", f->bytes);
+		json__bool(j, "known", f->known);
+		if (host_words__second(i))
+			json__uint_or_null(j, "second", f->has_second, f->second);
+		json__close_object(j);
+	}
+	json__close_object(j);
+	json__close_object(j);
+}
+
+void report_json__host(struct json *j, const struct model *m)
+{
+	const struct model_host *h = model__host(m);
+
+	if (!h) {
+		json__null(j, "host");
+		return;
+	}
+	json__open_object(j, "host");
+	json__uint(j, "readings", h->readings);
+	point_json(j, "moment", &h->at_moment);
+	point_json(j, "first", &h->first);
+	point_json(j, "highest", &h->highest);
+	point_json(j, "last", &h->last);
+	json__close_object(j);
+}
