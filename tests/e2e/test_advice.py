@@ -24,9 +24,9 @@ def recorded(name, *arguments):
     peak = peak_of(out)
     equal(device["peak_allocated"], peak, "the peak")
     for a in doc["advice"]:
-        whole = peak if a["of"] == "allocated" else device["peak_reserved"]
+        whole = {"allocated": peak, "reserved": device["peak_reserved"], "host": doc["host"] and doc["host"]["highest"]["rss"]}[a["of"]]
         equal(a["saves_bytes"] + a["peak_after"], whole, "what is saved and what is left (%s)" % a["kind"])
-        check(a["saves_bytes"] >= peak // 100 * 1, "%s saves %d bytes", a["kind"], a["saves_bytes"])
+        check(a["saves_bytes"] >= whole // 100 * 1 or a["of"] == "reserved", "%s saves %d bytes", a["kind"], a["saves_bytes"])
         check(a["figure"] in ("exact", "estimate", "upper_bound") and a["text"] and a["basis"], "%r", a)
     return path, peak, {a["kind"]: a for a in doc["advice"]}
 

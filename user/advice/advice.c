@@ -21,6 +21,9 @@ const char *advice__kind(enum advice_kind k)
 		[ADVICE_OUTPUTS_HELD] = "outputs_held",
 		[ADVICE_DDP_BUCKETS] = "ddp_buckets",
 		[ADVICE_CACHED] = "cached",
+		[ADVICE_MALLOC_FREE] = "malloc_free",
+		[ADVICE_PINNED_CACHED] = "pinned_cached",
+		[ADVICE_LOADER_SHARED] = "loader_shared",
 	};
 
 	return (unsigned)k < ADVICE_KINDS ? names[k] : "";
@@ -111,11 +114,19 @@ static int by_saving(const void *x, const void *y)
 
 	if ((a->kind == ADVICE_GROWTH) != (b->kind == ADVICE_GROWTH))
 		return a->kind == ADVICE_GROWTH ? -1 : 1;
+	if (a->of_host != b->of_host)
+		return a->of_host - b->of_host;
 	if (a->of_reserved != b->of_reserved)
 		return a->of_reserved - b->of_reserved;
 	if (a->saves != b->saves)
 		return a->saves > b->saves ? -1 : 1;
 	return (int)a->kind - (int)b->kind;
+}
+
+static void sort(struct advice_list *list)
+{
+	if (list->n)
+		qsort(list->all, list->n, sizeof(*list->all), by_saving);
 }
 
 static int advise(struct advising *a, const struct model_device *d)
@@ -163,14 +174,17 @@ int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
 		err = advice_growth(&a, device, &d);
 	if (!err)
 		err = advise(&a, &d);
+	if (!err) {
+		sort(&list);
+		while (list.n > ADVICE_MOST)
+			advice__free_texts(&list.all[--list.n]);
+		err = advice_host(&a);
+	}
 	if (err) {
 		advice__free_list(&list);
 		return err;
 	}
-	if (list.n)
-		qsort(list.all, list.n, sizeof(*list.all), by_saving);
-	while (list.n > ADVICE_MOST)
-		advice__free_texts(&list.all[--list.n]);
+	sort(&list);
 	*ret = list;
 	return 0;
 }

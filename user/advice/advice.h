@@ -28,6 +28,10 @@ enum advice_kind {
 	/* Gradients stored twice: separately, and in the buckets of DistributedDataParallel. */
 	ADVICE_DDP_BUCKETS,
 	ADVICE_CACHED, /* bytes reserved but not allocated */
+	/* Of host memory: */
+	ADVICE_MALLOC_FREE,   /* free inside malloc's arenas */
+	ADVICE_PINNED_CACHED, /* pinned memory that PyTorch caches */
+	ADVICE_LOADER_SHARED, /* batches that wait in shared memory */
 	ADVICE_KINDS,
 };
 const char *advice__kind(enum advice_kind k); /* returns the kind's name, such as "checkpoint" */
@@ -45,9 +49,11 @@ struct advice {
 	enum advice_figure figure;
 	/* true: saves refers to the peak of reserved bytes; false: of allocated bytes */
 	bool of_reserved;
+	/* true: saves refers to RSS at its highest reading */
+	bool of_host;
 	/* Bytes saved by this remedy alone; savings of several remedies do not add up. */
 	uint64_t saves;
-	uint64_t after; /* peak with the remedy, bytes */
+	uint64_t after; /* peak (or RSS) with the remedy, bytes */
 	char *text;	/* text of the remedy, one line */
 	/* Place: modules such as "blocks.* (Block)", or a line such as "train.py:41 (step)"; "":
 	 * none. */
@@ -72,7 +78,7 @@ struct advice_list {
 };
 
 #define ADVICE_LEAST_PERCENT 1 /* smallest saving worth a mention, in percent of the peak */
-#define ADVICE_MOST 8
+#define ADVICE_MOST 8 /* entries about a device; those about host memory come after them */
 
 struct advisor;
 /* For a recording that is open but not yet run; borrows it, and watches its growth by line. NULL if

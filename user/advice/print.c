@@ -17,7 +17,9 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 	snprintf(first, sizeof(first), "  %10s  ", text__bytes(saves, sizeof(saves), a->saves));
 	text__paragraph(out, width, first, indent, "%s", a->text);
 	text__paragraph(out, width, indent, indent, "%s would be %s%s%s",
-			a->of_reserved ? "reserved memory" : "the peak",
+			a->of_host	 ? "RSS"
+			: a->of_reserved ? "reserved memory"
+					 : "the peak",
 			a->figure == ADVICE_ESTIMATE ? "about " : "",
 			text__bytes(after, sizeof(after), a->after),
 			a->figure == ADVICE_EXACT || a->figure == ADVICE_ESTIMATE ? ""
@@ -65,7 +67,10 @@ void advice__json(struct json *j, const struct advice_list *list)
 		json__open_object(j, NULL);
 		json__string(j, "kind", advice__kind(a->kind));
 		json__uint(j, "saves_bytes", a->saves);
-		json__string(j, "of", a->of_reserved ? "reserved" : "allocated");
+		json__string(j, "of",
+			     a->of_host	      ? "host"
+			     : a->of_reserved ? "reserved"
+					      : "allocated");
 		json__string(j, "figure", advice__figure(a->figure));
 		json__uint(j, "peak_after", a->after);
 		json__string(j, "where", a->where);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Pinned memory, from the tables of PyTorch's host allocator (at/core/CachingHostAllocator.h,
+ * Pinned memory, from the tables of PyTorch's host allocator (CachingHostAllocator in ATen,
  * PyTorch 2.4 and later). No symbol leads to them. The allocator is a static object of
  * libtorch_cuda, which its type information names; it points to its implementation, which has a
  * hash table from addresses to HostBlocks. A HostBlock has its size, its address and whether it is

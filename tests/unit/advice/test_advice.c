@@ -7,6 +7,7 @@
 #include "unit/model_world.h"
 
 #include "advice/internal.h"
+#include "record/host.h"
 
 #define LAYERS 6
 #define STEPS 3
@@ -389,6 +390,47 @@ static void test_growth(void **state)
 }
 
 /* Random events: advice must end, and no figure may exceed the total. */
+static int tell_host(void *ctx, const struct event *e)
+{
+	tell(ctx, *e);
+	return 0;
+}
+
+/* Advice about host memory follows from the reading with the highest RSS, with its bytes. */
+static void test_host(void **state)
+{
+	const uint64_t mib = 1 << 20;
+	struct play p = { .w = world__new(AT_PEAK, 0), .job = { .grad = 64 }, .next = 1 };
+	struct host_sheet low = { 0 }, high = { 0 };
+	struct advice_list list;
+	const struct advice *a;
+
+	p.a = (struct analysis){ .model = p.w.m, .dict = p.w.d, .facts = p.w.f };
+	p.v = advisor__new(&p.a);
+	make_stacks(&p);
+	take(&p, 4096, p.other, 0);
+	high.part[HOST_TOTAL] = (struct host_figure){ .bytes = 1000 * mib, .known = true };
+	high.part[HOST_MALLOC] = (struct host_figure){ 400 * mib, 150 * mib, true, true, false };
+	high.part[HOST_PINNED] = (struct host_figure){ 64 * mib, 9 * mib, true, true, false };
+	high.part[HOST_SHARED_LOADER] = (struct host_figure){ 90 * mib, 40 * mib, true, true,
+							      false };
+	low.part[HOST_TOTAL] = (struct host_figure){ .bytes = 900 * mib, .known = true };
+	low.part[HOST_MALLOC] = (struct host_figure){ 800 * mib, 700 * mib, true, true, false };
+	host_sheet__emit(&high, 0, tell_host, &p);
+	host_sheet__emit(&low, 0, tell_host, &p);
+	model__finish(p.w.m, p.w.time);
+	assert_int_equal(advisor__finish(p.v, 0, &list), 0);
+	a = of_kind(&list, ADVICE_MALLOC_FREE);
+	assert_true(a && a->of_host && a->saves == 150 * mib && a->after == 850 * mib);
+	assert_int_equal(a->figure, ADVICE_UP_TO);
+	a = of_kind(&list, ADVICE_LOADER_SHARED);
+	assert_true(a && a->saves == 50 * mib && a->after == 950 * mib);
+	assert_null(of_kind(&list, ADVICE_PINNED_CACHED)); /* less than 1 % of RSS */
+	advice__free_list(&list);
+	advisor__free(p.v);
+	world__free(&p.w);
+}
+
 static void test_nonsense(void **state)
 {
 	uint64_t seed = 88172645463325252;
@@ -442,7 +484,8 @@ int main(void)
 		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_gradients),
 		cmocka_unit_test(test_held),	   cmocka_unit_test(test_buffers),
 		cmocka_unit_test(test_foreach),	   cmocka_unit_test(test_state),
-		cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_host),	   cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_growth),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
