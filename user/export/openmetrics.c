@@ -12,6 +12,7 @@
 #include "labels/device_values.h"
 #include "labels/growth_summary.h"
 #include "lib/openmetrics.h"
+#include "record/host.h"
 #include "lib/text.h"
 
 #define LINES 10 /* lines shown separately */
@@ -93,6 +94,35 @@ static void put_value(struct export_ctx *c, const struct device_value *v)
 			continue;
 		openmetrics__name(c->out, &v->family);
 		fprintf(c->out, "{device=\"%s\"} %" PRIu64 "\n", d.name, value);
+	}
+}
+
+/* The parts of the process's resident host memory, and what allocators have free in theirs. */
+static void put_host(struct export_ctx *c)
+{
+	static const struct openmetrics_family bytes = {
+		"host_bytes", "gauge", "bytes",
+		"Resident host memory (RSS) by part, at the chosen moment."
+	};
+	static const struct openmetrics_family spare = {
+		"host_free_bytes", "gauge", "bytes",
+		"Resident memory of a part that is free inside the allocator or cached."
+	};
+	const struct model_host *h = model__host(c->model);
+
+	if (!h)
+		return;
+	openmetrics__head(c->out, &bytes, true);
+	for (unsigned i = 1; i < HOST_PARTS_END; i++)
+		fprintf(c->out, "memtrace_host_bytes{part=\"%s\"} %" PRIu64 "\n",
+			host_part__name(i), h->at_moment.sheet.part[i].bytes);
+	openmetrics__head(c->out, &spare, true);
+	for (unsigned i = 1; i < HOST_PARTS_END; i++) {
+		const struct host_figure *f = &h->at_moment.sheet.part[i];
+
+		if (f->has_second && (i == HOST_PINNED || i == HOST_PYTHON || i == HOST_MALLOC))
+			fprintf(c->out, "memtrace_host_free_bytes{part=\"%s\"} %" PRIu64 "\n",
+				host_part__name(i), f->second);
 	}
 }
 
@@ -277,6 +307,7 @@ static int openmetrics_end(struct export_ctx *c, void *state)
 		if (device_values[i].family.name)
 			put_value(c, &device_values[i]);
 	put_fragmentation(c);
+	put_host(c);
 	err = put_growth(c);
 	if (!err)
 		err = put_groups(c);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/host_words.h"
 #include "labels/words.h"
 #include "lib/text.h"
 #include "live/keys.h"
@@ -14,6 +15,7 @@
 #include "live/words.h"
 #include "report/text.h"
 
+#define HOST_LEAST 30		   /* columns */
 #define FRESH UINT64_C(8000000000) /* time that a message is shown, in ns */
 
 /* "cuda:0 (1 of 2) NVIDIA H200 80.0 GiB"; the number only if there are several devices */
@@ -113,6 +115,19 @@ static int part(struct paint *p, int x, enum ink ink, const char *text)
 	return x + width + 2;
 }
 
+/* The parts of the host memory, as far as there is room. */
+static void draw_host(struct paint *p, const struct live_proc *proc, int x)
+{
+	const struct model_host *host = model__host(proc->model);
+	char parts[1024], text[1040];
+
+	if (!host || p->columns - x < HOST_LEAST)
+		return;
+	snprintf(text, sizeof(text), "RSS: %s",
+		 host_words__line(parts, sizeof(parts), &host->last.sheet));
+	part(p, x, INK_DIM, words__cut(text, (size_t)(p->columns - x)));
+}
+
 static void draw_second(struct paint *p, const struct live_proc *proc, const struct model_device *d)
 {
 	char text[96], time[24], count[32], said[GROWTH_SUMMARY_TEXT];
@@ -154,8 +169,9 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 	if (d->ooms) {
 		snprintf(text, sizeof(text), "%s OUT OF MEMORY",
 			 text__count(count, sizeof(count), d->ooms));
-		part(p, x, INK_WARN, text);
+		x = part(p, x, INK_WARN, text);
 	}
+	draw_host(p, proc, x);
 }
 
 void draw_head(struct paint *p, const struct live_state *s)

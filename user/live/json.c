@@ -144,6 +144,8 @@ int live_json__line(FILE *out, const struct live_proc *p, const struct live_tabl
 	if (*end)
 		json__string(j, "end", end);
 	put_devices(j, p);
+	if (model__host(p->model))
+		report_json__host(j, p->model);
 	put_rows(j, p, t);
 	json__close_object(j);
 	json__free(j);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "labels/host_words.h"
 #include "labels/words.h"
 #include "lib/text.h"
 #include "live/cells.h"
@@ -28,6 +29,8 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 {
 	char time[24], bytes[24], step[24], count[32], said[GROWTH_SUMMARY_TEXT];
 	const struct growth_summary *growth;
+	const struct model_host *host = model__host(p->model);
+	char parts[1024];
 
 	if (who)
 		fprintf(out, "PID %d  ", (int)p->pid);
@@ -49,6 +52,11 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 	growth = live_proc__growth(p, d->device);
 	if (growth && *growth_summary__brief(growth, (size_t)width - 2, said))
 		fprintf(out, "  %s\n", said);
+	if (host)
+		fprintf(out, "  RSS %s: %s\n",
+			live__bytes(bytes, host->last.sheet.part[HOST_TOTAL].bytes),
+			words__cut(host_words__line(parts, sizeof(parts), &host->last.sheet),
+				   (size_t)width - 18));
 }
 
 static void put(FILE *out, enum live_col c, const char *text)

@@ -5,6 +5,7 @@
 
 #include "serve/web/metrics.h"
 #include "serve/web/metrics_internal.h"
+#include "record/host.h"
 
 /* A capture and the name of its target. */
 struct last {
@@ -153,6 +154,32 @@ static void put_whole(struct metrics_writer *w, const struct lasts *l)
 	}
 }
 
+static void put_host(struct metrics_writer *w, const struct lasts *l)
+{
+	static const struct openmetrics_family f = {
+		"capture_host_bytes", "gauge", "bytes",
+		"Resident host memory (RSS) by part, at the highest reading of the last capture."
+	};
+
+	metrics__head(w, &f);
+	for (size_t k = 0; k < l->n; k++) {
+		const json_t *highest = json_object_get(
+				     json_object_get(l->of[k].trace->report, "host"), "highest"),
+			     *parts = json_object_get(highest, "parts");
+
+		for (unsigned i = 1; i < HOST_PARTS_END; i++) {
+			const json_t *number = json_object_get(
+				json_object_get(parts, host_part__name(i)), "bytes");
+
+			if (!json_is_integer(number))
+				continue;
+			open_labels(w, &f, &l->of[k], NULL);
+			openmetrics__label(w->out, "part", host_part__name(i), true);
+			put_number(w, number);
+		}
+	}
+}
+
 static void put_categories(struct metrics_writer *w, const struct lasts *l)
 {
 	static const struct openmetrics_family f = {
@@ -253,6 +280,7 @@ void metrics__captures(struct metrics_writer *w)
 	find(w, &l);
 	put_whole(w, &l);
 	put_devices(w, &l);
+	put_host(w, &l);
 	put_categories(w, &l);
 	put_lines(w, &l);
 }
