@@ -54,11 +54,14 @@ LOADED_LINK_CXX := $(CXX)
 LOADED_LDFLAGS := $(filter-out -fsanitize=%,$(LDFLAGS))
 # HTTPS=0: serve has HTTP only, without GnuTLS.
 HTTPS := 1
+DW_LIBS := -ldw
 ifeq ($(STATIC),1)
 include tools/packaging/static.mk
 endif
 CPPFLAGS += -DMEMTRACE_HTTPS=$(HTTPS)
-LDLIBS := -lbpf -lelf -lz -lzstd -ljansson $(CURSES) $(SERVE_LIBS) -lpthread -lm
+# The demangler of the C++ library is C. It is linked statically, so that nothing else of that library is needed.
+DEMANGLER := $(shell $(CXX) -print-file-name=libstdc++.a)
+LDLIBS := -lbpf $(DW_LIBS) -lelf -lz -lzstd -ljansson $(DEMANGLER) $(CURSES) $(SERVE_LIBS) -lpthread -lm
 
 BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra $(ERROR_ON_WARNING) -Wno-unused-parameter \

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
+#include "native.bpf.h"
+
 /*
  * Calls into the CUDA runtime and driver. The entry's program keeps the arguments, the return's
  * program writes one record. Only plain C functions have return probes: an exception must not pass
@@ -125,6 +127,7 @@ int call_enter(struct pt_regs *ctx)
 		t = this_thread(ctx);
 		c->stack = walk_stack_atomic(t, c->call.sp, c->entered);
 		c->node = current_node(t, c->call.sp, c->entered);
+		copy_stack(ctx, c->entered, c->stack);
 	}
 	return 0;
 }

@@ -46,6 +46,9 @@ enum mt_rec_type {
 	MT_REC_EDGE = 12, /* an autograd node becomes the grad_fn of a tensor: struct mt_rec_node */
 	MT_REC_NODE = 13, /* this thread's running node has changed: struct mt_rec_node */
 	MT_REC_MODULE_LEAVE = 14, /* this thread left modules: struct mt_rec_leave */
+	/* A thread's registers and a copy of its stack, before a record of the same event: struct
+	 * mt_rec_native */
+	MT_REC_NATIVE = 15,
 };
 
 /* Outcome of the walk over a thread's Python frames. Counter: MT_CNT_WALK + outcome. */
@@ -86,6 +89,7 @@ enum mt_counter {
 	MT_CNT_MODULE_DEEP = 57,   /* module calls dropped: more than MT_MODULE_DEPTH nested */
 	MT_CNT_AGAIN = 58,	   /* shortened walks that were repeated in full */
 	MT_CNT_AGAIN_OTHER = 59,   /* repeated walks with a different result: a bug if not 0 */
+	MT_CNT_NATIVE_OVER = 60,   /* stacks not copied: more than `native_most` in this second */
 	MT_CNT_CALL_DRIVER = 62,   /* MT_CALL_DRIVER calls within a recorded MT_CALL_RUNTIME call */
 	MT_CNT_FILTERED =
 		64, /* + MT_REC_*: hits without a record, because they had nothing to report */
@@ -242,6 +246,18 @@ struct mt_rec_call {
 	__u64 entered; /* CLOCK_MONOTONIC, ns; h.time is the time of the return */
 };
 
+#define MT_NATIVE_STACK 16384 /* bytes of a stack that are copied, at most */
+#define MT_NATIVE_PIECE 1024  /* bytes read at a time; the copy ends before one that fails */
+
+/* Belongs to the thread's next record with this time. */
+struct mt_rec_native {
+	struct mt_hdr h;
+	__u64 stack_id; /* of the Python stack; 0: none (see h.walk) */
+	__u64 ip, sp, fp, lr;
+	__u32 size; /* bytes of the stack that follow, from sp on */
+	__u32 pad;
+};
+
 /* Location of a USDT argument at its site. */
 struct mt_usdt_arg {
 	__u16 reg;   /* offset in struct pt_regs */
@@ -320,6 +336,7 @@ MT_ASSERT_SIZE(struct mt_rec_leave, 24);
 MT_ASSERT_SIZE(struct mt_frame, 16);
 MT_ASSERT_SIZE(struct mt_rec_stack, 40);
 MT_ASSERT_SIZE(struct mt_rec_call, 88);
+MT_ASSERT_SIZE(struct mt_rec_native, 64);
 MT_ASSERT_SIZE(struct mt_usdt_arg, 8);
 MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_rec_node, 96);

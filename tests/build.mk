@@ -29,6 +29,43 @@ $(OUTPUT)/tests/tools/%: $(OUTPUT)/obj/tests/tools/%.o $(LIB)
 $(OUTPUT)/tests/unit/capture/test_inside: | inside
 $(OUTPUT)/tests/unit/nvml/test_gpus: | dryrun
 
+# Programs whose stacks it unwinds, as compilers and strip leave them.
+NATIVE := $(OUTPUT)/tests/programs/native
+NATIVE_PROGRAMS := plain with_pointer clang stripped linked mistaken inlined $(if $(shell command -v xz),mini) $(if $(shell command -v rustc),rusty)
+$(OUTPUT)/tests/unit/native/test_native: | $(NATIVE_PROGRAMS:%=$(NATIVE)/%)
+$(NATIVE)/snapshot.o: tests/programs/native/snapshot.c tests/programs/native/snapshot.h
+	$(call msg,CC,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) -D_GNU_SOURCE -O2 -g -c -o $@ $<
+$(NATIVE)/plain $(NATIVE)/with_pointer: $(NATIVE)/%: tests/programs/native/plain.c $(NATIVE)/snapshot.o
+	$(call msg,LINK,$@)
+	$(Q)$(CC) -O2 -g -Wl,--build-id -f$(if $(filter plain,$*),,no-)omit-frame-pointer -o $@ $^ -lpthread
+$(NATIVE)/clang: tests/programs/native/plain.c $(NATIVE)/snapshot.o
+	$(call msg,LINK,$@)
+	$(Q)$(CLANG) $(if $(filter-out $(HOST_ARCH),$(ARCH)),--target=$(ARCH)-linux-gnu --sysroot=$(SYSROOT)) -O2 -g -o $@ $^ -lpthread
+$(NATIVE)/inlined: tests/programs/native/inlined.cc $(NATIVE)/snapshot.o
+	$(call msg,LINK,$@)
+	$(Q)$(CXX) -O2 -g -o $@ $^
+$(NATIVE)/stripped: $(NATIVE)/plain
+	$(Q)$(CROSS_COMPILE)objcopy --strip-all $< $@
+# With debug information in another file, which is the right one, or of another build.
+$(NATIVE)/linked: $(NATIVE)/plain
+	$(Q)mkdir -p $(NATIVE)/.debug
+	$(Q)$(CROSS_COMPILE)objcopy --only-keep-debug $< $(NATIVE)/.debug/linked.debug
+	$(Q)$(CROSS_COMPILE)objcopy --strip-all --add-gnu-debuglink=$(NATIVE)/.debug/linked.debug $< $@
+$(NATIVE)/mistaken: $(NATIVE)/plain $(NATIVE)/with_pointer
+	$(Q)mkdir -p $(NATIVE)/.debug
+	$(Q)$(CROSS_COMPILE)objcopy --only-keep-debug $(NATIVE)/with_pointer $(NATIVE)/.debug/mistaken.debug
+	$(Q)$(CROSS_COMPILE)objcopy --strip-all --add-gnu-debuglink=$(NATIVE)/.debug/mistaken.debug $< $@
+# With the names of functions only, as Fedora's packages are.
+$(NATIVE)/mini: $(NATIVE)/plain
+	$(Q)$(CROSS_COMPILE)objcopy --only-keep-debug --strip-debug $< $@.names
+	$(Q)xz -kf $@.names
+	$(Q)$(CROSS_COMPILE)objcopy --strip-all --add-section .gnu_debugdata=$@.names.xz $< $@
+$(NATIVE)/rusty: tests/programs/native/rusty.rs $(NATIVE)/snapshot.o
+	$(call msg,RUST,$@)
+	$(Q)MAKEFLAGS= rustc -O -g -C link-arg=$(NATIVE)/snapshot.o -o $@ $<
+
 # Their allocations fail: see tests/unit/no_memory.h.
 NO_MEMORY_WRAPS := malloc calloc realloc reallocarray strdup strndup free
 $(patsubst %.c,$(OUTPUT)/%,$(wildcard tests/unit/*/test_no_memory.c)): override LDFLAGS += $(NO_MEMORY_WRAPS:%=-Wl,--wrap=%)

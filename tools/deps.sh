@@ -49,7 +49,7 @@ MEMRAY=1.20.0
 NEED_MIB=6144 # of disk, for one environment
 
 # PACKAGE, or PACKAGE:COMMAND where another package may provide the command as well.
-BUILD_PACKAGES=(make:make gcc:gcc g++:g++ clang:clang llvm libbpf-dev bpftool:bpftool libelf-dev zlib1g-dev libzstd-dev
+BUILD_PACKAGES=(make:make gcc:gcc g++:g++ clang:clang llvm libbpf-dev bpftool:bpftool libelf-dev libdw-dev zlib1g-dev libzstd-dev
 	libjansson-dev libncurses-dev libcmocka-dev python3:python3 ca-certificates)
 [ "${SERVE:-1}" = 0 ] || BUILD_PACKAGES+=(libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev)
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
@@ -207,7 +207,7 @@ print_kernels() {
 # emulators.
 ARM64_PACKAGES=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static:qemu-aarch64-static qemu-system-arm:qemu-system-aarch64)
 ARM64_SUITE=bookworm
-ARM64_ROOT=(libc6-dev libstdc++-12-dev libbpf-dev libelf-dev zlib1g-dev libzstd-dev libjansson-dev libncurses-dev libcmocka-dev
+ARM64_ROOT=(libc6-dev libstdc++-12-dev libbpf-dev libelf-dev libdw-dev liblzma-dev libbz2-dev zlib1g-dev libzstd-dev libjansson-dev libncurses-dev libcmocka-dev
 	libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev libwolfssl-dev libc-ares-dev python3)
 
 arm64_dir() {

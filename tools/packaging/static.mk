@@ -14,6 +14,7 @@ override LDFLAGS += -L$(STATIC_LIBS)/lib
 override CFLAGS += -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables
 SERVE_LIBS := $(if $(filter 0,$(SERVE)),,-lmicrohttpd -lcurl -lwolfssl -lcares -lseccomp)
 CURSES := -lncursesw -ltinfo
+DW_LIBS := -ldw -lelf -llzma -lbz2
 
 LOADED_CC := $(ZIG) cc -target $(ARCH)-linux-gnu.2.17
 LOADED_LDFLAGS := -Wl,--strip-debug

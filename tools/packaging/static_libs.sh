@@ -12,7 +12,7 @@ cd "$(dirname "$0")/../.."
 
 ARCH=${1:-$(uname -m)}
 CACHE=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}
-PACKAGES=(dpkg-dev libwolfssl-dev libc-ares-dev libbpf-dev libelf-dev zlib1g-dev libzstd-dev libjansson-dev libncurses-dev libseccomp-dev)
+PACKAGES=(dpkg-dev libwolfssl-dev libc-ares-dev libbpf-dev libelf-dev libdw-dev liblzma-dev libbz2-dev zlib1g-dev libzstd-dev libjansson-dev libncurses-dev libseccomp-dev)
 CURL_OPTIONS=(--with-wolfssl --enable-ares --without-zlib --without-brotli --without-zstd --without-libpsl --without-librtmp
 	--without-libssh2 --without-libidn2 --without-nghttp2 --without-nghttp3 --without-ngtcp2 --without-ca-bundle --without-ca-path
 	--disable-ldap --disable-ldaps --disable-ftp --disable-file --disable-dict --disable-telnet --disable-tftp --disable-pop3

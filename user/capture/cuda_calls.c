@@ -22,6 +22,7 @@
 #include "lib/text.h"
 #include "log/log.h"
 #include "nvml/nvml.h"
+#include "native/native_stacks.h"
 #include "process/proc.h"
 #include "process/seccomp.h"
 #include "process/usdt.h"
@@ -142,9 +143,10 @@ struct cuda_calls {
 	bool to_tell;		    /* figures are to be emitted */
 	enum alloc_backend backend; /* backend of PyTorch's allocator */
 	bool asked;		    /* the probe pytorch:malloc was looked for */
-	bool warned_filtered;	    /* the warning that calls are not probed was given */
-	bool backend_fixed;	    /* the allocator was used: its backend cannot change any more */
-	unsigned devices;	    /* devices of the process, at most; 0: unknown */
+	bool warned_native;   /* the warning that a native stack could not be read was given */
+	bool warned_filtered; /* the warning that calls are not probed was given */
+	bool backend_fixed;   /* the allocator was used: its backend cannot change any more */
+	unsigned devices;     /* devices of the process, at most; 0: unknown */
 };
 
 /* ---- PyTorch's allocator ---- */
@@ -477,6 +479,8 @@ static void scan(struct decoder *d)
 	int found;
 
 	c->lib_kib = mapped_code(c);
+	if (d->native)
+		native_stacks__refresh(d->native);
 	if (proc__maps(d->target->proc, &maps))
 		return;
 	for (i = 0; i < maps.n; i++) {
@@ -869,11 +873,15 @@ static bool by_library(struct decoder *d, uint64_t caller)
 	return library;
 }
 
-/* True if this memory is a block of PyTorch: its allocator does not cache, and this is its call. */
+/* True if this memory is a block: PyTorch's allocator does not cache, and this is its call, or
+ * there is no PyTorch. */
 static bool is_block(struct decoder *d, uint8_t how, bool own, uint64_t caller)
 {
 	const struct cuda_calls *c = d->calls;
 
+	if (d->cuda_only)
+		return how == MEM_DEVICE || how == MEM_ASYNC || how == MEM_MANAGED ||
+		       how == MEM_PHYSICAL;
 	if (c->backend == ALLOC_CUDA_ASYNC)
 		return own && how == MEM_ASYNC;
 	return c->backend == ALLOC_PLUGGABLE && (how == MEM_DEVICE || how == MEM_ASYNC) &&
@@ -1009,6 +1017,24 @@ static int end(struct decoder *d, enum space space, uint64_t addr, struct event 
 	return drop_physical(d, t.physical, e);
 }
 
+/* Adds the native frames of a call, unless PyTorch's allocator made it. 0 or -ENOMEM. */
+static int set_native_stack(struct decoder *d, const struct mt_rec_call *r, struct event *e)
+{
+	int err = 0;
+
+	if (d->native && e->flags & MEM_BY_ALLOCATOR)
+		native_stacks__drop(d->native, r->h.tid);
+	else if (d->native)
+		err = native_stacks__join(d->native, r->h.tid, r->entered, &e->stack, &e->walk);
+	if (!err || err == -ENOMEM)
+		return err;
+	if (!d->calls->warned_native)
+		log_warn("PID %d: stacks of compiled code could not be read: %s",
+			 (int)proc__pid(d->target->proc), strerror(-err));
+	d->calls->warned_native = true;
+	return 0;
+}
+
 static int on_take(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
 		   struct thread *thread, struct event e)
 {
@@ -1064,6 +1090,9 @@ static int on_take(struct decoder *d, const struct cuda_function *fn, const stru
 	e.device = t.device;
 	e.walk = r->h.walk;
 	e.stack = decoder__stack(d, r->stack, &e.walk);
+	err = set_native_stack(d, r, &e);
+	if (err)
+		return err;
 	if (t.block && autograd__node(d, thread, &r->h, &e.node))
 		return -ENOMEM;
 	return decoder__emit(d, &e);

@@ -17,6 +17,7 @@
 #include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
+#include "native/native_stacks.h"
 #include "process/proc.h"
 #include "record/dict.h"
 
@@ -59,6 +60,7 @@ void decoder__free(struct decoder *d)
 	cuda_calls__free(d->calls);
 	autograd__free(d->autograd);
 	modules__free(d->modules);
+	native_stacks__free(d->native);
 	symbolizer__free(d->names);
 	map64__free(d->stacks);
 	map64__free(d->outer);
@@ -467,6 +469,7 @@ static size_t size_of(uint8_t type)
 		[MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),
 		[MT_REC_EDGE] = sizeof(struct mt_rec_node),
 		[MT_REC_NODE] = sizeof(struct mt_rec_node),
+		[MT_REC_NATIVE] = sizeof(struct mt_rec_native),
 	};
 
 	return type < sizeof(sizes) / sizeof(*sizes) ? sizes[type] : 0;
@@ -506,6 +509,8 @@ int decoder__record(struct decoder *d, const void *rec, size_t len)
 		return autograd__made(d, rec);
 	case MT_REC_NODE:
 		return autograd__runs(d, rec);
+	case MT_REC_NATIVE:
+		return d->native ? native_stacks__record(d->native, rec, len) : 0;
 	}
 	return -EBADMSG;
 }

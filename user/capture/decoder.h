@@ -17,6 +17,7 @@ struct cuda_calls;
 struct dict;
 struct map64;
 struct modules;
+struct native_stacks;
 struct probes;
 struct session_opts;
 struct symbolizer;
@@ -53,14 +54,16 @@ struct decoder {
 	struct dict *dict;
 	struct facts *facts;
 	struct symbolizer *names;
-	struct cuda_calls *calls;  /* NULL: calls into CUDA are not recorded */
-	struct autograd *autograd; /* NULL: backward is not joined to forward */
-	struct modules *modules;   /* NULL: calls of modules are not recorded */
-	struct sink *next;	   /* gets every event; borrowed */
-	uint64_t start;		   /* CLOCK_MONOTONIC, ns; 0: events have not begun */
+	struct cuda_calls *calls;     /* NULL: calls into CUDA are not recorded */
+	struct autograd *autograd;    /* NULL: backward is not joined to forward */
+	struct modules *modules;      /* NULL: calls of modules are not recorded */
+	struct native_stacks *native; /* NULL: native stacks are not recorded */
+	struct sink *next;	      /* gets every event; borrowed */
+	uint64_t start;		      /* CLOCK_MONOTONIC, ns; 0: events have not begun */
 	uint64_t cut;	      /* ns since start: the requested steps are complete, later events are
 				 dropped; 0: not yet */
 	bool from_start;      /* the probes were in place before PyTorch's code could run */
+	bool cuda_only;	      /* calls into CUDA are the blocks: there is no PyTorch */
 	bool forked;	      /* the process was forked by a traced one */
 	struct map64 *stacks; /* stack id -> dictionary stack | OPTIMIZER_EXIT | WHOLE */
 	struct map64 *outer;  /* stack id -> outermost module object on that stack */

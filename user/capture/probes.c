@@ -313,6 +313,12 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 	memcpy(p->vars.asked_args, args, n * sizeof(*args));
 }
 
+void probes__copy_stacks(struct probes *p, uint32_t most)
+{
+	if (p->vars.native_most)
+		__atomic_store_n(p->vars.native_most, most, __ATOMIC_SEQ_CST);
+}
+
 void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
 {
 	struct mt_node_layout *l = p->group_id ? &proc_group__member(p->group, number)->node

@@ -128,6 +128,9 @@ void probes__leave_calls(struct probes *p, pid_t pid);
  * Sets where pytorch:malloc's arguments are, by site, before attaching to it. n <= MT_ASKED_SITES.
  */
 void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n);
+/* Sets how many stacks are copied in a second, of all processes of these programs: struct
+ * mt_rec_native. 0: none. Without effect for programs that run in the process itself. */
+void probes__copy_stacks(struct probes *p, uint32_t most);
 /* Sets what is read of autograd nodes from now on. number, here and below: of the process in its
  * group (proc_group.h); 0: without group. */
 void probes__set_node_layout(struct probes *p, uint32_t number,

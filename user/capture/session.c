@@ -97,9 +97,14 @@ bool session__attached(const struct session *s)
 	return s->attached;
 }
 
+bool session__cuda_only(const struct session *s)
+{
+	return s->cuda_only;
+}
+
 bool session__has_python(const struct session *s)
 {
-	return s->target.has_python || s->target.torch.found;
+	return s->target.has_python || s->target.torch.found || s->target.uses_cuda;
 }
 
 /* Once a walk met an absent page, the programs that can wait for pages replace the others. */
@@ -544,5 +549,8 @@ bool session__replaced(const struct session *s)
 
 const char *session__python_problem(const struct session *s)
 {
-	return s->target.python_why[0] ? s->target.python_why : NULL;
+	/* Compiled programs have none. */
+	bool wanted = s->target.has_python || !s->cuda_only;
+
+	return wanted && s->target.python_why[0] ? s->target.python_why : NULL;
 }

@@ -46,7 +46,9 @@ bool session__attached(const struct session *s);
 /* The process's number in its group: session_opts.number, or the one that session__attach() took.
  * The caller gives that back after session__free(). 0: none; attaching waits for one (-EAGAIN). */
 uint32_t session__number(const struct session *s);
-/* True if an interpreter, readable or not, or PyTorch was found so far. */
+/* True if the process uses CUDA without PyTorch, so that only its calls into CUDA are recorded. */
+bool session__cuda_only(const struct session *s);
+/* True if an interpreter, readable or not, PyTorch or CUDA was found so far. */
 bool session__has_python(const struct session *s);
 
 /* Drains the ring, passes its events to the sink (NULL: drops them), and does all regular work. 0,

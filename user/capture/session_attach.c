@@ -29,15 +29,18 @@
 #include "lib/failure.h"
 #include "log/log.h"
 #include "process/arrival.h"
+#include "native/native_stacks.h"
 #include "process/proc.h"
 
-#define PAUSE 2		     /* ms between looks while the process maps files */
-#define PAUSE_QUIET 10	     /* ms, if it mapped nothing for QUIET: torch is not imported first */
-#define PAUSE_OTHER 100	     /* ms, if it has no Python either */
-#define QUIET 1000000000ULL  /* ns without new mappings */
-#define RETRY 5000000ULL     /* ns between looks while the interpreter starts */
-#define NUMBER 1000000000ULL /* ns between looks for a free number of the group */
-#define NICE_WAITING (-20)   /* our nice value while we wait for a command */
+#define PAUSE 2		/* ms between looks while the process maps files */
+#define PAUSE_QUIET 10	/* ms, if it mapped nothing for QUIET: torch is not imported first */
+#define PAUSE_OTHER 100 /* ms, if it has no Python either */
+#define CUDA_QUIET 1000000000ULL    /* ns that Python has CUDA without PyTorch, and maps nothing */
+#define CUDA_ALONE 10000000000ULL   /* ns that it has CUDA without PyTorch and maps more */
+#define QUIET 1000000000ULL	    /* ns without new mappings */
+#define RETRY 5000000ULL	    /* ns between looks while the interpreter starts */
+#define NUMBER 1000000000ULL	    /* ns between looks for a free number of the group */
+#define NICE_WAITING (-20)	    /* our nice value while we wait for a command */
 #define NO_PYTHON 1000000000ULL	    /* ns after an exec, by when Python would have started */
 #define LOOK_PAUSE_MIN 50000000ULL  /* ns between looks for torch.nn, doubling up to */
 #define LOOK_PAUSE_MAX 100000000ULL /* ns */
@@ -176,6 +179,33 @@ static bool is_early(struct session *s)
 	return ret;
 }
 
+/* True if only calls into CUDA are to be recorded: the process uses CUDA, and PyTorch does not
+ * come. A Python that imports PyTorch maps CUDA's libraries a little earlier. */
+static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
+{
+	const struct waiting *w = &s->wait;
+
+	if (s->opts.steps_only)
+		return false;
+	if (s->target.has_python &&
+	    (!w->cuda_since || now - w->cuda_since < CUDA_QUIET ||
+	     (now - w->changed < CUDA_QUIET && now - w->cuda_since < CUDA_ALONE)))
+		return false;
+	if (!s->target.has_python && !w->cuda_since && (s->opts.started || !s->target.uses_cuda))
+		return false;
+	s->cuda_only = !target__look(&s->target, f) && s->target.uses_cuda &&
+		       !s->target.torch.found;
+	return s->cuda_only;
+}
+
+/* Notes that CUDA is mapped and PyTorch is not. Our command is held, as it may use CUDA at once. */
+static void note_cuda(struct session *s, uint64_t now)
+{
+	if (!s->wait.cuda_since && !s->target.has_python)
+		hold_command(s);
+	s->wait.cuda_since = s->wait.cuda_since ?: now;
+}
+
 /* Finds the interpreter and loads the programs before PyTorch is mapped. Owns maps. 0 or negative
  * with *f. */
 static int prepare(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
@@ -214,11 +244,13 @@ static int await_torch(struct session *s, struct failure *f)
 	bool grew, untouched, whole, arrived;
 	int err;
 
-	if (s->target.torch.found && !s->target.hooks_err)
+	if (s->cuda_only || (s->target.torch.found && !s->target.hooks_err))
 		return 0;
 	err = follow_exec(s, now, f);
 	if (err)
 		return err;
+	if (is_cuda_only(s, now, f))
+		return 0;
 	if (!s->wait.since) {
 		s->wait.since = now;
 		if (s->opts.started)
@@ -242,10 +274,15 @@ static int await_torch(struct session *s, struct failure *f)
 	if (err == -ESRCH)
 		return -EAGAIN;
 	if (!err && !arrival__torch(&maps)) {
+		bool cuda = arrival__cuda(&maps);
+
 		if (!s->probes)
-			return prepare(s, &maps, now, f) ?: -EAGAIN;
-		maps__free(&maps);
-		return -EAGAIN;
+			err = prepare(s, &maps, now, f);
+		else
+			maps__free(&maps);
+		if (!err && cuda)
+			note_cuda(s, now);
+		return err ?: -EAGAIN;
 	}
 	if (!err) {
 		/* Libraries are mapped one by one and then relocated, which maps nothing. */
@@ -360,7 +397,7 @@ int session__open_attach_stage(struct session *s)
 
 int session__open_census_stage(struct session *s)
 {
-	if (s->opts.no_census)
+	if (s->opts.no_census || s->cuda_only)
 		return 0;
 	s->census = census_stage__new(s->decoder, s->decoder->next);
 	if (!s->census)
@@ -369,11 +406,27 @@ int session__open_census_stage(struct session *s)
 	return 0;
 }
 
+/* 0 or -ENOMEM. */
+static int open_native_stacks(struct session *s)
+{
+	s->decoder->native = native_stacks__new(s->target.proc, s->dict, s->facts);
+	if (s->decoder->native)
+		probes__copy_stacks(s->probes, NATIVE_STACKS_A_SECOND);
+	else if (errno != ENOMEM)
+		log_warn("stacks of compiled code are not recorded: %s", strerror(errno));
+	return !s->decoder->native && errno == ENOMEM ? -ENOMEM : 0;
+}
+
 /* All that takes and adds events, before the probes bring any. 0 or -ENOMEM. */
 static int open_stages(struct session *s)
 {
 	bool all = !s->opts.steps_only;
 	int err = session__open_decoder(s);
+
+	if (!err && s->cuda_only)
+		err = open_native_stacks(s);
+	if (s->decoder)
+		s->decoder->cuda_only = s->cuda_only;
 
 	if (!err)
 		err = session__catch_up(s);
@@ -386,9 +439,9 @@ static int open_stages(struct session *s)
 	/* Segments before blocks: a block's total counts all segments taken until then. */
 	if (!err && all)
 		err = cuda_calls__attach(s->decoder);
-	if (!err && !s->opts.no_autograd)
+	if (!err && !s->opts.no_autograd && !s->cuda_only)
 		err = autograd__attach(s->decoder);
-	if (!err && !s->opts.no_modules && s->target.has_slot)
+	if (!err && !s->opts.no_modules && s->target.has_slot && !s->cuda_only)
 		err = modules__open(s->decoder);
 	return err;
 }
@@ -415,7 +468,11 @@ static int begin_events(struct session *s)
 	err = session__set_start(s); /* at once: events count their time from here */
 	if (err)
 		return err;
-	s->decoder->from_start = s->wait.joined_early || is_before_torch(s);
+	s->decoder->from_start = s->wait.joined_early || (!s->cuda_only && is_before_torch(s));
+	if (s->cuda_only)
+		err = facts__set(s->facts, "allocator", "none");
+	if (err)
+		return -ENOMEM;
 	err = facts__set(s->facts, "attached_at", s->decoder->from_start ? "start" : "live");
 	if (err)
 		return -ENOMEM;
@@ -434,7 +491,7 @@ static int attach(struct session *s, struct failure *f)
 {
 	int err;
 
-	if (s->target.hooks_err) {
+	if (s->target.hooks_err && !s->cuda_only) {
 		const struct hook *h = s->target.hooks;
 		int i;
 
@@ -473,7 +530,7 @@ static int attach(struct session *s, struct failure *f)
 		return err;
 	if (open_stages(s))
 		return no_memory(f);
-	err = attach_all(s, f);
+	err = s->cuda_only ? 0 : attach_all(s, f);
 	if (err)
 		return err;
 	if (begin_events(s))

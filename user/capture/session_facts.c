@@ -21,6 +21,7 @@
 #include "process/cgroup.h"
 #include "process/container.h"
 #include "process/environ.h"
+#include "native/native_stacks.h"
 #include "process/proc.h"
 
 /* Sets the fact "cmdline": the arguments as one JSON array. */
@@ -224,7 +225,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		[MT_REC_SCOPE_END] = "scope_end",   [MT_REC_MODULE_CALL] = "module_call",
 		[MT_REC_CUDA_CALL] = "cuda_call",   [MT_REC_REQUESTED] = "asked",
 		[MT_REC_SET_DEVICE] = "set_device", [MT_REC_EDGE] = "autograd_edge",
-		[MT_REC_NODE] = "autograd_node",    [MT_REC_MODULE_LEAVE] = "module_leave"
+		[MT_REC_NODE] = "autograd_node",    [MT_REC_MODULE_LEAVE] = "module_leave",
+		[MT_REC_NATIVE] = "native"
 	};
 	struct names_stats ns = symbolizer__stats(s->decoder->names);
 	size_t i;
@@ -244,6 +246,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	cuda_calls__set_facts(s->decoder, c);
 	autograd__set_facts(s->decoder, c);
 	modules__set_facts(s->decoder, c);
+	if (s->decoder->native)
+		native_stacks__set_facts(s->decoder->native, c);
 	if (s->losses.unseen)
 		facts__setf(s->facts, "counter.reports_unseen", "%" PRIu64, s->losses.unseen);
 	if (s->decoder->twins)

@@ -33,6 +33,7 @@ struct waiting {
 	struct ptrace_hold hold; /* the command that we hold while we attach */
 	int nice;		 /* our nice value before it was lowered */
 	bool hastened;		 /* our nice value is lowered */
+	uint64_t cuda_since;	 /* when CUDA was seen first without PyTorch; 0: not yet */
 	bool joined_early; /* a group's probes recorded the process before it mapped PyTorch */
 	uint64_t next_look,
 		look_pause; /* for torch.nn: time of the next look and pause after it, ns */
@@ -97,9 +98,10 @@ struct session {
 				start */
 	uint64_t wrote;
 	bool attached;
-	bool behind;	      /* the ring was not drained to its end */
-	bool stopped;	      /* the programs record and count no more */
-	bool blind;	      /* the probes are removed: code objects must not be read any more */
+	bool cuda_only; /* the process uses CUDA without PyTorch: only those calls are recorded */
+	bool behind;	/* the ring was not drained to its end */
+	bool stopped;	/* the programs record and count no more */
+	bool blind;	/* the probes are removed: code objects must not be read any more */
 	bool tried_sleepable; /* the sleepable programs were attached or refused */
 	bool have_codes;      /* the programs know which frames are calls of modules */
 };

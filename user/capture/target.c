@@ -12,6 +12,7 @@
 #include "lib/failure.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "process/arrival.h"
 #include "process/guest.h"
 #include "process/proc.h"
 #include "python/pyobj.h"
@@ -189,6 +190,7 @@ int target__look(struct target *t, struct failure *f)
 	}
 	maps__free(&t->maps);
 	t->maps = maps;
+	t->uses_cuda = arrival__cuda(&t->maps);
 	torch__info(t->proc, &t->maps, &t->torch);
 	t->hooks_err = torch__hooks(t->proc, &t->maps, t->hooks);
 	look_for_python(t);
@@ -196,12 +198,12 @@ int target__look(struct target *t, struct failure *f)
 	need_code_dealloc(t);
 	guest = guest__kind(t->proc, &t->maps);
 	text__clean(comm, sizeof(comm), proc__comm(t->proc), strlen(proc__comm(t->proc)));
-	if (guest == GUEST_GVISOR || (guest && !t->has_python && !t->torch.found))
+	if (guest == GUEST_GVISOR || (guest && !t->has_python && !t->torch.found && !t->uses_cuda))
 		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC, "PID %d (%s) %s", pid, comm,
 				    guest__text(guest));
-	if (!t->has_python && !t->torch.found)
+	if (!t->has_python && !t->torch.found && !t->uses_cuda)
 		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC,
-				    "PID %d (%s) has neither a Python interpreter nor PyTorch in "
+				    "PID %d (%s) has no Python interpreter, PyTorch or CUDA in "
 				    "it; give the PID of the "
 				    "python process itself (not of its launcher: `ps --ppid %d` "
 				    "lists its children)",

@@ -24,6 +24,7 @@ struct target {
 	bool has_python;       /* there is an interpreter, readable or not */
 	struct pyslot slot;
 	bool has_slot;
+	bool uses_cuda; /* CUDA's driver or runtime is mapped */
 	struct torch_info torch;
 	struct hook hooks[HOOK_NR];
 	int hooks_err;				    /* result of torch__hooks() */

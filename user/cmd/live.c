@@ -122,7 +122,7 @@ static int cmd_live(int argc, char **argv)
 	o.live.format = o.shown.format < 0 ? LIVE_SCREEN : o.shown.format ? LIVE_JSON : LIVE_TEXT;
 	o.live.top = o.shown.top;
 	o.live.by = o.shown.by;
-	o.live.innermost = o.shown.innermost;
+	o.live.which_line = o.shown.which_line;
 	o.live.select = o.shown.select;
 	o.live.colour = o.shown.colour;
 	status = show(&o.live);

@@ -244,7 +244,7 @@ static int report(struct options *o)
 	r->device = o->shown.device;
 	r->format = o->shown.format;
 	r->top = r->format == REPORT_AS_TEXT && !o->shown.top_given ? DEFAULT_TOP : o->shown.top;
-	r->innermost = o->shown.innermost;
+	r->which_line = o->shown.which_line;
 	r->select = &o->shown.select;
 	r->colour = o->shown.colour;
 	r->overview = !o->no_overview && !r->tree && !r->segments && !r->split && r->by == BY_LINE;

@@ -37,7 +37,7 @@ static void parse_hide(struct report_args *a, const char *arg, struct argp_state
 
 error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a)
 {
-	static const char *const frames[] = { "user", "all", NULL };
+	static const char *const frames[] = { "user", "all", "native", NULL };
 	static const char *const choices[] = {
 		[REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never", NULL
 	};
@@ -63,7 +63,7 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 		a->top_given = true;
 		break;
 	case OPT_FRAMES:
-		a->innermost = report_args__choose(state, "--frames", arg, frames);
+		a->which_line = report_args__choose(state, "--frames", arg, frames);
 		break;
 	case OPT_FILTER:
 		if (report_select__set_filter(&a->select, arg, why, sizeof(why)))

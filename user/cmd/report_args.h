@@ -27,8 +27,9 @@ enum {
 /* Entries of options with the same help in all commands. */
 #define OPTION_FRAMES                                                                              \
 	{                                                                                          \
-		"frames", OPT_FRAMES, "user|all", OPTION_RARE,                                     \
-			"Charge the innermost line of user code (default) or of all code",         \
+		"frames", OPT_FRAMES, "user|all|native", OPTION_RARE,                              \
+			"Charge the innermost line of user code (default) or of all code, or the " \
+			"innermost function of compiled code",                                     \
 			OPTIONS_SHOW                                                               \
 	}
 #define OPTION_COLOR                                                                               \
@@ -51,8 +52,8 @@ struct report_args {
 	const char *device; /* NULL: not given */
 	size_t top;	    /* rows, 0: all; the command sets the default */
 	bool top_given;
-	bool innermost;		     /* --frames all */
-	struct report_select select; /* for report_select__drop() */
+	enum frame_choice which_line; /* --frames all */
+	struct report_select select;  /* for report_select__drop() */
 	enum report_choice colour;
 };
 

@@ -13,6 +13,7 @@ static unsigned traps(unsigned type)
 	switch (type) {
 	case MT_REC_STACK:
 	case MT_REC_MODULE_LEAVE:
+	case MT_REC_NATIVE:
 		return 0; /* written by the programs of other hits */
 	case MT_REC_CUDA_CALL:
 		return 2; /* at the entry and the return */

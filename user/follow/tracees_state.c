@@ -256,7 +256,7 @@ static void give_up(struct tracee *p)
 		log_debug("PID %d has no PyTorch so far: checking it from time to time",
 			  (int)p->pid);
 	else if (pick__only_pids(p->all->opts.pick))
-		log_warn("PID %d has neither a Python interpreter nor PyTorch in it: not traced "
+		log_warn("PID %d has no Python interpreter, PyTorch or CUDA in it: not traced "
 			 "(--children follows what it starts)",
 			 (int)p->pid);
 	tracee__remove(p, "");
@@ -266,6 +266,9 @@ static void say_only_traced(const struct tracee *p, bool start)
 {
 	const char *problem = session__python_problem(p->session);
 
+	if (session__cuda_only(p->session))
+		log_info("PID %d uses CUDA without PyTorch: recording its calls into CUDA",
+			 (int)p->pid);
 	if (problem)
 		log_warn("no Python lines: %s", problem);
 	if (p->all->opts.session.started)

@@ -20,7 +20,7 @@ struct live_args {
 	size_t top;	   /* rows of text and JSON; 0: all */
 	enum live_by by;
 	enum live_sort sort;
-	bool innermost;
+	enum frame_choice which_line;
 	struct report_select select;
 	enum report_choice colour;
 	bool no_mouse;

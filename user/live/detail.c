@@ -86,7 +86,7 @@ static int take_stacks(struct match *x, size_t device, struct live_detail *ret)
 {
 	struct row_opts o = { .by = BY_STACK,
 			      .when = ROWS_NOW,
-			      .innermost = x->r->innermost,
+			      .which_line = x->r->which_line,
 			      .keep = keep,
 			      .hide = x->r->hide ? hide : NULL,
 			      .ctx = x };

@@ -78,7 +78,7 @@ static int refresh(struct shown *s)
 		return 0;
 	model__device(s->proc->model, (size_t)device, &d);
 	live_proc__select(s->proc, a->by,
-			  &(struct live_selection){ d.device, a->innermost, &a->select });
+			  &(struct live_selection){ d.device, a->which_line, &a->select });
 	for (size_t i = 0; !err && i < model__devices(s->proc->model); i++)
 		if (a->format == LIVE_JSON || (int)i == device)
 			err = live_proc__judge(s->proc, i);

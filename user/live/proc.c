@@ -125,12 +125,12 @@ void live_proc__select(struct live_proc *p, enum live_by by, const struct live_s
 
 		if (r->asked &&
 		    (r->device.type != a->device.type || r->device.index != a->device.index ||
-		     r->keep != o.keep || r->innermost != a->innermost))
+		     r->keep != o.keep || r->which_line != a->which_line))
 			live_rows__forget(r);
 		r->asked = true;
 		r->by = i;
 		r->device = a->device;
-		r->innermost = a->innermost;
+		r->which_line = a->which_line;
 		r->hide = o.hide;
 		r->keep = o.keep;
 		r->ctx = o.ctx;

@@ -105,7 +105,7 @@ void live_proc__end(struct live_proc *p, const char *why);
 /* Selection of the rows; changing it resets their rates. */
 struct live_selection {
 	struct device device;
-	bool innermost;
+	enum frame_choice which_line;
 	const struct report_select *select; /* filter; NULL: all rows */
 };
 void live_proc__select(struct live_proc *p, enum live_by by, const struct live_selection *a);

@@ -71,7 +71,7 @@ static void make_opts(const struct live_rows *r, enum row_when when, struct row_
 	*ret = (struct row_opts){ .by = BY_LAYER,
 				  .split = split[r->by],
 				  .when = when,
-				  .innermost = r->innermost,
+				  .which_line = r->which_line,
 				  .hide = r->hide,
 				  .keep = r->keep,
 				  .ctx = r->ctx };

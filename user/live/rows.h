@@ -45,7 +45,7 @@ struct live_rows {
 	bool asked;
 	struct device device;
 	enum live_by by;
-	bool innermost;
+	enum frame_choice which_line;
 	bool (*hide)(void *ctx, const char *file); /* hide, keep and ctx as in struct row_opts */
 	bool (*keep)(void *ctx, const struct row *r);
 	void *ctx;

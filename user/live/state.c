@@ -136,7 +136,7 @@ struct live_rows *live_state__table(const struct live_state *s)
 static int refresh_segments(struct live_state *s, const struct live_proc *p, int device)
 {
 	struct model_segments fresh;
-	int err = model__segments(p->model, device, ROWS_NOW, s->innermost, &fresh);
+	int err = model__segments(p->model, device, ROWS_NOW, s->which_line, &fresh);
 
 	drop_segments(s);
 	s->segments_err = err;
@@ -189,7 +189,7 @@ int live_state__refresh(struct live_state *s)
 	if (s->view == VIEW_SEGMENTS) {
 		err = refresh_segments(s, p, device);
 	} else if (s->view != VIEW_PROCESSES) {
-		const struct live_selection a = { d.device, s->innermost, &s->select };
+		const struct live_selection a = { d.device, s->which_line, &s->select };
 
 		live_proc__select(p, live_state__by(s), &a);
 		live_state__table(s)->holders = live_proc__holders(p, d.device);

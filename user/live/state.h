@@ -48,7 +48,7 @@ struct live_state {
 
 	enum live_view view;
 	bool by_function;
-	bool innermost;
+	enum frame_choice which_line;
 	enum live_sort sort;
 	bool paused, help, detail, log;
 	/* select.expr points into `filter` or elsewhere; select.filter is owned */

@@ -502,7 +502,7 @@ static void set_state(struct live_state *s, const struct live_args *a)
 	s->view = views[a->by];
 	s->by_function = a->by == LIVE_FUNCTION;
 	s->sort = a->sort;
-	s->innermost = a->innermost;
+	s->which_line = a->which_line;
 	s->select.hide = a->select.hide;
 	s->select.nhide = a->select.nhide;
 	if (a->select.expr)

@@ -20,6 +20,7 @@ enum file_flag {
 	FILE_FUNCTION = 8, /* torch/autograd/function.py */
 	FILE_OPTIM = 16,
 	FILE_DATA = 32,
+	FILE_CUDA = 64, /* CUDA's driver and runtime */
 };
 
 const char *phase__name(enum phase p)
@@ -55,6 +56,8 @@ static uint8_t attribution__file(struct attribution *w, uint32_t file)
 		flags |= FILE_OPTIM;
 	if (files__after_dir(path, "torch/utils/data/"))
 		flags |= FILE_DATA;
+	if (!strncmp(path, "libcuda.so", 10) || !strncmp(path, "libcudart", 9))
+		flags |= FILE_CUDA;
 	/* Without memory for the cache, the next call computes the flags again. */
 	if (file < dict__counts(w->dict).strings &&
 	    !array__grow_zero(&w->files, &w->nfiles, (size_t)file + 1, sizeof(*w->files)))
@@ -92,10 +95,55 @@ static enum phase attribution__next_phase(struct attribution *w, enum phase p, s
 	return p;
 }
 
+/* Locations of a stack's compiled code. */
+struct native_locs {
+	uint32_t user, named, any; /* innermost of user code, with a name, of all */
+};
+
+static void native_locs__add(struct attribution *w, struct native_locs *n, uint32_t id)
+{
+	struct dict_loc loc = dict__get_loc(w->dict, id);
+	uint8_t flags = attribution__file(w, loc.file);
+
+	n->any = id;
+	if (*dict__str(w->dict, loc.func) != '+' && !(flags & FILE_CUDA))
+		n->named = id;
+	if (!(flags & FILE_LIBRARY))
+		n->user = id;
+}
+
+/* Chooses the stack's lines, once all Python frames are examined. */
+static void native_locs__choose(const struct native_locs *n, struct stack_words *r)
+{
+	r->only_native = !r->inner_loc && n->any;
+	if (r->only_native)
+		r->inner_loc = n->any;
+	if (!r->user_loc && r->only_native)
+		r->user_loc = n->user ?: n->named;
+	if (!r->user_loc)
+		r->user_loc = r->inner_loc;
+	r->native_loc = n->named ?: n->any ?: r->user_loc;
+	r->has_line = r->inner_loc;
+}
+
+uint32_t attribution__loc(const struct stack_words *w, enum frame_choice which)
+{
+	switch (which) {
+	case FRAMES_ALL:
+		return w->inner_loc;
+	case FRAMES_NATIVE:
+		return w->native_loc;
+	case FRAMES_USER:
+		break;
+	}
+	return w->user_loc;
+}
+
 static struct stack_words words_of(struct attribution *w, uint32_t stack)
 {
 	struct stack_words r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
 	struct dict_stack s = dict__get_stack(w->dict, stack);
+	struct native_locs native = { 0 };
 	/* A truncated stack lacks its outermost frames, so its last frame is not the root. */
 	bool whole = s.walk == MT_WALK_OK || s.walk == MT_WALK_FAULT_SELF;
 
@@ -113,6 +161,10 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 		}
 		if (!f.loc)
 			continue;
+		if (dict__is_native(w->dict, f.loc)) {
+			native_locs__add(w, &native, f.loc);
+			continue;
+		}
 		if (starts_engine(w, f.loc))
 			/* frames further out are outside all nodes that this engine runs */
 			r.inside_node = false;
@@ -121,9 +173,7 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 			r.user_loc = f.loc;
 	}
 	r.engine = s.n && s.frames[0].loc && starts_engine(w, s.frames[0].loc);
-	r.has_line = r.inner_loc;
-	if (!r.user_loc)
-		r.user_loc = r.inner_loc;
+	native_locs__choose(&native, &r);
 	return r;
 }
 

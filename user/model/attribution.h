@@ -10,11 +10,13 @@ struct stack_words {
 	bool known;
 	uint8_t phase[2]; /* enum phase; [1]: on an autograd thread */
 	bool has_line;
-	bool engine;		      /* the innermost frame starts the autograd engine */
-	bool inside_node;	      /* a module was called inside the autograd node */
-	uint32_t module;	      /* innermost, 0: none */
-	uint32_t outermost;	      /* root module, 0: none */
-	uint32_t user_loc, inner_loc; /* dict locations, if has_line */
+	bool engine;	    /* the innermost frame starts the autograd engine */
+	bool inside_node;   /* a module was called inside the autograd node */
+	uint32_t module;    /* innermost, 0: none */
+	uint32_t outermost; /* root module, 0: none */
+	bool only_native;   /* no Python frame has a line */
+	/* Dict locations, if has_line; see enum frame_choice. */
+	uint32_t user_loc, inner_loc, native_loc;
 };
 
 struct attribution {
@@ -34,6 +36,8 @@ static inline struct stack_words attribution__stack(struct attribution *w, uint3
 	return stack < w->nstacks && w->stacks[stack].known ? w->stacks[stack]
 							    : attribution__examine(w, stack);
 }
+/* The dict location that a stack is charged to; 0: it has no line. */
+uint32_t attribution__loc(const struct stack_words *w, enum frame_choice which);
 enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t thread, uint8_t walk);
 /*
  * Charges an allocation made in an autograd node. If no Python code ran in the node, the stack of

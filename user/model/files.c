@@ -126,12 +126,23 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 		{ "<decorator-gen-", FILE_PACKAGE },
 		{ "<lambdifygenerated-", FILE_PACKAGE },
 	};
+	/* Headers of compiled code, and libraries of which only the name is known:
+	 * "libnccl.so.2", "libc.so.6/malloc/malloc.c". */
+	static const char *const headers[] = { "/usr/include/", "/usr/local/include/",
+					       "/usr/local/cuda", "/rustc/" };
+	const char *slash = strchr(path, '/');
+	const char *library = strstr(path, ".so");
 	static const char *const packages[] = { "/site-packages/", "/dist-packages/" };
 	enum file_origin found = FILE_USER;
 
 	for (size_t i = 0; i < sizeof(generated) / sizeof(*generated); i++)
 		if (starts(path, generated[i].name))
 			return generated[i].origin;
+	for (size_t i = 0; i < sizeof(headers) / sizeof(*headers); i++)
+		if (starts(path, headers[i]))
+			return FILE_PACKAGE;
+	if ((library && (!slash || library < slash)) || strstr(path, "/.cargo/registry/"))
+		return FILE_PACKAGE;
 	/* Packages may be nested; the innermost decides. */
 	for (size_t i = 0; i < sizeof(packages) / sizeof(*packages); i++)
 		for (const char *p = path; (p = strstr(p, packages[i]));) {

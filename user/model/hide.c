@@ -30,7 +30,7 @@ static uint8_t hide__file(struct hide *s, uint32_t file)
 	return flags;
 }
 
-static uint32_t hide__visible_loc(struct hide *s, uint32_t stack)
+static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_native)
 {
 	struct dict_stack st = dict__get_stack(s->m->dict, stack);
 	uint32_t inner = 0;
@@ -39,9 +39,10 @@ static uint32_t hide__visible_loc(struct hide *s, uint32_t stack)
 		uint32_t loc = st.frames[i].loc;
 		uint8_t file = loc ? hide__file(s, dict__get_loc(s->m->dict, loc).file) : HIDDEN;
 
-		if (file & HIDDEN)
+		if (file & HIDDEN || (dict__is_native(s->m->dict, loc) && !only_native &&
+				      s->opts->which_line != FRAMES_NATIVE))
 			continue;
-		if (s->opts->innermost || !(file & LIBRARY))
+		if (s->opts->which_line || !(file & LIBRARY))
 			return loc;
 		inner = inner ? inner : loc;
 	}
@@ -56,13 +57,13 @@ uint32_t hide__loc(struct hide *s, uint32_t stack)
 	if (!w.has_line)
 		return 0;
 	if (!s->opts->hide)
-		return s->opts->innermost ? w.inner_loc : w.user_loc;
+		return attribution__loc(&w, s->opts->which_line);
 	if (stack >= s->nlocs &&
 	    array__grow_zero(&s->locs, &s->nlocs, (size_t)stack + 1, sizeof(*s->locs)))
-		return hide__visible_loc(s, stack);
+		return hide__visible_loc(s, stack, w.only_native);
 	i = s->locs[stack];
 	if (!i)
-		s->locs[stack] = i = hide__visible_loc(s, stack) + 1;
+		s->locs[stack] = i = hide__visible_loc(s, stack, w.only_native) + 1;
 	return i - 1;
 }
 

@@ -174,7 +174,8 @@ struct row {
 	const char *category; /* "unknown": no role found; NULL: several */
 	/* Name of the row's tensor in the program's objects; NULL: not known, or several. */
 	const char *name;
-	/* "frame" | "autograd" (line of the forward call that made the node) | "native" |
+	/* "frame" | "autograd" (line of the forward call that made the node) | "native" (no Python
+	 * frame; file is NULL without names of compiled code) |
 	 * "untraced" | "hidden" | "census" (before attach) */
 	const char *source;
 	/* Class of the autograd node that ran, in the row's largest part; NULL: none. */
@@ -220,10 +221,19 @@ enum row_when {
 };
 #define ROWS_MOMENTS ROWS_NOW
 
+/* Which frame of its stack an allocation is charged to. Frames of compiled code count for the first
+ * two only if there are no Python frames. */
+enum frame_choice {
+	FRAMES_USER = 0, /* the innermost of user code; if there is none, of all */
+	FRAMES_ALL,	 /* the innermost */
+	FRAMES_NATIVE,	 /* the innermost named function of compiled code; if there is none, as
+			    FRAMES_USER */
+};
+
 struct row_opts {
 	enum group by;
 	enum row_when when;
-	bool innermost; /* --frames all: charge the innermost frame, also in libraries */
+	enum frame_choice which_line;
 	bool any_module, any_phase,
 		any_category; /* BY_LINE: do not split by module, phase, category */
 	/* Not 0: replaces by. Bits 1 << BY_* of line, stack, module, phase, thread and category. If
@@ -327,7 +337,8 @@ struct taken {		/* device or managed memory taken by code other than the allocat
 
 /* Line, module and phase of the allocation that reached the peak; sums are not set. False: the peak
  * was there before the first event, or it is 0. */
-bool model__peak_line(const struct model *m, size_t device, bool innermost, struct row *ret);
+bool model__peak_line(const struct model *m, size_t device, enum frame_choice which_line,
+		      struct row *ret);
 
 struct model_segments {
 	struct segment *all; /* by stuck, then by size, largest first */
@@ -365,8 +376,8 @@ struct model_segments {
 };
 /* when: ROWS_AT_MARK or ROWS_NOW. Not for the CPU. 0, -ENOMEM, -EINVAL, or -ENOENT as in
  * model__rows(). */
-int model__segments(const struct model *m, size_t device, enum row_when when, bool innermost,
-		    struct model_segments *ret);
+int model__segments(const struct model *m, size_t device, enum row_when when,
+		    enum frame_choice which_line, struct model_segments *ret);
 void model__free_segments(struct model_segments *s);
 
 struct model_oom {
@@ -468,7 +479,7 @@ uint32_t model__stack_module(const struct model *m, uint32_t stack);
 /* Module of an allocation made in an autograd node: the stack's, or the node's if it has none. */
 uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uint8_t walk);
 /* Line that an allocation is charged to. False: no Python line. */
-bool model__stack_line(const struct model *m, uint32_t stack, bool innermost,
+bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice which_line,
 		       struct row_frame *ret);
 
 /* --- For an export of the whole history: each block, and the state after each event. Devices have

@@ -77,13 +77,14 @@ uint64_t model__noted_allocated(const struct model *m, size_t device, enum row_w
 				 : 0;
 }
 
-bool model__peak_line(const struct model *m, size_t device, bool innermost, struct row *ret)
+bool model__peak_line(const struct model *m, size_t device, enum frame_choice which_line,
+		      struct row *ret)
 {
 	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
 	const struct site *s = dev && dev->peak_site1 ? &m->sites.all[dev->peak_site1 - 1] : NULL;
 
 	if (s)
-		rows__line(m, innermost, s->stack, s->node, s->thread, s->walk, ret);
+		rows__line(m, which_line, s->stack, s->node, s->thread, s->walk, ret);
 	return s;
 }
 

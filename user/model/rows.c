@@ -71,19 +71,22 @@ struct table {
 	size_t npatterns, cappatterns;
 };
 
-static const char *row__source(uint8_t walk, bool has_line)
+static const char *row__source(uint8_t walk, const struct stack_words *w)
 {
+	if (w->only_native)
+		return "native";
 	/* A stack without a walk says only that the block was not drawn for one. */
-	if (has_line && walk != MT_WALK_OFF)
+	if (w->has_line && walk != MT_WALK_OFF)
 		return "frame";
 	return walk == MT_WALK_NO_THREAD ? "native" : "untraced";
 }
 
-static void row__set_line(const struct model *m, bool innermost, uint32_t stack, struct row *r)
+static void row__set_line(const struct model *m, enum frame_choice which_line, uint32_t stack,
+			  struct row *r)
 {
 	struct row_frame f;
 
-	if (model__stack_line(m, stack, innermost, &f)) {
+	if (model__stack_line(m, stack, which_line, &f)) {
 		r->file = f.file;
 		r->func = f.func;
 		r->line = f.line;
@@ -131,7 +134,7 @@ static void row__set_node(const struct model *m, uint32_t stack, uint32_t node, 
 		r->source = "autograd";
 }
 
-void rows__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node,
+void rows__line(const struct model *m, enum frame_choice which_line, uint32_t stack, uint32_t node,
 		uint32_t thread, uint8_t walk, struct row *r)
 {
 	struct stack_words w;
@@ -143,9 +146,9 @@ void rows__line(const struct model *m, bool innermost, uint32_t stack, uint32_t 
 	}
 	w = attribution__stack(m->words, stack);
 	r->phase = attribution__node_phase(m->words, stack, node, thread, walk);
-	r->source = row__source(walk, w.has_line);
+	r->source = row__source(walk, &w);
 	row__set_node(m, stack, node, r);
-	row__set_line(m, innermost, stack, r);
+	row__set_line(m, which_line, stack, r);
 	row__set_module(m, w.module, r);
 	r->modules = w.module != 0;
 }
@@ -227,7 +230,7 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 		row__set_before_attach(r);
 	} else {
 		r->phase = s->phase;
-		r->source = s->walk == WALK_CENSUS ? "census" : row__source(s->walk, w.has_line);
+		r->source = s->walk == WALK_CENSUS ? "census" : row__source(s->walk, &w);
 		row__set_node(t->m, s->stack, s->node, r);
 		if (lines && !table__set_line(t, s->stack, r))
 			r->source = "hidden";
@@ -293,6 +296,7 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 static bool block_class__kept(struct table *t, const struct block_class *k)
 {
 	const struct site *s = &t->m->sites.all[k->site];
+	struct stack_words w = attribution__stack(t->m->words, s->stack);
 	struct row r = { .bytes = site__bytes(s, k->count),
 			 .count = k->count,
 			 .median = s->varied ? 0 : s->size,
@@ -309,7 +313,7 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 		row__set_before_attach(&r);
 	} else {
 		r.phase = s->phase;
-		r.source = row__source(s->walk, attribution__stack(t->m->words, s->stack).has_line);
+		r.source = row__source(s->walk, &w);
 		row__set_node(t->m, s->stack, s->node, &r);
 		if (!table__set_line(t, s->stack, &r))
 			r.source = "hidden";
@@ -692,14 +696,15 @@ uint64_t model__block_class(const struct model *m, uint32_t class, struct row *r
 	return s->size;
 }
 
-bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, struct row_frame *ret)
+bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice which_line,
+		       struct row_frame *ret)
 {
 	struct stack_words w = attribution__stack(m->words, stack);
 	struct dict_loc loc;
 
 	if (!w.has_line)
 		return false;
-	loc = dict__get_loc(m->dict, innermost ? w.inner_loc : w.user_loc);
+	loc = dict__get_loc(m->dict, attribution__loc(&w, which_line));
 	*ret = (struct row_frame){
 		.func = dict__str(m->dict, loc.func),
 		.file = dict__str(m->dict, loc.file),

@@ -7,7 +7,7 @@
 #include "model/model.h"
 
 /* Sets what --by line shows for this stack: file, func, line, module, phase, source. */
-void rows__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node,
+void rows__line(const struct model *m, enum frame_choice which_line, uint32_t stack, uint32_t node,
 		uint32_t thread, uint8_t walk, struct row *r);
 
 /* ---- hide.c: the line that a row is charged to when row_opts.hide is set ---- */

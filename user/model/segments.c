@@ -38,7 +38,8 @@ struct others {
 struct gc {
 	const struct model *m;
 	const struct dev *dev;
-	bool at_mark, innermost;
+	bool at_mark;
+	enum frame_choice which_line;
 	struct extent *extents, *reserved;
 	size_t nextents, nreserved;
 	struct block *blocks, *pending; /* pending: size is set */
@@ -77,7 +78,7 @@ static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread
 {
 	struct attribution *w = s->m->words;
 	struct stack_words sw = attribution__stack(w, stack);
-	struct dict_loc loc = dict__get_loc(s->m->dict, s->innermost ? sw.inner_loc : sw.user_loc);
+	struct dict_loc loc = dict__get_loc(s->m->dict, attribution__loc(&sw, s->which_line));
 	uint64_t phase = walk == WALK_CENSUS
 				 ? PHASE_OTHER
 				 : attribution__node_phase(w, stack, node, thread, walk);
@@ -89,7 +90,7 @@ static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread
 				    &s->nlines, &s->caplines, sizeof(*s->lines), ret);
 
 	if (err == 1)
-		rows__line(s->m, s->innermost, stack, node, thread, walk, &s->lines[*ret].row);
+		rows__line(s->m, s->which_line, stack, node, thread, walk, &s->lines[*ret].row);
 	return err < 0 ? err : 0;
 }
 
@@ -340,7 +341,7 @@ static int add_segment(struct gc *s, size_t *i)
 	size_t first = *i;
 	int err;
 
-	rows__line(s->m, s->innermost, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS,
+	rows__line(s->m, s->which_line, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS,
 		   &seg.taken);
 	set_kind(&seg, e);
 	for ((*i)++; *i < s->nextents && same_segment(s, &s->extents[*i - 1], &s->extents[*i]);
@@ -590,10 +591,10 @@ static int finish(struct gc *s, struct model_segments *ret)
 	return 0;
 }
 
-int model__segments(const struct model *m, size_t device, enum row_when when, bool innermost,
-		    struct model_segments *ret)
+int model__segments(const struct model *m, size_t device, enum row_when when,
+		    enum frame_choice which_line, struct model_segments *ret)
 {
-	struct gc s = { .m = m, .at_mark = when == ROWS_AT_MARK, .innermost = innermost };
+	struct gc s = { .m = m, .at_mark = when == ROWS_AT_MARK, .which_line = which_line };
 	struct model_segments sums = { 0 }, all = { 0 };
 	int err;
 

@@ -39,6 +39,19 @@ bool arrival__torch(const struct maps *m)
 	return false;
 }
 
+bool arrival__cuda(const struct maps *m)
+{
+	const char *name;
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		name = m->v[i].x ? strrchr(m->v[i].path, '/') : NULL;
+		if (name && (!strncmp(name, "/libcuda.so", 11) || !strncmp(name, "/libcudart", 10)))
+			return true;
+	}
+	return false;
+}
+
 /* Symbols of namespace c10, in any version. */
 static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 {

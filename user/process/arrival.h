@@ -8,6 +8,8 @@
 
 /* Whether the code of libc10 is mapped, through which every allocation of PyTorch passes. */
 bool arrival__torch(const struct maps *m);
+/* Whether CUDA's driver or runtime is mapped, by name. */
+bool arrival__cuda(const struct maps *m);
 /* As arrival__torch(), and the file has symbols of namespace c10. For a file that cannot be opened,
  * the name decides. */
 bool arrival__is_torch(const struct proc *p, const struct maps *m);

@@ -14,6 +14,7 @@
 #define NONE UINT32_MAX
 #define CHUNK_BYTES (256u << 10)
 #define MIN_SLOTS 256
+#define NATIVE_LINE (1u << 31) /* a flag in struct dict_loc.line, as in recordings */
 
 _Static_assert(DICT_MAX_STACK_FRAMES * sizeof(struct dict_frame) <= CHUNK_BYTES,
 	       "a stack fits a chunk");
@@ -268,6 +269,13 @@ uint32_t dict__string(struct dict *d, const char *s, size_t len)
 
 uint32_t dict__loc(struct dict *d, struct dict_loc loc)
 {
+	loc.line &= NATIVE_LINE - 1;
+	return intern_plain(d, LOCS, &loc);
+}
+
+uint32_t dict__native_loc(struct dict *d, struct dict_loc loc)
+{
+	loc.line |= NATIVE_LINE;
 	return intern_plain(d, LOCS, &loc);
 }
 
@@ -329,7 +337,15 @@ const char *dict__str(const struct dict *d, uint32_t id)
 
 struct dict_loc dict__get_loc(const struct dict *d, uint32_t id)
 {
-	return *(const struct dict_loc *)table__at(&d->tables[LOCS], id);
+	struct dict_loc loc = *(const struct dict_loc *)table__at(&d->tables[LOCS], id);
+
+	loc.line &= NATIVE_LINE - 1;
+	return loc;
+}
+
+bool dict__is_native(const struct dict *d, uint32_t id)
+{
+	return ((const struct dict_loc *)table__at(&d->tables[LOCS], id))->line & NATIVE_LINE;
 }
 
 struct dict_module dict__get_module(const struct dict *d, uint32_t id)

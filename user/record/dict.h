@@ -7,6 +7,7 @@
  * fills a dict as it resolves names; a reader fills one from a file. Number 0 is "" for strings and
  * "none" for all other kinds.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +16,7 @@ struct dict;
 struct dict_loc {
 	uint32_t file; /* string: path as in the code object; hostile text */
 	uint32_t func; /* string: qualified name, or the plain name if there is no qualified one */
-	uint32_t line; /* line number; 0: unknown */
+	uint32_t line; /* line number, below 2^31; 0: unknown */
 };
 
 struct dict_module {
@@ -64,7 +65,10 @@ void dict__free(struct dict *d); /* NULL is fine */
  * MT_WALK_TRUNCATED.
  */
 uint32_t dict__string(struct dict *d, const char *s, size_t len);
-uint32_t dict__loc(struct dict *d, struct dict_loc loc);
+uint32_t dict__loc(struct dict *d, struct dict_loc loc); /* line: below 2^31 */
+/* The location of a frame of compiled code. Without debug information, file is the library's name,
+ * and func ends in an offset: "ncclCommInitRank+0x1c", or "+0x4f20" in the file. */
+uint32_t dict__native_loc(struct dict *d, struct dict_loc loc);
 uint32_t dict__module(struct dict *d, struct dict_module m);
 uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n, uint8_t walk);
 /* A thread that changes its name gets a new number. */
@@ -75,6 +79,7 @@ uint32_t dict__node(struct dict *d, struct dict_node n);
  * dict grows. */
 const char *dict__str(const struct dict *d, uint32_t id); /* NUL-terminated, owned by d */
 struct dict_loc dict__get_loc(const struct dict *d, uint32_t id);
+bool dict__is_native(const struct dict *d, uint32_t id); /* id: a location */
 struct dict_module dict__get_module(const struct dict *d, uint32_t id);
 struct dict_stack dict__get_stack(const struct dict *d, uint32_t id);
 struct dict_thread dict__get_thread(const struct dict *d, uint32_t id);

@@ -120,7 +120,7 @@ static int put_loc(struct buf *b, const struct dict *d, uint32_t id)
 {
 	struct dict_loc l = dict__get_loc(d, id);
 
-	return buf__varint(b, l.file) ?: buf__varint(b, l.func) ?: buf__varint(b, l.line);
+	return buf__varint(b, l.file) ?: buf__varint(b, l.func) ?: buf__varint(b, l.line | (uint32_t)dict__is_native(d, id) << 31);
 }
 
 static int put_module(struct buf *b, const struct dict *d, uint32_t id)

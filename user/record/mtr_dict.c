@@ -69,7 +69,7 @@ static bool read_loc(struct dict *d, struct cursor *c, const struct dict_counts 
 		return false;
 	if (l.file >= have->strings || l.func >= have->strings)
 		return false;
-	*id = dict__loc(d, l);
+	*id = l.line >> 31 ? dict__native_loc(d, l) : dict__loc(d, l);
 	return true;
 }
 

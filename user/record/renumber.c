@@ -94,7 +94,11 @@ static int map_loc(struct renumber *r, uint32_t old, uint32_t *ret)
 		return err;
 	l = dict__get_loc(r->from, old);
 	err = map_string(r, l.file, &l.file) ?: map_string(r, l.func, &l.func);
-	return err ?: set_number(r, LOCS, old, dict__loc(r->to, l), ret);
+	return err
+		       ?: set_number(r, LOCS, old,
+				     dict__is_native(r->from, old) ? dict__native_loc(r->to, l)
+								   : dict__loc(r->to, l),
+				     ret);
 }
 
 static int map_module(struct renumber *r, uint32_t old, uint32_t *ret)

@@ -55,13 +55,13 @@ static int add(struct blame *b, const struct row *r, struct strings *words)
 
 /* ---- the largest lines ---- */
 
-static int add_largest(struct blame *b, const struct model *m, size_t device, bool innermost,
-		       struct strings *words)
+static int add_largest(struct blame *b, const struct model *m, size_t device,
+		       enum frame_choice which_line, struct strings *words)
 {
 	/* One row for each line, over all modules, as in the text report. */
 	const struct row_opts o = { .by = BY_LINE,
 				    .when = ROWS_AT_MARK,
-				    .innermost = innermost,
+				    .which_line = which_line,
 				    .any_module = true,
 				    .any_phase = true };
 	struct holder_rows rows;
@@ -78,7 +78,7 @@ static int add_largest(struct blame *b, const struct model *m, size_t device, bo
 
 /* Reads the recording again for another moment. Errors are hidden: the first run logged them. */
 static int add_largest_at(struct blame *b, const struct analysis *a, const char *device,
-			  bool innermost, struct strings *words)
+			  enum frame_choice which_line, struct strings *words)
 {
 	const struct model_opts at = { .at = b->at };
 	struct analysis *again;
@@ -98,7 +98,7 @@ static int add_largest_at(struct blame *b, const struct analysis *a, const char 
 		if (!analysis__run(again, NULL, NULL)) {
 			found = model__find_device(again->model, device);
 			err = found < 0 ? 0
-					: add_largest(b, again->model, (size_t)found, innermost,
+					: add_largest(b, again->model, (size_t)found, which_line,
 						      words);
 		}
 		analysis__free(again);
@@ -108,17 +108,19 @@ static int add_largest_at(struct blame *b, const struct analysis *a, const char 
 }
 
 static int find_largest(struct blame *b, const struct analysis *a, size_t device,
-			const struct model_opts *at, bool innermost, struct strings *words)
+			const struct model_opts *at, enum frame_choice which_line,
+			struct strings *words)
 {
 	struct model_device d;
 
 	if (b->at == at->at)
-		return add_largest(b, a->model, device, innermost, words);
+		return add_largest(b, a->model, device, which_line, words);
 	model__device(a->model, device, &d);
-	return add_largest_at(b, a, d.name, innermost, words);
+	return add_largest_at(b, a, d.name, which_line, words);
 }
 
-static void say_oom(struct blame *b, const struct analysis *a, size_t device, bool innermost)
+static void say_oom(struct blame *b, const struct analysis *a, size_t device,
+		    enum frame_choice which_line)
 {
 	char where[REPORT_TEXT], size[24], time[24], path[512];
 	struct row_frame line;
@@ -127,7 +129,7 @@ static void say_oom(struct blame *b, const struct analysis *a, size_t device, bo
 	if (!model__oom(a->model, device, 0, &o))
 		return;
 	snprintf(where, sizeof(where), "unknown code");
-	if (model__stack_line(a->model, o.stack, innermost, &line))
+	if (model__stack_line(a->model, o.stack, which_line, &line))
 		snprintf(where, sizeof(where), "%s:%u",
 			 text__clean(path, sizeof(path), line.file, strlen(line.file)), line.line);
 	snprintf(b->note, sizeof(b->note), "the first request was %s at %.160s (%s, at %s)",
@@ -192,10 +194,12 @@ static int compare_lines(const void *x, const void *y)
 }
 
 /* Gets the rows of a moment by line, in the order of compare_lines(). */
-static int take_lines(const struct model *m, size_t device, enum row_when when, bool innermost,
-		      struct row **rows, size_t *n)
+static int take_lines(const struct model *m, size_t device, enum row_when when,
+		      enum frame_choice which_line, struct row **rows, size_t *n)
 {
-	const struct row_opts o = { .split = 1U << BY_LINE, .when = when, .innermost = innermost };
+	const struct row_opts o = { .split = 1U << BY_LINE,
+				    .when = when,
+				    .which_line = which_line };
 	int err = model__rows(m, device, &o, rows, n);
 
 	if (!err && *n)
@@ -204,15 +208,15 @@ static int take_lines(const struct model *m, size_t device, enum row_when when, 
 }
 
 /* Adds each line's growth between the two moments. */
-static int add_grown(struct blame *b, const struct model *m, size_t device, bool innermost,
-		     struct strings *words)
+static int add_grown(struct blame *b, const struct model *m, size_t device,
+		     enum frame_choice which_line, struct strings *words)
 {
 	struct row *old = NULL, *new = NULL;
 	size_t nold = 0, nnew = 0, k = 0;
-	int err = take_lines(m, device, ROWS_AT_BASE, innermost, &old, &nold);
+	int err = take_lines(m, device, ROWS_AT_BASE, which_line, &old, &nold);
 
 	if (!err)
-		err = take_lines(m, device, ROWS_AT_STEP, innermost, &new, &nnew);
+		err = take_lines(m, device, ROWS_AT_STEP, which_line, &new, &nnew);
 	for (size_t i = 0; i < nnew && !err; i++) {
 		struct row r = new[i];
 
@@ -229,8 +233,8 @@ static int add_grown(struct blame *b, const struct model *m, size_t device, bool
 
 /* Reads the recording again for the two moments of the growth. */
 static int find_grown(struct blame *b, const struct analysis *a, size_t device,
-		      const struct cond_result *of, bool innermost, const struct growth *g,
-		      struct strings *words)
+		      const struct cond_result *of, enum frame_choice which_line,
+		      const struct growth *g, struct strings *words)
 {
 	const struct model_opts end = { .at = AT_END };
 	struct between at = { .from = of->from, .to = of->to };
@@ -256,7 +260,7 @@ static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 			if (!model__noted(at.m, ROWS_AT_STEP, NULL))
 				model__note(at.m, ROWS_AT_STEP, again->duration);
 			found = model__find_device(at.m, d.name);
-			err = found < 0 ? 0 : add_grown(b, at.m, (size_t)found, innermost, words);
+			err = found < 0 ? 0 : add_grown(b, at.m, (size_t)found, which_line, words);
 		}
 		analysis__free(again);
 	}
@@ -275,11 +279,11 @@ static bool is_same(const struct row *a, const struct row *b)
 }
 
 /* Charges the stuck bytes of each segment to the line with most bytes in it. */
-static int find_holders(struct blame *b, const struct model *m, size_t device, bool innermost,
-			struct strings *words)
+static int find_holders(struct blame *b, const struct model *m, size_t device,
+			enum frame_choice which_line, struct strings *words)
 {
 	struct model_segments s;
-	int err = model__segments(m, device, ROWS_AT_MARK, innermost, &s);
+	int err = model__segments(m, device, ROWS_AT_MARK, which_line, &s);
 
 	if (err)
 		return err == -ENOMEM ? err : 0;
@@ -308,11 +312,11 @@ static int find_holders(struct blame *b, const struct model *m, size_t device, b
 	return err;
 }
 
-static int find_others(struct blame *b, const struct model *m, size_t device, bool innermost,
-		       struct strings *words)
+static int find_others(struct blame *b, const struct model *m, size_t device,
+		       enum frame_choice which_line, struct strings *words)
 {
 	struct model_segments s;
-	int err = model__segments(m, device, ROWS_AT_MARK, innermost, &s);
+	int err = model__segments(m, device, ROWS_AT_MARK, which_line, &s);
 
 	if (err)
 		return err == -ENOMEM ? err : 0;
@@ -342,32 +346,32 @@ static void say_lost(struct blame *b, const struct analysis *a)
 }
 
 int blame__find(struct analysis *a, size_t device, const struct cond_result *of,
-		const struct model_opts *at, bool innermost, const struct growth *g,
+		const struct model_opts *at, enum frame_choice which_line, const struct growth *g,
 		struct strings *words, struct blame *ret)
 {
 	ret->at = at->at;
 	switch (of->figure) {
 	case COND_PEAK:
 		ret->at = AT_PEAK;
-		return find_largest(ret, a, device, at, innermost, words);
+		return find_largest(ret, a, device, at, which_line, words);
 	case COND_OOMS:
 		ret->at = AT_OOM;
-		say_oom(ret, a, device, innermost);
-		return find_largest(ret, a, device, at, innermost, words);
+		say_oom(ret, a, device, which_line);
+		return find_largest(ret, a, device, at, which_line, words);
 	case COND_ALLOCATED:
 	case COND_RESERVED:
 	case COND_USED:
 	case COND_PEAK_RESERVED:
-		return find_largest(ret, a, device, at, innermost, words);
+		return find_largest(ret, a, device, at, which_line, words);
 	case COND_UNUSED:
 	case COND_FRAGMENTATION:
-		return find_holders(ret, a->model, device, innermost, words);
+		return find_holders(ret, a->model, device, which_line, words);
 	case COND_OTHER:
 	case COND_OTHER_GROWTH:
-		return find_others(ret, a->model, device, innermost, words);
+		return find_others(ret, a->model, device, which_line, words);
 	case COND_GROWTH:
 	case COND_RESERVED_GROWTH:
-		return find_grown(ret, a, device, of, innermost, g, words);
+		return find_grown(ret, a, device, of, which_line, g, words);
 	case COND_LEAKS:
 	case COND_USED_GROWTH:
 		return g ? blame_growth(g, words, ret) : 0;

@@ -39,7 +39,7 @@ struct strings;
  * the device by line; NULL: not watched. Returns 0 or -ENOMEM.
  */
 int blame__find(struct analysis *a, size_t device, const struct cond_result *of,
-		const struct model_opts *at, bool innermost, const struct growth *g,
+		const struct model_opts *at, enum frame_choice which_line, const struct growth *g,
 		struct strings *words, struct blame *ret);
 const char *blame__kind(
 	/* Returns "largest", "grew", "holds_back" or "others"; NULL for no kind. */

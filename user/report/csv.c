@@ -170,7 +170,7 @@ static int put_segments(FILE *out, const struct report_doc *doc)
 {
 	struct model_segments s;
 	struct model_device d;
-	int err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->innermost, &s);
+	int err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->which_line, &s);
 
 	if (err)
 		return err == -EINVAL ? 0 : err; /* the CPU has no segments */
@@ -186,7 +186,7 @@ int report_csv__rows(FILE *out, const struct report_doc *doc)
 	struct row_opts o = { .by = doc->by,
 			      .split = doc->split,
 			      .when = ROWS_AT_MARK,
-			      .innermost = doc->innermost };
+			      .which_line = doc->which_line };
 	struct model_device d;
 	struct row *rows, sum = {
 		.source = "filtered", .module = "", .module_class = "", .before_attach = true

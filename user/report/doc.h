@@ -31,7 +31,7 @@ struct report_doc {
 	uint64_t at_time;
 	enum group by;
 	unsigned split; /* as in struct row_opts; if not 0, by is ignored */
-	bool innermost;
+	enum frame_choice which_line;
 	bool segments;			    /* --by segment; by is ignored */
 	const struct report_select *select; /* filter.h; NULL: all rows. Ignored for segments */
 	size_t top;			    /* most rows; 0: all */

@@ -180,7 +180,7 @@ struct judged { /* device of a recording */
 	size_t device;
 	struct model_device d;
 	const struct model_opts *at;
-	bool innermost;
+	enum frame_choice which_line;
 	bool grown; /* true if g is set */
 	struct growth g;
 	/* Bounds: high has the largest possible value of figures that are not exact, low the
@@ -228,7 +228,7 @@ static void put_below(struct judged *x)
 		   *why = "the recording has no driver figure";
 	uint64_t all = total ? strtoull(total, NULL, 10) : 0;
 	struct model_segments s;
-	bool known = !model__segments(x->a->model, x->device, ROWS_AT_MARK, x->innermost, &s);
+	bool known = !model__segments(x->a->model, x->device, ROWS_AT_MARK, x->which_line, &s);
 
 	if (known) {
 		uint64_t other = s.used > s.used_below ? s.used - s.used_below : 0;
@@ -346,7 +346,7 @@ static int judge_device(struct report_fail *f, struct judged *x, bool first)
 		r->condition = cond__text(f->conds[i]);
 		err = judge_one(f->conds[i], x, &r->result);
 		if (!err && r->result.verdict == COND_HOLDS)
-			err = blame__find(x->a, x->device, &r->result, x->at, x->innermost,
+			err = blame__find(x->a, x->device, &r->result, x->at, x->which_line,
 					  x->grown ? &x->g : NULL, f->words, &r->blame);
 	}
 	if (x->grown)
@@ -371,7 +371,7 @@ static int judge_nothing(struct report_fail *f, struct analysis *a)
 }
 
 int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
-		       const struct model_opts *at, bool innermost)
+		       const struct model_opts *at, enum frame_choice which_line)
 {
 	size_t n = model__devices(a->model);
 	bool first = true;
@@ -383,7 +383,7 @@ int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
 		err = feed(f);
 	f->number = UINT32_MAX;
 	for (size_t i = 0; i < n && !err; i++) {
-		struct judged x = { .a = a, .device = i, .at = at, .innermost = innermost };
+		struct judged x = { .a = a, .device = i, .at = at, .which_line = which_line };
 
 		model__device(a->model, i, &x.d);
 		if (device >= 0 ? i != (size_t)device : x.d.device.type == DEVICE_CPU && n > 1)

@@ -47,7 +47,7 @@ int report_fail__event(void *ctx, const struct event *e);
 /* Checks all conditions after the run. device: index; -1: each device but the CPU, or the CPU if
  * it is the only one. at: the model's moment. Returns 0 or -ENOMEM. */
 int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
-		       const struct model_opts *at, bool innermost);
+		       const struct model_opts *at, enum frame_choice which_line);
 
 /* Results so far, in the order of recordings. */
 size_t report_fail__count(const struct report_fail *f);

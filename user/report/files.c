@@ -34,7 +34,7 @@ static struct report_text_opts text_opts(const struct report_files *args)
 		.when = ROWS_AT_MARK,
 		.at = args->at.at,
 		.at_time = args->at.at_time,
-		.innermost = args->innermost,
+		.which_line = args->which_line,
 		.segments = args->segments,
 		.select = args->select,
 		.bars = args->bars,
@@ -98,7 +98,7 @@ static int print(const struct analysis *a, struct reports *s, int device,
 	doc.at_time = model__opts(a->model).at_time;
 	doc.by = args->by;
 	doc.split = args->split;
-	doc.innermost = args->innermost;
+	doc.which_line = args->which_line;
 	doc.segments = args->segments;
 	doc.select = args->select;
 	doc.top = args->top;
@@ -143,7 +143,7 @@ static int check_segments(const struct analysis *a, const struct report_files *a
 			  const struct model_device *d)
 {
 	struct model_segments s;
-	int err = model__segments(a->model, device, ROWS_AT_MARK, args->innermost, &s);
+	int err = model__segments(a->model, device, ROWS_AT_MARK, args->which_line, &s);
 	bool none = !err && !s.n && (s.reserved || !s.has_totals);
 	char path[512], other[64];
 
@@ -286,7 +286,7 @@ static int report_recording(const char *path, struct reports *s)
 		status = choose_device(a, args, &device);
 	if (!status && args->fail &&
 	    report_fail__judge(args->fail, a, args->device ? device : -1, &args->at,
-			       args->innermost)) {
+			       args->which_line)) {
 		log_err("out of memory");
 		status = EXIT_FAILED;
 	}
@@ -439,7 +439,7 @@ int report_files__print(const struct report_files *args)
 		.by = args->by,
 		.split = args->split,
 		.words = args->format == REPORT_AS_TEXT,
-		.innermost = args->innermost,
+		.which_line = args->which_line,
 		.at = args->at.at,
 		.select = args->select,
 		.fail = args->fail,

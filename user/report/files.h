@@ -26,7 +26,7 @@ struct report_files {
 	const char *device;	  /* NULL: the main device of each recording */
 	uint32_t columns, fields; /* of text, and of CSV (report/columns.h); 0: the default ones */
 	size_t top;		  /* rows; 0: all */
-	bool innermost;		  /* --frames all */
+	enum frame_choice which_line; /* --frames all */
 	const struct report_select *select;
 	enum report_choice bars, colour;
 	bool overview; /* in text, categories and modules before the table */

@@ -329,7 +329,7 @@ int report_json__rows(struct json *j, const struct report_doc *doc)
 	struct row_opts o = { .by = doc->by,
 			      .split = doc->split,
 			      .when = ROWS_AT_MARK,
-			      .innermost = doc->innermost };
+			      .which_line = doc->which_line };
 	size_t n = 0, kept, shown;
 	struct row *rows = NULL;
 	struct model_device d;

@@ -115,7 +115,7 @@ int report_json__segments(struct json *j, const struct report_doc *doc)
 	size_t shown = 0;
 	int err = doc->device < 0 ? -EINVAL
 				  : model__segments(doc->model, doc->device, ROWS_AT_MARK,
-						    doc->innermost, &s);
+						    doc->which_line, &s);
 
 	json__open_array(j, "rows");
 	if (err) {
@@ -188,7 +188,7 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 	struct report_below b;
 	struct model_device d;
 	bool asked;
-	int err = model__segments(doc->model, device, ROWS_AT_MARK, doc->innermost, &s);
+	int err = model__segments(doc->model, device, ROWS_AT_MARK, doc->which_line, &s);
 
 	if (err) {
 		json__null(j, "reconciliation");
@@ -254,7 +254,7 @@ void report_json__ooms(struct json *j, const struct report_doc *doc, size_t devi
 				   o.left_known ? o.left : all - o.used);
 		json__bool(j, "driver_free_counts_others", o.left_known);
 		json__string(j, "phase", phase__name(o.phase));
-		if (model__stack_line(doc->model, o.stack, doc->innermost, &line)) {
+		if (model__stack_line(doc->model, o.stack, doc->which_line, &line)) {
 			json__string(j, "file", line.file);
 			json__uint_or_null(j, "line", line.line, line.line);
 			json__string(j, "function", line.func);

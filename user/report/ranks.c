@@ -158,7 +158,7 @@ static int add_rows(struct ranks *r, const struct analysis *a, size_t device, ui
 	struct row_opts o = { .by = r->opts->by,
 			      .split = r->opts->split,
 			      .when = ROWS_AT_MARK,
-			      .innermost = r->opts->innermost };
+			      .which_line = r->opts->which_line };
 	bool names = r->opts->words && o.by == BY_LINE && !o.split;
 	struct holder_rows rows;
 	int err;

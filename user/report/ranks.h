@@ -73,7 +73,7 @@ struct ranks_opts {
 	enum group by; /* any but BY_STACK */
 	unsigned split;
 	bool words; /* for text: rows by place, over modules, phases and categories */
-	bool innermost;
+	enum frame_choice which_line;
 	enum moment at;
 	const struct report_select *select;
 	const struct report_fail *fail; /* source of "failed" in JSON; NULL: no --fail-if */

@@ -69,7 +69,9 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 	const char *allocator = facts__get(f, "allocator");
 	bool calls = !s->has_totals && s->allocated;
 
-	if (calls)
+	if (calls && allocator && !strcmp(allocator, "none"))
+		line(l, true, s->allocated, "allocated: blocks are calls into CUDA");
+	else if (calls)
 		line(l, true, s->allocated, "allocated: blocks are %s calls",
 		     allocator && !strcmp(allocator, "pluggable") ? "the pluggable allocator's"
 								  : "cudaMallocAsync");
@@ -155,7 +157,7 @@ int report_text__reconcile(FILE *out, const struct model *m, size_t device, cons
 	struct model_device d;
 	struct report_below b;
 	char when[48];
-	int err = l ? model__segments(m, device, o->when, o->innermost, &s) : -ENOMEM;
+	int err = l ? model__segments(m, device, o->when, o->which_line, &s) : -ENOMEM;
 
 	if (err) {
 		free(l);

@@ -204,7 +204,7 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
 	int err = t ? 0 : -ENOMEM;
 
 	if (!err)
-		err = model__segments(m, device, o->when, o->innermost, &s);
+		err = model__segments(m, device, o->when, o->which_line, &s);
 	if (err == -EINVAL) {
 		fputs("The CPU allocator has no segments.\n", out);
 		free(t);

@@ -470,7 +470,7 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 		.by = t->o->by,
 		.split = t->o->split,
 		.when = t->o->when,
-		.innermost = t->o->innermost,
+		.which_line = t->o->which_line,
 	};
 	size_t width = report_text__width(t->out, t->o);
 	int err;
@@ -525,7 +525,7 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 		 : o->when == ROWS_AT_MARK ? dev.mark_allocated
 					   : dev.allocated;
 	if (t->last == BY_STACK) {
-		t->frames = report_frames__new(d, f, o->innermost);
+		t->frames = report_frames__new(d, f, o->which_line);
 		err = t->frames ? 0 : -ENOMEM;
 	}
 	if (!err && t->last == BY_LINE && o->when != ROWS_TOTAL)

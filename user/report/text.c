@@ -196,6 +196,8 @@ static const char *no_totals(const struct facts *f)
 
 	if (allocator && !strcmp(allocator, "cudaMallocAsync"))
 		return "blocks are cudaMallocAsync calls";
+	if (allocator && !strcmp(allocator, "none"))
+		return "blocks are calls into CUDA";
 	if (allocator && !strcmp(allocator, "pluggable"))
 		return facts__get(f, "allocator_block")
 			       ? "blocks are a pluggable allocator's calls, which hands out parts "
@@ -236,7 +238,7 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 		part(&l, "the driver had at most %s left of %s (other processes not counted)",
 		     text__bytes(b, sizeof(b), total - oom->used),
 		     text__bytes(c, sizeof(c), total));
-	if (model__stack_line(m, oom->stack, o->innermost, &line)) {
+	if (model__stack_line(m, oom->stack, o->which_line, &line)) {
 		row.file = line.file;
 		row.func = line.func;
 		row.line = line.line;

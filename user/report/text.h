@@ -24,7 +24,7 @@ struct report_text_opts {
 	enum row_when when; /* ROWS_AT_MARK: rows of the model's moment ... */
 	enum moment at;	    /* ... which is this one */
 	uint64_t at_time;
-	bool innermost;			    /* --frames all */
+	enum frame_choice which_line;	    /* --frames all */
 	bool segments;			    /* --by segment; by is ignored */
 	const struct report_select *select; /* filter.h; NULL: all rows */
 	enum report_choice bars;	    /* REPORT_AUTO: on a terminal with room for them */

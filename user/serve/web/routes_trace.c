@@ -109,7 +109,7 @@ static const struct field file_path[] = {
 	{ 0 },
 };
 
-static const char *const which_frames[] = { "user", "all", NULL };
+static const char *const which_frames[] = { "user", "all", "native", NULL };
 static const struct field report_query[] = {
 	{ .name = "at",
 	  .type = FIELD_STRING,
@@ -137,8 +137,8 @@ static const struct field report_query[] = {
 	{ .name = "frames",
 	  .type = FIELD_STRING,
 	  .choices = which_frames,
-	  .help = "Which line an allocation counts for: the innermost of user code, or of all "
-		  "code." },
+	  .help = "Which line an allocation counts for: the innermost of user code, of all "
+		  "code, or of compiled code." },
 	{ 0 },
 };
 

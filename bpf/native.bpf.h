@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Copies of threads' stacks for rare events. User space unwinds them: user/native/native.h. */
+
+/* Set by user space at any time. Stacks copied in a second, of all processes; 0: none. */
+__u32 native_most = 0;
+__u32 native_copied = 0; /* in this second; may miss some of another CPU's */
+__u64 native_second = 0;
+
+struct native_record {
+	struct mt_rec_native r;
+	__u8 stack[MT_NATIVE_STACK];
+};
+
+static __always_inline bool may_copy(__u64 time)
+{
+	__u32 most = *(volatile __u32 *)&native_most;
+
+	if (!most)
+		return false;
+	if (native_second != time / 1000000000) {
+		native_second = time / 1000000000;
+		native_copied = 0;
+	}
+	if (native_copied >= most) {
+		count(MT_CNT_NATIVE_OVER);
+		return false;
+	}
+	native_copied++;
+	return true;
+}
+
+/* Sends the thread's stack, for a record with this time and result of walk_stack(). */
+static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack)
+{
+	struct native_record *n;
+	__u64 sp;
+	__u32 i;
+
+	if (!may_copy(time))
+		return 0;
+	count(MT_CNT_HIT + MT_REC_NATIVE);
+	n = reserve(MT_REC_NATIVE, sizeof(*n));
+	if (!n)
+		return 0;
+	sp = PT_REGS_SP(ctx);
+	fill(&n->r.h, MT_REC_NATIVE, time, stack, false);
+	n->r.stack_id = stack_id(stack);
+	n->r.ip = PT_REGS_IP(ctx);
+	n->r.sp = sp;
+	n->r.fp = PT_REGS_FP(ctx);
+#ifdef __TARGET_ARCH_arm64
+	n->r.lr = PT_REGS_RET(ctx);
+#else
+	n->r.lr = 0;
+#endif
+	n->r.pad = 0;
+	for (i = 0; i < MT_NATIVE_STACK / MT_NATIVE_PIECE; i++)
+		if (bpf_probe_read_user(&n->stack[i * MT_NATIVE_PIECE], MT_NATIVE_PIECE,
+					(const void *)(sp + i * MT_NATIVE_PIECE)))
+			break;
+	n->r.size = i * MT_NATIVE_PIECE;
+	bpf_ringbuf_submit(n, BPF_RB_NO_WAKEUP);
+	return 0;
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: probes-all
+"""CUDA without PyTorch: memory of compiled programs by function, file and line."""
+import os
+import subprocess
+
+import harness
+import truth
+from harness import PROGRAMS, check, equal, record, report, run, scratch, settle, spawn, tool
+
+MIB = 1 << 20
+SOURCE = os.path.join(PROGRAMS, "native", "cuda_memory.c")
+
+
+def line_of(remark):
+    with open(SOURCE, encoding="utf-8") as f:
+        return next(n for n, text in enumerate(f, 1) if remark in text)
+
+
+def program(name, *options):
+    """cuda_memory.c, linked with the dry run's CUDA."""
+    path = scratch(name)
+    done = subprocess.run(["cc", "-O2", *options, "-o", path, SOURCE, "-L" + os.path.join(harness.OUT, "dryrun"), "-lcuda"],
+                          capture_output=True, text=True, check=False)
+    check(done.returncode == 0, "cuda_memory.c: %s", done.stderr)
+    return path
+
+
+def started(path):
+    return spawn([path], env=truth.dry_run())
+
+
+def round_of(job):
+    job.send()
+    job.wait_line("done")
+
+
+def rows(doc, *keys):
+    """Bytes of the device's rows."""
+    found = {}
+    for r in doc["rows"]:
+        key = tuple(os.path.basename(r[k]) if k == "file" else r[k] for k in keys)
+        found[key] = found.get(key, 0) + r["bytes"]
+    return found
+
+
+def test_by_line():
+    job = started(program("cuda_memory", "-g"))
+    path = scratch("cuda_memory.mtr")
+    recorder = record(job.pid, path)
+    recorder.wait_line("uses CUDA without PyTorch: recording its calls into CUDA", stream="err")
+    round_of(job)
+    settle(recorder)
+    job.stop()
+    equal(recorder.wait(), 0, "exit code of record")
+    check("no Python lines" not in recorder.stderr(), "a compiled program has no Python lines")
+
+    doc = report(path)
+    equal(rows(doc, "function", "file", "line", "source"),
+          {("alpha", "cuda_memory.c", line_of("the line of alpha"), "native"): 300 * MIB,
+           ("beta", "cuda_memory.c", line_of("the line of beta"), "native"): 20 * MIB}, "rows")
+    device = harness.device(doc, "cuda:0")
+    equal(device["allocated"], 320 * MIB, "allocated")
+    equal(device["peak_allocated"], 350 * MIB, "peak")
+    context = 512 * MIB  # the dry run's
+    code, text, _ = tool("report", "--at", "end", path)
+    equal(code, 0, "report")
+    check("%.2f MiB  used by the process" % ((device["allocated"] + context) / MIB) in text, "the driver's figure is the sum: %s", text)
+    check("blocks are calls into CUDA" in text, "what the blocks are: %s", text)
+
+
+def test_without_debug_information():
+    job = started(program("cuda_stripped", "-s"))
+    path = scratch("cuda_stripped.mtr")
+    recorder = record(job.pid, path)
+    round_of(job)
+    settle(recorder)
+    job.stop()
+    equal(recorder.wait(), 0, "exit code of record")
+    doc = report(path)
+    found = rows(doc, "file", "line")
+    equal(found, {("cuda_stripped", None): 320 * MIB}, "rows by file")
+    equal(len({r["function"] for r in doc["rows"]}), 2, "calling places")
+    check(all(r["function"].startswith("+0x") for r in doc["rows"]), "offsets in the file: %s", doc["rows"])
+
+
+def test_refused():
+    job = spawn(["sleep", "60"])
+    code, _, err = tool("record", "-p", str(job.pid), "-o", scratch("refused.mtr"), "-d", "1s", root=True)
+    job.stop()
+    equal(code, 2, "exit code")
+    check("has no Python interpreter, PyTorch or CUDA in it" in err, "why: %s", err)
+
+
+if __name__ == "__main__":
+    run(globals())
