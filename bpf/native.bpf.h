@@ -4,6 +4,9 @@
 
 /* Set by user space at any time. Stacks copied in a second, of all processes; 0: none. */
 __u32 native_most = 0;
+/* Code of PyTorch's allocator, whose calls need no stack; 0, 0: unknown. Without a group only, as
+ * addresses differ between processes. */
+__u64 native_own[2] = {};
 __u32 native_copied = 0; /* in this second; may miss some of another CPU's */
 __u64 native_second = 0;
 
@@ -12,11 +15,13 @@ struct native_record {
 	__u8 stack[MT_NATIVE_STACK];
 };
 
-static __always_inline bool may_copy(__u64 time)
+static __always_inline bool may_copy(__u64 time, __u64 caller)
 {
 	__u32 most = *(volatile __u32 *)&native_most;
 
-	if (!most)
+	__u64 first = *(volatile __u64 *)&native_own[0], end = *(volatile __u64 *)&native_own[1];
+
+	if (!most || (caller >= first && caller < end))
 		return false;
 	if (native_second != time / 1000000000) {
 		native_second = time / 1000000000;
@@ -30,14 +35,15 @@ static __always_inline bool may_copy(__u64 time)
 	return true;
 }
 
-/* Sends the thread's stack, for a record with this time and result of walk_stack(). */
-static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack)
+/* Sends the thread's stack, for a record with this time and result of walk_stack(). caller: a
+ * function's return address. */
+static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack, __u64 caller)
 {
 	struct native_record *n;
 	__u64 sp;
 	__u32 i;
 
-	if (!may_copy(time))
+	if (!may_copy(time, caller))
 		return 0;
 	count(MT_CNT_HIT + MT_REC_NATIVE);
 	n = reserve(MT_REC_NATIVE, sizeof(*n));

@@ -4,17 +4,20 @@
 """CUDA without PyTorch: memory of compiled programs by function, file and line."""
 import os
 import subprocess
+import sys
 
 import harness
 import truth
-from harness import PROGRAMS, check, equal, record, report, run, scratch, settle, spawn, tool
+from harness import PROGRAMS, check, equal, python, record, report, run, scratch, settle, spawn, tool
 
 MIB = 1 << 20
+LIBRARY = os.path.join(PROGRAMS, "native", "library.c")
+WORKLOAD = os.path.join(harness.WORKLOADS, "cuda_mixed.py")
 SOURCE = os.path.join(PROGRAMS, "native", "cuda_memory.c")
 
 
-def line_of(remark):
-    with open(SOURCE, encoding="utf-8") as f:
+def line_of(remark, source=SOURCE):
+    with open(source, encoding="utf-8") as f:
         return next(n for n, text in enumerate(f, 1) if remark in text)
 
 
@@ -83,6 +86,57 @@ def test_without_debug_information():
     equal(found, {("cuda_stripped", None): 320 * MIB}, "rows by file")
     equal(len({r["function"] for r in doc["rows"]}), 2, "calling places")
     check(all(r["function"].startswith("+0x") for r in doc["rows"]), "offsets in the file: %s", doc["rows"])
+
+
+def library(*options):
+    path = scratch("libtransport.so")
+    done = subprocess.run(["cc", "-O2", "-fPIC", "-shared", *options, "-o", path, LIBRARY], capture_output=True, text=True, check=False)
+    check(done.returncode == 0, "library.c: %s", done.stderr)
+    return path
+
+
+def mixed(*arguments, options=(), interpreter=sys.executable):
+    """cuda_mixed.py recorded for two rounds. Returns the recording and what the recorder said."""
+    job = spawn([interpreter, WORKLOAD, library("-g"), *arguments], env=truth.dry_run())
+    job.wait_line("ready")
+    path = scratch("mixed.mtr")
+    recorder = record(job.pid, path, *options)
+    for _ in range(2):
+        round_of(job)
+    settle(recorder)
+    job.stop()
+    equal(recorder.wait(), 0, "exit code of record")
+    return path, recorder.stderr()
+
+
+def test_python_without_torch():
+    path, said = mixed()
+    check("uses CUDA without PyTorch: recording its calls into CUDA" in said, "what is recorded: %s", said)
+    line = line_of("the line of communicate", WORKLOAD)
+    equal(rows(report(path), "function", "file", "line", "source"), {("communicate", "cuda_mixed.py", line, "frame"): 128 * MIB}, "by line")
+    line = line_of("the line of workspace", LIBRARY)
+    doc = report(path, "--frames", "native")
+    equal(rows(doc, "function", "file", "line"), {("workspace", "library.c", line): 128 * MIB}, "by native function")
+    stack = report(path, by="stack")["rows"][0]["stack"]
+    names = [frame.split(" ")[0] for frame in stack]
+    equal(names[:2] + names[-2:], ["<module>", "communicate", "library_init", "workspace"], "the stack, root first")
+    check(not any("_PyEval" in name for name in names), "frames of the interpreter: %s", names)
+
+
+def test_beside_torch():
+    path, _ = mixed("torch", options=("--native",), interpreter=python())
+    for frames, expected in (("user", ("communicate", "cuda_mixed.py", line_of("the line of communicate", WORKLOAD))),
+                             ("native", ("workspace", "library.c", line_of("the line of workspace", LIBRARY)))):
+        doc = report(path, "--frames", frames)
+        device = harness.device(doc, "cuda:0")
+        equal(device["allocated"], 64 * MIB, "tensors")
+        others = device["reconciliation"]["others"]
+        equal(others["bytes"], 128 * MIB, "memory of others")
+        equal({(r["function"], os.path.basename(r["file"]), r["line"]): r["bytes"] for r in others["rows"]}, {expected: 128 * MIB}, frames)
+    counters = report(path)["capture"]["counters"]
+    equal((counters["hits.native"], counters["native.stacks"]), (2, 2), "stacks copied: none of the allocator's own calls")
+    _, text, _ = tool("report", "--at", "end", "--frames", "native", path)
+    check("128.00 MiB  taken by other code: " in text and "(workspace), cudaMalloc" in text, "by native function: %s", text)
 
 
 def test_refused():

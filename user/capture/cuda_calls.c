@@ -452,8 +452,9 @@ static void count_devices(struct cuda_calls *c)
  * libtorch_python tells which is in use, and it is mapped last. An ending process maps nothing, but
  * the ring may still have its calls: keep the old ranges then.
  */
-static void find_own(struct cuda_calls *c, const struct maps *m)
+static void find_own(struct decoder *d, const struct maps *m)
 {
+	struct cuda_calls *c = d->calls;
 	struct range own[RANGES_MAX];
 	size_t n = 0, i;
 	uint64_t v;
@@ -469,6 +470,8 @@ static void find_own(struct cuda_calls *c, const struct maps *m)
 		return;
 	memcpy(c->own, own, n * sizeof(*own));
 	c->n_own = n;
+	if (d->native)
+		probes__copy_no_stacks_of(d->probes, own[0].start, own[0].end);
 }
 
 static void scan(struct decoder *d)
@@ -496,7 +499,7 @@ static void scan(struct decoder *d)
 			map64__set(c->files, file_key(m),
 				   found); /* an existing key: needs no memory */
 	}
-	find_own(c, &maps);
+	find_own(d, &maps);
 	if (map64__count(c->files) > FILES_MAX)
 		forget_files(c);
 	maps__free(&maps);

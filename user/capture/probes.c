@@ -319,6 +319,15 @@ void probes__copy_stacks(struct probes *p, uint32_t most)
 		__atomic_store_n(p->vars.native_most, most, __ATOMIC_SEQ_CST);
 }
 
+void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end)
+{
+	if (!p->vars.native_own || p->group_id)
+		return;
+	__atomic_store_n(&p->vars.native_own[1], 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&p->vars.native_own[0], begin, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&p->vars.native_own[1], end, __ATOMIC_SEQ_CST);
+}
+
 void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
 {
 	struct mt_node_layout *l = p->group_id ? &proc_group__member(p->group, number)->node

@@ -131,6 +131,8 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 /* Sets how many stacks are copied in a second, of all processes of these programs: struct
  * mt_rec_native. 0: none. Without effect for programs that run in the process itself. */
 void probes__copy_stacks(struct probes *p, uint32_t most);
+/* Copies none for calls from this code. Without effect with a group. */
+void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end);
 /* Sets what is read of autograd nodes from now on. number, here and below: of the process in its
  * group (proc_group.h); 0: without group. */
 void probes__set_node_layout(struct probes *p, uint32_t number,

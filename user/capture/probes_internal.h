@@ -61,6 +61,7 @@ struct probes {
 		uint64_t *notices, *code_epoch, *module_code;
 		uint64_t *absent; /* NULL: programs in the process itself, which fault pages in */
 		struct mt_usdt_args *asked_args;
+		uint64_t *native_own;  /* two words: begin and end */
 		uint32_t *native_most; /* NULL: these programs copy no stacks */
 		struct mt_node_layout *node_layout;
 		/* NULL: programs in the process itself, which record everything. */

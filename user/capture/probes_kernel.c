@@ -430,6 +430,7 @@ static void point(struct probes *p)
 	p->vars.code_epoch = (uint64_t *)&skel->bss->code_epoch;
 	p->vars.module_code = (uint64_t *)skel->bss->module_code;
 	p->vars.asked_args = skel->bss->asked_args;
+	p->vars.native_own = (uint64_t *)skel->bss->native_own;
 	p->vars.native_most = &skel->bss->native_most;
 	p->vars.node_layout = &skel->bss->node_layout;
 	p->vars.detail = &skel->bss->detail;
@@ -498,6 +499,7 @@ SAME_PLACE(bss, seen_code);
 SAME_PLACE(bss, code_epoch);
 SAME_PLACE(bss, module_code);
 SAME_PLACE(bss, asked_args);
+SAME_PLACE(bss, native_own);
 SAME_PLACE(bss, native_most);
 SAME_PLACE(bss, node_layout);
 SAME_PLACE(bss, detail);

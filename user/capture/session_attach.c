@@ -406,9 +406,11 @@ int session__open_census_stage(struct session *s)
 	return 0;
 }
 
-/* 0 or -ENOMEM. */
-static int open_native_stacks(struct session *s)
+int session__open_native_stacks(struct session *s)
 {
+	s->decoder->cuda_only = s->cuda_only;
+	if (s->opts.steps_only || (!s->cuda_only && !s->opts.native))
+		return 0;
 	s->decoder->native = native_stacks__new(s->target.proc, s->dict, s->facts);
 	if (s->decoder->native)
 		probes__copy_stacks(s->probes, NATIVE_STACKS_A_SECOND);
@@ -423,10 +425,8 @@ static int open_stages(struct session *s)
 	bool all = !s->opts.steps_only;
 	int err = session__open_decoder(s);
 
-	if (!err && s->cuda_only)
-		err = open_native_stacks(s);
-	if (s->decoder)
-		s->decoder->cuda_only = s->cuda_only;
+	if (!err)
+		err = session__open_native_stacks(s);
 
 	if (!err)
 		err = session__catch_up(s);

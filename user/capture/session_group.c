@@ -200,6 +200,10 @@ struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t 
 		err = session__open_decoder(s);
 	}
 	if (!err) {
+		s->cuda_only = parent->cuda_only;
+		err = session__open_native_stacks(s);
+	}
+	if (!err) {
 		s->decoder->forked = true;
 		err = symbolizer__inherit(s->decoder->names, parent->decoder->names, diverged);
 	}

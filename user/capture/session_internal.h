@@ -119,6 +119,7 @@ void session__renew(struct session *s);
 void session__look_into_torch(struct session *s, uint64_t now);
 /* Open the decoder and the stages (stages.h), in this order. 0 or -ENOMEM. */
 int session__open_decoder(struct session *s);
+int session__open_native_stacks(struct session *s); /* if the options and the process want them */
 int session__open_attach_stage(struct session *s);
 int session__open_census_stage(struct session *s);
 

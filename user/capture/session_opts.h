@@ -19,7 +19,10 @@ struct probes_sets;
 	SWITCH(no_modules, "no-modules",                                                           \
 	       "Do not record module entry and exit (less overhead; no time per module)")          \
 	SWITCH(no_census, "no-census",                                                             \
-	       "Do not read parameters, gradients and optimizer state from Python objects")
+	       "Do not read parameters, gradients and optimizer state from Python objects")        \
+	SWITCH(native, "native",                                                                   \
+	       "Also record the functions of compiled code (NCCL, cuBLAS ...) that take CUDA "     \
+	       "memory besides PyTorch's allocator")
 
 #define SESSION_SWITCH_FIELD(field, name, help) bool field;
 

@@ -275,8 +275,9 @@ static void say_only_traced(const struct tracee *p, bool start)
 		log_event(LOG_INFO, "attached",
 			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", start)),
 			  "recording PID %d%s", (int)p->pid,
-			  start ? " from PyTorch's first allocation on"
-				: "; PyTorch may have allocated before");
+			  start				   ? " from PyTorch's first allocation on"
+			  : session__cuda_only(p->session) ? "; it may have taken memory before"
+							   : "; PyTorch may have allocated before");
 	else
 		log_event(LOG_INFO, "attached",
 			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", false)),

@@ -11,6 +11,7 @@
 #include "report/text.h"
 
 #define FIGURE 12 /* columns of a number and its unit */
+#define OTHERS_SHOWN 10
 
 struct lines {
 	FILE *out;
@@ -94,13 +95,40 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 	}
 }
 
-static void print_others(struct lines *l, const struct model_segments *s, const char *cwd)
+/* Prints the largest ones by function. */
+static void print_others_by_function(struct lines *l, const struct model_segments *s,
+				     const char *cwd)
+{
+	char where[REPORT_TEXT], n[32];
+	uint64_t rest = s->others_bytes;
+	size_t shown = 0;
+
+	for (size_t i = 0; i < s->nothers && shown < OTHERS_SHOWN; i++) {
+		if (s->others[i].how == MEM_MANAGED)
+			continue;
+		words__location(where, &s->others[i].row, cwd, 60);
+		line(l, true, s->others[i].row.bytes, "taken by other code: %s, %s", where,
+		     words__how(s->others[i].how));
+		rest -= s->others[i].row.bytes;
+		shown++;
+	}
+	if (rest)
+		line(l, true, rest, "taken by other code: + %s more",
+		     text__count(n, sizeof(n), s->nothers - shown));
+}
+
+static void print_others(struct lines *l, const struct model_segments *s, const char *cwd,
+			 enum frame_choice which_line)
 {
 	char where[REPORT_TEXT], more[48] = "", n[32];
 	size_t first = 0;
 
 	while (first < s->nothers && s->others[first].how == MEM_MANAGED)
 		first++;
+	if (which_line == FRAMES_NATIVE) {
+		print_others_by_function(l, s, cwd);
+		first = s->nothers;
+	}
 	if (s->nothers > 1)
 		snprintf(more, sizeof(more), ", %s more",
 			 text__count(n, sizeof(n), s->nothers - 1));
@@ -171,7 +199,7 @@ int report_text__reconcile(FILE *out, const struct model *m, size_t device, cons
 	if (b.any) {
 		fprintf(out, "%s %s:\n", d.name, moment(when, sizeof(when), o, &d));
 		print_used(l, &s, &b);
-		print_others(l, &s, facts__get(f, "cwd"));
+		print_others(l, &s, facts__get(f, "cwd"), o->which_line);
 		print_reserved(l, &s, f);
 		print_requested(l, &s);
 		print_host(l, &s);
