@@ -246,6 +246,15 @@ def test_late_import():
     equal({(r["function"], r["bytes"] // r["count"]) for r in rows}, {("main", 4096)}, "its rows")
 
 
+def test_wait_counts_as_duration():
+    target = workload("late_import.py")
+    target.wait_line("^ready")
+    recorder = record(target.popen.pid, scratch("never.mtr"), "-d", "1s", wait=False)
+    equal(recorder.wait(20), 2, "exit code")
+    check("has not imported torch within the duration" in recorder.stderr(), "message: %r", recorder.stderr())
+    target.stop()
+
+
 def test_silence_is_said():
     os.mkdir(scratch("silent"))
     target = workload("exact.py", scratch("silent/e.json"), scratch("silent"), cwd=scratch("silent"))

@@ -8,13 +8,13 @@ endif
 ZIG := $(shell tools/deps.sh zig)
 HTTPS := 0
 CPPFLAGS += -isystem $(STATIC_LIBS)/include
-PROGRAM_OBJS := $(OUTPUT)/obj/tools/packaging/no_lookups.o
+PROGRAM_OBJS := $(OUTPUT)/obj/tools/packaging/no_lookups.o $(OUTPUT)/obj/tools/packaging/libdw_parts.o
 PROGRAM_LDFLAGS := -static -s -Wl,--gc-sections,--fatal-warnings
 override LDFLAGS += -L$(STATIC_LIBS)/lib
 override CFLAGS += -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables
 SERVE_LIBS := $(if $(filter 0,$(SERVE)),,-lmicrohttpd -lcurl -lwolfssl -lcares -lseccomp)
 CURSES := -lncursesw -ltinfo
-DW_LIBS := -ldw -lelf -llzma -lbz2
+DW_LIBS := -ldw -lelf -llzma
 
 LOADED_CC := $(ZIG) cc -target $(ARCH)-linux-gnu.2.17
 LOADED_LDFLAGS := -Wl,--strip-debug

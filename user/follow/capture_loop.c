@@ -16,6 +16,7 @@
 #include "follow/pick.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
+#include "lib/clock.h"
 #include "log/log.h"
 #include "process/rlimit.h"
 
@@ -183,12 +184,20 @@ static bool ends_by_signal(struct capture_loop *loop)
 	return loop->command->signalled(loop->ctx) && !tracees__only(loop->tracees);
 }
 
+/* Time that --duration limits, ns. The wait for one process counts, as it may never use PyTorch. */
+static uint64_t elapsed(const struct capture_loop *loop)
+{
+	if (loop->args.pid && !loop->command && !tracees__ever(loop->tracees))
+		return clock__monotonic() - loop->began;
+	return tracees__now(loop->tracees);
+}
+
 /* Returns the static reason to stop, or NULL. */
 static const char *stop_reason(struct capture_loop *loop, const struct pollfd *fds)
 {
 	if ((fds[FD_SIGNAL].revents && ends_by_signal(loop)) || loop->quit)
 		return "signal";
-	if (loop->args.duration && tracees__now(loop->tracees) >= loop->args.duration)
+	if (loop->args.duration && elapsed(loop) >= loop->args.duration)
 		return "duration";
 	return pick__open_ended(loop->pick) || tracees__hopeful(loop->tracees) ? NULL
 									       : "target exited";
@@ -242,6 +251,7 @@ int capture_loop__run(struct capture_loop *loop)
 	};
 	int status = EXIT_FAILED, failed;
 
+	loop->began = clock__monotonic();
 	if (fds[FD_SIGNAL].fd < 0 || fds[FD_TIMER].fd < 0)
 		log_err("cannot make a timer: %s", strerror(errno));
 	else

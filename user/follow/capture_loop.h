@@ -58,6 +58,7 @@ struct capture_loop {
 	struct tracees *tracees;
 	struct pick *pick;
 	/* Private. */
+	uint64_t began; /* CLOCK_MONOTONIC, ns */
 	struct proc_group *group;
 	struct probes_sets *sets;
 	struct capture_remarks remarks;

@@ -125,7 +125,14 @@ int capture_remarks__begin(struct capture_loop *loop)
 
 int capture_remarks__end(const struct capture_loop *loop)
 {
-	if (tracees__ever(loop->tracees) || strcmp(loop->stop_reason, "target exited") != 0)
+	if (tracees__ever(loop->tracees))
+		return EXIT_OK;
+	if (!strcmp(loop->stop_reason, "duration")) {
+		log_err("PID %d has not imported torch within the duration: nothing was recorded",
+			(int)loop->args.pid);
+		return EXIT_UNUSABLE;
+	}
+	if (strcmp(loop->stop_reason, "target exited") != 0)
 		return EXIT_OK;
 	/* `run` says why: the command may not use PyTorch at all */
 	if (!loop->args.pid)
