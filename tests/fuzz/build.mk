@@ -4,13 +4,14 @@ FUZZ_SECONDS ?= 60
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUTPUT)/fuzz/%,$(filter-out $(OF_SERVE),$(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_OBJS := $(patsubst %.c,$(OUTPUT)/fuzz/obj/%.o,$(filter-out user/main.c,$(SRCS)))
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_CPPFLAGS := -DMEMTRACE_VERSION='"$(VERSION)"' -Iuser -Ibpf -I$(OUTPUT)/gen -Itests -MMD -MP
+FUZZ_CPPFLAGS := -DMEMTRACE_VERSION='"$(VERSION)"' -DMEMTRACE_HTTPS=$(HTTPS) -Iuser -Ibpf -I$(OUTPUT)/gen -Itests -MMD -MP
 
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CPPFLAGS := -Ibpf/host $(FUZZ_CPPFLAGS) -D__TARGET_ARCH_x86
 # The kernel takes what is not aligned.
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CFLAGS := -fno-sanitize=alignment
 $(OUTPUT)/fuzz/fuzz_tensors: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll
 $(OUTPUT)/fuzz/fuzz_objects: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init
+$(OUTPUT)/fuzz/fuzz_native: FUZZ_LDFLAGS := $(foreach f,maps pages open_map open_file,-Wl,--wrap=proc__$(f))
 $(OUTPUT)/fuzz/fuzz_serve_ask: FUZZ_LDFLAGS := -Wl,--wrap=spawn__self
 $(OUTPUT)/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init \
 	$(foreach f,add_root clear_roots bump_epoch attached set_module_type set_node_layout both_until,-Wl,--wrap=probes__$(f))

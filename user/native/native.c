@@ -18,6 +18,7 @@
 #include "lib/clock.h"
 #include "lib/subprocess.h"
 #include "log/log.h"
+#include "native/answer.h"
 #include "native/helper.h"
 #include "native/wire.h"
 #include "process/proc.h"
@@ -341,49 +342,9 @@ static ssize_t await(struct native *n, uint64_t until)
 	return len < (ssize_t)sizeof(struct wire_hdr) ? -EPROTO : len;
 }
 
-/* Checks the helper's answer, which may be anything. */
-static bool is_valid(const struct native *n, size_t len, size_t *text)
+static const char *path_of(const void *ctx, uint32_t module)
 {
-	const struct wire_frames *a = &n->answer;
-	size_t at = offsetof(struct wire_frames, v);
-
-	if (len < at || a->h.n > NATIVE_FRAMES_MAX || !a->text || a->text > WIRE_TEXT_MAX)
-		return false;
-	at += a->h.n * sizeof(a->v[0]);
-	if (len != at + a->text || ((const char *)a)[len - 1])
-		return false;
-	for (uint32_t i = 0; i < a->h.n; i++) {
-		const struct wire_frame *f = &a->v[i];
-
-		if (f->function >= a->text || f->file >= a->text || f->build_id >= a->text ||
-		    (f->module != WIRE_NO_MODULE && f->module >= n->n))
-			return false;
-	}
-	*text = at;
-	return true;
-}
-
-static void set_frames(const struct native *n, size_t text_at, struct native_frames *ret)
-{
-	const char *text = (const char *)&n->answer + text_at;
-
-	ret->n = n->answer.h.n;
-	ret->whole = n->answer.whole != 0;
-	for (size_t i = 0; i < ret->n; i++) {
-		const struct wire_frame *f = &n->answer.v[i];
-
-		ret->v[i] = (struct native_frame){
-			.module = f->module == WIRE_NO_MODULE ? ""
-							      : n->module[f->module].first.path,
-			.build_id = text + f->build_id,
-			.at = f->at,
-			.function = text + f->function,
-			.offset = f->offset,
-			.file = text + f->file,
-			.line = f->line,
-			.inlined = f->inlined != 0,
-		};
-	}
+	return ((const struct native *)ctx)->module[module].first.path;
 }
 
 static int converse(struct native *n, const struct native_regs *r, const void *stack, size_t size,
@@ -393,8 +354,8 @@ static int converse(struct native *n, const struct native_regs *r, const void *s
 	struct iovec parts[] = { { &q, sizeof(q) }, { (void *)stack, size } };
 	struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
 	uint64_t until = clock__monotonic() + ANSWER_WITHIN;
+	const struct answer_modules modules = { path_of, n, n->n };
 	int err = tell_modules(n);
-	size_t text;
 	ssize_t len;
 
 	if (!err && sendmsg(n->fd, &m, MSG_NOSIGNAL) < 0)
@@ -403,12 +364,8 @@ static int converse(struct native *n, const struct native_regs *r, const void *s
 		len = await(n, until);
 		if (len < 0)
 			return (int)len;
-		if (n->answer.h.kind == WIRE_FRAMES) {
-			if (!is_valid(n, (size_t)len, &text))
-				return -EPROTO;
-			set_frames(n, text, ret);
-			return 0;
-		}
+		if (n->answer.h.kind == WIRE_FRAMES)
+			return answer__read(&n->answer, (size_t)len, &modules, ret) ? 0 : -EPROTO;
 		if ((n->answer.h.kind != WIRE_NEED_ELF && n->answer.h.kind != WIRE_NEED_DEBUG) ||
 		    len != sizeof(struct wire_need))
 			return -EPROTO;
