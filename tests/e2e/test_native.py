@@ -139,6 +139,17 @@ def test_beside_torch():
     check("128.00 MiB  taken by other code: " in text and "(workspace), cudaMalloc" in text, "by native function: %s", text)
 
 
+def test_torch_comes_late():
+    """A dry run maps CUDA in every process, so CUDA without PyTorch means nothing yet."""
+    path = scratch("late.mtr")
+    job = "import time; time.sleep(2.5); import torch; held = torch.empty(1 << 20, device='cuda', dtype=torch.uint8); time.sleep(0.5)"
+    code, _, err = tool("run", "--dry-run-cuda", "-o", path, "--", "sh", "-c", "sleep 1.5; exec '%s' -c \"%s\"" % (python(), job), root=True, seconds=120)
+    equal(code, 0, "exit code: %s" % err)
+    check("without PyTorch: recording" not in err, "what is recorded: %s", err)
+    doc = report(path, at="peak")
+    equal((doc["capture"]["attached_at"], harness.device(doc, "cuda:0")["peak_allocated"]), ("start", MIB), "from the first tensor on")
+
+
 def test_refused():
     job = spawn(["sleep", "60"])
     code, _, err = tool("record", "-p", str(job.pid), "-o", scratch("refused.mtr"), "-d", "1s", root=True)

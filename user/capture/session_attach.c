@@ -183,7 +183,7 @@ static bool is_early(struct session *s)
  * come. A Python that imports PyTorch maps CUDA's libraries a little earlier. */
 static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
 {
-	const struct waiting *w = &s->wait;
+	struct waiting *w = &s->wait;
 
 	if (s->opts.steps_only)
 		return false;
@@ -195,12 +195,16 @@ static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
 		return false;
 	s->cuda_only = !target__look(&s->target, f) && s->target.uses_cuda &&
 		       !s->target.torch.found;
+	/* look again after a while */
+	w->cuda_since = s->cuda_only || !w->cuda_since ? w->cuda_since : now;
 	return s->cuda_only;
 }
 
 /* Notes that CUDA is mapped and PyTorch is not. Our command is held, as it may use CUDA at once. */
 static void note_cuda(struct session *s, uint64_t now)
 {
+	if (!s->target.has_python && !target__uses_cuda(&s->target, &s->target.maps))
+		return;
 	if (!s->wait.cuda_since && !s->target.has_python)
 		hold_command(s);
 	s->wait.cuda_since = s->wait.cuda_since ?: now;

@@ -12,7 +12,9 @@
 #include "lib/failure.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "nvml/nvml.h"
 #include "process/arrival.h"
+#include "process/elf.h"
 #include "process/guest.h"
 #include "process/proc.h"
 #include "python/pyobj.h"
@@ -170,6 +172,71 @@ int target__look_into_torch(struct target *t)
 	return 0;
 }
 
+/* The address of a dry run's table, 0: the map is of another library. */
+static uint64_t dry_run_table(const struct proc *p, const struct map *map)
+{
+	struct elf *e = elf__open_map(p, map);
+	struct elf_sym sym;
+	uint64_t bias, ret = 0;
+
+	if (!e)
+		return 0;
+	if (!elf__dynsym(e, "memtrace_dryrun_usage", &sym) &&
+	    !elf__bias(e, map->start, map->offset, &bias))
+		ret = bias + sym.value;
+	elf__free(e);
+	return ret;
+}
+
+static int is_cuda_function(const char *name, const struct elf_sym *sym, void *ctx)
+{
+	(void)sym, (void)ctx;
+	return !strncmp(name, "cudaMalloc", 10) || !strncmp(name, "cudaLaunch", 10) ||
+	       !strncmp(name, "cuMem", 5) || !strcmp(name, "cuInit");
+}
+
+static bool imports_cuda(const struct proc *p, const struct map *map)
+{
+	struct elf *e = map->inode ? elf__open_map(p, map) : NULL;
+	bool ret = e && elf__each_import(e, is_cuda_function, NULL) > 0;
+
+	elf__free(e);
+	return ret;
+}
+
+static bool is_device_used(const struct proc *p, uint64_t dry_run)
+{
+	struct nvml *nvml = nvml__open(p, dry_run);
+	struct nvml_figures figures = { 0 };
+	bool ret = false;
+
+	if (!nvml)
+		return false;
+	nvml__refresh(nvml);
+	nvml__read(nvml, &figures);
+	for (unsigned i = 0; i < figures.n; i++)
+		ret = ret || (figures.known[i] && figures.used[i]);
+	nvml__free(nvml);
+	return ret;
+}
+
+bool target__uses_cuda(const struct target *t, const struct maps *m)
+{
+	uint64_t dry_run = 0;
+	size_t i;
+
+	if (!arrival__cuda(m))
+		return false;
+	for (i = 0; i < m->n && !dry_run; i++)
+		dry_run = arrival__is_cuda(&m->v[i]) ? dry_run_table(t->proc, &m->v[i]) : 0;
+	if (!dry_run)
+		return true;
+	for (i = 0; i < m->n; i++)
+		if (m->v[i].x && !arrival__is_cuda(&m->v[i]) && imports_cuda(t->proc, &m->v[i]))
+			return true;
+	return is_device_used(t->proc, dry_run);
+}
+
 int target__look(struct target *t, struct failure *f)
 {
 	int pid = proc__pid(t->proc), err;
@@ -190,7 +257,7 @@ int target__look(struct target *t, struct failure *f)
 	}
 	maps__free(&t->maps);
 	t->maps = maps;
-	t->uses_cuda = arrival__cuda(&t->maps);
+	t->uses_cuda = target__uses_cuda(t, &t->maps);
 	torch__info(t->proc, &t->maps, &t->torch);
 	t->hooks_err = torch__hooks(t->proc, &t->maps, t->hooks);
 	look_for_python(t);

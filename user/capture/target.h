@@ -24,7 +24,7 @@ struct target {
 	bool has_python;       /* there is an interpreter, readable or not */
 	struct pyslot slot;
 	bool has_slot;
-	bool uses_cuda; /* CUDA's driver or runtime is mapped */
+	bool uses_cuda; /* target__uses_cuda() at the last look */
 	struct torch_info torch;
 	struct hook hooks[HOOK_NR];
 	int hooks_err;				    /* result of torch__hooks() */
@@ -40,6 +40,11 @@ int target__open(pid_t pid, struct target *t, struct failure *f);
 /* Finds the interpreter, PyTorch and the hooks in the files mapped now. 0 or negative with *f (the
  * process ended, ...). */
 int target__look(struct target *t, struct failure *f);
+/*
+ * Whether the process uses CUDA: its driver or runtime is mapped. A dry run maps these in each
+ * process, so there another file must import functions of CUDA, or a device must be in use.
+ */
+bool target__uses_cuda(const struct target *t, const struct maps *m);
 /* Looks for the interpreter alone, before PyTorch is mapped. Owns maps. */
 void target__look_for_python(struct target *t, struct maps *maps);
 /* Reads the map and PyTorch's version again; the rest stays. 0 or -errno. */

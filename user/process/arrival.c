@@ -39,16 +39,20 @@ bool arrival__torch(const struct maps *m)
 	return false;
 }
 
+bool arrival__is_cuda(const struct map *m)
+{
+	const char *name = m->x ? strrchr(m->path, '/') : NULL;
+
+	return name && (!strncmp(name, "/libcuda.so", 11) || !strncmp(name, "/libcudart", 10));
+}
+
 bool arrival__cuda(const struct maps *m)
 {
-	const char *name;
 	size_t i;
 
-	for (i = 0; i < m->n; i++) {
-		name = m->v[i].x ? strrchr(m->v[i].path, '/') : NULL;
-		if (name && (!strncmp(name, "/libcuda.so", 11) || !strncmp(name, "/libcudart", 10)))
+	for (i = 0; i < m->n; i++)
+		if (arrival__is_cuda(&m->v[i]))
 			return true;
-	}
 	return false;
 }
 

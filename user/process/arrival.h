@@ -8,7 +8,9 @@
 
 /* Whether the code of libc10 is mapped, through which every allocation of PyTorch passes. */
 bool arrival__torch(const struct maps *m);
-/* Whether CUDA's driver or runtime is mapped, by name. */
+/* Whether this is code of CUDA's driver or runtime, by name. */
+bool arrival__is_cuda(const struct map *m);
+/* Whether such code is mapped. */
 bool arrival__cuda(const struct maps *m);
 /* As arrival__torch(), and the file has symbols of namespace c10. For a file that cannot be opened,
  * the name decides. */

@@ -14,10 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/io.h"
+#include "native/confine.h"
 #include "native/native.h"
 #include "process/proc.h"
 #include "programs/native/snapshot.h"
@@ -329,6 +332,93 @@ static void test_any_stack(void **state)
 	stop(&p);
 }
 
+/* The helper, which may be taken over by a hostile file, can do nothing to others. */
+static void test_confined(void **state)
+{
+	pid_t pid;
+	int status;
+
+#ifdef __SANITIZE_ADDRESS__
+	skip(); /* the sanitizer needs what is forbidden */
+#endif
+	pid = fork();
+	if (!pid) {
+		char buf[64];
+		int before = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+
+		if (confine__self())
+			_exit(1);
+		if (open("/proc/self/status", O_RDONLY | O_CLOEXEC) >= 0 || errno != EPERM)
+			_exit(2);
+		if (kill(getppid(), 0) >= 0 || fork() >= 0 || socket(AF_UNIX, SOCK_STREAM, 0) >= 0)
+			_exit(3);
+		if (execl("/bin/true", "true", NULL) >= 0 || unlink("/tmp/none") >= 0 ||
+		    errno != EPERM)
+			_exit(4);
+		if (!setuid(0) || process_vm_readv(getppid(), NULL, 0, NULL, 0, 0) >= 0)
+			_exit(5);
+		if (read(before, buf, sizeof(buf)) != sizeof(buf) || !malloc(1 << 20))
+			_exit(6);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* The PIDs of our children whose name is ours, as the helper's is. */
+static pid_t find_helper(void)
+{
+	char path[64], text[4096];
+	char *word, *rest = text;
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+	assert_true(io__text(path, text, sizeof(text)) > 0);
+	while ((word = strtok_r(rest, " ", &rest))) {
+		pid = (pid_t)atoi(word);
+		snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+		char name[64];
+
+		if (io__text(path, name, sizeof(name)) > 0 && !strncmp(name, "test_native", 11))
+			return pid;
+	}
+	return 0;
+}
+
+/* Helpers that end or hang are replaced; after some, none is started for a while. */
+static void test_helper_ends(void **state)
+{
+	struct program p;
+	int err;
+
+	start(&p, "plain", NULL);
+	for (int i = 0; i < 5; i++) {
+		pid_t helper;
+
+		unwind(&p);
+		helper = find_helper();
+		assert_true(helper > 0);
+		kill(helper, SIGKILL);
+		err = native__unwind(p.native, &p.regs, p.stack, p.size, &p.frames);
+		assert_int_equal(err, -EPROTO);
+		assert_int_equal(p.frames.n, 0);
+	}
+	err = native__unwind(p.native, &p.regs, p.stack, p.size, &p.frames);
+	assert_int_equal(err, -EAGAIN);
+	assert_int_equal(native__stats(p.native).killed, 5);
+	assert_int_equal(native__stats(p.native).failed, 6);
+	stop(&p);
+
+	start(&p, "plain", NULL);
+	unwind(&p);
+	kill(find_helper(), SIGSTOP);
+	err = native__unwind(p.native, &p.regs, p.stack, p.size, &p.frames);
+	assert_int_equal(err, -ETIMEDOUT);
+	unwind(&p);
+	stop(&p);
+}
+
 /* What was mapped is known after the process ended. */
 static void test_ended(void **state)
 {
@@ -357,6 +447,8 @@ int main(void)
 		cmocka_unit_test(test_names_only),
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_any_stack),
+		cmocka_unit_test(test_confined),
+		cmocka_unit_test(test_helper_ends),
 		cmocka_unit_test(test_ended),
 	};
 
