@@ -8,6 +8,7 @@ twice: normally, and with the programs filtering by process (MEMTRACE_BENCH=filt
     tests/kernels/run.py --arm64 [KERNEL ...]     the same for aarch64, without the running kernel: tools/deps.sh kernels-arm64
     tests/kernels/run.py --arm64 --quick KERNEL   counts, lines and stacks of one capture and of backward, once: about a minute
     tests/kernels/run.py --torch KERNEL ...       records PyTorch on aarch64: tools/deps.sh torch-arm64
+    tests/kernels/run.py --many [KERNEL]     hosts with many CPUs: kernel memory, idle CPU time, storms, and the golden job (many.py)
 
     tests/kernels/run.py [--arm64] --consoles LOG ...     the table of consoles of earlier runs
 
@@ -34,6 +35,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 SECONDS = 900
+MANY = ((2, 2), (2, 192), (64, 64))  # CPUs and possible CPUs of run_many()
+MEMORY = {"one": 24, "group": 32}  # MiB, at most
 LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "pydoc_data", "turtledemo", "config-3.11-x86_64-linux-gnu", "config-3.11-aarch64-linux-gnu"}
 
 
@@ -172,7 +175,19 @@ def make_torch_image(path, machine):
         cpio.close()
 
 
-def make_image(path, library, machine):
+def put_storm(cpio, machine):
+    """tests/programs/storm.cc, its hooks, and many.py."""
+    for name, source, options in (("storm", "storm.cc", ()), ("hooks/libc10.so", "hooks.cc", ("-shared", "-fPIC", "-fvisibility=hidden"))):
+        path = os.path.join(machine.dir, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        subprocess.run(["c++", "-std=c++17", "-O2", *options, "-o", path, os.path.join(REPO, "tests", "programs", source), "-ldl", "-lpthread"], check=True)
+        cpio.file(path, "/" + name)
+        for needed in machine.libraries(path):
+            cpio.file(needed)
+    cpio.file(os.path.join(HERE, "many.py"), "/kernels/many.py")
+
+
+def make_image(path, library, machine, many=False):
     with gzip.open(path, "wb", compresslevel=1) as f:
         cpio = Cpio(f)
         for name in ("dev", "proc", "sys", "tmp"):
@@ -183,12 +198,14 @@ def make_image(path, library, machine):
         for name in ("golden.py", "target.py"):
             cpio.file(os.path.join(HERE, name), "/kernels/" + name)
         cpio.file(os.path.join(REPO, "tests", "e2e", "code_bytes.py"), "/e2e/code_bytes.py")
+        if many:
+            put_storm(cpio, machine)
         put_init(cpio, "init.py", python)
         cpio.close()
 
 
-def boot(kernel, image, log, machine, more=""):
-    command = [*machine.qemu, "-smp", "2", "-m", str(machine.memory), "-nographic", "-no-reboot", "-kernel", kernel, "-initrd", image,
+def boot(kernel, image, log, machine, more="", cpus=2):
+    command = [*machine.qemu, "-smp", str(cpus), "-m", str(machine.memory), "-nographic", "-no-reboot", "-kernel", kernel, "-initrd", image,
                "-append", "console=" + machine.console + " panic=-1 quiet loglevel=3 " + os.environ.get("KERNEL_ARGS", "") + more]
     with open(log, "wb") as f:
         try:
@@ -270,7 +287,47 @@ def run_torch(kernels):
     sys.exit(status)
 
 
-def prepare(machine):
+def mib(n):
+    return "%.1f" % (n / (1 << 20))
+
+
+def run_many(kernels):
+    """Kernel memory is of the recorder's control group: all that the kernel keeps for its processes."""
+    machine = Machine()
+    machine.memory = 4096
+    _, image = prepare(machine, many=True)
+    golden = json.load(open(os.path.join(HERE, "golden.json"), encoding="utf-8"))
+    status, storms = 0, []
+    print("| kernel | CPUs | possible | kernel memory, MiB: one process | after a storm | a group | after a storm | idle, % of a core: one process | a group | golden job | seconds |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|")
+    for cpus, possible in MANY:
+        log = os.path.join(machine.dir, "many-%d-%d.log" % (cpus, possible))
+        begin = time.monotonic()
+        boot(kernels[0], image, log, machine, " golden=quick maxcpus=%d" % cpus, possible)
+        release, _, ways = read(log)
+        with open(log, encoding="utf-8", errors="replace") as f:
+            found = re.search(r"^ ?MANY (\{.*\})", f.read(), re.M)
+        result = json.loads(found[1]) if found else None
+        said, right = judge(golden, *ways[0][1:3], True)
+        if not result:
+            print("| %s | %d | %d | FAILED, see %s |" % (release, cpus, possible, os.path.relpath(log, REPO)), flush=True)
+            status = 1
+            continue
+        one, group = result["one"], result["group"]
+        counted = [r for r in result["storms"] if r["hits"] != r["calls"] or r["lost"]]
+        over = [k for k, limit in MEMORY.items() if result[k]["kernel"] > limit << 20]
+        status |= not right or bool(counted) or bool(over) or result["possible"] != "0-%d" % (possible - 1)
+        print("| %s | %d | %s | %s | %s | %s | %s | %.2f | %.2f | %s | %.0f |" % (
+            release, result["cpus"], result["possible"], mib(one["kernel"]), mib(one["kernel_after_storm"]), mib(group["kernel"]),
+            mib(group["kernel_after_storm"]), 100 * one["idle_share"], 100 * group["idle_share"], said, time.monotonic() - begin), flush=True)
+        storms += [(result["cpus"], row) for row in result["storms"]]
+    print("\n| CPUs | threads | calls of hooks | recorded | lost | an event, ns |\n|---:|---:|---:|---:|---:|---:|")
+    for cpus, row in storms:
+        print("| %d | %d | %d | %d | %d | %d |" % (cpus, row["threads"], row["calls"], row["hits"], row["lost"], row["event_ns"]))
+    sys.exit(status)
+
+
+def prepare(machine, many=False):
     """What each kernel gets: the library with the hooks, and the file system."""
     if not shutil.which(machine.qemu[0]):
         sys.exit("%s is not here: run %s" % (machine.qemu[0], machine.prepared_by))
@@ -278,7 +335,7 @@ def prepare(machine):
     library = os.path.join(machine.dir, "libc10.so")
     subprocess.run([*machine.compiler, "-O2", "-shared", "-fPIC", "-o", library, os.path.join(HERE, "c10.c")], check=True)
     image = os.path.join(machine.dir, "image.gz")
-    make_image(image, library, machine)
+    make_image(image, library, machine, many)
     return library, image
 
 
@@ -286,6 +343,8 @@ def main():
     kernels = sys.argv[1:]
     if kernels[:1] == ["--torch"]:
         run_torch(kernels[1:])
+    if kernels[:1] == ["--many"]:
+        run_many(kernels[1:] or [k for k in deps("kernel-images") if "/linux-image-6.12-" in k])
     arm64 = kernels[:1] == ["--arm64"]
     machine = Arm64() if arm64 else Machine()
     kernels = kernels[arm64:]

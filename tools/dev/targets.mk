@@ -2,7 +2,7 @@
 # What developers run: measurements, comparisons, other kernels and systems. Each installs what it needs.
 
 TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
-.PHONY: demo test browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels distros asan asan-serve gpu-bundle \
+.PHONY: demo test browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels test-many-cpus distros asan asan-serve gpu-bundle \
 	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format manifests
 
 deps: ## install what building needs
@@ -79,6 +79,9 @@ soak: $(OUTPUT)/tests/tools/soak ## 10^9 records through the program: memory, di
 SECONDS ?= 60
 soak-real: all ## the same with a job that allocates for SECONDS
 	$(Q)SECONDS=$(SECONDS) python3 tests/e2e/soak_real.py
+
+test-many-cpus: deps-kernels ## captures on hosts with many CPUs, emulated: docs/reference/hosts.md (half an hour)
+	$(Q)tests/kernels/run.py --many
 
 test-kernels: deps-kernels ## run the program on other kernels, emulated: docs/internals/KERNELS.md (5 minutes)
 	$(Q)$(MAKE) --no-print-directory all

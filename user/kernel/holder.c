@@ -83,8 +83,8 @@ static void *close_shared(void *arg)
 	return NULL;
 }
 
-/* A thread that takes no signals. 0 or a positive errno. thread NULL: nobody joins it, and it may
- * free h at once. */
+/* A thread that takes no signals. 0 or a positive errno. thread NULL: the thread is detached, and
+ * may free h at once. */
 static int start(struct holder *h, void *(*run)(void *), pthread_t *thread)
 {
 	pthread_attr_t attr;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Descriptors of probes. Closing one takes the kernel some 40 ms, because it waits until no CPU
+ * Descriptors of probes. Closing one takes the kernel about 40 ms, because it waits until no CPU
  * runs the programs of the probe. When a process dies, the kernel closes the descriptors of a table
  * one after the other. So each descriptor gets a thread that has a table of its own: whatever ends
  * this process, the kernel closes all of them at the same time.

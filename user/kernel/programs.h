@@ -23,7 +23,7 @@ int programs__load(struct programs *p, const char *const *names, size_t n);
 /* The same in one thread. Call nothing else but programs__wait() until it says more than
  * -EINPROGRESS, and programs__free(). 0 or -errno. */
 int programs__begin(struct programs *p, const char *const *names, size_t n);
-/* What programs__begin() came to, as programs__load(). -EINPROGRESS: it is under way. */
+/* The result of programs__begin(), as of programs__load(). -EINPROGRESS: it is under way. */
 int programs__wait(struct programs *p);
 /* A program that is loaded; NULL: it is not. */
 struct bpf_program *programs__get(const struct programs *p, const char *name);
