@@ -94,24 +94,6 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 
 /* ---- JSON ---- */
 
-static void sheet_json(struct json *j, const struct host_sheet *s)
-{
-	json__open_object(j, "parts");
-	for (unsigned i = 0; i < HOST_PART_NR; i++) {
-		const struct host_figure *f = &s->part[i];
-
-		if (!host_part__name(i) || (!host_part__adds_up(i) && !f->known))
-			continue;
-		json__open_object(j, host_part__name(i));
-		json__uint(j, "bytes", f->bytes);
-		json__bool(j, "known", f->known);
-		if (host_words__second(i))
-			json__uint_or_null(j, "second", f->has_second, f->second);
-		json__close_object(j);
-	}
-	json__close_object(j);
-}
-
 static void known_uint(struct json *j, const char *key, uint64_t v)
 {
 	json__uint_or_null(j, key, v != UINT64_MAX, v);
@@ -173,7 +155,7 @@ static void process_json(struct json *j, const struct dump_host_process *p)
 	json__uint(j, "adjusted", p->ledger.adjusted);
 	json__uint(j, "storages", p->tensors);
 	json__string(j, "tensors_unknown", *p->why ? p->why : NULL);
-	sheet_json(j, &p->ledger.sheet);
+	host_words__json(j, &p->ledger.sheet);
 	allocators_json(j, &p->ledger);
 	json__close_object(j);
 }
@@ -192,7 +174,7 @@ int dump_host__json(FILE *out, const struct dump_host *d)
 	json__seconds(j, "seconds", d->sum.end - d->sum.begin, 6);
 	json__string(j, "total", d->tree ? "pss" : "rss");
 	json__uint(j, "bytes", d->sum.sheet.part[HOST_TOTAL].bytes);
-	sheet_json(j, &d->sum.sheet);
+	host_words__json(j, &d->sum.sheet);
 	group_json(j, &d->sum.group);
 	json__close_object(j);
 	json__open_array(j, "processes");

@@ -269,6 +269,7 @@ int html_head__put(struct page_data *p)
 	json__string(j, "name", c->name);
 	report_json__target(j, &doc);
 	report_json__capture(j, &doc);
+	report_json__host(j, c->model);
 	json__seconds(j, "duration", c->duration, 9);
 	json__string(j, "moments", p->chosen ? "chosen" : "every");
 	json__seconds(j, "bucket", p->chosen ? p->bucket : 0, 9);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/grid.h"
+#include "lib/json.h"
 #include "lib/text.h"
 
 static const struct {
@@ -207,4 +208,26 @@ int host_words__table(FILE *out, const struct host_sheet *s, size_t columns)
 	print_others(out, s, columns);
 	print_unread(out, s, columns);
 	return 0;
+}
+
+void host_words__json(struct json *j, const struct host_sheet *s)
+{
+	json__open_object(j, "parts");
+	for (unsigned i = 1; i < HOST_PART_NR; i++) {
+		const struct host_figure *f = &s->part[i];
+
+		if (!parts[i].name || (!host_part__adds_up(i) && !f->known))
+			continue;
+		json__open_object(j, host_part__name(i));
+		json__string(j, "label", parts[i].name);
+		json__bool(j, "of_rss", host_part__adds_up(i));
+		json__uint(j, "bytes", f->bytes);
+		json__bool(j, "known", f->known);
+		if (parts[i].second) {
+			json__uint_or_null(j, "second", f->has_second, f->second);
+			json__string(j, "second_label", parts[i].second);
+		}
+		json__close_object(j);
+	}
+	json__close_object(j);
 }

@@ -8,20 +8,7 @@ static void point_json(struct json *j, const char *key, const struct host_point 
 	json__open_object(j, key);
 	json__seconds(j, "time", p->time, 9);
 	json__uint(j, "rss", p->sheet.part[HOST_TOTAL].bytes);
-	json__open_object(j, "parts");
-	for (unsigned i = 1; i < HOST_PART_NR; i++) {
-		const struct host_figure *f = &p->sheet.part[i];
-
-		if (!host_part__name(i) || (!host_part__adds_up(i) && !f->known))
-			continue;
-		json__open_object(j, host_part__name(i));
-		json__uint(j, "bytes", f->bytes);
-		json__bool(j, "known", f->known);
-		if (host_words__second(i))
-			json__uint_or_null(j, "second", f->has_second, f->second);
-		json__close_object(j);
-	}
-	json__close_object(j);
+	host_words__json(j, &p->sheet);
 	json__close_object(j);
 }
 

@@ -73,6 +73,13 @@ const Words = (() => {
 		return Array.isArray(words) ? words.map((w, i) => i ? w : w.slice(w.lastIndexOf("/") + 1)).join(" ") : facts.cmdline ?? facts.comm ?? name;
 	}
 
+	// The host memory of a report's `host` at its highest reading: a short text, and its parts, largest first.
+	function host({ highest }) {
+		const parts = Object.values(highest.parts).filter(p => p.of_rss && p.bytes).sort((a, b) => b.bytes - a.bytes);
+		return [`RSS ${bytes(highest.rss)}`, `Host memory at ${seconds(highest.time)}, the highest reading: ` +
+			parts.map(p => `${p.label} ${bytes(p.bytes)} (${percent(p.bytes, highest.rss)})${p.second ? `, ${bytes(p.second)} ${p.second_label}` : ""}`).join("; ")];
+	}
+
 	const NOTES = {
 		"[before attach]": "Allocated before attach: no stack was recorded.",
 		"[backward, no Python frame]": "Allocated by the autograd engine on a thread that has no Python frames.",
@@ -85,5 +92,5 @@ const Words = (() => {
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, command, NOTES };
+	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, command, host, NOTES };
 })();

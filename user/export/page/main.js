@@ -28,6 +28,10 @@
 				["totals verified", "good", "After every event the sum of the blocks equals the allocator’s own total."]);
 		if (c.complete === false)
 			items.push(["recording cut short", "bad"]);
+		if (head.host) {
+			const [text, title] = Words.host(head.host);
+			items.push([text, "", title]);
+		}
 		if (head.moments === "chosen")
 			items.push(["exact at chosen moments", "", "The recording has too many events for one page. Between the chosen moments, only the curve is known."]);
 		$("trust").replaceChildren(...items.map(([text, cls, title]) => el("li", { className: cls, textContent: text, title: title ?? "" })));

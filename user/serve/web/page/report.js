@@ -90,6 +90,10 @@
 					["totals verified", "good", "After every event the sum of the blocks equals the allocator’s own total."]);
 			if (c.complete === false)
 				chips.push(["recording cut short", "bad"]);
+			if (doc.host) {
+				const [text, title] = Words.host(doc.host);
+				chips.push([text, "", title]);
+			}
 		}
 		$("trace-trust").replaceChildren(...chips.map(([text, cls, title]) => el("li", { className: cls, textContent: text, title: title ?? "" })));
 		document.title = `${name || line || "capture"} · memtrace-bpf`;

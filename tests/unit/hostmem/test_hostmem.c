@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The ledger of host memory: ranges, the kernel's text, resident pages, and processes of our own
+ * whose malloc says what it has, or whose tables are damaged. */
+#include "unit/cmocka.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gen_events.h"
+#include "hostmem/internal.h"
+#include "process/proc.h"
+
+/* ---- ranges ---- */
+
+#define SPACE 200
+
+static void test_spans(void **state)
+{
+	struct gen g = { .rng = 42 };
+
+	for (int round = 0; round < 300; round++) {
+		struct host_spans s = { 0 };
+		uint8_t want[SPACE] = { 0 };
+		uint64_t end = 0;
+
+		for (unsigned i = 0; i < 12; i++) {
+			uint64_t r = gen__random(&g);
+			uint64_t from = r % SPACE, size = (r >> 8) % (SPACE - from);
+			uint8_t part = 1 + (r >> 20) % 4;
+
+			assert_int_equal(host_spans__add(&s, from, size, part), 0);
+			for (uint64_t k = from; k < from + size; k++)
+				want[k] = want[k] && want[k] < part ? want[k] : part;
+		}
+		assert_int_equal(host_spans__resolve(&s), 0);
+		for (size_t i = 0; i < s.n; i++) {
+			assert_true(s.v[i].start >= end && s.v[i].end > s.v[i].start);
+			for (; end < s.v[i].start; end++)
+				assert_int_equal(want[end], 0);
+			for (; end < s.v[i].end; end++)
+				assert_int_equal(want[end], s.v[i].part);
+			assert_int_equal(host_spans__after(&s, s.v[i].start), i);
+		}
+		for (; end < SPACE; end++)
+			assert_int_equal(want[end], 0);
+		host_spans__free(&s);
+	}
+}
+
+static void test_spans_at_the_end(void **state)
+{
+	struct host_spans s = { 0 };
+
+	assert_int_equal(host_spans__add(&s, UINT64_MAX - 10, 100, 2), 0);
+	assert_int_equal(host_spans__add(&s, 5, 0, 1), 0);
+	assert_int_equal(host_spans__resolve(&s), 0);
+	assert_int_equal(s.n, 1);
+	assert_true(s.v[0].end == UINT64_MAX);
+	assert_int_equal(host_spans__after(&s, UINT64_MAX), 1);
+	host_spans__free(&s);
+}
+
+/* ---- smaps ---- */
+
+static int parse(const char *text, struct host_smaps *ret)
+{
+	char *copy = strdup(text);
+	int err = host_smaps__parse(copy, strlen(copy), ret);
+
+	free(copy);
+	return err;
+}
+
+static void test_smaps(void **state)
+{
+	static const char text[] = "55d0-55f0 r-xp 00000000 fe:00 24 /usr/bin/a b\n"
+				   "Size:                 32 kB\n"
+				   "Rss:                  16 kB\n"
+				   "Pss:                   4 kB\n"
+				   "Private_Clean:         8 kB\n"
+				   "VmFlags: rd ex mr mw me\n"
+				   "7f00-7f10 rw-s 00000000 00:01 9 /dev/shm/torch_1_2 (deleted)\n"
+				   "Rss:                  12 kB\n"
+				   "Private_Hugetlb:    2048 kB\n"
+				   "Swap:                  4 kB";
+	struct host_smaps s;
+
+	assert_int_equal(parse(text, &s), 0);
+	assert_int_equal(s.maps.n, 2);
+	assert_string_equal(s.maps.v[0].path, "/usr/bin/a b");
+	assert_true(s.v[0].rss == 16384 && s.v[0].pss == 4096 && s.v[0].private_clean == 8192);
+	assert_true(s.maps.v[1].shared && s.maps.v[1].deleted);
+	assert_true(s.v[1].rss == 12288 && s.v[1].hugetlb == 2048 << 10 && s.v[1].swap == 4096);
+	host_smaps__free(&s);
+	assert_int_equal(parse("", &s), 0);
+	assert_int_equal(s.maps.n, 0);
+	host_smaps__free(&s);
+}
+
+static void test_bad_smaps(void **state)
+{
+	static const char *const bad[] = {
+		"Rss: 12 kB\n",					  /* before any mapping */
+		"55d0-55f0 r-xp 00000000 fe:00 24 /a\nRss: x kB", /* no number */
+		"55d0-55f0 r-xp\nRss: 1 kB",
+		"55d0-55f0 r-xp 00000000 fe:00 24 /a\nRss: 99999999999999999999 kB",
+		"55d0-55f0 r-xp 0 fe:00 24 /a\n55e0-5600 r-xp 0 fe:00 24 /b\n", /* overlap */
+		"fffffffffffffffff-0 rw-p 0 0:0 0\n",
+	};
+	struct host_smaps s;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		assert_int_equal(parse(bad[i], &s), -EIO);
+}
+
+/* ---- resident pages ---- */
+
+static void test_resident(void **state)
+{
+	const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint8_t *m = mmap(NULL, 8 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			  0);
+	struct proc *p = proc__open(getpid());
+	struct host_resident *r = host_resident__open(p);
+	const struct resident_range *v;
+	uint64_t start = (uintptr_t)m;
+	size_t n;
+
+	assert_true(m != MAP_FAILED && p && r);
+	madvise(m, 8 * page, MADV_NOHUGEPAGE);
+	m[page] = m[2 * page] = m[7 * page] = 1;
+	assert_int_equal(host_resident__read(r, start, start + 8 * page, &v, &n), 0);
+	assert_int_equal(n, 2);
+	assert_true(v[0].start == start + page && v[0].end == start + 3 * page);
+	assert_true(v[1].start == start + 7 * page && v[1].end == start + 8 * page);
+	assert_int_equal(host_resident__read(r, start + page + 5, start + page + 6, &v, &n), 0);
+	assert_true(n == 1 && v[0].start == start + page);
+	assert_int_equal(host_resident__read(r, start, start + (UINT64_C(1) << 40), &v, &n),
+			 -EINVAL);
+	host_resident__close(r);
+	proc__free(p);
+	munmap(m, 8 * page);
+}
+
+/* ---- a process of our own ---- */
+
+struct child {
+	pid_t pid;
+	int to, from;
+	struct proc *proc;
+	struct hostmem *h;
+};
+
+/* Forks a child that runs fn(from, to) and never returns. */
+static struct child start(void (*fn)(int from, int to))
+{
+	struct child c;
+	int in[2], out[2];
+
+	assert_int_equal(pipe(in) | pipe(out), 0);
+	c.pid = fork();
+	assert_true(c.pid >= 0);
+	if (!c.pid) {
+		close(in[1]);
+		close(out[0]);
+		fn(in[0], out[1]);
+		_exit(0);
+	}
+	close(in[0]);
+	close(out[1]);
+	c.to = in[1];
+	c.from = out[0];
+	c.proc = proc__open(c.pid);
+	assert_non_null(c.proc);
+	c.h = hostmem__new(c.proc, NULL);
+	assert_non_null(c.h);
+	return c;
+}
+
+static void stop(struct child *c)
+{
+	hostmem__free(c->h);
+	proc__free(c->proc);
+	kill(c->pid, SIGKILL);
+	assert_int_equal(waitpid(c->pid, NULL, 0), c->pid);
+	close(c->to);
+	close(c->from);
+}
+
+static uint64_t sum(const struct host_ledger *l)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 1; i < HOST_PARTS_END; i++)
+		n += l->sheet.part[i].bytes;
+	return n;
+}
+
+struct told {
+	struct mallinfo2 info;
+	uint64_t tensor, shared;
+};
+
+#define BIG (3u << 20)
+#define SHARED (5u << 20)
+
+static void allocate(int from, int to)
+{
+	static void *keep[4000];
+	struct told t;
+	char c, *big, *shared;
+
+	for (size_t i = 0; i < 4000; i++)
+		keep[i] = malloc(100 + i * 7 % 3000);
+	for (size_t i = 0; i < 4000; i += 3)
+		free(keep[i]);
+	big = malloc(BIG);
+	memset(big, 1, BIG);
+	shared = mmap(NULL, SHARED, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	memset(shared, 2, SHARED);
+	t = (struct told){ mallinfo2(), (uintptr_t)big, (uintptr_t)shared };
+	if (write(to, &t, sizeof(t)) != sizeof(t) || read(from, &c, 1) < 0)
+		_exit(1);
+}
+
+static void test_of_malloc(void **state)
+{
+	struct child c = start(allocate);
+	struct host_range ranges[2];
+	struct host_opts o = { .ranges = ranges, .n = 2, .ranges_known = true };
+	struct host_ledger l, again;
+	struct told t;
+
+	assert_int_equal(read(c.from, &t, sizeof(t)), sizeof(t));
+	ranges[0] = (struct host_range){ t.tensor, BIG, HOST_TENSORS, false };
+	ranges[1] = (struct host_range){ t.shared + 4096, 8192, HOST_TENSORS, false };
+	assert_int_equal(hostmem__read(c.h, &o, &l), 0);
+	assert_true(sum(&l) == l.sheet.part[HOST_TOTAL].bytes && l.processes == 1);
+	if (!l.malloc.known)
+		skip(); /* musl, or an allocator of a sanitizer */
+	assert_true(l.malloc.arena == t.info.arena);
+	assert_true(l.malloc.free_known && l.malloc.free == t.info.fordblks);
+	assert_true(!l.malloc.mapped_known || l.malloc.mapped == t.info.hblkhd);
+	assert_true(l.malloc.mapped_found == t.info.hblkhd);
+	assert_true(l.sheet.part[HOST_TENSORS].bytes == BIG);
+	/* a tensor in shared memory is shared memory */
+	assert_true(l.sheet.part[HOST_SHARED].bytes == SHARED);
+	assert_true(l.sheet.part[HOST_SHARED].second == 8192);
+	assert_true(l.sheet.part[HOST_PINNED].known && !l.sheet.part[HOST_PINNED].bytes);
+	assert_true(!l.sheet.part[HOST_PYTHON].known);
+	assert_int_equal(l.adjusted, 0);
+	/* without lists: the same parts, and what is free is not known */
+	o.brief = true;
+	assert_int_equal(hostmem__read(c.h, &o, &again), 0);
+	assert_true(again.sheet.part[HOST_MALLOC].bytes == l.sheet.part[HOST_MALLOC].bytes);
+	assert_false(again.sheet.part[HOST_MALLOC].has_second);
+	stop(&c);
+}
+
+/* A forked child shares its parent's pages: their sum counts them once. */
+static void test_tree(void **state)
+{
+	uint8_t *m = mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct host_opts o = { .proportional = true };
+	struct host_ledger sum_of = { 0 }, one;
+	struct child c;
+	struct told t;
+	uint64_t alone;
+
+	memset(m, 1, BIG);
+	c = start(allocate);
+	assert_int_equal(read(c.from, &t, sizeof(t)), sizeof(t));
+	assert_int_equal(hostmem__read(c.h, &o, &one), 0);
+	alone = one.sheet.part[HOST_TOTAL].bytes;
+	assert_true(alone == one.sheet.part[HOST_PSS].bytes && sum(&one) == alone);
+	host_ledger__add(&sum_of, &one);
+	host_ledger__add(&sum_of, &one);
+	assert_true(sum_of.sheet.part[HOST_TOTAL].bytes == 2 * alone && sum_of.processes == 2);
+	assert_true(sum(&sum_of) == 2 * alone);
+	stop(&c);
+	munmap(m, BIG);
+}
+
+/* ---- damage ---- */
+
+static struct {
+	uint8_t *at;
+	size_t len;
+} writable[8];
+static size_t nwritable;
+
+/* The heap and libc's data, which have malloc's tables. */
+static void find_tables(void)
+{
+	struct proc *p = proc__open(getpid());
+	struct maps m;
+
+	nwritable = 0;
+	assert_int_equal(proc__maps(p, &m), 0);
+	for (size_t i = 0; i < m.n && nwritable < 8; i++) {
+		const char *base = strrchr(m.v[i].path, '/');
+
+		if (!m.v[i].w ||
+		    (strcmp(m.v[i].path, "[heap]") && !(base && !strncmp(base, "/libc", 5))))
+			continue;
+		writable[nwritable].at = (uint8_t *)(uintptr_t)m.v[i].start;
+		writable[nwritable++].len = m.v[i].end - m.v[i].start;
+	}
+	maps__free(&m);
+	proc__free(p);
+}
+
+/* Overwrites words of the tables, then waits. Calls nothing of the C library that needs them. */
+static void damage(int from, int to)
+{
+	uint64_t rng = 88172645463325252;
+	char c;
+
+	for (;;) {
+		for (unsigned i = 0; i < 40; i++) {
+			uint64_t *word, value;
+
+			rng ^= rng << 13;
+			rng ^= rng >> 7;
+			rng ^= rng << 17;
+			word = (uint64_t *)(writable[rng % nwritable].at +
+					    (rng >> 8) % (writable[rng % nwritable].len / 8) * 8);
+			value = rng >> 60 < 4 ? rng : rng >> 60 < 8 ? *word + 16 : (uintptr_t)word;
+			*word = rng >> 55 & 1 ? value : 0;
+		}
+		if (syscall(SYS_write, to, &c, 1) != 1 || syscall(SYS_read, from, &c, 1) != 1)
+			syscall(SYS_exit_group, 0);
+	}
+}
+
+static void test_damage(void **state)
+{
+	struct host_opts o = { 0 };
+	struct host_ledger l;
+	struct child c;
+	unsigned unknown = 0;
+	char byte;
+
+	find_tables();
+	assert_true(nwritable > 0);
+	for (int round = 0; round < 20; round++) {
+		c = start(damage);
+		for (int i = 0; i < 10; i++) {
+			assert_int_equal(read(c.from, &byte, 1), 1);
+			assert_int_equal(hostmem__read(c.h, &o, &l), 0);
+			assert_true(sum(&l) == l.sheet.part[HOST_TOTAL].bytes);
+			unknown += !l.malloc.known || !l.malloc.free_known;
+			assert_int_equal(write(c.to, &byte, 1), 1);
+		}
+		stop(&c);
+	}
+	assert_true(unknown > 0); /* damage was found */
+}
+
+static void test_ended(void **state)
+{
+	struct child c = start(allocate);
+	struct host_opts o = { 0 };
+	struct host_ledger l;
+
+	kill(c.pid, SIGKILL);
+	waitpid(c.pid, NULL, 0);
+	assert_true(hostmem__read(c.h, &o, &l) < 0);
+	hostmem__free(c.h);
+	proc__free(c.proc);
+	close(c.to);
+	close(c.from);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_spans),	 cmocka_unit_test(test_spans_at_the_end),
+		cmocka_unit_test(test_smaps),	 cmocka_unit_test(test_bad_smaps),
+		cmocka_unit_test(test_resident), cmocka_unit_test(test_of_malloc),
+		cmocka_unit_test(test_tree),	 cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_ended),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
