@@ -25,7 +25,7 @@ FLOORS = (
     "lib",
     "log",
     "record process kernel cond serve",
-    "python model nvml cost native serve/push",
+    "python model nvml cost native ending serve/push",
     "serve/web",
     "torch labels archive",
     "census advice hostmem",

@@ -102,6 +102,4 @@ static inline pid_t probes__calls_pid(const struct probes *p, pid_t pid)
 
 /* Load the programs, and set the rest of *p. NULL with errno and *why. */
 struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why);
-/* Sends libbpf's messages to the debug log. */
-void probes_kernel__quiet_libbpf(void);
 struct probes *probes_inside__load(const struct probes_opts *opts, const char **why);

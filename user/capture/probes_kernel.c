@@ -21,6 +21,7 @@
 #include "capture/proc_group.h"
 #include "kernel/features.h"
 #include "kernel/holder.h"
+#include "kernel/libbpf_log.h"
 #include "kernel/programs.h"
 #include "kernel/site_program.h"
 #include "lib/array.h"
@@ -71,34 +72,6 @@ struct kernel_probes {
 static struct kernel_probes *kernel(const struct probes *p)
 {
 	return (struct kernel_probes *)p;
-}
-
-/* A verifier's log has up to 16 MiB, and its reason is at the end. */
-#define LAST_LINES 40
-
-/* Logs libbpf's messages but its debug lines, more than a thousand for an attach. Of a long
- * message, the last lines. */
-__attribute__((format(printf, 2, 0))) static int print_libbpf(enum libbpf_print_level level,
-							      const char *fmt, va_list ap)
-{
-	char *text, *at, *line;
-	int lines = 0;
-
-	if (level == LIBBPF_DEBUG || vasprintf(&text, fmt, ap) < 0)
-		return 0;
-	at = text + strlen(text);
-	while (at > text && lines <= LAST_LINES)
-		lines += *--at == '\n';
-	while ((line = strsep(&at, "\n")))
-		if (*line)
-			log_debug("%s", line);
-	free(text);
-	return 0;
-}
-
-void probes_kernel__quiet_libbpf(void)
-{
-	libbpf_set_print(print_libbpf);
 }
 
 static long link_create(struct link_create_uprobe_multi *attr)
@@ -653,7 +626,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	p->in = &in_kernel;
 	p->wake = p->pidfd = -1;
 	p->py = opts->py;
-	probes_kernel__quiet_libbpf();
+	libbpf_log__quiet();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->old = needs_old(opts);
 	reads_kernel = p->old || proc__pid_namespace();

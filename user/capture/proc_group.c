@@ -12,6 +12,7 @@
 #include "process/bpf_token.h"
 #include "capture/probes_internal.h"
 #include "group.skel.h"
+#include "kernel/libbpf_log.h"
 #include "process/proc.h"
 
 struct proc_group {
@@ -48,7 +49,7 @@ static int open_maps(struct proc_group *k)
 	return k->ring ? 0 : -errno;
 }
 
-struct proc_group *proc_group__new(const char **why)
+struct proc_group *proc_group__new(int processes, const char **why)
 {
 	struct proc_group *k = calloc(1, sizeof(*k));
 	int err;
@@ -57,14 +58,17 @@ struct proc_group *proc_group__new(const char **why)
 	if (!k)
 		return NULL;
 	*why = "the kernel refused the programs that follow processes";
-	probes_kernel__quiet_libbpf();
+	libbpf_log__quiet();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	k->skel = group_bpf__open();
 	err = k->skel ? 0 : -errno;
 	if (!err) {
 		k->skel->rodata->pid_ns = proc__pid_namespace();
-		err = group_bpf__load(k->skel);
+		if (processes >= 0)
+			err = bpf_map__reuse_fd(k->skel->maps.processes, processes);
 	}
+	if (!err)
+		err = group_bpf__load(k->skel);
 	if (!err)
 		err = open_maps(k);
 	if (!err)

@@ -14,8 +14,9 @@
 
 struct proc_group;
 
-/* Loads and attaches the programs. NULL with errno and *why (static text). */
-struct proc_group *proc_group__new(const char **why);
+/* Loads and attaches the programs. processes: the map of followed processes, shared with other
+ * programs (ending/hooks.h); negative: a new one. NULL with errno and *why (static text). */
+struct proc_group *proc_group__new(int processes, const char **why);
 void proc_group__free(struct proc_group *k); /* NULL is fine */
 
 /* Maps that the probes' programs share. */

@@ -512,6 +512,11 @@ uint64_t session__now(const struct session *s)
 	return s->decoder ? decoder__now(s->decoder) : 0;
 }
 
+uint64_t session__start(const struct session *s)
+{
+	return s->decoder ? s->decoder->start : 0;
+}
+
 uint64_t session__events(const struct session *s)
 {
 	return s->attach ? attach_stage__events(s->attach) : 0;

@@ -85,6 +85,8 @@ struct facts *session__facts(struct session *s);
 void session__give_words(struct session *s, struct dict **dict, struct facts **facts);
 const struct proc *session__proc(const struct session *s);
 uint64_t session__now(const struct session *s); /* ns since start; 0 before attach */
+uint64_t session__start(
+	const struct session *s); /* clock__kernel() at the start; 0 before attach */
 uint64_t session__events(const struct session *s);
 uint64_t session__lost(const struct session *s);
 /* Those of them that PyTorch reported and no probe saw: the ring had room. */

@@ -13,6 +13,7 @@
 #include "capture/caps.h"
 #include "capture/probes.h"
 #include "capture/proc_group.h"
+#include "ending/hooks.h"
 #include "follow/pick.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
@@ -42,9 +43,34 @@ static int open_group(struct capture_loop *loop, struct failure *f)
 		return 0;
 	rlimit__raise_files(FILES_WANTED);
 	loop->sets = calloc(1, sizeof(*loop->sets));
-	loop->group = loop->sets ? proc_group__new(&why) : NULL;
+	if (loop->sets)
+		loop->group = proc_group__new(
+			loop->hooks ? ending_hooks__processes_fd(loop->hooks) : -1, &why);
 	if (!loop->group)
 		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
+	return 0;
+}
+
+/* Opened before the group, whose programs remove processes that end. */
+static int open_endings(struct capture_loop *loop, struct failure *f)
+{
+	bool inside = loop->command && loop->command->inside;
+	const char *why = "without the kernel, memtrace-bpf does not see how a process ends";
+
+	if (loop->endings == LOOP_ENDINGS_NO ||
+	    (inside && loop->endings == LOOP_ENDINGS_IF_POSSIBLE))
+		return 0;
+	errno = ENOTSUP;
+	loop->hooks = inside ? NULL : ending_hooks__new(&why);
+	if (!loop->hooks && loop->endings == LOOP_ENDINGS_NEEDED)
+		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "--on-kill: %s (%s)", why,
+				    strerror(errno));
+	if (!loop->hooks)
+		log_debug("the recording will not say how a process ended: %s (%s)", why,
+			  strerror(errno));
+	else if (*ending_hooks__missing(loop->hooks))
+		log__print(loop->endings == LOOP_ENDINGS_NEEDED ? LOG_WARN : LOG_DEBUG,
+			   "this kernel does not tell %s", ending_hooks__missing(loop->hooks));
 	return 0;
 }
 
@@ -53,6 +79,7 @@ static int open_tracees(struct capture_loop *loop, struct failure *f)
 	struct tracees_opts o = { .session = loop->args.session,
 				  .only = loop->args.pid,
 				  .children = loop->args.children,
+				  .endings = loop->hooks,
 				  .output = loop->output,
 				  .ctx = loop->ctx };
 
@@ -76,8 +103,10 @@ int capture_loop__open(struct capture_loop *loop)
 {
 	const struct pick_args *a = &loop->args.pick;
 	struct failure f;
-	int err = open_group(loop, &f);
+	int err = open_endings(loop, &f);
 
+	if (!err)
+		err = open_group(loop, &f);
 	if (!err)
 		err = open_tracees(loop, &f);
 	for (size_t i = 0; i < a->n_pids && !err; i++)
@@ -92,11 +121,13 @@ void capture_loop__close(struct capture_loop *loop)
 {
 	tracees__free(loop->tracees);
 	proc_group__free(loop->group);
+	ending_hooks__free(loop->hooks);
 	free(loop->sets);
 	pick__free(loop->pick);
 	loop->pick = NULL;
 	loop->tracees = NULL;
 	loop->group = NULL;
+	loop->hooks = NULL;
 	loop->sets = NULL;
 }
 

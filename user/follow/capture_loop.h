@@ -13,6 +13,7 @@
 #include "follow/capture_remarks.h"
 #include "follow/tracees.h"
 
+struct ending_hooks;
 struct inside_memory;
 struct proc_group;
 struct probes_sets;
@@ -38,6 +39,13 @@ struct loop_command {
 	void (*waiting)(void *ctx);
 };
 
+/* Whether the facts of a process say how it ended. */
+enum loop_endings {
+	LOOP_ENDINGS_NO,
+	LOOP_ENDINGS_IF_POSSIBLE,
+	LOOP_ENDINGS_NEEDED, /* otherwise capture_loop__open() fails */
+};
+
 struct capture_loop {
 	/* args.pid: the capture is of this process alone, or with --children of its children, too;
 	 * 0: of all that args.pick chooses. */
@@ -53,12 +61,14 @@ struct capture_loop {
 	bool quit;	   /* set by callbacks to stop with the reason "signal" */
 	bool prints;	   /* standard output has text: no progress line */
 	bool writes_later; /* keeps the capability to make files later */
+	enum loop_endings endings;
 	/* Set by the loop. */
 	const char *stop_reason; /* static */
 	struct tracees *tracees;
 	struct pick *pick;
 	/* Private. */
 	uint64_t began; /* CLOCK_MONOTONIC, ns */
+	struct ending_hooks *hooks;
 	struct proc_group *group;
 	struct probes_sets *sets;
 	struct capture_remarks remarks;

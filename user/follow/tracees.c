@@ -22,6 +22,8 @@
 #include "capture/proc_group.h"
 #include "capture/queue.h"
 #include "capture/session.h"
+#include "ending/hooks.h"
+#include "ending/scene.h"
 #include "follow/pick.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
@@ -319,8 +321,11 @@ struct tracees *tracees__new(const struct tracees_opts *opts)
 		return NULL;
 	r->opts = *opts;
 	r->wake = epoll_create1(EPOLL_CLOEXEC);
-	if (r->wake < 0 || (group_of(r) && epoll_ctl(r->wake, EPOLL_CTL_ADD,
-						     proc_group__wake_fd(group_of(r)), &ev))) {
+	if (r->wake < 0 ||
+	    (group_of(r) &&
+	     epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(group_of(r)), &ev)) ||
+	    (opts->endings &&
+	     epoll_ctl(r->wake, EPOLL_CTL_ADD, ending_hooks__wake_fd(opts->endings), &ev))) {
 		tracees__free(r);
 		return NULL;
 	}
@@ -387,11 +392,14 @@ void tracees__pump(struct tracees *r)
 	uint64_t now = tracees__clock();
 	size_t i;
 
+	tracees__read_endings(r);
 	tracees__know_sets(r);
 	look_for_ends(r, now);
 	apply_records(r);
 	tracees_find__others(r, now);
 	for (i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->scene)
+			scene__tick(r->at[i]->scene, now);
 		if (r->at[i])
 			tracee__pump(r->at[i], now);
 	}
@@ -404,6 +412,7 @@ void tracees__drain_new(struct tracees *r)
 	size_t i;
 	int err;
 
+	tracees__read_endings(r);
 	apply_records(r);
 	for (i = 0; i < r->top; i++) {
 		p = r->at[i];

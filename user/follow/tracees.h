@@ -12,6 +12,7 @@
 #include "capture/session.h"
 #include "record/stream.h"
 
+struct ending_hooks;
 struct pick;
 struct tracees;
 
@@ -41,8 +42,9 @@ struct tracees_opts {
 	pid_t only;	   /* the capture is of this process, which must be traceable, and with
 			      children of those that it starts; 0: of all that pick chooses */
 	bool children;	   /* follow child processes */
-	unsigned int caps; /* capabilities to keep besides (capture/caps.h) */
-	const char *until; /* when the capture ends, for messages */
+	struct ending_hooks *endings; /* how processes end, borrowed; NULL: not wanted */
+	unsigned int caps;	      /* capabilities to keep besides (capture/caps.h) */
+	const char *until;	      /* when the capture ends, for messages */
 	const struct tracees_output *output;
 	void *ctx;
 };

@@ -32,6 +32,7 @@ struct tracee {
 	struct session *session;
 	struct session *forked_by;
 	void *output;
+	struct scene *scene; /* memory when the process ends; NULL: none */
 	struct sink *sink;
 	/* CLOCK_MONOTONIC, ns. */
 	uint64_t forked;   /* time of the fork */
@@ -115,6 +116,14 @@ void tracee__pump(struct tracee *p, uint64_t now);
 void tracee__finish(struct tracee *p, const char *reason, int err);
 /* Ends, removes and frees the process. */
 void tracee__remove(struct tracee *p, const char *reason);
+
+/* tracees_ending.c */
+/* Takes what the kernel reports about ends, and reads the memory of processes that end now. */
+void tracees__read_endings(struct tracees *r);
+/* Begins to watch a process that is traced from now on. */
+void tracee__watch_ending(struct tracee *p);
+/* Sets the facts about the end of a process that has ended. */
+void tracee__set_ending(struct tracee *p);
 
 /* tracees_find.c */
 /* True if a process stays in the capture: a child that the kernel has added, or one after an exec.

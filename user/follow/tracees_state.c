@@ -15,6 +15,7 @@
 #include "capture/proc_group.h"
 #include "capture/queue.h"
 #include "capture/session.h"
+#include "ending/scene.h"
 #include "follow/pick.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
@@ -116,6 +117,8 @@ void tracee__finish(struct tracee *p, const char *reason, int err)
 
 	if (p->state == TRACED) {
 		open_all_forked_by(p->all, p->session);
+		if (!strcmp(reason, "target exited"))
+			tracee__set_ending(p);
 		ret = session__finish(p->session, p->sink, reason);
 		/* The last drain may have brought more of them. */
 		open_all_forked_by(p->all, p->session);
@@ -128,7 +131,9 @@ void tracee__finish(struct tracee *p, const char *reason, int err)
 	p->state = WATCHED;
 	orphan_forked_by(p->all, p->session);
 	session__free(p->session);
+	scene__free(p->scene);
 	p->session = NULL;
+	p->scene = NULL;
 	p->output = NULL;
 	drop_early(p);
 	tracees__retire(p);
@@ -177,6 +182,7 @@ static bool begin(struct tracee *p)
 		return false;
 	}
 	p->state = TRACED;
+	tracee__watch_ending(p);
 	if (pick__open_ended(r->opts.pick)) {
 		probes__free(r->kept);
 		r->kept = probes__share_set(session__probes(p->session));

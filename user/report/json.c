@@ -7,6 +7,7 @@
 #include "archive/analysis.h"
 #include "archive/rolling_view.h"
 #include "labels/device_values.h"
+#include "labels/ending.h"
 #include "labels/growth_summary.h"
 #include "labels/holders.h"
 #include "labels/words.h"
@@ -502,6 +503,7 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	json__close_object(j);
 	report_json__target(j, doc);
 	report_json__capture(j, doc);
+	ending__json(j, doc->facts);
 	err3 = put_devices(j, doc);
 	report_json__host(j, doc->model);
 	put_moment(j, doc);

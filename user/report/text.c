@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/ending.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/text.h"
@@ -624,6 +625,19 @@ static int no_line_words(struct line *l, const struct model *m, size_t device,
 	return 0;
 }
 
+/* Says how the process ended, if it did not end well. */
+static void print_ending(FILE *out, const struct facts *f, const struct report_text_opts *o)
+{
+	size_t width = text__prose(report_text__width(out, o));
+	char text[1024];
+
+	if (!*ending__text(text, sizeof(text), f))
+		return;
+	text__paragraph(out, width, "", "  ", "%s", text);
+	if (*ending__others(text, sizeof(text), f))
+		text__paragraph(out, width, "  ", "  ", "%s", text);
+}
+
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
 			 const struct facts *f, const struct report_text_opts *o)
 {
@@ -631,6 +645,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	struct line l;
 	int err = 0;
 
+	print_ending(out, f, o);
 	print_process(out, m, f, o);
 	if (*detail__sentence(detail, sizeof(detail), f))
 		text__paragraph(out, text__prose(report_text__width(out, o)), "Detail  ", "  ",

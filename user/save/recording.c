@@ -164,6 +164,7 @@ static int capture(struct recording *r)
 
 	r->kind = output__kind(r);
 	r->loop.writes_later = r->kind != OUTPUT_FILE;
+	r->loop.endings = LOOP_ENDINGS_IF_POSSIBLE;
 	r->loop.output = &outputs;
 	r->loop.ctx = r;
 	status = r->kind == OUTPUT_WINDOWS ? output_windows__prepare(r) : EXIT_OK;

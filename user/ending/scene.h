@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * The memory of a process, of its cgroup and of others when it ends. Its own memory is read from
+ * files that are open since the beginning: the kernel answers as long as one of its threads runs.
+ */
+#include <stdint.h>
+#include <sys/types.h>
+
+struct facts;
+struct mt_rec_ending;
+struct oom_report;
+struct scene;
+
+/* Opens the files of a process. It may have ended. NULL: out of memory. */
+struct scene *scene__new(pid_t pid);
+void scene__free(struct scene *s); /* NULL is fine */
+/* Reads the process's memory once a second. now: CLOCK_MONOTONIC, ns. */
+void scene__tick(struct scene *s, uint64_t now);
+/* Reads all that is still there. Call it at once with each record about a signal that will end the
+ * process, and for its end. May be called again. */
+void scene__read(struct scene *s, const struct mt_rec_ending *r);
+/* Takes what the kernel's log says about the OOM killer's reason, if the record does not say it. */
+void scene__take_report(struct scene *s, const struct oom_report *report);
+/*
+ * Sets the facts end_*, oom_* and cgroup_* (docs/reference/mtr.md). r: how the process ended; NULL:
+ * not known. start: of the stream, as now above. 0, or the error of facts__set().
+ */
+int scene__set_facts(const struct scene *s, struct facts *f, const struct mt_rec_ending *r,
+		     uint64_t start);

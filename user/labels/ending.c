@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "labels/ending.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "lib/json.h"
+#include "lib/text.h"
+#include "record/stream.h"
+
+#define SHOWN 3			/* other processes in text */
+#define NAMED 100		/* processes in the facts, at most */
+#define OLD UINT64_C(100000000) /* ns: a reading that is older says so */
+
+struct writer {
+	char *buf;
+	size_t size, len;
+};
+
+static void add(struct writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct writer *w, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(w->buf + w->len, w->size - w->len, fmt, ap);
+	va_end(ap);
+	w->len += n < 0 ? 0 : (size_t)n;
+	if (w->len >= w->size)
+		w->len = w->size - 1;
+}
+
+static void add_bytes(struct writer *w, uint64_t bytes)
+{
+	char text[24];
+
+	add(w, "%s", text__bytes(text, sizeof(text), bytes));
+}
+
+static bool has(const struct facts *f, const char *key)
+{
+	return facts__get(f, key);
+}
+
+static bool is(const struct facts *f, const char *key, const char *value)
+{
+	const char *is = facts__get(f, key);
+
+	return is && !strcmp(is, value);
+}
+
+static uint64_t number(const struct facts *f, const char *key)
+{
+	return words__fact_number(f, key);
+}
+
+static const char *clean(const struct facts *f, const char *key, char *buf, size_t size)
+{
+	const char *s = facts__get(f, key);
+
+	return text__clean(buf, size, s ? s : "", s ? strlen(s) : 0);
+}
+
+enum ending_reason ending__reason(const struct facts *f)
+{
+	if (is(f, "end_reason", "oom killer"))
+		return ENDING_OOM;
+	if (is(f, "end_reason", "signal"))
+		return ENDING_SIGNAL;
+	if (is(f, "end_reason", "exit"))
+		return number(f, "end_status") ? ENDING_EXIT : ENDING_GOOD;
+	return ENDING_UNKNOWN;
+}
+
+bool ending__killed(const struct facts *f)
+{
+	enum ending_reason r = ending__reason(f);
+
+	return r == ENDING_OOM || r == ENDING_SIGNAL;
+}
+
+/* ---- the sentence ---- */
+
+static void add_sender(struct writer *w, const struct facts *f)
+{
+	char name[128], addr[32];
+
+	if (has(f, "end_signal_addr"))
+		add(w, ", for an access to address %s",
+		    clean(f, "end_signal_addr", addr, sizeof(addr)));
+	else if (is(f, "end_signal_from", "kernel"))
+		add(w, ", sent by the kernel");
+	else if (is(f, "end_signal_from", "self"))
+		add(w, ", sent by itself");
+	else if (is(f, "end_signal_from", "outside"))
+		add(w, ", sent from outside this PID namespace");
+	else if (has(f, "end_signal_from"))
+		add(w, ", sent by %s (PID %" PRIu64 ")",
+		    clean(f, "end_signal_from_name", name, sizeof(name)),
+		    number(f, "end_signal_from"));
+}
+
+static void add_limit(struct writer *w, const struct facts *f)
+{
+	if (has(f, "oom_cgroup_limit")) {
+		add(w, "cgroup limit ");
+		add_bytes(w, number(f, "oom_cgroup_limit"));
+		add(w, ", ");
+	} else if (is(f, "oom_constraint", "machine")) {
+		add(w, "the machine had no memory left, ");
+	} else if (is(f, "oom_constraint", "cpuset") || is(f, "oom_constraint", "memory policy")) {
+		add(w, "its NUMA nodes had no memory left, ");
+	}
+}
+
+static void add_memory(struct writer *w, const struct facts *f)
+{
+	uint64_t end = number(f, "end_time"), read = number(f, "end_memory_time");
+	char text[24];
+
+	if (!has(f, "end_rss")) {
+		add(w, "the memory of the process was not read");
+		return;
+	}
+	add(w, "the process had ");
+	add_bytes(w, number(f, "end_rss"));
+	add(w, " (anonymous ");
+	add_bytes(w, number(f, "end_rss_anon"));
+	if (number(f, "end_rss_shmem")) {
+		add(w, ", shared ");
+		add_bytes(w, number(f, "end_rss_shmem"));
+	}
+	add(w, ")");
+	if (number(f, "end_swap")) {
+		add(w, " and ");
+		add_bytes(w, number(f, "end_swap"));
+		add(w, " in swap");
+	}
+	if (is(f, "end_memory_from", "status") && end > read + OLD)
+		add(w, ", read %s before the end", text__time(text, sizeof(text), end - read));
+}
+
+char *ending__text(char *buf, size_t size, const struct facts *f)
+{
+	struct writer w = { .buf = buf, .size = size };
+	enum ending_reason reason = ending__reason(f);
+	char time[24], name[32];
+
+	*buf = '\0';
+	if (reason == ENDING_UNKNOWN || reason == ENDING_GOOD)
+		return buf;
+	text__time(time, sizeof(time), number(f, "end_time"));
+	if (reason == ENDING_EXIT) {
+		add(&w, "exited with status %" PRIu64 " at %s", number(f, "end_status"), time);
+	} else if (reason == ENDING_OOM) {
+		add(&w, "killed by the kernel's OOM killer at %s", time);
+	} else {
+		clean(f, "end_signal_name", name, sizeof(name));
+		if (*name)
+			add(&w, "killed by %s at %s", name, time);
+		else
+			add(&w, "killed by signal %" PRIu64 " at %s", number(f, "end_signal"),
+			    time);
+		add_sender(&w, f);
+	}
+	add(&w, ": ");
+	if (reason == ENDING_OOM)
+		add_limit(&w, f);
+	add_memory(&w, f);
+	return buf;
+}
+
+/* ---- the cgroup and other processes ---- */
+
+struct other {
+	uint64_t pid, bytes;
+	char name[128];
+};
+
+/* Reads the fact end_process.N, "PID:BYTES:NAME". */
+static bool read_other(const struct facts *f, unsigned int n, struct other *ret)
+{
+	char key[32], *end;
+	const char *s;
+
+	snprintf(key, sizeof(key), "end_process.%u", n);
+	s = facts__get(f, key);
+	if (!s)
+		return false;
+	ret->pid = strtoull(s, &end, 10);
+	if (*end != ':')
+		return false;
+	ret->bytes = strtoull(end + 1, &end, 10);
+	if (*end != ':')
+		return false;
+	text__clean(ret->name, sizeof(ret->name), end + 1, strlen(end + 1));
+	return true;
+}
+
+static void add_cgroup(struct writer *w, const struct facts *f)
+{
+	bool oom = has(f, "oom_cgroup_usage");
+	uint64_t limit = number(f, oom ? "oom_cgroup_limit" : "cgroup_limit");
+	char path[256];
+
+	if (!has(f, "cgroup_memory") || !limit)
+		return;
+	add(w, "cgroup %s: ", clean(f, "cgroup_memory", path, sizeof(path)));
+	add_bytes(w, number(f, oom ? "oom_cgroup_usage" : "cgroup_usage"));
+	add(w, " used of ");
+	add_bytes(w, limit);
+}
+
+char *ending__others(char *buf, size_t size, const struct facts *f)
+{
+	struct writer w = { .buf = buf, .size = size };
+	bool of_cgroup = is(f, "end_processes_of", "cgroup");
+	uint64_t all = number(f, "end_processes_all");
+	struct other o;
+	unsigned int n;
+
+	*buf = '\0';
+	add_cgroup(&w, f);
+	for (n = 0; n < SHOWN && read_other(f, n + 1, &o); n++) {
+		if (!n)
+			add(&w, "%smost memory %s: ", w.len ? "; " : "",
+			    of_cgroup ? "in it" : "on this machine");
+		add(&w, "%s%s (PID %" PRIu64 ") ", n ? ", " : "", o.name, o.pid);
+		add_bytes(&w, o.bytes);
+	}
+	if (n && all > n)
+		add(&w, ", and %" PRIu64 " more", all - n);
+	return buf;
+}
+
+/* ---- JSON ---- */
+
+static void put_number(struct json *j, const char *key, const struct facts *f, const char *fact)
+{
+	if (has(f, fact))
+		json__uint(j, key, number(f, fact));
+}
+
+static void put_text(struct json *j, const char *key, const struct facts *f, const char *fact)
+{
+	if (has(f, fact))
+		json__string(j, key, facts__get(f, fact));
+}
+
+static void put_time(struct json *j, const char *key, const struct facts *f, const char *fact)
+{
+	if (has(f, fact))
+		json__seconds(j, key, number(f, fact), 9);
+}
+
+static void put_signal(struct json *j, const struct facts *f)
+{
+	const char *code = facts__get(f, "end_signal_code");
+
+	if (!has(f, "end_signal"))
+		return;
+	json__open_object(j, "signal");
+	put_number(j, "number", f, "end_signal");
+	put_text(j, "name", f, "end_signal_name");
+	if (code)
+		json__int(j, "code", strtoll(code, NULL, 10));
+	put_text(j, "address", f, "end_signal_addr");
+	put_text(j, "from", f, "end_signal_from");
+	put_text(j, "from_name", f, "end_signal_from_name");
+	put_number(j, "from_uid", f, "end_signal_from_uid");
+	json__bool(j, "core", has(f, "end_core"));
+	json__close_object(j);
+}
+
+static void put_memory(struct json *j, const struct facts *f)
+{
+	if (!has(f, "end_rss"))
+		return;
+	json__open_object(j, "memory");
+	put_text(j, "source", f, "end_memory_from");
+	put_time(j, "time", f, "end_memory_time");
+	put_number(j, "rss", f, "end_rss");
+	put_number(j, "anon", f, "end_rss_anon");
+	put_number(j, "file", f, "end_rss_file");
+	put_number(j, "shmem", f, "end_rss_shmem");
+	put_number(j, "swap", f, "end_swap");
+	put_number(j, "virtual", f, "end_vm");
+	put_number(j, "page_tables", f, "end_page_tables");
+	json__close_object(j);
+	if (!has(f, "end_smaps_rss"))
+		return;
+	json__open_object(j, "smaps");
+	put_time(j, "time", f, "end_smaps_time");
+	put_number(j, "rss", f, "end_smaps_rss");
+	put_number(j, "anon", f, "end_smaps_anon");
+	put_number(j, "pss", f, "end_smaps_pss");
+	put_number(j, "private", f, "end_smaps_private");
+	put_number(j, "swap", f, "end_smaps_swap");
+	json__close_object(j);
+}
+
+static void put_oom(struct json *j, const struct facts *f)
+{
+	const char *adj = facts__get(f, "oom_score_adj");
+
+	if (ending__reason(f) != ENDING_OOM)
+		return;
+	json__open_object(j, "oom");
+	put_text(j, "constraint", f, "oom_constraint");
+	put_text(j, "cgroup", f, "oom_cgroup");
+	put_number(j, "cgroup_limit", f, "oom_cgroup_limit");
+	put_number(j, "cgroup_usage", f, "oom_cgroup_usage");
+	put_number(j, "cgroup_swap_limit", f, "oom_cgroup_swap_limit");
+	put_number(j, "cgroup_swap_usage", f, "oom_cgroup_swap_usage");
+	put_number(j, "asked", f, "oom_asked");
+	put_number(j, "asked_by", f, "oom_asked_by");
+	put_text(j, "asked_by_name", f, "oom_asked_by_name");
+	put_number(j, "total", f, "oom_total");
+	put_number(j, "badness", f, "oom_badness");
+	put_number(j, "uid", f, "oom_uid");
+	if (adj)
+		json__int(j, "score_adj", strtoll(adj, NULL, 10));
+	json__close_object(j);
+}
+
+static void put_cgroup(struct json *j, const struct facts *f)
+{
+	static const char *const figures[] = { "limit",	     "usage",	 "peak", "swap_limit",
+					       "swap_usage", "anon",	 "file", "kernel",
+					       "sock",	     "oom_kills" };
+	char key[64];
+
+	if (!has(f, "cgroup_memory"))
+		return;
+	json__open_object(j, "cgroup");
+	put_text(j, "path", f, "cgroup_memory");
+	put_number(j, "version", f, "cgroup_version");
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+		snprintf(key, sizeof(key), "cgroup_%s", figures[i]);
+		put_number(j, figures[i], f, key);
+	}
+	json__close_object(j);
+}
+
+void ending__json(struct json *j, const struct facts *f)
+{
+	static const char *const names[] = {
+		[ENDING_GOOD] = "exit",
+		[ENDING_EXIT] = "exit",
+		[ENDING_SIGNAL] = "signal",
+		[ENDING_OOM] = "oom killer",
+	};
+	enum ending_reason reason = ending__reason(f);
+	char text[512];
+	struct other o;
+
+	if (reason == ENDING_UNKNOWN)
+		return;
+	json__open_object(j, "end");
+	json__string(j, "reason", names[reason]);
+	put_time(j, "time", f, "end_time");
+	put_number(j, "status", f, "end_status");
+	if (*ending__text(text, sizeof(text), f))
+		json__string(j, "text", text);
+	put_signal(j, f);
+	put_memory(j, f);
+	put_oom(j, f);
+	put_cgroup(j, f);
+	if (has(f, "end_process.1")) {
+		put_text(j, "processes_of", f, "end_processes_of");
+		json__open_array(j, "processes");
+		for (unsigned int n = 1; n <= NAMED && read_other(f, n, &o); n++) {
+			json__open_object(j, NULL);
+			json__uint(j, "pid", o.pid);
+			json__uint(j, "rss", o.bytes);
+			json__string(j, "name", o.name);
+			json__close_object(j);
+		}
+		json__close_array(j);
+	}
+	json__close_object(j);
+}
