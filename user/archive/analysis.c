@@ -106,6 +106,15 @@ void analysis__free(struct analysis *a)
 	free(a);
 }
 
+/* The last moments of a killed process (--on-kill) begin with the facts about its end. */
+static void choose_moment(struct analysis *a)
+{
+	struct model_opts o = model__opts(a->model);
+
+	if (o.at_default && facts__get(a->facts, "end_signal"))
+		model__mark_end(a->model);
+}
+
 /* Returns 1 at the end of the readable part, or a negative error with *context, a text for its
  * message. */
 static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx,
@@ -119,6 +128,8 @@ static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e
 		n = mtr_reader__some(a->reader, e, BATCH);
 		if (n <= 0)
 			return n ? n : 1;
+		if (!a->events)
+			choose_moment(a);
 		*context = "cannot go on";
 		model__soon(a->model, e, (size_t)n);
 		for (int i = 0; i < n; i++) {

@@ -41,8 +41,8 @@ enum {
 
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "peak|end|oom|SECONDS", 0,
-	  "Moment: the peak (default), the end, the first out-of-memory error, or seconds since "
-	  "the start",
+	  "Moment: the peak (default), the end (default for --on-kill), the first out-of-memory "
+	  "error, or seconds since the start",
 	  OPTIONS_SHOW },
 	{ "by", OPT_BY, "line|stack|module|layer|phase|category|thread|segment", 0,
 	  "Group rows (default line); layer: a module with all inside. Several, such as "
@@ -241,6 +241,7 @@ static int report(struct options *o)
 	r->paths = in.paths;
 	r->n = in.n;
 	r->at = o->shown.at;
+	r->at.at_default = !o->shown.at_given && r->n == 1;
 	r->device = o->shown.device;
 	r->format = o->shown.format;
 	r->top = r->format == REPORT_AS_TEXT && !o->shown.top_given ? DEFAULT_TOP : o->shown.top;

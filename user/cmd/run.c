@@ -95,7 +95,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		    (a->recording.output || a->capture.duration || a->capture.session.steps ||
 		     a->capture.children || a->recording.bounds.max_size ||
 		     a->recording.bounds.max_events || a->recording.oom.on ||
-		     a->recording.rolling.size || a->recording.windows.given))
+		     a->recording.oom.kill || a->recording.rolling.size ||
+		     a->recording.windows.given))
 			argp_error(state, "--no-trace records nothing; it cannot be combined with "
 					  "-o or options about the recording");
 		if (a->inside &&

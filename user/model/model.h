@@ -29,6 +29,9 @@ extern const char *const moment_names[]; /* values of --at, and "time"; NULL at 
 struct model_opts {
 	enum moment at;	  /* moment whose live blocks are kept ("the mark") */
 	uint64_t at_time; /* ns since the start, for AT_TIME */
+	/* AT_PEAK was not asked for: analysis__run() shows a killed process's last moments
+	 * (--on-kill) at their end. */
+	bool at_default;
 	/*
 	 * Limit on distinct sites (stack, size ...) kept for blocks that are no longer live, now or
 	 * at the mark. 0: about 260,000. Beyond it ROWS_TOTAL sums sites without their size and,
@@ -545,6 +548,8 @@ bool model__now(const struct model *m, uint32_t number,
 /* The state just before the device's first event: allocated, reserved, unknown. */
 void model__first(const struct model *m, uint32_t number, struct model_now *ret);
 struct model_opts model__opts(const struct model *m);
+/* Marks the end instead of the moment of the options. Call it before the first event. */
+void model__mark_end(struct model *m);
 
 /* Number of allocations whose stack walk had this outcome (enum mt_walk). */
 uint64_t model__walks(const struct model *m, unsigned walk);

@@ -276,6 +276,11 @@ struct model_opts model__opts(const struct model *m)
 	return m->opts;
 }
 
+void model__mark_end(struct model *m)
+{
+	m->opts.at = AT_END;
+}
+
 uint32_t model__block_classes(const struct model *m)
 {
 	return m->watch.nclasses;

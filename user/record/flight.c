@@ -57,6 +57,7 @@ struct dump {
 	struct facts *facts; /* the capture's facts, with those of this file */
 	uint64_t begin;	     /* start of the window, ns */
 	bool begun;	     /* true once start() ran */
+	bool last;	     /* true after the end of the stream: its facts are at the beginning */
 	bool whole;	     /* true if a step begins with the window */
 	int err;	     /* error of writing; the base is kept up to date even so */
 	uint64_t flushed;    /* time of the last flush */
@@ -291,7 +292,7 @@ static int start(struct dump *d, uint64_t time)
 	d->report.from = d->report.to = d->flushed = time;
 	d->report.blocks = live_set__blocks(d->fl->base);
 	live_set__new_peaks(d->fl->base);
-	return update_facts(d) ?: live_set__emit(d->fl->base, time, put, d);
+	return update_facts(d) ?: (d->last ? mtr_writer__flush(d->w) : 0) ?: live_set__emit(d->fl->base, time, put, d);
 }
 
 static int dump_event(void *ctx, const struct event *e)
@@ -415,6 +416,26 @@ static int write_file(struct flight *fl)
 int flight__save(struct flight *fl, const char *reason)
 {
 	return fl->dump ? -EBUSY : write_all(fl, 0, reason, "save", reason);
+}
+
+void flight__ignore_ooms(struct flight *fl)
+{
+	fl->opts.no_oom = true;
+}
+
+int flight__last(struct flight *fl, const char *reason, const char *ended)
+{
+	struct dump *d;
+	int err = close_chunk(fl) ?: open_dump(fl, 0, "", &d);
+
+	if (err)
+		return err;
+	d->last = true;
+	err = drain(d);
+	if (!d->err && !d->begun)
+		d->err = start(d, fl->latest);
+	d->report.to = fl->latest;
+	return close_dump(d, reason, ended, err);
 }
 
 int flight__begin(struct flight *fl, uint64_t before, bool whole, const char *why)

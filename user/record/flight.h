@@ -28,7 +28,7 @@ struct flight_report {
 	uint64_t blocks;	     /* number of blocks that were live before the window */
 	uint64_t bytes;		     /* size of the file */
 	uint64_t dropped;	     /* number of events dropped at a bound of the file */
-	char began[160], ended[160]; /* reasons as text; began is "" after an out-of-memory error */
+	char began[160], ended[512]; /* reasons as text; began is "" after an out-of-memory error */
 	char reason[32];	     /* reason of the end, as in the fact stop_reason */
 	uint64_t ooms;	  /* out-of-memory events that caused the file; 0: another cause */
 	struct event oom; /* first out-of-memory event */
@@ -78,6 +78,11 @@ int flight__tick(struct flight *fl, uint64_t now);
 /* Ends the stream and writes the file that is due. Errors as flight__event(). */
 int flight__finish(struct flight *fl);
 
+/* From now on, writes no more files after out-of-memory errors. */
+void flight__ignore_ooms(struct flight *fl);
+/* Writes the last file, with all kept events, and with the facts before them: the stream is over.
+ * reason is the fact stop_reason, ended is text for people. Returns an error as flight__event(). */
+int flight__last(struct flight *fl, const char *reason, const char *ended);
 /* Writes all kept events to a file, through open() and done(), and then keeps none of them. why is
  * text for people. Returns 0, -EBUSY if a window is open, or an error as flight__event(). */
 int flight__save(struct flight *fl, const char *why);

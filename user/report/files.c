@@ -60,6 +60,7 @@ static int print_text(const struct analysis *a, const struct report_files *args,
 	struct report_text_opts o = text_opts(args);
 
 	o.duration = a->duration;
+	o.at = model__opts(a->model).at;
 	o.at_time = model__opts(a->model).at_time;
 	o.host = is_host(args);
 	o.cut = a->complete ? NULL : a->end_why;
@@ -94,7 +95,7 @@ static int print(const struct analysis *a, struct reports *s, int device,
 	struct report_doc doc = report_doc__of(a, device);
 	int err;
 
-	doc.at = args->at.at;
+	doc.at = model__opts(a->model).at;
 	doc.at_time = model__opts(a->model).at_time;
 	doc.by = args->by;
 	doc.split = args->split;

@@ -25,11 +25,16 @@ static bool is_folder(const struct recording *r)
 	return output && strcmp(output, "-") != 0 && folder__wanted(output);
 }
 
+static bool looks_back(const struct recording *r)
+{
+	return r->args.oom.on || r->args.oom.kill;
+}
+
 enum output_kind output__kind(const struct recording *r)
 {
 	if (r->args.rolling.size)
 		return OUTPUT_ROLLING;
-	if (r->args.windows.given || r->args.oom.on)
+	if (r->args.windows.given || looks_back(r))
 		return OUTPUT_WINDOWS;
 	if (!is_folder(r))
 		return OUTPUT_FILE;
@@ -151,7 +156,7 @@ static bool wants_folder(const struct recording *r)
 
 	if (r->kind == OUTPUT_ROLLING)
 		return recording__of_several(r) && r->args.output;
-	if (r->kind == OUTPUT_WINDOWS && !r->args.oom.on &&
+	if (r->kind == OUTPUT_WINDOWS && !looks_back(r) &&
 	    (window_args__repeat(a) || a->wait || recording__of_several(r)))
 		return true;
 	return is_folder(r);
@@ -195,8 +200,11 @@ static void remove_folder(const char *path)
 
 static void say_nothing(const struct recording *r)
 {
-	if (r->args.oom.on)
-		log_info("nothing ran out of memory: nothing was written");
+	if (looks_back(r))
+		log_info("%s: nothing was written",
+			 !r->args.oom.kill ? "nothing ran out of memory"
+			 : !r->args.oom.on ? "nothing was killed and nothing failed"
+					   : "nothing ran out of memory, was killed or failed");
 	else if (r->kind == OUTPUT_WINDOWS)
 		log_info("no window began: nothing was written");
 	else if (r->folder)

@@ -18,11 +18,12 @@
 #include "save/windows.h"
 
 #define OOM_FILES 3
+#define KILL_WINDOW UINT64_C(300000000000) /* ns */
 
 struct output_windows {
 	struct output o; /* first: the output is cast to this struct */
 	char *path;	 /* path of the file if there is no folder; owned */
-	char name[128];	 /* name in the folder, with --on-oom */
+	char name[128];	 /* name in the folder, with --on-oom or --on-kill */
 };
 
 /* ---- options ---- */
@@ -74,15 +75,16 @@ static void say_until(char *buf, size_t size, const struct windows_opts *o)
 		add_end(buf, size, "the mark ", a->to_mark);
 }
 
-static void prepare_oom(struct recording *r)
+static void prepare_look_back(struct recording *r)
 {
 	const struct oom_args *a = &r->args.oom;
 	const char *output = r->args.output;
 	struct window_args *w = &r->window_opts.args;
 
-	r->window_opts.on_oom = true;
-	w->before = a->window ? a->window : FLIGHT_WINDOW;
-	w->count = a->files ? a->files : OOM_FILES;
+	r->window_opts.on_oom = a->on;
+	r->window_opts.on_kill = a->kill;
+	w->before = a->window ? a->window : a->kill ? KILL_WINDOW : FLIGHT_WINDOW;
+	w->count = a->files ? a->files : a->on ? OOM_FILES : 1;
 	if (output && !strcmp(output, "-"))
 		w->count = 1; /* several recordings in one stream would be unreadable */
 }
@@ -96,8 +98,8 @@ int output_windows__prepare(struct recording *r)
 				    .bounds = r->args.bounds,
 				    .force = r->args.force,
 				    .of_many = recording__of_several(r) };
-	if (r->args.oom.on) {
-		prepare_oom(r);
+	if (r->args.oom.on || r->args.oom.kill) {
+		prepare_look_back(r);
 		return EXIT_OK;
 	}
 	o->duration = r->loop.args.duration;
@@ -132,10 +134,13 @@ static void say_waits(const struct output_windows *ow)
 	const struct window_args *a = &o->args;
 	char text[40];
 
-	if (o->on_oom)
-		log_info("nothing is written until PID %d runs out of memory; then the %s before "
-			 "it, into %s",
-			 (int)ow->o.pid, text__time(text, sizeof(text), a->before),
+	if (o->on_oom || o->on_kill)
+		log_info("nothing is written until PID %d %s; then the %s before it, into %s",
+			 (int)ow->o.pid,
+			 !o->on_kill  ? "runs out of memory"
+			 : !o->on_oom ? "is killed or fails"
+				      : "runs out of memory, is killed or fails",
+			 text__time(text, sizeof(text), a->before),
 			 ow->path ? ow->path : folder__path(ow->o.r->folder));
 	else if (a->wait)
 		log_info("nothing is written until SIGUSR1 comes to PID %d, or `memtrace-bpf ctl "
@@ -202,7 +207,9 @@ static int try_names(const struct output_windows *ow, const struct windows_opts 
 	char more[16] = "", *path;
 	int err = 0;
 
-	for (unsigned int i = 1; i <= o->args.count && !err; i++) {
+	unsigned int most = o->args.count + (o->on_oom && o->on_kill);
+
+	for (unsigned int i = 1; i <= most && !err; i++) {
 		if (i > 1)
 			snprintf(more, sizeof(more), "-%u", i);
 		path = output__path_with(ow->path, more);
@@ -235,7 +242,7 @@ static int open_place(struct output_windows *ow, struct windows_opts *o)
 	}
 	if (ow->o.times)
 		return 0;
-	if (o->on_oom)
+	if (o->on_oom || o->on_kill)
 		return try_names(ow, o);
 	err = outfile__create(ow->path, OUTFILE_DIRECT, o->force, &o->file);
 	if (err)

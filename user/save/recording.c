@@ -60,10 +60,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--tell: %s: %s", arg, strerror(errno));
 		break;
 	case ARGP_KEY_END:
-		if (a->rolling.size && (a->oom.on || a->bounds.max_size || a->bounds.max_events))
+		if (a->rolling.size &&
+		    (a->oom.on || a->oom.kill || a->bounds.max_size || a->bounds.max_events))
 			argp_error(state,
 				   "--rolling records without end; it cannot be combined with %s",
 				   a->oom.on		? "--on-oom"
+				   : a->oom.kill	? "--on-kill"
 				   : a->bounds.max_size ? "--max-size"
 							: "--max-events");
 		break;
@@ -98,6 +100,8 @@ static int check(const struct recording *r)
 		log_err("--rolling cannot be combined with windows (--on, --every, --wait, ...)");
 	else if (r->args.oom.on && r->args.windows.given)
 		log_err("--on-oom cannot be combined with windows; use --on 'ooms>0' --before 30s");
+	else if (r->args.oom.kill && r->args.windows.given)
+		log_err("--on-kill cannot be combined with windows (--on, --every, --wait, ...)");
 	else
 		return EXIT_OK;
 	return EXIT_USAGE;
@@ -164,7 +168,7 @@ static int capture(struct recording *r)
 
 	r->kind = output__kind(r);
 	r->loop.writes_later = r->kind != OUTPUT_FILE;
-	r->loop.endings = LOOP_ENDINGS_IF_POSSIBLE;
+	r->loop.endings = r->args.oom.kill ? LOOP_ENDINGS_NEEDED : LOOP_ENDINGS_IF_POSSIBLE;
 	r->loop.output = &outputs;
 	r->loop.ctx = r;
 	status = r->kind == OUTPUT_WINDOWS ? output_windows__prepare(r) : EXIT_OK;

@@ -47,7 +47,7 @@ static const char *why_not(int err)
 /* ctl and signals cannot begin or end the windows of --on-oom. */
 static bool has_windows(const struct recording *r)
 {
-	return r->kind == OUTPUT_WINDOWS && !r->args.oom.on;
+	return r->kind == OUTPUT_WINDOWS && !r->args.oom.on && !r->args.oom.kill;
 }
 
 /* Calls fn for the windows of each process. Returns 0 if it worked for at least one process. who:
@@ -101,7 +101,8 @@ static int mark(struct recording *r, const char *name, struct json *j)
 static int status(struct recording *r, struct json *j)
 {
 	json__string(j, "writes",
-		     r->args.oom.on		 ? "out of memory"
+		     r->args.oom.kill		 ? "kill"
+		     : r->args.oom.on		 ? "out of memory"
 		     : r->kind == OUTPUT_WINDOWS ? "windows"
 						 : "all");
 	json__int(j, "capturer", getpid());

@@ -9,7 +9,7 @@
 #include "follow/option_groups.h"
 #include "lib/text.h"
 
-enum { OPT_ON_OOM = 0x3000, OPT_WINDOW, OPT_OOM_FILES };
+enum { OPT_ON_OOM = 0x3000, OPT_ON_KILL, OPT_WINDOW, OPT_OOM_FILES };
 enum {
 	OPT_SKIP = 0x6000,
 	OPT_ON,
@@ -28,8 +28,11 @@ enum {
 static const struct argp_option oom_options[] = {
 	{ "on-oom", OPT_ON_OOM, NULL, 0, "Write only what led up to an out-of-memory error",
 	  OPTIONS_RECORD },
+	{ "on-kill", OPT_ON_KILL, NULL, 0, "Write only what led up to a kill or a failure",
+	  OPTIONS_RECORD },
 	{ "window", OPT_WINDOW, "TIME", OPTION_RARE,
-	  "With --on-oom: write this much before the error (default 30s)", OPTIONS_RECORD },
+	  "With --on-oom or --on-kill: write this much before it (default 30s, with --on-kill 5m)",
+	  OPTIONS_RECORD },
 	{ "oom-files", OPT_OOM_FILES, "N", OPTION_RARE,
 	  "With --on-oom: stop after N files (default 3): FILE, FILE-2, ...", OPTIONS_RECORD },
 	{ 0 },
@@ -206,6 +209,9 @@ static error_t parse_oom(int key, char *arg, struct argp_state *state)
 	case OPT_ON_OOM:
 		a->on = true;
 		break;
+	case OPT_ON_KILL:
+		a->kill = true;
+		break;
 	case OPT_WINDOW:
 		if (text__parse_time(arg, &a->window) || !a->window)
 			argp_error(state, "--window: '%s' is not a time; try 30s or 5m", arg);
@@ -215,9 +221,10 @@ static error_t parse_oom(int key, char *arg, struct argp_state *state)
 		a->files = n > 1000 ? 1000 : (unsigned int)n;
 		break;
 	case ARGP_KEY_END:
-		if (!a->on && (a->window || a->files))
-			argp_error(state, "--%s needs --on-oom",
-				   a->window ? "window" : "oom-files");
+		if (!a->on && !a->kill && a->window)
+			argp_error(state, "--window needs --on-oom or --on-kill");
+		if (!a->on && a->files)
+			argp_error(state, "--oom-files needs --on-oom");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;

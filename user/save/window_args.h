@@ -20,10 +20,11 @@ struct window_args {
 	char *growth;	    /* storage of on, from --on-growth */
 };
 
-/* Options of --on-oom, whose windows end with an out-of-memory error. */
+/* Options of --on-oom and --on-kill, whose windows end with an out-of-memory error or with the
+ * process. */
 struct oom_args {
-	bool on;
-	uint64_t window;    /* ns before the error; 0: default */
+	bool on, kill;	    /* --on-oom, --on-kill */
+	uint64_t window;    /* ns before that; 0: default */
 	unsigned int files; /* files per process at most; 0: default */
 };
 

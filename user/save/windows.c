@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/ending.h"
 #include "lib/json.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
@@ -32,6 +33,11 @@ static int open_conditions(struct windows *w)
 	return err;
 }
 
+bool windows__look_back(const struct windows_opts *o)
+{
+	return o->on_oom || o->on_kill;
+}
+
 struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o)
 {
 	struct windows *w = calloc(1, sizeof(*w));
@@ -42,12 +48,12 @@ struct windows *windows__new(struct dict *d, const struct facts *f, const struct
 				  .done = windows__file_done,
 				  .ctx = w };
 
-	if (o->on_oom) {
-		fo.no_oom = false;
+	if (windows__look_back(o)) {
+		fo.no_oom = !o->on_oom;
 		fo.bounds = (struct mtr_writer_opts){ 0 };
 		fo.max_bytes = o->bounds.max_size;
 		fo.max_events = o->bounds.max_events;
-		fo.max_files = o->args.count;
+		fo.max_files = o->on_kill ? 0 : o->args.count;
 	}
 	if (!w)
 		return NULL;
@@ -96,7 +102,10 @@ static bool is_open(const struct windows *w)
 static bool has_all(const struct windows *w)
 {
 	const struct window_args *a = &w->opts.args;
-	unsigned int most = a->count ? a->count : window_args__repeat(a) || a->wait ? 0 : 1;
+	unsigned int most = w->opts.on_kill			? 0
+			    : a->count				? a->count
+			    : window_args__repeat(a) || a->wait ? 0
+								: 1;
 
 	return most && w->written >= most;
 }
@@ -139,7 +148,8 @@ static bool by_steps(const struct windows *w)
 
 static bool by_itself(const struct windows *w)
 {
-	return !w->opts.args.on && !w->opts.args.from_mark && !w->opts.args.wait && !w->opts.on_oom;
+	return !w->opts.args.on && !w->opts.args.from_mark && !w->opts.args.wait &&
+	       !windows__look_back(&w->opts);
 }
 
 /*
@@ -370,6 +380,20 @@ const char *windows__over(const struct windows *w)
 	return has_all(w) && !is_open(w) ? w->reason : NULL;
 }
 
+/* Writes the last moments of a process that did not end well. */
+static int write_end(struct windows *w)
+{
+	enum ending_reason how = ending__reason(w->facts);
+	char text[512];
+
+	if (how == ENDING_GOOD)
+		return 0;
+	if (how == ENDING_UNKNOWN)
+		return flight__last(w->flight, "failed", "it ended, nobody saw how");
+	return flight__last(w->flight, ending__killed(w->facts) ? "killed" : "failed",
+			    ending__text(text, sizeof(text), w->facts));
+}
+
 int windows__finish(struct windows *w, const char *reason)
 {
 	int err = w->err;
@@ -378,6 +402,8 @@ int windows__finish(struct windows *w, const char *reason)
 		err = note(w, end(w, reason, reason));
 	if (!err && w->opts.on_oom)
 		err = note(w, flight__finish(w->flight));
+	if (!err && w->opts.on_kill && !strcmp(reason, "target exited"))
+		err = note(w, write_end(w));
 	return err;
 }
 

@@ -27,9 +27,10 @@ struct windows_opts {
 	struct mtr_writer_opts bounds; /* bounds of each file */
 	struct folder *folder;	       /* folder of the files; NULL: path */
 	const char *path;	       /* path of the only file */
-	const char *name;	       /* with on_oom, name in the folder */
-	bool on_oom; /* windows of args.before up to each out-of-memory error, at most args.count;
-			bounds limit the events in memory */
+	const char *name;	       /* with on_oom or on_kill, name in the folder */
+	bool on_oom; /* windows of args.before up to each out-of-memory error, at most args.count */
+	bool on_kill; /* a window of args.before up to the end, unless the process ends well */
+	/* With on_oom or on_kill, bounds limit the events in memory. */
 	struct outfile *file; /* the only file if it is open already; taken over */
 	bool force;
 	pid_t pid;
@@ -55,7 +56,8 @@ const char *windows__last(const struct windows *w);
 
 /* Returns the fact stop_reason if no more windows will be written, or NULL. */
 const char *windows__over(const struct windows *w);
-/* Ends an open window at the end of the stream. Returns 0 or a negative error; errors of files are
+/* Ends an open window at the end of the stream. With on_kill, the facts say how the process ended,
+ * if the reason is "target exited". Returns 0 or a negative error; errors of files are
  * logged. */
 int windows__finish(struct windows *w, const char *reason);
 unsigned int windows__written(const struct windows *w);

@@ -18,7 +18,7 @@ static void name_of(const struct windows *w, unsigned int number, char *buf, siz
 	const char *rank = facts__get(w->facts, "rank");
 	char process[48], count[16] = "", which[32] = "";
 
-	if (w->opts.on_oom) {
+	if (windows__look_back(&w->opts)) {
 		if (number > 1)
 			snprintf(count, sizeof(count), "-%u", number);
 		snprintf(buf, size, "%s%s", w->opts.name ? w->opts.name : "", count);
@@ -51,7 +51,8 @@ int windows__open_file(void *ctx, unsigned int number)
 	snprintf(more, sizeof(more), number > 1 ? "-%u" : "", number);
 	path = w->opts.folder ? folder__new_path(w->opts.folder, name, ".mtr")
 			      : output__path_with(w->opts.path, more);
-	err = path ? outfile__create(path, w->opts.on_oom ? OUTFILE_RENAME : OUTFILE_DIRECT,
+	err = path ? outfile__create(path,
+				     windows__look_back(&w->opts) ? OUTFILE_RENAME : OUTFILE_DIRECT,
 				     !w->opts.folder && w->opts.force, &w->file)
 		   : -ENOMEM;
 	if (err) {
@@ -99,7 +100,7 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 	name_of(w, r->number, e->name, sizeof(e->name));
 	folder_entry__describe(e, w->facts);
 	snprintf(e->began, sizeof(e->began), "%s", r->began);
-	snprintf(e->ended, sizeof(e->ended), "%s", r->ended);
+	snprintf(e->ended, sizeof(e->ended), "%.*s", (int)sizeof(e->ended) - 1, r->ended);
 	e->lost = lost ? strtoull(lost, NULL, 10) : 0;
 	if (start && !text__parse_date(start, &ns)) {
 		text__date(e->begin, sizeof(e->begin), ns + r->from);
@@ -182,6 +183,27 @@ static void say_oom(const struct windows *w, const struct flight_report *r, cons
 		log_info("next: memtrace-bpf report --at oom %s", name);
 }
 
+static void say_end(const struct windows *w, const struct flight_report *r, const char *name)
+{
+	char events[32], span[24], size[24], blocks[32];
+
+	log_event(LOG_INFO, "killed",
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_STRING("reason", r->ended),
+			     LOG_UINT("events", r->events), LOG_UINT("blocks_before", r->blocks),
+			     LOG_UINT("bytes", r->bytes)),
+		  "PID %d: %s", (int)w->opts.pid, r->ended);
+	log_info("%s: %s events of the last %s, %s blocks from before, %s", name,
+		 text__count(events, sizeof(events), r->events),
+		 text__time(span, sizeof(span), r->to - r->from),
+		 text__count(blocks, sizeof(blocks), r->blocks),
+		 text__bytes(size, sizeof(size), r->bytes));
+	if (r->cut)
+		log_warn("there was not enough memory for the whole %s before it: raise --max-size",
+			 text__time(span, sizeof(span), w->opts.args.before));
+	if (!w->opts.folder && strcmp(name, "standard output"))
+		log_info("next: memtrace-bpf report %s", name);
+}
+
 /* Adds the window to the folder, and drops the oldest one beyond --keep. */
 static int add_to_folder(struct windows *w, const struct folder_entry *e)
 {
@@ -217,8 +239,9 @@ int windows__file_done(void *ctx, const struct flight_report *r, int err)
 
 	if (err) {
 		/* Keep what was written so far if it is readable. */
-		closed = w->file && r->events && !w->opts.on_oom ? outfile__commit(w->file)
-								 : (outfile__discard(w->file), 0);
+		closed = w->file && r->events && !windows__look_back(&w->opts)
+				 ? outfile__commit(w->file)
+				 : (outfile__discard(w->file), 0);
 	} else {
 		closed = outfile__commit(w->file);
 		err = path ? closed : -ENOMEM;
@@ -233,8 +256,12 @@ int windows__file_done(void *ctx, const struct flight_report *r, int err)
 	w->written++;
 	snprintf(w->reason, sizeof(w->reason), "%s", r->reason);
 	set_entry(w, r, path, &e);
-	if (w->opts.on_oom)
+	if (w->opts.on_kill && w->written >= w->opts.args.count)
+		flight__ignore_ooms(w->flight);
+	if (r->ooms)
 		say_oom(w, r, path);
+	else if (w->opts.on_kill)
+		say_end(w, r, path);
 	else
 		say(w, r, &e, path);
 	free(w->last);

@@ -39,6 +39,9 @@ struct windows {
 	bool said;
 };
 
+/* True if windows end with something that happened, and nothing begins them. */
+bool windows__look_back(const struct windows_opts *o);
+
 /* Callbacks of the flight recorder, in windows_file.c. */
 int windows__open_file(void *ctx, unsigned int number);
 int windows__file_done(void *ctx, const struct flight_report *r, int err);

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: probes-all
+"""`--on-kill`: a process that is killed or fails leaves a recording that says why, what it held, and which line held it."""
+import os
+import signal
+import time
+
+import harness
+import kills
+from harness import check, equal, record, report, run, scratch, spawn, tool
+
+_jobs = []
+
+
+def jobs():
+    if not _jobs:
+        _jobs.append(kills.Jobs())
+    return _jobs[0]
+
+
+def judge(result, what):
+    check(result["place"] is not None and result["place"] < 3, "%s: the planted line is in row %s", what, result["place"])
+    check(result["planted"] > 0.8 * result["allocated"], "%s: %d of %d bytes at the planted line", what, result["planted"],
+          result["allocated"])
+    equal(result["lost"], 0, "lost events")
+    check(result["memory"] > result["planted"], "%s: RSS of %d bytes with %d at the line", what, result["memory"], result["planted"])
+
+
+def test_oom_killer():
+    result = kills.kill_one(jobs(), "oom", 1)
+    judge(result, "oom")
+    end = result["doc"]["end"]
+    check("killed by the kernel's OOM killer at" in end["text"], "%s", end["text"])
+    check(end["oom"]["score_adj"] == 0 and end["oom"]["uid"] == 0, "%s", end["oom"])
+    code, out, err = tool("report", result["path"])
+    check(code == 0 and out.startswith(end["text"][:40]), "report begins with %r, %s", out[:200], err)
+
+
+def test_signals():
+    for n, how in enumerate(("sent", "segv", "abort"), 10):
+        judge(kills.kill_one(jobs(), how, n), how)
+
+
+def test_exit():
+    """A status other than 0 is written, status 0 is not."""
+    result = kills.kill_one(jobs(), "exit3", 20)
+    check("exited with status 3 at" in result["doc"]["end"]["text"], "%s", result["doc"]["end"])
+    path, go = scratch("good.mtr"), scratch("go-good")
+    pid = jobs().start(go=go, end="exit0", chunk=kills.MIB, rounds=5)
+    recorder = record(pid, path, "--on-kill", "--on-oom")
+    with open(go, "w", encoding="ascii"):
+        pass
+    equal((jobs().wait(pid), recorder.wait(60)), (0, 0), "status of the job, exit code of record")
+    check(not os.path.exists(path), "a file of a job that ended well")
+    check("nothing ran out of memory, was killed or failed" in recorder.stderr(), "%s", recorder.stderr())
+
+
+def test_plain_recording():
+    """An ordinary recording says how the process ended, too, and shows its peak."""
+    path, go = scratch("plain.mtr"), scratch("go-plain")
+    pid = jobs().start(go=go, end="wait", chunk=kills.MIB)
+    recorder = record(pid, path)
+    with open(go, "w", encoding="ascii"):
+        pass
+    time.sleep(0.3)
+    os.kill(pid, signal.SIGTERM)
+    jobs().wait(pid)
+    equal(recorder.wait(60), 0, "exit code of record")
+    code, out, _ = tool("report", path)
+    check(code == 0 and out.startswith("killed by SIGTERM at "), "%s", out[:300])
+    check("sent by python3 (PID %d)" % os.getpid() in out.replace("\n  ", " ") or "(PID %d)" % os.getpid() in out, "%s", out[:300])
+    equal(report(path)["end"]["signal"]["number"], 15, "signal")
+
+
+def test_process_tree():
+    """Of several processes, each that is killed has a file."""
+    folder, goes = scratch("tree"), [scratch("go-tree-%d" % i) for i in range(3)]
+    pids = [jobs().start(go=go, end=end, chunk=kills.MIB, rounds=20) for go, end in zip(goes, ("segv", "exit0", "kill"), strict=True)]
+    recorder = spawn([harness.TOOL, "record", *(w for p in pids for w in ("-p", str(p))), "--on-kill", "-o", folder + "/"], root=True)
+    recorder.wait_line("3 processes are traced", 30, stream="err")
+    for go in goes:
+        with open(go, "w", encoding="ascii"):
+            pass
+    for pid in pids:
+        jobs().wait(pid)
+    equal(recorder.wait(60), 0, "exit code of record")
+    files = sorted(f for f in os.listdir(folder) if f.endswith(".mtr"))
+    equal(files, sorted("leak_server-%d.mtr" % pid for pid in (pids[0], pids[2])), "files")
+    ends = [report(os.path.join(folder, f))["end"]["signal"]["name"] for f in files]
+    equal(sorted(ends), ["SIGKILL", "SIGSEGV"], "ends")
+
+
+def test_refused():
+    for words, says in ((("--rolling", "1M"), "--on-kill"), (("--skip", "3"), "--on-kill")):
+        code, _, err = tool("record", "-p", "1", "--on-kill", *words, root=True)
+        check(code == 64 and says in err, "%s: %d, %s", words, code, err)
+
+
+if __name__ == "__main__":
+    run(globals())
