@@ -9,6 +9,7 @@
 #include "capture/caps.h"
 #include "capture/probes.h"
 #include "cmd/check_lines.h"
+#include "ending/hooks.h"
 #include "kernel/features.h"
 #include "launch/dryrun.h"
 #include "lib/clock.h"
@@ -151,6 +152,25 @@ static void check_cost(struct check_lines *l)
 	check_lines__add(l, !err, "cost of a hit", text, 0);
 }
 
+/* How processes end, for recordings and --on-kill. */
+static void check_endings(struct check_lines *l)
+{
+	const char *why = "", *missing;
+	struct ending_hooks *h = ending_hooks__new(&why);
+	char text[256];
+
+	missing = h ? ending_hooks__missing(h) : "";
+	if (!h)
+		snprintf(text, sizeof(text), "not seen, and no --on-kill: %s (%s)", why,
+			 strerror(errno));
+	else if (*missing)
+		snprintf(text, sizeof(text), "this kernel does not tell %s", missing);
+	else
+		snprintf(text, sizeof(text), "signals, the OOM killer and exit statuses are seen");
+	check_lines__add(l, h && !*missing, "ends of processes", text, 0);
+	ending_hooks__free(h);
+}
+
 static void check_bpf(struct check_lines *l)
 {
 	const char *missing = caps__missing(), *why = "";
@@ -185,6 +205,8 @@ static void check_bpf(struct check_lines *l)
 		check_probes(l, p);
 	if (p)
 		check_cost(l);
+	if (p)
+		check_endings(l);
 	probes__free(p);
 }
 

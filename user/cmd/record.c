@@ -67,7 +67,7 @@ const struct command command_record = {
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf record -p 4242 -d 1m -o run.mtr\n"
 		    "sudo memtrace-bpf record --name train.py --follow -o runs/\n"
-		    "sudo memtrace-bpf record -p 4242 --on-oom\n"
+		    "sudo memtrace-bpf record -p 4242 --on-oom --on-kill\n"
 		    "sudo memtrace-bpf record -p 4242 --rolling 10G -o history/",
 	.status = STATUS_ATTACH,
 	.run = cmd_record,

@@ -52,7 +52,7 @@ static const struct argp_option pid_options[] = {
 
 static const struct argp_option options[] = {
 	{ "children", OPT_CHILDREN, NULL, 0, "Also trace child processes", OPTIONS_PROCESS },
-	{ "duration", 'd', "TIME", 0, "Stop after TIME, such as 30s or 5m (default: when it ends)",
+	{ "duration", 'd', "TIME", 0, "Stop after TIME, such as 5m (default: at its end)",
 	  OPTIONS_TIME },
 	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole optimizer steps", OPTIONS_TIME },
 	{ "ring-size", OPT_RING, "SIZE", OPTION_RARE,

@@ -67,8 +67,7 @@ static void default_path(char buf[64], pid_t pid)
 	snprintf(buf, 64, "memtrace-%d-%s.mtr", (int)pid, when);
 }
 
-/* Returns -o, or the default name of the recording. */
-static const char *main_path(struct recording *r)
+const char *output__main_path(struct recording *r)
 {
 	if (r->args.output)
 		return r->args.output;
@@ -89,7 +88,7 @@ char *output__path(const struct output *o)
 		n = (size_t)snprintf(more, sizeof(more), ".%d", (int)o->pid);
 	if (o->times > 1)
 		snprintf(more + n, sizeof(more) - n, "-%u", o->times);
-	return output__path_with(alone ? own : main_path(o->r), more);
+	return output__path_with(alone ? own : output__main_path(o->r), more);
 }
 
 const char *output__fact(const struct output *o, const char *key)
@@ -164,7 +163,7 @@ static bool wants_folder(const struct recording *r)
 
 int output__open_folder(struct recording *r)
 {
-	const char *path = main_path(r);
+	const char *path = output__main_path(r);
 	size_t len = strlen(path);
 	char name[64];
 	int err;

@@ -57,6 +57,8 @@ int output__end(struct output *o, const char *reason, int err);
 /* Inserts text before ".mtr": "run.mtr" and "-2" give "run-2.mtr". The caller frees the result.
  * NULL: out of memory. */
 char *output__path_with(const char *path, const char *more);
+/* Returns -o, or the default name of the recording of one process. Owned by r. */
+const char *output__main_path(struct recording *r);
 /* Returns the path of the process's file, without a folder: run.mtr, run.PID.mtr, run.PID-2.mtr.
  * The caller frees it. NULL: out of memory. */
 char *output__path(const struct output *o);

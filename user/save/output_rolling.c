@@ -21,8 +21,8 @@
 enum { OPT_ROLLING = 0x3100, OPT_SEGMENT };
 
 static const struct argp_option options[] = {
-	{ "rolling", OPT_ROLLING, "SIZE", 0,
-	  "Record for days into a folder of at most SIZE (-o FOLDER/)", OPTIONS_RECORD },
+	{ "rolling", OPT_ROLLING, "SIZE", 0, "Record for days into the folder -o, of at most SIZE",
+	  OPTIONS_RECORD },
 	{ "segment", OPT_SEGMENT, "SIZE", OPTION_RARE,
 	  "With --rolling: size of a part (default: a sixteenth, at most 256M)", OPTIONS_RECORD },
 	{ 0 },

@@ -15,6 +15,7 @@
 #include "log/log.h"
 #include "record/flight.h"
 #include "save/recording.h"
+#include "save/reserve.h"
 #include "save/windows.h"
 
 #define OOM_FILES 3
@@ -155,6 +156,18 @@ static void say_waits(const struct output_windows *ow)
 			 text__count(text, sizeof(text), a->skip));
 }
 
+/* A recorder in the process's cgroup takes from the memory that is left to it. */
+static void warn_same_cgroup(pid_t pid)
+{
+	char path[256], clean[512];
+
+	if (!reserve__shares_limit(pid, path, sizeof(path)))
+		return;
+	log_warn("memtrace-bpf is in the memory cgroup of PID %d, %s: its own memory counts "
+		 "towards the limit; run it outside",
+		 (int)pid, text__clean(clean, sizeof(clean), path, strlen(path)));
+}
+
 /* Logs when writing begins, because that may take long. */
 static int on_attached(struct output *o)
 {
@@ -163,6 +176,8 @@ static int on_attached(struct output *o)
 
 	output__stem(o, ow->name, sizeof(ow->name)); /* the rank is known now */
 	say_waits(ow);
+	if (o->r->args.oom.kill)
+		warn_same_cgroup(o->pid);
 	if (!windows__attached(o->windows))
 		return EXIT_OK;
 	windows__err(o->windows, &said);

@@ -11,14 +11,16 @@
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "record/flight.h"
 #include "save/output_windows.h"
 #include "save/recording_control.h"
+#include "save/reserve.h"
 #include "save/status_pipe.h"
 
 enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS, OPT_TELL };
 
 static const struct argp_option options[] = {
-	{ "output", 'o', "FILE", 0, "Write to FILE (default memtrace-PID-TIME.mtr; \"-\": stdout)",
+	{ "output", 'o', "FILE", 0, "Output (default memtrace-PID-TIME.mtr; \"-\": stdout)",
 	  OPTIONS_OUTPUT },
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", OPTIONS_OUTPUT },
 	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE reaches SIZE, such as 2G",
@@ -162,6 +164,30 @@ static const struct tracees_output outputs = { begin, attached, is_full, end };
 
 /* ---- the recording ---- */
 
+/* Sets room for the last file aside, and protects this process. Returns 0 or an exit code, logged. */
+static int prepare_for_the_worst(struct recording *r)
+{
+	uint64_t most = r->args.bounds.max_size ? r->args.bounds.max_size : FLIGHT_BYTES;
+	const char *path = output__main_path(r);
+	char size[24];
+
+	reserve__protect(recording__of_several(r) ? 0 : r->loop.args.pid);
+	if (!strcmp(path, "-"))
+		return EXIT_OK;
+	r->reserve = reserve__new(path, most);
+	r->window_opts.reserve = r->reserve;
+	if (r->reserve)
+		return EXIT_OK;
+	if (errno == ENOSPC || errno == EDQUOT) {
+		log_err("%s: the disk has no room for %s, which is set aside for the last file; "
+			"free some, or set --max-size",
+			path, text__bytes(size, sizeof(size), most));
+		return EXIT_FAILED;
+	}
+	log_debug("%s: no room is set aside for the last file: %s", path, strerror(errno));
+	return EXIT_OK;
+}
+
 static int capture(struct recording *r)
 {
 	int status;
@@ -176,11 +202,14 @@ static int capture(struct recording *r)
 		status = capture_loop__open(&r->loop);
 	if (!status)
 		status = output__open_folder(r);
+	if (!status && r->args.oom.kill)
+		status = prepare_for_the_worst(r);
 	if (status)
 		return status;
 	recording_control__open(r);
 	status = capture_loop__run(&r->loop);
 	recording_control__close(r);
+	reserve__free(r->reserve);
 	return status;
 }
 

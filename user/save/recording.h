@@ -18,6 +18,7 @@
 
 struct control;
 struct folder;
+struct reserve;
 
 struct recording_args {
 	const char *output; /* -o; NULL: memtrace-PID-TIME.mtr */
@@ -56,6 +57,7 @@ struct recording {
 	char until[320];		 /* condition that ends the capture, with windows */
 	uint64_t told;			 /* time of the last status, ns since the start */
 	bool told_end;			 /* the last status was told */
+	struct reserve *reserve;	 /* room for the last files, with --on-kill; NULL: none */
 	struct control *control;
 	int signals; /* signalfd; -1: none */
 };

@@ -19,6 +19,7 @@ struct dict;
 struct facts;
 struct folder;
 struct json;
+struct reserve;
 struct windows;
 
 struct windows_opts {
@@ -31,7 +32,8 @@ struct windows_opts {
 	bool on_oom; /* windows of args.before up to each out-of-memory error, at most args.count */
 	bool on_kill; /* a window of args.before up to the end, unless the process ends well */
 	/* With on_oom or on_kill, bounds limit the events in memory. */
-	struct outfile *file; /* the only file if it is open already; taken over */
+	struct reserve *reserve; /* room for the files, borrowed; NULL: none */
+	struct outfile *file;	 /* the only file if it is open already; taken over */
 	bool force;
 	pid_t pid;
 	bool of_many; /* other processes write windows into the same folder */

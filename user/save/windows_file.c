@@ -9,6 +9,7 @@
 #include "lib/text.h"
 #include "log/log.h"
 #include "save/output.h"
+#include "save/reserve.h"
 #include "save/windows_internal.h"
 
 /* Writes the name of a window: label or process, and a number if there may be several. */
@@ -47,6 +48,8 @@ int windows__open_file(void *ctx, unsigned int number)
 		w->said |= err;
 		return err ? err : outfile__fd(w->file);
 	}
+	if (w->opts.reserve)
+		reserve__release(w->opts.reserve);
 	name_of(w, number, name, sizeof(name));
 	snprintf(more, sizeof(more), number > 1 ? "-%u" : "", number);
 	path = w->opts.folder ? folder__new_path(w->opts.folder, name, ".mtr")
@@ -247,6 +250,8 @@ int windows__file_done(void *ctx, const struct flight_report *r, int err)
 		err = path ? closed : -ENOMEM;
 	}
 	w->file = NULL;
+	if (w->opts.reserve)
+		reserve__renew(w->opts.reserve);
 	if (err) {
 		log_err("%s: cannot write: %s", path ? path : "a window", outfile__why(err));
 		w->said = true;

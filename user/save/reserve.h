@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * What a recorder needs when the machine is out of memory or of disk: its own pages stay in memory,
+ * the OOM killer spares it, and room on the disk is set aside for the last file.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct reserve;
+
+/* Sets room aside in the folder of path (a file to be written, or a folder), in a file without a
+ * name that ends with this process. NULL with errno: ENOSPC, or EOPNOTSUPP if the file system
+ * cannot set room aside. */
+struct reserve *reserve__new(const char *path, uint64_t bytes);
+/* Gives the room back, for a file that is written now. */
+void reserve__release(struct reserve *r);
+/* Sets it aside again. */
+void reserve__renew(struct reserve *r);
+void reserve__free(struct reserve *r); /* NULL is fine */
+
+/*
+ * Keeps the pages that this process uses now in memory, and exempts it from the OOM killer, as far
+ * as it is permitted: not if its own cgroup has a limit and process pid (0: several) is not in it,
+ * since then nothing else could be ended there. Later children inherit the exemption. Logs what is
+ * refused as debug messages.
+ */
+void reserve__protect(pid_t pid);
+/* Whether this process is in the cgroup whose limit counts for the process. path: of that cgroup,
+ * cut at size. */
+bool reserve__shares_limit(pid_t pid, char *path, size_t size);
