@@ -107,11 +107,16 @@ bool session__has_python(const struct session *s)
 	return s->target.has_python || s->target.torch.found || s->target.uses_cuda;
 }
 
+#define LOAD_SLEEPABLE_AFTER 1000000000ULL /* ns since start: later than the first figures */
+
 /* Once a walk met an absent page, the programs that can wait for pages replace the others. */
-static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
+static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t c[MT_CNT_NR])
 {
 	int err;
 
+	/* A walk that meets an absent page is cut short until they are loaded. */
+	if (now > LOAD_SLEEPABLE_AFTER && !s->opts.steps_only)
+		probes__prepare_sleepable(s->probes);
 	if (probes__sleepable(s->probes) || s->tried_sleepable ||
 	    !(c[MT_CNT_WALK + MT_WALK_FAULT_FRAME] + c[MT_CNT_WALK + MT_WALK_FAULT_THREAD] +
 	      c[MT_CNT_WALK + MT_WALK_FAULT_SELF]))
@@ -173,7 +178,7 @@ static int housekeeping(struct session *s, uint64_t now)
 
 	if (err)
 		return err;
-	maybe_go_sleepable(s, c);
+	maybe_go_sleepable(s, now, c);
 	bring_in_pages(s);
 	session__renew_marks(s);
 	session__look_into_torch(s, now);

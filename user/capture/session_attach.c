@@ -537,13 +537,7 @@ static int attach(struct session *s, struct failure *f)
 	err = s->cuda_only ? 0 : attach_all(s, f);
 	if (err)
 		return err;
-	if (begin_events(s))
-		return no_memory(f);
-	/* A walk that meets an absent page soon after the attach is cut short until they are there.
-	 */
-	if (!s->opts.steps_only)
-		probes__prepare_sleepable(s->probes);
-	return 0;
+	return begin_events(s) ? no_memory(f) : 0;
 }
 
 int session__attach(struct session *s, struct failure *f)
