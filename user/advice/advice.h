@@ -78,7 +78,7 @@ struct advice_list {
 };
 
 #define ADVICE_LEAST_PERCENT 1 /* smallest saving worth a mention, in percent of the peak */
-#define ADVICE_MOST 8 /* entries about a device; those about host memory come after them */
+#define ADVICE_MOST 8	       /* entries about a device; those about host memory come after them */
 
 struct advisor;
 /* For a recording that is open but not yet run; borrows it, and watches its growth by line. NULL if

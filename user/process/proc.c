@@ -407,19 +407,42 @@ bool proc__shadow_stack(const struct proc *p)
 	return proc__says_shadow_stack(text);
 }
 
+#define STAT_STARTSTACK 28 /* proc_pid_stat(5) */
+
+/* An address in the stack of the first thread; 0: unknown. */
+static uint64_t stack_start(const struct proc *p)
+{
+	unsigned long long ret = 0;
+	char buf[1024], *at;
+
+	if (io__text_at(p->dirfd, "stat", buf, sizeof(buf)) <= 0)
+		return 0;
+	at = strrchr(buf, ')');
+	for (int field = 2; at && field < STAT_STARTSTACK; field++)
+		at = strchr(at + 1, ' ');
+	if (!at || sscanf(at, "%llu", &ret) != 1)
+		return 0;
+	return ret;
+}
+
+/* The descriptor's position is a mapped address. Reading another one may expand the stack: the
+ * kernel would lock the map for writing, and the process's threads would wait. */
 int proc__image(const struct proc *p)
 {
 	int fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
 
-	return fd < 0 ? -errno : fd;
+	if (fd < 0)
+		return -errno;
+	lseek(fd, (off_t)stack_start(p), SEEK_SET);
+	return fd;
 }
 
 bool proc__image_gone(int image)
 {
 	char c;
 
-	/* Reading a released address space returns 0; reading address 0 of a live one fails. */
-	return pread(image, &c, 1, 0) == 0;
+	/* Reading a released address space returns 0. */
+	return pread(image, &c, 1, lseek(image, 0, SEEK_CUR)) == 0;
 }
 
 int proc__pages(const struct proc *p, uint64_t *ret)

@@ -374,6 +374,8 @@ static void test_exec(void **state)
 	image = proc__image(p);
 	assert_true(image >= 0);
 	assert_false(proc__image_gone(image));
+	/* At a mapped address, since others make the kernel lock the map for writing. */
+	assert_int_equal(pread(image, &c, 1, lseek(image, 0, SEEK_CUR)), 1);
 	assert_int_equal(write(go[1], "x", 1), 1);
 	for (tries = 0; tries < 500 && !proc__image_gone(image); tries++)
 		usleep(10000);
