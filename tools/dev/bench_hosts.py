@@ -143,7 +143,7 @@ def main():
     p.add_argument("which", choices=("attach", "threads"))
     p.add_argument("-n", type=int, default=5)
     p.add_argument("what", nargs="*")
-    args = p.parse_args()
+    args = p.parse_intermixed_args()
     try:
         {"attach": attach, "threads": threads}[args.which](args)
     finally:
