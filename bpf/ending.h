@@ -22,7 +22,7 @@ enum mt_ending_flag {
 /* Memory of a process as the kernel counts it for its own OOM report. The kernel adds up counters
  * of each CPU from time to time only, so each figure may differ by some pages for each CPU. */
 struct mt_ending_memory {
-	__u64 time; /* of this reading, CLOCK_MONOTONIC, ns */
+	__u64 time; /* time of this reading, CLOCK_MONOTONIC, ns */
 	/* Pages. */
 	__u64 anon, file, shmem, swap, virt;
 	__u64 page_tables; /* bytes */
@@ -32,12 +32,12 @@ struct mt_ending_memory {
 struct mt_ending_oom {
 	__u64 cgroup;		    /* inode of the cgroup whose limit was reached; 0: no cgroup */
 	__u64 usage, max;	    /* pages of this cgroup, and its limit */
-	__u64 swap_usage, swap_max; /* of its swap; cgroup v1: of memory and swap together */
+	__u64 swap_usage, swap_max; /* its swap; cgroup v1: memory and swap together */
 	__u64 pages;		    /* pages that it could use at most */
 	__s64 points;		    /* badness of the process */
 	__u32 constraint;	    /* the kernel's enum oom_constraint */
-	__s32 order;		    /* log2 of the pages that were asked for */
-	__u32 pid; /* the process that asked for them; 0: in no visible namespace */
+	__s32 order;		    /* log2 of the requested pages */
+	__u32 pid; /* the process that requested them; 0: in no visible namespace */
 	char comm[MT_COMM];
 	__u32 pad;
 };

@@ -14,7 +14,7 @@
 #include "process/bpf_token.h"
 #include "process/proc.h"
 
-#define ENDS MT_WATCHED /* ends that nobody has taken yet; the oldest one gives way */
+#define ENDS MT_WATCHED /* ends not taken yet; the oldest one gives way */
 
 struct ending_hooks {
 	struct ending_bpf *skel;
@@ -65,8 +65,9 @@ static int attach(struct ending_hooks *h)
 	s->links.on_signal = bpf_program__attach(s->progs.on_signal);
 	s->links.on_victim = bpf_program__attach(s->progs.on_victim);
 	s->links.on_out_of_memory = bpf_program__attach(s->progs.on_out_of_memory);
-	h->missing = !s->links.on_signal   ? "who sent a signal, and whether it was the OOM killer"
-		     : !s->links.on_victim ? "whether it was the OOM killer"
+	h->missing = !s->links.on_signal
+			     ? "the senders of signals, and whether one was the OOM killer"
+		     : !s->links.on_victim		     ? "whether it was the OOM killer"
 		     : !s->links.on_out_of_memory && !h->log ? "which limit the OOM killer enforced"
 							     : "";
 	return 0;

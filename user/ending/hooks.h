@@ -23,7 +23,7 @@ void ending_hooks__free(struct ending_hooks *h); /* NULL is fine */
 int ending_hooks__processes_fd(const struct ending_hooks *h);
 /* Follows a process, in a capture without a group. 0 or -errno. */
 int ending_hooks__follow(struct ending_hooks *h, pid_t pid);
-/* What this kernel does not tell, in words; "": nothing. */
+/* Names the things that this kernel does not tell, in words; "": it tells all. */
 const char *ending_hooks__missing(const struct ending_hooks *h);
 
 /* A descriptor that is readable when a process is about to end, or has ended. Owned by h. */

@@ -18,7 +18,7 @@
 /* ---- the cgroup of a process ---- */
 
 /* Finds the cgroup's path in /proc/PID/cgroup: the line of the memory controller, otherwise that of
- * v2. Returns the length, 0: there is none. */
+ * v2. Returns the length, 0: not found. */
 static size_t path_of(const char *cgroups, const char **path, bool *v2)
 {
 	size_t found = 0, len;

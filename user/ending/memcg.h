@@ -34,8 +34,8 @@ const char *memcg__path(const struct memcg *m);
 bool memcg__limiting(const struct memcg *m, struct memcg *ret);
 /* Finds the cgroup or the ancestor with this inode. False: none. */
 bool memcg__with_inode(const struct memcg *m, uint64_t inode, struct memcg *ret);
-/* Finds the cgroup or the ancestor with the path that the kernel's log has: below the root of the
- * hierarchy, of which only a part may be mounted here. False: none. */
+/* Finds the cgroup or the ancestor with the path that the kernel's log has. That path begins at the
+ * root of the hierarchy, which may not be mounted here. False: none. */
 bool memcg__with_path(const struct memcg *m, const char *path, struct memcg *ret);
 /* Reads the figures. Never fails: what cannot be read is MEMCG_NONE. */
 void memcg__read(const struct memcg *m, struct memcg_figures *ret);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define REPORTS 8	/* of victims that nobody has asked for */
+#define REPORTS 8	/* reports not asked for yet */
 #define LINES_MAX 65536 /* lines read at once */
 
 struct oom_log {

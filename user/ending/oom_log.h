@@ -3,8 +3,8 @@
 /*
  * The OOM killer's reports in the kernel's log (/dev/kmsg). They name the limit that was reached,
  * on kernels without a probe on the OOM killer. The kernel writes at most ten in five seconds.
- * Source: mm/oom_kill.c (dump_header, dump_oom_victim, __oom_kill_process) and mm/memcontrol.c
- * (mem_cgroup_print_oom_meminfo) of Linux 5.10 to 6.18.
+ * Source: dump_header(), dump_oom_victim(), __oom_kill_process() and mem_cgroup_print_oom_meminfo()
+ * of Linux 5.10 to 6.18.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@ struct memcg;
 #define OTHERS 10
 
 struct others {
-	bool of_cgroup; /* of a cgroup; false: of the machine, as far as it is visible */
+	bool of_cgroup; /* they are in a cgroup; false: on the machine, as far as visible */
 	size_t n;	/* entries */
 	size_t all;	/* processes that were looked at */
 	struct other {

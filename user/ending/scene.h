@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The memory of a process, of its cgroup and of others when it ends. Its own memory is read from
- * files that are open since the beginning: the kernel answers as long as one of its threads runs.
+ * The memory of a process, of its cgroup and of others when it ends. The file with its own memory
+ * is open from the beginning: the kernel answers as long as a thread of the process runs.
  */
 #include <stdint.h>
 #include <sys/types.h>
