@@ -329,6 +329,7 @@ int code_gone(struct pt_regs *ctx)
 }
 
 #include "calls.bpf.h"
+#include "host.bpf.h"
 #if MT_OLD
 
 /* Removes the state of a thread that ends. The kernel does that for task storage. */

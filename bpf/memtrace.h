@@ -49,7 +49,10 @@ enum mt_rec_type {
 	/* A thread's registers and a copy of its stack, before a record of the same event: struct
 	 * mt_rec_native */
 	MT_REC_NATIVE = 15,
+	MT_REC_HOST = 16, /* a system call changed the process's address space: struct mt_rec_host */
 };
+
+#define MT_REC_TYPES 32 /* room for types of records in tables; a power of two */
 
 /* Outcome of the walk over a thread's Python frames. Counter: MT_CNT_WALK + outcome. */
 enum mt_walk {
@@ -75,25 +78,25 @@ _Static_assert(MT_WALK_NR <= MT_WALK_NOT_SAMPLED && MT_WALK_NOT_SAMPLED < MT_STA
 
 enum mt_counter {
 	MT_CNT_HIT = 0,		   /* + MT_REC_*: probe hits by record type */
-	MT_CNT_WALK = 16,	   /* + MT_WALK_*: walks by outcome */
-	MT_CNT_RING_LOST = 32,	   /* + MT_REC_*: records not written, ring full */
-	MT_CNT_FAULT_RETRIED = 48, /* sleepable programs: reads of pages that had to be brought in */
-	MT_CNT_CALL_INNER = 49,	   /* calls within a recorded call, therefore not recorded */
-	MT_CNT_CALL_STALE = 50,	   /* calls whose return was never seen, such as after longjmp */
-	MT_CNT_CALL_FAULT = 51,	   /* calls with unreadable arguments or results */
-	MT_CNT_ASKED_FAULT = 52,   /* pytorch:malloc hits with unreadable arguments: no record */
-	MT_CNT_NODE_RUN = 53,	   /* autograd nodes that began to run */
-	MT_CNT_NODE_FAULT = 54,	   /* autograd nodes that could not be read or kept */
-	MT_CNT_NODE_DEEP = 55,	   /* autograd nodes dropped: more than MT_NODE_DEPTH nested */
-	MT_CNT_MODULE_FAULT = 56,  /* module calls for which there was no memory */
-	MT_CNT_MODULE_DEEP = 57,   /* module calls dropped: more than MT_MODULE_DEPTH nested */
-	MT_CNT_AGAIN = 58,	   /* shortened walks that were repeated in full */
-	MT_CNT_AGAIN_OTHER = 59,   /* repeated walks with a different result: a bug if not 0 */
-	MT_CNT_NATIVE_OVER = 60,   /* stacks not copied: more than `native_most` in this second */
-	MT_CNT_CALL_DRIVER = 62,   /* MT_CALL_DRIVER calls within a recorded MT_CALL_RUNTIME call */
+	MT_CNT_WALK = 32,	   /* + MT_WALK_*: walks by outcome */
+	MT_CNT_RING_LOST = 48,	   /* + MT_REC_*: records not written, ring full */
+	MT_CNT_FAULT_RETRIED = 80, /* sleepable programs: reads of pages that had to be brought in */
+	MT_CNT_CALL_INNER = 81,	   /* calls within a recorded call, therefore not recorded */
+	MT_CNT_CALL_STALE = 82,	   /* calls whose return was never seen, such as after longjmp */
+	MT_CNT_CALL_FAULT = 83,	   /* calls with unreadable arguments or results */
+	MT_CNT_ASKED_FAULT = 84,   /* pytorch:malloc hits with unreadable arguments: no record */
+	MT_CNT_NODE_RUN = 85,	   /* autograd nodes that began to run */
+	MT_CNT_NODE_FAULT = 86,	   /* autograd nodes that could not be read or kept */
+	MT_CNT_NODE_DEEP = 87,	   /* autograd nodes dropped: more than MT_NODE_DEPTH nested */
+	MT_CNT_MODULE_FAULT = 88,  /* module calls for which there was no memory */
+	MT_CNT_MODULE_DEEP = 89,   /* module calls dropped: more than MT_MODULE_DEPTH nested */
+	MT_CNT_AGAIN = 90,	   /* shortened walks that were repeated in full */
+	MT_CNT_AGAIN_OTHER = 91,   /* repeated walks with a different result: a bug if not 0 */
+	MT_CNT_NATIVE_OVER = 92,   /* stacks not copied: more than `native_most` in this second */
+	MT_CNT_CALL_DRIVER = 94,   /* MT_CALL_DRIVER calls within a recorded MT_CALL_RUNTIME call */
 	MT_CNT_FILTERED =
-		64, /* + MT_REC_*: hits without a record, because they had nothing to report */
-	MT_CNT_NR = 80,
+		96, /* + MT_REC_*: hits without a record, because they had nothing to report */
+	MT_CNT_NR = 128,
 };
 
 /* Path from a thread to its PyThreadState; user/python/python.h finds it by calibration. */
@@ -288,6 +291,24 @@ struct mt_rec_node {
 	__u64 stack;		   /* MT_REC_EDGE: stack id of the call, 0: none (see h.walk) */
 };
 
+/* System calls that change the address space. Failed calls have no record. */
+enum mt_host_call {
+	MT_HOST_MMAP = 1, /* addr, len: the new mapping; to: protection; flags: MAP_* */
+	MT_HOST_MUNMAP,	  /* addr, len */
+	MT_HOST_MREMAP,	  /* addr, len: before; to, to_len: after; flags: MREMAP_* */
+	MT_HOST_BRK,	  /* addr: the end of the heap after the call */
+	MT_HOST_MPROTECT, /* addr, len; to: protection. Only calls that make memory writable */
+	MT_HOST_SHMAT,	  /* addr: the new mapping; its length is that of the segment */
+};
+
+struct mt_rec_host {
+	struct mt_hdr h;
+	__u64 addr, len, to, to_len;
+	__u64 stack; /* stack id, 0: none (see h.walk) */
+	__u32 call;  /* enum mt_host_call */
+	__u32 flags;
+};
+
 /* Additional word to read of a node that begins to run. User space may change it at any time. */
 struct mt_node_layout {
 	__u64 extra;	/* offset of the word to read in nodes that accumulate gradients; 0: none */
@@ -336,10 +357,11 @@ MT_ASSERT_SIZE(struct mt_rec_leave, 24);
 MT_ASSERT_SIZE(struct mt_frame, 16);
 MT_ASSERT_SIZE(struct mt_rec_stack, 40);
 MT_ASSERT_SIZE(struct mt_rec_call, 88);
-MT_ASSERT_SIZE(struct mt_rec_native, 64);
 MT_ASSERT_SIZE(struct mt_usdt_arg, 8);
 MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_rec_node, 96);
+MT_ASSERT_SIZE(struct mt_rec_host, 64);
+MT_ASSERT_SIZE(struct mt_rec_native, 64);
 MT_ASSERT_SIZE(struct mt_node_layout, 40);
 MT_ASSERT_SIZE(struct mt_detail, 16);
 MT_ASSERT_SIZE(struct mt_timed, 16);

@@ -347,6 +347,8 @@ static void host_reset(void)
 	modules = 0;
 	stopped = 0;
 	woken = code_epoch = 0;
+	host_pid = 0;
+	native_second = native_copied = native_most = 0;
 	host_trampoline = 0;
 	host.task = (struct task_struct){ .pid = 1000, .tgid = 1000 };
 	memset(unkept, 0, sizeof(unkept));
@@ -365,7 +367,7 @@ static void host_add(uint64_t addr, uint64_t size, void *data)
 }
 
 /* Runs a program with these registers. Its records are appended to the list. */
-static int host_run(int (*program)(struct pt_regs *), struct pt_regs *regs)
+__attribute__((unused)) static int host_run(int (*program)(struct pt_regs *), struct pt_regs *regs)
 {
 	host.regs = regs;
 	return program(regs);

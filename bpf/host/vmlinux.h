@@ -16,7 +16,8 @@
 
 #ifdef __TARGET_ARCH_arm64
 struct pt_regs {
-	unsigned long regs[31], sp, pc, pstate;
+	unsigned long regs[31], sp, pc, pstate, orig_x0;
+	int syscallno;
 };
 
 struct thread_struct {

@@ -48,8 +48,8 @@ def stop(p):
         sys.exit("record ended with %d after Ctrl-C" % p.returncode)
 
 
-def report(by, path=recording):
-    done = subprocess.run([tool, "report", "--format", "json", "--at", "end", "--by", by, path], capture_output=True, text=True, check=True)
+def report(by, path=recording, *options):
+    done = subprocess.run([tool, "report", "--format", "json", "--at", "end", "--by", by, *options, path], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -105,6 +105,16 @@ def followed():
     return {"followed": said, "allocs, frees of each child": of_children}
 
 
+def host():
+    """Memory mapped from the kernel, by line. Prints which programs saw the calls."""
+    attached = attach("--host")
+    said = ask("maps 16")
+    stop(attached)
+    doc = report("line", recording, "--device", "host")
+    print("HOST", doc["capture"].get("host"), flush=True)
+    return {"maps": said, "bytes of maps": [r["bytes"] for r in doc["rows"] if r["function"] == "maps" and r["bytes"] >= 1 << 20]}
+
+
 def cost():
     """Nanoseconds that an allocation's event adds, by a walk of three frames and a record: the least of several tries."""
     def once():
@@ -143,7 +153,7 @@ if target.stdout.readline() != "ready\n":
     sys.exit("the target did not start")
 result = {**counts(), **backward()}
 if not quick:
-    result |= {**children(), **followed(), **killed(4)}
+    result |= {**host(), **children(), **followed(), **killed(4)}
     result["counts again"] = counts()["allocs, frees, lost"]
     print("COST", cost(), flush=True)
 target.stdin.close()

@@ -4,9 +4,10 @@ Calls the hooks of c10.c a known number of times. usage: target.py LIBRARY
 
 Commands, one per line: "work": 250 blocks of 64 bytes from five threads, every second one freed, within two nested modules;
 "backward": autograd nodes that allocate on their own thread; "fork N": children that work and exit; "calls N": N blocks from one
-line of C, answered with the nanoseconds; "run": works until the next line. Answers each line with its own counts.
+line of C, answered with the nanoseconds; "maps N": maps N areas; "run": works until the next line. Answers each line with its own counts.
 """
 import ctypes
+import mmap
 import os
 import select
 import sys
@@ -51,6 +52,7 @@ class Outer(Module):
 
 
 model = Outer(inner=Inner())
+areas = []
 
 
 def work(k):
@@ -102,7 +104,19 @@ def calls(n):
     return "%d" % lib.calls_take(n)
 
 
+def maps(n):
+    """Maps n areas of 1 MiB, writes to all pages of each, and unmaps every second one."""
+    for i in range(n):
+        area = mmap.mmap(-1, 1 << 20)
+        area.write(b"x" * (1 << 20))
+        if i % 2:
+            area.close()
+        else:
+            areas.append(area)
+    return "%d areas" % len(areas)
+
+
 print("ready", flush=True)
 for line in iter(sys.stdin.readline, ""):
     what, *n = line.split()
-    print("done", {"work": threads, "backward": backward, "run": forever, "fork": lambda: fork(int(n[0])), "calls": lambda: calls(int(n[0]))}[what](), flush=True)
+    print("done", {"work": threads, "backward": backward, "run": forever, "maps": lambda: maps(int(n[0])), "fork": lambda: fork(int(n[0])), "calls": lambda: calls(int(n[0]))}[what](), flush=True)

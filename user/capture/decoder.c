@@ -8,6 +8,7 @@
 #include "capture/autograd.h"
 #include "capture/code_cache.h"
 #include "capture/cuda_calls.h"
+#include "hostmem/host_memory.h"
 #include "capture/modules.h"
 #include "capture/probes.h"
 #include "capture/session.h"
@@ -61,6 +62,7 @@ void decoder__free(struct decoder *d)
 	autograd__free(d->autograd);
 	modules__free(d->modules);
 	native_stacks__free(d->native);
+	host_memory__free(d->host);
 	symbolizer__free(d->names);
 	map64__free(d->stacks);
 	map64__free(d->outer);
@@ -214,22 +216,26 @@ uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk)
 	return event_stack(d, id, walk, NULL);
 }
 
-/* The stack of allocations that were not drawn for a walk. UINT32_MAX: out of memory. */
-static uint32_t not_sampled(struct decoder *d)
+uint32_t decoder__named_stack(struct decoder *d, const char *file, const char *function)
 {
 	struct dict_frame frame = { 0 };
 	struct dict_loc loc = { 0 };
 
-	if (d->not_sampled)
-		return d->not_sampled;
-	loc.file = decoder__string(d, DETAIL_FILE);
-	loc.func = decoder__string(d, DETAIL_FUNCTION);
+	loc.file = decoder__string(d, file);
+	loc.func = decoder__string(d, function);
 	if (loc.file == UINT32_MAX || loc.func == UINT32_MAX)
 		return UINT32_MAX;
 	frame.loc = symbolizer__number(d->names, dict__loc(d->dict, loc));
 	if (frame.loc == UINT32_MAX)
 		return UINT32_MAX;
-	d->not_sampled = symbolizer__number(d->names, dict__stack(d->dict, &frame, 1, MT_WALK_OFF));
+	return symbolizer__number(d->names, dict__stack(d->dict, &frame, 1, MT_WALK_OFF));
+}
+
+/* The stack of allocations that were not drawn for a walk. UINT32_MAX: out of memory. */
+static uint32_t not_sampled(struct decoder *d)
+{
+	if (!d->not_sampled)
+		d->not_sampled = decoder__named_stack(d, DETAIL_FILE, DETAIL_FUNCTION);
 	return d->not_sampled;
 }
 
@@ -469,6 +475,7 @@ static size_t size_of(uint8_t type)
 		[MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),
 		[MT_REC_EDGE] = sizeof(struct mt_rec_node),
 		[MT_REC_NODE] = sizeof(struct mt_rec_node),
+		[MT_REC_HOST] = sizeof(struct mt_rec_host),
 		[MT_REC_NATIVE] = sizeof(struct mt_rec_native),
 	};
 
@@ -511,6 +518,8 @@ int decoder__record(struct decoder *d, const void *rec, size_t len)
 		return autograd__runs(d, rec);
 	case MT_REC_NATIVE:
 		return d->native ? native_stacks__record(d->native, rec, len) : 0;
+	case MT_REC_HOST:
+		return host_memory__record(d->host, rec);
 	}
 	return -EBADMSG;
 }

@@ -15,6 +15,7 @@
 struct autograd;
 struct cuda_calls;
 struct dict;
+struct host_memory;
 struct map64;
 struct modules;
 struct native_stacks;
@@ -58,6 +59,7 @@ struct decoder {
 	struct autograd *autograd;    /* NULL: backward is not joined to forward */
 	struct modules *modules;      /* NULL: calls of modules are not recorded */
 	struct native_stacks *native; /* NULL: native stacks are not recorded */
+	struct host_memory *host;     /* NULL: host memory is not recorded */
 	struct sink *next;	      /* gets every event; borrowed */
 	uint64_t start;		      /* CLOCK_MONOTONIC, ns; 0: events have not begun */
 	uint64_t cut;	      /* ns since start: the requested steps are complete, later events are
@@ -86,7 +88,7 @@ struct decoder {
  */
 struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
 			     struct probes *probes, struct dict *dict, struct facts *facts);
-void decoder__free(struct decoder *d); /* also calls, autograd and modules; NULL is fine */
+void decoder__free(struct decoder *d); /* also calls, autograd, modules and host; NULL is fine */
 
 /*
  * Decodes one record: passes its events on, or keeps what later events need. 0, -ENOMEM, -EBADMSG
@@ -105,6 +107,9 @@ void decoder__check_threads(struct decoder *d);
 uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk);
 /* True if a record with this stack came before and all its frames were named. */
 bool decoder__knows_stack(const struct decoder *d, uint64_t id);
+/* The dictionary's stack of one frame without a line, with the walk MT_WALK_OFF. 0: the dictionary
+ * is full. UINT32_MAX: out of memory. */
+uint32_t decoder__named_stack(struct decoder *d, const char *file, const char *function);
 /* The outermost module object on a stack; 0: none. */
 uint64_t decoder__outer_module(const struct decoder *d, uint64_t id);
 /* Makes the programs send all stacks again, as modules' names may have changed. */

@@ -98,6 +98,7 @@ void probes__from_environment(struct probes_opts *opts)
 		opts->seen |= !strcmp(word, "seen");
 		opts->atomic |= !strcmp(word, "atomic");
 		opts->old |= !strcmp(word, "old");
+		opts->host_raw |= !strcmp(word, "sys-exit");
 	}
 }
 
@@ -167,6 +168,11 @@ int probes__attach(struct probes *p, pid_t pid, const struct hook *h)
 		return -EEXIST;
 	p->at_place[h->id] = place_of(h);
 	return p->in->attach(p, pid, h);
+}
+
+int probes__attach_host(struct probes *p, const char **way)
+{
+	return p->in->attach_host ? p->in->attach_host(p, way) : -EOPNOTSUPP;
 }
 
 bool probes__attached(const struct probes *p, enum hook_id id)

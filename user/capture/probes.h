@@ -48,6 +48,8 @@ struct probes_opts {
 	bool seen; /* begin with all marks set, as after very many code objects: each end counts */
 	bool atomic; /* without the programs that can wait for pages, even if the kernel has them */
 	bool old;    /* the programs for older kernels, even if this one can run the others */
+	bool host;   /* also the programs of probes__attach_host() */
+	bool host_raw; /* they are on the tracepoint sys_exit, even if the kernel has better */
 };
 
 /* Loads the programs, for uprobe.multi or, without it in the kernel, for perf uprobes. NULL with
@@ -133,6 +135,12 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 void probes__copy_stacks(struct probes *p, uint32_t most);
 /* Copies none for calls from this code. Without effect with a group. */
 void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end);
+/*
+ * Records the system calls that change the address space, of the process or its whole group. Needs
+ * probes_opts.host. *way: "fexit" (at the end of these calls) or "sys_exit" (the tracepoint that
+ * every system call passes). 0 or -errno; -EOPNOTSUPP: not possible here.
+ */
+int probes__attach_host(struct probes *p, const char **way);
 /* Sets what is read of autograd nodes from now on. number, here and below: of the process in its
  * group (proc_group.h); 0: without group. */
 void probes__set_node_layout(struct probes *p, uint32_t number,

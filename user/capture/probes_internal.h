@@ -7,7 +7,7 @@
  */
 #include "capture/demux.h"
 #include "capture/probes.h"
-#include "capture/bpf_ring.h"
+#include "kernel/bpf_ring.h"
 
 #define RECORD_TYPES 32 /* more than there are types */
 
@@ -32,6 +32,7 @@ struct probes_place {
 	int (*add_root)(struct probes *p, uint64_t key);
 	void (*clear_roots)(struct probes *p, uint32_t number);
 	int (*set_module_type)(struct probes *p, uint64_t key, enum mt_module_type is);
+	int (*attach_host)(struct probes *p, const char **way); /* NULL: not possible */
 };
 
 struct file_id {

@@ -17,6 +17,7 @@
 
 #include "process/bpf_token.h"
 #include "capture/caps.h"
+#include "hostmem/host_programs.h"
 #include "capture/probes_internal.h"
 #include "capture/proc_group.h"
 #include "kernel/features.h"
@@ -67,6 +68,7 @@ struct kernel_probes {
 	/* With a group: the programs' group_counters, mapped. */
 	uint64_t (*counters)[MT_CNT_NR];
 	uint32_t stripes; /* copies for each process */
+	struct host_programs host;
 };
 
 static struct kernel_probes *kernel(const struct probes *p)
@@ -439,6 +441,7 @@ static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *
 static void handle_sections(void)
 {
 	static const char *const sections[] = { "uprobe", "uretprobe", "uprobe.s" };
+	LIBBPF_OPTS(libbpf_prog_handler_opts, host, .prog_prepare_load_fn = keep_user_reads);
 	static bool done;
 
 	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]) && !done; i++) {
@@ -447,6 +450,12 @@ static void handle_sections(void)
 			    .prog_prepare_load_fn = keep_user_reads);
 
 		libbpf_register_prog_handler(sections[i], BPF_PROG_TYPE_KPROBE, 0, &opts);
+	}
+	if (!done) {
+		libbpf_register_prog_handler("mt_host", BPF_PROG_TYPE_TRACING, BPF_TRACE_FEXIT,
+					     &host);
+		libbpf_register_prog_handler("mt_host_raw", BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP,
+					     &host);
 	}
 	done = true;
 }
@@ -578,6 +587,7 @@ static void set_constants(struct kernel_probes *k, const struct probes_opts *opt
 	k->skel->rodata->bench_empty = opts->empty;
 	k->skel->rodata->bench_verify = opts->verify;
 	k->skel->rodata->modules = opts->modules;
+	k->skel->rodata->host_pid = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
 	if (!k->p.filter)
 		return;
 	/* without a PID, drop all hits */
@@ -600,6 +610,8 @@ static int load(struct kernel_probes *k, const struct probes_opts *opts)
 	if (opts->ring_bytes)
 		bpf_map__set_max_entries(k->skel->maps.ring, opts->ring_bytes);
 	set_constants(k, opts);
+	if (opts->host)
+		host_programs__prepare(&k->host, k->skel, opts->host_raw);
 	err = memtrace_bpf__load(k->skel);
 	if (!err)
 		err = load_programs(k, opts);
@@ -683,6 +695,8 @@ static void detach(struct probes *p, pid_t pid)
 	struct kernel_probes *k = kernel(p);
 	size_t i, n = HOOK_NR * 2 + k->n_calls, kept = 0;
 
+	if (!pid)
+		host_programs__detach(&k->host);
 	for (i = 0; i < n; i++) {
 		if (is_of(attachment(k, i), pid))
 			holder__begin_close(attachment(k, i)->link);
@@ -991,6 +1005,15 @@ static void clear_roots(struct probes *p, uint32_t number)
 	}
 }
 
+static int attach_host(struct probes *p, const char **way)
+{
+	struct host_programs *h = &kernel(p)->host;
+	int err = h->link[0] ? 0 : host_programs__attach(h, kernel(p)->skel);
+
+	*way = h->raw ? "sys_exit" : "fexit";
+	return err;
+}
+
 static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type is)
 {
 	int fd = bpf_map__fd(kernel(p)->skel->maps.module_types);
@@ -1016,4 +1039,5 @@ static const struct probes_place in_kernel = {
 	.add_root = add_root,
 	.clear_roots = clear_roots,
 	.set_module_type = set_module_type,
+	.attach_host = attach_host,
 };

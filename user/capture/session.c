@@ -23,8 +23,6 @@
 #include "process/proc.h"
 #include "record/dict.h"
 
-#define DRAINS 64 /* rounds at most to empty the ring */
-
 struct session *session__make(const struct session_opts *opts, struct failure *f)
 {
 	struct session *s = calloc(1, sizeof(*s));
@@ -385,6 +383,8 @@ int session__pump(struct session *s, struct sink *sink)
 	if (!err)
 		err = pump_census(s, now);
 	if (!err)
+		err = session__pump_host(s);
+	if (!err)
 		err = pump_cost(s, now);
 	if (!err)
 		err = housekeeping(s, now);
@@ -455,6 +455,8 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 		return 0;
 	send_to(s, sink);
 	err = last_census(s);
+	if (!err)
+		err = session__last_host(s);
 	if (!err)
 		err = take_tables(s, attach_stage__read_last(s->attach, session__now(s)));
 	end = session__now(s);

@@ -98,6 +98,7 @@ static int load_programs(struct session *s, struct failure *f)
 	const char *why = "";
 	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
 				  .inside = s->opts.inside,
+				  .host = s->opts.host,
 				  .py = target__layout(&s->target),
 				  .no_autograd = s->opts.no_autograd,
 				  .steps_only = s->opts.steps_only,
@@ -412,12 +413,15 @@ int session__open_census_stage(struct session *s)
 
 int session__open_native_stacks(struct session *s)
 {
+	uint32_t most = s->cuda_only || s->opts.native ? NATIVE_STACKS_A_SECOND
+						       : NATIVE_STACKS_OF_HOST;
+
 	s->decoder->cuda_only = s->cuda_only;
-	if (s->opts.steps_only || (!s->cuda_only && !s->opts.native))
+	if (s->opts.steps_only || (!s->cuda_only && !s->opts.native && !s->opts.host))
 		return 0;
 	s->decoder->native = native_stacks__new(s->target.proc, s->dict, s->facts);
 	if (s->decoder->native)
-		probes__copy_stacks(s->probes, NATIVE_STACKS_A_SECOND);
+		probes__copy_stacks(s->probes, most);
 	else if (errno != ENOMEM)
 		log_warn("stacks of compiled code are not recorded: %s", strerror(errno));
 	return !s->decoder->native && errno == ENOMEM ? -ENOMEM : 0;
@@ -481,7 +485,8 @@ static int begin_events(struct session *s)
 	if (err)
 		return -ENOMEM;
 	s->attached = true;
-	if (!s->opts.steps_only)
+	err = session__begin_host(s, false);
+	if (!err && !s->opts.steps_only)
 		err = attach_stage__begin(s->attach);
 	return err ? err : session__open_census_stage(s);
 }

@@ -13,6 +13,7 @@
 #include "capture/autograd.h"
 #include "capture/cuda_calls.h"
 #include "capture/decoder.h"
+#include "hostmem/host_memory.h"
 #include "capture/modules.h"
 #include "capture/symbolizer.h"
 #include "lib/clock.h"
@@ -226,7 +227,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		[MT_REC_CUDA_CALL] = "cuda_call",   [MT_REC_REQUESTED] = "asked",
 		[MT_REC_SET_DEVICE] = "set_device", [MT_REC_EDGE] = "autograd_edge",
 		[MT_REC_NODE] = "autograd_node",    [MT_REC_MODULE_LEAVE] = "module_leave",
-		[MT_REC_NATIVE] = "native"
+		[MT_REC_NATIVE] = "native",	    [MT_REC_HOST] = "host"
 	};
 	struct names_stats ns = symbolizer__stats(s->decoder->names);
 	size_t i;
@@ -248,6 +249,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	modules__set_facts(s->decoder, c);
 	if (s->decoder->native)
 		native_stacks__set_facts(s->decoder->native, c);
+	host_memory__set_facts(s->decoder->host, s->facts);
 	if (s->losses.unseen)
 		facts__setf(s->facts, "counter.reports_unseen", "%" PRIu64, s->losses.unseen);
 	if (s->decoder->twins)

@@ -59,6 +59,7 @@ int session__fit(struct session *s, struct failure *f)
 				  .sets = s->opts.sets,
 				  .no_autograd = s->opts.no_autograd,
 				  .steps_only = s->opts.steps_only,
+				  .host = s->opts.host,
 				  .modules = !s->opts.no_modules && s->target.has_slot };
 	const struct hook *misfit = s->opts.group ? probes__misfit(s->probes, s->target.hooks)
 						  : NULL;
@@ -173,6 +174,8 @@ static int begin(struct session *s, struct session *parent, uint64_t time)
 	if (!err && !s->opts.no_modules && s->target.has_slot)
 		err = modules__open(s->decoder);
 	s->attached = true;
+	if (!err)
+		err = session__begin_host(s, true);
 	if (!err)
 		err = attach_stage__begin_forked(s->attach, &parent->target);
 	return err ? err : session__open_census_stage(s);

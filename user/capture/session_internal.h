@@ -22,6 +22,7 @@ struct census_stage;
 struct decoder;
 struct dict;
 
+#define DRAINS 64			  /* rounds at most to empty the ring */
 #define SESSION_FACTS_EVERY 1000000000ULL /* ns between two updates of counters and facts */
 
 /* For session_attach.c: the wait for PyTorch. Times are CLOCK_MONOTONIC, ns. */
@@ -117,6 +118,13 @@ void session__let_go(struct session *s, bool again);
 void session__renew(struct session *s);
 /* Attaches the hooks of modules and steps once torch.nn is imported; now: ns since start. */
 void session__look_into_torch(struct session *s, uint64_t now);
+/* Begins to record host memory, if the options say so. inherited: of a forked process. 0 or -ENOMEM.
+ */
+int session__begin_host(struct session *s, bool inherited);
+/* Takes a reading that has ended, and begins one if it is time to. 0, -ENOMEM or a sink's error. */
+int session__pump_host(struct session *s);
+/* The last reading, before the probes are removed. Returns as session__pump_host(). */
+int session__last_host(struct session *s);
 /* Open the decoder and the stages (stages.h), in this order. 0 or -ENOMEM. */
 int session__open_decoder(struct session *s);
 int session__open_native_stacks(struct session *s); /* if the options and the process want them */

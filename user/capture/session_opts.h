@@ -14,6 +14,7 @@ struct probes_sets;
 #define SESSION_SWITCHES(SWITCH)                                                                   \
 	SWITCH(requested, "requested",                                                             \
 	       "Also record the requested size and the stream of each block (one more probe)")     \
+	SWITCH(host, "host", "Also record all memory that the process maps on the host, by line")  \
 	SWITCH(no_autograd, "no-autograd",                                                         \
 	       "Do not link allocations in backward to their lines in forward (two probes less)")  \
 	SWITCH(no_modules, "no-modules",                                                           \

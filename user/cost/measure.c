@@ -14,6 +14,7 @@ static unsigned traps(unsigned type)
 	case MT_REC_STACK:
 	case MT_REC_MODULE_LEAVE:
 	case MT_REC_NATIVE:
+	case MT_REC_HOST: /* no trap: it runs within a system call, which takes longer */
 		return 0; /* written by the programs of other hits */
 	case MT_REC_CUDA_CALL:
 		return 2; /* at the entry and the return */

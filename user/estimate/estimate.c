@@ -184,7 +184,7 @@ static int choose_device(struct estimate *e)
 	e->device = -1;
 	for (size_t i = 0; i < model__devices(m); i++) {
 		model__device(m, i, &d);
-		if (d.device.type == DEVICE_CPU || !d.allocs)
+		if (device__on_host(d.device) || !d.allocs)
 			continue;
 		if (estimate_parts(m, i, e->args->context.bytes, &p)) {
 			log_err("out of memory");

@@ -111,7 +111,7 @@ static int put_devices(struct json *j, const struct estimate *e)
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < model__devices(e->full->model) && !err; i++) {
 		model__device(e->full->model, i, &d);
-		if (d.device.type != DEVICE_CPU)
+		if (!device__on_host(d.device))
 			err = put_parts(j, e, i);
 	}
 	json__close_array(j);

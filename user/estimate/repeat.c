@@ -129,7 +129,7 @@ int repeat__event(struct repeat *r, const struct event *e)
 {
 	if (e->kind == EVENT_STEP)
 		on_step(r, e->stack);
-	else if ((e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && e->device.type != DEVICE_CPU)
+	else if ((e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && !device__on_host(e->device))
 		return on_block(r, e);
 	return 0;
 }

@@ -252,14 +252,14 @@ static int put_devices(struct text *t)
 
 	for (size_t i = 0; i < model__devices(m); i++) {
 		model__device(m, i, &d);
-		n += d.device.type != DEVICE_CPU;
+		n += !device__on_host(d.device);
 	}
 	if (n < 2)
 		return 0;
 	head(t, "Device      Allocated    Reserved       Total");
 	for (size_t i = 0; i < model__devices(m) && !err; i++) {
 		model__device(m, i, &d);
-		if (d.device.type == DEVICE_CPU)
+		if (device__on_host(d.device))
 			continue;
 		err = estimate_parts(m, i, e->args->context.bytes, &p);
 		if (!err)

@@ -48,8 +48,7 @@ struct snapshot {
 
 static bool is_of_gpu(const struct event *e)
 {
-	return e->device.type != DEVICE_CPU && e->device.type != DEVICE_HOST &&
-	       e->device.index != DEVICE_UNKNOWN;
+	return !device__on_host(e->device) && e->device.index != DEVICE_UNKNOWN;
 }
 
 static struct entry *entry_at(struct snapshot *s, size_t i)
@@ -100,7 +99,7 @@ static int device_of(const struct export_ctx *c, unsigned int index)
 
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		model__device(c->model, i, &d);
-		if (d.device.type != DEVICE_CPU && d.device.index == index &&
+		if (!device__on_host(d.device) && d.device.index == index &&
 		    d.device.index != DEVICE_UNKNOWN)
 			return (int)i;
 	}
@@ -467,12 +466,12 @@ static int put_document(struct writer *w)
 
 	if (w->c->device >= 0) {
 		model__device(w->c->model, (size_t)w->c->device, &d);
-		if (d.device.type == DEVICE_CPU)
+		if (device__on_host(d.device))
 			return -ENODEV;
 	}
 	for (size_t i = 0; i < model__devices(w->c->model); i++) {
 		model__device(w->c->model, i, &d);
-		if (d.device.type != DEVICE_CPU && d.device.index != DEVICE_UNKNOWN &&
+		if (!device__on_host(d.device) && d.device.index != DEVICE_UNKNOWN &&
 		    d.device.index >= devices)
 			devices = d.device.index + 1U;
 	}

@@ -362,7 +362,7 @@ const char *words__device_fact(const struct facts *f, const struct model_device 
 	char key[40];
 
 	snprintf(key, sizeof(key), "device.%u.%s", d->device.index, what);
-	return d->device.type == DEVICE_CPU ? NULL : facts__get(f, key);
+	return device__on_host(d->device) ? NULL : facts__get(f, key);
 }
 
 const char *words__how(uint8_t how)

@@ -123,7 +123,7 @@ bool live_state__offers(const struct live_state *s, enum live_view v)
 
 	if (v == VIEW_PROCESSES)
 		return s->nprocs > 1;
-	return v != VIEW_SEGMENTS || live_state__device(s, &d) < 0 || d.device.type != DEVICE_CPU;
+	return v != VIEW_SEGMENTS || live_state__device(s, &d) < 0 || !device__on_host(d.device);
 }
 
 struct live_rows *live_state__table(const struct live_state *s)

@@ -170,7 +170,9 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	uint64_t n = m->steps.n[STEP_OPT];
 	uint32_t steps = n ? (uint32_t)n - s->steps : l->optimizers - s->optimizers;
 
-	if (s->phase == LIFE_NONE)
+	/* A block of the host is the memory of many objects, and is found some time after they are
+	 * made. */
+	if (s->phase == LIFE_NONE || dev->pub.device.type == DEVICE_HOST)
 		return CATEGORY_UNKNOWN;
 	if (l->now1 == rec->stamp + 1)
 		return dead ? CATEGORY_TEMPORARY : CATEGORY_UNKNOWN;

@@ -79,7 +79,7 @@ static int cuda_memory__take(struct model *m, const struct event *e)
 {
 	enum extent_class c = extent__class(e->how);
 	bool loose = c == EXTENT_HOST || e->device.index == DEVICE_UNKNOWN ||
-		     e->device.type == DEVICE_CPU;
+		     device__on_host(e->device);
 	struct extent new = extent_of(m, e);
 	const struct extent *old;
 	struct extents *in;
@@ -151,7 +151,7 @@ static int cuda_memory__segment(struct model *m, const struct event *e)
 	struct dev *dev, *other;
 	int err;
 
-	if (bad_range(e) || e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
+	if (bad_range(e) || e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
 		return 0;
 	err = dev__get(m, e->device, &dev);
 	if (err)
@@ -202,7 +202,7 @@ static int cuda_memory__state(struct model *m, const struct event *e)
 	struct dev *dev;
 	int err;
 
-	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
+	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
 		return 0;
 	err = dev__get(m, e->device, &dev);
 	if (err)
@@ -248,7 +248,7 @@ static int cuda_memory__used(struct model *m, const struct event *e)
 	struct dev *dev;
 	int err;
 
-	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
+	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
 		return 0;
 	/* Ignore a use of 0 on a device without other events. */
 	if (!e->size &&
@@ -273,7 +273,7 @@ static int cuda_memory__left_event(struct model *m, const struct event *e)
 	struct dev *dev;
 	int err;
 
-	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
+	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
 		return 0;
 	err = dev__get(m, e->device, &dev);
 	if (err)
@@ -302,7 +302,7 @@ int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr)
 	struct extent e;
 	int err;
 
-	if (!loose || dev->pub.device.index == DEVICE_UNKNOWN || dev->pub.device.type == DEVICE_CPU)
+	if (!loose || dev->pub.device.index == DEVICE_UNKNOWN || device__on_host(dev->pub.device))
 		return 0;
 	e = *loose;
 	err = extents__del(&m->loose, EXTENT_MEMORY, e.addr, false);

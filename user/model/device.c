@@ -18,12 +18,18 @@
  * freed. */
 #define FREED_MAX (UINT32_C(1) << 20)
 
+/* Accelerators come first, and the host's memory, which contains the CPU's tensors, last. */
+static int rank_of(struct device d)
+{
+	return d.type == DEVICE_HOST ? 2 : d.type == DEVICE_CPU;
+}
+
 static bool dev__before(struct device a, struct device b)
 {
-	bool ca = a.type == DEVICE_CPU, cb = b.type == DEVICE_CPU;
+	int ra = rank_of(a), rb = rank_of(b);
 
-	if (ca != cb)
-		return cb;
+	if (ra != rb)
+		return ra < rb;
 	return a.type != b.type ? a.type < b.type : a.index < b.index;
 }
 
@@ -71,9 +77,12 @@ static int dev__add(struct model *m, struct device d, struct dev **ret)
 
 int dev__find(struct model *m, struct device d, struct dev **ret)
 {
-	uint32_t i = m->by_type[d.type] ? m->by_type[d.type][d.index] : 0;
+	uint32_t i;
 	int err = 0;
 
+	if (device__on_host(d))
+		d.index = 0;
+	i = m->by_type[d.type] ? m->by_type[d.type][d.index] : 0;
 	if (i)
 		*ret = m->devs[i - 1];
 	else
@@ -149,7 +158,7 @@ static void dev__add_up(struct model *m, const struct dev *dev, uint64_t allocat
 {
 	struct model_all *all = &m->all;
 
-	if (dev->pub.device.type == DEVICE_CPU)
+	if (device__on_host(dev->pub.device))
 		return;
 	all->allocated += dev->pub.allocated - allocated;
 	all->reserved += dev->pub.reserved - reserved;

@@ -470,7 +470,7 @@ static int judge_all(struct judge *j)
 	judge_sum(j, SUM_RESERVED, &g->reserved);
 	judge_sum(j, SUM_TAKEN, &g->others);
 	g->has_reserved = j->dev->pub.has_totals;
-	g->has_others = j->dev->pub.device.type != DEVICE_CPU;
+	g->has_others = !device__on_host(j->dev->pub.device);
 	return 0;
 }
 

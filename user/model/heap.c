@@ -114,7 +114,9 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		.node = e->node,
 		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
 		.walk = walk,
-		.drawn = e->kind == EVENT_ALLOC ? sampling__of(&m->sampling, e->time, e->size) : 0,
+		.drawn = e->kind == EVENT_ALLOC && e->device.type != DEVICE_HOST
+				 ? sampling__of(&m->sampling, e->time, e->size)
+				 : 0,
 	};
 	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^
 			  e->thread) *

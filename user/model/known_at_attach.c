@@ -67,7 +67,7 @@ static void heap__add_late(struct model *m, struct dev *dev, uint64_t bytes)
 		dev->used.below += bytes;
 		dev->mark_used.below += bytes;
 	}
-	if (dev->pub.device.type != DEVICE_CPU) {
+	if (!device__on_host(dev->pub.device)) {
 		m->all.allocated += bytes;
 		m->all.peak_allocated += bytes;
 	}

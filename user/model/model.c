@@ -161,7 +161,8 @@ static int model__alloc(struct model *m, struct dev *dev, const struct event *e,
 		err = heap__alloc(m, dev, e, &site);
 	if (!err)
 		err = layers__alloc(m, t, dev, e, &m->sites.all[site]);
-	if (!err)
+	/* The name of a mapping is no stack that could not be read. */
+	if (!err && !(e->device.type == DEVICE_HOST && walk == MT_WALK_OFF))
 		m->walks[walk]++;
 	return err;
 }

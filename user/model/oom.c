@@ -22,7 +22,7 @@ static int oom__gap(struct model *m, size_t device, struct model_oom *o)
 	uint64_t blocks = m->devs[m->order[device]]->pub.live_blocks;
 	int err;
 
-	if (m->devs[m->order[device]]->pub.device.type == DEVICE_CPU ||
+	if (device__on_host(m->devs[m->order[device]]->pub.device) ||
 	    m->oom_work + blocks > GAP_WORK + m->seq)
 		return 0;
 	m->oom_work += blocks;

@@ -95,7 +95,7 @@ int model__main_device(const struct model *m)
 	for (uint32_t i = 0; i < m->ndevs; i++) {
 		const struct model_device *d = &m->devs[m->order[i]]->pub;
 
-		if (best < 0 || (d->device.type != DEVICE_CPU &&
+		if (best < 0 || (!device__on_host(d->device) &&
 				 d->peak_allocated > m->devs[m->order[best]]->pub.peak_allocated))
 			best = i;
 	}
@@ -169,7 +169,7 @@ void model__all(const struct model *m, struct model_all *ret)
 {
 	*ret = m->all;
 	for (uint32_t i = 0; i < m->ndevs; i++)
-		ret->devices += m->devs[i]->pub.device.type != DEVICE_CPU;
+		ret->devices += !device__on_host(m->devs[i]->pub.device);
 }
 
 uint64_t model__walks(const struct model *m, unsigned walk)
@@ -300,7 +300,7 @@ uint32_t model__number_of(const struct model *m, struct device d)
 {
 	const uint32_t *by_index = m->by_type[d.type];
 
-	uint32_t number1 = by_index ? by_index[d.type == DEVICE_CPU ? 0 : d.index] : 0;
+	uint32_t number1 = by_index ? by_index[device__on_host(d) ? 0 : d.index] : 0;
 
 	return number1 ? number1 - 1 : UINT32_MAX;
 }

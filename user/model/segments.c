@@ -601,7 +601,7 @@ int model__segments(const struct model *m, size_t device, enum row_when when,
 	if (device >= m->ndevs)
 		return -ENOENT;
 	s.dev = m->devs[m->order[device]];
-	if (s.dev->pub.device.type == DEVICE_CPU || (when != ROWS_AT_MARK && when != ROWS_NOW))
+	if (device__on_host(s.dev->pub.device) || (when != ROWS_AT_MARK && when != ROWS_NOW))
 		return -EINVAL;
 	if (s.at_mark && !s.dev->pub.marked)
 		return -ENOENT;

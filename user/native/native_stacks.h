@@ -17,6 +17,7 @@ struct proc;
 
 /* Stacks that the programs copy in a second. */
 #define NATIVE_STACKS_A_SECOND 1000
+#define NATIVE_STACKS_OF_HOST 64 /* with --host alone */
 
 /* Borrows all of them. NULL with errno. */
 struct native_stacks *native_stacks__new(const struct proc *p, struct dict *d, struct facts *f);

@@ -459,6 +459,27 @@ int proc__pages(const struct proc *p, uint64_t *ret)
 	return 0;
 }
 
+int proc__resident(const struct proc *p, uint64_t *ret)
+{
+	unsigned long long pages;
+	char buf[128];
+	ssize_t n = io__text_at(p->dirfd, "statm", buf, sizeof(buf));
+
+	if (n <= 0)
+		return n ? (int)n : -ESRCH;
+	if (sscanf(buf, "%*u %llu", &pages) != 1)
+		return -EIO;
+	*ret = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+	return 0;
+}
+
+int proc__open_entry(const struct proc *p, const char *name)
+{
+	int fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
 int proc__cpu_time(const struct proc *p, uint64_t *ret)
 {
 	struct timespec ts;

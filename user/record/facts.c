@@ -197,6 +197,8 @@ static const char *device_type_name(uint8_t type)
 	switch (type) {
 	case DEVICE_CPU:
 		return "cpu";
+	case DEVICE_HOST:
+		return "host";
 	case DEVICE_CUDA:
 		return "cuda";
 	case DEVICE_HIP:
@@ -213,8 +215,8 @@ const char *device__name(struct device d, char *buf, size_t size)
 {
 	const char *type = device_type_name(d.type);
 
-	if (d.type == DEVICE_CPU)
-		snprintf(buf, size, "cpu");
+	if (d.type == DEVICE_CPU || d.type == DEVICE_HOST)
+		snprintf(buf, size, "%s", type);
 	else if (type && d.index == DEVICE_UNKNOWN)
 		snprintf(buf, size, "%.11s:?", type);
 	else if (type)

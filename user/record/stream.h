@@ -16,14 +16,21 @@ enum device_type {
 	DEVICE_HIP = 6,
 	DEVICE_XPU = 12,
 	DEVICE_PRIVATE = 20,
-	/* Ours: memory that the process has from the kernel. Not one of PyTorch's. */
-	DEVICE_HOST = 30
+	/* Not PyTorch's: memory that the process mapped from the kernel: docs/internals/HOST.md.
+	 * Tensors on the CPU are a part of it. */
+	DEVICE_HOST = 30,
 };
 
 struct device {
 	uint8_t type;  /* enum device_type */
 	uint8_t index; /* device index; always 0 for the CPU */
 };
+
+/* True for memory of the host. There is one such device of each type. */
+static inline bool device__on_host(struct device d)
+{
+	return d.type == DEVICE_CPU || d.type == DEVICE_HOST;
+}
 
 enum event_kind {
 	EVENT_ALLOC = 1,

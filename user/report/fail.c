@@ -201,7 +201,7 @@ static void put_device(struct judged *x)
 	const struct model_device *d = &x->d;
 	const char *total = words__device_fact(x->a->facts, d, "total");
 	uint64_t all = total ? strtoull(total, NULL, 10) : 0, unused = 0;
-	bool cuda = d->device.type != DEVICE_CPU, reserved = d->has_totals && d->marked;
+	bool cuda = !device__on_host(d->device), reserved = d->has_totals && d->marked;
 	const char *why = !cuda ? "the CPU allocator reserves no memory"
 				: "the allocator has no totals",
 		   *moment;
@@ -386,7 +386,7 @@ int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
 		struct judged x = { .a = a, .device = i, .at = at, .which_line = which_line };
 
 		model__device(a->model, i, &x.d);
-		if (device >= 0 ? i != (size_t)device : x.d.device.type == DEVICE_CPU && n > 1)
+		if (device >= 0 ? i != (size_t)device : device__on_host(x.d.device) && n > 1)
 			continue;
 		err = judge_device(f, &x, first);
 		first = false;

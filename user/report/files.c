@@ -159,10 +159,10 @@ static int check_segments(const struct analysis *a, const struct report_files *a
 	find_segments(a, other, sizeof(other));
 	log_err("%s: no segments of %s in it, %s; try %s%s",
 		text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
-		d->device.type == DEVICE_CPU ? "the CPU allocator has none"
-					     : "the allocator's blocks only",
-		d->device.type == DEVICE_CPU && *other ? "--device " : "--by line",
-		d->device.type == DEVICE_CPU ? other : "");
+		device__on_host(d->device) ? "the CPU allocator has none"
+					   : "the allocator's blocks only",
+		device__on_host(d->device) && *other ? "--device " : "--by line",
+		device__on_host(d->device) ? other : "");
 	return EXIT_UNUSABLE;
 }
 

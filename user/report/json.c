@@ -108,6 +108,11 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	if (model__step_time(doc->model))
 		json__seconds(j, "step_time", model__step_time(doc->model), 9);
 	fact(j, "attached_at", f, "attached_at");
+	if (facts__get(f, "host")) {
+		fact(j, "host", f, "host");
+		json__uint_or_null(j, "host_rss", facts__get(f, "host_rss"),
+				   words__fact_number(f, "host_rss"));
+	}
 	json__uint(j, "children", words__fact_number(f, "children"));
 	put_stacks(j, doc->model);
 	json__bool(j, "complete", doc->complete);
@@ -147,7 +152,7 @@ void report_json__figures(struct json *j, const struct model_device *d)
 	uint64_t value;
 
 	json__string(j, "device", d->name);
-	json__string(j, "state", d->device.type == DEVICE_CPU ? NULL : state__name(d->state));
+	json__string(j, "state", device__on_host(d->device) ? NULL : state__name(d->state));
 	for (size_t i = 0; i < device_values_n; i++) {
 		const struct device_value *v = &device_values[i];
 
@@ -191,7 +196,7 @@ int report_json__device(struct json *j, const struct report_doc *doc, size_t dev
 	if (d.ooms)
 		report_json__ooms(j, doc, device);
 	err = growth_summary__device_json(j, doc->model, doc->facts, device, doc->duration);
-	return !err && d.device.type != DEVICE_CPU ? report_json__below(j, doc, device) : err;
+	return !err && !device__on_host(d.device) ? report_json__below(j, doc, device) : err;
 }
 
 static int put_devices(struct json *j, const struct report_doc *doc)

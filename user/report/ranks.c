@@ -323,8 +323,8 @@ static bool wanted(const struct analysis *a, size_t i, int device, bool others)
 	model__device(a->model, i, &d);
 	if (device >= 0)
 		return (size_t)device == i && d.marked;
-	return d.marked && (others ? d.device.type != DEVICE_CPU && rank__uses(&d)
-				   : d.device.type == DEVICE_CPU || rank__uses(&d));
+	return d.marked && (others ? !device__on_host(d.device) && rank__uses(&d)
+				   : device__on_host(d.device) || rank__uses(&d));
 }
 
 int ranks__add(struct ranks *r, const struct analysis *a, int device)

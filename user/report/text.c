@@ -318,6 +318,15 @@ static void churn_words(struct line *l, const struct model *m, const struct mode
 		     text__time(time, sizeof(time), duration));
 }
 
+/* The device "host" has the sizes that readings of the process found. */
+static void host_words(struct line *l, const struct facts *f)
+{
+	const char *how = facts__get(f, "host");
+
+	part(l, "resident memory by who mapped it, tensors on the CPU included%s",
+	     how && strcmp(how, "no lines") != 0 ? "" : "; lines are not recorded");
+}
+
 static int print_device(FILE *out, const struct model *m, size_t i, const struct facts *f,
 			const struct report_text_opts *o)
 {
@@ -341,6 +350,8 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 		if (d.before_attach_start || !d.before_known)
 			part(&l, "before attach %s",
 			     text__bytes(bytes, sizeof(bytes), d.before_attach_start));
+	} else if (d.device.type == DEVICE_HOST) {
+		host_words(&l, f);
 	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
 		part(&l, "before attach at least %s (tensors found in Python objects)",
 		     text__bytes(bytes, sizeof(bytes),
@@ -352,7 +363,8 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",
 		     no_totals(f));
 	}
-	churn_words(&l, m, &d, f, o);
+	if (d.device.type != DEVICE_HOST)
+		churn_words(&l, m, &d, f, o);
 	if (d.ooms)
 		part(&l, "%" PRIu64 " out of memory", d.ooms);
 	err = say_growth(&l, m, i, f, o, &growing);

@@ -92,7 +92,7 @@ static int take_level(struct values *v, const struct event *e, bool *news)
 		l->totals = true;
 		l->allocated = e->allocated;
 		l->reserved = e->reserved;
-	} else if (!l->totals && e->device.type == DEVICE_CPU) {
+	} else if (!l->totals && device__on_host(e->device)) {
 		err = count(l, e);
 	}
 	if (e->kind == EVENT_USED) {
@@ -144,7 +144,7 @@ static uint64_t device_total(const struct values *v, const struct level *l)
 	const char *s;
 
 	snprintf(key, sizeof(key), "device.%u.total", l->device.index);
-	s = l->device.type == DEVICE_CPU ? NULL : facts__get(v->facts, key);
+	s = device__on_host(l->device) ? NULL : facts__get(v->facts, key);
 	return s ? strtoull(s, NULL, 10) : 0;
 }
 
@@ -181,14 +181,17 @@ static void values_of(const struct values *v, const struct level *l, struct cond
 	cv->step = v->steps;
 }
 
-/* The CPU counts only if there is no other device, as in reports. */
+/* The CPU counts only if there is no other device, as in reports. The host's memory contains the
+ * CPU's. */
 static bool is_judged(const struct values *v, const struct level *l)
 {
 	bool others = false;
 
+	if (l->device.type == DEVICE_HOST)
+		return v->n == 1;
 	for (size_t i = 0; i < v->n; i++)
-		others |= v->levels[i].device.type != DEVICE_CPU;
-	return !others || l->device.type != DEVICE_CPU;
+		others |= !device__on_host(v->levels[i].device);
+	return !others || !device__on_host(l->device);
 }
 
 int values__judge(struct values *v, struct cond *c, uint64_t now, struct cond_result *ret)

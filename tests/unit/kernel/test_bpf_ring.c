@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "capture/bpf_ring.h"
+#include "kernel/bpf_ring.h"
 #include "capture/decoder.h"
 
 #define BYTES 4096u /* bytes of data: a page */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Layout and order of accesses are those of kernel/bpf/ringbuf.c and the kernel's
  * Documentation/bpf/ringbuf.rst. */
-#include "capture/bpf_ring.h"
+#include "kernel/bpf_ring.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Host memory (hostmem/host_memory.h) in a session. */
+#include "capture/session_internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "capture/decoder.h"
+#include "hostmem/host_memory.h"
+#include "log/log.h"
+#include "native/native_stacks.h"
+#include "process/proc.h"
+
+static uint64_t now(void *decoder)
+{
+	return decoder__now(decoder);
+}
+
+static uint64_t since(void *decoder, uint64_t time)
+{
+	return decoder__since(decoder, time);
+}
+
+static int emit(void *decoder, const struct event *e)
+{
+	return decoder__emit(decoder, e);
+}
+
+static uint32_t thread(void *decoder, uint32_t tid)
+{
+	const struct thread *t = decoder__thread(decoder, tid);
+
+	return t ? t->number : UINT32_MAX;
+}
+
+static uint32_t stack(void *decoder, uint64_t id, uint8_t *walk)
+{
+	return decoder__stack(decoder, id, walk);
+}
+
+static int native(void *decoder, const struct mt_rec_host *r, uint32_t *stack, uint8_t *walk)
+{
+	struct native_stacks *s = ((struct decoder *)decoder)->native;
+	int err = s ? native_stacks__join(s, r->h.tid, r->h.time, stack, walk) : 0;
+
+	return err == -ENOMEM ? err : 0;
+}
+
+static uint32_t named(void *decoder, const char *file, const char *function)
+{
+	return decoder__named_stack(decoder, file, function);
+}
+
+static int open_host(struct session *s, bool inherited)
+{
+	const struct host_capture c = { .proc = s->target.proc,
+					.ctx = s->decoder,
+					.now = now,
+					.since = since,
+					.emit = emit,
+					.thread = thread,
+					.stack = stack,
+					.native = native,
+					.named = named };
+
+	s->decoder->host = host_memory__new(&c, inherited);
+	return s->decoder->host ? 0 : -ENOMEM;
+}
+
+int session__begin_host(struct session *s, bool inherited)
+{
+	const char *way = "";
+	int err = s->opts.host ? probes__attach_host(s->probes, &way) : 0;
+
+	if (!s->opts.host)
+		return 0;
+	if (err)
+		log_warn("host memory has no lines: %s",
+			 s->opts.inside
+				 ? "a process that records itself cannot see its system calls"
+			 : err == -EOPNOTSUPP ? "this kernel has no tracepoints for system calls "
+						"(CONFIG_FTRACE_SYSCALLS)"
+					      : strerror(-err));
+	if (facts__set(s->facts, "host", err ? "no lines" : way))
+		return -ENOMEM;
+	return open_host(s, inherited);
+}
+
+/* Takes a reading of host memory. ended: what host_memory__end() returned. */
+static int take_host(struct session *s, int ended)
+{
+	int err = 0;
+
+	for (int i = 0; ended > 0 && i < DRAINS && !err; i++) {
+		err = session__round(s);
+		if (!err && !s->behind)
+			return host_memory__take(s->decoder->host, true);
+	}
+	return ended > 0 ? host_memory__take(s->decoder->host, false) ?: err : ended;
+}
+
+int session__pump_host(struct session *s)
+{
+	int ended = host_memory__end(s->decoder->host);
+
+	if (!ended && !s->decoder->cut)
+		host_memory__begin(s->decoder->host, false);
+	return take_host(s, ended);
+}
+
+static int await_host(struct session *s)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+	int err = 0;
+
+	while (!err && host_memory__reads(s->decoder->host)) {
+		err = session__round(s);
+		nanosleep(&pause, NULL);
+	}
+	return err ? err : take_host(s, host_memory__end(s->decoder->host));
+}
+
+int session__last_host(struct session *s)
+{
+	int err = await_host(s);
+
+	if (err || s->decoder->cut || !proc__alive(s->target.proc))
+		return err;
+	host_memory__begin(s->decoder->host, true);
+	return await_host(s);
+}

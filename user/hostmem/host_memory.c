@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "hostmem/host_memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "hostmem/host_ranges.h"
+#include "hostmem/host_reading.h"
+#include "log/log.h"
+#include "process/proc.h"
+#include "record/host_names.h"
+#include "record/stream.h"
+
+#define EVERY 1000000000ULL /* ns between two readings, at least */
+#define SHARE 50	    /* readings take at most one part in this many of a CPU's time */
+#define UNMAPPED_MAX 1024   /* ranges unmapped during a reading that are kept */
+#define ATTACHED_MAX 16	    /* segments of shared memory whose size is not known yet */
+
+struct span {
+	uint64_t start, end;
+};
+
+struct host_memory {
+	struct host_capture c;
+	struct host_ranges ranges;
+	struct host_reading job;
+	pthread_t thread;
+	atomic_bool done;
+	int err;	   /* of the job */
+	bool running;	   /* a reading is under way */
+	bool inherited;	   /* the first reading finds the parent's memory */
+	bool over;	   /* the last reading was begun */
+	uint64_t time;	   /* of the events that are being made, ns since start */
+	uint64_t next;	   /* earliest next reading, ns since start */
+	uint64_t resident; /* at the last reading, as statm says */
+	bool changed;	   /* the address space changed since the last reading began */
+	uint64_t heap_end; /* as of the last brk(); 0: unknown */
+	struct span unmapped[UNMAPPED_MAX];
+	size_t n_unmapped; /* during this reading; above UNMAPPED_MAX: more than are kept */
+	struct {
+		uint64_t addr;
+		struct host_range like;
+	} attached[ATTACHED_MAX];
+	size_t n_attached;
+	uint64_t readings;
+	uint64_t rss; /* of the last reading */
+};
+
+static int tell(void *ctx, const struct host_owner *owner, uint64_t addr, uint64_t size, bool comes)
+{
+	struct host_memory *h = ctx;
+	struct event e = {
+		.kind = comes ? EVENT_ALLOC : EVENT_FREE,
+		.device = { .type = DEVICE_HOST },
+		.time = h->time,
+		.addr = addr,
+		.size = size,
+		.thread = owner->thread,
+	};
+
+	if (comes) {
+		e.stack = owner->stack;
+		e.walk = owner->walk;
+	}
+	return h->c.emit(h->c.ctx, &e);
+}
+
+struct host_memory *host_memory__new(const struct host_capture *c, bool inherited)
+{
+	struct host_memory *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return NULL;
+	h->c = *c;
+	h->inherited = inherited;
+	host_ranges__init(&h->ranges, tell, h);
+	return h;
+}
+
+static void join(struct host_memory *h)
+{
+	pthread_join(h->thread, NULL);
+	h->running = false;
+}
+
+void host_memory__free(struct host_memory *h)
+{
+	if (!h)
+		return;
+	if (h->running)
+		join(h);
+	host_reading__free(&h->job);
+	host_ranges__free(&h->ranges);
+	free(h);
+}
+
+/* ---- records ---- */
+
+static void note_unmapped(struct host_memory *h, uint64_t start, uint64_t end)
+{
+	h->changed = true;
+	if (!h->running)
+		return;
+	if (h->n_unmapped < UNMAPPED_MAX)
+		h->unmapped[h->n_unmapped] = (struct span){ start, end };
+	h->n_unmapped++;
+}
+
+static bool was_unmapped(const struct host_memory *h, uint64_t start, uint64_t end)
+{
+	if (h->n_unmapped > UNMAPPED_MAX)
+		return true;
+	for (size_t i = 0; i < h->n_unmapped; i++)
+		if (h->unmapped[i].start < end && start < h->unmapped[i].end)
+			return true;
+	return false;
+}
+
+static uint64_t page_up(uint64_t v)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return (v + page - 1) / page * page;
+}
+
+static int on_brk(struct host_memory *h, const struct mt_rec_host *r, const struct host_range *like)
+{
+	uint64_t end = page_up(r->addr), was = h->heap_end;
+
+	h->heap_end = end;
+	if (!was || was == end)
+		return 0; /* a call that asks for the end, or the first one */
+	if (end > was)
+		return host_ranges__map(&h->ranges, was, end, like, 0);
+	note_unmapped(h, end, was);
+	return host_ranges__unmap(&h->ranges, end, was);
+}
+
+static void keep_attached(struct host_memory *h, uint64_t addr, const struct host_range *like)
+{
+	if (h->n_attached == ATTACHED_MAX)
+		memmove(&h->attached[0], &h->attached[1], --h->n_attached * sizeof(h->attached[0]));
+	h->attached[h->n_attached].addr = addr;
+	h->attached[h->n_attached++].like = *like;
+}
+
+/* The owner of memory that this call maps. 0 or -ENOMEM. */
+static int owner_of(struct host_memory *h, const struct mt_rec_host *r, struct host_range *ret)
+{
+	*ret = (struct host_range){ .owner = { .walk = r->h.walk }, .writable = true };
+	ret->owner.thread = h->c.thread(h->c.ctx, r->h.tid);
+	ret->owner.stack = h->c.stack(h->c.ctx, r->stack, &ret->owner.walk);
+	if (!r->stack && h->c.native(h->c.ctx, r, &ret->owner.stack, &ret->owner.walk))
+		return -ENOMEM;
+	if (r->call == MT_HOST_MMAP)
+		ret->writable = r->to & PROT_WRITE;
+	return ret->owner.thread == UINT32_MAX ? -ENOMEM : 0;
+}
+
+int host_memory__record(struct host_memory *h, const struct mt_rec_host *r)
+{
+	struct host_range like;
+	uint64_t end;
+	int err;
+
+	if (!h)
+		return 0;
+	err = owner_of(h, r, &like);
+	end = page_up(r->addr + r->len);
+	h->time = h->c.since(h->c.ctx, r->h.time);
+	h->changed = true;
+	if (err)
+		return err;
+	switch (r->call) {
+	case MT_HOST_MMAP:
+		return host_ranges__map(&h->ranges, r->addr, end, &like, 0);
+	case MT_HOST_MUNMAP:
+		note_unmapped(h, r->addr, end);
+		return host_ranges__unmap(&h->ranges, r->addr, end);
+	case MT_HOST_MREMAP:
+		note_unmapped(h, r->addr, end);
+		return host_ranges__move(&h->ranges, r->addr, page_up(r->len), r->to,
+					 page_up(r->to_len), &like);
+	case MT_HOST_BRK:
+		return on_brk(h, r, &like);
+	case MT_HOST_MPROTECT:
+		return host_ranges__open(&h->ranges, r->addr, end, &like);
+	case MT_HOST_SHMAT:
+		keep_attached(h, r->addr, &like);
+		return 0;
+	}
+	return -EBADMSG;
+}
+
+/* ---- readings ---- */
+
+static void *run(void *ctx)
+{
+	struct host_memory *h = ctx;
+
+	h->err = host_reading__run(&h->job);
+	atomic_store(&h->done, true);
+	return NULL;
+}
+
+/* Copies the ranges for the reading. 0 or -ENOMEM. */
+static int ask(struct host_memory *h)
+{
+	size_t n = h->ranges.n;
+
+	h->job = (struct host_reading){ .proc = h->c.proc };
+	h->job.asked = calloc(n + 1, sizeof(*h->job.asked));
+	if (!h->job.asked)
+		return -ENOMEM;
+	h->job.n_asked = n;
+	for (size_t i = 0; i < n; i++)
+		h->job.asked[i] = (struct host_asked){ .start = h->ranges.v[i]->start,
+						       .end = h->ranges.v[i]->end,
+						       .id = h->ranges.v[i]->id };
+	return 0;
+}
+
+static bool is_due(struct host_memory *h, uint64_t now)
+{
+	uint64_t resident;
+
+	if (now < h->next || proc__resident(h->c.proc, &resident))
+		return false;
+	if (h->readings && !h->changed && resident == h->resident)
+		return false;
+	h->resident = resident;
+	return true;
+}
+
+void host_memory__begin(struct host_memory *h, bool last)
+{
+	sigset_t every, old;
+	int err;
+
+	if (!h || h->running || h->over || (!last && !is_due(h, h->c.now(h->c.ctx))))
+		return;
+	h->over = last;
+	h->changed = false;
+	h->n_unmapped = 0;
+	atomic_store(&h->done, false);
+	/* Signals are for the thread that waits for them. */
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
+	err = -ask(h);
+	if (!err)
+		err = pthread_create(&h->thread, NULL, run, h);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	h->running = !err;
+	if (err) {
+		host_reading__free(&h->job);
+		h->next = h->c.now(h->c.ctx) + EVERY;
+		log_debug("host memory was not read: %s", strerror(err));
+	}
+}
+
+bool host_memory__reads(const struct host_memory *h)
+{
+	return h && h->running && !atomic_load(&h->done);
+}
+
+int host_memory__end(struct host_memory *h)
+{
+	uint64_t pause;
+
+	if (!h || !h->running || !atomic_load(&h->done))
+		return 0;
+	join(h);
+	pause = h->job.took * SHARE;
+	h->next = h->c.now(h->c.ctx) + (pause > EVERY ? pause : EVERY);
+	if (!h->err)
+		return 1;
+	if (proc__alive(h->c.proc))
+		log_debug("host memory was not read: %s", strerror(-h->err));
+	host_reading__free(&h->job);
+	return 0;
+}
+
+/* A stack that names a mapping. */
+static uint32_t name_of(struct host_memory *h, const struct map *m)
+{
+	const char *func = h->readings ? HOST_UNSEEN : HOST_BEFORE_ATTACH;
+
+	return h->c.named(h->c.ctx, *m->path ? m->path : HOST_ANONYMOUS,
+			  h->inherited ? HOST_INHERITED : func);
+}
+
+/* Who mapped a mapping that no record told the size of, or its name. 0 or -ENOMEM. */
+static int owner_of_found(struct host_memory *h, const struct map *m, struct host_range *ret)
+{
+	uint32_t thread;
+
+	for (size_t i = 0; i < h->n_attached; i++) {
+		if (h->attached[i].addr != m->start)
+			continue;
+		*ret = h->attached[i].like;
+		h->attached[i] = h->attached[--h->n_attached];
+		return 0;
+	}
+	thread = h->c.thread(h->c.ctx, (uint32_t)proc__pid(h->c.proc));
+	if (thread == UINT32_MAX)
+		return -ENOMEM;
+	*ret = (struct host_range){ .owner = { .thread = thread, .walk = MT_WALK_OFF },
+				    .writable = m->w,
+				    .named = true };
+	ret->owner.stack = name_of(h, m);
+	return ret->owner.stack == UINT32_MAX ? -ENOMEM : 0;
+}
+
+/* Adds the parts of a mapping that are in no range. */
+static int take_found(struct host_memory *h, const struct host_found *f)
+{
+	const struct map *m = &h->job.now.maps.v[f->map];
+	uint64_t at = f->start, size = f->end - f->start;
+	struct host_range like;
+	int err = 0;
+
+	if (was_unmapped(h, f->start, f->end))
+		return 0;
+	err = owner_of_found(h, m, &like);
+	if (!h->heap_end && !strcmp(m->path, "[heap]"))
+		h->heap_end = m->end;
+	while (!err && at < f->end) {
+		size_t i = host_ranges__find(&h->ranges, at);
+		const struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
+		uint64_t to = r && r->start < f->end ? r->start : f->end, bytes = f->bytes;
+
+		if (to > at && to - at < size)
+			bytes = f->bytes / size * (to - at);
+		if (to > at)
+			err = host_ranges__map(&h->ranges, at, to, &like, bytes);
+		at = r && r->start < f->end ? r->end : f->end;
+	}
+	return err;
+}
+
+static int take_asked(struct host_memory *h, const struct host_asked *a)
+{
+	size_t i = host_ranges__find(&h->ranges, a->start);
+	struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
+
+	if (!r || r->id != a->id) {
+		h->changed = true; /* the next reading has it */
+		return 0;
+	}
+	return a->gone ? host_ranges__unmap(&h->ranges, r->start, r->end)
+		       : host_ranges__set(&h->ranges, r, a->bytes);
+}
+
+int host_memory__take(struct host_memory *h, bool whole)
+{
+	struct host_reading *r = &h->job;
+	int err = 0;
+
+	h->time = h->c.now(h->c.ctx);
+	for (size_t i = 0; whole && i < r->n_asked && !err; i++)
+		err = take_asked(h, &r->asked[i]);
+	for (size_t i = 0; whole && i < r->n_found && !err; i++)
+		err = take_found(h, &r->found[i]);
+	if (whole && !err) {
+		h->readings++;
+		h->inherited = false;
+		log_debug("host memory: %zu mappings, %" PRIu64 " bytes resident, in %.1f ms",
+			  r->now.maps.n, r->rss, (double)r->took / 1e6);
+		h->rss = r->rss;
+	}
+	host_reading__free(r);
+	return err;
+}
+
+void host_memory__set_facts(const struct host_memory *h, struct facts *f)
+{
+	if (!h)
+		return;
+	if (h->readings)
+		facts__setf(f, "host_rss", "%" PRIu64, h->rss);
+	facts__setf(f, "counter.host.readings", "%" PRIu64, h->readings);
+	if (h->ranges.dropped)
+		facts__setf(f, "counter.host.no_room", "%" PRIu64, h->ranges.dropped);
+}
