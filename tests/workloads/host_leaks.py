@@ -86,8 +86,8 @@ def loader(mib):
 
 
 def shared(mib):
-    segment = shared_memory.SharedMemory(create=True, size=mib * MIB)
-    segment.buf[:] = bytes(mib * MIB)  # touched here, mapped by the line above
+    segment = shared_memory.SharedMemory(create=True, size=mib * MIB)  # LEAK: shared
+    segment.buf[:] = bytes(mib * MIB)
     KEPT.append(segment)
 
 

@@ -13,7 +13,8 @@ machine is too busy, and the exit status is 3. --anyway prints them, with a mark
 
 Parts: a step under PyTorch's own recorder (peers, peers-cpu), a step of a GPU-bound and a launch-bound job (clock), time in the
 kernel's programs (bpf), a training step (small, demo), one event (events), one call into CUDA (calls), attach and detach (stall),
-long recordings (report), memory with a million blocks (memory), dump during training (dump). docs/internals/OVERHEAD.md describes
+long recordings (report), memory with a million blocks (memory), dump during training (dump), what --host adds (host, only with
+--only or --long). docs/internals/OVERHEAD.md describes
 each.
 
 Prints tables; writes .output/bench.json, which tools/dev/bench_history.py keeps and compares.
@@ -28,11 +29,11 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
 import harness  # noqa: E402
-from bench import bpf, clock, dump, figures, history, machine, part, peers, scale, stall, steps  # noqa: E402
+from bench import bpf, clock, dump, figures, history, host, machine, part, peers, scale, stall, steps  # noqa: E402
 
 # Seconds of each part in a run of 14 minutes, in the order in which they run. Not here: only with --only or --long.
 SHARES = {"peers": 260, "bpf": 100, "clock": 120, "small": 70, "events": 40, "calls": 40, "stall": 40, "report": 30, "dump": 30, "memory": 80}
-LONG = {"peers-cpu": 200, "demo": 120}
+LONG = {"peers-cpu": 200, "demo": 120, "host": 150}
 TOO_BUSY = 3
 RESERVE = 30  # s: a part that may not be over by --minutes does not begin
 
@@ -60,6 +61,7 @@ def parts(args, python):
         "memory": (lambda: scale.bench_memory(args, python), scale.show_memory),
         "clock": (lambda: clock.bench(args, python), clock.show),
         "bpf": (lambda: bpf.bench(args, python), bpf.show),
+        "host": (lambda: host.bench(args, python), host.show),
     }
 
 

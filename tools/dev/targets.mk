@@ -72,6 +72,10 @@ deps-estimate:
 leak-rates: $(OUTPUT)/tests/tools/trend_rates ## how often `leaks` is wrong on random series: docs/internals/LEAKS.md (half a minute)
 	$(Q)$<
 
+.PHONY: host-leaks
+host-leaks: all ## twelve planted leaks of host memory, and what names each: docs/internals/HOST.md (6 minutes)
+	$(Q)python3 tests/e2e/host_leaks.py
+
 SOAK_EVENTS ?= 1000000000
 soak: $(OUTPUT)/tests/tools/soak ## 10^9 records through the program: memory, disk, totals: docs/internals/ROLLING.md (20 minutes)
 	$(Q)rm -rf $(OUTPUT)/soak && nice -n 10 $< -n $(SOAK_EVENTS) $(OUTPUT)/soak

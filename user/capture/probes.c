@@ -7,6 +7,7 @@
 
 #include "capture/probes_internal.h"
 #include "capture/proc_group.h"
+#include "log/log.h"
 #include "process/seccomp.h"
 
 #define CALL_FILES_MAX 4096
@@ -72,7 +73,15 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
 	struct probes *p = opts->inside ? probes_inside__load(opts, why)
 					: probes_kernel__load(opts, why);
+	struct probes_opts without = *opts;
 
+	if (!p && opts->host) {
+		without.host = false;
+		p = probes__load(&without, why);
+		if (p)
+			log_debug("the kernel refused the programs for host memory");
+		return p;
+	}
 	if (p && opts->seen)
 		memset(p->vars.seen_code, 1, MT_SEEN_SLOTS);
 	if (p)

@@ -79,8 +79,7 @@ int session__begin_host(struct session *s, bool inherited)
 		log_warn("host memory has no lines: %s",
 			 s->opts.inside
 				 ? "a process that records itself cannot see its system calls"
-			 : err == -EOPNOTSUPP ? "this kernel has no tracepoints for system calls "
-						"(CONFIG_FTRACE_SYSCALLS)"
+			 : err == -EOPNOTSUPP ? "this kernel lets no BPF program see system calls"
 					      : strerror(-err));
 	if (facts__set(s->facts, "host", err ? "no lines" : way))
 		return -ENOMEM;

@@ -66,6 +66,8 @@ def attach(state, pid, path, *options):
     command = [harness.TOOL, "record", "-p", str(pid), "-o", path, "-f", *options]
     if state == "no autograd":
         command.append("--no-autograd")
+    if state == "host":
+        command.append("--host")
     if state == "empty":
         command = ["env", "MEMTRACE_BENCH=empty", *command]
     p = harness.spawn(command, root=True)

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Host memory by line (--host): rows add up to RSS, lines get what they mapped, other commands know the device. make host-leaks has all
+leaks of tests/workloads/host_leaks.py."""
+import json
+import os
+
+import harness
+import host_leaks
+from harness import check, equal, run, scratch, tool
+
+STEPS = 20
+
+
+def recorded(kind):
+    path = scratch(kind + ".mtr")
+    if not os.path.exists(path):
+        equal(host_leaks.record(kind, STEPS, 0.02)[0], path, "the recording")
+    return path
+
+
+def test_rows_add_up():
+    """To the RSS of the last reading, which /proc has too; the line has what it mapped."""
+    doc = host_leaks.rows_of(recorded("mapped"))
+    total, rss = host_leaks.sums(doc)
+    equal(total, rss, "the sum of all rows, and RSS")
+    check(doc["capture"]["host"] in ("fexit", "sys_exit"), "how calls were seen: %s", doc["capture"]["host"])
+    equal(sum(r["bytes"] for r in host_leaks.marked(doc, "mapped")), STEPS * host_leaks.MIB << 20, "bytes of the line")
+    named = [r for r in doc["rows"] if r["function"] == "before attach"]
+    check({"[heap]", "[anonymous memory]"} <= {r["file"] for r in named}, "mappings from before attach: %s", [r["file"] for r in named])
+    check(all(r["line"] in (0, None) for r in named), "a mapping has a line")
+
+
+def test_small_objects():
+    """Objects of some bytes are a sample: the lines that made the heap grow."""
+    doc = host_leaks.rows_of(recorded("fragments"))
+    of_line = sum(r["bytes"] for r in host_leaks.marked(doc, "fragments"))
+    planted = STEPS * host_leaks.MIB << 20
+    check(planted * 0.7 < of_line < planted * 1.2, "the line has %d of %d bytes", of_line, planted)
+
+
+def test_tensors_stay_on_the_cpu():
+    """Blocks of the CPU are as without --host, and reports begin with them."""
+    path = recorded("mapped")
+    doc = harness.report(path)
+    equal(doc["devices"][0]["device"], "cpu", "the first device")
+    check(all(r["bytes"] < 1 << 20 for r in doc["rows"]), "rows of the CPU: %s", doc["rows"][:2])
+    code, out, _ = tool("report", path)
+    check(code == 0 and "host  peak" in out and "resident memory by who mapped it" in out, "report: %s", out[:600])
+
+
+def test_other_commands():
+    path = recorded("mapped")
+    code, out, err = tool("export", "csv", "-o", "-", path)
+    check(code == 0 and ",host," in out and "type30" not in out, "csv: %s", err or out[:300])
+    for fmt in ("folded", "speedscope", "pprof", "html", "perfetto"):
+        code, out, err = tool("export", fmt, "--device", "host", "-o", scratch("host." + fmt), "-f", path)
+        check(code == 0, "export %s: %s", fmt, err)
+    code, out, err = tool("diff", "--device", "host", "--format", "json", path, recorded("fragments"))
+    check(code == 0 and json.loads(out), "diff: %s", err)
+    code, out, err = tool("leaks", "--device", "host", "--format", "json", path)
+    equal([d["device"] for d in json.loads(out)["devices"]], ["host"], "devices of leaks")
+
+
+def test_without_the_option():
+    """No device, no fact, and no program at the calls."""
+    target = harness.workload("host_leaks.py", "arrays", "--wait", "--steps", "2")
+    target.wait_line("READY", 120)
+    p = harness.record(target.pid, scratch("without.mtr"))
+    target.send()
+    target.wait_line("DONE")
+    harness.finish(p)
+    doc = harness.report(scratch("without.mtr"))
+    equal([d["device"] for d in doc["devices"]], ["cpu"], "devices")
+    check("host" not in doc["capture"] and "hits.host" not in doc["capture"]["counters"], "facts: %s", doc["capture"])
+
+
+run(globals())
