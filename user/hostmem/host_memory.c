@@ -296,7 +296,7 @@ static uint32_t name_of(struct host_memory *h, const struct map *m)
 			  h->inherited ? HOST_INHERITED : func);
 }
 
-/* Who mapped a mapping that no record told the size of, or its name. 0 or -ENOMEM. */
+/* The owner of a new mapping: the call that mapped it, or its name. 0 or -ENOMEM. */
 static int owner_of_found(struct host_memory *h, const struct map *m, struct host_range *ret)
 {
 	uint32_t thread;

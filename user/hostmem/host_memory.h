@@ -17,7 +17,7 @@ struct facts;
 struct host_memory;
 struct proc;
 
-/* What host memory needs of its capture. All is borrowed. */
+/* Functions of the capture that host memory calls. All is borrowed. */
 struct host_capture {
 	const struct proc *proc;
 	void *ctx;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* One reading of what is resident, by range. Shares nothing with the capture but the process. */
+/* A reading of the resident bytes of each range. Shares nothing with the capture but the process. */
 #include <stddef.h>
 #include <stdint.h>
 
