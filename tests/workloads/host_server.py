@@ -51,6 +51,8 @@ def serve(path, seconds):
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # headers and body in one piece
 
         def do_POST(self):
             rows = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["rows"]
