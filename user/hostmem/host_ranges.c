@@ -239,7 +239,7 @@ int host_ranges__map(struct host_ranges *h, uint64_t start, uint64_t end,
 		       : host_ranges__set(h, h->v[at], resident);
 }
 
-/* Copies the ranges in [start, end). NULL with *n 0: there are none. */
+/* Copies the ranges in [start, end). *n 0, and NULL: no range is there. */
 static int copy_of(const struct host_ranges *h, uint64_t start, uint64_t end,
 		   struct host_range **ret, size_t *n)
 {

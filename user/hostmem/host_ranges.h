@@ -2,7 +2,7 @@
 #pragma once
 /*
  * The address space of a process as ranges: who mapped each, and how much of it is resident. The
- * resident part of a range is told as blocks: one when it is first seen, and one for each growth,
+ * resident part of a range becomes blocks: one when it is first seen, and one for each growth,
  * so that memory that stays keeps its time of birth. Does not read the process.
  */
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #define HOST_PIECES 16		      /* blocks of a range */
 #define HOST_RANGES_MAX (1u << 18)    /* ranges; more are not kept */
 #define HOST_MERGE_BELOW (1ULL << 20) /* bytes: a smaller new range joins the one below it ... */
-#define HOST_MERGED_MAX (64ULL << 20) /* ... of the same owner, up to this size */
+#define HOST_MERGED_MAX (64ULL << 20) /* ... if the owner is the same, up to this size */
 
 struct host_owner {
 	uint32_t stack, thread; /* numbers of the dictionary */
@@ -51,7 +51,7 @@ void host_ranges__free(struct host_ranges *h); /* tells nothing */
 /* A new mapping replaces what is there. resident: bytes of it, if known. */
 int host_ranges__map(struct host_ranges *h, uint64_t start, uint64_t end,
 		     const struct host_range *like, uint64_t resident);
-/* Its pages are gone. Of a range that is cut, the rest keeps its share of the resident bytes until
+/* Its pages are gone. The rest of a range that is cut keeps its share of the resident bytes until
  * they are set again. */
 int host_ranges__unmap(struct host_ranges *h, uint64_t start, uint64_t end);
 /* mremap(): what was mapped keeps its owner, and growth belongs to the given one. */
