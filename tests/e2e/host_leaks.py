@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 The twelve planted leaks of tests/workloads/host_leaks.py, recorded with --host (make host-leaks): prints a table of what names each,
-for docs/internals/HOST.md. Exit 1: a leak is named worse than there.
+for docs/internals/HOST_LINES.md. Exit 1: a leak is named worse than there.
 
     tests/e2e/host_leaks.py [KIND ...]
 """

@@ -73,7 +73,7 @@ leak-rates: $(OUTPUT)/tests/tools/trend_rates ## how often `leaks` is wrong on r
 	$(Q)$<
 
 .PHONY: host-leaks
-host-leaks: all ## twelve planted leaks of host memory, and what names each: docs/internals/HOST.md (6 minutes)
+host-leaks: all ## twelve planted leaks of host memory, and what names each: docs/internals/HOST_LINES.md (6 minutes)
 	$(Q)python3 tests/e2e/host_leaks.py
 
 SOAK_EVENTS ?= 1000000000

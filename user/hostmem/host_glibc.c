@@ -124,7 +124,8 @@ static uint64_t find_bins(const struct host_reading *r, const struct host_data *
 
 /*
  * mp_: n_mmaps, n_mmaps_max = 65536, max_n_mmaps, no_dyn_threshold (4 bytes each), then, aligned,
- * mmapped_mem and max_mmapped_mem. addr: of w. Only one that was used can be told from zeros.
+ * mmapped_mem and max_mmapped_mem. addr: of w. One that was never used looks like zeros, and is not
+ * recognized.
  */
 static bool is_mp(const uint8_t *w, uint64_t addr, uint64_t *mapped)
 {

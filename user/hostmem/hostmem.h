@@ -44,11 +44,11 @@ struct host_python {
 /* Figures of the process's memory control group, bytes; UINT64_MAX: not known. */
 struct host_group {
 	char path[256];	  /* "": none found; hostile */
-	unsigned version; /* of control groups: 1, 2; 0: none found */
+	unsigned version; /* version of control groups: 1, 2; 0: none found */
 	uint64_t current,
 		limit; /* limit: the least of the group and those above it; none: unknown */
 	uint64_t anon, file, swap;
-	uint64_t kernel; /* of current: the kernel's memory: stacks, slab, page tables, sockets */
+	uint64_t kernel; /* the kernel's part of current: stacks, slab, page tables, sockets */
 	uint64_t kernel_stack, slab, sock, page_tables; /* parts of kernel; version 2 only */
 	uint64_t oom_kills;				/* processes that the OOM killer ended */
 };
@@ -62,7 +62,7 @@ struct host_ledger {
 	uint64_t mappings;   /* number of mappings */
 	uint64_t adjusted;   /* bytes of claims that a mapping's resident bytes had no room for */
 	uint64_t processes;  /* processes in the ledger: 1, or those of a tree */
-	uint64_t begin, end; /* of the reading, CLOCK_MONOTONIC, ns */
+	uint64_t begin, end; /* time of the reading, CLOCK_MONOTONIC, ns */
 	char allocator[32]; /* file of another malloc, such as "libjemalloc.so.2"; "": none found */
 };
 

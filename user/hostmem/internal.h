@@ -37,7 +37,7 @@ struct host_reading {
 	struct host_smaps maps;
 	struct host_resident *resident;
 	struct host_spans claims; /* of parts */
-	struct host_spans second; /* of parts' second figures */
+	struct host_spans second; /* ranges of parts' second figures */
 	struct host_ledger *l;
 	bool pinned_known; /* the host allocator's tables were read */
 };

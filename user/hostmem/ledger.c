@@ -66,8 +66,7 @@ static bool same_file(const struct map *a, const struct map *b)
 	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
 }
 
-/* Whether the file of mapping i is mapped as a program: one of its mappings next to this one is
- * executable. */
+/* Whether a neighbour of mapping i maps the same file as code. */
 static bool is_program(const struct maps *m, size_t i)
 {
 	for (size_t k = i; k < m->n && same_file(&m->v[k], &m->v[i]); k++)
