@@ -111,6 +111,13 @@ def fragments(rng, keep, _truth):
     keep.append(blocks[::rng.randrange(5, 40)])
 
 
+def large(_rng, keep, truth):
+    """More than the gibibyte from which memtrace-bpf reads the page map instead of smaps, half of it with zeros that are not resident."""
+    keep.append((torch.ones(1 << 30, dtype=torch.uint8), mmap.mmap(-1, 1 << 29, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)))
+    sum(keep[-1][1][::1 << 20])
+    truth["tensors"] = truth.get("tensors", 0) + (1 << 30)
+
+
 def pinned(rng, keep, truth):
     """Blocks of PyTorch's host allocator: sizes are powers of two, so that all of a block is touched. One is freed, which caches it."""
     sizes = [1 << rng.randrange(16, 23) for _ in range(4)]
@@ -134,7 +141,7 @@ def forked(_rng, keep, _truth):
 
 
 KINDS = {f.__name__: f for f in (random_tensors, bytes_list, dictionary, arrays, mapped, mapped_file, shared, threads, fragments, forked)}
-WITH_CUDA = {"pinned": pinned}
+CHOSEN = {"pinned": pinned, "large": large}
 
 
 def known(truth):
@@ -154,7 +161,7 @@ def main():
     torch.set_num_threads(1)
     keep, truth = [], {"kinds": names}
     for name in names:
-        {**KINDS, **WITH_CUDA}[name](rng, keep, truth)
+        {**KINDS, **CHOSEN}[name](rng, keep, truth)
     gc.collect()
     with open(sys.argv[1], "w", encoding="utf-8") as f:
         known(truth)

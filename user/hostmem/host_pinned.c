@@ -9,9 +9,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hostmem/internal.h"
-#include "lib/array.h"
+#include "lib/io.h"
 #include "lib/map64.h"
 #include "process/proc.h"
 #include "torch/cudaalloc_internal.h"
@@ -39,18 +40,43 @@ static bool is_torch_cuda(const struct map *m)
 	       (!strncmp(base, "/libtorch_cuda", 14) || !strncmp(base, "/libtorch.so", 12));
 }
 
+/* A word of a resident page; 0: not resident, or not readable. */
+static uint64_t resident_word(const struct host_reading *r, uint64_t addr)
+{
+	uint8_t w[8];
+
+	return addr % 8 || host_places__read_resident(r, addr, w, sizeof(w)) ? 0 : host_word(w);
+}
+
+/* Reads constant text of a mapped file, from the file: its page need not be resident, and reading
+ * it in memory would make it so. */
+static bool read_text(const struct host_reading *r, uint64_t addr, char *buf, size_t size)
+{
+	const struct map *m = maps__find(&r->maps.maps, addr);
+	ssize_t got;
+	int fd;
+
+	if (!m || m->w || !m->inode)
+		return false;
+	fd = proc__open_map(r->proc, m);
+	if (fd < 0)
+		return false;
+	got = io__pread(fd, buf, size - 1, m->offset + (addr - m->start));
+	close(fd);
+	buf[got > 0 ? got : 0] = '\0';
+	return got > 0;
+}
+
 /* Whether the type of the object whose vtable this is has the name in it. */
 static bool is_of_type(const struct host_reading *r, uint64_t vtable, const char *part)
 {
-	uint64_t info, name;
-	char text[256] = "";
+	uint64_t info = pointer_like(vtable) ? resident_word(r, vtable - 8) : 0;
+	uint64_t name = pointer_like(info) && maps__find(&r->maps.maps, info)
+				? resident_word(r, info + 8)
+				: 0;
+	char text[256];
 
-	if (!pointer_like(vtable) || proc__read_u64(r->proc, vtable - 8, &info) ||
-	    !pointer_like(info) || proc__read_u64(r->proc, info + 8, &name) ||
-	    name > UINT64_MAX - sizeof(text))
-		return false;
-	return cudaalloc_mem__read_window(r->proc, name, (uint8_t *)text, sizeof(text) - 1) > 0 &&
-	       strstr(text, part);
+	return name && read_text(r, name, text, sizeof(text)) && strstr(text, part);
 }
 
 /* Whether the address is in a read-only mapping of the file of mapping i: where vtables lie. */
@@ -162,10 +188,26 @@ static int search(struct host_reading *r, size_t i, const struct host_data *d)
 	return err;
 }
 
+/* Without CUDA's driver there is no pinned memory. */
+static bool has_driver(const struct host_reading *r)
+{
+	for (size_t i = 0; i < r->maps.maps.n; i++) {
+		const char *base = strrchr(r->maps.maps.v[i].path, '/');
+
+		if (base && !strncmp(base, "/libcuda.so", 11))
+			return true;
+	}
+	return false;
+}
+
 int host_pinned__read(struct host_reading *r)
 {
 	int err = -ENOENT;
 
+	if (!has_driver(r)) {
+		r->pinned_known = true;
+		return 0;
+	}
 	if (r->places->pinned)
 		err = read_blocks(r, r->places->pinned);
 	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {

@@ -27,7 +27,9 @@ void host_smaps__free(struct host_smaps *s);
 
 /* ---- resident pages ---- */
 
-#define RESIDENT_SLICE (256u << 20) /* most bytes of a host_resident__read() */
+/* Most bytes of a host_resident__read(). The kernel locks the address space for reading meanwhile:
+ * about 1 ms with pages of 4 KiB. */
+#define RESIDENT_SLICE (64u << 20)
 
 struct host_resident;
 struct resident_range {
@@ -44,3 +46,9 @@ void host_resident__close(struct host_resident *r); /* accepts NULL */
  */
 int host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
 			const struct resident_range **v, size_t *n);
+/*
+ * Reads the mappings with their resident bytes from the page map, in slices, and no other figures.
+ * smaps locks the address space while the kernel walks a whole mapping, 13 ms a GiB; this does not.
+ * 0 or -errno; -ENOTTY: the kernel lacks PAGEMAP_SCAN.
+ */
+int host_smaps__read_gently(const struct proc *p, struct host_resident *r, struct host_smaps *ret);

@@ -13,6 +13,8 @@
 #include "process/proc.h"
 #include "python/python.h"
 
+#define GENTLE_FROM (UINT64_C(1) << 30) /* bytes of RSS */
+
 struct hostmem {
 	const struct proc *proc;
 	const struct python *python;
@@ -196,7 +198,6 @@ static void add_figures(struct host_ledger *l, const struct smaps_figures *f, bo
 	l->sheet.part[HOST_TOTAL].bytes += proportional ? f->pss : f->rss;
 	l->sheet.part[HOST_PSS].bytes += f->pss;
 	l->sheet.part[HOST_USS].bytes += f->private_clean + f->private_dirty;
-	l->sheet.part[HOST_SWAP].bytes += f->swap;
 	l->sheet.part[HOST_HUGETLB].bytes += f->hugetlb;
 }
 
@@ -235,7 +236,7 @@ static int add_ranges(struct host_reading *r)
 	return err;
 }
 
-static void read_status(const struct host_reading *r)
+static void read_status(struct host_reading *r)
 {
 	struct host_ledger *l = r->l;
 	size_t len;
@@ -244,6 +245,7 @@ static void read_status(const struct host_reading *r)
 	if (proc__text(r->proc, "status", 64 << 10, &text, &len))
 		return;
 	memory__field(text, "\nVmRSS:", &l->status_rss);
+	memory__field(text, "\nVmSwap:", &r->swap);
 	l->sheet.part[HOST_PAGE_TABLES].known = memory__field(
 		text, "\nVmPTE:", &l->sheet.part[HOST_PAGE_TABLES].bytes);
 	free(text);
@@ -263,14 +265,6 @@ static void find_allocator(const struct host_reading *r)
 	}
 }
 
-static bool has_driver(const struct host_reading *r)
-{
-	for (size_t i = 0; i < r->maps.maps.n; i++)
-		if (!strncmp(base_name(r->maps.maps.v[i].path), "libcuda.so", 10))
-			return true;
-	return false;
-}
-
 static void set_known(struct host_reading *r)
 {
 	struct host_figure *part = r->l->sheet.part;
@@ -278,13 +272,14 @@ static void set_known(struct host_reading *r)
 	for (unsigned k = 0; k < HOST_PARTS_END; k++)
 		part[k].known = true;
 	for (unsigned k = HOST_PSS; k <= HOST_HUGETLB; k++)
-		part[k].known = true;
+		part[k].known = !r->gentle;
+	part[HOST_SWAP] = (struct host_figure){ .bytes = r->swap, .known = true };
 	part[HOST_TENSORS].known = part[HOST_TENSORS].known && r->o->ranges_known;
-	part[HOST_PINNED].known = r->o->pinned_known || r->pinned_known || !has_driver(r);
+	part[HOST_PINNED].known = r->o->pinned_known || r->pinned_known;
 	part[HOST_PINNED].has_second = part[HOST_PINNED].known;
 	for (unsigned k = HOST_SHARED_LOADER; k <= HOST_SHARED; k++)
 		part[k].has_second = r->o->ranges_known;
-	part[HOST_LIBRARIES].has_second = part[HOST_FILES].has_second = true;
+	part[HOST_LIBRARIES].has_second = part[HOST_FILES].has_second = !r->gentle;
 	part[HOST_PYTHON].known = r->l->python.known;
 	part[HOST_PYTHON].has_second = r->l->python.used_known;
 	if (part[HOST_PYTHON].bytes > r->l->python.used)
@@ -307,16 +302,27 @@ static void set_group(struct host_ledger *l)
 		*kernel = (struct host_figure){ .bytes = l->group.kernel, .known = true };
 }
 
+/* The mappings. Of a large process, without the figures that would make it wait. */
+static int read_maps(struct host_reading *r)
+{
+	int err = -ENOTTY;
+
+	r->resident = host_resident__open(r->proc);
+	if (!r->resident)
+		return -errno;
+	if (!r->o->proportional && r->l->status_rss >= GENTLE_FROM)
+		err = host_smaps__read_gently(r->proc, r->resident, &r->maps);
+	r->gentle = !err;
+	return err == -ENOTTY ? host_smaps__read(r->proc, &r->maps) : err;
+}
+
 static int read_all(struct host_reading *r)
 {
-	int err = host_smaps__read(r->proc, &r->maps);
+	int err = read_maps(r);
 
 	if (err)
 		return err;
 	r->l->mappings = r->maps.maps.n;
-	r->resident = host_resident__open(r->proc);
-	if (!r->resident)
-		return -errno;
 	find_allocator(r);
 	err = add_ranges(r) ?: host_pinned__read(r) ?: host_pymalloc__read(r) ?: host_glibc__read(r) ?: host_places__find_stacks(r) ?: host_places__find_bss(r) ?: host_glibc__find_mapped(r) ?: host_spans__resolve(&r->claims) ?: host_spans__resolve(&r->second);
 	return err ? err : divide_all(r);
