@@ -149,6 +149,23 @@ def test_killed_recorder():
     equal(os.WEXITSTATUS(jobs().wait(pid)), 5, "status of the job")
 
 
+def test_killed_while_attaching():
+    """Either there is a recording, or the message says that the process ended."""
+    for i in range(6):
+        path = scratch("early-%d.mtr" % i)
+        pid = jobs().start(go=None, end="wait", chunk=kills.MIB, pause=0.002)
+        recorder = record(pid, path, "--on-kill", wait=False)
+        time.sleep(i * 0.04)
+        os.kill(pid, signal.SIGKILL)
+        jobs().wait(pid)
+        code = recorder.wait(30)
+        said = recorder.stderr()
+        if os.path.exists(path):
+            equal((code, report(path)["end"]["signal"]["name"]), (0, "SIGKILL"), "exit code and signal")
+        else:
+            check(code == 2 and ("ended" in said or "no process with PID" in said), "%d, %s", code, said)
+
+
 def test_recorders_cgroup_is_full():
     cgroup = kills.Cgroup(24 * kills.MIB)
     try:

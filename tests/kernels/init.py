@@ -20,6 +20,9 @@ try:
         print(done.stdout, done.stderr, "EXIT", done.returncode, flush=True)
     with open("/proc/cmdline", encoding="utf-8") as f:
         quick = ["quick"] if "golden=quick" in f.read().split() else []
+    print("ENDINGS begin", flush=True)
+    done = subprocess.run([sys.executable, "/kernels/killed.py", "/memtrace-bpf", "/libc10.so", "/tmp"], capture_output=True, text=True, timeout=300, check=False)
+    print(done.stdout, done.stderr, flush=True)
     for bench in ("",) if quick else ("", "filter"):
         print("WAY", "the programs'" if bench else "the kernel's", flush=True)
         done = subprocess.run([sys.executable, "/kernels/golden.py", "/memtrace-bpf", "/libc10.so", "/tmp", *quick], capture_output=True, text=True, timeout=600,

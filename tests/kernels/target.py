@@ -4,7 +4,8 @@ Calls the hooks of c10.c a known number of times. usage: target.py LIBRARY
 
 Commands, one per line: "work": 250 blocks of 64 bytes from five threads, every second one freed, within two nested modules;
 "backward": autograd nodes that allocate on their own thread; "fork N": children that work and exit; "calls N": N blocks from one
-line of C, answered with the nanoseconds; "maps N": maps N areas; "run": works until the next line. Answers each line with its own counts.
+line of C, answered with the nanoseconds; "maps N": maps N areas; "run": works until the next line; "grow": takes memory until it is
+killed. Answers each line with its own counts.
 """
 import ctypes
 import mmap
@@ -99,6 +100,14 @@ def forever():
     return "%s rounds" % ("some" if rounds else "no")
 
 
+def grow():
+    """Takes memory until the process is killed."""
+    taken = []
+    while True:
+        taken.append(b"x" * (1 << 20))
+        work(31)
+
+
 def calls(n):
     """Nanoseconds for n allocations from C, at one line."""
     return "%d" % lib.calls_take(n)
@@ -119,4 +128,4 @@ def maps(n):
 print("ready", flush=True)
 for line in iter(sys.stdin.readline, ""):
     what, *n = line.split()
-    print("done", {"work": threads, "backward": backward, "run": forever, "maps": lambda: maps(int(n[0])), "fork": lambda: fork(int(n[0])), "calls": lambda: calls(int(n[0]))}[what](), flush=True)
+    print("done", {"work": threads, "backward": backward, "run": forever, "grow": grow, "maps": lambda: maps(int(n[0])), "fork": lambda: fork(int(n[0])), "calls": lambda: calls(int(n[0]))}[what](), flush=True)

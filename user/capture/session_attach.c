@@ -372,9 +372,10 @@ static int attach_all(struct session *s, struct failure *f)
 				: probes__have_multi(s->probes)
 					? "CAP_PERFMON"
 					: "CAP_SYS_ADMIN (this kernel has no uprobe.multi)");
-		if (err == -ESRCH)
-			return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended while attaching",
-					    (int)pid);
+		/* For a process that is ending the kernel has other errors, too. */
+		if (err == -ESRCH || (err && !proc__alive(s->target.proc)))
+			return failure__set(f, EXIT_UNUSABLE, -ESRCH,
+					    "PID %d ended while attaching", (int)pid);
 		if (err)
 			return failure__set(f, h->required ? EXIT_NOT_PERMITTED : EXIT_FAILED, err,
 					    "the kernel refused the probe on %s at %s+%#" PRIx64
