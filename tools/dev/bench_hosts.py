@@ -71,7 +71,7 @@ def attach_and_end(tool, pid, code, number):
     said, attach = chaos.until_attached(p)[0], time.monotonic() - begin
     harness.check(b"attached to" in said, "%s: %s", tool, said)
     cpu = harness.cpu_seconds(p.pid)
-    time.sleep(1)
+    time.sleep(2)  # until all programs are loaded
     places = changed_places(code)
     harness.check(places, "no probe is in the target")
     mem = os.open("/proc/%d/mem" % pid, os.O_RDONLY)
