@@ -29,7 +29,8 @@
 #define MT_UNKEPT_NODES 256   /* table of threads, by hash, whose node found no memory */
 #define MT_MODULE_DEPTH 128   /* nested module calls kept per thread; a power of two */
 #define MT_MODULE_TYPES 4096  /* classes of called objects */
-#define MT_SEEN_MODULES 16384 /* table of called objects, by hash */
+#define MT_KNOWN_TYPES 256    /* table of most of these classes, by hash; a power of two */
+#define MT_SEEN_MODULES 16384 /* bits of called objects, by hash */
 
 enum mt_rec_type {
 	MT_REC_REPORT = 1,     /* c10::reportMemoryUsageToProfiler: struct mt_rec_mem */
@@ -181,6 +182,14 @@ enum mt_module_type {
 	MT_TYPE_MODULE = 1,
 	MT_TYPE_OTHER, /* not a module: its calls are not reported */
 };
+
+/* A class in the table of MT_KNOWN_TYPES words: address with the process's number above it (as
+ * own_key() makes it) and enum mt_module_type in one word. 0: a free place. */
+#define MT_KNOWN_TYPE(key, is) ((__u64)(key) | (__u64)(is) << 56)
+#define MT_KNOWN_KEY(word) ((word) & ~(0xffULL << 56))
+#define MT_KNOWN_IS(word) ((__u8)((word) >> 56))
+#define MT_KNOWN_PLACE(key)                                                                        \
+	((__u32)(((__u64)(key) >> 4) * 0x9e3779b97f4a7c15ULL >> 32) & (MT_KNOWN_TYPES - 1))
 
 /* Call of a module. Each record has the depth, so that lost records before it do no harm. */
 struct mt_rec_enter {

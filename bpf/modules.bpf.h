@@ -14,6 +14,23 @@ struct {
 	__type(value, __u8); /* enum mt_module_type */
 } module_types SEC(".maps");
 
+/* Most of these classes again, where one load finds them: a look into the map takes longer than
+ * all else here but the reads. Only user space writes it. */
+__u64 known_types[MT_KNOWN_TYPES] = {};
+
+/* enum mt_module_type; 0: unknown. */
+static __always_inline __u8 type_is(__u64 type)
+{
+	__u64 key = own_key(type);
+	__u64 word = *(volatile __u64 *)&known_types[MT_KNOWN_PLACE(key)];
+	__u8 *known;
+
+	if (MT_KNOWN_KEY(word) == key)
+		return MT_KNOWN_IS(word);
+	known = bpf_map_lookup_elem(&module_types, &key);
+	return known ? *known : 0;
+}
+
 static __always_inline __u32 current_node(struct thread_slot *t, __u64 sp,
 					  __u64 time); /* see autograd.bpf.h */
 
@@ -188,32 +205,34 @@ static __noinline int send_entry(struct module_slot *s, __u64 time, __u64 stack,
 	return 0;
 }
 
-static __u8
-	seen_module[MT_SEEN_MODULES] = {}; /* table by hash of the object: it was called before */
+/* A bit by hash of the object: it was called before. */
+static __u64 seen_module[MT_SEEN_MODULES / 64] = {};
 
 static __always_inline bool seen_before(__u64 self)
 {
 	__u32 i = (__u32)(((self >> 4) + member_of_current() * 0x3779fb9U) * 0x9e3779b1U >> 16) &
 		  (MT_SEEN_MODULES - 1);
-	bool seen = seen_module[i];
+	__u64 bit = 1ULL << (i % 64);
+	__u64 *word = &seen_module[i / 64];
+	bool seen = *word & bit;
 
+	/* Another CPU may drop the bit at this moment: then the object wakes user space again. */
 	if (!seen)
-		seen_module[i] = 1;
+		*word |= bit;
 	return seen;
 }
 
 static __noinline int enter_module(struct pt_regs *ctx)
 {
 	__u64 self = PT_REGS_PARM1(ctx), sp = PT_REGS_SP(ctx);
-	__u64 time = bpf_ktime_get_ns(), type = 0, key, stack, wake = BPF_RB_NO_WAKEUP;
+	__u64 time = bpf_ktime_get_ns(), type = 0, stack, wake = BPF_RB_NO_WAKEUP;
 	struct thread_slot *t;
-	__u8 *known;
+	__u8 known;
 
 	if (read_word(&type, self + py.ob_type))
 		return filtered(MT_REC_MODULE_CALL);
-	key = own_key(type);
-	known = bpf_map_lookup_elem(&module_types, &key);
-	if (known && *known == MT_TYPE_OTHER)
+	known = type_is(type);
+	if (known == MT_TYPE_OTHER)
 		return filtered(MT_REC_MODULE_CALL);
 	if (modules && !(known && seen_before(self)))
 		wake = wakeup(time); /* the module's name must be read while it lives */

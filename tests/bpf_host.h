@@ -340,6 +340,7 @@ static void host_reset(void)
 	memset(module_code, 0, sizeof(module_code));
 	memset(seen_code, 0, sizeof(seen_code));
 	memset(seen_module, 0, sizeof(seen_module));
+	memset(known_types, 0, sizeof(known_types));
 	memset(asked_args, 0, sizeof(asked_args));
 	memset(&node_layout, 0, sizeof(node_layout));
 	memset(&detail, 0, sizeof(detail));

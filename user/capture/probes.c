@@ -524,5 +524,15 @@ void probes__clear_roots(struct probes *p, uint32_t number)
 int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
 			    enum mt_module_type is)
 {
-	return p->in->set_module_type(p, own_key(number, type), is);
+	uint64_t key = own_key(number, type), *known = p->vars.known_types;
+	int err = p->in->set_module_type(p, key, is);
+
+	if (!known)
+		return err;
+	known += MT_KNOWN_PLACE(key);
+	if (!err && is && MT_KNOWN_KEY(key) == key)
+		__atomic_store_n(known, MT_KNOWN_TYPE(key, is), __ATOMIC_RELAXED);
+	else if (MT_KNOWN_KEY(*known) == key)
+		__atomic_store_n(known, 0, __ATOMIC_RELAXED);
+	return err;
 }

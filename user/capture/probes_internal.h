@@ -60,6 +60,8 @@ struct probes {
 	struct {
 		uint8_t *stopped, *seen_code;
 		uint64_t *notices, *code_epoch, *module_code;
+		uint64_t *known_types; /* NULL: programs in the process itself, which have the map
+					  only */
 		uint64_t *absent; /* NULL: programs in the process itself, which fault pages in */
 		struct mt_usdt_args *asked_args;
 		uint64_t *native_own;  /* two words: begin and end */

@@ -404,6 +404,7 @@ static void point(struct probes *p)
 	p->vars.seen_code = skel->bss->seen_code;
 	p->vars.code_epoch = (uint64_t *)&skel->bss->code_epoch;
 	p->vars.module_code = (uint64_t *)skel->bss->module_code;
+	p->vars.known_types = (uint64_t *)skel->bss->known_types;
 	p->vars.asked_args = skel->bss->asked_args;
 	p->vars.native_own = (uint64_t *)skel->bss->native_own;
 	p->vars.native_most = &skel->bss->native_most;
@@ -480,6 +481,7 @@ SAME_PLACE(bss, absent);
 SAME_PLACE(bss, seen_code);
 SAME_PLACE(bss, code_epoch);
 SAME_PLACE(bss, module_code);
+SAME_PLACE(bss, known_types);
 SAME_PLACE(bss, asked_args);
 SAME_PLACE(bss, native_own);
 SAME_PLACE(bss, native_most);
