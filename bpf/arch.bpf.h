@@ -12,6 +12,10 @@
  *   begin_read(read, ctx)          prepares that, at the beginning of an event
  *   keep_call(call, read, sp)      keeps the call that begins at this event. False: its return
  *                                  address could not be read
+ *   struct caller                  registers that a function keeps for its caller
+ *   set_caller(caller, ctx, sp)     keeps them
+ *   is_caller(caller, ctx, sp)      whether they are the same: the same frame calls. False where
+ *                                  that is not needed
  *   state_of(call, sp, read)       whether it is active, as of an event with this stack pointer
  *   awaits_return(call, sp, read)  whether it is active and its return probe will be hit
  *   sp_returned(call)              the stack pointer right after the call has returned

@@ -56,6 +56,20 @@ static __always_inline bool keep_call(struct kept_call *call, const struct stack
 	return call->ret;
 }
 
+struct caller {
+	__u64 sp;
+};
+
+static __always_inline void set_caller(struct caller *caller, struct pt_regs *ctx, __u64 sp)
+{
+}
+
+/* The return address is in a register. */
+static __always_inline bool is_caller(const struct caller *caller, struct pt_regs *ctx, __u64 sp)
+{
+	return false;
+}
+
 /* Reads the next record, up to the one that leads to read->until. 1: stop. */
 static __always_inline long next_record(struct stack_read *read)
 {

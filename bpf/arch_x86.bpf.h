@@ -31,6 +31,24 @@ static __always_inline bool keep_call(struct kept_call *call, const struct stack
 	return !read_word(&call->ret, sp);
 }
 
+struct caller {
+	__u64 sp, bp, bx, r12;
+};
+
+static __always_inline void set_caller(struct caller *caller, struct pt_regs *ctx, __u64 sp)
+{
+	caller->sp = sp;
+	caller->bp = ctx->bp;
+	caller->bx = ctx->bx;
+	caller->r12 = ctx->r12;
+}
+
+static __always_inline bool is_caller(const struct caller *caller, struct pt_regs *ctx, __u64 sp)
+{
+	return caller->sp == sp && caller->bp == ctx->bp && caller->bx == ctx->bx &&
+	       caller->r12 == ctx->r12;
+}
+
 static __always_inline enum call_state state_of(const struct kept_call *call, __u64 sp,
 						struct stack_read *read)
 {

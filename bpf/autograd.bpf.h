@@ -162,13 +162,43 @@ static __always_inline __u32 current_node(struct thread_slot *t, __u64 sp, __u64
 	return is == MT_NODE_NONE && any_unkept && unkept_runs(sp) ? MT_NODE_UNKNOWN : is;
 }
 
-static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
+#define CALLER_CALLS 16 /* nodes that a frame runs until its return address is read again */
+
+/*
+ * Keeps the call of a node. The engine's loop calls evaluate_function() at one place, so the return
+ * address of a frame's calls stays the same, and reading it takes as long as the rest of the
+ * program. A difference counts as a bug.
+ */
+static __always_inline void keep_node(struct node_slot *s, struct kept_call *call,
+				      struct pt_regs *ctx, __u64 sp)
 {
+	bool again = s->caller_ret && is_caller(&s->caller, ctx, sp);
+
+	if (again && s->caller_calls < CALLER_CALLS && !bench_verify) {
+		s->caller_calls++;
+		call->sp = sp;
+		call->ret = s->caller_ret;
+		return;
+	}
+	if (!keep_call(call, &s->read, sp))
+		count(MT_CNT_NODE_FAULT);
+	if (call->ret && call->ret != return_trampoline()) {
+		if (again && call->ret != s->caller_ret)
+			count(MT_CNT_AGAIN_OTHER);
+		set_caller(&s->caller, ctx, sp);
+		s->caller_ret = call->ret;
+	} else {
+		s->caller_ret = 0;
+	}
+	s->caller_calls = 0;
+}
+
+static __always_inline void enter_node(struct node_slot *s, struct pt_regs *ctx)
+{
+	__u64 sp = PT_REGS_SP(ctx);
 	struct running_node *r;
 	int i;
 
-	if (!s)
-		return 0;
 	for (i = 0; i < MT_NODE_DEPTH && s->n && innermost(s)->call.sp <= sp; i++)
 		leave(s);
 	s->top++;
@@ -177,11 +207,9 @@ static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
 	else
 		count(MT_CNT_NODE_DEEP); /* drops the outermost node */
 	r = innermost(s);
-	r->node = node;
+	r->node = PT_REGS_PARM3(ctx);
 	r->number = ++s->calls;
-	if (!keep_call(&r->call, &s->read, sp))
-		count(MT_CNT_NODE_FAULT);
-	return 0;
+	keep_node(s, &r->call, ctx, sp);
 }
 
 /* void torch::autograd::Engine::evaluate_function(shared_ptr<GraphTask> &, Node *func, ...):
@@ -204,7 +232,7 @@ int evaluate(struct pt_regs *ctx)
 	time = t->nodes.calls & (MT_TIMED_EVERY - 1) ? 0 : bpf_ktime_get_ns();
 	if (t->modules.n || t->modules.told)
 		settle(t, PT_REGS_SP(ctx), bpf_ktime_get_ns());
-	enter_node(&t->nodes, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
+	enter_node(&t->nodes, ctx);
 	if (time)
 		add_time(MT_REC_NODE, time);
 	return 0;

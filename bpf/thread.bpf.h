@@ -15,6 +15,10 @@ struct node_slot {
 	__u64 calls; /* calls so far */
 	__u64 told;  /* number of the last call that was reported */
 	struct stack_read read;
+	/* The frame that called the last node whose return address was read, and that address; 0:
+	 * unknown. calls: nodes from there since then. */
+	struct caller caller;
+	__u64 caller_ret, caller_calls;
 	__u64 top; /* index of the innermost node in at[], modulo its size */
 	struct running_node at[MT_NODE_DEPTH];
 };

@@ -89,12 +89,64 @@ static void outer_node_outlasts_inner_one(void **state)
 	assert_int_equal(node_of_allocation(OUTER + 0x100), MT_NODE_NONE);
 }
 
+#ifdef __x86_64__
+
+/* Reads of memory for a node that a frame with this value in rbx runs. */
+static size_t reads_of_node(uint64_t bx, uint64_t ret)
+{
+	struct pt_regs regs = { .dx = NODE, .sp = INNER, .bx = bx };
+	size_t before = host.reads;
+
+	put(INNER, ret);
+	host_run(evaluate, &regs);
+	return host.reads - before;
+}
+
+/* The return address of the engine's loop is read now and then. Another frame's is read at once. */
+static void node_of_the_same_caller(void **state)
+{
+	size_t reads = 0;
+
+	assert_int_equal(reads_of_node(1, RETURN), 1);
+	for (int i = 0; i < 3 * (CALLER_CALLS + 1); i++)
+		reads += reads_of_node(1, RETURN);
+	assert_int_equal(reads, 3);
+	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_CURRENT);
+	put(INNER, 0);
+	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_NONE);
+	assert_int_equal(reads_of_node(2, RETURN + 0x10), 1);
+	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_CURRENT);
+	/* A return probe's trampoline is not kept. */
+	host_trampoline = 0x7fffffffe000;
+	assert_int_equal(reads_of_node(3, host_trampoline), 1);
+	assert_int_equal(reads_of_node(3, host_trampoline), 1);
+	assert_int_equal(counted(MT_CNT_AGAIN_OTHER), 0);
+	assert_int_equal(counted(MT_CNT_NODE_FAULT), 0);
+}
+
+/* Two places of one frame that call the engine's function would show in the counter. */
+static void caller_with_two_places(void **state)
+{
+	bench_verify = 1;
+	reads_of_node(1, RETURN);
+	reads_of_node(1, RETURN + 0x10);
+	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_CURRENT);
+	bench_verify = 0;
+	assert_int_equal(counted(MT_CNT_AGAIN_OTHER), 1);
+}
+
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(node_that_runs, setup),
 		cmocka_unit_test_setup(node_without_storage, setup),
 		cmocka_unit_test_setup(outer_node_outlasts_inner_one, setup),
+#ifdef __x86_64__
+		cmocka_unit_test_setup(node_of_the_same_caller, setup),
+		cmocka_unit_test_setup(caller_with_two_places, setup),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
