@@ -34,7 +34,7 @@ __u64 woken = 0;	     /* time of the last wakeup for a new stack, CLOCK_MONOTONI
 __u64 notices = 0;	     /* counter of events that user space must handle at once */
 __u64 code_epoch = 0;	     /* number of freed code objects of sent stacks */
 __u64 module_code[MT_MAX_MODULE_CODES] = {}; /* code objects whose local 0 is an nn.Module */
-struct mt_timed timed[MT_REC_TYPES] = {}; /* by enum mt_rec_type */
+struct mt_timed timed[MT_REC_TYPES] = {};    /* by enum mt_rec_type */
 __u8 seen_code[MT_SEEN_SLOTS] = {}; /* by hash of the code object; 1: a sent stack mentions it */
 
 struct {

@@ -58,7 +58,7 @@ def test_captures_that_fail():
                       "--command", "bad=exit 7", "--command", "missing=/no/such/program", "--command", "list=sleep 0; sleep 600",
                       "--max-traces", "3")
     got = s.post("/api/trace/memory", {"model_name": "other", "duration_s": 1}).expect(404).json
-    check("neither a Python interpreter nor PyTorch" in got["detail"], "no Python: %s", got)
+    check("no Python interpreter, PyTorch or CUDA" in got["detail"], "no Python: %s", got)
     got = s.post("/api/trace/memory", {"model_name": "nobody"}).expect(404).json
     check("target 'nobody' has no process" in got["detail"], "nobody is there: %s", got)
     got = s.post("/api/trace/memory", {"model_name": "bad"}).expect(503).json

@@ -236,7 +236,7 @@ def test_bad_places():
     for options in ((), ("--follow",), ("--all",)):
         got, out, err = tool("watch", "-p", str(shell.pid), *options, "-d", "5s", root=True)
         equal((got, out), (2, ""), "exit code and output for a shell: %s" % err)
-        check("PID %d (sh) has neither a Python interpreter nor PyTorch" % shell.pid in err, "what is wrong with a shell: %s", err)
+        check("PID %d (sh) has no Python interpreter, PyTorch or CUDA" % shell.pid in err, "what is wrong with a shell: %s", err)
 
 
 def test_rules_that_cannot_be_judged():

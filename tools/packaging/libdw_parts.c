@@ -5,7 +5,7 @@
  */
 #include <stddef.h>
 
-/* As eblopenbackend.c of libdw calls them: no backend for these machines. */
+/* As libdw calls them: no backend for these machines. */
 #define NO_BACKEND(name)                                                                           \
 	void *name(void *elf, unsigned machine, void *backend);                                    \
 	void *name(void *elf, unsigned machine, void *backend)                                     \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "native/answer.h"
 
-/* Where the text begins; 0: not a valid answer. */
+/* Offset of the text; 0: not a valid answer. */
 static size_t find_text(const struct wire_frames *a, size_t len, size_t modules)
 {
 	size_t at = offsetof(struct wire_frames, v);

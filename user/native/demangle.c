@@ -10,7 +10,7 @@
 
 #define SYMBOL_MAX 4096 /* bytes; the demangler's work grows with them */
 
-/* Of the C++ library's ABI (cxxabi.h). The caller frees the result. */
+/* A function of the C++ library's ABI. The caller frees the result. */
 char *__cxa_demangle(const char *mangled, char *buf, size_t *size, int *status);
 
 /* The length of a name without what compilers append: ".isra.0", ".cold", ".llvm.123", " [clone
@@ -28,7 +28,7 @@ static size_t without_suffix(const char *s)
 	return dot && !strchr(s, '(') ? (size_t)(dot - s) : strlen(s);
 }
 
-/* Where the bracket that ends before `end` begins. NULL: it has no begin. */
+/* Start of the bracket that ends before `end`. NULL: it has no begin. */
 static char *begin_of_group(char *s, char *end)
 {
 	int depth = 0;

@@ -270,7 +270,7 @@ static bool is_file_name(const char *s)
 	return *s && !strchr(s, '/') && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
 }
 
-/* Writes the path of a candidate, in gdb's order. False: there is none with this number. */
+/* Writes the path of a candidate, in gdb's order. False: no file has this number. */
 static bool debug_path(const struct module *m, const struct wire_need *need, char *buf, size_t size)
 {
 	const char *path = m->first.path, *slash = strrchr(path, '/');

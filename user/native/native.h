@@ -27,7 +27,7 @@ struct native_regs {
 /* A function of the stack. Text is hostile; "" if not known. */
 struct native_frame {
 	const char *module;   /* path of the file in the target; "": no file is mapped there */
-	const char *build_id; /* of the file, in hexadecimal */
+	const char *build_id; /* the file's, in hexadecimal */
 	uint64_t at;	      /* virtual address of the instruction, as in the file; without a file,
 				 the target's address */
 	const char *function; /* without parameters; names of C++ and Rust are demangled */

@@ -95,7 +95,7 @@ int native_stacks__record(struct native_stacks *s, const struct mt_rec_native *r
 	return 0;
 }
 
-/* The copied stack of an event, for the caller to free. NULL: there is none. */
+/* The copied stack of an event, for the caller to free. NULL: not found. */
 static struct mt_rec_native *take(struct native_stacks *s, uint32_t tid, uint64_t time)
 {
 	struct mt_rec_native *r;

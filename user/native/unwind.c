@@ -31,7 +31,8 @@ struct unwind {
 	struct wire_frames *out;
 };
 
-/* For callbacks that get no argument of ours: the helper has one thread and one of these. */
+/* libdw passes no argument to some callbacks. The helper has one thread, so one variable is enough.
+ */
 static struct unwind *current;
 
 /* ---- files ---- */

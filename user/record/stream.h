@@ -16,8 +16,8 @@ enum device_type {
 	DEVICE_HIP = 6,
 	DEVICE_XPU = 12,
 	DEVICE_PRIVATE = 20,
-	/* Not PyTorch's: memory that the process mapped from the kernel: docs/internals/HOST_LINES.md.
-	 * Tensors on the CPU are a part of it. */
+	/* Not PyTorch's: memory that the process mapped from the kernel:
+	 * docs/internals/HOST_LINES.md. Tensors on the CPU are a part of it. */
 	DEVICE_HOST = 30,
 };
 

@@ -180,7 +180,7 @@ static void test_no_python(void **state)
 
 	setup(&w, false);
 	assert_int_equal(capture_loop__open(&w.loop), EXIT_UNUSABLE);
-	assert_non_null(strstr(w.log, "has neither a Python interpreter nor PyTorch"));
+	assert_non_null(strstr(w.log, "has no Python interpreter, PyTorch or CUDA"));
 	assert_string_equal(w.calls, "");
 	cleanup(&w);
 }
