@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Draws the way of one record of the kernel side through user/capture, from the ring to the capture's sink, as the code has it: each
+Draws the way of one record of the kernel side from the ring through user/capture to the capture's sink, as the code has it: each
 call that passes the record, or the event made of it, with its file. Marks calls into a file that the way has left before (a header
 and its source count as one file). Exits with 1 if there is such a call.
 
@@ -15,6 +15,7 @@ import re
 import sys
 
 FOLDER = "user/capture"
+RING = "user/kernel/bpf_ring.c"
 START = "bpf_ring__consume"
 # A store keeps the record; the function that takes it out again and passes it on comes next on the way.
 STORES = {
@@ -43,9 +44,9 @@ class Function:
         self.carried = {name for name in carried if name not in ("ctx", "at")}
 
 
-def read_functions(folder):
+def read_functions(paths):
     functions = {}
-    for path in sorted(folder.glob("*.[ch]")):
+    for path in paths:
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(encoding="utf-8"), flags=re.S)
         text = re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text)
         for found in re.finditer(r"^(?!typedef|return|else)\w[\w \t*]*?\b(\w+)\(([^;{}]*)\)\n\{(.*?)^\}", text, re.M | re.S):
@@ -166,7 +167,7 @@ class Way:
 def main():
     record = sys.argv[1] if len(sys.argv) > 1 else "MT_REC_REPORT"
     root = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else pathlib.Path(__file__).resolve().parents[2]
-    way = Way(read_functions(root / FOLDER), record)
+    way = Way(read_functions([root / RING, *sorted((root / FOLDER).glob("*.[ch]"))]), record)
     way.go(way.functions[START], 0)
     print("%d files, %d returns to a file that was left" % (len(set(way.units)), way.returns))
     return bool(way.returns)
