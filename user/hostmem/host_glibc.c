@@ -424,7 +424,7 @@ int host_glibc__read(struct host_reading *r)
 #define TRIES 65536u /* pages looked at in one reading, after the first of each mapping */
 #define TRIES_OF_ONE 4096u
 
-/* The size of the chunk whose header is at addr; 0: none. end: of the mapping. */
+/* The size of the chunk whose header is at addr; 0: none. end: bound of the chunk. */
 static uint64_t mapped_chunk(const struct host_reading *r, uint64_t addr, uint64_t end)
 {
 	const struct resident_range *v;
@@ -441,58 +441,85 @@ static uint64_t mapped_chunk(const struct host_reading *r, uint64_t addr, uint64
 	return size;
 }
 
-/* Adds the chunks of the free stretch [at, end) of a mapping. first: the stretch begins where a
- * mapping was made, so that one header is enough evidence. */
-static int chunks_between(struct host_reading *r, uint64_t at, uint64_t end, size_t *tries,
-			  struct host_spans *to)
+/* The search for chunks in neighbouring mappings. */
+struct chunk_search {
+	struct host_reading *r;
+	const struct host_spans *solid; /* ranges that others claim */
+	struct host_spans found;
+	uint64_t end;  /* of the neighbouring mappings */
+	uint64_t done; /* addresses below belong to chunks that were found */
+	size_t tries;
+};
+
+/* Adds the chunks that begin in the free stretch [at, end) of a mapping, and end before `bound`. The
+ * stretch begins where a mapping was made, so that one header is enough evidence. 0 or -ENOMEM. */
+static int chunks_between(struct chunk_search *c, uint64_t at, uint64_t end, uint64_t bound)
 {
 	size_t of_one = 0;
 	bool sure = true; /* the byte before is not of an unknown mapping */
 
 	while (at < end) {
-		uint64_t size = mapped_chunk(r, at, end);
+		uint64_t size = mapped_chunk(c->r, at, bound);
 
-		if (size && !sure && at + size < end && !mapped_chunk(r, at + size, end))
+		if (size && !sure && at + size < bound && !mapped_chunk(c->r, at + size, bound))
 			size = 0;
 		if (size) {
-			if (host_spans__add(to, at, size, HOST_MALLOC))
+			if (host_spans__add(&c->found, at, size, HOST_MALLOC))
 				return -ENOMEM;
-			r->l->malloc.mapped_found += size;
+			c->r->l->malloc.mapped_found += size;
 			at += size;
+			c->done = at;
 			sure = true;
 			continue;
 		}
 		sure = false;
 		at += HOST_PAGE;
-		if (++*tries > TRIES || ++of_one > TRIES_OF_ONE)
+		if (++c->tries > TRIES || ++of_one > TRIES_OF_ONE)
 			break;
 	}
 	return 0;
 }
 
-/* Adds the chunks of a mapping, between the ranges that others claim. Tensors and pinned memory lie
- * in chunks, so only Python's arenas, heaps and stacks end a stretch. */
-static int chunks_of(struct host_reading *r, const struct host_spans *solid, const struct map *m,
-		     size_t *tries, struct host_spans *to)
+/* Adds the chunks that begin in a mapping, between the ranges that others claim. Tensors and pinned
+ * memory lie in chunks, so only Python's arenas, heaps and stacks end a stretch. madvise() on a
+ * part of a chunk divides its mapping, so a chunk may end in a later one. 0 or -ENOMEM. */
+static int chunks_of(struct chunk_search *c, const struct map *m)
 {
-	uint64_t at = m->start;
+	uint64_t at = c->done > m->start ? c->done : m->start;
 	int err = 0;
 
-	for (size_t i = host_spans__after(solid, m->start); at < m->end && !err; i++) {
-		const struct span *s = i < solid->n ? &solid->v[i] : NULL;
-		uint64_t end = s && s->start < m->end ? s->start : m->end;
+	for (size_t i = host_spans__after(c->solid, at); at < m->end && !err; i++) {
+		const struct span *s = i < c->solid->n ? &c->solid->v[i] : NULL;
+		uint64_t bound = s && s->start < c->end ? s->start : c->end;
+		uint64_t end = bound < m->end ? bound : m->end;
 
 		if (end > at)
-			err = chunks_between(r, at, end, tries, to);
+			err = chunks_between(c, at, end, bound);
 		at = s && s->start < m->end ? s->end : m->end;
+		at = c->done > at ? c->done : at;
 	}
 	return err;
 }
 
+static bool may_have_chunks(const struct map *m)
+{
+	return host_places__anonymous(m) && strcmp(m->path, "[heap]") && strcmp(m->path, "[stack]");
+}
+
+/* The end of the mappings that follow each other from the i-th on. */
+static uint64_t end_of_neighbours(const struct maps *maps, size_t i)
+{
+	uint64_t end = maps->v[i].end;
+
+	while (++i < maps->n && maps->v[i].start == end && may_have_chunks(&maps->v[i]))
+		end = maps->v[i].end;
+	return end;
+}
+
 int host_glibc__find_mapped(struct host_reading *r)
 {
-	struct host_spans solid = { 0 }, found = { 0 };
-	size_t tries = 0;
+	struct host_spans solid = { 0 };
+	struct chunk_search c = { .r = r, .solid = &solid };
 	int err = 0;
 
 	if (!r->l->malloc.known)
@@ -508,14 +535,16 @@ int host_glibc__find_mapped(struct host_reading *r)
 	for (size_t i = 0; i < r->maps.maps.n && !err; i++) {
 		const struct map *m = &r->maps.maps.v[i];
 
-		if (host_places__anonymous(m) && r->maps.v[i].rss && strcmp(m->path, "[heap]") &&
-		    strcmp(m->path, "[stack]"))
-			err = chunks_of(r, &solid, m, &tries, &found);
+		if (!may_have_chunks(m) || !r->maps.v[i].rss)
+			continue;
+		if (m->start >= c.end)
+			c.end = end_of_neighbours(&r->maps.maps, i);
+		err = chunks_of(&c, m);
 	}
-	for (size_t i = 0; i < found.n && !err; i++)
-		err = host_spans__add(&r->claims, found.v[i].start,
-				      found.v[i].end - found.v[i].start, HOST_MALLOC);
+	for (size_t i = 0; i < c.found.n && !err; i++)
+		err = host_spans__add(&r->claims, c.found.v[i].start,
+				      c.found.v[i].end - c.found.v[i].start, HOST_MALLOC);
 	host_spans__free(&solid);
-	host_spans__free(&found);
+	host_spans__free(&c.found);
 	return err;
 }

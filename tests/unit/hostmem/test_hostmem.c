@@ -216,7 +216,7 @@ static void allocate(int from, int to)
 {
 	static void *keep[4000];
 	struct told t;
-	char c, *big, *shared;
+	char c, *big, *divided, *shared;
 
 	for (size_t i = 0; i < 4000; i++)
 		keep[i] = malloc(100 + i * 7 % 3000);
@@ -224,6 +224,11 @@ static void allocate(int from, int to)
 		free(keep[i]);
 	big = malloc(BIG);
 	memset(big, 1, BIG);
+	/* As NumPy does with huge pages: the chunk is in two mappings then. */
+	divided = malloc(BIG);
+	memset(divided, 1, BIG);
+	if (madvise((char *)((uintptr_t)divided & ~4095UL) + 4096, BIG - 4096, MADV_DONTFORK))
+		_exit(1);
 	shared = mmap(NULL, SHARED, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	memset(shared, 2, SHARED);
 	t = (struct told){ mallinfo2(), (uintptr_t)big, (uintptr_t)shared };
