@@ -49,7 +49,9 @@ def one(state, pid, seconds, tail, path):
         counts.append(times(tracer_pid(p)))
     end = time.monotonic()
     harness.finish(p)
-    harness.check(counts[0].keys() == counts[2].keys(), "the programs changed within a window")
+    # The recorder loads the programs that wait for pages a second after the attach. They run when they replace others.
+    late = counts[2].keys() - counts[0].keys()
+    harness.check(counts[0].keys() <= counts[2].keys() and not any(counts[2][n][0] for n in late), "the programs changed within a window")
     steps = len(tail.between(begin, end))
 
     def ns(number, a, b):
