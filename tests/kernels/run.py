@@ -225,10 +225,14 @@ def here(library, log, machine):
                            timeout=SECONDS, check=False, env={**os.environ, "MEMTRACE_BENCH": bench})
 
 
+NO_LINES = "lines of host memory"
+
+
 def lacks(text):
     """The features that `check` does not find in this kernel."""
     found = re.search(r"BPF features +not in this kernel: (.*?)\. ", text)
-    return ", ".join(([found[1]] if found else []) + re.findall(r"^- +(uprobe\.\w+) +not in this kernel", text, re.M)) or "nothing"
+    host = [NO_LINES] if re.search(r"^ ?HOST no lines", text, re.M) else []
+    return ", ".join(([found[1]] if found else []) + re.findall(r"^- +(uprobe\.\w+) +not in this kernel", text, re.M) + host) or "nothing"
 
 
 def read(log):
@@ -257,12 +261,14 @@ def note(machine, log, emulated, release, multi, way, said, right):
                            "date": datetime.date.fromtimestamp(os.path.getmtime(log)).isoformat()})
 
 
-def judge(golden, refused, result, quick):
+def judge(golden, refused, result, quick, lacking):
     """The result in words, and whether it is right. quick: the run has a part of the golden results."""
     if refused:
         return "refused: " + refused, "KERNEL_ARGS" in os.environ
     if result is None:
         return "FAILED", False
+    if NO_LINES in lacking and result.pop("bytes of maps", None) == []:
+        golden = {k: v for k, v in golden.items() if k != "bytes of maps"}
     other = ["%s: %s, not %s" % (k, result.get(k), golden[k]) for k in (result if quick else golden) if result.get(k) != golden.get(k)]
     return ("DIFFERS: " + ", ".join(other), False) if other else ("the same", True)
 
@@ -310,7 +316,7 @@ def run_many(kernels):
         with open(log, encoding="utf-8", errors="replace") as f:
             found = re.search(r"^ ?MANY (\{.*\})", f.read(), re.M)
         result = json.loads(found[1]) if found else None
-        said, right = judge(golden, *ways[0][1:3], True)
+        said, right = judge(golden, *ways[0][1:3], True, "")
         if not result:
             print("| %s | %d | %d | FAILED, see %s |" % (release, cpus, possible, os.path.relpath(log, REPO)), flush=True)
             status = 1
@@ -373,7 +379,7 @@ def main():
         release, lacking, ways = read(log)
         seconds = "" if consoles else "%.0f" % (time.monotonic() - begin)
         for way, refused, result, cost in ways:
-            said, right = judge(golden, refused, result, quick)
+            said, right = judge(golden, refused, result, quick, lacking)
             if os.environ.get("MATRIX"):
                 note(machine, log, bool(kernel), release, "no" if "uprobe.multi" in lacking else "yes", way, said, right)
             if not right:

@@ -59,7 +59,7 @@ static const struct argp_option options[] = {
 	  "Buffer between the kernel and memtrace-bpf: a power of two (default 16M)",
 	  OPTIONS_RECORD },
 	{ "cost", OPT_COST, "PERCENT", 0,
-	  "Record less detail, never less memory, while tracing adds more to the target's time: 1%",
+	  "Record less detail while tracing adds more time: 1%",
 	  OPTIONS_RECORD },
 	{ "verbose", 'v', NULL, OPTION_RARE,
 	  "Also print what memtrace-bpf does, and the kernel's messages", OPTIONS_MESSAGES },

@@ -24,6 +24,7 @@ enum { false = 0, true = 1 };
 
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
@@ -57,6 +58,8 @@ struct user_pt_regs {
 /* What programs get: the kernel's own struct begins with user space's registers. */
 struct pt_regs {
 	__u64 regs[31], sp, pc, pstate;
+	__u64 orig_x0; /* of system calls; arch/arm64/include/asm/ptrace.h, the same from 4.15 on */
+	__s32 syscallno;
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
