@@ -167,7 +167,7 @@ static void check_endings(struct check_lines *l)
 		snprintf(text, sizeof(text), "this kernel does not tell %s", missing);
 	else
 		snprintf(text, sizeof(text), "signals, the OOM killer and exit statuses are seen");
-	check_lines__add(l, h && !*missing, "ends of processes", text, 0);
+	check_lines__add(l, h && !*missing, "process ends", text, 0);
 	ending_hooks__free(h);
 }
 
