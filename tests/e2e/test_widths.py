@@ -109,13 +109,14 @@ def test_check():
 
 
 def text_of_check(p, width):
-    """Lines without their breaks and times. A path has no place to break."""
+    """Lines without their breaks and measured times. A path has no place to break."""
     size = ("--unset=COLUMNS",) if width == "piped" else ("COLUMNS=" + width,)
     code, out, err = tool("check", "-p", str(p.pid), prefix=("env", *size, "LC_ALL=C.UTF-8"), root=True)
     equal(code, 0, "exit of check, which said %s" % err)
     wide = [line for line in out.splitlines() if width != "piped" and columns(line) > int(width) and "/" not in line]
     check(not wide, "check: wider than %s columns: %s", width, wide)
     out = re.sub(r"\n {22}", " ", out)
+    out = re.sub(r"\d+\.\d us", "N us", out)
     return re.sub(r"read in \d+ ms", "read in N ms", out).splitlines()
 
 
