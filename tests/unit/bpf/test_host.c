@@ -149,7 +149,7 @@ static void native_is_bounded(void **state)
 	struct pt_regs regs = call(0, 4096, 3, 0);
 
 	run(host_mmap, &regs, 0x7000);
-	assert_int_equal(host.records, 1); /* nobody unwinds stacks */
+	assert_int_equal(host.records, 1); /* user space does not unwind stacks */
 	host_drop_records();
 	native_most = MOST_STACKS;
 	for (int i = 0; i < MOST_STACKS + 5; i++)
