@@ -373,6 +373,14 @@ GLOBAL int walk_some(__u32 number)
 	if (!s)
 		return 1;
 	t = s->level ? thread_again() : 0;
+	/* Two loops: in one, clang 19 computes addresses in `t` before it is compared with 0. */
+	if (!t) {
+		for (i = 0; i < WALK_AT_ONCE; i++) {
+			if (walk_frame(s, 0, false))
+				return 1;
+		}
+		return 0;
+	}
 	for (i = 0; i < WALK_AT_ONCE; i++) {
 		if (walk_frame(s, t, false))
 			return 1;
