@@ -10,7 +10,7 @@ struct facts;
 struct json;
 
 enum ending_reason {
-	ENDING_UNKNOWN, /* it has not ended, or nobody saw it end */
+	ENDING_UNKNOWN, /* it has not ended, or its end was not seen */
 	ENDING_GOOD,	/* it exited with status 0 */
 	ENDING_EXIT,	/* it exited with another status */
 	ENDING_SIGNAL,
