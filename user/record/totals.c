@@ -419,7 +419,7 @@ static void row_json(const struct series *s, const struct row *r, struct json *j
 static void level_json(const struct series *s, const struct level *l, struct row *later,
 		       uint32_t *n_later, struct json *j)
 {
-	struct row last;
+	struct row last = { 0 };
 	bool any = false;
 
 	if (l->has_open) {
