@@ -143,10 +143,13 @@ def test_torch_comes_late():
     """A dry run maps CUDA in every process, so CUDA without PyTorch means nothing yet."""
     path = scratch("late.mtr")
     job = "import time; time.sleep(2.5); import torch; held = torch.empty(1 << 20, device='cuda', dtype=torch.uint8); time.sleep(0.5)"
-    code, _, err = tool("run", "--dry-run-cuda", "-o", path, "--", "sh", "-c", "sleep 1.5; exec '%s' -c \"%s\"" % (python(), job), root=True, seconds=120)
-    equal(code, 0, "exit code: %s" % err)
-    check("without PyTorch: recording" not in err, "what is recorded: %s", err)
-    doc = report(path, at="peak")
+    for _ in range(4):  # on a busy machine the import may be faster than attaching
+        code, _, err = tool("run", "--dry-run-cuda", "-f", "-o", path, "--", "sh", "-c", "sleep 1.5; exec '%s' -c \"%s\"" % (python(), job), root=True, seconds=120)
+        equal(code, 0, "exit code: %s" % err)
+        check("without PyTorch: recording" not in err, "what is recorded: %s", err)
+        doc = report(path, at="peak")
+        if doc["capture"]["attached_at"] == "start":
+            break
     equal((doc["capture"]["attached_at"], harness.device(doc, "cuda:0")["peak_allocated"]), ("start", MIB), "from the first tensor on")
 
 

@@ -260,9 +260,10 @@ def test_cuda_from_start_cu12():
 
 
 def test_waiting_record_is_as_early():
-    """record -p on Python that imports torch later. Nothing holds the process: on a busy machine it may be faster."""
+    """record -p on Python that imports torch later. Nothing holds the process: on a busy machine it may be faster,
+    and then the next attempt counts."""
     code = "import sys; sys.argv = sys.argv[1:]; sys.stdin.readline(); exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))"
-    for attempt in range(4):
+    for attempt in range(12):
         target = spawn([python(), "-c", code, FIRST])
         path = scratch("waiting-%d.mtr" % attempt)
         recorder = harness.record(target.popen.pid, path, wait=False)
