@@ -119,7 +119,7 @@ def test_python_without_torch():
     equal(rows(doc, "function", "file", "line"), {("workspace", "library.c", line): 128 * MIB}, "by native function")
     stack = report(path, by="stack")["rows"][0]["stack"]
     names = [frame.split(" ")[0] for frame in stack]
-    equal(names[:2] + names[-2:], ["<module>", "communicate", "library_init", "workspace"], "the stack, root first")
+    equal(names[:2] + names[-2:], ["<module>", "communicate", "init_library", "workspace"], "the stack, root first")
     check(not any("_PyEval" in name for name in names), "frames of the interpreter: %s", names)
 
 

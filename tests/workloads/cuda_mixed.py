@@ -8,12 +8,12 @@ if "torch" in sys.argv:
     import torch
 
 library = ctypes.CDLL(sys.argv[1])
-library.library_init.restype = ctypes.c_void_p
-library.library_init.argtypes = [ctypes.c_size_t]
+library.init_library.restype = ctypes.c_void_p
+library.init_library.argtypes = [ctypes.c_size_t]
 
 
 def communicate():
-    return library.library_init(64 << 20)  # the line of communicate
+    return library.init_library(64 << 20)  # the line of communicate
 
 
 print("ready", flush=True)

@@ -11,7 +11,7 @@ __attribute__((noinline)) static void *workspace(size_t size)
 	return cudaMalloc(&addr, size) ? NULL : addr; /* the line of workspace */
 }
 
-void *library_init(size_t size)
+void *init_library(size_t size)
 {
-	return (char *)workspace(size) + 1; /* the line of library_init */
+	return (char *)workspace(size) + 1; /* the line of init_library */
 }
