@@ -29,7 +29,7 @@
 static int set_cmdline(struct session *s)
 {
 	size_t len, used = 0, n;
-	const char *args = proc__cmdline(s->target.proc, &len);
+	const char *args;
 	char *text = NULL;
 	size_t size;
 	struct json *j;
@@ -38,6 +38,8 @@ static int set_cmdline(struct session *s)
 
 	if (!out)
 		return -ENOMEM;
+	proc__complete_cmdline(s->target.proc);
+	args = proc__cmdline(s->target.proc, &len);
 	j = json__new(out, false);
 	if (!j) {
 		fclose(out);

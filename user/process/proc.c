@@ -198,7 +198,7 @@ static int read_cmdline(struct proc *p)
 	fd = openat(p->dirfd, "cmdline", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	p->cmdline = malloc(CMDLINE_MAX + 1);
+	p->cmdline = p->cmdline ?: malloc(CMDLINE_MAX + 1);
 	if (!p->cmdline) {
 		close(fd);
 		return -ENOMEM;
@@ -496,6 +496,12 @@ int proc__cpu_time(const struct proc *p, uint64_t *ret)
 const char *proc__comm(const struct proc *p)
 {
 	return p->comm;
+}
+
+void proc__complete_cmdline(struct proc *p)
+{
+	if (!p->cmdline_len && p->dirfd >= 0) /* an ended process's handle has no folder */
+		read_cmdline(p);
 }
 
 const char *proc__cmdline(const struct proc *p, size_t *len)

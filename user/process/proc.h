@@ -64,6 +64,9 @@ const char *proc__comm(const struct proc *p);
 char *proc__exe(const struct proc *p, char *buf, size_t size);
 /* NUL-separated arguments as read at open, *len bytes; owned by p. */
 const char *proc__cmdline(const struct proc *p, size_t *len);
+/* Reads the arguments again if there were none at open: a process that is starting a program has
+ * its new name first, and the arguments a little later. */
+void proc__complete_cmdline(struct proc *p);
 /* Path of a file in the target's mount namespace: "/proc/PID/root" + path. 0, -EINVAL not absolute,
  * -ENAMETOOLONG. */
 int proc__root_path(const struct proc *p, const char *path, char *buf, size_t size);

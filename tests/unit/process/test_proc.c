@@ -462,6 +462,83 @@ static void test_ended(void **state)
 	proc__free(self);
 }
 
+/* Reads arg_start and arg_end, fields 48 and 49 of /proc/PID/stat (man proc_pid_stat). */
+static bool own_arguments(unsigned long *start, unsigned long *end)
+{
+	char text[1024] = "", *at;
+	FILE *f = fopen("/proc/self/stat", "r");
+
+	if (!f)
+		return false;
+	at = fgets(text, sizeof(text), f) ? strrchr(text, ')') : NULL;
+	fclose(f);
+	for (int field = 2; at && field < 48; field++)
+		at = strchr(at + 1, ' ');
+	return at && sscanf(at, "%lu %lu", start, end) == 2;
+}
+
+struct hidden {
+	int go, say;
+};
+
+/* Makes the arguments unreadable: /proc has none then, as while a process starts a program. A byte
+ * from `go` brings them back. A byte to `say` follows each change. In a thread, since the main
+ * thread's stack may share a page with them. */
+static void *hide_arguments(void *ctx)
+{
+	const struct hidden *h = ctx;
+	unsigned long start, end, page = (unsigned long)sysconf(_SC_PAGESIZE);
+	char c;
+
+	if (!own_arguments(&start, &end))
+		_exit(1);
+	start &= ~(page - 1);
+	if (mprotect((void *)start, end - start, PROT_NONE) || write(h->say, "y", 1) != 1 ||
+	    read(h->go, &c, 1) != 1 || mprotect((void *)start, end - start, PROT_READ | PROT_WRITE))
+		_exit(1);
+	_exit(write(h->say, "y", 1) != 1 || read(h->go, &c, 1) != 0);
+}
+
+static void test_arguments_come_late(void **state)
+{
+	int go[2], say[2], status;
+	pthread_t thread;
+	struct proc *p;
+	size_t len;
+	pid_t pid;
+	char c;
+
+	assert_int_equal(pipe2(go, O_CLOEXEC) | pipe2(say, O_CLOEXEC), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		static struct hidden h;
+
+		close(go[1]);
+		h = (struct hidden){ .go = go[0], .say = say[1] };
+		if (!pthread_create(&thread, NULL, hide_arguments, &h))
+			pthread_join(thread, NULL);
+		_exit(1);
+	}
+	close(say[1]);
+	assert_int_equal(read(say[0], &c, 1), 1);
+	p = proc__open(pid);
+	assert_non_null(p);
+	proc__cmdline(p, &len);
+	assert_int_equal(len, 0);
+	assert_int_equal(write(go[1], "x", 1), 1);
+	assert_int_equal(read(say[0], &c, 1), 1);
+	proc__complete_cmdline(p);
+	assert_non_null(strstr(proc__cmdline(p, &len), "test_proc"));
+	assert_true(len > strlen("test_proc"));
+	proc__free(p);
+	close(go[1]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(go[0]);
+	close(say[0]);
+}
+
 static void test_no_process(void **state)
 {
 	char name[32] = "";
@@ -661,14 +738,14 @@ static void test_open_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_maps_fields),   cmocka_unit_test(test_maps_bad),
-		cmocka_unit_test(test_maps_find),     cmocka_unit_test(test_self),
-		cmocka_unit_test(test_read),	      cmocka_unit_test(test_read_fallback),
-		cmocka_unit_test(test_death),	      cmocka_unit_test(test_exec),
-		cmocka_unit_test(test_thread),	      cmocka_unit_test(test_maps_copy),
-		cmocka_unit_test(test_ended),	      cmocka_unit_test(test_no_process),
-		cmocka_unit_test(test_replaced_file), cmocka_unit_test(test_open_by_path),
-		cmocka_unit_test(test_open_file),
+		cmocka_unit_test(test_maps_fields),  cmocka_unit_test(test_maps_bad),
+		cmocka_unit_test(test_maps_find),    cmocka_unit_test(test_self),
+		cmocka_unit_test(test_read),	     cmocka_unit_test(test_read_fallback),
+		cmocka_unit_test(test_death),	     cmocka_unit_test(test_exec),
+		cmocka_unit_test(test_thread),	     cmocka_unit_test(test_maps_copy),
+		cmocka_unit_test(test_ended),	     cmocka_unit_test(test_arguments_come_late),
+		cmocka_unit_test(test_no_process),   cmocka_unit_test(test_replaced_file),
+		cmocka_unit_test(test_open_by_path), cmocka_unit_test(test_open_file),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);
