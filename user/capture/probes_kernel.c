@@ -15,7 +15,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "process/bpf_token.h"
+#include "kernel/bpf_token.h"
 #include "capture/caps.h"
 #include "hostmem/host_programs.h"
 #include "capture/probes_internal.h"

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "process/bpf_token.h"
 #include "capture/probes_internal.h"
 #include "group.skel.h"
+#include "kernel/bpf_token.h"
 #include "kernel/libbpf_log.h"
 #include "process/proc.h"
 

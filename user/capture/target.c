@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "process/bpf_token.h"
+#include "kernel/bpf_token.h"
 #include "capture/caps.h"
 #include "capture/probes.h"
 #include "capture/target.h"

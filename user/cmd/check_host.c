@@ -10,6 +10,7 @@
 #include "capture/probes.h"
 #include "cmd/check_lines.h"
 #include "ending/hooks.h"
+#include "kernel/bpf_token.h"
 #include "kernel/features.h"
 #include "launch/dryrun.h"
 #include "lib/clock.h"
@@ -17,7 +18,6 @@
 #include "lib/text.h"
 #include "nvml/gpus.h"
 #include "process/arch.h"
-#include "process/bpf_token.h"
 #include "process/guest.h"
 #include "process/proc.h"
 

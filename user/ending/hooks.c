@@ -10,8 +10,8 @@
 #include "ending.skel.h"
 #include "ending/oom_log.h"
 #include "group.h"
+#include "kernel/bpf_token.h"
 #include "kernel/libbpf_log.h"
-#include "process/bpf_token.h"
 #include "process/proc.h"
 
 #define ENDS MT_WATCHED /* ends not taken yet; the oldest one gives way */

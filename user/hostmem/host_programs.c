@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernel/bpf_token.h"
 #include "log/log.h"
 #include "memtrace.h"
 #include "memtrace.skel.h"
-#include "process/bpf_token.h"
 
 #ifdef __aarch64__
 #define SYSCALL_PREFIX "__arm64_sys_"
