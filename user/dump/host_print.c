@@ -96,29 +96,31 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 
 static void known_uint(struct json *j, const char *key, uint64_t v)
 {
-	json__uint_or_null(j, key, v != UINT64_MAX, v);
+	json__uint_or_null(j, key, v != MEMCG_NONE, v);
 }
 
 static void group_json(struct json *j, const struct host_group *g)
 {
-	if (!g->version || g->version == UINT32_MAX) {
+	const struct memcg_figures *f = &g->figures;
+
+	if (!g->version) {
 		json__null(j, "cgroup");
 		return;
 	}
 	json__open_object(j, "cgroup");
 	json__string(j, "path", g->path);
 	json__uint(j, "version", g->version);
-	known_uint(j, "current", g->current);
+	known_uint(j, "current", f->usage);
 	known_uint(j, "limit", g->limit);
-	known_uint(j, "anon", g->anon);
-	known_uint(j, "file", g->file);
-	known_uint(j, "swap", g->swap);
+	known_uint(j, "anon", f->anon);
+	known_uint(j, "file", f->file);
+	known_uint(j, "swap", f->swap);
 	known_uint(j, "kernel", g->kernel);
-	known_uint(j, "kernel_stack", g->kernel_stack);
-	known_uint(j, "slab", g->slab);
-	known_uint(j, "sock", g->sock);
-	known_uint(j, "page_tables", g->page_tables);
-	known_uint(j, "oom_kills", g->oom_kills);
+	known_uint(j, "kernel_stack", f->kernel_stack);
+	known_uint(j, "slab", f->slab);
+	known_uint(j, "sock", f->sock);
+	known_uint(j, "page_tables", f->page_tables);
+	known_uint(j, "oom_kills", f->oom_kills);
 	json__close_object(j);
 }
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ending/memcg.h"
 #include "lib/io.h"
 #include "lib/text.h"
+#include "process/memcg.h"
 
 #define MOST 4096
 

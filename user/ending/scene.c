@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "ending/hooks.h"
-#include "ending/memcg.h"
 #include "ending/others.h"
 #include "ending/scene_internal.h"
 #include "lib/clock.h"
 #include "lib/io.h"
+#include "process/memcg.h"
 
 #define READ_EVERY UINT64_C(1000000000) /* ns */
 

@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "ending/memcg.h"
 #include "ending/oom_log.h"
 #include "ending/others.h"
 #include "ending/scene.h"
+#include "process/memcg.h"
 
 enum scene_from { SCENE_STATUS, SCENE_SMAPS };
 

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "process/memcg.h"
 #include "record/host.h"
 
 struct proc;
@@ -41,16 +42,13 @@ struct host_python {
 	bool used_known; /* false: too many pools, or some changed or were swapped */
 };
 
-/* Figures of the process's memory control group, bytes; UINT64_MAX: not known. */
+/* The process's memory control group. */
 struct host_group {
 	char path[256];	  /* "": none found; hostile */
 	unsigned version; /* version of control groups: 1, 2; 0: none found */
-	uint64_t current,
-		limit; /* limit: the least of the group and those above it; none: unknown */
-	uint64_t anon, file, swap;
-	uint64_t kernel; /* the kernel's part of current: stacks, slab, page tables, sockets */
-	uint64_t kernel_stack, slab, sock, page_tables; /* parts of kernel; version 2 only */
-	uint64_t oom_kills;				/* processes that the OOM killer ended */
+	uint64_t limit;	  /* the least of the group and those above it; MEMCG_NONE: none */
+	uint64_t kernel;  /* the kernel's part of its use, with sockets; MEMCG_NONE: not known */
+	struct memcg_figures figures;
 };
 
 struct host_ledger {

@@ -80,6 +80,5 @@ int host_glibc__read(struct host_reading *r);
 /* Finds chunks with mappings of their own; after all other claims are resolved. */
 int host_glibc__find_mapped(struct host_reading *r);
 int host_places__find_stacks(struct host_reading *r);
-void host_group__read(const struct proc *p, struct host_group *ret);
 /* Whether an error concerns one object only. Other errors end the reading. */
 bool host_places__is_local(int err);

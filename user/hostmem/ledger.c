@@ -288,18 +288,42 @@ static void set_known(struct host_reading *r)
 	part[HOST_MALLOC].has_second = r->l->malloc.free_known;
 }
 
+static void read_group(const struct proc *p, struct host_group *ret)
+{
+	struct memcg_figures limiting;
+	struct memcg m, at;
+
+	/* alive: the PID was this process's when its cgroup was read */
+	if (memcg__find(proc__pid(p), &m) || !proc__alive(p))
+		return;
+	memcg__read(&m, &ret->figures);
+	if (ret->figures.usage == MEMCG_NONE)
+		return; /* removed meanwhile, or the root of the hierarchy */
+	ret->version = m.v2 ? 2 : 1;
+	snprintf(ret->path, sizeof(ret->path), "%s", memcg__path(&m));
+	ret->limit = MEMCG_NONE;
+	if (memcg__limiting(&m, &at)) {
+		memcg__read(&at, &limiting);
+		ret->limit = limiting.limit;
+	}
+	ret->kernel = ret->figures.kernel;
+	if (ret->kernel != MEMCG_NONE && ret->figures.sock != MEMCG_NONE)
+		ret->kernel += ret->figures.sock;
+}
+
 static void set_group(struct host_ledger *l)
 {
-	struct host_figure *use = &l->sheet.part[HOST_GROUP],
-			   *kernel = &l->sheet.part[HOST_GROUP_KERNEL];
+	struct host_figure *part = l->sheet.part;
 
-	if (l->group.current != UINT64_MAX)
-		*use = (struct host_figure){ .bytes = l->group.current,
-					     .second = l->group.limit,
-					     .known = true,
-					     .has_second = l->group.limit != UINT64_MAX };
-	if (l->group.kernel != UINT64_MAX)
-		*kernel = (struct host_figure){ .bytes = l->group.kernel, .known = true };
+	if (!l->group.version)
+		return;
+	part[HOST_GROUP] = (struct host_figure){ .bytes = l->group.figures.usage,
+						 .second = l->group.limit,
+						 .known = true,
+						 .has_second = l->group.limit != MEMCG_NONE };
+	if (l->group.kernel != MEMCG_NONE)
+		part[HOST_GROUP_KERNEL] = (struct host_figure){ .bytes = l->group.kernel,
+								.known = true };
 }
 
 /* The mappings. Of a large process, without the figures that would make it wait. */
@@ -345,7 +369,7 @@ int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledg
 	if (err)
 		return err;
 	set_known(&r);
-	host_group__read(h->proc, &l.group);
+	read_group(h->proc, &l.group);
 	set_group(&l);
 	l.end = clock__monotonic();
 	*ret = l;

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ending/memcg.h"
 #include "lib/io.h"
 #include "log/log.h"
+#include "process/memcg.h"
 
 struct reserve {
 	int dir; /* folder */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "ending/memcg.h"
+#include "process/memcg.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -204,10 +204,15 @@ void memcg__read(const struct memcg *m, struct memcg_figures *ret)
 	io__text_at(dir, v2 ? "memory.events" : "memory.oom_control", text, sizeof(text));
 	ret->oom_kills = named(text, "oom_kill");
 	io__text_at(dir, "memory.stat", text, sizeof(text));
+	ret->swap = v2 ? ret->swap_usage : named(text, "total_swap");
 	ret->anon = named(text, v2 ? "anon" : "total_rss");
 	ret->file = named(text, v2 ? "file" : "total_cache");
+	/* v1 counts sockets outside of usage, and only of cgroups with a limit for them */
 	ret->sock = v2 ? named(text, "sock") : MEMCG_NONE;
 	ret->kernel = v2 ? named(text, "kernel") : number(dir, "memory.kmem.usage_in_bytes");
+	ret->kernel_stack = v2 ? named(text, "kernel_stack") : MEMCG_NONE;
+	ret->slab = v2 ? named(text, "slab") : MEMCG_NONE;
+	ret->page_tables = v2 ? named(text, "pagetables") : MEMCG_NONE;
 	if (dir >= 0)
 		close(dir);
 }

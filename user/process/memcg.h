@@ -20,8 +20,11 @@ struct memcg_figures {
 	uint64_t limit, usage, peak;
 	/* v2: of swap alone; v1: of memory and swap together */
 	uint64_t swap_limit, swap_usage;
-	uint64_t anon, file, kernel, sock; /* parts of usage; kernel includes sock in v1 */
-	uint64_t oom_kills;		   /* processes that the OOM killer ended in it */
+	uint64_t swap;		     /* swapped out */
+	uint64_t anon, file, kernel; /* parts of usage */
+	uint64_t sock;		     /* v2: buffers of sockets, a part of usage next to kernel */
+	uint64_t kernel_stack, slab, page_tables; /* v2: parts of kernel */
+	uint64_t oom_kills;			  /* processes that the OOM killer ended in it */
 };
 
 /* Finds the memory cgroup of a process. 0; -ENOENT: none that is visible here, or -errno. */

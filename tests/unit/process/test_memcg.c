@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "ending/memcg.h"
+#include "process/memcg.h"
 #include "unit/scratch.h"
 
 #define V1 "36 32 0:31 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
@@ -82,7 +82,10 @@ static void test_figures(void **state)
 	put(sub, "memory.max", "max\n");
 	put(sub, "memory.current", "1000\n");
 	put(sub, "memory.events", "low 0\nmax 5\noom 2\noom_kill 1\noom_group_kill 7\n");
-	put(sub, "memory.stat", "anon 600\nfile 300\nkernel 100\nfile_mapped 9\n");
+	put(sub, "memory.stat",
+	    "anon 600\nfile 300\nkernel 100\nkernel_stack 16\npagetables 32\n"
+	    "sock 5\nslab 48\nfile_mapped 9\n");
+	put(sub, "memory.swap.current", "77\n");
 	put(dir, "cgroup.procs", "5\n");
 	put(sub, "cgroup.procs", "6\n7\n");
 
@@ -94,7 +97,9 @@ static void test_figures(void **state)
 	assert_int_equal(f.anon, 600);
 	assert_int_equal(f.file, 300);
 	assert_int_equal(f.kernel, 100);
-	assert_int_equal(f.sock, MEMCG_NONE);
+	assert_int_equal(f.sock, 5);
+	assert_int_equal(f.swap, 77);
+	assert_true(f.kernel_stack == 16 && f.page_tables == 32 && f.slab == 48);
 
 	/* the ancestor has the limit, and the processes of both */
 	assert_true(memcg__limiting(&m, &at));
