@@ -6,6 +6,7 @@ import json
 import os
 
 import harness
+import host_intervals
 import host_leaks
 from harness import check, equal, run, scratch, tool
 
@@ -37,6 +38,22 @@ def test_small_objects():
     of_line = sum(r["bytes"] for r in host_leaks.marked(doc, "fragments"))
     planted = STEPS * host_leaks.MIB << 20
     check(planted * 0.7 < of_line < planted * 1.2, "the line has %d of %d bytes", of_line, planted)
+
+
+def test_error_of_small_objects():
+    """Rows of lines that allocate small objects in turn have an interval around the true size."""
+    rows = host_intervals.one("malloc", 1, 48)
+    for line, size, row in rows:
+        check(row, "line %d with %d bytes has no row", line, size)
+        low, high = host_intervals.interval(row)
+        check(low < row["bytes"] < high < 4 * row["bytes"], "line %d: %s", line, row)
+        # Twice as far as the interval: this test is run many times.
+        check(2 * low - high <= size <= 2 * high - low, "line %d has %d bytes, row: %s", line, size, row)
+        check("requested" not in row, "requested: %s", row)
+    out = " ".join(tool("report", "--device", "host", "--at", "end", scratch("share.mtr"))[1].split())
+    check("Lines of small objects are a sample" in out and "host_share.py:%d" % rows[0][0] in out, "report: %s", out[-600:])
+    exact = [r for r in host_leaks.rows_of(recorded("mapped"))["rows"] if r["line"] == host_leaks.LINES["mapped"]]
+    check(exact and all("sampled" not in r for r in exact), "a mapping of its own: %s", exact)
 
 
 def test_tensors_stay_on_the_cpu():

@@ -22,6 +22,11 @@
 #define SHARE 50	    /* readings take at most one part in this many of a CPU's time */
 #define UNMAPPED_MAX 1024   /* ranges unmapped during a reading that are kept */
 #define ATTACHED_MAX 16	    /* segments of shared memory whose size is not known yet */
+#define LARGE 4
+/* CPython's arenas, of 3.10 and later, and of earlier versions: ARENA_BITS in obmalloc. */
+#define PY_ARENA (1ULL << 20)
+#define PY_ARENA_OLD (256ULL << 10)
+#define MALLOC_HEAP (64ULL << 20) /* glibc's HEAP_MAX_SIZE, to which its heaps are aligned */
 
 struct span {
 	uint64_t start, end;
@@ -42,6 +47,7 @@ struct host_memory {
 	uint64_t resident; /* at the last reading, as statm says */
 	bool changed;	   /* the address space changed since the last reading began */
 	uint64_t heap_end; /* as of the last brk(); 0: unknown */
+	uint64_t least_brk, least_opened; /* smallest piece so far, bytes; 0: none */
 	struct span unmapped[UNMAPPED_MAX];
 	size_t n_unmapped; /* during this reading; above UNMAPPED_MAX: more than are kept */
 	struct {
@@ -65,10 +71,20 @@ static int tell(void *ctx, const struct host_owner *owner, uint64_t addr, uint64
 		.thread = owner->thread,
 	};
 
+	int err;
+
 	if (comes) {
 		e.stack = owner->stack;
 		e.walk = owner->walk;
 	}
+	err = h->c.emit(h->c.ctx, &e);
+	if (err || !comes || !owner->grain)
+		return err;
+	e.kind = EVENT_REQUESTED;
+	e.stack = 0;
+	e.walk = 0;
+	e.size = 0;
+	e.requested = owner->grain;
 	return h->c.emit(h->c.ctx, &e);
 }
 
@@ -130,17 +146,73 @@ static uint64_t page_up(uint64_t v)
 	return (v + page - 1) / page * page;
 }
 
-static int on_brk(struct host_memory *h, const struct mt_rec_host *r, const struct host_range *like)
+/*
+ * The grain of a piece of memory that malloc took to serve one call. The calling line has the piece
+ * but for what is left after its object, for objects of any line. malloc adds the same to each
+ * piece, and rounds up to pages. So no more is left than the smallest piece and a page. An object
+ * that is larger than that needs a piece nearly each time, which is no draw: its error counts
+ * LARGE times.
+ */
+static uint64_t grain_of(uint64_t *least, uint64_t size)
+{
+	double left;
+
+	if (!*least || size < *least)
+		*least = size;
+	left = LARGE * (double)(*least + page_up(1));
+	if (left > (double)size)
+		left = (double)size;
+	return (uint64_t)(left * left / (double)size) + 1;
+}
+
+/* True if the mapping is an arena of CPython, as far as the call shows. */
+static bool is_python_arena(const struct mt_rec_host *r)
+{
+	return (r->len == PY_ARENA || r->len == PY_ARENA_OLD) && (r->to & PROT_WRITE) &&
+	       (r->flags & (MAP_PRIVATE | MAP_ANONYMOUS)) == (MAP_PRIVATE | MAP_ANONYMOUS);
+}
+
+/* True if one of malloc's heaps begins or grows: memory below is writable, or it is aligned as
+ * heaps are. A thread's stack has neither. */
+static bool grows_heap(const struct host_memory *h, uint64_t start)
+{
+	size_t at = host_ranges__find(&h->ranges, start - 1);
+
+	return start % MALLOC_HEAP == 0 ||
+	       (at < h->ranges.n && h->ranges.v[at]->start < start && h->ranges.v[at]->writable);
+}
+
+static int on_brk(struct host_memory *h, const struct mt_rec_host *r, struct host_range *like)
 {
 	uint64_t end = page_up(r->addr), was = h->heap_end;
 
 	h->heap_end = end;
 	if (!was || was == end)
 		return 0; /* a call that asks for the end, or the first one */
-	if (end > was)
+	if (end > was) {
+		like->owner.grain = grain_of(&h->least_brk, end - was);
 		return host_ranges__map(&h->ranges, was, end, like, 0);
+	}
 	note_unmapped(h, end, was);
 	return host_ranges__unmap(&h->ranges, end, was);
+}
+
+static int on_mprotect(struct host_memory *h, uint64_t start, uint64_t end, struct host_range *like)
+{
+	size_t at = host_ranges__find(&h->ranges, start);
+
+	if (start >= end)
+		return 0;
+	if (grows_heap(h, start))
+		like->owner.grain = grain_of(&h->least_opened, end - start);
+	/* Before the first reading, mappings from before attach are no ranges yet. A short part of
+	 * one is a piece that a heap grows by. */
+	if (!h->readings && end - start < HOST_MERGE_BELOW &&
+	    (at == h->ranges.n || h->ranges.v[at]->start >= end)) {
+		like->owner.grain = grain_of(&h->least_opened, end - start);
+		return host_ranges__map(&h->ranges, start, end, like, 0);
+	}
+	return host_ranges__open(&h->ranges, start, end, like);
 }
 
 static void keep_attached(struct host_memory *h, uint64_t addr, const struct host_range *like)
@@ -180,6 +252,7 @@ int host_memory__record(struct host_memory *h, const struct mt_rec_host *r)
 		return err;
 	switch (r->call) {
 	case MT_HOST_MMAP:
+		like.owner.grain = is_python_arena(r) ? r->len : 0;
 		return host_ranges__map(&h->ranges, r->addr, end, &like, 0);
 	case MT_HOST_MUNMAP:
 		note_unmapped(h, r->addr, end);
@@ -191,7 +264,7 @@ int host_memory__record(struct host_memory *h, const struct mt_rec_host *r)
 	case MT_HOST_BRK:
 		return on_brk(h, r, &like);
 	case MT_HOST_MPROTECT:
-		return host_ranges__open(&h->ranges, r->addr, end, &like);
+		return on_mprotect(h, r->addr, end, &like);
 	case MT_HOST_SHMAT:
 		keep_attached(h, r->addr, &like);
 		return 0;

@@ -209,6 +209,10 @@ static bool joins(struct host_ranges *h, size_t at, const struct host_range *r)
 	if (!below || below->end != r->start || !same_owner(below, r) || !r->owner.stack ||
 	    r->end - r->start >= HOST_MERGE_BELOW || r->end - below->start > HOST_MERGED_MAX)
 		return false;
+	below->owner.grain = (uint64_t)(((double)below->owner.grain *
+						 (double)(r->start - below->start) +
+					 (double)r->owner.grain * (double)(r->end - r->start)) /
+					(double)(r->end - below->start));
 	below->end = r->end;
 	below->id = ++h->last_id;
 	return true;

@@ -17,6 +17,9 @@
 struct host_owner {
 	uint32_t stack, thread; /* numbers of the dictionary */
 	uint8_t walk;		/* enum mt_walk */
+	/* Memory for objects of any line came in pieces, charged to who needed the piece: sum of
+	 * the squares of the pieces' sizes, per byte: sampling__pieces(). 0: the owner has all. */
+	uint64_t grain;
 };
 
 struct host_range {

@@ -190,8 +190,9 @@ struct row {
 	 * row. */
 	bool before_attach;
 	bool filtered; /* the caller's filter excludes the row */
-	/* Bytes that the row would have if all stacks had been read; all equal to bytes where no
-	 * stacks were left out: record/sampling.h. */
+	/* Bytes that the row would have if all stacks had been read, or if each small object on the
+	 * host had been charged to its line; all equal to bytes where the row is exact:
+	 * record/sampling.h. */
 	struct sampled sampled;
 };
 

@@ -37,6 +37,7 @@ struct bucket {
 	bool unsized;		/* the size of some blocks is not known */
 	bool not_sampled;	/* the row has blocks that were not drawn for a stack */
 	struct drawn drawn[SAMPLING_BOUNDS];
+	struct pieces pieces; /* on the host */
 };
 
 struct block_class {			 /* blocks of a site with equal properties */
@@ -67,6 +68,8 @@ struct table {
 	size_t capparts;
 	struct hash_index index;
 	uint64_t not_sampled[SAMPLING_BOUNDS]; /* bytes of blocks that were not drawn */
+	bool host;			       /* requested sizes are those of pieces */
+	uint64_t pieces;		       /* bytes of all pieces */
 	char *patterns;			       /* module patterns one after another, by offset */
 	size_t npatterns, cappatterns;
 };
@@ -367,8 +370,13 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 	bucket__count_drawn(g, s, k->count);
 	g->row.bytes += bytes;
 	g->row.count += k->count;
-	g->row.requested += k->requested;
-	g->asked += k->asked;
+	if (t->host) {
+		g->pieces.bytes += s->size * k->asked;
+		g->pieces.squares += (double)s->size * (double)k->requested;
+	} else {
+		g->row.requested += k->requested;
+		g->asked += k->asked;
+	}
 	t->parts[t->nparts++] = (struct part){
 		.size = s->size, .count = k->count, .group = id, .module = block_class__module(t, k)
 	};
@@ -382,6 +390,8 @@ static int table__add_class(struct table *t, const struct block_class *k)
 	struct chain c;
 	int err;
 
+	if (t->host)
+		t->pieces += s->size * k->asked;
 	if (site__not_sampled(s))
 		t->not_sampled[s->drawn - 1] += site__bytes(s, k->count);
 	if (!(t->split & SPLIT(BY_LAYER)) || is_before(t, k))
@@ -579,6 +589,13 @@ static void table__estimate(const struct table *t, const struct bucket *g, struc
 	r->sampled = (struct sampled){ r->bytes, r->bytes, r->bytes };
 	if (g->not_sampled || r->before_attach)
 		return;
+	if (t->host) {
+		struct pieces p = g->pieces;
+
+		p.others = t->pieces - p.bytes;
+		r->sampled = sampling__pieces(r->bytes, &p);
+		return;
+	}
 	memcpy(drawn, g->drawn, sizeof(drawn));
 	for (size_t i = 0; i < SAMPLING_BOUNDS; i++)
 		drawn[i].others = t->not_sampled[i];
@@ -649,6 +666,7 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 		return -ENOENT;
 	number = m->order[device];
 	dev = m->devs[number];
+	t.host = dev->pub.device.type == DEVICE_HOST;
 	if (opts->when < ROWS_MOMENTS &&
 	    !(opts->when == ROWS_AT_MARK ? dev->pub.marked
 					 : m->noted[opts->when - ROWS_AT_BASE].set))

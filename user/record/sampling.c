@@ -90,9 +90,9 @@ static double mean_for(uint64_t n, double probability)
 }
 
 /* Wilson and Hilferty's approximation of the same for the quantile z. */
-static double approximate(uint64_t n, double z)
+static double approximate(double x, double z)
 {
-	double x = (double)n, root = 1 - 1 / (9 * x) + z / (3 * sqrt(x));
+	double root = 1 - 1 / (9 * x) + z / (3 * sqrt(x));
 
 	return x * root * root * root;
 }
@@ -103,12 +103,12 @@ static double approximate(uint64_t n, double z)
  */
 static double lower(uint64_t n)
 {
-	return !n ? 0 : n <= EXACT ? mean_for(n - 1, 1 - TAIL) : approximate(n, -NORMAL);
+	return !n ? 0 : n <= EXACT ? mean_for(n - 1, 1 - TAIL) : approximate((double)n, -NORMAL);
 }
 
 static double upper(uint64_t n)
 {
-	return n < EXACT ? mean_for(n, TAIL) : approximate(n + 1, NORMAL);
+	return n < EXACT ? mean_for(n, TAIL) : approximate((double)n + 1, NORMAL);
 }
 
 static uint64_t within(double v, uint64_t least, uint64_t most)
@@ -134,5 +134,25 @@ struct sampled sampling__estimate(uint64_t bytes, const struct drawn drawn[SAMPL
 		e.low += within(low > (double)most ? 0 : low, d->bytes, most) - d->bytes;
 		e.high += within(upper(d->count) * bound, d->bytes, most) - d->bytes;
 	}
+	return e;
+}
+
+struct sampled sampling__pieces(uint64_t bytes, const struct pieces *p)
+{
+	struct sampled e = { bytes, bytes, bytes };
+	double size, n, low, high, sure = (double)(bytes - p->bytes);
+
+	if (!p->bytes || p->squares <= 0)
+		return e;
+	/* As many pieces of equal size as vary by the same. One of which little is resident yet is
+	 * a whole one. */
+	size = p->squares / (double)p->bytes;
+	n = (double)p->bytes / size;
+	if (n < 1)
+		n = 1;
+	low = sure + size * (n <= EXACT ? lower((uint64_t)n) : approximate(n, -NORMAL));
+	high = sure + size * (n < EXACT ? upper((uint64_t)ceil(n)) : approximate(n + 1, NORMAL));
+	e.low = within(low, bytes - p->bytes, bytes);
+	e.high = within(high, bytes, bytes + p->others);
 	return e;
 }

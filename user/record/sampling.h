@@ -46,3 +46,16 @@ struct sampled {
 
 /* bytes: of all blocks of the row that have a stack. drawn: by number of the bound - 1. */
 struct sampled sampling__estimate(uint64_t bytes, const struct drawn drawn[SAMPLING_BOUNDS]);
+
+/*
+ * The same for a row of host memory, of which an allocator of small objects took pieces. A piece is
+ * charged to the object that needed it, and has objects of other rows, too. The interval is for the
+ * row's share of all pieces, if the objects of rows do not come in step with the pieces.
+ */
+struct pieces {
+	uint64_t bytes;	 /* of the row's pieces */
+	double squares;	 /* sum of the squares of their sizes */
+	uint64_t others; /* bytes of other rows' pieces */
+};
+/* bytes: of all blocks of the row. */
+struct sampled sampling__pieces(uint64_t bytes, const struct pieces *p);

@@ -282,7 +282,7 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 	if (r->requested)
 		json__uint(j, "requested", r->requested);
 	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, 6);
-	if (r->sampled.high > r->bytes) {
+	if (r->sampled.high > r->bytes || r->sampled.low < r->bytes) {
 		json__open_object(j, "sampled");
 		json__uint(j, "estimate", r->sampled.bytes);
 		json__uint(j, "low", r->sampled.low);

@@ -540,64 +540,6 @@ static int print_below(FILE *out, const struct model *m, const struct facts *f,
 	return err;
 }
 
-#define SAMPLED_SHOWN 3 /* rows */
-
-/* Orders rows by what may be missing, most first. */
-static int cmp_missing(const void *a, const void *b)
-{
-	const struct row *x = a, *y = b;
-	uint64_t p = x->sampled.high - x->bytes, q = y->sampled.high - y->bytes;
-
-	return p != q ? (p > q ? -1 : 1) : row__compare(a, b);
-}
-
-/* Says how much the largest rows may hold of the blocks whose stacks were not drawn. */
-static int sampled_words(FILE *out, const struct model *m, size_t device, const struct facts *f,
-			 const struct report_text_opts *o)
-{
-	struct row_opts opts = {
-		.by = BY_LINE, .when = o->when, .any_module = true, .any_category = true
-	};
-	char bytes[24], low[24], high[24], share[8], where[REPORT_TEXT], *text = NULL;
-	uint64_t rest = 0, all = 0;
-	struct row *rows;
-	size_t n, size, shown = 0;
-	FILE *list;
-	int err = model__rows(m, device, &opts, &rows, &n);
-
-	if (err)
-		return err;
-	list = open_memstream(&text, &size);
-	qsort(rows, n, sizeof(*rows), cmp_missing);
-	for (size_t i = 0; list && i < n; i++) {
-		const struct row *r = &rows[i];
-
-		all += r->bytes;
-		if (r->file && !strcmp(r->file, DETAIL_FILE))
-			rest += r->bytes;
-		else if (r->file && r->sampled.high - r->bytes > r->bytes / 100 &&
-			 shown++ < SAMPLED_SHOWN)
-			fprintf(list, "%s%s %s to %s", shown > 1 ? "; " : "",
-				words__location(where, r, facts__get(f, "cwd"), 60),
-				text__bytes(low, sizeof(low), r->sampled.low),
-				text__bytes(high, sizeof(high), r->sampled.high));
-	}
-	free(rows);
-	if (!list || fclose(list)) {
-		free(text);
-		return -ENOMEM;
-	}
-	if (rest)
-		text__paragraph(out, text__prose(report_text__width(out, o)), "\n", "  ",
-				"%s (%s %%) is in blocks whose stacks were not sampled%s%s%s",
-				text__bytes(bytes, sizeof(bytes), rest),
-				text__percent(share, rest, all),
-				shown ? ". With their share of it, 95 % sure: " : "", text,
-				shown > SAMPLED_SHOWN ? "; ..." : "");
-	free(text);
-	return 0;
-}
-
 /* Says which of the moment's memory has no Python line, if it is 1 % or more. */
 static int no_line_words(struct line *l, const struct model *m, size_t device,
 			 const struct report_text_opts *o)
@@ -692,8 +634,8 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	}
 	if (!err && !o->host)
 		err = print_below(out, m, f, o);
-	if (!err && device >= 0 && facts__get(f, "cost.changes"))
-		err = sampled_words(out, m, device, f, o);
+	if (!err && device >= 0)
+		err = report_text__sampled(out, m, (size_t)device, f, o);
 	l = line__begin(out, o);
 	l.lead = "\n";
 	if (!err && device >= 0)

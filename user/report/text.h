@@ -65,6 +65,9 @@ int report_text__reconcile(FILE *out, const struct model *m, size_t device, cons
 void report_text__host_line(FILE *out, const struct model *m, const struct report_text_opts *o);
 /* Prints the parts of host memory at the moment as a table; nothing if it was not read. */
 int report_text__host(FILE *out, const struct model *m, const struct report_text_opts *o);
+/* Says how far the largest rows of a sample may be off, if any row is. 0 or -ENOMEM. */
+int report_text__sampled(FILE *out, const struct model *m, size_t device, const struct facts *f,
+			 const struct report_text_opts *o);
 /* Prints losses, drift and the quality of stacks in one line after an empty one; nothing if there
  * is nothing to say. */
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f,

@@ -259,6 +259,26 @@ static void test_at_random(void **state)
 	host_ranges__free(&h);
 }
 
+/* Two pieces of one owner that become one range have the mean of their grains. */
+static void test_grain_of_joined_ranges(void **state)
+{
+	struct told t = { 0 };
+	struct host_ranges h;
+	struct host_range like = by(7);
+
+	host_ranges__init(&h, tell, &t);
+	like.owner.grain = 4000;
+	assert_int_equal(host_ranges__map(&h, page(0), page(1), &like, 0), 0);
+	like.owner.grain = 8000;
+	assert_int_equal(host_ranges__map(&h, page(1), page(4), &like, 0), 0);
+	assert_int_equal(h.n, 1);
+	assert_int_equal(h.v[0]->owner.grain, 7000);
+	assert_int_equal(host_ranges__unmap(&h, page(1), page(2)), 0);
+	assert_int_equal(h.n, 2);
+	assert_int_equal(h.v[1]->owner.grain, 7000);
+	host_ranges__free(&h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -270,6 +290,7 @@ int main(void)
 		cmocka_unit_test(test_reserved_memory_is_opened),
 		cmocka_unit_test(test_errors_of_the_function),
 		cmocka_unit_test(test_at_random),
+		cmocka_unit_test(test_grain_of_joined_ranges),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

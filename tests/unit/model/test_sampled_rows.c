@@ -194,6 +194,118 @@ static void test_bound_from_facts(void **state)
 	world__free(&w);
 }
 
+#define HOST ((struct device){ .type = DEVICE_HOST })
+#define PAGE 4096ULL
+#define PAD (128ULL << 10) /* what malloc adds to a piece */
+
+/* The piece of memory that malloc takes for a line's object. */
+static uint64_t piece(struct world *w, uint64_t addr, uint64_t need, unsigned line)
+{
+	uint64_t size = (need + PAD + PAGE - 1) / PAGE * PAGE, left = 4 * (PAD + 2 * PAGE);
+	struct event e = { .kind = EVENT_ALLOC,
+			   .device = HOST,
+			   .addr = addr,
+			   .size = size,
+			   .stack = simple(w, "train.py", "step", line) };
+
+	feed(w, e);
+	e.kind = EVENT_REQUESTED;
+	e.size = e.stack = 0;
+	e.requested = left < size ? left * left / size : size;
+	feed(w, e);
+	return size;
+}
+
+/* The lines of a host whose objects, at random, use up the pieces that each needs. The last line
+ * maps its memory itself. */
+static void record_host(struct line lines[LINES])
+{
+	static const unsigned share[] = { 0, 0, 0, 0, 0, 1, 1, 1, 2, 2 };
+	struct row_opts o = { .by = BY_LINE, .when = ROWS_NOW };
+	struct world w = world__new(AT_PEAK, 0);
+	uint64_t left = draw() % PAD, addr = 0x10000000, alone = 5 << 20, end;
+	struct row *rows;
+	size_t n;
+
+	for (unsigned i = 0; i < LINES; i++)
+		lines[i].truth = 0;
+	for (unsigned b = 0; b < 3000; b++) {
+		unsigned line = share[draw() % 10];
+		uint64_t size = 100 + draw() % (line == 2 ? 4000 : 16000);
+
+		if (size > left) {
+			end = addr + piece(&w, addr, size - left, line + 1);
+			left += end - addr;
+			addr = end;
+		}
+		left -= size;
+		lines[line].truth += size;
+	}
+	lines[3].truth = alone;
+	feed(&w, (struct event){ .kind = EVENT_ALLOC,
+				 .device = HOST,
+				 .addr = 0x1000,
+				 .size = alone,
+				 .stack = simple(&w, "train.py", "step", 4) });
+	assert_int_equal(model__rows(w.m, 0, &o, &rows, &n), 0);
+	for (unsigned i = 0; i < LINES; i++) {
+		const struct row *r = row_of(rows, n, i + 1);
+
+		assert_non_null(r);
+		assert_int_equal(r->requested, 0);
+		assert_true(r->sampled.low <= r->bytes && r->bytes <= r->sampled.high);
+		assert_true(i > 1 || r->sampled.high - r->sampled.low < r->bytes);
+		lines[i].right += r->sampled.low <= lines[i].truth &&
+				  lines[i].truth <= r->sampled.high;
+		lines[i].estimates += (double)r->bytes / (double)lines[i].truth;
+	}
+	assert_int_equal(row_of(rows, n, 4)->sampled.low, alone);
+	assert_int_equal(row_of(rows, n, 4)->sampled.high, alone);
+	free(rows);
+	world__free(&w);
+}
+
+static void test_interval_of_pieces_holds(void **state)
+{
+	struct line lines[LINES] = { 0 };
+
+	for (unsigned i = 1; i <= RECORDINGS; i++) {
+		random_state = i * 0x9e3779b97f4a7c15;
+		record_host(lines);
+	}
+	for (unsigned i = 0; i < LINES; i++) {
+		assert_true(lines[i].right >= RECORDINGS * 95 / 100);
+		assert_true(lines[i].right >= RECORDINGS * 95 / 100);
+		assert_true(lines[i].estimates > 0.95 * RECORDINGS &&
+			    lines[i].estimates < 1.05 * RECORDINGS);
+	}
+}
+
+static void test_interval_of_few_pieces(void **state)
+{
+	uint64_t size = 1 << 20;
+	struct pieces p = { 0, 0, 100 * size };
+	struct sampled s = sampling__pieces(size, &p);
+
+	/* All is exact. */
+	assert_int_equal(s.low, size);
+	assert_int_equal(s.high, size);
+	/* One piece, and exact memory: Poisson 0.0253 to 5.572. */
+	p.bytes = size;
+	p.squares = (double)size * (double)size;
+	s = sampling__pieces(3 * size, &p);
+	assert_in_range(s.low, 2.025 * size, 2.026 * size);
+	assert_in_range(s.high, 7.57 * size, 7.58 * size);
+	/* At most all pieces. */
+	p.others = 1000;
+	assert_int_equal(sampling__pieces(size, &p).high, size + 1000);
+	/* A piece of which a page is resident stands for no less than a piece. */
+	p = (struct pieces){ 4096, 4096 * (double)size, 100 * size };
+	s = sampling__pieces(4096, &p);
+	assert_in_range(s.low, 1, 4096);
+	assert_in_range(s.high, 5.57 * size, 5.58 * size);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +313,8 @@ int main(void)
 		cmocka_unit_test(test_interval_is_narrow),
 		cmocka_unit_test(test_all_walked),
 		cmocka_unit_test(test_bound_from_facts),
+		cmocka_unit_test(test_interval_of_pieces_holds),
+		cmocka_unit_test(test_interval_of_few_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
