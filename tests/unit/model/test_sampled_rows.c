@@ -196,7 +196,7 @@ static void test_bound_from_facts(void **state)
 
 #define HOST ((struct device){ .type = DEVICE_HOST })
 #define PAGE 4096ULL
-#define PAD (128ULL << 10) /* what malloc adds to a piece */
+#define PAD (128ULL << 10) /* malloc adds this to each piece */
 
 /* The piece of memory that malloc takes for a line's object. */
 static uint64_t piece(struct world *w, uint64_t addr, uint64_t need, unsigned line)
@@ -299,7 +299,7 @@ static void test_interval_of_few_pieces(void **state)
 	/* At most all pieces. */
 	p.others = 1000;
 	assert_int_equal(sampling__pieces(size, &p).high, size + 1000);
-	/* A piece of which a page is resident stands for no less than a piece. */
+	/* One resident page of a piece counts as the whole piece. */
 	p = (struct pieces){ 4096, 4096 * (double)size, 100 * size };
 	s = sampling__pieces(4096, &p);
 	assert_in_range(s.low, 1, 4096);
