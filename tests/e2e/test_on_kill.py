@@ -3,6 +3,7 @@
 # run: probes-all
 """`--on-kill`: a process that is killed or fails leaves a recording that says why, what it held, and which line held it."""
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -89,6 +90,61 @@ def test_process_tree():
     equal(files, sorted("leak_server-%d.mtr" % pid for pid in (pids[0], pids[2])), "files")
     ends = [report(os.path.join(folder, f))["end"]["signal"]["name"] for f in files]
     equal(sorted(ends), ["SIGKILL", "SIGSEGV"], "ends")
+
+
+def test_watch():
+    """`watch --on-kill` reports the killed one of two jobs, next to a capture by a rule, and counts both against --max-captures."""
+    folder, told, goes = scratch("watch"), scratch("told"), [scratch("go-watch-%d" % i) for i in range(2)]
+    killed, good = (jobs().start(go=go, end=end, chunk=kills.MIB, pause=0.01, rounds=rounds)
+                    for go, end, rounds in ((goes[0], "wait", 1 << 40), (goes[1], "exit0", 20)))
+    w = spawn([harness.TOOL, "watch", "--format", "json", "--every", "200ms", *(a for p in (killed, good) for a in ("-p", str(p))),
+               "--rule", "rss>1M", "--capture", "500ms", "--cooldown", "1h", "--max-captures", "1", "--on-kill", "-o", folder,
+               "--exec", "echo $MEMTRACE_EVENT $MEMTRACE_PID $MEMTRACE_FILE >>" + told], root=True)
+    for go in goes:
+        with open(go, "w", encoding="ascii"):
+            pass
+    captured = json.loads(w.wait_line('"event":"captured"', 60))
+    equal(captured["rule"], "rss>1M", "rule of the capture")
+    equal(jobs().wait(good), 0, "status of the job that ends well")
+    os.kill(killed, signal.SIGKILL)
+    jobs().wait(killed)
+    equal(w.wait(60), 0, "exit code of watch: %s" % w.stderr()[-500:])
+    events = [e for e in map(json.loads, w.stdout().splitlines()) if e["event"] in ("killed", "failed")]
+    equal([(e["event"], e["pid"], e["rule"], e["lost"]) for e in events], [("killed", killed, "--on-kill", 0)], "killed processes")
+    check(events[0]["text"].startswith("killed by SIGKILL at "), "the reason: %s", events[0])
+    check("leak_server.py:%d " % kills.planted_line() in events[0]["blame"], "the line: %s", events[0])
+    harness.own(folder)
+    equal(sorted(os.listdir(folder)), ["index.json", "watch-killed-leak_server-%d.mtr" % killed], "files")
+    equal(report(events[0]["file"])["end"]["signal"]["name"], "SIGKILL", "signal")
+    harness.own(told)
+    with open(told, encoding="utf-8") as f:
+        check("killed %d %s\n" % (killed, events[0]["file"]) in f.read(), "--exec was not run")
+
+
+def recorder_of(w):
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for child in harness.children_of(w.pid):
+            with contextlib.suppress(OSError), open("/proc/%d/cmdline" % child, "rb") as f:
+                if f.read().split(b"\0")[1:2] == [b"record"]:
+                    return child
+        time.sleep(0.01)
+    raise harness.Failure("watch has started no recorder: %s" % w.stderr()[-500:])
+
+
+def test_watch_without_recorder():
+    """A recorder that ends is reported, and `watch` goes on."""
+    pid = jobs().start(go=None, end="wait", chunk=1024, pause=0.05, rounds=1 << 40)
+    w = spawn([harness.TOOL, "watch", "--format", "json", "--every", "200ms", "-p", str(pid), "--rule", "rss>1T", "--on-kill",
+               "-o", scratch("no-recorder")], root=True)
+    w.wait_line('"event":"watching"', 30)
+    recorder = recorder_of(w)
+    subprocess.run(harness.sudo(["kill", "-KILL", str(recorder)]), check=True)
+    text = json.loads(w.wait_line('"event":"failed"', 30))["text"]
+    check("the recorder ended with signal 9" in text, "%s", text)
+    equal(harness.interrupt(w), 0, "exit code of watch: %s" % w.stderr()[-500:])
+    os.kill(pid, signal.SIGKILL)
+    jobs().wait(pid)
 
 
 class SmallDisk:
@@ -180,6 +236,8 @@ def test_recorders_cgroup_is_full():
 
 
 def test_refused():
+    code, _, err = tool("watch", "-p", "1", "--on-kill", root=True)
+    check(code == 64 and "-o FOLDER" in err, "watch without a folder: %d, %s", code, err)
     for words, says in ((("--rolling", "1M"), "--on-kill"), (("--skip", "3"), "--on-kill")):
         code, _, err = tool("record", "-p", "1", "--on-kill", *words, root=True)
         check(code == 64 and says in err, "%s: %d, %s", words, code, err)

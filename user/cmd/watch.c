@@ -32,6 +32,7 @@ enum {
 	OPT_COOLDOWN,
 	OPT_MAX_CAPTURES,
 	OPT_MAX_BYTES,
+	OPT_ON_KILL,
 	OPT_EXEC,
 	OPT_METRICS,
 	OPT_NAME,
@@ -65,6 +66,9 @@ static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "Captures", OPTIONS_PARTS },
 	{ "output", 'o', "FOLDER", 0,
 	  "Write captures and an index into FOLDER (default: capture nothing)", OPTIONS_PARTS },
+	{ "on-kill", OPT_ON_KILL, NULL, 0,
+	  "Also record all the time in memory, and write what led up to a kill or a failure",
+	  OPTIONS_PARTS },
 	{ "capture", OPT_CAPTURE, "TIME|Nsteps", 0, "Length of a capture (default 30s)",
 	  OPTIONS_PARTS },
 	{ "cost", OPT_COST, "PERCENT", OPTION_RARE,
@@ -166,6 +170,8 @@ static error_t parse_processes(int key, char *arg, struct argp_state *state)
 static void check_args(struct argp_state *state, struct watch_args *a)
 {
 	capture_args__check_pick(state, &a->pick);
+	if (a->on_kill && !a->output)
+		argp_error(state, "--on-kill needs a folder for its recordings: -o FOLDER");
 	for (size_t i = 0; !a->n_rules && i < sizeof(defaults) / sizeof(*defaults); i++)
 		a->rules[i] = defaults[i];
 	if (!a->n_rules)
@@ -185,6 +191,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'o':
 		a->output = arg;
+		break;
+	case OPT_ON_KILL:
+		a->on_kill = true;
 		break;
 	case OPT_CAPTURE:
 		parse_capture(state, a, arg);

@@ -100,9 +100,9 @@ static int check(const struct recording *r)
 		log_err("--rolling writes a folder; it cannot be combined with -o -");
 	else if (r->args.rolling.size && r->args.windows.given)
 		log_err("--rolling cannot be combined with windows (--on, --every, --wait, ...)");
-	else if (r->args.oom.on && r->args.windows.given)
+	else if (r->args.oom.on && r->args.windows.chosen)
 		log_err("--on-oom cannot be combined with windows; use --on 'ooms>0' --before 30s");
-	else if (r->args.oom.kill && r->args.windows.given)
+	else if (r->args.oom.kill && r->args.windows.chosen)
 		log_err("--on-kill cannot be combined with windows (--on, --every, --wait, ...)");
 	else
 		return EXIT_OK;

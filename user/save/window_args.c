@@ -152,6 +152,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	struct window_args *a = state->input;
 
 	a->given |= key >= OPT_SKIP && key <= OPT_LABEL;
+	a->chosen |= key >= OPT_SKIP && key <= OPT_LABEL && key != OPT_LABEL;
 	switch (key) {
 	case OPT_SKIP:
 		a->skip = capture_args__parse_count(state, "--skip", arg, 0);

@@ -7,6 +7,7 @@
 
 struct window_args {
 	bool given;	   /* some option was given */
+	bool chosen;	   /* one that chooses windows was: any but --label */
 	uint64_t skip;	   /* whole steps before the first window */
 	const char *on;	   /* condition that begins a window; NULL: none */
 	const char *until; /* condition that ends it */

@@ -22,7 +22,8 @@ static void name_of(const struct windows *w, unsigned int number, char *buf, siz
 	if (windows__look_back(&w->opts)) {
 		if (number > 1)
 			snprintf(count, sizeof(count), "-%u", number);
-		snprintf(buf, size, "%s%s", w->opts.name ? w->opts.name : "", count);
+		snprintf(buf, size, "%s%s%s%s", a->label ? a->label : "", a->label ? "-" : "",
+			 w->opts.name ? w->opts.name : "", count);
 		return;
 	}
 	snprintf(process, sizeof(process), "window-%d", (int)w->opts.pid);

@@ -74,6 +74,22 @@ struct watch_capture *watch_capture__new(const struct watch_args *args, struct w
 	return c;
 }
 
+void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const char *rule)
+{
+	*s = (struct watch_shot){ .pid = t->pid, .rank = t->rank };
+	snprintf(s->name, sizeof(s->name), "%s", t->name);
+	snprintf(s->comm, sizeof(s->comm), "%s", t->comm);
+	snprintf(s->rule, sizeof(s->rule), "%s", rule);
+	snprintf(s->container, sizeof(s->container), "%s", t->cgroup.container);
+	snprintf(s->pod, sizeof(s->pod), "%s", t->cgroup.pod);
+	watch_say__time(s->begin);
+}
+
+struct folder *watch_capture__folder(struct watch_capture *c)
+{
+	return c->folder;
+}
+
 bool watch_capture__busy(const struct watch_capture *c)
 {
 	return c->stage != IDLE;
@@ -260,6 +276,30 @@ int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot)
 	return 0;
 }
 
+int watch_capture__take(struct watch_capture *c, const struct watch_shot *shot,
+			const struct folder_entry *e)
+{
+	struct watch_shot *s = &c->shot;
+
+	if (c->stage != IDLE)
+		return -EBUSY;
+	*s = *shot;
+	s->events = e->events;
+	s->lost = e->lost;
+	s->bytes = e->bytes;
+	snprintf(s->text, sizeof(s->text), "%s", e->ended);
+	snprintf(c->stem, sizeof(c->stem), "%s", e->name);
+	if (snprintf(s->file, sizeof(s->file), "%s/%s", folder__path(c->folder), e->file) >=
+	    (int)sizeof(s->file)) {
+		*s->file = '\0';
+		fail(c, "the path of the folder is too long; choose a shorter one");
+	} else if (begin_report(c)) {
+		fail(c, "the recording cannot be read");
+		finish(c);
+	}
+	return 0;
+}
+
 /* ---- results of the stages ---- */
 
 static void end_dump(struct watch_capture *c, bool ok)
@@ -419,6 +459,27 @@ static void put_entry(struct watch_capture *c, const json_t *doc)
 	drop_old(c);
 }
 
+/* Reports the recording of a killed process. The recorder has made its entry. */
+static void end_killed(struct watch_capture *c)
+{
+	struct watch_shot *s = &c->shot;
+	const char *why = string(json_object_get(c->doc, "end"), "text");
+	char text[2 * WATCH_TEXT];
+
+	read_blame(s, json_object_get(c->doc, "rows"));
+	if (*why)
+		snprintf(s->text, sizeof(s->text), "%s", why);
+	json_decref(c->doc);
+	c->doc = NULL;
+	c->w->captured++;
+	drop_old(c);
+	snprintf(text, sizeof(text), "%s%s%s", s->text, *s->blame ? "; most memory: " : "",
+		 s->blame);
+	watch_say__shot(c->w, "killed", s, text);
+	watch_exec__run(c->w, "killed", s);
+	finish(c);
+}
+
 static void end_capture(struct watch_capture *c)
 {
 	struct watch_shot *s = &c->shot;
@@ -445,7 +506,9 @@ static void end_report(struct watch_capture *c)
 	c->out = -1;
 	if (!c->doc)
 		fail(c, "the recording cannot be read");
-	if (!c->doc || !c->shot.growth || begin_leaks(c))
+	if (c->shot.killed)
+		end_killed(c);
+	else if (!c->doc || !c->shot.growth || begin_leaks(c))
 		end_capture(c);
 }
 

@@ -138,6 +138,12 @@ void watch_say__rule(const struct watch *w, const char *event, const struct watc
 	end_json(j);
 }
 
+/* True for events of a complete recording. */
+static bool has_file(const char *event)
+{
+	return !strcmp(event, "captured") || !strcmp(event, "killed");
+}
+
 void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s,
 		     const char *text)
 {
@@ -147,7 +153,7 @@ void watch_say__shot(const struct watch *w, const char *event, const struct watc
 	if (!w->args.json) {
 		begin_text(event, &l);
 		put_text(text);
-		if (!strcmp(event, "snapshot") || !strcmp(event, "captured")) {
+		if (!strcmp(event, "snapshot") || has_file(event)) {
 			printf(": ");
 			put_text(!strcmp(event, "snapshot") ? s->snapshot : s->file);
 		}
@@ -161,7 +167,7 @@ void watch_say__shot(const struct watch *w, const char *event, const struct watc
 	json__string(j, "text", text);
 	if (*s->snapshot)
 		json__string(j, "snapshot", s->snapshot);
-	if (!strcmp(event, "captured")) {
+	if (has_file(event)) {
 		json__string(j, "file", s->file);
 		json__uint(j, "events", s->events);
 		json__uint(j, "lost", s->lost);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "watch/spawn.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 #include "log/config.h"
 #include "watch/watch.h"
 
-#define MOST_ARGS 30
 #define EXEC_QUEUE 8
 #define EXEC_MOST UINT64_C(60000000000) /* time limit of --exec, ns */
 
@@ -25,19 +25,28 @@ static int hand_on_log(void *ctx)
 
 int watch_spawn__self(const char *const *argv, int out, int nice_by, struct subprocess *ret)
 {
-	const char *all[MOST_ARGS + 2] = { "memtrace-bpf" };
+	const char **all;
+	size_t n = 0;
+	int err;
 
-	for (size_t i = 0; i < MOST_ARGS && argv[i]; i++)
-		all[i + 1] = argv[i];
-	return subprocess__start(&(struct subprocess_opts){ .program = "/proc/self/exe",
-							    .argv = all,
-							    .prepare = hand_on_log,
-							    .out = out >= 0 ? out : STDERR_FILENO,
-							    .err = SUBPROCESS_INHERIT,
-							    .group = SUBPROCESS_OWN_GROUP,
-							    .death_signal = SIGINT,
-							    .nice_by = nice_by },
-				 ret);
+	while (argv[n])
+		n++;
+	all = calloc(n + 2, sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	all[0] = "memtrace-bpf";
+	memcpy(all + 1, argv, n * sizeof(*all));
+	err = subprocess__start(&(struct subprocess_opts){ .program = "/proc/self/exe",
+							   .argv = all,
+							   .prepare = hand_on_log,
+							   .out = out >= 0 ? out : STDERR_FILENO,
+							   .err = SUBPROCESS_INHERIT,
+							   .group = SUBPROCESS_OWN_GROUP,
+							   .death_signal = SIGINT,
+							   .nice_by = nice_by },
+				ret);
+	free(all);
+	return err;
 }
 
 /* ---- --exec ---- */

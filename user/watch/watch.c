@@ -21,6 +21,7 @@
 #include "lib/text.h"
 #include "log/log.h"
 #include "process/proc.h"
+#include "watch/black_box.h"
 
 #define SCAN_EVERY UINT64_C(3000000000) /* interval of scans for new processes, in ns */
 /* Interval for growth rules, in ns, short enough to see the lows of steps; longer with many
@@ -81,12 +82,20 @@ static void report_target(struct watch *w, struct watch_target *t)
 	t->reported = true;
 	if (t->alloc && cudaalloc__calibrated(t->alloc))
 		snprintf(text, sizeof(text), "watching the CUDA allocator and resident memory%s",
-			 w->wants_steps && t->attached ? ", and steps by a probe" : "; no probe");
+			 w->wants_steps && t->attached ? ", and steps by a probe"
+			 : w->box		       ? ""
+						       : "; no probe");
 	else
 		snprintf(text, sizeof(text), "watching resident memory only: %s",
 			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
 	if (!t->alloc || !cudaalloc__calibrated(t->alloc))
 		add_idle_rules(w, text, sizeof(text));
+	if (w->box) {
+		size_t len = strlen(text);
+
+		snprintf(text + len, sizeof(text) - len,
+			 "; a recorder keeps its last minutes (--on-kill)");
+	}
 	watch_say__target(w, "watching", t, text);
 	if (t->steps_failed)
 		watch_say__target(w, "no steps", t, t->steps_why);
@@ -130,6 +139,8 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 				   : "the process has ended");
 	if (replaced) /* the new program may match, too */
 		w->next_scan = 0;
+	else if (w->box)
+		black_box__expect(w->box, t);
 	drop_series(w, t->self.series);
 	forget_rules(w, &t->self);
 	for (size_t k = 0; k < WATCH_DEVICES; k++) {
@@ -146,16 +157,10 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 static void make_shot(struct watch_shot *s, const struct watch_target *t,
 		      const struct watch_device *d, const char *rule, const struct cond_result *r)
 {
-	*s = (struct watch_shot){ .pid = t->pid, .rank = t->rank };
-	snprintf(s->name, sizeof(s->name), "%s", t->name);
-	snprintf(s->comm, sizeof(s->comm), "%s", t->comm);
+	watch_shot__of(s, t, rule);
 	watch_device__name(t, d, s->device);
-	snprintf(s->rule, sizeof(s->rule), "%s", rule);
 	snprintf(s->text, sizeof(s->text), "%s", r->text);
 	s->growth = r->figure >= COND_GROWTH;
-	snprintf(s->container, sizeof(s->container), "%s", t->cgroup.container);
-	snprintf(s->pod, sizeof(s->pod), "%s", t->cgroup.pod);
-	watch_say__time(s->begin);
 }
 
 static void capture(struct watch *w, struct watch_target *t, const struct watch_shot *s,
@@ -349,6 +354,8 @@ static void tick(struct watch *w, uint64_t now)
 	look(w, now);
 	if (w->captures)
 		watch_capture__pump(w->captures, now);
+	if (w->box)
+		black_box__pump(w->box, now);
 	watch_exec__pump(now);
 	if (w->args.metrics)
 		watch_metrics__write(w);
@@ -400,7 +407,8 @@ static bool is_over(const struct watch *w)
 	if (w->args.duration && clock__monotonic() - w->start >= w->args.duration)
 		return true;
 	return !w->n_targets && w->next_scan == UINT64_MAX &&
-	       !(w->captures && watch_capture__busy(w->captures));
+	       !(w->captures && watch_capture__busy(w->captures)) &&
+	       !(w->box && black_box__busy(w->box));
 }
 
 /* True if a watched process has ended. */
@@ -491,6 +499,7 @@ static int begin(struct watch *w)
 
 static void end(struct watch *w)
 {
+	black_box__free(w->box);
 	watch_capture__free(w->captures);
 	watch_exec__finish();
 	for (size_t i = 0; i < w->n_targets; i++)
@@ -518,6 +527,13 @@ static int run(struct watch *w)
 		w->captures = watch_capture__new(&w->args, w);
 		if (!w->captures)
 			return EXIT_FAILED;
+	}
+	if (w->args.on_kill) {
+		w->box = black_box__new(w);
+		if (!w->box) {
+			log_err("out of memory");
+			return EXIT_FAILED;
+		}
 	}
 	signals = open_signals(&before);
 	timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

@@ -6,7 +6,8 @@
  * that their failure does not end `watch`.
  *
  * watch.c: the loop and the rules. find.c: the watched processes. target.c: one process.
- * capture.c: captures. say.c: lines on standard output. metrics.c: figures for other programs.
+ * capture.c: captures. black_box.c: recordings of killed processes. say.c: lines on standard
+ * output. metrics.c: figures for other programs.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,6 +41,7 @@ struct watch_args {
 	const char *output;	/* folder of captures; NULL: no captures */
 	const char *exec;	/* shell command for events; NULL: none */
 	const char *metrics;	/* file of metrics; NULL: none */
+	bool on_kill;		/* record what leads up to the end of killed processes */
 	bool json;
 };
 
@@ -142,6 +144,7 @@ struct watch_rule {
 	size_t holding; /* number of devices for which the rule holds now */
 };
 
+struct black_box;
 struct watch_capture;
 
 struct watch {
@@ -154,6 +157,7 @@ struct watch {
 	size_t n_targets;
 	uint8_t series[COND_SERIES];	    /* series in use */
 	struct watch_capture *captures;	    /* state of captures; NULL: none are made */
+	struct black_box *box;		    /* recorder of killed processes; NULL: none */
 	uint64_t captured, skipped, failed; /* counts for the metrics */
 	uint64_t ram;			    /* memory of the machine, in bytes */
 	uint64_t start, next_scan, next_tick;
@@ -176,15 +180,27 @@ struct watch_shot {
 	char file[320], snapshot[320]; /* paths; "": none */
 	uint64_t events, lost, bytes;
 	bool growth;	 /* a growth rule has fired */
+	bool killed;	 /* the process was killed or failed; file is the recording of its end */
 	char blame[256]; /* line of code with the most memory, cleaned; "" */
 };
 
+struct folder;
+struct folder_entry;
+
+/* Fills the shot with the process and the present time. */
+void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const char *rule);
 struct watch_capture *watch_capture__new(const struct watch_args *args, struct watch *w);
 /* Stops a running capture and saves what was recorded. */
 void watch_capture__free(struct watch_capture *c);
 bool watch_capture__busy(const struct watch_capture *c);
 /* Starts a capture. Returns 0, or -EBUSY if one is running. */
 int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot);
+/* Reads a recording that is in the folder already and reports it. Returns 0; -EBUSY if a capture is
+ * running. */
+int watch_capture__take(struct watch_capture *c, const struct watch_shot *shot,
+			const struct folder_entry *e);
+/* The folder of the captures, which c owns. */
+struct folder *watch_capture__folder(struct watch_capture *c);
 void watch_capture__pump(struct watch_capture *c, uint64_t now);
 /* Runs the --exec command for an event. */
 void watch_exec__run(struct watch *w, const char *event, const struct watch_shot *shot);
