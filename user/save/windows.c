@@ -389,7 +389,8 @@ static int write_end(struct windows *w)
 	if (how == ENDING_GOOD)
 		return 0;
 	if (how == ENDING_UNKNOWN)
-		return flight__last(w->flight, "failed", "it ended, nobody saw how");
+		return flight__last(w->flight, "failed",
+				    "the process has ended; the reason is not known");
 	return flight__last(w->flight, ending__killed(w->facts) ? "killed" : "failed",
 			    ending__text(text, sizeof(text), w->facts));
 }

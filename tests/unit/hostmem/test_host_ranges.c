@@ -11,7 +11,7 @@
 #define PAGES 64ULL
 #define BASE 0x100000ULL
 
-/* What the blocks that were told say about each page: who has it. */
+/* The owner of each page, according to the reported blocks. */
 struct told {
 	uint32_t owner[PAGES * 2]; /* of a page with a block; 0: none */
 	uint64_t bytes, blocks;
@@ -210,7 +210,7 @@ static void test_errors_of_the_function(void **state)
 	host_ranges__free(&h);
 }
 
-/* Many operations at random, beside a table of the owner of each page. */
+/* Random operations, compared with a table that has the owner of each page. */
 static void test_at_random(void **state)
 {
 	uint32_t owner[PAGES] = { 0 };

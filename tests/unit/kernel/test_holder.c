@@ -37,7 +37,7 @@ static bool is_open_here(int fd)
 	return fcntl(fd, F_GETFD) >= 0;
 }
 
-/* True if nobody has the other end any more within the time, ms. */
+/* Waits until no process has the other end open, for at most timeout ms. True: it is closed. */
 static bool has_ended(int fd, int timeout)
 {
 	struct pollfd p = { .fd = fd };
