@@ -3,26 +3,48 @@
 #include <inttypes.h>
 
 #include "labels/host_words.h"
+#include "labels/words.h"
 #include "lib/text.h"
 #include "report/text.h"
+
+#define OLD UINT64_C(1000000000) /* ns: a last reading that is older says so */
 
 static uint64_t rss(const struct host_point *p)
 {
 	return p->sheet.part[HOST_TOTAL].bytes;
 }
 
-void report_text__host_line(FILE *out, const struct model *m, const struct report_text_opts *o)
+/* Writes "end 1.20 GiB", or "last read 1.20 GiB, 8.1 s before the end": the memory of the end is
+ * not known then. */
+static char *end_words(char *buf, size_t size, const struct model_host *h, const struct facts *f)
+{
+	uint64_t duration = words__fact_number(f, "duration_ns"),
+		 ended = words__fact_number(f, "end_time"),
+		 end = ended > duration ? ended : duration;
+	char bytes[24], time[24];
+
+	text__bytes(bytes, sizeof(bytes), rss(&h->last));
+	if (end > h->last.time && end - h->last.time > OLD)
+		snprintf(buf, size, "last read %s, %s before the end", bytes,
+			 text__time(time, sizeof(time), end - h->last.time));
+	else
+		snprintf(buf, size, "end %s", bytes);
+	return buf;
+}
+
+void report_text__host_line(FILE *out, const struct model *m, const struct facts *f,
+			    const struct report_text_opts *o)
 {
 	const struct model_host *h = model__host(m);
-	char bytes[24], time[24], end[24], parts[1024];
+	char bytes[24], time[24], end[96], parts[1024];
 
 	if (!h)
 		return;
 	text__paragraph(out, text__prose(report_text__width(out, o)), "", "  ",
-			"host  peak %s RSS at %s%send %s%s%s%s(--device host)",
+			"host  peak %s RSS at %s%s%s%s%s%s(--device host)",
 			text__bytes(bytes, sizeof(bytes), rss(&h->highest)),
 			text__time(time, sizeof(time), h->highest.time), text__dot(),
-			text__bytes(end, sizeof(end), rss(&h->last)), text__dot(),
+			end_words(end, sizeof(end), h, f), text__dot(),
 			host_words__line(parts, sizeof(parts), &h->highest.sheet), text__dot());
 }
 

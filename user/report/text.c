@@ -612,7 +612,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	if (o->host)
 		err = report_text__host(out, m, o);
 	else
-		report_text__host_line(out, m, o);
+		report_text__host_line(out, m, f, o);
 	if (err)
 		return err;
 	if (device >= 0) {

@@ -61,8 +61,10 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
  * differences. Prints nothing if only blocks are known. */
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			   const struct report_text_opts *o);
-/* Prints the peak of host memory on one line; nothing if it was not read. */
-void report_text__host_line(FILE *out, const struct model *m, const struct report_text_opts *o);
+/* Prints the peak of host memory, and the last reading with its age, on one line; nothing if it was
+ * not read. */
+void report_text__host_line(FILE *out, const struct model *m, const struct facts *f,
+			    const struct report_text_opts *o);
 /* Prints the parts of host memory at the moment as a table; nothing if it was not read. */
 int report_text__host(FILE *out, const struct model *m, const struct report_text_opts *o);
 /* Says how far the largest rows of a sample may be off, if any row is. 0 or -ENOMEM. */

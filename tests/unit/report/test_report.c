@@ -17,6 +17,7 @@
 #include "lib/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
+#include "record/host.h"
 #include "record/mtr.h"
 #include "unit/golden.h"
 #include "unit/report_tape.h"
@@ -24,7 +25,7 @@
 
 static char dir[] = "/tmp/test_report.XXXXXX";
 static char from_start[64], segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64],
-	cut[64], damaged[64], named[64], blocks[64];
+	cut[64], damaged[64], named[64], blocks[64], read_once[64];
 
 /* 100 MiB from before attach; at the peak 64 + 2 * 8 + 5 + 1 MiB recorded. */
 static void write_recording(void)
@@ -264,6 +265,7 @@ static int setup(void **state)
 	snprintf(named, sizeof(named), "%s/named.mtr", dir);
 	write_named();
 	snprintf(blocks, sizeof(blocks), "%s/blocks.mtr", dir);
+	snprintf(read_once, sizeof(read_once), "%s/read_once.mtr", dir);
 	write_blocks();
 	write_odd();
 	write_segmented();
@@ -342,6 +344,41 @@ static void test_cpu_text(void **state)
 				       "  memory from before attach not known\n"));
 	assert_null(strstr(o->out, "fragmentation"));
 	assert_non_null(strstr(o->out, "native (no Python thread)\n"));
+}
+
+static int put_host(void *tape, const struct event *e)
+{
+	return mtr_writer__event(((struct tape *)tape)->w, e);
+}
+
+/* Writes a recording of 31.4 s with the last reading of host memory at this time. */
+static void write_read_at(uint64_t last)
+{
+	struct host_sheet s = { 0 };
+	struct tape t = tape__new(read_once);
+
+	alloc(&t, CPU, 1, 3000, 0);
+	for (unsigned int i = 0; i < HOST_PARTS_END; i++)
+		s.part[i].known = true;
+	s.part[HOST_TOTAL].bytes = s.part[HOST_TENSORS].bytes = 64 * MIB;
+	assert_int_equal(host_sheet__emit(&s, 200 * MS, put_host, &t), 0);
+	s.part[HOST_TOTAL].bytes = s.part[HOST_TENSORS].bytes = 48 * MIB;
+	assert_int_equal(host_sheet__emit(&s, last, put_host, &t), 0);
+	tape__close(&t);
+}
+
+/* A reading of host memory long before the end is not the end's. */
+static void test_age_of_host_memory(void **state)
+{
+	struct output *o;
+
+	write_read_at(23300 * MS);
+	o = report(read_once, NULL);
+	assert_non_null(strstr(o->out, "host  peak 64.00 MiB RSS at 0.20 s - last read 48.00 MiB, "
+				       "8.10 s before the end\n"));
+	write_read_at(30500 * MS);
+	o = report(read_once, NULL);
+	assert_non_null(strstr(o->out, "host  peak 64.00 MiB RSS at 0.20 s - end 48.00 MiB"));
 }
 
 static void test_rows_that_do_not_add_up(void **state)
@@ -1212,6 +1249,7 @@ int main(void)
 		cmocka_unit_test(test_hide),
 		cmocka_unit_test(test_bars_and_colour),
 		cmocka_unit_test(test_cpu_text),
+		cmocka_unit_test(test_age_of_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_json_moments),
