@@ -118,13 +118,26 @@ static __always_inline __u8 *at_window(struct window *w, __u64 addr)
 	return w->bytes + (off & (WINDOW - 1));
 }
 
-/* Reads WINDOW bytes from the address on. */
+/*
+ * Reads to the end of the address's page: memory above may not be mapped, and a read that fails
+ * takes longer than the rest of a walk. The outermost shim of a main thread can be in the stack's
+ * last page, but not in the last NEVER_LAST bytes, where the program's arguments are.
+ */
+#define NEVER_LAST 1024
 static __always_inline bool read_up(struct window *w, __u64 addr)
 {
+	__u64 len = WINDOW - (addr & (WINDOW - 1));
+
+	if (len < NEVER_LAST)
+		len = WINDOW;
 	w->at = addr;
-	w->ends = bpf_probe_read_user(w->bytes, WINDOW, (const void *)addr)
-			  ? 0
-			  : WINDOW - FRAME_READ + 1;
+	w->ends = 0;
+	asm volatile("" : "+r"(len));
+	if (len < FRAME_READ || len > WINDOW)
+		return false;
+	SHOW_LIMIT(len, WINDOW);
+	if (!bpf_probe_read_user(w->bytes, len, (const void *)addr))
+		w->ends = len - FRAME_READ + 1;
 	return w->ends;
 }
 
@@ -461,7 +474,7 @@ static __always_inline void mark_all(struct loop_ctx *ctx, __u32 n)
 static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
 {
 	if (!s->level && s->word - s->sp < ON_C_STACK &&
-	    read_up(&s->stack, s->word - CFRAME_BELOW)) {
+	    read_up(&s->stack, s->word - CFRAME_BELOW) && s->stack.ends > CFRAME_BELOW) {
 		s->word = *(__u64 *)(s->stack.bytes + CFRAME_BELOW + py.cframe_frame);
 		return true;
 	}
