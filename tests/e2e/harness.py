@@ -96,6 +96,12 @@ def children_of(pid):
     return found
 
 
+def state_of(pid):
+    """The kernel's letter for the state of a process: R, S, D, T (stopped), Z."""
+    with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as f:
+        return f.read().rsplit(")", 1)[1].split()[0]
+
+
 class Process:
     """A child whose output is collected line by line; root=True: through sudo if needed; kept=True: also for the following tests."""
 

@@ -223,11 +223,6 @@ def test_profiles_end_with_their_client():
     s.stop()
 
 
-def state_of(pid):
-    with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as f:
-        return f.read().rsplit(")", 1)[1].split()[0]
-
-
 def stopped_worker(s, trace):
     """A request whose worker does not end, on its own connection."""
     servers = set(s.processes())
@@ -242,8 +237,8 @@ def stopped_worker(s, trace):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
                 # Most have not read much yet; ended ones are zombies.
-                until(lambda pid=pid: state_of(pid) in "TZX", "a stop", 5)
-                if state_of(pid) == "T":
+                until(lambda pid=pid: harness.state_of(pid) in "TZX", "a stop", 5)
+                if harness.state_of(pid) == "T":
                     return c
         c.close()
         # The next request must not stop this one's worker, which the server ends.

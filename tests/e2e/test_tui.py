@@ -3,6 +3,7 @@
 # run: long reads-code
 """The live view on a terminal: the screen, keys, and the terminal's state after all ways to end."""
 import atexit
+import contextlib
 import json
 import os
 import re
@@ -326,6 +327,74 @@ def test_stopped_and_continued():
     t.wait(r"allocator's totals\n(?:.*\n)*ready>$")
     check(b" events, 0 lost" in t.raw(), "no summary:\n%s", t.text())
     t.send("exit\n")
+    equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
+
+
+@contextlib.contextmanager
+def frozen(pid):
+    """Holds a process by the kernel's freezer: unlike a stop, other processes do not see it."""
+    with open("/proc/self/mounts", encoding="utf-8") as f:
+        mounts = [line.split() for line in f]
+    places = [(m[1], "cgroup.freeze", "1", "0") for m in mounts if m[2] == "cgroup2"]
+    places += [(m[1], "freezer.state", "FROZEN", "THAWED") for m in mounts if m[2] == "cgroup" and "freezer" in m[3].split(",")]
+    if not places or os.geteuid():
+        raise Skip("no freezer of control groups, or no root")
+    top, name, on, off = places[0]
+    path = "%s/memtrace_test_%d" % (top, pid)
+
+    def write(where, text):
+        with open(where, "w", encoding="ascii") as f:
+            f.write(text)
+
+    os.mkdir(path)
+    try:
+        write(path + "/cgroup.procs", str(pid))
+        write(path + "/" + name, on)
+        yield
+    finally:
+        write(path + "/" + name, off)
+        write(top + "/cgroup.procs", str(pid))
+        os.rmdir(path)
+
+
+def test_stopped_again_at_once():
+    """The process that waits runs again only after the one that draws has been continued and stopped once more: it does not
+    continue it."""
+    if not shutil.which("bash"):
+        raise Skip("no bash")
+    go()
+    t = Terminal(["bash", "--norc", "--noprofile", "-i"], env={"PS1": "ready> ", "HISTFILE": None})
+    t.wait("^ready>$")
+    t.send("%s -p %d -i 300ms\n" % (TOOL, job().popen.pid))
+    t.wait("^(allocated|live) ", 30)
+    (waits,) = children_of(t.pid)
+    (draws,) = children_of(waits)
+    t.send("CTRL-Z")
+    t.wait(r"Stopped[^\n]*\n(?:.*\n)*ready>$")
+    with frozen(waits):
+        t.send("fg\n")
+        t.wait_for(lambda _: t.state()["alternate"] and t.row_of("q Quit") == 23, "the screen again")
+        t.send("CTRL-Z")
+        t.wait_for(lambda _: harness.state_of(draws) == "T", "the one that draws has stopped")
+    t.wait(r"Stopped(?:.*\n)*.*Stopped[^\n]*\n(?:.*\n)*ready>$")
+    t.send("fg\n")
+    t.wait_for(lambda _: t.state()["alternate"] and t.row_of("q Quit") == 23, "the screen once more")
+    t.send("q")
+    t.wait(r"allocator's totals\n(?:.*\n)*ready>$")
+    t.send("exit\n")
+    equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
+
+
+def test_continued_by_kill():
+    """SIGCONT to the process that the user sees continues both."""
+    go()
+    t = view()
+    draws = drawing(t)
+    t.send("CTRL-Z")
+    t.wait_for(lambda _: {harness.state_of(t.pid), harness.state_of(draws)} == {"T"}, "both have stopped")
+    os.kill(t.pid, signal.SIGCONT)
+    t.wait_for(lambda _: t.state()["alternate"] and t.row_of("q Quit") == 23, "the screen again")
+    t.send("q")
     equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
 
 

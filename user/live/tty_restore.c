@@ -162,6 +162,8 @@ void tty_restore__restore(struct tty_restore *g)
 
 /* ---- the waiting process ---- */
 
+static const struct timespec moment = { .tv_nsec = 100000000 };
+
 /* Prints the errors that the child wrote but did not show, such as the reason of a crash. */
 static void pass_errors(struct tty_restore *g)
 {
@@ -189,21 +191,34 @@ static int ended(struct tty_restore *g, int st)
 	return 128 + WTERMSIG(st);
 }
 
-/* The child was stopped: stop too, so that the shell continues. Continue the child afterwards. */
+/* The child was stopped: stop too, so that the shell continues. */
 static void stop_with_child(struct tty_restore *g)
 {
 	if (!atomic_load(&g->shared->stopped) && atomic_load(&g->shared->up))
 		tty_restore__restore(g);
 	raise(SIGSTOP);
-	kill(g->child, SIGCONT);
+}
+
+/* This process was continued. A shell continues the whole process group, the child too; then
+ * nothing is sent: the child may have been stopped again since, and a late SIGCONT would end that
+ * stop. kill -CONT may have continued this process only. */
+static int continue_child(struct tty_restore *g, int *st)
+{
+	int changed = waitpid(g->child, st, WNOHANG | WUNTRACED | WCONTINUED);
+
+	if (!changed) {
+		nanosleep(&moment, NULL); /* the child's SIGCONT may follow */
+		changed = waitpid(g->child, st, WNOHANG | WUNTRACED | WCONTINUED);
+	}
+	if (!changed)
+		kill(g->child, SIGCONT);
+	return changed;
 }
 
 /* Forwards a signal sent to this process only. Signals from the terminal or to the process group
  * reach the child anyway; `child_got_signal` then prevents a second one. */
 static void forward(struct tty_restore *g, const siginfo_t *si)
 {
-	const struct timespec moment = { .tv_nsec = 100000000 };
-
 	if (si->si_code == SI_KERNEL)
 		return;
 	nanosleep(&moment, NULL);
@@ -214,7 +229,7 @@ static void forward(struct tty_restore *g, const siginfo_t *si)
 static int wait_for_child(struct tty_restore *g, const sigset_t *set)
 {
 	siginfo_t si;
-	int st;
+	int st, changed;
 
 	for (;;) {
 		if (sigwaitinfo(set, &si) < 0) /* interrupted: check the child */
@@ -222,12 +237,13 @@ static int wait_for_child(struct tty_restore *g, const sigset_t *set)
 		if (si.si_signo == SIGINT || si.si_signo == SIGTERM || si.si_signo == SIGHUP ||
 		    si.si_signo == SIGQUIT)
 			forward(g, &si);
-		else if (si.si_signo == SIGCONT)
-			kill(g->child, SIGCONT);
-		while (waitpid(g->child, &st, WNOHANG | WUNTRACED) > 0) {
-			if (!WIFSTOPPED(st))
+		changed = si.si_signo == SIGCONT ? continue_child(g, &st)
+						 : waitpid(g->child, &st, WNOHANG | WUNTRACED);
+		for (; changed > 0; changed = waitpid(g->child, &st, WNOHANG | WUNTRACED)) {
+			if (WIFSTOPPED(st))
+				stop_with_child(g);
+			else if (!WIFCONTINUED(st))
 				return ended(g, st);
-			stop_with_child(g);
 		}
 	}
 }
