@@ -446,7 +446,7 @@ struct chunk_search {
 	struct host_reading *r;
 	const struct host_spans *solid; /* ranges that others claim */
 	struct host_spans found;
-	uint64_t end;  /* of the neighbouring mappings */
+	uint64_t end;  /* end of the mappings without gap */
 	uint64_t done; /* addresses below belong to chunks that were found */
 	size_t tries;
 };

@@ -42,7 +42,7 @@ struct host_memory {
 	bool running;	   /* a reading is under way */
 	bool inherited;	   /* the first reading finds the parent's memory */
 	bool over;	   /* the last reading was begun */
-	uint64_t time;	   /* of the events that are being made, ns since start */
+	uint64_t time;	   /* ns since start, for new events */
 	uint64_t next;	   /* earliest next reading, ns since start */
 	uint64_t resident; /* at the last reading, as statm says */
 	bool changed;	   /* the address space changed since the last reading began */
@@ -56,7 +56,7 @@ struct host_memory {
 	} attached[ATTACHED_MAX];
 	size_t n_attached;
 	uint64_t readings;
-	uint64_t rss; /* of the last reading */
+	uint64_t rss; /* last reading */
 };
 
 static int tell(void *ctx, const struct host_owner *owner, uint64_t addr, uint64_t size, bool comes)
@@ -147,11 +147,11 @@ static uint64_t page_up(uint64_t v)
 }
 
 /*
- * The grain of a piece of memory that malloc took to serve one call. The calling line has the piece
- * but for what is left after its object, for objects of any line. malloc adds the same to each
- * piece, and rounds up to pages. So no more is left than the smallest piece and a page. An object
- * that is larger than that needs a piece nearly each time, which is no draw: its error counts
- * LARGE times.
+ * The grain of a piece of memory that malloc took to serve one call. The whole piece is charged to
+ * the calling line; objects of other lines fill what its object leaves free. malloc adds the same
+ * to each piece, and rounds up to pages. So at most the smallest piece and a page are left. An
+ * object that is larger than that needs a piece nearly each time, which is no draw: its error
+ * counts LARGE times.
  */
 static uint64_t grain_of(uint64_t *least, uint64_t size)
 {

@@ -187,7 +187,7 @@ int host_smaps__read_gently(const struct proc *p, struct host_resident *r, struc
 	for (size_t i = 0; i < s.maps.n && !err; i++) {
 		const struct map *m = &s.maps.v[i];
 
-		/* [vsyscall] is the kernel's. Pages of devices are none of the process's. */
+		/* [vsyscall] is the kernel's. Pages of devices do not belong to the process. */
 		if (m->start >> 63 || !strncmp(m->path, "[vvar", 5) ||
 		    !strncmp(m->path, "/dev/nvidia", 11))
 			continue;

@@ -326,7 +326,7 @@ static void set_group(struct host_ledger *l)
 								.known = true };
 }
 
-/* The mappings. Of a large process, without the figures that would make it wait. */
+/* The mappings. A large process is not asked for figures that would make it wait. */
 static int read_maps(struct host_reading *r)
 {
 	int err = -ENOTTY;
