@@ -35,6 +35,7 @@ struct black_box {
 	struct watch *w;
 	struct subprocess recorder;
 	uint64_t next_start; /* CLOCK_MONOTONIC, ns */
+	bool one_ended;	     /* a watched process has ended since the recorder started */
 	struct expected expected[EXPECTED_MAX];
 	size_t n;
 };
@@ -70,9 +71,17 @@ bool black_box__busy(const struct black_box *b)
 static bool is_watched(const struct watch *w, pid_t pid)
 {
 	for (size_t i = 0; i < w->n_targets; i++)
-		if (w->targets[i]->pid == pid)
+		if (w->targets[i]->pid == pid && watch_target__alive(w->targets[i]))
 			return true;
 	return false;
+}
+
+static bool all_alive(const struct watch *w)
+{
+	for (size_t i = 0; i < w->n_targets; i++)
+		if (!watch_target__alive(w->targets[i]))
+			return false;
+	return true;
 }
 
 static size_t add_all(const char **argv, size_t n, const char *option, const char *const *v,
@@ -124,6 +133,7 @@ static void start(struct black_box *b, uint64_t now)
 	snprintf(folder, sizeof(folder), "%s/", a->output);
 	argv[n++] = folder;
 	b->next_start = now + AGAIN_AFTER;
+	b->one_ended = false;
 	if (!add_processes(b->w, argv, n, pids))
 		return;
 	err = watch_spawn__self(argv, -1, 0, &b->recorder);
@@ -148,6 +158,11 @@ static void look_at_recorder(struct black_box *b, uint64_t now)
 	b->next_start = now + AGAIN_AFTER;
 	if ((WIFEXITED(status) && !WEXITSTATUS(status)) || !b->w->n_targets)
 		return;
+	/* A recorder refuses PIDs that have ended before it attached: start one for the others. */
+	if (b->one_ended || !all_alive(b->w)) {
+		b->next_start = now;
+		return;
+	}
 	b->next_start = now + AGAIN_AFTER_FAILURE;
 	snprintf(text, sizeof(text),
 		 "no recording if a process is killed: the recorder ended with %s %d; its messages "
@@ -165,6 +180,7 @@ void black_box__expect(struct black_box *b, const struct watch_target *t)
 	struct expected *x = &b->expected[b->n];
 	uint64_t boot = clock__read(CLOCK_REALTIME) - clock__read(CLOCK_BOOTTIME);
 
+	b->one_ended = true;
 	if (b->n == EXPECTED_MAX) {
 		log_warn("PID %d: too many processes ended at once: its recording, if there is "
 			 "one, is in the folder and is not read",
