@@ -51,7 +51,7 @@ struct params {
 	bool too_many;		/* during is full */
 };
 
-/* Owned by the reading's thread until done is set. */
+/* Owned by the reading's thread until done is set; the fields of the tensors until tensors_done. */
 struct job {
 	struct census *census;
 	struct census_opts opts;
@@ -62,7 +62,9 @@ struct job {
 	struct host_ledger ledger;
 	bool has_ledger;
 	uint64_t took; /* ns, of all */
-	atomic_bool cancel, done;
+	atomic_bool cancel;
+	atomic_bool tensors_done; /* state is no longer the thread's */
+	atomic_bool done;
 };
 
 struct census_stage {
@@ -73,6 +75,7 @@ struct census_stage {
 	struct job job;
 	pthread_t thread;
 	bool running;		  /* a reading is under way */
+	bool is_last;		  /* it is the last one, whose ledger comes by itself */
 	bool first;		  /* it is the one at attach */
 	struct census_state last; /* parameters of the last reading */
 	struct params params;
@@ -91,32 +94,38 @@ struct census_stage {
 	const char *problem; /* why the last reading failed, as logged */
 };
 
-/* Reads the host memory. tensors: as just read; NULL: not known. Without memory for the ranges, no
- * ledger. */
-static void read_host(struct job *j, const struct census_state *tensors)
+/* Memory of tensors on the CPU, for the ledger. NULL: no memory. */
+static struct host_range *host_ranges(const struct census_state *st, size_t *n)
 {
-	struct host_opts o = { .ranges_known = tensors };
-	struct host_range *v = calloc(tensors ? tensors->ntensors + 1 : 1, sizeof(*v));
+	struct host_range *v = calloc(st->ntensors + 1, sizeof(*v));
 
-	for (size_t i = 0; v && tensors && i < tensors->ntensors; i++)
-		if (tensors->tensors[i].device_type == DEVICE_CPU)
-			v[o.n++] = (struct host_range){ .addr = tensors->tensors[i].addr,
-							.size = tensors->tensors[i].size,
-							.part = HOST_TENSORS };
-	o.ranges = v;
-	j->has_ledger = v && !hostmem__read(j->host, &o, &j->ledger);
-	free(v);
+	*n = 0;
+	for (size_t i = 0; v && i < st->ntensors; i++)
+		if (st->tensors[i].device_type == DEVICE_CPU)
+			v[(*n)++] = (struct host_range){ .addr = st->tensors[i].addr,
+							 .size = st->tensors[i].size,
+							 .part = HOST_TENSORS };
+	return v;
 }
 
 static void *run(void *ctx)
 {
 	struct job *j = ctx;
+	struct host_opts o = { .ranges_known = j->census };
+	struct host_range *ranges = NULL;
 	uint64_t began = clock__monotonic();
+	bool host = j->host;
 
 	if (j->census)
 		j->err = census__read(j->census, &j->opts, &j->state, &j->why);
-	if (j->host && !j->err && !atomic_load(&j->cancel))
-		read_host(j, j->census ? &j->state : NULL);
+	host = host && !j->err && !atomic_load(&j->cancel);
+	if (host)
+		ranges = host_ranges(&j->state, &o.n);
+	o.ranges = ranges;
+	atomic_store(&j->tensors_done, true);
+	if (ranges)
+		j->has_ledger = !hostmem__read(j->host, &o, &j->ledger);
+	free(ranges);
 	j->took = clock__monotonic() - began;
 	atomic_store(&j->done, true);
 	return NULL;
@@ -465,27 +474,41 @@ void census_stage__begin_last(struct census_stage *c)
 		return;
 	if (!is_ready(c, UINT64_MAX) && !c->host_only)
 		return;
+	c->is_last = true;
 	begin_reading(c, true, LAST_WITHIN);
 	c->refused = true;
 }
 
-bool census_stage__reads(const struct census_stage *c)
+/* True if the part of the reading is over that the session waits for. */
+static bool is_over(const struct census_stage *c)
 {
-	return c->running && !atomic_load(&c->job.done);
+	return atomic_load(c->is_last ? &c->job.tensors_done : &c->job.done);
 }
 
-int census_stage__end(struct census_stage *c)
+bool census_stage__reads(const struct census_stage *c)
 {
-	uint64_t took;
+	return c->running && !is_over(c);
+}
 
-	if (!c->running || !atomic_load(&c->job.done))
-		return 0;
+/* After the thread's end. */
+static void join(struct census_stage *c)
+{
 	pthread_join(c->thread, NULL);
 	c->running = false;
 	if (c->job.host)
 		c->next_host = decoder__now(c->d) + (c->job.took * HOST_SHARE > EVERY
 							     ? c->job.took * HOST_SHARE
 							     : EVERY);
+}
+
+int census_stage__end(struct census_stage *c)
+{
+	uint64_t took;
+
+	if (!c->running || !is_over(c))
+		return 0;
+	if (!c->is_last)
+		join(c);
 	if (c->job.err) {
 		params__drop(&c->params);
 		log_failure(c, c->job.err, c->job.why);
@@ -498,6 +521,13 @@ int census_stage__end(struct census_stage *c)
 	return 1;
 }
 
+static int emit_ledger(struct census_stage *c, uint64_t latest)
+{
+	uint64_t time = decoder__since(c->d, c->job.ledger.end);
+
+	return host_sheet__emit(&c->job.ledger.sheet, time < latest ? time : latest, pass_on, c);
+}
+
 int census_stage__take(struct census_stage *c, bool whole)
 {
 	struct census_state *st = &c->job.state;
@@ -507,9 +537,8 @@ int census_stage__take(struct census_stage *c, bool whole)
 	whole = whole && !c->d->cut;
 	if (whole && c->job.census)
 		err = emit_reading(c, st);
-	if (whole && !err && c->job.has_ledger)
-		err = host_sheet__emit(&c->job.ledger.sheet,
-				       decoder__since(c->d, c->job.ledger.end), pass_on, c);
+	if (whole && !err && !c->is_last && c->job.has_ledger)
+		err = emit_ledger(c, UINT64_MAX);
 	if (!c->job.census) {
 		params__drop(&c->params);
 		return err;
@@ -526,12 +555,21 @@ int census_stage__take(struct census_stage *c, bool whole)
 	c->torn += st->torn || st->torn_lists;
 	census_state__free(&c->last);
 	c->last = *st;
+	memset(st, 0, sizeof(*st));
 	c->have_last = c->first_over = true;
 	facts__setf(c->d->facts, "census", "%u", c->readings);
 	facts__setf(c->d->facts, "counter.census.torn", "%u", c->torn);
 	err = params__take(&c->params, &c->last);
 	census_state__keep_params(&c->last);
 	return err;
+}
+
+int census_stage__take_ledger(struct census_stage *c, uint64_t end)
+{
+	if (!c->running || !c->is_last)
+		return 0;
+	join(c);
+	return c->job.has_ledger && !c->d->cut ? emit_ledger(c, end) : 0;
 }
 
 /* autograd_parameter: as of the last reading. */

@@ -121,6 +121,12 @@ void probes__set_process(struct probes *p, int pidfd)
 	p->pidfd = pidfd;
 }
 
+void probes__begin_detach(struct probes *p)
+{
+	if (p->in->begin_detach)
+		p->in->begin_detach(p);
+}
+
 void probes__detach(struct probes *p)
 {
 	p->in->detach(p, 0);

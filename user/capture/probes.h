@@ -147,7 +147,9 @@ void probes__set_node_layout(struct probes *p, uint32_t number,
 			     const struct mt_node_layout *layout);
 /* Stops recording events. Ends of code objects are still recorded. */
 void probes__stop(struct probes *p);
-/* Removes the probes (about 50 ms). */
+/* Begins to remove the probes. Only probes__detach() may follow, and probes__free(). */
+void probes__begin_detach(struct probes *p);
+/* Removes the probes (about 80 ms). */
 void probes__detach(struct probes *p);
 
 /*

@@ -17,6 +17,7 @@ struct probes_place {
 	bool (*attached)(const struct probes *p, enum hook_id id);
 	int (*attach_calls)(struct probes *p, pid_t pid, enum call_probe which, const char *path,
 			    const struct probe_site *sites, size_t n);
+	void (*begin_detach)(struct probes *p); /* may be NULL */
 	void (*detach)(
 		struct probes *p,
 		pid_t pid); /* 0: everything; otherwise only the calls attached for this process */

@@ -692,17 +692,27 @@ static bool is_of(const struct attachment *a, pid_t pid)
 	return a->link && (!pid || a->pid == pid);
 }
 
+static void begin_close(struct kernel_probes *k, pid_t pid)
+{
+	for (size_t i = 0; i < HOOK_NR * 2 + k->n_calls; i++) {
+		if (is_of(attachment(k, i), pid))
+			holder__begin_close(attachment(k, i)->link);
+	}
+}
+
+static void begin_detach(struct probes *p)
+{
+	begin_close(kernel(p), 0);
+}
+
 static void detach(struct probes *p, pid_t pid)
 {
 	struct kernel_probes *k = kernel(p);
 	size_t i, n = HOOK_NR * 2 + k->n_calls, kept = 0;
 
+	begin_close(k, pid);
 	if (!pid)
 		host_programs__detach(&k->host);
-	for (i = 0; i < n; i++) {
-		if (is_of(attachment(k, i), pid))
-			holder__begin_close(attachment(k, i)->link);
-	}
 	for (i = 0; i < n; i++) {
 		if (is_of(attachment(k, i), pid))
 			detach_one(attachment(k, i));
@@ -1031,6 +1041,7 @@ static const struct probes_place in_kernel = {
 	.attach = attach,
 	.attached = attached,
 	.attach_calls = attach_calls,
+	.begin_detach = begin_detach,
 	.detach = detach,
 	.detach_hook = detach_hook,
 	.prepare_sleepable = prepare_sleepable,

@@ -464,6 +464,9 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 	stop(s);
 	if (!err)
 		err = session__pump(s, sink);
+	/* The probes go while the driver answers. */
+	if (!s->opts.group)
+		probes__begin_detach(s->probes);
 	if (!err)
 		err = cuda_calls__used(s->decoder, true);
 	remove_probes(s, stop_reason);
@@ -478,7 +481,9 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 		if (err)
 			goto out;
 	} while (s->queue.len || rounds++ < 1);
-	err = attach_stage__finish(s->attach);
+	err = s->census ? census_stage__take_ledger(s->census, end) : 0;
+	if (!err)
+		err = attach_stage__finish(s->attach);
 out:
 	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->decoder->cut ? s->decoder->cut : end);
 	facts__setf(s->facts, "events", "%" PRIu64, session__events(s));

@@ -72,9 +72,10 @@ struct sink *census_stage__sink(struct census_stage *c);
 /* Begins a reading if it is time to and none is under way; now: ns since start. Call it only when
  * the state at attach is known. */
 void census_stage__begin(struct census_stage *c, uint64_t now);
-/* Begins the last reading, before the probes are removed. */
+/* Begins the last reading, before the probes are removed. They may go as soon as its tensors are
+ * read; the ledger of host memory may come later, by census_stage__take_ledger(). */
 void census_stage__begin_last(struct census_stage *c);
-/* True while a reading is under way. */
+/* True while a reading is under way; in the last one, while it reads tensors. */
 bool census_stage__reads(const struct census_stage *c);
 /*
  * 1: a reading has ended; bring in all records written until now, then call census_stage__take().
@@ -84,3 +85,6 @@ int census_stage__end(struct census_stage *c);
 /* Passes on the reading, or drops it unless whole: all records up to its end came in. 0, -ENOMEM or
  * a sink's error. */
 int census_stage__take(struct census_stage *c, bool whole);
+/* Waits for the last reading and passes on its ledger, as of the capture's end at the latest; end:
+ * ns since start. Nothing without a last reading. 0, -ENOMEM or a sink's error. */
+int census_stage__take_ledger(struct census_stage *c, uint64_t end);
