@@ -388,15 +388,17 @@ static int read_storages(struct search *s)
 	return 0;
 }
 
-/* Checks data_ptr_ {data, context, deleter, device}, size_bytes_. A wrapper of tensors has a
- * storage with a size and no memory. */
+/* Checks data_ptr_ {data, context, deleter, device}, size_bytes_. The index of a CPU is -1 or 0, so
+ * a size of 256 bytes is no device. A wrapper of tensors has a storage with a size and no memory.
+ */
 static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 {
 	const uint8_t *device = x->storage + at + 24;
 	uint64_t size = word(x->storage + at + 32);
+	bool index_fits = device[1] == x->t.device_index || (!device[0] && device[1] == 0xff);
 
-	return device[0] == x->t.device_type && (!device[0] || device[1] == x->t.device_index) &&
-	       size < 1ull << 50 && (need <= size || !word(x->storage + at));
+	return device[0] == x->t.device_type && index_fits && size < 1ull << 50 &&
+	       (need <= size || !word(x->storage + at));
 }
 
 static int find_data(struct search *s)

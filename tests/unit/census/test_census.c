@@ -118,6 +118,32 @@ static void test_few_tensors(void **state)
 		}
 }
 
+/* All tensors have 256 bytes, and StorageImpl's flags, after its size, are 256 as a word. */
+static void test_equal_tensors(void **state)
+{
+	for (size_t k = 0; k < sizeof(layouts) / sizeof(layouts[0]); k++) {
+		struct pytensors *t = pytensors__new(self);
+		struct pytensor v = { .obj = at(fakes[1].obj) };
+		uint64_t objs[N_FAKES];
+		const char *why;
+
+		for (size_t i = 0; i < N_FAKES; i++) {
+			make_fake(&layouts[k], &fakes[i], 0, NULL);
+			put_impl(&layouts[k], &fakes[i], 8, 8);
+			put(fakes[i].storage, layouts[k].data + 8, at(&tensor_type));
+			put(fakes[i].storage, layouts[k].data + 40, 256);
+			objs[i] = at(fakes[i].obj);
+		}
+		if (pytensors__calibrate(t, objs, N_FAKES, &why))
+			fail_msg("torch %s: %s", layouts[k].versions, why);
+		assert_int_equal(pytensors__read(t, &v, 1), 0);
+		assert_int_equal(v.state, PYTENSOR_OK);
+		assert_int_equal(v.addr, 0x7f0000000000 + at(&fakes[1]) % 0x10000000);
+		assert_int_equal(v.size, 256);
+		pytensors__free(t);
+	}
+}
+
 /* A single number has no shape, and many words are as large as its size. */
 static void test_too_few_tensors(void **state)
 {
@@ -450,6 +476,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_layouts),
 		cmocka_unit_test(test_few_tensors),
+		cmocka_unit_test(test_equal_tensors),
 		cmocka_unit_test(test_too_few_tensors),
 		cmocka_unit_test(test_damaged_tensors),
 		cmocka_unit_test(test_nothing_to_find),
