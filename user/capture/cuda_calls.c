@@ -474,6 +474,17 @@ static void find_own(struct decoder *d, const struct maps *m)
 		probes__copy_no_stacks_of(d->probes, own[0].start, own[0].end);
 }
 
+/* Starts the helper process for the figures of GPUs. A start takes up to 0.1 s on a busy machine,
+ * so it comes after the attach. */
+static void open_figures(struct decoder *d)
+{
+	struct cuda_calls *c = d->calls;
+
+	if (!c->smi && c->sites)
+		c->smi = nvml__open(d->target->proc, c->dry_run);
+	count_devices(c);
+}
+
 static void scan(struct decoder *d)
 {
 	struct cuda_calls *c = d->calls;
@@ -503,9 +514,8 @@ static void scan(struct decoder *d)
 	if (map64__count(c->files) > FILES_MAX)
 		forget_files(c);
 	maps__free(&maps);
-	if (!c->smi && c->sites)
-		c->smi = nvml__open(d->target->proc, c->dry_run);
-	count_devices(c);
+	if (c->dry_run)
+		open_figures(d);
 	if (!c->backend_fixed && c->n_own)
 		c->backend = target__backend(d->target, d->facts, decoder__now(d));
 }
@@ -596,6 +606,7 @@ void cuda_calls__look(struct decoder *d, uint64_t now)
 	if (!c || now < c->next_look)
 		return;
 	c->next_look = now + LOOK_EVERY;
+	open_figures(d);
 	if (now < c->next_scan || mapped_code(c) == c->lib_kib)
 		return;
 	c->next_scan = now + SCAN_EVERY;

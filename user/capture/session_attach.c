@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -40,7 +41,7 @@
 #define QUIET 1000000000ULL	    /* ns without new mappings */
 #define RETRY 5000000ULL	    /* ns between looks while the interpreter starts */
 #define NUMBER 1000000000ULL	    /* ns between looks for a free number of the group */
-#define NICE_WAITING (-20)	    /* our nice value while we wait for a command */
+#define NICE_WAITING (-20)	    /* our nice value while time is short */
 #define NO_PYTHON 1000000000ULL	    /* ns after an exec, by when Python would have started */
 #define LOOK_PAUSE_MIN 50000000ULL  /* ns between looks for torch.nn, doubling up to */
 #define LOOK_PAUSE_MAX 100000000ULL /* ns */
@@ -132,9 +133,14 @@ static int load_programs(struct session *s, struct failure *f)
 	return 0;
 }
 
-/* Optional: without the privilege some looks come late. */
+/* Optional: without the privilege some looks come late. What we start meanwhile gets the usual
+ * priority. */
 static void hasten(struct session *s)
 {
+	struct sched_param param = { 0 };
+
+	if (s->wait.hastened || sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &param))
+		return;
 	s->wait.nice = getpriority(PRIO_PROCESS, 0);
 	s->wait.hastened = !setpriority(PRIO_PROCESS, 0, NICE_WAITING);
 }
@@ -144,7 +150,7 @@ void session__let_go(struct session *s, bool again)
 	ptrace_hold__release(&s->wait.hold);
 	if (s->opts.inside && !again)
 		inside_memory__let_go(s->opts.inside);
-	if (again || !s->wait.hastened)
+	if (!s->wait.hastened || (again && s->opts.started))
 		return;
 	setpriority(PRIO_PROCESS, 0, s->wait.nice);
 	s->wait.hastened = false;
@@ -289,6 +295,7 @@ static int await_torch(struct session *s, struct failure *f)
 			note_cuda(s, now);
 		return err ?: -EAGAIN;
 	}
+	hasten(s); /* now time is short for all */
 	if (!err) {
 		/* Libraries are mapped one by one and then relocated, which maps nothing. */
 		untouched = (s->opts.started || s->opts.late) &&
