@@ -95,14 +95,14 @@ struct census_stage {
 };
 
 /* Memory of tensors on the CPU, for the ledger. NULL: no memory. */
-static struct host_range *host_ranges(const struct census_state *st, size_t *n)
+static struct host_claim *host_ranges(const struct census_state *st, size_t *n)
 {
-	struct host_range *v = calloc(st->ntensors + 1, sizeof(*v));
+	struct host_claim *v = calloc(st->ntensors + 1, sizeof(*v));
 
 	*n = 0;
 	for (size_t i = 0; v && i < st->ntensors; i++)
 		if (st->tensors[i].device_type == DEVICE_CPU)
-			v[(*n)++] = (struct host_range){ .addr = st->tensors[i].addr,
+			v[(*n)++] = (struct host_claim){ .addr = st->tensors[i].addr,
 							 .size = st->tensors[i].size,
 							 .part = HOST_TENSORS };
 	return v;
@@ -112,7 +112,7 @@ static void *run(void *ctx)
 {
 	struct job *j = ctx;
 	struct host_opts o = { .ranges_known = j->census };
-	struct host_range *ranges = NULL;
+	struct host_claim *ranges = NULL;
 	uint64_t began = clock__monotonic();
 	bool host = j->host;
 

@@ -15,7 +15,7 @@
 #define MAX_CHILDREN 256
 
 /* The CPU storages of the program's tensors. 0, or -errno with *why. */
-static int read_tensors(const struct python *py, struct host_range **ret, size_t *n,
+static int read_tensors(const struct python *py, struct host_claim **ret, size_t *n,
 			const char **why)
 {
 	struct census_opts o = { .limit_ns = LIMIT_NS };
@@ -34,7 +34,7 @@ static int read_tensors(const struct python *py, struct host_range **ret, size_t
 	*ret = calloc(s.ntensors + 1, sizeof(**ret));
 	for (size_t i = 0; *ret && i < s.ntensors; i++)
 		if (s.tensors[i].device_type == DEVICE_CPU)
-			(*ret)[(*n)++] = (struct host_range){ .addr = s.tensors[i].addr,
+			(*ret)[(*n)++] = (struct host_claim){ .addr = s.tensors[i].addr,
 							      .size = s.tensors[i].size,
 							      .part = HOST_TENSORS };
 	census_state__free(&s);
@@ -46,7 +46,7 @@ int dump_host__read(const struct proc *p, const struct python *py, bool proporti
 {
 	struct host_opts o = { .proportional = proportional };
 	struct hostmem *h = hostmem__new(p, py);
-	struct host_range *ranges = NULL;
+	struct host_claim *ranges = NULL;
 	const char *why = "";
 	int err = h ? 0 : -ENOMEM;
 

@@ -381,7 +381,7 @@ static int all_arenas(struct host_reading *r, const struct arena *main_arena, st
 /* Reading lists in swapped memory would swap it in. */
 static bool heap_is_swapped(const struct host_reading *r)
 {
-	if (r->gentle)
+	if (r->maps.brief)
 		return r->swap;
 	for (size_t i = 0; i < r->maps.maps.n; i++)
 		if (r->maps.v[i].swap && host_places__anonymous(&r->maps.maps.v[i]))

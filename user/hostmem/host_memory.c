@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "hostmem/host_ranges.h"
-#include "hostmem/host_reading.h"
+#include "hostmem/residency.h"
 #include "log/log.h"
 #include "process/proc.h"
 #include "record/host_names.h"
@@ -35,7 +35,7 @@ struct span {
 struct host_memory {
 	struct host_capture c;
 	struct host_ranges ranges;
-	struct host_reading job;
+	struct residency job;
 	pthread_t thread;
 	atomic_bool done;
 	int err;	   /* of the job */
@@ -112,7 +112,7 @@ void host_memory__free(struct host_memory *h)
 		return;
 	if (h->running)
 		join(h);
-	host_reading__free(&h->job);
+	residency__free(&h->job);
 	host_ranges__free(&h->ranges);
 	free(h);
 }
@@ -278,7 +278,7 @@ static void *run(void *ctx)
 {
 	struct host_memory *h = ctx;
 
-	h->err = host_reading__run(&h->job);
+	h->err = residency__read(&h->job);
 	atomic_store(&h->done, true);
 	return NULL;
 }
@@ -288,7 +288,7 @@ static int ask(struct host_memory *h)
 {
 	size_t n = h->ranges.n;
 
-	h->job = (struct host_reading){ .proc = h->c.proc };
+	h->job = (struct residency){ .proc = h->c.proc };
 	h->job.asked = calloc(n + 1, sizeof(*h->job.asked));
 	if (!h->job.asked)
 		return -ENOMEM;
@@ -332,7 +332,7 @@ void host_memory__begin(struct host_memory *h, bool last)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	h->running = !err;
 	if (err) {
-		host_reading__free(&h->job);
+		residency__free(&h->job);
 		h->next = h->c.now(h->c.ctx) + EVERY;
 		log_debug("host memory was not read: %s", strerror(err));
 	}
@@ -356,7 +356,7 @@ int host_memory__end(struct host_memory *h)
 		return 1;
 	if (proc__alive(h->c.proc))
 		log_debug("host memory was not read: %s", strerror(-h->err));
-	host_reading__free(&h->job);
+	residency__free(&h->job);
 	return 0;
 }
 
@@ -433,7 +433,7 @@ static int take_asked(struct host_memory *h, const struct host_asked *a)
 
 int host_memory__take(struct host_memory *h, bool whole)
 {
-	struct host_reading *r = &h->job;
+	struct residency *r = &h->job;
 	int err = 0;
 
 	h->time = h->c.now(h->c.ctx);
@@ -448,7 +448,7 @@ int host_memory__take(struct host_memory *h, bool whole)
 			  r->now.maps.n, r->rss, (double)r->took / 1e6);
 		h->rss = r->rss;
 	}
-	host_reading__free(r);
+	residency__free(r);
 	return err;
 }
 

@@ -269,7 +269,7 @@ static int read_pools(const struct host_reading *r, const struct arenas *a, stru
 /* Whether part of the arenas is swapped out: reading their pools would swap them in. */
 static bool swapped(const struct host_reading *r, const struct arenas *a)
 {
-	if (r->gentle)
+	if (r->maps.brief)
 		return r->swap;
 	for (size_t i = 0; i < a->n; i++) {
 		size_t m = host_places__find(&r->maps, a->v[i].addr);

@@ -157,48 +157,25 @@ static void give_way(void)
 	nanosleep(&pause, NULL);
 }
 
-static int count_resident(struct host_resident *r, const struct map *m, uint64_t *ret)
+int host_resident__count(struct host_resident *r, uint64_t start, uint64_t end, uint64_t *ret)
 {
 	const struct resident_range *v;
 	size_t n;
 	int err = 0;
 
-	for (uint64_t at = m->start, end; at < m->end && !err; at = end) {
-		end = m->end - at > RESIDENT_SLICE ? at + RESIDENT_SLICE : m->end;
-		err = host_resident__read(r, at, end, &v, &n);
+	*ret = 0;
+	for (uint64_t at = start, to; at < end && !err; at = to) {
+		to = end - at > RESIDENT_SLICE ? at + RESIDENT_SLICE : end;
+		err = host_resident__read(r, at, to, &v, &n);
 		for (size_t i = 0; i < n && !err; i++)
 			*ret += v[i].end - v[i].start;
-		if (end < m->end)
+		if (to < end)
 			give_way();
 	}
 	return err;
 }
 
-int host_smaps__read_gently(const struct proc *p, struct host_resident *r, struct host_smaps *ret)
+bool host_resident__is_old(const struct host_resident *r)
 {
-	struct host_smaps s = { 0 };
-	int err = proc__maps(p, &s.maps);
-
-	if (err)
-		return err;
-	s.v = calloc(s.maps.n + 1, sizeof(*s.v));
-	if (!s.v)
-		err = -ENOMEM;
-	for (size_t i = 0; i < s.maps.n && !err; i++) {
-		const struct map *m = &s.maps.v[i];
-
-		/* [vsyscall] is the kernel's. Pages of devices do not belong to the process. */
-		if (m->start >> 63 || !strncmp(m->path, "[vvar", 5) ||
-		    !strncmp(m->path, "/dev/nvidia", 11))
-			continue;
-		err = count_resident(r, m, &s.v[i].rss);
-		if (!err && r->no_scan)
-			err = -ENOTTY;
-	}
-	if (err) {
-		host_smaps__free(&s);
-		return err;
-	}
-	*ret = s;
-	return 0;
+	return r->no_scan;
 }

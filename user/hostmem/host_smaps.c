@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMAPS_MAX (1u << 30) /* text of a million mappings */
+#define SMAPS_MAX (256u << 20)	       /* text of 350,000 mappings */
+#define BRIEF_FROM (UINT64_C(1) << 30) /* bytes of RSS */
 
 static const struct {
 	const char *name;
@@ -110,7 +111,7 @@ int host_smaps__parse(char *text, size_t len, struct host_smaps *ret)
 	return 0;
 }
 
-int host_smaps__read(const struct proc *p, struct host_smaps *ret)
+static int read_text(const struct proc *p, struct host_smaps *ret)
 {
 	size_t len;
 	char *text;
@@ -121,6 +122,46 @@ int host_smaps__read(const struct proc *p, struct host_smaps *ret)
 	err = len ? host_smaps__parse(text, len, ret) : -ESRCH;
 	free(text);
 	return err;
+}
+
+/* -ENOTTY: the kernel lacks PAGEMAP_SCAN. */
+static int read_pages(const struct proc *p, struct host_resident *r, struct host_smaps *ret)
+{
+	struct host_smaps s = { .brief = true };
+	int err = proc__maps(p, &s.maps);
+
+	if (err)
+		return err;
+	s.v = calloc(s.maps.n + 1, sizeof(*s.v));
+	if (!s.v)
+		err = -ENOMEM;
+	for (size_t i = 0; i < s.maps.n && !err; i++) {
+		const struct map *m = &s.maps.v[i];
+
+		/* [vsyscall] is the kernel's. Pages of devices do not belong to the process. */
+		if (m->start >> 63 || !strncmp(m->path, "[vvar", 5) ||
+		    !strncmp(m->path, "/dev/nvidia", 11))
+			continue;
+		err = host_resident__count(r, m->start, m->end, &s.v[i].rss);
+		if (!err && host_resident__is_old(r))
+			err = -ENOTTY;
+	}
+	if (err) {
+		host_smaps__free(&s);
+		return err;
+	}
+	*ret = s;
+	return 0;
+}
+
+int host_smaps__read(const struct proc *p, struct host_resident *r, struct host_smaps *ret)
+{
+	uint64_t rss;
+	int err = -ENOTTY;
+
+	if (r && !proc__resident(p, &rss) && rss >= BRIEF_FROM)
+		err = read_pages(p, r, ret);
+	return err == -ENOTTY ? read_text(p, ret) : err;
 }
 
 void host_smaps__free(struct host_smaps *s)

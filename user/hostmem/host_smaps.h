@@ -16,10 +16,18 @@ struct smaps_figures {
 struct host_smaps {
 	struct maps maps;
 	struct smaps_figures *v; /* of maps.v[i] */
+	bool brief;		 /* resident bytes are known, and no other figure */
 };
 
-/* Reads the current mappings. 0 or -errno; -EIO: text that cannot be parsed. */
-int host_smaps__read(const struct proc *p, struct host_smaps *ret);
+struct host_resident;
+
+/*
+ * Reads the current mappings. smaps locks the address space while the kernel walks a whole mapping,
+ * 13 ms a GiB. So a process with 1 GiB or more is read by the page map r, in slices, if the kernel
+ * has PAGEMAP_SCAN (6.7 and later): ret->brief is set then. r NULL: in any case by smaps. 0 or
+ * -errno; -EIO: text that cannot be parsed.
+ */
+int host_smaps__read(const struct proc *p, struct host_resident *r, struct host_smaps *ret);
 /* Parses the text of a smaps file, which it may change. For host_smaps__read() and tests. 0, -EIO,
  * -ENOMEM. */
 int host_smaps__parse(char *text, size_t len, struct host_smaps *ret);
@@ -31,7 +39,6 @@ void host_smaps__free(struct host_smaps *s);
  * about 1 ms with pages of 4 KiB. */
 #define RESIDENT_SLICE (64u << 20)
 
-struct host_resident;
 struct resident_range {
 	uint64_t start, end;
 };
@@ -46,9 +53,7 @@ void host_resident__close(struct host_resident *r); /* accepts NULL */
  */
 int host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
 			const struct resident_range **v, size_t *n);
-/*
- * Reads the mappings with their resident bytes from the page map, in slices, and no other figures.
- * smaps locks the address space while the kernel walks a whole mapping, 13 ms a GiB; this does not.
- * 0 or -errno; -ENOTTY: the kernel lacks PAGEMAP_SCAN.
- */
-int host_smaps__read_gently(const struct proc *p, struct host_resident *r, struct host_smaps *ret);
+/* Adds up the resident bytes of [start, end), in slices with pauses between them. 0 or -errno. */
+int host_resident__count(struct host_resident *r, uint64_t start, uint64_t end, uint64_t *ret);
+/* True if the kernel lacks PAGEMAP_SCAN, as far as readings have shown. */
+bool host_resident__is_old(const struct host_resident *r);

@@ -65,14 +65,14 @@ struct host_ledger {
 };
 
 /* A range of addresses that the caller knows, such as a tensor's storage. */
-struct host_range {
+struct host_claim {
 	uint64_t addr, size;
 	uint8_t part; /* HOST_TENSORS or HOST_PINNED */
 	bool free;    /* cached by the allocator and not in use */
 };
 
 struct host_opts {
-	const struct host_range *ranges; /* in any order, may overlap; borrowed */
+	const struct host_claim *ranges; /* in any order, may overlap; borrowed */
 	size_t n;
 	/* false: they could not be read, which makes these parts unknown. Without CUDA's driver in
 	 * the process, there is no pinned memory, which is known. */

@@ -40,7 +40,6 @@ struct host_reading {
 	struct host_spans second; /* ranges of parts' second figures */
 	struct host_ledger *l;
 	uint64_t swap;	   /* bytes swapped out, of the whole process */
-	bool gentle;	   /* maps has resident bytes only */
 	bool pinned_known; /* the host allocator's tables were read */
 };
 

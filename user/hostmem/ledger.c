@@ -13,8 +13,6 @@
 #include "process/proc.h"
 #include "python/python.h"
 
-#define GENTLE_FROM (UINT64_C(1) << 30) /* bytes of RSS */
-
 struct hostmem {
 	const struct proc *proc;
 	const struct python *python;
@@ -225,7 +223,7 @@ static int add_ranges(struct host_reading *r)
 	int err = 0;
 
 	for (size_t i = 0; i < r->o->n && !err; i++) {
-		const struct host_range *x = &r->o->ranges[i];
+		const struct host_claim *x = &r->o->ranges[i];
 
 		if (x->part != HOST_TENSORS && x->part != HOST_PINNED)
 			continue;
@@ -272,14 +270,14 @@ static void set_known(struct host_reading *r)
 	for (unsigned k = 0; k < HOST_PARTS_END; k++)
 		part[k].known = true;
 	for (unsigned k = HOST_PSS; k <= HOST_HUGETLB; k++)
-		part[k].known = !r->gentle;
+		part[k].known = !r->maps.brief;
 	part[HOST_SWAP] = (struct host_figure){ .bytes = r->swap, .known = true };
 	part[HOST_TENSORS].known = part[HOST_TENSORS].known && r->o->ranges_known;
 	part[HOST_PINNED].known = r->o->pinned_known || r->pinned_known;
 	part[HOST_PINNED].has_second = part[HOST_PINNED].known;
 	for (unsigned k = HOST_SHARED_LOADER; k <= HOST_SHARED; k++)
 		part[k].has_second = r->o->ranges_known;
-	part[HOST_LIBRARIES].has_second = part[HOST_FILES].has_second = !r->gentle;
+	part[HOST_LIBRARIES].has_second = part[HOST_FILES].has_second = !r->maps.brief;
 	part[HOST_PYTHON].known = r->l->python.known;
 	part[HOST_PYTHON].has_second = r->l->python.used_known;
 	if (part[HOST_PYTHON].bytes > r->l->python.used)
@@ -326,24 +324,14 @@ static void set_group(struct host_ledger *l)
 								.known = true };
 }
 
-/* The mappings. A large process is not asked for figures that would make it wait. */
-static int read_maps(struct host_reading *r)
+static int read_all(struct host_reading *r)
 {
-	int err = -ENOTTY;
+	int err;
 
 	r->resident = host_resident__open(r->proc);
 	if (!r->resident)
 		return -errno;
-	if (!r->o->proportional && r->l->status_rss >= GENTLE_FROM)
-		err = host_smaps__read_gently(r->proc, r->resident, &r->maps);
-	r->gentle = !err;
-	return err == -ENOTTY ? host_smaps__read(r->proc, &r->maps) : err;
-}
-
-static int read_all(struct host_reading *r)
-{
-	int err = read_maps(r);
-
+	err = host_smaps__read(r->proc, r->o->proportional ? NULL : r->resident, &r->maps);
 	if (err)
 		return err;
 	r->l->mappings = r->maps.maps.n;

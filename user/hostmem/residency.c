@@ -2,153 +2,162 @@
 #include "hostmem/residency.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/array.h"
-#include "lib/io.h"
+#include "lib/clock.h"
 
-#define TEXT_MAX (256u << 20)
-#define READ_AT_ONCE 65536
-#define PAGE_PRESENT (UINT64_C(1) << 63) /* Documentation/admin-guide/mm/pagemap.rst */
-#define ENTRIES 4096			 /* entries of pagemap read at once */
+/* Bytes of address space looked at page by page in one reading. Its table has 1/512 of that. */
+#define BY_PAGE_MAX (UINT64_C(32) << 30)
 
-/* Reads a file of /proc from its beginning to its end. */
-static int read_all(int fd, char **text, size_t *len)
+/* A part of a map that belongs to one range, or to none. */
+struct part {
+	uint64_t start, end, bytes;
+	size_t asked; /* SIZE_MAX: to none */
+};
+
+struct parts {
+	struct part *v;
+	size_t n, cap;
+};
+
+static int add_part(struct parts *p, uint64_t start, uint64_t end, size_t asked)
 {
-	size_t cap = 0;
-	ssize_t n;
-	int err;
-
-	*text = NULL;
-	*len = 0;
-	do {
-		err = *len > TEXT_MAX ? -EFBIG : array__grow(text, &cap, *len + READ_AT_ONCE, 1);
-		if (err)
-			return err;
-		n = io__read(fd, *text + *len, READ_AT_ONCE);
-		if (n < 0)
-			return (int)n;
-		*len += (size_t)n;
-	} while (n);
+	if (start >= end)
+		return 0;
+	if (array__grow(&p->v, &p->cap, p->n + 1, sizeof(*p->v)))
+		return -ENOMEM;
+	p->v[p->n++] = (struct part){ .start = start, .end = end, .asked = asked };
 	return 0;
 }
 
-/* The lines of a map begin with its line of /proc/PID/maps, whose first character is a digit of an
- * address. All others begin with a capital. */
-static bool begins_map(const char *line)
+/* Divides a map by the ranges. *next: the first range that may reach into it. */
+static int divide(const struct residency *r, const struct map *m, size_t *next, struct parts *p)
 {
-	return (*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f');
+	uint64_t at = m->start;
+	int err = 0;
+	size_t i;
+
+	p->n = 0;
+	while (*next < r->n_asked && r->asked[*next].end <= m->start)
+		(*next)++;
+	for (i = *next; !err && i < r->n_asked && r->asked[i].start < m->end; i++) {
+		const struct host_asked *a = &r->asked[i];
+		uint64_t from = a->start > at ? a->start : at,
+			 to = a->end < m->end ? a->end : m->end;
+
+		err = add_part(p, at, from, SIZE_MAX);
+		if (!err)
+			err = add_part(p, from, to, i);
+		at = to;
+	}
+	return err ? err : add_part(p, at, m->end, SIZE_MAX);
 }
 
-static int parse_rss(const char *line, const char *end, uint64_t *bytes)
+/* Makes the parts' bytes add up to the map's, and keeps their proportions. */
+static void scale(struct parts *p, uint64_t sum, uint64_t bytes, uint64_t page)
 {
-	static const char rss[] = "Rss:";
-	uint64_t kib = 0;
+	uint64_t left = bytes;
+	size_t i;
 
-	if ((size_t)(end - line) < sizeof(rss) - 1 || memcmp(line, rss, sizeof(rss) - 1) != 0)
+	for (i = 0; i < p->n; i++) {
+		uint64_t v = (uint64_t)((double)p->v[i].bytes / (double)sum * (double)bytes);
+
+		v = v / page * page;
+		p->v[i].bytes = v < left ? v : left;
+		left -= p->v[i].bytes;
+	}
+	/* The rest of the rounding goes where there is room. */
+	for (i = 0; i < p->n && left; i++) {
+		uint64_t room = p->v[i].end - p->v[i].start - p->v[i].bytes;
+
+		room = room < left ? room : left;
+		p->v[i].bytes += room;
+		left -= room;
+	}
+}
+
+/* Finds how many of the map's resident bytes each part has. */
+static void spread(struct parts *p, const struct map *m, uint64_t bytes,
+		   struct host_resident *pages, uint64_t *room)
+{
+	uint64_t size = m->end - m->start, sum = 0;
+	bool by_page = bytes < size && size <= *room;
+	size_t i;
+
+	if (p->n == 1) {
+		p->v[0].bytes = bytes;
+		return;
+	}
+	for (i = 0; i < p->n && bytes; i++) {
+		p->v[i].bytes = p->v[i].end - p->v[i].start;
+		if (by_page &&
+		    host_resident__count(pages, p->v[i].start, p->v[i].end, &p->v[i].bytes))
+			p->v[i].bytes = 0; /* the process is ending */
+		sum += p->v[i].bytes;
+	}
+	if (by_page)
+		*room -= size;
+	if (bytes && !sum) {
+		/* The pages came after the kernel summed them up, or the reverse. */
+		for (i = 0; i < p->n; i++)
+			sum += p->v[i].bytes = p->v[i].end - p->v[i].start;
+	}
+	if (sum != bytes && sum)
+		scale(p, sum, bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+}
+
+static int take_part(struct residency *r, const struct part *p, size_t map)
+{
+	if (p->asked != SIZE_MAX) {
+		r->asked[p->asked].bytes += p->bytes;
+		r->asked[p->asked].gone = false;
 		return 0;
-	line += sizeof(rss) - 1;
-	while (line < end && *line == ' ')
-		line++;
-	if (line == end || *line < '0' || *line > '9')
-		return -EINVAL;
-	for (; line < end && *line >= '0' && *line <= '9'; line++)
-		if (__builtin_mul_overflow(kib, 10, &kib) ||
-		    __builtin_add_overflow(kib, (uint64_t)(*line - '0'), &kib))
-			return -EINVAL;
-	return __builtin_mul_overflow(kib, 1024, bytes) ? -EINVAL : 0;
+	}
+	if (array__grow(&r->found, &r->cap_found, r->n_found + 1, sizeof(*r->found)))
+		return -ENOMEM;
+	r->found[r->n_found++] = (struct host_found){ p->start, p->end, p->bytes, map };
+	return 0;
 }
 
-int residency__parse(const char *text, size_t len, struct residency *ret)
+int residency__read(struct residency *r)
 {
-	const char *line = text, *end = text + len, *next;
-	char *heads = malloc(len + 1);
-	size_t n = 0, cap = 0, used = 0;
-	uint64_t *bytes = NULL;
-	int err = heads ? 0 : -ENOMEM;
+	uint64_t room = BY_PAGE_MAX, cpu = clock__read(CLOCK_THREAD_CPUTIME_ID);
+	struct host_resident *pages = host_resident__open(r->proc);
+	struct parts parts = { 0 };
+	size_t i, j, next = 0;
+	int err;
 
-	for (; !err && line < end; line = next) {
-		const char *eol = memchr(line, '\n', (size_t)(end - line));
+	if (!pages)
+		return -errno;
+	err = host_smaps__read(r->proc, pages, &r->now);
+	for (i = 0; i < r->n_asked && !err; i++) {
+		r->asked[i].bytes = 0;
+		r->asked[i].gone = true;
+	}
+	for (i = 0; i < r->now.maps.n && !err; i++) {
+		const struct map *m = &r->now.maps.v[i];
 
-		eol = eol ?: end;
-		next = eol < end ? eol + 1 : end;
-		if (!begins_map(line)) {
-			err = n ? parse_rss(line, eol, &bytes[n - 1]) : -EINVAL;
-			continue;
-		}
-		err = array__grow(&bytes, &cap, n + 1, sizeof(*bytes));
+		err = divide(r, m, &next, &parts);
 		if (err)
 			break;
-		bytes[n++] = 0;
-		memcpy(heads + used, line, (size_t)(eol - line));
-		used += (size_t)(eol - line);
-		heads[used++] = '\n';
+		spread(&parts, m, r->now.v[i].rss, pages, &room);
+		for (j = 0; j < parts.n && !err; j++)
+			err = take_part(r, &parts.v[j], i);
+		r->rss += r->now.v[i].rss;
 	}
-	if (!err)
-		err = maps__parse(heads, used, &ret->maps);
-	free(heads);
-	if (!err && ret->maps.n != n) {
-		maps__free(&ret->maps);
-		err = -EINVAL;
-	}
-	if (err)
-		free(bytes);
-	else
-		ret->bytes = bytes;
-	return err;
-}
-
-int residency__read(const struct proc *p, struct residency *ret)
-{
-	int fd = proc__open_entry(p, "smaps"), err;
-	size_t len;
-	char *text;
-
-	if (fd < 0)
-		return fd;
-	err = read_all(fd, &text, &len);
-	close(fd);
-	if (!err && !len)
-		err = -ESRCH; /* the process is ending */
-	if (!err)
-		err = residency__parse(text, len, ret);
-	free(text);
+	host_resident__close(pages);
+	free(parts.v);
+	r->took = clock__read(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	return err;
 }
 
 void residency__free(struct residency *r)
 {
-	maps__free(&r->maps);
-	free(r->bytes);
+	host_smaps__free(&r->now);
+	free(r->asked);
+	free(r->found);
 	*r = (struct residency){ 0 };
-}
-
-int residency__open_pages(const struct proc *p)
-{
-	return proc__open_entry(p, "pagemap");
-}
-
-int residency__count(int pages, uint64_t start, uint64_t end, uint64_t *ret)
-{
-	uint64_t entries[ENTRIES], page = (uint64_t)sysconf(_SC_PAGESIZE);
-	uint64_t at = start / page, last = end / page;
-
-	*ret = 0;
-	while (at < last) {
-		size_t n = last - at < ENTRIES ? last - at : ENTRIES;
-		ssize_t got = io__pread(pages, entries, n * sizeof(*entries),
-					at * sizeof(*entries));
-
-		if (got < 0)
-			return (int)got;
-		for (size_t i = 0; i < (size_t)got / sizeof(*entries); i++)
-			*ret += entries[i] & PAGE_PRESENT ? page : 0;
-		if ((size_t)got < n * sizeof(*entries))
-			return -ESRCH; /* the process is ending */
-		at += n;
-	}
-	return 0;
 }

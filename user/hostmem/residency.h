@@ -1,27 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Which memory of a process is resident: in RAM and mapped by it, as RSS counts it. */
+/* A reading of the resident bytes of each range. Shares nothing with the capture but the process. */
 #include <stddef.h>
 #include <stdint.h>
 
-#include "process/proc.h"
+#include "hostmem/host_smaps.h"
 
-struct residency {
-	struct maps maps;
-	uint64_t *bytes; /* resident bytes of each map; their sum is the process's RSS */
+/* A range that the capture knows. */
+struct host_asked {
+	uint64_t start, end, id;
+	uint64_t bytes; /* result */
+	bool gone;	/* result: nothing of it is mapped */
 };
 
-/*
- * Reads /proc/PID/smaps. The kernel holds the lock of the address space while it looks at some
- * maps, for about 1 ms a GiB of resident 4 KiB pages. 0 or -errno, with *ret unchanged.
- */
-int residency__read(const struct proc *p, struct residency *ret);
-/* Parses the text of such a file. 0, -ENOMEM, or -EINVAL for a bad line. For the above and tests. */
-int residency__parse(const char *text, size_t len, struct residency *ret);
-void residency__free(struct residency *r);
+/* A mapping, or a part of one, that the capture does not know. */
+struct host_found {
+	uint64_t start, end, bytes;
+	size_t map; /* index in residency.now.maps */
+};
 
-/* The process's /proc/PID/pagemap, for residency__count(). A descriptor to close, or -errno. */
-int residency__open_pages(const struct proc *p);
-/* Bytes of the pages in [start, end) that are in RAM, with the kernel's page of zeros, which RSS
- * does not count. 0 or -errno. */
-int residency__count(int pages, uint64_t start, uint64_t end, uint64_t *ret);
+struct residency {
+	const struct proc *proc;
+	struct host_asked *asked; /* in order of addresses; owned */
+	size_t n_asked;
+	/* Results. */
+	struct host_smaps now;
+	struct host_found *found;
+	size_t n_found, cap_found;
+	uint64_t rss;  /* sum of all bytes */
+	uint64_t took; /* CPU time, ns: nearly all of it in the kernel, next to the address space's
+			  lock */
+};
+
+int residency__read(struct residency *r); /* 0 or -errno; -ESRCH: the process has ended */
+void residency__free(struct residency *r);

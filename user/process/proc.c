@@ -473,13 +473,6 @@ int proc__resident(const struct proc *p, uint64_t *ret)
 	return 0;
 }
 
-int proc__open_entry(const struct proc *p, const char *name)
-{
-	int fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
-}
-
 int proc__cpu_time(const struct proc *p, uint64_t *ret)
 {
 	struct timespec ts;

@@ -51,8 +51,6 @@ uint64_t proc__started(const struct proc *p);
  * file descriptor to close(), or -errno. */
 int proc__image(const struct proc *p);
 bool proc__image_gone(int image);
-/* Opens a file of /proc/PID for reading. A descriptor (O_CLOEXEC) or -errno. */
-int proc__open_entry(const struct proc *p, const char *name);
 /* Resident bytes (/proc/PID/statm). Older kernels are off by some pages a CPU. 0 or -errno. */
 int proc__resident(const struct proc *p, uint64_t *ret);
 /* Pages of the address space (/proc/PID/statm), which change with any mapping. 0 or -errno. */
