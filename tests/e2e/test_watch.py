@@ -248,5 +248,55 @@ def test_rules_that_cannot_be_judged():
     check(text.endswith("; 2 of 3 rules need it: growth>1G/10m, reserved>1G and rss>1"), "what is said: %s", text)
 
 
+HOST = """
+import sys, torch
+kept = [torch.ones(1 << 20)]
+print("ready", flush=True)
+for line in sys.stdin:
+    kept.append(torch.ones(16 << 20))
+    print("more", flush=True)
+"""
+
+
+def test_host_memory():
+    """Rules on parts of host memory: a reading in another process decides, and the control group's use is read at each check."""
+    p = spawn([python(), "-c", HOST])
+    p.wait_line("ready", 120)
+    metrics = scratch("host.prom")
+    _, out, _ = tool("dump", "-p", str(p.pid), "--device", "host", "--format", "json", root=True)
+    group = "cgroup" in json.loads(out)["host"]["parts"]  # false at the root of cgroup v2
+    w = watching("-p", str(p.pid), "--rule", "host_tensors>=4M", "--rule", "host_cgroup>1M", "--rule", "host_tensors>=64M",
+                 "--metrics", metrics)
+    check("resident memory and its parts" in wait_event(w, "watching")["text"], "what is read: %s", w.stdout())
+    if group:
+        equal(wait_event(w, "fired", 20)["figure"], "host_cgroup", "what fires at once")
+    fired = json.loads(w.wait_line('"fired".*"host_tensors>=4M"', 60))
+    check(fired["figure"] == "host_tensors" and 4 << 20 <= fired["value"] < 64 << 20, "what fired: %s", fired)
+    p.send()
+    p.wait_line("more", 30)
+    fired = json.loads(w.wait_line('"fired".*"host_tensors>=64M"', 90))
+    check(fired["value"] >= 68 << 20, "what fired: %s", fired)
+    equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr()[-500:])
+    equal(len(events(w, "fired")), 2 + group, "what fired: %s" % w.stdout())
+    with open(metrics, encoding="utf-8") as f:
+        text = f.read()
+    found = re.search(r'^memtrace_watch_host_bytes\{pid="%d".*,part="tensors"\} (\d+)$' % p.pid, text, re.M)
+    check(found and int(found[1]) >= 68 << 20, "metrics: %s", text)
+    p.stop()
+
+
+def test_fail_if_host_memory():
+    """The reading at the report's moment is judged to the byte."""
+    parts = harness.report(recording())["host"]["moment"]["parts"]
+    malloc = parts["malloc"]["bytes"]
+    check(malloc > 0, "the recording has a reading: %s", parts)
+    equal(fail_if("host_malloc>%d" % malloc, "host_shared>0")[0], 0, "exit code where nothing holds")
+    code, _, err = fail_if("host_malloc>=%d" % malloc)
+    equal(code, 4, "exit code: %s" % err)
+    check("host malloc " in err, "what is said: %s", err)
+    code, _, err = fail_if("host_malloc>50%")
+    check(code not in (0, 4) and "total memory" in err, "a percentage: %d %s", code, err)
+
+
 if __name__ == "__main__":
     run(globals())

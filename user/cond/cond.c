@@ -251,7 +251,11 @@ static void judge(struct term *t, const struct cond_values *v, struct cond_resul
 	a = r->value;
 	if (t->percent) {
 		if (!x->of) {
-			set_unknown(r, t, "a percentage needs the total memory, which is unknown");
+			set_unknown(
+				r, t,
+				t->figure == COND_HOST_CGROUP
+					? "the control group has no limit; give a size"
+					: "a percentage needs the total memory, which is unknown");
 			return;
 		}
 		a = a * t->den * 100;

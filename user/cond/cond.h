@@ -19,10 +19,18 @@ enum cond_figure {
 	COND_RESERVED,	/* bytes that the allocator took from the device */
 	COND_PEAK,	/* peak of allocated bytes */
 	COND_PEAK_RESERVED,
-	COND_UNUSED,	    /* bytes reserved but not allocated */
-	COND_USED,	    /* driver-reported use of the process */
-	COND_OTHER,	    /* driver-reported use minus the allocator's memory */
-	COND_RSS,	    /* resident memory of the process; of: the machine's memory */
+	COND_UNUSED, /* bytes reserved but not allocated */
+	COND_USED,   /* driver-reported use of the process */
+	COND_OTHER,  /* driver-reported use minus the allocator's memory */
+	COND_RSS,    /* resident memory of the process; of: the machine's memory */
+	/* Parts of the resident memory, as enum host_part has them. HOST_SHARED: all kinds. */
+	COND_HOST_TENSORS,
+	COND_HOST_MALLOC,
+	COND_HOST_PYTHON,
+	COND_HOST_PINNED,
+	COND_HOST_SHARED,
+	COND_HOST_UNKNOWN,
+	COND_HOST_CGROUP,   /* use of the memory control group; of: its limit */
 	COND_FRAGMENTATION, /* a share: value is unused bytes, of is reserved bytes */
 	COND_STEP_TIME,	    /* ns */
 	COND_OOMS,

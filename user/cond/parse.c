@@ -12,6 +12,7 @@
 #include "lib/text.h"
 
 #define MOST_TEXT 1024
+#define FIGURES_TEXT 768 /* names of all figures */
 
 const char *const cond_ops[OP_NR] = {
 	[OP_GT] = ">", [OP_GE] = ">=", [OP_LT] = "<", [OP_LE] = "<=", [OP_EQ] = "=", [OP_NE] = "!=",
@@ -26,6 +27,13 @@ const struct cond_figure_info cond_figures[COND_NR] = {
 	[COND_USED] = { "used", COND_BYTES, 0 },
 	[COND_OTHER] = { "other", COND_BYTES, 0 },
 	[COND_RSS] = { "rss", COND_BYTES, 0 },
+	[COND_HOST_TENSORS] = { "host_tensors", COND_BYTES, 0 },
+	[COND_HOST_MALLOC] = { "host_malloc", COND_BYTES, 0 },
+	[COND_HOST_PYTHON] = { "host_python", COND_BYTES, 0 },
+	[COND_HOST_PINNED] = { "host_pinned", COND_BYTES, 0 },
+	[COND_HOST_SHARED] = { "host_shared", COND_BYTES, 0 },
+	[COND_HOST_UNKNOWN] = { "host_unknown", COND_BYTES, 0 },
+	[COND_HOST_CGROUP] = { "host_cgroup", COND_BYTES, 0 },
 	[COND_FRAGMENTATION] = { "fragmentation", COND_SHARE, 0 },
 	[COND_STEP_TIME] = { "step_time", COND_TIME, 0 },
 	[COND_OOMS] = { "ooms", COND_COUNT, 0 },
@@ -48,7 +56,7 @@ struct parser {
 static int set_error(struct parser *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static int set_error(struct parser *s, const char *fmt, ...)
 {
-	char what[768], all[2048], clean[4096];
+	char what[FIGURES_TEXT + 256], all[MOST_TEXT + sizeof(what) + 8], clean[2 * sizeof(all)];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -80,7 +88,7 @@ static char *list_figures(char *buf, size_t size)
 	size_t len = 0;
 
 	*buf = '\0';
-	for (int i = 0; i < COND_NR; i++)
+	for (int i = 0; i < COND_NR && len < size; i++)
 		len += snprintf(buf + len, size - len, "%s%s", i ? ", " : "", cond_figures[i].name);
 	return buf;
 }
@@ -88,7 +96,7 @@ static char *list_figures(char *buf, size_t size)
 static int parse_figure(struct parser *s, struct term *t)
 {
 	struct nearest n = { .word = s->word };
-	char names[512];
+	char names[FIGURES_TEXT];
 
 	skip_spaces(s);
 	read_word(s, " \t\n<>=!/");

@@ -111,7 +111,7 @@ static void group_json(struct json *j, const struct host_group *g)
 	json__string(j, "path", g->path);
 	json__uint(j, "version", g->version);
 	known_uint(j, "current", f->usage);
-	known_uint(j, "limit", g->limit);
+	known_uint(j, "limit", f->limit);
 	known_uint(j, "anon", f->anon);
 	known_uint(j, "file", f->file);
 	known_uint(j, "swap", f->swap);

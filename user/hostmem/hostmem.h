@@ -42,11 +42,11 @@ struct host_python {
 	bool used_known; /* false: too many pools, or some changed or were swapped */
 };
 
-/* The process's memory control group. */
+/* The memory control group that limits the process: its own or one above, the one with the lowest
+ * limit. Without a limit, its own. */
 struct host_group {
 	char path[256];	  /* "": none found; hostile */
 	unsigned version; /* version of control groups: 1, 2; 0: none found */
-	uint64_t limit;	  /* the least of the group and those above it; MEMCG_NONE: none */
 	uint64_t kernel;  /* the kernel's part of its use, with sockets; MEMCG_NONE: not known */
 	struct memcg_figures figures;
 };

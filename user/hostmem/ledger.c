@@ -288,22 +288,19 @@ static void set_known(struct host_reading *r)
 
 static void read_group(const struct proc *p, struct host_group *ret)
 {
-	struct memcg_figures limiting;
-	struct memcg m, at;
+	struct memcg own, limiting;
+	const struct memcg *m = &own;
 
 	/* alive: the PID was this process's when its cgroup was read */
-	if (memcg__find(proc__pid(p), &m) || !proc__alive(p))
+	if (memcg__find(proc__pid(p), &own) || !proc__alive(p))
 		return;
-	memcg__read(&m, &ret->figures);
+	if (memcg__limiting(&own, &limiting))
+		m = &limiting;
+	memcg__read(m, &ret->figures);
 	if (ret->figures.usage == MEMCG_NONE)
 		return; /* removed meanwhile, or the root of the hierarchy */
-	ret->version = m.v2 ? 2 : 1;
-	snprintf(ret->path, sizeof(ret->path), "%s", memcg__path(&m));
-	ret->limit = MEMCG_NONE;
-	if (memcg__limiting(&m, &at)) {
-		memcg__read(&at, &limiting);
-		ret->limit = limiting.limit;
-	}
+	ret->version = m->v2 ? 2 : 1;
+	snprintf(ret->path, sizeof(ret->path), "%s", memcg__path(m));
 	ret->kernel = ret->figures.kernel;
 	if (ret->kernel != MEMCG_NONE && ret->figures.sock != MEMCG_NONE)
 		ret->kernel += ret->figures.sock;
@@ -316,9 +313,10 @@ static void set_group(struct host_ledger *l)
 	if (!l->group.version)
 		return;
 	part[HOST_GROUP] = (struct host_figure){ .bytes = l->group.figures.usage,
-						 .second = l->group.limit,
+						 .second = l->group.figures.limit,
 						 .known = true,
-						 .has_second = l->group.limit != MEMCG_NONE };
+						 .has_second = l->group.figures.limit !=
+							       MEMCG_NONE };
 	if (l->group.kernel != MEMCG_NONE)
 		part[HOST_GROUP_KERNEL] = (struct host_figure){ .bytes = l->group.kernel,
 								.known = true };

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "labels/growth_summary.h"
+#include "labels/host_figures.h"
 #include "labels/words.h"
 #include "lib/array.h"
 #include "lib/strings.h"
@@ -244,11 +245,15 @@ static void put_below(struct judged *x)
 
 static void put_whole(struct judged *x)
 {
+	static const char unread[] = "the recording has no reading of host memory";
 	const struct model *m = x->a->model;
+	const struct model_host *host = model__host(m);
 	uint64_t time = model__step_time(m);
 
 	put(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT, "no whole step was recorded");
 	put(x, COND_LOST, true, words__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
+	host_figures__put(&x->low, host ? &host->at_moment.sheet : NULL, 0, unread);
+	host_figures__put(&x->high, host ? &host->at_moment.sheet : NULL, 0, unread);
 	x->low.has_steps = x->high.has_steps = model__steps(m) > 0;
 	x->low.series = x->high.series = model__number(m, x->device);
 	x->low.most = x->high.most = true;
@@ -321,7 +326,8 @@ static struct failing *add_failing(struct report_fail *f, const struct analysis 
 static bool is_of_all(const struct cond *c)
 {
 	for (int i = 0; i < COND_NR; i++)
-		if (i != COND_STEP_TIME && i != COND_LOST && cond__needs(c, i))
+		if (i != COND_STEP_TIME && i != COND_LOST && i != COND_HOST_CGROUP &&
+		    !host_figures__is_part(i) && cond__needs(c, i))
 			return false;
 	return true;
 }

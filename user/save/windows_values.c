@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/host_figures.h"
 #include "lib/map64.h"
 
 #define DEVICES 64 /* devices at most */
@@ -26,6 +27,8 @@ struct values {
 	size_t n;
 	uint64_t steps, last_step, step_time; /* step_time: ns of the last whole step */
 	uint64_t ooms, lost;
+	struct host_sheet host, reading; /* the last reading of host memory; one under way */
+	bool host_known;
 };
 
 struct values *values__new(const struct facts *f)
@@ -128,6 +131,13 @@ int values__event(struct values *v, const struct event *e, bool *news)
 		v->ooms++;
 		*news = true;
 		return take_level(v, e, news);
+	case EVENT_HOST:
+		if (host_sheet__take(&v->reading, e)) {
+			v->host = v->reading;
+			v->reading = (struct host_sheet){ 0 };
+			*news = v->host_known = true;
+		}
+		return 0;
 	case EVENT_ALLOC:
 	case EVENT_FREE:
 	case EVENT_BLOCK:
@@ -177,6 +187,8 @@ static void values_of(const struct values *v, const struct level *l, struct cond
 		if (l->totals && l->used >= l->reserved)
 			set(cv, COND_OTHER, l->used - l->reserved, total);
 	}
+	host_figures__put(cv, v->host_known ? &v->host : NULL, 0,
+			  "the host memory was not read yet");
 	cv->has_steps = v->steps;
 	cv->step = v->steps;
 }

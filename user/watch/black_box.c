@@ -136,7 +136,7 @@ static void start(struct black_box *b, uint64_t now)
 	b->one_ended = false;
 	if (!add_processes(b->w, argv, n, pids))
 		return;
-	err = watch_spawn__self(argv, -1, 0, &b->recorder);
+	err = watch_spawn__self(argv, -1, SUBPROCESS_INHERIT, 0, &b->recorder);
 	if (!err)
 		return;
 	b->next_start = now + AGAIN_AFTER_FAILURE;

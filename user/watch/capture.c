@@ -21,7 +21,6 @@
 
 #include "archive/folder.h"
 #include "lib/clock.h"
-#include "lib/io.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -34,7 +33,6 @@
 #define STEPS_MOST UINT64_C(1800000000000)
 #define REPORT_MOST UINT64_C(600000000000)
 #define KILL_AFTER UINT64_C(20000000000) /* delay between SIGINT and SIGKILL, in ns */
-#define DOCUMENT_MAX (16u << 20)	 /* largest report, in bytes */
 #define TOP "8"
 #define NICE 10 /* nice value of background work */
 
@@ -164,7 +162,7 @@ static void finish(struct watch_capture *c)
 static int begin_stage(struct watch_capture *c, enum stage stage, const char *const *argv, int out,
 		       int nice_by, uint64_t most)
 {
-	int err = watch_spawn__self(argv, out, nice_by, &c->process);
+	int err = watch_spawn__self(argv, out, SUBPROCESS_INHERIT, nice_by, &c->process);
 
 	if (err)
 		return err;
@@ -412,17 +410,6 @@ static void read_devices(struct folder_entry *e, const json_t *devices)
 	}
 }
 
-static json_t *read_document(int fd)
-{
-	size_t size;
-	char *text = io__load(fd, DOCUMENT_MAX, &size);
-	json_error_t e;
-	json_t *doc = text ? json_loadb(text, size, 0, &e) : NULL;
-
-	free(text);
-	return doc;
-}
-
 static void put_entry(struct watch_capture *c, const json_t *doc)
 {
 	const json_t *capture = json_object_get(doc, "capture");
@@ -501,7 +488,7 @@ static void end_capture(struct watch_capture *c)
 
 static void end_report(struct watch_capture *c)
 {
-	c->doc = read_document(c->out);
+	c->doc = watch_spawn__document(c->out);
 	close(c->out);
 	c->out = -1;
 	if (!c->doc)
@@ -514,7 +501,7 @@ static void end_report(struct watch_capture *c)
 
 static void end_leaks(struct watch_capture *c)
 {
-	json_t *leaks = read_document(c->out);
+	json_t *leaks = watch_spawn__document(c->out);
 
 	read_leaks(&c->shot, leaks);
 	json_decref(leaks);

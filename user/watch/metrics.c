@@ -64,11 +64,29 @@ static void put_devices(FILE *out, const struct watch *w)
 	}
 }
 
+static void put_host(FILE *out, const struct watch *w)
+{
+	head(out, "host_bytes", "gauge", "Resident host memory (RSS) by part.");
+	for (size_t i = 0; i < w->n_targets; i++) {
+		const struct watch_target *t = w->targets[i];
+
+		for (unsigned k = 0; k < HOST_PARTS_END && t->host.known; k++) {
+			if (!host_part__adds_up(k))
+				continue;
+			labels(out, "host_bytes", t, NULL);
+			openmetrics__label(out, "part", host_part__name(k), true);
+			fprintf(out, "} %" PRIu64 "\n", t->host.sheet.part[k].bytes);
+		}
+	}
+}
+
 static void put_processes(FILE *out, const struct watch *w)
 {
 	head(out, "resident_bytes", "gauge", "Resident memory of the process.");
 	for (size_t i = 0; i < w->n_targets; i++)
 		one(out, "resident_bytes", w->targets[i], NULL, w->targets[i]->rss);
+	if (w->host)
+		put_host(out, w);
 	if (!w->wants_steps)
 		return;
 	head(out, "steps_total", "counter", "Optimizer steps seen.");

@@ -10,9 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/io.h"
 #include "log/config.h"
 #include "watch/watch.h"
 
+#define DOCUMENT_MAX (16u << 20) /* largest document of a program, bytes */
 #define EXEC_QUEUE 8
 #define EXEC_MOST UINT64_C(60000000000) /* time limit of --exec, ns */
 
@@ -23,7 +25,8 @@ static int hand_on_log(void *ctx)
 	return 0;
 }
 
-int watch_spawn__self(const char *const *argv, int out, int nice_by, struct subprocess *ret)
+int watch_spawn__self(const char *const *argv, int out, int err_fd, int nice_by,
+		      struct subprocess *ret)
 {
 	const char **all;
 	size_t n = 0;
@@ -40,13 +43,24 @@ int watch_spawn__self(const char *const *argv, int out, int nice_by, struct subp
 							   .argv = all,
 							   .prepare = hand_on_log,
 							   .out = out >= 0 ? out : STDERR_FILENO,
-							   .err = SUBPROCESS_INHERIT,
+							   .err = err_fd,
 							   .group = SUBPROCESS_OWN_GROUP,
 							   .death_signal = SIGINT,
 							   .nice_by = nice_by },
 				ret);
 	free(all);
 	return err;
+}
+
+json_t *watch_spawn__document(int fd)
+{
+	size_t size;
+	char *text = io__load(fd, DOCUMENT_MAX, &size);
+	json_error_t e;
+	json_t *doc = text ? json_loadb(text, size, 0, &e) : NULL;
+
+	free(text);
+	return doc;
 }
 
 /* ---- --exec ---- */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "capture/target.h"
+#include "labels/host_figures.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
@@ -81,12 +82,14 @@ static void report_target(struct watch *w, struct watch_target *t)
 		return;
 	t->reported = true;
 	if (t->alloc && cudaalloc__calibrated(t->alloc))
-		snprintf(text, sizeof(text), "watching the CUDA allocator and resident memory%s",
+		snprintf(text, sizeof(text), "watching the CUDA allocator and resident memory%s%s",
+			 w->wants_host ? " with its parts" : "",
 			 w->wants_steps && t->attached ? ", and steps by a probe"
 			 : w->box		       ? ""
 						       : "; no probe");
 	else
-		snprintf(text, sizeof(text), "watching resident memory only: %s",
+		snprintf(text, sizeof(text), "watching resident memory%s only: %s",
+			 w->wants_host ? " and its parts" : "",
 			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
 	if (!t->alloc || !cudaalloc__calibrated(t->alloc))
 		add_idle_rules(w, text, sizeof(text));
@@ -235,6 +238,7 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 	/* Rules without a device are judged once; others per device, or once if there is no
 	 * device. */
 	watch_target__values(t, NULL, now, &v);
+	watch_host__values(w, t, &v);
 	v.v[COND_RSS].of = w->ram;
 	for (size_t i = 0; i < w->n_rules; i++)
 		if (w->rules[i].of_process || !t->n_devices)
@@ -247,6 +251,7 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 		if (d->series >= COND_SERIES)
 			d->series = take_series(w);
 		watch_target__values(t, d, now, &v);
+		watch_host__values(w, t, &v);
 		v.v[COND_RSS].of = w->ram;
 		for (size_t i = 0; i < w->n_rules; i++)
 			if (!w->rules[i].of_process)
@@ -258,7 +263,7 @@ static bool is_of_process(const struct cond *c)
 {
 	for (int f = 0; f < COND_NR; f++)
 		if (f != COND_RSS && f != COND_RSS_GROWTH && f != COND_STEP_TIME &&
-		    cond__needs(c, f))
+		    f != COND_HOST_CGROUP && !host_figures__is_part(f) && cond__needs(c, f))
 			return false;
 	return true;
 }
@@ -289,6 +294,9 @@ static int open_rules(struct watch *w)
 		w->wants_steps |= cond__needs_steps(r->cond);
 		w->wants_growth |= cond__needs_growth(r->cond);
 		w->wants_rss_growth |= cond__needs(r->cond, COND_RSS_GROWTH);
+		w->wants_cgroup |= cond__needs(r->cond, COND_HOST_CGROUP);
+		for (int f = 0; f < COND_FIGURES; f++)
+			w->wants_host |= host_figures__is_part(f) && cond__needs(r->cond, f);
 		for (size_t k = 0; k < sizeof(of_driver) / sizeof(*of_driver); k++)
 			w->wants_used |= cond__needs(r->cond, of_driver[k]);
 	}
@@ -356,6 +364,8 @@ static void tick(struct watch *w, uint64_t now)
 		watch_capture__pump(w->captures, now);
 	if (w->box)
 		black_box__pump(w->box, now);
+	if (w->host)
+		watch_host__pump(w->host, now);
 	watch_exec__pump(now);
 	if (w->args.metrics)
 		watch_metrics__write(w);
@@ -501,6 +511,7 @@ static void end(struct watch *w)
 {
 	black_box__free(w->box);
 	watch_capture__free(w->captures);
+	watch_host__free(w->host);
 	watch_exec__finish();
 	for (size_t i = 0; i < w->n_targets; i++)
 		watch_target__free(w->targets[i]);
@@ -528,12 +539,11 @@ static int run(struct watch *w)
 		if (!w->captures)
 			return EXIT_FAILED;
 	}
-	if (w->args.on_kill) {
-		w->box = black_box__new(w);
-		if (!w->box) {
-			log_err("out of memory");
-			return EXIT_FAILED;
-		}
+	w->box = w->args.on_kill ? black_box__new(w) : NULL;
+	w->host = w->wants_host ? watch_host__new(w) : NULL;
+	if ((w->args.on_kill && !w->box) || (w->wants_host && !w->host)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
 	}
 	signals = open_signals(&before);
 	timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

@@ -5,7 +5,8 @@
  * it dumps the live tensors and records all events for a while. Both run as separate programs, so
  * that their failure does not end `watch`.
  *
- * watch.c: the loop and the rules. find.c: the watched processes. target.c: one process.
+ * watch.c: the loop and the rules. find.c: the watched processes. target.c: one process. host.c:
+ * its host memory.
  * capture.c: captures. black_box.c: recordings of killed processes. say.c: lines on standard
  * output. metrics.c: figures for other programs.
  */
@@ -19,6 +20,7 @@
 #include "lib/device_figure.h"
 #include "nvml/nvml.h"
 #include "process/cgroup.h"
+#include "record/host.h"
 #include "torch/cudaalloc.h"
 
 #define WATCH_RULES 32
@@ -92,6 +94,11 @@ struct watch_target {
 	 * none pending */
 	uint64_t next_used, used_asked;
 	struct watch_device self; /* series and rule states of the process itself */
+	struct {
+		struct host_sheet sheet; /* the last reading, if it is known */
+		bool known, failed;
+		uint64_t next; /* earliest next reading, CLOCK_MONOTONIC, ns */
+	} host;		       /* parts of host memory, if a rule needs them */
 	/* Steps, if a rule needs them. */
 	struct session *session;
 	bool attached, steps_failed;
@@ -146,17 +153,20 @@ struct watch_rule {
 
 struct black_box;
 struct watch_capture;
+struct watch_host;
 
 struct watch {
 	struct watch_args args;
 	struct watch_rule rules[WATCH_RULES];
 	size_t n_rules;
 	bool wants_steps, wants_used, wants_growth, wants_rss_growth;
+	bool wants_host, wants_cgroup; /* parts of host memory; use of the control group */
 	struct watch_find *find;
 	struct watch_target *targets[WATCH_TARGETS];
 	size_t n_targets;
 	uint8_t series[COND_SERIES];	    /* series in use */
 	struct watch_capture *captures;	    /* state of captures; NULL: none are made */
+	struct watch_host *host;	    /* reader of host memory; NULL: none */
 	struct black_box *box;		    /* recorder of killed processes; NULL: none */
 	uint64_t captured, skipped, failed; /* counts for the metrics */
 	uint64_t ram;			    /* memory of the machine, in bytes */
@@ -167,6 +177,17 @@ struct watch {
 /* Runs until a signal, the end of all targets or the duration. Logs errors. Returns the exit
  * code. */
 int watch__run(const struct watch_args *args);
+
+/* ---- host memory (host.c) ---- */
+
+/* Reads the host memory of the watched processes, one at a time. Borrows w. NULL: no memory. */
+struct watch_host *watch_host__new(struct watch *w);
+void watch_host__free(struct watch_host *h); /* ends a reading under way; NULL is fine */
+/* Takes a reading that has ended, or begins the next one that is due. Does not wait. now:
+ * CLOCK_MONOTONIC, ns. */
+void watch_host__pump(struct watch_host *h, uint64_t now);
+/* Sets the figures of host memory that rules need. */
+void watch_host__values(const struct watch *w, const struct watch_target *t, struct cond_values *v);
 
 /* ---- captures (capture.c) ---- */
 

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "labels/host_figures.h"
+
+#include <stddef.h>
+
+/* The parts of each figure, from first to last. */
+static const struct {
+	enum cond_figure figure;
+	uint8_t first, last;
+} parts[] = {
+	{ COND_HOST_TENSORS, HOST_TENSORS, HOST_TENSORS },
+	{ COND_HOST_MALLOC, HOST_MALLOC, HOST_MALLOC },
+	{ COND_HOST_PYTHON, HOST_PYTHON, HOST_PYTHON },
+	{ COND_HOST_PINNED, HOST_PINNED, HOST_PINNED },
+	{ COND_HOST_SHARED, HOST_SHARED_LOADER, HOST_SHARED },
+	{ COND_HOST_UNKNOWN, HOST_UNKNOWN, HOST_UNKNOWN },
+};
+#define N_PARTS (sizeof(parts) / sizeof(*parts))
+
+bool host_figures__is_part(enum cond_figure f)
+{
+	for (size_t i = 0; i < N_PARTS; i++)
+		if (parts[i].figure == f)
+			return true;
+	return false;
+}
+
+void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit)
+{
+	v->v[COND_HOST_CGROUP] = (struct cond_value){ .known = true,
+						      .value = use,
+						      .of = limit == UINT64_MAX ? 0 : limit };
+}
+
+void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64_t ram,
+		       const char *why)
+{
+	const struct host_figure *group = s ? &s->part[HOST_GROUP] : NULL;
+
+	for (size_t i = 0; i < N_PARTS; i++) {
+		struct cond_value x = { .known = s, .of = ram };
+
+		for (uint8_t k = parts[i].first; s && k <= parts[i].last; k++) {
+			x.value += s->part[k].bytes;
+			x.known &= s->part[k].known;
+		}
+		v->v[parts[i].figure] = x;
+		v->why[parts[i].figure] = s ? "the tables that it comes from could not be read"
+					    : why;
+	}
+	v->v[COND_HOST_CGROUP] = (struct cond_value){ 0 };
+	v->why[COND_HOST_CGROUP] = s ? "the process has no memory control group" : why;
+	if (s && group->known)
+		host_figures__put_group(v, group->bytes,
+					group->has_second ? group->second : UINT64_MAX);
+}
