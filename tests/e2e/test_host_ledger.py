@@ -118,6 +118,14 @@ def test_pinned():
     near(p["parts"]["pinned"]["bytes"], mix.truth["pinned"], "pinned memory", room=64 << 10)
     near(p["parts"]["pinned"]["second"], mix.truth["cached"], "cached pinned memory", room=64 << 10)
     check(p["parts"]["unknown"]["bytes"] < 2 << 20, "unknown memory: %s", p["parts"])
+    use = {name: p["parts"]["pinned_" + name]["bytes"] for name in ("requested", "rounding", "cached", "other")}
+    equal(use, {"requested": mix.truth["requested"], "rounding": mix.truth["rounding"], "cached": mix.truth["cached"], "other": 0},
+          "blocks of the host allocator by use")
+    if mix.truth["allocated"]:
+        equal(sum(use.values()), mix.truth["allocated"], "PyTorch's own sum of all blocks")
+    code, text, err = tool("dump", "-p", str(mix.p.pid), "--device", "host", root=True)
+    check(code == 0 and re.search(r"pinned blocks of PyTorch: \S+ .iB = \S+ .iB requested \+ \S+ .iB rounding \+ \S+ .iB cached", text),
+          "the text: %s%s", text, err)
 
 
 def test_large():

@@ -119,14 +119,22 @@ def large(_rng, keep, truth):
 
 
 def pinned(rng, keep, truth):
-    """Blocks of PyTorch's host allocator: sizes are powers of two, so that all of a block is touched. One is freed, which caches it."""
-    sizes = [1 << rng.randrange(16, 23) for _ in range(4)]
-    blocks = [torch.ones(n, dtype=torch.uint8).pin_memory() for n in sizes]
+    """
+    Blocks of PyTorch's host allocator. Sizes are powers of two for some, so that all of a block is touched; the others are rounded up,
+    and the rest of a block is touched, too. One is freed, which caches it.
+    """
+    sizes = [(1 << rng.randrange(16, 23)) - (i % 2) * rng.randrange(1, 30000) for i in range(6)]
+    blocks = [torch.empty(n, dtype=torch.uint8, pin_memory=True) for n in sizes]
+    for b, n in zip(blocks, sizes):
+        ctypes.memset(b.data_ptr(), 1, 1 << (n - 1).bit_length())
     torch.zeros(1, device="cuda")
-    freed = sizes.pop()
-    del blocks[-1]
-    keep.append(blocks)
-    truth["pinned"], truth["cached"] = sum(sizes) + freed, freed
+    freed = sizes.pop(0)
+    del blocks[0], b
+    keep.append([b[10:] for b in blocks])  # a view keeps the whole storage
+    rounded = sum(1 << (n - 1).bit_length() for n in sizes)
+    truth["pinned"], truth["cached"] = rounded + freed, freed
+    truth["requested"], truth["rounding"] = sum(sizes), rounded - sum(sizes)
+    truth["allocated"] = getattr(torch.cuda, "host_memory_stats", dict)().get("allocated_bytes.current")
 
 
 def forked(_rng, keep, _truth):

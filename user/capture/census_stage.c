@@ -94,25 +94,24 @@ struct census_stage {
 	const char *problem; /* why the last reading failed, as logged */
 };
 
-/* Memory of tensors on the CPU, for the ledger. NULL: no memory. */
-static struct host_claim *host_ranges(const struct census_state *st, size_t *n)
+/* Storages of tensors on the CPU, for the ledger. NULL: no memory. */
+static struct host_storage *host_storages(const struct census_state *st, size_t *n)
 {
-	struct host_claim *v = calloc(st->ntensors + 1, sizeof(*v));
+	struct host_storage *v = calloc(st->ntensors + 1, sizeof(*v));
 
 	*n = 0;
 	for (size_t i = 0; v && i < st->ntensors; i++)
 		if (st->tensors[i].device_type == DEVICE_CPU)
-			v[(*n)++] = (struct host_claim){ .addr = st->tensors[i].addr,
-							 .size = st->tensors[i].size,
-							 .part = HOST_TENSORS };
+			v[(*n)++] = (struct host_storage){ st->tensors[i].addr,
+							   st->tensors[i].size };
 	return v;
 }
 
 static void *run(void *ctx)
 {
 	struct job *j = ctx;
-	struct host_opts o = { .ranges_known = j->census };
-	struct host_claim *ranges = NULL;
+	struct host_opts o = { .storages_known = j->census };
+	struct host_storage *storages = NULL;
 	uint64_t began = clock__monotonic();
 	bool host = j->host;
 
@@ -120,12 +119,12 @@ static void *run(void *ctx)
 		j->err = census__read(j->census, &j->opts, &j->state, &j->why);
 	host = host && !j->err && !atomic_load(&j->cancel);
 	if (host)
-		ranges = host_ranges(&j->state, &o.n);
-	o.ranges = ranges;
+		storages = host_storages(&j->state, &o.n);
+	o.storages = storages;
 	atomic_store(&j->tensors_done, true);
-	if (ranges)
+	if (storages)
 		j->has_ledger = !hostmem__read(j->host, &o, &j->ledger);
-	free(ranges);
+	free(storages);
 	j->took = clock__monotonic() - began;
 	atomic_store(&j->done, true);
 	return NULL;

@@ -15,7 +15,7 @@
 #define MAX_CHILDREN 256
 
 /* The CPU storages of the program's tensors. 0, or -errno with *why. */
-static int read_tensors(const struct python *py, struct host_claim **ret, size_t *n,
+static int read_tensors(const struct python *py, struct host_storage **ret, size_t *n,
 			const char **why)
 {
 	struct census_opts o = { .limit_ns = LIMIT_NS };
@@ -34,9 +34,8 @@ static int read_tensors(const struct python *py, struct host_claim **ret, size_t
 	*ret = calloc(s.ntensors + 1, sizeof(**ret));
 	for (size_t i = 0; *ret && i < s.ntensors; i++)
 		if (s.tensors[i].device_type == DEVICE_CPU)
-			(*ret)[(*n)++] = (struct host_claim){ .addr = s.tensors[i].addr,
-							      .size = s.tensors[i].size,
-							      .part = HOST_TENSORS };
+			(*ret)[(*n)++] = (struct host_storage){ s.tensors[i].addr,
+								s.tensors[i].size };
 	census_state__free(&s);
 	return *ret ? 0 : -ENOMEM;
 }
@@ -46,7 +45,7 @@ int dump_host__read(const struct proc *p, const struct python *py, bool proporti
 {
 	struct host_opts o = { .proportional = proportional };
 	struct hostmem *h = hostmem__new(p, py);
-	struct host_claim *ranges = NULL;
+	struct host_storage *storages = NULL;
 	const char *why = "";
 	int err = h ? 0 : -ENOMEM;
 
@@ -55,19 +54,19 @@ int dump_host__read(const struct proc *p, const struct python *py, bool proporti
 	snprintf(ret->comm, sizeof(ret->comm), "%s", proc__comm(p));
 	if (!err) {
 		/* A process without tensors has nothing that the other parts could hide. */
-		err = read_tensors(py, &ranges, &o.n, &why);
-		o.ranges_known = !err || err == -ENOENT || err == -EAGAIN;
-		if (!o.ranges_known)
+		err = read_tensors(py, &storages, &o.n, &why);
+		o.storages_known = !err || err == -ENOENT || err == -EAGAIN;
+		if (!o.storages_known)
 			snprintf(ret->why, sizeof(ret->why), "%s", why);
 		err = err == -ENOMEM || err == -ESRCH ? err : 0;
 	}
-	o.ranges = ranges;
+	o.storages = storages;
 	for (size_t i = 0; i < o.n; i++)
-		ret->tensors += ranges[i].size;
+		ret->tensors += storages[i].size;
 	if (!err)
 		err = hostmem__read(h, &o, &ret->ledger);
 	hostmem__free(h);
-	free(ranges);
+	free(storages);
 	return err;
 }
 

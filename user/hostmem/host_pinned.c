@@ -116,15 +116,16 @@ static int on_entry(void *ctx, const uint8_t *entry)
 	if (size > UINT64_MAX - key)
 		return 1;
 	p->err = host_spans__add(&p->r->claims, key, size, HOST_PINNED);
-	if (!p->err && !block[place + 8])
-		p->err = host_spans__add(&p->r->second, key, size, HOST_PINNED);
+	if (!p->err)
+		p->err = host_spans__add(block[place + 8] ? &p->r->pinned : &p->r->second, key,
+					 size, HOST_PINNED);
 	return p->err;
 }
 
 /* Reads the blocks of the implementation at addr. -ENOENT: none of its tables verifies. */
 static int read_blocks(struct host_reading *r, uint64_t addr)
 {
-	size_t claims = r->claims.n, second = r->second.n;
+	size_t claims = r->claims.n, second = r->second.n, pinned = r->pinned.n;
 	uint8_t *w = malloc(IMPL_WINDOW);
 	bool empty = false;
 	struct table t;
@@ -150,6 +151,7 @@ static int read_blocks(struct host_reading *r, uint64_t addr)
 			break;
 		r->claims.n = claims;
 		r->second.n = second;
+		r->pinned.n = pinned;
 		err = -ENOENT;
 	}
 	free(w);
@@ -204,7 +206,8 @@ int host_pinned__read(struct host_reading *r)
 {
 	int err = -ENOENT;
 
-	if (!has_driver(r)) {
+	r->has_driver = has_driver(r);
+	if (!r->has_driver) {
 		r->pinned_known = true;
 		return 0;
 	}
@@ -225,4 +228,57 @@ int host_pinned__read(struct host_reading *r)
 	}
 	r->pinned_known = !err;
 	return host_places__is_local(err) ? 0 : err;
+}
+
+/* ---- use of the blocks ---- */
+
+/* Bytes of the storages in [start, end). */
+static uint64_t requested(const struct host_spans *storages, uint64_t start, uint64_t end)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = host_spans__after(storages, start);
+	     i < storages->n && storages->v[i].start < end; i++) {
+		uint64_t from = storages->v[i].start > start ? storages->v[i].start : start,
+			 to = storages->v[i].end < end ? storages->v[i].end : end;
+
+		sum += to - from;
+	}
+	return sum;
+}
+
+static void set(struct host_figure *f, bool known)
+{
+	f->known = known;
+	f->bytes = known ? f->bytes : 0;
+}
+
+int host_pinned__add_up(struct host_reading *r)
+{
+	bool known = r->pinned_known && r->has_driver, tensors = known && r->o->storages_known;
+	struct host_figure *part = r->l->sheet.part;
+	struct host_spans storages = { 0 };
+	int err = 0;
+
+	for (size_t i = 0; i < r->o->n && r->pinned.n && !err; i++)
+		err = host_spans__add(&storages, r->o->storages[i].addr, r->o->storages[i].size,
+				      HOST_TENSORS);
+	if (!err)
+		err = host_spans__resolve(&storages);
+	for (size_t i = 0; i < r->pinned.n && !err; i++) {
+		const struct span *b = &r->pinned.v[i];
+		uint64_t bytes = requested(&storages, b->start, b->end), all = b->end - b->start;
+
+		part[HOST_PINNED_REQUESTED].bytes += bytes;
+		part[bytes ? HOST_PINNED_ROUNDING : HOST_PINNED_OTHER].bytes += all - bytes;
+	}
+	for (size_t i = 0; i < r->second.n; i++)
+		if (r->second.v[i].part == HOST_PINNED)
+			part[HOST_PINNED_CACHED].bytes += r->second.v[i].end - r->second.v[i].start;
+	set(&part[HOST_PINNED_REQUESTED], tensors);
+	set(&part[HOST_PINNED_ROUNDING], tensors);
+	set(&part[HOST_PINNED_OTHER], tensors);
+	set(&part[HOST_PINNED_CACHED], known);
+	host_spans__free(&storages);
+	return err;
 }

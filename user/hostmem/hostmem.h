@@ -64,19 +64,15 @@ struct host_ledger {
 	char allocator[32]; /* file of another malloc, such as "libjemalloc.so.2"; "": none found */
 };
 
-/* A range of addresses that the caller knows, such as a tensor's storage. */
-struct host_claim {
+/* A storage of tensors on the CPU. */
+struct host_storage {
 	uint64_t addr, size;
-	uint8_t part; /* HOST_TENSORS or HOST_PINNED */
-	bool free;    /* cached by the allocator and not in use */
 };
 
 struct host_opts {
-	const struct host_claim *ranges; /* in any order, may overlap; borrowed */
+	const struct host_storage *storages; /* in any order, may overlap; borrowed */
 	size_t n;
-	/* false: they could not be read, which makes these parts unknown. Without CUDA's driver in
-	 * the process, there is no pinned memory, which is known. */
-	bool ranges_known, pinned_known;
+	bool storages_known; /* false: they could not be read */
 	/* Count pages that n processes share as 1/n, for the sum of a process tree: the total is
 	 * PSS then. Parts of a mapping keep their shares of it. */
 	bool proportional;

@@ -38,9 +38,11 @@ struct host_reading {
 	struct host_resident *resident;
 	struct host_spans claims; /* of parts */
 	struct host_spans second; /* ranges of parts' second figures */
+	struct host_spans pinned; /* blocks of the host allocator that are in use */
 	struct host_ledger *l;
 	uint64_t swap;	   /* bytes swapped out, of the whole process */
-	bool pinned_known; /* the host allocator's tables were read */
+	bool pinned_known; /* the host allocator's tables were read, or there is no driver */
+	bool has_driver;   /* CUDA's driver is in the process */
 };
 
 static inline uint64_t host_word(const uint8_t *p)
@@ -74,6 +76,8 @@ int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
 /* Each adds what it finds to the reading's claims and ledger. 0, also if nothing was found, or an
  * error that ends the reading: -ENOMEM, -ESRCH, -EPERM. */
 int host_pinned__read(struct host_reading *r);
+/* Sets the figures of the host allocator's blocks, before the claims are resolved. 0 or -ENOMEM. */
+int host_pinned__add_up(struct host_reading *r);
 int host_pymalloc__read(struct host_reading *r);
 int host_glibc__read(struct host_reading *r);
 /* Finds chunks with mappings of their own; after all other claims are resolved. */

@@ -218,18 +218,14 @@ static int divide_all(struct host_reading *r)
 
 /* ---- a reading ---- */
 
-static int add_ranges(struct host_reading *r)
+static int add_storages(struct host_reading *r)
 {
 	int err = 0;
 
 	for (size_t i = 0; i < r->o->n && !err; i++) {
-		const struct host_claim *x = &r->o->ranges[i];
+		const struct host_storage *x = &r->o->storages[i];
 
-		if (x->part != HOST_TENSORS && x->part != HOST_PINNED)
-			continue;
-		err = host_spans__add(&r->claims, x->addr, x->size, x->part);
-		if (!err && x->free)
-			err = host_spans__add(&r->second, x->addr, x->size, x->part);
+		err = host_spans__add(&r->claims, x->addr, x->size, HOST_TENSORS);
 	}
 	return err;
 }
@@ -272,11 +268,11 @@ static void set_known(struct host_reading *r)
 	for (unsigned k = HOST_PSS; k <= HOST_HUGETLB; k++)
 		part[k].known = !r->maps.brief;
 	part[HOST_SWAP] = (struct host_figure){ .bytes = r->swap, .known = true };
-	part[HOST_TENSORS].known = part[HOST_TENSORS].known && r->o->ranges_known;
-	part[HOST_PINNED].known = r->o->pinned_known || r->pinned_known;
+	part[HOST_TENSORS].known = part[HOST_TENSORS].known && r->o->storages_known;
+	part[HOST_PINNED].known = r->pinned_known;
 	part[HOST_PINNED].has_second = part[HOST_PINNED].known;
 	for (unsigned k = HOST_SHARED_LOADER; k <= HOST_SHARED; k++)
-		part[k].has_second = r->o->ranges_known;
+		part[k].has_second = r->o->storages_known;
 	part[HOST_LIBRARIES].has_second = part[HOST_FILES].has_second = !r->maps.brief;
 	part[HOST_PYTHON].known = r->l->python.known;
 	part[HOST_PYTHON].has_second = r->l->python.used_known;
@@ -334,7 +330,7 @@ static int read_all(struct host_reading *r)
 		return err;
 	r->l->mappings = r->maps.maps.n;
 	find_allocator(r);
-	err = add_ranges(r) ?: host_pinned__read(r) ?: host_pymalloc__read(r) ?: host_glibc__read(r) ?: host_places__find_stacks(r) ?: host_places__find_bss(r) ?: host_glibc__find_mapped(r) ?: host_spans__resolve(&r->claims) ?: host_spans__resolve(&r->second);
+	err = add_storages(r) ?: host_pinned__read(r) ?: host_pinned__add_up(r) ?: host_pymalloc__read(r) ?: host_glibc__read(r) ?: host_places__find_stacks(r) ?: host_places__find_bss(r) ?: host_glibc__find_mapped(r) ?: host_spans__resolve(&r->claims) ?: host_spans__resolve(&r->second);
 	return err ? err : divide_all(r);
 }
 
@@ -352,6 +348,7 @@ int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledg
 	host_resident__close(r.resident);
 	host_spans__free(&r.claims);
 	host_spans__free(&r.second);
+	host_spans__free(&r.pinned);
 	if (err)
 		return err;
 	set_known(&r);
@@ -374,8 +371,9 @@ void host_ledger__add(struct host_ledger *sum, const struct host_ledger *l)
 {
 	bool first = !sum->processes;
 
-	for (unsigned i = 0; i < HOST_GROUP; i++)
-		add_figure(&sum->sheet.part[i], &l->sheet.part[i], first);
+	for (unsigned i = 0; i < HOST_PART_NR; i++)
+		if (i != HOST_GROUP && i != HOST_GROUP_KERNEL)
+			add_figure(&sum->sheet.part[i], &l->sheet.part[i], first);
 	if (first) { /* the group is that of the tree's first process */
 		sum->sheet.part[HOST_GROUP] = l->sheet.part[HOST_GROUP];
 		sum->sheet.part[HOST_GROUP_KERNEL] = l->sheet.part[HOST_GROUP_KERNEL];

@@ -34,6 +34,10 @@ static const struct {
 	[HOST_GROUP] = { "control group", "limit", "use of the memory control group" },
 	[HOST_GROUP_KERNEL] = { "kernel memory of the group", NULL,
 				"kernel stacks, slab, sockets, page tables" },
+	[HOST_PINNED_REQUESTED] = { "requested", NULL, "tensors in pinned blocks of PyTorch" },
+	[HOST_PINNED_ROUNDING] = { "rounding", NULL, "the rest of these blocks" },
+	[HOST_PINNED_CACHED] = { "cached", NULL, "pinned blocks that are not in use" },
+	[HOST_PINNED_OTHER] = { "in use without a tensor", NULL, "other pinned blocks in use" },
 };
 
 const char *host_words__part(unsigned part)
@@ -183,6 +187,26 @@ static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
 	text__paragraph(out, columns, "", "  ", "%s", text);
 }
 
+/* "pinned blocks of PyTorch: 32.00 GiB = 20.00 GiB requested + 12.00 GiB rounding". */
+static void print_pinned(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	char text[256] = "", bytes[24];
+	uint64_t all = 0;
+	size_t at = 0;
+
+	for (unsigned i = HOST_PINNED_REQUESTED; i <= HOST_PINNED_OTHER; i++) {
+		const struct host_figure *f = &s->part[i];
+
+		if (f->known && f->bytes)
+			at += snprintf(text + at, sizeof(text) - at, "%s%s %s", at ? " + " : "",
+				       text__bytes(bytes, sizeof(bytes), f->bytes), parts[i].name);
+		all += f->known ? f->bytes : 0;
+	}
+	if (at && s->part[HOST_PINNED_REQUESTED].known)
+		text__paragraph(out, columns, "", "  ", "pinned blocks of PyTorch: %s = %s",
+				text__bytes(bytes, sizeof(bytes), all), text);
+}
+
 /* Parts whose tables could not be read: their memory is in other parts. */
 static void print_unread(FILE *out, const struct host_sheet *s, size_t columns)
 {
@@ -205,6 +229,7 @@ int host_words__table(FILE *out, const struct host_sheet *s, size_t columns)
 	if (err)
 		return err;
 	fputc('\n', out);
+	print_pinned(out, s, columns);
 	print_others(out, s, columns);
 	print_unread(out, s, columns);
 	return 0;

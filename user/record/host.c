@@ -27,6 +27,10 @@ const char *host_part__name(unsigned part)
 		[HOST_PAGE_TABLES] = "page_tables",
 		[HOST_GROUP] = "cgroup",
 		[HOST_GROUP_KERNEL] = "cgroup_kernel",
+		[HOST_PINNED_REQUESTED] = "pinned_requested",
+		[HOST_PINNED_ROUNDING] = "pinned_rounding",
+		[HOST_PINNED_CACHED] = "pinned_cached",
+		[HOST_PINNED_OTHER] = "pinned_other",
 	};
 
 	return part < HOST_PART_NR ? names[part] : NULL;

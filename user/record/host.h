@@ -33,6 +33,11 @@ enum host_part {
 	HOST_PAGE_TABLES = 20,	/* the kernel's page tables for this process */
 	HOST_GROUP = 21,	/* use of the memory control group */
 	HOST_GROUP_KERNEL = 22, /* of it: the kernel's memory (stacks, slab, sockets, page tables) */
+	/* Blocks of PyTorch's host allocator by use, resident or not: their sizes add up. */
+	HOST_PINNED_REQUESTED = 23, /* storages of tensors in blocks */
+	HOST_PINNED_ROUNDING = 24,  /* the rest of these blocks: sizes are powers of two */
+	HOST_PINNED_CACHED = 25,    /* blocks that are not in use */
+	HOST_PINNED_OTHER = 26,	    /* blocks in use in which no tensor was found */
 	HOST_PART_NR,
 };
 

@@ -240,14 +240,14 @@ static void allocate(int from, int to)
 static void test_of_malloc(void **state)
 {
 	struct child c = start(allocate);
-	struct host_claim ranges[2];
-	struct host_opts o = { .ranges = ranges, .n = 2, .ranges_known = true };
+	struct host_storage storages[2];
+	struct host_opts o = { .storages = storages, .n = 2, .storages_known = true };
 	struct host_ledger l, again;
 	struct told t;
 
 	assert_int_equal(read(c.from, &t, sizeof(t)), sizeof(t));
-	ranges[0] = (struct host_claim){ t.tensor, BIG, HOST_TENSORS, false };
-	ranges[1] = (struct host_claim){ t.shared + 4096, 8192, HOST_TENSORS, false };
+	storages[0] = (struct host_storage){ t.tensor, BIG };
+	storages[1] = (struct host_storage){ t.shared + 4096, 8192 };
 	assert_int_equal(hostmem__read(c.h, &o, &l), 0);
 	assert_true(sum(&l) == l.sheet.part[HOST_TOTAL].bytes && l.processes == 1);
 	if (!l.malloc.known)
