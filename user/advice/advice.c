@@ -23,7 +23,7 @@ const char *advice__kind(enum advice_kind k)
 		[ADVICE_CACHED] = "cached",
 		[ADVICE_MALLOC_FREE] = "malloc_free",
 		[ADVICE_PINNED_CACHED] = "pinned_cached",
-		[ADVICE_LOADER_SHARED] = "loader_shared",
+		[ADVICE_PINNED_ROUNDING] = "pinned_rounding",
 	};
 
 	return (unsigned)k < ADVICE_KINDS ? names[k] : "";

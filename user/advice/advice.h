@@ -29,9 +29,9 @@ enum advice_kind {
 	ADVICE_DDP_BUCKETS,
 	ADVICE_CACHED, /* bytes reserved but not allocated */
 	/* Of host memory: */
-	ADVICE_MALLOC_FREE,   /* free inside malloc's arenas */
-	ADVICE_PINNED_CACHED, /* pinned memory that PyTorch caches */
-	ADVICE_LOADER_SHARED, /* batches that wait in shared memory */
+	ADVICE_MALLOC_FREE,	/* free inside malloc's arenas */
+	ADVICE_PINNED_CACHED,	/* pinned memory that PyTorch caches */
+	ADVICE_PINNED_ROUNDING, /* the rest of pinned blocks, whose sizes are rounded up */
 	ADVICE_KINDS,
 };
 const char *advice__kind(enum advice_kind k); /* returns the kind's name, such as "checkpoint" */

@@ -69,11 +69,9 @@ static int cached_pinned(const struct remedies *r)
 	if (!saves)
 		return 0;
 	return add(r, ADVICE_PINNED_CACHED, saves,
-		   advice__format(
-			   "release cached pinned memory: torch._C._host_emptyCache() after "
-			   "it was needed; PyTorch 2.15 and later: "
-			   "pinned_max_round_threshold_mb (no rounding to powers of two above "
-			   "it) and pinned_max_cached_size_mb in PYTORCH_ALLOC_CONF"),
+		   advice__format("release cached pinned memory: torch._C._host_emptyCache() after "
+				  "it was needed; PyTorch 2.15 and later: "
+				  "pinned_max_cached_size_mb in PYTORCH_ALLOC_CONF"),
 		   advice__format("tables of PyTorch's host allocator: %s, of it %s in blocks that "
 				  "nothing uses",
 				  advice__bytes(bytes, r->s->part[HOST_PINNED].bytes),
@@ -81,23 +79,28 @@ static int cached_pinned(const struct remedies *r)
 		   advice__format("pinning memory again takes time"));
 }
 
-/* Batches that wait: shared memory of PyTorch that no tensor of this process holds. */
-static int waiting_batches(const struct remedies *r)
+static int rounded_pinned(const struct remedies *r)
 {
-	const struct host_figure *f = &r->s->part[HOST_SHARED_LOADER];
-	uint64_t saves = worth(r, HOST_SHARED_LOADER,
-			       f->bytes - (f->second < f->bytes ? f->second : f->bytes));
-	char bytes[24], waiting[24];
+	const struct host_figure *part = r->s->part, *pinned = &part[HOST_PINNED];
+	uint64_t in_use = pinned->bytes - (pinned->second < pinned->bytes ? pinned->second : 0),
+		 saves = part[HOST_PINNED_ROUNDING].bytes;
+	char asked[24], rounding[24];
 
+	/* Not more than is resident. */
+	saves = worth(r, HOST_PINNED, saves < in_use ? saves : in_use);
 	if (!saves)
 		return 0;
-	return add(r, ADVICE_LOADER_SHARED, saves,
-		   advice__format("fewer batches in shared memory: a lower prefetch_factor or "
-				  "num_workers of the DataLoader"),
-		   advice__format("mappings of /dev/shm/torch_*: %s, of it %s that no tensor of "
-				  "this process holds",
-				  advice__bytes(bytes, f->bytes), advice__bytes(waiting, saves)),
-		   advice__format("the training may wait for batches"));
+	return add(r, ADVICE_PINNED_ROUNDING, saves,
+		   advice__format(
+			   "pin tensors whose size is a power of two or a little less, or "
+			   "one large buffer and slices of it; PyTorch 2.15 and later: "
+			   "pinned_max_round_threshold_mb in PYTORCH_ALLOC_CONF (no rounding "
+			   "above it)"),
+		   advice__format("tables of PyTorch's host allocator: tensors have %s in pinned "
+				  "blocks, and rounding to powers of two adds %s",
+				  advice__bytes(asked, part[HOST_PINNED_REQUESTED].bytes),
+				  advice__bytes(rounding, part[HOST_PINNED_ROUNDING].bytes)),
+		   advice__format("blocks of many sizes are used again less often"));
 }
 
 int advice_host(struct advising *a)
@@ -113,5 +116,5 @@ int advice_host(struct advising *a)
 	err = free_of_malloc(&r);
 	if (!err)
 		err = cached_pinned(&r);
-	return err ? err : waiting_batches(&r);
+	return err ? err : rounded_pinned(&r);
 }

@@ -412,8 +412,8 @@ static void test_host(void **state)
 	high.part[HOST_TOTAL] = (struct host_figure){ .bytes = 1000 * mib, .known = true };
 	high.part[HOST_MALLOC] = (struct host_figure){ 400 * mib, 150 * mib, true, true, false };
 	high.part[HOST_PINNED] = (struct host_figure){ 64 * mib, 9 * mib, true, true, false };
-	high.part[HOST_SHARED_LOADER] = (struct host_figure){ 90 * mib, 40 * mib, true, true,
-							      false };
+	high.part[HOST_PINNED_REQUESTED] = (struct host_figure){ .bytes = 35 * mib, .known = true };
+	high.part[HOST_PINNED_ROUNDING] = (struct host_figure){ .bytes = 20 * mib, .known = true };
 	low.part[HOST_TOTAL] = (struct host_figure){ .bytes = 900 * mib, .known = true };
 	low.part[HOST_MALLOC] = (struct host_figure){ 800 * mib, 700 * mib, true, true, false };
 	host_sheet__emit(&high, 0, tell_host, &p);
@@ -423,8 +423,9 @@ static void test_host(void **state)
 	a = of_kind(&list, ADVICE_MALLOC_FREE);
 	assert_true(a && a->of_host && a->saves == 150 * mib && a->after == 850 * mib);
 	assert_int_equal(a->figure, ADVICE_UP_TO);
-	a = of_kind(&list, ADVICE_LOADER_SHARED);
-	assert_true(a && a->saves == 50 * mib && a->after == 950 * mib);
+	/* tensors have 35 MiB of the 55 MiB in use */
+	a = of_kind(&list, ADVICE_PINNED_ROUNDING);
+	assert_true(a && a->saves == 20 * mib && a->after == 980 * mib);
 	assert_null(of_kind(&list, ADVICE_PINNED_CACHED)); /* less than 1 % of RSS */
 	advice__free_list(&list);
 	advisor__free(p.v);
