@@ -3,7 +3,7 @@
 
 #include "cmd/report_args.h"
 #include "follow/option_groups.h"
-#include "lib/csv.h"
+#include "labels/csv.h"
 
 enum { OPT_CSV = 0x8300 };
 

@@ -8,5 +8,5 @@
 		&csv_argp, 0, NULL, 0                                                              \
 	}
 
-/* Sets how lib/csv.h writes text; has no input. */
+/* Sets how labels/csv.h writes text; has no input. */
 extern const struct argp csv_argp;

@@ -8,7 +8,7 @@
 
 #include "lib/io.h"
 #include "lib/text.h"
-#include "process/memcg.h"
+#include "lib/memcg.h"
 
 #define MOST 4096
 

@@ -14,7 +14,7 @@
 #include "ending/scene_internal.h"
 #include "lib/clock.h"
 #include "lib/io.h"
-#include "process/memcg.h"
+#include "lib/memcg.h"
 
 #define READ_EVERY UINT64_C(1000000000) /* ns */
 

@@ -8,7 +8,7 @@
 #include "ending/oom_log.h"
 #include "ending/others.h"
 #include "ending/scene.h"
-#include "process/memcg.h"
+#include "lib/memcg.h"
 
 enum scene_from { SCENE_STATUS, SCENE_SMAPS };
 

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "process/memcg.h"
+#include "lib/memcg.h"
 #include "record/host.h"
 
 struct proc;

@@ -5,7 +5,7 @@
 
 #include "labels/holders.h"
 #include "labels/words.h"
-#include "lib/csv.h"
+#include "labels/csv.h"
 #include "report/columns.h"
 #include "report/doc.h"
 #include "report/filter.h"

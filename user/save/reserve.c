@@ -13,7 +13,7 @@
 
 #include "lib/io.h"
 #include "log/log.h"
-#include "process/memcg.h"
+#include "lib/memcg.h"
 
 struct reserve {
 	int dir; /* folder */

@@ -17,7 +17,7 @@
 
 #include "labels/host_figures.h"
 #include "lib/clock.h"
-#include "process/memcg.h"
+#include "lib/memcg.h"
 #include "process/proc.h"
 #include "watch/spawn.h"
 #include "watch/watch.h"

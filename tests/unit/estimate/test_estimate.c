@@ -10,7 +10,6 @@
 #include "estimate/parts.h"
 #include "estimate/repeat.h"
 #include "estimate/watch.h"
-#include "lib/memory.h"
 
 #define GIB (UINT64_C(1) << 30)
 
@@ -411,25 +410,6 @@ static void test_log_hostile(void **state)
 	assert_int_equal(l.n, 0);
 }
 
-/* ---- this machine's memory ---- */
-
-static void test_group_left(void **state)
-{
-	static const char stat[] = "anon 700\nfile 250\nactive_anon 1\ninactive_file "
-				   "150\nactive_file 90\nunevictable 0\n";
-
-	assert_int_equal(memory__group_left("max\n", "900\n", stat), UINT64_MAX);
-	assert_int_equal(memory__group_left("1000\n", "900\n", NULL), 100);
-	/* The kernel can reclaim its file cache. */
-	assert_int_equal(memory__group_left("1000\n", "1000\n", stat), 240);
-	assert_int_equal(memory__group_left("1000\n", "1000\n", "anon 1\n"), 0);
-	/* Use above the limit, and less than its file cache: values read at different times. */
-	assert_int_equal(memory__group_left("1000\n", "1900\n", stat), 0);
-	assert_int_equal(memory__group_left("1000\n", "200\n", stat), 1000);
-	assert_int_equal(memory__group_left("", "", ""), UINT64_MAX);
-	assert_int_equal(memory__group_left("1000", "x", ""), UINT64_MAX);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -447,7 +427,6 @@ int main(void)
 		cmocka_unit_test(test_growth),
 		cmocka_unit_test(test_log),
 		cmocka_unit_test(test_log_hostile),
-		cmocka_unit_test(test_group_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

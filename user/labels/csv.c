@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "lib/csv.h"
+#include "labels/csv.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -22,7 +22,8 @@ struct memcg_figures {
 	uint64_t swap_limit, swap_usage;
 	uint64_t swap;		     /* swapped out */
 	uint64_t anon, file, kernel; /* parts of usage */
-	uint64_t sock;		     /* v2: buffers of sockets, a part of usage next to kernel */
+	uint64_t cache; /* of file: page cache of files, which the kernel can reclaim */
+	uint64_t sock;	/* v2: buffers of sockets, a part of usage next to kernel */
 	uint64_t kernel_stack, slab, page_tables; /* v2: parts of kernel */
 	uint64_t oom_kills;			  /* processes that the OOM killer ended in it */
 };
@@ -40,6 +41,11 @@ bool memcg__with_inode(const struct memcg *m, uint64_t inode, struct memcg *ret)
 /* Finds the cgroup or the ancestor with the path that the kernel's log has. That path begins at the
  * root of the hierarchy, which may not be mounted here. False: none. */
 bool memcg__with_path(const struct memcg *m, const char *path, struct memcg *ret);
+/* Makes m the cgroup above it. False: it is the root. */
+bool memcg__climb(struct memcg *m);
+/* Available memory below the limit, in bytes. Page cache counts as available, as in MemAvailable.
+ * MEMCG_NONE: no limit, or not known. */
+uint64_t memcg__left(const struct memcg_figures *f);
 /* Reads the figures. Never fails: what cannot be read is MEMCG_NONE. */
 void memcg__read(const struct memcg *m, struct memcg_figures *ret);
 /* Writes at most `most` PIDs of the processes in the cgroup and below it. Returns the number. */

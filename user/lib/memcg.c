@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "process/memcg.h"
+#include "lib/memcg.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -190,6 +190,11 @@ static uint64_t named(const char *text, const char *name)
 	return MEMCG_NONE;
 }
 
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	return a == MEMCG_NONE || b == MEMCG_NONE ? MEMCG_NONE : a + b;
+}
+
 void memcg__read(const struct memcg *m, struct memcg_figures *ret)
 {
 	char text[16384];
@@ -207,6 +212,8 @@ void memcg__read(const struct memcg *m, struct memcg_figures *ret)
 	ret->swap = v2 ? ret->swap_usage : named(text, "total_swap");
 	ret->anon = named(text, v2 ? "anon" : "total_rss");
 	ret->file = named(text, v2 ? "file" : "total_cache");
+	ret->cache = sum(named(text, v2 ? "inactive_file" : "total_inactive_file"),
+			 named(text, v2 ? "active_file" : "total_active_file"));
 	/* v1 counts sockets outside of usage, and only of cgroups with a limit for them */
 	ret->sock = v2 ? named(text, "sock") : MEMCG_NONE;
 	ret->kernel = v2 ? named(text, "kernel") : number(dir, "memory.kmem.usage_in_bytes");
@@ -217,10 +224,19 @@ void memcg__read(const struct memcg *m, struct memcg_figures *ret)
 		close(dir);
 }
 
+uint64_t memcg__left(const struct memcg_figures *f)
+{
+	uint64_t cache = f->cache == MEMCG_NONE ? 0 : f->cache, in_use;
+
+	if (f->limit == MEMCG_NONE || f->usage == MEMCG_NONE)
+		return MEMCG_NONE;
+	in_use = f->usage > cache ? f->usage - cache : 0;
+	return f->limit > in_use ? f->limit - in_use : 0;
+}
+
 /* ---- ancestors ---- */
 
-/* Makes m its parent. False: it is the root. */
-static bool climb(struct memcg *m)
+bool memcg__climb(struct memcg *m)
 {
 	char *slash = strrchr(m->dir + m->top, '/');
 
@@ -245,7 +261,7 @@ bool memcg__limiting(const struct memcg *m, struct memcg *ret)
 			lowest = limit;
 			*ret = at;
 		}
-	} while (climb(&at));
+	} while (memcg__climb(&at));
 	return lowest != MEMCG_NONE;
 }
 
@@ -257,7 +273,7 @@ bool memcg__with_inode(const struct memcg *m, uint64_t inode, struct memcg *ret)
 	do {
 		if (!stat(ret->dir, &st) && st.st_ino == inode)
 			return true;
-	} while (climb(ret));
+	} while (memcg__climb(ret));
 	return false;
 }
 
@@ -270,7 +286,7 @@ bool memcg__with_path(const struct memcg *m, const char *path, struct memcg *ret
 
 		if (len >= n && !strcmp(path + len - n, at))
 			return true;
-	} while (climb(ret));
+	} while (memcg__climb(ret));
 	return false;
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "process/memcg.h"
+#include "lib/memcg.h"
 #include "unit/scratch.h"
 
 #define V1 "36 32 0:31 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
@@ -84,7 +84,7 @@ static void test_figures(void **state)
 	put(sub, "memory.events", "low 0\nmax 5\noom 2\noom_kill 1\noom_group_kill 7\n");
 	put(sub, "memory.stat",
 	    "anon 600\nfile 300\nkernel 100\nkernel_stack 16\npagetables 32\n"
-	    "sock 5\nslab 48\nfile_mapped 9\n");
+	    "sock 5\nslab 48\nfile_mapped 9\ninactive_file 150\nactive_file 90\n");
 	put(sub, "memory.swap.current", "77\n");
 	put(dir, "cgroup.procs", "5\n");
 	put(sub, "cgroup.procs", "6\n7\n");
@@ -99,6 +99,8 @@ static void test_figures(void **state)
 	assert_int_equal(f.kernel, 100);
 	assert_int_equal(f.sock, 5);
 	assert_int_equal(f.swap, 77);
+	assert_int_equal(f.cache, 240);
+	assert_true(memcg__left(&f) == MEMCG_NONE);
 	assert_true(f.kernel_stack == 16 && f.page_tables == 32 && f.slab == 48);
 
 	/* the ancestor has the limit, and the processes of both */
@@ -110,6 +112,11 @@ static void test_figures(void **state)
 	put(sub, "memory.max", "4095999\n");
 	assert_true(memcg__limiting(&m, &at));
 	assert_string_equal(at.dir, sub);
+
+	at = m;
+	assert_true(memcg__climb(&at));
+	assert_string_equal(at.dir, dir);
+	assert_false(memcg__climb(&at));
 
 	assert_int_equal(stat(dir, &st), 0);
 	assert_true(memcg__with_inode(&m, st.st_ino, &at));
@@ -126,10 +133,35 @@ static void test_figures(void **state)
 	assert_int_equal(memcg__pids(&m, pids, 4), 0);
 }
 
+static void test_left(void **state)
+{
+	static const struct {
+		uint64_t limit, usage, cache, left;
+	} cases[] = {
+		{ MEMCG_NONE, 900, 240, MEMCG_NONE },
+		{ 1000, 900, MEMCG_NONE, 100 },
+		/* the kernel can reclaim its cache of files */
+		{ 1000, 1000, 240, 240 },
+		/* use above the limit, and less than its cache: values read at different times */
+		{ 1000, 1900, 240, 0 },
+		{ 1000, 200, 240, 1000 },
+		{ 1000, MEMCG_NONE, 240, MEMCG_NONE },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct memcg_figures f = { .limit = cases[i].limit,
+					   .usage = cases[i].usage,
+					   .cache = cases[i].cache };
+
+		assert_true(memcg__left(&f) == cases[i].left);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_find),
-					    cmocka_unit_test(test_figures) };
+					    cmocka_unit_test(test_figures),
+					    cmocka_unit_test(test_left) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
