@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "core.h"
 #include "depends.h"
+#include "linked.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -178,6 +179,8 @@ int dryrun__runtime_major(void)
 		} else if ((handle = dlopen("libcudart.so.12", RTLD_LAZY | RTLD_NOLOAD))) {
 			major = 12;
 			dlclose(handle);
+		} else if (linked__version()) {
+			major = linked__version() / 1000;
 		} else {
 			return 13; /* no runtime is loaded yet: look again at the next call */
 		}

@@ -4,12 +4,14 @@
 #include "clock.h"
 #include "core.h"
 #include "lib.h"
+#include "linked.h"
 #include "host.h"
 #include "pool.h"
 #include "props.h"
 #include "stream.h"
 #include "vmm.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,10 +102,35 @@ API(int, cuGetErrorString, int error, const char **text)
 	return error_text(error, false, text);
 }
 
+/* The table that NVIDIA's own runtime asks for. It is not answered: the runtime then checks that
+ * the driver is NVIDIA's. */
+static const unsigned char runtime_table[16] = { 0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
+						 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9 };
+
+/* A runtime whose functions are redirected asks, too: the few that are its own, such as
+ * cudaGetErrorName(), work without a driver. */
+static void refuse_runtime(const void *caller)
+{
+	static bool said;
+	Dl_info from;
+
+	if (!dladdr(caller, &from) || !from.dli_fname || linked__redirected(caller) ||
+	    __atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		return;
+	fprintf(stderr,
+		"memtrace-bpf: dry run: NVIDIA's own CUDA runtime in %s asks for a driver, and its "
+		"calls fail. A runtime that is linked in (libcudart_static.a) needs its symbol "
+		"table: do not strip the file, or link the shared runtime (nvcc -cudart shared)\n",
+		from.dli_fname);
+}
+
 API(int, cuGetExportTable, const void **table, const void *id)
 {
+	if (!table || !id)
+		return CUDA_INVALID_VALUE;
 	*table = NULL;
-	/* not documented; callers fall back or fail cleanly */
+	if (!memcmp(id, runtime_table, sizeof(runtime_table)))
+		refuse_runtime(__builtin_return_address(0));
 	return CUDA_NOT_FOUND;
 }
 

@@ -190,7 +190,8 @@ bool dryrun__is_device(const void *ptr);
 #define DRYRUN_USAGE_MAGIC 0x4d544452u
 
 struct dryrun_usage {
-	uint32_t magic, version, n_devices, pad;
+	uint32_t magic, version, n_devices,
+		linked; /* CUDART_VERSION of a runtime that is linked into an object; 0: none */
 	struct {
 		uint64_t total, used /* bytes; used: by this process, context included */, context,
 			refused /* number of failed allocations */;

@@ -6,6 +6,7 @@
  * both argument lists.
  */
 #include "dryrun.h"
+#include "linked.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -164,7 +165,9 @@ static int runtime_version(void)
 	int (*ask)(int *) = (int (*)(int *))(uintptr_t)dlsym(RTLD_DEFAULT, "cudaRuntimeGetVersion");
 	int version = 0;
 
-	return ask && !ask(&version) && version > 0 ? version : dryrun__runtime_major() * 1000;
+	if (ask && !ask(&version) && version > 0)
+		return version;
+	return linked__version() ?: dryrun__runtime_major() * 1000;
 }
 
 API(int, cudaGetDriverEntryPoint, const char *name, void **function, unsigned long long flags,

@@ -220,6 +220,15 @@ static bool is_device_used(const struct proc *p, uint64_t dry_run)
 	return ret;
 }
 
+/* True if the dry run found a CUDA runtime that is linked into the program: the table's fourth
+ * number (struct dryrun_usage in tools/dryrun/dryrun.h). */
+static bool has_linked_runtime(const struct proc *p, uint64_t dry_run)
+{
+	uint32_t linked;
+
+	return !proc__read(p, dry_run + 12, &linked, sizeof(linked)) && linked;
+}
+
 bool target__uses_cuda(const struct target *t, const struct maps *m)
 {
 	uint64_t dry_run = 0;
@@ -234,7 +243,7 @@ bool target__uses_cuda(const struct target *t, const struct maps *m)
 	for (i = 0; i < m->n; i++)
 		if (m->v[i].x && !arrival__is_cuda(&m->v[i]) && imports_cuda(t->proc, &m->v[i]))
 			return true;
-	return is_device_used(t->proc, dry_run);
+	return has_linked_runtime(t->proc, dry_run) || is_device_used(t->proc, dry_run);
 }
 
 int target__look(struct target *t, struct failure *f)

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Ways into the dry run other than the dynamic linker: CUDA's runtime linked into a program, and functions of a library's handle."""
+import glob
+import json
+import os
+import subprocess
+import sys
+
+import harness
+import truth
+from harness import PROGRAMS, Skip, check, equal, python, record, report, run, scratch, settle, spawn
+
+MIB = 1 << 20
+CONTEXT = 512 * MIB
+SOURCE = os.path.join(PROGRAMS, "native", "cuda_memory.c")
+
+
+def line_of(remark):
+    with open(SOURCE, encoding="utf-8") as f:
+        return next(n for n, text in enumerate(f, 1) if remark in text)
+
+
+def cuda_file(name):
+    """A file of CUDA from the main environment's packages."""
+    found = glob.glob(os.path.join(os.path.dirname(os.path.dirname(python())), "lib", "python3*", "site-packages", "nvidia", "*", "lib", name))
+    if not found:
+        raise Skip("no %s next to PyTorch" % name)
+    return found[0]
+
+
+def program(name, *options):
+    """cuda_memory.c with CUDA's runtime linked in."""
+    path = scratch(name)
+    done = subprocess.run(["cc", "-O2", "-g", *options, "-o", path, SOURCE, cuda_file("libcudart_static.a"), "-ldl", "-lpthread", "-lrt"],
+                          capture_output=True, text=True, check=False)
+    equal(done.returncode, 0, "cc: %s" % done.stderr)
+    return path
+
+
+def test_linked_runtime():
+    """Figures by line, to the byte, of a program with CUDA's runtime in it."""
+    job = spawn([program("linked")], env=truth.dry_run())
+    path = scratch("linked.mtr")
+    job.send()  # the runtime opens CUDA's driver at its first call
+    job.wait_line("done")
+    recorder = record(job.pid, path)
+    recorder.wait_line("uses CUDA without PyTorch: recording its calls into CUDA", stream="err")
+    job.send()
+    job.wait_line("done")
+    settle(recorder)
+    job.stop()
+    equal(recorder.wait(), 0, "exit code of record")
+    doc = report(path)
+    equal({(r["function"], os.path.basename(r["file"]), r["line"]): r["bytes"] for r in doc["rows"]},
+          {("alpha", "cuda_memory.c", line_of("the line of alpha")): 300 * MIB, ("beta", "cuda_memory.c", line_of("the line of beta")): 20 * MIB}, "rows")
+    device = harness.device(doc, "cuda:0")
+    equal((device["allocated"], device["peak_allocated"]), (320 * MIB, 350 * MIB), "allocated and peak")
+
+
+def test_stripped():
+    """Without a symbol table its functions are unknown: it fails, and the reason is said once."""
+    done = subprocess.run([program("stripped", "-s")], input="\n", env=truth.dry_run(), capture_output=True, text=True, timeout=60, check=False)
+    equal((done.returncode, done.stdout), (1, ""), "what the program does")
+    equal(done.stderr.count("\n"), 1, "lines: %s" % done.stderr)
+    check("NVIDIA's own CUDA runtime in %s" % scratch("stripped") in done.stderr and "do not strip" in done.stderr, "the message: %s", done.stderr)
+
+
+BY_HANDLE = """
+import ctypes, json, sys
+lib = ctypes.CDLL(sys.argv[1])
+at, free, total, left = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_int()
+calls = [lib.cudaMalloc(ctypes.byref(at), ctypes.c_size_t(64 << 20)), lib.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))]
+calls.append(lib.cudaRuntimeGetVersion(ctypes.byref(left)))
+other = ctypes.CDLL(None)
+missing = 0
+try:
+    lib.cudaNothing
+except AttributeError as e:
+    missing = "cudaNothing" in str(e)
+print(json.dumps({"calls": calls, "used": total.value - free.value, "version": left.value // 1000, "missing": missing, "libc": other.getpid() > 0}))
+"""
+
+
+def test_by_handle():
+    """vLLM opens the runtime with ctypes."""
+    library = cuda_file("libcudart.so.1[0-9]")
+    done = subprocess.run([sys.executable, "-c", BY_HANDLE, library], env=truth.dry_run(), capture_output=True, text=True, timeout=60, check=False)
+    equal(done.returncode, 0, "exit code: %s" % done.stderr)
+    equal(json.loads(done.stdout), {"calls": [0, 0, 0], "used": CONTEXT + 64 * MIB, "version": int(library.rpartition(".")[2]), "missing": True, "libc": True}, "by handle")
+
+
+def test_next():
+    """dlsym(RTLD_NEXT) sees its caller."""
+    path = scratch("next")
+    done = subprocess.run(["cc", "-O2", "-o", path, os.path.join(PROGRAMS, "native", "next.c"), "-ldl"], capture_output=True, text=True, check=False)
+    equal(done.returncode, 0, "cc: %s" % done.stderr)
+    for env in (None, truth.dry_run()):
+        done = subprocess.run([path], env=env, capture_output=True, text=True, timeout=60, check=False)
+        equal((done.returncode, done.stdout), (0, "1\n"), "with and without the dry run")
+
+
+if __name__ == "__main__":
+    run(globals())
