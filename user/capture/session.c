@@ -460,6 +460,7 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 	if (!err)
 		err = take_tables(s, attach_stage__read_last(s->attach, session__now(s)));
 	end = session__now(s);
+	session__set_clock_end(s);
 	count_unseen(s);
 	stop(s);
 	if (!err)

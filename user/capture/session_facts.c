@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timex.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -202,12 +203,48 @@ void session__set_parent(struct session *s, pid_t parent)
 		facts__setf(s->facts, "parent", "%d", (int)parent);
 }
 
+/* Sets the facts about NTP: whether the kernel's clock is synchronized, and its largest error. */
+static int set_ntp(struct session *s)
+{
+	struct timex t = { .modes = 0 };
+	int err;
+
+	if (adjtimex(&t) < 0)
+		return 0; /* refused, such as by a container's filter: not known */
+	err = facts__set(s->facts, "clock_ntp", t.status & STA_UNSYNC ? "no" : "yes");
+	if (!(t.status & STA_UNSYNC) && t.maxerror >= 0)
+		err |= facts__setf(s->facts, "clock_ntp_error_ns", "%ld", t.maxerror * 1000);
+	return err;
+}
+
 int session__set_start(struct session *s)
 {
+	uint64_t now, wall = clock__wall(&now);
 	char when[40];
+	int err;
 
-	text__date(when, sizeof(when), clock__read(CLOCK_REALTIME));
-	return facts__set(s->facts, "start", when) ? -ENOMEM : 0;
+	text__date(when, sizeof(when), wall);
+	err = facts__set(s->facts, "start", when);
+	if (session__start(s))
+		err |= facts__setf(s->facts, "clock_zero_ns", "%" PRIu64,
+				   wall - (now - session__start(s))) |
+		       set_ntp(s);
+	if (session__start(s) && s->opts.clock_offset.known)
+		err |= facts__setf(s->facts, "clock_offset_ns", "%" PRId64,
+				   s->opts.clock_offset.offset) |
+		       facts__setf(s->facts, "clock_offset_error_ns", "%" PRIu64,
+				   s->opts.clock_offset.error);
+	return err ? -ENOMEM : 0;
+}
+
+void session__set_clock_end(struct session *s)
+{
+	const char *zero = facts__get(s->facts, "clock_zero_ns");
+	uint64_t now, wall = clock__wall(&now);
+
+	if (zero)
+		facts__setf(s->facts, "clock_moved_ns", "%" PRId64,
+			    (int64_t)(wall - (now - session__start(s)) - strtoull(zero, NULL, 10)));
 }
 
 static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)

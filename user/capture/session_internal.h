@@ -169,8 +169,11 @@ int session__fit(struct session *s, struct failure *f);
 int session__set_facts(struct session *s);
 /* The facts "rank", "local_rank" and "world_size", unless they are set. */
 void session__set_rank(struct session *s);
-/* The fact "start": now. 0 or -ENOMEM. */
+/* The fact "start": now, and, once events have a time, the facts about the host's clock. 0 or
+ * -ENOMEM. */
 int session__set_start(struct session *s);
+/* The fact "clock_moved_ns", at the end. */
+void session__set_clock_end(struct session *s);
 /* The facts about PyTorch; again when more of it was mapped. 0 or -ENOMEM. */
 int session__set_torch_facts(struct session *s);
 /* The programs' counters and ours. */

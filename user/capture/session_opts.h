@@ -5,6 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The host's clock, seen from another machine that compares several (fetch). */
+struct clock_offset {
+	int64_t offset; /* this host's clock minus the other's, ns */
+	uint64_t error; /* the offset is wrong by at most this, ns */
+	bool known;
+};
+
 struct inside_memory;
 struct proc_group;
 struct probes_sets;
@@ -45,6 +52,7 @@ struct session_opts {
 	struct proc_group *group;
 	struct probes_sets *sets;
 	uint32_t number;
+	struct clock_offset clock_offset;
 	struct inside_memory *inside; /* shared with a child of ours that records itself; NULL: the
 					 kernel records it. Never with group */
 };

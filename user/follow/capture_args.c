@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "follow/capture_args.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ enum {
 	OPT_STEPS = 0x1000,
 	OPT_RING,
 	OPT_COST,
+	OPT_CLOCK,
 	OPT_CHILDREN,
 	OPT_NAME,
 	OPT_ALL,
@@ -55,6 +57,7 @@ static const struct argp_option options[] = {
 	{ "duration", 'd', "TIME", 0, "Stop after TIME, such as 5m (default: at its end)",
 	  OPTIONS_TIME },
 	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole optimizer steps", OPTIONS_TIME },
+	{ "clock-offset", OPT_CLOCK, "OFFSET,ERROR", OPTION_HIDDEN, NULL, 0 }, /* for serve */
 	{ "ring-size", OPT_RING, "SIZE", OPTION_RARE,
 	  "Buffer between the kernel and memtrace-bpf: a power of two (default 16M)",
 	  OPTIONS_RECORD },
@@ -104,6 +107,20 @@ double capture_args__parse_cost(struct argp_state *state, const char *arg)
 	return v / 100;
 }
 
+/* "OFFSET,ERROR", ns. */
+static void parse_clock(struct argp_state *state, const char *arg, struct clock_offset *ret)
+{
+	char *end;
+
+	errno = 0;
+	ret->offset = strtoll(arg, &end, 10);
+	ret->known = *end == ',' && isdigit((unsigned char)end[1]);
+	if (ret->known)
+		ret->error = strtoull(end + 1, &end, 10);
+	if (errno || !ret->known || *end)
+		argp_error(state, "--clock-offset: '%s' is not OFFSET,ERROR in nanoseconds", arg);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct capture_args *a = state->input;
@@ -124,6 +141,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				   "--ring-size: '%s' is not a power of two between 64K and 1G",
 				   arg);
 		a->session.ring_bytes = n;
+		break;
+	case OPT_CLOCK:
+		parse_clock(state, arg, &a->session.clock_offset);
 		break;
 	case OPT_COST:
 		a->session.cost = capture_args__parse_cost(state, arg);

@@ -49,3 +49,20 @@ uint64_t clock__kernel(void)
 {
 	return clock__monotonic() - (uint64_t)offset();
 }
+
+uint64_t clock__wall(uint64_t *kernel)
+{
+	uint64_t best = UINT64_MAX, ret = 0;
+
+	for (int i = 0; i < 8 && best > 2000; i++) {
+		uint64_t before = clock__kernel(), wall = clock__read(CLOCK_REALTIME),
+			 took = clock__kernel() - before;
+
+		if (took >= best)
+			continue;
+		best = took;
+		ret = wall;
+		*kernel = before + took / 2;
+	}
+	return ret;
+}

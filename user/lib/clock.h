@@ -8,6 +8,9 @@
 uint64_t clock__kernel(void);
 uint64_t clock__read(clockid_t clock); /* ns */
 uint64_t clock__monotonic(void);       /* CLOCK_MONOTONIC of this process, ns */
+/* CLOCK_REALTIME, ns since 1970, and clock__kernel() at the same moment: within some microseconds,
+ * unless the thread is interrupted at each of several tries. */
+uint64_t clock__wall(uint64_t *kernel);
 /* Parses the offset of CLOCK_MONOTONIC from /proc/self/timens_offsets, ns; 0: none. Exported for
  * tests. */
 int64_t clock__parse_offset(const char *text);

@@ -151,6 +151,10 @@ static void say_waits(const struct output_windows *ow)
 		log_info("nothing is written until %s", a->on);
 	else if (a->from_mark)
 		log_info("nothing is written until the mark %s", a->from_mark);
+	else if (a->at || a->align)
+		log_info("nothing is written until %s%s", a->at ? "" : "the next multiple of ",
+			 a->at ? text__date(text, sizeof(text), a->at)
+			       : text__time(text, sizeof(text), a->align));
 	else if (a->skip)
 		log_info("nothing is written until %s whole steps have passed",
 			 text__count(text, sizeof(text), a->skip));

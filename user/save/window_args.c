@@ -22,6 +22,7 @@ enum {
 	OPT_BEFORE,
 	OPT_KEEP,
 	OPT_WINDOWS,
+	OPT_WHEN,
 	OPT_LABEL
 };
 
@@ -53,6 +54,10 @@ static const struct argp_option options[] = {
 	  "Start a window on SIGUSR1 or `memtrace-bpf ctl start`, end it on SIGUSR2 or "
 	  "`memtrace-bpf ctl stop`",
 	  OPTIONS_PARTS },
+	{ "at", OPT_WHEN, "/TIME|DATE", OPTION_RARE,
+	  "Start at the next multiple of TIME by the host's clock, as in /10s, or at DATE, as in "
+	  "2026-01-02T03:04:05.000Z",
+	  OPTIONS_PARTS },
 	{ "every", OPT_EVERY, "TIME", 0, "Write a window every TIME, as long as -d or --steps say",
 	  OPTIONS_PARTS },
 	{ "keep", OPT_KEEP, "N", OPTION_RARE, "Keep the newest N windows and remove older ones",
@@ -72,6 +77,18 @@ static uint64_t parse_span(struct argp_state *state, const char *option, const c
 	if (text__parse_time(arg, &ns) || !ns)
 		argp_error(state, "%s: '%s' is not a time; try 30s or 10m", option, arg);
 	return ns;
+}
+
+/* "/10s", or a date in UTC. */
+static void parse_at(struct argp_state *state, struct window_args *a, const char *arg)
+{
+	a->at = a->align = 0;
+	if (*arg == '/' ? text__parse_time(arg + 1, &a->align) || !a->align
+			: text__parse_date(arg, &a->at) || !a->at)
+		argp_error(state,
+			   "--at: '%s' is neither /TIME, as in /10s, nor a date in UTC, as in "
+			   "2026-01-02T03:04:05.000Z",
+			   arg);
 }
 
 static unsigned int parse_number(struct argp_state *state, const char *option, const char *arg)
@@ -140,6 +157,13 @@ static void check(const struct window_args *a, struct argp_state *state)
 		argp_error(state,
 			   "--wait starts windows on request only; it cannot be combined with %s",
 			   a->on ? "--on" : "--from-mark");
+	if ((a->at || a->align) && (a->on || a->from_mark || a->wait || a->skip))
+		argp_error(state,
+			   "--at sets when the first window starts; it cannot be combined with %s",
+			   a->on	  ? "--on"
+			   : a->wait	  ? "--wait"
+			   : a->from_mark ? "--from-mark"
+					  : "--skip");
 	if (a->before && !(a->on || a->from_mark || a->wait))
 		argp_error(state, "--before needs --on, --on-growth, --from-mark or --wait");
 	if (a->keep && !window_args__repeat(a))
@@ -179,6 +203,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_EVERY:
 		a->every = parse_span(state, "--every", arg);
+		break;
+	case OPT_WHEN:
+		parse_at(state, a, arg);
 		break;
 	case OPT_BEFORE:
 		a->before = parse_span(state, "--before", arg);

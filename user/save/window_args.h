@@ -12,8 +12,11 @@ struct window_args {
 	const char *on;	   /* condition that begins a window; NULL: none */
 	const char *until; /* condition that ends it */
 	const char *from_mark, *to_mark;
-	bool wait;	    /* only signals and ctl begin windows */
-	uint64_t every;	    /* ns between the beginnings of two windows; 0: one window */
+	bool wait;	/* only signals and ctl begin windows */
+	uint64_t every; /* ns between the beginnings of two windows; 0: one window */
+	/* --at: the first window begins at this moment of the wall clock (ns since 1970), or at the
+	 * next multiple of align (ns); 0: not given */
+	uint64_t at, align;
 	uint64_t before;    /* ns of earlier events in each window */
 	unsigned int keep;  /* number of newest windows to keep; 0: all */
 	unsigned int count; /* number of windows to write; 0: no limit */

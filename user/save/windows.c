@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "labels/ending.h"
+#include "lib/clock.h"
 #include "lib/json.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
@@ -152,6 +153,34 @@ static bool by_itself(const struct windows *w)
 	       !windows__look_back(&w->opts);
 }
 
+/* Sets the time of the appointed moment. Each tick does it, because the wall clock may be set. */
+static void look_at_appointment(struct windows *w)
+{
+	uint64_t now, wall = clock__wall(&now), date = w->appointed,
+		      since = now > w->zero ? now - w->zero : 0;
+
+	if (!date)
+		w->appointed_time = UINT64_MAX;
+	else if (date >= wall)
+		w->appointed_time = since + (date - wall);
+	else
+		w->appointed_time = since > wall - date ? since - (wall - date) : 0;
+}
+
+/* The fact clock_zero_ns is exact; the present time is a round of draining old. */
+static void appoint(struct windows *w)
+{
+	const struct window_args *a = &w->opts.args;
+	const char *zero = facts__get(w->facts, "clock_zero_ns");
+	uint64_t now, wall = clock__wall(&now);
+
+	w->zero = now - w->now;
+	if (zero && strtoull(zero, NULL, 10) <= wall)
+		w->zero = now - (wall - strtoull(zero, NULL, 10));
+	w->appointed = a->at ? a->at : (wall / a->align + 1) * a->align;
+	look_at_appointment(w);
+}
+
 /*
  * Plans the first window. A step that was under way at attach does not count. A process that is
  * recorded from its start has no such step.
@@ -164,6 +193,10 @@ static int plan(struct windows *w)
 
 	w->planned = true;
 	w->due = w->opts.args.every;
+	if (w->opts.args.at || w->opts.args.align) {
+		appoint(w);
+		return 0;
+	}
 	if (!by_itself(w))
 		return 0;
 	from_start = at && !strcmp(at, "start");
@@ -244,6 +277,27 @@ static int look_at_time(struct windows *w, uint64_t now)
 	return end(w, "duration", why);
 }
 
+/* Begins the window of --at, before later events go in, and appoints the next one of --every. */
+static int look_at_wall(struct windows *w, uint64_t now)
+{
+	uint64_t due = w->appointed_time, every = w->opts.args.every;
+	char why[64], date[40];
+
+	if (!w->appointed || now < due)
+		return 0;
+	snprintf(why, sizeof(why), "at %s", text__date(date, sizeof(date), w->appointed));
+	w->appointed = every ? w->appointed + (1 + (now - due) / every) * every : 0;
+	look_at_appointment(w);
+	if (is_open(w) || has_all(w))
+		return 0;
+	if (by_steps(w)) {
+		w->at_step = true;
+		w->skip = 0;
+		return 0;
+	}
+	return begin(w, due, false, why);
+}
+
 static int look_at_bounds(struct windows *w)
 {
 	const char *reason;
@@ -255,7 +309,7 @@ static int take(struct windows *w, const struct event *e)
 {
 	bool news = false;
 	char why[160];
-	int err = windows__attached(w) ?: look_at_time(w, e->time);
+	int err = windows__attached(w) ?: look_at_time(w, e->time) ?: look_at_wall(w, e->time);
 
 	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.from_mark) &&
 	    !is_open(w) && !has_all(w)) {
@@ -289,7 +343,7 @@ static int look_at_clock(struct windows *w, uint64_t now)
 {
 	char why[48], time[24];
 
-	if (!w->opts.args.every || now < w->due)
+	if (!w->opts.args.every || w->opts.args.at || w->opts.args.align || now < w->due)
 		return 0;
 	w->due += (1 + (now - w->due) / w->opts.args.every) * w->opts.args.every;
 	if (is_open(w) || has_all(w))
@@ -311,7 +365,9 @@ static int on_tick(struct sink *s, uint64_t now)
 	if (w->err)
 		return w->err;
 	w->now = now;
-	err = windows__attached(w) ?: look_at_time(w, now) ?: flight__tick(w->flight, now) ?: look_at_clock(w, now);
+	if (w->appointed)
+		look_at_appointment(w);
+	err = windows__attached(w) ?: look_at_time(w, now) ?: flight__tick(w->flight, now) ?: look_at_wall(w, now) ?: look_at_clock(w, now);
 	if (!err && w->values)
 		err = judge(w, now, false);
 	return note(w, err);

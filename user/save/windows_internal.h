@@ -21,6 +21,9 @@ struct windows {
 	bool planned;	/* skip and at_step are set */
 	uint64_t due;	/* time of the next window of --every, ns */
 	uint64_t now;	/* time of the last tick, ns */
+	/* The window of --at: its moment on the wall clock, ns since 1970 (0: none), that moment in
+	 * the events' time as of the last tick, and time 0 of the events on the kernel's clock. */
+	uint64_t appointed, appointed_time, zero;
 	/* The open window. */
 	uint64_t begun;	      /* begin, ns */
 	uint64_t begun_steps; /* ends of steps before it */

@@ -7,6 +7,7 @@
 
 #include "archive/folder.h"
 #include "archive/inputs.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "log/log.h"
 #include "mtr_util.h"
@@ -248,6 +249,45 @@ static void test_clock(void **state)
 	drop_job(&j);
 }
 
+/* --at: the window begins at that moment of the wall clock, to the event, and --every counts from
+ * it. */
+static void test_wall(void **state)
+{
+	uint64_t kernel, wall = clock__wall(&kernel), zero = wall - 5 * MS, n;
+	char text[32];
+	struct job j;
+
+	(void)state;
+	make_job(&j, "live", (struct windows_opts){ .args = { .wait = true } });
+	windows__free(j.windows);
+	snprintf(text, sizeof(text), "%" PRIu64, zero);
+	facts__set(j.w.f, "clock_zero_ns", text);
+	j.windows = windows__new(j.w.d, j.w.f,
+				 &(struct windows_opts){ .folder = j.folder,
+							 .pid = 4242,
+							 .duration = 20 * MS,
+							 .args = { .at = zero + 3600000 * MS,
+								   .every = 100 * MS,
+								   .count = 2 } });
+	j.time = 3599985 * MS;
+	tick(&j);
+	steps(&j, 15);
+	assert_string_equal(windows__over(j.windows), "duration");
+	assert_int_equal(windows__finish(j.windows, "target exited"), 0);
+	folder__read_again(j.folder);
+	for (size_t i = 0; i < 2; i++) {
+		const struct folder_entry *e = &folder__entries(j.folder, &n)[i];
+		uint64_t due = (3600000 + 100 * i) * MS;
+
+		assert_int_equal(n, 2);
+		/* The first event of the window is at most 4 ms after its begin. The clocks are
+		 * read one after the other, so a moment may be wrong by as long as that takes. */
+		assert_in_range(e->from, due - MS, due + 5 * MS);
+		assert_memory_equal(e->began, "at 20", 5);
+	}
+	drop_job(&j);
+}
+
 static void test_told(void **state)
 {
 	struct job j;
@@ -324,8 +364,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_steps),	   cmocka_unit_test(test_time),
 		cmocka_unit_test(test_conditions), cmocka_unit_test(test_marks),
-		cmocka_unit_test(test_clock),	   cmocka_unit_test(test_told),
-		cmocka_unit_test(test_inputs),
+		cmocka_unit_test(test_clock),	   cmocka_unit_test(test_wall),
+		cmocka_unit_test(test_told),	   cmocka_unit_test(test_inputs),
 	};
 
 	log__set_level(LOG_ERROR);

@@ -91,11 +91,19 @@ static uint64_t count(const json_t *o, const char *key, uint64_t before)
 								: before;
 }
 
+/* How long the recorder waits for the start of its window, s. */
+static double waits(const struct trace *t)
+{
+	double ahead = t->start_at > 0 ? t->start_at - broker__date() : t->align_s;
+
+	return ahead > 0 ? ahead : 0;
+}
+
 /* The recorder has attached: sets the state and the deadline. */
 static void begin_capturing(struct broker *b, struct trace *t)
 {
 	double longest = (double)b->args->max_duration / 1e9,
-	       wanted = t->duration_s > 0 ? t->duration_s : longest;
+	       wanted = (t->duration_s > 0 ? t->duration_s : longest) + waits(t);
 
 	t->attached = true;
 	if (t->is_command) /* the process now runs the command's program, not our own */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,8 @@
 
 #define DEFAULT_SECONDS 10.0
 #define DEFAULT_EVENTS 1000000
+#define START_WITHIN 600.0		       /* s: a capture starts at most this long from now */
+#define CLOCKS_APART INT64_C(9000000000000000) /* ns: largest offset of a client's clock */
 #define BYTES_AN_EVENT                                                                             \
 	40 /* upper bound of an event's size in a recording, without names;                        \
 	      docs/reference/mtr.md: usually 4 to 12 */
@@ -36,6 +39,11 @@ struct wanted {
 	struct broker_process *process; /* process to capture; NULL: a command */
 	const struct serve_target *target;
 	double duration_s;
+	double start_at, align_s; /* 0: not given */
+	struct clock_apart {
+		int64_t offset; /* ns */
+		uint64_t error; /* ns; UINT64_MAX: not given */
+	} clock;
 	uint64_t steps, max_events, batch_size;
 	int64_t shape[TRACE_SHAPE];
 	size_t n_shape;
@@ -83,6 +91,43 @@ static bool take_flag(struct peer *p, json_t *msg, const char *key, bool *ret)
 	return true;
 }
 
+static bool take_start(struct peer *p, json_t *msg, double longest, struct wanted *w)
+{
+	double now = broker__date();
+
+	if (!ask__number(p, msg, "start_at", 0, 9e9, &w->start_at) ||
+	    !ask__number(p, msg, "align_s", 0.1, longest, &w->align_s))
+		return false;
+	if (w->start_at <= now + longest)
+		return true;
+	ask__refuse(p, ask__id(msg), 409, "start_at",
+		    "start_at: must be at most %g s (--max-duration) after %.3f, the time of this "
+		    "host",
+		    longest, now);
+	return false;
+}
+
+/* One of the two without the other says nothing and is ignored. */
+static bool take_clock(struct peer *p, json_t *msg, struct wanted *w)
+{
+	const json_t *v = json_object_get(msg, "clock_offset_ns");
+
+	w->clock.error = UINT64_MAX;
+	if (!ask__count(p, msg, "clock_offset_error_ns", 0, CLOCKS_APART, &w->clock.error))
+		return false;
+	if (!v || json_is_null(v)) {
+		w->clock.error = UINT64_MAX;
+		return true;
+	}
+	w->clock.offset = json_integer_value(v);
+	if (json_is_integer(v) && w->clock.offset <= CLOCKS_APART &&
+	    w->clock.offset >= -CLOCKS_APART)
+		return true;
+	ask__refuse(p, ask__id(msg), 422, "clock_offset_ns",
+		    "clock_offset_ns: must be a whole number of nanoseconds");
+	return false;
+}
+
 static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 {
 	const struct serve_args *a = p->b->args;
@@ -96,7 +141,7 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 	    !ask__count(p, msg, "steps", 1, 1000000000, &w->steps) ||
 	    !ask__count(p, msg, "max_events", 1, a->max_events, &w->max_events) ||
 	    !ask__count(p, msg, "batch_size", 1, INT32_MAX, &w->batch_size) ||
-	    !take_shape(p, msg, w) ||
+	    !take_start(p, msg, longest, w) || !take_clock(p, msg, w) || !take_shape(p, msg, w) ||
 	    !take_flag(p, msg, "enable_fragmentation", &w->fragmentation) ||
 	    !take_flag(p, msg, "keep", &w->keep))
 		return false;
@@ -164,7 +209,7 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 struct argv {
 	const char *v[SPAWN_ARGS + 1];
 	size_t n;
-	char text[512];
+	char text[640];
 	size_t at;
 	char *env[4];
 	char *shell;
@@ -176,16 +221,40 @@ static void put(struct argv *a, const char *word)
 		a->v[a->n++] = word;
 }
 
-static void put_number(struct argv *a, const char *option, uint64_t n, const char *unit)
+__attribute__((format(printf, 3, 4))) static void put_text(struct argv *a, const char *option,
+							   const char *fmt, ...)
 {
 	char *to = a->text + a->at;
-	int len = snprintf(to, sizeof(a->text) - a->at, "%" PRIu64 "%s", n, unit);
+	va_list args;
+	int len;
 
+	va_start(args, fmt);
+	len = vsnprintf(to, sizeof(a->text) - a->at, fmt, args);
+	va_end(args);
 	if (len < 0 || (size_t)len >= sizeof(a->text) - a->at)
 		return; /* unreachable: the array has room for all arguments */
 	a->at += (size_t)len + 1;
 	put(a, option);
 	put(a, to);
+}
+
+static void put_number(struct argv *a, const char *option, uint64_t n, const char *unit)
+{
+	put_text(a, option, "%" PRIu64 "%s", n, unit);
+}
+
+static void put_start(struct argv *a, const struct wanted *w)
+{
+	char date[40];
+
+	if (w->start_at > 0)
+		put_text(a, "--at", "%s",
+			 text__date(date, sizeof(date), (uint64_t)(w->start_at * 1e9)));
+	else if (w->align_s > 0)
+		put_text(a, "--at", "/%" PRIu64 "ns", (uint64_t)(w->align_s * 1e9));
+	if (w->clock.error != UINT64_MAX)
+		put_text(a, "--clock-offset", "%" PRId64 ",%" PRIu64, w->clock.offset,
+			 w->clock.error);
 }
 
 /* The recorder writes to standard output, which is the file. */
@@ -201,6 +270,7 @@ static void put_bounds(struct argv *a, const struct wanted *w, int tell)
 		put_number(a, "-d", (uint64_t)(w->duration_s * 1e9), "ns");
 	if (w->steps)
 		put_number(a, "--steps", w->steps, "");
+	put_start(a, w);
 }
 
 static void put_environment(struct argv *a, const struct wanted *w)
@@ -326,6 +396,8 @@ static void fill(struct trace *t, struct peer *p, const struct wanted *w)
 	}
 	t->begun = broker__date();
 	t->duration_s = w->duration_s;
+	t->start_at = w->start_at;
+	t->align_s = w->align_s;
 	t->steps_wanted = w->steps;
 	t->max_events = w->max_events;
 	t->fragmentation = w->fragmentation;

@@ -120,6 +120,10 @@ static void put_asked(json_t *o, const struct trace *t)
 
 	if (t->duration_s > 0)
 		json_object_set_new(o, "duration_s", json_real(t->duration_s));
+	if (t->start_at > 0)
+		json_object_set_new(o, "start_at", json_real(t->start_at));
+	if (t->align_s > 0)
+		json_object_set_new(o, "align_s", json_real(t->align_s));
 	if (t->steps_wanted)
 		put_count(o, "steps_wanted", t->steps_wanted);
 	if (t->batch_size)

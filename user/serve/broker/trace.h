@@ -38,7 +38,7 @@ struct trace {
 	uint64_t events, lost, steps, dropped, bytes, max_events;
 	bool fragmentation;
 	/* Requested limits and facts; 0: not requested. */
-	double duration_s;
+	double duration_s, start_at, align_s;
 	uint64_t steps_wanted, batch_size;
 	int64_t shape[TRACE_SHAPE];
 	size_t n_shape;

@@ -41,6 +41,7 @@ static double bound(const json_t *limits, const char *field, double max)
 {
 	static const char *const of[][2] = { { "max_events", "max_events" },
 					     { "duration_s", "max_duration_s" },
+					     { "align_s", "max_duration_s" },
 					     { "seconds", "max_duration_s" } };
 
 	for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {

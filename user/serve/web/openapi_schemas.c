@@ -106,6 +106,9 @@ const struct openapi_schema openapi_schemas[] = {
 	  "'message': {'type': 'string'}, 'remaining_traces': " BYTES "},"
 	  "'examples': [{'message': 'Trace trace_1705536000000 deleted successfully', "
 	  "'remaining_traces': 1}]}" },
+	{ "Clock",
+	  "{'type': 'object', 'required': ['time_ns'], 'properties': {'time_ns': "
+	  "{'type': 'integer', 'minimum': 0, 'description': 'Nanoseconds since 1970.'}}}" },
 	{ "Health",
 	  "{'type': 'object', 'required': ['status', 'version', "
 	  "'api_version'], 'properties': {'status': {'type': 'string', 'enum': ['ok', "

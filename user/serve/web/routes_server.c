@@ -92,6 +92,13 @@ static void health(struct request *r)
 	request__json(r, 200, o);
 }
 
+/* Clients compare clocks by the time between their request and this answer. */
+static void clock_now(struct request *r)
+{
+	request__json(r, 200,
+		      json_pack("{s:I}", "time_ns", (json_int_t)clock__read(CLOCK_REALTIME)));
+}
+
 static void targets(struct request *r)
 {
 	struct state *s = request__state(r);
@@ -238,6 +245,14 @@ const struct route server_routes[] = {
 	  .answers = ANSWERS({ 200, JSON, "Health", "It works." }),
 	  .flags = ROUTE_OPEN,
 	  .handle = health },
+	{ .method = "GET",
+	  .path = "/api/clock",
+	  .id = "getClock",
+	  .tag = "server",
+	  .summary = "The clock of the server's host",
+	  .help = "For clients that compare the clocks of several hosts.",
+	  .answers = ANSWERS({ 200, JSON, "Clock", "The time when the server made the answer." }),
+	  .handle = clock_now },
 	{ .method = "GET",
 	  .path = "/api/openapi.json",
 	  .id = "getSchema",
