@@ -67,7 +67,7 @@ BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra $(ERROR_ON_WARNING) -Wno-unused-parameter \
 	$(NO_PATHS) -I$(OUTPUT)/gen -Ibpf -MMD -MP
 
-OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -rls --include=*.c '"serve/' tests/unit tests/fuzz)) \
+OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c user/cmd/fetch.c $(wildcard user/serve/*.c user/serve/*/*.c user/fetch/*.c) $(shell grep -rlsE --include=*.c '"(serve|fetch)/' tests/unit tests/fuzz)) \
 	$(if $(filter 0,$(HTTPS)),user/serve/certificate.c tests/unit/serve/test_secret.c,user/serve/no_certificate.c)
 SRCS := $(filter-out $(OF_SERVE),$(wildcard user/*.c user/*/*.c user/*/*/*.c))
 # All of user/ but main.c, for the program and for tests.
@@ -78,7 +78,7 @@ ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard us
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
 # A page for each command: docs/man describes the command, the program's own option tables have the rest.
-COMMAND_PAGES := $(filter-out $(if $(filter 0,$(SERVE)),docs/man/memtrace-bpf-serve.8.in),$(wildcard docs/man/*.8.in))
+COMMAND_PAGES := $(filter-out $(if $(filter 0,$(SERVE)),docs/man/memtrace-bpf-serve.8.in docs/man/memtrace-bpf-fetch.8.in),$(wildcard docs/man/*.8.in))
 MANUAL := $(patsubst docs/man/%.in,$(OUTPUT)/man/%,$(COMMAND_PAGES)) $(patsubst docs/man/%,$(OUTPUT)/man/%,$(wildcard docs/man/*.[78]))
 
 .DEFAULT_GOAL := all

@@ -31,7 +31,7 @@ static const struct command *const commands[] = {
 	&command_record, &command_run,	   &command_estimate, &command_report, &command_leaks,
 	&command_diff,	 &command_compare, &command_export,   &command_replay, &command_watch,
 #if MEMTRACE_SERVE
-	&command_serve,
+	&command_serve,	 &command_fetch,
 #endif
 	&command_dump,	 &command_ctl,	   &command_check,
 };

@@ -257,12 +257,12 @@ def on_signal(number, _frame):
 
 # ---- the tool ---------------------------------------------------------------------------------------------
 
-def tool(*args, root=False, seconds=60, stdin=subprocess.DEVNULL, text=True, prefix=(), cwd=None):
+def tool(*args, root=False, seconds=60, stdin=subprocess.DEVNULL, text=True, prefix=(), cwd=None, env=None):
     """Runs the tool: (exit code, stdout, stderr)."""
     command = [*prefix, TOOL, *args]
     try:
         done = subprocess.run(sudo(command) if root else command, stdin=stdin, capture_output=True,
-                              timeout=seconds, cwd=cwd, check=False)
+                              timeout=seconds, cwd=cwd, check=False, env=env)
     except subprocess.TimeoutExpired:
         raise Failure("%s did not end within %d s" % (" ".join(args), seconds)) from None
     err = done.stderr.decode("utf-8", "replace")

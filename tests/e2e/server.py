@@ -259,8 +259,8 @@ class Server:
 class Job:
     """A live job of served.py in the dry run; reports its figures between two steps."""
 
-    def __init__(self, *args, role="main", kept=False):
-        env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1", LD_PRELOAD=PRELOAD, MEMTRACE_DRYRUN_VRAM="16G")
+    def __init__(self, *args, role="main", kept=False, env=None):
+        env = dict(os.environ, **(env or {}), PYTHONUTF8="1", PYTHONUNBUFFERED="1", LD_PRELOAD=PRELOAD, MEMTRACE_DRYRUN_VRAM="16G")
         self.process = spawn([python(role), SERVED, "--train", *args], env=env, kept=kept)
         self.asked = threading.Lock()
         self.modules = None

@@ -28,7 +28,7 @@ FLOORS = (
     "python model nvml cost native ending serve/push",
     "serve/web",
     "torch labels archive",
-    "census advice hostmem",
+    "census advice hostmem fetch",
     "capture dump report",
     "follow launch leaks",
     "export",

@@ -144,6 +144,7 @@ void folder__free(struct folder *f)
 	free(f->path);
 	free(f->entries);
 	free(f->gaps);
+	free(f->missing);
 	free(f);
 }
 
@@ -245,6 +246,12 @@ const struct folder_gap *folder__gaps(const struct folder *f, size_t *n)
 	return f->gaps;
 }
 
+const struct folder_missing *folder__missing(const struct folder *f, size_t *n)
+{
+	*n = f->n_missing;
+	return f->missing;
+}
+
 const char *folder__path(const struct folder *f)
 {
 	return f->path;
@@ -274,6 +281,30 @@ void folder_entry__describe(struct folder_entry *e, const struct facts *f)
 	copy_fact(e->comm, sizeof(e->comm), f, "comm");
 	copy_fact(e->container, sizeof(e->container), f, "container");
 	copy_fact(e->pod, sizeof(e->pod), f, "pod");
+}
+
+/* Only CUDA allocators report totals. */
+void folder_entry__event(struct folder_entry *f, const struct event *e)
+{
+	struct folder_device *d = NULL;
+	char name[16];
+	size_t i;
+
+	if (!e->totals)
+		return;
+	device__name(e->device, name, sizeof(name));
+	for (i = 0; i < f->n_devices && !d; i++)
+		d = strcmp(f->devices[i].name, name) ? NULL : &f->devices[i];
+	if (!d && f->n_devices == FOLDER_DEVICES)
+		return;
+	if (!d) {
+		d = &f->devices[f->n_devices++];
+		memcpy(d->name, name, sizeof(d->name));
+	}
+	d->allocated = e->allocated;
+	d->reserved = e->reserved;
+	d->peak_allocated = e->allocated > d->peak_allocated ? e->allocated : d->peak_allocated;
+	d->peak_reserved = e->reserved > d->peak_reserved ? e->reserved : d->peak_reserved;
 }
 
 char *folder__new_path(const struct folder *f, const char *stem, const char *suffix)
@@ -372,9 +403,35 @@ static int put_gap(struct folder *f, const struct folder_gap *g)
 	return 0;
 }
 
+/* Adds missing recordings to those of the index. */
+static int put_missing(struct folder *f, const struct folder_missing *m, size_t n)
+{
+	struct folder_missing *bigger;
+
+	if (!n)
+		return 0;
+	if (n > FOLDER_MAX - f->n_missing)
+		return -E2BIG;
+	bigger = reallocarray(f->missing, f->n_missing + n, sizeof(*m));
+	if (!bigger)
+		return -ENOMEM;
+	memcpy(bigger + f->n_missing, m, n * sizeof(*m));
+	f->missing = bigger;
+	f->n_missing += n;
+	return 0;
+}
+
 /* Applies a change to the present index, which another program may have changed. */
-static int change(struct folder *f, const struct folder_entry *add, const char *drop,
-		  const struct folder_gap *gap)
+struct change {
+	const struct folder_entry *add;
+	size_t n_add;
+	const char *drop; /* file; NULL: none */
+	const struct folder_gap *gap;
+	const struct folder_missing *missing;
+	size_t n_missing;
+};
+
+static int change(struct folder *f, const struct change *c)
 {
 	int err = lock_index(f, true);
 	size_t i;
@@ -384,15 +441,17 @@ static int change(struct folder *f, const struct folder_entry *add, const char *
 	err = folder__load(f, NULL);
 	if (err == -ENOENT) /* the index was removed; keep the entries in memory */
 		err = 0;
-	if (!err && drop && (i = find(f, drop)) < f->n_entries) {
+	if (!err && c->drop && (i = find(f, c->drop)) < f->n_entries) {
 		memmove(&f->entries[i], &f->entries[i + 1],
 			(f->n_entries - i - 1) * sizeof(*f->entries));
 		f->n_entries--;
 	}
-	if (!err && add)
-		err = put_entry(f, add);
-	if (!err && gap)
-		err = put_gap(f, gap);
+	for (i = 0; i < c->n_add && !err; i++)
+		err = put_entry(f, &c->add[i]);
+	if (!err && c->gap)
+		err = put_gap(f, c->gap);
+	if (!err)
+		err = put_missing(f, c->missing, c->n_missing);
 	if (!err) {
 		folder__sort(f);
 		err = folder__store(f);
@@ -403,7 +462,15 @@ static int change(struct folder *f, const struct folder_entry *add, const char *
 
 int folder__add(struct folder *f, const struct folder_entry *e)
 {
-	return change(f, e, NULL, NULL);
+	return change(f, &(struct change){ .add = e, .n_add = 1 });
+}
+
+int folder__add_all(struct folder *f, const struct folder_entry *e, size_t n,
+		    const struct folder_missing *missing, size_t n_missing)
+{
+	return change(f,
+		      &(struct change){
+			      .add = e, .n_add = n, .missing = missing, .n_missing = n_missing });
 }
 
 int folder__drop(struct folder *f, const char *file, const struct folder_gap *gap)
@@ -412,7 +479,7 @@ int folder__drop(struct folder *f, const char *file, const struct folder_gap *ga
 
 	if (!folder__good_name(file))
 		return -EINVAL;
-	err = change(f, NULL, file, gap);
+	err = change(f, &(struct change){ .drop = file, .gap = gap });
 	/* Change the index first: it must not name a missing file. */
 	if (!err && unlinkat(f->dir, file, 0) && errno != ENOENT)
 		err = -errno;

@@ -27,6 +27,7 @@ struct folder_entry {
 	char kind[16];	/* kind: "window", "process", "segment", or "rolling" for a folder */
 	char name[128]; /* name for people, as compare prints it */
 	char comm[64], container[128], pod[128];
+	char host[128]; /* name of the machine, if the folder has recordings of several */
 	int64_t pid, rank;
 	char begin[40], end[40]; /* times in RFC 3339 */
 	uint64_t from, to;	 /* ns since the capture's start */
@@ -45,6 +46,14 @@ struct folder_gap {
 	char why[160];
 };
 
+/* A recording that was asked for, and that did not come. "" and -1: unknown. */
+struct folder_missing {
+	char host[128];
+	int64_t pid, rank;
+	char why[256];
+};
+
+struct event;
 struct facts;
 struct folder;
 
@@ -72,6 +81,7 @@ const char *folder__why(int err);
 /* Entries and gaps as of the last reading or change, by begin, then by from. f owns them. */
 const struct folder_entry *folder__entries(const struct folder *f, size_t *n);
 const struct folder_gap *folder__gaps(const struct folder *f, size_t *n);
+const struct folder_missing *folder__missing(const struct folder *f, size_t *n);
 const char *folder__path(const struct folder *f);
 
 /* Returns the path of a new file in the folder: STEM.mtr, or STEM-2.mtr ..., if
@@ -80,9 +90,15 @@ const char *folder__path(const struct folder *f);
 char *folder__new_path(const struct folder *f, const char *stem, const char *suffix);
 /* Sets rank, comm, container and pod from the facts of a recording. */
 void folder_entry__describe(struct folder_entry *e, const struct facts *f);
+/* Keeps the last totals and the peaks of the event's device in the entry. */
+void folder_entry__event(struct folder_entry *e, const struct event *event);
 /* Adds an entry, or replaces the one of the same file. Returns 0 or -errno; -EINVAL: bad name;
  * -E2BIG: too many entries. */
 int folder__add(struct folder *f, const struct folder_entry *e);
+/* Adds many entries in the same way, and the recordings that are missing, with one change of the
+ * index. */
+int folder__add_all(struct folder *f, const struct folder_entry *e, size_t n,
+		    const struct folder_missing *missing, size_t n_missing);
 /* Removes a recording and its entry. Adds gap (may be NULL), merged with an adjacent last gap.
  * Returns 0 or -errno. */
 int folder__drop(struct folder *f, const char *file, const struct folder_gap *gap);

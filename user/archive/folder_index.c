@@ -43,6 +43,7 @@ static void put_entry(struct json *j, const struct folder_entry *e)
 	put_text(j, "comm", e->comm);
 	put_text(j, "container", e->container);
 	put_text(j, "pod", e->pod);
+	put_text(j, "host", e->host);
 	put_text(j, "begin", e->begin);
 	put_text(j, "end", e->end);
 	json__seconds(j, "from", e->from, 9);
@@ -66,6 +67,20 @@ static void put_entry(struct json *j, const struct folder_entry *e)
 	}
 	json__close_array(j);
 	json__close_object(j);
+}
+
+static void put_missing(struct json *j, const struct folder *f)
+{
+	json__open_array(j, "missing");
+	for (size_t i = 0; i < f->n_missing; i++) {
+		json__open_object(j, NULL);
+		put_text(j, "host", f->missing[i].host);
+		put_known(j, "pid", f->missing[i].pid);
+		put_known(j, "rank", f->missing[i].rank);
+		put_text(j, "why", f->missing[i].why);
+		json__close_object(j);
+	}
+	json__close_array(j);
 }
 
 static int put_index(FILE *out, const void *ctx)
@@ -93,6 +108,8 @@ static int put_index(FILE *out, const void *ctx)
 		json__close_object(j);
 	}
 	json__close_array(j);
+	if (f->n_missing)
+		put_missing(j, f);
 	json__close_object(j);
 	json__free(j);
 	return 0;
@@ -181,6 +198,7 @@ static bool get_entry(const json_t *o, struct folder_entry *e)
 	       get_text(o, "comm", e->comm, sizeof(e->comm)) &&
 	       get_text(o, "container", e->container, sizeof(e->container)) &&
 	       get_text(o, "pod", e->pod, sizeof(e->pod)) &&
+	       get_text(o, "host", e->host, sizeof(e->host)) &&
 	       get_text(o, "begin", e->begin, sizeof(e->begin)) &&
 	       get_text(o, "end", e->end, sizeof(e->end)) &&
 	       get_text(o, "began", e->began, sizeof(e->began)) &&
@@ -200,18 +218,28 @@ static bool get_gap(const json_t *o, struct folder_gap *g)
 	       folder__count(o, "bytes", &g->bytes) && get_text(o, "why", g->why, sizeof(g->why));
 }
 
+static bool get_missing(const json_t *o, struct folder_missing *m)
+{
+	memset(m, 0, sizeof(*m));
+	return json_is_object(o) && get_text(o, "host", m->host, sizeof(m->host)) &&
+	       get_known(o, "pid", &m->pid) && get_known(o, "rank", &m->rank) &&
+	       get_text(o, "why", m->why, sizeof(m->why));
+}
+
 /* Replaces the entries only if all of the document is valid. */
 static int replace_entries(struct folder *f, const json_t *doc, const char **why)
 {
 	const json_t *version = json_object_get(doc, "memtrace_folder"),
 		     *list = json_object_get(doc, "recordings"),
-		     *gaps = json_object_get(doc, "gaps"), *o;
+		     *gaps = json_object_get(doc, "gaps"),
+		     *missing = json_object_get(doc, "missing"), *o;
 	struct folder new = { .path = f->path };
 	size_t i;
 	int err = 0;
 
 	*why = "it is not an index of recordings";
-	if (!json_is_integer(version) || !json_is_array(list) || (gaps && !json_is_array(gaps)))
+	if (!json_is_integer(version) || !json_is_array(list) || (gaps && !json_is_array(gaps)) ||
+	    (missing && !json_is_array(missing)))
 		return -EBADMSG;
 	if (json_integer_value(version) > INDEX_VERSION) {
 		*why = NULL;
@@ -220,12 +248,14 @@ static int replace_entries(struct folder *f, const json_t *doc, const char **why
 	if (json_integer_value(version) != INDEX_VERSION)
 		return -EBADMSG;
 	*why = "it has too many recordings";
-	if (json_array_size(list) > FOLDER_MAX || json_array_size(gaps) > FOLDER_MAX)
+	if (json_array_size(list) > FOLDER_MAX || json_array_size(gaps) > FOLDER_MAX ||
+	    json_array_size(missing) > FOLDER_MAX)
 		return -EBADMSG;
 	*why = "it has an invalid entry";
 	new.entries = calloc(json_array_size(list) + 1, sizeof(*new.entries));
 	new.gaps = calloc(json_array_size(gaps) + 1, sizeof(*new.gaps));
-	if (!new.entries || !new.gaps)
+	new.missing = calloc(json_array_size(missing) + 1, sizeof(*new.missing));
+	if (!new.entries || !new.gaps || !new.missing)
 		err = -ENOMEM;
 	json_array_foreach(list, i, o)
 	{
@@ -237,13 +267,22 @@ static int replace_entries(struct folder *f, const json_t *doc, const char **why
 		if (!err && !get_gap(o, &new.gaps[new.n_gaps++]))
 			err = -EBADMSG;
 	}
+	json_array_foreach(missing, i, o)
+	{
+		if (!err && !get_missing(o, &new.missing[new.n_missing++]))
+			err = -EBADMSG;
+	}
 	if (err) {
 		free(new.entries);
 		free(new.gaps);
+		free(new.missing);
 		return err;
 	}
 	free(f->entries);
 	free(f->gaps);
+	free(f->missing);
+	f->missing = new.missing;
+	f->n_missing = new.n_missing;
 	f->entries = new.entries;
 	f->n_entries = new.n_entries;
 	f->gaps = new.gaps;

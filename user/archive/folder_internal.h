@@ -12,6 +12,8 @@ struct folder {
 	size_t n_entries;
 	struct folder_gap *gaps;
 	size_t n_gaps;
+	struct folder_missing *missing;
+	size_t n_missing;
 };
 
 bool folder__good_name(const char *file);

@@ -193,7 +193,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		return inputs__add(in, strdup(folder__path(f)), NULL);
 	for (size_t i = 0; (what == INPUTS_PROCESSES || what == INPUTS_REPORT) && i < n; i++) {
 		for (size_t k = 0; k < i; k++) {
-			if (e[k].pid == e[i].pid)
+			if (e[k].pid == e[i].pid && !strcmp(e[k].host, e[i].host))
 				return log_choices(f, "several recordings are of one process, and "
 						      "their memory cannot be added; choose one");
 		}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* memtrace-bpf serve: the HTTP API, its dashboard, and metrics for fleets. */
 #include <argp.h>
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 #include "lib/user.h"
 #include "log/log.h"
 #include "serve/listen.h"
+#include "serve/loopback.h"
 #include "serve/secret.h"
 #include "serve/serve.h"
 
@@ -287,34 +287,12 @@ static void parse_url(struct argp_state *state, const char *option, const char *
 	*ret = arg;
 }
 
-/* Returns whether the URL names this machine. Only a plain host and port count:
- * "http://localhost@other/" names another one. */
-static bool is_loopback(const char *url)
-{
-	const char *host = url + strlen("http://");
-	size_t len = strcspn(host, "/?#");
-	char text[64];
-	struct in_addr in;
-
-	if (len >= sizeof(text))
-		return false;
-	memcpy(text, host, len);
-	text[len] = '\0';
-	if (!strncmp(text, "[::1]", 5) && (!text[5] || text[5] == ':'))
-		return true;
-	text[strcspn(text, ":")] = '\0';
-	if (strspn(host + strlen(text), ":0123456789") + strlen(text) != len)
-		return false;
-	return !strcmp(text, "localhost") ||
-	       (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
-}
-
 /* A token sent without encryption can be read on its way. */
 static void check_push(const struct serve_args *a, const char *url, const char *option,
 		       struct argp_state *state)
 {
 	if (url && a->push_token_file && !a->push_insecure && !strncmp(url, "http://", 7) &&
-	    !is_loopback(url))
+	    !loopback__is(url))
 		argp_error(state,
 			   "%s: '%s' would get the token of --push-token-file unencrypted: use "
 			   "https, or --push-insecure",

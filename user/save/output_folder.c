@@ -87,30 +87,6 @@ int output_folder__finish(const struct output *o, struct folder_entry *e, const 
 	return output_folder__add(o, e);
 }
 
-/* Only CUDA allocators report totals. */
-void output_folder__event(struct folder_entry *f, const struct event *e)
-{
-	struct folder_device *d = NULL;
-	char name[16];
-	size_t i;
-
-	if (!e->totals)
-		return;
-	device__name(e->device, name, sizeof(name));
-	for (i = 0; i < f->n_devices && !d; i++)
-		d = strcmp(f->devices[i].name, name) ? NULL : &f->devices[i];
-	if (!d && f->n_devices == FOLDER_DEVICES)
-		return;
-	if (!d) {
-		d = &f->devices[f->n_devices++];
-		copy(d->name, sizeof(d->name), name);
-	}
-	d->allocated = e->allocated;
-	d->reserved = e->reserved;
-	d->peak_allocated = e->allocated > d->peak_allocated ? e->allocated : d->peak_allocated;
-	d->peak_reserved = e->reserved > d->peak_reserved ? e->reserved : d->peak_reserved;
-}
-
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct output_folder *f = (struct output_folder *)s;
@@ -126,7 +102,7 @@ static int on_event(struct sink *s, const struct event *e)
 	}
 	if (err)
 		return err;
-	output_folder__event(&f->entry, e);
+	folder_entry__event(&f->entry, e);
 	return output_file__event(&f->file, e);
 }
 

@@ -22,5 +22,3 @@ int output_folder__add(const struct output *o, struct folder_entry *e);
 /* Adds the complete entry. reason: the fact stop_reason, or NULL. Returns 0 or a negative error,
  * logged. */
 int output_folder__finish(const struct output *o, struct folder_entry *e, const char *reason);
-/* Updates the entry with the totals that an event carries. */
-void output_folder__event(struct folder_entry *f, const struct event *e);

@@ -136,7 +136,7 @@ static int on_event(struct sink *s, const struct event *e)
 		say_into(g);
 	}
 	if (g->o.r->folder)
-		output_folder__event(&g->entry, e);
+		folder_entry__event(&g->entry, e);
 	g->err = rolling_store__event(g->store, e);
 	return g->err;
 }

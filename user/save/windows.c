@@ -367,7 +367,7 @@ static int on_tick(struct sink *s, uint64_t now)
 	w->now = now;
 	if (w->appointed)
 		look_at_appointment(w);
-	err = windows__attached(w) ?: look_at_time(w, now) ?: flight__tick(w->flight, now) ?: look_at_wall(w, now) ?: look_at_clock(w, now);
+	err = windows__attached(w) ?: look_at_time(w, now) ?: look_at_wall(w, now) ?: flight__tick(w->flight, now) ?: look_at_clock(w, now);
 	if (!err && w->values)
 		err = judge(w, now, false);
 	return note(w, err);

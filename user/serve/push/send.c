@@ -13,6 +13,7 @@
 #include "lib/io.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "serve/authorities.h"
 #include "serve/push/push.h"
 
 #define QUEUE 64		 /* queued posts, at most */
@@ -65,22 +66,6 @@ static int keep_ca(struct sender *s, const char *pem)
 	return err;
 }
 
-/* Takes the host's certificates, by the paths of Debian, Red Hat, SUSE and Alpine, if libcurl was
- * built without a path of its own. */
-static void find_ca(struct sender *s)
-{
-	static const char *const paths[] = { "/etc/ssl/certs/ca-certificates.crt",
-					     "/etc/pki/tls/certs/ca-bundle.crt",
-					     "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem" };
-	const curl_version_info_data *v = curl_version_info(CURLVERSION_NOW);
-
-	if (v->age >= CURLVERSION_SEVENTH && (v->cainfo || v->capath))
-		return;
-	for (size_t i = 0; !*s->ca && i < sizeof(paths) / sizeof(*paths); i++)
-		if (!access(paths[i], R_OK))
-			snprintf(s->ca, sizeof(s->ca), "%s", paths[i]);
-}
-
 struct sender *sender__new(const struct sender_opts *o)
 {
 	struct sender *s = calloc(1, sizeof(*s));
@@ -95,7 +80,7 @@ struct sender *sender__new(const struct sender_opts *o)
 	if (o->token && asprintf(&s->token_header, "Authorization: Bearer %s", o->token) < 0)
 		s->token_header = NULL;
 	if (!o->ca)
-		find_ca(s);
+		authorities__find(s->ca, sizeof(s->ca));
 	if (s->multi && (!o->token || s->token_header))
 		err = o->ca ? keep_ca(s, o->ca) : 0;
 	if (!err)

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* The servers that a fetch asks. */
+#include <stdbool.h>
+#include <stddef.h>
+
+#define HOSTS_MAX 16384
+#define HOSTS_NAME 128 /* longest name, with its NUL */
+#define HOSTS_PORT 8000
+
+struct hosts {
+	struct hosts_one {
+		char *url;  /* "https://10.0.0.1:8000", without "/" at the end */
+		char *name; /* for people; clean for a terminal */
+	} * all;
+	size_t n, room;
+	bool http; /* hosts without a scheme get http:// instead of https:// */
+};
+
+/* Adds a server: URL, HOST or HOST:PORT, and its name (NULL: its host). Returns 0, -ENOMEM, or
+ * -EINVAL with *why, a static text. */
+int hosts__add(struct hosts *h, const char *server, const char *name, const char **why);
+/* Adds those of a file: a server on each line and, after a space, its name. "#" begins a comment.
+ * Returns 0 or an exit code, logged. */
+int hosts__read(struct hosts *h, const char *path);
+/* The first server that would get a token unencrypted, from another machine; NULL: none. */
+const char *hosts__unencrypted(const struct hosts *h);
+void hosts__free(struct hosts *h);

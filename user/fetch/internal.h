@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* The state of a fetch, shared by its files: ask.c asks hosts for their clock and processes, take.c
+ * captures and downloads, keep.c checks a file and describes it, result.c prints. */
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "archive/folder.h"
+#include "fetch/fetch.h"
+#include "fetch/http.h"
+#include "log/progress.h"
+
+#define FETCH_SECOND UINT64_C(1000000000)
+#define FETCH_MS UINT64_C(1000000)
+#define FETCH_ANSWER (16UL << 20) /* bytes of a JSON answer */
+#define FETCH_PROCESSES 1024	  /* processes of a host */
+#define FETCH_EXCHANGES 8	  /* readings of a host's clock */
+
+struct fetch;
+struct outfile;
+
+enum fetch_state {
+	FETCH_WANTED,	/* not asked yet */
+	FETCH_STARTED,	/* its capture was asked for */
+	FETCH_CAPTURED, /* the recording is complete on its host */
+	FETCH_KEPT,	/* it is in the folder */
+	FETCH_MISSING
+};
+
+struct fetch_process {
+	struct fetch_host *host;
+	int64_t pid, rank; /* rank -1: not known */
+	char stem[160];	   /* name in the folder */
+	enum fetch_state state;
+	char trace[32];	  /* its trace on the host; "": not known */
+	double start_at;  /* of its capture, on the host's clock, s */
+	unsigned started; /* times that its capture was asked for */
+	struct outfile *file;
+	struct folder_entry entry; /* of a kept recording */
+	bool complete;		   /* the kept recording has its end */
+	char why[HTTP_WHY];	   /* why it is missing */
+};
+
+struct fetch_host {
+	struct fetch *f;
+	const struct hosts_one *is;
+	bool answered; /* it has told its processes */
+	char why[HTTP_WHY];
+	unsigned exchanges;
+	int64_t offset;	 /* its clock minus ours, ns */
+	uint64_t error;	 /* largest error of the offset, ns; UINT64_MAX: not known */
+	bool polling;	 /* a list of its traces is on the way */
+	uint64_t looked; /* when it last answered such a list, ns */
+	struct fetch_process *processes;
+	size_t n;
+};
+
+struct fetch {
+	const struct fetch_opts *o;
+	struct http *http;
+	struct folder *folder;
+	struct fetch_host *hosts;
+	size_t n, processes;
+	uint64_t begin; /* moment of the window, our CLOCK_REALTIME, ns */
+	uint64_t begin_monotonic;
+	uint64_t until; /* end of the present phase, clock__monotonic() */
+	struct progress progress;
+	sigset_t signals; /* blocked; looked at now and then */
+	bool interrupted, no_memory;
+};
+
+/* Makes a call to a host, with answers in memory. path: begins with "/". Returns false without
+ * memory, which is noted. */
+bool fetch__call(struct fetch_host *h, const char *method, const char *path, const char *body,
+		 uint64_t after, void (*done)(void *ctx, const struct http_answer *a), void *ctx);
+void fetch__miss(struct fetch_process *p, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Whether a signal asks us to end. */
+bool fetch__interrupted(struct fetch *f);
+size_t fetch__count(const struct fetch *f, enum fetch_state state);
+
+/* ask.c: asks all hosts for their clock and processes, until f->until. */
+void fetch_ask__all(struct fetch *f);
+/* take.c: asks for all captures, waits for them, and keeps the recordings. */
+void fetch_take__all(struct fetch *f);
+/* keep.c: reads the downloaded recording, and sets its entry. Returns false with p->why if it is
+ * none. */
+bool fetch_keep__check(struct fetch_process *p);
+/* Writes the index. Returns 0 or -errno, logged. */
+int fetch_keep__index(struct fetch *f);
+/* result.c */
+void fetch_result__print(const struct fetch *f, FILE *out);

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Reads a downloaded recording from its begin to its end before it gets a name, and describes it in
+ * the folder's index. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fetch/internal.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+#include "log/log.h"
+#include "record/mtr.h"
+#include "record/stream.h"
+
+#define BATCH 256
+
+static uint64_t number(const struct facts *f, const char *key)
+{
+	const char *s = facts__get(f, key);
+
+	return s ? strtoull(s, NULL, 10) : 0;
+}
+
+static void copy_text(char *to, size_t size, const struct facts *f, const char *key)
+{
+	const char *s = facts__get(f, key);
+
+	text__clean(to, size, s ? s : "", s ? strlen(s) : 0);
+}
+
+static void describe(struct fetch_process *p, const struct facts *f, uint64_t last)
+{
+	struct folder_entry *e = &p->entry;
+	uint64_t zero = number(f, "clock_zero_ns"), from = number(f, "window_start_ns"), to = from;
+
+	folder_entry__describe(e, f);
+	snprintf(e->kind, sizeof(e->kind), "process");
+	snprintf(e->name, sizeof(e->name), "%.*s", (int)sizeof(e->name) - 1, p->stem);
+	snprintf(e->host, sizeof(e->host), "%.*s", (int)sizeof(e->host) - 1, p->host->is->name);
+	e->pid = p->pid;
+	if (e->rank < 0)
+		e->rank = p->rank;
+	to = last > from ? last : from;
+	/* Seconds in the index go to 1e9. */
+	if (to / FETCH_SECOND < 1000000000) {
+		e->from = from;
+		e->to = to;
+	}
+	/* In the order of our clock. */
+	if (zero && zero < (uint64_t)INT64_MAX / 2 && to < (uint64_t)INT64_MAX / 2) {
+		uint64_t shift = p->host->error == UINT64_MAX ? 0 : (uint64_t)p->host->offset;
+
+		text__date(e->begin, sizeof(e->begin), zero + from - shift);
+		text__date(e->end, sizeof(e->end), zero + to - shift);
+	} else {
+		copy_text(e->begin, sizeof(e->begin), f, "start");
+	}
+	copy_text(e->began, sizeof(e->began), f, "window_began");
+	copy_text(e->ended, sizeof(e->ended), f, "stop_reason");
+	e->lost = number(f, "lost") & INT64_MAX;
+}
+
+static bool refuse(struct fetch_process *p, const char *why)
+{
+	snprintf(p->why, sizeof(p->why), "the server's file is no good recording: %s", why);
+	return false;
+}
+
+bool fetch_keep__check(struct fetch_process *p)
+{
+	struct folder_entry *e = &p->entry;
+	const char *why = NULL;
+	struct event events[BATCH];
+	struct mtr_reader *r;
+	uint64_t offset, last = 0, steps = 0;
+	char path[64];
+	int n;
+	bool ok;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", outfile__fd(p->file));
+	r = mtr_reader__open(path, &why);
+	if (!r)
+		return refuse(p, why ? why : strerror(errno));
+	e->events = 0;
+	while ((n = mtr_reader__some(r, events, BATCH)) > 0) {
+		for (int i = 0; i < n; i++) {
+			folder_entry__event(e, &events[i]);
+			steps += events[i].kind == EVENT_STEP;
+			last = events[i].time > last ? events[i].time : last;
+		}
+		e->events += (uint64_t)n;
+	}
+	ok = n == 0;
+	if (!ok)
+		refuse(p, strerror(-n));
+	if (ok && mtr_reader__end(r, &offset, &why) == MTR_DAMAGED)
+		ok = refuse(p, why);
+	p->complete = ok && mtr_reader__end(r, &offset, &why) == MTR_COMPLETE;
+	if (ok && number(mtr_reader__facts(r), "pid") != (uint64_t)p->pid)
+		ok = refuse(p, "it is of another process");
+	if (ok) {
+		e->first_step = steps ? 0 : -1;
+		e->last_step = (int64_t)steps - 1;
+		describe(p, mtr_reader__facts(r), last);
+	}
+	mtr_reader__free(r);
+	return ok;
+}
+
+/* ---- the index ---- */
+
+static void set_missing(struct folder_missing *m, const struct fetch_host *h, int64_t pid,
+			int64_t rank, const char *why)
+{
+	*m = (struct folder_missing){ .pid = pid, .rank = rank };
+	snprintf(m->host, sizeof(m->host), "%.*s", (int)sizeof(m->host) - 1, h->is->name);
+	snprintf(m->why, sizeof(m->why), "%.*s", (int)sizeof(m->why) - 1, why);
+}
+
+int fetch_keep__index(struct fetch *f)
+{
+	size_t n = 0, m = 0;
+	struct folder_entry *e = calloc(f->processes + 1, sizeof(*e));
+	struct folder_missing *missing = calloc(f->processes + f->n + 1, sizeof(*missing));
+	int err = e && missing ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < f->n && !err; i++) {
+		const struct fetch_host *h = &f->hosts[i];
+
+		if (*h->why)
+			set_missing(&missing[m++], h, -1, -1, h->why);
+		for (size_t k = 0; k < h->n; k++) {
+			const struct fetch_process *p = &h->processes[k];
+
+			if (p->state == FETCH_KEPT)
+				e[n++] = p->entry;
+			else
+				set_missing(&missing[m++], h, p->pid, p->rank, p->why);
+		}
+	}
+	if (!err)
+		err = folder__add_all(f->folder, e, n, missing, m);
+	free(e);
+	free(missing);
+	if (err)
+		log_err("%s: %s", folder__path(f->folder), folder__why(err));
+	return err;
+}
