@@ -25,6 +25,7 @@
 #include "process/environ.h"
 #include "native/native_stacks.h"
 #include "process/proc.h"
+#include "torch/rank_env.h"
 
 /* Sets the fact "cmdline": the arguments as one JSON array. */
 static int set_cmdline(struct session *s)
@@ -176,25 +177,32 @@ int session__set_facts(struct session *s)
 	return err | session__set_start(s) ? -ENOMEM : 0;
 }
 
-/* Sets a fact of a variable in the environment. torchrun and others tell each process its rank
- * there, some after they have forked it. */
-static void set_variable(struct session *s, const char *name, const char *key)
+static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 {
-	char value[24], *end;
+	struct session *s = ctx;
 
-	if (facts__get(s->facts, key) ||
-	    environ__get(s->target.proc, &s->target.maps, name, value, sizeof(value)))
-		return;
-	strtoul(value, &end, 10);
-	if (end != value && !*end)
-		facts__set(s->facts, key, value);
+	return environ__get(s->target.proc, &s->target.maps, name, buf, size);
 }
 
+static void set_number(struct session *s, const char *key, bool known, uint64_t n)
+{
+	if (known && !facts__get(s->facts, key))
+		facts__setf(s->facts, key, "%" PRIu64, n);
+}
+
+/* Launchers tell each process its rank in the environment, some after they have forked it. */
 void session__set_rank(struct session *s)
 {
-	set_variable(s, "RANK", "rank");
-	set_variable(s, "LOCAL_RANK", "local_rank");
-	set_variable(s, "WORLD_SIZE", "world_size");
+	struct rank_env r;
+
+	if (facts__get(s->facts, "rank"))
+		return;
+	rank_env__find(get_variable, s, &r);
+	set_number(s, "rank", r.has_rank, r.rank);
+	set_number(s, "local_rank", r.has_local, r.local);
+	set_number(s, "world_size", r.has_world, r.world);
+	if (r.from)
+		facts__set(s->facts, "rank_from", r.from);
 }
 
 void session__set_parent(struct session *s, pid_t parent)

@@ -15,32 +15,48 @@
 #include "lib/text.h"
 #include "process/proc.h"
 #include "torch/cuda.h"
+#include "torch/rank_env.h"
 
 #define LOOK_EVERY UINT64_C(2000000000) /* interval of searches for a missing allocator, in ns */
 #define USED_EVERY                                                                                 \
 	UINT64_C(5000000000)	/* interval of requests to the driver that no rule needs, in ns */
 #define STEPS_RING (256u << 10) /* ring size in bytes, enough for two records per step */
 
+struct initial { /* a process's initial environment */
+	char *text;
+	size_t size;
+};
+
+static int get_variable(void *ctx, const char *name, char *buf, size_t size)
+{
+	const struct initial *e = ctx;
+	size_t len = strlen(name);
+
+	for (const char *at = e->text; at < e->text + e->size; at += strlen(at) + 1) {
+		if (strncmp(at, name, len) != 0 || at[len] != '=')
+			continue;
+		return snprintf(buf, size, "%s", at + len + 1) >= (int)size;
+	}
+	return -ENOENT;
+}
+
 static int64_t rank_of(const struct proc *p)
 {
-	char name[48], *text, *at;
-	int64_t rank = -1;
-	size_t n;
+	struct initial e = { .text = calloc(1, 1 << 18) };
+	char name[48];
+	struct rank_env r = { 0 };
 	FILE *f;
 
 	snprintf(name, sizeof(name), "/proc/%d/environ", (int)proc__pid(p));
 	f = fopen(name, "re");
-	text = f ? calloc(1, 1 << 18) : NULL;
-	if (text) {
-		n = fread(text, 1, (1 << 18) - 1, f);
-		for (at = text; at < text + n; at += strlen(at) + 1)
-			if (!strncmp(at, "RANK=", 5) && at[5] >= '0' && at[5] <= '9')
-				rank = strtoll(at + 5, NULL, 10);
+	if (f && e.text) {
+		e.size = fread(e.text, 1, (1 << 18) - 1, f);
+		rank_env__find(get_variable, &e, &r);
 	}
-	free(text);
+	free(e.text);
 	if (f)
 		fclose(f);
-	return rank;
+	return r.has_rank ? (int64_t)r.rank : -1;
 }
 
 struct watch_target *watch_target__new(const struct pick_process *p, int *err)
