@@ -8,6 +8,7 @@
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
 #   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
+#   tools/deps.sh tables         what reads tables, schemas and traces: DuckDB, pyarrow, polars, jsonschema, MCP's client, Perfetto
 #   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
 #   tools/deps.sh charts         the same, and Helm and kubeconform, which are built here (three minutes)
 #   tools/deps.sh lint           what make lint checks code with: clang-format, shellcheck, ruff
@@ -22,7 +23,7 @@
 #   tools/deps.sh kernels-arm64  the same for aarch64
 #   tools/deps.sh torch-arm64    PyTorch for aarch64, unpacked in a folder
 #   tools/deps.sh kernel-images  prints the paths of those, one a line; kernel-images-arm64 the others
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, api or fleet
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, tables, api or fleet
 #   tools/deps.sh arm64-root     prints the folder with Debian for aarch64; arm64-torch that with PyTorch
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
@@ -442,6 +443,17 @@ readers() {
 	small_venv readers python3 "tensorboard, pandas, prometheus_client" "what they read will not be asked" "${READERS[@]}"
 }
 
+# What queries and judges our tables, schemas and traces: engines, readers, and the Model Context Protocol's own client.
+TABLES=(duckdb==2.0.0 pyarrow==26.0.1 polars==2.1.0 jsonschema==4.26.0 mcp==2.3.0 perfetto==0.59.1)
+tables() {
+	local python
+	python=$(find_python 3.12 3.11 3.13 3.10 3.14) || {
+		say "no CPython 3.10 to 3.14 found: tables will not be queried"
+		return 0
+	}
+	small_venv tables "$python" "duckdb, pyarrow, polars, jsonschema, mcp, perfetto" "tables will not be queried" "${TABLES[@]}"
+}
+
 # Clients of the HTTP API, a judge of its schema, and what makes up requests from it.
 API=(requests==2.34.2 schemathesis==4.32.5 openapi-spec-validator==0.9.0)
 api() {
@@ -674,7 +686,7 @@ ruff() {
 		say "pip could not install ruff: Python is not checked"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|lint|browsers|fuzz|estimate|bench|kernels|arm64 ... or python main|newest|old|oldest|cu12|bench|estimate|readers|api|fleet"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|tables|api|fleet|lint|browsers|fuzz|estimate|bench|kernels|arm64 ... or python main|newest|old|oldest|cu12|bench|estimate|readers|tables|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -706,6 +718,7 @@ for what in "$@"; do
 	browsers) packages firefox-esr:firefox-esr ;;
 	bench) bench_packages && venvs main bench ;;
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
+	tables) packages python3-venv && tables ;;
 	api) packages python3-venv && api ;;
 	fleet) packages python3-venv && fleet ;;
 	charts) packages python3-venv && fleet && helm_files ;;
@@ -728,6 +741,7 @@ for what in "$@"; do
 		venvs main newest old oldest cu12
 		foreign
 		readers
+		tables
 		api
 		fleet
 		[ "$(uname -m)" != x86_64 ] || {

@@ -32,6 +32,12 @@ $(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/dev/embed.sh
 	$(Q)mkdir -p $(dir $@)
 	$(Q)tools/dev/embed.sh asset_page_html $< >$@
 
+# What --json-schema prints.
+$(OUTPUT)/gen/assets/schemas.h: tools/dev/bundle_schemas.py $(wildcard user/cmd/schema/*.json)
+	$(call msg,BUNDLE,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)tools/dev/bundle_schemas.py user/cmd/schema -o $@
+
 # What serve shows in a browser: the dashboard, which looks as the page does, and the documentation of its API.
 DASH := user/serve/web/page
 DASH_STYLES := $(PAGE)/page.css $(wildcard $(DASH)/*.css)

@@ -8,6 +8,7 @@
 
 #include "archive/inputs.h"
 #include "cmd/commands.h"
+#include "cmd/schema_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/memory_args.h"
@@ -173,7 +174,9 @@ static int print(const struct compare_args *args, const struct compared *all)
 	}
 }
 
-static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+static const struct argp_child children[] = {
+	MEMORY_ARGP_CHILD, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+};
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,

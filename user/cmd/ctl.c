@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cmd/commands.h"
+#include "cmd/schema_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
@@ -234,7 +235,7 @@ static int take_answer(const struct ctl_args *a, const char *answer)
 	return status;
 }
 
-static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp_child children[] = { SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,

@@ -9,6 +9,7 @@
 #include "archive/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
+#include "cmd/schema_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/memory_args.h"
@@ -246,7 +247,7 @@ static int run(struct diff_args *args)
 }
 
 static const struct argp_child children[] = {
-	CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+	CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
 };
 static const struct argp argp = {
 	.options = options,

@@ -10,6 +10,7 @@
 #include "capture/caps.h"
 #include "capture/target.h"
 #include "cmd/commands.h"
+#include "cmd/schema_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
@@ -177,7 +178,7 @@ static int look_at_host(struct target *t, struct dump_args *a, struct failure *f
 	return err;
 }
 
-static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp_child children[] = { SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,

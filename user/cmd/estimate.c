@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cmd/commands.h"
+#include "cmd/schema_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
@@ -375,7 +376,7 @@ static int answer(const struct estimate *e)
 	return estimate__status(e);
 }
 
-static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp_child children[] = { SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,

@@ -21,6 +21,7 @@
 #include "log/log.h"
 #include "record/dict.h"
 #include "lib/text.h"
+#include "cmd/schema_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/memory_args.h"
@@ -387,7 +388,9 @@ static char **join_steps(int *argc, char **argv, char **joined)
 	return v;
 }
 
-static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+static const struct argp_child children[] = {
+	MEMORY_ARGP_CHILD, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+};
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,

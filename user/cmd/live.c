@@ -3,6 +3,7 @@
 #include <argp.h>
 
 #include "cmd/commands.h"
+#include "cmd/schema_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
@@ -96,9 +97,9 @@ static int show(struct live_args *args)
 	return status;
 }
 
-static const struct argp_child children[] = { { &capture_argp, 0, NULL, 0 },
-					      LOG_ARGP_CHILD,
-					      { 0 } };
+static const struct argp_child children[] = {
+	{ &capture_argp, 0, NULL, 0 }, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+};
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,

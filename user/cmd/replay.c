@@ -10,6 +10,7 @@
 #include "archive/analysis.h"
 #include "capture/session.h"
 #include "cmd/commands.h"
+#include "cmd/schema_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
@@ -215,7 +216,9 @@ static const char *quoted(int n, char **words, char *buf, size_t size)
 	return buf;
 }
 
-static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+static const struct argp_child children[] = {
+	MEMORY_ARGP_CHILD, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+};
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,

@@ -10,6 +10,7 @@
 #include "archive/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
+#include "cmd/schema_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/memory_args.h"
@@ -258,7 +259,7 @@ static int report(struct options *o)
 }
 
 static const struct argp_child children[] = {
-	CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+	CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
 };
 static const struct argp argp = {
 	.options = options,
