@@ -33,7 +33,7 @@ static const struct command *const commands[] = {
 #if MEMTRACE_SERVE
 	&command_serve,	 &command_fetch,
 #endif
-	&command_dump,	 &command_ctl,	   &command_check,
+	&command_dump,	 &command_ctl,	   &command_check,    &command_mcp,
 };
 
 /* Not in the help: for completion scripts, and for the build. */

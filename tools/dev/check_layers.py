@@ -24,7 +24,7 @@ import sys
 FLOORS = (
     "lib",
     "log",
-    "record process kernel cond serve",
+    "record process kernel cond mcp serve",
     "python model nvml cost native ending serve/push",
     "serve/web",
     "torch labels archive",
