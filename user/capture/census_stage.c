@@ -76,6 +76,7 @@ struct census_stage {
 	pthread_t thread;
 	bool running;		  /* a reading is under way */
 	bool is_last;		  /* it is the last one, whose ledger comes by itself */
+	bool only_ledger;	  /* its tensors were taken, or could not be read */
 	bool first;		  /* it is the one at attach */
 	struct census_state last; /* parameters of the last reading */
 	struct params params;
@@ -486,7 +487,7 @@ static bool is_over(const struct census_stage *c)
 
 bool census_stage__reads(const struct census_stage *c)
 {
-	return c->running && !is_over(c);
+	return c->running && !c->only_ledger && !is_over(c);
 }
 
 /* After the thread's end. */
@@ -504,8 +505,9 @@ int census_stage__end(struct census_stage *c)
 {
 	uint64_t took;
 
-	if (!c->running || !is_over(c))
+	if (!c->running || c->only_ledger || !is_over(c))
 		return 0;
+	c->only_ledger = c->is_last;
 	if (!c->is_last)
 		join(c);
 	if (c->job.err) {
