@@ -35,8 +35,7 @@ void census_locals__free(struct census_locals *l);
 struct census_owners;
 
 int census__find_owners(struct reading *r, struct census_owners **ret);
-int census__name_owners(struct reading *r, struct census_list *l,
-			const struct census_owners *before);
+int census__name_owners(struct reading *r, struct census_list *l, struct census_owners *before);
 void census_owners__free(struct census_owners *o); /* accepts NULL */
 
 /* saved.c: adds tensors that autograd's graph saved for backward. */

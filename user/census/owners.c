@@ -65,18 +65,23 @@ struct root {
 
 struct owned {
 	uint64_t obj;
-	uint32_t path, root;
+	uint32_t path, root; /* root: with the bits below */
 };
+
+#define ROOT_MASK (UINT32_MAX >> 2)
+#define OWNED_AGAIN (1u << 30) /* the second search found the tensor */
+#define OWNED_SAME (1u << 31)  /* and at the same place */
 
 struct census_owners {
 	struct reading *r;
-	struct map64 *types; /* type object -> enum shape */
-	struct map64 *visited;
-	struct node *nodes; /* queue of containers to examine */
+	struct census_owners *before; /* the first search; NULL: this is the first */
+	struct map64 *types;	      /* type object -> enum shape */
+	struct map64 *visited;	      /* containers */
+	struct node *nodes;	      /* queue of containers to examine */
 	size_t nnodes, capnodes;
 	struct root *roots;
 	size_t nroots, caproots;
-	struct owned *owned;
+	struct owned *owned; /* of the first search; then by object, each once */
 	size_t nowned, capowned;
 	char *text;
 	size_t text_len, text_cap;
@@ -193,6 +198,57 @@ static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
 	return 0;
 }
 
+ARRAY_COMPARE(by_obj, struct owned, obj)
+
+/* Paths are made in the order of the search. */
+static int by_obj_and_path(const void *a, const void *b)
+{
+	const struct owned *x = a, *y = b;
+
+	return x->obj != y->obj ? (x->obj < y->obj ? -1 : 1)
+				: (x->path > y->path) - (x->path < y->path);
+}
+
+static struct owned *find_owned(const struct census_owners *l, uint64_t obj)
+{
+	struct owned key = { .obj = obj };
+
+	return l->nowned ? bsearch(&key, l->owned, l->nowned, sizeof(key), by_obj) : NULL;
+}
+
+/* The second search: notes in the first one's list whether the tensor is where it was. */
+static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	struct owned *was = find_owned(l->before, obj);
+	const char *suffix = l->roots[c->of->root].suffix;
+	uint32_t path;
+	int err;
+
+	if (!was || was->root & OWNED_AGAIN)
+		return 0;
+	was->root |= OWNED_AGAIN;
+	err = path_of(l, c, &path);
+	if (!err && !strcmp(l->before->text + was->path, l->text + path) &&
+	    !strcmp(l->before->roots[was->root & ROOT_MASK].suffix, suffix))
+		was->root |= OWNED_SAME;
+	return err;
+}
+
+static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	uint32_t path;
+	int err;
+
+	if (l->before)
+		return compare_found(l, c, obj);
+	err = path_of(l, c, &path);
+	if (!err)
+		err = array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
+	if (!err)
+		l->owned[l->nowned++] = (struct owned){ obj, path, c->of->root };
+	return err;
+}
+
 /* Handles an object found in a container: records a tensor, or queues a container. */
 static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 {
@@ -203,22 +259,17 @@ static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 
 	l->items++;
 	err = shape_of(l, obj, &type, &shape);
+	if (!err && shape == SHAPE_TENSOR)
+		return add_tensor(l, c, obj);
 	if (err || shape == SHAPE_NONE || map64__get(l->visited, obj, &one))
 		return err;
-	if (shape != SHAPE_TENSOR && (c->of->depth >= DEPTH_MAX || l->nnodes >= NODES_MAX))
+	if (c->of->depth >= DEPTH_MAX || l->nnodes >= NODES_MAX)
 		return 0;
 	err = map64__set(l->visited, obj, 1);
 	if (!err)
 		err = path_of(l, c, &path);
-	if (err)
-		return err;
-	if (shape == SHAPE_TENSOR) {
-		err = array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
-		if (!err)
-			l->owned[l->nowned++] = (struct owned){ obj, path, c->of->root };
-		return err;
-	}
-	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
+	if (!err)
+		err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
 	if (!err)
 		l->nodes[l->nnodes++] = (struct node){ obj,	    type,  path,
 						       c->of->root, shape, c->of->depth + 1 };
@@ -410,7 +461,9 @@ static int add_root(struct census_owners *l, const char *name, const char *suffi
 {
 	struct node none = { .depth = 0 };
 	struct child c = { .of = &none };
-	int err = array__grow(&l->roots, &l->caproots, l->nroots + 1, sizeof(*l->roots));
+	int err = l->nroots < ROOT_MASK
+			  ? array__grow(&l->roots, &l->caproots, l->nroots + 1, sizeof(*l->roots))
+			  : -E2BIG;
 
 	if (err)
 		return err;
@@ -476,28 +529,51 @@ static int add_locals(struct census_owners *l)
 	return err;
 }
 
-static void search__fini(struct census_owners *l)
+/* Frees what only a search needs. */
+static void search__end(struct census_owners *l)
 {
-	for (size_t i = 0; i < l->nroots; i++)
-		free(l->roots[i].suffix);
-	free(l->roots);
 	free(l->nodes);
-	free(l->owned);
-	free(l->text);
+	l->nodes = NULL;
 	map64__free(l->types);
 	map64__free(l->visited);
+	l->types = l->visited = NULL;
 	pyitems__fini(&l->it);
 }
 
-/* Searches all containers once. 0 or an error that ends the reading; unreadable objects are left
- * out. */
-static int search(struct reading *r, struct census_owners *l)
+static void search__fini(struct census_owners *l)
+{
+	search__end(l);
+	for (size_t i = 0; i < l->nroots; i++)
+		free(l->roots[i].suffix);
+	free(l->roots);
+	free(l->owned);
+	free(l->text);
+}
+
+/* Sorts the tensors found. Each stays once, where the search found it first. */
+static void sort_owned(struct census_owners *l)
+{
+	size_t n = 0;
+
+	if (l->nowned)
+		qsort(l->owned, l->nowned, sizeof(*l->owned), by_obj_and_path);
+	for (size_t i = 0; i < l->nowned; i++)
+		if (!n || l->owned[i].obj != l->owned[n - 1].obj)
+			l->owned[n++] = l->owned[i];
+	l->nowned = n;
+}
+
+/* Searches all containers once. before: the first search; NULL: this is it. 0 or an error that
+ * ends the reading; unreadable objects are left out. */
+static int search(struct reading *r, struct census_owners *l, struct census_owners *before)
 {
 	uint64_t now = clock__monotonic(),
 		 left = r->deadline > now ? (r->deadline - now) / SEARCH_SHARE : 0;
 	int err;
 
-	*l = (struct census_owners){ .r = r, .types = map64__new(), .visited = map64__new() };
+	*l = (struct census_owners){
+		.r = r, .before = before, .types = map64__new(), .visited = map64__new()
+	};
 	l->deadline = now + (left < SEARCH_MAX_NS ? left : SEARCH_MAX_NS);
 	err = l->types && l->visited ? array__grow(&l->text, &l->text_cap, 1, 1) : -ENOMEM;
 	if (err)
@@ -516,13 +592,15 @@ static int search(struct reading *r, struct census_owners *l)
 		if (!err && i % 1024 == 0)
 			err = reading__check_time(r);
 	}
+	search__end(l);
+	sort_owned(l);
 	return err;
 }
 
 int census__find_owners(struct reading *r, struct census_owners **ret)
 {
 	struct census_owners *l = calloc(1, sizeof(*l));
-	int err = l ? search(r, l) : -ENOMEM;
+	int err = l ? search(r, l, NULL) : -ENOMEM;
 
 	if (err) {
 		if (l)
@@ -541,55 +619,42 @@ void census_owners__free(struct census_owners *o)
 	free(o);
 }
 
-static int index_owned(const struct census_owners *l, struct map64 *at)
-{
-	int err = 0;
-
-	for (size_t i = 0; !err && i < l->nowned; i++)
-		err = map64__set(at, l->owned[i].obj, i);
-	return err;
-}
-
-static bool same_owner(const struct census_owners *a, const struct owned *x,
-		       const struct census_owners *b, const struct owned *y)
-{
-	return !strcmp(a->text + x->path, b->text + y->path) &&
-	       !strcmp(a->roots[x->root].suffix, b->roots[y->root].suffix);
-}
-
+/* Tensors of one container share a name, and its text. names: path -> offset of the name. */
 static int give_name(struct reading *r, struct label *label, const struct census_owners *l,
-		     const struct owned *o)
+		     const struct owned *o, struct map64 *names)
 {
 	char name[CENSUS_NAME_ROOM];
+	uint64_t known;
+	int err;
 
-	snprintf(name, sizeof(name), "%s%s", l->text + o->path, l->roots[o->root].suffix);
-	return reading__add_text(r, name, &label->name);
+	if (map64__get(names, o->path, &known)) {
+		label->name = (uint32_t)known;
+		return 0;
+	}
+	snprintf(name, sizeof(name), "%s%s", l->text + o->path,
+		 l->roots[o->root & ROOT_MASK].suffix);
+	err = reading__add_text(r, name, &label->name);
+	return err ? err : map64__set(names, o->path, label->name);
 }
 
-int census__name_owners(struct reading *r, struct census_list *list,
-			const struct census_owners *before)
+int census__name_owners(struct reading *r, struct census_list *list, struct census_owners *before)
 {
-	struct map64 *was = map64__new(), *is = map64__new();
+	struct map64 *names = map64__new();
 	struct census_owners after = { 0 };
-	uint64_t i, k;
-	int err = was && is ? index_owned(before, was) : -ENOMEM;
+	int err = names ? search(r, &after, before) : -ENOMEM;
 
-	if (!err)
-		err = search(r, &after);
-	if (!err)
-		err = index_owned(&after, is);
+	search__fini(&after);
 	for (size_t n = 0; !err && n < list->n; n++) {
 		const struct pytensor *t = &list->v[n];
+		const struct owned *o;
 
 		if (!t->obj || t->state != PYTENSOR_OK || list->labels[n].kind != CENSUS_OTHER ||
-		    list->labels[n].name || !map64__get(was, t->obj, &i) ||
-		    !map64__get(is, t->obj, &k) ||
-		    !same_owner(before, &before->owned[i], &after, &after.owned[k]))
+		    list->labels[n].name)
 			continue;
-		err = give_name(r, &list->labels[n], before, &before->owned[i]);
+		o = find_owned(before, t->obj);
+		if (o && o->root & OWNED_SAME)
+			err = give_name(r, &list->labels[n], before, o, names);
 	}
-	search__fini(&after);
-	map64__free(was);
-	map64__free(is);
+	map64__free(names);
 	return err;
 }
