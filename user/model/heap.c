@@ -104,6 +104,18 @@ static bool site__is(const struct site *s, const struct site_key *k)
 
 /* The seeded hash resists collisions made by the target but is slow. The cache of recent sites
  * avoids it. */
+/* For the cache of recent sites. */
+static uint64_t quick_hash(const struct event *e)
+{
+	return (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^ e->thread) *
+	       UINT64_C(0x9e3779b97f4a7c15);
+}
+
+void heap__soon(const struct model *m, const struct event *e)
+{
+	__builtin_prefetch(m->sites.recent[quick_hash(e) >> 52], 1);
+}
+
 int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk,
 	       uint32_t *ret)
 {
@@ -118,9 +130,7 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 				 ? sampling__of(&m->sampling, e->time, e->size)
 				 : 0,
 	};
-	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^
-			  e->thread) *
-			 UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t quick = quick_hash(e);
 	struct recent_site *recent = m->sites.recent[quick >> 52];
 	uint32_t tag = (uint32_t)(quick >> 20), hash, pos, id;
 	int err;

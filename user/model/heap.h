@@ -43,6 +43,8 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e);
 /* Hash of a site for the index of sites, without the size of a varied site. */
 uint32_t heap__site_hash(const struct model *m, const struct site *s);
+/* Prefetches what heap__site() looks into first. */
+void heap__soon(const struct model *m, const struct event *e);
 /* Site of e's block. 0 or -ENOMEM. */
 int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk,
 	       uint32_t *ret);

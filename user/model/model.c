@@ -313,10 +313,15 @@ void model__soon(const struct model *m, const struct event *e, size_t n)
 {
 	const struct dev *dev;
 
-	for (size_t i = 0; i < n; i++)
-		if ((e[i].kind == EVENT_ALLOC || e[i].kind == EVENT_FREE) &&
-		    (dev = dev__known(m, e[i].device)))
+	for (size_t i = 0; i < n; i++) {
+		if (e[i].kind != EVENT_ALLOC && e[i].kind != EVENT_FREE)
+			continue;
+		dev = dev__known(m, e[i].device);
+		if (dev)
 			map64__prefetch(dev->blocks.at, e[i].addr);
+		if (e[i].kind == EVENT_ALLOC)
+			heap__soon(m, &e[i]);
+	}
 }
 
 void model__finish(struct model *m, uint64_t now)
