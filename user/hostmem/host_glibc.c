@@ -26,6 +26,7 @@
 #define MAX_ARENAS 4096u
 #define MAX_HEAPS (1u << 16)
 #define MAX_FREE (200u << 10) /* free chunks to read, about 0.2 s */
+#define READINGS 3	      /* attempts */
 #define EMPTY_LEAST 16u	      /* empty bins that identify main_arena */
 #define SIZE_MASK (~UINT64_C(7))
 #define PREV_INUSE 1u
@@ -403,10 +404,14 @@ int host_glibc__read(struct host_reading *r)
 	bool lists = !r->o->brief && !heap_is_swapped(r);
 	struct frees f = { .r = r };
 	struct arena main_arena;
-	int err = find_main(r, &main_arena);
+	int err = -ENOENT;
 
-	if (!err)
-		err = all_arenas(r, &main_arena, lists ? &f : NULL);
+	/* The process changes its tables meanwhile. */
+	for (int i = 0; i < READINGS && host_places__is_local(err); i++) {
+		err = find_main(r, &main_arena);
+		if (!err)
+			err = all_arenas(r, &main_arena, lists ? &f : NULL);
+	}
 	if (err)
 		return host_places__is_local(err) ? 0 : err;
 	r->l->malloc.known = true;
@@ -414,7 +419,8 @@ int host_glibc__read(struct host_reading *r)
 	if (!lists)
 		return 0;
 	err = walk_free(&f, &main_arena);
-	r->l->malloc.free_known = !err && !f.bad;
+	/* Chunks that overlap are no lists of malloc. */
+	r->l->malloc.free_known = !err && !f.bad && f.bytes <= r->l->malloc.arena;
 	r->l->malloc.free = f.bytes;
 	return err;
 }

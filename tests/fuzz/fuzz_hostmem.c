@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * libFuzzer target: the readers of malloc's and CPython's tables on damaged memory. A process is
+ * built here: libc's data with main_arena and mp_, a heap with free chunks, the heap of a second
+ * arena, a chunk with its own mapping, and two arenas of CPython. The input: flags, then steps of 8
+ * bytes that overwrite a word: piece, offset, value. Without damage both readers must know all.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake_process.h"
+#include "hostmem/internal.h"
+#include "process/proc.h"
+#include "python/pyinternal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int __wrap_host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
+			       const struct resident_range **v, size_t *n);
+
+#define KIB 1024u
+#define MAX_STEPS 64
+
+enum { LIBC, INTERPRETER, HEAP, THREAD_HEAP, OF_PYTHON, MAPPED, PIECES };
+
+static struct piece {
+	const char *path;
+	uint64_t addr;
+	size_t size;
+	uint8_t *v; /* its memory */
+} pieces[PIECES] = {
+	[LIBC] = { "/usr/lib/libc.so.6", 0x7f0000000000, 16 * KIB, NULL },
+	[INTERPRETER] = { "/usr/bin/python3", 0x400000, 4 * KIB, NULL },
+	[HEAP] = { "[heap]", 0x555500000000, 64 * KIB, NULL },
+	[THREAD_HEAP] = { "", 0x7e0000000000, 64 * KIB, NULL },
+	[OF_PYTHON] = { "", 0x7e8000000000, 512 * KIB, NULL },
+	[MAPPED] = { "", 0x7e9000000000, 64 * KIB, NULL },
+};
+static struct {
+	uint8_t *at;
+	uint64_t was;
+	size_t len;
+} undo[MAX_STEPS];
+static size_t n_undo;
+static struct map maps[PIECES];
+static struct smaps_figures figures[PIECES];
+static struct proc *self;
+
+/* ---- the process ---- */
+
+static struct piece *piece_at(uint64_t addr)
+{
+	for (size_t i = 0; i < PIECES; i++)
+		if (addr >= pieces[i].addr && addr < pieces[i].addr + pieces[i].size)
+			return &pieces[i];
+	return NULL;
+}
+
+static size_t fake_memory(void *dst, size_t size, uint64_t addr)
+{
+	struct piece *p = piece_at(addr);
+	size_t left = p ? p->addr + p->size - addr : 0;
+
+	if (size > left)
+		size = left;
+	if (p)
+		memcpy(dst, p->v + (addr - p->addr), size);
+	return size;
+}
+
+/* All pages are resident. */
+int __wrap_host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
+			       const struct resident_range **v, size_t *n)
+{
+	static struct resident_range all;
+
+	all = (struct resident_range){ start, end };
+	*v = &all;
+	*n = piece_at(start) != NULL;
+	return 0;
+}
+
+static void put(int which, uint64_t at, uint64_t value)
+{
+	memcpy(pieces[which].v + at, &value, sizeof(value));
+}
+
+static void put4(int which, uint64_t at, uint32_t value)
+{
+	memcpy(pieces[which].v + at, &value, sizeof(value));
+}
+
+/* struct malloc_state of glibc 2.27 and later. top and next: addresses. */
+static void put_state(int which, uint64_t at, uint64_t top, uint64_t next, uint64_t system_mem)
+{
+	uint64_t bins = at + 112, self_addr = pieces[which].addr + bins;
+
+	put(which, at + 96, top);
+	for (unsigned i = 0; i < 127; i++) {
+		put(which, bins + 16 * i, self_addr + 16 * i - 16);
+		put(which, bins + 16 * i + 8, self_addr + 16 * i - 16);
+	}
+	put(which, bins + 127 * 16 + 16, next);
+	put(which, bins + 127 * 16 + 40, system_mem);
+	put(which, bins + 127 * 16 + 48, system_mem);
+}
+
+#define STATE 0x800u	   /* main_arena in libc's data */
+#define TOP_AT 0xc000u	   /* in the heap */
+#define STATE_OF_THREAD 32 /* after its heap_info */
+
+static void put_chunk(int which, uint64_t at, uint64_t size, uint64_t fd, uint64_t bk)
+{
+	put(which, at + 8, size | 1);
+	put(which, at + 16, fd);
+	put(which, at + 24, bk);
+}
+
+static void put_malloc(void)
+{
+	uint64_t heap = pieces[HEAP].addr, thread = pieces[THREAD_HEAP].addr,
+		 state = pieces[LIBC].addr + STATE, bin = state + 112 + 16 * 5, head = bin - 16;
+
+	put_state(LIBC, STATE, heap + TOP_AT, thread + STATE_OF_THREAD, pieces[HEAP].size);
+	/* a bin with two chunks, and a fastbin with one */
+	put(LIBC, STATE + 112 + 16 * 5, heap + 0x1000);
+	put(LIBC, STATE + 112 + 16 * 5 + 8, heap + 0x2000);
+	put_chunk(HEAP, 0x1000, 0x400, heap + 0x2000, head);
+	put_chunk(HEAP, 0x2000, 0x800, head, heap + 0x1000);
+	put(LIBC, STATE + 16, heap + 0x3000);
+	put_chunk(HEAP, 0x3000, 0x20, (heap + 0x3010) >> 12, 0);
+	put_chunk(HEAP, TOP_AT, pieces[HEAP].size - TOP_AT, 0, 0);
+	/* heap_info: arena, previous heap, size */
+	put(THREAD_HEAP, 0, thread + STATE_OF_THREAD);
+	put(THREAD_HEAP, 16, pieces[THREAD_HEAP].size);
+	put_state(THREAD_HEAP, STATE_OF_THREAD, thread + 0x8000, state, pieces[THREAD_HEAP].size);
+	put_chunk(THREAD_HEAP, 0x8000, 0x8000, 0, 0);
+	/* mp_: n_mmaps, n_mmaps_max, max_n_mmaps; mmapped_mem and its maximum */
+	put4(LIBC, 0x100, 1);
+	put4(LIBC, 0x104, 65536);
+	put4(LIBC, 0x108, 1);
+	put(LIBC, 0x110, pieces[MAPPED].size);
+	put(LIBC, 0x118, pieces[MAPPED].size);
+	put(MAPPED, 8, pieces[MAPPED].size | 2);
+}
+
+#define ARRAY 0x6000u /* of arena objects, in the heap */
+#define POOL 4096u    /* before 3.10 */
+
+static void put_python(void)
+{
+	uint64_t array = pieces[HEAP].addr + ARRAY;
+
+	put(INTERPRETER, 0x200, array);
+	for (uint32_t i = 0; i < 2; i++) {
+		uint64_t arena = i * (uint64_t)(64 * POOL), at = ARRAY + 48 * i;
+
+		put(HEAP, at, pieces[OF_PYTHON].addr + arena);
+		put(HEAP, at + 8, pieces[OF_PYTHON].addr + arena + 40 * POOL); /* never used */
+		put4(HEAP, at + 16, 24);
+		put4(HEAP, at + 20, 64);
+		for (uint32_t k = 0; k < 40; k++) {
+			uint64_t pool = arena + k * (uint64_t)POOL;
+
+			put4(OF_PYTHON, pool, k);
+			put4(OF_PYTHON, pool + 32, i);
+			put4(OF_PYTHON, pool + 36, 3);
+			put4(OF_PYTHON, pool + 44, POOL - 64);
+		}
+	}
+	for (unsigned i = 2; i < 15; i++) /* a list of objects without an arena */
+		put(HEAP, ARRAY + 48 * i + 32, array + 48 * (i + 1));
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	static const uint8_t flags;
+
+	self = proc__open(getpid());
+	if (!self)
+		exit(1);
+	for (size_t i = 0; i < PIECES; i++) {
+		struct piece *p = &pieces[i];
+
+		p->v = calloc(1, p->size);
+		if (!p->v)
+			exit(1);
+	}
+	put_malloc();
+	put_python();
+	return LLVMFuzzerTestOneInput(&flags, 0);
+}
+
+/* ---- a run ---- */
+
+static void set_maps(struct host_reading *r)
+{
+	static const int order[] = { INTERPRETER, HEAP, THREAD_HEAP, OF_PYTHON, MAPPED, LIBC };
+
+	for (size_t i = 0; i < PIECES; i++) {
+		const struct piece *p = &pieces[order[i]];
+		bool file = *p->path == '/';
+
+		maps[i] = (struct map){ .start = p->addr,
+					.end = p->addr + p->size,
+					.r = true,
+					.w = true,
+					.inode = file ? (uint64_t)order[i] + 1 : 0,
+					.path = p->path };
+		figures[i] = (struct smaps_figures){ .rss = p->size };
+	}
+	r->maps.maps.v = maps;
+	r->maps.maps.n = PIECES;
+	r->maps.v = figures;
+}
+
+static void damage(const uint8_t *d)
+{
+	const struct piece *p = &pieces[d[0] % PIECES], *to = &pieces[d[4] % PIECES];
+	uint64_t at = (d[1] | (uint64_t)d[2] << 8 | (uint64_t)(d[3] & 7) << 16) % p->size / 4 * 4;
+	uint64_t small = d[5] | (uint64_t)d[6] << 8, v = small << (d[7] & 0x3f);
+
+	if (d[7] & 0x80) /* a pointer */
+		v = to->addr + small * 8 % to->size;
+	undo[n_undo].at = p->v + at;
+	undo[n_undo].len = at + 8 <= p->size && !(d[3] & 0x80) ? 8 : 4;
+	memcpy(&undo[n_undo].was, p->v + at, undo[n_undo].len);
+	memcpy(p->v + at, &v, undo[n_undo++].len);
+}
+
+/* Checks the claims and figures of any process. */
+static void check(const struct host_reading *r)
+{
+	const struct host_ledger *l = r->l;
+	uint64_t end = 0;
+
+	for (size_t i = 0; i < r->claims.n; i++) {
+		const struct span *s = &r->claims.v[i];
+
+		if (s->start < end || s->end <= s->start ||
+		    (s->part != HOST_MALLOC && s->part != HOST_PYTHON))
+			abort();
+		end = s->end;
+	}
+	if (l->malloc.free_known && (!l->malloc.known || l->malloc.free > l->malloc.arena))
+		abort();
+	if (l->python.used_known && (!l->python.known || l->python.used > l->python.arena))
+		abort();
+}
+
+/* Checks the process without damage. */
+static void check_whole(const struct host_ledger *l)
+{
+	const struct host_malloc *m = &l->malloc;
+
+	if (!m->known || !m->free_known || !m->mapped_known || m->arenas != 2 ||
+	    m->arena != pieces[HEAP].size + pieces[THREAD_HEAP].size ||
+	    m->free != 0x400 + 0x800 + 0x20 + 0x4000 + 0x8000 || m->mapped != m->mapped_found ||
+	    m->mapped != pieces[MAPPED].size)
+		abort();
+	if (!l->python.known || !l->python.used_known || l->python.arenas != 2 ||
+	    l->python.blocks != 2 * 39 * 40 / 2 || l->python.used != l->python.blocks * 64)
+		abort();
+}
+
+static void read_twice(struct host_reading *r, const uint8_t *data, size_t size, bool late)
+{
+	struct host_places places = { 0 };
+	struct host_ledger l;
+
+	r->places = &places;
+	r->l = &l;
+	for (int i = 0; i < 2; i++) { /* the second time the places are known */
+		memset(&l, 0, sizeof(l));
+		for (size_t k = 1; k + 8 <= size && n_undo < MAX_STEPS && i == late; k += 8)
+			damage(data + k);
+		if (host_pymalloc__read(r) || host_glibc__read(r) || host_glibc__find_mapped(r))
+			abort(); /* no error of a process that lives */
+		if (host_spans__resolve(&r->claims) || host_spans__resolve(&r->second))
+			abort();
+		check(r);
+		if (size <= 8)
+			check_whole(&l);
+		r->claims.n = r->second.n = 0;
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct python py = { .proc = self,
+			     .major = 3,
+			     .minor = 9,
+			     .nr_files = 1,
+			     .file = { { .path = (char *)"/usr/bin/python3" } } };
+	struct host_opts o = { .brief = size && data[0] & 2 };
+	struct host_reading r = { .proc = self, .python = &py, .o = &o };
+
+	py.layout = *pylayout__find(3, 9, false);
+	if (size <= 8)
+		o.brief = false;
+	set_maps(&r);
+	read_twice(&r, data, size, size && data[0] & 1);
+	host_spans__free(&r.claims);
+	host_spans__free(&r.second);
+	while (n_undo) {
+		n_undo--;
+		memcpy(undo[n_undo].at, &undo[n_undo].was, undo[n_undo].len);
+	}
+	return 0;
+}
