@@ -74,13 +74,23 @@ def leaking(path, kind):
     return None, None
 
 
+def holder(path, kind):
+    """The name that holds most of the marked line's memory, and its bytes."""
+    _, out, _ = tool("leaks", "--device", "host", "--format", "json", "--top", "0", path)
+    doc = json.loads(out)["devices"][0]
+    for r in doc["leaks"] + doc["no_leaks"]:
+        if os.path.basename(r["file"] or "") == "host_leaks.py" and r["line"] == LINES.get(kind) and r["held_by"]:
+            return r["held_by"][0]["name"], r["held_by"][0]["bytes"]
+    return None, 0
+
+
 def sums(doc):
     """Sum of the rows, and the RSS of the same reading."""
     return sum(r["bytes"] for r in doc["rows"]), doc["capture"]["host_rss"]
 
 
 def judge(kind):
-    best = {"bytes": 0, "leaks": None, "confidence": None}
+    best = {"bytes": 0, "leaks": None, "confidence": None, "holder": None, "held": 0}
     for path in record(kind):
         harness.own(path)
         if not any(d["device"] == "host" for d in harness.report(path)["devices"]):
@@ -93,20 +103,22 @@ def judge(kind):
         if found > best["bytes"]:
             best["bytes"] = found
             best["leaks"], best["confidence"] = leaking(path, kind)
+            best["holder"], best["held"] = holder(path, kind)
     return best
 
 
 def main():
     kinds = sys.argv[1:] or list(NAMES)
     bad = 0
-    print("| leak | found by | planted, MiB | at the line, MiB | difference | `leaks`: place, confidence |\n|---|---|---|---|---|---|")
+    print("| leak | found by | planted, MiB | at the line, MiB | difference | `leaks`: place, confidence | held by, MiB |\n|---|---|---|---|---|---|---|")
     for kind in kinds:
         got, size = judge(kind), planted(kind)
         by = "line" if got["bytes"] and (not size or got["bytes"] > size / 2) else "not"
         bad |= by == "not" and kind not in BY_PART
-        print("| %s | %s | %s | %.1f | %s | %s |" % (
+        print("| %s | %s | %s | %.1f | %s | %s | %s |" % (
             NAMES[kind], by, "%.1f" % (size / 2**20) if size else "?", got["bytes"] / 2**20, "%+.0f %%" % (100 * got["bytes"] / size - 100) if size else "?",
-            "%d, %s" % (got["leaks"], got["confidence"]) if got["leaks"] else "-"), flush=True)
+            "%d, %s" % (got["leaks"], got["confidence"]) if got["leaks"] else "-",
+            "`%s`, %.1f" % (got["holder"], got["held"] / 2**20) if got["holder"] else "-"), flush=True)
     sys.exit(bad)
 
 

@@ -17,6 +17,7 @@
 #include "capture/target.h"
 #include "capture/session_opts.h"
 #include "census/census.h"
+#include "hostmem/host_memory.h"
 #include "hostmem/hostmem.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
@@ -349,6 +350,7 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	memset(&c->job, 0, sizeof(c->job));
 	c->job.census = c->census;
 	c->job.opts = (struct census_opts){ .named_only = !all,
+					    .memory = all && c->d->host,
 					    .limit_ns = c->d->opts->dry_run ? DRY_WITHIN : limit,
 					    .cancelled = is_cancelled,
 					    .ctx = &c->job };
@@ -356,6 +358,8 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	if (all && !c->host)
 		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
 	c->job.host = all ? c->host : NULL;
+	if (c->job.opts.memory)
+		host_memory__begin_hold(c->d->host);
 	c->first = !c->first_over;
 	c->steps_read = c->d->steps;
 	/* Signals are for the thread that waits for them. */
@@ -538,6 +542,8 @@ int census_stage__take(struct census_stage *c, bool whole)
 	whole = whole && !c->d->cut;
 	if (whole && c->job.census)
 		err = emit_reading(c, st);
+	if (whole && !err && c->job.census && c->job.opts.memory)
+		err = session_host__hold(c->d, st);
 	if (whole && !err && !c->is_last && c->job.has_ledger)
 		err = emit_ledger(c, UINT64_MAX);
 	if (!c->job.census) {

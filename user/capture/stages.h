@@ -88,3 +88,8 @@ int census_stage__take(struct census_stage *c, bool whole);
 /* Waits for the last reading and passes on its ledger, as of the capture's end at the latest; end:
  * ns since start. Nothing without a last reading. 0, -ENOMEM or a sink's error. */
 int census_stage__take_ledger(struct census_stage *c, uint64_t end);
+
+/* Passes the memory of CPU tensors and of other objects, with names, to host memory by line. 0 or
+ * -ENOMEM. */
+struct census_state;
+int session_host__hold(struct decoder *d, const struct census_state *st);

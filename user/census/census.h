@@ -53,6 +53,12 @@ struct census_tensor {
 	bool allocated;
 };
 
+/* Memory of an object that is no tensor: bytes, bytearray, str, numpy.ndarray or mmap.mmap. */
+struct census_memory {
+	uint64_t addr, size; /* hostile */
+	const char *name;    /* "global cache[*]"; lives as long as the state, hostile */
+};
+
 struct census_device {
 	uint8_t type, index;
 	uint64_t bytes[CENSUS_KINDS]; /* sum of its storages */
@@ -64,6 +70,8 @@ struct census_state {
 	size_t ntensors;
 	struct census_device *devices;
 	size_t ndevices;
+	struct census_memory *memory; /* with census_opts.memory, in any order; may overlap */
+	size_t nmemory;
 	char *text;		      /* private: all texts */
 	struct map64 *params;	      /* private: TensorImpl -> index of its storage in tensors */
 	struct map64 *param_storages; /* private: TensorImpl -> its StorageImpl */
@@ -90,6 +98,7 @@ extern const char census__no_lists[];
 
 struct census_opts {
 	bool named_only;   /* leave out tensors of CENSUS_OTHER without a name */
+	bool memory;	   /* also read where containers hold other memory; not with named_only */
 	uint64_t limit_ns; /* limit of the reading's duration */
 	/* Called every few milliseconds; NULL: none. True ends the reading with -ECANCELED. */
 	bool (*cancelled)(void *ctx);

@@ -30,8 +30,8 @@ int census__name_locals(struct reading *r, struct census_list *l,
 			const struct census_locals *locals);
 void census_locals__free(struct census_locals *l);
 
-/* owners.c: containers that hold unnamed tensors. Found before the tensors are read, and again
- * after. */
+/* owners.c, owners_names.c: containers that hold unnamed tensors. Found before the tensors are
+ * read, and again after. Adds other memory to the reading if it asks for it. */
 struct census_owners;
 
 int census__find_owners(struct reading *r, struct census_owners **ret);

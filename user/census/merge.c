@@ -217,6 +217,20 @@ static int index_params(const struct pytensor *v, const struct label *labels, si
 	return err;
 }
 
+static int take_held(const struct reading *r, struct census_state *s)
+{
+	if (!r->nheld)
+		return 0;
+	s->memory = calloc(r->nheld, sizeof(*s->memory));
+	if (!s->memory)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->nheld; i++)
+		s->memory[i] = (struct census_memory){ r->held[i].addr, r->held[i].size,
+						       r->text + r->held[i].name };
+	s->nmemory = r->nheld;
+	return 0;
+}
+
 int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
 		  struct census_state *s)
 {
@@ -244,6 +258,8 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 	if (!err)
 		err = index_params(v, labels, n, owner, s);
 	s->storage_at = pytensors__storage_at(r->c->tensors);
+	if (!err)
+		err = take_held(r, s);
 	if (!err) {
 		s->text = r->text;
 		r->text = NULL;
@@ -285,6 +301,9 @@ void census_state__keep_params(struct census_state *s)
 	}
 	for (pos = 0; map64__next(s->params, &pos, &impl, &i);)
 		map64__set(s->params, impl, at[i]); /* the key exists, so this needs no memory */
+	free(s->memory);
+	s->memory = NULL;
+	s->nmemory = 0;
 	s->ntensors = n;
 	kept = realloc(s->tensors, (n ? n : 1) * sizeof(*kept));
 	if (kept)
@@ -298,6 +317,7 @@ void census_state__free(struct census_state *s)
 	map64__free(s->param_storages);
 	free(s->tensors);
 	free(s->devices);
+	free(s->memory);
 	free(s->text);
 	memset(s, 0, sizeof(*s));
 }

@@ -13,7 +13,7 @@
 #include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
-#include "census/internal.h"
+#include "census/owners.h"
 #include "process/memcache.h"
 #include "python/pylocals.h"
 #include "python/pyobj.h"
@@ -38,6 +38,8 @@
 #define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR | 1ul << 30 | PYTYPE_TYPE)
 
 #define DEQUE_BLOCK 64
+#define MEMORY_MAX 1000000u		    /* objects whose memory is kept */
+#define MEMORY_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one */
 
 enum shape {
 	SHAPE_NONE,
@@ -49,44 +51,14 @@ enum shape {
 	SHAPE_CELL,
 	SHAPE_METHOD,
 	SHAPE_INSTANCE,
-	SHAPE_TENSOR
-};
-
-struct node {
-	uint64_t obj, type;
-	uint32_t path; /* offset in text */
-	uint32_t root;
-	uint8_t shape, depth;
-};
-
-struct root {
-	char *suffix; /* end of the name: " in main (train.py:31)", "" */
-};
-
-struct owned {
-	uint64_t obj;
-	uint32_t path, root; /* root: with the bits below */
-};
-
-#define ROOT_MASK (UINT32_MAX >> 2)
-#define OWNED_AGAIN (1u << 30) /* the second search found the tensor */
-#define OWNED_SAME (1u << 31)  /* and at the same place */
-
-struct census_owners {
-	struct reading *r;
-	struct census_owners *before; /* the first search; NULL: this is the first */
-	struct map64 *types;	      /* type object -> enum shape */
-	struct map64 *visited;	      /* containers */
-	struct node *nodes;	      /* queue of containers to examine */
-	size_t nnodes, capnodes;
-	struct root *roots;
-	size_t nroots, caproots;
-	struct owned *owned; /* of the first search; then by object, each once */
-	size_t nowned, capowned;
-	char *text;
-	size_t text_len, text_cap;
-	uint64_t items, deadline;
-	struct pyitems it;
+	SHAPE_TENSOR,
+	/* Objects whose memory is looked at if the reading asks for it. */
+	SHAPE_MEMORY,
+	SHAPE_BYTES = SHAPE_MEMORY,
+	SHAPE_STR,
+	SHAPE_BYTEARRAY,
+	SHAPE_ARRAY, /* numpy.ndarray */
+	SHAPE_MMAP   /* mmap.mmap */
 };
 
 static bool fatal(int err)
@@ -116,6 +88,12 @@ static enum shape shape_by_name(struct reading *r, uint64_t type, uint64_t flags
 		return SHAPE_METHOD;
 	if (!strcmp(name, "collections.deque"))
 		return SHAPE_DEQUE;
+	if (r->o->memory && !strcmp(name, "bytearray"))
+		return SHAPE_BYTEARRAY;
+	if (r->o->memory && !strcmp(name, "numpy.ndarray"))
+		return SHAPE_ARRAY;
+	if (!strcmp(name, "mmap.mmap"))
+		return r->o->memory ? SHAPE_MMAP : SHAPE_NONE;
 	return flags & TYPE_HEAP ? SHAPE_INSTANCE : SHAPE_NONE;
 }
 
@@ -135,7 +113,11 @@ static int shape_of_type(struct census_owners *l, uint64_t type, enum shape *ret
 		return err;
 	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER)
 		*ret = SHAPE_TENSOR;
-	else if (pymem__old_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags) || flags & TYPE_ATOMS)
+	else if (pymem__old_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags))
+		*ret = SHAPE_NONE;
+	else if (l->r->o->memory && flags & (PYTYPE_BYTES | PYTYPE_STR))
+		*ret = flags & PYTYPE_BYTES ? SHAPE_BYTES : SHAPE_STR;
+	else if (flags & TYPE_ATOMS)
 		*ret = SHAPE_NONE;
 	else if (flags & TYPE_LIST)
 		*ret = SHAPE_LIST;
@@ -209,7 +191,7 @@ static int by_obj_and_path(const void *a, const void *b)
 				: (x->path > y->path) - (x->path < y->path);
 }
 
-static struct owned *find_owned(const struct census_owners *l, uint64_t obj)
+struct owned *census_owners__find(const struct census_owners *l, uint64_t obj)
 {
 	struct owned key = { .obj = obj };
 
@@ -219,7 +201,7 @@ static struct owned *find_owned(const struct census_owners *l, uint64_t obj)
 /* The second search: notes in the first one's list whether the tensor is where it was. */
 static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
 {
-	struct owned *was = find_owned(l->before, obj);
+	struct owned *was = census_owners__find(l->before, obj);
 	const char *suffix = l->roots[c->of->root].suffix;
 	uint32_t path;
 	int err;
@@ -249,7 +231,61 @@ static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
 	return err;
 }
 
-/* Handles an object found in a container: records a tensor, or queues a container. */
+/* Finds the memory of an object: its own, or that which it points to. 0 or -errno: it has none. */
+static int memory_of(struct census_owners *l, uint64_t obj, enum shape shape,
+		     struct owned_memory *ret)
+{
+	uint64_t w[8], dims, strides;
+	int err = shape == SHAPE_STR ? 0 : memcache__read(l->r->c->cache, obj, w, sizeof(w));
+
+	if (err)
+		return err;
+	switch (shape) {
+	case SHAPE_STR:
+		ret->addr = obj;
+		return pystr__size(&l->r->m, obj, &ret->size);
+	case SHAPE_BYTES: /* ob_size, and a hash before the bytes */
+		ret->addr = obj;
+		ret->size = w[2] + 33;
+		return 0;
+	case SHAPE_BYTEARRAY: /* ob_size, ob_alloc, ob_bytes */
+		ret->addr = w[4];
+		ret->size = w[3];
+		return 0;
+	case SHAPE_MMAP: /* data, size */
+		ret->addr = w[2];
+		ret->size = w[3];
+		return 0;
+	case SHAPE_ARRAY: /* data, nd, dimensions, strides, base: of C order, with its own memory */
+		ret->addr = w[2];
+		if (w[6] || !(uint32_t)w[3] || pymem__u64(&l->r->m, w[4], &dims) ||
+		    pymem__u64(&l->r->m, w[5], &strides))
+			return -ENOENT;
+		return __builtin_mul_overflow(dims, strides, &ret->size) ? -EBADMSG : 0;
+	default:
+		return -ENOENT;
+	}
+}
+
+/* Records the memory of an object. */
+static int add_memory(struct census_owners *l, struct child *c, uint64_t obj, enum shape shape)
+{
+	struct owned_memory m = { .in = c->of->obj, .root = c->of->root };
+	int err = 0;
+
+	if (l->nmemory >= MEMORY_MAX || memory_of(l, obj, shape, &m) || m.size > MEMORY_SIZE_MAX)
+		return 0;
+	err = map64__set(l->visited, obj, 1);
+	if (!err)
+		err = path_of(l, c, &m.path);
+	if (!err)
+		err = array__grow(&l->memory, &l->capmemory, l->nmemory + 1, sizeof(m));
+	if (!err)
+		l->memory[l->nmemory++] = m;
+	return err;
+}
+
+/* Handles an object found in a container: records a tensor or memory, or queues a container. */
 static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 {
 	uint64_t type, one;
@@ -263,6 +299,8 @@ static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 		return add_tensor(l, c, obj);
 	if (err || shape == SHAPE_NONE || map64__get(l->visited, obj, &one))
 		return err;
+	if (shape >= SHAPE_MEMORY)
+		return add_memory(l, c, obj, shape);
 	if (c->of->depth >= DEPTH_MAX || l->nnodes >= NODES_MAX)
 		return 0;
 	err = map64__set(l->visited, obj, 1);
@@ -505,7 +543,7 @@ static bool is_container(void *ctx, uint64_t obj)
 	enum shape shape;
 	uint64_t type;
 
-	return !shape_of(l, obj, &type, &shape) && shape != SHAPE_NONE && shape != SHAPE_TENSOR;
+	return !shape_of(l, obj, &type, &shape) && shape != SHAPE_NONE && shape < SHAPE_TENSOR;
 }
 
 static int add_locals(struct census_owners *l)
@@ -530,23 +568,29 @@ static int add_locals(struct census_owners *l)
 }
 
 /* Frees what only a search needs. */
-static void search__end(struct census_owners *l)
+static void end_search(struct census_owners *l)
 {
-	free(l->nodes);
-	l->nodes = NULL;
+	if (!l->r->o->memory) { /* owners_names.c compares the containers of other memory */
+		free(l->nodes);
+		l->nodes = NULL;
+		l->nnodes = 0;
+	}
 	map64__free(l->types);
 	map64__free(l->visited);
 	l->types = l->visited = NULL;
 	pyitems__fini(&l->it);
 }
 
-static void search__fini(struct census_owners *l)
+void census_owners__fini(struct census_owners *l)
 {
-	search__end(l);
+	if (l->r)
+		end_search(l);
 	for (size_t i = 0; i < l->nroots; i++)
 		free(l->roots[i].suffix);
 	free(l->roots);
+	free(l->nodes);
 	free(l->owned);
+	free(l->memory);
 	free(l->text);
 }
 
@@ -563,9 +607,7 @@ static void sort_owned(struct census_owners *l)
 	l->nowned = n;
 }
 
-/* Searches all containers once. before: the first search; NULL: this is it. 0 or an error that
- * ends the reading; unreadable objects are left out. */
-static int search(struct reading *r, struct census_owners *l, struct census_owners *before)
+int census_owners__search(struct reading *r, struct census_owners *l, struct census_owners *before)
 {
 	uint64_t now = clock__monotonic(),
 		 left = r->deadline > now ? (r->deadline - now) / SEARCH_SHARE : 0;
@@ -592,69 +634,7 @@ static int search(struct reading *r, struct census_owners *l, struct census_owne
 		if (!err && i % 1024 == 0)
 			err = reading__check_time(r);
 	}
-	search__end(l);
+	end_search(l);
 	sort_owned(l);
-	return err;
-}
-
-int census__find_owners(struct reading *r, struct census_owners **ret)
-{
-	struct census_owners *l = calloc(1, sizeof(*l));
-	int err = l ? search(r, l, NULL) : -ENOMEM;
-
-	if (err) {
-		if (l)
-			search__fini(l);
-		free(l);
-		return err;
-	}
-	*ret = l;
-	return 0;
-}
-
-void census_owners__free(struct census_owners *o)
-{
-	if (o)
-		search__fini(o);
-	free(o);
-}
-
-/* Tensors of one container share a name, and its text. names: path -> offset of the name. */
-static int give_name(struct reading *r, struct label *label, const struct census_owners *l,
-		     const struct owned *o, struct map64 *names)
-{
-	char name[CENSUS_NAME_ROOM];
-	uint64_t known;
-	int err;
-
-	if (map64__get(names, o->path, &known)) {
-		label->name = (uint32_t)known;
-		return 0;
-	}
-	snprintf(name, sizeof(name), "%s%s", l->text + o->path,
-		 l->roots[o->root & ROOT_MASK].suffix);
-	err = reading__add_text(r, name, &label->name);
-	return err ? err : map64__set(names, o->path, label->name);
-}
-
-int census__name_owners(struct reading *r, struct census_list *list, struct census_owners *before)
-{
-	struct map64 *names = map64__new();
-	struct census_owners after = { 0 };
-	int err = names ? search(r, &after, before) : -ENOMEM;
-
-	search__fini(&after);
-	for (size_t n = 0; !err && n < list->n; n++) {
-		const struct pytensor *t = &list->v[n];
-		const struct owned *o;
-
-		if (!t->obj || t->state != PYTENSOR_OK || list->labels[n].kind != CENSUS_OTHER ||
-		    list->labels[n].name)
-			continue;
-		o = find_owned(before, t->obj);
-		if (o && o->root & OWNED_SAME)
-			err = give_name(r, &list->labels[n], before, o, names);
-	}
-	map64__free(names);
 	return err;
 }

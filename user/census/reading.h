@@ -60,6 +60,12 @@ struct named {
 	bool wrapper; /* a subclass, which may contain tensors */
 };
 
+/* Memory that a container holds. */
+struct held {
+	uint64_t addr, size;
+	uint32_t name; /* offset into reading.text */
+};
+
 struct reading {
 	struct census *c;
 	struct pymem m;
@@ -73,6 +79,8 @@ struct reading {
 	struct map64 *by_obj; /* object -> index in named */
 	char *text;
 	size_t text_len, text_cap;
+	struct held *held; /* with census_opts.memory; owned */
+	size_t nheld;
 	bool torn;
 };
 

@@ -13,6 +13,7 @@
 
 #include "hostmem/host_ranges.h"
 #include "hostmem/residency.h"
+#include "lib/map64.h"
 #include "log/log.h"
 #include "process/proc.h"
 #include "record/host_names.h"
@@ -55,6 +56,9 @@ struct host_memory {
 		struct host_range like;
 	} attached[ATTACHED_MAX];
 	size_t n_attached;
+	struct host_held *held; /* for the next reading; owned */
+	size_t n_held;
+	uint64_t held_id; /* ranges with a later one were mapped since the objects were read */
 	uint64_t readings;
 	uint64_t rss; /* last reading */
 };
@@ -113,6 +117,7 @@ void host_memory__free(struct host_memory *h)
 	if (h->running)
 		join(h);
 	residency__free(&h->job);
+	free(h->held);
 	host_ranges__free(&h->ranges);
 	free(h);
 }
@@ -431,6 +436,128 @@ static int take_asked(struct host_memory *h, const struct host_asked *a)
 		       : host_ranges__set(&h->ranges, r, a->bytes);
 }
 
+/* ---- what holds the memory ---- */
+
+void host_memory__begin_hold(struct host_memory *h)
+{
+	if (h)
+		h->held_id = h->ranges.last_id;
+}
+
+void host_memory__hold(struct host_memory *h, struct host_held *v, size_t n)
+{
+	if (!h) {
+		free(v);
+		return;
+	}
+	free(h->held);
+	h->held = v;
+	h->n_held = n;
+}
+
+static int by_addr(const void *a, const void *b)
+{
+	const struct host_held *x = a, *y = b;
+
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+/* Cuts what overlaps the memory of an earlier one, and what wraps around. */
+static void sort_held(struct host_memory *h)
+{
+	uint64_t done = 0, end;
+	size_t n = 0;
+
+	if (h->n_held)
+		qsort(h->held, h->n_held, sizeof(*h->held), by_addr);
+	for (size_t i = 0; i < h->n_held; i++) {
+		struct host_held *v = &h->held[i];
+		uint64_t start = v->addr > done ? v->addr : done;
+
+		if (__builtin_add_overflow(v->addr, v->size, &end) || end <= start)
+			continue;
+		done = end;
+		h->held[n++] = (struct host_held){ start, end - start, v->name };
+	}
+	h->n_held = n;
+}
+
+/* The name that has most of the range's bytes, from item *at on. 0: none has half of them. */
+static int most_of(const struct host_memory *h, const struct host_range *r, size_t *at,
+		   struct map64 *sums, uint32_t *ret)
+{
+	uint64_t best = 0, sum;
+
+	*ret = 0;
+	map64__clear(sums);
+	while (*at < h->n_held && h->held[*at].addr + h->held[*at].size <= r->start)
+		(*at)++;
+	for (size_t i = *at; i < h->n_held && h->held[i].addr < r->end; i++) {
+		const struct host_held *v = &h->held[i];
+		uint64_t from = v->addr > r->start ? v->addr : r->start, to = v->addr + v->size;
+
+		to = to < r->end ? to : r->end;
+		sum = 0;
+		map64__get(sums, v->name, &sum);
+		sum += to - from;
+		if (map64__set(sums, v->name, sum))
+			return -ENOMEM;
+		if (sum > best) {
+			best = sum;
+			*ret = v->name;
+		}
+	}
+	if (best < r->resident - r->resident / 2)
+		*ret = 0;
+	return 0;
+}
+
+static int name_range(struct host_memory *h, const struct host_range *r, uint32_t name)
+{
+	uint64_t addr = r->start;
+	int err = 0;
+
+	for (uint8_t i = 0; i < r->n && !err; i++) {
+		struct event e = { .kind = EVENT_TENSOR,
+				   .device = { .type = DEVICE_HOST },
+				   .time = h->time,
+				   .addr = addr,
+				   .size = r->piece[i],
+				   .name = name };
+
+		err = h->c.emit(h->c.ctx, &e);
+		addr += r->piece[i];
+	}
+	return err;
+}
+
+static int name_blocks(struct host_memory *h)
+{
+	struct map64 *sums;
+	uint32_t name;
+	size_t at = 0;
+	int err = 0;
+
+	if (!h->held)
+		return 0;
+	sums = map64__new();
+	if (!sums)
+		return -ENOMEM;
+	sort_held(h);
+	for (size_t i = 0; i < h->ranges.n && !err; i++) {
+		const struct host_range *r = h->ranges.v[i];
+
+		if (!r->resident || r->born > h->held_id)
+			continue;
+		err = most_of(h, r, &at, sums, &name);
+		if (!err && name)
+			err = name_range(h, r, name);
+	}
+	map64__free(sums);
+	host_memory__hold(h, NULL, 0);
+	return err;
+}
+
 int host_memory__take(struct host_memory *h, bool whole)
 {
 	struct residency *r = &h->job;
@@ -441,6 +568,8 @@ int host_memory__take(struct host_memory *h, bool whole)
 		err = take_asked(h, &r->asked[i]);
 	for (size_t i = 0; whole && i < r->n_found && !err; i++)
 		err = take_found(h, &r->found[i]);
+	if (whole && !err)
+		err = name_blocks(h);
 	if (whole && !err) {
 		h->readings++;
 		h->inherited = false;

@@ -54,5 +54,17 @@ int host_memory__end(struct host_memory *h);
 /* Passes on the reading, or drops it unless whole: all records up to its end came in. 0, -ENOMEM or
  * the sink's error. */
 int host_memory__take(struct host_memory *h, bool whole);
+/* Memory of an object or tensor, and what holds it: a number of the dictionary. */
+struct host_held {
+	uint64_t addr, size;
+	uint32_t name;
+};
+/* Objects are about to be read for host_memory__hold(): memory that is mapped later is not theirs. */
+void host_memory__begin_hold(struct host_memory *h);
+/*
+ * Names blocks after the next reading: those of a range of which objects of one name have at least
+ * half of the resident bytes. Takes ownership of v, in any order, which free() can free.
+ */
+void host_memory__hold(struct host_memory *h, struct host_held *v, size_t n);
 /* Sets the facts host_rss and counter.host.<name>. */
 void host_memory__set_facts(const struct host_memory *h, struct facts *f);

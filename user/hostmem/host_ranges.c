@@ -120,6 +120,7 @@ static int insert(struct host_ranges *h, size_t at, const struct host_range *r)
 		return -ENOMEM;
 	*copy = *r;
 	copy->id = ++h->last_id;
+	copy->born = copy->born ? copy->born : copy->id;
 	memmove(&h->v[at + 1], &h->v[at], (h->n - at) * sizeof(*h->v));
 	h->v[at] = copy;
 	h->n++;

@@ -24,7 +24,8 @@ struct host_owner {
 
 struct host_range {
 	uint64_t start, end;
-	uint64_t id; /* another one after each change of the bounds */
+	uint64_t id;   /* another one after each change of the bounds */
+	uint64_t born; /* the id when it was mapped; parts and longer ranges keep it */
 	struct host_owner owner;
 	bool writable;
 	bool named; /* the owner is the name of a mapping, not who mapped it */

@@ -56,6 +56,21 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 	return 0;
 }
 
+int pystr__size(struct pymem *m, uint64_t obj, uint64_t *ret)
+{
+	struct head h;
+	int err = read_head(m, obj, &h);
+
+	if (err)
+		return err;
+	if (h.data - obj != m->l->str_ascii_size && h.data - obj != m->l->str_compact_size)
+		return -ENOENT;
+	if (__builtin_mul_overflow(h.length, h.width, ret) ||
+	    __builtin_add_overflow(*ret, h.data - obj + h.width, ret))
+		return -EBADMSG;
+	return 0;
+}
+
 /* Appends a character to buf[at..size). Number of bytes; 0: no room. */
 static size_t put(char *buf, size_t at, size_t size, uint32_t c)
 {

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Names of host memory: of ranges of this process, by the objects that lie in them. */
+#include "unit/cmocka.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hostmem/host_memory.h"
+#include "process/proc.h"
+#include "record/stream.h"
+
+#define MIB (1UL << 20)
+#define MOST 64
+
+static struct {
+	uint64_t now;
+	struct event named[MOST];
+	size_t n;
+} got;
+
+static uint64_t now(void *ctx)
+{
+	return got.now;
+}
+
+static uint64_t since(void *ctx, uint64_t time)
+{
+	return time;
+}
+
+static int emit(void *ctx, const struct event *e)
+{
+	if (e->kind == EVENT_TENSOR && got.n < MOST)
+		got.named[got.n++] = *e;
+	return 0;
+}
+
+static uint32_t thread(void *ctx, uint32_t tid)
+{
+	return 1;
+}
+
+static uint32_t stack(void *ctx, uint64_t id, uint8_t *walk)
+{
+	return (uint32_t)id;
+}
+
+static int native(void *ctx, const struct mt_rec_host *r, uint32_t *ret, uint8_t *walk)
+{
+	return 0;
+}
+
+static uint32_t named(void *ctx, const char *file, const char *function)
+{
+	return 99;
+}
+
+/* Maps and touches an area, and tells of it. */
+static uint8_t *map(struct host_memory *h, size_t size, uint64_t id)
+{
+	uint8_t *area = mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			     -1, 0);
+	struct mt_rec_host r = { .call = MT_HOST_MMAP,
+				 .stack = id,
+				 .addr = (uintptr_t)area,
+				 .len = size,
+				 .to = PROT_READ | PROT_WRITE };
+
+	assert_ptr_not_equal(area, MAP_FAILED);
+	/* so that no other mapping joins it */
+	assert_int_equal(mprotect(area + size, 4096, PROT_NONE), 0);
+	memset(area, 1, size);
+	assert_int_equal(host_memory__record(h, &r), 0);
+	return area;
+}
+
+static void read_once(struct host_memory *h)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+
+	got.now += 10000000000;
+	host_memory__begin(h, false);
+	while (host_memory__reads(h))
+		nanosleep(&pause, NULL);
+	assert_int_equal(host_memory__end(h), 1);
+	assert_int_equal(host_memory__take(h, true), 0);
+}
+
+static uint64_t bytes_named(const void *area, uint32_t name)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < got.n; i++)
+		if (got.named[i].addr >= (uintptr_t)area &&
+		    got.named[i].addr < (uintptr_t)area + 4 * MIB && got.named[i].name == name)
+			sum += got.named[i].size;
+	return sum;
+}
+
+static void test_names(void **state)
+{
+	struct host_capture c = { .proc = proc__open(getpid()),
+				  .now = now,
+				  .since = since,
+				  .emit = emit,
+				  .thread = thread,
+				  .stack = stack,
+				  .native = native,
+				  .named = named };
+	struct host_memory *h = host_memory__new(&c, false);
+	uint8_t *most, *little, *two, *late;
+	struct host_held *v = calloc(8, sizeof(*v));
+
+	assert_non_null(c.proc);
+	assert_true(h && v);
+	most = map(h, 4 * MIB, 1);
+	little = map(h, 4 * MIB, 2);
+	two = map(h, 4 * MIB, 3);
+	read_once(h);
+	host_memory__begin_hold(h);
+	late = map(h, 4 * MIB, 4);
+	v[0] = (struct host_held){ (uintptr_t)most + 3 * MIB, MIB, 5 };
+	v[1] = (struct host_held){ (uintptr_t)most, 2 * MIB, 5 };
+	v[2] = (struct host_held){ (uintptr_t)most + 2 * MIB, MIB, 6 };
+	/* the same memory twice counts once */
+	v[3] = (struct host_held){ (uintptr_t)little, MIB + MIB / 2, 5 };
+	v[4] = (struct host_held){ (uintptr_t)little + 4096, MIB, 5 };
+	/* begins below and ends above */
+	v[5] = (struct host_held){ (uintptr_t)two - 4096, 4 * MIB + 8192, 7 };
+	v[6] = (struct host_held){ UINT64_MAX - 10, 100, 5 };
+	v[7] = (struct host_held){ (uintptr_t)late, 4 * MIB, 5 };
+	host_memory__hold(h, v, 8);
+	assert_int_equal(got.n, 0);
+	read_once(h);
+	assert_int_equal(bytes_named(most, 5), 4 * MIB);
+	assert_int_equal(bytes_named(little, 5), 0);
+	assert_int_equal(bytes_named(two, 7), 4 * MIB);
+	assert_int_equal(bytes_named(late, 5), 0);
+	assert_int_equal(got.named[0].device.type, DEVICE_HOST);
+	got.n = 0;
+	late[0] = 2;
+	map(h, MIB, 5);
+	read_once(h); /* the objects were used up */
+	assert_int_equal(got.n, 0);
+	host_memory__free(h);
+	proc__free((struct proc *)c.proc);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_names) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
