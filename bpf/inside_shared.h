@@ -31,6 +31,7 @@ enum mt_inside_program {
 	MT_INSIDE_SCOPE_END,
 	MT_INSIDE_CODE_GONE,
 	MT_INSIDE_MODULE_CALL,
+	MT_INSIDE_MODULE_BOUND,
 	MT_INSIDE_CALL_ENTER,
 	MT_INSIDE_CALL_RETURN, /* program of a probed call, run when the function returns */
 	MT_INSIDE_SET_DEVICE,

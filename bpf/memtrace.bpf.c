@@ -297,6 +297,17 @@ int module_call(struct pt_regs *ctx)
 	return enter_module(ctx);
 }
 
+/* The function that Module._call_impl calls first; see user/torch/nnmodule.h */
+SEC("uprobe")
+int module_bound(struct pt_regs *ctx)
+{
+	if (!begin(MT_REC_MODULE_CALL))
+		return 0;
+	if (is_off(MT_OFF_MODULES) || !modules)
+		return filtered(MT_REC_MODULE_CALL);
+	return enter_bound(ctx);
+}
+
 /* static void code_dealloc(PyCodeObject *code) */
 SEC("uprobe")
 int code_gone(struct pt_regs *ctx)

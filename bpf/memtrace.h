@@ -40,7 +40,7 @@ enum mt_rec_type {
 	MT_REC_STACK = 5,      /* frames of a stack id, before its first use: struct mt_rec_stack */
 	MT_REC_CODE_GONE = 6, /* a code object of a sent stack is being freed: struct mt_rec_gone */
 	MT_REC_SCOPE_END = 7, /* a record_function scope is left: struct mt_rec_mark */
-	MT_REC_MODULE_CALL = 8, /* slot_tp_call entered for a module: struct mt_rec_enter */
+	MT_REC_MODULE_CALL = 8, /* a module is called: struct mt_rec_enter */
 	MT_REC_CUDA_CALL = 9,	/* a call into CUDA returned: struct mt_rec_call */
 	MT_REC_REQUESTED = 10,	/* USDT pytorch:malloc: struct mt_rec_asked */
 	MT_REC_SET_DEVICE = 11, /* cudaSetDevice entered: struct mt_rec_call, arg[0] */
@@ -199,9 +199,13 @@ struct mt_rec_enter {
 	__u64 stack; /* caller's stack id while modules from before attach may be active, or 0 */
 	__u64 sp;    /* address of `ret`; the call is active while the stack pointer is below ... */
 	__u64 ret;   /* ... and it still holds this return address; 0: could not be read */
-	__u32 depth; /* number of active calls around this call */
+	__u32 depth; /* number of active calls around this call, or MT_DEPTH_BOUND */
 	__u32 keep;  /* number of outermost reported calls that are still active */
 };
+
+/* The depth of a call without slot_tp_call, around which no call is active. The record has the
+ * stack, keep and nothing else: the stack tells the module, and no return address shows its end. */
+#define MT_DEPTH_BOUND 0xffffffffU
 
 struct mt_rec_leave {
 	struct mt_hdr h;

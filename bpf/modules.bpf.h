@@ -5,6 +5,9 @@
  * slot_tp_call, and user space says which classes are modules. No probe sees a module return.
  * Instead, each event of the thread checks the stack, as for autograd's nodes. A record then
  * reports the modules that were left.
+ * A call of a bound method, `f = model.__call__; f()`, runs its Python without slot_tp_call. All
+ * calls of modules pass one more function, the first that Module._call_impl calls. If no call is
+ * active there, the call had no slot_tp_call.
  */
 /* Classes of called objects, written by user space. An unknown class counts as a module's. */
 struct {
@@ -249,5 +252,35 @@ static __noinline int enter_module(struct pt_regs *ctx)
 	stack = outer_modules(t, sp, time);
 	send_entry(&t->modules, time, stack, current_node(t, sp, time), wake);
 	took(MT_REC_MODULE_CALL, time);
+	return 0;
+}
+
+/* Reports a call that has not passed slot_tp_call, unless it is within one that has. */
+static __noinline int enter_bound(struct pt_regs *ctx)
+{
+	__u64 sp = PT_REGS_SP(ctx), time = bpf_ktime_get_ns(), stack;
+	struct mt_rec_enter *r;
+	struct thread_slot *t;
+
+	t = begin_thread(ctx);
+	if (!t)
+		return filtered(MT_REC_MODULE_CALL);
+	settle(t, sp, time);
+	if (t->modules.n)
+		return filtered(MT_REC_MODULE_CALL);
+	/* The next outermost call is within this one: its walk must see that. */
+	t->modules.whole = 0;
+	stack = walk_stack_atomic(0, sp, time);
+	if (!(stack & MT_STACK_IN_MODULE))
+		return filtered(MT_REC_MODULE_CALL);
+	r = reserve(MT_REC_MODULE_CALL, sizeof(*r));
+	if (!r)
+		return 0;
+	fill(&r->h, MT_REC_MODULE_CALL, time, stack, false);
+	r->self = r->type = r->sp = r->ret = 0;
+	r->stack = stack_id(stack);
+	r->depth = MT_DEPTH_BOUND;
+	r->keep = t->modules.same;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }

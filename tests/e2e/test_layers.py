@@ -145,6 +145,40 @@ def test_all_jobs():
     documents(recording, got)
 
 
+def bound(role):
+    """A call through a stored bound method is a call of the root module: it has a name, makes a step, and ends."""
+    calls, path = 20, scratch("bound-%s.mtr" % role)
+    target = workload("bound.py", str(calls), role=role)
+    target.wait_line("ready", 120)
+    recorder = record(target.pid, path)
+    target.send()
+    target.wait_line("done", 60)
+    equal(target.wait(60), 0, "the target's end")
+    equal(recorder.wait(60), 0, "the recorder's end")
+    own(path)
+    got = Calls(path)
+    # The first such call shows that there are any: the recorder learns of it while the three calls of the start are made.
+    for name in ("", "net.0", "net.1", "net.0.linear", "net.1.linear"):
+        check(3 * calls <= got.calls["Outer", name] <= 3 * calls + 3, "calls of %r: %s", name, dict(got.calls))
+    equal(got.unmatched, 0, "exits without an entry")
+    check(not any(got.open.values()), "modules without an exit: %s", dict(got.open))
+    doc = report(path)
+    check(3 * calls <= doc["capture"]["steps"] <= 3 * calls + 3, "steps: %d", doc["capture"]["steps"])
+    equal(set(doc["layers"]) & {"", "head", "net.0", "net.1.linear"}, {"", "head", "net.0", "net.1.linear"}, "modules")
+
+
+def test_bound_method():
+    bound("main")
+
+
+def test_bound_method_newest():
+    bound("newest")
+
+
+def test_bound_method_old():
+    bound("old")
+
+
 FEW = "plain,recursive,raises,generates,checkpointed,threads"
 
 

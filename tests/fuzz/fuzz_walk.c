@@ -16,10 +16,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct {
 	int (*run)(struct pt_regs *);
 } programs[] = {
-	{ report },	 { report_s },	 { oom },	{ oom_s },	 { cpu_new },
-	{ cpu_new_s },	 { cpu_delete }, { scope_end }, { scope_end_s }, { module_call },
-	{ code_gone },	 { evaluate },	 { edge },	{ edge_s },	 { call_enter },
-	{ call_return }, { set_device }, { asked },
+	{ report },	  { report_s },	   { oom },	   { oom_s },	    { cpu_new },
+	{ cpu_new_s },	  { cpu_delete },  { scope_end },  { scope_end_s }, { module_call },
+	{ module_bound }, { code_gone },   { evaluate },   { edge },	    { edge_s },
+	{ call_enter },	  { call_return }, { set_device }, { asked },
 };
 #define NR_PROGRAMS (sizeof(programs) / sizeof(programs[0]))
 

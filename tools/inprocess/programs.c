@@ -150,6 +150,7 @@ void programs__run(enum mt_inside_program which, __u64 cookie, struct pt_regs *r
 		[MT_INSIDE_SCOPE_END] = scope_end,
 		[MT_INSIDE_CODE_GONE] = code_gone,
 		[MT_INSIDE_MODULE_CALL] = module_call,
+		[MT_INSIDE_MODULE_BOUND] = module_bound,
 		[MT_INSIDE_CALL_ENTER] = call_enter,
 		[MT_INSIDE_CALL_RETURN] = call_return,
 		[MT_INSIDE_SET_DEVICE] = set_device,

@@ -26,7 +26,8 @@
 #define MAX_THREADS (1u << 16)	 /* threads kept */
 #define LOOKED_AT 64		 /* threads checked in a second */
 #define OPTIMIZER_EXIT (1ULL << 32)
-#define WHOLE (1ULL << 33) /* all its frames and modules are named */
+#define WHOLE (1ULL << 33)  /* all its frames and modules are named */
+#define BEGINS (1ULL << 34) /* it ends where the call of its only module begins */
 
 struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
 			     struct probes *probes, struct dict *dict, struct facts *facts)
@@ -265,6 +266,7 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
 	struct event e = { .walk = r->h.walk, .addr = r->addr };
+	int err;
 
 	if (!t)
 		return -ENOMEM;
@@ -299,6 +301,9 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 	if (e.kind != EVENT_FREE) {
 		if (set_stack(d, r, &e) || autograd__node(d, t, &r->h, &e.node))
 			return -ENOMEM;
+		err = modules__seen(d, &r->h, r->stack);
+		if (err)
+			return err;
 	}
 	if (e.kind == EVENT_OOM)
 		cuda_calls__used_soon(d);
@@ -348,6 +353,20 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 	return err;
 }
 
+/* A call through a bound method, by its stack. Other callers of the function, and modules that such
+ * a call calls in the same way, are no root's calls. */
+static int on_bound_call(struct decoder *d, const struct mt_rec_enter *r, struct event e)
+{
+	uint64_t v, self = decoder__outer_module(d, r->stack);
+	int err;
+
+	if (!self || !map64__get(d->stacks, r->stack, &v) || !(v & BEGINS))
+		return 0;
+	e.module = symbolizer__root(d->names, self);
+	err = decoder__emit(d, &e);
+	return err ?: modules__bound(d, r, self, e.module);
+}
+
 /*
  * Emits EVENT_CALL for root modules, which steps may be counted by; then the modules' own events.
  */
@@ -362,6 +381,8 @@ static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 		return -ENOMEM;
 	e.thread = t->number;
 	err = modules__left(d, &r->h, r->keep);
+	if (!err && r->depth == MT_DEPTH_BOUND)
+		return on_bound_call(d, r, e);
 	if (!err && map64__get(d->roots, r->self, &v)) {
 		e.module = symbolizer__root(d->names, r->self);
 		err = decoder__emit(d, &e);
@@ -420,6 +441,12 @@ bool decoder__knows_stack(const struct decoder *d, uint64_t id)
 	return map64__get(d->stacks, id, &v) && v & WHOLE;
 }
 
+/* _call_impl, around it _wrapped_call_impl if there is one, and no other module. */
+static bool begins_call(const struct decoder *d, const struct named_stack *ns)
+{
+	return ns->modules == 1 && ns->root_at == (d->target->module_self_in_cell ? 1 : 2);
+}
+
 static int on_stack(struct decoder *d, const struct mt_rec_stack *r, size_t len)
 {
 	struct named_stack ns;
@@ -449,7 +476,7 @@ static int on_stack(struct decoder *d, const struct mt_rec_stack *r, size_t len)
 	}
 	return map64__set(d->stacks, r->stack,
 			  ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0) |
-				  (ns.whole ? WHOLE : 0));
+				  (ns.whole ? WHOLE : 0) | (begins_call(d, &ns) ? BEGINS : 0));
 }
 
 static void on_gone(struct decoder *d, const struct mt_rec_gone *r)

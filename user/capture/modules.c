@@ -40,9 +40,11 @@ struct call {
 struct inside {
 	uint32_t tid;
 	uint32_t n, cap;
-	struct call *at; /* the outermost call first */
-	uint64_t outer;	 /* the outermost module that was entered before attach; 0: none */
-	uint64_t heard;	 /* time of the last record, ns since start */
+	struct call *at;   /* the outermost call first */
+	uint64_t outer;	   /* the outermost module whose call has no record; 0: none */
+	struct call bound; /* a call through a bound method, around all others; told: there is one */
+	bool outside;	   /* the thread was outside of all modules since attach */
+	uint64_t heard;	   /* time of the last record, ns since start */
 	/* The thread was seen outside the calls from left_from on, at left_at. */
 	bool left;
 	uint32_t left_from;
@@ -55,6 +57,7 @@ struct name {
 };
 
 struct modules {
+	bool no_bound; /* the probe on calls through bound methods cannot be attached */
 	struct pymem mem;
 	struct map64 *types; /* address of a class -> enum mt_module_type, as the programs know it */
 	struct map64 *names; /* address of a module -> index in name */
@@ -270,6 +273,85 @@ static int leave(struct decoder *d, struct inside *in, uint32_t keep, uint64_t t
 	return err;
 }
 
+/* The end of the call through a bound method, and of those in it. */
+static int leave_bound(struct decoder *d, struct inside *in, uint64_t time)
+{
+	struct thread *t = decoder__thread(d, in->tid);
+	struct event e = { .kind = EVENT_LEAVE, .time = time, .module = in->bound.module };
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	if (!in->bound.told)
+		return 0;
+	err = leave(d, in, 0, time);
+	in->bound.told = false;
+	e.thread = t->number;
+	return err ?: decoder__emit(d, &e);
+}
+
+int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t self, uint32_t module)
+{
+	struct event e = { .kind = EVENT_ENTER, .module = module };
+	struct modules *m = d->modules;
+	struct thread *t;
+	struct inside *in;
+	int err;
+
+	if (!m)
+		return 0;
+	in = inside_of(m, r->h.tid);
+	t = decoder__thread(d, r->h.tid);
+	if (!in || !t)
+		return -ENOMEM;
+	e.time = decoder__since(d, r->h.time);
+	err = leave_bound(d, in, e.time);
+	if (err)
+		return err;
+	in->bound = (struct call){ .self = self, .module = module, .told = true };
+	m->entered++;
+	m->unnamed += !module;
+	e.thread = t->number;
+	err = autograd__node(d, t, &r->h, &e.node);
+	return err ?: decoder__emit(d, &e);
+}
+
+/*
+ * A module is on the stack of a thread that has been outside of all since attach, and no call of
+ * one was recorded: it was called through a bound method. From now on such calls are recorded, too.
+ * In other programs, which are most, their probe would double the price of a call.
+ */
+static void want_bound(struct decoder *d)
+{
+	if (d->modules->no_bound || probes__attached(d->probes, HOOK_MODULE_BOUND) ||
+	    probes__is_off(d->probes, HOOK_MODULE_BOUND))
+		return;
+	target__attach_optional(d->target, d->probes, HOOK_MODULE_BOUND);
+	d->modules->no_bound = !probes__attached(d->probes, HOOK_MODULE_BOUND);
+	/* The calls under way have that module around them. */
+	probes__forget_calls(d->probes);
+}
+
+int modules__seen(struct decoder *d, const struct mt_hdr *h, uint64_t stack)
+{
+	struct inside *in;
+	uint64_t outer;
+
+	if (!d->modules || !stack || h->walk != MT_WALK_OK)
+		return 0;
+	in = inside_of(d->modules, h->tid);
+	if (!in)
+		return -ENOMEM;
+	outer = decoder__outer_module(d, stack);
+	if (in->bound.told)
+		return outer == in->bound.self ? 0 : leave_bound(d, in, decoder__since(d, h->time));
+	if (!outer)
+		in->outside = true;
+	else if (in->outside && !in->n)
+		want_bound(d);
+	return 0;
+}
+
 int modules__left(struct decoder *d, const struct mt_hdr *h, uint32_t keep)
 {
 	struct inside *in;
@@ -322,7 +404,7 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 	struct inside *in;
 	struct thread *t;
 	struct call *c;
-	int err;
+	int err = 0;
 
 	if (!m)
 		return 0;
@@ -333,8 +415,14 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 	t = decoder__thread(d, r->h.tid);
 	if (!c || !t)
 		return -ENOMEM;
-	if (!r->depth)
+	if (!r->depth) {
 		in->outer = decoder__outer_module(d, r->stack);
+		if (in->bound.told && in->outer != in->bound.self)
+			err = leave_bound(d, in, e.time);
+		if (err)
+			return err;
+		c = call_at(in, 0);
+	}
 	err = type_of(d, r->type, &type);
 	*c = (struct call){
 		.self = r->self, .sp = r->sp, .ret = r->ret, .told = type == MT_TYPE_MODULE

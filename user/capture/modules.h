@@ -20,6 +20,13 @@ void modules__free(struct modules *m); /* NULL is fine */
  * Both do nothing without d->modules. 0, -ENOMEM, -EBADMSG or the sink's error. */
 int modules__left(struct decoder *d, const struct mt_hdr *h, uint32_t keep);
 int modules__entered(struct decoder *d, const struct mt_rec_enter *r);
+/* The thread called the root module `self`, number `module` of the dictionary, through a bound
+ * method. No return address shows the end of that call. It ends at the thread's next stack without
+ * the module, or at its next such call. Errors as above. */
+int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t self, uint32_t module);
+/* An event of the thread has this stack (the programs' id; 0: none was read). Attaches the probe on
+ * calls through bound methods if the stack shows one. Errors as above. */
+int modules__seen(struct decoder *d, const struct mt_hdr *h, uint64_t stack);
 /*
  * Checks now and then that classes are still the same. Also checks threads without records: the
  * stack pointer of a waiting thread shows which calls it has left. now: ns since start. 0, -ENOMEM

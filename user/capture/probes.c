@@ -261,6 +261,7 @@ static uint32_t off_bit(enum hook_id id)
 	case HOOK_EVALUATE:
 		return MT_OFF_NODES;
 	case HOOK_MODULE_CALL:
+	case HOOK_MODULE_BOUND:
 		return MT_OFF_MODULES;
 	default:
 		return 0;
@@ -288,7 +289,8 @@ const struct mt_timed *probes__timed(const struct probes *p)
 static void set_off(struct probes *p, uint32_t off, pid_t pid, const struct hook *hooks)
 {
 	/* Nodes are made before they run, so probe that first. */
-	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE, HOOK_MODULE_CALL };
+	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE, HOOK_MODULE_CALL,
+					    HOOK_MODULE_BOUND };
 	uint32_t was = p->vars.detail->off;
 
 	__atomic_store_n(&p->vars.detail->off, off, __ATOMIC_SEQ_CST);
@@ -299,9 +301,16 @@ static void set_off(struct probes *p, uint32_t off, pid_t pid, const struct hook
 		if (!(was & bit) && off & bit && probes__attached(p, ids[i]))
 			p->in->detach_hook(p, ids[i]);
 		else if (was & bit && !(off & bit) && hooks[ids[i]].found &&
+			 ids[i] != HOOK_MODULE_BOUND && /* attached when a stack shows the need */
 			 !probes__attached(p, ids[i]))
 			probes__attach(p, pid, &hooks[ids[i]]);
 	}
+}
+
+void probes__forget_calls(struct probes *p)
+{
+	if (p->vars.detail)
+		__atomic_fetch_add(&p->vars.detail->generation, 1, __ATOMIC_SEQ_CST);
 }
 
 void probes__want_level(struct probes *p, uint32_t number, unsigned int level, bool keep_modules,

@@ -209,6 +209,9 @@ void probes__clear_roots(struct probes *p, uint32_t number);
 int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
 			    enum mt_module_type is);
 
+/* Makes the programs forget the nodes and modules that threads are in, since some were entered
+ * unseen. They find them on the stack again. */
+void probes__forget_calls(struct probes *p);
 /*
  * Asks for a level of detail (cost/cost_control.h) for the process. Programs that several processes
  * share take the highest. keep_modules: calls of modules stay, since steps are counted by them.

@@ -246,6 +246,7 @@ static int attach(struct probes *p, pid_t pid, const struct hook *h)
 		[HOOK_SCOPE_END] = MT_INSIDE_SCOPE_END,
 		[HOOK_CODE_GONE] = MT_INSIDE_CODE_GONE,
 		[HOOK_MODULE_CALL] = MT_INSIDE_MODULE_CALL,
+		[HOOK_MODULE_BOUND] = MT_INSIDE_MODULE_BOUND,
 	};
 	const struct file_id file = { h->inode, h->dev_major, h->dev_minor };
 	struct maps maps;

@@ -214,6 +214,7 @@ static const char *program_name(enum hook_id id, bool sleepable)
 		[HOOK_CODE_GONE] = { "code_gone", NULL },
 		[HOOK_SCOPE_END] = { "scope_end", "scope_end_s" },
 		[HOOK_MODULE_CALL] = { "module_call", NULL },
+		[HOOK_MODULE_BOUND] = { "module_bound", NULL },
 		[HOOK_EDGE] = { "edge", "edge_s" },
 		[HOOK_EVALUATE] = { "evaluate", NULL },
 	};
@@ -271,8 +272,10 @@ static size_t first_names(const struct probes_opts *opts, bool old, const char *
 		names[n++] = call_name(CALL_RETURN);
 		names[n++] = call_name(CALL_SET_DEVICE);
 	}
-	if (old || opts->all)
+	if (old || opts->all) {
 		names[n++] = call_name(CALL_ASKED);
+		names[n++] = program_name(HOOK_MODULE_BOUND, false);
+	}
 	if (old)
 		names[n++] = "thread_gone";
 	return n;

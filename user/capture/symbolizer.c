@@ -151,8 +151,10 @@ int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec, stru
 	uint32_t i, j, k = 0;
 
 	for (i = 0; i < rec->n; i++) {
-		if (f[i].kind == MT_FRAME_MODULE)
-			s.root = f[i].addr; /* the outermost one remains */
+		if (f[i].kind != MT_FRAME_MODULE)
+			continue;
+		s.root = f[i].addr; /* the outermost one remains */
+		s.root_at = i - s.modules++;
 	}
 	for (i = 0; i < rec->n; i++) {
 		if (f[i].kind == MT_FRAME_MODULE) {

@@ -34,6 +34,8 @@ struct named_stack {
 	bool optimizer_exit; /* the stack is the exit of an optimizer's step */
 	bool whole;	     /* all frames and modules are named */
 	uint64_t root;	     /* the outermost module object, 0: none */
+	uint32_t modules;    /* module objects */
+	uint32_t root_at;    /* frames within the outermost module's call */
 };
 /* Names a stack as far as it is sure. 0 or -ENOMEM. */
 int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec,

@@ -150,6 +150,7 @@ static void hook_at(struct target *t, enum hook_id id, const char *symbol, int e
 
 int target__look_into_torch(struct target *t)
 {
+	const char *name;
 	struct pycode pc;
 	uint64_t addr = 0;
 	int err;
@@ -169,6 +170,8 @@ int target__look_into_torch(struct target *t)
 	err = nnmodules__slot_call(t->python, &addr);
 	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr,
 		FIRST_ARG | SITE_AT_ENTRY);
+	err = nnmodules__first_called(t->python, &addr, &name);
+	hook_at(t, HOOK_MODULE_BOUND, name, err, addr, 0);
 	return 0;
 }
 

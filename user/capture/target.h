@@ -50,7 +50,8 @@ void target__look_for_python(struct target *t, struct maps *maps);
 /* Reads the map and PyTorch's version again; the rest stays. 0 or -errno. */
 int target__renew(struct target *t);
 /* Finds what exists once torch.nn is imported: the code objects of module calls, and the hooks that
- * Python objects point to (HOOK_SCOPE_END, HOOK_MODULE_CALL). 0, or -ENOENT: not imported yet. */
+ * Python objects point to (HOOK_SCOPE_END, HOOK_MODULE_CALL, HOOK_MODULE_BOUND). 0, or -ENOENT: not
+ * imported yet. */
 int target__look_into_torch(struct target *t);
 /* Attaches a hook that a capture can do without: if it is refused, logs why and goes on. */
 void target__attach_optional(const struct target *t, struct probes *p, enum hook_id id);

@@ -2,6 +2,7 @@
 /* Data for the probes on module calls: module types, the code object of a call, and the function to
  * probe. */
 #include <errno.h>
+#include <string.h>
 
 #include "python/pymem.h"
 #include "python/pyobj.h"
@@ -10,6 +11,17 @@
 #include "torch/nnmodule.h"
 
 #define TORCH_MODULE "torch.nn.modules.module"
+/* What Module._call_impl calls first: the one, or the other by 2.15. */
+#define TRACING_STATE "_get_tracing_state"
+#define IS_TRACING "_is_tracing"
+
+/* PyCFunctionObject.m_self (Include/cpython/methodobject.h), 3.8 to 3.15, from the object's type
+ * on. pybind11 puts the address of a function_record into a PyCapsule there, from version 3 on into
+ * an object of its own; both have it right behind the type. */
+#define M_SELF 16
+#define RECORD 8
+/* pybind11::detail::function_record: name first; impl, in pybind11 2.2 to 3.0 */
+#define RECORD_IMPL 48
 
 int nnmodules__is_type(struct pymem *m, uint64_t type)
 {
@@ -91,4 +103,84 @@ int nnmodules__slot_call(const struct python *py, uint64_t *addr)
 		return -ENOENT;
 	*addr = call;
 	return 0;
+}
+
+#define CODE_WORDS 16 /* words of a code object that are searched for its tuple of names */
+#define NAMES 64
+
+static bool has_name(const struct python *py, struct pymem *m, uint64_t tuple, const char *name)
+{
+	const struct pylayout *l = python__layout(py);
+	uint64_t n, item;
+	char text[64];
+
+	if (pymem__u64(m, tuple + l->tuple_item - 8, &n))
+		return false;
+	for (uint64_t i = 0; i < n && i < NAMES; i++) {
+		if (pymem__u64(m, tuple + l->tuple_item + 8 * i, &item) ||
+		    pyobj__str(py, item, text, sizeof(text)) < 0)
+			continue;
+		if (!strcmp(text, name))
+			return true;
+	}
+	return false;
+}
+
+/* Whether a code object uses a name. */
+static bool uses(const struct python *py, struct pymem *m, uint64_t code, const char *name)
+{
+	uint64_t words[CODE_WORDS], type;
+	char is[16];
+
+	if (pymem__read(m, code, words, sizeof(words)))
+		return false;
+	for (size_t i = 0; i < CODE_WORDS; i++) {
+		if (words[i] % 8 || pyobj__type(py, words[i], &type) ||
+		    pyobj__type_name(py, type, is, sizeof(is)) || strcmp(is, "tuple"))
+			continue;
+		if (has_name(py, m, words[i], name))
+			return true;
+	}
+	return false;
+}
+
+/* The function that Module._call_impl calls first. */
+static const char *first_called(const struct python *py, struct pymem *m)
+{
+	uint64_t type, code;
+
+	if (!module_type(py, &type) && !method_code(py, type, "_call_impl", &code) &&
+	    uses(py, m, code, IS_TRACING))
+		return IS_TRACING;
+	return TRACING_STATE;
+}
+
+int nnmodules__first_called(const struct python *py, uint64_t *addr, const char **name)
+{
+	const struct pylayout *l = python__layout(py);
+	uint64_t module, function, self, record, text, impl;
+	char is[32] = "";
+	struct pymem m;
+	int err;
+
+	pymem__init(&m, py, false);
+	*name = first_called(py, &m);
+	err = pyobj__module(py, "torch._C", &module);
+	if (!err)
+		err = pyobj__module_attr(py, module, *name, &function);
+	if (!err)
+		err = pymem__u64(&m, function + l->ob_type + M_SELF, &self);
+	if (!err)
+		err = pymem__u64(&m, self + l->ob_type + RECORD, &record);
+	if (!err)
+		err = pymem__u64(&m, record, &text);
+	if (!err)
+		err = pymem__read(&m, text, is, strlen(*name) + 1);
+	if (!err && strcmp(is, *name))
+		err = -EBADMSG;
+	if (!err)
+		err = pymem__u64(&m, record + RECORD_IMPL, &impl);
+	if (!err)
+		*addr = impl;
+	return err;
 }

@@ -51,3 +51,7 @@ int nnmodules__is_type(struct pymem *m, uint64_t type);
 /* CPython's slot_tp_call: tp_call of every Python class with __call__, from torch.nn.Module.
  * -ENOENT. */
 int nnmodules__slot_call(const struct python *py, uint64_t *addr);
+/* The function of torch._C that Module._call_impl calls first, however the module was called:
+ * _get_tracing_state(), in new versions _is_tracing(). Its code, and its name as static text.
+ * -ENOENT, -EBADMSG: not made by pybind11 as known. */
+int nnmodules__first_called(const struct python *py, uint64_t *addr, const char **name);

@@ -275,7 +275,7 @@ const char *hook__name(enum hook_id id)
 		[HOOK_CPU_NEW] = "cpu new",	    [HOOK_CPU_DELETE] = "cpu delete",
 		[HOOK_SCOPE_END] = "scope end",	    [HOOK_CODE_GONE] = "code gone",
 		[HOOK_MODULE_CALL] = "module call", [HOOK_EDGE] = "autograd edge",
-		[HOOK_EVALUATE] = "autograd node",
+		[HOOK_EVALUATE] = "autograd node",  [HOOK_MODULE_BOUND] = "bound call",
 	};
 
 	return (unsigned)id < HOOK_NR ? names[id] : "unknown";

@@ -19,8 +19,9 @@ enum hook_id {
 			  ...), libtorch_cpu */
 	/* End of a record_function scope, libtorch_python; see torchpy.h. */
 	HOOK_SCOPE_END,
-	HOOK_CODE_GONE,	  /* PyCode_Type.tp_dealloc, in the interpreter: a code object is freed */
-	HOOK_MODULE_CALL, /* slot_tp_call, in the interpreter */
+	HOOK_CODE_GONE,	   /* PyCode_Type.tp_dealloc, in the interpreter: a code object is freed */
+	HOOK_MODULE_CALL,  /* slot_tp_call, in the interpreter */
+	HOOK_MODULE_BOUND, /* first call of Module._call_impl, libtorch_python; nnmodule.h */
 	HOOK_NR
 };
 
