@@ -3,12 +3,14 @@
 """
 Calls of a model through its stored bound method, as generate() of transformers makes them.
 
-usage: bound.py [calls]: prints "ready PID", waits for a line, generates once as a start and again half a second later. Each way of a
-call is made so many times: f(x), f(**inputs), and model(x). The root calls two modules as usual and one through a bound method.
+usage: bound.py CALLS: prints "ready PID", generates with one call of each way until a line comes, prints how often, and generates.
+Each way of a call is made so many times: f(x), f(**inputs), and model(x). The root calls two modules as usual and one through a
+bound method.
+"bound.py --serve" only serves: 60 requests of 8 calls, of which each leaves 64 KiB in a list.
 """
 import os
+import select
 import sys
-import time
 
 import torch
 from torch import nn
@@ -36,29 +38,55 @@ class Outer(nn.Module):
         return self.head_forward(x)
 
     def generate(self, x, calls):
-        f, kept = self.__call__, []
+        f = self.__call__
         for _ in range(calls):
-            kept.append(f(x).clone())
+            f(x).clone()
             torch.ones(100)
         for _ in range(calls):
-            kept.append(f(**{"x": x}))
+            f(**{"x": x})
             torch.ones(100)
         for _ in range(calls):
-            kept.append(self(x))
-        return kept
+            self(x)
+
+
+class Small(nn.Module):
+    """Allocates within its own module only."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x):
+        return self.net(x)
+
+
+def serve(model, requests, tokens):
+    """Each request leaves something behind."""
+    for _ in range(requests):
+        step, x = model.__call__, torch.ones(4, 64)
+        for _ in range(tokens):
+            x = step(x)
+        HISTORY.append(torch.zeros(16384))
+
+
+HISTORY = []
 
 
 def main():
-    calls = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    serves = sys.argv[1] == "--serve"
+    calls = 0 if serves else int(sys.argv[1])
     torch.set_num_threads(1)
-    model = Outer()
+    model = Small() if serves else Outer()
+    work = (lambda n: serve(model, n, 8)) if serves else (lambda n: model.generate(torch.ones(32, 64), n))
     print("ready", os.getpid(), flush=True)
-    sys.stdin.readline()
+    starts = 0
     with torch.no_grad():
-        model.generate(torch.ones(32, 64), 1)
-        time.sleep(0.5)
-        kept = model.generate(torch.ones(32, 64), calls)
-    print("done", len(kept), flush=True)
+        while not select.select([sys.stdin], [], [], 0.05)[0]:
+            work(1)
+            starts += 1
+        print("starts", starts, flush=True)
+        work(60 if serves else calls)
+    print("done", flush=True)
 
 
 main()

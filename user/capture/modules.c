@@ -328,6 +328,8 @@ static void want_bound(struct decoder *d)
 		return;
 	target__attach_optional(d->target, d->probes, HOOK_MODULE_BOUND);
 	d->modules->no_bound = !probes__attached(d->probes, HOOK_MODULE_BOUND);
+	log_debug("calls of modules through bound methods %s",
+		  d->modules->no_bound ? "cannot be recorded" : "are recorded from now on");
 	/* The calls under way have that module around them. */
 	probes__forget_calls(d->probes);
 }
@@ -347,7 +349,7 @@ int modules__seen(struct decoder *d, const struct mt_hdr *h, uint64_t stack)
 		return outer == in->bound.self ? 0 : leave_bound(d, in, decoder__since(d, h->time));
 	if (!outer)
 		in->outside = true;
-	else if (in->outside && !in->n)
+	else if (in->outside && (!in->n || (in->at[0].told && in->at[0].self != outer)))
 		want_bound(d);
 	return 0;
 }

@@ -31,6 +31,7 @@ struct page {
 static void sentence(struct page *p, const struct growth *g, const struct growth_line *l)
 {
 	char slope[40], n[96], held[1024], keeps[160], at[REPORT_TEXT], module[REPORT_TEXT] = "";
+	char every[80];
 
 	leaks__where(p->o->by, &l->row, p->cwd, at, 200);
 	if (p->o->by == BY_LINE && *l->row.module && strcmp(l->row.module, "*")) {
@@ -39,10 +40,12 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 	}
 	leaks__say_held(l, facts__get(p->doc->facts, "census"), held, sizeof(held));
 	leaks__say_stays(g, l, keeps, sizeof(keeps));
-	text__paragraph(p->out, p->width, "", "  ", "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.",
-			at, module, growth_summary__signed(slope, sizeof(slope), l->per_step),
-			growth_summary__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)), keeps,
-			held, trend__confidence(l->trend.confidence));
+	text__paragraph(p->out, p->width, "", "  ",
+			"%s%s: %s a %s%s, in %s; %s. %s. Confidence: %s.", at, module,
+			growth_summary__signed(slope, sizeof(slope), l->per_step),
+			growth_summary__unit(g), leaks__every(g, l, every, sizeof(every)),
+			leaks__rises(g, &l->trend, n, sizeof(n)), keeps, held,
+			trend__confidence(l->trend.confidence));
 }
 
 static void table(struct page *p, const struct growth *g, size_t shown)

@@ -69,6 +69,21 @@ const char *leaks__where(enum group by, const struct row *r, const char *cwd, ch
 	}
 }
 
+const char *leaks__every(const struct growth *g, const struct growth_line *l, char *buf,
+			 size_t size)
+{
+	double block = l->row.count ? (double)l->row.bytes / (double)l->row.count : 0;
+	char of[32];
+
+	*buf = '\0';
+	if (g->clock == GROWTH_CALLS && l->kind == GROWTH_PILES_UP && l->per_step > 0 &&
+	    block >= 1.5 * l->per_step)
+		snprintf(buf, size, " (about one block of %s every %.*f calls)",
+			 text__bytes(of, sizeof(of), (uint64_t)block),
+			 block < 10 * l->per_step ? 1 : 0, block / l->per_step);
+	return buf;
+}
+
 unsigned leaks__percent(double share)
 {
 	return (unsigned)(share * 100 + 0.5);

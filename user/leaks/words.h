@@ -11,6 +11,10 @@
 /* Writes the observed length: "60 steps", "12 calls of the model", "3.1 s in 155 equal slices".
  * duration: ns. Returns buf, as the functions below do. */
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size);
+/* Writes " (about one block of 64.0 KiB every 8.0 calls)" for a server that leaves a block behind
+ * less often than in each call of its model; otherwise "". */
+const char *leaks__every(const struct growth *g, const struct growth_line *l, char *buf,
+			 size_t size);
 /* Writes the share of rises: "58 of 60 steps", "120 of 130 stretches of 4 steps". */
 const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size);
 /* Writes the share of rises for a table: "58/60". */
