@@ -143,5 +143,26 @@ def test_accumulated():
     check(set(seen) >= set(sizes[1].values()), "not all of those that came later were seen: %s", sorted(seen))
 
 
+def test_kv_cache():
+    """Keys and values by what holds them, in dump and in a recording."""
+    target = workload("kv_caches.py")
+    wanted = int(target.wait_line("ready", 120).split()[2])
+    code, out, err = tool("dump", "-p", str(target.pid), "--by", "tensor", "--format", "json", root=True)
+    equal(code, 0, "dump: %s" % err[-300:])
+    doc = json.loads(out)
+    equal(doc["devices"][0]["categories"]["kv_cache"]["bytes"], wanted, "bytes in dump")
+    names = {r["name"] for r in doc["rows"] if r["category"] == "kv_cache"}
+    for name in ("DynamicCache layers[2].keys", "StaticCache value_cache[1]", "MHATokenToKVPool k_buffer[0]", "0.kv_cache[0]", "1.kv_cache", "v_cache"):
+        check(name in names, "no %r in %s", name, sorted(names))
+    path = scratch("kv.mtr")
+    equal(record(target.pid, path, "-d", "1s").wait(60), 0, "the recorder's end")
+    target.send()
+    equal(target.wait(60), 0, "the target's end")
+    doc = report(path)
+    equal(doc["categories"]["kv_cache"], wanted, "bytes in a report")
+    equal(sum(r["bytes"] for r in report(path, "--filter", "category:kv_cache")["rows"]), wanted, "filtered")
+    check("KV cache" in tool("report", path)[1], "no row of the text")
+
+
 if __name__ == "__main__":
     run(globals())

@@ -225,6 +225,8 @@ static enum category category_of(enum census_kind k)
 		return CATEGORY_GRADIENT;
 	case CENSUS_OPTIMIZER:
 		return CATEGORY_OPTIMIZER_STATE;
+	case CENSUS_KV_CACHE:
+		return CATEGORY_KV_CACHE;
 	case CENSUS_ACTIVATION:
 		return CATEGORY_ACTIVATION;
 	default:

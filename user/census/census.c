@@ -27,6 +27,7 @@ const char *census_kind__name(enum census_kind k)
 		[CENSUS_PARAMETER] = "parameter",   [CENSUS_BUFFER] = "buffer",
 		[CENSUS_GRADIENT] = "gradient",	    [CENSUS_OPTIMIZER] = "optimizer_state",
 		[CENSUS_ACTIVATION] = "activation", [CENSUS_OTHER] = "unknown",
+		[CENSUS_KV_CACHE] = "kv_cache",
 	};
 
 	return k < CENSUS_KINDS ? names[k] : "unknown";
@@ -59,6 +60,8 @@ static int find_types(struct census *c)
 		err = type_object(c->py, "torch.optim.optimizer", "Optimizer", &c->optimizer);
 	if (!err && type_object(c->py, "torch._C", "_FunctionBase", &c->function))
 		c->function = 0; /* then tensors saved by custom autograd Functions stay unnamed */
+	if (!err && type_object(c->py, "builtins", "list", &c->list))
+		c->list = 0;
 	return err;
 }
 
@@ -122,8 +125,24 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 	case TYPE_OPTIMIZER:
 		return add_object(w->r, &w->r->optimizers, CENSUS_MAX_MODULES, obj, type,
 				  TYPE_OPTIMIZER);
+	case TYPE_CACHE:
+		return add_object(w->r, &w->r->caches, CENSUS_MAX_MODULES, obj, type, TYPE_CACHE);
 	default:
 		return 0;
+	}
+}
+
+/* Classes of objects that hold keys and values. Libraries may be imported at any time. */
+static void find_cache_types(struct census *c)
+{
+	static const char *const names[CENSUS_CACHE_TYPES][2] = {
+		{ "transformers.cache_utils", "Cache" },
+		{ "sglang.srt.mem_cache.memory_pool", "KVCache" },
+	};
+
+	for (size_t i = 0; i < CENSUS_CACHE_TYPES; i++) {
+		if (type_object(c->py, names[i][0], names[i][1], &c->caches[i]))
+			c->caches[i] = 0;
 	}
 }
 
@@ -152,11 +171,14 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 {
 	int err;
 
+	find_cache_types(r->c);
 	err = walk_objects(r, &s->objects);
 	if (!err)
 		err = census__name_modules(r);
 	if (!err)
 		err = census__name_optimizers(r);
+	if (!err)
+		err = census__name_caches(r);
 	if (err)
 		return err;
 	if (!r->tensors.n && !r->nnamed) {

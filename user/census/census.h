@@ -20,6 +20,8 @@ enum census_kind {
 	CENSUS_BUFFER,
 	CENSUS_GRADIENT,
 	CENSUS_OPTIMIZER,
+	/* Keys and values that an inference program keeps, by the object that holds them. */
+	CENSUS_KV_CACHE,
 	/* Saved for backward by autograd's graph, and made by a node of that graph. */
 	CENSUS_ACTIVATION,
 	CENSUS_OTHER,

@@ -39,8 +39,7 @@ static const char *join(char *buf, size_t size, const char *prefix, const char *
 	return buf;
 }
 
-/* Names the object if it is a tensor. */
-static int name_tensor(struct reading *r, uint64_t obj, const char *name, struct label label)
+int census__name_tensor(struct reading *r, uint64_t obj, const char *name, struct label label)
 {
 	enum type_kind kind;
 	int err;
@@ -155,6 +154,13 @@ static int read_trees(struct reading *r, struct tree **v, size_t *n)
 	return err;
 }
 
+static bool is_list(struct reading *r, uint64_t obj)
+{
+	uint64_t type;
+
+	return r->c->list && !pydict__type_of(&r->m, obj, &type) && type == r->c->list;
+}
+
 struct module_walk {
 	struct reading *r;
 	struct pyitems attrs, items;
@@ -163,8 +169,31 @@ struct module_walk {
 	char key[MAX_KEY], name[MAX_NAME];
 };
 
+/* Names the tensors in an attribute that is a list: vLLM's older versions keep one of each pipeline
+ * stage in `kv_cache`. */
+static int name_kv_list(struct module_walk *w, const struct pyitem *item, struct label label)
+{
+	uint64_t *list = NULL;
+	char name[MAX_NAME];
+	size_t n = 0;
+	int err = key_text(w->r, item->key, w->key, sizeof(w->key));
+
+	if (err || !census__is_kv_name(w->key))
+		return err;
+	label.kind = CENSUS_KV_CACHE;
+	err = census__list_items(w->r, item->value, &list, &n);
+	for (size_t i = 0; !err && i < n; i++) {
+		join(w->name, sizeof(w->name), w->prefix, w->key);
+		snprintf(name, sizeof(name), "%.*s[%zu]", MAX_NAME - 24, w->name, i);
+		err = census__name_tensor(w->r, list[i], name, label);
+	}
+	free(list);
+	return err;
+}
+
 static int name_items(struct module_walk *w, const struct pyitems *it, const struct label *label)
 {
+	struct label l;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < it->n; i++) {
@@ -172,13 +201,20 @@ static int name_items(struct module_walk *w, const struct pyitems *it, const str
 
 		/* Check the value first: most attributes are not tensors. */
 		err = reading__kind_of(w->r, it->v[i].value, &kind);
-		if (err || (kind != TYPE_TENSOR && kind != TYPE_WRAPPER))
+		if (err)
 			continue;
-		err = key_text(w->r, it->v[i].key, w->key, sizeof(w->key));
-		if (!err)
-			err = name_tensor(w->r, it->v[i].value,
-					  join(w->name, sizeof(w->name), w->prefix, w->key),
-					  *label);
+		l = *label;
+		if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) {
+			err = key_text(w->r, it->v[i].key, w->key, sizeof(w->key));
+			if (!err && l.kind != CENSUS_PARAMETER && census__is_kv_name(w->key))
+				l.kind = CENSUS_KV_CACHE;
+			if (!err)
+				err = census__name_tensor(
+					w->r, it->v[i].value,
+					join(w->name, sizeof(w->name), w->prefix, w->key), l);
+		} else if (l.kind == CENSUS_OTHER && is_list(w->r, it->v[i].value)) {
+			err = name_kv_list(w, &it->v[i], l);
+		}
 		if (reading__is_local(err))
 			err = 0;
 	}
@@ -281,8 +317,7 @@ int census__name_modules(struct reading *r)
 
 /* ---- optimizers ---- */
 
-/* Reads the items of a list or tuple, at most MAX_LIST. The caller frees *ret. */
-static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *n)
+int census__list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *n)
 {
 	uint64_t type, flags, count, at;
 	uint64_t *v;
@@ -339,11 +374,11 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 		return err;
 	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) {
 		snprintf(name, sizeof(name), "%s %s%s", w->cls, what, w->of);
-		return name_tensor(w->r, obj, name, w->label);
+		return census__name_tensor(w->r, obj, name, w->label);
 	}
 	if (depth >= MAX_STATE_DEPTH || strlen(what) > MAX_NAME)
 		return 0;
-	err = list_items(w->r, obj, &list, &n);
+	err = census__list_items(w->r, obj, &list, &n);
 	for (size_t i = 0; !err && i < n; i++) {
 		snprintf(name, sizeof(name), "%s[%zu]", what, i);
 		err = list[i] ? name_state(w, list[i], name, depth + 1) : 0;
@@ -397,12 +432,13 @@ static int name_group(struct reading *r, const char *cls, uint64_t group, size_t
 			w.label = (struct label){ .kind = CENSUS_OPTIMIZER };
 			err = name_state(&w, items.v[i].value, key, MAX_STATE_DEPTH - 1);
 		} else {
-			err = list_items(r, items.v[i].value, &list, &n);
+			err = census__list_items(r, items.v[i].value, &list, &n);
 			for (size_t k = 0; !err && k < n; k++) {
 				snprintf(name, sizeof(name), "%s param_groups[%zu].params[%zu]",
 					 cls, number, k);
-				err = name_tensor(r, list[k], name,
-						  (struct label){ .kind = CENSUS_PARAMETER });
+				err = census__name_tensor(
+					r, list[k], name,
+					(struct label){ .kind = CENSUS_PARAMETER });
 			}
 			free(list);
 			list = NULL;
@@ -427,7 +463,7 @@ static int name_optimizer(struct reading *r, const struct found *f)
 		err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
 	/* Groups first: they give parameters outside modules the names used for their state. */
 	if (!err && pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == 0)
-		err = list_items(r, value, &list, &n);
+		err = census__list_items(r, value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++)
 		err = name_group(r, cls, list[i], i);
 	free(list);

@@ -72,6 +72,10 @@ static int examine_type(struct reading *r, uint64_t type, enum type_kind *ret)
 			*ret = TYPE_MODULE;
 		else if (mro[i] == r->c->optimizer)
 			*ret = TYPE_OPTIMIZER;
+		for (size_t k = 0; k < CENSUS_CACHE_TYPES && *ret == TYPE_OTHER; k++) {
+			if (r->c->caches[k] && mro[i] == r->c->caches[k])
+				*ret = TYPE_CACHE;
+		}
 	}
 	return 0;
 }
@@ -224,9 +228,10 @@ void reading__forget_objects(struct reading *r)
 	free(r->tensors.v);
 	free(r->modules.v);
 	free(r->optimizers.v);
+	free(r->caches.v);
 	free(r->named);
 	r->types = r->seen = r->by_obj = NULL;
-	r->tensors.v = r->modules.v = r->optimizers.v = NULL;
+	r->tensors.v = r->modules.v = r->optimizers.v = r->caches.v = NULL;
 	r->named = NULL;
 }
 

@@ -21,8 +21,11 @@ enum type_kind {
 	TYPE_TENSOR,
 	TYPE_WRAPPER /* subclass of Tensor */,
 	TYPE_MODULE,
-	TYPE_OPTIMIZER
+	TYPE_OPTIMIZER,
+	TYPE_CACHE, /* holds keys and values of attention */
 };
+
+#define CENSUS_CACHE_TYPES 2
 
 struct census {
 	const struct python *py;
@@ -33,6 +36,8 @@ struct census {
 	size_t saved_flags; /* see pygraph__find_flags() */
 	/* Addresses of type objects in the target; function may be 0. */
 	uint64_t tensor_base, tensor, parameter, module, optimizer, function;
+	uint64_t list;			     /* 0: unknown */
+	uint64_t caches[CENSUS_CACHE_TYPES]; /* 0: not imported */
 };
 
 /* A Python object found by walking the collector's lists. */
@@ -73,7 +78,7 @@ struct reading {
 	uint64_t deadline;
 	struct map64 *types; /* type object -> enum type_kind */
 	struct map64 *seen;  /* object -> enum type_kind, for objects in the lists below */
-	struct found_list tensors, modules, optimizers;
+	struct found_list tensors, modules, optimizers, caches;
 	struct named *named;
 	size_t nnamed, named_cap;
 	struct map64 *by_obj; /* object -> index in named */

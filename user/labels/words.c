@@ -278,6 +278,8 @@ const char *words__role(const char *category)
 		return "(several)";
 	if (!strcmp(category, "optimizer_state"))
 		return "optimizer state";
+	if (!strcmp(category, "kv_cache"))
+		return "KV cache";
 	return strcmp(category, "unknown") != 0 ? category : "no role found";
 }
 

@@ -28,6 +28,7 @@ const char *category__name(enum category c)
 		[CATEGORY_ACTIVATION] = "activation",
 		[CATEGORY_INPUT] = "input",
 		[CATEGORY_TEMPORARY] = "temporary",
+		[CATEGORY_KV_CACHE] = "kv_cache",
 	};
 
 	return (unsigned)c < CATEGORY_NR ? names[c] : names[0];

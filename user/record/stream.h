@@ -103,6 +103,7 @@ enum category {
 	/* Created outside forward, backward and the optimizer, live when forward begins. */
 	CATEGORY_INPUT,
 	CATEGORY_TEMPORARY, /* freed in the phase that allocated it */
+	CATEGORY_KV_CACHE,  /* keys and values of attention, kept for the next tokens */
 	CATEGORY_NR,
 };
 
