@@ -503,9 +503,23 @@ def test_dry_run():
     equal([os.path.basename(x) for x in preload], ["libcuda.so.1", "libnvidia-ml.so.1", "libm.so.6"], "LD_PRELOAD")
     check("CUDA_VISIBLE_DEVICES" not in known["env"] and "CUDA_VISIBLE_DEVICES" in p.stderr(), "CUDA_VISIBLE_DEVICES: %s", known["env"])
     equal(known["env"]["TRITON_LIBCUDA_PATH"], os.path.dirname(preload[0]), "TRITON_LIBCUDA_PATH")
-    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT", "CUPY_CACHE_DIR"):
         cache = os.path.dirname(known["env"][name])
         check("memtrace-dryrun-" in cache and not os.path.exists(cache), "%s is %s, and there", name, cache)
+
+
+def test_max_time():
+    """The command ends after --max-time, with and without a recording; one that ignores SIGTERM, with SIGKILL."""
+    for options in (("--no-trace",), ()):
+        code, _, err = tool("run", *options, "--max-time", "1s", "--", "sleep", "60", root=not options)
+        equal(code, 128 + 15, "exit code (%s)" % err)
+        check("--max-time: stopping PID" in err and err.count("--max-time") == 1, "what is said: %s", err)
+    code, _, err = tool("run", "--no-trace", "--max-time", "2s", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+    equal((code, err.count("--max-time")), (128 + 9, 2), "a command that ignores SIGTERM: %s" % err)
+    code, _, err = tool("run", "--no-trace", "--max-time", "30s", "--", "sh", "-c", "exit 7")
+    equal((code, err), (7, ""), "a command that is over sooner")
+    for value in ("0", "soon"):
+        equal(tool("run", "--no-trace", "--max-time", value, "--", "true")[0], 64, "exit code of a time of %s" % value)
 
 
 def test_dry_run_not_taken():

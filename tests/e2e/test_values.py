@@ -94,6 +94,56 @@ def test_looks_old():
     looks("old")
 
 
+GENERATE = os.path.join(WORKLOADS, "generate.py")
+LOOP = os.path.join(WORKLOADS, "generation", "transformers", "generation", "loop.py")
+
+
+def line_of(path, text):
+    with open(path, encoding="utf-8") as f:
+        return next(n for n, line in enumerate(f, 1) if text in line)
+
+
+WAITS = "generate.py:%d" % line_of(GENERATE, "the line that waits")
+ASKS = "loop.py:%d" % line_of(LOOP, "return bool(")
+
+
+def generate(role):
+    """Loops like that of generate() end at their greatest length in each call; others where a value is told, again and again."""
+    out, log = job(role, scratch("generate"), GENERATE, "40", "7", "40", MEMTRACE_DRYRUN_VALUES=WAITS + "=true@64*")
+    seen = json.loads(out.splitlines()[-1])
+    equal((seen["generated"], seen["turns"]), ([[[3, 50], 49], [[3, 17], 16], [[3, 50], 49]], [63, 63]), "lengths and turns")
+    check(any("greatest_length_at" in line and line.endswith(ASKS) for line in log), "the log: %s", log)
+    # Reading a frame's variables keeps none of its tensors.
+    out, _ = job(role, scratch("told"), GENERATE, "40", "40", MEMTRACE_DRYRUN_VALUES="%s=true@64*,%s=true@40*" % (WAITS, ASKS))
+    told = json.loads(out.splitlines()[-1])
+    equal((told["generated"], told["peak"]), ([[[3, 50], 49]] * 2, seen["peak"]), "the same with values that are told")
+
+
+def test_generate_main():
+    generate("main")
+
+
+def test_generate_old():
+    """Python 3.8 has no function for one variable of a frame."""
+    generate("old")
+
+
+def test_waiting_is_said():
+    """A place that reads a truth value a thousand times gets a hint, and the log is there from the start."""
+    log = scratch("waiting")
+    env = dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), PYTHONUNBUFFERED="1", MEMTRACE_DRYRUN_LOG=log)
+    p = spawn([python("main"), "-W", "ignore", GENERATE, "3"], env=env, stdin=subprocess.DEVNULL)
+    line = p.wait_line("dry run: .*generate.py", stream="err")
+    hint = WAITS + " has read a truth value of the device 1000 times"
+    check(hint in line and WAITS + "=true@64*" in line, "the hint: %r", line)
+    p.stop()
+    empty = scratch("empty")
+    done = subprocess.run(["true"], env=dict(os.environ, LD_PRELOAD=PRELOAD[0], MEMTRACE_DRYRUN_LOG=empty), capture_output=True, text=True, timeout=60, check=False)
+    equal((done.returncode, os.path.getsize(empty)), (0, 0), "a log of nothing")
+    done = subprocess.run(["true"], env=dict(os.environ, LD_PRELOAD=PRELOAD[0], MEMTRACE_DRYRUN_LOG="/nowhere/log"), capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode == 0 and "no log" in done.stderr, "a log that cannot be written: %r", done.stderr)
+
+
 def test_without_python_lines():
     """Without an interpreter the place is unknown, and the read is counted."""
     log = scratch("plain")

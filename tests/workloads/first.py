@@ -38,7 +38,7 @@ def main():
         known["allocs"] = stats["allocation.all.allocated"]
         known["bytes"] = stats["allocated_bytes.all.allocated"]
     known["env"] = {k: v for k, v in os.environ.items()
-                    if k.startswith(("MEMTRACE_", "TRITON_", "TORCHINDUCTOR_", "CUDA_", "LD_PRELOAD"))}
+                    if k.startswith(("MEMTRACE_", "TRITON_", "TORCHINDUCTOR_", "CUDA_", "CUPY_", "VLLM_", "LD_PRELOAD"))}
     print(json.dumps(known), flush=True)
     if "hang" in sys.argv[1:]:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(9))

@@ -24,6 +24,8 @@ def values():
     for _ in range(5):
         x.max().tolist()                            # value to
     seen["list"] = sum(x.tolist())                  # value to
+    pinned = torch.empty(40, pin_memory=True)
+    pinned.copy_(x, non_blocking=True)              # value copy_
     seen["both"] = (x.cpu(), torch.allclose(x, x + 1))[1]  # value to, allclose
 
 

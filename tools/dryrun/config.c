@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "dryrun.h"
+#include "core.h"
 #include "truth.h"
 
 #include <ctype.h>
@@ -109,7 +110,9 @@ static void read_values(void)
 		return;
 	if (!values__valid(value))
 		bad(name, value,
-		    "FILE:LINE=VALUE, more after a comma; a value is true, false or a number");
+		    "FILE:LINE=VALUE, VALUE@READ from a read on or VALUE@N* at every Nth, more "
+		    "after a comma; "
+		    "a value is true, false or a number");
 	config.values = value;
 }
 
@@ -193,8 +196,10 @@ __attribute__((constructor)) static void read_environment(void)
 	read_flag("MEMTRACE_DRYRUN_BYPASS", &config.bypass);
 	read_factor("MEMTRACE_DRYRUN_CLOCK", &config.clock);
 	read_values();
-	if (log && *log)
+	if (log && *log) {
 		config.log = log;
+		log__open();
+	}
 	config.vram &= ~(uint64_t)(DRYRUN_GRANULE - 1);
 	if (config.context >= config.vram)
 		bad("MEMTRACE_DRYRUN_CONTEXT", getenv("MEMTRACE_DRYRUN_CONTEXT") ?: "512M",

@@ -5,6 +5,8 @@
 #include "dryrun.h"
 #include "space.h"
 
+/* Opens the log, so that its file is there from the start. Says on stderr why it cannot. */
+void log__open(void);
 void log__lock(void);
 void log__unlock(void);
 

@@ -16,6 +16,8 @@
 
 #define BUCKETS 1024u
 #define MAX_PLACES 8192u
+#define MANY_READS 1000u /* of one truth value: the program may wait for another one */
+#define MAX_HINTS 3u
 
 struct entry { /* an operation and a line */
 	struct entry *next;
@@ -155,12 +157,30 @@ static struct key *learn(const void *caller, uint64_t hash, const struct python_
 	return k;
 }
 
+/* Says on stderr that a truth value may never come. */
+static void hint(const struct place *place)
+{
+	static unsigned int said;
+	char file[PLACE_FILE];
+
+	if (!*place->file || __atomic_fetch_add(&said, 1, __ATOMIC_RELAXED) >= MAX_HINTS)
+		return;
+	memcpy(file, place->file, sizeof(file));
+	fprintf(stderr,
+		"memtrace-bpf: dry run: %s:%d has read a truth value of the device %u times, and "
+		"it "
+		"was false each time: a dry run computes nothing. If the program waits there for "
+		"true, "
+		"stop it and set MEMTRACE_DRYRUN_VALUES=%s:%d=true@64* (true at every 64th read)\n",
+		field(file), place->line, MANY_READS, field(file), place->line);
+}
+
 void depends__read(void *to, size_t size, const void *caller)
 {
 	bool large = size > DRYRUN_SMALL_COPY, say = false;
 	struct python_read read;
 	struct entry copy;
-	uint64_t hash;
+	uint64_t hash, count;
 	struct key *k;
 
 	if (truth__take_next(to, size) || (!dryrun__config()->log && !truth__wanted(size)))
@@ -180,9 +200,12 @@ void depends__read(void *to, size_t size, const void *caller)
 		dryrun__unmodelled("places that read results, beyond 8192");
 		return;
 	}
-	truth__put(&k->truth, __atomic_add_fetch(&k->count, 1, __ATOMIC_RELAXED), to, size);
+	count = __atomic_add_fetch(&k->count, 1, __ATOMIC_RELAXED);
+	truth__put(&k->truth, count, to, size);
 	if (!k->entry)
 		return;
+	if (count == MANY_READS && size == 1 && !k->truth.size && !k->truth.generation)
+		hint(&k->entry->place);
 	depends__lock();
 	k->entry->count++;
 	if (!(k->entry->count & (k->entry->count - 1))) {

@@ -36,6 +36,14 @@ struct python_read {
  */
 bool python__where(const char *torch, struct python_read *read);
 
+/*
+ * Reads a local variable of the calling thread's innermost frame of a function, at most four
+ * callers up; with an attribute its attribute, with an item from 0 on that one's item. Takes the
+ * GIL, so the caller must hold no lock. False: there is none, or it is no whole number.
+ */
+bool python__local(const char *function, const char *variable, const char *attribute, int item,
+		   int64_t *number);
+
 #define OPERATION_NAME 128
 
 struct operation {

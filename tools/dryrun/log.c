@@ -2,6 +2,7 @@
 #include "dryrun.h"
 #include "core.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -31,6 +32,27 @@ void log__unlock(void)
 	pthread_mutex_unlock(&mutex);
 }
 
+/* Lock held. Several processes may share the file. */
+static int file(const char *path)
+{
+	if (fd < 0)
+		fd = strcmp(path, "-") ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)
+				       : STDERR_FILENO;
+	return fd;
+}
+
+void log__open(void)
+{
+	const char *path = dryrun__config()->log;
+
+	pthread_mutex_lock(&mutex);
+	if (file(path) < 0)
+		fprintf(stderr,
+			"memtrace-bpf: dry run: no log: MEMTRACE_DRYRUN_LOG cannot be opened: %s\n",
+			strerror(errno));
+	pthread_mutex_unlock(&mutex);
+}
+
 void dryrun__log(const char *format, ...)
 {
 	const char *path = dryrun__config()->log;
@@ -49,11 +71,8 @@ void dryrun__log(const char *format, ...)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
 	pthread_mutex_lock(&mutex);
-	if (fd < 0)
-		fd = strcmp(path, "-") ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)
-				       : STDERR_FILENO;
-	/* One write per line: several processes may share the file. A failure cannot be reported. */
-	if (fd >= 0 && write(fd, line, (size_t)n) < 0)
+	/* One write a line. A failure cannot be reported. */
+	if (file(path) >= 0 && write(fd, line, (size_t)n) < 0)
 		fd = -1;
 	pthread_mutex_unlock(&mutex);
 }

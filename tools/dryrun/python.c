@@ -32,9 +32,18 @@ static struct {
 	void (*fetch)(object **, object **, object **);
 	void (*restore)(object *, object *, object *);
 	void (*clear)(void);
+	object *(*variable)(object *, const char *); /* NULL before 3.12 */
+	object *(*entry)(object *, const char *), *(*item)(object *, ssize_t);
+	void (*empty)(object *);
+	long long (*number)(object *);
 } py;
 
 static bool usable;
+
+struct held { /* the GIL, and the error that the program has set */
+	object *type, *value, *trace;
+	int state;
+};
 
 static void *find(const char *name)
 {
@@ -63,6 +72,11 @@ static void find_all(void)
 		{ "PyErr_Fetch", &py.fetch, false },
 		{ "PyErr_Restore", &py.restore, false },
 		{ "PyErr_Clear", &py.clear, false },
+		{ "PyFrame_GetVarString", &py.variable, true },
+		{ "PyMapping_GetItemString", &py.entry, false },
+		{ "PySequence_GetItem", &py.item, false },
+		{ "PyDict_Clear", &py.empty, false },
+		{ "PyLong_AsLongLong", &py.number, false },
 	};
 	void *at;
 
@@ -173,21 +187,126 @@ static bool walk(const char *torch, struct python_read *read)
 	return true;
 }
 
-bool python__where(const char *torch, struct python_read *read)
+/* A local variable of a frame, a new reference; NULL: there is none. */
+static object *local(object *frame, const char *name)
+{
+	object *all, *found;
+
+	if (py.variable) {
+		found = py.variable(frame, name);
+	} else {
+		/* The frame keeps this dictionary, and with it tensors that the function deletes. */
+		all = take(frame, "f_locals");
+		if (!all)
+			return NULL;
+		found = py.entry(all, name);
+		if (!found)
+			py.clear();
+		py.empty(all);
+		py.put(all);
+		return found;
+	}
+	if (!found)
+		py.clear();
+	return found;
+}
+
+/* GIL held, no error set. */
+static bool read_local(object *frame, const char *variable, const char *attribute, int item,
+		       int64_t *number)
+{
+	object *at = local(frame, variable), *next;
+
+	if (at && attribute) {
+		next = take(at, attribute);
+		py.put(at);
+		at = next;
+	}
+	if (at && item >= 0) {
+		next = py.item(at, item);
+		py.put(at);
+		at = next;
+	}
+	if (!at) {
+		py.clear();
+		return false;
+	}
+	*number = py.number(at);
+	py.put(at);
+	if (*number == -1)
+		py.clear(); /* not a number, or a negative one */
+	return *number >= 0;
+}
+
+#define CALLERS 4
+
+static object *frame_of(const char *function)
+{
+	object *frame = py.frame(), *back;
+	struct place place;
+	const char *name;
+
+	if (frame)
+		py.get(frame);
+	for (int depth = 0; frame && depth <= CALLERS; depth++) {
+		read_place(frame, &place);
+		name = strrchr(place.function, '.');
+		if (!strcmp(name ? name + 1 : place.function, function))
+			return frame;
+		back = caller(frame);
+		py.put(frame);
+		frame = back;
+	}
+	if (frame)
+		py.put(frame);
+	return NULL;
+}
+
+/* Takes the GIL and sets an error of the program aside. False: no Python runs in this thread. */
+static bool begin(struct held *held)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	object *type, *value, *trace;
-	bool found;
-	int state;
 
-	*read = (struct python_read){ .purpose = READ_FOR_USE };
 	pthread_once(&once, find_all);
 	if (!usable || !py.initialized() || py.finalizing() || !py.this_thread())
 		return false;
-	state = py.ensure();
-	py.fetch(&type, &value, &trace);
+	held->state = py.ensure();
+	py.fetch(&held->type, &held->value, &held->trace);
+	return true;
+}
+
+static void end(struct held *held)
+{
+	py.restore(held->type, held->value, held->trace);
+	py.release(held->state);
+}
+
+bool python__local(const char *function, const char *variable, const char *attribute, int item,
+		   int64_t *number)
+{
+	struct held held;
+	object *frame;
+	bool found;
+
+	if (!begin(&held))
+		return false;
+	frame = frame_of(function);
+	found = frame && read_local(frame, variable, attribute, item, number);
+	if (frame)
+		py.put(frame);
+	end(&held);
+	return found;
+}
+
+bool python__where(const char *torch, struct python_read *read)
+{
+	struct held held;
+	bool found;
+
+	*read = (struct python_read){ .purpose = READ_FOR_USE };
+	if (!begin(&held))
+		return false;
 	found = walk(torch, read);
-	py.restore(type, value, trace);
-	py.release(state);
+	end(&held);
 	return found;
 }

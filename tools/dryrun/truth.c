@@ -142,6 +142,29 @@ static bool is_true(const struct operation *op, const struct python_read *read)
 	return finds_finite(at);
 }
 
+/*
+ * transformers' generate() asks the device after each token whether all sequences have ended. Here
+ * none ends early: they end at their greatest length, which Python knows. False: another place.
+ */
+static bool generation_ends(bool *answer)
+{
+	static const char *const loops[] = { "_sample", "_assisted_decoding" };
+	int64_t length, most;
+
+	for (size_t i = 0; i < sizeof(loops) / sizeof(*loops); i++)
+		if (python__local(loops[i], "input_ids", "shape", 1, &length) &&
+		    python__local(loops[i], "stopping_criteria", "max_length", -1, &most)) {
+			*answer = length >= most;
+			return true;
+		}
+	/* This one asks whether sequences are left. */
+	if (!python__local("_beam_search", "cur_len", NULL, -1, &length) ||
+	    !python__local("_beam_search", "max_length", NULL, -1, &most))
+		return false;
+	*answer = length < most;
+	return true;
+}
+
 bool truth__wanted(size_t size)
 {
 	return size == 1 || (dryrun__config()->values && size <= 8);
@@ -153,6 +176,7 @@ void truth__of(struct truth *truth, const struct operation *op, const struct pyt
 	const struct place *place = &read->user;
 	const char *values = dryrun__config()->values;
 	struct said said;
+	bool ends;
 
 	*truth = (struct truth){ 0 };
 	if (size > sizeof(truth->bytes) || read->purpose != READ_FOR_USE)
@@ -165,14 +189,23 @@ void truth__of(struct truth *truth, const struct operation *op, const struct pyt
 			dryrun__unmodelled("MEMTRACE_DRYRUN_VALUES: a number with a point in 1 or "
 					   "2 bytes, or a number in 3, 5, 6 or 7");
 	} else if (size == 1 && is_true(op, read)) {
-		*truth = (struct truth){ 1, { 1 }, 1 };
+		*truth = (struct truth){ .size = 1, .bytes = { 1 }, .from = 1 };
 		dryrun__log("assumed true_at %s:%d", place->file, place->line);
+	} else if (size == 1 && strstr(read->inner.file, "/transformers/generation/") &&
+		   generation_ends(&ends)) {
+		truth->generation = true;
+		dryrun__log("assumed greatest_length_at %s:%d", place->file, place->line);
 	}
 }
 
 void truth__put(const struct truth *truth, uint64_t count, void *to, size_t size)
 {
-	if (truth->size && truth->size == size && count >= truth->from)
+	bool ends;
+
+	if (truth->generation && size == 1)
+		*(unsigned char *)to = generation_ends(&ends) && ends;
+	else if (truth->size && truth->size == size && count >= truth->from &&
+		 !(truth->every && count % truth->every))
 		memcpy(to, truth->bytes, size);
 }
 

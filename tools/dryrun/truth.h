@@ -10,7 +10,9 @@
 struct truth {
 	unsigned char size; /* 0: zeros */
 	unsigned char bytes[8];
-	uint64_t from; /* number of the first read with these bytes, from 1 */
+	uint64_t from;	 /* number of the first read with these bytes, from 1 */
+	uint64_t every;	 /* 0: all later reads; otherwise each read whose number is a multiple */
+	bool generation; /* the loop of generate(): ask Python at each read */
 };
 
 /* True if reads of that size may differ from zeros. */
@@ -18,7 +20,8 @@ bool truth__wanted(size_t size);
 /* Finds the value for reads of `size` bytes at a place. Logs a value other than zero. */
 void truth__of(struct truth *truth, const struct operation *op, const struct python_read *read,
 	       size_t size);
-/* Writes the value into host memory. count: number of the read at this place. */
+/* Writes the value into host memory. count: number of the read at this place. Takes the GIL: hold
+ * no lock. */
 void truth__put(const struct truth *truth, uint64_t count, void *to, size_t size);
 
 /* The calling thread's next `reads` reads of 8 bytes get `number`, whatever their place. 0 reads:
@@ -34,8 +37,8 @@ struct said {
 	size_t file_size;
 	long line;
 	double number;
-	unsigned long long from;
-	bool is_float; /* has a decimal point */
+	unsigned long long from, every; /* as in struct truth */
+	bool is_float;			/* has a decimal point */
 };
 
 /* True if `text` is valid. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Parses MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, or VALUE@READ from that read on; separated by
- * commas or semicolons. */
+/* Parses MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, VALUE@READ from that read on, or VALUE@N* at
+ * every Nth read; separated by commas or semicolons. */
 #include "truth.h"
 
 #include <ctype.h>
@@ -8,16 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parses true, false or a number, and the number of the first read. */
+/* Parses true, false or a number, and the numbers of the reads. */
 static bool read_value(char *text, struct said *said)
 {
 	char *at = strchr(text, '@'), *rest = NULL;
 
 	said->from = 1;
+	said->every = 0;
 	if (at) {
 		said->from = strtoull(at + 1, &rest, 10);
-		if (!isdigit((unsigned char)at[1]) || *rest || !said->from)
+		if (!isdigit((unsigned char)at[1]) || !said->from || (*rest && strcmp(rest, "*")))
 			return false;
+		said->every = *rest ? said->from : 0;
 		*at = '\0';
 	}
 	said->is_float = false;
@@ -105,5 +107,6 @@ bool values__encode(struct truth *truth, const struct said *said, size_t size)
 		return false;
 	truth->size = (unsigned char)size;
 	truth->from = said->from;
+	truth->every = said->every;
 	return true;
 }

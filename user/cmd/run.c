@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* memtrace-bpf run: starts a command and records it from its first instruction. The command
- * always runs to its end, and memtrace-bpf exits with its status. */
+ * runs to its end or to --max-time, and memtrace-bpf exits with its status. */
 #include <argp.h>
 
 #include "cmd/commands.h"
@@ -19,7 +19,8 @@ enum {
 	OPT_NO_TRACE,
 	OPT_USER,
 	OPT_INSIDE,
-	OPT_COMMAND_ENV
+	OPT_COMMAND_ENV,
+	OPT_MAX_TIME
 };
 
 static const struct argp_option options[] = {
@@ -32,6 +33,8 @@ static const struct argp_option options[] = {
 	  OPTIONS_COMMAND },
 	{ "devices", OPT_DEVICES, "N", OPTION_RARE,
 	  "With --dry-run-cuda: number of devices (default 1)", OPTIONS_COMMAND },
+	{ "max-time", OPT_MAX_TIME, "TIME", OPTION_RARE,
+	  "End the command after TIME: SIGTERM, and SIGKILL 5 s later", OPTIONS_COMMAND },
 	{ "user", OPT_USER, "USER", OPTION_RARE,
 	  "As root: run the command as USER (default: the user behind sudo)", OPTIONS_COMMAND },
 	{ "command-env", OPT_COMMAND_ENV, "NAME,...", OPTION_RARE,
@@ -69,6 +72,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->dryrun.devices = capture_args__parse_count(state, "--devices", arg, 1);
 		if (a->dryrun.devices > DRYRUN_DEVICES_MAX)
 			argp_error(state, "--devices: at most %d", DRYRUN_DEVICES_MAX);
+		break;
+	case OPT_MAX_TIME:
+		if (text__parse_time(arg, &a->max_time) || !a->max_time)
+			argp_error(state, "--max-time: '%s' is not a time; try 90s or 30m", arg);
 		break;
 	case OPT_NO_TRACE:
 		a->no_trace = true;

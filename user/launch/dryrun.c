@@ -202,6 +202,8 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 	err |= add(d, "TRITON_CACHE_DIR=%s/triton", d->cache);
 	err |= add(d, "TORCHINDUCTOR_CACHE_DIR=%s/inductor", d->cache);
 	err |= add(d, "CUDA_CACHE_PATH=%s/cuda", d->cache);
+	err |= add(d, "VLLM_CACHE_ROOT=%s/vllm", d->cache);
+	err |= add(d, "CUPY_CACHE_DIR=%s/cupy", d->cache);
 	/* It refers to the machine's real devices. */
 	if (getenv("CUDA_VISIBLE_DEVICES")) {
 		log_info("CUDA_VISIBLE_DEVICES is ignored: all devices of a dry run are visible; "

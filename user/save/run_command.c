@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,8 +21,32 @@
 
 #define EXIT_CANNOT_RUN 126 /* exit code as in shells */
 #define EXIT_NO_COMMAND 127
-#define EXIT_SIGNALLED 128 /* plus the signal's number */
-#define LOOK_AFTER 500	   /* ms until the dynamic linker has mapped the libraries */
+#define EXIT_SIGNALLED 128	    /* plus the signal's number */
+#define LOOK_AFTER 500		    /* ms until the dynamic linker has mapped the libraries */
+#define SECOND UINT64_C(1000000000) /* ns */
+#define GRACE 5 /* seconds between SIGTERM and SIGKILL after the greatest time */
+
+/* The command's time is over: asks it to end, and ends it if it does not. */
+static void on_time(struct run_command *r)
+{
+	int number = r->out_of_time ? SIGKILL : SIGTERM;
+
+	log_warn("--max-time: stopping PID %d with signal %d (%s)", (int)child__pid(r->child),
+		 number, sigdescr_np(number));
+	r->out_of_time = true;
+	child__signal(r->child, number);
+}
+
+static void start_clock(const struct run_command *r)
+{
+	const struct itimerval timer = { .it_value = { (time_t)(r->args.max_time / SECOND),
+						       (suseconds_t)(r->args.max_time % SECOND /
+								     1000) },
+					 .it_interval = { GRACE, 0 } };
+
+	if (r->args.max_time && setitimer(ITIMER_REAL, &timer, NULL))
+		log_warn("--max-time: cannot set a timer: %s", strerror(errno));
+}
 
 /* Hands signals on to the command. Those of the terminal reach it anyway, as it is in our process
  * group. */
@@ -34,6 +59,10 @@ static bool on_signals(void *ctx)
 	while (read(r->loop_command.signals, &si, sizeof(si)) == sizeof(si)) {
 		if (recording_control__signal(&r->recording, (int)si.ssi_signo))
 			continue;
+		if (si.ssi_signo == SIGALRM && r->args.max_time) {
+			on_time(r);
+			continue;
+		}
 		any = true;
 		if (si.ssi_signo != SIGINT && si.ssi_signo != SIGQUIT && si.ssi_code != SI_KERNEL)
 			child__signal(r->child, si.ssi_signo);
@@ -43,7 +72,7 @@ static bool on_signals(void *ctx)
 
 int run_command__open(struct run_command *r)
 {
-	static const int numbers[] = { SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 };
+	static const int numbers[] = { SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM };
 	sigset_t set;
 	size_t i;
 
@@ -137,8 +166,10 @@ static int on_ready(void *ctx)
 	int err = child__release(r->child);
 	char name[256];
 
-	if (!err)
+	if (!err) {
+		start_clock(r);
 		return EXIT_OK;
+	}
 	r->never_ran = true;
 	text__clean(name, sizeof(name), r->args.command[0], strlen(r->args.command[0]));
 	log_err("cannot run '%s': %s%s", name, strerror(-err),

@@ -18,6 +18,7 @@ struct run_command_args {
 	struct dryrun_args dryrun;
 	bool no_trace;
 	bool inside;		 /* the command records itself: inside.h */
+	uint64_t max_time;	 /* ns after which the command is ended; 0: never */
 	bool stdout_to_stderr;	 /* keep our standard output from the command */
 	const char *user;	 /* user to run as; NULL: the user behind sudo, if any */
 	const char *command_env; /* variables for child.h; NULL: all, but few for another user */
@@ -39,7 +40,7 @@ struct run_command {
 	struct user user;
 	struct dryrun *dryrun;
 	struct inside *inside_run; /* state of --inside; NULL: the kernel records */
-	bool warned_of_child, looked_at_maps, never_ran;
+	bool warned_of_child, looked_at_maps, never_ran, out_of_time;
 };
 
 /* Blocks the signals and opens their signalfd. The caller has zeroed r and filled args. Returns 0
