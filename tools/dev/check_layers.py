@@ -32,7 +32,7 @@ FLOORS = (
     "capture dump report",
     "follow launch leaks",
     "export",
-    "save replay diff watch",
+    "save replay diff watch tables",
     "estimate live serve/broker",
     "cmd",
 )

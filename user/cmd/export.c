@@ -2,7 +2,11 @@
 /* memtrace-bpf export: writes a recording in a format of other programs. */
 #include <argp.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "archive/folder.h"
+#include "archive/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/log_args.h"
@@ -10,10 +14,20 @@
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 #include "export/run.h"
+#include "lib/exit.h"
+#include "tables/tables.h"
+
+/* Formats that write to a folder. The HTTP API has none of them. */
+static const struct export_format *const folder_formats[] = { &tables_parquet, NULL };
+
+enum { OPT_JOB = OPT_COMMANDS_OWN, OPT_HOST };
 
 struct options {
 	struct report_args shown;
 	struct export_job job;
+	struct export_folder folder;
+	char **files;
+	size_t n;
 };
 
 static const struct argp_option options[] = {
@@ -22,16 +36,26 @@ static const struct argp_option options[] = {
 	{ "device", OPT_DEVICE, "DEVICE", 0, "Only this device: cuda:0, cpu, ... (default: all)",
 	  OPTIONS_SHOW },
 	{ "output", 'o', "FILE", 0,
-	  "Write to FILE (default memtrace-FORMAT-RECORDING); \"-\": standard output",
+	  "Write to FILE (default memtrace-FORMAT-RECORDING); \"-\": standard output. "
+	  "parquet: to a folder (default tables)",
 	  OPTIONS_OUTPUT },
+	{ "job", OPT_JOB, "NAME", OPTION_RARE,
+	  "With parquet: name of the job (default: the name of the folder or recording)",
+	  OPTIONS_OUTPUT },
+	{ "host", OPT_HOST, "NAME", OPTION_RARE,
+	  "With parquet: name of the host that the recording is of", OPTIONS_OUTPUT },
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
 static struct command_word format_word(size_t i)
 {
-	const struct export_format *f = export_formats[i];
+	size_t n = 0;
+	const struct export_format *f;
 
+	while (export_formats[n])
+		n++;
+	f = i < n ? export_formats[i] : folder_formats[i - n];
 	return f ? (struct command_word){ f->name, f->help } : (struct command_word){ 0 };
 }
 
@@ -40,8 +64,11 @@ static void parse_format(struct argp_state *state, struct export_job *a, const c
 	const char *names[64] = { NULL };
 
 	a->format = export__find(arg);
-	for (size_t i = 0; export_formats[i] && i < 63; i++)
-		names[i] = export_formats[i]->name;
+	for (size_t i = 0; folder_formats[i]; i++)
+		if (!strcmp(folder_formats[i]->name, arg))
+			a->format = folder_formats[i];
+	for (size_t i = 0; format_word(i).name && i < 63; i++)
+		names[i] = format_word(i).name;
 	if (!a->format)
 		usage__unknown(state, "unknown format", arg, names);
 }
@@ -58,14 +85,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'f':
 		a->force = true;
 		break;
+	case OPT_JOB:
+		o->folder.job = arg;
+		break;
+	case OPT_HOST:
+		o->folder.host = arg;
+		break;
 	case ARGP_KEY_ARG:
-		if (state->arg_num == 0)
-			parse_format(state, a, arg);
-		else if (state->arg_num == 1)
-			a->recording = arg;
-		else
-			argp_error(state, "unexpected argument '%s'; export takes one recording",
-				   arg);
+		if (state->arg_num > 0)
+			return ARGP_ERR_UNKNOWN; /* for ARGP_KEY_ARGS */
+		parse_format(state, a, arg);
+		break;
+	case ARGP_KEY_ARGS:
+		o->files = state->argv + state->next;
+		o->n = (size_t)(state->argc - state->next);
+		a->recording = o->files[0];
 		break;
 	case ARGP_KEY_END:
 		if (!a->format)
@@ -77,6 +111,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				state,
 				"no recording given; for example: memtrace-bpf export %s run.mtr",
 				a->format ? a->format->name : "FORMAT");
+		if (!a->format->to_folder && (o->folder.job || o->folder.host))
+			argp_error(state, "--job and --host are for the format parquet");
+		if (!a->format->to_folder && o->n > 1)
+			argp_error(state, "unexpected argument '%s'; export takes one recording",
+				   o->files[1]);
+		if (a->format->to_folder && a->output && !strcmp(a->output, "-"))
+			argp_error(state, "%s writes a folder and not standard output",
+				   a->format->name);
 		break;
 	default:
 		return report_args__parse(key, arg, state, &o->shown);
@@ -90,20 +132,64 @@ static const struct argp_child children[] = {
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,
-	.args_doc = "FORMAT FILE",
+	.args_doc = "FORMAT FILE\nparquet FILE...",
 	.doc = "Write a recording in a format that other programs read.",
 	.children = children,
 };
 
+/* The last part of a folder's path. */
+static char *folder_name(const char *path)
+{
+	size_t end = strlen(path), begin;
+
+	while (end > 1 && path[end - 1] == '/')
+		end--;
+	for (begin = end; begin && path[begin - 1] != '/';)
+		begin--;
+	return strndup(path + begin, end - begin);
+}
+
+/* Writes the tables of all recordings that an argument names. */
+static int to_folder(const struct options *o, char *file)
+{
+	char *name = o->folder.job || !folder__wanted(file) ? NULL : folder_name(file);
+	struct export_folder folder = o->folder;
+	struct export_job job = o->job;
+	struct inputs in;
+	int status = inputs__expand(&file, 1, INPUTS_EACH, &in);
+
+	if (status) {
+		free(name);
+		return status;
+	}
+	folder.path = job.output ? job.output : "tables";
+	folder.force = job.force;
+	if (name)
+		folder.job = name;
+	job.folder = &folder;
+	for (size_t i = 0; i < in.n && !status; i++) {
+		job.recording = in.paths[i];
+		status = export__run(&job);
+	}
+	inputs__free(&in);
+	free(name);
+	return status;
+}
+
 static int cmd_export(int argc, char **argv)
 {
 	struct options o = { 0 };
+	int status = EXIT_OK;
 
 	usage__parse(&command_export, argc, argv, 0, &o);
 	o.job.model = o.shown.at;
 	o.job.moment_given = o.shown.at_given;
 	o.job.device = o.shown.device;
-	return export__run(&o.job);
+	if (!o.job.format->to_folder)
+		return export__run(&o.job);
+	for (size_t i = 0; i < o.n && !status; i++)
+		status = to_folder(&o, o.files[i]);
+	return status;
 }
 
 const struct command command_export = {
@@ -114,7 +200,8 @@ const struct command command_export = {
 	.words = "Formats",
 	.examples = "memtrace-bpf export html run.mtr -o run.html\n"
 		    "memtrace-bpf export pprof run.mtr\n"
-		    "memtrace-bpf export csv run.mtr -o - | head",
+		    "memtrace-bpf export csv run.mtr -o - | head\n"
+		    "memtrace-bpf export parquet run.mtr -o tables/",
 	.status = STATUS_READ,
 	.run = cmd_export,
 };

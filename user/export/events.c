@@ -58,6 +58,18 @@ static void set_stack(const struct export_ctx *c, uint32_t stack, uint32_t node,
 	set_module(c, model__module(c->model, stack, node, walk), t);
 }
 
+void events__place(const struct export_ctx *c, const struct live_block *b, struct event_row *t)
+{
+	if (b->before_attach)
+		t->source = "census";
+	else
+		set_stack(c, b->stack, b->node, b->thread, b->walk, t);
+	set_module(c, b->module, t);
+	t->requested = b->requested;
+	t->category = category__name(b->category);
+	t->name = b->name;
+}
+
 static void set_block(const struct export_ctx *c, const struct events *ev, struct event_row *t)
 {
 	const struct live_block *b = &ev->block;
@@ -65,15 +77,8 @@ static void set_block(const struct export_ctx *c, const struct events *ev, struc
 
 	if (!ev->block_known)
 		return;
-	if (b->before_attach)
-		t->source = "census";
-	else
-		set_stack(c, b->stack, b->node, b->thread, b->walk, t);
-	set_module(c, b->module, t);
+	events__place(c, b, t);
 	t->size = e->size ? e->size : b->size;
-	t->requested = b->requested;
-	t->category = category__name(b->category);
-	t->name = b->name;
 	t->has_lifetime = !b->before_attach && e->time >= b->time;
 	t->lifetime = t->has_lifetime ? e->time - b->time : 0;
 }

@@ -43,5 +43,7 @@ struct events {
 	int (*put)(struct export_ctx *c, void *state, const struct event_row *t);
 };
 
+/* Sets the place of a block's allocation, its category, name and requested size. */
+void events__place(const struct export_ctx *c, const struct live_block *b, struct event_row *t);
 int events__pass(struct export_ctx *c, struct events *ev, void *state, const struct event *e);
 int events__end(struct export_ctx *c, struct events *ev, void *state);

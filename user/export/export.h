@@ -9,8 +9,17 @@
 #include "model/model.h"
 #include "record/stream.h"
 
+/* The folder of a format that writes several files. */
+struct export_folder {
+	const char *path;
+	const char *job;  /* NULL: the recording's name */
+	const char *host; /* NULL: not known */
+	bool force;	  /* replace existing files */
+};
+
 struct export_ctx {
-	FILE *out;
+	FILE *out; /* NULL: the format writes to `folder` */
+	const struct export_folder *folder;
 	const struct dict *dict;
 	const struct facts *facts;
 	struct model *model;
@@ -37,6 +46,8 @@ struct export_format {
 	/* Shows the end of the recording unless --at is given; looks ahead for any other
 	 * moment. */
 	bool of_end;
+	/* Writes several files to export_ctx.folder; end() gives them their names. */
+	bool to_folder;
 	const char *next; /* advice on what to do with the file, for the final message */
 	/* For formats that read every event: begin() is called once, event() before the model
 	 * processes each event. May be NULL. */

@@ -139,7 +139,8 @@ static int convert(struct export_run *r)
 	int status, err;
 
 	r->ctx = (struct export_ctx){
-		.out = outfile__stream(r->file),
+		.out = r->file ? outfile__stream(r->file) : NULL,
+		.folder = r->job.folder,
 		.dict = a->dict,
 		.facts = r->ahead ? r->ahead->facts
 				  : a->facts, /* all facts, from the first event on */
@@ -212,13 +213,13 @@ int export__run(const struct export_job *job)
 		return status;
 	r.job.recording = in.paths[0];
 	status = analysis__open(r.job.recording, &r.job.model, &r.analysis);
-	if (!status)
+	if (!status && !job->format->to_folder)
 		status = open_output(&r);
 	if (!status) {
 		look_ahead(&r);
 		status = convert(&r);
 	}
-	if (!status)
+	if (!status && r.file)
 		status = finish(&r);
 	if (r.job.format->release)
 		r.job.format->release(r.state);

@@ -11,8 +11,9 @@ struct export_job {
 	/* Path; "-": standard output. NULL: memtrace-FORMAT-RECORDING in the current folder,
 	 * without the recording's own "memtrace-". */
 	const char *output;
-	const char *device; /* device name; NULL: all */
-	bool force;	    /* replace an existing file */
+	const struct export_folder *folder; /* of a format that writes to a folder; then no output */
+	const char *device;		    /* device name; NULL: all */
+	bool force;			    /* replace an existing file */
 	/* --at is given; otherwise formats of the whole recording show its end */
 	bool moment_given;
 	struct model_opts model;

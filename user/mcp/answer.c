@@ -19,7 +19,7 @@
 #include "lib/subprocess.h"
 
 #define MESSAGES_MAX 4096		 /* bytes of standard error in an answer */
-#define OUTPUT_MAX ((uint64_t)256 << 20) /* of a command; more is an error of the command */
+#define OUTPUT_MAX ((uint64_t)256 << 20) /* a command that writes more fails */
 #define SPACE ((uint64_t)8 << 30)	 /* address space of a command that only reads */
 #define PATIENCE 2000			 /* ms between SIGINT and SIGKILL */
 
@@ -106,7 +106,7 @@ static void put_answer(FILE *f, const struct mcp_opts *o, const struct job *j,
 	size_t all = size_of(j->out);
 
 	if (a->json && all > o->max_answer) {
-		/* Half a document is none. */
+		/* A part of a document is not valid JSON. */
 		ret->failed = true;
 		fprintf(f,
 			"the document has %zu bytes, and an answer has at most %zu: ask for fewer "

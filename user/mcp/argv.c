@@ -96,7 +96,7 @@ static int add_word(struct mcp_argv *a, const struct mcp_argument *of, const cha
 			a->json |= !strcmp(of->name, "format") && !strcmp(word, "json");
 			return add(a, of->option, word, NULL);
 		}
-	return refuse(why, "%s: not one of its values", of->name);
+	return refuse(why, "%s: unknown value; tools/list has its values", of->name);
 }
 
 static int add_number(struct mcp_argv *a, const struct mcp_argument *of, const json_t *v,

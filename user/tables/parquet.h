@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Writes a table as a Parquet file (github.com/apache/parquet-format), row by row, with constant
+ * memory. Each value may be null. Columns are zstd pages, numbers plain, texts by dictionary. Does
+ * not seek.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum column_type {
+	COLUMN_INT,  /* 64 bits, signed */
+	COLUMN_TIME, /* microseconds since 1970, UTC */
+	COLUMN_DOUBLE,
+	COLUMN_BOOL,
+	COLUMN_TEXT, /* UTF-8 */
+};
+
+struct column {
+	const char *name;
+	enum column_type type;
+};
+
+struct parquet;
+
+/* Borrows out and columns. NULL on ENOMEM. */
+struct parquet *parquet__new(FILE *out, const struct column *columns, size_t n);
+void parquet__free(struct parquet *p); /* NULL is fine */
+
+/* The next value of the row, in the order of the columns. known false: null. */
+void parquet__int(struct parquet *p, bool known, int64_t v);   /* also times */
+void parquet__uint(struct parquet *p, bool known, uint64_t v); /* above INT64_MAX: null */
+void parquet__double(struct parquet *p, bool known, double v); /* not finite: null */
+void parquet__bool(struct parquet *p, bool known, bool v);
+void parquet__text(struct parquet *p, const char *s); /* NULL: null; invalid UTF-8 is repaired */
+/* Ends the row, whose values must be complete. Returns 0 or -errno. */
+int parquet__row(struct parquet *p);
+/* Writes the rest. Returns 0 or -errno of any error; the caller also checks the stream. */
+int parquet__finish(struct parquet *p);
+uint64_t parquet__rows(const struct parquet *p);
