@@ -4,6 +4,8 @@
 import glob
 import json
 import os
+import re
+import shutil
 import subprocess
 
 import harness
@@ -25,6 +27,7 @@ QUERIES = {
     "devices": "SELECT recording, device, peak_allocated, allocated, total_allocated, allocs, frees FROM devices",
     "steps": "SELECT recording, device, max(step) AS n, CAST(max(peak_allocated) AS BIGINT) AS p FROM steps GROUP BY recording, device",
     "partitions": "SELECT recording, job, CAST(date AS VARCHAR) AS d FROM devices GROUP BY recording, job, date",
+    "hosts": "SELECT DISTINCT host, rank FROM devices",
     "names": "SELECT DISTINCT function, file, module, line FROM rows WHERE line IS NOT NULL",
 }
 tables = %r
@@ -45,6 +48,26 @@ for name, query in QUERIES.items():
     }
 json.dump({"answers": answers, "rows": {t: arrow[t].num_rows for t in tables}, "types": {t: {f.name: str(f.type) for f in arrow[t].schema} for t in tables}}, sys.stdout)
 """ % (TABLES,)
+
+
+# Runs the queries of the guide in two engines.
+QUERY = """
+import json, sys
+import duckdb, polars
+folder, queries = sys.argv[1], json.load(sys.stdin)
+db = duckdb.connect()
+for t in %r:
+    db.execute("CREATE VIEW %%s AS SELECT * FROM read_parquet('%%s/%%s/**/*.parquet')" %% (t, folder, t))
+sql = polars.SQLContext({t: polars.scan_parquet(folder + "/" + t + "/**/*.parquet", hive_partitioning=True) for t in %r})
+def texts(rows):
+    return [["" if v is None else v if isinstance(v, str) else "%%.9g" %% float(v) for v in r] for r in rows]
+answers = []
+for q in queries:
+    found = db.execute(q)
+    names = [d[0] for d in found.description]
+    answers.append([names, texts(found.fetchall()), texts(sql.execute(q, eager=True).rows())])
+json.dump(answers, sys.stdout)
+""" % (TABLES, TABLES)
 
 
 def environment():
@@ -137,6 +160,16 @@ def test_options_and_names():
     equal(code, 0, "a second export with -f: %s" % err)
     left = [f for f in glob.glob(folder + "/**/*", recursive=True) + glob.glob(folder + "/**/.*", recursive=True) if os.path.isfile(f)]
     equal(len(left), len(TABLES), "files: %s" % left)
+    job = scratch("hosts")
+    shutil.copytree(os.path.join(GUIDE, "job"), job)
+    with open(os.path.join(job, "index.json"), encoding="utf-8") as f:
+        index = json.load(f)
+    for i, entry in enumerate(index["recordings"]):
+        entry["host"] = "node-%d" % i
+    with open(os.path.join(job, "index.json"), "w", encoding="utf-8") as f:
+        json.dump(index, f)
+    hosts = read(export(scratch("of-hosts"), job))["answers"]["hosts"]
+    equal(sorted(h for h, _ in hosts), ["node-%d" % i for i in range(4)], "hosts of a folder's index")
     for args, said in ((("csv", "--job", "x", made("tiny")), "for the format parquet"), (("parquet", made("tiny"), "-o", "-"), "folder"),
                        (("csv", made("tiny"), made("tiny")), "one recording")):
         code, _, err = tool("export", *args)
@@ -167,6 +200,39 @@ def test_many_events_and_hostile_names():
     w.close()
     folder = export(scratch("dateless"), scratch("dateless.mtr"))
     equal(os.listdir(os.path.join(folder, "rows", "job=dateless")), ["date=__HIVE_DEFAULT_PARTITION__"], "the date of a recording without one")
+
+
+def table(names, rows):
+    """Columns as text, numbers to the right."""
+    widths = [max(len(r[i]) for r in [names, *rows]) for i in range(len(names))]
+    right = [all(re.fullmatch(r"[-0-9.e+]*", r[i]) for r in rows) for i in range(len(names))]
+    return "".join("  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in zip(row, widths, right)).rstrip() + "\n" for row in [names, *rows])
+
+
+def test_queries_of_the_guide():
+    """UPDATE=1 writes the outputs into the guide."""
+    path = os.path.join(REPO, "docs", "guide", "fleet.md")
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    blocks = re.findall(r"```sql\n(.*?)```\n\n```text\n(.*?)```", text, re.S)
+    equal(len(blocks), 10, "queries")
+    folder = scratch("fleet")
+    done = subprocess.run([harness.TOOL, "export", "parquet", "job/", "base.mtr", "checkpoint.mtr", "leak.mtr", "oom.mtr", "-o", folder], cwd=GUIDE, check=False,
+                          capture_output=True, text=True, timeout=60)
+    equal(done.returncode, 0, "export: %s" % done.stderr)
+    done = subprocess.run([environment(), "-c", QUERY, folder], input=json.dumps([q for q, _ in blocks]), capture_output=True, text=True, check=False, timeout=120)
+    equal(done.returncode, 0, "the engines: %s" % done.stderr[-1500:])
+    for (query, shown), (names, duckdb, polars) in zip(blocks, json.loads(done.stdout)):
+        equal(polars, duckdb, "polars and DuckDB: %s" % query)
+        check(duckdb, "no rows: %s", query)
+        made_now = table(names, duckdb)
+        if os.environ.get("UPDATE"):
+            text = text.replace("```sql\n%s```\n\n```text\n%s```" % (query, shown), "```sql\n%s```\n\n```text\n%s```" % (query, made_now))
+        else:
+            equal(shown, made_now, "output of %s" % query)
+    if os.environ.get("UPDATE"):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
 
 
 def test_memory_is_constant():
