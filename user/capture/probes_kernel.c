@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The programs in the kernel: libbpf, links, maps. */
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <linux/bpf.h>
@@ -27,6 +28,7 @@
 #include "kernel/site_program.h"
 #include "lib/array.h"
 #include "lib/clock.h"
+#include "lib/io.h"
 #include "log/log.h"
 #include "memtrace.skel.h"
 #include "memtrace_old.skel.h"
@@ -68,6 +70,7 @@ struct kernel_probes {
 	/* With a group: the programs' group_counters, mapped. */
 	uint64_t (*counters)[MT_CNT_NR];
 	uint32_t stripes; /* copies for each process */
+	int types;	  /* see no_types(); -1: none */
 	struct host_programs host;
 };
 
@@ -514,10 +517,34 @@ static const void *elf_bytes(const struct kernel_probes *k, size_t *size)
 	return k->p.old ? memtrace_old_bpf__elf_bytes(size) : memtrace_bpf__elf_bytes(size);
 }
 
-/* Opens the maps. Programs are loaded by themselves. */
-static int open_maps(struct kernel_probes *k)
+/*
+ * libbpf reads the kernel's types for each object, in about 30 ms, also for one that loads no
+ * program. It takes another file's types instead: *fd gets a file in memory, and path its name.
+ * Without it, *fd is -1 and path NULL.
+ */
+static const char *no_types(int *fd, char path[32])
+{
+	struct btf *empty = btf__new_empty();
+	uint32_t size;
+	const void *raw = empty ? btf__raw_data(empty, &size) : NULL;
+
+	*fd = raw ? memfd_create("memtrace-bpf-types", MFD_CLOEXEC) : -1;
+	if (*fd >= 0 && io__write(*fd, raw, size)) {
+		close(*fd);
+		*fd = -1;
+	}
+	btf__free(empty);
+	snprintf(path, 32, "/proc/self/fd/%d", *fd);
+	return *fd < 0 ? NULL : path;
+}
+
+/* Opens the maps. Programs are loaded by themselves; some: except some of this object. */
+static int open_maps(struct kernel_probes *k, bool some)
 {
 	struct memtrace_bpf *skel = calloc(1, sizeof(*skel));
+	char path[32];
+	LIBBPF_OPTS(bpf_object_open_opts, opts,
+		    .btf_custom_path = some ? NULL : no_types(&k->types, path));
 	struct bpf_program *prog;
 	size_t size;
 	int err;
@@ -528,7 +555,7 @@ static int open_maps(struct kernel_probes *k)
 	if (!err) {
 		skel->skeleton->data = (void *)elf_bytes(k, &size);
 		skel->skeleton->data_sz = size;
-		err = bpf_object__open_skeleton(skel->skeleton, NULL);
+		err = bpf_object__open_skeleton(skel->skeleton, &opts);
 	}
 	if (err) {
 		memtrace_bpf__destroy(skel);
@@ -606,7 +633,7 @@ static void set_constants(struct kernel_probes *k, const struct probes_opts *opt
 static int load(struct kernel_probes *k, const struct probes_opts *opts)
 {
 	struct probes *p = &k->p;
-	int err = open_maps(k);
+	int err = open_maps(k, opts->host);
 
 	if (!err)
 		err = set_group(p, opts);
@@ -618,6 +645,9 @@ static int load(struct kernel_probes *k, const struct probes_opts *opts)
 	if (opts->host)
 		host_programs__prepare(&k->host, k->skel, opts->host_raw);
 	err = memtrace_bpf__load(k->skel);
+	if (k->types >= 0)
+		close(k->types);
+	k->types = -1;
 	if (!err)
 		err = load_programs(k, opts);
 	if (!err && p->old)
@@ -641,7 +671,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	if (!k)
 		return NULL;
 	p->in = &in_kernel;
-	p->wake = p->pidfd = -1;
+	p->wake = p->pidfd = k->types = -1;
 	p->py = opts->py;
 	libbpf_log__quiet();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
@@ -731,6 +761,8 @@ static void free_all(struct probes *p)
 {
 	if (p->wake >= 0)
 		close(p->wake);
+	if (kernel(p)->types >= 0)
+		close(kernel(p)->types);
 	bpf_ring__free(p->ring);
 	if (kernel(p)->counters)
 		munmap(kernel(p)->counters, group_counters_size(kernel(p)));

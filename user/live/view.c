@@ -33,8 +33,10 @@
 #define BUDGET 100 /* refreshing may use 1/BUDGET of the time */
 /* bytes of events kept for each process; less if there are many processes */
 #define KEPT_BYTES (UINT64_C(64) << 20)
-#define ENDED_KEPT 32		  /* processes kept after their end */
-#define EARLY UINT64_C(200000000) /* delay of the first refreshes, in ns */
+#define ENDED_KEPT 32 /* processes kept after their end */
+/* The first refreshes come early: after 50, 100, 200, 400 ... ms. */
+#define EARLY UINT64_C(50000000) /* ns */
+#define EARLY_REFRESHES 6
 
 static void on_message(void *ctx, enum log_level level, const char *text)
 {
@@ -81,7 +83,7 @@ static uint64_t pause_after(struct view *v, uint64_t cost)
 	uint64_t wanted = v->state.interval;
 
 	v->refreshes++;
-	if (v->refreshes < 4)
+	if (v->refreshes < EARLY_REFRESHES)
 		wanted = wanted < EARLY << v->refreshes ? wanted : EARLY << v->refreshes;
 	return cost * BUDGET > wanted ? cost * BUDGET : wanted;
 }
