@@ -111,6 +111,19 @@ static bool in_stdlib(const char *path, const struct facts *facts)
 	return false;
 }
 
+/* Code that Inductor generated, wherever its cache is (torch/_inductor/codecache.py):
+ * ".../tz/ctz....py", the name being "c" and 51 digits of base 32. */
+static bool is_inductor(const char *path)
+{
+	const char *name = strrchr(path, '/');
+
+	if (!name || name - path < 3 || name[-3] != '/' || name[1] != 'c' ||
+	    strncmp(name - 2, name + 2, 2) != 0)
+		return false;
+	return strspn(name + 1, "abcdefghijklmnopqrstuvwxyz234567") == 52 &&
+	       !strcmp(name + 53, ".py");
+}
+
 enum file_origin files__origin(const char *path, const struct facts *facts)
 {
 	/* Names of generated code that is in no file. "<stdin>", "<string>" and notebook cells are
@@ -151,8 +164,10 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 		}
 	if (found != FILE_USER)
 		return found;
-	if (strstr(path, "/torchinductor_"))
+	if (strstr(path, "/torchinductor_") || is_inductor(path))
 		return FILE_TORCH;
+	if (strstr(path, "/.triton/cache/"))
+		return FILE_PACKAGE;
 	if (in_stdlib(path, facts))
 		return FILE_STDLIB;
 	return in_torch(path) ? FILE_TORCH : FILE_USER;

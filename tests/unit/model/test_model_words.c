@@ -101,6 +101,13 @@ static void test_lines(void **state)
 		{ "<frozen importlib._bootstrap>", false },
 		{ "<eval_with_key>.1", false },
 		{ "/tmp/torchinductor_u/ab/cab.py", false },
+		/* Inductor's, in vLLM's cache and in a dry run's */
+		{ "/root/.cache/vllm/torch_compile_cache/1f/rank_0_0/inductor_cache/tz/"
+		  "ctzlge7hworafp243advwirdmlqabcdefghijklmnopqrstuvwxy.py",
+		  false },
+		{ "/tmp/x/tz/ctzlge7hworafp243advwirdmlqabcdefghijklmnopqrstuvwx.py", true },
+		{ "/tmp/x/tx/ctzlge7hworafp243advwirdmlqabcdefghijklmnopqrstuvwxy.py", true },
+		{ "/root/.triton/cache/ab/kernel.py", false },
 	};
 	struct world w = world__new(AT_PEAK, 0);
 	struct row_frame f;
