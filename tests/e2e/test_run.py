@@ -549,5 +549,39 @@ def test_dry_run_absent():
     check(re.search(r"^(ok|-) +dry run ", out, re.M), "check says nothing of it: %r", out)
 
 
+LIBRARY = """import torch
+def allocate_cache(n):
+    return [torch.zeros(1 << 20) for _ in range(n)]
+class LLM:
+    def __init__(self):
+        self.weights = torch.zeros(1 << 21)
+        self.cache = allocate_cache(10)
+"""
+USER = """import sys; sys.path.insert(0, %r)
+import serving
+llm = serving.LLM()
+"""
+
+
+def test_library_lines():
+    """Below a line of the user's code with nearly all memory: the library's lines that share it."""
+    packages = os.path.join(scratch("served"), "site-packages")
+    os.makedirs(os.path.join(packages, "serving"), exist_ok=True)
+    for name, text in ((os.path.join(packages, "serving", "__init__.py"), LIBRARY), (scratch("serves.py"), USER % packages)):
+        with open(name, "w", encoding="utf-8") as f:
+            f.write(text)
+    path = scratch("serves.mtr")
+    code, _, err = tool("run", "-f", "-o", path, "--", python(), scratch("serves.py"), root=True, seconds=120)
+    equal(code, 0, "run: %s" % err[-300:])
+    own(path)
+    lines = tool("report", path)[1].splitlines()
+    at = next((i for i, line in enumerate(lines) if "serves.py:3 (<module>)" in line), None)
+    check(at is not None, "no row of the user's line in %s", lines)
+    equal([line.split()[:2] + [line.rpartition("/")[2]] for line in lines[at + 1:at + 3]],
+          [["40.00", "MiB", "__init__.py:3 (allocate_cache)"], ["8.00", "MiB", "__init__.py:6 (LLM.__init__)"]], "lines of the library")
+    lines = tool("report", path, "--frames", "all")[1].splitlines()
+    equal([" in " in line for line in lines if "__init__.py:3" in line], [False], "rows by all frames")
+
+
 if __name__ == "__main__":
     run(globals())

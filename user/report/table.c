@@ -13,6 +13,7 @@
 #include "lib/text.h"
 #include "record/dict.h"
 #include "record/stream.h"
+#include "report/library_lines.h"
 #include "report/columns.h"
 #include "report/filter.h"
 #include "report/stacks.h"
@@ -316,10 +317,26 @@ void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n
 	grid__print(g, out, row, words__cut(words, room));
 }
 
-static void print_rows(struct table *t)
+/* True if the row is a line of the user's code that has most of the memory. */
+static bool is_most(const struct table *t, const struct row *r)
 {
-	for (size_t i = 0; i < t->shown; i++) {
+	return t->last == BY_LINE && !t->o->split && t->o->which_line == FRAMES_USER &&
+	       t->o->when != ROWS_TOTAL && !r->before_attach && r->file && !t->nout &&
+	       r->bytes / 9 > t->all / 10;
+}
+
+static int print_rows(struct table *t, const struct model *m, size_t device)
+{
+	struct row_opts of_rows = { .when = t->o->when,
+				    .any_phase = !grid__shown(t->grid, COL_PHASE),
+				    .any_category = !grid__shown(t->grid, COL_ROLE) };
+	int err = 0;
+
+	for (size_t i = 0; i < t->shown && !err; i++) {
 		grid__print(t->grid, t->out, i, where(t, &t->rows[i], t->room));
+		if (is_most(t, &t->rows[i]))
+			err = library_lines__print(t->out, m, device, &of_rows, &t->rows[i], t->cwd,
+						   report_text__width(t->out, t->o));
 		if (t->last == BY_STACK && !t->rows[i].before_attach)
 			report_frames__print(t->frames, t->out, &t->rows[i]);
 	}
@@ -329,6 +346,7 @@ static void print_rows(struct table *t)
 	if (t->nout)
 		report_text__left_out(t->grid, t->out, t->shown + (t->shown < t->n), t->nout,
 				      "filtered row", t->room);
+	return err;
 }
 
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev)
@@ -541,7 +559,7 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 		if (!o->no_sums)
 			report_text__sums(out, o, &dev);
 		print_titles(t);
-		print_rows(t);
+		err = print_rows(t, m, device);
 		print_check(t);
 	}
 	drop(t);
