@@ -889,6 +889,40 @@ API(int, cuModuleGetFunction, void **function, void *module, const char *name)
 	return CUDA_OK;
 }
 
+/* A library is a module that every context has; its kernels are not distinguished either. */
+API(int, cuLibraryLoadData, void **library, const void *code, int *jit, void **jit_values,
+    unsigned int n_jit, int *options, void **values, unsigned int n)
+{
+	return library ? new_handle(library) : CUDA_INVALID_VALUE;
+}
+
+API(int, cuLibraryLoadFromFile, void **library, const char *path, int *jit, void **jit_values,
+    unsigned int n_jit, int *options, void **values, unsigned int n)
+{
+	return library ? new_handle(library) : CUDA_INVALID_VALUE;
+}
+
+API(int, cuLibraryUnload, void *library)
+{
+	free(library);
+	return CUDA_OK;
+}
+
+API(int, cuLibraryGetKernel, void **kernel, void *library, const char *name)
+{
+	return cuModuleGetFunction(kernel, library, name);
+}
+
+API(int, cuLibraryGetModule, void **module, void *library)
+{
+	return cuModuleGetFunction(module, library, NULL);
+}
+
+API(int, cuKernelGetFunction, void **function, void *kernel)
+{
+	return cuModuleGetFunction(function, kernel, NULL);
+}
+
 API(int, cuModuleGetLoadingMode, int *mode)
 {
 	*mode = 2; /* lazy */
@@ -920,7 +954,13 @@ API(int, cuFuncGetAttribute, int *value, int attribute, void *function)
 	return CUDA_OK;
 }
 
+API(int, cuKernelGetAttribute, int *value, int attribute, void *kernel, int device)
+{
+	return valid(device) ? cuFuncGetAttribute(value, attribute, kernel) : CUDA_INVALID_DEVICE;
+}
+
 NO_EFFECT(cuFuncSetAttribute)
+NO_EFFECT(cuKernelSetAttribute)
 NO_EFFECT(cuFuncSetCacheConfig)
 
 static uint64_t kernel_ns(unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
