@@ -24,6 +24,7 @@ void inputs__free(struct inputs *in)
 	}
 	free(in->paths);
 	free(in->names);
+	free(in->missing);
 	*in = (struct inputs){ 0 };
 }
 
@@ -172,6 +173,23 @@ static int add_named(struct inputs *in, const struct folder *f, const char *name
 						 : "unknown name; use one of");
 }
 
+static int add_missing(struct inputs *in, const struct folder *f)
+{
+	size_t n;
+	const struct folder_missing *m = folder__missing(f, &n);
+	struct folder_missing *bigger;
+
+	if (!n)
+		return EXIT_OK;
+	bigger = reallocarray(in->missing, in->n_missing + n, sizeof(*m));
+	if (!bigger)
+		return out_of_memory();
+	memcpy(bigger + in->n_missing, m, n * sizeof(*m));
+	in->missing = bigger;
+	in->n_missing += n;
+	return EXIT_OK;
+}
+
 static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of what, size_t others)
 {
 	const struct folder_entry *e;
@@ -200,7 +218,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 	}
 	for (size_t i = 0; i < n && !status; i++)
 		status = add_entry(in, f, &e[i], what);
-	return status;
+	return status ? status : add_missing(in, f);
 }
 
 /* Splits "FOLDER#NAME" unless it is a file. Returns the folder's path, for free(), and *name. */

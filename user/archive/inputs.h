@@ -19,6 +19,9 @@ struct inputs {
 	char **paths;
 	char **names; /* names in the index, clean for a terminal; NULL: a file */
 	size_t n;
+	/* Recordings of whole folders that were asked for in vain. */
+	struct folder_missing *missing;
+	size_t n_missing;
 };
 
 /* Resolves the arguments. Returns 0 and *ret, for inputs__free(), or an exit code, logged. */

@@ -241,6 +241,8 @@ static int report(struct options *o)
 
 	r->paths = in.paths;
 	r->n = in.n;
+	r->missing = in.missing;
+	r->n_missing = in.n_missing;
 	r->at = o->shown.at;
 	r->at.at_default = !o->shown.at_given && r->n == 1;
 	r->device = o->shown.device;

@@ -17,6 +17,8 @@
 #include "report/filter.h"
 #include "report/ranks.h"
 
+#define MOST_TEXTS 32 /* texts that are kept in memory until it is clear that they are needed */
+
 bool report_files__can_be_together(const struct report_files *args)
 {
 	return !args->tree && !args->segments && !args->advice &&
@@ -390,21 +392,32 @@ static int report_apart(struct reports *s)
 	return worst;
 }
 
+/* True if recordings can be read again. Conditions are judged once. */
+static bool can_read_again(const struct report_files *args)
+{
+	for (size_t i = 0; i < args->n; i++)
+		if (!strcmp(args->paths[i], "-"))
+			return false;
+	return !args->fail;
+}
+
 /* Only all recordings together show whether they are ranks of one job. Until then, keep the text
- * of each recording in memory. */
+ * of each recording in memory; of many, that of the first ones, and read the others again. */
 static int report_either(struct reports *s)
 {
 	const struct report_files *args = s->args;
+	size_t size, i, texts = can_read_again(args) ? MOST_TEXTS : SIZE_MAX;
 	int worst = EXIT_OK, err = 0;
 	char *text = NULL;
-	size_t size, i;
 
 	s->out = open_memstream(&text, &size);
 	if (!s->out)
 		return EXIT_FAILED;
 	for (i = 0; i < args->n; i++) {
-		int status = report_file(args->paths[i], s);
+		int status;
 
+		s->apart = i < texts;
+		status = report_file(args->paths[i], s);
 		worst = status > worst ? status : worst;
 		if (ranks__count(s->ranks) &&
 		    !ranks__at(s->ranks, ranks__count(s->ranks) - 1)->has_number)
@@ -421,9 +434,11 @@ static int report_either(struct reports *s)
 		fputs(text, stdout);
 		ranks__free(s->ranks);
 		s->ranks = NULL;
+		s->apart = true;
+		i = i < texts ? i : texts - 1;
 	}
 	free(text);
-	for (i++; i < args->n && !err; i++) {
+	for (i++; i < args->n && !err && s->apart; i++) {
 		int status = report_file(args->paths[i], s);
 
 		worst = status > worst ? status : worst;
@@ -444,6 +459,8 @@ int report_files__print(const struct report_files *args)
 		.at = args->at.at,
 		.select = args->select,
 		.fail = args->fail,
+		.missing = args->missing,
+		.n_missing = args->n_missing,
 	};
 	bool together = args->together == TOGETHER_YES;
 	bool either = args->together == TOGETHER_AUTO && args->n > 1 &&

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "report/text.h"
 
+struct folder_missing;
 struct report_fail;
 struct report_select;
 
@@ -33,6 +34,8 @@ struct report_files {
 	bool side;     /* in a text of all, a column for each recording */
 	bool advice;
 	enum report_together together;
+	const struct folder_missing *missing; /* as in struct inputs */
+	size_t n_missing;
 	struct report_fail *fail; /* NULL: no --fail-if */
 	enum report_format format;
 };

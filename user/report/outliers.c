@@ -44,21 +44,21 @@ static uint64_t median_without(const uint64_t *sorted, size_t n, uint64_t value)
 	return value <= below || value - below < above - value ? below : above;
 }
 
-static bool differs(uint64_t a, uint64_t others)
+static bool differs(uint64_t a, uint64_t others, uint64_t least)
 {
 	uint64_t d = a > others ? a - others : others - a;
 
-	return d > OUTLIER_BYTES &&
+	return d > least &&
 	       (unsigned __int128)d * 100 > (unsigned __int128)others * OUTLIER_PERCENT;
 }
 
 int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *sorted, size_t n,
-		  uint32_t line1)
+		  uint64_t least, uint32_t line1)
 {
 	for (size_t i = 0; i < n && n > 1; i++) {
 		uint64_t others = median_without(sorted, n, values[i]);
 
-		if (!differs(values[i], others) || (n == 2 && values[i] < others))
+		if (!differs(values[i], others, least) || (n == 2 && values[i] < others))
 			continue;
 		if (array__grow(&o->all, &o->room, o->n + 1, sizeof(*o->all)))
 			return -ENOMEM;

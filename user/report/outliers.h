@@ -23,9 +23,10 @@ void outliers__sort(uint64_t *values, size_t n);
 /* Returns the mean of the two middle values for an even n, and 0 for n = 0. */
 uint64_t outliers__median(const uint64_t *sorted, size_t n);
 /* Adds the recordings that differ. values: bytes by recording; sorted: the same values sorted.
- * With two middle values among the others, the nearer one counts. If there are only two
- * recordings, the larger one is added. Returns 0 or -ENOMEM. */
+ * least: smallest difference, such as OUTLIER_BYTES. With two middle values among the others, the
+ * nearer one counts. If there are only two recordings, the larger one is added. Returns 0 or
+ * -ENOMEM. */
 int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *sorted, size_t n,
-		  uint32_t line1);
+		  uint64_t least, uint32_t line1);
 /* Sorts: differences of all memory first, then by size. */
 void outliers__order(struct outliers *o);

@@ -13,6 +13,8 @@
 #include "lib/text.h"
 #include "report/filter.h"
 
+#define SLOW_NS UINT64_C(1000000) /* least difference of step times that counts, ns */
+
 struct ranks {
 	const struct ranks_opts *opts;
 	struct rank *all;
@@ -22,7 +24,8 @@ struct ranks {
 	struct rank_cell *cells; /* sorted by line after ranks__finish() */
 	size_t ncells, room_cells;
 	struct strings *strings, *ids; /* ids: words of each line, by its index */
-	struct outliers outliers;
+	struct outliers outliers, slow;
+	struct rank_groups groups;
 };
 
 struct ranks *ranks__new(const struct ranks_opts *o)
@@ -58,6 +61,8 @@ void ranks__free(struct ranks *r)
 	free(r->lines);
 	free(r->cells);
 	free(r->outliers.all);
+	free(r->slow.all);
+	rank_groups__free(&r->groups);
 	free(r);
 }
 
@@ -255,6 +260,24 @@ static char *command_of(const struct facts *f)
 	return text;
 }
 
+/* The facts of fetch. Values that make no sense are not known. */
+static void read_clock(struct rank_clock *c, const struct facts *f)
+{
+	const char *offset = facts__get(f, "clock_offset_ns");
+	uint64_t zero, from, error;
+
+	if (!offset || !fact_number(f, "clock_offset_error_ns", &error) ||
+	    !fact_number(f, "clock_zero_ns", &zero))
+		return;
+	fact_number(f, "window_start_ns", &from);
+	c->offset = strtoll(offset, NULL, 10);
+	c->error = error;
+	c->known = zero < INT64_MAX / 4 && from < INT64_MAX / 4 && error < INT64_MAX / 4 &&
+		   c->offset < INT64_MAX / 4 && c->offset > -INT64_MAX / 4;
+	if (c->known)
+		c->begin = (int64_t)zero + (int64_t)from - c->offset;
+}
+
 static int describe(struct rank *k, const struct analysis *a)
 {
 	const char *cwd = facts__get(a->facts, "cwd"), *comm = facts__get(a->facts, "comm");
@@ -271,7 +294,9 @@ static int describe(struct rank *k, const struct analysis *a)
 	k->events = model__events(a->model);
 	k->lost = words__lost(a->model, a->facts);
 	k->steps = model__whole_steps(a->model);
+	k->step_time = model__step_time(a->model);
 	k->complete = a->complete;
+	read_clock(&k->clock, a->facts);
 	return k->name && k->command && (!cwd || k->cwd) ? 0 : -ENOMEM;
 }
 
@@ -489,7 +514,7 @@ static void gather_cells(struct ranks *r)
 	r->ncells = n;
 }
 
-/* Values of a line without workers, whose memory is not comparable. */
+/* Values of the recordings of a family. */
 struct compared {
 	uint64_t *values, *sorted;
 	uint32_t *which;
@@ -510,31 +535,97 @@ static bool has_unnamed_holders(const struct ranks *r)
 	return named && unnamed;
 }
 
-static int add_outliers(struct ranks *r, struct compared *c, uint32_t line1)
+static int add_outliers(struct outliers *o, struct compared *c, uint64_t least, uint32_t line1)
 {
-	size_t from = r->outliers.n;
-	int err = outliers__add(&r->outliers, c->values, c->sorted, c->n, line1);
+	size_t from = o->n;
+	int err;
 
-	for (size_t i = from; i < r->outliers.n; i++)
-		r->outliers.all[i].recording = c->which[r->outliers.all[i].recording];
+	memcpy(c->sorted, c->values, c->n * sizeof(*c->values));
+	outliers__sort(c->sorted, c->n);
+	err = outliers__add(o, c->values, c->sorted, c->n, least, line1);
+	for (size_t i = from; i < o->n; i++)
+		o->all[i].recording = c->which[o->all[i].recording];
 	return err;
 }
 
-static int compare_line(struct ranks *r, struct compared *c, size_t line)
+/* The recordings of a family. */
+static void take_family(const struct ranks *r, struct compared *c, uint32_t family)
 {
-	struct rank_line *l = &r->lines[line];
+	c->n = 0;
+	for (size_t i = 0; i < r->n; i++)
+		if (!r->all[i].worker && rank_groups__family(&r->groups, i) == family)
+			c->which[c->n++] = (uint32_t)i;
+}
+
+static int compare_family(struct ranks *r, struct compared *c)
+{
+	int err;
 
 	for (size_t i = 0; i < c->n; i++)
-		c->sorted[i] = c->values[i] = ranks__bytes(r, l, c->which[i]);
-	outliers__sort(c->sorted, c->n);
-	l->min = c->sorted[0];
-	l->max = c->sorted[c->n - 1];
-	l->median = outliers__median(c->sorted, c->n);
-	if (l->row.before_attach && c->no_holders)
-		return 0;
-	return !l->row.filtered && l->max - l->min > OUTLIER_BYTES
-		       ? add_outliers(r, c, (uint32_t)line + 1)
-		       : 0;
+		c->values[i] = r->all[c->which[i]].allocated;
+	err = add_outliers(&r->outliers, c, OUTLIER_BYTES, 0);
+	for (size_t k = 0; k < r->nlines && !err; k++) {
+		const struct rank_line *l = &r->lines[k];
+
+		if ((l->row.before_attach && c->no_holders) || l->row.filtered ||
+		    l->max - l->min <= OUTLIER_BYTES)
+			continue;
+		for (size_t i = 0; i < c->n; i++)
+			c->values[i] = ranks__bytes(r, l, c->which[i]);
+		err = add_outliers(&r->outliers, c, OUTLIER_BYTES, (uint32_t)k + 1);
+	}
+	return err;
+}
+
+/* The least, the median and the most of each line. Workers do not count: their memory is not
+ * comparable. */
+static void measure_lines(struct ranks *r, struct compared *c)
+{
+	c->n = 0;
+	for (size_t i = 0; i < r->n; i++)
+		if (!r->all[i].worker)
+			c->which[c->n++] = (uint32_t)i;
+	for (size_t k = 0; k < r->nlines && c->n; k++) {
+		struct rank_line *l = &r->lines[k];
+
+		for (size_t i = 0; i < c->n; i++)
+			c->sorted[i] = ranks__bytes(r, l, c->which[i]);
+		outliers__sort(c->sorted, c->n);
+		l->min = c->sorted[0];
+		l->max = c->sorted[c->n - 1];
+		l->median = outliers__median(c->sorted, c->n);
+	}
+}
+
+/* Ranks of one job step together, whatever they allocate. */
+static int compare_steps(struct ranks *r, struct compared *c)
+{
+	c->n = 0;
+	for (size_t i = 0; i < r->n; i++)
+		if (!r->all[i].worker && r->all[i].step_time) {
+			c->values[c->n] = r->all[i].step_time;
+			c->which[c->n++] = (uint32_t)i;
+		}
+	return c->n ? add_outliers(&r->slow, c, SLOW_NS, 0) : 0;
+}
+
+static int make_groups(struct ranks *r)
+{
+	bool no_holders = has_unnamed_holders(r);
+	bool *out_lines = calloc(r->nlines + 1, sizeof(*out_lines)),
+	     *out = calloc(r->n + 1, sizeof(*out));
+	int err = -ENOMEM;
+
+	for (size_t i = 0; i < r->nlines && out_lines; i++)
+		out_lines[i] = r->lines[i].row.filtered ||
+			       (r->lines[i].row.before_attach && no_holders);
+	for (size_t i = 0; i < r->n && out; i++)
+		out[i] = r->all[i].worker;
+	if (out_lines && out)
+		err = rank_groups__make(r->cells, r->ncells, out_lines, out, r->n, &r->groups);
+	free(out_lines);
+	free(out);
+	return err;
 }
 
 static int compare(struct ranks *r)
@@ -545,20 +636,19 @@ static int compare(struct ranks *r)
 	int err = c.values && c.which ? 0 : -ENOMEM;
 
 	c.sorted = err ? NULL : c.values + r->n;
-	for (size_t i = 0; i < r->n && !err; i++) {
-		if (r->all[i].worker)
+	if (!err) {
+		measure_lines(r, &c);
+		err = compare_steps(r, &c);
+	}
+	for (uint32_t i = 0; i < r->groups.n && !err; i++) {
+		if (r->groups.all[i].family != i)
 			continue;
-		c.which[c.n] = (uint32_t)i;
-		c.sorted[c.n] = c.values[c.n] = r->all[i].allocated;
-		c.n++;
+		take_family(r, &c, i);
+		if (c.n > 1)
+			err = compare_family(r, &c);
 	}
-	if (!err && c.n) {
-		outliers__sort(c.sorted, c.n);
-		err = add_outliers(r, &c, 0);
-	}
-	for (size_t k = 0; k < r->nlines && !err && c.n; k++)
-		err = compare_line(r, &c, k);
 	outliers__order(&r->outliers);
+	outliers__order(&r->slow);
 	free(c.values);
 	free(c.which);
 	return err;
@@ -573,6 +663,9 @@ int ranks__finish(struct ranks *r)
 		return err;
 	set_labels(r);
 	gather_cells(r);
+	err = make_groups(r); /* cells number lines in their present order */
+	if (err)
+		return err;
 	if (r->nlines)
 		/* from here on, lines find their cells by first and n */
 		qsort(r->lines, r->nlines, sizeof(*r->lines), cmp_line);
@@ -643,6 +736,17 @@ size_t ranks__outliers(const struct ranks *r, const struct outlier **ret)
 {
 	*ret = r->outliers.all;
 	return r->outliers.n;
+}
+
+const struct rank_groups *ranks__groups(const struct ranks *r)
+{
+	return &r->groups;
+}
+
+size_t ranks__slow(const struct ranks *r, const struct outlier **ret)
+{
+	*ret = r->slow.all;
+	return r->slow.n;
 }
 
 bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording)

@@ -10,6 +10,7 @@
 #include "archive/analysis.h"
 #include "model/model.h"
 #include "report/outliers.h"
+#include "report/rank_groups.h"
 #include "report/text.h"
 
 struct growth_summary;
@@ -23,6 +24,15 @@ static inline bool rank__uses(const struct model_device *d)
 {
 	return d->peak_allocated || d->peak_reserved || d->total_allocated;
 }
+
+struct folder_missing;
+
+struct rank_clock {
+	int64_t begin;	/* of the recording, on the clock of the machine that compared, ns */
+	int64_t offset; /* this host's clock minus that one, ns */
+	uint64_t error; /* how far the offset may be off, ns */
+	bool known;
+};
 
 struct rank {		/* one recording */
 	uint32_t added; /* index in the order of adding */
@@ -40,6 +50,8 @@ struct rank {		/* one recording */
 	bool data_worker; /* true if it has PyTorch's name for workers */
 	uint32_t boss;	  /* a worker's parent, by index; valid before ranks__finish() */
 	uint64_t pid, parent, events, lost, steps; /* parent 0: unknown */
+	uint64_t step_time;			   /* median, ns; 0: not known */
+	struct rank_clock clock;
 	bool complete;
 	char devices[64]; /* devices, such as "cuda:0 cuda:1" */
 	uint32_t ndevices;
@@ -64,11 +76,6 @@ struct rank_line {	   /* equal rows of several recordings */
 		max; /* bytes over recordings without workers; 0 in those without the line */
 };
 
-struct rank_cell {
-	uint32_t recording, line;
-	uint64_t bytes, count;
-};
-
 struct ranks_opts {
 	enum group by; /* any but BY_STACK */
 	unsigned split;
@@ -76,7 +83,9 @@ struct ranks_opts {
 	enum frame_choice which_line;
 	enum moment at;
 	const struct report_select *select;
-	const struct report_fail *fail; /* source of "failed" in JSON; NULL: no --fail-if */
+	const struct report_fail *fail;	      /* source of "failed" in JSON; NULL: no --fail-if */
+	const struct folder_missing *missing; /* recordings that were asked for in vain */
+	size_t n_missing;
 };
 
 struct ranks *ranks__new(const struct ranks_opts *o); /* returns NULL on ENOMEM; borrows o */
@@ -108,6 +117,11 @@ const struct ranks_opts *ranks__opts(const struct ranks *r);
 size_t ranks__outliers(const struct ranks *r, const struct outlier **ret);
 /* Returns whether the line is an outlier in this recording. l NULL: all memory. */
 bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording);
+
+const struct rank_groups *ranks__groups(const struct ranks *r);
+/* Recordings whose steps take OUTLIER_PERCENT longer or shorter than the median of the others, and
+ * by more than a millisecond; bytes and others are ns. By difference. */
+size_t ranks__slow(const struct ranks *r, const struct outlier **ret);
 
 /* Prints "4 recordings of one job, ranks 0-3 of 4: python train.py", and the number of recordings
  * without memory events. */

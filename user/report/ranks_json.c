@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Several recordings as one JSON document, or one CSV table. */
 #include <inttypes.h>
+#include <stdlib.h>
 
+#include "archive/folder.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/json.h"
@@ -21,7 +23,7 @@ void ranks_json__who(struct json *j, const struct rank *k)
 	json__string(j, "command", k->command);
 }
 
-static void put_recording(struct json *j, const struct rank *k)
+static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 {
 	json__open_object(j, NULL);
 	ranks_json__who(j, k);
@@ -38,6 +40,16 @@ static void put_recording(struct json *j, const struct rank *k)
 	json__uint(j, "lost", k->lost);
 	json__uint_or_null(j, "drift", k->has_totals, k->drift);
 	json__uint(j, "steps", k->steps);
+	if (k->step_time)
+		json__seconds(j, "step_time", k->step_time, 9);
+	else
+		json__null(j, "step_time");
+	json__uint_or_null(j, "group", group != RANK_GROUPS_NONE, group);
+	if (k->clock.known) {
+		json__int(j, "begin_ns", k->clock.begin);
+		json__int(j, "clock_offset_ns", k->clock.offset);
+		json__uint(j, "clock_offset_error_ns", k->clock.error);
+	}
 	json__bool(j, "complete", k->complete);
 	json__open_array(j, "growth");
 	for (size_t i = 0; i < k->ngrowth; i++) {
@@ -134,6 +146,92 @@ static void put_outliers(struct json *j, const struct ranks *r)
 	json__close_array(j);
 }
 
+/* The least, the median and the most of the members. */
+static void put_spread(struct json *j, const char *key, const struct ranks *r,
+		       const struct rank_group *g, bool steps)
+{
+	static const char *const names[] = { "min", "median", "max" };
+	uint64_t *values = calloc(g->n + 1, sizeof(*values));
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < g->n && values; i++) {
+		const struct rank *k = ranks__at(r, ranks__groups(r)->members[g->first + i]);
+
+		values[n] = steps ? k->step_time : k->allocated;
+		n += values[n] || !steps;
+	}
+	if (!n) {
+		free(values);
+		json__null(j, key);
+		return;
+	}
+	outliers__sort(values, n);
+	json__open_object(j, key);
+	for (int i = 0; i < 3; i++) {
+		uint64_t v = i == 0   ? values[0]
+			     : i == 1 ? outliers__median(values, n)
+				      : values[n - 1];
+
+		if (steps)
+			json__seconds(j, names[i], v, 9);
+		else
+			json__uint(j, names[i], v);
+	}
+	json__close_object(j);
+	free(values);
+}
+
+static void put_groups(struct json *j, const struct ranks *r)
+{
+	const struct rank_groups *g = ranks__groups(r);
+
+	json__open_array(j, "groups");
+	for (uint32_t i = 0; i < g->n; i++) {
+		json__open_object(j, NULL);
+		json__open_array(j, "recordings");
+		for (uint32_t k = 0; k < g->all[i].n; k++)
+			json__uint(j, NULL, g->members[g->all[i].first + k]);
+		json__close_array(j);
+		json__uint_or_null(j, "compared_with", g->all[i].family != i, g->all[i].family);
+		put_spread(j, "allocated", r, &g->all[i], false);
+		put_spread(j, "step_time", r, &g->all[i], true);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_slow(struct json *j, const struct ranks *r)
+{
+	const struct outlier *all;
+	size_t n = ranks__slow(r, &all);
+
+	json__open_array(j, "step_outliers");
+	for (size_t i = 0; i < n; i++) {
+		json__open_object(j, NULL);
+		json__uint(j, "recording", all[i].recording);
+		json__seconds(j, "step_time", all[i].bytes, 9);
+		json__seconds(j, "others_median", all[i].others, 9);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_missing(struct json *j, const struct ranks_opts *o)
+{
+	json__open_array(j, "missing");
+	for (size_t i = 0; i < o->n_missing; i++) {
+		const struct folder_missing *m = &o->missing[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "host", *m->host ? m->host : NULL);
+		json__uint_or_null(j, "pid", m->pid >= 0, (uint64_t)m->pid);
+		json__uint_or_null(j, "rank", m->rank >= 0, (uint64_t)m->rank);
+		json__string(j, "why", m->why);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
 void ranks__json(struct json *j, const struct ranks *r, size_t top)
 {
 	const struct ranks_opts *o = ranks__opts(r);
@@ -146,7 +244,7 @@ void ranks__json(struct json *j, const struct ranks *r, size_t top)
 	json__bool(j, "one_job", ranks__one_job(r));
 	json__open_array(j, "recordings");
 	for (size_t i = 0; i < ranks__count(r); i++) {
-		put_recording(j, ranks__at(r, i));
+		put_recording(j, ranks__at(r, i), ranks__groups(r)->of[i]);
 		allocated += ranks__at(r, i)->allocated;
 	}
 	json__close_array(j);
@@ -162,6 +260,9 @@ void ranks__json(struct json *j, const struct ranks *r, size_t top)
 	put_left_out(j, r, "rows_left_out", shown, kept);
 	put_left_out(j, r, "rows_filtered_out", kept, n);
 	put_outliers(j, r);
+	put_groups(j, r);
+	put_slow(j, r);
+	put_missing(j, o);
 	if (o->fail)
 		report_fail__json(j, o->fail, 0);
 	json__close_object(j);

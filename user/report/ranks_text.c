@@ -10,6 +10,7 @@
 #include "lib/bar.h"
 #include "lib/grid.h"
 #include "lib/text.h"
+#include "report/rank_table.h"
 #include "report/ranks.h"
 
 #define GAP 2
@@ -240,8 +241,11 @@ static void print_outlier(struct page *p, const struct outlier *o)
 static void print_outliers(struct page *p)
 {
 	const struct outlier *all;
-	size_t n = ranks__outliers(p->r, &all);
+	size_t n = ranks__outliers(p->r, &all), families = 0;
 	char count[32], mib[24];
+
+	for (uint32_t i = 0; i < ranks__groups(p->r)->n; i++)
+		families += ranks__groups(p->r)->all[i].family == i;
 
 	if (p->n < 2)
 		return;
@@ -249,7 +253,9 @@ static void print_outliers(struct page *p)
 		 n ? "Different by more than %d %% and %s from %s:"
 		   : "None differs by more than %d %% and %s from %s.",
 		 OUTLIER_PERCENT, text__bytes(mib, sizeof(mib), OUTLIER_BYTES),
-		 p->n == 2 ? "the other" : "the median of the others");
+		 p->n == 2	? "the other"
+		 : families > 1 ? "the median of the others in their group"
+				: "the median of the others");
 	fputc('\n', p->out);
 	bold(p, n);
 	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
@@ -512,11 +518,16 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 		return 0;
 	}
 	ranks__print_title(out, p->width, r);
-	err = print_ranks(p);
+	rank_table__missing(out, r, p->width);
+	err = p->n > MOST_RANKS && p->o->top && ranks__one_job(r)
+		      ? rank_table__groups(out, r, p->width, p->colour, MOST_RANKS)
+		      : print_ranks(p);
 	if (!err)
 		err = print_growth(p);
 	if (!err) {
 		print_outliers(p);
+		rank_table__steps(out, r, p->width);
+		rank_table__clocks(out, r, p->width);
 		err = print_rows(p);
 	}
 	if (!err)

@@ -355,7 +355,8 @@ static void test_outliers(void **state)
 		for (size_t k = 0; k < 5; k++)
 			values[k] = sorted[k] = cases[i].mib[k] * MIB;
 		outliers__sort(sorted, cases[i].n);
-		assert_int_equal(outliers__add(&o, values, sorted, cases[i].n, 0), 0);
+		assert_int_equal(outliers__add(&o, values, sorted, cases[i].n, OUTLIER_BYTES, 0),
+				 0);
 		outliers__order(&o);
 		if (o.n != cases[i].out)
 			fail_msg("case %zu: %zu", i, o.n);

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""One report of many ranks, from made-up recordings: groups that allocate alike, the odd ranks with their lines, steps, clocks,
+who is missing, and the time and memory for 4,096 of them."""
+import json
+import os
+import subprocess
+import time
+
+from harness import OUT, TOOL, check, equal, read_json, run, scratch, tool
+
+MAKE = os.path.join(OUT, "tests", "tools", "make_fleet")
+MIB = 1 << 20
+
+
+def fleet(ranks):
+    folder = scratch("fleet-%d" % ranks)
+    if not os.path.exists(folder):
+        subprocess.run([MAKE, folder, str(ranks)], check=True, timeout=120)
+    return folder
+
+
+def document(folder, *options):
+    code, out, err = tool("report", "--together", "--format", "json", folder, *options)
+    equal(code, 0, "exit code (%s)" % err)
+    return json.loads(out)
+
+
+def test_groups():
+    """Four stages of 16; rank 21 keeps more, the steps of rank 32 are longer."""
+    doc = document(fleet(64))
+    stages = [list(range(0, 16)), [n for n in range(16, 32) if n != 21], [21], list(range(32, 48)), list(range(48, 64))]
+    equal([g["recordings"] for g in doc["groups"]], stages, "groups")
+    equal([g["compared_with"] for g in doc["groups"]], [None, None, 1, None, None], "what they are compared with")
+    sizes = [doc["recordings"][g["recordings"][0]]["allocated"] for g in doc["groups"]]
+    equal([[g["allocated"][k] for k in ("min", "median", "max")] for g in doc["groups"]], [[n] * 3 for n in sizes], "memory of groups")
+    equal(sizes[2] - sizes[1], 300 * MIB, "what rank 21 has more")
+    rows = [(doc["rows"][o["row"]]["file"], doc["rows"][o["row"]]["line"]) if o["row"] is not None else None for o in doc["outliers"]]
+    equal([(o["recording"], o["difference"], row) for o, row in zip(doc["outliers"], rows)],
+          [(21, 300 * MIB, None), (21, 300 * MIB, ("odd.py", 42))], "outliers")
+    equal([o["recording"] for o in doc["step_outliers"]], [32], "longer steps")
+    slow = doc["step_outliers"][0]
+    check(0.2 <= slow["step_time"] <= 0.204 and 0.1 <= slow["others_median"] <= 0.104, "step times: %s", slow)
+    for n, k in enumerate(doc["recordings"]):
+        equal((k["rank"], k["clock_offset_ns"], k["clock_offset_error_ns"]), (n, n // 8 * 10**9, 50000), "clock of rank %d" % n)
+        equal(k["begin_ns"], doc["recordings"][0]["begin_ns"], "begin of rank %d on one clock" % n)
+        equal(doc["groups"][k["group"]]["recordings"].count(n), 1, "group of rank %d" % n)
+    equal(doc["missing"], [], "missing")
+
+
+def test_text():
+    code, out, err = tool("report", fleet(64), prefix=("env", "COLUMNS=100"))
+    equal((code, err), (0, ""), "report")
+    for words in ("5 groups of ranks that allocate alike\n", "ranks 16-20 22-31\n", "median of the others in their group:\n",
+                  "  rank 21: 300.00 MiB more at odd.py:42 (cache): 300.00 MiB", "  rank 32: 0.20 s a step, 100 % longer",
+                  "Clocks of the hosts differ by up to 7.00 s, measured to within 50.0 us"):
+        check(words in out, "%r is not in %s", words, out)
+    check("Missing" not in out, "somebody is missing: %s", out)
+    code, out, _ = tool("report", "--top", "0", fleet(64))
+    check(code == 0 and out.count("\nrank ") == 64 and "groups" not in out, "--top 0 does not list all: %s", out[:3000])
+
+
+def test_missing():
+    """Ranks without a recording are named, and so is why."""
+    folder = fleet(33)
+    path = os.path.join(folder, "index.json")
+    index = read_json(path)
+    index["recordings"] = [e for e in index["recordings"] if e["rank"] not in (3, 7, 8, 32)]
+    index["missing"] = [{"host": "node0", "pid": 1003, "rank": 3, "why": "its capture failed"}, {"host": "node9\x1b[2J", "why": "no answer"}]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(index, f)
+    code, out, err = tool("report", folder)
+    check(code == 0 and "Missing: ranks 3 7-8 32\n  node0: rank 3, PID 1003: its capture failed\n  node9\\x1b[2J: no answer\n" in out,
+          "missing: %d %s %s", code, out[:600], err)
+    equal(document(folder)["missing"], [{"host": "node0", "pid": 1003, "rank": 3, "why": "its capture failed"},
+                                        {"host": "node9\x1b[2J", "pid": None, "rank": None, "why": "no answer"}], "in JSON")
+    for wrong in ({}, [1], [{"host": 1}], [{"rank": -1}]):
+        index["missing"] = wrong
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(index, f)
+        code, _, err = tool("report", folder)
+        check(code == 2 and "index.json" in err, "%s: %d %s", wrong, code, err)
+
+
+def measured(folder):
+    """Output, seconds, and KiB of memory."""
+    begun = time.monotonic()
+    p = subprocess.Popen([TOOL, "report", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out = p.stdout.read()
+    _, status, used = os.wait4(p.pid, 0)
+    p.returncode = status
+    equal(status, 0, "exit code: %s" % p.stderr.read())
+    return out, time.monotonic() - begun, used.ru_maxrss
+
+
+def test_thousands():
+    few, _, before = measured(fleet(256))
+    many, seconds, after = measured(fleet(4096))
+    check("ranks 0-255 of 256" in few and "ranks 0-4095 of 4096" in many, "titles")
+    for words in ("5 groups of ranks", "rank 1365: 300.00 MiB more at odd.py:42", "rank 2048: 0.20 s a step"):
+        check(words in many, "%r is not in %s", words, many)
+    check(seconds < 60, "4,096 ranks take %.0f s", seconds)
+    each = (after - before) / (4096 - 256)
+    print("     4,096 ranks: %.1f s, %d MiB, %.1f KiB for each" % (seconds, after >> 10, each), flush=True)
+    check(each < 20, "%.1f KiB for each rank", each)
+
+
+if __name__ == "__main__":
+    run(globals())
