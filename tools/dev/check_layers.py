@@ -25,7 +25,7 @@ FLOORS = (
     "lib",
     "log",
     "record process kernel cond mcp serve",
-    "python model nvml cost native ending serve/push",
+    "python model nvml cost native ending kineto serve/push",
     "serve/web",
     "torch labels archive",
     "census advice hostmem fetch",

@@ -20,7 +20,7 @@
 /* Formats that write to a folder. The HTTP API has none of them. */
 static const struct export_format *const folder_formats[] = { &tables_parquet, NULL };
 
-enum { OPT_JOB = OPT_COMMANDS_OWN, OPT_HOST };
+enum { OPT_JOB = OPT_COMMANDS_OWN, OPT_HOST, OPT_WITH };
 
 struct options {
 	struct report_args shown;
@@ -38,6 +38,10 @@ static const struct argp_option options[] = {
 	{ "output", 'o', "FILE", 0,
 	  "Write to FILE (default memtrace-FORMAT-RECORDING); \"-\": standard output. "
 	  "parquet: to a folder (default tables)",
+	  OPTIONS_OUTPUT },
+	{ "with", OPT_WITH, "TRACE", OPTION_RARE,
+	  "With perfetto: merge the trace of torch.profiler (.json or .json.gz) of the same "
+	  "process",
 	  OPTIONS_OUTPUT },
 	{ "job", OPT_JOB, "NAME", OPTION_RARE,
 	  "With parquet: name of the job (default: the name of the folder or recording)",
@@ -85,6 +89,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'f':
 		a->force = true;
 		break;
+	case OPT_WITH:
+		a->with = arg;
+		break;
 	case OPT_JOB:
 		o->folder.job = arg;
 		break;
@@ -111,6 +118,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				state,
 				"no recording given; for example: memtrace-bpf export %s run.mtr",
 				a->format ? a->format->name : "FORMAT");
+		if (a->with && strcmp(a->format->name, "perfetto") != 0)
+			argp_error(state, "--with is for the format perfetto");
 		if (!a->format->to_folder && (o->folder.job || o->folder.host))
 			argp_error(state, "--job and --host are for the format parquet");
 		if (!a->format->to_folder && o->n > 1)

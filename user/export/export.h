@@ -20,6 +20,8 @@ struct export_folder {
 struct export_ctx {
 	FILE *out; /* NULL: the format writes to `folder` */
 	const struct export_folder *folder;
+	const char *with; /* trace to merge, of torch.profiler; NULL: none */
+	bool with_failed; /* set if end() failed because of that trace */
 	const struct dict *dict;
 	const struct facts *facts;
 	struct model *model;

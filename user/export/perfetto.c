@@ -14,6 +14,7 @@
 #include "export/export.h"
 #include "export/passing.h"
 #include "export/spans.h"
+#include "kineto/kineto.h"
 #include "lib/array.h"
 #include "lib/json.h"
 #include "lib/text.h"
@@ -22,6 +23,9 @@
 /* Thread IDs that Linux does not assign. */
 #define TID_STEPS 4194305
 #define TID_PHASES 4194306
+/* With another trace, modules have threads of their own, because that trace's spans are on the
+ * process's threads. */
+#define TID_MODULES 4194307
 
 struct stretch { /* interval of allocations in one phase on the main device */
 	bool any;
@@ -38,8 +42,11 @@ struct perfetto {
 	uint64_t pid; /* process ID in the document; 0: the head is not written yet */
 	bool *named;  /* threads whose name was written, by number */
 	size_t nnamed;
+	bool *modules; /* likewise, their threads of modules */
+	size_t nmodules;
 	size_t steps;
 	struct stretch stretch;
+	bool merges; /* with another trace */
 	int err;
 };
 
@@ -97,12 +104,31 @@ static uint64_t tid_of(struct perfetto *p, uint32_t thread)
 	return t.tid;
 }
 
+/* The thread of modules that belongs to a thread. */
+static uint64_t modules_tid(struct perfetto *p, uint32_t thread)
+{
+	uint64_t tid = TID_MODULES + thread;
+	char name[48];
+
+	if (array__grow_zero(&p->modules, &p->nmodules, (size_t)thread + 1, sizeof(*p->modules)))
+		p->err = -ENOMEM;
+	else if (!p->modules[thread]) {
+		p->modules[thread] = true;
+		snprintf(name, sizeof(name), "modules of %" PRIu32,
+			 dict__get_thread(p->dict, thread).tid);
+		put_name(p, "thread_name", tid, name, NULL);
+	}
+	return tid;
+}
+
 static void put_span(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread)
 {
 	struct perfetto *p = ctx;
 	uint64_t tid = tid_of(p, thread);
 	const char *name = spans__name(p->dict, module);
 
+	if (p->merges)
+		tid = modules_tid(p, thread);
 	open_event(p, enter ? "B" : "E", name ? name : "(a module without a name)", time);
 	json__uint(p->j, "tid", tid);
 	if (enter) {
@@ -222,6 +248,22 @@ static void put_segment(struct export_ctx *c, struct perfetto *p, const struct e
 	close_instant(p);
 }
 
+/* Allocations and frees one by one, which queries assign to the spans of the other trace. */
+static void put_block(struct export_ctx *c, struct perfetto *p, const struct event *e,
+		      const char *device)
+{
+	open_instant(p, e, e->kind == EVENT_ALLOC ? "alloc" : "free", "t");
+	json__string(p->j, "device", device);
+	if (e->size)
+		json__uint(p->j, "bytes", e->size);
+	put_address(p, e->addr);
+	if (e->kind == EVENT_ALLOC)
+		put_line(c, p, e);
+	json__close_object(p->j);
+	json__string(p->j, "cat", "memory");
+	json__close_object(p->j);
+}
+
 static void put_lost(struct perfetto *p, const struct event *e)
 {
 	open_instant(p, e, "records lost", "g");
@@ -324,6 +366,8 @@ static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct
 		p->err = counters__used(p->counters, &d, e->time, e->size);
 	if (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)
 		put_phase(c, p, e);
+	if (p->merges && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE))
+		put_block(c, p, e, d.name);
 }
 
 /* Call after the first event, because the recording's facts come with it. */
@@ -385,6 +429,7 @@ static void perfetto_release(void *state)
 	spans__free(p->spans);
 	counters__free(p->counters);
 	free(p->named);
+	free(p->modules);
 	free(p);
 }
 
@@ -395,6 +440,7 @@ static int perfetto_begin(struct export_ctx *c, void **state)
 	if (!p)
 		return -ENOMEM;
 	p->dict = c->dict;
+	p->merges = c->with;
 	p->j = json__new(c->out, false);
 	p->spans = spans__new(c->dict, c->ahead && model__sees_calls(c->ahead), put_span, p);
 	p->counters = counters__new(c->ahead_duration, put_counter, p);
@@ -434,6 +480,10 @@ static int perfetto_end(struct export_ctx *c, void *state)
 	spans__close(p->spans, c->duration > last ? c->duration : last);
 	close_stretch(p);
 	counters__end(p->counters);
+	err = c->with ? kineto__merge(p->j, c->with, c->facts) : 0;
+	c->with_failed = err;
+	if (err)
+		return err;
 	json__close_array(p->j);
 	put_facts(c, p);
 	json__close_object(p->j);

@@ -79,13 +79,31 @@ static int each_event(void *ctx, const struct event *e)
 	return r->job.format->event(&r->ctx, r->state, e);
 }
 
+/* Logs why the trace of --with could not be merged. */
+static void explain_other(const struct export_run *r, int err)
+{
+	if (err == -ESTALE)
+		log_err("%s: its start is not known, so no trace can be put on its clock",
+			r->job.recording);
+	else if (err == -EBADMSG)
+		log_err("%s: not a trace of torch.profiler: no JSON object with traceEvents and "
+			"baseTimeNanoseconds",
+			r->job.with);
+	else if (err == -EMSGSIZE)
+		log_err("%s: one of its events is larger than 1 MiB", r->job.with);
+	else
+		log_err("%s: cannot read: %s", r->job.with, strerror(-err));
+}
+
 /* Logs the reason of a failed export. Returns EXIT_UNUSABLE if the recording lacks the data,
  * otherwise EXIT_FAILED. */
 static int explain(const struct export_run *r, int err)
 {
 	const char *file = r->job.recording;
 
-	if (err == -ENOENT && r->job.model.at == AT_OOM)
+	if (r->ctx.with_failed)
+		explain_other(r, err);
+	else if (err == -ENOENT && r->job.model.at == AT_OOM)
 		log_err("%s: no out-of-memory in it; without --at oom the peak is shown", file);
 	else if (err == -ENOENT)
 		log_err("%s: it has no moment '%s'%s%s; without --at the peak is shown", file,
@@ -105,6 +123,8 @@ static int explain(const struct export_run *r, int err)
 		log_err("%s: no allocation in it, so there is nothing to show", file);
 	else
 		log_err("%s: cannot export: %s", file, strerror(-err));
+	if (r->ctx.with_failed)
+		return EXIT_FAILED;
 	return err == -ENOENT || err == -ENODEV || err == -ENODATA || err == -ESPIPE ? EXIT_UNUSABLE
 										     : EXIT_FAILED;
 }
@@ -141,6 +161,7 @@ static int convert(struct export_run *r)
 	r->ctx = (struct export_ctx){
 		.out = r->file ? outfile__stream(r->file) : NULL,
 		.folder = r->job.folder,
+		.with = r->job.with,
 		.dict = a->dict,
 		.facts = r->ahead ? r->ahead->facts
 				  : a->facts, /* all facts, from the first event on */

@@ -13,6 +13,7 @@ struct export_job {
 	const char *output;
 	const struct export_folder *folder; /* of a format that writes to a folder; then no output */
 	const char *device;		    /* device name; NULL: all */
+	const char *with;		    /* trace to merge; NULL: none */
 	bool force;			    /* replace an existing file */
 	/* --at is given; otherwise formats of the whole recording show its end */
 	bool moment_given;

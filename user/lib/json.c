@@ -181,6 +181,12 @@ void json__uint(struct json *j, const char *key, uint64_t value)
 	fprintf(j->out, "%llu", (unsigned long long)value);
 }
 
+void json__raw(struct json *j, const char *value)
+{
+	begin(j, NULL);
+	fputs(value, j->out);
+}
+
 void json__int(struct json *j, const char *key, int64_t value)
 {
 	begin(j, key);

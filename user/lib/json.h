@@ -29,5 +29,7 @@ void json__double(struct json *j, const char *key, double value,
 void json__seconds(struct json *j, const char *key, uint64_t ns, int decimals);
 void json__bool(struct json *j, const char *key, bool value);
 void json__null(struct json *j, const char *key);
+/* Writes a value that is JSON already, as an element of the open array. */
+void json__raw(struct json *j, const char *value);
 /* Writes null if the value is not known. */
 void json__uint_or_null(struct json *j, const char *key, bool known, uint64_t value);
