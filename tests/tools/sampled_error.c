@@ -20,7 +20,7 @@
 struct line {
 	const struct row *truth;
 	unsigned right, absent, drawn; /* runs: the interval held; no row; the row was a sample */
-	double error;		       /* of the estimates, sum over runs */
+	double error;		       /* error of the estimates, sum over runs */
 };
 
 struct job {
@@ -121,7 +121,7 @@ static void compare(struct line *l, const struct row *found, uint64_t bound)
 	if (found) {
 		s = found->sampled;
 	} else {
-		/* Without any drawn block, a report has no row: the bound on what it may lack. */
+		/* A report has no row if no block was drawn; it states how much it may lack. */
 		for (uint8_t of = 1; of <= SAMPLING_BOUNDS; of++)
 			if (sampling__bound(of) == bound)
 				none[of - 1].others = UINT64_MAX / 2;

@@ -34,7 +34,7 @@ bool census__is_kv_name(const char *name)
 
 static int name_held(struct reading *r, uint64_t obj, const char *name, int depth);
 
-/* Names what a cache or one of its layers holds in these attributes. */
+/* Names the tensors that these attributes of a cache or a layer hold. */
 static int name_attrs(struct reading *r, uint64_t obj, uint64_t type, const char *name,
 		      const char *before, int depth)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The search for containers that hold tensors and other memory: owners.c. What it found gets names
- * in owners_names.c. */
+/* The search for containers that hold tensors and other memory: owners.c. owners_names.c
+ * names them. */
 #include "census/internal.h"
 
 struct node {

@@ -145,7 +145,7 @@ static size_t take(char *data, size_t one, size_t n, void *ctx)
 		c->size += len;
 		return c->failed_to_write ? 0 : len;
 	}
-	/* What explains an error instead of a file is short. */
+	/* An answer that explains an error instead of a file is short. */
 	if (c->c.fd >= 0 && len > HTTP_WHY * 4 - c->size)
 		len = HTTP_WHY * 4 - c->size;
 	if (c->size + len + 1 > c->room) {

@@ -23,7 +23,7 @@ struct outfile;
 
 enum fetch_state {
 	FETCH_WANTED,	/* not asked yet */
-	FETCH_STARTED,	/* its capture was asked for */
+	FETCH_STARTED,	/* the request for its capture was accepted */
 	FETCH_CAPTURED, /* the recording is complete on its host */
 	FETCH_KEPT,	/* it is in the folder */
 	FETCH_MISSING
@@ -35,8 +35,8 @@ struct fetch_process {
 	char stem[160];	   /* name in the folder */
 	enum fetch_state state;
 	char trace[32];	  /* its trace on the host; "": not known */
-	double start_at;  /* of its capture, on the host's clock, s */
-	unsigned started; /* times that its capture was asked for */
+	double start_at;  /* begin of the capture, on the host's clock, s */
+	unsigned started; /* number of requests for its capture */
 	struct outfile *file;
 	struct folder_entry entry; /* of a kept recording */
 	bool complete;		   /* the kept recording has its end */

@@ -15,7 +15,7 @@
 #include "lib/text.h"
 
 #define POLL_EVERY (500 * FETCH_MS)
-#define STARTS 3 /* times that a capture is asked for */
+#define STARTS 3 /* number of requests for a capture */
 
 /* ---- start ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* What a report of many recordings says of them besides their lines: groups that allocate alike,
+/* A report of many recordings also compares them: groups that allocate alike,
  * steps, clocks, and recordings that are missing. */
 #include <stdbool.h>
 #include <stddef.h>
