@@ -4,6 +4,7 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -520,13 +521,14 @@ static const void *elf_bytes(const struct kernel_probes *k, size_t *size)
 /*
  * libbpf reads the kernel's types for each object, in about 30 ms, also for one that loads no
  * program. It takes another file's types instead: *fd gets a file in memory, and path its name.
- * Without it, *fd is -1 and path NULL.
+ * NULL: that is not possible.
  */
 static const char *no_types(int *fd, char path[32])
 {
 	struct btf *empty = btf__new_empty();
 	uint32_t size;
 	const void *raw = empty ? btf__raw_data(empty, &size) : NULL;
+	int again = -1;
 
 	*fd = raw ? memfd_create("memtrace-bpf-types", MFD_CLOEXEC) : -1;
 	if (*fd >= 0 && io__write(*fd, raw, size)) {
@@ -535,7 +537,12 @@ static const char *no_types(int *fd, char path[32])
 	}
 	btf__free(empty);
 	snprintf(path, 32, "/proc/self/fd/%d", *fd);
-	return *fd < 0 ? NULL : path;
+	if (*fd >= 0)
+		again = open(path, O_RDONLY | O_CLOEXEC);
+	if (again < 0)
+		return NULL;
+	close(again);
+	return path;
 }
 
 /* Opens the maps. Programs are loaded by themselves; some: except some of this object. */
