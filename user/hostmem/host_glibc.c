@@ -112,7 +112,7 @@ static uint64_t find_bins(const struct host_reading *r, const struct host_data *
 	for (size_t at = 16; at + TAIL <= d->len; at += 8) {
 		uint64_t self = d->addr + at - 16;
 
-		/* the largest bins are nearly always empty */
+		/* malloc does not use the last bin */
 		if (host_word(d->v + at + BINS_BYTES - 16) != self + BINS_BYTES - 16)
 			continue;
 		ret->bins = d->addr + at;

@@ -15,6 +15,7 @@
 #define STACK_USUAL (8u << 20) /* without a known limit */
 #define MAX_PHDRS 64u
 #define GUARD_MAX (64u << 10)
+#define HEAP_GROWTH (256u << 20) /* bytes that the heap may grow by during a reading */
 
 bool host_places__is_local(int err)
 {
@@ -36,11 +37,33 @@ bool host_places__anonymous(const struct map *m)
 		!strncmp(m->path, "[stack", 6));
 }
 
+/* The last mapping that begins at addr or below; NULL: none. */
+static const struct map *at_or_below(const struct maps *m, uint64_t addr)
+{
+	size_t lo = 0, hi = m->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (m->v[mid].start <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo ? &m->v[lo - 1] : NULL;
+}
+
 bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size)
 {
-	const struct map *m = maps__find(&s->maps, addr);
+	const struct map *m = at_or_below(&s->maps, addr), *last = s->maps.v + s->maps.n;
+	uint64_t end = m ? m->end : 0;
 
-	return m && host_places__anonymous(m) && size <= m->end - addr;
+	/* The heap may have grown since the mappings were read. */
+	if (m && addr + size > end && !strcmp(m->path, "[heap]")) {
+		end += HEAP_GROWTH;
+		end = m + 1 < last && m[1].start < end ? m[1].start : end;
+	}
+	return m && addr < end && host_places__anonymous(m) && size <= end - addr;
 }
 
 bool host_places__follows_data(const struct host_smaps *s, size_t i)

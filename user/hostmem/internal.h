@@ -57,7 +57,8 @@ static inline uint64_t host_word(const uint8_t *p)
 size_t host_places__find(const struct host_smaps *s, uint64_t addr);
 /* Whether a mapping is private, writable memory without a file. */
 bool host_places__anonymous(const struct map *m);
-/* Whether [addr, addr + size) lies in one private, writable mapping without a file. */
+/* Whether [addr, addr + size) lies in one private, writable mapping without a file, or where the
+ * heap may have grown to since. */
 bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size);
 /* Whether a mapping without a file directly follows a file's data, so that it begins with the
  * file's zeroed data (.bss). Other memory may be in the same mapping. */
