@@ -62,7 +62,7 @@ struct job {
 	struct hostmem *host; /* NULL: read no host memory */
 	struct host_ledger ledger;
 	bool has_ledger;
-	uint64_t took; /* ns, of all */
+	uint64_t took; /* CPU time of all, ns */
 	atomic_bool cancel;
 	atomic_bool tensors_done; /* state is no longer the thread's */
 	atomic_bool done;
@@ -114,7 +114,7 @@ static void *run(void *ctx)
 	struct job *j = ctx;
 	struct host_opts o = { .storages_known = j->census };
 	struct host_storage *storages = NULL;
-	uint64_t began = clock__monotonic();
+	uint64_t began = clock__read(CLOCK_THREAD_CPUTIME_ID);
 	bool host = j->host;
 
 	if (j->census)
@@ -127,7 +127,7 @@ static void *run(void *ctx)
 	if (storages)
 		j->has_ledger = !hostmem__read(j->host, &o, &j->ledger);
 	free(storages);
-	j->took = clock__monotonic() - began;
+	j->took = clock__read(CLOCK_THREAD_CPUTIME_ID) - began;
 	atomic_store(&j->done, true);
 	return NULL;
 }
