@@ -81,7 +81,7 @@ for i in range(40):
     model(torch.ones(8, 8)).sum().backward()
     optimizer.step()
     step(i)
-    time.sleep(0.05)
+    time.sleep(0.2)
 print("DONE", flush=True)
 sys.stdin.readline()
 """
