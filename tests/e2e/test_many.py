@@ -441,5 +441,18 @@ def command_of(pid):
         return []
 
 
+def test_launcher():
+    """A launcher that is picked by name or PID: the worker that has PyTorch is named."""
+    launcher = spawn([python(), "-u", os.path.join(harness.WORKLOADS, "launcher.py")])
+    worker = launcher.wait_line("^ready", 120).split()[1]
+    for options, words in ((("--name", "[l]auncher.py$"), r"1 of the processes .* \(PID %s\): not recorded; --children" % worker),
+                           (("-p", str(launcher.popen.pid)), r"give that PID instead \(-p %s\), or add --children" % worker)):
+        recorder = record(*options, "-o", scratch("launcher.mtr"), "-f")
+        recorder.wait_line(words, 60, stream="err")
+        harness.interrupt(recorder)
+    launcher.popen.stdin.close()
+    equal(launcher.wait(60), 0, "the launcher's end")
+
+
 if __name__ == "__main__":
     run(globals())

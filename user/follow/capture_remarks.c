@@ -145,21 +145,71 @@ int capture_remarks__end(const struct capture_loop *loop)
 
 /* ---- one process ---- */
 
-/* Warns of the first child processes with PyTorch, and sets the fact "children". Looks at once,
- * after a second, then less and less often. */
-static void look_for_untraced(struct capture_loop *loop, struct facts *facts, uint64_t now)
+/* True if it is time to look for child processes: at once, after a second, then less and less
+ * often. */
+static bool is_time(struct capture_remarks *m)
 {
-	struct capture_remarks *m = &loop->remarks;
-	pid_t pid = loop->args.pid, first;
-	size_t n;
+	uint64_t now = clock__monotonic();
 
 	if (now < m->next_look)
-		return;
+		return false;
 	if (m->next_look)
 		m->pause = m->pause ? m->pause * 2 : FIRST_PAUSE;
 	if (m->pause > LAST_PAUSE)
 		m->pause = LAST_PAUSE;
 	m->next_look = now + (m->pause ? m->pause : FIRST_PAUSE);
+	return true;
+}
+
+/* The process of -p waits for PyTorch, while those that it has started have it: a launcher or a
+ * router. */
+static void suggest_child(struct capture_loop *loop)
+{
+	struct capture_remarks *m = &loop->remarks;
+	pid_t first;
+	size_t n;
+
+	if (m->suggested || loop->command || loop->args.children || !is_time(m))
+		return;
+	n = descendants__with_torch(loop->args.pid, &first, 1);
+	if (!n)
+		return;
+	m->suggested = true;
+	log_warn("PID %d has no PyTorch, but %zu of the processes that it has started %s: give "
+		 "that PID instead (-p %d%s), or add --children",
+		 (int)loop->args.pid, n, n > 1 ? "have" : "has", (int)first,
+		 n > 1 ? " and others" : "");
+}
+
+/* Picked processes have started others with PyTorch, which do not match. */
+static void name_left_out(struct capture_loop *loop)
+{
+	struct capture_remarks *m = &loop->remarks;
+	pid_t parent, first;
+	size_t n;
+
+	if (loop->args.children || !is_time(m))
+		return;
+	n = tracees__left_out(loop->tracees, &parent, &first);
+	if (n <= m->untraced)
+		return;
+	if (!m->untraced)
+		log_warn("PID %d matches, and %zu of the processes that it has started %s PyTorch "
+			 "and no match (PID %d%s): not recorded; --children follows them",
+			 (int)parent, n, n > 1 ? "have" : "has", (int)first,
+			 n > 1 ? " and others" : "");
+	m->untraced = n;
+}
+
+/* Warns of the first child processes with PyTorch, and sets the fact "children". */
+static void look_for_untraced(struct capture_loop *loop, struct facts *facts)
+{
+	struct capture_remarks *m = &loop->remarks;
+	pid_t pid = loop->args.pid, first;
+	size_t n;
+
+	if (!is_time(m))
+		return;
 	n = descendants__with_torch(pid, &first, 1);
 	if (n <= m->untraced)
 		return;
@@ -245,10 +295,11 @@ static void update_only(struct capture_loop *loop, struct session *s)
 
 	if (!session__attached(s)) {
 		call_waiting(loop);
+		suggest_child(loop);
 		return;
 	}
 	if (!loop->args.children) {
-		look_for_untraced(loop, session__facts(s), now);
+		look_for_untraced(loop, session__facts(s));
 		warn_silence(loop, s, now);
 	}
 	warn_no_steps(loop, s, now);
@@ -262,6 +313,8 @@ void capture_remarks__update(struct capture_loop *loop)
 
 	if (s)
 		update_only(loop, s);
+	else if (!loop->args.pid)
+		name_left_out(loop);
 	if (loop->remarks.busy && !busy && pick__open_ended(loop->pick) &&
 	    !tracees__hopeful(loop->tracees))
 		say_waiting(loop, "none is left: ");

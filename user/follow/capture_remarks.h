@@ -18,6 +18,7 @@ struct capture_remarks {
 	/* Looks for child processes that are not traced. */
 	uint64_t next_look, pause;
 	size_t untraced; /* most of them so far */
+	bool suggested;	 /* named the child process of one that waits for PyTorch */
 };
 
 /* Returns when the capture ends: "10.0 s have passed", "60 steps have passed". */

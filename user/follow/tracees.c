@@ -32,6 +32,7 @@
 #include "process/descendants.h"
 #include "process/proc.h"
 
+#define LEFT_OUT_MAX 64		 /* descendants of a process that are looked at */
 #define MAY_EXEC 5000000ULL	 /* ns after a fork until the child has usually called exec */
 #define LOOK_EVERY 1000000000ULL /* ns between two checks for ended processes */
 
@@ -489,6 +490,42 @@ size_t tracees__traced(const struct tracees *r)
 size_t tracees__ever(const struct tracees *r)
 {
 	return r->ever;
+}
+
+static bool is_in(const struct tracees *r, pid_t pid)
+{
+	for (size_t i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->pid == pid)
+			return true;
+	}
+	return false;
+}
+
+size_t tracees__left_out(const struct tracees *r, pid_t *parent, pid_t *first)
+{
+	pid_t v[LEFT_OUT_MAX];
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->top; i++) {
+		const struct tracee *t = r->at[i];
+		size_t k, of = 0, all;
+		pid_t child = 0;
+
+		if (!t || !t->picked || t->state == OVER)
+			continue;
+		all = descendants__with_torch(t->pid, v, LEFT_OUT_MAX);
+		for (k = 0; k < all && k < LEFT_OUT_MAX; k++) {
+			if (is_in(r, v[k]))
+				continue;
+			child = of++ ? child : v[k];
+		}
+		if (of > n) {
+			*parent = t->pid;
+			*first = child;
+			n = of;
+		}
+	}
+	return n;
 }
 
 uint64_t tracees__now(const struct tracees *r)

@@ -83,6 +83,9 @@ size_t tracees__hopeful(const struct tracees *r);
 /* Return the number of processes traced now, and so far. */
 size_t tracees__traced(const struct tracees *r);
 size_t tracees__ever(const struct tracees *r);
+/* Returns how many processes with PyTorch, started by a picked one, are not in the capture, of the
+ * picked process with the most; it and the first of them are stored if there are any. */
+size_t tracees__left_out(const struct tracees *r, pid_t *parent, pid_t *first);
 /* Returns the time since the first attach, ns; 0: no attach so far. */
 uint64_t tracees__now(const struct tracees *r);
 /* Detaches from all processes and ends their outputs. Returns 0, or the exit code of the first
