@@ -72,6 +72,10 @@ deps-estimate:
 leak-rates: $(OUTPUT)/tests/tools/trend_rates ## how often `leaks` is wrong on random series: docs/internals/LEAKS.md (half a minute)
 	$(Q)$<
 
+.PHONY: serving
+serving: all ## programs besides training, on the dry run and attached: docs/internals/DRYRUN.md (a few minutes, 2 GB once)
+	$(Q)tests/serving/run.py
+
 .PHONY: host-leaks
 host-leaks: all ## twelve planted leaks of host memory, and what names each: docs/internals/HOST_LINES.md (6 minutes)
 	$(Q)python3 tests/e2e/host_leaks.py
