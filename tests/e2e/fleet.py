@@ -5,6 +5,8 @@ own `serve` (TLS and a token), and its own wrong clock. Without the right to mak
 The ranks are processes of tests/workloads/fleet.py, which need no PyTorch.
 """
 import atexit
+import contextlib
+import glob
 import http.server
 import json
 import os
@@ -19,7 +21,7 @@ import time
 import chaos
 import harness
 import server
-from harness import check, scratch, spawn
+from harness import Failure, check, scratch, spawn
 
 JOB = os.path.join(harness.WORKLOADS, "fleet.py")
 TOKEN = "correct-horse-battery-staple"
@@ -83,6 +85,19 @@ class Host:
         targets = [word for rank, p in self.ranks for word in ("--target", "rank-%d=%d" % (rank, p.pid))]
         self.server = Served(*targets, "--token-file", files[0], *tls, "--max-captures", "64", "--cost", "off", "--requests-per-minute", "0", folder=self.folder,
                              listen="%s:%d" % (self.address, port), env=env, prefix=self.prefix(), kept=True)
+
+    def wait_window(self, seconds):
+        """Returns `seconds` after the begin of the window that is captured on this host."""
+        limit = time.monotonic() + 300
+        while time.monotonic() < limit:
+            for path in glob.glob(os.path.join(self.folder, "trace_*.json")):
+                with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as f:
+                    start = json.load(f).get("start_at", 0) - self.skew / 1e9
+                    if start + seconds > time.time() - 1:
+                        time.sleep(max(0, start + seconds - time.time()))
+                        return
+            time.sleep(0.05)
+        raise Failure("no window on " + self.name)
 
     def url(self):
         return self.server.url
@@ -192,13 +207,13 @@ class Hostile:
 
 
 class Fleet:
-    """hosts simulated hosts with `each` ranks, rank `odd` with `extra` bytes more."""
+    """hosts simulated hosts with `each` ranks, rank `odd` with `extra` bytes more. more: addresses of the certificate."""
 
-    def __init__(self, hosts, each, odd=-1, extra=48 << 20, skews=()):
+    def __init__(self, hosts, each, odd=-1, extra=48 << 20, skews=(), more=()):
         namespaces = has_namespaces()
         self.hosts = [Host(n, skews[n] if n < len(skews) else 0, namespaces) for n in range(hosts)]
         self.world = hosts * each
-        self.files = make_files([h.address for h in self.hosts] + ["127.0.0.1"])
+        self.files = make_files([h.address for h in self.hosts] + ["127.0.0.1", *more])
         for i in range(self.world):
             self.hosts[i // each].start_rank(i, self.world, extra if i == odd else 0)
         for h in self.hosts:

@@ -173,7 +173,7 @@ def test_restart():
     h = f.hosts[2]
 
     def restart():
-        time.sleep(4.5)
+        h.wait_window(2)
         h.server.stop()
         h.serve(f.files)
 
@@ -185,6 +185,66 @@ def test_restart():
     lengths = {e["rank"]: e["to"] - e["from"] for e in read_json(os.path.join(folder, "index.json"))["recordings"]}
     equal(sorted(lengths), list(range(6)), "recordings")
     check(min(lengths[n] for n in range(4)) > 3.9 and max(lengths[n] for n in (4, 5)) < 3.9, "lengths: %s", lengths)
+
+
+def fake(name, script):
+    """PATH with a program of this name first."""
+    folder = scratch("bin-" + name)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.open(os.path.join(folder, name), os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o755), "w", encoding="utf-8") as f:
+        f.write("#!/bin/bash\n" + script)
+    return dict(os.environ, PATH=folder + ":" + os.environ["PATH"])
+
+
+def test_slurm():
+    """The nodes that scontrol lists, of the job or of a list."""
+    script = 'printf "%s\\n" "$*" >>"$0.calls"; [ "$4" ] && exit 9; case $3 in bad) echo no such >&2; exit 1 ;; esac; printf "%s\\n" 127.0.0.1 127.0.0.2\n'
+    env = fake("scontrol", script)
+    for options, extra, words in ((("--slurm=node[1-2]",), {}, "node[1-2]"), (("--slurm",), {"SLURM_JOB_NODELIST": "gpu[07-08]"}, "gpu[07-08]")):
+        code, out, err = harness.tool("fetch", *options, "-o", scratch("slurm%d" % len(words)) + "/", "--timeout", "500ms", "--format", "json",
+                                      env={**env, **extra})
+        equal(code, 2, "exit code: %s %s" % (out, err))
+        equal([h["url"] for h in json.loads(out)["hosts"]], ["https://127.0.0.1:8000", "https://127.0.0.2:8000"], "hosts")
+        with open(scratch("bin-scontrol/scontrol.calls"), encoding="utf-8") as f:
+            equal(f.read().splitlines()[-1], "show hostnames " + words, "the call of scontrol")
+    for options, code, words in ((("--slurm",), 2, "SLURM_JOB_NODELIST"), (("--slurm=bad",), 1, "scontrol failed with status 1")):
+        got, _, err = harness.tool("fetch", *options, "-o", scratch("slurm-bad") + "/", env={k: v for k, v in env.items() if k != "SLURM_JOB_NODELIST"})
+        check(got == code and words in err, "%s: %d %s", options, got, err)
+    got, _, err = harness.tool("fetch", "--slurm=x", "-o", scratch("slurm-no") + "/", env=dict(os.environ, PATH="/nowhere"))
+    check(got == 1 and "scontrol" in err and "PATH" in err, "no scontrol: %d %s", got, err)
+
+
+def test_kubernetes():
+    """The memtrace-bpf pods on the nodes of the job's pods, and no processes of other pods."""
+    processes = [{"pid": 77, "rank": 0, "target": "", "pod": "uid-a"}, {"pid": 78, "rank": 1, "target": "", "pod": "uid-other"}]
+    liar = fleet.Hostile({"GET /api/clock": (200, {"time_ns": time.time_ns()}), "GET /api/targets": (200, {"processes": processes}),
+                          "*": (404, {"detail": "enough"})})
+
+    def pod(uid, node, phase="Running", **status):
+        return {"metadata": {"uid": uid}, "status": {"phase": phase, **status},
+                "spec": {"nodeName": node, "containers": [{"ports": [{"name": "http", "containerPort": liar.port}]}]}}
+
+    answers = {"job": {"items": [pod("uid-a", "gpu-a"), pod("uid-b", "gpu-a"), pod("uid-c", "gpu-c"), pod("uid-d", "gpu-d", "Pending")]},
+               "tracers": {"items": [pod("t1", "gpu-a", podIP="127.0.0.1"), pod("t2", "gpu-c", "Pending"), pod("t3", "gpu-x", podIP="127.0.0.9")]}}
+    script = 'case "$*" in\n"get pods --all-namespaces -l job=x -o json") cat "$0.job" ;;\n' \
+             '"get pods --all-namespaces -l app.kubernetes.io/name=memtrace-bpf -o json") cat "$0.tracers" ;;\n*) echo "Error: $*" >&2; exit 1 ;;\nesac\n'
+    env = fake("kubectl", script)
+    for name, answer in answers.items():
+        with open(scratch("bin-kubectl/kubectl." + name), "w", encoding="utf-8") as f:
+            json.dump(answer, f)
+    code, out, err = harness.tool("fetch", "--kubernetes", "job=x", "--http", "-o", scratch("k8s") + "/", "--timeout", "2s", "--lead", "100ms",
+                                  "-d", "100ms", "--format", "json", env=env)
+    equal(code, 2, "exit code: %s %s" % (out, err))
+    hosts = {h["host"]: h for h in json.loads(out)["hosts"]}
+    equal({n: [p["pid"] for p in h["processes"]] for n, h in hosts.items()}, {"gpu-a": [77], "gpu-c": []}, "processes")
+    check("no pod of memtrace-bpf" in hosts["gpu-c"]["why"], "a node without a server: %s", hosts["gpu-c"])
+    liar.close()
+    got, _, err = harness.tool("fetch", "--kubernetes", "job=y", "-o", scratch("k8s-no") + "/", env=env)
+    check(got == 1 and "kubectl failed with status 1" in err and "Error: get pods" in err, "kubectl fails: %d %s", got, err)
+    with open(scratch("bin-kubectl/kubectl.job"), "w", encoding="utf-8") as f:
+        json.dump({"items": []}, f)
+    got, _, err = harness.tool("fetch", "--kubernetes", "job=x", "-o", scratch("k8s-none") + "/", env=env)
+    check(got == 2 and "no running pod matches 'job=x'" in err, "no pod: %d %s", got, err)
 
 
 def test_wrong_lines():

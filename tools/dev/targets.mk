@@ -2,7 +2,7 @@
 # What developers run: measurements, comparisons, other kernels and systems. Each installs what it needs.
 
 TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
-.PHONY: demo test browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels test-many-cpus distros asan asan-serve gpu-bundle \
+.PHONY: demo fleet test browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels test-many-cpus distros asan asan-serve gpu-bundle \
 	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format manifests
 
 deps: ## install what building needs
@@ -85,6 +85,9 @@ soak: $(OUTPUT)/tests/tools/soak ## 10^9 records through the program: memory, di
 	$(Q)rm -rf $(OUTPUT)/soak && nice -n 10 $< -n $(SOAK_EVENTS) $(OUTPUT)/soak
 
 SECONDS ?= 60
+fleet: all ## 64 ranks on 8 simulated hosts through fetch and report, as root (5 minutes)
+	$(Q)python3 tests/e2e/fleet_many.py
+
 soak-real: all ## the same with a job that allocates for SECONDS
 	$(Q)SECONDS=$(SECONDS) python3 tests/e2e/soak_real.py
 

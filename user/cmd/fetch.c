@@ -11,6 +11,7 @@
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "fetch/fetch.h"
+#include "fetch/sources.h"
 #include "follow/capture_args.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -25,11 +26,14 @@ struct fetch_args {
 	size_t n_files;
 	char **hosts;
 	size_t n_hosts;
-	bool insecure, http;
+	bool insecure, http, slurm;
+	const char *nodes, *selector;
 };
 
 enum {
 	OPT_HOSTS = OPT_COMMANDS_OWN,
+	OPT_SLURM,
+	OPT_KUBERNETES,
 	OPT_TARGET,
 	OPT_WHEN,
 	OPT_STEPS,
@@ -50,6 +54,10 @@ static const struct argp_option options[] = {
 	  "File of hosts: on each line HOST[:PORT] or URL, and a name; \"-\": standard input; "
 	  "repeatable",
 	  1 },
+	{ "slurm", OPT_SLURM, "NODES", OPTION_ARG_OPTIONAL,
+	  "The nodes of this Slurm job, or NODES, as in node[1-8]", 1 },
+	{ "kubernetes", OPT_KUBERNETES, "SELECTOR", 0,
+	  "Pods with these labels, through the memtrace-bpf pod of each node", 1 },
 	{ "target", OPT_TARGET, "NAME", 0, "Only processes of this target of serve (default: all)",
 	  1 },
 	{ "token-file", OPT_TOKEN, "FILE", 0, "Token of the servers", 1 },
@@ -93,8 +101,9 @@ static uint64_t parse_time(struct argp_state *state, const char *option, const c
 
 static void check(struct fetch_args *a, struct argp_state *state)
 {
-	if (!a->n_files && !a->n_hosts)
-		argp_error(state, "no host given: --hosts FILE, or hosts as arguments");
+	if (!a->n_files && !a->n_hosts && !a->slurm && !a->selector)
+		argp_error(state, "no host given: --hosts FILE, --slurm, --kubernetes SELECTOR, or "
+				  "hosts as arguments");
 	if (!a->o.folder)
 		argp_error(state, "no folder given: -o FOLDER/");
 	if (!a->o.duration)
@@ -112,6 +121,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--hosts: at most 16 files");
 		else
 			a->files[a->n_files++] = arg;
+		break;
+	case OPT_SLURM:
+		a->slurm = true;
+		a->nodes = arg;
+		break;
+	case OPT_KUBERNETES:
+		a->selector = arg;
 		break;
 	case OPT_TARGET:
 		a->o.target = arg;
@@ -194,6 +210,10 @@ static int read_hosts(struct fetch_args *a, struct hosts *h)
 				err == -ENOMEM ? "out of memory" : why);
 		status = !err ? EXIT_OK : err == -ENOMEM ? EXIT_FAILED : EXIT_USAGE;
 	}
+	if (!status && a->slurm)
+		status = sources__slurm(h, a->nodes);
+	if (!status && a->selector)
+		status = sources__kubernetes(h, a->selector);
 	if (!status && !h->n) {
 		log_err("the files name no host");
 		status = EXIT_USAGE;
@@ -251,7 +271,7 @@ const struct command command_fetch = {
 	.argp = &argp,
 	.examples = "memtrace-bpf fetch --hosts hosts.txt --token-file token -o job/\n"
 		    "memtrace-bpf fetch -d 10s --at /10s -o job/ node1 node2\n"
-		    "memtrace-bpf fetch --steps 3 --ca ca.pem --token-file token -o job/ node1",
+		    "memtrace-bpf fetch --slurm --steps 3 --token-file token -o job/",
 	.status = "0 all came, 1 failed, 2 a recording is missing, 64 usage",
 	.run = cmd_fetch,
 };

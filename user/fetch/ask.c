@@ -61,11 +61,20 @@ static void on_clock(void *ctx, const struct http_answer *a)
 	ask_next(h);
 }
 
+static bool is_of_pods(const struct hosts *h, const char *pod)
+{
+	for (size_t i = 0; i < h->n_pods && pod; i++)
+		if (!strcmp(h->pods[i], pod))
+			return true;
+	return !h->n_pods;
+}
+
 static bool is_wanted(const struct fetch *f, const json_t *process)
 {
 	const char *target = json_string_value(json_object_get(process, "target"));
 
-	return !f->o->target || (target && !strcmp(target, f->o->target));
+	return is_of_pods(f->o->hosts, json_string_value(json_object_get(process, "pod"))) &&
+	       (!f->o->target || (target && !strcmp(target, f->o->target)));
 }
 
 static bool take_process(struct fetch_host *h, const json_t *o)
@@ -135,7 +144,13 @@ static int tick(void *ctx)
 
 void fetch_ask__all(struct fetch *f)
 {
-	for (size_t i = 0; i < f->n; i++)
-		ask_next(&f->hosts[i]);
+	for (size_t i = 0; i < f->n; i++) {
+		struct fetch_host *h = &f->hosts[i];
+
+		if (h->is->why)
+			snprintf(h->why, sizeof(h->why), "%s", h->is->why);
+		else
+			ask_next(h);
+	}
 	http__run(f->http, tick, f);
 }

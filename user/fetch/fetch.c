@@ -26,6 +26,7 @@ bool fetch__call(struct fetch_host *h, const char *method, const char *path, con
 			       .most = FETCH_ANSWER,
 			       .fd = -1,
 			       .after = after,
+			       .of_host = &h->busy,
 			       /* A capture that starts later is of another window. */
 			       .until = once ? h->f->begin_monotonic : h->f->until,
 			       .once = once,

@@ -17,7 +17,7 @@ struct fetch_opts {
 	const char *token, *ca; /* as http_opts; NULL: none */
 	const char *target;	/* name of a target; NULL: all */
 	const char *folder;
-	uint64_t duration, steps; /* ns; 0: no bound. The caller gives one or both */
+	uint64_t duration, steps; /* ns; steps 0: no bound */
 	uint64_t max_events;	  /* 0: the server's default */
 	uint64_t align;		  /* ns: begin at a multiple of this on our clock; 0: soon */
 	uint64_t lead;		  /* ns between the requests and the begin, at least */
@@ -28,6 +28,6 @@ struct fetch_opts {
 	bool as_json; /* the result as a JSON document */
 };
 
-/* Logs its errors, and prints the result and the missing hosts to out. Returns 0,
- * EXIT_UNUSABLE: a recording is missing, or EXIT_FAILED. */
+/* Logs its errors. Prints the result and the missing recordings to out. Returns 0, EXIT_UNUSABLE if
+ * a recording is missing, or EXIT_FAILED. */
 int fetch__run(const struct fetch_opts *o, FILE *out);

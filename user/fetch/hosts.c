@@ -116,6 +116,32 @@ int hosts__add(struct hosts *h, const char *server, const char *name, const char
 	return 0;
 }
 
+int hosts__add_missing(struct hosts *h, const char *name, const char *why)
+{
+	struct hosts_one new = { .url = strdup(""), .name = make_name("://", name), .why = why };
+
+	if (new.url &&new.name && h->n < HOSTS_MAX &&
+	    !array__grow(&h->all, &h->room, h->n + 1, sizeof(*h->all))) {
+		h->all[h->n++] = new;
+		return 0;
+	}
+	free(new.url);
+	free(new.name);
+	return h->n < HOSTS_MAX ? -ENOMEM : -EINVAL;
+}
+
+int hosts__add_pod(struct hosts *h, const char *uid)
+{
+	char *copy = strdup(uid);
+
+	if (!copy || array__grow(&h->pods, &h->pods_room, h->n_pods + 1, sizeof(*h->pods))) {
+		free(copy);
+		return -ENOMEM;
+	}
+	h->pods[h->n_pods++] = copy;
+	return 0;
+}
+
 /* Adds the server of a line. */
 static int add_line(struct hosts *h, char *line, const char **why)
 {
@@ -178,6 +204,9 @@ void hosts__free(struct hosts *h)
 		free(h->all[i].url);
 		free(h->all[i].name);
 	}
+	for (size_t i = 0; i < h->n_pods; i++)
+		free(h->pods[i]);
+	free(h->pods);
 	free(h->all);
 	*h = (struct hosts){ 0 };
 }

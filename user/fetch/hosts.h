@@ -10,16 +10,23 @@
 
 struct hosts {
 	struct hosts_one {
-		char *url;  /* "https://10.0.0.1:8000", without "/" at the end */
-		char *name; /* for people; clean for a terminal */
+		char *url;	 /* "https://10.0.0.1:8000", without "/" at the end */
+		char *name;	 /* for people; clean for a terminal */
+		const char *why; /* static: why it cannot be asked; NULL: it can */
 	} * all;
 	size_t n, room;
+	/* UIDs of pods: only their processes count. None: all do. */
+	char **pods;
+	size_t n_pods, pods_room;
 	bool http; /* hosts without a scheme get http:// instead of https:// */
 };
 
 /* Adds a server: URL, HOST or HOST:PORT, and its name (NULL: its host). Returns 0, -ENOMEM, or
  * -EINVAL with *why, a static text. */
 int hosts__add(struct hosts *h, const char *server, const char *name, const char **why);
+/* Adds a host that cannot be asked. why: static. Returns 0, -ENOMEM or -EINVAL. */
+int hosts__add_missing(struct hosts *h, const char *name, const char *why);
+int hosts__add_pod(struct hosts *h, const char *uid); /* returns 0 or -ENOMEM */
 /* Adds those of a file: a server on each line and, after a space, its name. "#" begins a comment.
  * Returns 0 or an exit code, logged. */
 int hosts__read(struct hosts *h, const char *path);

@@ -76,6 +76,7 @@ static void stop(struct call *c)
 	c->easy = NULL;
 	c->headers = NULL;
 	c->http->busy--;
+	--*c->c.of_host;
 }
 
 static void drop(struct call *c)
@@ -145,7 +146,7 @@ static size_t take(char *data, size_t one, size_t n, void *ctx)
 		c->size += len;
 		return c->failed_to_write ? 0 : len;
 	}
-	/* An answer that explains an error instead of a file is short. */
+	/* The text of an error, instead of a file, is short. */
 	if (c->c.fd >= 0 && len > HTTP_WHY * 4 - c->size)
 		len = HTTP_WHY * 4 - c->size;
 	if (c->size + len + 1 > c->room) {
@@ -265,6 +266,7 @@ static void start(struct call *c)
 	c->easy = curl_easy_init();
 	if (c->easy) {
 		c->http->busy++;
+		++*c->c.of_host;
 		if (set_up(c, c->easy))
 			return;
 		stop(c);
@@ -355,7 +357,7 @@ static void start_due(struct http *h)
 
 	for (struct call *c = h->calls, *next; c && h->busy < h->opts.parallel; c = next) {
 		next = c->next;
-		if (!c->easy && c->c.after <= now)
+		if (!c->easy && c->c.after <= now && *c->c.of_host < HTTP_OF_HOST)
 			start(c);
 	}
 }
@@ -371,7 +373,7 @@ static int sleep_for(const struct http *h)
 	for (const struct call *c = h->calls; c; c = c->next) {
 		uint64_t left = c->c.after > now ? (c->c.after - now) / MS + 1 : 0;
 
-		if (!c->easy && left < (uint64_t)least)
+		if (!c->easy && *c->c.of_host < HTTP_OF_HOST && left < (uint64_t)least)
 			least = (int)left;
 	}
 	return least;

@@ -23,7 +23,7 @@ struct outfile;
 
 enum fetch_state {
 	FETCH_WANTED,	/* not asked yet */
-	FETCH_STARTED,	/* the request for its capture was accepted */
+	FETCH_STARTED,	/* a request for its capture was sent */
 	FETCH_CAPTURED, /* the recording is complete on its host */
 	FETCH_KEPT,	/* it is in the folder */
 	FETCH_MISSING
@@ -35,7 +35,9 @@ struct fetch_process {
 	char stem[160];	   /* name in the folder */
 	enum fetch_state state;
 	char trace[32];	  /* its trace on the host; "": not known */
-	double start_at;  /* begin of the capture, on the host's clock, s */
+	unsigned absent;  /* number of lists in a row that lack it */
+	uint64_t known;	  /* when the trace became known, clock__monotonic() */
+	double start_at;  /* begin of its capture, on the host's clock, s */
 	unsigned started; /* number of requests for its capture */
 	struct outfile *file;
 	struct folder_entry entry; /* of a kept recording */
@@ -49,10 +51,11 @@ struct fetch_host {
 	bool answered; /* it has told its processes */
 	char why[HTTP_WHY];
 	unsigned exchanges;
+	unsigned busy;	 /* calls in progress */
 	int64_t offset;	 /* its clock minus ours, ns */
 	uint64_t error;	 /* largest error of the offset, ns; UINT64_MAX: not known */
 	bool polling;	 /* a list of its traces is on the way */
-	uint64_t looked; /* when it last answered such a list, ns */
+	uint64_t looked; /* when we last asked for that list, ns */
 	struct fetch_process *processes;
 	size_t n;
 };
@@ -85,8 +88,8 @@ size_t fetch__count(const struct fetch *f, enum fetch_state state);
 void fetch_ask__all(struct fetch *f);
 /* take.c: asks for all captures, waits for them, and keeps the recordings. */
 void fetch_take__all(struct fetch *f);
-/* keep.c: reads the downloaded recording, and sets its entry. Returns false with p->why if it is
- * none. */
+/* keep.c: reads the downloaded recording, and sets its entry. Returns false with p->why if it
+ * is no good recording. */
 bool fetch_keep__check(struct fetch_process *p);
 /* Writes the index. Returns 0 or -errno, logged. */
 int fetch_keep__index(struct fetch *f);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Prints the recordings that came and the hosts that are missing. */
+/* Prints the recordings that came, and the missing ones. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

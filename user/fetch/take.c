@@ -15,7 +15,8 @@
 #include "lib/text.h"
 
 #define POLL_EVERY (500 * FETCH_MS)
-#define STARTS 3 /* number of requests for a capture */
+#define ABSENT 3 /* lists without a trace after which it is lost */
+#define STARTS 3 /* most requests for a capture */
 
 /* ---- start ---- */
 
@@ -36,6 +37,7 @@ static bool take_id(struct fetch_process *p, const json_t *trace)
 	if (!is_trace(id))
 		return false;
 	snprintf(p->trace, sizeof(p->trace), "%s", id);
+	p->known = clock__monotonic();
 	return true;
 }
 
@@ -167,9 +169,12 @@ static void on_list(void *ctx, const struct http_answer *a)
 			there = true;
 			take_trace(p, t);
 		}
+		/* A server that has just started may not have read its traces yet, and a list may
+		 * be older than the trace. */
+		p->absent = there || p->known >= h->looked ? 0 : p->absent + 1;
 		if (a->status != 200)
 			fetch__miss(p, "%s", a->why);
-		else if (!there)
+		else if (p->absent > ABSENT)
 			fetch__miss(p, "its host has lost the recording, such as by a restart");
 	}
 	json_decref(doc);
@@ -222,6 +227,7 @@ static void download(struct fetch_process *p)
 								 .most = f->o->max_size,
 								 .fd = outfile__fd(p->file),
 								 .until = f->until,
+								 .of_host = &p->host->busy,
 								 .done = on_recording,
 								 .ctx = p });
 }

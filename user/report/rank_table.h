@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* A report of many recordings also compares them: groups that allocate alike,
- * steps, clocks, and recordings that are missing. */
+/* Parts of a report of many recordings: groups that allocate alike, steps, clocks, and missing
+ * recordings. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,6 +14,5 @@ int rank_table__groups(FILE *out, const struct ranks *r, size_t width, bool bold
 void rank_table__steps(FILE *out, const struct ranks *r, size_t width);
 /* Prints how far apart the recordings begin, if their clocks were compared. */
 void rank_table__clocks(FILE *out, const struct ranks *r, size_t width);
-/* Prints the ranks that the job has and the recordings lack, and those that were asked for in
- * vain. */
+/* Prints the ranks of the job without a recording, and the recordings that fetch did not get. */
 void rank_table__missing(FILE *out, const struct ranks *r, size_t width);

@@ -28,7 +28,7 @@ static inline bool rank__uses(const struct model_device *d)
 struct folder_missing;
 
 struct rank_clock {
-	int64_t begin;	/* begin, on the clock of the machine that compared, ns */
+	int64_t begin;	/* begin on the clock of the machine that compared, ns */
 	int64_t offset; /* this host's clock minus that one, ns */
 	uint64_t error; /* how far the offset may be off, ns */
 	bool known;
@@ -84,7 +84,7 @@ struct ranks_opts {
 	enum moment at;
 	const struct report_select *select;
 	const struct report_fail *fail;	      /* source of "failed" in JSON; NULL: no --fail-if */
-	const struct folder_missing *missing; /* recordings that did not come */
+	const struct folder_missing *missing; /* recordings that fetch did not get */
 	size_t n_missing;
 };
 
