@@ -187,6 +187,40 @@ def test_restart():
     check(min(lengths[n] for n in range(4)) > 3.9 and max(lengths[n] for n in (4, 5)) < 3.9, "lengths: %s", lengths)
 
 
+def test_start_of_traces():
+    """The API's own start: a multiple of align_s, or a moment; what it refuses."""
+    pid = job().hosts[0].ranks[0][1].pid
+    s = server.Server("--target", "rank=%d" % pid, "--cost", "off")
+    before = time.time_ns()
+    now = s.get("/api/clock").expect().json["time_ns"]
+    check(before <= now <= time.time_ns(), "the clock: %d", now)
+    moment = round(time.time() + 2.2, 3)
+    wanted = ({"align_s": 1}, {"start_at": moment, "align_s": 5}, {"start_at": 1})
+    traces = [s.post("/api/trace/memory", {"pid": pid, "duration_s": 0.1, "wait": False, **w}).expect().json for w in wanted]
+    for trace, w in zip(traces, wanted):
+        equal({k: trace[k] for k in w}, w, "what the trace says")
+        equal(s.wait_trace(trace["trace_id"])["state"], "done", "state")
+        path = scratch(trace["trace_id"])
+        with open(path, "wb") as f:
+            f.write(s.get("/api/trace/%s/recording" % trace["trace_id"]).expect().body)
+        r = recording(path)
+        start = (int(r.facts["clock_zero_ns"]) + int(r.facts["window_start_ns"])) / SECOND
+        told = began_at(r.facts["window_began"][3:])
+        if "start_at" not in w:
+            equal(told, round(told), "a whole second")
+        elif w["start_at"] > 1:
+            equal(told, moment, "the moment")
+        else:
+            told = now / SECOND + 30  # it has passed: at once
+        check(told - 30 <= start <= told + 0.01, "%s: %s, from %.3f on", w, r.facts["window_began"], start)
+        check("clock_offset_ns" not in r.facts, "an offset of nobody")
+    for body, status, field in (({"start_at": time.time() + 86400}, 409, "start_at"), ({"align_s": 0}, 422, "align_s"), ({"start_at": "now"}, 422, "start_at"),
+                                ({"clock_offset_ns": 1.5}, 422, "clock_offset_ns"), ({"clock_offset_error_ns": -1}, 422, "clock_offset_error_ns")):
+        refused = s.post("/api/trace/memory", {"pid": pid, **body}).expect(status)
+        equal(refused.json.get("field"), field, "field of %s" % body)
+    s.stop()
+
+
 def fake(name, script):
     """PATH with a program of this name first."""
     folder = scratch("bin-" + name)
