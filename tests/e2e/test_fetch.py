@@ -5,6 +5,7 @@
 hostile, restarted, or that have another token or certificate."""
 import json
 import os
+import re
 import time
 
 import fleet
@@ -126,6 +127,9 @@ def test_who_is_missing():
     took = time.monotonic() - begun
     equal(code, 2, "exit code: %s %s" % (out, err))
     doc = json.loads(out)
+    described = set(re.findall(r'"([a-z_]+)": \{', json.dumps(json.loads(harness.tool("fetch", "--json-schema")[1]))))
+    said = {key for h in doc["hosts"] for o in (doc, h, *h["processes"]) for key in o}
+    equal(said - described, set(), "keys that the schema lacks")
     equal(doc["kept"], 6, "recordings that came: %s" % out)
     check(took < 60, "it took %.0f s", took)
     said = {h["host"]: h.get("why") or next((p["why"] for p in h["processes"] if "why" in p), None) for h in doc["hosts"]}

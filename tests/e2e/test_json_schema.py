@@ -11,7 +11,7 @@ import harness
 from harness import OUT, REPO, Skip, check, equal, python, run, scratch, spawn, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
-COMMANDS = ("report", "leaks", "diff", "compare", "estimate", "dump", "replay", "watch", "ctl", "live")
+COMMANDS = ("report", "leaks", "diff", "compare", "estimate", "dump", "replay", "watch", "ctl", "live", "fetch")
 # Strict: an object that lists its keys has no others. The published schema allows them, since new versions add keys.
 VALIDATE = """
 import json, sys, jsonschema
@@ -79,6 +79,7 @@ def test_documents_of_recordings():
         documents += [document("report", "--by", by, "--top", "3", f) for f in (tiny, oom)]
     documents += [document("report", "--by", "segment", "--top", "2", os.path.join(GUIDE, "oom.mtr")), document("report", "--advice", tiny), document("report", "--filter", "phase:forward", "--hide", "model.py", oom),
                   document("report", "--at", "oom", oom), document("report", "--together", job), document("report", job),
+                  document("fetch", "-o", scratch("fetched/"), "--timeout", "300ms", "127.0.0.1:1", expect=2),
                   document("report", "--together", "--fail-if", "peak > 1K", job, expect=4),
                   document("report", "--fail-if", "growth > 1K/10steps", leak, expect=4)]
     documents += [document("leaks", f) for f in (tiny, leak, job)] + [document("leaks", "--steps", "--by", by, leak) for by in ("line", "stack", "module", "category")]
@@ -146,7 +147,7 @@ def test_every_key_is_described():
                 collect(value)
     for command in COMMANDS:
         collect(schema(command))
-    sources = [f for part in ("report", "leaks", "diff", "dump", "estimate", "replay", "labels", "advice", "live", "watch")
+    sources = [f for part in ("report", "leaks", "diff", "dump", "estimate", "replay", "labels", "advice", "live", "watch", "fetch")
                for f in glob.glob(os.path.join(REPO, "user", part, "*.c"))]
     sources += [os.path.join(REPO, "user", f) for f in ("record/detail.c", "archive/rolling_view_print.c", "save/control.c", "save/recording_control.c", "save/windows.c")]
     found = 0

@@ -9,6 +9,7 @@
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/report_args.h"
+#include "cmd/schema_args.h"
 #include "cmd/usage.h"
 #include "fetch/fetch.h"
 #include "fetch/sources.h"
@@ -227,7 +228,7 @@ static int read_hosts(struct fetch_args *a, struct hosts *h)
 	return status;
 }
 
-static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp_child children[] = { SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,
