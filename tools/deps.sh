@@ -30,6 +30,7 @@
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
 #   tools/deps.sh docs           likewise, of the documentation that serve shows
 #   tools/deps.sh prometheus     prints the folder with prometheus and promtool
+#   tools/deps.sh alertmanager   prints the path of prometheus-alertmanager
 #   tools/deps.sh pprof          prints the path of Go's pprof
 #   tools/deps.sh helm           prints the folder with helm, kubeconform and the schemas of the Prometheus operator
 #   tools/deps.sh ruff           prints the path of ruff
@@ -491,6 +492,26 @@ print_prometheus() {
 	fi
 }
 
+# Likewise. Tests that need it skip where it cannot be had.
+alertmanager_files() {
+	local dir=$VENVS/alertmanager
+	[ ! -e "$dir/.complete" ] || return 0
+	say "unpacking prometheus-alertmanager into $dir"
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	(cd "$dir" && apt-get download -q prometheus-alertmanager >&2 && dpkg-deb -x ./*.deb . && rm ./*.deb &&
+		usr/bin/prometheus-alertmanager --version >/dev/null) || {
+		say "prometheus-alertmanager cannot be had: no alert will be sent"
+		return 0
+	}
+	touch "$dir/.complete"
+}
+
+print_alertmanager() {
+	[ -e "$VENVS/alertmanager/.complete" ] || die "no prometheus-alertmanager: run tools/deps.sh fleet"
+	echo "$VENVS/alertmanager/usr/bin/prometheus-alertmanager"
+}
+
 # Go's program that reads profiles. Of Debian's package that alone: newer Go has it as source, whose compilation takes a minute.
 pprof() {
 	local package dir
@@ -552,6 +573,7 @@ print_helm() {
 FLEET=(prometheus_client==0.26.0 opentelemetry-proto==1.45.2 kubernetes-validate==1.37.0)
 fleet() {
 	prometheus_files
+	alertmanager_files
 	pprof
 	small_venv fleet python3 "prometheus_client, opentelemetry.proto, kubernetes_validate" "what they judge will not be judged" "${FLEET[@]}"
 }
@@ -695,6 +717,7 @@ page) page && exit ;;
 docs) docs && exit ;;
 prometheus) print_prometheus && exit ;;
 pprof) print_pprof && exit ;;
+alertmanager) print_alertmanager && exit ;;
 helm) print_helm && exit ;;
 ruff) print_ruff && exit ;;
 zig) zig && exit ;;
