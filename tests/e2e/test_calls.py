@@ -177,7 +177,7 @@ def test_dry_run():
             equal(recorded.innermost(e), ("cuda_calls.py", CALLING_LINE, "<module>"), "line of the call")
         else:
             equal((e["stack"], e["how"], e["size"]), (0, DEVICE, 4096), "of a thread without Python")
-    equal(sum(e["thread"] != takes[0]["thread"] for e in takes), 3 * 4, "taken by threads")
+    equal(sum(e["thread"] != takes[0]["thread"] for e in takes), 4 * 4, "taken by threads")
 
 
 def test_fake():

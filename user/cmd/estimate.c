@@ -296,9 +296,13 @@ static int choose_tracer(struct estimate_args *a)
 static int complete(struct estimate_args *a)
 {
 	struct dryrun_args *d = &a->run.dryrun;
-	uint64_t here = memory__available();
+	uint64_t here;
 	char have[24], want[24];
 
+	if (memory__available(&here)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
 	if (d->context_given)
 		a->context = (struct device_figure){ .bytes = d->context,
 						     .source = FIGURE_ASSUMED,

@@ -125,7 +125,7 @@ int memcg__parse(const char *cgroups, const char *mounts, struct memcg *ret)
 	const char *path = NULL;
 	char *text = strdup(mounts), *save = NULL, *root, *at;
 	size_t len;
-	int err = -ENOENT;
+	int err = text ? -ENOENT : -ENOMEM;
 
 	*ret = (struct memcg){ 0 };
 	len = path_of(cgroups, &path, &ret->v2);

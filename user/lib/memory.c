@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "lib/memory.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,31 +20,34 @@ bool memory__field(const char *text, const char *name, uint64_t *bytes)
 	return true;
 }
 
-/* The least available memory of free_bytes, our control group and those above it. */
-static uint64_t of_cgroups(uint64_t free_bytes)
+/* Lowers *bytes to the least available memory of our control group and those above it. Returns 0 or
+ * -ENOMEM. */
+static int bound_by_cgroups(uint64_t *bytes)
 {
 	struct memcg_figures f;
 	struct memcg m;
+	int err = memcg__find(getpid(), &m);
 
-	if (memcg__find(getpid(), &m))
-		return free_bytes;
+	if (err)
+		return err == -ENOMEM ? err : 0;
 	do {
 		memcg__read(&m, &f);
-		if (memcg__left(&f) < free_bytes)
-			free_bytes = memcg__left(&f);
+		if (memcg__left(&f) < *bytes)
+			*bytes = memcg__left(&f);
 	} while (memcg__climb(&m));
-	return free_bytes;
+	return 0;
 }
 
-uint64_t memory__available(void)
+int memory__available(uint64_t *bytes)
 {
 	char buf[4096];
-	uint64_t bytes;
 
 	if (io__text("/proc/meminfo", buf, sizeof(buf)) < 0 ||
-	    !memory__field(buf, "\nMemAvailable:", &bytes))
+	    !memory__field(buf, "\nMemAvailable:", bytes)) {
+		*bytes = 0;
 		return 0;
-	return of_cgroups(bytes);
+	}
+	return bound_by_cgroups(bytes);
 }
 
 uint64_t memory__own(void)

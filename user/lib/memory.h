@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Available memory in bytes, by the kernel's figure and the limits of our control groups. 0: not
- * known. */
-uint64_t memory__available(void);
+/* Finds the available memory in bytes, by the kernel's figure and the limits of our control groups.
+ * *bytes 0: not known. Returns 0 or -ENOMEM. */
+int memory__available(uint64_t *bytes);
 /* Resident memory of this process without file pages, in bytes. 0: not known. */
 uint64_t memory__own(void);
 

@@ -10,18 +10,21 @@
 
 static uint64_t bound, set_bound; /* bounds in bytes: by default, and as set; 0: none yet */
 
-static uint64_t default_bound(void)
+static int find_default_bound(void)
 {
-	uint64_t bytes = memory__available() / 2;
+	uint64_t bytes;
 	struct rlimit l;
+	int err = memory__available(&bytes);
 
-	if (!bytes)
-		bytes = UINT64_MAX;
+	if (err)
+		return err;
+	bytes = bytes ? bytes / 2 : UINT64_MAX;
 	/* RLIMIT_AS also counts addresses without memory. */
 	if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur != RLIM_INFINITY &&
 	    l.rlim_cur - l.rlim_cur / 8 < bytes)
 		bytes = l.rlim_cur - l.rlim_cur / 8;
-	return bytes;
+	bound = bytes;
+	return 0;
 }
 
 void room__set(uint64_t bytes)
@@ -31,8 +34,10 @@ void room__set(uint64_t bytes)
 
 int room__check(void)
 {
-	if (!bound)
-		bound = default_bound();
+	int err = bound ? 0 : find_default_bound();
+
+	if (err)
+		return err;
 	return memory__own() > (set_bound ? set_bound : bound) ? -ENOBUFS : 0;
 }
 

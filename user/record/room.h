@@ -11,7 +11,7 @@
 /* Sets a bound in bytes. Without it the bound is half of the memory available at the first check,
  * and 7/8 of RLIMIT_AS. */
 void room__set(uint64_t bytes);
-/* Returns 0, or -ENOBUFS if the process uses more than the bound. Reads /proc. */
+/* Returns 0, -ENOBUFS if the process uses more than the bound, or -ENOMEM. Reads /proc. */
 int room__check(void);
 /* Text for -ENOBUFS and -ENOMEM: the reason and the remedy. buf: 256 bytes. Returns buf. */
 char *room__why(char *buf, size_t size, int err);

@@ -434,7 +434,7 @@ static void test_forged_events(void **state)
 	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\6\0\0");
 	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\1\0\0");
 	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\0\4\0");
-	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\0\0\x08");
+	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\0\0\x09");
 	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\0\0");
 	/* Extra bytes; more events than bytes; a wrong first event number; a number that is
 	 * too long. */
