@@ -300,7 +300,7 @@ def local(t):
     return getattr(t, "_local_tensor", t)
 
 
-ORDER = ("parameter", "buffer", "gradient", "optimizer_state", "activation", "unknown")
+ORDER = ("parameter", "buffer", "gradient", "optimizer_state", "kv_cache", "activation", "unknown")
 
 
 class Truth:
@@ -411,7 +411,7 @@ def truth(models, opts):
         for prefix, module in m.named_modules():
             for key, value in vars(module).items():
                 if isinstance(value, torch.Tensor):
-                    t.add(value, prefix + "." * bool(prefix) + key, "unknown")
+                    t.add(value, prefix + "." * bool(prefix) + key, "kv_cache" if key == "kv_cache" else "unknown")
     for name, x in VARIABLES.items():
         t.add(x, name, "unknown")
     for x in objects:

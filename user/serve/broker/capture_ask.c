@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,7 +250,8 @@ static void put_start(struct argv *a, const struct wanted *w)
 
 	if (w->start_at > 0)
 		put_text(a, "--at", "%s",
-			 text__date(date, sizeof(date), (uint64_t)(w->start_at * 1e9)));
+			 text__date(date, sizeof(date),
+				    (uint64_t)llround(w->start_at * 1e3) * 1000000));
 	else if (w->align_s > 0)
 		put_text(a, "--at", "/%" PRIu64 "ns", (uint64_t)(w->align_s * 1e9));
 	if (w->clock.error != UINT64_MAX)
