@@ -344,6 +344,7 @@ int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledg
 
 	read_status(&r);
 	err = read_all(&r);
+	set_known(&r);
 	host_smaps__free(&r.maps);
 	host_resident__close(r.resident);
 	host_spans__free(&r.claims);
@@ -351,7 +352,6 @@ int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledg
 	host_spans__free(&r.pinned);
 	if (err)
 		return err;
-	set_known(&r);
 	read_group(h->proc, &l.group);
 	set_group(&l);
 	l.end = clock__monotonic();
