@@ -64,7 +64,7 @@ def test_job():
     for words in ("ranks 0-%d of %d" % (HOSTS * EACH - 1, HOSTS * EACH), "stranger: the server answers 401", "down: ", "rank %d: 48.00 MiB more" % ODD,
                   "(odd)", "Clocks of the hosts differ by up to"):
         check(words in text, "%r is not in the report", words)
-    check(text.count("MiB more") == 2, "others are said to differ")
+    check(text.count("MiB more") == 2, "the report names other ranks, too")
     f.end()
     for h in (stranger, other):
         h.server.stop()

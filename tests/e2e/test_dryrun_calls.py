@@ -59,7 +59,7 @@ def test_linked_runtime():
 
 
 def test_stripped():
-    """Without a symbol table its functions are unknown: it fails, and the reason is said once."""
+    """Without a symbol table its functions are unknown: it fails, and prints the reason once."""
     done = subprocess.run([program("stripped", "-s")], input="\n", env=truth.dry_run(), capture_output=True, text=True, timeout=60, check=False)
     equal((done.returncode, done.stdout), (1, ""), "what the program does")
     equal(done.stderr.count("\n"), 1, "lines: %s" % done.stderr)

@@ -150,7 +150,7 @@ def test_who_is_missing():
 
 
 def test_tokens_and_certificates():
-    """Another token, a certificate that nobody trusts or of another address: no window, and the reason. No token goes out by http."""
+    """Another token, an untrusted certificate, or one of another address: no window, and the reason. No token goes out by http."""
     f = job()
     hosts = [(f.hosts[0].url(), "a")]
     wrong = scratch("wrong-token")
@@ -164,7 +164,7 @@ def test_tokens_and_certificates():
         raise Skip("this build of serve has no HTTPS: the rest holds")
     cert, _ = fleet.make_certificate("other", ["127.0.0.1"])
     code, out, _ = f.fetch(scratch("cert") + "/", hosts, "--ca", cert, "--timeout", "3s")
-    check(code == 2 and "--ca" in out and "0 of 0 recordings" in out, "a certificate of nobody: %d %s", code, out)
+    check(code == 2 and "--ca" in out and "0 of 0 recordings" in out, "an untrusted certificate: %d %s", code, out)
     proxy = fleet.Late(f.hosts[0].address, fleet.PORT, 0)
     code, out, _ = f.fetch(scratch("name") + "/", [("https://localhost:%d" % proxy.port, "a")], "--timeout", "3s")
     check(code == 2 and "0 of 0 recordings" in out, "a certificate of another name: %d %s", code, out)
@@ -217,7 +217,7 @@ def test_start_of_traces():
         else:
             told = now / SECOND + 30  # it has passed: at once
         check(told - 30 <= start <= told + 0.01, "%s: %s, from %.3f on", w, r.facts["window_began"], start)
-        check("clock_offset_ns" not in r.facts, "an offset of nobody")
+        check("clock_offset_ns" not in r.facts, "an offset without a measurement")
     for body, status, field in (({"start_at": time.time() + 86400}, 409, "start_at"), ({"align_s": 0}, 422, "align_s"), ({"start_at": "now"}, 422, "start_at"),
                                 ({"clock_offset_ns": 1.5}, 422, "clock_offset_ns"), ({"clock_offset_error_ns": -1}, 422, "clock_offset_error_ns")):
         refused = s.post("/api/trace/memory", {"pid": pid, **body}).expect(status)

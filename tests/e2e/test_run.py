@@ -513,7 +513,7 @@ def test_max_time():
     for options in (("--no-trace",), ()):
         code, _, err = tool("run", *options, "--max-time", "1s", "--", "sleep", "60", root=not options)
         equal(code, 128 + 15, "exit code (%s)" % err)
-        check("--max-time: stopping PID" in err and err.count("--max-time") == 1, "what is said: %s", err)
+        check("--max-time: stopping PID" in err and err.count("--max-time") == 1, "the messages: %s", err)
     code, _, err = tool("run", "--no-trace", "--max-time", "2s", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
     equal((code, err.count("--max-time")), (128 + 9, 2), "a command that ignores SIGTERM: %s" % err)
     code, _, err = tool("run", "--no-trace", "--max-time", "30s", "--", "sh", "-c", "exit 7")

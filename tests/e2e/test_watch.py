@@ -293,7 +293,7 @@ def test_fail_if_host_memory():
     equal(fail_if("host_malloc>%d" % malloc, "host_shared>0")[0], 0, "exit code where nothing holds")
     code, _, err = fail_if("host_malloc>=%d" % malloc)
     equal(code, 4, "exit code: %s" % err)
-    check("host malloc " in err, "what is said: %s", err)
+    check("host malloc " in err, "the messages: %s", err)
     code, _, err = fail_if("host_malloc>50%")
     check(code not in (0, 4) and "total memory" in err, "a percentage: %d %s", code, err)
 
