@@ -11,7 +11,7 @@ $(OUTPUT)/bpf/%.bpf.o: bpf/%.bpf.c $(OUTPUT)/gen/vmlinux.h
 	$(Q)$(CLANG) $(BPF_CFLAGS) -c -o $@ $<
 	$(Q)$(LLVM_STRIP) -g $@
 
-$(OUTPUT)/gen/%.skel.h: $(OUTPUT)/bpf/%.bpf.o tools/dev/pack_skeleton.py
+$(OUTPUT)/gen/%.skel.h: $(OUTPUT)/bpf/%.bpf.o tools/dev/pack_skeleton.py tools/dev/packed.py
 	$(call msg,SKEL,$@)
 	$(Q)$(BPFTOOL) gen skeleton $< name $*_bpf >$@.plain
 	$(Q)tools/dev/pack_skeleton.py $*_bpf $< <$@.plain >$@

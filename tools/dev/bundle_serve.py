@@ -8,14 +8,15 @@ An asset is its files one after the other, and gets a name that has the hash of 
 A page names assets as @@NAME@@, which becomes assets/NAME-with-its-hash; each of them has to be there. --replace puts
 other words into an asset, once each, and fails where they are not there. All is compressed, the same to the byte wherever it is made.
 
-The header has page_assets[], of struct page_asset, which who includes it declares: path, type, data, size, full size.
+The header has page_assets[], of struct page_asset, which who includes it declares: path, type, packed content.
 """
 import argparse
-import gzip
 import hashlib
 import re
 import sys
 from pathlib import Path
+
+import packed
 
 TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -64,12 +65,9 @@ def page(file, names):
 
 
 def entry(out, i, path, data):
-    packed = gzip.compress(data, compresslevel=9, mtime=0)
-    out.append(f"static const unsigned char page_asset_{i}[] = {{\n")
-    for at in range(0, len(packed), 24):
-        out.append(",".join(map(str, packed[at:at + 24])) + ",\n")
-    out.append("};\n")
-    return f'\t{{ "{path}", "{TYPES[suffix_of(path) if "." in path else ".html"]}", page_asset_{i}, sizeof(page_asset_{i}), {len(data)} }},\n'
+    array, initializer = packed.as_c("page_asset_%d" % i, data)
+    out.append(array)
+    return '\t{ "%s", "%s",\n\t  %s },\n' % (path, TYPES[suffix_of(path) if "." in path else ".html"], initializer)
 
 
 def pairs(items):
@@ -103,7 +101,7 @@ def main():
         fail("no page uses " + ", ".join(sorted(set(names) - used)))
     for name, data in assets.items():
         table.append(entry(out, len(table), "/assets/" + names[name], data))
-    out += ["static const struct page_asset page_assets[] = {\n", *table, "};\n"]
+    out += ["static struct page_asset page_assets[] = {\n", *table, "};\n"]
     args.out.write_text("".join(out), encoding="ascii")
 
 

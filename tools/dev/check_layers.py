@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 FLOORS = (
-    "lib",
+    "lib assets",
     "log",
     "record process kernel cond mcp serve",
     "python model nvml cost native ending kineto serve/push",

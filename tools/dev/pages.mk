@@ -2,10 +2,10 @@
 # Pages of `export` and `serve`: parts of user/export and user/serve/web, and what npm brings, as C arrays.
 
 # What exported pages are made of, as arrays.
-$(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/dev/embed.sh
+$(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/dev/embed.py tools/dev/packed.py
 	$(call msg,EMBED,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)tools/dev/embed.sh asset_$(subst .,_,$*) $< >$@
+	$(Q)tools/dev/embed.py asset_$(subst .,_,$*) $< >$@
 
 # The page of export html: its parts and uPlot as one template. uPlot comes through npm, once: tools/deps.sh keeps it.
 PAGE := user/export/page
@@ -27,13 +27,13 @@ $(OUTPUT)/gen/page.html: tools/dev/bundle_page.py $(PAGE)/page.html $(PAGE_STYLE
 	$(Q)tools/dev/bundle_page.py $(PAGE)/page.html -o $@ --notice $(OUTPUT)/gen/uplot/LICENSE \
 		--style $(OUTPUT)/gen/uplot/uPlot.min.css $(PAGE_STYLES) --script $(OUTPUT)/gen/uplot/uPlot.iife.min.js $(PAGE_SCRIPTS)
 
-$(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/dev/embed.sh
+$(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/dev/embed.py tools/dev/packed.py
 	$(call msg,EMBED,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)tools/dev/embed.sh asset_page_html $< >$@
+	$(Q)tools/dev/embed.py asset_page_html $< >$@
 
 # What --json-schema prints.
-$(OUTPUT)/gen/assets/schemas.h: tools/dev/bundle_schemas.py $(wildcard user/cmd/schema/*.json)
+$(OUTPUT)/gen/assets/schemas.h: tools/dev/bundle_schemas.py tools/dev/packed.py $(wildcard user/cmd/schema/*.json)
 	$(call msg,BUNDLE,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)tools/dev/bundle_schemas.py user/cmd/schema -o $@
@@ -56,7 +56,7 @@ $(OUTPUT)/gen/docs/.complete: $(DOCS)/package-lock.json
 	$(Q)dir=$$(tools/deps.sh docs) && cd $$dir/node_modules && cp --parents $(DOCS_FILES) $(abspath $(dir $@))
 	$(Q)touch $@
 
-$(OUTPUT)/gen/assets/serve_pages.h: tools/dev/bundle_serve.py $(wildcard $(DASH)/*.html $(DOCS)/*.html $(DOCS)/*.js $(DOCS)/*.css) $(DASH_STYLES) \
+$(OUTPUT)/gen/assets/serve_pages.h: tools/dev/bundle_serve.py tools/dev/packed.py $(wildcard $(DASH)/*.html $(DOCS)/*.html $(DOCS)/*.js $(DOCS)/*.css) $(DASH_STYLES) \
 	$(DASH_SCRIPTS) $(OUTPUT)/gen/uplot/.complete $(OUTPUT)/gen/docs/.complete
 	$(call msg,BUNDLE,$@)
 	$(Q)mkdir -p $(dir $@)

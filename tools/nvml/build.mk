@@ -18,7 +18,7 @@ $(NVML_HELPER): $(NVML_HELPER_OBJS)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(LOADED_CC) -s $(LOADED_LDFLAGS) -o $@ $^ -ldl
 
-$(OUTPUT)/gen/assets/gpus_helper.h: $(NVML_HELPER) tools/dev/embed.sh
+$(OUTPUT)/gen/assets/gpus_helper.h: $(NVML_HELPER) tools/dev/embed.py tools/dev/packed.py
 	$(call msg,EMBED,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)tools/dev/embed.sh asset_gpus_helper $< >$@
+	$(Q)tools/dev/embed.py asset_gpus_helper $< >$@

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "cmd/schema_args.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	for (size_t i = 0; i < sizeof(schemas) / sizeof(*schemas); i++) {
 		if (strcmp(schemas[i].command, command) != 0)
 			continue;
-		fputs(schemas[i].schema, stdout);
+		if (packed__write(&schemas[i].schema, stdout))
+			argp_failure(state, 1, ENOMEM, "--json-schema");
 		exit(analysis__check_output(stdout, "standard output"));
 	}
 	argp_error(state, "--json-schema: no schema of %s", command);

@@ -142,20 +142,22 @@ int flametree__put_frames(struct json *j, size_t n,
 
 int flametree__put_page(FILE *out, int (*data)(void *ctx), void *ctx)
 {
-	const char *html = (const char *)asset_flamegraph_html,
-		   *end = html + asset_flamegraph_html_len;
+	struct packed *scripts[] = { &asset_words_js, &asset_dom_js, &asset_flames_js,
+				     &asset_flamediff_js, &asset_flamegraph_js };
+	const char *html = packed__unpack(&asset_flamegraph_html), *end;
 	int err;
 
+	if (!html)
+		return -ENOMEM;
+	end = html + asset_flamegraph_html.full;
 	html = template__until(out, html, end, "@@STYLE@@");
-	fwrite(asset_flamegraph_css, 1, asset_flamegraph_css_len, out);
+	err = packed__write(&asset_flamegraph_css, out);
 	html = template__until(out, html, end, "@@DATA@@");
-	err = data(ctx);
+	if (!err)
+		err = data(ctx);
 	html = template__until(out, html, end, "@@SCRIPT@@");
-	fwrite(asset_words_js, 1, asset_words_js_len, out);
-	fwrite(asset_dom_js, 1, asset_dom_js_len, out);
-	fwrite(asset_flames_js, 1, asset_flames_js_len, out);
-	fwrite(asset_flamediff_js, 1, asset_flamediff_js_len, out);
-	fwrite(asset_flamegraph_js, 1, asset_flamegraph_js_len, out);
+	for (size_t i = 0; !err && i < sizeof(scripts) / sizeof(*scripts); i++)
+		err = packed__write(scripts[i], out);
 	fwrite(html, 1, end - html, out);
 	return err;
 }

@@ -64,7 +64,7 @@ static int make(struct page_data *p, struct bytes *payload)
 
 static int html_end(struct export_ctx *c, void *state)
 {
-	const char *html = (const char *)asset_page_html, *end = html + asset_page_html_len;
+	const char *html = packed__unpack(&asset_page_html), *end;
 	struct bytes payload = { 0 };
 	struct page_data *p = state;
 	struct model_device d;
@@ -75,6 +75,9 @@ static int html_end(struct export_ctx *c, void *state)
 		model__device(c->model, i, &d);
 		marked |= d.marked && (c->device < 0 || (size_t)c->device == i);
 	}
+	if (!html)
+		return -ENOMEM;
+	end = html + asset_page_html.full;
 	if (!model__devices(c->model))
 		return -ENODATA;
 	if (!marked)

@@ -52,13 +52,17 @@ static struct {
 /* A file in memory with the helper. Returns the descriptor or -errno. */
 static int helper_in_memory(void)
 {
-	int fd = memfd_create("memtrace-bpf-gpus", MFD_CLOEXEC | MFD_EXEC), err;
+	const void *helper = packed__unpack(&asset_gpus_helper);
+	int fd, err;
 
+	if (!helper)
+		return -ENOMEM;
+	fd = memfd_create("memtrace-bpf-gpus", MFD_CLOEXEC | MFD_EXEC);
 	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 each such file can be executed */
 		fd = memfd_create("memtrace-bpf-gpus", MFD_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	err = io__write(fd, asset_gpus_helper, asset_gpus_helper_len);
+	err = io__write(fd, helper, asset_gpus_helper.full);
 	if (!err)
 		return fd;
 	close(fd);

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Pages for browsers: the dashboard and the API documentation. All files are compressed into the
  * program. They contain no data and need no token; their scripts call the API. */
-#include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
+#include "assets/packed.h"
 #include "serve/web/route.h"
 
 struct page_asset {
 	const char *path, *type;
-	const unsigned char *data; /* gzip */
-	size_t size, full;	   /* bytes of data, and bytes after decompression */
+	struct packed content;
 };
 
 #include "assets/serve_pages.h"
@@ -30,7 +28,7 @@ struct page_asset {
 	POLICY "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "       \
 	       "font-src data:; worker-src blob:"
 
-static const struct page_asset *find(const char *folder, const char *name)
+static struct page_asset *find(const char *folder, const char *name)
 {
 	size_t n = strlen(folder);
 
@@ -41,53 +39,21 @@ static const struct page_asset *find(const char *folder, const char *name)
 	return NULL;
 }
 
-/* The decompressed asset from malloc(), or NULL if there is no memory. The data is valid,
- * because the build made it. */
-static char *unpacked(const struct page_asset *a)
+static void answer(struct request *r, struct page_asset *a, const char *kept)
 {
-	z_stream z = { .next_in = (unsigned char *)a->data, .avail_in = a->size };
-	char *text = malloc(a->full);
-
-	if (!text || inflateInit2(&z, 16 + MAX_WBITS) != Z_OK) {
-		free(text);
-		return NULL;
-	}
-	z.next_out = (unsigned char *)text;
-	z.avail_out = a->full;
-	if (inflate(&z, Z_FINISH) != Z_STREAM_END || z.avail_out) {
-		free(text);
-		text = NULL;
-	}
-	inflateEnd(&z);
-	return text;
-}
-
-/* The decompressed asset for clients without gzip. Kept for the life of the process, because
- * many slow clients may read it at once. */
-static const char *plain(const struct page_asset *a)
-{
-	static char *texts[sizeof(page_assets) / sizeof(*page_assets)];
-	char **text = &texts[a - page_assets];
-
-	if (!*text)
-		*text = unpacked(a);
-	return *text;
-}
-
-static void answer(struct request *r, const struct page_asset *a, const char *kept)
-{
-	bool packed = request__accepts_gzip(r);
-	const void *data = packed ? (const void *)a->data : plain(a);
+	struct packed *p = &a->content;
+	bool gzip = request__accepts_gzip(r);
+	const void *data = gzip ? p->data : packed__unpack(p);
 
 	if (!data) {
 		request__error(r, 503, NULL, "the server is out of memory; try again");
 		return;
 	}
-	if (packed)
+	if (gzip)
 		request__header(r, "Content-Encoding", "gzip");
 	request__header(r, "Vary", "Accept-Encoding");
 	request__header(r, "Cache-Control", kept);
-	request__constant(r, 200, a->type, data, packed ? a->size : a->full);
+	request__constant(r, 200, a->type, data, gzip ? p->size : p->full);
 }
 
 static void page(struct request *r, const char *path, const char *policy)
@@ -117,7 +83,7 @@ static void redoc(struct request *r)
 
 static void asset(struct request *r)
 {
-	const struct page_asset *a = find("/assets/", request__path(r, "file"));
+	struct page_asset *a = find("/assets/", request__path(r, "file"));
 
 	if (a)
 		answer(r, a, FOR_EVER);
