@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* What the program has in itself compressed: BPF programs, pages, schemas, the helper for NVML.
+/* Files that the program contains compressed: BPF programs, pages, schemas, the helper for NVML.
  * tools/dev/packed.py makes the arrays. */
 #include <stddef.h>
 #include <stdio.h>

@@ -451,9 +451,10 @@ static uint64_t mapped_chunk(const struct host_reading *r, uint64_t addr, uint64
 struct chunk_search {
 	struct host_reading *r;
 	const struct host_spans *solid; /* ranges that others claim */
-	struct host_spans found;
-	uint64_t end;  /* end of the mappings without gap */
-	uint64_t done; /* addresses below belong to chunks that were found */
+	struct host_spans found;	/* in order */
+	struct host_spans alone;	/* in order: what may be chunks; add_alone() decides */
+	uint64_t end;			/* end of the mappings without gap */
+	uint64_t done;			/* addresses below belong to chunks that were found */
 	size_t tries;
 };
 
@@ -467,8 +468,11 @@ static int chunks_between(struct chunk_search *c, uint64_t at, uint64_t end, uin
 	while (at < end) {
 		uint64_t size = mapped_chunk(c->r, at, bound);
 
-		if (size && !sure && at + size < bound && !mapped_chunk(c->r, at + size, bound))
+		if (size && !sure && at + size < bound && !mapped_chunk(c->r, at + size, bound)) {
+			if (host_spans__add(&c->alone, at, size, HOST_MALLOC))
+				return -ENOMEM;
 			size = 0;
+		}
 		if (size) {
 			if (host_spans__add(&c->found, at, size, HOST_MALLOC))
 				return -ENOMEM;
@@ -522,6 +526,28 @@ static uint64_t end_of_neighbours(const struct maps *maps, size_t i)
 	return end;
 }
 
+/* Adds what looks like a chunk between other memory, as long as malloc has more of them than were
+ * found: there a header alone is little evidence. 0 or -ENOMEM. */
+static int add_alone(struct chunk_search *c)
+{
+	struct host_malloc *m = &c->r->l->malloc;
+	uint64_t done = 0;
+
+	for (size_t i = 0; i < c->alone.n && m->mapped_known; i++) {
+		const struct span *s = &c->alone.v[i];
+		size_t next = host_spans__after(&c->found, s->start);
+
+		if (s->start < done || m->mapped_found + (s->end - s->start) > m->mapped ||
+		    (next < c->found.n && c->found.v[next].start < s->end))
+			continue;
+		if (host_spans__add(&c->r->claims, s->start, s->end - s->start, HOST_MALLOC))
+			return -ENOMEM;
+		m->mapped_found += s->end - s->start;
+		done = s->end;
+	}
+	return 0;
+}
+
 int host_glibc__find_mapped(struct host_reading *r)
 {
 	struct host_spans solid = { 0 };
@@ -547,10 +573,13 @@ int host_glibc__find_mapped(struct host_reading *r)
 			c.end = end_of_neighbours(&r->maps.maps, i);
 		err = chunks_of(&c, m);
 	}
+	if (!err)
+		err = add_alone(&c);
 	for (size_t i = 0; i < c.found.n && !err; i++)
 		err = host_spans__add(&r->claims, c.found.v[i].start,
 				      c.found.v[i].end - c.found.v[i].start, HOST_MALLOC);
 	host_spans__free(&solid);
 	host_spans__free(&c.found);
+	host_spans__free(&c.alone);
 	return err;
 }

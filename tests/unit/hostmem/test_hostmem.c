@@ -274,6 +274,54 @@ static void test_of_malloc(void **state)
 	stop(&c);
 }
 
+#define CHUNKS 9
+#define CHUNK (200u << 10)
+
+/* Every second chunk becomes other memory of the same mapping, with zeros. */
+static void allocate_between(int from, int to)
+{
+	char *chunks[CHUNKS], c;
+	struct told t = { 0 };
+
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
+	for (int i = 0; i < CHUNKS; i++) {
+		chunks[i] = malloc(CHUNK);
+		memset(chunks[i], 1, CHUNK);
+	}
+	for (int i = 1; i < CHUNKS; i += 2) {
+		size_t size = ((CHUNK + 16) | 4095) + 1;
+		char *at = (char *)((uintptr_t)chunks[i] & ~4095UL);
+
+		free(chunks[i]);
+		if (mmap(at, size, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != at)
+			_exit(1);
+		memset(at, 0, size);
+	}
+	t.info = mallinfo2();
+	if (write(to, &t, sizeof(t)) != sizeof(t) || read(from, &c, 1) < 0)
+		_exit(1);
+}
+
+/* A chunk with other memory before and after it in its mapping. */
+static void test_chunks_between_others(void **state)
+{
+	struct child c = start(allocate_between);
+	struct host_opts o = { 0 };
+	struct host_ledger l;
+	struct told t;
+
+	(void)state;
+	assert_int_equal(read(c.from, &t, sizeof(t)), sizeof(t));
+	assert_int_equal(hostmem__read(c.h, &o, &l), 0);
+	if (l.malloc.mapped_known) {
+		assert_true(l.malloc.mapped == t.info.hblkhd);
+		assert_true(l.malloc.mapped_found == t.info.hblkhd);
+	}
+	assert_true(l.malloc.mapped_found <= t.info.hblkhd);
+	stop(&c);
+}
+
 /* A forked child shares its parent's pages: their sum counts them once. */
 static void test_tree(void **state)
 {
@@ -417,11 +465,17 @@ static void test_ended(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_spans),	 cmocka_unit_test(test_spans_at_the_end),
-		cmocka_unit_test(test_smaps),	 cmocka_unit_test(test_bad_smaps),
-		cmocka_unit_test(test_resident), cmocka_unit_test(test_of_malloc),
-		cmocka_unit_test(test_tree),	 cmocka_unit_test(test_grown_heap),
-		cmocka_unit_test(test_damage),	 cmocka_unit_test(test_ended),
+		cmocka_unit_test(test_spans),
+		cmocka_unit_test(test_spans_at_the_end),
+		cmocka_unit_test(test_smaps),
+		cmocka_unit_test(test_bad_smaps),
+		cmocka_unit_test(test_resident),
+		cmocka_unit_test(test_of_malloc),
+		cmocka_unit_test(test_chunks_between_others),
+		cmocka_unit_test(test_tree),
+		cmocka_unit_test(test_grown_heap),
+		cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_ended),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
