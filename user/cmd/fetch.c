@@ -216,7 +216,8 @@ static int read_hosts(struct fetch_args *a, struct hosts *h)
 	if (!status && a->selector)
 		status = sources__kubernetes(h, a->selector);
 	if (!status && !h->n) {
-		log_err("the files name no host");
+		log_err("the files of --hosts name no host: write one a line, such as node1 "
+			"(man memtrace-bpf-fetch)");
 		status = EXIT_USAGE;
 	}
 	if (!status && a->token_file && !a->insecure && hosts__unencrypted(h)) {
