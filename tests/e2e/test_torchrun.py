@@ -52,7 +52,7 @@ def check_ranks(path, told, attached_at):
     for t, file in zip(told, ranks):
         doc = report(file)
         target, d = doc["target"], harness.device(doc, "cuda:%d" % t["rank"])
-        equal((target["rank"], target["local_rank"], target["world_size"]), (t["rank"], t["rank"], RANKS), "who it is")
+        equal([target.get(k) for k in ("rank", "local_rank", "world_size")], [t["rank"], t["rank"], RANKS], "who it is: %s" % target)
         equal(doc["capture"]["attached_at"], attached_at, "attached_at of rank %d" % t["rank"])
         equal((d["allocated"], d["reserved"]), (t["allocated"], t["reserved"]), "rank %d at its end" % t["rank"])
         equal(d["peak_allocated"], t["peak"], "peak of rank %d" % t["rank"])
