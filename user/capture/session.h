@@ -75,6 +75,8 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 
 /* Sets the fact "parent". */
 void session__set_parent(struct session *s, pid_t parent);
+/* Sets the facts about the process itself: its start, and its name if multiprocessing started it. */
+void session__set_process(struct session *s);
 /* The programs that record the process, with all of its group; NULL: none so far. */
 struct probes *session__probes(const struct session *s);
 struct dict *session__dict(struct session *s);

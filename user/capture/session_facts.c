@@ -25,6 +25,7 @@
 #include "process/environ.h"
 #include "native/native_stacks.h"
 #include "process/proc.h"
+#include "python/pyprocess.h"
 #include "torch/rank_env.h"
 
 /* Sets the fact "cmdline": the arguments as one JSON array. */
@@ -209,6 +210,15 @@ void session__set_parent(struct session *s, pid_t parent)
 {
 	if (parent > 0)
 		facts__setf(s->facts, "parent", "%d", (int)parent);
+}
+
+void session__set_process(struct session *s)
+{
+	char name[256];
+
+	facts__setf(s->facts, "process_started", "%" PRIu64, proc__started(s->target.proc));
+	if (s->target.python && !pyprocess__name(s->target.python, name, sizeof(name)))
+		facts__set(s->facts, "process_name", name);
 }
 
 /* Sets the facts about NTP: whether the kernel's clock is synchronized, and its largest error. */

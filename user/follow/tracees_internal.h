@@ -125,6 +125,10 @@ void tracee__watch_ending(struct tracee *p);
 /* Sets the facts about the end of a process that has ended. */
 void tracee__set_ending(struct tracee *p);
 
+/* tracees_ancestors.c */
+/* Sets the fact about the processes that started this one. */
+void tracee__set_ancestors(const struct tracee *p);
+
 /* tracees_find.c */
 /* True if a process stays in the capture: a child that the kernel has added, or one after an exec.
  * Without a group an exec ends the capture. */

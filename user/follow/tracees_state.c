@@ -171,6 +171,8 @@ static bool begin(struct tracee *p)
 
 	if (p->is_child)
 		session__set_parent(p->session, p->parent);
+	session__set_process(p->session);
+	tracee__set_ancestors(p);
 	tracees_find__traced(p);
 	status = p->output ? EXIT_OK : tracee__begin_output(p);
 	if (!status && r->opts.output->attached)
