@@ -181,6 +181,40 @@ def test_torchrun():
     check(out.startswith("2 recordings of one job, ranks 0-1 of 2: ") and "\nTogether: " in out, "not one report: %s", out[:500])
 
 
+def test_service():
+    """A router without PyTorch, an engine that it spawns, workers of a fork server: one report with the tree of processes. A tensor in
+    shared memory is said to count twice."""
+    target = workload("service.py")
+    target.wait_line("^ready", 120)
+    path = scratch("service") + "/"
+    recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "--children", "-o", path], root=True)
+    recorder.wait_line("has no PyTorch so far", 60, stream="err")
+    target.send()
+    truth = json.loads(target.wait_line("^up", 120)[3:])
+    target.send()
+    target.wait_line("^over 0", 60)
+    equal((target.wait(30), recorder.wait(60)), (0, 0), "exit codes (%s)" % recorder.stderr()[-500:])
+    code, out, err = tool("report", path)
+    equal((code, err), (0, ""), "report")
+    check(out.startswith("3 recordings of one process tree, root PID %d: python " % target.popen.pid), "not one tree: %s", out[:300])
+    check("\n8.00 MiB of it is shared memory that another process made" in out, "shared memory is not named: %s", out)
+    doc = json.loads(tool("report", path, "--together", "--format", "json")[1])
+    processes = doc["processes"]
+    by_name = {p["name"]: p for p in processes}
+    equal(list(by_name), ["service.py", "EngineCore", "fork server", "Worker_TP0", "Worker_TP1"], "processes")
+    equal([p["parent"] for p in processes], [None, 0, 1, 2, 2], "parents")
+    router = by_name["service.py"]
+    equal((router["pid"], router["recording"], router["allocated"]), (target.popen.pid, None, None), "the router")
+    for name, (pid, size) in truth.items():
+        p = by_name[name]
+        equal(p["pid"], pid, "PID of %s" % name)
+        equal(doc["recordings"][p["recording"]]["pid"], pid, "recording of %s" % name)
+        least = size + (8 << 20 if name == "EngineCore" else 0)  # the shared copy, and the one that it was made of
+        equal(p["allocated"], least, "bytes of %s" % name)
+    equal(router["allocated_with_children"], doc["allocated"], "bytes of all")
+    equal([doc["recordings"][by_name[n]["recording"]]["shared"] for n in truth], [0, 8 << 20, 0], "shared memory of others")
+
+
 def test_exec_of_the_command():
     """The program that the command executes is recorded, too, in a file of its own."""
     path = scratch("again.mtr")

@@ -66,7 +66,8 @@ static const struct argp_option options[] = {
 	  OPTIONS_SHOW },
 	{ NULL, 0, NULL, 0, "Several recordings", OPTIONS_PARTS },
 	{ "together", OPT_TOGETHER, NULL, 0,
-	  "One report of all, with each recording's share (default for ranks of one job)",
+	  "One report of all, with each recording's share (default for ranks of one job or a "
+	  "service)",
 	  OPTIONS_PARTS },
 	{ "side-by-side", OPT_SIDE, NULL, 0, "One report with a column for each recording",
 	  OPTIONS_PARTS },

@@ -401,8 +401,9 @@ static bool can_read_again(const struct report_files *args)
 	return !args->fail;
 }
 
-/* Only all recordings together show whether they are ranks of one job. Until then, keep the text
- * of each recording in memory; of many, that of the first ones, and read the others again. */
+/* Only all recordings together show whether they are of one job or one process tree. Until then,
+ * keep the text of each recording in memory; of many, that of the first ones, and read the others
+ * again. */
 static int report_either(struct reports *s)
 {
 	const struct report_files *args = s->args;
@@ -419,14 +420,13 @@ static int report_either(struct reports *s)
 		s->apart = i < texts;
 		status = report_file(args->paths[i], s);
 		worst = status > worst ? status : worst;
-		if (ranks__count(s->ranks) &&
-		    !ranks__at(s->ranks, ranks__count(s->ranks) - 1)->has_number)
-			break; /* not a rank: each recording gets its own report */
+		if (ranks__count(s->ranks) && !ranks__can_belong(s->ranks))
+			break; /* each recording gets its own report */
 	}
 	if (fclose(s->out))
 		err = -ENOMEM;
 	s->out = stdout;
-	if (!err && i >= args->n && ranks__one_job(s->ranks)) {
+	if (!err && i >= args->n && (ranks__one_job(s->ranks) || ranks__one_tree(s->ranks))) {
 		err = ranks__finish(s->ranks);
 		if (!err)
 			err = print_together(s);

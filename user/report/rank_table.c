@@ -16,6 +16,7 @@
 #define RANKS_MIN 16
 #define MOST_SLOW 5
 #define MOST_MISSING 12
+#define MOST_INDENT 12 /* levels */
 
 enum { COL_COUNT, COL_MEDIAN, COL_LEAST, COL_MOST, COL_STEP, COL_RANKS };
 
@@ -129,6 +130,66 @@ int rank_table__groups(FILE *out, const struct ranks *r, size_t width, bool bold
 	free(values);
 	free(in);
 	free(order);
+	return err;
+}
+
+/* ---- processes ---- */
+
+enum { TREE_OWN, TREE_ALL, TREE_RESERVED, TREE_TIME, TREE_DEVICE, TREE_PID, TREE_NAME };
+
+static void put_process(struct grid *t, const struct ranks *r, const struct process_node *p)
+{
+	const struct rank *k = p->recording != PROCESS_NONE ? ranks__at(r, p->recording) : NULL;
+	char text[64];
+
+	grid__row(t);
+	grid__put(t, TREE_OWN, k ? text__bytes(text, sizeof(text), p->own) : "-", NULL);
+	put_bytes(t, TREE_ALL, p->all);
+	grid__put(t, TREE_RESERVED,
+		  k && k->has_totals ? text__bytes(text, sizeof(text), k->reserved) : "-", NULL);
+	grid__put(t, TREE_TIME, k ? text__time(text, sizeof(text), k->time) : "-", NULL);
+	snprintf(text, sizeof(text), "%s", k ? k->devices : "-");
+	grid__put(t, TREE_DEVICE, words__cut(text, 8), NULL);
+	snprintf(text, sizeof(text), "%" PRIu64, p->id.pid);
+	grid__put(t, TREE_PID, text, NULL);
+}
+
+int rank_table__tree(FILE *out, const struct ranks *r, size_t width, bool bold, const char *when,
+		     size_t most)
+{
+	const struct process_tree *tree = ranks__tree(r);
+	const struct column columns[] = {
+		[TREE_OWN] = { when, true, 0, FIGURE },
+		[TREE_ALL] = { "With children", true, 0, FIGURE },
+		[TREE_RESERVED] = { "Reserved", true, 2, FIGURE },
+		[TREE_TIME] = { "At", true, 1, 9 },
+		[TREE_DEVICE] = { "Device", false, 3, 6 },
+		[TREE_PID] = { "PID", true, 4, 5 },
+	};
+	struct grid *t = grid__new(columns, TREE_NAME);
+	size_t shown = tree->n < most ? tree->n : most, room;
+	char name[2 * PROCESS_NAME], count[32];
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	for (size_t i = 0; i < shown; i++)
+		put_process(t, r, &tree->all[i]);
+	err = grid__error(t);
+	room = grid__fit(t, width, RANKS_MIN, 4);
+	fputc('\n', out);
+	grid__print_titles(t, out, bold, "Process");
+	for (size_t i = 0; i < shown && !err; i++) {
+		const struct process_node *p = &tree->all[i];
+
+		snprintf(name, sizeof(name), "%*s%s",
+			 2 * (int)(p->depth < MOST_INDENT ? p->depth : MOST_INDENT), "", p->name);
+		grid__print(t, out, i, words__cut(name, room));
+	}
+	if (shown < tree->n)
+		fprintf(out, "+ %s more processes\n",
+			text__count(count, sizeof(count), tree->n - shown));
+	grid__free(t);
 	return err;
 }
 

@@ -10,6 +10,10 @@ struct ranks;
 
 /* Prints a row for each of the largest groups, most: at most so many. Returns 0 or -ENOMEM. */
 int rank_table__groups(FILE *out, const struct ranks *r, size_t width, bool bold, size_t most);
+/* Prints a row for each process of ranks__tree(), below the one that started it, at most most of
+ * them. when: title of the column of sizes. Returns 0 or -ENOMEM. */
+int rank_table__tree(FILE *out, const struct ranks *r, size_t width, bool bold, const char *when,
+		     size_t most);
 /* Prints which recordings have longer or shorter steps than the others, if steps are known. */
 void rank_table__steps(FILE *out, const struct ranks *r, size_t width);
 /* Prints how far apart the recordings begin, if their clocks were compared. */

@@ -26,6 +26,7 @@ struct ranks {
 	struct strings *strings, *ids; /* ids: words of each line, by its index */
 	struct outliers outliers, slow;
 	struct rank_groups groups;
+	struct process_tree tree;
 };
 
 struct ranks *ranks__new(const struct ranks_opts *o)
@@ -63,6 +64,7 @@ void ranks__free(struct ranks *r)
 	free(r->outliers.all);
 	free(r->slow.all);
 	rank_groups__free(&r->groups);
+	process_tree__free(&r->tree);
 	free(r);
 }
 
@@ -178,6 +180,49 @@ static int add_rows(struct ranks *r, const struct analysis *a, size_t device, ui
 		r->all[recording].rows += rows.all[i].bytes;
 	}
 	holder_rows__free(&rows);
+	return err;
+}
+
+/* True for the lines of PyTorch that map a tensor which another process put into shared memory. */
+static bool maps_shared(const struct row *row)
+{
+	static const char file[] = "torch/multiprocessing/reductions.py";
+	size_t len = row->file ? strlen(row->file) : 0, n = sizeof(file) - 1;
+
+	return row->func && len >= n && !strcmp(row->file + len - n, file) &&
+	       (!strcmp(row->func, "rebuild_storage_fd") ||
+		!strcmp(row->func, "rebuild_storage_filename"));
+}
+
+static int add_shared(struct rank *k, const struct analysis *a, size_t device)
+{
+	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK, .which_line = FRAMES_ALL };
+	struct row *rows;
+	size_t n;
+	int err;
+
+	o.any_module = o.any_phase = o.any_category = true;
+	err = model__rows(a->model, device, &o, &rows, &n);
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	for (size_t i = 0; i < n; i++)
+		if (maps_shared(&rows[i]))
+			k->shared += rows[i].bytes;
+	free(rows);
+	return 0;
+}
+
+static int add_process(struct ranks *r, const struct analysis *a)
+{
+	const struct rank *k = &r->all[r->n - 1];
+	struct process_facts *f = malloc(sizeof(*f));
+	int err;
+
+	if (!f)
+		return -ENOMEM;
+	process_facts__read(f, a->facts, k->command);
+	err = process_tree__add(&r->tree, f, (uint32_t)r->n - 1, k->allocated);
+	free(f);
 	return err;
 }
 
@@ -379,8 +424,10 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 		err = add_rows(r, a, i, (uint32_t)r->n - 1);
 		if (!err)
 			err = add_growth(&r->all[r->n - 1], a, i);
+		if (!err && device__on_host(d.device))
+			err = add_shared(&r->all[r->n - 1], a, i);
 	}
-	return err;
+	return err ? err : add_process(r, a);
 }
 
 /* ---- after the last recording ---- */
@@ -408,6 +455,20 @@ bool ranks__one_job(const struct ranks *r)
 				return false;
 	}
 	return r->n > 1;
+}
+
+bool ranks__can_belong(const struct ranks *r)
+{
+	return r->n && (r->all[r->n - 1].has_number || r->tree.recordings == r->n);
+}
+
+bool ranks__one_tree(const struct ranks *r)
+{
+	size_t roots = 0;
+
+	for (size_t i = 0; i < r->tree.n; i++)
+		roots += r->tree.all[i].parent == PROCESS_NONE;
+	return r->n > 1 && roots == 1 && r->tree.recordings == r->n && !ranks__one_job(r);
 }
 
 static int cmp_rank(const void *a, const void *b, void *ctx)
@@ -447,6 +508,9 @@ static int sort_ranks(struct ranks *r)
 	}
 	for (size_t i = 0; i < r->ncells; i++)
 		r->cells[i].recording = place[r->cells[i].recording];
+	for (size_t i = 0; i < r->tree.n; i++)
+		if (r->tree.all[i].recording != PROCESS_NONE)
+			r->tree.all[i].recording = place[r->tree.all[i].recording];
 	free(order);
 	free(copy);
 	return 0;
@@ -471,6 +535,21 @@ static void set_labels(struct ranks *r)
 		else
 			snprintf(k->label, sizeof(k->label), "rank %llu",
 				 (unsigned long long)k->number);
+	}
+}
+
+/* In a tree, processes have their names and PIDs instead of the names of files. */
+static void set_tree_labels(struct ranks *r)
+{
+	for (size_t i = 0; i < r->tree.n; i++) {
+		const struct process_node *p = &r->tree.all[i];
+		char name[PROCESS_NAME];
+
+		if (p->recording == PROCESS_NONE)
+			continue;
+		snprintf(name, sizeof(name), "%s", p->name);
+		snprintf(r->all[p->recording].label, sizeof(r->all[p->recording].label), "%s %llu",
+			 words__cut(name, 24), (unsigned long long)p->id.pid);
 	}
 }
 
@@ -557,6 +636,27 @@ static void take_family(const struct ranks *r, struct compared *c, uint32_t fami
 			c->which[c->n++] = (uint32_t)i;
 }
 
+/* Takes the recorded processes from one on that the same process started, and that have the same
+ * name but for a number. */
+static void take_likes(const struct ranks *r, struct compared *c, size_t from)
+{
+	c->n = 0;
+	for (size_t i = from; i < r->tree.n; i++)
+		if (r->tree.all[i].recording != PROCESS_NONE &&
+		    process_node__is_like(&r->tree.all[i], &r->tree.all[from]))
+			c->which[c->n++] = r->tree.all[i].recording;
+}
+
+/* True for the first of the processes that take_likes() takes together. */
+static bool is_first_like(const struct ranks *r, size_t at)
+{
+	for (size_t i = 0; i < at; i++)
+		if (r->tree.all[i].recording != PROCESS_NONE &&
+		    process_node__is_like(&r->tree.all[i], &r->tree.all[at]))
+			return false;
+	return r->tree.all[at].recording != PROCESS_NONE;
+}
+
 static int compare_family(struct ranks *r, struct compared *c)
 {
 	int err;
@@ -628,6 +728,34 @@ static int make_groups(struct ranks *r)
 	return err;
 }
 
+static int compare_tree(struct ranks *r, struct compared *c)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < r->tree.n && !err; i++) {
+		if (!is_first_like(r, i))
+			continue;
+		take_likes(r, c, i);
+		if (c->n > 1)
+			err = compare_family(r, c);
+	}
+	return err;
+}
+
+static int compare_groups(struct ranks *r, struct compared *c)
+{
+	int err = compare_steps(r, c);
+
+	for (uint32_t i = 0; i < r->groups.n && !err; i++) {
+		if (r->groups.all[i].family != i)
+			continue;
+		take_family(r, c, i);
+		if (c->n > 1)
+			err = compare_family(r, c);
+	}
+	return err;
+}
+
 static int compare(struct ranks *r)
 {
 	struct compared c = { .values = calloc(r->n + 1, 2 * sizeof(*c.values)),
@@ -638,14 +766,8 @@ static int compare(struct ranks *r)
 	c.sorted = err ? NULL : c.values + r->n;
 	if (!err) {
 		measure_lines(r, &c);
-		err = compare_steps(r, &c);
-	}
-	for (uint32_t i = 0; i < r->groups.n && !err; i++) {
-		if (r->groups.all[i].family != i)
-			continue;
-		take_family(r, &c, i);
-		if (c.n > 1)
-			err = compare_family(r, &c);
+		/* Processes of a service do different work. */
+		err = ranks__one_tree(r) ? compare_tree(r, &c) : compare_groups(r, &c);
 	}
 	outliers__order(&r->outliers);
 	outliers__order(&r->slow);
@@ -659,9 +781,13 @@ int ranks__finish(struct ranks *r)
 	uint64_t sum = 0;
 	int err = sort_ranks(r);
 
+	if (!err)
+		err = process_tree__finish(&r->tree);
 	if (err)
 		return err;
 	set_labels(r);
+	if (ranks__one_tree(r))
+		set_tree_labels(r);
 	gather_cells(r);
 	err = make_groups(r); /* cells number lines in their present order */
 	if (err)
@@ -687,6 +813,11 @@ size_t ranks__count(const struct ranks *r)
 const struct rank *ranks__at(const struct ranks *r, size_t i)
 {
 	return &r->all[i];
+}
+
+const struct process_tree *ranks__tree(const struct ranks *r)
+{
+	return &r->tree;
 }
 
 size_t ranks__empty(const struct ranks *r)

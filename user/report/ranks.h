@@ -10,6 +10,7 @@
 #include "archive/analysis.h"
 #include "model/model.h"
 #include "report/outliers.h"
+#include "report/process_tree.h"
 #include "report/rank_groups.h"
 #include "report/text.h"
 
@@ -62,6 +63,8 @@ struct rank {		/* one recording */
 	bool has_totals;     /* true if one device carries totals, so that drift is known */
 	bool before_unknown; /* true if memory from before attach is unknown for a device */
 	enum figure is;
+	/* Bytes of shared memory that it mapped from other processes; they count in each. */
+	uint64_t shared;
 	uint64_t rows;			/* sum of its rows, bytes */
 	struct growth_summary **growth; /* copies, one for each of these devices */
 	size_t ngrowth, growth_room;
@@ -101,7 +104,15 @@ int ranks__finish(struct ranks *r);
  * different ranks, workers ignored. */
 bool ranks__one_job(const struct ranks *r);
 
+/* Returns whether the last added recording may be a rank, or of a process tree. */
+bool ranks__can_belong(const struct ranks *r);
+/* Returns whether these are at least two recordings that are no ranks, and one process started all
+ * of the processes. */
+bool ranks__one_tree(const struct ranks *r);
+
 /* The functions below are valid after ranks__finish(). */
+/* Returns which process started which. */
+const struct process_tree *ranks__tree(const struct ranks *r);
 size_t ranks__count(const struct ranks *r);
 const struct rank *ranks__at(const struct ranks *r, size_t i);
 size_t ranks__empty(const struct ranks *r); /* number of recordings without memory events */

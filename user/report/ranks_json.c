@@ -50,6 +50,7 @@ static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 		json__int(j, "clock_offset_ns", k->clock.offset);
 		json__uint(j, "clock_offset_error_ns", k->clock.error);
 	}
+	json__uint(j, "shared", k->shared);
 	json__bool(j, "complete", k->complete);
 	json__open_array(j, "growth");
 	for (size_t i = 0; i < k->ngrowth; i++) {
@@ -242,6 +243,7 @@ void ranks__json(struct json *j, const struct ranks *r, size_t top)
 	json__open_object(j, NULL);
 	json__bool(j, "together", true);
 	json__bool(j, "one_job", ranks__one_job(r));
+	json__bool(j, "one_tree", ranks__one_tree(r));
 	json__open_array(j, "recordings");
 	for (size_t i = 0; i < ranks__count(r); i++) {
 		put_recording(j, ranks__at(r, i), ranks__groups(r)->of[i]);
@@ -249,6 +251,7 @@ void ranks__json(struct json *j, const struct ranks *r, size_t top)
 	}
 	json__close_array(j);
 	json__uint(j, "recordings_without_events", ranks__empty(r));
+	process_tree__json(j, ranks__tree(r));
 	json__string(j, "at", moment_names[o->at]);
 	json__string(j, "by", words__groups(by, o->by, o->split));
 	report_json__select(j, o->select);

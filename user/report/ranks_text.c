@@ -18,6 +18,7 @@
 #define COUNT 8
 #define WHERE_MIN 24
 #define MOST_RANKS 16 /* rows of the first table, unless --top gives more */
+#define MOST_TREE 40  /* processes of a tree, likewise */
 #define MOST_OUTLIERS 10
 #define LABEL_MOST 18
 #define NAME_MIN 10
@@ -147,6 +148,15 @@ static int print_ranks(struct page *p)
 	return err;
 }
 
+static int print_tree(struct page *p)
+{
+	size_t most = p->o->top > MOST_TREE ? p->o->top : MOST_TREE;
+	char when[40];
+
+	return rank_table__tree(p->out, p->r, p->width, p->colour, moment(p, when, sizeof(when)),
+				p->o->top ? most : SIZE_MAX);
+}
+
 /* Names the recordings that grow, with the sentence of the one that grows most. */
 static int print_growth(struct page *p)
 {
@@ -212,7 +222,8 @@ static void print_outlier(struct page *p, const struct outlier *o)
 	const struct rank *k = ranks__at(p->r, o->recording);
 	char a[24], b[24], c[24], percent[32] = "";
 	uint64_t d = o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
-	const char *others = p->n == 2 ? "the other has" : "the others' median is",
+	bool pair = p->n == 2 && !ranks__one_tree(p->r);
+	const char *others = pair ? "the other has" : "the others' median is",
 		   *more = o->bytes > o->others ? "more" : "less";
 
 	if (o->others)
@@ -247,15 +258,17 @@ static void print_outliers(struct page *p)
 	for (uint32_t i = 0; i < ranks__groups(p->r)->n; i++)
 		families += ranks__groups(p->r)->all[i].family == i;
 
-	if (p->n < 2)
+	/* Most processes of a service do different work. */
+	if (p->n < 2 || (!n && ranks__one_tree(p->r)))
 		return;
 	snprintf(p->text, sizeof(p->text),
 		 n ? "Different by more than %d %% and %s from %s:"
 		   : "None differs by more than %d %% and %s from %s.",
 		 OUTLIER_PERCENT, text__bytes(mib, sizeof(mib), OUTLIER_BYTES),
-		 p->n == 2	? "the other"
-		 : families > 1 ? "the median of the others in their group"
-				: "the median of the others");
+		 ranks__one_tree(p->r) ? "the others of the same name and parent"
+		 : p->n == 2	       ? "the other"
+		 : families > 1	       ? "the median of the others in their group"
+				       : "the median of the others");
 	fputc('\n', p->out);
 	bold(p, n);
 	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
@@ -403,13 +416,14 @@ static void put_lines(struct page *p, size_t from, size_t to, bool sum)
 
 static void print_sums(struct page *p)
 {
-	uint64_t mem = 0, total = 0;
+	uint64_t mem = 0, total = 0, shared = 0;
 	enum figure is = FIGURE_EXACT;
 	char a[24];
 
 	for (size_t i = 0; i < p->n; i++) {
 		mem += ranks__at(p->r, i)->allocated;
 		total += ranks__at(p->r, i)->total_allocated;
+		shared += ranks__at(p->r, i)->shared;
 		is = ranks__at(p->r, i)->is > is ? ranks__at(p->r, i)->is : is;
 	}
 	snprintf(p->text, sizeof(p->text), "Together: %s%s%s", words__about(is),
@@ -417,6 +431,11 @@ static void print_sums(struct page *p)
 		 p->o->at == AT_PEAK ? ", each at its own peak" : "");
 	fputc('\n', p->out);
 	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
+	if (shared)
+		text__paragraph(p->out, p->width, "", "  ",
+				"%s of it is shared memory that another process made: it counts in "
+				"each process that maps it",
+				text__bytes(a, sizeof(a), shared));
 	fprintf(p->out, "%s%s allocated in all\n",
 		words__about(is == FIGURE_EXACT ? is : FIGURE_LOWER_BOUND),
 		text__bytes(a, sizeof(a), total));
@@ -519,7 +538,8 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 	}
 	ranks__print_title(out, p->width, r);
 	rank_table__missing(out, r, p->width);
-	err = p->n > MOST_RANKS && p->o->top && ranks__one_job(r)
+	err = ranks__one_tree(r) ? print_tree(p)
+	      : p->n > MOST_RANKS && p->o->top && ranks__one_job(r)
 		      ? rank_table__groups(out, r, p->width, p->colour, MOST_RANKS)
 		      : print_ranks(p);
 	if (!err)

@@ -79,6 +79,14 @@ static void title(const struct ranks *r, char *buf, size_t size)
 	size_t workers = ranks__workers(r);
 	char numbers[256], world[32] = "", with[48] = "";
 
+	if (ranks__one_tree(r)) {
+		const struct process_node *root = &ranks__tree(r)->all[0];
+
+		snprintf(buf, size, "%zu recordings of one process tree, root PID %" PRIu64 ": %s",
+			 ranks__count(r), root->id.pid,
+			 *root->id.title ? root->id.title : root->name);
+		return;
+	}
 	if (!ranks__one_job(r)) {
 		snprintf(buf, size,
 			 "%zu recordings together; they do not say that they are ranks of one job",
