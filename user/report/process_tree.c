@@ -102,6 +102,8 @@ char *process_id__name(const struct process_id *p, const char *name, char buf[PR
 			snprintf(buf, PROCESS_NAME, "%s", helpers[i].name);
 			return buf;
 		}
+	while (len && p->title[len - 1] == ' ') /* setproctitle pads */
+		len--;
 	script = script_of(p->title, &len);
 	text__clean(buf, PROCESS_NAME, script ? script : p->title, len);
 	if (!*buf)

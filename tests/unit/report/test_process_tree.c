@@ -190,7 +190,7 @@ static void test_names(void **state)
 		{ "python -u /srv/a/app.py --x", "app.py" },
 		{ "python3.12 -m uvicorn app:main", "python3.12 -m uvicorn app:main" },
 		{ "python", "python" },
-		{ "VLLM::EngineCore", "VLLM::EngineCore" },
+		{ "VLLM::EngineCore    ", "VLLM::EngineCore" },
 		{ SPAWN, "spawned process" },
 		{ SERVER, "fork server" },
 		{ "", "process" },
