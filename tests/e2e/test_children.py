@@ -215,6 +215,35 @@ def test_service():
     equal([doc["recordings"][by_name[n]["recording"]]["shared"] for n in truth], [0, 8 << 20, 0], "shared memory of others")
 
 
+SHORT = """
+import os, sys, time, torch
+print('ready', flush=True)
+sys.stdin.readline()
+torch.set_num_threads(1)
+pid = os.fork()
+if not pid:
+    model = torch.nn.Linear(1000, 2000, bias=False)
+    cache = torch.zeros(3000000)
+    time.sleep(3)
+    os._exit(0)
+print('over', pid, os.waitpid(pid, 0)[1], flush=True)
+"""
+
+
+def test_weights_of_a_short_worker():
+    """A forked worker makes its model and ends after three seconds: its weights have their role and name."""
+    target = spawn([python(), "-c", SHORT])
+    target.wait_line("^ready", 120)
+    path = scratch("short.mtr")
+    recorder = record(target.popen.pid, path, "--children")
+    time.sleep(0.3)
+    target.send()
+    pid = int(target.wait_line("^over [0-9]+ 0", 60).split()[1])
+    equal(recorder.wait(60), 0, "the tool's exit code (%s)" % recorder.stderr()[-500:])
+    doc = report("%s.%d.mtr" % (path[:-4], pid))
+    equal(doc["categories"].get("parameter"), 8000000, "bytes of weights, of %s" % doc["categories"])
+
+
 def test_exec_of_the_command():
     """The program that the command executes is recorded, too, in a file of its own."""
     path = scratch("again.mtr")

@@ -32,6 +32,8 @@
 #define OTHER_WITHIN 1000000000ULL /* ns that any other may take */
 #define DRY_WITHIN 20000000000ULL  /* ns that any may take in a dry run, whose time is no matter */
 #define EVERY 10000000000ULL	   /* ns between two readings, at least */
+#define EARLY 1000000000ULL	   /* ns until the first reading of a process that may be brief */
+#define SPREAD 8		   /* times of that among processes that were forked together */
 #define HOST_SHARE 1000		   /* readings of the host memory, in the long run */
 #define SHARE 50		   /* readings take at most one part in this many of the time */
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
@@ -87,6 +89,7 @@ struct census_stage {
 	uint64_t took;	     /* ns of the last reading */
 	struct hostmem *host; /* NULL: not opened */
 	uint64_t next_host;   /* earliest next reading of host memory, ns since start */
+	bool maybe_brief;     /* a child process, which may end before a reading after EVERY */
 	bool host_only;	      /* tensors cannot be read, but host memory can */
 	bool late;	      /* the reading before the last of the requested steps was begun */
 	unsigned readings, torn;
@@ -438,6 +441,27 @@ static bool is_host_due(const struct census_stage *c, uint64_t now)
 	return now >= c->next_host;
 }
 
+/* Time until the next reading, ns. Those of a process that may be brief come at times that double:
+ * whenever it ends, the last one is of its second half. */
+static uint64_t pause_after(const struct census_stage *c, uint64_t now, uint64_t took)
+{
+	uint64_t every = EVERY;
+
+	if (c->maybe_brief && now < EVERY)
+		every = now > EARLY ? now : EARLY;
+	return took * SHARE > every ? took * SHARE : every;
+}
+
+/* True for a DataLoader's worker. These are many, and seldom hold weights. */
+static bool is_data_worker(const struct census_stage *c)
+{
+	const struct proc *p = c->d->target->proc;
+	char comm[64];
+
+	return !proc__thread_comm(p, proc__pid(p), comm, sizeof(comm)) &&
+	       !strcmp(comm, "pt_data_worker");
+}
+
 static bool is_due(const struct census_stage *c, uint64_t now)
 {
 	return now >= c->next_read || (c->d->opts->dry_run && is_all_due(c, now)) ||
@@ -464,6 +488,11 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 	}
 	if (!near_end && !is_due(c, now))
 		return;
+	if (c->maybe_brief && c->d->forked && now < EVERY && is_data_worker(c)) {
+		c->maybe_brief = false;
+		c->next_read = EVERY;
+		return;
+	}
 	all = first || near_end || is_all_due(c, now) || is_early_due(c) || is_host_due(c, now);
 	if (all && c->d->opts->dry_run)
 		c->next_all = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
@@ -519,12 +548,14 @@ int census_stage__end(struct census_stage *c)
 	if (c->job.err) {
 		params__drop(&c->params);
 		log_failure(c, c->job.err, c->job.why);
-		c->next_read = decoder__now(c->d) + (c->job.err == -EAGAIN ? EVERY / 5 : EVERY);
+		c->next_read = decoder__now(c->d) + (c->job.err != -EAGAIN ? EVERY
+						     : c->maybe_brief	   ? EARLY
+									   : EVERY / 5);
 		/* Other failures do not end the capture: it notices by itself if the target ended. */
 		return c->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
 	took = c->took = c->job.state.end - c->job.state.begin;
-	c->next_read = decoder__now(c->d) + (took * SHARE > EVERY ? took * SHARE : EVERY);
+	c->next_read = decoder__now(c->d) + pause_after(c, decoder__now(c->d), took);
 	return 1;
 }
 
@@ -615,10 +646,12 @@ struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
 	/* With the probes in place from the start, no block was there before. */
 	c->first_over = d->from_start || d->forked;
 	c->next_all = d->opts->dry_run ? STEPS_ALL : EVERY;
-	/* A forked process's first objects are in its parent's recording, and most are short-lived
-	 * workers. */
-	if (d->forked)
-		c->next_read = EVERY;
+	c->maybe_brief = d->forked || (d->from_start && d->opts->late);
+	/* A forked process's first objects are in its parent's recording. */
+	if (d->forked) {
+		c->next_read = EARLY + d->opts->number % SPREAD * (EARLY / 2 / SPREAD);
+		c->next_host = EVERY; /* that takes longer, and can hold up changes of mappings */
+	}
 	autograd__set_parameters(d, find_parameter, c);
 	return c;
 }
