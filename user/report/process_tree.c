@@ -37,7 +37,7 @@ static void read_ancestors(struct process_facts *p, const char *fact)
 		*id = (struct process_id){ .pid = number_of(o, "pid"),
 					   .started = number_of(o, "started") };
 		if (!id->pid || !id->started)
-			break; /* what follows started a process that is not known */
+			break; /* the rest is above a process that is not known */
 		text__clean(id->title, sizeof(id->title), title ? title : "",
 			    title ? strlen(title) : 0);
 		p->n_ancestors++;
@@ -59,7 +59,7 @@ void process_facts__read(struct process_facts *ret, const struct facts *f, const
 		read_ancestors(ret, facts__get(f, "ancestors"));
 }
 
-/* The word after "python" and its options: the script, without its folder; NULL: there is none. */
+/* The word after "python" and its options: the script, without its folder. NULL without a script. */
 static const char *script_of(const char *title, size_t *len)
 {
 	const char *word = title, *slash;

@@ -22,16 +22,16 @@ struct process_id {
 	char title[256];       /* command line, the program without its folder */
 };
 
-/* What a recording tells. Of processes that multiprocessing started, name is the name there;
- * otherwise "". */
+/* The facts of one recording. name: the one in multiprocessing, or "" for a process that it did not
+ * start. */
 struct process_facts {
 	struct process_id own, ancestors[PROCESS_ANCESTORS]; /* nearest first */
 	size_t n_ancestors;
 	char name[PROCESS_NAME];
 };
 
-/* Reads the hostile facts of a recording. command: its clean command line. What makes no sense is
- * left out. */
+/* Reads the hostile facts of a recording. command: its clean command line. Leaves out facts
+ * that make no sense. */
 void process_facts__read(struct process_facts *ret, const struct facts *f, const char *command);
 /* Writes the name for people: the one of multiprocessing, "fork server", or the script or title. */
 char *process_id__name(const struct process_id *p, const char *name, char buf[PROCESS_NAME]);
@@ -42,7 +42,8 @@ struct process_node {
 	uint32_t recording; /* index of its first recording; PROCESS_NONE: none */
 	uint32_t parent;    /* index of a node; PROCESS_NONE: it is a root */
 	uint32_t depth;	    /* number of its ancestors */
-	uint64_t own, all;  /* bytes of its recordings; with those of its descendants */
+	uint64_t own;	    /* bytes of its recordings */
+	uint64_t all;	    /* the same with its descendants */
 };
 
 struct process_tree {
