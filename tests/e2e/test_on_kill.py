@@ -57,6 +57,29 @@ def test_exit():
     check("nothing ran out of memory, was killed or failed" in recorder.stderr(), "%s", recorder.stderr())
 
 
+def test_host_memory_of_a_short_life():
+    """Rows add up to the kernel's RSS at the kill, though the last reading was before, and `leaks` names the line."""
+    path, go = scratch("short.mtr"), scratch("go-short")
+    pid = jobs().start(go=go, end="wait", chunk=2 * kills.MIB, pause=0.01)
+    recorder = record(pid, path, "--on-kill", "--host")
+    with open(go, "w", encoding="ascii"):
+        pass
+    time.sleep(0.7)
+    os.kill(pid, signal.SIGKILL)
+    jobs().wait(pid)
+    equal(recorder.wait(60), 0, "exit code of record")
+    doc = report(path, "--device", "host", "--at", "end", "--top", "0")
+    rss, rows = doc["end"]["memory"]["rss"], sum(r["bytes"] for r in doc["rows"])
+    check(abs(rows - rss) < 0.02 * rss, "rows add up to %d, RSS at the kill was %d", rows, rss)
+    check(doc["capture"]["host_worked_out"] < rss / 2, "worked out: %s of %d", doc["capture"]["host_worked_out"], rss)
+    code, out, err = tool("leaks", "--device", "host", "--format", "json", path)
+    check(code == 0, "leaks: %s", err)
+    host = json.loads(out)["devices"][0]
+    found = [r for r in host["leaks"] if (r["file"] or "").endswith("leak_server.py") and r["line"] == kills.planted_line()]
+    check(found and found[0]["bytes_per_step"] > kills.MIB / 2, "leaks of %d values: %s", host["observed"], host["leaks"] or host["no_leaks"])
+    equal(found[0]["confidence"], "high" if host["observed"] >= 32 else "medium", "confidence")
+
+
 def test_plain_recording():
     """An ordinary recording says how the process ended, too, and shows its peak."""
     path, go = scratch("plain.mtr"), scratch("go-plain")

@@ -15,6 +15,7 @@
 
 #define CUDA(i) ((struct device){ .type = DEVICE_CUDA, .index = (i) })
 #define CPU ((struct device){ .type = DEVICE_CPU })
+#define HOST ((struct device){ .type = DEVICE_HOST })
 #define MS UINT64_C(1000000)
 
 struct world {
@@ -90,7 +91,7 @@ static inline void alloc(struct world *w, struct device d, uint64_t addr, uint64
 		.kind = EVENT_ALLOC, .device = d, .addr = addr, .size = size, .stack = stack
 	};
 
-	if (d.type != DEVICE_CPU) {
+	if (!device__on_host(d)) {
 		e.totals = true;
 		e.allocated = w->allocated[d.index] += size;
 		e.reserved = w->reserved;
@@ -102,7 +103,7 @@ static inline void dealloc(struct world *w, struct device d, uint64_t addr, uint
 {
 	struct event e = { .kind = EVENT_FREE, .device = d, .addr = addr, .size = size };
 
-	if (d.type != DEVICE_CPU) {
+	if (!device__on_host(d)) {
 		e.totals = true;
 		e.allocated = w->allocated[d.index] -= size;
 		e.reserved = w->reserved;

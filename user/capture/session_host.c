@@ -106,9 +106,12 @@ int session__pump_host(struct session *s)
 {
 	int ended = host_memory__end(s->decoder->host);
 
+	int err;
+
 	if (!ended && !s->decoder->cut)
 		host_memory__begin(s->decoder->host, false);
-	return take_host(s, ended);
+	err = take_host(s, ended);
+	return err || ended || s->behind ? err : host_memory__between(s->decoder->host);
 }
 
 static int await_host(struct session *s)
@@ -123,12 +126,27 @@ static int await_host(struct session *s)
 	return err ? err : take_host(s, host_memory__end(s->decoder->host));
 }
 
+/* The process has ended, and cannot be read. What it had at the end is known from the kernel. */
+static int last_look(struct session *s)
+{
+	const char *text = facts__get(s->facts, "end_rss");
+	uint64_t rss = text ? strtoull(text, NULL, 10) : 0;
+	int err = 0;
+
+	s->behind = true;
+	for (int i = 0; i < DRAINS && s->behind && !err; i++)
+		err = session__round(s);
+	return err || s->behind ? err : host_memory__look(s->decoder->host, rss);
+}
+
 int session__last_host(struct session *s)
 {
 	int err = await_host(s);
 
-	if (err || s->decoder->cut || !proc__alive(s->target.proc))
+	if (err || s->decoder->cut)
 		return err;
+	if (!proc__alive(s->target.proc))
+		return s->decoder->host ? last_look(s) : 0;
 	host_memory__begin(s->decoder->host, true);
 	return await_host(s);
 }

@@ -21,8 +21,14 @@
 
 #define EVERY 1000000000ULL /* ns between two readings, at least */
 #define SHARE 50	    /* readings take at most one part in this many of a CPU's time */
-#define UNMAPPED_MAX 1024   /* ranges unmapped during a reading that are kept */
-#define ATTACHED_MAX 16	    /* segments of shared memory whose size is not known yet */
+/* Between readings: ns between two looks at RSS, and the growth that is worked out, bytes. The
+ * first moments of a capture get more looks: a short life must not be without any. */
+#define LOOK_LEAST 10000000ULL
+#define LOOK_MOST 250000000ULL
+#define LOOK_PART 32
+#define LOOK_GROWTH (256ULL << 10)
+#define UNMAPPED_MAX 1024 /* ranges unmapped during a reading that are kept */
+#define ATTACHED_MAX 16	  /* segments of shared memory whose size is not known yet */
 #define LARGE 4
 /* CPython's arenas, of 3.10 and later, and of earlier versions: ARENA_BITS in obmalloc. */
 #define PY_ARENA (1ULL << 20)
@@ -39,15 +45,20 @@ struct host_memory {
 	struct residency job;
 	pthread_t thread;
 	atomic_bool done;
-	int err;	   /* of the job */
-	bool running;	   /* a reading is under way */
-	bool inherited;	   /* the first reading finds the parent's memory */
-	bool over;	   /* the last reading was begun */
-	uint64_t time;	   /* ns since start, for new events */
-	uint64_t next;	   /* earliest next reading, ns since start */
-	uint64_t resident; /* at the last reading, as statm says */
-	bool changed;	   /* the address space changed since the last reading began */
-	uint64_t heap_end; /* as of the last brk(); 0: unknown */
+	int err;	     /* of the job */
+	bool running;	     /* a reading is under way */
+	bool inherited;	     /* the first reading finds the parent's memory */
+	bool over;	     /* the last reading was begun */
+	uint64_t time;	     /* ns since start, for new events */
+	uint64_t next;	     /* earliest next reading, ns since start */
+	uint64_t resident;   /* at the last reading, as statm says */
+	uint64_t look;	     /* next look at RSS between readings, ns since start */
+	uint64_t seen;	     /* RSS at the last look; 0: none since the last reading */
+	uint64_t total;	     /* resident bytes of all ranges */
+	uint64_t looks;	     /* that changed something */
+	uint64_t worked_out; /* bytes that were taken without a reading, since the last one */
+	bool changed;	     /* the address space changed since the last reading began */
+	uint64_t heap_end;   /* as of the last brk(); 0: unknown */
 	uint64_t least_brk, least_opened; /* smallest piece so far, bytes; 0: none */
 	struct span unmapped[UNMAPPED_MAX];
 	size_t n_unmapped; /* during this reading; above UNMAPPED_MAX: more than are kept */
@@ -77,6 +88,7 @@ static int tell(void *ctx, const struct host_owner *owner, uint64_t addr, uint64
 
 	int err;
 
+	h->total += comes ? size : -size;
 	if (comes) {
 		e.stack = owner->stack;
 		e.walk = owner->walk;
@@ -215,8 +227,10 @@ static int on_mprotect(struct host_memory *h, uint64_t start, uint64_t end, stru
 	if (!h->readings && end - start < HOST_MERGE_BELOW &&
 	    (at == h->ranges.n || h->ranges.v[at]->start >= end)) {
 		like->owner.grain = grain_of(&h->least_opened, end - start);
+		like->fresh = UINT64_MAX;
 		return host_ranges__map(&h->ranges, start, end, like, 0);
 	}
+	like->fresh = like->owner.grain ? UINT64_MAX : 0;
 	return host_ranges__open(&h->ranges, start, end, like);
 }
 
@@ -238,6 +252,8 @@ static int owner_of(struct host_memory *h, const struct mt_rec_host *r, struct h
 		return -ENOMEM;
 	if (r->call == MT_HOST_MMAP)
 		ret->writable = r->to & PROT_WRITE;
+	/* Most memory is mapped to be used. A thread's stack becomes writable as a whole. */
+	ret->fresh = ret->writable && r->call != MT_HOST_MPROTECT ? UINT64_MAX : 0;
 	return ret->owner.thread == UINT32_MAX ? -ENOMEM : 0;
 }
 
@@ -432,8 +448,46 @@ static int take_asked(struct host_memory *h, const struct host_asked *a)
 		h->changed = true; /* the next reading has it */
 		return 0;
 	}
+	r->fresh = 0;
 	return a->gone ? host_ranges__unmap(&h->ranges, r->start, r->end)
 		       : host_ranges__set(&h->ranges, r, a->bytes);
+}
+
+/* ---- between readings ---- */
+
+int host_memory__look(struct host_memory *h, uint64_t rss)
+{
+	uint64_t added;
+	int err;
+
+	if (!h || h->running || !h->readings || rss < h->total + LOOK_GROWTH)
+		return 0;
+	h->time = h->c.now(h->c.ctx);
+	err = host_ranges__fill(&h->ranges, rss - h->total, &added);
+	h->looks += added > 0;
+	h->worked_out += added;
+	if (added)
+		h->rss = rss;
+	return err;
+}
+
+int host_memory__between(struct host_memory *h)
+{
+	uint64_t now, pause, rss;
+	int err = 0;
+
+	if (!h || h->running || h->over || !h->readings)
+		return 0;
+	now = h->c.now(h->c.ctx);
+	if (now < h->look)
+		return 0;
+	pause = now / LOOK_PART;
+	h->look = now + (pause < LOOK_LEAST ? LOOK_LEAST : pause > LOOK_MOST ? LOOK_MOST : pause);
+	/* The calls that mapped what was resident at the last look have come in by now. */
+	if (h->seen)
+		err = host_memory__look(h, h->seen);
+	h->seen = h->changed && !proc__resident(h->c.proc, &rss) ? rss : 0;
+	return err;
 }
 
 /* ---- what holds the memory ---- */
@@ -576,6 +630,7 @@ int host_memory__take(struct host_memory *h, bool whole)
 		log_debug("host memory: %zu mappings, %" PRIu64 " bytes resident, in %.1f ms",
 			  r->now.maps.n, r->rss, (double)r->took / 1e6);
 		h->rss = r->rss;
+		h->seen = h->worked_out = 0;
 	}
 	residency__free(r);
 	return err;
@@ -587,7 +642,10 @@ void host_memory__set_facts(const struct host_memory *h, struct facts *f)
 		return;
 	if (h->readings)
 		facts__setf(f, "host_rss", "%" PRIu64, h->rss);
+	if (h->readings && (h->worked_out || h->looks))
+		facts__setf(f, "host_worked_out", "%" PRIu64, h->worked_out);
 	facts__setf(f, "counter.host.readings", "%" PRIu64, h->readings);
+	facts__setf(f, "counter.host.looks", "%" PRIu64, h->looks);
 	if (h->ranges.dropped)
 		facts__setf(f, "counter.host.no_room", "%" PRIu64, h->ranges.dropped);
 }

@@ -4,7 +4,8 @@
  * Host memory by line (--host): makes blocks on the device "host" of the records of
  * bpf/host.bpf.h. A block is resident memory of one mapping, and its stack is the system call that
  * mapped it. Readings of the process, at most once a second, say what is resident: the blocks of a
- * reading add up to the RSS of that moment. Readings run on a thread of their own.
+ * reading add up to the RSS of that moment. Readings run on a thread of their own. Between readings
+ * the growth of RSS is worked out: it is that of the memory that was mapped since the last one.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,6 +55,11 @@ int host_memory__end(struct host_memory *h);
 /* Passes on the reading, or drops it unless whole: all records up to its end came in. 0, -ENOMEM or
  * the sink's error. */
 int host_memory__take(struct host_memory *h, bool whole);
+/* Works out what grew since the last reading, if it is time to. Call it after records came in. 0,
+ * -ENOMEM or the sink's error. */
+int host_memory__between(struct host_memory *h);
+/* The same now: the process has rss bytes, and all records have come in. */
+int host_memory__look(struct host_memory *h, uint64_t rss);
 /* Memory of an object or tensor, and what holds it: a number of the dictionary. */
 struct host_held {
 	uint64_t addr, size;
@@ -66,5 +72,5 @@ void host_memory__begin_hold(struct host_memory *h);
  * half of the resident bytes. Takes ownership of v, in any order, which free() can free.
  */
 void host_memory__hold(struct host_memory *h, struct host_held *v, size_t n);
-/* Sets the facts host_rss and counter.host.<name>. */
+/* Sets the facts host_rss, host_worked_out and counter.host.<name>. */
 void host_memory__set_facts(const struct host_memory *h, struct facts *f);

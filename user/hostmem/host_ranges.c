@@ -103,6 +103,47 @@ int host_ranges__set(struct host_ranges *h, struct host_range *r, uint64_t resid
 	return err || r->resident == resident ? err : push(h, r, resident - r->resident);
 }
 
+static int newest_first(const void *a, const void *b)
+{
+	const struct host_range *const *x = a, *const *y = b;
+
+	return (*x)->id > (*y)->id ? -1 : (*x)->id < (*y)->id;
+}
+
+/* The part of a range that may have become resident since the last reading. */
+static uint64_t room_of(const struct host_range *r)
+{
+	uint64_t room = r->end - r->start - r->resident;
+
+	return room < r->fresh ? room : r->fresh;
+}
+
+int host_ranges__fill(struct host_ranges *h, uint64_t bytes, uint64_t *ret)
+{
+	struct host_range **fresh = calloc(h->n + 1, sizeof(*fresh));
+	size_t n = 0;
+	int err = 0;
+
+	*ret = 0;
+	if (!fresh)
+		return -ENOMEM;
+	for (size_t i = 0; i < h->n; i++)
+		if (room_of(h->v[i]))
+			fresh[n++] = h->v[i];
+	if (n)
+		qsort(fresh, n, sizeof(*fresh), newest_first);
+	for (size_t i = 0; i < n && !err; i++) {
+		uint64_t room = room_of(fresh[i]), add = bytes - *ret;
+
+		add = (room < add ? room : add) / PAGE * PAGE;
+		err = host_ranges__set(h, fresh[i], fresh[i]->resident + add);
+		fresh[i]->fresh -= add;
+		*ret += add;
+	}
+	free(fresh);
+	return err;
+}
+
 /* ---- ranges ---- */
 
 static int insert(struct host_ranges *h, size_t at, const struct host_range *r)
@@ -156,10 +197,14 @@ static int split(struct host_ranges *h, uint64_t addr)
 	upper.start = addr;
 	upper.n = 0;
 	upper.resident = 0;
+	upper.fresh = share(r->fresh, r->end - addr, r->end - r->start);
 	low = share(r->resident, addr - r->start, r->end - r->start);
 	upper.piece[0] = r->resident - low;
 	if (upper.piece[0] > upper.end - upper.start)
 		upper.piece[0] = upper.end - upper.start;
+	r->fresh -= upper.fresh;
+	if (r->fresh > addr - r->start)
+		r->fresh = addr - r->start;
 	err = host_ranges__set(h, r, low);
 	if (!err)
 		err = insert(h, at + 1, &upper);
@@ -215,6 +260,7 @@ static bool joins(struct host_ranges *h, size_t at, const struct host_range *r)
 					 (double)r->owner.grain * (double)(r->end - r->start)) /
 					(double)(r->end - below->start));
 	below->end = r->end;
+	below->fresh += r->fresh;
 	below->id = ++h->last_id;
 	return true;
 }
@@ -235,6 +281,8 @@ int host_ranges__map(struct host_ranges *h, uint64_t start, uint64_t end,
 	r.end = end;
 	r.n = 0;
 	r.resident = 0;
+	if (r.fresh > end - start)
+		r.fresh = end - start;
 	at = host_ranges__find(h, start);
 	if (!resident && joins(h, at, &r))
 		return 0;

@@ -31,6 +31,9 @@ struct host_range {
 	bool named; /* the owner is the name of a mapping, not who mapped it */
 	uint8_t n;  /* blocks */
 	uint64_t resident;
+	/* Bytes mapped since the last reading that may have become resident. For a new range: at
+	 * most so many. */
+	uint64_t fresh;
 	uint64_t piece[HOST_PIECES]; /* sizes of the blocks, which lie one after the other */
 };
 
@@ -66,6 +69,12 @@ int host_ranges__open(struct host_ranges *h, uint64_t start, uint64_t end,
 		      const struct host_range *like);
 /* Sets the resident bytes, at most the range's size. */
 int host_ranges__set(struct host_ranges *h, struct host_range *r, uint64_t resident);
+
+/*
+ * The process has `bytes` more resident bytes than the ranges: takes them as those of memory that
+ * was mapped since the last reading (fresh), the newest first. *ret: how many were taken.
+ */
+int host_ranges__fill(struct host_ranges *h, uint64_t bytes, uint64_t *ret);
 
 /* The range that contains addr, or the first one above it; h->n: none. */
 size_t host_ranges__find(const struct host_ranges *h, uint64_t addr);

@@ -88,7 +88,7 @@ static const char *what_is_missing(const struct growth_summary *s, uint64_t lost
 
 	if (lost)
 		return "events_lost";
-	if (g->values < TREND_STEADY)
+	if (g->observed < TREND_STEADY)
 		return g->clock == GROWTH_TIME ? "too_short" : "too_few_steps";
 	for (size_t i = 0; i < g->n; i++)
 		if (is_open(&g->lines[i].trend))

@@ -152,6 +152,7 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	json__uint(j, "stride", g.stride);
 	if (g.clock == GROWTH_TIME)
 		json__double(j, "seconds_per_value", g.slice, 3);
+	json__uint(j, "observed", g.observed);
 	json__uint(j, "tested", g.tested);
 	json__bool(j, "coarse", g.coarse);
 	left = put_lines(j, "leaks", doc, o, &g, true, buf);

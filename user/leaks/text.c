@@ -233,11 +233,84 @@ static void say_nothing(struct page *p, const struct growth *g)
 	if (g->values < TREND_MIN)
 		text__paragraph(p->out, p->width, "", "  ",
 				"Too short to judge: %s. Record at least 20, better 60.", sp);
+	else if (g->observed < TREND_MIN)
+		text__paragraph(p->out, p->width, "", "  ", "Too few readings to judge: %u in %s.",
+				g->observed, sp);
 	else
 		text__paragraph(p->out, p->width, "", "  ",
 				"nothing grows: %s, live at %s ends within %s", sp,
 				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
 				text__bytes(range, sizeof(range), g->allocated.trend.range));
+}
+
+/* Names the line that grew most among those that cannot be judged, so that a short life has a lead.
+ */
+static void say_lead(struct page *p, const struct growth *g)
+{
+	char slope[40], n[96], live[24], at[REPORT_TEXT];
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct growth_line *l = &g->lines[i];
+
+		if ((l->trend.verdict != TREND_SHORT && l->trend.verdict != TREND_UNSURE) ||
+		    l->per_step <= 0)
+			continue;
+		text__paragraph(
+			p->out, p->width, "", "  ",
+			"Grew most, of what is not sure: %s, by %s a %s, in %s; %s at the end. "
+			"Confidence: %s.",
+			leaks__where(p->o->by, &l->row, p->cwd, at, 200),
+			growth_summary__signed(slope, sizeof(slope), l->per_step),
+			growth_summary__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)),
+			text__bytes(live, sizeof(live), l->row.bytes),
+			l->trend.verdict == TREND_SHORT ? "none, the values are too few" : "low");
+		return;
+	}
+}
+
+/* Whether a growing line of tensors on the CPU grows on the host, too. */
+static bool is_among(const struct growth *g, const struct growth_line *l,
+		     enum trend_confidence least)
+{
+	for (size_t i = 0; i < g->n; i++)
+		if (trend__counts(&g->lines[i].trend, least) && g->lines[i].row.file &&
+		    l->row.file && g->lines[i].row.line == l->row.line &&
+		    !strcmp(g->lines[i].row.file, l->row.file))
+			return true;
+	return false;
+}
+
+/*
+ * The host's rows are the lines that made the process grow. Of tensors in malloc's memory that may
+ * be another line than the one that keeps them, and the rows of the CPU are exact.
+ */
+static int say_tensors(struct page *p, const struct growth *host)
+{
+	int cpu = model__find_device(p->doc->model, "cpu");
+	char slope[40], at[REPORT_TEXT];
+	struct growth g;
+	int err;
+
+	if (p->o->by != BY_LINE || cpu < 0)
+		return 0;
+	err = growth__judge(p->doc->model, (size_t)cpu, p->o->min_growth, &g);
+	for (size_t i = 0; !err && i < g.n; i++) {
+		const struct growth_line *l = &g.lines[i];
+
+		if (!trend__counts(&l->trend, TREND_MEDIUM) ||
+		    is_among(host, l, p->o->min_confidence))
+			continue;
+		text__paragraph(
+			p->out, p->width, "", "  ",
+			"Tensors on the CPU, which are a part of this memory, grow at %s by %s "
+			"a %s. Confidence: %s.",
+			leaks__where(BY_LINE, &l->row, p->cwd, at, 200),
+			growth_summary__signed(slope, sizeof(slope), l->per_step),
+			growth_summary__unit(&g), trend__confidence(l->trend.confidence));
+	}
+	if (!err)
+		growth__free(&g);
+	return err;
 }
 
 static void head(struct page *p)
@@ -301,10 +374,14 @@ static int device_text(struct page *p, size_t device, bool *found)
 		table(p, &g, shown);
 	if (n)
 		say_graph(p, &g);
-	if (!say_pool(p, &g, device) && !n)
-		say_nothing(p, &g);
-	else
+	if (say_pool(p, &g, device) || n) {
 		*found = true;
+	} else {
+		say_nothing(p, &g);
+		say_lead(p, &g);
+	}
+	if (!err && !strcmp(d.name, "host"))
+		err = say_tensors(p, &g);
 	say_rest(p, &g);
 	if (n)
 		text__paragraph(p->out, p->width, "", "  ",

@@ -74,6 +74,9 @@ struct growth {
 	uint64_t stride; /* steps (slices) between two values */
 	double slice;	 /* s between two values, with GROWTH_TIME */
 	size_t values;
+	/* How often the values were observed: all of them, but for memory of the host, which is
+	 * known at readings only. */
+	uint32_t observed;
 	uint32_t tested; /* lines whose live bytes changed between steps */
 	bool coarse;	 /* too many lines: some are combined */
 	/* Lines that grow or grew: by verdict (growing first), then by bytes per step. */

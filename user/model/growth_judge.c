@@ -446,6 +446,27 @@ static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *
 	ret->per_step = per_step(j->g, ret->trend.slope);
 }
 
+/* Moments at which anything of the device changed. Memory of the host changes at readings. */
+static uint32_t count_observed(const struct judge *j)
+{
+	const struct growth *g = j->g;
+	const uint64_t *v = g->allocated.values;
+	uint32_t n = 0;
+
+	if (j->dev->pub.device.type != DEVICE_HOST)
+		return (uint32_t)g->values;
+	for (size_t i = 0; i < g->values; i++)
+		n += i ? v[i] != v[i - 1] : v[i] > 0;
+	return n;
+}
+
+static void limit(struct growth *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		trend__limit(&g->lines[i].trend, g->observed);
+	trend__limit(&g->allocated.trend, g->observed);
+}
+
 static int judge_all(struct judge *j)
 {
 	struct growth *g = j->g;
@@ -465,8 +486,10 @@ static int judge_all(struct judge *j)
 	for (size_t i = 0; i < g->n && j->m->lost; i++)
 		if (g->lines[i].trend.confidence > TREND_MEDIUM)
 			g->lines[i].trend.confidence = TREND_MEDIUM;
-	qsort(g->lines, g->n, sizeof(*g->lines), cmp_line);
 	judge_sum(j, SUM_ALLOCATED, &g->allocated);
+	g->observed = count_observed(j);
+	limit(g);
+	qsort(g->lines, g->n, sizeof(*g->lines), cmp_line);
 	judge_sum(j, SUM_RESERVED, &g->reserved);
 	judge_sum(j, SUM_TAKEN, &g->others);
 	g->has_reserved = j->dev->pub.has_totals;

@@ -271,6 +271,22 @@ static void decide(struct trend *t, uint64_t fell, uint64_t min_growth)
 	t->confidence = c;
 }
 
+void trend__limit(struct trend *t, uint32_t observed)
+{
+	bool grew = t->verdict == TREND_GROWS || t->verdict == TREND_UNSURE;
+
+	if (grew && observed < TREND_MIN) {
+		t->verdict = TREND_SHORT;
+		t->confidence = TREND_NONE;
+	} else if (t->verdict == TREND_STOPPED && observed < TREND_MIN) {
+		t->verdict = TREND_SHORT;
+	}
+	while (t->confidence > TREND_LOW && observed < wanted[t->confidence].values)
+		t->confidence--;
+	if (t->verdict == TREND_GROWS && t->confidence < TREND_MEDIUM)
+		t->verdict = TREND_UNSURE;
+}
+
 static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
 {
 	struct trend t = { .p = 1 };
@@ -286,6 +302,8 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 	}
 	if (t.values < TREND_MIN) {
 		t.verdict = t.range >= o->min_growth && t.last > t.first ? TREND_SHORT : TREND_FLAT;
+		if (t.verdict == TREND_SHORT)
+			fit(v, n, &t);
 		*ret = t;
 		return;
 	}

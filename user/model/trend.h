@@ -60,6 +60,9 @@ struct trend_opts {
 
 /* Judges the last TREND_MAX of n values. */
 void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret);
+/* The values were observed so many times, and repeat in between: limits verdict and confidence to
+ * what so many values can show. */
+void trend__limit(struct trend *t, uint32_t observed);
 /* Whether the series grows, or may grow, with at least this confidence. */
 bool trend__counts(const struct trend *t, enum trend_confidence least);
 /*

@@ -112,6 +112,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 		fact(j, "host", f, "host");
 		json__uint_or_null(j, "host_rss", facts__get(f, "host_rss"),
 				   words__fact_number(f, "host_rss"));
+		uint_if(j, f, "host_worked_out");
 	}
 	json__uint(j, "children", words__fact_number(f, "children"));
 	put_stacks(j, doc->model);

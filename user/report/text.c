@@ -322,9 +322,16 @@ static void churn_words(struct line *l, const struct model *m, const struct mode
 static void host_words(struct line *l, const struct facts *f)
 {
 	const char *how = facts__get(f, "host");
+	uint64_t unread = words__fact_number(f, "host_worked_out");
+	char bytes[24];
 
 	part(l, "resident memory by who mapped it, tensors on the CPU included%s",
 	     how && strcmp(how, "no lines") != 0 ? "" : "; lines are not recorded");
+	if (unread)
+		part(l,
+		     "%s of it came after the last reading, and are taken as those of the memory "
+		     "that was mapped since",
+		     text__bytes(bytes, sizeof(bytes), unread));
 }
 
 static int print_device(FILE *out, const struct model *m, size_t i, const struct facts *f,

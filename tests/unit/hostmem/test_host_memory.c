@@ -18,6 +18,7 @@
 static struct {
 	uint64_t now;
 	struct event named[MOST];
+	uint64_t of_stack[MOST]; /* bytes that came */
 	size_t n;
 } got;
 
@@ -35,6 +36,8 @@ static int emit(void *ctx, const struct event *e)
 {
 	if (e->kind == EVENT_TENSOR && got.n < MOST)
 		got.named[got.n++] = *e;
+	if (e->kind == EVENT_ALLOC && e->stack < MOST)
+		got.of_stack[e->stack] += e->size;
 	return 0;
 }
 
@@ -149,9 +152,49 @@ static void test_names(void **state)
 	proc__free((struct proc *)c.proc);
 }
 
+/* Between readings, memory that was mapped since the last one has the growth of RSS. */
+static void test_looks(void **state)
+{
+	struct host_capture c = { .proc = proc__open(getpid()),
+				  .now = now,
+				  .since = since,
+				  .emit = emit,
+				  .thread = thread,
+				  .stack = stack,
+				  .native = native,
+				  .named = named };
+	struct host_memory *h = host_memory__new(&c, false);
+	struct facts *f = facts__new();
+
+	assert_non_null(c.proc);
+	assert_true(h && f);
+	assert_int_equal(host_memory__look(h, 1000 * MIB), 0); /* before the first reading */
+	read_once(h);
+	map(h, 8 * MIB, 50);
+	assert_int_equal(host_memory__between(h), 0); /* RSS of now counts at the next look */
+	assert_int_equal(got.of_stack[50], 0);
+	got.now += 300000000;
+	assert_int_equal(host_memory__between(h), 0);
+	assert_in_range(got.of_stack[50], 6 * MIB, 8 * MIB);
+	/* The end of a process: the kernel's figure, of which no more can be explained. */
+	map(h, 4 * MIB, 51);
+	assert_int_equal(host_memory__look(h, UINT64_MAX), 0);
+	assert_int_equal(got.of_stack[50] + got.of_stack[51], 12 * MIB);
+	host_memory__set_facts(h, f);
+	assert_int_equal(strtoull(facts__get(f, "host_worked_out"), NULL, 10), 12 * MIB);
+	/* A reading has the last word. */
+	read_once(h);
+	host_memory__set_facts(h, f);
+	assert_string_equal(facts__get(f, "host_worked_out"), "0");
+	facts__free(f);
+	host_memory__free(h);
+	proc__free((struct proc *)c.proc);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_names) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_names),
+					    cmocka_unit_test(test_looks) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -279,6 +279,36 @@ static void test_grain_of_joined_ranges(void **state)
 	host_ranges__free(&h);
 }
 
+/* Growth that no reading has seen is that of the newest memory. */
+static void test_fill(void **state)
+{
+	struct host_range fresh = by(7), old = by(8);
+	struct told t = { 0 };
+	struct host_ranges h;
+	uint64_t added;
+
+	host_ranges__init(&h, tell, &t);
+	fresh.fresh = UINT64_MAX;
+	assert_int_equal(host_ranges__map(&h, page(0), page(10), &fresh, 0), 0);
+	assert_int_equal(host_ranges__map(&h, page(20), page(30), &old, 0), 0);
+	fresh.owner.stack = 9;
+	assert_int_equal(host_ranges__map(&h, page(40), page(44), &fresh, 0), 0);
+	assert_int_equal(host_ranges__fill(&h, 6 * PAGE + 100, &added), 0);
+	assert_int_equal(added, 6 * PAGE);
+	assert_int_equal(at(&h, 40)->resident, 4 * PAGE);
+	assert_int_equal(at(&h, 0)->resident, 2 * PAGE);
+	/* Each part of a range has its share of what may have come. */
+	assert_int_equal(host_ranges__unmap(&h, page(5), page(6)), 0);
+	assert_int_equal(at(&h, 0)->fresh + at(&h, 6)->fresh, 7 * PAGE);
+	/* All that is fresh, and no more. */
+	assert_int_equal(host_ranges__fill(&h, 100 * PAGE, &added), 0);
+	assert_int_equal(at(&h, 20)->resident, 0);
+	assert_true(t.bytes <= 13 * PAGE && t.bytes >= 11 * PAGE);
+	assert_int_equal(host_ranges__fill(&h, 100 * PAGE, &added), 0);
+	assert_int_equal(added, 0);
+	host_ranges__free(&h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -289,6 +319,7 @@ int main(void)
 		cmocka_unit_test(test_moves_keep_the_owner),
 		cmocka_unit_test(test_reserved_memory_is_opened),
 		cmocka_unit_test(test_errors_of_the_function),
+		cmocka_unit_test(test_fill),
 		cmocka_unit_test(test_at_random),
 		cmocka_unit_test(test_grain_of_joined_ranges),
 	};

@@ -223,6 +223,32 @@ static void test_too_short(void **state)
 	assert_int_equal(t.verdict, TREND_RELEASED);
 }
 
+/* Values that repeat show no more than those that were observed. */
+static void test_limit(void **state)
+{
+	uint64_t v[64];
+	struct trend t, all;
+
+	for (size_t i = 0; i < 64; i++)
+		v[i] = leak(i, 0);
+	trend__judge(v, 64, &opts, &all);
+	assert_int_equal(all.confidence, TREND_HIGH);
+	trend__limit(&all, 64);
+	assert_int_equal(all.confidence, TREND_HIGH);
+	t = all;
+	trend__limit(&t, 31);
+	assert_true(t.confidence == TREND_MEDIUM && t.verdict == TREND_GROWS);
+	trend__limit(&t, 9);
+	assert_true(t.confidence == TREND_LOW && t.verdict == TREND_UNSURE);
+	trend__limit(&t, 7);
+	assert_true(t.confidence == TREND_NONE && t.verdict == TREND_SHORT);
+	t.verdict = TREND_STOPPED;
+	trend__limit(&t, 8);
+	assert_int_equal(t.verdict, TREND_STOPPED);
+	trend__limit(&t, 7);
+	assert_int_equal(t.verdict, TREND_SHORT);
+}
+
 static void test_chance(void **state)
 {
 	static const uint64_t up[] = { 1, 2, 3, 4, 5, 6, 7, 8 }, down[] = { 4, 3, 2, 1 },
@@ -329,6 +355,33 @@ static void test_lines(void **state)
 		g = judged(&w, "cuda:0");
 		check_train(&g, sizes[i].steps, sizes[i].stride);
 		assert_int_equal(g.tested, 2);
+		growth__free(&g);
+		world__free(&w);
+	}
+}
+
+/* Memory of the host is known at readings. Of three readings nothing can be said, whatever the
+ * number of steps; of a line of the CPU with the same values it can. */
+static void test_host_is_observed_at_readings(void **state)
+{
+	for (int readings = 4; readings <= 40; readings += 36) {
+		struct world w = watched(BY_LINE);
+		uint32_t line = simple(&w, "/home/u/a.py", "g", 9);
+		struct growth g;
+
+		for (int i = 0; i < 80; i++) {
+			if (i % (80 / readings) == 0)
+				alloc(&w, HOST, 0x1000 + i * KIB, KIB, line);
+			step(&w);
+		}
+		g = judged(&w, "host");
+		assert_int_equal(g.n, 1);
+		assert_int_equal(g.observed, readings);
+		assert_int_equal(g.lines[0].trend.verdict,
+				 readings == 4 ? TREND_SHORT : TREND_GROWS);
+		assert_int_equal(g.lines[0].trend.confidence,
+				 readings == 4 ? TREND_NONE : TREND_HIGH);
+		assert_true(g.lines[0].per_step > 0);
 		growth__free(&g);
 		world__free(&w);
 	}
@@ -598,6 +651,8 @@ int main(void)
 		cmocka_unit_test(test_figures),
 		cmocka_unit_test(test_slope),
 		cmocka_unit_test(test_too_short),
+		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_host_is_observed_at_readings),
 		cmocka_unit_test(test_chance),
 		cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_steps_are_whole),
