@@ -255,15 +255,15 @@ static void say_lead(struct page *p, const struct growth *g)
 		if ((l->trend.verdict != TREND_SHORT && l->trend.verdict != TREND_UNSURE) ||
 		    l->per_step <= 0)
 			continue;
-		text__paragraph(
-			p->out, p->width, "", "  ",
-			"Grew most, of what is not sure: %s, by %s a %s, in %s; %s at the end. "
-			"Confidence: %s.",
-			leaks__where(p->o->by, &l->row, p->cwd, at, 200),
-			growth_summary__signed(slope, sizeof(slope), l->per_step),
-			growth_summary__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)),
-			text__bytes(live, sizeof(live), l->row.bytes),
-			l->trend.verdict == TREND_SHORT ? "none, the values are too few" : "low");
+		text__paragraph(p->out, p->width, "", "  ",
+				"Grew most, not proven: %s, by %s a %s, in %s; %s at the end. "
+				"Confidence: %s.",
+				leaks__where(p->o->by, &l->row, p->cwd, at, 200),
+				growth_summary__signed(slope, sizeof(slope), l->per_step),
+				growth_summary__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)),
+				text__bytes(live, sizeof(live), l->row.bytes),
+				l->trend.verdict == TREND_SHORT ? "none, there are too few values"
+								: "low");
 		return;
 	}
 }
