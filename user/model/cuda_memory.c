@@ -149,6 +149,7 @@ static int cuda_memory__segment(struct model *m, const struct event *e)
 	const struct extent *old;
 	struct extents *in;
 	struct dev *dev, *other;
+	bool same;
 	int err;
 
 	if (bad_range(e) || e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
@@ -174,8 +175,12 @@ static int cuda_memory__segment(struct model *m, const struct event *e)
 		new.walk = old->walk;
 		new.flags |= old->flags &MEM_BY_ALLOCATOR;
 	}
-	err = cut_everywhere(m, EXTENT_MEMORY, e->addr, e->size);
-	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &new, true);
+	/* Stream and pool of a segment do not change. If it was there at the mark, its pool was the
+	 * same one. */
+	same = old && other == dev && !old->listed && old->addr == new.addr &&
+	       old->size == new.size &&extent__sum(old) == extent__sum(&new);
+	err = same ? 0 : cut_everywhere(m, EXTENT_MEMORY, e->addr, e->size);
+	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &new, !same);
 }
 
 /* Removes segments that a complete round of EVENT_SEGMENTs did not list and that are older than the

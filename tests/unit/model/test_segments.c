@@ -600,6 +600,36 @@ static void test_all_devices(void **state)
 }
 
 /* A later reading replaces the state: segments missing in it are gone. */
+/* The allocator's tables are read after the peak: a segment's pool was the same before. */
+static void test_pool_at_mark(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_segments s;
+
+	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
+	alloc(&w, CUDA(0), 100 * MB, 4 * MB, a); /* the peak */
+	dealloc(&w, CUDA(0), 100 * MB, 4 * MB);
+	take(&w, CUDA(0), 200 * MB, 20 * MB, a);
+	for (uint64_t i = 1; i <= 2; i++)
+		feed(&w, (struct event){ .kind = EVENT_SEGMENT,
+					 .device = CUDA(0),
+					 .addr = i * 100 * MB,
+					 .size = 20 * MB,
+					 .pool = { 0, i } });
+	s = segments(&w, "cuda", ROWS_AT_MARK);
+	assert_int_equal(s.n, 1);
+	assert_true(at(&s, 100 * MB)->pool_known);
+	assert_int_equal(at(&s, 100 * MB)->pool[1], 1);
+	assert_int_equal(s.known, 20 * MB);
+	model__free_segments(&s);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(at(&s, 200 * MB)->pool[1], 2);
+	assert_int_equal(s.known, 40 * MB);
+	model__free_segments(&s);
+	world__free(&w);
+}
+
 static void test_second_reading(void **state)
 {
 	struct world w = world__new(AT_END, 0);
@@ -971,13 +1001,21 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gaps_and_pins),	   cmocka_unit_test(test_no_segments),
-		cmocka_unit_test(test_expandable),	   cmocka_unit_test(test_tables),
-		cmocka_unit_test(test_incomplete_tables),  cmocka_unit_test(test_others),
-		cmocka_unit_test(test_unknown_device),	   cmocka_unit_test(test_asked),
-		cmocka_unit_test(test_used_of_the_peak),   cmocka_unit_test(test_ooms),
-		cmocka_unit_test(test_memory_left_at_oom), cmocka_unit_test(test_all_devices),
-		cmocka_unit_test(test_second_reading),	   cmocka_unit_test(test_random),
+		cmocka_unit_test(test_gaps_and_pins),
+		cmocka_unit_test(test_no_segments),
+		cmocka_unit_test(test_expandable),
+		cmocka_unit_test(test_tables),
+		cmocka_unit_test(test_incomplete_tables),
+		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_unknown_device),
+		cmocka_unit_test(test_asked),
+		cmocka_unit_test(test_used_of_the_peak),
+		cmocka_unit_test(test_ooms),
+		cmocka_unit_test(test_memory_left_at_oom),
+		cmocka_unit_test(test_all_devices),
+		cmocka_unit_test(test_second_reading),
+		cmocka_unit_test(test_pool_at_mark),
+		cmocka_unit_test(test_random),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
