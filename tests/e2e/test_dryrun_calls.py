@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Ways into the dry run other than the dynamic linker: CUDA's runtime linked into a program, and functions of a library's handle."""
+"""Ways into the dry run other than the dynamic linker: CUDA's runtime linked into a program, and functions of a library's handle; private
+pools."""
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 
 import harness
 import truth
-from harness import PROGRAMS, Skip, check, equal, python, record, report, run, scratch, settle, spawn
+from harness import PROGRAMS, Skip, check, equal, python, record, report, run, scratch, settle, spawn, tool
 
 MIB = 1 << 20
 CONTEXT = 512 * MIB
@@ -36,6 +39,47 @@ def program(name, *options):
                           capture_output=True, text=True, check=False)
     equal(done.returncode, 0, "cc: %s" % done.stderr)
     return path
+
+
+POOLS = """
+import sys, torch
+x = torch.zeros(1 << 20, device="cuda")
+pool = torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(pool):
+    y = torch.zeros(4 << 20, device="cuda")  # the line of MemPool 1
+graph, shared = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    z = x * 2  # the line of CUDA graph 1
+handle = torch.cuda.graph_pool_handle()
+with torch.cuda.graph(shared, pool=handle):
+    v = x * 3  # the line of MemPool 2
+print("ids", pool.id, graph.pool(), handle, flush=True)
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_private_pools():
+    """Pools of graphs and of MemPool by the line that first took memory for each, at the peak."""
+    script = scratch("pools.py")
+    with open(script, "w", encoding="utf-8") as f:
+        f.write(POOLS)
+    path = scratch("pools.mtr")
+    job = spawn([harness.TOOL, "run", "--dry-run-cuda", "-o", path, "--", python(), script], root=True)
+    job.wait_line("^done", 120)
+    equal(re.findall(r"\d+, \d+", job.wait_line("^ids", 5)), ["0, 1", "1, 0", "0, 2"], "PyTorch's ids")
+    time.sleep(2.5)  # the allocator's tables are read each second
+    job.send()
+    equal(job.wait(60), 0, "exit code (%s)" % job.stderr()[-300:])
+    lines = {text.split("# the line of ")[1]: n for n, text in enumerate(POOLS.split("\n"), 1) if "# the line of" in text}
+    doc = json.loads(tool("report", path, "--format", "json")[1])
+    pools = harness.device(doc, "cuda:0")["reconciliation"]["pools"]
+    equal({p["pool"]: (p["kind"], p["first_taken_by"]["line"], p["allocated"]) for p in pools},
+          {"0,1": ("mempool", lines["MemPool 1"], 16 * MIB), "1,0": ("graph", lines["CUDA graph 1"], 4 * MIB),
+           "0,2": ("mempool", lines["MemPool 2"], 4 * MIB)}, "pools")
+    code, out, err = tool("report", path, "--by", "segment")
+    equal((code, err), (0, ""), "report")
+    check(re.search(r"16\.00 MiB +16\.00 MiB +1 +MemPool 1 +\S*pools\.py:%d" % lines["MemPool 1"], out), "no row of the pool: %s", out)
 
 
 def test_linked_runtime():

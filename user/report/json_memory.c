@@ -9,6 +9,7 @@
 #include "lib/json.h"
 #include "record/dict.h"
 #include "report/doc.h"
+#include "report/pools.h"
 
 static void put_hex(struct json *j, const char *key, uint64_t v)
 {
@@ -218,13 +219,14 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 	json__uint_or_null(j, "requested", asked, s.requested);
 	json__uint_or_null(j, "rounding", asked, s.allocated - s.requested);
 	put_sums(j, &s, &b);
+	err = report_pools__json(j, &s);
 	json__uint(j, "pinned_host", s.host);
 	json__uint(j, "registered_host", s.registered);
 	json__uint(j, "unknown_device", s.unknown_device);
 	json__bool(j, "adds_up", b.adds_up);
 	json__close_object(j);
 	model__free_segments(&s);
-	return 0;
+	return err;
 }
 
 void report_json__ooms(struct json *j, const struct report_doc *doc, size_t device)

@@ -10,7 +10,7 @@
 #include "archive/analysis.h"
 #include "model/model.h"
 #include "report/outliers.h"
-#include "report/process_tree.h"
+#include "labels/process_tree.h"
 #include "report/rank_groups.h"
 #include "report/text.h"
 

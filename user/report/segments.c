@@ -9,6 +9,7 @@
 #include "labels/words.h"
 #include "lib/grid.h"
 #include "lib/text.h"
+#include "report/pools.h"
 #include "report/text.h"
 
 #define HELD_MIN 28    /* least columns of the last one: others are left out first */
@@ -221,6 +222,9 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
 		err = fill(t, report_text__width(out, o));
 		if (!err)
 			print_rows(t, o);
+		if (!err)
+			err = report_pools__print(out, &s, t->cwd, report_text__width(out, o),
+						  report_text__colour(out, o));
 	}
 	print_unknown(out, &s);
 	model__free_segments(&s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/process_tree.h"
+#include "labels/process_tree.h"
 
 #include <errno.h>
 #include <jansson.h>

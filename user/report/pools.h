@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Private pools of the CUDA caching allocator: those of CUDA graphs and of torch.cuda.MemPool. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "model/model.h"
+
+struct json;
+
+struct report_pool {
+	uint64_t id[2];
+	uint64_t size, allocated, segments; /* size and allocated: bytes */
+	const struct segment *first;	    /* its oldest segment */
+	const struct row *most;		    /* the line with the most memory in it; NULL: none */
+};
+
+/* Sums the segments of each private pool, largest first. The result points into s; the caller frees
+ * it by free(). Returns 0 or -ENOMEM. */
+int report_pools__of(const struct model_segments *s, struct report_pool **ret, size_t *n);
+/* Returns "CUDA graph", whose capture made a pool of its own, or "MemPool": also the pool of
+ * graph_pool_handle(). */
+const char *report_pool__kind(const struct report_pool *p);
+/* Prints a table of the private pools, if there are any. Returns 0 or -ENOMEM. */
+int report_pools__print(FILE *out, const struct model_segments *s, const char *cwd, size_t width,
+			bool bold);
+/* Writes the array "pools". Returns 0 or -ENOMEM. */
+int report_pools__json(struct json *j, const struct model_segments *s);
