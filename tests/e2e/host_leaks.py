@@ -99,7 +99,7 @@ def judge(kind):
         found = sum(r["bytes"] for r in marked(doc, kind))
         total, rss = sums(doc)
         # A process that ends by itself unmaps some memory after the last reading.
-        check(total == rss or (kind == "pinned" and 0.98 * rss < total < rss), "%s: rows add up to %d, RSS is %d", kind, total, rss)
+        check(total == rss or (kind == "pinned" and 0.99 * rss < total < rss), "%s: rows add up to %d, RSS is %d", kind, total, rss)
         if found > best["bytes"]:
             best["bytes"] = found
             best["leaks"], best["confidence"] = leaking(path, kind)

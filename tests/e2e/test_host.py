@@ -32,6 +32,18 @@ def test_rows_add_up():
     check(all(r["line"] in (0, None) for r in named), "a mapping has a line")
 
 
+def test_pinned_memory():
+    """Each pinned block is at its line, also of those that came shortly before the process ended by itself."""
+    path = scratch("pinned.mtr")
+    equal(host_leaks.record("pinned", STEPS, 0.05)[0], path, "the recording")
+    harness.own(path)
+    doc = host_leaks.rows_of(path)
+    total, rss = host_leaks.sums(doc)
+    check(0.99 * rss < total <= rss, "rows add up to %d, RSS is %d", total, rss)
+    of_line = sum(r["bytes"] for r in host_leaks.marked(doc, "pinned"))
+    check(of_line >= (STEPS - 1) * host_leaks.MIB << 20, "the line has %d bytes", of_line)
+
+
 def test_small_objects():
     """Objects of some bytes are a sample: the lines that made the heap grow."""
     doc = host_leaks.rows_of(recorded("fragments"))

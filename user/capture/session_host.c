@@ -126,16 +126,24 @@ static int await_host(struct session *s)
 	return err ? err : take_host(s, host_memory__end(s->decoder->host));
 }
 
-/* The process has ended, and cannot be read. What it had at the end is known from the kernel. */
-static int last_look(struct session *s)
+/* Brings in what was recorded until now. */
+static int last_records(struct session *s)
 {
-	const char *text = facts__get(s->facts, "end_rss");
-	uint64_t rss = text ? strtoull(text, NULL, 10) : 0;
 	int err = 0;
 
 	s->behind = true;
 	for (int i = 0; i < DRAINS && s->behind && !err; i++)
 		err = session__round(s);
+	return err;
+}
+
+/* The process has ended, and cannot be read. What it had at the end is known from the kernel. */
+static int last_look(struct session *s)
+{
+	const char *text = facts__get(s->facts, "end_rss");
+	uint64_t rss = text ? strtoull(text, NULL, 10) : 0;
+	int err = last_records(s);
+
 	return err || s->behind ? err : host_memory__look(s->decoder->host, rss);
 }
 
@@ -147,6 +155,10 @@ int session__last_host(struct session *s)
 		return err;
 	if (!proc__alive(s->target.proc))
 		return s->decoder->host ? last_look(s) : 0;
+	if (s->decoder->host)
+		err = last_records(s);
+	if (err)
+		return err;
 	host_memory__begin(s->decoder->host, true);
 	return await_host(s);
 }

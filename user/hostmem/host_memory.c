@@ -412,11 +412,23 @@ static int owner_of_found(struct host_memory *h, const struct map *m, struct hos
 	return ret->owner.stack == UINT32_MAX ? -ENOMEM : 0;
 }
 
-/* Adds the parts of a mapping that are in no range. */
+/* Part of a reading's bytes for [from, to) of a mapping, if they are spread evenly. */
+static uint64_t part_of(const struct host_found *f, uint64_t from, uint64_t to)
+{
+	uint64_t size = f->end - f->start, page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return to - from == size
+		       ? f->bytes
+		       : (uint64_t)((double)f->bytes / (double)size * (double)(to - from)) / page *
+				 page;
+}
+
+/* Adds the parts of a mapping that were in no range. A call whose record came in since may have
+ * mapped them: then they are in a range now. */
 static int take_found(struct host_memory *h, const struct host_found *f)
 {
 	const struct map *m = &h->job.now.maps.v[f->map];
-	uint64_t at = f->start, size = f->end - f->start;
+	uint64_t at = f->start;
 	struct host_range like;
 	int err = 0;
 
@@ -427,14 +439,21 @@ static int take_found(struct host_memory *h, const struct host_found *f)
 		h->heap_end = m->end;
 	while (!err && at < f->end) {
 		size_t i = host_ranges__find(&h->ranges, at);
-		const struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
-		uint64_t to = r && r->start < f->end ? r->start : f->end, bytes = f->bytes;
+		struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
+		uint64_t to = r && r->start < f->end ? r->start : f->end, bytes;
 
-		if (to > at && to - at < size)
-			bytes = f->bytes / size * (to - at);
-		if (to > at)
+		if (to > at) {
+			bytes = part_of(f, at, to);
 			err = host_ranges__map(&h->ranges, at, to, &like, bytes);
-		at = r && r->start < f->end ? r->end : f->end;
+			at = to;
+			continue;
+		}
+		to = r->end < f->end ? r->end : f->end;
+		if (r->start >= f->start && r->end <= f->end) {
+			r->fresh = 0;
+			err = host_ranges__set(&h->ranges, r, part_of(f, r->start, r->end));
+		}
+		at = to;
 	}
 	return err;
 }
@@ -446,7 +465,12 @@ static int take_asked(struct host_memory *h, const struct host_asked *a)
 
 	if (!r || r->id != a->id) {
 		h->changed = true; /* the next reading has it */
-		return 0;
+		/* It only grew: what was read is right, and the rest is not known yet. */
+		if (!r || a->gone || r->start != a->start || r->end < a->end ||
+		    was_unmapped(h, a->start, a->end))
+			return 0;
+		r->fresh = r->end - a->end < r->fresh ? r->end - a->end : r->fresh;
+		return host_ranges__set(&h->ranges, r, a->bytes);
 	}
 	r->fresh = 0;
 	return a->gone ? host_ranges__unmap(&h->ranges, r->start, r->end)
@@ -627,8 +651,9 @@ int host_memory__take(struct host_memory *h, bool whole)
 	if (whole && !err) {
 		h->readings++;
 		h->inherited = false;
-		log_debug("host memory: %zu mappings, %" PRIu64 " bytes resident, in %.1f ms",
-			  r->now.maps.n, r->rss, (double)r->took / 1e6);
+		log_debug("host memory: %zu mappings, %" PRIu64 " bytes resident, %" PRIu64
+			  " in rows, in %.1f ms",
+			  r->now.maps.n, r->rss, h->total, (double)r->took / 1e6);
 		h->rss = r->rss;
 		h->seen = h->worked_out = 0;
 	}

@@ -20,6 +20,8 @@
 #define CHECKSUM_MAX (1ULL << 30) /* bytes of a file whose checksum is computed */
 #define THREAD 1
 
+#define SYMBOLS 4096 /* addresses whose symbols are kept */
+
 struct unwind {
 	int fd;
 	Dwfl *dwfl;
@@ -29,6 +31,14 @@ struct unwind {
 	size_t size;
 	bool cut; /* something after the copy's end was needed */
 	struct wire_frames *out;
+	struct wire_module *modules; /* as told last; owned */
+	uint32_t n_modules;
+	/* Symbols found before, until other files are mapped. */
+	struct symbol {
+		Dwarf_Addr in; /* 0: empty */
+		const char *name;
+		GElf_Off offset;
+	} symbols[SYMBOLS];
 };
 
 /* libdw passes no argument to some callbacks. The helper has one thread, so one variable is enough.
@@ -110,6 +120,15 @@ void unwind__modules(struct unwind *u, const struct wire_module *v, uint32_t n)
 	void **userdata;
 	char name[48];
 
+	/* The map of a process changes with each allocation, its files seldom do. */
+	if (u->modules && n == u->n_modules && !memcmp(u->modules, v, n * sizeof(*v)))
+		return;
+	free(u->modules);
+	u->n_modules = n;
+	u->modules = malloc(n * sizeof(*v) + 1);
+	if (u->modules)
+		memcpy(u->modules, v, n * sizeof(*v));
+	memset(u->symbols, 0, sizeof(u->symbols));
 	dwfl_report_begin(u->dwfl);
 	for (uint32_t i = 0; i < n; i++) {
 		/* libdwfl keeps a module with the same name and place. */
@@ -369,6 +388,22 @@ static struct line add_inlined(struct wire_frames *out, const struct wire_frame 
 	return line;
 }
 
+/* The symbol that contains an address, or NULL. libdw goes through the module's whole table, which
+ * takes 20 ms for libtorch; most stacks have the same callers. */
+static const char *symbol_of(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in, GElf_Off *offset)
+{
+	struct symbol *s = &u->symbols[(in ^ in >> 12 ^ in >> 24) % SYMBOLS];
+	GElf_Sym sym;
+
+	if (s->in != in) {
+		s->offset = 0;
+		s->name = dwfl_module_addrinfo(mod, in, &s->offset, &sym, NULL, NULL, NULL);
+		s->in = in;
+	}
+	*offset = s->offset;
+	return s->name;
+}
+
 /* Adds the frames of one address. `in`: an address within the instruction. */
 static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 {
@@ -380,7 +415,6 @@ static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 	Dwarf_Die *unit;
 	GElf_Off offset = 0;
 	void **userdata;
-	GElf_Sym sym;
 
 	if (!mod || !dwfl_module_getelf(mod, &bias)) {
 		next_frame(u->out, &like, line);
@@ -390,7 +424,7 @@ static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 	like.module = module_of(userdata);
 	like.at = pc - bias;
 	like.build_id = add_build_id(u->out, mod);
-	symbol = dwfl_module_addrinfo(mod, in, &offset, &sym, NULL, NULL, NULL);
+	symbol = symbol_of(u, mod, in, &offset);
 	unit = unit_of(mod, in, &bias);
 	if (unit)
 		line = add_inlined(u->out, &like, unit, in - bias, &name);

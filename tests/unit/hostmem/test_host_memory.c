@@ -61,22 +61,29 @@ static uint32_t named(void *ctx, const char *file, const char *function)
 	return 99;
 }
 
-/* Maps and touches an area, and tells of it. */
-static uint8_t *map(struct host_memory *h, size_t size, uint64_t id)
+static void tell_of(struct host_memory *h, const uint8_t *area, size_t size, uint64_t id)
 {
-	uint8_t *area = mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			     -1, 0);
 	struct mt_rec_host r = { .call = MT_HOST_MMAP,
 				 .stack = id,
 				 .addr = (uintptr_t)area,
 				 .len = size,
 				 .to = PROT_READ | PROT_WRITE };
 
+	assert_int_equal(host_memory__record(h, &r), 0);
+}
+
+/* Maps and touches an area, and tells of it. */
+static uint8_t *map(struct host_memory *h, size_t size, uint64_t id)
+{
+	uint8_t *area = mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			     -1, 0);
+
 	assert_ptr_not_equal(area, MAP_FAILED);
 	/* so that no other mapping joins it */
 	assert_int_equal(mprotect(area + size, 4096, PROT_NONE), 0);
 	memset(area, 1, size);
-	assert_int_equal(host_memory__record(h, &r), 0);
+	if (id)
+		tell_of(h, area, size, id);
 	return area;
 }
 
@@ -191,10 +198,47 @@ static void test_looks(void **state)
 	proc__free((struct proc *)c.proc);
 }
 
+/* The reading begins before the record of a call came in, and is taken after it. */
+static void test_late_records(void **state)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+	struct host_capture c = { .proc = proc__open(getpid()),
+				  .now = now,
+				  .since = since,
+				  .emit = emit,
+				  .thread = thread,
+				  .stack = stack,
+				  .native = native,
+				  .named = named };
+	struct host_memory *h = host_memory__new(&c, false);
+	uint8_t *two, *heap;
+
+	assert_non_null(c.proc);
+	assert_non_null(h);
+	heap = map(h, MIB, 0);
+	tell_of(h, heap, MIB / 2, 40);
+	read_once(h);
+	two = map(h, 8 * MIB, 0);
+	memset(got.of_stack, 0, sizeof(got.of_stack));
+	got.now += 10000000000;
+	host_memory__begin(h, false);
+	while (host_memory__reads(h))
+		nanosleep(&pause, NULL);
+	tell_of(h, two, 3 * MIB, 41);
+	tell_of(h, two + 3 * MIB, 5 * MIB, 42);
+	assert_int_equal(host_memory__end(h), 1);
+	assert_int_equal(host_memory__take(h, true), 0);
+	assert_int_equal(got.of_stack[41], 3 * MIB);
+	assert_int_equal(got.of_stack[42], 5 * MIB);
+	host_memory__free(h);
+	proc__free((struct proc *)c.proc);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_names),
-					    cmocka_unit_test(test_looks) };
+					    cmocka_unit_test(test_looks),
+					    cmocka_unit_test(test_late_records) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
