@@ -277,6 +277,34 @@ def test_leaks_diff_compare():
     check(page.type.startswith("text/html") and b"<html" in page.body[:500].lower(), "the page: %s", page.type)
 
 
+def test_ranks():
+    """One report of many recordings: what `report` says about them, without the rows in which they are equal."""
+    folder = scratch("ranks")
+    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_fleet"), folder, "40"], check=True, timeout=60)
+    paths = [os.path.join(folder, "rank-%d.mtr" % n) for n in range(40)]
+    s = server.Server(*paths)
+    for trace_id in s.get("/api/trace/list").expect().json["active_traces"]:
+        s.wait_trace(trace_id)
+    doc = s.get("/api/trace/ranks").expect().json
+    code, out, err = tool("report", "--together", "--format", "json", *paths)
+    equal(code, 0, "report (%s)" % err)
+    whole = json.loads(out)
+    for key in ("one_job", "recordings", "allocated", "outliers", "outlier_limits", "groups", "step_outliers"):
+        equal(doc[key], whole[key], key)
+    equal([o["recording"] for o in doc["outliers"]], [13, 13], "who differs")
+    odd, = doc["rows"]
+    row = whole["rows"][odd.pop("index")]
+    equal(row.pop("recordings")[13], 300 << 20, "bytes of the row in rank 13")
+    equal((odd, odd["file"], odd["line"]), (row, "odd.py", 42), "the row")
+    equal(doc["rows_left_out"], {"rows": len(whole["rows"]) - 1, "bytes": whole["allocated"] - row["bytes"]}, "other rows")
+    few = s.get("/api/trace/ranks?traces=trace_rank-13,trace_rank-12&at=end").expect().json
+    equal([r["rank"] for r in few["recordings"]], [12, 13], "ranks that were asked for")
+    equal((few["at"], few["one_job"]), ("end", True), "the moment")
+    equal(s.get("/api/trace/ranks?traces=trace_rank-13,trace_1").status, 404, "with none")
+    equal(s.get("/api/trace/ranks?by=stack").status, 422, "by stack")
+    s.stop()
+
+
 def test_outside_view():
     """Live memory read from outside, and the last samples."""
     job, s = jobs()[0], served()

@@ -78,7 +78,7 @@ def test_documents_of_recordings():
     for by in ("stack", "module", "layer", "phase", "category", "thread", "line,module,phase,category,thread"):
         documents += [document("report", "--by", by, "--top", "3", f) for f in (tiny, oom)]
     documents += [document("report", "--by", "segment", "--top", "2", os.path.join(GUIDE, "oom.mtr")), document("report", "--advice", tiny), document("report", "--filter", "phase:forward", "--hide", "model.py", oom),
-                  document("report", "--at", "oom", oom), document("report", "--together", job), document("report", job),
+                  document("report", "--at", "oom", oom), document("report", "--together", job), document("report", "--together", "--outliers", job), document("report", job),
                   document("fetch", "-o", scratch("fetched/"), "--timeout", "300ms", "127.0.0.1:1", expect=2),
                   document("report", "--together", "--fail-if", "peak > 1K", job, expect=4),
                   document("report", "--fail-if", "growth > 1K/10steps", leak, expect=4)]

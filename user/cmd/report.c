@@ -34,6 +34,7 @@ enum {
 	OPT_NO_OVERVIEW,
 	OPT_TOGETHER,
 	OPT_APART,
+	OPT_OUTLIERS,
 	OPT_SIDE,
 	OPT_FAIL,
 	OPT_ADVICE,
@@ -72,6 +73,10 @@ static const struct argp_option options[] = {
 	{ "side-by-side", OPT_SIDE, NULL, 0, "One report with a column for each recording",
 	  OPTIONS_PARTS },
 	{ "apart", OPT_APART, NULL, 0, "One report after the other", OPTIONS_PARTS },
+	{ "outliers", OPT_OUTLIERS, NULL, OPTION_RARE,
+	  "With --together --format json: only the rows in which recordings differ, without each "
+	  "recording's share",
+	  OPTIONS_PARTS },
 	{ "columns", OPT_COLUMNS, "NAMES", 0,
 	  "Columns of text and csv: size,blocks,location,...; +NAMES adds to the default",
 	  OPTIONS_OUTPUT },
@@ -173,6 +178,8 @@ static void check_options(const struct options *o, struct argp_state *state)
 	if (r->columns && o->shown.format == REPORT_AS_JSON)
 		argp_error(state,
 			   "--columns works only with --format text or csv; json has all figures");
+	if (r->outliers && (r->together != TOGETHER_YES || o->shown.format != REPORT_AS_JSON))
+		argp_error(state, "--outliers works only with --together --format json");
 	if (r->side && o->shown.format != REPORT_AS_TEXT)
 		argp_error(state, "--side-by-side works only with --format text; for json and csv "
 				  "use --together");
@@ -214,6 +221,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_APART:
 		r->together = TOGETHER_NO;
 		r->side = false;
+		break;
+	case OPT_OUTLIERS:
+		r->outliers = true;
 		break;
 	case OPT_FAIL:
 		parse_fail(r, arg, state);

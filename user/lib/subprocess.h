@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SUBPROCESS_FDS 24
+#define SUBPROCESS_FDS 720
 #define SUBPROCESS_INHERIT (-1) /* for in, out and err: the caller's own */
 
 enum subprocess_group {

@@ -340,8 +340,7 @@ static int print_together(struct reports *s)
 
 	switch (s->args->format) {
 	case REPORT_AS_JSON:
-		ranks__json(s->j, s->ranks, s->args->top);
-		return 0;
+		return ranks__json(s->j, s->ranks, s->args->top);
 	case REPORT_AS_CSV:
 		ranks__csv(s->out, s->ranks, s->args->top);
 		return 0;
@@ -461,6 +460,7 @@ int report_files__print(const struct report_files *args)
 		.fail = args->fail,
 		.missing = args->missing,
 		.n_missing = args->n_missing,
+		.outliers = args->outliers,
 	};
 	bool together = args->together == TOGETHER_YES;
 	bool either = args->together == TOGETHER_AUTO && args->n > 1 &&

@@ -36,6 +36,7 @@ struct report_files {
 	enum report_together together;
 	const struct folder_missing *missing; /* as in struct inputs */
 	size_t n_missing;
+	bool outliers;		  /* as in struct ranks_opts */
 	struct report_fail *fail; /* NULL: no --fail-if */
 	enum report_format format;
 };

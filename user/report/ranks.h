@@ -89,6 +89,7 @@ struct ranks_opts {
 	const struct report_fail *fail;	      /* source of "failed" in JSON; NULL: no --fail-if */
 	const struct folder_missing *missing; /* recordings that fetch did not get */
 	size_t n_missing;
+	bool outliers; /* in JSON, only the lines in which recordings differ, without their cells */
 };
 
 struct ranks *ranks__new(const struct ranks_opts *o); /* returns NULL on ENOMEM; borrows o */
@@ -142,8 +143,8 @@ void ranks__print_title(FILE *out, size_t width, const struct ranks *r);
 size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);
 /* Prints one text. side: a column for each recording. Returns 0 or -ENOMEM. */
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
-/* Writes one document. top: most rows; 0: all. */
-void ranks__json(struct json *j, const struct ranks *r, size_t top);
+/* Writes one document. top: most rows; 0: all. Returns 0 or -ENOMEM. */
+int ranks__json(struct json *j, const struct ranks *r, size_t top);
 /* Writes the members that identify a recording into the open object. */
 void ranks_json__who(struct json *j, const struct rank *k);
 /* Prints a header line and the rows, with a column for each recording. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Several recordings as one JSON document, or one CSV table. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -90,8 +91,23 @@ static void put_words(struct json *j, const struct ranks_opts *o, const struct r
 		json__bool(j, "before_attach", true);
 }
 
-static void put_line(struct json *j, const struct ranks *r, const struct rank_line *l)
+/* The bytes of each recording, or the line's index in the rows of a document with all rows. */
+static void put_cells(struct json *j, const struct ranks *r, size_t line)
 {
+	if (ranks__opts(r)->outliers) {
+		json__uint(j, "index", line);
+		return;
+	}
+	json__open_array(j, "recordings");
+	for (size_t i = 0; i < ranks__count(r); i++)
+		json__uint(j, NULL, ranks__bytes(r, ranks__line(r, line), i));
+	json__close_array(j);
+}
+
+static void put_line(struct json *j, const struct ranks *r, size_t line)
+{
+	const struct rank_line *l = ranks__line(r, line);
+
 	json__open_object(j, NULL);
 	json__uint(j, "bytes", l->row.bytes);
 	json__uint(j, "count", l->row.count);
@@ -99,26 +115,29 @@ static void put_line(struct json *j, const struct ranks *r, const struct rank_li
 	json__uint(j, "min", l->min);
 	json__uint(j, "median", l->median);
 	json__uint(j, "max", l->max);
-	json__open_array(j, "recordings");
-	for (size_t i = 0; i < ranks__count(r); i++)
-		json__uint(j, NULL, ranks__bytes(r, l, i));
-	json__close_array(j);
+	put_cells(j, r, line);
 	put_words(j, ranks__opts(r), &l->row);
 	json__close_object(j);
 }
 
+/* wanted: lines that are not left out; NULL: none. */
 static void put_left_out(struct json *j, const struct ranks *r, const char *key, size_t from,
-			 size_t to)
+			 size_t to, const bool *wanted)
 {
 	const struct ranks_opts *o = ranks__opts(r);
 	uint64_t sum = 0;
+	size_t n = 0;
 
-	if (from >= to)
-		return;
-	for (size_t i = from; i < to; i++)
+	for (size_t i = from; i < to; i++) {
+		if (wanted && wanted[i])
+			continue;
 		sum += ranks__line(r, i)->row.bytes;
+		n++;
+	}
+	if (!n)
+		return;
 	json__open_object(j, key);
-	json__uint(j, "rows", to - from);
+	json__uint(j, "rows", n);
 	if (o->split || o->by != BY_LAYER)
 		json__uint(j, "bytes", sum);
 	json__close_object(j);
@@ -233,12 +252,43 @@ static void put_missing(struct json *j, const struct ranks_opts *o)
 	json__close_array(j);
 }
 
-void ranks__json(struct json *j, const struct ranks *r, size_t top)
+/* Marks the lines below n with an outlier. NULL: out of memory. */
+static bool *mark_outliers(const struct ranks *r, size_t n)
+{
+	bool *ret = calloc(n + 1, sizeof(*ret));
+	const struct outlier *all;
+	size_t n_all = ranks__outliers(r, &all);
+
+	for (size_t i = 0; i < n_all && ret; i++)
+		if (all[i].line1 && all[i].line1 <= n)
+			ret[all[i].line1 - 1] = true;
+	return ret;
+}
+
+static int put_lines(struct json *j, const struct ranks *r, size_t top)
+{
+	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
+	bool *wanted = ranks__opts(r)->outliers ? mark_outliers(r, kept) : NULL;
+
+	if (ranks__opts(r)->outliers && !wanted)
+		return -ENOMEM;
+	json__open_array(j, "rows");
+	for (size_t i = 0; i < (wanted ? kept : shown); i++)
+		if (!wanted || wanted[i])
+			put_line(j, r, i);
+	json__close_array(j);
+	put_left_out(j, r, "rows_left_out", wanted ? 0 : shown, kept, wanted);
+	put_left_out(j, r, "rows_filtered_out", kept, n, NULL);
+	free(wanted);
+	return 0;
+}
+
+int ranks__json(struct json *j, const struct ranks *r, size_t top)
 {
 	const struct ranks_opts *o = ranks__opts(r);
-	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
 	uint64_t allocated = 0;
 	char by[64];
+	int err;
 
 	json__open_object(j, NULL);
 	json__bool(j, "together", true);
@@ -256,12 +306,7 @@ void ranks__json(struct json *j, const struct ranks *r, size_t top)
 	json__string(j, "by", words__groups(by, o->by, o->split));
 	report_json__select(j, o->select);
 	json__uint(j, "allocated", allocated);
-	json__open_array(j, "rows");
-	for (size_t i = 0; i < shown; i++)
-		put_line(j, r, ranks__line(r, i));
-	json__close_array(j);
-	put_left_out(j, r, "rows_left_out", shown, kept);
-	put_left_out(j, r, "rows_filtered_out", kept, n);
+	err = put_lines(j, r, top);
 	put_outliers(j, r);
 	put_groups(j, r);
 	put_slow(j, r);
@@ -269,6 +314,7 @@ void ranks__json(struct json *j, const struct ranks *r, size_t top)
 	if (o->fail)
 		report_fail__json(j, o->fail, 0);
 	json__close_object(j);
+	return err;
 }
 
 static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)

@@ -280,6 +280,7 @@ static const struct verb {
 	{ "leaks", jobs__ask_leaks, 0 },
 	{ "open", open_file, 0 },
 	{ "pushed", pushed, OF_PUSH },
+	{ "ranks", jobs__ask_ranks, 0 },
 	{ "report", jobs__ask_report, 0 },
 	{ "stop", stop, 0 },
 };

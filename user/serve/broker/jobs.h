@@ -17,6 +17,7 @@ void jobs__ask_report(struct peer *p, json_t *msg);
 void jobs__ask_leaks(struct peer *p, json_t *msg);
 void jobs__ask_diff(struct peer *p, json_t *msg);
 void jobs__ask_compare(struct peer *p, json_t *msg);
+void jobs__ask_ranks(struct peer *p, json_t *msg);
 void jobs__ask_export(struct peer *p, json_t *msg);
 void jobs__ask_dump(struct peer *p, json_t *msg);
 /* Makes the report for trace__done(). 0 or -errno. */

@@ -13,6 +13,8 @@
 #include "serve/broker/processes.h"
 #include "serve/broker/trace.h"
 
+#define COMPARED 16 /* traces of one comparison */
+
 /* Adds --KEY=TEXT in one argument, so that the text cannot become an option. */
 static bool put_text(struct job *j, struct peer *p, json_t *msg, const char *key)
 {
@@ -57,15 +59,15 @@ static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *ke
 	return true;
 }
 
-static bool add_traces(struct job *j, struct peer *p, json_t *msg)
+static bool add_traces(struct job *j, struct peer *p, json_t *msg, size_t least, size_t most)
 {
 	const json_t *list = json_object_get(msg, "traces"), *v;
 	char clean[300];
 	size_t i;
 
-	if (json_array_size(list) < 2 || json_array_size(list) > SPAWN_FILES) {
+	if (json_array_size(list) < least || json_array_size(list) > most) {
 		ask__refuse(p, j->id, 422, "traces",
-			    "traces: must be an array of 2 to %d trace ids", SPAWN_FILES);
+			    "traces: must be an array of %zu to %zu trace ids", least, most);
 		return false;
 	}
 	json_array_foreach(list, i, v)
@@ -117,7 +119,17 @@ static bool ask_compare(struct job *j, struct peer *p, json_t *msg)
 {
 	job__put(j, "compare");
 	job__put(j, "--format=json");
-	return put_text(j, p, msg, "device") && add_traces(j, p, msg);
+	return put_text(j, p, msg, "device") && add_traces(j, p, msg, 2, COMPARED);
+}
+
+static bool ask_ranks(struct job *j, struct peer *p, json_t *msg)
+{
+	job__put(j, "report");
+	job__put(j, "--format=json");
+	job__put(j, "--together");
+	job__put(j, "--outliers");
+	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") &&
+	       put_text(j, p, msg, "device") && add_traces(j, p, msg, 1, SPAWN_FILES);
 }
 
 static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
@@ -220,6 +232,11 @@ void jobs__ask_diff(struct peer *p, json_t *msg)
 void jobs__ask_compare(struct peer *p, json_t *msg)
 {
 	start_job(JOB_DOCUMENT, ask_compare, p, msg);
+}
+
+void jobs__ask_ranks(struct peer *p, json_t *msg)
+{
+	start_job(JOB_DOCUMENT, ask_ranks, p, msg);
 }
 
 void jobs__ask_export(struct peer *p, json_t *msg)

@@ -8,8 +8,8 @@
 
 #include "lib/subprocess.h"
 
-#define SPAWN_ARGS 48
-#define SPAWN_FILES 16
+#define SPAWN_FILES 700 /* the most of --max-traces */
+#define SPAWN_ARGS (SPAWN_FILES + 48)
 #define SPAWN_ENV 16
 #define SPAWN_LAST 4096 /* kept bytes from the end of standard error */
 

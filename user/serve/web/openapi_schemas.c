@@ -34,6 +34,22 @@ const struct openapi_schema openapi_schemas[] = {
 		     "{'type': 'string'}}}" },
 	{ "Document", "{'type': 'object', 'description': 'The JSON document of the command of the "
 		      "same name; reference/report.md lists its members.'}" },
+	{ "Ranks",
+	  "{'type': 'object', 'required': ['one_job', 'recordings', 'rows', 'outliers', "
+	  "'outlier_limits', 'groups', 'step_outliers'], 'properties': {"
+	  "'one_job': {'type': 'boolean'},"
+	  "'recordings': {'type': 'array', 'items': {'type': 'object', 'required': "
+	  "['recording', 'allocated', 'growth'], 'properties': {"
+	  "'recording': {'type': 'string', 'description': 'As file in the trace.'}, "
+	  "'rank': " INTEGER ", 'local_rank': " INTEGER ", 'allocated': " BYTES
+	  ", 'step_time': " NUMBER ", 'growth': {'type': 'array'}}}},"
+	  "'rows': {'type': 'array', 'items': {'type': 'object', 'required': ['index', 'bytes']}},"
+	  "'outliers': {'type': 'array', 'items': {'type': 'object', 'required': ['recording', "
+	  "'row', 'bytes', 'others_median', 'difference'], 'properties': {"
+	  "'recording': " BYTES ", 'row': {'type': ['integer', 'null'], 'description': "
+	  "'The index of a row; null: all memory.'}, 'bytes': " BYTES ", 'others_median': " BYTES
+	  ", 'difference': {'type': 'integer'}}}},"
+	  "'groups': {'type': 'array'}, 'step_outliers': {'type': 'array'}}}" },
 	{ "Report",
 	  "{'type': 'object', 'required': ['memtrace', 'target', 'capture', 'devices', 'rows'], "
 	  "'properties': {"

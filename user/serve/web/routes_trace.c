@@ -198,6 +198,26 @@ static const struct field compare_query[] = {
 	{ 0 },
 };
 
+static const struct field ranks_query[] = {
+	{ .name = "traces",
+	  .type = FIELD_STRINGS,
+	  .shortest = 1,
+	  .longest = 700,
+	  .help = "Trace ids, separated by commas. Without it: all finished traces.",
+	  .example = "\"trace_1705536000000,trace_1705536100000\"" },
+	{ .name = "at",
+	  .type = FIELD_STRING,
+	  .pattern = PATTERN_AT,
+	  .help = "The moment, for each trace.",
+	  .example = "\"peak\"" },
+	{ .name = "by", .type = FIELD_STRING, .pattern = PATTERN_GROUP, .help = "What a row is." },
+	{ .name = "device",
+	  .type = FIELD_STRING,
+	  .pattern = PATTERN_DEVICE,
+	  .help = "The device, such as cuda:0 or cpu." },
+	{ 0 },
+};
+
 /* ---- handlers ---- */
 
 /* NULL: the request was answered with 404. */
@@ -430,10 +450,10 @@ static void diff(struct request *r)
 			     send_document);
 }
 
-static void compare(struct request *r)
+/* The traces of a query's list. NULL: the request was answered with 404. */
+static json_t *listed(struct request *r, const char *p)
 {
 	json_t *ids = json_array();
-	const char *p = request__query(r, "traces");
 	char id[STATE_ID];
 
 	for (;; p++) {
@@ -444,14 +464,50 @@ static void compare(struct request *r)
 			request__error(r, 404, NULL, "Trace %.*s not found",
 				       (int)(len < 80 ? len : 80), p);
 			json_decref(ids);
-			return;
+			return NULL;
 		}
 		json_array_append_new(ids, json_string(id));
 		p += len;
 		if (!*p)
 			break;
 	}
-	request__ask(r, json_pack("{s:s, s:o}", "do", "compare", "traces", ids), send_document);
+	return ids;
+}
+
+static void compare(struct request *r)
+{
+	json_t *ids = listed(r, request__query(r, "traces"));
+
+	if (ids)
+		request__ask(r, json_pack("{s:s, s:o}", "do", "compare", "traces", ids),
+			     send_document);
+}
+
+static json_t *finished(const struct state *s)
+{
+	json_t *ids = json_array();
+
+	for (size_t i = 0; i < s->n_traces; i++)
+		if (!strcmp(serve_state__trace_state(s->traces[i]), "done"))
+			json_array_append_new(ids, json_string(s->traces[i]->id));
+	return ids;
+}
+
+static void ranks(struct request *r)
+{
+	const char *given = request__query(r, "traces");
+	json_t *ids = given ? listed(r, given) : finished(request__state(r)), *msg;
+
+	if (!ids)
+		return;
+	if (!json_array_size(ids)) {
+		request__error(r, 404, NULL, "There is no finished trace");
+		json_decref(ids);
+		return;
+	}
+	msg = with_query(r, json_pack("{s:s}", "do", "ranks"), ranks_query);
+	json_object_set_new(msg, "traces", ids);
+	request__ask(r, msg, send_document);
 }
 
 static void stream(struct request *r)
@@ -659,6 +715,19 @@ const struct route trace_routes[] = {
 			     NOT_THERE, NOT_YET, CANNOT),
 	  .flags = ROUTE_COSTLY,
 	  .handle = compare },
+	{ .method = "GET",
+	  .path = "/api/trace/ranks",
+	  .id = "getRanks",
+	  .tag = "traces",
+	  .summary = "The ranks of a job",
+	  .help = "One report of several traces: the memory, growth and steps of each, and those "
+		  "that differ from the others with the rows in which they differ.",
+	  .in_query = ranks_query,
+	  .answers = ANSWERS({ 200, JSON, "Ranks",
+			       "The document of `report --together --outliers --format json`." },
+			     NOT_THERE, NOT_YET, CANNOT),
+	  .flags = ROUTE_COSTLY,
+	  .handle = ranks },
 	{ .method = "GET",
 	  .path = "/api/trace/{trace_id}",
 	  .id = "getTrace",

@@ -166,6 +166,8 @@ static void test_refused(void **state)
 	refused("{\"id\": 29, \"do\": \"compare\", \"traces\": [\"trace_1\", 7]}", 404, "traces");
 	refused("{\"id\": 30, \"do\": \"dump\", \"pid\": 1}", 404, "pid");
 	refused("{\"id\": 31, \"do\": \"dump\", \"model_name\": \"gpt\"}", 422, "model_name");
+	refused("{\"id\": 32, \"do\": \"ranks\", \"traces\": []}", 422, "traces");
+	refused("{\"id\": 33, \"do\": \"ranks\", \"traces\": [\"trace_9\"]}", 404, "traces");
 	assert_null(b->jobs);
 	assert_false(b->peers[PEER_WEB].broken);
 }
@@ -298,7 +300,7 @@ static void test_anything(void **state)
 {
 	static const char *const dos[] = { "capture", "stop",	 "report", "leaks",
 					   "diff",    "compare", "export", "open",
-					   "dump",    "pushed",	 "cancel" };
+					   "dump",    "pushed",	 "cancel", "ranks" };
 	static const char *const keys[] = { "asked",	   "pid",
 					    "model_name",  "duration_s",
 					    "steps",	   "max_events",
