@@ -41,7 +41,7 @@ $(OUTPUT)/gen/assets/schemas.h: tools/dev/bundle_schemas.py tools/dev/packed.py 
 # What serve shows in a browser: the dashboard, which looks as the page does, and the documentation of its API.
 DASH := user/serve/web/page
 DASH_STYLES := $(PAGE)/page.css $(wildcard $(DASH)/*.css)
-DASH_FIRST := $(addprefix user/export/assets/,words.js dom.js growth.js) $(PAGE)/kit.js $(DASH)/base.js $(PAGE)/list.js $(DASH)/grid.js
+DASH_FIRST := $(addprefix user/export/assets/,words.js dom.js growth.js) $(PAGE)/kit.js user/export/assets/rankmap.js $(DASH)/base.js $(PAGE)/list.js $(DASH)/grid.js
 DASH_SCRIPTS := $(DASH_FIRST) $(filter-out $(DASH_FIRST) $(DASH)/main.js,$(sort $(wildcard $(DASH)/*.js))) $(DASH)/main.js
 DOCS := user/serve/web/docs
 DOCS_FILES := swagger-ui-dist/swagger-ui-bundle.js swagger-ui-dist/swagger-ui.css swagger-ui-dist/LICENSE swagger-ui-dist/NOTICE \

@@ -107,7 +107,7 @@ const Page = (() => {
 	const chosenProcess = () => state.chosen.startsWith("p ") ? model.processes.get(Number(state.chosen.slice(2))) : undefined;
 	const chosenTarget = () => state.chosen.startsWith("t ") ? model.targets.find(t => t.name === state.chosen.slice(2)) : undefined;
 
-	// ---- address: #/, #/trace/ID?by=line, #/compare?traces=A,B
+	// ---- address: #/, #/trace/ID?by=line, #/compare?traces=A,B, #/ranks?colour=growth
 
 	function readRoute() {
 		const [path, query] = location.hash.replace(/^#\/?/, "").split("?"), p = new URLSearchParams(query ?? "");
@@ -116,6 +116,8 @@ const Page = (() => {
 			return { view, id, query: p };
 		if (view === "compare")
 			return { view: "diff", traces: (p.get("traces") ?? "").split(",").filter(Boolean), query: p };
+		if (view === "ranks")
+			return { view, traces: (p.get("traces") ?? "").split(",").filter(Boolean), query: p };
 		return { view: "home", query: p };
 	}
 	const traceAddress = (id, query) => "#/trace/" + encodeURIComponent(id) + (query ? "?" + query : "");

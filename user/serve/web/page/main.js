@@ -3,14 +3,14 @@
 "use strict";
 (() => {
 	const { $, el, state } = Page;
-	const VIEWS = { home: "home", trace: "trace", diff: "diff" };
+	const VIEWS = { home: "home", trace: "trace", diff: "diff", ranks: "ranks" };
 	const KEYS = [
 		["/", "filter"], ["↑ ↓", "previous or next row; also PageUp, PageDown, Home, End"], ["Enter", "open the capture, or a row’s details"], ["Space", "mark a capture to compare"],
 		["c", "capture the selected process"], ["w", "what it holds now"], ["s", "stop a running capture"], ["Delete", "delete a capture"],
-		["1 – 4", "views of a capture"], ["g", "timeline and flame graph"], ["x", "swap the compared captures"], ["t", "light or dark"], ["Esc", "close, clear, or back to all captures"], ["?", "show these keys"],
+		["1 – 4", "views of a capture"], ["g", "timeline and flame graph"], ["x", "swap the compared captures"], ["n p", "next and previous rank that differs"], ["t", "light or dark"], ["Esc", "close, clear, or back to all captures"], ["?", "show these keys"],
 	];
 
-	const FOCUS = { home: "trace-list", trace: "table", diff: "diff-table" };
+	const FOCUS = { home: "trace-list", trace: "table", diff: "diff-table", ranks: "ranks-grid" };
 	let was = "";
 
 	function view() {
@@ -71,7 +71,7 @@
 				leaveField(e);
 			return;
 		}
-		const here = { home: HOME, trace: TRACE, diff: DIFF }[state.route.view];
+		const here = { home: HOME, trace: TRACE, diff: DIFF, ranks: {} }[state.route.view];
 		const tab = state.route.view === "trace" && Page.report.TABS[Number(e.key) - 1];
 		if (e.key === "?")
 			keys();
@@ -95,7 +95,7 @@
 		$("theme").addEventListener("click", Page.toggleTheme);
 		$("help").addEventListener("click", keys);
 		Page.watch(["route"], view);
-		for (const part of ["jobs", "chart", "capture", "traces", "report", "files", "compare", "holds", "net"])
+		for (const part of ["jobs", "chart", "capture", "traces", "report", "files", "compare", "ranks", "holds", "net"])
 			Page[part].start();
 		Page.touch("route");
 		Page.settle();

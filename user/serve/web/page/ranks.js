@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// The ranks of a job as a grid of cells; a click opens one.
+"use strict";
+(() => {
+	const { $, el, state, model } = Page;
+	const MOST_IDS = 300; // IDs in an address; beyond it, all captures are asked for
+	let map = null, doc = null, asked = "", renewTable = null;
+
+	const want = () => ({ colour: "memory", at: "peak", ...Object.fromEntries(state.route.query ?? []) });
+	function address(ids, { colour, at } = want()) {
+		const p = [ids.length && "traces=" + ids.map(encodeURIComponent).join(","), at !== "peak" && "at=" + at, colour !== "memory" && "colour=" + colour].filter(Boolean);
+		return "#/ranks" + (p.length ? "?" + p.join("&") : "");
+	}
+	function change(patch) {
+		Page.stay(address(state.route.traces, { ...want(), ...patch }));
+		Page.set({ route: Page.readRoute() });
+	}
+
+	function open(r) {
+		const t = [...model.traces.values()].find(t => t.file === r.recording || t.file === r.recording + ".mtr");
+		if (t)
+			Page.go(Page.traceAddress(t.trace_id, want().at === "peak" ? "" : "at=" + want().at));
+		else
+			Page.say(`The capture of ${r.label} has been deleted.`);
+	}
+
+	const said = (r, words) => $("ranks-at").replaceChildren(el("b", { textContent: words[0] }), ...words.slice(1).map(w => el("span", { textContent: w })));
+
+	function odd() {
+		const all = map.cells.map((r, i) => [r, i]).filter(([r]) => r.differs);
+		$("ranks-odd").replaceChildren(...(all.length ? all.slice(0, 200).map(([r, i]) => el("li", {}, el("a", { href: "#", textContent: r.label, onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }),
+			...r.says.map(w => el("span", { textContent: w })))) : [el("li", { className: "quiet", textContent: "No rank differs from the others by more than the report’s limits." })]),
+		...(all.length > 200 ? [el("li", { className: "quiet", textContent: Words.more(all.length - 200, "rank") })] : []));
+	}
+
+	function paint() {
+		if (!doc)
+			return;
+		map.colour(want().colour in RankMap.WHAT ? want().colour : "memory");
+		RankMap.legend($("ranks-legend"), map);
+	}
+
+	function show() {
+		const [title, facts] = RankMap.heading(doc);
+		$("ranks-title").textContent = title;
+		$("ranks-title").title = title;
+		$("ranks-facts").textContent = facts;
+		map.show(doc);
+		odd();
+		paint();
+		renewTable();
+	}
+
+	async function load() {
+		const p = new URLSearchParams({ at: want().at, ...(state.route.traces.length ? { traces: state.route.traces.join(",") } : {}) }), question = "trace/ranks?" + p;
+		if (question === asked)
+			return paint();
+		asked = question;
+		doc = null;
+		$("ranks-says").classList.remove("warn");
+		$("ranks-says").textContent = "Reading the recordings…";
+		$("ranks").setAttribute("aria-busy", "true");
+		try {
+			const answer = await Page.net.api(question);
+			if (question !== asked)
+				return;
+			doc = answer;
+			$("ranks-says").textContent = "";
+			show();
+		} catch (err) {
+			asked = "";
+			$("ranks-says").textContent = err.message;
+			$("ranks-says").classList.add("warn");
+		}
+		$("ranks").removeAttribute("aria-busy");
+	}
+
+	function route() {
+		if (state.route.view !== "ranks")
+			return;
+		document.title = "Ranks · memtrace-bpf";
+		$("ranks-moment").value = want().at;
+		Page.radios($("ranks-colour"), Object.keys(RankMap.WHAT), want().colour, colour => change({ colour }), name => el("button", { textContent: RankMap.WHAT[name].title }));
+		load();
+	}
+
+	// The marked captures, or all: those that are finished.
+	function ids() {
+		const done = [...model.traces.values()].filter(t => t.state === "done").map(t => t.trace_id), marked = done.filter(id => state.marked.has(id));
+		return marked.length > 1 && marked.length <= MOST_IDS ? marked : done.length > 1 ? [] : null;
+	}
+
+	function button() {
+		$("show-ranks").disabled = !ids();
+	}
+
+	function start() {
+		map = RankMap.make($("ranks-grid"), { open, said });
+		renewTable = Page.twin($("ranks-twin"), () => doc ? RankMap.table(map, doc) : { columns: [], rows: [] });
+		$("ranks-moment").addEventListener("change", e => change({ at: e.target.value }));
+		$("show-ranks").addEventListener("click", () => ids() && Page.go(address(ids())));
+		Page.watch(["traces", "marked"], button);
+		Page.watch(["route"], route);
+		Page.watch(["theme"], () => { map.draw(); paint(); });
+		button();
+	}
+
+	Page.ranks = { start, get map() { return map; }, get doc() { return doc; } };
+})();
