@@ -86,6 +86,23 @@ def test_looks():
     s.stop()
 
 
+def test_ranks():
+    """The ranks of a job as a heat map: by mouse and keys, light and dark, and 4,096 of them."""
+    server.needs_serve()
+    os.makedirs(PICTURES, exist_ok=True)
+    make = os.path.join(OUT, "tests", "tools", "make_fleet")
+    few, many, path = scratch("ranks-few"), scratch("ranks-many"), scratch("ranks.json")
+    subprocess.run([make, few, "40"], check=True, timeout=60)
+    subprocess.run([make, many, "4096"], check=True, timeout=120)
+    code, out, err = harness.tool("report", "--together", "--outliers", "--format", "json", many)
+    equal(code, 0, "report of many (%s)" % err)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(out)
+    s = server.Server(*(os.path.join(few, "rank-%d.mtr" % n) for n in range(40)))
+    browse("ranks", s.url, PICTURES, path)
+    s.stop()
+
+
 def test_docs():
     browse("docs", served().url, PICTURES)
 

@@ -2,7 +2,7 @@
 // Uses the dashboard of a live server in headless Chromium, as a person would:
 //   node check_dashboard.mjs WHAT URL FOLDER [TOKEN]
 // WHAT: use (a server with a process of the target "job", the command "once" and two recordings), docs, login (a server that wants
-// TOKEN). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
+// TOKEN), ranks (a server with 40 recordings of tests/tools/make_fleet.c; TOKEN is a file with a report of 4,096). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ import { launch } from "./page.mjs";
 
 const [what, url, folder, token] = process.argv.slice(2);
 if (!folder) {
-	console.error("usage: node check_dashboard.mjs use|docs|login URL FOLDER [TOKEN]");
+	console.error("usage: node check_dashboard.mjs use|docs|login|ranks URL FOLDER [TOKEN]");
 	process.exit(64);
 }
 const browser = await launch();
@@ -398,5 +398,96 @@ async function login() {
 	process.stdin.unref?.();
 }
 
-await { use, docs, login }[what]();
+// ---- the ranks of a job. token: a file with the document of 4,096 ranks.
+
+// Lightness of each cell of the grid, away from its text.
+const lightness = page => page.evaluate(() => {
+	const canvas = document.querySelector("#ranks-grid canvas"), r = devicePixelRatio, all = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+	return Page.ranks.map.cells.map((cell, i) => {
+		const [x, y] = Page.ranks.map.place(i), [red, green, blue] = all.subarray(4 * (Math.round((x + 8) * r) + canvas.width * Math.round((y - 1) * r)));
+		return [cell.allocated, 0.2126 * red + 0.7152 * green + 0.0722 * blue];
+	}).sort((a, b) => a[0] - b[0]);
+});
+
+// Who needs lightness only sees the same order: of more memory in light pages darker, in dark pages lighter.
+async function checkScale(page, sign) {
+	const cells = await lightness(page), [first, last] = [cells[0][1], cells.at(-1)[1]];
+	for (let i = 1; i < cells.length; i++)
+		assert.ok(sign * (cells[i][1] - cells[i - 1][1]) >= 0 && (cells[i][0] === cells[i - 1][0]) === (cells[i][1] === cells[i - 1][1]), `${cells[i - 1]} and ${cells[i]}`);
+	assert.ok(sign * (last - first) > 120, `from ${first} to ${last}`);
+}
+
+const marked = page => page.evaluate(() => document.getElementById(document.getElementById("ranks-grid").getAttribute("aria-activedescendant")).textContent);
+const shownRanks = page => until(page, () => document.querySelector("#ranks-odd a") && document.querySelector("#ranks-grid canvas").width);
+
+async function checkCells(page) {
+	const doc = await api(page, "trace/ranks"), odd = doc.outliers[0].recording, slow = doc.step_outliers[0].recording;
+	assert.equal(await text(page, "#ranks-title"), "40 ranks of python train.py");
+	const differ = await page.locator("#ranks-odd li").evaluateAll(all => all.map(e => [...e.children].map(c => c.textContent)));
+	assert.deepEqual(differ.map(d => d[0]), [`rank ${odd}`, `rank ${slow}`]);
+	assert.match(differ[0].join(), /300\.00 MiB more in all.*300\.00 MiB more at odd\.py:42 \(cache\)/);
+	assert.match(differ[1][1], /^slower: 20\d ms a step, others 10\d ms$/);
+	await page.focus("#ranks-grid");
+	assert.match(await marked(page), new RegExp(`^rank ${odd}, .* at the peak, 300\\.00 MiB more .*no other rank allocates like it$`));
+	await page.keyboard.press("n");
+	assert.match(await marked(page), new RegExp(`^rank ${slow}, `));
+	for (const [key, rank] of [["ArrowRight", slow + 1], ["Home", 0], ["ArrowUp", 0], ["End", 39], ["p", slow]]) {
+		await page.keyboard.press(key);
+		assert.match(await marked(page), new RegExp(`^rank ${rank}, `), key);
+	}
+	await page.click("#ranks-twin summary");
+	const rows = await page.locator("#ranks-twin tbody tr").evaluateAll(all => all.map(e => e.textContent));
+	assert.equal(rows.length, 40);
+	assert.deepEqual(rows.flatMap((r, i) => /odd\.py:42/.test(r) ? [i] : []), [odd]);
+	await page.click("#ranks-twin summary");
+	return odd;
+}
+
+async function ranks() {
+	for (const [scheme, sign] of [["light", -1], ["dark", 1]]) {
+		const page = await open("", { colorScheme: scheme });
+		await until(page, () => !document.getElementById("show-ranks").disabled && [...Page.model.traces.values()].every(t => t.state === "done"));
+		await page.click("#show-ranks");
+		await shownRanks(page);
+		const odd = await checkCells(page);
+		await page.click("#ranks-title");
+		await checkScale(page, sign);
+		await picture(page, "ranks-" + scheme);
+		const memory = await text(page, "#ranks-legend");
+		await page.click("#ranks-colour button:has-text('Time')");
+		await until(page, was => document.getElementById("ranks-legend").textContent !== was, memory);
+		assert.match(page.url(), /#\/ranks\?colour=time$/);
+		await page.setViewportSize({ width: 390, height: 844 });
+		await fits(page, "ranks");
+		await picture(page, `ranks-narrow-${scheme}`, { fullPage: true });
+		await page.setViewportSize({ width: 1280, height: 900 });
+		const [x, y] = await page.evaluate(i => Page.ranks.map.place(i), odd), box = await page.locator("#ranks-grid canvas").boundingBox();
+		await page.mouse.move(box.x + x, box.y + y);
+		assert.match(await text(page, "#tip"), new RegExp(`^rank ${odd}`));
+		await page.mouse.click(box.x + x, box.y + y);
+		await until(page, () => Page.state.route.view === "trace" && document.querySelector("#table .row"));
+		assert.match(page.url(), new RegExp(`#/trace/trace_rank-${odd}$`));
+		await page.goBack();
+		await until(page, () => Page.state.route.view === "ranks");
+		await close(page);
+	}
+	const page = await open(), body = readFileSync(token, "utf8");
+	await page.route("**/api/trace/ranks*", r => r.fulfill({ contentType: "application/json", body }));
+	await page.evaluate(() => Page.go("#/ranks"));
+	await shownRanks(page);
+	await page.focus("#ranks-grid");
+	await page.keyboard.press("End");
+	assert.match(await marked(page), /^rank 4095, /);
+	const [elements, time] = await page.evaluate(() => {
+		const begun = performance.now();
+		for (let i = 0; i < 5; i++)
+			Page.ranks.map.draw();
+		return [document.querySelectorAll("#ranks *").length, (performance.now() - begun) / 5];
+	});
+	assert.ok(elements < 150 && time < 200, `${elements} elements, ${time} ms to draw`);
+	await picture(page, "ranks-many");
+	await close(page);
+}
+
+await { use, docs, login, ranks }[what]();
 await browser.close();

@@ -115,7 +115,7 @@ const RankMap = (() => {
 		function layout() {
 			const margin = 44, w = Math.max(120, box.clientWidth - margin - 14), h = Math.max(80, box.clientHeight - 14), n = all.length, step = node || 1;
 			let best = null;
-			for (let k = 1; k <= Math.ceil(n / step); k++) {
+			for (let k = 1; k < 2 * Math.ceil(n / step); k *= 2) { // rows of 64 rather than 56
 				const cols = k * step, rows = Math.ceil(n / cols), gap = node ? 6 : 0;
 				const cw = Math.min(WIDE, Math.floor((w - gap * (k - 1)) / cols)), ch = Math.min(HIGH, Math.floor(h / rows), cw * 2), score = Math.min(cw, 2 * ch);
 				if (cw >= LEAST && (!best || score > best.score))
@@ -153,12 +153,14 @@ const RankMap = (() => {
 			}
 		}
 
-		// A frame in two colours is seen on every cell.
+		// A frame in two colours is seen on every cell. In a small one there is room for the outer colour only.
 		function frame(c, i, outer, inner, grow) {
 			const [x, y] = place_(i);
 			c.lineWidth = 2;
 			c.strokeStyle = outer;
 			c.strokeRect(x - grow, y - grow, lay.cw - 1 + 2 * grow, lay.ch - 1 + 2 * grow);
+			if (lay.ch < 14)
+				return;
 			c.lineWidth = 1;
 			c.strokeStyle = inner;
 			c.strokeRect(x + 1.5 - grow, y + 1.5 - grow, lay.cw - 4 + 2 * grow, lay.ch - 4 + 2 * grow);
