@@ -82,6 +82,57 @@ def test_private_pools():
     check(re.search(r"16\.00 MiB +16\.00 MiB +1 +MemPool 1 +\S*pools\.py:%d" % lines["MemPool 1"], out), "no row of the pool: %s", out)
 
 
+SLEEPY = """
+import ctypes, sys, torch
+MIB = 1 << 20
+def say(*what):
+    print(*what, flush=True)
+    sys.stdin.readline()
+x = torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
+allocator = torch.cuda.memory.CUDAPluggableAllocator(sys.argv[1], "sleepy_alloc", "sleepy_free")
+pool = torch.cuda.MemPool(allocator.allocator())
+with torch.cuda.use_mem_pool(pool):
+    weights = torch.empty(60 * MIB, dtype=torch.uint8, device="cuda")
+y = torch.empty(20 * MIB, dtype=torch.uint8, device="cuda")
+lib = ctypes.CDLL(sys.argv[1])
+say("up")
+del y
+say("asleep", lib.sleepy_sleep())
+say("awake", lib.sleepy_wake())
+"""
+
+
+def test_sleep():
+    """Memory that other code unmaps below live tensors, as vLLM's sleep mode does, is called that; figures add up to the driver's."""
+    script = scratch("sleepy.py")
+    with open(script, "w", encoding="utf-8") as f:
+        f.write(SLEEPY)
+    path = scratch("sleepy.mtr")
+    job = spawn([harness.TOOL, "run", "--dry-run-cuda", "-o", path, "--", python(), script, harness.compiled("sleepy_pool")], root=True)
+    moments, begin = {}, None
+    for word in ("up", "asleep", "awake"):
+        line = job.wait_line("^" + word, 120).strip()
+        check(word == "up" or line == word + " 1", "CUDA's answer: %s", line)
+        time.sleep(1.5)  # the allocator's tables are read each second
+        begin = begin or time.monotonic()
+        moments[word] = time.monotonic() - begin
+        job.send()
+    equal(job.wait(60), 0, "exit code (%s)" % job.stderr()[-300:])
+    first = json.loads(tool("report", path, "--format", "json")[1])  # the peak is before the sleep
+    peak = harness.device(first, "cuda:0")["reconciliation"]
+    equal(peak["segments"]["unmapped"], None, "unmapped at the peak")
+    asleep = json.loads(tool("report", path, "--format", "json", "--at", "%.1f" % (peak["time"] + 1.5 + moments["asleep"] - 0.4))[1])
+    r = harness.device(asleep, "cuda:0")["reconciliation"]
+    unmapped = r["segments"]["unmapped"]
+    check(unmapped, "nothing is unmapped: %s", r)
+    equal((unmapped["bytes"], unmapped["blocks_bytes"], unmapped["blocks"]), (60 * MIB, 60 * MIB, 1), "unmapped")
+    for what in (peak, r):
+        equal((what["not_seen"], what["others"]["bytes"], what["adds_up"]), (CONTEXT, 0, True), "the rest, and other code: %s" % what)
+    awake = harness.device(json.loads(tool("report", path, "--format", "json", "--at", "%.1f" % (peak["time"] + 1.5 + moments["awake"] - 0.4))[1]), "cuda:0")
+    equal(awake["reconciliation"]["segments"]["unmapped"], None, "unmapped after the wake-up")
+    equal([(p["pool"], p["allocated"]) for p in awake["reconciliation"]["pools"]], [("0,1", 60 * MIB)], "pools after the wake-up")
+
+
 def test_linked_runtime():
     """Figures by line, to the byte, of a program with CUDA's runtime in it."""
     job = spawn([program("linked")], env=truth.dry_run())

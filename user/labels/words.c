@@ -385,8 +385,8 @@ struct report_below words__below(const struct model_segments *s)
 		.segments_known = s->n,
 		.any = s->n || s->used_known || s->nothers || s->host || s->registered ||
 		       s->unknown_device,
-		.missing = s->has_totals ? (int64_t)(s->reserved - s->known) : 0,
-		.nameless = (int64_t)(s->allocated - s->inside - s->outside),
+		.missing = s->has_totals ? (int64_t)(s->reserved - s->known - s->unmapped) : 0,
+		.nameless = (int64_t)(s->allocated - s->inside - s->outside - s->unmapped_inside),
 		.not_seen = s->used_known ? (int64_t)(s->used - s->used_below - s->used_others) : 0,
 	};
 

@@ -75,6 +75,31 @@ static bool bad_range(const struct event *e)
 	return !e->size || e->size > UINT64_MAX - e->addr;
 }
 
+/* True for mappings by other code than PyTorch's allocator, such as that of a MemPool. */
+static bool is_foreign_mapping(const struct event *e)
+{
+	return e->how == MEM_MAPPED && !(e->flags & MEM_BY_ALLOCATOR) && !bad_range(e);
+}
+
+/* Keeps a mapping that other code ends. vLLM's sleep mode unmaps memory below the blocks of a
+ * MemPool, which stay allocated, and maps other memory there at the wake-up. */
+static int note_unmapped(struct dev *dev, const struct extent *old, const struct event *e)
+{
+	uint64_t end = old->addr + old->size;
+	struct extent gone = {
+		.addr = e->addr > old->addr ? e->addr : old->addr,
+		.time = e->time,
+		.seq = old->seq,
+		.cuda_stream = old->cuda_stream,
+		.pool = { old->pool[0], old->pool[1] },
+		.flags = old->flags,
+	};
+
+	end = end < e->addr + e->size ? end : e->addr + e->size;
+	gone.size = end - gone.addr;
+	return extents__put(&dev->extents, EXTENT_UNMAPPED, &gone, true);
+}
+
 static int cuda_memory__take(struct model *m, const struct event *e)
 {
 	enum extent_class c = extent__class(e->how);
@@ -85,6 +110,7 @@ static int cuda_memory__take(struct model *m, const struct event *e)
 	struct extents *in;
 	struct dev *dev = NULL, *other;
 	uint64_t before;
+	bool wakes;
 	int err = 0;
 
 	if (!e->how || e->how >= MEM_HOW_NR || bad_range(e))
@@ -105,12 +131,26 @@ static int cuda_memory__take(struct model *m, const struct event *e)
 		new.pool[1] = old->pool[1];
 		new.flags |= old->flags;
 	}
+	/* The same addresses have memory again: a segment of the same pool. PyTorch never ceased to
+	 * count it. */
+	old = dev && is_foreign_mapping(e) ? extents__at(&dev->extents, EXTENT_UNMAPPED, e->addr)
+					   : NULL;
+	wakes = old && old->size == new.size && (old->pool[0] || old->pool[1]);
+	if (wakes) {
+		new.listed = dev->round;
+		new.cuda_stream = old->cuda_stream;
+		new.pool[0] = old->pool[0];
+		new.pool[1] = old->pool[1];
+		new.flags |= old->flags;
+	}
 	before = dev ? dev->extents.sums[SUM_SEGMENTS] : 0;
 	if (c == EXTENT_MEMORY || c == EXTENT_RESERVED)
 		err = cut_everywhere(m, c, e->addr, e->size);
+	if (!err && (c == EXTENT_MEMORY || c == EXTENT_RESERVED))
+		err = cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size);
 	if (!err)
 		err = extents__put(dev ? &dev->extents : &m->loose, c, &new, true);
-	if (!err && dev)
+	if (!err && dev && !wakes)
 		reserved_changed(m, dev, before, e->time);
 	return err;
 }
@@ -122,14 +162,25 @@ static int cuda_memory__give(struct model *m, const struct event *e)
 	struct extents *in;
 	struct dev *dev;
 	uint64_t before;
-	int err;
+	bool foreign;
+	int err = 0;
 
 	if (!e->how || e->how >= MEM_HOW_NR)
 		return 0;
+	if (e->how == MEM_RESERVED && !bad_range(e)) /* nothing is mapped there again */
+		err = cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size);
 	old = find(m, c, e->addr, &in, &dev);
-	if (!old)
-		return 0; /* taken before attach */
+	if (err || !old)
+		return err; /* none: taken before attach */
 	before = in->sums[SUM_SEGMENTS];
+	foreign = dev && is_foreign_mapping(e) && !(old->flags & MEM_BY_ALLOCATOR);
+	if (foreign)
+		err = note_unmapped(dev, old, e);
+	else if (e->how == MEM_RESERVED)
+		err = cut_everywhere(m, EXTENT_UNMAPPED, old->addr, old->size);
+	if (err)
+		return err;
+	old = find(m, c, e->addr, &in, &dev);
 	/* A mapping can end in part, and a listed segment may be many mappings. Other memory is
 	 * returned as a whole. */
 	if (e->how == MEM_MAPPED && !bad_range(e))
@@ -138,7 +189,8 @@ static int cuda_memory__give(struct model *m, const struct event *e)
 		err = extents__del(in, c, e->addr, true);
 	else
 		err = 0;
-	if (!err && dev)
+	/* PyTorch still counts a segment whose memory other code unmapped. */
+	if (!err && dev && !foreign)
 		reserved_changed(m, dev, before, e->time);
 	return err;
 }

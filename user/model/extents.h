@@ -19,6 +19,7 @@ enum extent_class {
 	EXTENT_PHYSICAL, /* cuMemCreate: addr is the handle */
 	EXTENT_RESERVED, /* addresses without memory */
 	EXTENT_HOST,
+	EXTENT_UNMAPPED, /* mappings that other code than the allocator ended; in no sum */
 	EXTENT_CLASSES,
 };
 
@@ -44,9 +45,10 @@ struct extent {
 	/* Last round of EVENT_SEGMENTs that listed it, 0: none. If not 0, stream, pool and flags
 	 * are known. */
 	uint32_t listed;
-	uint8_t how;   /* enum mem_how; 0: from before attach */
+	uint8_t how;   /* enum mem_how; 0: from before attach, or EXTENT_UNMAPPED */
 	uint8_t flags; /* enum event_flag */
 	uint8_t walk;
+	bool counted; /* for who lists extents; false in the table */
 };
 
 /* Sizes that the native allocator takes from CUDA: 2 MiB for small blocks, 20 MiB or more for large

@@ -353,7 +353,13 @@ struct model_segments {
 	uint64_t known;
 	uint64_t inside;		  /* sum of the blocks in segments */
 	uint64_t outside, outside_blocks; /* blocks in no known segment */
-	uint64_t requested;		  /* sum over all blocks; 0: not known */
+	/*
+	 * Mappings that other code ended below blocks that stay allocated, as in vLLM's sleep mode:
+	 * their bytes, and blocks in them, which are not in outside; time of the last
+	 * of these calls, ns.
+	 */
+	uint64_t unmapped, unmapped_inside, unmapped_blocks, unmapped_time;
+	uint64_t requested; /* sum over all blocks; 0: not known */
 	uint64_t pending;
 	/* False: blocks freed since attach may also wait for a stream. They count as free. */
 	bool pending_known;
@@ -372,7 +378,7 @@ struct model_segments {
 	/*
 	 * Driver-reported use: the last figure before the moment, or the first one after it with
 	 * equal sums. used_below and used_others are the reserved bytes and those of other code at
-	 * that figure.
+	 * that figure, without unmapped memory and without what other code took for the allocator.
 	 */
 	bool used_known;
 	uint64_t used, used_time, used_below, used_others;

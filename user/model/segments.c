@@ -40,8 +40,8 @@ struct gc {
 	const struct dev *dev;
 	bool at_mark;
 	enum frame_choice which_line;
-	struct extent *extents, *reserved;
-	size_t nextents, nreserved;
+	struct extent *extents, *reserved, *unmapped;
+	size_t nextents, nreserved, nunmapped;
 	struct block *blocks, *pending; /* pending: size is set */
 	size_t nblocks, npending, next_block, next_pending;
 	struct line *lines;
@@ -63,7 +63,9 @@ struct gc {
 	uint32_t nothers;
 	size_t capothers;
 	struct hash_index other_index;
-	uint64_t mapped_foreign; /* mappings by other code that the allocator uses, bytes */
+	/* Mappings by other code that the allocator uses, bytes; those whose physical memory is not
+	 * found yet. */
+	uint64_t mapped_foreign, unfound;
 };
 
 static uint64_t block__size(const struct gc *s, const struct block *b)
@@ -334,7 +336,8 @@ static int add_segment(struct gc *s, size_t *i)
 		.addr = e->addr,
 		.size = e->size,
 		.expandable = extent__is_expandable(e),
-		.foreign = extent__sum(e) != SUM_SEGMENTS,
+		.foreign = extent__sum(e) != SUM_SEGMENTS ||
+			   (e->how && !(e->flags & MEM_BY_ALLOCATOR)),
 		.seen = e->how != 0,
 		.time = e->time,
 	};
@@ -387,11 +390,12 @@ static int add_physical(struct gc *s)
 
 	if (err)
 		return err;
+	s->unfound = s->mapped_foreign;
 	for (size_t i = 0; i < n && !err; i++) {
 		if (extent__sum(&all[i]) != SUM_OTHERS)
 			continue;
-		if (all[i].size <= s->mapped_foreign)
-			s->mapped_foreign -= all[i].size;
+		if (all[i].size <= s->unfound)
+			s->unfound -= all[i].size;
 		else
 			err = add_other(s, MEM_PHYSICAL, &all[i]);
 	}
@@ -400,6 +404,42 @@ static int add_physical(struct gc *s)
 }
 
 /* --- the pass over extents and blocks */
+
+/* The unmapped memory that contains addr; NULL: none. */
+static struct extent *unmapped_at(const struct gc *s, uint64_t addr)
+{
+	size_t lo = 0, hi = s->nunmapped;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (s->unmapped[mid].addr <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo && addr - s->unmapped[lo - 1].addr < s->unmapped[lo - 1].size
+		       ? &s->unmapped[lo - 1]
+		       : NULL;
+}
+
+/* Counts a block that is in no segment. */
+static void add_outside(struct gc *s, const struct block *b, struct model_segments *ret)
+{
+	struct extent *e = unmapped_at(s, b->addr);
+
+	if (!e) {
+		ret->outside += block__size(s, b);
+		ret->outside_blocks++;
+		return;
+	}
+	ret->unmapped_inside += block__size(s, b);
+	ret->unmapped_blocks++;
+	ret->unmapped += e->counted ? 0 : e->size;
+	e->counted = true;
+	if (e->time > ret->unmapped_time)
+		ret->unmapped_time = e->time;
+}
 
 static int walk(struct gc *s, struct model_segments *ret)
 {
@@ -411,8 +451,7 @@ static int walk(struct gc *s, struct model_segments *ret)
 		uint64_t first;
 
 		while (s->next_block < s->nblocks && s->blocks[s->next_block].addr < e->addr) {
-			ret->outside += block__size(s, &s->blocks[s->next_block++]);
-			ret->outside_blocks++;
+			add_outside(s, &s->blocks[s->next_block++], ret);
 		}
 		first = s->next_block < s->nblocks ? s->blocks[s->next_block].addr : UINT64_MAX;
 		if (sum == SUM_SEGMENTS || first - e->addr < e->size) {
@@ -423,10 +462,8 @@ static int walk(struct gc *s, struct model_segments *ret)
 			err = add_other(s, e->how, e);
 		i++;
 	}
-	for (; s->next_block < s->nblocks; s->next_block++) {
-		ret->outside += block__size(s, &s->blocks[s->next_block]);
-		ret->outside_blocks++;
-	}
+	for (; s->next_block < s->nblocks; s->next_block++)
+		add_outside(s, &s->blocks[s->next_block], ret);
 	return err ? err : add_physical(s);
 }
 
@@ -497,6 +534,9 @@ static int gather(struct gc *s)
 		err = extents__list(&s->dev->extents, EXTENT_RESERVED, s->at_mark, &s->reserved,
 				    &s->nreserved);
 	if (!err)
+		err = extents__list(&s->dev->extents, EXTENT_UNMAPPED, s->at_mark, &s->unmapped,
+				    &s->nunmapped);
+	if (!err)
 		err = list_pending(s);
 	if (err)
 		return err;
@@ -516,8 +556,13 @@ static void sum_requested(const struct gc *s, struct model_segments *ret)
 		}
 		ret->requested += s->m->asks.all[ask1 - 1].requested;
 	}
-	if (ret->inside + ret->outside != ret->allocated)
+	if (ret->inside + ret->outside + ret->unmapped_inside != ret->allocated)
 		ret->requested = 0; /* some blocks are not known */
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
 }
 
 static void sum_up(const struct gc *s, struct model_segments *ret)
@@ -556,8 +601,8 @@ static void sum_up(const struct gc *s, struct model_segments *ret)
 	ret->used_known = used->known;
 	ret->used = used->bytes;
 	ret->used_time = used->time;
-	ret->used_below = used->below;
-	ret->used_others = used->others;
+	ret->used_below = less(used->below, ret->unmapped);
+	ret->used_others = less(used->others, s->mapped_foreign - s->unfound);
 	sum_requested(s, ret);
 }
 
@@ -613,6 +658,10 @@ int model__segments(const struct model *m, size_t device, enum row_when when,
 	if (!err) {
 		all.outside = sums.outside;
 		all.outside_blocks = sums.outside_blocks;
+		all.unmapped = sums.unmapped;
+		all.unmapped_inside = sums.unmapped_inside;
+		all.unmapped_blocks = sums.unmapped_blocks;
+		all.unmapped_time = sums.unmapped_time;
 		s.all = all.all; /* borrowed for sum_up() */
 		s.n = all.n;
 		sum_up(&s, &all);
@@ -623,6 +672,7 @@ int model__segments(const struct model *m, size_t device, enum row_when when,
 	}
 	free(s.extents);
 	free(s.reserved);
+	free(s.unmapped);
 	free(s.blocks);
 	free(s.pending);
 	free(s.lines);

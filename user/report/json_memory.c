@@ -161,6 +161,21 @@ static void put_others(struct json *j, const struct model_segments *s)
 	json__close_object(j);
 }
 
+/* Writes the memory that other code unmapped below blocks. */
+static void put_unmapped(struct json *j, const struct model_segments *s)
+{
+	if (!s->unmapped) {
+		json__null(j, "unmapped");
+		return;
+	}
+	json__open_object(j, "unmapped");
+	json__uint(j, "bytes", s->unmapped);
+	json__uint(j, "blocks_bytes", s->unmapped_inside);
+	json__uint(j, "blocks", s->unmapped_blocks);
+	json__seconds(j, "time", s->unmapped_time, 9);
+	json__close_object(j);
+}
+
 static void put_sums(struct json *j, const struct model_segments *s, const struct report_below *b)
 {
 	json__open_object(j, "segments");
@@ -175,6 +190,7 @@ static void put_sums(struct json *j, const struct model_segments *s, const struc
 	json__uint(j, "releasable", s->releasable);
 	json__uint(j, "stuck", s->stuck);
 	json__uint(j, "pending", s->pending);
+	put_unmapped(j, s);
 	json__bool(j, "pending_known", s->pending_known);
 	json__uint(j, "largest_gap", s->largest_gap);
 	json__uint(j, "blocks", s->inside);

@@ -87,6 +87,10 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 	     text__bytes(a, sizeof(a), s->allocated),
 	     text__bytes(b, sizeof(b),
 			 s->reserved > s->allocated ? s->reserved - s->allocated : 0));
+	if (s->unmapped)
+		line(l, true, s->unmapped,
+		     "of this without memory: other code unmapped it, last at %s (sleep mode)",
+		     text__time(a, sizeof(a), s->unmapped_time));
 	if (s->n) {
 		line(l, true, s->releasable, "cached, can be returned to CUDA");
 		line(l, true, s->stuck,

@@ -182,13 +182,21 @@ static void print_sums(FILE *out, const struct model_segments *s)
 static void print_unknown(FILE *out, const struct model_segments *s)
 {
 	struct report_below b = words__below(s);
-	char x[24], n[32];
+	char x[24], y[24], n[32];
 
 	if (b.missing > 0)
 		fprintf(out, "%s in segments not known\n", text__bytes(x, sizeof(x), b.missing));
 	if (b.missing < 0)
 		fprintf(out, "%s too much: a segment went unseen\n",
 			text__bytes(x, sizeof(x), 0 - (uint64_t)b.missing));
+	if (s->unmapped)
+		fprintf(out,
+			"%s has no memory now, with %s in %s block%s: other code unmapped it "
+			"(sleep mode)\n",
+			text__bytes(y, sizeof(y), s->unmapped),
+			text__bytes(x, sizeof(x), s->unmapped_inside),
+			text__count(n, sizeof(n), s->unmapped_blocks),
+			s->unmapped_blocks == 1 ? "" : "s");
 	if (s->outside)
 		fprintf(out, "%s in %s blocks in no known segment\n",
 			text__bytes(x, sizeof(x), s->outside),

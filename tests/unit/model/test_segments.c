@@ -600,6 +600,74 @@ static void test_all_devices(void **state)
 }
 
 /* A later reading replaces the state: segments missing in it are gone. */
+/* A call of other code for a MemPool at 1 GB. */
+static void foreign(struct world *w, uint8_t kind, uint8_t how, uint32_t stack)
+{
+	below(w, kind, how, CUDA(0), how == MEM_PHYSICAL ? 77 : 1000 * MB, 64 * MB, stack, 0);
+}
+
+/* vLLM's sleep mode: other code unmaps the memory of a MemPool below live blocks. */
+static void test_sleep(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_segments s;
+
+	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
+	foreign(&w, EVENT_CUDA_ALLOC, MEM_RESERVED, a);
+	foreign(&w, EVENT_CUDA_ALLOC, MEM_PHYSICAL, a);
+	foreign(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, a);
+	w.reserved += 64 * MB;
+	alloc(&w, CUDA(0), 1000 * MB, 60 * MB, a);
+	alloc(&w, CUDA(0), 100 * MB, 20 * MB, a);
+	feed(&w, (struct event){ .kind = EVENT_SEGMENT,
+				 .device = CUDA(0),
+				 .addr = 1000 * MB,
+				 .size = 64 * MB,
+				 .pool = { 0, 1 } });
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_true(at(&s, 1000 * MB)->foreign);
+	assert_int_equal(s.others_bytes, 0); /* counted as the segment only */
+	assert_int_equal(s.unmapped, 0);
+	model__free_segments(&s);
+
+	foreign(&w, EVENT_CUDA_FREE, MEM_MAPPED, 0);
+	foreign(&w, EVENT_CUDA_FREE, MEM_PHYSICAL, 0);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(s.reserved, 84 * MB); /* PyTorch goes on to count it */
+	assert_int_equal(s.unmapped, 64 * MB);
+	assert_int_equal(s.unmapped_inside, 60 * MB);
+	assert_int_equal(s.unmapped_blocks, 1);
+	assert_int_equal(s.outside, 0);
+	model__free_segments(&s);
+
+	foreign(&w, EVENT_CUDA_ALLOC, MEM_PHYSICAL, a);
+	foreign(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, a);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.unmapped, 0);
+	assert_int_equal(s.reserved, 84 * MB);
+	assert_int_equal(s.known, 84 * MB);
+	assert_int_equal(s.others_bytes, 0);
+	assert_true(at(&s, 1000 * MB)->pool_known);
+	assert_int_equal(at(&s, 1000 * MB)->pool[1], 1);
+	model__free_segments(&s);
+
+	/* Without blocks it is memory that was returned, also when the addresses are. */
+	foreign(&w, EVENT_CUDA_FREE, MEM_MAPPED, 0);
+	dealloc(&w, CUDA(0), 1000 * MB, 60 * MB);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.unmapped, 0);
+	model__free_segments(&s);
+	foreign(&w, EVENT_CUDA_FREE, MEM_RESERVED, 0);
+	alloc(&w, CUDA(0), 1000 * MB, 60 * MB, a);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.unmapped, 0);
+	assert_int_equal(s.outside, 60 * MB);
+	model__free_segments(&s);
+	world__free(&w);
+}
+
 /* The allocator's tables are read after the peak: a segment's pool was the same before. */
 static void test_pool_at_mark(void **state)
 {
@@ -1015,6 +1083,7 @@ int main(void)
 		cmocka_unit_test(test_all_devices),
 		cmocka_unit_test(test_second_reading),
 		cmocka_unit_test(test_pool_at_mark),
+		cmocka_unit_test(test_sleep),
 		cmocka_unit_test(test_random),
 	};
 
