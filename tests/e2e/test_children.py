@@ -209,6 +209,7 @@ def test_service():
         p = by_name[name]
         equal(p["pid"], pid, "PID of %s" % name)
         equal(doc["recordings"][p["recording"]]["pid"], pid, "recording of %s" % name)
+        equal(doc["recordings"][p["recording"]]["recording"], "%s-%d" % (name, pid), "name of the recording")
         least = size + (8 << 20 if name == "EngineCore" else 0)  # the shared copy, and the one that it was made of
         equal(p["allocated"], least, "bytes of %s" % name)
     equal(router["allocated_with_children"], doc["allocated"], "bytes of all")

@@ -121,6 +121,15 @@ static const char *program_of(const char *args, size_t len)
 }
 
 /* A forked process inherits its parent's environment, and with it the rank. */
+/* The name that the program gave to the process, or that of a spawned one, whose command line says
+ * nothing. "": none, or multiprocessing's own name of a forked process. */
+static const char *given_name(const struct output *o)
+{
+	const char *name = output__fact(o, "process_name");
+
+	return strncmp(name, "Process-", 8) && strncmp(name, "ForkProcess-", 12) ? name : "";
+}
+
 void output__stem(const struct output *o, char *buf, size_t size)
 {
 	const struct proc *proc = session__proc(o->session);
@@ -139,7 +148,9 @@ void output__stem(const struct output *o, char *buf, size_t size)
 			 worker ? "worker" : "child", (int)proc__pid(proc));
 	} else {
 		args = proc__cmdline(proc, &len);
-		name = len ? program_of(args, len) : proc__comm(proc);
+		name = *given_name(o) ? given_name(o)
+		       : len	      ? program_of(args, len)
+				      : proc__comm(proc);
 		n = strlen(name);
 		if (n > 3 && !strcmp(name + n - 3, ".py"))
 			n -= 3;
