@@ -69,14 +69,29 @@ def test_error_of_small_objects():
 
 
 HOLDERS = """
-import collections, mmap, sys, threading, time
+import collections, contextvars, mmap, sys, threading, time
 import numpy, torch
 
 class Cache:
     def __init__(self):
         self.pages = {}
 
-arrays, cache, own, texts = [], Cache(), threading.local(), collections.deque()
+class Own(threading.local):
+    def __init__(self):
+        self.areas = []
+
+arrays, cache, own, texts = [], Cache(), Own(), collections.deque()
+other, kept, told = threading.local(), contextvars.ContextVar("kept", default=[]), contextvars.ContextVar("told")
+told.set([])
+turn = threading.Semaphore(0)
+
+def beside():
+    other.blocks = []
+    while True:
+        turn.acquire()
+        other.blocks.append(bytearray(b"x") * (1 << 20))  # BLOCKS
+
+threading.Thread(target=beside, daemon=True).start()
 def step(i):
     arrays.append(numpy.ones((64, 2048)))  # ARRAYS
     cache.pages[i] = bytearray(b"x") * (1 << 20)  # PAGES
@@ -84,7 +99,9 @@ def step(i):
     own.areas.append(mmap.mmap(-1, 1 << 20))  # AREAS
     for at in range(0, 1 << 20, 4096):
         own.areas[-1][at] = 1
-own.areas = []
+    turn.release()
+    kept.get().append(bytearray(b"x") * (1 << 20))  # KEPT
+    told.get().append(bytearray(b"x") * (1 << 20))  # TOLD
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 print("READY", flush=True)
@@ -118,13 +135,14 @@ def test_holders():
     # Few readings fit into so short a time, so the verdicts vary.
     lists = [json.loads(out)["devices"][0][key] for key in ("leaks", "no_leaks")]
     rows = {r["line"]: r for r in sum(lists, []) if os.path.basename(r["file"] or "") == "holders.py"}
-    for name, holder in (("ARRAYS", "global arrays[*]"), ("PAGES", "global cache.pages[*]"), ("TEXTS", "global texts[*]")):
+    for name, holder in (("ARRAYS", "global arrays[*]"), ("PAGES", "global cache.pages[*]"), ("TEXTS", "global texts[*]"), ("AREAS", "global own.areas[*]"),
+                         ("BLOCKS", "global other.blocks[*]"), ("KEPT", "global kept's default[*]")):
         row = rows.get(lines[name])
         check(row and [h["name"] for h in row["held_by"]] == [holder], "%s: %s of %s", name, row, sorted(rows))
         check(row["held_by"][0]["bytes"] > 30 << 20, "%s: bytes of the holder: %s", name, row)
-    # The attributes of a thread-local are in the thread's state, which the search does not look into.
-    row = rows.get(lines["AREAS"])
-    check(row and not row["held_by"] and row["held_unknown"] > 30 << 20, "AREAS: %s", row)
+    # What a context variable was set to is in the thread's context, which the search does not look into.
+    row = rows.get(lines["TOLD"])
+    check(row and not row["held_by"] and row["held_unknown"] > 30 << 20, "TOLD: %s", row)
 
 
 def test_tensors_stay_on_the_cpu():

@@ -3,7 +3,8 @@
  * Names tensors by the container that holds them: a list, dict, attribute of an object, or closure.
  * The search starts at variables of the main module and of running functions. It takes the shortest
  * path: "global history[*]", "local trainer.outputs[*]['loss'] in main (train.py:31)". All items of
- * a list share a name. A path counts only if it is the same before and after the tensors are read.
+ * a list share a name, and so do the values of a thread-local in all threads. A path counts only if
+ * it is the same before and after the tensors are read.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +39,8 @@
 #define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR | 1ul << 30 | PYTYPE_TYPE)
 
 #define DEQUE_BLOCK 64
-#define MEMORY_MAX 1000000u		    /* objects whose memory is kept */
+#define THREADS_MAX 1024    /* threads whose values of one thread-local are examined */
+#define MEMORY_MAX 1000000u /* objects whose memory is kept */
 #define MEMORY_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one */
 
 enum shape {
@@ -51,6 +53,8 @@ enum shape {
 	SHAPE_CELL,
 	SHAPE_METHOD,
 	SHAPE_INSTANCE,
+	SHAPE_THREAD_LOCAL, /* threading.local, or a class based on it */
+	SHAPE_CONTEXT_VAR,
 	SHAPE_TENSOR,
 	/* Objects whose memory is looked at if the reading asks for it. */
 	SHAPE_MEMORY,
@@ -94,6 +98,10 @@ static enum shape shape_by_name(struct reading *r, uint64_t type, uint64_t flags
 		return SHAPE_ARRAY;
 	if (!strcmp(name, "mmap.mmap"))
 		return r->o->memory ? SHAPE_MMAP : SHAPE_NONE;
+	if (!strcmp(name, "ContextVar") || !strcmp(name, "_contextvars.ContextVar"))
+		return SHAPE_CONTEXT_VAR;
+	if (pytype__is_a(&r->m, type, "_thread._local", NULL) > 0)
+		return SHAPE_THREAD_LOCAL;
 	return flags & TYPE_HEAP ? SHAPE_INSTANCE : SHAPE_NONE;
 }
 
@@ -429,6 +437,49 @@ static int in_instance(struct census_owners *l, const struct node *of)
 	return err ? err : in_items(l, of, ".", "", true);
 }
 
+/* A field of an object: the n-th word after its head. */
+static uint64_t field(const struct census_owners *l, const struct node *of, unsigned n)
+{
+	return of->obj + l->r->m.l->ob_type + 8 + 8ul * n;
+}
+
+/*
+ * {key, args, kw, weakreflist, dummies} until CPython 3.12, {args, kw, weakreflist, localdicts}
+ * later. The last one is a dict of each thread's attributes, by a weak reference that dies with the
+ * thread.
+ */
+static int find_dicts(struct census_owners *l, const struct node *of, uint64_t *ret)
+{
+	int err = -ENOENT;
+
+	for (unsigned n = 3; err && n < 5; n++) {
+		err = pymem__u64(&l->r->m, field(l, of, n), ret);
+		if (!err)
+			err = pydict__check_kind(&l->r->m, *ret, PYTYPE_DICT);
+	}
+	return err;
+}
+
+static int in_thread_local(struct census_owners *l, const struct node *of)
+{
+	uint64_t dicts, own[THREADS_MAX];
+	size_t n = 0;
+	int err = find_dicts(l, of, &dicts);
+
+	if (!err)
+		err = pydict__items(&l->r->m, dicts, &l->it);
+	if (err)
+		return err;
+	for (; n < l->it.n && n < THREADS_MAX; n++)
+		own[n] = l->it.v[n].value;
+	for (size_t i = 0; i < n && !fatal(err) && !is_over_limit(l); i++) {
+		err = pydict__items(&l->r->m, own[i], &l->it);
+		if (!err)
+			err = in_items(l, of, ".", "", true);
+	}
+	return err;
+}
+
 static uint16_t closure_at(const struct pylayout *l)
 {
 	return l->minor < 10 ? 48 : 72;
@@ -485,6 +536,12 @@ static int in_node(struct census_owners *l, const struct node *n)
 		return in_function(l, n);
 	case SHAPE_CELL:
 		return in_slot(l, &c, n->obj + l->r->m.l->cell_ref);
+	case SHAPE_THREAD_LOCAL:
+		return in_thread_local(l, n);
+	case SHAPE_CONTEXT_VAR: /* name, default value; values are in the contexts of threads and
+				   tasks */
+		strcpy(c.word, "'s default");
+		return in_slot(l, &c, field(l, n, 1));
 	case SHAPE_METHOD:
 		strcpy(c.word, ".__self__");
 		return in_slot(l, &c, n->obj + l->r->m.l->ob_type + 16);
