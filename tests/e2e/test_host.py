@@ -168,6 +168,30 @@ def test_other_commands():
     equal([d["device"] for d in json.loads(out)["devices"]], ["host"], "devices of leaks")
 
 
+def test_live_rows():
+    """The live view without a terminal has the rows of the host below those of the main device."""
+    target = harness.workload("host_leaks.py", "mapped", "--wait", "--steps", "3", "--mib", "32", "--pause", "0")
+    target.wait_line("READY", 120)
+    for form in ("json", "text"):
+        p = harness.spawn([harness.TOOL, "-p", str(target.pid), "--host", "--format", form, "-i", "500ms", "-d", "3s" if form == "json" else "1500ms", "--top", "5"], root=True)
+        if form == "json":
+            p.wait_line('"host_rows"', 30)
+            target.send()
+            target.wait_line("DONE", 60)
+        equal(p.wait(60), 0, "exit code of the live view: %s" % p.stderr()[-300:])
+        out = p.stdout()
+        if form == "json":
+            docs = [json.loads(line) for line in out.splitlines()]
+            rows = {(os.path.basename(r["file"] or ""), r["line"]): r for r in docs[-1]["host_rows"]}
+            equal(docs[-1]["device"], "cpu", "the main device")
+            equal(rows["host_leaks.py", host_leaks.LINES["mapped"]]["bytes"], 96 << 20, "bytes of the line in %s" % sorted(rows))
+            check(docs[-1]["more_host_rows"] > 3 and docs[-1]["more_host_bytes"] > 0, "rows left out: %s", docs[-1]["more_host_rows"])
+        else:
+            check("resident, by who mapped it" in out and "[heap] (before attach)" in out, "text: %s", out[-800:])
+    target.send()
+    target.stop()
+
+
 def test_without_the_option():
     """No device, no fact, and no program at the calls."""
     target = harness.workload("host_leaks.py", "arrays", "--wait", "--steps", "2")

@@ -101,23 +101,15 @@ static void put_row(struct json *j, enum live_by by, const struct live_row *r)
 	json__close_object(j);
 }
 
-static void put_rows(struct json *j, const struct live_proc *p, const struct live_table *t)
+static void put_table(struct json *j, const struct live_proc *p, const struct live_rows *rows,
+		      const struct live_table *t, const char *names[3])
 {
-	int device = model__main_device(p->model);
-	struct model_device d;
 	uint64_t rest = 0;
 	size_t more = 0;
 
-	if (device < 0)
-		return;
-	model__device(p->model, (size_t)device, &d);
-	json__string(j, "device", d.name);
-	json__string(j, "by", live_by_names[p->by]);
-	json__string(j, "sort", live_sort_names[t->sort]);
-	report_json__select(j, t->select);
-	json__open_array(j, "rows");
-	for (size_t i = 0; i < p->rows[p->by].n; i++) {
-		const struct live_row *r = &p->rows[p->by].all[i];
+	json__open_array(j, names[0]);
+	for (size_t i = 0; i < rows->n; i++) {
+		const struct live_row *r = &rows->all[i];
 
 		if (!live_table__cuts(t, i, r)) {
 			put_row(j, p->by, r);
@@ -127,9 +119,28 @@ static void put_rows(struct json *j, const struct live_proc *p, const struct liv
 		more++;
 	}
 	json__close_array(j);
-	json__uint(j, "more_rows", more);
+	json__uint(j, names[1], more);
 	if (p->by != LIVE_LAYER) /* inclusive rows overlap, so their sum has no meaning */
-		json__uint(j, "more_bytes", rest);
+		json__uint(j, names[2], rest);
+}
+
+static void put_rows(struct json *j, const struct live_proc *p, const struct live_table *t)
+{
+	static const char *main_names[] = { "rows", "more_rows", "more_bytes" },
+			  *host_names[] = { "host_rows", "more_host_rows", "more_host_bytes" };
+	int device = model__main_device(p->model);
+	struct model_device d;
+
+	if (device < 0)
+		return;
+	model__device(p->model, (size_t)device, &d);
+	json__string(j, "device", d.name);
+	json__string(j, "by", live_by_names[p->by]);
+	json__string(j, "sort", live_sort_names[t->sort]);
+	report_json__select(j, t->select);
+	put_table(j, p, &p->rows[p->by], t, main_names);
+	if (p->host.n)
+		put_table(j, p, &p->host, t, host_names);
 }
 
 int live_json__line(FILE *out, const struct live_proc *p, const struct live_table *t,

@@ -71,14 +71,15 @@ static int refresh(struct shown *s)
 	const struct live_args *a = s->plain->args;
 	struct live_rows *r = &s->proc->rows[a->by];
 	int device = model__main_device(s->proc->model), err = 0;
+	struct live_selection of;
 	struct model_device d;
 
 	live_proc__rates(s->proc);
 	if (device < 0)
 		return 0;
 	model__device(s->proc->model, (size_t)device, &d);
-	live_proc__select(s->proc, a->by,
-			  &(struct live_selection){ d.device, a->which_line, &a->select });
+	of = (struct live_selection){ d.device, a->which_line, &a->select };
+	live_proc__select(s->proc, a->by, &of);
 	for (size_t i = 0; !err && i < model__devices(s->proc->model); i++)
 		if (a->format == LIVE_JSON || (int)i == device)
 			err = live_proc__judge(s->proc, i);
@@ -88,7 +89,7 @@ static int refresh(struct shown *s)
 	if (err)
 		return err;
 	live_rows__sort(r, a->sort);
-	return 0;
+	return live_proc__refresh_host(s->proc, &of, a->sort);
 }
 
 /* Prints a process. end: reason for the last output; "" if more follows. */

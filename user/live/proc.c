@@ -114,28 +114,51 @@ static int on_event(struct sink *s, const struct event *e)
 	return 0;
 }
 
-void live_proc__select(struct live_proc *p, enum live_by by, const struct live_selection *a)
+static void select_rows(const struct live_proc *p, struct live_rows *r, enum live_by by,
+			const struct live_selection *a)
 {
 	struct row_opts o = { 0 };
 
 	report_select__apply(a->select, &o);
-	p->by = by;
-	for (int i = 0; i < LIVE_BY_NR; i++) {
-		struct live_rows *r = &p->rows[i];
+	if (r->asked && (r->device.type != a->device.type || r->device.index != a->device.index ||
+			 r->keep != o.keep || r->which_line != a->which_line))
+		live_rows__forget(r);
+	r->asked = true;
+	r->by = by;
+	r->device = a->device;
+	r->which_line = a->which_line;
+	r->hide = o.hide;
+	r->keep = o.keep;
+	r->ctx = o.ctx;
+	r->steps = p->ends - p->base_end;
+}
 
-		if (r->asked &&
-		    (r->device.type != a->device.type || r->device.index != a->device.index ||
-		     r->keep != o.keep || r->which_line != a->which_line))
-			live_rows__forget(r);
-		r->asked = true;
-		r->by = i;
-		r->device = a->device;
-		r->which_line = a->which_line;
-		r->hide = o.hide;
-		r->keep = o.keep;
-		r->ctx = o.ctx;
-		r->steps = p->ends - p->base_end;
-	}
+void live_proc__select(struct live_proc *p, enum live_by by, const struct live_selection *a)
+{
+	p->by = by;
+	for (int i = 0; i < LIVE_BY_NR; i++)
+		select_rows(p, &p->rows[i], i, a);
+}
+
+int live_proc__refresh_host(struct live_proc *p, const struct live_selection *a,
+			    enum live_sort sort)
+{
+	struct live_selection host = *a;
+	struct model_device d;
+	int device = model__find_device(p->model, "host"), err;
+
+	if (device < 0 || a->device.type == DEVICE_HOST)
+		return 0;
+	model__device(p->model, (size_t)device, &d);
+	host.device = d.device;
+	select_rows(p, &p->host, p->by, &host);
+	err = live_proc__judge(p, (size_t)device);
+	p->host.holders = live_proc__holders(p, d.device);
+	if (!err)
+		err = live_rows__refresh(&p->host, p->model, p->now);
+	if (!err)
+		live_rows__sort(&p->host, sort);
+	return err;
 }
 
 struct live_proc *live_proc__new(pid_t pid, struct dict *dict, struct facts *facts)
@@ -169,6 +192,7 @@ void live_proc__free(struct live_proc *p)
 		return;
 	for (int by = 0; by < LIVE_BY_NR; by++)
 		live_rows__release(&p->rows[by]);
+	live_rows__release(&p->host);
 	for (size_t i = 0; i < p->njudgements; i++)
 		growth_summary__free(&p->judgements[i].of);
 	model__free(p->model);

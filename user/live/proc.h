@@ -67,7 +67,8 @@ struct live_proc {
 	bool growth_known;
 	int64_t growth;
 	struct live_rows rows[LIVE_BY_NR];
-	enum live_by by; /* grouping of the shown rows */
+	struct live_rows host; /* of live_proc__refresh_host(); n is 0 without it */
+	enum live_by by;       /* grouping of the shown rows */
 	struct live_judgement judgements[LIVE_DEVICES];
 	size_t njudgements;
 };
@@ -109,5 +110,9 @@ struct live_selection {
 	const struct report_select *select; /* filter; NULL: all rows */
 };
 void live_proc__select(struct live_proc *p, enum live_by by, const struct live_selection *a);
+/* Reads p->host, the rows of the device "host" with the grouping of live_proc__select(), unless
+ * that is the device of a. 0 or -ENOMEM. */
+int live_proc__refresh_host(struct live_proc *p, const struct live_selection *a,
+			    enum live_sort sort);
 /* The device's graph, owned by p; NULL: the device is not known. */
 struct graph *live_proc__graph(const struct live_proc *p, struct device d);

@@ -71,19 +71,16 @@ static void put(FILE *out, enum live_col c, const char *text)
 }
 
 /* Prints the cells before the row's name; r NULL: the titles. Returns the remaining columns. */
-static int print_cells(FILE *out, const struct live_proc *p, const struct live_table *t,
-		       const struct live_row *r, int width)
+static int print_cells(FILE *out, enum live_by by, const struct live_rows *rows,
+		       const struct live_table *t, const struct live_row *r, int width)
 {
-	enum live_by by = p->by;
 	int module = live_cells__module_width(by, width), left = width - 1;
 	char buf[24], text[REPORT_TEXT];
 
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, t->sort, width, c))
 			continue;
-		put(out, c,
-		    r ? live_cells__text(buf, c, r, &p->rows[p->by])
-		      : live_cells__title(c, &p->rows[p->by]));
+		put(out, c, r ? live_cells__text(buf, c, r, rows) : live_cells__title(c, rows));
 		left -= live_columns[c].width + 1;
 	}
 	if (module) {
@@ -97,36 +94,49 @@ static int print_cells(FILE *out, const struct live_proc *p, const struct live_t
 	return left > 4 ? left : 4;
 }
 
-void live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
-		      int width)
+static void print_table(FILE *out, const struct live_proc *p, const struct live_rows *rows,
+			const struct live_table *t, int width)
 {
-	int device = model__main_device(p->model), left;
+	const struct growth_summary *growth = live_proc__growth(p, rows->device);
 	char where[REPORT_TEXT], bytes[24];
-	const struct growth_summary *growth;
-	struct model_device d;
 	uint64_t rest = 0;
 	size_t more = 0;
+	int left;
 
-	if (device < 0)
-		return;
-	model__device(p->model, (size_t)device, &d);
-	growth = live_proc__growth(p, d.device);
-	print_head(out, p, &d, who, width);
-	print_cells(out, p, t, NULL, width);
+	print_cells(out, p->by, rows, t, NULL, width);
 	fprintf(out, "%s\n", live_cells__where_title(p->by));
-	for (size_t i = 0; i < p->rows[p->by].n; i++) {
-		const struct live_row *r = &p->rows[p->by].all[i];
+	for (size_t i = 0; i < rows->n; i++) {
+		const struct live_row *r = &rows->all[i];
 
 		if (live_table__cuts(t, i, r)) {
 			rest += r->row.bytes;
 			more++;
 			continue;
 		}
-		left = print_cells(out, p, t, r, width);
+		left = print_cells(out, p->by, rows, t, r, width);
 		fprintf(out, "%s\n",
 			live_cells__where(where, p->by, p->facts, r, growth, left, false));
 	}
 	if (more && p->by != LIVE_LAYER)
 		fprintf(out, "%9s  + %zu more rows\n", live__bytes(bytes, rest), more);
+}
+
+void live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
+		      int width)
+{
+	int device = model__main_device(p->model);
+	struct model_device d;
+	char bytes[24];
+
+	if (device < 0)
+		return;
+	model__device(p->model, (size_t)device, &d);
+	print_head(out, p, &d, who, width);
+	print_table(out, p, &p->rows[p->by], t, width);
+	if (p->host.n) {
+		fprintf(out, "\n  host %s resident, by who mapped it\n",
+			live__bytes(bytes, p->host.total));
+		print_table(out, p, &p->host, t, width);
+	}
 	fprintf(out, "\n");
 }
