@@ -280,8 +280,8 @@ def test_leaks_diff_compare():
 def test_ranks():
     """One report of many recordings: what `report` says about them, without the rows in which they are equal."""
     folder = scratch("ranks")
-    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_fleet"), folder, "40"], check=True, timeout=60)
-    paths = [os.path.join(folder, "rank-%d.mtr" % n) for n in range(40)]
+    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_fleet"), folder, "300"], check=True, timeout=60)
+    paths = [os.path.join(folder, "rank-%d.mtr" % n) for n in range(300)]
     s = server.Server(*paths)
     for trace_id in s.get("/api/trace/list").expect().json["active_traces"]:
         s.wait_trace(trace_id)
@@ -291,10 +291,10 @@ def test_ranks():
     whole = json.loads(out)
     for key in ("one_job", "recordings", "allocated", "outliers", "outlier_limits", "groups", "step_outliers"):
         equal(doc[key], whole[key], key)
-    equal([o["recording"] for o in doc["outliers"]], [13, 13], "who differs")
+    equal([o["recording"] for o in doc["outliers"]], [100, 100], "who differs")
     odd, = doc["rows"]
     row = whole["rows"][odd.pop("index")]
-    equal(row.pop("recordings")[13], 300 << 20, "bytes of the row in rank 13")
+    equal(row.pop("recordings")[100], 300 << 20, "bytes of the row in rank 100")
     equal((odd, odd["file"], odd["line"]), (row, "odd.py", 42), "the row")
     equal(doc["rows_left_out"], {"rows": len(whole["rows"]) - 1, "bytes": whole["allocated"] - row["bytes"]}, "other rows")
     few = s.get("/api/trace/ranks?traces=trace_rank-13,trace_rank-12&at=end").expect().json

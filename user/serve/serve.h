@@ -10,7 +10,7 @@
 #define SERVE_LISTEN 16	  /* listening addresses, at most */
 #define SERVE_HOSTS 32	  /* names given with --allow-host, at most */
 #define SERVE_TARGETS 64  /* targets given on the command line, at most */
-#define SERVE_FILES 256	  /* recordings given on the command line, at most */
+#define SERVE_FILES 700	  /* recordings given on the command line, at most */
 #define SERVE_PEM 1048576 /* largest certificate, key or bundle, in bytes */
 
 enum serve_kind { TARGET_PID, TARGET_PATTERN, TARGET_COMMAND, TARGET_ALL };
