@@ -75,7 +75,7 @@ LIB := $(OUTPUT)/libmemtrace.a
 LIBOBJS := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out user/main.c,$(SRCS)))
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h $(OUTPUT)/gen/assets/schemas.h \
-	$(OUTPUT)/gen/assets/gpus_helper.h \
+	$(OUTPUT)/gen/assets/ranks.html.h $(OUTPUT)/gen/assets/gpus_helper.h \
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
 # A page for each command: docs/man describes the command, the program's own option tables have the rest.

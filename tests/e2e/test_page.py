@@ -173,5 +173,24 @@ def test_without_network():
     check(os.path.exists(os.path.join(done.stdout.strip(), "node_modules", "uplot", "LICENSE")), "no licence in %s", done.stdout)
 
 
+# ---- the page of many ranks ----
+
+def test_ranks():
+    """`report --format html`: the document of `--outliers` in a page, for some ranks and for thousands."""
+    pictures = os.path.join(OUT, "test-logs", "ranks-page")
+    os.makedirs(pictures, exist_ok=True)
+    for n, odd in ((64, 21), (4096, 1365)):
+        folder, page = scratch("ranks-%d" % n), scratch("ranks-%d.html" % n)
+        subprocess.run([os.path.join(OUT, "tests", "tools", "make_fleet"), folder, str(n)], check=True, timeout=120)
+        code, html, err = harness.tool("report", "--format", "html", folder)
+        equal((code, err), (0, ""), "exit code")
+        code, document, _ = harness.tool("report", "--together", "--outliers", "--format", "json", folder)
+        data = html.split('id="head">', 1)[1].split("</script>", 1)[0]
+        equal(json.loads(data), json.loads(document), "the document in the page")
+        with open(page, "w", encoding="utf-8") as f:
+            f.write(html)
+        node("check_ranks.mjs", page, pictures, "ranks-%d" % n, str(odd), str(n))
+
+
 if __name__ == "__main__":
     run(globals())

@@ -14,7 +14,6 @@ import hashlib
 import sys
 from pathlib import Path
 
-HOLES = ("<!--HEAD-->", "<!--DATA-->")
 
 
 def fail(text):
@@ -45,6 +44,7 @@ def main():
     parser.add_argument("--style", type=Path, nargs="+", default=[])
     parser.add_argument("--script", type=Path, nargs="+", default=[])
     parser.add_argument("--notice", type=Path)
+    parser.add_argument("--holes", nargs="+", default=["HEAD", "DATA"], help="what is filled in later")
     args = parser.parse_args()
     page = args.page.read_text(encoding="utf-8")
     notice = args.notice.read_text(encoding="utf-8").strip() if args.notice else ""
@@ -57,9 +57,9 @@ def main():
     page = put(page, "<!--NOTICE-->", f"<!--\n{notice}\n-->" if notice else "")
     page = put(page, "<!--STYLES-->", "\n".join(e for e, _ in styles))
     page = put(page, "<!--SCRIPTS-->", "\n".join(e for e, _ in scripts))
-    for hole in HOLES:
-        if page.count(hole) != 1:
-            fail(f"{hole} must be there once")
+    for hole in args.holes:
+        if page.count(f"<!--{hole}-->") != 1:
+            fail(f"<!--{hole}--> must be there once")
     args.out.write_text(page, encoding="utf-8")
 
 

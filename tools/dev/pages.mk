@@ -32,6 +32,21 @@ $(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/dev/embed.py too
 	$(Q)mkdir -p $(dir $@)
 	$(Q)tools/dev/embed.py asset_page_html $< >$@
 
+# The page of report --format html.
+RANKS_PAGE := user/report/page
+RANKS_STYLES := $(PAGE_STYLES) user/export/assets/rankmap.css
+RANKS_SCRIPTS := $(addprefix user/export/assets/,words.js dom.js) $(PAGE)/kit.js user/export/assets/rankmap.js $(RANKS_PAGE)/ranks.js
+
+$(OUTPUT)/gen/ranks.html: tools/dev/bundle_page.py $(RANKS_PAGE)/ranks.html $(RANKS_STYLES) $(RANKS_SCRIPTS)
+	$(call msg,BUNDLE,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)tools/dev/bundle_page.py $(RANKS_PAGE)/ranks.html -o $@ --holes HEAD --style $(RANKS_STYLES) --script $(RANKS_SCRIPTS)
+
+$(OUTPUT)/gen/assets/ranks.html.h: $(OUTPUT)/gen/ranks.html tools/dev/embed.py tools/dev/packed.py
+	$(call msg,EMBED,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)tools/dev/embed.py asset_ranks_html $< >$@
+
 # What --json-schema prints.
 $(OUTPUT)/gen/assets/schemas.h: tools/dev/bundle_schemas.py tools/dev/packed.py $(wildcard user/cmd/schema/*.json)
 	$(call msg,BUNDLE,$@)
@@ -40,7 +55,7 @@ $(OUTPUT)/gen/assets/schemas.h: tools/dev/bundle_schemas.py tools/dev/packed.py 
 
 # What serve shows in a browser: the dashboard, which looks as the page does, and the documentation of its API.
 DASH := user/serve/web/page
-DASH_STYLES := $(PAGE)/page.css $(wildcard $(DASH)/*.css)
+DASH_STYLES := $(PAGE)/page.css user/export/assets/rankmap.css $(wildcard $(DASH)/*.css)
 DASH_FIRST := $(addprefix user/export/assets/,words.js dom.js growth.js) $(PAGE)/kit.js user/export/assets/rankmap.js $(DASH)/base.js $(PAGE)/list.js $(DASH)/grid.js
 DASH_SCRIPTS := $(DASH_FIRST) $(filter-out $(DASH_FIRST) $(DASH)/main.js,$(sort $(wildcard $(DASH)/*.js))) $(DASH)/main.js
 DOCS := user/serve/web/docs

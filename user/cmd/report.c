@@ -53,7 +53,7 @@ static const struct argp_option options[] = {
 	{ "tree", OPT_TREE, NULL, 0, "Show modules as a tree", OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0,
 	  "Device: cuda:0, cpu, ... (default: the largest peak, CUDA first)", OPTIONS_SHOW },
-	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, all in json and csv)",
+	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, otherwise all)",
 	  OPTIONS_SHOW },
 	{ "filter", OPT_FILTER, "EXPR",
 	  0, "Show only matches: words, or fields as in 'module:blocks.3 category:activation size:>1M'",
@@ -86,7 +86,8 @@ static const struct argp_option options[] = {
 	{ "no-overview", OPT_NO_OVERVIEW, NULL, OPTION_RARE,
 	  "Leave out the overview above the table", OPTIONS_OUTPUT },
 	OPTION_COLOR,
-	{ "format", OPT_FORMAT, "text|json|csv", 0, "Format (default text)", OPTIONS_OUTPUT },
+	{ "format", OPT_FORMAT, "text|json|csv|html", 0,
+	  "Format (default text); html: a page of the ranks of a job", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -158,6 +159,7 @@ static void parse_fail(struct report_files *r, const char *arg, struct argp_stat
 static void check_options(const struct options *o, struct argp_state *state)
 {
 	const struct report_files *r = &o->r;
+	bool html = o->shown.format == REPORT_AS_HTML;
 
 	if (r->tree && (r->segments || r->split || (r->by != BY_LINE && r->by != BY_MODULE) ||
 			o->shown.format != REPORT_AS_TEXT))
@@ -167,7 +169,7 @@ static void check_options(const struct options *o, struct argp_state *state)
 		argp_error(
 			state,
 			"--by segment cannot be combined with --filter or --hide; they need lines");
-	if (r->together == TOGETHER_YES && !report_files__can_be_together(r))
+	if ((r->together == TOGETHER_YES || html) && !report_files__can_be_together(r))
 		argp_error(state, "--together cannot be combined with --tree, --advice, --by stack "
 				  "or --by segment");
 	if (r->advice && o->shown.format == REPORT_AS_CSV)
@@ -175,9 +177,11 @@ static void check_options(const struct options *o, struct argp_state *state)
 	if (r->columns && (r->tree || r->segments || r->together == TOGETHER_YES))
 		argp_error(state,
 			   "--columns cannot be combined with --tree, --by segment or --together");
-	if (r->columns && o->shown.format == REPORT_AS_JSON)
+	if (r->columns && (o->shown.format == REPORT_AS_JSON || html))
 		argp_error(state,
 			   "--columns works only with --format text or csv; json has all figures");
+	if (html && (r->together == TOGETHER_NO || r->advice))
+		argp_error(state, "--format html cannot be combined with --apart or --advice");
 	if (r->outliers && (r->together != TOGETHER_YES || o->shown.format != REPORT_AS_JSON))
 		argp_error(state, "--outliers works only with --together --format json");
 	if (r->side && o->shown.format != REPORT_AS_TEXT)
@@ -258,6 +262,10 @@ static int report(struct options *o)
 	r->at.at_default = !o->shown.at_given && r->n == 1;
 	r->device = o->shown.device;
 	r->format = o->shown.format;
+	if (r->format == REPORT_AS_HTML) {
+		r->together = TOGETHER_YES;
+		r->outliers = true;
+	}
 	r->top = r->format == REPORT_AS_TEXT && !o->shown.top_given ? DEFAULT_TOP : o->shown.top;
 	r->which_line = o->shown.which_line;
 	r->select = &o->shown.select;
@@ -285,9 +293,11 @@ static const struct argp argp = {
 
 static int cmd_report(int argc, char **argv)
 {
-	static const char *const formats[] = {
-		[REPORT_AS_TEXT] = "text", [REPORT_AS_JSON] = "json", [REPORT_AS_CSV] = "csv", NULL
-	};
+	static const char *const formats[] = { [REPORT_AS_TEXT] = "text",
+					       [REPORT_AS_JSON] = "json",
+					       [REPORT_AS_CSV] = "csv",
+					       [REPORT_AS_HTML] = "html",
+					       NULL };
 	struct options o = { .shown.formats = formats };
 	int status;
 

@@ -116,6 +116,8 @@ static int print(const struct analysis *a, struct reports *s, int device,
 		return report_json__document(s->j, NULL, &doc);
 	case REPORT_AS_CSV:
 		return report_csv__rows(s->out, &doc);
+	case REPORT_AS_HTML: /* a page of all recordings only: print_together() */
+		return -EINVAL;
 	case REPORT_AS_TEXT:
 		break;
 	}
@@ -341,6 +343,8 @@ static int print_together(struct reports *s)
 	switch (s->args->format) {
 	case REPORT_AS_JSON:
 		return ranks__json(s->j, s->ranks, s->args->top);
+	case REPORT_AS_HTML:
+		return ranks__html(s->out, s->ranks);
 	case REPORT_AS_CSV:
 		ranks__csv(s->out, s->ranks, s->args->top);
 		return 0;

@@ -11,7 +11,7 @@ struct folder_missing;
 struct report_fail;
 struct report_select;
 
-enum report_format { REPORT_AS_TEXT, REPORT_AS_JSON, REPORT_AS_CSV };
+enum report_format { REPORT_AS_TEXT, REPORT_AS_JSON, REPORT_AS_CSV, REPORT_AS_HTML };
 
 /* One report for all recordings. AUTO: in text, if they are ranks of one job. */
 enum report_together { TOGETHER_AUTO, TOGETHER_YES, TOGETHER_NO };

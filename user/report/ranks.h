@@ -145,6 +145,9 @@ size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
 /* Writes one document. top: most rows; 0: all. Returns 0 or -ENOMEM. */
 int ranks__json(struct json *j, const struct ranks *r, size_t top);
+/* Writes a page that shows the document, for opts with outliers. Returns 0 or -ENOMEM; the caller
+ * checks out for errors. */
+int ranks__html(FILE *out, const struct ranks *r);
 /* Writes the members that identify a recording into the open object. */
 void ranks_json__who(struct json *j, const struct rank *k);
 /* Prints a header line and the rows, with a column for each recording. */

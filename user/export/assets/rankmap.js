@@ -6,6 +6,7 @@ const RankMap = (() => {
 	const { el, tip, hideTip, fit, colour } = Kit;
 	const { bytes, count } = Words;
 	const LEAST = 7, WIDE = 92, HIGH = 46; // sizes of a cell, px
+	const LISTED = 200; // most ranks in the list of those that differ
 	// One hue, whose lightness changes evenly: it needs no colour vision. From few to many, away from the page's background.
 	const LIGHT = [[226, 236, 247], [158, 202, 225], [74, 146, 200], [14, 86, 160], [8, 42, 96]];
 	const DARK = [[36, 50, 70], [30, 84, 138], [58, 134, 196], [134, 194, 240], [222, 240, 255]];
@@ -291,6 +292,14 @@ const RankMap = (() => {
 			...(map.cells.some(r => r.absent) ? [el("li", {}, el("i", { className: "absent" }), "no recording")] : []), ...(map.node ? [el("li", { textContent: `a block is a node of ${map.node} ranks` })] : []));
 	}
 
+	// The list of those that differ. open(recording): one was chosen.
+	function differ(box, map, open) {
+		const all = map.cells.map((r, i) => [r, i]).filter(([r]) => r.differs);
+		const item = ([r, i]) => el("li", {}, el("a", { href: "#", textContent: r.label, onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }), ...r.says.map(w => el("span", { textContent: w })));
+		box.replaceChildren(...all.slice(0, LISTED).map(item), ...(all.length ? [] : [el("li", { className: "quiet", textContent: "No rank differs from the others by more than the report’s limits." })]),
+			...(all.length > LISTED ? [el("li", { className: "quiet", textContent: Words.more(all.length - LISTED, "rank") })] : []));
+	}
+
 	// A table of all cells, for those who do not see the grid.
 	const table = (map, doc) => ({
 		columns: [doc.one_job ? "Rank" : "Recording", `Memory ${moment(doc)}`, "Growth per step", "Time of a step", "Differs"],
@@ -298,5 +307,5 @@ const RankMap = (() => {
 			[bytes(r.allocated), growth(r) === null ? "not known" : WHAT.growth.text(growth(r)), r.step_time ? duration(r.step_time) : "not known", r.says.join("; ") || "no"])]),
 	});
 
-	return { make, heading, legend, table, WHAT };
+	return { make, heading, legend, differ, table, WHAT };
 })();

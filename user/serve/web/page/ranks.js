@@ -26,13 +26,6 @@
 
 	const said = (r, words) => $("ranks-at").replaceChildren(el("b", { textContent: words[0] }), ...words.slice(1).map(w => el("span", { textContent: w })));
 
-	function odd() {
-		const all = map.cells.map((r, i) => [r, i]).filter(([r]) => r.differs);
-		$("ranks-odd").replaceChildren(...(all.length ? all.slice(0, 200).map(([r, i]) => el("li", {}, el("a", { href: "#", textContent: r.label, onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }),
-			...r.says.map(w => el("span", { textContent: w })))) : [el("li", { className: "quiet", textContent: "No rank differs from the others by more than the report’s limits." })]),
-		...(all.length > 200 ? [el("li", { className: "quiet", textContent: Words.more(all.length - 200, "rank") })] : []));
-	}
-
 	function paint() {
 		if (!doc)
 			return;
@@ -46,7 +39,7 @@
 		$("ranks-title").title = title;
 		$("ranks-facts").textContent = facts;
 		map.show(doc);
-		odd();
+		RankMap.differ($("ranks-odd"), map, open);
 		paint();
 		renewTable();
 	}
