@@ -48,6 +48,19 @@ def test_groups():
     equal(doc["missing"], [], "missing")
 
 
+def test_outliers():
+    """`--outliers`: the document without the rows in which all are alike."""
+    whole, doc = document(fleet(64)), document(fleet(64), "--outliers")
+    odd, = doc["rows"]
+    row = whole["rows"][odd.pop("index")]
+    del row["recordings"]
+    equal(odd, row, "the row of the outlier")
+    doc.pop("rows_left_out")
+    equal({**doc, "rows": 0}, {**whole, "rows": 0}, "everything else")
+    for options in (("--outliers",), ("--outliers", "--together"), ("--format", "html", "--apart"), ("--format", "html", "--by", "stack")):
+        equal(tool("report", *options, fleet(64))[0], 64, "exit code of %s" % (options,))
+
+
 def test_text():
     code, out, err = tool("report", fleet(64), prefix=("env", "COLUMNS=100"))
     equal((code, err), (0, ""), "report")

@@ -6,6 +6,7 @@ const RankMap = (() => {
 	const { el, tip, hideTip, fit, colour } = Kit;
 	const { bytes, count } = Words;
 	const LEAST = 7, WIDE = 92, HIGH = 46; // sizes of a cell, px
+	const SAID = 4; // most differences of a rank that are said
 	const LISTED = 200; // most ranks in the list of those that differ
 	// One hue, whose lightness changes evenly: it needs no colour vision. From few to many, away from the page's background.
 	const LIGHT = [[226, 236, 247], [158, 202, 225], [74, 146, 200], [14, 86, 160], [8, 42, 96]];
@@ -23,8 +24,12 @@ const RankMap = (() => {
 
 	const moment = doc => ({ peak: "at the peak", end: "at the end", oom: "when it was out of memory" })[doc.at] ?? "at the moment chosen";
 	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
-	const place = row => row.file || row.function ? base(row.file) + (row.line ? ":" + row.line : "") + (row.function ? ` (${row.function})` : "") :
+	const where = row => row.file || row.function ? base(row.file) + (row.line ? ":" + row.line : "") + (row.function ? ` (${row.function})` : "") :
 		row.name || row.module || row.category || row.phase || (row.before_attach ? "memory from before attach" : "memory without a Python line");
+
+	// A line has a row for each role and phase of its memory.
+	const place = row => [where(row), row.file && row.category && row.category !== "unknown" && Words.role(row.category), row.file && row.phase && row.phase !== "other" && Words.inPhase(row.phase)].filter(Boolean).join(", ");
+	const some = says => says.length > SAID + 1 ? [...says.slice(0, SAID), Words.more(says.length - SAID, "difference")] : says;
 
 	// 0-4 7 9-12
 	function ranges(numbers) {
@@ -80,7 +85,7 @@ const RankMap = (() => {
 			return [r.label, r.says[0] ?? "no recording"];
 		const group = r.group === null || r.group === undefined ? null : doc.groups[r.group];
 		const alike = group?.recordings.filter(i => i !== r.i).map(i => doc.recordings[i].rank ?? i);
-		return [r.label, `${bytes(r.allocated)} ${moment(doc)}`, r.says.length ? r.says.join("; ") : "not different from the others",
+		return [r.label, `${bytes(r.allocated)} ${moment(doc)}`, r.says.length ? some(r.says).join("; ") : "not different from the others",
 			grows(r)?.text ?? (growth(r) === 0 ? "no growth" : "growth not known"), r.step_time ? `${duration(r.step_time)} a step` : null,
 			doc.one_job && alike ? (alike.length ? `allocates like ${alike.length === 1 ? "rank" : "ranks"} ${ranges(alike)}` : "no other rank allocates like it") : null].filter(Boolean);
 	}
@@ -119,7 +124,7 @@ const RankMap = (() => {
 			for (let k = 1; k < 2 * Math.ceil(n / step); k *= 2) { // rows of 64 rather than 56
 				const cols = k * step, rows = Math.ceil(n / cols), gap = node ? 6 : 0;
 				const cw = Math.min(WIDE, Math.floor((w - gap * (k - 1)) / cols)), ch = Math.min(HIGH, Math.floor(h / rows), cw * 2), score = Math.min(cw, 2 * ch);
-				if (cw >= LEAST && (!best || score > best.score))
+				if (cw >= LEAST && (!best || score >= best.score))
 					best = { cols, rows, gap, cw, ch: Math.max(LEAST, Math.min(ch, cw)), score };
 			}
 			lay = best ?? { cols: step, rows: Math.ceil(n / step), gap: 0, cw: LEAST, ch: LEAST };
@@ -273,6 +278,7 @@ const RankMap = (() => {
 			get at() { return at; },
 			get node() { return node; },
 			place: i => { const [x, y] = place_(i); return [x + lay.cw / 2, y + lay.ch / 2]; }, // centre of a cell on the canvas
+			get unknown() { return all.some(r => !r.absent && value(r) === null); },
 			ends: () => [low, high].map(v => WHAT[what].text(v)),
 		};
 	}
@@ -287,15 +293,16 @@ const RankMap = (() => {
 
 	function legend(box, map) {
 		const bar = el("i", { className: "scale" }), [low, high] = map.ends();
+		const empty = [map.cells.some(r => r.absent) && "no recording", map.unknown && "not known"].filter(Boolean).join(", or ");
 		bar.style.background = `linear-gradient(to right, ${Array.from({ length: 9 }, (_, i) => css(mix(i / 8))).join(", ")})`;
 		box.replaceChildren(el("li", {}, el("span", { textContent: low }), bar, el("span", { textContent: high })), el("li", {}, el("i", { className: "odd" }), "differs from the others"),
-			...(map.cells.some(r => r.absent) ? [el("li", {}, el("i", { className: "absent" }), "no recording")] : []), ...(map.node ? [el("li", { textContent: `a block is a node of ${map.node} ranks` })] : []));
+			...(empty ? [el("li", {}, el("i", { className: "absent" }), empty)] : []), ...(map.node ? [el("li", { textContent: `a block is a node of ${map.node} ranks` })] : []));
 	}
 
 	// The list of those that differ. open(recording): one was chosen.
 	function differ(box, map, open) {
 		const all = map.cells.map((r, i) => [r, i]).filter(([r]) => r.differs);
-		const item = ([r, i]) => el("li", {}, el("a", { href: "#", textContent: r.label, onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }), ...r.says.map(w => el("span", { textContent: w })));
+		const item = ([r, i]) => el("li", {}, el("a", { href: "#", textContent: r.label, onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }), ...some(r.says).map(w => el("span", { textContent: w })));
 		box.replaceChildren(...all.slice(0, LISTED).map(item), ...(all.length ? [] : [el("li", { className: "quiet", textContent: "No rank differs from the others by more than the report’s limits." })]),
 			...(all.length > LISTED ? [el("li", { className: "quiet", textContent: Words.more(all.length - LISTED, "rank") })] : []));
 	}
@@ -304,7 +311,7 @@ const RankMap = (() => {
 	const table = (map, doc) => ({
 		columns: [doc.one_job ? "Rank" : "Recording", `Memory ${moment(doc)}`, "Growth per step", "Time of a step", "Differs"],
 		rows: map.cells.map(r => [r.label, ...(r.absent ? ["–", "–", "–", r.says[0] ?? "no recording"] :
-			[bytes(r.allocated), growth(r) === null ? "not known" : WHAT.growth.text(growth(r)), r.step_time ? duration(r.step_time) : "not known", r.says.join("; ") || "no"])]),
+			[bytes(r.allocated), growth(r) === null ? "not known" : WHAT.growth.text(growth(r)), r.step_time ? duration(r.step_time) : "not known", some(r.says).join("; ") || "no"])]),
 	});
 
 	return { make, heading, legend, differ, table, WHAT };
