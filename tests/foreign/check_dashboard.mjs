@@ -436,6 +436,7 @@ async function checkCells(page) {
 		assert.match(await marked(page), new RegExp(`^rank ${rank}, `), key);
 	}
 	await page.click("#ranks-twin summary");
+	await until(page, () => document.querySelector("#ranks-twin tbody tr"));
 	const rows = await page.locator("#ranks-twin tbody tr").evaluateAll(all => all.map(e => e.textContent));
 	assert.equal(rows.length, 40);
 	assert.deepEqual(rows.flatMap((r, i) => /odd\.py:42/.test(r) ? [i] : []), [odd]);
@@ -461,6 +462,7 @@ async function ranks() {
 		await fits(page, "ranks");
 		await picture(page, `ranks-narrow-${scheme}`, { fullPage: true });
 		await page.setViewportSize({ width: 1280, height: 900 });
+		await until(page, () => document.querySelector("#ranks-grid canvas").clientWidth > 600);
 		const [x, y] = await page.evaluate(i => Page.ranks.map.place(i), odd), box = await page.locator("#ranks-grid canvas").boundingBox();
 		await page.mouse.move(box.x + x, box.y + y);
 		assert.match(await text(page, "#tip"), new RegExp(`^rank ${odd}`));
@@ -469,6 +471,10 @@ async function ranks() {
 		assert.match(page.url(), new RegExp(`#/trace/trace_rank-${odd}$`));
 		await page.goBack();
 		await until(page, () => Page.state.route.view === "ranks");
+		await page.evaluate(() => { Page.go("#/"); Page.set({ marked: new Set(["trace_rank-3", "trace_rank-5"]) }); });
+		await page.click("#show-ranks:has-text('Ranks of 2')");
+		await until(page, () => Page.ranks.doc?.recordings.length === 2);
+		assert.match(page.url(), /#\/ranks\?traces=trace_rank-[35],trace_rank-[35]$/);
 		await close(page);
 	}
 	const page = await open(), body = readFileSync(token, "utf8");

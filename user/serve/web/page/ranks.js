@@ -3,7 +3,7 @@
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
-	const MOST_IDS = 300; // IDs in an address; beyond it, all captures are asked for
+	const MOST_IDS = 64; // as in the API
 	let map = null, doc = null, asked = "", renewTable = null;
 
 	const want = () => ({ colour: "memory", at: "peak", ...Object.fromEntries(state.route.query ?? []) });
@@ -77,21 +77,28 @@
 		load();
 	}
 
-	// The marked captures, or all: those that are finished.
-	function ids() {
-		const done = [...model.traces.values()].filter(t => t.state === "done").map(t => t.trace_id), marked = done.filter(id => state.marked.has(id));
-		return marked.length > 1 && marked.length <= MOST_IDS ? marked : done.length > 1 ? [] : null;
-	}
+	const finished = () => [...model.traces.values()].filter(t => t.state === "done").map(t => t.trace_id);
+	const marked = () => finished().filter(id => state.marked.has(id));
 
 	function button() {
-		$("show-ranks").disabled = !ids();
+		$("show-ranks").disabled = finished().length < 2;
+		$("show-ranks").textContent = marked().length > 1 ? `Ranks of ${marked().length}` : "Ranks";
+	}
+
+	// Of the marked captures, or of all.
+	function begin() {
+		const ids = marked();
+		if (ids.length > MOST_IDS)
+			Page.say(`Mark at most ${MOST_IDS} captures, or none for all.`);
+		else
+			Page.go(address(ids.length > 1 ? ids : []));
 	}
 
 	function start() {
 		map = RankMap.make($("ranks-grid"), { open, said });
 		renewTable = Page.twin($("ranks-twin"), () => doc ? RankMap.table(map, doc) : { columns: [], rows: [] });
 		$("ranks-moment").addEventListener("change", e => change({ at: e.target.value }));
-		$("show-ranks").addEventListener("click", () => ids() && Page.go(address(ids())));
+		$("show-ranks").addEventListener("click", begin);
 		Page.watch(["traces", "marked"], button);
 		Page.watch(["route"], route);
 		Page.watch(["theme"], () => { map.draw(); paint(); });
