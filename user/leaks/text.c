@@ -243,9 +243,9 @@ static void say_nothing(struct page *p, const struct growth *g)
 				text__bytes(range, sizeof(range), g->allocated.trend.range));
 }
 
-/* Names the line that grew most among those that cannot be judged, so that a short life has a lead.
- */
-static void say_lead(struct page *p, const struct growth *g)
+/* Names the line that grew most among those that cannot be judged: a job that is killed early shall
+ * have a lead. any: however few the values are. */
+static void say_lead(struct page *p, const struct growth *g, bool any)
 {
 	char slope[40], n[96], live[24], at[REPORT_TEXT];
 
@@ -253,7 +253,7 @@ static void say_lead(struct page *p, const struct growth *g)
 		const struct growth_line *l = &g->lines[i];
 
 		if ((l->trend.verdict != TREND_SHORT && l->trend.verdict != TREND_UNSURE) ||
-		    l->per_step <= 0)
+		    l->per_step <= 0 || (!any && g->values < TREND_MIN))
 			continue;
 		text__paragraph(p->out, p->width, "", "  ",
 				"Grew most, not proven: %s, by %s a %s, in %s; %s at the end. "
@@ -378,7 +378,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 		*found = true;
 	} else {
 		say_nothing(p, &g);
-		say_lead(p, &g);
+		say_lead(p, &g, !strcmp(d.name, "host"));
 	}
 	if (!err && !strcmp(d.name, "host"))
 		err = say_tensors(p, &g);
