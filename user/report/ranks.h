@@ -9,7 +9,7 @@
 
 #include "archive/analysis.h"
 #include "model/model.h"
-#include "report/outliers.h"
+#include "labels/outliers.h"
 #include "labels/process_tree.h"
 #include "report/rank_groups.h"
 #include "report/text.h"

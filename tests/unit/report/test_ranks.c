@@ -7,7 +7,7 @@
 
 #include "lib/text.h"
 #include "lib/exit.h"
-#include "report/outliers.h"
+#include "labels/outliers.h"
 #include "unit/golden.h"
 #include "unit/report_tape.h"
 #include "terminal.h"
