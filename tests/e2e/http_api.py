@@ -298,7 +298,7 @@ def test_ranks():
     equal((odd, odd["file"], odd["line"]), (row, "odd.py", 42), "the row")
     equal(doc["rows_left_out"], {"rows": len(whole["rows"]) - 1, "bytes": whole["allocated"] - row["bytes"]}, "other rows")
     few = s.get("/api/trace/ranks?traces=trace_rank-13,trace_rank-12&at=end").expect().json
-    equal([r["rank"] for r in few["recordings"]], [12, 13], "ranks that were asked for")
+    equal([r["rank"] for r in few["recordings"]], [12, 13], "the requested ranks")
     equal((few["at"], few["one_job"]), ("end", True), "the moment")
     equal(s.get("/api/trace/ranks?traces=trace_rank-13,trace_1").status, 404, "with none")
     equal(s.get("/api/trace/ranks?by=stack").status, 422, "by stack")

@@ -84,7 +84,7 @@ def check_job(told, ranks, workers, launcher):
     code, out, err = tool("report", *ranks, *workers, launcher)
     equal((code, err), (0, ""), "report as text")
     check(out.startswith("%d recordings of one job, ranks 0-3 of 4 and %d workers: " % (len(ranks) + len(workers), len(workers))), "head: %s", out[:200])
-    # On a busy machine the steps of any rank may take longer, which is said as well.
+    # On a busy machine the steps of any rank may take longer. The report then names that rank, too.
     named = re.findall(r"(?m)^  (rank \d+(?: worker \d+)?): (?![\d.]+ \w+ a step)", out)
     equal(set(named), {"rank 2"}, "who differs, in text:\n%s" % out[:3000])
     check(re.search(r"rank 2: 160\.00 MiB more (\(\d+ %%\) )?at\s\S*ranks\.py:%d " % LEAKS, " ".join(out.split())), "the line:\n%s", out[:3000])
