@@ -360,8 +360,8 @@ static void test_lines(void **state)
 	}
 }
 
-/* Memory of the host is known at readings. Of three readings nothing can be said, whatever the
- * number of steps; of a line of the CPU with the same values it can. */
+/* Memory of the host is known only at readings. Three readings are too few for a verdict, however
+ * many steps there are. A line of the CPU with the same values gets one. */
 static void test_host_is_observed_at_readings(void **state)
 {
 	for (int readings = 4; readings <= 40; readings += 36) {
