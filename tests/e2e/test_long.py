@@ -154,13 +154,14 @@ def test_killed():
     recorder.signal(signal.SIGKILL)
     recorder.wait(10)
     segments = index_of(folder)["recordings"]
-    # The newest part may be newer than the index.
+    # The newest part is not listed until it has the earlier blocks.
     files, listed = sorted(os.path.basename(p) for p in glob.glob(os.path.join(folder, "*.mtr"))), sorted(s["file"] for s in segments)
     check(listed in (files, files[:-1]), "index: %s, of %s", listed, files)
     # Between the end of a part and the start of the next, all listed parts have ended.
     check([s["file"] for s in segments if not s.get("ended")] in ([segments[-1]["file"]], []), "not ended: %s", segments)
     for s in segments:
         doc = report(os.path.join(folder, s["file"]))
+        check(doc["rows"], "no rows: %s", s["file"])  # each listed part has the earlier blocks
         equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "rows of " + s["file"])
         if s is not segments[-1]:  # it may be complete and not listed yet
             check(doc["capture"]["complete"], "not complete: %s", s["file"])

@@ -303,7 +303,7 @@ static int begin(struct mtr_rolling *r, uint64_t time)
 		err = live_set__emit(r->base, time, put, r);
 	err = err ?: mtr_writer__flush(r->writer);
 	r->before = mtr_writer__bytes(r->writer);
-	return err;
+	return err ?: r->opts.ready(r->opts.ctx, current(r));
 }
 
 /* Closes the open part. */

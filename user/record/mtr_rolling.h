@@ -52,6 +52,9 @@ struct mtr_ring_opts {
 	/* Opens a file for the part. Returns a file descriptor, which the caller keeps, or
 	 * -errno. */
 	int (*open)(void *ctx, const struct mtr_ring_segment *s);
+	/* Called when the file has all earlier blocks: from now on the part is readable alone.
+	 * Returns 0 or -errno. */
+	int (*ready)(void *ctx, const struct mtr_ring_segment *s);
 	/* Called when a part is complete; closes its file. err: 0, or the error of writing it,
 	 * after which nothing more is written. Returns 0 or -errno. */
 	int (*done)(void *ctx, const struct mtr_ring_segment *s, int err);

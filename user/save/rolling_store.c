@@ -192,9 +192,14 @@ static int open_segment(void *ctx, const struct mtr_ring_segment *g)
 		return -ENOMEM;
 	err = outfile__create(path, OUTFILE_DIRECT, false, &s->file);
 	free(path);
-	err = err ?: index_segment(s, g, NULL); /* listed at once, so that it is found even if we
-						   are killed */
 	return err ? err : outfile__fd(s->file);
+}
+
+/* Lists the part while it is written, so that it is found if we are killed. Before this it lacks
+ * blocks, and the part before it is the newest to read. */
+static int segment_ready(void *ctx, const struct mtr_ring_segment *g)
+{
+	return index_segment(ctx, g, NULL);
 }
 
 static int segment_done(void *ctx, const struct mtr_ring_segment *g, int err)
@@ -321,9 +326,11 @@ int rolling_store__open(const char *path, const struct dict *d, const struct fac
 			const struct ring_store_opts *opts, struct rolling_store **ret)
 {
 	struct rolling_store *s = calloc(1, sizeof(*s));
-	struct mtr_ring_opts ro = {
-		.open = open_segment, .done = segment_done, .drop = drop_segment, .ctx = s
-	};
+	struct mtr_ring_opts ro = { .open = open_segment,
+				    .ready = segment_ready,
+				    .done = segment_done,
+				    .drop = drop_segment,
+				    .ctx = s };
 	uint64_t min, max;
 	int err;
 

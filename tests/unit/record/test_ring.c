@@ -23,7 +23,7 @@ struct disk {
 	int fds[FILES]; /* by number; 0: no file */
 	struct mtr_ring_segment segments[FILES];
 	uint64_t most, dropped_events;
-	unsigned int n, n_dropped;
+	unsigned int n, n_ready, n_dropped;
 	struct mtr_ring_span gap;
 	struct events all;
 	struct dict *dict;
@@ -59,6 +59,33 @@ static int disk_open(void *ctx, const struct mtr_ring_segment *s)
 	d->n++;
 	d->fds[s->number] = memory_file();
 	return d->fds[s->number];
+}
+
+/* A part that a killed program leaves here has all blocks of the parts before it. */
+static int disk_ready(void *ctx, const struct mtr_ring_segment *s)
+{
+	struct disk *d = ctx;
+	struct mtr_reader *r = open_fd(d->fds[s->number], NULL);
+	struct model *m;
+	struct event e;
+
+	assert_non_null(r);
+	m = model__new(mtr_reader__dict(r), mtr_reader__facts(r), NULL);
+	while (mtr_reader__next(r, &e) > 0)
+		assert_int_equal(model__event(m, &e), 0);
+	assert_true(s->number == 1 || model__devices(m) > 0);
+	for (size_t i = 0; i < model__devices(m); i++) {
+		struct model_device is;
+		uint64_t allocated, reserved;
+
+		model__device(m, i, &is);
+		mtr_rolling__level(d->ring, is.device, &allocated, &reserved);
+		assert_true(is.live == allocated && is.reserved == reserved);
+	}
+	model__free(m);
+	mtr_reader__free(r);
+	d->n_ready++;
+	return 0;
 }
 
 static int disk_done(void *ctx, const struct mtr_ring_segment *s, int err)
@@ -98,6 +125,7 @@ static struct disk *disk__new(uint64_t space)
 	struct mtr_ring_opts opts = { .space = space,
 				      .segment = SEGMENT,
 				      .open = disk_open,
+				      .ready = disk_ready,
 				      .done = disk_done,
 				      .drop = disk_drop,
 				      .ctx = d };
@@ -211,6 +239,7 @@ static void test_rolls(void **state)
 		gen__step(&d->gen);
 	assert_int_equal(d->gen.err, 0);
 	assert_int_equal(mtr_rolling__finish(d->ring), 0);
+	assert_int_equal(d->n_ready, d->n);
 	check_disk(d);
 	assert_true(d->most <= SPACE);
 	assert_true(mtr_rolling__most_used(d->ring) <= SPACE &&
