@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,6 +14,9 @@
 
 #define VARIABLES_MAX 8192
 #define PAGE 4096u
+#define NAME_BYTES 128 /* of a variable's name, with "=" and NUL */
+#define INITIAL_MAX                                                                                \
+	(8u << 20) /* bytes; the kernel's limit is 6 MiB for arguments and environment */
 
 /* Reads bytes up to a NUL or size, page by page, since the next page may not exist. */
 static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size)
@@ -80,18 +84,22 @@ static uint64_t find_variable(const struct proc *p, const struct maps *m)
 	return addr;
 }
 
-int environ__get(const struct proc *p, const struct maps *m, const char *name, char *buf,
-		 size_t size)
+/* Reads the value from memory. -EAGAIN: the program has not set up its environment yet. Otherwise
+ * as environ__get(). */
+static int get_current(const struct proc *p, const struct maps *m, const char *name, char *buf,
+		       size_t size)
 {
 	uint64_t at = find_variable(p, m), v, text;
 	size_t len = strlen(name), i;
-	char head[128];
+	char head[NAME_BYTES];
 	int err;
 
-	if (!at || len + 2 > sizeof(head))
+	if (!at)
 		return -ENOTSUP;
 	err = proc__read_u64(p, at, &v);
-	for (i = 0; !err && v && i < VARIABLES_MAX; i++) {
+	if (!err && !v)
+		return -EAGAIN;
+	for (i = 0; !err && i < VARIABLES_MAX; i++) {
 		err = proc__read_u64(p, v + i * 8, &text);
 		if (err || !text)
 			break;
@@ -103,4 +111,40 @@ int environ__get(const struct proc *p, const struct maps *m, const char *name, c
 			return read_text(p, text + len + 1, buf, size);
 	}
 	return err ? err : i == VARIABLES_MAX ? -E2BIG : -ENOENT;
+}
+
+/* Reads the value from the environment that the program was started with. */
+static int get_initial(const struct proc *p, const char *name, char *buf, size_t size)
+{
+	size_t len = strlen(name), all;
+	char *text, *entry;
+	int err = proc__text(p, "environ", INITIAL_MAX, &text, &all);
+
+	if (err)
+		return err;
+	err = -ENOENT;
+	for (entry = text; entry < text + all; entry += strlen(entry) + 1) {
+		if (strncmp(entry, name, len) || entry[len] != '=')
+			continue;
+		err = strlen(entry + len + 1) < size ? 0 : -E2BIG;
+		if (!err)
+			strcpy(buf, entry + len + 1);
+		break;
+	}
+	free(text);
+	return err;
+}
+
+int environ__get(const struct proc *p, const struct maps *m, const char *name, char *buf,
+		 size_t size)
+{
+	int err;
+
+	if (strlen(name) + 2 > NAME_BYTES)
+		return -ENOTSUP;
+	err = get_current(p, m, name, buf, size);
+	/* The program starts, moves its environment, or keeps it elsewhere. */
+	if (err && err != -ENOENT && err != -E2BIG)
+		err = get_initial(p, name, buf, size);
+	return err;
 }
