@@ -385,6 +385,20 @@ def test_stopped_again_at_once():
     equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
 
 
+def test_stop_is_not_lost():
+    """Curses ignores SIGTSTP while it draws, and the kernel discards an ignored signal that was not read yet: not if the program
+    has an action of its own."""
+    go()
+    t = view()
+    with open("/proc/%d/status" % drawing(t), encoding="ascii", errors="replace") as f:
+        status = dict(line.split(":", 1) for line in f)
+    stop = 1 << (signal.SIGTSTP - 1)
+    for mask, expected in (("SigCgt", stop), ("SigIgn", 0), ("SigBlk", stop)):
+        equal(int(status[mask], 16) & stop, expected, "SIGTSTP in %s" % mask)
+    t.send("q")
+    equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
+
+
 def test_continued_by_kill():
     """SIGCONT to the process that the user sees continues both."""
     go()

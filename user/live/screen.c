@@ -78,12 +78,24 @@ void screen__draw(struct screen *s, struct live_state *state)
 
 /* ---- the terminal ---- */
 
-/* Starts curses but keeps our signal handlers: tty_restore restores the terminal. */
+static void on_stop(int sig)
+{
+	(void)sig;
+}
+
+/*
+ * Starts curses but keeps our signal handlers: tty_restore restores the terminal.
+ *
+ * SIGTSTP gets a handler of ours, which never runs: the signal is blocked and read from a signalfd.
+ * Without one, curses ignores the signal while it draws, and the kernel then discards one that was
+ * not read yet: Ctrl-Z did nothing.
+ */
 static struct screen *take_over(struct screen *s)
 {
 	static const int all[] = { SIGINT, SIGTERM, SIGTSTP, SIGWINCH };
 	struct sigaction old[sizeof(all) / sizeof(*all)];
 
+	sigaction(SIGTSTP, &(struct sigaction){ .sa_handler = on_stop }, NULL);
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		sigaction(all[i], NULL, &old[i]);
 	s->term = terminal__open(stdout, s->in);
