@@ -2,6 +2,7 @@
 """Trains modules within modules for three steps. FILE gets torch.cuda.memory._snapshot(), with a Python stack for each event."""
 import pickle
 import sys
+import time
 
 import torch
 from torch import nn
@@ -28,6 +29,7 @@ def main():
         optimizer.zero_grad()
     with open(sys.argv[1], "wb") as f:
         pickle.dump(torch.cuda.memory._snapshot(), f)
+    time.sleep(2)  # a recorder reads the modules' names while they live
 
 
 main()
