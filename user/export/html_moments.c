@@ -40,37 +40,17 @@ static int device(struct page_data *p, uint32_t number, struct page_device **ret
 	return 0;
 }
 
+ARRAY_UP_TO(moments_up_to, struct page_moment, seq)
+
 int64_t html_moments__of(const struct page_device *d, uint64_t seq)
 {
-	size_t lo = 0, hi = d->n;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (d->moments[mid].seq <= seq)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return (int64_t)lo - 1;
+	return (int64_t)moments_up_to(d->moments, d->n, seq) - 1;
 }
 
 /* Returns 1 + the index of the first moment not before event seq; d->n + 1 for the open moment. */
 static uint32_t moment1_of(const struct page_device *d, uint64_t seq)
 {
-	size_t lo = 0, hi = d->n;
-
-	if (!seq)
-		return 0;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (d->moments[mid].seq < seq)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo + 1;
+	return seq ? (uint32_t)moments_up_to(d->moments, d->n, seq - 1) + 1 : 0;
 }
 
 /* --- blocks allocated and freed between two moments */

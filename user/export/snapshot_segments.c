@@ -304,19 +304,13 @@ static size_t merge(struct snapshot_range *r, size_t n)
 	return k;
 }
 
+ARRAY_UP_TO(ranges_up_to, struct snapshot_range, addr)
+
 static bool holds(const struct snapshot_range *r, size_t n, uint64_t addr)
 {
-	size_t lo = 0, hi = n;
+	size_t k = ranges_up_to(r, n, addr);
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (r[mid].addr <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo && addr < r[lo - 1].end;
+	return k && addr < r[k - 1].end;
 }
 
 /* Finds blocks of the events and of the moment that lie in no current or past segment. The

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "hostmem/internal.h"
+#include "lib/array.h"
 #include "lib/io.h"
 #include "process/proc.h"
 
@@ -37,20 +38,14 @@ bool host_places__anonymous(const struct map *m)
 		!strncmp(m->path, "[stack", 6));
 }
 
+ARRAY_UP_TO(maps_up_to, struct map, start)
+
 /* The last mapping that begins at addr or below; NULL: none. */
 static const struct map *at_or_below(const struct maps *m, uint64_t addr)
 {
-	size_t lo = 0, hi = m->n;
+	size_t k = maps_up_to(m->v, m->n, addr);
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (m->v[mid].start <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo ? &m->v[lo - 1] : NULL;
+	return k ? &m->v[k - 1] : NULL;
 }
 
 bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size)

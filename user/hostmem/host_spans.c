@@ -119,17 +119,9 @@ int host_spans__resolve(struct host_spans *s)
 	return 0;
 }
 
+ARRAY_UP_TO(spans_up_to, struct span, end)
+
 size_t host_spans__after(const struct host_spans *s, uint64_t addr)
 {
-	size_t lo = 0, hi = s->n;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (s->v[mid].end <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return spans_up_to(s->v, s->n, addr);
 }

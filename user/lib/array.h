@@ -2,6 +2,7 @@
 #pragma once
 /* Arrays that grow, and the order of their elements. */
 #include <stddef.h>
+#include <stdint.h>
 
 /* Grows the array at *(T **)array until it has room for n elements of size bytes. *cap is its
  * capacity in elements, which at least doubles. Returns 0, or -ENOMEM with nothing changed. */
@@ -20,4 +21,22 @@ int array__compare_u64(const void *a, const void *b);
 		const type *x = a, *y = b;                                                         \
                                                                                                    \
 		return x->member < y->member ? -1 : x->member > y->member;                         \
+	}
+
+/* Defines a static function: of n structs in the order of one member, the number of those whose
+ * member is at most key. So it is the index of the first one that is larger. */
+#define ARRAY_UP_TO(name, type, member)                                                            \
+	static inline size_t name(const type *v, size_t n, uint64_t key)                           \
+	{                                                                                          \
+		size_t lo = 0, hi = n;                                                             \
+                                                                                                   \
+		while (lo < hi) {                                                                  \
+			size_t mid = lo + (hi - lo) / 2;                                           \
+                                                                                                   \
+			if (v[mid].member <= key)                                                  \
+				lo = mid + 1;                                                      \
+			else                                                                       \
+				hi = mid;                                                          \
+		}                                                                                  \
+		return lo;                                                                         \
 	}

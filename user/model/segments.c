@@ -289,22 +289,21 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 	return put_pins(s, seg);
 }
 
+ARRAY_UP_TO(extents_up_to, struct extent, addr)
+ARRAY_UP_TO(blocks_up_to, struct block, addr)
+
+/* Of extents in the order of their addresses, the one that contains addr; NULL: none. */
+static struct extent *extent_at(struct extent *all, size_t n, uint64_t addr)
+{
+	size_t k = extents_up_to(all, n, addr);
+
+	return k && addr - all[k - 1].addr < all[k - 1].size ? &all[k - 1] : NULL;
+}
+
 /* The reserved range that contains addr; NULL: not known. */
 static const struct extent *range_of(const struct gc *s, uint64_t addr)
 {
-	size_t lo = 0, hi = s->nreserved;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (s->reserved[mid].addr <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo && addr - s->reserved[lo - 1].addr < s->reserved[lo - 1].size
-		       ? &s->reserved[lo - 1]
-		       : NULL;
+	return extent_at(s->reserved, s->nreserved, addr);
 }
 
 /* Whether b, which follows a, belongs to the same segment. */
@@ -408,19 +407,7 @@ static int add_physical(struct gc *s)
 /* The unmapped memory that contains addr; NULL: none. */
 static struct extent *unmapped_at(const struct gc *s, uint64_t addr)
 {
-	size_t lo = 0, hi = s->nunmapped;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (s->unmapped[mid].addr <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo && addr - s->unmapped[lo - 1].addr < s->unmapped[lo - 1].size
-		       ? &s->unmapped[lo - 1]
-		       : NULL;
+	return extent_at(s->unmapped, s->nunmapped, addr);
 }
 
 /* Counts a block that is in no segment. */
@@ -501,19 +488,11 @@ static int list_pending(struct gc *s)
 	if (!s->pending)
 		return -ENOMEM;
 	while (map64__next(s->dev->pending, &pos, &addr, &size)) {
-		size_t lo = 0, hi = s->nblocks;
+		size_t next = blocks_up_to(s->blocks, s->nblocks, addr);
 
-		while (lo < hi) { /* first block that starts after addr */
-			size_t mid = lo + (hi - lo) / 2;
-
-			if (s->blocks[mid].addr <= addr)
-				lo = mid + 1;
-			else
-				hi = mid;
-		}
-		if (lo && addr - s->blocks[lo - 1].addr < block__size(s, &s->blocks[lo - 1]))
+		if (next && addr - s->blocks[next - 1].addr < block__size(s, &s->blocks[next - 1]))
 			continue;
-		if (lo < s->nblocks && s->blocks[lo].addr - addr < size)
+		if (next < s->nblocks && s->blocks[next].addr - addr < size)
 			continue;
 		s->pending[k++] = (struct block){ .addr = addr, .size = size };
 	}
