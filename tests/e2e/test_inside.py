@@ -150,7 +150,8 @@ def test_recorder_killed():
 
 def test_exec():
     """The process executes another program: its recording ends there, and that program runs."""
-    script = "import os, torch\nx = torch.empty(1000)\nos.execv('/bin/sh', ['sh', '-c', 'echo other; exit 4'])"
+    # The recorder reads the names of code from the running program.
+    script = "import os, time, torch\nx = torch.empty(1000)\ntime.sleep(2)\nos.execv('/bin/sh', ['sh', '-c', 'echo other; exit 4'])"
     path, code, out, err = record("exec", python(), "-c", script)
     equal((code, out), (4, "other\n"), "exit and output of the other program, with %r" % err[-800:])
     rows = [r for r in report(path)["rows"] if r["line"] == 2]
