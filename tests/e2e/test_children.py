@@ -174,7 +174,9 @@ def test_torchrun():
     for pid in truth:
         equal(found[pid].facts["attached_at"], "start", "attached_at of a rank")
         equal(set(found[pid].lines()), {"make"}, "functions")
-    targets = [report("%s.%d.mtr" % (path[:-4], pid))["target"] for pid in truth]
+    docs = [report("%s.%d.mtr" % (path[:-4], pid)) for pid in truth]
+    targets = [d["target"] for d in docs]
+    equal([d["capture"]["hostname"] for d in docs], [os.uname().nodename] * 2, "hosts in the reports")
     equal(sorted((t["rank"], t["local_rank"], t["world_size"]) for t in targets), [(0, 0, 2), (1, 1, 2)], "ranks in the reports")
     code, out, err = tool("report", path, *("%s.%d.mtr" % (path[:-4], pid) for pid in truth))
     equal((code, err), (0, ""), "report of all")

@@ -42,7 +42,8 @@ def test_groups():
     slow = doc["step_outliers"][0]
     check(0.2 <= slow["step_time"] <= 0.204 and 0.1 <= slow["others_median"] <= 0.104, "step times: %s", slow)
     for n, k in enumerate(doc["recordings"]):
-        equal((k["rank"], k["clock_offset_ns"], k["clock_offset_error_ns"]), (n, n // 8 * 10**9, 50000), "clock of rank %d" % n)
+        equal((k["rank"], k["host"]), (n, "node%d" % (n // 8)), "where rank %d is" % n)
+        equal((k["clock_offset_ns"], k["clock_offset_error_ns"]), (n // 8 * 10**9, 50000), "clock of rank %d" % n)
         equal(k["begin_ns"], doc["recordings"][0]["begin_ns"], "begin of rank %d on one clock" % n)
         equal(doc["groups"][k["group"]]["recordings"].count(n), 1, "group of rank %d" % n)
     equal(doc["missing"], [], "missing")
@@ -65,7 +66,7 @@ def test_text():
     code, out, err = tool("report", fleet(64), prefix=("env", "COLUMNS=100"))
     equal((code, err), (0, ""), "report")
     for words in ("5 groups of ranks that allocate alike\n", "ranks 16-20 22-31\n", "median of the others in their group:\n",
-                  "  rank 21: 300.00 MiB more at odd.py:42 (cache): 300.00 MiB", "  rank 32: 0.20 s a step, 100 % longer",
+                  "  rank 21 on node2: 300.00 MiB more at odd.py:42 (cache): 300.00 MiB", "  rank 32 on node4: 0.20 s a step, 100 % longer",
                   "Clocks of the hosts differ by up to 7.00 s, measured to within 50.0 us"):
         check(words in out, "%r is not in %s", words, out)
     check("Missing" not in out, "somebody is missing: %s", out)
@@ -110,7 +111,7 @@ def test_thousands():
     few, _, before = measured(fleet(256))
     many, seconds, after = measured(fleet(4096))
     check("ranks 0-255 of 256" in few and "ranks 0-4095 of 4096" in many, "titles")
-    for words in ("5 groups of ranks", "rank 1365: 300.00 MiB more at odd.py:42", "rank 2048: 0.20 s a step"):
+    for words in ("5 groups of ranks", "rank 1365 on node170: 300.00 MiB more at odd.py:42", "rank 2048 on node256: 0.20 s a step"):
         check(words in many, "%r is not in %s", words, many)
     check(seconds < 60, "4,096 ranks take %.0f s", seconds)
     each = (after - before) / (4096 - 256)

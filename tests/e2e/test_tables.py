@@ -170,6 +170,10 @@ def test_options_and_names():
         json.dump(index, f)
     hosts = read(export(scratch("of-hosts"), job))["answers"]["hosts"]
     equal(sorted(h for h, _ in hosts), ["node-%d" % i for i in range(4)], "hosts of a folder's index")
+    ranks = scratch("ranks")
+    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_fleet"), ranks, "9"], check=True, timeout=60)
+    hosts = read(export(scratch("of-ranks"), ranks))["answers"]["hosts"]
+    equal(sorted((r, h) for h, r in hosts), [(i, "node%d" % (i // 8)) for i in range(9)], "hosts of the recordings")
     for args, said in ((("csv", "--job", "x", made("tiny")), "for the format parquet"), (("parquet", made("tiny"), "-o", "-"), "folder"),
                        (("csv", made("tiny"), made("tiny")), "one recording")):
         code, _, err = tool("export", *args)

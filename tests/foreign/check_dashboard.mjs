@@ -424,16 +424,17 @@ async function checkCells(page) {
 	const doc = await api(page, "trace/ranks"), odd = doc.outliers[0].recording, slow = doc.step_outliers[0].recording;
 	assert.equal(await text(page, "#ranks-title"), "40 ranks of python train.py");
 	const differ = await page.locator("#ranks-odd li").evaluateAll(all => all.map(e => [...e.children].map(c => c.textContent)));
-	assert.deepEqual(differ.map(d => d[0]), [`rank ${odd}`, `rank ${slow}`]);
+	const name = rank => `rank ${rank} on node${Math.floor(rank / 8)}`;
+	assert.deepEqual(differ.map(d => d[0]), [odd, slow].map(name));
 	assert.match(differ[0].join(), /300\.00 MiB more in all.*300\.00 MiB more at odd\.py:42 \(cache\)/);
 	assert.match(differ[1][1], /^slower: 20\d ms a step, others 10\d ms$/);
 	await page.focus("#ranks-grid");
-	assert.match(await marked(page), new RegExp(`^rank ${odd}, .* at the peak, 300\\.00 MiB more .*no other rank allocates like it$`));
+	assert.match(await marked(page), new RegExp(`^${name(odd)}, .* at the peak, 300\\.00 MiB more .*no other rank allocates like it$`));
 	await page.keyboard.press("n");
-	assert.match(await marked(page), new RegExp(`^rank ${slow}, `));
+	assert.match(await marked(page), new RegExp(`^${name(slow)}, `));
 	for (const [key, rank] of [["ArrowRight", slow + 1], ["Home", 0], ["ArrowUp", 0], ["End", 39], ["p", slow]]) {
 		await page.keyboard.press(key);
-		assert.match(await marked(page), new RegExp(`^rank ${rank}, `), key);
+		assert.match(await marked(page), new RegExp(`^${name(rank)}, `), key);
 	}
 	await page.click("#ranks-twin summary");
 	await until(page, () => document.querySelector("#ranks-twin tbody tr"));
@@ -483,7 +484,7 @@ async function ranks() {
 	await shownRanks(page);
 	await page.focus("#ranks-grid");
 	await page.keyboard.press("End");
-	assert.match(await marked(page), /^rank 4095, /);
+	assert.match(await marked(page), /^rank 4095 on node511, /);
 	const [elements, time] = await page.evaluate(() => {
 		const begun = performance.now();
 		for (let i = 0; i < 5; i++)

@@ -108,6 +108,7 @@ static void set_facts(struct rank *r, unsigned rank, unsigned ranks)
 	facts__setf(f, "rank", "%u", rank);
 	facts__setf(f, "local_rank", "%u", rank % 8);
 	facts__setf(f, "world_size", "%u", ranks);
+	facts__setf(f, "hostname", "node%u", rank / 8);
 	facts__set(f, "comm", "python");
 	facts__set(f, "cmdline", "[\"python\",\"train.py\"]");
 	facts__set(f, "cwd", "/job");

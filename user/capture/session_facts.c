@@ -173,8 +173,11 @@ int session__set_facts(struct session *s)
 	session__set_rank(s);
 	err |= set_place(s);
 	err |= facts__set(s->facts, "version", MEMTRACE_VERSION);
-	if (uname(&un) == 0)
+	if (uname(&un) == 0) {
 		err |= facts__set(s->facts, "kernel", un.release);
+		if (*un.nodename)
+			err |= facts__set(s->facts, "hostname", un.nodename);
+	}
 	return err | session__set_start(s) ? -ENOMEM : 0;
 }
 

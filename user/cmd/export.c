@@ -47,7 +47,8 @@ static const struct argp_option options[] = {
 	  "With parquet: name of the job (default: the name of the folder or recording)",
 	  OPTIONS_OUTPUT },
 	{ "host", OPT_HOST, "NAME", OPTION_RARE,
-	  "With parquet: name of the host (default: of the folder's index)", OPTIONS_OUTPUT },
+	  "With parquet: name of the host (default: of the folder's index, or the recorder's)",
+	  OPTIONS_OUTPUT },
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", OPTIONS_OUTPUT },
 	{ 0 },
 };

@@ -126,6 +126,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	uint_if(j, f, "allocator_block");
 	uint_if(j, f, "allocator_tensors");
 	fact_if(j, f, "kernel");
+	fact_if(j, f, "hostname");
 	json__open_object(j, "counters");
 	for (size_t i = 0; i < facts__count(f); i++) {
 		const char *key, *value;

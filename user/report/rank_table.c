@@ -198,10 +198,11 @@ int rank_table__tree(FILE *out, const struct ranks *r, size_t width, bool bold, 
 static void print_slow(FILE *out, const struct ranks *r, const struct outlier *o, size_t width)
 {
 	uint64_t d = o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
+	const struct rank *k = ranks__at(r, o->recording);
 	char a[24], b[24];
 
-	text__paragraph(out, width, "  ", "  ", "%s: %s a step, %.0f %% %s than the others' %s",
-			ranks__at(r, o->recording)->label, text__time(a, sizeof(a), o->bytes),
+	text__paragraph(out, width, "  ", "  ", "%s%s: %s a step, %.0f %% %s than the others' %s",
+			k->label, k->on, text__time(a, sizeof(a), o->bytes),
 			o->others ? 100.0 * (double)d / (double)o->others : 0.0,
 			o->bytes > o->others ? "longer" : "shorter",
 			text__time(b, sizeof(b), o->others));

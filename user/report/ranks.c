@@ -50,6 +50,7 @@ void ranks__free(struct ranks *r)
 		return;
 	for (size_t i = 0; i < r->n; i++) {
 		free(r->all[i].name);
+		free(r->all[i].host);
 		free(r->all[i].cwd);
 		free(r->all[i].command);
 		for (size_t k = 0; k < r->all[i].ngrowth; k++)
@@ -326,8 +327,10 @@ static void read_clock(struct rank_clock *c, const struct facts *f)
 static int describe(struct rank *k, const struct analysis *a)
 {
 	const char *cwd = facts__get(a->facts, "cwd"), *comm = facts__get(a->facts, "comm");
+	const char *host = facts__get(a->facts, "hostname");
 
 	k->name = strdup(a->name);
+	k->host = host ? strdup(host) : NULL;
 	k->cwd = cwd ? strdup(cwd) : NULL;
 	k->command = command_of(a->facts);
 	k->has_number = fact_number(a->facts, "rank", &k->number);
@@ -342,7 +345,7 @@ static int describe(struct rank *k, const struct analysis *a)
 	k->step_time = model__step_time(a->model);
 	k->complete = a->complete;
 	read_clock(&k->clock, a->facts);
-	return k->name && k->command && (!cwd || k->cwd) ? 0 : -ENOMEM;
+	return k->name && k->command && (!cwd || k->cwd) && (!host || k->host) ? 0 : -ENOMEM;
 }
 
 static bool helps(const struct rank *k, const struct rank *boss)
@@ -535,6 +538,24 @@ static void set_labels(struct ranks *r)
 		else
 			snprintf(k->label, sizeof(k->label), "rank %llu",
 				 (unsigned long long)k->number);
+	}
+}
+
+/* Names the host of each rank, unless all are on one. */
+static void set_hosts(struct ranks *r)
+{
+	const char *first = r->n ? r->all[0].host : NULL;
+	bool several = false;
+	char host[48];
+
+	for (size_t i = 1; i < r->n && first; i++)
+		several |= r->all[i].host && strcmp(r->all[i].host, first) != 0;
+	for (size_t i = 0; i < r->n && several; i++) {
+		struct rank *k = &r->all[i];
+
+		if (k->host)
+			snprintf(k->on, sizeof(k->on), " on %s",
+				 text__clean(host, sizeof(host), k->host, strlen(k->host)));
 	}
 }
 
@@ -786,6 +807,8 @@ int ranks__finish(struct ranks *r)
 	if (err)
 		return err;
 	set_labels(r);
+	if (ranks__one_job(r))
+		set_hosts(r);
 	if (ranks__one_tree(r))
 		set_tree_labels(r);
 	gather_cells(r);

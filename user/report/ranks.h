@@ -40,6 +40,8 @@ struct rank {		/* one recording */
 	char *name;
 	/* "rank 3" or "rank 3 worker 1"; without a job, the start of the name, cleaned */
 	char label[48];
+	char on[64];   /* " on HOST", cleaned, if the ranks of a job are on several hosts */
+	char *host;    /* name of the host, hostile text; NULL: unknown */
 	char *cwd;     /* working directory; NULL: unknown */
 	char *command; /* command line, cleaned, without arguments that differ for each rank */
 	uint64_t number, local, world; /* rank, local rank, number of ranks */

@@ -18,6 +18,7 @@ void ranks_json__who(struct json *j, const struct rank *k)
 	json__uint_or_null(j, "rank", k->has_number, k->number);
 	json__uint_or_null(j, "local_rank", k->has_local, k->local);
 	json__uint_or_null(j, "world_size", k->has_world, k->world);
+	json__string(j, "host", k->host);
 	json__uint(j, "pid", k->pid);
 	json__uint_or_null(j, "parent", k->parent, k->parent);
 	json__bool(j, "worker", k->worker);

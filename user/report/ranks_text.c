@@ -179,7 +179,7 @@ static int print_growth(struct page *p)
 	ranks__list(p->r, in, p->part, sizeof(p->part));
 	free(in);
 	if (grows > 1)
-		snprintf(more, sizeof(more), "; most in %s", most->label);
+		snprintf(more, sizeof(more), "; most in %s%s", most->label, most->on);
 	if (grows)
 		fputc('\n', p->out);
 	if (grows)
@@ -233,14 +233,14 @@ static void print_outlier(struct page *p, const struct outlier *o)
 	text__bytes(b, sizeof(b), o->bytes);
 	text__bytes(c, sizeof(c), o->others);
 	if (!o->line1) {
-		snprintf(p->text, sizeof(p->text), "%s: %s %s%s in all: %s, %s %s", k->label, a,
-			 more, percent, b, others, c);
+		snprintf(p->text, sizeof(p->text), "%s%s: %s %s%s in all: %s, %s %s", k->label,
+			 k->on, a, more, percent, b, others, c);
 	} else {
 		char *where = malloc(REPORT_TEXT);
 
 		if (where)
-			snprintf(p->text, sizeof(p->text), "%s: %s %s%s at %s: %s, %s %s", k->label,
-				 a, more, percent,
+			snprintf(p->text, sizeof(p->text), "%s%s: %s %s%s at %s: %s, %s %s",
+				 k->label, k->on, a, more, percent,
 				 words(p, where, &ranks__line(p->r, o->line1 - 1)->row,
 				       p->width > 56 ? p->width - 20 : 36),
 				 b, others, c);

@@ -309,7 +309,7 @@ static int tables_begin(struct export_ctx *c, void **state)
 	*state = s;
 	s->events.put = put;
 	s->recording = c->name;
-	s->host = c->folder->host;
+	s->host = c->folder->host ? c->folder->host : facts__get(c->facts, "hostname");
 	set_number(c->facts, "rank", &s->has_rank, &s->rank);
 	set_number(c->facts, "pid", &s->has_pid, &s->pid);
 	s->has_start = start && !text__parse_date(start, &s->start);

@@ -59,6 +59,10 @@ const RankMap = (() => {
 		const shown = all.filter(r => !r.worker);
 		if (!doc.one_job)
 			return shown;
+		// The host is said where ranks are on several.
+		if (new Set(shown.map(r => r.host)).size > 1)
+			for (const r of shown)
+				r.on = r.host;
 		// Ranks without a recording get an empty cell, unless the numbers make no sense.
 		const most = Math.max(...shown.map(r => r.rank), ...(doc.missing ?? []).map(m => m.rank ?? 0), ...shown.map(r => (r.world_size ?? 0) - 1));
 		if (most >= 4 * shown.length + 64)
@@ -85,7 +89,7 @@ const RankMap = (() => {
 			return [r.label, r.says[0] ?? "no recording"];
 		const group = r.group === null || r.group === undefined ? null : doc.groups[r.group];
 		const alike = group?.recordings.filter(i => i !== r.i).map(i => doc.recordings[i].rank ?? i);
-		return [r.label, `${bytes(r.allocated)} ${moment(doc)}`, r.says.length ? some(r.says).join("; ") : "not different from the others",
+		return [r.on ? `${r.label} on ${r.on}` : r.label, `${bytes(r.allocated)} ${moment(doc)}`, r.says.length ? some(r.says).join("; ") : "not different from the others",
 			grows(r)?.text ?? (growth(r) === 0 ? "no growth" : "growth not known"), r.step_time ? `${duration(r.step_time)} a step` : null,
 			doc.one_job && alike ? (alike.length ? `allocates like ${alike.length === 1 ? "rank" : "ranks"} ${ranges(alike)}` : "no other rank allocates like it") : null].filter(Boolean);
 	}
@@ -94,6 +98,9 @@ const RankMap = (() => {
 		const scale = Kit.isDark() ? DARK : LIGHT, x = Math.max(0, Math.min(1, t)) * (scale.length - 1), i = Math.min(scale.length - 2, Math.floor(x)), f = x - i;
 		return scale[i].map((c, k) => Math.round(c + (scale[i + 1][k] - c) * f));
 	};
+	// A host that all ranks of a row are on, with its ends if it is long.
+	const short = name => name.length > 14 ? `${name.slice(0, 6)}…${name.slice(-7)}` : name;
+	const hostOf = row => { const known = new Set(row.filter(r => !r.absent).map(r => r.on)); return known.size === 1 ? [...known][0] : null; };
 	const css = c => `rgb(${c.join(" ")})`;
 	const inkOn = c => 0.299 * c[0] + 0.587 * c[1] + 0.114 * c[2] > 128 ? "#10151c" : "#ffffff";
 
@@ -119,7 +126,7 @@ const RankMap = (() => {
 		}
 
 		function layout() {
-			const margin = 44, w = Math.max(120, box.clientWidth - margin - 14), h = Math.max(80, box.clientHeight - 14), n = all.length, step = node || 1;
+			const margin = all.some(r => r.on) && node ? 100 : 44, w = Math.max(120, box.clientWidth - margin - 14), h = Math.max(80, box.clientHeight - 14), n = all.length, step = node || 1;
 			let best = null;
 			for (let k = 1; k < 2 * Math.ceil(n / step); k *= 2) { // rows of 64 rather than 56
 				const cols = k * step, rows = Math.ceil(n / cols), gap = node ? 6 : 0;
@@ -182,8 +189,10 @@ const RankMap = (() => {
 			c.font = "11px sans-serif";
 			c.textAlign = "right";
 			const every = Math.max(1, Math.ceil(14 / lay.ch));
-			for (let k = 0; k < lay.rows; k += every)
-				c.fillText(doc.one_job ? String(all[k * lay.cols].rank) : String(k * lay.cols), lay.margin - 7, 4 + k * lay.ch + Math.min(lay.ch, 14) - 2);
+			for (let k = 0; k < lay.rows; k += every) {
+				const first = k * lay.cols, host = hostOf(all.slice(first, first + lay.cols));
+				c.fillText(host ? short(host) : String(doc.one_job ? all[first].rank : first), lay.margin - 7, 4 + k * lay.ch + Math.min(lay.ch, 14) - 2);
+			}
 			c.textAlign = "left";
 			all.forEach((r, i) => r.differs && frame(c, i, colour("mark"), colour("panel"), 0));
 			if (document.activeElement === box)
@@ -302,15 +311,15 @@ const RankMap = (() => {
 	// The list of those that differ. open(recording): one was chosen.
 	function differ(box, map, open) {
 		const all = map.cells.map((r, i) => [r, i]).filter(([r]) => r.differs);
-		const item = ([r, i]) => el("li", {}, el("a", { href: "#", textContent: r.label, onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }), ...some(r.says).map(w => el("span", { textContent: w })));
+		const item = ([r, i]) => el("li", {}, el("a", { href: "#", textContent: r.on ? `${r.label} on ${r.on}` : r.label, onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }), ...some(r.says).map(w => el("span", { textContent: w })));
 		box.replaceChildren(...all.slice(0, LISTED).map(item), ...(all.length ? [] : [el("li", { className: "quiet", textContent: "No rank differs from the others by more than the report’s limits." })]),
 			...(all.length > LISTED ? [el("li", { className: "quiet", textContent: Words.more(all.length - LISTED, "rank") })] : []));
 	}
 
 	// A table of all cells, for those who do not see the grid.
 	const table = (map, doc) => ({
-		columns: [doc.one_job ? "Rank" : "Recording", `Memory ${moment(doc)}`, "Growth per step", "Time of a step", "Differs"],
-		rows: map.cells.map(r => [r.label, ...(r.absent ? ["–", "–", "–", r.says[0] ?? "no recording"] :
+		columns: [doc.one_job ? "Rank" : "Recording", "Host", `Memory ${moment(doc)}`, "Growth per step", "Time of a step", "Differs"],
+		rows: map.cells.map(r => [r.label, r.host ?? "–", ...(r.absent ? ["–", "–", "–", r.says[0] ?? "no recording"] :
 			[bytes(r.allocated), growth(r) === null ? "not known" : WHAT.growth.text(growth(r)), r.step_time ? duration(r.step_time) : "not known", some(r.says).join("; ") || "no"])]),
 	});
 
