@@ -131,6 +131,13 @@ def test_sleep():
     awake = harness.device(json.loads(tool("report", path, "--format", "json", "--at", "%.1f" % (peak["time"] + 1.5 + moments["awake"] - 0.4))[1]), "cuda:0")
     equal(awake["reconciliation"]["segments"]["unmapped"], None, "unmapped after the wake-up")
     equal([(p["pool"], p["allocated"]) for p in awake["reconciliation"]["pools"]], [("0,1", 60 * MIB)], "pools after the wake-up")
+    equal([name for _, name in marks(path)], ["memory unmapped: 60.00 MiB (sleep)", "memory mapped again: 60.00 MiB (wake-up)"], "marks")
+
+
+def marks(path):
+    """Time and name of each mark in a recording."""
+    lines = [json.loads(line) for line in tool("export", "ndjson", path, "-o", "-")[1].splitlines()]
+    return [(line["time"], line["name"]) for line in lines if line.get("event") == "mark"]
 
 
 def test_linked_runtime():

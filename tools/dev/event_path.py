@@ -88,10 +88,11 @@ def calls_in(body, record):
 
 def connect_stages(functions):
     """Unit -> the function that gets its events, from how session__open_...() connects the stages."""
-    following, head = {}, None
+    if "session__open_attach_stage" not in functions:
+        return {}
+    last = re.search(r"send_to\(s->attach, (\w+)__sink\(", functions["session__open_attach_stage"].body)[1]
+    following, head = {last: None}, (last + ".c", "on_event")
     for name in ("session__open_attach_stage", "session__open_census_stage"):
-        if name not in functions:
-            return {}
         stage = re.search(r"->next = (\w+)__sink\(", functions[name].body)[1]
         handler = (stage + ".c", "on_event")
         following[stage], head = head, handler

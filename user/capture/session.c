@@ -80,6 +80,7 @@ void session__free(struct session *s)
 	probes__free(s->probes);
 	census_stage__free(s->census);
 	attach_stage__free(s->attach);
+	sleep_stage__free(s->sleep);
 	decoder__free(s->decoder);
 	facts__free(s->facts);
 	dict__free(s->dict);
@@ -346,7 +347,7 @@ static int last_census(struct session *s)
 static void send_to(struct session *s, struct sink *sink)
 {
 	s->sink = sink;
-	attach_stage__send_to(s->attach, sink);
+	sleep_stage__send_to(s->sleep, sink);
 }
 
 #define QUIET 500000000ULL /* ns */
@@ -386,6 +387,9 @@ int session__pump(struct session *s, struct sink *sink)
 		err = session__pump_host(s);
 	if (!err)
 		err = pump_cost(s, now);
+	/* Events held or in the ring may belong to a transition. */
+	if (!err && !s->behind && attach_stage__settled(s->attach))
+		err = sleep_stage__pump(s->sleep, now);
 	if (!err)
 		err = housekeeping(s, now);
 	if (!err && sink && sink->tick)
@@ -485,6 +489,8 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 	err = s->census ? census_stage__take_ledger(s->census, end) : 0;
 	if (!err)
 		err = attach_stage__finish(s->attach);
+	if (!err)
+		err = sleep_stage__finish(s->sleep);
 out:
 	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->decoder->cut ? s->decoder->cut : end);
 	facts__setf(s->facts, "events", "%" PRIu64, session__events(s));

@@ -402,8 +402,10 @@ int session__open_decoder(struct session *s)
 int session__open_attach_stage(struct session *s)
 {
 	s->attach = attach_stage__new(&s->target, s->facts, !s->opts.steps_only);
-	if (!s->attach)
+	s->sleep = sleep_stage__new(s->decoder);
+	if (!s->attach || !s->sleep)
 		return -ENOMEM;
+	attach_stage__send_to(s->attach, sleep_stage__sink(s->sleep));
 	s->decoder->next = attach_stage__sink(s->attach);
 	return 0;
 }

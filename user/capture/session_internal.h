@@ -19,6 +19,7 @@
 
 struct attach_stage;
 struct census_stage;
+struct sleep_stage;
 struct decoder;
 struct dict;
 
@@ -88,6 +89,7 @@ struct session {
 	struct decoder *decoder;     /* NULL before attach, as the stages */
 	struct census_stage *census; /* NULL with no_census, too */
 	struct attach_stage *attach;
+	struct sleep_stage *sleep;
 	struct sink *sink; /* sink of the last pump, borrowed; NULL: none */
 	struct code_ends ends;
 	struct losses losses;

@@ -4,7 +4,7 @@
  * The stages between the decoder and the capture's sink. A session connects them once, when it
  * attaches. Each is a struct sink that passes events on to the next one, in the same order:
  *
- *   decoder (decoder.h) -> census_stage -> attach_stage -> sink
+ *   decoder (decoder.h) -> census_stage -> attach_stage -> sleep_stage -> sink
  *
  * Stages read the process themselves, too, and add events about what they read. A reading holds for
  * a moment in the past: the session first brings in all records up to its end, then lets the stage
@@ -19,6 +19,7 @@ struct decoder;
 struct target;
 struct attach_stage;
 struct census_stage;
+struct sleep_stage;
 
 /*
  * Finds the blocks and segments of the CUDA allocator when the probes were attached, from its own
@@ -88,6 +89,25 @@ int census_stage__take(struct census_stage *c, bool whole);
 /* Waits for the last reading and passes on its ledger, as of the capture's end at the latest; end:
  * ns since start. Nothing without a last reading. 0, -ENOMEM or a sink's error. */
 int census_stage__take_ledger(struct census_stage *c, uint64_t end);
+
+/*
+ * Marks the moments when other code than PyTorch's allocator has unmapped memory below live
+ * tensors, and when it has mapped memory there again: "memory unmapped: 1.20 GiB (sleep)", "memory
+ * mapped again: 1.20 GiB (wake-up)". All calls of one transition are one EVENT_MARK. It comes when
+ * the transition is over: 0.1 s after its last call if nothing is left to change, otherwise 1 s.
+ */
+
+/* Borrows d. NULL: out of memory. */
+struct sleep_stage *sleep_stage__new(struct decoder *d);
+void sleep_stage__free(struct sleep_stage *s); /* NULL is fine */
+struct sink *sleep_stage__sink(struct sleep_stage *s);
+/* Sets the capture's sink, which gets the events from now on; borrowed. NULL, as at first: none. */
+void sleep_stage__send_to(struct sleep_stage *s, struct sink *next);
+/* Emits the mark of a transition that is over. All events before now must have come; now: ns since
+ * start. 0, -ENOMEM or the sink's error. */
+int sleep_stage__pump(struct sleep_stage *s, uint64_t now);
+/* After the last event: emits the mark of a transition under way. Returns as sleep_stage__pump(). */
+int sleep_stage__finish(struct sleep_stage *s);
 
 /* Passes the memory of CPU tensors and of other objects, with names, to host memory by line. 0 or
  * -ENOMEM. */

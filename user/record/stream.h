@@ -79,7 +79,8 @@ enum event_kind {
 	/* This thread left module, at this time or earlier. Has no EVENT_ENTER if the call began
 	 * before the first event. */
 	EVENT_LEAVE = 17,
-	/* A mark that a person or a script set: name. Belongs to the whole process. */
+	/* A mark: name. A person or a script set it, or the recorder at a change of detail or of a
+	 * server's sleep mode. Belongs to the whole process. */
 	EVENT_MARK = 18,
 	/* Free bytes on the device according to the driver, after all processes' use: size. */
 	EVENT_LEFT = 19,
