@@ -98,7 +98,7 @@ lib = ctypes.CDLL(sys.argv[1])
 say("up")
 del y
 say("asleep", lib.sleepy_sleep())
-say("awake", lib.sleepy_wake())
+say("awake", lib.sleepy_wake(0, 64))
 """
 
 
@@ -138,6 +138,62 @@ def marks(path):
     """Time and name of each mark in a recording."""
     lines = [json.loads(line) for line in tool("export", "ndjson", path, "-o", "-")[1].splitlines()]
     return [(line["time"], line["name"]) for line in lines if line.get("event") == "mark"]
+
+
+TAGS = """
+import ctypes, sys, torch
+def say(*what):
+    print(*what, flush=True)
+    sys.stdin.readline()
+allocator = torch.cuda.memory.CUDAPluggableAllocator(sys.argv[1], "sleepy_alloc", "sleepy_free")
+pool = torch.cuda.MemPool(allocator.allocator())
+with torch.cuda.use_mem_pool(pool):
+    weights = [torch.empty((20 + 2 * i) << 20, dtype=torch.uint8, device="cuda") for i in range(30)]
+    cache = [torch.empty(100 << 20, dtype=torch.uint8, device="cuda") for i in range(2)]
+def mib(tensors):
+    return sum(t.numel() for t in tensors) >> 20
+lib = ctypes.CDLL(sys.argv[1])
+say("up", 0, 0)
+for turn in "first", "second":
+    say(turn, lib.sleepy_sleep(), mib(weights + cache))
+    say("weights", lib.sleepy_wake(0, 30), mib(weights))
+    say("cache", lib.sleepy_wake(30, 64), mib(cache))
+del cache
+torch.cuda.empty_cache()
+say("freed", 0, 0)
+"""
+
+
+def test_sleep_tags():
+    """One mark a sleep and one a wake-up, also of a server that was up at the attach and wakes in two parts; none for memory that is freed."""
+    script = scratch("tags.py")
+    with open(script, "w", encoding="utf-8") as f:
+        f.write(TAGS)
+    path = scratch("tags.mtr")
+    job = spawn([python(), script, harness.compiled("sleepy_pool")], env=truth.dry_run())
+    job.wait_line("^up", 120)
+    recorder = record(job.pid, path)
+    time.sleep(2.5)  # the state at attach is read
+    said = []
+    for word, ranges in [("first", 32), ("weights", 30), ("cache", 2), ("second", 32), ("weights", 30), ("cache", 2)]:
+        job.send()
+        what, n, mib = job.wait_line("^" + word, 60).split()
+        equal((what, int(n)), (word, ranges), "ranges, or CUDA's error")
+        said.append(int(mib))
+        time.sleep(1.5)
+    job.send()
+    job.wait_line("^freed", 60)
+    time.sleep(1.5)
+    harness.finish(recorder)
+    job.send()
+    all_of_it, weights, cache = said[:3]
+    one_turn = ["memory unmapped: %s (sleep)" % size(all_of_it), "memory mapped again: %s of %s (wake-up)" % (size(weights), size(all_of_it)),
+                "memory mapped again: %s (wake-up)" % size(cache)]
+    equal([name for _, name in marks(path)], one_turn * 2, "marks")
+
+
+def size(mib):
+    return "%.2f GiB" % (mib / 1024) if mib >= 1024 else "%.2f MiB" % mib
 
 
 def test_linked_runtime():

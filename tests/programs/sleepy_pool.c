@@ -98,14 +98,15 @@ void sleepy_free(void *ptr, ssize_t size, int device, void *stream)
 		}
 }
 
-/* Return the number of ranges, or a negative error of CUDA. */
-int sleepy_sleep(void)
+/* Unmaps or maps the ranges of allocations [from, to), in the order that they were made. Returns
+ * the number of ranges, or a negative error of CUDA. */
+static int change(int (*each)(int i), int from, int to)
 {
 	int n = 0;
 
-	for (int i = 0; i < MOST; i++)
+	for (int i = from; i < to && i < MOST; i++)
 		if (all[i].size) {
-			int err = unmap(i);
+			int err = each(i);
 
 			if (err)
 				return -err;
@@ -114,17 +115,12 @@ int sleepy_sleep(void)
 	return n;
 }
 
-int sleepy_wake(void)
+int sleepy_sleep(void)
 {
-	int n = 0;
+	return change(unmap, 0, MOST);
+}
 
-	for (int i = 0; i < MOST; i++)
-		if (all[i].size) {
-			int err = map(i);
-
-			if (err)
-				return -err;
-			n++;
-		}
-	return n;
+int sleepy_wake(int from, int to)
+{
+	return change(map, from, to);
 }
