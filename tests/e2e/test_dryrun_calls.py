@@ -132,6 +132,14 @@ def test_sleep():
     equal(awake["reconciliation"]["segments"]["unmapped"], None, "unmapped after the wake-up")
     equal([(p["pool"], p["allocated"]) for p in awake["reconciliation"]["pools"]], [("0,1", 60 * MIB)], "pools after the wake-up")
     equal([name for _, name in marks(path)], ["memory unmapped: 60.00 MiB (sleep)", "memory mapped again: 60.00 MiB (wake-up)"], "marks")
+    doc = json.loads(tool("report", path, "--format", "json", "--at", "mark:memory unmapped*")[1])
+    equal((doc["at"], doc["time"]), ("time", marks(path)[0][0]), "moment of the mark")
+    at_mark = harness.device(doc, "cuda:0")["reconciliation"]["segments"]["unmapped"]
+    equal((at_mark["bytes"], at_mark["blocks"]), (60 * MIB, 1), "unmapped at the mark")
+    code, out, err = tool("diff", "--at", "mark:memory unmapped*,mark:memory mapped again: 60.00 MiB (wake-up)", path, path)
+    check(code == 0 and "At %.2f s, then at %.2f s: " % tuple(when for when, _ in marks(path)) in out, "diff of two marks: %d, %s%s", code, out, err)
+    code, _, err = tool("report", path, "--at", "mark:lunch")
+    check(code == 2 and "no mark 'lunch'; the first marks are 'memory unmapped: 60.00 MiB (sleep)', 'memory mapped" in err, "%d, %s", code, err)
 
 
 def marks(path):

@@ -11,6 +11,7 @@
 #include "lib/text.h"
 #include "log/log.h"
 #include "log/progress.h"
+#include "record/dict.h"
 #include "record/room.h"
 
 #define BATCH 24 /* events per batch */
@@ -115,6 +116,18 @@ static void choose_moment(struct analysis *a)
 		model__mark_end(a->model);
 }
 
+/* Keeps the name of a mark for the message that the one asked for is not there. */
+static void note_mark(struct analysis *a, const struct event *e)
+{
+	size_t len = strlen(a->marks);
+	char name[256];
+
+	if (e->kind != EVENT_MARK || len > sizeof(a->marks) / 2)
+		return;
+	clean(name, sizeof(name), dict__str(a->dict, e->name));
+	snprintf(a->marks + len, sizeof(a->marks) - len, "%s'%s'", len ? ", " : "", name);
+}
+
 /* Returns 1 at the end of the readable part, or a negative error with *context, a text for its
  * message. */
 static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx,
@@ -140,6 +153,7 @@ static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e
 				return err;
 			if (e[i].time > a->last_time)
 				a->last_time = e[i].time;
+			note_mark(a, &e[i]);
 			a->events++;
 		}
 		progress__at(p, mtr_reader__position(a->reader), a->events);
@@ -154,6 +168,23 @@ static void read_duration(struct analysis *a)
 	/* If the recording was cut, the fact is as old as the last flush. */
 	if (a->last_time > a->duration)
 		a->duration = a->last_time;
+}
+
+/* False, with a message, if --at names a mark that is not in the recording. */
+static bool has_mark(const struct analysis *a)
+{
+	struct model_opts o = model__opts(a->model);
+	char name[512], mark[256];
+
+	if (!*o.at_mark)
+		return true;
+	clean(name, sizeof(name), a->path);
+	clean(mark, sizeof(mark), o.at_mark);
+	if (*a->marks)
+		log_err("%s: no mark '%s'; the first marks are %s", name, mark, a->marks);
+	else
+		log_err("%s: no mark '%s': the recording has no marks", name, mark);
+	return false;
 }
 
 /* Warns that --at is after the end, because the model then shows the end. */
@@ -216,6 +247,8 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 			log_err("%s: %s: %s", name, context, strerror(-err));
 		return EXIT_FAILED;
 	}
+	if (!has_mark(a))
+		return EXIT_UNUSABLE;
 	read_duration(a);
 	warn_after_end(a);
 	model__finish(a->model, a->duration);
@@ -234,6 +267,11 @@ int analysis__parse_at(const char *s, struct model_opts *ret)
 			ret->at = at;
 			return 0;
 		}
+	if (!strncmp(s, "mark:", 5) && s[5] && strlen(s + 5) < sizeof(ret->at_mark)) {
+		*ret = (struct model_opts){ .at = AT_TIME, .at_time = UINT64_MAX };
+		strcpy(ret->at_mark, s + 5);
+		return 0;
+	}
 	if (text__parse_time(s, &time))
 		return -EINVAL;
 	*ret = (struct model_opts){ .at = AT_TIME, .at_time = time };

@@ -25,6 +25,7 @@ struct analysis {
 	const struct facts *facts;
 	uint64_t last_time; /* time of the last event, ns */
 	uint64_t events;    /* number of events read */
+	char marks[512];    /* names of the first marks, quoted, with commas between them */
 	/* Valid after analysis__run(). */
 	uint64_t duration; /* ns: the fact duration_ns, or the last event's time if that is later */
 
@@ -47,8 +48,8 @@ int analysis__open(const char *path, const struct model_opts *opts, struct analy
 int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx);
 void analysis__free(struct analysis *a); /* NULL is fine */
 
-/* Parses the argument of --at: "peak", "end", "oom", or a time ("12.8", "12.8s", "900ms"). Returns
- * 0 or -EINVAL. */
+/* Parses the argument of --at: "peak", "end", "oom", a time ("12.8", "12.8s", "900ms"), or
+ * "mark:NAME". Returns 0 or -EINVAL. */
 int analysis__parse_at(const char *s, struct model_opts *ret);
 /* Finds the device that --device names (NULL: the main device). Returns 0 and *ret, or
  * EXIT_UNUSABLE, logged with the recording's devices. */

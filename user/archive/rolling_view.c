@@ -282,6 +282,16 @@ static int pick_peak(struct rolling_view *v)
 	return set_segment(v, i);
 }
 
+/* The index of a folder has no marks. */
+static int no_marks(const struct rolling_view *v)
+{
+	char name[512];
+
+	text__clean(name, sizeof(name), folder__path(v->folder), strlen(folder__path(v->folder)));
+	log_err("%s: --at mark:NAME is for one part: %s#12", name, name);
+	return EXIT_UNUSABLE;
+}
+
 int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, const char *device,
 			  const char **ret)
 {
@@ -297,6 +307,8 @@ int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, c
 		status = pick_oom(v);
 		break;
 	case AT_TIME:
+		if (*at->at_mark)
+			return no_marks(v);
 		status = pick_time(v, at->at_time);
 		break;
 	default:

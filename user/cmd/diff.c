@@ -32,7 +32,7 @@ struct diff_args {
 };
 
 static const struct argp_option options[] = {
-	{ "at", OPT_AT, "peak|end|oom|SECONDS", 0,
+	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME", 0,
 	  "Moment (default peak); OLD,NEW: a moment for each recording", OPTIONS_SHOW },
 	{ "by", OPT_BY, "line|stack|module|layer|phase|category|thread", 0,
 	  "Group rows (default line); layer: a module with all inside", OPTIONS_SHOW },
@@ -60,7 +60,7 @@ static void parse_at(struct diff_args *a, const char *arg, struct argp_state *st
 	    analysis__parse_at(comma ? comma + 1 : first, &a->opts.at[MATCH_NEW]))
 		argp_error(state,
 			   "--at: unknown moment '%s'; use peak, end, oom, seconds since the "
-			   "start, or OLD,NEW",
+			   "start, mark:NAME, or OLD,NEW",
 			   arg);
 	free(first);
 }

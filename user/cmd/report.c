@@ -42,9 +42,9 @@ enum {
 };
 
 static const struct argp_option options[] = {
-	{ "at", OPT_AT, "peak|end|oom|SECONDS", 0,
-	  "Moment: the peak (default), the end, the first out-of-memory error, or seconds since "
-	  "the start",
+	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME", 0,
+	  "Moment: peak (default), end, first out-of-memory error, seconds since the start, or "
+	  "first mark NAME",
 	  OPTIONS_SHOW },
 	{ "by", OPT_BY, "line|stack|module|layer|phase|category|thread|segment", 0,
 	  "Group rows (default line); layer: a module with all inside. Several, such as "

@@ -47,10 +47,11 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 	case OPT_AT:
 		a->at_given = true;
 		if (analysis__parse_at(arg, &a->at))
-			argp_error(state,
-				   "--at: unknown moment '%s'; use peak, end, oom or seconds since "
-				   "the start",
-				   arg);
+			argp_error(
+				state,
+				"--at: unknown moment '%s'; use peak, end, oom, seconds since the "
+				"start or mark:NAME",
+				arg);
 		break;
 	case OPT_BY:
 		a->by = report_args__choose(state, "--by", arg, a->groups);

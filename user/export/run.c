@@ -41,7 +41,10 @@ static void name_moment(struct export_run *r)
 		snprintf(r->moment, sizeof(r->moment), "oom");
 		break;
 	case AT_TIME:
-		text__time(r->moment, sizeof(r->moment), o->at_time);
+		if (*o->at_mark)
+			snprintf(r->moment, sizeof(r->moment), "mark");
+		else
+			text__time(r->moment, sizeof(r->moment), o->at_time);
 		break;
 	}
 }

@@ -19,6 +19,7 @@
 #include "model/observers.h"
 #include "model/state.h"
 #include "model/steps.h"
+#include "record/mark.h"
 #include "record/dict.h"
 
 struct model *model__new(const struct dict *d, const struct facts *f, const struct model_opts *opts)
@@ -274,6 +275,10 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 		break;
 	case EVENT_MARK: /* a mark changes no memory and is not counted */
 		sampling__mark(&m->sampling, dict__str(m->dict, e->name), e->time);
+		if (*m->opts.at_mark && mark__is(dict__str(m->dict, e->name), m->opts.at_mark)) {
+			m->opts.at_time = e->time;
+			*m->opts.at_mark = '\0';
+		}
 		return 0;
 	case EVENT_LOST:
 		m->lost += e->size;

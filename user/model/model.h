@@ -29,6 +29,9 @@ extern const char *const moment_names[]; /* values of --at, and "time"; NULL at 
 struct model_opts {
 	enum moment at;	  /* moment whose live blocks are kept ("the mark") */
 	uint64_t at_time; /* ns since the start, for AT_TIME */
+	/* Not "": AT_TIME is the time of the first mark of this name or pattern (record/mark.h),
+	 * which model__event() puts into at_time. "" again from then on. */
+	char at_mark[128];
 	/* AT_PEAK was not asked for: analysis__run() shows a killed process's last moments
 	 * (--on-kill) at their end. */
 	bool at_default;

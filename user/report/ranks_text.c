@@ -100,6 +100,8 @@ static const char *moment(const struct page *p, char *buf, size_t size)
 	case AT_OOM:
 		return "At OOM";
 	default:
+		if (p->o->at_time == UINT64_MAX) /* each recording has its own time */
+			return "At mark";
 		snprintf(buf, size, "At %s", text__time(time, sizeof(time), p->o->at_time));
 		return words__cut(buf, FIGURE);
 	}

@@ -13,6 +13,7 @@
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "record/mark.h"
 #include "record/dict.h"
 
 static int on_event(struct sink *s, const struct event *e);
@@ -237,7 +238,7 @@ static int look_at_step(struct windows *w, const struct event *e)
 
 static bool is_named(const struct windows *w, const struct event *e, const char *name)
 {
-	return name && !strcmp(dict__str(w->dict, e->name), name);
+	return name && mark__is(dict__str(w->dict, e->name), name);
 }
 
 /* Judges the conditions. step: a step has just ended. */

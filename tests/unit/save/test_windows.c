@@ -224,6 +224,28 @@ static void test_marks(void **state)
 	drop_job(&j);
 }
 
+/* A pattern stands for marks whose names have figures. */
+static void test_mark_patterns(void **state)
+{
+	struct job j;
+
+	make_job(&j, "live",
+		 (struct windows_opts){ .args = { .given = true,
+						  .from_mark = "memory unmapped*",
+						  .to_mark = "memory mapped [a]gain*" } });
+	steps(&j, 2);
+	mark(&j, "no memory unmapped");
+	mark(&j, "memory unmapped: 1.20 GiB (sleep)");
+	steps(&j, 2);
+	mark(&j, "memory mapped again: 1.20 GiB (wake-up)");
+	steps(&j, 1);
+	mark(&j, "memory unmapped*"); /* the name itself */
+	steps(&j, 1);
+	assert_int_equal(windows__finish(j.windows, "target exited"), 0);
+	assert_int_equal(count(&j), 2);
+	drop_job(&j);
+}
+
 static void test_clock(void **state)
 {
 	const struct folder_entry *e;
@@ -362,10 +384,11 @@ static void test_inputs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_steps),	   cmocka_unit_test(test_time),
-		cmocka_unit_test(test_conditions), cmocka_unit_test(test_marks),
-		cmocka_unit_test(test_clock),	   cmocka_unit_test(test_wall),
-		cmocka_unit_test(test_told),	   cmocka_unit_test(test_inputs),
+		cmocka_unit_test(test_steps),	      cmocka_unit_test(test_time),
+		cmocka_unit_test(test_conditions),    cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_mark_patterns), cmocka_unit_test(test_clock),
+		cmocka_unit_test(test_wall),	      cmocka_unit_test(test_told),
+		cmocka_unit_test(test_inputs),
 	};
 
 	log__set_level(LOG_ERROR);
