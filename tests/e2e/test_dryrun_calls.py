@@ -133,6 +133,8 @@ def test_sleep():
     equal([(p["pool"], p["allocated"]) for p in awake["reconciliation"]["pools"]], [("0,1", 60 * MIB)], "pools after the wake-up")
     equal([name for _, name in marks(path)], ["memory unmapped: 60.00 MiB (sleep)", "memory mapped again: 60.00 MiB (wake-up)"], "marks")
     doc = json.loads(tool("report", path, "--format", "json", "--at", "mark:memory unmapped*")[1])
+    equal([(m["time"], m["name"]) for m in doc["capture"]["marks"]], marks(path), "marks in the report")
+    check(re.search(r"^ *Marks +memory unmapped: 60\.00 MiB \(sleep\) at .*, memory mapped", tool("report", path)[1], re.M), "marks in the text")
     equal((doc["at"], doc["time"]), ("time", marks(path)[0][0]), "moment of the mark")
     at_mark = harness.device(doc, "cuda:0")["reconciliation"]["segments"]["unmapped"]
     equal((at_mark["bytes"], at_mark["blocks"]), (60 * MIB, 1), "unmapped at the mark")

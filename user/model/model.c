@@ -275,6 +275,11 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 		break;
 	case EVENT_MARK: /* a mark changes no memory and is not counted */
 		sampling__mark(&m->sampling, dict__str(m->dict, e->name), e->time);
+		if (m->marks.n < MODEL_MARKS) {
+			m->marks.first[m->marks.n].time = e->time;
+			m->marks.first[m->marks.n].name = e->name;
+		}
+		m->marks.n++;
 		if (*m->opts.at_mark && mark__is(dict__str(m->dict, e->name), m->opts.at_mark)) {
 			m->opts.at_time = e->time;
 			*m->opts.at_mark = '\0';

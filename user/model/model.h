@@ -425,6 +425,12 @@ struct model_step {
 	uint64_t end_allocated; /* allocated bytes when the end was noticed */
 };
 size_t model__steps(const struct model *m); /* steps that ended */
+/* The number of marks (EVENT_MARK). The model keeps the first MODEL_MARKS of them. */
+#define MODEL_MARKS 100
+size_t model__marks(const struct model *m);
+/* The i-th mark, i < MODEL_MARKS and i < model__marks(): *time, ns since the start, and its name,
+ * of the dict. */
+const char *model__mark(const struct model *m, size_t i, uint64_t *time);
 /* Steps that the recording has from beginning to end. The first step counts only if the capture
  * began with it. */
 size_t model__whole_steps(const struct model *m);

@@ -202,6 +202,17 @@ size_t model__steps(const struct model *m)
 	return m->steps.n[steps__kind(m)];
 }
 
+size_t model__marks(const struct model *m)
+{
+	return m->marks.n;
+}
+
+const char *model__mark(const struct model *m, size_t i, uint64_t *time)
+{
+	*time = m->marks.first[i].time;
+	return dict__str(m->dict, m->marks.first[i].name);
+}
+
 size_t model__whole_steps(const struct model *m)
 {
 	const char *at = facts__get(m->words->facts, "attached_at");

@@ -76,6 +76,13 @@ struct model {
 	bool finished;
 	uint64_t walks[MT_WALK_NR];
 	struct sampling sampling;
+	struct {
+		size_t n;
+		struct {
+			uint64_t time;
+			uint32_t name;
+		} first[MODEL_MARKS];
+	} marks;
 	uint64_t events, lost;
 	bool losing;	      /* a loss began, and its end is not known yet */
 	uint64_t seq;	      /* number of the current event, from 1 */

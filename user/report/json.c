@@ -95,6 +95,27 @@ static void put_stacks(struct json *j, const struct model *m)
 	json__close_object(j);
 }
 
+static void put_marks(struct json *j, const struct model *m)
+{
+	size_t n = model__marks(m);
+	uint64_t time;
+
+	if (!n)
+		return;
+	json__open_array(j, "marks");
+	for (size_t i = 0; i < n && i < MODEL_MARKS; i++) {
+		const char *name = model__mark(m, i, &time);
+
+		json__open_object(j, NULL);
+		json__seconds(j, "time", time, 9);
+		json__string(j, "name", name);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	if (n > MODEL_MARKS)
+		json__uint(j, "marks_left_out", n - MODEL_MARKS);
+}
+
 void report_json__capture(struct json *j, const struct report_doc *doc)
 {
 	const struct facts *f = doc->facts;
@@ -122,6 +143,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	if (facts__get(f, "driver_bypassed"))
 		json__bool(j, "driver_bypassed", true);
 	detail__put(j, f);
+	put_marks(j, doc->model);
 	fact_if(j, f, "census_problem");
 	uint_if(j, f, "allocator_block");
 	uint_if(j, f, "allocator_tensors");

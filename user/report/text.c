@@ -599,6 +599,31 @@ static void print_ending(FILE *out, const struct facts *f, const struct report_t
 		text__paragraph(out, width, "  ", "  ", "%s", text);
 }
 
+#define MARKS_SHOWN 6
+
+/* Names the first marks. Those of a change of detail have a paragraph of their own. */
+static void print_marks(FILE *out, const struct model *m, const struct report_text_opts *o)
+{
+	char text[MARKS_SHOWN * 192] = "", name[160], when[24];
+	size_t n = model__marks(m), shown = 0, len = 0;
+	uint64_t time, below;
+
+	for (size_t i = 0; i < n && i < MODEL_MARKS; i++) {
+		const char *raw = model__mark(m, i, &time);
+
+		if (detail__from_mark(raw, &below))
+			continue;
+		if (shown++ == MARKS_SHOWN)
+			break;
+		text__clean(name, sizeof(name), raw, strlen(raw));
+		len += snprintf(text + len, sizeof(text) - len, "%s%s at %s", len ? ", " : "", name,
+				text__time(when, sizeof(when), time));
+	}
+	if (shown)
+		text__paragraph(out, text__prose(report_text__width(out, o)), "Marks  ", "  ",
+				"%s%s", text, shown > MARKS_SHOWN ? ", ..." : "");
+}
+
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
 			 const struct facts *f, const struct report_text_opts *o)
 {
@@ -611,6 +636,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	if (*detail__sentence(detail, sizeof(detail), f))
 		text__paragraph(out, text__prose(report_text__width(out, o)), "Detail  ", "  ",
 				"%s", detail);
+	print_marks(out, m, o);
 	for (size_t i = 0; !err && i < model__devices(m); i++)
 		err = print_device(out, m, i, f, o);
 	if (err)

@@ -132,6 +132,53 @@ static void test_time(void **state)
 	}
 }
 
+static void set_mark(struct world *w, const char *name)
+{
+	feed(w, (struct event){ .kind = EVENT_MARK, .name = str(w, name) });
+}
+
+/* A moment given as a mark is that of the first one of this name or pattern. */
+static void test_at_mark(void **state)
+{
+	static const struct {
+		const char *asked;
+		uint64_t bytes;
+		bool there;
+	} cases[] = {
+		{ "a 1", 100, true }, { "a*", 100, true }, { "b", 107, true },
+		{ "[b]", 107, true }, { "*", 0, true }, /* before all of them */
+		{ "c", 1107, false },
+	};
+
+	for (size_t i = 0; i < N(cases); i++) {
+		struct world w = world__new(AT_END, 0);
+		struct model_opts opts = { .at = AT_TIME, .at_time = UINT64_MAX };
+		uint32_t a = simple(&w, "/home/u/a.py", "f", 1);
+		uint64_t time;
+
+		strcpy(opts.at_mark, cases[i].asked);
+		model__free(w.m);
+		w.m = model__new(w.d, w.f, &opts);
+		assert_non_null(w.m);
+		set_mark(&w, "first");
+		alloc(&w, CUDA(0), 1, 100, a);
+		set_mark(&w, "a 1");
+		alloc(&w, CUDA(0), 2, 7, a);
+		set_mark(&w, "b");
+		alloc(&w, CUDA(0), 3, 1000, a);
+		for (int more = 0; more < MODEL_MARKS; more++)
+			set_mark(&w, "a 2");
+		model__finish(w.m, w.time);
+		assert_int_equal(device(&w, "cuda").mark_allocated, cases[i].bytes);
+		assert_int_equal(*model__opts(w.m).at_mark == '\0', cases[i].there);
+		assert_int_equal(model__marks(w.m), MODEL_MARKS + 3);
+		assert_string_equal(model__mark(w.m, 1, &time), "a 1");
+		assert_int_equal(time, 3 * MS);
+		assert_string_equal(model__mark(w.m, MODEL_MARKS - 1, &time), "a 2");
+		world__free(&w);
+	}
+}
+
 static void test_before_attach(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -496,6 +543,7 @@ int main(void)
 		cmocka_unit_test(test_end),
 		cmocka_unit_test(test_oom_is_the_first),
 		cmocka_unit_test(test_time),
+		cmocka_unit_test(test_at_mark),
 		cmocka_unit_test(test_before_attach),
 		cmocka_unit_test(test_drift),
 		cmocka_unit_test(test_moment_and_losses),
