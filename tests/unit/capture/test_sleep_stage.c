@@ -3,6 +3,7 @@
 #include "unit/cmocka.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "capture/session_opts.h"
 #include "capture/stages.h"
 #include "capture/target.h"
+#include "lib/text.h"
 #include "record/dict.h"
 
 #define MB (UINT64_C(1) << 20)
@@ -362,6 +364,79 @@ static void test_many(void **state)
 	assert_string_equal(facts__get(w->facts, "counter.sleep_forgotten"), "1");
 }
 
+#define CHUNKS 48
+
+struct chunk {
+	bool there, listed, asleep;
+};
+
+/* Changes chunks [from, to) in the simplest way. Returns the chunks whose memory went or came. */
+static uint64_t naive(struct chunk *c, int op, int from, int to)
+{
+	uint64_t n = 0;
+
+	for (int i = from; i < to; i++) {
+		bool maps = op == 2, changes = c[i].there && c[i].asleep == maps;
+
+		if (op == 0 && !c[i].there)
+			c[i] = (struct chunk){ .there = true, .listed = true };
+		if (op == 1 || op == 2) {
+			n += changes && c[i].listed;
+			c[i].there |= maps;
+			c[i].asleep = c[i].there && !maps;
+		}
+		if (op == 3)
+			c[i] = (struct chunk){ 0 };
+	}
+	return n;
+}
+
+/* Calls on parts of ranges, in any order: each mark has the bytes that a table of chunks has. */
+static void test_random(void **state)
+{
+	static const struct {
+		uint8_t kind, how;
+	} ops[] = {
+		{ EVENT_SEGMENT, 0 },
+		{ EVENT_CUDA_FREE, MEM_MAPPED },
+		{ EVENT_CUDA_ALLOC, MEM_MAPPED },
+		{ EVENT_CUDA_FREE, MEM_RESERVED },
+	};
+	struct chunk chunks[CHUNKS] = { 0 };
+	struct world *w = *state;
+	unsigned seed = 7, marks = 0;
+
+	for (int turn = 0; turn < 4000; turn++) {
+		int op = rand_r(&seed) % 4, from = rand_r(&seed) % CHUNKS;
+		int to = from + 1 + rand_r(&seed) % (CHUNKS - from);
+		char name[96], a[24], b[24];
+		uint64_t n, rest = 0;
+
+		if (op == 3 && to > from + 3)
+			to = from + 3;
+		n = naive(chunks, op, from, to);
+		for (int i = 0; i < CHUNKS; i++)
+			rest += chunks[i].asleep && chunks[i].listed;
+		w->marks = 0;
+		call(w, ops[op].kind, ops[op].how, 0, (uint64_t)from * MB,
+		     (uint64_t)(to - from) * MB);
+		wait(w, 1000);
+		assert_int_equal(w->marks, n != 0);
+		if (!n)
+			continue;
+		text__bytes(a, sizeof(a), n * MB);
+		text__bytes(b, sizeof(b), (n + rest) * MB);
+		if (op == 1)
+			snprintf(name, sizeof(name), "memory unmapped: %s (sleep)", a);
+		else
+			snprintf(name, sizeof(name), "memory mapped again: %s%s%s (wake-up)", a,
+				 rest ? " of " : "", rest ? b : "");
+		check_mark(w, 0, w->now, name);
+		marks++;
+	}
+	assert_true(marks > 100);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -374,6 +449,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_share, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_errors, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_many, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_random, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
