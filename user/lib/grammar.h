@@ -30,4 +30,4 @@
 #define PATTERN_GROUPS                                                                             \
 	"^(" WORD_CHOICE(GROUP_WORDS) "|segment|(" WORD_CHOICE(SPLIT_WORDS) ")(,(" WORD_CHOICE(    \
 		SPLIT_WORDS) ")){1,4})$"
-#define PATTERN_DEVICE "^(cpu|[a-z]{1,9}:[0-9]{1,3})$"
+#define PATTERN_DEVICE "^(cpu|host|[a-z]{1,9}:[0-9]{1,3})$"

@@ -48,7 +48,7 @@ struct wanted {
 	uint64_t steps, max_events, batch_size;
 	int64_t shape[TRACE_SHAPE];
 	size_t n_shape;
-	bool fragmentation, keep;
+	bool fragmentation, host, keep;
 	uint64_t bytes; /* bytes of the folder, reserved for the capture */
 };
 
@@ -144,7 +144,7 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 	    !ask__count(p, msg, "batch_size", 1, INT32_MAX, &w->batch_size) ||
 	    !take_start(p, msg, longest, w) || !take_clock(p, msg, w) || !take_shape(p, msg, w) ||
 	    !take_flag(p, msg, "enable_fragmentation", &w->fragmentation) ||
-	    !take_flag(p, msg, "keep", &w->keep))
+	    !take_flag(p, msg, "host", &w->host) || !take_flag(p, msg, "keep", &w->keep))
 		return false;
 	w->process = processes__find(p, ask__id(msg), msg, &w->target);
 	return w->process || (w->target && w->target->kind == TARGET_COMMAND);
@@ -263,6 +263,8 @@ static void put_start(struct argv *a, const struct wanted *w)
 static void put_bounds(struct argv *a, const struct wanted *w, int tell)
 {
 	put(a, "-q");
+	if (w->host)
+		put(a, "--host");
 	put(a, "-o");
 	put(a, "-");
 	put_number(a, "--tell", (uint64_t)tell, "");
@@ -403,6 +405,7 @@ static void fill(struct trace *t, struct peer *p, const struct wanted *w)
 	t->steps_wanted = w->steps;
 	t->max_events = w->max_events;
 	t->fragmentation = w->fragmentation;
+	t->host = w->host;
 	t->batch_size = w->batch_size;
 	t->n_shape = w->n_shape;
 	memcpy(t->shape, w->shape, sizeof(t->shape));

@@ -109,6 +109,7 @@ static void take_facts(struct trace *t, const json_t *o)
 	t->steps_wanted = take_count(o, "steps_wanted");
 	t->batch_size = take_count(o, "batch_size");
 	t->fragmentation = json_is_true(json_object_get(o, "enable_fragmentation"));
+	t->host = json_is_true(json_object_get(o, "host"));
 	if (json_is_integer(json_object_get(o, "exit_status")))
 		t->exit_status = (int)(take_count(o, "exit_status") & 255);
 	json_array_foreach(shape, i, v) if (t->n_shape < TRACE_SHAPE && json_is_integer(v) &&

@@ -118,6 +118,8 @@ static void put_asked(json_t *o, const struct trace *t)
 {
 	json_t *shape = t->n_shape ? json_array() : NULL;
 
+	if (t->host)
+		json_object_set_new(o, "host", json_true());
 	if (t->duration_s > 0)
 		json_object_set_new(o, "duration_s", json_real(t->duration_s));
 	if (t->start_at > 0)

@@ -37,6 +37,7 @@ struct trace {
 	double begun, seconds;
 	uint64_t events, lost, steps, dropped, bytes, max_events;
 	bool fragmentation;
+	bool host; /* also records host memory by line */
 	/* Requested limits and facts; 0: not requested. */
 	double duration_s, start_at, align_s;
 	uint64_t steps_wanted, batch_size;

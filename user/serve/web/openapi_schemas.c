@@ -20,8 +20,8 @@
 	"'failed']},"                                                                              \
 	"'begun': {'type': 'number'}, 'seconds': " NUMBER ", 'events': " INTEGER                   \
 	", 'lost': " INTEGER ", 'bytes': " INTEGER ","                                             \
-	"'file': " TEXT ", 'max_events': " INTEGER ", 'stop_reason': " TEXT ", 'error': " TEXT     \
-	", 'status': " INTEGER
+	"'file': " TEXT ", 'max_events': " INTEGER ", 'host': {'type': 'boolean'}"                 \
+	", 'stop_reason': " TEXT ", 'error': " TEXT ", 'status': " INTEGER
 
 const struct openapi_schema openapi_schemas[] = {
 	{ "Error",

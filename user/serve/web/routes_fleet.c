@@ -64,7 +64,9 @@ static const struct field profile_query[] = {
 	{ .name = "device",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_DEVICE,
-	  .help = "Only this device, such as cuda:0 or cpu." },
+	  .help = "Only this device, such as cuda:0 or cpu. With host, the capture also records "
+		  "all "
+		  "memory that the process maps on the host." },
 	{ 0 },
 };
 
@@ -185,7 +187,7 @@ static const char *only_target(const struct state *s)
 static json_t *capture_message(struct request *r)
 {
 	const struct state *s = request__state(r);
-	const char *target = request__query(r, "target");
+	const char *target = request__query(r, "target"), *device = request__query(r, "device");
 	json_t *msg = json_pack("{s:s, s:b}", "do", "capture", "keep", 0);
 	double seconds = SECONDS, pid,
 	       most = json_number_value(
@@ -201,6 +203,7 @@ static json_t *capture_message(struct request *r)
 		return NULL;
 	}
 	json_object_set_new(msg, "duration_s", json_real(seconds));
+	json_object_set_new(msg, "host", json_boolean(device && !strcmp(device, "host")));
 	if (request__number(r, "pid", &pid)) {
 		json_object_set_new(msg, "pid", json_integer((json_int_t)pid));
 		return msg;

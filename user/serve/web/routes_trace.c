@@ -66,6 +66,10 @@ static const struct field memory_body[] = {
 	{ .name = "enable_fragmentation",
 	  .type = FIELD_BOOLEAN,
 	  .help = "Whether to compute average fragmentation; otherwise it is null." },
+	{ .name = "host",
+	  .type = FIELD_BOOLEAN,
+	  .help = "Whether to record also all memory that the process maps on the host, by line, "
+		  "as record --host. Reports then have the device host." },
 	{ .name = "input_shape",
 	  .type = FIELD_INTEGERS,
 	  .min = 1,
@@ -109,7 +113,7 @@ static const struct field export_body[] = {
 	{ .name = "device",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_DEVICE,
-	  .help = "The device, such as cuda:0 or cpu." },
+	  .help = "The device, such as cuda:0, cpu or host." },
 	{ 0 },
 };
 
@@ -146,7 +150,7 @@ static const struct field report_query[] = {
 	{ .name = "device",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_DEVICE,
-	  .help = "The device, such as cuda:0 or cpu." },
+	  .help = "The device, such as cuda:0, cpu or host." },
 	{ .name = "top",
 	  .type = FIELD_INTEGER,
 	  .min = 0,
@@ -214,7 +218,7 @@ static const struct field ranks_query[] = {
 	{ .name = "device",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_DEVICE,
-	  .help = "The device, such as cuda:0 or cpu." },
+	  .help = "The device, such as cuda:0, cpu or host." },
 	{ 0 },
 };
 

@@ -311,7 +311,8 @@ static void test_anything(void **state)
 					    "filter",	   "frames",
 					    "old",	   "new",
 					    "traces",	   "format",
-					    "file",	   "enable_fragmentation" };
+					    "file",	   "enable_fragmentation",
+					    "host" };
 	static const int statuses[] = { 404, 409, 422, 429, 503 };
 	uint32_t seed = 1;
 

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long
+"""Host memory by line in captures of `serve` (`"host": true`): rows, ledger, exports and metrics, compared with the process's RSS and with
+`record --host` of the same process."""
+import gzip
+import os
+
+import harness
+import host_leaks
+import server
+from harness import check, equal, run, scratch, tool
+
+STEPS, MIB = 20, 2
+PLANTED = STEPS * MIB << 20
+LINE = "host_leaks.py", host_leaks.LINES["mapped"]
+
+_shared = {}
+
+
+def rss(pid):
+    with open("/proc/%d/statm" % pid, encoding="ascii") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def captured():
+    """A server, and a process that mapped memory under a capture of it and under `record --host`: the trace, and both recordings."""
+    server.needs_serve()
+    if not _shared:
+        job = harness.workload("host_leaks.py", "mapped", "--wait", "--steps", str(STEPS), "--mib", str(MIB), "--pause", "0.02")
+        job.wait_line("READY", 120)
+        s = server.Server("--target", "job=%d" % job.pid, kept=True)
+        begun = s.post("/api/trace/memory", {"pid": job.pid, "host": True, "duration_s": 120, "wait": False}).expect().json
+        trace_id = begun["trace_id"]
+        s.wait_trace(trace_id, ("capturing",))
+        path = scratch("record.mtr")
+        recorder = harness.record(job.pid, path, "--host")
+        job.send()
+        job.wait_line("DONE", 60)
+        s.post("/api/trace/%s/stop" % trace_id, {}).expect()
+        done = s.wait_trace(trace_id)
+        harness.finish(recorder)
+        harness.own(path)
+        _shared.update(server=s, begun=begun, trace=done, rss=rss(job.pid), record=path, served=scratch(trace_id + ".mtr"))
+        with open(_shared["served"], "wb") as f:
+            f.write(s.get("/api/trace/%s/recording" % trace_id).expect().body)
+        job.send()
+        job.stop()
+    return _shared
+
+
+def of_line(doc):
+    return sum(r["bytes"] for r in doc["rows"] if (os.path.basename(r["file"] or ""), r["line"]) == LINE)
+
+
+def test_rows_and_ledger():
+    """Rows add up to RSS, the line has what it mapped, and the ledger's parts add up, too: as in a recording of `record`."""
+    c = captured()
+    equal((c["begun"]["host"], c["trace"]["state"], c["trace"].get("error")), (True, "done", None), "the trace: %s" % c["trace"])
+    doc = c["server"].get("/api/trace/%s?device=host&at=end&top=0" % c["trace"]["trace_id"]).expect().json
+    equal((doc["device"], [d["device"] for d in doc["devices"]]), ("host", ["cpu", "host"]), "devices")
+    ours = host_leaks.rows_of(c["record"])
+    for name, one in (("serve", doc), ("record", ours)):
+        total, last = host_leaks.sums(one)
+        equal(total, last, name + ": the sum of the rows, and RSS of the last reading")
+        equal(of_line(one), PLANTED, name + ": bytes of the line")
+        ledger = one["host"]["last"]
+        equal(sum(p["bytes"] for p in ledger["parts"].values() if p["of_rss"]), ledger["rss"], name + ": the sum of the ledger's parts")
+        for what, figure in (("rows", total), ("ledger", ledger["rss"])):
+            check(abs(figure - c["rss"]) <= 1 << 20, "%s: RSS of the %s is %d, /proc has %d", name, what, figure, c["rss"])
+    equal(doc["host"]["last"]["parts"].keys(), ours["host"]["last"]["parts"].keys(), "parts")
+    equal(doc, host_leaks.rows_of(c["served"]), "the answer, and report of the recording that came")
+    equal(c["trace"]["summary"]["device"], "cpu", "the summary is of a device, not of the host")
+
+
+def test_exports():
+    """Each is what `export` makes of the recording, and a profile has the line."""
+    c = captured()
+    for form in ("folded", "csv", "speedscope"):
+        made = c["server"].post("/api/trace/export", {"trace_id": c["trace"]["trace_id"], "format": form, "device": "host"}).expect().json
+        code, out, err = tool("export", form, "--device", "host", "-o", "-", c["served"], text=False)
+        check(code == 0, "export %s: %s", form, err)
+        check(c["server"].get(made["download_url"]).expect().body == out, "%s is not what export makes", form)
+        check(b"host_leaks.py" in out, "%s has no line of the job", form)
+
+
+def test_profile():
+    """A profile of the device `host` records it."""
+    job = harness.workload("host_leaks.py", "mapped", "--wait", "--steps", "1")
+    job.wait_line("READY", 120)
+    s = server.Server("--target", "job=%d" % job.pid)
+    profile = gzip.decompress(s.get("/debug/pprof/heap?seconds=1&device=host").expect().body)
+    check(b"[heap]" in profile, "the profile has no mapping of the host")
+    equal(s.get("/debug/pprof/heap?seconds=1&device=host:0").expect(404).json.get("field"), None, "a device that is not there")
+    s.stop()
+    job.send()
+    job.wait_line("DONE", 60)
+    job.send()
+    job.stop()
+
+
+def test_what_is_refused():
+    c = captured()
+    s, pid = c["server"], c["trace"]["pid"]
+    for wrong, said in ((1, "a number"), ("yes", "a string"), (None, "null"), ([], "an array")):
+        got = s.post("/api/trace/memory", {"pid": pid, "host": wrong}).expect(422).json
+        equal(got, {"detail": "host: must be true or false, not " + said, "field": "host"}, "host: %r" % wrong)
+    fields = s.get("/api/openapi.json").expect().json["paths"]["/api/trace/memory"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    equal(fields["host"]["type"], "boolean", "host in the schema")
+
+
+def test_command():
+    """A command is recorded from its first instruction on. Another capture of it, without the member, has no device `host`. Both are
+    there after a restart."""
+    s = server.Server("--command", "job=" + server.command())
+    ids = []
+    for more in ({"host": True}, {"host": False}, {}):
+        got = s.post("/api/trace/memory", {"model_name": "job", **more}).expect().json
+        equal(got["device"], "cuda:0", "the device of the result with %s" % more)
+        ids.append(got["trace_id"])
+    at = "/api/trace/%s?device=host&at=end&top=0"
+    doc = s.get(at % ids[0]).expect().json
+    total, rss_then = host_leaks.sums(doc)
+    # A process that ends by itself unmaps some memory after the last reading.
+    check(0.99 * rss_then < total <= rss_then, "rows add up to %d, RSS is %d", total, rss_then)
+    for without in ids[1:]:
+        check("host" in s.get(at % without).expect(404).json["detail"], "without the member: %s", s.get(at % without).json)
+    s.stop()
+    again = server.Server(folder=s.folder)
+    for trace_id in ids:
+        again.wait_trace(trace_id)
+    equal([t.get("host") for t in again.get("/api/trace/list").expect().json["traces"]], [True, None, None], "after a restart")
+    again.get(at % ids[0]).expect()
+    again.stop()
+
+
+def test_nothing_is_left():
+    captured()["server"].stop()
+
+
+if __name__ == "__main__":
+    run(globals())
