@@ -5,6 +5,8 @@
 `record --host` of the same process."""
 import gzip
 import os
+import re
+import time
 
 import harness
 import host_leaks
@@ -23,6 +25,15 @@ def rss(pid):
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def metrics(s):
+    """Bytes of the metric `memtrace_NAME` by part, for each NAME that has them."""
+    found = {}
+    for name, part, value in re.findall(r'^memtrace_(\w+)\{.*part="(\w+)"\} (\d+)$', s.get("/metrics").expect().body.decode(), re.M):
+        check(part not in found.setdefault(name, {}), "%s of %s is there twice", name, part)
+        found[name][part] = int(value)
+    return found
+
+
 def captured():
     """A server, and a process that mapped memory under a capture of it and under `record --host`: the trace, and both recordings."""
     server.needs_serve()
@@ -35,13 +46,17 @@ def captured():
         s.wait_trace(trace_id, ("capturing",))
         path = scratch("record.mtr")
         recorder = harness.record(job.pid, path, "--host")
+        running, limit = metrics(s), time.monotonic() + 20
+        while not running and time.monotonic() < limit:
+            time.sleep(0.1)
+            running = metrics(s)
         job.send()
         job.wait_line("DONE", 60)
         s.post("/api/trace/%s/stop" % trace_id, {}).expect()
         done = s.wait_trace(trace_id)
         harness.finish(recorder)
         harness.own(path)
-        _shared.update(server=s, begun=begun, trace=done, rss=rss(job.pid), record=path, served=scratch(trace_id + ".mtr"))
+        _shared.update(server=s, running=running, begun=begun, trace=done, rss=rss(job.pid), record=path, served=scratch(trace_id + ".mtr"))
         with open(_shared["served"], "wb") as f:
             f.write(s.get("/api/trace/%s/recording" % trace_id).expect().body)
         job.send()
@@ -71,6 +86,16 @@ def test_rows_and_ledger():
     equal(doc["host"]["last"]["parts"].keys(), ours["host"]["last"]["parts"].keys(), "parts")
     equal(doc, host_leaks.rows_of(c["served"]), "the answer, and report of the recording that came")
     equal(c["trace"]["summary"]["device"], "cpu", "the summary is of a device, not of the host")
+
+
+def test_metrics():
+    """While it captures: parts of RSS at the last reading. Afterwards: at the highest one."""
+    c = captured()
+    host = c["server"].get("/api/trace/" + c["trace"]["trace_id"]).expect().json["host"]
+    of_report = {at: {n: p["bytes"] for n, p in host[at]["parts"].items() if p["of_rss"] and p["known"]} for at in ("first", "highest")}
+    equal(c["running"], {"host_bytes": of_report["first"]}, "while it captures, after the first reading")
+    equal(sum(c["running"]["host_bytes"].values()), host["first"]["rss"], "the sum of the parts")
+    equal(metrics(c["server"]), {"capture_host_bytes": of_report["highest"]}, "after the capture")
 
 
 def test_exports():

@@ -12,6 +12,7 @@
 #include "log/log.h"
 #include "record/mtr.h"
 #include "save/recording.h"
+#include "save/status_pipe.h"
 
 #define FLUSH_EVERY UINT64_C(1000000000) /* ns */
 
@@ -69,6 +70,8 @@ static int on_event(struct sink *s, const struct event *e)
 	const struct recording_calls *calls = &f->o.r->calls;
 	int err;
 
+	if (f->o.pid == f->o.r->loop.args.pid)
+		status_pipe__event(f->o.r, e);
 	if (!f->writer) {
 		err = output_file__open(f, output__path(&f->o));
 		err = err ? err : replace(f);

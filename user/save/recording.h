@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "follow/capture_loop.h"
+#include "record/host.h"
 #include "record/mtr.h"
 #include "record/stream.h"
 #include "save/output.h"
@@ -57,7 +58,10 @@ struct recording {
 	char until[320];		 /* condition that ends the capture, with windows */
 	uint64_t told;			 /* time of the last status, ns since the start */
 	bool told_end;			 /* the last status was told */
-	struct reserve *reserve;	 /* room for the last files, with --on-kill; NULL: none */
+	struct host_sheet reading;	 /* of host memory, not yet complete, for the status */
+	struct host_sheet ledger;	 /* the last complete one */
+	bool has_ledger;
+	struct reserve *reserve; /* room for the last files, with --on-kill; NULL: none */
 	struct control *control;
 	int signals; /* signalfd; -1: none */
 };

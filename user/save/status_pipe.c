@@ -14,6 +14,17 @@
 
 #define EVERY UINT64_C(500000000) /* ns between two lines */
 
+static json_t *parts_of(const struct host_sheet *s)
+{
+	json_t *o = json_object();
+
+	for (unsigned i = 0; i < HOST_PARTS_END; i++)
+		if (host_part__adds_up(i) && s->part[i].known)
+			json_object_set_new(o, host_part__name(i),
+					    json_integer((json_int_t)s->part[i].bytes));
+	return o;
+}
+
 /* Lines are shorter than PIPE_BUF: the pipe takes a whole line or none. */
 void status_pipe__tell(struct recording *r, const struct output *output, const char *state,
 		       const char *reason)
@@ -38,6 +49,8 @@ void status_pipe__tell(struct recording *r, const struct output *output, const c
 		json_object_set_new(o, "bytes", json_integer((json_int_t)mtr_writer__bytes(w)));
 		json_object_set_new(o, "dropped", json_integer((json_int_t)mtr_writer__dropped(w)));
 	}
+	if (o && r->has_ledger)
+		json_object_set_new(o, "host", parts_of(&r->ledger));
 	if (o && reason)
 		json_object_set_new(o, "reason", json_string(reason));
 	text = o ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -50,6 +63,15 @@ void status_pipe__tell(struct recording *r, const struct output *output, const c
 	}
 	free(text);
 	json_decref(o);
+}
+
+void status_pipe__event(struct recording *r, const struct event *e)
+{
+	if (!r->args.tell || e->kind != EVENT_HOST || !host_sheet__take(&r->reading, e))
+		return;
+	r->ledger = r->reading;
+	r->has_ledger = true;
+	r->reading = (struct host_sheet){ 0 };
 }
 
 void status_pipe__drained(struct recording *r, const struct output *o)

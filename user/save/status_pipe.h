@@ -4,8 +4,9 @@
  * The status of a capture, as JSON lines in a pipe to the program that started it (--tell, from
  * `serve`). Writing never blocks.
  * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped",
- * "bytes", "reason" (ended alone)}
+ * "bytes", "host" (once read: resident bytes of each known part), "reason" (ended alone)}
  */
+struct event;
 struct output;
 struct recording;
 
@@ -13,5 +14,7 @@ struct recording;
  * nothing is written. */
 void status_pipe__tell(struct recording *r, const struct output *o, const char *state,
 		       const char *reason);
+/* Keeps the last reading of host memory for the next line. e: an event of that process. */
+void status_pipe__event(struct recording *r, const struct event *e);
 /* Writes a line "capturing", at most two a second. */
 void status_pipe__drained(struct recording *r, const struct output *o);

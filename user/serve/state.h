@@ -57,8 +57,8 @@ struct state_trace {
 	/* The answer of POST /api/trace/memory; older traces have no "layer_stats". NULL until
 	 * done, or if the broker sent no report. */
 	json_t *summary;
-	/* Parts of the report: target, capture, devices, categories, phases, the first 50 rows.
-	 * NULL as for `summary`. */
+	/* Parts of the report: target, capture, devices, categories, phases, the first 50 rows,
+	 * host memory by part. NULL as for `summary`. */
 	json_t *report;
 };
 

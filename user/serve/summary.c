@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/io.h"
+#include "record/host.h"
 
 #define MIB 1048576.0
 
@@ -171,6 +172,22 @@ json_t *summary__make(const json_t *facts, const json_t *report)
 	return ret;
 }
 
+/* Bytes of each known part that adds up to RSS, at the highest reading. */
+static json_t *host_parts(const json_t *host)
+{
+	const json_t *all = json_object_get(json_object_get(host, "highest"), "parts");
+	json_t *ret = json_object();
+
+	for (unsigned i = 0; i < HOST_PARTS_END; i++) {
+		const json_t *part = json_object_get(all, host_part__name(i));
+
+		if (host_part__adds_up(i) && !json_is_false(json_object_get(part, "known")) &&
+		    json_is_integer(json_object_get(part, "bytes")))
+			json_object_set(ret, host_part__name(i), json_object_get(part, "bytes"));
+	}
+	return ret;
+}
+
 json_t *summary__figures(const json_t *report)
 {
 	static const char *const keys[] = { "target",	     "capture",	   "devices",	"all",
@@ -185,6 +202,8 @@ json_t *summary__figures(const json_t *report)
 		if (v)
 			json_object_set(ret, keys[i], v);
 	}
+	if (json_is_object(json_object_get(report, "host")))
+		json_object_set_new(ret, "host_parts", host_parts(json_object_get(report, "host")));
 	json_array_foreach(json_object_get(report, "rows"), i, row)
 	{
 		if (i >= SUMMARY_ROWS)

@@ -12,8 +12,8 @@ json_t *summary__read(int fd);
 /* The answer of POST /api/trace/memory. facts: the broker's description of the trace. Unknown
  * figures are null. NULL: report is not a report. */
 json_t *summary__make(const json_t *facts, const json_t *report);
-/* The parts of a report that are kept: devices, capture, categories, phases, the first rows.
- * NULL: no memory. */
+/* The parts of a report that are kept: devices, capture, categories, phases, the first rows, and
+ * host_parts: the known parts of RSS at its highest reading, in bytes. NULL: no memory. */
 json_t *summary__figures(const json_t *report);
 /* A summary without its layers, for lists of traces. A new reference. */
 json_t *summary__short(const json_t *summary);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The growth in the summary of a trace: that of the device that grows most. */
+/* The growth in the summary of a trace: that of the device that grows most. Figures of its report. */
 #include "unit/cmocka.h"
 
 #include "serve/summary.h"
@@ -59,9 +59,32 @@ static void test_growth(void **state)
 	json_decref(growth);
 }
 
+/* The figures for metrics have the parts of RSS at its highest reading that are known. */
+static void test_host(void **state)
+{
+	json_t *report = json_pack(
+		       "{s:{s:{s:{s:{s:i}}}, s:{s:{s:{s:i}, s:{s:i, s:b}, s:{s:i}, s:{s:s}}}}}",
+		       "host", "last", "parts", "stacks", "bytes", 1, "highest", "parts", "malloc",
+		       "bytes", 7, "python", "bytes", 0, "known", 0, "pss", "bytes", 3, "files",
+		       "bytes", "many"),
+	       *figures = summary__figures(report);
+	json_int_t bytes = 0;
+
+	assert_int_equal(
+		json_unpack(json_object_get(figures, "host_parts"), "{s:I!}", "malloc", &bytes), 0);
+	assert_int_equal(bytes, 7);
+	json_decref(figures);
+	json_object_set_new(report, "host", json_null());
+	figures = summary__figures(report);
+	assert_null(json_object_get(figures, "host_parts"));
+	json_decref(figures);
+	json_decref(report);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_growth) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_growth),
+					    cmocka_unit_test(test_host) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

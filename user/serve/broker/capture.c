@@ -122,6 +122,16 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	trace__tell(b, t, false);
 }
 
+/* The last reading of the process's host memory. NULL: none yet. */
+static void take_host(struct trace *t, const json_t *parts)
+{
+	for (unsigned i = 0; parts && i < HOST_PARTS_END; i++) {
+		const json_t *v = json_object_get(parts, host_part__name(i));
+
+		t->host_part[i] = json_is_integer(v) ? json_integer_value(v) : -1;
+	}
+}
+
 static void take_status(struct broker *b, struct trace *t, const json_t *o)
 {
 	const char *state = json_string_value(json_object_get(o, "state")),
@@ -140,6 +150,7 @@ static void take_status(struct broker *b, struct trace *t, const json_t *o)
 	if (json_is_number(seconds) && json_number_value(seconds) >= 0 &&
 	    json_number_value(seconds) < 1e9)
 		t->seconds = json_number_value(seconds);
+	take_host(t, json_object_get(o, "host"));
 	if (reason)
 		text__clean(t->stop_reason, sizeof(t->stop_reason), reason, strlen(reason));
 	t->opened = true;

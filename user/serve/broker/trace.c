@@ -32,6 +32,7 @@ struct trace *trace__new(struct broker *b, const char *id)
 	snprintf(t->file, sizeof(t->file), "%s.mtr", id);
 	t->given = t->tell = t->report = t->exit_status = -1;
 	t->run.said = -1;
+	memset(t->host_part, -1, sizeof(t->host_part));
 	t->deadline = UINT64_MAX;
 	b->traces.v[b->traces.n++] = t;
 	return t;
@@ -136,6 +137,19 @@ static void put_asked(json_t *o, const struct trace *t)
 		json_object_set_new(o, "input_shape", shape);
 }
 
+/* A finished trace has them in its report. */
+static void put_host(json_t *o, const struct trace *t)
+{
+	json_t *parts = json_object();
+
+	for (unsigned i = 0; i < HOST_PARTS_END; i++)
+		if (host_part__adds_up(i) && t->host_part[i] >= 0)
+			put_count(parts, host_part__name(i), (uint64_t)t->host_part[i]);
+	if (t->state == TRACE_CAPTURING && json_object_size(parts))
+		json_object_set(o, "host_parts", parts);
+	json_decref(parts);
+}
+
 json_t *trace__facts(const struct trace *t)
 {
 	json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:f,s:f,s:s,s:b}", "trace_id", t->id, "model_name",
@@ -165,6 +179,7 @@ json_t *trace__facts(const struct trace *t)
 	if (t->asker)
 		json_object_set_new(o, "keep", json_false());
 	put_asked(o, t);
+	put_host(o, t);
 	return o;
 }
 

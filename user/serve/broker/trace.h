@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "record/host.h"
 #include "serve/broker/spawn.h"
 #include "serve/link.h"
 
@@ -53,6 +54,7 @@ struct trace {
 	int tell; /* pipe with the recorder's status lines; -1: none */
 	char line[1024];
 	size_t n_line;
+	int64_t host_part[HOST_PARTS_END]; /* resident bytes; -1: not known */
 	bool opened, attached, stopping;
 	bool dropping;		      /* to be deleted when the capture has ended */
 	unsigned urged;		      /* number of requests to end */

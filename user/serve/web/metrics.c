@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "record/host.h"
 #include "serve/web/metrics_internal.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -141,6 +142,44 @@ static void put_processes(struct metrics_writer *w)
 			continue;
 		process_labels(w, &rss, w->state->processes[i]);
 		fprintf(w->out, "} %" PRIu64 "\n", w->state->processes[i]->rss);
+	}
+}
+
+/* Parts of host memory that a running capture of the process has read; NULL: none. Several captures
+ * of one process make one series. */
+static const json_t *host_parts(const struct state *s, pid_t pid)
+{
+	for (size_t i = s->n_traces; i-- > 0;) {
+		const json_t *facts = s->traces[i]->facts,
+			     *parts = json_object_get(facts, "host_parts");
+
+		if (parts && json_integer_value(json_object_get(facts, "pid")) == pid)
+			return parts;
+	}
+	return NULL;
+}
+
+static void put_host(struct metrics_writer *w)
+{
+	static const struct openmetrics_family f = {
+		"host_bytes", "gauge", "bytes",
+		"Resident host memory (RSS) by part, of processes that are captured now."
+	};
+
+	metrics__head(w, &f);
+	for (size_t i = 0; i < w->state->n_processes; i++) {
+		const struct state_process *p = w->state->processes[i];
+		const json_t *parts = host_parts(w->state, p->pid);
+
+		for (unsigned k = 0; parts && k < HOST_PARTS_END; k++) {
+			const json_t *v = json_object_get(parts, host_part__name(k));
+
+			if (!host_part__adds_up(k) || !json_is_integer(v))
+				continue;
+			process_labels(w, &f, p);
+			openmetrics__label(w->out, "part", host_part__name(k), true);
+			fprintf(w->out, "} %" JSON_INTEGER_FORMAT "\n", json_integer_value(v));
+		}
 	}
 }
 
@@ -345,6 +384,7 @@ void metrics__write(FILE *out, const struct state *s, const struct metrics *m, b
 
 	put_targets(&w);
 	put_processes(&w);
+	put_host(&w);
 	put_devices(&w);
 	metrics__captures(&w);
 	put_self(&w, m);

@@ -163,13 +163,10 @@ static void put_host(struct metrics_writer *w, const struct lasts *l)
 
 	metrics__head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
-		const json_t *highest = json_object_get(
-				     json_object_get(l->of[k].trace->report, "host"), "highest"),
-			     *parts = json_object_get(highest, "parts");
+		const json_t *parts = json_object_get(l->of[k].trace->report, "host_parts");
 
-		for (unsigned i = 1; i < HOST_PARTS_END; i++) {
-			const json_t *number = json_object_get(
-				json_object_get(parts, host_part__name(i)), "bytes");
+		for (unsigned i = 0; i < HOST_PARTS_END; i++) {
+			const json_t *number = json_object_get(parts, host_part__name(i));
 
 			if (!json_is_integer(number))
 				continue;

@@ -65,8 +65,7 @@ static const struct field profile_query[] = {
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_DEVICE,
 	  .help = "Only this device, such as cuda:0 or cpu. With host, the capture also records "
-		  "all "
-		  "memory that the process maps on the host." },
+		  "all memory that the process maps on the host." },
 	{ 0 },
 };
 

@@ -239,6 +239,42 @@ static void test_captures(void **unused)
 	clear(s);
 }
 
+/* Host memory by part: a series for each process that is captured now, and those of the last
+ * capture of a target. Parts are of a fixed list. */
+static void test_host(void **unused)
+{
+	static const char *const running[] = {
+		"{\"pid\": 42, \"state\": \"capturing\", \"host_parts\": {\"malloc\": 1}}",
+		"{\"pid\": 42, \"state\": \"capturing\", \"host_parts\": {\"malloc\": 2, "
+		"\"python\": 3, \"pss\": 4, \"rss\": 5, \"made up\": 6, \"files\": \"x\"}}",
+		"{\"pid\": 42, \"state\": \"capturing\"}",
+		"{\"pid\": 7, \"state\": \"capturing\", \"host_parts\": {\"malloc\": 8}}",
+	};
+	struct state *s = empty();
+	struct metrics m = { .n_requests = 0 };
+	char *text;
+
+	for (size_t i = 0; i < sizeof(running) / sizeof(*running); i++)
+		add_trace(s, running[i], NULL);
+	add_trace(s, FACTS("trace_1", "train", "done"),
+		  "{\"host_parts\": {\"stacks\": 9, \"uss\": 1}}");
+	add_process(s, 42, "train", 0, 3);
+	add_process(s, 43, "train", 1, -1);
+	text = written(s, &m, true);
+	check_has(text, "# UNIT memtrace_host_bytes bytes");
+	check_has(
+		text,
+		"memtrace_host_bytes{target=\"train\",process=\"0\",rank=\"3\",part=\"malloc\"} 2");
+	check_has(
+		text,
+		"memtrace_host_bytes{target=\"train\",process=\"0\",rank=\"3\",part=\"python\"} 3");
+	check_has(text, "memtrace_capture_host_bytes{target=\"train\",part=\"stacks\"} 9");
+	assert_int_equal(count(text, "\nmemtrace_host_bytes{"), 2);
+	assert_int_equal(count(text, "\nmemtrace_capture_host_bytes{"), 1);
+	free(text);
+	clear(s);
+}
+
 static void test_bounds(void **unused)
 {
 	static struct metrics m;
@@ -316,8 +352,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nothing_yet), cmocka_unit_test(test_figures),
-		cmocka_unit_test(test_captures),    cmocka_unit_test(test_bounds),
-		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_captures),    cmocka_unit_test(test_host),
+		cmocka_unit_test(test_bounds),	    cmocka_unit_test(test_hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
