@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "lib/io.h"
-#include "record/host.h"
 
 #define MIB 1048576.0
 
@@ -172,18 +171,22 @@ json_t *summary__make(const json_t *facts, const json_t *report)
 	return ret;
 }
 
-/* Bytes of each known part that adds up to RSS, at the highest reading. */
+/* Bytes of each known part that adds up to RSS, at the highest reading. Readers choose the names
+ * that they know. */
 static json_t *host_parts(const json_t *host)
 {
-	const json_t *all = json_object_get(json_object_get(host, "highest"), "parts");
-	json_t *ret = json_object();
+	json_t *all = json_object_get(json_object_get(host, "highest"), "parts"), *part,
+	       *ret = json_object();
+	const char *name;
 
-	for (unsigned i = 0; i < HOST_PARTS_END; i++) {
-		const json_t *part = json_object_get(all, host_part__name(i));
+	json_object_foreach(all, name, part)
+	{
+		json_t *bytes = json_object_get(part, "bytes");
 
-		if (host_part__adds_up(i) && !json_is_false(json_object_get(part, "known")) &&
-		    json_is_integer(json_object_get(part, "bytes")))
-			json_object_set(ret, host_part__name(i), json_object_get(part, "bytes"));
+		if (json_is_true(json_object_get(part, "of_rss")) &&
+		    json_is_true(json_object_get(part, "known")) && json_is_integer(bytes) &&
+		    json_object_size(ret) < SUMMARY_PARTS)
+			json_object_set(ret, name, bytes);
 	}
 	return ret;
 }

@@ -5,6 +5,7 @@
 
 #define SUMMARY_REPORT (64 << 20) /* largest report, in bytes */
 #define SUMMARY_ROWS 50		  /* number of report rows kept, the largest ones */
+#define SUMMARY_PARTS 16	  /* parts of host memory that are kept of a report, at most */
 
 /* Parses a report from fd; fd stays open. Returns NULL with errno: EPROTO (not a report), EFBIG,
  * or a read error. */

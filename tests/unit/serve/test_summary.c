@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The growth in the summary of a trace: that of the device that grows most. Figures of its report. */
+/* The growth in the summary of a trace: that of the device that grows most. The figures that are
+ * kept of its report. */
 #include "unit/cmocka.h"
 
 #include "serve/summary.h"
@@ -62,12 +63,15 @@ static void test_growth(void **state)
 /* The figures for metrics have the parts of RSS at its highest reading that are known. */
 static void test_host(void **state)
 {
-	json_t *report = json_pack(
-		       "{s:{s:{s:{s:{s:i}}}, s:{s:{s:{s:i}, s:{s:i, s:b}, s:{s:i}, s:{s:s}}}}}",
-		       "host", "last", "parts", "stacks", "bytes", 1, "highest", "parts", "malloc",
-		       "bytes", 7, "python", "bytes", 0, "known", 0, "pss", "bytes", 3, "files",
-		       "bytes", "many"),
-	       *figures = summary__figures(report);
+	static const char text[] =
+		"{\"host\": {\"last\": {\"parts\": {\"stacks\": {\"of_rss\": true, \"known\": "
+		"true, "
+		"\"bytes\": 1}}}, \"highest\": {\"parts\": {"
+		"\"malloc\": {\"of_rss\": true, \"known\": true, \"bytes\": 7}, "
+		"\"python\": {\"of_rss\": true, \"known\": false, \"bytes\": 0}, "
+		"\"pss\": {\"of_rss\": false, \"known\": true, \"bytes\": 3}, "
+		"\"files\": {\"of_rss\": true, \"known\": true, \"bytes\": \"many\"}}}}}";
+	json_t *report = json_loads(text, 0, NULL), *figures = summary__figures(report);
 	json_int_t bytes = 0;
 
 	assert_int_equal(
