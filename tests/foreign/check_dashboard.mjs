@@ -116,6 +116,34 @@ async function checkCapture(page) {
 	return [timed, stopped];
 }
 
+// With the box for host memory: the device `host` is among the others, and its rows are resident memory.
+async function checkHost(page) {
+	await page.fill("#length", "1");
+	await page.check("#with-host");
+	const t = await capture(page);
+	await page.uncheck("#with-host");
+	assert.equal(t.host, true);
+	const doc = await api(page, `trace/${t.trace_id}?device=host&at=end&top=0`), heap = doc.rows.find(r => r.file === "[heap]");
+	assert.equal(doc.rows.reduce((a, r) => a + r.bytes, 0), doc.capture.host_rss, "rows add up to RSS");
+	await page.evaluate(id => { location.hash = `#/trace/${id}?at=end`; }, t.trace_id);
+	await until(page, () => document.body.dataset.view === "trace");
+	await settled(page);
+	assert.equal(await page.evaluate(() => Page.report.doc.device), doc.devices[0].device, "a report begins with a device of PyTorch");
+	await page.click("#trace-devices .tile:has-text('host')");
+	await until(page, () => Page.report.doc.device === "host");
+	await settled(page);
+	assert.ok((await text(page, "#table-says")).startsWith(`Total ${await page.evaluate(n => Words.bytes(n), doc.allocated)} at `), "the total");
+	const row = page.locator("#table .row:not([hidden]):has-text('[heap] (before attach)')").first();
+	assert.equal(await row.locator(".g-size b").textContent(), await page.evaluate(n => Words.bytes(n), heap.bytes));
+	assert.equal(await row.locator(".g-place").getAttribute("title"), "[heap]", "a mapping has no line");
+	await row.click();
+	await until(page, () => !document.getElementById("detail").hidden);
+	assert.match(await text(page, "#detail"), /^Location\[heap\]  \(before attach\)/);
+	await picture(page, "host");
+	await page.evaluate(() => { location.hash = "#/"; });
+	await until(page, () => document.body.dataset.view === "home");
+}
+
 async function checkCommand(page) {
 	const i = await page.evaluate(() => Page.jobs.rows().findIndex(r => r.target?.name === "once"));
 	await page.click(`#job-list .row[data-i="${i}"]`);
@@ -336,6 +364,7 @@ async function use() {
 	for (const t of await traces(page))
 		assert.deepEqual([t.begun, t.pid], [Date.UTC(2026, 0, 2, 3, 4, 5) / 1000, 4242], "start and PID are those of the recording");
 	const [timed] = await checkCapture(page);
+	await checkHost(page);
 	const command = await checkCommand(page);
 	await checkReport(page, timed);
 	await checkFiles(page);

@@ -81,7 +81,7 @@ const Growth = (() => {
 	}
 
 	function leak(l, d, doc, use) {
-		const code = el("code", { textContent: place(l), title: l.file ? `${l.file}:${l.line}` : "" });
+		const code = el("code", { textContent: place(l), title: l.file ? l.file + (l.line ? ":" + l.line : "") : "" });
 		return el("li", {},
 			el("p", {}, el("b", { textContent: rate(l, d) }), " at ", use && l.file ? el("button", { type: "button", className: "link", title: "Filter to this line", onclick: () => use(l) }, code) : code,
 				l.module && l.module !== "*" ? ` in ${l.module}` : "", el("span", { className: "quiet", textContent: ` · confidence ${l.confidence}` })),

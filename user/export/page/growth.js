@@ -5,7 +5,6 @@
 	const { $, head, state, el } = Page;
 	const { bytes, percent, seconds } = Words;
 
-	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
 	const leaks = () => head.leaks?.devices.find(d => d.device === Page.device().name);
 
 	// ---- findings
@@ -44,7 +43,7 @@
 		const { most, all } = largestOf, r = most?.row;
 		if (!r)
 			return null;
-		const place = r.before_attach ? r.holder ?? r.name : `${base(r.file)}:${r.line}${r.function ? ` (${r.function})` : ""}`;
+		const place = Page.placeOf(r);
 		return finding(r.before_attach ? "Largest, before attach" : "Largest line", place, `${bytes(most.bytes)}, ${percent(most.bytes, all)} of the peak`,
 			() => { Page.chooseMoment(Page.peakMoment()); Page.find(r.before_attach ? [Page.filter.term("name", r.name)] : [Page.filter.line(r)]); }, "Filter to this line");
 	}

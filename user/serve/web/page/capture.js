@@ -85,7 +85,7 @@
 
 	// ---- the form
 
-	const NAMES = { duration_s: "length", steps: "length", max_events: "events", input_shape: "shape", batch_size: "batch" };
+	const NAMES = { duration_s: "length", steps: "length", max_events: "events", host: "with-host", input_shape: "shape", batch_size: "batch" };
 
 	function wanted() {
 		const p = Page.chosenProcess(), target = Page.chosenTarget(), body = { wait: false, max_events: Number($("events").value) };
@@ -95,6 +95,8 @@
 			body.model_name = target.name;
 		if ($("unit").value && $("length").value !== "")
 			body[$("unit").value] = Number($("length").value);
+		if ($("with-host").checked)
+			body.host = true;
 		if (target) {
 			const shape = ($("shape").value.match(/\d+/g) ?? []).map(Number);
 			if (shape.length)

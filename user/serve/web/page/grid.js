@@ -92,6 +92,9 @@
 			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? ` (${r.function})` : "");
 		return r.source === "native" ? "native thread (no Python)" : r.source === "untraced" ? "untraced" : r.source === "filtered" ? "filtered out" : "no Python frames";
 	}
+	// The full path of a place. Mappings of the host have no line.
+	const pathOf = r => r.file ? r.file + (r.line ? ":" + r.line : "") : placeOf(r);
+
 	// Merges rows of the same line in different modules, as the text report does. of: keys whose values are added
 	// up.
 	function joined(rows, of = ["bytes", "count"]) {
@@ -161,8 +164,8 @@
 	const phaseColumn = { id: "phase", title: "Phase", width: "106px", sort: r => r.phase ?? "", text: r => r.before_attach ? "before attach" : Words.phase(r.phase), narrow: null };
 	const moduleColumn = { id: "module", title: "Module", width: "minmax(80px, 1fr)", sort: r => r.module ?? "", text: moduleOf, narrow: null,
 		tip: r => r.of?.size > 1 ? [...r.of].slice(0, 30).map(m => m || "(no module)").join("\n") : [r.module, r.module_class && `(${r.module_class})`].filter(Boolean).join(" ") };
-	const placeColumn = { id: "place", title: "Location", width: "minmax(160px, 2fr)", sort: placeOf, text: placeOf, narrow: "second", tip: r => r.file ? `${r.file}:${r.line}` : placeOf(r) };
+	const placeColumn = { id: "place", title: "Location", width: "minmax(160px, 2fr)", sort: placeOf, text: placeOf, narrow: "second", tip: pathOf };
 
 	Page.grid = grid;
-	Page.columns = { size: sizeColumn, share: shareColumn, count: countColumn, category: categoryColumn, phase: phaseColumn, module: moduleColumn, place: placeColumn, placeOf, moduleOf, joined, time: seconds, base };
+	Page.columns = { size: sizeColumn, share: shareColumn, count: countColumn, category: categoryColumn, phase: phaseColumn, module: moduleColumn, place: placeColumn, placeOf, pathOf, moduleOf, joined, time: seconds, base };
 })();

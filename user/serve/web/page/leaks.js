@@ -12,9 +12,9 @@
 		return p && !p.gone && p.started <= t.begun && model.hello?.can_trace !== false ? p : null;
 	}
 
-	async function capture(pid) {
+	async function capture(pid, host) {
 		try {
-			const t = await Page.net.api("trace/memory", { method: "POST", body: { wait: false, pid, steps: STEPS } });
+			const t = await Page.net.api("trace/memory", { method: "POST", body: { wait: false, pid, steps: STEPS, host } });
 			Page.capture.mine(t);
 			Page.set({ chosen: "p " + pid });
 			Page.go("#/");
@@ -25,7 +25,7 @@
 
 	function longer(id) {
 		const p = processOf(id);
-		return p ? el("p", {}, el("button", { type: "button", className: "main", textContent: `Capture ${STEPS} steps`, onclick: () => capture(p.pid) })) : "";
+		return p ? el("p", {}, el("button", { type: "button", className: "main", textContent: `Capture ${STEPS} steps`, onclick: () => capture(p.pid, Boolean(model.traces.get(id).host)) })) : "";
 	}
 
 	async function show(id) {
@@ -37,7 +37,7 @@
 			const doc = await Page.net.api(`trace/${encodeURIComponent(id)}/leaks`);
 			if (shown !== id)
 				return;
-			$("leaks").replaceChildren(...doc.devices.map(d => Growth.device(d, doc, { summary: d.growth, longer: () => longer(id), use: l => Page.report.change({ tab: "rows", filter: `line:${Page.columns.base(l.file)}:${l.line}` }) })));
+			$("leaks").replaceChildren(...doc.devices.map(d => Growth.device(d, doc, { summary: d.growth, longer: () => longer(id), use: l => Page.report.change({ tab: "rows", device: d.device, filter: `line:${Page.columns.base(l.file)}${l.line ? ":" + l.line : ""}` }) })));
 		} catch (err) {
 			shown = "";
 			$("leaks").replaceChildren(el("p", { className: "none warn", role: "alert", textContent: err.message }));

@@ -144,7 +144,7 @@
 		case "thread": return [size, C.share(sum), C.count, { id: "thread", title: "Thread", width: "minmax(120px, 1fr)", narrow: "1fr", sort: r => r.thread ?? "", text: r => [r.thread, r.tid && `(${r.tid})`].filter(Boolean).join(" ") || "unknown" }];
 		case "segment": return [{ ...size, title: "In blocks" }, sizeText("whole", "Segment", r => r.size), sizeText("free", "Cached", r => r.free), sizeText("stuck", "Cannot be returned", r => r.stuck, "128px", null), C.count,
 			{ id: "kind", title: "Kind", width: "80px", narrow: null, sort: r => r.kind ?? "", text: r => r.kind ?? "" },
-			{ ...C.place, title: "Allocated by", text: r => r.taken_by ? C.placeOf(r.taken_by) : "before attach", sort: r => C.placeOf(r.taken_by ?? {}), tip: r => r.taken_by?.file ? `${r.taken_by.file}:${r.taken_by.line}` : "" }];
+			{ ...C.place, title: "Allocated by", text: r => r.taken_by ? C.placeOf(r.taken_by) : "before attach", sort: r => C.placeOf(r.taken_by ?? {}), tip: r => r.taken_by?.file ? C.pathOf(r.taken_by) : "" }];
 		default: return [size, C.share(sum), C.count, C.category, C.phase, C.module, C.place];
 		}
 	}
@@ -241,7 +241,7 @@
 	function detail(r) {
 		const lines = [];
 		if (r.file)
-			lines.push(["Line", `${r.file}:${r.line}${r.function ? `  (${r.function})` : ""}`]);
+			lines.push([r.line ? "Line" : "Location", `${C.pathOf(r)}${r.function ? `  (${r.function})` : ""}`]);
 		if (r.modules > 1)
 			lines.push(["Modules", [...r.of].map(m => m || "(no module)").join(", ")]);
 		else if (r.module || r.module_class)
