@@ -92,14 +92,19 @@ int session__begin_host(struct session *s, bool inherited)
 /* Takes a reading of host memory. ended: what host_memory__end() returned. */
 static int take_host(struct session *s, int ended)
 {
+	bool whole = false;
 	int err = 0;
 
-	for (int i = 0; ended > 0 && i < DRAINS && !err; i++) {
+	if (ended <= 0)
+		return ended;
+	for (int i = 0; i < DRAINS && !whole && !err; i++) {
 		err = session__round(s);
-		if (!err && !s->behind)
-			return host_memory__take(s->decoder->host, true);
+		whole = !err && !s->behind;
 	}
-	return ended > 0 ? host_memory__take(s->decoder->host, false) ?: err : ended;
+	err = host_memory__take(s->decoder->host, whole) ?: err;
+	/* The file of a window may end before the session sets its facts again. */
+	host_memory__set_facts(s->decoder->host, s->facts);
+	return err;
 }
 
 int session__pump_host(struct session *s)
