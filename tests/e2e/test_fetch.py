@@ -74,18 +74,20 @@ def began_at(text):
     return time.mktime(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone + float(text[19:-1])
 
 
+def clock(handler):
+    """GET /api/clock of a fleet.Hostile."""
+    body = json.dumps({"time_ns": time.time_ns()}).encode()
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
 def test_who_is_missing():
     """Each host that does not answer as it should is named with its reason; the others' recordings are there."""
     f, folder = job(), scratch("missing")
     late = fleet.Late(f.hosts[1].address, fleet.PORT, 0.3)
     listing = (200, {"processes": [{"pid": 77, "rank": 9, "target": "x"}]})
-
-    def clock(handler):
-        body = json.dumps({"time_ns": time.time_ns()}).encode()
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
 
     def endless(handler):
         handler.send_response(200)
@@ -147,6 +149,23 @@ def test_who_is_missing():
     code, out, err = f.fetch(scratch("text") + "/", [(f.hosts[0].url(), "here"), ("http://127.0.0.1:1", "down")], "-d", "100ms", "--lead", "1s",
                              "--timeout", "1s", "--insecure")
     check(code == 2 and "2 of 2 recordings, from 1 of 2 hosts" in out and "Missing:\n  down: " in out, "text: %d %s %s", code, out, err)
+
+
+def test_host_memory():
+    """Recordings have the device `host`, with rows of its resident memory. A server that does not know it is named, and its capture is ended."""
+    f, folder = job(), scratch("host")
+    old = fleet.Hostile({
+        "GET /api/clock": clock, "GET /api/targets": (200, {"processes": [{"pid": 77, "rank": 9, "target": "x"}]}),
+        "POST /api/trace/memory": (200, {"trace_id": "trace_1"}), "GET /api/trace/list": (200, {"traces": [{"trace_id": "trace_1", "pid": 77, "state": "capturing"}]})})
+    code, out, err = f.fetch(folder + "/", [(f.hosts[0].url(), "new"), ("http://127.0.0.1:%d" % old.port, "old")], "-d", "300ms", "--lead", "2s",
+                             "--timeout", "4s", "--insecure", "--host-memory")
+    check(code == 2 and "the server is too old for --host-memory" in out, "exit %d: %s %s", code, out, err)
+    check("DELETE /api/trace/trace_1" in old.asked, "the capture goes on: %s", old.asked)
+    old.close()
+    for rank in (0, 1):
+        doc = harness.report(os.path.join(folder, "rank-%d.mtr" % rank), "--device", "host", "--top", "0")
+        total, rss = sum(r["bytes"] for r in doc["rows"]), doc["capture"]["host_rss"]
+        check(rss and abs(total - rss) < 1 << 20, "rank %d: the rows add up to %d, RSS was %s", rank, total, rss)
 
 
 def test_tokens_and_certificates():

@@ -45,6 +45,7 @@ enum {
 	OPT_INSECURE,
 	OPT_TIMEOUT,
 	OPT_PARALLEL,
+	OPT_HOST_MEMORY,
 	OPT_MAX_EVENTS,
 	OPT_MAX_SIZE
 };
@@ -73,6 +74,8 @@ static const struct argp_option options[] = {
 	  "Begin at the next multiple of TIME on the clock, as in /10s (default: soon)", 2 },
 	{ "lead", OPT_LEAD, "TIME", OPTION_RARE,
 	  "Time that hosts have to attach before the window begins (default 5s)", 2 },
+	{ "host-memory", OPT_HOST_MEMORY, NULL, 0,
+	  "Also record all memory that the processes map, by line, as record --host", 2 },
 	{ "max-events", OPT_MAX_EVENTS, "N", OPTION_RARE,
 	  "End after N allocations and frees (default: as serve has it)", 2 },
 	{ "output", 'o', "FOLDER", 0, "Folder of the recordings", OPTIONS_OUTPUT },
@@ -158,6 +161,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_LEAD:
 		a->o.lead = parse_time(state, "--lead", arg, 600 * SECOND);
+		break;
+	case OPT_HOST_MEMORY:
+		a->o.host = true;
 		break;
 	case OPT_MAX_EVENTS:
 		a->o.max_events = capture_args__parse_count(state, "--max-events", arg, 1);

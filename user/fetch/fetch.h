@@ -24,6 +24,7 @@ struct fetch_opts {
 	uint64_t timeout;	  /* ns: how long a host may take to answer */
 	uint64_t max_size;	  /* bytes of a recording */
 	unsigned parallel;
+	bool host;    /* also record host memory by line */
 	bool force;   /* as folder__create() */
 	bool as_json; /* the result as a JSON document */
 };

@@ -20,6 +20,21 @@
 
 /* ---- start ---- */
 
+static void on_gone(void *ctx, const struct http_answer *a)
+{
+	(void)ctx;
+	(void)a;
+}
+
+/* The host need not keep the recording: it is here, or not wanted. */
+static void drop_trace(struct fetch_process *p)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/api/trace/%s", p->trace);
+	fetch__call(p->host, "DELETE", path, NULL, 0, on_gone, p);
+}
+
 static void on_started(void *ctx, const struct http_answer *a);
 
 /* Only an ID as the server makes it goes into later addresses. */
@@ -56,6 +71,8 @@ static void start(struct fetch_process *p)
 		json_object_set_new(body, "steps", json_integer((json_int_t)o->steps));
 	if (o->max_events)
 		json_object_set_new(body, "max_events", json_integer((json_int_t)o->max_events));
+	if (o->host)
+		json_object_set_new(body, "host", json_true());
 	json_object_set_new(body, "clock_offset_ns", json_integer(h->offset));
 	json_object_set_new(body, "clock_offset_error_ns", json_integer((json_int_t)h->error));
 	text = body ? json_dumps(body, JSON_COMPACT) : NULL;
@@ -114,21 +131,6 @@ static void on_started(void *ctx, const struct http_answer *a)
 
 static void download(struct fetch_process *p);
 
-static void on_gone(void *ctx, const struct http_answer *a)
-{
-	(void)ctx;
-	(void)a;
-}
-
-/* The recording is here: its host need not keep it. */
-static void drop_trace(struct fetch_process *p)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/api/trace/%s", p->trace);
-	fetch__call(p->host, "DELETE", path, NULL, 0, on_gone, p);
-}
-
 static void take_trace(struct fetch_process *p, const json_t *t)
 {
 	const char *state = json_string_value(json_object_get(t, "state")),
@@ -137,7 +139,11 @@ static void take_trace(struct fetch_process *p, const json_t *t)
 
 	if (!state || json_integer_value(json_object_get(t, "pid")) != p->pid)
 		return;
-	if (!strcmp(state, "done")) {
+	if (p->host->f->o->host && !json_is_true(json_object_get(t, "host"))) {
+		/* A server that does not know a member ignores it. */
+		drop_trace(p);
+		fetch__miss(p, "the server is too old for --host-memory");
+	} else if (!strcmp(state, "done")) {
 		p->state = FETCH_CAPTURED;
 		download(p);
 	} else if (!strcmp(state, "failed")) {
