@@ -10,8 +10,9 @@ import time
 
 import harness
 import host_leaks
+import http_fleet
 import server
-from harness import check, equal, run, scratch, tool
+from harness import Skip, check, equal, run, scratch, tool
 
 STEPS, MIB = 20, 2
 PLANTED = STEPS * MIB << 20
@@ -120,6 +121,29 @@ def test_profile():
     s.stop()
     job.send()
     job.wait_line("DONE", 60)
+    job.send()
+    job.stop()
+
+
+def test_rights():
+    """The capabilities of the DaemonSet are enough, for the lines and for each resident page."""
+    if not harness.IS_ROOT:
+        raise Skip("needs root")
+    pod = http_fleet.in_a_pod(scratch("pod"))
+    job = harness.workload("host_leaks.py", "mapped", "--wait", "--steps", "4", "--mib", str(MIB), "--pause", "0")
+    job.wait_line("READY", 120)
+    s = server.Server("--target", "job=%d" % job.pid, folder=scratch("pod"), prefix=pod.prefix)
+    trace_id = s.post("/api/trace/memory", {"pid": job.pid, "host": True, "duration_s": 60, "wait": False}).expect().json["trace_id"]
+    s.wait_trace(trace_id, ("capturing",))
+    job.send()
+    job.wait_line("DONE", 60)
+    s.post("/api/trace/%s/stop" % trace_id, {}).expect()
+    s.wait_trace(trace_id)
+    doc = s.get("/api/trace/%s?device=host&at=end&top=0" % trace_id).expect().json
+    check(doc["capture"]["host"] in ("fexit", "sys_exit"), "how calls were seen: %s", doc["capture"]["host"])
+    equal(of_line(doc), 4 * MIB << 20, "bytes of the line")
+    equal(host_leaks.sums(doc)[0], doc["capture"]["host_rss"], "the sum of the rows, and RSS")
+    s.stop()
     job.send()
     job.stop()
 
