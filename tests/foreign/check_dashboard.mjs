@@ -136,6 +136,7 @@ async function checkHost(page) {
 	const row = page.locator("#table .row:not([hidden]):has-text('[heap] (before attach)')").first();
 	assert.equal(await row.locator(".g-size b").textContent(), await page.evaluate(n => Words.bytes(n), heap.bytes));
 	assert.equal(await row.locator(".g-place").getAttribute("title"), "[heap]", "a mapping has no line");
+	assert.equal(await page.locator("#table .g-category").count(), 0, "host memory has no roles");
 	await row.click();
 	await until(page, () => !document.getElementById("detail").hidden);
 	assert.match(await text(page, "#detail"), /^Location\[heap\]  \(before attach\)/);

@@ -129,7 +129,8 @@
 
 	// ---- the table
 
-	const rowColour = r => r.category ? Page.categoryColour(r.category) : r.phase && doc.by === "phase" ? Page.phaseColour(r.phase) : Page.colour("accent");
+	const ofHost = () => doc.device === "host"; // its memory has no roles, and seldom a phase or a module
+	const rowColour = r => r.category && !ofHost() ? Page.categoryColour(r.category) : r.phase && doc.by === "phase" ? Page.phaseColour(r.phase) : Page.colour("accent");
 	const sizeText = (id, title, get, width = "90px", narrow = width) => ({ id, title, width, right: true, sort: r => get(r) ?? -1, down: true, narrow, text: r => get(r) === null || get(r) === undefined ? "–" : bytes(get(r)),
 		tip: r => get(r) === null || get(r) === undefined ? "" : count(get(r)) + " bytes" });
 	const number = (id, title, get, width = "84px", narrow = null) => ({ id, title, width, right: true, sort: r => get(r) ?? -1, down: true, narrow, text: r => get(r) === null || get(r) === undefined ? "–" : count(get(r)) });
@@ -145,7 +146,8 @@
 		case "segment": return [{ ...size, title: "In blocks" }, sizeText("whole", "Segment", r => r.size), sizeText("free", "Cached", r => r.free), sizeText("stuck", "Cannot be returned", r => r.stuck, "128px", null), C.count,
 			{ id: "kind", title: "Kind", width: "80px", narrow: null, sort: r => r.kind ?? "", text: r => r.kind ?? "" },
 			{ ...C.place, title: "Allocated by", text: r => r.taken_by ? C.placeOf(r.taken_by) : "before attach", sort: r => C.placeOf(r.taken_by ?? {}), tip: r => r.taken_by?.file ? C.pathOf(r.taken_by) : "" }];
-		default: return [size, C.share(sum), C.count, C.category, C.phase, C.module, C.place];
+		default:
+			return [size, C.share(sum), C.count, ...(ofHost() ? [rows.some(r => r.phase && r.phase !== "other") && C.phase, rows.some(r => r.module) && C.module].filter(Boolean) : [C.category, C.phase, C.module]), C.place];
 		}
 	}
 
