@@ -17,11 +17,12 @@ for (const [scheme, width, height] of [["light", 1280, 800], ["dark", 1400, 900]
 	assert.ok(grid.height > 300 && grid.width > 250, `the grid has ${grid.width} x ${grid.height}`);
 	assert.match(await page.textContent("#ranks-odd"), new RegExp(`^rank ${odd}.*300\\.00 MiB more at odd\\.py:42 \\(cache\\)`));
 	await page.focus("#ranks-grid");
+	const place = rank => `rank ${rank} on node${Math.floor(rank / 8)}`;
 	const marked = () => page.evaluate(() => document.getElementById(document.getElementById("ranks-grid").getAttribute("aria-activedescendant")).textContent);
 	await page.keyboard.press("End");
-	assert.match(await marked(), new RegExp(`^rank ${ranks - 1}, `));
+	assert.match(await marked(), new RegExp(`^${place(ranks - 1)}, `));
 	await page.keyboard.press("n");
-	assert.match(await marked(), new RegExp(`^rank ${odd}, `));
+	assert.match(await marked(), new RegExp(`^${place(odd)}, `));
 	assert.match(await page.textContent("#ranks-at"), new RegExp(`recording rank-${odd}$`));
 	await page.screenshot({ path: join(folder, `${name}-${scheme}-${width}.png`), fullPage: width < 800 });
 	const legend = await page.textContent("#ranks-legend");
