@@ -183,14 +183,19 @@ def test_several_at_once():
     first, second = jobs()
     served()  # once, before several threads need it
     body = {"steps": 10, "max_events": 100000}
-    for job in (first, second):
-        job.tell("reset")
-    results = together(*[lambda more=more: from_new_client(dict(body, **more)) for more in (
-        {"model_name": "my_model"}, {"pid": first.pid}, {"model_name": "my_transformer"}, {"pid": second.pid})])
-    equal(len({r["trace_id"] for r in results}), 4, "names of traces")
-    figures = [job.tell("figures") for job in (first, first, second, second)]
-    for got, said in zip(results, figures):
-        equal(got["peak_allocated_mb"] * MIB, said["peak_allocated"], "peak of %s" % got["trace_id"])
+    # The job's peak is of all steps since the reset. One outside a capture may be higher: then no capture has more, and it is done again.
+    for last in (False, False, True):
+        for job in (first, second):
+            job.tell("reset")
+        results = together(*[lambda more=more: from_new_client(dict(body, **more)) for more in (
+            {"model_name": "my_model"}, {"pid": first.pid}, {"model_name": "my_transformer"}, {"pid": second.pid})])
+        equal(len({r["trace_id"] for r in results}), 4, "names of traces")
+        peaks = [(r["trace_id"], r["peak_allocated_mb"] * MIB, job.tell("figures")["peak_allocated"]) for r, job in zip(results, (first, first, second, second))]
+        check(all(got <= said for _, got, said in peaks), "a peak that was not: %s", peaks)
+        if all(got == said for _, got, said in peaks):
+            break
+        check(not last, "peaks: %s", peaks)
+    for got in results:
         adds_up(served().get("/api/trace/" + got["trace_id"]).expect().json)
     equal(results[0]["layer_stats"].keys(), results[1]["layer_stats"].keys(), "layers of the same process")
     check(results[0]["layer_stats"].keys() != results[2]["layer_stats"].keys(), "two models have the same layers")
