@@ -84,8 +84,8 @@ static uint64_t find_variable(const struct proc *p, const struct maps *m)
 	return addr;
 }
 
-/* Reads the value from memory. -EAGAIN: the program has not set up its environment yet. Otherwise
- * as environ__get(). */
+/* Reads the value from memory. -EAGAIN: the program has not set up its environment yet; -ENOTSUP:
+ * nothing that has one is mapped, such as before the C library is. Otherwise as environ__get(). */
 static int get_current(const struct proc *p, const struct maps *m, const char *name, char *buf,
 		       size_t size)
 {
@@ -143,8 +143,8 @@ int environ__get(const struct proc *p, const struct maps *m, const char *name, c
 	if (strlen(name) + 2 > NAME_BYTES)
 		return -ENOTSUP;
 	err = get_current(p, m, name, buf, size);
-	/* The program starts, moves its environment, or keeps it elsewhere. */
-	if (err && err != -ENOENT && err != -E2BIG)
+	/* Another error does not mean that the variables are still those of the start. */
+	if (err == -EAGAIN || err == -ENOTSUP)
 		err = get_initial(p, name, buf, size);
 	return err;
 }

@@ -59,8 +59,8 @@ const RankMap = (() => {
 		const shown = all.filter(r => !r.worker);
 		if (!doc.one_job)
 			return shown;
-		// The host is said where ranks are on several.
-		if (new Set(shown.map(r => r.host)).size > 1)
+		// If the job has several hosts, each rank is shown with the name of its host.
+		if (new Set(shown.map(r => r.host).filter(Boolean)).size > 1)
 			for (const r of shown)
 				r.on = r.host;
 		// Ranks without a recording get an empty cell, unless the numbers make no sense.
@@ -83,13 +83,15 @@ const RankMap = (() => {
 		return n > 1 && n < all.length && known.every(r => r.local_rank !== null && r.rank !== null && r.rank % n === r.local_rank) ? n : 0;
 	}
 
+	const named = r => r.on ? `${r.label} on ${r.on}` : r.label;
+
 	// A word for each: what is in the cell, what differs.
 	function words(r, doc) {
 		if (r.absent)
 			return [r.label, r.says[0] ?? "no recording"];
 		const group = r.group === null || r.group === undefined ? null : doc.groups[r.group];
 		const alike = group?.recordings.filter(i => i !== r.i).map(i => doc.recordings[i].rank ?? i);
-		return [r.on ? `${r.label} on ${r.on}` : r.label, `${bytes(r.allocated)} ${moment(doc)}`, r.says.length ? some(r.says).join("; ") : "not different from the others",
+		return [named(r), `${bytes(r.allocated)} ${moment(doc)}`, r.says.length ? some(r.says).join("; ") : "not different from the others",
 			grows(r)?.text ?? (growth(r) === 0 ? "no growth" : "growth not known"), r.step_time ? `${duration(r.step_time)} a step` : null,
 			doc.one_job && alike ? (alike.length ? `allocates like ${alike.length === 1 ? "rank" : "ranks"} ${ranges(alike)}` : "no other rank allocates like it") : null].filter(Boolean);
 	}
@@ -311,7 +313,7 @@ const RankMap = (() => {
 	// The list of those that differ. open(recording): one was chosen.
 	function differ(box, map, open) {
 		const all = map.cells.map((r, i) => [r, i]).filter(([r]) => r.differs);
-		const item = ([r, i]) => el("li", {}, el("a", { href: "#", textContent: r.on ? `${r.label} on ${r.on}` : r.label, onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }), ...some(r.says).map(w => el("span", { textContent: w })));
+		const item = ([r, i]) => el("li", {}, el("a", { href: "#", textContent: named(r), onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }), ...some(r.says).map(w => el("span", { textContent: w })));
 		box.replaceChildren(...all.slice(0, LISTED).map(item), ...(all.length ? [] : [el("li", { className: "quiet", textContent: "No rank differs from the others by more than the report’s limits." })]),
 			...(all.length > LISTED ? [el("li", { className: "quiet", textContent: Words.more(all.length - LISTED, "rank") })] : []));
 	}
