@@ -350,22 +350,25 @@ static void send_to(struct session *s, struct sink *sink)
 	sleep_stage__send_to(s->sleep, sink);
 }
 
-#define QUIET 500000000ULL /* ns */
+#define QUIET 500000000ULL   /* ns without much to drain */
+#define MUCH 64		     /* one part in this many of the ring, since the last pump */
+#define BEGINS 3000000000ULL /* ns after attach, in which much is read for the first time */
 
 bool session__quiet(const struct session *s)
 {
-	return s->attached && probes__written(s->probes) == s->written &&
-	       session__now(s) - s->wrote > QUIET && attach_stage__settled(s->attach) &&
-	       !(s->census && census_stage__reads(s->census));
+	uint64_t now = session__now(s);
+
+	return s->attached && now > BEGINS && now - s->busy > QUIET &&
+	       attach_stage__settled(s->attach) && !(s->census && census_stage__reads(s->census));
 }
 
-/* Notes when the ring was written to. */
+/* Notes whether much was written to the ring since the last pump. */
 static void note_written(struct session *s, uint64_t now)
 {
 	uint64_t written = probes__written(s->probes);
 
-	if (written != s->written)
-		s->wrote = now;
+	if (written - s->written > session__ring_size(s) / MUCH)
+		s->busy = now;
 	s->written = written;
 }
 
@@ -405,6 +408,7 @@ int session__wake_fd(const struct session *s)
 int session__drain_new(struct session *s, struct sink *sink)
 {
 	send_to(s, sink);
+	s->busy = session__now(s);
 	/* Without asking the driver, which may take longer than the new code objects live. */
 	return session__drain_ring(s, true);
 }

@@ -54,7 +54,8 @@ bool session__has_python(const struct session *s);
 /* Drains the ring, passes its events to the sink (NULL: drops them), and does all regular work. 0,
  * or the negative error of the sink or of memory. */
 int session__pump(struct session *s, struct sink *sink);
-/* True if the programs have written nothing for half a second, and nothing is under way. */
+/* True if for half a second there was no new stack and little else, and nothing is under way: the
+ * ring has room for several times the usual pause between two pumps. */
 bool session__quiet(const struct session *s);
 /* A descriptor that is readable when the ring has a new stack: call session__drain_new() at once,
  * since its code objects may end soon. Only while attached; owned by s. */

@@ -97,9 +97,8 @@ struct session {
 	int image;	     /* proc__image() of the program to be traced; negative: unknown */
 	uint64_t last_facts; /* time of the last update of facts, ns since start */
 	uint64_t taken;	     /* all records up to this place in the ring are decoded */
-	uint64_t written;    /* probes__written() at the last pump, and when it changed, ns since
-				start */
-	uint64_t wrote;
+	uint64_t written;    /* probes__written() at the last pump */
+	uint64_t busy;	     /* ns since start: the last time with a new stack or much to drain */
 	bool attached;
 	bool cuda_only; /* the process uses CUDA without PyTorch: only those calls are recorded */
 	bool behind;	/* the ring was not drained to its end */
@@ -135,6 +134,8 @@ int session__open_census_stage(struct session *s);
 
 /* ---- session_round.c ---- */
 
+/* Bytes of the ring that the programs write to. */
+size_t session__ring_size(const struct session *s);
 /* For probes__consume(): puts a record of the process into the queue. 0, -ENOMEM, or -EAGAIN: it is
  * in, but the queue is full. */
 int session__enqueue(void *session, const void *rec, size_t len);

@@ -27,7 +27,7 @@ static struct code_cache *codes(const struct session *s)
 	return symbolizer__codes(s->decoder->names);
 }
 
-static size_t ring_size(const struct session *s)
+size_t session__ring_size(const struct session *s)
 {
 	return s->opts.ring_bytes ? s->opts.ring_bytes : RING_DEFAULT;
 }
@@ -35,7 +35,7 @@ static size_t ring_size(const struct session *s)
 /* Room for a full ring, and for later records that come while it is drained. */
 static size_t queue_max(const struct session *s)
 {
-	return ring_size(s) + ring_size(s) / 4 + (1u << 20);
+	return session__ring_size(s) + session__ring_size(s) / 4 + (1u << 20);
 }
 
 int session__enqueue(void *ctx, const void *rec, size_t len)
@@ -273,7 +273,7 @@ int session__drain_ring(struct session *s, bool only_names)
 	taken = probes__taken(s->probes);
 	cuda_calls__after_drain(s->decoder, err >= 0 && !s->behind);
 	s->losses.in_round = 0;
-	if (err >= 0 && (!only_names || s->queue.len > ring_size(s) / 2))
+	if (err >= 0 && (!only_names || s->queue.len > session__ring_size(s) / 2))
 		err = begin_losses(s);
 	if (err >= 0 && !s->blind)
 		err = prefetch(s);

@@ -23,7 +23,7 @@
 
 #define FILES_WANTED 8192     /* each process takes about ten */
 #define DRAIN_EVERY 10000000L /* ns */
-#define DRAIN_QUIET 40000000L /* ns, while no process makes events */
+#define DRAIN_QUIET 40000000L /* ns, while the processes make few events */
 
 enum { FD_SIGNAL, FD_TRACEES, FD_TIMER, FD_NR };
 

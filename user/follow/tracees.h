@@ -57,7 +57,8 @@ void tracees__free(struct tracees *r); /* r may be NULL; sessions are not finish
 int tracees__take(struct tracees *r, pid_t pid, struct failure *f);
 /* Begins the output of opts.only, if there is such a process. Returns 0 or an exit code, logged. */
 int tracees__begin_output(struct tracees *r);
-/* True if no process has made an event for a while: tracees__pump() can wait a little longer. */
+/* True if the processes have made few events for a while: tracees__pump() can wait a little longer.
+ */
 bool tracees__quiet(const struct tracees *r);
 /* Takes the highest priority of ordinary threads, which the thread that drains needs next to many
  * runnable threads, and gives up all capabilities that tracing needs no longer. It is called here
