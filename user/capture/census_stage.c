@@ -32,6 +32,7 @@
 #define OTHER_WITHIN 1000000000ULL /* ns that any other may take */
 #define DRY_WITHIN 20000000000ULL  /* ns that any may take in a dry run, whose time is no matter */
 #define EVERY 10000000000ULL	   /* ns between two readings, at least */
+#define UNCHANGED_MAX 3		   /* times that the pause between two readings doubles */
 #define EARLY 1000000000ULL	   /* ns until the first reading of a process that may be brief */
 #define SPREAD 8		   /* times of that among processes that were forked together */
 #define HOST_SHARE 1000		   /* readings of the host memory, in the long run */
@@ -93,6 +94,8 @@ struct census_stage {
 	bool host_only;	      /* tensors cannot be read, but host memory can */
 	bool late;	      /* the reading before the last of the requested steps was begun */
 	unsigned readings, torn;
+	uint64_t lasting;   /* census_state__lasting() of the last reading */
+	unsigned unchanged; /* readings in a row with the same */
 	bool have_last;
 	bool first_over;     /* the reading at attach was made or is not needed */
 	bool refused;	     /* this Python cannot be read, or the last reading was begun */
@@ -441,15 +444,22 @@ static bool is_host_due(const struct census_stage *c, uint64_t now)
 	return now >= c->next_host;
 }
 
+uint64_t census_stage__pause(unsigned unchanged, uint64_t took)
+{
+	uint64_t every = EVERY << (unchanged < UNCHANGED_MAX ? unchanged : UNCHANGED_MAX);
+
+	return took * SHARE > every ? took * SHARE : every;
+}
+
 /* Time until the next reading, ns. Those of a process that may be brief come at times that double:
  * whenever it ends, the last one is of its second half. */
 static uint64_t pause_after(const struct census_stage *c, uint64_t now, uint64_t took)
 {
-	uint64_t every = EVERY;
+	uint64_t early = now > EARLY ? now : EARLY;
 
-	if (c->maybe_brief && now < EVERY)
-		every = now > EARLY ? now : EARLY;
-	return took * SHARE > every ? took * SHARE : every;
+	if (!c->maybe_brief || now >= EVERY)
+		return census_stage__pause(c->unchanged, took);
+	return took * SHARE > early ? took * SHARE : early;
 }
 
 /* True for a DataLoader's worker. These are many, and seldom hold weights. */
@@ -525,6 +535,15 @@ bool census_stage__reads(const struct census_stage *c)
 	return c->running && !c->only_ledger && !is_over(c);
 }
 
+/* Counts the readings that found the same lasting tensors. */
+static void compare(struct census_stage *c, const struct census_state *st)
+{
+	uint64_t lasting = census_state__lasting(st);
+
+	c->unchanged = lasting && lasting == c->lasting && !st->torn_lists ? c->unchanged + 1 : 0;
+	c->lasting = lasting;
+}
+
 /* After the thread's end. */
 static void join(struct census_stage *c)
 {
@@ -555,6 +574,7 @@ int census_stage__end(struct census_stage *c)
 		return c->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
 	took = c->took = c->job.state.end - c->job.state.begin;
+	compare(c, &c->job.state);
 	c->next_read = decoder__now(c->d) + pause_after(c, decoder__now(c->d), took);
 	return 1;
 }

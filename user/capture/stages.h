@@ -61,15 +61,19 @@ int attach_stage__finish(struct attach_stage *a);
 
 /*
  * Which tensor is a parameter, gradient or optimizer state: read from the program's objects
- * (census/census.h) at attach, after the first optimizer steps, every 10 s or less often, and at
- * the end. Readings run on a thread of their own, which shares nothing with the session until it
- * ends. Also tells the decoder's autograd nodes the name of the parameter they accumulate for.
+ * (census/census.h) at attach, after the first optimizer steps, every 10 s, and at the end. While
+ * the lasting ones stay the same, readings come less often. Readings run on a thread of their own,
+ * which shares nothing with the session until it ends. Also tells the decoder's autograd nodes the
+ * name of the parameter they accumulate for.
  */
 
 /* Borrows both. NULL: out of memory. */
 struct census_stage *census_stage__new(struct decoder *d, struct sink *next);
 void census_stage__free(struct census_stage *c); /* ends a reading under way; NULL is fine */
 struct sink *census_stage__sink(struct census_stage *c);
+/* Time until the next reading, ns, if so many in a row found the same lasting tensors, and the last
+ * one took `took` ns. */
+uint64_t census_stage__pause(unsigned unchanged, uint64_t took);
 /* Begins a reading if it is time to and none is under way; now: ns since start. Call it only when
  * the state at attach is known. */
 void census_stage__begin(struct census_stage *c, uint64_t now);

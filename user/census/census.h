@@ -115,6 +115,9 @@ struct census_opts {
 int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,
 		 const char **why);
 void census_state__free(struct census_state *s); /* frees its contents and zeroes it */
+/* A number that differs if other tensors have lasting roles: parameters, buffers, optimizer state
+ * and cached keys and values, by their memory. 0: none has. */
+uint64_t census_state__lasting(const struct census_state *s);
 /* Frees what census__param() does not need and keeps in tensors only storages with parameters.
  * Without memory it keeps everything. */
 void census_state__keep_params(struct census_state *s);

@@ -7,6 +7,7 @@
 
 #include "census/internal.h"
 #include "lib/array.h"
+#include "lib/hash.h"
 #include "lib/map64.h"
 #include "process/proc.h"
 
@@ -279,6 +280,28 @@ const struct census_tensor *census__param(const struct census_state *s, const st
 	    !map64__get(s->param_storages, impl, &was))
 		return NULL;
 	return !proc__read_u64(p, impl + s->storage_at, &is) && is == was ? &s->tensors[i] : NULL;
+}
+
+uint64_t census_state__lasting(const struct census_state *s)
+{
+	static const bool lasts[CENSUS_KINDS] = {
+		[CENSUS_PARAMETER] = true,
+		[CENSUS_BUFFER] = true,
+		[CENSUS_OPTIMIZER] = true,
+		[CENSUS_KV_CACHE] = true,
+	};
+	struct hash_seed seed = hash__seed();
+	uint64_t ret = 0, n = 0;
+
+	for (size_t i = 0; i < s->ntensors; i++) {
+		const struct census_tensor *t = &s->tensors[i];
+
+		if (!lasts[t->kind])
+			continue;
+		ret += hash__u64(seed, t->addr ^ hash__u64(seed, t->size) ^ t->kind);
+		n++;
+	}
+	return ret + n;
 }
 
 void census_state__keep_params(struct census_state *s)

@@ -166,6 +166,20 @@ static void test_nothing_to_read(void **state)
 	assert_null(facts__get(w->facts, "state"));
 }
 
+/* Readings of objects come less often while the lasting tensors stay, and take a small share. */
+static void test_pause(void **state)
+{
+	const uint64_t second = 1000000000, short_reading = second / 10;
+
+	(void)state;
+	assert_int_equal(census_stage__pause(0, short_reading), 10 * second);
+	assert_int_equal(census_stage__pause(1, short_reading), 20 * second);
+	assert_int_equal(census_stage__pause(3, short_reading), 80 * second);
+	assert_int_equal(census_stage__pause(1000, short_reading), 80 * second);
+	assert_int_equal(census_stage__pause(0, second), 50 * second);
+	assert_int_equal(census_stage__pause(3, 2 * second), 100 * second);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -173,6 +187,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_errors, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_dropped, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_full_dictionary, set_up, tear_down),
+		cmocka_unit_test(test_pause),
 		cmocka_unit_test_setup_teardown(test_nothing_to_read, set_up, tear_down),
 	};
 

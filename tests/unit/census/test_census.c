@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "census/census.h"
 #include "fake_tensors.h"
 #include "process/memcache.h"
 #include "process/proc.h"
@@ -213,6 +214,40 @@ static void test_damaged_tensors(void **state)
 	assert_int_equal(state_of(t, 13), PYTENSOR_OK);
 	munmap(page, 8192);
 	pytensors__free(t);
+}
+
+/* Gradients and activations come and go in each step; parameters and the like make a difference. */
+static void test_lasting(void **state)
+{
+	struct census_tensor v[] = {
+		{ .addr = 0x1000, .size = 512, .kind = CENSUS_PARAMETER },
+		{ .addr = 0x2000, .size = 512, .kind = CENSUS_GRADIENT },
+		{ .addr = 0x3000, .size = 512, .kind = CENSUS_OTHER },
+		{ .addr = 0x4000, .size = 512, .kind = CENSUS_ACTIVATION },
+		{ .addr = 0x5000, .size = 512, .kind = CENSUS_OPTIMIZER },
+		{ .addr = 0x6000, .size = 512, .kind = CENSUS_KV_CACHE },
+	};
+	struct census_state s = { .tensors = v, .ntensors = sizeof(v) / sizeof(v[0]) };
+	struct census_state brief = { .tensors = v + 1, .ntensors = 3 }, none = { 0 };
+	uint64_t lasting = census_state__lasting(&s);
+
+	(void)state;
+	assert_int_equal(census_state__lasting(&none), 0);
+	assert_int_equal(census_state__lasting(&brief), 0);
+	assert_int_not_equal(lasting, 0);
+	for (size_t i = 1; i <= 3; i++)
+		v[i].addr += 0x100;
+	assert_int_equal(census_state__lasting(&s), lasting);
+	for (size_t i = 0; i < s.ntensors; i += i ? 1 : 4) {
+		v[i].addr += 0x100;
+		assert_int_not_equal(census_state__lasting(&s), lasting);
+		v[i].addr -= 0x100;
+		v[i].size++;
+		assert_int_not_equal(census_state__lasting(&s), lasting);
+		v[i].size--;
+	}
+	s.ntensors--;
+	assert_int_not_equal(census_state__lasting(&s), lasting);
 }
 
 static void test_nothing_to_find(void **state)
@@ -479,6 +514,7 @@ int main(void)
 		cmocka_unit_test(test_equal_tensors),
 		cmocka_unit_test(test_too_few_tensors),
 		cmocka_unit_test(test_damaged_tensors),
+		cmocka_unit_test(test_lasting),
 		cmocka_unit_test(test_nothing_to_find),
 		cmocka_unit_test(test_lists),
 		cmocka_unit_test(test_lists_in_a_row),
