@@ -14,6 +14,7 @@ from bench.stats import spread  # noqa: F401  (the parts take it from here)
 STATES = ("untraced", "again", "empty", "recorded")
 STEP_STATES = (*STATES, "no autograd")
 LEAST_ROUNDS = 3
+LOADED = 1.75  # s after an attach: then all programs are loaded (session.c, LOAD_SLEEPABLE_AFTER)
 
 
 def rounds(args, name):
@@ -33,10 +34,11 @@ def cpu_seconds(pid):
 
 
 def wait_idle(cpu, most=5.0):
-    """Returns when a recorder is nearly idle for half a second: it has read the roles of live blocks, which takes all of a core. cpu()
-    is its CPU time in s, most the longest wait."""
-    end, idle = time.monotonic() + most, 0
-    while idle < 2 and time.monotonic() < end:
+    """Returns when a recorder that has just attached is nearly idle for half a second: it has read the roles of live blocks, and loaded
+    the programs for pages that are not in memory (after a second), each of which takes all of a core. cpu() is its CPU time in s, most
+    the longest wait."""
+    begin, idle = time.monotonic(), 0
+    while time.monotonic() < begin + LOADED or (idle < 2 and time.monotonic() < begin + most):
         before = cpu()
         time.sleep(0.25)
         idle = idle + 1 if cpu() - before < 0.25 * 0.25 else 0
