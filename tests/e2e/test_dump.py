@@ -4,6 +4,7 @@
 """`dump` and the census compared with PyTorch's own data in the same process: names, categories, addresses, sizes."""
 import json
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -307,6 +308,46 @@ def test_full_speed():
     full_speed("cpu")
     full_speed("cuda")
 
+
+def test_children():
+    """A router without PyTorch, an engine and workers are one answer: a row for each, and the sums of what the program allocated."""
+    target = spawn([python(), os.path.join(WORKLOADS, "service.py")])
+    target.wait_line("^ready", 60)
+    target.send()
+    truth = json.loads(target.wait_line("^up", 120)[3:])
+    code, out, err = tool("dump", "-p", str(target.pid), "--children", "--format", "json", root=True)
+    equal((code, err), (0, ""), "dump --children")
+    doc = json.loads(out)
+    by_name = {p["name"]: p for p in doc["processes"]}
+    check({"service.py", "fork server", *truth} <= set(by_name), "processes %s", list(by_name))
+    for name, (pid, size) in truth.items():
+        p = by_name[name]
+        equal((p["pid"], p["why"], p["dump"]["target"]["pid"]), (pid, None, pid), name)
+        equal(p["dump"]["devices"][0]["allocated"], size, "bytes of %s" % name)
+    for name in ("service.py", "fork server"):
+        equal((by_name[name]["dump"], "torch is not imported" in by_name[name]["why"]), (None, True), name)
+    equal(by_name["service.py"]["parent"], None, "the router's parent")
+    equal([by_name[n]["parent"] for n in truth if n != "EngineCore"], [by_name["fork server"]["pid"]] * 2, "the workers' parent")
+    total = sum(size for _, size in truth.values())
+    equal(doc["devices"], [{"device": "cpu", "allocated": total, "reserved": None, "processes": 3}], "sums")
+    code, out, err = tool("dump", "-p", str(target.pid), "--children", "--top", "1", root=True)
+    equal((code, err), (0, ""), "dump --children as text")
+    table, *parts = re.split(r"\n\n(?=\w+ · PID )", out)
+    check(re.search(r"^ +%d +\d+ +cpu +72\.00 MiB +EngineCore$" % by_name["EngineCore"]["pid"], table, re.M), "no engine: %s", table)
+    check(re.search(r"^ +all +cpu +129\.00 MiB +3 processes$", table, re.M), "no sum: %s", table)
+    equal(len(parts), 3, "processes with tensors")
+    for (name, (pid, _)), part in zip(truth.items(), parts):
+        check(part.startswith("%s · PID %d · " % (name, pid)), "not of %s: %s", name, part)
+    target.stop()
+
+
+def test_children_without_tensors():
+    """Without PyTorch in any process, the reason is that of the first, as without --children."""
+    target = spawn(["sleep", "60"])
+    both = [tool("dump", "-p", str(target.pid), *more, root=True) for more in ((), ("--children",))]
+    equal(both[0], both[1], "answers")
+    equal((both[0][0], both[0][1]), (2, ""), "status and output")
+    target.stop()
 
 if __name__ == "__main__":
     run(globals())

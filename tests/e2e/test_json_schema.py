@@ -98,7 +98,7 @@ def test_documents_of_processes():
     p = spawn([python(), os.path.join(harness.WORKLOADS, "leak.py"), "list", "--steps", "100000", "--pause", "0.02"])
     p.wait_line("step 3")
     pid = str(p.pid)
-    documents = [document("dump", "-p", pid, *options, root=True) for options in ((), ("--by", "tensor"), ("--by", "module"), ("--device", "host"))]
+    documents = [document("dump", "-p", pid, *options, root=True) for options in ((), ("--by", "tensor"), ("--by", "module"), ("--children",), ("--device", "host"))]
     path = scratch("schema-process.mtr")
     recorder = spawn([harness.TOOL, "record", "-p", pid, "--host", "-f", "-o", path], root=True)
     recorder.wait_line("attached", stream="err")

@@ -16,15 +16,20 @@
 #include "cmd/report_args.h"
 #include "dump/dump.h"
 #include "dump/host.h"
+#include "dump/tree.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
+#include "lib/text.h"
 #include "labels/words.h"
 #include "log/log.h"
+#include "process/descendants.h"
 #include "process/proc.h"
+#include "python/pyprocess.h"
 
 #define LIMIT_NS 10000000000ull
 #define TOP 40
+#define MAX_CHILDREN 255
 
 enum { OPT_CHILDREN = OPT_COMMANDS_OWN };
 
@@ -32,7 +37,6 @@ struct dump_args {
 	struct report_args shown;
 	struct dump_opts o;
 	bool host, children;
-	char command[1024];
 };
 
 static const struct argp_option options[] = {
@@ -40,7 +44,8 @@ static const struct argp_option options[] = {
 	{ "device", OPT_DEVICE, "host", 0,
 	  "Show the parts of the host memory (RSS) instead of the tensors", OPTIONS_SHOW },
 	{ "children", OPT_CHILDREN, NULL, 0,
-	  "With --device host: add child processes, shared pages once", OPTIONS_PROCESS },
+	  "Also its child processes, with sums; with --device host, shared pages count once",
+	  OPTIONS_PROCESS },
 	{ "by", OPT_BY, "holder|tensor|module|category", 0,
 	  "Group rows (default in text holder: a list, a dict, a module; in json tensor)",
 	  OPTIONS_SHOW },
@@ -72,8 +77,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!a->o.pid)
 			argp_error(state, "no process given; choose it with -p PID");
-		if (a->children && !a->host)
-			argp_error(state, "--children needs --device host");
 		if (a->host && (a->shown.by >= 0 || a->shown.top_given))
 			argp_error(state, "--device host has no rows for --by and --top");
 		break;
@@ -102,7 +105,71 @@ static int unreadable(struct failure *f, int pid, int err, const char *why)
 			    why && *why ? why : "cannot be read", strerror(-err));
 }
 
-static int print(struct dump *d, struct dump_args *a)
+/* A process and what was read of it. */
+struct seen {
+	struct target target;
+	struct census *census;
+	struct cudaalloc *alloc;
+	char command[1024];
+	struct dump_process process;
+	struct failure failure;
+};
+
+static void forget(struct seen *s)
+{
+	dump__free(&s->process.dump);
+	cudaalloc__free(s->alloc);
+	census__free(s->census);
+	target__close(&s->target);
+}
+
+/* Reads the tensors of s->process.pid. 0, or negative with s->failure and process.why. Call
+ * forget() in any case. */
+static int look(struct seen *s, const struct dump_opts *o)
+{
+	struct target *t = &s->target;
+	struct dump_opts *own = &s->process.o;
+	const char *why = "its memory cannot be read", *cmdline;
+	char name[64];
+	size_t len;
+	int err = target__open(s->process.pid, t, &s->failure);
+
+	*own = *o;
+	own->pid = s->process.pid;
+	own->torch = &t->torch;
+	own->comm = "";
+	own->command = s->command;
+	if (err) {
+		snprintf(s->process.why, sizeof(s->process.why), "%s", strerror(-err));
+		return err;
+	}
+	own->comm = proc__comm(t->proc);
+	cmdline = proc__cmdline(t->proc, &len);
+	words__arguments(s->command, sizeof(s->command), cmdline, len);
+	err = proc__maps(t->proc, &t->maps);
+	if (!err) {
+		t->python = python__open(t->proc, &t->maps, &why);
+		err = t->python ? 0 : -errno;
+	}
+	if (!err && !pyprocess__name(t->python, name, sizeof(name)))
+		text__clean(s->process.name, sizeof(s->process.name), name, strlen(name));
+	if (!err) {
+		python__version_text(t->python, own->python, sizeof(own->python));
+		torch__info(t->proc, &t->maps, &t->torch);
+		s->census = census__open(t->python, &why);
+		err = s->census ? 0 : -errno;
+	}
+	if (!err && t->torch.cuda)
+		s->alloc = cudaalloc__open(t->proc, &t->maps, &why);
+	if (!err)
+		err = dump__read(s->census, s->alloc, LIMIT_NS, &s->process.dump, &why);
+	if (!err)
+		return 0;
+	snprintf(s->process.why, sizeof(s->process.why), "%s", *why ? why : strerror(-err));
+	return unreadable(&s->failure, s->process.pid, err, why);
+}
+
+static int print(const struct dump_args *a, struct dump *d)
 {
 	struct dump_row *rows;
 	size_t n;
@@ -119,62 +186,100 @@ static int print(struct dump *d, struct dump_args *a)
 	return err;
 }
 
-static int look(struct target *t, struct dump_args *a, struct failure *f)
+static int look_at_one(struct dump_args *a, struct failure *f)
 {
-	int pid = a->o.pid, err;
-	struct cudaalloc *alloc = NULL;
-	const char *why = "", *cmdline;
-	struct census *c;
-	struct dump d;
-	size_t len;
+	struct seen *s = calloc(1, sizeof(*s));
+	int err;
 
-	t->python = python__open(t->proc, &t->maps, &why);
-	if (!t->python)
-		return unreadable(f, pid, -errno, why);
-	python__version_text(t->python, a->o.python, sizeof(a->o.python));
-	torch__info(t->proc, &t->maps, &t->torch);
-	a->o.torch = &t->torch;
-	a->o.comm = proc__comm(t->proc);
-	cmdline = proc__cmdline(t->proc, &len);
-	a->o.command = words__arguments(a->command, sizeof(a->command), cmdline, len);
-	c = census__open(t->python, &why);
-	if (!c)
-		return unreadable(f, pid, -errno, why);
-	if (t->torch.cuda)
-		alloc = cudaalloc__open(t->proc, &t->maps, &why);
-	err = dump__read(c, alloc, LIMIT_NS, &d, &why);
+	if (!s)
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	s->process.pid = a->o.pid;
+	err = look(s, &a->o);
 	if (err) {
-		unreadable(f, pid, err, why);
+		*f = s->failure;
 	} else {
-		err = print(&d, a);
+		a->o = s->process.o;
+		err = print(a, &s->process.dump);
 		if (err)
 			failure__set(f, EXIT_FAILED, err, "cannot print: %s", strerror(-err));
-		dump__free(&d);
 	}
-	cudaalloc__free(alloc);
-	census__free(c);
+	forget(s);
+	free(s);
+	return err;
+}
+
+/* 0 if the tensors of at least one process could be read. */
+static int look_at_tree(struct dump_args *a, struct failure *f)
+{
+	pid_t pids[MAX_CHILDREN + 1] = { a->o.pid }, parents[MAX_CHILDREN + 1] = { 0 };
+	size_t n = 1 + descendants__descendants(a->o.pid, pids + 1, parents + 1, MAX_CHILDREN), i,
+	       n_read = 0;
+	struct seen **seen = calloc(n, sizeof(*seen));
+	struct dump_process *v = calloc(n, sizeof(*v));
+	int err = seen && v ? 0 : -ENOMEM;
+
+	for (i = 0; i < n && !err; i++) {
+		seen[i] = calloc(1, sizeof(**seen));
+		if (!seen[i]) {
+			err = -ENOMEM;
+			break;
+		}
+		seen[i]->process.pid = pids[i];
+		seen[i]->process.parent = parents[i];
+		n_read += !look(seen[i], &a->o);
+		v[i] = seen[i]->process;
+	}
+	if (!err && !n_read) {
+		*f = seen[0]->failure;
+		err = -ENOENT;
+	} else if (!err) {
+		err = a->shown.format ? dump_tree__json(stdout, v, n)
+				      : dump_tree__text(stdout, v, n);
+		if (err)
+			failure__set(f, EXIT_FAILED, err, "cannot print: %s", strerror(-err));
+	} else {
+		failure__set(f, EXIT_FAILED, err, "out of memory");
+	}
+	for (i = 0; seen && i < n && seen[i]; i++) {
+		forget(seen[i]);
+		free(seen[i]);
+	}
+	free(seen);
+	free(v);
 	return err;
 }
 
 /* The parts of the host memory. Python and tensors are optional: their memory is then unknown. */
-static int look_at_host(struct target *t, struct dump_args *a, struct failure *f)
+static int look_at_host(struct dump_args *a, struct failure *f)
 {
 	const char *why = "", *cmdline;
+	char command[1024];
 	struct dump_host d;
+	struct target t;
 	size_t len;
-	int err;
+	int err = target__open(a->o.pid, &t, f);
 
-	t->python = python__open(t->proc, &t->maps, &why);
-	cmdline = proc__cmdline(t->proc, &len);
-	words__arguments(a->command, sizeof(a->command), cmdline, len);
-	err = dump_host__read_all(t->proc, t->python, a->children, &d);
 	if (err)
-		return unreadable(f, a->o.pid, err, "its host memory cannot be read");
-	err = a->shown.format ? dump_host__json(stdout, &d)
-			      : dump_host__text(stdout, &d, a->command);
+		return err;
+	err = proc__maps(t.proc, &t.maps);
+	if (err) {
+		unreadable(f, a->o.pid, err, "its maps cannot be read");
+		goto out;
+	}
+	t.python = python__open(t.proc, &t.maps, &why);
+	cmdline = proc__cmdline(t.proc, &len);
+	words__arguments(command, sizeof(command), cmdline, len);
+	err = dump_host__read_all(t.proc, t.python, a->children, &d);
+	if (err) {
+		unreadable(f, a->o.pid, err, "its host memory cannot be read");
+		goto out;
+	}
+	err = a->shown.format ? dump_host__json(stdout, &d) : dump_host__text(stdout, &d, command);
 	if (err)
 		failure__set(f, EXIT_FAILED, err, "cannot print: %s", strerror(-err));
 	dump_host__free(&d);
+out:
+	target__close(&t);
 	return err;
 }
 
@@ -199,7 +304,6 @@ static int cmd_dump(int argc, char **argv)
 		.shown = { .groups = groups, .formats = report_args_formats, .by = -1 }
 	};
 	struct failure f = { 0 };
-	struct target t;
 	int err;
 
 	usage__parse(&command_dump, argc, argv, 0, &a);
@@ -208,14 +312,9 @@ static int cmd_dump(int argc, char **argv)
 		 : a.shown.format ? DUMP_BY_TENSOR
 				  : DUMP_BY_HOLDER;
 	a.o.top = a.shown.top_given || a.shown.format ? a.shown.top : TOP;
-	err = target__open(a.o.pid, &t, &f);
-	if (!err) {
-		err = proc__maps(t.proc, &t.maps);
-		err = err      ? unreadable(&f, a.o.pid, err, "its maps cannot be read")
-		      : a.host ? look_at_host(&t, &a, &f)
-			       : look(&t, &a, &f);
-		target__close(&t);
-	}
+	err = a.host	   ? look_at_host(&a, &f)
+	      : a.children ? look_at_tree(&a, &f)
+			   : look_at_one(&a, &f);
 	if (err)
 		log_err("%s", f.text);
 	return err ? f.status : EXIT_OK;
@@ -227,6 +326,7 @@ const struct command command_dump = {
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf dump -p 4242\n"
 		    "sudo memtrace-bpf dump -p 4242 --by module\n"
+		    "sudo memtrace-bpf dump -p 4242 --children\n"
 		    "sudo memtrace-bpf dump -p 4242 --device host",
 	.status = STATUS_ATTACH,
 	.run = cmd_dump,

@@ -12,6 +12,8 @@
 #include "torch/cudaalloc.h"
 #include "torch/torch.h"
 
+struct json; /* lib/json.h */
+
 /* A tensor, or the sum of several. */
 struct dump_row {
 	/* The tensor, or one of several in the row. NULL: no known tensor holds the bytes. */
@@ -66,11 +68,16 @@ void dump__free(struct dump *d); /* frees the contents of d */
  * or grouped again. Returns 0 or -ENOMEM. */
 int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n);
 
+/* The command line without the interpreter's path, or the process's name. Returns buf. */
+char *dump__command(char *buf, size_t size, const struct dump_opts *o);
 /* Writes "[1024, 4096] float32". Returns buf. */
 char *dump__shape(char *buf, size_t size, const struct census_tensor *t);
 /* Returns 0 or -ENOMEM. */
 int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o);
+/* Puts the document into another one, with this key; NULL: into an array. */
+void dump__put(struct json *j, const char *key, const struct dump *d, const struct dump_row *rows,
+	       size_t n, const struct dump_opts *o);
 /* Returns 0 or -ENOMEM. The caller checks out for errors. */
 int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o);

@@ -198,16 +198,21 @@ static void kinds_text(FILE *out, const struct dump_device *dev, size_t columns)
 		fputc('\n', out);
 }
 
+char *dump__command(char *buf, size_t size, const struct dump_opts *o)
+{
+	if (*o->command)
+		snprintf(buf, size, "%s", o->command);
+	else
+		text__clean(buf, size, o->comm, strlen(o->comm));
+	return buf;
+}
+
 static void header_text(FILE *out, const struct dump *d, const struct dump_opts *o, size_t columns)
 {
 	char n[3][32], took[24], command[1024], torch[64];
 	const struct census_state *s = &d->census;
 
-	if (*o->command)
-		snprintf(command, sizeof(command), "%s", o->command);
-	else
-		text__clean(command, sizeof(command), o->comm, strlen(o->comm));
-	words__cut(command, columns > 88 ? columns - 56 : 32);
+	words__cut(dump__command(command, sizeof(command), o), columns > 88 ? columns - 56 : 32);
 	text__clean(torch, sizeof(torch), o->torch->version, strlen(o->torch->version));
 	fprintf(out, "%s%sPID %d%s%s%s%s%s%s\n", command, text__dot(), o->pid,
 		torch[0] ? text__dot() : "", torch[0] ? "torch " : "", torch,
@@ -341,16 +346,13 @@ static void row_json(struct json *j, const struct dump *d, const struct dump_row
 	json__close_object(j);
 }
 
-int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
-	       const struct dump_opts *o)
+void dump__put(struct json *j, const char *key, const struct dump *d, const struct dump_row *rows,
+	       size_t n, const struct dump_opts *o)
 {
 	const struct census_state *s = &d->census;
 	uint64_t shown[256] = { 0 }, left = 0, left_bytes = 0;
-	struct json *j = json__new(out, true);
 
-	if (!j)
-		return -ENOMEM;
-	json__open_object(j, NULL);
+	json__open_object(j, key);
 	json__open_object(j, "memtrace");
 	json__string(j, "version", MEMTRACE_VERSION);
 	json__close_object(j);
@@ -390,6 +392,16 @@ int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 	json__uint(j, "bytes", left_bytes);
 	json__close_object(j);
 	json__close_object(j);
+}
+
+int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
+	       const struct dump_opts *o)
+{
+	struct json *j = json__new(out, true);
+
+	if (!j)
+		return -ENOMEM;
+	dump__put(j, NULL, d, rows, n, o);
 	json__free(j);
 	return 0;
 }
