@@ -73,6 +73,7 @@ class Receiver(http.server.ThreadingHTTPServer):
         self.taken, self.refused, self.changed = [], set(), threading.Condition()
         super().__init__(("127.0.0.1", 0), Receiving)
         self.url = "http%s://127.0.0.1:%d" % ("s" if cert else "", self.server_address[1])
+        self.otlp = self.url + "/otlp"
         if cert:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(cert)
@@ -154,12 +155,13 @@ def start_jobs():
     return jobs
 
 
-def served():
+def served(receive=Receiver):
+    """receive: makes the server for metrics, of the path of its certificate and key."""
     server.needs_serve()
     if "server" not in _shared:
         jobs = _shared["jobs"] = start_jobs()
         both, cert = certificate()
-        profiles, metrics = _shared["profiles"], _shared["metrics"] = Receiver(), Receiver(both)
+        profiles, metrics = _shared["profiles"], _shared["metrics"] = Receiver(), receive(both)
         token = written("token", TOKEN.encode() + b"\n")
         os.chmod(token, 0o600)
         for job in jobs:
@@ -167,7 +169,7 @@ def served():
         folder = scratch("recordings")
         _shared["server"] = server.Server(
             "--target", "train=fleet-%d" % os.getpid(), "--interval", "200ms", "--push-pyroscope", profiles.url.replace("127.0.0.1", "localhost"),
-            "--push-otlp", metrics.url + "/otlp", "--push-every", "3s", "--push-profile", "500ms", "--push-token-file", token, "--push-ca", cert, folder=folder,
+            "--push-otlp", metrics.otlp, "--push-every", "3s", "--push-profile", "500ms", "--push-token-file", token, "--push-ca", cert, folder=folder,
             prefix=in_a_pod(folder).prefix, kept=True)
         find_processes()
     return _shared["server"]
@@ -274,6 +276,31 @@ class at_rest:
             job.tell("go")
 
 
+def host_parts(text):
+    """Parts of the first rank's host memory that /metrics has."""
+    return {part: int(v) for part, v in re.findall(r'^memtrace_host_bytes\{.*rank="0",part="(\w+)"\} (\d+)$', text, re.M)}
+
+
+class host_captured:
+    """A running capture of the first rank with its host memory, after the first reading: the parts. It ends as the job's last one."""
+
+    def __enter__(self):
+        s = served()
+        body = {"pid": _shared["jobs"][0].pid, "host": True, "duration_s": 120, "wait": False}
+        self.trace = s.post("/api/trace/memory", body).expect().json["trace_id"]
+        limit = time.monotonic() + 40
+        while True:
+            parts = host_parts(s.get("/metrics").expect().body.decode())
+            if parts:
+                return parts
+            check(time.monotonic() < limit, "no reading of the host memory")
+            time.sleep(0.1)
+
+    def __exit__(self, *_):
+        served().post("/api/trace/%s/stop" % self.trace, {}).expect()
+        served().wait_trace(self.trace)
+
+
 # ---- tests ----
 
 FIGURES = {"memtrace_allocated_bytes": "allocated", "memtrace_peak_allocated_bytes": "peak_allocated"}
@@ -332,6 +359,14 @@ def queries_of(dashboard):
             yield panel["title"], target["expr"]
 
 
+def answered(p, queries):
+    for title, expr in queries:
+        for variable, value in (("$__rate_interval", "10s"), ("$__range", "30s"), ("$instance", ".*"), ("$target", ".*")):
+            expr = expr.replace(variable, value)
+        check("$" not in expr, "%s: a variable that is not known: %s", title, expr)
+        p.wait(expr, bool)
+
+
 def test_dashboard_queries():
     """Each query of the Grafana dashboard has an answer for a live job."""
     captured()
@@ -339,11 +374,10 @@ def test_dashboard_queries():
     dashboard = harness.read_json(os.path.join(DEPLOY, "grafana-dashboard.json"))
     asked_for = list(queries_of(dashboard))
     check(len(asked_for) > 20, "%d queries", len(asked_for))
-    for title, expr in asked_for:
-        for variable, value in (("$__rate_interval", "10s"), ("$__range", "30s"), ("$instance", ".*"), ("$target", ".*")):
-            expr = expr.replace(variable, value)
-        check("$" not in expr, "%s: a variable that is not known: %s", title, expr)
-        p.wait(expr, bool)
+    of_last = [q for q in asked_for if "memtrace_capture_host" in q[1]]
+    with host_captured():
+        answered(p, [q for q in asked_for if q not in of_last])
+    answered(p, of_last)
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()
@@ -458,6 +492,27 @@ def pushed_figures(body, like):
                 if m["name"] in like.get(labels["rank"], {}) and labels["device"] == "cuda:0":
                     found.setdefault(labels["rank"], {})[m["name"]] = int(point["asInt"])
     return found
+
+
+def pushed_host(body):
+    """Parts of the first rank's host memory in OTLP."""
+    found = {}
+    for r in json.loads(body)["resourceMetrics"]:
+        for m in r["scopeMetrics"][0]["metrics"]:
+            for point in m["gauge"]["dataPoints"] if m["name"] == "memtrace.host" else []:
+                labels = {a["key"]: a["value"]["stringValue"] for a in point["attributes"]}
+                if labels["rank"] == "0":
+                    found[labels["part"]] = int(point["asInt"])
+    return found
+
+
+def test_host_memory_is_pushed():
+    """Parts of the host memory of a running capture, as /metrics has them. A process at rest has the same at each reading."""
+    served()
+    with at_rest(), host_captured() as parts:
+        _, _, body = _shared["metrics"].wait(lambda _p, _h, body: pushed_host(body) == parts)
+    points = [p for p in judge("otlp", written("otlp.json", body)) if p[0] == "memtrace.host"]
+    equal({p[4]["part"]: (p[1], p[2], p[5]) for p in points}, {part: ("By", "gauge", v) for part, v in parts.items()}, "points")
 
 
 def test_metrics_are_pushed():

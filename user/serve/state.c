@@ -64,6 +64,18 @@ struct state_process *serve_state__process(struct state *s, pid_t pid)
 	return NULL;
 }
 
+const json_t *serve_state__host_parts(const struct state *s, pid_t pid)
+{
+	for (size_t i = s->n_traces; i-- > 0;) {
+		const json_t *facts = s->traces[i]->facts,
+			     *parts = json_object_get(facts, "host_parts");
+
+		if (parts && json_integer_value(json_object_get(facts, "pid")) == pid)
+			return parts;
+	}
+	return NULL;
+}
+
 const char *serve_state__trace_state(const struct state_trace *t)
 {
 	return json_string_value(json_object_get(t->facts, "state"));

@@ -87,6 +87,9 @@ int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace *
 struct state_trace *serve_state__trace(struct state *s, const char *id);
 /* The process with this PID; NULL: none. */
 struct state_process *serve_state__process(struct state *s, pid_t pid);
+/* The parts of host memory that a running capture of the process has read last, in bytes by
+ * host_part__name(); NULL: none. Several captures of one process count as one. */
+const json_t *serve_state__host_parts(const struct state *s, pid_t pid);
 /* state of the trace, "capturing" */
 const char *serve_state__trace_state(const struct state_trace *t);
 bool serve_state__trace_ended(const struct state_trace *t); /* done or failed */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "record/host.h"
 #include "serve/push/push.h"
 
 #define POINTS 4096 /* data points of a request, at most */
@@ -11,6 +12,14 @@
 static const struct device_figure_names resident = {
 	.family = { .type = "gauge", .help = "Resident memory of the process." },
 	.otlp = "memtrace.resident",
+	.otlp_unit = "By"
+};
+
+static const struct device_figure_names host_memory = {
+	.family = { .type = "gauge",
+		    .help = "Resident host memory (RSS) by part, of processes that are captured "
+			    "now." },
+	.otlp = "memtrace.host",
 	.otlp_unit = "By"
 };
 
@@ -71,8 +80,8 @@ static json_t *resource(const struct state_process *p, const char *host)
 	return json_pack("{s:o}", "attributes", attributes);
 }
 
-/* The same labels as /metrics. */
-static json_t *attributes_of(const struct state_process *p, const struct state_device *d)
+/* The same labels as /metrics. key: of one more; NULL: none. */
+static json_t *attributes_of(const struct state_process *p, const char *key, const char *value)
 {
 	json_t *attributes = json_array();
 	char text[24];
@@ -84,16 +93,17 @@ static json_t *attributes_of(const struct state_process *p, const struct state_d
 		snprintf(text, sizeof(text), "%" PRId64, p->rank);
 		add_text(attributes, "rank", text);
 	}
-	if (d)
-		add_text(attributes, "device", d->name);
+	if (key)
+		add_text(attributes, key, value);
 	return attributes;
 }
 
-static void add_point(json_t *points, const struct state_process *p, const struct state_device *d,
+/* Adds a point with these attributes, which it takes over. */
+static void add_point(json_t *points, const struct state_process *p, json_t *attributes,
 		      bool counter, uint64_t value)
 {
-	json_t *point = json_pack("{s:o, s:o, s:o}", "attributes", attributes_of(p, d),
-				  "timeUnixNano", nanoseconds(p->time), "asInt", number(value));
+	json_t *point = json_pack("{s:o, s:o, s:o}", "attributes", attributes, "timeUnixNano",
+				  nanoseconds(p->time), "asInt", number(value));
 
 	if (counter)
 		json_object_set_new(point, "startTimeUnixNano", nanoseconds(p->started));
@@ -126,27 +136,52 @@ static bool is_known(const struct state_device *d, int figure)
 	return d->has & 1U << figure && d->figures[figure] <= INT64_MAX;
 }
 
-static json_t *metrics_of(const struct state_process *p, size_t *room)
+static json_t *device_points(const struct state_process *p, int figure, size_t *room)
+{
+	json_t *points = json_array();
+
+	for (size_t i = 0; i < p->n_devices && *room; i++) {
+		const struct state_device *d = &p->devices[i];
+
+		if (!is_known(d, figure))
+			continue;
+		add_point(points, p, attributes_of(p, "device", d->name),
+			  is_counter(&device_figures[figure]), d->figures[figure]);
+		(*room)--;
+	}
+	return points;
+}
+
+static json_t *host_points(const struct state *s, const struct state_process *p, size_t *room)
+{
+	const json_t *parts = serve_state__host_parts(s, p->pid);
+	json_t *points = json_array();
+
+	for (unsigned i = 0; parts && i < HOST_PARTS_END && *room; i++) {
+		const json_t *v = json_object_get(parts, host_part__name(i));
+
+		if (!host_part__adds_up(i) || !json_is_integer(v) || json_integer_value(v) < 0)
+			continue;
+		add_point(points, p, attributes_of(p, "part", host_part__name(i)), false,
+			  (uint64_t)json_integer_value(v));
+		(*room)--;
+	}
+	return points;
+}
+
+static json_t *metrics_of(const struct state *s, const struct state_process *p, size_t *room)
 {
 	json_t *metrics = json_array(), *points;
 
-	for (int i = 0; i < FIG_NR; i++) {
-		points = json_array();
-		for (size_t d = 0; d < p->n_devices && *room; d++) {
-			if (!is_known(&p->devices[d], i))
-				continue;
-			add_point(points, p, &p->devices[d], is_counter(&device_figures[i]),
-				  p->devices[d].figures[i]);
-			(*room)--;
-		}
-		add_metric(metrics, &device_figures[i], points);
-	}
+	for (int i = 0; i < FIG_NR; i++)
+		add_metric(metrics, &device_figures[i], device_points(p, i, room));
 	points = json_array();
 	if (p->has_rss && p->rss <= INT64_MAX && *room) {
-		add_point(points, p, NULL, false, p->rss);
+		add_point(points, p, attributes_of(p, NULL, NULL), false, p->rss);
 		(*room)--;
 	}
 	add_metric(metrics, &resident, points);
+	add_metric(metrics, &host_memory, host_points(s, p, room));
 	return metrics;
 }
 
@@ -163,7 +198,7 @@ json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
 		if (!(p->time > 0 && p->started > 0 && p->started < p->time + 3600 &&
 		      p->time < (double)now / 1e9 + 3600))
 			continue;
-		metrics = metrics_of(p, &room);
+		metrics = metrics_of(s, p, &room);
 		if (!json_array_size(metrics)) {
 			json_decref(metrics);
 			continue;

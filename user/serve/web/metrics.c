@@ -145,20 +145,6 @@ static void put_processes(struct metrics_writer *w)
 	}
 }
 
-/* Parts of host memory that a running capture of the process has read; NULL: none. Several captures
- * of one process make one series. */
-static const json_t *host_parts(const struct state *s, pid_t pid)
-{
-	for (size_t i = s->n_traces; i-- > 0;) {
-		const json_t *facts = s->traces[i]->facts,
-			     *parts = json_object_get(facts, "host_parts");
-
-		if (parts && json_integer_value(json_object_get(facts, "pid")) == pid)
-			return parts;
-	}
-	return NULL;
-}
-
 static void put_host(struct metrics_writer *w)
 {
 	static const struct openmetrics_family f = {
@@ -169,7 +155,7 @@ static void put_host(struct metrics_writer *w)
 	metrics__head(w, &f);
 	for (size_t i = 0; i < w->state->n_processes; i++) {
 		const struct state_process *p = w->state->processes[i];
-		const json_t *parts = host_parts(w->state, p->pid);
+		const json_t *parts = serve_state__host_parts(w->state, p->pid);
 
 		for (unsigned k = 0; parts && k < HOST_PARTS_END; k++) {
 			const json_t *v = json_object_get(parts, host_part__name(k));

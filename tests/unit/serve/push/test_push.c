@@ -42,6 +42,17 @@ static struct state_process *a_process(void)
 	return p;
 }
 
+/* A trace of a running capture with host memory. */
+static struct state_trace *a_capture(const char *facts)
+{
+	struct state_trace *t = calloc(1, sizeof(*t));
+
+	assert_non_null(t);
+	t->facts = json_loads(facts, 0, NULL);
+	assert_non_null(t->facts);
+	return t;
+}
+
 static void test_otlp(void **unused)
 {
 	static const char wanted[] =
@@ -80,7 +91,14 @@ static void test_otlp(void **unused)
 		"{\"stringValue\": \"train/a b\"}}, {\"key\": \"process\","
 		"\"value\": {\"stringValue\": \"1\"}}, {\"key\": \"rank\", \"value\": "
 		"{\"stringValue\": \"3\"}}], \"timeUnixNano\":"
-		"\"1700000100250000000\", \"asInt\": \"77\"}]}}]}]}]}";
+		"\"1700000100250000000\", \"asInt\": \"77\"}]}},"
+		"{\"name\": \"memtrace.host\", \"unit\": \"By\", \"description\": \"Resident host "
+		"memory (RSS) by part, of processes that are captured now.\", \"gauge\": "
+		"{\"dataPoints\": [{\"attributes\": [{\"key\": \"target\", \"value\": "
+		"{\"stringValue\": \"train/a b\"}}, {\"key\": \"process\", \"value\": "
+		"{\"stringValue\": \"1\"}}, {\"key\": \"rank\", \"value\": {\"stringValue\": "
+		"\"3\"}}, {\"key\": \"part\", \"value\": {\"stringValue\": \"malloc\"}}], "
+		"\"timeUnixNano\": \"1700000100250000000\", \"asInt\": \"55\"}]}}]}]}]}";
 	struct state *s = calloc(1, sizeof(*s));
 	struct state_process *p = a_process();
 	const uint64_t now = 1700000101000000000;
@@ -90,6 +108,11 @@ static void test_otlp(void **unused)
 	assert_non_null(want);
 	assert_null(otlp__metrics(s, "node1", now));
 	s->processes[s->n_processes++] = p;
+	/* Only parts that add up, of this process, with possible sizes. */
+	s->traces[s->n_traces++] = a_capture("{\"pid\": 4242, \"host_parts\": {\"malloc\": 55, "
+					     "\"python\": -1, \"files\": \"x\", "
+					     "\"pss\": 6, \"made up\": 7}}");
+	s->traces[s->n_traces++] = a_capture("{\"pid\": 1, \"host_parts\": {\"python\": 1}}");
 	doc = otlp__metrics(s, "node1", now);
 	if (!json_equal(doc, want))
 		fail_msg("%s", json_dumps(doc, JSON_INDENT(1)));
@@ -103,6 +126,10 @@ static void test_otlp(void **unused)
 	assert_null(otlp__metrics(s, "node1", now));
 	p->time = 0;
 	assert_null(otlp__metrics(s, "node1", now));
+	for (size_t i = 0; i < s->n_traces; i++) {
+		json_decref(s->traces[i]->facts);
+		free(s->traces[i]);
+	}
 	free(p);
 	free(s);
 }
