@@ -49,7 +49,7 @@ static int put_event(void *ctx, json_t *event)
 		    json_object_set_new(event, "ts", json_real(at)))
 			return 0;
 	}
-	text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(17));
+	text = json_dumps(event, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(17));
 	if (!text)
 		return -ENOMEM;
 	json__raw(m->j, text);
