@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: a trace of a profiler, as JSON or compressed by gzip. An accepted trace must give
- * an array of JSON objects in plain ASCII, a rejected one a documented error.
+ * libFuzzer target: a trace of a profiler, as JSON or compressed by gzip. An accepted trace must
+ * give an array of JSON objects in plain ASCII, a rejected one a documented error.
  */
 #include <errno.h>
 #include <jansson.h>
