@@ -310,6 +310,24 @@ def test_ranks():
     s.stop()
 
 
+def test_ranks_of_one_job_of_several():
+    """Recordings of two jobs on the command line: a folder is a job."""
+    jobs = {"first": 8, "second": 4}
+    for name, n in jobs.items():
+        subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_fleet"), scratch(name), str(n)], check=True, timeout=60)
+    s = server.Server(*(scratch("%s//rank-%d.mtr" % (name, rank)) for name, n in jobs.items() for rank in range(n)))
+    traces = [s.wait_trace(trace_id) for trace_id in s.get("/api/trace/list").expect().json["active_traces"]]
+    equal(sorted(t["folder"] for t in traces), ["first"] * 8 + ["second"] * 4, "folders")
+    whole = s.get("/api/trace/ranks").expect().json
+    equal((whole["one_job"], len(whole["recordings"])), (False, 12), "both")
+    for name, n in jobs.items():
+        doc = s.get("/api/trace/ranks?job=" + name).expect().json
+        equal((doc["one_job"], [r["rank"] for r in doc["recordings"]]), (True, list(range(n))), "ranks of the " + name)
+    for name, status in (("none", 404), ("fir", 404), ("", 422), ("x" * 65, 422)):
+        equal(s.get("/api/trace/ranks?job=" + name).status, status, "job %r" % name)
+    s.stop()
+
+
 def test_outside_view():
     """Live memory read from outside, and the last samples."""
     job, s = jobs()[0], served()

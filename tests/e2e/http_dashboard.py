@@ -91,14 +91,15 @@ def test_ranks():
     server.needs_serve()
     os.makedirs(PICTURES, exist_ok=True)
     make = os.path.join(OUT, "tests", "tools", "make_fleet")
-    few, many, path = scratch("ranks-few"), scratch("ranks-many"), scratch("ranks.json")
+    few, other, many, path = scratch("ranks-few"), scratch("ranks-other"), scratch("ranks-many"), scratch("ranks.json")
     subprocess.run([make, few, "40"], check=True, timeout=60)
+    subprocess.run([make, other, "4"], check=True, timeout=60)
     subprocess.run([make, many, "4096"], check=True, timeout=120)
     code, out, err = harness.tool("report", "--together", "--outliers", "--format", "json", many)
     equal(code, 0, "report of many (%s)" % err)
     with open(path, "w", encoding="utf-8") as f:
         f.write(out)
-    s = server.Server(*(os.path.join(few, "rank-%d.mtr" % n) for n in range(40)))
+    s = server.Server(*(os.path.join(few, "rank-%d.mtr" % n) for n in range(40)), *(os.path.join(other, "rank-%d.mtr" % n) for n in range(4)))
     browse("ranks", s.url, PICTURES, path)
     s.stop()
 

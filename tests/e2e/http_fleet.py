@@ -448,6 +448,18 @@ def test_profiles():
         time.sleep(0.2)
 
 
+def test_ranks_of_the_last_captures():
+    """Each rank is captured twice: the later captures are the job, also between captures for profiles."""
+    s = served()
+    pids = [job.pid for job in _shared["jobs"]]
+    for _ in range(2):
+        started = [s.post("/api/trace/memory", {"pid": pid, "steps": 2, "wait": False}).expect().json["trace_id"] for pid in pids]
+        done = [s.wait_trace(trace_id) for trace_id in started]
+    doc = s.get("/api/trace/ranks?job=train").expect().json
+    equal([r["rank"] for r in doc["recordings"]], list(range(RANKS)), "ranks")
+    equal([r["recording"] for r in doc["recordings"]], [t["file"].removesuffix(".mtr") for t in done], "recordings")
+
+
 def form(headers, body):
     message = email.parser.BytesParser().parsebytes(b"Content-Type: %s\r\n\r\n%s" % (headers["Content-Type"].encode(), body))
     check(message.is_multipart(), "not a form: %s", headers["Content-Type"])

@@ -2,7 +2,7 @@
 // Uses the dashboard of a live server in headless Chromium, as a person would:
 //   node check_dashboard.mjs WHAT URL FOLDER [TOKEN]
 // WHAT: use (a server with a process of the target "job", the command "once" and two recordings), docs, login (a server that wants
-// TOKEN), ranks (a server with 40 recordings of tests/tools/make_fleet.c; TOKEN is a file with a report of 4,096). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
+// TOKEN), ranks (a server with 40 recordings of tests/tools/make_fleet.c in a folder ranks-few, and 4 in ranks-other; TOKEN is a file with a report of 4,096). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import assert from "node:assert/strict";
@@ -451,7 +451,7 @@ const marked = page => page.evaluate(() => document.getElementById(document.getE
 const shownRanks = page => until(page, () => document.querySelector("#ranks-odd a") && document.querySelector("#ranks-grid canvas").width);
 
 async function checkCells(page) {
-	const doc = await api(page, "trace/ranks"), odd = doc.outliers[0].recording, slow = doc.step_outliers[0].recording;
+	const doc = await api(page, "trace/ranks?job=ranks-few"), odd = doc.outliers[0].recording, slow = doc.step_outliers[0].recording;
 	assert.equal(await text(page, "#ranks-title"), "40 ranks of python train.py");
 	const differ = await page.locator("#ranks-odd li").evaluateAll(all => all.map(e => [...e.children].map(c => c.textContent)));
 	const name = rank => `rank ${rank} on node${Math.floor(rank / 8)}`;
@@ -480,6 +480,15 @@ async function ranks() {
 		const page = await open("", { colorScheme: scheme });
 		await until(page, () => !document.getElementById("show-ranks").disabled && [...Page.model.traces.values()].every(t => t.state === "done"));
 		await page.click("#show-ranks");
+		await until(page, () => Page.ranks.doc);
+		assert.match(page.url(), /#\/ranks\?job=ranks-/); // of the newest, not of all
+		await page.selectOption("#ranks-job", "ranks-other");
+		await until(page, () => Page.ranks.doc?.recordings.length === 4 && /^4 ranks of /.test(document.getElementById("ranks-title").textContent));
+		assert.deepEqual(await page.locator("#ranks-job option").allTextContents().then(all => all.sort()), ["all captures", "ranks-few (40)", "ranks-other (4)"]);
+		await page.selectOption("#ranks-job", "");
+		await until(page, () => Page.ranks.doc?.recordings.length === 44 && !Page.ranks.doc.one_job);
+		await page.selectOption("#ranks-job", "ranks-few");
+		await until(page, () => Page.ranks.doc?.recordings.length === 40);
 		await shownRanks(page);
 		const odd = await checkCells(page);
 		await page.click("#ranks-title");
@@ -488,7 +497,7 @@ async function ranks() {
 		const memory = await text(page, "#ranks-legend");
 		await page.click("#ranks-colour button:has-text('Time')");
 		await until(page, was => document.getElementById("ranks-legend").textContent !== was, memory);
-		assert.match(page.url(), /#\/ranks\?colour=time$/);
+		assert.match(page.url(), /#\/ranks\?job=ranks-few&colour=time$/);
 		await page.setViewportSize({ width: 390, height: 844 });
 		await fits(page, "ranks");
 		await picture(page, `ranks-narrow-${scheme}`, { fullPage: true });

@@ -278,6 +278,20 @@ static void name_given(const struct broker *b, const char *path, char *buf, size
 	}
 }
 
+/* The last part of the path's folder, as it was written; "" if it was not, or is ".". */
+static void name_folder(const char *path, char *buf, size_t size)
+{
+	const char *end = strrchr(path, '/'), *begin;
+
+	while (end && end > path && end[-1] == '/')
+		end--;
+	begin = end ? memrchr(path, '/', (size_t)(end - path)) : NULL;
+	begin = begin ? begin + 1 : path;
+	text__clean(buf, size, begin, end ? (size_t)(end - begin) : 0);
+	if (!strcmp(buf, "."))
+		*buf = '\0';
+}
+
 static int take_file(struct broker *b, const char *path)
 {
 	const char *base = strrchr(path, '/');
@@ -306,6 +320,7 @@ static int take_file(struct broker *b, const char *path)
 	t->bytes = (uint64_t)st.st_size;
 	t->begun = (double)st.st_mtime;
 	t->fragmentation = true;
+	name_folder(path, t->folder, sizeof(t->folder));
 	base = base ? base + 1 : path;
 	text__clean(t->name, sizeof(t->name), base, strlen(base));
 	trace__finish(b, t);

@@ -176,6 +176,7 @@ json_t *trace__facts(const struct trace *t)
 		put_text(o, "log", t->log);
 	if (t->given >= 0)
 		json_object_set_new(o, "given", json_true());
+	put_text(o, "folder", t->folder);
 	if (t->asker)
 		json_object_set_new(o, "keep", json_false());
 	put_asked(o, t);

@@ -32,7 +32,8 @@ struct trace {
 	char id[LINK_ID];
 	enum trace_state state;
 	char model[64], name[96], file[96], stop_reason[64], error[512];
-	int given;  /* descriptor of a recording from the command line; -1: none */
+	int given;	 /* descriptor of a recording from the command line; -1: none */
+	char folder[64]; /* for such a recording: the name of its folder; "" */
 	int status; /* HTTP status that goes with error; 0: the trace is complete nevertheless */
 	pid_t pid;  /* captured process; 0: not yet known */
 	double begun, seconds;

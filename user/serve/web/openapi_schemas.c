@@ -20,7 +20,8 @@
 	"'failed']},"                                                                              \
 	"'begun': {'type': 'number'}, 'seconds': " NUMBER ", 'events': " INTEGER                   \
 	", 'lost': " INTEGER ", 'bytes': " INTEGER ","                                             \
-	"'file': " TEXT ", 'max_events': " INTEGER ", 'host': {'type': 'boolean'},"                \
+	"'file': " TEXT ", 'folder': " TEXT ", 'max_events': " INTEGER                             \
+	", 'host': {'type': 'boolean'},"                                                           \
 	"'host_parts': {'type': 'object', 'additionalProperties': " BYTES ", 'description': "      \
 	"'Resident host memory by part while the trace captures.'}"                                \
 	", 'stop_reason': " TEXT ", 'error': " TEXT ", 'status': " INTEGER

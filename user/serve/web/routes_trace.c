@@ -7,6 +7,7 @@
 
 #include "lib/grammar.h"
 #include "serve/summary.h"
+#include "serve/web/job_traces.h"
 #include "serve/web/state_public.h"
 #include "serve/web/web.h"
 
@@ -207,8 +208,14 @@ static const struct field ranks_query[] = {
 	  .type = FIELD_STRINGS,
 	  .shortest = 1,
 	  .longest = 64,
-	  .help = "Trace ids, separated by commas. Without it: all finished traces.",
+	  .help = "Trace ids, separated by commas. Without it: the finished traces, of each rank "
+		  "the last.",
 	  .example = "\"trace_1705536000000,trace_1705536100000\"" },
+	{ .name = "job",
+	  .type = FIELD_STRING,
+	  .shortest = 1,
+	  .longest = 64,
+	  .help = "Without `traces`: only traces of this target, or with this `folder`." },
 	{ .name = "at",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_AT,
@@ -487,29 +494,23 @@ static void compare(struct request *r)
 			     send_document);
 }
 
-static json_t *finished(const struct state *s)
-{
-	json_t *ids = json_array();
-
-	for (size_t i = 0; i < s->n_traces; i++)
-		if (!strcmp(serve_state__trace_state(s->traces[i]), "done"))
-			json_array_append_new(ids, json_string(s->traces[i]->id));
-	return ids;
-}
-
 static void ranks(struct request *r)
 {
-	const char *given = request__query(r, "traces");
-	json_t *ids = given ? listed(r, given) : finished(request__state(r)), *msg;
+	const char *given = request__query(r, "traces"), *job = request__query(r, "job");
+	json_t *ids = given ? listed(r, given) : job_traces__last(request__state(r), job), *msg;
 
+	if (!ids && !given)
+		request__error(r, 503, NULL, "no memory");
 	if (!ids)
 		return;
 	if (!json_array_size(ids)) {
-		request__error(r, 404, NULL, "There is no finished trace");
+		request__error(r, 404, NULL, "There is no finished trace%s%.80s",
+			       !given && job ? " of job " : "", !given && job ? job : "");
 		json_decref(ids);
 		return;
 	}
 	msg = with_query(r, json_pack("{s:s}", "do", "ranks"), ranks_query);
+	json_object_del(msg, "job");
 	json_object_set_new(msg, "traces", ids);
 	request__ask(r, msg, send_document);
 }

@@ -4,11 +4,11 @@
 (() => {
 	const { $, el, state, model } = Page;
 	const MOST_IDS = 64; // as in the API
-	let map = null, doc = null, asked = "", renewTable = null;
+	let map = null, doc = null, asked = "", chosen = "", renewTable = null;
 
-	const want = () => ({ colour: "memory", at: "peak", ...Object.fromEntries(state.route.query ?? []) });
-	function address(ids, { colour, at } = want()) {
-		const p = [ids.length && "traces=" + ids.map(encodeURIComponent).join(","), at !== "peak" && "at=" + at, colour !== "memory" && "colour=" + colour].filter(Boolean);
+	const want = () => ({ colour: "memory", at: "peak", job: "", ...Object.fromEntries(state.route.query ?? []) });
+	function address(ids, { colour, at, job } = want()) {
+		const p = [ids.length && "traces=" + ids.map(encodeURIComponent).join(","), !ids.length && job && "job=" + encodeURIComponent(job), at !== "peak" && "at=" + at, colour !== "memory" && "colour=" + colour].filter(Boolean);
 		return "#/ranks" + (p.length ? "?" + p.join("&") : "");
 	}
 	function change(patch) {
@@ -45,7 +45,7 @@
 	}
 
 	async function load() {
-		const p = new URLSearchParams({ at: want().at, ...(state.route.traces.length ? { traces: state.route.traces.join(",") } : {}) }), question = "trace/ranks?" + p;
+		const p = new URLSearchParams({ at: want().at, ...(state.route.traces.length ? { traces: state.route.traces.join(",") } : want().job ? { job: want().job } : {}) }), question = "trace/ranks?" + p;
 		if (question === asked)
 			return paint();
 		asked = question;
@@ -73,33 +73,58 @@
 			return;
 		document.title = "Ranks · memtrace-bpf";
 		$("ranks-moment").value = want().at;
+		choices();
 		Page.radios($("ranks-colour"), Object.keys(RankMap.WHAT), want().colour, colour => change({ colour }), name => el("button", { textContent: RankMap.WHAT[name].title }));
 		load();
 	}
 
-	const finished = () => [...model.traces.values()].filter(t => t.state === "done").map(t => t.trace_id);
+	const done = () => [...model.traces.values()].filter(t => t.state === "done");
+	const finished = () => done().map(t => t.trace_id);
 	const marked = () => finished().filter(id => state.marked.has(id));
+
+	// Finished captures by target or folder, newest first: [name, number].
+	const jobOf = t => t.model_name || t.folder || "";
+	function jobs() {
+		const all = new Map();
+		for (const t of done().sort((a, b) => b.begun - a.begun))
+			all.set(jobOf(t), (all.get(jobOf(t)) ?? 0) + 1);
+		return [...all];
+	}
+
+	function choices() {
+		if (state.route.view !== "ranks")
+			return;
+		const all = jobs(), named = all.filter(([name]) => name), option = (value, textContent) => el("option", { value, textContent });
+		$("ranks-jobs").hidden = all.length < 2 || !named.length || state.route.traces.length > 0;
+		if (JSON.stringify(named) !== chosen) { // an open list stays open
+			chosen = JSON.stringify(named);
+			$("ranks-job").replaceChildren(option("", "all captures"), ...named.map(([name, n]) => option(name, `${name} (${n})`)));
+		}
+		$("ranks-job").value = want().job;
+	}
 
 	function button() {
 		$("show-ranks").disabled = finished().length < 2;
 		$("show-ranks").textContent = marked().length > 1 ? `Ranks of ${marked().length}` : "Ranks";
 	}
 
-	// Of the marked captures, or of all.
+	// Of the marked captures, or of the job of the newest one.
 	function begin() {
-		const ids = marked();
+		const ids = marked(), all = jobs();
 		if (ids.length > MOST_IDS)
 			Page.say(`Mark at most ${MOST_IDS} captures, or none for all.`);
 		else
-			Page.go(address(ids.length > 1 ? ids : []));
+			Page.go(address(ids.length > 1 ? ids : [], { ...want(), job: all.length > 1 ? all[0][0] : "" }));
 	}
 
 	function start() {
 		map = RankMap.make($("ranks-grid"), { open, said });
 		renewTable = Page.twin($("ranks-twin"), () => doc ? RankMap.table(map, doc) : { columns: [], rows: [] });
 		$("ranks-moment").addEventListener("change", e => change({ at: e.target.value }));
+		$("ranks-job").addEventListener("change", e => change({ job: e.target.value }));
 		$("show-ranks").addEventListener("click", begin);
 		Page.watch(["traces", "marked"], button);
+		Page.watch(["traces"], choices);
 		Page.watch(["route"], route);
 		Page.watch(["theme"], () => { map.draw(); paint(); });
 		button();
