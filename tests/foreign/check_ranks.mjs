@@ -23,7 +23,7 @@ for (const [scheme, width, height] of [["light", 1280, 800], ["dark", 1400, 900]
 	assert.match(await marked(), new RegExp(`^${place(ranks - 1)}, `));
 	await page.keyboard.press("n");
 	assert.match(await marked(), new RegExp(`^${place(odd)}, `));
-	assert.match(await page.textContent("#ranks-at"), new RegExp(`recording rank-${odd}$`));
+	assert.match(await page.textContent("#ranks-at"), new RegExp(`its page: memtrace-bpf export html rank-${odd}\\.mtr$`));
 	await page.screenshot({ path: join(folder, `${name}-${scheme}-${width}.png`), fullPage: width < 800 });
 	const legend = await page.textContent("#ranks-legend");
 	await page.selectOption("#colour", "time");

@@ -4,7 +4,10 @@
 (() => {
 	const { $, el } = Kit;
 	const doc = JSON.parse($("head").textContent), store = Kit.store({ theme: 0 });
-	const said = (r, words) => $("ranks-at").replaceChildren(el("b", { textContent: words[0] }), ...[...words.slice(1), r.recording && r.recording !== words[0] && `recording ${r.recording}`].filter(Boolean).map(w => el("span", { textContent: w })));
+	// Names are of files, which a shell may read otherwise.
+	const quoted = name => /^[\w.+-]+$/.test(name) && name[0] !== "-" ? name : "'./" + name.replaceAll("'", "'\\''") + "'";
+	const command = r => el("span", {}, "its page: ", el("code", { textContent: `memtrace-bpf export html ${quoted(r.recording + ".mtr")}` }));
+	const said = (r, words) => $("ranks-at").replaceChildren(el("b", { textContent: words[0] }), ...words.slice(1).map(w => el("span", { textContent: w })), ...(r.recording ? [command(r)] : []));
 	const map = RankMap.make($("ranks-grid"), { open: r => map.mark(map.cells.indexOf(r)), said });
 
 	function paint() {
