@@ -11,6 +11,7 @@
 #   tools/deps.sh tables         what reads tables, schemas and traces: DuckDB, pyarrow, polars, jsonschema, MCP's client, Perfetto
 #   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
 #   tools/deps.sh charts         the same, and Helm and kubeconform, which are built here (three minutes)
+#   tools/deps.sh collector      an OpenTelemetry collector, which is built here (three minutes)
 #   tools/deps.sh lint           what make lint checks code with: clang-format, shellcheck, ruff
 #   tools/deps.sh browsers       Firefox, which make browsers opens pages in, besides Chromium
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
@@ -33,6 +34,7 @@
 #   tools/deps.sh alertmanager   prints the path of prometheus-alertmanager
 #   tools/deps.sh pprof          prints the path of Go's pprof
 #   tools/deps.sh helm           prints the folder with helm, kubeconform and the schemas of the Prometheus operator
+#   tools/deps.sh otelcol        prints the path of the OpenTelemetry collector
 #   tools/deps.sh ruff           prints the path of ruff
 #   tools/deps.sh zig            prints the path of zig, a C compiler that links for older C libraries; gets it if it is not there
 #   tools/deps.sh packages P ... installs Debian packages
@@ -569,6 +571,58 @@ print_helm() {
 	helm_dir
 }
 
+# An OpenTelemetry collector with the parts that the test needs. All of it comes from Go's module proxy; the modules that it is built
+# from are removed.
+COLLECTOR=go.opentelemetry.io/collector
+COLLECTOR_BUILDER=$COLLECTOR/cmd/builder@v0.165.0
+COLLECTOR_RECEIVERS=("$COLLECTOR/receiver/otlpreceiver v0.165.0")
+COLLECTOR_EXPORTERS=("github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter v0.165.1"
+	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/prometheusexporter v0.165.1")
+COLLECTOR_PROVIDERS=("$COLLECTOR/confmap/provider/fileprovider v1.71.0")
+COLLECTOR_ALL=("${COLLECTOR_RECEIVERS[@]}" "${COLLECTOR_EXPORTERS[@]}" "${COLLECTOR_PROVIDERS[@]}" "$COLLECTOR/otelcol v0.165.0")
+
+gomods() {
+	printf -- '- gomod: %s\n' "$@"
+}
+
+collector() {
+	local dir go
+	dir=$(collector_dir)
+	[ ! -e "$dir/.complete" ] || return 0
+	command -v go >/dev/null || {
+		say "there is no go, which builds the OpenTelemetry collector: it will not be asked"
+		return 0
+	}
+	say "building the OpenTelemetry collector into $dir (about three minutes)"
+	mkdir -p "$VENVS"
+	go=$(mktemp -d "$VENVS/go.XXXXXX")
+	{
+		echo "dist: {name: otelcol, output_path: $go/source}"
+		echo "conf_resolver: {default_uri_scheme: file}"
+		echo "receivers:" && gomods "${COLLECTOR_RECEIVERS[@]}"
+		echo "exporters:" && gomods "${COLLECTOR_EXPORTERS[@]}"
+		echo "providers:" && gomods "${COLLECTOR_PROVIDERS[@]}"
+	} >"$go/builder.yaml"
+	# The builder would also get what the tests of its modules need, which the proxy may not have.
+	if (export GOPATH=$go GOCACHE=$go/cache GOBIN=$go GOFLAGS=-modcacherw && go install "$COLLECTOR_BUILDER" >&2 &&
+		"$go/builder" --config "$go/builder.yaml" --skip-get-modules --skip-compilation >&2 && cd "$go/source" && go mod init otelcol >&2 &&
+		go get "${COLLECTOR_ALL[@]/ /@}" >&2 && go build -mod=mod -trimpath -ldflags='-s -w' -o "$go/otelcol" . >&2); then
+		mkdir -p "$dir" && mv "$go/otelcol" "$dir" && touch "$dir/.complete"
+	else
+		say "the OpenTelemetry collector cannot be had: it will not be asked"
+	fi
+	rm -rf "$go"
+}
+
+collector_dir() {
+	echo "$VENVS/collector-$(printf '%s\n' "$COLLECTOR_BUILDER" "${COLLECTOR_ALL[@]}" | sha256sum | cut -c1-12)"
+}
+
+print_otelcol() {
+	[ -e "$(collector_dir)/.complete" ] || die "no OpenTelemetry collector: run tools/deps.sh collector"
+	echo "$(collector_dir)/otelcol"
+}
+
 # What metrics and manifests have to suit.
 FLEET=(prometheus_client==0.26.0 opentelemetry-proto==1.45.2 kubernetes-validate==1.37.0)
 fleet() {
@@ -719,6 +773,7 @@ prometheus) print_prometheus && exit ;;
 pprof) print_pprof && exit ;;
 alertmanager) print_alertmanager && exit ;;
 helm) print_helm && exit ;;
+otelcol) print_otelcol && exit ;;
 ruff) print_ruff && exit ;;
 zig) zig && exit ;;
 packages) packages "${@:2}" && exit ;;
@@ -745,6 +800,7 @@ for what in "$@"; do
 	api) packages python3-venv && api ;;
 	fleet) packages python3-venv && fleet ;;
 	charts) packages python3-venv && fleet && helm_files ;;
+	collector) packages python3-venv && fleet && collector ;;
 	formats)
 		packages "${FORMATS_PACKAGES[@]}"
 		readers
