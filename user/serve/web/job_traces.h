@@ -7,7 +7,7 @@
 
 /*
  * IDs of the finished traces of a job (NULL: of each), oldest first. Traces of a rank that ended
- * before a later trace of the same rank and job began are left out, and so are traces that were made
- * for a profile. NULL: no memory.
+ * before a later trace of the same rank and job began are left out, and so are traces that were
+ * made for a profile. NULL: no memory.
  */
 json_t *job_traces__last(const struct state *s, const char *job);
