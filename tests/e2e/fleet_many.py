@@ -61,7 +61,7 @@ def test_job():
     code, text, err = harness.tool("report", folder, prefix=("env", "COLUMNS=110"))
     print(text)
     equal(code, 0, "report: %s" % err)
-    for words in ("ranks 0-%d of %d" % (HOSTS * EACH - 1, HOSTS * EACH), "stranger: the server answers 401", "down: ", "rank %d: 48.00 MiB more" % ODD,
+    for words in ("ranks 0-%d of %d" % (HOSTS * EACH - 1, HOSTS * EACH), "stranger: the server answers 401", "down: ", "rank %d on node%d: 48.00 MiB more" % (ODD, ODD // EACH),
                   "(odd)", "Clocks of the hosts differ by up to"):
         check(words in text, "%r is not in the report", words)
     check(text.count("MiB more") == 2, "the report names other ranks, too")

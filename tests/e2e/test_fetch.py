@@ -67,7 +67,7 @@ def test_same_window():
     check("missing" not in index, "missing: %s", index.get("missing"))
     code, out, err = harness.tool("report", folder)
     check(code == 0 and out.startswith("6 recordings of one job, ranks 0-5 of 6"), "report: %d %s %s", code, out[:400], err)
-    check("rank 4: 48.00 MiB more" in out and "fleet.py:" in out and "odd" in out, "the odd rank is not named: %s", out)
+    check("rank 4 on node2: 48.00 MiB more" in out and "fleet.py:" in out and "odd" in out, "the odd rank is not named: %s", out)
 
 
 def began_at(text):

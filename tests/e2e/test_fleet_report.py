@@ -74,6 +74,20 @@ def test_text():
     check(code == 0 and out.count("\nrank ") == 64 and "groups" not in out, "--top 0 does not list all: %s", out[:3000])
 
 
+def test_hosts_of_the_index():
+    """The names that fetch was given, rather than those that the hosts have for themselves."""
+    folder = fleet(32)
+    path = os.path.join(folder, "index.json")
+    index = read_json(path)
+    for e in index["recordings"]:
+        e["host"] = "gpu-%d\x1b" % (e["rank"] // 8) if e["rank"] < 24 else ""
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(index, f)
+    code, out, err = tool("report", folder)
+    check(code == 0 and "  rank 10 on gpu-1\\x1b: 300.00 MiB more at odd.py:42" in out, "report: %d %s %s", code, out, err)
+    equal([r["host"] for r in document(folder)["recordings"]], ["gpu-%d\x1b" % (n // 8) if n < 24 else "node3" for n in range(32)], "in JSON")
+
+
 def test_missing():
     """Ranks without a recording are named, and so is why."""
     folder = fleet(33)

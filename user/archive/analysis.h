@@ -18,6 +18,9 @@ struct analysis {
 	char *path; /* path as given */
 	/* Name for people and file names: without folder and ".mtr"; "stdin" for "-". */
 	char *name;
+	/* Its machine, as the index of its folder names it; NULL: not known. Set by the caller, who
+	 * owns it. */
+	const char *host;
 	const char *doing; /* verb before the name in the progress line; NULL: "reading" */
 	struct mtr_reader *reader;
 	struct model *model;

@@ -21,9 +21,11 @@ void inputs__free(struct inputs *in)
 	for (size_t i = 0; i < in->n; i++) {
 		free(in->paths[i]);
 		free(in->names[i]);
+		free(in->hosts[i]);
 	}
 	free(in->paths);
 	free(in->names);
+	free(in->hosts);
 	free(in->missing);
 	*in = (struct inputs){ 0 };
 }
@@ -38,17 +40,21 @@ int inputs__add(struct inputs *in, char *path, char *name)
 {
 	char **paths = path ? reallocarray(in->paths, in->n + 1, sizeof(*paths)) : NULL;
 	char **names = paths ? reallocarray(in->names, in->n + 1, sizeof(*names)) : NULL;
+	char **hosts = names ? reallocarray(in->hosts, in->n + 1, sizeof(*hosts)) : NULL;
 
 	if (paths)
 		in->paths = paths;
 	if (names)
 		in->names = names;
-	if (!names) {
+	if (hosts)
+		in->hosts = hosts;
+	if (!hosts) {
 		free(path);
 		free(name);
 		return out_of_memory();
 	}
 	in->paths[in->n] = path;
+	in->hosts[in->n] = NULL;
 	in->names[in->n++] = name;
 	return EXIT_OK;
 }
@@ -63,12 +69,16 @@ static const char *title(const struct folder_entry *e, char buf[256])
 static int add_path(struct inputs *in, const struct folder *f, const struct folder_entry *e)
 {
 	char buf[256], *path, *name = strdup(title(e, buf));
+	int status;
 
 	if (!name || asprintf(&path, "%s/%s", folder__path(f), e->file) < 0) {
 		free(name);
 		return out_of_memory();
 	}
-	return inputs__add(in, path, name);
+	status = inputs__add(in, path, name);
+	if (!status && *e->host && !(in->hosts[in->n - 1] = strdup(e->host)))
+		status = out_of_memory();
+	return status;
 }
 
 /* The number of an entry after "#". */

@@ -18,6 +18,7 @@ enum inputs_of {
 struct inputs {
 	char **paths;
 	char **names; /* names in the index, clean for a terminal; NULL: a file */
+	char **hosts; /* machines that the index names, hostile text; NULL: not known */
 	size_t n;
 	/* Recordings of whole folders that were asked for in vain. */
 	struct folder_missing *missing;

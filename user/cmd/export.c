@@ -159,27 +159,12 @@ static char *folder_name(const char *path)
 	return strndup(path + begin, end - begin);
 }
 
-/* The host of a recording of the folder, as its index says; NULL: not known. */
-static const char *host_of(const struct folder *f, const char *path)
-{
-	const char *file = strrchr(path, '/');
-	const struct folder_entry *e;
-	size_t n = 0;
-
-	e = f && file ? folder__entries(f, &n) : NULL;
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(e[i].file, file + 1) && *e[i].host)
-			return e[i].host;
-	return NULL;
-}
-
 /* Writes the tables of all recordings that an argument names. */
 static int to_folder(const struct options *o, char *file)
 {
 	char *name = o->folder.job || !folder__wanted(file) ? NULL : folder_name(file);
 	struct export_folder folder = o->folder;
 	struct export_job job = o->job;
-	struct folder *index = NULL;
 	struct inputs in;
 	int status = inputs__expand(&file, 1, INPUTS_EACH, &in);
 
@@ -192,14 +177,11 @@ static int to_folder(const struct options *o, char *file)
 	if (name)
 		folder.job = name;
 	job.folder = &folder;
-	if (folder__is(file) && folder__read(file, &index, NULL))
-		index = NULL; /* the inputs have said so */
 	for (size_t i = 0; i < in.n && !status; i++) {
 		job.recording = in.paths[i];
-		folder.host = o->folder.host ? o->folder.host : host_of(index, in.paths[i]);
+		folder.host = o->folder.host ? o->folder.host : in.hosts[i];
 		status = export__run(&job);
 	}
-	folder__free(index);
 	inputs__free(&in);
 	free(name);
 	return status;

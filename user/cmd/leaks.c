@@ -35,6 +35,7 @@ struct leaks_args {
 	struct capture_args capture;
 	bool json, fail;
 	char **files;
+	char **hosts; /* as in struct inputs */
 	size_t n;
 };
 
@@ -247,6 +248,7 @@ static int from_files(const struct leaks_args *args)
 		status = judge(args, args->files[i], &a);
 		if (status)
 			break;
+		a->host = args->hosts[i];
 		err = leaks_ranks__add(r, a);
 		err = err == -ENODATA ? 0 : err;
 		analysis__free(a);
@@ -424,6 +426,7 @@ static int cmd_leaks(int argc, char **argv)
 	args.o.top = args.shown.top_given || args.json ? args.shown.top : TOP;
 	status = inputs__expand(args.files, args.n, INPUTS_PROCESSES, &in);
 	args.files = in.paths;
+	args.hosts = in.hosts;
 	args.n = in.n;
 	if (!status)
 		status = args.n > 1 ? from_files(&args)

@@ -255,6 +255,7 @@ static int report(struct options *o)
 	int status = inputs__expand(r->paths, r->n, INPUTS_REPORT, &in);
 
 	r->paths = in.paths;
+	r->hosts = in.hosts;
 	r->n = in.n;
 	r->missing = in.missing;
 	r->n_missing = in.n_missing;

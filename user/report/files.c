@@ -86,7 +86,8 @@ struct reports {
 	size_t fail_from; /* results of --fail-if before the current recording */
 	/* folder that the current recording is a part of; NULL: none */
 	const struct rolling_view *rolling;
-	bool apart; /* true if each recording has a report of its own */
+	const char *host; /* of the current recording, as in struct analysis */
+	bool apart;	  /* true if each recording has a report of its own */
 	bool first;
 };
 
@@ -279,6 +280,7 @@ static int report_recording(const char *path, struct reports *s)
 	status = analysis__open(path, &args->at, &a);
 	if (status)
 		return status;
+	a->host = s->host;
 	advisor = args->advice ? advisor__new(a) : NULL;
 	if ((args->advice && !advisor) || growth__watch(a->model, BY_LINE)) {
 		log_err("out of memory");
@@ -316,12 +318,14 @@ static int report_recording(const char *path, struct reports *s)
 }
 
 /* Reports a recording, or in a folder of --rolling the part with the moment. */
-static int report_file(const char *path, struct reports *s)
+static int report_file(size_t i, struct reports *s)
 {
+	const char *path = s->args->paths[i];
 	struct rolling_view *v;
 	const char *segment;
 	int status;
 
+	s->host = s->args->hosts ? s->args->hosts[i] : NULL;
 	if (!rolling_view__is(path))
 		return report_recording(path, s);
 	status = rolling_view__open(path, &v);
@@ -359,7 +363,7 @@ static int report_together(struct reports *s)
 	int worst = EXIT_OK, err = 0;
 
 	for (size_t i = 0; i < s->args->n; i++) {
-		int status = report_file(s->args->paths[i], s);
+		int status = report_file(i, s);
 
 		worst = status > worst ? status : worst;
 	}
@@ -386,7 +390,7 @@ static int report_apart(struct reports *s)
 	if (args->format == REPORT_AS_CSV)
 		report_csv__header(stdout, args->segments, args->fields);
 	for (size_t i = 0; i < args->n; i++) {
-		int status = report_file(args->paths[i], s);
+		int status = report_file(i, s);
 
 		worst = status > worst ? status : worst;
 	}
@@ -421,7 +425,7 @@ static int report_either(struct reports *s)
 		int status;
 
 		s->apart = i < texts;
-		status = report_file(args->paths[i], s);
+		status = report_file(i, s);
 		worst = status > worst ? status : worst;
 		if (ranks__count(s->ranks) && !ranks__can_belong(s->ranks))
 			break; /* each recording gets its own report */
@@ -442,7 +446,7 @@ static int report_either(struct reports *s)
 	}
 	free(text);
 	for (i++; i < args->n && !err && s->apart; i++) {
-		int status = report_file(args->paths[i], s);
+		int status = report_file(i, s);
 
 		worst = status > worst ? status : worst;
 	}

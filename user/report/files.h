@@ -18,6 +18,7 @@ enum report_together { TOGETHER_AUTO, TOGETHER_YES, TOGETHER_NO };
 
 struct report_files {
 	char *const *paths;
+	char *const *hosts; /* as in struct inputs; NULL: none */
 	size_t n;
 	struct model_opts at;
 	enum group by;

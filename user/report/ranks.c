@@ -327,7 +327,7 @@ static void read_clock(struct rank_clock *c, const struct facts *f)
 static int describe(struct rank *k, const struct analysis *a)
 {
 	const char *cwd = facts__get(a->facts, "cwd"), *comm = facts__get(a->facts, "comm");
-	const char *host = facts__get(a->facts, "hostname");
+	const char *host = a->host ? a->host : facts__get(a->facts, "hostname");
 
 	k->name = strdup(a->name);
 	k->host = host ? strdup(host) : NULL;
