@@ -173,6 +173,18 @@ def test_without_network():
     check(os.path.exists(os.path.join(done.stdout.strip(), "node_modules", "uplot", "LICENSE")), "no licence in %s", done.stdout)
 
 
+def test_marks():
+    """Marks are drawn and named; a click near one shows what report --at mark:NAME has."""
+    recording, said, wanted = made("page-marks.mtr", "marks"), scratch("said.json"), scratch("wanted.json")
+    marks = report(recording, "end", "cuda:0", "line")["capture"]["marks"]
+    equal(len(marks), 3, "marks of the recording")
+    with open(wanted, "w", encoding="utf-8") as f:
+        json.dump(marks, f)
+    node("check_marks.mjs", export(recording), said, wanted)
+    for name, figures in harness.read_json(said).items():
+        equal(figures["allocated"], report(recording, "mark:" + name.replace("[", "?"), "cuda:0", "line")["allocated"], name)
+
+
 # ---- the page of many ranks ----
 
 def test_ranks():

@@ -228,6 +228,8 @@ def test_views_and_keys():
     # Commands report their result.
     t.press("m", "name: mark 1_")
     t.press("ENTER", "marked: mark 1")
+    t.wait("▲")
+    t.wait("mark 1 ┊|┊ mark 1")
     t.press("w", r"saved memtrace-\d+-\w+\.mtr: ")
     t.press("e", r"wrote memtrace-html-\d+-\w+\.html")
     t.press("L", "(?i)attached to PID")

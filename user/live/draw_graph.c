@@ -4,6 +4,7 @@
 #include "live/paint.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "lib/text.h"
 #include "live/graph.h"
@@ -64,18 +65,85 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 	}
 }
 
-static void draw_time(struct paint *p, int y, uint64_t width, size_t columns)
+/* Marks have arrows on the axis, where the legend would be. */
+static void draw_time(struct paint *p, int y, uint64_t width, size_t columns, bool marks)
 {
 	char ago[24];
 	const char *legend = "# always allocated  : at times  - reserved";
 
 	paint__put(p, y, AXIS, 14, INK_DIM, live__ago(ago, width * columns));
 	paint__right(p, y, p->columns - 4, 4, INK_DIM, "now");
+	if (marks)
+		return;
 	if (p->unicode)
 		legend = "\u2588 always allocated  \u2592 at times  \u2500 reserved";
 	if ((int)text__width(legend) + AXIS + 20 < p->columns)
 		paint__put(p, y, AXIS + (p->columns - AXIS - (int)text__width(legend)) / 2,
 			   p->columns, INK_DIM, legend);
+}
+
+struct marked { /* the graph, as its marks need it */
+	const struct graph_column *c;
+	int columns, y, rows;
+	uint64_t top;  /* bytes at the upper edge of the highest row; 0: nothing is drawn */
+	int used_from; /* column of the highest row from which on it has text */
+};
+
+/* Whether the highest row has no allocated memory in n columns from x on. */
+static bool has_room(const struct marked *m, int x, int n)
+{
+	for (int i = x; i < x + n; i++)
+		if (m->top && m->c[i].known &&
+		    eighths_of(m->c[i].most, m->top, m->rows) > (uint64_t)(m->rows - 1) * 8)
+			return false;
+	return true;
+}
+
+/* Draws the name right of its mark if there is room, or left of it. */
+static void draw_mark_name(struct paint *p, struct marked *m, int x, const char *name)
+{
+	int width = (int)text__width(name) + 2, at = x + 1;
+	char text[200];
+
+	if (at + width > m->used_from)
+		at = x - width;
+	if (at < 0 || at + width > m->used_from || !has_room(m, at, width))
+		return;
+	snprintf(text, sizeof(text), " %s ", name);
+	paint__put(p, m->y, AXIS + at, width, INK_BOLD, text);
+	m->used_from = at < x ? at : x;
+}
+
+static void draw_mark(struct paint *p, struct marked *m, int x, const char *raw)
+{
+	const struct graph_column *c = &m->c[x];
+	uint64_t most = m->top && c->known ? eighths_of(c->most, m->top, m->rows) : 0;
+	char name[160];
+
+	for (int r = x < m->used_from ? 0 : 1; r < m->rows; r++)
+		if ((uint64_t)(m->rows - 1 - r) * 8 >= most)
+			paint__put(p, m->y + r, AXIS + x, 1, INK_BOLD, p->unicode ? "\u250a" : "|");
+	paint__put(p, m->y + m->rows, AXIS + x, 1, INK_BOLD, p->unicode ? "\u25b2" : "^");
+	draw_mark_name(p, m, x, text__clean(name, sizeof(name), raw, strlen(raw)));
+}
+
+/* True if the graph's time has marks. */
+static bool draw_marks(struct paint *p, struct marked *m, const struct live_proc *proc,
+		       const struct graph *g, uint64_t width)
+{
+	const char *name;
+	bool any = false;
+	uint64_t time;
+
+	for (size_t i = 0; (name = live_proc__mark(proc, i, &time)); i++) {
+		int x = graph__column(g, proc->now, width, (size_t)m->columns, time);
+
+		if (x < 0)
+			continue;
+		draw_mark(p, m, x, name);
+		any = true;
+	}
+	return any;
 }
 
 void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
@@ -85,6 +153,7 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 	const struct graph *g;
 	struct model_device d;
 	uint64_t top = 0, span = s->span, width;
+	struct marked m;
 	int columns = p->columns - AXIS;
 
 	columns = columns > MOST_COLUMNS ? MOST_COLUMNS : columns;
@@ -107,5 +176,6 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 	for (int i = 0; top && i < columns; i++)
 		if (c[i].known)
 			draw_column(p, AXIS + i, y, rows, &c[i], top);
-	draw_time(p, y + rows, width, (size_t)columns);
+	m = (struct marked){ c, columns, y, rows, top, columns };
+	draw_time(p, y + rows, width, (size_t)columns, draw_marks(p, &m, proc, g, width));
 }

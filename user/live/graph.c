@@ -149,18 +149,22 @@ static struct graph_column read_range(const struct graph *g, unsigned level, uin
 	return c;
 }
 
+/* Number of the newest bucket. */
+static uint64_t newest_of(const struct graph *g, uint64_t now)
+{
+	return now / GRAPH_STEP < g->number ? g->number : now / GRAPH_STEP;
+}
+
 uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct graph_column *ret,
 		     size_t columns)
 {
-	uint64_t end, width, newest = now / GRAPH_STEP;
+	uint64_t end, width, newest = newest_of(g, now);
 	unsigned level = 0;
 
 	for (size_t i = 0; i < columns; i++)
 		ret[i] = (struct graph_column){ 0 };
 	if (!columns || !g->begun)
 		return GRAPH_STEP;
-	if (newest < g->number)
-		newest = g->number;
 	if (!span)
 		span = (newest - g->first + 1) * GRAPH_STEP;
 	width = (span / GRAPH_STEP + columns - 1) / columns;
@@ -182,4 +186,13 @@ uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct 
 			ret[i] = read_range(g, level, from, from + width);
 	}
 	return width * GRAPH_STEP;
+}
+
+int graph__column(const struct graph *g, uint64_t now, uint64_t width, size_t columns,
+		  uint64_t time)
+{
+	uint64_t last = newest_of(g, now) / (width / GRAPH_STEP), number = time / width;
+
+	return number <= last && last - number < columns ? (int)(columns - 1 - (last - number))
+							 : -1;
 }

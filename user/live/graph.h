@@ -35,3 +35,7 @@ bool graph__extend(struct graph *g, uint64_t now);
  */
 uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct graph_column *ret,
 		     size_t columns);
+/* The column of a time (ns) after a graph__read() with the same now and columns, which returned
+ * width. -1: none of them. */
+int graph__column(const struct graph *g, uint64_t now, uint64_t width, size_t columns,
+		  uint64_t time);

@@ -44,6 +44,8 @@ const struct live_key_help live_keys__help[] = {
 	{ "\u2588", "graph: memory that stayed allocated all the time", "#" },
 	{ "\u2592", "graph: memory that was allocated only at times, such as activations", ":" },
 	{ "\u2500", "graph: reserved memory", "-" },
+	{ "\u25b2", "graph: a mark, of a person, a script or the sleep of an inference server",
+	  "^" },
 	{ "AT PEAK", "what the row held when the device had its peak", NULL },
 	{ "GROWTH/STEP, /MIN", "growth between ends of steps; per minute in a job without steps",
 	  NULL },

@@ -11,6 +11,7 @@
 #include "lib/clock.h"
 #include "lib/io.h"
 #include "live/graph.h"
+#include "record/detail.h"
 #include "record/dict.h"
 #include "report/filter.h"
 
@@ -88,6 +89,25 @@ static void at_step(struct live_proc *p, uint64_t time)
 			      model__noted_allocated(p->model, (size_t)device, ROWS_AT_BASE));
 }
 
+static void keep_mark(struct live_proc *p, const struct event *e)
+{
+	uint64_t below;
+
+	if (!detail__from_mark(dict__str(p->dict, e->name), &below))
+		p->marks[p->nmarks++ % LIVE_MARKS] = (struct live_mark){ e->time, e->name };
+}
+
+const char *live_proc__mark(const struct live_proc *p, size_t back, uint64_t *time)
+{
+	const struct live_mark *m;
+
+	if (back >= LIVE_MARKS || back >= p->nmarks)
+		return NULL;
+	m = &p->marks[(p->nmarks - 1 - back) % LIVE_MARKS];
+	*time = m->time;
+	return dict__str(p->dict, m->name);
+}
+
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct live_proc *p = (struct live_proc *)s;
@@ -104,6 +124,8 @@ static int on_event(struct sink *s, const struct event *e)
 			graph__add(g->graph, e->time, e->allocated, e->reserved);
 	} else if (e->kind == EVENT_STEP) {
 		at_step(p, e->time);
+	} else if (e->kind == EVENT_MARK) {
+		keep_mark(p, e);
 	} else if (e->kind == EVENT_USED && e->device.index != DEVICE_UNKNOWN) {
 		g = find_graph(p, e->device);
 		if (g) {

@@ -36,6 +36,13 @@ struct live_judgement { /* the growth of a device and its memory from before att
 	uint64_t due;		    /* earliest next judgement, ns since the start of the capture */
 };
 
+#define LIVE_MARKS 64 /* marks with names that are kept */
+
+struct live_mark {
+	uint64_t time; /* ns since the start of the capture */
+	uint32_t name; /* string of the dict */
+};
+
 struct live_proc {
 	/* Receives the process's events. Must be the first member: callbacks cast it to struct
 	 * live_proc. */
@@ -71,6 +78,8 @@ struct live_proc {
 	enum live_by by;       /* grouping of the shown rows */
 	struct live_judgement judgements[LIVE_DEVICES];
 	size_t njudgements;
+	struct live_mark marks[LIVE_MARKS]; /* the last ones: mark i is at i % LIVE_MARKS */
+	size_t nmarks, marks_said;	    /* all of them; those that a message has named */
 };
 
 /* Borrows dict and facts, which must outlive the process unless live_proc__own() is called.
@@ -114,5 +123,8 @@ void live_proc__select(struct live_proc *p, enum live_by by, const struct live_s
  * that is the device of a. 0 or -ENOMEM. */
 int live_proc__refresh_host(struct live_proc *p, const struct live_selection *a,
 			    enum live_sort sort);
+/* Name and *time (ns) of a mark, counted back from the last one (0). NULL: not kept. Changes of
+ * detail do not count. */
+const char *live_proc__mark(const struct live_proc *p, size_t back, uint64_t *time);
 /* The device's graph, owned by p; NULL: the device is not known. */
 struct graph *live_proc__graph(const struct live_proc *p, struct device d);

@@ -135,6 +135,7 @@ static void refresh(struct view *v, bool by_clock)
 	uint64_t begin;
 
 	view__take_errors(v);
+	view__say_marks(v);
 	if (tty_restore__orphaned(v->guard))
 		v->quit = v->loop.quit = true;
 	for (size_t i = 0; by_clock && i < v->state.nprocs; i++)

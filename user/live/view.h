@@ -48,6 +48,8 @@ void view__take_errors(struct view *v); /* shows errors written to standard erro
 /* Save or mark, and show a message. True on success. */
 bool view__save(struct view *v, struct live_proc *p);
 bool view__mark(struct view *v, struct live_proc *p, const char *name);
+/* Shows a message for each new mark, whoever set it. */
+void view__say_marks(struct view *v);
 /* Exports the process's last file. Saves a file first if necessary. */
 void view__export(struct view *v, const char *format);
 /* Opens the socket for `memtrace-bpf ctl`, if possible. */

@@ -80,8 +80,24 @@ bool view__mark(struct view *v, struct live_proc *p, const char *name)
 	v->state.marks++;
 	if (session__mark(from->session, name))
 		v->failed = v->loop.quit = true;
-	live_state__say(&v->state, LOG_INFO, true, "marked: %s", name);
+	view__say_marks(v);
 	return true;
+}
+
+void view__say_marks(struct view *v)
+{
+	uint64_t time;
+
+	for (size_t i = 0; i < v->state.nprocs; i++) {
+		struct live_proc *p = v->state.procs[i];
+
+		for (; p->marks_said < p->nmarks; p->marks_said++) {
+			const char *name = live_proc__mark(p, p->nmarks - 1 - p->marks_said, &time);
+
+			if (name)
+				live_state__say(&v->state, LOG_INFO, true, "marked: %s", name);
+		}
+	}
 }
 
 /* ---- memtrace-bpf ctl ---- */

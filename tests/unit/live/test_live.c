@@ -160,6 +160,28 @@ static void test_graph_stands_still(void **state)
 	graph__free(g);
 }
 
+/* A time is in the column that has its values, whatever the width of columns. */
+static void test_column_of_a_time(void **state)
+{
+	struct graph *g = graph__new();
+	struct graph_column c[40];
+	const uint64_t spans[] = { 10 * S, 120 * S, 3600 * S, 0 };
+
+	for (uint64_t t = 0; t < 7200 * S; t += S)
+		graph__add(g, t, t == 7195 * S ? 999 : 5, 0);
+	for (size_t i = 0; i < N(spans); i++) {
+		uint64_t width = graph__read(g, 7200 * S, spans[i], c, 40);
+		int at = graph__column(g, 7200 * S, width, 40, 7195 * S);
+
+		assert_true(at >= 0 && at < 40);
+		assert_int_equal(c[at].most, 999);
+		assert_int_equal(graph__column(g, 7200 * S, width, 40, 7200 * S), 39);
+	}
+	assert_int_equal(graph__column(g, 7200 * S, GRAPH_STEP, 40, 7000 * S), -1);
+	assert_int_equal(graph__column(g, 7200 * S, GRAPH_STEP, 40, 7201 * S), -1);
+	graph__free(g);
+}
+
 static void test_graph_time_goes_back(void **state)
 {
 	struct graph *g = graph__new();
@@ -802,6 +824,27 @@ static void test_mark_prompt(void **state)
 	live__free(&l);
 }
 
+/* The last marks have names, whoever set them. Changes of detail are none. */
+static void test_marks(void **state)
+{
+	struct live_world l = live__new();
+	char name[64];
+	uint64_t time;
+
+	assert_null(live_proc__mark(l.p, 0, &time));
+	for (unsigned i = 0; i <= LIVE_MARKS; i++) {
+		snprintf(name, sizeof(name), "epoch %u", i);
+		give(&l, (struct event){ .kind = EVENT_MARK, .name = str(&l.w, name) });
+	}
+	give(&l, (struct event){ .kind = EVENT_MARK, .name = str(&l.w, "detail: all") });
+	assert_int_equal(l.p->nmarks, LIVE_MARKS + 1);
+	assert_string_equal(live_proc__mark(l.p, 0, &time), "epoch 64");
+	assert_int_equal(time, l.w.time - MS);
+	assert_string_equal(live_proc__mark(l.p, LIVE_MARKS - 1, &time), "epoch 1");
+	assert_null(live_proc__mark(l.p, LIVE_MARKS, &time));
+	live__free(&l);
+}
+
 /* The head shows the end and the peak of the last step, while there are steps. */
 static void test_last_step(void **state)
 {
@@ -982,6 +1025,7 @@ int main(void)
 		cmocka_unit_test(test_graph),
 		cmocka_unit_test(test_graph_of_days),
 		cmocka_unit_test(test_graph_stands_still),
+		cmocka_unit_test(test_column_of_a_time),
 		cmocka_unit_test(test_graph_time_goes_back),
 		cmocka_unit_test(test_growth_between_steps),
 		cmocka_unit_test(test_rates),
@@ -998,6 +1042,7 @@ int main(void)
 		cmocka_unit_test(test_mouse),
 		cmocka_unit_test(test_zoom),
 		cmocka_unit_test(test_mark_prompt),
+		cmocka_unit_test(test_marks),
 		cmocka_unit_test(test_last_step),
 		cmocka_unit_test(test_rss),
 		cmocka_unit_test(test_tree),

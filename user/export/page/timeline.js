@@ -104,7 +104,7 @@
 		};
 	}
 
-	// ---- marks: phases, steps, out of memory, peak
+	// ---- marks: phases, steps, out of memory, peak, marks with a name
 
 	function marks(u) {
 		const c = u.ctx, r = devicePixelRatio || 1, { left, top, width, height } = u.bbox;
@@ -161,7 +161,40 @@
 			c.lineTo(px + 4.5 * r, py - 9 * r);
 			c.fill();
 		}
+		named(u, c, r);
 		c.restore();
+	}
+
+	// Marks with a name, without those of a change of detail, which the head of the page has.
+	const marksHere = () => (head.capture?.marks ?? []).filter(m => m.time >= state.view[0] && m.time <= state.view[1] && !m.name.startsWith("detail: "));
+
+	// The name stands right of its line, or left of it, where there is room.
+	function named(u, c, r) {
+		const { left, top, width, height } = u.bbox, all = marksHere();
+		const xs = all.map(m => u.valToPos(m.time, "x", true));
+		let from = left;
+		c.lineWidth = r;
+		c.font = 10 * r + "px " + colour("font");
+		c.textAlign = "left";
+		c.textBaseline = "alphabetic";
+		all.forEach((m, i) => {
+			const x = xs[i], w = c.measureText(m.name).width + 8 * r, next = xs[i + 1] ?? left + width;
+			c.strokeStyle = colour("mark");
+			c.setLineDash([3 * r, 2 * r]);
+			c.beginPath();
+			c.moveTo(x, top);
+			c.lineTo(x, top + height);
+			c.stroke();
+			c.setLineDash([]);
+			const at = x + w <= next ? x : x - w >= from ? x - w : null;
+			from = at === null ? x : Math.max(x, at + w);
+			if (at === null)
+				return;
+			c.fillStyle = colour("panel");
+			c.fillRect(at + 2 * r, top + r, w - 4 * r, 13 * r);
+			c.fillStyle = colour("mark");
+			c.fillText(m.name, at + 4 * r, top + 11 * r);
+		});
 	}
 
 	const oomsHere = () => (head.ooms ?? []).filter(o => o.device === Page.device().name || o.device === state.device);
@@ -214,6 +247,8 @@
 		const phase = (head.phases ?? []).find(p => p[0] <= hover && hover <= p[1]);
 		if (phase)
 			lines[0] += `, ${Words.phase(phase[2])}`;
+		const marks = marksHere().filter(m => Math.abs(u.valToPos(m.time, "x") - u.cursor.left) < 6);
+		lines.splice(1, 0, ...marks.slice(0, 4).map(m => `Mark: ${m.name}`));
 		if (near)
 			lines.splice(1, 0, `Out of memory: ${bytes(near.asked)} requested` + (near.file ? `, ${near.file.slice(near.file.lastIndexOf("/") + 1)}:${near.line}` : ""));
 		Page.tip(lines, r.left + u.cursor.left, r.top + Math.min(u.cursor.top, 60));
@@ -237,7 +272,7 @@
 
 	// A time near a mark (4 px) means the mark.
 	function timeAt(px) {
-		const near = [Page.device().peak_time, ...oomsHere().map(o => o.time)].find(t => Math.abs(plot.valToPos(t, "x") - px) < 4);
+		const near = [Page.device().peak_time, ...oomsHere().map(o => o.time), ...marksHere().map(m => m.time)].find(t => Math.abs(plot.valToPos(t, "x") - px) < 4);
 		return near ?? plot.posToVal(Math.max(0, Math.min(plot.bbox.width / (devicePixelRatio || 1), px)), "x");
 	}
 
@@ -402,7 +437,8 @@
 			rows: Array.from({ length: Math.min(40, shown.t.length) }, (x, k) => Math.floor(k * shown.t.length / Math.min(40, shown.t.length)))
 				.map(i => [timeText(shown.t[i]), ...[shown.allocated_min[i], shown.allocated_max[i], shown.reserved_max[i], ...shown.stack.map(b => b[i])].map(v => bytes(v))]),
 			note: `From ${timeText(state.view[0])} to ${timeText(state.view[1])}. Peak ${bytes(Page.device().peak_allocated)} at ${seconds(Page.device().peak_time)}, ` +
-				`${count((head.steps ?? []).length)} steps, ${count(oomsHere().length)} out-of-memory errors.`,
+				`${count((head.steps ?? []).length)} steps, ${count(oomsHere().length)} out-of-memory errors.` +
+				marksHere().map(m => ` ${timeText(m.time)}: ${m.name}.`).join(""),
 		}));
 		mapPointers();
 		$("zoom-in").addEventListener("click", () => zoomBy(0.5));
