@@ -263,21 +263,24 @@ import ctypes, json, sys
 cuda = ctypes.CDLL(sys.argv[1])
 V, ref = ctypes.c_void_p, ctypes.byref
 context, library, kernel, function, module, most = V(), V(), V(), V(), V(), ctypes.c_int()
+linker, image, size = V(), V(), ctypes.c_size_t()
 calls = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ref(context), 0), cuda.cuCtxSetCurrent(context),
-         cuda.cuLibraryLoadData(ref(library), b"code", None, None, 0, None, None, 0), cuda.cuLibraryGetKernel(ref(kernel), library, b"add"),
+         cuda.cuLinkCreate_v2(0, None, None, ref(linker)), cuda.cuLinkAddData_v2(linker, 1, b"code", 5, b"name", 0, None, None),
+         cuda.cuLinkComplete(linker, ref(image), ref(size)),
+         cuda.cuLibraryLoadData(ref(library), image, None, None, 0, None, None, 0), cuda.cuLibraryGetKernel(ref(kernel), library, b"add"),
          cuda.cuKernelGetFunction(ref(function), kernel), cuda.cuLibraryGetModule(ref(module), library), cuda.cuKernelGetAttribute(ref(most), 0, kernel, 0),
          cuda.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, None, None, None), cuda.cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, None, None, None),
-         cuda.cuLibraryUnload(library)]
-print(json.dumps({"calls": calls, "threads": most.value, "refused": cuda.cuKernelGetAttribute(ref(most), 0, kernel, 7)}))
+         cuda.cuLibraryUnload(library), cuda.cuLinkDestroy(linker)]
+print(json.dumps({"calls": calls, "threads": most.value, "linked": ctypes.string_at(image, size.value)[:4] == b"\x7fELF", "refused": cuda.cuKernelGetAttribute(ref(most), 0, kernel, 7)}))
 """
 
 
 def test_libraries_of_kernels():
-    """numba and cuda.core load code as libraries and launch their kernels."""
+    """numba and cuda.core link code, load it as libraries and launch their kernels."""
     done = subprocess.run([sys.executable, "-c", LIBRARY, os.path.join(harness.OUT, "dryrun", "libcuda.so.1")], env=truth.dry_run(), capture_output=True,
                           text=True, timeout=60, check=False)
     equal((done.returncode, done.stderr), (0, ""), "exit code and messages")
-    equal(json.loads(done.stdout), {"calls": [0] * 11, "threads": 1024, "refused": 101}, "results")
+    equal(json.loads(done.stdout), {"calls": [0] * 15, "threads": 1024, "linked": True, "refused": 101}, "results")
 
 
 def test_next():
