@@ -9,6 +9,7 @@
 #   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
 #   tools/deps.sh tables         what reads tables, schemas and traces: DuckDB, pyarrow, polars, jsonschema, MCP's client, Perfetto
+#   tools/deps.sh engines        Spark and ClickHouse, which query tables, too (1.5 GiB)
 #   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
 #   tools/deps.sh charts         the same, and Helm and kubeconform, which are built here (three minutes)
 #   tools/deps.sh collector      an OpenTelemetry collector, which is built here (three minutes)
@@ -24,7 +25,7 @@
 #   tools/deps.sh kernels-arm64  the same for aarch64
 #   tools/deps.sh torch-arm64    PyTorch for aarch64, unpacked in a folder
 #   tools/deps.sh kernel-images  prints the paths of those, one a line; kernel-images-arm64 the others
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, tables, api or fleet
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, tables, engines, api or fleet
 #   tools/deps.sh arm64-root     prints the folder with Debian for aarch64; arm64-torch that with PyTorch
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
@@ -457,6 +458,17 @@ tables() {
 	small_venv tables "$python" "duckdb, pyarrow, polars, jsonschema, mcp, perfetto" "tables will not be queried" "${TABLES[@]}"
 }
 
+# Engines of clusters, on one machine. chdb is ClickHouse in a library.
+ENGINES=(pyspark==4.3.0 chdb==4.4.0)
+engines() {
+	local python
+	python=$(find_python 3.12 3.11 3.13 3.10) || {
+		say "no CPython 3.10 to 3.13 found: Spark and ClickHouse will not query tables"
+		return 0
+	}
+	small_venv engines "$python" "pyspark, chdb" "Spark and ClickHouse will not query tables" "${ENGINES[@]}"
+}
+
 # Clients of the HTTP API, a judge of its schema, and what makes up requests from it.
 API=(requests==2.34.2 schemathesis==4.32.5 openapi-spec-validator==0.9.0)
 api() {
@@ -762,7 +774,7 @@ ruff() {
 		say "pip could not install ruff: Python is not checked"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|tables|api|fleet|lint|browsers|fuzz|estimate|bench|kernels|arm64 ... or python main|newest|old|oldest|cu12|bench|estimate|readers|tables|api|fleet"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|bench|kernels|arm64 ... or python main|newest|old|oldest|cu12|bench|estimate|readers|tables|engines|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -797,6 +809,7 @@ for what in "$@"; do
 	bench) bench_packages && venvs main bench ;;
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
 	tables) packages python3-venv && tables ;;
+	engines) packages python3-venv default-jre-headless:java && engines ;;
 	api) packages python3-venv && api ;;
 	fleet) packages python3-venv && fleet ;;
 	charts) packages python3-venv && fleet && helm_files ;;

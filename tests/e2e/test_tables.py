@@ -13,12 +13,9 @@ from harness import OUT, REPO, Skip, check, equal, run, scratch, tool
 from mtr_writer import Writer
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
+FLEET = os.path.join(REPO, "docs", "guide", "fleet.md")
 TABLES = ("events", "blocks", "rows", "steps", "devices")
-# Prints, for each engine, the same sums: lists of [recording, device, ...].
-READ = """
-import json, sys
-import duckdb, polars, pyarrow.dataset as dataset
-folder = sys.argv[1]
+# Sums: lists of [recording, device, ...].
 QUERIES = {
     "rows": "SELECT recording, device, moment, CAST(sum(bytes) AS BIGINT) AS n, count(*) AS c FROM rows GROUP BY recording, device, moment",
     "live": "SELECT recording, device, CAST(sum(size) AS BIGINT) AS n, count(*) AS c FROM blocks WHERE freed_ns IS NULL GROUP BY recording, device",
@@ -30,6 +27,11 @@ QUERIES = {
     "hosts": "SELECT DISTINCT host, rank FROM devices",
     "names": "SELECT DISTINCT function, file, module, line FROM rows WHERE line IS NOT NULL",
 }
+# Prints them for each engine.
+READ = """
+import json, sys
+import duckdb, polars, pyarrow.dataset as dataset
+folder, queries = sys.argv[1], json.load(sys.stdin)
 tables = %r
 arrow = {t: dataset.dataset(folder + "/" + t, partitioning="hive").to_table() for t in tables}
 db = duckdb.connect()
@@ -40,7 +42,7 @@ for t in tables:
     of_arrow.register(t, arrow[t])
 sql = polars.SQLContext({t: polars.scan_parquet(folder + "/" + t + "/**/*.parquet", hive_partitioning=True) for t in tables})
 answers = {}
-for name, query in QUERIES.items():
+for name, query in queries.items():
     answers[name] = {
         "DuckDB": [list(r) for r in db.execute(query).fetchall()],
         "pyarrow": [list(r) for r in of_arrow.execute(query).fetchall()],
@@ -79,7 +81,7 @@ def environment():
 
 def read(folder):
     """What the engines, which agree, answer."""
-    done = subprocess.run([environment(), "-c", READ, folder], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([environment(), "-c", READ, folder], input=json.dumps(QUERIES), capture_output=True, text=True, check=False, timeout=120)
     equal(done.returncode, 0, "the engines: %s" % done.stderr[-1500:])
     found = json.loads(done.stdout)
     for name, by_engine in found["answers"].items():
@@ -213,10 +215,9 @@ def table(names, rows):
     return "".join("  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in zip(row, widths, right)).rstrip() + "\n" for row in [names, *rows])
 
 
-def test_queries_of_the_guide():
-    """UPDATE=1 writes the outputs into the guide."""
-    path = os.path.join(REPO, "docs", "guide", "fleet.md")
-    with open(path, encoding="utf-8") as f:
+def of_the_guide():
+    """The guide's text, its queries with their outputs, and a folder with its tables."""
+    with open(FLEET, encoding="utf-8") as f:
         text = f.read()
     blocks = re.findall(r"```sql\n(.*?)```\n\n```text\n(.*?)```", text, re.S)
     equal(len(blocks), 10, "queries")
@@ -224,6 +225,12 @@ def test_queries_of_the_guide():
     done = subprocess.run([harness.TOOL, "export", "parquet", "job/", "base.mtr", "checkpoint.mtr", "leak.mtr", "oom.mtr", "-o", folder], cwd=GUIDE, check=False,
                           capture_output=True, text=True, timeout=60)
     equal(done.returncode, 0, "export: %s" % done.stderr)
+    return text, blocks, folder
+
+
+def test_queries_of_the_guide():
+    """UPDATE=1 writes the outputs into the guide."""
+    text, blocks, folder = of_the_guide()
     done = subprocess.run([environment(), "-c", QUERY, folder], input=json.dumps([q for q, _ in blocks]), capture_output=True, text=True, check=False, timeout=120)
     equal(done.returncode, 0, "the engines: %s" % done.stderr[-1500:])
     for (query, shown), (names, duckdb, polars) in zip(blocks, json.loads(done.stdout)):
@@ -235,7 +242,7 @@ def test_queries_of_the_guide():
         else:
             equal(shown, made_now, "output of %s" % query)
     if os.environ.get("UPDATE"):
-        with open(path, "w", encoding="utf-8") as f:
+        with open(FLEET, "w", encoding="utf-8") as f:
             f.write(text)
 
 
