@@ -194,7 +194,8 @@ void parquet__text(struct parquet *p, const char *s)
 {
 	struct values *c = &p->values[p->at];
 	size_t len = s ? strlen(s) : 0;
-	bool again = c->ntexts && len == c->last_len && !memcmp(s, c->texts.buf + c->last_at, len);
+	bool again = s && c->ntexts && len == c->last_len &&
+		     !memcmp(s, c->texts.buf + c->last_at, len);
 
 	len = len > TEXT_MOST ? TEXT_MOST : len;
 	if (s && !again && !p->err)
