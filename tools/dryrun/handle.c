@@ -23,13 +23,13 @@ typedef void *dlsym_t(void *handle, const char *name);
 __attribute__((visibility("hidden"))) dlsym_t *handle__real;
 __attribute__((visibility("hidden"))) void *handle__answer(void *handle, const char *name);
 
-/* Libraries whose functions are answered here. */
+/* Libraries whose functions are answered here. Copies in a wheel have a number in their name:
+ * libcudart.faf08d9a.so.13, libcudart-c64a25f3.so.12. */
 static bool is_cuda(const char *path)
 {
-	static const char *const names[] = { "libcudart.so", "libcuda.so", "libcublas",
-					     "libcudnn",     "libcufft",   "libcusolver",
-					     "libcusparse",  "libnccl.so", "libcupti.so",
-					     "libcufile.so" };
+	static const char *const names[] = { "libcudart", "libcuda.", "libcuda-",    "libcublas",
+					     "libcudnn",  "libcufft", "libcusolver", "libcusparse",
+					     "libnccl.",  "libnccl-", "libcupti",    "libcufile" };
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
