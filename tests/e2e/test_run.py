@@ -506,6 +506,10 @@ def test_dry_run():
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT", "CUPY_CACHE_DIR"):
         cache = os.path.dirname(known["env"][name])
         check("memtrace-dryrun-" in cache and not os.path.exists(cache), "%s is %s, and there", name, cache)
+    equal(known["env"]["VLLM_USE_V2_MODEL_RUNNER"], "0", "the runner of vLLM whose requests end")
+    p = spawn([harness.TOOL, "run", "--no-trace", "--dry-run-cuda", "--", python(), FIRST, "cuda"], env=dict(env, VLLM_USE_V2_MODEL_RUNNER="1"))
+    equal(p.wait(120), 0, "exit code (%s)" % p.tail(p.stderr()))
+    equal(json.loads(p.stdout())["env"]["VLLM_USE_V2_MODEL_RUNNER"], "1", "the user's choice")
 
 
 def test_max_time():
