@@ -108,6 +108,32 @@ def on_all(kinds, roles, device="cpu"):
         j.result()
 
 
+ELSEWHERE = """
+import sys, torch
+class View:
+    def __init__(self, of):
+        self.__cuda_array_interface__ = {"shape": tuple(of.shape), "typestr": "<f4", "data": (of.data_ptr(), False), "version": 2}
+held = torch.ones(1 << 20, device="cuda")
+host = [torch.ones(1 << 10).pin_memory() for _ in range(3)]
+views = [torch.as_tensor(View(h), device="cuda") for h in host]
+print("ready", views[0].device, views[0].data_ptr() == host[0].data_ptr(), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_elsewhere():
+    """CUDA tensors over pinned host memory, as vLLM has them, have not come or gone."""
+    p = spawn([python(), "-c", ELSEWHERE], env=dict(os.environ, LD_PRELOAD=PRELOAD))
+    equal(p.wait_line("^ready", 120).split()[1:], ["cuda:0", "True"], "the views")
+    code, out, err = tool("dump", "-p", str(p.pid), "--format", "json", root=True)
+    equal(code, 0, err)
+    d = next(d for d in json.loads(out)["devices"] if d["device"] == "cuda:0")
+    equal((d["allocated"], d["moved"], d["elsewhere"]), (4 << 20, 0, 3), "allocated, moved, elsewhere")
+    text = tool("dump", "-p", str(p.pid), root=True)[1]
+    check("3 tensors in memory that PyTorch's allocator did not take, such as pinned host memory, are left out" in text, "text: %s", text)
+    p.stop()
+
+
 def test_models():
     on_all(("llama", "shared", "parametrized", "loose", "saved"), ("main",))
 

@@ -15,6 +15,7 @@ struct blocks {
 	struct cuda_block *v;
 	uint32_t *row; /* index of the block's row, or NO_ROW */
 	size_t n;
+	const struct cudaalloc_state *state; /* where they are from */
 };
 
 static int by_address(const void *a, const void *b)
@@ -28,6 +29,7 @@ static int by_address(const void *a, const void *b)
 
 static int blocks__take(struct blocks *b, const struct cudaalloc_state *s)
 {
+	b->state = s;
 	b->v = calloc(s->nblocks ? s->nblocks : 1, sizeof(*b->v));
 	b->row = calloc(s->nblocks ? s->nblocks : 1, sizeof(*b->row));
 	if (!b->v || !b->row)
@@ -69,6 +71,24 @@ static size_t blocks__find(const struct blocks *b, const struct census_tensor *t
 	    t->size > x->size - (t->addr - x->addr))
 		return SIZE_MAX;
 	return lo - 1;
+}
+
+/* Whether a segment has a byte of the storage. */
+static bool blocks__reach(const struct blocks *b, const struct census_tensor *t)
+{
+	const struct cuda_segment *all = b->state->segments;
+	size_t lo = 0, hi = b->state->nsegments;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (all[mid].addr + all[mid].size <= t->addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < b->state->nsegments &&
+	       (all[lo].addr <= t->addr || all[lo].addr - t->addr < t->size);
 }
 
 static int read_alloc(struct cudaalloc *a, struct cudaalloc_state *ret)
@@ -157,7 +177,10 @@ static void add_tensor(struct dump *d, struct blocks *before, struct blocks *aft
 	if (was == SIZE_MAX || is == SIZE_MAX || before->v[was].addr != after->v[is].addr ||
 	    before->v[was].size != after->v[is].size ||
 	    before->v[was].requested != after->v[is].requested) {
-		dev->moved++;
+		if (!dev->consistent || blocks__reach(before, t) || blocks__reach(after, t))
+			dev->moved++;
+		else
+			dev->elsewhere++;
 		return;
 	}
 	if (after->row[is] != NO_ROW) {

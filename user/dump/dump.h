@@ -36,6 +36,9 @@ struct dump_device {
 	/* Bytes and number of blocks that no known tensor holds; valid if known is true. */
 	uint64_t unheld, unheld_blocks;
 	uint64_t moved; /* tensors left out because their block changed during the reading */
+	/* Tensors left out because the allocator did not take their memory: host memory that the
+	 * device reads, memory of other code. */
+	uint64_t elsewhere;
 };
 
 struct dump {

@@ -170,6 +170,13 @@ static void device_text(FILE *out, const struct dump_device *dev)
 		fprintf(out, "%s  %s tensor%s came or went during the reading and %s left out\n",
 			dev->name, n, plural(dev->moved), dev->moved == 1 ? "is" : "are");
 	}
+	if (dev->elsewhere) {
+		text__count(n, sizeof(n), dev->elsewhere);
+		fprintf(out,
+			"%s  %s tensor%s in memory that PyTorch's allocator did not take, such as "
+			"pinned host memory, %s left out\n",
+			dev->name, n, plural(dev->elsewhere), dev->elsewhere == 1 ? "is" : "are");
+	}
 }
 
 /* Prints the sums by category, before the single rows. */
@@ -287,6 +294,7 @@ static void device_json(struct json *j, const struct dump_device *dev)
 	json__uint(j, "unheld", dev->unheld);
 	json__uint(j, "unheld_blocks", dev->unheld_blocks);
 	json__uint(j, "moved", dev->moved);
+	json__uint(j, "elsewhere", dev->elsewhere);
 	json__close_object(j);
 }
 
