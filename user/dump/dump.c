@@ -15,7 +15,7 @@ struct blocks {
 	struct cuda_block *v;
 	uint32_t *row; /* index of the block's row, or NO_ROW */
 	size_t n;
-	const struct cudaalloc_state *state; /* where they are from */
+	const struct cudaalloc_state *state; /* their source */
 };
 
 static int by_address(const void *a, const void *b)
