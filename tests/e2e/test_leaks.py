@@ -160,6 +160,40 @@ def healthy(modes, *options, verdicts=(), **kwargs):
     check("nothing grows: " in out, "nothing said:\n%s", out)
 
 
+MANY_LINES = """
+import sys, torch
+kept, model = [], torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+exec("def keep(n):\\n" + "".join(f"    if n % 150 == {i}:\\n        kept.append(torch.ones(4096))\\n" for i in range(150)))
+for n in range(400):
+    model(torch.ones(8)).sum().backward()
+    optimizer.step()
+    keep(n)
+    if n == 20:
+        print("ready", flush=True)
+        sys.stdin.readline()
+sys.stdin.readline()
+"""
+
+
+def test_sum_alone():
+    """150 lines keep one block each in turn. None of them grows in 100 steps, but it is wrong that nothing grows."""
+    job = spawn([python(), "-c", MANY_LINES])
+    job.wait_line("^ready", 60)
+    path = scratch("sum.mtr")
+    recorder = harness.record(job.pid, path, "--steps", "100")
+    job.send()
+    equal(recorder.wait(60), 0, "record")
+    harness.own(path)
+    d = leaks(path)["cpu"]
+    equal((d["leaks"], d["growth"]["verdict"], d["growth"]["why"]), ([], "unknown", "no_line"), "leaks")
+    code, out, err = tool("leaks", path)
+    equal((code, err), (0, ""), "leaks")
+    check("no single line is shown to grow, but their sum grows, by +16.0 KiB a step: 100 steps" in on_one_line(out), "the sum: %s", out)
+    check("nothing grows" not in out, "it says that nothing grows: %s", out)
+    job.stop()
+
+
 def test_tricky():
     """Filling caches, lists emptied regularly, graphs of varying size, reference cycles."""
     healthy("cache,sawtooth,lengths,cycles", cuda=True, verdicts=("stopped", "released"))

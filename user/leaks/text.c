@@ -225,9 +225,18 @@ static void say_rest(struct page *p, const struct growth *g)
 				"There are too many lines to list them all.");
 }
 
+/* Whether the sum of all lines grows, or may grow. */
+static bool sum_grows(const struct growth *g)
+{
+	const struct growth_sum *all = &g->allocated;
+
+	return all->per_step > 0 &&
+	       (all->trend.verdict == TREND_GROWS || all->trend.verdict == TREND_UNSURE);
+}
+
 static void say_nothing(struct page *p, const struct growth *g)
 {
-	char range[24], sp[96];
+	char range[24], sp[96], slope[40];
 
 	leaks__span(g, p->doc->duration, sp, sizeof(sp));
 	if (g->values < TREND_MIN)
@@ -236,6 +245,13 @@ static void say_nothing(struct page *p, const struct growth *g)
 	else if (g->observed < TREND_MIN)
 		text__paragraph(p->out, p->width, "", "  ", "Too few readings to judge: %u in %s.",
 				g->observed, sp);
+	else if (sum_grows(g))
+		text__paragraph(p->out, p->width, "", "  ",
+				"no single %s is shown to grow, but their sum %s, by %s a %s: %s",
+				group_names[p->o->by],
+				g->allocated.trend.verdict == TREND_GROWS ? "grows" : "may grow",
+				growth_summary__signed(slope, sizeof(slope), g->allocated.per_step),
+				growth_summary__unit(g), sp);
 	else
 		text__paragraph(p->out, p->width, "", "  ",
 				"nothing grows: %s, live at %s ends within %s", sp,
