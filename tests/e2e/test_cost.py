@@ -62,15 +62,33 @@ def wakeups(pid):
     return total
 
 
-def test_quiet():
-    """Next to a process that makes no events the recorder wakes up rarely, and records the next events all the same."""
-    storm, path = chaos.Storm(), scratch("quiet.mtr")
-    recorder = record(storm.pid, path)
-    time.sleep(1.5)
+def check_wakeups(recorder):
+    """The recorder rests once the first seconds are over."""
+    time.sleep(4)
     before, begin = wakeups(recorder.pid), time.monotonic()
     time.sleep(2)
     rate = (wakeups(recorder.pid) - before) / (time.monotonic() - begin)
     check(rate < 60, "%.0f wake-ups a second", rate)
+
+
+def test_few_events():
+    """Next to a job of some thousand events a second, too."""
+    target, path = workload("leak.py", "none", "--steps", "1000000", "--pause", "0.01"), scratch("few.mtr")
+    target.wait_line("^step 20$", 120)
+    recorder = record(target.pid, path)
+    check_wakeups(recorder)
+    finish(recorder)
+    capture = report(path)["capture"]
+    check(capture["events"] / capture["duration"] > 1000, "only %d events", capture["events"])
+    equal(capture["lost"], 0, "lost events")
+    target.stop()
+
+
+def test_quiet():
+    """Next to a process that makes no events the recorder wakes up rarely, and records the next events all the same."""
+    storm, path = chaos.Storm(), scratch("quiet.mtr")
+    recorder = record(storm.pid, path)
+    check_wakeups(recorder)
     before, after = storm.ask("count"), storm.ask("flood 2 2000")
     finish(recorder)
     counters = report(path)["capture"]["counters"]
