@@ -105,42 +105,43 @@ static int unreadable(struct failure *f, int pid, int err, const char *why)
 			    why && *why ? why : "cannot be read", strerror(-err));
 }
 
-/* A process and what was read of it. */
+/* What a process is read by. Its texts and its dump are in *process. */
 struct seen {
 	struct target target;
 	struct census *census;
 	struct cudaalloc *alloc;
 	char command[1024];
-	struct dump_process process;
+	struct dump_process *process; /* borrowed */
 	struct failure failure;
 };
 
 static void forget(struct seen *s)
 {
-	dump__free(&s->process.dump);
+	dump__free(&s->process->dump);
 	cudaalloc__free(s->alloc);
 	census__free(s->census);
 	target__close(&s->target);
 }
 
-/* Reads the tensors of s->process.pid. 0, or negative with s->failure and process.why. Call
+/* Reads the tensors of s->process->pid. 0, or negative with s->failure and process->why. Call
  * forget() in any case. */
 static int look(struct seen *s, const struct dump_opts *o)
 {
+	struct dump_process *p = s->process;
 	struct target *t = &s->target;
-	struct dump_opts *own = &s->process.o;
+	struct dump_opts *own = &p->o;
 	const char *why = "its memory cannot be read", *cmdline;
 	char name[64];
 	size_t len;
-	int err = target__open(s->process.pid, t, &s->failure);
+	int err = target__open(p->pid, t, &s->failure);
 
 	*own = *o;
-	own->pid = s->process.pid;
+	own->pid = p->pid;
 	own->torch = &t->torch;
 	own->comm = "";
 	own->command = s->command;
 	if (err) {
-		snprintf(s->process.why, sizeof(s->process.why), "%s", strerror(-err));
+		snprintf(p->why, sizeof(p->why), "%s", strerror(-err));
 		return err;
 	}
 	own->comm = proc__comm(t->proc);
@@ -152,7 +153,7 @@ static int look(struct seen *s, const struct dump_opts *o)
 		err = t->python ? 0 : -errno;
 	}
 	if (!err && !pyprocess__name(t->python, name, sizeof(name)))
-		text__clean(s->process.name, sizeof(s->process.name), name, strlen(name));
+		text__clean(p->name, sizeof(p->name), name, strlen(name));
 	if (!err) {
 		python__version_text(t->python, own->python, sizeof(own->python));
 		torch__info(t->proc, &t->maps, &t->torch);
@@ -162,11 +163,11 @@ static int look(struct seen *s, const struct dump_opts *o)
 	if (!err && t->torch.cuda)
 		s->alloc = cudaalloc__open(t->proc, &t->maps, &why);
 	if (!err)
-		err = dump__read(s->census, s->alloc, LIMIT_NS, &s->process.dump, &why);
+		err = dump__read(s->census, s->alloc, LIMIT_NS, &p->dump, &why);
 	if (!err)
 		return 0;
-	snprintf(s->process.why, sizeof(s->process.why), "%s", *why ? why : strerror(-err));
-	return unreadable(&s->failure, s->process.pid, err, why);
+	snprintf(p->why, sizeof(p->why), "%s", *why ? why : strerror(-err));
+	return unreadable(&s->failure, p->pid, err, why);
 }
 
 static int print(const struct dump_args *a, struct dump *d)
@@ -188,23 +189,19 @@ static int print(const struct dump_args *a, struct dump *d)
 
 static int look_at_one(struct dump_args *a, struct failure *f)
 {
-	struct seen *s = calloc(1, sizeof(*s));
-	int err;
+	struct dump_process p = { .pid = a->o.pid };
+	struct seen s = { .process = &p };
+	int err = look(&s, &a->o);
 
-	if (!s)
-		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	s->process.pid = a->o.pid;
-	err = look(s, &a->o);
 	if (err) {
-		*f = s->failure;
+		*f = s.failure;
 	} else {
-		a->o = s->process.o;
-		err = print(a, &s->process.dump);
+		a->o = p.o;
+		err = print(a, &p.dump);
 		if (err)
 			failure__set(f, EXIT_FAILED, err, "cannot print: %s", strerror(-err));
 	}
-	forget(s);
-	free(s);
+	forget(&s);
 	return err;
 }
 
@@ -212,38 +209,37 @@ static int look_at_one(struct dump_args *a, struct failure *f)
 static int look_at_tree(struct dump_args *a, struct failure *f)
 {
 	pid_t pids[MAX_CHILDREN + 1] = { a->o.pid }, parents[MAX_CHILDREN + 1] = { 0 };
-	size_t n = 1 + descendants__descendants(a->o.pid, pids + 1, parents + 1, MAX_CHILDREN), i,
+	size_t n = 1 + descendants__descendants(a->o.pid, pids + 1, parents + 1, MAX_CHILDREN),
 	       n_read = 0;
-	struct seen **seen = calloc(n, sizeof(*seen));
+	struct seen *seen = calloc(n, sizeof(*seen));
 	struct dump_process *v = calloc(n, sizeof(*v));
 	int err = seen && v ? 0 : -ENOMEM;
 
-	for (i = 0; i < n && !err; i++) {
-		seen[i] = calloc(1, sizeof(**seen));
-		if (!seen[i]) {
-			err = -ENOMEM;
-			break;
-		}
-		seen[i]->process.pid = pids[i];
-		seen[i]->process.parent = parents[i];
-		n_read += !look(seen[i], &a->o);
-		v[i] = seen[i]->process;
+	if (err) {
+		free(seen);
+		free(v);
+		return failure__set(f, EXIT_FAILED, err, "out of memory");
 	}
-	if (!err && !n_read) {
-		*f = seen[0]->failure;
+	if (n > MAX_CHILDREN)
+		log_warn("PID %d has %d or more descendants; the first %d are read", a->o.pid,
+			 MAX_CHILDREN, MAX_CHILDREN);
+	for (size_t i = 0; i < n; i++) {
+		v[i].pid = pids[i];
+		v[i].parent = parents[i];
+		seen[i].process = &v[i];
+		n_read += !look(&seen[i], &a->o);
+	}
+	if (!n_read) {
+		*f = seen[0].failure;
 		err = -ENOENT;
-	} else if (!err) {
+	} else {
 		err = a->shown.format ? dump_tree__json(stdout, v, n)
 				      : dump_tree__text(stdout, v, n);
 		if (err)
 			failure__set(f, EXIT_FAILED, err, "cannot print: %s", strerror(-err));
-	} else {
-		failure__set(f, EXIT_FAILED, err, "out of memory");
 	}
-	for (i = 0; seen && i < n && seen[i]; i++) {
-		forget(seen[i]);
-		free(seen[i]);
-	}
+	for (size_t i = 0; i < n; i++)
+		forget(&seen[i]);
 	free(seen);
 	free(v);
 	return err;
