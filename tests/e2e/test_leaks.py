@@ -191,6 +191,9 @@ def test_sum_alone():
     equal((code, err), (0, ""), "leaks")
     check("no single line is shown to grow, but their sum grows, by +16.0 KiB a step: 100 steps" in on_one_line(out), "the sum: %s", out)
     check("nothing grows" not in out, "it says that nothing grows: %s", out)
+    code, out, err = tool("leaks", path, path)
+    equal((code, err), (0, ""), "leaks of two recordings")
+    check("but the sum of all lines may" in on_one_line(out) and "nothing grows" not in out, "the sum of two: %s", out)
     job.stop()
 
 

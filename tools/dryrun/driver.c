@@ -923,7 +923,7 @@ API(int, cuKernelGetFunction, void **function, void *kernel)
 	return cuModuleGetFunction(function, kernel, NULL);
 }
 
-/* The linker takes any input. Its result is loaded as any other image: nobody reads it. */
+/* The linker accepts any input and makes an empty image, which cuModuleLoadData() accepts, too. */
 API(int, cuLinkCreate_v2, unsigned int n, int *options, void **values, void **state)
 {
 	return state ? new_handle(state) : CUDA_INVALID_VALUE;

@@ -291,7 +291,7 @@ static void span(const struct page *p, char *buf, size_t size)
 static void say_nothing(struct page *p, const char *sp)
 {
 	uint64_t range = 0;
-	bool tell = false;
+	bool tell = false, sum = false;
 	char text[24];
 
 	for (size_t i = 0; i < p->ndevices; i++) {
@@ -299,8 +299,14 @@ static void say_nothing(struct page *p, const char *sp)
 
 		range = here > range ? here : range;
 		tell |= p->devices[i].of.values >= TREND_MIN;
+		sum |= growth__sum_grows(&p->devices[i].of);
 	}
-	if (tell)
+	if (tell && sum)
+		text__paragraph(p->out, p->width, "", "  ",
+				"no single line is shown to grow in any recording, but the sum of "
+				"all lines may: %s. `leaks` of one recording says more.",
+				sp);
+	else if (tell)
 		text__paragraph(
 			p->out, p->width, "", "  ",
 			"nothing grows in any recording: %s, live memory at their ends within %s",

@@ -225,15 +225,6 @@ static void say_rest(struct page *p, const struct growth *g)
 				"There are too many lines to list them all.");
 }
 
-/* Whether the sum of all lines grows, or may grow. */
-static bool sum_grows(const struct growth *g)
-{
-	const struct growth_sum *all = &g->allocated;
-
-	return all->per_step > 0 &&
-	       (all->trend.verdict == TREND_GROWS || all->trend.verdict == TREND_UNSURE);
-}
-
 static void say_nothing(struct page *p, const struct growth *g)
 {
 	char range[24], sp[96], slope[40];
@@ -245,7 +236,7 @@ static void say_nothing(struct page *p, const struct growth *g)
 	else if (g->observed < TREND_MIN)
 		text__paragraph(p->out, p->width, "", "  ", "Too few readings to judge: %u in %s.",
 				g->observed, sp);
-	else if (sum_grows(g))
+	else if (growth__sum_grows(g))
 		text__paragraph(p->out, p->width, "", "  ",
 				"no single %s is shown to grow, but their sum %s, by %s a %s: %s",
 				group_names[p->o->by],

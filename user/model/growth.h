@@ -97,6 +97,8 @@ size_t growth__count(const struct growth *g, enum trend_confidence least);
 bool growth__pool_grows(const struct growth *g, enum trend_confidence least);
 /* Memory that other code takes from CUDA grows. */
 bool growth__others_grow(const struct growth *g, enum trend_confidence least);
+/* The sum of all lines grows, or may grow. Then it is not known that nothing does. */
+bool growth__sum_grows(const struct growth *g);
 void growth__free(struct growth *g);
 const char *growth__clock(enum growth_clock c); /* "steps", "calls", "time" */
 const char *growth__kind(enum growth_kind k);	/* "piles_up", "enlarged" */

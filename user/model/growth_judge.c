@@ -540,6 +540,14 @@ bool growth__pool_grows(const struct growth *g, enum trend_confidence least)
 	       g->allocated.trend.grown < g->reserved.trend.grown / 2;
 }
 
+bool growth__sum_grows(const struct growth *g)
+{
+	const struct growth_sum *all = &g->allocated;
+
+	return all->per_step > 0 &&
+	       (all->trend.verdict == TREND_GROWS || all->trend.verdict == TREND_UNSURE);
+}
+
 bool growth__others_grow(const struct growth *g, enum trend_confidence least)
 {
 	return g->has_others && trend__counts(&g->others.trend, least);
