@@ -204,7 +204,8 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 	err |= add(d, "CUDA_CACHE_PATH=%s/cuda", d->cache);
 	err |= add(d, "VLLM_CACHE_ROOT=%s/vllm", d->cache);
 	err |= add(d, "CUPY_CACHE_DIR=%s/cupy", d->cache);
-	/* The second runner learns from a kernel how many tokens it has: none, for ever. */
+	/* vLLM's second runner reads the number of tokens from a kernel's result, which is always 0
+	 * in a dry run: its requests would never end. */
 	if (!getenv("VLLM_USE_V2_MODEL_RUNNER"))
 		err |= add(d, "VLLM_USE_V2_MODEL_RUNNER=0");
 	/* It refers to the machine's real devices. */
