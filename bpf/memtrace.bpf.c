@@ -90,6 +90,7 @@ static __always_inline __u64 sp_of(struct pt_regs *ctx)
 
 #include "modules.bpf.h"
 #include "autograd.bpf.h"
+#include "native.bpf.h"
 
 /* True if an allocation of this size is to be walked: see mt_detail.sample_below. */
 static __always_inline bool is_sampled(__u64 size)
@@ -100,6 +101,13 @@ static __always_inline bool is_sampled(__u64 size)
 }
 
 #define ALWAYS_WALKED ((__s64)(~0ULL >> 1))
+
+static __always_inline bool is_stack_copied(__s64 size)
+{
+	__u64 from = *(volatile __u64 *)&native_from;
+
+	return from && (__u64)size >= from;
+}
 
 /* size: bytes that are allocated; 0 or less: a free, which has no stack. */
 static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, __s64 size,
@@ -123,6 +131,8 @@ static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 t
 				settle(t, sp_of(ctx), time);
 		}
 		node = current_node(t, sp_of(ctx), time);
+		if (type != MT_REC_CPU_NEW && is_stack_copied(size))
+			copy_stack(ctx, time, stack, 0);
 	}
 	r = reserve(type, sizeof(*r));
 	if (!r)

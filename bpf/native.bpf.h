@@ -7,6 +7,8 @@ __u32 native_most = 0;
 /* Code of PyTorch's allocator, whose calls need no stack; 0, 0: unknown. Without a group only, as
  * addresses differ between processes. */
 __u64 native_own[2] = {};
+/* PyTorch's allocations of at least so many bytes have their stack copied, too; 0: none. */
+__u64 native_from = 0;
 __u32 native_copied = 0; /* in this second; may miss some of another CPU's */
 __u64 native_second = 0;
 

@@ -134,9 +134,51 @@ def test_beside_torch():
         equal(others["bytes"], 128 * MIB, "memory of others")
         equal({(r["function"], os.path.basename(r["file"]), r["line"]): r["bytes"] for r in others["rows"]}, {expected: 128 * MIB}, frames)
     counters = report(path)["capture"]["counters"]
-    equal((counters["hits.native"], counters["native.stacks"]), (2, 2), "stacks copied: none of the allocator's own calls")
+    equal((counters["hits.native"], counters["native.stacks"]), (4, 4), "stacks copied: two tensors and two calls, none of the allocator's own calls")
     _, text, _ = tool("report", "--at", "end", "--frames", "native", path)
     check("128.00 MiB  taken by other code: " in text and "(workspace), cudaMalloc" in text, "by native function: %s", text)
+
+
+def workspaces(role, *options):
+    """cuda/workspaces.py recorded from its start. Returns the recording and the bytes of its parameters."""
+    path, met = scratch("workspaces.mtr"), scratch("met")
+    if os.path.exists(met):
+        os.unlink(met)
+    code, out, err = tool("run", "--dry-run-cuda", "-q", "-f", "-o", path, *options, "--", python(role),
+                          os.path.join(harness.WORKLOADS, "cuda", "workspaces.py"), met, seconds=120)
+    equal(code, 0, "run: %s" % err)
+    return path, int(out.split()[-1])
+
+
+def in_compiled_code(path):
+    """Bytes of a recording's rows at the peak by role and native function, without the offset in it."""
+    found = {}
+    for r in report(path, "--frames", "native", at="peak")["rows"]:
+        key = r["category"], r["function"].split("+")[0]
+        found[key] = found.get(key, 0) + r["bytes"]
+    return found
+
+
+def test_libraries_of_torch():
+    """Workspaces and buckets, which PyTorch's allocator took: the function that took them, and their role."""
+    for role in ("main", "old"):
+        path, parameters = workspaces(role, "--native")
+        found = in_compiled_code(path)
+        buckets = {f: n for (c, f), n in found.items() if c == "ddp_bucket"}
+        equal((list(buckets), sum(buckets.values())), (["c10d::Reducer::initialize_buckets"], parameters), "buckets, %s" % role)
+        spaces = {f: n for (c, f), n in found.items() if c == "workspace"}
+        check("at::native::run_conv_plan" in spaces, "cuDNN's workspace, %s: %s", role, spaces)
+        blas = sum(n for f, n in spaces.items() if f.startswith("at::cuda::") and "Lt" not in f)
+        equal(blas, 2 * (8 << 20 | 128 << 10), "cuBLAS's workspaces of two threads (:4096:2:16:8), %s: %s" % (role, spaces))
+
+        doc = report(path, at="peak")  # by line: Python's, and memory of backward stays with its line in forward
+        device = harness.device(doc, "cuda:0")
+        equal(sum(r["bytes"] for r in doc["rows"]), device["peak_allocated"], "rows")
+        native = {(r["category"], r["phase"]) for r in doc["rows"] if r["source"] == "native"}
+        equal(native, {("workspace", "backward")}, "rows without a Python line, %s" % role)
+    path, _ = workspaces("main")
+    roles = {r["category"] for r in report(path, at="peak")["rows"]}
+    check(not roles & {"workspace", "ddp_bucket"}, "without --native nothing tells these roles: %s", roles)
 
 
 def test_torch_comes_late():

@@ -143,10 +143,9 @@ struct cuda_calls {
 	bool to_tell;		    /* figures are to be emitted */
 	enum alloc_backend backend; /* backend of PyTorch's allocator */
 	bool asked;		    /* the probe pytorch:malloc was looked for */
-	bool warned_native;   /* the warning that a native stack could not be read was given */
-	bool warned_filtered; /* the warning that calls are not probed was given */
-	bool backend_fixed;   /* the allocator was used: its backend cannot change any more */
-	unsigned devices;     /* devices of the process, at most; 0: unknown */
+	bool warned_filtered;	    /* the warning that calls are not probed was given */
+	bool backend_fixed;	    /* the allocator was used: its backend cannot change any more */
+	unsigned devices;	    /* devices of the process, at most; 0: unknown */
 };
 
 /* ---- PyTorch's allocator ---- */
@@ -1034,18 +1033,10 @@ static int end(struct decoder *d, enum space space, uint64_t addr, struct event 
 /* Adds the native frames of a call, unless PyTorch's allocator made it. 0 or -ENOMEM. */
 static int set_native_stack(struct decoder *d, const struct mt_rec_call *r, struct event *e)
 {
-	int err = 0;
-
-	if (d->native && e->flags & MEM_BY_ALLOCATOR)
+	if (!(e->flags & MEM_BY_ALLOCATOR))
+		return decoder__join_native(d, r->h.tid, r->entered, &e->stack, &e->walk);
+	if (d->native)
 		native_stacks__drop(d->native, r->h.tid);
-	else if (d->native)
-		err = native_stacks__join(d->native, r->h.tid, r->entered, &e->stack, &e->walk);
-	if (!err || err == -ENOMEM)
-		return err;
-	if (!d->calls->warned_native)
-		log_warn("PID %d: stacks of compiled code could not be read: %s",
-			 (int)proc__pid(d->target->proc), strerror(-err));
-	d->calls->warned_native = true;
 	return 0;
 }
 

@@ -18,6 +18,7 @@
 #include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
+#include "log/log.h"
 #include "native/native_stacks.h"
 #include "process/proc.h"
 #include "record/dict.h"
@@ -252,6 +253,20 @@ static int set_stack(struct decoder *d, const struct mt_rec_mem *r, struct event
 	return e->stack == UINT32_MAX ? -ENOMEM : 0;
 }
 
+int decoder__join_native(struct decoder *d, uint32_t tid, uint64_t time, uint32_t *stack,
+			 uint8_t *walk)
+{
+	int err = d->native ? native_stacks__join(d->native, tid, time, stack, walk) : 0;
+
+	if (!err || err == -ENOMEM)
+		return err;
+	if (!d->warned_native)
+		log_warn("PID %d: stacks of compiled code could not be read: %s",
+			 (int)proc__pid(d->target->proc), strerror(-err));
+	d->warned_native = true;
+	return 0;
+}
+
 /* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
 static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
 {
@@ -301,6 +316,9 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 	if (e.kind != EVENT_FREE) {
 		if (set_stack(d, r, &e) || autograd__node(d, t, &r->h, &e.node))
 			return -ENOMEM;
+		err = decoder__join_native(d, r->h.tid, r->h.time, &e.stack, &e.walk);
+		if (err)
+			return err;
 		err = modules__seen(d, &r->h, r->stack);
 		if (err)
 			return err;

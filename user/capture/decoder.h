@@ -59,6 +59,7 @@ struct decoder {
 	struct autograd *autograd;    /* NULL: backward is not joined to forward */
 	struct modules *modules;      /* NULL: calls of modules are not recorded */
 	struct native_stacks *native; /* NULL: native stacks are not recorded */
+	bool warned_native;	      /* the warning that one could not be read was given */
 	struct host_memory *host;     /* NULL: host memory is not recorded */
 	struct sink *next;	      /* gets every event; borrowed */
 	uint64_t start;		      /* CLOCK_MONOTONIC, ns; 0: events have not begun */
@@ -105,6 +106,10 @@ void decoder__check_threads(struct decoder *d);
 /* The dictionary's stack for a stack id; 0: none. If the stack's record never came, *walk becomes
  * MT_WALK_LOST. */
 uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk);
+/* Adds native frames to the stack of a thread's event at that time (CLOCK_MONOTONIC, ns), if they
+ * were recorded: native_stacks__join(). Warns if they cannot be read. 0 or -ENOMEM. */
+int decoder__join_native(struct decoder *d, uint32_t tid, uint64_t time, uint32_t *stack,
+			 uint8_t *walk);
 /* True if a record with this stack came before and all its frames were named. */
 bool decoder__knows_stack(const struct decoder *d, uint64_t id);
 /* The dictionary's stack of one frame without a line, with the walk MT_WALK_OFF. 0: the dictionary

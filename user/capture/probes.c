@@ -349,6 +349,12 @@ void probes__copy_stacks(struct probes *p, uint32_t most)
 		__atomic_store_n(p->vars.native_most, most, __ATOMIC_SEQ_CST);
 }
 
+void probes__copy_stacks_from(struct probes *p, uint64_t bytes)
+{
+	if (p->vars.native_from)
+		__atomic_store_n(p->vars.native_from, bytes, __ATOMIC_SEQ_CST);
+}
+
 void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end)
 {
 	if (!p->vars.native_own || p->group_id)

@@ -133,6 +133,8 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 /* Sets how many stacks are copied in a second, of all processes of these programs: struct
  * mt_rec_native. 0: none. Without effect for programs that run in the process itself. */
 void probes__copy_stacks(struct probes *p, uint32_t most);
+/* Also copies the stack of each allocation of PyTorch of at least so many bytes, not 0. */
+void probes__copy_stacks_from(struct probes *p, uint64_t bytes);
 /* Copies none for calls from this code. Without effect with a group. */
 void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end);
 /*

@@ -67,6 +67,7 @@ struct probes {
 		struct mt_usdt_args *asked_args;
 		uint64_t *native_own;  /* two words: begin and end */
 		uint32_t *native_most; /* NULL: these programs copy no stacks */
+		uint64_t *native_from;
 		struct mt_node_layout *node_layout;
 		/* NULL: programs in the process itself, which record everything. */
 		struct mt_detail *detail;

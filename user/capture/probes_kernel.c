@@ -415,6 +415,7 @@ static void point(struct probes *p)
 	p->vars.asked_args = skel->bss->asked_args;
 	p->vars.native_own = (uint64_t *)skel->bss->native_own;
 	p->vars.native_most = &skel->bss->native_most;
+	p->vars.native_from = (uint64_t *)&skel->bss->native_from;
 	p->vars.node_layout = &skel->bss->node_layout;
 	p->vars.detail = &skel->bss->detail;
 	p->vars.timed = skel->bss->timed;
@@ -492,6 +493,7 @@ SAME_PLACE(bss, known_types);
 SAME_PLACE(bss, asked_args);
 SAME_PLACE(bss, native_own);
 SAME_PLACE(bss, native_most);
+SAME_PLACE(bss, native_from);
 SAME_PLACE(bss, node_layout);
 SAME_PLACE(bss, detail);
 SAME_PLACE(bss, timed);

@@ -430,11 +430,16 @@ int session__open_native_stacks(struct session *s)
 	if (s->opts.steps_only || (!s->cuda_only && !s->opts.native && !s->opts.host))
 		return 0;
 	s->decoder->native = native_stacks__new(s->target.proc, s->dict, s->facts);
-	if (s->decoder->native)
-		probes__copy_stacks(s->probes, most);
-	else if (errno != ENOMEM)
+	if (!s->decoder->native) {
+		if (errno == ENOMEM)
+			return -ENOMEM;
 		log_warn("stacks of compiled code are not recorded: %s", strerror(errno));
-	return !s->decoder->native && errno == ENOMEM ? -ENOMEM : 0;
+		return 0;
+	}
+	probes__copy_stacks(s->probes, most);
+	if (s->opts.native)
+		probes__copy_stacks_from(s->probes, NATIVE_STACKS_FROM);
+	return 0;
 }
 
 /* All that takes and adds events, before the probes bring any. 0 or -ENOMEM. */

@@ -12,7 +12,6 @@
 #include "census/census.h"
 #include "hostmem/host_memory.h"
 #include "log/log.h"
-#include "native/native_stacks.h"
 #include "process/proc.h"
 
 static uint64_t now(void *decoder)
@@ -44,10 +43,7 @@ static uint32_t stack(void *decoder, uint64_t id, uint8_t *walk)
 
 static int native(void *decoder, const struct mt_rec_host *r, uint32_t *stack, uint8_t *walk)
 {
-	struct native_stacks *s = ((struct decoder *)decoder)->native;
-	int err = s ? native_stacks__join(s, r->h.tid, r->h.time, stack, walk) : 0;
-
-	return err == -ENOMEM ? err : 0;
+	return decoder__join_native(decoder, r->h.tid, r->h.time, stack, walk);
 }
 
 static uint32_t named(void *decoder, const char *file, const char *function)

@@ -30,7 +30,7 @@ struct probes_sets;
 	       "Do not read parameters, gradients and optimizer state from Python objects")        \
 	SWITCH(native, "native",                                                                   \
 	       "Also record the functions of compiled code (NCCL, cuBLAS ...) that take CUDA "     \
-	       "memory besides PyTorch's allocator")
+	       "memory, also from PyTorch's allocator for blocks of 1 MiB and more")
 
 #define SESSION_SWITCH_FIELD(field, name, help) bool field;
 

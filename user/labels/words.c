@@ -280,6 +280,8 @@ const char *words__role(const char *category)
 		return "optimizer state";
 	if (!strcmp(category, "kv_cache"))
 		return "KV cache";
+	if (!strcmp(category, "ddp_bucket"))
+		return "DDP bucket";
 	return strcmp(category, "unknown") != 0 ? category : "no role found";
 }
 

@@ -97,19 +97,71 @@ static enum phase attribution__next_phase(struct attribution *w, enum phase p, s
 
 /* Locations of a stack's compiled code. */
 struct native_locs {
-	uint32_t user, named, any; /* innermost of user code, with a name, of all */
+	uint32_t user, named, any; /* innermost of user code, that says what for, of all */
+	bool engine;		   /* of autograd's engine */
+	enum category role;
 };
+
+static bool begins_with(const char *text, const char *prefix)
+{
+	return !strncmp(text, prefix, strlen(prefix));
+}
+
+/* Functions of PyTorch that make any tensor, so that they do not tell what it is for. */
+static bool makes_any_tensor(const char *function)
+{
+	static const char *const made_by[] = { "c10::",
+					       "at::detail::empty",
+					       "at::detail::_empty",
+					       "at::native::empty",
+					       "at::_ops::empty",
+					       "at::empty",
+					       "at::(anonymous namespace)::" };
+
+	for (size_t i = 0; i < sizeof(made_by) / sizeof(*made_by); i++)
+		if (begins_with(function, made_by[i]))
+			return true;
+	return false;
+}
+
+/* The role of memory that PyTorch's code takes from its allocator by this function, or below it.
+ * Names of PyTorch 1.13 to 2.15. */
+static enum category role_of_function(const char *function)
+{
+	static const struct {
+		const char *function;
+		enum category role;
+	} known[] = {
+		/* aten/src/ATen/cuda/CublasHandlePool.cpp, CUDABlas.cpp */
+		{ "at::cuda::getCurrentCUDABlasHandle", CATEGORY_WORKSPACE },
+		{ "at::cuda::getCUDABlasLtWorkspace", CATEGORY_WORKSPACE },
+		{ "at::cuda::blas::CublasLtWorkspace", CATEGORY_WORKSPACE },
+		/* aten/src/ATen/native/cudnn/Conv_v8.cpp */
+		{ "at::native::run_conv_plan", CATEGORY_WORKSPACE },
+		{ "at::native::(anonymous namespace)::run_conv_plan", CATEGORY_WORKSPACE },
+		/* torch/csrc/distributed/c10d/reducer.cpp */
+		{ "c10d::Reducer::initialize_buckets", CATEGORY_BUCKET },
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (begins_with(function, known[i].function))
+			return known[i].role;
+	return CATEGORY_UNKNOWN;
+}
 
 static void native_locs__add(struct attribution *w, struct native_locs *n, uint32_t id)
 {
 	struct dict_loc loc = dict__get_loc(w->dict, id);
+	const char *function = dict__str(w->dict, loc.func);
 	uint8_t flags = attribution__file(w, loc.file);
 
 	n->any = id;
-	if (*dict__str(w->dict, loc.func) != '+' && !(flags & FILE_CUDA))
+	if (*function != '+' && !(flags & FILE_CUDA) && !makes_any_tensor(function))
 		n->named = id;
 	if (!(flags & FILE_LIBRARY))
 		n->user = id;
+	n->engine |= begins_with(function, "torch::autograd::Engine::");
+	n->role = role_of_function(function) ?: n->role;
 }
 
 /* Chooses the stack's lines, once all Python frames are examined. */
@@ -144,6 +196,7 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 	struct stack_words r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
 	struct dict_stack s = dict__get_stack(w->dict, stack);
 	struct native_locs native = { 0 };
+	uint32_t inner = 0; /* of the innermost Python frame; 0: it has no line */
 	/* A truncated stack lacks its outermost frames, so its last frame is not the root. */
 	bool whole = s.walk == MT_WALK_OK || s.walk == MT_WALK_FAULT_SELF;
 
@@ -159,12 +212,13 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 			if (!r.outermost)
 				r.outermost = f.module;
 		}
-		if (!f.loc)
-			continue;
-		if (dict__is_native(w->dict, f.loc)) {
+		if (f.loc && dict__is_native(w->dict, f.loc)) {
 			native_locs__add(w, &native, f.loc);
 			continue;
 		}
+		inner = f.loc;
+		if (!f.loc)
+			continue;
 		if (starts_engine(w, f.loc))
 			/* frames further out are outside all nodes that this engine runs */
 			r.inside_node = false;
@@ -172,7 +226,12 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 		if (!(attribution__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_LIBRARY))
 			r.user_loc = f.loc;
 	}
-	r.engine = s.n && s.frames[0].loc && starts_engine(w, s.frames[0].loc);
+	/* Copies of native stacks may end before the engine's frames. */
+	r.engine = inner ? starts_engine(w, inner)
+			 : native.engine || (native.any && s.walk == MT_WALK_TRUNCATED);
+	if (native.engine)
+		r.phase[0] = r.phase[1] = PHASE_BACKWARD;
+	r.role = native.role;
 	native_locs__choose(&native, &r);
 	return r;
 }
@@ -250,7 +309,8 @@ void attribution__charge(struct attribution *w, struct event *e)
 {
 	uint32_t stack = e->node ? dict__get_node(w->dict, e->node).stack : 0;
 
-	if (!stack || !attribution__only_engine(w, e->stack, e->walk))
+	if (!stack || !attribution__only_engine(w, e->stack, e->walk) ||
+	    attribution__stack(w, e->stack).role)
 		return;
 	e->stack = stack;
 	e->walk = dict__get_stack(w->dict, stack).walk;

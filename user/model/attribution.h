@@ -10,11 +10,12 @@ struct stack_words {
 	bool known;
 	uint8_t phase[2]; /* enum phase; [1]: on an autograd thread */
 	bool has_line;
-	bool engine;	    /* the innermost frame starts the autograd engine */
+	bool engine;	    /* no Python code ran since the autograd engine was started */
 	bool inside_node;   /* a module was called inside the autograd node */
 	uint32_t module;    /* innermost, 0: none */
 	uint32_t outermost; /* root module, 0: none */
 	bool only_native;   /* no Python frame has a line */
+	uint8_t role;	    /* enum category: what the compiled code takes memory for */
 	/* Dict locations, if has_line; see enum frame_choice. */
 	uint32_t user_loc, inner_loc, native_loc;
 };
@@ -42,7 +43,8 @@ enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t th
 /*
  * Charges an allocation made in an autograd node. If no Python code ran in the node, the stack of
  * the forward call that made the node replaces e's stack. attribution__charged() is then true for
- * the stack and node.
+ * the stack and node. Memory that a library keeps for all its calls, such as a workspace, is no
+ * node's, and keeps its stack.
  */
 void attribution__charge(struct attribution *w, struct event *e);
 bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t node);

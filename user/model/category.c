@@ -29,6 +29,8 @@ const char *category__name(enum category c)
 		[CATEGORY_INPUT] = "input",
 		[CATEGORY_TEMPORARY] = "temporary",
 		[CATEGORY_KV_CACHE] = "kv_cache",
+		[CATEGORY_WORKSPACE] = "workspace",
+		[CATEGORY_BUCKET] = "ddp_bucket",
 	};
 
 	return (unsigned)c < CATEGORY_NR ? names[c] : names[0];
@@ -194,5 +196,7 @@ uint8_t category__category(const struct model *m, const struct dev *dev, const s
 {
 	uint8_t c = rec->label1 ? m->labels.all[rec->label1 - 1].category : CATEGORY_UNKNOWN;
 
+	if (!c)
+		c = m->sites.all[rec->site].role;
 	return c ? c : category_by_life(m, dev, rec, dead);
 }

@@ -71,6 +71,7 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.dev = k->dev,
 		.walk = k->walk,
 		.drawn = k->drawn,
+		.role = attribution__stack(m->words, k->stack).role,
 		.module = attribution__module(m->words, k->stack, k->node, k->walk),
 		.phase = k->walk == WALK_CENSUS
 				 ? LIFE_NONE

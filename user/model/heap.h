@@ -22,6 +22,7 @@ struct site {
 	uint16_t dev;
 	uint8_t walk;
 	uint8_t phase;
+	uint8_t role; /* enum category, by the stack's compiled code; CATEGORY_UNKNOWN: by others */
 	/* Allocated outside forward, backward and optimizer, and after such a phase. */
 	bool again;
 	bool unused; /* free entry; stack is the next one */

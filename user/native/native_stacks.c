@@ -198,6 +198,20 @@ static size_t outside_python(const struct native_frames *f)
 	return f->n;
 }
 
+/* Code of PyTorch's allocator, which is the same in each stack of its allocations. */
+static bool is_of_allocator(const struct native_frame *f)
+{
+	return !strncmp(base_name(f->module), "libc10", strlen("libc10"));
+}
+
+/* PyTorch's glue between an operator and its kernel. It has names of a thousand characters. */
+static bool is_dispatch(const struct native_frame *f)
+{
+	static const char glue[] = "c10::impl::wrap_kernel_functor_";
+
+	return !strncmp(f->function, glue, sizeof(glue) - 1);
+}
+
 static int join(struct native_stacks *s, const struct native_frames *f, uint32_t *stack,
 		uint8_t *walk)
 {
@@ -208,9 +222,13 @@ static int join(struct native_stacks *s, const struct native_frames *f, uint32_t
 	/* The event has the called function. */
 	while (i < end && f->v[i].at == f->v[0].at && !strcmp(f->v[i].module, f->v[0].module))
 		i++;
+	while (i < end && is_of_allocator(&f->v[i]))
+		i++;
 	if (i == end)
 		return 0;
 	for (; i < end; i++) {
+		if (is_dispatch(&f->v[i]))
+			continue;
 		out[n].module = 0;
 		out[n].loc = location(s, &f->v[i]);
 		if (out[n++].loc == UINT32_MAX)

@@ -18,6 +18,9 @@ struct proc;
 /* Stacks that the programs copy in a second. */
 #define NATIVE_STACKS_A_SECOND 1000
 #define NATIVE_STACKS_OF_HOST 64 /* with --host alone */
+/* Bytes of an allocation of PyTorch whose stack is copied with --native: its buckets of DDP and
+ * workspaces of cuBLAS are larger, and most tensors are smaller. */
+#define NATIVE_STACKS_FROM (1 << 20)
 
 /* Borrows all of them. NULL with errno. */
 struct native_stacks *native_stacks__new(const struct proc *p, struct dict *d, struct facts *f);

@@ -105,6 +105,8 @@ enum category {
 	CATEGORY_INPUT,
 	CATEGORY_TEMPORARY, /* freed in the phase that allocated it */
 	CATEGORY_KV_CACHE,  /* keys and values of attention, kept for the next tokens */
+	CATEGORY_WORKSPACE, /* memory that PyTorch lends to cuBLAS or cuDNN */
+	CATEGORY_BUCKET,    /* bucket of gradients that DistributedDataParallel sends */
 	CATEGORY_NR,
 };
 

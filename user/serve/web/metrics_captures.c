@@ -186,8 +186,8 @@ static void put_categories(struct metrics_writer *w, const struct lasts *l)
 	/* All category names of a report; the label has no other values. */
 	static const char *const names[] = { "parameter",	"buffer",     "gradient",
 					     "optimizer_state", "activation", "input",
-					     "temporary",	"kv_cache",   "unknown",
-					     "before_attach" };
+					     "temporary",	"kv_cache",   "workspace",
+					     "ddp_bucket",	"unknown",    "before_attach" };
 
 	metrics__head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
