@@ -162,11 +162,19 @@ static inline const struct row *by_line(const struct row *r, size_t n, uint32_t 
 }
 
 struct frame_spec {
+	bool native; /* of compiled code */
 	const char *file, *func;
 	uint32_t module;
 };
 
 /* frames from the root on, the usual order of stacks */
+static inline uint32_t native_loc(struct world *w, const char *file, const char *func)
+{
+	struct dict_loc l = { .file = str(w, file), .func = str(w, func) };
+
+	return dict__native_loc(w->d, l);
+}
+
 static inline uint32_t stack_of(struct world *w, const struct frame_spec *f, uint32_t n,
 				uint8_t walk)
 {
@@ -175,7 +183,9 @@ static inline uint32_t stack_of(struct world *w, const struct frame_spec *f, uin
 	assert_true(n <= 16);
 	for (uint32_t i = 0; i < n; i++)
 		frames[n - 1 - i] = (struct dict_frame){
-			.loc = f[i].file ? loc(w, f[i].file, f[i].func, i + 1) : 0,
+			.loc = !f[i].file    ? 0
+			       : f[i].native ? native_loc(w, f[i].file, f[i].func)
+					     : loc(w, f[i].file, f[i].func, i + 1),
 			.module = f[i].module,
 		};
 	return dict__stack(w->d, frames, n, walk);

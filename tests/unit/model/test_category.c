@@ -488,6 +488,78 @@ static void random_run(unsigned seed)
 	world__free(&w);
 }
 
+#define PY(f, name)                                                                                \
+	{                                                                                          \
+		.file = (f), .func = (name)                                                        \
+	}
+#define TORCH(name)                                                                                \
+	{                                                                                          \
+		.native = true, .file = "libtorch_cuda.so", .func = name "+0x10"                   \
+	}
+
+/* What PyTorch takes for libraries, by the functions of compiled code; backward on autograd's
+ * thread has no Python frame. */
+static void test_compiled_code(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	const struct frame_spec first[] = { PY("/u/train.py", "main"), TORCH("at::native::linear"),
+					    TORCH("at::cuda::getCurrentCUDABlasHandle"),
+					    TORCH("at::cuda::setWorkspaceForHandle") };
+	const struct frame_spec output[] = { PY("/u/train.py", "main"), TORCH("at::native::linear"),
+					     TORCH("at::native::empty_cuda"),
+					     TORCH("at::detail::empty_generic") };
+	const struct frame_spec second[] = { TORCH("torch::autograd::Engine::thread_main"),
+					     TORCH("at::native::mm"),
+					     TORCH("at::cuda::getCUDABlasLtWorkspace") };
+	const struct frame_spec grad[] = { TORCH("torch::autograd::Engine::thread_main"),
+					   TORCH("at::native::mm") };
+	const struct frame_spec bucket[] = { PY(SP "nn/parallel/distributed.py", "_pre_forward"),
+					     TORCH("c10d::Reducer::initialize_buckets"),
+					     TORCH("at::native::empty_cuda") };
+	struct dict_node n = { .cls = str(&w, "MmBackward0"),
+			       .stack = stack_of(&w, output, 1, MT_WALK_OK) };
+	struct event e = { .kind = EVENT_ALLOC, .node = dict__node(w.d, n), .device = CUDA(0) };
+	struct row_opts by_native = { .when = ROWS_NOW, .which_line = FRAMES_NATIVE };
+	struct row *r;
+	size_t rows;
+
+	alloc(&w, CUDA(0), 0x1000, 1, stack_of(&w, first, N(first), MT_WALK_OK));
+	alloc(&w, CUDA(0), 0x2000, 20, stack_of(&w, output, N(output), MT_WALK_OK));
+	alloc(&w, CUDA(0), 0x3000, 300, stack_of(&w, bucket, N(bucket), MT_WALK_OK));
+	e.addr = 0x4000, e.size = 4000;
+	e.stack = stack_of(&w, second, N(second), MT_WALK_OK);
+	feed(&w, e);
+	e.addr = 0x8000, e.size = 50000;
+	e.stack = stack_of(&w, grad, N(grad), MT_WALK_OK);
+	feed(&w, e);
+	e.addr = 0x20000, e.size = 600000;
+	e.stack = stack_of(&w, &grad[1], 1,
+			   MT_WALK_TRUNCATED); /* the copy ended before the engine */
+	feed(&w, e);
+	assert_int_equal(NOW(WORKSPACE), 4001);
+	assert_int_equal(NOW(BUCKET), 300);
+	assert_int_equal(NOW(UNKNOWN), 650020);
+
+	/* A gradient belongs to its line in forward, a workspace to no node. */
+	r = split(&w, "cuda:0", ROWS_NOW, 1U << BY_PHASE | 1U << BY_LINE, &rows);
+	for (size_t i = 0; i < rows; i++) {
+		bool workspace = r[i].bytes == 4000;
+
+		if (r[i].phase != PHASE_BACKWARD)
+			continue;
+		assert_int_equal(workspace ? 4000 : 650000, r[i].bytes);
+		assert_string_equal(r[i].file, workspace ? "libtorch_cuda.so" : "/u/train.py");
+	}
+	free(r);
+	assert_int_equal(model__rows(w.m, model__find_device(w.m, "cuda:0"), &by_native, &r, &rows),
+			 0);
+	for (size_t i = 0; i < rows; i++)
+		if (r[i].bytes == 20)
+			assert_string_equal(r[i].func, "at::native::linear+0x10");
+	free(r);
+	world__free(&w);
+}
+
 static void test_random(void **state)
 {
 	for (unsigned seed = 1; seed <= 60; seed++)
@@ -502,6 +574,7 @@ int main(void)
 		cmocka_unit_test(test_before_attach),
 		cmocka_unit_test(test_no_totals),
 		cmocka_unit_test(test_not_for_a_later_block),
+		cmocka_unit_test(test_compiled_code),
 		cmocka_unit_test(test_random),
 	};
 
