@@ -497,7 +497,7 @@ static void random_run(unsigned seed)
 		.native = true, .file = "libtorch_cuda.so", .func = name "+0x10"                   \
 	}
 
-/* What PyTorch takes for libraries, by the functions of compiled code; backward on autograd's
+/* Functions of compiled code give workspaces and buckets their role. Backward on autograd's
  * thread has no Python frame. */
 static void test_compiled_code(void **state)
 {

@@ -7,6 +7,7 @@ import time
 import torch
 from torch import nn
 
+time.sleep(1)  # on a busy machine a recorder needs this long to see that torch.nn is there
 torch.cuda.memory._record_memory_history(stacks="python", max_entries=100000)
 
 
