@@ -171,7 +171,7 @@ def brought_in(bench):
     check(content.fact("counter.pages_brought_in") > 0, "no page was brought in (%s)", bench)
     later = walks[walks.index(FAULT_FRAME):]
     whole = later.count(OK) / len(later)
-    check(whole > 0.5, "only %.0f %% of %d later stacks are whole (%s)", 100 * whole, len(later), bench)
+    check(whole > 0.3, "only %.0f %% of %d later stacks are whole (%s)", 100 * whole, len(later), bench)
     return True
 
 

@@ -137,7 +137,7 @@ static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t c
 #define CHUNK_PAGES 4 /* DATA_STACK_CHUNK_SIZE in CPython's Python/pystate.c, 16 KiB */
 
 /* Reads the pages that walks missed, so that later walks find them in memory. */
-static void bring_in_pages(struct session *s)
+static void bring_in_pages(struct session *s, uint64_t now)
 {
 	uint64_t addrs[MT_ABSENT], word;
 	size_t i, j, n;
@@ -145,6 +145,8 @@ static void bring_in_pages(struct session *s)
 	if (probes__sleepable(s->probes))
 		return;
 	n = probes__take_absent(s->probes, s->opts.number, addrs);
+	if (n)
+		s->busy = now; /* walks fail until the pages are there */
 	for (i = 0; i < n; i++) {
 		/* Outer frames are below, in the thread's chunk of memory. */
 		for (j = 0; j < CHUNK_PAGES; j++)
@@ -178,7 +180,7 @@ static int housekeeping(struct session *s, uint64_t now)
 	if (err)
 		return err;
 	maybe_go_sleepable(s, now, c);
-	bring_in_pages(s);
+	bring_in_pages(s, now);
 	session__renew_marks(s);
 	session__look_into_torch(s, now);
 	cuda_calls__look(s->decoder, now);
