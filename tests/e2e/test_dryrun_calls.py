@@ -287,6 +287,54 @@ def test_libraries_of_kernels():
     equal(json.loads(done.stdout), {"calls": [0] * 15, "threads": 1024, "linked": True, "refused": 101}, "results")
 
 
+NODES = """
+import json, os, stat
+def of(path):
+    try:
+        st = os.stat(path)
+    except OSError as e:
+        return e.errno
+    return [stat.S_ISCHR(st.st_mode), os.major(st.st_rdev), os.minor(st.st_rdev)]
+names = ["nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia0x", "nvidia", "null"]
+print(json.dumps([[of("/dev/" + n) for n in names], [os.path.exists("/dev/" + n) for n in names], [os.access("/dev/" + n, os.R_OK) for n in names]]))
+"""
+
+
+def test_device_files():
+    """JAX looks for NVIDIA's device files before it loads CUDA. They exist for the process alone."""
+    there = [True, True, False, True, False, False, True]
+    for interpreter in (sys.executable, python("newest")):
+        done = subprocess.run([interpreter, "-c", NODES], env=dict(truth.dry_run(), MEMTRACE_DRYRUN_DEVICES="2"), capture_output=True, text=True,
+                              timeout=60, check=False)
+        equal(done.returncode, 0, "exit code: %s" % done.stderr)
+        equal(json.loads(done.stdout), [[[True, 195, 0], [True, 195, 1], 2, [True, 195, 255], 2, 2, [True, 1, 3]], there, there], interpreter)
+
+
+VERSIONS = """
+import ctypes, json, sys
+cuda, out = ctypes.CDLL(sys.argv[1]), []
+for path, ask, part_of, times in ((sys.argv[2], "cublasGetVersion_v2", "cublasGetProperty", 10000),
+                                  (sys.argv[3], "cusparseGetVersion", "cusparseGetProperty", 1000)):
+    number, parts = ctypes.c_int(), [ctypes.c_int() for _ in range(3)]
+    before = getattr(cuda, ask)(None, ctypes.byref(number))
+    library = ctypes.CDLL(path)  # local to this handle
+    calls = [getattr(cuda, ask)(None, ctypes.byref(number))] + [getattr(library, part_of)(i, ctypes.byref(p)) for i, p in enumerate(parts)]
+    major, minor, patch = (p.value for p in parts)
+    out.append([before != 0, calls, number.value == major * times + minor * 100 + patch, major > 10])
+number = ctypes.c_uint32()
+out.append([cuda.cuptiGetVersion(ctypes.byref(number)), number.value])
+print(json.dumps(out))
+"""
+
+
+def test_versions_of_libraries():
+    """JAX asks the libraries for their versions before it uses a device."""
+    done = subprocess.run([sys.executable, "-c", VERSIONS, os.path.join(harness.OUT, "dryrun", "libcuda.so.1"), cuda_file("libcublas.so.1[0-9]"),
+                           cuda_file("libcusparse.so.1[0-9]")], env=truth.dry_run(), capture_output=True, text=True, timeout=60, check=False)
+    equal(done.returncode, 0, "exit code: %s" % done.stderr)
+    equal(json.loads(done.stdout), [[True, [0] * 4, True, True]] * 2 + [[0, 130200]], "results")
+
+
 def test_next():
     """dlsym(RTLD_NEXT) sees its caller."""
     path = scratch("next")

@@ -45,6 +45,22 @@ def numba_arrays():
     return work
 
 
+def jax_arrays():
+    import jax
+    from jax import numpy
+    device = jax.devices("cuda")[0]
+
+    def alpha():
+        return numpy.zeros((1 << 20, 8), dtype=numpy.float32)  # the line of alpha
+
+    def work():
+        before = device.memory_stats()["pool_bytes"]
+        held.extend((alpha(), alpha() + 1))
+        held[-1].block_until_ready()
+        return {"bytes": device.memory_stats()["pool_bytes"] - before}
+    return work
+
+
 def onnx():
     import numpy
     import onnx as model
@@ -122,7 +138,7 @@ def server():
     return work
 
 
-PROGRAMS = {"cupy": cupy_pool, "numba": numba_arrays, "onnxruntime": onnx, "generate-dynamic": generate,
+PROGRAMS = {"cupy": cupy_pool, "numba": numba_arrays, "jax": jax_arrays, "onnxruntime": onnx, "generate-dynamic": generate,
             "generate-static": lambda: generate(cache_implementation="static", disable_compile=True), "uvicorn": server}
 held = []
 job = PROGRAMS[sys.argv[1]]()

@@ -52,6 +52,16 @@ def environments():
     return interpreter, torch, more
 
 
+def with_jax():
+    """The interpreter of JAX's environment, which has CUDA's libraries of its own."""
+    folder = os.path.join(VENVS, "serving-jax")
+    interpreter = os.path.join(folder, "bin", "python")
+    if not os.path.exists(interpreter):
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    install(folder, [interpreter], ["jax[cuda12]"])
+    return interpreter
+
+
 def compile_program(name, *libraries):
     path = harness.scratch(name)
     subprocess.run(["cc", "-O2", "-g", "-o", path, SOURCE, *libraries], check=True)
@@ -77,7 +87,7 @@ def compiled(command):
 
 
 def scripted(interpreter, name, more):
-    env = dict(truth.dry_run(), PYTHONPATH=more, PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1")
+    env = dict(truth.dry_run(), PYTHONPATH=more, PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", XLA_PYTHON_CLIENT_PREALLOCATE="false")
     job = harness.spawn([interpreter, os.path.join(HERE, "programs.py"), name], env=env)
     job.wait_line("ready", 120)
     path = harness.scratch(name + ".mtr")
@@ -116,6 +126,7 @@ def main():
             "C, static runtime": lambda: compiled(compile_program("static", static_runtime(torch), "-ldl", "-lpthread", "-lrt"))}
     for name in ("cupy", "numba"):
         jobs[name] = lambda name=name: scripted(interpreter, name, "")
+    jobs["jax"] = lambda: scripted(with_jax(), "jax", "")
     for name in ("onnxruntime", "generate-dynamic", "generate-static", "uvicorn"):
         jobs[name] = lambda name=name: scripted(torch, name, more)
     chosen, failed = sys.argv[1:] or list(jobs), 0

@@ -49,6 +49,12 @@ enum {
  * largest, if unknown. */
 unsigned int lib__data_size(int type);
 
+/*
+ * The version of a loaded library of CUDA, such as "libcublas", by its own GetProperty function,
+ * which needs no device: major * times + minor * 100 + patch. 0: it is not loaded.
+ */
+int lib__version(const char *library, const char *get_property, int times);
+
 /* Stores a new handle: unique, not NULL, not an address. handle may be NULL. */
 void lib__give(void **handle);
 

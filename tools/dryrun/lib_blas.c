@@ -271,3 +271,12 @@ API(int, cublasLtMatmul, void *h, void *operation, const void *alpha, const void
 							     lib__data_size(from->type)));
 	return 0;
 }
+
+/* As CUBLAS_VERSION of cuBLAS, since CUDA 12. The handle may be NULL. */
+API(int, cublasGetVersion_v2, void *h, int *version)
+{
+	if (!version)
+		return CUBLAS_INVALID_VALUE;
+	*version = lib__version("libcublas", "cublasGetProperty", 10000);
+	return *version ? 0 : CUBLAS_NOT_SUPPORTED;
+}

@@ -6,7 +6,9 @@
 #include "dryrun.h"
 #include "lib.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 /*
@@ -81,6 +83,28 @@ void lib__give(void **handle)
 
 	if (handle)
 		*handle = (void *)(atomic_fetch_add(&last, 16) + 16);
+}
+
+int lib__version(const char *library, const char *get_property, int times)
+{
+	int part[3] = { 0 }; /* libraryPropertyType: major, minor, patch */
+
+	for (int major = 10; major < 20; major++) {
+		char name[64];
+		void *handle;
+		int (*ask)(int, int *);
+
+		snprintf(name, sizeof(name), "%s.so.%d", library, major);
+		handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+		if (!handle)
+			continue;
+		ask = (int (*)(int, int *))(uintptr_t)dlsym(handle, get_property);
+		dlclose(handle);
+		if (!ask || ask(0, &part[0]) || ask(1, &part[1]) || ask(2, &part[2]))
+			return 0;
+		return part[0] * times + part[1] * 100 + part[2];
+	}
+	return 0;
 }
 
 unsigned int lib__data_size(int type)

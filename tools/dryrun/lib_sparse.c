@@ -274,3 +274,12 @@ NO_EFFECT(cusparseLtMatmulPlanInit)
 NO_EFFECT(cusparseLtMatmulPlanDestroy)
 NO_EFFECT(cusparseLtMatmul)
 NO_EFFECT(cusparseLtSpMMACompress2)
+
+/* As CUSPARSE_VERSION of cuSPARSE. The handle may be NULL. */
+API(int, cusparseGetVersion, void *h, int *version)
+{
+	if (!version)
+		return CUSPARSE_INVALID_VALUE;
+	*version = lib__version("libcusparse", "cusparseGetProperty", 1000);
+	return *version ? 0 : CUSPARSE_NOT_SUPPORTED;
+}
