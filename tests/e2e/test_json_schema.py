@@ -83,6 +83,8 @@ def test_documents_of_recordings():
                   document("report", "--together", "--fail-if", "peak > 1K", job, expect=4),
                   document("report", "--fail-if", "growth > 1K/10steps", leak, expect=4)]
     documents += [document("leaks", f) for f in (tiny, leak, job)] + [document("leaks", "--steps", "--by", by, leak) for by in ("line", "stack", "module", "category")]
+    per = next("%s:%d" % (r["file"], r["line"]) for r in document("report", leak)[2]["rows"] if r["file"])
+    documents += [document("leaks", "--per", per, leak), document("leaks", "--per", per, leak, leak)]
     documents += [document("diff", "--by", by, tiny, oom) for by in ("line", "stack", "module", "layer", "phase", "category", "thread")]
     documents += [document("diff", "--top", "2", os.path.join(GUIDE, "base.mtr"), os.path.join(GUIDE, "checkpoint.mtr")),
                   document("compare", tiny, oom, leak), document("compare", files[0], files[-1])]

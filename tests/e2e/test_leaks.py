@@ -10,6 +10,7 @@ import harness
 from harness import check, equal, python, run, scratch, spawn, tool, workload
 
 LEAK = os.path.join(harness.WORKLOADS, "leak.py")
+SERVER = os.path.join(harness.WORKLOADS, "request_server.py")
 with open(LEAK, encoding="utf-8") as _f:
     LINES = {m[1]: number for number, text in enumerate(_f, 1) for m in [re.search(r"# LEAK (\w+)$", text)] if m}
 
@@ -259,6 +260,66 @@ def test_live():
     harness.own(path)
     held = {r["line"]: [h["name"] for h in r["held_by"]] for r in leaks(path)["cpu"]["leaks"]}
     check("global history[*]" in held.get(LINES["list"], ()), "in a recording of 60 steps: %s", held)
+
+
+def server_line(name):
+    with open(SERVER, encoding="utf-8") as f:
+        return next(n for n, text in enumerate(f, 1) if text.endswith("# LINE %s\n" % name))
+
+
+def check_requests(d, own, requests, device):
+    """The rate of each request is what the server says that one left."""
+    equal((d["clock"], d["requests"], d["request"]["line"], d["request"]["device"]), ("requests", requests, server_line("prompt"), device), "clock")
+    equal(sorted((r["line"], r["bytes_per_request"], r["confidence"]) for r in d["leaks"]),
+          [(server_line("history"), 65536, "high"), (server_line("traces"), 2048, "high")], "bytes per request")
+    equal([sum(r["bytes_per_request"] for r in d["leaks"])], own["left"], "bytes that a request leaves, as the server says")
+
+
+def test_requests_on_cuda():
+    """A server calls its model several times in each request: the rate by request is what the server itself measured."""
+    path = scratch("requests.mtr")
+    p = spawn([harness.TOOL, "run", "--dry-run-cuda", "-q", "-f", "-o", path, "--", python(), SERVER, "cuda", "60", "0"], root=True)
+    equal(p.wait(90), 0, "exit code of run: %s" % p.stderr()[-500:])
+    harness.own(path)
+    own = json.loads(p.stdout().split("\n")[1])
+    d, per = leaks(path)["cuda:0"], "request_server.py:%d" % server_line("prompt")
+    equal((d["clock"], d["steps"]), ("calls", sum(3 + i % 5 for i in range(60)) - 1), "the clock without --per")
+    blocks = {r["line"]: (r["allocations"], r["stays_per_allocation"]) for r in d["leaks"]}
+    equal(blocks, {server_line("history"): (60, own["left"][0] - 2048), server_line("traces"): (120, 1024)}, "blocks of each line")
+    code, out, _ = tool("leaks", path)
+    equal(code, 0, "leaks")
+    for what in ("a call (+64.0 KiB for each block allocated there), in", "(+1.0 KiB for each block allocated there), in",
+                 "Rate by request: --per FILE:LINE"):
+        check(what in on_one_line(out), "%r is not in %s", what, out)
+    check_requests(leaks(path, "--per", per)["cuda:0"], own, 60, "cuda:0")
+    check_requests(leaks(path, "--per", SERVER + per[per.index(":"):])["cuda:0"], own, 60, "cuda:0")
+    code, out, err = tool("leaks", "--per", per, path)
+    equal((code, err), (0, ""), "leaks --per")
+    for what in ("60 requests, each a block of %s on cuda:0" % per, "(handle): +64.0 KiB a request, in 5", "A request", "Growth +64.0 KiB/request at"):
+        check(what in on_one_line(out), "%r is not in %s", what, out)
+    check("--per" not in out and " call" not in out, "another clock: %s", out)
+    code, out, err = tool("leaks", "--per", per, path, path)
+    equal((code, err), (0, ""), "leaks --per of two recordings")
+    check("+64.0 KiB a request in each" in on_one_line(out), "two recordings: %s", out)
+    code, out, err = tool("leaks", "--per", "request_server.py:%d" % (server_line("prompt") + 1), path)
+    equal((code, out), (2, ""), "a line that allocates nothing")
+    check("the nearest lines that do are %d and " % server_line("prompt") in err, "what it says: %s", err)
+    for wrong in ("serve.py", "serve.py:0", "serve.py:x", ":3", "serve.py:3x"):
+        code, _, err = tool("leaks", "--per", wrong, path)
+        check(code == 64 and "is not FILE:LINE" in err, "--per %s: %d, %s", wrong, code, err)
+
+
+def test_requests_live():
+    """The same in a running server, from the middle on."""
+    t = workload("request_server.py", "cpu", "0", "0.01")
+    t.wait_line("^ready", 60)
+    code, out, err = live(t, "-d", "3s", "--per", "request_server.py:%d" % server_line("prompt"), "--format", "json")
+    equal((code, err), (0, ""), "leaks -p")
+    t.send()
+    own = json.loads(t.wait_line("{", 60))
+    d = json.loads(out)["devices"][0]
+    check(32 <= d["requests"] < own["requests"], "%d requests of %d", d["requests"], own["requests"])
+    check_requests(d, own, d["requests"], "cpu")
 
 
 def test_live_healthy():

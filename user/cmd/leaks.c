@@ -19,6 +19,7 @@
 #include "archive/inputs.h"
 #include "lib/json.h"
 #include "log/log.h"
+#include "model/files.h"
 #include "record/dict.h"
 #include "lib/text.h"
 #include "cmd/schema_args.h"
@@ -34,12 +35,14 @@ struct leaks_args {
 	struct leaks_opts o;
 	struct capture_args capture;
 	bool json, fail;
+	char *per_file; /* --per, owned; NULL: not given */
+	uint32_t per_line;
 	char **files;
 	char **hosts; /* as in struct inputs */
 	size_t n;
 };
 
-enum { OPT_CONFIDENCE = OPT_COMMANDS_OWN, OPT_GROWTH, OPT_STEPS, OPT_FAIL };
+enum { OPT_CONFIDENCE = OPT_COMMANDS_OWN, OPT_GROWTH, OPT_STEPS, OPT_FAIL, OPT_PER };
 
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "Attach to this process instead of reading a recording",
@@ -50,6 +53,8 @@ static const struct argp_option options[] = {
 	  "With -p and N: stop after N steps. Otherwise: list the figures of each step",
 	  OPTIONS_TIME },
 	{ "by", OPT_BY, "line|stack|module|category", 0, "Group rows (default line)",
+	  OPTIONS_SHOW },
+	{ "per", OPT_PER, "FILE:LINE", 0, "Rates by request: each block of this line begins one",
 	  OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0, "Device: cuda:0, cpu, ... (default: all)",
 	  OPTIONS_SHOW },
@@ -66,6 +71,25 @@ static const struct argp_option options[] = {
 	  OPTIONS_MESSAGES },
 	{ 0 },
 };
+
+/* FILE:LINE */
+static void parse_per(struct leaks_args *a, char *arg, struct argp_state *state)
+{
+	char *colon = strrchr(arg, ':'), *end;
+	unsigned long line = 0;
+
+	if (colon && colon != arg && colon[1] >= '1' && colon[1] <= '9') {
+		line = strtoul(colon + 1, &end, 10);
+		line = *end || line > INT32_MAX ? 0 : line;
+	}
+	if (!line)
+		argp_error(state, "--per: '%s' is not FILE:LINE; try serve.py:41", arg);
+	free(a->per_file);
+	a->per_file = strndup(arg, line ? (size_t)(colon - arg) : 0);
+	if (!a->per_file)
+		argp_failure(state, EXIT_FAILED, ENOMEM, "--per");
+	a->per_line = (uint32_t)line;
+}
 
 static void check_args(struct leaks_args *a, struct argp_state *state)
 {
@@ -104,6 +128,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_GROWTH:
 		if (text__parse_size(arg, &a->o.min_growth))
 			argp_error(state, "--min-growth: '%s' is not a size; try 64K or 1M", arg);
+		break;
+	case OPT_PER:
+		parse_per(a, arg, state);
 		break;
 	case OPT_FAIL:
 		a->fail = true;
@@ -169,6 +196,45 @@ static int print(const struct leaks_doc *doc, const struct leaks_args *a)
 	return printed(a, err, doc->name, found);
 }
 
+static int watch(struct model *m, const struct leaks_args *args)
+{
+	int err = growth__watch(m, args->o.by);
+
+	return err || !args->per_file ? err : growth__per_line(m, args->per_file, args->per_line);
+}
+
+/* Whether the line of --per began requests. Otherwise a message names the lines next to it. */
+static bool has_requests(const struct leaks_args *a, const struct model *m, const struct dict *d)
+{
+	uint32_t before = 0, after = 0, n = dict__counts(d).stacks;
+	struct row_frame f;
+	char file[512], near[96] = "";
+
+	if (!a->per_file || growth__requests(m))
+		return true;
+	for (uint32_t i = 1; i < n; i++) {
+		if (!model__stack_line(m, i, FRAMES_USER, &f) || !f.line ||
+		    !files__is(f.file, a->per_file))
+			continue;
+		if (f.line < a->per_line && f.line > before)
+			before = f.line;
+		if (f.line > a->per_line && (!after || f.line < after))
+			after = f.line;
+	}
+	if (before && after)
+		snprintf(near, sizeof(near),
+			 ": the nearest lines that do are %" PRIu32 " and %" PRIu32, before, after);
+	else if (before || after)
+		snprintf(near, sizeof(near), ": the nearest line that does is %" PRIu32,
+			 before ? before : after);
+	else
+		snprintf(near, sizeof(near), ", and no line of this file did");
+	log_err("--per: %s:%" PRIu32 " allocated nothing in the time%s",
+		text__clean(file, sizeof(file), a->per_file, strlen(a->per_file)), a->per_line,
+		near);
+	return false;
+}
+
 /* Runs a recording with growth watched. Returns 0 and *ret, or an exit code after a message. */
 static int judge(const struct leaks_args *args, const char *path, struct analysis **ret)
 {
@@ -178,12 +244,14 @@ static int judge(const struct leaks_args *args, const char *path, struct analysi
 
 	if (status)
 		return status;
-	if (growth__watch(a->model, args->o.by)) {
+	if (watch(a->model, args)) {
 		log_err("out of memory");
 		status = EXIT_FAILED;
 	} else {
 		status = analysis__run(a, NULL, NULL);
 	}
+	if (!status && !has_requests(args, a->model, a->dict))
+		status = EXIT_UNUSABLE;
 	if (status)
 		analysis__free(a);
 	else
@@ -291,7 +359,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	w->session = s;
 	w->model = model__new(session__dict(s), session__facts(s), &mo);
 	*sink = &w->sink;
-	if (w->model && !growth__watch(w->model, w->args->o.by))
+	if (w->model && !watch(w->model, w->args))
 		return w;
 	log_err("out of memory");
 	model__free(w->model);
@@ -335,6 +403,8 @@ static int print_watched(struct watcher *w)
 
 	snprintf(name, sizeof(name), "PID %d", (int)w->args->capture.pid);
 	model__finish(w->model, w->duration);
+	if (!has_requests(w->args, w->model, w->dict))
+		return EXIT_UNUSABLE;
 	return print(&doc, w->args);
 }
 
@@ -433,6 +503,7 @@ static int cmd_leaks(int argc, char **argv)
 			 : args.n   ? from_file(&args)
 				    : from_process(&args);
 	inputs__free(&in);
+	free(args.per_file);
 	free(joined);
 	free(v);
 	return status;
@@ -444,6 +515,7 @@ const struct command command_leaks = {
 	.argp = &argp,
 	.examples = "memtrace-bpf leaks run.mtr\n"
 		    "sudo memtrace-bpf leaks -p 4242 --steps 60\n"
+		    "sudo memtrace-bpf leaks -p 4242 -d 5m --per serve.py:41\n"
 		    "memtrace-bpf leaks --fail --min-confidence high run.mtr",
 	.status = "0 done, 1 failed or growth (--fail), 2 not usable, 3 not permitted",
 	.run = cmd_leaks,

@@ -19,11 +19,13 @@
 
 /* Mean duration of the kept steps, in minutes. 0: not known, or of no meaning in a dry run, which
  * computes nothing. */
-static double step_minutes(const struct model *m, const struct facts *f)
+static double step_minutes(const struct model *m, const struct facts *f, const struct growth *g)
 {
 	struct model_step first, last;
 	size_t from = model__first_step_whole(m) ? 0 : 1, n = from;
 
+	if (!facts__get(f, "dry_run") && g->clock == GROWTH_REQUESTS)
+		return g->request.seconds / 60;
 	if (facts__get(f, "dry_run") || !model__step(m, from, &first))
 		return 0;
 	while (model__step(m, n, &last))
@@ -111,7 +113,7 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 		     size_t device)
 {
 	const struct growth *g = &s->growth;
-	double rate = s->lines_per_step, minutes = step_minutes(m, f);
+	double rate = s->lines_per_step, minutes = step_minutes(m, f, g);
 	struct model_segments seg;
 	struct model_device d;
 	const char *total;
@@ -267,7 +269,24 @@ const struct growth_line *growth_summary__line(const struct growth_summary *s, c
 
 const char *growth_summary__unit(const struct growth *g)
 {
-	return g->clock == GROWTH_STEPS ? "step" : g->clock == GROWTH_CALLS ? "call" : "second";
+	static const char *const units[] = { [GROWTH_STEPS] = "step",
+					     [GROWTH_CALLS] = "call",
+					     [GROWTH_TIME] = "second",
+					     [GROWTH_REQUESTS] = "request" };
+
+	return units[g->clock];
+}
+
+const char *growth_summary__rate_key(enum growth_clock c)
+{
+	return c == GROWTH_TIME	      ? "bytes_per_second"
+	       : c == GROWTH_REQUESTS ? "bytes_per_request"
+				      : "bytes_per_step";
+}
+
+const char *growth_summary__steps_key(enum growth_clock c)
+{
+	return c == GROWTH_TIME ? "slices" : c == GROWTH_REQUESTS ? "requests" : "steps";
 }
 
 char *growth_summary__signed(char *buf, size_t size, double bytes)
@@ -514,7 +533,10 @@ static void put_line(struct json *j, const struct growth_summary *s)
 	json__uint(j, "bytes", r->bytes);
 	json__uint(j, "count", r->count);
 	json__uint(j, "lines", s->lines);
-	json__double(j, s->clock == GROWTH_TIME ? "lines_per_second" : "lines_per_step",
+	json__double(j,
+		     s->clock == GROWTH_TIME	   ? "lines_per_second"
+		     : s->clock == GROWTH_REQUESTS ? "lines_per_request"
+						   : "lines_per_step",
 		     s->lines_per_step, 3);
 }
 
@@ -543,13 +565,12 @@ void growth_summary__json_keys(struct json *j, const struct growth_summary *s)
 	if (s->why)
 		json__string(j, "why", s->why);
 	json__string(j, "clock", growth__clock(s->clock));
-	json__uint(j, s->clock == GROWTH_TIME ? "slices" : "steps", s->steps);
+	json__uint(j, growth_summary__steps_key(s->clock), s->steps);
 	if (growth_summary__is_known(s))
 		json__string(j, "text", growth_summary__say(s, text));
 	if (s->verdict == GROWTH_VERDICT_GROWS) {
 		json__string(j, "part", parts[s->part]);
-		json__double(j, s->clock == GROWTH_TIME ? "bytes_per_second" : "bytes_per_step",
-			     s->per_step, 3);
+		json__double(j, growth_summary__rate_key(s->clock), s->per_step, 3);
 		if (s->per_minute > 0)
 			json__double(j, "bytes_per_minute", s->per_minute, 3);
 		else

@@ -48,7 +48,7 @@ struct growth_summary {
 	enum growth_part part;		/* the part that grows most */
 	const struct growth_line *line; /* GROWTH_OF_LINE; in growth */
 	size_t lines;			/* lines that grow */
-	double per_step;		/* bytes; per second with GROWTH_TIME */
+	double per_step;		/* bytes; per second with GROWTH_TIME, or request */
 	double per_minute;		/* bytes; 0: not known, as in a dry run */
 	double lines_per_step;		/* sum over all lines that grow */
 	enum trend_confidence confidence;
@@ -107,7 +107,11 @@ int growth_summary__device_json(struct json *j, const struct model *m, const str
 				size_t device, uint64_t duration);
 
 /* Parts of these texts. */
-const char *growth_summary__unit(const struct growth *g);	    /* "step", "call" or "second" */
+const char *growth_summary__unit(const struct growth *g); /* "step", "call", "second", "request" */
+/* JSON keys: "bytes_per_step", "bytes_per_second" or "bytes_per_request"; "steps", "slices" or
+ * "requests". */
+const char *growth_summary__rate_key(enum growth_clock c);
+const char *growth_summary__steps_key(enum growth_clock c);
 char *growth_summary__signed(char *buf, size_t size, double bytes); /* "+4.00 MiB" */
 /* True if autograd's graph holds this object. */
 bool growth_summary__of_graph(const struct growth_name *n);

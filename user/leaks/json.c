@@ -23,8 +23,7 @@ void leaks_json__trend(struct json *j, const struct growth *g, const struct tren
 	json__string(j, "confidence", trend__confidence(t->confidence));
 	json__double(j, "p", t->p, 9);
 	json__double(j, "sorted", t->sorted, 4);
-	json__double(j, g->clock == GROWTH_TIME ? "bytes_per_second" : "bytes_per_step", per_step,
-		     3);
+	json__double(j, growth_summary__rate_key(g->clock), per_step, 3);
 	json__uint(j, "grown", t->grown);
 	json__uint(j, "rises", t->rises);
 	json__uint(j, "falls", t->falls);
@@ -45,6 +44,18 @@ void leaks_json__trend(struct json *j, const struct growth *g, const struct tren
 	json__close_array(j);
 }
 
+void leaks_json__request(struct json *j, const struct growth *g)
+{
+	if (g->clock != GROWTH_REQUESTS)
+		return;
+	json__open_object(j, "request");
+	json__string(j, "file", g->request.file);
+	json__uint(j, "line", g->request.line);
+	json__string(j, "device", *g->request.device ? g->request.device : NULL);
+	json__double(j, "seconds", g->request.seconds, 9);
+	json__close_object(j);
+}
+
 void leaks_json__figures(struct json *j, const struct growth *g, const struct growth_line *l,
 			 bool figures)
 {
@@ -54,6 +65,8 @@ void leaks_json__figures(struct json *j, const struct growth *g, const struct gr
 	json__uint(j, "count", l->row.count);
 	json__uint(j, "old", l->old);
 	json__uint(j, "total_allocated", l->allocated);
+	json__uint(j, "allocations", l->allocations);
+	json__double(j, "stays_per_allocation", l->per_block, 3);
 	json__open_array(j, "survives");
 	for (unsigned i = 0; i < l->ages; i++) {
 		json__open_object(j, NULL);
@@ -148,7 +161,8 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	json__open_object(j, NULL);
 	json__string(j, "device", d.name);
 	json__string(j, "clock", growth__clock(g.clock));
-	json__uint(j, g.clock == GROWTH_TIME ? "slices" : "steps", g.steps);
+	json__uint(j, growth_summary__steps_key(g.clock), g.steps);
+	leaks_json__request(j, &g);
 	json__uint(j, "stride", g.stride);
 	if (g.clock == GROWTH_TIME)
 		json__double(j, "seconds_per_value", g.slice, 3);

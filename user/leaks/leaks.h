@@ -41,6 +41,8 @@ int leaks_json__devices(struct json *j, const struct leaks_doc *doc, const struc
 			bool *found);
 /* True if device i is requested. */
 bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_t i);
+/* Writes the member "request", if requests take the place of steps. */
+void leaks_json__request(struct json *j, const struct growth *g);
 /* Write parts of the open object: the figures of a line, or only its trend, which sums have, too.
  * figures: write the values. */
 void leaks_json__figures(struct json *j, const struct growth *g, const struct growth_line *l,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Writes growing lines of several recordings as JSON: docs/reference/leaks.md has the keys. */
+#include "labels/growth_summary.h"
 #include "leaks/ranks.h"
 #include "lib/json.h"
 #include "report/doc.h"
@@ -34,7 +35,8 @@ static void put_device(struct json *j, const struct leaks_device *d)
 	json__uint(j, "recording", d->recording);
 	json__string(j, "device", d->name);
 	json__string(j, "clock", growth__clock(g->clock));
-	json__uint(j, g->clock == GROWTH_TIME ? "slices" : "steps", g->steps);
+	json__uint(j, growth_summary__steps_key(g->clock), g->steps);
+	leaks_json__request(j, g);
 	json__uint(j, "stride", g->stride);
 	if (g->clock == GROWTH_TIME)
 		json__double(j, "seconds_per_value", g->slice, 3);

@@ -157,7 +157,7 @@ static void sentence(struct page *p, const struct leaks_line *l)
 	const struct leaks_cell *m = &leaks_ranks__cells(p->r, l)[l->most - l->first];
 	const struct leaks_device *d = &p->all[m->device];
 	char who[800], rate[120], n[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT],
-		module[128] = "", most[80] = "";
+		module[128] = "", most[80] = "", by_block[120] = "";
 
 	leaks__where(p->o->by, &m->at.row, cwd(p), at, 200);
 	if (p->o->by == BY_LINE && *m->at.row.module && strcmp(m->at.row.module, "*"))
@@ -167,11 +167,13 @@ static void sentence(struct page *p, const struct leaks_line *l)
 	say_elsewhere(p, l, other, sizeof(other));
 	leaks__say_held(&m->at, d->census, held, sizeof(held));
 	leaks__say_stays(&d->of, &m->at, keeps, sizeof(keeps));
+	if (l->counted == 1)
+		leaks__by_block(&d->of, &m->at, by_block, sizeof(by_block));
 	if (l->counted > 1)
 		snprintf(most, sizeof(most), "; in %s", ranks__at(p->ranks, d->recording)->label);
 	text__paragraph(p->out, p->width, "", "  ",
-			"%s%s grows %s: %s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
-			rate, l->counted > 1 ? most : ",",
+			"%s%s grows %s: %s%s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
+			rate, by_block, l->counted > 1 ? most : ",",
 			leaks__rises(&d->of, &m->at.trend, n, sizeof(n)), keeps, held,
 			trend__confidence(m->at.trend.confidence), other);
 }
@@ -205,12 +207,12 @@ static void table_row(struct page *p, const struct leaks_line *l, size_t all, si
 static void table(struct page *p)
 {
 	size_t room = p->width > 66 ? p->width - 55 : 12, all = compared(p);
+	char title[24];
 	bool job = ranks__one_job(p->ranks);
 
 	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n",
-		p->devices[0].of.clock == GROWTH_TIME ? "A second" : "A step",
-		job ? "Ranks" : "Files", "Rose in", "At end", "Blocks",
-		words__where_title(p->o->by));
+		leaks__rate_title(&p->devices[0].of, title, sizeof(title)), job ? "Ranks" : "Files",
+		"Rose in", "At end", "Blocks", words__where_title(p->o->by));
 	for (size_t i = 0; i < p->shown; i++)
 		table_row(p, &p->lines[i], all, room);
 }
@@ -273,7 +275,7 @@ static bool say_pools(struct page *p)
 static void span(const struct page *p, char *buf, size_t size)
 {
 	const struct leaks_device *least = p->devices, *most = p->devices;
-	char a[96], b[96];
+	char a[LEAKS_SPAN], b[LEAKS_SPAN];
 
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_device *d = &p->devices[i];
@@ -333,7 +335,7 @@ static size_t find_lines(struct page *p)
 static void kind_text(struct page *p)
 {
 	size_t counted = find_lines(p);
-	char sp[200];
+	char sp[2 * LEAKS_SPAN];
 
 	p->shown = p->o->top && p->o->top < counted ? p->o->top : counted;
 	span(p, sp, sizeof(sp));

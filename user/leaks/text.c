@@ -31,7 +31,7 @@ struct page {
 static void sentence(struct page *p, const struct growth *g, const struct growth_line *l)
 {
 	char slope[40], n[96], held[1024], keeps[160], at[REPORT_TEXT], module[REPORT_TEXT] = "";
-	char every[80];
+	char by_block[120];
 
 	leaks__where(p->o->by, &l->row, p->cwd, at, 200);
 	if (p->o->by == BY_LINE && *l->row.module && strcmp(l->row.module, "*")) {
@@ -43,19 +43,19 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 	text__paragraph(p->out, p->width, "", "  ",
 			"%s%s: %s a %s%s, in %s; %s. %s. Confidence: %s.", at, module,
 			growth_summary__signed(slope, sizeof(slope), l->per_step),
-			growth_summary__unit(g), leaks__every(g, l, every, sizeof(every)),
+			growth_summary__unit(g), leaks__by_block(g, l, by_block, sizeof(by_block)),
 			leaks__rises(g, &l->trend, n, sizeof(n)), keeps, held,
 			trend__confidence(l->trend.confidence));
 }
 
 static void table(struct page *p, const struct growth *g, size_t shown)
 {
-	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT];
+	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT], title[24];
 	size_t room = p->width > 66 ? p->width - 55 : 12;
 
 	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n",
-		g->clock == GROWTH_TIME ? "A second" : "A step", "Rose in", "Stays", "At end",
-		"Blocks", words__where_title(p->o->by));
+		leaks__rate_title(g, title, sizeof(title)), "Rose in", "Stays", "At end", "Blocks",
+		words__where_title(p->o->by));
 	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
 		const struct growth_line *l = &g->lines[i];
 
@@ -227,7 +227,7 @@ static void say_rest(struct page *p, const struct growth *g)
 
 static void say_nothing(struct page *p, const struct growth *g)
 {
-	char range[24], sp[96], slope[40];
+	char range[24], sp[LEAKS_SPAN], slope[40], moment[48];
 
 	leaks__span(g, p->doc->duration, sp, sizeof(sp));
 	if (g->values < TREND_MIN)
@@ -244,9 +244,8 @@ static void say_nothing(struct page *p, const struct growth *g)
 				growth_summary__signed(slope, sizeof(slope), g->allocated.per_step),
 				growth_summary__unit(g), sp);
 	else
-		text__paragraph(p->out, p->width, "", "  ",
-				"nothing grows: %s, live at %s ends within %s", sp,
-				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
+		text__paragraph(p->out, p->width, "", "  ", "nothing grows: %s, live %s within %s",
+				sp, leaks__moment(g, moment, sizeof(moment)),
 				text__bytes(range, sizeof(range), g->allocated.trend.range));
 }
 
@@ -359,7 +358,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	struct model_device d;
 	struct growth g;
 	size_t n, shown;
-	char sp[96];
+	char sp[LEAKS_SPAN];
 	int err = growth__judge(p->doc->model, device, p->o->min_growth, &g);
 
 	if (err)
@@ -395,6 +394,8 @@ static int device_text(struct page *p, size_t device, bool *found)
 				"Memory that is freed less than once in %s looks like a leak, too: "
 				"record longer to be sure.",
 				leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+	if (n && (g.clock == GROWTH_CALLS || g.clock == GROWTH_TIME))
+		text__paragraph(p->out, p->width, "", "  ", "%s", LEAKS_HINT);
 	if (p->o->figures) {
 		char at[REPORT_TEXT];
 

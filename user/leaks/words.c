@@ -13,12 +13,19 @@
 
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size)
 {
-	char n[32], time[24];
+	const char *name = g->request.file ? g->request.file : "", *slash = strrchr(name, '/');
+	char n[32], time[24], file[128];
 
+	name = slash ? slash + 1 : name;
 	text__count(n, sizeof(n), g->steps);
 	if (g->clock == GROWTH_TIME)
 		snprintf(buf, size, "%s in %zu equal slices (no steps)",
 			 text__time(time, sizeof(time), duration), g->values);
+	else if (g->clock == GROWTH_REQUESTS)
+		snprintf(buf, size, "%s request%s, each a block of %.40s:%" PRIu32 "%s%s", n,
+			 g->steps == 1 ? "" : "s",
+			 text__clean(file, sizeof(file), name, strlen(name)), g->request.line,
+			 *g->request.device ? " on " : "", g->request.device);
 	else if (g->clock == GROWTH_CALLS)
 		snprintf(buf, size, "%s call%s of the model (no optimizer)", n,
 			 g->steps == 1 ? "" : "s");
@@ -69,18 +76,34 @@ const char *leaks__where(enum group by, const struct row *r, const char *cwd, ch
 	}
 }
 
-const char *leaks__every(const struct growth *g, const struct growth_line *l, char *buf,
-			 size_t size)
+const char *leaks__by_block(const struct growth *g, const struct growth_line *l, char *buf,
+			    size_t size)
 {
 	double block = l->row.count ? (double)l->row.bytes / (double)l->row.count : 0;
-	char of[32];
+	bool seldom = g->clock == GROWTH_TIME ||
+		      (g->clock == GROWTH_CALLS && block >= 1.5 * l->per_step);
+	char of[40];
 
 	*buf = '\0';
-	if (g->clock == GROWTH_CALLS && l->kind == GROWTH_PILES_UP && l->per_step > 0 &&
-	    block >= 1.5 * l->per_step)
-		snprintf(buf, size, " (about one block of %s every %.*f calls)",
-			 text__bytes(of, sizeof(of), (uint64_t)block),
-			 block < 10 * l->per_step ? 1 : 0, block / l->per_step);
+	if (seldom && l->kind == GROWTH_PILES_UP && l->per_step > 0 && l->per_block > 0)
+		snprintf(buf, size, " (%s for each block allocated there)",
+			 growth_summary__signed(of, sizeof(of), l->per_block));
+	return buf;
+}
+
+const char *leaks__moment(const struct growth *g, char *buf, size_t size)
+{
+	if (g->clock == GROWTH_REQUESTS)
+		snprintf(buf, size, "as each request begins");
+	else
+		snprintf(buf, size, "at the end of each %s",
+			 g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g));
+	return buf;
+}
+
+const char *leaks__rate_title(const struct growth *g, char *buf, size_t size)
+{
+	snprintf(buf, size, "A %s", growth_summary__unit(g));
 	return buf;
 }
 
@@ -153,12 +176,11 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 {
 	size_t n = t->values, from = n > FIGURES ? n - FIGURES : 0;
 	uint64_t most = 1, before = from ? v[from - 1] : 0;
-	char live[24], change[40];
+	char live[24], change[40], moment[48];
 
 	for (size_t i = from; i < n; i++)
 		most = v[i] > most ? v[i] : most;
-	fprintf(out, "\n%s, live at the end of each %s%s", title,
-		g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
+	fprintf(out, "\n%s, live %s%s", title, leaks__moment(g, moment, sizeof(moment)),
 		g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
 	if (from)
 		fprintf(out, ": the last %zu of %zu", n - from, n);

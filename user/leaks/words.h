@@ -8,13 +8,23 @@
 
 #include "model/growth.h"
 
-/* Writes the observed length: "60 steps", "12 calls of the model", "3.1 s in 155 equal slices".
+#define LEAKS_SPAN 160 /* a text of leaks__span() */
+#define LEAKS_HINT                                                                                 \
+	"Rate by request: --per FILE:LINE, a line that allocates one block in each request."
+
+/* Writes the observed length: "60 steps", "12 calls of the model", "3.1 s in 155 equal slices",
+ * "60 requests, each a block of serve.py:41 on cpu".
  * duration: ns. Returns buf, as the functions below do. */
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size);
-/* Writes " (about one block of 64.0 KiB every 8.0 calls)" for a server that leaves a block behind
- * less often than in each call of its model; otherwise "". */
-const char *leaks__every(const struct growth *g, const struct growth_line *l, char *buf,
-			 size_t size);
+/* Writes " (+64.0 KiB for each block allocated there)" for a line of a server that leaves a block
+ * behind less often than in each call of its model, or without calls; otherwise
+ * "". If the line runs once in each request, this is its rate by request. */
+const char *leaks__by_block(const struct growth *g, const struct growth_line *l, char *buf,
+			    size_t size);
+/* Writes the moment of a value: "at the end of each step". */
+const char *leaks__moment(const struct growth *g, char *buf, size_t size);
+/* Writes the title of the column with rates: "A step". */
+const char *leaks__rate_title(const struct growth *g, char *buf, size_t size);
 /* Writes the share of rises: "58 of 60 steps", "120 of 130 stretches of 4 steps". */
 const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size);
 /* Writes the share of rises for a table: "58/60". */

@@ -64,6 +64,11 @@ static const struct mcp_argument leaks_arguments[] = {
 	  .option = "--by",
 	  .type = MCP_WORD,
 	  .words = leak_groups },
+	{ .name = "per",
+	  .help = "FILE:LINE of a line that allocates one block in each request of a server: rates "
+		  "by request",
+	  .option = "--per",
+	  .type = MCP_TEXT },
 	DEVICE,
 	TOP,
 	FORMAT,

@@ -31,13 +31,6 @@ const char *phase__name(enum phase p)
 	return (unsigned)p < PHASE_NR ? names[p] : "other";
 }
 
-static bool file__is(const char *path, const char *name)
-{
-	size_t len = strlen(path), n = strlen(name);
-
-	return len >= n && !strcmp(path + len - n, name) && (len == n || path[len - n - 1] == '/');
-}
-
 static uint8_t attribution__file(struct attribution *w, uint32_t file)
 {
 	const char *path;
@@ -50,7 +43,7 @@ static uint8_t attribution__file(struct attribution *w, uint32_t file)
 		flags |= FILE_LIBRARY;
 	if (engine__is_file(path))
 		flags |= FILE_AUTOGRAD;
-	if (file__is(path, "torch/autograd/function.py"))
+	if (files__is(path, "torch/autograd/function.py"))
 		flags |= FILE_FUNCTION;
 	if (files__after_dir(path, "torch/optim/"))
 		flags |= FILE_OPTIM;

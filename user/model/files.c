@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "model/files.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -22,6 +21,13 @@ const char *files__after_dir(const char *path, const char *dir)
 		p++;
 	}
 	return NULL;
+}
+
+bool files__is(const char *path, const char *name)
+{
+	size_t len = strlen(path), n = strlen(name);
+
+	return len >= n && !strcmp(path + len - n, name) && (len == n || path[len - n - 1] == '/');
 }
 
 /* A user's own folder may be named torch, so a known part of PyTorch must follow. */

@@ -2,6 +2,8 @@
 #pragma once
 /* Origin of a source file, judged by the path in its code objects. */
 
+#include <stdbool.h>
+
 struct facts;
 
 enum file_origin {
@@ -16,3 +18,5 @@ enum file_origin files__origin(const char *path, const struct facts *facts);
 /* The rest of path after dir ("torch/optim/"), if dir is at its start or after a slash; otherwise
  * NULL. */
 const char *files__after_dir(const char *path, const char *dir);
+/* Whether path is name, or ends with a slash and name. */
+bool files__is(const char *path, const char *name);

@@ -14,6 +14,7 @@
 #include "model/category.h"
 #include "model/device.h"
 #include "model/extents.h"
+#include "model/files.h"
 #include "model/growth_internal.h"
 #include "model/hash_index.h"
 #include "model/heap.h"
@@ -46,6 +47,19 @@ int growth__watch(struct model *m, enum group by)
 	return 0;
 }
 
+int growth__per_line(struct model *m, const char *file, uint32_t line)
+{
+	if (!m->growth)
+		return -EINVAL;
+	m->growth->per = (struct growth_requests){ .file = file, .line = line };
+	return 0;
+}
+
+uint64_t growth__requests(const struct model *m)
+{
+	return m->growth && m->growth->per.file ? m->growth->track[TRACK_STEPS].passed : 0;
+}
+
 bool growth__watches(const struct model *m, enum group by)
 {
 	return m->growth && m->growth->by == by;
@@ -68,6 +82,7 @@ void growth__unwatch(struct model *m)
 	free(w->units);
 	free(w->index.slots);
 	free(w->of_site);
+	free(w->per.locs);
 	free(w);
 	m->growth = NULL;
 }
@@ -192,6 +207,8 @@ static int drop_every_second(struct growth_watch *w, unsigned track)
 		for (int i = 0; w->sums[d] && i < GROWTH_SUMS; i++)
 			for (uint32_t k = 0; k < t->n / 2; k++)
 				w->sums[d]->v[track][i][k] = w->sums[d]->v[track][i][2 * k + 1];
+	for (uint32_t k = 0; track == TRACK_STEPS && k < t->n / 2; k++)
+		w->per.times[k] = w->per.times[2 * k + 1];
 	t->n /= 2;
 	t->stride *= 2;
 	return 0;
@@ -250,9 +267,11 @@ static int add_value(struct model *m, unsigned track)
 		err = drop_every_second(w, track);
 	if (!err && w->cells > CELLS_MAX && w->max > LEAST)
 		err = halve_values(w);
-	if (!err && t->passed % t->stride == 0)
-		err = note_sums(m, track, t->n++);
-	return err;
+	if (err || t->passed % t->stride)
+		return err;
+	if (track == TRACK_STEPS)
+		w->per.times[t->n] = w->now;
+	return note_sums(m, track, t->n++);
 }
 
 static void clear_track(struct growth_watch *w, unsigned track)
@@ -269,11 +288,22 @@ static void clear_track(struct growth_watch *w, unsigned track)
 	w->track[track] = (struct growth_track){ .stride = 1 };
 }
 
+static int end_step(struct model *m)
+{
+	struct growth_watch *w = m->growth;
+
+	if (++w->track[TRACK_STEPS].passed == STEPS_ENOUGH)
+		clear_track(w, TRACK_TIME);
+	return add_value(m, TRACK_STEPS);
+}
+
 int growth__step(struct model *m, enum step_kind kind)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[TRACK_STEPS];
 
+	if (w->per.file)
+		return 0;
 	if (kind != w->kind) {
 		if (kind == STEP_CALL)
 			return 0;
@@ -283,10 +313,7 @@ int growth__step(struct model *m, enum step_kind kind)
 		t->on = true;
 		w->kind = kind;
 	}
-	t->passed++;
-	if (t->passed == STEPS_ENOUGH)
-		clear_track(w, TRACK_TIME);
-	return add_value(m, TRACK_STEPS);
+	return end_step(m);
 }
 
 int growth__time(struct model *m, uint64_t time)
@@ -313,6 +340,57 @@ int growth__time(struct model *m, uint64_t time)
 	    __builtin_add_overflow(w->due, w->start, &w->due))
 		w->due = UINT64_MAX;
 	return err;
+}
+
+/* ---- requests ---- */
+
+/* Whether a stack is charged to the line that begins requests. */
+static bool is_request_line(const struct model *m, uint32_t stack)
+{
+	struct growth_requests *r = &m->growth->per;
+	struct stack_words sw = attribution__stack(m->words, stack);
+	struct dict_loc loc;
+	bool is;
+
+	if (!sw.has_line)
+		return false;
+	if (sw.user_loc < r->nlocs && r->locs[sw.user_loc])
+		return r->locs[sw.user_loc] - 1;
+	loc = dict__get_loc(m->dict, sw.user_loc);
+	is = loc.line == r->line && files__is(dict__str(m->dict, loc.file), r->file);
+	/* Without memory for the cache, the next call looks again. */
+	if (sw.user_loc < dict__counts(m->dict).locs &&
+	    !array__grow_zero(&r->locs, &r->nlocs, (size_t)sw.user_loc + 1, 1))
+		r->locs[sw.user_loc] = 1 + is;
+	return is;
+}
+
+static bool begins_request(const struct model *m, const struct site *s)
+{
+	const struct growth_requests *r = &m->growth->per;
+
+	if (!r->file || (r->dev1 && r->dev1 != s->dev + 1u) ||
+	    m->devs[s->dev]->pub.device.type == DEVICE_HOST)
+		return false;
+	return is_request_line(m, s->stack) && !attribution__charged(m->words, s->stack, s->node);
+}
+
+/* Requests that began after a block of this time. Between values that are kept the number is not
+ * known, and the least one is taken. */
+static uint64_t requests_since(const struct growth_watch *w, uint64_t time)
+{
+	const struct growth_track *t = &w->track[TRACK_STEPS];
+	uint32_t low = 0, high = t->n;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (w->per.times[middle] <= time)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < t->n ? t->passed - low * t->stride - (t->stride - 1) : 0;
 }
 
 /* ---- names ---- */
@@ -373,6 +451,8 @@ uint64_t growth__age(const struct model *m, const struct dev *dev, const struct 
 	const struct growth_watch *w = m->growth;
 	const struct stamp *s = &dev->life.stamps[rec->stamp];
 
+	if (track == TRACK_STEPS && w->per.file)
+		return requests_since(w, rec->time);
 	if (track == TRACK_TIME)
 		return w->now > rec->time ? (w->now - rec->time) / GROWTH_SLICE : 0;
 	return (uint32_t)m->steps.n[w->kind] - (w->kind == STEP_OPT ? s->steps : s->calls);
@@ -469,16 +549,26 @@ int growth__came(struct model *m, uint32_t site)
 	if (!is_followed(s))
 		return 0;
 	err = unit_of(m, site, &u);
-	for (unsigned t = 0; !err && t < TRACK_NR; t++)
-		if (m->growth->track[t].on)
-			err = growth__fill(m->growth, u, t);
+	for (unsigned t = 0; !err && t < TRACK_NR; t++) {
+		struct growth_series *values = &u->s[t];
+
+		if (!m->growth->track[t].on || values->n == m->growth->track[t].n)
+			continue;
+		values->settled = u->live;
+		values->settled_allocations = u->allocations;
+		err = growth__fill(m->growth, u, t);
+	}
 	if (err)
 		return err;
 	m->growth->allocs++;
 	m->growth->last_alloc = m->growth->now;
 	u->live += s->size;
 	u->allocated += s->size;
-	return 0;
+	u->allocations++;
+	if (!begins_request(m, s))
+		return 0;
+	m->growth->per.dev1 = s->dev + 1u;
+	return end_step(m);
 }
 
 int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)

@@ -17,9 +17,10 @@
 #define GROWTH_NAMES 4 /* names reported for a line */
 
 enum growth_clock {
-	GROWTH_STEPS, /* an optimizer's steps */
-	GROWTH_CALLS, /* calls of the root module, without optimizer steps */
-	GROWTH_TIME,  /* slices of time, without steps or calls */
+	GROWTH_STEPS,	 /* an optimizer's steps */
+	GROWTH_CALLS,	 /* calls of the root module, without optimizer steps */
+	GROWTH_TIME,	 /* slices of time, without steps or calls */
+	GROWTH_REQUESTS, /* blocks of the line of growth__per_line() */
 };
 
 enum growth_kind {
@@ -31,6 +32,15 @@ enum growth_kind {
  * nothing. 0, -ENOMEM, or -EINVAL: another by, or one that cannot be watched. */
 int growth__watch(struct model *m, enum group by);
 bool growth__watches(const struct model *m, enum group by);
+/*
+ * Each block that a line allocates begins a request, and requests take the place of steps. If the
+ * line allocates on several devices, only those of the first one count. Call it after
+ * growth__watch() and before the first event. file: a path or its end; must outlive the model.
+ * Returns -EINVAL without growth__watch().
+ */
+int growth__per_line(struct model *m, const char *file, uint32_t line);
+/* Number of requests so far. */
+uint64_t growth__requests(const struct model *m);
 
 struct growth_name {	  /* name, in the program's objects, of blocks counted in row.bytes */
 	const char *text; /* owned by the dict */
@@ -45,8 +55,12 @@ struct growth_line {
 	struct trend trend;
 	/* Live bytes at each value's moment: the last trend.values values. */
 	const uint64_t *values;
-	double per_step;    /* trend.slope per step, or per second with GROWTH_TIME */
-	uint64_t allocated; /* sum of all its allocations, bytes */
+	double per_step;      /* trend.slope per step, or per second with GROWTH_TIME */
+	uint64_t allocated;   /* sum of all its allocations, bytes */
+	uint64_t allocations; /* their number */
+	/* Bytes that stay for each block that it allocates: live bytes at the last value before its
+	 * last allocation, by the number of allocations until then. 0: not known. */
+	double per_block;
 	/* Part of row.bytes: blocks older than two steps that were allocated after the warm-up. */
 	uint64_t old;
 	/* Share of the allocated bytes that is still live 1, 2, 4 ... steps (GROWTH_TIME: slices)
@@ -66,8 +80,14 @@ struct growth_sum { /* growth of the whole device */
 
 struct growth {
 	enum growth_clock clock;
-	/* Whole steps, as a report counts them; slices with GROWTH_TIME. */
+	/* Whole steps, as a report counts them; slices with GROWTH_TIME, or requests. */
 	uint64_t steps;
+	struct { /* with GROWTH_REQUESTS */
+		const char *file;
+		uint32_t line;
+		char device[16]; /* of the blocks that count */
+		double seconds;	 /* from one request to the next, mean; 0: not known */
+	} request;
 	/* The first value is the end of a step that was under way at attach, which steps does not
 	 * count. */
 	bool partly;
@@ -100,5 +120,5 @@ bool growth__others_grow(const struct growth *g, enum trend_confidence least);
 /* The sum of all lines grows, or may grow. Then it is not known that nothing does. */
 bool growth__sum_grows(const struct growth *g);
 void growth__free(struct growth *g);
-const char *growth__clock(enum growth_clock c); /* "steps", "calls", "time" */
+const char *growth__clock(enum growth_clock c); /* "steps", "calls", "time", "requests" */
 const char *growth__kind(enum growth_kind k);	/* "piles_up", "enlarged" */

@@ -27,10 +27,13 @@ struct growth_unit {
 		uint32_t dev, a, b, c;
 	} key;
 	uint32_t site; /* first site of the unit */
-	uint64_t live, allocated;
+	uint64_t live, allocated, allocations;
 	struct growth_series {
 		uint64_t *v; /* values; NULL: all 0 */
 		uint32_t n, cap;
+		/* Live bytes at the last value before the last allocation, and the number of
+		 * allocations until then. What a program frees when it ends does not matter. */
+		uint64_t settled, settled_allocations;
 	} s[TRACK_NR];
 	uint64_t gone[TRACK_NR][GROWTH_AGES]; /* freed bytes, by the age that they reached */
 	/* Blocks freed since the last value. They do not count as gone until another value comes,
@@ -69,6 +72,13 @@ struct growth_watch {
 	uint32_t max;	     /* maximum of values kept */
 	uint64_t cells;	     /* room for values, of all units together */
 	bool coarse;	     /* too many units: later lines share one */
+	struct growth_requests {
+		const char *file;    /* NULL: steps are not requests */
+		uint32_t line, dev1; /* dev1: 1 + device whose blocks count; 0: none yet */
+		uint8_t *locs;	     /* by location of the dict: 1 + whether it is the line */
+		size_t nlocs;
+		uint64_t times[TREND_MAX]; /* of the values in TRACK_STEPS, ns */
+	} per;
 	bool begun;	     /* TRACK_TIME: the first event came, at start */
 	uint64_t start, now; /* ns */
 	uint64_t due;	     /* no slice of time ends before this time, ns */

@@ -47,7 +47,7 @@ struct growth_pool {
 
 const char *growth__clock(enum growth_clock c)
 {
-	static const char *const names[] = { "steps", "calls", "time" };
+	static const char *const names[] = { "steps", "calls", "time", "requests" };
 
 	return names[c];
 }
@@ -64,6 +64,8 @@ static unsigned choose_track(const struct model *m)
 	const struct growth_watch *w = m->growth;
 	uint64_t last = m->steps.last_end[w->kind];
 
+	if (w->per.file)
+		return TRACK_STEPS;
 	if (!w->track[TRACK_STEPS].passed)
 		return TRACK_TIME;
 	if (w->track[TRACK_STEPS].passed >= TREND_MIN || !w->track[TRACK_TIME].on)
@@ -72,16 +74,35 @@ static unsigned choose_track(const struct model *m)
 									    : TRACK_STEPS;
 }
 
+static void describe_requests(const struct judge *j)
+{
+	const struct growth_track *t = &j->w->track[j->track];
+	const struct growth_requests *r = &j->w->per;
+	struct growth *g = j->g;
+
+	g->request.file = r->file;
+	g->request.line = r->line;
+	if (r->dev1)
+		strcpy(g->request.device, j->m->devs[r->dev1 - 1]->pub.name);
+	if (t->n > 1)
+		g->request.seconds = (double)(r->times[t->n - 1] - r->times[0]) / 1e9 /
+				     (double)(t->n - 1) / (double)t->stride;
+}
+
 static void describe(const struct judge *j)
 {
 	const struct growth_track *t = &j->w->track[j->track];
 	struct growth *g = j->g;
 
-	g->clock = j->track == TRACK_TIME   ? GROWTH_TIME
+	g->clock = j->w->per.file	    ? GROWTH_REQUESTS
+		   : j->track == TRACK_TIME ? GROWTH_TIME
 		   : j->w->kind == STEP_OPT ? GROWTH_STEPS
 					    : GROWTH_CALLS;
-	g->steps = g->clock == GROWTH_TIME ? t->passed : model__whole_steps(j->m);
-	g->partly = g->clock != GROWTH_TIME && g->steps < t->passed;
+	g->steps = g->clock == GROWTH_STEPS || g->clock == GROWTH_CALLS ? model__whole_steps(j->m)
+									: t->passed;
+	g->partly = g->steps < t->passed;
+	if (g->clock == GROWTH_REQUESTS)
+		describe_requests(j);
 	g->stride = t->stride;
 	g->slice = g->clock == GROWTH_TIME ? (double)t->stride * (double)GROWTH_SLICE / 1e9 : 0;
 	g->values = t->n;
@@ -317,10 +338,19 @@ static int cmp_line(const void *a, const void *b)
 	return x->row.bytes != y->row.bytes ? (x->row.bytes > y->row.bytes ? -1 : 1) : 0;
 }
 
+static double per_block(const struct growth_unit *u, unsigned track)
+{
+	const struct growth_series *s = &u->s[track];
+
+	return s->settled_allocations ? (double)s->settled / (double)s->settled_allocations : 0;
+}
+
 static void add_line(struct judge *j, const struct growth_unit *u)
 {
 	struct trend_opts o = { .min_growth = j->min_growth, .tests = j->g->tested };
-	struct growth_line l = { .values = values_of(j, u), .allocated = u->allocated };
+	struct growth_line l = { .values = values_of(j, u),
+				 .allocated = u->allocated,
+				 .allocations = u->allocations };
 	const struct survey *s = &j->survey[u - j->w->units];
 	struct growth *g = j->g;
 	size_t first = 0;
@@ -333,6 +363,7 @@ static void add_line(struct judge *j, const struct growth_unit *u)
 	if (l.trend.verdict == TREND_FLAT)
 		return;
 	l.per_step = per_step(g, l.trend.slope);
+	l.per_block = per_block(u, j->track);
 	l.old = s->old;
 	l.kind = s->old < l.trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
 	survival(u, s, j->track, &l);
@@ -378,6 +409,9 @@ static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growt
 		for (size_t k = 0; !err && k < j->g->values; k++)
 			sum[k] += values_of(j, u)[k];
 		all->allocated += u->allocated;
+		all->allocations += u->allocations;
+		all->s[j->track].settled += u->s[j->track].settled;
+		all->s[j->track].settled_allocations += u->s[j->track].settled_allocations;
 		of_all->old += s->old;
 		of_all->blocks += s->blocks;
 		for (int a = 0; a < GROWTH_AGES; a++) {
@@ -411,9 +445,11 @@ static int by_category(struct judge *j)
 			continue;
 		l->values = sum;
 		l->per_step = per_step(g, l->trend.slope);
+		l->per_block = per_block(&all, j->track);
 		l->old = of_all.old;
 		l->kind = l->old < l->trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
 		l->allocated = all.allocated;
+		l->allocations = all.allocations;
 		l->row.bytes = sum_of_ages(&of_all);
 		l->row.count = of_all.blocks;
 		l->row.category = category__name(c);

@@ -518,6 +518,79 @@ static void test_calls(void **state)
 	world__free(&w);
 }
 
+/* A request allocates its prompt on two devices, calls the model some times, and keeps 4 of 8 KiB. */
+static void serve(struct world *w, int requests)
+{
+	uint32_t prompt = simple(w, "/home/u/a.py", "f", 5),
+		 keeps = simple(w, "/home/u/a.py", "g", 9),
+		 other = simple(w, "/home/u/aa.py", "f", 5);
+
+	for (int i = 0; i < requests; i++) {
+		alloc(w, CPU, 0x10, 512, prompt);
+		alloc(w, CUDA(0), 0x20, 512, prompt);
+		alloc(w, CPU, 0x30, 512, other);
+		for (int k = 0; k < 3 + i % 5; k++)
+			feed(w, (struct event){ .kind = EVENT_CALL });
+		alloc(w, CUDA(0), 0x100000 + i, 4 * KIB, keeps);
+		alloc(w, CUDA(0), 0x40, 4 * KIB, keeps);
+		dealloc(w, CUDA(0), 0x40, 4 * KIB);
+		dealloc(w, CUDA(0), 0x20, 512);
+		dealloc(w, CPU, 0x10, 512);
+	}
+}
+
+static void test_requests(void **state)
+{
+	static const int sizes[] = { 60, 256, 257, 1000 };
+
+	for (size_t i = 0; i < N(sizes); i++) {
+		struct world w = watched(BY_LINE);
+		uint64_t n = (uint64_t)sizes[i];
+		struct growth g;
+
+		assert_int_equal(growth__per_line(w.m, "u/a.py", 5), 0);
+		serve(&w, sizes[i]);
+		g = judged(&w, "cuda:0");
+		assert_int_equal(growth__requests(w.m), n);
+		assert_int_equal(g.clock, GROWTH_REQUESTS);
+		assert_int_equal(g.steps, n);
+		assert_false(g.partly);
+		assert_string_equal(g.request.device, "cpu");
+		assert_int_equal(g.request.line, 5);
+		assert_true(g.request.seconds > 0.010 && g.request.seconds < 0.014);
+		assert_int_equal(g.n, 1);
+		assert_int_equal(g.lines[0].row.line, 9);
+		assert_int_equal(g.lines[0].trend.confidence, TREND_HIGH);
+		assert_true(g.lines[0].per_step == 4.0 * KIB);
+		assert_int_equal(g.lines[0].allocations, 2 * n);
+		assert_true(g.lines[0].per_block == 2.0 * KIB);
+		assert_int_equal(g.lines[0].kind, GROWTH_PILES_UP);
+		/* blocks of the last request had none to survive */
+		assert_true(g.lines[0].survives[0] > 0.49 && g.lines[0].survives[0] < 0.52);
+		assert_true(g.lines[0].survives[g.lines[0].ages - 1] == g.lines[0].survives[0]);
+		growth__free(&g);
+		world__free(&w);
+	}
+}
+
+/* No request, and no watch. */
+static void test_no_request(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	struct growth g;
+
+	assert_int_equal(growth__per_line(w.m, "a.py", 5), -EINVAL);
+	assert_int_equal(growth__watch(w.m, BY_STACK), 0);
+	assert_int_equal(growth__per_line(w.m, "a.py", 6), 0);
+	serve(&w, 20);
+	g = judged(&w, "cuda:0");
+	assert_int_equal(growth__requests(w.m), 0);
+	assert_int_equal(g.clock, GROWTH_REQUESTS);
+	assert_int_equal(g.n, 0);
+	growth__free(&g);
+	world__free(&w);
+}
+
 /* Without steps, slices of time; the end, where everything is freed, does not count. */
 static void test_time(void **state)
 {
@@ -661,6 +734,8 @@ int main(void)
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_calls_then_steps),
 		cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_requests),
+		cmocka_unit_test(test_no_request),
 		cmocka_unit_test(test_time),
 		cmocka_unit_test(test_time_jumps),
 		cmocka_unit_test(test_before_attach),
