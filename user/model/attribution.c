@@ -20,7 +20,13 @@ enum file_flag {
 	FILE_FUNCTION = 8, /* torch/autograd/function.py */
 	FILE_OPTIM = 16,
 	FILE_DATA = 32,
-	FILE_CUDA = 64, /* CUDA's driver and runtime */
+	FILE_CUDA = 64,	      /* CUDA's driver and runtime */
+	FILE_IN_MEMORY = 128, /* code in no file */
+	FILE_UNOWNED = 256,   /* FILE_GENERATED */
+	/* An installed package, or a part of PyTorch that generates code. Other parts, and the
+	 * standard library, call user code on behalf of others. */
+	FILE_GENERATES = 512,
+	FILE_STARTS = 1024, /* starts a process: python -c "from multiprocessing..." calls it */
 };
 
 const char *phase__name(enum phase p)
@@ -31,16 +37,44 @@ const char *phase__name(enum phase p)
 	return (unsigned)p < PHASE_NR ? names[p] : "other";
 }
 
-static uint8_t attribution__file(struct attribution *w, uint32_t file)
+static bool generates(const char *path, enum file_origin kind)
+{
+	static const char *const parts[] = { "torch/_functorch/", "torch/_inductor/",
+					     "torch/export/", "torch/fx/" };
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		if (kind == FILE_TORCH && files__after_dir(path, parts[i]))
+			return true;
+	return kind == FILE_PACKAGE && *path != '<';
+}
+
+static bool starts_process(const char *path)
+{
+	return files__is(path, "multiprocessing/spawn.py") ||
+	       files__is(path, "multiprocessing/forkserver.py") ||
+	       files__is(path, "multiprocessing/resource_tracker.py");
+}
+
+static uint16_t attribution__file(struct attribution *w, uint32_t file)
 {
 	const char *path;
-	uint8_t flags = FILE_KNOWN;
+	uint16_t flags = FILE_KNOWN;
+	enum file_origin kind;
 
 	if (file < w->nfiles && w->files[file])
 		return w->files[file];
 	path = dict__str(w->dict, file);
-	if (files__origin(path, w->facts) != FILE_USER)
+	kind = files__kind(path, w->facts);
+	if (kind == FILE_GENERATED)
+		flags |= FILE_UNOWNED;
+	else if (kind != FILE_USER)
 		flags |= FILE_LIBRARY;
+	if (*path == '<')
+		flags |= FILE_IN_MEMORY;
+	if (generates(path, kind))
+		flags |= FILE_GENERATES;
+	if (kind == FILE_STDLIB && starts_process(path))
+		flags |= FILE_STARTS;
 	if (engine__is_file(path))
 		flags |= FILE_AUTOGRAD;
 	if (files__is(path, "torch/autograd/function.py"))
@@ -70,7 +104,7 @@ static bool starts_engine(struct attribution *w, uint32_t location)
 static enum phase attribution__next_phase(struct attribution *w, enum phase p, struct dict_frame f,
 					  bool root)
 {
-	uint8_t flags = attribution__file(w, dict__get_loc(w->dict, f.loc).file);
+	uint16_t flags = attribution__file(w, dict__get_loc(w->dict, f.loc).file);
 
 	if (starts_engine(w, f.loc))
 		return PHASE_BACKWARD;
@@ -86,6 +120,43 @@ static enum phase attribution__next_phase(struct attribution *w, enum phase p, s
 	if ((flags & FILE_DATA) && p == PHASE_OTHER)
 		return PHASE_DATA;
 	return p;
+}
+
+/* Whether code in no file is a library's. i: the frame's index in s. */
+static bool made_by_library(struct attribution *w, const struct frame_owners *o,
+			    struct dict_stack s, uint32_t i)
+{
+	struct dict_loc loc = dict__get_loc(w->dict, s.frames[i].loc);
+	const char *func = dict__str(w->dict, loc.func);
+	uint32_t called = i ? s.frames[i - 1].loc : 0;
+
+	if (called && attribution__file(w, dict__get_loc(w->dict, called).file) & FILE_STARTS)
+		return true;
+	/* The standard library's dataclasses. */
+	if (!strncmp(func, "__create_fn__.", 14))
+		return true;
+	return o->library && !(!strcmp(dict__str(w->dict, loc.file), "<string>") &&
+			       files__in_command(w->facts, func));
+}
+
+bool attribution__is_user(struct attribution *w, struct frame_owners *o, struct dict_stack s,
+			  uint32_t i)
+{
+	uint32_t loc = s.frames[i].loc;
+	uint16_t flags;
+
+	if (!loc)
+		return false;
+	flags = attribution__file(w, dict__get_loc(w->dict, loc).file);
+	if (dict__is_native(w->dict, loc))
+		return !(flags & FILE_LIBRARY);
+	if (flags & FILE_UNOWNED)
+		return !made_by_library(w, o, s, i);
+	if (flags & FILE_GENERATES)
+		o->library = true;
+	else if (!(flags & FILE_LIBRARY))
+		o->library = false;
+	return !(flags & FILE_LIBRARY);
 }
 
 /* Locations of a stack's compiled code. */
@@ -146,7 +217,7 @@ static void native_locs__add(struct attribution *w, struct native_locs *n, uint3
 {
 	struct dict_loc loc = dict__get_loc(w->dict, id);
 	const char *function = dict__str(w->dict, loc.func);
-	uint8_t flags = attribution__file(w, loc.file);
+	uint16_t flags = attribution__file(w, loc.file);
 
 	n->any = id;
 	if (*function != '+' && !(flags & FILE_CUDA) && !makes_any_tensor(function))
@@ -157,8 +228,10 @@ static void native_locs__add(struct attribution *w, struct native_locs *n, uint3
 	n->role = role_of_function(function) ?: n->role;
 }
 
-/* Chooses the stack's lines, once all Python frames are examined. */
-static void native_locs__choose(const struct native_locs *n, struct stack_words *r)
+/* Chooses the stack's lines, once all Python frames are examined. in_file: the innermost one in a
+ * file. */
+static void native_locs__choose(const struct native_locs *n, uint32_t in_file,
+				struct stack_words *r)
 {
 	r->only_native = !r->inner_loc && n->any;
 	if (r->only_native)
@@ -166,7 +239,7 @@ static void native_locs__choose(const struct native_locs *n, struct stack_words 
 	if (!r->user_loc && r->only_native)
 		r->user_loc = n->user ?: n->named;
 	if (!r->user_loc)
-		r->user_loc = r->inner_loc;
+		r->user_loc = in_file ?: r->inner_loc;
 	r->native_loc = n->named ?: n->any ?: r->user_loc;
 	r->has_line = r->inner_loc;
 }
@@ -189,7 +262,9 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 	struct stack_words r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
 	struct dict_stack s = dict__get_stack(w->dict, stack);
 	struct native_locs native = { 0 };
-	uint32_t inner = 0; /* of the innermost Python frame; 0: it has no line */
+	struct frame_owners owners = { 0 };
+	uint32_t in_file = 0,
+		 inner = 0; /* inner: of the innermost Python frame; 0: it has no line */
 	/* A truncated stack lacks its outermost frames, so its last frame is not the root. */
 	bool whole = s.walk == MT_WALK_OK || s.walk == MT_WALK_FAULT_SELF;
 
@@ -216,7 +291,9 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 			/* frames further out are outside all nodes that this engine runs */
 			r.inside_node = false;
 		r.inner_loc = f.loc;
-		if (!(attribution__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_LIBRARY))
+		if (!(attribution__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_IN_MEMORY))
+			in_file = f.loc;
+		if (attribution__is_user(w, &owners, s, i))
 			r.user_loc = f.loc;
 	}
 	/* Copies of native stacks may end before the engine's frames. */
@@ -225,7 +302,7 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 	if (native.engine)
 		r.phase[0] = r.phase[1] = PHASE_BACKWARD;
 	r.role = native.role;
-	native_locs__choose(&native, &r);
+	native_locs__choose(&native, in_file, &r);
 	return r;
 }
 

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "model/model.h"
+#include "record/dict.h"
 
 struct stack_words {
 	bool known;
@@ -20,10 +21,15 @@ struct stack_words {
 	uint32_t user_loc, inner_loc, native_loc;
 };
 
+/* A walk over the frames of a stack, from the root on. Zeroed: before the root. */
+struct frame_owners {
+	bool library; /* the frames so far: code that no file has is a library's */
+};
+
 struct attribution {
 	const struct dict *dict;
 	const struct facts *facts;
-	uint8_t *files; /* flags by dict string */
+	uint16_t *files; /* flags by dict string */
 	size_t nfiles;
 	struct stack_words *stacks;
 	size_t nstacks;
@@ -37,6 +43,9 @@ static inline struct stack_words attribution__stack(struct attribution *w, uint3
 	return stack < w->nstacks && w->stacks[stack].known ? w->stacks[stack]
 							    : attribution__examine(w, stack);
 }
+/* Whether s.frames[i] is user code. Call it for each frame from the root, s.n - 1, on. */
+bool attribution__is_user(struct attribution *w, struct frame_owners *o, struct dict_stack s,
+			  uint32_t i);
 /* The dict location that a stack is charged to; 0: it has no line. */
 uint32_t attribution__loc(const struct stack_words *w, enum frame_choice which);
 enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t thread, uint8_t walk);

@@ -130,6 +130,63 @@ static bool is_inductor(const char *path)
 	       !strcmp(name + 53, ".py");
 }
 
+/* Of "Net.f.<locals>.<lambda>" the innermost name, "f". Returns its length, 0: none. */
+static size_t named_part(const char *func, const char **ret)
+{
+	size_t end = strlen(func), from;
+
+	for (; end; end = from ? from - 1 : 0) {
+		for (from = end; from && func[from - 1] != '.'; from--)
+			;
+		*ret = func + from;
+		if (end > from && func[from] != '<')
+			return end - from;
+	}
+	return 0;
+}
+
+bool files__in_command(const struct facts *facts, const char *func)
+{
+	const char *at = facts ? facts__get(facts, "cmdline") : NULL, *name;
+	const char *script = at ? strstr(at, ".py\"") : NULL;
+	size_t len = named_part(func, &name);
+
+	/* The fact is a JSON array of the arguments. A script has arguments of its own. */
+	while (at && (at = strstr(at, "\"-")) && (!script || at < script)) {
+		size_t flags = strspn(at += 2, "bBdEhiIOPqRsSuvVxc");
+
+		if (!flags || at[flags - 1] != 'c' || at[flags] != '"')
+			continue;
+		return !len || memmem(at + flags, strlen(at + flags), name, len);
+	}
+	return false;
+}
+
+/* Code that a person gave to an interpreter, a notebook or a debugger. torch.package keeps the
+ * user's code. */
+static bool is_typed(const char *path)
+{
+	static const char *const names[] = {
+		"<stdin",	  "<input",	  "<console>", "<cell",		  "<ipython",
+		"<python-input-", "<command-",	  "<doctest",  "<pyshell#",	  "<bpython-input",
+		"<magic-",	  "<timeit-src>", "<debugger", "<torch_package_",
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (starts(path, names[i]))
+			return true;
+	return false;
+}
+
+enum file_origin files__kind(const char *path, const struct facts *facts)
+{
+	enum file_origin origin = files__origin(path, facts);
+
+	return origin == FILE_USER && *path == '<' && strchr(path, '>') && !is_typed(path)
+		       ? FILE_GENERATED
+		       : origin;
+}
+
 enum file_origin files__origin(const char *path, const struct facts *facts)
 {
 	/* Names of generated code that is in no file. "<stdin>", "<string>" and notebook cells are

@@ -6,24 +6,20 @@
 
 #include "lib/array.h"
 #include "model/attribution.h"
-#include "model/files.h"
 #include "model/state.h"
 #include "record/dict.h"
 
-enum { KNOWN = 1, HIDDEN = 2, LIBRARY = 4 };
+enum { KNOWN = 1, HIDDEN = 2 };
 
 /* Calls the caller's hide() once for each file. */
 static uint8_t hide__file(struct hide *s, uint32_t file)
 {
-	const char *path = dict__str(s->m->dict, file);
 	uint8_t flags = KNOWN;
 
 	if (file < s->nfiles && s->files[file])
 		return s->files[file];
-	if (s->opts->hide(s->opts->ctx, path))
+	if (s->opts->hide(s->opts->ctx, dict__str(s->m->dict, file)))
 		flags |= HIDDEN;
-	if (files__origin(path, s->m->words->facts) != FILE_USER)
-		flags |= LIBRARY;
 	/* Without memory for the cache, the next call asks again. */
 	if (!array__grow_zero(&s->files, &s->nfiles, (size_t)file + 1, sizeof(*s->files)))
 		s->files[file] = flags;
@@ -33,20 +29,22 @@ static uint8_t hide__file(struct hide *s, uint32_t file)
 static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_native)
 {
 	struct dict_stack st = dict__get_stack(s->m->dict, stack);
-	uint32_t inner = 0;
+	struct frame_owners owners = { 0 };
+	uint32_t inner = 0, user = 0;
 
-	for (uint32_t i = 0; i < st.n; i++) { /* innermost first */
+	for (uint32_t i = st.n; i-- > 0;) { /* the innermost one comes last */
 		uint32_t loc = st.frames[i].loc;
+		bool is_user = attribution__is_user(s->m->words, &owners, st, i);
 		uint8_t file = loc ? hide__file(s, dict__get_loc(s->m->dict, loc).file) : HIDDEN;
 
 		if (file & HIDDEN || (dict__is_native(s->m->dict, loc) && !only_native &&
 				      s->opts->which_line != FRAMES_NATIVE))
 			continue;
-		if (s->opts->which_line || !(file & LIBRARY))
-			return loc;
-		inner = inner ? inner : loc;
+		inner = loc;
+		if (is_user)
+			user = loc;
 	}
-	return inner;
+	return s->opts->which_line || !user ? inner : user;
 }
 
 uint32_t hide__loc(struct hide *s, uint32_t stack)

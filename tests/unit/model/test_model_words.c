@@ -139,6 +139,129 @@ static void test_lines(void **state)
 	world__free(&w);
 }
 
+#define IN_VLLM "/venv/lib/python3.12/site-packages/vllm/compilation/wrapper.py"
+#define STD "/opt/py/std/"
+#define CREATED "__create_fn__.<locals>.__init__"
+
+/* Code in no file belongs to who called it, unless its name or the command line says more. */
+static void test_generated_code(void **state)
+{
+	static const struct {
+		struct frame_spec frames[5];
+		int line; /* number of the frame that counts, from 1 */
+		const char *command;
+	} cases[] = {
+		/* python -c */
+		{ { { "<string>", "<module>", 0 }, { SP "nn/functional.py", "f", 0 } }, 1, NULL },
+		{ { { "<string>", "<module>", 0 }, { "<string>", "f", 0 } }, 2, NULL },
+		{ { { STD "threading.py", "Thread.run", 0 }, { "<string>", "f", 0 } }, 2, NULL },
+		{ { { "<string>", "<module>", 0 },
+		    { SP "nn/modules/module.py", "_call_impl", 0 },
+		    { "<string>", "Net.forward", 0 },
+		    { SP "nn/functional.py", "f", 0 } },
+		  3,
+		  NULL },
+		/* user code that user code executes, and what PyTorch and others call of it */
+		{ { { "/u/t.py", "main", 0 }, { "<string>", "<module>", 0 } }, 2, NULL },
+		{ { { "/u/t.py", "main", 0 },
+		    { SP "nn/modules/module.py", "_call_impl", 0 },
+		    { "<string>", "Net.forward", 0 } },
+		  3,
+		  NULL },
+		{ { { IN_VLLM, "run", 0 }, { "/u/t.py", "hook", 0 }, { "<string>", "f", 0 } },
+		  3,
+		  NULL },
+		/* a library's, called directly, by more such code, and by PyTorch for it */
+		{ { { "/u/t.py", "main", 0 },
+		    { IN_VLLM, "call", 0 },
+		    { "<string>", "execution_fn", 0 } },
+		  1,
+		  NULL },
+		{ { { "/u/t.py", "main", 0 },
+		    { IN_VLLM, "call", 0 },
+		    { "<string>", "execution_fn", 0 },
+		    { "<generated>", "f", 0 },
+		    { SP "nn/functional.py", "f", 0 } },
+		  1,
+		  NULL },
+		{ { { "/u/t.py", "main", 0 },
+		    { IN_VLLM, "call", 0 },
+		    { SP "nn/modules/module.py", "_call_impl", 0 },
+		    { "<string>", "f", 0 } },
+		  1,
+		  NULL },
+		{ { { "/u/t.py", "main", 0 },
+		    { SP "_functorch/_aot_autograd/runtime_wrappers.py", "g", 0 },
+		    { "<string>", "f", 0 } },
+		  1,
+		  NULL },
+		/* torch.fx, attrs, numpy, dataclasses: by name, whoever calls it */
+		{ { { "/u/t.py", "main", 0 }, { "<eval_with_key>.7", "forward", 0 } }, 1, NULL },
+		{ { { "/u/t.py", "main", 0 }, { "<attrs generated init t.C>", "__init__", 0 } },
+		  1,
+		  NULL },
+		{ { { "/u/t.py", "main", 0 }, { "<__array_function__ internals>", "f", 0 } },
+		  1,
+		  NULL },
+		{ { { "/u/t.py", "main", 0 }, { "<string>", CREATED, 0 }, { SP "_ops.py", "f", 0 } },
+		  1,
+		  NULL },
+		{ { { "<string>", "<module>", 0 }, { "<string>", CREATED, 0 } }, 1, NULL },
+		/* processes that multiprocessing starts: no user code, so the innermost line */
+		{ { { "<string>", "<module>", 0 },
+		    { STD "multiprocessing/spawn.py", "spawn_main", 0 },
+		    { IN_VLLM, "run_engine", 0 } },
+		  3,
+		  "[\"python\",\"-c\",\"from multiprocessing.spawn import spawn_main; "
+		  "spawn_main()\"]" },
+		{ { { SP "x.py", "f", 0 }, { IN_VLLM, "run", 0 }, { "<string>", "g", 0 } },
+		  2,
+		  NULL },
+		{ { { IN_VLLM, "run", 0 }, { "<eval_with_key>.1", "forward", 0 } }, 1, NULL },
+		/* code that a person typed, although a library runs it */
+		{ { { SP "x.py", "f", 0 }, { "<stdin>", "f", 0 } }, 2, NULL },
+		{ { { IN_VLLM, "run_cell", 0 }, { "<ipython-input-3-abc>", "<module>", 0 } },
+		  2,
+		  NULL },
+		{ { { IN_VLLM, "run_cell", 0 }, { "<command-42>", "<module>", 0 } }, 2, NULL },
+		{ { { IN_VLLM, "run_cell", 0 }, { "<cell line: 1>", "<module>", 0 } }, 2, NULL },
+		/* python -c TEXT has a function that a package calls; not the package's own */
+		{ { { "<string>", "<module>", 0 },
+		    { IN_VLLM, "run", 0 },
+		    { "<string>", "App.answer", 0 } },
+		  3,
+		  "[\"python\",\"-uc\",\"class App:\\n def answer(self): pass\"]" },
+		{ { { IN_VLLM, "run", 0 }, { "<string>", "answer.<locals>.<lambda>", 0 } },
+		  2,
+		  "[\"python\",\"-X\",\"dev\",\"-c\",\"def answer(): pass\"]" },
+		{ { { "<string>", "<module>", 0 },
+		    { IN_VLLM, "run", 0 },
+		    { "<string>", "execution_fn", 0 } },
+		  1,
+		  "[\"python\",\"-c\",\"class App:\\n def answer(self): pass\"]" },
+		{ { { "/u/t.py", "main", 0 }, { IN_VLLM, "run", 0 }, { "<string>", "answer", 0 } },
+		  1,
+		  "[\"python\",\"t.py\",\"-c\",\"answer\"]" },
+	};
+
+	for (size_t i = 0; i < N(cases); i++) {
+		struct world w = world__new(AT_PEAK, 0);
+		struct row_frame f;
+		uint32_t n = 0;
+
+		if (cases[i].command)
+			facts__set(w.f, "cmdline", cases[i].command);
+		while (n < N(cases[i].frames) && cases[i].frames[n].file)
+			n++;
+		assert_true(model__stack_line(w.m, stack_of(&w, cases[i].frames, n, MT_WALK_OK),
+					      FRAMES_USER, &f));
+		if (f.line != (uint32_t)cases[i].line)
+			fail_msg("case %zu: frame %u, %s, and not %d", i, f.line, f.file,
+				 cases[i].line);
+		world__free(&w);
+	}
+}
+
 static void test_groups(void **state)
 {
 	struct world w = world__new(AT_END, 0);
@@ -635,17 +758,12 @@ static void test_autograd(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_phases),
-		cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_groups),
-		cmocka_unit_test(test_autograd),
-		cmocka_unit_test(test_steps_by_optimizer),
-		cmocka_unit_test(test_steps_by_calls),
-		cmocka_unit_test(test_call_without_a_name),
-		cmocka_unit_test(test_many_steps),
-		cmocka_unit_test(test_layers),
-		cmocka_unit_test(test_layer_parts),
-		cmocka_unit_test(test_odd_module_names),
+		cmocka_unit_test(test_phases),		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_generated_code),	cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_autograd),	cmocka_unit_test(test_steps_by_optimizer),
+		cmocka_unit_test(test_steps_by_calls),	cmocka_unit_test(test_call_without_a_name),
+		cmocka_unit_test(test_many_steps),	cmocka_unit_test(test_layers),
+		cmocka_unit_test(test_layer_parts),	cmocka_unit_test(test_odd_module_names),
 		cmocka_unit_test(test_phase_stretches),
 	};
 
