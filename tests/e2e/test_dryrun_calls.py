@@ -83,6 +83,56 @@ def test_private_pools():
     check(re.search(r"16\.00 MiB +16\.00 MiB +1 +MemPool 1 +\S*pools\.py:%d" % lines["MemPool 1"], out), "no row of the pool: %s", out)
 
 
+UNUSED = """
+import json, os, sys, torch
+x = torch.zeros(1 << 20, device="cuda")
+graph, pool = torch.cuda.CUDAGraph(), torch.cuda.MemPool()
+with torch.cuda.graph(graph):
+    z = x * 2
+    t = z * 3
+    u = torch.cat([t, t, t, t, t, t, t, t])
+del t, u
+with torch.cuda.use_mem_pool(pool):
+    v = torch.zeros(4 << 20, device="cuda")
+del v
+cached = torch.zeros(8 << 20, device="cuda")
+del cached
+before = torch.cuda.memory_reserved()
+torch.cuda.empty_cache()
+print(json.dumps({"reserved": torch.cuda.memory_reserved(), "allocated": torch.cuda.memory_allocated(), "returned": before - torch.cuda.memory_reserved()}), flush=True)
+print("done", flush=True)
+sys.stdin.readline()
+os._exit(0)
+"""
+
+
+def test_unused_private_pools():
+    """Memory that private pools keep without blocks: PyTorch's empty_cache() does not return it, and the report says whose it is."""
+    script = scratch("unused.py")
+    with open(script, "w", encoding="utf-8") as f:
+        f.write(UNUSED)
+    path = scratch("unused.mtr")
+    job = spawn([harness.TOOL, "run", "--dry-run-cuda", "-o", path, "--", python(), script], root=True)
+    own = json.loads(job.wait_line("^{", 120))
+    time.sleep(2.5)  # the allocator's tables are read each second
+    job.send()
+    equal(job.wait(60), 0, "exit code (%s)" % job.stderr()[-300:])
+    check(own["returned"] >= 32 * MIB, "empty_cache() returned %d", own["returned"])
+    r = harness.device(json.loads(tool("report", path, "--at", "end", "--format", "json")[1]), "cuda:0")["reconciliation"]
+    s, pools = r["segments"], {p["kind"]: p for p in r["pools"]}
+    equal((r["reserved"], r["allocated"], sorted(pools)), (own["reserved"], own["allocated"], ["graph", "mempool"]), "the allocator's own figures")
+    equal((pools["mempool"]["free"], pools["mempool"]["empty"]), (pools["mempool"]["size"], pools["mempool"]["size"]), "an empty pool")
+    check(pools["graph"]["free"] >= 32 * MIB, "the pool of a graph whose temporary memory is free: %s", pools["graph"])
+    equal(s["private"], sum(p["free"] for p in pools.values()), "free in private pools")
+    equal(r["cached"], s["releasable"] + s["stuck"] + s["private"] + s["pending"], "cached memory, in parts")
+    equal(s["releasable"], 0, "what empty_cache() could still return: %s" % s)
+    for options in ((), ("--by", "segment")):
+        code, out, err = tool("report", path, "--at", "end", *options)
+        equal((code, err), (0, ""), "report")
+        for kind in ("CUDA graphs", "MemPools"):
+            check("cached for %s only" % kind in out, "%s is not in the report: %s", kind, out)
+
+
 SLEEPY = """
 import ctypes, sys, torch
 MIB = 1 << 20

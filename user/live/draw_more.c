@@ -56,7 +56,8 @@ void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows)
 {
 	const struct live_proc *proc = live_state__proc(s);
 	const struct model_segments *g = &s->segments;
-	char a[24], b[24], c[24], d[24], text[200];
+	uint64_t private = g->private[PRIVATE_GRAPH].free + g->private[PRIVATE_MEMPOOL].free;
+	char a[24], b[24], c[24], d[24], e[24], text[200];
 	size_t page = rows > 2 ? (size_t)rows - 2 : 0;
 
 	p->table_rows = (int)page;
@@ -67,9 +68,10 @@ void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows)
 		return;
 	}
 	snprintf(text, sizeof(text),
-		 "%zu segments  reserved %s  returnable %s  unreturnable %s  largest gap %s", g->n,
-		 live__bytes(a, g->known), live__bytes(b, g->releasable), live__bytes(c, g->stuck),
-		 live__bytes(d, g->largest_gap));
+		 "%zu segments  reserved %s  returnable %s  unreturnable %s  largest gap %s%s%s",
+		 g->n, live__bytes(a, g->known), live__bytes(b, g->releasable),
+		 live__bytes(c, g->stuck), live__bytes(d, g->largest_gap),
+		 private ? "  for private pools " : "", private ? live__bytes(e, private) : "");
 	paint__put(p, y++, 0, p->columns, INK_PLAIN, text);
 	paint__fill(p, y, INK_BAR);
 	snprintf(text, sizeof(text), "%12s %9s %9s %5s %12s %6s %-5s", "ADDRESS", "SIZE",

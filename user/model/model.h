@@ -347,6 +347,16 @@ struct taken {		/* device or managed memory taken by code other than the allocat
 bool model__peak_line(const struct model *m, size_t device, enum frame_choice which_line,
 		      struct row *ret);
 
+/* Private pools, see docs/reference/report.md, "Segments". */
+enum private_pool {
+	PRIVATE_GRAPH,	 /* a capture of a CUDA graph made it */
+	PRIVATE_MEMPOOL, /* the program made it */
+	PRIVATE_NR,
+};
+
+/* The private pool of a segment; -1: none, or not known. */
+int segment__private_pool(const struct segment *s);
+
 struct model_segments {
 	struct segment *all; /* by stuck, then by size, largest first */
 	size_t n;
@@ -371,6 +381,12 @@ struct model_segments {
 	uint64_t releasable;
 	uint64_t stuck;	      /* free bytes that it cannot return */
 	uint64_t largest_gap; /* in any segment */
+	/* Free bytes in private pools, which are not in the four sums above: only the owner of a
+	 * pool can use them, and the allocator keeps them until it is deleted. empty, empties: in
+	 * segments without blocks, and their number. */
+	struct {
+		uint64_t free, empty, empties;
+	} private[PRIVATE_NR];
 	struct taken *others; /* largest first */
 	size_t nothers;
 	/* Device memory taken by other code; managed memory, which may be on the host. */

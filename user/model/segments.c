@@ -73,6 +73,13 @@ static uint64_t block__size(const struct gc *s, const struct block *b)
 	return s->m->sites.all[b->site].size;
 }
 
+/* c10/cuda/CUDACachingAllocator.cpp: MemPool numbers the pools that programs make in the second
+ * half of the id, and those of captures in the first. */
+int segment__private_pool(const struct segment *s)
+{
+	return s->pool[0] ? PRIVATE_GRAPH : s->pool[1] ? PRIVATE_MEMPOOL : -1;
+}
+
 /* --- lines */
 
 static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
@@ -544,6 +551,25 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
+static void sum_free(const struct segment *seg, struct model_segments *ret)
+{
+	bool empty = !seg->blocks && !seg->pending;
+	int private = segment__private_pool(seg);
+
+	if (private >= 0) {
+		ret->private[private].free += seg->free;
+		ret->private[private].empty += empty ? seg->size : 0;
+		ret->private[private].empties += empty;
+		return;
+	}
+	ret->stuck += seg->stuck;
+	ret->releasable += seg->releasable;
+	ret->empty += empty ? seg->size : 0;
+	ret->empties += empty;
+	if (seg->largest_gap > ret->largest_gap)
+		ret->largest_gap = seg->largest_gap;
+}
+
 static void sum_up(const struct gc *s, struct model_segments *ret)
 {
 	const struct dev *dev = s->dev;
@@ -556,14 +582,7 @@ static void sum_up(const struct gc *s, struct model_segments *ret)
 		ret->known += seg->size;
 		ret->inside += seg->allocated;
 		ret->pending += seg->pending;
-		ret->stuck += seg->stuck;
-		ret->releasable += seg->releasable;
-		if (!seg->blocks && !seg->pending) {
-			ret->empty += seg->size;
-			ret->empties++;
-		}
-		if (seg->largest_gap > ret->largest_gap)
-			ret->largest_gap = seg->largest_gap;
+		sum_free(seg, ret);
 	}
 	for (size_t i = 0; i < ret->nothers; i++)
 		*(ret->others[i].how == MEM_MANAGED

@@ -189,6 +189,7 @@ static void put_sums(struct json *j, const struct model_segments *s, const struc
 	json__uint(j, "empty_count", s->empties);
 	json__uint(j, "releasable", s->releasable);
 	json__uint(j, "stuck", s->stuck);
+	json__uint(j, "private", s->private[PRIVATE_GRAPH].free + s->private[PRIVATE_MEMPOOL].free);
 	json__uint(j, "pending", s->pending);
 	put_unmapped(j, s);
 	json__bool(j, "pending_known", s->pending_known);

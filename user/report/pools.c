@@ -52,10 +52,14 @@ int report_pools__of(const struct model_segments *s, struct report_pool **ret, s
 	for (size_t i = 0; i < s->n; i++) {
 		const struct segment *g = &s->all[i];
 
-		if (g->pool[0] || g->pool[1])
+		if (segment__private_pool(g) >= 0)
 			all[k++] = (struct report_pool){ .id = { g->pool[0], g->pool[1] },
 							 .size = g->size,
 							 .allocated = g->allocated,
+							 .free = g->free,
+							 .empty = g->blocks || g->pending ? 0
+											  : g->size,
+							 .kind = segment__private_pool(g),
 							 .segments = 1,
 							 .first = g,
 							 .most = g->npins ? g->pins : NULL };
@@ -70,6 +74,8 @@ int report_pools__of(const struct model_segments *s, struct report_pool **ret, s
 		}
 		p->size += all[i].size;
 		p->allocated += all[i].allocated;
+		p->free += all[i].free;
+		p->empty += all[i].empty;
 		p->segments++;
 		if (all[i].most && (!p->most || all[i].most->bytes > p->most->bytes))
 			p->most = all[i].most;
@@ -79,11 +85,24 @@ int report_pools__of(const struct model_segments *s, struct report_pool **ret, s
 	return 0;
 }
 
-/* c10/cuda/CUDACachingAllocator.cpp: MemPool numbers the pools that programs make in the second
- * half of the id, and those of captures in the first. */
-const char *report_pool__kind(const struct report_pool *p)
+const char *report_pool__kind(enum private_pool kind)
 {
-	return p->id[0] ? "CUDA graph" : "MemPool";
+	return kind == PRIVATE_GRAPH ? "CUDA graph" : "MemPool";
+}
+
+const char *report_pools__say_free(const struct model_segments *s, enum private_pool kind,
+				   char buf[REPORT_POOLS_TEXT])
+{
+	char bytes[24], n[32];
+	int len = snprintf(buf, REPORT_POOLS_TEXT, "cached for %ss only", report_pool__kind(kind));
+
+	if (s->private[kind].empties)
+		snprintf(buf + len, REPORT_POOLS_TEXT - (size_t)len,
+			 ", %s of it in %s segment%s without blocks",
+			 text__bytes(bytes, sizeof(bytes), s->private[kind].empty),
+			 text__count(n, sizeof(n), s->private[kind].empties),
+			 s->private[kind].empties == 1 ? "" : "s");
+	return buf;
 }
 
 enum { COL_SIZE, COL_ALLOCATED, COL_SEGMENTS, COL_KIND, COL_TAKEN, COL_HELD };
@@ -99,7 +118,8 @@ static void put_pool(struct grid *t, const struct report_pool *p, const char *cw
 	grid__put(t, COL_SIZE, text__bytes(text, 24, p->size), NULL);
 	grid__put(t, COL_ALLOCATED, text__bytes(text, 24, p->allocated), NULL);
 	grid__put(t, COL_SEGMENTS, text__count(text, 32, p->segments), NULL);
-	snprintf(text, 64, "%s %" PRIu64, report_pool__kind(p), p->id[0] ? p->id[0] : p->id[1]);
+	snprintf(text, 64, "%s %" PRIu64, report_pool__kind(p->kind),
+		 p->id[0] ? p->id[0] : p->id[1]);
 	grid__put(t, COL_KIND, text, NULL);
 	grid__put(t, COL_TAKEN, line_of(text, &p->first->taken, cwd, TAKEN_COLUMNS), NULL);
 }
@@ -159,9 +179,11 @@ int report_pools__json(struct json *j, const struct model_segments *s)
 		json__open_object(j, NULL);
 		snprintf(id, sizeof(id), "%" PRIu64 ",%" PRIu64, all[i].id[0], all[i].id[1]);
 		json__string(j, "pool", id);
-		json__string(j, "kind", all[i].id[0] ? "graph" : "mempool");
+		json__string(j, "kind", all[i].kind == PRIVATE_GRAPH ? "graph" : "mempool");
 		json__uint(j, "size", all[i].size);
 		json__uint(j, "allocated", all[i].allocated);
+		json__uint(j, "free", all[i].free);
+		json__uint(j, "empty", all[i].empty);
 		json__uint(j, "segments", all[i].segments);
 		json__open_object(j, "first_taken_by");
 		if (g->seen)

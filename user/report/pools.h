@@ -11,9 +11,11 @@ struct json;
 
 struct report_pool {
 	uint64_t id[2];
-	uint64_t size, allocated, segments; /* size and allocated: bytes */
-	const struct segment *first;	    /* its oldest segment */
-	const struct row *most;		    /* the line with the most memory in it; NULL: none */
+	uint64_t size, allocated, free, empty,
+		segments; /* bytes; empty: in segments without blocks */
+	enum private_pool kind;
+	const struct segment *first; /* its oldest segment */
+	const struct row *most;	     /* the line with the most memory in it; NULL: none */
 };
 
 /* Sums the segments of each private pool, largest first. The result points into s; the caller frees
@@ -21,7 +23,12 @@ struct report_pool {
 int report_pools__of(const struct model_segments *s, struct report_pool **ret, size_t *n);
 /* Returns "CUDA graph", whose capture made a pool of its own, or "MemPool": also the pool of
  * graph_pool_handle(). */
-const char *report_pool__kind(const struct report_pool *p);
+const char *report_pool__kind(enum private_pool kind);
+/* Writes what the free memory in the private pools of a kind is: "cached for MemPools only, 2.00
+ * MiB of it in 1 segment without blocks". */
+#define REPORT_POOLS_TEXT 128
+const char *report_pools__say_free(const struct model_segments *s, enum private_pool kind,
+				   char buf[REPORT_POOLS_TEXT]);
 /* Prints a table of the private pools, if there are any. Returns 0 or -ENOMEM. */
 int report_pools__print(FILE *out, const struct model_segments *s, const char *cwd, size_t width,
 			bool bold);

@@ -8,6 +8,7 @@
 
 #include "labels/words.h"
 #include "lib/text.h"
+#include "report/pools.h"
 #include "report/text.h"
 
 #define FIGURE 12 /* columns of a number and its unit */
@@ -66,7 +67,7 @@ static void print_used(struct lines *l, const struct model_segments *s,
 
 static void print_reserved(struct lines *l, const struct model_segments *s, const struct facts *f)
 {
-	char a[24], b[24], c[24];
+	char a[24], b[24], c[24], pool[REPORT_POOLS_TEXT];
 	const char *allocator = facts__get(f, "allocator");
 	bool calls = !s->has_totals && s->allocated;
 
@@ -97,6 +98,9 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 		     "cached, cannot be returned (blocks in use), largest gap %s",
 		     text__bytes(c, sizeof(c), s->largest_gap));
 	}
+	for (int k = 0; k < PRIVATE_NR; k++)
+		if (s->private[k].free)
+			line(l, true, s->private[k].free, "%s", report_pools__say_free(s, k, pool));
 }
 
 /* Prints the largest ones by function. */

@@ -158,7 +158,7 @@ static void print_sums(FILE *out, const struct model_segments *s)
 {
 	uint64_t reserved = s->has_totals ? s->reserved : s->known;
 	uint64_t cached = reserved > s->allocated ? reserved - s->allocated : 0;
-	char a[24], b[24], c[24], n[32];
+	char a[24], b[24], c[24], n[32], pool[REPORT_POOLS_TEXT];
 
 	fprintf(out, "Reserved: %s in %s segment%s\n", text__bytes(a, sizeof(a), reserved),
 		text__count(n, sizeof(n), s->n), s->n == 1 ? "" : "s");
@@ -169,6 +169,10 @@ static void print_sums(FILE *out, const struct model_segments *s)
 		s->empties == 1 ? "" : "s");
 	fprintf(out, "    %s cannot be returned: its segments have blocks in use\n",
 		text__bytes(b, sizeof(b), s->stuck));
+	for (int k = 0; k < PRIVATE_NR; k++)
+		if (s->private[k].free)
+			fprintf(out, "    %s %s\n", text__bytes(b, sizeof(b), s->private[k].free),
+				report_pools__say_free(s, k, pool));
 	if (s->pending)
 		fprintf(out, "    %s waits for a stream\n", text__bytes(b, sizeof(b), s->pending));
 	fprintf(out, "    largest gap %s\n", text__bytes(c, sizeof(c), s->largest_gap));

@@ -698,6 +698,49 @@ static void test_pool_at_mark(void **state)
 	world__free(&w);
 }
 
+/* Free memory in private pools is only for their owners: it can be neither returned nor used by
+ * others. */
+static void test_private_pools(void **state)
+{
+	static const struct {
+		uint64_t addr, size, graph, pool;
+	} listed[] = {
+		{ 100 * MB, 20 * MB, 0, 0 }, { 200 * MB, 2 * MB, 0, 0 },
+		{ 300 * MB, 20 * MB, 7, 0 }, { 400 * MB, 2 * MB, 7, 0 },
+		{ 500 * MB, 30 * MB, 0, 2 },
+	};
+	struct world w = world__new(AT_END, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_segments s;
+
+	for (size_t i = 0; i < N(listed); i++)
+		take(&w, CUDA(0), listed[i].addr, listed[i].size, a);
+	w.reserved = 74 * MB;
+	alloc(&w, CUDA(0), 105 * MB, 4 * MB, a);
+	alloc(&w, CUDA(0), 300 * MB, 5 * MB, a);
+	for (size_t i = 0; i < N(listed); i++)
+		feed(&w, (struct event){ .kind = EVENT_SEGMENT,
+					 .device = CUDA(0),
+					 .addr = listed[i].addr,
+					 .size = listed[i].size,
+					 .pool = { listed[i].graph, listed[i].pool } });
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.known, 74 * MB);
+	assert_int_equal(s.private[PRIVATE_GRAPH].free, 17 * MB);
+	assert_int_equal(s.private[PRIVATE_GRAPH].empty, 2 * MB);
+	assert_int_equal(s.private[PRIVATE_GRAPH].empties, 1);
+	assert_int_equal(s.private[PRIVATE_MEMPOOL].free, 30 * MB);
+	assert_int_equal(s.private[PRIVATE_MEMPOOL].empty, 30 * MB);
+	assert_int_equal(s.private[PRIVATE_MEMPOOL].empties, 1);
+	assert_int_equal(s.releasable, 2 * MB);
+	assert_int_equal(s.stuck, 16 * MB);
+	assert_int_equal(s.empty, 2 * MB);
+	assert_int_equal(s.empties, 1);
+	assert_int_equal(s.largest_gap, 11 * MB);
+	model__free_segments(&s);
+	world__free(&w);
+}
+
 static void test_second_reading(void **state)
 {
 	struct world w = world__new(AT_END, 0);
@@ -1083,6 +1126,7 @@ int main(void)
 		cmocka_unit_test(test_all_devices),
 		cmocka_unit_test(test_second_reading),
 		cmocka_unit_test(test_pool_at_mark),
+		cmocka_unit_test(test_private_pools),
 		cmocka_unit_test(test_sleep),
 		cmocka_unit_test(test_random),
 	};

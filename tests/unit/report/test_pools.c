@@ -20,6 +20,8 @@ static struct segment segment(uint64_t addr, uint64_t size, uint64_t graph, uint
 	return (struct segment){ .addr = addr,
 				 .size = size,
 				 .allocated = row < 0 ? 0 : rows[row].bytes,
+				 .free = size - (row < 0 ? 0 : rows[row].bytes),
+				 .blocks = row >= 0,
 				 .pool_known = true,
 				 .pool = { graph, pool },
 				 .seen = time != 0,
@@ -44,16 +46,35 @@ static void test_sums(void **state)
 	assert_int_equal(p[0].id[1], 3);
 	assert_int_equal(p[0].size, 34 * MB);
 	assert_int_equal(p[0].segments, 2);
+	assert_int_equal(p[0].free, 34 * MB);
+	assert_int_equal(p[0].empty, 34 * MB);
 	assert_ptr_equal(p[0].first, &all[4]);
 	assert_null(p[0].most);
-	assert_string_equal(report_pool__kind(&p[0]), "MemPool");
+	assert_string_equal(report_pool__kind(p[0].kind), "MemPool");
 	assert_int_equal(p[1].id[0], 3);
 	assert_int_equal(p[1].size, 22 * MB);
 	assert_int_equal(p[1].allocated, 11 * MB);
+	assert_int_equal(p[1].free, 11 * MB);
+	assert_int_equal(p[1].empty, 0);
 	assert_ptr_equal(p[1].first, &all[2]);
 	assert_ptr_equal(p[1].most, &rows[1]);
-	assert_string_equal(report_pool__kind(&p[1]), "CUDA graph");
+	assert_string_equal(report_pool__kind(p[1].kind), "CUDA graph");
 	free(p);
+}
+
+static void test_words(void **state)
+{
+	struct model_segments s = { .private = { { .free = 9 * MB }, { 9 * MB, 4 * MB, 2 } } };
+	char text[REPORT_POOLS_TEXT];
+
+	assert_string_equal(report_pools__say_free(&s, PRIVATE_GRAPH, text),
+			    "cached for CUDA graphs only");
+	assert_string_equal(
+		report_pools__say_free(&s, PRIVATE_MEMPOOL, text),
+		"cached for MemPools only, 4.00 MiB of it in 2 segments without blocks");
+	s.private[PRIVATE_MEMPOOL].empties = 1;
+	assert_string_equal(report_pools__say_free(&s, PRIVATE_MEMPOOL, text),
+			    "cached for MemPools only, 4.00 MiB of it in 1 segment without blocks");
 }
 
 static void test_none(void **state)
@@ -78,6 +99,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sums),
+		cmocka_unit_test(test_words),
 		cmocka_unit_test(test_none),
 	};
 
