@@ -118,7 +118,9 @@ def test_unused_private_pools():
     job.send()
     equal(job.wait(60), 0, "exit code (%s)" % job.stderr()[-300:])
     check(own["returned"] >= 32 * MIB, "empty_cache() returned %d", own["returned"])
-    r = harness.device(json.loads(tool("report", path, "--at", "end", "--format", "json")[1]), "cuda:0")["reconciliation"]
+    doc = json.loads(tool("report", path, "--at", "end", "--format", "json")[1])
+    equal(doc["categories"]["private_pool"], 4 * MIB, "role: %s" % doc["categories"])
+    r = harness.device(doc, "cuda:0")["reconciliation"]
     s, pools = r["segments"], {p["kind"]: p for p in r["pools"]}
     equal((r["reserved"], r["allocated"], sorted(pools)), (own["reserved"], own["allocated"], ["graph", "mempool"]), "the allocator's own figures")
     equal((pools["mempool"]["free"], pools["mempool"]["empty"]), (pools["mempool"]["size"], pools["mempool"]["size"]), "an empty pool")
@@ -129,6 +131,7 @@ def test_unused_private_pools():
     for options in ((), ("--by", "segment")):
         code, out, err = tool("report", path, "--at", "end", *options)
         equal((code, err), (0, ""), "report")
+        check(options or re.search(r"private pool +4\.00 MiB", out), "no role: %s", out)
         for kind in ("CUDA graphs", "MemPools"):
             check("cached for %s only" % kind in out, "%s is not in the report: %s", kind, out)
 

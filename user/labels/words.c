@@ -282,6 +282,8 @@ const char *words__role(const char *category)
 		return "KV cache";
 	if (!strcmp(category, "ddp_bucket"))
 		return "DDP bucket";
+	if (!strcmp(category, "private_pool"))
+		return "private pool";
 	return strcmp(category, "unknown") != 0 ? category : "no role found";
 }
 

@@ -66,7 +66,7 @@ struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t a
 		.site = rec->site,
 		.ask1 = rec->ask1,
 		.label1 = rec->label1,
-		.category = category__category(m, dev, rec, dead),
+		.category = category__of_block(m, dev, addr, rec, dead),
 	};
 }
 

@@ -10,6 +10,7 @@
 #include "lib/array.h"
 #include "model/blocks.h"
 #include "model/device.h"
+#include "model/extents.h"
 #include "model/state.h"
 #include "model/steps.h"
 
@@ -31,6 +32,7 @@ const char *category__name(enum category c)
 		[CATEGORY_KV_CACHE] = "kv_cache",
 		[CATEGORY_WORKSPACE] = "workspace",
 		[CATEGORY_BUCKET] = "ddp_bucket",
+		[CATEGORY_PRIVATE_POOL] = "private_pool",
 	};
 
 	return (unsigned)c < CATEGORY_NR ? names[c] : names[0];
@@ -199,4 +201,16 @@ uint8_t category__category(const struct model *m, const struct dev *dev, const s
 	if (!c)
 		c = m->sites.all[rec->site].role;
 	return c ? c : category_by_life(m, dev, rec, dead);
+}
+
+uint8_t category__of_block(const struct model *m, const struct dev *dev, uint64_t addr,
+			   const struct rec *rec, bool dead)
+{
+	uint8_t c = category__category(m, dev, rec, dead);
+	const struct extent *e;
+
+	if (c != CATEGORY_UNKNOWN || !dev->extents.pools)
+		return c;
+	e = extents__over(&dev->extents, EXTENT_MEMORY, addr);
+	return e && (e->pool[0] || e->pool[1]) ? CATEGORY_PRIVATE_POOL : c;
 }

@@ -45,6 +45,9 @@ void category__step(struct model *m);
 #define LIFE_MAYBE_INPUT CATEGORY_NR
 uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec,
 			   bool dead);
+/* The same for a block at addr, which may be in a private pool. */
+uint8_t category__of_block(const struct model *m, const struct dev *dev, uint64_t addr,
+			   const struct rec *rec, bool dead);
 /* Resolves LIFE_MAYBE_INPUT to input or unknown, which depends on later blocks of the site. */
 static inline uint8_t category__decide(const struct site *s, uint8_t category)
 {

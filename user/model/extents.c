@@ -282,6 +282,7 @@ int extents__put(struct extents *x, enum extent_class c, const struct extent *e,
 	*node(x, id1) = (struct extent_node){ .e = copy, .priority = draw(x) };
 	x->sums[extent__sum(&copy)] += copy.size;
 	x->count[c]++;
+	x->pools |= copy.pool[0] || copy.pool[1];
 	split(x, x->root1[c], copy.addr, &l, &r);
 	x->root1[c] = merge(x, merge(x, l, id1), r);
 	if (x->changed && c == EXTENT_MEMORY)

@@ -63,6 +63,7 @@ struct extents {
 	uint64_t random;
 	uint32_t count[EXTENT_CLASSES];
 	uint64_t sums[SUM_NR]; /* bytes now */
+	bool pools;	       /* an extent was in a private pool */
 	bool marked;
 	struct extent_note *notes;
 	size_t capnotes;

@@ -63,7 +63,7 @@ int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const
 	struct watch_class class = {
 		.site = rec->site,
 		.label1 = rec->label1,
-		.category = category__category(m, dev, rec, dead),
+		.category = category__of_block(m, dev, addr, rec, dead),
 	};
 	struct model_block b = {
 		.device = m->sites.all[rec->site].dev,

@@ -107,6 +107,9 @@ enum category {
 	CATEGORY_KV_CACHE,  /* keys and values of attention, kept for the next tokens */
 	CATEGORY_WORKSPACE, /* memory that PyTorch lends to cuBLAS or cuDNN */
 	CATEGORY_BUCKET,    /* bucket of gradients that DistributedDataParallel sends */
+	/* In the allocator's private pool of a CUDA graph or a MemPool, without another role. No
+	 * event has it. */
+	CATEGORY_PRIVATE_POOL,
 	CATEGORY_NR,
 };
 

@@ -712,6 +712,8 @@ static void test_private_pools(void **state)
 	struct world w = world__new(AT_END, 0);
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
 	struct model_segments s;
+	struct row *r;
+	size_t n;
 
 	for (size_t i = 0; i < N(listed); i++)
 		take(&w, CUDA(0), listed[i].addr, listed[i].size, a);
@@ -738,6 +740,12 @@ static void test_private_pools(void **state)
 	assert_int_equal(s.empties, 1);
 	assert_int_equal(s.largest_gap, 11 * MB);
 	model__free_segments(&s);
+	r = rows(&w, "cuda", BY_CATEGORY, ROWS_NOW, &n);
+	assert_int_equal(n, 2);
+	assert_string_equal(r[0].category, "private_pool");
+	assert_int_equal(r[0].bytes, 5 * MB);
+	assert_string_equal(r[1].category, "unknown");
+	free(r);
 	world__free(&w);
 }
 

@@ -184,10 +184,11 @@ static void put_categories(struct metrics_writer *w, const struct lasts *l)
 		"Memory at the peak by role, on the device with the largest peak."
 	};
 	/* All category names of a report; the label has no other values. */
-	static const char *const names[] = { "parameter",	"buffer",     "gradient",
-					     "optimizer_state", "activation", "input",
-					     "temporary",	"kv_cache",   "workspace",
-					     "ddp_bucket",	"unknown",    "before_attach" };
+	static const char *const names[] = { "parameter",	"buffer",	"gradient",
+					     "optimizer_state", "activation",	"input",
+					     "temporary",	"kv_cache",	"workspace",
+					     "ddp_bucket",	"private_pool", "unknown",
+					     "before_attach" };
 
 	metrics__head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
