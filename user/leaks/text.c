@@ -227,7 +227,7 @@ static void say_rest(struct page *p, const struct growth *g)
 
 static void say_nothing(struct page *p, const struct growth *g)
 {
-	char range[24], sp[LEAKS_SPAN], slope[40], moment[48];
+	char range[24], sp[LEAKS_SPAN], slope[40];
 
 	leaks__span(g, p->doc->duration, sp, sizeof(sp));
 	if (g->values < TREND_MIN)
@@ -244,8 +244,10 @@ static void say_nothing(struct page *p, const struct growth *g)
 				growth_summary__signed(slope, sizeof(slope), g->allocated.per_step),
 				growth_summary__unit(g), sp);
 	else
-		text__paragraph(p->out, p->width, "", "  ", "nothing grows: %s, live %s within %s",
-				sp, leaks__moment(g, moment, sizeof(moment)),
+		text__paragraph(p->out, p->width, "", "  ",
+				"nothing grows: %s, live at %s %ss within %s", sp,
+				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
+				g->clock == GROWTH_REQUESTS ? "start" : "end",
 				text__bytes(range, sizeof(range), g->allocated.trend.range));
 }
 

@@ -91,16 +91,6 @@ const char *leaks__by_block(const struct growth *g, const struct growth_line *l,
 	return buf;
 }
 
-const char *leaks__moment(const struct growth *g, char *buf, size_t size)
-{
-	if (g->clock == GROWTH_REQUESTS)
-		snprintf(buf, size, "as each request begins");
-	else
-		snprintf(buf, size, "at the end of each %s",
-			 g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g));
-	return buf;
-}
-
 const char *leaks__rate_title(const struct growth *g, char *buf, size_t size)
 {
 	snprintf(buf, size, "A %s", growth_summary__unit(g));
@@ -176,11 +166,13 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 {
 	size_t n = t->values, from = n > FIGURES ? n - FIGURES : 0;
 	uint64_t most = 1, before = from ? v[from - 1] : 0;
-	char live[24], change[40], moment[48];
+	char live[24], change[40];
 
 	for (size_t i = from; i < n; i++)
 		most = v[i] > most ? v[i] : most;
-	fprintf(out, "\n%s, live %s%s", title, leaks__moment(g, moment, sizeof(moment)),
+	fprintf(out, "\n%s, live at the %s of each %s%s", title,
+		g->clock == GROWTH_REQUESTS ? "start" : "end",
+		g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
 		g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
 	if (from)
 		fprintf(out, ": the last %zu of %zu", n - from, n);

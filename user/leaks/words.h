@@ -21,8 +21,6 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
  * "". If the line runs once in each request, this is its rate by request. */
 const char *leaks__by_block(const struct growth *g, const struct growth_line *l, char *buf,
 			    size_t size);
-/* Writes the moment of a value: "at the end of each step". */
-const char *leaks__moment(const struct growth *g, char *buf, size_t size);
 /* Writes the title of the column with rates: "A step". */
 const char *leaks__rate_title(const struct growth *g, char *buf, size_t size);
 /* Writes the share of rises: "58 of 60 steps", "120 of 130 stretches of 4 steps". */
