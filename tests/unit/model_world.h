@@ -162,8 +162,7 @@ static inline const struct row *by_line(const struct row *r, size_t n, uint32_t 
 }
 
 struct frame_spec {
-	bool native; /* of compiled code */
-	const char *file, *func;
+	const char *file, *func; /* a file that ends in ".so": a frame of compiled code */
 	uint32_t module;
 };
 
@@ -183,9 +182,9 @@ static inline uint32_t stack_of(struct world *w, const struct frame_spec *f, uin
 	assert_true(n <= 16);
 	for (uint32_t i = 0; i < n; i++)
 		frames[n - 1 - i] = (struct dict_frame){
-			.loc = !f[i].file    ? 0
-			       : f[i].native ? native_loc(w, f[i].file, f[i].func)
-					     : loc(w, f[i].file, f[i].func, i + 1),
+			.loc = !f[i].file		  ? 0
+			       : strstr(f[i].file, ".so") ? native_loc(w, f[i].file, f[i].func)
+							  : loc(w, f[i].file, f[i].func, i + 1),
 			.module = f[i].module,
 		};
 	return dict__stack(w->d, frames, n, walk);

@@ -147,7 +147,7 @@ int known_at_attach__tensor(struct model *m, struct dev *dev, const struct event
 	struct label label = {
 		.name = e->name < c.strings ? e->name : 0,
 		.module = e->module < c.modules ? e->module : 0,
-		.category = e->category < CATEGORY_NR ? e->category : CATEGORY_UNKNOWN,
+		.category = e->category < CATEGORY_OF_EVENTS ? e->category : CATEGORY_UNKNOWN,
 	};
 	uint32_t label1;
 	int err = 0;

@@ -518,7 +518,7 @@ int flight__event(struct flight *fl, const struct event *e)
 	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR ||
 	    e->how >= event__how_end(e->kind) || e->thread >= have.threads ||
 	    e->stack >= have.stacks || e->module >= have.modules || e->node >= have.nodes ||
-	    e->name >= have.strings || e->category >= CATEGORY_NR)
+	    e->name >= have.strings || e->category >= CATEGORY_OF_EVENTS)
 		return -EINVAL;
 	if (flight__full(fl))
 		return 0;

@@ -411,7 +411,8 @@ static bool get_tensor(struct mtr_decoder *dec, struct event *e)
 		return false;
 	name = last->name + unzigzag(name);
 	module = last->module + unzigzag(module);
-	if (name >= dec->counts.strings || module >= dec->counts.modules || category >= CATEGORY_NR)
+	if (name >= dec->counts.strings || module >= dec->counts.modules ||
+	    category >= CATEGORY_OF_EVENTS)
 		return false;
 	e->name = (uint32_t)name;
 	e->module = (uint32_t)module;

@@ -384,7 +384,7 @@ int mtr_rolling__event(struct mtr_rolling *r, const struct event *e)
 	if (r->err)
 		return r->err;
 	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR ||
-	    e->how >= event__how_end(e->kind) || e->category >= CATEGORY_NR)
+	    e->how >= event__how_end(e->kind) || e->category >= CATEGORY_OF_EVENTS)
 		return -EINVAL;
 	r->err = add_event(r, e);
 	return r->err;

@@ -217,7 +217,7 @@ static bool is_valid(const struct mtr_writer *w, const struct event *e)
 	return e->kind >= EVENT_ALLOC && e->kind < EVENT_KINDS && e->walk < MT_WALK_NR &&
 	       e->how < event__how_end(e->kind) && e->thread < have.threads &&
 	       e->stack < have.stacks && e->module < have.modules && e->node < have.nodes &&
-	       e->name < have.strings && e->category < CATEGORY_NR;
+	       e->name < have.strings && e->category < CATEGORY_OF_EVENTS;
 }
 
 int mtr_writer__event(struct mtr_writer *w, const struct event *e)

@@ -105,13 +105,13 @@ enum category {
 	CATEGORY_INPUT,
 	CATEGORY_TEMPORARY, /* freed in the phase that allocated it */
 	CATEGORY_KV_CACHE,  /* keys and values of attention, kept for the next tokens */
-	CATEGORY_WORKSPACE, /* memory that PyTorch lends to cuBLAS or cuDNN */
-	CATEGORY_BUCKET,    /* bucket of gradients that DistributedDataParallel sends */
-	/* In the allocator's private pool of a CUDA graph or a MemPool, without another role. No
-	 * event has it. */
-	CATEGORY_PRIVATE_POOL,
+	/* Found by whoever reads the events; no event has these. */
+	CATEGORY_WORKSPACE,    /* memory that PyTorch lends to cuBLAS or cuDNN */
+	CATEGORY_BUCKET,       /* bucket of gradients that DistributedDataParallel sends */
+	CATEGORY_PRIVATE_POOL, /* in the pool of a CUDA graph or a MemPool, without another role */
 	CATEGORY_NR,
 };
+#define CATEGORY_OF_EVENTS CATEGORY_WORKSPACE /* roles that events have are below this one */
 
 /* The kind of call that takes memory from CUDA, for EVENT_CUDA_ALLOC and EVENT_CUDA_FREE. Runtime
  * and driver calls of one kind share a value. */

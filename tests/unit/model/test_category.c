@@ -494,7 +494,7 @@ static void random_run(unsigned seed)
 	}
 #define TORCH(name)                                                                                \
 	{                                                                                          \
-		.native = true, .file = "libtorch_cuda.so", .func = name "+0x10"                   \
+		.file = "libtorch_cuda.so", .func = name "+0x10"                                   \
 	}
 
 /* Functions of compiled code give workspaces and buckets their role. Backward on autograd's
