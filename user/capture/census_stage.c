@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,6 +18,7 @@
 #include "capture/target.h"
 #include "capture/session_opts.h"
 #include "census/census.h"
+#include "census/job_steps.h"
 #include "hostmem/host_memory.h"
 #include "hostmem/hostmem.h"
 #include "lib/clock.h"
@@ -84,6 +86,8 @@ struct census_stage {
 	bool first;		  /* it is the one at attach */
 	struct census_state last; /* parameters of the last reading */
 	struct params params;
+	struct job_steps *job_steps;
+	bool counts_read;    /* the optimizers' counts were */
 	uint64_t next_read;  /* earliest next reading, ns since start */
 	uint64_t steps_read; /* optimizer steps at the last reading */
 	uint64_t next_all;   /* ns since start, or steps in a dry run, of the next reading of all */
@@ -350,6 +354,70 @@ static void log_failure(struct census_stage *c, int err, const char *why)
 	log_debug("the roles of blocks were not read: %s (%s)", why, strerror(-err));
 }
 
+/* Sets the facts about the number of the first step, if they changed. */
+static int set_first_step(struct census_stage *c)
+{
+	const char *why, *old = facts__get(c->d->facts, "job_step"),
+			 *old_why = facts__get(c->d->facts, "job_step_unknown");
+	char number[24] = "";
+	uint64_t first;
+	int err = 0;
+
+	if (job_steps__first(c->job_steps, &first, &why))
+		snprintf(number, sizeof(number), "%" PRIu64, first);
+	if (!old || strcmp(old, number) != 0)
+		err = facts__set(c->d->facts, "job_step", number);
+	if (!err && (!old_why || strcmp(old_why, why) != 0))
+		err = facts__set(c->d->facts, "job_step_unknown", why);
+	return err == -ENOMEM ? err : 0;
+}
+
+/* Takes the counts of a reading. All records up to its end have come. */
+static int take_counts(struct census_stage *c, struct census_state *st)
+{
+	for (size_t i = 0; i < st->ncounts; i++) {
+		st->counts[i].begin = decoder__since(c->d, st->counts[i].begin);
+		st->counts[i].end = decoder__since(c->d, st->counts[i].end);
+	}
+	c->counts_read = true;
+	job_steps__settle(c->job_steps);
+	job_steps__read(c->job_steps, st->counts, st->ncounts);
+	job_steps__settle(c->job_steps);
+	return set_first_step(c);
+}
+
+static uint64_t now_of(void *ctx)
+{
+	return decoder__now(ctx);
+}
+
+int census_stage__look(struct census_stage *c, uint64_t now)
+{
+	if (!job_steps__is_due(c->job_steps, now))
+		return 0;
+	job_steps__look(c->job_steps, c->d->target->proc, now_of, c->d);
+	return set_first_step(c);
+}
+
+bool census_stage__look_last(struct census_stage *c)
+{
+	if (!job_steps__has_few(c->job_steps) || !proc__alive(c->d->target->proc))
+		return false;
+	job_steps__look(c->job_steps, c->d->target->proc, now_of, c->d);
+	return true;
+}
+
+int census_stage__end_looks(struct census_stage *c)
+{
+	job_steps__settle(c->job_steps);
+	return set_first_step(c);
+}
+
+void census_stage__lost_steps(struct census_stage *c)
+{
+	job_steps__lost(c->job_steps);
+}
+
 static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 {
 	sigset_t every, old;
@@ -361,7 +429,9 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 					    .memory = all && c->d->host,
 					    .limit_ns = c->d->opts->dry_run ? DRY_WITHIN : limit,
 					    .cancelled = is_cancelled,
-					    .ctx = &c->job };
+					    .ctx = &c->job,
+					    .clock = c->d->opts->inside ? clock__monotonic
+									: clock__kernel };
 	c->job.why = "";
 	if (all && !c->host)
 		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
@@ -390,7 +460,8 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 {
 	const char *why = "";
 
-	if (c->refused || c->d->cut || !c->d->target->python)
+	/* After the requested steps, a reading tells only what the optimizers count. */
+	if (c->refused || (c->d->cut && c->counts_read) || !c->d->target->python)
 		return false;
 	if (c->census)
 		return true;
@@ -503,7 +574,8 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 		c->next_read = EVERY;
 		return;
 	}
-	all = first || near_end || is_all_due(c, now) || is_early_due(c) || is_host_due(c, now);
+	all = (first && !c->d->cut) || near_end || is_all_due(c, now) || is_early_due(c) ||
+	      is_host_due(c, now);
 	if (all && c->d->opts->dry_run)
 		c->next_all = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
 	else if (all)
@@ -520,7 +592,7 @@ void census_stage__begin_last(struct census_stage *c)
 	if (!is_ready(c, UINT64_MAX) && !c->host_only)
 		return;
 	c->is_last = true;
-	begin_reading(c, true, LAST_WITHIN);
+	begin_reading(c, !c->d->cut, LAST_WITHIN);
 	c->refused = true;
 }
 
@@ -591,9 +663,11 @@ int census_stage__take(struct census_stage *c, bool whole)
 	struct census_state *st = &c->job.state;
 	int err = 0;
 
+	if (whole && c->job.census)
+		err = take_counts(c, st);
 	/* After the requested steps, the reading would be of blocks that came later. */
 	whole = whole && !c->d->cut;
-	if (whole && c->job.census)
+	if (!err && whole && c->job.census)
 		err = emit_reading(c, st);
 	if (whole && !err && c->job.census && c->job.opts.memory)
 		err = session_host__hold(c->d, st);
@@ -646,6 +720,13 @@ static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t 
 	return intern(c->d, t, name, module) == 0 && *name;
 }
 
+static void on_step(void *ctx, uint64_t time)
+{
+	struct census_stage *c = ctx;
+
+	job_steps__ended(c->job_steps, time);
+}
+
 static int on_event(struct sink *sink, const struct event *e)
 {
 	struct census_stage *c = (struct census_stage *)sink;
@@ -660,6 +741,13 @@ struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
 
 	if (!c)
 		return NULL;
+	c->job_steps = job_steps__new();
+	if (!c->job_steps) {
+		free(c);
+		return NULL;
+	}
+	d->on_step = on_step;
+	d->on_step_ctx = c;
 	c->sink.event = on_event;
 	c->next = next;
 	c->d = d;
@@ -688,6 +776,7 @@ void census_stage__free(struct census_stage *c)
 	}
 	census_state__free(&c->last);
 	params__free(&c->params);
+	job_steps__free(c->job_steps);
 	census__free(c->census);
 	hostmem__free(c->host);
 	free(c);

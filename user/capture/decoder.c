@@ -361,6 +361,8 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 	e.stack = event_stack(d, r->stack, &e.walk, &step);
 	if (!step)
 		return 0;
+	if (d->on_step)
+		d->on_step(d->on_step_ctx, e.time);
 	if (d->cut)
 		return 0;
 	e.kind = EVENT_STEP;

@@ -62,7 +62,11 @@ struct decoder {
 	bool warned_native;	      /* the warning that one could not be read was given */
 	struct host_memory *host;     /* NULL: host memory is not recorded */
 	struct sink *next;	      /* gets every event; borrowed */
-	uint64_t start;		      /* CLOCK_MONOTONIC, ns; 0: events have not begun */
+	/* Called at the end of each step, also of those after the requested ones; NULL: none. time:
+	 * ns since start. */
+	void (*on_step)(void *ctx, uint64_t time);
+	void *on_step_ctx;
+	uint64_t start;	      /* CLOCK_MONOTONIC, ns; 0: events have not begun */
 	uint64_t cut;	      /* ns since start: the requested steps are complete, later events are
 				 dropped; 0: not yet */
 	bool from_start;      /* the probes were in place before PyTorch's code could run */

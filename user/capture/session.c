@@ -201,6 +201,8 @@ static int housekeeping(struct session *s, uint64_t now)
 		if (c[MT_CNT_RING_LOST + MT_REC_SCOPE_END] && !s->losses.steps_warned) {
 			log_warn("ends of steps were lost: steps and figures per step are not "
 				 "exact");
+			if (s->census)
+				census_stage__lost_steps(s->census);
 			s->losses.steps_warned = true;
 		}
 		if (s->opts.group)
@@ -313,8 +315,11 @@ static int take_census(struct session *s, int ended)
 
 static int pump_census(struct session *s, uint64_t now)
 {
-	int ended = s->census ? census_stage__end(s->census) : 0;
+	int ended = s->census ? census_stage__end(s->census) : 0,
+	    err = s->census && !ended && !s->stopped ? census_stage__look(s->census, now) : 0;
 
+	if (err)
+		return err;
 	if (s->census && !ended && attach_stage__settled(s->attach))
 		census_stage__begin(s->census, now);
 	return take_census(s, ended);
@@ -333,6 +338,22 @@ static int await_census(struct session *s)
 	return err ? err : take_census(s, census_stage__end(s->census));
 }
 
+/* A brief capture looks at the optimizers' counts a few more times, at different moments of a
+ * step. */
+static int last_looks(struct session *s)
+{
+	static const struct timespec pause = { .tv_nsec = 3000000 };
+	int err = 0;
+
+	for (int i = 0; i < DRAINS && !err && census_stage__look_last(s->census); i++) {
+		nanosleep(&pause, NULL);
+		err = session__round(s);
+	}
+	if (!err)
+		err = session__round(s);
+	return err || s->behind ? err : census_stage__end_looks(s->census);
+}
+
 static int last_census(struct session *s)
 {
 	int err;
@@ -343,7 +364,8 @@ static int last_census(struct session *s)
 	if (err || !attach_stage__settled(s->attach))
 		return err;
 	census_stage__begin_last(s->census);
-	return await_census(s);
+	err = await_census(s);
+	return err ? err : last_looks(s);
 }
 
 static void send_to(struct session *s, struct sink *sink)

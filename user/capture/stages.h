@@ -77,6 +77,15 @@ uint64_t census_stage__pause(unsigned unchanged, uint64_t took);
 /* Begins a reading if it is time to and none is under way; now: ns since start. Call it only when
  * the state at attach is known. */
 void census_stage__begin(struct census_stage *c, uint64_t now);
+/* Reads once more how many steps the optimizers have counted, if it is time to: a few words, after
+ * the end of a step. now: ns since start. 0 or -ENOMEM. */
+int census_stage__look(struct census_stage *c, uint64_t now);
+/* A look at the end of a capture that had few. False: there is no need. */
+bool census_stage__look_last(struct census_stage *c);
+/* All records up to the last look came in. 0 or -ENOMEM. */
+int census_stage__end_looks(struct census_stage *c);
+/* Records about ends of steps were lost: their numbers are not known. */
+void census_stage__lost_steps(struct census_stage *c);
 /* Begins the last reading, before the probes are removed. They may go as soon as its tensors are
  * read; the ledger of host memory may come later, by census_stage__take_ledger(). */
 void census_stage__begin_last(struct census_stage *c);

@@ -206,6 +206,7 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 	s.begin = clock__monotonic();
 	err = reading__init(&r, c);
 	r.o = o;
+	r.clock = o->clock ? o->clock : clock__monotonic;
 	r.deadline = s.begin + o->limit_ns;
 	if (!err)
 		err = read_all(&r, &l, &s, why);
@@ -213,6 +214,9 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 		s.end = clock__monotonic();
 		s.modules = r.modules.n;
 		s.optimizers = r.optimizers.n;
+		s.counts = r.counts;
+		s.ncounts = r.ncounts;
+		r.counts = NULL;
 		s.torn_lists = r.torn;
 		s.know_grad = pytensors__know_grad(c->tensors);
 		*ret = s;

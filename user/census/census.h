@@ -67,6 +67,29 @@ struct census_device {
 	uint64_t count[CENSUS_KINDS];
 };
 
+/* In order of precedence: the highest of an optimizer's parameters counts. */
+enum census_count {
+	CENSUS_COUNT_NONE, /* it keeps no count of its steps, or has not taken one */
+	CENSUS_COUNT_KNOWN,
+	CENSUS_COUNT_UNREADABLE, /* changed meanwhile, or no number of steps */
+	CENSUS_COUNT_ON_DEVICE,
+};
+
+#define CENSUS_COUNTERS 16
+
+/* An optimizer, and the number of its steps as it counts them itself. */
+struct census_optimizer {
+	uint64_t obj;
+	uint64_t begin, end; /* when the count was read; census_opts.clock, ns */
+	uint64_t count;	     /* the highest of its parameters; they differ within a step */
+	uint8_t is;	     /* enum census_count */
+	/* Some of the tensors with this count: address and c10::ScalarType of each. None if it is a
+	 * Python int. */
+	uint8_t dtype[CENSUS_COUNTERS];
+	uint64_t at[CENSUS_COUNTERS];
+	size_t n;
+};
+
 struct census_state {
 	struct census_tensor *tensors; /* by device, then by address */
 	size_t ntensors;
@@ -74,6 +97,8 @@ struct census_state {
 	size_t ndevices;
 	struct census_memory *memory; /* with census_opts.memory, in any order; may overlap */
 	size_t nmemory;
+	struct census_optimizer *counts; /* of each optimizer */
+	size_t ncounts;
 	char *text;		      /* private: all texts */
 	struct map64 *params;	      /* private: TensorImpl -> index of its storage in tensors */
 	struct map64 *param_storages; /* private: TensorImpl -> its StorageImpl */
@@ -105,6 +130,7 @@ struct census_opts {
 	/* Called every few milliseconds; NULL: none. True ends the reading with -ECANCELED. */
 	bool (*cancelled)(void *ctx);
 	void *ctx;
+	uint64_t (*clock)(void); /* for times of counts; NULL: clock__monotonic() */
 };
 
 /*

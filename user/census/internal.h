@@ -46,6 +46,15 @@ int census__find_owners(struct reading *r, struct census_owners **ret);
 int census__name_owners(struct reading *r, struct census_list *l, struct census_owners *before);
 void census_owners__free(struct census_owners *o); /* accepts NULL */
 
+/* counts.c: the steps that optimizers count. */
+/* Begins the counts of all optimizers, and of one before its objects are read. 0 or -ENOMEM. */
+int census__begin_counts(struct reading *r);
+void census__begin_count(struct reading *r, size_t optimizer);
+/* Takes a count that is a Python object, if it is an int. 0 or an error that ends the reading. */
+int census__python_count(struct reading *r, size_t optimizer, uint64_t obj);
+/* Reads the tensors of the list that are counts. 0 or an error that ends the reading. */
+int census__read_counts(struct reading *r, const struct census_list *l);
+
 /* saved.c: adds tensors that autograd's graph saved for backward. */
 int census__add_saved(struct reading *r, struct census_list *l);
 

@@ -341,6 +341,7 @@ void census_state__free(struct census_state *s)
 	free(s->tensors);
 	free(s->devices);
 	free(s->memory);
+	free(s->counts);
 	free(s->text);
 	memset(s, 0, sizeof(*s));
 }

@@ -17,6 +17,7 @@
 #define MAX_NAME (NN_MAX_NAME + MAX_KEY + 64)
 #define MAX_LIST 65536u /* list items examined */
 #define MAX_STATE_DEPTH 3
+#define COUNT_DEPTH 1	 /* of "step" */
 #define LIST_ITEMS 24	 /* PyListObject.ob_item */
 #define DESCR_MEMBER 40	 /* PyMemberDescrObject.d_member */
 #define MEMBER_OFFSET 16 /* PyMemberDef.offset */
@@ -353,8 +354,9 @@ int census__list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t 
 
 struct state_walk {
 	struct reading *r;
-	const char *cls; /* class of the optimizer */
-	const char *of;	 /* " of layers.3.weight", or "" */
+	size_t optimizer; /* its index */
+	const char *cls;  /* class of the optimizer */
+	const char *of;	  /* " of layers.3.weight", or "" */
 	struct label label;
 };
 
@@ -363,6 +365,8 @@ struct state_walk {
 static int name_state(struct state_walk *w, uint64_t obj, const char *what, int depth)
 {
 	char name[MAX_NAME * 2], key[MAX_KEY];
+	/* state[parameter]["step"] */
+	bool counts = depth == COUNT_DEPTH && !strcmp(what, "step");
 	struct pyitems items = { 0 };
 	enum type_kind kind;
 	uint64_t *list = NULL;
@@ -373,9 +377,14 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 	if (err)
 		return err;
 	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) {
+		struct label label = w->label;
+
+		label.count_of = counts && kind == TYPE_TENSOR ? w->optimizer + 1 : 0;
 		snprintf(name, sizeof(name), "%s %s%s", w->cls, what, w->of);
-		return census__name_tensor(w->r, obj, name, w->label);
+		return census__name_tensor(w->r, obj, name, label);
 	}
+	if (counts)
+		return census__python_count(w->r, w->optimizer, obj);
 	if (depth >= MAX_STATE_DEPTH || strlen(what) > MAX_NAME)
 		return 0;
 	err = census__list_items(w->r, obj, &list, &n);
@@ -397,9 +406,10 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 	return reading__is_local(err) && err != -EAGAIN ? 0 : err;
 }
 
-static int name_param_state(struct reading *r, const char *cls, const struct pyitem *item)
+static int name_param_state(struct reading *r, size_t optimizer, const char *cls,
+			    const struct pyitem *item)
 {
-	struct state_walk w = { .r = r, .cls = cls, .of = "" };
+	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .of = "" };
 	char of[MAX_NAME + 8];
 	struct label param;
 
@@ -415,9 +425,10 @@ static int name_param_state(struct reading *r, const char *cls, const struct pyi
 }
 
 /* Names parameters outside modules, and tensors among the settings, such as a learning rate. */
-static int name_group(struct reading *r, const char *cls, uint64_t group, size_t number)
+static int name_group(struct reading *r, size_t optimizer, const char *cls, uint64_t group,
+		      size_t number)
 {
-	struct state_walk w = { .r = r, .cls = cls, .of = "" };
+	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .of = "" };
 	struct pyitems items = { 0 };
 	char key[MAX_KEY], name[MAX_NAME];
 	uint64_t *list = NULL;
@@ -430,7 +441,8 @@ static int name_group(struct reading *r, const char *cls, uint64_t group, size_t
 			continue;
 		if (strcmp(key, "params")) {
 			w.label = (struct label){ .kind = CENSUS_OPTIMIZER };
-			err = name_state(&w, items.v[i].value, key, MAX_STATE_DEPTH - 1);
+			err = name_state(&w, items.v[i].value, key,
+					 strcmp(key, "step") ? MAX_STATE_DEPTH - 1 : COUNT_DEPTH);
 		} else {
 			err = census__list_items(r, items.v[i].value, &list, &n);
 			for (size_t k = 0; !err && k < n; k++) {
@@ -450,14 +462,16 @@ static int name_group(struct reading *r, const char *cls, uint64_t group, size_t
 	return err;
 }
 
-static int name_optimizer(struct reading *r, const struct found *f)
+static int name_optimizer(struct reading *r, size_t optimizer)
 {
+	const struct found *f = &r->optimizers.v[optimizer];
 	struct pyitems attrs = { 0 }, items = { 0 };
 	char cls[MAX_KEY];
 	uint64_t value, *list = NULL;
 	size_t n = 0;
 	int err;
 
+	census__begin_count(r, optimizer);
 	err = pytype__name(&r->m, f->type, cls, sizeof(cls));
 	if (!err)
 		err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
@@ -465,7 +479,7 @@ static int name_optimizer(struct reading *r, const struct found *f)
 	if (!err && pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == 0)
 		err = census__list_items(r, value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++)
-		err = name_group(r, cls, list[i], i);
+		err = name_group(r, optimizer, cls, list[i], i);
 	free(list);
 	if (!err)
 		err = pystr__find(&r->m, &attrs, "state", NULL, &value);
@@ -474,7 +488,7 @@ static int name_optimizer(struct reading *r, const struct found *f)
 	for (size_t i = 0; !err && i < items.n; i++) {
 		err = i % 16 ? 0 : reading__check_time(r);
 		if (!err)
-			err = name_param_state(r, cls, &items.v[i]);
+			err = name_param_state(r, optimizer, cls, &items.v[i]);
 		r->torn |= err == -EAGAIN;
 		if (reading__is_local(err))
 			err = 0;
@@ -487,21 +501,21 @@ static int name_optimizer(struct reading *r, const struct found *f)
 
 int census__name_optimizers(struct reading *r)
 {
-	int err = 0;
+	int err = census__begin_counts(r);
 
 	for (size_t i = 0; !err && i < r->optimizers.n; i++) {
 		size_t n = r->nnamed;
 		bool torn = r->torn;
 
 		pymem__begin_snapshot(&r->m);
-		err = name_optimizer(r, &r->optimizers.v[i]);
+		err = name_optimizer(r, i);
 		if (err || pymem__holds(&r->m))
 			continue;
 		for (; r->nnamed > n; r->nnamed--)
 			map64__del(r->by_obj, r->named[r->nnamed - 1].obj, NULL);
 		r->torn = torn;
 		pymem__forget(&r->m);
-		err = name_optimizer(r, &r->optimizers.v[i]);
+		err = name_optimizer(r, i);
 	}
 	return err;
 }

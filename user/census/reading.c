@@ -240,5 +240,6 @@ void reading__fini(struct reading *r)
 	pymem__fini(&r->m);
 	reading__forget_objects(r);
 	free(r->held);
+	free(r->counts);
 	free(r->text);
 }

@@ -53,10 +53,11 @@ struct found_list {
 /* Name and role of a tensor. Texts are offsets into reading.text; 0 is "". */
 struct label {
 	uint32_t name, module, cls, root;
-	uint8_t kind; /* enum census_kind */
-	bool leaf;    /* a leaf of autograd's graph, so not an activation */
-	bool grad;    /* true: the gradient of tensor of; false: a tensor inside it */
-	uint32_t of;  /* 1 + index in the list of the tensor that led to it; 0: none */
+	uint8_t kind;	   /* enum census_kind */
+	bool leaf;	   /* a leaf of autograd's graph, so not an activation */
+	bool grad;	   /* true: the gradient of tensor of; false: a tensor inside it */
+	uint32_t of;	   /* 1 + index in the list of the tensor that led to it; 0: none */
+	uint32_t count_of; /* 1 + index of the optimizer whose steps it counts; 0: none */
 };
 
 struct named {
@@ -76,9 +77,12 @@ struct reading {
 	struct pymem m;
 	const struct census_opts *o;
 	uint64_t deadline;
-	struct map64 *types; /* type object -> enum type_kind */
-	struct map64 *seen;  /* object -> enum type_kind, for objects in the lists below */
+	uint64_t (*clock)(void); /* of counts */
+	struct map64 *types;	 /* type object -> enum type_kind */
+	struct map64 *seen;	 /* object -> enum type_kind, for objects in the lists below */
 	struct found_list tensors, modules, optimizers, caches;
+	struct census_optimizer *counts; /* of each in optimizers; owned */
+	size_t ncounts;
 	struct named *named;
 	size_t nnamed, named_cap;
 	struct map64 *by_obj; /* object -> index in named */

@@ -60,6 +60,7 @@ static int add_grads(struct reading *r, struct census_list *l, size_t from, size
 		    l->v[i].state == PYTENSOR_TORN)
 			continue;
 		label.kind = CENSUS_GRADIENT;
+		label.count_of = 0;
 		label.grad = true;
 		label.of = i + 1;
 		if (label.name) {
@@ -86,6 +87,7 @@ static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx
 	int err;
 
 	label.grad = false;
+	label.count_of = 0;
 	label.of = in->outer + 1;
 	/* A tensor with its own storage is not a wrapper; its attributes are other tensors. */
 	if (*name && in->l->v[in->outer].state != PYTENSOR_NO_STORAGE)
@@ -192,7 +194,7 @@ static int read_listed(struct reading *r, struct census_list *l)
 	/* The last level is read but not searched for wrappers. */
 	if (!err && from < l->n)
 		err = pytensors__read(r->c->tensors, l->v + from, l->n - from);
-	return err ? err : confirm_grads(r, l);
+	return err ?: confirm_grads(r, l) ?: census__read_counts(r, l);
 }
 
 int census__read_tensors(struct reading *r, struct census_list *l)

@@ -456,6 +456,9 @@ bool model__steps_are_calls(const struct model *m);
 bool model__step(const struct model *m, size_t i, struct model_step *ret);
 /* The last step, with the bytes of this device. False: none, or no memory on it in that step. */
 bool model__last_step(const struct model *m, size_t device, struct model_step *ret);
+/* The optimizer's own number of the first step that ended in the recording, from 1 on; steps after
+ * it have the next ones. False: not known. */
+bool model__job_step(const struct model *m, uint64_t *ret);
 /* The recording begins at the first step's start. */
 bool model__first_step_whole(const struct model *m);
 /* Median duration of the kept steps, ns, without an incomplete first step. 0: no such step. */

@@ -12,6 +12,8 @@
 #include "model/state.h"
 #include "model/steps.h"
 
+#define JOB_STEP_MOST (UINT64_C(1) << 53) /* JSON's numbers are exact up to here */
+
 const char *const moment_names[] = { WORD_ARRAY(MOMENT_WORDS) "time", NULL };
 const char *const group_names[] = { WORD_ARRAY(GROUP_WORDS) NULL };
 _Static_assert(sizeof(group_names) / sizeof(*group_names) == BY_NR + 1,
@@ -221,6 +223,32 @@ size_t model__whole_steps(const struct model *m)
 		     (at && (!strcmp(at, "start") || !strcmp(at, "fork")));
 
 	return n - (n && !whole);
+}
+
+/* A number in a fact, which is hostile. */
+static bool fact_number(const struct facts *f, const char *key, uint64_t *ret)
+{
+	const char *s = facts__get(f, key);
+	char *end;
+
+	if (!s || *s < '0' || *s > '9')
+		return false;
+	*ret = strtoull(s, &end, 10);
+	return !*end && *ret <= JOB_STEP_MOST;
+}
+
+bool model__job_step(const struct model *m, uint64_t *ret)
+{
+	uint64_t before = 0;
+
+	if (model__steps_are_calls(m) || !fact_number(m->words->facts, "job_step", ret))
+		return false;
+	/* The fact is of the capture's first step. */
+	if (facts__get(m->words->facts, "window_first_step") &&
+	    !fact_number(m->words->facts, "window_first_step", &before))
+		return false;
+	*ret += before;
+	return true;
 }
 
 static void read_step(const struct model *m, const struct dev *dev, uint64_t number,

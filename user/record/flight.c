@@ -43,6 +43,7 @@ struct flight {
 	unsigned int files;
 	struct dump *dump; /* open file; NULL: none */
 	uint64_t latest;   /* latest time of events and clock */
+	uint64_t steps;	   /* that ended in events of the base */
 	bool folded;	   /* true if the base contains events */
 	/* Out-of-memory events whose file is due. */
 	uint64_t ooms;
@@ -61,6 +62,7 @@ struct dump {
 	bool whole;	     /* true if a step begins with the window */
 	int err;	     /* error of writing; the base is kept up to date even so */
 	uint64_t flushed;    /* time of the last flush */
+	uint64_t first_step; /* steps that ended before the window */
 	struct flight_report report;
 };
 
@@ -207,6 +209,7 @@ static int fold(void *ctx, const struct event *e)
 	struct flight *fl = ctx;
 
 	fl->folded = true;
+	fl->steps += e->kind == EVENT_STEP;
 	return live_set__fold(fl->base, e);
 }
 
@@ -282,7 +285,8 @@ static int update_facts(struct dump *d)
 		err = facts__set(d->facts, "window_began", r->began);
 	return err ?: facts__setf(d->facts, "duration_ns", "%" PRIu64, r->to) ?:
 	       facts__setf(d->facts, "events", "%" PRIu64, r->events) ?:
-	       facts__setf(d->facts, "window_start_ns", "%" PRIu64, r->from);
+	       facts__setf(d->facts, "window_start_ns", "%" PRIu64, r->from) ?:
+	       facts__setf(d->facts, "window_first_step", "%" PRIu64, d->first_step);
 }
 
 /* Begins the file with the live blocks. */
@@ -290,6 +294,7 @@ static int start(struct dump *d, uint64_t time)
 {
 	d->begun = true;
 	d->report.from = d->report.to = d->flushed = time;
+	d->first_step = d->fl->steps;
 	d->report.blocks = live_set__blocks(d->fl->base);
 	live_set__new_peaks(d->fl->base);
 	return update_facts(d) ?: (d->last ? mtr_writer__flush(d->w) : 0) ?: live_set__emit(d->fl->base, time, put, d);

@@ -119,6 +119,8 @@ static void put_marks(struct json *j, const struct model *m)
 void report_json__capture(struct json *j, const struct report_doc *doc)
 {
 	const struct facts *f = doc->facts;
+	uint64_t first = 0;
+	bool known = model__job_step(doc->model, &first);
 
 	json__open_object(j, "capture");
 	fact(j, "start", f, "start");
@@ -128,6 +130,9 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	json__uint(j, "steps", model__whole_steps(doc->model));
 	if (model__step_time(doc->model))
 		json__seconds(j, "step_time", model__step_time(doc->model), 9);
+	json__uint_or_null(j, "first_job_step", known, first);
+	if (!known && facts__get(f, "job_step_unknown"))
+		fact(j, "first_job_step_unknown", f, "job_step_unknown");
 	fact(j, "attached_at", f, "attached_at");
 	if (facts__get(f, "host")) {
 		fact(j, "host", f, "host");

@@ -208,13 +208,25 @@ static void print_slow(FILE *out, const struct ranks *r, const struct outlier *o
 			text__time(b, sizeof(b), o->others));
 }
 
+static const char *step_words(char *buf, size_t size, const struct step_match *m)
+{
+	char a[32], b[32];
+
+	if (m->by != STEPS_BY_OPTIMIZER)
+		snprintf(buf, size, "Steps");
+	else
+		snprintf(buf, size, "Steps %s to %s of the job, by the optimizers' own count,",
+			 text__count(a, sizeof(a), m->first), text__count(b, sizeof(b), m->last));
+	return buf;
+}
+
 void rank_table__steps(FILE *out, const struct ranks *r, size_t width)
 {
 	size_t n = ranks__count(r), known = 0;
 	uint64_t *values = calloc(n + 1, sizeof(*values));
 	const struct outlier *slow;
 	size_t n_slow = ranks__slow(r, &slow);
-	char a[24], b[24], c[24], count[32];
+	char a[24], b[24], c[24], count[32], which[128];
 
 	for (size_t i = 0; i < n && values; i++)
 		if (!ranks__at(r, i)->worker && ranks__at(r, i)->step_time)
@@ -223,10 +235,16 @@ void rank_table__steps(FILE *out, const struct ranks *r, size_t width)
 		outliers__sort(values, known);
 		fputc('\n', out);
 		text__paragraph(out, width, "", "  ",
-				"Steps take %s in the median of ranks, from %s to %s",
+				"%s take %s in the median of ranks, from %s to %s",
+				step_words(which, sizeof(which), ranks__step_match(r)),
 				text__time(a, sizeof(a), outliers__median(values, known)),
 				text__time(b, sizeof(b), values[0]),
 				text__time(c, sizeof(c), values[known - 1]));
+		if (ranks__step_match(r)->by == STEPS_BY_TIME)
+			text__paragraph(out, width, "  ", "  ",
+					"all steps of each recording: they have no numbers of the "
+					"job in common (%s)",
+					ranks__step_match(r)->why);
 		for (size_t i = 0; i < n_slow && i < MOST_SLOW; i++)
 			print_slow(out, r, &slow[i], width);
 		if (n_slow > MOST_SLOW)

@@ -25,6 +25,7 @@ struct ranks {
 	size_t ncells, room_cells;
 	struct strings *strings, *ids; /* ids: words of each line, by its index */
 	struct outliers outliers, slow;
+	struct step_match match;
 	struct rank_groups groups;
 	struct process_tree tree;
 };
@@ -53,6 +54,7 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].host);
 		free(r->all[i].cwd);
 		free(r->all[i].command);
+		job_spans__free(&r->all[i].spans);
 		for (size_t k = 0; k < r->all[i].ngrowth; k++)
 			free(r->all[i].growth[k]);
 		free(r->all[i].growth);
@@ -324,6 +326,22 @@ static void read_clock(struct rank_clock *c, const struct facts *f)
 		c->begin = (int64_t)zero + (int64_t)from - c->offset;
 }
 
+/* Copies the numbered steps, or why they have no numbers. */
+static int read_steps(struct rank *k, const struct analysis *a)
+{
+	const char *why = facts__get(a->facts, "job_step_unknown");
+
+	k->steps = model__whole_steps(a->model);
+	k->step_time = model__step_time(a->model);
+	if (!why || !*why)
+		why = "its recording does not have the number";
+	if (job_spans__of(a->model, &k->spans))
+		return -ENOMEM;
+	if (!k->spans.n || !model__job_step(a->model, &k->first_job_step))
+		text__clean(k->no_number, sizeof(k->no_number), why, strlen(why));
+	return 0;
+}
+
 static int describe(struct rank *k, const struct analysis *a)
 {
 	const char *cwd = facts__get(a->facts, "cwd"), *comm = facts__get(a->facts, "comm");
@@ -341,10 +359,10 @@ static int describe(struct rank *k, const struct analysis *a)
 	k->data_worker = comm && !strcmp(comm, "pt_data_worker");
 	k->events = model__events(a->model);
 	k->lost = words__lost(a->model, a->facts);
-	k->steps = model__whole_steps(a->model);
-	k->step_time = model__step_time(a->model);
 	k->complete = a->complete;
 	read_clock(&k->clock, a->facts);
+	if (read_steps(k, a))
+		return -ENOMEM;
 	return k->name && k->command && (!cwd || k->cwd) && (!host || k->host) ? 0 : -ENOMEM;
 }
 
@@ -718,12 +736,51 @@ static void measure_lines(struct ranks *r, struct compared *c)
 	}
 }
 
+static bool has_steps(const struct rank *k)
+{
+	return !k->worker && k->step_time;
+}
+
+/* Finds the numbers of steps that all ranks have. */
+static void match_steps(struct ranks *r)
+{
+	struct step_match *m = &r->match;
+	bool job = ranks__one_job(r);
+	size_t n = 0;
+
+	*m = (struct step_match){ .by = STEPS_BY_OPTIMIZER, .last = UINT64_MAX };
+	for (size_t i = 0; i < r->n; i++) {
+		const struct rank *k = &r->all[i];
+
+		if (!has_steps(k))
+			continue;
+		n++;
+		if (m->by == STEPS_BY_TIME)
+			continue;
+		if (job && job_spans__narrow(&k->spans, &m->first, &m->last))
+			continue;
+		m->by = STEPS_BY_TIME;
+		if (!job)
+			snprintf(m->why, sizeof(m->why), "the recordings are no ranks of one job");
+		else if (k->spans.n)
+			snprintf(m->why, sizeof(m->why), "no step is in all recordings");
+		else
+			snprintf(m->why, sizeof(m->why), "%s: %s", k->label, k->no_number);
+	}
+	if (n < 2)
+		*m = (struct step_match){ .by = STEPS_NOT_MATCHED };
+	for (size_t i = 0; i < r->n && m->by == STEPS_BY_OPTIMIZER; i++)
+		if (has_steps(&r->all[i]))
+			r->all[i].step_time = job_spans__median(&r->all[i].spans, m->first,
+								m->last);
+}
+
 /* Ranks of one job step together, whatever they allocate. */
 static int compare_steps(struct ranks *r, struct compared *c)
 {
 	c->n = 0;
 	for (size_t i = 0; i < r->n; i++)
-		if (!r->all[i].worker && r->all[i].step_time) {
+		if (has_steps(&r->all[i])) {
 			c->values[c->n] = r->all[i].step_time;
 			c->which[c->n++] = (uint32_t)i;
 		}
@@ -765,8 +822,10 @@ static int compare_tree(struct ranks *r, struct compared *c)
 
 static int compare_groups(struct ranks *r, struct compared *c)
 {
-	int err = compare_steps(r, c);
+	int err;
 
+	match_steps(r);
+	err = compare_steps(r, c);
 	for (uint32_t i = 0; i < r->groups.n && !err; i++) {
 		if (r->groups.all[i].family != i)
 			continue;
@@ -901,6 +960,11 @@ size_t ranks__slow(const struct ranks *r, const struct outlier **ret)
 {
 	*ret = r->slow.all;
 	return r->slow.n;
+}
+
+const struct step_match *ranks__step_match(const struct ranks *r)
+{
+	return &r->match;
 }
 
 bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording)

@@ -9,6 +9,7 @@
 
 #include "archive/analysis.h"
 #include "model/model.h"
+#include "labels/job_spans.h"
 #include "labels/outliers.h"
 #include "labels/process_tree.h"
 #include "report/rank_groups.h"
@@ -53,7 +54,12 @@ struct rank {		/* one recording */
 	bool data_worker; /* true if it has PyTorch's name for workers */
 	uint32_t boss;	  /* a worker's parent, by index; valid before ranks__finish() */
 	uint64_t pid, parent, events, lost, steps; /* parent 0: unknown */
-	uint64_t step_time;			   /* median, ns; 0: not known */
+	/* Median, ns; 0: not known. After ranks__finish() that of the steps in step_match, if they
+	 * are matched by number. */
+	uint64_t step_time;
+	uint64_t first_job_step; /* valid if spans has steps */
+	struct job_spans spans;
+	char no_number[96]; /* why its steps have no numbers, cleaned; "" if they have */
 	struct rank_clock clock;
 	bool complete;
 	char devices[64]; /* devices, such as "cuda:0 cuda:1" */
@@ -72,6 +78,18 @@ struct rank {		/* one recording */
 	size_t ngrowth, growth_room;
 	const struct growth_summary *grows; /* the one that grows most; NULL: none is known to */
 	bool steady;			    /* true if no device grows, and that is known of all */
+};
+
+enum step_match_by {
+	STEPS_NOT_MATCHED,  /* fewer than two ranks have steps */
+	STEPS_BY_OPTIMIZER, /* the same numbers of the optimizers' own counts in all ranks */
+	STEPS_BY_TIME,	    /* all steps of each recording */
+};
+
+struct step_match {
+	enum step_match_by by;
+	uint64_t first, last; /* by number */
+	char why[160];	      /* why not by number */
 };
 
 struct rank_line {	   /* equal rows of several recordings */
@@ -136,6 +154,8 @@ const struct rank_groups *ranks__groups(const struct ranks *r);
 /* Recordings whose steps take OUTLIER_PERCENT longer or shorter than the median of the others, and
  * by more than a millisecond; bytes and others are ns. By difference. */
 size_t ranks__slow(const struct ranks *r, const struct outlier **ret);
+/* Returns which steps of the ranks are compared. */
+const struct step_match *ranks__step_match(const struct ranks *r);
 
 /* Prints "4 recordings of one job, ranks 0-3 of 4: python train.py", and the number of recordings
  * without memory events. */

@@ -46,6 +46,7 @@ static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 		json__seconds(j, "step_time", k->step_time, 9);
 	else
 		json__null(j, "step_time");
+	json__uint_or_null(j, "first_job_step", k->spans.n, k->first_job_step);
 	json__uint_or_null(j, "group", group != RANK_GROUPS_NONE, group);
 	if (k->clock.known) {
 		json__int(j, "begin_ns", k->clock.begin);
@@ -237,6 +238,23 @@ static void put_slow(struct json *j, const struct ranks *r)
 	json__close_array(j);
 }
 
+static void put_match(struct json *j, const struct step_match *m)
+{
+	if (m->by == STEPS_NOT_MATCHED) {
+		json__null(j, "step_match");
+		return;
+	}
+	json__open_object(j, "step_match");
+	json__string(j, "by", m->by == STEPS_BY_OPTIMIZER ? "optimizer" : "time");
+	if (m->by == STEPS_BY_OPTIMIZER) {
+		json__uint(j, "first", m->first);
+		json__uint(j, "last", m->last);
+	} else {
+		json__string(j, "why", m->why);
+	}
+	json__close_object(j);
+}
+
 static void put_missing(struct json *j, const struct ranks_opts *o)
 {
 	json__open_array(j, "missing");
@@ -310,6 +328,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	err = put_lines(j, r, top);
 	put_outliers(j, r);
 	put_groups(j, r);
+	put_match(j, ranks__step_match(r));
 	put_slow(j, r);
 	put_missing(j, o);
 	if (o->fail)

@@ -144,6 +144,22 @@ static uint64_t lost(const struct model *m, const struct facts *f, const struct 
 	return n > o->lost ? n : o->lost;
 }
 
+/* Adds the job's numbers of the whole steps. */
+static void job_steps(struct line *l, const struct model *m)
+{
+	uint64_t first, n = model__whole_steps(m), skip = model__steps(m) - n;
+	char a[32], b[32];
+
+	if (!n || !model__job_step(m, &first))
+		return;
+	text__count(a, sizeof(a), first + skip);
+	if (n == 1)
+		part(l, "step %s of the job, by the optimizer's own count", a);
+	else
+		part(l, "steps %s to %s of the job, by the optimizer's own count", a,
+		     text__count(b, sizeof(b), first + skip + n - 1));
+}
+
 static void print_process(FILE *out, const struct model *m, const struct facts *f,
 			  const struct report_text_opts *o)
 {
@@ -165,6 +181,7 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 		     text__time(step, sizeof(step), model__step_time(m)));
 	else
 		part(&l, "%s", time);
+	job_steps(&l, m);
 	version(&l, f, "torch", "torch");
 	version(&l, f, "python", "Python");
 	part(&l, "%s events, %s%s lost%s", text__count(events, sizeof(events), model__events(m)),

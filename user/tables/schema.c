@@ -46,9 +46,16 @@ static const struct column rows[] = {
 	PLACE,
 };
 static const struct column steps[] = {
-	COMMON,		  TEXT("device"),	 INT("step"),
-	INT("start_ns"),  INT("end_ns"),	 INT("duration_ns"),
-	TIME("end_time"), INT("peak_allocated"), INT("end_allocated"),
+	COMMON,
+	TEXT("device"),
+	INT("step"),
+	INT("job_step"),
+	INT("start_ns"),
+	INT("end_ns"),
+	INT("duration_ns"),
+	TIME("end_time"),
+	INT("peak_allocated"),
+	INT("end_allocated"),
 };
 static const struct column devices[] = {
 	COMMON,

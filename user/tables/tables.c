@@ -25,6 +25,8 @@ struct tables {
 	bool has_start;
 	uint64_t start; /* ns since 1970 */
 	size_t steps;	/* that have rows */
+	bool numbered;	/* first_job_step is known */
+	uint64_t first_job_step;
 };
 
 static void put_common(const struct tables *s, struct parquet *p)
@@ -120,6 +122,7 @@ static int put_step(const struct tables *s, const char *device, const struct mod
 	put_common(s, p);
 	parquet__text(p, device);
 	parquet__uint(p, true, s->steps - 1);
+	parquet__uint(p, s->numbered, s->first_job_step + s->steps - 1);
 	parquet__uint(p, true, step->start);
 	parquet__uint(p, true, step->end);
 	parquet__uint(p, step->end >= step->start, step->end - step->start);
@@ -140,6 +143,8 @@ static int put_steps(struct export_ctx *c, struct tables *s)
 	if (now == s->steps)
 		return 0;
 	s->steps = now;
+	/* The fact may come after the events. */
+	s->numbered = model__job_step(c->ahead ? c->ahead : c->model, &s->first_job_step);
 	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
 		model__device(c->model, i, &d);
 		if (passing__is_selected(c, d.name) && model__last_step(c->model, i, &step))
