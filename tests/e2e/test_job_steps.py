@@ -8,6 +8,7 @@ import glob
 import io
 import json
 import os
+import subprocess
 
 import harness
 from harness import OUT, WORKLOADS, check, equal, own, python, run, scratch, spawn, tool
@@ -57,7 +58,7 @@ def check_numbers(path, steps):
     return first
 
 
-def known(kind, times=3, until=("--steps", "8"), **options):
+def known(kind, times=3, until=("--steps", "30"), **options):
     """Several recordings of one job, each with the right numbers. Returns the last one."""
     p = job(kind, 4811, **options)
     before = 4811
@@ -81,6 +82,16 @@ def test_adam():
 
 def test_foreach():
     known("foreach")
+
+
+def test_dry_run():
+    """A job on CUDA without a device, whose optimizer counts on the CPU all the same."""
+    known("adam", device="cuda", LD_PRELOAD=PRELOAD)
+
+
+def test_long_optimizer():
+    """Most readings are within an optimizer's step."""
+    known("wide", pause=0)
 
 
 def test_fast():
@@ -131,6 +142,29 @@ def test_unknown():
     unknown("sgd", "keeps no count")
     unknown("gan", "several optimizers")
     unknown("capturable", "on the device", device="cuda", LD_PRELOAD=PRELOAD)
+
+
+def test_table():
+    """`job_step` of `export parquet`."""
+    done = subprocess.run([os.path.join(harness.REPO, "tools", "deps.sh"), "python", "tables"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise harness.Skip("no environment with pyarrow: tools/deps.sh tables")
+    p = job("adam", 42)
+    numbered = record(p, "numbered.mtr", "--steps", "30")
+    p.stop()
+    p = job("sgd", 42)
+    unnumbered = record(p, "unnumbered.mtr", "--steps", "30")
+    p.stop()
+    first = document(numbered)["capture"]["first_job_step"]
+    equal(tool("export", "parquet", numbered, unnumbered, "-o", scratch("tables"))[0], 0, "export parquet")
+    query = "import duckdb, json, sys; print(json.dumps(duckdb.execute(\"SELECT recording, step, job_step FROM read_parquet(" \
+        "'%s/steps/**/*.parquet')\" % sys.argv[1]).fetchall()))"
+    done = subprocess.run([done.stdout.strip(), "-c", query, scratch("tables")], capture_output=True, text=True, check=False, timeout=60)
+    equal(done.returncode, 0, "DuckDB: %s" % done.stderr[-500:])
+    rows = json.loads(done.stdout)
+    check(len(rows) >= 40, "rows: %s", rows)
+    for recording, step, number in rows:
+        equal(number, first + step if recording == "numbered" else None, "job_step of %s, step %d" % (recording, step))
 
 
 def test_parts():

@@ -199,6 +199,8 @@ static void any_facts(struct dice *d, struct facts *f, struct dict *dict)
 					    "census",
 					    "window_start_ns",
 					    "window_first_step",
+					    "job_step",
+					    "job_step_unknown",
 					    "segment",
 					    "dropped_events",
 					    "children",

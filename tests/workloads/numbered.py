@@ -5,7 +5,7 @@ prepared, it allocates and frees SIZE + N bytes on the CPU, which no other line 
 Prints "step N" after each of the first steps. Ends with its input. WAIT in the
 environment: begins with a line of its input.
 
-KIND: adam, foreach, capturable, sgd, gan (two optimizers in turns), accumulate (three batches a step), skip (an AMP scaler's skipped
+KIND: adam, foreach, wide (most of a step's time is the optimizer's), capturable, sgd, gan (two optimizers in turns), accumulate (three batches a step), skip (an AMP scaler's skipped
 steps), sparse (one parameter has no gradient in most steps), int (an optimizer that counts in Python ints), idle (another optimizer
 exists and never steps).
 """
@@ -39,18 +39,19 @@ class Counting(torch.optim.Optimizer):
 
 
 def make(lr=1e-3):
-    model = nn.Sequential(*[nn.Linear(16, 16) for _ in range(12)]).to(device)
+    width, layers = (768, 4) if kind == "wide" else (16, 12)
+    model = nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)]).to(device)
     if kind == "int":
         return model, Counting(model.parameters(), lr)
     if kind == "sgd":
         return model, torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    options = {"foreach": {"foreach": True}, "capturable": {"capturable": True}}.get(kind, {})
+    options = {"foreach": {"foreach": True}, "wide": {"foreach": True}, "capturable": {"capturable": True}}.get(kind, {})
     return model, torch.optim.AdamW(model.parameters(), lr=lr, **options)
 
 
 def forward(model, i=0):
     part = model[:-1] if kind == "sparse" and i % 7 else model
-    part(torch.randn(4, 16, device=device)).square().mean().backward()
+    part(torch.randn(4, model[0].in_features, device=device)).square().mean().backward()
 
 
 def resume(model, optimizer):

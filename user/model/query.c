@@ -248,7 +248,7 @@ bool model__job_step(const struct model *m, uint64_t *ret)
 	    !fact_number(m->words->facts, "window_first_step", &before))
 		return false;
 	*ret += before;
-	return true;
+	return *ret != 0;
 }
 
 static void read_step(const struct model *m, const struct dev *dev, uint64_t number,

@@ -240,7 +240,7 @@ void rank_table__steps(FILE *out, const struct ranks *r, size_t width)
 				text__time(a, sizeof(a), outliers__median(values, known)),
 				text__time(b, sizeof(b), values[0]),
 				text__time(c, sizeof(c), values[known - 1]));
-		if (ranks__step_match(r)->by == STEPS_BY_TIME)
+		if (ranks__step_match(r)->by == STEPS_BY_TIME && !ranks__step_match(r)->older)
 			text__paragraph(out, width, "  ", "  ",
 					"all steps of each recording: they have no numbers of the "
 					"job in common (%s)",

@@ -333,6 +333,7 @@ static int read_steps(struct rank *k, const struct analysis *a)
 
 	k->steps = model__whole_steps(a->model);
 	k->step_time = model__step_time(a->model);
+	k->older = !why && !facts__get(a->facts, "job_step");
 	if (!why || !*why)
 		why = "its recording does not have the number";
 	if (job_spans__of(a->model, &k->spans))
@@ -766,6 +767,7 @@ static void match_steps(struct ranks *r)
 			snprintf(m->why, sizeof(m->why), "no step is in all recordings");
 		else
 			snprintf(m->why, sizeof(m->why), "%s: %s", k->label, k->no_number);
+		m->older = !k->spans.n && k->older;
 	}
 	if (n < 2)
 		*m = (struct step_match){ .by = STEPS_NOT_MATCHED };

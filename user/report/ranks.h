@@ -62,6 +62,7 @@ struct rank {		/* one recording */
 	char no_number[96]; /* why its steps have no numbers, cleaned; "" if they have */
 	struct rank_clock clock;
 	bool complete;
+	bool older;	  /* the recording is of a version that did not number its steps */
 	char devices[64]; /* devices, such as "cuda:0 cuda:1" */
 	uint32_t ndevices;
 	/* Sums over these devices, each at its own moment, in bytes. */
@@ -90,6 +91,7 @@ struct step_match {
 	enum step_match_by by;
 	uint64_t first, last; /* by number */
 	char why[160];	      /* why not by number */
+	bool older;	      /* since a recording is of an older version */
 };
 
 struct rank_line {	   /* equal rows of several recordings */

@@ -372,6 +372,48 @@ static void test_steps_by_optimizer(void **state)
 	world__free(&w);
 }
 
+/* The fact of the capture's first step; windows begin later. Facts come from files. */
+static void test_job_step(void **state)
+{
+	static const struct {
+		const char *step, *before;
+		uint64_t want; /* 0: not known */
+	} cases[] = {
+		{ "4812", NULL, 4812 },
+		{ "4812", "8", 4820 },
+		{ "0", NULL, 0 },
+		{ "", NULL, 0 },
+		{ NULL, "8", 0 },
+		{ "-1", NULL, 0 },
+		{ "+1", NULL, 0 },
+		{ " 1", NULL, 0 },
+		{ "0x10", NULL, 0 },
+		{ "1e30", NULL, 0 },
+		{ "nan", NULL, 0 },
+		{ "18446744073709551615", NULL, 0 },
+		{ "18446744073709551616", NULL, 0 },
+		{ "4812", "", 0 },
+		{ "4812", "-8", 0 },
+		{ "4812", "18446744073709551615", 0 },
+	};
+	uint64_t first;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct world w = world__new(AT_PEAK, 0);
+
+		if (cases[i].step)
+			facts__set(w.f, "job_step", cases[i].step);
+		if (cases[i].before)
+			facts__set(w.f, "window_first_step", cases[i].before);
+		assert_false(model__job_step(w.m, &first)); /* no step of an optimizer */
+		step(&w);
+		first = 0;
+		assert_int_equal(model__job_step(w.m, &first), cases[i].want != 0);
+		assert_int_equal(cases[i].want ? first : 0, cases[i].want);
+		world__free(&w);
+	}
+}
+
 static void test_steps_by_calls(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -758,12 +800,19 @@ static void test_autograd(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_phases),		cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_generated_code),	cmocka_unit_test(test_groups),
-		cmocka_unit_test(test_autograd),	cmocka_unit_test(test_steps_by_optimizer),
-		cmocka_unit_test(test_steps_by_calls),	cmocka_unit_test(test_call_without_a_name),
-		cmocka_unit_test(test_many_steps),	cmocka_unit_test(test_layers),
-		cmocka_unit_test(test_layer_parts),	cmocka_unit_test(test_odd_module_names),
+		cmocka_unit_test(test_phases),
+		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_generated_code),
+		cmocka_unit_test(test_autograd),
+		cmocka_unit_test(test_steps_by_optimizer),
+		cmocka_unit_test(test_job_step),
+		cmocka_unit_test(test_steps_by_calls),
+		cmocka_unit_test(test_call_without_a_name),
+		cmocka_unit_test(test_many_steps),
+		cmocka_unit_test(test_layers),
+		cmocka_unit_test(test_layer_parts),
+		cmocka_unit_test(test_odd_module_names),
 		cmocka_unit_test(test_phase_stretches),
 	};
 

@@ -107,6 +107,79 @@ static void test_text(void **state)
 	expect_golden(o->out, "report-ranks.txt");
 }
 
+/* Ten steps after an incomplete one, whose number in the job is first. Those before step 110 of the
+ * job take 100 ms in rank 0 and 400 ms in rank 1, later ones 200 ms. number, unknown: facts; NULL:
+ * none. */
+static void write_steps(const char *path, int rank, int first, const char *number,
+			const char *unknown)
+{
+	struct tape t = tape__new(path);
+	struct dict_frame make[] = { frame(&t, "/home/u/gemma/train.py", "main", 3, NULL) };
+
+	facts__setf(t.f, "rank", "%d", rank);
+	facts__set(t.f, "world_size", "2");
+	if (number)
+		facts__set(t.f, "job_step", number);
+	if (unknown)
+		facts__set(t.f, "job_step_unknown", unknown);
+	alloc(&t, CUDA, 0x1000, 8 * MIB, dict__stack(t.d, make, 1, MT_WALK_OK));
+	for (int i = first; i < first + 11; i++) {
+		t.time += i >= 110 ? 100 * MS : rank ? 300 * MS : 0;
+		put(&t, (struct event){ .kind = EVENT_STEP });
+	}
+	tape__close(&t);
+}
+
+/* Steps of ranks are compared by the job's numbers, if both ranks know them. */
+static void test_step_match(void **state)
+{
+	static const struct {
+		int first[2];
+		const char *number1, *unknown1; /* facts of rank 1 */
+		uint64_t from, to;		/* 0: by time */
+		const char *text;		/* NULL: none */
+		size_t slow;			/* ranks whose steps take longer */
+	} cases[] = {
+		{ { 104, 100 }, "100", "", 105, 110, "Steps 105 to 110 of the job, by the", 1 },
+		{ { 110, 102 }, "102", "", 111, 112, "Steps 111 to 112 of the job, by the", 0 },
+		{ { 104, 120 }, "120", "", 0, 0, "(no step is in all recordings)", 1 },
+		{ { 104, 100 }, "", "no\x1b one", 0, 0, "(rank 1: no\\x1b one)", 1 },
+		{ { 104, 100 }, NULL, NULL, 0, 0, NULL, 1 }, /* an older version */
+	};
+	char paths[2][64];
+	struct output *o;
+	json_t *doc, *match;
+
+	for (int k = 0; k < 2; k++)
+		snprintf(paths[k], sizeof(paths[k]), "%s/steps%d.mtr", dir, k);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char number[16];
+
+		snprintf(number, sizeof(number), "%d", cases[i].first[0]);
+		write_steps(paths[0], 0, cases[i].first[0], number, "");
+		write_steps(paths[1], 1, cases[i].first[1], cases[i].number1, cases[i].unknown1);
+		setenv("COLUMNS", "200", 1);
+		o = report(paths[0], paths[1], NULL);
+		setenv("COLUMNS", "80", 1);
+		assert_int_equal(o->status, 0);
+		if (cases[i].text)
+			assert_non_null(strstr(o->out, cases[i].text));
+		else
+			assert_null(strstr(o->out, "of the job"));
+		o = report("--together", "--format", "json", paths[0], paths[1], NULL);
+		doc = json_loads(o->out, JSON_REJECT_DUPLICATES, NULL);
+		match = json_object_get(doc, "step_match");
+		assert_string_equal(json_string_value(json_object_get(match, "by")),
+				    cases[i].from ? "optimizer" : "time");
+		assert_int_equal(json_integer_value(json_object_get(match, "first")),
+				 cases[i].from);
+		assert_int_equal(json_integer_value(json_object_get(match, "last")), cases[i].to);
+		assert_int_equal(json_array_size(json_object_get(doc, "step_outliers")),
+				 cases[i].slow);
+		json_decref(doc);
+	}
+}
+
 /* 8 MiB from before attach, which the reading of objects names in some ranks only, and 4 MiB. */
 static void write_attached(const char *path, int rank, bool named)
 {
@@ -374,15 +447,11 @@ static void test_outliers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_outliers),
-		cmocka_unit_test(test_text),
-		cmocka_unit_test(test_names_of_some_ranks),
-		cmocka_unit_test(test_side_by_side),
-		cmocka_unit_test(test_bars),
-		cmocka_unit_test(test_when),
-		cmocka_unit_test(test_json),
-		cmocka_unit_test(test_csv),
-		cmocka_unit_test(test_widths),
+		cmocka_unit_test(test_outliers),     cmocka_unit_test(test_text),
+		cmocka_unit_test(test_step_match),   cmocka_unit_test(test_names_of_some_ranks),
+		cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_bars),
+		cmocka_unit_test(test_when),	     cmocka_unit_test(test_json),
+		cmocka_unit_test(test_csv),	     cmocka_unit_test(test_widths),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");
