@@ -211,6 +211,8 @@ def test_ranks():
     common = (max(a for a, _ in spans), min(b for _, b in spans))
     check(common[0] < common[1] and spans[0] != spans[1], "steps: %s", spans)
     equal(doc["step_match"], {"by": "optimizer", "first": common[0], "last": common[1]}, "steps that are compared (%s)" % spans)
+    code, out, err = tool("report", "--together", "--format", "html", *files)
+    check(code == 0 and '"step_match":' in out, "page: %s", err)
     code, out, err = tool("report", *files, prefix=("env", "COLUMNS=200"))
     check(code == 0 and "Steps %d to %d of the job, by the optimizers' own count, take " % common in out, "text: %s %s", out, err)
 

@@ -13,6 +13,7 @@ for (const [scheme, width, height] of [["light", 1280, 800], ["dark", 1400, 900]
 	await page.waitForFunction(() => document.querySelector("#ranks-grid canvas").width > 0);
 	assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing is wider than the screen");
 	assert.equal(await page.title(), `${Number(ranks).toLocaleString("en-US")} ranks of python train.py`);
+	assert.ok(await page.evaluate(() => { const f = document.getElementById("ranks-facts"); return f.textContent && f.scrollWidth <= f.clientWidth; }), "the facts are not cut");
 	const grid = await page.locator("#ranks-grid").boundingBox();
 	assert.ok(grid.height > 300 && grid.width > 250, `the grid has ${grid.width} x ${grid.height}`);
 	assert.match(await page.textContent("#ranks-odd"), new RegExp(`^rank ${odd}.*300\\.00 MiB more at odd\\.py:42 \\(cache\\)`));
