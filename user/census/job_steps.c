@@ -19,7 +19,7 @@
 #define LOOKS 16 /* after the ends of as many steps; later ones come every LOOK_EVERY ns */
 #define LOOK_FIRST 2000000ULL /* ns between the first looks without the end of a step; doubles */
 #define LOOK_EVERY 1000000000ULL
-#define LAST_LOOKS 8	      /* readings that a capture has at its end, at least */
+#define LAST_LOOKS 32	      /* readings that a capture has at its end, unless they differ */
 #define FLOAT_MOST (1u << 24) /* the count that a float32 does not pass: adding 1 changes nothing */
 #define MOST (1ULL << 53)
 
@@ -245,7 +245,9 @@ bool job_steps__has_few(const struct job_steps *j)
 	for (size_t i = 0; i < j->n_last; i++)
 		any |= j->last[i].is == CENSUS_COUNT_KNOWN && j->last[i].n;
 	for (size_t i = 0; i < j->n_tallies; i++)
-		enough |= j->tallies[i].readings >= LAST_LOOKS;
+		/* Two neighbours: the lower one is outside of a step. */
+		enough |= j->tallies[i].readings >= LAST_LOOKS ||
+			  (j->tallies[i].readings >= LAST_LOOKS / 4 && j->tallies[i].n > 1);
 	return any && !enough && !j->lost;
 }
 
