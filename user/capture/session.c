@@ -185,6 +185,7 @@ static int housekeeping(struct session *s, uint64_t now)
 	session__look_into_torch(s, now);
 	cuda_calls__look(s->decoder, now);
 	if (!s->blind && autograd__is_due(s->decoder, now)) {
+		s->begins = now;
 		session__renew(s);
 		autograd__look(s->decoder, now);
 	}
@@ -376,15 +377,16 @@ static void send_to(struct session *s, struct sink *sink)
 	sleep_stage__send_to(s->sleep, sink);
 }
 
-#define QUIET 500000000ULL   /* ns without much to drain */
-#define MUCH 64		     /* one part in this many of the ring, since the last pump */
-#define BEGINS 3000000000ULL /* ns after attach, in which much is read for the first time */
+#define QUIET 500000000ULL /* ns without much to drain */
+#define MUCH 64		   /* one part in this many of the ring, since the last pump */
+/* ns after attach, and after all of PyTorch was found, in which much is read for the first time */
+#define BEGINS 3000000000ULL
 
 bool session__quiet(const struct session *s)
 {
 	uint64_t now = session__now(s);
 
-	return s->attached && now > BEGINS && now - s->busy > QUIET &&
+	return s->attached && now > s->begins + BEGINS && now - s->busy > QUIET &&
 	       attach_stage__settled(s->attach) && !(s->census && census_stage__reads(s->census));
 }
 

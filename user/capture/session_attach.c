@@ -321,6 +321,8 @@ void session__look_into_torch(struct session *s, uint64_t now)
 	if (s->wait.look_pause > LOOK_PAUSE_MAX)
 		s->wait.look_pause = LOOK_PAUSE_MAX;
 	s->wait.next_look = now + s->wait.look_pause;
+	/* What runs before torch.nn is found has no names of modules: look soon. */
+	s->begins = now;
 	session__renew(s);
 	if (target__look_into_torch(&s->target))
 		return;

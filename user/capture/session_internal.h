@@ -98,6 +98,7 @@ struct session {
 	uint64_t last_facts; /* time of the last update of facts, ns since start */
 	uint64_t taken;	     /* all records up to this place in the ring are decoded */
 	uint64_t written;    /* probes__written() at the last pump */
+	uint64_t begins;     /* ns since start: the last look for a part of PyTorch; 0: none */
 	uint64_t busy;	     /* ns since start: the last time with a new stack, a page that was
 			absent or much to drain */
 	bool attached;
