@@ -339,7 +339,7 @@ static int await_census(struct session *s)
 	return err ? err : take_census(s, census_stage__end(s->census));
 }
 
-#define LAST_LOOKS 32
+#define LAST_ROUNDS 32
 
 /* A brief capture looks at the optimizers' counts a few more times, at different moments of a
  * step. */
@@ -348,7 +348,7 @@ static int last_looks(struct session *s)
 	static const struct timespec pause = { .tv_nsec = 1700000 };
 	int err = 0;
 
-	for (int i = 0; i < LAST_LOOKS && !err && census_stage__look_last(s->census); i++) {
+	for (int i = 0; i < LAST_ROUNDS && !err && census_stage__look_last(s->census); i++) {
 		nanosleep(&pause, NULL);
 		err = session__round(s);
 	}

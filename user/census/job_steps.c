@@ -10,8 +10,8 @@
 
 #define ENDS 4096     /* ends of steps kept; a reading that is older has no number */
 #define WAITING 64    /* readings that wait for later ends */
-#define OPTIMIZERS 16 /* that are told apart */
-#define OFFSETS 8     /* different differences kept of each */
+#define OPTIMIZERS 16 /* optimizers that are followed, the first ones found */
+#define OFFSETS 8     /* values of the difference that are kept for each optimizer */
 #define SPAN                                                                                       \
 	4 /* steps between readings that tell an optimizer of each step from one of each second */
 #define AGAIN 3	 /* readings that make a second difference a fact rather than an accident */

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Copies at most len bytes of src to dst as valid UTF-8. Bytes of invalid UTF-8, control characters
  * (C0, C1, DEL) and bidirectional overrides become \xNN. dst is NUL-terminated and cut at a whole
@@ -46,6 +47,12 @@ int text__parse_time(const char *s, uint64_t *ret);
 int text__parse_date(const char *s, uint64_t *ret);
 /* Formats ns since 1970 in the same way, with milliseconds. buf has 40 bytes. Returns buf. */
 char *text__date(char *buf, size_t size, uint64_t ns);
+
+/* True if text begins with another text. */
+static inline bool text__starts(const char *text, const char *with)
+{
+	return !strncmp(text, with, strlen(with));
+}
 
 #define TEXT_NO_LIMIT 10000 /* columns of an output that is no terminal */
 #define TEXT_PROSE 120	    /* columns of prose on such an output */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/array.h"
+#include "lib/text.h"
 #include "memtrace.h"
 #include "model/files.h"
 #include "record/dict.h"
@@ -166,11 +167,6 @@ struct native_locs {
 	enum category role;
 };
 
-static bool begins_with(const char *text, const char *prefix)
-{
-	return !strncmp(text, prefix, strlen(prefix));
-}
-
 /* Functions of PyTorch that make any tensor, so that they do not tell what it is for. */
 static bool makes_any_tensor(const char *function)
 {
@@ -183,13 +179,13 @@ static bool makes_any_tensor(const char *function)
 					       "at::(anonymous namespace)::" };
 
 	for (size_t i = 0; i < sizeof(made_by) / sizeof(*made_by); i++)
-		if (begins_with(function, made_by[i]))
+		if (text__starts(function, made_by[i]))
 			return true;
 	return false;
 }
 
 /* The role of memory that PyTorch's code takes from its allocator by this function, or below it.
- * Names of PyTorch 1.13 to 2.15. */
+ * Seen in PyTorch 2.1, 2.11 and 2.15, or in their source. */
 static enum category role_of_function(const char *function)
 {
 	static const struct {
@@ -208,7 +204,7 @@ static enum category role_of_function(const char *function)
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-		if (begins_with(function, known[i].function))
+		if (text__starts(function, known[i].function))
 			return known[i].role;
 	return CATEGORY_UNKNOWN;
 }
@@ -224,7 +220,7 @@ static void native_locs__add(struct attribution *w, struct native_locs *n, uint3
 		n->named = id;
 	if (!(flags & FILE_LIBRARY))
 		n->user = id;
-	n->engine |= begins_with(function, "torch::autograd::Engine::");
+	n->engine |= text__starts(function, "torch::autograd::Engine::");
 	n->role = role_of_function(function) ?: n->role;
 }
 

@@ -4,12 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "lib/text.h"
 #include "record/stream.h"
-
-static bool starts(const char *s, const char *with)
-{
-	return !strncmp(s, with, strlen(with));
-}
 
 const char *files__after_dir(const char *path, const char *dir)
 {
@@ -83,7 +79,7 @@ static bool in_torch(const char *path)
 
 	while (rest) {
 		for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-			if (starts(rest, parts[i]))
+			if (text__starts(rest, parts[i]))
 				return true;
 		rest = files__after_dir(rest, "torch/");
 	}
@@ -111,7 +107,7 @@ static bool in_stdlib(const char *path, const struct facts *facts)
 		p += strspn(p, "0123456789");
 		if (*p == 't')
 			p++;
-		if (*p == '/' || starts(p, ".zip/"))
+		if (*p == '/' || text__starts(p, ".zip/"))
 			return true;
 	}
 	return false;
@@ -173,7 +169,7 @@ static bool is_typed(const char *path)
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (starts(path, names[i]))
+		if (text__starts(path, names[i]))
 			return true;
 	return false;
 }
@@ -212,10 +208,10 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 	enum file_origin found = FILE_USER;
 
 	for (size_t i = 0; i < sizeof(generated) / sizeof(*generated); i++)
-		if (starts(path, generated[i].name))
+		if (text__starts(path, generated[i].name))
 			return generated[i].origin;
 	for (size_t i = 0; i < sizeof(headers) / sizeof(*headers); i++)
-		if (starts(path, headers[i]))
+		if (text__starts(path, headers[i]))
 			return FILE_PACKAGE;
 	if ((library && (!slash || library < slash)) || strstr(path, "/.cargo/registry/"))
 		return FILE_PACKAGE;
@@ -223,7 +219,7 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 	for (size_t i = 0; i < sizeof(packages) / sizeof(*packages); i++)
 		for (const char *p = path; (p = strstr(p, packages[i]));) {
 			p += strlen(packages[i]);
-			found = starts(p, "torch/") ? FILE_TORCH : FILE_PACKAGE;
+			found = text__starts(p, "torch/") ? FILE_TORCH : FILE_PACKAGE;
 		}
 	if (found != FILE_USER)
 		return found;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/text.h"
 #include "process/proc.h"
 
 static const char *base(const char *path)
@@ -14,16 +15,11 @@ static const char *base(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-static bool begins(const char *text, const char *with)
-{
-	return !strncmp(text, with, strlen(with));
-}
-
 /* gVisor's memory is one file, which its address spaces map (pkg/sentry/pgalloc). */
 static bool maps_gvisor(const struct maps *maps)
 {
 	for (size_t i = 0; i < maps->n; i++) {
-		if (begins(maps->v[i].path, "/memfd:runsc-memory"))
+		if (text__starts(maps->v[i].path, "/memfd:runsc-memory"))
 			return true;
 	}
 	return false;
@@ -44,9 +40,9 @@ static bool says_kata(const char *cmdline, size_t len)
 static bool is_machine(const char *program)
 {
 	/* qemu-system-x86_64; distributions have others between the words */
-	return (begins(program, "qemu") && strstr(program, "system")) ||
-	       begins(program, "qemu-kvm") || begins(program, "cloud-hypervisor") ||
-	       begins(program, "firecracker") || begins(program, "crosvm");
+	return (text__starts(program, "qemu") && strstr(program, "system")) ||
+	       text__starts(program, "qemu-kvm") || text__starts(program, "cloud-hypervisor") ||
+	       text__starts(program, "firecracker") || text__starts(program, "crosvm");
 }
 
 enum guest_kind guest__judge(const char *exe, const char *cmdline, size_t len,
@@ -61,10 +57,11 @@ enum guest_kind guest__judge(const char *exe, const char *cmdline, size_t len,
 	memcpy(first, cmdline, n);
 	first[n] = '\0';
 	program = base(first);
-	if (begins(base(exe), "runsc") || begins(program, "runsc-") || maps_gvisor(maps))
+	if (text__starts(base(exe), "runsc") || text__starts(program, "runsc-") ||
+	    maps_gvisor(maps))
 		return GUEST_GVISOR;
-	if (begins(program, "containerd-shim-kata") ||
-	    ((is_machine(program) || is_machine(base(exe)) || begins(program, "virtiofsd")) &&
+	if (text__starts(program, "containerd-shim-kata") ||
+	    ((is_machine(program) || is_machine(base(exe)) || text__starts(program, "virtiofsd")) &&
 	     says_kata(cmdline, len)))
 		return GUEST_KATA;
 	return is_machine(program) || is_machine(base(exe)) ? GUEST_VM : GUEST_NONE;

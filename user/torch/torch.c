@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "lib/io.h"
+#include "lib/text.h"
 #include "process/elf.h"
 
 #define FILES_MAX 4096u
@@ -76,11 +77,6 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-static bool starts(const char *s, const char *prefix)
-{
-	return !strncmp(s, prefix, strlen(prefix));
-}
-
 static bool same_file(const struct map *a, const struct map *b)
 {
 	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
@@ -94,7 +90,7 @@ static const char *python_folder(const struct maps *m, size_t *len)
 	size_t i;
 
 	for (i = 0; i < m->n; i++) {
-		if (m->v[i].x && starts(base_name(m->v[i].path), "libtorch_python")) {
+		if (m->v[i].x && text__starts(base_name(m->v[i].path), "libtorch_python")) {
 			*len = (size_t)(base_name(m->v[i].path) - m->v[i].path);
 			return m->v[i].path;
 		}
@@ -106,7 +102,7 @@ static int rank_of(const char *path, const char *folder, size_t len)
 {
 	const char *base = base_name(path);
 
-	if (!starts(base, "libc10") && !starts(base, "libtorch"))
+	if (!text__starts(base, "libc10") && !text__starts(base, "libtorch"))
 		return 2;
 	return folder && (size_t)(base - path) == len && !memcmp(path, folder, len) ? 0 : 1;
 }
@@ -206,9 +202,9 @@ static bool version_path(const char *lib, char *buf, size_t size)
 	size_t dir = (size_t)(base - lib);
 	int n;
 
-	if (starts(base, "_C.") && dir >= 7 && !memcmp(base - 7, "/torch/", 7))
+	if (text__starts(base, "_C.") && dir >= 7 && !memcmp(base - 7, "/torch/", 7))
 		;
-	else if ((starts(base, "libtorch") || starts(base, "libc10")) && dir >= 11 &&
+	else if ((text__starts(base, "libtorch") || text__starts(base, "libc10")) && dir >= 11 &&
 		 !memcmp(base - 11, "/torch/lib/", 11))
 		dir -= 4;
 	else
@@ -257,11 +253,11 @@ void torch__info(const struct proc *p, const struct maps *m, struct torch_info *
 			continue;
 		last = map->path;
 		base = base_name(map->path);
-		if (starts(base, "libc10_cuda.") || starts(base, "libc10_cuda-"))
+		if (text__starts(base, "libc10_cuda.") || text__starts(base, "libc10_cuda-"))
 			info.cuda = true;
-		else if (starts(base, "libc10.") || starts(base, "libc10-"))
+		else if (text__starts(base, "libc10.") || text__starts(base, "libc10-"))
 			info.found = true;
-		if (starts(base, "libcudart") && !info.cuda_runtime[0])
+		if (text__starts(base, "libcudart") && !info.cuda_runtime[0])
 			snprintf(info.cuda_runtime, sizeof(info.cuda_runtime), "%s", base);
 	}
 	find_version(p, m, info.version, sizeof(info.version));
