@@ -33,6 +33,9 @@ IS_ROOT = os.geteuid() == 0
 # Keep byte code of imports next to the environments: otherwise most of a short job's time is compiling PyTorch's Python code.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ.get("MEMTRACE_VENVS", os.path.expanduser("~/.cache/memtrace-bpf")), "pycache")
+# What tells the processes of this file's tests, however they were started and whoever their parent is by now.
+MARK = "MEMTRACE_TESTS=%d-%d" % (os.getpid(), time.time_ns())
+os.environ.update([MARK.split("=")])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.path.join(HERE, "start"), os.environ.get("PYTHONPATH"))))
 
 
@@ -238,18 +241,34 @@ class pipe:
         os.close(self.read)
 
 
-@atexit.register
 def stop_all(kept=True):
     for p in list(_running):
         if kept or not p.kept:
             p.stop()
 
 
+@atexit.register
+def stop_orphans():
+    """Ends what the tests' processes started and left behind, such as workers of a job that was killed."""
+    stop_all()
+    for path in glob.glob("/proc/[0-9]*"):
+        pid = int(os.path.basename(path))
+        with contextlib.suppress(OSError):
+            fd = os.pidfd_open(pid)  # the same process when its environment is read and when it is ended
+            try:
+                with open(path + "/environ", "rb") as f:
+                    ours = MARK.encode() in f.read().split(b"\0")
+                if ours and pid != os.getpid():
+                    signal.pidfd_send_signal(fd, signal.SIGKILL)
+            finally:
+                os.close(fd)
+
+
 undo_on_signal = []  # functions that undo a test's changes to the machine
 
 
 def on_signal(number, _frame):
-    stop_all()
+    stop_orphans()
     for undo in reversed(undo_on_signal):
         undo()
     os._exit(128 + number)
