@@ -13,9 +13,8 @@ machine is too busy, and the exit status is 3. --anyway prints them, with a mark
 
 Parts: a step under PyTorch's own recorder (peers, peers-cpu), a step of a GPU-bound and a launch-bound job (clock), time in the
 kernel's programs (bpf), a training step (small, demo), one event (events), one call into CUDA (calls), attach and detach (stall),
-long recordings (report), memory with a million blocks (memory), dump during training (dump), what --host adds (host, only with
---only or --long). docs/internals/OVERHEAD.md describes
-each.
+long recordings (report), memory with a million blocks (memory), dump during training (dump); only with --only or --long: what
+--host adds (host), a step with --cost 1% (cost). docs/internals/OVERHEAD.md describes each.
 
 Prints tables; writes .output/bench.json, which tools/dev/bench_history.py keeps and compares.
 """
@@ -33,7 +32,7 @@ from bench import bpf, clock, dump, figures, history, host, machine, part, peers
 
 # Seconds of each part in a run of 14 minutes, in the order in which they run. Not here: only with --only or --long.
 SHARES = {"peers": 260, "bpf": 100, "clock": 120, "small": 70, "events": 40, "calls": 40, "stall": 40, "report": 30, "dump": 30, "memory": 80}
-LONG = {"peers-cpu": 200, "demo": 120, "host": 150}
+LONG = {"peers-cpu": 200, "demo": 120, "host": 150, "cost": 180}
 TOO_BUSY = 3
 RESERVE = 30  # s: a part that may not be over by --minutes does not begin
 
@@ -60,6 +59,7 @@ def parts(args, python):
         "report": (lambda: scale.bench_report(args), scale.show_report),
         "memory": (lambda: scale.bench_memory(args, python), scale.show_memory),
         "clock": (lambda: clock.bench(args, python), clock.show),
+        "cost": (lambda: clock.bench_cost(args, python), clock.show),
         "bpf": (lambda: bpf.bench(args, python), bpf.show),
         "host": (lambda: host.bench(args, python), host.show),
     }

@@ -87,7 +87,6 @@ struct census_stage {
 	struct census_state last; /* parameters of the last reading */
 	struct params params;
 	struct job_steps *job_steps;
-	bool counts_read;    /* the optimizers' counts were */
 	uint64_t next_read;  /* earliest next reading, ns since start */
 	uint64_t steps_read; /* optimizer steps at the last reading */
 	uint64_t next_all;   /* ns since start, or steps in a dry run, of the next reading of all */
@@ -305,6 +304,8 @@ static int emit_tensor(struct census_stage *c, const struct census_tensor *t, ui
 
 	if (!*t->name && t->kind == CENSUS_OTHER && !e.flags)
 		return 0; /* says only that there is a tensor */
+	if (!decoder__stayed(c->d, t->addr))
+		return 0;
 	e.flags |= item_of(t->dtype);
 	err = intern(c->d, t, &e.name, &e.module);
 	return err ? err : c->next->event(c->next, &e);
@@ -317,9 +318,16 @@ static int pass_on(void *ctx, const struct event *e)
 	return c->next->event(c->next, e);
 }
 
+/* After the requested steps, a reading tells of the blocks that stayed since. */
+static uint64_t until_cut(const struct census_stage *c, uint64_t time)
+{
+	return c->d->cut && time > c->d->cut ? c->d->cut : time;
+}
+
 static int emit_reading(struct census_stage *c, const struct census_state *st)
 {
-	uint64_t begin = decoder__since(c->d, st->begin), end = decoder__now(c->d);
+	uint64_t begin = until_cut(c, decoder__since(c->d, st->begin)),
+		 end = until_cut(c, decoder__now(c->d));
 	int err = 0;
 
 	for (size_t i = 0; !err && i < st->ntensors; i++)
@@ -337,7 +345,8 @@ static int emit_reading(struct census_stage *c, const struct census_state *st)
 
 		for (size_t k = 0; k < CENSUS_KINDS; k++)
 			e.size += d->bytes[k];
-		if (d->type == DEVICE_CUDA && !st->torn && !st->torn_lists && !st->unreadable)
+		if (d->type == DEVICE_CUDA && !c->d->cut && !st->torn && !st->torn_lists &&
+		    !st->unreadable)
 			cuda_calls__tensors(c->d, d->index, e.size);
 		if (is_traced(d->type))
 			err = c->next->event(c->next, &e);
@@ -379,7 +388,6 @@ static int take_counts(struct census_stage *c, struct census_state *st)
 		st->counts[i].begin = decoder__since(c->d, st->counts[i].begin);
 		st->counts[i].end = decoder__since(c->d, st->counts[i].end);
 	}
-	c->counts_read = true;
 	job_steps__settle(c->job_steps);
 	job_steps__read(c->job_steps, st->counts, st->ncounts);
 	job_steps__settle(c->job_steps);
@@ -426,7 +434,7 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	memset(&c->job, 0, sizeof(c->job));
 	c->job.census = c->census;
 	c->job.opts = (struct census_opts){ .named_only = !all,
-					    .memory = all && c->d->host,
+					    .memory = all && c->d->host && !c->d->cut,
 					    .limit_ns = c->d->opts->dry_run ? DRY_WITHIN : limit,
 					    .cancelled = is_cancelled,
 					    .ctx = &c->job,
@@ -435,7 +443,7 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	c->job.why = "";
 	if (all && !c->host)
 		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
-	c->job.host = all ? c->host : NULL;
+	c->job.host = all && !c->d->cut ? c->host : NULL;
 	if (c->job.opts.memory)
 		host_memory__begin_hold(c->d->host);
 	c->first = !c->first_over;
@@ -460,8 +468,7 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 {
 	const char *why = "";
 
-	/* After the requested steps, a reading tells only what the optimizers count. */
-	if (c->refused || (c->d->cut && c->counts_read) || !c->d->target->python)
+	if (c->refused || !c->d->target->python)
 		return false;
 	if (c->census)
 		return true;
@@ -481,8 +488,8 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 }
 
 /*
- * True in the last of the requested steps, or earlier if steps are short. A reading after that step
- * would be of later blocks, so this one names what holds the memory that grew.
+ * True in the last of the requested steps, or earlier if steps are short: after that step the
+ * program may end, without time for the last reading.
  */
 static bool is_near_end(const struct census_stage *c, uint64_t now)
 {
@@ -552,7 +559,7 @@ static bool is_due(const struct census_stage *c, uint64_t now)
 /* Begins a reading of the host memory alone. */
 static void begin_host_only(struct census_stage *c, uint64_t now)
 {
-	if (!c->host_only || c->d->cut || !is_host_due(c, now))
+	if (!c->host_only || !is_host_due(c, now))
 		return;
 	begin_reading(c, true, OTHER_WITHIN);
 }
@@ -561,7 +568,7 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 {
 	bool first = !c->first_over, near_end = is_near_end(c, now), all;
 
-	if (c->running)
+	if (c->running || c->d->cut)
 		return;
 	if (!is_ready(c, now)) {
 		begin_host_only(c, now);
@@ -574,8 +581,7 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 		c->next_read = EVERY;
 		return;
 	}
-	all = (first && !c->d->cut) || near_end || is_all_due(c, now) || is_early_due(c) ||
-	      is_host_due(c, now);
+	all = first || near_end || is_all_due(c, now) || is_early_due(c) || is_host_due(c, now);
 	if (all && c->d->opts->dry_run)
 		c->next_all = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
 	else if (all)
@@ -592,7 +598,7 @@ void census_stage__begin_last(struct census_stage *c)
 	if (!is_ready(c, UINT64_MAX) && !c->host_only)
 		return;
 	c->is_last = true;
-	begin_reading(c, !c->d->cut, LAST_WITHIN);
+	begin_reading(c, true, LAST_WITHIN);
 	c->refused = true;
 }
 
@@ -665,13 +671,12 @@ int census_stage__take(struct census_stage *c, bool whole)
 
 	if (whole && c->job.census)
 		err = take_counts(c, st);
-	/* After the requested steps, the reading would be of blocks that came later. */
-	whole = whole && !c->d->cut;
+	whole = whole && decoder__knows_stayed(c->d);
 	if (!err && whole && c->job.census)
 		err = emit_reading(c, st);
-	if (whole && !err && c->job.census && c->job.opts.memory)
+	if (whole && !err && !c->d->cut && c->job.census && c->job.opts.memory)
 		err = session_host__hold(c->d, st);
-	if (whole && !err && !c->is_last && c->job.has_ledger)
+	if (whole && !err && !c->d->cut && !c->is_last && c->job.has_ledger)
 		err = emit_ledger(c, UINT64_MAX);
 	if (!c->job.census) {
 		params__drop(&c->params);

@@ -25,6 +25,7 @@
 
 #define MAX_STACK_IDS (1u << 19) /* stacks kept, and as many of earlier epochs */
 #define MAX_THREADS (1u << 16)	 /* threads kept */
+#define CHANGED_MAX (1u << 20)	 /* addresses kept after the requested steps */
 #define LOOKED_AT 64		 /* threads checked in a second */
 #define OPTIMIZER_EXIT (1ULL << 32)
 #define WHOLE (1ULL << 33)  /* all its frames and modules are named */
@@ -72,13 +73,40 @@ void decoder__free(struct decoder *d)
 	map64__free(d->old_outer);
 	map64__free(d->roots);
 	map64__free(d->threads);
+	map64__free(d->changed);
 	free(d->thread);
 	free(d);
 }
 
+/* Drops an event after the requested steps. Readings need to know which blocks changed. */
+static int drop(struct decoder *d, const struct event *e)
+{
+	if (!d->changed)
+		return 0;
+	if (e->kind == EVENT_LOST || map64__count(d->changed) >= CHANGED_MAX) {
+		map64__free(d->changed);
+		d->changed = NULL;
+		return 0;
+	}
+	return e->kind == EVENT_ALLOC || e->kind == EVENT_FREE ? map64__set(d->changed, e->addr, 1)
+							       : 0;
+}
+
 int decoder__emit(struct decoder *d, const struct event *e)
 {
-	return d->cut ? 0 : d->next->event(d->next, e);
+	return d->cut ? drop(d, e) : d->next->event(d->next, e);
+}
+
+bool decoder__knows_stayed(const struct decoder *d)
+{
+	return !d->cut || d->changed;
+}
+
+bool decoder__stayed(const struct decoder *d, uint64_t addr)
+{
+	uint64_t one;
+
+	return !d->cut || (d->changed && !map64__get(d->changed, addr, &one));
 }
 
 /* A process that records itself stamps its records with our clock, the kernel with its own. */
@@ -368,9 +396,11 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 	e.kind = EVENT_STEP;
 	d->steps++;
 	err = decoder__emit(d, &e);
-	if (d->opts->steps && decoder__steps(d) >= d->opts->steps)
-		d->cut = e.time + !e.time;
-	return err;
+	if (err || !d->opts->steps || decoder__steps(d) < d->opts->steps)
+		return err;
+	d->changed = map64__new();
+	d->cut = e.time + !e.time;
+	return d->changed ? 0 : -ENOMEM;
 }
 
 /* A call through a bound method, by its stack. Other callers of the function, and modules that such

@@ -66,14 +66,15 @@ struct decoder {
 	 * ns since start. */
 	void (*on_step)(void *ctx, uint64_t time);
 	void *on_step_ctx;
-	uint64_t start;	      /* CLOCK_MONOTONIC, ns; 0: events have not begun */
-	uint64_t cut;	      /* ns since start: the requested steps are complete, later events are
-				 dropped; 0: not yet */
-	bool from_start;      /* the probes were in place before PyTorch's code could run */
-	bool cuda_only;	      /* calls into CUDA are the blocks: there is no PyTorch */
-	bool forked;	      /* the process was forked by a traced one */
-	struct map64 *stacks; /* stack id -> dictionary stack | OPTIMIZER_EXIT | WHOLE */
-	struct map64 *outer;  /* stack id -> outermost module object on that stack */
+	uint64_t start;	       /* CLOCK_MONOTONIC, ns; 0: events have not begun */
+	uint64_t cut;	       /* ns since start: the requested steps are complete, later events are
+				  dropped; 0: not yet */
+	struct map64 *changed; /* addresses allocated or freed after the cut; NULL: not known */
+	bool from_start;       /* the probes were in place before PyTorch's code could run */
+	bool cuda_only;	       /* calls into CUDA are the blocks: there is no PyTorch */
+	bool forked;	       /* the process was forked by a traced one */
+	struct map64 *stacks;  /* stack id -> dictionary stack | OPTIMIZER_EXIT | WHOLE */
+	struct map64 *outer;   /* stack id -> outermost module object on that stack */
 	struct map64 *old_stacks, *old_outer; /* ids of earlier epochs: records still in the ring
 						 may refer to them */
 	struct map64 *roots;		      /* module objects whose calls are reported */
@@ -102,6 +103,10 @@ void decoder__free(struct decoder *d); /* also calls, autograd, modules and host
 int decoder__record(struct decoder *d, const void *rec, size_t len);
 /* Passes an event to the next sink, unless the requested steps are complete. 0 or its error. */
 int decoder__emit(struct decoder *d, const struct event *e);
+/* True if, after the requested steps, it is known which blocks stayed; before, always. */
+bool decoder__knows_stayed(const struct decoder *d);
+/* True if nothing was allocated or freed at addr since the requested steps were complete. */
+bool decoder__stayed(const struct decoder *d, uint64_t addr);
 
 /* The thread with this tid, created if new. NULL: out of memory. Valid until the next call. */
 struct thread *decoder__thread(struct decoder *d, uint32_t tid);

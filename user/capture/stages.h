@@ -86,8 +86,11 @@ bool census_stage__look_last(struct census_stage *c);
 int census_stage__end_looks(struct census_stage *c);
 /* Records about ends of steps were lost: their numbers are not known. */
 void census_stage__lost_steps(struct census_stage *c);
-/* Begins the last reading, before the probes are removed. They may go as soon as its tensors are
- * read; the ledger of host memory may come later, by census_stage__take_ledger(). */
+/*
+ * Begins the last reading, before the probes are removed. They may go as soon as its tensors are
+ * read; the ledger of host memory may come later, by census_stage__take_ledger(). After the
+ * requested steps, the reading tells of the blocks that stayed since, and there is no ledger.
+ */
 void census_stage__begin_last(struct census_stage *c);
 /* True while a reading is under way; in the last one, while it reads tensors. */
 bool census_stage__reads(const struct census_stage *c);

@@ -10,6 +10,7 @@
 #include "capture/session_opts.h"
 #include "capture/stages.h"
 #include "capture/target.h"
+#include "lib/map64.h"
 #include "record/dict.h"
 
 struct taker {
@@ -133,6 +134,31 @@ static void test_dropped(void **state)
 	assert_int_equal(w->taker.n, 0);
 }
 
+/* After the requested steps, a block stayed if no event was about its address since; with a loss,
+ * none is known to have stayed. */
+static void test_stayed(void **state)
+{
+	struct world *w = *state;
+	struct event e = { .kind = EVENT_FREE, .addr = 0x1000 };
+
+	assert_int_equal(decoder__emit(w->decoder, &e), 0);
+	assert_true(decoder__knows_stayed(w->decoder));
+	assert_true(decoder__stayed(w->decoder, 0x1000));
+	w->decoder->cut = 1;
+	w->decoder->changed = map64__new();
+	assert_int_equal(decoder__emit(w->decoder, &e), 0);
+	e = (struct event){ .kind = EVENT_ALLOC, .addr = 0x2000 };
+	assert_int_equal(decoder__emit(w->decoder, &e), 0);
+	assert_true(decoder__knows_stayed(w->decoder));
+	assert_false(decoder__stayed(w->decoder, 0x1000));
+	assert_false(decoder__stayed(w->decoder, 0x2000));
+	assert_true(decoder__stayed(w->decoder, 0x3000));
+	e.kind = EVENT_LOST;
+	assert_int_equal(decoder__emit(w->decoder, &e), 0);
+	assert_false(decoder__knows_stayed(w->decoder));
+	assert_false(decoder__stayed(w->decoder, 0x3000));
+}
+
 /* A long capture goes on without new names. */
 static void test_full_dictionary(void **state)
 {
@@ -186,6 +212,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_unused_devices, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_errors, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_dropped, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_stayed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_full_dictionary, set_up, tear_down),
 		cmocka_unit_test(test_pause),
 		cmocka_unit_test_setup_teardown(test_nothing_to_read, set_up, tear_down),

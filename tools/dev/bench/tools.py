@@ -100,6 +100,7 @@ class Tool:
 
 
 AGAIN = "untraced again"
+LIMITED = "--cost 1%"
 
 
 class Nothing(Tool):
@@ -138,6 +139,16 @@ class Ours(Tool):
         harness.finish(self.process)
         capture = harness.report(self.path)["capture"]
         return {"events": capture["events"], "lost": capture["lost"], "bytes": os.path.getsize(self.path)}
+
+
+class Limited(Ours):
+    """With --cost: measured once the recorder has dropped what it will drop."""
+
+    long = True
+
+    def ready(self):
+        super().ready()
+        time.sleep(12)
 
 
 class Empty(Ours):
@@ -285,6 +296,7 @@ NO_NAMES = ("BPFTRACE_NO_USER_SYMBOLS=1",)
 def all_tools(memray_python):
     """Our tool first. bpftrace prints addresses without names: with names it lost 97 of 100 hits here."""
     return [Nothing(), Empty("empty probes", "--no-autograd"), Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward or modules", "--no-autograd", "--no-modules"),
+            Limited(LIMITED, "--cost", "1%"),
             InProcess("PyTorch's recorder", "history", gpu_only=True, records=HISTORY),
             InProcess("torch.profiler", "profiler", fresh=True, long=True, records=PROFILER), Memray(memray_python),
             Bpftrace("bpftrace count", "@hits = count();"), Bpftrace("bpftrace stacks", PRINT, env=NO_NAMES),
