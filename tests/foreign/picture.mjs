@@ -16,8 +16,10 @@ const page = await (await browser.newContext({ viewport: { width, height }, colo
 await page.goto(/^https?:/.test(target) ? target : pathToFileURL(resolve(target)).href);
 await page.waitForFunction(() => document.body.dataset.state === "ready");
 const wanted = script ? await page.evaluate(script) : null;
-if (wanted)
-	await page.waitForFunction(wanted, null, { timeout: 60000 });
+// page.waitForFunction() takes no text where a page allows no eval().
+for (const end = Date.now() + 60000; wanted && !await page.evaluate(wanted); await page.waitForTimeout(100))
+	if (Date.now() > end)
+		throw new Error(`not seen within 60 s: ${wanted}`);
 await page.waitForTimeout(500);
 await page.screenshot({ path: picture });
 await browser.close();

@@ -5,7 +5,7 @@
 const RankMap = (() => {
 	const { el, tip, hideTip, fit, colour } = Kit;
 	const { bytes, count } = Words;
-	const LEAST = 7, WIDE = 92, HIGH = 46; // sizes of a cell, px
+	const LEAST = 7, WIDE = 92, HIGH = 64; // sizes of a cell, px
 	const SAID = 4; // most differences of a rank that are said
 	const LISTED = 200; // most ranks in the list of those that differ
 	// One hue, whose lightness changes evenly: it needs no colour vision. From few to many, away from the page's background.
