@@ -259,6 +259,17 @@ def test_cuda_from_start_cu12():
     cuda_from_start("cu12")
 
 
+def test_slow_import():
+    """CUDA's libraries are there seconds before PyTorch's: that is no program with CUDA alone."""
+    for role in "main", "newest":
+        path = scratch("slow-%s.mtr" % role)
+        code, out, err = tool("run", "-f", "-o", path, "--", python(role), os.path.join(harness.WORKLOADS, "slow_import.py"), "3", root=True, seconds=120)
+        equal((code, out), (0, "waited\n"), "run (%s)" % err)
+        own(path)
+        rows = [[r["bytes"], r["count"]] for r in report(path, at="peak")["rows"] if os.path.basename(r["file"] or "") == "slow_import.py"]
+        equal(rows, [[20 * 4000, 20]], "the rows of its lines (%s)" % err)
+
+
 def test_waiting_record_is_as_early():
     """record -p on Python that imports torch later. Nothing holds the process: on a busy machine it may be faster,
     and then the next attempt counts."""

@@ -32,6 +32,7 @@
 #include "process/arrival.h"
 #include "native/native_stacks.h"
 #include "process/proc.h"
+#include "python/pyobj.h"
 
 #define PAUSE 2		/* ms between looks while the process maps files */
 #define PAUSE_QUIET 10	/* ms, if it mapped nothing for QUIET: torch is not imported first */
@@ -186,8 +187,22 @@ static bool is_early(struct session *s)
 	return ret;
 }
 
+/* True while Python runs the code of `import torch`: its ModuleSpec says so (importlib._bootstrap,
+ * _load_unlocked()). CUDA's libraries are mapped first, and on a busy machine or from a slow disk
+ * PyTorch's come seconds later. */
+static bool imports_torch(const struct session *s)
+{
+	const struct python *py = s->target.python;
+	uint64_t module, spec, initializing;
+
+	return py && !pyobj__module(py, "torch", &module) &&
+	       !pyobj__module_attr(py, module, "__spec__", &spec) &&
+	       !pyobj__attr(py, spec, "_initializing", &initializing) &&
+	       initializing == python__symbol(py, "_Py_TrueStruct");
+}
+
 /* True if only calls into CUDA are to be recorded: the process uses CUDA, and PyTorch does not
- * come. A Python that imports PyTorch maps CUDA's libraries a little earlier. */
+ * come. */
 static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
 {
 	struct waiting *w = &s->wait;
@@ -201,7 +216,7 @@ static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
 	if (!s->target.has_python && !w->cuda_since && (s->opts.started || !s->target.uses_cuda))
 		return false;
 	s->cuda_only = !target__look(&s->target, f) && s->target.uses_cuda &&
-		       !s->target.torch.found;
+		       !s->target.torch.found && !imports_torch(s);
 	/* look again after a while */
 	w->cuda_since = s->cuda_only || !w->cuda_since ? w->cuda_since : now;
 	return s->cuda_only;

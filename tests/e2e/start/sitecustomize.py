@@ -13,11 +13,11 @@ from importlib.machinery import ModuleSpec, PathFinder
 class Quiet(ModuleSpec):
     @property
     def _initializing(self):
-        return self.__dict__.get("initializing", False)
+        return self.__dict__.get("_initializing", False)
 
     @_initializing.setter
     def _initializing(self, value):
-        self.__dict__["initializing"] = value
+        self.__dict__["_initializing"] = value
         (gc.disable if value else gc.enable)()
 
 
