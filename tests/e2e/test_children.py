@@ -295,7 +295,7 @@ def test_without():
     equal(len(glob.glob(path[:-4] + "*.mtr")), 1, "recordings")
     # A child that lives long enough to be reported.
     other = spawn(["sh", "-c", '"$@" <&0 & wait', "sh", python(), "-c",
-                   "import os, sys, time, torch\npid = os.fork()\ntime.sleep(0.5)\nprint('ready', pid, flush=True)\ntime.sleep(60)"])
+                   "import os, sys, time, torch\npid = os.fork()\ntime.sleep(0.5)\nos.write(1, b'ready %d\\n' % pid)\ntime.sleep(60)"])
     other.wait_line("^ready [1-9]", 120)
     pid = harness.children_of(other.popen.pid)[0]
     recorder = record(pid, path)
