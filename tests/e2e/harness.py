@@ -33,7 +33,7 @@ IS_ROOT = os.geteuid() == 0
 # Keep byte code of imports next to the environments: otherwise most of a short job's time is compiling PyTorch's Python code.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ.get("MEMTRACE_VENVS", os.path.expanduser("~/.cache/memtrace-bpf")), "pycache")
-# What tells the processes of this file's tests, however they were started and whoever their parent is by now.
+# All processes of this file's tests have this in their environment, so they are found whoever their parent is by now.
 MARK = "MEMTRACE_TESTS=%d-%d" % (os.getpid(), time.time_ns())
 os.environ.update([MARK.split("=")])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.path.join(HERE, "start"), os.environ.get("PYTHONPATH"))))

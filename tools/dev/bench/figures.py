@@ -2,12 +2,12 @@
 """The figures that are kept of a run, by name, and the goals among them."""
 
 RECORDER = "against PyTorch's own recorder"
-LIMITED = "step of a launch-bound job, modelled GPU, with --cost 1% / untraced, ×"
+STEP_LIMITED = "step of a launch-bound job, modelled GPU, with --cost 1% / untraced, ×"
 # (figure, at most)
 GOALS = (("added step time, lines and modules, %s, ×" % RECORDER, 0.7),
          ("added step time, lines, modules and backward, %s, ×" % RECORDER, 1.0),
          ("program report, ns", 500), ("program edge, ns", 900), ("program evaluate, ns", 200), ("program module_call, ns", 600),
-         ("program cpu_delete (free), ns", 120), (LIMITED, 1.015))
+         ("program cpu_delete (free), ns", 120), (STEP_LIMITED, 1.015))
 PROGRAMS = (("dry run", ("report", "edge", "evaluate", "module_call")), ("cpu", ("cpu_new", "cpu_delete")))
 PROGRAM_WORDS = {"cpu_delete": "cpu_delete (free)", "cpu_new": "cpu_new (allocation)"}
 
@@ -40,7 +40,7 @@ def figures(doc):
                 add("step of a %s job, modelled GPU, %s / untraced, ×" % (job, name), d["tools"][name]["wall_ratio"])
                 add("added to a step of a %s job, modelled GPU, %s, ms" % (job, name), d["tools"][name]["wall_added"])
     for d in doc.get("cost", {}).values():
-        add(LIMITED, d["tools"]["--cost 1%"]["wall_ratio"])
+        add(STEP_LIMITED, d["tools"]["--cost 1%"]["wall_ratio"])
     for job, programs in PROGRAMS:
         for name in programs:
             if name in doc.get("bpf", {}).get(job, {}):
