@@ -70,6 +70,9 @@ $(NATIVE)/rusty: tests/programs/native/rusty.rs $(NATIVE)/snapshot.o
 NO_MEMORY_WRAPS := malloc calloc realloc reallocarray strdup strndup free
 $(patsubst %.c,$(OUTPUT)/%,$(wildcard tests/unit/*/test_no_memory.c)): override LDFLAGS += $(NO_MEMORY_WRAPS:%=-Wl,--wrap=%)
 
+# Its program goes on between two reads.
+$(OUTPUT)/tests/unit/python/test_python_fake: override LDFLAGS += -Wl,--wrap=process_vm_readv
+
 # What stands for the kernel side, and for a target's memory, where there is neither.
 SOAK_WRAPS := probes__consume probes__counters probes__lost_ends probes__epoch probes__bumps probes__ends probes__bump_epoch \
 	probes__both_until probes__taken probes__times_forgotten code_cache__known code_cache__need code_cache__find proc__thread_comm proc__thread_started cuda_calls__after_drain cuda_calls__used

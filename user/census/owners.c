@@ -26,8 +26,10 @@
 #define NODES_MAX 100000u  /* containers examined */
 #define ITEMS_MAX 2000000u /* items found in containers */
 #define TEXT_MAX (32u << 20)
-#define SEARCH_MAX_NS 300000000ull /* limit of one search, ns */
-#define SEARCH_SHARE 8		   /* one search takes at most 1/8 of the remaining time */
+/* One search takes at most this much CPU time, ns, and this part of the reading's time. On a busy
+ * machine it lasts longer, up to half of the time that is left. */
+#define SEARCH_MAX_NS 300000000ull
+#define SEARCH_SHARE 8
 #define CHUNK 512
 #define CELLS_MAX 256
 /* Maximum size of a dict whose keys appear in names; larger ones show [*]. */
@@ -73,7 +75,8 @@ static bool fatal(int err)
 static bool is_over_limit(const struct census_owners *l)
 {
 	return l->nnodes >= NODES_MAX || l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX ||
-	       clock__monotonic() > l->deadline;
+	       clock__monotonic() > l->deadline ||
+	       clock__read(CLOCK_THREAD_CPUTIME_ID) > l->cpu_end;
 }
 
 /* ---- types ---- */
@@ -666,14 +669,15 @@ static void sort_owned(struct census_owners *l)
 
 int census_owners__search(struct reading *r, struct census_owners *l, struct census_owners *before)
 {
-	uint64_t now = clock__monotonic(),
-		 left = r->deadline > now ? (r->deadline - now) / SEARCH_SHARE : 0;
+	uint64_t now = clock__monotonic(), share = r->o->limit_ns / SEARCH_SHARE;
 	int err;
 
 	*l = (struct census_owners){
 		.r = r, .before = before, .types = map64__new(), .visited = map64__new()
 	};
-	l->deadline = now + (left < SEARCH_MAX_NS ? left : SEARCH_MAX_NS);
+	l->deadline = now + (r->deadline > now ? (r->deadline - now) / 2 : 0);
+	l->cpu_end = clock__read(CLOCK_THREAD_CPUTIME_ID) +
+		     (share < SEARCH_MAX_NS ? share : SEARCH_MAX_NS);
 	err = l->types && l->visited ? array__grow(&l->text, &l->text_cap, 1, 1) : -ENOMEM;
 	if (err)
 		return err;

@@ -46,7 +46,8 @@ struct census_owners {
 	size_t nmemory, capmemory;
 	char *text;
 	size_t text_len, text_cap;
-	uint64_t items, deadline;
+	uint64_t items;
+	uint64_t deadline, cpu_end; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
 	struct pyitems it;
 };
 

@@ -73,6 +73,7 @@ struct pyframe {
 	uint64_t local0; /* first local variable, without tag bits */
 };
 /* Walks a thread's frames from outside, innermost first, without shims. In a running thread the
- * walk may end early. Returns the number of frames or -errno. For `check` and for tests. */
+ * walk may end early: in one of thousands, after several attempts. Returns the number of frames or
+ * -errno. Not for events, whose stacks are walked in BPF. */
 int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
 		  size_t max);

@@ -12,6 +12,7 @@
 #define MAX_THREADS 65536
 #define MAX_VOTERS 256 /* threads searched for the slot */
 #define LIST_TRIES 5   /* attempts, since the process changes the lists */
+#define WALKS 5	       /* attempts, since the process goes on */
 
 #define BLOCK_KEYS 32
 #define PAIR 16
@@ -526,27 +527,40 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	return 0;
 }
 
-int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
-		  size_t max)
+/* Sets *torn to the error that ended the walk early; 0: it reached the thread's first frame, or
+ * max. */
+static int walk(const struct python *py, uint64_t tstate, struct pyframe *frames, size_t max,
+		int *torn)
 {
 	uint64_t code_type = python__symbol(py, "PyCode_Type"), frame;
 	size_t n = 0, visits;
 	struct link link;
-	int err;
 
-	if (max > INT32_MAX / 4)
-		max = INT32_MAX / 4;
-	err = innermost(py, t->tstate, &frame);
-	if (err)
-		return err;
+	*torn = innermost(py, tstate, &frame);
+	if (*torn)
+		return *torn;
 	/* at most one shim per frame; the limit also ends circular lists */
 	for (visits = 0; frame && n < max && visits < 3 * max + 64; visits++) {
-		err = read_frame(py, frame, code_type, &link);
-		if (err)
-			return n ? (int)n : err;
+		*torn = read_frame(py, frame, code_type, &link);
+		if (*torn)
+			return n ? (int)n : *torn;
 		if (!link.shim)
 			frames[n++] = link.f;
 		frame = link.prev;
 	}
 	return (int)n;
+}
+
+int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
+		  size_t max)
+{
+	int n, torn;
+
+	if (max > INT32_MAX / 4)
+		max = INT32_MAX / 4;
+	n = walk(py, t->tstate, frames, max, &torn);
+	/* The frames that it came from may have returned meanwhile. */
+	for (unsigned i = 1; i < WALKS && (torn == -EFAULT || torn == -EBADMSG); i++)
+		n = walk(py, t->tstate, frames, max, &torn);
+	return n;
 }

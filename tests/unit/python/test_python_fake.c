@@ -5,7 +5,9 @@
  */
 #include "unit/cmocka.h"
 
+#include <limits.h>
 #include <stdbool.h>
+#include <sys/uio.h>
 
 #include "fake_python.h"
 
@@ -435,6 +437,51 @@ static void hostile_frames(void **state)
 	}
 }
 
+/* A process that goes on during a walk: a frame returns before the n-th read and runs again before
+ * some later read. */
+static struct {
+	struct world *w;
+	unsigned reads, first, last;
+} returned;
+
+ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
+				const struct iovec *remote, unsigned long m, unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
+				const struct iovec *remote, unsigned long m, unsigned long flags);
+
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
+				const struct iovec *remote, unsigned long m, unsigned long flags)
+{
+	if (returned.w && returned.reads++ == returned.first)
+		put(returned.w, FRAME(2) + returned.w->l.fr_code, 0);
+	if (returned.w && returned.reads > returned.last)
+		put(returned.w, FRAME(2) + returned.w->l.fr_code, addr(returned.w, CODE));
+	return __real_process_vm_readv(pid, local, n, remote, m, flags);
+}
+
+static void frames_that_return(void **state)
+{
+	for (const struct build *b = builds; b < builds + NR_BUILDS; b++) {
+		struct world w = make_build(b->minor, b->free_threaded);
+		int whole = b->minor >= 12 ? 2 : 3;
+
+		assert_int_equal(look(&w), 0);
+		returned.w = &w;
+		returned.first = returned.last = UINT_MAX;
+		returned.reads = 0;
+		assert_int_equal(depth(&w, 64), whole);
+		for (unsigned reads = returned.reads, n = 0; n < reads; n++) {
+			returned.first = n;
+			returned.last = n + reads;
+			returned.reads = 0;
+			assert_int_equal(depth(&w, 64), whole);
+			put(&w, FRAME(2) + w.l.fr_code, addr(&w, CODE));
+		}
+		returned.w = NULL;
+		drop(&w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -452,6 +499,7 @@ int main(void)
 		cmocka_unit_test(hostile_copies),
 		cmocka_unit_test(hostile_lists),
 		cmocka_unit_test(hostile_frames),
+		cmocka_unit_test(frames_that_return),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
