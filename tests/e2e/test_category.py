@@ -4,10 +4,11 @@
 """Categories of memory at the peak, compared with the job's own sums over its tensors at that moment."""
 import json
 import os
+import signal
 import time
 
 import mtr_reader
-from harness import TOOL, WORKLOADS, check, equal, interrupt, own, python, read_json, record, report, run, scratch, spawn, tool, workload
+from harness import TOOL, WORKLOADS, check, equal, finish, interrupt, own, python, read_json, record, report, run, scratch, spawn, tool, workload
 
 CATEGORIES = os.path.join(WORKLOADS, "categories.py")
 ALL = ("parameter", "buffer", "gradient", "optimizer_state", "activation", "input")
@@ -162,6 +163,34 @@ def test_kv_cache():
     equal(doc["categories"]["kv_cache"], wanted, "bytes in a report")
     equal(sum(r["bytes"] for r in report(path, "--filter", "category:kv_cache")["rows"]), wanted, "filtered")
     check("KV cache" in tool("report", path)[1], "no row of the text")
+
+
+def stop_while_it_collects(target):
+    """Stops the target at a moment at which the lists of its garbage collector cannot be told."""
+    for i in range(60):
+        os.kill(target.pid, signal.SIGSTOP)
+        code, _, err = tool("dump", "-p", str(target.pid), root=True)
+        if code:
+            return check("or it runs all the time" in err and "try again later" in err, "dump: %s", err)
+        os.kill(target.pid, signal.SIGCONT)
+        time.sleep(0.03 + i % 7 * 0.01)
+    return check(False, "the target was never stopped within its collector")
+
+
+def test_while_it_collects():
+    """A capture that begins while the garbage collector runs finds roles later. (vLLM's engine collects when it is forked.)"""
+    target, path = workload("collects.py"), scratch("collects.mtr")
+    target.wait_line("^ready", 120)
+    stop_while_it_collects(target)
+    recorder = record(target.pid, path, "-v", wait=False)
+    recorder.wait_line("attached to PID", 30, stream="err")
+    time.sleep(1)
+    os.kill(target.pid, signal.SIGCONT)
+    recorder.wait_line("[1-9][0-9]* storages named", 60, stream="err")
+    finish(recorder)
+    doc = report(path)
+    for category in ("parameter", "gradient"):
+        equal(doc["categories"][category], 64 * 65 * 4, category)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@
 #define HOST_SHARE 1000		   /* readings of the host memory, in the long run */
 #define SHARE 50		   /* readings take at most one part in this many of the time */
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
-#define NEAR_END 100000000ULL	   /* ns, and twice the last reading, before the last step */
+#define SEARCHES_MAX 8	      /* for the collector's lists; each pause is twice the one before */
+#define NEAR_END 100000000ULL /* ns, and twice the last reading, before the last step */
 #define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
 #define STEPS_ALL 4  /* steps before the first reading of all tensors in a dry run */
 #define FREED_MAX (1u << 20) /* addresses freed during one reading that are kept */
@@ -102,6 +103,7 @@ struct census_stage {
 	bool have_last;
 	bool first_over;     /* the reading at attach was made or is not needed */
 	bool refused;	     /* this Python cannot be read, or the last reading was begun */
+	unsigned searches;   /* in vain for the collector's lists, which hide while it runs */
 	const char *problem; /* why the last reading failed, as logged */
 };
 
@@ -463,7 +465,8 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	}
 }
 
-/* True if there is something to read: Python, and torch with a tensor in it. */
+/* True if there is something to read: Python, and torch with a tensor in it. now: UINT64_MAX at the
+ * end, when nothing can be put off. */
 static bool is_ready(struct census_stage *c, uint64_t now)
 {
 	const char *why = "";
@@ -474,13 +477,17 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 		return true;
 	if (now < c->next_read)
 		return false;
-	c->census = census__open(c->d->target->python, &why);
+	c->census = census__open(c->d->target->python, 0, &why);
 	if (c->census)
 		return true;
 	c->next_read = now + OPEN_EVERY;
 	if (errno == ENOENT)
 		return false; /* torch is not imported yet */
-	c->refused = c->host_only = errno == ENOTSUP;
+	if (errno == EAGAIN && c->searches < SEARCHES_MAX && now != UINT64_MAX) {
+		c->next_read = now + (OPEN_EVERY << c->searches++);
+		return false;
+	}
+	c->refused = c->host_only = errno == ENOTSUP || errno == EAGAIN;
 	log_failure(c, -errno, why);
 	if (c->refused)
 		facts__set(c->d->facts, "census_problem", why);

@@ -235,7 +235,7 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 const char census__no_lists[] =
 	"a free-threaded Python keeps no lists of its objects, so tensors have no names";
 
-struct census *census__open(const struct python *py, const char **why)
+struct census *census__open(const struct python *py, uint64_t within_ns, const char **why)
 {
 	struct census *c = calloc(1, sizeof(*c));
 	int err;
@@ -255,12 +255,12 @@ struct census *census__open(const struct python *py, const char **why)
 		*why = census__no_lists;
 		err = -ENOTSUP;
 	} else if (!err) {
-		err = pygc__find(py, &c->gc);
+		err = pygc__find(py, within_ns, &c->gc);
 		if (err == -ENOENT)
-			err = -ENOTSUP;
-		if (err == -ENOTSUP)
+			err = -EAGAIN;
+		if (err == -EAGAIN)
 			*why = "the lists of this Python's garbage collector are not known to this "
-			       "version, so tensors have no names";
+			       "version, or it runs all the time, so tensors have no names";
 	}
 	if (!err)
 		return c;

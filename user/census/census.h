@@ -114,12 +114,13 @@ struct census_state {
 
 /*
  * Borrows py, which must outlive the result. NULL with errno and *why, a static text. ENOENT: torch
- * is not imported. ENOTSUP: a free-threaded Python (census__no_lists), or
- * unknown lists of the garbage collector. ESRCH: the process or its Python has ended. Or ENOMEM,
- * EPERM.
+ * is not imported. ENOTSUP: a free-threaded Python (census__no_lists). EAGAIN: the lists of the
+ * garbage collector are not known, or it ran all the time: for within_ns and some 10 ms. ESRCH: the
+ * process or its Python has ended. Or ENOMEM, EPERM.
  */
-struct census *census__open(const struct python *py, const char **why);
-void census__free(struct census *c); /* accepts NULL */
+struct census *census__open(const struct python *py, uint64_t within_ns, const char **why);
+#define CENSUS_WITHIN_NS 3000000000ull /* for a command that reads once */
+void census__free(struct census *c);   /* accepts NULL */
 /* Why tensors of a free-threaded Python have no names. */
 extern const char census__no_lists[];
 

@@ -157,7 +157,7 @@ static int look(struct seen *s, const struct dump_opts *o)
 	if (!err) {
 		python__version_text(t->python, own->python, sizeof(own->python));
 		torch__info(t->proc, &t->maps, &t->torch);
-		s->census = census__open(t->python, &why);
+		s->census = census__open(t->python, CENSUS_WITHIN_NS, &why);
 		err = s->census ? 0 : -errno;
 	}
 	if (!err && t->torch.cuda)

@@ -24,7 +24,7 @@ static int read_tensors(const struct python *py, struct host_storage **ret, size
 	int err;
 
 	*why = "no Python";
-	c = py ? census__open(py, why) : NULL;
+	c = py ? census__open(py, CENSUS_WITHIN_NS, why) : NULL;
 	if (!c)
 		return py ? -errno : -ENOENT;
 	err = census__read(c, &o, &s, why);

@@ -38,7 +38,7 @@
 #define SEARCH_MAX (512u << 10) /* bytes searched; 3.13's interpreter state has about 100 KiB */
 #define STEP 4096u
 #define LOOKS 8
-#define SEARCHES 8    /* attempts, since the collector may be running */
+#define SEARCHES 8    /* attempts at least, since the collector may be running */
 #define PAUSE 5000000 /* ns between two attempts */
 #define FLAGS 3ull
 #define MAX_OBJECTS (256u << 20)
@@ -164,19 +164,19 @@ int pygc__search(const struct proc *p, uint64_t base, bool increments, struct py
 	return err == -ENOENT && increments ? search(p, base, false, ret) : err;
 }
 
-int pygc__find(const struct python *py, struct pygc *ret)
+int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret)
 {
 	static const struct timespec pause = { .tv_nsec = PAUSE };
 	const struct pylayout *l = python__layout(py);
 	const struct proc *p = python__proc(py);
-	uint64_t base = python__runtime(py);
+	uint64_t base = python__runtime(py), until = clock__monotonic() + within_ns;
 	int err = 0;
 
 	if (l->minor > 8)
 		err = proc__read_u64(p, python__runtime(py) + l->rt_interp_main, &base);
 	if (err)
 		return err;
-	for (int i = 0; i < SEARCHES; i++) {
+	for (int i = 0; i < SEARCHES || clock__monotonic() < until; i++) {
 		if (i)
 			nanosleep(&pause, NULL);
 		err = is_link(base) ? pygc__search(p, base, l->minor >= 14, ret) : -ENOENT;

@@ -24,9 +24,12 @@ struct pygc {
 	uint64_t collecting;
 };
 
-/* Finds the lists of the main interpreter. 0; -ENOENT: no lists found; -ESRCH: the process or its
- * Python has ended; -EFAULT, -EPERM. */
-int pygc__find(const struct python *py, struct pygc *ret);
+/*
+ * Finds the lists of the main interpreter. While the collector runs, which can take seconds, they
+ * cannot be told; within_ns: how long to look for them, but several times in any case. 0; -ENOENT:
+ * no lists found; -ESRCH: the process or its Python has ended; -EFAULT, -EPERM.
+ */
+int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret);
 /* Finds the lists in at most 512 KiB from base, the interpreter's or the runtime's state.
  * increments: the collector may work in increments (CPython 3.14), which costs a second search.
  * Returns as pygc__find(). */

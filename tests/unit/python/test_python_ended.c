@@ -46,12 +46,12 @@ static void ended(const struct ending *e)
 
 	assert_true(python__ended(e->py));
 	errno = 0;
-	assert_null(census__open(e->py, &why));
+	assert_null(census__open(e->py, 0, &why));
 	assert_int_equal(errno, ESRCH);
 	assert_non_null(strstr(why, "has ended"));
 	/* 3.8 keeps its lists in the runtime, which stays */
 	if (python__layout(e->py)->minor > 8)
-		assert_int_equal(pygc__find(e->py, &gc), -ESRCH);
+		assert_int_equal(pygc__find(e->py, 0, &gc), -ESRCH);
 }
 
 static void stop(struct ending *e)
