@@ -269,6 +269,18 @@ def check_brief(t, path):
         check(row and row["held_by"] and row["held_by"][0]["count"] >= row["count"] - 2, "%s in a recording of 60 steps: %s", mode, row)
 
 
+def test_early_steps():
+    """Steps that end while the probes are put in place are not of the recording: each step that it has leaves its block."""
+    t = workload("leak.py", "list", "--steps", "1000000", "--pause", "0.001")
+    t.wait_line("^step 20$", 120)
+    for i in range(5):
+        path = scratch("early-%d.mtr" % i)
+        equal(harness.record(t.popen.pid, path, "--steps", "60", "-q", wait=False).wait(60), 0, "exit code of record --steps")
+        harness.own(path)
+        row = leaks(path)["cpu"]["leaks"][0]
+        check(60 <= row["count"] <= 62, "%d blocks of 60 steps, and of those under way at both ends", row["count"])
+
+
 def server_line(name):
     with open(SERVER, encoding="utf-8") as f:
         return next(n for n, text in enumerate(f, 1) if text.endswith("# LINE %s\n" % name))

@@ -317,6 +317,7 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 		return 0;
 	if (!r->size && r->h.type != MT_REC_OOM)
 		return 0; /* an empty tensor has no memory */
+	d->has_memory = true;
 	if (r->h.type != MT_REC_CPU_NEW)
 		e.device = (struct device){ .type = r->device & 0xff, .index = r->device >> 8 };
 	if (e.device.type == DEVICE_CPU) {
@@ -372,6 +373,15 @@ static int on_cpu_delete(struct decoder *d, const struct mt_rec_free *r)
 	return decoder__emit(d, &e);
 }
 
+/*
+ * True while the probes are put in place one after the other, until those of allocations are.
+ * Steps of that time are not recorded: their allocations were not seen.
+ */
+static bool is_before_memory(const struct decoder *d, const struct mt_hdr *h)
+{
+	return h->time < d->start && !d->has_memory;
+}
+
 static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
@@ -387,7 +397,7 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 	if (is_twin(d, t, &as_mem))
 		return 0;
 	e.stack = event_stack(d, r->stack, &e.walk, &step);
-	if (!step)
+	if (!step || is_before_memory(d, &r->h))
 		return 0;
 	if (d->on_step)
 		d->on_step(d->on_step_ctx, e.time);
@@ -413,7 +423,7 @@ static int on_bound_call(struct decoder *d, const struct mt_rec_enter *r, struct
 	if (!self || !map64__get(d->stacks, r->stack, &v) || !(v & BEGINS))
 		return 0;
 	e.module = symbolizer__root(d->names, self);
-	err = decoder__emit(d, &e);
+	err = is_before_memory(d, &r->h) ? 0 : decoder__emit(d, &e);
 	return err ?: modules__bound(d, r, self, e.module);
 }
 
@@ -433,7 +443,7 @@ static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 	err = modules__left(d, &r->h, r->keep);
 	if (!err && r->depth == MT_DEPTH_BOUND)
 		return on_bound_call(d, r, e);
-	if (!err && map64__get(d->roots, r->self, &v)) {
+	if (!err && !is_before_memory(d, &r->h) && map64__get(d->roots, r->self, &v)) {
 		e.module = symbolizer__root(d->names, r->self);
 		err = decoder__emit(d, &e);
 	}
