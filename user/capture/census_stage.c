@@ -41,6 +41,7 @@
 #define SHARE 50		   /* readings take at most one part in this many of the time */
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
 #define SEARCHES_MAX 8	      /* for the collector's lists; each pause is twice the one before */
+#define TORN_FIRST 8	      /* torn readings that are soon repeated */
 #define NEAR_END 100000000ULL /* ns, and twice the last reading, before the last step */
 #define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
 #define STEPS_ALL 4  /* steps before the first reading of all tensors in a dry run */
@@ -68,7 +69,8 @@ struct job {
 	struct hostmem *host; /* NULL: read no host memory */
 	struct host_ledger ledger;
 	bool has_ledger;
-	uint64_t took; /* CPU time of all, ns */
+	uint64_t tensors_took; /* CPU time, ns */
+	uint64_t took;	       /* of all */
 	atomic_bool cancel;
 	atomic_bool tensors_done; /* state is no longer the thread's */
 	atomic_bool done;
@@ -88,15 +90,17 @@ struct census_stage {
 	struct census_state last; /* parameters of the last reading */
 	struct params params;
 	struct job_steps *job_steps;
-	uint64_t next_read;  /* earliest next reading, ns since start */
-	uint64_t steps_read; /* optimizer steps at the last reading */
-	uint64_t next_all;   /* ns since start, or steps in a dry run, of the next reading of all */
-	uint64_t took;	     /* ns of the last reading */
-	struct hostmem *host; /* NULL: not opened */
-	uint64_t next_host;   /* earliest next reading of host memory, ns since start */
-	bool maybe_brief;     /* a child process, which may end before a reading after EVERY */
-	bool host_only;	      /* tensors cannot be read, but host memory can */
-	bool late;	      /* the reading before the last of the requested steps was begun */
+	uint64_t next_read;	 /* earliest next reading, ns since start */
+	uint64_t steps_read;	 /* optimizer steps at the last reading */
+	uint64_t next_all;	 /* ns since start of the next reading of all */
+	uint64_t next_all_steps; /* steps of it in a dry run that has steps */
+	uint64_t took;		 /* ns of the last reading */
+	unsigned torn_first;	 /* readings that were torn before any found a lasting tensor */
+	struct hostmem *host;	 /* NULL: not opened */
+	uint64_t next_host;	 /* earliest next reading of host memory, ns since start */
+	bool maybe_brief;	 /* a child process, which may end before a reading after EVERY */
+	bool host_only;		 /* tensors cannot be read, but host memory can */
+	bool late;		 /* the reading before the last of the requested steps was begun */
 	unsigned readings, torn;
 	uint64_t lasting;   /* census_state__lasting() of the last reading */
 	unsigned unchanged; /* readings in a row with the same */
@@ -130,6 +134,7 @@ static void *run(void *ctx)
 
 	if (j->census)
 		j->err = census__read(j->census, &j->opts, &j->state, &j->why);
+	j->tensors_took = clock__read(CLOCK_THREAD_CPUTIME_ID) - began;
 	host = host && !j->err && !atomic_load(&j->cancel);
 	if (host)
 		storages = host_storages(&j->state, &o.n);
@@ -513,7 +518,8 @@ static bool is_near_end(const struct census_stage *c, uint64_t now)
  */
 static bool is_all_due(const struct census_stage *c, uint64_t now)
 {
-	return (c->d->opts->dry_run ? c->d->steps : now) >= c->next_all;
+	return c->d->opts->dry_run && c->d->steps ? c->d->steps >= c->next_all_steps
+						  : now >= c->next_all;
 }
 
 /* A reading after each of the first steps. */
@@ -536,12 +542,23 @@ uint64_t census_stage__pause(unsigned unchanged, uint64_t took)
 	return took * SHARE > every ? took * SHARE : every;
 }
 
-/* Time until the next reading, ns. Those of a process that may be brief come at times that double:
- * whenever it ends, the last one is of its second half. */
-static uint64_t pause_after(const struct census_stage *c, uint64_t now, uint64_t took)
+static bool is_torn_first(struct census_stage *c)
+{
+	return c->job.state.torn_lists && !c->lasting && c->torn_first++ < TORN_FIRST;
+}
+
+/*
+ * Time until the next reading, ns. took: CPU time of the last one. Those of a process that may be
+ * brief come at times that double: whenever it ends, the last one is of its second half. A first
+ * reading that was torn is soon repeated. So is each in a dry run without steps, whose time is no
+ * matter: a server takes most of its memory late, when its weights are loaded.
+ */
+static uint64_t pause_after(struct census_stage *c, uint64_t now, uint64_t took)
 {
 	uint64_t early = now > EARLY ? now : EARLY;
 
+	if (is_torn_first(c) || (c->d->opts->dry_run && !c->d->steps))
+		return 4 * took > EARLY ? 4 * took : EARLY;
 	if (!c->maybe_brief || now >= EVERY)
 		return census_stage__pause(c->unchanged, took);
 	return took * SHARE > early ? took * SHARE : early;
@@ -589,10 +606,10 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 		return;
 	}
 	all = first || near_end || is_all_due(c, now) || is_early_due(c) || is_host_due(c, now);
-	if (all && c->d->opts->dry_run)
-		c->next_all = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
-	else if (all)
+	if (all) {
+		c->next_all_steps = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
 		c->next_all = now > EVERY ? 2 * now : EVERY;
+	}
 	begin_reading(c, all, first || is_early_due(c) ? FIRST_WITHIN : OTHER_WITHIN);
 	c->late |= near_end;
 }
@@ -642,8 +659,6 @@ static void join(struct census_stage *c)
 
 int census_stage__end(struct census_stage *c)
 {
-	uint64_t took;
-
 	if (!c->running || c->only_ledger || !is_over(c))
 		return 0;
 	c->only_ledger = c->is_last;
@@ -658,9 +673,9 @@ int census_stage__end(struct census_stage *c)
 		/* Other failures do not end the capture: it notices by itself if the target ended. */
 		return c->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
-	took = c->took = c->job.state.end - c->job.state.begin;
+	c->took = c->job.state.end - c->job.state.begin;
 	compare(c, &c->job.state);
-	c->next_read = decoder__now(c->d) + pause_after(c, decoder__now(c->d), took);
+	c->next_read = decoder__now(c->d) + pause_after(c, decoder__now(c->d), c->job.tensors_took);
 	return 1;
 }
 
@@ -765,7 +780,8 @@ struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
 	c->d = d;
 	/* With the probes in place from the start, no block was there before. */
 	c->first_over = d->from_start || d->forked;
-	c->next_all = d->opts->dry_run ? STEPS_ALL : EVERY;
+	c->next_all = EVERY;
+	c->next_all_steps = STEPS_ALL;
 	c->maybe_brief = d->forked || (d->from_start && d->opts->late);
 	/* A forked process's first objects are in its parent's recording. */
 	if (d->forked) {

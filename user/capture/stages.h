@@ -72,7 +72,7 @@ struct census_stage *census_stage__new(struct decoder *d, struct sink *next);
 void census_stage__free(struct census_stage *c); /* ends a reading under way; NULL is fine */
 struct sink *census_stage__sink(struct census_stage *c);
 /* Time until the next reading, ns, if so many in a row found the same lasting tensors, and the last
- * one took `took` ns. */
+ * one took `took` ns of CPU time. */
 uint64_t census_stage__pause(unsigned unchanged, uint64_t took);
 /* Begins a reading if it is time to and none is under way; now: ns since start. Call it only when
  * the state at attach is known. */
