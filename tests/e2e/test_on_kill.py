@@ -230,11 +230,11 @@ def test_killed_recorder():
 
 def test_killed_while_attaching():
     """Either there is a recording, or the message says that the process ended."""
-    for i in range(6):
+    for i in range(16):
         path = scratch("early-%d.mtr" % i)
         pid = jobs().start(go=None, end="wait", chunk=kills.MIB, pause=0.002)
         recorder = record(pid, path, "--on-kill", wait=False)
-        time.sleep(i * 0.04)
+        time.sleep(i * 0.015)
         os.kill(pid, signal.SIGKILL)
         jobs().wait(pid)
         code = recorder.wait(30)

@@ -25,19 +25,22 @@ void tracees__read_endings(struct tracees *r)
 		ending_hooks__consume(r->opts.endings, on_signal, r);
 }
 
-void tracee__watch_ending(struct tracee *p)
+void tracee__follow_ending(struct tracee *p)
 {
 	const struct tracees_opts *o = &p->all->opts;
 	int err;
 
-	if (!o->endings)
-		return;
 	/* A group's programs know the process already. */
-	err = o->session.group ? 0 : ending_hooks__follow(o->endings, p->pid);
+	err = !o->endings || o->session.group ? 0 : ending_hooks__follow(o->endings, p->pid);
 	if (err)
 		log_warn("PID %d: the recording will not say how it ended: %s", (int)p->pid,
 			 strerror(-err));
-	p->scene = scene__new(p->pid);
+}
+
+void tracee__watch_ending(struct tracee *p)
+{
+	if (p->all->opts.endings)
+		p->scene = scene__new(p->pid);
 }
 
 void tracee__set_ending(struct tracee *p)

@@ -120,7 +120,10 @@ void tracee__remove(struct tracee *p, const char *reason);
 /* tracees_ending.c */
 /* Takes what the kernel reports about ends, and reads the memory of processes that end now. */
 void tracees__read_endings(struct tracees *r);
-/* Begins to watch a process that is traced from now on. */
+/* Lets the kernel report the end of a process. Call it before the process is looked at, so that one
+ * that ends during the attach has its reason. */
+void tracee__follow_ending(struct tracee *p);
+/* Begins to watch the memory of a process that is traced from now on. */
 void tracee__watch_ending(struct tracee *p);
 /* Sets the facts about the end of a process that has ended. */
 void tracee__set_ending(struct tracee *p);

@@ -227,6 +227,7 @@ int tracee__await(struct tracee *p, struct failure *f)
 	opts.started = opts.started && first;
 	/* A launcher may never have PyTorch itself. */
 	opts.late = !opts.started && (opts.group || !first);
+	tracee__follow_ending(p);
 	p->since = tracees__clock();
 	p->session = session__new(p->pid, &opts, f);
 	p->state = p->session ? WAITING : WATCHED;
