@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 A server on the CPU, for bench.py: answers requests over HTTP on threads, one a connection, each with a forward of a small model and
-some JSON. A client process sends requests one after the other and appends [begin, end, CPU seconds of the server] to a file.
+some JSON. A client process sends requests one after the other and appends [begin, end, CPU seconds of the server] to a file. The two
+share a core, on which one of them waits for the other: no wake-up of another core is in the figures.
 
     host_server.py TIMES [--seconds N]
 """
@@ -44,6 +45,7 @@ def client(port, pid, path, seconds):
 
 
 def serve(path, seconds):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(1)

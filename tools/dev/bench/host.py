@@ -10,7 +10,8 @@ from bench import bpf
 from bench.common import Tail, attach, bpf_stats, line, rounds as rounds_in, spread
 from bench.steps import rounds_of
 
-# "plain" is recorded without --host as well: against "recorded" it shows the noise, and "host" is compared with the mean of both.
+# "plain" is recorded without --host as well: against "recorded" it shows the noise, and "host", which is always between the two, is
+# compared with their mean: what changes slowly in the machine cancels out.
 HOST_STATES = ("untraced", "recorded", "host", "plain")
 COLUMNS = {"wall": lambda r: r[1] - r[0], "cpu": lambda r: r[2]}
 CALLS = r"""
@@ -49,7 +50,7 @@ def of_job(name, command, args, seconds):
     p = harness.spawn([*command, *(["--times"] if name == "training" else []), path])
     p.wait_line("^step|^ready", 120)
     time.sleep(2)
-    rounds = rounds_of("host " + name, p.popen.pid, Tail(path), args, COLUMNS, seconds, HOST_STATES)
+    rounds = rounds_of("host " + name, p.popen.pid, Tail(path), args, COLUMNS, seconds, HOST_STATES, turn=False)
     counted = hits_of(p.popen.pid, Tail(path), seconds)
     p.stop()
     return {**summary(rounds), **counted}

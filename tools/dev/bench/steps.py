@@ -36,13 +36,14 @@ def measure(state, pid, tail, seconds, recording):
     return rows, tracer
 
 
-def rounds_of(name, pid, tail, args, columns, seconds, states=STATES):
-    """[{state: {column: median of the window}, "tracer": ...}] for each round."""
+def rounds_of(name, pid, tail, args, columns, seconds, states=STATES, turn=True):
+    """[{state: {column: median of the window}, "tracer": ...}] for each round. turn: each begins with another state."""
     recording = harness.scratch(name + ".mtr")
     result = []
     for n in rounds_in(args, name):
         one = {}
-        for state in states[n % len(states):] + states[:n % len(states)]:
+        first = n % len(states) if turn else 0
+        for state in states[first:] + states[:first]:
             rows, tracer = measure(state, pid, tail, seconds, recording)
             one[state] = {c: statistics.median(f(r) for r in rows) for c, f in columns.items()}
             if state == "recorded":
