@@ -36,8 +36,9 @@ def measure(state, pid, tail, seconds, recording):
     return rows, tracer
 
 
-def rounds_of(name, pid, tail, args, columns, seconds, states=STATES, turn=True):
-    """[{state: {column: median of the window}, "tracer": ...}] for each round. turn: each begins with another state."""
+def rounds_of(name, pid, tail, args, columns, seconds, states=STATES, turn=True, middle=statistics.median):
+    """[{state: {column: figure of the window}, "tracer": ...}] for each round. turn: each begins with another state. middle: the
+    figure of a window's measurements."""
     recording = harness.scratch(name + ".mtr")
     result = []
     for n in rounds_in(args, name):
@@ -45,7 +46,7 @@ def rounds_of(name, pid, tail, args, columns, seconds, states=STATES, turn=True)
         first = n % len(states) if turn else 0
         for state in states[first:] + states[:first]:
             rows, tracer = measure(state, pid, tail, seconds, recording)
-            one[state] = {c: statistics.median(f(r) for r in rows) for c, f in columns.items()}
+            one[state] = {c: middle(f(r) for r in rows) for c, f in columns.items()}
             if state == "recorded":
                 one["tracer"] = tracer
         result.append(one)
