@@ -3,6 +3,7 @@
  * probe. */
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "python/pymem.h"
 #include "python/pyobj.h"
@@ -11,6 +12,8 @@
 #include "torch/nnmodule.h"
 
 #define TORCH_MODULE "torch.nn.modules.module"
+#define LOOKS 5
+#define LOOK_PAUSE 2000000 /* ns */
 /* What Module._call_impl calls first: the one, or the other by 2.15. */
 #define TRACING_STATE "_get_tracing_state"
 #define IS_TRACING "_is_tracing"
@@ -66,6 +69,28 @@ static int method_code(const struct python *py, uint64_t type, const char *name,
 	return 0;
 }
 
+/*
+ * The code of a call's outermost frame. In PyTorch 1 it is _call_impl's, which is __call__, too.
+ * While the program changes the class, a look can miss the other method, so it is repeated.
+ */
+static int outermost_code(const struct python *py, uint64_t type, uint64_t *code)
+{
+	static const struct timespec pause = { .tv_nsec = LOOK_PAUSE };
+	uint64_t called;
+	int err;
+
+	for (int i = 0;; i++) {
+		err = method_code(py, type, "_wrapped_call_impl", code);
+		if (err != -ENOENT)
+			return err;
+		err = method_code(py, type, "_call_impl", code);
+		if (err || i == LOOKS ||
+		    (!method_code(py, type, "__call__", &called) && called == *code))
+			return err;
+		nanosleep(&pause, NULL);
+	}
+}
+
 int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, size_t *n)
 {
 	uint64_t type, code;
@@ -75,9 +100,7 @@ int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, 
 		return -EINVAL;
 	err = module_type(py, &type);
 	if (!err)
-		err = method_code(py, type, "_wrapped_call_impl", &code);
-	if (err == -ENOENT && !module_type(py, &type))
-		err = method_code(py, type, "_call_impl", &code);
+		err = outermost_code(py, type, &code);
 	if (err)
 		return err;
 	codes[0] = code;
