@@ -303,6 +303,12 @@ def settle(recorder):
     check(code == 0, "ctl mark, which reads all events first: %d, %s", code, err)
 
 
+def resident(pid):
+    """Resident bytes of a process."""
+    with open("/proc/%d/statm" % pid, encoding="ascii") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def cpu_seconds(pid):
     """CPU time of a process so far; 0: it has ended."""
     try:

@@ -21,11 +21,6 @@ LINE = "host_leaks.py", host_leaks.LINES["mapped"]
 _shared = {}
 
 
-def rss(pid):
-    with open("/proc/%d/statm" % pid, encoding="ascii") as f:
-        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def metrics(s):
     """Bytes of the metric `memtrace_NAME` by part, for each NAME that has them."""
     found = {}
@@ -57,7 +52,7 @@ def captured():
         done = s.wait_trace(trace_id)
         harness.finish(recorder)
         harness.own(path)
-        _shared.update(server=s, running=running, begun=begun, trace=done, rss=rss(job.pid), record=path, served=scratch(trace_id + ".mtr"))
+        _shared.update(server=s, running=running, begun=begun, trace=done, rss=harness.resident(job.pid), record=path, served=scratch(trace_id + ".mtr"))
         with open(_shared["served"], "wb") as f:
             f.write(s.get("/api/trace/%s/recording" % trace_id).expect().body)
         job.send()

@@ -14,11 +14,6 @@ SECONDS = int(os.environ.get("SECONDS", "60"))
 SIZE = 32 << 20
 
 
-def rss(pid):
-    with open("/proc/%d/status" % pid, encoding="ascii") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) * 1024
-
-
 def test_flat_out():
     folder = scratch("real")
     target = workload("churn.py", "--seconds", str(SECONDS), "--rate", "0", "--threads", "2")
@@ -27,7 +22,7 @@ def test_flat_out():
     target.send()
     seen, end = [], time.monotonic() + SECONDS - 1
     while time.monotonic() < end:
-        seen.append(rss(recorder.pid))
+        seen.append(harness.resident(recorder.pid))
         time.sleep(1)
     truth = json.loads(target.wait_line("^{", SECONDS + 60))
     finish(recorder, 120)
