@@ -166,7 +166,7 @@ def test_kv_cache():
 
 
 def stop_while_it_collects(target):
-    """Stops the target at a moment at which the lists of its garbage collector cannot be told."""
+    """Stops the target while its garbage collector runs, when `dump` does not find the collector's lists."""
     for i in range(60):
         os.kill(target.pid, signal.SIGSTOP)
         code, _, err = tool("dump", "-p", str(target.pid), root=True)

@@ -260,7 +260,7 @@ def test_live():
 
 def brief(t, path):
     """A recording of a second: nearly all blocks that leaked in it have the name of their holder, not only those of its first steps.
-    Returns what does not; on a busy machine a reading may miss a line that changes meanwhile."""
+    Returns the lines of which this is not true: on a busy machine a reading may miss one."""
     recorder = harness.record(t.popen.pid, path, "--steps", "60", "-q", wait=False)
     equal(recorder.wait(60), 0, "exit code of record --steps: %s" % recorder.stderr()[-500:])
     harness.own(path)

@@ -41,7 +41,7 @@
 #define SHARE 50		   /* readings take at most one part in this many of the time */
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
 #define SEARCHES_MAX 8	      /* for the collector's lists; each pause is twice the one before */
-#define TORN_FIRST 8	      /* torn readings that are soon repeated */
+#define TORN_FIRST 8	      /* torn first readings that are repeated soon */
 #define NEAR_END 100000000ULL /* ns, and twice the last reading, before the last step */
 #define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
 #define STEPS_ALL 4  /* steps before the first reading of all tensors in a dry run */
@@ -107,7 +107,7 @@ struct census_stage {
 	bool have_last;
 	bool first_over;     /* the reading at attach was made or is not needed */
 	bool refused;	     /* this Python cannot be read, or the last reading was begun */
-	unsigned searches;   /* in vain for the collector's lists, which hide while it runs */
+	unsigned searches;   /* for the lists of the garbage collector, without success */
 	const char *problem; /* why the last reading failed, as logged */
 };
 
@@ -542,22 +542,18 @@ uint64_t census_stage__pause(unsigned unchanged, uint64_t took)
 	return took * SHARE > every ? took * SHARE : every;
 }
 
-static bool is_torn_first(struct census_stage *c)
-{
-	return c->job.state.torn_lists && !c->lasting && c->torn_first++ < TORN_FIRST;
-}
-
 /*
  * Time until the next reading, ns. took: CPU time of the last one. Those of a process that may be
  * brief come at times that double: whenever it ends, the last one is of its second half. A first
  * reading that was torn is soon repeated. So is each in a dry run without steps, whose time is no
  * matter: a server takes most of its memory late, when its weights are loaded.
  */
-static uint64_t pause_after(struct census_stage *c, uint64_t now, uint64_t took)
+static uint64_t pause_after(const struct census_stage *c, uint64_t now, uint64_t took)
 {
 	uint64_t early = now > EARLY ? now : EARLY;
+	bool torn_first = c->job.state.torn_lists && !c->lasting && c->torn_first <= TORN_FIRST;
 
-	if (is_torn_first(c) || (c->d->opts->dry_run && !c->d->steps))
+	if (torn_first || (c->d->opts->dry_run && !c->d->steps))
 		return 4 * took > EARLY ? 4 * took : EARLY;
 	if (!c->maybe_brief || now >= EVERY)
 		return census_stage__pause(c->unchanged, took);
@@ -637,13 +633,15 @@ bool census_stage__reads(const struct census_stage *c)
 	return c->running && !c->only_ledger && !is_over(c);
 }
 
-/* Counts the readings that found the same lasting tensors. */
+/* Counts the readings in a row that found the same lasting tensors, and those that were torn before
+ * one found any. */
 static void compare(struct census_stage *c, const struct census_state *st)
 {
 	uint64_t lasting = census_state__lasting(st);
 
 	c->unchanged = lasting && lasting == c->lasting && !st->torn_lists ? c->unchanged + 1 : 0;
 	c->lasting = lasting;
+	c->torn_first += st->torn_lists && !lasting;
 }
 
 /* After the thread's end. */

@@ -69,7 +69,7 @@ struct decoder {
 	uint64_t start;	       /* CLOCK_MONOTONIC, ns; 0: events have not begun */
 	uint64_t cut;	       /* ns since start: the requested steps are complete, later events are
 				  dropped; 0: not yet */
-	bool has_memory;       /* an allocation or a free has come */
+	bool has_memory;       /* a record of the allocation probes has come */
 	struct map64 *changed; /* addresses allocated or freed after the cut; NULL: not known */
 	bool from_start;       /* the probes were in place before PyTorch's code could run */
 	bool cuda_only;	       /* calls into CUDA are the blocks: there is no PyTorch */

@@ -115,8 +115,8 @@ struct census_state {
 /*
  * Borrows py, which must outlive the result. NULL with errno and *why, a static text. ENOENT: torch
  * is not imported. ENOTSUP: a free-threaded Python (census__no_lists). EAGAIN: the lists of the
- * garbage collector are not known, or it ran all the time: for within_ns and some 10 ms. ESRCH: the
- * process or its Python has ended. Or ENOMEM, EPERM.
+ * garbage collector were not found; see pygc__find(), also for within_ns. ESRCH: the process or its
+ * Python has ended. Or ENOMEM, EPERM.
  */
 struct census *census__open(const struct python *py, uint64_t within_ns, const char **why);
 #define CENSUS_WITHIN_NS 3000000000ull /* for a command that reads once */

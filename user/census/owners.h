@@ -48,6 +48,8 @@ struct census_owners {
 	size_t text_len, text_cap;
 	uint64_t items;
 	uint64_t deadline, cpu_end; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
+	unsigned looks;		    /* at the limits */
+	bool late;
 	struct pyitems it;
 };
 

@@ -25,9 +25,9 @@ struct pygc {
 };
 
 /*
- * Finds the lists of the main interpreter. While the collector runs, which can take seconds, they
- * cannot be told; within_ns: how long to look for them, but several times in any case. 0; -ENOENT:
- * no lists found; -ESRCH: the process or its Python has ended; -EFAULT, -EPERM.
+ * Finds the lists of the main interpreter. They cannot be found while the collector runs, which can
+ * take seconds. So the search is repeated until within_ns have passed, and at least 8 times in 40
+ * ms. 0; -ENOENT: no lists found; -ESRCH: the process or its Python has ended; -EFAULT, -EPERM.
  */
 int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret);
 /* Finds the lists in at most 512 KiB from base, the interpreter's or the runtime's state.
