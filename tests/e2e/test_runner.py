@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: strict
+"""tests/run.sh with made-up tests: what it counts, what runs again, its last line and its exit code."""
+import os
+import shutil
+import subprocess
+
+from harness import REPO, check, equal, run, scratch
+
+# Fails in as many of its runs as the name says: "fails2" in the first two.
+TEST = """# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+%s
+import sys
+for name, fails in %r.items():
+    if sys.argv[1:] not in ([], [name]):
+        continue
+    with open(__file__ + "." + name, "a+") as f:
+        f.write("x")
+        f.seek(0)
+        bad = len(f.read()) in fails
+    print("FAIL %s.%%s (0.1 s): a reason" %% name if bad else "PASS %s.%%s (0.1 s)" %% name, flush=True)
+"""
+
+
+def tree(name, files):
+    """A project with run.sh and these tests: file -> (words of its header, test -> numbers of the runs in which it fails)."""
+    top = scratch(name)
+    for folder in ("tests/e2e", "tools"):
+        os.makedirs(os.path.join(top, folder))
+    shutil.copy(os.path.join(REPO, "tests", "run.sh"), os.path.join(top, "tests", "run.sh"))
+    with open(os.path.join(top, "tools", "deps.sh"), "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\n")
+    os.chmod(f.name, 0o755)
+    for file, (words, tests) in dict(files, http_none=("", {})).items():
+        with open(os.path.join(top, "tests", "e2e", file + ".py"), "w", encoding="utf-8") as f:
+            f.write(TEST % ("# run: " + words if words else "", tests, file, file))
+    return top
+
+
+def run_tests(top, *names):
+    env = dict(os.environ, OUTPUT=os.path.join(top, "out"), MEMTRACE_PYTHONS="", MEMTRACE_TORCH_PYTHONS="")
+    done = subprocess.run(["tests/run.sh", *names], cwd=top, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_all_pass():
+    code, said = run_tests(tree("pass", {"test_a": ("", {"one": ()}), "test_b": ("long", {"two": ()}), "test_c": ("alone", {"three": ()})}),
+                           "test_a", "test_b", "test_c")
+    equal((code, said[-1]), (0, "3 passed, 0 failed"), "exit code and last line")
+
+
+def test_passes_alone():
+    """A failure beside other tests counts as passed if two runs alone pass, and the end names it."""
+    code, said = run_tests(tree("again", {"test_a": ("", {"one": (1,), "two": ()}), "test_b": ("", {"three": ()})}), "test_a", "test_b")
+    equal((code, said[-1]), (0, "3 passed, 0 failed"), "exit code and last line")
+    equal(said[-3:-1], ["failed beside other tests, passed twice alone:", "  FAIL test_a.one (0.1 s): a reason"], "what the end names")
+
+
+def test_fails_again():
+    """One failure in two more runs is a failure."""
+    for name, fails in (("first", (1, 2)), ("second", (1, 3)), ("always", (1, 2, 3))):
+        code, said = run_tests(tree(name, {"test_a": ("", {"one": fails}), "test_b": ("", {"two": ()})}), "test_a", "test_b")
+        equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line, " + name)
+        check(said[-3].startswith("failed (logs are in ") and said[-2] == "  FAIL test_a.one (0.1 s): a reason", "the end, %s:\n%s",
+              name, "\n".join(said))
+
+
+def test_no_second_run():
+    """Strict files, files that ran alone, and a file that ran without others."""
+    for name, words, others in (("strict", "strict", ["test_b"]), ("alone", "alone", ["test_b"]), ("single", "", [])):
+        code, said = run_tests(tree(name, {"test_a": (words, {"one": (1,)}), "test_b": ("", {"two": ()})}), "test_a", *others)
+        equal((code, said[-1]), (1, "%d passed, 1 failed" % len(others)), "exit code and last line, " + name)
+        check(not any(line.startswith("AGAIN") for line in said), "%s ran again:\n%s", name, "\n".join(said))
+
+
+if __name__ == "__main__":
+    run(globals())
