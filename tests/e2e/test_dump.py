@@ -192,6 +192,30 @@ def test_many_objects():
     print("  %d objects in %.0f ms" % (doc["reading"]["objects"], doc["reading"]["seconds"] * 1e3))
 
 
+HOLDERS = """
+import sys, torch
+class Item:
+    def __init__(self):
+        self.out, self.step = torch.empty(32), 0
+outputs = [{"out": torch.empty(64)} for _ in range(60000)]
+items = [Item() for _ in range(20000)]
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_many_holders():
+    """Each of 80,000 tensors is in a dict or an object of its own: the search for holders reaches all of them in its time."""
+    for role in ALL:
+        p = spawn([python(role), "-c", HOLDERS], env=dict(os.environ, OMP_NUM_THREADS="1"))
+        p.wait_line("^ready", 120)
+        code, out, err = tool("dump", "-p", str(p.pid), "--by", "holder", "--format", "json", root=True)
+        equal((code, err), (0, ""), "dump of many holders (%s)" % role)
+        held = {r["holder"]: r["count"] for r in json.loads(out)["rows"]}
+        equal((held.get("global outputs[*]['out']"), held.get("global items[*].out")), (60000, 20000), "tensors by holder (%s), of %s" % (role, held))
+        p.stop()
+
+
 def passing(name, category):
     """True if a short-lived tensor may have this name."""
     what = {"gradient": ("grad of ",), "activation": ("saved for ",), "unknown": ("saved for ", "local ", "global ")}.get(category, ())

@@ -30,7 +30,7 @@
 #include "torch/pytensor.h"
 
 #define FIRST_WITHIN 5000000000ULL /* ns that the reading at attach may take */
-#define LAST_WITHIN 2000000000ULL  /* ns that the last one may take */
+#define LAST_WITHIN 5000000000ULL  /* ns that the last one may take; usually it is 0.2 s */
 #define OTHER_WITHIN 1000000000ULL /* ns that any other may take */
 #define DRY_WITHIN 20000000000ULL  /* ns that any may take in a dry run, whose time is no matter */
 #define EVERY 10000000000ULL	   /* ns between two readings, at least */

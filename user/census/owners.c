@@ -35,6 +35,7 @@
 #define CELLS_MAX 256
 /* Maximum size of a dict whose keys appear in names; larger ones show [*]. */
 #define WORDS_MAX 16
+#define FEW_ITEMS 64
 
 #define TYPE_HEAP (1ul << 9)
 #define TYPE_LIST (1ul << 25)
@@ -393,9 +394,13 @@ static void word_of(struct census_owners *l, uint64_t key, const char *before, c
 		    char *word, size_t size)
 {
 	char text[64];
+	bool is_text;
 
-	if (pydict__check_kind(&l->r->m, key, PYTYPE_STR) ||
-	    pystr__read(&l->r->m, key, text, sizeof(text), NULL) < 0 || !*text)
+	pymem__begin_unchecked(&l->r->m); /* a str does not change */
+	is_text = !pydict__check_kind(&l->r->m, key, PYTYPE_STR) &&
+		  pystr__read(&l->r->m, key, text, sizeof(text), NULL) >= 0 && *text;
+	pymem__end_unchecked(&l->r->m);
+	if (!is_text)
 		snprintf(word, size, "[*]");
 	else
 		snprintf(word, size, "%s%s%s", before, text, after);
@@ -429,16 +434,34 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 	return err;
 }
 
+/*
+ * Entries of a dict, or attributes of an object if type is not 0. There may be very many with few
+ * entries. These come from pages that were read a moment ago: a search is compared with another one
+ * anyway. One with many may have grown since, and have been moved.
+ */
+static int read_items(struct census_owners *l, uint64_t obj, uint64_t type)
+{
+	struct pymem *m = &l->r->m;
+	int err;
+
+	pymem__begin_unchecked(m);
+	err = type ? pydict__attrs(m, obj, type, &l->it) : pydict__items(m, obj, &l->it);
+	pymem__end_unchecked(m);
+	if (fatal(err) || (!err && l->it.n <= FEW_ITEMS))
+		return err;
+	return type ? pydict__attrs(m, obj, type, &l->it) : pydict__items(m, obj, &l->it);
+}
+
 static int in_dict(struct census_owners *l, const struct node *of)
 {
-	int err = pydict__items(&l->r->m, of->obj, &l->it);
+	int err = read_items(l, of->obj, 0);
 
 	return err ? err : in_items(l, of, "['", "']", l->it.n <= WORDS_MAX);
 }
 
 static int in_instance(struct census_owners *l, const struct node *of)
 {
-	int err = pydict__attrs(&l->r->m, of->obj, of->type, &l->it);
+	int err = read_items(l, of->obj, of->type);
 
 	return err ? err : in_items(l, of, ".", "", true);
 }

@@ -50,7 +50,7 @@ static void forget_pages(struct pymem *m)
 
 void pymem__forget(struct pymem *m)
 {
-	m->snapshot = m->overflow = false;
+	m->snapshot = m->unchecked = m->overflow = false;
 	m->nnotes = 0;
 	forget_pages(m);
 }
@@ -138,7 +138,7 @@ int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len)
 	if (!m->snapshot)
 		return proc__read(m->proc, addr, buf, len);
 	err = pymem__read_old(m, addr, buf, len);
-	if (!err && len <= UINT32_MAX)
+	if (!err && !m->unchecked && len <= UINT32_MAX)
 		note(m, addr, buf, len);
 	return err;
 }
@@ -147,6 +147,16 @@ void pymem__begin_snapshot(struct pymem *m)
 {
 	pymem__forget(m);
 	m->snapshot = m->paging;
+}
+
+void pymem__begin_unchecked(struct pymem *m)
+{
+	m->snapshot = m->unchecked = m->paging;
+}
+
+void pymem__end_unchecked(struct pymem *m)
+{
+	m->snapshot = m->unchecked = false;
 }
 
 bool pymem__holds(struct pymem *m)

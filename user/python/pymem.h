@@ -26,7 +26,8 @@ struct pymem {
 	struct pypages *pages; /* NULL until needed, and without paging */
 	bool paging;
 	bool snapshot;
-	bool overflow; /* too many notes: the snapshot cannot be checked */
+	bool unchecked; /* a snapshot without notes */
+	bool overflow;	/* too many notes: the snapshot cannot be checked */
 	struct pynote *notes;
 	size_t nnotes, notes_cap;
 };
@@ -38,6 +39,10 @@ void pymem__fini(struct pymem *m);
 void pymem__forget(struct pymem *m);
 /* Starts a walk as a snapshot; without paging, as an ordinary walk. */
 void pymem__begin_snapshot(struct pymem *m);
+/* Between these two, changeable data may come from pages of the walk, and nothing is noted: for
+ * readers that check by other means what they found. Without paging they have no effect. */
+void pymem__begin_unchecked(struct pymem *m);
+void pymem__end_unchecked(struct pymem *m);
 /* Ends a snapshot. True: all data is still as it was read. */
 bool pymem__holds(struct pymem *m);
 
