@@ -237,8 +237,8 @@ run_together() {
 	ticker=
 }
 
-# On a busy machine a test can miss a moment or a limit. Each that failed beside others runs again by itself. If it passes
-# twice in a row, it counts as passed, and the end of the output says so. In strict files a failure stays one.
+# Runs each failed test twice more, by itself: other tests may have kept the machine too busy for it. If it passes both
+# times, it counts as passed. tests/README.md names those that do not run again.
 run_failed_again() {
 	local line name file log still=()
 	for line in "${failures[@]}"; do

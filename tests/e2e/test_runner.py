@@ -8,7 +8,7 @@ import subprocess
 
 from harness import REPO, check, equal, run, scratch
 
-# Fails in as many of its runs as the name says: "fails2" in the first two.
+# A file of made-up tests. Each counts its runs in a file, and fails in those whose numbers it is given.
 TEST = """# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 %s
 import sys
@@ -51,14 +51,14 @@ def test_all_pass():
 
 
 def test_passes_alone():
-    """A failure beside other tests counts as passed if two runs alone pass, and the end names it."""
+    """A test fails beside others and passes in two runs alone. It counts as passed, and the end of the output names it."""
     code, said = run_tests(tree("again", {"test_a": ("", {"one": (1,), "two": ()}), "test_b": ("", {"three": ()})}), "test_a", "test_b")
     equal((code, said[-1]), (0, "3 passed, 0 failed"), "exit code and last line")
-    equal(said[-3:-1], ["failed beside other tests, passed twice alone:", "  FAIL test_a.one (0.1 s): a reason"], "what the end names")
+    equal(said[-3:-1], ["failed beside other tests, passed twice alone:", "  FAIL test_a.one (0.1 s): a reason"], "the lines before the last one")
 
 
 def test_fails_again():
-    """One failure in two more runs is a failure."""
+    """A test that fails in one of its two runs alone has failed."""
     for name, fails in (("first", (1, 2)), ("second", (1, 3)), ("always", (1, 2, 3))):
         code, said = run_tests(tree(name, {"test_a": ("", {"one": fails}), "test_b": ("", {"two": ()})}), "test_a", "test_b")
         equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line, " + name)

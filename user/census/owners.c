@@ -35,7 +35,7 @@
 #define CELLS_MAX 256
 /* Maximum size of a dict whose keys appear in names; larger ones show [*]. */
 #define WORDS_MAX 16
-#define FEW_ITEMS 64
+#define FEW_ITEMS 64 /* entries of a dict or object that may come from pages */
 
 #define TYPE_HEAP (1ul << 9)
 #define TYPE_LIST (1ul << 25)
@@ -434,22 +434,28 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 	return err;
 }
 
+static int read_items_now(struct census_owners *l, uint64_t obj, uint64_t type)
+{
+	return type ? pydict__attrs(&l->r->m, obj, type, &l->it)
+		    : pydict__items(&l->r->m, obj, &l->it);
+}
+
 /*
- * Entries of a dict, or attributes of an object if type is not 0. There may be very many with few
- * entries. These come from pages that were read a moment ago: a search is compared with another one
- * anyway. One with many may have grown since, and have been moved.
+ * Reads the entries of a dict, or the attributes of an object if type is not 0. Those with few
+ * entries can be very many, so they come from pages that this search has read before. The paths
+ * that it finds count only if another search finds them, too. One with many entries may have been
+ * moved as it grew, so it is read again.
  */
 static int read_items(struct census_owners *l, uint64_t obj, uint64_t type)
 {
-	struct pymem *m = &l->r->m;
 	int err;
 
-	pymem__begin_unchecked(m);
-	err = type ? pydict__attrs(m, obj, type, &l->it) : pydict__items(m, obj, &l->it);
-	pymem__end_unchecked(m);
+	pymem__begin_unchecked(&l->r->m);
+	err = read_items_now(l, obj, type);
+	pymem__end_unchecked(&l->r->m);
 	if (fatal(err) || (!err && l->it.n <= FEW_ITEMS))
 		return err;
-	return type ? pydict__attrs(m, obj, type, &l->it) : pydict__items(m, obj, &l->it);
+	return read_items_now(l, obj, type);
 }
 
 static int in_dict(struct census_owners *l, const struct node *of)

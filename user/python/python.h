@@ -72,9 +72,8 @@ struct pyframe {
 	int32_t at;	 /* byte offset of the instruction in the bytecode, -1: not started */
 	uint64_t local0; /* first local variable, without tag bits */
 };
-/* Walks a thread's frames from outside, innermost first, without shims. A frame of a
- * running thread can return meanwhile: then the walk is repeated a few times, and may still end
- * early. Returns the number of frames or
- * -errno. Not for events, whose stacks are walked in BPF. */
+/* Walks a thread's frames from outside, innermost first, without shims. A frame of a running thread
+ * can return meanwhile: then the walk is repeated a few times, and may still end early. Returns the
+ * number of frames or -errno. Not for events, whose stacks are walked in BPF. */
 int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
 		  size_t max);
