@@ -197,7 +197,8 @@ import sys, torch
 class Item:
     def __init__(self):
         self.out, self.step = torch.empty(32), 0
-outputs = [{"out": torch.empty(64)} for _ in range(60000)]
+more = [[] for _ in range(int(sys.argv[1]))]
+outputs = [{"out": torch.empty(64)} for _ in range(120000)]
 items = [Item() for _ in range(20000)]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -205,14 +206,19 @@ sys.stdin.readline()
 
 
 def test_many_holders():
-    """Each of 80,000 tensors is in a dict or an object of its own: the search for holders reaches all of them in its time."""
-    for role in ALL:
-        p = spawn([python(role), "-c", HOLDERS], env=dict(os.environ, OMP_NUM_THREADS="1"))
+    """Each of 140,000 tensors is in a dict or an object of its own: the search for holders reaches all of them in its time. If there are
+    more containers than it examines, `dump` says so, and a list of very many does not keep the search from others."""
+    for role, more in [(role, 0) for role in ALL] + [("main", 400000)]:
+        p = spawn([python(role), "-c", HOLDERS, str(more)], env=dict(os.environ, OMP_NUM_THREADS="1"))
         p.wait_line("^ready", 120)
         code, out, err = tool("dump", "-p", str(p.pid), "--by", "holder", "--format", "json", root=True)
         equal((code, err), (0, ""), "dump of many holders (%s)" % role)
-        held = {r["holder"]: r["count"] for r in json.loads(out)["rows"]}
-        equal((held.get("global outputs[*]['out']"), held.get("global items[*].out")), (60000, 20000), "tensors by holder (%s), of %s" % (role, held))
+        doc = json.loads(out)
+        held = {r["holder"]: r["count"] for r in doc["rows"]}
+        equal((held.get("global outputs[*]['out']"), held.get("global items[*].out")), (120000, 20000), "tensors by holder (%s), of %s" % (role, held))
+        equal(doc["reading"]["holders_complete"], not more, "whether all containers were examined (%s)" % role)
+        code, out, err = tool("dump", "-p", str(p.pid), root=True)
+        equal("too many containers" in out, bool(more), "what the text says (%s): %s" % (role, out))
         p.stop()
 
 

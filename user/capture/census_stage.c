@@ -101,7 +101,7 @@ struct census_stage {
 	bool maybe_brief;	 /* a child process, which may end before a reading after EVERY */
 	bool host_only;		 /* tensors cannot be read, but host memory can */
 	bool late;		 /* the reading before the last of the requested steps was begun */
-	unsigned readings, torn;
+	unsigned readings, torn, holders_cut;
 	uint64_t lasting;   /* census_state__lasting() of the last reading */
 	unsigned unchanged; /* readings in a row with the same */
 	bool have_last;
@@ -712,12 +712,15 @@ int census_stage__take(struct census_stage *c, bool whole)
 		  st->torn_lists ? ", parts kept changing" : "", c->first ? ", at attach" : "");
 	c->readings++;
 	c->torn += st->torn || st->torn_lists;
+	c->holders_cut += st->holders_cut;
 	census_state__free(&c->last);
 	c->last = *st;
 	memset(st, 0, sizeof(*st));
 	c->have_last = c->first_over = true;
 	facts__setf(c->d->facts, "census", "%u", c->readings);
 	facts__setf(c->d->facts, "counter.census.torn", "%u", c->torn);
+	if (c->holders_cut)
+		facts__setf(c->d->facts, "counter.census.holders_cut", "%u", c->holders_cut);
 	err = params__take(&c->params, &c->last);
 	census_state__keep_params(&c->last);
 	return err;

@@ -218,6 +218,7 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 		s.ncounts = r.ncounts;
 		r.counts = NULL;
 		s.torn_lists = r.torn;
+		s.holders_cut = r.holders_cut;
 		s.know_grad = pytensors__know_grad(c->tensors);
 		*ret = s;
 	} else {

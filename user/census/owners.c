@@ -5,6 +5,8 @@
  * path: "global history[*]", "local trainer.outputs[*]['loss'] in main (train.py:31)". All items of
  * a list share a name, and so do the values of a thread-local in all threads. A path counts only if
  * it is the same before and after the tensors are read.
+ * Large containers take turns: after some thousand items one goes to the end of the queue. So a
+ * list of a million samples does not use up the limits before others are examined.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +25,7 @@
 
 #define DEPTH_MAX 5
 #define PATH_MAX_LEN 200
-#define NODES_MAX 100000u  /* containers examined */
+#define NODES_MAX 300000u  /* containers examined */
 #define ITEMS_MAX 2000000u /* items found in containers */
 #define TEXT_MAX (32u << 20)
 /* One search takes at most this much CPU time, ns, and this part of the reading's time. On a busy
@@ -32,6 +34,9 @@
 #define SEARCH_SHARE 8
 #define CLOCKS_EVERY 16 /* looks at the limits; the clock of CPU time is a system call */
 #define CHUNK 512
+#define ARRAY_MAX (1u << 24) /* items of a list or tuple; one with more is left out */
+#define TURN 4096u	     /* items of a container in a turn */
+#define TURNS 8u	     /* of a dict or deque, which is read from its start in each */
 #define CELLS_MAX 256
 /* Maximum size of a dict whose keys appear in names; larger ones show [*]. */
 #define WORDS_MAX 16
@@ -79,8 +84,9 @@ static bool is_over_limit(struct census_owners *l)
 	if (l->looks++ % CLOCKS_EVERY == 0)
 		l->late = clock__monotonic() > l->deadline ||
 			  clock__read(CLOCK_THREAD_CPUTIME_ID) > l->cpu_end;
-	return l->late || l->nnodes >= NODES_MAX || l->items >= ITEMS_MAX ||
-	       l->text_len >= TEXT_MAX;
+	if (l->late || l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX)
+		l->cut = true;
+	return l->cut;
 }
 
 /* ---- types ---- */
@@ -316,77 +322,132 @@ static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 		return err;
 	if (shape >= SHAPE_MEMORY)
 		return add_memory(l, c, obj, shape);
-	if (c->of->depth >= DEPTH_MAX || l->nnodes >= NODES_MAX)
+	if (c->of->depth >= DEPTH_MAX)
 		return 0;
+	if (l->nnodes >= NODES_MAX) { /* those in the queue are examined all the same */
+		l->full = true;
+		return 0;
+	}
 	err = map64__set(l->visited, obj, 1);
 	if (!err)
 		err = path_of(l, c, &path);
 	if (!err)
 		err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
 	if (!err)
-		l->nodes[l->nnodes++] = (struct node){ obj,	    type,  path,
-						       c->of->root, shape, c->of->depth + 1 };
+		l->nodes[l->nnodes++] = (struct node){ .obj = obj,
+						       .type = type,
+						       .path = path,
+						       .root = c->of->root,
+						       .shape = shape,
+						       .depth = c->of->depth + 1 };
 	return err;
+}
+
+/* Queues a container once more, if not all of its n items were examined: end, at most n. These are
+ * few, because a turn is long, so NODES_MAX is not for them. */
+static int add_rest(struct census_owners *l, const struct node *of, uint64_t end, uint64_t n)
+{
+	int err;
+
+	if (end >= n || is_over_limit(l))
+		return 0;
+	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
+	if (err)
+		return err;
+	l->nodes[l->nnodes] = *of;
+	l->nodes[l->nnodes++].from = end;
+	return 0;
+}
+
+/* Where a turn of a container with n items ends. */
+static uint64_t end_of_turn(const struct node *of, uint64_t n, uint64_t turn)
+{
+	return n > of->from && n - of->from > turn ? of->from + turn : n;
+}
+
+static uint64_t long_turn(uint64_t n)
+{
+	return n / TURNS > TURN ? n / TURNS : TURN;
 }
 
 /* ---- what is in a container ---- */
 
 static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint64_t n)
 {
-	uint64_t v[CHUNK];
+	uint64_t v[CHUNK], end = end_of_turn(c->of, n, TURN);
 	int err = 0;
 
-	for (uint64_t i = 0; !err && i < n && !is_over_limit(l); i += CHUNK) {
-		uint64_t k = n - i < CHUNK ? n - i : CHUNK;
+	if (n > ARRAY_MAX) {
+		l->full = true;
+		return 0;
+	}
+	for (uint64_t i = c->of->from; !err && i < end && !is_over_limit(l); i += CHUNK) {
+		uint64_t k = end - i < CHUNK ? end - i : CHUNK;
 
 		err = pymem__read(&l->r->m, at + i * 8, v, k * 8);
 		for (uint64_t j = 0; !err && j < k; j++)
 			err = add_found(l, c, v[j]);
 	}
-	return err;
+	return err ? err : add_rest(l, c->of, end, n);
 }
 
-static int in_list(struct census_owners *l, struct child *c)
+/* Where a list or tuple has its items, and how many. */
+static int array_head(struct census_owners *l, const struct node *of, uint64_t *at, uint64_t *n)
 {
 	const struct pylayout *y = l->r->m.l;
 	uint64_t head[2]; /* ob_size, ob_item */
-	int err = pymem__read(&l->r->m, c->of->obj + y->ob_size, head, sizeof(head));
+	int err;
 
-	strcpy(c->word, "[*]");
-	if (err || head[0] > PYOBJ_MAX_DICT * 16ull)
-		return err;
-	return array_of(l, c, head[1], head[0]);
+	if (of->shape == SHAPE_TUPLE) {
+		*at = of->obj + y->tuple_item;
+		return pymem__u64(&l->r->m, of->obj + y->ob_size, n);
+	}
+	err = pymem__read(&l->r->m, of->obj + y->ob_size, head, sizeof(head));
+	*n = head[0];
+	*at = head[1];
+	return err;
 }
 
-static int in_tuple(struct census_owners *l, struct child *c)
+/* Lists and tuples. Those with few items can be very many: see read_items(). */
+static int in_array(struct census_owners *l, struct child *c)
 {
-	uint64_t n;
-	int err = pymem__u64(&l->r->m, c->of->obj + l->r->m.l->ob_size, &n);
+	uint64_t v[FEW_ITEMS], at, n;
+	bool few;
+	int err;
 
 	strcpy(c->word, "[*]");
-	if (err || n > PYOBJ_MAX_DICT)
+	pymem__begin_unchecked(&l->r->m);
+	err = array_head(l, c->of, &at, &n);
+	few = !err && n <= FEW_ITEMS;
+	if (few && n)
+		err = pymem__read(&l->r->m, at, v, n * sizeof(*v));
+	pymem__end_unchecked(&l->r->m);
+	for (uint64_t i = 0; few && !err && i < n; i++)
+		err = add_found(l, c, v[i]);
+	if (few || fatal(err))
 		return err;
-	return array_of(l, c, c->of->obj + l->r->m.l->tuple_item, n);
+	err = array_head(l, c->of, &at, &n);
+	return err ? err : array_of(l, c, at, n);
 }
 
 /* Layout: {ob_size, leftblock, rightblock, leftindex, rightindex}; block: {left, items[64],
  * right}. */
 static int in_deque(struct census_owners *l, struct child *c)
 {
-	uint64_t head[5], block[DEQUE_BLOCK + 2], left;
+	uint64_t head[5], block[DEQUE_BLOCK + 2], i = 0, end;
 	int err = pymem__read(&l->r->m, c->of->obj + l->r->m.l->ob_size, head, sizeof(head));
 
 	strcpy(c->word, "[*]");
 	if (err || head[3] >= DEQUE_BLOCK)
 		return err;
-	left = head[0];
-	for (uint64_t at = head[1], i = head[3]; !err && left && at && !is_over_limit(l);
-	     at = block[DEQUE_BLOCK + 1], i = 0) {
+	end = end_of_turn(c->of, head[0], long_turn(head[0]));
+	for (uint64_t at = head[1], k = head[3]; !err && i < end && at && !is_over_limit(l);
+	     at = block[DEQUE_BLOCK + 1], k = 0) {
 		err = pymem__read(&l->r->m, at, block, sizeof(block));
-		for (; !err && left && i < DEQUE_BLOCK; i++, left--)
-			err = add_found(l, c, block[1 + i]);
+		for (; !err && i < end && k < DEQUE_BLOCK; k++, i++)
+			err = i < c->of->from ? 0 : add_found(l, c, block[1 + k]);
 	}
-	return err;
+	return err ? err : add_rest(l, c->of, end, head[0]);
 }
 
 /* Path component of a key: "['loss']", ".loss"; "[*]" if the key is not a short string. */
@@ -409,6 +470,7 @@ static void word_of(struct census_owners *l, uint64_t key, const char *before, c
 static int in_items(struct census_owners *l, const struct node *of, const char *before,
 		    const char *after, bool words)
 {
+	size_t end;
 	int err = 0;
 
 	if (words) {
@@ -426,12 +488,13 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 		}
 		return err;
 	}
-	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && is_over_limit(l)); i++) {
+	end = end_of_turn(of, l->it.n, long_turn(l->it.n));
+	for (size_t i = of->from; !err && i < end && !(i % CHUNK == 0 && is_over_limit(l)); i++) {
 		struct child c = { .of = of, .word = "[*]" };
 
 		err = add_found(l, &c, l->it.v[i].value);
 	}
-	return err;
+	return err ? err : add_rest(l, of, end, l->it.n);
 }
 
 static int read_items_now(struct census_owners *l, uint64_t obj, uint64_t type)
@@ -558,9 +621,8 @@ static int in_node(struct census_owners *l, const struct node *n)
 
 	switch (n->shape) {
 	case SHAPE_LIST:
-		return in_list(l, &c);
 	case SHAPE_TUPLE:
-		return in_tuple(l, &c);
+		return in_array(l, &c);
 	case SHAPE_DEQUE:
 		return in_deque(l, &c);
 	case SHAPE_DICT:

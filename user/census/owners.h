@@ -8,6 +8,7 @@ struct node {
 	uint64_t obj, type;
 	uint32_t path; /* offset in text */
 	uint32_t root;
+	uint32_t from; /* items of it examined before */
 	uint8_t shape, depth;
 };
 
@@ -50,6 +51,8 @@ struct census_owners {
 	uint64_t deadline, cpu_end; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
 	unsigned looks;		    /* at the limits */
 	bool late;
+	bool cut;  /* ended at a limit, before all containers were examined */
+	bool full; /* containers were left out, as there were too many */
 	struct pyitems it;
 };
 

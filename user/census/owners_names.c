@@ -137,6 +137,7 @@ int census__name_owners(struct reading *r, struct census_list *list, struct cens
 		if (o && o->root & OWNED_SAME)
 			err = give_name(r, &list->labels[n], before, o, names);
 	}
+	r->holders_cut = before->cut || before->full || after.cut || after.full;
 	if (!err && r->o->memory)
 		err = take_memory(r, before, &after);
 	census_owners__fini(&after);

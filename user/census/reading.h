@@ -91,6 +91,7 @@ struct reading {
 	struct held *held; /* with census_opts.memory; owned */
 	size_t nheld;
 	bool torn;
+	bool holders_cut; /* see census_state */
 };
 
 /* All tensors to read, each with its label. */

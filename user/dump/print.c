@@ -239,6 +239,9 @@ static void header_text(FILE *out, const struct dump *d, const struct dump_opts 
 	if (s->torn_lists)
 		fprintf(out, "Some Python objects changed during the reading: tensors that they "
 			     "hold may be missing\n");
+	if (s->holders_cut)
+		fprintf(out, "There are too many containers to search them all: tensors without a "
+			     "holder may have one\n");
 	if (d->alloc_why[0])
 		fprintf(out,
 			"CUDA's allocator could not be read (%s): sizes are those of the tensors\n",
@@ -378,6 +381,7 @@ void dump__put(struct json *j, const char *key, const struct dump *d, const stru
 	json__uint(j, "torn", s->torn);
 	json__uint(j, "unreadable", s->unreadable);
 	json__bool(j, "complete", !s->torn && !s->unreadable && !s->torn_lists);
+	json__bool(j, "holders_complete", !s->holders_cut);
 	json__bool(j, "gradients", s->know_grad);
 	json__string(j, "allocator", d->alloc_why[0] ? d->alloc_why : NULL);
 	json__close_object(j);

@@ -7,6 +7,7 @@
 
 #include "archive/analysis.h"
 #include "labels/words.h"
+#include "leaks/words.h"
 #include "lib/array.h"
 #include "lib/strings.h"
 #include "record/dict.h"
@@ -199,7 +200,7 @@ static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t de
 {
 	struct leaks_device d = { .recording = r->taken,
 				  .duration = a->duration,
-				  .census = facts__get(a->facts, "census") };
+				  .no_holder = leaks__no_holder(a->facts) };
 	struct model_device md;
 	const char *kind = d.kind;
 	struct growth g;

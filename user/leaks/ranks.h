@@ -22,9 +22,9 @@ struct leaks_device {
 	char kind[32];	    /* kind of device, such as "cuda"; lines are compared within a kind */
 	struct growth of;   /* growth on the device, without lines and values */
 	uint64_t duration;  /* duration of the recording, ns */
-	bool census;	    /* true if the program's objects were read */
-	bool pool, others;  /* results of growth__pool_grows() and growth__others_grow() */
-	size_t counted;	    /* number of growing lines that count */
+	const char *no_holder; /* of leaks__no_holder() */
+	bool pool, others;     /* results of growth__pool_grows() and growth__others_grow() */
+	size_t counted;	       /* number of growing lines that count */
 };
 
 /* A line on a device. */

@@ -165,7 +165,7 @@ static void sentence(struct page *p, const struct leaks_line *l)
 	say_who(p, l, who, sizeof(who));
 	say_rate(p, l, &d->of, rate, sizeof(rate));
 	say_elsewhere(p, l, other, sizeof(other));
-	leaks__say_held(&m->at, d->census, held, sizeof(held));
+	leaks__say_held(&m->at, d->no_holder, held, sizeof(held));
 	leaks__say_stays(&d->of, &m->at, keeps, sizeof(keeps));
 	if (l->counted == 1)
 		leaks__by_block(&d->of, &m->at, by_block, sizeof(by_block));

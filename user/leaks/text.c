@@ -38,7 +38,7 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 		snprintf(p->more, sizeof(p->more), "%s", words__module(module, &l->row));
 		snprintf(module, sizeof(module), " in %.80s", p->more);
 	}
-	leaks__say_held(l, facts__get(p->doc->facts, "census"), held, sizeof(held));
+	leaks__say_held(l, leaks__no_holder(p->doc->facts), held, sizeof(held));
 	leaks__say_stays(g, l, keeps, sizeof(keeps));
 	text__paragraph(p->out, p->width, "", "  ",
 			"%s%s: %s a %s%s, in %s; %s. %s. Confidence: %s.", at, module,

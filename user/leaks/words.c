@@ -134,16 +134,23 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 			 age == 1 ? "" : "s", blocks);
 }
 
-void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t size)
+const char *leaks__no_holder(const struct facts *f)
+{
+	if (!facts__get(f, "census"))
+		return " (the program's objects were not read)";
+	if (facts__get(f, "counter.census.holders_cut"))
+		return " (the program has too many containers to search)";
+	return "";
+}
+
+void leaks__say_held(const struct growth_line *l, const char *why, char *buf, size_t size)
 {
 	char name[256];
 	size_t len = 0;
 
 	if (!l->nnames) {
 		snprintf(buf, size, "The holder is not known%s",
-			 l->row.category && strcmp(l->row.category, "unknown") ? ""
-			 : census					       ? ""
-				  : " (the program's objects were not read)");
+			 l->row.category && strcmp(l->row.category, "unknown") ? "" : why);
 		return;
 	}
 	len = snprintf(buf, size, growth_summary__is_holder(&l->names[0]) ? "Held by " : "It is ");

@@ -8,6 +8,8 @@
 
 #include "model/growth.h"
 
+struct facts;
+
 #define LEAKS_SPAN 160 /* a text of leaks__span() */
 #define LEAKS_HINT                                                                                 \
 	"Rate by request: --per FILE:LINE, a line that allocates one block in each request."
@@ -34,8 +36,11 @@ unsigned leaks__percent(double share);
 /* Share of a line's allocations that stay, as long as they were followed. */
 double leaks__stays(const struct growth_line *l);
 void leaks__say_stays(const struct growth *g, const struct growth_line *l, char *buf, size_t size);
-/* Writes which of the program's objects hold the memory. census: the objects were read. */
-void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t size);
+/* Why memory may have no known holder in a recording: " (the program's objects were not read)"; ""
+ * if there is no reason. A static text. */
+const char *leaks__no_holder(const struct facts *f);
+/* Writes which of the program's objects hold the memory. why: of leaks__no_holder(). */
+void leaks__say_held(const struct growth_line *l, const char *why, char *buf, size_t size);
 /* Prints each value with a proportional bar. */
 void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v,
 		    const struct trend *t);
