@@ -36,7 +36,7 @@
 #define CHUNK 512
 #define ARRAY_MAX (1u << 24) /* items of a list or tuple; one with more is left out */
 #define TURN 4096u	     /* items of a container in a turn */
-#define TURNS 8u	     /* of a dict or deque, which is read from its start in each */
+#define TURNS 8u	     /* each reads a dict or deque from its start, so there are few */
 #define CELLS_MAX 256
 /* Maximum size of a dict whose keys appear in names; larger ones show [*]. */
 #define WORDS_MAX 16
@@ -359,7 +359,7 @@ static int add_rest(struct census_owners *l, const struct node *of, uint64_t end
 	return 0;
 }
 
-/* Where a turn of a container with n items ends. */
+/* End of a container's turn: index of the first item that it does not examine. n: its items. */
 static uint64_t end_of_turn(const struct node *of, uint64_t n, uint64_t turn)
 {
 	return n > of->from && n - of->from > turn ? of->from + turn : n;
@@ -391,7 +391,7 @@ static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint6
 	return err ? err : add_rest(l, c->of, end, n);
 }
 
-/* Where a list or tuple has its items, and how many. */
+/* Address and number of the items of a list or tuple. */
 static int array_head(struct census_owners *l, const struct node *of, uint64_t *at, uint64_t *n)
 {
 	const struct pylayout *y = l->r->m.l;
