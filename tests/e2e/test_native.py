@@ -48,6 +48,37 @@ def rows(doc, *keys):
     return found
 
 
+LATER = """
+import ctypes, sys
+at = ctypes.c_void_p()
+ctypes.CDLL(None).cudaMalloc(ctypes.byref(at), ctypes.c_size_t(64 << 20))
+print("has memory", flush=True)
+sys.stdin.readline()
+import torch
+kept = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+print("has PyTorch", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_torch_later():
+    """A process with CUDA alone imports PyTorch while it is recorded: the message and the report say what is recorded, and bytes are right."""
+    job = spawn([python(), "-c", LATER], env=truth.dry_run())
+    job.wait_line("has memory")
+    path = scratch("later.mtr")
+    recorder = record(job.pid, path)
+    recorder.wait_line("uses CUDA without PyTorch: recording its calls into CUDA", 30, stream="err")
+    job.send()
+    job.wait_line("has PyTorch", 120)
+    recorder.wait_line("has imported PyTorch: this capture goes on with its calls into CUDA", 30, stream="err")
+    settle(recorder)
+    job.stop()
+    equal(recorder.wait(), 0, "exit code of record")
+    doc = report(path)
+    equal((doc["capture"]["torch_came"], harness.device(doc, "cuda:0")["total_allocated"]), (True, 30 * MIB), "what the report has")
+    check("PyTorch was imported after the attach: only its calls into CUDA are recorded" in tool("report", path)[1], "the report's text")
+
+
 def test_by_line():
     job = started(program("cuda_memory", "-g"))
     path = scratch("cuda_memory.mtr")

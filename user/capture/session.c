@@ -20,6 +20,7 @@
 #include "record/detail.h"
 #include "lib/failure.h"
 #include "log/log.h"
+#include "process/arrival.h"
 #include "process/proc.h"
 #include "record/dict.h"
 
@@ -172,6 +173,27 @@ static void count_unseen(struct session *s)
 	s->losses.unseen = n;
 }
 
+/* A process that was attached for its calls into CUDA alone may import PyTorch at any time. */
+static void look_for_torch(struct session *s)
+{
+	struct maps maps;
+	uint64_t pages;
+
+	if (!s->cuda_only || s->torch_came || proc__pages(s->target.proc, &pages) ||
+	    pages == s->wait.pages || proc__maps(s->target.proc, &maps))
+		return;
+	s->wait.pages = pages;
+	s->torch_came = arrival__is_torch(s->target.proc, &maps);
+	maps__free(&maps);
+	if (!s->torch_came)
+		return;
+	facts__set(s->facts, "torch_came", "1");
+	log_warn("PID %d has imported PyTorch: this capture goes on with its calls into CUDA. For "
+		 "tensors "
+		 "by line, end it and begin another",
+		 (int)proc__pid(s->target.proc));
+}
+
 static int housekeeping(struct session *s, uint64_t now)
 {
 	const uint64_t *c = s->losses.counters;
@@ -195,6 +217,7 @@ static int housekeeping(struct session *s, uint64_t now)
 		s->last_facts = now;
 		decoder__check_threads(s->decoder);
 		count_unseen(s);
+		look_for_torch(s);
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
 		facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
 		facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);

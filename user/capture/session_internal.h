@@ -102,10 +102,11 @@ struct session {
 	uint64_t busy;	     /* ns since start: the last time with a new stack, a page that was
 			absent or much to drain */
 	bool attached;
-	bool cuda_only; /* the process uses CUDA without PyTorch: only those calls are recorded */
-	bool behind;	/* the ring was not drained to its end */
-	bool stopped;	/* the programs record and count no more */
-	bool blind;	/* the probes are removed: code objects must not be read any more */
+	bool cuda_only;	 /* the process uses CUDA without PyTorch: only those calls are recorded */
+	bool torch_came; /* it has imported PyTorch since */
+	bool behind;	 /* the ring was not drained to its end */
+	bool stopped;	 /* the programs record and count no more */
+	bool blind;	 /* the probes are removed: code objects must not be read any more */
 	bool tried_sleepable; /* the sleepable programs were attached or refused */
 	bool have_codes;      /* the programs know which frames are calls of modules */
 };

@@ -147,6 +147,8 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	uint_if(j, f, "dropped_events");
 	if (facts__get(f, "driver_bypassed"))
 		json__bool(j, "driver_bypassed", true);
+	if (facts__get(f, "torch_came"))
+		json__bool(j, "torch_came", true);
 	detail__put(j, f);
 	put_marks(j, doc->model);
 	fact_if(j, f, "census_problem");

@@ -519,6 +519,9 @@ static void trust_words(struct line *l, const struct model *m, const struct fact
 	if (facts__get(f, "driver_bypassed"))
 		part(l, "memory that CUDA libraries take is not recorded: their calls bypass the "
 			"probes");
+	if (facts__get(f, "torch_came"))
+		part(l, "PyTorch was imported after the attach: only its calls into CUDA are "
+			"recorded");
 	if (unread)
 		part(l, "%s", text__clean(text, sizeof(text), unread, strlen(unread)));
 	if (nameless)
