@@ -257,14 +257,14 @@ static int intern(struct decoder *d, const struct census_tensor *t, uint32_t *na
 	struct dict_module m;
 
 	*module = 0;
-	*name = decoder__string(d, t->name);
+	*name = decoder__string(d, t->about->name);
 	if (*name == UINT32_MAX)
 		return -ENOMEM;
-	if (!*t->cls)
+	if (!*t->about->cls)
 		return 0;
-	m.name = decoder__string(d, t->module);
-	m.cls = decoder__string(d, t->cls);
-	m.root = decoder__string(d, t->root);
+	m.name = decoder__string(d, t->about->module);
+	m.cls = decoder__string(d, t->about->cls);
+	m.root = decoder__string(d, t->about->root);
 	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
 		return -ENOMEM;
 	*module = symbolizer__number(d->names, dict__module(d->dict, m));
@@ -309,11 +309,11 @@ static int emit_tensor(struct census_stage *c, const struct census_tensor *t, ui
 	};
 	int err;
 
-	if (!*t->name && t->kind == CENSUS_OTHER && !e.flags)
+	if (!*t->about->name && t->kind == CENSUS_OTHER && !e.flags)
 		return 0; /* says only that there is a tensor */
 	if (!decoder__stayed(c->d, t->addr))
 		return 0;
-	e.flags |= item_of(t->dtype);
+	e.flags |= item_of(t->about->dtype);
 	err = intern(c->d, t, &e.name, &e.module);
 	return err ? err : c->next->event(c->next, &e);
 }
@@ -743,7 +743,7 @@ static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t 
 	if (!c->have_last)
 		return false;
 	t = census__param(&c->last, c->d->target->proc, tensor);
-	if (!t || t->kind != CENSUS_PARAMETER || !*t->name || !params__holds(&c->params, t))
+	if (!t || t->kind != CENSUS_PARAMETER || !*t->about->name || !params__holds(&c->params, t))
 		return false;
 	return intern(c->d, t, name, module) == 0 && *name;
 }

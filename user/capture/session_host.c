@@ -193,8 +193,8 @@ int session_host__hold(struct decoder *d, const struct census_state *st)
 	for (size_t i = 0; !err && i < st->ntensors; i++) {
 		const struct census_tensor *t = &st->tensors[i];
 
-		if (t->device_type == DEVICE_CPU && *t->name)
-			err = add(&l, t->addr, t->size, t->name);
+		if (t->device_type == DEVICE_CPU && *t->about->name)
+			err = add(&l, t->addr, t->size, t->about->name);
 	}
 	for (size_t i = 0; !err && i < st->nmemory; i++)
 		err = add(&l, st->memory[i].addr, st->memory[i].size, st->memory[i].name);

@@ -206,6 +206,7 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 	s.begin = clock__monotonic();
 	err = reading__init(&r, c);
 	r.o = o;
+	pytensors__forget_shapes(c->tensors);
 	r.clock = o->clock ? o->clock : clock__monotonic;
 	r.deadline = s.begin + o->limit_ns;
 	if (!err)

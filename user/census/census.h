@@ -33,10 +33,9 @@ const char *census_kind__name(enum census_kind k);
 
 #define CENSUS_DIMS 8
 
-/* A storage: memory from the device's allocator. Texts come from the target and are hostile; they
- * live as long as the state. */
-struct census_tensor {
-	uint64_t addr, size;
+/* What is known of a tensor besides its memory; those that are alike share it. Texts come from the
+ * target and are hostile. It lives as long as the state. */
+struct census_about {
 	/* "layers.3.weight", "grad of ...", "AdamW exp_avg of ..."; "" without a name. If it holds
 	 * several tensors: "layers.0.weight and 11 more". */
 	const char *name;
@@ -45,10 +44,16 @@ struct census_tensor {
 	const char *cls;	    /* class of that module: "Linear"; "" for none */
 	const char *root;	    /* class of its root module */
 	int64_t shape[CENSUS_DIMS]; /* shape of the tensor that names the storage */
-	uint32_t views;		    /* number of tensors in the storage */
 	uint8_t ndim;		    /* may exceed CENSUS_DIMS */
 	uint8_t dtype;		    /* see pytensor__dtype() */
-	uint8_t kind;		    /* enum census_kind */
+};
+
+/* A storage: memory from the device's allocator. */
+struct census_tensor {
+	uint64_t addr, size;
+	const struct census_about *about;
+	uint32_t views; /* number of tensors in the storage */
+	uint8_t kind;	/* enum census_kind */
 	uint8_t device_type, device_index;
 	/* From the device's ordinary allocator; false for external memory, such as a numpy array or
 	 * a file. */
@@ -99,6 +104,8 @@ struct census_state {
 	size_t nmemory;
 	struct census_optimizer *counts; /* of each optimizer */
 	size_t ncounts;
+	struct census_about *about; /* of all tensors */
+	size_t nabout;
 	char *text;		      /* private: all texts */
 	struct map64 *params;	      /* private: TensorImpl -> index of its storage in tensors */
 	struct map64 *param_storages; /* private: TensorImpl -> its StorageImpl */

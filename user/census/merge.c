@@ -86,7 +86,8 @@ static int candidates(const struct pytensor *v, const struct label *labels, size
 
 /* The tensor that names a storage, and the number of others with different names. */
 struct best {
-	uint32_t ix, more, name; /* name: text offset */
+	uint32_t ix, more;
+	uint32_t about; /* index of its census_about */
 	bool leaf;
 };
 
@@ -151,30 +152,93 @@ static int name_several(struct reading *r, const struct label *l, uint32_t more,
 	return 0;
 }
 
+/* A census_about with offsets of its texts and the number of its shape. No padding. */
+struct about_key {
+	uint32_t name, module, cls, root, shape;
+	uint16_t ndim, dtype;
+};
+
+struct abouts {
+	struct about_key *v;
+	size_t n, cap;
+	struct map64 *at; /* hash -> index */
+	struct hash_seed seed;
+};
+
+/* Index of a key, which is new if there is none like it. 0 or -ENOMEM. */
+static int abouts__index(struct abouts *a, const struct about_key *k, uint32_t *ret)
+{
+	uint64_t hash = hash__bytes(a->seed, k, sizeof(*k)), at;
+	int err;
+
+	if (map64__get(a->at, hash, &at) && !memcmp(&a->v[at], k, sizeof(*k))) {
+		*ret = (uint32_t)at;
+		return 0;
+	}
+	err = array__grow(&a->v, &a->cap, a->n + 1, sizeof(*k));
+	if (!err)
+		err = map64__set(a->at, hash, a->n);
+	if (err)
+		return err;
+	a->v[a->n] = *k;
+	*ret = (uint32_t)a->n++;
+	return 0;
+}
+
+/* From here on the texts do not move. */
+static int make_abouts(const struct reading *r, const struct abouts *a, struct census_state *s)
+{
+	s->about = calloc(a->n + 1, sizeof(*s->about));
+	if (!s->about)
+		return -ENOMEM;
+	s->nabout = a->n;
+	for (size_t i = 0; i < a->n; i++) {
+		const struct about_key *k = &a->v[i];
+		struct census_about *to = &s->about[i];
+
+		*to = (struct census_about){ .name = r->text + k->name,
+					     .module = r->text + k->module,
+					     .cls = r->text + k->cls,
+					     .root = r->text + k->root,
+					     .ndim = (uint8_t)k->ndim,
+					     .dtype = (uint8_t)k->dtype };
+		memcpy(to->shape, pytensors__shape(r->c->tensors, k->shape), sizeof(to->shape));
+	}
+	return 0;
+}
+
 static int describe(struct reading *r, const struct pytensor *v, const struct label *labels,
 		    struct census_state *s, struct best *best)
 {
-	int err = 0;
+	struct abouts a = { .at = map64__new(), .seed = hash__seed() };
+	int err = a.at ? 0 : -ENOMEM;
 
-	for (size_t i = 0; !err && i < s->ntensors; i++)
-		err = name_several(r, &labels[best[i].ix], best[i].more, &best[i].name);
-	/* From here on the texts do not move. */
 	for (size_t i = 0; !err && i < s->ntensors; i++) {
 		const struct pytensor *from = &v[best[i].ix];
 		const struct label *l = &labels[best[i].ix];
+		struct about_key k = { .module = l->module,
+				       .cls = l->cls,
+				       .root = l->root,
+				       .shape = from->shape,
+				       .ndim = from->ndim,
+				       .dtype = from->dtype };
+
+		err = name_several(r, l, best[i].more, &k.name);
+		if (!err)
+			err = abouts__index(&a, &k, &best[i].about);
+	}
+	if (!err)
+		err = make_abouts(r, &a, s);
+	for (size_t i = 0; !err && i < s->ntensors; i++) {
 		struct census_tensor *t = &s->tensors[i];
 
+		t->about = &s->about[best[i].about];
 		/* A view of a graph's leaf is made by the graph, but its memory is not. */
 		if (t->kind == CENSUS_ACTIVATION && best[i].leaf)
 			t->kind = CENSUS_OTHER;
-		t->name = r->text + best[i].name;
-		t->module = r->text + l->module;
-		t->cls = r->text + l->cls;
-		t->root = r->text + l->root;
-		t->ndim = from->ndim;
-		t->dtype = from->dtype;
-		memcpy(t->shape, from->sizes, sizeof(t->shape));
 	}
+	map64__free(a.at);
+	free(a.v);
 	return err;
 }
 
@@ -307,12 +371,17 @@ uint64_t census_state__lasting(const struct census_state *s)
 void census_state__keep_params(struct census_state *s)
 {
 	uint32_t *at = s->params ? calloc(s->ntensors + 1, sizeof(*at)) : NULL;
+	struct census_about *about = s->params ? calloc(map64__count(s->params) + 1, sizeof(*about))
+					       : NULL;
 	struct census_tensor *kept;
 	uint64_t impl, i;
 	size_t pos = 0, n = 0;
 
-	if (!at)
+	if (!at || !about) {
+		free(at);
+		free(about);
 		return;
+	}
 	while (map64__next(s->params, &pos, &impl, &i))
 		at[i] = 1;
 	/* Entries only move towards the start. */
@@ -320,8 +389,13 @@ void census_state__keep_params(struct census_state *s)
 		if (!at[i])
 			continue;
 		s->tensors[n] = s->tensors[i];
+		about[n] = *s->tensors[i].about;
+		s->tensors[n].about = &about[n];
 		at[i] = n++;
 	}
+	free(s->about);
+	s->about = about;
+	s->nabout = n;
 	for (pos = 0; map64__next(s->params, &pos, &impl, &i);)
 		map64__set(s->params, impl, at[i]); /* the key exists, so this needs no memory */
 	free(s->memory);
@@ -339,6 +413,7 @@ void census_state__free(struct census_state *s)
 	map64__free(s->params);
 	map64__free(s->param_storages);
 	free(s->tensors);
+	free(s->about);
 	free(s->devices);
 	free(s->memory);
 	free(s->counts);

@@ -185,7 +185,8 @@ static void add_tensor(struct dump *d, struct blocks *before, struct blocks *aft
 	}
 	if (after->row[is] != NO_ROW) {
 		r = &d->rows[after->row[is]];
-		if (t->kind < r->kind || (t->kind == r->kind && *t->name && !*r->tensor->name)) {
+		if (t->kind < r->kind ||
+		    (t->kind == r->kind && *t->about->name && !*r->tensor->about->name)) {
 			r->kind = t->kind;
 			r->tensor = t;
 		}
@@ -263,7 +264,7 @@ static int by_size(const void *a, const void *b)
 	/* The same order each time, wherever the memory is. */
 	if (x->kind != y->kind)
 		return x->kind < y->kind ? -1 : 1;
-	by_name = strverscmp(x->tensor->name, y->tensor->name);
+	by_name = strverscmp(x->tensor->about->name, y->tensor->about->name);
 	if (by_name)
 		return by_name;
 	return x->tensor->addr < y->tensor->addr ? -1 : 1;
@@ -333,10 +334,10 @@ static int compare_groups(const struct dump_row *x, const struct dump_row *y, en
 		return x->device < y->device ? -1 : 1;
 	if (by == DUMP_BY_CATEGORY)
 		return (int)x->kind - (int)y->kind;
-	c = strcmp(x->tensor->root, y->tensor->root);
+	c = strcmp(x->tensor->about->root, y->tensor->about->root);
 	if (!c)
-		c = strcmp(x->tensor->module, y->tensor->module);
-	return c ? c : strcmp(x->tensor->cls, y->tensor->cls);
+		c = strcmp(x->tensor->about->module, y->tensor->about->module);
+	return c ? c : strcmp(x->tensor->about->cls, y->tensor->about->cls);
 }
 
 static int by_module(const void *a, const void *b)
@@ -370,16 +371,19 @@ static size_t merge(const struct dump *d, enum dump_by by, struct dump_row *v)
 
 #define DETAIL 128
 
-static struct held held_of(const struct dump_row *r, char *detail)
+static struct held held_of(const struct dump *d, const struct dump_row *r)
 {
-	const struct census_tensor *t = r->tensor;
+	const struct census_about *a = r->tensor->about;
+	char *detail = d->details + (a - d->census.about) * DETAIL;
 
-	return (struct held){ .name = t->name,
+	if (!*detail)
+		dump__shape(detail, DETAIL, a);
+	return (struct held){ .name = a->name,
 			      .category = census_kind__name(r->kind),
-			      .module = t->module,
-			      .module_class = t->cls,
-			      .module_root = t->root,
-			      .detail = dump__shape(detail, DETAIL, t),
+			      .module = a->module,
+			      .module_class = a->cls,
+			      .module_root = a->root,
+			      .detail = detail,
 			      .bytes = r->bytes,
 			      .count = r->count,
 			      .size = r->bytes };
@@ -393,7 +397,7 @@ static int add_holders(struct dump *d, uint8_t device, size_t first, size_t n, s
 	struct holders *h = &d->holders[device];
 
 	for (size_t i = 0; i < n; i++)
-		held[i] = held_of(&d->rows[first + i], d->details + (first + i) * DETAIL);
+		held[i] = held_of(d, &d->rows[first + i]);
 	if (holders__group(held, n, false, h))
 		return -ENOMEM;
 	for (size_t i = 0; i < h->n; i++)
@@ -416,7 +420,7 @@ static int group_by_holder(struct dump *d, struct dump_row *v, size_t *ret)
 	*ret = 0;
 	free_holders(d);
 	d->holders = calloc(d->ndevices + 1, sizeof(*d->holders));
-	d->details = calloc(d->nrows + 1, DETAIL);
+	d->details = calloc(d->census.nabout + 1, DETAIL);
 	if (!held || !d->holders || !d->details)
 		n = -ENOMEM;
 	for (size_t i = 0, end; i < d->nrows && n >= 0;

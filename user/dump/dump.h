@@ -48,7 +48,7 @@ struct dump {
 	struct dump_row *rows; /* one row per tensor, by device, then by size */
 	size_t nrows;
 	struct holders *holders; /* private: of each device, for DUMP_BY_HOLDER */
-	char *details;		 /* private: texts of held.detail */
+	char *details;		 /* private: texts of held.detail, of each census.about */
 	char alloc_why[128];	 /* reason why the allocator's figures are missing; "": none */
 };
 
@@ -74,7 +74,7 @@ int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *
 /* The command line without the interpreter's path, or the process's name. Returns buf. */
 char *dump__command(char *buf, size_t size, const struct dump_opts *o);
 /* Writes "[1024, 4096] float32". Returns buf. */
-char *dump__shape(char *buf, size_t size, const struct census_tensor *t);
+char *dump__shape(char *buf, size_t size, const struct census_about *a);
 /* Returns 0 or -ENOMEM. */
 int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o);

@@ -25,22 +25,22 @@ static const char *plural(uint64_t n)
 	return n == 1 ? "" : "s";
 }
 
-char *dump__shape(char *buf, size_t size, const struct census_tensor *t)
+char *dump__shape(char *buf, size_t size, const struct census_about *a)
 {
 	char dtype[16];
 	size_t at = 0;
 
 	at += snprintf(buf, size, "[");
-	for (size_t i = 0; i < t->ndim && at < size; i++) {
+	for (size_t i = 0; i < a->ndim && at < size; i++) {
 		if (i == CENSUS_DIMS) {
 			at += snprintf(buf + at, size - at, ", ..");
 			break;
 		}
-		at += snprintf(buf + at, size - at, "%s%" PRId64, i ? ", " : "", t->shape[i]);
+		at += snprintf(buf + at, size - at, "%s%" PRId64, i ? ", " : "", a->shape[i]);
 	}
 	if (at < size)
 		snprintf(buf + at, size - at, "] %s",
-			 pytensor__dtype(t->dtype, dtype, sizeof(dtype)));
+			 pytensor__dtype(a->dtype, dtype, sizeof(dtype)));
 	return buf;
 }
 
@@ -73,7 +73,7 @@ static const char *with_detail(struct table *t, const char *name, const char *de
 /* The text of a row's last column. */
 static const char *what(struct table *t, const struct dump_row *r, size_t room)
 {
-	const struct census_tensor *x = r->tensor;
+	const struct census_about *x = r->tensor ? r->tensor->about : NULL;
 	char detail[256];
 	struct row row;
 
@@ -301,24 +301,24 @@ static void device_json(struct json *j, const struct dump_device *dev)
 	json__close_object(j);
 }
 
-static void shape_json(struct json *j, const struct census_tensor *t)
+static void shape_json(struct json *j, const struct census_about *a)
 {
 	char dtype[16];
 
 	json__open_array(j, "shape");
-	for (size_t i = 0; i < t->ndim && i < CENSUS_DIMS; i++)
-		json__int(j, NULL, t->shape[i]);
+	for (size_t i = 0; i < a->ndim && i < CENSUS_DIMS; i++)
+		json__int(j, NULL, a->shape[i]);
 	json__close_array(j);
-	json__uint(j, "ndim", t->ndim);
-	json__string(j, "dtype", pytensor__dtype(t->dtype, dtype, sizeof(dtype)));
+	json__uint(j, "ndim", a->ndim);
+	json__string(j, "dtype", pytensor__dtype(a->dtype, dtype, sizeof(dtype)));
 }
 
 static void tensor_json(struct json *j, const struct census_tensor *t)
 {
-	json__string(j, "name", t->name);
+	json__string(j, "name", t->about->name);
 	json__uint(j, "address", t->addr);
 	json__uint(j, "size", t->size);
-	shape_json(j, t);
+	shape_json(j, t->about);
 	json__uint(j, "views", t->views);
 }
 
@@ -332,7 +332,7 @@ static void holder_json(struct json *j, const struct holder *h, const struct cen
 	json__uint(j, "modules", h->modules);
 	json__uint_or_null(j, "size", h->size, h->size);
 	if (h->detail)
-		shape_json(j, t);
+		shape_json(j, t->about);
 }
 
 static void row_json(struct json *j, const struct dump *d, const struct dump_row *r,
@@ -348,9 +348,9 @@ static void row_json(struct json *j, const struct dump *d, const struct dump_row
 	if (r->holder)
 		holder_json(j, r->holder, r->tensor);
 	else if (r->tensor && by != DUMP_BY_CATEGORY) {
-		json__string(j, "module", r->tensor->module);
-		json__string(j, "module_class", r->tensor->cls);
-		json__string(j, "module_root", r->tensor->root);
+		json__string(j, "module", r->tensor->about->module);
+		json__string(j, "module_class", r->tensor->about->cls);
+		json__string(j, "module_root", r->tensor->about->root);
 	}
 	if (r->tensor && by == DUMP_BY_TENSOR)
 		tensor_json(j, r->tensor);

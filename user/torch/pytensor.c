@@ -21,8 +21,8 @@ struct pytensors *pytensors__new(const struct proc *p)
 		return NULL;
 	t->proc = p;
 	t->vtables = map64__new();
-	if (!t->vtables) {
-		free(t);
+	if (!t->vtables || shapes__init(&t->shapes)) {
+		pytensors__free(t);
 		return NULL;
 	}
 	return t;
@@ -33,6 +33,7 @@ void pytensors__free(struct pytensors *t)
 	if (!t)
 		return;
 	map64__free(t->vtables);
+	shapes__fini(&t->shapes);
 	free(t);
 }
 
@@ -261,28 +262,51 @@ static int read_storages(struct round *r, struct pytensor *v, size_t n)
 	return err;
 }
 
-/* Reads sizes that are outside the TensorImpl. Unreadable ones stay 0, since they are only
- * displayed. */
-static int read_long_shapes(struct round *r, struct pytensor *v, size_t n)
+void pytensors__forget_shapes(struct pytensors *t)
 {
-	uint64_t at;
+	shapes__clear(&t->shapes);
+}
+
+const int64_t *pytensors__shape(const struct pytensors *t, uint32_t shape)
+{
+	return t->shapes.v[shape];
+}
+
+/* Reads the sizes of a tensor. More than INLINE_DIMS are outside the TensorImpl; unreadable ones
+ * stay 0, since they are only displayed. */
+static int read_sizes(const struct pytensors *t, const uint8_t *impl, unsigned ndim, int64_t *ret)
+{
+	const uint8_t *sizes = impl + t->l.sizes + 8;
+	unsigned n = ndim < PYTENSOR_DIMS ? ndim : PYTENSOR_DIMS;
 	int err;
 
-	for (size_t i = 0; i < n; i++) {
-		if (v[i].state == PYTENSOR_BAD || v[i].ndim <= INLINE_DIMS)
-			continue;
-		memset(v[i].sizes, 0, sizeof(v[i].sizes));
-		at = word(r->impl[i] + r->t->l.sizes + 8);
-		if (!is_pointer(at))
-			continue;
-		err = proc__read(r->t->proc, at, v[i].sizes,
-				 8 * (v[i].ndim < PYTENSOR_DIMS ? v[i].ndim : PYTENSOR_DIMS));
-		if (err && err != -EFAULT)
-			return err;
-		if (err)
-			memset(v[i].sizes, 0, sizeof(v[i].sizes));
+	memset(ret, 0, PYTENSOR_DIMS * sizeof(*ret));
+	if (ndim <= INLINE_DIMS) {
+		memcpy(ret, sizes, n * sizeof(*ret));
+		return 0;
 	}
-	return 0;
+	if (!is_pointer(word(sizes)))
+		return 0;
+	err = proc__read(t->proc, word(sizes), ret, n * sizeof(*ret));
+	if (err)
+		memset(ret, 0, PYTENSOR_DIMS * sizeof(*ret));
+	return err == -EFAULT ? 0 : err;
+}
+
+static int read_shapes(struct round *r, struct pytensor *v, size_t n)
+{
+	int64_t sizes[PYTENSOR_DIMS];
+	int err = 0;
+
+	for (size_t i = 0; !err && i < n; i++) {
+		v[i].shape = 0;
+		if (v[i].state == PYTENSOR_BAD)
+			continue;
+		err = read_sizes(r->t, r->impl[i], v[i].ndim, sizes);
+		if (!err)
+			err = shapes__number(&r->t->shapes, sizes, &v[i].shape);
+	}
+	return err;
 }
 
 static int read_grads(struct round *r, struct pytensor *v, size_t n)
@@ -324,7 +348,7 @@ static int read_once(struct round *r, struct pytensor *v, size_t n)
 	if (!err)
 		err = read_storages(r, v, n);
 	if (!err)
-		err = read_long_shapes(r, v, n);
+		err = read_shapes(r, v, n);
 	return err ? err : read_grads(r, v, n);
 }
 

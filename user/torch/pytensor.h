@@ -32,7 +32,7 @@ struct pytensor {
 	uint64_t grad;	     /* TensorImpl of .grad, 0: none */
 	uint64_t grad_fn;    /* node in autograd's graph, 0: none; not verified */
 	uint64_t numel;
-	int64_t sizes[PYTENSOR_DIMS];
+	uint32_t shape; /* see pytensors__shape() */
 	uint8_t ndim;
 	uint8_t dtype;	      /* c10::ScalarType */
 	uint8_t device_type;  /* c10::DeviceType */
@@ -63,6 +63,13 @@ unsigned pytensors__storage_at(const struct pytensors *t);
  * tensors that changed a few more times. 0, -ESRCH, -EPERM, -ENOMEM; each tensor has its own state.
  */
 int pytensors__read(struct pytensors *t, struct pytensor *v, size_t n);
+
+/* The PYTENSOR_DIMS first sizes of a shape, 0 for dimensions that it does not have and if they
+ * could not be read. Many tensors share a shape. Valid until the next call of the functions around
+ * this. */
+const int64_t *pytensors__shape(const struct pytensors *t, uint32_t shape);
+/* Forgets the shapes of all tensors read so far. */
+void pytensors__forget_shapes(struct pytensors *t);
 
 /* Whether a tensor read with gradients can be a leaf of autograd's graph, such as a parameter. */
 bool pytensor__is_leaf(const struct pytensor *t);

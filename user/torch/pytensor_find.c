@@ -153,13 +153,11 @@ bool pytensor_find__parse_impl(const uint8_t *impl, unsigned sizes, bool flag_fi
 	    after[flag_first ? 18 : 20] != 1 || device[0] > 31 || index < -1 ||
 	    index > (device[0] ? 63 : 0))
 		return false;
-	memset(ret->sizes, 0, sizeof(ret->sizes));
 	for (size_t i = 0; ndim <= INLINE_DIMS && i < ndim; i++) {
 		uint64_t n = word(impl + sizes + 8 + 8 * i);
 
 		if (n > 1ull << 56 || __builtin_mul_overflow(product, n, &product))
 			return false;
-		ret->sizes[i] = (int64_t)n;
 	}
 	if (ndim <= INLINE_DIMS && product != numel)
 		return false;
@@ -179,9 +177,9 @@ uint64_t pytensor_find__impl_extent(const uint8_t *impl, unsigned sizes, const s
 		return 0;
 	for (size_t i = 0; i < t->ndim; i++) {
 		uint64_t stride = word(impl + sizes + 48 + 8 * i), step;
+		uint64_t n = word(impl + sizes + 8 + 8 * i);
 
-		if (stride > 1ull << 56 ||
-		    __builtin_mul_overflow((uint64_t)t->sizes[i] - 1, stride, &step) ||
+		if (stride > 1ull << 56 || __builtin_mul_overflow(n - 1, stride, &step) ||
 		    __builtin_add_overflow(last, step, &last))
 			return UINT64_MAX;
 	}

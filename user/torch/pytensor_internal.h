@@ -3,6 +3,7 @@
 /* Shared by pytensor.c, pytensor_find.c and pygraph.c. */
 #include <string.h>
 
+#include "lib/hash.h"
 #include "torch/pytensor.h"
 
 struct map64;
@@ -51,8 +52,23 @@ struct pytensor_layout {
 #define INLINE_DIMS 5
 #define MAX_DIMS 64
 
+/* Each shape once. Number 0 has no sizes. */
+struct shapes {
+	int64_t (*v)[PYTENSOR_DIMS];
+	size_t n, cap;
+	struct map64 *numbers; /* hash -> number */
+	struct hash_seed seed;
+};
+
+int shapes__init(struct shapes *s);  /* 0 or -ENOMEM; then shapes__fini() is due, too */
+void shapes__fini(struct shapes *s); /* all 0 is fine */
+void shapes__clear(struct shapes *s);
+/* The number of PYTENSOR_DIMS sizes, which is new if they are. 0 or -ENOMEM. */
+int shapes__number(struct shapes *s, const int64_t *sizes, uint32_t *ret);
+
 struct pytensors {
 	const struct proc *proc;
+	struct shapes shapes;
 	struct map64 *vtables; /* address -> enum cxx_kind */
 	struct pytensor_layout l;
 	bool calibrated;

@@ -69,8 +69,9 @@ static void test_layouts(void **state)
 			assert_int_equal(v[i].addr, 0x7f0000000000 + at(&fakes[i]) % 0x10000000);
 			assert_int_equal(v[i].size, (i + 2) * (3 * i + 5) * 4);
 			assert_int_equal(v[i].ndim, 2);
-			assert_int_equal(v[i].sizes[0], i + 2);
-			assert_int_equal(v[i].sizes[1], 3 * i + 5);
+			assert_int_equal(pytensors__shape(t, v[i].shape)[0], i + 2);
+			assert_int_equal(pytensors__shape(t, v[i].shape)[1], 3 * i + 5);
+			assert_int_equal(pytensors__shape(t, v[i].shape)[2], 0);
 			assert_int_equal(v[i].dtype, 6);
 			assert_int_equal(v[i].device_type, 0);
 			assert_int_equal(v[i].device_index, 0);
@@ -88,6 +89,12 @@ static void test_layouts(void **state)
 		assert_int_equal(pytensors__read(t, v, 1), 0);
 		assert_int_equal(v[0].state, PYTENSOR_OK);
 		assert_int_equal(v[0].size, 3 * 8 * 4);
+		/* Its shape has a number already, and shapes are forgotten on demand. */
+		assert_int_equal(v[0].shape, v[1].shape);
+		pytensors__forget_shapes(t);
+		assert_int_equal(pytensors__read(t, &v[2], 1), 0);
+		assert_int_equal(v[2].shape, 1);
+		assert_int_equal(pytensors__shape(t, v[2].shape)[0], 4);
 		pytensors__free(t);
 	}
 }

@@ -12,54 +12,49 @@
 
 #define HISTORY "local trainer.state['outputs'][*] in main_training_loop (train.py:31)"
 
-static struct census_tensor tensors[] = {
-	{ .addr = 1,
-	  .name = "blocks.0.up.weight",
+static struct census_about abouts[] = {
+	{ .name = "blocks.0.up.weight",
 	  .module = "blocks.0.up",
 	  .cls = "Linear",
 	  .root = "Net",
 	  .shape = { 512, 128 },
 	  .ndim = 2,
 	  .dtype = FLOAT },
-	{ .addr = 2,
-	  .name = "blocks.1.up.weight",
+	{ .name = "blocks.1.up.weight",
 	  .module = "blocks.1.up",
 	  .cls = "Linear",
 	  .root = "Net",
 	  .shape = { 512, 128 },
 	  .ndim = 2,
 	  .dtype = FLOAT },
-	{ .addr = 3,
-	  .name = "scale",
-	  .module = "",
-	  .cls = "Net",
-	  .root = "Net",
-	  .ndim = 0,
-	  .dtype = FLOAT },
-	{ .addr = 4,
-	  .name = HISTORY,
+	{ .name = "scale", .module = "", .cls = "Net", .root = "Net", .ndim = 0, .dtype = FLOAT },
+	{ .name = HISTORY,
 	  .module = "",
 	  .cls = "",
 	  .root = "",
 	  .shape = { 256, 16 },
 	  .ndim = 2,
 	  .dtype = FLOAT },
-	{ .addr = 5,
-	  .name = HISTORY,
+	{ .name = HISTORY,
 	  .module = "",
 	  .cls = "",
 	  .root = "",
 	  .shape = { 256, 16 },
 	  .ndim = 2,
 	  .dtype = FLOAT },
-	{ .addr = 6,
-	  .name = "",
+	{ .name = "",
 	  .module = "",
 	  .cls = "",
 	  .root = "",
 	  .shape = { 7 },
 	  .ndim = 1,
 	  .dtype = FLOAT },
+};
+
+static struct census_tensor tensors[] = {
+	{ .addr = 1, .about = &abouts[0] }, { .addr = 2, .about = &abouts[1] },
+	{ .addr = 3, .about = &abouts[2] }, { .addr = 4, .about = &abouts[3] },
+	{ .addr = 5, .about = &abouts[4] }, { .addr = 6, .about = &abouts[5] },
 };
 
 static struct dump_row rows[] = {
@@ -104,6 +99,8 @@ static const char *print(const char *columns, enum dump_by by, size_t top)
 	size_t n;
 
 	d.census.modules = 5;
+	d.census.about = abouts;
+	d.census.nabout = sizeof(abouts) / sizeof(*abouts);
 	d.census.end = 120000000;
 	for (size_t i = 0; i < d.nrows; i++) {
 		if (i == 0)
@@ -122,6 +119,7 @@ static const char *print(const char *columns, enum dump_by by, size_t top)
 	free(v);
 	d.devices = NULL; /* static */
 	d.rows = NULL;
+	d.census.about = NULL; /* not for free() */
 	dump__free(&d);
 	return text;
 }
