@@ -33,7 +33,7 @@ const char *census_kind__name(enum census_kind k);
 
 #define CENSUS_DIMS 8
 
-/* What is known of a tensor besides its memory; those that are alike share it. Texts come from the
+/* Name, module, shape and type of a tensor. Tensors that are alike share one. Texts come from the
  * target and are hostile. It lives as long as the state. */
 struct census_about {
 	/* "layers.3.weight", "grad of ...", "AdamW exp_avg of ..."; "" without a name. If it holds

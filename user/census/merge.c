@@ -165,7 +165,7 @@ struct abouts {
 	struct hash_seed seed;
 };
 
-/* Index of a key, which is new if there is none like it. 0 or -ENOMEM. */
+/* Finds the index of a key, or adds it. 0 or -ENOMEM. */
 static int abouts__index(struct abouts *a, const struct about_key *k, uint32_t *ret)
 {
 	uint64_t hash = hash__bytes(a->seed, k, sizeof(*k)), at;

@@ -63,7 +63,7 @@ struct shapes {
 int shapes__init(struct shapes *s);  /* 0 or -ENOMEM; then shapes__fini() is due, too */
 void shapes__fini(struct shapes *s); /* all 0 is fine */
 void shapes__clear(struct shapes *s);
-/* The number of PYTENSOR_DIMS sizes, which is new if they are. 0 or -ENOMEM. */
+/* Finds the number of PYTENSOR_DIMS sizes, or adds them. 0 or -ENOMEM. */
 int shapes__number(struct shapes *s, const int64_t *sizes, uint32_t *ret);
 
 struct pytensors {
