@@ -67,7 +67,7 @@ class Machine:
 class Arm64(Machine):
     out = os.path.join(REPO, os.environ.get("OUTPUT", ".output-aarch64"))
     images = "kernel-images-arm64"
-    qemu = ["qemu-system-aarch64", "-M", "virt", "-cpu", "max"]
+    qemu = ["qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on"]
     console = "ttyAMA0"
     arch = "aarch64"
     prepared_by = "tools/deps.sh kernels-arm64"
