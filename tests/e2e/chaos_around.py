@@ -415,16 +415,17 @@ def on_fuse(n):
 
 
 def probes_by_table(pid):
-    """For each thread of a process, the descriptors of probes in its table."""
+    """For each thread of a process, the descriptors of probes in its table. It may close a file meanwhile, which is no probe."""
     ret = {}
     for tid in os.listdir("/proc/%d/task" % pid):
         folder = "/proc/%d/task/%s/" % (pid, tid)
         found = []
         for fd in os.listdir(folder + "fd"):
-            with open(folder + "fdinfo/" + fd, encoding="utf-8", errors="replace") as f:
-                info = f.read()
-            if re.search(r"^link_type:\t(u(?:ret)?probe_multi|perf)", info, re.M) or "perf_event" in os.readlink(folder + "fd/" + fd):
-                found.append(fd)
+            with contextlib.suppress(FileNotFoundError):
+                with open(folder + "fdinfo/" + fd, encoding="utf-8", errors="replace") as f:
+                    info = f.read()
+                if re.search(r"^link_type:\t(u(?:ret)?probe_multi|perf)", info, re.M) or "perf_event" in os.readlink(folder + "fd/" + fd):
+                    found.append(fd)
         ret[int(tid)] = found
     return ret
 
