@@ -212,6 +212,42 @@ def test_libraries_of_torch():
     check(not roles & {"workspace", "ddp_bucket"}, "without --native nothing tells these roles: %s", roles)
 
 
+NCCL = """
+import sys, torch
+import torch.distributed as dist
+kept = torch.ones(1 << 20, device="cuda")
+print("ready", flush=True)
+sys.stdin.readline()
+dist.init_process_group("nccl", init_method="file://" + sys.argv[1], rank=0, world_size=1, device_id=torch.device("cuda:0"))
+dist.all_reduce(kept)
+free, total = torch.cuda.mem_get_info()
+print("others", total - free - torch.cuda.memory_reserved(), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_nccl():
+    """The real NCCL, not the dry run's: its memory by the function that took it, to the byte."""
+    python_of_torch = python()
+    found = subprocess.run([python_of_torch, "-c", "import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])"], capture_output=True, text=True, check=True)
+    env = truth.dry_run()
+    env["LD_PRELOAD"] = os.path.join(found.stdout.strip(), "lib", "libnccl.so.2") + " " + env["LD_PRELOAD"]
+    job = spawn([python_of_torch, "-c", NCCL, scratch("nccl-store")], env=env)
+    job.wait_line("ready", 60)
+    path = scratch("nccl.mtr")
+    recorder = record(job.pid, path, "--native")
+    job.send()
+    others = int(job.wait_line("^others", 60).split()[1])
+    settle(recorder)
+    job.stop()
+    equal(recorder.wait(), 0, "exit code of record")
+    sums = harness.device(report(path, "--frames", "native"), "cuda:0")["reconciliation"]
+    by_nccl = sums["others"]["bytes"]
+    equal(({(r["function"], os.path.basename(r["file"])) for r in sums["others"]["rows"]}, sums["adds_up"]), ({("ncclCuMemAlloc", "alloc.h")}, True), "who took it")
+    check(by_nccl > 10 * MIB, "bytes: %d", by_nccl)
+    equal(by_nccl + sums["not_seen"], others, "NCCL's memory and the context, by the driver's figure")
+
+
 def test_torch_comes_late():
     """A dry run maps CUDA in every process, so CUDA without PyTorch means nothing yet."""
     path = scratch("late.mtr")

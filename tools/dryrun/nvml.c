@@ -156,6 +156,17 @@ API(int, nvmlDeviceGetHandleByPciBusId, const char *text, struct nvml_device **d
 	return nvmlDeviceGetHandleByPciBusId_v2(text, device);
 }
 
+/* nvmlGpuP2PStatus_t (nvml.h): 0 is "OK". All devices reach each other, as cuDeviceCanAccessPeer says. */
+API(int, nvmlDeviceGetP2PStatus, struct nvml_device *device, struct nvml_device *peer, int kind,
+    int *status)
+{
+	(void)device;
+	(void)peer;
+	(void)kind;
+	*status = 0;
+	return NVML_OK;
+}
+
 static void uuid_text(int device, char text[48])
 {
 	unsigned char u[16];
