@@ -51,10 +51,10 @@ def test_all_pass():
 
 
 def test_passes_alone():
-    """A test fails beside others and passes in two runs alone. It counts as passed, and the end of the output names it."""
+    """A test that fails once and then passes twice counts as passed. The end of the output names it."""
     code, said = run_tests(tree("again", {"test_a": ("", {"one": (1,), "two": ()}), "test_b": ("", {"three": ()})}), "test_a", "test_b")
     equal((code, said[-1]), (0, "3 passed, 0 failed"), "exit code and last line")
-    equal(said[-3:-1], ["failed beside other tests, passed twice alone:", "  FAIL test_a.one (0.1 s): a reason"], "the lines before the last one")
+    equal(said[-3:-1], ["failed beside other tests, passed twice alone:", "  FAIL test_a.one (0.1 s): a reason"], "the lines that name it")
 
 
 def test_fails_again():

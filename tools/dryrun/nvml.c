@@ -156,7 +156,8 @@ API(int, nvmlDeviceGetHandleByPciBusId, const char *text, struct nvml_device **d
 	return nvmlDeviceGetHandleByPciBusId_v2(text, device);
 }
 
-/* nvmlGpuP2PStatus_t (nvml.h): 0 is "OK". All devices reach each other, as cuDeviceCanAccessPeer says. */
+/* nvmlGpuP2PStatus_t (nvml.h): 0 is "OK". All devices reach each other, as cuDeviceCanAccessPeer
+ * says. */
 API(int, nvmlDeviceGetP2PStatus, struct nvml_device *device, struct nvml_device *peer, int kind,
     int *status)
 {

@@ -188,9 +188,8 @@ static void look_for_torch(struct session *s)
 	if (!s->torch_came)
 		return;
 	facts__set(s->facts, "torch_came", "1");
-	log_warn("PID %d has imported PyTorch: this capture goes on with its calls into CUDA. For "
-		 "tensors "
-		 "by line, end it and begin another",
+	log_warn("PID %d has imported PyTorch: this capture goes on with its calls into CUDA. "
+		 "To record tensors by line, end it and begin another",
 		 (int)proc__pid(s->target.proc));
 }
 

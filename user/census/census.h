@@ -115,7 +115,7 @@ struct census_state {
 	uint64_t unreadable; /* tensors that could not be read or failed a check */
 	/* A list of objects, a module or an optimizer changed: tensors may be missing. */
 	bool torn_lists;
-	/* The search for containers ended at a limit: tensors that others hold have no holder. */
+	/* The search for holders did not examine all containers, so a tensor may lack its holder. */
 	bool holders_cut;
 	bool know_grad;	     /* gradients are recognized */
 	uint64_t begin, end; /* start and end of the reading, CLOCK_MONOTONIC, ns */

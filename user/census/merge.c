@@ -185,7 +185,7 @@ static int abouts__index(struct abouts *a, const struct about_key *k, uint32_t *
 	return 0;
 }
 
-/* From here on the texts do not move. */
+/* Makes the result of the keys. No text may be added afterwards, because texts would move. */
 static int make_abouts(const struct reading *r, const struct abouts *a, struct census_state *s)
 {
 	s->about = calloc(a->n + 1, sizeof(*s->about));

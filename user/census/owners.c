@@ -81,11 +81,11 @@ static bool fatal(int err)
 
 static bool is_over_limit(struct census_owners *l)
 {
-	if (l->looks++ % CLOCKS_EVERY == 0)
-		l->late = clock__monotonic() > l->deadline ||
-			  clock__read(CLOCK_THREAD_CPUTIME_ID) > l->cpu_end;
-	if (l->late || l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX)
+	if (l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX)
 		l->cut = true;
+	else if (l->looks++ % CLOCKS_EVERY == 0)
+		l->cut |= clock__monotonic() > l->deadline ||
+			  clock__read(CLOCK_THREAD_CPUTIME_ID) > l->cpu_end;
 	return l->cut;
 }
 
@@ -324,7 +324,7 @@ static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 		return add_memory(l, c, obj, shape);
 	if (c->of->depth >= DEPTH_MAX)
 		return 0;
-	if (l->nnodes >= NODES_MAX) { /* those in the queue are examined all the same */
+	if (l->nnodes >= NODES_MAX) { /* the search of those in the queue goes on */
 		l->full = true;
 		return 0;
 	}
@@ -343,8 +343,8 @@ static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 	return err;
 }
 
-/* Queues a container once more, if not all of its n items were examined: end, at most n. These are
- * few, because a turn is long, so NODES_MAX is not for them. */
+/* Queues a container once more if its turn ended at item `end` of n. NODES_MAX does not count
+ * these: a turn has thousands of items, so they are few. */
 static int add_rest(struct census_owners *l, const struct node *of, uint64_t end, uint64_t n)
 {
 	int err;

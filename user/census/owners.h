@@ -50,9 +50,8 @@ struct census_owners {
 	uint64_t items;
 	uint64_t deadline, cpu_end; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
 	unsigned looks;		    /* at the limits */
-	bool late;
-	bool cut;  /* ended at a limit, before all containers were examined */
-	bool full; /* containers were left out, as there were too many */
+	bool cut;  /* a limit ended the search before all containers were examined */
+	bool full; /* some containers were not queued: there are too many */
 	struct pyitems it;
 };
 

@@ -65,8 +65,8 @@ unsigned pytensors__storage_at(const struct pytensors *t);
 int pytensors__read(struct pytensors *t, struct pytensor *v, size_t n);
 
 /* The PYTENSOR_DIMS first sizes of a shape, 0 for dimensions that it does not have and if they
- * could not be read. Many tensors share a shape. Valid until the next call of the functions around
- * this. */
+ * could not be read. Many tensors share a shape. Valid until the next pytensors__read() or
+ * pytensors__forget_shapes(). */
 const int64_t *pytensors__shape(const struct pytensors *t, uint32_t shape);
 /* Forgets the shapes of all tensors read so far. */
 void pytensors__forget_shapes(struct pytensors *t);
