@@ -47,7 +47,8 @@ const Words = (() => {
 	}
 
 	// The names that people read; files, filters and the API keep those of the recording.
-	const role = category => !category || category === "unknown" ? "no role found" : category.replaceAll("_", " ");
+	const ROLES = { unknown: "no role found", kv_cache: "KV cache", ddp_bucket: "DDP bucket" };
+	const role = category => ROLES[category || "unknown"] ?? category.replaceAll("_", " ");
 	const phase = name => name === "other" ? "between phases" : name === "data" ? "data loading" : name ?? "";
 	const inPhase = name => name && name !== "other" ? "in " + phase(name) : phase(name);
 	// Steps are numbered from 0 in the data and from 1 for people.
