@@ -160,6 +160,20 @@ def test_no_gpu():
     equal((recorded.of("take", "give", "alloc"), recorded.counted("calls")), ([], {}), "taken")
 
 
+def test_mapped_meanwhile():
+    """The loader maps the rest of a runtime between two of its probes, so the first mapping ends elsewhere: all are there."""
+    runtime = real_runtime("cu12")
+    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_mapped_late.py"), runtime], env=environment(dry=False))
+    p.wait_line("^ready", 60)
+    recorder = record(p.popen.pid, scratch("mapped-meanwhile.mtr"), "-v")
+    p.send()
+    p.wait_line("^mapped", 60)
+    recorder.wait_line("CUDA functions probed in %s$|calls into %s" % (2 * (re.escape(runtime),)), 30, stream="err")
+    p.send()
+    equal((p.wait(30), recorder.wait(30)), (0, 0), "exit codes (%s)" % p.stderr())
+    check("%d CUDA functions probed in %s\n" % (len(RUNTIME + NOT_CALLED), runtime) in recorder.stderr(), "probes: %s", recorder.stderr())
+
+
 # ---- calls that succeed -----------------------------------------------------------------------------------
 
 def test_dry_run():

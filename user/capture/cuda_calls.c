@@ -282,7 +282,23 @@ static bool filtered(struct decoder *d)
 	return true;
 }
 
-static int attach_file(struct decoder *d, const struct cuda_file *f)
+/*
+ * Attaches to sites of a file that map is of. The loader first maps the whole file at once, so
+ * until it has mapped the other parts over that, map may end elsewhere. Then the path does not
+ * exist any longer, and a new one goes by the file's name.
+ */
+static int attach_sites(struct decoder *d, const struct map *map, struct cuda_file *f,
+			enum call_probe which, const struct probe_site *sites, size_t n)
+{
+	const struct proc *proc = d->target->proc;
+	int err = probes__attach_calls(d->probes, proc__pid(proc), which, f->path, sites, n);
+
+	if (err == -ENOENT && !proc__map_path(proc, map, f->path, sizeof(f->path)))
+		err = probes__attach_calls(d->probes, proc__pid(proc), which, f->path, sites, n);
+	return err;
+}
+
+static int attach_file(struct decoder *d, const struct map *map, struct cuda_file *f)
 {
 	uint32_t runtime = has_driver(f) ? 0 : MT_CALL_RUNTIME;
 	struct probe_site calls[CUDA_SITES_MAX], set[CUDA_SITES_MAX];
@@ -305,11 +321,9 @@ static int attach_file(struct decoder *d, const struct cuda_file *f)
 		else if (d->calls->devices != 1)
 			set[n_set++] = site;
 	}
-	err = probes__attach_calls(d->probes, pid, CALL_SET_DEVICE, f->path, set, n_set);
-	if (!err)
-		err = probes__attach_calls(d->probes, pid, CALL_RETURN, f->path, calls, n);
-	if (!err)
-		err = probes__attach_calls(d->probes, pid, CALL_ENTER, f->path, calls, n);
+	err = attach_sites(d, map, f, CALL_SET_DEVICE, set, n_set)
+		      ?: attach_sites(d, map, f, CALL_RETURN, calls, n)
+		      ?: attach_sites(d, map, f, CALL_ENTER, calls, n);
 	if (probes__calls_each(d->probes) && !proc__alive(d->target->proc))
 		probes__leave_calls(d->probes, pid); /* the PID may be another process's now */
 	return err;
@@ -425,7 +439,7 @@ static int look_into(struct decoder *d, const struct maps *m, const struct map *
 		log_warn("%s: %s is newer than this memtrace-bpf: memory allocated through it is "
 			 "not recorded",
 			 file, f.newer);
-	err = attach_file(d, &f);
+	err = attach_file(d, map, &f);
 	if (err) {
 		log_warn("%s probes on calls into %s: %s; memory allocated there is not recorded",
 			 d->opts->inside ? "no breakpoints for" : "the kernel refused", file,
