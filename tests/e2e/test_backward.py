@@ -10,7 +10,7 @@ import signal
 import time
 
 import mtr_reader
-from harness import WORKLOADS, check, equal, finish, hold_up, python, record, report, run, scratch, spawn, tool
+from harness import TOOL, WORKLOADS, check, equal, finish, hold_up, python, record, report, run, scratch, settle, spawn, tool
 from truth import dry_run
 
 JOBS = ("gpt", "encoder", "mixed", "exceptions", "again")
@@ -237,9 +237,12 @@ def from_start(role, device="cpu", jobs=JOBS, prefix=()):
     if key not in _recorded:
         recording, truth = (scratch("%d.%s" % (len(_recorded), end)) for end in ("mtr", "jsonl"))
         dry = ["--dry-run-cuda", "--vram", "80G"] if device != "cpu" else []
-        code, out, err = tool("run", "-f", "-o", recording, *dry, "--", python(role), BACKWARD_WORKLOAD, ",".join(jobs), "--device", device,
-                              "--steps", "2", "--truth", truth, seconds=240, prefix=prefix)
-        check(code == 0 and "done" in out, "torch %s on %s: %d, %s %s", role, device, code, out[-300:], err[-500:])
+        job = spawn([*prefix, TOOL, "run", "-f", "-o", recording, *dry, "--", python(role), BACKWARD_WORKLOAD, ",".join(jobs), "--device",
+                     device, "--steps", "2", "--truth", truth, "--wait"])
+        job.wait_line("^done", 240)
+        settle(job)
+        job.send()
+        equal(job.wait(60), 0, "torch %s on %s: %s %s" % (role, device, job.stdout()[-300:], job.stderr()[-500:]))
         _recorded[key] = recording, truth
     return _recorded[key]
 

@@ -273,6 +273,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=0, help="of each job; 0: until SIGTERM")
     parser.add_argument("--truth", help="say what ran in this file, and mark it; else neither")
+    parser.add_argument("--wait", action="store_true", help="end when standard input has a line")
     args = parser.parse_args()
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
@@ -286,6 +287,8 @@ def main():
     if truth:
         truth.out.close()
     print("done %d" % len(kept), flush=True)
+    if args.wait:
+        sys.stdin.readline()
 
 
 if __name__ == "__main__":
