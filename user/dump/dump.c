@@ -264,7 +264,9 @@ static int by_size(const void *a, const void *b)
 	/* The same order each time, wherever the memory is. */
 	if (x->kind != y->kind)
 		return x->kind < y->kind ? -1 : 1;
-	by_name = strverscmp(x->tensor->about->name, y->tensor->about->name);
+	by_name = x->tensor->about == y->tensor->about
+			  ? 0
+			  : strverscmp(x->tensor->about->name, y->tensor->about->name);
 	if (by_name)
 		return by_name;
 	return x->tensor->addr < y->tensor->addr ? -1 : 1;
@@ -334,6 +336,8 @@ static int compare_groups(const struct dump_row *x, const struct dump_row *y, en
 		return x->device < y->device ? -1 : 1;
 	if (by == DUMP_BY_CATEGORY)
 		return (int)x->kind - (int)y->kind;
+	if (x->tensor->about == y->tensor->about)
+		return 0;
 	c = strcmp(x->tensor->about->root, y->tensor->about->root);
 	if (!c)
 		c = strcmp(x->tensor->about->module, y->tensor->about->module);

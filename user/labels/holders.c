@@ -25,7 +25,7 @@ static const char *text_or(const char *s, const char *otherwise)
 static void copy_pattern(char *dst, const char *src)
 {
 	for (char before = '.'; *src; before = *src, src++) {
-		size_t digits = strspn(src, "0123456789");
+		size_t digits = *src >= '0' && *src <= '9' ? strspn(src, "0123456789") : 0;
 		char after = src[digits];
 
 		if (digits && ((before == '[' && after == ']') || (before == ' ' && after == ' ') ||

@@ -865,8 +865,8 @@ int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret)
 	return err;
 }
 
-/* IOV_MAX */
-#define PIECES_AT_ONCE 1024u
+#define PIECES_AT_ONCE 1024u /* IOV_MAX */
+#define PAGE_LEAST 4096u     /* pages are this large or larger, by a power of two */
 
 static bool piece_ok(const struct proc_piece *v)
 {
@@ -876,40 +876,77 @@ static bool piece_ok(const struct proc_piece *v)
 	       !__builtin_add_overflow(v->addr, v->len - 1, &end);
 }
 
-/* Reads up to PIECES_AT_ONCE pieces. Returns how many have a result, or -errno. */
+/* One process_vm_readv(): where the bytes go, and where they come from. */
+struct batch {
+	struct iovec local[PIECES_AT_ONCE], remote[PIECES_AT_ONCE];
+	uint32_t first[PIECES_AT_ONCE]; /* first piece of each remote range */
+	size_t n_local, n_remote, bytes;
+	char gap[PAGE_LEAST]; /* for bytes between pieces */
+};
+
+/*
+ * Adds a piece. For the kernel a range is the larger part of the cost, so pieces of one page that
+ * follow one another are one range: a page is readable or it is not.
+ */
+static void batch__add(struct batch *b, const struct proc_piece *v, uint32_t i)
+{
+	struct iovec *last = b->n_remote ? &b->remote[b->n_remote - 1] : NULL;
+	uint64_t begin = last ? (uint64_t)(uintptr_t)last->iov_base : 0;
+	uint64_t end = last ? begin + last->iov_len : 0;
+
+	if (last && v->addr >= end && begin / PAGE_LEAST == (v->addr + v->len - 1) / PAGE_LEAST) {
+		if (v->addr > end)
+			b->local[b->n_local++] = (struct iovec){ b->gap, v->addr - end };
+		b->bytes += v->addr - end + v->len;
+		last->iov_len = v->addr + v->len - begin;
+	} else {
+		b->first[b->n_remote] = i;
+		b->remote[b->n_remote++] = (struct iovec){ (void *)(uintptr_t)v->addr, v->len };
+		b->bytes += v->len;
+	}
+	b->local[b->n_local++] = (struct iovec){ v->buf, v->len };
+}
+
+/* The data ends inside the first unreadable range: its pieces have failed. Returns the number of
+ * pieces until its end. */
+static size_t batch__failed(const struct batch *b, struct proc_piece *v, size_t n, size_t got)
+{
+	size_t i = 0, to;
+
+	while (got >= b->remote[i].iov_len)
+		got -= b->remote[i++].iov_len;
+	to = i + 1 < b->n_remote ? b->first[i + 1] : n;
+	for (size_t k = b->first[i]; k < to; k++)
+		v[k].err = -EFAULT;
+	return to;
+}
+
+/* Reads some pieces. Returns how many have a result, or -errno. */
 static ssize_t read_pieces(const struct proc *p, struct proc_piece *v, size_t n)
 {
-	struct iovec local[PIECES_AT_ONCE], remote[PIECES_AT_ONCE];
-	size_t i, want = 0;
+	struct batch b;
 	ssize_t got;
+	size_t i;
 
-	for (i = 0; i < n && i < PIECES_AT_ONCE && piece_ok(&v[i]); i++) {
-		local[i].iov_base = v[i].buf;
-		remote[i].iov_base = (void *)(uintptr_t)v[i].addr;
-		local[i].iov_len = remote[i].iov_len = v[i].len;
-		want += v[i].len;
+	b.n_local = b.n_remote = b.bytes = 0;
+	for (i = 0; i < n && b.n_local + 2 <= PIECES_AT_ONCE && piece_ok(&v[i]); i++) {
+		batch__add(&b, &v[i], (uint32_t)i);
 		v[i].err = 0;
 	}
 	if (!i) {
 		v[0].err = v[0].len ? -EFAULT : 0;
 		return 1;
 	}
-	n = i;
-	got = process_vm_readv(p->pid, local, n, remote, n, 0);
-	if (got == (ssize_t)want)
-		return (ssize_t)n;
+	got = process_vm_readv(p->pid, b.local, b.n_local, b.remote, b.n_remote, 0);
+	if (got == (ssize_t)b.bytes)
+		return (ssize_t)i;
 	if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
 		v[0].err = read_mem(p, v[0].addr, v[0].buf, v[0].len);
 		return v[0].err && v[0].err != -EFAULT ? v[0].err : 1;
 	}
 	if (got < 0 && errno != EFAULT)
 		return -errno;
-	/* The data ends inside the first unreadable piece. */
-	want = got > 0 ? (size_t)got : 0;
-	for (i = 0; want >= v[i].len; i++)
-		want -= v[i].len;
-	v[i].err = -EFAULT;
-	return (ssize_t)i + 1;
+	return (ssize_t)batch__failed(&b, v, i, got > 0 ? (size_t)got : 0);
 }
 
 int proc__readv(const struct proc *p, struct proc_piece *v, size_t n)

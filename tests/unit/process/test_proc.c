@@ -236,12 +236,55 @@ static void check_pieces(const struct proc *p)
 	assert_int_equal(proc__readv(p, v, 0), 0);
 }
 
+/* Pieces of four pages, the third unmapped, in rising, falling and mixed order, also over the
+ * ends of pages: each has its own result, and the bytes between them stay out. */
+static void check_pages(const struct proc *p)
+{
+	enum { N = 1500 };
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	static struct proc_piece v[N];
+	static uint8_t to[N][64];
+	uint8_t *from = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			     -1, 0);
+
+	assert_true(from != MAP_FAILED);
+	for (size_t i = 0; i < 4 * page; i++)
+		from[i] = (uint8_t)(i * 7 + i / page);
+	assert_int_equal(munmap(from + 2 * page, page), 0);
+	for (size_t order = 0; order < 3; order++) {
+		memset(to, 0xee, sizeof(to));
+		for (size_t i = 0; i < N; i++) {
+			size_t k = order == 0 ? i : order == 1 ? N - 1 - i : i * 677 % N;
+
+			v[i] = (struct proc_piece){
+				.addr = (uint64_t)(uintptr_t)from + k * (4 * page - 64) / N,
+				.buf = to[i],
+				.len = 1 + k % 13,
+			};
+		}
+		assert_int_equal(proc__readv(p, v, N), 0);
+		for (size_t i = 0; i < N; i++) {
+			size_t at = v[i].addr - (uint64_t)(uintptr_t)from, end = at + v[i].len;
+			bool bad = end > 2 * page && at < 3 * page;
+
+			assert_int_equal(v[i].err, bad ? -EFAULT : 0);
+			for (size_t k = 0; k < 64 && !bad; k++)
+				assert_int_equal(to[i][k], k < v[i].len ? (uint8_t)((at + k) * 7 +
+										    (at + k) / page)
+									: 0xee);
+		}
+	}
+	munmap(from, 2 * page);
+	munmap(from + 3 * page, page);
+}
+
 static void test_read(void **state)
 {
 	struct proc *p = open_self();
 
 	check_reads(p);
 	check_pieces(p);
+	check_pages(p);
 	proc__free(p);
 }
 
@@ -271,6 +314,7 @@ static void test_read_fallback(void **state)
 			_exit(2);
 		check_reads(p);
 		check_pieces(p);
+		check_pages(p);
 		_exit(0); /* a failed check ends the child with another status */
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
