@@ -507,13 +507,11 @@ static bool begins_call(const struct decoder *d, const struct named_stack *ns)
 	return ns->modules == 1 && ns->root_at == (d->target->module_self_in_cell ? 1 : 2);
 }
 
-static int on_stack(struct decoder *d, const struct mt_rec_stack *r, size_t len)
+static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
 {
 	struct named_stack ns;
 	int err;
 
-	if (r->n > MT_MAX_ENTRIES || len < sizeof(*r) + r->n * sizeof(struct mt_frame))
-		return -EBADMSG;
 	if (decoder__knows_stack(d, r->stack)) {
 		d->stacks_again++;
 		return 0;
@@ -569,11 +567,21 @@ static size_t size_of(uint8_t type)
 	return type < sizeof(sizes) / sizeof(*sizes) ? sizes[type] : 0;
 }
 
+bool decoder__is_record(const void *rec, size_t len)
+{
+	const struct mt_rec_stack *r = rec;
+
+	if (len < sizeof(r->h) || !size_of(r->h.type) || len < size_of(r->h.type))
+		return false;
+	return r->h.type != MT_REC_STACK ||
+	       (r->n <= MT_MAX_ENTRIES && len >= sizeof(*r) + r->n * sizeof(struct mt_frame));
+}
+
 int decoder__record(struct decoder *d, const void *rec, size_t len)
 {
 	const struct mt_hdr *h = rec;
 
-	if (len < sizeof(*h) || !size_of(h->type) || len < size_of(h->type))
+	if (!decoder__is_record(rec, len))
 		return -EBADMSG;
 	switch (h->type) {
 	case MT_REC_REPORT:
@@ -583,7 +591,7 @@ int decoder__record(struct decoder *d, const void *rec, size_t len)
 	case MT_REC_CPU_DELETE:
 		return on_cpu_delete(d, rec);
 	case MT_REC_STACK:
-		return on_stack(d, rec, len);
+		return on_stack(d, rec);
 	case MT_REC_CODE_GONE:
 		on_gone(d, rec);
 		return 0;

@@ -97,6 +97,9 @@ struct decoder *decoder__new(const struct session_opts *opts, struct target *tar
 			     struct probes *probes, struct dict *dict, struct facts *facts);
 void decoder__free(struct decoder *d); /* also calls, autograd, modules and host; NULL is fine */
 
+/* Whether len bytes are a whole record of a known type. Without privileges the process writes the
+ * ring. */
+bool decoder__is_record(const void *rec, size_t len);
 /*
  * Decodes one record: passes its events on, or keeps what later events need. 0, -ENOMEM, -EBADMSG
  * (not a valid record), or the sink's error.

@@ -44,6 +44,8 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 	struct session *s = ctx;
 	int err;
 
+	if (!decoder__is_record(rec, len))
+		return -EBADMSG;
 	/* Not attached yet: keep what fits, so that the group's other processes need not wait. */
 	if (!s->decoder) {
 		if (s->queue.len <= QUEUE_EARLY || gone->h.type == MT_REC_CODE_GONE)
@@ -107,8 +109,6 @@ static int prefetch(struct session *s)
 	while ((h = queue__at(&s->queue, &pos, s->queue.len, &len))) {
 		if (h->type != MT_REC_STACK)
 			continue;
-		if (((const struct mt_rec_stack *)h)->n > MT_MAX_ENTRIES)
-			return -EBADMSG;
 		if (decoder__knows_stack(s->decoder, ((const struct mt_rec_stack *)h)->stack))
 			continue;
 		err = symbolizer__prefetch(s->decoder->names, (const struct mt_rec_stack *)h);

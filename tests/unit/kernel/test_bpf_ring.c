@@ -10,6 +10,7 @@
 
 #include "kernel/bpf_ring.h"
 #include "capture/decoder.h"
+#include "capture/session_internal.h"
 
 #define BYTES 4096u /* bytes of data: a page */
 
@@ -155,19 +156,35 @@ static void test_positions_of_others(void **state)
 	close_writer(&w);
 }
 
-/* Records shorter than their type are not read beyond their end. The decoder rejects them first. */
+/* Records shorter than their type, or than the frames that they say they have, are rejected before
+ * anything reads them. */
 static void test_short_records(void **state)
 {
 	union {
 		struct mt_hdr h;
+		struct mt_rec_stack stack;
 		uint8_t bytes[512];
 	} r = { 0 };
+	/* Before the attach, and after it. The decoder is not used. */
+	struct session early = { 0 }, s = { .decoder = (void *)&early };
 
 	for (unsigned type = 0; type < 256; type++) {
 		r.h.type = (uint8_t)type;
 		for (size_t len = 0; len <= sizeof(struct mt_hdr); len++)
 			assert_int_equal(decoder__record(NULL, &r, len), -EBADMSG);
 	}
+	r.h.type = MT_REC_STACK;
+	r.stack.n = 3;
+	for (size_t len = 0; len < sizeof(r.stack) + 3 * sizeof(struct mt_frame); len++) {
+		assert_int_equal(decoder__record(NULL, &r, len), -EBADMSG);
+		assert_int_equal(session__enqueue(&early, &r, len), -EBADMSG);
+		assert_int_equal(session__enqueue(&s, &r, len), -EBADMSG);
+	}
+	assert_int_equal(session__enqueue(&s, &r, sizeof(r.stack) + 3 * sizeof(struct mt_frame)),
+			 0);
+	r.stack.n = MT_MAX_ENTRIES + 1;
+	assert_int_equal(session__enqueue(&s, &r, sizeof(r)), -EBADMSG);
+	free(s.queue.buf);
 	r.h.type = MT_REC_REPORT;
 	assert_int_equal(decoder__record(NULL, &r, sizeof(struct mt_rec_mem) - 1), -EBADMSG);
 	r.h.type = MT_REC_CUDA_CALL;
