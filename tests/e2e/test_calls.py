@@ -411,6 +411,29 @@ def test_pluggable():
     both(lambda: pluggable("chosen", "ready"), lambda: pluggable("changed", "imported"))
 
 
+APART = """
+import sys, torch
+torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(sys.argv[1], "take", "give"))
+module = torch.nn.Linear(64, 64, device="cuda")
+data = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+sys.stdin.readline()
+"""
+
+
+def test_not_pooled():
+    """A large tensor outside of modules, which most readings leave out, makes no pool of a pluggable allocator."""
+    path, script = scratch("not-pooled.mtr"), scratch("not_pooled.py")
+    with open(script, "w", encoding="utf-8") as f:
+        f.write(APART)
+    p = spawn([harness.TOOL, "run", "-f", "-v", "-o", path, "--dry-run-cuda", "--", python(), script, compiled("cuda_pluggable")], root=True)
+    p.wait_line(": 3 storages named", 60, stream="err")
+    p.wait_line(": 2 storages named", 60, stream="err")
+    p.send()
+    equal(p.wait(60), 0, "exit code (%s)" % p.stderr())
+    facts = Recorded(path).facts
+    equal((facts.get("allocator"), facts.get("allocator_block")), ("pluggable", None), "the allocator, and a block that it divides")
+
+
 def test_pooled():
     """A pluggable allocator that divides one block: the report says that blocks are not tensors."""
     _, recorded, path = blocks("pooled", environment(), (compiled("cuda_pooled"),), "ready", ("-v",), "[1-9][0-9]* storages named")

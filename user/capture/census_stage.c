@@ -335,6 +335,7 @@ static int emit_reading(struct census_stage *c, const struct census_state *st)
 {
 	uint64_t begin = until_cut(c, decoder__since(c->d, st->begin)),
 		 end = until_cut(c, decoder__now(c->d));
+	bool all_known = !c->job.opts.named_only && !st->torn && !st->torn_lists && !st->unreadable;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < st->ntensors; i++)
@@ -352,8 +353,7 @@ static int emit_reading(struct census_stage *c, const struct census_state *st)
 
 		for (size_t k = 0; k < CENSUS_KINDS; k++)
 			e.size += d->bytes[k];
-		if (d->type == DEVICE_CUDA && !c->d->cut && !st->torn && !st->torn_lists &&
-		    !st->unreadable)
+		if (d->type == DEVICE_CUDA && all_known && !c->d->cut)
 			cuda_calls__tensors(c->d, d->index, e.size);
 		if (is_traced(d->type))
 			err = c->next->event(c->next, &e);
