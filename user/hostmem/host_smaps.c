@@ -119,7 +119,7 @@ static int read_text(const struct proc *p, struct host_smaps *ret)
 
 	if (err)
 		return err;
-	err = len ? host_smaps__parse(text, len, ret) : -ESRCH;
+	err = host_smaps__parse(text, len, ret);
 	free(text);
 	return err;
 }
@@ -129,6 +129,7 @@ static int read_pages(const struct proc *p, struct host_resident *r, struct host
 {
 	struct host_smaps s = { .brief = true };
 	int err = proc__maps(p, &s.maps);
+	uint64_t rss;
 
 	if (err)
 		return err;
@@ -146,6 +147,9 @@ static int read_pages(const struct proc *p, struct host_resident *r, struct host
 		if (!err && host_resident__is_old(r))
 			err = -ENOTTY;
 	}
+	/* Pages that the process releases at its end do not count any longer. */
+	if (!err && (proc__resident(p, &rss) || !rss))
+		err = -ESRCH;
 	if (err) {
 		host_smaps__free(&s);
 		return err;

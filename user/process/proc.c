@@ -50,8 +50,19 @@ struct stat_line {
 	uint64_t start_time;
 };
 
+/*
+ * While a process releases its memory, at its end or for another program, its list of mappings ends
+ * early, without an error. Then not even the first mapping can be read again.
+ */
+static bool is_cut(int fd, const char *name)
+{
+	char byte;
+
+	return (!strcmp(name, "maps") || !strcmp(name, "smaps")) && pread(fd, &byte, 1, 0) <= 0;
+}
+
 /* Reads a small file below dirfd, at most max bytes. The caller frees *ret, which is
- * NUL-terminated. */
+ * NUL-terminated. -ESRCH: the process released its memory meanwhile. */
 static int read_file(int dirfd, const char *name, size_t first, size_t max, char **ret,
 		     size_t *ret_len)
 {
@@ -92,6 +103,10 @@ static int read_file(int dirfd, const char *name, size_t first, size_t max, char
 		if (got == 0)
 			break;
 		len += (size_t)got;
+	}
+	if (is_cut(fd, name)) {
+		err = -ESRCH;
+		goto out;
 	}
 	buf[len] = '\0';
 	*ret = buf;
@@ -585,7 +600,7 @@ int proc__maps(const struct proc *p, struct maps *ret)
 	err = read_file(p->dirfd, "maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len);
 	if (err)
 		return err == -ENOENT ? -ESRCH : err;
-	if (!len || pidfd_ended(p->pidfd)) {
+	if (pidfd_ended(p->pidfd)) {
 		free(text);
 		return -ESRCH;
 	}

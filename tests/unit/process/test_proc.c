@@ -338,6 +338,73 @@ static pid_t spawn_sleeper(void)
 	return pid;
 }
 
+/* A child with this many mappings more, each of a page. */
+static pid_t spawn_mapped(size_t n)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	int done[2];
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe(done), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		char *at = mmap(NULL, n * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		for (size_t i = 0; i < n; i += 2)
+			mprotect(at + i * page, page, PROT_READ | PROT_WRITE);
+		if (write(done[1], "x", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(done[0], &byte, 1), 1);
+	close(done[0]);
+	close(done[1]);
+	return pid;
+}
+
+/* Reads a list of mappings until the child has been killed: each has all of them or is an error. */
+static void check_killed(const char *name, unsigned delay)
+{
+	enum { N = 4000 };
+	pid_t pid = spawn_mapped(N), killer;
+	struct proc *p = proc__open(pid);
+	int err;
+
+	assert_non_null(p);
+	killer = fork();
+	assert_true(killer >= 0);
+	if (!killer) {
+		usleep(delay);
+		kill(pid, SIGKILL);
+		_exit(0);
+	}
+	for (err = 0; !err;) {
+		size_t len, n = 0;
+		char *text;
+
+		err = proc__text(p, name, 64 << 20, &text, &len);
+		for (size_t i = 0; !err && i < len; i++)
+			n += text[i] == '\n';
+		if (!err) {
+			assert_true(n >= N);
+			free(text);
+		}
+	}
+	assert_int_equal(err, -ESRCH);
+	assert_int_equal(waitpid(killer, NULL, 0), killer);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	proc__free(p);
+}
+
+static void test_killed_while_it_is_read(void **state)
+{
+	for (unsigned i = 0; i < 12; i++)
+		check_killed(i % 2 ? "smaps" : "maps", 2000 + 700 * i);
+}
+
 static void test_death(void **state)
 {
 	pid_t pid = spawn_sleeper();
@@ -782,14 +849,23 @@ static void test_open_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_maps_fields),  cmocka_unit_test(test_maps_bad),
-		cmocka_unit_test(test_maps_find),    cmocka_unit_test(test_self),
-		cmocka_unit_test(test_read),	     cmocka_unit_test(test_read_fallback),
-		cmocka_unit_test(test_death),	     cmocka_unit_test(test_exec),
-		cmocka_unit_test(test_thread),	     cmocka_unit_test(test_maps_copy),
-		cmocka_unit_test(test_ended),	     cmocka_unit_test(test_arguments_come_late),
-		cmocka_unit_test(test_no_process),   cmocka_unit_test(test_replaced_file),
-		cmocka_unit_test(test_open_by_path), cmocka_unit_test(test_open_file),
+		cmocka_unit_test(test_maps_fields),
+		cmocka_unit_test(test_maps_bad),
+		cmocka_unit_test(test_maps_find),
+		cmocka_unit_test(test_self),
+		cmocka_unit_test(test_read),
+		cmocka_unit_test(test_read_fallback),
+		cmocka_unit_test(test_killed_while_it_is_read),
+		cmocka_unit_test(test_death),
+		cmocka_unit_test(test_exec),
+		cmocka_unit_test(test_thread),
+		cmocka_unit_test(test_maps_copy),
+		cmocka_unit_test(test_ended),
+		cmocka_unit_test(test_arguments_come_late),
+		cmocka_unit_test(test_no_process),
+		cmocka_unit_test(test_replaced_file),
+		cmocka_unit_test(test_open_by_path),
+		cmocka_unit_test(test_open_file),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);
