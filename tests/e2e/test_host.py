@@ -199,6 +199,36 @@ def test_live_rows():
     target.stop()
 
 
+ANOTHER = """
+import os, sys, torch
+data = bytearray(os.urandom(1 << 20)) * 200
+print("ready", flush=True)
+sys.stdin.readline()
+os.execv("/bin/sleep", ["sleep", "60"])
+"""
+
+
+def test_another_program():
+    """The process becomes another program: the end is the recorded one's, and no memory of the new one is in the recording."""
+    path, script = scratch("another.mtr"), scratch("another.py")
+    with open(script, "w", encoding="utf-8") as f:
+        f.write(ANOTHER)
+    p = harness.spawn([harness.python(), script])
+    p.wait_line("^ready", 60)
+    recorder = harness.record(p.popen.pid, path, "--host", "-v")
+    recorder.wait_line("host memory: [0-9]+ mappings", 60, stream="err")
+    before = harness.resident(p.popen.pid)
+    p.send()
+    equal(recorder.wait(60), 0, "exit code (%s)" % recorder.stderr())
+    p.stop()
+    doc = harness.report(path)
+    equal(doc["capture"]["stop_reason"], "exec", "why it stopped")
+    host = harness.device(doc, "host")
+    check(abs(host["allocated"] - before) < 8 << 20, "at the end %d bytes, before the other program %d", host["allocated"], before)
+    rows = json.loads(tool("report", path, "--device", "host", "--at", "end", "--format", "json")[1])["rows"]
+    check(rows and not any("sleep" in str(r["file"]) for r in rows), "mappings of the other program: %s", rows)
+
+
 def test_without_the_option():
     """No device, no fact, and no program at the calls."""
     target = harness.workload("host_leaks.py", "arrays", "--wait", "--steps", "2")

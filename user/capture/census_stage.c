@@ -726,12 +726,12 @@ int census_stage__take(struct census_stage *c, bool whole)
 	return err;
 }
 
-int census_stage__take_ledger(struct census_stage *c, uint64_t end)
+int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end)
 {
 	if (!c->running || !c->is_last)
 		return 0;
 	join(c);
-	return c->job.has_ledger && !c->d->cut ? emit_ledger(c, end) : 0;
+	return whole && c->job.has_ledger && !c->d->cut ? emit_ledger(c, end) : 0;
 }
 
 /* autograd_parameter: as of the last reading. */

@@ -614,7 +614,9 @@ int decoder__record(struct decoder *d, const void *rec, size_t len)
 	case MT_REC_NATIVE:
 		return d->native ? native_stacks__record(d->native, rec, len) : 0;
 	case MT_REC_HOST:
-		return host_memory__record(d->host, rec);
+		return decoder__since(d, h->time) > d->same_until
+			       ? 0
+			       : host_memory__record(d->host, rec);
 	}
 	return -EBADMSG;
 }

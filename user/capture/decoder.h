@@ -61,7 +61,8 @@ struct decoder {
 	struct native_stacks *native; /* NULL: native stacks are not recorded */
 	bool warned_native;	      /* the warning that one could not be read was given */
 	struct host_memory *host;     /* NULL: host memory is not recorded */
-	struct sink *next;	      /* gets every event; borrowed */
+	uint64_t same_until; /* of its records: until then the process ran the same program */
+	struct sink *next;   /* gets every event; borrowed */
 	/* Called at the end of each step, also of those after the requested ones; NULL: none. time:
 	 * ns since start. */
 	void (*on_step)(void *ctx, uint64_t time);

@@ -330,7 +330,7 @@ static int take_census(struct session *s, int ended)
 	for (int i = 0; i < DRAINS && !err; i++) {
 		err = session__round(s);
 		if (!err && !s->behind)
-			return census_stage__take(s->census, true);
+			return census_stage__take(s->census, !session__replaced(s));
 	}
 	census_stage__take(s->census, false);
 	return err;
@@ -388,7 +388,8 @@ static int last_census(struct session *s)
 	err = await_census(s);
 	if (err || !attach_stage__settled(s->attach))
 		return err;
-	census_stage__begin_last(s->census);
+	if (!session__replaced(s))
+		census_stage__begin_last(s->census);
 	err = await_census(s);
 	return err ? err : last_looks(s);
 }
@@ -540,7 +541,7 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 		if (err)
 			goto out;
 	} while (s->queue.len || rounds++ < 1);
-	err = s->census ? census_stage__take_ledger(s->census, end) : 0;
+	err = s->census ? census_stage__take_ledger(s->census, !session__replaced(s), end) : 0;
 	if (!err)
 		err = attach_stage__finish(s->attach);
 	if (!err)

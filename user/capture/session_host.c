@@ -97,7 +97,7 @@ static int take_host(struct session *s, int ended)
 		err = session__round(s);
 		whole = !err && !s->behind;
 	}
-	err = host_memory__take(s->decoder->host, whole) ?: err;
+	err = host_memory__take(s->decoder->host, whole && !session__replaced(s)) ?: err;
 	/* The file of a window may end before the session sets its facts again. */
 	host_memory__set_facts(s->decoder->host, s->facts);
 	return err;
@@ -105,11 +105,11 @@ static int take_host(struct session *s, int ended)
 
 int session__pump_host(struct session *s)
 {
-	int ended = host_memory__end(s->decoder->host);
+	int ended = host_memory__end(s->decoder->host), err;
 
-	int err;
-
-	if (!ended && !s->decoder->cut)
+	if (!s->decoder->host)
+		return 0;
+	if (!ended && !s->decoder->cut && !session__replaced(s))
 		host_memory__begin(s->decoder->host, false);
 	err = take_host(s, ended);
 	return err || ended || s->behind ? err : host_memory__between(s->decoder->host);
@@ -138,7 +138,8 @@ static int last_records(struct session *s)
 	return err;
 }
 
-/* The process has ended, and cannot be read. What it had at the end is known from the kernel. */
+/* The process has ended, or runs another program, and cannot be read. What it had at the end is
+ * known from the kernel. */
 static int last_look(struct session *s)
 {
 	const char *text = facts__get(s->facts, "end_rss");
@@ -154,7 +155,7 @@ int session__last_host(struct session *s)
 
 	if (err || s->decoder->cut)
 		return err;
-	if (!proc__alive(s->target.proc))
+	if (!proc__alive(s->target.proc) || session__replaced(s))
 		return s->decoder->host ? last_look(s) : 0;
 	if (s->decoder->host)
 		err = last_records(s);

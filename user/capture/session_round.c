@@ -260,6 +260,16 @@ int session__end_losses(struct session *s, uint64_t now)
 	return decoder__emit(s->decoder, &e);
 }
 
+/* After a drain. The programs record the process's system calls also when it has become another
+ * program, at an unknown time since the last drain. */
+static void note_same(struct session *s)
+{
+	struct decoder *d = s->decoder;
+
+	if (d->host && !session__replaced(s))
+		d->same_until = session__now(s);
+}
+
 int session__drain_ring(struct session *s, bool only_names)
 {
 	size_t end, pos = 0, len;
@@ -271,6 +281,7 @@ int session__drain_ring(struct session *s, bool only_names)
 	note_forgotten(s);
 	err = consume(s);
 	taken = probes__taken(s->probes);
+	note_same(s);
 	cuda_calls__after_drain(s->decoder, err >= 0 && !s->behind);
 	s->losses.in_round = 0;
 	if (err >= 0 && (!only_names || s->queue.len > session__ring_size(s) / 2))

@@ -99,12 +99,13 @@ bool census_stage__reads(const struct census_stage *c);
  * 0: none has. -ENOMEM: a reading failed for lack of memory.
  */
 int census_stage__end(struct census_stage *c);
-/* Passes on the reading, or drops it unless whole: all records up to its end came in. 0, -ENOMEM or
- * a sink's error. */
+/* Passes on the reading, or drops it unless whole: all records up to its end came in, and the
+ * process ran the same program all the time. 0, -ENOMEM or a sink's error. */
 int census_stage__take(struct census_stage *c, bool whole);
 /* Waits for the last reading and passes on its ledger, as of the capture's end at the latest; end:
- * ns since start. Nothing without a last reading. 0, -ENOMEM or a sink's error. */
-int census_stage__take_ledger(struct census_stage *c, uint64_t end);
+ * ns since start. Nothing without a last reading, or unless whole: it may have read another
+ * program. 0, -ENOMEM or a sink's error. */
+int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end);
 
 /*
  * Marks the moments when other code than PyTorch's allocator has unmapped memory below live
