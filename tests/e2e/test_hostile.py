@@ -187,5 +187,60 @@ def test_live():
           len(rows))
 
 
+ENDLESS = """
+import sys, torch
+model = torch.nn.Linear(64, 64)
+weight = next(model.parameters())
+if sys.argv[1] == "modules":
+    many = {"k%d" % i: i for i in range(500000)}
+    kept = [torch.nn.Module() for _ in range(3000)]
+    for m in kept:
+        m.__dict__["_modules"] = many
+else:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    numbers = [float(i) for i in range(65536)]
+    if sys.argv[1] == "state":
+        optimizer.state[weight] = {"x": [[[weight] + numbers] * 65536] * 65536}
+    elif sys.argv[1] == "groups":
+        optimizer.param_groups += [{"k%d" % i: i for i in range(500000)}] * 60000
+    else:
+        parameters = [torch.nn.Parameter(torch.zeros(8)) for _ in range(64)]
+        optimizer.add_param_group({"params": parameters})
+        for p in parameters:
+            optimizer.state[p] = {"history": [float(i) for i in range(65000)], "mean": torch.zeros(8)}
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def endless(kind):
+    script = scratch("endless.py")
+    if not os.path.exists(script):
+        with open(script, "w", encoding="utf-8") as f:
+            f.write(ENDLESS)
+    p = spawn([harness.python(), script, kind])
+    p.wait_line("^ready", 60)
+    return p
+
+
+def test_objects_without_an_end():
+    """Reading more objects than anyone has takes no longer than its limit, so a capture ends."""
+    jobs = [endless(kind) for kind in ("modules", "state", "groups")]
+    recorders = [record(p.pid, scratch("endless-%d.mtr" % i), "-v", "-d", "100ms") for i, p in enumerate(jobs)]
+    for r, p in zip(recorders, jobs):
+        equal(r.wait(60), 0, "exit code of record (%s)" % r.stderr())
+        check("too many objects to read in the time given" in r.stderr(), "nothing about the limit: %s", r.stderr())
+        p.stop()
+
+
+def test_long_histories():
+    """Lists of numbers in an optimizer's state, which hold nothing, do not use up the time for its tensors."""
+    p = endless("histories")
+    doc = json.loads(output("dump", "-p", str(p.pid), "--by", "tensor", "--format", "json", root=True))
+    named = [r["name"] for r in doc["rows"] if r["name"].startswith("SGD mean")]
+    equal(len(named), 64, "tensors of the state, of %s" % [r["name"] for r in doc["rows"]][:9])
+    p.stop()
+
+
 if __name__ == "__main__":
     run(globals())

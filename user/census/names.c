@@ -16,6 +16,7 @@
 #define MAX_KEY 512 /* bytes of an attribute's name; longer names are cut and end in ".." */
 #define MAX_NAME (NN_MAX_NAME + MAX_KEY + 64)
 #define MAX_LIST 65536u /* list items examined */
+#define FIRST_ITEMS 64	/* of a list, if they hold nothing */
 #define MAX_STATE_DEPTH 3
 #define COUNT_DEPTH 1	 /* of "step" */
 #define LIST_ITEMS 24	 /* PyListObject.ob_item */
@@ -92,7 +93,7 @@ static int find_children(struct reading *r, struct map64 *children)
 			if (items.v[k].value != f->obj)
 				err = map64__set(children, items.v[k].value, 1);
 		r->torn |= err == -EAGAIN;
-		if (reading__is_local(err))
+		if (!err || reading__is_local(err))
 			err = reading__check_time(r);
 	}
 	pyitems__fini(&attrs);
@@ -327,7 +328,7 @@ int census__list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t 
 	err = pydict__type_of(&r->m, list, &type);
 	if (!err)
 		err = pymem__old_u64(&r->m, type + r->m.l->tp_flags, &flags);
-	if (!err && !(flags & (PYTYPE_TUPLE | 1ul << 25))) /* Py_TPFLAGS_LIST_SUBCLASS */
+	if (!err && !(flags & (PYTYPE_TUPLE | PYTYPE_LIST)))
 		err = -EBADMSG;
 	if (!err)
 		err = pymem__u64(&r->m, list + r->m.l->ob_size, &count);
@@ -350,6 +351,23 @@ int census__list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t 
 	*ret = v;
 	*n = count;
 	return 0;
+}
+
+/* A long list whose first items hold nothing, such as a history of losses. */
+static bool is_history(struct reading *r, const uint64_t *list, size_t n)
+{
+	enum type_kind kind;
+	uint64_t type, flags;
+
+	if (n <= FIRST_ITEMS)
+		return false;
+	for (size_t i = 0; i < FIRST_ITEMS; i++) {
+		if (pydict__type_of(&r->m, list[i], &type) || reading__type_kind(r, type, &kind) ||
+		    kind != TYPE_OTHER || pymem__old_u64(&r->m, type + r->m.l->tp_flags, &flags) ||
+		    flags & (PYTYPE_TUPLE | PYTYPE_LIST | PYTYPE_DICT))
+			return false;
+	}
+	return true;
 }
 
 struct state_walk {
@@ -387,7 +405,9 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 		return census__python_count(w->r, w->optimizer, obj);
 	if (depth >= MAX_STATE_DEPTH || strlen(what) > MAX_NAME)
 		return 0;
-	err = census__list_items(w->r, obj, &list, &n);
+	err = reading__check_time(w->r) ?: census__list_items(w->r, obj, &list, &n);
+	if (!err && is_history(w->r, list, n))
+		n = 0;
 	for (size_t i = 0; !err && i < n; i++) {
 		snprintf(name, sizeof(name), "%s[%zu]", what, i);
 		err = list[i] ? name_state(w, list[i], name, depth + 1) : 0;
@@ -479,7 +499,7 @@ static int name_optimizer(struct reading *r, size_t optimizer)
 	if (!err && pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == 0)
 		err = census__list_items(r, value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++)
-		err = name_group(r, optimizer, cls, list[i], i);
+		err = reading__check_time(r) ?: name_group(r, optimizer, cls, list[i], i);
 	free(list);
 	if (!err)
 		err = pystr__find(&r->m, &attrs, "state", NULL, &value);

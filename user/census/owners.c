@@ -43,7 +43,6 @@
 #define FEW_ITEMS 64 /* entries of a dict or object that may come from pages */
 
 #define TYPE_HEAP (1ul << 9)
-#define TYPE_LIST (1ul << 25)
 /* int, bytes, str, exceptions and types */
 #define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR | 1ul << 30 | PYTYPE_TYPE)
 
@@ -140,7 +139,7 @@ static int shape_of_type(struct census_owners *l, uint64_t type, enum shape *ret
 		*ret = flags & PYTYPE_BYTES ? SHAPE_BYTES : SHAPE_STR;
 	else if (flags & TYPE_ATOMS)
 		*ret = SHAPE_NONE;
-	else if (flags & TYPE_LIST)
+	else if (flags & PYTYPE_LIST)
 		*ret = SHAPE_LIST;
 	else if (flags & PYTYPE_TUPLE)
 		*ret = SHAPE_TUPLE;

@@ -22,6 +22,7 @@ struct pyitems {
 void pyitems__fini(struct pyitems *it); /* {0} is a valid initial value */
 
 /* Bits of tp_flags that name a built-in base type. */
+#define PYTYPE_LIST (1ul << 25)
 #define PYTYPE_TUPLE (1ul << 26)
 #define PYTYPE_BYTES (1ul << 27)
 #define PYTYPE_STR (1ul << 28)
