@@ -10,6 +10,7 @@
 #include "record/host.h"
 
 #define NONE UINT32_MAX
+#define SIZE_CLASSES 64
 
 struct block {
 	uint64_t size, requested, cuda_stream;
@@ -28,6 +29,13 @@ struct range {
 	struct event e;
 	uint64_t seq; /* number of the event; 0: unused, and next is the next unused entry */
 	uint32_t next;
+};
+
+/* Indexes of ranges by address: those of 2^i to 2^(i+1)-1 bytes have a list of their own, so one
+ * that reaches an address begins shortly before it. */
+struct range_list {
+	uint32_t *v;
+	size_t n, room;
 };
 
 struct base_device {
@@ -58,6 +66,7 @@ struct live_set {
 	struct range *ranges;
 	uint32_t n_ranges, free_range;
 	size_t room_ranges;
+	struct range_list by_size[SIZE_CLASSES];
 	struct map64 *taken[MEM_HOW_NR]; /* address -> index in ranges */
 	struct base_device *devices;
 	uint32_t n_devices;
@@ -97,6 +106,8 @@ void live_set__free(struct live_set *b)
 		map64__free(b->devices[i].blocks);
 		map64__free(b->devices[i].segments);
 	}
+	for (size_t i = 0; i < SIZE_CLASSES; i++)
+		free(b->by_size[i].v);
 	free(b->devices);
 	free(b->blocks);
 	free(b->ranges);
@@ -252,6 +263,53 @@ static int set_tensor(struct live_set *b, struct base_device *d, const struct ev
 
 /* ---- below the blocks ---- */
 
+static unsigned size_class(uint64_t size)
+{
+	return 63 - (unsigned)__builtin_clzll(size | 1);
+}
+
+/* Position of the first range of a list at addr or behind it. */
+static size_t first_from(const struct live_set *b, const struct range_list *l, uint64_t addr)
+{
+	size_t low = 0, high = l->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (b->ranges[l->v[middle]].e.addr < addr)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static int list_range(struct live_set *b, uint32_t i)
+{
+	const struct event *e = &b->ranges[i].e;
+	struct range_list *l = &b->by_size[size_class(e->size)];
+	size_t at = first_from(b, l, e->addr);
+	int err = array__grow(&l->v, &l->room, l->n + 1, sizeof(*l->v));
+
+	if (err)
+		return err;
+	memmove(l->v + at + 1, l->v + at, (l->n++ - at) * sizeof(*l->v));
+	l->v[at] = i;
+	return 0;
+}
+
+static void unlist_range(struct live_set *b, uint32_t i)
+{
+	const struct event *e = &b->ranges[i].e;
+	struct range_list *l = &b->by_size[size_class(e->size)];
+	size_t at = first_from(b, l, e->addr);
+
+	while (at < l->n && l->v[at] != i)
+		at++;
+	if (at < l->n)
+		memmove(l->v + at, l->v + at + 1, (--l->n - at) * sizeof(*l->v));
+}
+
 static int put_range(struct live_set *b, struct map64 *map, const struct event *e)
 {
 	uint64_t old;
@@ -260,6 +318,7 @@ static int put_range(struct live_set *b, struct map64 *map, const struct event *
 
 	if (map64__get(map, e->addr, &old)) {
 		i = (uint32_t)old;
+		unlist_range(b, i);
 	} else {
 		if (b->free_range != NONE) {
 			i = b->free_range;
@@ -278,7 +337,7 @@ static int put_range(struct live_set *b, struct map64 *map, const struct event *
 			return err;
 	}
 	b->ranges[i] = (struct range){ .e = *e, .seq = b->seq };
-	return 0;
+	return list_range(b, i);
 }
 
 static void drop_range(struct live_set *b, struct map64 *map, uint64_t addr)
@@ -287,6 +346,7 @@ static void drop_range(struct live_set *b, struct map64 *map, uint64_t addr)
 
 	if (!map64__del(map, addr, &i))
 		return;
+	unlist_range(b, (uint32_t)i);
 	b->ranges[i] = (struct range){ .next = b->free_range };
 	b->free_range = (uint32_t)i;
 }
@@ -299,24 +359,42 @@ static bool is_segment(const struct event *e)
 		(e->how == MEM_DEVICE || e->how == MEM_MAPPED));
 }
 
-static bool overlap(const struct event *a, const struct event *b)
+/* Which ranges latest() looks for. */
+enum {
+	NAMED = 1,    /* segments in the allocator's tables */
+	TAKEN = 2,    /* segments that the allocator took */
+	MAPPED = 4,   /* mappings, whoever made them */
+	UNMAPPED = 8, /* kept pieces of a mapping that were given back */
+};
+
+static unsigned kinds_of(const struct event *range)
 {
-	return a->addr - b->addr < b->size || b->addr - a->addr < a->size;
+	if (range->kind != EVENT_CUDA_ALLOC)
+		return range->kind == EVENT_SEGMENT ? NAMED : UNMAPPED;
+	return (is_segment(range) ? TAKEN : 0) | (range->how == MEM_MAPPED ? MAPPED : 0);
 }
 
-/* True if a kept segment, or a larger range of the same kind, contains e. */
-static bool is_part(const struct live_set *b, const struct event *e)
+/* The latest range of these kinds that shares addresses with e; NULL: none. */
+static const struct range *latest(const struct live_set *b, const struct event *e, unsigned kinds)
 {
-	for (uint32_t i = 0; i < b->n_ranges; i++) {
-		const struct range *r = &b->ranges[i];
+	uint64_t more = e->size ? e->size - 1 : 0,
+		 end = more < UINT64_MAX - e->addr ? e->addr + more : UINT64_MAX;
+	const struct range *last = NULL;
 
-		if (r->seq &&
-		    (r->e.kind == EVENT_SEGMENT ||
-		     (r->e.kind == EVENT_CUDA_ALLOC && r->e.how == e->how)) &&
-		    overlap(&r->e, e))
-			return true;
+	for (unsigned c = 0; c < SIZE_CLASSES; c++) {
+		const struct range_list *l = &b->by_size[c];
+		uint64_t reach = (UINT64_C(2) << c) - 1;
+		size_t i = first_from(b, l, e->addr > reach ? e->addr - reach : 0);
+
+		for (; i < l->n && b->ranges[l->v[i]].e.addr <= end; i++) {
+			const struct range *r = &b->ranges[l->v[i]];
+
+			if (kinds_of(&r->e) & kinds && (!last || r->seq > last->seq) &&
+			    (r->e.addr >= e->addr || e->addr - r->e.addr < r->e.size))
+				last = r;
+		}
 	}
-	return false;
+	return last;
 }
 
 /* Mappings are removed piece by piece. A removed piece of a larger range has to be kept as an
@@ -328,7 +406,8 @@ static int free_mapped(struct live_set *b, const struct event *e)
 
 	if (map64__get(taken, e->addr, &i) && (!e->size || b->ranges[i].e.size == e->size))
 		drop_range(b, taken, e->addr);
-	return is_part(b, e) ? put_range(b, taken, e) : 0;
+	/* True if a kept segment or a larger mapping contains it. */
+	return latest(b, e, NAMED | MAPPED) ? put_range(b, taken, e) : 0;
 }
 
 /* Other memory is given back as a whole. One kind of call frees the memory of several kinds. */
@@ -352,15 +431,13 @@ static void drop_missing(struct live_set *b, struct base_device *d, uint64_t sin
 {
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
 		struct event e = b->ranges[i].e;
-		bool found = false;
+		const struct range *named;
 
 		if (!b->ranges[i].seq || b->ranges[i].seq >= since || !is_segment(&e) ||
 		    memcmp(&e.device, &d->device, sizeof(e.device)))
 			continue;
-		for (uint32_t k = 0; k < b->n_ranges && !found && e.kind == EVENT_CUDA_ALLOC; k++)
-			found = b->ranges[k].seq >= since && b->ranges[k].e.kind == EVENT_SEGMENT &&
-				overlap(&b->ranges[k].e, &e);
-		if (!found)
+		named = e.kind == EVENT_CUDA_ALLOC ? latest(b, &e, NAMED) : NULL;
+		if (!named || named->seq < since)
 			drop_range(b, e.kind == EVENT_SEGMENT ? d->segments : b->taken[e.how],
 				   e.addr);
 	}
@@ -382,17 +459,8 @@ static void take_level(struct base_device *d)
  */
 static const struct event *find_segment(const struct live_set *b, const struct event *e)
 {
-	const struct range *last = NULL;
-	struct event range = *e;
+	const struct range *last = latest(b, e, NAMED | TAKEN | UNMAPPED);
 
-	range.size = range.size ? range.size : 1;
-	for (uint32_t i = 0; i < b->n_ranges; i++) {
-		const struct range *r = &b->ranges[i];
-
-		if (r->seq && (is_segment(&r->e) || r->e.kind == EVENT_CUDA_FREE) &&
-		    overlap(&r->e, &range) && (!last || r->seq > last->seq))
-			last = r;
-	}
 	return last && is_segment(&last->e) ? &last->e : NULL;
 }
 
