@@ -134,6 +134,38 @@ def test_elsewhere():
     p.stop()
 
 
+DTYPES = """
+import json, sys, warnings
+import torch
+warnings.simplefilter("ignore")
+held = torch.nn.Module()
+for d in sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)}, key=str):
+    try:
+        held.register_buffer("of_" + str(d).replace("torch.", ""), torch.empty(3, 5, dtype=d))
+    except RuntimeError:  # such as the types that only quantizers make
+        pass
+print(json.dumps([n for n, _ in held.named_buffers()]), flush=True)
+sys.stdin.readline()
+"""
+
+
+def dtypes(role):
+    p = spawn([python(role), "-W", "ignore", "-c", DTYPES])
+    names = json.loads(p.wait_line("^\\[", 60))
+    code, out, err = tool("dump", "-p", str(p.pid), "--by", "tensor", "--format", "json", root=True)
+    equal(code, 0, "dump: " + err)
+    found = {r["name"]: r["dtype"] for r in json.loads(out)["rows"]}
+    check(len(names) > 15, "the job made few: %s", names)
+    equal({n: found.get(n) for n in names}, {n: n[len("of_"):] for n in names}, "types of tensors by their names, torch of %s" % role)
+    p.stop()
+
+
+def test_dtypes():
+    """Each type of elements has PyTorch's name, also those of quantized weights."""
+    for role in ("newest", "main", "old"):
+        dtypes(role)
+
+
 def test_models():
     on_all(("llama", "shared", "parametrized", "loose", "saved"), ("main",))
 
