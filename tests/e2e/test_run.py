@@ -18,6 +18,7 @@ import time
 
 import harness
 import mtr_reader
+import truth
 from harness import IS_ROOT, Skip, check, device, equal, own, python, report, run, scratch, spawn, sudo, tool
 
 OK, FAILED, UNUSABLE, NOT_PERMITTED, USAGE = 0, 1, 2, 3, 64
@@ -368,6 +369,35 @@ def test_stops_before_the_command():
     equal((code, out), (7, "end\n"), "exit code and output")
     doc = report(path)
     check(doc["capture"]["complete"] and doc["capture"]["stop_reason"] == "max-events", "%s", doc["capture"])
+
+
+HOLDS = """
+import random, sys, torch
+held = [torch.empty(random.randrange(1, 1 << 14), dtype=torch.uint8, device="cuda") for _ in range(30000)]
+print("ready", torch.cuda.memory_allocated(), flush=True)
+while not sys.stdin.closed:
+    torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+"""
+
+
+def test_bound_below_the_live_blocks():
+    """A bound of events leaves the reading at attach whole. A bound of size may cut it, and then the figures say so."""
+    job = spawn([python(), "-c", HOLDS], env=truth.dry_run())
+    held = int(job.wait_line("^ready", 60).split()[1])
+    few, small = scratch("few.mtr"), scratch("small.mtr")
+    for path, bound in ((few, ("--max-events", "100")), (small, ("--max-size", "64K"))):
+        equal(harness.record(job.pid, path, *bound).wait(60), 0, "exit code")
+    job.stop()
+    device = harness.device(report(few), "cuda:0")
+    check(held <= device["peak_allocated"] <= held + (2 << 20), "peak %d, held %d", device["peak_allocated"], held)
+    equal((device["peak_is"], device["allocated_is"]), ("exact", "exact"), "figures")
+    equal(tool("report", few, "--fail-if", "peak>20M")[0], 4, "a condition on the peak")
+    device = harness.device(report(small), "cuda:0")
+    check(device["peak_allocated"] < held, "all %d blocks fitted the file", device["live_blocks"])
+    equal((device["peak_is"], device["reserved"]), ("not_exact", None), "figures of the reading that was cut")
+    out = " ".join(tool("report", small)[1].split())
+    check("cuda:0 is not exact" in out and "the recording ended before its reading at attach was complete" in out, "report: %s", out)
+    check("cudaMallocAsync" not in out, "report: %s", out)
 
 
 BUSY = """

@@ -137,9 +137,19 @@ void dev__lost(struct dev *dev)
 	dev->mark_unsure |= dev->mark_open;
 }
 
+/* PyTorch's own allocator has totals. A recording without them has reached its bound before the
+ * reading at attach was in it. */
+static bool dev__lacks_totals(const struct model *m, const struct model_device *d)
+{
+	const char *allocator = facts__get(m->words->facts, "allocator");
+
+	return d->device.type == DEVICE_CUDA && !d->has_totals && allocator &&
+	       !strcmp(allocator, "native");
+}
+
 void dev__figures(const struct model *m, const struct dev *dev, struct model_device *ret)
 {
-	if (!m->lost)
+	if (!m->lost && !dev__lacks_totals(m, ret))
 		return;
 	if (!ret->has_totals) {
 		ret->peak_is = ret->allocated_is = ret->mark_is = FIGURE_NOT_EXACT;

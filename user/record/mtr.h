@@ -21,7 +21,9 @@ struct mtr_writer_opts {
 	 * the end of the file.
 	 */
 	uint64_t max_size;
-	uint64_t max_events; /* bound on events; 0: none */
+	/* Bound on events; 0: none. What readings find (segments, blocks, states, tensors, host
+	 * memory, the driver's figures) does not count and is kept. */
+	uint64_t max_events;
 	/* Called before each write with its size. A result other than 0 cancels the write and
 	 * becomes its error. May be NULL. */
 	int (*room)(void *ctx, uint64_t bytes);

@@ -20,6 +20,8 @@
 #define ROOM_FOR_NEW_FACTS (16u << 10)
 #define ROOM_FOR_END (2 * MTR_BLOCK_HEADER + 2 * VARINT_MAX)
 
+static const char max_events[] = "max-events", max_size[] = "max-size";
+
 struct mtr_writer {
 	int fd;
 	int err; /* error of the first failed write; nothing is written after it */
@@ -32,7 +34,8 @@ struct mtr_writer {
 	ZSTD_CCtx *zstd;
 	struct buf out;
 	uint64_t bytes;
-	uint64_t events; /* number of events in the file */
+	uint64_t events;   /* number of events in the file */
+	uint64_t happened; /* number of events that came, without those of readings */
 	uint64_t dropped;
 	const char *full; /* reason; NULL: not full */
 };
@@ -202,7 +205,7 @@ static int flush_events(struct mtr_writer *w)
 	    w->bytes + w->out.len + facts_room(w) + ROOM_FOR_END > w->opts.max_size) {
 		w->out.len = 0;
 		w->dropped += n;
-		w->full = "max-size";
+		w->full = max_size;
 		return 0;
 	}
 	w->defined = defined;
@@ -220,6 +223,23 @@ static bool is_valid(const struct mtr_writer *w, const struct event *e)
 	       e->name < have.strings && e->category < CATEGORY_OF_EVENTS;
 }
 
+/* What a reading finds. Without all of the first one, the figures of a recording are wrong. */
+static bool is_reading(const struct event *e)
+{
+	switch (e->kind) {
+	case EVENT_SEGMENT:
+	case EVENT_BLOCK:
+	case EVENT_STATE:
+	case EVENT_TENSOR:
+	case EVENT_CENSUS:
+	case EVENT_USED:
+	case EVENT_LEFT:
+	case EVENT_HOST:
+		return true;
+	}
+	return false;
+}
+
 int mtr_writer__event(struct mtr_writer *w, const struct event *e)
 {
 	int err;
@@ -228,10 +248,9 @@ int mtr_writer__event(struct mtr_writer *w, const struct event *e)
 		return w->err;
 	if (!is_valid(w, e))
 		return -EINVAL;
-	if (!w->full && w->opts.max_events &&
-	    w->events + mtr_encoder__count(w->enc) >= w->opts.max_events)
-		w->full = "max-events";
-	if (w->full) {
+	if (!is_reading(e) && w->opts.max_events && w->happened++ >= w->opts.max_events && !w->full)
+		w->full = max_events;
+	if (w->full && !(is_reading(e) && w->full == max_events)) {
 		w->dropped++;
 		return 0;
 	}

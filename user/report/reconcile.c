@@ -69,7 +69,7 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 {
 	char a[24], b[24], c[24], pool[REPORT_POOLS_TEXT];
 	const char *allocator = facts__get(f, "allocator");
-	bool calls = !s->has_totals && s->allocated;
+	bool calls = !s->has_totals && s->allocated && !(allocator && !strcmp(allocator, "native"));
 
 	if (calls && allocator && !strcmp(allocator, "none"))
 		line(l, true, s->allocated, "allocated: blocks are calls into CUDA");

@@ -221,6 +221,8 @@ static const char *no_totals(const struct facts *f)
 			       ? "blocks are a pluggable allocator's calls, which hands out parts "
 				 "of them"
 			       : "blocks are a pluggable allocator's calls";
+	if (allocator && !strcmp(allocator, "native"))
+		return "the recording ended before its reading at attach was complete";
 	return "its allocator carries no totals";
 }
 
