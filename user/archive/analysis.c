@@ -187,12 +187,17 @@ static bool has_mark(const struct analysis *a)
 	return false;
 }
 
-/* Warns that --at is after the end, because the model then shows the end. */
-static void warn_after_end(const struct analysis *a)
+/* Warns that --at is before the start or after the end, which the model shows then. asked: the
+ * time, ns. */
+static void warn_outside(const struct analysis *a, uint64_t asked)
 {
 	struct model_opts o = model__opts(a->model);
 	char name[512], at[24], end[24];
 
+	if (o.at == AT_TIME && asked && o.at_time > asked)
+		log_warn("%s: --at %s is before its start; showing its start, at %s",
+			 clean(name, sizeof(name), a->path), text__time(at, sizeof(at), asked),
+			 text__time(end, sizeof(end), o.at_time));
 	if (o.at == AT_TIME && o.at_time > a->duration)
 		log_warn("%s: --at %s is after its end; showing its end, at %s",
 			 clean(name, sizeof(name), a->path), text__time(at, sizeof(at), o.at_time),
@@ -230,6 +235,7 @@ static int log_end(const struct analysis *a)
 
 int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx)
 {
+	const uint64_t asked = model__opts(a->model).at_time;
 	struct progress p;
 	const char *context;
 	char name[512], why[256];
@@ -250,7 +256,7 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 	if (!has_mark(a))
 		return EXIT_UNUSABLE;
 	read_duration(a);
-	warn_after_end(a);
+	warn_outside(a, asked);
 	model__finish(a->model, a->duration);
 	a->end_why = "";
 	a->end = mtr_reader__end(a->reader, &a->end_offset, &a->end_why);

@@ -501,9 +501,12 @@ static void print_check(struct printer *p)
 		return;
 	fprintf(p->out,
 		"\nThe changes add up to %s, not to the difference in memory of %s:\n"
-		"%s are in no row because events were lost.\n",
+		"%s are in no row%s.\n",
 		diff__signed(a, sizeof(a), d->side[0].sum, d->side[1].sum),
-		diff__signed(b, sizeof(b), old, new), text__bytes(c, sizeof(c), short_of));
+		diff__signed(b, sizeof(b), old, new), text__bytes(c, sizeof(c), short_of),
+		model__lost(d->side[0].a->model) || model__lost(d->side[1].a->model)
+			? " because events were lost"
+			: "");
 }
 
 int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)

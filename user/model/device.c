@@ -212,6 +212,10 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 	bool first = !dev->any, first_totals = e->totals && !dev->pub.has_totals;
 
 	dev->any = true;
+	if (first && !e->totals) { /* blocks from before it, which a reading told */
+		dev->pub.allocated = dev->pub.live;
+		dev__add_up(m, dev, allocated, reserved, e->time);
+	}
 	if (first && m->opts.at == AT_PEAK)
 		/* a device without allocations has a peak of 0 */
 		dev__mark(m, dev, e->time);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/array.h"
 #include "lib/hash.h"
@@ -204,6 +205,13 @@ static bool of_blocks(uint8_t kind)
 	       kind == EVENT_BLOCK || kind == EVENT_REQUESTED || kind == EVENT_TENSOR;
 }
 
+/* True if nothing is known from before the first event, which begins a reading or a window. */
+static bool begins_late(const struct model *m, const struct event *e)
+{
+	return e->kind == EVENT_SEGMENT || e->kind == EVENT_BLOCK || e->kind == EVENT_STATE ||
+	       facts__get(m->words->facts, "window_start_ns");
+}
+
 /* stack, walk: as in model__alloc(). */
 static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t walk)
 {
@@ -211,6 +219,9 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 	struct dev *dev;
 	int err = 0;
 
+	/* A moment before what is known is its start. */
+	if (m->opts.at == AT_TIME && !m->seq && e->time > m->opts.at_time && begins_late(m, e))
+		m->opts.at_time = e->time;
 	if (m->opts.at == AT_TIME && !m->time_passed && e->time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;

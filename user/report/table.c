@@ -43,6 +43,7 @@ struct table {
 	struct report_frames *frames; /* for --by stack */
 	uint64_t all;		      /* 100 %: the allocator's figure */
 	uint64_t sum;		      /* of all rows */
+	bool lost;		      /* events were lost */
 	enum group last;	      /* subject of the last column */
 	struct column columns[COL_WHERE];
 	struct grid *grid;
@@ -379,12 +380,11 @@ static void print_check(const struct table *t)
 
 	if (overlap(t) || t->sum == t->all)
 		return;
-	fprintf(t->out,
-		"These rows add up to %s, not to the %s of the allocator: %s %s because events "
-		"were lost.\n",
+	fprintf(t->out, "These rows add up to %s, not to the %s of the allocator: %s %s%s.\n",
 		text__bytes(a, sizeof(a), t->sum), text__bytes(b, sizeof(b), t->all),
 		text__bytes(c, sizeof(c), t->sum > t->all ? t->sum - t->all : t->all - t->sum),
-		t->sum > t->all ? "too much" : "are missing");
+		t->sum > t->all ? "too much" : "are missing",
+		t->lost ? " because events were lost" : "");
 }
 
 /* Finds the rows of lines that grow; the largest of each. Returns 0 or -ENOMEM. */
@@ -539,6 +539,7 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 		.out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .last = last_column(o)
 	};
 	model__device(m, device, &dev);
+	t->lost = model__lost(m);
 	t->all = o->when == ROWS_TOTAL	   ? dev.total_allocated
 		 : o->when == ROWS_AT_MARK ? dev.mark_allocated
 					   : dev.allocated;

@@ -132,6 +132,52 @@ static void test_time(void **state)
 	}
 }
 
+/* A moment before the first event of a window is the window's start, with the blocks that a reading
+ * found. Only events of an allocator with totals have them. */
+static void test_time_before_a_window(void **state)
+{
+	for (uint64_t at = 0; at <= 40 * MS; at += 20 * MS) {
+		for (int cuda = 0; cuda < 2; cuda++) {
+			struct world w = world__new(AT_TIME, at);
+			uint32_t a = simple(&w, "/home/u/a.py", "f", 1);
+			struct device where = cuda ? CUDA(0) : CPU;
+			const char *name = cuda ? "cuda:0" : "cpu";
+			struct row *r;
+			size_t n;
+
+			for (int i = 0; i < 4; i++) {
+				struct event e = { .kind = EVENT_BLOCK,
+						   .device = where,
+						   .time = 40 * MS,
+						   .addr = 100 + i,
+						   .size = 1000 };
+
+				if (i == 3)
+					e = (struct event){ .kind = EVENT_STATE,
+							    .device = where,
+							    .time = 40 * MS,
+							    .totals = true,
+							    .flags = STATE_EXACT,
+							    .allocated = 3000,
+							    .reserved = 4000 };
+				if (i < 3 || cuda)
+					assert_int_equal(model__event(w.m, &e), 0);
+			}
+			w.allocated[0] = 3000;
+			w.time = 41 * MS;
+			alloc(&w, where, 1, 100, a);
+			dealloc(&w, where, 100, 1000);
+			model__finish(w.m, 50 * MS);
+			r = rows(&w, name, BY_LINE, ROWS_AT_MARK, &n);
+			assert_int_equal(rows_sum(r, n), 3000);
+			assert_int_equal(device(&w, name).mark_allocated, 3000);
+			assert_int_equal(model__opts(w.m).at_time, 40 * MS);
+			free(r);
+			world__free(&w);
+		}
+	}
+}
+
 static void set_mark(struct world *w, const char *name)
 {
 	feed(w, (struct event){ .kind = EVENT_MARK, .name = str(w, name) });
@@ -543,6 +589,7 @@ int main(void)
 		cmocka_unit_test(test_end),
 		cmocka_unit_test(test_oom_is_the_first),
 		cmocka_unit_test(test_time),
+		cmocka_unit_test(test_time_before_a_window),
 		cmocka_unit_test(test_at_mark),
 		cmocka_unit_test(test_before_attach),
 		cmocka_unit_test(test_drift),
