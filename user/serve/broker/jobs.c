@@ -4,6 +4,7 @@
  * the worker succeeds. A process that took over the pipe cannot read or change the file. */
 #include "serve/broker/jobs_internal.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -33,7 +34,6 @@
 #define PIPE (1 << 20)	/* size of a worker's pipe, in bytes */
 #define TAKEN_AT_ONCE 8 /* full pipes read from a worker at a time */
 #define NICE 5
-#define LONG_TEXT 300
 
 /* ---- the list ---- */
 
@@ -83,16 +83,17 @@ struct job *job__new(enum job_kind kind, struct peer *p, json_int_t id)
 
 __attribute__((format(printf, 2, 3))) void job__put(struct job *j, const char *fmt, ...)
 {
-	char text[LONG_TEXT];
+	char *text;
 	va_list ap;
+	int n;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	n = vasprintf(&text, fmt, ap);
 	va_end(ap);
-	if (j->n_argv < SPAWN_ARGS)
-		j->argv[j->n_argv] = strdup(text);
-	if (j->n_argv < SPAWN_ARGS && j->argv[j->n_argv])
-		j->n_argv++;
+	if (n >= 0 && j->n_argv < SPAWN_ARGS)
+		j->argv[j->n_argv++] = text;
+	else if (n >= 0)
+		free(text);
 }
 
 void job__append(struct broker *b, struct job *j)
@@ -390,30 +391,41 @@ static int explain(const struct job *j, int status, char *why, size_t size)
 	}
 	if (!*why)
 		snprintf(why, size, "the worker ended with status %d", WEXITSTATUS(status));
-	if (WEXITSTATUS(status) >= 126 || strstr(why, "out of memory") ||
-	    strstr(why, "not enough memory") || strstr(why, "cannot write") ||
-	    strstr(why, "disk is full"))
+	/* Other messages may have text of the request, such as the name of a mark. */
+	if (WEXITSTATUS(status) >= 126 ||
+	    (WEXITSTATUS(status) == EXIT_FAILED &&
+	     (strstr(why, "out of memory") || strstr(why, "not enough memory") ||
+	      strstr(why, "cannot write") || strstr(why, "disk is full"))))
 		return 503;
 	if (j->kind == JOB_DUMP)
 		return WEXITSTATUS(status) == EXIT_UNUSABLE ? 404
 		       : WEXITSTATUS(status) == EXIT_USAGE  ? 422
 							    : 503;
 	/* 404: the request is valid, but the device or moment does not exist. */
-	return strstr(why, "no device '") || strstr(why, "no out-of-memory") ? 404 : 422;
+	return strstr(why, "no device '") || strstr(why, "no out-of-memory") ||
+			       strstr(why, "no mark '")
+		       ? 404
+		       : 422;
 }
 
-/* The member of the request that a message is about; NULL: none. */
-static const char *member_at_fault(const char *why)
+/* Names the members of the request instead of the worker's options: "at" for "--at". Returns the
+ * first member that the message names; NULL: none. */
+static const char *name_members(char *why)
 {
 	static const char *const keys[] = { "at", "by", "device", "filter", "frames", "top" };
-	char option[16];
+	const char *first = NULL;
+	size_t len;
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-		snprintf(option, sizeof(option), "--%s", keys[i]);
-		if (strstr(why, option))
-			return keys[i];
-	}
-	return NULL;
+	for (char *p = why; (p = strstr(p, "--")); p++)
+		for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+			len = strlen(keys[i]);
+			if (strncmp(p + 2, keys[i], len) || isalpha((unsigned char)p[2 + len]))
+				continue;
+			memmove(p, p + 2, strlen(p + 2) + 1);
+			first = first ? first : keys[i];
+			break;
+		}
+	return first;
 }
 
 static void keep_export(struct broker *b, struct job *j)
@@ -473,6 +485,7 @@ static void fail_report(struct broker *b, struct trace *t, const char *why)
 
 static void ended(struct broker *b, struct job *j, int status)
 {
+	const char *member;
 	char why[500];
 	int code;
 
@@ -482,12 +495,12 @@ static void ended(struct broker *b, struct job *j, int status)
 		return;
 	}
 	code = explain(j, status, why, sizeof(why));
+	member = name_members(why);
 	drop_part(b, j); /* before the answer, so that a client finds no leftover file */
 	if (j->kind == JOB_REPORT)
 		fail_report(b, j->traces[0], why);
 	else
-		ask__refuse(j->peer, j->id, code, code == 422 ? member_at_fault(why) : NULL, "%s",
-			    why);
+		ask__refuse(j->peer, j->id, code, code == 422 ? member : NULL, "%s", why);
 }
 
 static void fail_start(struct broker *b, struct job *j, int err)

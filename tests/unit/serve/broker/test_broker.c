@@ -16,7 +16,7 @@
 #include "lib/clock.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
-#include "serve/broker/jobs.h"
+#include "serve/broker/jobs_internal.h"
 #include "serve/broker/saved.h"
 
 static struct serve_args args = {
@@ -247,6 +247,22 @@ static void test_exports_leave_captures_their_share(void **state)
 	json_decref(msg);
 }
 
+/* A long text reaches the worker whole. */
+static void test_long_texts(void **state)
+{
+	char filter[1000] = "";
+	json_t *msg;
+
+	memset(filter, 'x', sizeof(filter) - 1);
+	msg = json_pack("{s:i,s:s,s:s,s:s}", "id", 1, "do", "report", "trace_id", "trace_1",
+			"filter", filter);
+	assert_null(ask(msg));
+	assert_non_null(b->jobs);
+	assert_string_equal(b->jobs->argv[2] + strlen("--filter="), filter);
+	jobs__free(b);
+	json_decref(msg);
+}
+
 /* ---- random questions ---- */
 
 static uint32_t next_random(uint32_t *seed)
@@ -470,6 +486,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_opens),
+		cmocka_unit_test(test_long_texts),
 		cmocka_unit_test(test_anything),
 		cmocka_unit_test(test_waiting),
 		cmocka_unit_test(test_cancelled),
