@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
+import urllib.parse
 
 import harness
 import guide
@@ -325,6 +326,55 @@ def test_ranks_of_one_job_of_several():
         equal((doc["one_job"], [r["rank"] for r in doc["recordings"]]), (True, list(range(n))), "ranks of the " + name)
     for name, status in (("none", 404), ("fir", 404), ("", 422), ("x" * 65, 422)):
         equal(s.get("/api/trace/ranks?job=" + name).status, status, "job %r" % name)
+    s.stop()
+
+
+def test_words_of_the_command_line():
+    """Parameters have the values of the options, and messages name what is accepted, without the options' dashes."""
+    marks = scratch("marks.mtr")
+    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), marks, "marks"], check=True, timeout=60)
+    s = server.Server(*(os.path.join(harness.REPO, "tests", "data", "guide", name) for name in ("base.mtr", "leak.mtr")), marks)
+    for trace_id in s.get("/api/trace/list").expect().json["active_traces"]:
+        s.wait_trace(trace_id)
+
+    def ask(call, **query):
+        return s.get("/api/trace/%s?%s" % (call, urllib.parse.urlencode(query)))
+
+    for mark in ("mark:memory unmapped*", "mark:memory mapped again: 1.20 GiB (wake-up)", "mark:</script>*"):
+        equal(ask("trace_marks", at=mark).expect().json, harness.report(marks, at=mark), "report at " + mark)
+    moments, groups, old = "mark:memory unmapped*,mark:memory mapped*", "module,category", "trace_marks"
+    for options, call, query in (
+            (("diff", "--at=" + moments, marks, marks), "diff", {"old": old, "new": old, "at": moments}),
+            (("diff", "--at=0,end", "--device=cuda:0", "--top=2", marks, marks), "diff", {"old": old, "new": old, "at": "0,end", "device": "cuda:0", "top": 2}),
+            (("report", "--by=" + groups, marks), old, {"by": groups}),
+            (("report", "--at=900ms", marks), old, {"at": "900ms"}),
+            (("report", "--together", "--outliers", "--by=" + groups, marks), "ranks", {"traces": old, "by": groups}),
+            (("compare", "--device=cpu", marks, marks), "compare", {"traces": old + "," + old, "device": "cpu"}),
+            (("leaks", "--steps", "--by=category", "--device=cuda:0", "--top=1", marks), old + "/leaks", {"by": "category", "device": "cuda:0", "top": 1})):
+        code, out, err = tool(options[0], "--format=json", *options[1:])
+        equal(code, 0, "%s: %s" % (options, err))
+        equal(ask(call, **query).expect().json, json.loads(out), "%s %s" % (call, query))
+    made = s.post("/api/trace/export", {"trace_id": old, "format": "folded", "at": "mark:memory unmapped*"}).expect().json
+    code, out, err = tool("export", "folded", "--at=mark:memory unmapped*", "-o", "-", marks)
+    equal((code, s.get(made["download_url"]).expect().body.decode()), (0, out), "the export at a mark")
+    two = "trace_base,trace_leak"
+    for call, query, status, field, said in (
+            ("ranks", {"traces": two, "job": "job"}, 422, "job", "cannot be combined with traces"),
+            ("ranks", {"traces": two, "by": "stack"}, 422, "by", "layer"), ("ranks", {"traces": two, "by": "segment"}, 422, "by", "layer"),
+            ("trace_base", {"by": "module,stack"}, 422, "by", "such as module,category"), ("trace_base", {"at": "0,end"}, 422, "at", "mark:NAME"),
+            ("trace_base", {"by": "segment", "filter": "x"}, 422, "by", "by segment"), ("trace_base", {"filter": "size:x"}, 422, "filter", "filter: "),
+            ("diff", {"old": "trace_base", "new": "trace_leak", "at": "0,end,oom"}, 422, "at", "OLD,NEW"),
+            ("diff", {"old": "trace_base", "new": "trace_leak", "at": "oom"}, 404, None, "no out-of-memory"),
+            ("trace_base", {"at": "mark:" + "a" * 128}, 422, "at", "127 bytes"), ("trace_base", {"at": "mark:" + "\u65e5" * 127}, 422, "at", "mark:NAME"),
+            ("trace_base", {"at": "mark:"}, 422, "at", "mark:NAME"), ("trace_base", {"at": "mark:a\nb"}, 422, "at", "mark:NAME"),
+            ("trace_base", {"at": "mark:a\0b"}, 422, "at", "NUL"), ("trace_base", {"at": "mark:../../etc/passwd"}, 404, None, "no mark"),
+            ("trace_base", {"at": "mark:--by; out of memory $(id)"}, 404, None, "no mark"),
+            ("trace_marks", {"at": "mark:none"}, 404, None, "the first marks are 'memory unmapped: 1.20 GiB (sleep)'")):
+        got = ask(call, **query).expect(status).json
+        equal(got.get("field"), field, "field of %s" % query)
+        check(said in got["detail"] and "--" not in got["detail"].replace("--hide", ""), "%s: %s", query, got)
+    got = s.post("/api/trace/export", {"trace_id": old, "format": "parquet"}).expect(422).json
+    check(got["field"] == "format" and "html" in got["detail"] and "ndjson" in got["detail"], "parquet: %s", got)
     s.stop()
 
 

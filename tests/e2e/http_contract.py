@@ -101,9 +101,9 @@ devices.values = ["cuda:0", "cpu"]
 "body.device" = { dictionary = "devices", probability = 0.7 }
 "query.device" = { dictionary = "devices", probability = 0.7 }
 "path.pid" = { dictionary = "pids", probability = 0.5 }
-# Which devices and moments there are only the recording knows.
+# Which devices and moments there are only the recording knows. `traces` and `job` of ranks exclude each other.
 [[operations]]
-include-path-regex = "^/(debug/pprof/|api/trace/export|api/trace/\\\\{trace_id|api/trace/diff)"
+include-path-regex = "^/(debug/pprof/|api/trace/export|api/trace/\\\\{trace_id|api/trace/diff|api/trace/ranks)"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422", "429", "503"]
 """ % (json.dumps(traces), _shared["job"].pid, 0.1 if SHORT else 0.5))
     return path

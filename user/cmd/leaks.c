@@ -17,6 +17,7 @@
 #include "leaks/leaks.h"
 #include "leaks/ranks.h"
 #include "archive/inputs.h"
+#include "lib/grammar.h"
 #include "lib/json.h"
 #include "log/log.h"
 #include "model/files.h"
@@ -474,7 +475,7 @@ static const struct argp argp = {
 
 static int cmd_leaks(int argc, char **argv)
 {
-	static const char *const groups[] = { "line", "stack", "module", "category", NULL };
+	static const char *const groups[] = { WORD_ARRAY(LEAK_GROUP_WORDS) NULL };
 	static const enum group by[] = { BY_LINE, BY_STACK, BY_MODULE, BY_CATEGORY };
 	struct leaks_args args = {
 		.shown = { .groups = groups, .formats = report_args_formats },

@@ -3,7 +3,8 @@
 /*
  * The words of options that the command line and the HTTP API share. Each list names its words
  * once; the macros make an array of names or a regular expression of a list. Expressions are
- * extended regular expressions that JavaScript reads as well.
+ * extended regular expressions that JavaScript reads as well, except for [:cntrl:], which openapi.c
+ * translates.
  */
 
 /* --by, in the order of enum group (model/model.h). */
@@ -11,6 +12,8 @@
 	first(line) next(stack) next(module) next(layer) next(phase) next(thread) next(category)
 /* Words of --by that may be combined: "category,module". */
 #define SPLIT_WORDS(first, next) first(line) next(module) next(phase) next(thread) next(category)
+/* --by of leaks. */
+#define LEAK_GROUP_WORDS(first, next) first(line) next(stack) next(module) next(category)
 /* --at, in the order of enum moment (model/model.h). */
 #define MOMENT_WORDS(first, next) first(peak) next(end) next(oom)
 /* Export formats, in the order of help. */
@@ -25,9 +28,31 @@
 #define WORD_NEXT(word) "|" #word
 #define WORD_CHOICE(words) words(WORD_FIRST, WORD_NEXT) /* "a|b|c" */
 
-#define PATTERN_AT "^(" WORD_CHOICE(MOMENT_WORDS) "|[0-9]{1,9}(\\.[0-9]{1,9})?)$"
-#define PATTERN_GROUP "^(" WORD_CHOICE(GROUP_WORDS) ")$"
-#define PATTERN_GROUPS                                                                             \
-	"^(" WORD_CHOICE(GROUP_WORDS) "|segment|(" WORD_CHOICE(SPLIT_WORDS) ")(,(" WORD_CHOICE(    \
-		SPLIT_WORDS) ")){1,4})$"
+/* A moment; `name` is the expression of a character of a mark's name, which has at most 127 bytes. */
+#define MOMENT(name)                                                                               \
+	"(" WORD_CHOICE(                                                                           \
+		MOMENT_WORDS) "|[0-9]{1,9}(\\.[0-9]{1,9})?(ns|us|ms|s|m|min|h|d)?|mark:" name      \
+			      "{1,127})"
+#define COMBINED_GROUPS "(" WORD_CHOICE(SPLIT_WORDS) ")(,(" WORD_CHOICE(SPLIT_WORDS) ")){1,4}"
+
+#define PATTERN_AT "^" MOMENT("[^[:cntrl:]]") "$"
+/* One moment, or OLD,NEW. */
+#define PATTERN_AT_PAIR "^" MOMENT("[^,[:cntrl:]]") "(," MOMENT("[^,[:cntrl:]]") ")?$"
+#define PATTERN_GROUPS "^(" WORD_CHOICE(GROUP_WORDS) "|segment|" COMBINED_GROUPS ")$"
+/* Groups of report --together. */
+#define PATTERN_GROUPS_TOGETHER "^(" WORD_CHOICE(SPLIT_WORDS) "|layer|" COMBINED_GROUPS ")$"
 #define PATTERN_DEVICE "^(cpu|host|[a-z]{1,9}:[0-9]{1,3})$"
+
+/* What the expressions accept, for help and messages. */
+#define HELP_AT                                                                                    \
+	"peak (default), end, oom, seconds since the capture's start, or mark:NAME (at most "      \
+	"127 bytes)"
+#define HELP_AT_PAIR HELP_AT "; OLD,NEW: one for each recording"
+#define HELP_COMBINED                                                                              \
+	"several of line, module, phase, thread and category with commas, such as "                \
+	"module,category"
+#define HELP_GROUPS                                                                                \
+	"line (default), stack, module, layer, phase, thread, category, segment, "                 \
+	"or " HELP_COMBINED
+#define HELP_GROUPS_TOGETHER                                                                       \
+	"line (default), module, layer, phase, thread, category, or " HELP_COMBINED

@@ -3,6 +3,7 @@
 #include "lib/bar.h"
 
 #include <errno.h>
+#include <regex.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -378,6 +379,18 @@ int text__parse_time(const char *s, uint64_t *ret)
 	};
 
 	return parse_units(s, units, sizeof(units) / sizeof(units[0]), ret);
+}
+
+bool text__matches(const char *s, const char *pattern)
+{
+	regex_t re;
+	int err = regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB);
+
+	if (err)
+		return false;
+	err = regexec(&re, s, 0, NULL, 0);
+	regfree(&re);
+	return !err;
 }
 
 int text__parse_date(const char *s, uint64_t *ret)

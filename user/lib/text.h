@@ -67,6 +67,9 @@ unsigned text__prose(unsigned width);
 /* Whether out is a terminal that shows colours, and NO_COLOR allows them. */
 bool text__colour(FILE *out);
 
+/* Whether the text matches an extended regular expression. */
+bool text__matches(const char *s, const char *pattern);
+
 #define TEXT_PARAGRAPH 33280 /* limit of a paragraph, in bytes */
 /* Prints a paragraph, broken at spaces into lines of at most width columns (TEXT_PROSE on an
  * output without a limit). first is the prefix of

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +65,25 @@ static bool fits(const struct field *f, const json_t *limits)
 	return ret;
 }
 
+/* An expression as JavaScript reads it, which has no [:cntrl:]. NUL is a control character. */
+static json_t *javascript(const char *pattern)
+{
+	static const char posix[] = "[:cntrl:]";
+	char *text = NULL;
+	size_t size = 0;
+	FILE *f = open_memstream(&text, &size);
+	json_t *ret;
+
+	if (!f)
+		return NULL;
+	for (const char *p; (p = strstr(pattern, posix)); pattern = p + sizeof(posix) - 1)
+		fprintf(f, "%.*s\\u0000-\\u001f\\u007f", (int)(p - pattern), pattern);
+	fputs(pattern, f);
+	ret = fclose(f) ? NULL : json_string(text);
+	free(text);
+	return ret;
+}
+
 static json_t *one_schema(const struct field *f, enum field_type type, const json_t *limits)
 {
 	static const char *const names[] = { [FIELD_INTEGER] = "integer",
@@ -87,7 +107,7 @@ static json_t *one_schema(const struct field *f, enum field_type type, const jso
 							 : VALIDATE_STRING));
 	if (!f->choices)
 		json_object_set_new(o, "pattern",
-				    json_string(f->pattern ? f->pattern : NO_CONTROL));
+				    f->pattern ? javascript(f->pattern) : json_string(NO_CONTROL));
 	if (f->choices) {
 		json_t *all = json_array();
 

@@ -9,6 +9,7 @@
 #include "serve/summary.h"
 #include "serve/web/job_traces.h"
 #include "serve/web/state_public.h"
+#include "serve/web/validate.h"
 #include "serve/web/web.h"
 
 /* ---- parameters ---- */
@@ -92,6 +93,25 @@ static const struct field memory_body[] = {
 };
 
 static const char *const formats[] = { WORD_ARRAY(EXPORT_WORDS) NULL };
+static const char *const groups[] = { WORD_ARRAY(GROUP_WORDS) NULL };
+static const char *const leak_groups[] = { WORD_ARRAY(LEAK_GROUP_WORDS) NULL };
+
+/* Parameters of several calls. */
+#define AT                                                                                         \
+	{                                                                                          \
+		.name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT,                         \
+		.help = "The moment: " HELP_AT "."                                                 \
+	}
+#define DEVICE                                                                                     \
+	{                                                                                          \
+		.name = "device", .type = FIELD_STRING, .pattern = PATTERN_DEVICE,                 \
+		.help = "The device, such as cuda:0, cpu or host."                                 \
+	}
+#define TOP                                                                                        \
+	{                                                                                          \
+		.name = "top", .type = FIELD_INTEGER, .max = 1000000,                              \
+		.help = "Number of rows; the remaining rows are summed in one more. 0: all."       \
+	}
 
 static const struct field export_body[] = {
 	{ .name = "trace_id",
@@ -107,14 +127,8 @@ static const struct field export_body[] = {
 	  .choices = formats,
 	  .help = "Which format.",
 	  .example = "\"speedscope\"" },
-	{ .name = "at",
-	  .type = FIELD_STRING,
-	  .pattern = PATTERN_AT,
-	  .help = "The moment: peak, end, oom, or seconds since the capture's start." },
-	{ .name = "device",
-	  .type = FIELD_STRING,
-	  .pattern = PATTERN_DEVICE,
-	  .help = "The device, such as cuda:0, cpu or host." },
+	AT,
+	DEVICE,
 	{ 0 },
 };
 
@@ -138,25 +152,14 @@ static const struct field file_path[] = {
 
 static const char *const which_frames[] = { "user", "all", "native", NULL };
 static const struct field report_query[] = {
-	{ .name = "at",
-	  .type = FIELD_STRING,
-	  .pattern = PATTERN_AT,
-	  .help = "The moment: peak, end, oom, or seconds since the capture's start.",
-	  .example = "\"peak\"" },
+	AT,
 	{ .name = "by",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_GROUPS,
-	  .help = "What a row is.",
+	  .help = "What a row is: " HELP_GROUPS ".",
 	  .example = "\"line\"" },
-	{ .name = "device",
-	  .type = FIELD_STRING,
-	  .pattern = PATTERN_DEVICE,
-	  .help = "The device, such as cuda:0, cpu or host." },
-	{ .name = "top",
-	  .type = FIELD_INTEGER,
-	  .min = 0,
-	  .max = 1000000,
-	  .help = "Number of rows; the remaining rows are summed in one more. 0: all." },
+	DEVICE,
+	TOP,
 	{ .name = "filter",
 	  .type = FIELD_STRING,
 	  .shortest = 1,
@@ -184,11 +187,22 @@ static const struct field diff_query[] = {
 	  .longest = STATE_ID - 1,
 	  .help = "The trace to compare with it.",
 	  .example = "\"trace_1705536100000\"" },
-	{ .name = "by", .type = FIELD_STRING, .pattern = PATTERN_GROUP, .help = "What a row is." },
+	{ .name = "by", .type = FIELD_STRING, .choices = groups, .help = "What a row is." },
 	{ .name = "at",
 	  .type = FIELD_STRING,
-	  .pattern = PATTERN_AT,
-	  .help = "The moment, for both traces." },
+	  .pattern = PATTERN_AT_PAIR,
+	  .longest = 2 * VALIDATE_STRING,
+	  .help = "The moment: " HELP_AT_PAIR ".",
+	  .example = "\"0,end\"" },
+	DEVICE,
+	TOP,
+	{ 0 },
+};
+
+static const struct field leaks_query[] = {
+	{ .name = "by", .type = FIELD_STRING, .choices = leak_groups, .help = "What a row is." },
+	DEVICE,
+	TOP,
 	{ 0 },
 };
 
@@ -200,6 +214,7 @@ static const struct field compare_query[] = {
 	  .longest = 16,
 	  .help = "Trace ids, separated by commas.",
 	  .example = "\"trace_1705536000000,trace_1705536100000\"" },
+	DEVICE,
 	{ 0 },
 };
 
@@ -215,17 +230,13 @@ static const struct field ranks_query[] = {
 	  .type = FIELD_STRING,
 	  .shortest = 1,
 	  .longest = 64,
-	  .help = "Without `traces`: only traces of this target, or with this `folder`." },
-	{ .name = "at",
+	  .help = "Only traces of this target, or with this `folder`. Not with `traces`." },
+	AT,
+	{ .name = "by",
 	  .type = FIELD_STRING,
-	  .pattern = PATTERN_AT,
-	  .help = "The moment, for each trace.",
-	  .example = "\"peak\"" },
-	{ .name = "by", .type = FIELD_STRING, .pattern = PATTERN_GROUP, .help = "What a row is." },
-	{ .name = "device",
-	  .type = FIELD_STRING,
-	  .pattern = PATTERN_DEVICE,
-	  .help = "The device, such as cuda:0, cpu or host." },
+	  .pattern = PATTERN_GROUPS_TOGETHER,
+	  .help = "What a row is: " HELP_GROUPS_TOGETHER "." },
+	DEVICE,
 	{ 0 },
 };
 
@@ -450,7 +461,9 @@ static void leaks(struct request *r)
 	const char *id = request__path(r, "trace_id");
 
 	if (trace_of(r, id))
-		request__ask(r, json_pack("{s:s, s:s}", "do", "leaks", "trace_id", id),
+		request__ask(r,
+			     with_query(r, json_pack("{s:s, s:s}", "do", "leaks", "trace_id", id),
+					leaks_query),
 			     send_document);
 }
 
@@ -487,25 +500,32 @@ static json_t *listed(struct request *r, const char *p)
 
 static void compare(struct request *r)
 {
-	json_t *ids = listed(r, request__query(r, "traces"));
+	json_t *ids = listed(r, request__query(r, "traces")), *msg;
 
-	if (ids)
-		request__ask(r, json_pack("{s:s, s:o}", "do", "compare", "traces", ids),
-			     send_document);
+	if (!ids)
+		return;
+	msg = with_query(r, json_pack("{s:s}", "do", "compare"), compare_query);
+	json_object_set_new(msg, "traces", ids);
+	request__ask(r, msg, send_document);
 }
 
 static void ranks(struct request *r)
 {
 	const char *given = request__query(r, "traces"), *job = request__query(r, "job");
-	json_t *ids = given ? listed(r, given) : job_traces__last(request__state(r), job), *msg;
+	json_t *ids, *msg;
 
+	if (given && job) {
+		request__error(r, 422, "job", "job: cannot be combined with traces");
+		return;
+	}
+	ids = given ? listed(r, given) : job_traces__last(request__state(r), job);
 	if (!ids && !given)
 		request__error(r, 503, NULL, "no memory");
 	if (!ids)
 		return;
 	if (!json_array_size(ids)) {
 		request__error(r, 404, NULL, "There is no finished trace%s%.80s",
-			       !given && job ? " of job " : "", !given && job ? job : "");
+			       job ? " of job " : "", job ? job : "");
 		json_decref(ids);
 		return;
 	}
@@ -675,8 +695,8 @@ const struct route trace_routes[] = {
 	  .id = "exportTrace",
 	  .tag = "traces",
 	  .summary = "Make a file of a trace",
-	  .help = "In any format of `export`. The server keeps the file until the trace is "
-		  "deleted.",
+	  .help = "In any format of `export` that is one file, which are all except `parquet`. "
+		  "The server keeps the file until the trace is deleted.",
 	  .in_body = export_body,
 	  .answers = ANSWERS({ 200, JSON, "Export", "The address of the file." }, NOT_THERE,
 			     NOT_YET, CANNOT),
@@ -780,6 +800,7 @@ const struct route trace_routes[] = {
 	  .tag = "traces",
 	  .summary = "What grew",
 	  .in_path = trace_path,
+	  .in_query = leaks_query,
 	  .answers = ANSWERS({ 200, JSON, "Document",
 			       "The document of `leaks --steps --format json`." },
 			     NOT_THERE, NOT_YET, CANNOT),

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <regex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,18 +70,6 @@ static bool has_control(const char *s)
 	return false;
 }
 
-static bool matches(const char *pattern, const char *text)
-{
-	regex_t re;
-	int err = regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB);
-
-	if (err)
-		return false;
-	err = regexec(&re, text, 0, NULL, 0);
-	regfree(&re);
-	return !err;
-}
-
 static int check_string(const struct field *f, const char *what, const char *s, size_t size,
 			struct complaint *c)
 {
@@ -102,9 +89,9 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 				what, longest, length);
 	if (!f->pattern && !f->choices && has_control(s))
 		return complain(c, f->name, "%s: holds a control character", what);
-	if (f->pattern && !matches(f->pattern, s))
-		return complain(c, f->name, "%s: must match %s, not \"%.40s\"", what, f->pattern,
-				s);
+	if (f->pattern && !text__matches(s, f->pattern))
+		return complain(c, f->name, "%s: \"%.40s\" is not a valid value. %s", what, s,
+				f->help);
 	if (!f->choices)
 		return 0;
 	char all[256] = "";

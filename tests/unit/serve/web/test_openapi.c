@@ -147,6 +147,40 @@ static void test_schema(void **state)
 	json_decref(doc);
 }
 
+static void check_pattern(const json_t *pattern)
+{
+	const char *text = json_string_value(pattern);
+
+	if (text && strstr(text, "[:"))
+		fail_msg("JavaScript does not know %s", text);
+}
+
+/* Expressions of the schema, wherever they are. */
+static void check_patterns(const json_t *v)
+{
+	const char *key;
+	json_t *member;
+	size_t i;
+
+	check_pattern(json_object_get(v, "pattern"));
+	json_array_foreach(v, i, member) check_patterns(member);
+	json_object_foreach((json_t *)v, key, member) check_patterns(member);
+}
+
+static void test_patterns(void **state)
+{
+	json_t *doc = schema(NULL, NULL), *at = NULL;
+
+	check_patterns(doc);
+	assert_int_equal(json_unpack(doc, "{s:{s:{s:{s:{s:{s:{s:{s:{s:o}}}}}}}}}", "paths",
+				     "/api/trace/export", "post", "requestBody", "content",
+				     "application/json", "schema", "properties", "at", &at),
+			 0);
+	assert_non_null(strstr(json_string_value(json_object_get(at, "pattern")),
+			       "|mark:[^\\u0000-\\u001f\\u007f]{1,127})$"));
+	json_decref(doc);
+}
+
 static json_int_t most_events(const json_t *doc)
 {
 	json_t *max = NULL;
@@ -173,9 +207,8 @@ static void test_limits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_find),
-		cmocka_unit_test(test_schema),
+		cmocka_unit_test(test_table),  cmocka_unit_test(test_find),
+		cmocka_unit_test(test_schema), cmocka_unit_test(test_patterns),
 		cmocka_unit_test(test_limits),
 	};
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/grammar.h"
 #include "serve/web/validate.h"
 
 static const char *const colours[] = { "red", "green", NULL };
@@ -16,7 +17,10 @@ static const struct field fields[] = {
 	{ .name = "s", .type = FIELD_STRING, .shortest = 2, .longest = 4 },
 	{ .name = "long", .type = FIELD_STRING },
 	{ .name = "c", .type = FIELD_STRING, .choices = colours },
-	{ .name = "p", .type = FIELD_STRING, .pattern = "^(peak|[0-9]{1,3})$" },
+	{ .name = "p",
+	  .type = FIELD_STRING,
+	  .pattern = "^(peak|[0-9]{1,3})$",
+	  .help = "peak or a number." },
 	{ .name = "b", .type = FIELD_BOOLEAN },
 	{ .name = "is", .type = FIELD_INTEGERS, .min = 1, .max = 9, .shortest = 1, .longest = 3 },
 	{ .name = "ss", .type = FIELD_STRINGS, .longest = 2 },
@@ -80,8 +84,8 @@ static void test_bad_fields(void **state)
 	body("{\"s\": \"a\\u0000b\", \"a\\u0000\": 1}", NULL, "s", "control");
 	body("{\"s\": [\"ab\"]}", NULL, "s", "an array");
 	body("{\"c\": \"blue\"}", NULL, "c", "one of red, green");
-	body("{\"p\": \"peak\\n\"}", NULL, "p", "match");
-	body("{\"p\": \"1234\"}", NULL, "p", "match");
+	body("{\"p\": \"peak\\n\"}", NULL, "p", "not a valid value. peak or a number.");
+	body("{\"p\": \"1234\"}", NULL, "p", "not a valid value. peak or a number.");
 	body("{\"b\": 1}", NULL, "b", "true or false");
 	body("{\"is\": []}", NULL, "is", "at least 1 member");
 	body("{\"is\": [1,1,1,1]}", NULL, "is", "at most 3");
@@ -180,6 +184,67 @@ static void test_texts(void **state)
 	assert_true(text("ss", "a,", 2) < 0);
 }
 
+static void moment(const struct field *f, const char *value, bool good)
+{
+	struct complaint c;
+
+	if (!validate__text(f, value, strlen(value), &c) != good)
+		fail_msg("%s: %s", value, c.detail);
+}
+
+/* What the shared grammar accepts. */
+static void test_grammar(void **state)
+{
+	static const struct field
+		at = { .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = HELP_AT },
+		pair = { .name = "at",
+			 .type = FIELD_STRING,
+			 .longest = 512,
+			 .pattern = PATTERN_AT_PAIR,
+			 .help = HELP_AT_PAIR },
+		by = { .name = "by", .type = FIELD_STRING, .pattern = PATTERN_GROUPS, .help = "" },
+		ranks = { .name = "by",
+			  .type = FIELD_STRING,
+			  .pattern = PATTERN_GROUPS_TOGETHER,
+			  .help = "" };
+	static const char *const moments[] = { "peak", "12.8", "900ms", "mark:epoch 3",
+					       "mark:*\u00e9?" };
+	char mark[300] = "mark:", both[600];
+
+	memset(mark + 5, 'a', 127);
+	for (size_t i = 0; i < 5; i++) {
+		moment(&at, moments[i], true);
+		moment(&pair, moments[i], true);
+	}
+	moment(&at, mark, true);
+	moment(&at, "mark:a,b", true);
+	snprintf(both, sizeof(both), "%s,%s", mark, mark);
+	moment(&pair, both, true);
+	moment(&pair, "0,end", true);
+	mark[132] = 'a';
+	moment(&at, mark, false);
+	moment(&at, "mark:", false);
+	moment(&at, "mark:a\nb", false);
+	moment(&at, "mark:a\x7f", false);
+	moment(&at, "mark", false);
+	moment(&at, "12.8x", false);
+	moment(&at, "0,end", false);
+	moment(&pair, "0,", false);
+	moment(&pair, ",end", false);
+	moment(&pair, "0,end,oom", false);
+	moment(&pair, "mark:a,b", false);
+	moment(&by, "segment", true);
+	moment(&by, "module,category", true);
+	moment(&by, "module,stack", false);
+	moment(&by, "module,", false);
+	moment(&ranks, "layer", true);
+	moment(&ranks, "line", true);
+	moment(&ranks, "line,phase,thread", true);
+	moment(&ranks, "stack", false);
+	moment(&ranks, "segment", false);
+	moment(&ranks, "line,layer", false);
+}
+
 static void unescaped(const char *from, const char *to)
 {
 	char copy[64];
@@ -230,8 +295,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),	   cmocka_unit_test(test_bad_fields),
 		cmocka_unit_test(test_bad_bodies), cmocka_unit_test(test_long_strings),
-		cmocka_unit_test(test_texts),	   cmocka_unit_test(test_unescape),
-		cmocka_unit_test(test_types),
+		cmocka_unit_test(test_texts),	   cmocka_unit_test(test_grammar),
+		cmocka_unit_test(test_unescape),   cmocka_unit_test(test_types),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
