@@ -121,6 +121,29 @@ def test_answers_are_bounded():
     check("--fail" in text(option, failed=True), "an option as a value: %s", option)
 
 
+def test_values_of_the_command_line():
+    """`at` and `by` take what the options take, and a refusal names it."""
+    marks = os.path.join(folder(), "marks.mtr")
+    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), marks, "marks"], check=True, timeout=60)
+    asked = [("report", {"recording": "marks.mtr", "at": "mark:memory unmapped*", "by": "module,category"}), ("report", {"recording": "base.mtr", "at": "0.5s", "by": "segment"}),
+             ("diff", {"old": "marks.mtr", "new": "marks.mtr", "at": "mark:memory unmapped*,end"}), ("report", {"recording": "job", "by": "module,category"})]
+    answers = talk(*(call(name, format="json", top=2, **arguments) for name, arguments in asked), options=("--max-answer", "1M"))
+    for (name, arguments), answer in zip(asked, answers):
+        paths = ["./" + arguments[key] for key in ("recording", "old", "new") if key in arguments]
+        options = ["--%s=%s" % (key, arguments[key]) for key in ("by", "at") if key in arguments]
+        code, out, err = tool(name, "--format=json", "--top=2", *options, *paths, cwd=folder())
+        equal((code, json.loads(text(answer))), (0, json.loads(out)), "%s %s (%s)" % (name, arguments, err))
+    os.unlink(marks)
+    for arguments, said in (({"at": "0,end"}, "mark:NAME"), ({"at": "mark:" + "a" * 128}, "127 bytes"), ({"at": "mark:"}, "seconds"), ({"by": "module,stack"}, "such as module,category")):
+        [answer] = talk(call("report", recording="base.mtr", **arguments))
+        equal(answer["error"]["code"], PARAMS, "%s" % answer)
+        check(said in answer["error"]["message"], "%s: %s", arguments, answer)
+    [answer] = talk(call("diff", old="base.mtr", new="base.mtr", at="0,end,oom"))
+    check("OLD,NEW" in answer["error"]["message"], "%s", answer)
+    [answer] = talk(call("report", recording="base.mtr", at="mark:../../secret"))
+    check("no mark" in text(answer, failed=True), "%s", answer)
+
+
 def test_attach_is_offered_on_request():
     if not IS_ROOT:
         raise Skip("needs root")

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lib/text.h"
 #include "mcp/tools.h"
 
 #define TEXT_MAX 4096 /* bytes of one text */
@@ -99,6 +100,14 @@ static int add_word(struct mcp_argv *a, const struct mcp_argument *of, const cha
 	return refuse(why, "%s: unknown value; tools/list has its values", of->name);
 }
 
+static int add_text(struct mcp_argv *a, const struct mcp_argument *of, const char *text,
+		    char why[MCP_WHY])
+{
+	if (of->pattern && !text__matches(text, of->pattern))
+		return refuse(why, "%s: unknown value; %s", of->name, of->help);
+	return add(a, of->option, text, NULL);
+}
+
 static int add_number(struct mcp_argv *a, const struct mcp_argument *of, const json_t *v,
 		      char why[MCP_WHY])
 {
@@ -145,7 +154,7 @@ static int add_argument(struct mcp_argv *a, const struct mcp_argument *of, const
 		return add_word(a, of, json_string_value(v), why);
 	if (of->type == MCP_RECORDING || of->type == MCP_SCRIPT)
 		return add_path(a, of, json_string_value(v), folder, why);
-	return add(a, of->option, json_string_value(v), NULL);
+	return add_text(a, of, json_string_value(v), why);
 }
 
 static const struct mcp_argument *find(const struct mcp_tool *t, const char *name)

@@ -5,9 +5,8 @@
 
 #include "lib/grammar.h"
 
-static const char *const moments[] = { WORD_ARRAY(MOMENT_WORDS) NULL };
 static const char *const groups[] = { WORD_ARRAY(GROUP_WORDS) NULL };
-static const char *const leak_groups[] = { "line", "stack", "module", "category", NULL };
+static const char *const leak_groups[] = { WORD_ARRAY(LEAK_GROUP_WORDS) NULL };
 static const char *const formats[] = { "text", "json", NULL };
 
 #define RECORDING(key, text)                                                                       \
@@ -31,11 +30,6 @@ static const char *const formats[] = { "text", "json", NULL };
 		.name = "top", .help = "number of rows (default 20)", .option = "--top",           \
 		.type = MCP_NUMBER, .least = 1, .most = 500, .fallback = "20"                      \
 	}
-#define AT                                                                                         \
-	{                                                                                          \
-		.name = "at", .help = "the moment: peak (default), end, or oom", .option = "--at", \
-		.type = MCP_WORD, .words = moments                                                 \
-	}
 
 static const struct mcp_argument list_arguments[] = {
 	{ 0 },
@@ -43,11 +37,15 @@ static const struct mcp_argument list_arguments[] = {
 static const struct mcp_argument report_arguments[] = {
 	RECORDING("recording", "path of a recording, or of a folder with recordings of one job"),
 	{ .name = "by",
-	  .help = "grouping of the rows (default line)",
+	  .help = "grouping of the rows: " HELP_GROUPS,
 	  .option = "--by",
-	  .type = MCP_WORD,
-	  .words = groups },
-	AT,
+	  .type = MCP_TEXT,
+	  .pattern = PATTERN_GROUPS },
+	{ .name = "at",
+	  .help = "the moment: " HELP_AT,
+	  .option = "--at",
+	  .type = MCP_TEXT,
+	  .pattern = PATTERN_AT },
 	DEVICE,
 	TOP,
 	{ .name = "filter",
@@ -82,7 +80,11 @@ static const struct mcp_argument diff_arguments[] = {
 	  .option = "--by",
 	  .type = MCP_WORD,
 	  .words = groups },
-	AT,
+	{ .name = "at",
+	  .help = "the moment: " HELP_AT_PAIR,
+	  .option = "--at",
+	  .type = MCP_TEXT,
+	  .pattern = PATTERN_AT_PAIR },
 	DEVICE,
 	TOP,
 	FORMAT,

@@ -24,9 +24,11 @@ struct mcp_argument {
 	enum mcp_type type;
 	bool required;
 	const char *const *words; /* NULL-terminated */
-	int least, most;	  /* of a number */
-	const char *suffix;	  /* behind the number, "s" */
-	const char *fallback;	  /* value if it is not given; NULL: the option is left out */
+	/* Extended regular expression of a text; NULL: any. help then names the texts. */
+	const char *pattern;
+	int least, most;      /* of a number */
+	const char *suffix;   /* behind the number, "s" */
+	const char *fallback; /* value if it is not given; NULL: the option is left out */
 };
 
 struct mcp_tool {
