@@ -65,7 +65,7 @@ def test_outliers():
 def test_text():
     code, out, err = tool("report", fleet(64), prefix=("env", "COLUMNS=100"))
     equal((code, err), (0, ""), "report")
-    for words in ("5 groups of ranks that allocate alike\n", "ranks 16-20 22-31\n", "median of the others in their group:\n",
+    for words in ("5 groups of ranks that allocate alike\n", "ranks 16-20, 22-31\n", "median of the others in their group:\n",
                   "  rank 21 on node2: 300.00 MiB more at odd.py:42 (cache): 300.00 MiB", "  rank 32 on node4: 0.20 s a step, 100 % longer",
                   "Clocks of the hosts differ by up to 7.00 s, measured to within 50.0 us"):
         check(words in out, "%r is not in %s", words, out)
@@ -98,7 +98,7 @@ def test_missing():
     with open(path, "w", encoding="utf-8") as f:
         json.dump(index, f)
     code, out, err = tool("report", folder)
-    check(code == 0 and "Missing: ranks 3 7-8 32\n  node0: rank 3, PID 1003: its capture failed\n  node9\\x1b[2J: no answer\n" in out,
+    check(code == 0 and "Missing: ranks 3, 7-8, 32\n  node0: rank 3, PID 1003: its capture failed\n  node9\\x1b[2J: no answer\n" in out,
           "missing: %d %s %s", code, out[:600], err)
     equal(document(folder)["missing"], [{"host": "node0", "pid": 1003, "rank": 3, "why": "its capture failed"},
                                         {"host": "node9\x1b[2J", "pid": None, "rank": None, "why": "no answer"}], "in JSON")

@@ -318,11 +318,7 @@ static size_t absent_ranks(const struct ranks *r, char *buf, size_t size)
 			world = k->world;
 		if (until > next) {
 			absent += until - next;
-			if (len + 64 < size)
-				len += (size_t)snprintf(buf + len, size - len,
-							until - next == 1 ? " %" PRIu64
-									  : " %" PRIu64 "-%" PRIu64,
-							next, until - 1);
+			len = ranks__add_range(buf, size, len, next, until - 1);
 		}
 		next = k ? until + 1 : next;
 	}
@@ -336,7 +332,7 @@ void rank_table__missing(FILE *out, const struct ranks *r, size_t width)
 	size_t absent = ranks__one_job(r) ? absent_ranks(r, numbers, sizeof(numbers)) : 0;
 
 	if (absent)
-		text__paragraph(out, width, "", "  ", "Missing: rank%s%s", absent == 1 ? "" : "s",
+		text__paragraph(out, width, "", "  ", "Missing: rank%s %s", absent == 1 ? "" : "s",
 				numbers);
 	else if (o->n_missing)
 		fputs("Missing:\n", out);

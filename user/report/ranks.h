@@ -163,8 +163,10 @@ const struct step_match *ranks__step_match(const struct ranks *r);
  * without memory events. */
 void ranks__print_title(FILE *out, size_t width, const struct ranks *r);
 /* Writes the names of recordings whose in is true (in NULL: all but workers): "rank 2", "ranks
- * 0-3 7", "rank 0 worker 1". Without a job, writes some of their names. Returns their number. */
+ * 0-3, 7", "rank 0, worker 1". Without a job, writes some of their names. Returns their number. */
 size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);
+/* Appends a range to a list of numbers: "0-3, 7". Returns the new length, or len without room. */
+size_t ranks__add_range(char *buf, size_t size, size_t len, uint64_t first, uint64_t last);
 /* Prints one text. side: a column for each recording. Returns 0 or -ENOMEM. */
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
 /* Writes one document. top: most rows; 0: all. Returns 0 or -ENOMEM. */

@@ -10,6 +10,15 @@
 
 #define MOST_NAMES 4
 
+size_t ranks__add_range(char *buf, size_t size, size_t len, uint64_t first, uint64_t last)
+{
+	if (len + 48 >= size)
+		return len;
+	return len + (size_t)snprintf(buf + len, size - len,
+				      first == last ? "%s%" PRIu64 : "%s%" PRIu64 "-%" PRIu64,
+				      len ? ", " : "", first, last);
+}
+
 /* Adds numbers of ranks, labels of workers, or names. */
 static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size_t size)
 {
@@ -33,10 +42,7 @@ static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size
 			last++;
 			count++;
 		}
-		if (len + 48 < size)
-			len += snprintf(buf + len, size - len,
-					first == last ? " %" PRIu64 : " %" PRIu64 "-%" PRIu64,
-					first, last);
+		len = ranks__add_range(buf, size, len, first, last);
 	}
 	return count;
 }
@@ -69,7 +75,7 @@ size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size
 		return add_labels(r, in, false, buf, size);
 	n = add_numbers(r, in, numbers, sizeof(numbers));
 	if (n)
-		snprintf(buf, size, "rank%s%s", n == 1 ? "" : "s", numbers);
+		snprintf(buf, size, "rank%s %s", n == 1 ? "" : "s", numbers);
 	return n + (in ? add_labels(r, in, true, buf, size) : 0);
 }
 
