@@ -194,10 +194,13 @@ static int print_growth(struct page *p)
 
 /* ---- outliers ---- */
 
+/* The parts of words(), in order. */
+static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE, BY_CATEGORY };
+#define N_PARTS (sizeof(order) / sizeof(*order))
+
 /* Writes what a row is about: one thing, or with --by several all of them. */
 static char *words(struct page *p, char *buf, const struct row *r, size_t columns)
 {
-	static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE, BY_CATEGORY };
 	const struct ranks_opts *o = ranks__opts(p->r);
 	const char *cwd = ranks__at(p->r, 0)->cwd;
 	struct row row = *r;
@@ -207,7 +210,7 @@ static char *words(struct page *p, char *buf, const struct row *r, size_t column
 		return words__where(buf, r, o->by, cwd, columns);
 	strcpy(buf, r->before_attach ? "before attach" : "");
 	row.before_attach = false;
-	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
+	for (size_t i = 0; i < N_PARTS; i++) {
 		bool said = order[i] == BY_CATEGORY || (order[i] == BY_MODULE && *r->module);
 
 		if (!(o->split & 1U << order[i]) || (r->before_attach && !said))
@@ -216,6 +219,21 @@ static char *words(struct page *p, char *buf, const struct row *r, size_t column
 		len = strlen(buf);
 		snprintf(buf + len, REPORT_TEXT - len, "%s%s", len ? ", " : "", p->part);
 	}
+	return words__cut(buf, columns);
+}
+
+/* The title of the column of words(): "Module, Role". */
+static char *title(const struct page *p, char *buf, size_t columns)
+{
+	const struct ranks_opts *o = ranks__opts(p->r);
+	size_t len = 0;
+
+	if (!o->split)
+		len = (size_t)snprintf(buf, REPORT_TEXT, "%s", words__where_title(o->by));
+	for (size_t i = 0; i < N_PARTS; i++)
+		if (o->split & 1U << order[i])
+			len += (size_t)snprintf(buf + len, REPORT_TEXT - len, "%s%s",
+						len ? ", " : "", words__where_title(order[i]));
 	return words__cut(buf, columns);
 }
 
@@ -445,7 +463,6 @@ static void print_sums(struct page *p)
 
 static int print_rows(struct page *p)
 {
-	const struct ranks_opts *o = ranks__opts(p->r);
 	size_t kept, n = ranks__lines(p->r, &kept),
 		     shown = p->o->top && p->o->top < kept ? p->o->top : kept, room;
 	int err = make_table(p);
@@ -463,8 +480,7 @@ static int print_rows(struct page *p)
 		return grid__error(p->grid);
 	room = grid__fit(p->grid, p->width, 0, 0);
 	print_sums(p);
-	snprintf(p->text, sizeof(p->text), "%s", o->split ? "" : words__where_title(o->by));
-	grid__print_titles(p->grid, p->out, p->colour, words__cut(p->text, room));
+	grid__print_titles(p->grid, p->out, p->colour, title(p, p->text, room));
 	for (size_t i = 0; i < shown; i++)
 		grid__print(p->grid, p->out, i,
 			    words(p, p->text, &ranks__line(p->r, i)->row, room));

@@ -130,6 +130,9 @@ static void test_report(void **state)
 	has(o, "\n\nGrowth in ranks 0-2; most in rank 1: +4.00 MiB/step (800.00 MiB/min) at "
 	       "train.py:7 "
 	       "(step\\x1b[2J), confidence high; 2 lines grow by +5.00 MiB/step in all\n");
+	has(report("--together", ranks[2], ranks[0], NULL), "of one job, ranks 0, 2 of");
+	has(report("--together", "--by", "category,module", ranks[2], ranks[0], NULL),
+	    "  Module, Role\n");
 	o = report("--together", brief, longer, NULL);
 	has(o, "\n\nGrowth in longer: +1.00 MiB/step (300.00 MiB/min) at train.py:5 (main), "
 	       "confidence "
