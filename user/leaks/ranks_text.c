@@ -271,8 +271,11 @@ static bool say_pools(struct page *p)
 	return any;
 }
 
-/* Writes "12 steps", or the range over the recordings: "11 steps to 12 steps". */
-static void span(const struct page *p, char *buf, size_t size)
+/* Writes "12 steps", or the range over the recordings: "11 steps to 12 steps". of: leaks__span() or
+ * leaks__heading(). */
+static void span(const struct page *p,
+		 const char *(*of)(const struct growth *, uint64_t, char *, size_t), char *buf,
+		 size_t size)
 {
 	const struct leaks_device *least = p->devices, *most = p->devices;
 	char a[LEAKS_SPAN], b[LEAKS_SPAN];
@@ -285,8 +288,8 @@ static void span(const struct page *p, char *buf, size_t size)
 		least = d->of.steps < least->of.steps ? d : least;
 		most = d->of.steps > most->of.steps ? d : most;
 	}
-	leaks__span(&least->of, least->duration, a, sizeof(a));
-	leaks__span(&most->of, most->duration, b, sizeof(b));
+	of(&least->of, least->duration, a, sizeof(a));
+	of(&most->of, most->duration, b, sizeof(b));
 	snprintf(buf, size, strcmp(a, b) != 0 ? "%s to %s" : "%s", a, b);
 }
 
@@ -294,7 +297,7 @@ static void say_nothing(struct page *p, const char *sp)
 {
 	uint64_t range = 0;
 	bool tell = false, sum = false;
-	char text[24];
+	char text[24], nothing[LEAKS_NOTHING];
 
 	for (size_t i = 0; i < p->ndevices; i++) {
 		uint64_t here = p->devices[i].of.allocated.trend.range;
@@ -309,10 +312,10 @@ static void say_nothing(struct page *p, const char *sp)
 				"all lines may: %s. `leaks` of one recording says more.",
 				sp);
 	else if (tell)
-		text__paragraph(
-			p->out, p->width, "", "  ",
-			"nothing grows in any recording: %s, live memory at their ends within %s",
-			sp, text__bytes(text, sizeof(text), range));
+		text__paragraph(p->out, p->width, "", "  ",
+				"%s in any recording: %s, live memory at their ends within %s",
+				leaks__nothing(p->o, nothing, sizeof(nothing)), sp,
+				text__bytes(text, sizeof(text), range));
 	else
 		text__paragraph(p->out, p->width, "", "  ",
 				"Too short to judge: %s. Record at least 20, better 60.", sp);
@@ -338,8 +341,9 @@ static void kind_text(struct page *p)
 	char sp[2 * LEAKS_SPAN];
 
 	p->shown = p->o->top && p->o->top < counted ? p->o->top : counted;
-	span(p, sp, sizeof(sp));
+	span(p, leaks__heading, sp, sizeof(sp));
 	fprintf(p->out, "\n%s%s%s\n", p->devices[0].kind, text__dot(), sp);
+	span(p, leaks__span, sp, sizeof(sp));
 	for (size_t i = 0; i < p->shown; i++)
 		sentence(p, &p->lines[i]);
 	if (p->shown < counted)

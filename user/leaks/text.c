@@ -227,7 +227,7 @@ static void say_rest(struct page *p, const struct growth *g)
 
 static void say_nothing(struct page *p, const struct growth *g)
 {
-	char range[24], sp[LEAKS_SPAN], slope[40];
+	char range[24], sp[LEAKS_SPAN], slope[40], nothing[LEAKS_NOTHING];
 
 	leaks__span(g, p->doc->duration, sp, sizeof(sp));
 	if (g->values < TREND_MIN)
@@ -244,8 +244,8 @@ static void say_nothing(struct page *p, const struct growth *g)
 				growth_summary__signed(slope, sizeof(slope), g->allocated.per_step),
 				growth_summary__unit(g), sp);
 	else
-		text__paragraph(p->out, p->width, "", "  ",
-				"nothing grows: %s, live at %s %ss within %s", sp,
+		text__paragraph(p->out, p->width, "", "  ", "%s: %s, live at %s %ss within %s",
+				leaks__nothing(p->o, nothing, sizeof(nothing)), sp,
 				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
 				g->clock == GROWTH_REQUESTS ? "start" : "end",
 				text__bytes(range, sizeof(range), g->allocated.trend.range));
@@ -339,6 +339,16 @@ static void head(struct page *p)
 				"stayed. Growth below may be that.");
 }
 
+/* Whether the options of the command let the growth of a summary count, too. */
+static bool is_wanted(const struct page *p, const struct growth_summary *s)
+{
+	const struct trend *t = s->part == GROWTH_OF_LINE   ? &s->line->trend
+				: s->part == GROWTH_OF_POOL ? &s->growth.reserved.trend
+							    : &s->growth.others.trend;
+
+	return t->grown >= p->o->min_growth && trend__counts(t, p->o->min_confidence);
+}
+
 /* The line that report, the live view and others print, too. */
 static int headline(struct page *p, size_t device)
 {
@@ -348,7 +358,7 @@ static int headline(struct page *p, size_t device)
 
 	if (err)
 		return err == -EINVAL ? 0 : err;
-	if (s.verdict == GROWTH_VERDICT_GROWS)
+	if (s.verdict == GROWTH_VERDICT_GROWS && is_wanted(p, &s))
 		text__paragraph(p->out, text__one_line(p->width), "", "  ", "Growth  %s",
 				growth_summary__say(&s, text));
 	growth_summary__free(&s);
@@ -369,7 +379,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	n = growth__count(&g, p->o->min_confidence);
 	shown = p->o->top && p->o->top < n ? p->o->top : n;
 	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(),
-		leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+		leaks__heading(&g, p->doc->duration, sp, sizeof(sp)));
 	err = headline(p, device);
 	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 		if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {

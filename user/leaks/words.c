@@ -6,6 +6,7 @@
 
 #include "labels/growth_summary.h"
 #include "labels/words.h"
+#include "leaks/leaks.h"
 #include "lib/text.h"
 
 #define FIGURES 64 /* most steps to print; the last ones */
@@ -13,24 +14,55 @@
 
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size)
 {
-	const char *name = g->request.file ? g->request.file : "", *slash = strrchr(name, '/');
-	char n[32], time[24], file[128];
+	char n[32];
 
-	name = slash ? slash + 1 : name;
 	text__count(n, sizeof(n), g->steps);
 	if (g->clock == GROWTH_TIME)
-		snprintf(buf, size, "%s in %zu equal slices (no steps)",
-			 text__time(time, sizeof(time), duration), g->values);
+		text__time(buf, size, duration);
+	else
+		snprintf(buf, size, "%s %s%s%s", n, growth_summary__unit(g),
+			 g->steps == 1 ? "" : "s", g->clock == GROWTH_CALLS ? " of the model" : "");
+	return buf;
+}
+
+const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf, size_t size)
+{
+	const char *name = g->request.file ? g->request.file : "", *slash = strrchr(name, '/');
+	size_t len = strlen(leaks__span(g, duration, buf, size));
+	char file[128];
+
+	name = slash ? slash + 1 : name;
+	buf += len;
+	size -= len;
+	if (g->clock == GROWTH_TIME)
+		snprintf(buf, size, " in %zu equal slices (no steps)", g->values);
 	else if (g->clock == GROWTH_REQUESTS)
-		snprintf(buf, size, "%s request%s, each a block of %.40s:%" PRIu32 "%s%s", n,
-			 g->steps == 1 ? "" : "s",
+		snprintf(buf, size, ", each a block of %.40s:%" PRIu32 "%s%s",
 			 text__clean(file, sizeof(file), name, strlen(name)), g->request.line,
 			 *g->request.device ? " on " : "", g->request.device);
 	else if (g->clock == GROWTH_CALLS)
-		snprintf(buf, size, "%s call%s of the model (no optimizer)", n,
-			 g->steps == 1 ? "" : "s");
+		snprintf(buf, size, " (no optimizer)");
+	return buf - len;
+}
+
+const char *leaks__nothing(const struct leaks_opts *o, char *buf, size_t size)
+{
+	bool large = o->min_growth > GROWTH_SUMMARY_LEAST,
+	     sure = o->min_confidence > GROWTH_SUMMARY_CONFIDENCE;
+	const char *level = trend__confidence(o->min_confidence);
+	char b[24];
+
+	text__bytes(b, sizeof(b), o->min_growth);
+	if (large && sure)
+		snprintf(buf, size,
+			 "nothing grew by %s with %s confidence (--min-growth, --min-confidence)",
+			 b, level);
+	else if (large)
+		snprintf(buf, size, "nothing grew by %s (--min-growth)", b);
+	else if (sure)
+		snprintf(buf, size, "nothing grows with %s confidence (--min-confidence)", level);
 	else
-		snprintf(buf, size, "%s step%s", n, g->steps == 1 ? "" : "s");
+		snprintf(buf, size, "nothing grows");
 	return buf;
 }
 

@@ -9,15 +9,21 @@
 #include "model/growth.h"
 
 struct facts;
+struct leaks_opts;
 
 #define LEAKS_SPAN 160 /* a text of leaks__span() */
 #define LEAKS_HINT                                                                                 \
 	"Rate by request: --per FILE:LINE, a line that allocates one block in each request."
 
-/* Writes the observed length: "60 steps", "12 calls of the model", "3.1 s in 155 equal slices",
- * "60 requests, each a block of serve.py:41 on cpu".
+/* Writes the observed length: "60 steps", "12 calls of the model", "60 requests", "3.1 s".
  * duration: ns. Returns buf, as the functions below do. */
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size);
+/* Writes the length and its kind, for a heading: "60 requests, each a block of serve.py:41 on cpu",
+ * "3.1 s in 155 equal slices (no steps)". */
+const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf, size_t size);
+/* Writes "nothing grows", or what does not: "nothing grew by 1.00 GiB (--min-growth)". */
+#define LEAKS_NOTHING 120
+const char *leaks__nothing(const struct leaks_opts *o, char *buf, size_t size);
 /* Writes " (+64.0 KiB for each block allocated there)" for a line of a server that leaves a block
  * behind less often than in each call of its model, or without calls; otherwise
  * "". If the line runs once in each request, this is its rate by request. */

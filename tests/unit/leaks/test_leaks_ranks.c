@@ -162,7 +162,13 @@ static void test_when(void **state)
 	assert_int_equal(leaks("--fail", "--min-growth", "1G", ranks[0], ranks[1], NULL)->status,
 			 EXIT_OK);
 	has(leaks("--min-growth", "1G", ranks[0], ranks[1], NULL),
-	    "nothing grows in any recording: 39 steps, live memory at their ends within");
+	    "nothing grew by 1.00 GiB (--min-growth) in any recording: 39 steps, live memory");
+	/* The options exclude the line of the summary, too. */
+	has(leaks(ranks[0], NULL), "\nGrowth  +");
+	o = leaks("--min-growth", "1G", "--min-confidence", "high", ranks[0], NULL);
+	has(o, "\nnothing grew by 1.00 GiB with high confidence (--min-growth, "
+	       "--min-confidence):\n  39 steps");
+	assert_null(strstr(o->out, "Growth  "));
 	assert_int_equal(leaks("--device", "cuda:7", ranks[0], ranks[1], NULL)->status,
 			 EXIT_UNUSABLE);
 	assert_int_equal(leaks(ranks[0], "/nonexistent", NULL)->status, EXIT_UNUSABLE);
