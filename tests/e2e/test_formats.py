@@ -8,11 +8,13 @@ with PyTorch's own. `make formats` does more: docs/internals/FORMATS.md.
 After an intended change, UPDATE=1 tests/e2e/test_formats.py test_files_kept writes the files again.
 """
 import gzip
+import json
 import os
 import pickle
 import subprocess
 
 import harness
+import mtr_reader
 import readers
 import snapshots
 from harness import OUT, Skip, check, equal, run, scratch, tool
@@ -108,6 +110,24 @@ def test_from_a_pipe():
             check(done.returncode == 2 and not done.stdout and b"save it to a file first" in done.stderr, "tensorboard of a pipe: %r", done.stderr)
             continue
         check(done.returncode == 0 and done.stdout, "export %s of a pipe: exit %d: %r", name, done.returncode, done.stderr)
+
+
+def test_first_step_of_an_older_window():
+    """Older recorders wrote the facts of a window after its events. Its first step still begins with the window."""
+    path = os.path.join(harness.REPO, "tests", "data", "guide", "base.mtr")
+    with open(path, "rb") as f:
+        reader = mtr_reader.Recording(f)
+        list(reader.events())
+    start = int(reader.facts["window_start_ns"]) / 1e3
+    with open(export("perfetto", of=path), "rb") as f:
+        made = f.read()
+    with open(path, "rb") as f:
+        piped = subprocess.run([harness.TOOL, "export", "perfetto", "-", "-o", "-"], stdin=f, capture_output=True, timeout=60, check=False)
+    for data in (made, piped.stdout):
+        steps = [e for e in json.loads(data)["traceEvents"] if e.get("cat") == "step"]
+        equal((len(steps), steps[0]["ts"]), (4, start), "steps, and the start of the first")
+    code, out, err = tool("compare", "--steps", "1", "--format", "json", path)
+    equal((code, json.loads(out)["captures"][0]["step_time"] * 1e6), (0, steps[0]["dur"]), "the first step in compare: " + err)
 
 
 def test_one_device():

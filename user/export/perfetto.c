@@ -322,7 +322,9 @@ static void put_steps(struct export_ctx *c, struct perfetto *p)
 	if (steps <
 	    p->steps) /* reading from a pipe: optimizer steps replace the calls counted so far */
 		p->steps = steps;
-	if (steps == p->steps)
+	/* A pipe from an older recorder brings the facts, and with them the start of the first
+	 * step, after the events. */
+	if (steps == p->steps || (!c->duration && !facts__count(c->facts)))
 		return;
 	while (model__step(c->model, kept, &step)) /* at most a few thousand steps are kept */
 		kept++;

@@ -152,6 +152,8 @@ static void look_ahead(struct export_run *r)
 		}
 	}
 	log__hush(LOG_DEBUG);
+	if (r->ahead) /* the model and the output know all facts from the first event on */
+		model__set_facts(r->analysis->model, r->ahead->facts);
 }
 
 static int convert(struct export_run *r)
@@ -166,8 +168,7 @@ static int convert(struct export_run *r)
 		.folder = r->job.folder,
 		.with = r->job.with,
 		.dict = a->dict,
-		.facts = r->ahead ? r->ahead->facts
-				  : a->facts, /* all facts, from the first event on */
+		.facts = r->ahead ? r->ahead->facts : a->facts,
 		.model = a->model,
 		.ahead = r->ahead ? r->ahead->model : NULL,
 		.ahead_duration = r->ahead ? r->ahead->duration : 0,
@@ -248,8 +249,8 @@ int export__run(const struct export_job *job)
 	if (r.job.format->release)
 		r.job.format->release(r.state);
 	outfile__discard(r.file);
+	analysis__free(r.analysis); /* its model borrows facts of the other */
 	analysis__free(r.ahead);
-	analysis__free(r.analysis);
 	inputs__free(&in);
 	return status;
 }

@@ -48,6 +48,11 @@ nomem:
 	return NULL;
 }
 
+void model__set_facts(struct model *m, const struct facts *f)
+{
+	m->words->facts = f;
+}
+
 static void thread__free(struct thread_state *t)
 {
 	if (t)

@@ -46,6 +46,8 @@ struct model_opts {
 /* d and f must outlive the model and may still grow. NULL on ENOMEM. */
 struct model *model__new(const struct dict *d, const struct facts *f,
 			 const struct model_opts *opts);
+/* Replaces the facts, before the first event. f must outlive the model. */
+void model__set_facts(struct model *m, const struct facts *f);
 void model__free(struct model *m);
 int model__event(struct model *m, const struct event *e); /* 0 or -ENOMEM */
 /* Prefetches the state that the next n events need. Changes no state. */
@@ -433,7 +435,7 @@ bool model__oom(const struct model *m, size_t device, size_t i, struct model_oom
  * A step ends at an EVENT_STEP. In a recording without EVENT_STEP it ends with the call of a root
  * module. That end is the thread's last event seen inside the call. It is noticed at the thread's
  * next allocation outside the module, at the next EVENT_CALL, or at the end. A step begins where
- * the previous one ended, the first at the capture's start or first EVENT_CALL.
+ * the previous one ended, the first at the start of the capture or window, or first EVENT_CALL.
  */
 struct model_step {
 	uint64_t start, end;	/* ns */
@@ -459,6 +461,8 @@ bool model__last_step(const struct model *m, size_t device, struct model_step *r
 /* The optimizer's own number of the first step that ended in the recording, from 1 on; steps after
  * it have the next ones. False: not known. */
 bool model__job_step(const struct model *m, uint64_t *ret);
+/* The recording begins later than its capture: *ret, ns since the capture's start; otherwise 0. */
+bool model__window(const struct model *m, uint64_t *ret);
 /* The recording begins at the first step's start. */
 bool model__first_step_whole(const struct model *m);
 /* Median duration of the kept steps, ns, without an incomplete first step. 0: no such step. */

@@ -251,14 +251,33 @@ bool model__job_step(const struct model *m, uint64_t *ret)
 	return *ret != 0;
 }
 
+bool model__window(const struct model *m, uint64_t *ret)
+{
+	const char *s = facts__get(m->words->facts, "window_start_ns");
+
+	*ret = s ? strtoull(s, NULL, 10) : 0;
+	return s;
+}
+
+/* Start and end of a kept step. The first step of a window begins with the window. Older recorders
+ * wrote this fact after the events, so it may come after the step's end. */
+static struct step_span span_of(const struct model *m, uint64_t number)
+{
+	struct step_span s = m->steps.ring[steps__kind(m)][number % STEPS_KEPT];
+
+	if (!number && !s.start && model__window(m, &s.start) && s.start > s.end)
+		s.start = s.end;
+	return s;
+}
+
 static void read_step(const struct model *m, const struct dev *dev, uint64_t number,
 		      struct model_step *ret)
 {
 	enum step_kind k = steps__kind(m);
 	uint32_t slot = number % STEPS_KEPT;
+	struct step_span s = span_of(m, number);
 
-	*ret = (struct model_step){ .start = m->steps.ring[k][slot].start,
-				    .end = m->steps.ring[k][slot].end };
+	*ret = (struct model_step){ .start = s.start, .end = s.end };
 	if (dev && dev->step[k]) {
 		ret->peak = dev->step[k][slot].peak + dev->late;
 		ret->end_allocated = dev->step[k][slot].end_allocated + dev->late;
@@ -288,8 +307,7 @@ bool model__last_step(const struct model *m, size_t device, struct model_step *r
 
 uint64_t model__step_time(const struct model *m)
 {
-	enum step_kind k = steps__kind(m);
-	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
+	uint64_t n = model__steps(m), kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
 	/* the first step is still kept */
 	size_t skip = n == kept && !model__first_step_whole(m);
 
@@ -299,9 +317,9 @@ uint64_t model__step_time(const struct model *m)
 	if (!times)
 		return 0;
 	for (size_t i = skip; i < kept; i++) {
-		const struct step_span *s = &m->steps.ring[k][(n - kept + i) % STEPS_KEPT];
+		struct step_span s = span_of(m, n - kept + i);
 
-		times[i - skip] = s->end - s->start;
+		times[i - skip] = s.end - s.start;
 	}
 	kept -= skip;
 	qsort(times, kept, sizeof(*times), array__compare_u64);

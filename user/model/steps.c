@@ -49,14 +49,6 @@ int steps__new_device(struct model *m, struct dev *dev)
 	return 0;
 }
 
-/* A window's start; 0 for other recordings. */
-static uint64_t begin_of(const struct model *m)
-{
-	const char *s = facts__get(m->words->facts, "window_start_ns");
-
-	return s ? strtoull(s, NULL, 10) : 0;
-}
-
 bool model__first_step_whole(const struct model *m)
 {
 	const char *s = facts__get(m->words->facts, "window_begins");
@@ -67,7 +59,7 @@ bool model__first_step_whole(const struct model *m)
 int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 {
 	struct steps *s = &m->steps;
-	uint64_t start = s->n[kind] || s->last_end[kind] ? s->last_end[kind] : begin_of(m);
+	uint64_t start = s->last_end[kind]; /* 0 for the first step: see span_of() */
 	uint32_t i;
 	int err;
 

@@ -58,7 +58,6 @@ struct dump {
 	struct facts *facts; /* the capture's facts, with those of this file */
 	uint64_t begin;	     /* start of the window, ns */
 	bool begun;	     /* true once start() ran */
-	bool last;	     /* true after the end of the stream: its facts are at the beginning */
 	bool whole;	     /* true if a step begins with the window */
 	int err;	     /* error of writing; the base is kept up to date even so */
 	uint64_t flushed;    /* time of the last flush */
@@ -297,7 +296,9 @@ static int start(struct dump *d, uint64_t time)
 	d->first_step = d->fl->steps;
 	d->report.blocks = live_set__blocks(d->fl->base);
 	live_set__new_peaks(d->fl->base);
-	return update_facts(d) ?: (d->last ? mtr_writer__flush(d->w) : 0) ?: live_set__emit(d->fl->base, time, put, d);
+	/* Readers need the facts before the first event. */
+	return update_facts(d)
+		       ?: mtr_writer__flush(d->w) ?: live_set__emit(d->fl->base, time, put, d);
 }
 
 static int dump_event(void *ctx, const struct event *e)
@@ -435,7 +436,6 @@ int flight__last(struct flight *fl, const char *reason, const char *ended)
 
 	if (err)
 		return err;
-	d->last = true;
 	err = drain(d);
 	if (!d->err && !d->begun)
 		d->err = start(d, fl->latest);

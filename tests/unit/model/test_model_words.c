@@ -372,6 +372,39 @@ static void test_steps_by_optimizer(void **state)
 	world__free(&w);
 }
 
+/* The first step of a window begins with the window. Older recorders wrote the facts last. */
+static void test_first_step_of_a_window(void **state)
+{
+	for (int late = 0; late < 2; late++) {
+		struct world w = world__new(AT_PEAK, 0);
+		uint32_t a = simple(&w, "/u/a.py", "f", 1);
+		struct model_step s;
+		uint64_t from;
+
+		w.time = 700 * MS;
+		for (int i = 0; i < 2; i++) {
+			if (i == late) {
+				facts__set(w.f, "window_start_ns", "699000000");
+				facts__set(w.f, "window_begins", "step");
+			}
+			alloc(&w, CUDA(0), 1 + i, 100, a);
+			step(&w);
+		}
+		model__finish(w.m, w.time);
+		assert_true(model__window(w.m, &from));
+		assert_int_equal(from, 699 * MS);
+		assert_true(model__step(w.m, 0, &s));
+		assert_int_equal(s.start, 699 * MS);
+		assert_int_equal(s.end, 702 * MS);
+		assert_true(model__step(w.m, 1, &s));
+		assert_int_equal(s.start, 702 * MS);
+		assert_int_equal(model__step_time(w.m), (3 * MS + 2 * MS) / 2);
+		facts__set(w.f, "window_start_ns", "900000000"); /* no step is shorter than 0 */
+		assert_int_equal(model__step_time(w.m), (0 + 2 * MS) / 2);
+		world__free(&w);
+	}
+}
+
 /* The fact of the capture's first step; windows begin later. Facts come from files. */
 static void test_job_step(void **state)
 {
@@ -806,6 +839,7 @@ int main(void)
 		cmocka_unit_test(test_generated_code),
 		cmocka_unit_test(test_autograd),
 		cmocka_unit_test(test_steps_by_optimizer),
+		cmocka_unit_test(test_first_step_of_a_window),
 		cmocka_unit_test(test_job_step),
 		cmocka_unit_test(test_steps_by_calls),
 		cmocka_unit_test(test_call_without_a_name),

@@ -14,6 +14,19 @@ static struct live copy_of(const struct live *l)
 	return c;
 }
 
+/* Readers judge the first events by the facts of the window. */
+static void assert_facts_come_first(int fd, const char *start)
+{
+	struct mtr_reader *r = open_fd(fd, NULL);
+	struct event e;
+
+	assert_non_null(r);
+	assert_int_equal(mtr_reader__next(r, &e), 1);
+	assert_string_equal(facts__get(mtr_reader__facts(r), "window_start_ns"), start);
+	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
+	mtr_reader__free(r);
+}
+
 /* Reads a file's events. Returns the blocks live at its end; *in_front: those at its beginning. */
 static struct live read_window(const struct box *b, unsigned int file, struct live *in_front,
 			       uint64_t *peak, const char *reason)
@@ -32,6 +45,7 @@ static struct live read_window(const struct box *b, unsigned int file, struct li
 	assert_string_equal(facts__get(f, "attached_at"), "live");
 	snprintf(number, sizeof(number), "%" PRIu64, rep->from);
 	assert_string_equal(facts__get(f, "window_start_ns"), number);
+	assert_facts_come_first(b->fds[file], number);
 	*peak = 0;
 	for (size_t i = 0; i < all.n; i++) {
 		const struct event *e = &all.e[i];
