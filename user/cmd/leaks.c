@@ -14,6 +14,7 @@
 #include "follow/capture_loop.h"
 #include "cmd/commands.h"
 #include "labels/growth_summary.h"
+#include "labels/words.h"
 #include "leaks/leaks.h"
 #include "leaks/ranks.h"
 #include "archive/inputs.h"
@@ -368,16 +369,6 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	return NULL;
 }
 
-/* Ends the capture after --steps. The session's own limit would also end the reading of objects,
- * which name the holders of blocks. */
-static const char *full(void *output)
-{
-	const struct watcher *w = output;
-	uint64_t steps = w->args->capture.session.steps;
-
-	return steps && session__steps(w->session) >= steps ? "steps" : NULL;
-}
-
 static int end(void *output, const char *reason, int err)
 {
 	struct watcher *w = output;
@@ -385,8 +376,8 @@ static int end(void *output, const char *reason, int err)
 	(void)reason;
 	if (err)
 		log_err("the capture broke off: %s", strerror(-err));
-	w->duration = session__now(w->session);
 	session__give_words(w->session, &w->dict, &w->facts);
+	w->duration = words__fact_number(w->facts, "duration_ns"); /* to the end of the last step */
 	return err ? EXIT_FAILED : EXIT_OK;
 }
 
@@ -411,15 +402,11 @@ static int print_watched(struct watcher *w)
 
 static int from_process(const struct leaks_args *args)
 {
-	static const struct tracees_output output = { begin, NULL, full, end };
+	static const struct tracees_output output = { begin, NULL, NULL, end };
 	struct watcher w = { .sink = { .event = on_event }, .args = args };
-	struct capture_loop loop = { .args = args->capture,
-				     .output = &output,
-				     .ctx = &w,
-				     .steps = args->capture.session.steps };
+	struct capture_loop loop = { .args = args->capture, .output = &output, .ctx = &w };
 	int status;
 
-	loop.args.session.steps = 0;
 	status = capture_loop__open(&loop);
 	if (!status)
 		status = capture_loop__run(&loop);

@@ -53,8 +53,6 @@ struct capture_loop {
 	const struct tracees_output *output;
 	void *ctx;			    /* passed to all callbacks except those of sources */
 	const struct loop_command *command; /* how args.pid was started; NULL: it was there */
-	uint64_t steps;			    /* steps that end the capture, for messages, if the
-					       output counts them; 0: those of args */
 	const char *until; /* the end of the capture in words, for messages; NULL: from args */
 	struct loop_source sources[LOOP_SOURCES]; /* may change at any time */
 	size_t n_sources;

@@ -25,7 +25,7 @@ static bool line_shown; /* the progress line is on the terminal */
 
 const char *capture_remarks__until(struct capture_loop *loop)
 {
-	uint64_t steps = loop->args.session.steps ? loop->args.session.steps : loop->steps;
+	uint64_t steps = loop->args.session.steps;
 	char time[24] = "", count[32] = "", *buf = loop->remarks.until;
 
 	if (loop->until)

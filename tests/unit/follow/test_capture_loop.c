@@ -209,10 +209,11 @@ static void test_until(void **state)
 	says((struct capture_loop){ 0 }, "it exits");
 	says((struct capture_loop){ .args.duration = 10000000000 }, "10.0 s have passed");
 	says((struct capture_loop){ .args.session.steps = 60 }, "60 steps have passed");
-	says((struct capture_loop){ .steps = 1 }, "1 step has passed");
-	says((struct capture_loop){ .steps = 1, .args.duration = 10000000000 },
+	says((struct capture_loop){ .args.session.steps = 1 }, "1 step has passed");
+	says((struct capture_loop){ .args.session.steps = 1, .args.duration = 10000000000 },
 	     "10.0 s or 1 step have passed");
-	says((struct capture_loop){ .steps = 1, .until = "peak>1 holds" }, "peak>1 holds");
+	says((struct capture_loop){ .args.session.steps = 1, .until = "peak>1 holds" },
+	     "peak>1 holds");
 }
 
 int main(void)
