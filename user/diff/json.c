@@ -35,6 +35,7 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 	json__string(j, "python", facts__get(f, "python"));
 	json__string(j, "attached_at", facts__get(f, "attached_at"));
 	json__seconds(j, "duration", s->a->duration, 9);
+	words__put_window(j, s->a->model);
 	json__uint(j, "events", model__events(s->a->model));
 	json__uint(j, "lost", words__lost(s->a->model, f));
 	json__uint(j, "steps", model__whole_steps(s->a->model));

@@ -360,7 +360,7 @@ static void print_recording(struct printer *p, enum match_side side)
 {
 	const struct diff_side *s = &p->d->side[side];
 	const struct facts *f = s->a->facts;
-	char bytes[24], time[24], count[32], word[64], step[40], detail[DETAIL_TEXT];
+	char bytes[24], time[24], count[32], word[64], step[40], window[48], detail[DETAIL_TEXT];
 	bool steps = model__steps(s->a->model);
 	uint64_t lost = words__lost(s->a->model, f);
 	const char *torch = facts__get(f, "torch");
@@ -373,8 +373,11 @@ static void print_recording(struct printer *p, enum match_side side)
 	if (torch)
 		fprintf(p->out, "torch %s%s", text__clean(word, sizeof(word), torch, strlen(torch)),
 			text__dot());
-	fprintf(p->out, "%s%s%s events, ", text__time(time, sizeof(time), s->a->duration),
-		text__dot(), text__count(count, sizeof(count), model__events(s->a->model)));
+	words__window(s->a->model, f, window, sizeof(window));
+	fprintf(p->out, "%s%s%s%s%s events, ",
+		text__time(time, sizeof(time), model__length(s->a->model, s->a->duration)),
+		*window ? text__dot() : "", window, text__dot(),
+		text__count(count, sizeof(count), model__events(s->a->model)));
 	fprintf(p->out, "%s%s lost%s%s%s\n", lost && p->colour ? RED : "",
 		text__count(count, sizeof(count), lost), lost && p->colour ? "\033[0m" : "",
 		s->a->complete ? "" : text__dot(), s->a->complete ? "" : "not complete");

@@ -12,6 +12,7 @@
 #include "export/export.h"
 #include "export/flametree.h"
 #include "export/frames.h"
+#include "labels/words.h"
 #include "lib/json.h"
 
 struct view {
@@ -190,6 +191,7 @@ static int put_data(void *ctx)
 	json__open_object(p->j, NULL);
 	json__string(p->j, "name", p->c->name);
 	json__seconds(p->j, "duration", p->c->duration, 3);
+	words__put_window(p->j, p->c->model);
 	json__uint(p->j, "events", model__events(p->c->model));
 	json__uint(p->j, "lost", model__lost(p->c->model));
 	json__open_object(p->j, "facts");

@@ -5,6 +5,7 @@
 
 #include "export/html.h"
 #include "labels/growth_summary.h"
+#include "labels/words.h"
 #include "leaks/leaks.h"
 #include "lib/json.h"
 #include "report/doc.h"
@@ -234,6 +235,7 @@ static int put_leaks(struct json *j, const struct page_data *p)
 	}
 	json__open_object(j, "leaks");
 	json__seconds(j, "duration", c->duration, 6);
+	words__put_window(j, c->model);
 	err = leaks_json__devices(j, &doc, &o, &found);
 	json__close_object(j);
 	return err;

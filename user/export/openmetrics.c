@@ -35,7 +35,12 @@ static void put_recording(struct export_ctx *c)
 							 "seconds",
 							 "Start time of the capture, since 1970." };
 	static const struct openmetrics_family length = { "duration_seconds", "gauge", "seconds",
-							  "Duration of the capture." };
+							  "Time from the start of the capture to "
+							  "the end of the recording." };
+	static const struct openmetrics_family window = { "window_start_seconds", "gauge",
+							  "seconds",
+							  "Time from the start of the capture to "
+							  "the start of its window." };
 	static const struct openmetrics_family events = { "events", "counter", NULL,
 							  "Events recorded." };
 	static const struct openmetrics_family lost = { "lost_records", "counter", NULL,
@@ -63,6 +68,11 @@ static void put_recording(struct export_ctx *c)
 	snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, c->duration / 1000000000,
 		 c->duration % 1000000000);
 	put_one(c->out, &length, text);
+	if (model__window(c->model, &ns)) {
+		snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000,
+			 ns % 1000000000);
+		put_one(c->out, &window, text);
+	}
 	snprintf(text, sizeof(text), "%" PRIu64, model__events(c->model));
 	put_one(c->out, &events, text);
 	snprintf(text, sizeof(text), "%" PRIu64, model__lost(c->model));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "export/timeline.h"
+#include "labels/words.h"
 #include "report/doc.h"
 
 struct named {
@@ -102,6 +103,7 @@ void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written)
 	json__string(j, "torch", facts__get(c->facts, "torch"));
 	json__string(j, "start", facts__get(c->facts, "start"));
 	json__seconds(j, "duration", c->duration, 6);
+	words__put_window(j, c->model);
 	json__uint(j, "events", model__events(c->model));
 	json__uint(j, "events_written", written);
 	json__uint(j, "lost", model__lost(c->model));

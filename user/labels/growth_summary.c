@@ -168,11 +168,11 @@ int growth_summary__of(const struct model *m, const struct facts *f, size_t devi
 	snprintf(s.device, sizeof(s.device), "%s", d.name);
 	s.clock = s.growth.clock;
 	s.steps = s.growth.steps;
-	s.duration = duration;
+	s.duration = model__length(m, duration);
 	s.cwd = facts__get(f, "cwd");
 	s.ran_out = d.ooms;
 	choose_part(&s);
-	if (s.clock == GROWTH_TIME && duration < KNOWN_NS) {
+	if (s.clock == GROWTH_TIME && s.duration < KNOWN_NS) {
 		s.why = "too_short";
 	} else if (s.confidence != TREND_NONE) {
 		s.verdict = GROWTH_VERDICT_GROWS;

@@ -41,7 +41,7 @@ struct growth_summary {
 	char device[16];
 	enum growth_clock clock;
 	uint64_t steps;	   /* whole steps, or calls; slices with GROWTH_TIME */
-	uint64_t duration; /* ns */
+	uint64_t duration; /* ns; of a window its length */
 	const char *cwd;   /* the target's folder; owned by the facts, or NULL */
 
 	/* GROWTH_VERDICT_GROWS */

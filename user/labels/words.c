@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/json.h"
 #include "lib/text.h"
 #include "memtrace.h"
 
@@ -107,6 +108,26 @@ static size_t format_location(char *buf, const char *path, unsigned n, const cha
 
 	snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", tail == path ? "" : ".../", tail, line, func);
 	return text__width(buf);
+}
+
+const char *words__window(const struct model *m, const struct facts *f, char *buf, size_t size)
+{
+	char time[24];
+	uint64_t from;
+
+	*buf = '\0';
+	if (model__window(m, &from))
+		snprintf(buf, size, "%s from %s on", facts__get(f, "segment") ? "part" : "window",
+			 text__time(time, sizeof(time), from));
+	return buf;
+}
+
+void words__put_window(struct json *j, const struct model *m)
+{
+	uint64_t from;
+
+	if (model__window(m, &from))
+		json__seconds(j, "window_start", from, 9);
 }
 
 /* Writes the location of memory without a Python line; false: it has one. */

@@ -12,6 +12,8 @@
 /* Size of a string of DICT_MAX_STRING bytes with every byte escaped, plus a few words. */
 #define REPORT_TEXT 16640
 
+struct json;
+
 /* Cuts s in place to this width at a whole character, with "..." at the end. Returns s. */
 char *words__cut(char *s, size_t columns);
 /* Cuts the front of s in place to this width: "...ers.7.self_attn". */
@@ -67,6 +69,11 @@ void words__stacks(const struct model *m, struct report_stacks *ret);
 bool words__walk_failed(unsigned walk);
 /* Number of lost events: the larger of the stream's and the fact's. */
 uint64_t words__lost(const struct model *m, const struct facts *f);
+/* Writes "window from 43.9 s on", or "part ..." of a rolling folder; "": the recording begins with
+ * its capture. Returns buf. */
+const char *words__window(const struct model *m, const struct facts *f, char *buf, size_t size);
+/* Puts the key window_start (s) if the recording is a window. */
+void words__put_window(struct json *j, const struct model *m);
 /* Qualifier before a number of bytes: "", "at least " or "about ". */
 const char *words__about(enum figure f);
 uint64_t words__fact_number(const struct facts *f,

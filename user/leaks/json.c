@@ -215,6 +215,7 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 	json__close_object(j);
 	json__string(j, "name", doc->name);
 	json__seconds(j, "duration", doc->duration, 6);
+	words__put_window(j, doc->model);
 	json__uint(j, "events", model__events(doc->model));
 	json__uint(j, "lost", words__lost(doc->model, doc->facts));
 	json__bool(j, "complete", doc->complete);

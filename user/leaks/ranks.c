@@ -199,7 +199,7 @@ static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device
 static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t device)
 {
 	struct leaks_device d = { .recording = r->taken,
-				  .duration = a->duration,
+				  .duration = model__length(a->model, a->duration),
 				  .no_holder = leaks__no_holder(a->facts) };
 	struct model_device md;
 	const char *kind = d.kind;

@@ -225,11 +225,16 @@ static void say_rest(struct page *p, const struct growth *g)
 				"There are too many lines to list them all.");
 }
 
+static const char *span(const struct page *p, const struct growth *g, char buf[LEAKS_SPAN])
+{
+	return leaks__span(g, model__length(p->doc->model, p->doc->duration), buf, LEAKS_SPAN);
+}
+
 static void say_nothing(struct page *p, const struct growth *g)
 {
 	char range[24], sp[LEAKS_SPAN], slope[40], nothing[LEAKS_NOTHING];
 
-	leaks__span(g, p->doc->duration, sp, sizeof(sp));
+	span(p, g, sp);
 	if (g->values < TREND_MIN)
 		text__paragraph(p->out, p->width, "", "  ",
 				"Too short to judge: %s. Record at least 20, better 60.", sp);
@@ -324,11 +329,13 @@ static int say_tensors(struct page *p, const struct growth *host)
 static void head(struct page *p)
 {
 	const struct leaks_doc *d = p->doc;
-	char name[512], count[32], lost[32], time[24], detail[DETAIL_TEXT];
+	char name[512], count[32], lost[32], time[24], window[48], detail[DETAIL_TEXT];
 
-	text__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s events, %s lost",
+	words__window(d->model, d->facts, window, sizeof(window));
+	text__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s%s%s events, %s lost",
 			text__clean(name, sizeof(name), d->name, strlen(d->name)), text__dot(),
-			text__time(time, sizeof(time), d->duration), text__dot(),
+			text__time(time, sizeof(time), model__length(d->model, d->duration)),
+			*window ? text__dot() : "", window, text__dot(),
 			text__count(count, sizeof(count), model__events(d->model)),
 			text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
 	if (*detail__sentence(detail, sizeof(detail), d->facts))
@@ -379,7 +386,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	n = growth__count(&g, p->o->min_confidence);
 	shown = p->o->top && p->o->top < n ? p->o->top : n;
 	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(),
-		leaks__heading(&g, p->doc->duration, sp, sizeof(sp)));
+		leaks__heading(&g, model__length(p->doc->model, p->doc->duration), sp, sizeof(sp)));
 	err = headline(p, device);
 	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 		if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
@@ -405,7 +412,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 		text__paragraph(p->out, p->width, "", "  ",
 				"Memory that is freed less than once in %s looks like a leak, too: "
 				"record longer to be sure.",
-				leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+				span(p, &g, sp));
 	if (n && (g.clock == GROWTH_CALLS || g.clock == GROWTH_TIME))
 		text__paragraph(p->out, p->width, "", "  ", "%s", LEAKS_HINT);
 	if (p->o->figures) {

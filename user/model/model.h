@@ -463,6 +463,8 @@ bool model__last_step(const struct model *m, size_t device, struct model_step *r
 bool model__job_step(const struct model *m, uint64_t *ret);
 /* The recording begins later than its capture: *ret, ns since the capture's start; otherwise 0. */
 bool model__window(const struct model *m, uint64_t *ret);
+/* Length of a recording that ends at this time, ns: since the start of its window, if it is one. */
+uint64_t model__length(const struct model *m, uint64_t end);
 /* The recording begins at the first step's start. */
 bool model__first_step_whole(const struct model *m);
 /* Median duration of the kept steps, ns, without an incomplete first step. 0: no such step. */

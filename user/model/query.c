@@ -259,6 +259,14 @@ bool model__window(const struct model *m, uint64_t *ret)
 	return s;
 }
 
+uint64_t model__length(const struct model *m, uint64_t end)
+{
+	uint64_t from;
+
+	model__window(m, &from);
+	return end > from ? end - from : 0;
+}
+
 /* Start and end of a kept step. The first step of a window begins with the window. Older recorders
  * wrote this fact after the events, so it may come after the step's end. */
 static struct step_span span_of(const struct model *m, uint64_t number)

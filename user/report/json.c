@@ -125,6 +125,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	json__open_object(j, "capture");
 	fact(j, "start", f, "start");
 	json__seconds(j, "duration", doc->duration, 9);
+	words__put_window(j, doc->model);
 	json__uint(j, "events", model__events(doc->model));
 	json__uint(j, "lost", words__lost(doc->model, f));
 	json__uint(j, "steps", model__whole_steps(doc->model));

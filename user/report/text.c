@@ -144,6 +144,12 @@ static uint64_t lost(const struct model *m, const struct facts *f, const struct 
 	return n > o->lost ? n : o->lost;
 }
 
+static uint64_t length(const struct model *m, const struct facts *f,
+		       const struct report_text_opts *o)
+{
+	return model__length(m, o->duration ? o->duration : words__fact_number(f, "duration_ns"));
+}
+
 /* Adds the job's numbers of the whole steps. */
 static void job_steps(struct line *l, const struct model *m)
 {
@@ -163,17 +169,16 @@ static void job_steps(struct line *l, const struct model *m)
 static void print_process(FILE *out, const struct model *m, const struct facts *f,
 			  const struct report_text_opts *o)
 {
-	uint64_t duration = o->duration ? o->duration : words__fact_number(f, "duration_ns"),
-		 n = lost(m, f, o);
+	uint64_t n = lost(m, f, o);
 	struct line l = line__begin(out, o);
-	char cmd[REPORT_TEXT / 2], time[24], step[24], events[32], count[32];
+	char cmd[REPORT_TEXT / 2], time[24], step[24], events[32], count[32], window[48];
 	bool red = n && report_text__colour(out, o);
 
 	report_text__command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
 	part(&l, "%s", cmd);
 	part(&l, "PID %" PRIu64, words__fact_number(f, "pid"));
 	place(&l, f);
-	text__time(time, sizeof(time), duration);
+	text__time(time, sizeof(time), length(m, f, o));
 	if (model__whole_steps(m))
 		part(&l, "%s, %s step%s of %s", time,
 		     text__count(count, sizeof(count), model__whole_steps(m)),
@@ -181,6 +186,8 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 		     text__time(step, sizeof(step), model__step_time(m)));
 	else
 		part(&l, "%s", time);
+	if (*words__window(m, f, window, sizeof(window)))
+		part(&l, "%s", window);
 	job_steps(&l, m);
 	version(&l, f, "torch", "torch");
 	version(&l, f, "python", "Python");
@@ -327,14 +334,13 @@ static int say_growth(struct line *l, const struct model *m, size_t i, const str
 static void churn_words(struct line *l, const struct model *m, const struct model_device *d,
 			const struct facts *f, const struct report_text_opts *o)
 {
-	uint64_t duration = o->duration ? o->duration : words__fact_number(f, "duration_ns");
 	uint64_t left = d->allocated > d->before_attach ? d->allocated - d->before_attach : 0;
 	char bytes[24], time[24];
 
 	if (d->total_allocated > left)
 		part(l, "%s%s allocated and freed in %s", lost(m, f, o) ? "at least " : "",
 		     text__bytes(bytes, sizeof(bytes), d->total_allocated - left),
-		     text__time(time, sizeof(time), duration));
+		     text__time(time, sizeof(time), length(m, f, o)));
 }
 
 /* The device "host" has the sizes that readings of the process found. */

@@ -396,6 +396,20 @@ static void test_time(void **state)
 	}
 }
 
+/* The minute is of the window, which may begin long after the capture. */
+static void test_time_of_a_window(void **state)
+{
+	struct world w = watched();
+	uint32_t line = at_line(&w, 7);
+
+	facts__set(w.f, "window_start_ns", "90000000000");
+	for (int k = 0; k < 1000; k++) {
+		w.time = 90000 * MS + (k + 1) * 10 * MS - MS;
+		alloc(&w, CPU, 0x100000 + k, KIB, line);
+	}
+	is_unknown(&w, "cpu", "too_short");
+}
+
 static void test_json(void **state)
 {
 	struct world w = watched();
@@ -453,12 +467,19 @@ static void test_not_watched(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_grows),	   cmocka_unit_test(test_mark),
-		cmocka_unit_test(test_long_names), cmocka_unit_test(test_several_lines),
-		cmocka_unit_test(test_full),	   cmocka_unit_test(test_pool_and_others),
-		cmocka_unit_test(test_healthy),	   cmocka_unit_test(test_looks_like_a_leak),
-		cmocka_unit_test(test_unknown),	   cmocka_unit_test(test_time),
-		cmocka_unit_test(test_json),	   cmocka_unit_test(test_not_watched),
+		cmocka_unit_test(test_grows),
+		cmocka_unit_test(test_mark),
+		cmocka_unit_test(test_long_names),
+		cmocka_unit_test(test_several_lines),
+		cmocka_unit_test(test_full),
+		cmocka_unit_test(test_pool_and_others),
+		cmocka_unit_test(test_healthy),
+		cmocka_unit_test(test_looks_like_a_leak),
+		cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_time),
+		cmocka_unit_test(test_time_of_a_window),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_not_watched),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

@@ -25,7 +25,7 @@
 
 static char dir[] = "/tmp/test_report.XXXXXX";
 static char from_start[64], segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64],
-	cut[64], damaged[64], named[64], blocks[64], read_once[64];
+	cut[64], damaged[64], named[64], blocks[64], read_once[64], window[64];
 
 /* 100 MiB from before attach; at the peak 64 + 2 * 8 + 5 + 1 MiB recorded. */
 static void write_recording(void)
@@ -257,6 +257,7 @@ static int setup(void **state)
 	snprintf(drifting, sizeof(drifting), "%s/drift.mtr", dir);
 	snprintf(segmented, sizeof(segmented), "%s/seg.mtr", dir);
 	snprintf(odd, sizeof(odd), "%s/odd.mtr", dir);
+	snprintf(window, sizeof(window), "%s/window.mtr", dir);
 	snprintf(cut, sizeof(cut), "%s/cut.mtr", dir);
 	snprintf(damaged, sizeof(damaged), "%s/damaged.mtr", dir);
 	write_recording();
@@ -723,6 +724,56 @@ static void test_json_stack(void **state)
 	json_decref(doc);
 }
 
+static struct output *leaks(const char *first, ...)
+{
+	struct output *o;
+	va_list ap;
+
+	va_start(ap, first);
+	o = run_command(command_leaks.run, "memtrace-bpf leaks", first, ap);
+	va_end(ap);
+	return o;
+}
+
+static void assert_window(json_t *capture)
+{
+	assert_true(json_real_value(json_object_get(capture, "window_start")) == 31.0);
+	assert_true(json_real_value(json_object_get(capture, "duration")) == 31.4);
+}
+
+/* Texts state the length of a window, and where it begins. Times count from the capture's start. */
+static void test_window(void **state)
+{
+	for (int part = 0; part < 2; part++) {
+		const char *begins = part ? "part from 31.0 s on" : "window from 31.0 s on";
+		struct tape t = tape__new(window);
+		json_t *doc;
+		struct output *o;
+
+		facts__set(t.f, "window_start_ns", "31000000000");
+		if (part)
+			facts__set(t.f, "segment", "12");
+		t.time = 31000 * MS;
+		alloc(&t, CPU, 1, 3000, 0);
+		put(&t, (struct event){ .kind = EVENT_FREE, .device = CPU, .addr = 1 });
+		tape__close(&t);
+		o = report(window, NULL);
+		assert_non_null(strstr(o->out, " 0.40 s"));
+		assert_non_null(strstr(o->out, begins));
+		assert_non_null(strstr(o->out, "2.9 KiB allocated and freed in 0.40 s"));
+		o = leaks(window, NULL);
+		assert_non_null(strstr(o->out, " 0.40 s"));
+		assert_non_null(strstr(o->out, begins));
+		assert_non_null(strstr(o->out, "0.40 s in "));
+		doc = parse(report("--format", "json", window, NULL)->out);
+		assert_window(json_object_get(doc, "capture"));
+		json_decref(doc);
+		doc = parse(leaks("--format", "json", window, NULL)->out);
+		assert_window(doc);
+		json_decref(doc);
+	}
+}
+
 static void test_json_cpu(void **state)
 {
 	static const char *const unknown[] = { "reserved", "peak_reserved", "fragmentation",
@@ -734,6 +785,7 @@ static void test_json_cpu(void **state)
 
 	assert_true(json_is_null(json_object_get(dev, "drift")));
 	assert_true(json_is_null(json_object_get(dev, "before_attach")));
+	assert_null(json_object_get(json_object_get(doc, "capture"), "window_start"));
 	assert_int_equal(rows_sum(doc), 3500);
 	/* The CPU allocator does not report reserved memory: 0 would be wrong. */
 	for (size_t i = 0; i < sizeof(unknown) / sizeof(*unknown); i++)
@@ -1255,6 +1307,7 @@ int main(void)
 		cmocka_unit_test(test_json_moments),
 		cmocka_unit_test(test_json_stack),
 		cmocka_unit_test(test_json_cpu),
+		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_recorded_from_the_start),
 		cmocka_unit_test(test_fail_if_blames_lines),
 		cmocka_unit_test(test_fail_if_growth_leaves_out_what_was_there_before),

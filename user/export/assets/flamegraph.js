@@ -233,7 +233,8 @@
 			f.pid && `PID ${f.pid}`,
 			f.torch && `torch ${f.torch}`,
 			f.python && `Python ${f.python}`,
-			seconds(data.duration),
+			seconds(data.duration - (data.window_start ?? 0)),
+			data.window_start !== undefined && `window from ${seconds(data.window_start)} on`,
 			`${count(data.events)} events`,
 		].filter(Boolean);
 		$("facts").append(...items.map(text => el("li", { textContent: text })),

@@ -18,7 +18,7 @@ const Growth = (() => {
 
 	const unit = d => d.clock === "steps" ? "step" : d.clock === "calls" ? "call" : "second";
 	const units = (d, n) => `${count(n)} ${unit(d)}${n === 1 ? "" : "s"}`;
-	const span = (d, doc) => d.clock === "time" ? `${seconds(doc.duration)} (no steps)` : units(d, d.steps);
+	const span = (d, doc) => d.clock === "time" ? `${seconds(doc.duration - (doc.window_start ?? 0))} (no steps)` : units(d, d.steps);
 	const signed = n => (n > 0 ? "+" : "") + bytes(Math.round(n));
 	const rate = (l, d) => `${signed(l.bytes_per_step ?? l.bytes_per_second)}/${unit(d)}`;
 	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);

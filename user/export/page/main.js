@@ -19,7 +19,7 @@
 		$("command").textContent = command();
 		$("command").title = (t.cmdline ?? []).join(" ");
 		const facts = [t.pid !== undefined && t.pid !== null && `PID ${t.pid}`, t.torch && `torch ${t.torch}`, t.python && `Python ${t.python}`,
-			seconds(head.duration), c.steps && `${count(c.steps)} steps`];
+			seconds(head.duration - (c.window_start ?? 0)), c.window_start !== undefined && `window from ${seconds(c.window_start)} on`, c.steps && `${count(c.steps)} steps`];
 		$("facts").textContent = facts.filter(Boolean).join("  ·  ");
 		const d = Page.device();
 		const items = [[`${count(c.events ?? 0)} events`, ""], [`${count(c.lost ?? 0)} lost`, c.lost ? "bad" : "good"]];
