@@ -15,6 +15,7 @@
 #include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
+#include "labels/words.h"
 #include "report/columns.h"
 #include "report/fail.h"
 #include "report/files.h"
@@ -24,6 +25,7 @@
 struct options {
 	struct report_args shown;
 	struct report_files r;
+	const char *columns; /* --columns; NULL: not given */
 	bool no_overview;
 };
 
@@ -156,7 +158,25 @@ static void parse_fail(struct report_files *r, const char *arg, struct argp_stat
 	free(why);
 }
 
-static void check_options(const struct options *o, struct argp_state *state)
+/* Which columns there are depends on the other options. */
+static void parse_columns(struct options *o, struct argp_state *state)
+{
+	struct report_files *r = &o->r;
+	bool csv = o->shown.format == REPORT_AS_CSV;
+	char why[512];
+
+	if (r->tree || r->segments || r->together == TOGETHER_YES)
+		argp_error(state,
+			   "--columns cannot be combined with --tree, --by segment or --together");
+	if (!csv && o->shown.format != REPORT_AS_TEXT)
+		argp_error(state,
+			   "--columns works only with --format text or csv; json has all figures");
+	if (report_columns__parse(o->columns, csv, words__speaks_of(r->by, r->split),
+				  csv ? &r->fields : &r->columns, why, sizeof(why)))
+		argp_error(state, "--columns: %s", why);
+}
+
+static void check_options(struct options *o, struct argp_state *state)
 {
 	const struct report_files *r = &o->r;
 	bool html = o->shown.format == REPORT_AS_HTML;
@@ -174,12 +194,8 @@ static void check_options(const struct options *o, struct argp_state *state)
 				  "or --by segment");
 	if (r->advice && o->shown.format == REPORT_AS_CSV)
 		argp_error(state, "--advice works only with --format text or json");
-	if (r->columns && (r->tree || r->segments || r->together == TOGETHER_YES))
-		argp_error(state,
-			   "--columns cannot be combined with --tree, --by segment or --together");
-	if (r->columns && (o->shown.format == REPORT_AS_JSON || html))
-		argp_error(state,
-			   "--columns works only with --format text or csv; json has all figures");
+	if (o->columns)
+		parse_columns(o, state);
 	if (html && (r->together == TOGETHER_NO || r->advice))
 		argp_error(state, "--format html cannot be combined with --apart or --advice");
 	if (r->outliers && (r->together != TOGETHER_YES || o->shown.format != REPORT_AS_JSON))
@@ -193,7 +209,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
 	struct report_files *r = &o->r;
-	char why[512];
 
 	switch (key) {
 	case OPT_BY:
@@ -210,8 +225,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->no_overview = true;
 		break;
 	case OPT_COLUMNS:
-		if (report_columns__parse(arg, &r->columns, &r->fields, why, sizeof(why)))
-			argp_error(state, "--columns: %s", why);
+		o->columns = arg;
 		break;
 	case OPT_ADVICE:
 		r->advice = true;

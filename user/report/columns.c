@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/text.h"
+#include "model/model.h"
 
 const char *const report_columns_csv[] = { "bytes",	"count",      "median",	      "cumulative",
 					   "recording", "device",     "file",	      "line",
@@ -16,7 +17,7 @@ const char *const report_columns_csv[] = { "bytes",	"count",      "median",	    
 /* A name of the list: its column of text, and its fields of CSV with spaces between. */
 static const struct {
 	const char *name;
-	int column; /* -1: only in CSV */
+	int column;
 	const char *fields;
 } names[] = {
 	{ "size", COL_SIZE, "bytes" },
@@ -30,14 +31,16 @@ static const struct {
 	{ "thread", COL_THREAD, "thread" },
 	{ "module", COL_MODULE, "module module_class" },
 	{ "location", COL_WHERE, "file line function name holder" },
+	/* other words for them */
 	{ "bytes", COL_SIZE, "bytes" },
 	{ "count", COL_BLOCKS, "count" },
 	{ "category", COL_ROLE, "category" },
 };
 
 #define NAMES (sizeof(names) / sizeof(*names))
+#define OTHER_WORDS 3 /* at the end of names */
 
-/* Returns the bit of a CSV field; 0: there is none. */
+/* Returns the bit of a CSV field; 0: unknown name. */
 static uint32_t field(const char *name, size_t len)
 {
 	for (int i = 0; report_columns_csv[i]; i++)
@@ -58,53 +61,88 @@ static uint32_t fields(const char *list)
 	return bits;
 }
 
-static int parse_name(const char *s, size_t len, uint32_t *text, uint32_t *csv)
+bool report_columns__is_of(int column, unsigned groups)
 {
-	for (size_t i = 0; i < NAMES; i++)
-		if (strlen(names[i].name) == len && !strncmp(names[i].name, s, len)) {
-			*text |= 1U << names[i].column;
-			*csv |= fields(names[i].fields);
-			return 0;
-		}
-	*csv |= field(s, len);
-	return field(s, len) ? 0 : -EINVAL;
+	static const unsigned of[COL_NR] = {
+		[COL_CUMULATIVE] = ~(1U << BY_LAYER), /* sums of overlapping rows mean nothing */
+		[COL_ROLE] = 1U << BY_CATEGORY,
+		[COL_PHASE] = 1U << BY_PHASE,
+		[COL_THREAD] = 1U << BY_THREAD,
+		[COL_MODULE] = 1U << BY_MODULE | 1U << BY_LAYER,
+		[COL_WHERE] = 1U << BY_LINE | 1U << BY_STACK,
+	};
+
+	return !of[column] || (of[column] & groups);
 }
 
-static void say_names(char *why, size_t size, const char *word, size_t len)
+/* Returns the index in names, or NAMES. */
+static size_t find(const char *s, size_t len)
 {
+	size_t i = 0;
+
+	while (i < NAMES && (strlen(names[i].name) != len || strncmp(names[i].name, s, len) != 0))
+		i++;
+	return i;
+}
+
+/* Returns the bits of a name; 0: this form has no such column. */
+static uint32_t parse_name(const char *s, size_t len, bool csv, unsigned groups)
+{
+	size_t i = find(s, len);
+
+	if (csv)
+		return i < NAMES ? fields(names[i].fields) : field(s, len);
+	return i < NAMES && report_columns__is_of(names[i].column, groups)
+		       ? UINT32_C(1) << names[i].column
+		       : 0;
+}
+
+/* Writes the message for a word that is no column of this form, with the columns that are. */
+static void say_names(char *why, size_t size, bool csv, unsigned groups, const char *word,
+		      size_t len)
+{
+	bool known = find(word, len) < NAMES || field(word, len);
+	const char *name, *comma = "";
 	char clean[128];
 	size_t at;
 
 	text__clean(clean, sizeof(clean), word, len);
-	at = (size_t)snprintf(why, size, "unknown column '%s'; use", clean);
-	for (size_t i = 0; names[i].column != COL_WHERE && at < size; i++)
-		at += (size_t)snprintf(why + at, size - at, " %s,", names[i].name);
-	if (at < size)
-		snprintf(why + at, size - at, " location, or a field of CSV");
+	at = (size_t)snprintf(why, size, "%s '%s'; use",
+			      known ? "this report has no column" : "unknown column", clean);
+	for (size_t i = 0; at < size; i++) {
+		name = csv ? report_columns_csv[i] : i < NAMES - OTHER_WORDS ? names[i].name : NULL;
+		if (!name)
+			break;
+		if (!csv && !report_columns__is_of(names[i].column, groups))
+			continue;
+		at += (size_t)snprintf(why + at, size - at, "%s %s", comma, name);
+		comma = ",";
+	}
 }
 
-int report_columns__parse(const char *list, uint32_t *text, uint32_t *csv, char *why, size_t size)
+int report_columns__parse(const char *list, bool csv, unsigned groups, uint32_t *ret, char *why,
+			  size_t size)
 {
-	uint32_t t = 0, c = 0;
+	uint32_t all = 0, bits;
 
 	if (*list == '+') {
-		t = COLUMNS_DEFAULT;
-		c = CSV_DEFAULT;
+		all = csv ? CSV_DEFAULT : COLUMNS_DEFAULT;
 		list++;
 	}
 	for (;;) {
 		size_t len = strcspn(list, ",");
 
-		if (parse_name(list, len, &t, &c)) {
-			say_names(why, size, list, len);
+		bits = parse_name(list, len, csv, groups);
+		if (!bits) {
+			say_names(why, size, csv, groups, list, len);
 			return -EINVAL;
 		}
+		all |= bits;
 		list += len;
 		if (!*list)
 			break;
 		list++;
 	}
-	*text = t;
-	*csv = c;
+	*ret = all;
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* --columns: which columns the table of text has, and which fields CSV has. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,9 +28,13 @@ enum report_col {
 extern const char *const report_columns_csv[];
 #define CSV_DEFAULT UINT32_MAX /* all of them */
 
+/* True if a text by these groups, bits 1 << BY_*, can have the column. */
+bool report_columns__is_of(int column, unsigned groups);
 /*
  * Parses a list such as "size,median" or "+median" (the default ones and this one), with the names
- * of both outputs, into bits 1 << COL_* and bits 1 << index in report_columns_csv. Returns 0, or
- * -EINVAL with why: the word and the known names.
+ * of both outputs, into *ret. csv: bits 1 << index in report_columns_csv; otherwise bits 1 << COL_*
+ * of the columns that exist for groups. Returns 0, or -EINVAL with why: the word and the names that
+ * exist.
  */
-int report_columns__parse(const char *list, uint32_t *text, uint32_t *csv, char *why, size_t size);
+int report_columns__parse(const char *list, bool csv, unsigned groups, uint32_t *ret, char *why,
+			  size_t size);

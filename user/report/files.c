@@ -358,26 +358,36 @@ static int print_together(struct reports *s)
 	return ranks__text(s->out, s->ranks, &o, s->args->side);
 }
 
+/* Prints the report of all recordings. Returns an exit code. */
+static int finish_together(struct reports *s)
+{
+	int err;
+
+	if (s->args->columns) {
+		log_err("--columns: the report of all recordings of a job has no choice of "
+			"columns; for a report of each, add --apart");
+		return EXIT_USAGE;
+	}
+	err = ranks__finish(s->ranks);
+	if (!err)
+		err = print_together(s);
+	if (!err)
+		return EXIT_OK;
+	log_err("%s", strerror(-err));
+	return EXIT_FAILED;
+}
+
 static int report_together(struct reports *s)
 {
-	int worst = EXIT_OK, err = 0;
+	int worst = EXIT_OK, status;
 
 	for (size_t i = 0; i < s->args->n; i++) {
-		int status = report_file(i, s);
-
+		status = report_file(i, s);
 		worst = status > worst ? status : worst;
 	}
 	/* Print nothing if no recording could be read. */
-	if (worst == EXIT_OK || ranks__count(s->ranks)) {
-		err = ranks__finish(s->ranks);
-		if (!err)
-			err = print_together(s);
-	}
-	if (err) {
-		log_err("%s", strerror(-err));
-		return EXIT_FAILED;
-	}
-	return worst;
+	status = worst == EXIT_OK || ranks__count(s->ranks) ? finish_together(s) : EXIT_OK;
+	return status ? status : worst;
 }
 
 static int report_apart(struct reports *s)
@@ -415,45 +425,40 @@ static int report_either(struct reports *s)
 {
 	const struct report_files *args = s->args;
 	size_t size, i, texts = can_read_again(args) ? MOST_TEXTS : SIZE_MAX;
-	int worst = EXIT_OK, err = 0;
+	int worst = EXIT_OK, status;
 	char *text = NULL;
 
 	s->out = open_memstream(&text, &size);
 	if (!s->out)
 		return EXIT_FAILED;
 	for (i = 0; i < args->n; i++) {
-		int status;
-
 		s->apart = i < texts;
 		status = report_file(i, s);
 		worst = status > worst ? status : worst;
 		if (ranks__count(s->ranks) && !ranks__can_belong(s->ranks))
 			break; /* each recording gets its own report */
 	}
-	if (fclose(s->out))
-		err = -ENOMEM;
-	s->out = stdout;
-	if (!err && i >= args->n && (ranks__one_job(s->ranks) || ranks__one_tree(s->ranks))) {
-		err = ranks__finish(s->ranks);
-		if (!err)
-			err = print_together(s);
-	} else if (!err) {
-		fputs(text, stdout);
-		ranks__free(s->ranks);
-		s->ranks = NULL;
-		s->apart = true;
-		i = i < texts ? i : texts - 1;
+	if (fclose(s->out)) {
+		free(text);
+		log_err("out of memory");
+		return EXIT_FAILED;
 	}
+	s->out = stdout;
+	if (i >= args->n && (ranks__one_job(s->ranks) || ranks__one_tree(s->ranks))) {
+		free(text);
+		status = finish_together(s);
+		return status ? status : worst;
+	}
+	fputs(text, stdout);
 	free(text);
-	for (i++; i < args->n && !err && s->apart; i++) {
-		int status = report_file(i, s);
-
+	ranks__free(s->ranks);
+	s->ranks = NULL;
+	s->apart = true;
+	for (i = i < texts ? i + 1 : texts; i < args->n; i++) {
+		status = report_file(i, s);
 		worst = status > worst ? status : worst;
 	}
-	if (!err)
-		return worst;
-	log_err("%s", strerror(-err));
-	return EXIT_FAILED;
+	return worst;
 }
 
 int report_files__print(const struct report_files *args)

@@ -257,15 +257,9 @@ static void order_columns(struct table *t)
 									     : 0 };
 }
 
-/* Hides columns that are not asked for, or have no information. */
+/* Hides columns that the user did not choose, or that have no information. */
 static void hide_columns(struct table *t)
 {
-	static const enum group groups[COL_WHERE] = {
-		[COL_ROLE] = BY_CATEGORY,
-		[COL_PHASE] = BY_PHASE,
-		[COL_THREAD] = BY_THREAD,
-		[COL_MODULE] = BY_MODULE,
-	};
 	unsigned of = words__speaks_of(t->o->by, t->o->split);
 	unsigned wanted = t->o->columns ? t->o->columns : COLUMNS_DEFAULT;
 	bool known = t->o->split || t->o->columns, module = known;
@@ -276,13 +270,10 @@ static void hide_columns(struct table *t)
 		module |= t->rows[i].modules != 0;
 	}
 	for (int c = 0; c < COL_WHERE; c++)
-		grid__show(t->grid, c, wanted & 1U << c);
-	for (int c = COL_ROLE; c < COL_WHERE; c++)
 		grid__show(t->grid, c,
-			   (wanted & 1U << c) && (of & 1U << groups[c]) && groups[c] != t->last &&
+			   (wanted & 1U << c) && report_columns__is_of(c, of) &&
+				   (c < COL_ROLE || !report_columns__is_of(c, 1U << t->last)) &&
 				   (c != COL_ROLE || known) && (c != COL_MODULE || module));
-	if (overlap(t)) /* the sums of overlapping rows mean nothing */
-		grid__show(t->grid, COL_CUMULATIVE, false);
 	grid__show(t->grid, COL_BAR, t->o->bars == REPORT_ALWAYS);
 }
 

@@ -1230,6 +1230,28 @@ static void test_columns(void **state)
 	o = report("--columns", "size,colour", blocks, NULL);
 	assert_int_equal(o->status, EXIT_USAGE);
 	assert_non_null(strstr(o->err, "--columns: unknown column 'colour'; use size, percent,"));
+	/* Columns that this form does not have. */
+	o = report("--columns", "size,module,requested", "--format", "csv", blocks, NULL);
+	assert_int_equal(o->status, EXIT_USAGE);
+	assert_non_null(strstr(o->err, "--columns: this report has no column 'requested'; use "
+				       "bytes, count, median, cumulative, recording,"));
+	o = report("--columns", "+module,phase", "--by", "category", blocks, NULL);
+	assert_int_equal(o->status, EXIT_USAGE);
+	assert_string_equal(o->out, "");
+	assert_non_null(strstr(o->err, "no column 'module'; use size, percent, blocks, cumulative, "
+				       "median, requested, role\n"));
+	o = report("--columns", "size,phase,thread", "--by", "phase", blocks, NULL);
+	assert_non_null(strstr(o->err, "no column 'thread'; use size, percent, blocks, cumulative, "
+				       "median, requested, phase\n"));
+	o = report("--by", "layer", "--columns", "size,module,cumulative", blocks, NULL);
+	assert_non_null(strstr(o->err, "no column 'cumulative'; use size, percent, blocks, median, "
+				       "requested, module\n"));
+	o = report("--columns", "size,file", blocks, NULL);
+	assert_non_null(strstr(o->err, "no column 'file'; use size, percent,"));
+	o = report("--columns", "size,phase", "--by", "phase", "--no-overview", blocks, NULL);
+	assert_non_null(strstr(o->out, "\n      Size  Phase\n  8.00 MiB  forward\n"));
+	o = report("--columns", "role,thread", "--by", "category,thread", blocks, NULL);
+	assert_int_equal(o->status, EXIT_OK);
 	assert_int_equal(report("--columns", "", blocks, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--columns", "size,", blocks, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--columns", "size", "--tree", blocks, NULL)->status, EXIT_USAGE);
