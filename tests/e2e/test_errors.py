@@ -68,6 +68,30 @@ def test_usage():
     refused(tool("dump", "-p", "1", "--format", "xml"), USAGE, "xml")
 
 
+def test_no_option_is_ignored():
+    """An option without a meaning here is an error that says where it has one."""
+    guide = os.path.join(harness.REPO, "tests", "data", "guide")
+    base, job = os.path.join(guide, "base.mtr"), os.path.join(guide, "job")
+    refused(tool("report", job, "--columns", "size"), USAGE, "--columns", "add --apart")
+    equal(tool("report", job, "--columns", "size", "--apart")[0], OK, "columns of reports apart")
+    refused(tool("report", job, "--together", "--apart"), USAGE, "--apart cannot be combined with --together")
+    refused(tool("report", job, "--apart", "--side-by-side"), USAGE, "--apart cannot be combined with")
+    refused(tool("report", base, "--tree", "--by", "line"), USAGE, "only with --by module")
+    refused(tool("report", base, "--csv", "raw"), USAGE, "--csv is for the format csv")
+    refused(tool("diff", base, base, "--csv", "raw"), USAGE, "--csv is for the format csv")
+    refused(tool("diff", base, base, "--format", "flamegraph", "--top", "2"), USAGE, "--top")
+    for name in ("csv", "ndjson", "timeline", "perfetto", "tensorboard"):
+        refused(tool("export", name, base, "--at", "peak", "-o", scratch("x")), USAGE, "--at", name)
+    for name in ("html", "perfetto", "ndjson", "parquet"):
+        refused(tool("export", name, base, "--csv", "raw", "-o", scratch("x")), USAGE, "--csv is for the format csv")
+    check(not os.path.exists(scratch("x")), "a refused export wrote a file")
+    for command, more in (("dump", "--children"), ("leaks", ""), ("check", ""), ("ctl", "")):
+        refused(tool(command, "-p", "1", "-p", "2"), USAGE, "-p 1 and -p 2 cannot be combined", more)
+    equal(tool("check", "-p", str(os.getpid()), "-p", str(os.getpid()))[0] == USAGE, False, "the same PID twice")
+    for option, value in (("--capture", "2steps"), ("--cost", "1%"), ("--max-captures", "3"), ("--cooldown", "1s"), ("--max-size", "1G")):
+        refused(tool("watch", "-p", "1", option, value), USAGE, option, "-o FOLDER")
+
+
 def test_help_and_version():
     """All common ways to request them, for every command; `run` passes on its command's options."""
     equal(tool("-h"), tool("--help"), "-h and --help")

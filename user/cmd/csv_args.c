@@ -20,8 +20,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	if (key != OPT_CSV)
 		return ARGP_ERR_UNKNOWN;
+	*(bool *)state->input = true;
 	csv__set_raw(report_args__choose(state, "--csv", arg, words));
 	return 0;
+}
+
+void csv_args__check(struct argp_state *state, bool given, bool is_csv)
+{
+	if (given && !is_csv)
+		argp_error(state, "--csv is for the format csv");
 }
 
 const struct argp csv_argp = { .options = options, .parser = parse };

@@ -66,7 +66,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'p':
-		a->pid = capture_args__parse_pid(state, arg);
+		capture_args__parse_only_pid(state, arg, "", &a->pid);
 		break;
 	case OPT_FORMAT:
 		a->json = report_args__choose(state, "--format", arg, report_args_formats);

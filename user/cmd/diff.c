@@ -27,7 +27,7 @@ struct diff_args {
 	struct report_args shown;
 	struct diff_opts opts;
 	const char *output;
-	bool force;
+	bool force, csv;
 	const char *files[MATCH_SIDES];
 };
 
@@ -70,6 +70,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	struct diff_args *a = state->input;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &a->csv;
+		break;
 	case OPT_AT:
 		parse_at(a, arg, state);
 		break;
@@ -92,6 +95,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (a->shown.format == FORMAT_FLAMEGRAPH && a->shown.by != BY_LINE &&
 		    a->shown.by != BY_STACK)
 			argp_error(state, "--format flamegraph works only with --by stack");
+		if (a->shown.format == FORMAT_FLAMEGRAPH && a->shown.top)
+			argp_error(state, "--format flamegraph shows all stacks; it cannot be "
+					  "combined with --top");
+		csv_args__check(state, a->csv, a->shown.format == FORMAT_CSV);
 		if (!a->files[MATCH_OLD])
 			argp_error(state, "no recording given: memtrace-bpf diff OLD NEW");
 		else if (!a->files[MATCH_NEW])

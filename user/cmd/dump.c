@@ -61,7 +61,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'p':
-		a->o.pid = capture_args__parse_pid(state, arg);
+		capture_args__parse_only_pid(state, arg, "; --children adds its child processes",
+					     &a->o.pid);
 		break;
 	case OPT_DEVICE:
 		if (strcmp(arg, "host"))

@@ -28,6 +28,7 @@ struct options {
 	struct export_folder folder;
 	char **files;
 	size_t n;
+	bool csv; /* --csv is given */
 };
 
 static const struct argp_option options[] = {
@@ -78,12 +79,41 @@ static void parse_format(struct argp_state *state, struct export_job *a, const c
 		usage__unknown(state, "unknown format", arg, names);
 }
 
+static void check_options(struct argp_state *state, const struct options *o)
+{
+	const struct export_job *a = &o->job;
+
+	if (!a->format)
+		argp_error(state, "no format given; for example: memtrace-bpf export html run.mtr");
+	if (!a->recording)
+		argp_error(state, "no recording given; for example: memtrace-bpf export %s run.mtr",
+			   a->format ? a->format->name : "FORMAT");
+	if (a->with && strcmp(a->format->name, "perfetto") != 0)
+		argp_error(state, "--with is for the format perfetto");
+	if (a->format->whole && o->shown.at_given)
+		argp_error(state,
+			   "--at cannot be combined with %s: it has the whole recording and no "
+			   "moment",
+			   a->format->name);
+	csv_args__check(state, o->csv, a->format == &export_csv);
+	if (!a->format->to_folder && (o->folder.job || o->folder.host))
+		argp_error(state, "--job and --host are for the format parquet");
+	if (!a->format->to_folder && o->n > 1)
+		argp_error(state, "unexpected argument '%s'; export takes one recording",
+			   o->files[1]);
+	if (a->format->to_folder && a->output && !strcmp(a->output, "-"))
+		argp_error(state, "%s writes a folder and not standard output", a->format->name);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
 	struct export_job *a = &o->job;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &o->csv;
+		break;
 	case 'o':
 		a->output = arg;
 		break;
@@ -110,25 +140,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->recording = o->files[0];
 		break;
 	case ARGP_KEY_END:
-		if (!a->format)
-			argp_error(
-				state,
-				"no format given; for example: memtrace-bpf export html run.mtr");
-		if (!a->recording)
-			argp_error(
-				state,
-				"no recording given; for example: memtrace-bpf export %s run.mtr",
-				a->format ? a->format->name : "FORMAT");
-		if (a->with && strcmp(a->format->name, "perfetto") != 0)
-			argp_error(state, "--with is for the format perfetto");
-		if (!a->format->to_folder && (o->folder.job || o->folder.host))
-			argp_error(state, "--job and --host are for the format parquet");
-		if (!a->format->to_folder && o->n > 1)
-			argp_error(state, "unexpected argument '%s'; export takes one recording",
-				   o->files[1]);
-		if (a->format->to_folder && a->output && !strcmp(a->output, "-"))
-			argp_error(state, "%s writes a folder and not standard output",
-				   a->format->name);
+		check_options(state, o);
 		break;
 	default:
 		return report_args__parse(key, arg, state, &o->shown);

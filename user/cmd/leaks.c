@@ -138,7 +138,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->fail = true;
 		break;
 	case 'p':
-		a->capture.pid = capture_args__parse_pid(state, arg);
+		capture_args__parse_only_pid(state, arg, "", &a->capture.pid);
 		break;
 	case 'd':
 		if (text__parse_time(arg, &a->capture.duration) || !a->capture.duration)

@@ -26,7 +26,7 @@ struct options {
 	struct report_args shown;
 	struct report_files r;
 	const char *columns; /* --columns; NULL: not given */
-	bool no_overview;
+	bool no_overview, by_given, csv;
 };
 
 enum {
@@ -181,10 +181,11 @@ static void check_options(struct options *o, struct argp_state *state)
 	const struct report_files *r = &o->r;
 	bool html = o->shown.format == REPORT_AS_HTML;
 
-	if (r->tree && (r->segments || r->split || (r->by != BY_LINE && r->by != BY_MODULE) ||
+	if (r->tree && ((o->by_given && (r->segments || r->split || r->by != BY_MODULE)) ||
 			o->shown.format != REPORT_AS_TEXT))
 		argp_error(state,
 			   "--tree works only with --by module and --format text; see --by layer");
+	csv_args__check(state, o->csv, o->shown.format == REPORT_AS_CSV);
 	if (r->segments && (o->shown.select.filter || o->shown.select.nhide))
 		argp_error(
 			state,
@@ -205,13 +206,27 @@ static void check_options(struct options *o, struct argp_state *state)
 				  "use --together");
 }
 
+static void parse_together(struct report_files *r, int key, struct argp_state *state)
+{
+	enum report_together together = key == OPT_APART ? TOGETHER_NO : TOGETHER_YES;
+
+	if (r->together != TOGETHER_AUTO && r->together != together)
+		argp_error(state, "--apart cannot be combined with --together or --side-by-side");
+	r->together = together;
+	r->side |= key == OPT_SIDE;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
 	struct report_files *r = &o->r;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &o->csv;
+		break;
 	case OPT_BY:
+		o->by_given = true;
 		parse_by(r, arg, state);
 		break;
 	case OPT_TREE:
@@ -231,14 +246,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		r->advice = true;
 		break;
 	case OPT_SIDE:
-		r->side = true;
-		/* fall through */
 	case OPT_TOGETHER:
-		r->together = TOGETHER_YES;
-		break;
 	case OPT_APART:
-		r->together = TOGETHER_NO;
-		r->side = false;
+		parse_together(r, key, state);
 		break;
 	case OPT_OUTLIERS:
 		r->outliers = true;

@@ -43,6 +43,11 @@ enum {
 	OPT_FOLLOW
 };
 
+struct options {
+	struct watch_args args;
+	const char *of_captures; /* an option that only captures have; NULL: none was given */
+};
+
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "This process; repeatable", OPTIONS_PROCESS },
 	{ "name", OPT_NAME, "PATTERN", 0, "Processes whose command line matches, also new ones",
@@ -133,8 +138,8 @@ static void add(struct argp_state *state, const char *option, const char **list,
 
 static error_t parse_processes(int key, char *arg, struct argp_state *state)
 {
-	struct watch_args *a = state->input;
-	struct pick_args *p = &a->pick;
+	struct options *o = state->input;
+	struct pick_args *p = &o->args.pick;
 	const char *why;
 
 	switch (key) {
@@ -168,9 +173,16 @@ static error_t parse_processes(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static void check_args(struct argp_state *state, struct watch_args *a)
+static void check_args(struct argp_state *state, struct options *o)
 {
+	struct watch_args *a = &o->args;
+
 	capture_args__check_pick(state, &a->pick);
+	if (o->of_captures && !a->output)
+		argp_error(state,
+			   "%s needs a folder for captures: -o FOLDER; without it nothing is "
+			   "captured",
+			   o->of_captures);
 	if (a->on_kill && !a->output)
 		argp_error(state, "--on-kill needs a folder for its recordings: -o FOLDER");
 	for (size_t i = 0; !a->n_rules && i < sizeof(defaults) / sizeof(*defaults); i++)
@@ -179,9 +191,46 @@ static void check_args(struct argp_state *state, struct watch_args *a)
 		a->n_rules = sizeof(defaults) / sizeof(*defaults);
 }
 
+static error_t parse_captures(int key, char *arg, struct argp_state *state)
+{
+	struct options *o = state->input;
+	struct watch_args *a = &o->args;
+
+	switch (key) {
+	case OPT_CAPTURE:
+		o->of_captures = "--capture";
+		parse_capture(state, a, arg);
+		break;
+	case OPT_COST:
+		o->of_captures = "--cost";
+		(void)capture_args__parse_cost(state, arg);
+		a->cost = arg;
+		break;
+	case OPT_COOLDOWN:
+		o->of_captures = "--cooldown";
+		a->cooldown = time_of(state, "--cooldown", arg, 0);
+		break;
+	case OPT_MAX_CAPTURES:
+		o->of_captures = "--max-captures";
+		a->max_captures = (unsigned)capture_args__parse_count(state, "--max-captures", arg,
+								      1);
+		break;
+	case OPT_MAX_BYTES:
+		o->of_captures = "--max-size";
+		if (text__parse_size(arg, &a->max_bytes) || a->max_bytes < 65536)
+			argp_error(state, "--max-size: '%s' is not a size of at least 64K; try 2G",
+				   arg);
+		break;
+	default:
+		return parse_processes(key, arg, state);
+	}
+	return 0;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct watch_args *a = state->input;
+	struct options *o = state->input;
+	struct watch_args *a = &o->args;
 
 	switch (key) {
 	case OPT_RULE:
@@ -195,25 +244,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_ON_KILL:
 		a->on_kill = true;
-		break;
-	case OPT_CAPTURE:
-		parse_capture(state, a, arg);
-		break;
-	case OPT_COST:
-		(void)capture_args__parse_cost(state, arg);
-		a->cost = arg;
-		break;
-	case OPT_COOLDOWN:
-		a->cooldown = time_of(state, "--cooldown", arg, 0);
-		break;
-	case OPT_MAX_CAPTURES:
-		a->max_captures = (unsigned)capture_args__parse_count(state, "--max-captures", arg,
-								      1);
-		break;
-	case OPT_MAX_BYTES:
-		if (text__parse_size(arg, &a->max_bytes) || a->max_bytes < 65536)
-			argp_error(state, "--max-size: '%s' is not a size of at least 64K; try 2G",
-				   arg);
 		break;
 	case OPT_EXEC:
 		a->exec = arg;
@@ -238,10 +268,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				  "choose processes with -p PID, --name PATTERN or --all");
 		break;
 	case ARGP_KEY_END:
-		check_args(state, a);
+		check_args(state, o);
 		break;
 	default:
-		return parse_processes(key, arg, state);
+		return parse_captures(key, arg, state);
 	}
 	return 0;
 }
@@ -258,17 +288,19 @@ static const struct argp argp = {
 
 static int cmd_watch(int argc, char **argv)
 {
-	struct watch_args args = {
-		.every = EVERY,
-		.capture = CAPTURE,
-		.cost = CAPTURE_COST,
-		.cooldown = COOLDOWN,
-		.max_captures = MAX_CAPTURES,
-		.max_bytes = MAX_BYTES,
+	struct options o = {
+		.args = {
+			.every = EVERY,
+			.capture = CAPTURE,
+			.cost = CAPTURE_COST,
+			.cooldown = COOLDOWN,
+			.max_captures = MAX_CAPTURES,
+			.max_bytes = MAX_BYTES,
+		},
 	};
 
-	usage__parse(&command_watch, argc, argv, 0, &args);
-	return watch__run(&args);
+	usage__parse(&command_watch, argc, argv, 0, &o);
+	return watch__run(&o.args);
 }
 
 const struct command command_watch = {

@@ -93,6 +93,7 @@ static int csv_end(struct export_ctx *c, void *state)
 const struct export_format export_csv = {
 	.name = "csv",
 	.suffix = ".csv",
+	.whole = true,
 	.looks_ahead = true,
 	.help = "every event as one CSV row, for pandas or a spreadsheet",
 	.next = "pandas.read_csv() reads it, and so does any spreadsheet",

@@ -44,6 +44,7 @@ struct export_format {
 	const char *suffix; /* suffix of the file name memtrace-<recording><suffix>,
 			       ".speedscope.json" */
 	const char *help;   /* one line for --help: the file and its readers */
+	bool whole;	    /* shows no moment: --at does not apply */
 	bool looks_ahead;   /* the output for an event depends on later events */
 	/* Shows the end of the recording unless --at is given; looks ahead for any other
 	 * moment. */

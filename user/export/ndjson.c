@@ -164,6 +164,7 @@ static void ndjson_release(void *state)
 const struct export_format export_ndjson = {
 	.name = "ndjson",
 	.suffix = ".ndjson",
+	.whole = true,
 	.looks_ahead = true,
 	.help = "every event with its stack, as one JSON object a line",
 	.next = "jq and pandas.read_json(lines=True) read it",

@@ -497,6 +497,7 @@ static int perfetto_end(struct export_ctx *c, void *state)
 const struct export_format export_perfetto = {
 	.name = "perfetto",
 	.suffix = ".perfetto.json",
+	.whole = true,
 	.looks_ahead = true,
 	.help = "a trace of counters, modules and steps, for ui.perfetto.dev",
 	.next = "\"Open trace file\" on https://ui.perfetto.dev shows it, and keeps it on your "

@@ -269,6 +269,7 @@ static int tensorboard_end(struct export_ctx *c, void *state)
 const struct export_format export_tensorboard = {
 	.name = "tensorboard",
 	.suffix = ".tfevents",
+	.whole = true,
 	.looks_ahead = true,
 	.help = "memory by step and by second, for TensorBoard",
 	.next = "\"tensorboard --logdir .\" shows it, as long as its name has \"tfevents\" in it",

@@ -271,6 +271,7 @@ static int timeline_end(struct export_ctx *c, void *state)
 const struct export_format export_timeline = {
 	.name = "timeline",
 	.suffix = ".json",
+	.whole = true,
 	.looks_ahead = true,
 	.help = "events, layers and totals as JSON, for pandas and matplotlib",
 	.next = "json.load() reads it, pandas.DataFrame(t[\"events\"]) makes a table of it",

@@ -92,6 +92,17 @@ pid_t capture_args__parse_pid(struct argp_state *state, const char *arg)
 	return n;
 }
 
+void capture_args__parse_only_pid(struct argp_state *state, const char *arg, const char *more,
+				  pid_t *pid)
+{
+	pid_t other = *pid;
+
+	*pid = capture_args__parse_pid(state, arg);
+	if (other && other != *pid)
+		argp_error(state, "-p %d and -p %d cannot be combined; give one process%s", other,
+			   *pid, more);
+}
+
 double capture_args__parse_cost(struct argp_state *state, const char *arg)
 {
 	char *end;

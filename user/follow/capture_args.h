@@ -31,6 +31,10 @@ double capture_args__parse_cost(struct argp_state *state, const char *arg);
 #define CAPTURE_COST "1%" /* the default of watch and serve */
 /* Parses the argument of --pid; calls argp_error() on errors. */
 pid_t capture_args__parse_pid(struct argp_state *state, const char *arg);
+/* The same for a command that takes one process: *pid is 0, or that of another --pid. more: a text
+ * for the error of two processes, such as "; --children ...". */
+void capture_args__parse_only_pid(struct argp_state *state, const char *arg, const char *more,
+				  pid_t *pid);
 /* Calls argp_error() if no process is chosen, or if --container or --pod are combined with PIDs
  * alone. */
 void capture_args__check_pick(struct argp_state *state, const struct pick_args *p);
