@@ -14,9 +14,10 @@ import sys
 import tempfile
 
 import mtr_reader
-from harness import IS_ROOT, TOOL, WORKLOADS, Failure, Skip, check, equal, python, run, scratch, spawn, tool
+from harness import IS_ROOT, REPO, TOOL, WORKLOADS, Failure, Skip, check, equal, python, run, scratch, spawn, tool
 
 MIB = 1 << 20
+GUIDE = os.path.join(REPO, "tests", "data", "guide")
 CUDA = 1
 SMALL = 560 * MIB  # bytes of a device too small for the job under all settings
 CONTEXT = 64 * MIB
@@ -125,6 +126,33 @@ def test_refused():
     replay(os.devnull, expect=2)
     for options in (["--vram", "1"], ["--search", "--alloc-conf", ""], ["--device", "cpu"], ["--smallest", "--vram", "1G"]):
         equal(tool("replay", *options, path)[0], 64, "exit with " + " ".join(options))
+
+
+def test_files():
+    """A folder's recordings, and files that cannot be read: the same messages as those of other commands."""
+    job = os.path.join(GUIDE, "job")
+    with open(os.path.join(GUIDE, "base.mtr"), "rb") as f, open(scratch("short.mtr"), "wb") as short:
+        short.write(f.read(3000))
+    for path in (job, job + "#99", scratch("not-there.mtr"), scratch("short.mtr"), GUIDE, __file__):
+        code, out, err = tool("export", "folded", path, "-o", "-")
+        check(code and not out, "%s can be exported", path)
+        equal(tool("replay", path), (code, out, err), "replay of " + path)
+    check("stops at byte" in tool("replay", scratch("short.mtr"))[2], "the reason is missing")
+    check(replay(job + "#rank-2")["recording"]["events"] > 0, "nothing was replayed")
+
+
+def test_a_failed_curve_leaves_no_file():
+    """The next try with the same name works, and -f replaces a curve."""
+    base, file = os.path.join(GUIDE, "base.mtr"), scratch("again.csv")
+    check(tool("replay", base, "--python", "/no/python", "--curve", file)[0], "an interpreter that is not there was used")
+    check(not os.path.exists(file), "an empty curve stays")
+    replay(base, "--curve", file)
+    with open(file, encoding="ascii") as f:
+        whole = f.read()
+    check(whole.startswith("event,seconds,") and whole.count("\n") > 10, "the curve: %r", whole[:80])
+    check("it exists; -f replaces it" in replay(base, "--curve", file, expect=1), "an old curve is not named")
+    replay(base, "--curve", file, "-f")
+    equal(tool("replay", base, "-f")[0], 64, "-f without a curve")
 
 
 def test_other_versions():

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/failure.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -36,39 +37,42 @@ static char *make_name(const char *path)
 	return strndup(base, len);
 }
 
-static int log_open_error(const char *path, int err, const char *why)
+static const char *name_of(const char *path)
 {
-	char name[512];
+	return !strcmp(path, "-") ? "standard input" : path;
+}
 
-	clean(name, sizeof(name), !strcmp(path, "-") ? "standard input" : path);
+void analysis__open_failure(const char *path, int err, const char *why, struct failure *f)
+{
+	const char *name = name_of(path);
+
 	switch (err) {
 	case EINVAL:
-		log_err("%s: %s; make one with `memtrace-bpf record`", name,
-			why ? why : "not a recording");
-		return EXIT_UNUSABLE;
+		failure__set(f, EXIT_UNUSABLE, 0, "%s: %s; make one with `memtrace-bpf record`",
+			     name, why ? why : "not a recording");
+		return;
 	case ENOTSUP:
-		log_err("%s: %s", name, why ? why : "a newer format");
-		return EXIT_UNUSABLE;
+		failure__set(f, EXIT_UNUSABLE, 0, "%s: %s", name, why ? why : "a newer format");
+		return;
 	case ENOMEM:
 	case EIO:
 	case EMFILE:
 	case ENFILE:
-		log_err("%s: cannot read: %s", name, strerror(err));
-		return EXIT_FAILED;
+		failure__set(f, EXIT_FAILED, 0, "%s: cannot read: %s", name, strerror(err));
+		return;
 	}
-	log_err("%s: cannot open: %s%s", name, strerror(err),
-		err == ENOENT ? "; `memtrace-bpf record` says at its end which file it wrote"
-		: err == EACCES
-			? "; the recording belongs to another user: run memtrace-bpf with sudo"
-			: "");
-	return EXIT_UNUSABLE;
+	failure__set(f, EXIT_UNUSABLE, 0, "%s: cannot open: %s%s", name, strerror(err),
+		     err == ENOENT ? "; `memtrace-bpf record` says at its end which file it wrote"
+		     : err == EACCES
+			     ? "; the recording belongs to another user: run memtrace-bpf with sudo"
+			     : "");
 }
 
 int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret)
 {
 	struct analysis *a = calloc(1, sizeof(*a));
 	const char *why = NULL;
-	int status;
+	struct failure f;
 
 	if (!a)
 		goto nomem;
@@ -78,9 +82,10 @@ int analysis__open(const char *path, const struct model_opts *opts, struct analy
 		goto nomem;
 	a->reader = mtr_reader__open(path, &why);
 	if (!a->reader) {
-		status = log_open_error(path, errno, why);
+		analysis__open_failure(path, errno, why, &f);
+		log_err("%s", f.text);
 		analysis__free(a);
-		return status;
+		return f.status;
 	}
 	a->dict = mtr_reader__dict(a->reader);
 	a->facts = mtr_reader__facts(a->reader);
@@ -204,32 +209,34 @@ static void warn_outside(const struct analysis *a, uint64_t asked)
 			 text__time(end, sizeof(end), a->duration));
 }
 
-static int log_end(const struct analysis *a)
+int analysis__end_failure(const char *path, const struct mtr_reader *r, uint64_t events,
+			  struct failure *f)
 {
-	char name[512], events[32];
+	char name[512], count[32];
+	const char *why = "";
+	uint64_t offset;
+	enum mtr_end end = mtr_reader__end(r, &offset, &why);
 
-	clean(name, sizeof(name), !strcmp(a->path, "-") ? "standard input" : a->path);
-	text__count(events, sizeof(events), a->events);
-	if (a->end == MTR_TRUNCATED && !a->events && !facts__get(a->facts, "pid")) {
-		log_err("%s: stops at byte %" PRIu64
-			" (%s): nothing of a recording can be read; the copy is short, or its "
-			"recorder was killed at once",
-			name, a->end_offset, a->end_why);
-		return EXIT_UNUSABLE;
-	}
-	if (a->end == MTR_DAMAGED && !a->events) {
-		log_err("%s: damaged at byte %" PRIu64 " (%s): no event can be read", name,
-			a->end_offset, a->end_why);
-		return EXIT_UNUSABLE;
-	}
-	if (a->end == MTR_DAMAGED)
+	if (end == MTR_TRUNCATED && !events && !facts__get(mtr_reader__facts(r), "pid"))
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
+				    "%s: stops at byte %" PRIu64
+				    " (%s): nothing of a recording can be read; the copy is short, "
+				    "or its recorder was killed at once",
+				    name_of(path), offset, why);
+	if (end == MTR_DAMAGED && !events)
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
+				    "%s: damaged at byte %" PRIu64 " (%s): no event can be read",
+				    name_of(path), offset, why);
+	clean(name, sizeof(name), name_of(path));
+	text__count(count, sizeof(count), events);
+	if (end == MTR_DAMAGED)
 		log_warn("%s: damaged at byte %" PRIu64 " (%s): the %s events before that are used",
-			 name, a->end_offset, a->end_why, events);
-	else if (a->end == MTR_TRUNCATED)
+			 name, offset, why, count);
+	else if (end == MTR_TRUNCATED)
 		log_warn("%s: stops at byte %" PRIu64
 			 " without an end (%s): the recorder was killed, is still at work, "
 			 "or the copy is short; its %s events are used",
-			 name, a->end_offset, a->end_why, events);
+			 name, offset, why, count);
 	return 0;
 }
 
@@ -239,6 +246,7 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 	struct progress p;
 	const char *context;
 	char name[512], why[256];
+	struct failure f;
 	int err;
 
 	snprintf(name, sizeof(name), "%s %s", a->doing ? a->doing : "reading", a->name);
@@ -261,7 +269,10 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 	a->end_why = "";
 	a->end = mtr_reader__end(a->reader, &a->end_offset, &a->end_why);
 	a->complete = a->end == MTR_COMPLETE;
-	return log_end(a);
+	if (!analysis__end_failure(a->path, a->reader, a->events, &f))
+		return 0;
+	log_err("%s", f.text);
+	return f.status;
 }
 
 int analysis__parse_at(const char *s, struct model_opts *ret)

@@ -14,6 +14,8 @@
 #include "record/mtr.h"
 #include "record/stream.h"
 
+struct failure;
+
 struct analysis {
 	char *path; /* path as given */
 	/* Name for people and file names: without folder and ".mtr"; "stdin" for "-". */
@@ -50,6 +52,14 @@ int analysis__open(const char *path, const struct model_opts *opts, struct analy
  */
 int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx);
 void analysis__free(struct analysis *a); /* NULL is fine */
+
+/* For commands that read a recording without a model. Sets *f to the reason why
+ * mtr_reader__open() failed, with its errno and why. */
+void analysis__open_failure(const char *path, int err, const char *why, struct failure *f);
+/* After the last event: logs a warning for a cut or damaged recording. Returns 0, or -ENODATA and
+ * *f if nothing of it can be read. */
+int analysis__end_failure(const char *path, const struct mtr_reader *r, uint64_t events,
+			  struct failure *f);
 
 /* Parses the argument of --at: "peak", "end", "oom", a time ("12.8", "12.8s", "900ms"), or
  * "mark:NAME". Returns 0 or -EINVAL. */

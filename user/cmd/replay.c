@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "archive/analysis.h"
+#include "archive/inputs.h"
 #include "capture/session.h"
 #include "cmd/commands.h"
 #include "cmd/schema_args.h"
@@ -18,6 +19,7 @@
 #include "launch/dryrun.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
+#include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "replay/print.h"
@@ -26,7 +28,7 @@
 
 struct replay_args {
 	struct replay_opts opts;
-	bool json, search, smallest;
+	bool json, search, smallest, force;
 	const char *curve;
 };
 
@@ -59,6 +61,7 @@ static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "What to replay", OPTIONS_RECORD },
 	{ "curve", OPT_CURVE, "FILE", 0,
 	  "Write allocated and reserved memory over time to FILE as CSV", OPTIONS_OUTPUT },
+	{ "force", 'f', NULL, 0, "Replace the file of --curve if it exists", OPTIONS_OUTPUT },
 	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
 	{ 0 },
 };
@@ -72,6 +75,19 @@ static int device(const char *arg, struct argp_state *state)
 	if (end == number || *end || n > 254 || number[0] == '-')
 		argp_error(state, "--device: '%s' is not a CUDA device; try cuda:0", arg);
 	return (int)n;
+}
+
+static void check_options(struct argp_state *state, const struct replay_args *a)
+{
+	if (a->search && (a->opts.alloc_conf || a->curve))
+		argp_error(state, "--search cannot be combined with --alloc-conf or --curve; it "
+				  "tries settings itself");
+	if (a->smallest && (a->search || a->opts.vram || a->curve))
+		argp_error(state, "--smallest cannot be combined with --vram, --search or --curve");
+	if (a->curve && !strcmp(a->curve, "-"))
+		argp_error(state, "--curve needs a file; standard output has the result");
+	if (a->force && !a->curve)
+		argp_error(state, "--force is for the file of --curve");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -103,6 +119,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_CURVE:
 		a->curve = arg;
 		break;
+	case 'f':
+		a->force = true;
+		break;
 	case OPT_FORMAT:
 		a->json = report_args__choose(state, "--format", arg, report_args_formats);
 		break;
@@ -116,13 +135,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		argp_error(state, "no recording given: memtrace-bpf replay FILE");
 		break;
 	case ARGP_KEY_END:
-		if (a->search && (a->opts.alloc_conf || a->curve))
-			argp_error(state, "--search cannot be combined with --alloc-conf or "
-					  "--curve; it tries settings itself");
-		if (a->smallest && (a->search || a->opts.vram || a->curve))
-			argp_error(
-				state,
-				"--smallest cannot be combined with --vram, --search or --curve");
+		check_options(state, a);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -201,6 +214,30 @@ static int run(struct replay_args *a, FILE *curve)
 	return analysis__check_output(stdout, "standard output");
 }
 
+/* The file gets its name when it is complete. */
+static int run_with_curve(struct replay_args *a)
+{
+	struct outfile *file;
+	char name[512];
+	int err = outfile__create(a->curve, OUTFILE_RENAME, a->force, &file), status;
+
+	text__clean(name, sizeof(name), a->curve, strlen(a->curve));
+	if (err) {
+		log_err("%s: cannot create: %s", name, outfile__why(err));
+		return EXIT_FAILED;
+	}
+	outfile__discard_on_signal(file);
+	status = outfile__stream(file) ? run(a, outfile__stream(file)) : EXIT_FAILED;
+	if (status) {
+		outfile__discard(file);
+		return status;
+	}
+	err = outfile__commit(file);
+	if (err)
+		log_err("%s: cannot write: %s", name, outfile__why(err));
+	return err ? EXIT_FAILED : EXIT_OK;
+}
+
 /* Quotes arguments for a shell. Returns NULL if they cannot be shown. */
 static const char *quoted(int n, char **words, char *buf, size_t size)
 {
@@ -232,25 +269,17 @@ static int cmd_replay(int argc, char **argv)
 {
 	struct replay_args args = { .opts.device = -1 };
 	char again[1024];
-	FILE *curve = NULL;
+	struct inputs in;
 	int status;
 
 	usage__parse(&command_replay, argc, argv, 0, &args);
 	args.opts.again = quoted(argc - 1, argv + 1, again, sizeof(again));
-	if (args.curve) {
-		curve = fopen(args.curve, "wxe");
-		if (!curve) {
-			log_err("%s: %s%s", args.curve, strerror(errno),
-				errno == EEXIST ? "; remove it or choose another name" : "");
-			return EXIT_FAILED;
-		}
-	}
-	status = run(&args, curve);
-	if (curve) {
-		if (!status)
-			status = analysis__check_output(curve, args.curve);
-		fclose(curve);
-	}
+	status = inputs__expand((char *const *)&args.opts.path, 1, INPUTS_ONE, &in);
+	if (status)
+		return status;
+	args.opts.path = in.paths[0];
+	status = args.curve ? run_with_curve(&args) : run(&args, NULL);
+	inputs__free(&in);
 	return status;
 }
 

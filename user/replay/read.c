@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "archive/analysis.h"
 #include "capture/session.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
@@ -74,11 +75,7 @@ static struct mtr_reader *open_reader(const struct replay *r, const char *path, 
 	}
 	reader = mtr_reader__open(path, &why);
 	if (!reader)
-		failure__set(f,
-			     errno == EINVAL || errno == ENOTSUP || errno == ENOENT ? EXIT_UNUSABLE
-										    : EXIT_FAILED,
-			     -errno, "%s: %s", r->spool >= 0 ? "standard input" : path,
-			     why ? why : strerror(errno));
+		analysis__open_failure(r->spool >= 0 ? "-" : path, errno, why, f);
 	return reader;
 }
 
@@ -97,10 +94,10 @@ static int fail(const struct replay_opts *opts, int err, struct failure *f)
 static int survey(struct replay *r, const struct replay_opts *opts, struct failure *f)
 {
 	struct mtr_reader *reader = open_reader(r, opts->path, f);
-	uint64_t live[256] = { 0 }, peak[256] = { 0 };
+	uint64_t live[256] = { 0 }, peak[256] = { 0 }, events = 0;
 	const char *total;
 	struct event e;
-	int best = -1, got;
+	int best = -1, got, err;
 	char key[32];
 
 	if (!reader)
@@ -108,6 +105,7 @@ static int survey(struct replay *r, const struct replay_opts *opts, struct failu
 	while ((got = mtr_reader__next(reader, &e)) == 1) {
 		uint8_t i = e.device.index;
 
+		events++;
 		if (e.device.type != DEVICE_CUDA || (e.kind != EVENT_ALLOC && e.kind != EVENT_FREE))
 			continue;
 		if (e.totals)
@@ -127,8 +125,9 @@ static int survey(struct replay *r, const struct replay_opts *opts, struct failu
 	r->about.vram = total ? strtoull(total, NULL, 10) : 0;
 	if (r->about.vram > TOTAL_MAX)
 		r->about.vram = 0;
+	err = got < 0 ? fail(opts, got, f) : analysis__end_failure(opts->path, reader, events, f);
 	mtr_reader__free(reader);
-	return got < 0 ? fail(opts, got, f) : 0;
+	return err;
 }
 
 static int plan_events(struct replay *r, struct replay_plan_maker *p)
