@@ -448,6 +448,21 @@ def test_what_is_not_there():
     equal(tool("leaks", "--steps", path)[0], OK, "leaks --steps FILE")
 
 
+def test_an_export_fails_once():
+    """Formats that read a recording twice give the error of the first reading, and write nothing."""
+    guide = os.path.join(harness.REPO, "tests", "data", "guide")
+    with open(os.path.join(guide, "base.mtr"), "rb") as f, open(scratch("short.mtr"), "wb") as short:
+        short.write(f.read(3000))
+    for name in ("csv", "ndjson", "timeline", "perfetto", "tensorboard", "snapshot", "html"):
+        code, out, err = tool("export", name, scratch("short.mtr"), "-o", "-")
+        equal((code, out), (UNUSABLE, ""), "code and output of " + name)
+        check("stops at byte" in err and err.count("\n") == 1, "%s: %r", name, err)
+    for name in ("snapshot", "parquet"):
+        code, _, err = tool("export", name, os.path.join(guide, "oom.mtr"), "--at", "mark:x", "-o", scratch("no-mark"))
+        check(code == UNUSABLE and "no mark 'x'" in err and err.count("\n") == 1, "%s: %d, %r", name, code, err)
+        check(not os.path.exists(scratch("no-mark")), "%s left its output", name)
+
+
 def test_folder_without_index():
     folder = scratch("plain-folder")
     os.mkdir(folder)

@@ -132,28 +132,28 @@ static int explain(const struct export_run *r, int err)
 										     : EXIT_FAILED;
 }
 
-/* Processes the recording in advance if the format needs it and the input is not a pipe. Errors
- * are reported by the second reading. */
-static void look_ahead(struct export_run *r)
+/* Processes the recording in advance if the format needs it and the input is not a pipe. Leaves
+ * warnings to the second reading. Returns 0 or an exit code, logged. */
+static int look_ahead(struct export_run *r)
 {
 	const struct export_format *f = r->job.format;
 	struct stat st;
+	int status;
 
 	if (!(f->looks_ahead || (f->of_end && r->job.model.at != AT_END)) ||
 	    !strcmp(r->job.recording, "-") || passed_files__stat(r->job.recording, &st) ||
 	    !S_ISREG(st.st_mode))
-		return;
+		return 0;
 	log__hush(LOG_ERROR);
-	if (!analysis__open(r->job.recording, &r->job.model, &r->ahead)) {
+	status = analysis__open(r->job.recording, &r->job.model, &r->ahead);
+	if (!status) {
 		r->ahead->doing = "looking ahead in";
-		if (analysis__run(r->ahead, NULL, NULL)) {
-			analysis__free(r->ahead);
-			r->ahead = NULL;
-		}
+		status = analysis__run(r->ahead, NULL, NULL);
 	}
 	log__hush(LOG_DEBUG);
-	if (r->ahead) /* the model and the output know all facts from the first event on */
+	if (!status) /* the model and the output know all facts from the first event on */
 		model__set_facts(r->analysis->model, r->ahead->facts);
+	return status;
 }
 
 static int convert(struct export_run *r)
@@ -240,10 +240,10 @@ int export__run(const struct export_job *job)
 	status = analysis__open(r.job.recording, &r.job.model, &r.analysis);
 	if (!status && !job->format->to_folder)
 		status = open_output(&r);
-	if (!status) {
-		look_ahead(&r);
+	if (!status)
+		status = look_ahead(&r);
+	if (!status)
 		status = convert(&r);
-	}
 	if (!status && r.file)
 		status = finish(&r);
 	if (r.job.format->release)
