@@ -298,6 +298,19 @@ def test_no_torch():
     equal(os.listdir(cwd), [], "files left behind")
 
 
+def test_advice_that_can_be_followed():
+    """--children is recommended only where it is allowed: not with --inside."""
+    for options, recommended in (((), True), (("--inside",), False)):
+        code, _, err = tool("run", *options, "--", "true", root=True)
+        check(code == 0 and "without importing PyTorch" in err, "not said: %r", err)
+        equal("--children" in err, recommended, "--children of %s in %r" % (options, err))
+        p = spawn([harness.TOOL, "run", *options, "--", "sh", "-c", '"$0" -c "import torch; input()"; true', python()], root=True)
+        line = p.wait_line("PyTorch is in PID", 120, stream="err")
+        equal("--children" in line, recommended, "--children of %s in %r" % (options, line))
+        p.send()
+        equal(p.wait(), 0, "exit code of %s" % (options,))
+
+
 def test_scripts():
     """A program that executes Python after another program: the PID is the same."""
     cwd = folder("scripts")

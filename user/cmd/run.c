@@ -132,7 +132,7 @@ static int run(struct run_command *r)
 	if (status == EXIT_UNUSABLE && ended && !r->was_attached)
 		log_info("PID %d ended without importing PyTorch: nothing to record%s",
 			 (int)child__pid(r->child),
-			 r->warned_of_child
+			 r->warned_of_child || r->args.inside
 				 ? ""
 				 : "; --children also records the processes that it starts");
 	return run_command__wait(r);

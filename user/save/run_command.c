@@ -209,9 +209,10 @@ static void on_waiting(void *ctx)
 	r->warned_of_child = true;
 	log_warn("PyTorch is in PID %d, which the command has started%s, and not in the command "
 		 "itself (PID %d): not traced; "
-		 "attach with -p %d, or follow what the command starts with --children",
+		 "attach with -p %d%s",
 		 (int)pids[0], n > 1 ? " among others" : "", (int)child__pid(r->child),
-		 (int)pids[0]);
+		 (int)pids[0],
+		 r->args.inside ? "" : ", or follow what the command starts with --children");
 }
 
 static void on_attached(void *ctx, struct session *s)
