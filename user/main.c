@@ -114,12 +114,12 @@ static void outlive_file_limit(void)
 /* The exit status. If standard output could not be written, it is not success. */
 static int closed(int status)
 {
-	errno = 0;
-	if (fflush(stdout) || ferror(stdout)) {
-		log_err("standard output: cannot write: %s", outfile__why(errno ? -errno : -EIO));
-		return status ? status : EXIT_FAILED;
-	}
-	return status;
+	int err = outfile__flush(stdout);
+
+	if (!err)
+		return status;
+	log_err("standard output: cannot write: %s", outfile__why(err));
+	return status ? status : EXIT_FAILED;
 }
 
 /* Sets argv[0] to "memtrace-bpf record", the start of messages about the command line. */

@@ -323,15 +323,12 @@ int analysis__device(const struct analysis *a, const char *name, size_t *ret)
 int analysis__check_output(FILE *out, const char *name)
 {
 	char clean_name[512];
-	int err = 0;
+	int err = outfile__flush(out);
 
-	errno = 0;
-	if (fflush(out) || ferror(out))
-		err = errno ? errno : EIO;
 	if (!err)
 		return 0;
 	log_err("%s: cannot write: %s", clean(clean_name, sizeof(clean_name), name),
-		outfile__why(-err));
+		outfile__why(err));
 	/* Drop the rest, so that exit() does not report the error again. */
 	__fpurge(out);
 	clearerr(out);

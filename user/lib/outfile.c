@@ -241,6 +241,21 @@ int outfile__create(const char *path, enum outfile_how how, bool force, struct o
 	return 0;
 }
 
+int outfile__flush(FILE *out)
+{
+	errno = 0;
+	if (!fflush(out) && !ferror(out))
+		return 0;
+	if (!errno) {
+		/* stdio has lost the error of an earlier write: the next write fails in the same
+		 * way. */
+		clearerr(out);
+		fputc('\n', out);
+		fflush(out);
+	}
+	return errno ? -errno : -EIO;
+}
+
 int outfile__fd(const struct outfile *o)
 {
 	return o->fd;

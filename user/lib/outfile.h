@@ -29,6 +29,10 @@ int outfile__create(const char *path, enum outfile_how how, bool force, struct o
  * strerror(). */
 const char *outfile__why(int err);
 
+/* Flushes a stream that is not an outfile's, such as standard output. Returns 0, or -errno of the
+ * first error, also of an earlier write. */
+int outfile__flush(FILE *out);
+
 int outfile__fd(const struct outfile *o);
 /* A stream for the file, created by the first call; do not fclose() it. NULL with errno. */
 FILE *outfile__stream(struct outfile *o);

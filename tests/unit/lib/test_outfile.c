@@ -298,6 +298,22 @@ static void test_signal_removes(void **state)
 	assert_int_equal(entries(), 0);
 }
 
+/* The reason of an error is known after stdio has dropped what it could not write. */
+static void test_flush(void **state)
+{
+	static char large[1 << 20];
+	FILE *out = fopen("/dev/full", "we");
+
+	assert_non_null(out);
+	assert_int_equal(outfile__flush(out), 0);
+	memset(large, 'x', sizeof(large) - 1);
+	fputs(large, out);
+	assert_int_equal(outfile__flush(out), -ENOSPC);
+	fputs("short", out);
+	assert_int_equal(outfile__flush(out), -ENOSPC);
+	fclose(out);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, enter, leave)
 
 int main(void)
@@ -313,6 +329,7 @@ int main(void)
 		T(test_links_are_refused),
 		T(test_bad_names),
 		T(test_full_disk_is_told),
+		T(test_flush),
 		T(test_fifo_needs_force),
 		T(test_belongs_to_sudo_user),
 		T(test_signal_removes),
