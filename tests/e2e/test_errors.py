@@ -362,7 +362,8 @@ def test_report_to_full_disk():
     own(path)
     with open("/dev/full", "wb") as full:
         for args in (("report", path), ("report", "--format", "json", path), ("export", "folded", "-o", "-", path), ("help",), ("compare", path),
-                     ("leaks", path), ("diff", path, path)):
+                     ("leaks", path), ("diff", path, path), ("report", "--format", "html", path), ("report", "--json-schema"),
+                     ("help", "record", "--all")):
             done = subprocess.run([harness.TOOL, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
             equal((done.returncode, done.stderr), (FAILED, FULL), "%s to a full disk" % (args,))
 
@@ -410,6 +411,8 @@ def test_not_a_recording():
     for path, code in (("/etc/passwd", UNUSABLE), ("/dev/null", UNUSABLE), (scratch("absent.mtr"), UNUSABLE), ("/tmp", UNUSABLE)):
         refused(tool("report", path), code, path)
         refused(tool("export", "folded", "-o", "-", path), code, path)
+        refused(tool("diff", path), code, path)
+    refused(tool("diff", small_recording()), USAGE, "no second recording given")
 
 
 def small_recording(_made=[]):
@@ -471,6 +474,21 @@ def test_folder_without_index():
         shutil.copy(small_recording(), os.path.join(folder, name + ".mtr"))
     for command in (("report",), ("compare",), ("leaks",), ("diff",), ("export", "html")):
         refused(tool(*command, folder), UNUSABLE, "without an index.json", "its 2 recordings: %s/*.mtr" % folder)
+
+
+def test_parts_to_choose_from():
+    """A list of a rolling folder's parts has their files, because all their names are FOLDER#N."""
+    folder = scratch("rolling")
+    os.mkdir(folder)
+    parts = []
+    for n in (3, 4):
+        parts.append({"file": "segment-%06d.mtr" % n, "kind": "segment", "name": "rolling#%d" % n, "pid": 1, "comm": "python", "from": n, "to": n + 1,
+                      "begin": "2026-11-28T09:00:00.000Z", "end": "2026-11-28T09:00:01.000Z", "began": "start", "ended": "size",
+                      "events": 1, "lost": 0, "bytes": 1, "devices": []})
+        shutil.copy(os.path.join(harness.REPO, "tests", "data", "guide", "base.mtr"), os.path.join(folder, parts[-1]["file"]))
+    with open(os.path.join(folder, "index.json"), "w", encoding="ascii") as f:
+        json.dump({"memtrace_folder": 1, "version": "0", "recordings": parts, "gaps": []}, f)
+    refused(tool("export", "html", folder + "#99"), USAGE, "unknown name", folder + "#3  segment-000003.mtr", folder + "#4  segment-000004.mtr")
 
 
 def test_truncated_recording():

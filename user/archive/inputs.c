@@ -91,6 +91,14 @@ static unsigned long number_of(const struct folder_entry *e, size_t i)
 		       : (unsigned long)i + 1;
 }
 
+/* The name of an entry next to "FOLDER#1", which is also a part's name. */
+static const char *choice(const struct folder_entry *e, char buf[256])
+{
+	if (strcmp(e->kind, "segment") != 0)
+		return title(e, buf);
+	return text__clean(buf, 256, e->file, strlen(e->file));
+}
+
 /* Logs the recordings to choose from. */
 static int log_choices(const struct folder *f, const char *why)
 {
@@ -103,7 +111,7 @@ static int log_choices(const struct folder *f, const char *why)
 	e = folder__entries(f, &n);
 	log_err("%s: %s:", path, why);
 	for (size_t i = 0; i < n && i < LISTED; i++)
-		log_err("  %s#%lu  %s", path, number_of(&e[i], i), title(&e[i], buf));
+		log_err("  %s#%lu  %s", path, number_of(&e[i], i), choice(&e[i], buf));
 	if (n > LISTED)
 		log_err("  and %zu more", n - LISTED);
 	return EXIT_USAGE;

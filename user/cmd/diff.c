@@ -253,6 +253,20 @@ static int run(struct diff_args *args)
 	return status;
 }
 
+/* Explains that a second recording is missing, or why the first one cannot be read. */
+static int lacks_second(const char *path)
+{
+	const struct model_opts opts = { .at = AT_PEAK };
+	struct analysis *a = NULL;
+	int status = strcmp(path, "-") ? analysis__open(path, &opts, &a) : 0;
+
+	analysis__free(a);
+	if (status)
+		return status;
+	log_err("no second recording given: memtrace-bpf diff OLD NEW, or a folder with several");
+	return EXIT_USAGE;
+}
+
 static const struct argp_child children[] = {
 	CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
 };
@@ -286,9 +300,7 @@ static int cmd_diff(int argc, char **argv)
 		args.files[MATCH_NEW] = in.paths[MATCH_NEW];
 		status = run(&args);
 	} else {
-		log_err("no second recording given: memtrace-bpf diff OLD NEW, or a folder with "
-			"several");
-		status = EXIT_USAGE;
+		status = lacks_second(in.paths[0]);
 	}
 	inputs__free(&in);
 	return status;
