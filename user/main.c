@@ -3,6 +3,7 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -21,6 +22,7 @@
 #include "lib/exit.h"
 #include "lib/nearest.h"
 #include "lib/outfile.h"
+#include "lib/text.h"
 #include "log/config.h"
 #include "log/docs.h"
 #include "log/log.h"
@@ -153,6 +155,7 @@ static bool is_recording(const char *word)
 static int no_command(const char *word)
 {
 	struct nearest n = { .word = word };
+	char quoted[PATH_MAX];
 
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		nearest__try(&n, commands[i]->name);
@@ -164,7 +167,8 @@ static int no_command(const char *word)
 	else if (!word[strspn(word, "0123456789")])
 		fprintf(stderr, "; to attach to that process: memtrace-bpf -p %s\n", word);
 	else if (is_recording(word) || !access(word, F_OK))
-		fprintf(stderr, "; to read that recording: memtrace-bpf report %s\n", word);
+		fprintf(stderr, "; to read that recording: memtrace-bpf report %s\n",
+			text__shell(quoted, sizeof(quoted), word) ?: word);
 	else
 		fputs("\nSee `memtrace-bpf help`.\n", stderr);
 	return EXIT_USAGE;

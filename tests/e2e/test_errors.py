@@ -5,6 +5,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -489,6 +490,16 @@ def test_parts_to_choose_from():
     with open(os.path.join(folder, "index.json"), "w", encoding="ascii") as f:
         json.dump({"memtrace_folder": 1, "version": "0", "recordings": parts, "gaps": []}, f)
     refused(tool("export", "html", folder + "#99"), USAGE, "unknown name", folder + "#3  segment-000003.mtr", folder + "#4  segment-000004.mtr")
+
+
+def test_next_can_be_pasted():
+    """The command that comes next is quoted for a shell."""
+    path = scratch("it's a 語.mtr")
+    code, _, err = tool("record", "-p", str(training().popen.pid), "-o", path, "-d", "300ms", root=True)
+    equal(code, OK, "record: %s" % err)
+    own(path)
+    offered = shlex.split(re.search(r"next: (.*)", err)[1])
+    equal(offered, ["memtrace-bpf", "report", path], "the command")
 
 
 def test_truncated_recording():

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Prints the recordings that came, and the missing ones. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +57,7 @@ static void print_text(const struct fetch *f, FILE *out)
 	size_t kept = fetch__count(f, FETCH_KEPT), hosts = 0;
 	uint64_t error, bytes = 0;
 	const struct fetch_host *most = clocks(f, &error);
-	char a[32], b[32], c[24];
+	char a[32], b[32], c[24], word[PATH_MAX];
 
 	for (size_t i = 0; i < f->n; i++) {
 		bool any = false;
@@ -78,7 +79,9 @@ static void print_text(const struct fetch *f, FILE *out)
 			text__time(c, sizeof(c), error));
 	print_missing(f, out);
 	if (kept)
-		fprintf(out, "Next: memtrace-bpf report %s\n", folder__path(f->folder));
+		fprintf(out, "Next: memtrace-bpf report %s\n",
+			text__shell(word, sizeof(word), folder__path(f->folder))
+				?: folder__path(f->folder));
 }
 
 static void put_host(struct json *j, const struct fetch_host *h)

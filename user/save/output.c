@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "save/output.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "archive/folder.h"
 #include "capture/session.h"
 #include "lib/exit.h"
+#include "lib/text.h"
 #include "log/log.h"
 #include "process/proc.h"
 #include "save/output_file.h"
@@ -221,6 +223,14 @@ static void say_nothing(const struct recording *r)
 		log_warn("nothing was written: no recorded process allocated a tensor");
 }
 
+void output__say_next(const char *command, const char *path)
+{
+	char word[PATH_MAX];
+
+	log_info("next: memtrace-bpf %s %s", command,
+		 text__shell(word, sizeof(word), path) ?: path);
+}
+
 void output__close_folder(struct recording *r, int status)
 {
 	bool one = r->kind == OUTPUT_WINDOWS;
@@ -229,8 +239,7 @@ void output__close_folder(struct recording *r, int status)
 	if (r->folder && !folder__read_again(r->folder))
 		folder__entries(r->folder, &n);
 	if (n)
-		log_info("next: memtrace-bpf %s %s", one && n > 1 ? "compare" : "report",
-			 folder__path(r->folder));
+		output__say_next(one && n > 1 ? "compare" : "report", folder__path(r->folder));
 	else if (!n && !status && !r->written)
 		say_nothing(r);
 	if (r->folder && !n && r->made_folder)

@@ -42,6 +42,8 @@ struct output {
 enum output_kind output__kind(const struct recording *r);
 /* Opens or makes the folder of all outputs, if there is one. Returns 0 or an exit code, logged. */
 int output__open_folder(struct recording *r);
+/* Logs "next: memtrace-bpf COMMAND PATH", quoted for a shell. */
+void output__say_next(const char *command, const char *path);
 /* Prints a summary, closes the folder, and removes it if r made it and it has no recording. */
 void output__close_folder(struct recording *r, int status);
 

@@ -134,7 +134,7 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 	if (!events)
 		log_warn("nothing was allocated while attached");
 	else if (f->o.r->kind == OUTPUT_FILE && strcmp(name, "standard output"))
-		log_info("next: memtrace-bpf report %s", name);
+		output__say_next("report", name);
 }
 
 static void say_failed(const struct output_file *f, int err)

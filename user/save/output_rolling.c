@@ -183,7 +183,7 @@ static void say_written(const struct output_rolling *g)
 		log_warn("%s events were lost because the buffer to the kernel was full; try "
 			 "--ring-size 64M",
 			 l);
-	log_info("next: memtrace-bpf report %s", rolling_store__path(g->store));
+	output__say_next("report", rolling_store__path(g->store));
 }
 
 /* Completes the folder. Returns an exit code, logged. */

@@ -155,7 +155,7 @@ static void say(const struct windows *w, const struct flight_report *r,
 			 "or shown after they were freed; try --ring-size 64M",
 			 text__count(events, sizeof(events), e->lost));
 	if (!w->opts.folder && strcmp(path, "standard output"))
-		log_info("next: memtrace-bpf report %s", path);
+		output__say_next("report", path);
 }
 
 static void say_oom(const struct windows *w, const struct flight_report *r, const char *name)
@@ -184,7 +184,7 @@ static void say_oom(const struct windows *w, const struct flight_report *r, cons
 		log_warn("there was not enough memory for the whole %s before it: raise --max-size",
 			 text__time(span, sizeof(span), w->opts.args.before));
 	if (!w->opts.folder && strcmp(name, "standard output"))
-		log_info("next: memtrace-bpf report --at oom %s", name);
+		output__say_next("report --at oom", name);
 }
 
 static void say_end(const struct windows *w, const struct flight_report *r, const char *name)
@@ -205,7 +205,7 @@ static void say_end(const struct windows *w, const struct flight_report *r, cons
 		log_warn("there was not enough memory for the whole %s before it: raise --max-size",
 			 text__time(span, sizeof(span), w->opts.args.before));
 	if (!w->opts.folder && strcmp(name, "standard output"))
-		log_info("next: memtrace-bpf report %s", name);
+		output__say_next("report", name);
 }
 
 /* Adds the window to the folder, and drops the oldest one beyond --keep. */
