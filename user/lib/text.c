@@ -435,7 +435,8 @@ const char *text__dot(void)
 unsigned text__columns(FILE *out)
 {
 	const char *columns = getenv("COLUMNS");
-	unsigned long width = columns ? strtoul(columns, NULL, 10) : 0;
+	bool number = columns && *columns && !columns[strspn(columns, "0123456789")];
+	unsigned long width = number ? strtoul(columns, NULL, 10) : 0;
 	struct winsize ws;
 
 	if (!width && !isatty(fileno(out)))

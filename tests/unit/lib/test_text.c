@@ -148,6 +148,23 @@ static void test_count(void **state)
 	check_count(UINT64_MAX, "18,446,744,073,709,551,615");
 }
 
+/* COLUMNS that is no number is ignored. */
+static void test_columns(void **state)
+{
+	static const char *const bad[] = { "-5", "", "wide", "60x", " 60", "0" };
+	FILE *out = tmpfile();
+
+	assert_non_null(out);
+	setenv("COLUMNS", "60", 1);
+	assert_int_equal(text__columns(out), 60);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		setenv("COLUMNS", bad[i], 1);
+		assert_int_equal(text__columns(out), TEXT_NO_LIMIT);
+	}
+	unsetenv("COLUMNS");
+	fclose(out);
+}
+
 static void check_percent(uint64_t part, uint64_t whole, const char *want)
 {
 	char buf[8];
@@ -326,8 +343,9 @@ int main(void)
 		cmocka_unit_test(test_clean),	   cmocka_unit_test(test_utf8),
 		cmocka_unit_test(test_width),	   cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_count),	   cmocka_unit_test(test_time),
-		cmocka_unit_test(test_percent),	   cmocka_unit_test(test_parse_size),
-		cmocka_unit_test(test_parse_time), cmocka_unit_test(test_log),
+		cmocka_unit_test(test_columns),	   cmocka_unit_test(test_percent),
+		cmocka_unit_test(test_parse_size), cmocka_unit_test(test_parse_time),
+		cmocka_unit_test(test_log),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
