@@ -36,18 +36,19 @@ static void print_head(const struct rolling_view *v, FILE *out)
 	char name[256], n[32], lost[32], steps[32], when[24];
 	uint64_t events, gone = removed_until(v, &events);
 
-	fprintf(out, "%s: %zu segment%s%s%s%s%s events, %s lost",
+	fprintf(out, "%s: %zu segment%s%s%s%s%s, %s lost",
 		clean(name, sizeof(name), folder__path(v->folder)), v->n, v->n == 1 ? "" : "s",
 		text__dot(), text__time(when, sizeof(when), v->last), text__dot(),
-		text__count(n, sizeof(n), v->events), text__count(lost, sizeof(lost), v->lost));
+		text__counted(n, sizeof(n), v->events, "event"),
+		text__count(lost, sizeof(lost), v->lost));
 	if (v->steps)
-		fprintf(out, "%s%s steps", text__dot(),
-			text__count(steps, sizeof(steps), v->steps));
+		fprintf(out, "%s%s", text__dot(),
+			text__counted(steps, sizeof(steps), v->steps, "step"));
 	fprintf(out, "\n");
 	if (gone)
-		fprintf(out,
-			"The first %s, %s events, are dropped: of them there are totals alone.\n",
-			text__time(when, sizeof(when), gone), text__count(n, sizeof(n), events));
+		fprintf(out, "The first %s, %s, are dropped: of them there are totals alone.\n",
+			text__time(when, sizeof(when), gone),
+			text__counted(n, sizeof(n), events, "event"));
 }
 
 static void print_device(const struct ring_device *d, FILE *out)

@@ -14,6 +14,7 @@
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 #include "diff/compare.h"
+#include "lib/text.h"
 #include "log/log.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN };
@@ -132,12 +133,14 @@ static int expand(struct compare_args *args, char *arg)
 static int expand_all(struct compare_args *args)
 {
 	int status = EXIT_OK;
+	char names[32], of[40];
 
 	for (size_t i = 0; i < args->n && !status; i++)
 		status = expand(args, args->files[i]);
 	if (!status && args->names && count_names(args->names) != args->in.n) {
-		log_err("--name: %zu names for %zu recordings; give one name for each",
-			count_names(args->names), args->in.n);
+		log_err("--name: %s for %s; give one name for each",
+			text__counted(names, sizeof(names), count_names(args->names), "name"),
+			text__counted(of, sizeof(of), args->in.n, "recording"));
 		status = EXIT_USAGE;
 	}
 	args->n = args->in.n;

@@ -158,20 +158,20 @@ static void print_process(const json_t *p)
 	double seconds = json_real_value(json_object_get(p, "time"));
 	size_t i;
 
-	printf("PID %" PRIu64 ": captured for %s, %s steps", number(p, "pid"),
+	printf("PID %" PRIu64 ": captured for %s, %s", number(p, "pid"),
 	       text__time(time, sizeof(time),
 			  seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds * 1e9) : 0),
-	       text__count(count, sizeof(count), number(p, "steps")));
-	printf(", %s events", text__count(count, sizeof(count), number(p, "captured")));
+	       text__counted(count, sizeof(count), number(p, "steps"), "step"));
+	printf(", %s", text__counted(count, sizeof(count), number(p, "captured"), "event"));
 	if (number(p, "lost"))
 		printf(", %s lost", text__count(count, sizeof(count), number(p, "lost")));
 	if (json_object_get(p, "windows"))
-		printf(", %s windows written",
-		       text__count(count, sizeof(count), number(p, "windows")));
+		printf(", %s written",
+		       text__counted(count, sizeof(count), number(p, "windows"), "window"));
 	if (json_is_true(json_object_get(p, "writing")))
-		printf("; one is open (from: %s), %s events so far",
+		printf("; one is open (from: %s), %s so far",
 		       string(p, "began", began, sizeof(began)),
-		       text__count(count, sizeof(count), number(p, "events")));
+		       text__counted(count, sizeof(count), number(p, "events"), "event"));
 	putchar('\n');
 	json_array_foreach(devices, i, d)
 		printf("  %s  allocated %s, reserved %s\n", string(d, "device", name, sizeof(name)),

@@ -217,8 +217,8 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 			 text__clean(b, sizeof(b), first->torch, strlen(first->torch)));
 		return true;
 	case W_STEPS:
-		snprintf(buf, COMPARE_TEXT, "it has %s steps, the first has %s",
-			 text__count(a, 32, c->steps), text__count(b, 32, first->steps));
+		snprintf(buf, COMPARE_TEXT, "it has %s, the first has %s",
+			 text__counted(a, 32, c->steps, "step"), text__count(b, 32, first->steps));
 		return !same && c->steps != first->steps;
 	case W_ATTACHED:
 		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first %s",

@@ -374,10 +374,10 @@ static void print_recording(struct printer *p, enum match_side side)
 		fprintf(p->out, "torch %s%s", text__clean(word, sizeof(word), torch, strlen(torch)),
 			text__dot());
 	words__window(s->a->model, f, window, sizeof(window));
-	fprintf(p->out, "%s%s%s%s%s events, ",
+	fprintf(p->out, "%s%s%s%s%s, ",
 		text__time(time, sizeof(time), model__length(s->a->model, s->a->duration)),
 		*window ? text__dot() : "", window, text__dot(),
-		text__count(count, sizeof(count), model__events(s->a->model)));
+		text__counted(count, sizeof(count), model__events(s->a->model), "event"));
 	fprintf(p->out, "%s%s lost%s%s%s\n", lost && p->colour ? RED : "",
 		text__count(count, sizeof(count), lost), lost && p->colour ? "\033[0m" : "",
 		s->a->complete ? "" : text__dot(), s->a->complete ? "" : "not complete");

@@ -371,8 +371,9 @@ static void head(struct page *p)
 		events += ranks__at(p->ranks, i)->events;
 		lost += ranks__at(p->ranks, i)->lost;
 	}
-	text__paragraph(p->out, p->width, "", "  ", "%s events, %s lost",
-			text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost));
+	text__paragraph(p->out, p->width, "", "  ", "%s, %s lost",
+			text__counted(a, sizeof(a), events, "event"),
+			text__count(b, sizeof(b), lost));
 	if (lost)
 		text__paragraph(p->out, p->width, "", "  ",
 				"Events were lost: a block whose free was lost looks as if it had "

@@ -332,11 +332,11 @@ static void head(struct page *p)
 	char name[512], count[32], lost[32], time[24], window[48], detail[DETAIL_TEXT];
 
 	words__window(d->model, d->facts, window, sizeof(window));
-	text__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s%s%s events, %s lost",
+	text__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s%s%s, %s lost",
 			text__clean(name, sizeof(name), d->name, strlen(d->name)), text__dot(),
 			text__time(time, sizeof(time), model__length(d->model, d->duration)),
 			*window ? text__dot() : "", window, text__dot(),
-			text__count(count, sizeof(count), model__events(d->model)),
+			text__counted(count, sizeof(count), model__events(d->model), "event"),
 			text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
 	if (*detail__sentence(detail, sizeof(detail), d->facts))
 		text__paragraph(p->out, p->width, "Detail  ", "  ", "%s", detail);

@@ -223,6 +223,15 @@ char *text__count(char *buf, size_t size, uint64_t n)
 	return buf;
 }
 
+char *text__counted(char *buf, size_t size, uint64_t n, const char *noun)
+{
+	char count[32];
+
+	snprintf(buf, size, "%s %s%s", text__count(count, sizeof(count), n), noun,
+		 n == 1 ? "" : "s");
+	return buf;
+}
+
 char *text__step(char *buf, uint64_t step)
 {
 	char count[32];

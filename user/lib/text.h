@@ -30,6 +30,8 @@ size_t text__width(const char *s);
 char *text__bytes(char *buf, size_t size, uint64_t bytes);
 /* Formats a number as "1,204,332". buf has 32 bytes. Returns buf. */
 char *text__count(char *buf, size_t size, uint64_t n);
+/* The same with its noun: "1 event", "1,204,332 events". */
+char *text__counted(char *buf, size_t size, uint64_t n, const char *noun);
 /* Formats a step, counted from 0, for people, who count from 1: "step 1,205". buf has 40 bytes.
  * Returns buf. */
 char *text__step(char *buf, uint64_t step);

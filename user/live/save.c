@@ -138,8 +138,8 @@ int live_save__write(struct live_save *s, char *say, size_t size)
 		snprintf(say, size, "%s: %s", s->path, outfile__why(err));
 		return err;
 	}
-	snprintf(say, size, "saved %s: %s events of the last %s, %s", s->last,
-		 text__count(events, sizeof(events), r->events),
+	snprintf(say, size, "saved %s: %s of the last %s, %s", s->last,
+		 text__counted(events, sizeof(events), r->events, "event"),
 		 text__time(span, sizeof(span), r->to > r->from ? r->to - r->from : 0),
 		 text__bytes(bytes, sizeof(bytes), r->bytes));
 	return 0;

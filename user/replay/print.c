@@ -18,8 +18,8 @@ static void print_about(FILE *out, const struct replay_about *a)
 {
 	char b[4][32], clean[600];
 
-	fprintf(out, "cuda:%d  %s events, peak %s allocated, %s reserved as recorded", a->device,
-		text__count(b[0], sizeof(b[0]), a->events),
+	fprintf(out, "cuda:%d  %s, peak %s allocated, %s reserved as recorded", a->device,
+		text__counted(b[0], sizeof(b[0]), a->events, "event"),
 		text__bytes(b[1], sizeof(b[1]), a->peak_allocated),
 		text__bytes(b[2], sizeof(b[2]), a->peak_reserved));
 	if (a->before)

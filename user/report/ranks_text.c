@@ -518,8 +518,8 @@ static void print_trust(struct page *p)
 			 k->rows > k->allocated ? "too much" : "are missing");
 		text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	}
-	snprintf(p->text, sizeof(p->text), "%s events, %s lost%s%s%s%s--apart shows each by itself",
-		 text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost),
+	snprintf(p->text, sizeof(p->text), "%s, %s lost%s%s%s%s--apart shows each by itself",
+		 text__counted(a, sizeof(a), events, "event"), text__count(b, sizeof(b), lost),
 		 totals ? text__dot() : "",
 		 !totals ? ""
 		 : drift ? "sizes differ from the allocator's totals by up to "

@@ -83,20 +83,22 @@ size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size
 static void title(const struct ranks *r, char *buf, size_t size)
 {
 	size_t workers = ranks__workers(r);
-	char numbers[256], world[32] = "", with[48] = "";
+	char numbers[256], world[32] = "", with[48] = "", all[40];
 
+	text__counted(all, sizeof(all), ranks__count(r), "recording");
 	if (ranks__one_tree(r)) {
 		const struct process_node *root = &ranks__tree(r)->all[0];
 
-		snprintf(buf, size, "%zu recordings of one process tree, root PID %" PRIu64 ": %s",
-			 ranks__count(r), root->id.pid,
-			 *root->id.title ? root->id.title : root->name);
+		snprintf(buf, size, "%s of one process tree, root PID %" PRIu64 ": %s", all,
+			 root->id.pid, *root->id.title ? root->id.title : root->name);
 		return;
 	}
 	if (!ranks__one_job(r)) {
 		snprintf(buf, size,
-			 "%zu recordings together; they do not say that they are ranks of one job",
-			 ranks__count(r));
+			 ranks__count(r) == 1
+				 ? "%s"
+				 : "%s together; they do not say that they are ranks of one job",
+			 all);
 		return;
 	}
 	ranks__list(r, NULL, numbers, sizeof(numbers));
@@ -104,8 +106,8 @@ static void title(const struct ranks *r, char *buf, size_t size)
 		snprintf(world, sizeof(world), " of %" PRIu64, ranks__at(r, 0)->world);
 	if (workers)
 		snprintf(with, sizeof(with), " and %zu worker%s", workers, workers == 1 ? "" : "s");
-	snprintf(buf, size, "%zu recordings of one job, %s%s%s: %s", ranks__count(r), numbers,
-		 world, with, ranks__at(r, 0)->command);
+	snprintf(buf, size, "%s of one job, %s%s%s: %s", all, numbers, world, with,
+		 ranks__at(r, 0)->command);
 }
 
 void ranks__print_title(FILE *out, size_t width, const struct ranks *r)

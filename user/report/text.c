@@ -191,7 +191,8 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	job_steps(&l, m);
 	version(&l, f, "torch", "torch");
 	version(&l, f, "python", "Python");
-	part(&l, "%s events, %s%s lost%s", text__count(events, sizeof(events), model__events(m)),
+	part(&l, "%s, %s%s lost%s",
+	     text__counted(events, sizeof(events), model__events(m), "event"),
 	     red ? "\033[31m" : "", text__count(count, sizeof(count), n), red ? "\033[0m" : "");
 	fputc('\n', out);
 }
@@ -425,9 +426,9 @@ static void drift_words(struct line *l, const struct model *m)
 		drift = d.drift > drift ? d.drift : drift;
 	}
 	if (drift)
-		part(l, "sizes differ from the allocator's totals by up to %s (at %s events)",
+		part(l, "sizes differ from the allocator's totals by up to %s (at %s)",
 		     text__bytes(bytes, sizeof(bytes), drift),
-		     text__count(count, sizeof(count), events));
+		     text__counted(count, sizeof(count), events, "event"));
 	else if (totals)
 		part(l, "sizes agree with the allocator's totals");
 	if (missed)
@@ -516,13 +517,13 @@ static void trust_words(struct line *l, const struct model *m, const struct fact
 	const char *unread = facts__get(f, "census_problem");
 
 	if (n)
-		part(l, "%s events lost", text__count(count, sizeof(count), n));
+		part(l, "%s lost", text__counted(count, sizeof(count), n, "event"));
 	loss_words(l, m);
 	lost_words(l, f);
 	drift_words(l, m);
 	stack_words(l, m, f);
 	if (dropped)
-		part(l, "%s events dropped (%s)", text__count(count, sizeof(count), dropped),
+		part(l, "%s dropped (%s)", text__counted(count, sizeof(count), dropped, "event"),
 		     reason ? text__clean(text, sizeof(text), reason, strlen(reason)) : "a bound");
 	if (facts__get(f, "driver_bypassed"))
 		part(l, "memory that CUDA libraries take is not recorded: their calls bypass the "

@@ -120,8 +120,8 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 			     LOG_UINT("bytes", bytes), LOG_UINT("dropped", dropped),
 			     LOG_UINT("steps", session__steps(f->o.session)),
 			     LOG_STRING("reason", reason)),
-		  "%s: %s events, %s lost, %s (%.1f bytes an event)", name,
-		  text__count(n, sizeof(n), events), text__count(l, sizeof(l), lost),
+		  "%s: %s, %s lost, %s (%.1f bytes an event)", name,
+		  text__counted(n, sizeof(n), events, "event"), text__count(l, sizeof(l), lost),
 		  text__bytes(size, sizeof(size), bytes), events ? (double)bytes / events : 0.0);
 	if (no_room)
 		log_warn("%s events were lost because the buffer was full: blocks may be missing, "

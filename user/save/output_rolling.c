@@ -171,14 +171,14 @@ static void say_written(const struct output_rolling *g)
 			     LOG_UINT("events", s.events), LOG_UINT("lost", s.lost),
 			     LOG_UINT("bytes", s.bytes), LOG_UINT("segments", s.segments),
 			     LOG_UINT("dropped", s.gap_events)),
-		  "%s: %s events, %s lost, %s in %u segment%s", rolling_store__path(g->store),
-		  text__count(n, sizeof(n), s.events), text__count(l, sizeof(l), s.lost),
+		  "%s: %s, %s lost, %s in %u segment%s", rolling_store__path(g->store),
+		  text__counted(n, sizeof(n), s.events, "event"), text__count(l, sizeof(l), s.lost),
 		  text__bytes(size, sizeof(size), s.bytes), (unsigned int)s.segments,
 		  s.segments == 1 ? "" : "s");
 	if (s.gap_to)
-		log_info("removed the first %s (%s events); their totals are in " TOTALS_FILE,
+		log_info("removed the first %s (%s); their totals are in " TOTALS_FILE,
 			 text__time(to, sizeof(to), s.gap_to),
-			 text__count(gap, sizeof(gap), s.gap_events));
+			 text__counted(gap, sizeof(gap), s.gap_events, "event"));
 	if (s.lost)
 		log_warn("%s events were lost because the buffer to the kernel was full; try "
 			 "--ring-size 64M",

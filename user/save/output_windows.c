@@ -62,7 +62,9 @@ static void say_until(char *buf, size_t size, const struct windows_opts *o)
 	*buf = '\0';
 	if (window_args__repeat(a)) {
 		if (a->count)
-			snprintf(buf, size, "%u windows are written", a->count);
+			snprintf(buf, size,
+				 a->count == 1 ? "%u window is written" : "%u windows are written",
+				 a->count);
 		return;
 	}
 	if (o->duration)

@@ -141,9 +141,9 @@ static void say(const struct windows *w, const struct flight_report *r,
 			     LOG_UINT("events", r->events), LOG_UINT("lost", e->lost),
 			     LOG_UINT("bytes", r->bytes), LOG_STRING("from", r->began),
 			     LOG_STRING("to", r->ended)),
-		  "%s: %s%s%s, %s events, %s (from: %s; to: %s)", path,
+		  "%s: %s%s%s, %s, %s (from: %s; to: %s)", path,
 		  text__time(span, sizeof(span), r->to - r->from), steps, device,
-		  text__count(events, sizeof(events), r->events),
+		  text__counted(events, sizeof(events), r->events, "event"),
 		  text__bytes(size, sizeof(size), r->bytes), r->began, r->ended);
 	if (r->cut)
 		log_warn("there was not enough memory for the whole time of --before");
@@ -175,10 +175,10 @@ static void say_oom(const struct windows *w, const struct flight_report *r, cons
 	log_event(LOG_INFO, "recorded",
 		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("events", r->events),
 			     LOG_UINT("blocks_before", r->blocks), LOG_UINT("bytes", r->bytes)),
-		  "%s: %s events from %s before it on, %s blocks from before, %s", name,
-		  text__count(events, sizeof(events), r->events),
+		  "%s: %s from %s before it on, %s from before, %s", name,
+		  text__counted(events, sizeof(events), r->events, "event"),
 		  text__time(span, sizeof(span), before),
-		  text__count(blocks, sizeof(blocks), r->blocks),
+		  text__counted(blocks, sizeof(blocks), r->blocks, "block"),
 		  text__bytes(size, sizeof(size), r->bytes));
 	if (r->cut)
 		log_warn("there was not enough memory for the whole %s before it: raise --max-size",
@@ -196,10 +196,10 @@ static void say_end(const struct windows *w, const struct flight_report *r, cons
 			     LOG_UINT("events", r->events), LOG_UINT("blocks_before", r->blocks),
 			     LOG_UINT("bytes", r->bytes)),
 		  "PID %d: %s", (int)w->opts.pid, r->ended);
-	log_info("%s: %s events of the last %s, %s blocks from before, %s", name,
-		 text__count(events, sizeof(events), r->events),
+	log_info("%s: %s of the last %s, %s from before, %s", name,
+		 text__counted(events, sizeof(events), r->events, "event"),
 		 text__time(span, sizeof(span), r->to - r->from),
-		 text__count(blocks, sizeof(blocks), r->blocks),
+		 text__counted(blocks, sizeof(blocks), r->blocks, "block"),
 		 text__bytes(size, sizeof(size), r->bytes));
 	if (r->cut)
 		log_warn("there was not enough memory for the whole %s before it: raise --max-size",

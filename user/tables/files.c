@@ -111,7 +111,7 @@ struct parquet *table_files__at(const struct table_files *t, enum table table)
 
 int table_files__commit(struct table_files *t)
 {
-	char name[512];
+	char name[512], events[32], blocks[32];
 	int err = 0;
 
 	for (int i = 0; i < TABLE_NR && !err; i++)
@@ -121,8 +121,11 @@ int table_files__commit(struct table_files *t)
 		t->file[i] = NULL;
 	}
 	if (!err)
-		log_info("wrote %" PRIu64 " events and %" PRIu64 " blocks to %s",
-			 parquet__rows(t->p[TABLE_EVENTS]), parquet__rows(t->p[TABLE_BLOCKS]),
+		log_info("wrote %s and %s to %s",
+			 text__counted(events, sizeof(events), parquet__rows(t->p[TABLE_EVENTS]),
+				       "event"),
+			 text__counted(blocks, sizeof(blocks), parquet__rows(t->p[TABLE_BLOCKS]),
+				       "block"),
 			 text__clean(name, sizeof(name), t->folder, strlen(t->folder)));
 	return err;
 }

@@ -478,8 +478,8 @@ static void end_capture(struct watch_capture *c)
 	json_decref(c->doc);
 	c->doc = NULL;
 	c->w->captured++;
-	snprintf(text, sizeof(text), "%s events, %" PRIu64 " lost, %s%s%s",
-		 text__count(events, sizeof(events), s->events), s->lost,
+	snprintf(text, sizeof(text), "%s, %" PRIu64 " lost, %s%s%s",
+		 text__counted(events, sizeof(events), s->events, "event"), s->lost,
 		 text__bytes(size, sizeof(size), s->bytes), *s->blame ? what : "", s->blame);
 	watch_say__shot(c->w, "captured", s, text);
 	watch_exec__run(c->w, "captured", s);

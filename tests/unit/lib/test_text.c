@@ -148,6 +148,15 @@ static void test_count(void **state)
 	check_count(UINT64_MAX, "18,446,744,073,709,551,615");
 }
 
+static void test_counted(void **state)
+{
+	char buf[32];
+
+	assert_string_equal(text__counted(buf, sizeof(buf), 0, "event"), "0 events");
+	assert_string_equal(text__counted(buf, sizeof(buf), 1, "event"), "1 event");
+	assert_string_equal(text__counted(buf, sizeof(buf), 4371, "event"), "4,371 events");
+}
+
 /* COLUMNS that is no number is ignored. */
 static void test_columns(void **state)
 {
@@ -343,9 +352,9 @@ int main(void)
 		cmocka_unit_test(test_clean),	   cmocka_unit_test(test_utf8),
 		cmocka_unit_test(test_width),	   cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_count),	   cmocka_unit_test(test_time),
-		cmocka_unit_test(test_columns),	   cmocka_unit_test(test_percent),
-		cmocka_unit_test(test_parse_size), cmocka_unit_test(test_parse_time),
-		cmocka_unit_test(test_log),
+		cmocka_unit_test(test_counted),	   cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_percent),	   cmocka_unit_test(test_parse_size),
+		cmocka_unit_test(test_parse_time), cmocka_unit_test(test_log),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,6 +282,7 @@ static void test_when(void **state)
 	assert_true(apart(report("--by", "stack", ranks[0], ranks[1], NULL)));
 	assert_false(apart(report(launcher, ranks[1], ranks[0], NULL)));
 	assert_false(apart(report("--together", ranks[0], other, NULL)));
+	assert_memory_equal(report("--together", other, NULL)->out, "1 recording\n", 12);
 	assert_int_equal(report("--together", "--by", "stack", ranks[0], ranks[1], NULL)->status,
 			 EXIT_USAGE);
 	assert_int_equal(report("--together", "--tree", ranks[0], ranks[1], NULL)->status,

@@ -390,7 +390,7 @@ static void test_rows_that_do_not_add_up(void **state)
 	assert_non_null(strstr(o->out, "These rows add up to 4.00 MiB, not to the 5.00 MiB of the "
 				       "allocator: 1.00 MiB are missing because"));
 	assert_non_null(strstr(o->out, "sizes differ from the allocator's totals by up to 1.00 "
-				       "MiB (at 1 events)"));
+				       "MiB (at 1 event)"));
 	assert_non_null(strstr(o->out, "7 lost"));
 	assert_non_null(strstr(o->out, "peak at least 5.00 MiB allocated"));
 	assert_non_null(strstr(o->out, "\n7 events lost - peaks are lower bounds"));
