@@ -351,7 +351,8 @@ int cuda_devices(void)
 	pthread_t t;
 
 	pair("cudaMalloc", "cudaFree", DEVICE, 1000, NO_DEVICE);
-	call("cudaSetDevice", 1, 0, 0, 0, 0);
+	/* An int is the lower half of its register. */
+	call("cudaSetDevice", 0xdead00000001, 0, 0, 0, 0);
 	pair("cudaMalloc", "cudaFree", DEVICE, 2000, 1);
 	if (call("cudaMalloc", (uint64_t)&p, 3000, 0, 0, 0))
 		take(DEVICE, p, 3000, 1);

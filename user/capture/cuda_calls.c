@@ -1402,14 +1402,15 @@ void cuda_calls__tensors(struct decoder *d, unsigned device, uint64_t bytes)
 int cuda_calls__set_device(struct decoder *d, const struct mt_rec_call *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
+	uint32_t device = (uint32_t)r->arg[0]; /* an int: the register's upper half is undefined */
 
 	if (!t)
 		return -ENOMEM;
 	/* The runtime refuses a device that the process does not have. */
-	if (r->arg[0] >= DEVICE_UNKNOWN ||
-	    (d->calls && d->calls->devices && r->arg[0] >= d->calls->devices))
+	if (device >= DEVICE_UNKNOWN ||
+	    (d->calls && d->calls->devices && device >= d->calls->devices))
 		return 0;
-	t->cuda_device = (uint8_t)r->arg[0] + 1;
+	t->cuda_device = (uint8_t)device + 1;
 	t->cuda_context = 0;
 	return 0;
 }

@@ -109,10 +109,10 @@ static int take_target(struct session *s, const struct session *parent, pid_t pi
 	*t = *from;
 	t->python = NULL;
 	t->alloc = NULL;
-	if (maps__copy(&t->maps, &from->maps)) {
-		t->proc = NULL;
+	t->proc = NULL;
+	t->maps = (struct maps){ 0 };
+	if (maps__copy(&t->maps, &from->maps))
 		return -ENOMEM;
-	}
 	t->proc = open_proc(pid, from->proc);
 	if (!t->proc)
 		return -ENOMEM;
