@@ -183,6 +183,33 @@ def test_cuda():
     on_all(("gpt",), ("old", "cu12"), "cuda")
 
 
+FUNCTIONS = """
+import sys, torch
+class Same(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x: x.view_as(x))
+    backward = staticmethod(lambda ctx, grad: grad)
+x = torch.ones(1 << 18, requires_grad=True)
+def run():
+    y = x.exp()  # its result stays, for backward
+    for _ in range(70000):
+        y = Same.apply(y)
+    return y.sum()
+loss = run()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_many_nodes_of_a_function():
+    """What autograd's graph saved behind tens of thousands of nodes of a custom Function is found, too."""
+    p = spawn([python(), "-c", FUNCTIONS])
+    p.wait_line("^ready", 60)
+    code, out, err = tool("dump", "-p", str(p.pid), "--by", "tensor", "--format", "json", root=True)
+    equal(code, 0, "dump: " + err)
+    equal(sorted(r["bytes"] for r in json.loads(out)["rows"]), [4, 1 << 20, 1 << 20], "bytes of the tensors")
+    p.stop()
+
+
 def test_groups():
     """Rows by module and category are the sums of those by tensor."""
     t = gpt()

@@ -71,7 +71,8 @@ struct walk {
 	struct pygraph *g;
 	struct map64 *seen;    /* nodes already queued */
 	struct map64 *kinds;   /* vptr -> enum cxx_kind */
-	struct map64 *classes; /* vptr, or hash of a Python class name -> index + 1 */
+	struct map64 *classes; /* vptr, or hash of a Python class's name -> index */
+	struct hash_seed seed;
 	uint64_t *queue;
 	size_t nqueue, queue_cap, saved_cap, classes_cap;
 	struct batch b;
@@ -214,6 +215,20 @@ static int class_of(struct walk *w, uint64_t vptr, uint32_t *ret)
 	return err ? err : map64__set(w->classes, vptr, *ret);
 }
 
+/* The class of a custom Function, by its name. */
+static int class_named(struct walk *w, const char *name, uint32_t *ret)
+{
+	uint64_t hash = hash__bytes(w->seed, name, strlen(name)), known;
+	int err;
+
+	if (map64__get(w->classes, hash, &known) && !strcmp(w->g->classes[known], name)) {
+		*ret = known;
+		return 0;
+	}
+	err = add_class(w, name, ret);
+	return err ? err : map64__set(w->classes, hash, *ret);
+}
+
 static bool fatal(int err)
 {
 	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
@@ -348,7 +363,7 @@ static int find_objects(struct walk *w)
 				continue;
 			}
 			if (!err)
-				err = add_class(w, name, &b->items[s.item].cls);
+				err = class_named(w, name, &b->items[s.item].cls);
 			if (!err && size <= MAX_CHUNK)
 				err = add_span(b, obj, size, s.item, true, false);
 			break;
@@ -462,6 +477,7 @@ static int walk__init(struct walk *w)
 	w->seen = map64__new();
 	w->kinds = map64__new();
 	w->classes = map64__new();
+	w->seed = hash__seed();
 	return w->seen && w->kinds && w->classes ? 0 : -ENOMEM;
 }
 
