@@ -148,14 +148,16 @@ static bool is_another(const struct decoder *d, const struct thread *t)
 void decoder__check_threads(struct decoder *d)
 {
 	uint64_t started;
-	size_t i;
+	size_t i, looked = 0;
 
-	for (i = 0; i < d->n_threads && i < LOOKED_AT; i++) {
+	for (i = 0; i < d->n_threads && looked < LOOKED_AT; i++) {
 		struct thread *t = &d->thread[d->next_thread++ % d->n_threads];
 
-		if (!t->gone)
-			t->gone = proc__thread_started(d->target->proc, t->tid, &started) ||
-				  started != t->started;
+		if (t->gone)
+			continue;
+		looked++;
+		t->gone = proc__thread_started(d->target->proc, t->tid, &started) ||
+			  started != t->started;
 	}
 }
 
