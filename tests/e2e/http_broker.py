@@ -478,7 +478,7 @@ def test_exports_at_once():
     trace = s.get("/api/trace/list").expect().json["active_traces"][0]
     s.wait_trace(trace)
     end = s.get("/api/trace/" + trace).expect().json["capture"]["duration"]
-    bodies = [{"trace_id": trace, "format": "csv", "at": "%g" % (end * k / 10)} for k in range(1, 7)] + [{"trace_id": trace, "format": "html"}] * 6
+    bodies = [{"trace_id": trace, "format": "folded", "at": "%g" % (end * k / 10)} for k in range(1, 7)] + [{"trace_id": trace, "format": "html"}] * 6
     made = [a.expect().json for a in at_once([lambda b=b: s.connect().post("/api/trace/export", b) for b in bodies])]
     equal(len({m["file"] for m in made[:6]}), 6, "files of six moments: %s" % [m["file"] for m in made])
     equal(len({m["file"] for m in made[6:]}), 1, "files of one page: %s" % [m["file"] for m in made])
@@ -488,7 +488,7 @@ def test_exports_at_once():
     # One more export than are kept: the least recently used is removed and made again on request.
     s.post("/api/trace/export", bodies[6]).expect()
     for k in range(26):
-        s.post("/api/trace/export", {"trace_id": trace, "format": "csv", "at": "%g" % (end * (k + 1) / 30), "device": "cuda:0"}).expect()
+        s.post("/api/trace/export", {"trace_id": trace, "format": "folded", "at": "%g" % (end * (k + 1) / 30), "device": "cuda:0"}).expect()
     equal(len([n for n in os.listdir(s.folder) if n.startswith("trace_")]), 32, "files: %s" % os.listdir(s.folder))
     gone = [i for i in range(6) if s.get(made[i]["download_url"]).status == 404]
     equal(len(gone), 1, "files that made room: %s" % gone)

@@ -15,6 +15,7 @@ import sys
 KINDS = (None, "alloc", "free", "oom", "step", "call", "lost", "take", "give", "segment", "block", "state", "asked", "used",
          "tensor", "census", "enter", "leave", "mark", "left", "host")
 ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE, MARK, LEFT, HOST = range(1, 21)
+READINGS = {SEGMENT, BLOCK, STATE, USED, TENSOR, CENSUS, LEFT, HOST}  # what is there; the others happen
 LAST_KIND = {1: LOST, 2: USED, 3: LEAVE, 4: MARK, 5: LEFT, 6: HOST}  # by version
 MASK = (1 << 64) - 1
 
