@@ -165,3 +165,15 @@ static inline struct output *report(const char *first, ...)
 	va_end(ap);
 	return o;
 }
+
+/* `memtrace-bpf leaks ARGS` */
+static inline struct output *leaks(const char *first, ...)
+{
+	struct output *o;
+	va_list ap;
+
+	va_start(ap, first);
+	o = run_command(command_leaks.run, "memtrace-bpf leaks", first, ap);
+	va_end(ap);
+	return o;
+}

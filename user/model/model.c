@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lib/array.h"
 #include "lib/hash.h"
@@ -213,8 +212,10 @@ static bool of_blocks(uint8_t kind)
 /* True if nothing is known from before the first event, which begins a reading or a window. */
 static bool begins_late(const struct model *m, const struct event *e)
 {
+	uint64_t from;
+
 	return e->kind == EVENT_SEGMENT || e->kind == EVENT_BLOCK || e->kind == EVENT_STATE ||
-	       facts__get(m->words->facts, "window_start_ns");
+	       model__window(m, &from);
 }
 
 /* stack, walk: as in model__alloc(). */

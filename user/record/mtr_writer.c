@@ -20,7 +20,7 @@
 #define ROOM_FOR_NEW_FACTS (16u << 10)
 #define ROOM_FOR_END (2 * MTR_BLOCK_HEADER + 2 * VARINT_MAX)
 
-static const char max_events[] = "max-events", max_size[] = "max-size";
+static const char full_by_events[] = "max-events", full_by_size[] = "max-size";
 
 struct mtr_writer {
 	int fd;
@@ -205,7 +205,7 @@ static int flush_events(struct mtr_writer *w)
 	    w->bytes + w->out.len + facts_room(w) + ROOM_FOR_END > w->opts.max_size) {
 		w->out.len = 0;
 		w->dropped += n;
-		w->full = max_size;
+		w->full = full_by_size;
 		return 0;
 	}
 	w->defined = defined;
@@ -242,15 +242,17 @@ static bool is_reading(const struct event *e)
 
 int mtr_writer__event(struct mtr_writer *w, const struct event *e)
 {
+	bool reading = is_reading(e);
 	int err;
 
 	if (w->err)
 		return w->err;
 	if (!is_valid(w, e))
 		return -EINVAL;
-	if (!is_reading(e) && w->opts.max_events && w->happened++ >= w->opts.max_events && !w->full)
-		w->full = max_events;
-	if (w->full && !(is_reading(e) && w->full == max_events)) {
+	w->happened += !reading;
+	if (!w->full && w->opts.max_events && w->happened > w->opts.max_events)
+		w->full = full_by_events;
+	if (w->full && !(reading && w->full == full_by_events)) {
 		w->dropped++;
 		return 0;
 	}

@@ -18,17 +18,6 @@
 static char dir[] = "/tmp/test_leaks_ranks.XXXXXX";
 static char ranks[RANKS][64], worker[64], lone[64], brief[64], longer[64];
 
-static struct output *leaks(const char *first, ...)
-{
-	struct output *o;
-	va_list ap;
-
-	va_start(ap, first);
-	o = run_command(command_leaks.run, "memtrace-bpf leaks", first, ap);
-	va_end(ap);
-	return o;
-}
-
 static uint32_t line(struct tape *t, uint32_t number, const char *func)
 {
 	struct dict_frame f[] = { frame(t, "/home/u/gemma/train.py", func, number, NULL) };

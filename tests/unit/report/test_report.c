@@ -724,17 +724,6 @@ static void test_json_stack(void **state)
 	json_decref(doc);
 }
 
-static struct output *leaks(const char *first, ...)
-{
-	struct output *o;
-	va_list ap;
-
-	va_start(ap, first);
-	o = run_command(command_leaks.run, "memtrace-bpf leaks", first, ap);
-	va_end(ap);
-	return o;
-}
-
 static void assert_window(json_t *capture)
 {
 	assert_true(json_real_value(json_object_get(capture, "window_start")) == 31.0);
