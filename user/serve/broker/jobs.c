@@ -90,10 +90,13 @@ __attribute__((format(printf, 2, 3))) void job__put(struct job *j, const char *f
 	va_start(ap, fmt);
 	n = vasprintf(&text, fmt, ap);
 	va_end(ap);
-	if (n >= 0 && j->n_argv < SPAWN_ARGS)
+	if (n >= 0 && j->n_argv < SPAWN_ARGS) {
 		j->argv[j->n_argv++] = text;
-	else if (n >= 0)
+		return;
+	}
+	if (n >= 0)
 		free(text);
+	j->lacks_argument = true;
 }
 
 void job__append(struct broker *b, struct job *j)
@@ -310,7 +313,7 @@ static int start(struct broker *b, struct job *j)
 	struct spawn_file files[SPAWN_FILES];
 	size_t n = 0;
 	uint64_t size;
-	int err = open_output(b, j), out = err ? -1 : open_pipe(j);
+	int err = j->lacks_argument ? -ENOMEM : open_output(b, j), out = err ? -1 : open_pipe(j);
 
 	err = err ? err : out < 0 ? out : 0;
 	broker__new_user(b, &j->uid, &j->gid);

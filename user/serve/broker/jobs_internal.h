@@ -18,6 +18,7 @@ struct job {
 	size_t n_traces;
 	char *argv[SPAWN_ARGS + 1];
 	size_t n_argv;
+	bool lacks_argument; /* there was no memory for one */
 	bool running;
 	struct spawned run;
 	uint64_t deadline;
@@ -37,7 +38,8 @@ struct job {
 /* A job without arguments, for a request (p NULL: none). NULL: no memory. */
 struct job *job__new(enum job_kind kind, struct peer *p, json_int_t id);
 void job__free(struct job *j);
-/* Adds an argument of the command. */
+/* Adds an argument of the command. Without memory for it, the job does not start: its answer would
+ * be another one. */
 void job__put(struct job *j, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Adds the job to the end of the list. */
 void job__append(struct broker *b, struct job *j);
