@@ -55,7 +55,8 @@ def same(name, texts):
             f.write(text)
     with open(path, encoding="utf-8") as f:
         wanted = f.read()
-    print("\n".join(difflib.unified_diff(wanted.splitlines(), text.splitlines(), path, "now", lineterm="", n=1)), end="")
+    for line in difflib.unified_diff(wanted.splitlines(), text.splitlines(), path, "now", lineterm="", n=1):
+        print(line)
     return wanted == text
 
 
