@@ -27,6 +27,7 @@
 #define PTHREAD(i) (0xa000 + 0x1000 * (i))
 #define KEYS(i) (0xd000 + 0x400 * (i)) /* second-level key blocks of glibc, or musl's arrays */
 #define FRAME(i) (0xe000 + 0x200 * (i))
+#define OUTERMOST FRAME(NR_FRAMES)
 #define CODE 0xf000
 #define SIZE 0x10000
 #define GUARD 0x1000 /* unmapped page after the world */
@@ -219,7 +220,8 @@ static size_t state_slot(const struct world *w, size_t thread)
 	return w->l.rt_tss_key == PYLAYOUT_NONE ? PTHREAD(thread) + LOCAL_AT : key_slot(thread, 3);
 }
 
-/* Thread 0 runs frame 0, called by frame 1 (a shim in versions with shims), called by frame 2. */
+/* Thread 0 runs frame 0, called by frame 1 (a shim in versions with shims), called by frame 2,
+ * which is the first one or, in versions with shims, called by the shim OUTERMOST. */
 static void put_frames(struct world *w)
 {
 	const struct pylayout *l = &w->l;
@@ -238,7 +240,11 @@ static void put_frames(struct world *w)
 		first = addr(w, CFRAME(0));
 	}
 	put(w, TSTATE(0) + l->ts_frame, first);
+	if (l->shim_owner)
+		w->m[OUTERMOST + l->fr_owner] = l->shim_owner;
 	for (size_t i = 0; i < NR_FRAMES; i++) {
+		if (l->fr_owner == PYLAYOUT_NONE)
+			put(w, FRAME(i), 1); /* ob_refcnt */
 		put(w, FRAME(i) + l->fr_code, addr(w, CODE) | (l->minor >= 14 && i));
 		if (l->lasti_scale)
 			put32(w, FRAME(i) + l->fr_instr, 10 * (uint32_t)i - 1);
@@ -250,7 +256,10 @@ static void put_frames(struct world *w)
 				    20 * i - 2);
 		if (l->fr_owner != PYLAYOUT_NONE)
 			w->m[FRAME(i) + l->fr_owner] = l->minor >= 12 && i == 1 ? 3 : 0;
-		put(w, FRAME(i) + l->fr_prev, i + 1 < NR_FRAMES ? addr(w, FRAME(i + 1)) : 0);
+		put(w, FRAME(i) + l->fr_prev,
+		    i + 1 < NR_FRAMES ? addr(w, FRAME(i + 1))
+		    : l->shim_owner   ? addr(w, OUTERMOST)
+				      : 0);
 		put(w, FRAME(i) + l->fr_local0, (0xabc0 + 16 * i) | (l->minor >= 14));
 	}
 }

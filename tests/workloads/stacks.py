@@ -293,6 +293,17 @@ def churn(n=0):
         n += 1
 
 
+def yielding():
+    """A generator's frame is linked to its caller's only while it runs."""
+    def numbers():
+        for i in range(50):
+            yield i
+
+    while True:
+        for i in numbers():
+            sum(j for j in numbers())
+
+
 def short_lived():
     while True:
         t = threading.Thread(target=len, args=((),))
@@ -311,7 +322,7 @@ def main():
         time.sleep(0.01)
     time.sleep(0.3 if sub else 0)
     if hold(threads, empty_state(), sub) == b"r":
-        for target in (churn, churn, short_lived):
+        for target in (churn, churn, yielding, short_lived):
             threading.Thread(target=target, daemon=True).start()
         sys.stdout.buffer.write(b"running\n")
         sys.stdout.buffer.flush()

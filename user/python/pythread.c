@@ -12,7 +12,7 @@
 #define MAX_THREADS 65536
 #define MAX_VOTERS 256 /* threads searched for the slot */
 #define LIST_TRIES 5   /* attempts, since the process changes the lists */
-#define WALKS 5	       /* attempts, since the process goes on */
+#define WALKS 50       /* attempts, since the process goes on; the second nearly always does */
 
 #define BLOCK_KEYS 32
 #define PAIR 16
@@ -490,8 +490,31 @@ static bool instruction_of(const struct python *py, const uint8_t *frame, uint64
 struct link {
 	uint64_t prev;
 	bool shim;
+	bool outermost; /* can be the thread's first frame */
 	struct pyframe f;
 };
+
+/*
+ * A frame loses its link when its generator yields or its function returns. So a walk of a thread
+ * that runs can find no link where the stack does not end. It does end at a shim, from 3.12 on; in
+ * 3.11 at a frame that belongs to the thread; before, at an object in use that is no generator's.
+ * 0, or -errno.
+ */
+static int find_outermost(const struct python *py, const uint8_t *frame, struct link *ret)
+{
+	const struct pylayout *l = &py->layout;
+	const uint32_t generators = 0x20 | 0x80 | 0x100 | 0x200; /* CO_GENERATOR ... */
+	uint32_t flags;
+	int err;
+
+	if (l->fr_owner != PYLAYOUT_NONE) {
+		ret->outermost = l->shim_owner ? ret->shim : !frame[l->fr_owner];
+		return 0;
+	}
+	err = proc__read(py->proc, ret->f.code + l->co_flags, &flags, sizeof(flags));
+	ret->outermost = !err && word_of(frame, 0) && !(flags & generators);
+	return err;
+}
 
 /* Reads a frame. 0, or -errno if it is not a complete frame (any more). */
 static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type, struct link *ret)
@@ -512,7 +535,7 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	ret->prev = word_of(frame, l->fr_prev);
 	ret->shim = l->shim_owner && frame[l->fr_owner] >= l->shim_owner;
 	if (ret->shim)
-		return 0;
+		return find_outermost(py, frame, ret);
 	ret->f.addr = addr;
 	ret->f.code = word_of(frame, l->fr_code) & l->tag_mask;
 	err = proc__read_u64(py->proc, ret->f.code + l->ob_type, &type);
@@ -524,7 +547,7 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	ret->f.local0 = proc__read_u64(py->proc, addr + l->fr_local0, &local0)
 				? 0
 				: local0 & l->tag_mask;
-	return 0;
+	return ret->prev ? 0 : find_outermost(py, frame, ret);
 }
 
 /* Sets *torn to the error that ended the walk early; 0: it reached the thread's first frame, or
@@ -547,6 +570,8 @@ static int walk(const struct python *py, uint64_t tstate, struct pyframe *frames
 		if (!link.shim)
 			frames[n++] = link.f;
 		frame = link.prev;
+		if (!frame && !link.outermost)
+			*torn = -EBADMSG;
 	}
 	return (int)n;
 }

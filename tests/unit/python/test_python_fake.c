@@ -437,12 +437,61 @@ static void hostile_frames(void **state)
 	}
 }
 
-/* A process that goes on during a walk: a frame returns before the n-th read and runs again before
- * some later read. */
+/* A process that goes on during a walk: a frame returns, or its generator yields, before the n-th
+ * read and runs again before some later read. */
 static struct {
 	struct world *w;
 	unsigned reads, first, last;
+	void (*away)(struct world *w);
+	void (*back)(struct world *w);
 } returned;
+
+static void frame_ends(struct world *w)
+{
+	put(w, FRAME(2) + w->l.fr_code, 0);
+}
+
+static void frame_runs(struct world *w)
+{
+	put(w, FRAME(2) + w->l.fr_code, addr(w, CODE));
+}
+
+static void generator_yields(struct world *w)
+{
+	put(w, FRAME(0) + w->l.fr_prev, 0);
+}
+
+/* Makes frame 0 a generator's. */
+static void generator_runs(struct world *w)
+{
+	const size_t code = COPY; /* a code object in versions without copied bytecode */
+
+	if (w->l.fr_owner != PYLAYOUT_NONE) {
+		w->m[FRAME(0) + w->l.fr_owner] = 1;
+	} else {
+		put(w, code + w->l.ob_type, addr(w, CODE_TYPE));
+		put32(w, code + w->l.co_flags, 0x20);
+		put(w, FRAME(0) + w->l.fr_code, addr(w, code));
+	}
+	put(w, FRAME(0) + w->l.fr_prev, addr(w, FRAME(1)));
+}
+
+/* To 3.10, a frame that ended is an object that nothing refers to. */
+static void frame_is_freed(struct world *w)
+{
+	if (w->l.fr_owner != PYLAYOUT_NONE)
+		return;
+	put(w, FRAME(0), 0);
+	put(w, FRAME(0) + w->l.fr_prev, 0);
+}
+
+static void frame_is_used_again(struct world *w)
+{
+	if (w->l.fr_owner != PYLAYOUT_NONE)
+		return;
+	put(w, FRAME(0), 1);
+	put(w, FRAME(0) + w->l.fr_prev, addr(w, FRAME(1)));
+}
 
 ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
 				const struct iovec *remote, unsigned long m, unsigned long flags);
@@ -453,32 +502,44 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned l
 				const struct iovec *remote, unsigned long m, unsigned long flags)
 {
 	if (returned.w && returned.reads++ == returned.first)
-		put(returned.w, FRAME(2) + returned.w->l.fr_code, 0);
+		returned.away(returned.w);
 	if (returned.w && returned.reads > returned.last)
-		put(returned.w, FRAME(2) + returned.w->l.fr_code, addr(returned.w, CODE));
+		returned.back(returned.w);
 	return __real_process_vm_readv(pid, local, n, remote, m, flags);
+}
+
+static void check_returns(const struct build *b, void (*away)(struct world *w),
+			  void (*back)(struct world *w))
+{
+	struct world w = make_build(b->minor, b->free_threaded);
+	int whole = b->minor >= 12 ? 2 : 3;
+
+	assert_int_equal(look(&w), 0);
+	back(&w);
+	returned.away = away;
+	returned.back = back;
+	returned.w = &w;
+	returned.first = returned.last = UINT_MAX;
+	returned.reads = 0;
+	assert_int_equal(depth(&w, 64), whole);
+	assert_true(returned.reads < 20); /* one walk */
+	for (unsigned reads = returned.reads, n = 0; n < reads; n++) {
+		returned.first = n;
+		returned.last = n + reads;
+		returned.reads = 0;
+		assert_int_equal(depth(&w, 64), whole);
+		back(&w);
+	}
+	returned.w = NULL;
+	drop(&w);
 }
 
 static void frames_that_return(void **state)
 {
 	for (const struct build *b = builds; b < builds + NR_BUILDS; b++) {
-		struct world w = make_build(b->minor, b->free_threaded);
-		int whole = b->minor >= 12 ? 2 : 3;
-
-		assert_int_equal(look(&w), 0);
-		returned.w = &w;
-		returned.first = returned.last = UINT_MAX;
-		returned.reads = 0;
-		assert_int_equal(depth(&w, 64), whole);
-		for (unsigned reads = returned.reads, n = 0; n < reads; n++) {
-			returned.first = n;
-			returned.last = n + reads;
-			returned.reads = 0;
-			assert_int_equal(depth(&w, 64), whole);
-			put(&w, FRAME(2) + w.l.fr_code, addr(&w, CODE));
-		}
-		returned.w = NULL;
-		drop(&w);
+		check_returns(b, frame_ends, frame_runs);
+		check_returns(b, generator_yields, generator_runs);
+		check_returns(b, frame_is_freed, frame_is_used_again);
 	}
 }
 
