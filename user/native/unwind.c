@@ -20,7 +20,19 @@
 #define CHECKSUM_MAX (1ULL << 30) /* bytes of a file whose checksum is computed */
 #define THREAD 1
 
-#define SYMBOLS 4096 /* addresses whose symbols are kept */
+#define NAMED 4096 /* addresses whose names are kept */
+
+/* What the code at an address is called. Strings belong to libdw. */
+struct named {
+	Dwarf_Addr in;	    /* 0: empty */
+	const char *symbol; /* NULL: none */
+	GElf_Off offset;    /* bytes of `in` from the symbol's start */
+	struct scope {
+		const char *function, *file; /* NULL: not known */
+		int line;
+	} * scopes; /* inlined functions, innermost first, and the function that has them; owned */
+	size_t n;   /* at least 1 */
+};
 
 struct unwind {
 	int fd;
@@ -33,12 +45,7 @@ struct unwind {
 	struct wire_frames *out;
 	struct wire_module *modules; /* as told last; owned */
 	uint32_t n_modules;
-	/* Symbols found before, until other files are mapped. */
-	struct symbol {
-		Dwarf_Addr in; /* 0: empty */
-		const char *name;
-		GElf_Off offset;
-	} symbols[SYMBOLS];
+	struct named named[NAMED]; /* found before, until other files are mapped */
 };
 
 /* libdw passes no argument to some callbacks. The helper has one thread, so one variable is enough.
@@ -128,7 +135,9 @@ void unwind__modules(struct unwind *u, const struct wire_module *v, uint32_t n)
 	u->modules = malloc(n * sizeof(*v) + 1);
 	if (u->modules)
 		memcpy(u->modules, v, n * sizeof(*v));
-	memset(u->symbols, 0, sizeof(u->symbols));
+	for (size_t i = 0; i < NAMED; i++)
+		free(u->named[i].scopes);
+	memset(u->named, 0, sizeof(u->named));
 	dwfl_report_begin(u->dwfl);
 	for (uint32_t i = 0; i < n; i++) {
 		/* libdwfl keeps a module with the same name and place. */
@@ -280,11 +289,6 @@ static uint32_t add_name(struct wire_frames *out, const char *symbol)
 
 /* ---- names and lines ---- */
 
-struct line {
-	const char *file;
-	int line;
-};
-
 /* The compilation unit of an address. Not all compilers write the table that libdw looks in. */
 static Dwarf_Die *unit_of(Dwfl_Module *mod, Dwarf_Addr pc, Dwarf_Addr *bias)
 {
@@ -297,35 +301,32 @@ static Dwarf_Die *unit_of(Dwfl_Module *mod, Dwarf_Addr pc, Dwarf_Addr *bias)
 	return unit;
 }
 
-static struct line line_of(Dwarf_Die *unit, Dwarf_Addr at)
+/* Sets the line of an address. */
+static void set_line(struct scope *s, Dwarf_Die *unit, Dwarf_Addr at)
 {
 	Dwarf_Line *l = dwarf_getsrc_die(unit, at);
-	struct line r = { 0 };
 
 	if (!l)
-		return r;
-	r.file = dwarf_linesrc(l, NULL, NULL);
-	if (dwarf_lineno(l, &r.line))
-		r.line = 0;
-	return r;
+		return;
+	s->file = dwarf_linesrc(l, NULL, NULL);
+	if (dwarf_lineno(l, &s->line))
+		s->line = 0;
 }
 
-/* The line that an inlined function was called from. */
-static struct line caller_of(Dwarf_Die *unit, Dwarf_Die *inlined)
+/* Sets the line that an inlined function was called from. */
+static void set_caller(struct scope *s, Dwarf_Die *unit, Dwarf_Die *inlined)
 {
 	Dwarf_Attribute a;
 	Dwarf_Word file, line;
 	Dwarf_Files *files;
 	size_t n;
-	struct line r = { 0 };
 
 	if (dwarf_attr(inlined, DW_AT_call_line, &a) && !dwarf_formudata(&a, &line) &&
 	    line <= INT32_MAX)
-		r.line = (int)line;
+		s->line = (int)line;
 	if (dwarf_attr(inlined, DW_AT_call_file, &a) && !dwarf_formudata(&a, &file) &&
 	    !dwarf_getsrcfiles(unit, &files, &n) && file < n)
-		r.file = dwarf_filesrc(files, file, NULL, NULL);
-	return r;
+		s->file = dwarf_filesrc(files, file, NULL, NULL);
 }
 
 static const char *name_of(Dwarf_Die *die)
@@ -339,8 +340,62 @@ static const char *name_of(Dwarf_Die *die)
 	return name ? name : dwarf_diename(die);
 }
 
+/* Fills the scopes of an address from a unit's debug information. v: zeros, NATIVE_FRAMES_MAX. How
+ * many. */
+static size_t read_scopes(struct scope *v, Dwarf_Die *unit, Dwarf_Addr at)
+{
+	Dwarf_Die *innermost = NULL, *scopes = NULL;
+	size_t last = 0;
+	int n = 0;
+
+	set_line(&v[0], unit, at);
+	if (dwarf_getscopes(unit, at, &innermost) > 0)
+		n = dwarf_getscopes_die(&innermost[0], &scopes);
+	for (int i = 0; i < n; i++) {
+		if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine &&
+		    last + 1 < NATIVE_FRAMES_MAX) {
+			v[last].function = name_of(&scopes[i]);
+			set_caller(&v[++last], unit, &scopes[i]);
+		} else if (dwarf_tag(&scopes[i]) == DW_TAG_subprogram) {
+			v[last].function = name_of(&scopes[i]);
+			break;
+		}
+	}
+	free(innermost);
+	free(scopes);
+	return last + 1;
+}
+
+/*
+ * The names of an address, which are valid until the next call. libdw goes through the module's
+ * whole table of symbols (20 ms for libtorch) and through the unit's whole tree (0.5 ms for each
+ * address of NCCL and CPython), and most stacks have the same callers. NULL: out of memory.
+ */
+static const struct named *name_address(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in)
+{
+	struct named *k = &u->named[(in ^ in >> 12 ^ in >> 24) % NAMED];
+	struct scope found[NATIVE_FRAMES_MAX] = { 0 };
+	Dwarf_Addr bias = 0;
+	Dwarf_Die *unit;
+	GElf_Sym sym;
+
+	if (k->in == in)
+		return k;
+	free(k->scopes);
+	*k = (struct named){ 0 };
+	k->symbol = dwfl_module_addrinfo(mod, in, &k->offset, &sym, NULL, NULL, NULL);
+	unit = unit_of(mod, in, &bias);
+	k->n = unit ? read_scopes(found, unit, in - bias) : 1;
+	k->scopes = malloc(k->n * sizeof(*k->scopes));
+	if (!k->scopes)
+		return NULL;
+	memcpy(k->scopes, found, k->n * sizeof(*found));
+	k->in = in;
+	return k;
+}
+
 static struct wire_frame *next_frame(struct wire_frames *out, const struct wire_frame *like,
-				     struct line line)
+				     const struct scope *s)
 {
 	struct wire_frame *f;
 
@@ -348,91 +403,45 @@ static struct wire_frame *next_frame(struct wire_frames *out, const struct wire_
 		return NULL;
 	f = &out->v[out->h.n];
 	*f = *like;
-	f->file = add_text(out, line.file);
-	f->line = line.file && line.line > 0 ? (uint32_t)line.line : 0;
+	f->file = add_text(out, s->file);
+	f->line = s->file && s->line > 0 ? (uint32_t)s->line : 0;
 	out->h.n++;
 	return f;
-}
-
-/*
- * Adds the functions that are inlined at an address, innermost first. Returns the line in the
- * function that they are inlined into, and *name: the function's name in the debug information.
- */
-static struct line add_inlined(struct wire_frames *out, const struct wire_frame *like,
-			       Dwarf_Die *unit, Dwarf_Addr at, const char **name)
-{
-	struct line line = line_of(unit, at);
-	Dwarf_Die *innermost = NULL, *scopes = NULL;
-	struct wire_frame *f;
-	int n;
-
-	*name = NULL;
-	if (dwarf_getscopes(unit, at, &innermost) <= 0)
-		return line;
-	n = dwarf_getscopes_die(&innermost[0], &scopes);
-	for (int i = 0; i < n; i++) {
-		if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine) {
-			f = next_frame(out, like, line);
-			if (f) {
-				f->inlined = 1;
-				f->function = add_name(out, name_of(&scopes[i]));
-			}
-			line = caller_of(unit, &scopes[i]);
-		} else if (dwarf_tag(&scopes[i]) == DW_TAG_subprogram) {
-			*name = name_of(&scopes[i]);
-			break;
-		}
-	}
-	free(innermost);
-	free(scopes);
-	return line;
-}
-
-/* The symbol that contains an address, or NULL. libdw goes through the module's whole table, which
- * takes 20 ms for libtorch; most stacks have the same callers. */
-static const char *symbol_of(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in, GElf_Off *offset)
-{
-	struct symbol *s = &u->symbols[(in ^ in >> 12 ^ in >> 24) % SYMBOLS];
-	GElf_Sym sym;
-
-	if (s->in != in) {
-		s->offset = 0;
-		s->name = dwfl_module_addrinfo(mod, in, &s->offset, &sym, NULL, NULL, NULL);
-		s->in = in;
-	}
-	*offset = s->offset;
-	return s->name;
 }
 
 /* Adds the frames of one address. `in`: an address within the instruction. */
 static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 {
+	static const struct scope unknown = { 0 };
 	Dwfl_Module *mod = dwfl_addrmodule(u->dwfl, in);
 	struct wire_frame like = { .at = pc, .module = WIRE_NO_MODULE }, *f;
-	const char *symbol, *name = NULL;
-	struct line line = { 0 };
+	const struct named *k;
 	Dwarf_Addr bias = 0;
-	Dwarf_Die *unit;
-	GElf_Off offset = 0;
 	void **userdata;
+	bool symbol;
 
 	if (!mod || !dwfl_module_getelf(mod, &bias)) {
-		next_frame(u->out, &like, line);
+		next_frame(u->out, &like, &unknown);
 		return;
 	}
 	dwfl_module_info(mod, &userdata, NULL, NULL, NULL, NULL, NULL, NULL);
 	like.module = module_of(userdata);
 	like.at = pc - bias;
 	like.build_id = add_build_id(u->out, mod);
-	symbol = symbol_of(u, mod, in, &offset);
-	unit = unit_of(mod, in, &bias);
-	if (unit)
-		line = add_inlined(u->out, &like, unit, in - bias, &name);
-	f = next_frame(u->out, &like, line);
-	if (!f)
+	k = name_address(u, mod, in);
+	for (size_t i = 0; k && i + 1 < k->n; i++) {
+		f = next_frame(u->out, &like, &k->scopes[i]);
+		if (f) {
+			f->inlined = 1;
+			f->function = add_name(u->out, k->scopes[i].function);
+		}
+	}
+	f = next_frame(u->out, &like, k ? &k->scopes[k->n - 1] : &unknown);
+	if (!f || !k)
 		return;
-	f->function = add_name(u->out, symbol && *symbol ? symbol : name);
-	f->offset = symbol && *symbol ? offset + (pc - in) : 0;
+	symbol = k->symbol && *k->symbol;
+	f->function = add_name(u->out, symbol ? k->symbol : k->scopes[k->n - 1].function);
+	f->offset = symbol ? k->offset + (pc - in) : 0;
 }
 
 static int on_frame(Dwfl_Frame *state, void *arg)
