@@ -48,11 +48,11 @@
 #define FREED_MAX (1u << 20) /* addresses freed during one reading that are kept */
 
 /*
- * Memory of parameters as of the last reading. An object may end and another take its address: a
- * parameter is known only as long as its memory was not freed.
+ * Memory of tensors that have a role as of the last reading. An object may end and another take its
+ * address: a role is known only as long as its memory was not freed.
  */
-struct params {
-	struct map64 *addrs;	/* memory of the parameters */
+struct roles {
+	struct map64 *addrs;	/* memory of these tensors */
 	struct map64 *gone;	/* addresses freed since that reading began; may hold others, too */
 	struct map64 *during;	/* addresses freed since the current reading began */
 	bool lost, lost_during; /* events were lost since either began: a free may be among them */
@@ -88,7 +88,7 @@ struct census_stage {
 	bool only_ledger;	  /* its tensors were taken, or could not be read */
 	bool first;		  /* it is the one at attach */
 	struct census_state last; /* parameters of the last reading */
-	struct params params;
+	struct roles roles;
 	struct job_steps *job_steps;
 	uint64_t next_read;	 /* earliest next reading, ns since start */
 	uint64_t steps_read;	 /* optimizer steps at the last reading */
@@ -155,7 +155,7 @@ static bool is_cancelled(void *ctx)
 	return atomic_load(&j->cancel);
 }
 
-static void params__free(struct params *p)
+static void roles__free(struct roles *p)
 {
 	map64__free(p->addrs);
 	map64__free(p->gone);
@@ -163,7 +163,7 @@ static void params__free(struct params *p)
 	memset(p, 0, sizeof(*p));
 }
 
-static int params__begin(struct params *p)
+static int roles__begin(struct roles *p)
 {
 	map64__free(p->during);
 	p->during = map64__new();
@@ -171,32 +171,46 @@ static int params__begin(struct params *p)
 	return p->during ? 0 : -ENOMEM;
 }
 
-static void params__drop(struct params *p)
+static void roles__drop(struct roles *p)
 {
 	map64__free(p->during);
 	p->during = NULL;
 }
 
-/* The current reading becomes the last one. 0 or -ENOMEM. */
-static int params__take(struct params *p, const struct census_state *st)
+/* True if the memory has the role of the last reading. */
+static bool roles__has(const struct roles *p, uint64_t addr)
 {
-	int err = 0;
+	uint64_t one;
 
+	return p->gone && !p->lost && map64__get(p->addrs, addr, &one) &&
+	       !map64__get(p->gone, addr, &one);
+}
+
+/* The current reading becomes the last one. If it lacks objects, what the one before found stays. 0
+ * or -ENOMEM. */
+static int roles__take(struct roles *p, const struct census_state *st)
+{
+	struct map64 *addrs = map64__new();
+	uint64_t addr, one;
+	size_t pos = 0;
+	int err = addrs ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < st->ntensors; i++)
+		if (st->tensors[i].kind != CENSUS_OTHER)
+			err = map64__set(addrs, st->tensors[i].addr, 1);
+	while (!err && st->torn_lists && p->addrs && map64__next(p->addrs, &pos, &addr, &one))
+		if (roles__has(p, addr))
+			err = map64__set(addrs, addr, 1);
 	map64__free(p->addrs);
 	map64__free(p->gone);
+	p->addrs = addrs;
 	p->gone = p->during;
 	p->lost = p->lost_during;
 	p->during = NULL;
-	p->addrs = map64__new();
-	if (!p->addrs)
-		return -ENOMEM;
-	for (size_t i = 0; !err && i < st->ntensors; i++)
-		if (st->tensors[i].kind == CENSUS_PARAMETER)
-			err = map64__set(p->addrs, st->tensors[i].addr, 1);
 	return err;
 }
 
-static int params__see(struct params *p, const struct event *e)
+static int roles__see(struct roles *p, const struct event *e)
 {
 	uint64_t one;
 	int err = 0;
@@ -215,7 +229,7 @@ static int params__see(struct params *p, const struct event *e)
 }
 
 /* True if the memory was not freed during the current reading, so the block read is still live. */
-static bool params__stayed(const struct params *p, uint64_t addr)
+static bool roles__stayed(const struct roles *p, uint64_t addr)
 {
 	uint64_t one;
 
@@ -223,11 +237,9 @@ static bool params__stayed(const struct params *p, uint64_t addr)
 }
 
 /* True if the tensor is still the parameter that was read. */
-static bool params__holds(const struct params *p, const struct census_tensor *t)
+static bool roles__holds(const struct roles *p, const struct census_tensor *t)
 {
-	uint64_t one;
-
-	return t->allocated && p->gone && !p->lost && !map64__get(p->gone, t->addr, &one);
+	return t->allocated && roles__has(p, t->addr);
 }
 
 static enum category category_of(enum census_kind k)
@@ -282,7 +294,7 @@ static bool is_traced(uint8_t device_type)
  */
 static bool was_before(const struct census_stage *c, const struct census_tensor *t)
 {
-	return c->first && t->allocated && params__stayed(&c->params, t->addr);
+	return c->first && t->allocated && roles__stayed(&c->roles, t->addr);
 }
 
 /* The bits of TENSOR_ITEM for a dtype. */
@@ -312,6 +324,9 @@ static int emit_tensor(struct census_stage *c, const struct census_tensor *t, ui
 	if (!*t->about->name && t->kind == CENSUS_OTHER && !e.flags)
 		return 0; /* says only that there is a tensor */
 	if (!decoder__stayed(c->d, t->addr))
+		return 0;
+	/* The module or optimizer that holds it may be among the objects that this reading lacks. */
+	if (c->job.state.torn_lists && t->kind == CENSUS_OTHER && roles__has(&c->roles, t->addr))
 		return 0;
 	e.flags |= item_of(t->about->dtype);
 	err = intern(c->d, t, &e.name, &e.module);
@@ -458,13 +473,13 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	/* Signals are for the thread that waits for them. */
 	sigfillset(&every);
 	pthread_sigmask(SIG_SETMASK, &every, &old);
-	err = -params__begin(&c->params);
+	err = -roles__begin(&c->roles);
 	if (!err)
 		err = pthread_create(&c->thread, NULL, run, &c->job);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	c->running = !err;
 	if (err) {
-		params__drop(&c->params);
+		roles__drop(&c->roles);
 		log_failure(c, -err, "cannot start a thread");
 		c->next_read = decoder__now(c->d) + EVERY;
 	}
@@ -663,7 +678,7 @@ int census_stage__end(struct census_stage *c)
 	if (!c->is_last)
 		join(c);
 	if (c->job.err) {
-		params__drop(&c->params);
+		roles__drop(&c->roles);
 		log_failure(c, c->job.err, c->job.why);
 		c->next_read = decoder__now(c->d) + (c->job.err != -EAGAIN ? EVERY
 						     : c->maybe_brief	   ? EARLY
@@ -699,11 +714,11 @@ int census_stage__take(struct census_stage *c, bool whole)
 	if (whole && !err && !c->d->cut && !c->is_last && c->job.has_ledger)
 		err = emit_ledger(c, UINT64_MAX);
 	if (!c->job.census) {
-		params__drop(&c->params);
+		roles__drop(&c->roles);
 		return err;
 	}
 	if (!whole || err) {
-		params__drop(&c->params);
+		roles__drop(&c->roles);
 		census_state__free(st);
 		return err;
 	}
@@ -721,7 +736,7 @@ int census_stage__take(struct census_stage *c, bool whole)
 	facts__setf(c->d->facts, "counter.census.torn", "%u", c->torn);
 	if (c->holders_cut)
 		facts__setf(c->d->facts, "counter.census.holders_cut", "%u", c->holders_cut);
-	err = params__take(&c->params, &c->last);
+	err = roles__take(&c->roles, &c->last);
 	census_state__keep_params(&c->last);
 	return err;
 }
@@ -743,7 +758,7 @@ static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t 
 	if (!c->have_last)
 		return false;
 	t = census__param(&c->last, c->d->target->proc, tensor);
-	if (!t || t->kind != CENSUS_PARAMETER || !*t->about->name || !params__holds(&c->params, t))
+	if (!t || t->kind != CENSUS_PARAMETER || !*t->about->name || !roles__holds(&c->roles, t))
 		return false;
 	return intern(c->d, t, name, module) == 0 && *name;
 }
@@ -758,7 +773,7 @@ static void on_step(void *ctx, uint64_t time)
 static int on_event(struct sink *sink, const struct event *e)
 {
 	struct census_stage *c = (struct census_stage *)sink;
-	int err = params__see(&c->params, e);
+	int err = roles__see(&c->roles, e);
 
 	return err ? err : c->next->event(c->next, e);
 }
@@ -804,7 +819,7 @@ void census_stage__free(struct census_stage *c)
 			census_state__free(&c->job.state);
 	}
 	census_state__free(&c->last);
-	params__free(&c->params);
+	roles__free(&c->roles);
 	job_steps__free(c->job_steps);
 	census__free(c->census);
 	hostmem__free(c->host);

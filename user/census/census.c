@@ -18,8 +18,9 @@
 #include "python/pyobj.h"
 #include "python/python.h"
 
-#define WALKS 3		      /* attempts while the lists keep changing */
-#define OBJECTS_AT_ONCE 16384 /* about 2 ms */
+#define WALKS 3			   /* attempts at least while the lists keep changing */
+#define WALKS_WITHIN 1000000000ULL /* ns for more, at most a quarter of the reading */
+#define OBJECTS_AT_ONCE 16384	   /* about 2 ms */
 
 const char *census_kind__name(enum census_kind k)
 {
@@ -146,19 +147,22 @@ static void find_cache_types(struct census *c)
 	}
 }
 
-static int walk_objects(struct reading *r, uint64_t *objects)
+/* Walks the lists until they hold still: a collection takes objects out of them and clears their
+ * links. began: of the reading. */
+static int walk_objects(struct reading *r, uint64_t began, uint64_t *objects)
 {
 	static const struct timespec pause = { .tv_nsec = 5000000 };
+	uint64_t quarter = (r->deadline - began) / 4;
+	uint64_t until = began + (quarter < WALKS_WITHIN ? quarter : WALKS_WITHIN);
 	struct pygc_stats stats = { 0 };
 	struct walk w = { .r = r };
 	int err = 0;
 
-	for (int i = 0; !err && i < WALKS; i++) {
+	for (int i = 0; !err && (i < WALKS || clock__monotonic() < until); i++) {
 		memcache__forget(r->c->cache);
 		err = pygc__walk(&r->c->gc, r->c->cache, UINT64_MAX, on_object, &w, &stats);
 		if (err || !stats.torn)
 			break;
-		/* The garbage collector may be running; wait for it. */
 		nanosleep(&pause, NULL);
 	}
 	r->torn |= stats.torn;
@@ -172,7 +176,7 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 	int err;
 
 	find_cache_types(r->c);
-	err = walk_objects(r, &s->objects);
+	err = walk_objects(r, s->begin, &s->objects);
 	if (!err)
 		err = census__name_modules(r);
 	if (!err)
@@ -182,7 +186,8 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 	if (err)
 		return err;
 	if (!r->tensors.n && !r->nnamed) {
-		*why = "there is no tensor yet";
+		*why = r->torn ? "the garbage collector runs all the time, so tensors have no names"
+			       : "there is no tensor yet";
 		return -EAGAIN;
 	}
 	err = census__calibrate(r, why);
