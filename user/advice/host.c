@@ -48,7 +48,8 @@ static int free_of_malloc(const struct remedies *r)
 	uint64_t saves = worth(r, HOST_MALLOC, r->s->part[HOST_MALLOC].second);
 	char bytes[24], free_bytes[24];
 
-	if (!saves)
+	/* A dry run's heap is not the job's: nothing is computed, and CUDA's libraries are others. */
+	if (!saves || facts__get(r->a->f, "dry_run"))
 		return 0;
 	return add(r, ADVICE_MALLOC_FREE, saves,
 		   advice__format("return free memory of malloc: MALLOC_ARENA_MAX=2 in the "

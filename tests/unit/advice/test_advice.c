@@ -428,6 +428,12 @@ static void test_host(void **state)
 	assert_true(a && a->saves == 20 * mib && a->after == 980 * mib);
 	assert_null(of_kind(&list, ADVICE_PINNED_CACHED)); /* less than 1 % of RSS */
 	advice__free_list(&list);
+
+	facts__set(p.w.f, "dry_run", "1");
+	assert_int_equal(advisor__finish(p.v, 0, &list), 0);
+	assert_null(of_kind(&list, ADVICE_MALLOC_FREE));
+	assert_non_null(of_kind(&list, ADVICE_PINNED_ROUNDING));
+	advice__free_list(&list);
 	advisor__free(p.v);
 	world__free(&p.w);
 }
