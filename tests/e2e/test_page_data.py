@@ -240,5 +240,20 @@ def holders(page):
         check(len(mine) > 1, "%s: %s", dev["name"], mine)
 
 
+def test_window():
+    """The page of a window begins with it, and so does the picture that it has before its events are loaded."""
+    path = scratch("window.mtr")
+    code, _, err = tool("run", "--dry-run-cuda", "-f", "-o", path, "--skip", "5", "--steps", "5", "--", python(), "estimate_job.py", root=True, seconds=120, cwd=harness.WORKLOADS)
+    equal(code, 0, "run: " + err)
+    own(path)
+    page = Page(path)
+    head, (gpu,) = page.head, [d for d in page.head["devices"] if d["name"] == "cuda:0"]
+    start, length, times_of = head["capture"]["window_start"], head["duration"] - head["capture"]["window_start"], gpu["series"]["t"]
+    check(0 < length < start / 2, "from %s on, %s long", start, length)
+    check(start - length < times_of[0] <= start and times_of[-1] <= head["duration"], "the picture: from %s to %s; the window begins at %s", times_of[0], times_of[-1], start)
+    check(len(times_of) > 10, "points: %d", len(times_of))
+    equal(max(gpu["series"]["allocated_max"]), gpu["peak_allocated"], "the picture's peak")
+
+
 if __name__ == "__main__":
     run(globals())

@@ -44,17 +44,23 @@ static void widen(struct picture *b, uint64_t min, uint64_t max, uint64_t reserv
 	b->reserved = reserved > b->reserved ? reserved : b->reserved;
 }
 
-/* Each bucket covers some intervals of the curve and includes the value at its start. */
+/* Each bucket covers some intervals of the curve and includes the value at its start. The first one
+ * is that of the window's start. */
 static int put_series(struct json *j, const struct page_data *p, const struct page_device *d)
 {
-	uint64_t width = d->curve.width ? d->curve.width : p->c->duration + 1;
+	uint64_t width = d->curve.width ? d->curve.width : p->c->duration + 1, start = 0;
 	size_t wanted = BUCKETS / model__devices(p->c->model);
-	uint64_t each = p->c->duration / width / (wanted > BUCKETS_MIN ? wanted : BUCKETS_MIN) + 1,
-		 held, reserved;
-	size_t n = p->c->duration / width / each + 1, k = 0;
-	struct picture *b = calloc(n, sizeof(*b));
+	uint64_t since, all, each, held, reserved;
+	struct picture *b;
 	struct model_now first;
+	size_t n, k = 0;
 
+	model__window(p->c->model, &start);
+	since = (start < p->c->duration ? start : p->c->duration) / width;
+	all = p->c->duration / width - since;
+	each = all / (wanted > BUCKETS_MIN ? wanted : BUCKETS_MIN) + 1;
+	n = all / each + 1;
+	b = calloc(n, sizeof(*b));
 	if (!b)
 		return -ENOMEM;
 	model__first(p->c->model, d->number, &first);
@@ -62,7 +68,7 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 	reserved = first.reserved;
 	for (size_t i = 0; i < n; i++) {
 		b[i] = (struct picture){ .min = held, .max = held, .reserved = reserved };
-		for (; k < d->curve.n && d->curve.parts[k].number / each <= i; k++) {
+		for (; k < d->curve.n && d->curve.parts[k].number < since + (i + 1) * each; k++) {
 			const struct curve_part *v = &d->curve.parts[k];
 
 			widen(&b[i], html_moments__allocated(d, v->min),
@@ -74,7 +80,7 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 	json__open_object(j, "series");
 	json__open_array(j, "t");
 	for (size_t i = 0; i < n; i++)
-		json__seconds(j, NULL, i * each * width, 6);
+		json__seconds(j, NULL, (since + i * each) * width, 6);
 	json__close_array(j);
 	put_picture(j, "allocated_min", b, n, 0);
 	put_picture(j, "allocated_max", b, n, 1);

@@ -10,17 +10,20 @@ const Page = (() => {
 	if (begin && first && begin[0] < first[1])
 		first[0] = Math.max(first[0], begin[0]);
 
+	// The recorded time: a window begins later than its capture, from which times count.
+	const START = head.capture?.window_start ?? 0, END = Math.max(head.duration || 1, START + 1e-9);
+
 	// ---- selection: shown by all views
 
 	const state = {
 		device: Math.max(0, Math.min(head.devices.length - 1, head.main ?? 0)),
-		time: head.at ?? 0, // selected time; `moment` is its number once the events are loaded
+		time: head.at ?? START, // selected time; `moment` is its number once the events are loaded
 		moment: -1,
 		from: null, // with a window: the moment before its beginning; it ends at `moment`
 		measure: "allocated", // figure shown for a window
 		by: "line",
 		filter: "",
-		view: [0, head.duration || 1], // time range of the timeline
+		view: [START, END], // time range of the timeline
 		bands: "category",
 		tab: "flame",
 		brushing: false,
@@ -33,7 +36,7 @@ const Page = (() => {
 
 	const device = () => head.devices[state.device];
 	const moments = () => Page.data.moments(state.device);
-	const timeOf = m => m < 0 ? 0 : moments()[Math.min(m, moments().length - 1)] ?? 0;
+	const timeOf = m => m < 0 ? START : moments()[Math.min(m, moments().length - 1)] ?? 0;
 	const clampMoment = m => Math.max(-1, Math.min(moments().length - 1, m));
 
 	function chooseMoment(m) {
@@ -65,14 +68,16 @@ const Page = (() => {
 	}
 
 	function show(t0, t1) {
-		const end = head.duration || 1, least = Math.max(end * 1e-7, 1e-7);
-		let w = Math.max(least, Math.min(end, t1 - t0));
-		t0 = Math.max(0, Math.min(end - w, t0));
+		const least = Math.max((END - START) * 1e-7, 1e-7);
+		const w = Math.max(least, Math.min(END - START, t1 - t0));
+		t0 = Math.max(START, Math.min(END - w, t0));
 		if (t0 !== state.view[0] || t0 + w !== state.view[1])
 			set({ view: [t0, t0 + w] });
 	}
 
+	const showAll = () => show(START, END);
+
 	return {
-		...Kit, head, state, data: null, views: {}, watch, set, settle, device, moments, timeOf, chooseMoment, chooseTime, chooseWindow, stepAt, show,
+		...Kit, START, END, head, state, data: null, views: {}, watch, set, settle, device, moments, timeOf, chooseMoment, chooseTime, chooseWindow, stepAt, show, showAll,
 	};
 })();

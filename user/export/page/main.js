@@ -247,7 +247,7 @@
 		["[", "start a window here", () => moveEdge("from")],
 		["]", "select from the start to here", () => moveEdge("to")],
 		["+ −", "zoom the timeline", null],
-		["0", "show the whole recording", () => Page.show(0, head.duration)],
+		["0", "show the whole recording", Page.showAll],
 		["z", "zoom to the selection", () => Page.timeline.showChoice()],
 		["/", "filter", null],
 		["m", "next figure of the window: allocated, kept, growth, live", () => {
@@ -384,12 +384,12 @@
 
 	// The initial range: the phases, because most of a recording can be time before the first step.
 	function firstView() {
-		const phases = (head.phases ?? []).filter(p => p[2] !== "other"), s = Page.device().series, end = head.duration;
+		const phases = (head.phases ?? []).filter(p => p[2] !== "other"), s = Page.device().series;
 		const i = s ? s.allocated_max.findIndex(v => v > 0) : -1, peak = Page.device().peak_time ?? 0;
-		let a = phases.length ? phases[0][0] : i > 0 ? s.t[i] : 0, b = phases.length ? phases[phases.length - 1][1] : end;
+		let a = phases.length ? phases[0][0] : i > 0 ? s.t[i] : Page.START, b = phases.length ? phases[phases.length - 1][1] : Page.END;
 		a = Math.min(a, peak);
 		b = Math.max(b, peak);
-		if (b - a < 0.6 * end && b > a)
+		if (b - a < 0.6 * (Page.END - Page.START) && b > a)
 			Page.show(a - (b - a) * 0.04, b + (b - a) * 0.04);
 	}
 

@@ -306,7 +306,7 @@
 		};
 		box.addEventListener("pointerup", up);
 		box.addEventListener("pointercancel", up);
-		box.addEventListener("dblclick", () => Page.show(0, head.duration));
+		box.addEventListener("dblclick", Page.showAll);
 		box.addEventListener("wheel", e => {
 			e.preventDefault();
 			const [a, b] = state.view, at = plot.posToVal(px(e), "x");
@@ -340,14 +340,14 @@
 		const map = $("map"), w = mapWidth, h = 26;
 		if (w <= 0)
 			return;
-		const c = Page.fit(map, w, h), s = deviceSeries(), end = head.duration || 1;
+		const c = Page.fit(map, w, h), s = deviceSeries(), place = t => (t - Page.START) / (Page.END - Page.START) * w;
 		const most = Math.max(1, ...s.allocated_max);
 		c.fillStyle = colour("map");
 		c.beginPath();
 		c.moveTo(0, h);
 		let y = h;
 		for (let i = 0; i < s.t.length; i++) {
-			const x = s.t[i] / end * w;
+			const x = place(s.t[i]);
 			c.lineTo(x, y);
 			y = h - s.allocated_max[i] / most * (h - 3);
 			c.lineTo(x, y);
@@ -355,21 +355,21 @@
 		c.lineTo(w, y);
 		c.lineTo(w, h);
 		c.fill();
-		const a = state.view[0] / end * w, b = Math.max(a + 3, state.view[1] / end * w);
+		const a = place(state.view[0]), b = Math.max(a + 3, place(state.view[1]));
 		c.fillStyle = colour("veil");
 		c.fillRect(0, 0, a, h);
 		c.fillRect(b, 0, w - b, h);
 		c.strokeStyle = colour("accent");
 		c.strokeRect(a + 0.5, 0.5, Math.max(2, b - a - 1), h - 1);
 		c.fillStyle = colour("accent");
-		c.fillRect(state.time / end * w - 0.5, 0, 1.5, h);
+		c.fillRect(place(state.time) - 0.5, 0, 1.5, h);
 	}
 
 	function mapPointers() {
 		const map = $("map");
 		let held = false;
 		const go = e => {
-			const r = map.getBoundingClientRect(), t = (e.clientX - r.left) / r.width * head.duration, half = (state.view[1] - state.view[0]) / 2;
+			const r = map.getBoundingClientRect(), t = Page.START + (e.clientX - r.left) / r.width * (Page.END - Page.START), half = (state.view[1] - state.view[0]) / 2;
 			Page.show(t - half, t + half);
 		};
 		map.addEventListener("pointerdown", e => { held = true; map.setPointerCapture(e.pointerId); go(e); });
@@ -443,7 +443,7 @@
 		mapPointers();
 		$("zoom-in").addEventListener("click", () => zoomBy(0.5));
 		$("zoom-out").addEventListener("click", () => zoomBy(2));
-		$("zoom-all").addEventListener("click", () => Page.show(0, head.duration));
+		$("zoom-all").addEventListener("click", Page.showAll);
 		$("zoom-choice").addEventListener("click", showChoice);
 		$("bands").addEventListener("change", e => Page.set({ bands: e.target.value }));
 		Page.watch(["bands"], () => { $("bands").value = state.bands; });
