@@ -52,6 +52,7 @@ def test_four_configurations_twice():
         equal((gpu["peak_allocated"], gpu["peak_reserved"]), (row["peak_allocated"], row["peak_reserved"]), "index and compare")
         doc = report(os.path.join(folders[0], entry["file"]), at="peak")
         equal(sum(r["bytes"] for r in doc["rows"]), gpu["peak_allocated"], "rows at the peak")
+        equal((row["window_start"], row["duration"]), (doc["capture"]["window_start"], doc["capture"]["duration"]), "the window in compare and report")
         gpu_now = harness.device(report(os.path.join(folders[0], entry["file"]), at="end"), "cuda:0")
         equal((gpu_now["allocated"], gpu_now["drift"], gpu_now["before_attach"], gpu_now["state"]), (gpu["allocated"], 0, 0, "exact"), "end")
     code, out, err = tool("diff", "--format", "json", folders[0])

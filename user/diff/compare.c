@@ -74,6 +74,7 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 	c->complete = a->complete;
 	c->live = !attached || !strcmp(attached, "live");
 	c->duration = a->duration;
+	c->is_window = model__window(a->model, &c->window_start);
 	c->events = model__events(a->model);
 	c->lost = words__lost(a->model, a->facts);
 	if (model__peak_line(a->model, device, false, &r)) {
@@ -180,8 +181,8 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 			 text__count(a, 32, c->device.ooms), c->device.ooms == 1 ? "" : "s");
 		return c->device.ooms;
 	case W_LOST:
-		snprintf(buf, COMPARE_TEXT, "%s events were lost, so its figures are lower bounds",
-			 text__count(a, 32, c->lost));
+		snprintf(buf, COMPARE_TEXT, "%s lost, so its figures are lower bounds",
+			 text__counted(a, 32, c->lost, "event"));
 		return c->lost;
 	case W_CUT:
 		snprintf(buf, COMPARE_TEXT, "the recording is not complete");

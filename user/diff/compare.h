@@ -19,6 +19,8 @@ struct compared {
 	uint32_t line;
 	bool dry_run, complete, live; /* live: true if the recorder attached to a running process */
 	uint64_t duration, events, lost;
+	bool is_window;
+	uint64_t window_start; /* ns since the start of the capture */
 	struct model_device device;
 	uint64_t steps; /* number of steps */
 	/* step_time: median of `timed` whole steps, ns; 0, 0: none. */

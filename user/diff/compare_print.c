@@ -330,6 +330,8 @@ static void put_capture(struct json *j, const struct compared *all, size_t n, si
 	else
 		json__null(j, "step_time");
 	json__seconds(j, "duration", c->duration, 9);
+	if (c->is_window)
+		json__seconds(j, "window_start", c->window_start, 9);
 	json__uint(j, "events", c->events);
 	json__uint(j, "lost", c->lost);
 	json__bool(j, "complete", c->complete);
