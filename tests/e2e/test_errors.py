@@ -468,13 +468,13 @@ def test_an_export_fails_once():
 
 
 def test_folder_without_index():
-    folder = scratch("plain-folder")
+    folder = scratch("plain folder")
     os.mkdir(folder)
     refused(tool("report", folder), UNUSABLE, folder, "without a recording")
     for name in ("a", "b"):
         shutil.copy(small_recording(), os.path.join(folder, name + ".mtr"))
     for command in (("report",), ("compare",), ("leaks",), ("diff",), ("export", "html")):
-        refused(tool(*command, folder), UNUSABLE, "without an index.json", "its 2 recordings: %s/*.mtr" % folder)
+        refused(tool(*command, folder), UNUSABLE, "without an index.json", "its 2 recordings: '%s'/*.mtr" % folder)
 
 
 def test_parts_to_choose_from():

@@ -228,14 +228,15 @@ int analysis__end_failure(const char *path, const struct mtr_reader *r, uint64_t
 				    "%s: damaged at byte %" PRIu64 " (%s): no event can be read",
 				    name_of(path), offset, why);
 	clean(name, sizeof(name), name_of(path));
-	text__count(count, sizeof(count), events);
+	text__counted(count, sizeof(count), events, "event");
 	if (end == MTR_DAMAGED)
-		log_warn("%s: damaged at byte %" PRIu64 " (%s): the %s events before that are used",
+		log_warn("%s: damaged at byte %" PRIu64
+			 " (%s): only the %s before that can be used",
 			 name, offset, why, count);
 	else if (end == MTR_TRUNCATED)
 		log_warn("%s: stops at byte %" PRIu64
 			 " without an end (%s): the recorder was killed, is still at work, "
-			 "or the copy is short; its %s events are used",
+			 "or the copy is short; what it has, %s, is used",
 			 name, offset, why, count);
 	return 0;
 }

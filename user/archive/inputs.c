@@ -2,6 +2,7 @@
 #include "archive/inputs.h"
 
 #include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,7 +267,7 @@ static bool is_plain_folder(const char *path)
 /* Explains that a folder has no index. */
 static int log_no_index(const char *path)
 {
-	char clean[512], *pattern = NULL;
+	char clean[512], word[PATH_MAX], *pattern = NULL;
 	glob_t found = { 0 };
 
 	text__clean(clean, sizeof(clean), path, strlen(path));
@@ -275,7 +276,8 @@ static int log_no_index(const char *path)
 	if (found.gl_pathc)
 		log_err("%s: it is a folder without an index.json; name its %zu recording%s: "
 			"%s/*.mtr",
-			clean, found.gl_pathc, found.gl_pathc == 1 ? "" : "s", clean);
+			clean, found.gl_pathc, found.gl_pathc == 1 ? "" : "s",
+			text__shell(word, sizeof(word), path) ?: clean);
 	else
 		log_err("%s: it is a folder without a recording in it", clean);
 	globfree(&found);

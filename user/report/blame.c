@@ -339,10 +339,11 @@ static void say_lost(struct blame *b, const struct analysis *a)
 {
 	char n[32];
 
-	snprintf(b->note, sizeof(b->note),
-		 "%s events were dropped, because the buffer was full: they are missing from peaks "
-		 "and lines; try a larger --ring-size",
-		 text__count(n, sizeof(n), words__lost(a->model, a->facts)));
+	snprintf(
+		b->note, sizeof(b->note),
+		"%s dropped, because the buffer was full: peaks and lines lack what they tell; try "
+		"a larger --ring-size",
+		text__counted(n, sizeof(n), words__lost(a->model, a->facts), "event"));
 }
 
 int blame__find(struct analysis *a, size_t device, const struct cond_result *of,

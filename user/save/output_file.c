@@ -124,13 +124,13 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 		  text__counted(n, sizeof(n), events, "event"), text__count(l, sizeof(l), lost),
 		  text__bytes(size, sizeof(size), bytes), events ? (double)bytes / events : 0.0);
 	if (no_room)
-		log_warn("%s events were lost because the buffer was full: blocks may be missing, "
+		log_warn("%s lost because the buffer was full: blocks may be missing, "
 			 "or shown after they were freed (totals of GPUs are still exact); try "
 			 "--ring-size 64M",
-			 text__count(l, sizeof(l), no_room));
+			 text__counted(l, sizeof(l), no_room, "event"));
 	if (dropped)
-		log_warn("--%s was reached: %s events after that are not in the file", reason,
-			 text__count(n, sizeof(n), dropped));
+		log_warn("--%s was reached: the file lacks %s after that", reason,
+			 text__counted(n, sizeof(n), dropped, "event"));
 	if (!events)
 		log_warn("nothing was allocated while attached");
 	else if (f->o.r->kind == OUTPUT_FILE && strcmp(name, "standard output"))

@@ -158,8 +158,8 @@ static void say_waits(const struct output_windows *ow)
 			 a->at ? text__date(text, sizeof(text), a->at)
 			       : text__time(text, sizeof(text), a->align));
 	else if (a->skip)
-		log_info("nothing is written until %s whole steps have passed",
-			 text__count(text, sizeof(text), a->skip));
+		log_info("nothing is written before the end of %s",
+			 text__counted(text, sizeof(text), a->skip, "whole step"));
 }
 
 /* A recorder in the process's cgroup takes from the memory that is left to it. */

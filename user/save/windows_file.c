@@ -148,12 +148,12 @@ static void say(const struct windows *w, const struct flight_report *r,
 	if (r->cut)
 		log_warn("there was not enough memory for the whole time of --before");
 	if (r->dropped)
-		log_warn("--%s was reached: %s events after that are not in it", r->reason,
-			 text__count(events, sizeof(events), r->dropped));
+		log_warn("--%s was reached: it lacks %s after that", r->reason,
+			 text__counted(events, sizeof(events), r->dropped, "event"));
 	if (e->lost)
-		log_warn("%s events were lost because the buffer was full: blocks may be missing, "
+		log_warn("%s lost because the buffer was full: blocks may be missing, "
 			 "or shown after they were freed; try --ring-size 64M",
-			 text__count(events, sizeof(events), e->lost));
+			 text__counted(events, sizeof(events), e->lost, "event"));
 	if (!w->opts.folder && strcmp(path, "standard output"))
 		output__say_next("report", path);
 }

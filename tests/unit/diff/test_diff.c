@@ -608,7 +608,7 @@ static void test_compare(void **state)
 	       "\n"
 	       "new: it ran out of memory, 1 time\n"
 	       "new: it has 2 steps, the first has 3\n"
-	       "lossy: 7 events were lost, so its figures are lower bounds\n"
+	       "lossy: 7 events lost, so its figures are lower bounds\n"
 	       "lossy: blocks and the allocator's totals differ by up to 1.00 MiB\n"
 	       "lossy: it has 0 steps, the first has 3\n"
 	       "odd: it is a dry run, unlike the first\n"
