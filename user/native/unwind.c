@@ -22,16 +22,21 @@
 
 #define NAMED 4096 /* addresses whose names are kept */
 
-/* What the code at an address is called. Strings belong to libdw. */
+/* Names of a function; NULL: not known. They belong to libdw. */
+struct scope {
+	const char *function, *file;
+	int line;
+};
+
+/* What the code at an address is called. */
 struct named {
-	Dwarf_Addr in;	    /* 0: empty */
-	const char *symbol; /* NULL: none */
+	Dwarf_Addr in;
+	const char *symbol; /* libdw's; NULL: none */
 	GElf_Off offset;    /* bytes of `in` from the symbol's start */
-	struct scope {
-		const char *function, *file; /* NULL: not known */
-		int line;
-	} * scopes; /* inlined functions, innermost first, and the function that has them; owned */
-	size_t n;   /* at least 1 */
+	/* The inlined functions, innermost first, and the function that has them; owned. NULL:
+	 * nothing is kept here. */
+	struct scope *scopes;
+	size_t n; /* at least 1 */
 };
 
 struct unwind {
@@ -368,8 +373,8 @@ static size_t read_scopes(struct scope *v, Dwarf_Die *unit, Dwarf_Addr at)
 
 /*
  * The names of an address, which are valid until the next call. libdw goes through the module's
- * whole table of symbols (20 ms for libtorch) and through the unit's whole tree (0.5 ms for each
- * address of NCCL and CPython), and most stacks have the same callers. NULL: out of memory.
+ * whole table of symbols (20 ms for libtorch) and through the unit's whole tree (1 ms for an
+ * address of NCCL or CPython), and most stacks have the same callers. NULL: out of memory.
  */
 static const struct named *name_address(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in)
 {
@@ -379,7 +384,7 @@ static const struct named *name_address(struct unwind *u, Dwfl_Module *mod, Dwar
 	Dwarf_Die *unit;
 	GElf_Sym sym;
 
-	if (k->in == in)
+	if (k->scopes && k->in == in)
 		return k;
 	free(k->scopes);
 	*k = (struct named){ 0 };
