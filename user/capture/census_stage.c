@@ -182,7 +182,7 @@ static bool roles__has(const struct roles *p, uint64_t addr)
 {
 	uint64_t one;
 
-	return p->gone && !p->lost && map64__get(p->addrs, addr, &one) &&
+	return p->addrs && p->gone && !p->lost && map64__get(p->addrs, addr, &one) &&
 	       !map64__get(p->gone, addr, &one);
 }
 
@@ -198,9 +198,10 @@ static int roles__take(struct roles *p, const struct census_state *st)
 	for (size_t i = 0; !err && i < st->ntensors; i++)
 		if (st->tensors[i].kind != CENSUS_OTHER)
 			err = map64__set(addrs, st->tensors[i].addr, 1);
-	while (!err && st->torn_lists && p->addrs && map64__next(p->addrs, &pos, &addr, &one))
+	while (!err && st->torn_lists && p->addrs && map64__next(p->addrs, &pos, &addr, &one)) {
 		if (roles__has(p, addr))
 			err = map64__set(addrs, addr, 1);
+	}
 	map64__free(p->addrs);
 	map64__free(p->gone);
 	p->addrs = addrs;

@@ -164,6 +164,7 @@ static int walk_objects(struct reading *r, uint64_t began, uint64_t *objects)
 		if (err || !stats.torn)
 			break;
 		nanosleep(&pause, NULL);
+		err = reading__check_time(r);
 	}
 	r->torn |= stats.torn;
 	*objects = stats.objects;

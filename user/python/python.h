@@ -73,7 +73,7 @@ struct pyframe {
 	uint64_t local0; /* first local variable, without tag bits */
 };
 /* Walks a thread's frames from outside, innermost first, without shims. A frame of a running thread
- * can return meanwhile: then the walk is repeated a few times, and may still end early. Returns the
- * number of frames or -errno. Not for events, whose stacks are walked in BPF. */
+ * can return meanwhile: then the walk is repeated, up to 50 times, and may still end early. Returns
+ * the number of frames or -errno. Not for events, whose stacks are walked in BPF. */
 int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
 		  size_t max);
