@@ -265,6 +265,13 @@ def drawing(t):
     return child
 
 
+def kill_while_ending(t):
+    """The end of a session's leader sends SIGHUP to the others first."""
+    os.kill(drawing(t), signal.SIGHUP)
+    time.sleep(0.005)
+    os.kill(t.pid, signal.SIGKILL)
+
+
 ENDINGS = {    "SIGINT": (lambda t: os.kill(t.pid, signal.SIGINT), 0),
     "SIGTERM": (lambda t: os.kill(t.pid, signal.SIGTERM), 0),
     "SIGHUP": (lambda t: os.kill(t.pid, signal.SIGHUP), 0),
@@ -272,6 +279,7 @@ ENDINGS = {    "SIGINT": (lambda t: os.kill(t.pid, signal.SIGINT), 0),
     "SIGKILL of the one that draws": (lambda t: os.kill(drawing(t), signal.SIGKILL), 128 + signal.SIGKILL),
     "SIGSEGV of the one that draws": (lambda t: os.kill(drawing(t), signal.SIGSEGV), 128 + signal.SIGSEGV),
     "SIGKILL of the one that waits": (lambda t: os.kill(t.pid, signal.SIGKILL), 128 + signal.SIGKILL),
+    "SIGKILL of the one that waits, while the other ends": (kill_while_ending, 128 + signal.SIGKILL),
 }
 
 

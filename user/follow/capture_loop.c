@@ -131,12 +131,13 @@ void capture_loop__close(struct capture_loop *loop)
 	loop->sets = NULL;
 }
 
-static void change_signals(int how, sigset_t *set)
+static void change_signals(int how, sigset_t *set, bool hangup)
 {
 	sigemptyset(set);
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGTERM);
-	sigaddset(set, SIGHUP);
+	if (hangup)
+		sigaddset(set, SIGHUP);
 	sigprocmask(how, set, NULL);
 }
 
@@ -144,12 +145,13 @@ static int open_signals(void)
 {
 	sigset_t set;
 
-	change_signals(SIG_BLOCK, &set);
+	change_signals(SIG_BLOCK, &set, true);
 	signal(SIGPIPE, SIG_IGN);
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A second Ctrl-C ends the program. */
+/* A second Ctrl-C ends the program. SIGHUP waits until it ends by itself: the kernel sends it when
+ * the process dies that restores the live view's terminal, which then is this one's task. */
 static void close_signals(int fd)
 {
 	struct signalfd_siginfo si;
@@ -158,7 +160,7 @@ static void close_signals(int fd)
 	while (read(fd, &si, sizeof(si)) > 0)
 		;
 	close(fd);
-	change_signals(SIG_UNBLOCK, &set);
+	change_signals(SIG_UNBLOCK, &set, false);
 }
 
 static void set_timer(int fd, long every)

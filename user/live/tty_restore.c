@@ -274,7 +274,10 @@ bool tty_restore__fork(struct tty_restore *g, int *status)
 		return false;
 	}
 	if (!g->child) {
-		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		/* The end of a session's leader sends SIGHUP first, so a signal that ends processes
+		 * could end this one before it has restored the terminal. This one is read from a
+		 * signalfd, with a look at tty_restore__orphaned(). */
+		prctl(PR_SET_PDEATHSIG, SIGWINCH);
 		/* Restore the signal mask; the screen reads its signals from a signalfd. */
 		sigprocmask(SIG_SETMASK, &old, NULL);
 	} else {

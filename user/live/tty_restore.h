@@ -3,8 +3,8 @@
 /*
  * Restores the terminal even if the live view crashes or is killed: the original process forks and
  * waits, and the child does the work. If the child dies while the screen is up, the waiting process
- * restores the terminal. If the waiting process is killed, the child gets SIGTERM and ends
- * normally.
+ * restores the terminal. If the waiting process is killed, the child gets SIGWINCH, is orphaned,
+ * and ends normally.
  */
 #include <stdbool.h>
 

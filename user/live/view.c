@@ -236,7 +236,9 @@ static void on_signal(void *ctx)
 	struct signalfd_siginfo si;
 
 	while (read(v->signals, &si, sizeof(si)) == sizeof(si)) {
-		if (si.ssi_signo == SIGTSTP && v->screen) {
+		if (tty_restore__orphaned(v->guard)) {
+			v->quit = v->loop.quit = true;
+		} else if (si.ssi_signo == SIGTSTP && v->screen) {
 			suspend(v);
 		} else if (si.ssi_signo == SIGTSTP) {
 			tty_restore__stop(v->guard);
