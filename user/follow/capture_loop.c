@@ -131,36 +131,38 @@ void capture_loop__close(struct capture_loop *loop)
 	loop->sets = NULL;
 }
 
-static void change_signals(int how, sigset_t *set, bool hangup)
+static sigset_t ending_signals(void)
 {
-	sigemptyset(set);
-	sigaddset(set, SIGINT);
-	sigaddset(set, SIGTERM);
-	if (hangup)
-		sigaddset(set, SIGHUP);
-	sigprocmask(how, set, NULL);
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	return set;
 }
 
 static int open_signals(void)
 {
-	sigset_t set;
+	sigset_t set = ending_signals();
 
-	change_signals(SIG_BLOCK, &set, true);
+	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A second Ctrl-C ends the program. SIGHUP waits until it ends by itself: the kernel sends it when
- * the process dies that restores the live view's terminal, which then is this one's task. */
+/* A second Ctrl-C ends the program. SIGHUP does not: it comes when the process has died that would
+ * restore the live view's terminal, so this one has to restore it. */
 static void close_signals(int fd)
 {
+	sigset_t set = ending_signals();
 	struct signalfd_siginfo si;
-	sigset_t set;
 
 	while (read(fd, &si, sizeof(si)) > 0)
 		;
 	close(fd);
-	change_signals(SIG_UNBLOCK, &set, false);
+	sigdelset(&set, SIGHUP);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
 static void set_timer(int fd, long every)

@@ -274,9 +274,9 @@ bool tty_restore__fork(struct tty_restore *g, int *status)
 		return false;
 	}
 	if (!g->child) {
-		/* The end of a session's leader sends SIGHUP first, so a signal that ends processes
-		 * could end this one before it has restored the terminal. This one is read from a
-		 * signalfd, with a look at tty_restore__orphaned(). */
+		/* If the waiting process leads its session, its death sends SIGHUP, and then this
+		 * signal. SIGTERM could end this process while it restores the terminal. SIGWINCH
+		 * cannot: view.c reads it and looks whether it is orphaned. */
 		prctl(PR_SET_PDEATHSIG, SIGWINCH);
 		/* Restore the signal mask; the screen reads its signals from a signalfd. */
 		sigprocmask(SIG_SETMASK, &old, NULL);

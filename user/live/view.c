@@ -530,6 +530,8 @@ int live_view__run(const struct live_args *args, struct tty_restore *g)
 	/* on_signal() handles Ctrl-Z also before the screen is open. */
 	v.signals = block(-1, handled, sizeof(handled) / sizeof(*handled));
 	view__add_source(&v, v.signals, on_signal);
+	/* A signal of the waiting process's death had no effect until now. */
+	v.quit = v.loop.quit = tty_restore__orphaned(g);
 	status = capture(&v);
 	for (size_t i = 0; i < v.state.nprocs; i++)
 		free_source(v.state.procs[i]);
