@@ -107,6 +107,37 @@ def test_estimate():
     equal(docs[0], docs[1], "what nobody is told")
 
 
+KINDS_OF_CHILD = os.path.join(harness.WORKLOADS, "kinds_of_child.py")
+
+
+def test_a_child_ends_no_recording():
+    """Children that share the process's memory (vfork) or not, whose program starts or not: 20 events after each."""
+    prefix, folder = nobody()
+    library = shutil.copy(harness.compiled("shares_memory"), folder)
+    path, code, _, err = record("children", "env", "PYTHONDONTWRITEBYTECODE=1", python(), KINDS_OF_CHILD, library)
+    equal(code, 0, "exit, with %r" % err[-800:])
+    doc = report(path, at="peak", by="stack")
+    for kind in ("program_exists", "missing_in_a_shell", "missing_after_a_function", "missing", "missing_folder", "not_executable",
+                 "missing_spawned", "forked", "vforked", "cloned"):
+        of_kind = [r for r in doc["rows"] if kind in [frame.split(" (")[0] for frame in r["stack"]]]
+        equal((sum(r["count"] for r in of_kind), sum(r["bytes"] for r in of_kind)), (20, 20 << 20), "events after %r" % kind)
+    # The cloned child's reports are about this process's memory. They are not recorded, so they count as lost.
+    capture = doc["capture"]
+    equal((capture["lost"], capture["counters"]["lost.report"]), (5, 5), "events of the cloned child")
+
+
+def test_a_missing_program_changes_no_estimate():
+    """A program that does not exist: `estimate` gives PyTorch's own peak all the same, and says that nothing was lost."""
+    prefix, _ = nobody()
+    code, out, err = tool("estimate", "--tracer", "inside", "--vram", "24G", "--format", "json", "--no-search", "--", python(), KINDS_OF_CHILD,
+                          prefix=prefix, seconds=120)
+    equal(code, 0, "exit of estimate, which said %r" % err[-800:])
+    doc = json.loads(out)
+    peak = int(next(line for line in err.splitlines() if line.startswith("peak")).split()[1])
+    equal((peak, doc["devices"][0]["peak_allocated"]), (8 * 20 << 20, peak), "peak, by PyTorch and by estimate")
+    equal((doc["report"]["capture"]["lost"], doc["lower_bound"], doc["verdict"]), (0, False, "fits"), "lost, lower bound, verdict")
+
+
 def test_full_ring():
     """Threads faster than the recorder wait for it: nothing is lost; at a sudden end the ring's content is read."""
     path, code, out, err = record("busy", "env", "sh", "-c", 'exec "$@"', "sh", python(), JOB, "busy", "4", "10000", options=("--ring-size", "64K"))

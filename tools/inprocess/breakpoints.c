@@ -27,6 +27,11 @@
 struct mt_inside *shared;
 volatile __u32 *recorded;
 
+bool process__shares_memory(void)
+{
+	return getpid() != (pid_t)shared->pid;
+}
+
 #ifdef __aarch64__
 #define BREAKPOINTS(n) ".fill " #n " / 4, 4, 0xd4200000\n" /* brk #0 */
 #else
@@ -194,15 +199,25 @@ static void check_linker(void)
 	breakpoints__wait(MT_INSIDE_ARRIVED);
 }
 
+static void lose_all(const struct mt_inside_site *s)
+{
+	size_t i;
+
+	for (i = 0; i < MT_INSIDE_AT_SITE; i++)
+		programs__count_lost(__atomic_load_n(&s->at[i].program, __ATOMIC_ACQUIRE));
+}
+
 static void run_all(const struct mt_inside_site *s, ucontext_t *uc)
 {
-	struct thread *t = programs__thread();
+	struct thread *t = process__shares_memory() ? NULL : programs__thread();
 	struct pt_regs regs;
 	bool returns = false;
 	size_t i;
 
-	if (!t)
+	if (!t) {
+		lose_all(s);
 		return;
+	}
 	machine__regs(uc, s->addr, &regs);
 	for (i = 0; i < MT_INSIDE_AT_SITE; i++) {
 		__u32 program = __atomic_load_n(&s->at[i].program, __ATOMIC_ACQUIRE);

@@ -165,6 +165,32 @@ void programs__run(enum mt_inside_program which, __u64 cookie, struct pt_regs *r
 	program[which](regs);
 }
 
+void programs__count_lost(enum mt_inside_program which)
+{
+	static const __u8 type[] = {
+		[MT_INSIDE_REPORT] = MT_REC_REPORT,
+		[MT_INSIDE_OOM] = MT_REC_OOM,
+		[MT_INSIDE_CPU_NEW] = MT_REC_CPU_NEW,
+		[MT_INSIDE_CPU_DELETE] = MT_REC_CPU_DELETE,
+		[MT_INSIDE_EDGE] = MT_REC_EDGE,
+		[MT_INSIDE_SCOPE_END] = MT_REC_SCOPE_END,
+		[MT_INSIDE_CODE_GONE] = MT_REC_CODE_GONE,
+		[MT_INSIDE_MODULE_CALL] = MT_REC_MODULE_CALL,
+		[MT_INSIDE_MODULE_BOUND] = MT_REC_MODULE_CALL,
+		[MT_INSIDE_CALL_RETURN] = MT_REC_CUDA_CALL,
+		[MT_INSIDE_SET_DEVICE] = MT_REC_SET_DEVICE,
+		[MT_INSIDE_ASKED] = MT_REC_REQUESTED,
+	};
+
+	if (which >= sizeof(type) || !type[which] || stopped)
+		return;
+	if (which == MT_INSIDE_CODE_GONE)
+		next_epoch(&code_epoch); /* as with each lost end of a code object */
+	__atomic_add_fetch(&shared->counters[MT_CNT_HIT + type[which]], 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&shared->counters[MT_CNT_RING_LOST + type[which]], 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&notices, 1, __ATOMIC_RELAXED);
+}
+
 int programs__share(int fd, struct mt_inside_variables *v)
 {
 	size_t size = (size_t)(mt_shared_last - mt_shared_first);

@@ -60,6 +60,9 @@ void ring__wake(void)
 
 bool recorder_is_there(void)
 {
+	/* Such a child has another parent, and `gone` is the recorded process's. */
+	if (process__shares_memory())
+		return false;
 	if (!gone && getppid() != (pid_t)shared->recorder)
 		gone = true;
 	return !gone && __atomic_load_n(&shared->reads, __ATOMIC_RELAXED);
@@ -131,12 +134,23 @@ void *ring__reserve(__u64 size)
 	}
 }
 
+static void count_discarded(void)
+{
+	const struct mt_hdr *h = (const struct mt_hdr *)discarded;
+
+	__atomic_add_fetch(&shared->counters[MT_CNT_RING_LOST + h->type % MT_REC_TYPES], 1,
+			   __ATOMIC_RELAXED);
+}
+
 void ring__commit(void *rec, bool discard)
 {
 	__u32 *head = (__u32 *)rec - 2, size;
 
-	if (rec == discarded)
+	if (rec == discarded) {
+		if (!discard)
+			count_discarded();
 		return;
+	}
 	size = *head & ~BPF_RINGBUF_BUSY_BIT;
 	__atomic_store_n(head, discard ? size | BPF_RINGBUF_DISCARD_BIT : size, __ATOMIC_RELEASE);
 }

@@ -72,7 +72,7 @@ PUBLIC int sigaction(int number, const struct sigaction *restrict act,
 		return real_sigaction(number, act, old);
 	if (number == SIGTRAP) {
 		was = theirs;
-		if (act)
+		if (act && !process__shares_memory())
 			theirs = *act;
 		if (old)
 			*old = was;
@@ -90,6 +90,8 @@ static handler_fn set_theirs(handler_fn handler, int flags)
 {
 	handler_fn was = theirs.sa_handler;
 
+	if (process__shares_memory())
+		return was;
 	theirs = (struct sigaction){ .sa_handler = handler, .sa_flags = flags };
 	return was;
 }
