@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The checks of make lint: layers, words, format, shell, python, fuzzers, commits. tools/dev/lint.sh prints the errors."""
+"""The checks of make lint: layers, opens, words, format, shell, python, fuzzers, commits. tools/dev/lint.sh prints the errors."""
 import os
 import re
 import subprocess
 
-from harness import OUT, REPO, Skip, check, run
+from harness import OUT, REPO, Skip, check, equal, run, scratch
 
 LINT = os.path.join(REPO, "tools", "dev", "lint.sh")
 
@@ -20,6 +20,19 @@ def lint(name):
 
 def test_layers():
     lint("layers")
+
+
+def test_opens():
+    lint("opens")
+
+
+def test_opens_by_name_are_found():
+    source = scratch("opens.c")
+    with open(source, "w", encoding="ascii") as f:
+        f.write('/* open(comment, O_RDONLY) */\nint a = open("/dev/null", O_RDWR), b = openat(dir, name, O_PATH | O_CLOEXEC);\n'
+                'FILE *c = fopen(name, "re");\nint d = openat(dir, name,\n\t\tO_RDONLY);\n')
+    done = subprocess.run([os.path.join(REPO, "tools", "dev", "check_opens.py"), source], capture_output=True, text=True, check=False)
+    equal((done.returncode, re.findall(r":(\d+): (\w+)\(", done.stdout)), (1, [("3", "fopen"), ("4", "openat")]), "calls found")
 
 
 def test_words():

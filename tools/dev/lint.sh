@@ -5,6 +5,7 @@
 #
 #   tools/dev/lint.sh                    all of:
 #   tools/dev/lint.sh layers ...         which folder includes and calls which, and the way of an event
+#                     opens              which files are opened by name: tools/dev/check_opens.py
 #                     words              sentences: docs/internals/STYLE.md, "Words"
 #                     format             clang-format, of the version that the code was formatted with
 #                     shell              shellcheck
@@ -31,6 +32,8 @@ layers() {
 	echo "$way"
 	return 1
 }
+
+opens() { tools/dev/check_opens.py; }
 
 words() { tools/dev/check_words.py | grep -E '^all|got worse|more than'; return "${PIPESTATUS[0]}"; }
 
@@ -76,7 +79,7 @@ commits() {
 		END { exit bad }'
 }
 
-[ $# -gt 0 ] || set -- layers words format shell python fuzzers commits
+[ $# -gt 0 ] || set -- layers opens words format shell python fuzzers commits
 failed=0
 for check; do
 	echo "== $check"

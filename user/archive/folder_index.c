@@ -14,6 +14,7 @@
 #include "archive/folder_internal.h"
 #include "lib/json.h"
 #include "lib/outfile.h"
+#include "lib/io.h"
 
 #define INDEX_VERSION 1
 #define INDEX_BYTES (256 << 20) /* bytes of the largest accepted index */
@@ -293,19 +294,21 @@ static int replace_entries(struct folder *f, const json_t *doc, const char **why
 
 int folder__load(struct folder *f, const char **why)
 {
-	int fd = openat(f->dir, FOLDER_INDEX, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK), err;
 	const char *ignored;
 	json_error_t e;
 	struct stat st;
 	json_t *doc;
+	int fd, err;
 
 	why = why ? why : &ignored;
 	*why = "it cannot be opened";
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > INDEX_BYTES) {
-		*why = "it is not a file, or too large";
-		close(fd);
+	fd = io__open_regular(f->dir, FOLDER_INDEX, LINKS_NONE, &st);
+	if (fd < 0 && fd != -EINVAL)
+		return fd;
+	if (fd < 0 || st.st_size > INDEX_BYTES) {
+		*why = fd < 0 ? "it is not a file" : "it is too large";
+		if (fd >= 0)
+			close(fd);
 		return -EBADMSG;
 	}
 	doc = json_loadfd(fd, JSON_REJECT_DUPLICATES, &e);

@@ -13,6 +13,7 @@
 #include "archive/folder_internal.h"
 #include "archive/rolling_view_internal.h"
 #include "lib/exit.h"
+#include "lib/io.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "record/mtr.h"
@@ -76,14 +77,15 @@ static json_t *read_totals(const char *folder, const char **why)
 	*why = TOTALS_FILE " cannot be read";
 	if (asprintf(&path, "%s/%s", folder, TOTALS_FILE) < 0)
 		return NULL;
-	fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	fd = io__open_regular(AT_FDCWD, path, LINKS_NONE, &st);
 	free(path);
+	if (fd == -EINVAL)
+		return NULL;
 	if (fd < 0) {
 		*why = "it has no " TOTALS_FILE;
 		return NULL;
 	}
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > TOTALS_BYTES ||
-	    !(in = fdopen(fd, "r"))) {
+	if (st.st_size > TOTALS_BYTES || !(in = fdopen(fd, "r"))) {
 		close(fd);
 		return NULL;
 	}

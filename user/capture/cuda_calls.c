@@ -536,15 +536,13 @@ static void scan(struct decoder *d)
 static int open_calls(struct decoder *d)
 {
 	struct cuda_calls *c = calloc(1, sizeof(*c));
-	char path[64];
 	int i;
 
 	if (!c)
 		return -ENOMEM;
 	d->calls = c;
 	c->first_free = NO_INDEX;
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)proc__pid(d->target->proc));
-	c->status = open(path, O_RDONLY | O_CLOEXEC);
+	c->status = proc__open_own(d->target->proc, "status");
 	c->done = calloc(cuda__functions(), sizeof(*c->done));
 	c->failed = calloc(cuda__functions(), sizeof(*c->failed));
 	for (i = 0; i < SPACE_NR; i++)

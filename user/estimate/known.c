@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lib/array.h"
+#include "lib/io.h"
 
 #define ENTRIES_MAX 4096    /* most entries kept */
 #define LINE_MAX_BYTES 4096 /* most bytes of a line */
@@ -205,17 +206,12 @@ static int read_all(FILE *f, struct known_list *l)
 int known__read(const char *path, struct known_list *ret)
 {
 	struct known_list l = { 0 };
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), err = 0;
-	struct stat st;
+	int fd = io__open_regular(AT_FDCWD, path, LINKS_NONE, NULL), err = 0;
 	FILE *f;
 
 	*ret = l;
 	if (fd < 0)
-		return errno == ENOENT ? 0 : -errno;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		close(fd);
-		return -EINVAL;
-	}
+		return fd == -ENOENT ? 0 : fd;
 	f = fdopen(fd, "r");
 	if (!f) {
 		close(fd);

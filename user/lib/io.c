@@ -3,11 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#define REGULAR_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 
 static ssize_t read_all(int fd, char *buf, size_t n, bool at, uint64_t offset)
 {
@@ -98,4 +103,63 @@ ssize_t io__text_of_process(pid_t pid, const char *name, char *buf, size_t size)
 
 	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
 	return io__text(path, buf, size);
+}
+
+/* ---- files that other people name ---- */
+
+static int open_by(int dir, const char *path, enum io_links links, int flags)
+{
+	struct open_how how = { .flags = (uint64_t)flags,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	int fd = links == LINKS_IN_ROOT
+			 ? (int)syscall(SYS_openat2, dir, path, &how, sizeof(how))
+			 : openat(dir, path, flags | (links == LINKS_NONE ? O_NOFOLLOW : 0));
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* 0, or -errno: what a handle shows is no regular file. */
+static int check(int fd, struct stat *st)
+{
+	if (fstat(fd, st))
+		return -errno;
+	return S_ISREG(st->st_mode) ? 0 : S_ISLNK(st->st_mode) ? -ELOOP : -EINVAL;
+}
+
+/* Without /proc (a chroot) the name is all that opens a file. Then it has to be the same file. */
+static int open_again(int dir, const char *path, enum io_links links, const struct stat *was)
+{
+	int fd = open_by(dir, path, links, REGULAR_FLAGS), err;
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	err = check(fd, &st);
+	if (!err && (st.st_dev != was->st_dev || st.st_ino != was->st_ino))
+		err = -ESTALE;
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+int io__open_regular(int dir, const char *path, enum io_links links, struct stat *st)
+{
+	int handle = open_by(dir, path, links, O_PATH | O_CLOEXEC), fd, err;
+	struct stat own;
+	char name[48];
+
+	if (handle < 0)
+		return handle;
+	st = st ?: &own;
+	err = check(handle, st);
+	/* A thread may have a table of its own, so this is not /proc/self. */
+	snprintf(name, sizeof(name), "/proc/thread-self/fd/%d", handle);
+	fd = err ? err : open(name, REGULAR_FLAGS);
+	err = fd < 0 && !err ? -errno : err;
+	close(handle);
+	if (fd >= 0 || err != -ENOENT)
+		return fd >= 0 ? fd : err;
+	/* A target is read through /proc, so its files need no other way. */
+	return links == LINKS_IN_ROOT ? err : open_again(dir, path, links, st);
 }

@@ -4,6 +4,7 @@
  * part are repeated. Not for descriptors that do not block. */
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 /* Reads n bytes, or fewer at the end of the file. Returns the bytes read, or -errno. */
@@ -24,3 +25,19 @@ ssize_t io__text(const char *path, char *buf, size_t size);
 ssize_t io__text_at(int folder, const char *name, char *buf, size_t size);
 /* Reads /proc/PID/name likewise. */
 ssize_t io__text_of_process(pid_t pid, const char *name, char *buf, size_t size);
+
+enum io_links {
+	LINKS_FOLLOW,  /* as open() */
+	LINKS_IN_ROOT, /* dir is a root: absolute links and ".." stay below it */
+	LINKS_NONE,    /* a link as the last part is an error */
+};
+
+/*
+ * Opens a regular file for reading whose name or place other people choose: those of a traced
+ * process, of a folder of recordings. To open a device may act on it (a watchdog starts, a tape
+ * rewinds), and to open a FIFO waits for its writer. So this takes a handle that opens nothing
+ * (O_PATH), and opens the file only if it is a regular one. tools/dev/check_opens.py lists who may
+ * open files otherwise. dir: a folder, or AT_FDCWD. st, which may be NULL, gets its fstat(). A
+ * descriptor (O_CLOEXEC), or -errno: -EINVAL not a regular file, -ELOOP a link.
+ */
+int io__open_regular(int dir, const char *path, enum io_links links, struct stat *st);

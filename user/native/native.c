@@ -10,12 +10,12 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/array.h"
 #include "lib/clock.h"
+#include "lib/io.h"
 #include "lib/subprocess.h"
 #include "log/log.h"
 #include "native/answer.h"
@@ -293,20 +293,6 @@ static bool debug_path(const struct module *m, const struct wire_need *need, cha
 	return n > 0 && (size_t)n < size;
 }
 
-/* Opens a file of this machine. A descriptor or -errno. */
-static int open_own(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	struct stat st;
-
-	if (fd < 0)
-		return -errno;
-	if (!fstat(fd, &st) && S_ISREG(st.st_mode))
-		return fd;
-	close(fd);
-	return -EINVAL;
-}
-
 /* Opens the file that the helper asks for. A descriptor, or negative. */
 static int open_needed(struct native *n, struct wire_need *need)
 {
@@ -320,7 +306,8 @@ static int open_needed(struct native *n, struct wire_need *need)
 	if (!debug_path(&n->module[need->module], need, path, sizeof(path)))
 		return -ENOENT;
 	/* The second candidate is this machine's own file of the same build. */
-	return need->h.n == 1 ? open_own(path) : proc__open_file(n->proc, path);
+	return need->h.n == 1 ? io__open_regular(AT_FDCWD, path, LINKS_FOLLOW, NULL)
+			      : proc__open_file(n->proc, path);
 }
 
 /* ---- a stack ---- */

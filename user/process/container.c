@@ -4,32 +4,26 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/io.h"
 
 #define FILE_MAX (1u << 20)
 
-/* Reads a regular file whole and closes it; the caller frees the text. NULL: not a regular file, or
- * too long. */
+/* Reads a file whole and closes it; the caller frees the text. NULL: too long, or fd is negative. */
 static char *read_open_file(int fd, size_t *len)
 {
-	struct stat st;
-	char *buf = NULL;
+	char *buf;
 	ssize_t got = 0;
 
 	*len = 0;
 	if (fd < 0)
 		return NULL;
-	if (!fstat(fd, &st) && S_ISREG(st.st_mode))
-		buf = malloc(FILE_MAX + 1);
+	buf = malloc(FILE_MAX + 1);
 	if (buf)
 		got = io__read(fd, buf, FILE_MAX);
 	close(fd);
@@ -45,20 +39,18 @@ static char *read_open_file(int fd, size_t *len)
 
 static char *read_file(const char *path, size_t *len)
 {
-	return read_open_file(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), len);
+	return read_open_file(io__open_regular(AT_FDCWD, path, LINKS_FOLLOW, NULL), len);
 }
 
 /* Opens a file below a process's root; links stay below it. */
 static char *read_file_of(pid_t pid, const char *path, size_t *len)
 {
-	struct open_how how = { .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
 	char root[48];
 	int dir, fd;
 
 	snprintf(root, sizeof(root), "/proc/%d/root", (int)pid);
 	dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	fd = dir < 0 ? -1 : (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+	fd = dir < 0 ? -1 : io__open_regular(dir, path, LINKS_IN_ROOT, NULL);
 	if (dir >= 0)
 		close(dir);
 	return read_open_file(fd, len);

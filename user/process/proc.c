@@ -611,22 +611,6 @@ int proc__maps(const struct proc *p, struct maps *ret)
 
 /* ---- files ---- */
 
-/* Returns fd if it is a regular file; otherwise closes it and returns -errno. */
-static int only_regular(int fd, struct stat *st)
-{
-	if (fstat(fd, st)) {
-		int err = -errno;
-
-		close(fd);
-		return err;
-	}
-	if (!S_ISREG(st->st_mode)) {
-		close(fd);
-		return -EINVAL;
-	}
-	return fd;
-}
-
 static bool same_inode(const struct map *a, uint64_t inode, uint32_t dev_major, uint32_t dev_minor)
 {
 	return a->inode == inode && a->dev_major == dev_major && a->dev_minor == dev_minor;
@@ -662,29 +646,25 @@ static bool same_file(int fd, const struct stat *st, const struct map *m)
 	       is_mapped_as(fd, m);
 }
 
-/* Opens a path below the target's root; absolute links stay below it, too. */
-static int open_any_in_root(const struct proc *p, const char *path, uint64_t flags)
+static int open_root(const struct proc *p)
 {
-	struct open_how how = { .flags = flags | O_CLOEXEC,
-				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
-	int root, fd, err;
+	int fd = openat(p->dirfd, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-	if (path[0] != '/')
-		return -EINVAL;
-	root = openat(p->dirfd, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (root < 0)
-		return -errno;
-	fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-	err = -errno;
-	close(root);
-	return fd < 0 ? err : fd;
+	return fd < 0 ? -errno : fd;
 }
 
 static int open_in_root(const struct proc *p, const char *path, struct stat *st)
 {
-	int fd = open_any_in_root(p, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+	int root, fd;
 
-	return fd < 0 ? fd : only_regular(fd, st);
+	if (path[0] != '/')
+		return -EINVAL;
+	root = open_root(p);
+	if (root < 0)
+		return root;
+	fd = io__open_regular(root, path, LINKS_IN_ROOT, st);
+	close(root);
+	return fd;
 }
 
 /* After a chroot, paths in maps begin at the namespace's root. Returns the part from the process's
@@ -702,12 +682,11 @@ static const char *below_root(const struct proc *p, const char *path)
 
 int proc__open_file(const struct proc *p, const char *path)
 {
-	struct stat st;
-	int fd = open_in_root(p, path, &st);
+	int fd = open_in_root(p, path, NULL);
 
 	if (fd == -ENOENT) {
 		path = below_root(p, path);
-		fd = path ? open_in_root(p, path, &st) : fd;
+		fd = path ? open_in_root(p, path, NULL) : fd;
 	}
 	return fd;
 }
@@ -715,11 +694,21 @@ int proc__open_file(const struct proc *p, const char *path)
 int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major,
 		      uint32_t *dev_minor)
 {
-	int fd = open_any_in_root(p, path, O_PATH), err = 0;
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	int root, fd, err = 0;
 	struct stat st;
 
-	if (fd < 0)
-		return fd;
+	if (path[0] != '/')
+		return -EINVAL;
+	root = open_root(p);
+	if (root < 0)
+		return root;
+	fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+	err = fd < 0 ? -errno : 0;
+	close(root);
+	if (err)
+		return err;
 	if (fstat(fd, &st))
 		err = -errno;
 	else if (!S_ISCHR(st.st_mode))
@@ -741,10 +730,10 @@ int proc__open_map(const struct proc *p, const struct map *m)
 	if (!m->inode)
 		return -ENOENT;
 	snprintf(name, sizeof(name), "map_files/%" PRIx64 "-%" PRIx64, m->start, m->end);
-	fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	fd = io__open_regular(p->dirfd, name, LINKS_FOLLOW, NULL);
 	if (fd >= 0)
-		return only_regular(fd, &st);
-	err = -errno;
+		return fd;
+	err = fd;
 	/* not privileged, or the mapping was split or moved */
 	if (m->deleted || m->path[0] != '/')
 		return err;
@@ -785,10 +774,10 @@ int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t 
 		if (err)
 			return err;
 		/* resolved exactly as the kernel will resolve it */
-		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+		fd = io__open_regular(AT_FDCWD, path, LINKS_FOLLOW, &st);
 		if (fd < 0)
-			return -errno;
-		err = fstat(fd, &st) ? -errno : same_file(fd, &st, m) ? 0 : -ESTALE;
+			return fd;
+		err = same_file(fd, &st, m) ? 0 : -ESTALE;
 		close(fd);
 		if (err)
 			return err;

@@ -135,7 +135,7 @@ static int find_slots(struct replay_torch *ret, const char *dir, struct failure 
 		int fd;
 		bool there;
 
-		fd = openat(ret->dir, files[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		fd = io__open_regular(ret->dir, files[i], LINKS_FOLLOW, NULL);
 		e = fd < 0 ? NULL : elf__open_fd(fd);
 		there = e && read_table(e, &t);
 		elf__free(e);

@@ -4,7 +4,6 @@
 #include "watch/watch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "capture/session.h"
 #include "lib/failure.h"
+#include "lib/io.h"
 #include "lib/text.h"
 #include "process/proc.h"
 #include "torch/cuda.h"
@@ -43,26 +43,21 @@ static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 static int64_t rank_of(const struct proc *p)
 {
 	struct initial e = { .text = calloc(1, 1 << 18) };
-	char name[48];
 	struct rank_env r = { 0 };
-	FILE *f;
+	ssize_t got;
 
-	snprintf(name, sizeof(name), "/proc/%d/environ", (int)proc__pid(p));
-	f = fopen(name, "re");
-	if (f && e.text) {
-		e.size = fread(e.text, 1, (1 << 18) - 1, f);
+	got = e.text ? io__text_of_process(proc__pid(p), "environ", e.text, 1 << 18) : 0;
+	if (got > 0) {
+		e.size = (size_t)got;
 		rank_env__find(get_variable, &e, &r);
 	}
 	free(e.text);
-	if (f)
-		fclose(f);
 	return r.has_rank ? (int64_t)r.rank : -1;
 }
 
 struct watch_target *watch_target__new(const struct pick_process *p, int *err)
 {
 	struct watch_target *t = calloc(1, sizeof(*t));
-	char name[48];
 
 	*err = -ENOMEM;
 	if (!t)
@@ -76,9 +71,8 @@ struct watch_target *watch_target__new(const struct pick_process *p, int *err)
 	t->proc = proc__open(p->pid);
 	*err = t->proc ? 0 : -errno;
 	if (t->proc) {
-		snprintf(name, sizeof(name), "/proc/%d/statm", (int)p->pid);
-		t->statm = open(name, O_RDONLY | O_CLOEXEC);
-		*err = t->statm < 0 ? -errno : 0;
+		t->statm = proc__open_own(t->proc, "statm");
+		*err = t->statm < 0 ? t->statm : 0;
 	}
 	if (*err) {
 		watch_target__free(t);

@@ -15,6 +15,7 @@
 #include "lib/array.h"
 #include "lib/exit.h"
 #include "lib/passed_files.h"
+#include "lib/io.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "serve/broker/broker.h"
@@ -298,14 +299,12 @@ static int take_file(struct broker *b, const char *path)
 	struct trace *t;
 	struct stat st;
 	char id[LINK_ID], clean[512];
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int fd = io__open_regular(AT_FDCWD, path, LINKS_FOLLOW, &st);
 
 	text__clean(clean, sizeof(clean), path, strlen(path));
-	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+	if (fd < 0) {
 		log_err("%s: cannot open: %s; give .mtr files, or a folder with -o FOLDER", clean,
-			fd < 0 ? strerror(errno) : "it is not a file");
-		if (fd >= 0)
-			close(fd);
+			fd == -EINVAL ? "it is not a file" : strerror(-fd));
 		return EXIT_UNUSABLE;
 	}
 	name_given(b, path, id, sizeof(id));

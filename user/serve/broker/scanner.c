@@ -13,6 +13,7 @@
 
 #include "lib/clock.h"
 #include "lib/exit.h"
+#include "lib/io.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "process/container.h"
@@ -145,16 +146,14 @@ static void tell_process(struct look *l, const struct seen *s)
  * dumpable. */
 static uid_t user_of(pid_t pid)
 {
-	char path[32], line[128];
 	unsigned uid = (unsigned)-1;
-	FILE *f;
+	char text[4096];
+	const char *line;
 
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f) && sscanf(line, "Uid: %*u %u", &uid) != 1)
-		;
-	if (f)
-		fclose(f);
+	io__text_of_process(pid, "status", text, sizeof(text));
+	line = strstr(text, "\nUid:");
+	if (line)
+		sscanf(line, "\nUid: %*u %u", &uid);
 	return uid;
 }
 
