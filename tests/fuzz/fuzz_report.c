@@ -86,6 +86,7 @@ static const struct {
 	{ &command_leaks, { "leaks", "--by", "module", "--min-confidence", "low" }, 't' },
 	{ &command_report, { "report", "--advice" }, 't' },
 	{ &command_report, { "report", "--advice", "--format", "json", "--device", "cuda:0" }, 'j' },
+	{ &command_report, { "report", "--fail-if", "growth>1M/10steps or leaks>0" }, 't' },
 };
 #define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 

@@ -13,6 +13,7 @@
 #define SLOTS 64u     /* slots kept: more than three of the shortest windows */
 #define SLOT_PART 16u /* fraction of a window per slot */
 #define SLOT_LOOKS 16u
+#define MOST_VALUE (INT64_MAX / 2) /* so that the difference of two values fits in an int64_t */
 
 struct slot {
 	uint64_t from;
@@ -136,6 +137,13 @@ static struct value low_of(const struct growth_series *s, unsigned back)
 	return low;
 }
 
+static int64_t bounded(int64_t value)
+{
+	if (value < -MOST_VALUE)
+		return -MOST_VALUE;
+	return value < MOST_VALUE ? value : MOST_VALUE;
+}
+
 static void set_found(struct growth_series *s, struct found f)
 {
 	s->now = f;
@@ -162,7 +170,7 @@ static void end_unit(struct growth_series *s, const struct growth_window *w, str
 void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where,
 			uint64_t time, uint64_t seq, int64_t value)
 {
-	struct value now = { value, seq };
+	struct value now = { bounded(value), seq };
 	uint64_t unit = where / w->unit;
 
 	if (!s->begun) {
@@ -182,7 +190,7 @@ void growth_series__add(struct growth_series *s, const struct growth_window *w, 
 		s->unit = unit;
 		s->low = s->last;
 	}
-	s->low = value < s->low.value ? now : s->low;
+	s->low = now.value < s->low.value ? now : s->low;
 	s->last = now;
 }
 
@@ -211,9 +219,9 @@ static void end_slot(struct growth_series *s, const struct growth_window *w, uin
 	set_found(s, (struct found){ .by = by, .at = time });
 }
 
-static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, int64_t value)
+static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, int64_t low)
 {
-	s->slot = (struct slot){ .from = where, .low = value };
+	s->slot = (struct slot){ .from = where, .low = low };
 	s->looks = 1;
 	s->step = step;
 	s->begun = true;
@@ -223,9 +231,10 @@ void growth_series__look(struct growth_series *s, const struct growth_window *w,
 			 uint64_t time, uint64_t step, int64_t value)
 {
 	uint64_t part = (w->length - 1) / SLOT_PART + 1, length;
+	int64_t low = bounded(value);
 
 	if (!s->begun) {
-		begin_slot(s, where, step, value);
+		begin_slot(s, where, step, low);
 		return;
 	}
 	length = where > s->slot.from ? where - s->slot.from : 0;
@@ -233,11 +242,11 @@ void growth_series__look(struct growth_series *s, const struct growth_window *w,
 	if (length >= part && s->looks >= SLOT_LOOKS &&
 	    (!step || step > s->step || length / 4 >= part)) {
 		end_slot(s, w, time);
-		begin_slot(s, where, step, value);
+		begin_slot(s, where, step, low);
 		return;
 	}
 	s->looks++;
-	s->slot.low = value < s->slot.low ? value : s->slot.low;
+	s->slot.low = low < s->slot.low ? low : s->slot.low;
 }
 
 bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *by, uint64_t *at)

@@ -16,9 +16,9 @@
 
 uint64_t html_moments__allocated(const struct page_device *d, int64_t value)
 {
-	int64_t sum = value + (int64_t)d->last.late;
+	uint64_t sum = (uint64_t)value + d->last.late;
 
-	return sum > 0 ? sum : 0;
+	return (int64_t)sum > 0 ? sum : 0;
 }
 
 /* --- devices */

@@ -148,9 +148,9 @@ static void put_curve(struct page_columns *c, const struct page_device *d, int i
 
 static uint64_t unknown_of(const struct page_device *d, int64_t value)
 {
-	int64_t sum = value + (int64_t)d->last.late - (int64_t)d->last.told;
+	uint64_t sum = (uint64_t)value + d->last.late - d->last.told;
 
-	return sum > 0 ? sum : 0;
+	return (int64_t)sum > 0 ? sum : 0;
 }
 
 /* Allocated bytes normally equal live blocks plus unknown bytes, so they are not stored. If

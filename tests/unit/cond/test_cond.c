@@ -344,6 +344,26 @@ static void test_extremes(void **state)
 	cond__free(NULL);
 }
 
+/* A target and a file may report any total. */
+static void test_growth_of_any_totals(void **state)
+{
+	struct cond *c = parse("growth>1G/1step");
+	struct cond_result r = { 0 };
+
+	at(c, 0, 1, S, (uint64_t)INT64_MIN, false);
+	at(c, 0, 2, 2 * S, (uint64_t)INT64_MIN, false);
+	for (uint64_t i = 3; i < 6; i++)
+		r = at(c, 0, i, i * S, INT64_MAX, false);
+	assert_int_equal(r.verdict, COND_HOLDS);
+	assert_true(r.value == INT64_MAX - 1);
+	at(c, 1, 1, S, INT64_MAX, false);
+	at(c, 1, 2, 2 * S, INT64_MAX, false);
+	for (uint64_t i = 3; i < 6; i++)
+		r = at(c, 1, i, i * S, (uint64_t)INT64_MIN, false);
+	assert_int_equal(r.verdict, COND_NO);
+	cond__free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -352,6 +372,7 @@ int main(void)
 		cmocka_unit_test(test_needs),	       cmocka_unit_test(test_growth_by_steps),
 		cmocka_unit_test(test_growth_by_time), cmocka_unit_test(test_sampled),
 		cmocka_unit_test(test_looks_at_a_job), cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_growth_of_any_totals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
