@@ -7,7 +7,7 @@
 bool loopback__is(const char *url)
 {
 	const char *host = url + strlen("http://");
-	size_t len = strcspn(host, "/?#");
+	size_t len = strcspn(host, "/?#"), address;
 	char text[64];
 	struct in_addr in;
 
@@ -15,11 +15,13 @@ bool loopback__is(const char *url)
 		return false;
 	memcpy(text, host, len);
 	text[len] = '\0';
-	if (!strncmp(text, "[::1]", 5) && (!text[5] || text[5] == ':'))
-		return true;
-	text[strcspn(text, ":")] = '\0';
-	if (strspn(host + strlen(text), ":0123456789") + strlen(text) != len)
+	address = strcspn(text, *text == '[' ? "]" : ":");
+	address += text[address] == ']';
+	/* A port, and nothing else: "[::1]:9@example.org" is a user's name and another host. */
+	if (text[address] &&
+	    (text[address] != ':' || strspn(host + address + 1, "0123456789") != len - address - 1))
 		return false;
-	return !strcmp(text, "localhost") ||
+	text[address] = '\0';
+	return !strcmp(text, "[::1]") || !strcmp(text, "localhost") ||
 	       (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
 }
