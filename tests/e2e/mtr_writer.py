@@ -85,6 +85,13 @@ class Writer:
         self._put(3, varint(self.events) + varint(n) + varint(self.events) + b"".join(varint(len(c)) for c in columns) + b"".join(columns), compress)
         self.events += n
 
+    def before(self, address, size, device=0, stack=0, thread=0):
+        """A block on a device of this number from before the first event, the only event of its events block."""
+        tag = varint(7 | (10 - 7) << 3 | 0b1011 << 7)
+        columns = [tag, zigzag(0), zigzag(address), varint(0) + varint(size), varint(stack), varint(thread) + varint(0) + bytes([CUDA, device])]
+        self._put(3, varint(self.events) + varint(1) + varint(self.events) + b"".join(varint(len(c)) for c in columns) + b"".join(columns))
+        self.events += 1
+
     def close(self):
         self._put(4, varint(self.events))
         self.file.close()

@@ -167,12 +167,10 @@ static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e
 
 static void read_duration(struct analysis *a)
 {
-	const char *s = facts__get(a->facts, "duration_ns");
-
-	a->duration = s ? strtoull(s, NULL, 10) : 0;
+	facts__number(a->facts, "duration_ns", &a->duration);
 	/* If the recording was cut, the fact is as old as the last flush. */
 	if (a->last_time > a->duration)
-		a->duration = a->last_time;
+		a->duration = a->last_time < STREAM_MOST ? a->last_time : STREAM_MOST;
 }
 
 /* False, with a message, if --at names a mark that is not in the recording. */

@@ -275,9 +275,9 @@ static void copy_fact(char *to, size_t size, const struct facts *f, const char *
 
 void folder_entry__describe(struct folder_entry *e, const struct facts *f)
 {
-	const char *rank = facts__get(f, "rank");
+	uint64_t rank;
 
-	e->rank = rank && isdigit((unsigned char)*rank) ? strtoll(rank, NULL, 10) : -1;
+	e->rank = facts__number(f, "rank", &rank) ? (int64_t)rank : -1;
 	copy_fact(e->comm, sizeof(e->comm), f, "comm");
 	copy_fact(e->container, sizeof(e->container), f, "container");
 	copy_fact(e->pod, sizeof(e->pod), f, "pod");

@@ -260,12 +260,11 @@ int session__set_start(struct session *s)
 
 void session__set_clock_end(struct session *s)
 {
-	const char *zero = facts__get(s->facts, "clock_zero_ns");
-	uint64_t now, wall = clock__wall(&now);
+	uint64_t now, wall = clock__wall(&now), zero;
 
-	if (zero)
+	if (facts__number(s->facts, "clock_zero_ns", &zero))
 		facts__setf(s->facts, "clock_moved_ns", "%" PRId64,
-			    (int64_t)(wall - (now - session__start(s)) - strtoull(zero, NULL, 10)));
+			    (int64_t)(wall - (now - session__start(s)) - zero));
 }
 
 static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)

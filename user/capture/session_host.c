@@ -142,10 +142,10 @@ static int last_records(struct session *s)
  * known from the kernel. */
 static int last_look(struct session *s)
 {
-	const char *text = facts__get(s->facts, "end_rss");
-	uint64_t rss = text ? strtoull(text, NULL, 10) : 0;
 	int err = last_records(s);
+	uint64_t rss;
 
+	facts__number(s->facts, "end_rss", &rss);
 	return err || s->behind ? err : host_memory__look(s->decoder->host, rss);
 }
 

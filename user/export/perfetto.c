@@ -375,14 +375,13 @@ static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct
 /* Call after the first event, because the recording's facts come with it. */
 static void put_head(struct export_ctx *c, struct perfetto *p)
 {
-	const char *pid = facts__get(c->facts, "pid"), *comm = facts__get(c->facts, "comm");
+	const char *comm = facts__get(c->facts, "comm");
+	uint64_t pid;
 
 	if (p->pid)
 		return;
 	/* Some readers do not accept process 0. */
-	p->pid = pid ? strtoul(pid, NULL, 10) & INT32_MAX : 1;
-	if (!p->pid)
-		p->pid = 1;
+	p->pid = facts__number(c->facts, "pid", &pid) && pid && pid <= INT32_MAX ? (int)pid : 1;
 	json__open_object(p->j, NULL);
 	json__string(p->j, "displayTimeUnit", "ns");
 	json__open_array(p->j, "traceEvents");

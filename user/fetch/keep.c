@@ -16,13 +16,6 @@
 
 #define BATCH 256
 
-static uint64_t number(const struct facts *f, const char *key)
-{
-	const char *s = facts__get(f, key);
-
-	return s ? strtoull(s, NULL, 10) : 0;
-}
-
 static void copy_text(char *to, size_t size, const struct facts *f, const char *key)
 {
 	const char *s = facts__get(f, key);
@@ -33,8 +26,10 @@ static void copy_text(char *to, size_t size, const struct facts *f, const char *
 static void describe(struct fetch_process *p, const struct facts *f, uint64_t last)
 {
 	struct folder_entry *e = &p->entry;
-	uint64_t zero = number(f, "clock_zero_ns"), from = number(f, "window_start_ns"), to = from;
+	uint64_t zero, from, to;
 
+	facts__number(f, "clock_zero_ns", &zero);
+	facts__number(f, "window_start_ns", &from);
 	folder_entry__describe(e, f);
 	snprintf(e->kind, sizeof(e->kind), "process");
 	snprintf(e->name, sizeof(e->name), "%.*s", (int)sizeof(e->name) - 1, p->stem);
@@ -59,7 +54,7 @@ static void describe(struct fetch_process *p, const struct facts *f, uint64_t la
 	}
 	copy_text(e->began, sizeof(e->began), f, "window_began");
 	copy_text(e->ended, sizeof(e->ended), f, "stop_reason");
-	e->lost = number(f, "lost") & INT64_MAX;
+	facts__number(f, "lost", &e->lost);
 }
 
 static bool refuse(struct fetch_process *p, const char *why)
@@ -74,7 +69,7 @@ bool fetch_keep__check(struct fetch_process *p)
 	const char *why = NULL;
 	struct event events[BATCH];
 	struct mtr_reader *r;
-	uint64_t offset, last = 0, steps = 0;
+	uint64_t offset, last = 0, steps = 0, pid;
 	char path[64];
 	int n;
 	bool ok;
@@ -98,7 +93,7 @@ bool fetch_keep__check(struct fetch_process *p)
 	if (ok && mtr_reader__end(r, &offset, &why) == MTR_DAMAGED)
 		ok = refuse(p, why);
 	p->complete = ok && mtr_reader__end(r, &offset, &why) == MTR_COMPLETE;
-	if (ok && number(mtr_reader__facts(r), "pid") != (uint64_t)p->pid)
+	if (ok && (!facts__number(mtr_reader__facts(r), "pid", &pid) || pid != (uint64_t)p->pid))
 		ok = refuse(p, "it is of another process");
 	if (ok) {
 		e->first_step = steps ? 0 : -1;

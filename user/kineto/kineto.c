@@ -61,11 +61,11 @@ static int put_event(void *ctx, json_t *event)
 /* The recording's time 0, ns since 1970. False: not known. */
 static bool zero_of(const struct facts *f, int64_t *ret)
 {
-	const char *zero = facts__get(f, "clock_zero_ns"), *start = facts__get(f, "start");
+	const char *start = facts__get(f, "start");
 	uint64_t ns;
 
-	if (zero && *zero) {
-		*ret = strtoll(zero, NULL, 10);
+	if (facts__number(f, "clock_zero_ns", &ns)) {
+		*ret = (int64_t)ns;
 		return true;
 	}
 	/* Older recordings have milliseconds only. */

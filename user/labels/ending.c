@@ -185,20 +185,15 @@ struct other {
 /* Reads the fact end_process.N, "PID:BYTES:NAME". */
 static bool read_other(const struct facts *f, unsigned int n, struct other *ret)
 {
-	char key[32], *end;
+	char key[32];
 	const char *s;
 
 	snprintf(key, sizeof(key), "end_process.%u", n);
 	s = facts__get(f, key);
-	if (!s)
+	if (!s || !facts__digits(&s, &ret->pid) || *s++ != ':' || !facts__digits(&s, &ret->bytes) ||
+	    *s++ != ':')
 		return false;
-	ret->pid = strtoull(s, &end, 10);
-	if (*end != ':')
-		return false;
-	ret->bytes = strtoull(end + 1, &end, 10);
-	if (*end != ':')
-		return false;
-	text__clean(ret->name, sizeof(ret->name), end + 1, strlen(end + 1));
+	text__clean(ret->name, sizeof(ret->name), s, strlen(s));
 	return true;
 }
 
@@ -242,8 +237,10 @@ char *ending__others(char *buf, size_t size, const struct facts *f)
 
 static void put_number(struct json *j, const char *key, const struct facts *f, const char *fact)
 {
-	if (has(f, fact))
-		json__uint(j, key, number(f, fact));
+	uint64_t n;
+
+	if (facts__number(f, fact, &n))
+		json__uint(j, key, n);
 }
 
 static void put_text(struct json *j, const char *key, const struct facts *f, const char *fact)
@@ -254,21 +251,23 @@ static void put_text(struct json *j, const char *key, const struct facts *f, con
 
 static void put_time(struct json *j, const char *key, const struct facts *f, const char *fact)
 {
-	if (has(f, fact))
-		json__seconds(j, key, number(f, fact), 9);
+	uint64_t n;
+
+	if (facts__number(f, fact, &n))
+		json__seconds(j, key, n, 9);
 }
 
 static void put_signal(struct json *j, const struct facts *f)
 {
-	const char *code = facts__get(f, "end_signal_code");
+	int64_t code;
 
 	if (!has(f, "end_signal"))
 		return;
 	json__open_object(j, "signal");
 	put_number(j, "number", f, "end_signal");
 	put_text(j, "name", f, "end_signal_name");
-	if (code)
-		json__int(j, "code", strtoll(code, NULL, 10));
+	if (facts__signed(f, "end_signal_code", &code))
+		json__int(j, "code", code);
 	put_text(j, "address", f, "end_signal_addr");
 	put_text(j, "from", f, "end_signal_from");
 	put_text(j, "from_name", f, "end_signal_from_name");
@@ -306,7 +305,7 @@ static void put_memory(struct json *j, const struct facts *f)
 
 static void put_oom(struct json *j, const struct facts *f)
 {
-	const char *adj = facts__get(f, "oom_score_adj");
+	int64_t adj;
 
 	if (ending__reason(f) != ENDING_OOM)
 		return;
@@ -323,8 +322,8 @@ static void put_oom(struct json *j, const struct facts *f)
 	put_number(j, "total", f, "oom_total");
 	put_number(j, "badness", f, "oom_badness");
 	put_number(j, "uid", f, "oom_uid");
-	if (adj)
-		json__int(j, "score_adj", strtoll(adj, NULL, 10));
+	if (facts__signed(f, "oom_score_adj", &adj))
+		json__int(j, "score_adj", adj);
 	json__close_object(j);
 }
 

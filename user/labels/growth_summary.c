@@ -116,18 +116,16 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 	double rate = s->lines_per_step, minutes = step_minutes(m, f, g);
 	struct model_segments seg;
 	struct model_device d;
-	const char *total;
 	uint64_t taken = 0;
 	int err;
 
 	model__device(m, device, &d);
-	total = words__device_fact(f, &d, "total");
+	s->capacity = words__device_total(f, &d);
 	s->per_minute = s->clock == GROWTH_TIME ? s->per_step * 60
 			: minutes > 0		? s->per_step / minutes
 						: 0;
-	if (!total)
+	if (!s->capacity)
 		return 0;
-	s->capacity = strtoull(total, NULL, 10);
 	err = model__segments(m, device, ROWS_NOW, false, &seg);
 	if (err == -ENOMEM)
 		return err;

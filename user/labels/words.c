@@ -337,9 +337,10 @@ void words__stacks(const struct model *m, struct report_stacks *ret)
 
 uint64_t words__fact_number(const struct facts *f, const char *key)
 {
-	const char *s = facts__get(f, key);
+	uint64_t ret;
 
-	return s ? strtoull(s, NULL, 10) : 0;
+	facts__number(f, key, &ret);
+	return ret;
 }
 
 uint64_t words__lost(const struct model *m, const struct facts *f)
@@ -390,6 +391,14 @@ const char *words__device_fact(const struct facts *f, const struct model_device 
 
 	snprintf(key, sizeof(key), "device.%u.%s", d->device.index, what);
 	return device__on_host(d->device) ? NULL : facts__get(f, key);
+}
+
+uint64_t words__device_total(const struct facts *f, const struct model_device *d)
+{
+	char key[40];
+
+	snprintf(key, sizeof(key), "device.%u.total", d->device.index);
+	return device__on_host(d->device) ? 0 : words__fact_number(f, key);
 }
 
 const char *words__how(uint8_t how)

@@ -77,11 +77,13 @@ void words__put_window(struct json *j, const struct model *m);
 /* Qualifier before a number of bytes: "", "at least " or "about ". */
 const char *words__about(enum figure f);
 uint64_t words__fact_number(const struct facts *f,
-			    const char *key); /* number in a fact; 0: no such fact */
+			    const char *key); /* facts__number(); 0: unknown */
 
 /* The fact device.<i>.<what> of a device; NULL: unknown. */
 const char *words__device_fact(const struct facts *f, const struct model_device *d,
 			       const char *what);
+/* Bytes of a device, from the fact device.<i>.total; 0: unknown. */
+uint64_t words__device_total(const struct facts *f, const struct model_device *d);
 /* The call that took memory, such as "cudaMalloc". */
 const char *words__how(uint8_t how);
 /* Returns "small", "large" or "unknown". */

@@ -23,7 +23,7 @@ static void device_words(char *buf, size_t size, const struct live_proc *p,
 			 const struct model_device *d, int i)
 {
 	const char *name = words__device_fact(p->facts, d, "name");
-	const char *total = words__device_fact(p->facts, d, "total");
+	uint64_t total = words__device_total(p->facts, d);
 	char clean[48] = "", of[48] = "", bytes[24] = "";
 	size_t n = model__devices(p->model);
 
@@ -32,7 +32,7 @@ static void device_words(char *buf, size_t size, const struct live_proc *p,
 	if (n > 1)
 		snprintf(of, sizeof(of), " (%d of %zu)", i + 1, n);
 	if (total)
-		live__bytes(bytes, strtoull(total, NULL, 10));
+		live__bytes(bytes, total);
 	snprintf(buf, size, "%s%s%s%s%s%s", d->name, of, *clean ? " " : "", clean, total ? " " : "",
 		 bytes);
 }

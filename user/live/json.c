@@ -17,8 +17,10 @@ static void fact_if(struct json *j, const struct facts *f, const char *name)
 
 static void number_if(struct json *j, const struct facts *f, const char *name)
 {
-	if (facts__get(f, name))
-		json__uint(j, name, words__fact_number(f, name));
+	uint64_t number;
+
+	if (facts__number(f, name, &number))
+		json__uint(j, name, number);
 }
 
 static void put_head(struct json *j, const struct live_proc *p)

@@ -225,27 +225,20 @@ size_t model__whole_steps(const struct model *m)
 	return n - (n && !whole);
 }
 
-/* A number in a fact, which is hostile. */
-static bool fact_number(const struct facts *f, const char *key, uint64_t *ret)
+static bool step_number(const struct facts *f, const char *key, uint64_t *ret)
 {
-	const char *s = facts__get(f, key);
-	char *end;
-
-	if (!s || *s < '0' || *s > '9')
-		return false;
-	*ret = strtoull(s, &end, 10);
-	return !*end && *ret <= JOB_STEP_MOST;
+	return facts__number(f, key, ret) && *ret <= JOB_STEP_MOST;
 }
 
 bool model__job_step(const struct model *m, uint64_t *ret)
 {
 	uint64_t before = 0;
 
-	if (model__steps_are_calls(m) || !fact_number(m->words->facts, "job_step", ret))
+	if (model__steps_are_calls(m) || !step_number(m->words->facts, "job_step", ret))
 		return false;
 	/* The fact is of the capture's first step. */
 	if (facts__get(m->words->facts, "window_first_step") &&
-	    !fact_number(m->words->facts, "window_first_step", &before))
+	    !step_number(m->words->facts, "window_first_step", &before))
 		return false;
 	*ret += before;
 	return *ret != 0;
@@ -253,10 +246,7 @@ bool model__job_step(const struct model *m, uint64_t *ret)
 
 bool model__window(const struct model *m, uint64_t *ret)
 {
-	const char *s = facts__get(m->words->facts, "window_start_ns");
-
-	*ret = s ? strtoull(s, NULL, 10) : 0;
-	return s;
+	return facts__number(m->words->facts, "window_start_ns", ret);
 }
 
 uint64_t model__length(const struct model *m, uint64_t end)

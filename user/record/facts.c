@@ -181,6 +181,47 @@ const char *facts__get(const struct facts *f, const char *key)
 	return fact ? fact->value : NULL;
 }
 
+bool facts__digits(const char **at, uint64_t *ret)
+{
+	const char *p = *at;
+
+	*ret = 0;
+	if (*p < '0' || *p > '9')
+		return false;
+	for (; *p >= '0' && *p <= '9'; p++)
+		*ret = *ret > STREAM_MOST / 10 ? STREAM_MOST : *ret * 10 + (uint64_t)(*p - '0');
+	*ret = *ret < STREAM_MOST ? *ret : STREAM_MOST;
+	*at = p;
+	return true;
+}
+
+bool facts__number(const struct facts *f, const char *key, uint64_t *ret)
+{
+	const char *at = facts__get(f, key);
+
+	*ret = 0;
+	if (at && facts__digits(&at, ret) && !*at)
+		return true;
+	*ret = 0;
+	return false;
+}
+
+bool facts__signed(const struct facts *f, const char *key, int64_t *ret)
+{
+	const char *at = facts__get(f, key);
+	bool negative = at && *at == '-';
+	uint64_t size;
+
+	*ret = 0;
+	if (!at)
+		return false;
+	at += negative;
+	if (!facts__digits(&at, &size) || *at)
+		return false;
+	*ret = negative ? -(int64_t)size : (int64_t)size;
+	return true;
+}
+
 size_t facts__count(const struct facts *f)
 {
 	return f->n;

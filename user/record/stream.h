@@ -209,6 +209,18 @@ int facts__set(struct facts *f, const char *key, const char *value);
 int facts__setf(struct facts *f, const char *key, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 const char *facts__get(const struct facts *f, const char *key); /* NULL: no such key; owned by f */
+/*
+ * A fact that is a number. Files and targets are hostile, so there is one way to read them: digits
+ * only, without a sign, and 2^62 for anything larger. The sum and the difference of two numbers or
+ * times then fit in an int64_t. False, and *ret is 0: no such fact, or it is not a number.
+ */
+#define STREAM_MOST (1ULL << 62)
+bool facts__number(const struct facts *f, const char *key, uint64_t *ret);
+/* As facts__number(), for facts that may be negative: from -2^62 to 2^62. */
+bool facts__signed(const struct facts *f, const char *key, int64_t *ret);
+/* Reads digits from *at, up to the first other character, and moves *at there. Bounded as
+ * facts__number(). False, with *ret 0: *at does not begin with a digit. */
+bool facts__digits(const char **at, uint64_t *ret);
 size_t facts__count(const struct facts *f);
 /* The i-th fact, ordered by when its key was first set. */
 void facts__at(const struct facts *f, size_t i, const char **key, const char **value);

@@ -95,7 +95,6 @@ static int survey(struct replay *r, const struct replay_opts *opts, struct failu
 {
 	struct mtr_reader *reader = open_reader(r, opts->path, f);
 	uint64_t live[256] = { 0 }, peak[256] = { 0 }, events = 0;
-	const char *total;
 	struct event e;
 	int best = -1, got, err;
 	char key[32];
@@ -121,8 +120,7 @@ static int survey(struct replay *r, const struct replay_opts *opts, struct failu
 	}
 	r->about.device = opts->device >= 0 ? opts->device : best;
 	snprintf(key, sizeof(key), "device.%d.total", r->about.device);
-	total = facts__get(mtr_reader__facts(reader), key);
-	r->about.vram = total ? strtoull(total, NULL, 10) : 0;
+	facts__number(mtr_reader__facts(reader), key, &r->about.vram);
 	if (r->about.vram > TOTAL_MAX)
 		r->about.vram = 0;
 	err = got < 0 ? fail(opts, got, f) : analysis__end_failure(opts->path, reader, events, f);

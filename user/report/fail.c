@@ -200,8 +200,7 @@ static void put(struct judged *x, enum cond_figure i, bool known, uint64_t value
 static void put_device(struct judged *x)
 {
 	const struct model_device *d = &x->d;
-	const char *total = words__device_fact(x->a->facts, d, "total");
-	uint64_t all = total ? strtoull(total, NULL, 10) : 0, unused = 0;
+	uint64_t all = words__device_total(x->a->facts, d), unused = 0;
 	bool cuda = !device__on_host(d->device), reserved = d->has_totals && d->marked;
 	const char *why = !cuda ? "the CPU allocator reserves no memory"
 				: "the allocator has no totals",
@@ -225,9 +224,8 @@ static void put_device(struct judged *x)
 
 static void put_below(struct judged *x)
 {
-	const char *total = words__device_fact(x->a->facts, &x->d, "total"),
-		   *why = "the recording has no driver figure";
-	uint64_t all = total ? strtoull(total, NULL, 10) : 0;
+	const char *why = "the recording has no driver figure";
+	uint64_t all = words__device_total(x->a->facts, &x->d);
 	struct model_segments s;
 	bool known = !model__segments(x->a->model, x->device, ROWS_AT_MARK, x->which_line, &s);
 
@@ -307,7 +305,7 @@ static int judge_one(struct cond *c, struct judged *x, struct cond_result *ret)
 static struct failing *add_failing(struct report_fail *f, const struct analysis *a,
 				   const struct judged *x)
 {
-	const char *rank = facts__get(a->facts, "rank"), *cwd = facts__get(a->facts, "cwd");
+	const char *cwd = facts__get(a->facts, "cwd");
 	struct failing *r;
 
 	if (array__grow(&f->failing, &f->failing_room, f->nfailing + 1, sizeof(*f->failing)))
@@ -316,8 +314,7 @@ static struct failing *add_failing(struct report_fail *f, const struct analysis 
 	*r = (struct failing){ .recording = strdup(a->name),
 			       .device = x ? strdup(x->d.name) : NULL,
 			       .cwd = cwd ? strdup(cwd) : NULL };
-	r->has_rank = rank;
-	r->rank = rank ? words__fact_number(a->facts, "rank") : 0;
+	r->has_rank = facts__number(a->facts, "rank", &r->rank);
 	f->nfailing++;
 	return r->recording && (r->device || !x) ? r : NULL;
 }

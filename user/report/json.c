@@ -41,8 +41,18 @@ static void place_if(struct json *j, const char *key, const struct facts *f, con
 
 static void uint_if(struct json *j, const struct facts *f, const char *key)
 {
-	if (facts__get(f, key))
-		json__uint(j, key, words__fact_number(f, key));
+	uint64_t number;
+
+	if (facts__number(f, key, &number))
+		json__uint(j, key, number);
+}
+
+static void uint_or_null(struct json *j, const struct facts *f, const char *key)
+{
+	uint64_t number;
+	bool known = facts__number(f, key, &number);
+
+	json__uint_or_null(j, key, known, number);
 }
 
 void report_json__target(struct json *j, const struct report_doc *doc)
@@ -51,7 +61,7 @@ void report_json__target(struct json *j, const struct report_doc *doc)
 	const struct facts *f = doc->facts;
 
 	json__open_object(j, "target");
-	json__uint_or_null(j, "pid", facts__get(f, "pid"), words__fact_number(f, "pid"));
+	uint_or_null(j, f, "pid");
 	uint_if(j, f, "parent");
 	uint_if(j, f, "rank");
 	uint_if(j, f, "local_rank");
@@ -137,8 +147,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	fact(j, "attached_at", f, "attached_at");
 	if (facts__get(f, "host")) {
 		fact(j, "host", f, "host");
-		json__uint_or_null(j, "host_rss", facts__get(f, "host_rss"),
-				   words__fact_number(f, "host_rss"));
+		uint_or_null(j, f, "host_rss");
 		uint_if(j, f, "host_worked_out");
 	}
 	json__uint(j, "children", words__fact_number(f, "children"));
@@ -160,10 +169,11 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	json__open_object(j, "counters");
 	for (size_t i = 0; i < facts__count(f); i++) {
 		const char *key, *value;
+		uint64_t n;
 
 		facts__at(f, i, &key, &value);
-		if (!strncmp(key, "counter.", 8))
-			json__uint(j, key + 8, strtoull(value, NULL, 10));
+		if (!strncmp(key, "counter.", 8) && facts__number(f, key, &n))
+			json__uint(j, key + 8, n);
 	}
 	json__close_object(j);
 	json__close_object(j);

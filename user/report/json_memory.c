@@ -251,12 +251,10 @@ void report_json__ooms(struct json *j, const struct report_doc *doc, size_t devi
 	struct row_frame line;
 	struct model_device d;
 	struct model_oom o;
-	const char *total;
 	uint64_t all;
 
 	model__device(doc->model, device, &d);
-	total = words__device_fact(doc->facts, &d, "total");
-	all = total ? strtoull(total, NULL, 10) : 0;
+	all = words__device_total(doc->facts, &d);
 	json__open_array(j, "out_of_memory");
 	for (size_t i = 0; model__oom(doc->model, device, i, &o); i++) {
 		json__open_object(j, NULL);

@@ -268,14 +268,6 @@ static int add_growth(struct rank *k, const struct analysis *a, size_t device)
 	return 0;
 }
 
-static bool fact_number(const struct facts *f, const char *key, uint64_t *ret)
-{
-	const char *s = facts__get(f, key);
-
-	*ret = s ? strtoull(s, NULL, 10) : 0;
-	return s && *s;
-}
-
 /* Old launchers pass the rank as an argument. The rest of the command line is the same in the
  * whole job. */
 static char *command_of(const struct facts *f)
@@ -311,14 +303,13 @@ static char *command_of(const struct facts *f)
 /* The facts of fetch. Values that make no sense are not known. */
 static void read_clock(struct rank_clock *c, const struct facts *f)
 {
-	const char *offset = facts__get(f, "clock_offset_ns");
 	uint64_t zero, from, error;
 
-	if (!offset || !fact_number(f, "clock_offset_error_ns", &error) ||
-	    !fact_number(f, "clock_zero_ns", &zero))
+	if (!facts__signed(f, "clock_offset_ns", &c->offset) ||
+	    !facts__number(f, "clock_offset_error_ns", &error) ||
+	    !facts__number(f, "clock_zero_ns", &zero))
 		return;
-	fact_number(f, "window_start_ns", &from);
-	c->offset = strtoll(offset, NULL, 10);
+	facts__number(f, "window_start_ns", &from);
 	c->error = error;
 	c->known = zero < INT64_MAX / 4 && from < INT64_MAX / 4 && error < INT64_MAX / 4 &&
 		   c->offset < INT64_MAX / 4 && c->offset > -INT64_MAX / 4;
@@ -352,9 +343,9 @@ static int describe(struct rank *k, const struct analysis *a)
 	k->host = host ? strdup(host) : NULL;
 	k->cwd = cwd ? strdup(cwd) : NULL;
 	k->command = command_of(a->facts);
-	k->has_number = fact_number(a->facts, "rank", &k->number);
-	k->has_local = fact_number(a->facts, "local_rank", &k->local);
-	k->has_world = fact_number(a->facts, "world_size", &k->world);
+	k->has_number = facts__number(a->facts, "rank", &k->number);
+	k->has_local = facts__number(a->facts, "local_rank", &k->local);
+	k->has_world = facts__number(a->facts, "world_size", &k->world);
 	k->pid = words__fact_number(a->facts, "pid");
 	k->parent = words__fact_number(a->facts, "parent");
 	k->data_worker = comm && !strcmp(comm, "pt_data_worker");

@@ -239,8 +239,7 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 		      const struct report_text_opts *o)
 {
 	char a[24], b[24], c[24], where[REPORT_TEXT];
-	const char *fact = words__device_fact(f, d, "total");
-	uint64_t total = fact ? strtoull(fact, NULL, 10) : 0;
+	uint64_t total = words__device_total(f, d);
 	struct row row = {
 		.module = "", .module_class = "", .phase = oom->phase, .source = "untraced"
 	};

@@ -86,9 +86,9 @@ const struct totals *rolling_store__totals(const struct rolling_store *s)
 
 static int64_t pid_fact(const struct rolling_store *s)
 {
-	const char *value = facts__get(s->facts, "pid");
+	uint64_t pid;
 
-	return value && *value >= '0' && *value <= '9' ? strtoll(value, NULL, 10) : -1;
+	return facts__number(s->facts, "pid", &pid) ? (int64_t)pid : -1;
 }
 
 static void segment_name(char buf[32], unsigned int number)

@@ -172,12 +172,11 @@ static void look_at_appointment(struct windows *w)
 static void appoint(struct windows *w)
 {
 	const struct window_args *a = &w->opts.args;
-	const char *zero = facts__get(w->facts, "clock_zero_ns");
-	uint64_t now, wall = clock__wall(&now);
+	uint64_t now, wall = clock__wall(&now), zero;
 
 	w->zero = now - w->now;
-	if (zero && strtoull(zero, NULL, 10) <= wall)
-		w->zero = now - (wall - strtoull(zero, NULL, 10));
+	if (facts__number(w->facts, "clock_zero_ns", &zero) && zero <= wall)
+		w->zero = now - (wall - zero);
 	w->appointed = a->at ? a->at : (wall / a->align + 1) * a->align;
 	look_at_appointment(w);
 }

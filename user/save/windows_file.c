@@ -88,8 +88,7 @@ static void set_devices(const struct windows *w, struct folder_entry *e)
 static void set_entry(const struct windows *w, const struct flight_report *r, const char *path,
 		      struct folder_entry *e)
 {
-	const char *start = facts__get(w->facts, "start"), *slash = strrchr(path, '/'),
-		   *lost = facts__get(w->facts, "lost");
+	const char *start = facts__get(w->facts, "start"), *slash = strrchr(path, '/');
 	uint64_t first = w->begun_steps + !w->whole, ns;
 
 	*e = (struct folder_entry){ .pid = w->opts.pid,
@@ -105,7 +104,7 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 	folder_entry__describe(e, w->facts);
 	snprintf(e->began, sizeof(e->began), "%s", r->began);
 	snprintf(e->ended, sizeof(e->ended), "%.*s", (int)sizeof(e->ended) - 1, r->ended);
-	e->lost = lost ? strtoull(lost, NULL, 10) : 0;
+	facts__number(w->facts, "lost", &e->lost);
 	if (start && !text__parse_date(start, &ns)) {
 		text__date(e->begin, sizeof(e->begin), ns + r->from);
 		text__date(e->end, sizeof(e->end), ns + r->to);

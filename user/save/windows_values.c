@@ -151,11 +151,11 @@ int values__event(struct values *v, const struct event *e, bool *news)
 static uint64_t device_total(const struct values *v, const struct level *l)
 {
 	char key[40];
-	const char *s;
+	uint64_t total;
 
 	snprintf(key, sizeof(key), "device.%u.total", l->device.index);
-	s = device__on_host(l->device) ? NULL : facts__get(v->facts, key);
-	return s ? strtoull(s, NULL, 10) : 0;
+	facts__number(v->facts, key, &total);
+	return device__on_host(l->device) ? 0 : total;
 }
 
 static void set(struct cond_values *cv, enum cond_figure f, uint64_t value, uint64_t of)

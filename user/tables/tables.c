@@ -266,14 +266,14 @@ static int put_device(struct export_ctx *c, const struct tables *s, size_t devic
 {
 	struct parquet *p = table(s, TABLE_DEVICES);
 	struct model_device d;
-	const char *total;
+	uint64_t total;
 
 	model__device(c->model, device, &d);
-	total = words__device_fact(c->facts, &d, "total");
+	total = words__device_total(c->facts, &d);
 	put_common(s, p);
 	parquet__text(p, d.name);
 	parquet__text(p, words__device_fact(c->facts, &d, "name"));
-	parquet__uint(p, total, total ? strtoull(total, NULL, 10) : 0);
+	parquet__uint(p, total, total);
 	put_capture(c, s, p);
 	parquet__uint(p, true, d.allocated);
 	parquet__uint(p, d.has_totals, d.reserved);
@@ -299,8 +299,10 @@ static int put_device(struct export_ctx *c, const struct tables *s, size_t devic
 
 static void set_number(const struct facts *f, const char *key, bool *has, int64_t *ret)
 {
-	*has = facts__get(f, key) != NULL;
-	*ret = (int64_t)words__fact_number(f, key);
+	uint64_t number;
+
+	*has = facts__number(f, key, &number);
+	*ret = (int64_t)number;
 }
 
 static int tables_begin(struct export_ctx *c, void **state)
