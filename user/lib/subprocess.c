@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "lib/subprocess.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -29,6 +30,35 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static bool is_kept(int fd, const int *keep, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (keep[i] == fd)
+			return true;
+	return false;
+}
+
+/* For kernels without close_range() (before 5.9) or without CLOSE_RANGE_CLOEXEC (before 5.11). The
+ * kernel lists descriptors by number, so a closed one hides no other. */
+static int close_each_but(const int *keep, size_t n, unsigned flags)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	const struct dirent *d;
+	int fd, err = 0;
+
+	if (!dir)
+		return -errno;
+	while (!err && (d = readdir(dir))) {
+		fd = atoi(d->d_name);
+		if (fd <= 2 || fd == dirfd(dir) || is_kept(fd, keep, n))
+			continue;
+		if (flags & CLOSE_RANGE_CLOEXEC ? fcntl(fd, F_SETFD, FD_CLOEXEC) : close(fd))
+			err = -errno;
+	}
+	closedir(dir);
+	return err;
+}
+
 static int close_range_but(const int *keep, size_t n, unsigned flags)
 {
 	int *sorted = malloc((n + 1) * sizeof(*sorted)), err = 0;
@@ -50,7 +80,7 @@ static int close_range_but(const int *keep, size_t n, unsigned flags)
 	if (!err && syscall(SYS_close_range, from, ~0u, flags))
 		err = -errno;
 	free(sorted);
-	return err;
+	return err == -ENOSYS || err == -EINVAL ? close_each_but(keep, n, flags) : err;
 }
 
 int subprocess__close_others(const int *keep, size_t n)

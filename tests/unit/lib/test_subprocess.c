@@ -3,11 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,6 +223,39 @@ static void test_close_others(void **state)
 		PASSED);
 }
 
+/* As Linux 5.10: close_range() does not know its flag; or as Linux before 5.9: it does not exist.
+ * ctx: the errno. */
+static int on_old_kernel(void *ctx)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | *(unsigned *)ctx),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { sizeof(code) / sizeof(*code), code };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		return PASSED; /* no filters in this kernel */
+	open_given();
+	test_descriptors_of_program(NULL);
+	test_descriptors(NULL);
+	return try_closed(NULL);
+}
+
+static void test_descriptors_on_old_kernels(void **state)
+{
+	unsigned errors[] = { EINVAL, ENOSYS };
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(outcome(&(struct subprocess_opts){ .main = on_old_kernel,
+								    .ctx = &errors[i],
+								    .keep_all_fds = true }),
+				 PASSED);
+}
+
 /* ---- signals, groups, limits ---- */
 
 static int try_signals(void *ctx)
@@ -419,6 +457,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_descriptors, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_descriptors_of_program, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_close_others, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_descriptors_on_old_kernels, set_up, tear_down),
 		cmocka_unit_test(test_signals),
 		cmocka_unit_test(test_ignored_end),
 		cmocka_unit_test(test_group),
