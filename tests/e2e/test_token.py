@@ -118,6 +118,24 @@ def test_what_it_gives_not():
     equal(with_token(folder, "no-such-command").returncode, 125, "exit code without a command")
 
 
+def test_nothing_of_root_s_comes_along():
+    """Root's variables and open files may lead to secrets: the command gets a short list and its three standard files."""
+    folder = place("along")
+    with open(os.path.join(folder, "memtrace-bpf"), "rb") as f:
+        done = subprocess.run([os.path.join(folder, "memtrace-bpf-token"), "nobody", "sh", "-c", "env; for fd in /proc/self/fd/*; do echo fd ${fd##*/}; done"],
+                              env=dict(os.environ, AWS_SECRET_ACCESS_KEY="x", CUDA_VISIBLE_DEVICES="3"), pass_fds=(f.fileno(), os.dup2(f.fileno(), 200)),
+                              cwd=folder, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+        os.close(200)
+    for reason in ("in a chroot", "refuses the option"):
+        if reason in done.stderr:
+            raise Skip(done.stderr.strip())
+    names = re.findall(r"^(\w+)=", done.stdout, re.M)
+    check("AWS_SECRET_ACCESS_KEY" not in names and "CUDA_VISIBLE_DEVICES" in names and "PATH" in names, "variables: %s", names)
+    check("USER=nobody" in done.stdout.splitlines(), "%s", done.stdout)
+    files = set(re.findall(r"^fd (\d+)", done.stdout, re.M)) - {"3"}  # 3: of the shell's own
+    equal(files, {"0", "1", "2"}, "descriptors of the command")
+
+
 def test_ends_with_its_parent():
     folder = place("ends")
     p = spawn([os.path.join(folder, "memtrace-bpf-token"), "nobody", "sh", "-c", "echo $$; exec sleep 1000"], cwd=folder)

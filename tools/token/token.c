@@ -28,6 +28,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/subprocess.h"
+#include "lib/user.h"
+
 #define PLACE "/sys/fs/bpf" /* libbpf looks for a token here */
 /* MS_REC and MS_SLAVE: in some C libraries their header and linux/mount.h exclude each other. */
 #define MOUNT_REC 0x4000ul
@@ -232,7 +235,7 @@ static void attach_mount(int mnt)
 __attribute__((noreturn)) static void child(int parent, pid_t parent_pid, const struct passwd *user,
 					    char **command)
 {
-	int fs;
+	int fs, err;
 
 	make_namespaces();
 	fs = (int)syscall(SYS_fsopen, "bpf", FSOPEN_CLOEXEC);
@@ -240,10 +243,18 @@ __attribute__((noreturn)) static void child(int parent, pid_t parent_pid, const 
 		die("cannot open the BPF file system: %s", strerror(errno));
 	send_fd(parent, fs);
 	attach_mount(receive_fd(parent));
+	err = user__guard_terminal();
+	if (err)
+		die("cannot protect root's terminal from %s: %s", user->pw_name, strerror(-err));
 	become(user);
 	/* Only now: a change of user clears it. */
 	if (prctl(PR_SET_PDEATHSIG, SIGHUP, 0, 0, 0) || getppid() != parent_pid)
 		_exit(FAILED);
+	/* Root's other variables and open files may be secret. */
+	user__keep_variables("");
+	err = subprocess__close_others(NULL, 0);
+	if (err)
+		die("cannot close root's descriptors: %s", strerror(-err));
 	if (setenv("HOME", user->pw_dir, 1) || setenv("USER", user->pw_name, 1) ||
 	    setenv("LOGNAME", user->pw_name, 1) || setenv("SHELL", user->pw_shell, 1))
 		die("out of memory");

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/subprocess.h"
+
 struct child {
 	pid_t pid;
 	int pidfd;
@@ -19,34 +21,9 @@ struct child {
 	int status; /* wait status, valid once reaped */
 };
 
-/* True if the variable NAME=... is in the comma-separated list. A final "*" in a name matches
- * any suffix. */
-static bool is_listed(const char *variable, const char *list)
+static bool is_other(const struct user *u)
 {
-	size_t len = strcspn(variable, "="), n;
-
-	for (const char *at = list; *at; at += n + (at[n] == ',')) {
-		n = strcspn(at, ",");
-		if (n && at[n - 1] == '*' ? len >= n - 1 && !strncmp(variable, at, n - 1)
-					  : n == len && !strncmp(variable, at, n))
-			return true;
-	}
-	return false;
-}
-
-/* Removes other variables, which may be secret. */
-static void keep_variables(const char *names)
-{
-	static const char always[] = "PATH,HOME,USER,LOGNAME,SHELL,LANG,LC_*,TZ,TERM,MEMTRACE_*,"
-				     "PYTORCH_*,TORCH_*,CUDA_*,NVIDIA_*,OMP_NUM_THREADS";
-	size_t kept = 0;
-
-	for (size_t i = 0; environ && environ[i]; i++) {
-		if (is_listed(environ[i], always) || is_listed(environ[i], names))
-			environ[kept++] = environ[i];
-	}
-	if (environ)
-		environ[kept] = NULL;
+	return u && u->uid != geteuid();
 }
 
 static int set_env(const struct child_opts *o)
@@ -56,13 +33,21 @@ static int set_env(const struct child_opts *o)
 	int err = 0;
 
 	if (o->variables)
-		keep_variables(o->variables);
-	if (u && u->uid != geteuid())
+		user__keep_variables(o->variables);
+	if (is_other(u))
 		err = setenv("HOME", u->home, 1) || setenv("USER", u->name, 1) ||
 		      setenv("LOGNAME", u->name, 1) || setenv("SHELL", u->shell, 1);
 	for (e = o->env; e && *e && !err; e++)
 		err = strchr(*e, '=') ? putenv((char *)*e) : unsetenv(*e);
 	return err ? -ENOMEM : 0;
+}
+
+/* The command of another user gets standard input, output and error, and opts->keep. */
+static int close_ours(const struct child_opts *o, int failed)
+{
+	const int keep[] = { failed, o->keep };
+
+	return is_other(o->user) ? subprocess__close_others(keep, o->keep ? 2 : 1) : 0;
 }
 
 /* Runs in the child. Does not return. */
@@ -79,6 +64,8 @@ static void run(const struct child_opts *o, int go, int failed)
 		_exit(0); /* never released */
 	if (!err && o->stdout_to_stderr && dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
 		err = -errno;
+	if (!err)
+		err = close_ours(o, failed);
 	if (!err && o->user)
 		err = user__become(o->user);
 	if (!err && o->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))

@@ -16,14 +16,17 @@ struct child;
 
 struct child_opts {
 	char **argv; /* command, NULL-terminated; the program is searched in PATH */
-	/* User to change to, with HOME, USER, LOGNAME and SHELL; NULL: unchanged. */
+	/* User to change to, with HOME, USER, LOGNAME and SHELL; NULL: unchanged. The command of
+	 * another user cannot type into our terminal, user__guard_terminal(), and gets none of our
+	 * descriptors above 2 but keep. */
 	const struct user *user;
 	const char *const
 		/* "NAME=VALUE" sets, "NAME" removes a variable; NULL-terminated; NULL: none */
 		*env;
 	/* Variables of our environment that the child keeps, as a comma-separated list, in
-	 * addition to basic ones (see child.c) and env. "*" or NULL: all. */
+	 * addition to basic ones, user__keep_variables(), and env. "*" or NULL: all. */
 	const char *variables;
+	int keep;	       /* a descriptor for the command of another user; 0: none */
 	const sigset_t *mask;  /* signal mask of the program */
 	bool no_new_privs;     /* set no_new_privs: set-user-ID programs get no rights */
 	bool stdout_to_stderr; /* replace standard output by standard error */

@@ -8,14 +8,22 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pwd.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/io.h"
@@ -173,13 +181,119 @@ static int set_groups(const struct user *u)
 	return err;
 }
 
+/* ---- the terminal ---- */
+
+/* The architectures whose calls a 64-bit kernel accepts: its own, and the 32-bit one. x32 calls have
+ * the number of the first with a bit set. Kernels before 5.4 take X32_IOCTL without that bit. */
+#ifdef __x86_64__
+#define ARCH_OURS AUDIT_ARCH_X86_64
+#define ARCH_32 AUDIT_ARCH_I386
+#define X32_BIT 0x40000000u
+#define X32_IOCTL 514
+#else
+#define ARCH_OURS AUDIT_ARCH_AARCH64
+#define ARCH_32 AUDIT_ARCH_ARM
+#define X32_BIT 0u
+#define X32_IOCTL SYS_ioctl
+#endif
+#define IOCTL_32 54 /* on i386 and on ARM */
+
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define IF_EQUAL(value, then, otherwise) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, then, otherwise)
+#define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
+
+/* The kernel takes the low 32 bits of the request, on a little-endian machine the first half. */
+static const struct sock_filter refuse_typing[] = {
+	LOAD(arch),
+	IF_EQUAL(ARCH_OURS, 3, 0),
+	IF_EQUAL(ARCH_32, 0, 11),
+	LOAD(nr),
+	IF_EQUAL(IOCTL_32, 4, 7),
+	LOAD(nr), /* ARCH_OURS */
+	BPF_STMT(BPF_ALU | BPF_AND | BPF_K, ~X32_BIT),
+	IF_EQUAL(SYS_ioctl, 1, 0),
+	IF_EQUAL(X32_IOCTL, 0, 3),
+	LOAD(args[1]), /* an ioctl */
+	IF_EQUAL(TIOCSTI, 2, 0),
+	IF_EQUAL(TIOCLINUX, 1, 0),
+	RETURN(SECCOMP_RET_ALLOW),
+	RETURN(SECCOMP_RET_ERRNO | EPERM),
+	RETURN(SECCOMP_RET_KILL_PROCESS), /* an unknown architecture */
+};
+
+/* True also if that is not known. */
+static bool has_terminal(void)
+{
+	int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	if (fd >= 0 || errno != ENXIO)
+		return true;
+	return isatty(STDIN_FILENO) || isatty(STDOUT_FILENO) || isatty(STDERR_FILENO);
+}
+
+static int set_filter(void)
+{
+	struct sock_fprog prog = { .len = sizeof(refuse_typing) / sizeof(*refuse_typing),
+				   .filter = (struct sock_filter *)refuse_typing };
+
+	/* Without this flag, kernels before 5.16 slow the program down (speculative stores). */
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog)
+		       ? -errno
+		       : 0;
+}
+
+int user__guard_terminal(void)
+{
+	int err = has_terminal() ? set_filter() : 0;
+
+	if (err == -EACCES && !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		err = set_filter();
+	if (err == -EINVAL || err == -ENOSYS)
+		err = setsid() < 0 ? -errno : 0;
+	return err;
+}
+
+/* ---- the environment ---- */
+
+/* True if the variable NAME=... is in the comma-separated list. */
+static bool is_listed(const char *variable, const char *list)
+{
+	size_t len = strcspn(variable, "="), n;
+
+	for (const char *at = list; *at; at += n + (at[n] == ',')) {
+		n = strcspn(at, ",");
+		if (n && at[n - 1] == '*' ? len >= n - 1 && !strncmp(variable, at, n - 1)
+					  : n == len && !strncmp(variable, at, n))
+			return true;
+	}
+	return false;
+}
+
+void user__keep_variables(const char *names)
+{
+	static const char always[] = "PATH,HOME,USER,LOGNAME,SHELL,LANG,LC_*,TZ,TERM,MEMTRACE_*,"
+				     "PYTORCH_*,TORCH_*,CUDA_*,NVIDIA_*,OMP_NUM_THREADS";
+	size_t kept = 0;
+
+	for (size_t i = 0; environ && environ[i]; i++) {
+		if (is_listed(environ[i], always) || is_listed(environ[i], names))
+			environ[kept++] = environ[i];
+	}
+	if (environ)
+		environ[kept] = NULL;
+}
+
 int user__become(const struct user *u)
 {
 	int err;
 
 	if (u->uid == getuid() && u->uid == geteuid())
 		return 0;
-	err = set_groups(u);
+	err = user__guard_terminal();
+	if (!err)
+		err = set_groups(u);
 	if (err)
 		return err;
 	if (setresgid(u->gid, u->gid, u->gid) || setresuid(u->uid, u->uid, u->uid))

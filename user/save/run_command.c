@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "capture/probes.h"
+#include "capture/inside_memory.h"
 #include "capture/session.h"
 #include "launch/inside.h"
 #include "lib/exit.h"
@@ -142,6 +143,7 @@ static int make_child(struct run_command *r, const struct user *user)
 		       : r->dryrun   ? dryrun__env(r->dryrun)
 				     : NULL,
 		.variables = r->args.command_env ? r->args.command_env : few,
+		.keep = r->inside_run ? inside__memory(r->inside_run)->fd : 0,
 		.mask = &r->mask,
 		.no_new_privs = r->inside_run,
 		.stdout_to_stderr = r->args.stdout_to_stderr ||
