@@ -13,6 +13,8 @@
  */
 #define MT_MEMBERS 128	/* most process numbers; a power of two */
 #define MT_WATCHED 1024 /* followed processes, with and without a number */
+/* Room for them in the kernel: processes fork until user space chooses which ones it follows. */
+#define MT_WATCHED_ROOM (2 * MT_WATCHED)
 
 /* Value in the map "processes": the group whose probes record the process, whether that has
  * stopped, and the process's number. */

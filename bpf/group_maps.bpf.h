@@ -4,7 +4,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MT_WATCHED);
+	__uint(max_entries, MT_WATCHED_ROOM);
 	__type(key, __u32);   /* process */
 	__type(value, __u32); /* MT_GROUP() */
 } processes SEC(".maps");

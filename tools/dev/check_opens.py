@@ -36,6 +36,7 @@ ALLOWED = {
     "user/estimate/tcp_store_serve.c": "files of /proc that it lists",
     "user/fetch/hosts.c": USER,
     "user/kineto/json_items.c": USER,
+    "user/follow/owners.c": PROC,
     "user/lib/io.c": "the one way to open files, and names of /proc and /sys that callers make",
     "user/lib/outfile.c": "its own new file again, for writing",
     "user/lib/passed_files.c": USER,

@@ -20,7 +20,6 @@ struct proc_group {
 	struct ring_buffer *ring;
 	struct mt_member *members;
 	uint32_t groups;
-	bool was_full; /* no number was left */
 	int (*fn)(void *ctx, const struct mt_rec_group *r);
 	void *ctx;
 };
@@ -132,13 +131,19 @@ static uint32_t claim(struct proc_group *k)
 	return 0;
 }
 
+/* The programs may claim the number at any time; then they add to busy, and take that back. */
+static void clear_member(struct mt_member *m)
+{
+	memset(m->module_code, 0, sizeof(m->module_code));
+	m->type_cell = 0;
+	memset(&m->node, 0, sizeof(m->node));
+}
+
 void proc_group__free_number(struct proc_group *k, uint32_t number)
 {
 	struct mt_member *m = proc_group__member(k, number);
 
-	memset(m->module_code, 0, sizeof(m->module_code));
-	m->type_cell = 0;
-	memset(&m->node, 0, sizeof(m->node));
+	clear_member(m);
 	__atomic_fetch_sub(&m->busy, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -163,22 +168,22 @@ static int change(struct proc_group *k, pid_t pid, uint32_t number, uint32_t ent
 											 : 0;
 }
 
+int proc_group__hand_over(struct proc_group *k, uint32_t number, pid_t pid)
+{
+	clear_member(proc_group__member(k, number));
+	return change(k, pid, 0, MT_GROUP(0, number));
+}
+
 int proc_group__number(struct proc_group *k, pid_t pid)
 {
 	uint32_t number = claim(k);
 
-	k->was_full = k->was_full || !number;
 	if (!number)
 		return -ENOSPC;
 	if (!change(k, pid, 0, MT_GROUP(0, number)))
 		return (int)number;
 	proc_group__free_number(k, number);
 	return -ESRCH;
-}
-
-bool proc_group__was_full(const struct proc_group *k)
-{
-	return k->was_full;
 }
 
 void proc_group__give_back(struct proc_group *k, pid_t pid, uint32_t number)

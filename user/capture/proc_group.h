@@ -31,8 +31,6 @@ int proc_group__add(struct proc_group *k, pid_t pid);
 /* A number for a followed process without one, before it gets a group. > 0, -ENOSPC, or -ESRCH: it
  * has ended. */
 int proc_group__number(struct proc_group *k, pid_t pid);
-/* True if no number was left at some time. */
-bool proc_group__was_full(const struct proc_group *k);
 /* The process gives up its number and its group. The number stays taken until
  * proc_group__free_number(). */
 void proc_group__give_back(struct proc_group *k, pid_t pid, uint32_t number);
@@ -43,6 +41,9 @@ int proc_group__set_group(struct proc_group *k, pid_t pid, uint32_t number, uint
 int proc_group__stop(struct proc_group *k, pid_t pid, uint32_t number);
 /* Stops following the process and those it forks later. It keeps its number. */
 void proc_group__forget(struct proc_group *k, pid_t pid, uint32_t number);
+/* Gives the number of a process that has left to another followed one, which has none. 0, or
+ * -ESRCH: it has ended. */
+int proc_group__hand_over(struct proc_group *k, uint32_t number, pid_t pid);
 /* Frees a number for another process. */
 void proc_group__free_number(struct proc_group *k, uint32_t number);
 

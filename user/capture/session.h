@@ -46,6 +46,12 @@ bool session__attached(const struct session *s);
 /* The process's number in its group: session_opts.number, or the one that session__attach() took.
  * The caller gives that back after session__free(). 0: none; attaching waits for one (-EAGAIN). */
 uint32_t session__number(const struct session *s);
+/* True if attaching waits for a number: all are taken. */
+bool session__lacks_number(const struct session *s);
+/* Gives the process a number that the group has for it (proc_group__hand_over()). */
+void session__give_number(struct session *s, uint32_t number);
+/* True if PyTorch, or CUDA without it, was found, so that the process is about to be attached to. */
+bool session__found_torch(const struct session *s);
 /* True if the process uses CUDA without PyTorch, so that only its calls into CUDA are recorded. */
 bool session__cuda_only(const struct session *s);
 /* True if an interpreter, readable or not, PyTorch or CUDA was found so far. */

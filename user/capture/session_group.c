@@ -37,7 +37,24 @@ bool session__take_number(struct session *s)
 
 	if (number > 0)
 		s->opts.number = number;
+	s->wait.lacks_number = number == -ENOSPC;
 	return number >= 0;
+}
+
+bool session__lacks_number(const struct session *s)
+{
+	return s->wait.lacks_number;
+}
+
+void session__give_number(struct session *s, uint32_t number)
+{
+	s->opts.number = number;
+	s->wait.next = 0; /* what waited for it goes on */
+}
+
+bool session__found_torch(const struct session *s)
+{
+	return s->target.torch.found || s->cuda_only;
 }
 
 uint32_t session__number(const struct session *s)

@@ -63,20 +63,29 @@ static int read_stat(pid_t pid, struct pick_process *p)
 	return 0;
 }
 
+/* The owner of /proc/PID is root for processes that are not dumpable. */
+static int read_users(pid_t pid, struct pick_process *p)
+{
+	char text[4096];
+	const char *at;
+
+	if (io__text_of_process(pid, "status", text, sizeof(text)) <= 0)
+		return -ESRCH;
+	at = strstr(text, "\nUid:"); /* the name before it has no newline */
+	return at && sscanf(at, " Uid: %u %u", &p->real_uid, &p->uid) == 2 ? 0 : -ESRCH;
+}
+
 int pick_process__read(pid_t pid, struct pick_process *ret)
 {
 	struct pick_process p = { .pid = pid };
-	char name[48], buf[CMDLINE_MAX];
-	struct stat st;
+	char buf[CMDLINE_MAX];
 	ssize_t n;
 
 	if (pid <= 0 || read_stat(pid, &p))
 		return -ESRCH;
-	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
 	n = io__text_of_process(pid, "cmdline", buf, sizeof(buf));
-	if (n <= 0 || stat(name, &st))
+	if (n <= 0 || read_users(pid, &p))
 		return -ESRCH; /* kernel threads have no command line */
-	p.uid = st.st_uid;
 	p.cmdline = malloc((size_t)n + 1);
 	if (!p.cmdline)
 		return -ENOMEM;
@@ -377,6 +386,11 @@ void pick__ended(struct pick *p, pid_t pid, uint64_t when)
 bool pick__open_ended(const struct pick *p)
 {
 	return p->args.all || p->args.follow;
+}
+
+bool pick__needs_torch(const struct pick *p)
+{
+	return !p->args.n_names && !p->args.n_pids;
 }
 
 bool pick__only_pids(const struct pick *p)

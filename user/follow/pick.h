@@ -30,6 +30,7 @@ struct pick_args {
 struct pick_process {
 	pid_t pid, parent;
 	uid_t uid;	  /* effective user */
+	uid_t real_uid;	  /* the user who started it, also of a set-user-ID program */
 	uint64_t started; /* start, CLOCK_BOOTTIME in ns, as precise as a kernel tick */
 	char comm[64];
 	char *cmdline; /* NUL-separated, NUL-terminated, at most 16 KiB */
@@ -73,6 +74,8 @@ int pick__remember(struct pick *p, const struct pick_process *q); /* returns 0 o
 void pick__ended(struct pick *p, pid_t pid, uint64_t when);
 /* True if later processes may be picked at any time. */
 bool pick__open_ended(const struct pick *p);
+/* True if processes are picked only if they have PyTorch, not by name or PID. */
+bool pick__needs_torch(const struct pick *p);
 /* True if only PIDs are given. */
 bool pick__only_pids(const struct pick *p);
 /* Describes the choice for "waiting for ...": "a process that matches 'train.py'". Returns buf. */

@@ -78,25 +78,29 @@ static struct probes *set_of(const struct tracees *r, uint32_t group)
 	return NULL;
 }
 
-struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t number)
+struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t number,
+			    struct owner *owner)
 {
 	struct tracee *p = NULL;
 	size_t slot;
 
 	for (slot = 0; slot < TRACEES_MAX && r->at[slot]; slot++)
 		;
-	if (slot < TRACEES_MAX)
+	if (slot < TRACEES_MAX && owner)
 		p = calloc(1, sizeof(*p));
 	if (!p) {
 		if (group_of(r))
 			proc_group__forget(group_of(r), pid, number);
 		if (number)
 			proc_group__free_number(group_of(r), number);
+		owner__drop(owner);
 		return NULL;
 	}
 	p->all = r;
 	p->pid = pid;
 	p->parent = parent;
+	p->owner = owner;
+	p->came = ++r->came;
 	p->number = number;
 	p->state = WATCHED;
 	p->times = 1;
@@ -157,10 +161,14 @@ static void execed(struct tracee *p, uint64_t when)
 
 static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 {
-	struct tracee *p = tracees__add(r, k->pid, k->parent, k->number);
+	struct tracee *parent = tracees__find(r, (pid_t)k->parent), *p;
 
-	if (!p)
+	p = tracees__add(r, k->pid, k->parent, k->number,
+			 parent ? owner__share(parent->owner) : tracees_find__owner_of(r, k->pid));
+	if (!p) {
+		r->unplaced++;
 		return 0;
+	}
 	p->is_child = true;
 	if (!tracees_find__keeps(r, p->pid)) {
 		tracee__remove(p, "");
@@ -256,7 +264,8 @@ static void apply_records(struct tracees *r)
 		}
 	}
 	for (i = 0; i < retired; i++)
-		proc_group__free_number(group_of(r), r->retired[i]);
+		if (!tracees_places__inherit(r, r->retired[i]))
+			proc_group__free_number(group_of(r), r->retired[i]);
 	r->n_retired -= retired;
 	memmove(r->retired, r->retired + retired, r->n_retired * sizeof(*r->retired));
 }
@@ -266,8 +275,8 @@ static void apply_records(struct tracees *r)
 static void say_missed(struct tracees *r)
 {
 	struct proc_group *group = group_of(r);
-	uint64_t missed = group ? proc_group__missed(group) : 0;
-	bool full = group && proc_group__was_full(group);
+	uint64_t missed = (group ? proc_group__missed(group) : 0) + r->unplaced;
+	bool full = r->waits_for_number;
 
 	if (full && !r->short_said)
 		log_warn(
@@ -351,6 +360,7 @@ void tracees__free(struct tracees *r)
 	if (r->wake >= 0)
 		close(r->wake);
 	free(r->seen);
+	owners__free(&r->owners);
 	free(r);
 }
 
@@ -398,6 +408,7 @@ void tracees__pump(struct tracees *r)
 	look_for_ends(r, now);
 	apply_records(r);
 	tracees_find__others(r, now);
+	tracees_places__trim(r);
 	for (i = 0; i < r->top; i++) {
 		if (r->at[i] && r->at[i]->scene)
 			scene__tick(r->at[i]->scene, now);

@@ -34,18 +34,37 @@ static struct proc_group *group_of(const struct tracees *r)
 	return r->opts.session.group;
 }
 
-/* Adds a process. Returns 0 or negative; -EEXIST: it was added before. */
-static int add(struct tracees *r, pid_t pid, pid_t parent, struct tracee **ret)
+/* Adds a process. Returns 0 or negative; -EEXIST: it was added before; -ENOSPC: it has no place. */
+static int add(struct tracees *r, const struct pick_process *q, struct tracee **ret)
 {
-	int err = group_of(r) ? proc_group__add(group_of(r), pid) : 0;
+	struct owner *owner = owners__of(&r->owners, q);
+	int err = owner ? 0 : -ENOMEM;
 
-	if (err == -ENOSPC && !r->full_said) {
-		r->full_said = true;
-		log_warn("PID %d is not followed: at most %d processes at a time", (int)pid,
-			 MT_WATCHED);
+	*ret = NULL;
+	if (!err)
+		err = tracees_places__make_room(r, owner, q->pid);
+	if (!err && group_of(r))
+		err = proc_group__add(group_of(r), q->pid);
+	if (err) {
+		owner__drop(owner);
+		return err;
 	}
-	*ret = err ? NULL : tracees__add(r, pid, parent, 0);
-	return err || *ret ? err : -ENOMEM;
+	*ret = tracees__add(r, q->pid, q->parent, 0, owner);
+	return *ret ? 0 : -ENOMEM;
+}
+
+/* The same by PID; parent: if the process has ended meanwhile. */
+static int add_pid(struct tracees *r, pid_t pid, pid_t parent, struct tracee **ret)
+{
+	struct pick_process q;
+	int err;
+
+	if (pick_process__read(pid, &q))
+		q = (struct pick_process){ .pid = pid };
+	q.parent = parent;
+	err = add(r, &q, ret);
+	pick_process__free(&q);
+	return err;
 }
 
 /* Adds the existing child processes. Children that are forked meanwhile are reported by the
@@ -60,7 +79,7 @@ static void add_descendants(struct tracees *r, pid_t pid)
 	for (tries = 0; found && tries < SCANS; tries++) {
 		n = descendants__descendants(pid, pids, parents, DESCENDANTS_MAX);
 		for (found = 0, i = 0; i < n; i++) {
-			if (add(r, pids[i], parents[i], &p))
+			if (add_pid(r, pids[i], parents[i], &p))
 				continue;
 			p->is_child = true;
 			found++;
@@ -73,7 +92,7 @@ static int pick(struct tracees *r, const struct pick_process *q, struct failure 
 {
 	bool only = q->pid == r->opts.only;
 	struct tracee *p;
-	int err = add(r, q->pid, q->parent, &p);
+	int err = add(r, q, &p);
 
 	if (err)
 		return only ? failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s",
@@ -126,6 +145,28 @@ static bool is_picked(struct tracees *r, const struct pick_process *q)
 
 	return is == PICK_YES ||
 	       (is == PICK_IF_TORCH && (looks_like_python(q) || descendants__has_torch(q->pid)));
+}
+
+struct owner *tracees_find__owner_of(struct tracees *r, pid_t pid)
+{
+	struct pick_process q;
+	struct owner *ret;
+
+	if (pick_process__read(pid, &q))
+		return owners__named(&r->owners, "a user that is not known");
+	ret = owners__of(&r->owners, &q);
+	pick_process__free(&q);
+	return ret;
+}
+
+void tracees_find__owner(struct tracee *p)
+{
+	struct owner *owner = tracees_find__owner_of(p->all, p->pid);
+
+	if (!owner)
+		return;
+	owner__drop(p->owner);
+	p->owner = owner;
 }
 
 bool tracees_find__keeps(struct tracees *r, pid_t pid)

@@ -9,6 +9,7 @@
 
 #include "capture/proc_group.h"
 #include "capture/queue.h"
+#include "follow/shares.h"
 #include "follow/tracees.h"
 
 #define STRANGERS_MAX 1024
@@ -25,6 +26,8 @@ enum state {
 struct tracee {
 	struct tracees *all;
 	pid_t pid, parent;
+	struct owner *owner;
+	uint64_t came;	 /* sequence number of its arrival */
 	size_t slot;	 /* index in tracees.at */
 	uint32_t number; /* number of capture/proc_group.h; 0: only watched */
 	enum state state;
@@ -66,11 +69,16 @@ struct tracees {
 	struct tracee *numbered[MT_MEMBERS]; /* processes with a number */
 	uint32_t retired[MT_MEMBERS];	     /* numbers that are free once the rings are drained */
 	size_t n_retired;
-	bool short_said; /* a warning about missing numbers was logged */
+	struct tracee *heir[MT_MEMBERS]; /* gets a retired number; NULL: the number is freed */
+	struct owners owners;
+	uint64_t came;
+	bool waits_for_number; /* a process waits for a number */
+	bool short_said;       /* a warning about missing numbers was logged */
 	int wake;
 	size_t traced, ever;
 	uint64_t begin; /* first attach, CLOCK_MONOTONIC in ns */
 	uint64_t next_look, missed_said;
+	uint64_t unplaced;   /* forked processes without a place, not reported yet */
 	uint64_t unrecorded; /* processes that ended without a number, not reported yet */
 	/* For picked processes. */
 	pid_t stranger[STRANGERS_MAX]; /* processes that called exec, to be looked at */
@@ -81,7 +89,6 @@ struct tracees {
 	size_t n_seen;
 	uint64_t next_scan;
 	unsigned int scans;
-	bool full_said;
 	int nice;	     /* our nice value before it was lowered */
 	bool hurries;	     /* it is lowered */
 	struct probes *kept; /* programs of the last traced process, for later ones */
@@ -94,8 +101,10 @@ struct tracee *tracees__find(const struct tracees *r, pid_t pid);
 void tracees__numbered(struct tracee *p);
 /* Takes the process's number away; it is free again once the rings are drained. */
 void tracees__retire(struct tracee *p);
-/* Adds a process with this number, or 0. NULL: no room, and the number is free again. */
-struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t number);
+/* Adds a process with this number, or 0. Takes over the owner, which may be NULL for lack of
+ * memory. NULL: no room, and the number is free again. */
+struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t number,
+			    struct owner *owner);
 /* Registers the sets of programs that sessions have added. */
 void tracees__know_sets(struct tracees *r);
 
@@ -116,6 +125,21 @@ void tracee__pump(struct tracee *p, uint64_t now);
 void tracee__finish(struct tracee *p, const char *reason, int err);
 /* Ends, removes and frees the process. */
 void tracee__remove(struct tracee *p, const char *reason);
+
+/* tracees_places.c */
+/* Makes room for a process of this owner if all places are taken. May remove and free another
+ * process. 0, or -ENOSPC, with a warning: others have no more than their share. */
+int tracees_places__make_room(struct tracees *r, struct owner *owner, pid_t pid);
+/* Removes forked processes above the number of places, of the owners with the most. */
+void tracees_places__trim(struct tracees *r);
+/* For a process that waits for a number: takes one from another, which it gets once the rings are
+ * drained. */
+void tracees_places__make_number(struct tracee *p);
+/* Gives a number whose last records were read to the process that it was taken for. False: the
+ * number can be freed. */
+bool tracees_places__inherit(struct tracees *r, uint32_t number);
+/* The process needs no number any longer. */
+void tracees_places__forget(struct tracee *p);
 
 /* tracees_ending.c */
 /* Takes what the kernel reports about ends, and reads the memory of processes that end now. */
@@ -138,6 +162,10 @@ void tracee__set_ancestors(const struct tracee *p);
 bool tracees_find__keeps(struct tracees *r, pid_t pid);
 /* Remembers a traced process for --follow. */
 void tracees_find__traced(const struct tracee *p);
+/* Finds the owner of a process again, which may have changed its user before an exec. */
+void tracees_find__owner(struct tracee *p);
+/* The owner of a process, with a reference. NULL: out of memory. */
+struct owner *tracees_find__owner_of(struct tracees *r, pid_t pid);
 /* Looks for further processes, at most once a second. */
 void tracees_find__others(struct tracees *r, uint64_t now);
 /* Tells pick that the process has left. */

@@ -24,6 +24,7 @@
 #define NO_PYTHON                                                                                  \
 	1000000000ULL /* ns: a picked process without Python by then gives its number back */
 #define NO_TORCH 10000000000ULL /* ns: the same for Python without PyTorch, if numbers are short */
+#define NUMBER_AGAIN 100000000ULL /* ns between two looks for a number */
 #define NUMBERS_SHORT (MT_MEMBERS * 3 / 4)
 
 static struct proc_group *group_of(const struct tracees *r)
@@ -145,6 +146,7 @@ void tracee__remove(struct tracee *p, const char *reason)
 
 	tracee__finish(p, reason, 0);
 	tracees_find__gone(p);
+	tracees_places__forget(p);
 	if (group_of(r) && !p->told_end) /* otherwise the PID may belong to another process */
 		proc_group__forget(group_of(r), p->pid, p->number);
 	r->at[p->slot] = NULL;
@@ -152,6 +154,7 @@ void tracee__remove(struct tracee *p, const char *reason)
 		r->top--;
 	if (r->only == p)
 		r->only = NULL;
+	owner__drop(p->owner);
 	free(p);
 }
 
@@ -354,6 +357,10 @@ static void try_to_attach(struct tracee *p, uint64_t now)
 	tracees__numbered(p);
 	if (err == -EAGAIN) {
 		p->next = now + session__poll_ms(p->session) * 1000000ULL;
+		if (session__lacks_number(p->session)) {
+			p->next = now + NUMBER_AGAIN;
+			tracees_places__make_number(p);
+		}
 		return;
 	}
 	tracees__know_sets(p->all);
@@ -378,6 +385,8 @@ bool tracee__after_exec(struct tracee *p)
 	/* A session that was attached after the exec has the new program already. */
 	if ((p->state == TRACED && p->exec >= p->since) || p->state == FORKED)
 		tracee__finish(p, "exec", 0);
+	if (!p->ended)
+		tracees_find__owner(p);
 	if (!p->ended && !tracees_find__keeps(p->all, p->pid)) {
 		tracee__remove(p, "exec");
 		return false;

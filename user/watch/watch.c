@@ -32,129 +32,6 @@
 #define UNKNOWN_AFTER UINT64_C(30000000000)
 #define GROWTH_PROCESSES 8 /* processes read per GROWTH_EVERY */
 
-/* ---- series: growth is measured per device ---- */
-
-static unsigned take_series(struct watch *w)
-{
-	for (unsigned i = 0; i < COND_SERIES; i++) {
-		if (w->series[i])
-			continue;
-		w->series[i] = 1;
-		return i;
-	}
-	return COND_SERIES; /* no series is free: growth of this one is unknown */
-}
-
-static void drop_series(struct watch *w, unsigned series)
-{
-	if (series >= COND_SERIES)
-		return;
-	w->series[series] = 0;
-	for (size_t i = 0; i < w->n_rules; i++)
-		cond__forget(w->rules[i].cond, series);
-}
-
-/* ---- targets ---- */
-
-/* Adds the rules that need the CUDA allocator, which cannot be read: "; 2 of 3 rules cannot be
- * judged: ooms>0, retries>0". */
-static void add_idle_rules(const struct watch *w, char *text, size_t size)
-{
-	size_t len = strlen(text), idle = 0, n = 0;
-
-	for (size_t i = 0; i < w->n_rules; i++)
-		idle += !w->rules[i].of_process;
-	if (idle)
-		len += (size_t)snprintf(text + len, size - len,
-					"; %zu of %zu rules need it: ", idle, w->n_rules);
-	for (size_t i = 0; i < w->n_rules && len < size; i++)
-		if (!w->rules[i].of_process)
-			len += (size_t)snprintf(text + len, size - len, "%s%s", n++ ? ", " : "",
-						cond__text(w->rules[i].cond));
-}
-
-/* Reports a new target after its first readings, including what cannot be read. */
-static void report_target(struct watch *w, struct watch_target *t)
-{
-	char text[2 * WATCH_TEXT], why[200];
-
-	if (t->reported)
-		return;
-	t->reported = true;
-	if (t->alloc && cudaalloc__calibrated(t->alloc))
-		snprintf(text, sizeof(text), "watching the CUDA allocator and resident memory%s%s",
-			 w->wants_host ? " with its parts" : "",
-			 w->wants_steps && t->attached ? ", and steps by a probe"
-			 : w->box		       ? ""
-						       : "; no probe");
-	else
-		snprintf(text, sizeof(text), "watching resident memory%s only: %s",
-			 w->wants_host ? " and its parts" : "",
-			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
-	if (!t->alloc || !cudaalloc__calibrated(t->alloc))
-		add_idle_rules(w, text, sizeof(text));
-	if (w->box) {
-		size_t len = strlen(text);
-
-		snprintf(text + len, sizeof(text) - len,
-			 "; a recorder keeps its last minutes (--on-kill)");
-	}
-	watch_say__target(w, "watching", t, text);
-	if (t->steps_failed)
-		watch_say__target(w, "no steps", t, t->steps_why);
-}
-
-static bool add_target(void *ctx, const struct pick_process *p)
-{
-	struct watch *w = ctx;
-	struct watch_target *t;
-	int err;
-
-	if (w->n_targets == WATCH_TARGETS)
-		return false;
-	t = watch_target__new(p, &err);
-	if (!t) {
-		if (err == -EPERM || err == -EACCES)
-			log_warn("not permitted to read PID %d: %s; run it with sudo", (int)p->pid,
-				 strerror(-err));
-		return false;
-	}
-	t->since = clock__monotonic();
-	t->self.series = take_series(w);
-	for (size_t i = 0; i < WATCH_DEVICES; i++)
-		t->devices[i].series = COND_SERIES;
-	w->targets[w->n_targets++] = t;
-	return true;
-}
-
-static void forget_rules(struct watch *w, const struct watch_device *d)
-{
-	for (size_t i = 0; i < w->n_rules; i++)
-		w->rules[i].holding -= d->state[i].holds;
-}
-
-static void remove_target(struct watch *w, size_t i, bool replaced)
-{
-	struct watch_target *t = w->targets[i];
-
-	watch_say__target(w, "ended", t,
-			  replaced ? "the process runs another program now"
-				   : "the process has ended");
-	if (replaced) /* the new program may match, too */
-		w->next_scan = 0;
-	else if (w->box)
-		black_box__expect(w->box, t);
-	drop_series(w, t->self.series);
-	forget_rules(w, &t->self);
-	for (size_t k = 0; k < WATCH_DEVICES; k++) {
-		forget_rules(w, &t->devices[k]);
-		drop_series(w, t->devices[k].series);
-	}
-	watch_find__ended(w->find, t->pid, clock__monotonic());
-	watch_target__free(t);
-	w->targets[i] = w->targets[--w->n_targets];
-}
-
 /* ---- rules ---- */
 
 static void make_shot(struct watch_shot *s, const struct watch_target *t,
@@ -249,7 +126,7 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 		if (!d->now.peak_reserved && !d->now.reserved)
 			continue;
 		if (d->series >= COND_SERIES)
-			d->series = take_series(w);
+			d->series = watch_targets__take_series(w);
 		watch_target__values(t, d, now, &v);
 		watch_host__values(w, t, &v);
 		v.v[COND_RSS].of = w->ram;
@@ -313,10 +190,10 @@ static void look(struct watch *w, uint64_t now)
 		int err = watch_target__look(t, now, w->wants_steps, w->wants_used);
 
 		if (err) {
-			remove_target(w, i, err == -ESTALE);
+			watch_targets__remove(w, i, err == -ESTALE);
 			continue;
 		}
-		report_target(w, t);
+		watch_targets__report(w, t);
 		judge_target(w, t, now);
 		i++;
 	}
@@ -356,7 +233,7 @@ static uint64_t pause_of(const struct watch *w)
 static void tick(struct watch *w, uint64_t now)
 {
 	if (now >= w->next_scan) {
-		watch_find__scan(w->find, add_target, w);
+		watch_targets__scan(w);
 		w->next_scan = watch_find__open_ended(w->find) ? now + SCAN_EVERY : UINT64_MAX;
 	}
 	look(w, now);
@@ -492,7 +369,7 @@ static int begin(struct watch *w)
 
 	if (status)
 		return status;
-	watch_find__scan(w->find, add_target, w);
+	watch_targets__scan(w);
 	w->next_scan = watch_find__open_ended(w->find) ? clock__monotonic() + SCAN_EVERY
 						       : UINT64_MAX;
 	w->next_tick = clock__monotonic();
@@ -515,6 +392,7 @@ static void end(struct watch *w)
 	watch_exec__finish();
 	for (size_t i = 0; i < w->n_targets; i++)
 		watch_target__free(w->targets[i]);
+	owners__free(&w->owners);
 	watch_find__free(w->find);
 	for (size_t i = 0; i < w->n_rules; i++)
 		cond__free(w->rules[i].cond);

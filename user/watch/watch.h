@@ -5,8 +5,8 @@
  * it dumps the live tensors and records all events for a while. Both run as separate programs, so
  * that their failure does not end `watch`.
  *
- * watch.c: the loop and the rules. find.c: the watched processes. target.c: one process. host.c:
- * its host memory.
+ * watch.c: the loop and the rules. find.c: finds processes. targets.c: the table of them. target.c:
+ * one process. host.c: its host memory.
  * capture.c: captures. black_box.c: recordings of killed processes. say.c: lines on standard
  * output. metrics.c: figures for other programs.
  */
@@ -17,6 +17,7 @@
 
 #include "cond/cond.h"
 #include "follow/pick.h"
+#include "follow/shares.h"
 #include "lib/device_figure.h"
 #include "nvml/nvml.h"
 #include "process/cgroup.h"
@@ -75,8 +76,10 @@ struct proc;
 
 struct watch_target {
 	pid_t pid;
-	uint64_t started; /* start time, ns of CLOCK_BOOTTIME */
-	char name[80];	  /* command, "python train.py", cleaned and cut */
+	struct owner *owner; /* for watch.c: owners share the places fairly */
+	uint64_t came;	     /* for watch.c: sequence number of its arrival */
+	uint64_t started;    /* start time, ns of CLOCK_BOOTTIME */
+	char name[80];	     /* command, "python train.py", cleaned and cut */
 	char comm[64];
 	struct cgroup cgroup;
 	int64_t rank; /* rank; -1: not known */
@@ -164,6 +167,10 @@ struct watch {
 	struct watch_find *find;
 	struct watch_target *targets[WATCH_TARGETS];
 	size_t n_targets;
+	struct owners owners;
+	uint64_t came;
+	pid_t evicted[WATCH_TARGETS]; /* lost their places in this scan, for watch_find */
+	size_t n_evicted;
 	uint8_t series[COND_SERIES];	    /* series in use */
 	struct watch_capture *captures;	    /* state of captures; NULL: none are made */
 	struct watch_host *host;	    /* reader of host memory; NULL: none */
@@ -173,6 +180,17 @@ struct watch {
 	uint64_t start, next_scan, next_tick;
 	bool metrics_failed;
 };
+
+/* ---- the table of watched processes (targets.c) ---- */
+
+/* Looks for new processes. Those that lost their place are offered again in later scans. */
+void watch_targets__scan(struct watch *w);
+/* Reports a new target after its first readings, including what cannot be read. */
+void watch_targets__report(struct watch *w, struct watch_target *t);
+/* Reports that a process has ended, or runs another program (replaced), and removes it. */
+void watch_targets__remove(struct watch *w, size_t i, bool replaced);
+/* A series for the growth of a device. COND_SERIES: none is free, and its growth is not known. */
+unsigned watch_targets__take_series(struct watch *w);
 
 /* Runs until a signal, the end of all targets or the duration. Logs errors. Returns the exit
  * code. */

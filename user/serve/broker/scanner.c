@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "follow/shares.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
-#include "lib/io.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "process/container.h"
@@ -32,17 +32,18 @@
 
 struct seen {
 	struct watch_target *t;
-	char owner[80];	  /* container or user; owners share the table fairly */
-	uint64_t came;	  /* sequence number of its arrival */
-	uint64_t targets; /* bit mask of its targets */
-	double started;	  /* s since 1970 */
-	uint64_t next;	  /* time of the next reading, ns */
+	struct owner *owner; /* owners share the table fairly */
+	uint64_t came;	     /* sequence number of its arrival */
+	uint64_t targets;    /* bit mask of its targets */
+	double started;	     /* s since 1970 */
+	uint64_t next;	     /* time of the next reading, ns */
 };
 
 struct look {
 	const struct serve_args *args;
 	struct link *link;
 	struct watch_find *find[SERVE_TARGETS];
+	struct owners owners;
 	struct seen seen[BROKER_PROCESSES];
 	size_t n;
 	uint64_t came;
@@ -142,45 +143,6 @@ static void tell_process(struct look *l, const struct seen *s)
 
 /* ---- places in the table ---- */
 
-/* The effective user of a process. The owner of /proc/PID is root for processes that are not
- * dumpable. */
-static uid_t user_of(pid_t pid)
-{
-	unsigned uid = (unsigned)-1;
-	char text[4096];
-	const char *line;
-
-	io__text_of_process(pid, "status", text, sizeof(text));
-	line = strstr(text, "\nUid:");
-	if (line)
-		sscanf(line, "\nUid: %*u %u", &uid);
-	return uid;
-}
-
-/* True if systemd lets a user manage this control group; *uid: the user. */
-static bool is_users_own(const char *path, unsigned *uid)
-{
-	/* In a control group namespace, the path may start with "/..". */
-	while (!strncmp(path, "/../", 4))
-		path += 3;
-	return sscanf(path, "/user.slice/user-%u.slice/", uid) == 1;
-}
-
-/* Names the owner of a process. A container is one owner, because it can create any number of
- * users. All containers that a user manages belong to the user. */
-static void name_owner(const struct pick_process *p, uid_t uid, char *buf, size_t size)
-{
-	const struct cgroup *c = &p->cgroup;
-	unsigned user;
-
-	if ((*c->container || *c->name) && is_users_own(c->path, &user))
-		snprintf(buf, size, "%u", user);
-	else if (*c->container || *c->name)
-		snprintf(buf, size, "in %s", *c->container ? c->container : c->name);
-	else
-		snprintf(buf, size, "%u", uid);
-}
-
 static bool is_named(const struct look *l, uint64_t targets)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++)
@@ -189,42 +151,19 @@ static bool is_named(const struct look *l, uint64_t targets)
 	return false;
 }
 
-static size_t places_of(const struct look *l, const char *owner, bool named)
+/* Chooses the process that loses its place to a new process of an owner. named: the new process
+ * matches a --target, and replaces processes that match only --all. NULL: none. */
+static struct seen *choose_evicted(struct look *l, const struct owner *owner, bool named)
 {
-	size_t n = 0;
+	struct place v[BROKER_PROCESSES];
+	size_t i;
 
-	for (size_t i = 0; i < l->n; i++)
-		n += is_named(l, l->seen[i].targets) == named && !strcmp(l->seen[i].owner, owner);
-	return n;
-}
-
-/* Chooses the process that loses its place to a new process. named: the new process matches a
- * --target, and replaces processes that match only --all. Otherwise an owner with more places than
- * the new process's owner loses its youngest process. NULL: none. */
-static struct seen *choose_evicted(struct look *l, const char *owner, bool named)
-{
-	struct seen *found = NULL;
-	size_t most = 0;
-
-	for (int same = named ? 0 : 1; same < 2 && !found; same++) {
-		bool among = named && same;
-
-		most = same ? places_of(l, owner, among) + 1 : 0;
-		for (size_t i = 0; i < l->n; i++) {
-			struct seen *s = &l->seen[i];
-			size_t n;
-
-			if (is_named(l, s->targets) != among)
-				continue;
-			n = places_of(l, s->owner, among);
-			if (n > most || (found && n == most && !strcmp(s->owner, found->owner) &&
-					 s->came > found->came)) {
-				found = s;
-				most = n;
-			}
-		}
-	}
-	return found;
+	for (i = 0; i < l->n; i++)
+		v[i] = (struct place){ .owner = l->seen[i].owner,
+				       .rank = is_named(l, l->seen[i].targets),
+				       .came = l->seen[i].came };
+	i = shares__choose(v, l->n, owner, named);
+	return i == SHARES_NONE ? NULL : &l->seen[i];
 }
 
 static void leave_out(struct look *l, pid_t pid)
@@ -255,7 +194,7 @@ static void forget_left_out(struct look *l, pid_t pid)
 
 static void gone(struct look *l, size_t i);
 
-static bool make_room(struct look *l, const char *owner)
+static bool make_room(struct look *l, const struct owner *owner)
 {
 	struct seen *s;
 
@@ -278,13 +217,12 @@ static bool on_process(void *ctx, const struct pick_process *p)
 	struct look *l = ctx;
 	uint64_t bit = UINT64_C(1) << l->now_for;
 	const struct serve_target *wanted = &l->args->targets[l->now_for];
-	uid_t uid = user_of(p->pid);
 	struct watch_target *t;
-	char owner[80];
+	struct owner *owner;
 	struct seen *s;
 	int err;
 
-	if (wanted->has_user && uid != wanted->user)
+	if (wanted->has_user && p->uid != wanted->user)
 		return false;
 	for (size_t i = 0; i < l->n; i++) {
 		if (l->seen[i].t->pid != p->pid)
@@ -293,20 +231,24 @@ static bool on_process(void *ctx, const struct pick_process *p)
 		l->seen[i].targets |= bit;
 		return true;
 	}
-	name_owner(p, uid, owner, sizeof(owner));
-	if (!make_room(l, owner)) {
+	owner = owners__of(&l->owners, p);
+	if (owner && !make_room(l, owner)) {
 		leave_out(l, p->pid);
+		owner__drop(owner);
 		return false;
 	}
-	t = watch_target__new(p, &err);
-	if (!t)
+	t = owner ? watch_target__new(p, &err) : NULL;
+	if (!t) {
+		owner__drop(owner);
 		return false;
+	}
 	forget_left_out(l, p->pid);
 	s = &l->seen[l->n++];
-	*s = (struct seen){
-		.t = t, .targets = bit, .started = date_of(p->started), .came = ++l->came
-	};
-	memcpy(s->owner, owner, sizeof(s->owner));
+	*s = (struct seen){ .t = t,
+			    .owner = owner,
+			    .targets = bit,
+			    .started = date_of(p->started),
+			    .came = ++l->came };
 	l->changed = true;
 	tell_process(l, s);
 	return true;
@@ -344,6 +286,7 @@ static void gone(struct look *l, size_t i)
 		if (l->find[k])
 			watch_find__ended(l->find[k], s->t->pid, clock__monotonic());
 	watch_target__free(s->t);
+	owner__drop(s->owner);
 	*s = l->seen[--l->n];
 	l->changed = true;
 }
