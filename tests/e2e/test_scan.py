@@ -3,11 +3,13 @@
 """Files that other people choose: behind links of a process, in folders of recordings, in file systems that do not answer. None of
 them acts on a device, and none holds up memtrace-bpf or its figures of others."""
 import ctypes
+import json
 import os
+import subprocess
 import shutil
 
 import chaos
-from harness import check, run, scratch, tool
+from harness import REPO, TOOL, check, equal, run, scratch, tool
 
 IN_OPEN = 0x20
 
@@ -41,6 +43,54 @@ def test_no_device_behind_a_link():
     check(not opens.seen(), "the special file was opened (check: exit code %d)", code)
     os.close(os.open(special, os.O_RDONLY | os.O_NONBLOCK))
     check(opens.seen(), "inotify does not show opens here")
+
+
+def indexed(name, *files):
+    """A folder of recordings whose index names these files, each of a process of its own."""
+    folder = scratch(name)
+    os.makedirs(folder)
+    entries = [{"file": file, "kind": "process", "pid": i + 1, "host": "h", "from": 0, "to": 1, "events": 0, "lost": 0, "bytes": 0, "devices": []}
+               for i, file in enumerate(files)]
+    with open(os.path.join(folder, "index.json"), "w", encoding="ascii") as f:
+        json.dump({"memtrace_folder": 1, "version": "0", "recordings": entries, "gaps": []}, f)
+    return folder
+
+
+def mcp_report(folder, recording):
+    question = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "report", "arguments": {"recording": recording}}}
+    done = subprocess.run([TOOL, "mcp", "--folder", folder], input=json.dumps(question).encode() + b"\n", capture_output=True, check=False, timeout=60)
+    return json.loads(done.stdout)["result"]
+
+
+def test_special_files_of_a_folder():
+    """A FIFO and a link in a folder of recordings: each reader says so and ends, without opening either."""
+    recording = os.path.join(REPO, "tests", "data", "guide", "base.mtr")
+    target = scratch("elsewhere.mtr")
+    shutil.copy(recording, target)
+    for name, make, said in (("fifo", os.mkfifo, "not a file"), ("link", lambda path: os.symlink(target, path), "symbolic link")):
+        folder = indexed("of-" + name, "good.mtr", "bad.mtr")
+        shutil.copy(recording, os.path.join(folder, "good.mtr"))
+        bad = os.path.join(folder, "bad.mtr")
+        make(bad)
+        opens = Opens(bad)
+        for command in (("report", folder), ("report", bad), ("leaks", folder), ("diff", folder), ("compare", folder),
+                        ("export", "parquet", "-o", scratch("tables-" + name), "-f", folder), ("export", "csv", "-o", "-", folder + "#bad.mtr")):
+            code, _, err = tool(*command)
+            check(code not in (0, None) and said in err and "bad.mtr" in err, "%s: exit code %d: %s", command, code, err)
+        answer = mcp_report(scratch(), os.path.basename(folder))
+        check(answer["isError"] and said in answer["content"][0]["text"], "mcp: %s", answer)
+        check(not opens.seen(), "%s was opened", bad)
+        code, out, err = tool("report", folder + "#good.mtr")
+        equal(code, 0, "exit code of a report of the other file: %s" % err)
+    folder = indexed("of-folders", "rolled")
+    with open(os.path.join(folder, "index.json"), "r+", encoding="ascii") as f:
+        text = f.read().replace('"process"', '"rolling"')
+        f.seek(0)
+        f.write(text)
+    os.symlink(indexed("elsewhere", "a.mtr"), os.path.join(folder, "rolled"))
+    shutil.copy(recording, scratch("elsewhere/a.mtr"))
+    code, out, err = tool("report", folder)
+    check(code, "a folder behind a link was reported: %s%s", out, err)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,13 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 		failure__set(f, EXIT_FAILED, 0, "%s: cannot read: %s", name, strerror(err));
 		return;
 	}
+	if (err == ELOOP) {
+		failure__set(f, EXIT_UNUSABLE, 0,
+			     "%s: cannot open: it is a symbolic link in a folder of recordings; name "
+			     "the file that it leads to",
+			     name);
+		return;
+	}
 	failure__set(f, EXIT_UNUSABLE, 0, "%s: cannot open: %s%s", name, strerror(err),
 		     err == ENOENT ? "; `memtrace-bpf record` says at its end which file it wrote"
 		     : err == EACCES

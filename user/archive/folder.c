@@ -111,7 +111,9 @@ bool folder__good_name(const char *file)
 
 static int open_dir(const char *path, int *ret)
 {
-	*ret = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+	*ret = open(path, flags | (passed_files__in_folder(path) ? O_NOFOLLOW : 0));
 	return *ret < 0 ? -errno : 0;
 }
 

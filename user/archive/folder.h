@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FOLDER_INDEX "index.json"
+#include "lib/passed_files.h"
+
 #define FOLDER_DEVICES 16
 #define FOLDER_MAX 65536 /* most entries of a folder */
 

@@ -2,10 +2,15 @@
 #include "lib/passed_files.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include "lib/io.h"
 
 bool passed_files__good_name(const char *name)
 {
@@ -40,6 +45,32 @@ static int find(const char *path)
 	return -1;
 }
 
+bool passed_files__in_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = slash ? (size_t)(slash + 1 - path) : 0;
+	char index[PATH_MAX];
+	struct stat st;
+
+	if (n + sizeof(FOLDER_INDEX) > sizeof(index))
+		return true;
+	memcpy(index, path, n);
+	memcpy(index + n, FOLDER_INDEX, sizeof(FOLDER_INDEX));
+	return !lstat(index, &st);
+}
+
+static int open_named(const char *path)
+{
+	int fd = passed_files__in_folder(path)
+			 ? io__open_regular(AT_FDCWD, path, LINKS_NONE, NULL)
+			 : open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= -1)
+		return fd;
+	errno = -fd;
+	return -1;
+}
+
 int passed_files__open(const char *path)
 {
 	int fd = find(path);
@@ -50,7 +81,7 @@ int passed_files__open(const char *path)
 	if (fd >= 0)
 		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 #endif
-	return fd < 0 ? open(path, O_RDONLY | O_CLOEXEC) : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	return fd < 0 ? open_named(path) : fcntl(fd, F_DUPFD_CLOEXEC, 3);
 }
 
 int passed_files__stat(const char *path, struct stat *st)

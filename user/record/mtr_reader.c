@@ -316,8 +316,10 @@ static int open_file(struct mtr_reader *r, const char *path, const char **why)
 		r->fd = STDIN_FILENO;
 	} else {
 		r->fd = passed_files__open(path);
-		if (r->fd < 0)
+		if (r->fd < 0) {
+			*why = errno == EINVAL ? "not a file" : *why;
 			return -errno;
+		}
 		r->close_fd = true;
 	}
 	if (!fstat(r->fd, &st) && S_ISREG(st.st_mode)) {
