@@ -62,10 +62,11 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 		return;
 	}
 	if (err == ELOOP) {
-		failure__set(f, EXIT_UNUSABLE, 0,
-			     "%s: cannot open: it is a symbolic link in a folder of recordings; name "
-			     "the file that it leads to",
-			     name);
+		failure__set(
+			f, EXIT_UNUSABLE, 0,
+			"%s: cannot open: it is a symbolic link in a folder of recordings; name "
+			"the file that it leads to",
+			name);
 		return;
 	}
 	failure__set(f, EXIT_UNUSABLE, 0, "%s: cannot open: %s%s", name, strerror(err),

@@ -183,7 +183,7 @@ static void look_for_torch(struct session *s)
 	    pages == s->wait.pages || proc__maps(s->target.proc, &maps))
 		return;
 	s->wait.pages = pages;
-	s->torch_came = arrival__is_torch(s->target.proc, &maps);
+	s->torch_came = arrival__is_torch(s->target.proc, &maps, true);
 	maps__free(&maps);
 	if (!s->torch_came)
 		return;

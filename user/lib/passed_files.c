@@ -61,9 +61,8 @@ bool passed_files__in_folder(const char *path)
 
 static int open_named(const char *path)
 {
-	int fd = passed_files__in_folder(path)
-			 ? io__open_regular(AT_FDCWD, path, LINKS_NONE, NULL)
-			 : open(path, O_RDONLY | O_CLOEXEC);
+	int fd = passed_files__in_folder(path) ? io__open_regular(AT_FDCWD, path, LINKS_NONE, NULL)
+					       : open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd >= -1)
 		return fd;

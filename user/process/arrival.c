@@ -56,24 +56,27 @@ bool arrival__cuda(const struct maps *m)
 	return false;
 }
 
-/* Symbols of namespace c10, in any version. */
-static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
-{
-	(void)sym;
-	(void)ctx;
-	return !strncmp(name, "_ZN3c10", 7) || !strncmp(name, "_ZNK3c10", 8);
-}
+/* Functions of libc10 in every version from PyTorch 1.6 on. */
+static const char *const c10[] = { "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm",
+				   "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv",
+				   "_ZN3c1015GetCPUAllocatorEv" };
 
-static bool has_c10(const struct proc *p, const struct map *m)
+/* Looks up a few names: a file with millions of symbols costs no more than a small one. The file is
+ * never read by the process's memory, for which a file system of the process may let us wait. */
+static bool has_c10(const struct proc *p, const struct map *m, bool unreadable)
 {
-	struct elf *e = elf__open_map(p, m);
-	bool ret = e ? elf__each_dynsym(e, on_symbol, NULL) == 1 : errno != ENOEXEC;
+	int fd = proc__open_map(p, m);
+	struct elf *e = fd < 0 ? NULL : elf__open_fd(fd);
+	bool ret = !e && (fd < 0 ? unreadable : errno != ENOEXEC);
+	struct elf_sym sym;
 
+	for (size_t i = 0; e && !ret && i < sizeof(c10) / sizeof(c10[0]); i++)
+		ret = !elf__dynsym(e, c10[i], &sym);
 	elf__free(e);
 	return ret;
 }
 
-bool arrival__is_torch(const struct proc *p, const struct maps *m)
+bool arrival__is_torch(const struct proc *p, const struct maps *m, bool unreadable)
 {
 	int opened = 0;
 
@@ -81,7 +84,7 @@ bool arrival__is_torch(const struct proc *p, const struct maps *m)
 	for (size_t i = 0; i < m->n && opened < FILES_OPENED; i++) {
 		if (!m->v[i].x || !is_library(&m->v[i], 2))
 			continue;
-		if (has_c10(p, &m->v[i]))
+		if (has_c10(p, &m->v[i], unreadable))
 			return true;
 		opened++;
 	}

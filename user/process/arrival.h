@@ -12,9 +12,9 @@ bool arrival__torch(const struct maps *m);
 bool arrival__is_cuda(const struct map *m);
 /* Whether such code is mapped. */
 bool arrival__cuda(const struct maps *m);
-/* As arrival__torch(), and the file has symbols of namespace c10. For a file that cannot be opened,
- * the name decides. */
-bool arrival__is_torch(const struct proc *p, const struct maps *m);
+/* As arrival__torch(), and the file has functions of namespace c10. unreadable: the answer for a
+ * file of this name that cannot be opened, such as one on another user's FUSE mount. */
+bool arrival__is_torch(const struct proc *p, const struct maps *m, bool unreadable);
 /*
  * Whether certainly no code of PyTorch's libraries has run: none is mapped, or one is not relocated
  * yet. The dynamic linker maps all libraries of a dlopen(), relocates all, then calls their

@@ -66,7 +66,7 @@ bool descendants__has_torch(pid_t pid)
 	bool ret = false;
 
 	if (p && !proc__maps(p, &maps)) {
-		ret = arrival__is_torch(p, &maps);
+		ret = arrival__is_torch(p, &maps, false);
 		maps__free(&maps);
 	}
 	proc__free(p);

@@ -8,11 +8,16 @@
 
 #include "process/elf_file.h"
 
-#define STRTAB_MAX (256u << 20)
+/* A sparse file costs its owner nothing, so these are near what libraries have: libtorch_cpu has
+ * 97,000 symbols, 6 MiB of names and chains of 13. */
+#define STRTAB_MAX (64u << 20)
+#define SYM_MAX (2u << 20)
+/* Without a hash table, which every linker writes. */
+#define PLAIN_STRTAB_MAX (4u << 20)
+#define PLAIN_SYM_MAX 100000u
 #define NAME_MAX_LEN (16u << 10) /* maximum length of a name to look up */
-#define SYM_MAX (16u << 20)
-#define CHAIN_MAX (1u << 20) /* maximum steps along a hash chain */
-#define CHUNK 1024u	     /* entries per read */
+#define CHAIN_MAX 1024u		 /* maximum steps along a hash chain */
+#define CHUNK 1024u		 /* entries per read */
 
 static bool sym_defined(const Elf64_Sym *s)
 {
@@ -139,6 +144,8 @@ static uint64_t gnu_count(const struct elf *e)
 
 	if (gnu_header(e, &h))
 		return 0;
+	if (h.buckets > SYM_MAX)
+		return h.buckets;
 	for (b = 0; b < h.buckets; b += n) {
 		n = h.buckets - b < CHUNK ? (uint32_t)(h.buckets - b) : CHUNK;
 		if (elf_file__pread_in(e, &e->gnu_hash, gnu_bucket(&h, b), buf, n * sizeof(buf[0])))
@@ -173,8 +180,6 @@ static uint64_t sym_count(const struct elf *e)
 		n = head[1];
 	if (!n && e->gnu_hash.len)
 		n = gnu_count(e);
-	if (n > SYM_MAX)
-		n = SYM_MAX;
 	return n < fits ? n : fits;
 }
 
@@ -211,12 +216,14 @@ static int each_symbol(const struct elf *e, const char *names, bool imports,
 static int each_named(const struct elf *e, bool imports,
 		      int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
+	bool plain = !e->gnu_hash.len && !e->sysv_hash.len;
 	char *names;
 	int ret;
 
 	if (!e->symtab.len || !e->strtab.len)
 		return 0;
-	if (e->strtab.len > STRTAB_MAX)
+	if (e->strtab.len > (plain ? PLAIN_STRTAB_MAX : STRTAB_MAX) ||
+	    sym_count(e) > (plain ? PLAIN_SYM_MAX : SYM_MAX))
 		return -EFBIG;
 	names = malloc(e->strtab.len + 1);
 	if (!names)
