@@ -3,6 +3,7 @@
 never freed. For recordings that memtrace-bpf would not write."""
 import ctypes
 import ctypes.util
+import random
 import struct
 
 from harness import Skip
@@ -75,11 +76,12 @@ class Writer:
     def thread(self, tid, name):
         return self._define("thread", 5, varint(tid) + varint(self.string(name)))
 
-    def block(self, n, size=512, stack=0, thread=0, compress=False):
-        """A block of n allocations at adjacent addresses."""
+    def block(self, n, size=512, stack=0, thread=0, compress=False, noise=False):
+        """A block of n allocations at adjacent addresses. noise: their intervals differ by a bit, so that they compress as real ones can."""
         # Tags: alloc; the first one's thread and device; size by its number; address as a difference.
         alloc = 1 | 1 << 6 | 1 << 7
-        columns = [varint(alloc | 3 << 3) + varint(alloc) * (n - 1), zigzag(1) * n, zigzag(self.address) + zigzag(size) * (n - 1),
+        times = bytes(b & 2 for b in random.Random(n).randbytes(n)) if noise else zigzag(1) * n
+        columns = [varint(alloc | 3 << 3) + varint(alloc) * (n - 1), times, zigzag(self.address) + zigzag(size) * (n - 1),
                    varint(0) + varint(size) + varint(0) * (n - 1), varint(stack) * n, varint(thread) + varint(0) + bytes([CUDA, 0])]
         self.address += (n + 1) * size
         self._put(3, varint(self.events) + varint(n) + varint(self.events) + b"".join(varint(len(c)) for c in columns) + b"".join(columns), compress)

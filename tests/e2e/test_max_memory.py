@@ -9,16 +9,17 @@ from mtr_writer import Writer
 
 BLOCKS, EVENTS = 20, 100000  # in a block
 MIB = 1 << 20
+ENTRY = '{"file":"a.mtr","kind":"segment","from":0,"to":1,"events":1,"lost":0,"bytes":1,"devices":[]}'
 READERS = (["report"], ["leaks"], ["export", "html", "-f", "-o", os.devnull], ["export", "csv", "-f", "-o", os.devnull], ["compare"], ["diff"], ["replay"])
 
 
-def bomb(name, blocks, events):
+def bomb(name, blocks, events, noise=False):
     """Maximally similar allocations, none of them freed."""
     path = scratch(name)
     if not os.path.exists(path):
         w = Writer(path)
         for _ in range(blocks):
-            w.block(events, compress=True)
+            w.block(events, compress=True, noise=noise)
         w.close()
     return path
 
@@ -48,8 +49,8 @@ def test_written_as_documented():
 
 
 def test_stops_at_a_bound():
-    path = bomb("bomb.mtr", BLOCKS, EVENTS)
-    check(os.path.getsize(path) < 100000, "%d bytes are no small recording", os.path.getsize(path))
+    path = bomb("similar.mtr", BLOCKS, EVENTS, noise=True)
+    check(os.path.getsize(path) < 600000, "%d bytes are no small recording", os.path.getsize(path))
     for command in READERS:
         code, _, err = read(command, path, "--max-memory", "64M")
         equal(code, 1, "exit of %s: %s" % (command[0], err))
@@ -63,7 +64,7 @@ def test_stops_at_a_bound():
 
 def test_stops_at_what_may_be_had():
     """If a process may have little memory, the limit is lower; the system never ends a reader."""
-    path = bomb("bomb.mtr", BLOCKS, EVENTS)
+    path = bomb("similar.mtr", BLOCKS, EVENTS, noise=True)
     for command in READERS[:-1]:  # replay needs less
         code, _, err = read(command, path, prefix=limited(160))
         equal(code, 1, "exit of %s: %s" % (command[0], err))
@@ -77,7 +78,41 @@ def test_no_block_is_a_bomb():
     for command in (["report"], ["export", "html", "-f", "-o", os.devnull]):
         code, _, err = read(command, path, prefix=limited(512))
         equal(code, 2, "exit of %s: %s" % (command[0], err))
-        check("compressed more than any that is recorded" in err, "%s says: %s", command[0], err)
+        check("compressed more than any recording" in err, "%s says: %s", command[0], err)
+
+
+def test_no_recording_is_a_bomb():
+    """Many blocks, each below the size from which a block is judged: the recording as a whole is judged."""
+    path = bomb("blocks.mtr", 300, 20000)
+    check(os.path.getsize(path) < 100000, "%d bytes are no small recording", os.path.getsize(path))
+    for command in READERS:
+        code, out, err = read(command, path, prefix=limited(768))
+        check("compressed more than any recording" in err, "%s says: %s", command[0], err)
+        check("needs more memory" not in err, "%s: %s", command[0], err)
+
+
+def test_no_index_is_a_bomb():
+    """An index is read by element: its memory does not grow with its text."""
+    for name, elements, why in (("empty", "{}," * 4000000 + "{}", "invalid entry"), ("nested", '{"a":[%s{}]}' % ("{}," * 4000000), "invalid entry"),
+                                ("many", ",".join([ENTRY] * 70000), "too many recordings")):
+        folder = scratch(name)
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "index.json"), "w", encoding="ascii") as f:
+            f.write('{"memtrace_folder":1,"recordings":[%s]}' % elements)
+        code, _, err = tool("report", folder, prefix=limited(512), seconds=120)
+        equal(code, 2, "exit of report: %s" % err)
+        check(why in err, "report says: %s", err)
+
+
+def test_no_totals_are_a_bomb():
+    folder = scratch("totals")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "index.json"), "w", encoding="ascii") as f:
+        f.write('{"memtrace_folder":1,"recordings":[%s]}' % ENTRY)
+    with open(os.path.join(folder, "totals.json"), "w", encoding="ascii") as f:
+        f.write('{"memtrace_totals":1,"series":[%s{}]}' % ("{}," * 4000000))
+    code, _, err = tool("report", "--max-memory", "256M", folder, prefix=limited(512), seconds=120)
+    check(code == 2 and "needs more memory than 256.00 MiB" in err, "report ended with %d: %s", code, err)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@
 #include <unistd.h>
 
 #include "archive/folder_internal.h"
+#include "kineto/json_items.h"
+#include "lib/array.h"
 #include "lib/json.h"
 #include "lib/outfile.h"
 #include "lib/io.h"
 
 #define INDEX_VERSION 1
-#define INDEX_BYTES (256 << 20) /* bytes of the largest accepted index */
+#define INDEX_BYTES (256 << 20) /* bytes of the largest accepted index, read by element */
 
 /* ---- writing ---- */
 
@@ -227,77 +229,109 @@ static bool get_missing(const json_t *o, struct folder_missing *m)
 	       get_text(o, "why", m->why, sizeof(m->why));
 }
 
-/* Replaces the entries only if all of the document is valid. */
-static int replace_entries(struct folder *f, const json_t *doc, const char **why)
-{
-	const json_t *version = json_object_get(doc, "memtrace_folder"),
-		     *list = json_object_get(doc, "recordings"),
-		     *gaps = json_object_get(doc, "gaps"),
-		     *missing = json_object_get(doc, "missing"), *o;
-	struct folder new = { .path = f->path };
-	size_t i;
-	int err = 0;
+/* An index while it is read. */
+struct reading {
+	struct folder new;
+	size_t room, gaps_room, missing_room;
+	bool seen[3]; /* of each array */
+	int64_t version;
+	const char *why;
+};
 
-	*why = "it is not an index of recordings";
-	if (!json_is_integer(version) || !json_is_array(list) || (gaps && !json_is_array(gaps)) ||
-	    (missing && !json_is_array(missing)))
+enum index_array { INDEX_RECORDINGS, INDEX_GAPS, INDEX_MISSING };
+static const char *const index_arrays[] = { "recordings", "gaps", "missing", NULL };
+
+static enum index_array array_of(const char *name)
+{
+	int i = 0;
+
+	while (strcmp(index_arrays[i], name))
+		i++;
+	return i;
+}
+
+static int begin_array(struct reading *r, enum index_array which)
+{
+	if (r->seen[which])
 		return -EBADMSG;
-	if (json_integer_value(version) > INDEX_VERSION) {
-		*why = NULL;
-		return -EPROTONOSUPPORT;
-	}
-	if (json_integer_value(version) != INDEX_VERSION)
+	r->seen[which] = true;
+	return 0;
+}
+
+static int take_item(void *ctx, const char *array, json_t *o)
+{
+	enum index_array which = array_of(array);
+	struct reading *r = ctx;
+	struct folder *f = &r->new;
+	size_t n = which == INDEX_RECORDINGS ? f->n_entries
+		   : which == INDEX_GAPS     ? f->n_gaps
+					     : f->n_missing;
+	bool good;
+
+	if (!o)
+		return begin_array(r, which);
+	r->why = "it has too many recordings";
+	if (n >= FOLDER_MAX)
 		return -EBADMSG;
-	*why = "it has too many recordings";
-	if (json_array_size(list) > FOLDER_MAX || json_array_size(gaps) > FOLDER_MAX ||
-	    json_array_size(missing) > FOLDER_MAX)
+	r->why = "it has an invalid entry";
+	if (which == INDEX_RECORDINGS) {
+		if (array__grow(&f->entries, &r->room, n + 1, sizeof(*f->entries)))
+			return -ENOMEM;
+		good = get_entry(o, &f->entries[f->n_entries++]);
+	} else if (which == INDEX_GAPS) {
+		if (array__grow(&f->gaps, &r->gaps_room, n + 1, sizeof(*f->gaps)))
+			return -ENOMEM;
+		good = get_gap(o, &f->gaps[f->n_gaps++]);
+	} else {
+		if (array__grow(&f->missing, &r->missing_room, n + 1, sizeof(*f->missing)))
+			return -ENOMEM;
+		good = get_missing(o, &f->missing[f->n_missing++]);
+	}
+	if (!good)
 		return -EBADMSG;
-	*why = "it has an invalid entry";
-	new.entries = calloc(json_array_size(list) + 1, sizeof(*new.entries));
-	new.gaps = calloc(json_array_size(gaps) + 1, sizeof(*new.gaps));
-	new.missing = calloc(json_array_size(missing) + 1, sizeof(*new.missing));
-	if (!new.entries || !new.gaps || !new.missing)
-		err = -ENOMEM;
-	json_array_foreach(list, i, o)
-	{
-		if (!err && !get_entry(o, &new.entries[new.n_entries++]))
-			err = -EBADMSG;
-	}
-	json_array_foreach(gaps, i, o)
-	{
-		if (!err && !get_gap(o, &new.gaps[new.n_gaps++]))
-			err = -EBADMSG;
-	}
-	json_array_foreach(missing, i, o)
-	{
-		if (!err && !get_missing(o, &new.missing[new.n_missing++]))
-			err = -EBADMSG;
-	}
-	if (err) {
-		free(new.entries);
-		free(new.gaps);
-		free(new.missing);
-		return err;
-	}
+	r->why = "it is not JSON";
+	return 0;
+}
+
+static int take_member(void *ctx, const char *key, const json_t *value)
+{
+	struct reading *r = ctx;
+
+	r->why = "it is not an index of recordings";
+	for (const char *const *a = index_arrays; *a; a++)
+		if (!strcmp(*a, key))
+			return -EBADMSG;
+	if (strcmp(key, "memtrace_folder") != 0)
+		return 0;
+	if (r->version || !json_is_integer(value) || json_integer_value(value) < INDEX_VERSION)
+		return -EBADMSG;
+	r->version = json_integer_value(value);
+	if (r->version == INDEX_VERSION)
+		return 0;
+	r->why = NULL;
+	return -EPROTONOSUPPORT;
+}
+
+/* Replaces the entries, after all of the document was valid. */
+static void replace(struct folder *f, const struct folder *new)
+{
 	free(f->entries);
 	free(f->gaps);
 	free(f->missing);
-	f->missing = new.missing;
-	f->n_missing = new.n_missing;
-	f->entries = new.entries;
-	f->n_entries = new.n_entries;
-	f->gaps = new.gaps;
-	f->n_gaps = new.n_gaps;
+	f->entries = new->entries;
+	f->n_entries = new->n_entries;
+	f->gaps = new->gaps;
+	f->n_gaps = new->n_gaps;
+	f->missing = new->missing;
+	f->n_missing = new->n_missing;
 	folder__sort(f);
-	return 0;
 }
 
 int folder__load(struct folder *f, const char **why)
 {
+	struct reading r = { .new = { .path = f->path }, .why = "it is not JSON" };
 	const char *ignored;
-	json_error_t e;
 	struct stat st;
-	json_t *doc;
 	int fd, err;
 
 	why = why ? why : &ignored;
@@ -311,12 +345,22 @@ int folder__load(struct folder *f, const char **why)
 			close(fd);
 		return -EBADMSG;
 	}
-	doc = json_loadfd(fd, JSON_REJECT_DUPLICATES, &e);
-	close(fd);
-	*why = "it is not JSON";
-	if (!doc)
-		return -EBADMSG;
-	err = replace_entries(f, doc, why);
-	json_decref(doc);
-	return err;
+	err = json_items__read_fd(fd, &(struct json_items){ .arrays = index_arrays,
+							    .item = take_item,
+							    .member = take_member,
+							    .ctx = &r,
+							    .strict = true });
+	if (!err && (!r.version || !r.seen[INDEX_RECORDINGS])) {
+		r.why = "it is not an index of recordings";
+		err = -EBADMSG;
+	}
+	if (!err) {
+		replace(f, &r.new);
+		return 0;
+	}
+	*why = err == -EMSGSIZE ? "it has an invalid entry" : r.why;
+	free(r.new.entries);
+	free(r.new.gaps);
+	free(r.new.missing);
+	return err == -EMSGSIZE ? -EBADMSG : err;
 }

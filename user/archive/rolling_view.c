@@ -17,9 +17,10 @@
 #include "lib/text.h"
 #include "log/log.h"
 #include "record/mtr.h"
+#include "record/room.h"
 #include "record/totals.h"
 
-#define TOTALS_BYTES (INT64_C(128) << 20) /* bytes of the largest accepted totals.json */
+#define TOTALS_BYTES (INT64_C(64) << 20) /* bytes of the largest totals.json that is written */
 
 /* ---- totals.json ---- */
 
@@ -64,20 +65,49 @@ static bool get_whole(struct rolling_view *v)
 	return true;
 }
 
-/* Reads totals.json: a regular file of bounded size, not a link. NULL with *why. */
-static json_t *read_totals(const char *folder, const char **why)
+/* Bytes that the values of a JSON text take in memory, at most: a number takes two bytes of text
+ * and 40 of memory, an empty object three and 300. */
+static uint64_t memory_of(const char *text, size_t size)
 {
-	json_error_t at;
+	uint64_t bytes = size;
+
+	for (size_t i = 0; i < size; i++)
+		bytes += text[i] == ',' ? 48 : text[i] == '[' ? 160 : text[i] == '{' ? 320 : 0;
+	return bytes;
+}
+
+/* Reads an open file of a bounded size. NULL with *why, which buf may have. */
+static json_t *parse_totals(int fd, char buf[256], const char **why)
+{
+	size_t size;
+	char *text = io__load(fd, TOTALS_BYTES, &size);
 	json_t *ret = NULL;
-	struct stat st;
+	int err;
+
+	if (!text)
+		return NULL;
+	*why = TOTALS_FILE " makes no sense";
+	err = room__check_more(memory_of(text, size));
+	if (err)
+		*why = room__why(buf, 256, err);
+	else
+		ret = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+	free(text);
+	return ret;
+}
+
+/* Reads totals.json: a regular file of bounded size, not a link. NULL with *why, which buf may
+ * have. */
+static json_t *read_totals(const char *folder, char buf[256], const char **why)
+{
+	json_t *ret;
 	char *path;
-	FILE *in;
 	int fd;
 
 	*why = TOTALS_FILE " cannot be read";
 	if (asprintf(&path, "%s/%s", folder, TOTALS_FILE) < 0)
 		return NULL;
-	fd = io__open_regular(AT_FDCWD, path, LINKS_NONE, &st);
+	fd = io__open_regular(AT_FDCWD, path, LINKS_NONE, NULL);
 	free(path);
 	if (fd == -EINVAL)
 		return NULL;
@@ -85,21 +115,15 @@ static json_t *read_totals(const char *folder, const char **why)
 		*why = "it has no " TOTALS_FILE;
 		return NULL;
 	}
-	if (st.st_size > TOTALS_BYTES || !(in = fdopen(fd, "r"))) {
-		close(fd);
-		return NULL;
-	}
-	*why = TOTALS_FILE " makes no sense";
-	ret = json_loadf(in, JSON_REJECT_DUPLICATES, &at);
-	fclose(in);
+	ret = parse_totals(fd, buf, why);
+	close(fd);
 	if (ret && json_integer_value(json_object_get(ret, "memtrace_totals")) > TOTALS_VERSION)
 		*why = TOTALS_FILE
 			" was made by a newer memtrace-bpf; use that version or a later one";
 	else if (json_is_object(ret))
 		return ret;
 	json_decref(ret);
-	ret = NULL;
-	return ret;
+	return NULL;
 }
 
 /* ---- the folder ---- */
@@ -131,7 +155,7 @@ int rolling_view__open(const char *path, struct rolling_view **ret)
 {
 	struct rolling_view *v = calloc(1, sizeof(*v));
 	const char *why = NULL;
-	char name[512];
+	char name[512], reason[256];
 	int err;
 
 	if (!v) {
@@ -142,7 +166,7 @@ int rolling_view__open(const char *path, struct rolling_view **ret)
 	err = folder__read(path, &v->folder, &why);
 	if (!err) {
 		v->entries = folder__entries(v->folder, &v->n);
-		v->totals = read_totals(path, &why);
+		v->totals = read_totals(path, reason, &why);
 	} else if (!why) {
 		why = folder__why(err);
 	}

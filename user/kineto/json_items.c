@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "lib/array.h"
@@ -98,9 +99,10 @@ static void value(struct reader *r)
 		r->err = -EBADMSG;
 }
 
-static json_t *parsed(struct reader *r)
+static json_t *parsed(struct reader *r, bool strict)
 {
-	json_t *v = json_loadb(r->buf, r->n, JSON_DECODE_ANY, NULL);
+	json_t *v = json_loadb(r->buf, r->n,
+			       JSON_DECODE_ANY | (strict ? JSON_REJECT_DUPLICATES : 0), NULL);
 
 	if (!v)
 		r->err = -EBADMSG;
@@ -116,10 +118,12 @@ static bool take(struct reader *r, int c)
 	return true;
 }
 
-static void elements(struct reader *r, const struct json_items *items)
+static void elements(struct reader *r, const struct json_items *items, const char *array)
 {
 	next(r);
-	if (take(r, ']'))
+	if (items->item)
+		r->err = items->item(items->ctx, array, NULL);
+	if (r->err || take(r, ']'))
 		return;
 	do {
 		json_t *v;
@@ -128,17 +132,28 @@ static void elements(struct reader *r, const struct json_items *items)
 		r->most = JSON_ITEMS_MOST;
 		r->skip = false;
 		value(r);
-		v = r->err ? NULL : parsed(r);
+		v = r->err ? NULL : parsed(r, items->strict);
 		if (v && items->item)
-			r->err = items->item(items->ctx, v);
+			r->err = items->item(items->ctx, array, v);
 		json_decref(v);
 	} while (!r->err && take(r, ','));
 	if (!r->err && !take(r, ']'))
 		r->err = -EBADMSG;
 }
 
+/* The name among those of the arrays; NULL: another member. */
+static const char *array_of(const struct json_items *items, const char *key)
+{
+	const char *const *name = items->arrays;
+
+	while (*name && strcmp(*name, key))
+		name++;
+	return *name;
+}
+
 static void member(struct reader *r, const struct json_items *items)
 {
+	const char *array;
 	char key[MEMBER_MOST + 1] = "";
 	json_t *v;
 
@@ -155,8 +170,9 @@ static void member(struct reader *r, const struct json_items *items)
 	if (!r->err && !take(r, ':'))
 		r->err = -EBADMSG;
 	space(r);
-	if (!r->err && r->c == '[' && !strcmp(key, items->array)) {
-		elements(r, items);
+	array = r->c == '[' ? array_of(items, key) : NULL;
+	if (!r->err && array) {
+		elements(r, items, array);
 		return;
 	}
 	if (!r->err)
@@ -169,15 +185,15 @@ static void member(struct reader *r, const struct json_items *items)
 	json_decref(v);
 }
 
-int json_items__read(const char *path, const struct json_items *items)
+static int read_all(gzFile in, const struct json_items *items)
 {
-	struct reader r = { .in = gzopen(path, "re") };
+	struct reader r = { .in = in };
 
-	if (!r.in)
-		return errno ? -errno : -ENOMEM;
 	gzbuffer(r.in, 1 << 16);
 	next(&r);
-	if (!take(&r, '{'))
+	if (items->strict && !gzdirect(r.in))
+		r.err = -EBADMSG;
+	if (!r.err && !take(&r, '{'))
 		r.err = -EBADMSG;
 	if (!r.err && !take(&r, '}')) {
 		do
@@ -186,7 +202,30 @@ int json_items__read(const char *path, const struct json_items *items)
 		if (!r.err && !take(&r, '}'))
 			r.err = -EBADMSG;
 	}
+	space(&r);
+	if (!r.err && items->strict && r.c >= 0)
+		r.err = -EBADMSG;
 	gzclose(r.in);
 	free(r.buf);
 	return r.err;
+}
+
+int json_items__read(const char *path, const struct json_items *items)
+{
+	gzFile in = gzopen(path, "re");
+
+	if (!in)
+		return errno ? -errno : -ENOMEM;
+	return read_all(in, items);
+}
+
+int json_items__read_fd(int fd, const struct json_items *items)
+{
+	gzFile in = gzdopen(fd, "r");
+
+	if (!in) {
+		close(fd);
+		return -ENOMEM;
+	}
+	return read_all(in, items);
 }

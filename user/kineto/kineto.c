@@ -32,13 +32,14 @@ static int take_member(void *ctx, const char *key, const json_t *value)
 	return 0;
 }
 
-static int put_event(void *ctx, json_t *event)
+static int put_event(void *ctx, const char *array, json_t *event)
 {
 	struct merge *m = ctx;
 	const json_t *ts = json_object_get(event, "ts");
 	double at;
 	char *text;
 
+	(void)array;
 	if (!json_is_object(event))
 		return 0;
 	if (ts) {
@@ -77,19 +78,19 @@ static bool zero_of(const struct facts *f, int64_t *ret)
 
 int kineto__merge(struct json *j, const char *path, const struct facts *f)
 {
+	static const char *const arrays[] = { "traceEvents", NULL };
 	struct merge m = { .j = j };
 	int64_t zero;
 	int err;
 
 	if (!zero_of(f, &zero))
 		return -ESTALE;
-	err = json_items__read(path, &(struct json_items){ .array = "traceEvents",
-							   .member = take_member,
-							   .ctx = &m });
+	err = json_items__read(
+		path, &(struct json_items){ .arrays = arrays, .member = take_member, .ctx = &m });
 	if (!err && (!m.has_base || __builtin_sub_overflow(m.base, zero, &m.shift)))
 		err = -EBADMSG;
 	if (!err)
-		err = json_items__read(path, &(struct json_items){ .array = "traceEvents",
+		err = json_items__read(path, &(struct json_items){ .arrays = arrays,
 								   .item = put_event,
 								   .ctx = &m });
 	return err ? err : m.events ? 0 : -EBADMSG;

@@ -19,9 +19,17 @@
 #include "record/room.h"
 #include "record/varint.h"
 
-#define LOOK_EVERY (1u << 16)  /* events between checks of memory */
-#define SMALL_BLOCK (1u << 20) /* bytes; writers close a block after 64 KiB */
-#define MOST_COMPRESSED 1000u  /* highest accepted ratio; measured blocks of events reach 30:1 */
+#define LOOK_EVERY (1u << 16) /* events between checks of memory */
+/*
+ * Bounds on compression, since kept events take a hundred times their compressed bytes. Writers
+ * close a block after 64 KiB. Recordings whose times differ by a few bits reach 30:1; made-up ones,
+ * in which all events are alike and come at equal intervals, 750:1.
+ */
+#define SMALL_BLOCK (128u << 10) /* bytes; larger blocks have a bound of their own */
+#define MOST_OF_BLOCK 500u
+#define MOST_OF_FILE 1000u
+#define FREE_EVENTS (1u << 20) /* bytes of events that a file of any size may have */
+#define FREE_WORDS (16u << 20) /* bytes of dictionaries, likewise */
 
 struct block {
 	uint32_t type, flags, stored, raw, crc;
@@ -33,11 +41,12 @@ struct mtr_reader {
 	bool by_position; /* true: read by position, so that other readers of the descriptor do not
 			     interfere */
 	uint32_t version;
-	uint64_t size;	     /* size of the file; 0: not a regular file */
-	uint64_t position;   /* bytes read */
-	uint64_t good;	     /* end of the last whole block */
-	uint64_t events;     /* number of events in earlier blocks */
-	uint64_t checked_at; /* number of events at the last room__check() */
+	uint64_t size;	      /* size of the file; 0: not a regular file */
+	uint64_t position;    /* bytes read */
+	uint64_t good;	      /* end of the last whole block */
+	uint64_t events;      /* number of events in earlier blocks */
+	uint64_t unpacked[2]; /* bytes of blocks of events, and of dictionaries, so far */
+	uint64_t checked_at;  /* number of events at the last room__check() */
 	struct dict *dict;
 	struct facts *facts;
 	struct mtr_decoder *dec;
@@ -172,12 +181,18 @@ static int unpack(struct mtr_reader *r, const struct block *b, const uint8_t **d
 	return 1;
 }
 
-/* True for a block made to exhaust memory: kept events take a hundred times their
- * compressed bytes. */
-static bool is_too_compressed(const struct block *b)
+/* Returns whether this block, or the file with it, was made to exhaust memory. */
+static bool is_bomb(struct mtr_reader *r, const struct block *b)
 {
-	return b->type == MTR_EVENTS && b->raw > SMALL_BLOCK &&
-	       b->raw / MOST_COMPRESSED > b->stored;
+	bool events = b->type == MTR_EVENTS;
+	uint64_t *all = &r->unpacked[!events];
+
+	if (!events && b->type != MTR_DICT)
+		return false;
+	*all += b->raw;
+	if (events && b->raw > SMALL_BLOCK && b->raw / MOST_OF_BLOCK > b->stored)
+		return true;
+	return *all > (events ? FREE_EVENTS : FREE_WORDS) && *all / MOST_OF_FILE > r->position;
 }
 
 static int read_end(struct mtr_reader *r, const uint8_t *data, size_t len)
@@ -205,9 +220,9 @@ static int next_block(struct mtr_reader *r)
 		r->good = r->position;
 		return 1;
 	}
-	if (is_too_compressed(&b))
+	if (is_bomb(r, &b))
 		return finish(r, MTR_DAMAGED,
-			      "a block is compressed more than any that is recorded");
+			      "it is compressed more than any recording, to exhaust memory");
 	err = unpack(r, &b, &data);
 	if (err <= 0)
 		return err;

@@ -32,13 +32,21 @@ void room__set(uint64_t bytes)
 	set_bound = bytes;
 }
 
-int room__check(void)
+int room__check_more(uint64_t bytes)
 {
 	int err = bound ? 0 : find_default_bound();
+	uint64_t all;
 
 	if (err)
 		return err;
-	return memory__own() > (set_bound ? set_bound : bound) ? -ENOBUFS : 0;
+	if (__builtin_add_overflow(memory__own(), bytes, &all))
+		return -ENOBUFS;
+	return all > (set_bound ? set_bound : bound) ? -ENOBUFS : 0;
+}
+
+int room__check(void)
+{
+	return room__check_more(0);
 }
 
 char *room__why(char *buf, size_t size, int err)

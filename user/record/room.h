@@ -13,5 +13,7 @@
 void room__set(uint64_t bytes);
 /* Returns 0, -ENOBUFS if the process uses more than the bound, or -ENOMEM. Reads /proc. */
 int room__check(void);
+/* As room__check(), before the process uses `bytes` more. */
+int room__check_more(uint64_t bytes);
 /* Text for -ENOBUFS and -ENOMEM: the reason and the remedy. buf: 256 bytes. Returns buf. */
 char *room__why(char *buf, size_t size, int err);
