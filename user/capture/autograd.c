@@ -138,9 +138,14 @@ void autograd__look(struct decoder *d, uint64_t now)
 		return;
 	(void)torch__hooks(d->target->proc, &d->target->maps, hooks);
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
-		if (!probes__attached(d->probes, ids[i]))
-			d->target->hooks[ids[i]] = hooks[ids[i]];
+		struct hook old = d->target->hooks[ids[i]];
+
+		if (probes__attached(d->probes, ids[i]))
+			continue;
+		d->target->hooks[ids[i]] = hooks[ids[i]];
+		hooks[ids[i]] = old;
 	}
+	hook__close_all(hooks);
 	free(hooks);
 	if (d->target->torch.version[0] && !a->guess.seen) {
 		node_guess__init(&a->guess, d->target->torch.version);

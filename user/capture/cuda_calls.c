@@ -282,24 +282,14 @@ static bool filtered(struct decoder *d)
 	return true;
 }
 
-/*
- * Attaches to sites of a file that map is of. The loader first maps the whole file at once, so
- * until it has mapped the other parts over that, map may end elsewhere. Then the path does not
- * exist any longer, and a new one goes by the file's name.
- */
-static int attach_sites(struct decoder *d, const struct map *map, struct cuda_file *f,
-			enum call_probe which, const struct probe_site *sites, size_t n)
+static struct call_file call_file(const struct cuda_file *f, const struct map *map)
 {
-	const struct proc *proc = d->target->proc;
-	int err = probes__attach_calls(d->probes, proc__pid(proc), which, f->path, sites, n);
-
-	if (err == -ENOENT && !proc__map_path(proc, map, f->path, sizeof(f->path)))
-		err = probes__attach_calls(d->probes, proc__pid(proc), which, f->path, sites, n);
-	return err;
+	return (struct call_file){ f->elf, map->inode, map->dev_major, map->dev_minor };
 }
 
-static int attach_file(struct decoder *d, const struct map *map, struct cuda_file *f)
+static int attach_file(struct decoder *d, const struct map *map, const struct cuda_file *f)
 {
+	struct call_file file = call_file(f, map);
 	uint32_t runtime = has_driver(f) ? 0 : MT_CALL_RUNTIME;
 	struct probe_site calls[CUDA_SITES_MAX], set[CUDA_SITES_MAX];
 	pid_t pid = proc__pid(d->target->proc);
@@ -321,9 +311,9 @@ static int attach_file(struct decoder *d, const struct map *map, struct cuda_fil
 		else if (d->calls->devices != 1)
 			set[n_set++] = site;
 	}
-	err = attach_sites(d, map, f, CALL_SET_DEVICE, set, n_set)
-		      ?: attach_sites(d, map, f, CALL_RETURN, calls, n)
-		      ?: attach_sites(d, map, f, CALL_ENTER, calls, n);
+	err = probes__attach_calls(d->probes, pid, CALL_SET_DEVICE, &file, set, n_set)
+		      ?: probes__attach_calls(d->probes, pid, CALL_RETURN, &file, calls, n)
+		      ?: probes__attach_calls(d->probes, pid, CALL_ENTER, &file, calls, n);
 	if (probes__calls_each(d->probes) && !proc__alive(d->target->proc))
 		probes__leave_calls(d->probes, pid); /* the PID may be another process's now */
 	return err;
@@ -346,8 +336,10 @@ __attribute__((format(printf, 2, 3))) static void no_requested(const struct deco
 }
 
 /* Attaches to PyTorch's own probe of requested sizes: pytorch:malloc(ptr, device, size, stream). */
-static void attach_requested(struct decoder *d, const struct map *map, bool new_file)
+static void attach_requested(struct decoder *d, const struct map *map, const struct cuda_file *f,
+			     bool new_file)
 {
+	struct call_file file = call_file(f, map);
 	struct probe_site sites[MT_ASKED_SITES];
 	struct usdt_sites u;
 	size_t i;
@@ -365,7 +357,7 @@ static void attach_requested(struct decoder *d, const struct map *map, bool new_
 			"PyTorch 2.1 does not report the requested size with the block's address");
 		return;
 	}
-	err = usdt__find(d->target->proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
+	err = usdt__find(f->elf, "pytorch", "malloc", MT_ASKED_ARGS, &u);
 	for (i = 0; !err && i < u.n; i++)
 		sites[i] = (struct probe_site){ u.site[i].offset, i, u.site[i].semaphore };
 	if (!err && d->opts->requested && d->opts->group)
@@ -375,7 +367,7 @@ static void attach_requested(struct decoder *d, const struct map *map, bool new_
 	if (!err) {
 		probes__set_asked(d->probes, u.args, u.n);
 		err = probes__attach_calls(d->probes, proc__pid(d->target->proc), CALL_ASKED,
-					   u.path, sites, u.n);
+					   &file, sites, u.n);
 	}
 	if (err)
 		no_requested(d, "not available with this PyTorch: %s",
@@ -390,65 +382,87 @@ static void note_driver(struct cuda_calls *c, bool probed)
 		c->driver_since = clock__kernel();
 }
 
+/* Probes the functions of a file, which no other process of a group has probed yet. */
+static void probe_functions(struct decoder *d, const struct map *map, const struct cuda_file *f,
+			    const char *file)
+{
+	int err;
+
+	if (f->refused_take)
+		log_warn("%s: no probe is possible on %s: memory allocated through it is not "
+			 "recorded",
+			 file, f->refused_take);
+	if (f->newer[0])
+		log_warn("%s: %s is newer than this memtrace-bpf: memory allocated through it is "
+			 "not recorded",
+			 file, f->newer);
+	err = attach_file(d, map, f);
+	if (err) {
+		log_warn("%s probes on calls into %s: %s; memory allocated there is not recorded",
+			 d->opts->inside ? "no breakpoints for"
+			 : err == -EXDEV ? "no"
+					 : "the kernel refused",
+			 file,
+			 err == -EBUSY	 ? "others' are there"
+			 : err == -EXDEV ? "root may not open the file (FUSE of another user), and "
+					   "a capture of several processes would put them into "
+					   "others; record the process by itself, with -p PID"
+					 : strerror(-err));
+		return;
+	}
+	note_driver(d->calls, has_driver(f));
+	log_debug("%zu CUDA functions probed in %s%s", f->n, file,
+		  f->refused ? ", some refused" : "");
+}
+
+/* What a file has, and its probes. Bits of enum file. */
+static int use_file(struct decoder *d, const struct maps *m, const struct map *map,
+		    const struct cuda_file *f)
+{
+	struct cuda_calls *c = d->calls;
+	char file[256];
+	/* not probed by a group's other process */
+	bool new_file = (!f->allocator && !f->n) ||
+			probes__new_file(d->probes, map->dev_major, map->dev_minor, map->inode);
+
+	if (f->allocator && !torch__is_other(m, map->path) &&
+	    (d->opts->requested || d->opts->requested_if_there))
+		attach_requested(d, map, f, new_file);
+	if (f->usage)
+		c->dry_run = f->usage;
+	text__clean(file, sizeof(file), map->path, strlen(map->path));
+	if (f->throws)
+		log_debug("%s: not probed: C++ exceptions may leave its CUDA functions; CUDA's own "
+			  "library below it is probed",
+			  file);
+	if (f->n) {
+		c->sites = true;
+		if (!has_driver(f))
+			add_ranges(c->runtime, &c->n_runtime, m, map);
+		if (new_file)
+			probe_functions(d, map, f, file);
+		else
+			note_driver(c, has_driver(f));
+	}
+	return (f->allocator ? HAS_ALLOCATOR : NOTHING) | (f->n || f->usage ? HAS_CALLS : NOTHING);
+}
+
 /*
  * Looks into a mapped file and probes its functions. Bits of enum file, or -errno: unreadable now.
  */
 static int look_into(struct decoder *d, const struct maps *m, const struct map *map)
 {
-	struct cuda_calls *c = d->calls;
-	char file[256];
 	struct cuda_file f;
-	bool new_file; /* not probed by a group's other process */
-	bool driver;
-	int err, found;
+	char file[256];
+	int err = cuda__look(d->target->proc, m, map, &f), found;
 
-	err = cuda__look(d->target->proc, m, map, &f);
 	if (err) {
 		text__clean(file, sizeof(file), map->path, strlen(map->path));
 		log_debug("cannot read %s: %s", file, strerror(-err));
 		return err;
 	}
-	new_file = (!f.allocator && !f.n) ||
-		   probes__new_file(d->probes, map->dev_major, map->dev_minor, map->inode);
-	if (f.allocator && !torch__is_other(m, map->path) &&
-	    (d->opts->requested || d->opts->requested_if_there))
-		attach_requested(d, map, new_file);
-	if (f.usage)
-		c->dry_run = f.usage;
-	text__clean(file, sizeof(file), map->path, strlen(map->path));
-	if (f.throws)
-		log_debug("%s: not probed: C++ exceptions may leave its CUDA functions; CUDA's own "
-			  "library below it is probed",
-			  file);
-	found = (f.allocator ? HAS_ALLOCATOR : NOTHING) | (f.n || f.usage ? HAS_CALLS : NOTHING);
-	if (!f.n)
-		return found;
-	c->sites = true;
-	driver = has_driver(&f);
-	if (!driver)
-		add_ranges(c->runtime, &c->n_runtime, m, map);
-	if (!new_file) {
-		note_driver(c, driver);
-		return found;
-	}
-	if (f.refused_take)
-		log_warn("%s: no probe is possible on %s: memory allocated through it is not "
-			 "recorded",
-			 file, f.refused_take);
-	if (f.newer[0])
-		log_warn("%s: %s is newer than this memtrace-bpf: memory allocated through it is "
-			 "not recorded",
-			 file, f.newer);
-	err = attach_file(d, map, &f);
-	if (err) {
-		log_warn("%s probes on calls into %s: %s; memory allocated there is not recorded",
-			 d->opts->inside ? "no breakpoints for" : "the kernel refused", file,
-			 err == -EBUSY ? "others' are there" : strerror(-err));
-		return found;
-	}
-	note_driver(c, driver);
-	log_debug("%zu CUDA functions probed in %s%s", f.n, file,
-		  f.refused ? ", some refused" : "");
+	found = use_file(d, m, map, &f);
+	elf__free(f.elf);
 	return found;
 }
 

@@ -177,10 +177,18 @@ static struct place place_of(const struct hook *h)
 	return (struct place){ { h->inode, h->dev_major, h->dev_minor }, h->offset };
 }
 
+/* Whether this file must not be probed: see probes__attach(). */
+static bool is_unknown(const struct probes *p, const struct elf *e)
+{
+	return probes__everywhere(p) && e && elf__is_memory(e);
+}
+
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h)
 {
 	if (probes__attached(p, h->id))
 		return -EEXIST;
+	if (is_unknown(p, h->elf))
+		return -EXDEV;
 	p->at_place[h->id] = place_of(h);
 	return p->in->attach(p, pid, h);
 }
@@ -237,10 +245,13 @@ bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, 
 	return true;
 }
 
-int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
-			 const struct probe_site *sites, size_t n)
+int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which,
+			 const struct call_file *file, const struct probe_site *sites, size_t n)
 {
-	return n ? p->in->attach_calls(p, pid, which, path, sites, n) : 0;
+	if (!n)
+		return 0;
+	return is_unknown(p, file->elf) ? -EXDEV
+					: p->in->attach_calls(p, pid, which, file, sites, n);
 }
 
 void probes__prepare_sleepable(struct probes *p)

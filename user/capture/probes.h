@@ -81,7 +81,8 @@ void probes__from_environment(struct probes_opts *opts);
  * nothing is recorded any more.
  */
 void probes__set_process(struct probes *p, int pidfd);
-/* Attaches the program of a hook, for the process or its whole group. 0 or -errno. */
+/* Attaches the program of a hook, for the process or its whole group. 0 or -errno. -EXDEV: the
+ * probe would be in other processes, too, and the file could not be opened (elf__is_memory()). */
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h);
 bool probes__attached(const struct probes *p, enum hook_id id);
 /* The first of these hooks (HOOK_NR) that is attached at another place; NULL: a process with these
@@ -115,10 +116,17 @@ enum call_probe {
 	CALL_ASKED,	 /* cookie: index in the arguments of probes__set_asked() */
 };
 
-/* Attaches to all sites of a file (path as of proc__map_path()), for the process or its whole
- * group. 0, or -errno: attached to none. */
-int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
-			 const struct probe_site *sites, size_t n);
+/* A mapped file with calls. */
+struct call_file {
+	const struct elf *elf; /* borrowed */
+	uint64_t inode;	       /* as mapped */
+	uint32_t dev_major, dev_minor;
+};
+
+/* Attaches to all sites of a file, for the process or its whole group. 0, or -errno: attached to
+ * none. -EXDEV: as for probes__attach(). */
+int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which,
+			 const struct call_file *file, const struct probe_site *sites, size_t n);
 /*
  * True if calls are attached for each process by itself, even with a group: return probes would end
  * other processes that have a seccomp filter. probes__leave_calls() removes those of one process;

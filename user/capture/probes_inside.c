@@ -265,24 +265,6 @@ static bool attached(const struct probes *p, enum hook_id id)
 	return inside(p)->at[id];
 }
 
-/* The mapping for which proc__map_path() returned this path. */
-static const struct map *map_of(const struct maps *maps, pid_t pid, const char *path)
-{
-	char root[32];
-	uint64_t start;
-	size_t i;
-	int at = 0;
-
-	if (sscanf(path, "/proc/%*d/map_files/%" SCNx64 "%n", &start, &at) == 1 && path[at] == '-')
-		return maps__find(maps, start);
-	snprintf(root, sizeof(root), "/proc/%d/root", (int)pid);
-	for (i = 0; i < maps->n && !strncmp(path, root, strlen(root)); i++) {
-		if (!strcmp(maps->v[i].path, path + strlen(root)))
-			return &maps->v[i];
-	}
-	return NULL;
-}
-
 /* Raises a USDT's semaphore, which is in writable memory. */
 static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 			   const struct file_id *file, uint64_t offset)
@@ -307,8 +289,8 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 	return -ENOENT;
 }
 
-static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
-			const struct probe_site *sites, size_t n)
+static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
+			const struct call_file *of, const struct probe_site *sites, size_t n)
 {
 	static const enum mt_inside_program programs[] = {
 		[CALL_RETURN] = MT_INSIDE_CALL_RETURN,
@@ -317,19 +299,13 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, cons
 		[CALL_ASKED] = MT_INSIDE_ASKED,
 	};
 	enum mt_inside_program program = programs[which];
-	struct file_id file = { 0 };
-	const struct map *m;
+	const struct file_id file = { of->inode, of->dev_major, of->dev_minor };
 	struct maps maps;
 	size_t i;
 	int err = open_process(inside(p)->m, pid, &maps);
 
 	if (err)
 		return err;
-	m = map_of(&maps, pid, path);
-	if (m)
-		file = (struct file_id){ m->inode, m->dev_major, m->dev_minor };
-	else
-		err = -ENOENT;
 	for (i = 0; i < n && !err; i++) {
 		err = add_everywhere(inside(p), &maps, &file, sites[i].offset, program,
 				     sites[i].cookie);

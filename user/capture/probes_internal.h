@@ -15,8 +15,8 @@ struct probes_place {
 	void (*free)(struct probes *p); /* frees everything; called when detached */
 	int (*attach)(struct probes *p, pid_t pid, const struct hook *h);
 	bool (*attached)(const struct probes *p, enum hook_id id);
-	int (*attach_calls)(struct probes *p, pid_t pid, enum call_probe which, const char *path,
-			    const struct probe_site *sites, size_t n);
+	int (*attach_calls)(struct probes *p, pid_t pid, enum call_probe which,
+			    const struct call_file *file, const struct probe_site *sites, size_t n);
 	void (*begin_detach)(struct probes *p); /* may be NULL */
 	void (*detach)(
 		struct probes *p,

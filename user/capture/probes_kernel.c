@@ -797,7 +797,9 @@ static pid_t perf_pid(const struct probes *p, pid_t pid)
 
 static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
 {
-	const struct uprobe_place at = { .path = h->path, .offset = h->offset };
+	char path[ELF_NAME];
+	const struct uprobe_place at = { .path = h->elf ? elf__name(h->elf, path) : NULL,
+					 .offset = h->offset };
 	const char *name = program_name(h->id, sleepable);
 	int prog = sleepable ? bpf_program__fd(programs__get(kernel(p)->twins, name))
 			     : program(p, name);
@@ -805,7 +807,9 @@ static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sl
 
 	if (prog < 0)
 		return prog;
-	fd = p->multi ? link_create_multi(prog, h->path, h->offset, h->id, multi_pid(p, pid))
+	if (!at.path)
+		return -ENOENT; /* another process of the group has this function */
+	fd = p->multi ? link_create_multi(prog, at.path, h->offset, h->id, multi_pid(p, pid))
 		      : site_program__probe(prog, perf_pid(p, pid), &at);
 	return fd < 0 ? fd : keep(p, &kernel(p)->at[h->id][sleepable], fd);
 }
@@ -892,12 +896,16 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 	return fd;
 }
 
-static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
-			const struct probe_site *sites, size_t n)
+static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
+			const struct call_file *file, const struct probe_site *sites, size_t n)
 {
 	size_t before = kernel(p)->n_calls, i;
+	char name[ELF_NAME];
+	const char *path = elf__name(file->elf, name);
 	int err = 0, prog;
 
+	if (!path)
+		return -ESTALE;
 	if (n > CALL_SITES_MAX)
 		return -E2BIG;
 	prog = program(p, call_name(which));

@@ -396,6 +396,14 @@ static int attach_all(struct session *s, struct failure *f)
 				: probes__have_multi(s->probes)
 					? "CAP_PERFMON"
 					: "CAP_SYS_ADMIN (this kernel has no uprobe.multi)");
+		if (err == -EXDEV)
+			return failure__set(
+				f, EXIT_NOT_PERMITTED, err,
+				"PID %d is not recorded: root may not open %s (a FUSE mount of "
+				"another user), and a capture of several processes would put its "
+				"probes into others that map the file. Record it by itself: "
+				"record -p %d",
+				(int)pid, h->file, (int)pid);
 		/* For a process that is ending the kernel has other errors, too. */
 		if (err == -ESRCH || (err && !proc__alive(s->target.proc)))
 			return failure__set(f, EXIT_UNUSABLE, -ESRCH,

@@ -122,12 +122,17 @@ static int take_target(struct session *s, const struct session *parent, pid_t pi
 {
 	const struct target *from = &parent->target;
 	struct target *t = &s->target;
+	size_t i;
 
 	*t = *from;
 	t->python = NULL;
 	t->alloc = NULL;
 	t->proc = NULL;
 	t->maps = (struct maps){ 0 };
+	for (i = 0; i < HOOK_NR; i++) {
+		if (t->hooks[i].elf)
+			elf__share(t->hooks[i].elf);
+	}
 	if (maps__copy(&t->maps, &from->maps))
 		return -ENOMEM;
 	t->proc = open_proc(pid, from->proc);

@@ -79,6 +79,7 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 
 void target__close(struct target *t)
 {
+	hook__close_all(t->hooks);
 	cudaalloc__free(t->alloc);
 	python__free(t->python);
 	maps__free(&t->maps);
@@ -294,7 +295,7 @@ void target__look_for_python(struct target *t, struct maps *maps)
 {
 	maps__free(&t->maps);
 	t->maps = *maps;
-	memset(t->hooks, 0, sizeof(t->hooks));
+	hook__close_all(t->hooks);
 	look_for_python(t);
 	look_for_code_dealloc(t);
 	need_code_dealloc(t);

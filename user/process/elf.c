@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -278,6 +279,7 @@ static struct elf *new_elf(int fd)
 		return NULL;
 	}
 	e->fd = fd;
+	e->pin = -1;
 	return e;
 }
 
@@ -324,6 +326,7 @@ static struct elf *open_memory(const struct proc *p, const struct map *map)
 			e->size = m->offset + (m->end - m->start);
 	}
 	maps__free(&maps);
+	e->pin = proc__pin_map(p, map);
 	if (e->n_pieces)
 		return opened(e);
 	elf__free(e);
@@ -368,9 +371,26 @@ void elf__free(struct elf *e)
 	if (!e || e->users--)
 		return;
 	close(e->fd);
+	if (e->pin >= 0)
+		close(e->pin);
 	free(e->ph);
 	free(e->sh);
 	free(e);
+}
+
+bool elf__is_memory(const struct elf *e)
+{
+	return e->n_pieces;
+}
+
+char *elf__name(const struct elf *e, char buf[ELF_NAME])
+{
+	int fd = elf__is_memory(e) ? e->pin : e->fd;
+
+	if (fd < 0)
+		return NULL;
+	snprintf(buf, ELF_NAME, "/proc/self/fd/%d", fd);
+	return buf;
 }
 
 uint16_t elf__machine(const struct elf *e)

@@ -5,6 +5,7 @@
  * stripped files keep. The file is hostile: every offset and count is checked against the file's
  * size and fixed limits.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,10 +17,22 @@ struct proc;
  * file, EIO, ENOMEM. */
 struct elf *elf__open_fd(int fd);
 /* Opens the file behind a mapping, even if its path changed. If the file cannot be opened, reads
- * its mapped parts, without sections. NULL with errno: as above, or that of proc__open_map(). */
+ * its mapped parts, without sections, and elf__is_memory() is true. NULL with errno: as above, or
+ * that of proc__open_map(). */
 struct elf *elf__open_map(const struct proc *p, const struct map *map);
 struct elf *elf__share(struct elf *e); /* another reference; each owner calls elf__free() */
 void elf__free(struct elf *e);	       /* accepts NULL */
+
+#define ELF_NAME 32
+/*
+ * A name for the kernel, of the very file that this reads: its descriptor's. It is good in all
+ * threads with this process's table of descriptors until elf__free(). Returns buf. NULL: the file
+ * can neither be opened nor named.
+ */
+char *elf__name(const struct elf *e, char buf[ELF_NAME]);
+/* True if the file could not be opened: its content is a process's memory, which the process
+ * chooses, and its name is of whatever was mapped there. */
+bool elf__is_memory(const struct elf *e);
 
 enum elf_machine { ELF_X86_64 = 62, ELF_AARCH64 = 183 };
 uint16_t elf__machine(const struct elf *e);

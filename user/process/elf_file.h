@@ -17,6 +17,7 @@ struct span {
 struct elf {
 	unsigned int users;
 	int fd;
+	int pin; /* names the file where fd cannot; otherwise -1 */
 	uint64_t size;
 	/* If the file cannot be opened: fd is /proc/PID/mem, and these parts of the file are
 	 * in it. */

@@ -530,20 +530,6 @@ char *proc__exe(const struct proc *p, char *buf, size_t size)
 	return buf;
 }
 
-int proc__root_path(const struct proc *p, const char *path, char *buf, size_t size)
-{
-	int n;
-
-	if (path[0] != '/')
-		return -EINVAL;
-	/* measured first, so that a short buffer is not changed */
-	n = snprintf(NULL, 0, "/proc/%d/root%s", p->pid, path);
-	if (n < 0 || (size_t)n >= size)
-		return -ENAMETOOLONG;
-	snprintf(buf, size, "/proc/%d/root%s", p->pid, path);
-	return 0;
-}
-
 int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size)
 {
 	char name[48];
@@ -721,74 +707,42 @@ int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_majo
 	return 0;
 }
 
+static void map_files_name(const struct map *m, char *buf, size_t size)
+{
+	snprintf(buf, size, "map_files/%" PRIx64 "-%" PRIx64, m->start, m->end);
+}
+
 int proc__open_map(const struct proc *p, const struct map *m)
 {
 	struct stat st;
 	char name[64];
-	int fd, err;
+	int fd;
 
 	if (!m->inode)
 		return -ENOENT;
-	snprintf(name, sizeof(name), "map_files/%" PRIx64 "-%" PRIx64, m->start, m->end);
-	fd = io__open_regular(p->dirfd, name, LINKS_FOLLOW, NULL);
-	if (fd >= 0)
-		return fd;
-	err = fd;
+	map_files_name(m, name, sizeof(name));
+	fd = io__open_regular(p->dirfd, name, LINKS_FOLLOW, &st);
 	/* not privileged, or the mapping was split or moved */
-	if (m->deleted || m->path[0] != '/')
-		return err;
-	fd = open_in_root(p, m->path, &st);
-	if (fd < 0)
-		return fd;
-	if (!same_file(fd, &st, m)) {
+	if (fd < 0 && !m->deleted && m->path[0] == '/')
+		fd = open_in_root(p, m->path, &st);
+	/* The process may have mapped another file at these addresses. */
+	if (fd >= 0 && !same_file(fd, &st, m)) {
 		close(fd);
 		return -ESTALE;
 	}
 	return fd;
 }
 
-int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t size)
+int proc__pin_map(const struct proc *p, const struct map *m)
 {
-	char name[96], path[PATH_MAX];
-	const char *use = name;
-	struct stat st;
-	int fd, err;
+	char name[64];
+	int fd;
 
 	if (!m->inode)
 		return -ENOENT;
-	snprintf(name, sizeof(name), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, p->pid, m->start,
-		 m->end);
-	if (stat(name, &st)) {
-		err = -errno;
-		/* Root cannot open another user's FUSE mount. The kernel follows this link, which
-		 * belongs to the mapping. */
-		if (err == -EACCES && readlink(name, path, sizeof(path)) > 0) {
-			if (strlen(name) >= size)
-				return -ENAMETOOLONG;
-			memcpy(buf, name, strlen(name) + 1);
-			return 0;
-		}
-		if (m->deleted || m->path[0] != '/')
-			return err;
-		err = proc__root_path(p, m->path, path, sizeof(path));
-		if (err)
-			return err;
-		/* resolved exactly as the kernel will resolve it */
-		fd = io__open_regular(AT_FDCWD, path, LINKS_FOLLOW, &st);
-		if (fd < 0)
-			return fd;
-		err = same_file(fd, &st, m) ? 0 : -ESTALE;
-		close(fd);
-		if (err)
-			return err;
-		use = path;
-	}
-	if (!S_ISREG(st.st_mode))
-		return -EINVAL;
-	if (strlen(use) >= size)
-		return -ENAMETOOLONG;
-	memcpy(buf, use, strlen(use) + 1);
-	return 0;
+	map_files_name(m, name, sizeof(name));
+	fd = openat(p->dirfd, name, O_PATH | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
 }
 
 /* ---- memory ---- */

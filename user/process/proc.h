@@ -65,9 +65,6 @@ const char *proc__cmdline(const struct proc *p, size_t *len);
 /* Reads the arguments again if there were none at open: a process that is starting a program has
  * its new name first, and the arguments a little later. */
 void proc__complete_cmdline(struct proc *p);
-/* Path of a file in the target's mount namespace: "/proc/PID/root" + path. 0, -EINVAL not absolute,
- * -ENAMETOOLONG. */
-int proc__root_path(const struct proc *p, const char *path, char *buf, size_t size);
 
 /* Opens a regular file in the target's mount namespace for reading. Symbolic links stay below the
  * target's root. A file descriptor (O_CLOEXEC) or -errno. */
@@ -107,13 +104,16 @@ int maps__parse(const char *text, size_t len, struct maps *ret);
 
 /*
  * Opens the file behind a mapping through /proc/PID/map_files/START-END, also a deleted or replaced
- * one. Otherwise opens /proc/PID/root + path and compares device and inode. A file descriptor
- * (O_CLOEXEC) or -errno. -ENOENT: anonymous memory; -EINVAL: not a regular file; -ESTALE: another
- * file has the path now.
+ * one, or through the process's root and path. The file has the device and inode of the mapping. A
+ * file descriptor (O_CLOEXEC) or -errno. -ENOENT: anonymous memory; -EINVAL: not a regular file;
+ * -ESTALE: another file is mapped there or has the path now.
  */
 int proc__open_map(const struct proc *p, const struct map *m);
-/* Path of a mapping's file that the kernel accepts for uprobes. 0 or -errno. */
-int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t size);
+/*
+ * The file that is mapped there now, for a file that cannot be opened: a descriptor (O_PATH,
+ * O_CLOEXEC) that names it and cannot read it. It may be another file than m says. Or -errno.
+ */
+int proc__pin_map(const struct proc *p, const struct map *m);
 
 /* Start time of a thread in kernel ticks; with the TID it identifies the thread. 0 or -errno. */
 int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);

@@ -224,22 +224,15 @@ static int find_in(const struct elf *e, const char *provider, const char *name, 
 	return err;
 }
 
-int usdt__find(const struct proc *p, const struct map *map, const char *provider, const char *name,
-	       size_t n, struct usdt_sites *ret)
+int usdt__find(const struct elf *e, const char *provider, const char *name, size_t n,
+	       struct usdt_sites *ret)
 {
 	struct usdt_sites sites = { .n = 0 };
-	struct elf *e;
 	int err;
 
 	if (n > MT_ASKED_ARGS)
 		return -EINVAL;
-	e = elf__open_map(p, map);
-	if (!e)
-		return -errno;
 	err = elf__machine(e) == ELF_X86_64 ? find_in(e, provider, name, n, &sites) : -ENOENT;
-	elf__free(e);
-	if (!err)
-		err = proc__map_path(p, map, sites.path, sizeof(sites.path));
 	if (!err)
 		*ret = sites;
 	return err;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "memtrace.h"
-#include "process/proc.h"
+#include "process/elf.h"
 
 struct usdt {
 	/* Virtual addresses in the file; semaphore 0: none. */
@@ -24,7 +24,6 @@ size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const
 int usdt__args(const char *text, struct mt_usdt_arg *v, size_t n);
 
 struct usdt_sites {
-	char path[512]; /* from proc__map_path() */
 	size_t n;
 	struct {
 		uint64_t offset, semaphore; /* file offsets */
@@ -33,9 +32,9 @@ struct usdt_sites {
 };
 
 /*
- * Finds the sites of a probe with n arguments in a mapped file. 0, or -errno. -ENOENT: no such
+ * Finds the sites of a probe with n arguments in a file. 0, or -errno. -ENOENT: no such
  * probe. -EINVAL: unknown form of arguments, an instruction that cannot be probed, or more than
  * MT_ASKED_SITES sites.
  */
-int usdt__find(const struct proc *p, const struct map *map, const char *provider, const char *name,
-	       size_t n, struct usdt_sites *ret);
+int usdt__find(const struct elf *e, const char *provider, const char *name, size_t n,
+	       struct usdt_sites *ret);

@@ -273,16 +273,15 @@ int cuda__look(const struct proc *p, const struct maps *m, const struct map *map
 {
 	struct cuda_file f = { .n = 0 };
 	struct elf *e;
-	int err = 0;
 
 	e = elf__open_map(p, map);
 	if (!e)
 		return -errno;
 	find_functions(p, e, m, map, &f);
-	elf__free(e);
-	if (f.n)
-		err = proc__map_path(p, map, f.path, sizeof(f.path));
-	if (!err)
-		*ret = f;
-	return err;
+	if (f.n || f.allocator)
+		f.elf = e;
+	else
+		elf__free(e);
+	*ret = f;
+	return 0;
 }

@@ -13,6 +13,7 @@
 #include "memtrace.h"
 #include "process/site.h"
 #include "record/stream.h"
+#include "process/elf.h"
 #include "process/proc.h"
 
 enum cuda_op {
@@ -77,8 +78,9 @@ struct cuda_site {
 
 /* CUDA functions in a mapped file. */
 struct cuda_file {
-	/* Path for the kernel, from proc__map_path(); "" if no function is found. */
-	char path[512];
+	/* The file, owned by the caller, for elf__name(); NULL if no function or allocator is
+	 * found. */
+	struct elf *elf;
 	/* The file defines PyTorch's caching allocator, as libc10_cuda does: calls from it are the
 	 * allocator's. */
 	bool allocator;
@@ -98,6 +100,6 @@ struct cuda_file {
 };
 
 /* Finds CUDA functions in a mapped file. map: an executable mapping of the file. 0 also if none is
- * found; -errno if the file cannot be read. */
+ * found; -errno if the file cannot be read, and *ret is unchanged. */
 int cuda__look(const struct proc *p, const struct maps *m, const struct map *map,
 	       struct cuda_file *ret);

@@ -321,19 +321,33 @@ static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, un
 	return err;
 }
 
+static void close_file(struct hook *h)
+{
+	elf__free(h->elf);
+	h->elf = NULL;
+}
+
+void hook__close_all(struct hook *hooks)
+{
+	for (size_t i = 0; i < HOOK_NR; i++)
+		close_file(&hooks[i]);
+	memset(hooks, 0, HOOK_NR * sizeof(*hooks));
+}
+
 static int fail(struct hook *h, int err, const char *why)
 {
+	close_file(h);
 	h->found = false;
 	h->why_not = why;
 	return err;
 }
 
 /* map: the executable mapping with the function. offset: the function's, in the file. */
-static int fill_hook(const struct proc *p, const struct elf *e, const struct map *map,
+static int fill_hook(const struct proc *p, struct elf *e, const struct map *map,
 		     uint64_t vaddr, uint64_t offset, uint64_t func_size, unsigned args,
 		     struct hook *h)
 {
-	char path[sizeof(h->path)];
+	char name[ELF_NAME];
 	struct site site;
 	int err;
 
@@ -350,12 +364,12 @@ static int fill_hook(const struct proc *p, const struct elf *e, const struct map
 		return fail(h, err, "no instruction that can be probed at its beginning");
 	if (err)
 		return fail(h, err, "its code cannot be read from its file");
-	err = proc__map_path(p, map, path, sizeof(path));
-	if (err)
+	if (!elf__name(e, name))
 		return fail(h, -ESTALE,
 			    "its file cannot be named to the kernel: it was replaced on disk, and "
 			    "map_files cannot be read");
-	memcpy(h->path, path, sizeof(path));
+	close_file(h);
+	h->elf = elf__share(e);
 	h->inode = map->inode;
 	h->dev_major = map->dev_major;
 	h->dev_minor = map->dev_minor;
@@ -383,9 +397,9 @@ static const struct map *exec_map_at(const struct maps *m, const struct map *fil
 	return NULL;
 }
 
-/* Fills the hook if the file exports a symbol of it. 0; -ESTALE: the kernel cannot open the
- * file; or -errno: the symbol cannot be used. */
-static int hook_from_file(const struct proc *p, const struct maps *m, const struct elf *e,
+/* Fills the hook if the file exports a symbol of it. 0; -ESTALE: the file cannot be named; or
+ * -errno: the symbol cannot be used. */
+static int hook_from_file(const struct proc *p, const struct maps *m, struct elf *e,
 			  const struct map *file, const struct want *w, struct hook *h)
 {
 	const struct map *map;
@@ -453,7 +467,7 @@ static void init_hooks(struct hook *hooks)
 {
 	size_t i;
 
-	memset(hooks, 0, HOOK_NR * sizeof(*hooks));
+	hook__close_all(hooks);
 	for (i = 0; i < HOOK_NR; i++) {
 		hooks[i].id = (enum hook_id)i;
 		hooks[i].why_not = "lies in the interpreter, which was not looked at";

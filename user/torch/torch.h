@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "process/elf.h"
 #include "process/proc.h"
 #include "process/site.h"
 
@@ -28,9 +29,9 @@ enum hook_id {
 struct hook {
 	enum hook_id id;
 	bool found;
-	bool required;	/* nothing can be traced without it */
-	char path[512]; /* path for the kernel: "/proc/PID/map_files/..." or /proc/PID/root/... */
-	uint64_t inode; /* identity of that file */
+	bool required;	 /* nothing can be traced without it */
+	struct elf *elf; /* the file, owned; elf__name() is for the kernel. NULL if not found */
+	uint64_t inode;	 /* identity of that file */
 	uint32_t dev_major, dev_minor;
 	/* The file's own path, for messages: hostile text; a long one lacks its beginning. */
 	char file[256];
@@ -62,11 +63,13 @@ int torch__rank(const struct maps *m, const char *path);
 bool torch__is_other(const struct maps *m, const char *path);
 /* Name for messages: HOOK_REPORT -> "report". */
 const char *hook__name(enum hook_id id);
+/* Closes the hooks' files (HOOK_NR) and zeroes the hooks. */
+void hook__close_all(struct hook *hooks);
 /*
  * Finds the hooks in torch's libraries by .dynsym in every mapped file, and picks each hook's site.
- * hooks: HOOK_NR entries, initialized here; the interpreter's are not found here. 0. If a required
- * hook is missing (see its why_not): -ENOENT, or -EPERM or -ESTALE if a file could not be opened.
- * Or -errno.
+ * hooks: HOOK_NR entries, all zero or filled before; hook__close_all() must follow. The interpreter's
+ * are not found here. 0. If a required hook is missing (see its why_not): -ENOENT, or -EPERM or
+ * -ESTALE if a file could not be opened. Or -errno.
  */
 int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks);
 /* Fills a hook from a function's address in the target, except id, required and symbol. Call it

@@ -342,8 +342,7 @@ struct second {
 	struct inside_memory *m;
 	struct probes *p;
 	pid_t pid;
-	int to, from;  /* the process's standard input and output */
-	char path[64]; /* path of the file with our code */
+	int to, from; /* the process's standard input and output */
 };
 
 static char *library(void)
@@ -392,7 +391,6 @@ static void start(struct second *s, const char *what, size_t ring)
 	}
 	assert_int_equal(s->m->image, 1);
 	assert_int_equal(read(s->from, &c, 1), 1);
-	snprintf(s->path, sizeof(s->path), "/proc/%d/root", (int)s->pid);
 }
 
 static void load(struct second *s, bool modules)
@@ -407,7 +405,7 @@ static void load(struct second *s, bool modules)
 }
 
 /* Offset of one of our addresses in our file; equal in the second process. */
-static uint64_t offset_of(const char *addr, char *path, size_t size)
+static uint64_t offset_of(const char *addr, struct call_file *file)
 {
 	struct proc *self = proc__open(getpid());
 	const struct map *m;
@@ -419,7 +417,7 @@ static uint64_t offset_of(const char *addr, char *path, size_t size)
 	m = maps__find(&maps, (uintptr_t)addr);
 	assert_non_null(m);
 	ret = m->offset + ((uintptr_t)addr - m->start);
-	snprintf(path, size, "%s", m->path);
+	*file = (struct call_file){ NULL, m->inode, m->dev_major, m->dev_minor };
 	maps__free(&maps);
 	proc__free(self);
 	return ret;
@@ -427,12 +425,10 @@ static uint64_t offset_of(const char *addr, char *path, size_t size)
 
 static int attach(struct second *s, enum call_probe which, const char *at, uint64_t cookie)
 {
-	char file[PATH_MAX], path[PATH_MAX + 64];
-	const struct probe_site site = { .offset = offset_of(at, file, sizeof(file)),
-					 .cookie = cookie };
+	struct call_file file;
+	const struct probe_site site = { .offset = offset_of(at, &file), .cookie = cookie };
 
-	snprintf(path, sizeof(path), "%s%s", s->path, file);
-	return probes__attach_calls(s->p, s->pid, which, path, &site, 1);
+	return probes__attach_calls(s->p, s->pid, which, &file, &site, 1);
 }
 
 /* Lets the process continue to its end while reading all records. */
@@ -629,19 +625,17 @@ static void __attribute__((unused)) test_tables(void **state)
 	struct second s;
 	struct churn c = { .s = &s };
 	struct hook h = { .id = HOOK_MODULE_CALL };
-	char file[PATH_MAX];
-	struct stat st;
+	struct call_file file;
 	pthread_t t;
 	int status;
 
 	start(&s, "modules", 0);
 	assert_int_equal(read(s.from, &c.keep, 8), 8);
 	load(&s, true);
-	h.offset = offset_of(at_module, file, sizeof(file));
-	assert_int_equal(stat(file, &st), 0);
-	h.inode = st.st_ino;
-	h.dev_major = (uint32_t)(st.st_dev >> 8 & 0xfff);
-	h.dev_minor = (uint32_t)(st.st_dev & 0xff);
+	h.offset = offset_of(at_module, &file);
+	h.inode = file.inode;
+	h.dev_major = file.dev_major;
+	h.dev_minor = file.dev_minor;
 	assert_int_equal(probes__attach(s.p, s.pid, &h), 0);
 	assert_int_equal(probes__set_module_type(s.p, 0, c.keep, MT_TYPE_OTHER), 0);
 	assert_int_equal(pthread_create(&t, NULL, churn, &c), 0);

@@ -401,30 +401,36 @@ static void test_in_a_file(void **state)
 	struct usdt_sites u;
 	const struct map *map;
 	struct stat st, ours;
+	char name[ELF_NAME];
+	struct elf *e;
 	struct maps m;
 
 	assert_non_null(p);
 	assert_int_equal(proc__maps(p, &m), 0);
 	map = maps__find(&m, (uintptr_t)usdt_site);
 	assert_non_null(map);
-	assert_int_equal(usdt__find(p, map, "memtrace", "good", 2, &u), 0);
+	e = elf__open_map(p, map);
+	assert_non_null(e);
+	assert_int_equal(usdt__find(e, "memtrace", "good", 2, &u), 0);
 	assert_int_equal(u.n, 1);
 	assert_int_equal(u.site[0].offset, offset_of(&m, usdt_site));
 	assert_int_equal(u.site[0].semaphore, offset_of(&m, &usdt_semaphore));
 	check_arg(&u.args[0].arg[0], RAX, 8, false, 0);
 	check_arg(&u.args[0].arg[1], RDX, 1, false, 0);
-	assert_int_equal(stat(u.path, &st), 0);
+	/* the kernel gets this very file */
+	assert_int_equal(stat(elf__name(e, name), &st), 0);
 	assert_int_equal(stat("/proc/self/exe", &ours), 0);
 	assert_int_equal(st.st_ino, ours.st_ino);
-	assert_int_equal(usdt__find(p, map, "memtrace", "twice", 1, &u), 0);
+	assert_int_equal(usdt__find(e, "memtrace", "twice", 1, &u), 0);
 	assert_int_equal(u.n, 2);
 	assert_int_equal(u.site[1].offset, offset_of(&m, usdt_site + 1));
 	assert_int_equal(u.site[1].semaphore, 0);
 	check_arg(&u.args[1].arg[0], RBX, 8, false, 0);
 	/* a file relocated after linking */
-	assert_int_equal(usdt__find(p, map, "memtrace", "moved", 1, &u), 0);
+	assert_int_equal(usdt__find(e, "memtrace", "moved", 1, &u), 0);
 	assert_int_equal(u.site[0].offset, offset_of(&m, usdt_site));
 	assert_int_equal(u.site[0].semaphore, offset_of(&m, &usdt_semaphore));
+	elf__free(e);
 	maps__free(&m);
 	proc__free(p);
 }
@@ -435,6 +441,7 @@ static void test_in_a_file_refused(void **state)
 					   "vector" };
 	struct proc *p = proc__open(getpid());
 	struct usdt_sites u = { .n = 77 };
+	struct elf *e;
 	const struct map *map;
 	struct maps m;
 	size_t i;
@@ -442,15 +449,18 @@ static void test_in_a_file_refused(void **state)
 	assert_non_null(p);
 	assert_int_equal(proc__maps(p, &m), 0);
 	map = maps__find(&m, (uintptr_t)usdt_site);
+	e = elf__open_map(p, map);
+	assert_non_null(e);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		if (usdt__find(p, map, "memtrace", bad[i], 1, &u) != -EINVAL)
+		if (usdt__find(e, "memtrace", bad[i], 1, &u) != -EINVAL)
 			fail_msg("\"%s\" was taken", bad[i]);
-	assert_int_equal(usdt__find(p, map, "memtrace", "good", 3, &u),
+	assert_int_equal(usdt__find(e, "memtrace", "good", 3, &u),
 			 -EINVAL); /* it has two arguments */
-	assert_int_equal(usdt__find(p, map, "memtrace", "good", MT_ASKED_ARGS + 1, &u), -EINVAL);
-	assert_int_equal(usdt__find(p, map, "memtrace", "none", 1, &u), -ENOENT);
-	assert_int_equal(usdt__find(p, map, "pytorch", "good", 2, &u), -ENOENT);
+	assert_int_equal(usdt__find(e, "memtrace", "good", MT_ASKED_ARGS + 1, &u), -EINVAL);
+	assert_int_equal(usdt__find(e, "memtrace", "none", 1, &u), -ENOENT);
+	assert_int_equal(usdt__find(e, "pytorch", "good", 2, &u), -ENOENT);
 	assert_int_equal(u.n, 77); /* unchanged */
+	elf__free(e);
 	maps__free(&m);
 	proc__free(p);
 }

@@ -78,6 +78,7 @@ static int teardown(void **state)
 
 	for (size_t i = 0; i < w->n; i++)
 		munmap(w->libs[i].mem, w->libs[i].size);
+	hook__close_all(w->hooks);
 	assert_int_equal(scratch__remove(dir), 0);
 	maps__free(&w->m);
 	proc__free(w->p);
@@ -158,10 +159,11 @@ static int find_hooks(struct world *w)
 	return torch__hooks(w->p, &w->m, w->hooks);
 }
 
-/* Bytes at the hook's path and offset, as the kernel reads them. */
+/* Bytes at the hook's file and offset, as the kernel reads them. */
 static void read_hook(const struct hook *h, uint8_t *buf, size_t len)
 {
-	int fd = open(h->path, O_RDONLY);
+	char name[ELF_NAME];
+	int fd = open(elf__name(h->elf, name), O_RDONLY);
 
 	assert_true(fd >= 0);
 	assert_int_equal(pread(fd, buf, len, (off_t)h->offset), len);
@@ -174,7 +176,7 @@ static void test_no_torch(void **state)
 	struct torch_info info;
 	int i;
 
-	memset(w->hooks, 0xff, sizeof(w->hooks));
+	w->hooks[HOOK_OOM].found = true;
 	assert_int_equal(find_hooks(w), -ENOENT);
 	for (i = 0; i < HOOK_NR; i++) {
 		assert_false(w->hooks[i].found);
@@ -411,6 +413,7 @@ static void test_at_address(void **state)
 	assert_int_equal(proc__maps(w->p, &w->m), 0);
 	assert_int_equal(hook__at_address(w->p, &w->m, (uint64_t)(uintptr_t)anon, 1, &h), -ENOENT);
 	munmap(anon, 4096);
+	elf__free(h.elf);
 }
 
 static void test_names(void **state)

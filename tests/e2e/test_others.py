@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: probes-all
+"""A capture of several processes changes no byte of code that a recorded process has chosen: bystanders keep theirs, whatever
+recorded processes map and point to. The bystander of each test is this process."""
+import mmap
+import os
+import shutil
+import subprocess
+
+from harness import PROGRAMS, TOOL, Skip, check, equal, run, scratch, spawn
+
+CODE = 0x1000  # where the libraries here have their code, and a page of it
+TIMES = range(1, 7)  # opens and closes of its library after which a process maps another file
+# A library with PyTorch's names at offsets 0x1101 and so on. There the other one has the middle of an instruction.
+TORCH = (("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE", 0x101), ("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm", 0x200),
+         ("_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv", 0x240))
+FUNCTION = ".globl {0}\n.type {0}, @function\n.org {1}\n{0}: .byte 0x55,0x5d,0xc3\n.size {0}, 3\n"
+WORK = ".globl work\n.type work, @function\n.org 0x100\nwork: .byte 0xb8,0x44,0x33,0x22,0x11,0xc3\n.size work, 6\n.org 0x200\n.fill 0x600, 1, 0x55\n"
+
+
+def library(name, text):
+    path = scratch(name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.uname().machine != "x86_64" or not shutil.which("cc"):
+        raise Skip("needs x86-64 and a C compiler")
+    subprocess.run(["cc", "-shared", "-nostdlib", "-x", "assembler", "-o", path, "-"], input=".text\n" + text + ".org 0x800\n",
+                   text=True, check=True)
+    return path
+
+
+def program(name):
+    path = scratch(name + "_others")
+    subprocess.run(["cc", "-std=gnu11", "-O1", "-Wall", "-o", path, os.path.join(PROGRAMS, name + ".c")], check=True)
+    return path
+
+
+class Bystander:
+    """Maps the code of a file, and says which of its bytes are not the file's."""
+
+    def __init__(self, path):
+        self.path = path
+        with open(path, "rb") as f:
+            self.code = mmap.mmap(f.fileno(), CODE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC, offset=CODE)
+            f.seek(CODE)
+            self.right = f.read(CODE)
+        self.code[:]  # the page is there
+
+    def changed(self):
+        return ["%#x: %#x" % (CODE + i, now) for i, now in enumerate(self.code[:len(self.right)]) if now != self.right[i]]
+
+    def stays_the_same(self, what):
+        equal(self.changed(), [], "bytes of a bystander's code that changed (%s)" % what)
+
+
+def remapping(swapper, n):
+    own = library("remaps%d/torch/lib/libc10.so" % n, "".join(FUNCTION.format(*f) for f in TORCH))
+    p = spawn([swapper, own, scratch("bystander.so"), str(n)])
+    p.wait_line("^ready", 30)
+    return p
+
+
+def record(*options):
+    return spawn([TOOL, "record", *options, "-v"], root=True)
+
+
+def test_a_file_that_is_mapped_after_the_look():
+    """The code of another file comes to the addresses where the recorder has just read PyTorch's names."""
+    bystander = Bystander(library("bystander.so", WORK))
+    swapper = program("remaps")
+    processes = [remapping(swapper, n) for n in TIMES]
+    recorder = record("--name", swapper, "-o", scratch("remapped.mtr"))
+    for p in processes:
+        recorder.wait_line("PID %d" % p.pid, 60, stream="err")
+    for p in processes:
+        p.wait_line("^swapped", 60)
+    bystander.stays_the_same("mapped later")
+    recorder.signal(2)
+    equal(recorder.wait(60), 0, "exit code (%s)" % recorder.stderr()[-500:])
+    bystander.stays_the_same("at the end")
+
+
+if __name__ == "__main__":
+    run(globals())
