@@ -5,13 +5,23 @@ them acts on a device, and none holds up memtrace-bpf or its figures of others."
 import ctypes
 import json
 import os
+import signal
 import subprocess
+import sys
 import shutil
 
 import chaos
-from harness import REPO, TOOL, check, equal, run, scratch, tool
+import harness
+from harness import IS_ROOT, PROGRAMS, REPO, TOOL, Skip, check, equal, run, scratch, spawn, tool
 
 IN_OPEN = 0x20
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], "rb") as f:
+    kept = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
+print("ready", flush=True)
+sys.stdin.read()
+"""
 
 
 class Opens:
@@ -91,6 +101,47 @@ def test_special_files_of_a_folder():
     shutil.copy(recording, scratch("elsewhere/a.mtr"))
     code, out, err = tool("report", folder)
     check(code, "a folder behind a link was reported: %s%s", out, err)
+
+
+class Stalled:
+    """A process of user nobody that maps PyTorch's library from its own file system, which never answers a read."""
+
+    def __init__(self, name, *options):
+        if not IS_ROOT or not os.path.exists("/dev/fuse"):
+            raise Skip("needs root and /dev/fuse")
+        at = scratch("fuse-" + name)
+        os.makedirs(at)
+        os.chmod(at, 0o755)
+        self.process = spawn([sys.executable, os.path.join(PROGRAMS, "fuse_mount.py"), "stall", *options, chaos.hooks(), at, "/usr/bin/env", "python3", "-c",
+                              MAPS, os.path.join(at, chaos.HOOKS)])
+        self.process.wait_line("^ready", 30)
+        self.pid, self.server = harness.children_of(self.process.popen.pid)
+
+    def asked(self):
+        return any(line.startswith("asked") for _, line in list(self.process.out))
+
+    def stop(self):
+        os.kill(self.server, signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+
+def test_watch_all_beside_a_file_system_that_never_answers():
+    """Others are found, and the command ends. A file that only its owner can open is not read at all."""
+    for name, options in (("closed", ()), ("shared", ("open",))):
+        stalled = Stalled(name, *options)
+        try:
+            storm = chaos.Storm()
+            watch = spawn([TOOL, "watch", "--all"], root=True)
+            watch.wait_line("watching PID %d " % storm.pid, 60)
+            if options:
+                watch.wait_line("PID %d .* is left out" % stalled.pid, 60, stream="err")
+            equal(stalled.asked(), bool(options), "the file system was asked")
+            watch.signal(signal.SIGINT)
+            equal(watch.wait(30), 0, "exit code of watch")
+            storm.process.stop()
+        finally:
+            stalled.stop()
 
 
 if __name__ == "__main__":

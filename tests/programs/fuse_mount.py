@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Runs a program as user nobody in its own mount namespace, with a file on nobody's FUSE mount: fuse_mount.py FILE FOLDER PROGRAM
-[ARGUMENT...]. Without allow_other the kernel gives access to nobody only, as for images mounted without setuid."""
+"""Runs a program as user nobody in its own mount namespace, with a file on nobody's FUSE mount:
+
+    fuse_mount.py [stall] [open] FILE FOLDER PROGRAM [ARGUMENT...]
+
+The kernel gives access to nobody only, as for images mounted without setuid; open: to all users. stall: no read of the file is ever
+answered, and each prints "asked"."""
 import ctypes
 import errno
 import os
@@ -44,13 +48,16 @@ def answer(op, node, body, name, data):
     return None if op in (FORGET, BATCH_FORGET) else errno.ENOSYS
 
 
-def serve(fd, name, data):
+def serve(fd, name, data, stall):
     while True:
         try:
             request = os.read(fd, 1 << 20)
         except OSError:
             return  # unmounted
         _, op, unique, node = struct.unpack_from("<IIQQ", request)
+        if op == READ and stall:
+            print("asked", flush=True)
+            continue
         got = answer(op, node, request[40:], name, data)
         if got is None:
             continue
@@ -59,12 +66,15 @@ def serve(fd, name, data):
 
 
 def main():
-    file, folder, *command = sys.argv[1:]
+    args = sys.argv[1:]
+    stall, shared = (args.pop(0) if args[0] == word else "" for word in ("stall", "open"))
+    file, folder, *command = args
     libc = ctypes.CDLL(None, use_errno=True)
     with open(file, "rb") as f:
         data = f.read()
     fd = os.open("/dev/fuse", os.O_RDWR)
     options = "fd=%d,rootmode=40000,user_id=%d,group_id=%d" % (fd, NOBODY, NOBODY)
+    options += ",allow_other" if shared else ""
     if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) or \
        libc.mount(b"test", folder.encode(), b"fuse", MS_NOSUID | MS_NODEV, options.encode()):
         sys.exit("cannot mount: %s" % os.strerror(ctypes.get_errno()))
@@ -77,7 +87,7 @@ def main():
         os.execv(command[0], command)
     server = os.fork()
     if not server:
-        serve(fd, os.path.basename(file), data)
+        serve(fd, os.path.basename(file), data, stall)
         os._exit(0)
     os.close(fd)
     sys.stdin.close()

@@ -35,6 +35,7 @@ ALLOWED = {
     "user/estimate/run.c": "files of its own folder",
     "user/estimate/tcp_store_serve.c": "files of /proc that it lists",
     "user/fetch/hosts.c": USER,
+    "user/follow/owners.c": PROC,
     "user/kineto/json_items.c": USER,
     "user/follow/owners.c": PROC,
     "user/lib/io.c": "the one way to open files, and names of /proc and /sys that callers make",

@@ -25,6 +25,7 @@
 #include "ending/hooks.h"
 #include "ending/scene.h"
 #include "follow/pick.h"
+#include "follow/torch_scan.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
@@ -360,6 +361,7 @@ void tracees__free(struct tracees *r)
 	if (r->wake >= 0)
 		close(r->wake);
 	free(r->seen);
+	torch_scan__free(r->torch);
 	owners__free(&r->owners);
 	free(r);
 }

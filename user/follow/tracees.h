@@ -67,7 +67,7 @@ void tracees__limit_caps(struct tracees *r);
 
 /* Describes processes that nearly match, to continue a sentence; "": none. After the first
  * tracees__pump(). */
-void tracees__nearest(const struct tracees *r, char *buf, size_t size);
+void tracees__nearest(struct tracees *r, char *buf, size_t size);
 
 /* Call about a hundred times a second, and after tracees__poll_ms() ms (-1: no timeout). */
 void tracees__pump(struct tracees *r);

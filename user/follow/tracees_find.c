@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "follow/pick.h"
+#include "follow/torch_scan.h"
 #include "lib/array.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
@@ -26,6 +27,7 @@
 #define DESCENDANTS_MAX MT_WATCHED
 #define SCANS 8
 #define SCAN_EVERY 1000000000ULL /* ns */
+#define LATER 1			 /* pages of no process: to be asked again */
 #define NEAREST 3		 /* near matches in a message */
 #define FULL_SCAN_EVERY 10	 /* every tenth scan looks at all processes again */
 
@@ -139,12 +141,24 @@ static bool looks_like_python(const struct pick_process *q)
 	       !strncmp(q->comm, "python", 6);
 }
 
-static bool is_picked(struct tracees *r, const struct pick_process *q)
+static enum torch_scan_is has_torch(struct tracees *r, const struct pick_process *q)
+{
+	r->torch = r->torch ?: torch_scan__new(descendants__has_torch);
+	return r->torch ? torch_scan__ask(r->torch, q) : TORCH_NO;
+}
+
+/* *later: not known yet. */
+static bool is_picked(struct tracees *r, const struct pick_process *q, bool *later)
 {
 	enum pick_is is = pick__is(r->opts.pick, q);
+	enum torch_scan_is torch;
 
-	return is == PICK_YES ||
-	       (is == PICK_IF_TORCH && (looks_like_python(q) || descendants__has_torch(q->pid)));
+	*later = false;
+	if (is != PICK_IF_TORCH || looks_like_python(q))
+		return is != PICK_NO;
+	torch = has_torch(r, q);
+	*later = torch == TORCH_LATER;
+	return torch == TORCH_YES;
 }
 
 struct owner *tracees_find__owner_of(struct tracees *r, pid_t pid)
@@ -172,13 +186,13 @@ void tracees_find__owner(struct tracee *p)
 bool tracees_find__keeps(struct tracees *r, pid_t pid)
 {
 	struct pick_process q;
-	bool ret;
+	bool ret, later;
 
 	if (r->opts.children || !group_of(r))
 		return r->opts.children;
 	if (pick_process__read(pid, &q))
 		return true; /* it has ended, and its record follows */
-	ret = is_picked(r, &q);
+	ret = is_picked(r, &q, &later);
 	pick_process__free(&q);
 	return ret;
 }
@@ -210,10 +224,11 @@ static void pick_found(struct tracees *r, const struct pick_process *q)
 static void mark_untracked(struct tracees *r, pid_t pid)
 {
 	struct pick_process q;
+	bool later;
 
 	if (tracees__find(r, pid) || pick_process__read(pid, &q))
 		return;
-	if (is_picked(r, &q))
+	if (is_picked(r, &q, &later))
 		pick_found(r, &q);
 	pick_process__free(&q);
 }
@@ -223,13 +238,14 @@ static void mark_untracked(struct tracees *r, pid_t pid)
 static void look_at_new(struct tracees *r, struct seen *s)
 {
 	struct pick_process q;
+	bool later;
 
 	if (pick_process__read(s->pid, &q))
 		return;
-	if (is_picked(r, &q))
+	if (is_picked(r, &q, &later))
 		pick_found(r, &q);
 	else if (pick__is(r->opts.pick, &q) == PICK_IF_TORCH)
-		s->pages = descendants__pages(s->pid);
+		s->pages = later ? LATER : descendants__pages(s->pid);
 	pick_process__free(&q);
 }
 
@@ -237,8 +253,8 @@ static void look_at_new(struct tracees *r, struct seen *s)
 static void look_again(struct tracees *r, struct seen *s, uint64_t pages_before)
 {
 	s->pages = descendants__pages(s->pid);
-	if (s->pages && s->pages != pages_before && descendants__has_torch(s->pid))
-		mark_untracked(r, s->pid);
+	if (s->pages && s->pages != pages_before)
+		look_at_new(r, s);
 }
 
 static void look_at(struct tracees *r, struct seen *s, const struct seen *before, bool anew)
@@ -259,6 +275,8 @@ static void scan(struct tracees *r)
 	struct seen *seen = NULL;
 	struct dirent *d;
 
+	if (r->torch)
+		torch_scan__begin(r->torch);
 	while (dir && (d = readdir(dir))) {
 		if (!isdigit((unsigned char)d->d_name[0]))
 			continue;
@@ -305,7 +323,7 @@ void tracees_find__others(struct tracees *r, uint64_t now)
 
 /* Writes "; PID 12 (bash train.sh) is no Python program", or names a process with PyTorch that does
  * not match. */
-void tracees__nearest(const struct tracees *r, char *buf, size_t size)
+void tracees__nearest(struct tracees *r, char *buf, size_t size)
 {
 	const struct tracee *near[TRACEES_MAX];
 	struct pick_process q;
@@ -331,12 +349,12 @@ void tracees__nearest(const struct tracees *r, char *buf, size_t size)
 		return;
 	}
 	for (i = 0; i < r->n_seen && said < NEAREST && len < size; i++) {
-		if (!descendants__has_torch(r->seen[i].pid) ||
-		    pick_process__read(r->seen[i].pid, &q))
+		if (pick_process__read(r->seen[i].pid, &q))
 			continue;
-		len += snprintf(buf + len, size - len, "%s PID %d (%s)",
-				said++ ? "," : "; PyTorch is in", (int)q.pid,
-				pick_process__title(&q, title, sizeof(title)));
+		if (has_torch(r, &q) == TORCH_YES)
+			len += snprintf(buf + len, size - len, "%s PID %d (%s)",
+					said++ ? "," : "; PyTorch is in", (int)q.pid,
+					pick_process__title(&q, title, sizeof(title)));
 		pick_process__free(&q);
 	}
 }

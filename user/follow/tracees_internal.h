@@ -87,6 +87,7 @@ struct tracees {
 	uint64_t untold;
 	struct seen *seen;
 	size_t n_seen;
+	struct torch_scan *torch; /* NULL: not needed yet */
 	uint64_t next_scan;
 	unsigned int scans;
 	int nice;	     /* our nice value before it was lowered */

@@ -7,19 +7,22 @@
 #include <stdlib.h>
 
 #include "lib/array.h"
+#include "follow/torch_scan.h"
 #include "process/descendants.h"
 
+#define LATER 1	     /* pages of no process: to be asked again */
 #define SCAN_ANEW 12 /* scans after which all PIDs are checked again, because they may be reused */
 
 struct seen {
 	pid_t pid;
 	bool taken;
-	uint64_t pages; /* address space when rejected; 0: no match, for any address space */
+	uint64_t pages; /* address space when rejected; 0: no match, for any address space; LATER */
 };
 
 struct watch_find {
 	struct pick_args args;
 	struct pick *pick;
+	struct torch_scan *torch;
 	struct seen *seen; /* sorted by PID */
 	size_t n_seen;
 	unsigned scans;
@@ -33,8 +36,9 @@ struct watch_find *watch_find__new(const struct pick_args *args)
 		return NULL;
 	f->args = *args;
 	f->pick = pick__new(args);
-	if (!f->pick) {
-		free(f);
+	f->torch = torch_scan__new(descendants__has_torch);
+	if (!f->pick || !f->torch) {
+		watch_find__free(f);
 		return NULL;
 	}
 	return f;
@@ -45,6 +49,7 @@ void watch_find__free(struct watch_find *f)
 	if (!f)
 		return;
 	pick__free(f->pick);
+	torch_scan__free(f->torch);
 	free(f->seen);
 	free(f);
 }
@@ -70,18 +75,20 @@ void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now)
 static void check_process(struct watch_find *f, struct seen *s,
 			  bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
 {
+	enum torch_scan_is torch;
 	struct pick_process p;
 	enum pick_is is;
 
 	if (pick_process__read(s->pid, &p))
 		return;
 	is = pick__is(f->pick, &p);
-	if (is == PICK_YES || (is == PICK_IF_TORCH && descendants__has_torch(s->pid)))
+	torch = is == PICK_IF_TORCH ? torch_scan__ask(f->torch, &p) : TORCH_NO;
+	if (is == PICK_YES || torch == TORCH_YES)
 		s->taken = fn(ctx, &p);
 	if (s->taken)
 		pick__remember(f->pick, &p);
 	else if (is != PICK_NO)
-		s->pages = descendants__pages(s->pid);
+		s->pages = torch == TORCH_LATER ? LATER : descendants__pages(s->pid);
 	pick_process__free(&p);
 }
 
@@ -130,6 +137,7 @@ void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct p
 
 	if (!v)
 		return;
+	torch_scan__begin(f->torch);
 	for (size_t i = 0; i < n; i++) {
 		const struct seen *was = previous(f, v[i].pid, &at);
 
