@@ -47,6 +47,23 @@ class Failure(Exception):
     pass
 
 
+UNACCOUNTED = "hits of probes left no record"
+
+
+def accounted(err):
+    """Fails if a capture says that its counters do not add up."""
+    check(UNACCOUNTED not in err, "counters do not add up: %s", [line for line in err.splitlines() if UNACCOUNTED in line])
+
+
+def adds_up(counters):
+    """Fails if hits are in no other count. Code objects: programs of a process group go on counting them."""
+    for key, hits in counters.items():
+        kind = key.partition("hits.")[2]
+        others = [counters.get("%s.%s" % (what, kind), 0) for what in ("records", "filtered", "lost")]
+        if kind and kind != "code_gone":
+            check(hits == sum(others), "%s: %d hits, but %s were recorded, filtered, lost", kind, hits, others)
+
+
 def check(condition, message, *args):
     if not condition:
         raise Failure(message % args if args else message)
@@ -205,6 +222,7 @@ class Process:
                 self.name(), seconds, self.tail(self.stderr()))) from None
         for t in self.readers:
             t.join(5)
+        accounted(self.stderr())
         return code
 
     def stop(self):
@@ -285,6 +303,7 @@ def tool(*args, root=False, seconds=60, stdin=subprocess.DEVNULL, text=True, pre
     except subprocess.TimeoutExpired:
         raise Failure("%s did not end within %d s" % (" ".join(args), seconds)) from None
     err = done.stderr.decode("utf-8", "replace")
+    accounted(err)
     return done.returncode, done.stdout.decode("utf-8", "replace") if text else done.stdout, err
 
 
@@ -351,7 +370,12 @@ def report(path, *options, at="end", by="line", expect=0):
     own(path)
     code, out, err = tool("report", "--format", "json", "--at", at, "--by", by, *options, path, seconds=180)
     check(code == expect, "report of %s ended with %d: %s", path, code, err[-1000:])
-    return json.loads(out)
+    doc = json.loads(out)
+    capture = doc.get("capture", {})
+    # A recorder that was killed leaves counters that are up to a second old.
+    if capture.get("complete") and "counters" in capture:
+        adds_up(capture["counters"])
+    return doc
 
 
 def device(doc, name="cpu"):

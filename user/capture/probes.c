@@ -85,6 +85,8 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 	if (p && opts->seen)
 		memset(p->vars.seen_code, 1, MT_SEEN_SLOTS);
 	if (p)
+		p->empty = opts->empty;
+	if (p)
 		p->calls_each = probes__everywhere(p) && seccomp__filters_returns();
 	return p;
 }
@@ -155,6 +157,11 @@ void probes__free(struct probes *p)
 bool probes__have_multi(const struct probes *p)
 {
 	return p->multi;
+}
+
+bool probes__empty(const struct probes *p)
+{
+	return p->empty;
 }
 
 uint64_t probes__records(const struct probes *p, uint32_t number, unsigned int type)

@@ -190,6 +190,8 @@ uint64_t probes__notices(const struct probes *p);
 size_t probes__take_absent(struct probes *p, uint32_t number, uint64_t addrs[MT_ABSENT]);
 /* Sums of the per-CPU counters (MT_CNT_*). 0 or -errno. */
 int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR]);
+/* True if the programs count hits and write no records: see struct probes_opts. */
+bool probes__empty(const struct probes *p);
 /* Records of this type (enum mt_rec_type) drained so far. */
 uint64_t probes__records(const struct probes *p, uint32_t number, unsigned int type);
 /* Records about freed code objects drained so far, of all processes. */

@@ -92,6 +92,7 @@ struct probes {
 	/* The last result of probes__lost_ends(), and probes__notices() before it. */
 	uint64_t ends_sum, ends_notices;
 	bool ends_known;
+	bool empty; /* see struct probes_opts */
 	uint64_t records[MT_MEMBERS][RECORD_TYPES]; /* by process and type */
 };
 

@@ -541,6 +541,11 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 		if (err)
 			goto out;
 	} while (s->queue.len || rounds++ < 1);
+	err = session__account(s);
+	if (err)
+		goto out;
+	session__set_counters(s, s->losses.counters);
+	facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
 	err = s->census ? census_stage__take_ledger(s->census, !session__replaced(s), end) : 0;
 	if (!err)
 		err = attach_stage__finish(s->attach);
@@ -601,9 +606,15 @@ uint64_t session__lost(const struct session *s)
 	return s->losses.total;
 }
 
-uint64_t session__unseen(const struct session *s)
+uint64_t session__lost_with_room(const struct session *s)
 {
-	return s->losses.unseen;
+	uint64_t n = s->losses.unseen;
+
+	if (s->opts.inside)
+		return s->losses.total; /* threads wait while the ring is full */
+	for (size_t i = 0; i < MT_REC_TYPES; i++)
+		n += s->losses.unaccounted[i];
+	return n < s->losses.total ? n : s->losses.total;
 }
 
 uint64_t session__steps(const struct session *s)

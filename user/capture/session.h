@@ -98,8 +98,9 @@ uint64_t session__start(
 	const struct session *s); /* clock__kernel() at the start; 0 before attach */
 uint64_t session__events(const struct session *s);
 uint64_t session__lost(const struct session *s);
-/* Those of them that PyTorch reported and no probe saw: the ring had room. */
-uint64_t session__unseen(const struct session *s);
+/* Those of them that were not lost because the ring was full, such as reports of PyTorch that no
+ * probe saw. */
+uint64_t session__lost_with_room(const struct session *s);
 /* Optimizer steps whose beginning and end are both in the stream. */
 uint64_t session__steps(const struct session *s);
 /* True if the process runs another program now. */

@@ -291,13 +291,14 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	struct names_stats ns = symbolizer__stats(s->decoder->names);
 	size_t i;
 
-	/* For each type, hits = records + filtered + lost. Each outcome is counted where it is
-	 * decided. */
+	/* For each type, hits = records + filtered + lost + unaccounted. Each outcome but the last
+	 * is counted where it is decided. */
 	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
 		set_counter(s, "hits", types[i], c[MT_CNT_HIT + i]);
 		set_counter(s, "records", types[i], probes__records(s->probes, s->opts.number, i));
 		set_counter(s, "filtered", types[i], c[MT_CNT_FILTERED + i]);
 		set_counter(s, "lost", types[i], c[MT_CNT_RING_LOST + i]);
+		set_counter(s, "unaccounted", types[i], s->losses.unaccounted[i]);
 	}
 	for (i = 0; i < MT_WALK_NR; i++)
 		set_counter(s, "walks", facts__walk_name(i), c[MT_CNT_WALK + i]);

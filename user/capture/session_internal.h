@@ -61,6 +61,8 @@ struct losses {
 	uint64_t notices;	      /* probes__notices() before they were read */
 	uint64_t early;		      /* records without room before attach, and unseen */
 	uint64_t unseen;	      /* cuda_calls__unseen() */
+	/* Hits that no other count has, by enum mt_rec_type: session__account() at the end */
+	uint64_t unaccounted[MT_REC_TYPES];
 	uint64_t brought_in;	      /* pages read because walks missed them */
 	uint64_t total;		      /* records of all kinds */
 	uint64_t told;		      /* records about memory, as of the last EVENT_LOST */
@@ -153,6 +155,15 @@ int session__round(struct session *s);
 int session__drain_ring(struct session *s, bool only_names);
 /* Emits the end of a loss once all records from before it are decoded. 0 or the sink's error. */
 int session__end_losses(struct session *s, uint64_t now);
+/*
+ * Once the programs are stopped or removed, and the ring is drained: checks that for each type of
+ * record hits = records + filtered + lost. Waits for programs that still run. Hits that are in no
+ * count after that count as lost, and a warning says so. A program does not count at all:
+ *   - MT_REC_STACK, which is part of other hits,
+ *   - MT_REC_CODE_GONE of a process in a group, whose programs go on. Code objects have epochs.
+ * 0, -ENOMEM or the sink's error.
+ */
+int session__account(struct session *s);
 /*
  * Makes the programs forget which code objects stacks have, once many others were freed. They mark
  * objects by hash: with too many marks nearly every end makes all stacks be sent again.

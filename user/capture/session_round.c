@@ -11,12 +11,15 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
+#include <time.h>
 
 #include "capture/code_cache.h"
 #include "capture/cuda_calls.h"
 #include "capture/decoder.h"
 #include "capture/symbolizer.h"
 #include "log/log.h"
+#include "process/proc.h"
 
 #define SETTLE_TRIES 100	 /* drains in step 2, at most */
 #define UNMARKED_MAX 16384	 /* a quarter of MT_SEEN_SLOTS */
@@ -187,33 +190,33 @@ static int confirm_names(struct session *s)
 	return 0;
 }
 
-static uint64_t sum_of_lost(const uint64_t c[MT_CNT_NR], const unsigned *what, size_t n)
+static uint64_t sum_of_lost(const struct losses *l, const unsigned *what, size_t n)
 {
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < n; i++)
-		sum += c[MT_CNT_RING_LOST + what[i]];
+		sum += l->counters[MT_CNT_RING_LOST + what[i]] + l->unaccounted[what[i]];
 	return sum;
 }
 
 /* Lost records about memory. */
-static uint64_t sum_lost(const uint64_t c[MT_CNT_NR])
+static uint64_t sum_lost(const struct losses *l)
 {
 	static const unsigned what[] = { MT_REC_REPORT,	    MT_REC_OOM,	      MT_REC_CPU_NEW,
 					 MT_REC_CPU_DELETE, MT_REC_CUDA_CALL, MT_REC_REQUESTED,
 					 MT_REC_SET_DEVICE };
 
-	return sum_of_lost(c, what, sizeof(what) / sizeof(what[0]));
+	return sum_of_lost(l, what, sizeof(what) / sizeof(what[0]));
 }
 
 /* Lost records about owners of memory and steps. A lost end of modules is repeated by the next
  * record. */
-static uint64_t sum_lost_names(const uint64_t c[MT_CNT_NR])
+static uint64_t sum_lost_names(const struct losses *l)
 {
 	static const unsigned what[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE,
 					 MT_REC_NODE };
 
-	return sum_of_lost(c, what, sizeof(what) / sizeof(what[0]));
+	return sum_of_lost(l, what, sizeof(what) / sizeof(what[0]));
 }
 
 /*
@@ -236,8 +239,8 @@ static int begin_losses(struct session *s)
 			return err;
 		s->losses.notices = notices;
 	}
-	events = sum_lost(s->losses.counters) + s->losses.early;
-	s->losses.total = events + sum_lost_names(s->losses.counters);
+	events = sum_lost(&s->losses) + s->losses.early;
+	s->losses.total = events + sum_lost_names(&s->losses);
 	if (events == s->losses.told)
 		return 0;
 	first = queue__at(&s->queue, &pos, s->queue.len, &len);
@@ -258,6 +261,48 @@ int session__end_losses(struct session *s, uint64_t now)
 		return 0;
 	s->losses.open = false;
 	return decoder__emit(s->decoder, &e);
+}
+
+#define ACCOUNT_TRIES 100 /* of 1 ms */
+
+/* Hits of each type that are in no other count so far. Their sum. */
+static uint64_t find_unaccounted(const struct session *s, uint64_t ret[MT_REC_TYPES])
+{
+	const uint64_t *c = s->losses.counters;
+	uint64_t known, sum = 0;
+
+	memset(ret, 0, MT_REC_TYPES * sizeof(*ret));
+	for (unsigned i = 1; i < MT_REC_TYPES && !probes__empty(s->probes); i++) {
+		if (i == MT_REC_STACK || (i == MT_REC_CODE_GONE && s->opts.group))
+			continue;
+		known = probes__records(s->probes, s->opts.number, i) + c[MT_CNT_FILTERED + i] +
+			c[MT_CNT_RING_LOST + i];
+		ret[i] = c[MT_CNT_HIT + i] > known ? c[MT_CNT_HIT + i] - known : 0;
+		sum += ret[i];
+	}
+	return sum;
+}
+
+int session__account(struct session *s)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+	uint64_t missing[MT_REC_TYPES], n;
+	int err = 0;
+
+	for (int i = 0; (n = find_unaccounted(s, missing)) && i < ACCOUNT_TRIES && !err; i++) {
+		nanosleep(&pause, NULL);
+		err = session__round(s);
+	}
+	if (err || !n)
+		return err;
+	memcpy(s->losses.unaccounted, missing, sizeof(missing));
+	log_warn("PID %d: %" PRIu64 " hits of probes left no record: they count as lost. The "
+		 "process was ended in a probe, or this is a fault of memtrace-bpf; `report "
+		 "--format json` has the counters",
+		 (int)proc__pid(s->target.proc), n);
+	err = begin_losses(s);
+	s->losses.in_round = 0;
+	return err ? err : session__end_losses(s, session__now(s));
 }
 
 /* After a drain. The programs record the process's system calls also when it has become another

@@ -341,8 +341,8 @@ static void say_lost(struct blame *b, const struct analysis *a)
 
 	snprintf(
 		b->note, sizeof(b->note),
-		"%s dropped, because the buffer was full: peaks and lines lack what they tell; try "
-		"a larger --ring-size",
+		"%s lost: peaks and lines lack them. If the buffer was full, a larger --ring-size "
+		"helps",
 		text__counted(n, sizeof(n), words__lost(a->model, a->facts), "event"));
 }
 

@@ -109,8 +109,7 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 			uint64_t dropped)
 {
 	uint64_t events = session__events(f->o.session), lost = session__lost(f->o.session);
-	uint64_t unseen = session__unseen(f->o.session),
-		 no_room = lost > unseen ? lost - unseen : 0;
+	uint64_t other = session__lost_with_room(f->o.session), no_room = lost - other;
 	const char *name = outfile__name(f->file);
 	char n[32], l[32], size[24];
 
@@ -128,6 +127,10 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 			 "or shown after they were freed (totals of GPUs are still exact); try "
 			 "--ring-size 64M",
 			 text__counted(l, sizeof(l), no_room, "event"));
+	if (other)
+		log_warn("%s lost that no probe recorded: blocks may be missing, or shown after "
+			 "they were freed",
+			 text__counted(l, sizeof(l), other, "event"));
 	if (dropped)
 		log_warn("--%s was reached: the file lacks %s after that", reason,
 			 text__counted(n, sizeof(n), dropped, "event"));

@@ -180,7 +180,7 @@ static void say_written(const struct output_rolling *g)
 			 text__time(to, sizeof(to), s.gap_to),
 			 text__counted(gap, sizeof(gap), s.gap_events, "event"));
 	if (s.lost)
-		log_warn("%s lost because the buffer to the kernel was full; try --ring-size 64M",
+		log_warn("%s lost. If the buffer to the kernel was full, --ring-size 64M helps",
 			 text__counted(l, sizeof(l), s.lost, "event"));
 	output__say_next("report", rolling_store__path(g->store));
 }

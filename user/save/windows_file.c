@@ -150,8 +150,8 @@ static void say(const struct windows *w, const struct flight_report *r,
 		log_warn("--%s was reached: it lacks %s after that", r->reason,
 			 text__counted(events, sizeof(events), r->dropped, "event"));
 	if (e->lost)
-		log_warn("%s lost because the buffer was full: blocks may be missing, "
-			 "or shown after they were freed; try --ring-size 64M",
+		log_warn("%s lost: blocks may be missing, or shown after they were freed. If the "
+			 "buffer was full, --ring-size 64M helps",
 			 text__counted(events, sizeof(events), e->lost, "event"));
 	if (!w->opts.folder && strcmp(path, "standard output"))
 		output__say_next("report", path);
