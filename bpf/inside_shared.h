@@ -64,7 +64,8 @@ struct mt_inside_site {
 	__u64 addr; /* 0: free; written last */
 	__u64 target;
 	__u8 way, length, operand; /* enum mt_inside_way; the instruction's length in bytes */
-	__u8 pad;
+	__u8 lower;		   /* the stack pointer is so many bytes lower than the programs
+				      expect it */
 	__u32 original; /* what the breakpoint replaced: the first byte, on AArch64 the word */
 	struct mt_inside_at at[MT_INSIDE_AT_SITE];
 };

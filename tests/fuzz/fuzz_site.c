@@ -28,6 +28,10 @@ static void check_site(const uint8_t *code, size_t size, const struct site *s)
 		abort();
 	if (s->length == 5 && code[pos] == 0x0f && code[pos + 1] == 0x1f)
 		abort();
+	pos += s->second.after;
+	if (s->second.after && (s->second.after != s->length || pos >= size ||
+				insn__decode(code + pos, size - pos, &in)))
+		abort();
 }
 
 /* The same, and nothing before the site writes an argument, x30 or the stack pointer unnoticed. */

@@ -99,7 +99,7 @@ static const struct mt_inside_site *find(__u64 addr)
 /* Replaces the return address by the trampoline. Drops calls that were left without a return. */
 static void redirect_return(struct thread *t, const struct mt_inside_site *s, ucontext_t *uc)
 {
-	__u64 sp = machine__sp_at_entry(uc), ret = machine__return_address(uc);
+	__u64 sp = machine__sp(uc) + s->lower, ret = machine__return_address(uc, sp);
 
 	while (t->depth && t->at[t->depth - 1].sp < sp)
 		t->depth--;
@@ -109,7 +109,7 @@ static void redirect_return(struct thread *t, const struct mt_inside_site *s, uc
 	if (t->depth == RETURNS_MAX)
 		return;
 	t->at[t->depth++] = (struct returning){ sp, ret, s };
-	machine__set_return_address(uc, breakpoints__returns());
+	machine__set_return_address(uc, sp, breakpoints__returns());
 }
 
 static void run_returns(const struct mt_inside_site *s, struct pt_regs *regs)
@@ -136,7 +136,7 @@ static bool has_returned(ucontext_t *uc)
 		const struct returning *r = &t->at[--t->depth];
 
 		ret = r->ret;
-		machine__regs(uc, ret, &regs);
+		machine__regs(uc, ret, machine__sp(uc), &regs);
 		if (*recorded)
 			run_returns(r->site, &regs);
 	} while (ret == breakpoints__returns() && t->depth && t->at[t->depth - 1].sp == sp);
@@ -218,7 +218,7 @@ static void run_all(const struct mt_inside_site *s, ucontext_t *uc)
 		lose_all(s);
 		return;
 	}
-	machine__regs(uc, s->addr, &regs);
+	machine__regs(uc, s->addr, machine__sp(uc) + s->lower, &regs);
 	for (i = 0; i < MT_INSIDE_AT_SITE; i++) {
 		__u32 program = __atomic_load_n(&s->at[i].program, __ATOMIC_ACQUIRE);
 

@@ -23,9 +23,10 @@ __u64 machine__trapped_at(const ucontext_t *uc)
 	return uc->uc_mcontext.pc;
 }
 
-void machine__regs(const ucontext_t *uc, __u64 ip, struct pt_regs *ret)
+void machine__regs(const ucontext_t *uc, __u64 ip, __u64 sp, struct pt_regs *ret)
 {
 	memcpy(ret, regs_of(uc), sizeof(struct emulate_a64_regs));
+	ret->sp = sp;
 	ret->pc = ip;
 }
 
@@ -50,7 +51,7 @@ void machine__go_to(ucontext_t *uc, __u64 ip)
 	uc->uc_mcontext.pc = ip;
 }
 
-__u64 machine__sp_at_entry(const ucontext_t *uc)
+__u64 machine__sp(const ucontext_t *uc)
 {
 	return uc->uc_mcontext.sp;
 }
@@ -60,13 +61,15 @@ __u64 machine__sp_returned(const ucontext_t *uc)
 	return uc->uc_mcontext.sp;
 }
 
-__u64 machine__return_address(const ucontext_t *uc)
+__u64 machine__return_address(const ucontext_t *uc, __u64 sp)
 {
+	(void)sp;
 	return uc->uc_mcontext.regs[LR];
 }
 
-void machine__set_return_address(ucontext_t *uc, __u64 to)
+void machine__set_return_address(ucontext_t *uc, __u64 sp, __u64 to)
 {
+	(void)sp;
 	uc->uc_mcontext.regs[LR] = to;
 }
 

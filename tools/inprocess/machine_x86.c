@@ -10,7 +10,7 @@ static const __u8 by_number[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP,
 				    REG_RSI, REG_RDI, REG_R8,  REG_R9,	REG_R10, REG_R11,
 				    REG_R12, REG_R13, REG_R14, REG_R15 };
 
-void machine__regs(const ucontext_t *uc, __u64 ip, struct pt_regs *r)
+void machine__regs(const ucontext_t *uc, __u64 ip, __u64 sp, struct pt_regs *r)
 {
 	const greg_t *g = uc->uc_mcontext.gregs;
 
@@ -33,7 +33,7 @@ void machine__regs(const ucontext_t *uc, __u64 ip, struct pt_regs *r)
 		.orig_ax = -1UL,
 		.ip = ip,
 		.flags = g[REG_EFL],
-		.sp = g[REG_RSP],
+		.sp = sp,
 	};
 }
 
@@ -126,7 +126,7 @@ void machine__go_to(ucontext_t *uc, __u64 ip)
 	uc->uc_mcontext.gregs[REG_RIP] = (greg_t)ip;
 }
 
-__u64 machine__sp_at_entry(const ucontext_t *uc)
+__u64 machine__sp(const ucontext_t *uc)
 {
 	return (__u64)uc->uc_mcontext.gregs[REG_RSP];
 }
@@ -136,14 +136,16 @@ __u64 machine__sp_returned(const ucontext_t *uc)
 	return (__u64)uc->uc_mcontext.gregs[REG_RSP] - 8;
 }
 
-__u64 machine__return_address(const ucontext_t *uc)
+__u64 machine__return_address(const ucontext_t *uc, __u64 sp)
 {
-	return *(const __u64 *)uc->uc_mcontext.gregs[REG_RSP];
+	(void)uc;
+	return *(const __u64 *)(uintptr_t)sp;
 }
 
-void machine__set_return_address(ucontext_t *uc, __u64 to)
+void machine__set_return_address(ucontext_t *uc, __u64 sp, __u64 to)
 {
-	*(__u64 *)uc->uc_mcontext.gregs[REG_RSP] = to;
+	(void)uc;
+	*(__u64 *)(uintptr_t)sp = to;
 }
 
 unsigned long machine__thread_pointer(void)

@@ -300,7 +300,8 @@ static int attach_file(struct decoder *d, const struct map *map, const struct cu
 		return 0;
 	for (i = 0; i < f->n; i++) {
 		const struct cuda_function *fn = cuda__function(f->site[i].fn);
-		struct probe_site site = { .offset = f->site[i].offset };
+		struct probe_site site = { .offset = f->site[i].offset,
+					   .second = f->site[i].site.second };
 
 		site.cookie = MT_CALL_COOKIE(f->site[i].fn,
 					     fn->flags | (!is_driver(fn)	? runtime
@@ -359,7 +360,9 @@ static void attach_requested(struct decoder *d, const struct map *map, const str
 	}
 	err = usdt__find(f->elf, "pytorch", "malloc", MT_ASKED_ARGS, &u);
 	for (i = 0; !err && i < u.n; i++)
-		sites[i] = (struct probe_site){ u.site[i].offset, i, u.site[i].semaphore };
+		sites[i] = (struct probe_site){ .offset = u.site[i].offset,
+						.cookie = i,
+						.ref_ctr = u.site[i].semaphore };
 	if (!err && d->opts->requested && d->opts->group)
 		log_info("--requested: PyTorch's probe is on in every process that maps %s, also "
 			 "in those that are not recorded",

@@ -18,6 +18,7 @@
 #include "capture/inside_sites.h"
 #include "lib/user.h"
 #include "log/log.h"
+#include "process/site.h"
 
 #define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */
 #define FD_FIRST 200 /* a descriptor that programs do not use by number, as shells use small ones */
@@ -178,7 +179,9 @@ void inside_memory__meet(struct inside_memory *m)
 	if (__atomic_load_n(&m->at->waits, __ATOMIC_SEQ_CST) != MT_INSIDE_STARTS)
 		return;
 	m->image = image;
-	err = err ?: inside_sites__add(m, m->linker, MT_INSIDE_LINKER, 0);
+	err = err
+		      ?: inside_sites__add(m, m->linker, (struct site_second){ 0 },
+					   MT_INSIDE_LINKER, 0);
 	if (err)
 		log_debug("the dynamic linker's place for debuggers cannot be used: %s",
 			  strerror(-err));

@@ -13,6 +13,7 @@
 #include "process/inside_plan.h"
 #include "process/elf.h"
 #include "process/proc.h"
+#include "process/site.h"
 
 #define INSN_MAX 15
 
@@ -190,9 +191,10 @@ static void set_program(const struct inside_memory *m, struct mt_inside_site *s,
 	__atomic_store_n(&at->program, program, __ATOMIC_RELEASE);
 }
 
-static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t addr, size_t used)
+static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t addr,
+		     uint8_t lower, size_t used)
 {
-	struct mt_inside_site made = { .addr = addr }, *theirs = copy_of(m, s);
+	struct mt_inside_site made = { .addr = addr, .lower = lower }, *theirs = copy_of(m, s);
 	uint8_t code[INSN_MAX] = { 0 }, copy[MT_INSIDE_SLOT];
 	size_t n = sizeof(code), i;
 	uint64_t slot = 0;
@@ -222,23 +224,22 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 	return 0;
 }
 
-int inside_sites__add(struct inside_memory *m, uint64_t addr, enum mt_inside_program program,
-		      uint64_t cookie)
+/* Adds a program at this very address. lower: as in struct mt_inside_site. */
+static int add_at(struct inside_memory *m, uint64_t addr, uint8_t lower,
+		  enum mt_inside_program program, uint64_t cookie)
 {
 	const uint32_t breakpoint = BREAKPOINT;
 	struct mt_inside_site *s;
 	size_t used, i;
 	int err = 0;
 
-	if (!addr || m->mem < 0)
-		return -ENOENT;
 	s = find(m, addr, &used);
 	if (!s)
 		return -ENOSPC;
 	if (!s->addr)
-		err = make_site(m, s, addr, used);
-	if (err)
-		return err;
+		err = make_site(m, s, addr, lower, used);
+	if (err || s->lower != lower)
+		return err ?: -EBUSY;
 	for (i = 0; i < MT_INSIDE_AT_SITE && s->at[i].program; i++)
 		;
 	if (i == MT_INSIDE_AT_SITE)
@@ -248,6 +249,16 @@ int inside_sites__add(struct inside_memory *m, uint64_t addr, enum mt_inside_pro
 	if (err)
 		set_program(m, s, i, cookie, 0);
 	return err;
+}
+
+int inside_sites__add(struct inside_memory *m, uint64_t addr, struct site_second second,
+		      enum mt_inside_program program, uint64_t cookie)
+{
+	if (!addr || m->mem < 0)
+		return -ENOENT;
+	if (second.after && !add_at(m, addr + second.after, second.lower, program, cookie))
+		return 0;
+	return add_at(m, addr, 0, program, cookie);
 }
 
 /* Removes a program of a site (0: all but the linker's), and the breakpoint after the last one. */
@@ -274,32 +285,52 @@ static void take_out(struct inside_memory *m, struct mt_inside_site *s,
 		put(m->mem, s->addr, &s->original, BREAKPOINT_SIZE);
 }
 
-void inside_sites__remove(struct inside_memory *m, uint64_t addr, enum mt_inside_program program,
-			  uint64_t cookie)
+void inside_sites__remove(struct inside_memory *m, uint64_t addr, struct site_second second,
+			  enum mt_inside_program program, uint64_t cookie)
 {
-	struct mt_inside_site *s;
-	size_t used;
+	const uint64_t places[] = { addr, addr + second.after };
+	size_t used, i;
 
-	s = find(m, addr, &used);
-	if (s && s->addr)
-		take_out(m, s, program, cookie);
+	for (i = 0; i < (second.after ? 2 : 1); i++) {
+		struct mt_inside_site *s = find(m, places[i], &used);
+
+		if (s && s->addr)
+			take_out(m, s, program, cookie);
+	}
 }
 
-size_t inside_sites__clear(struct inside_memory *m)
+/* True if the site has a program and no breakpoint any more. */
+static bool is_removed(const struct inside_memory *m, const struct mt_inside_site *s)
 {
-	size_t i, taken = 0;
 	uint8_t now[BREAKPOINT_SIZE];
+	bool has = false;
+	size_t i;
 
-	for (i = 0; i < MT_INSIDE_SITES; i++) {
-		struct mt_inside_site *s = &m->site[i];
+	for (i = 0; i < MT_INSIDE_AT_SITE && s->addr && !has; i++)
+		has = s->at[i].program != 0;
+	/* Other code than before: the library was unloaded. */
+	return has && !get(m->mem, s->addr, now, sizeof(now)) &&
+	       !memcmp(now, &s->original, sizeof(now));
+}
 
-		if (!s->addr)
-			continue;
-		taken += s->at[0].program && !get(m->mem, s->addr, now, sizeof(now)) &&
-			 !is_breakpoint(now);
-		take_out(m, s, 0, 0);
+size_t inside_sites__renew(struct inside_memory *m)
+{
+	const uint32_t breakpoint = BREAKPOINT;
+	size_t i, n = 0;
+
+	for (i = 0; i < MT_INSIDE_SITES && m->mem >= 0; i++) {
+		if (is_removed(m, &m->site[i]))
+			n += !put(m->mem, m->site[i].addr, &breakpoint, BREAKPOINT_SIZE);
 	}
-	return taken;
+	return n;
+}
+
+void inside_sites__clear(struct inside_memory *m)
+{
+	for (size_t i = 0; i < MT_INSIDE_SITES; i++) {
+		if (m->site[i].addr)
+			take_out(m, &m->site[i], 0, 0);
+	}
 }
 
 int inside_sites__add_to(struct inside_memory *m, uint64_t addr, int n)

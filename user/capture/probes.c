@@ -159,6 +159,11 @@ bool probes__have_multi(const struct probes *p)
 	return p->multi;
 }
 
+size_t probes__renew(struct probes *p)
+{
+	return p->in->renew ? p->in->renew(p) : 0;
+}
+
 bool probes__empty(const struct probes *p)
 {
 	return p->empty;

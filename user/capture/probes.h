@@ -105,6 +105,7 @@ uint64_t probes__both_until(const struct probes *p);
 struct probe_site {
 	uint64_t offset, cookie;
 	uint64_t ref_ctr; /* file offset of a USDT's semaphore; 0: none */
+	struct site_second second;
 };
 
 /* The programs of calls into CUDA, for any number of sites in any number of files: calls.bpf.h. */
@@ -192,6 +193,9 @@ size_t probes__take_absent(struct probes *p, uint32_t number, uint64_t addrs[MT_
 int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR]);
 /* True if the programs count hits and write no records: see struct probes_opts. */
 bool probes__empty(const struct probes *p);
+/* In the process itself: sets breakpoints again that other tools have removed. Returns how many;
+ * their hits since the last look are not known. */
+size_t probes__renew(struct probes *p);
 /* Records of this type (enum mt_rec_type) drained so far. */
 uint64_t probes__records(const struct probes *p, uint32_t number, unsigned int type);
 /* Records about freed code objects drained so far, of all processes. */

@@ -201,8 +201,8 @@ static bool holds(const struct map *m, const struct file_id *file, uint64_t offs
 
 /* Adds a program wherever the file's code is mapped. 0 or -errno, with some added. */
 static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
-			  const struct file_id *file, uint64_t offset,
-			  enum mt_inside_program program, uint64_t cookie)
+			  const struct file_id *file, const struct probe_site *at,
+			  enum mt_inside_program program)
 {
 	int err = -ENOENT;
 	size_t i;
@@ -210,9 +210,10 @@ static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
 	for (i = 0; i < maps->n; i++) {
 		const struct map *m = &maps->v[i];
 
-		if (!m->x || !holds(m, file, offset))
+		if (!m->x || !holds(m, file, at->offset))
 			continue;
-		err = inside_sites__add(ip->m, m->start + (offset - m->offset), program, cookie);
+		err = inside_sites__add(ip->m, m->start + (at->offset - m->offset), at->second,
+					program, at->cookie);
 		if (err)
 			return err;
 	}
@@ -220,17 +221,17 @@ static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
 }
 
 static void remove_everywhere(struct inside_probes *ip, const struct maps *maps,
-			      const struct file_id *file, uint64_t offset,
-			      enum mt_inside_program program, uint64_t cookie)
+			      const struct file_id *file, const struct probe_site *at,
+			      enum mt_inside_program program)
 {
 	size_t i;
 
 	for (i = 0; i < maps->n; i++) {
 		const struct map *m = &maps->v[i];
 
-		if (m->x && holds(m, file, offset))
-			inside_sites__remove(ip->m, m->start + (offset - m->offset), program,
-					     cookie);
+		if (m->x && holds(m, file, at->offset))
+			inside_sites__remove(ip->m, m->start + (at->offset - m->offset), at->second,
+					     program, at->cookie);
 	}
 }
 
@@ -249,12 +250,15 @@ static int attach(struct probes *p, pid_t pid, const struct hook *h)
 		[HOOK_MODULE_BOUND] = MT_INSIDE_MODULE_BOUND,
 	};
 	const struct file_id file = { h->inode, h->dev_major, h->dev_minor };
+	const struct probe_site at = { .offset = h->offset,
+				       .cookie = h->id,
+				       .second = h->site.second };
 	struct maps maps;
 	int err = open_process(inside(p)->m, pid, &maps);
 
 	if (err)
 		return err;
-	err = add_everywhere(inside(p), &maps, &file, h->offset, programs[h->id], h->id);
+	err = add_everywhere(inside(p), &maps, &file, &at, programs[h->id]);
 	maps__free(&maps);
 	inside(p)->at[h->id] = !err;
 	return err;
@@ -307,27 +311,26 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 	if (err)
 		return err;
 	for (i = 0; i < n && !err; i++) {
-		err = add_everywhere(inside(p), &maps, &file, sites[i].offset, program,
-				     sites[i].cookie);
+		err = add_everywhere(inside(p), &maps, &file, &sites[i], program);
 		if (!err && sites[i].ref_ctr)
 			err = raise_semaphore(inside(p), &maps, &file, sites[i].ref_ctr);
 	}
 	while (err && i--)
-		remove_everywhere(inside(p), &maps, &file, sites[i].offset, program,
-				  sites[i].cookie);
+		remove_everywhere(inside(p), &maps, &file, &sites[i], program);
 	maps__free(&maps);
 	return err;
+}
+
+static size_t renew(struct probes *p)
+{
+	return inside_sites__renew(inside(p)->m);
 }
 
 static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 {
 	struct inside_probes *ip = inside(p);
-	size_t gone = inside_sites__clear(ip->m);
 
-	if (gone)
-		log_warn("%zu breakpoints had been removed, perhaps by another tool's probes in "
-			 "the same places: events may be missing",
-			 gone);
+	inside_sites__clear(ip->m);
 	while (ip->n_semaphores && ip->semaphores_of == ip->m->mem_image)
 		inside_sites__add_to(ip->m, ip->semaphore[--ip->n_semaphores], -1);
 	ip->n_semaphores = 0;
@@ -441,6 +444,7 @@ static const struct probes_place in_process = {
 	.attached = attached,
 	.attach_calls = attach_calls,
 	.detach = detach,
+	.renew = renew,
 	.go_sleepable = go_sleepable,
 	.forget_wake = forget_wake,
 	.consumed = consumed,

@@ -21,6 +21,7 @@ struct probes_place {
 	void (*detach)(
 		struct probes *p,
 		pid_t pid); /* 0: everything; otherwise only the calls attached for this process */
+	size_t (*renew)(struct probes *p); /* see probes__renew(); may be NULL */
 	void (*detach_hook)(struct probes *p, enum hook_id id); /* does not wait; may be NULL */
 	void (*prepare_sleepable)(struct probes *p);		/* may be NULL */
 	int (*go_sleepable)(struct probes *p, pid_t pid, const struct hook *hooks);
@@ -92,7 +93,7 @@ struct probes {
 	/* The last result of probes__lost_ends(), and probes__notices() before it. */
 	uint64_t ends_sum, ends_notices;
 	bool ends_known;
-	bool empty; /* see struct probes_opts */
+	bool empty;				    /* see struct probes_opts */
 	uint64_t records[MT_MEMBERS][RECORD_TYPES]; /* by process and type */
 };
 

@@ -173,6 +173,22 @@ static void count_unseen(struct session *s)
 	s->losses.unseen = n;
 }
 
+/* Counts each breakpoint that was gone as one lost event, since the number of its hits is unknown. */
+static void count_removed(struct session *s)
+{
+	uint64_t n = s->stopped ? 0 : probes__renew(s->probes);
+
+	if (!n)
+		return;
+	if (!s->losses.removed)
+		log_warn("PID %d: another tool removed the breakpoints of this recording, for up "
+			 "to a second. They are set again, and the recording counts at least one "
+			 "lost event for each; do not probe a process that records itself",
+			 (int)proc__pid(s->target.proc));
+	s->losses.early += n;
+	s->losses.removed += n;
+}
+
 /* A process that was attached for its calls into CUDA alone may import PyTorch at any time. */
 static void look_for_torch(struct session *s)
 {
@@ -216,6 +232,7 @@ static int housekeeping(struct session *s, uint64_t now)
 		s->last_facts = now;
 		decoder__check_threads(s->decoder);
 		count_unseen(s);
+		count_removed(s);
 		look_for_torch(s);
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
 		facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
@@ -521,6 +538,7 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 	end = session__now(s);
 	session__set_clock_end(s);
 	count_unseen(s);
+	count_removed(s);
 	stop(s);
 	if (!err)
 		err = session__pump(s, sink);

@@ -312,6 +312,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	host_memory__set_facts(s->decoder->host, s->facts);
 	if (s->losses.unseen)
 		facts__setf(s->facts, "counter.reports_unseen", "%" PRIu64, s->losses.unseen);
+	if (s->losses.removed)
+		facts__setf(s->facts, "counter.breakpoints_removed", "%" PRIu64, s->losses.removed);
 	if (s->decoder->twins)
 		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->decoder->twins);
 	if (c[MT_CNT_FAULT_RETRIED])

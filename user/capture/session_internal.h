@@ -59,15 +59,16 @@ struct code_ends {
 struct losses {
 	uint64_t counters[MT_CNT_NR]; /* the programs' counters, at most a second old */
 	uint64_t notices;	      /* probes__notices() before they were read */
-	uint64_t early;		      /* records without room before attach, and unseen */
+	uint64_t early;		      /* records without room before attach, unseen, and removed */
 	uint64_t unseen;	      /* cuda_calls__unseen() */
+	uint64_t removed;	      /* breakpoints that were set again: probes__renew() */
 	/* Hits that no other count has, by enum mt_rec_type: session__account() at the end */
 	uint64_t unaccounted[MT_REC_TYPES];
-	uint64_t brought_in;	      /* pages read because walks missed them */
-	uint64_t total;		      /* records of all kinds */
-	uint64_t told;		      /* records about memory, as of the last EVENT_LOST */
-	uint64_t in_round;	      /* part of told that was added in this round */
-	bool open;		      /* records older than the last loss may be in the ring */
+	uint64_t brought_in; /* pages read because walks missed them */
+	uint64_t total;	     /* records of all kinds */
+	uint64_t told;	     /* records about memory, as of the last EVENT_LOST */
+	uint64_t in_round;   /* part of told that was added in this round */
+	bool open;	     /* records older than the last loss may be in the ring */
 	bool steps_warned;
 };
 

@@ -21,6 +21,9 @@
  * may have been signed. For programs that keep a call and look for it on the stack later. */
 #define SITE_AT_ENTRY (1u << 30)
 
+/* Only the entry. The rest of the code is for `second`. */
+#define SITE_FIRST (1u << 29)
+
 enum site_class {
 	SITE_NONE = 0,
 	SITE_PUSH,
@@ -37,11 +40,22 @@ enum site_class {
 /* SITE_X30 means that x30 has the return address, SITE_X30_SIGNED that it is signed (paciasp). */
 enum site_return { SITE_ON_STACK = 0, SITE_X30, SITE_X30_SIGNED };
 
+/*
+ * x86-64 only: another place for the same purpose, which no probe on the site disturbs. A call that
+ * passes the site passes this place right after it. All registers are as at the site, but the stack
+ * pointer, which is lower there.
+ */
+struct site_second {
+	uint8_t after; /* bytes from the site; 0: there is none */
+	uint8_t lower; /* bytes by which the stack pointer is lower */
+};
+
 struct site {
 	uint32_t offset; /* bytes from the function's entry */
 	uint8_t length;	 /* length of the instruction */
 	enum site_class cls;
 	char text[32]; /* the instruction as text, for --explain: "push %r14" */
+	struct site_second second;
 	/*
 	 * AArch64 only. The site is in the function's straight-line beginning, so these hold at
 	 * each hit. sp: the stack pointer there minus the one at entry, 0 or less. saved_at: the
@@ -59,15 +73,15 @@ bool site__is_native(uint16_t machine);
 /*
  * Picks the site of a function. machine: of its file. code: its first size bytes; func_size: its
  * whole size, 0 if not known. args: bit i for the i-th integer argument that the probe reads,
- * SITE_NO_CALLS and SITE_AT_ENTRY. Without all of the code the site is the entry, since an unseen
- * branch could lead past a later one. Never picks, on x86-64, a prefixed nop, or a 5-byte nop,
- * which the kernel may turn into a call that breaks red zones and forks. Never picks, on AArch64: a
- * load of a literal (kernels before 6.12 emulate it wrongly, later ones refuse it); an instruction
- * between ldxr and stxr, which a breakpoint would make fail forever; ret, br and blr at the entry,
- * where the emulation keeps the mark of an indirect branch (PSTATE.BTYPE), which ends processes
- * with guarded pages. 0, or -errno. -ENOTSUP: the function begins with such a nop and has no other
- * site. -EINVAL: the entry cannot be probed, since it is empty or not decodable. -ENOEXEC: an
- * unknown machine.
+ * SITE_NO_CALLS, SITE_AT_ENTRY and SITE_FIRST. Without all of the code the site is the entry, since
+ * an unseen branch could lead past a later one. Never picks, on x86-64, a prefixed nop, or a 5-byte
+ * nop, which the kernel may turn into a call that breaks red zones and forks. Never picks, on
+ * AArch64: a load of a literal (kernels before 6.12 emulate it wrongly, later ones refuse it); an
+ * instruction between ldxr and stxr, which a breakpoint would make fail forever; ret, br and blr at
+ * the entry, where the emulation keeps the mark of an indirect branch (PSTATE.BTYPE), which ends
+ * processes with guarded pages. 0, or -errno. -ENOTSUP: the function begins with such a nop and has
+ * no other site. -EINVAL: the entry cannot be probed, since it is empty or not decodable. -ENOEXEC:
+ * an unknown machine.
  */
 int site__pick(uint16_t machine, const uint8_t *code, size_t size, uint64_t func_size,
 	       unsigned args, struct site *ret);

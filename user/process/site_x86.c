@@ -209,6 +209,41 @@ static void choose(const uint8_t *code, const struct insn *in, size_t offset, en
 	*ret = s;
 }
 
+/* Bytes by which the instruction lowers the stack pointer, if that is all that it does. -1: it does
+ * something else. */
+static int lowers_stack(const struct insn *in, const uint8_t *code)
+{
+	if (insn__is_nop(in))
+		return 0;
+	if (in->map == INSN_MAP_1 && in->opcode >= 0x50 && in->opcode <= 0x57 && !in->prefixes)
+		return 8;
+	/* sub imm8, %rsp: it also sets the flags, which no program reads */
+	if (in->length == 4 && in->rex == 0x48 && in->opcode == 0x83 && in->modrm == 0xec &&
+	    code[3] < 0x80)
+		return code[3];
+	return -1;
+}
+
+/* Finds the second place of a chosen site. */
+static void find_second(const uint8_t *code, size_t size, uint64_t func_size, bool no_calls,
+			struct site *s)
+{
+	size_t next = s->offset + s->length;
+	struct insn at, in;
+	struct body body;
+	int lower;
+
+	if (next >= size || insn__decode(code + s->offset, size - s->offset, &at))
+		return;
+	lower = lowers_stack(&at, code + s->offset);
+	scan_body(code, size, func_size, &body);
+	if (lower < 0 || !only_from_entry(&body, next) ||
+	    insn__decode(code + next, size - next, &in) || in.flow == INSN_TRAP ||
+	    (no_calls && in.flow != INSN_NEXT))
+		return;
+	s->second = (struct site_second){ s->length, (uint8_t)lower };
+}
+
 int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
 		   struct site *ret)
 {
@@ -235,18 +270,20 @@ int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 		cls = emulated(&in);
 		if (cls != SITE_NONE) {
 			choose(code, &in, offset, cls, ret);
+			find_second(code, size, func_size, no_calls, ret);
 			return 0;
 		}
 		if (insn__is_nop(&in))
 			none = -ENOTSUP;
 		if (!stepped.length && steppable(&in))
 			choose(code, &in, offset, SITE_STEPPED, &stepped);
-		if (in.flow != INSN_NEXT || in.writes & keep ||
+		if (args & SITE_FIRST || in.flow != INSN_NEXT || in.writes & keep ||
 		    (args & SITE_AT_ENTRY && moves_stack(&in)))
 			break;
 	}
 	if (!stepped.length)
 		return none;
+	find_second(code, size, func_size, no_calls, &stepped);
 	*ret = stepped;
 	return 0;
 }

@@ -339,11 +339,10 @@ static void say_lost(struct blame *b, const struct analysis *a)
 {
 	char n[32];
 
-	snprintf(
-		b->note, sizeof(b->note),
-		"%s lost: peaks and lines lack them. If the buffer was full, a larger --ring-size "
-		"helps",
-		text__counted(n, sizeof(n), words__lost(a->model, a->facts), "event"));
+	snprintf(b->note, sizeof(b->note),
+		 "%s lost: peaks and lines lack them. If the buffer was full, a larger --ring-size "
+		 "helps",
+		 text__counted(n, sizeof(n), words__lost(a->model, a->facts), "event"));
 }
 
 int blame__find(struct analysis *a, size_t device, const struct cond_result *of,

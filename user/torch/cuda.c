@@ -131,16 +131,18 @@ static const struct map *code_map(const struct maps *m, const struct map *file, 
 static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
 		struct site *site)
 {
+	/* On x86-64 the rest of the function shows whether the entry has a second place. */
+	bool part = (entry_only && elf__machine(e) != ELF_X86_64) || sym->size > BODY_MAX;
 	uint8_t code[BODY_MAX];
-	size_t len = entry_only || sym->size > sizeof(code) ? ENTRY_BYTES : sym->size;
+	size_t len = part ? ENTRY_BYTES : sym->size;
 	int err;
 
 	if (!sym->size || sym->size < len)
 		len = sym->size ? sym->size : ENTRY_BYTES;
 	err = elf__read(e, sym->value, code, len);
 	return err
-		       ?: site__pick(elf__machine(e), code, len, entry_only ? 0 : sym->size, args,
-				     site);
+		       ?: site__pick(elf__machine(e), code, len, entry_only && part ? 0 : sym->size,
+				     args | (entry_only ? SITE_FIRST : 0), site);
 }
 
 static bool known_offset(const struct cuda_file *f, uint64_t offset)

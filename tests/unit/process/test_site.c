@@ -351,6 +351,47 @@ static void test_at_entry(void **state)
 	CHECK(c);
 }
 
+/* The second place: behind a site that lowers the stack pointer and does nothing else. */
+static void test_second(void **state)
+{
+	static const struct {
+		const char *hex;
+		struct site_second second;
+	} c[] = {
+		{ "4156 4589c6 4155 c3", { 2, 8 } },
+		{ "55 4889e5 5d c3", { 1, 8 } },
+		{ "90 55 c3", { 1, 0 } },
+		{ "4883ec28 c3", { 4, 0x28 } },
+		{ "f30f1efa 55 c3", { 1, 8 } },
+		/* branches to it, or the code is not known */
+		{ "55 4889e5 ebfb c3", { 0 } },
+		{ "55 48", { 0 } },
+		/* other effects */
+		{ "eb00 c3", { 0 } },
+		{ "e800000000 c3", { 0 } },
+		{ "4881ec00010000 c3", { 0 } },
+		/* nothing behind it that can be probed */
+		{ "55 cc", { 0 } },
+		{ "55", { 0 } },
+	};
+	uint8_t buf[64];
+	struct site s;
+	size_t len;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		len = from_hex(c[i].hex, buf, sizeof(buf));
+		assert_int_equal(site__pick(ELF_X86_64, buf, len, len, SITE_FIRST * (i != 4), &s),
+				 0);
+		if (memcmp(&s.second, &c[i].second, sizeof(s.second)))
+			fail_msg("%s: %u bytes after, %u lower", c[i].hex, s.second.after,
+				 s.second.lower);
+		/* an unknown size */
+		assert_int_equal(site__pick(ELF_X86_64, buf, len, 0, 0, &s), 0);
+		assert_int_equal(s.second.after, 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -359,6 +400,7 @@ int main(void)
 		cmocka_unit_test(test_refused),	    cmocka_unit_test(test_unknown_size),
 		cmocka_unit_test(test_why_refused), cmocka_unit_test(test_no_calls),
 		cmocka_unit_test(test_lengths),	    cmocka_unit_test(test_at_entry),
+		cmocka_unit_test(test_second),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
