@@ -103,7 +103,7 @@ def test_who_is_missing():
     liars = {
         "nothing": ({}, "too old"),
         "text": ({"*": (200, b"<html>\x1b[31m")}, "not that of memtrace-bpf serve"),
-        "endless": ({"*": endless}, "longer than 16.00 MiB"),
+        "endless": ({"*": endless}, "longer than 1.00 MiB"),
         "moved": ({"*": (302, {"detail": "elsewhere\x1b[2J"})}, "answers 302: elsewhere\\x1b[2J"),
         "path": ({**good, "POST /api/trace/memory": (200, {"trace_id": "../../../../etc/passwd"})}, "the server's answer has no trace"),
         "file": (good, "no good recording"),
@@ -284,7 +284,7 @@ def test_kubernetes():
     answers = {"job": {"items": [pod("uid-a", "gpu-a"), pod("uid-b", "gpu-a"), pod("uid-c", "gpu-c"), pod("uid-d", "gpu-d", "Pending")]},
                "tracers": {"items": [pod("t1", "gpu-a", podIP="127.0.0.1"), pod("t2", "gpu-c", "Pending"), pod("t3", "gpu-x", podIP="127.0.0.9")]}}
     script = 'case "$*" in\n"get pods --all-namespaces -l job=x -o json") cat "$0.job" ;;\n' \
-             '"get pods --all-namespaces -l app.kubernetes.io/name=memtrace-bpf -o json") cat "$0.tracers" ;;\n*) echo "Error: $*" >&2; exit 1 ;;\nesac\n'
+             '"get pods --namespace memtrace-bpf -l app.kubernetes.io/name=memtrace-bpf -o json") cat "$0.tracers" ;;\n*) echo "Error: $*" >&2; exit 1 ;;\nesac\n'
     env = fake("kubectl", script)
     for name, answer in answers.items():
         with open(scratch("bin-kubectl/kubectl." + name), "w", encoding="utf-8") as f:

@@ -42,7 +42,7 @@ echo "unexpected: $words" >&2
 exit 99
 """
 POD = "training\nRunning\nnode-7\ntrainer containerd://%s\nsidecar containerd://%s\n" % (ID, SIDECAR)
-TRACERS = "memtrace-bpf memtrace-bpf-x7x7x\n"
+TRACERS = "memtrace-bpf-x7x7x \nmemtrace-bpf-old 2026-01-01T00:00:00Z\n"
 
 
 def watching(*processes):
@@ -110,6 +110,7 @@ def test_commands():
         equal(c.run(*args), (0, "made by memtrace-bpf\n", ""), "%s" % args)
         get, tracers, watch, last = c.calls()
         equal(get[:3], ["get", "pod", "my-pod"], "the pod")
+        equal(tracers[2:4], ["--namespace", "memtrace-bpf"], "the only namespace whose pods get the terminal")
         check("spec.nodeName=node-7,status.phase=Running" in tracers and "app.kubernetes.io/name=memtrace-bpf" in tracers, "%s", tracers)
         where = ("memtrace-bpf", "memtrace-bpf-x7x7x", "memtrace-bpf")
         equal(executed(watch), (*where, ["memtrace-bpf", "watch", "--all", "--container=" + ID, "--container=" + SIDECAR, "-d", "1s",
@@ -196,8 +197,10 @@ def test_errors():
         ("waits", {"pod": "training\nPending\n\n"}, [], "pod 'my-pod' is Pending, not running; see kubectl describe pod my-pod -n training"),
         ("container", {}, ["-c", "gpu"], "no running container 'gpu' in pod 'my-pod'; containers of the pod: trainer, sidecar"),
         ("not started", {"pod": "training\nRunning\nnode-7\ntrainer \n"}, [], "no running container '*' in pod 'my-pod'; containers of the pod: trainer"),
-        ("no tracer", {"tracers": ""}, [], "no pod of memtrace-bpf runs on node 'node-7'; install the Helm chart, or let its nodeSelector and "
-                                           "tolerations admit the node"),
+        ("no tracer", {"tracers": ""}, [], "no pod of memtrace-bpf runs on node 'node-7' in namespace 'memtrace-bpf'; install the Helm chart there, "
+         "let its nodeSelector and tolerations admit the node, or name its namespace with --memtrace-namespace"),
+        ("two tracers", {"tracers": "memtrace-bpf-x7x7x \nother \n"}, [], "several pods of namespace 'memtrace-bpf' call themselves memtrace-bpf on node "
+         "'node-7': memtrace-bpf-x7x7x, other; the DaemonSet has one a node: remove the others, or name its namespace with --memtrace-namespace"),
         ("no process", {"watch": ("", "memtrace-bpf: there is no process with PyTorch\n", 2)}, [],
          "no process with PyTorch in container '*' of pod 'my-pod'; --process PATTERN chooses by command line"),
         ("no match", {"watch": ("", "none\n", 2)}, ["--process", "x"], "no process of pod 'my-pod' matches 'x'"),
@@ -210,7 +213,7 @@ def test_errors():
         c = Cluster("error-" + name.replace(" ", "-"), **answers)
         equal(c.run("my-pod", *args), (UNUSABLE, "", "kubectl memtrace-bpf: %s\n" % text), name)
     for name, answers, code, text in (("pod", {"pod": denied}, 1, "cannot read pod 'my-pod': Error from server (Forbidden)"),
-                                      ("tracers", {"tracers": denied}, 1, "--memtrace-namespace NS searches one namespace"),
+                                      ("tracers", {"tracers": denied}, 1, "--memtrace-namespace NS names another namespace"),
                                       ("watch", {"watch": ("", "memtrace-bpf: no rights\n", 3)}, 3, "memtrace-bpf in pod memtrace-bpf-x7x7x failed: ")):
         got, _, err = Cluster("denied-" + name, **answers).run("my-pod")
         check(got == code and text in err, "%s: %d, %s", name, got, err)

@@ -14,6 +14,7 @@
 #include "archive/rolling_view_internal.h"
 #include "lib/exit.h"
 #include "lib/io.h"
+#include "lib/json.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "record/mtr.h"
@@ -65,17 +66,6 @@ static bool get_whole(struct rolling_view *v)
 	return true;
 }
 
-/* Bytes that the values of a JSON text take in memory, at most: a number takes two bytes of text
- * and 40 of memory, an empty object three and 300. */
-static uint64_t memory_of(const char *text, size_t size)
-{
-	uint64_t bytes = size;
-
-	for (size_t i = 0; i < size; i++)
-		bytes += text[i] == ',' ? 48 : text[i] == '[' ? 160 : text[i] == '{' ? 320 : 0;
-	return bytes;
-}
-
 /* Reads an open file of a bounded size. NULL with *why, which buf may have. */
 static json_t *parse_totals(int fd, char buf[256], const char **why)
 {
@@ -87,7 +77,7 @@ static json_t *parse_totals(int fd, char buf[256], const char **why)
 	if (!text)
 		return NULL;
 	*why = TOTALS_FILE " makes no sense";
-	err = room__check_more(memory_of(text, size));
+	err = room__check_more(json__memory_of(text, size));
 	if (err)
 		*why = room__why(buf, 256, err);
 	else

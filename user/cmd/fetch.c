@@ -28,13 +28,14 @@ struct fetch_args {
 	char **hosts;
 	size_t n_hosts;
 	bool insecure, http, slurm;
-	const char *nodes, *selector;
+	const char *nodes, *selector, *namespace;
 };
 
 enum {
 	OPT_HOSTS = OPT_COMMANDS_OWN,
 	OPT_SLURM,
 	OPT_KUBERNETES,
+	OPT_NAMESPACE,
 	OPT_TARGET,
 	OPT_WHEN,
 	OPT_STEPS,
@@ -60,6 +61,8 @@ static const struct argp_option options[] = {
 	  "The nodes of this Slurm job, or NODES, as in node[1-8]", 1 },
 	{ "kubernetes", OPT_KUBERNETES, "SELECTOR", 0,
 	  "Pods with these labels, through the memtrace-bpf pod of each node", 1 },
+	{ "kubernetes-namespace", OPT_NAMESPACE, "NAME", OPTION_RARE,
+	  "Namespace of the memtrace-bpf pods (default memtrace-bpf)", 1 },
 	{ "target", OPT_TARGET, "NAME", 0, "Only processes of this target of serve (default: all)",
 	  1 },
 	{ "token-file", OPT_TOKEN, "FILE", 0, "Token of the servers", 1 },
@@ -132,6 +135,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_KUBERNETES:
 		a->selector = arg;
+		break;
+	case OPT_NAMESPACE:
+		if (!*arg || *arg == '-')
+			argp_error(state,
+				   "--kubernetes-namespace: '%s' is not the name of a namespace; "
+				   "kubectl get namespaces lists them",
+				   arg);
+		a->namespace = arg;
 		break;
 	case OPT_TARGET:
 		a->o.target = arg;
@@ -220,7 +231,7 @@ static int read_hosts(struct fetch_args *a, struct hosts *h)
 	if (!status && a->slurm)
 		status = sources__slurm(h, a->nodes);
 	if (!status && a->selector)
-		status = sources__kubernetes(h, a->selector);
+		status = sources__kubernetes(h, a->selector, a->namespace);
 	if (!status && !h->n) {
 		log_err("the files of --hosts name no host: write one a line, such as node1 "
 			"(man memtrace-bpf-fetch)");
@@ -249,6 +260,7 @@ static const struct argp argp = {
 static int cmd_fetch(int argc, char **argv)
 {
 	struct fetch_args args = { .shown.formats = report_args_formats,
+				   .namespace = "memtrace-bpf",
 				   .o = { .lead = 5 * SECOND,
 					  .timeout = 30 * SECOND,
 					  .max_size = UINT64_C(4) << 30,

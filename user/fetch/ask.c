@@ -9,6 +9,7 @@
 
 #include "fetch/internal.h"
 #include "lib/clock.h"
+#include "lib/json.h"
 #include "lib/text.h"
 
 /* Takes the better of two measurements. The host read its clock after we asked and before its
@@ -22,6 +23,13 @@ static void take_exchange(struct fetch_host *h, uint64_t theirs, const struct ht
 		return; /* our clock was set, or the answer took longer than another */
 	h->error = error;
 	h->offset = (int64_t)(theirs - a->asked) - (int64_t)error;
+}
+
+json_t *fetch_ask__parse(const struct http_answer *a)
+{
+	return json__memory_of(a->data, a->size) > FETCH_PARSED
+		       ? NULL
+		       : json_loadb(a->data, a->size, 0, NULL);
 }
 
 static void on_clock(void *ctx, const struct http_answer *a);
@@ -50,7 +58,7 @@ static void on_clock(void *ctx, const struct http_answer *a)
 		snprintf(h->why, sizeof(h->why), "%s", a->why);
 		return;
 	}
-	o = json_loadb(a->data, a->size, 0, NULL);
+	o = fetch_ask__parse(a);
 	ns = json_integer_value(json_object_get(o, "time_ns"));
 	json_decref(o);
 	if (ns <= 0) {
@@ -107,7 +115,7 @@ static void on_targets(void *ctx, const struct http_answer *a)
 		snprintf(h->why, sizeof(h->why), "%s", a->why);
 		return;
 	}
-	doc = json_loadb(a->data, a->size, 0, NULL);
+	doc = fetch_ask__parse(a);
 	list = json_object_get(doc, "processes");
 	n = json_array_size(list);
 	if (!json_is_array(list) || n > FETCH_PROCESSES) {

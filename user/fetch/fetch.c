@@ -23,7 +23,7 @@ bool fetch__call(struct fetch_host *h, const char *method, const char *path, con
 	struct http_call c = { .method = method,
 			       .url = url,
 			       .body = body,
-			       .most = FETCH_ANSWER,
+			       .most = strcmp(path, "/api/trace/list") ? FETCH_ANSWER : FETCH_LIST,
 			       .fd = -1,
 			       .after = after,
 			       .of_host = &h->busy,

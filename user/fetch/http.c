@@ -13,11 +13,13 @@
 #include "lib/io.h"
 #include "lib/text.h"
 #include "serve/authorities.h"
+#include "serve/loopback.h"
 
 #define MS UINT64_C(1000000)
 #define FIRST_WAIT (250 * MS)
 #define LONGEST_WAIT (4000 * MS)
-#define TURN 200 /* ms */
+#define TURN 200		  /* ms */
+#define ERROR_TEXT (HTTP_WHY * 4) /* bytes kept of an error's text that comes instead of a file */
 
 struct call {
 	struct http *http;
@@ -29,7 +31,8 @@ struct call {
 	struct http_answer answer;
 	char *data;
 	size_t size, room;
-	bool too_long, failed_to_write;
+	uint64_t deadline; /* of this attempt's file; 0: its size is not known yet */
+	bool too_long, failed_to_write, too_late, told; /* told: the error's text is long enough */
 	struct call *next;
 };
 
@@ -130,6 +133,34 @@ int http__call(struct http *h, const struct http_call *call)
 
 /* ---- one attempt ---- */
 
+/* A file comes at 1 MiB per second, after the time that any answer may take. */
+static bool is_late(struct call *c)
+{
+	curl_off_t size = -1;
+
+	if (!c->deadline) {
+		curl_easy_getinfo(c->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &size);
+		if (size < 0 || (uint64_t)size > c->c.most)
+			size = (curl_off_t)c->c.most;
+		c->deadline = clock__monotonic() + c->http->opts.patience +
+			      ((uint64_t)size >> 20) * 1000 * MS;
+	}
+	return clock__monotonic() > c->deadline;
+}
+
+/* Keeps the beginning of an error's text that comes instead of a file, and ends the attempt. */
+static size_t keep_error(struct call *c, const char *data, size_t len)
+{
+	size_t room = ERROR_TEXT - c->size, kept = len < room ? len : room;
+
+	if (!c->data && !(c->data = malloc(ERROR_TEXT + 1)))
+		return 0;
+	memcpy(c->data + c->size, data, kept);
+	c->size += kept;
+	c->told = c->size == ERROR_TEXT;
+	return c->told ? 0 : len;
+}
+
 static size_t take(char *data, size_t one, size_t n, void *ctx)
 {
 	struct call *c = ctx;
@@ -144,11 +175,11 @@ static size_t take(char *data, size_t one, size_t n, void *ctx)
 	if (c->c.fd >= 0 && status == 200) {
 		c->failed_to_write = io__write(c->c.fd, data, len);
 		c->size += len;
-		return c->failed_to_write ? 0 : len;
+		c->too_late = is_late(c);
+		return c->failed_to_write || c->too_late ? 0 : len;
 	}
-	/* The text of an error, instead of a file, is short. */
-	if (c->c.fd >= 0 && len > HTTP_WHY * 4 - c->size)
-		len = HTTP_WHY * 4 - c->size;
+	if (c->c.fd >= 0)
+		return keep_error(c, data, len);
 	if (c->size + len + 1 > c->room) {
 		room = (c->size + len + 1) * 2;
 		bigger = realloc(c->data, room);
@@ -159,7 +190,7 @@ static size_t take(char *data, size_t one, size_t n, void *ctx)
 	}
 	memcpy(c->data + c->size, data, len);
 	c->size += len;
-	return one * n;
+	return len;
 }
 
 static size_t take_header(char *data, size_t one, size_t n, void *ctx)
@@ -211,10 +242,14 @@ static bool set_up(struct call *c, CURL *e)
 	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)(h->opts.patience / MS));
 	curl_easy_setopt(e, CURLOPT_SERVER_RESPONSE_TIMEOUT,
 			 (long)(h->opts.patience / (1000 * MS)) + 1);
-	curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
+	curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, (long)(c->c.fd < 0 ? 1 : HTTP_LEAST_SPEED));
 	curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)(h->opts.patience / (1000 * MS)) + 1);
-	if (c->c.fd < 0) /* a short answer; a file may take long if it comes at all */
-		curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, (long)(2 * h->opts.patience / MS));
+	/* The body of an error may come byte by byte. */
+	curl_easy_setopt(
+		e, CURLOPT_TIMEOUT_MS,
+		(long)(2 * h->opts.patience / MS + (c->c.fd < 0 ? 0 : (c->c.most >> 20) * 1000)));
+	if (loopback__direct(c->url, h->token))
+		curl_easy_setopt(e, CURLOPT_NOPROXY, "*");
 	curl_easy_setopt(e, CURLOPT_USERAGENT, "memtrace-bpf/" MEMTRACE_VERSION);
 	curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, c->c.method);
 	if (c->body)
@@ -240,7 +275,8 @@ static void answer(struct call *c)
 	struct http_answer a = c->answer;
 	char *data = c->data;
 
-	if (data)
+	/* With a file, the size is the file's, and the data is the text of an earlier error. */
+	if (c->c.fd < 0)
 		data[c->size] = '\0';
 	a.data = c->c.fd < 0 ? data : "";
 	a.size = c->size;
@@ -256,7 +292,8 @@ static void start(struct call *c)
 {
 	c->attempts++;
 	c->size = 0;
-	c->too_long = c->failed_to_write = false;
+	c->deadline = 0;
+	c->too_long = c->failed_to_write = c->too_late = c->told = false;
 	c->answer = (struct http_answer){ 0 };
 	if (c->c.fd >= 0 && (ftruncate(c->c.fd, 0) || lseek(c->c.fd, 0, SEEK_SET))) {
 		snprintf(c->answer.why, HTTP_WHY, "cannot write: %s", strerror(errno));
@@ -293,15 +330,30 @@ static void explain(struct call *c, long status)
 	json_decref(o);
 }
 
+/* Returns whether the server has said that it has no file, though perhaps not to the end. */
+static bool is_refusal(const struct call *c, CURLcode code, long status)
+{
+	return c->c.fd >= 0 && status >= 300 && (c->told || code == CURLE_OPERATION_TIMEDOUT);
+}
+
 static bool judge(struct call *c, CURLcode code, long status)
 {
 	char bytes[24];
+
+	code = is_refusal(c, code, status) ? CURLE_OK : code;
 
 	if (c->too_long)
 		snprintf(c->answer.why, HTTP_WHY, "its answer is longer than %s",
 			 text__bytes(bytes, sizeof(bytes), c->c.most));
 	else if (c->failed_to_write)
 		snprintf(c->answer.why, HTTP_WHY, "cannot write its answer: the disk is full?");
+	else if (c->too_late)
+		snprintf(c->answer.why, HTTP_WHY,
+			 "its file comes at less than 1 MiB/s; a longer --timeout gives it more "
+			 "time");
+	else if (code == CURLE_OPERATION_TIMEDOUT && c->c.fd >= 0 && status == 200)
+		snprintf(c->answer.why, HTTP_WHY, "its file comes at less than %s/s",
+			 text__bytes(bytes, sizeof(bytes), HTTP_LEAST_SPEED));
 	else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
 		snprintf(c->answer.why, HTTP_WHY, "%s: trust its authority with --ca",
 			 curl_easy_strerror(code));
@@ -314,9 +366,9 @@ static bool judge(struct call *c, CURLcode code, long status)
 		c->answer.status = (int)status;
 		explain(c, status);
 	}
-	if (c->too_long || c->failed_to_write || code == CURLE_PEER_FAILED_VERIFICATION ||
-	    code == CURLE_SSL_CACERT_BADFILE || code == CURLE_URL_MALFORMAT ||
-	    code == CURLE_UNSUPPORTED_PROTOCOL)
+	if (c->too_long || c->failed_to_write || c->too_late ||
+	    code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+	    code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL)
 		return false;
 	if (!code)
 		return status == 408 || status == 429 || status >= 500;
@@ -350,6 +402,11 @@ static void finish(struct call *c, CURLcode code)
 }
 
 /* ---- all calls ---- */
+
+void http__wake(struct http *h)
+{
+	curl_multi_wakeup(h->multi);
+}
 
 static void start_due(struct http *h)
 {

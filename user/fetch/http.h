@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define HTTP_WHY 256
+#define HTTP_LEAST_SPEED (10 << 10) /* bytes per second of a file */
 #define HTTP_OF_HOST 2 /* calls to a server at the same time: few connections, which are kept */
 
 struct http;
@@ -18,7 +19,9 @@ struct http_opts {
 	const char *token; /* sent as "Authorization: Bearer"; NULL: none */
 	const char *ca;	   /* file of trusted authorities (PEM); NULL: the system's */
 	unsigned parallel; /* calls at the same time, at least 1 */
-	uint64_t patience; /* ns without a byte after which an attempt has failed */
+	/* ns without a byte, or with less than HTTP_LEAST_SPEED, after which an attempt has failed.
+	 * A file may also take 1 s for each MiB. */
+	uint64_t patience;
 };
 
 struct http_answer {
@@ -51,6 +54,8 @@ struct http *http__new(const struct http_opts *o);
 void http__free(struct http *h); /* drops calls without an answer; NULL is fine */
 /* Queues a call. Returns 0 or -ENOMEM: then done() is not called. */
 int http__call(struct http *h, const struct http_call *c);
+/* Ends the present wait of http__run(), from any thread. */
+void http__wake(struct http *h);
 /* Works until no call is left and tick() returns 0: nothing more to do. A negative value ends it at
  * once and drops the calls. tick is called at least every 0.2 s and may be NULL. */
 void http__run(struct http *h, int (*tick)(void *ctx), void *ctx);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* The state of a fetch, shared by its files: ask.c asks hosts for their clock and processes, take.c
- * captures and downloads, keep.c checks a file and describes it, result.c prints. */
+ * captures and downloads, check.c has threads for keep.c, which checks a file and describes it,
+ * result.c prints. */
+#include <jansson.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +18,10 @@
 
 #define FETCH_SECOND UINT64_C(1000000000)
 #define FETCH_MS UINT64_C(1000000)
-#define FETCH_ANSWER (16UL << 20) /* bytes of a JSON answer */
+#define FETCH_ANSWER (1UL << 20)  /* bytes of a JSON answer */
+#define FETCH_LIST (4UL << 20)	  /* bytes of a list of traces, of which a server has 1,024 */
+#define FETCH_PARSED (64UL << 20) /* bytes of an answer in memory */
+#define FETCH_CHECKS 4		  /* recordings that are read at the same time */
 #define FETCH_PROCESSES 1024	  /* processes of a host */
 #define FETCH_EXCHANGES 8	  /* readings of a host's clock */
 
@@ -25,6 +32,7 @@ enum fetch_state {
 	FETCH_WANTED,	/* not asked yet */
 	FETCH_STARTED,	/* a request for its capture was sent */
 	FETCH_CAPTURED, /* the recording is complete on its host */
+	FETCH_ARRIVED,	/* it is here, and not read yet */
 	FETCH_KEPT,	/* it is in the folder */
 	FETCH_MISSING
 };
@@ -60,6 +68,14 @@ struct fetch_host {
 	size_t n;
 };
 
+/* A thread that reads a recording. */
+struct fetch_check {
+	pthread_t thread;
+	struct fetch_process *p; /* NULL: no thread */
+	bool good;
+	atomic_bool done;
+};
+
 struct fetch {
 	const struct fetch_opts *o;
 	struct http *http;
@@ -72,6 +88,11 @@ struct fetch {
 	struct progress progress;
 	sigset_t signals; /* blocked; looked at now and then */
 	bool interrupted, no_memory;
+	struct fetch_check checks[FETCH_CHECKS];
+	size_t arrived;	  /* recordings in this state */
+	atomic_bool stop; /* threads are to end */
+	uint64_t indexed; /* when the index was last written, clock__monotonic() */
+	size_t n_indexed; /* kept recordings in it */
 };
 
 /* Makes a call to a host, with answers in memory. path: begins with "/". Returns false without
@@ -88,10 +109,23 @@ size_t fetch__count(const struct fetch *f, enum fetch_state state);
 void fetch_ask__all(struct fetch *f);
 /* take.c: asks for all captures, waits for them, and keeps the recordings. */
 void fetch_take__all(struct fetch *f);
+/* Ends the wait for a recording that was read. */
+void fetch_take__checked(struct fetch_process *p, bool good);
+/* Parses an answer. NULL: it is no JSON, or takes more than FETCH_PARSED. */
+json_t *fetch_ask__parse(const struct http_answer *a);
+/*
+ * check.c: recordings are read in threads, since one that was made to take long must not hold up
+ * the other hosts. Takes results, and starts with the recordings that have arrived. Returns whether
+ * more is to do.
+ */
+bool fetch_check__turn(struct fetch *f);
+void fetch_check__stop(struct fetch *f); /* ends all threads; their recordings count as not read */
 /* keep.c: reads the downloaded recording, and sets its entry. Returns false with p->why if it
- * is no good recording. */
+ * is no good recording, or takes longer than --timeout and 1 s for each MiB. Any thread. */
 bool fetch_keep__check(struct fetch_process *p);
-/* Writes the index. Returns 0 or -errno, logged. */
+/* Adds kept recordings to the index, at most once a second. */
+void fetch_keep__soon(struct fetch *f);
+/* Writes the index, with the missing recordings. Returns 0 or -errno, logged. */
 int fetch_keep__index(struct fetch *f);
 /* result.c */
 void fetch_result__print(const struct fetch *f, FILE *out);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "fetch/internal.h"
+#include "lib/clock.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -63,15 +64,29 @@ static bool refuse(struct fetch_process *p, const char *why)
 	return false;
 }
 
+/* Returns why reading has to end; NULL: it goes on. */
+static const char *is_late(const struct fetch_process *p, uint64_t begun)
+{
+	const struct fetch *f = p->host->f;
+	uint64_t most = f->o->timeout + (p->entry.bytes >> 20) * FETCH_SECOND;
+
+	if (atomic_load(&f->stop))
+		return "interrupted";
+	return clock__monotonic() - begun > most
+		       ? "reading it takes too long; a longer --timeout allows more"
+		       : NULL;
+}
+
 bool fetch_keep__check(struct fetch_process *p)
 {
 	struct folder_entry *e = &p->entry;
-	const char *why = NULL;
+	const char *why = NULL, *late;
 	struct event events[BATCH];
 	struct mtr_reader *r;
 	uint64_t offset, last = 0, steps = 0, pid;
+	uint64_t begun = clock__monotonic();
 	char path[64];
-	int n;
+	int n = 0;
 	bool ok;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", outfile__fd(p->file));
@@ -79,7 +94,7 @@ bool fetch_keep__check(struct fetch_process *p)
 	if (!r)
 		return refuse(p, why ? why : strerror(errno));
 	e->events = 0;
-	while ((n = mtr_reader__some(r, events, BATCH)) > 0) {
+	while (!(late = is_late(p, begun)) && (n = mtr_reader__some(r, events, BATCH)) > 0) {
 		for (int i = 0; i < n; i++) {
 			folder_entry__event(e, &events[i]);
 			steps += events[i].kind == EVENT_STEP;
@@ -87,9 +102,9 @@ bool fetch_keep__check(struct fetch_process *p)
 		}
 		e->events += (uint64_t)n;
 	}
-	ok = n == 0;
+	ok = !late && n == 0;
 	if (!ok)
-		refuse(p, strerror(-n));
+		refuse(p, late ? late : strerror(-n));
 	if (ok && mtr_reader__end(r, &offset, &why) == MTR_DAMAGED)
 		ok = refuse(p, why);
 	p->complete = ok && mtr_reader__end(r, &offset, &why) == MTR_COMPLETE;
@@ -112,6 +127,26 @@ static void set_missing(struct folder_missing *m, const struct fetch_host *h, in
 	*m = (struct folder_missing){ .pid = pid, .rank = rank };
 	snprintf(m->host, sizeof(m->host), "%.*s", (int)sizeof(m->host) - 1, h->is->name);
 	snprintf(m->why, sizeof(m->why), "%.*s", (int)sizeof(m->why) - 1, why);
+}
+
+void fetch_keep__soon(struct fetch *f)
+{
+	size_t kept = fetch__count(f, FETCH_KEPT), n = 0;
+	struct folder_entry *e;
+
+	if (kept == f->n_indexed || clock__monotonic() < f->indexed + FETCH_SECOND)
+		return;
+	e = calloc(kept, sizeof(*e));
+	for (size_t i = 0; e && i < f->n; i++)
+		for (size_t k = 0; k < f->hosts[i].n; k++)
+			if (f->hosts[i].processes[k].state == FETCH_KEPT)
+				e[n++] = f->hosts[i].processes[k].entry;
+	/* An error comes again at the end, and is said there. */
+	if (e)
+		folder__add_all(f->folder, e, n, NULL, 0);
+	free(e);
+	f->n_indexed = kept;
+	f->indexed = clock__monotonic();
 }
 
 int fetch_keep__index(struct fetch *f)

@@ -126,11 +126,15 @@ static const char *member(const json_t *o, const char *outer, const char *key)
 	return json_string_value(json_object_get(json_object_get(o, outer), key));
 }
 
-/* The items of `kubectl get pods`; *doc is for json_decref(). NULL: logged. */
-static const json_t *pods(const char *selector, json_t **doc)
+/* The items of `kubectl get pods`; *doc is for json_decref(). space: NULL: all namespaces. NULL:
+ * logged. */
+static const json_t *pods(const char *space, const char *selector, json_t **doc)
 {
-	char *text = output_of((const char *const[]){ "kubectl", "get", "pods", "--all-namespaces",
-						      "-l", selector, "-o", "json", NULL });
+	const char *const all[] = { "kubectl", "get",  "pods", "--all-namespaces", "-l", selector,
+				    "-o",      "json", NULL };
+	const char *const one[] = { "kubectl", "get",	 "pods", "--namespace", space,
+				    "-l",      selector, "-o",	 "json",	NULL };
+	char *text = output_of(space ? one : all);
 	const json_t *items;
 
 	*doc = text ? json_loads(text, 0, NULL) : NULL;
@@ -163,30 +167,44 @@ static int port_of(const json_t *pod)
 	return HOSTS_PORT;
 }
 
+/* Whether the pod runs on the node, and is not being deleted. */
+static bool is_at(const json_t *pod, const char *node)
+{
+	const char *on = member(pod, "spec", "nodeName"), *phase = member(pod, "status", "phase");
+
+	return on && !strcmp(on, node) && phase && !strcmp(phase, "Running") &&
+	       member(pod, "status", "podIP") && !member(pod, "metadata", "deletionTimestamp");
+}
+
 /* Adds the pod of memtrace-bpf on the node, or the node as missing. */
 static int add_node(struct hosts *h, const char *node, const json_t *tracers)
 {
-	const char *ip, *phase, *why;
+	const json_t *t, *found = NULL;
+	const char *ip, *why;
 	char server[128];
-	const json_t *t;
-	size_t i;
+	size_t i, n = 0;
 	int err;
 
 	json_array_foreach(tracers, i, t)
 	{
-		const char *on = member(t, "spec", "nodeName");
-
-		ip = member(t, "status", "podIP");
-		phase = member(t, "status", "phase");
-		if (!on || strcmp(on, node) != 0 || !ip || !phase || strcmp(phase, "Running") != 0)
-			continue;
-		snprintf(server, sizeof(server), strchr(ip, ':') ? "[%s]:%d" : "%s:%d", ip,
-			 port_of(t));
-		err = hosts__add(h, server, node, &why);
-		return err ? say(node, err, why) : EXIT_OK;
+		if (is_at(t, node)) {
+			found = t;
+			n++;
+		}
 	}
-	err = hosts__add_missing(h, node, "no pod of memtrace-bpf runs on this node");
-	return err ? say(node, err, "it cannot be added") : EXIT_OK;
+	if (n != 1) {
+		err = hosts__add_missing(
+			h, node,
+			n ? "several pods call themselves memtrace-bpf on this node: the DaemonSet "
+			    "has one; remove the others from its namespace"
+			  : "no pod of memtrace-bpf runs on this node, in the namespace of "
+			    "--kubernetes-namespace");
+		return err ? say(node, err, "it cannot be added") : EXIT_OK;
+	}
+	ip = member(found, "status", "podIP");
+	snprintf(server, sizeof(server), strchr(ip, ':') ? "[%s]:%d" : "%s:%d", ip, port_of(found));
+	err = hosts__add(h, server, node, &why);
+	return err ? say(node, err, why) : EXIT_OK;
 }
 
 static bool is_known(const struct hosts *h, const char *node)
@@ -226,10 +244,11 @@ static int add_job(struct hosts *h, const char *selector, const json_t *job, con
 	return status;
 }
 
-int sources__kubernetes(struct hosts *h, const char *selector)
+int sources__kubernetes(struct hosts *h, const char *selector, const char *space)
 {
 	json_t *jobs = NULL, *all = NULL;
-	const json_t *job = pods(selector, &jobs), *tracers = job ? pods(CHART, &all) : NULL;
+	const json_t *job = pods(NULL, selector, &jobs),
+		     *tracers = job ? pods(space, CHART, &all) : NULL;
 	int status = tracers ? add_job(h, selector, job, tracers) : EXIT_FAILED;
 
 	json_decref(jobs);

@@ -7,8 +7,10 @@
  * `scontrol` expands. Returns 0 or an exit code, logged. */
 int sources__slurm(struct hosts *h, const char *nodes);
 /*
- * Adds the memtrace-bpf pods (the DaemonSet of the Helm chart) on the nodes of the job's pods, which
- * the label selector chooses, through `kubectl`. Only processes of the job's pods count: h->pods.
- * Nodes without a running pod of memtrace-bpf are added as missing. Returns as sources__slurm().
+ * Adds the memtrace-bpf pods (the DaemonSet of the Helm chart) on the nodes of the job's pods,
+ * which the label selector chooses, through `kubectl`. Only processes of the job's pods count:
+ * h->pods. space: the namespace of the DaemonSet. Anybody who may make pods in another namespace
+ * can give them its label, and would get the token. Nodes with no running pod of memtrace-bpf, or
+ * several, are added as missing. Returns as sources__slurm().
  */
-int sources__kubernetes(struct hosts *h, const char *selector);
+int sources__kubernetes(struct hosts *h, const char *selector, const char *space);

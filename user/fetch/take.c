@@ -88,7 +88,7 @@ static void start(struct fetch_process *p)
 static void on_list_for_start(void *ctx, const struct http_answer *a)
 {
 	struct fetch_process *p = ctx;
-	json_t *doc = a->status == 200 ? json_loadb(a->data, a->size, 0, NULL) : NULL, *t;
+	json_t *doc = a->status == 200 ? fetch_ask__parse(a) : NULL, *t;
 	const json_t *list = json_object_get(doc, "traces");
 	size_t i;
 
@@ -121,7 +121,7 @@ static void on_started(void *ctx, const struct http_answer *a)
 		fetch__miss(p, "%s", a->why);
 		return;
 	}
-	o = json_loadb(a->data, a->size, 0, NULL);
+	o = fetch_ask__parse(a);
 	if (!take_id(p, o))
 		fetch__miss(p, "the server's answer has no trace");
 	json_decref(o);
@@ -155,7 +155,7 @@ static void take_trace(struct fetch_process *p, const json_t *t)
 static void on_list(void *ctx, const struct http_answer *a)
 {
 	struct fetch_host *h = ctx;
-	json_t *doc = a->status == 200 ? json_loadb(a->data, a->size, 0, NULL) : NULL, *t;
+	json_t *doc = a->status == 200 ? fetch_ask__parse(a) : NULL, *t;
 	const json_t *list = json_object_get(doc, "traces");
 
 	h->polling = false;
@@ -191,15 +191,22 @@ static void on_list(void *ctx, const struct http_answer *a)
 static void on_recording(void *ctx, const struct http_answer *a)
 {
 	struct fetch_process *p = ctx;
-	struct fetch *f = p->host->f;
-	int err;
 
 	if (a->status != 200) {
 		fetch__miss(p, "%s", a->why);
 		return;
 	}
 	p->entry.bytes = a->size;
-	if (!fetch_keep__check(p)) {
+	p->state = FETCH_ARRIVED;
+	p->host->f->arrived++;
+}
+
+void fetch_take__checked(struct fetch_process *p, bool good)
+{
+	struct fetch *f = p->host->f;
+	int err;
+
+	if (!good) {
 		fetch__miss(p, "%s", p->why);
 		return;
 	}
@@ -281,6 +288,8 @@ static int tick(void *ctx)
 		h->looked = now;
 		h->polling = fetch__call(h, "GET", "/api/trace/list", NULL, 0, on_list, h);
 	}
+	more |= fetch_check__turn(f);
+	fetch_keep__soon(f);
 	return f->no_memory ? -1 : more;
 }
 
@@ -311,6 +320,7 @@ void fetch_take__all(struct fetch *f)
 		}
 	}
 	http__run(f->http, tick, f);
+	fetch_check__stop(f);
 	for (size_t i = 0; i < f->n; i++)
 		for (size_t k = 0; k < f->hosts[i].n; k++)
 			if (f->hosts[i].processes[k].state < FETCH_KEPT)

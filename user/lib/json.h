@@ -13,6 +13,11 @@
 struct json;
 
 struct json *json__new(FILE *out, bool pretty); /* NULL on ENOMEM; borrows out */
+/*
+ * Bytes that a text takes at most once it is parsed by jansson: up to a hundred times its own. For
+ * texts of others, before they are parsed.
+ */
+uint64_t json__memory_of(const char *text, size_t size);
 void json__free(struct json *j); /* writes a newline after the document; NULL is fine */
 
 /* key is NULL in an array and at the top level. */

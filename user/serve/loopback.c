@@ -6,7 +6,8 @@
 
 bool loopback__is(const char *url)
 {
-	const char *host = url + strlen("http://");
+	const char *host = url +
+			   (strncmp(url, "https://", 8) ? strlen("http://") : strlen("https://"));
 	size_t len = strcspn(host, "/?#"), address;
 	char text[64];
 	struct in_addr in;
@@ -24,4 +25,9 @@ bool loopback__is(const char *url)
 	text[address] = '\0';
 	return !strcmp(text, "[::1]") || !strcmp(text, "localhost") ||
 	       (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
+}
+
+bool loopback__direct(const char *url, bool token)
+{
+	return loopback__is(url) || (token && strncmp(url, "https://", 8));
 }

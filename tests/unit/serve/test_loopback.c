@@ -46,11 +46,22 @@ static void test_other_machines(void **state)
 			fail_msg("%s is another machine", urls[i]);
 }
 
+static void test_no_proxy_gets_a_token(void **state)
+{
+	assert_true(loopback__direct("http://127.0.0.1:80", false));
+	assert_true(loopback__direct("https://[::1]:443/x", false));
+	assert_true(loopback__direct("http://example.org", true));
+	assert_false(loopback__direct("http://example.org", false));
+	assert_false(loopback__direct("https://example.org", true));
+	assert_false(loopback__direct("https://localhost.example.org", true));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_this_machine),
 		cmocka_unit_test(test_other_machines),
+		cmocka_unit_test(test_no_proxy_gets_a_token),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@
 #include "lib/text.h"
 #include "log/log.h"
 #include "serve/authorities.h"
+#include "serve/loopback.h"
 #include "serve/push/push.h"
 
 #define QUEUE 64		 /* queued posts, at most */
@@ -211,6 +212,8 @@ static bool set_up(struct sender *s, struct post *p, CURL *e)
 	curl_easy_setopt(e, CURLOPT_PRIVATE, p);
 	curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, 1L);
 	curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, 2L);
+	if (loopback__direct(p->url, s->token_header))
+		curl_easy_setopt(e, CURLOPT_NOPROXY, "*");
 	return !curl_easy_setopt(e, CURLOPT_URL, p->url) &&
 	       (!*s->ca || !curl_easy_setopt(e, CURLOPT_CAINFO, s->ca)) &&
 	       !curl_multi_add_handle(s->multi, e);
