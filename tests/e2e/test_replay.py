@@ -17,6 +17,7 @@ import mtr_reader
 from harness import IS_ROOT, REPO, TOOL, WORKLOADS, Failure, Skip, check, equal, python, run, scratch, spawn, tool
 
 MIB = 1 << 20
+SYSTEM_PYTHON = "/usr/bin/python3"
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 CUDA = 1
 SMALL = 560 * MIB  # bytes of a device too small for the job under all settings
@@ -187,6 +188,12 @@ def saying(name, **facts):
     return out
 
 
+def system_python():
+    """The version of the system's Python."""
+    done = subprocess.run([SYSTEM_PYTHON, "-c", "import sys; print(*sys.version_info[:2])"], check=True, capture_output=True, text=True)
+    return tuple(int(n) for n in done.stdout.split())
+
+
 def bundle(name):
     """A folder like a clone: owned by this user, with a program that leaves a file. Its path, the program's, the file's."""
     folder = scratch(name)  # name, if absolute
@@ -219,9 +226,7 @@ def test_nothing_runs_because_it_is_ours():
 def test_nothing_runs_because_it_came_along():
     """Everything that root unpacks belongs to root: programs in the recording's folder or the current folder are not used because
     a recording names them."""
-    if not IS_ROOT:
-        raise Skip("needs root, whose folder it is")
-    with tempfile.TemporaryDirectory(dir="/run") as top:
+    with place_of_packages() as top:
         os.chmod(top, 0o755)
         folder, program, ran = bundle(os.path.join(top, "cloned"))
         os.mkdir(os.path.join(folder, "bin"))
@@ -245,11 +250,51 @@ def test_nothing_runs_because_it_came_along():
         check(os.path.exists(ran), "programs cannot be run from %s: this has tried nothing", top)
 
 
-def test_only_python_is_run():
-    """A recording cannot choose other programs of root's as interpreters, which would do their own work."""
+def place_of_packages():
+    """A folder below one that packages fill, removed at the end."""
     if not IS_ROOT:
-        raise Skip("needs root, to have a program of root's")
+        raise Skip("needs root, to make a folder of root's")
+    try:
+        return tempfile.TemporaryDirectory(dir="/usr/local/lib")
+    except OSError as e:
+        raise Skip("no folder in /usr/local/lib: %s" % e) from e
+
+
+def test_nothing_runs_because_root_owns_it():
+    """A clone of root's with a recording in one folder and a program in another, or an environment of Python's own interpreter."""
+    if not IS_ROOT:
+        raise Skip("needs root, whose folder it is")
     with tempfile.TemporaryDirectory(dir="/run") as top:
+        os.chmod(top, 0o755)
+        tools, program, ran = bundle(os.path.join(top, "tools"))
+        folder = os.path.join(top, "recordings")
+        os.mkdir(folder)
+        environment = os.path.join(top, "environment")
+        site = os.path.join(environment, "lib/python%d.%d/site-packages" % system_python())
+        os.makedirs(site)
+        os.mkdir(os.path.join(environment, "bin"))
+        os.symlink(SYSTEM_PYTHON, os.path.join(environment, "bin/python3"))
+        with open(os.path.join(environment, "pyvenv.cfg"), "w", encoding="ascii") as f:
+            f.write("home = /usr/bin\n")
+        with open(os.path.join(site, "evil.pth"), "w", encoding="ascii") as f:
+            f.write("import os; open(%r, 'w')\n" % ran)
+        os.symlink("environment", os.path.join(top, "other"))
+        for named in (program, os.path.join(environment, "bin/python3"), os.path.join(top, "other/bin/python3")):
+            path = shutil.copy(saying("rooted.mtr", torch_lib="", cmdline=json.dumps([named, "train.py"])), folder)
+            for cwd in (folder, top, tools, "/"):
+                code, _, err = tool("replay", path, cwd=cwd)
+                equal(code, 3, "exit of a replay in %s of a recording that names %s: %s" % (cwd, named, err))
+                check("replay --python %s %s" % (named, path) in err, "what to type: %s", err)
+                check(not os.path.exists(ran), "%s was run", named)
+            # Control: named by the user, it runs.
+            tool("replay", "--python", named, path)
+            check(os.path.exists(ran), "%s does not run at all: this has tried nothing", named)
+            os.unlink(ran)
+
+
+def test_only_python_is_run():
+    """A recording cannot choose other programs of packages as interpreters, which would do their own work."""
+    with place_of_packages() as top:
         os.chmod(top, 0o755)
         folder, program, ran = bundle(os.path.join(top, "sbin"))
         reset, link = os.path.join(folder, "factory-reset"), os.path.join(folder, "python3")

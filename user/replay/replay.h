@@ -17,7 +17,7 @@ struct user;
 
 struct replay_opts {
 	const char *path; /* path of the recording; "-": standard input */
-	/* Interpreter whose PyTorch to use. NULL: the recorded one, if only root can change it. */
+	/* Interpreter whose PyTorch to use. NULL: the recorded one, if trust.h allows it. */
 	const char *python;
 	/* Arguments of this command, quoted for a shell, for the message that offers --python.
 	 * NULL: the message has a placeholder for the file. */

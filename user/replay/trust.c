@@ -23,6 +23,7 @@
 #include "lib/user.h"
 #include "log/log.h"
 #include "record/stream.h"
+#include "replay/places.h"
 #include "replay/replay.h"
 #include "replay/wire.h"
 
@@ -332,6 +333,21 @@ static void find_interpreter(const struct facts *facts, char *buf, size_t size)
 	json_decref(words);
 }
 
+static const char *refusal(int err)
+{
+	switch (err) {
+	case -EPERM:
+		return "users other than root can change it";
+	case -EEXIST:
+		return "it is in the folder of the recording or in the current folder: both may "
+		       "have the same origin";
+	case -EDOM:
+		return "it is in no folder that packages fill (" REPLAY_PLACES_TEXT
+		       ") or that " REPLAY_PLACES_LIST " lists";
+	}
+	return NULL;
+}
+
 /* Explains why the path is not used, and which command would use it. */
 static int explain_refusal(const struct replay_opts *opts, const struct facts *facts,
 			   const char *path, int err, struct failure *f)
@@ -345,7 +361,7 @@ static int explain_refusal(const struct replay_opts *opts, const struct facts *f
 			"%s: the recording names this file, but this name means another file in "
 			"each process, so it is not used. Choose an interpreter with --python",
 			clean);
-	if (err != -EPERM && err != -EEXIST)
+	if (!refusal(err))
 		return failure__set(f, EXIT_UNUSABLE, err, "%s: the recording names this file: %s",
 				    clean, strerror(-err));
 	find_interpreter(facts, python, sizeof(python));
@@ -355,11 +371,15 @@ static int explain_refusal(const struct replay_opts *opts, const struct facts *f
 	return failure__set(f, EXIT_NOT_PERMITTED, err,
 			    "%s: the recording names this file, and %s. Its code is not run. "
 			    "If you trust it, run: memtrace-bpf replay --python %s %s",
-			    clean,
-			    err == -EPERM ? "users other than root can change it"
-					  : "it is in the folder of the recording or in the "
-					    "current folder: both may have the same origin",
-			    word, opts->again ? opts->again : "FILE");
+			    clean, refusal(err), word, opts->again ? opts->again : "FILE");
+}
+
+/* 0; -EEXIST: near the recording; -EDOM: in no place of packages. */
+static int check_place(const struct replay_opts *opts, const char *path, int fd)
+{
+	if (is_near_recording(opts, fd))
+		return -EEXIST;
+	return replay_places__has(path, fd, REPLAY_PLACES_LIST) ? 0 : -EDOM;
 }
 
 static int open_named(const struct replay_opts *opts, const struct facts *facts, const char *path,
@@ -368,14 +388,16 @@ static int open_named(const struct replay_opts *opts, const struct facts *facts,
 	int fd = differs_by_process(path) ? -EXDEV
 		 : opts->own		  ? open(path, O_PATH | O_CLOEXEC)
 					  : replay_trust__open(path);
+	int err;
 
 	if (fd < 0 && opts->own)
 		fd = -errno;
-	if (fd >= 0 && !opts->own && is_near_recording(opts, fd)) {
+	err = fd < 0 ? fd : opts->own ? 0 : check_place(opts, path, fd);
+	if (!err)
+		return fd;
+	if (fd >= 0)
 		close(fd);
-		fd = -EEXIST;
-	}
-	return fd < 0 ? explain_refusal(opts, facts, path, fd, f) : fd;
+	return explain_refusal(opts, facts, path, err, f);
 }
 
 static void log_use(const struct replay_opts *opts, const char *does, const char *path)

@@ -4,8 +4,9 @@
  * Finds PyTorch's libraries, whose code a replay runs. An interpreter that the user names is run
  * unchecked. A path that only the recording names may come from an attacker. Therefore every part
  * of it must be writable by root alone. Ownership by the user proves nothing, because the user also
- * owns files that the user unpacked. The path must not lie in the folder of the recording or in the
- * current one, because root owns what root unpacked. Only a file named like a Python is run.
+ * owns files that the user unpacked. Root owns what root unpacked, so the path must lie where
+ * packages do (replay/places.h), and neither in the folder of the recording nor in the current one.
+ * Only a file named like a Python is run.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a program of another user gets from this process: not its terminal, few of its variables. */
+/* A program of another user gets no way to type into the terminal, and few variables. */
 #include "unit/cmocka.h"
 
 #include <errno.h>

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "replay/plan.h"
+#include "replay/places.h"
 #include "replay/trust.h"
 #include "replay_plan_check.h"
 
@@ -382,6 +383,62 @@ static void test_paths_of_root(void **state)
 	rmdir(dir);
 }
 
+static bool has(const char *path, const char *list)
+{
+	int fd = replay_trust__open(path);
+	bool ret = fd >= 0 && replay_places__has(path, fd, list);
+
+	if (fd >= 0)
+		close(fd);
+	return ret;
+}
+
+static void write_text(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "we");
+
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+/* That root owns a file is no consent to run it. */
+static void test_places_of_packages(void **state)
+{
+	char dir[] = "/run/memtrace-places-XXXXXX", python[64], link[64], list[64], text[256];
+
+	if (geteuid() || opened("/run") || !mkdtemp(dir))
+		skip();
+	snprintf(python, sizeof(python), "%s/python3", dir);
+	snprintf(link, sizeof(link), "%s/python", dir);
+	snprintf(list, sizeof(list), "%s/list", dir);
+	write_text(python, "");
+	assert_int_equal(symlink("/usr/bin/env", link), 0);
+	assert_true(has("/usr/bin/env", list));
+	assert_true(has("/bin/../usr/bin/env", list) == false); /* its beginning says nothing */
+	assert_int_equal(opened(python), 0);
+	assert_false(has(python, list));
+	assert_false(has(link, list)); /* Python looks for packages next to the link */
+	/* A list, of names before and after links. */
+	snprintf(text, sizeof(text), "# comment\n\nrun\n/\n/run/memtrace-places\n%s/ \n", dir);
+	write_text(list, text);
+	assert_true(has(python, list));
+	assert_true(has(link, list));
+	write_text(list, "# comment\n\nrun\n/\n/run/memtrace-places\n");
+	assert_false(has(python, list));
+	/* A list that others can change does not count. */
+	write_text(list, text);
+	assert_int_equal(chown(list, 12345, 0), 0);
+	assert_false(has(python, list));
+	assert_int_equal(chown(list, 0, 0), 0);
+	assert_int_equal(chmod(list, 0666), 0);
+	assert_false(has(python, list));
+	unlink(list);
+	unlink(link);
+	unlink(python);
+	rmdir(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -396,6 +453,7 @@ int main(void)
 		cmocka_unit_test_setup(test_state, begin),
 		cmocka_unit_test(test_paths_of_others),
 		cmocka_unit_test(test_paths_of_root),
+		cmocka_unit_test(test_places_of_packages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
