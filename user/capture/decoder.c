@@ -27,6 +27,7 @@
 #define MAX_THREADS (1u << 16)	 /* threads kept */
 #define CHANGED_MAX (1u << 20)	 /* addresses kept after the requested steps */
 #define LOOKED_AT 64		 /* threads checked in a second */
+#define SILENT 250000000ULL	 /* ns without records after which a tid may be another thread's */
 #define OPTIMIZER_EXIT (1ULL << 32)
 #define WHOLE (1ULL << 33)  /* all its frames and modules are named */
 #define BEGINS (1ULL << 34) /* it ends where the call of its only module begins */
@@ -136,13 +137,23 @@ uint32_t decoder__string(struct decoder *d, const char *text)
 	return *text ? symbolizer__number(d->names, dict__string(d->dict, text, strlen(text))) : 0;
 }
 
-/* True if the thread has ended and another one has its tid. */
-static bool is_another(const struct decoder *d, const struct thread *t)
+/*
+ * True if the thread has ended and another one has its tid. Asks the kernel only if the thread was
+ * seen to have ended, or was silent for long: tids are given round robin, so it takes that long
+ * until one is given again.
+ */
+static bool is_another(const struct decoder *d, struct thread *t)
 {
+	bool was_silent = d->record_time > t->seen && d->record_time - t->seen > SILENT;
 	uint64_t started;
 
-	return t->gone && !proc__thread_started(d->target->proc, t->tid, &started) &&
-	       started != t->started;
+	if (!t->gone && !was_silent)
+		return false;
+	if (proc__thread_started(d->target->proc, t->tid, &started)) {
+		t->gone = true;
+		return false;
+	}
+	return started != t->started;
 }
 
 void decoder__check_threads(struct decoder *d)
@@ -168,8 +179,10 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 	uint64_t i;
 
 	if (map64__get(d->threads, tid, &i)) {
-		if (!is_another(d, &d->thread[i]))
+		if (!is_another(d, &d->thread[i])) {
+			d->thread[i].seen = d->record_time;
 			return &d->thread[i];
+		}
 		map64__del(d->threads, tid, NULL);
 	}
 	if (d->n_threads == MAX_THREADS) {
@@ -184,7 +197,7 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 		name[0] = '\0';
 	t.name = decoder__string(d, name);
 	i = d->n_threads;
-	d->thread[i] = (struct thread){ .tid = tid };
+	d->thread[i] = (struct thread){ .tid = tid, .seen = d->record_time };
 	if (proc__thread_started(d->target->proc, tid, &d->thread[i].started))
 		d->thread[i].started = 0;
 	if (d->from_start && !d->threads_forgotten)
@@ -585,6 +598,7 @@ int decoder__record(struct decoder *d, const void *rec, size_t len)
 
 	if (!decoder__is_record(rec, len))
 		return -EBADMSG;
+	d->record_time = h->time;
 	switch (h->type) {
 	case MT_REC_REPORT:
 	case MT_REC_OOM:

@@ -32,6 +32,7 @@ struct thread {
 	uint32_t number;  /* in the dictionary */
 	uint64_t started; /* proc__thread_started(); 0: it had ended */
 	bool gone;	  /* it has ended, and another thread may have its tid */
+	uint64_t seen;	  /* time of its last record, CLOCK_MONOTONIC, ns */
 	uint32_t node; /* dictionary number of the autograd node it runs or ran last; 0: unknown */
 	uint8_t cuda_device; /* current device + 1; 0: unknown */
 	uint8_t n_pushed;
@@ -68,6 +69,7 @@ struct decoder {
 	void (*on_step)(void *ctx, uint64_t time);
 	void *on_step_ctx;
 	uint64_t start;	       /* CLOCK_MONOTONIC, ns; 0: events have not begun */
+	uint64_t record_time;  /* of the last record, CLOCK_MONOTONIC, ns */
 	uint64_t cut;	       /* ns since start: the requested steps are complete, later events are
 				  dropped; 0: not yet */
 	bool has_memory;       /* a record of the allocation probes has come */
