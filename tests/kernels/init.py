@@ -19,7 +19,14 @@ try:
         done = subprocess.run([sys.executable, "/kernels/many.py", "/memtrace-bpf", "/tmp", "/storm", "/hooks/libc10.so"], capture_output=True, text=True, check=False)
         print(done.stdout, done.stderr, "EXIT", done.returncode, flush=True)
     with open("/proc/cmdline", encoding="utf-8") as f:
-        quick = ["quick"] if "golden=quick" in f.read().split() else []
+        cmdline = f.read().split()
+    quick = ["quick"] if "golden=quick" in cmdline else []
+    for arg in cmdline:
+        if arg.startswith("stall="):
+            done = subprocess.run([sys.executable, "/kernels/stall.py", "/memtrace-bpf", "/map_stall", *arg[6:].split(",")], capture_output=True, text=True, timeout=800, check=False)
+            print(done.stdout, done.stderr, flush=True)
+    if "only-stall" in cmdline:
+        raise SystemExit
     print("ENDINGS begin", flush=True)
     done = subprocess.run([sys.executable, "/kernels/killed.py", "/memtrace-bpf", "/libc10.so", "/tmp"], capture_output=True, text=True, timeout=300, check=False)
     print(done.stdout, done.stderr, flush=True)
@@ -28,6 +35,8 @@ try:
         done = subprocess.run([sys.executable, "/kernels/golden.py", "/memtrace-bpf", "/libc10.so", "/tmp", *quick], capture_output=True, text=True, timeout=600,
                               check=False, env={**os.environ, "MEMTRACE_BENCH": bench})
         print(done.stdout, done.stderr, "EXIT", done.returncode, flush=True)
+except SystemExit:
+    pass
 except BaseException:
     traceback.print_exc()
 sys.stdout.flush()

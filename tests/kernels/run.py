@@ -10,6 +10,8 @@ twice: normally, and with the programs filtering by process (MEMTRACE_BENCH=filt
     tests/kernels/run.py --torch KERNEL ...       records PyTorch on aarch64: tools/deps.sh torch-arm64
     tests/kernels/run.py --many [KERNEL]     hosts with many CPUs: kernel memory, idle CPU time, storms, and the golden job (many.py)
 
+    tests/kernels/run.py --stall MIB [KERNEL ...]    the longest time in which a reading keeps a process of MIB from changing its mappings
+
     tests/kernels/run.py [--arm64] --consoles LOG ...     the table of consoles of earlier runs
 
 With MATRIX=1 in the environment the results go to tests/data/matrix/kernels.json, too.
@@ -188,6 +190,16 @@ def put_storm(cpio, machine):
     cpio.file(os.path.join(HERE, "many.py"), "/kernels/many.py")
 
 
+def put_stall(cpio, machine):
+    """tests/programs/map_stall.c, and stall.py."""
+    path = os.path.join(machine.dir, "map_stall")
+    subprocess.run([*machine.compiler, "-O2", "-o", path, os.path.join(REPO, "tests", "programs", "map_stall.c"), "-lpthread"], check=True)
+    cpio.file(path, "/map_stall")
+    for needed in machine.libraries(path):
+        cpio.file(machine.root + needed, needed)
+    cpio.file(os.path.join(HERE, "stall.py"), "/kernels/stall.py")
+
+
 def make_image(path, library, machine, many=False):
     with gzip.open(path, "wb", compresslevel=1) as f:
         cpio = Cpio(f)
@@ -199,6 +211,7 @@ def make_image(path, library, machine, many=False):
         for name in ("golden.py", "killed.py", "target.py"):
             cpio.file(os.path.join(HERE, name), "/kernels/" + name)
         cpio.file(os.path.join(REPO, "tests", "e2e", "code_bytes.py"), "/e2e/code_bytes.py")
+        put_stall(cpio, machine)
         if many:
             put_storm(cpio, machine)
         put_init(cpio, "init.py", python)
@@ -336,6 +349,33 @@ def run_many(kernels):
     sys.exit(status)
 
 
+def stall_of(log):
+    """What stall.py found; None: nothing."""
+    with open(log, encoding="utf-8", errors="replace") as f:
+        found = re.search(r"^ ?STALL (\{.*\})", f.read(), re.M)
+    return json.loads(found[1]) if found else None
+
+
+LOADS = ("without", "busy", "with")  # stall.py's
+
+
+def run_stall(mib, kernels):
+    """The emulator is slow, and other work of this machine shows: the two figures compare with each other."""
+    machine = Machine()
+    machine.memory = int(mib) + 2048
+    _, image = prepare(machine)
+    status = 0
+    print("| kernel | one mapping, MiB | longest call, ms: no reading | another process computes | readings | above 2 ms: no reading | another process computes | readings | a reading, s |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for kernel in kernels or [k for k in deps(machine.images) if "-5.10." in k or "-6.1." in k]:
+        log = os.path.join(machine.dir, "stall-" + os.path.basename(kernel) + ".log")
+        boot(kernel, image, log, machine, " only-stall stall=" + mib)
+        release, found = read(log)[0], stall_of(log)
+        status |= not found
+        print("| %s | %s | %s |" % (release, mib, "FAILED, see " + log if not found else " | ".join(
+            ["%.1f" % (found[k]["worst"] / 1000) for k in LOADS] + ["%d of %d" % (found[k]["above"], found[k]["rounds"]) for k in LOADS] + ["%.1f" % found["seconds"]])), flush=True)
+    sys.exit(status)
+
+
 def prepare(machine, many=False):
     """What each kernel gets: the library with the hooks, and the file system."""
     if not shutil.which(machine.qemu[0]):
@@ -354,6 +394,8 @@ def main():
         run_torch(kernels[1:])
     if kernels[:1] == ["--many"]:
         run_many(kernels[1:] or [k for k in deps("kernel-images") if "/linux-image-6.12-" in k])
+    if kernels[:1] == ["--stall"]:
+        run_stall(kernels[1], kernels[2:])
     arm64 = kernels[:1] == ["--arm64"]
     machine = Arm64() if arm64 else Machine()
     kernels = kernels[arm64:]
