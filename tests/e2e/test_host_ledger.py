@@ -6,7 +6,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import (OUT, WORKLOADS, Failure, check, equal, interrupt, python, record, report, run, scratch, settle, spawn, tool,
+from harness import (OUT, WORKLOADS, Failure, Skip, check, equal, interrupt, python, record, report, run, scratch, settle, spawn, tool,
                      training)
 
 SEEDS = range(1, 4)
@@ -166,6 +166,83 @@ def test_no_python():
     equal(sums(parts), host["bytes"], "sum of the parts")
     check(not parts["python"]["known"], "sleep has no Python: %s", parts)
     p.stop()
+
+
+# argv: MiB of bytes, GiB of reserved addresses, MiB of huge pages
+PLAIN = """
+import ctypes, mmap, sys
+own, reserved, huge = (int(a) for a in sys.argv[1:])
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+kept = [bytes([1]) * (own << 20)]
+if reserved:
+    assert libc.mmap(None, reserved << 30, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)
+if huge:
+    kept.append(mmap.mmap(-1, huge << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000))
+    for at in range(0, huge << 20, 2 << 20):
+        kept[-1][at] = 1
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def plain(own, reserved=0, huge=0):
+    p = spawn([python("main"), "-c", PLAIN, str(own), str(reserved), str(huge)])
+    p.wait_line("^ready", 60)
+    return p
+
+
+def plain_dump(p, env=()):
+    code, out, err = tool("dump", "-p", str(p.pid), "--device", "host", "--format", "json", root=True, env=dict(os.environ, **dict(env)))
+    check(code == 0, "dump ended with %d: %s", code, err[-800:])
+    doc = json.loads(out)["processes"][0]
+    equal(sums(doc["parts"]), doc["rss"], "sum of the parts")
+    near(doc["rss"], smaps_rss(p.pid), "RSS")
+    return doc["parts"]
+
+
+def test_reserved_addresses():
+    """32 TiB of reserved addresses change nothing, on kernels with and without PAGEMAP_SCAN. test_resident.c counts the calls."""
+    p = plain(1100, reserved=32 << 10)
+    for env in ({}, {"MEMTRACE_BENCH": "no-scan"}):
+        parts = plain_dump(p, env)
+        near(parts["malloc"]["bytes"], 1100 << 20, "malloc, which has the bytes", 0.02)
+    p.stop()
+
+
+def huge_pages(n):
+    """Adds huge pages of 2 MiB to the machine's. The number before; None: not possible here."""
+    try:
+        with open("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "r+", encoding="ascii") as f:
+            before = int(f.read())
+            f.write(str(n))
+            f.flush()
+            f.seek(0)
+            got = int(f.read())
+            if got >= n:
+                return before
+            f.write(str(before))
+    except OSError:
+        pass
+    return None
+
+
+def test_huge_pages_are_not_files():
+    """Pages of hugetlbfs are neither part of RSS nor mapped files, in a small process and in a large one."""
+    before = huge_pages(32)
+    if before is None:
+        raise Skip("this machine gives no huge pages")
+    try:
+        for own in (20, 1100):
+            p = plain(own, huge=48)
+            for env in ({}, {"MEMTRACE_BENCH": "no-scan"}):
+                parts = plain_dump(p, env)
+                equal(parts["hugetlb"]["bytes"], 48 << 20, "huge pages")
+                check(parts["files"]["bytes"] < 16 << 20, "mapped files: %s", parts["files"])
+            p.stop()
+    finally:
+        huge_pages(before)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ struct host_memory {
 	struct host_ranges ranges;
 	struct residency job;
 	pthread_t thread;
-	atomic_bool done;
+	atomic_bool done, cancel;
 	int err;	     /* of the job */
 	bool running;	     /* a reading is under way */
 	bool inherited;	     /* the first reading finds the parent's memory */
@@ -126,6 +126,7 @@ void host_memory__free(struct host_memory *h)
 {
 	if (!h)
 		return;
+	atomic_store(&h->cancel, true);
 	if (h->running)
 		join(h);
 	residency__free(&h->job);
@@ -295,6 +296,13 @@ int host_memory__record(struct host_memory *h, const struct mt_rec_host *r)
 
 /* ---- readings ---- */
 
+static bool is_cancelled(void *ctx)
+{
+	struct host_memory *h = ctx;
+
+	return atomic_load(&h->cancel);
+}
+
 static void *run(void *ctx)
 {
 	struct host_memory *h = ctx;
@@ -309,7 +317,7 @@ static int ask(struct host_memory *h)
 {
 	size_t n = h->ranges.n;
 
-	h->job = (struct residency){ .proc = h->c.proc };
+	h->job = (struct residency){ .proc = h->c.proc, .cancelled = is_cancelled, .ctx = h };
 	h->job.asked = calloc(n + 1, sizeof(*h->job.asked));
 	if (!h->job.asked)
 		return -ENOMEM;

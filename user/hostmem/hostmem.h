@@ -4,7 +4,7 @@
  * The ledger of a process's host memory, read from outside: each resident byte belongs to exactly
  * one part, and the parts add up to RSS. Needs no probe and does not stop the process.
  *
- * The kernel's figures (/proc/PID/smaps) are the frame: a mapping's resident bytes are known to the
+ * The kernel's page map is the frame: a mapping's resident bytes are known to the
  * page. Within a mapping, the tables of PyTorch, CPython and glibc tell what a range of addresses
  * holds, and the kernel's page map tells which of it is resident. A byte that several claim counts
  * once, for the first in the order of enum host_part. Memory that nothing claims is "unknown".
@@ -77,6 +77,8 @@ struct host_opts {
 	 * PSS then. Parts of a mapping keep their shares of it. */
 	bool proportional;
 	bool brief; /* leave out the lists of free chunks and the pools of Python's arenas */
+	bool (*cancelled)(void *ctx); /* asked between calls of the kernel; NULL: never */
+	void *ctx;
 };
 
 struct hostmem;
@@ -87,7 +89,8 @@ struct hostmem *hostmem__new(const struct proc *p, const struct python *py);
 void hostmem__free(struct hostmem *h); /* accepts NULL */
 /*
  * Reads the ledger. 0 or -errno: -ESRCH the process ended, -EPERM, -EACCES, -ENOMEM, -EIO for text
- * of the kernel that cannot be parsed. Missing tables are no error: their memory is unknown.
+ * of the kernel that cannot be parsed, -ECANCELED. Missing tables are no error: their memory is
+ * unknown.
  */
 int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledger *ret);
 /* Adds a proportional reading of another process of the tree. sum: zeroed before the first. */

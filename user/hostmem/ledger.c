@@ -13,6 +13,8 @@
 #include "process/proc.h"
 #include "python/python.h"
 
+#define CLAIMS_APART (16u << 20) /* bytes between claims whose pages are looked up separately */
+
 struct hostmem {
 	const struct proc *proc;
 	const struct python *python;
@@ -120,32 +122,57 @@ static void add_range(const struct host_reading *r, uint64_t start, uint64_t end
 	add_claims(&r->second, start, end, to->second);
 }
 
-static bool claims_any(const struct host_spans *s, const struct map *m)
+/* The claims of either kind that begin below `end`, from *i and *k on: the first of them. NULL:
+ * none. */
+static const struct span *next_claim(const struct host_reading *r, size_t *i, size_t *k,
+				     uint64_t end)
 {
-	size_t i = host_spans__after(s, m->start);
+	const struct span *a = *i < r->claims.n ? &r->claims.v[*i] : NULL,
+			  *b = *k < r->second.n ? &r->second.v[*k] : NULL;
+	bool first = a && (!b || a->start <= b->start);
+	const struct span *s = first ? a : b;
 
-	return i < s->n && s->v[i].start < m->end;
+	if (!s || s->start >= end)
+		return NULL;
+	*(first ? i : k) += 1;
+	return s;
 }
 
-/* Adds up the claims on the resident bytes of mapping i. */
+struct claims_of {
+	const struct host_reading *r;
+	struct claimed *to;
+};
+
+static int add_resident(void *ctx, uint64_t start, uint64_t end)
+{
+	const struct claims_of *c = ctx;
+
+	add_range(c->r, start, end, c->to);
+	return 0;
+}
+
+/* Adds up the claims on the resident bytes of mapping i. Looks at the pages of claims, together if
+ * they are near: a mapping may have TiB of addresses without any. */
 static int read_claims(const struct host_reading *r, size_t i, struct claimed *to)
 {
 	const struct map *m = &r->maps.maps.v[i];
-	const struct resident_range *v;
-	size_t n;
+	size_t first = host_spans__after(&r->claims, m->start),
+	       second = host_spans__after(&r->second, m->start);
+	const struct span *s = next_claim(r, &first, &second, m->end);
+	struct claims_of c = { r, to };
 	int err = 0;
 
-	if (!claims_any(&r->claims, m) && !claims_any(&r->second, m))
-		return 0;
-	if (r->maps.v[i].rss == m->end - m->start) {
-		add_range(r, m->start, m->end, to);
-		return 0;
-	}
-	for (uint64_t at = m->start, end; at < m->end && !err; at = end) {
-		end = m->end - at > RESIDENT_SLICE ? at + RESIDENT_SLICE : m->end;
-		err = host_resident__read(r->resident, at, end, &v, &n);
-		for (size_t k = 0; k < n && !err; k++)
-			add_range(r, v[k].start, v[k].end, to);
+	while (s && !err) {
+		uint64_t from = s->start > m->start ? s->start : m->start, end = s->end;
+
+		while ((s = next_claim(r, &first, &second, m->end)) &&
+		       s->start < end + CLAIMS_APART)
+			end = s->end > end ? s->end : end;
+		end = end < m->end ? end : m->end;
+		if (r->maps.v[i].rss == m->end - m->start)
+			add_range(r, from, end, to);
+		else
+			err = host_resident__walk(r->resident, from, end, add_resident, &c);
 	}
 	return err;
 }
@@ -195,7 +222,7 @@ static void add_figures(struct host_ledger *l, const struct smaps_figures *f, bo
 {
 	l->sheet.part[HOST_TOTAL].bytes += proportional ? f->pss : f->rss;
 	l->sheet.part[HOST_PSS].bytes += f->pss;
-	l->sheet.part[HOST_USS].bytes += f->private_clean + f->private_dirty;
+	l->sheet.part[HOST_USS].bytes += f->own;
 	l->sheet.part[HOST_HUGETLB].bytes += f->hugetlb;
 }
 
@@ -230,19 +257,14 @@ static int add_storages(struct host_reading *r)
 	return err;
 }
 
-static void read_status(struct host_reading *r)
+static void take_status(struct host_reading *r)
 {
-	struct host_ledger *l = r->l;
-	size_t len;
-	char *text;
+	const struct host_status *s = host_resident__status(r->resident);
 
-	if (proc__text(r->proc, "status", 64 << 10, &text, &len))
-		return;
-	memory__field(text, "\nVmRSS:", &l->status_rss);
-	memory__field(text, "\nVmSwap:", &r->swap);
-	l->sheet.part[HOST_PAGE_TABLES].known = memory__field(
-		text, "\nVmPTE:", &l->sheet.part[HOST_PAGE_TABLES].bytes);
-	free(text);
+	r->l->status_rss = s->rss;
+	r->swap = s->swap;
+	r->l->sheet.part[HOST_PAGE_TABLES] = (struct host_figure){ .bytes = s->page_tables,
+								   .known = s->page_tables_known };
 }
 
 /* Files of other allocators, which replace malloc. */
@@ -265,8 +287,9 @@ static void set_known(struct host_reading *r)
 
 	for (unsigned k = 0; k < HOST_PARTS_END; k++)
 		part[k].known = true;
-	for (unsigned k = HOST_PSS; k <= HOST_HUGETLB; k++)
-		part[k].known = !r->maps.brief;
+	part[HOST_PSS].known = r->maps.pss_known;
+	part[HOST_USS].known = !r->maps.brief;
+	part[HOST_HUGETLB].known = true;
 	part[HOST_SWAP] = (struct host_figure){ .bytes = r->swap, .known = true };
 	part[HOST_TENSORS].known = part[HOST_TENSORS].known && r->o->storages_known;
 	part[HOST_PINNED].known = r->pinned_known;
@@ -325,7 +348,9 @@ static int read_all(struct host_reading *r)
 	r->resident = host_resident__open(r->proc);
 	if (!r->resident)
 		return -errno;
-	err = host_smaps__read(r->proc, r->o->proportional ? NULL : r->resident, &r->maps);
+	host_resident__cancel_by(r->resident, r->o->cancelled, r->o->ctx);
+	take_status(r);
+	err = host_smaps__read(r->proc, r->resident, r->o->proportional, &r->maps);
 	if (err)
 		return err;
 	r->l->mappings = r->maps.maps.n;
@@ -342,7 +367,6 @@ int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledg
 	};
 	int err;
 
-	read_status(&r);
 	err = read_all(&r);
 	set_known(&r);
 	host_smaps__free(&r.maps);

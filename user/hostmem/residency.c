@@ -94,7 +94,7 @@ static void spread(struct parts *p, const struct map *m, uint64_t bytes,
 	for (i = 0; i < p->n && bytes; i++) {
 		p->v[i].bytes = p->v[i].end - p->v[i].start;
 		if (by_page &&
-		    host_resident__count(pages, p->v[i].start, p->v[i].end, &p->v[i].bytes))
+		    host_resident__count(pages, p->v[i].start, p->v[i].end, false, &p->v[i].bytes))
 			p->v[i].bytes = 0; /* the process is ending */
 		sum += p->v[i].bytes;
 	}
@@ -132,7 +132,8 @@ int residency__read(struct residency *r)
 
 	if (!pages)
 		return -errno;
-	err = host_smaps__read(r->proc, pages, &r->now);
+	host_resident__cancel_by(pages, r->cancelled, r->ctx);
+	err = host_smaps__read(r->proc, pages, false, &r->now);
 	for (i = 0; i < r->n_asked && !err; i++) {
 		r->asked[i].bytes = 0;
 		r->asked[i].gone = true;

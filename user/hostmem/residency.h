@@ -23,6 +23,8 @@ struct residency {
 	const struct proc *proc;
 	struct host_asked *asked; /* in order of addresses; owned */
 	size_t n_asked;
+	bool (*cancelled)(void *ctx); /* NULL: never */
+	void *ctx;
 	/* Results. */
 	struct host_smaps now;
 	struct host_found *found;

@@ -97,7 +97,7 @@ static void test_smaps(void **state)
 	assert_int_equal(parse(text, &s), 0);
 	assert_int_equal(s.maps.n, 2);
 	assert_string_equal(s.maps.v[0].path, "/usr/bin/a b");
-	assert_true(s.v[0].rss == 16384 && s.v[0].pss == 4096 && s.v[0].private_clean == 8192);
+	assert_true(s.v[0].rss == 16384 && s.v[0].pss == 4096 && s.v[0].own == 8192);
 	assert_true(s.maps.v[1].shared && s.maps.v[1].deleted);
 	assert_true(s.v[1].rss == 12288 && s.v[1].hugetlb == 2048 << 10 && s.v[1].swap == 4096);
 	host_smaps__free(&s);
