@@ -454,5 +454,47 @@ def test_launcher():
     equal(launcher.wait(60), 0, "the launcher's end")
 
 
+RESERVED = """
+import ctypes, mmap, sys, torch
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+assert libc.mmap(None, 8 << 40, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)
+kept = torch.ones(300 << 20)  # 1.2 GiB
+print("ready", flush=True)
+sys.stdin.read()
+"""
+BUSY = """
+import torch
+print("ready", flush=True)
+while True:
+    for _ in range(1000):
+        torch.empty(16)
+"""
+
+
+def test_reading_of_one_loses_nothing_of_another():
+    """The first process has reserved 8 TiB of addresses, without memory. At the end, its host memory is read while the second one goes
+    on allocating."""
+    a, b = (spawn([python(), "-c", text], env=dict(os.environ, OMP_NUM_THREADS="1")) for text in (RESERVED, BUSY))
+    for p in (a, b):
+        p.wait_line("^ready", 120)
+    path = scratch("reserved.mtr")
+    recorder = record("-p", str(a.pid), "-p", str(b.pid), "-o", path)
+    recorder.wait_line("2 processes are traced", 60, stream="err")
+    harness.settle(recorder)
+    harness.interrupt(recorder, 60)
+    found = recordings(path)
+    equal(sorted(found), sorted([a.pid, b.pid]), "processes with a recording")
+    docs = {pid: report(own(file) or file) for pid, file in found.items()}
+    for pid, doc in docs.items():
+        equal(doc["capture"]["lost"], 0, "lost events of PID %d" % pid)
+    check(docs[b.pid]["capture"]["events"] > 1000, "events of the busy process: %s", docs[b.pid]["capture"])
+    host = docs[a.pid]["host"]
+    check(host["readings"] >= 1 and host["last"]["rss"] > 1 << 30, "host memory of the process with reserved addresses: %s", host)
+    for p in (a, b):
+        p.stop()
+
+
 if __name__ == "__main__":
     run(globals())

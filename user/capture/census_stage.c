@@ -124,10 +124,17 @@ static struct host_storage *host_storages(const struct census_state *st, size_t 
 	return v;
 }
 
+static bool is_cancelled(void *ctx)
+{
+	struct job *j = ctx;
+
+	return atomic_load(&j->cancel);
+}
+
 static void *run(void *ctx)
 {
 	struct job *j = ctx;
-	struct host_opts o = { .storages_known = j->census };
+	struct host_opts o = { .storages_known = j->census, .cancelled = is_cancelled, .ctx = j };
 	struct host_storage *storages = NULL;
 	uint64_t began = clock__read(CLOCK_THREAD_CPUTIME_ID);
 	bool host = j->host;
@@ -146,13 +153,6 @@ static void *run(void *ctx)
 	j->took = clock__read(CLOCK_THREAD_CPUTIME_ID) - began;
 	atomic_store(&j->done, true);
 	return NULL;
-}
-
-static bool is_cancelled(void *ctx)
-{
-	struct job *j = ctx;
-
-	return atomic_load(&j->cancel);
 }
 
 static void roles__free(struct roles *p)
@@ -740,6 +740,17 @@ int census_stage__take(struct census_stage *c, bool whole)
 	err = roles__take(&c->roles, &c->last);
 	census_state__keep_params(&c->last);
 	return err;
+}
+
+bool census_stage__reads_ledger(const struct census_stage *c)
+{
+	return c->running && c->is_last && !atomic_load(&c->job.done);
+}
+
+void census_stage__give_up(struct census_stage *c)
+{
+	if (c->running)
+		atomic_store(&c->job.cancel, true);
 }
 
 int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end)

@@ -379,6 +379,7 @@ static int await_census(struct session *s)
 }
 
 #define LAST_ROUNDS 32
+#define LEDGER_WITHIN 10000000000ULL /* ns that a capture's end waits for the last ledger */
 
 /* A brief capture looks at the optimizers' counts a few more times, at different moments of a
  * step. */
@@ -409,6 +410,29 @@ static int last_census(struct session *s)
 		census_stage__begin_last(s->census);
 	err = await_census(s);
 	return err ? err : last_looks(s);
+}
+
+/* Takes the ledger of the last reading, as of `end`. Drains the ring until it is there: other
+ * processes of the capture go on. Gives it up after LEDGER_WITHIN. */
+static int last_ledger(struct session *s, uint64_t end)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+	uint64_t until = session__now(s) + LEDGER_WITHIN;
+	int err = 0;
+
+	while (!err && census_stage__reads_ledger(s->census)) {
+		if (session__now(s) > until) {
+			log_warn("the last reading of host memory took longer than %u s and was "
+				 "given up: the report shows the one before. `dump --device host` "
+				 "has no such limit",
+				 (unsigned)(LEDGER_WITHIN / 1000000000));
+			census_stage__give_up(s->census);
+			until = UINT64_MAX;
+		}
+		err = session__round(s);
+		nanosleep(&pause, NULL);
+	}
+	return err ? err : census_stage__take_ledger(s->census, !session__replaced(s), end);
 }
 
 static void send_to(struct session *s, struct sink *sink)
@@ -564,7 +588,7 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 		goto out;
 	session__set_counters(s, s->losses.counters);
 	facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
-	err = s->census ? census_stage__take_ledger(s->census, !session__replaced(s), end) : 0;
+	err = s->census ? last_ledger(s, end) : 0;
 	if (!err)
 		err = attach_stage__finish(s->attach);
 	if (!err)

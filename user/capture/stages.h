@@ -102,9 +102,13 @@ int census_stage__end(struct census_stage *c);
 /* Passes on the reading, or drops it unless whole: all records up to its end came in, and the
  * process ran the same program all the time. 0, -ENOMEM or a sink's error. */
 int census_stage__take(struct census_stage *c, bool whole);
-/* Waits for the last reading and passes on its ledger, as of the capture's end at the latest; end:
- * ns since start. Nothing without a last reading, or unless whole: it may have read another
- * program. 0, -ENOMEM or a sink's error. */
+/* True until the ledger of the last reading is there. */
+bool census_stage__reads_ledger(const struct census_stage *c);
+/* A reading under way ends soon, without a result. */
+void census_stage__give_up(struct census_stage *c);
+/* Passes on the ledger of the last reading, as of the capture's end at the latest; end: ns since
+ * start. Waits for it: drain the ring until census_stage__reads_ledger() is false. Nothing without
+ * a last reading, or unless whole: it may have read another program. 0, -ENOMEM or a sink's error. */
 int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end);
 
 /*
