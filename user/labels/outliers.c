@@ -20,6 +20,19 @@ uint64_t outliers__median(const uint64_t *sorted, size_t n)
 		       : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
 }
 
+uint64_t outliers__median_with_zeros(const uint64_t *sorted, size_t n, size_t zeros)
+{
+	uint64_t below, above;
+
+	if (n <= zeros || n / 2 < zeros)
+		return 0;
+	above = sorted[n / 2 - zeros];
+	if (n % 2)
+		return above;
+	below = n / 2 - 1 < zeros ? 0 : sorted[n / 2 - 1 - zeros];
+	return below + (above - below) / 2;
+}
+
 /* Returns the median of the n > 1 values without one of this value; of two middle values, the
  * nearer one. */
 static uint64_t median_without(const uint64_t *sorted, size_t n, uint64_t value)
@@ -52,6 +65,23 @@ static bool differs(uint64_t a, uint64_t others, uint64_t least)
 	       (unsigned __int128)d * 100 > (unsigned __int128)others * OUTLIER_PERCENT;
 }
 
+static int put(struct outliers *o, struct outlier x)
+{
+	if (array__grow(&o->all, &o->room, o->n + 1, sizeof(*o->all)))
+		return -ENOMEM;
+	o->all[o->n++] = x;
+	return 0;
+}
+
+int outliers__add_to_zeros(struct outliers *o, uint32_t recording, uint64_t bytes, uint64_t least,
+			   uint32_t line1)
+{
+	return bytes > least ? put(o, (struct outlier){ .recording = recording,
+							.line1 = line1,
+							.bytes = bytes })
+			     : 0;
+}
+
 int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *sorted, size_t n,
 		  uint64_t least, uint32_t line1)
 {
@@ -60,12 +90,11 @@ int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *so
 
 		if (!differs(values[i], others, least) || (n == 2 && values[i] < others))
 			continue;
-		if (array__grow(&o->all, &o->room, o->n + 1, sizeof(*o->all)))
+		if (put(o, (struct outlier){ .recording = (uint32_t)i,
+					     .line1 = line1,
+					     .bytes = values[i],
+					     .others = others }))
 			return -ENOMEM;
-		o->all[o->n++] = (struct outlier){ .recording = (uint32_t)i,
-						   .line1 = line1,
-						   .bytes = values[i],
-						   .others = others };
 	}
 	return 0;
 }

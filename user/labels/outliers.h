@@ -22,6 +22,12 @@ struct outliers {
 void outliers__sort(uint64_t *values, size_t n);
 /* Returns the mean of the two middle values for an even n, and 0 for n = 0. */
 uint64_t outliers__median(const uint64_t *sorted, size_t n);
+/* The same of n values, of which `zeros` are 0 and the others are given. */
+uint64_t outliers__median_with_zeros(const uint64_t *sorted, size_t n, size_t zeros);
+/* Adds a recording that has `bytes` where most others have nothing, if that is more than least.
+ * Returns 0 or -ENOMEM. */
+int outliers__add_to_zeros(struct outliers *o, uint32_t recording, uint64_t bytes, uint64_t least,
+			   uint32_t line1);
 /* Adds the recordings that differ. values: bytes by recording; sorted: the same values sorted.
  * least: smallest difference, such as OUTLIER_BYTES. With two middle values among the others, the
  * nearer one counts. If there are only two recordings, the larger one is added. Returns 0 or

@@ -624,12 +624,20 @@ static void gather_cells(struct ranks *r)
 	r->ncells = n;
 }
 
-/* Values of the recordings of a family. */
+#define NO_FAMILY UINT32_MAX
+
+/* Values of the recordings of a family, which are compared with each other. */
 struct compared {
 	uint64_t *values, *sorted;
-	uint32_t *which;
-	size_t n;
-	bool no_holders; /* lines of memory from before attach are not comparable */
+	uint32_t *which;	  /* the recordings of all families, family by family */
+	size_t n;		  /* number of values */
+	bool no_holders;	  /* lines of memory from before attach are not comparable */
+	uint32_t *family, *place; /* of each recording: its family or NO_FAMILY, its place there */
+	struct family {
+		uint32_t first, n; /* range of which */
+	} * families;
+	size_t n_families;
+	struct rank_cell *cells; /* of a line */
 };
 
 /* True if only a part of the memory from before attach is named. The reading of objects may have
@@ -645,7 +653,9 @@ static bool has_unnamed_holders(const struct ranks *r)
 	return named && unnamed;
 }
 
-static int add_outliers(struct outliers *o, struct compared *c, uint64_t least, uint32_t line1)
+/* Compares the values of the recordings from which[first] on. */
+static int add_outliers(struct outliers *o, struct compared *c, size_t first, uint64_t least,
+			uint32_t line1)
 {
 	size_t from = o->n;
 	int err;
@@ -654,28 +664,19 @@ static int add_outliers(struct outliers *o, struct compared *c, uint64_t least, 
 	outliers__sort(c->sorted, c->n);
 	err = outliers__add(o, c->values, c->sorted, c->n, least, line1);
 	for (size_t i = from; i < o->n; i++)
-		o->all[i].recording = c->which[o->all[i].recording];
+		o->all[i].recording = c->which[first + o->all[i].recording];
 	return err;
 }
 
-/* The recordings of a family. */
-static void take_family(const struct ranks *r, struct compared *c, uint32_t family)
-{
-	c->n = 0;
-	for (size_t i = 0; i < r->n; i++)
-		if (!r->all[i].worker && rank_groups__family(&r->groups, i) == family)
-			c->which[c->n++] = (uint32_t)i;
-}
-
-/* Takes the recorded processes from one on that the same process started, and that have the same
- * name but for a number. */
+/* Makes a family of the recorded processes from one on that the same process started, and that have
+ * the same name but for a number. */
 static void take_likes(const struct ranks *r, struct compared *c, size_t from)
 {
-	c->n = 0;
 	for (size_t i = from; i < r->tree.n; i++)
 		if (r->tree.all[i].recording != PROCESS_NONE &&
 		    process_node__is_like(&r->tree.all[i], &r->tree.all[from]))
-			c->which[c->n++] = r->tree.all[i].recording;
+			c->family[r->tree.all[i].recording] = (uint32_t)c->n_families;
+	c->n_families++;
 }
 
 /* True for the first of the processes that take_likes() takes together. */
@@ -688,22 +689,102 @@ static bool is_first_like(const struct ranks *r, size_t at)
 	return r->tree.all[at].recording != PROCESS_NONE;
 }
 
-static int compare_family(struct ranks *r, struct compared *c)
+static int cmp_family(const void *a, const void *b, void *ctx)
 {
-	int err;
+	const uint32_t *family = ctx;
+	const struct rank_cell *x = a, *y = b;
+	uint32_t p = family[x->recording], q = family[y->recording];
 
-	for (size_t i = 0; i < c->n; i++)
-		c->values[i] = r->all[c->which[i]].allocated;
-	err = add_outliers(&r->outliers, c, OUTLIER_BYTES, 0);
+	if (p != q)
+		return p < q ? -1 : 1;
+	return x->recording < y->recording ? -1 : x->recording > y->recording;
+}
+
+/* Compares a family at a line. cells: those of its recordings that have the line; 0 for the others.
+ * The time is that of the cells, whatever the number of recordings. */
+static int compare_cells(struct ranks *r, struct compared *c, const struct family *f,
+			 const struct rank_cell *cells, size_t n, uint32_t line1)
+{
+	int err = 0;
+
+	if (2 * n + 1 < f->n) {
+		for (size_t i = 0; i < n && !err; i++)
+			err = outliers__add_to_zeros(&r->outliers, cells[i].recording,
+						     cells[i].bytes, OUTLIER_BYTES, line1);
+		return err;
+	}
+	c->n = f->n;
+	memset(c->values, 0, c->n * sizeof(*c->values));
+	for (size_t i = 0; i < n; i++)
+		c->values[c->place[cells[i].recording]] = cells[i].bytes;
+	return add_outliers(&r->outliers, c, f->first, OUTLIER_BYTES, line1);
+}
+
+static int compare_line(struct ranks *r, struct compared *c, const struct rank_line *l)
+{
+	uint32_t line1 = (uint32_t)(l - r->lines) + 1;
+	size_t n = 0, end;
+	int err = 0;
+
+	for (size_t i = l->first; i < (size_t)l->first + l->n; i++)
+		if (c->family[r->cells[i].recording] != NO_FAMILY)
+			c->cells[n++] = r->cells[i];
+	if (n)
+		qsort_r(c->cells, n, sizeof(*c->cells), cmp_family, c->family);
+	for (size_t i = 0; i < n && !err; i = end) {
+		uint32_t family = c->family[c->cells[i].recording];
+
+		for (end = i + 1; end < n && c->family[c->cells[end].recording] == family;)
+			end++;
+		if (c->families[family].n > 1)
+			err = compare_cells(r, c, &c->families[family], &c->cells[i], end - i,
+					    line1);
+	}
+	return err;
+}
+
+/* Lists the recordings of each family. */
+static void list_families(const struct ranks *r, struct compared *c)
+{
+	uint32_t sum = 0;
+
+	for (size_t i = 0; i < r->n; i++)
+		if (c->family[i] != NO_FAMILY)
+			c->families[c->family[i]].n++;
+	for (size_t i = 0; i < c->n_families; i++) {
+		c->families[i].first = sum;
+		sum += c->families[i].n;
+		c->families[i].n = 0;
+	}
+	for (size_t i = 0; i < r->n; i++)
+		if (c->family[i] != NO_FAMILY) {
+			struct family *f = &c->families[c->family[i]];
+
+			c->place[i] = f->n;
+			c->which[f->first + f->n++] = (uint32_t)i;
+		}
+}
+
+static int compare_families(struct ranks *r, struct compared *c)
+{
+	int err = 0;
+
+	list_families(r, c);
+	for (size_t k = 0; k < c->n_families && !err; k++) {
+		const struct family *f = &c->families[k];
+
+		c->n = f->n;
+		for (size_t i = 0; i < c->n; i++)
+			c->values[i] = r->all[c->which[f->first + i]].allocated;
+		err = c->n > 1 ? add_outliers(&r->outliers, c, f->first, OUTLIER_BYTES, 0) : 0;
+	}
 	for (size_t k = 0; k < r->nlines && !err; k++) {
 		const struct rank_line *l = &r->lines[k];
 
 		if ((l->row.before_attach && c->no_holders) || l->row.filtered ||
 		    l->max - l->min <= OUTLIER_BYTES)
 			continue;
-		for (size_t i = 0; i < c->n; i++)
-			c->values[i] = ranks__bytes(r, l, c->which[i]);
-		err = add_outliers(&r->outliers, c, OUTLIER_BYTES, (uint32_t)k + 1);
+		err = compare_line(r, c, l);
 	}
 	return err;
 }
@@ -712,19 +793,21 @@ static int compare_family(struct ranks *r, struct compared *c)
  * comparable. */
 static void measure_lines(struct ranks *r, struct compared *c)
 {
-	c->n = 0;
-	for (size_t i = 0; i < r->n; i++)
-		if (!r->all[i].worker)
-			c->which[c->n++] = (uint32_t)i;
-	for (size_t k = 0; k < r->nlines && c->n; k++) {
-		struct rank_line *l = &r->lines[k];
+	size_t all = 0;
 
-		for (size_t i = 0; i < c->n; i++)
-			c->sorted[i] = ranks__bytes(r, l, c->which[i]);
-		outliers__sort(c->sorted, c->n);
-		l->min = c->sorted[0];
-		l->max = c->sorted[c->n - 1];
-		l->median = outliers__median(c->sorted, c->n);
+	for (size_t i = 0; i < r->n; i++)
+		all += !r->all[i].worker;
+	for (size_t k = 0; k < r->nlines && all; k++) {
+		struct rank_line *l = &r->lines[k];
+		size_t n = 0;
+
+		for (size_t i = l->first; i < (size_t)l->first + l->n; i++)
+			if (!r->all[r->cells[i].recording].worker)
+				c->sorted[n++] = r->cells[i].bytes;
+		outliers__sort(c->sorted, n);
+		l->min = n == all ? c->sorted[0] : 0;
+		l->max = n ? c->sorted[n - 1] : 0;
+		l->median = outliers__median_with_zeros(c->sorted, all, all - n);
 	}
 }
 
@@ -777,7 +860,7 @@ static int compare_steps(struct ranks *r, struct compared *c)
 			c->values[c->n] = r->all[i].step_time;
 			c->which[c->n++] = (uint32_t)i;
 		}
-	return c->n ? add_outliers(&r->slow, c, SLOW_NS, 0) : 0;
+	return c->n ? add_outliers(&r->slow, c, 0, SLOW_NS, 0) : 0;
 }
 
 static int make_groups(struct ranks *r)
@@ -801,16 +884,10 @@ static int make_groups(struct ranks *r)
 
 static int compare_tree(struct ranks *r, struct compared *c)
 {
-	int err = 0;
-
-	for (size_t i = 0; i < r->tree.n && !err; i++) {
-		if (!is_first_like(r, i))
-			continue;
-		take_likes(r, c, i);
-		if (c->n > 1)
-			err = compare_family(r, c);
-	}
-	return err;
+	for (size_t i = 0; i < r->tree.n; i++)
+		if (is_first_like(r, i))
+			take_likes(r, c, i);
+	return compare_families(r, c);
 }
 
 static int compare_groups(struct ranks *r, struct compared *c)
@@ -819,25 +896,28 @@ static int compare_groups(struct ranks *r, struct compared *c)
 
 	match_steps(r);
 	err = compare_steps(r, c);
-	for (uint32_t i = 0; i < r->groups.n && !err; i++) {
-		if (r->groups.all[i].family != i)
-			continue;
-		take_family(r, c, i);
-		if (c->n > 1)
-			err = compare_family(r, c);
-	}
-	return err;
+	c->n_families = r->groups.n;
+	for (size_t i = 0; i < r->n; i++)
+		if (!r->all[i].worker)
+			c->family[i] = rank_groups__family(&r->groups, i);
+	return err ? err : compare_families(r, c);
 }
 
 static int compare(struct ranks *r)
 {
-	struct compared c = { .values = calloc(r->n + 1, 2 * sizeof(*c.values)),
-			      .which = calloc(r->n + 1, sizeof(*c.which)),
+	size_t n = r->n + 1;
+	struct compared c = { .values = calloc(n, 2 * sizeof(*c.values)),
+			      .which = calloc(n, 3 * sizeof(*c.which)),
+			      .families = calloc(n + r->tree.n, sizeof(*c.families)),
+			      .cells = calloc(n, sizeof(*c.cells)),
 			      .no_holders = has_unnamed_holders(r) };
-	int err = c.values && c.which ? 0 : -ENOMEM;
+	int err = c.values && c.which && c.families && c.cells ? 0 : -ENOMEM;
 
-	c.sorted = err ? NULL : c.values + r->n;
 	if (!err) {
+		c.sorted = c.values + r->n;
+		c.family = c.which + n;
+		c.place = c.family + n;
+		memset(c.family, 0xff, n * sizeof(*c.family));
 		measure_lines(r, &c);
 		/* Processes of a service do different work. */
 		err = ranks__one_tree(r) ? compare_tree(r, &c) : compare_groups(r, &c);
@@ -846,6 +926,8 @@ static int compare(struct ranks *r)
 	outliers__order(&r->slow);
 	free(c.values);
 	free(c.which);
+	free(c.families);
+	free(c.cells);
 	return err;
 }
 
