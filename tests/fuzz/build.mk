@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # What reads hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
 FUZZ_SECONDS ?= 60
+# For fuzz-long: runs of each fuzzer, and recordings that are wrong inside.
+FUZZ_RUNS ?= 1000000
+MUTANTS ?= 10000
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUTPUT)/fuzz/%,$(filter-out $(OF_SERVE),$(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_OBJS := $(patsubst %.c,$(OUTPUT)/fuzz/obj/%.o,$(filter-out user/main.c,$(SRCS)))
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
@@ -31,3 +34,10 @@ $(OUTPUT)/fuzz/%: $(OUTPUT)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJS)
 fuzz: deps-fuzz ## run the readers of hostile input under libFuzzer, FUZZ_SECONDS each
 	$(Q)$(MAKE) --no-print-directory $(FUZZERS)
 	$(Q)OUTPUT=$(OUTPUT) tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZERS)
+
+.PHONY: fuzz-long
+fuzz-long: deps-fuzz ## hours: FUZZ_RUNS runs of each fuzzer, and MUTANTS recordings through all commands under the sanitizers
+	$(Q)$(MAKE) --no-print-directory $(FUZZERS)
+	$(Q)$(MAKE) --no-print-directory $(SANITIZED) $(OUTPUT)/asan/memtrace-bpf
+	$(Q)OUTPUT=$(OUTPUT) nice -n 19 tests/fuzz/mutants.py $(OUTPUT)/asan/memtrace-bpf $(MUTANTS)
+	$(Q)OUTPUT=$(OUTPUT) FUZZ_RUNS=$(FUZZ_RUNS) nice -n 19 tests/fuzz/run.sh 0 $(FUZZERS)

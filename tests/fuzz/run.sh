@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #
-# Runs fuzzers for SECONDS each, as many at a time as there are cores, and prints a line for each: executions and findings.
+# Runs fuzzers for SECONDS each, or FUZZ_RUNS times if that is set, as many at a time as there are cores, and prints a line for each: executions and findings.
 # Each begins with the inputs of tests/fuzz/corpus/NAME; new ones and findings go to $OUTPUT/fuzz/. 1: something was found.
 #
 #   tests/fuzz/run.sh SECONDS FUZZER ...
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
-seconds=$1
+limit=(-max_total_time="$1")
+[ -z "${FUZZ_RUNS-}" ] || limit=(-runs="$FUZZ_RUNS")
 shift
 out=${OUTPUT:-.output}/fuzz
 
@@ -20,7 +21,7 @@ run_one() {
 	mkdir -p "$out/new/$name" "$out/findings"
 	set -- "$out/new/$name"
 	[ ! -d "tests/fuzz/corpus/$name" ] || set -- "$@" "tests/fuzz/corpus/$name"
-	ASAN_OPTIONS=quarantine_size_mb=8 "$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
+	ASAN_OPTIONS=quarantine_size_mb=8 "$fuzzer" "${limit[@]}" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
 		-artifact_prefix="$out/findings/$name-" "$@" >"$log" 2>&1 </dev/null
 	rc=$?
 	printf '%-12s %12s executions  %s\n' "$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
