@@ -335,7 +335,7 @@ def test_who_counts_as_a_target():
     needs_root()
     word = "http-broker-who-%d" % os.getpid()
     real = server.Job("--shape", "4,3,32,32", "--spread", "50", word).ready()
-    named, fake = looks_like_pytorch("other", word), looks_like_pytorch("_ZN3c104fakeEv", word)
+    named, fake = looks_like_pytorch("other", word), looks_like_pytorch("_ZN3c1015GetCPUAllocatorEv", word)
     s = server.Server("--target", "any=" + word, "--target", "mine=" + word, "--target-user", "mine=root", "--all")
     limit = time.monotonic() + 30
     pids = {}
@@ -368,7 +368,7 @@ def test_a_crowd_hides_nobody():
     """More processes of one user that look like PyTorch than the table holds: a later job is listed and can be captured, and
     omitted ones are counted."""
     needs_root()
-    env = dict(os.environ, LD_PRELOAD=library_like_pytorch("_ZN3c104fakeEv"))
+    env = dict(os.environ, LD_PRELOAD=library_like_pytorch("_ZN3c1015GetCPUAllocatorEv"))
     crowd = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", CROWD], env=env, text=True,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:

@@ -5,13 +5,16 @@ them acts on a device, and none holds up memtrace-bpf or its figures of others."
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 import shutil
 
 import chaos
 import harness
+import server
 from harness import IS_ROOT, PROGRAMS, REPO, TOOL, Skip, check, equal, run, scratch, spawn, tool
 
 IN_OPEN = 0x20
@@ -106,14 +109,16 @@ def test_special_files_of_a_folder():
 class Stalled:
     """A process of user nobody that maps PyTorch's library from its own file system, which never answers a read."""
 
-    def __init__(self, name, *options):
+    def __init__(self, name, *options, library=chaos.HOOKS):
         if not IS_ROOT or not os.path.exists("/dev/fuse"):
             raise Skip("needs root and /dev/fuse")
         at = scratch("fuse-" + name)
         os.makedirs(at)
         os.chmod(at, 0o755)
-        self.process = spawn([sys.executable, os.path.join(PROGRAMS, "fuse_mount.py"), "stall", *options, chaos.hooks(), at, "/usr/bin/env", "python3", "-c",
-                              MAPS, os.path.join(at, chaos.HOOKS)])
+        os.makedirs(scratch("of-fuse"), exist_ok=True)
+        source = shutil.copy(chaos.hooks(), scratch("of-fuse/" + library))
+        self.process = spawn([sys.executable, os.path.join(PROGRAMS, "fuse_mount.py"), "stall", *options, source, at, "/usr/bin/env", "python3", "-c",
+                              MAPS, os.path.join(at, library)])
         self.process.wait_line("^ready", 30)
         self.pid, self.server = harness.children_of(self.process.popen.pid)
 
@@ -142,6 +147,40 @@ def test_watch_all_beside_a_file_system_that_never_answers():
             storm.process.stop()
         finally:
             stalled.stop()
+
+
+def until(condition, what, seconds=60):
+    limit = time.monotonic() + seconds
+    while not condition():
+        check(time.monotonic() < limit, "not within %d s: %s", seconds, what)
+        time.sleep(0.1)
+
+
+def test_serve_beside_a_process_that_cannot_be_read():
+    """The figures of a target lie in a file system that never answers. Health says that searches are stale; then the process is left
+    out, and the figures of others go on."""
+    stalled = Stalled("cuda", library="libc10_cuda.so")
+    try:
+        storm = chaos.Storm()
+        s = server.Server("--target", "stalled=fuse-cuda/libc10_cuda", "--target", "storm=%d" % storm.pid)
+        status = lambda: s.get("/api/health").expect().json["status"]
+        until(stalled.asked, "the process is read")
+        until(lambda: status() == "stale", "health is stale")
+        age = re.search(r"^memtrace_serve_scan_age_seconds (.*)$", s.get("/metrics").expect().body.decode(), re.M)
+        check(age and float(age[1]) > 5, "age of the last search: %s", age and age[1])
+        s.process.wait_line("PID %d does not let itself be read" % stalled.pid, 60, stream="err")
+        until(lambda: status() == "ok", "health is ok again")
+        check(s.get("/api/health").expect().json["scan_age_s"] < 10, "age of the last search")
+        pids = lambda: [p["pid"] for p in s.get("/api/targets").expect().json["processes"]]
+        until(lambda: stalled.pid not in pids() and storm.pid in pids(), "the targets are those that can be read")
+        samples = lambda: s.get("/api/targets/%d/history" % storm.pid).expect().json["samples"]
+        before = samples()[-1]["time"]
+        until(lambda: samples()[-1]["time"] > before, "the figures of the other process go on")
+        check('memtrace_serve_left_out{what="processes"} 1' in s.get("/metrics").expect().body.decode(), "the process is counted")
+        storm.process.stop()
+    finally:
+        stalled.stop()
+    s.stop()
 
 
 if __name__ == "__main__":

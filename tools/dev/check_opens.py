@@ -37,7 +37,6 @@ ALLOWED = {
     "user/fetch/hosts.c": USER,
     "user/follow/owners.c": PROC,
     "user/kineto/json_items.c": USER,
-    "user/follow/owners.c": PROC,
     "user/lib/io.c": "the one way to open files, and names of /proc and /sys that callers make",
     "user/lib/outfile.c": "its own new file again, for writing",
     "user/lib/passed_files.c": USER,

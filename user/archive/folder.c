@@ -111,9 +111,9 @@ bool folder__good_name(const char *file)
 
 static int open_dir(const char *path, int *ret)
 {
-	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+	int follow = passed_files__in_folder(path) ? O_NOFOLLOW : 0;
 
-	*ret = open(path, flags | (passed_files__in_folder(path) ? O_NOFOLLOW : 0));
+	*ret = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
 	return *ret < 0 ? -errno : 0;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/text.h"
 #include "serve/summary.h"
 
@@ -540,6 +541,15 @@ static int take_push(struct state *s, json_t *msg)
 	return 0;
 }
 
+double serve_state__scan_age(const struct state *s)
+{
+	uint64_t now = clock__monotonic();
+
+	if (!s->hello || !json_is_true(json_object_get(s->hello, "can_trace")))
+		return -1;
+	return now > s->scanned ? (double)(now - s->scanned) / 1e9 : 0;
+}
+
 int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace)
 {
 	const char *event = json_string_value(json_object_get(msg, "event"));
@@ -562,6 +572,11 @@ int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace *
 		err = take_gone(s, msg);
 	else if (!strcmp(event, "push"))
 		err = take_push(s, msg);
+	else if (!strcmp(event, "scan"))
+		err = 0;
+	/* Before the first of these, the server's start counts. */
+	if (!err && (!strcmp(event, "scan") || !s->scanned))
+		s->scanned = clock__monotonic();
 	if (fd >= 0)
 		close(fd);
 	if (!err)

@@ -71,6 +71,7 @@ struct state {
 	struct state_trace *traces[STATE_TRACES]; /* traces, oldest first */
 	size_t n_traces;
 	uint64_t samples, messages; /* received samples and messages */
+	uint64_t scanned; /* when the last search of processes ended: CLOCK_MONOTONIC, ns; 0: none */
 	/* Totals of all captures that have ended, including deleted ones. */
 	uint64_t captures_done, captures_failed, events, lost;
 	/* Last counts from the push process: {"pyroscope": {"sent","failed","dropped"}, "otlp":
@@ -83,6 +84,8 @@ void serve_state__release(struct state *s);
 /* Takes a message from the broker that is not an answer. Closes fd (-1: none). *trace: the trace
  * of the message, or NULL. Returns 0, or -EPROTO for an invalid message, which changes nothing. */
 int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace);
+/* Age of the last search of processes, in s. Negative: this server searches for none. */
+double serve_state__scan_age(const struct state *s);
 /* The trace with this ID; NULL: none. */
 struct state_trace *serve_state__trace(struct state *s, const char *id);
 /* The process with this PID; NULL: none. */

@@ -23,6 +23,8 @@ struct watch_find {
 	struct pick_args args;
 	struct pick *pick;
 	struct torch_scan *torch;
+	bool (*may)(void *ctx, pid_t pid); /* NULL: all processes */
+	void *may_ctx;
 	struct seen *seen; /* sorted by PID */
 	size_t n_seen;
 	unsigned scans;
@@ -54,6 +56,12 @@ void watch_find__free(struct watch_find *f)
 	free(f);
 }
 
+void watch_find__guard(struct watch_find *f, bool (*may)(void *ctx, pid_t pid), void *ctx)
+{
+	f->may = may;
+	f->may_ctx = ctx;
+}
+
 bool watch_find__open_ended(const struct watch_find *f)
 {
 	return f->args.n_names || f->args.all || pick__open_ended(f->pick);
@@ -79,6 +87,10 @@ static void check_process(struct watch_find *f, struct seen *s,
 	struct pick_process p;
 	enum pick_is is;
 
+	s->pages = LATER;
+	if (f->may && !f->may(f->may_ctx, s->pid))
+		return;
+	s->pages = 0;
 	if (pick_process__read(s->pid, &p))
 		return;
 	is = pick__is(f->pick, &p);

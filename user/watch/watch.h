@@ -140,6 +140,8 @@ void watch_find__free(struct watch_find *f);
  */
 void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct pick_process *p),
 		      void *ctx);
+/* may: called before anything of a process is read; false: do not read it in this scan. NULL: all. */
+void watch_find__guard(struct watch_find *f, bool (*may)(void *ctx, pid_t pid), void *ctx);
 void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now);
 /* True if more processes may appear. */
 bool watch_find__open_ended(const struct watch_find *f);

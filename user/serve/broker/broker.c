@@ -25,6 +25,7 @@
 #include "serve/broker/peers.h"
 #include "serve/broker/processes.h"
 #include "serve/broker/saved.h"
+#include "serve/broker/scan_guard.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
 #include "serve/link.h"
@@ -223,6 +224,26 @@ static void say_ready(const struct broker *b)
 
 /* ---- the loop ---- */
 
+/* Replaces the process that looks, if a process that it reads holds it up. */
+static void guard_look(struct broker *b)
+{
+	struct peer *p = &b->peers[PEER_LOOK];
+	char who[64] = "a process";
+	pid_t pid;
+
+	if (!p->process.pid || !p->link || !scan_guard__stuck(b->guard, p->process.pid, &pid))
+		return;
+	if (pid)
+		snprintf(who, sizeof(who), "PID %d", (int)pid);
+	log_event(LOG_ERROR, "stuck", LOG_FIELDS(LOG_STRING("who", "look"), LOG_INT("pid", pid)),
+		  "look: %s does not let itself be read, for 10 s; it is left out for 10 minutes: "
+		  "look at its file systems",
+		  who);
+	if (pid)
+		scan_guard__leave_out(b->guard);
+	peer__abandon(p);
+}
+
 static void read_signals(struct broker *b)
 {
 	struct signalfd_siginfo si;
@@ -237,6 +258,7 @@ static void pump_all(struct broker *b)
 	uint64_t now = clock__monotonic();
 	bool tell = now >= b->next_tell;
 
+	guard_look(b);
 	for (int k = 0; k < PEER_NR; k++) {
 		struct peer *p = &b->peers[k];
 
@@ -302,7 +324,7 @@ static int poll_limit(const struct broker *b)
 	for (int k = 0; k < PEER_NR; k++)
 		if (!b->peers[k].process.pid && b->peers[k].again)
 			return 500;
-	return -1;
+	return b->peers[PEER_LOOK].process.pid ? 2000 : -1; /* for guard_look() */
 }
 
 static void loop(struct broker *b)
@@ -382,6 +404,11 @@ static int begin(struct broker *b)
 	b->signals = open_signals();
 	if (b->signals < 0) {
 		log_err("cannot make a signalfd: %s", strerror(errno));
+		return EXIT_FAILED;
+	}
+	b->guard = scan_guard__new();
+	if (!b->guard) {
+		log_err("out of memory");
 		return EXIT_FAILED;
 	}
 	if (b->can_trace && peer__start(b, PEER_LOOK))

@@ -21,7 +21,10 @@
 #define BROKER_IDS 0x6d740000u
 #define BROKER_IDS_NR 0x10000u
 
+#define BROKER_ABANDONED 16
+
 struct job;
+struct scan_guard;
 
 struct broker {
 	const struct serve_args *args;
@@ -29,6 +32,8 @@ struct broker {
 	struct listen_at listens[SERVE_LISTEN];
 	size_t n_listens;
 	struct peer peers[PEER_NR];
+	struct scan_guard *guard;		       /* of PEER_LOOK */
+	struct subprocess abandoned[BROKER_ABANDONED]; /* peers that do not end */
 	struct processes processes;
 	struct traces traces;
 	struct job *jobs; /* oldest first */

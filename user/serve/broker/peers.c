@@ -24,6 +24,7 @@
 #include "serve/broker/formats.h"
 #include "serve/broker/jobs.h"
 #include "serve/broker/processes.h"
+#include "serve/broker/scan_guard.h"
 #include "serve/broker/scanner.h"
 #include "serve/broker/trace.h"
 #include "serve/link.h"
@@ -101,7 +102,8 @@ static int serve(const struct broker *b, enum peer_kind kind, int link_fd, const
 		return EXIT_FAILED;
 	if (kind == PEER_WEB)
 		return web__run(b->args, link_fd, listens, n);
-	return kind == PEER_PUSH ? push__run(b->args, link_fd) : scanner__run(b->args, link_fd);
+	return kind == PEER_PUSH ? push__run(b->args, link_fd)
+				 : scanner__run(b->args, link_fd, b->guard);
 }
 
 static int run(void *ctx)
@@ -198,6 +200,8 @@ int peer__start(struct broker *b, enum peer_kind kind)
 		.b = b, .kind = kind, .failures = p->failures, .begun = clock__monotonic()
 	};
 	broker__new_user(b, &p->uid, &p->gid);
+	if (kind == PEER_LOOK)
+		scan_guard__begin(b->guard);
 	if (!err) {
 		err = subprocess__start(
 			&(struct subprocess_opts){
@@ -328,6 +332,28 @@ static void forget(struct broker *b, struct peer *p)
 			b->traces.v[i]->asker = NULL;
 			trace__delete(b, b->traces.v[i]);
 		}
+}
+
+void peer__abandon(struct peer *p)
+{
+	struct broker *b = p->b;
+	size_t i = 0;
+	int status;
+
+	subprocess__signal(&p->process, SIGKILL);
+	while (i < BROKER_ABANDONED && b->abandoned[i].pid &&
+	       !subprocess__ended(&b->abandoned[i], &status))
+		i++;
+	p->again = clock__monotonic();
+	if (i == BROKER_ABANDONED) {
+		log_err("%s: %d processes wait for file systems that do not answer, so no other is "
+			"started until one ends",
+			names[p->kind], BROKER_ABANDONED);
+		return; /* peer__ended() goes on when it ends */
+	}
+	forget(b, p);
+	b->abandoned[i] = p->process;
+	p->process = (struct subprocess){ 0 };
 }
 
 bool peer__ended(struct peer *p)

@@ -32,6 +32,9 @@ int peer__start(struct broker *b, enum peer_kind kind);
 void peer__pump(struct peer *p);
 /* Sends SIGTERM. wait: waits for the end, at most 2 s, then sends SIGKILL. */
 void peer__stop(struct peer *p, bool wait);
+/* Ends the process without waiting for it, because the kernel may keep it in a wait, and has
+ * another one started. */
+void peer__abandon(struct peer *p);
 /* Has the process ended? Then its state is dropped. True: the broker has to end, too. */
 bool peer__ended(struct peer *p);
 /* Sends a message. Takes over msg and fd; -1: no descriptor. */

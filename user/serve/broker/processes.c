@@ -267,7 +267,7 @@ void processes__report(struct broker *b, json_t *msg)
 		processes__release(b);
 	} else if (!strcmp(event, "process")) {
 		process_changed(b, msg);
-	} else if (!strcmp(event, "sample")) {
+	} else if (!strcmp(event, "sample") || !strcmp(event, "scan")) {
 		peers__tell(b, json_incref(msg), -1, true);
 	}
 }

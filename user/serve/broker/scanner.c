@@ -21,6 +21,7 @@
 #include "process/proc.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/processes.h"
+#include "serve/broker/scan_guard.h"
 #include "serve/link.h"
 #include "serve/serve.h"
 #include "watch/watch.h"
@@ -42,6 +43,7 @@ struct seen {
 struct look {
 	const struct serve_args *args;
 	struct link *link;
+	struct scan_guard *guard;
 	struct watch_find *find[SERVE_TARGETS];
 	struct owners owners;
 	struct seen seen[BROKER_PROCESSES];
@@ -232,7 +234,9 @@ static bool on_process(void *ctx, const struct pick_process *p)
 		return true;
 	}
 	owner = owners__of(&l->owners, p);
-	if (owner && !make_room(l, owner)) {
+	if (owner &&
+	    !(scan_guard__enter(l->guard, p->pid, wanted->kind == TARGET_ALL ? owner->name : "") &&
+	      make_room(l, owner))) {
 		leave_out(l, p->pid);
 		owner__drop(owner);
 		return false;
@@ -254,6 +258,16 @@ static bool on_process(void *ctx, const struct pick_process *p)
 	return true;
 }
 
+static bool may_read(void *ctx, pid_t pid)
+{
+	struct look *l = ctx;
+
+	if (scan_guard__enter(l->guard, pid, ""))
+		return true;
+	leave_out(l, pid);
+	return false;
+}
+
 static void scan(struct look *l, bool first)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++) {
@@ -272,6 +286,10 @@ static void scan(struct look *l, bool first)
 				watch_find__ended(l->find[i], pid, clock__monotonic());
 	}
 	forget_left_out(l, 0);
+	scan_guard__enter(l->guard, 0, "");
+	/* The next message replaces this one. */
+	if (link__offer(l->link, json_pack("{s:s}", "event", "scan")) == -EPIPE)
+		l->quit = true;
 }
 
 static void gone(struct look *l, size_t i)
@@ -338,6 +356,8 @@ static void look(struct look *l, uint64_t now)
 
 		if (now < s->next && watch_target__alive(s->t))
 			continue;
+		scan_guard__enter(l->guard, s->t->pid,
+				  is_named(l, s->targets) ? "" : s->owner->name);
 		if (watch_target__look(s->t, now, false, false)) {
 			gone(l, i);
 			continue;
@@ -348,6 +368,7 @@ static void look(struct look *l, uint64_t now)
 		tell_sample(l, s->t);
 		now = clock__monotonic();
 	}
+	scan_guard__enter(l->guard, 0, "");
 }
 
 static uint64_t next_look(const struct look *l)
@@ -406,6 +427,7 @@ static int open_finds(struct look *l)
 		l->find[i] = watch_find__new(&a);
 		if (!l->find[i])
 			return -ENOMEM;
+		watch_find__guard(l->find[i], may_read, l);
 	}
 	return 0;
 }
@@ -446,7 +468,7 @@ static void loop(struct look *l)
 	}
 }
 
-int scanner__run(const struct serve_args *args, int link_fd)
+int scanner__run(const struct serve_args *args, int link_fd, struct scan_guard *guard)
 {
 	struct look *l = calloc(1, sizeof(*l));
 	int err = -ENOMEM;
@@ -455,6 +477,7 @@ int scanner__run(const struct serve_args *args, int link_fd)
 	signal(SIGPIPE, SIG_IGN);
 	if (l) {
 		l->args = args;
+		l->guard = guard;
 		l->link = link__new(link_fd);
 		err = l->link ? open_finds(l) : -ENOMEM;
 	}

@@ -328,9 +328,16 @@ static void put_self(struct metrics_writer *w, const struct metrics *m)
 		"serve_resident_max_bytes", "gauge", "bytes",
 		"Maximum resident memory of the process that answers requests."
 	};
+	static const struct openmetrics_family scan = {
+		"serve_scan_age_seconds", "gauge", "seconds",
+		"Time since the last search of processes. Samples are as old."
+	};
+	double age = serve_state__scan_age(w->state);
 	struct rusage u;
 
 	put_build(w);
+	if (age >= 0)
+		put_one_real(w, &scan, age);
 	if (w->state->hello)
 		put_one_real(w, &start,
 			     json_number_value(json_object_get(w->state->hello, "start")));

@@ -131,12 +131,16 @@ const struct openapi_schema openapi_schemas[] = {
 	{ "Health",
 	  "{'type': 'object', 'required': ['status', 'version', "
 	  "'api_version'], 'properties': {'status': {'type': 'string', 'enum': ['ok', "
-	  "'starting']}, 'version': {'type': 'string'}, 'api_version': {'type': 'integer', "
+	  "'starting', 'stale'], 'description': '`stale`: processes were not searched for 10 s, "
+	  "and "
+	  "figures may be older than they seem.'}, 'version': {'type': 'string'}, 'api_version': "
+	  "{'type': 'integer', "
 	  "'description': 'Version of the HTTP API.'}, 'uptime_s': {'type': 'number'},"
 	  "'can_trace': {'type': 'boolean', 'description': 'Whether this server can "
 	  "capture processes; if not, `why` gives the reason.'},"
 	  "'why': {'type': 'string'}, 'targets': {'type': 'array', 'items': {'type': "
-	  "'string'}}, 'processes': " BYTES ","
+	  "'string'}}, 'scan_age_s': {'type': ['number', 'null'], 'description': 'Age of the last "
+	  "search of processes; null if the server searches for none.'}, 'processes': " BYTES ","
 	  "'traces': " BYTES ", 'capturing': " BYTES ", 'limits': {'type': 'object'},"
 	  "'formats': {'type': 'array', 'items': {'type': 'object'}}}}" },
 	{ "Device", "{'type': 'object', 'required': ['device'], 'properties': {'device': {'type': "

@@ -59,11 +59,15 @@ static size_t capturing(const struct state *s)
 	return n;
 }
 
+#define STALE_AFTER 10.0 /* s; processes are searched every 2 s */
+
 static void health(struct request *r)
 {
 	struct state *s = request__state(r);
-	json_t *o = json_pack("{s:s, s:s, s:i}", "status", s->hello ? "ok" : "starting", "version",
-			      MEMTRACE_VERSION, "api_version", HTTP_API_VERSION),
+	double age = serve_state__scan_age(s);
+	const char *status = !s->hello ? "starting" : age > STALE_AFTER ? "stale" : "ok";
+	json_t *o = json_pack("{s:s, s:s, s:i}", "status", status, "version", MEMTRACE_VERSION,
+			      "api_version", HTTP_API_VERSION),
 	       *names, *t;
 	double uptime;
 	size_t i;
@@ -83,6 +87,7 @@ static void health(struct request *r)
 		json_string(json_string_value(json_object_get(s->hello, "why"))
 				    ? json_string_value(json_object_get(s->hello, "why"))
 				    : ""));
+	json_object_set_new(o, "scan_age_s", age < 0 ? json_null() : json_real(age));
 	json_object_set_new(o, "targets", names);
 	json_object_set_new(o, "processes", json_integer((json_int_t)s->n_processes));
 	json_object_set_new(o, "traces", json_integer((json_int_t)s->n_traces));

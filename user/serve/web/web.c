@@ -181,7 +181,8 @@ static void on_message(void *ctx, json_t *msg, int fd)
 		free(web->openapi);
 		web->openapi = NULL;
 	}
-	sse__publish(web, msg, trace);
+	if (strcmp(json_string_value(json_object_get(msg, "event")), "scan") != 0)
+		sse__publish(web, msg, trace);
 	request__run_waiting(web);
 }
 
