@@ -118,6 +118,17 @@ def test_what_it_gives_not():
     equal(with_token(folder, "no-such-command").returncode, 125, "exit code without a command")
 
 
+def test_it_delegates_what_the_guide_says():
+    """The kernel's own words for the delegated kinds are those of the guide: no kind more, such as the raw tracepoints of --on-kill."""
+    done = with_token(place("kinds"), "cat", "/proc/self/mounts")
+    mount = re.search(r"^\S+ /sys/fs/bpf bpf (\S*delegate\S*) ", done.stdout, re.M)
+    check(mount, "no file system that delegates: %s", done.stdout[-2000:])
+    with open(os.path.join(REPO, "docs", "guide", "containers.md"), encoding="utf-8") as f:
+        guide = dict(re.findall(r"^\| `(delegate_\w+)` \| `(\S+)` \|", f.read(), re.M))
+    equal(dict(re.findall(r"(delegate_\w+)=([^,]*)", mount[1])), guide, "what is delegated, compared with the guide")
+    check("raw_tracepoint" not in guide["delegate_progs"].split(":"), "raw tracepoints are delegated")
+
+
 def test_nothing_of_root_s_comes_along():
     """Root's variables and open files may lead to secrets: the command gets a short list and its three standard files."""
     folder = place("along")

@@ -40,17 +40,16 @@
 
 /*
  * The delegated kinds, include/uapi/linux/bpf.h: bits of enum bpf_cmd, bpf_map_type,
- * bpf_prog_type and bpf_attach_type. These are the kinds that memtrace-bpf loads. libbpf tests the
- * kernel with socket filters and tracepoints.
+ * bpf_prog_type and bpf_attach_type. These are the kinds that memtrace-bpf loads, but for
+ * --on-kill. libbpf tests the kernel with socket filters and tracepoints.
  */
 static const struct {
 	const char *option, *mask;
 } delegated[] = {
 	/* MAP_CREATE 0, PROG_LOAD 5, BTF_LOAD 18 */
 	{ "delegate_cmds", "0x40021" },
-	/* HASH 1, ARRAY 2, PERCPU_HASH 5, PERCPU_ARRAY 6, LRU_HASH 9, RINGBUF 27,
-	 * TASK_STORAGE 29 */
-	{ "delegate_maps", "0x28000266" },
+	/* HASH 1, ARRAY 2, PERCPU_HASH 5, PERCPU_ARRAY 6, RINGBUF 27, TASK_STORAGE 29 */
+	{ "delegate_maps", "0x28000066" },
 	/* SOCKET_FILTER 1, KPROBE 2, TRACEPOINT 5, TRACING 26 */
 	{ "delegate_progs", "0x4000026" },
 	/* none 0, TRACE_RAW_TP 23, TRACE_UPROBE_MULTI 48 */

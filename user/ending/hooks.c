@@ -73,6 +73,15 @@ static int attach(struct ending_hooks *h)
 	return 0;
 }
 
+/* Why the kernel does not permit the programs. */
+static const char *refusal(enum bpf_token_state state, const char *otherwise)
+{
+	if (state == BPF_TOKEN_HERE)
+		return "BPF tokens of memtrace-bpf-token do not allow the programs of --on-kill: "
+		       "run memtrace-bpf as root, outside of the user namespace";
+	return state >= BPF_TOKEN_NOT_DELEGATED ? bpf_token__text(state) : otherwise;
+}
+
 struct ending_hooks *ending_hooks__new(const char **why)
 {
 	struct ending_hooks *h = calloc(1, sizeof(*h));
@@ -95,8 +104,8 @@ struct ending_hooks *ending_hooks__new(const char **why)
 	}
 	if (!err)
 		return h;
-	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)
-		*why = bpf_token__text(bpf_token__state());
+	if (err == -EPERM || err == -EACCES)
+		*why = refusal(bpf_token__state(), *why);
 failed:
 	ending_hooks__free(h);
 	errno = -err;
