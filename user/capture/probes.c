@@ -440,6 +440,15 @@ int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_
 	return p->in->counters(p, number, c);
 }
 
+struct probes_skipped probes__skipped(const struct probes *p)
+{
+	struct probes_skipped ret = { 0 };
+
+	if (p->in->skipped)
+		p->in->skipped(p, &ret);
+	return ret;
+}
+
 uint64_t probes__ends(const struct probes *p)
 {
 	return p->ends;

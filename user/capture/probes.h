@@ -191,6 +191,12 @@ uint64_t probes__notices(const struct probes *p);
 size_t probes__take_absent(struct probes *p, uint32_t number, uint64_t addrs[MT_ABSENT]);
 /* Sums of the per-CPU counters (MT_CNT_*). 0 or -errno. */
 int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR]);
+/* Hits for which the kernel ran no program, programs__skipped(), of all processes of these
+ * programs: of probes, and of system calls that change the address space. */
+struct probes_skipped {
+	uint64_t events, host;
+};
+struct probes_skipped probes__skipped(const struct probes *p);
 /* True if the programs count hits and write no records: see struct probes_opts. */
 bool probes__empty(const struct probes *p);
 /* In the process itself: sets breakpoints again that other tools have removed. Returns how many;

@@ -35,6 +35,7 @@ struct probes_place {
 	void (*clear_roots)(struct probes *p, uint32_t number);
 	int (*set_module_type)(struct probes *p, uint64_t key, enum mt_module_type is);
 	int (*attach_host)(struct probes *p, const char **way); /* NULL: not possible */
+	void (*skipped)(const struct probes *p, struct probes_skipped *ret); /* NULL: none */
 };
 
 struct file_id {

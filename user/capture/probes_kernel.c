@@ -1078,6 +1078,16 @@ static int attach_host(struct probes *p, const char **way)
 	return err;
 }
 
+static void skipped(const struct probes *p, struct probes_skipped *ret)
+{
+	const struct kernel_probes *k = kernel(p);
+	int fds[HOST_CALLS + 1];
+
+	ret->events = programs__skipped(k->programs) + programs__skipped(k->twins);
+	ret->host = programs__skipped_of(fds, host_programs__fds(k->skel, fds),
+					 bpf_obj_get_info_by_fd);
+}
+
 static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type is)
 {
 	int fd = bpf_map__fd(kernel(p)->skel->maps.module_types);
@@ -1105,4 +1115,5 @@ static const struct probes_place in_kernel = {
 	.clear_roots = clear_roots,
 	.set_module_type = set_module_type,
 	.attach_host = attach_host,
+	.skipped = skipped,
 };

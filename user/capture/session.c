@@ -189,6 +189,35 @@ static void count_removed(struct session *s)
 	s->losses.removed += n;
 }
 
+static uint64_t above(uint64_t n, uint64_t before)
+{
+	return n > before ? n - before : 0;
+}
+
+/*
+ * Counts hits that the kernel skipped as lost events. Calls that change the address space are no
+ * events of tensors, and the next reading of host memory finds what they did: these are only said.
+ */
+static void count_skipped(struct session *s)
+{
+	struct probes_skipped now = probes__skipped(s->probes), *had = &s->losses.skipped;
+
+	if (!s->losses.skipped_known && s->opts.group)
+		s->losses.skipped_before = now; /* others share the programs */
+	s->losses.skipped_known = true;
+	now.events = above(now.events, s->losses.skipped_before.events);
+	now.host = above(now.host, s->losses.skipped_before.host);
+	if (now.events > had->events) {
+		if (!had->events)
+			log_warn("PID %d: the kernel skipped probes in preempted threads: each hit "
+				 "counts as a lost event",
+				 (int)proc__pid(s->target.proc));
+		s->losses.early += now.events - had->events;
+		had->events = now.events;
+	}
+	had->host = now.host > had->host ? now.host : had->host;
+}
+
 /* A process that was attached for its calls into CUDA alone may import PyTorch at any time. */
 static void look_for_torch(struct session *s)
 {
@@ -233,6 +262,7 @@ static int housekeeping(struct session *s, uint64_t now)
 		decoder__check_threads(s->decoder);
 		count_unseen(s);
 		count_removed(s);
+		count_skipped(s);
 		look_for_torch(s);
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
 		facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
@@ -563,6 +593,7 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 	session__set_clock_end(s);
 	count_unseen(s);
 	count_removed(s);
+	count_skipped(s);
 	stop(s);
 	if (!err)
 		err = session__pump(s, sink);
@@ -650,7 +681,7 @@ uint64_t session__lost(const struct session *s)
 
 uint64_t session__lost_with_room(const struct session *s)
 {
-	uint64_t n = s->losses.unseen;
+	uint64_t n = s->losses.unseen + s->losses.skipped.events;
 
 	if (s->opts.inside)
 		return s->losses.total; /* threads wait while the ring is full */

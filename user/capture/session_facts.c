@@ -314,6 +314,11 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		facts__setf(s->facts, "counter.reports_unseen", "%" PRIu64, s->losses.unseen);
 	if (s->losses.removed)
 		facts__setf(s->facts, "counter.breakpoints_removed", "%" PRIu64, s->losses.removed);
+	if (s->losses.skipped.events)
+		facts__setf(s->facts, "counter.skipped.events", "%" PRIu64,
+			    s->losses.skipped.events);
+	if (s->losses.skipped.host)
+		facts__setf(s->facts, "counter.skipped.host", "%" PRIu64, s->losses.skipped.host);
 	if (s->decoder->twins)
 		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->decoder->twins);
 	if (c[MT_CNT_FAULT_RETRIED])

@@ -62,6 +62,9 @@ struct losses {
 	uint64_t early;		      /* records without room before attach, unseen, and removed */
 	uint64_t unseen;	      /* cuda_calls__unseen() */
 	uint64_t removed;	      /* breakpoints that were set again: probes__renew() */
+	/* Hits that the kernel skipped since the first look. With a group, any process's. */
+	struct probes_skipped skipped, skipped_before;
+	bool skipped_known; /* there was a first look */
 	/* Hits that no other count has, by enum mt_rec_type: session__account() at the end */
 	uint64_t unaccounted[MT_REC_TYPES];
 	uint64_t brought_in; /* pages read because walks missed them */

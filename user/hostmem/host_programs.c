@@ -119,3 +119,14 @@ void host_programs__detach(struct host_programs *h)
 		h->link[i] = NULL;
 	}
 }
+
+size_t host_programs__fds(const struct memtrace_bpf *skel, int fds[HOST_CALLS + 1])
+{
+	const struct host_program all[] = PROGRAMS(skel);
+	size_t n = 0;
+
+	for (size_t i = 0; i < HOST_CALLS; i++)
+		fds[n++] = bpf_program__fd(all[i].prog);
+	fds[n++] = bpf_program__fd(skel->progs.host_any);
+	return n;
+}

@@ -2,6 +2,7 @@
 #pragma once
 /* The programs for host memory in the kernel (bpf/host.bpf.h). Only probes_kernel.c uses them. */
 #include <stdbool.h>
+#include <stddef.h>
 
 #define HOST_CALLS 6
 
@@ -18,3 +19,5 @@ void host_programs__prepare(struct host_programs *h, struct memtrace_bpf *skel, 
 /* 0 or -errno. -EOPNOTSUPP: the kernel has neither. */
 int host_programs__attach(struct host_programs *h, struct memtrace_bpf *skel);
 void host_programs__detach(struct host_programs *h); /* also if it is not attached */
+/* Descriptors of the loaded programs; returns their number. */
+size_t host_programs__fds(const struct memtrace_bpf *skel, int fds[HOST_CALLS + 1]);

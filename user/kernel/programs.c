@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "kernel/programs.h"
 
+#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <pthread.h>
@@ -220,4 +221,42 @@ int programs__wait(struct programs *p)
 		pthread_join(p->thread, NULL);
 	p->under_way = false;
 	return p->err;
+}
+
+/* ---- hits without a run ---- */
+
+uint64_t programs__skipped_of(const int *fds, size_t n, programs_info_fn info)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct bpf_prog_info in = { 0 };
+		uint32_t len = sizeof(in);
+
+		/* An older kernel fills less and leaves the rest 0. */
+		if (fds[i] >= 0 && !info(fds[i], &in, &len))
+			sum += in.recursion_misses;
+	}
+	return sum;
+}
+
+uint64_t programs__skipped(const struct programs *p)
+{
+	struct bpf_program *prog;
+	int fds[PROGRAMS_MAX];
+	uint64_t sum = 0;
+	size_t n;
+
+	if (!p || p->under_way) /* a thread changes the objects */
+		return 0;
+	for (size_t i = 0; i < p->n_objs; i++) {
+		n = 0;
+		bpf_object__for_each_program(prog, p->objs[i])
+		{
+			if (n < PROGRAMS_MAX && bpf_program__autoload(prog))
+				fds[n++] = bpf_program__fd(prog);
+		}
+		sum += programs__skipped_of(fds, n, bpf_obj_get_info_by_fd);
+	}
+	return sum;
 }

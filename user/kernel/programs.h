@@ -7,6 +7,7 @@
  */
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct bpf_object;
 struct bpf_program;
@@ -27,3 +28,13 @@ int programs__begin(struct programs *p, const char *const *names, size_t n);
 int programs__wait(struct programs *p);
 /* A program that is loaded; NULL: it is not. */
 struct bpf_program *programs__get(const struct programs *p, const char *name);
+/*
+ * Hits for which the kernel skipped a loaded program, as far as it counts them: a program does not
+ * run on a CPU where it already runs, in a task that was preempted there. Linux 5.12 and newer
+ * count that, for perf's probes 6.7 and newer. Probes by uprobe.multi are never skipped.
+ */
+uint64_t programs__skipped(const struct programs *p);
+/* The same of programs by descriptor; negative ones are left out. info: bpf_obj_get_info_by_fd(),
+ * or a test's. */
+typedef int (*programs_info_fn)(int fd, void *info, uint32_t *len);
+uint64_t programs__skipped_of(const int *fds, size_t n, programs_info_fn info);
