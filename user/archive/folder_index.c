@@ -298,9 +298,6 @@ static int take_member(void *ctx, const char *key, const json_t *value)
 	struct reading *r = ctx;
 
 	r->why = "it is not an index of recordings";
-	for (const char *const *a = index_arrays; *a; a++)
-		if (!strcmp(*a, key))
-			return -EBADMSG;
 	if (strcmp(key, "memtrace_folder") != 0)
 		return 0;
 	if (r->version || !json_is_integer(value) || json_integer_value(value) < INDEX_VERSION)

@@ -170,8 +170,10 @@ static void member(struct reader *r, const struct json_items *items)
 	if (!r->err && !take(r, ':'))
 		r->err = -EBADMSG;
 	space(r);
-	array = r->c == '[' ? array_of(items, key) : NULL;
-	if (!r->err && array) {
+	array = array_of(items, key);
+	if (array && r->c != '[' && items->strict)
+		r->err = -EBADMSG;
+	if (!r->err && array && r->c == '[') {
 		elements(r, items, array);
 		return;
 	}

@@ -18,7 +18,8 @@ struct json_items {
 	/* another member that is a number or a short text */
 	int (*member)(void *ctx, const char *key, const json_t *value);
 	void *ctx;
-	/* Refuses a compressed file, a key twice in an element, and text after the object. */
+	/* Refuses a compressed file, a key twice in an element, another value in place of an array,
+	 * and text after the object. */
 	bool strict;
 };
 
