@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Runs operations that must not harm a traced process many times: killed tracers, exceptions, forks, reloaded libraries, debuggers,
-losses. Scenarios: tests/e2e/chaos.py and chaos_around.py.
+losses, another user's processes and files. Scenarios: tests/e2e/chaos.py, chaos_around.py and chaos_tenant.py.
 
     tools/dev/chaos.py [--scale 1] [--only NAME]...
 
@@ -19,6 +19,7 @@ import traceback
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
 import chaos  # noqa: E402
 import chaos_around as around  # noqa: E402
+import chaos_tenant as tenant  # noqa: E402
 import harness  # noqa: E402
 
 OFTEN = (
@@ -29,6 +30,8 @@ OFTEN = (
     (around.stopped, 20), (around.gdb, 10), (around.strace, 10), (around.tracers, 5), (around.other_uprobe, 20),
     (around.replaced, 20), (around.contained, 10), (around.on_fuse, 5), (around.reused_pids, 60),
     (around.nop5_avoided, 50), (around.nop5_refused, 1), (around.nop5_harm, 1), (chaos.overload, 100),
+    (tenant.swapped_code, 5), (tenant.pointed_code, 5), (tenant.typed, 2), (tenant.planted_programs, 1), (tenant.sparse_files, 2),
+    (tenant.stalled_files, 2), (tenant.linked_devices, 2), (tenant.crowds, 1), (tenant.hostile_hosts, 1), (tenant.bombs, 1),
 )
 COLUMNS = ("what", "times", "crashes", "wrong results", "calls counted", "counted wrongly", "code restored, ms: median, most", "")
 

@@ -44,7 +44,7 @@ static int add(struct tracees *r, const struct pick_process *q, struct tracee **
 
 	*ret = NULL;
 	if (!err)
-		err = tracees_places__make_room(r, owner, q->pid);
+		err = tracees_places__make_room(r, owner, q);
 	if (!err && group_of(r))
 		err = proc_group__add(group_of(r), q->pid);
 	if (err) {
@@ -141,7 +141,7 @@ static bool looks_like_python(const struct pick_process *q)
 	       !strncmp(q->comm, "python", 6);
 }
 
-static enum torch_scan_is has_torch(struct tracees *r, const struct pick_process *q)
+enum torch_scan_is tracees_find__torch(struct tracees *r, const struct pick_process *q)
 {
 	r->torch = r->torch ?: torch_scan__new(descendants__has_torch);
 	return r->torch ? torch_scan__ask(r->torch, q) : TORCH_NO;
@@ -156,7 +156,7 @@ static bool is_picked(struct tracees *r, const struct pick_process *q, bool *lat
 	*later = false;
 	if (is != PICK_IF_TORCH || looks_like_python(q))
 		return is != PICK_NO;
-	torch = has_torch(r, q);
+	torch = tracees_find__torch(r, q);
 	*later = torch == TORCH_LATER;
 	return torch == TORCH_YES;
 }
@@ -351,7 +351,7 @@ void tracees__nearest(struct tracees *r, char *buf, size_t size)
 	for (i = 0; i < r->n_seen && said < NEAREST && len < size; i++) {
 		if (pick_process__read(r->seen[i].pid, &q))
 			continue;
-		if (has_torch(r, &q) == TORCH_YES)
+		if (tracees_find__torch(r, &q) == TORCH_YES)
 			len += snprintf(buf + len, size - len, "%s PID %d (%s)",
 					said++ ? "," : "; PyTorch is in", (int)q.pid,
 					pick_process__title(&q, title, sizeof(title)));

@@ -10,6 +10,7 @@
 #include "capture/proc_group.h"
 #include "capture/queue.h"
 #include "follow/shares.h"
+#include "follow/torch_scan.h"
 #include "follow/tracees.h"
 
 #define STRANGERS_MAX 1024
@@ -130,7 +131,8 @@ void tracee__remove(struct tracee *p, const char *reason);
 /* tracees_places.c */
 /* Makes room for a process of this owner if all places are taken. May remove and free another
  * process. 0, or -ENOSPC, with a warning: others have no more than their share. */
-int tracees_places__make_room(struct tracees *r, struct owner *owner, pid_t pid);
+int tracees_places__make_room(struct tracees *r, struct owner *owner,
+			      const struct pick_process *q);
 /* Removes forked processes above the number of places, of the owners with the most. */
 void tracees_places__trim(struct tracees *r);
 /* For a process that waits for a number: takes one from another, which it gets once the rings are
@@ -167,6 +169,8 @@ void tracees_find__traced(const struct tracee *p);
 void tracees_find__owner(struct tracee *p);
 /* The owner of a process, with a reference. NULL: out of memory. */
 struct owner *tracees_find__owner_of(struct tracees *r, pid_t pid);
+/* Whether a process has PyTorch. */
+enum torch_scan_is tracees_find__torch(struct tracees *r, const struct pick_process *q);
 /* Looks for further processes, at most once a second. */
 void tracees_find__others(struct tracees *r, uint64_t now);
 /* Tells pick that the process has left. */

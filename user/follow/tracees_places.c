@@ -13,7 +13,6 @@
 #include "capture/session.h"
 #include "follow/pick.h"
 #include "log/log.h"
-#include "process/descendants.h"
 
 /* Ranks of places. */
 enum { WITHOUT_TORCH, FOLLOWED, KEPT };
@@ -90,7 +89,8 @@ static void say_gone(const struct tracee *p, const struct owner *for_whom)
 		 (int)p->pid, p->owner->name, MT_WATCHED, for_whom->name);
 }
 
-int tracees_places__make_room(struct tracees *r, struct owner *owner, pid_t pid)
+int tracees_places__make_room(struct tracees *r, struct owner *owner,
+			      const struct pick_process *q)
 {
 	struct table t;
 	unsigned rank = pick__needs_torch(r->opts.pick) ? WITHOUT_TORCH : FOLLOWED;
@@ -100,10 +100,10 @@ int tracees_places__make_room(struct tracees *r, struct owner *owner, pid_t pid)
 	if (t.n < MT_WATCHED)
 		return 0;
 	i = shares__choose(t.v, t.n, owner, rank);
-	if (i == SHARES_NONE && rank == WITHOUT_TORCH && descendants__has_torch(pid))
+	if (i == SHARES_NONE && rank == WITHOUT_TORCH && tracees_find__torch(r, q) == TORCH_YES)
 		i = shares__choose(t.v, t.n, owner, FOLLOWED);
 	if (i == SHARES_NONE) {
-		say_refused(&t, pid, owner);
+		say_refused(&t, q->pid, owner);
 		return -ENOSPC;
 	}
 	if (t.of[i]->owner != owner)
