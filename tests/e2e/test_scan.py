@@ -144,6 +144,7 @@ def test_watch_all_beside_a_file_system_that_never_answers():
             equal(stalled.asked(), bool(options), "the file system was asked")
             watch.signal(signal.SIGINT)
             equal(watch.wait(30), 0, "exit code of watch")
+            check(not any(t.is_alive() for t in watch.readers), "a process that cannot be ended holds the output of watch open")
             storm.process.stop()
         finally:
             stalled.stop()

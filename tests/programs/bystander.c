@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define AT_ONCE 200	/* calls between two looks at the clock */
-#define WINDOW 2000000	/* ns of CPU time: the rate is of so long */
-#define PAUSE 20000	/* us between windows */
-#define LOOK_EVERY 10	/* ms between two comparisons of the code */
+#define AT_ONCE 200    /* calls between two looks at the clock */
+#define WINDOW 2000000 /* ns of CPU time: the rate is of so long */
+#define PAUSE 20000    /* us between windows */
+#define LOOK_EVERY 10  /* ms between two comparisons of the code */
 #define WINDOWS 4096
 #define FEW 20 /* one in so many windows may be slow: the machine has interrupts, too */
 #define RIGHT 0x11223344u
@@ -77,10 +77,11 @@ static void keep_code(void)
 	while (f && fgets(line, sizeof(line), f) && n_pieces < sizeof(pieces) / sizeof(*pieces)) {
 		struct piece *p = &pieces[n_pieces];
 
-		if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &start, &end, mode, &inode) != 4 || !inode ||
-		    strcmp(mode, "r-xp") != 0)
+		if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &start, &end, mode, &inode) != 4 ||
+		    !inode || strcmp(mode, "r-xp") != 0)
 			continue;
-		*p = (struct piece){ (const unsigned char *)start, malloc(end - start), end - start };
+		*p = (struct piece){ (const unsigned char *)start, malloc(end - start),
+				     end - start };
 		if (!p->was)
 			abort();
 		memcpy(p->was, p->at, p->size);
@@ -147,10 +148,11 @@ int main(int argc, char **argv)
 			continue;
 		if (read(0, line, sizeof(line)) <= 0)
 			return 0;
-		printf("{\"calls\": %llu, \"wrong\": %llu, \"changed\": %zu, \"most_changed\": %zu, \"rate\": %llu}\n",
+		printf("{\"calls\": %llu, \"wrong\": %llu, \"changed\": %zu, \"most_changed\": "
+		       "%zu, \"rate\": %llu}\n",
 		       (unsigned long long)__atomic_load_n(&calls, __ATOMIC_RELAXED),
-		       (unsigned long long)__atomic_exchange_n(&wrong, 0, __ATOMIC_RELAXED), now, most,
-		       (unsigned long long)low_rate());
+		       (unsigned long long)__atomic_exchange_n(&wrong, 0, __ATOMIC_RELAXED), now,
+		       most, (unsigned long long)low_rate());
 		fflush(stdout);
 		most = 0;
 	}

@@ -75,10 +75,12 @@ int main(int argc, char **argv)
 	puts("ready");
 	fflush(stdout);
 	for (closes = 0;;) {
-		struct pollfd fds[2] = { { .fd = 0, .events = POLLIN }, { .fd = watch, .events = POLLIN } };
+		struct pollfd fds[2] = { { .fd = 0, .events = POLLIN },
+					 { .fd = watch, .events = POLLIN } };
 		char c;
 
-		if (poll(fds, 2, closes && !strcmp(how, "back") ? 0 : -1) > 0 && fds[0].revents && read(0, &c, 1) <= 0)
+		if (poll(fds, 2, closes && !strcmp(how, "back") ? 0 : -1) > 0 && fds[0].revents &&
+		    read(0, &c, 1) <= 0)
 			return 0;
 		closes += count_closes(watch);
 		if (closes && !strcmp(how, "back")) {

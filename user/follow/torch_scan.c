@@ -100,7 +100,8 @@ static int start(struct torch_scan *s)
 		&(struct subprocess_opts){
 			.main = help,
 			.ctx = &(struct helper){ s, fds[1] },
-			.err = SUBPROCESS_INHERIT,
+			/* A helper that cannot be ended must not hold our output open. */
+			.err = 0,
 			.keep_all_fds = true, /* help() closes them */
 			.group = SUBPROCESS_OWN_GROUP,
 			.death_signal = SIGKILL,

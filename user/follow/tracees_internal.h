@@ -131,8 +131,7 @@ void tracee__remove(struct tracee *p, const char *reason);
 /* tracees_places.c */
 /* Makes room for a process of this owner if all places are taken. May remove and free another
  * process. 0, or -ENOSPC, with a warning: others have no more than their share. */
-int tracees_places__make_room(struct tracees *r, struct owner *owner,
-			      const struct pick_process *q);
+int tracees_places__make_room(struct tracees *r, struct owner *owner, const struct pick_process *q);
 /* Removes forked processes above the number of places, of the owners with the most. */
 void tracees_places__trim(struct tracees *r);
 /* For a process that waits for a number: takes one from another, which it gets once the rings are

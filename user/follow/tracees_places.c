@@ -89,8 +89,7 @@ static void say_gone(const struct tracee *p, const struct owner *for_whom)
 		 (int)p->pid, p->owner->name, MT_WATCHED, for_whom->name);
 }
 
-int tracees_places__make_room(struct tracees *r, struct owner *owner,
-			      const struct pick_process *q)
+int tracees_places__make_room(struct tracees *r, struct owner *owner, const struct pick_process *q)
 {
 	struct table t;
 	unsigned rank = pick__needs_torch(r->opts.pick) ? WITHOUT_TORCH : FOLLOWED;
