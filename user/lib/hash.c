@@ -1,29 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "lib/hash.h"
 
-#include <stdbool.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
-struct hash_seed hash__seed(void)
-{
-	static struct hash_seed seed;
-	static bool made;
+static struct hash_seed own_seed; /* the same for all tables of the process */
 
-	if (made)
-		return seed;
-	if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != (ssize_t)sizeof(seed)) {
+static void make_seed(void)
+{
+	if (getrandom(&own_seed, sizeof(own_seed), GRND_NONBLOCK) != (ssize_t)sizeof(own_seed)) {
 		/* Early boot only. This seed is weaker, but a target still does not know it. */
 		struct timespec now;
 
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		seed.k0 = (uint64_t)now.tv_nsec * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)getpid();
-		seed.k1 = (uint64_t)(uintptr_t)&now ^ (uint64_t)now.tv_sec << 32;
+		own_seed.k0 = (uint64_t)now.tv_nsec * UINT64_C(0x9e3779b97f4a7c15) ^
+			      (uint64_t)getpid();
+		own_seed.k1 = (uint64_t)(uintptr_t)&now ^ (uint64_t)now.tv_sec << 32;
 	}
-	made = true;
-	return seed;
+}
+
+struct hash_seed hash__seed(void)
+{
+	static pthread_once_t made = PTHREAD_ONCE_INIT;
+
+	pthread_once(&made, make_seed);
+	return own_seed;
 }
 
 static uint64_t rotl(uint64_t x, int n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "record/crc32c.h"
 
-#include <stdbool.h>
+#include <pthread.h>
 
 #define POLY_REVERSED UINT32_C(0x82f63b78)
 
@@ -25,14 +25,11 @@ static void make_tables(void)
 
 uint32_t crc32c(const void *data, size_t len)
 {
-	static bool made;
+	static pthread_once_t made = PTHREAD_ONCE_INIT;
 	const unsigned char *p = data;
 	uint32_t c = UINT32_MAX;
 
-	if (!made) {
-		make_tables();
-		made = true;
-	}
+	pthread_once(&made, make_tables);
 	for (; len >= 8; len -= 8, p += 8) {
 		c ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
 		     (uint32_t)p[3] << 24;

@@ -3,7 +3,7 @@
 /*
  * A bound on the memory of this process while it reads recordings. A file of a few KB can describe
  * millions of allocations that are never freed, and the model keeps each of them. Readers check the
- * bound as they go. Single-threaded.
+ * bound as they go. Threads may check it after one of them has.
  */
 #include <stddef.h>
 #include <stdint.h>
