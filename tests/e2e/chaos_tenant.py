@@ -13,7 +13,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import threading
 import time
 
@@ -26,7 +25,7 @@ import test_other_user
 import test_replay
 import test_scan
 from chaos import Row, Storm, compiled
-from harness import IS_ROOT, PROGRAMS, TOOL, WORKLOADS, Skip, check, scratch, spawn, tool
+from harness import IS_ROOT, TOOL, WORKLOADS, Skip, check, scratch, spawn, tool
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 PYTHON = "/usr/bin/python3"  # one that others can run

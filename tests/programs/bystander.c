@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A process that nobody records: bystander LIBRARY. It calls the library's work() all the time, and
- * checks what that returns, how long it takes, and every byte of code that it has from files. For
- * each line of standard input it prints what it has seen since the last one.
+ * A process that no capture selects: bystander LIBRARY. It calls the library's work() all the time,
+ * and checks what that returns, how long it takes, and every byte of code that it has from files.
+ * For each line of standard input it prints what it has seen since the last one.
  */
 #include <dlfcn.h>
 #include <poll.h>
