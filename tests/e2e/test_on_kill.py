@@ -100,6 +100,46 @@ def test_plain_recording():
     equal(report(path)["end"]["signal"]["number"], 15, "signal")
 
 
+SURVIVOR = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+import torch
+kept = [torch.ones(1 << 20)]
+print("ready", flush=True)
+signal.sigwait({signal.SIGUSR1})
+print("survived", flush=True)
+for line in sys.stdin:
+    kept.append(bytearray(b"x") * (400 << 20))
+    print("grown", flush=True)
+"""
+
+
+def test_a_survived_signal_is_not_the_end():
+    """The figures at the end are of the end, also if the process took an earlier signal with sigwait()."""
+    path = scratch("survivor.mtr")
+    p = spawn([harness.python(), "-u", "-c", SURVIVOR])
+    p.wait_line("^ready", 100)
+    recorder = record(p.pid, path, "--on-kill")
+    os.kill(p.pid, signal.SIGUSR1)
+    p.wait_line("^survived", 30)
+    harness.settle(recorder)  # the recorder has read the scene of this signal
+    before = harness.resident(p.pid)
+    p.send()
+    p.wait_line("^grown", 60)
+    os.kill(p.pid, signal.SIGKILL)
+    p.popen.wait(30)
+    equal(recorder.wait(60), 0, "exit code of record")
+    doc = report(path)
+    end = doc["end"]
+    settled = next(m["time"] for m in doc["capture"]["marks"] if m["name"] == "settled")
+    check(end["memory"]["rss"] - before > 380 << 20, "RSS was %d before, %d at the end", before, end["memory"]["rss"])
+    check(end["processes_time"] > settled, "processes are of %s, the mark of %s", end["processes_time"], settled)
+    for what in [end["cgroup"]] if "cgroup" in end else []:
+        check(what["time"] > settled, "the cgroup is of %s, the mark of %s", what["time"], settled)
+    for what in [q for q in end["processes"] if q["pid"] == p.pid] + ([end["smaps"]] if "smaps" in end else []):
+        check(what["rss"] - before > 380 << 20, "%s, but RSS was %d", what, end["memory"]["rss"])
+
+
 def test_process_tree():
     """Of several processes, each that is killed has a file."""
     folder, goes = scratch("tree"), [scratch("go-tree-%d" % i) for i in range(3)]

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/io.h"
 #include "lib/text.h"
 #include "lib/memcg.h"
@@ -72,7 +73,7 @@ void others__read(struct others *o, const struct memcg *m)
 	pid_t *pids = calloc(MOST, sizeof(*pids));
 	size_t n = 0;
 
-	*o = (struct others){ .of_cgroup = m };
+	*o = (struct others){ .of_cgroup = m, .time = clock__kernel() };
 	if (pids)
 		n = m ? memcg__pids(m, pids, MOST) : all_pids(pids);
 	for (size_t i = 0; i < n; i++)

@@ -12,6 +12,7 @@ struct memcg;
 
 struct others {
 	bool of_cgroup; /* they are in a cgroup; false: on the machine, as far as visible */
+	uint64_t time;	/* of this reading: CLOCK_MONOTONIC, ns; 0: none */
 	size_t n;	/* entries */
 	size_t all;	/* processes that were looked at */
 	struct other {

@@ -17,6 +17,7 @@
 #include "lib/memcg.h"
 
 #define READ_EVERY UINT64_C(1000000000) /* ns */
+#define GRACE UINT64_C(100000000)	/* ns between two signals, of which the first one counts */
 
 static int open_of(pid_t pid, const char *name)
 {
@@ -121,6 +122,7 @@ static void read_figures(struct scene *s, const struct memcg *m)
 	if (f.usage == MEMCG_NONE && s->has_after)
 		return;
 	s->after = f;
+	s->after_time = clock__kernel();
 	s->has_after = true;
 }
 
@@ -153,22 +155,46 @@ static void set_limiting(struct scene *s, const struct memcg *at)
 	others__read(&s->others, at);
 }
 
+/* Time from which on readings are of this end: the process survived earlier signals. */
+static uint64_t begin_of_end(const struct mt_rec_ending *r)
+{
+	uint64_t end = r ? r->time : clock__kernel();
+
+	if (r && r->sent)
+		return r->sent;
+	return end > READ_EVERY ? end - READ_EVERY : 0;
+}
+
+/* Drops readings that are older. The latest stay until newer ones replace them, since a process
+ * that gets two signals in a row may have ended. */
+static void forget_before(struct scene *s, uint64_t time)
+{
+	if (s->exact.time + GRACE < time)
+		s->exact = (struct scene_memory){ 0 };
+	if (s->after_time + GRACE < time)
+		s->has_after = s->of_oom = false;
+	if (s->others.time + GRACE < time)
+		s->others = (struct others){ 0 };
+}
+
 void scene__read(struct scene *s, const struct mt_rec_ending *r)
 {
+	uint64_t begin = begin_of_end(r);
+	bool cgroup, others;
 	struct memcg at;
 
-	bool first = !s->has_after && !s->others.n;
-
+	forget_before(s, begin);
+	cgroup = !s->has_after || s->after_time < begin;
+	others = !s->others.n || s->others.time < begin;
 	/* The cgroup first: it may be removed as soon as the process has ended, and whoever drops
 	 * the last reference to a process's memory, as the reader of smaps may, has to free it. */
-	if (first) {
+	if (cgroup)
 		read_cgroup(s);
-		if (s->has_limit)
-			others__read(&s->others, &s->limiting);
-	}
-	if (!s->exact.rss)
+	if (others && s->has_limit)
+		others__read(&s->others, &s->limiting);
+	if (!s->exact.rss || s->exact.time < begin)
 		read_smaps(s);
-	if (first && !s->has_limit)
+	if (others && !s->has_limit)
 		others__read(&s->others, NULL);
 	if (r && r->oom.cgroup && !s->of_oom && s->has_cgroup &&
 	    memcg__with_inode(&s->cgroup, r->oom.cgroup, &at))

@@ -18,7 +18,8 @@ void scene__free(struct scene *s); /* NULL is fine */
 /* Reads the process's memory once a second. now: CLOCK_MONOTONIC, ns. */
 void scene__tick(struct scene *s, uint64_t now);
 /* Reads all that is still there. Call it at once with each record about a signal that will end the
- * process, and for its end. May be called again. */
+ * process, and for its end. Readings from before that signal are replaced, and dropped if they are
+ * more than 0.1 s older. */
 void scene__read(struct scene *s, const struct mt_rec_ending *r);
 /* Takes what the kernel's log says about the OOM killer's reason, if the record does not say it. */
 void scene__take_report(struct scene *s, const struct oom_report *report);

@@ -133,12 +133,25 @@ static void set_oom(struct setting *s, const struct mt_rec_ending *r, const stru
 	set(s, "oom_cgroup_swap_usage", bytes(o->swap_usage));
 }
 
+#define MUCH_LATER UINT64_C(1000000000) /* ns */
+
+/* True if the kernel's counters are the best figures. A signal that was blocked ends the process
+ * long after it was sent. Not after the OOM killer, which takes the memory of a process that still
+ * runs. */
+static bool kernels_count(const struct scene *scene, const struct mt_rec_ending *r)
+{
+	return r && r->flags & MT_ENDING_HAS_MEMORY &&
+	       (r->flags & MT_ENDING_VICTIM || !scene ||
+		scene->last.time < r->memory.time + MUCH_LATER);
+}
+
 /* The kernel's own counters, otherwise the last periodic reading. */
 static void set_memory(struct setting *s, const struct scene *scene, const struct mt_rec_ending *r)
 {
 	struct scene_memory m = { 0 };
+	bool kernel = kernels_count(scene, r);
 
-	if (r && r->flags & MT_ENDING_HAS_MEMORY)
+	if (kernel)
 		m = (struct scene_memory){ .time = r->memory.time,
 					   .anon = bytes(r->memory.anon),
 					   .file = bytes(r->memory.file),
@@ -149,8 +162,7 @@ static void set_memory(struct setting *s, const struct scene *scene, const struc
 	else if (scene)
 		m = scene->last;
 	if (m.time) {
-		set_text(s, "end_memory_from",
-			 r && r->flags & MT_ENDING_HAS_MEMORY ? "kernel" : "status");
+		set_text(s, "end_memory_from", kernel ? "kernel" : "status");
 		set_time(s, "end_memory_time", m.time);
 		set(s, "end_rss", m.anon + m.file + m.shmem);
 		set(s, "end_rss_anon", m.anon);
@@ -179,6 +191,7 @@ static void set_cgroup(struct setting *s, const struct scene *scene)
 	set_text(s, "cgroup_memory",
 		 memcg__path(scene->has_limit ? &scene->limiting : &scene->cgroup));
 	set_text(s, "cgroup_version", scene->cgroup.v2 ? "2" : "1");
+	set_time(s, "cgroup_time", scene->after_time);
 	set(s, "cgroup_limit", f->limit);
 	set(s, "cgroup_usage", f->usage);
 	set(s, "cgroup_peak", f->peak);
@@ -207,6 +220,7 @@ static void set_others(struct setting *s, const struct others *o)
 	}
 	set_text(s, "end_processes_of", o->of_cgroup ? "cgroup" : "machine");
 	set(s, "end_processes_all", o->all);
+	set_time(s, "end_processes_time", o->time);
 }
 
 int scene__set_facts(const struct scene *scene, struct facts *f, const struct mt_rec_ending *r,

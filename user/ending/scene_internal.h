@@ -30,6 +30,7 @@ struct scene {
 	struct memcg cgroup;   /* of the process */
 	struct memcg limiting; /* the one whose limit counts */
 	struct memcg_figures before, after;
+	uint64_t after_time; /* as of scene_memory.time */
 	struct others others;
 	struct oom_report report; /* constraint "": none */
 };

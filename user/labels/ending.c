@@ -141,6 +141,7 @@ static void add_memory(struct writer *w, const struct facts *f)
 		add_bytes(w, number(f, "end_swap"));
 		add(w, " in swap");
 	}
+	/* The kernel's counters are from the signal. */
 	if (is(f, "end_memory_from", "status") && end > read + OLD)
 		add(w, ", read %s before the end", text__time(text, sizeof(text), end - read));
 }
@@ -197,6 +198,16 @@ static bool read_other(const struct facts *f, unsigned int n, struct other *ret)
 	return true;
 }
 
+/* Says when something was read, unless that was at the end. */
+static void add_age(struct writer *w, const struct facts *f, const char *fact)
+{
+	uint64_t end = number(f, "end_time"), read = number(f, fact);
+	char text[24];
+
+	if (has(f, fact) && end > read + OLD)
+		add(w, ", read %s before the end", text__time(text, sizeof(text), end - read));
+}
+
 static void add_cgroup(struct writer *w, const struct facts *f)
 {
 	bool oom = has(f, "oom_cgroup_usage");
@@ -209,6 +220,8 @@ static void add_cgroup(struct writer *w, const struct facts *f)
 	add_bytes(w, number(f, oom ? "oom_cgroup_usage" : "cgroup_usage"));
 	add(w, " used of ");
 	add_bytes(w, limit);
+	if (!oom)
+		add_age(w, f, "cgroup_time");
 }
 
 char *ending__others(char *buf, size_t size, const struct facts *f)
@@ -230,6 +243,8 @@ char *ending__others(char *buf, size_t size, const struct facts *f)
 	}
 	if (n && all > n)
 		add(&w, ", and %" PRIu64 " more", all - n);
+	if (n)
+		add_age(&w, f, "end_processes_time");
 	return buf;
 }
 
@@ -339,6 +354,7 @@ static void put_cgroup(struct json *j, const struct facts *f)
 	json__open_object(j, "cgroup");
 	put_text(j, "path", f, "cgroup_memory");
 	put_number(j, "version", f, "cgroup_version");
+	put_time(j, "time", f, "cgroup_time");
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
 		snprintf(key, sizeof(key), "cgroup_%s", figures[i]);
 		put_number(j, figures[i], f, key);
@@ -372,6 +388,7 @@ void ending__json(struct json *j, const struct facts *f)
 	put_cgroup(j, f);
 	if (has(f, "end_process.1")) {
 		put_text(j, "processes_of", f, "end_processes_of");
+		put_time(j, "processes_time", f, "end_processes_time");
 		json__open_array(j, "processes");
 		for (unsigned int n = 1; n <= NAMED && read_other(f, n, &o); n++) {
 			json__open_object(j, NULL);
