@@ -430,7 +430,8 @@ def figures_after_losses(row, doc):
             exact += 1
             if d["allocated"]:
                 row.wrong.append("%s: exactly %d bytes at the end, where there are none" % (d["device"], d["allocated"]))
-        words = ("not_exact" if d["device"] == "cpu" else "lower_bound") if doc["capture"]["lost"] else "exact"
+        known = "exact" if d["before_attach_known"] else "since_attach"
+        words = ("not_exact" if d["device"] == "cpu" else "lower_bound") if doc["capture"]["lost"] else known
         if d["peak_is"] != words:
             row.wrong.append("%s: with %d lost the peak is %s" % (d["device"], doc["capture"]["lost"], d["peak_is"]))
     return exact

@@ -115,7 +115,7 @@ static void fill(struct cells *s, const struct compared *all, size_t i, size_t n
 
 	cut_name(s->name, c, name_columns);
 	snprintf(s->peak, sizeof(s->peak), "%s%s",
-		 c->device.peak_is == FIGURE_EXACT	   ? ""
+		 c->device.peak_is <= FIGURE_SINCE_ATTACH  ? ""
 		 : c->device.peak_is == FIGURE_LOWER_BOUND ? ">= "
 							   : "~ ",
 		 text__bytes(bytes, sizeof(bytes), c->device.peak_allocated));

@@ -149,8 +149,12 @@ static bool dev__lacks_totals(const struct model *m, const struct model_device *
 
 void dev__figures(const struct model *m, const struct dev *dev, struct model_device *ret)
 {
-	if (!m->lost && !dev__lacks_totals(m, ret))
+	if (!m->lost && !dev__lacks_totals(m, ret)) {
+		ret->peak_is = ret->allocated_is = ret->mark_is = ret->before_known
+									  ? FIGURE_EXACT
+									  : FIGURE_SINCE_ATTACH;
 		return;
+	}
 	if (!ret->has_totals) {
 		ret->peak_is = ret->allocated_is = ret->mark_is = FIGURE_NOT_EXACT;
 		return;

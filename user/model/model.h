@@ -64,12 +64,15 @@ enum state {
 const char *state__name(enum state s); /* "none", "approximate", "exact" */
 
 /*
- * How exact a figure is after events were lost. A peak is a lower bound: a higher one may lie
- * between two recorded events. Allocated bytes are exact again at the next event with totals. On a
- * device without totals, no figure is exact.
+ * How exact a figure is, from the best to the worst. Without losses it is exact, unless memory from
+ * before attach is not known (before_known): then it lacks that memory, and is exact for all since.
+ * After events were lost, a peak is a lower bound: a higher one may lie between two recorded
+ * events. Allocated bytes are exact again at the next event with totals. On a device without
+ * totals, no figure is exact.
  */
-enum figure { FIGURE_EXACT, FIGURE_LOWER_BOUND, FIGURE_NOT_EXACT };
-const char *figure__name(enum figure f); /* "exact", "lower_bound", "not_exact" */
+enum figure { FIGURE_EXACT, FIGURE_SINCE_ATTACH, FIGURE_LOWER_BOUND, FIGURE_NOT_EXACT };
+/* "exact", "since_attach", "lower_bound", "not_exact" */
+const char *figure__name(enum figure f);
 
 struct model_device {
 	struct device device;

@@ -28,6 +28,7 @@ const char *figure__name(enum figure f)
 {
 	static const char *const names[] = {
 		[FIGURE_EXACT] = "exact",
+		[FIGURE_SINCE_ATTACH] = "since_attach",
 		[FIGURE_LOWER_BOUND] = "lower_bound",
 		[FIGURE_NOT_EXACT] = "not_exact",
 	};

@@ -189,11 +189,13 @@ struct judged { /* device of a recording */
 	struct cond_values high, low;
 };
 
+/* A rule is about memory since attach if the rest is not known. */
 static void put(struct judged *x, enum cond_figure i, bool known, uint64_t value, uint64_t of,
 		enum figure is, const char *why)
 {
 	x->low.v[i] = (struct cond_value){ known, is == FIGURE_NOT_EXACT ? 0 : value, of };
-	x->high.v[i] = (struct cond_value){ known, is == FIGURE_EXACT ? value : UINT64_MAX, of };
+	x->high.v[i] = (struct cond_value){ known, is <= FIGURE_SINCE_ATTACH ? value : UINT64_MAX,
+					    of };
 	x->low.why[i] = x->high.why[i] = why;
 }
 
@@ -260,7 +262,7 @@ static void put_whole(struct judged *x)
 /* After lost events, only the allocator's own totals are right again. */
 static bool growth_is_known(const struct judged *x)
 {
-	return x->d.has_totals || x->d.allocated_is == FIGURE_EXACT;
+	return x->d.has_totals || x->d.allocated_is <= FIGURE_SINCE_ATTACH;
 }
 
 static void put_growth(struct report_fail *f, struct judged *x)

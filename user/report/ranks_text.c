@@ -457,7 +457,7 @@ static void print_sums(struct page *p)
 				"each process that maps it",
 				text__bytes(a, sizeof(a), shared));
 	fprintf(p->out, "%s%s allocated in all\n",
-		words__about(is == FIGURE_EXACT ? is : FIGURE_LOWER_BOUND),
+		words__about(is <= FIGURE_SINCE_ATTACH ? is : FIGURE_LOWER_BOUND),
 		text__bytes(a, sizeof(a), total));
 }
 

@@ -291,6 +291,27 @@ static void test_moment_and_losses(void **state)
 	}
 }
 
+/* Without totals and without the start, memory from before attach is missing. */
+static void test_exact_means_exact(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/home/u/a.py", "f", 1);
+
+	(void)state;
+	facts__set(w.f, "attached_at", "live");
+	alloc(&w, CPU, 1, 100, a);
+	alloc(&w, CUDA(0), 2, 100, a);
+	assert_int_equal(device(&w, "cpu").allocated_is, FIGURE_SINCE_ATTACH);
+	assert_int_equal(device(&w, "cpu").peak_is, FIGURE_SINCE_ATTACH);
+	assert_int_equal(device(&w, "cuda").allocated_is, FIGURE_EXACT);
+	facts__set(w.f, "attached_at", "start");
+	assert_int_equal(device(&w, "cpu").allocated_is, FIGURE_EXACT);
+	facts__set(w.f, "attached_at", "live");
+	feed(&w, (struct event){ .kind = EVENT_LOST, .size = 3 });
+	assert_int_equal(device(&w, "cpu").allocated_is, FIGURE_NOT_EXACT);
+	world__free(&w);
+}
+
 static void test_drift(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -592,6 +613,7 @@ int main(void)
 		cmocka_unit_test(test_time_before_a_window),
 		cmocka_unit_test(test_at_mark),
 		cmocka_unit_test(test_before_attach),
+		cmocka_unit_test(test_exact_means_exact),
 		cmocka_unit_test(test_drift),
 		cmocka_unit_test(test_moment_and_losses),
 		cmocka_unit_test(test_two_devices_and_cpu),
