@@ -5,7 +5,7 @@
  *
  * usage: map_stall MIB [RESERVED_GIB]. Prints "ready". Then each line on standard input prints, as
  * JSON, what the thread saw since the line before: rounds, and in microseconds the longest call
- * ("worst"), the mean, and calls above 2 ms ("above"). Time in which the thread waited for a
+ * ("worst"), the mean, and calls above 2 ms ("above"). A wait of the thread for a
  * processor does not count. Ends at the end of the input.
  */
 #define _GNU_SOURCE
@@ -36,7 +36,7 @@ static uint64_t now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Time in which this thread could run and had no processor, ns. */
+/* How long this thread could run and had no processor, ns. */
 static uint64_t waited(void)
 {
 	unsigned long long ran, wait = 0;

@@ -97,6 +97,7 @@ test-many-cpus: deps-kernels ## captures on hosts with many CPUs, emulated: docs
 test-kernels: deps-kernels ## run the program on other kernels, emulated: docs/internals/KERNELS.md (5 minutes)
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)OUTPUT=$(OUTPUT) tests/kernels/run.py
+	$(Q)OUTPUT=$(OUTPUT) tests/kernels/run.py --stall 2048
 
 # For another architecture: the rest of such a build is made with ARCH=aarch64.
 ARM64 := $(MAKE) --no-print-directory ARCH=aarch64 OUTPUT=.output-aarch64

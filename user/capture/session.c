@@ -409,7 +409,7 @@ static int await_census(struct session *s)
 }
 
 #define LAST_ROUNDS 32
-#define LEDGER_WITHIN 10000000000ULL /* ns that a capture's end waits for the last ledger */
+#define LEDGER_WITHIN 20000000000ULL /* ns that a capture's end waits for the last ledger */
 
 /* A brief capture looks at the optimizers' counts a few more times, at different moments of a
  * step. */

@@ -28,8 +28,9 @@ struct scan_arg {
 #define SCAN_SWAPPED (1u << 4)
 #define SCAN_PFNZERO (1u << 5)
 
-#define HELD_MOST 250000u /* ns in the kernel between two pauses, and of one call */
-#define STEP_FIRST 512u	  /* pages */
+#define CALL_MOST 100000u  /* ns of one call that takes the lock */
+#define PAUSE_AFTER 60000u /* ns of such calls */
+#define STEP_FIRST 512u	   /* pages */
 #define STEP_LEAST 64u
 #define STEP_MOST 16384u
 /* An entry of a page table that is empty takes 2 to 4 ns: a call with this many takes 2 ms. */
@@ -138,14 +139,14 @@ bool host_resident__knows_shares(const struct host_resident *r)
 
 int host_resident__pace(struct host_resident *r, uint64_t *step, uint64_t took, bool full)
 {
-	static const struct timespec pause = { .tv_nsec = 50000 };
+	static const struct timespec pause = { .tv_nsec = 100000 };
 
-	if (full && took > HELD_MOST && *step > STEP_LEAST)
+	if (full && took > CALL_MOST && *step > STEP_LEAST)
 		*step /= 2;
-	else if (full && took < HELD_MOST / 4 && *step < STEP_MOST)
+	else if (full && took < CALL_MOST / 4 && *step < STEP_MOST)
 		*step *= 2;
 	r->held += took;
-	if (r->held > HELD_MOST) {
+	if (r->held > PAUSE_AFTER) {
 		r->held = 0;
 		nanosleep(&pause, NULL);
 	}

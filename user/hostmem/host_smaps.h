@@ -6,7 +6,7 @@
  *
  * The figures come from the page map: smaps locks the address space for reading while the kernel
  * walks a whole mapping, 13 to 35 ms a GiB, and threads that map or unmap memory wait meanwhile. A
- * call here holds the lock for 2 ms at most, usually for less than 0.3 ms, and makes pauses.
+ * call here holds the lock for 2 ms at most, usually for less than 0.1 ms, and makes pauses.
  */
 #include <stdbool.h>
 #include <stddef.h>
