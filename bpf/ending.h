@@ -20,7 +20,8 @@ enum mt_ending_flag {
 };
 
 /* Memory of a process as the kernel counts it for its own OOM report. The kernel adds up counters
- * of each CPU from time to time only, so each figure may differ by some pages for each CPU. */
+ * of each CPU from time to time only: from Linux 6.2 to about 6.15 each figure may be off by CPUs *
+ * max(32, 2 * CPUs) pages. */
 struct mt_ending_memory {
 	__u64 time; /* time of this reading, CLOCK_MONOTONIC, ns */
 	/* Pages. */

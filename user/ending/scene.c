@@ -17,7 +17,7 @@
 #include "lib/memcg.h"
 
 #define READ_EVERY UINT64_C(1000000000) /* ns */
-#define GRACE UINT64_C(100000000)	/* ns between two signals, of which the first one counts */
+#define GRACE UINT64_C(100000000)	/* ns: the first of two signals in a row counts */
 
 static int open_of(pid_t pid, const char *name)
 {
@@ -155,7 +155,7 @@ static void set_limiting(struct scene *s, const struct memcg *at)
 	others__read(&s->others, at);
 }
 
-/* Time from which on readings are of this end: the process survived earlier signals. */
+/* The beginning of this end. The process survived the signals before it. */
 static uint64_t begin_of_end(const struct mt_rec_ending *r)
 {
 	uint64_t end = r ? r->time : clock__kernel();

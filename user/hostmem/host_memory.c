@@ -487,12 +487,27 @@ static int take_asked(struct host_memory *h, const struct host_asked *a)
 
 /* ---- between readings ---- */
 
+/*
+ * Growth of RSS that can be an error of the kernel's counters. From Linux 6.2 on these are per-CPU
+ * counters with batches of max(32, 2 * CPUs) pages (the kernel's percpu_counter_batch),
+ * so the sum that procfs shows can be off by that on each CPU.
+ */
+static uint64_t least_growth(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN), page = sysconf(_SC_PAGESIZE);
+	uint64_t batch = cpus > 16 ? 2 * (uint64_t)cpus : 32, off;
+
+	off = cpus > 0 && page > 0 ? (uint64_t)cpus * batch * (uint64_t)page : 0;
+	return off > LOOK_GROWTH ? off : LOOK_GROWTH;
+}
+
 int host_memory__look(struct host_memory *h, uint64_t rss)
 {
 	uint64_t added;
 	int err;
 
-	if (!h || h->running || !h->readings || rss < h->total + LOOK_GROWTH)
+	if (!h || h->running || !h->readings || rss < h->total + LOOK_GROWTH ||
+	    rss < h->total + least_growth())
 		return 0;
 	h->time = h->c.now(h->c.ctx);
 	err = host_ranges__fill(&h->ranges, rss - h->total, &added);
