@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define REGULAR_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
@@ -118,12 +120,33 @@ static int open_by(int dir, const char *path, enum io_links links, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Kernel interfaces whose files are regular ones by their mode. */
+static bool is_of_kernel(int fd)
+{
+	static const uint32_t types[] = {
+		PROC_SUPER_MAGIC,    SYSFS_MAGIC,	   DEBUGFS_MAGIC, TRACEFS_MAGIC,
+		SECURITYFS_MAGIC,    CGROUP_SUPER_MAGIC,   BPF_FS_MAGIC,  PSTOREFS_MAGIC,
+		CGROUP2_SUPER_MAGIC, EFIVARFS_MAGIC,	   SELINUX_MAGIC, SMACK_MAGIC,
+		BINFMTFS_MAGIC,	     RDTGROUP_SUPER_MAGIC,
+	};
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs))
+		return false;
+	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+		if ((uint32_t)fs.f_type == types[i])
+			return true;
+	return false;
+}
+
 /* 0, or -errno: what a handle shows is no regular file. */
 static int check(int fd, struct stat *st)
 {
 	if (fstat(fd, st))
 		return -errno;
-	return S_ISREG(st->st_mode) ? 0 : S_ISLNK(st->st_mode) ? -ELOOP : -EINVAL;
+	if (S_ISLNK(st->st_mode))
+		return -ELOOP;
+	return S_ISREG(st->st_mode) && !is_of_kernel(fd) ? 0 : -EINVAL;
 }
 
 /* Without /proc (a chroot) the name is all that opens a file. Then it has to be the same file. */

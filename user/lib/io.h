@@ -35,9 +35,11 @@ enum io_links {
 /*
  * Opens a regular file for reading whose name or place other people choose: those of a traced
  * process, of a folder of recordings. To open a device may act on it (a watchdog starts, a tape
- * rewinds), and to open a FIFO waits for its writer. So this takes a handle that opens nothing
+ * rewinds), and to open a FIFO waits for its writer. To read a file of the kernel may take from
+ * others what it shows (/proc/kmsg, trace_pipe). So this takes a handle that opens nothing
  * (O_PATH), and opens the file only if it is a regular one. tools/dev/check_opens.py lists who may
  * open files otherwise. dir: a folder, or AT_FDCWD. st, which may be NULL, gets its fstat(). A
- * descriptor (O_CLOEXEC), or -errno: -EINVAL not a regular file, -ELOOP a link.
+ * descriptor (O_CLOEXEC), or -errno: -EINVAL not a regular file, or one of the kernel's; -ELOOP a
+ * link.
  */
 int io__open_regular(int dir, const char *path, enum io_links links, struct stat *st);

@@ -102,6 +102,30 @@ static void *in_a_thread(void *arg)
 }
 
 /* A thread with a table of descriptors of its own. */
+/* Files of the kernel are regular ones by their mode. To read some of them takes what they show
+ * from others: /proc/kmsg, trace_pipe. */
+static void test_files_of_the_kernel_are_never_opened(void **state)
+{
+	static const char *const files[] = { "proc/self/status", "sys/kernel/uevent_seqnum",
+					     "sys/fs/cgroup/cgroup.controllers" };
+	int root = open("/", O_PATH | O_DIRECTORY), fd;
+	char link[64];
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+		struct stat st;
+
+		if (fstatat(root, files[i], &st, 0) || !S_ISREG(st.st_mode))
+			continue;
+		snprintf(link, sizeof(link), "/%s", files[i]);
+		assert_int_equal(symlinkat(link, dir, "to-kernel"), 0);
+		fd = io__open_regular(root, files[i], LINKS_IN_ROOT, NULL);
+		assert_int_equal(fd, -EINVAL);
+		assert_int_equal(io__open_regular(dir, "to-kernel", LINKS_FOLLOW, NULL), -EINVAL);
+		assert_int_equal(unlinkat(dir, "to-kernel", 0), 0);
+	}
+	close(root);
+}
+
 static void test_a_table_of_its_own(void **state)
 {
 	pthread_t thread;
@@ -150,6 +174,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_special_files_are_never_opened),
+		cmocka_unit_test(test_files_of_the_kernel_are_never_opened),
 		cmocka_unit_test(test_a_table_of_its_own),
 		cmocka_unit_test(test_without_proc),
 	};
