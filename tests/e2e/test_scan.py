@@ -20,8 +20,10 @@ from harness import IS_ROOT, PROGRAMS, REPO, TOOL, Skip, check, equal, run, scra
 IN_OPEN = 0x20
 MAPS = """
 import mmap, sys
-with open(sys.argv[1], "rb") as f:
-    kept = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
+kept = []
+for path in sys.argv[1:]:
+    with open(path, "rb") as f:
+        kept.append(mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC))
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -109,7 +111,7 @@ def test_special_files_of_a_folder():
 class Stalled:
     """A process of user nobody that maps PyTorch's library from its own file system, which never answers a read."""
 
-    def __init__(self, name, *options, library=chaos.HOOKS):
+    def __init__(self, name, *options, library=chaos.HOOKS, more=()):
         if not IS_ROOT or not os.path.exists("/dev/fuse"):
             raise Skip("needs root and /dev/fuse")
         at = scratch("fuse-" + name)
@@ -118,7 +120,7 @@ class Stalled:
         os.makedirs(scratch("of-fuse"), exist_ok=True)
         source = shutil.copy(chaos.hooks(), scratch("of-fuse/" + library))
         self.process = spawn([sys.executable, os.path.join(PROGRAMS, "fuse_mount.py"), "stall", *options, source, at, "/usr/bin/env", "python3", "-c",
-                              MAPS, os.path.join(at, library)])
+                              MAPS, os.path.join(at, library), *more])
         self.process.wait_line("^ready", 30)
         self.pid, self.server = harness.children_of(self.process.popen.pid)
 
@@ -133,12 +135,15 @@ class Stalled:
 
 def test_watch_all_beside_a_file_system_that_never_answers():
     """Others are found, and the command ends. A file that only its owner can open is not read at all."""
-    for name, options in (("closed", ()), ("shared", ("open",))):
-        stalled = Stalled(name, *options)
+    for name, options in (("closed", ()), ("shared", ("open",)), ("figures", ())):
+        watched = name == "figures"
+        stalled = Stalled(name, *options, **{"library": "libc10_cuda.so", "more": [chaos.hooks()]} if watched else {})
         try:
             storm = chaos.Storm()
             watch = spawn([TOOL, "watch", "--all"], root=True)
             watch.wait_line("watching PID %d " % storm.pid, 60)
+            if watched:
+                watch.wait_line("watching PID %d " % stalled.pid, 60)
             if options:
                 watch.wait_line("PID %d .* is left out" % stalled.pid, 60, stream="err")
             equal(stalled.asked(), bool(options), "the file system was asked")

@@ -342,7 +342,7 @@ struct elf *elf__open_map(const struct proc *p, const struct map *map)
 	if (fd >= 0)
 		return elf__open_fd(fd);
 	/* root cannot open files on another user's FUSE mount */
-	e = fd == -EACCES || fd == -EPERM ? open_memory(p, map) : NULL;
+	e = (fd == -EACCES || fd == -EPERM) && !proc__files_only(p) ? open_memory(p, map) : NULL;
 	if (!e)
 		errno = -fd;
 	return e;

@@ -16,7 +16,8 @@ struct proc;
 /* Opens an ELF file and takes ownership of fd, also on failure. NULL with errno: ENOEXEC not such a
  * file, EIO, ENOMEM. */
 struct elf *elf__open_fd(int fd);
-/* Opens the file behind a mapping, even if its path changed. If the file cannot be opened, reads
+/* Opens the file behind a mapping, even if its path changed. If the file cannot be opened, and
+ * unless the process is one of proc__set_files_only(), reads
  * its mapped parts, without sections, and elf__is_memory() is true. NULL with errno: as above, or
  * that of proc__open_map(). */
 struct elf *elf__open_map(const struct proc *p, const struct map *map);

@@ -39,6 +39,7 @@ struct proc {
 	int dirfd; /* /proc/PID */
 	int memfd; /* /proc/PID/mem, or -1 */
 	uint64_t start_time;
+	bool files_only;
 	char comm[64];
 	char *cmdline;
 	size_t cmdline_len;
@@ -345,6 +346,16 @@ void proc__free(struct proc *p)
 		close(p->memfd);
 	free(p->cmdline);
 	free(p);
+}
+
+void proc__set_files_only(struct proc *p)
+{
+	p->files_only = true;
+}
+
+bool proc__files_only(const struct proc *p)
+{
+	return p->files_only;
 }
 
 pid_t proc__pid(const struct proc *p)

@@ -41,6 +41,10 @@ uint32_t proc__pid_namespace(void);
 struct proc *proc__ended(pid_t pid, const struct proc *like);
 void proc__free(struct proc *p); /* accepts NULL */
 
+/* From now on elf__open_map() does not read a file by the process's memory, for which its own file
+ * system may let us wait without end. */
+void proc__set_files_only(struct proc *p);
+bool proc__files_only(const struct proc *p);
 pid_t proc__pid(const struct proc *p);
 int proc__pidfd(const struct proc *p);	/* owned by p; readable once the process has ended */
 bool proc__alive(const struct proc *p); /* false once the process has exited */

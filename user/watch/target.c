@@ -55,7 +55,7 @@ static int64_t rank_of(const struct proc *p)
 	return r.has_rank ? (int64_t)r.rank : -1;
 }
 
-struct watch_target *watch_target__new(const struct pick_process *p, int *err)
+struct watch_target *watch_target__new(const struct pick_process *p, bool files_only, int *err)
 {
 	struct watch_target *t = calloc(1, sizeof(*t));
 
@@ -71,6 +71,8 @@ struct watch_target *watch_target__new(const struct pick_process *p, int *err)
 	t->proc = proc__open(p->pid);
 	*err = t->proc ? 0 : -errno;
 	if (t->proc) {
+		if (files_only)
+			proc__set_files_only(t->proc);
 		t->statm = proc__open_own(t->proc, "statm");
 		*err = t->statm < 0 ? t->statm : 0;
 	}

@@ -144,7 +144,8 @@ static bool add_target(void *ctx, const struct pick_process *p)
 	struct watch_target *t;
 	int err = -ENOMEM;
 
-	t = owner && make_room(w, owner, p->pid) ? watch_target__new(p, &err) : NULL;
+	t = owner && make_room(w, owner, p->pid) ? watch_target__new(p, w->args.pick.all, &err)
+						 : NULL;
 	if (!t) {
 		owner__drop(owner);
 		if (err == -EPERM || err == -EACCES)

@@ -115,8 +115,9 @@ struct watch_target {
 };
 
 /* Starts watching a process. NULL with *err: the process has ended, access is denied, or no
- * memory. */
-struct watch_target *watch_target__new(const struct pick_process *p, int *err);
+ * memory. files_only: as
+ * proc__set_files_only(), for a process that nobody named. */
+struct watch_target *watch_target__new(const struct pick_process *p, bool files_only, int *err);
 void watch_target__free(struct watch_target *t);
 bool watch_target__alive(const struct watch_target *t);
 /* Reads the process. Returns 0, -ESRCH (it has ended) or -ESTALE (it runs another program). now:

@@ -241,7 +241,7 @@ static bool on_process(void *ctx, const struct pick_process *p)
 		owner__drop(owner);
 		return false;
 	}
-	t = owner ? watch_target__new(p, &err) : NULL;
+	t = owner ? watch_target__new(p, wanted->kind == TARGET_ALL, &err) : NULL;
 	if (!t) {
 		owner__drop(owner);
 		return false;
