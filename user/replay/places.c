@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/io.h"
 #include "replay/trust.h"
 
 #define LINES_MAX 1000 /* of the list */
@@ -50,7 +51,7 @@ static FILE *open_list(const char *list)
 	if (checked < 0)
 		return NULL;
 	snprintf(again, sizeof(again), "/proc/self/fd/%d", checked);
-	fd = open(again, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	fd = io__open_regular(AT_FDCWD, again, LINKS_FOLLOW, NULL);
 	close(checked);
 	return fd < 0 ? NULL : fdopen(fd, "r");
 }
