@@ -31,7 +31,7 @@ struct call {
 	struct http_answer answer;
 	char *data;
 	size_t size, room;
-	uint64_t deadline; /* of this attempt's file; 0: its size is not known yet */
+	uint64_t deadline; /* end of this attempt at a file; 0: not set yet */
 	bool too_long, failed_to_write, too_late, told; /* told: the error's text is long enough */
 	struct call *next;
 };

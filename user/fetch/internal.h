@@ -19,7 +19,7 @@
 #define FETCH_SECOND UINT64_C(1000000000)
 #define FETCH_MS UINT64_C(1000000)
 #define FETCH_ANSWER (1UL << 20)  /* bytes of a JSON answer */
-#define FETCH_LIST (4UL << 20)	  /* bytes of a list of traces, of which a server has 1,024 */
+#define FETCH_LIST (4UL << 20)	  /* bytes of a list of traces; a server has 1,024 */
 #define FETCH_PARSED (64UL << 20) /* bytes of an answer in memory */
 #define FETCH_CHECKS 4		  /* recordings that are read at the same time */
 #define FETCH_PROCESSES 1024	  /* processes of a host */

@@ -141,7 +141,7 @@ void fetch_keep__soon(struct fetch *f)
 		for (size_t k = 0; k < f->hosts[i].n; k++)
 			if (f->hosts[i].processes[k].state == FETCH_KEPT)
 				e[n++] = f->hosts[i].processes[k].entry;
-	/* An error comes again at the end, and is said there. */
+	/* fetch_keep__index() meets the same error, and logs it. */
 	if (e)
 		folder__add_all(f->folder, e, n, NULL, 0);
 	free(e);

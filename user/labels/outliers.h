@@ -22,7 +22,7 @@ struct outliers {
 void outliers__sort(uint64_t *values, size_t n);
 /* Returns the mean of the two middle values for an even n, and 0 for n = 0. */
 uint64_t outliers__median(const uint64_t *sorted, size_t n);
-/* The same of n values, of which `zeros` are 0 and the others are given. */
+/* The same for n values: the given ones, and `zeros` values of 0. */
 uint64_t outliers__median_with_zeros(const uint64_t *sorted, size_t n, size_t zeros);
 /* Adds a recording that has `bytes` where most others have nothing, if that is more than least.
  * Returns 0 or -ENOMEM. */
