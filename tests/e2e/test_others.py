@@ -3,12 +3,15 @@
 # run: probes-all
 """A capture of several processes changes no byte of code that a recorded process has chosen: bystanders keep theirs, whatever
 recorded processes map and point to. The bystander of each test is this process."""
+import ctypes
 import mmap
 import os
+import re
 import shutil
 import subprocess
+import sys
 
-from harness import PROGRAMS, TOOL, Skip, check, equal, run, scratch, spawn
+from harness import IS_ROOT, PROGRAMS, REPO, TOOL, Failure, Skip, check, equal, run, scratch, spawn
 
 CODE = 0x1000  # where the libraries here have their code, and a page of it
 TIMES = range(1, 7)  # opens and closes of its library after which a process maps another file
@@ -78,6 +81,64 @@ def test_a_file_that_is_mapped_after_the_look():
     recorder.signal(2)
     equal(recorder.wait(60), 0, "exit code (%s)" % recorder.stderr()[-500:])
     bystander.stays_the_same("at the end")
+
+
+def pointing(library, function):
+    p = spawn([sys.executable, os.path.join(REPO, "tests", "workloads", "points.py"), library, function])
+    p.wait_line("^ready", 30)
+    return p
+
+
+def interpreter(function):
+    """The interpreter's file, and the offset of a function in it."""
+    address = ctypes.cast(ctypes.pythonapi[function], ctypes.c_void_p).value
+    with open("/proc/self/maps", encoding="utf-8") as f:
+        for line in f:
+            m = re.match(r"([0-9a-f]+)-([0-9a-f]+) r-xp ([0-9a-f]+) \S+ \d+\s+(/.*)", line)
+            if m and int(m[1], 16) <= address < int(m[2], 16):
+                return m[4], address - int(m[1], 16) + int(m[3], 16)
+    raise Failure("no file has %s" % function)
+
+
+def code_of(pid, path, offset):
+    """The first bytes of a function of a file, as a process has them."""
+    with open("/proc/%d/maps" % pid, encoding="utf-8") as f:
+        for line in f:
+            m = re.match(r"([0-9a-f]+)-([0-9a-f]+) r-xp ([0-9a-f]+) \S+ \d+\s+(/.*)", line)
+            start = int(m[3], 16) if m else 0
+            if m and m[4] == path and start <= offset < start + int(m[2], 16) - int(m[1], 16):
+                with open("/proc/%d/mem" % pid, "rb", buffering=0) as mem:
+                    mem.seek(int(m[1], 16) + offset - start)
+                    return mem.read(32)
+    raise Failure("PID %d does not map %s" % (pid, path))
+
+
+def test_a_pointer_to_a_function_elsewhere():
+    """Where Python frees code objects is known by a pointer in the process's memory. It counts in the interpreter's file only."""
+    bystander = Bystander(library("bystander.so", WORK))
+    p = pointing(bystander.path, "work")
+    recorder = record("--name", "points.py .*bystander.so work", "-o", scratch("elsewhere.mtr"))
+    recorder.wait_line("PID %d: (Python is understood|no frames of Python)" % p.pid, 60, stream="err")
+    bystander.stays_the_same("a pointer to it")
+    recorder.signal(2)
+    recorder.wait(60)
+    p.stop()
+
+
+def test_a_pointer_to_another_function_of_the_interpreter():
+    """A function that the interpreter's file does not give for it is probed in that process alone."""
+    if not IS_ROOT:
+        raise Skip("needs root, to read code")
+    path, offset = interpreter("PyObject_Size")
+    p = pointing("", "PyObject_Size")
+    right = code_of(p.pid, path, offset)
+    recorder = record("--name", "points.py +PyObject_Size", "-o", scratch("other.mtr"))
+    recorder.wait_line("PID %d: Python is understood" % p.pid, 60, stream="err")
+    check(code_of(p.pid, path, offset) != right, "the process itself has no probe")
+    equal(code_of(os.getpid(), path, offset), right, "a bystander's code")
+    recorder.signal(2)
+    recorder.wait(60)
+    p.stop()
 
 
 if __name__ == "__main__":

@@ -47,6 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	(void)elf__dynsym(e, "a", &sym);
 	(void)elf__section(e, ".text", &a, &b);
 	(void)elf__bias(e, 0x7f0000001000, 0x1000, &a);
+	(void)elf__pointer(e, 0x2000, &a);
+	if (elf__pointers_to(e, 0x1000, &b, 1) > 1)
+		abort();
 	(void)elf__each_dynsym(e, look, e);
 	if (strlen(elf__soname(e)) > 255)
 		abort();

@@ -89,11 +89,12 @@ static void tell_layout(struct decoder *d)
 static bool attach(struct decoder *d)
 {
 	/* Nodes are made before they run, so probe that first. */
-	if (!probes__attached(d->probes, HOOK_EDGE))
+	if (!probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EDGE))
 		target__attach_optional(d->target, d->probes, HOOK_EDGE);
-	if (probes__attached(d->probes, HOOK_EDGE) && !probes__attached(d->probes, HOOK_EVALUATE))
+	if (probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EDGE) &&
+	    !probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EVALUATE))
 		target__attach_optional(d->target, d->probes, HOOK_EVALUATE);
-	return probes__attached(d->probes, HOOK_EVALUATE);
+	return probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EVALUATE);
 }
 
 int autograd__attach(struct decoder *d)
@@ -121,7 +122,7 @@ bool autograd__is_due(const struct decoder *d, uint64_t now)
 	const struct autograd *a = d->autograd;
 
 	return a && a->looks < LOOK_MAX && now >= a->next_look &&
-	       !probes__attached(d->probes, HOOK_EVALUATE) &&
+	       !probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EVALUATE) &&
 	       !probes__is_off(d->probes, HOOK_EVALUATE);
 }
 
@@ -140,7 +141,7 @@ void autograd__look(struct decoder *d, uint64_t now)
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 		struct hook old = d->target->hooks[ids[i]];
 
-		if (probes__attached(d->probes, ids[i]))
+		if (probes__attached(d->probes, proc__pid(d->target->proc), ids[i]))
 			continue;
 		d->target->hooks[ids[i]] = hooks[ids[i]];
 		hooks[ids[i]] = old;

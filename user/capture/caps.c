@@ -74,6 +74,13 @@ bool caps__reach_replaced(void)
 	return !get(data) && (has(data, CAP_CHECKPOINT_RESTORE) || has(data, CAP_SYS_ADMIN));
 }
 
+bool caps__sys_admin(void)
+{
+	struct __user_cap_data_struct data[2] = { 0 };
+
+	return !get(data) && has(data, CAP_SYS_ADMIN);
+}
+
 static void add(uint32_t mask[2], const unsigned *bits, size_t n)
 {
 	for (size_t i = 0; i < n; i++)

@@ -9,6 +9,7 @@ const char *caps__missing(void);
 const char *caps__missing_to_read(void);
 /* True if files that were replaced on disk can be opened, through /proc/PID/map_files. */
 bool caps__reach_replaced(void);
+bool caps__sys_admin(void); /* CAP_SYS_ADMIN */
 enum {
 	CAPS_KILL = 1,	/* to send signals */
 	CAPS_FILES = 2, /* to make files in another user's folder */

@@ -316,7 +316,7 @@ static int attach_file(struct decoder *d, const struct map *map, const struct cu
 		      ?: probes__attach_calls(d->probes, pid, CALL_RETURN, &file, calls, n)
 		      ?: probes__attach_calls(d->probes, pid, CALL_ENTER, &file, calls, n);
 	if (probes__calls_each(d->probes) && !proc__alive(d->target->proc))
-		probes__leave_calls(d->probes, pid); /* the PID may be another process's now */
+		probes__leave(d->probes, pid); /* the PID may be another process's now */
 	return err;
 }
 
@@ -369,8 +369,8 @@ static void attach_requested(struct decoder *d, const struct map *map, const str
 			 map->path);
 	if (!err) {
 		probes__set_asked(d->probes, u.args, u.n);
-		err = probes__attach_calls(d->probes, proc__pid(d->target->proc), CALL_ASKED,
-					   &file, sites, u.n);
+		err = probes__attach_calls(d->probes, proc__pid(d->target->proc), CALL_ASKED, &file,
+					   sites, u.n);
 	}
 	if (err)
 		no_requested(d, "not available with this PyTorch: %s",

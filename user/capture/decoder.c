@@ -488,7 +488,7 @@ static void add_root(struct decoder *d, uint64_t self)
 			return;
 	}
 	map64__set(d->roots, self, 1);
-	if (!probes__attached(d->probes, HOOK_MODULE_CALL))
+	if (!probes__attached(d->probes, proc__pid(d->target->proc), HOOK_MODULE_CALL))
 		target__attach_optional(d->target, d->probes, HOOK_MODULE_CALL);
 }
 

@@ -323,11 +323,13 @@ int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t sel
  */
 static void want_bound(struct decoder *d)
 {
-	if (d->modules->no_bound || probes__attached(d->probes, HOOK_MODULE_BOUND) ||
+	if (d->modules->no_bound ||
+	    probes__attached(d->probes, proc__pid(d->target->proc), HOOK_MODULE_BOUND) ||
 	    probes__is_off(d->probes, HOOK_MODULE_BOUND))
 		return;
 	target__attach_optional(d->target, d->probes, HOOK_MODULE_BOUND);
-	d->modules->no_bound = !probes__attached(d->probes, HOOK_MODULE_BOUND);
+	d->modules->no_bound = !probes__attached(d->probes, proc__pid(d->target->proc),
+						 HOOK_MODULE_BOUND);
 	log_debug("calls of modules through bound methods %s",
 		  d->modules->no_bound ? "cannot be recorded" : "are recorded from now on");
 	/* The calls under way have that module around them. */

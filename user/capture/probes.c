@@ -108,6 +108,7 @@ void probes__from_environment(struct probes_opts *opts)
 		opts->filter |= !strcmp(word, "filter");
 		opts->seen |= !strcmp(word, "seen");
 		opts->atomic |= !strcmp(word, "atomic");
+		opts->perf |= !strcmp(word, "perf");
 		opts->old |= !strcmp(word, "old");
 		opts->host_raw |= !strcmp(word, "sys-exit");
 	}
@@ -139,9 +140,9 @@ bool probes__calls_each(const struct probes *p)
 	return p->calls_each;
 }
 
-void probes__leave_calls(struct probes *p, pid_t pid)
+void probes__leave(struct probes *p, pid_t pid)
 {
-	if (p->calls_each)
+	if (p->group_id)
 		p->in->detach(p, pid);
 }
 
@@ -197,10 +198,14 @@ static bool is_unknown(const struct probes *p, const struct elf *e)
 
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h)
 {
-	if (probes__attached(p, h->id))
+	if (probes__attached(p, pid, h->id))
 		return -EEXIST;
 	if (is_unknown(p, h->elf))
 		return -EXDEV;
+	if (probes__everywhere(p) && !h->fixed) {
+		log_debug("%s: a probe for PID %d alone", hook__name(h->id), (int)pid);
+		return p->in->attach_own ? p->in->attach_own(p, pid, h) : -EXDEV;
+	}
 	p->at_place[h->id] = place_of(h);
 	return p->in->attach(p, pid, h);
 }
@@ -210,9 +215,9 @@ int probes__attach_host(struct probes *p, const char **way)
 	return p->in->attach_host ? p->in->attach_host(p, way) : -EOPNOTSUPP;
 }
 
-bool probes__attached(const struct probes *p, enum hook_id id)
+bool probes__attached(const struct probes *p, pid_t pid, enum hook_id id)
 {
-	return p->in->attached(p, id);
+	return p->in->attached(p, pid, id);
 }
 
 static bool same_file(const struct file_id *a, const struct file_id *b)
@@ -224,7 +229,7 @@ static bool fits(const struct probes *p, const struct hook *h)
 {
 	struct place here = place_of(h);
 
-	return !h->found || !probes__attached(p, h->id) ||
+	return !h->found || !h->fixed || !probes__attached(p, 0, h->id) ||
 	       (same_file(&here.file, &p->at_place[h->id].file) &&
 		here.offset == p->at_place[h->id].offset);
 }
@@ -321,11 +326,11 @@ static void set_off(struct probes *p, uint32_t off, pid_t pid, const struct hook
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 		uint32_t bit = off_bit(ids[i]);
 
-		if (!(was & bit) && off & bit && probes__attached(p, ids[i]))
+		if (!(was & bit) && off & bit && probes__attached(p, pid, ids[i]))
 			p->in->detach_hook(p, ids[i]);
 		else if (was & bit && !(off & bit) && hooks[ids[i]].found &&
 			 ids[i] != HOOK_MODULE_BOUND && /* attached when a stack shows the need */
-			 !probes__attached(p, ids[i]))
+			 !probes__attached(p, pid, ids[i]))
 			probes__attach(p, pid, &hooks[ids[i]]);
 	}
 }

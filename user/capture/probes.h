@@ -47,6 +47,7 @@ struct probes_opts {
 	bool filter;	  /* the programs filter by process, even if the kernel can */
 	bool seen; /* begin with all marks set, as after very many code objects: each end counts */
 	bool atomic; /* without the programs that can wait for pages, even if the kernel has them */
+	bool perf;   /* perf uprobes, even if the kernel has uprobe.multi links */
 	bool old;    /* the programs for older kernels, even if this one can run the others */
 	bool host;   /* also the programs of probes__attach_host() */
 	bool host_raw; /* they are on the tracepoint sys_exit, even if the kernel has better */
@@ -81,10 +82,15 @@ void probes__from_environment(struct probes_opts *opts);
  * nothing is recorded any more.
  */
 void probes__set_process(struct probes *p, int pidfd);
-/* Attaches the program of a hook, for the process or its whole group. 0 or -errno. -EXDEV: the
- * probe would be in other processes, too, and the file could not be opened (elf__is_memory()). */
+/*
+ * Attaches the program of a hook, for the process or its whole group. A hook that a process can
+ * choose (hook.fixed is false) is attached for that process alone, also in a group. 0 or -errno.
+ * -EXDEV: the probe would be in other processes, too, and the process can choose it, or the file
+ * could not be opened (elf__is_memory()). -ENOSPC: too many processes have it by themselves.
+ */
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h);
-bool probes__attached(const struct probes *p, enum hook_id id);
+/* True if the hook is attached for this process. */
+bool probes__attached(const struct probes *p, pid_t pid, enum hook_id id);
 /* The first of these hooks (HOOK_NR) that is attached at another place; NULL: a process with these
  * hooks can share the programs. */
 const struct hook *probes__misfit(const struct probes *p, const struct hook *hooks);
@@ -128,13 +134,11 @@ struct call_file {
  * none. -EXDEV: as for probes__attach(). */
 int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 			 const struct call_file *file, const struct probe_site *sites, size_t n);
-/*
- * True if calls are attached for each process by itself, even with a group: return probes would end
- * other processes that have a seccomp filter. probes__leave_calls() removes those of one process;
- * call it before its PID can be reused.
- */
+/* True if calls are attached for each process by itself, even with a group: return probes would end
+ * other processes that have a seccomp filter. */
 bool probes__calls_each(const struct probes *p);
-void probes__leave_calls(struct probes *p, pid_t pid);
+/* Removes the probes that a group's process has for itself. Call it before its PID can be reused. */
+void probes__leave(struct probes *p, pid_t pid);
 /*
  * Sets where pytorch:malloc's arguments are, by site, before attaching to it. n <= MT_ASKED_SITES.
  */
@@ -261,7 +265,8 @@ enum probes_multi {
 };
 enum probes_multi probes__kernel_multi(void);
 /* True if probes are perf uprobes, which need CAP_SYS_ADMIN: this kernel has no uprobe.multi links,
- * or it needs the programs for older kernels. Needs CAP_BPF; found out once. */
+ * or those for one process miss threads and this process has CAP_SYS_ADMIN, or it needs the
+ * programs for older kernels. Needs CAP_BPF. */
 bool probes__kernel_perf(void);
 /* True if this kernel has programs that can wait for pages (uprobe.s, Linux 6.0). Needs CAP_BPF;
  * found out once. */

@@ -264,7 +264,7 @@ static int attach(struct probes *p, pid_t pid, const struct hook *h)
 	return err;
 }
 
-static bool attached(const struct probes *p, enum hook_id id)
+static bool attached(const struct probes *p, __attribute__((unused)) pid_t pid, enum hook_id id)
 {
 	return inside(p)->at[id];
 }

@@ -14,13 +14,16 @@
 struct probes_place {
 	void (*free)(struct probes *p); /* frees everything; called when detached */
 	int (*attach)(struct probes *p, pid_t pid, const struct hook *h);
-	bool (*attached)(const struct probes *p, enum hook_id id);
+	/* In a group, for one process; NULL: not possible. */
+	int (*attach_own)(struct probes *p, pid_t pid, const struct hook *h);
+	/* pid 0: for all processes of the group. */
+	bool (*attached)(const struct probes *p, pid_t pid, enum hook_id id);
 	int (*attach_calls)(struct probes *p, pid_t pid, enum call_probe which,
 			    const struct call_file *file, const struct probe_site *sites, size_t n);
 	void (*begin_detach)(struct probes *p); /* may be NULL */
 	void (*detach)(
 		struct probes *p,
-		pid_t pid); /* 0: everything; otherwise only the calls attached for this process */
+		pid_t pid); /* 0: everything; otherwise only what is attached for this process */
 	size_t (*renew)(struct probes *p); /* see probes__renew(); may be NULL */
 	void (*detach_hook)(struct probes *p, enum hook_id id); /* does not wait; may be NULL */
 	void (*prepare_sleepable)(struct probes *p);		/* may be NULL */

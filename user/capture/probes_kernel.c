@@ -42,6 +42,7 @@
 
 #define OWN_TABLES 64	   /* links with a thread of their own */
 #define CALL_SITES_MAX 128 /* sites in one file */
+#define OWN_MAX 8 /* processes with a probe of their own on one hook: each hit passes all of them */
 
 struct link_create_uprobe_multi {
 	uint32_t prog_fd, target_fd, attach_type, flags;
@@ -54,7 +55,9 @@ _Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LIN
 
 struct attachment {
 	struct holder *link; /* NULL: none */
-	pid_t pid;	     /* the process that a call's probe is for; 0: all */
+	pid_t pid;	     /* the process that a probe is for; 0: all */
+	bool is_hook;	     /* a hook of that process, not a call */
+	enum hook_id id;
 };
 
 struct kernel_probes {
@@ -182,12 +185,21 @@ static bool needs_old(const struct probes_opts *opts)
 	return opts->old || *features__missing();
 }
 
+/* For one process, where uprobe.multi links miss threads: perf's probes filter by process as they
+ * should. Without the right to use them, the links are in every process that maps the file. */
+static bool prefers_perf(const struct probes_opts *opts)
+{
+	return !opts->group && !opts->filter && probes__kernel_multi() == PROBES_MULTI_THREAD &&
+	       caps__sys_admin();
+}
+
 bool probes__kernel_perf(void)
 {
 	struct probes_opts opts = { 0 };
 
 	probes__from_environment(&opts);
-	return needs_old(&opts) || probes__kernel_multi() == PROBES_MULTI_NONE;
+	return needs_old(&opts) || opts.perf || probes__kernel_multi() == PROBES_MULTI_NONE ||
+	       prefers_perf(&opts);
 }
 
 bool probes__kernel_sleepable(void)
@@ -686,7 +698,8 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->old = needs_old(opts);
 	reads_kernel = p->old || proc__pid_namespace();
-	p->multi = !p->old && probes__kernel_multi() != PROBES_MULTI_NONE;
+	p->multi = !p->old && !opts->perf && probes__kernel_multi() != PROBES_MULTI_NONE &&
+		   !prefers_perf(opts);
 	p->filter = !opts->group &&
 		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
 	k->atomic = opts->atomic || p->old || !probes__kernel_sleepable();
@@ -784,18 +797,9 @@ static void free_all(struct probes *p)
 	free(p);
 }
 
-/* The PID for a multi link. 0 and -1: all processes that map the file; the programs filter. */
-static pid_t multi_pid(const struct probes *p, pid_t pid)
-{
-	return probes__everywhere(p) ? 0 : pid;
-}
-
-static pid_t perf_pid(const struct probes *p, pid_t pid)
-{
-	return probes__everywhere(p) ? -1 : pid;
-}
-
-static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
+/* of: 0: every process that maps the file. */
+static int attach_to(struct probes *p, pid_t of, const struct hook *h, bool sleepable,
+		     struct attachment *to)
 {
 	char path[ELF_NAME];
 	const struct uprobe_place at = { .path = h->elf ? elf__name(h->elf, path) : NULL,
@@ -809,9 +813,15 @@ static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sl
 		return prog;
 	if (!at.path)
 		return -ENOENT; /* another process of the group has this function */
-	fd = p->multi ? link_create_multi(prog, at.path, h->offset, h->id, multi_pid(p, pid))
-		      : site_program__probe(prog, perf_pid(p, pid), &at);
-	return fd < 0 ? fd : keep(p, &kernel(p)->at[h->id][sleepable], fd);
+	fd = p->multi ? link_create_multi(prog, at.path, h->offset, h->id, of)
+		      : site_program__probe(prog, of ?: -1, &at);
+	return fd < 0 ? fd : keep(p, to, fd);
+}
+
+static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
+{
+	return attach_to(p, probes__everywhere(p) ? 0 : pid, h, sleepable,
+			 &kernel(p)->at[h->id][sleepable]);
 }
 
 static int attach(struct probes *p, pid_t pid, const struct hook *h)
@@ -821,21 +831,50 @@ static int attach(struct probes *p, pid_t pid, const struct hook *h)
 	return attach_one(p, pid, h, sleepable);
 }
 
-static bool attached(const struct probes *p, enum hook_id id)
+/* Processes that have the hook by themselves. pid 0: any. */
+static size_t owners(const struct probes *p, pid_t pid, enum hook_id id)
+{
+	const struct kernel_probes *k = kernel(p);
+	size_t n = 0;
+
+	for (size_t i = 0; i < k->n_calls; i++)
+		n += k->calls[i].is_hook && k->calls[i].id == id && is_of(&k->calls[i], pid);
+	return n;
+}
+
+static bool attached(const struct probes *p, pid_t pid, enum hook_id id)
 {
 	const struct attachment *a = kernel(p)->at[id];
 
-	return a[0].link || a[1].link;
+	return a[0].link || a[1].link || (pid && owners(p, pid, id));
 }
 
-static struct attachment *more_calls(struct probes *p, pid_t pid)
+static struct attachment *more_calls(struct probes *p, struct attachment of)
 {
 	if (array__grow(&kernel(p)->calls, &kernel(p)->cap_calls, kernel(p)->n_calls + 1,
 			sizeof(*kernel(p)->calls)))
 		return NULL;
-	kernel(p)->calls[kernel(p)->n_calls] = (struct attachment){ .pid = probes__calls_pid(p,
-											     pid) };
+	kernel(p)->calls[kernel(p)->n_calls] = of;
 	return &kernel(p)->calls[kernel(p)->n_calls++];
+}
+
+static int attach_own(struct probes *p, pid_t pid, const struct hook *h)
+{
+	const struct attachment of = { .pid = pid, .is_hook = true, .id = h->id };
+	struct attachment *a;
+	int err;
+
+	if (p->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD))
+		return -EXDEV; /* links by PID miss threads */
+	if (owners(p, 0, h->id) >= OWN_MAX)
+		return -ENOSPC;
+	a = more_calls(p, of);
+	if (!a)
+		return -ENOMEM;
+	err = attach_to(p, pid, h, false, a);
+	if (err)
+		kernel(p)->n_calls--;
+	return err;
 }
 
 static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which, int prog,
@@ -852,7 +891,7 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 		.uflags = which == CALL_RETURN ? UPROBE_MULTI_RETURN : 0,
 		.pid = probes__calls_pid(p, pid),
 	};
-	struct attachment *a = more_calls(p, pid);
+	struct attachment *a = more_calls(p, (struct attachment){ .pid = attr.pid });
 	long fd;
 	size_t i;
 
@@ -881,7 +920,7 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 										  : site->cookie,
 					 .returns = which == CALL_RETURN };
 	pid_t of = probes__calls_pid(p, pid) ?: -1;
-	struct attachment *a = more_calls(p, pid);
+	struct attachment *a = more_calls(p, (struct attachment){ .pid = of == -1 ? 0 : of });
 	int fd;
 
 	if (!a)
@@ -949,7 +988,7 @@ static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 	if (err)
 		return err;
 	for (i = 0; i < HOOK_NR; i++) {
-		if (!program_name(i, true) || !attached(p, i))
+		if (!program_name(i, true) || !attached(p, 0, i))
 			continue;
 		err = attach_one(p, pid, &hooks[i], true);
 		if (err)
@@ -974,9 +1013,17 @@ undo:
 
 static void detach_hook(struct probes *p, enum hook_id id)
 {
+	struct kernel_probes *k = kernel(p);
+
 	for (int i = 0; i < 2; i++) {
-		holder__drop(kernel(p)->at[id][i].link);
-		kernel(p)->at[id][i].link = NULL;
+		holder__drop(k->at[id][i].link);
+		k->at[id][i].link = NULL;
+	}
+	for (size_t i = k->n_calls; i-- > 0;) {
+		if (!k->calls[i].is_hook || k->calls[i].id != id)
+			continue;
+		holder__drop(k->calls[i].link);
+		k->calls[i] = k->calls[--k->n_calls];
 	}
 }
 
@@ -1101,6 +1148,7 @@ static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type i
 static const struct probes_place in_kernel = {
 	.free = free_all,
 	.attach = attach,
+	.attach_own = attach_own,
 	.attached = attached,
 	.attach_calls = attach_calls,
 	.begin_detach = begin_detach,

@@ -76,7 +76,7 @@ void session__free(struct session *s)
 		probes__want_level(s->probes, s->opts.number, 0, false, 0, s->target.hooks);
 		probes__feed(s->probes, s->opts.number, NULL, NULL);
 		probes__reset_counters(s->probes, s->opts.number);
-		probes__leave_calls(s->probes, proc__pid(s->target.proc));
+		probes__leave(s->probes, proc__pid(s->target.proc));
 	}
 	probes__free(s->probes);
 	census_stage__free(s->census);

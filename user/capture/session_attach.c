@@ -183,7 +183,7 @@ static bool is_early(struct session *s)
 	ret = !arrival__torch(&maps);
 	maps__free(&maps);
 	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		ret = ret && probes__attached(s->probes, all[i]);
+		ret = ret && probes__attached(s->probes, proc__pid(s->target.proc), all[i]);
 	return ret;
 }
 
@@ -241,8 +241,13 @@ static int prepare(struct session *s, struct maps *maps, uint64_t now, struct fa
 	target__look_for_python(&s->target, maps);
 	/* A starting interpreter can be read once a thread runs in it. */
 	s->wait.next = s->target.has_python && !s->target.has_slot ? now + RETRY : UINT64_MAX;
-	if (!s->target.has_slot)
+	if (!s->target.has_slot) {
+		if (s->target.has_python && !s->wait.said_why)
+			log_debug("PID %d: no frames of Python so far: %s",
+				  (int)proc__pid(s->target.proc), s->target.python_why);
+		s->wait.said_why = s->target.has_python;
 		return 0;
+	}
 	if (!session__take_number(s)) {
 		s->wait.next = now + NUMBER;
 		return 0;
@@ -349,6 +354,21 @@ void session__look_into_torch(struct session *s, uint64_t now)
 		target__attach_optional(&s->target, s->probes, HOOK_MODULE_CALL);
 }
 
+/* A probe would be in others' processes, too, and this process decides where. */
+static int refuse_others(struct failure *f, pid_t pid, const struct hook *h, int err)
+{
+	return failure__set(
+		f, EXIT_NOT_PERMITTED, err,
+		"PID %d is not recorded together with others: %s (%s), and a capture of several "
+		"processes would put its probe into others that map the file. Record it by itself: "
+		"record -p %d",
+		(int)pid,
+		elf__is_memory(h->elf)
+			? "root may not open its file, which is on a FUSE mount of another user"
+			: "the file does not say where the function is that Python frees code with",
+		h->file, (int)pid);
+}
+
 /* Attaches the hooks of the allocator. 0 or negative with *f. */
 static int attach_all(struct session *s, struct failure *f)
 {
@@ -371,7 +391,7 @@ static int attach_all(struct session *s, struct failure *f)
 			session__look_into_torch(s, 0);
 		if (i && s->opts.steps_only)
 			break;
-		if (probes__attached(s->probes, order[i]))
+		if (probes__attached(s->probes, pid, order[i]))
 			continue;
 		if (!h->found) {
 			log_debug("%s: not probed: %s", hook__name(order[i]), h->why_not);
@@ -396,14 +416,8 @@ static int attach_all(struct session *s, struct failure *f)
 				: probes__have_multi(s->probes)
 					? "CAP_PERFMON"
 					: "CAP_SYS_ADMIN (this kernel has no uprobe.multi)");
-		if (err == -EXDEV)
-			return failure__set(
-				f, EXIT_NOT_PERMITTED, err,
-				"PID %d is not recorded: root may not open %s (a FUSE mount of "
-				"another user), and a capture of several processes would put its "
-				"probes into others that map the file. Record it by itself: "
-				"record -p %d",
-				(int)pid, h->file, (int)pid);
+		if (err == -EXDEV || err == -ENOSPC)
+			return refuse_others(f, pid, h, err);
 		/* For a process that is ending the kernel has other errors, too. */
 		if (err == -ESRCH || (err && !proc__alive(s->target.proc)))
 			return failure__set(f, EXIT_UNUSABLE, -ESRCH,

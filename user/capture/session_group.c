@@ -182,6 +182,19 @@ static int take_facts(struct session *s, const struct session *parent)
 	return err ? err : facts__set(s->facts, "attached_at", "fork");
 }
 
+/* Hooks that the parent has by itself: see probes__attach(). */
+static void attach_own(const struct session *s, pid_t parent)
+{
+	static const enum hook_id ids[] = { HOOK_CODE_GONE, HOOK_SCOPE_END, HOOK_MODULE_CALL };
+
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+		const struct hook *h = &s->target.hooks[ids[i]];
+
+		if (h->found && !h->fixed && probes__attached(s->probes, parent, ids[i]))
+			target__attach_optional(&s->target, s->probes, ids[i]);
+	}
+}
+
 static int begin(struct session *s, struct session *parent, uint64_t time)
 {
 	int err = take_facts(s, parent);
@@ -196,6 +209,7 @@ static int begin(struct session *s, struct session *parent, uint64_t time)
 	if (!err && !s->opts.no_modules && s->target.has_slot)
 		err = modules__open(s->decoder);
 	s->attached = true;
+	attach_own(s, proc__pid(parent->target.proc));
 	if (!err)
 		err = session__begin_host(s, true);
 	if (!err)

@@ -37,6 +37,7 @@ struct waiting {
 	bool hastened;		 /* our nice value is lowered */
 	uint64_t cuda_since;	 /* when CUDA was seen first without PyTorch; 0: not yet */
 	bool lacks_number;	 /* all numbers were taken at the last look */
+	bool said_why;		 /* a debug message said why Python cannot be read */
 	bool joined_early; /* a group's probes recorded the process before it mapped PyTorch */
 	uint64_t next_look,
 		look_pause; /* for torch.nn: time of the next look and pause after it, ns */

@@ -108,6 +108,7 @@ static void look_for_python(struct target *t)
 /* code_dealloc is in the interpreter; torch's own hooks in Python come with the first module. */
 static void look_for_code_dealloc(struct target *t)
 {
+	struct hook_file in = { .source = HOOK_OF_TYPE, .symbol = "PyCode_Type" };
 	struct hook *h = &t->hooks[HOOK_CODE_GONE];
 	uint64_t type, addr;
 
@@ -116,10 +117,11 @@ static void look_for_code_dealloc(struct target *t)
 	if (!t->python)
 		return;
 	h->why_not = "PyCode_Type is not exported or cannot be read";
-	type = python__symbol(t->python, "PyCode_Type");
-	if (!type || proc__read_u64(t->proc, type + python__layout(t->python)->tp_dealloc, &addr))
+	in.offset = python__layout(t->python)->tp_dealloc;
+	type = python__symbol(t->python, in.symbol);
+	if (!type || proc__read_u64(t->proc, type + in.offset, &addr))
 		return;
-	if (hook__at_address(t->proc, &t->maps, addr, FIRST_ARG, h) == 0)
+	if (hook__at_address(t->proc, &t->maps, addr, &in, FIRST_ARG, h) == 0)
 		snprintf(h->symbol, sizeof(h->symbol), "PyCode_Type.tp_dealloc");
 }
 
@@ -138,16 +140,24 @@ static void need_code_dealloc(struct target *t)
 
 /* Sets a hook that a Python object points to. args: as for site__pick(). */
 static void hook_at(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr,
-		    unsigned args)
+		    const struct hook_file *in, unsigned args)
 {
 	struct hook *h = &t->hooks[id];
 
 	h->id = id;
 	h->found = false;
 	h->why_not = "PyTorch's own object for it cannot be read";
-	if (!err && hook__at_address(t->proc, &t->maps, addr, args, h) == 0)
+	if (!err && hook__at_address(t->proc, &t->maps, addr, in, args, h) == 0)
 		snprintf(h->symbol, sizeof(h->symbol), "%s", symbol);
 }
+
+/* Entries of tables: PyMethodDef (Include/methodobject.h) begins with name and function; struct
+ * wrapperbase (Include/descrobject.h), of which CPython's table of slots is, with name, int and
+ * function. */
+static const struct hook_file of_scope_exit = { HOOK_OF_TABLE, NULL, "__exit__", 8 };
+static const struct hook_file of_slot_call = { HOOK_OF_TABLE, "PyCode_Type", "__call__", 16 };
+/* pybind11 writes the address of such a function into an object on the heap. */
+static const struct hook_file of_first_called = { HOOK_OF_CODE, NULL, NULL, 0 };
 
 int target__look_into_torch(struct target *t)
 {
@@ -167,12 +177,12 @@ int target__look_into_torch(struct target *t)
 		pycode__free(&pc);
 	}
 	err = torchpy__scope_exit(t->python, &addr);
-	hook_at(t, HOOK_SCOPE_END, TORCHPY_SCOPE_EXIT, err, addr, FIRST_ARG);
+	hook_at(t, HOOK_SCOPE_END, TORCHPY_SCOPE_EXIT, err, addr, &of_scope_exit, FIRST_ARG);
 	err = nnmodules__slot_call(t->python, &addr);
-	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr,
+	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr, &of_slot_call,
 		FIRST_ARG | SITE_AT_ENTRY);
 	err = nnmodules__first_called(t->python, &addr, &name);
-	hook_at(t, HOOK_MODULE_BOUND, name, err, addr, 0);
+	hook_at(t, HOOK_MODULE_BOUND, name, err, addr, &of_first_called, 0);
 	return 0;
 }
 
@@ -360,7 +370,7 @@ void target__attach_optional(const struct target *t, struct probes *p, enum hook
 	}
 	if (probes__is_off(p, id))
 		return; /* dropped, because hits are too dear */
-	if (probes__attached(p, id))
+	if (probes__attached(p, proc__pid(t->proc), id))
 		return; /* by another process that shares these programs */
 	err = probes__attach(p, proc__pid(t->proc), h);
 	if (err)

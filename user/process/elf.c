@@ -156,7 +156,7 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 {
 	uint64_t n = ph->p_filesz / sizeof(Elf64_Dyn), i;
 	uint64_t strsz = 0, soname = UINT64_MAX;
-	uint64_t symtab = 0, strtab = 0, gnu = 0, sysv = 0;
+	uint64_t symtab = 0, strtab = 0, gnu = 0, sysv = 0, rela = 0, relasz = 0;
 	Elf64_Dyn *dyn;
 
 	if (n > DYN_MAX)
@@ -183,6 +183,12 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 		case DT_HASH:
 			sysv = dyn[i].d_un.d_ptr;
 			break;
+		case DT_RELA:
+			rela = dyn[i].d_un.d_ptr;
+			break;
+		case DT_RELASZ:
+			relasz = dyn[i].d_un.d_val;
+			break;
 		case DT_SONAME:
 			soname = dyn[i].d_un.d_val;
 			break;
@@ -191,6 +197,8 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 		}
 	}
 	free(dyn);
+	if (rela && !table_at(e, rela, &e->rela) && relasz < e->rela.len)
+		e->rela.len = relasz;
 	if (!symtab || !strtab || table_at(e, symtab, &e->symtab) ||
 	    table_at(e, strtab, &e->strtab)) {
 		e->symtab = e->strtab = (struct span){ 0, 0 };

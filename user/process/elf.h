@@ -58,6 +58,16 @@ int elf__each_import(const struct elf *e,
  * with an entry for each function, also for static ones. 0; -ENOENT: no entry, or a bad table. */
 int elf__function(const struct elf *e, uint64_t vaddr, uint64_t *start, uint64_t *size);
 
+/*
+ * A pointer in the file's data as linked: what the loader puts there, less the load bias. 0;
+ * -ENOENT: a symbol of another file, or bits of a thread's storage; -ERANGE: not in the file;
+ * -ENOTSUP: elf__is_memory().
+ */
+int elf__pointer(const struct elf *e, uint64_t vaddr, uint64_t *ret);
+/* The places, as virtual addresses, where the data have this pointer; a place may come twice.
+ * Returns their number, at most max. */
+size_t elf__pointers_to(const struct elf *e, uint64_t value, uint64_t *at, size_t max);
+
 /* Section by name (".PyRuntime"): its virtual address and size. 0 or -ENOENT. */
 int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t *size);
 /* A section's bytes, also of one that is not loaded; the caller frees *ret. 0, -ENOENT, -EFBIG:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by elf.c (opening, addresses), elfsym.c (symbols) and elfunwind.c. */
+/* Shared by elf.c (opening, addresses), elfsym.c (symbols), elfdata.c and elfunwind.c. */
 #include <elf.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,6 +36,7 @@ struct elf {
 	struct span strtab;
 	struct span gnu_hash;
 	struct span sysv_hash;
+	struct span rela; /* relocations of data */
 	uint64_t symtab_vaddr;
 	char soname[256];
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "torch/torch.h"
+#include "torch/torch_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -84,13 +84,18 @@ static bool same_file(const struct map *a, const struct map *b)
 
 /* ---- several PyTorchs ---- */
 
+bool torch__is_python(const struct map *map)
+{
+	return map->x && text__starts(base_name(map->path), "libtorch_python");
+}
+
 /* Folder of the libtorch_python in use: *len bytes, with the last slash. NULL: none is mapped. */
 static const char *python_folder(const struct maps *m, size_t *len)
 {
 	size_t i;
 
 	for (i = 0; i < m->n; i++) {
-		if (m->v[i].x && text__starts(base_name(m->v[i].path), "libtorch_python")) {
+		if (torch__is_python(&m->v[i])) {
 			*len = (size_t)(base_name(m->v[i].path) - m->v[i].path);
 			return m->v[i].path;
 		}
@@ -334,7 +339,7 @@ void hook__close_all(struct hook *hooks)
 	memset(hooks, 0, HOOK_NR * sizeof(*hooks));
 }
 
-static int fail(struct hook *h, int err, const char *why)
+int torch__refuse_hook(struct hook *h, int err, const char *why)
 {
 	close_file(h);
 	h->found = false;
@@ -342,32 +347,33 @@ static int fail(struct hook *h, int err, const char *why)
 	return err;
 }
 
-/* map: the executable mapping with the function. offset: the function's, in the file. */
-static int fill_hook(const struct proc *p, struct elf *e, const struct map *map,
-		     uint64_t vaddr, uint64_t offset, uint64_t func_size, unsigned args,
-		     struct hook *h)
+int torch__set_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t vaddr,
+		    uint64_t offset, uint64_t func_size, unsigned args, struct hook *h)
 {
 	char name[ELF_NAME];
 	struct site site;
 	int err;
 
 	if (!site__is_native(elf__machine(e)))
-		return fail(h, -ENOEXEC, "its file is code for another machine");
+		return torch__refuse_hook(h, -ENOEXEC, "its file is code for another machine");
 	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0),
 			&site);
 	if (err == -ENOTSUP)
-		return fail(h, err,
-			    "it begins with a nop that the kernel may turn into a call, which "
-			    "would break forked children, "
-			    "and nothing behind it can be probed");
+		return torch__refuse_hook(
+			h, err,
+			"it begins with a nop that the kernel may turn into a call, which "
+			"would break forked children, "
+			"and nothing behind it can be probed");
 	if (err == -EINVAL)
-		return fail(h, err, "no instruction that can be probed at its beginning");
+		return torch__refuse_hook(h, err,
+					  "no instruction that can be probed at its beginning");
 	if (err)
-		return fail(h, err, "its code cannot be read from its file");
+		return torch__refuse_hook(h, err, "its code cannot be read from its file");
 	if (!elf__name(e, name))
-		return fail(h, -ESTALE,
-			    "its file cannot be named to the kernel: it was replaced on disk, and "
-			    "map_files cannot be read");
+		return torch__refuse_hook(
+			h, -ESTALE,
+			"its file cannot be named to the kernel: it was replaced on disk, and "
+			"map_files cannot be read");
 	close_file(h);
 	h->elf = elf__share(e);
 	h->inode = map->inode;
@@ -420,8 +426,9 @@ static int hook_from_file(const struct proc *p, const struct maps *m, struct elf
 	snprintf(h->symbol, sizeof(h->symbol), "%s", name);
 	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : exec_map_at(m, file, offset);
 	if (!map)
-		return fail(h, -ENOENT, "its code is not mapped");
-	return fill_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
+		return torch__refuse_hook(h, -ENOENT, "its code is not mapped");
+	h->fixed = true;
+	return torch__set_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
 }
 
 static int file_cmp(const void *a, const void *b)
@@ -528,42 +535,4 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 	if (unopened)
 		explain_unopened(hooks, unopened);
 	return unopened == -EACCES || unopened == -EPERM ? -EPERM : unopened ? -ESTALE : -ENOENT;
-}
-
-/* ---- functions found by address ---- */
-
-int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, unsigned args,
-		     struct hook *h)
-{
-	const struct map *map = maps__find(m, addr);
-	uint64_t bias = 0, vaddr, offset, start, size;
-	struct elf *e;
-	int err;
-
-	if (!map || !map->x)
-		return fail(h, -EFAULT, "its address is not in mapped code");
-	if (!map->inode)
-		return fail(h, -ENOENT, "its code is not from a file");
-	e = elf__open_map(p, map);
-	if (!e)
-		return fail(h, -errno,
-			    errno == ENOEXEC || errno == EIO
-				    ? "its file is not an ELF file that can be read"
-				    : "its file cannot be opened");
-	err = elf__bias(e, map->start, map->offset, &bias);
-	vaddr = addr - bias;
-	/* must match the mapping, or the probe would be set elsewhere */
-	if (err || elf__vaddr_to_offset(e, vaddr, &offset) ||
-	    offset != addr - map->start + map->offset) {
-		elf__free(e);
-		return fail(h, -ERANGE, "its file does not match its mapping");
-	}
-	if (elf__function(e, vaddr, &start, &size))
-		size = 0;
-	else if (start != vaddr)
-		err = fail(h, -EINVAL, "its address is not where a function begins");
-	if (!err)
-		err = fill_hook(p, e, map, vaddr, offset, size, args, h);
-	elf__free(e);
-	return err;
 }

@@ -29,7 +29,10 @@ enum hook_id {
 struct hook {
 	enum hook_id id;
 	bool found;
-	bool required;	 /* nothing can be traced without it */
+	bool required; /* nothing can be traced without it */
+	/* The file says that this function is the one, so no process can choose another. Probes on
+	 * others are for one process only. */
+	bool fixed;
 	struct elf *elf; /* the file, owned; elf__name() is for the kernel. NULL if not found */
 	uint64_t inode;	 /* identity of that file */
 	uint32_t dev_major, dev_minor;
@@ -67,12 +70,32 @@ const char *hook__name(enum hook_id id);
 void hook__close_all(struct hook *hooks);
 /*
  * Finds the hooks in torch's libraries by .dynsym in every mapped file, and picks each hook's site.
- * hooks: HOOK_NR entries, all zero or filled before; hook__close_all() must follow. The interpreter's
- * are not found here. 0. If a required hook is missing (see its why_not): -ENOENT, or -EPERM or
- * -ESTALE if a file could not be opened. Or -errno.
+ * hooks: HOOK_NR entries, all zero or filled before; hook__close_all() must follow. The
+ * interpreter's are not found here. 0. If a required hook is missing (see its why_not): -ENOENT, or
+ * -EPERM or -ESTALE if a file could not be opened. Or -errno.
  */
 int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks);
-/* Fills a hook from a function's address in the target, except id, required and symbol. Call it
- * after torch__hooks(), which zeroes the array. 0 or -errno with why_not set. */
-int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, unsigned args,
-		     struct hook *h);
+/*
+ * How the file of a function says that it is the one, where an address in a process's memory leads
+ * to it: its data have a pointer to the function
+ */
+enum hook_source {
+	HOOK_OF_TYPE, /* at an offset in an exported object */
+	HOOK_OF_TABLE, /* in an entry of a table, at an offset behind a pointer to the entry's name */
+	HOOK_OF_CODE, /* nowhere: only code writes it */
+};
+struct hook_file {
+	enum hook_source source;
+	/* The file must export this object; NULL: it must be named libtorch_python. */
+	const char *symbol;
+	const char *name; /* HOOK_OF_TABLE: the entry's */
+	uint64_t offset;
+};
+
+/*
+ * Fills a hook from a function's address in the target, except id, required and symbol. The address
+ * counts only in the file that `in` describes. Call it after torch__hooks(), which zeroes the
+ * array. 0 or -errno with why_not set.
+ */
+int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
+		     const struct hook_file *in, unsigned args, struct hook *h);

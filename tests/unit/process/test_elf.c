@@ -439,16 +439,62 @@ static void test_stripped_libc(void **state)
 	free(path);
 }
 
+/* A table as CPython's and PyTorch's are: a name, and a function. */
+static const struct entry {
+	const char *name;
+	void (*function)(void **state);
+} table[] = { { "__first__", test_libc }, { "__second__", test_stripped_libc } };
+
+/* The file says what its pointers are; what the process writes to its memory does not count. */
+static void test_pointers(void **state)
+{
+	static const struct entry *volatile kept = table;
+	struct proc *p = proc__open(getpid());
+	uint64_t bias, value, at[8], here = (uintptr_t)kept;
+	const struct map *map;
+	struct maps m;
+	struct elf *e;
+	char name[16];
+	size_t n;
+
+	assert_non_null(p);
+	assert_int_equal(proc__maps(p, &m), 0);
+	map = maps__find(&m, (uintptr_t)test_libc);
+	e = elf__open_map(p, map);
+	assert_non_null(e);
+	assert_int_equal(elf__bias(e, map->start, map->offset, &bias), 0);
+	here -= bias;
+	for (size_t i = 0; i < 2; i++) {
+		uint64_t function = (uintptr_t)table[i].function - bias;
+
+		assert_int_equal(elf__pointer(e, here + i * sizeof(*table), &value), 0);
+		assert_int_equal(elf__read(e, value, name, strlen(table[i].name) + 1), 0);
+		assert_string_equal(name, table[i].name);
+		assert_int_equal(elf__pointer(e, here + i * sizeof(*table) + 8, &value), 0);
+		assert_int_equal(value, function);
+		n = elf__pointers_to(e, function, at, 8);
+		while (n && at[n - 1] != here + i * sizeof(*table) + 8)
+			n--;
+		assert_true(n > 0);
+		assert_int_equal(elf__pointers_to(e, function + 1, at, 8), 0);
+	}
+	assert_true(elf__pointer(e, UINT64_MAX - 8, &value) < 0);
+	assert_int_equal(elf__pointers_to(e, 0, at, 8), 0);
+	elf__free(e);
+	maps__free(&m);
+	proc__free(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_image_sysv),    cmocka_unit_test(test_image_gnu),
-		cmocka_unit_test(test_image_no_hash), cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_shared_page),   cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_corrupted),     cmocka_unit_test(test_corrupted_tables),
-		cmocka_unit_test(test_truncated),     cmocka_unit_test(test_shrinking),
-		cmocka_unit_test(test_libc),	      cmocka_unit_test(test_bias_of_libc),
-		cmocka_unit_test(test_stripped_libc),
+		cmocka_unit_test(test_pointers),	 cmocka_unit_test(test_image_sysv),
+		cmocka_unit_test(test_image_gnu),	 cmocka_unit_test(test_image_no_hash),
+		cmocka_unit_test(test_addresses),	 cmocka_unit_test(test_shared_page),
+		cmocka_unit_test(test_refused),		 cmocka_unit_test(test_corrupted),
+		cmocka_unit_test(test_corrupted_tables), cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_shrinking),	 cmocka_unit_test(test_libc),
+		cmocka_unit_test(test_bias_of_libc),	 cmocka_unit_test(test_stripped_libc),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -385,6 +385,35 @@ static void test_version(void **state)
 	}
 }
 
+static const struct hook_file in_libc = { HOOK_OF_CODE, "gnu_get_libc_version", NULL, 0 };
+
+/* A process may write any address: it counts in one file only. */
+static void test_address_in_the_right_file_only(void **state)
+{
+	static const struct hook_file in_python = { HOOK_OF_TYPE, "PyCode_Type", NULL, 48 },
+				      in_torch = { HOOK_OF_CODE, NULL, NULL, 0 },
+				      of_type = { HOOK_OF_TYPE, "gnu_get_libc_version", NULL, 0 },
+				      of_table = { HOOK_OF_TABLE, "gnu_get_libc_version",
+						   "__call__", 16 };
+	uint64_t addr = (uint64_t)(uintptr_t)dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
+	struct hook h = { .id = HOOK_CODE_GONE };
+	struct world *w = *state;
+
+	assert_int_equal(proc__maps(w->p, &w->m), 0);
+	assert_int_equal(hook__at_address(w->p, &w->m, addr, &in_python, 1, &h), -EXDEV);
+	assert_true(!h.found && !h.elf && strstr(h.why_not, "another file"));
+	assert_int_equal(hook__at_address(w->p, &w->m, addr, &in_torch, 1, &h), -EXDEV);
+	assert_true(!h.found && !h.elf);
+	/* in its file, which does not say that it is the one */
+	assert_int_equal(hook__at_address(w->p, &w->m, addr, &in_libc, 1, &h), 0);
+	assert_true(h.found && !h.fixed);
+	assert_int_equal(hook__at_address(w->p, &w->m, addr, &of_type, 1, &h), 0);
+	assert_true(h.found && !h.fixed);
+	assert_int_equal(hook__at_address(w->p, &w->m, addr, &of_table, 1, &h), 0);
+	assert_true(h.found && !h.fixed);
+	elf__free(h.elf);
+}
+
 static void test_at_address(void **state)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
@@ -394,24 +423,26 @@ static void test_at_address(void **state)
 	void *anon;
 
 	assert_int_equal(proc__maps(w->p, &w->m), 0);
-	assert_int_equal(hook__at_address(w->p, &w->m, addr, 1, &h), 0);
+	assert_int_equal(hook__at_address(w->p, &w->m, addr, &in_libc, 1, &h), 0);
 	assert_true(h.found && h.id == HOOK_CODE_GONE && h.site.cls != SITE_NONE);
 	assert_string_equal(h.symbol, "PyCode_Type.tp_dealloc");
 	read_hook(&h, buf, sizeof(buf));
 	assert_memory_equal(buf, (const void *)(uintptr_t)(addr + h.site.offset), sizeof(buf));
 
 	/* inside a function, in data, unmapped */
-	assert_int_equal(hook__at_address(w->p, &w->m, addr + 1, 1, &h), -EINVAL);
+	assert_int_equal(hook__at_address(w->p, &w->m, addr + 1, &in_libc, 1, &h), -EINVAL);
 	assert_false(h.found);
 	assert_non_null(h.why_not);
-	assert_int_equal(hook__at_address(w->p, &w->m, (uint64_t)(uintptr_t)&h, 1, &h), -EFAULT);
-	assert_int_equal(hook__at_address(w->p, &w->m, 0, 1, &h), -EFAULT);
-	assert_int_equal(hook__at_address(w->p, &w->m, UINT64_MAX, 1, &h), -EFAULT);
+	assert_int_equal(hook__at_address(w->p, &w->m, (uint64_t)(uintptr_t)&h, &in_libc, 1, &h),
+			 -EFAULT);
+	assert_int_equal(hook__at_address(w->p, &w->m, 0, &in_libc, 1, &h), -EFAULT);
+	assert_int_equal(hook__at_address(w->p, &w->m, UINT64_MAX, &in_libc, 1, &h), -EFAULT);
 	anon = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(anon != MAP_FAILED);
 	maps__free(&w->m);
 	assert_int_equal(proc__maps(w->p, &w->m), 0);
-	assert_int_equal(hook__at_address(w->p, &w->m, (uint64_t)(uintptr_t)anon, 1, &h), -ENOENT);
+	assert_int_equal(hook__at_address(w->p, &w->m, (uint64_t)(uintptr_t)anon, &in_libc, 1, &h),
+			 -ENOENT);
 	munmap(anon, 4096);
 	elf__free(h.elf);
 }
@@ -435,7 +466,8 @@ int main(void)
 		WORLD_TEST(test_two_versions),	  WORLD_TEST(test_two_versions_turned),
 		WORLD_TEST(test_other_pytorch),	  WORLD_TEST(test_other_name),
 		WORLD_TEST(test_missing_and_bad), WORLD_TEST(test_version),
-		WORLD_TEST(test_at_address),	  cmocka_unit_test(test_names),
+		WORLD_TEST(test_at_address),	  WORLD_TEST(test_address_in_the_right_file_only),
+		cmocka_unit_test(test_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

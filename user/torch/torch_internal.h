@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Shared by torch.c and hook_address.c. */
+#include "torch/torch.h"
+
+/* The hook cannot be set: closes its file. why: static text. Returns err. */
+int torch__refuse_hook(struct hook *h, int err, const char *why);
+/*
+ * Picks the site of a function and sets the hook. map: the executable mapping with the function.
+ * vaddr, offset, func_size: the function's in the file; size 0: not known. args: as for
+ * site__pick(). 0 or -errno with why_not.
+ */
+int torch__set_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t vaddr,
+		    uint64_t offset, uint64_t func_size, unsigned args, struct hook *h);
+/* Whether this mapping's file is named like the library with PyTorch's Python objects. */
+bool torch__is_python(const struct map *map);
