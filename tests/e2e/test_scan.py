@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: alone
 """Files that other people choose: behind links of a process, in folders of recordings, in file systems that do not answer. None of
 them acts on a device, and none holds up memtrace-bpf or its figures of others."""
 import ctypes
