@@ -2,8 +2,10 @@
 /* Who owns a process, and who gets a place in a full table. */
 #include "unit/cmocka.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "follow/pick.h"
@@ -56,6 +58,37 @@ static void test_nobody_makes_owners(void **state)
 	assert_string_equal(owner_of("0::/lxc.payload.one/lxc.payload.two\n", 1000),
 			    "container one");
 	owners__free(&owners);
+}
+
+/* A user with subordinate IDs is one owner, whatever IDs the processes in its user namespace have. */
+static void test_a_users_namespace_is_the_users(void **state)
+{
+	struct pick_process p = { .real_uid = 100000 };
+	int ready[2], end[2];
+	struct owner *w;
+	char c = 1;
+
+	if (geteuid())
+		skip();
+	assert_int_equal(pipe(ready) | pipe(end), 0);
+	p.pid = fork();
+	if (!p.pid) {
+		c = !setresuid(65534, 65534, 65534) && !unshare(CLONE_NEWUSER);
+		_exit(write(ready[1], &c, 1) != 1 || (close(end[1]), read(end[0], &c, 1)));
+	}
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	w = owners__of(&owners, &p);
+	if (c)
+		assert_string_equal(w->name, "user 65534");
+	close(end[1]);
+	assert_int_equal(waitpid(p.pid, NULL, 0), p.pid);
+	owner__drop(w);
+	owners__free(&owners);
+	close(ready[0]);
+	close(ready[1]);
+	close(end[0]);
+	if (!c)
+		skip(); /* users may make none here */
 }
 
 static void test_owners_are_counted_by_name(void **state)
@@ -126,6 +159,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nobody_makes_owners),
+		cmocka_unit_test(test_a_users_namespace_is_the_users),
 		cmocka_unit_test(test_owners_are_counted_by_name),
 		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_shares_settle),
