@@ -84,6 +84,10 @@ class Bystander:
     def look(self, what):
         """After an attack: the bystander's code, results and rate."""
         now = self.ask()
+        while not now["rate"]:  # it has not measured one since
+            time.sleep(0.05)
+            later = self.ask()
+            now = {k: max(now[k], later[k]) for k in now}
         self.row.count += 1
         if now["most_changed"] or now["wrong"]:
             self.row.wrong.append("%s: %d bytes of a bystander's code changed, %d of its results were wrong" % (what, now["most_changed"], now["wrong"]))
