@@ -151,13 +151,16 @@ static void hook_at(struct target *t, enum hook_id id, const char *symbol, int e
 		snprintf(h->symbol, sizeof(h->symbol), "%s", symbol);
 }
 
+/* libtorch_python exports it, from 1.13 to 2.15 (torch/csrc/autograd/python_variable.h). */
+#define IN_TORCH "THPVariableClass"
+
 /* Entries of tables: PyMethodDef (Include/methodobject.h) begins with name and function; struct
  * wrapperbase (Include/descrobject.h), of which CPython's table of slots is, with name, int and
  * function. */
-static const struct hook_file of_scope_exit = { HOOK_OF_TABLE, NULL, "__exit__", 8 };
+static const struct hook_file of_scope_exit = { HOOK_OF_TABLE, IN_TORCH, "__exit__", 8 };
 static const struct hook_file of_slot_call = { HOOK_OF_TABLE, "PyCode_Type", "__call__", 16 };
 /* pybind11 writes the address of such a function into an object on the heap. */
-static const struct hook_file of_first_called = { HOOK_OF_CODE, NULL, NULL, 0 };
+static const struct hook_file of_first_called = { HOOK_OF_CODE, IN_TORCH, NULL, 0 };
 
 int target__look_into_torch(struct target *t)
 {

@@ -9,11 +9,12 @@
 #define PLACES 64 /* pointers to one function in a file's data */
 #define NAME_MAX_LEN 64
 
-static bool is_file(const struct elf *e, const struct map *map, const struct hook_file *in)
+/* By what the file exports: a user can mount any file under any name. */
+static bool is_file(const struct elf *e, const struct hook_file *in)
 {
 	struct elf_sym sym;
 
-	return in->symbol ? !elf__dynsym(e, in->symbol, &sym) : torch__is_python(map);
+	return !elf__dynsym(e, in->symbol, &sym);
 }
 
 static bool is_text(const struct elf *e, uint64_t vaddr, const char *text)
@@ -81,7 +82,7 @@ static int fill(const struct proc *p, struct elf *e, const struct map *map, uint
 	uint64_t vaddr, offset, start, size;
 	int err;
 
-	if (!is_file(e, map, in))
+	if (!is_file(e, in))
 		return torch__refuse_hook(h, -EXDEV,
 					  "its address is in another file than it has to be");
 	err = place_of(e, map, addr, h, &vaddr, &offset);

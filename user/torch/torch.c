@@ -84,7 +84,8 @@ static bool same_file(const struct map *a, const struct map *b)
 
 /* ---- several PyTorchs ---- */
 
-bool torch__is_python(const struct map *map)
+/* Whether this mapping's file is named like the library with PyTorch's Python objects. */
+static bool is_python(const struct map *map)
 {
 	return map->x && text__starts(base_name(map->path), "libtorch_python");
 }
@@ -95,7 +96,7 @@ static const char *python_folder(const struct maps *m, size_t *len)
 	size_t i;
 
 	for (i = 0; i < m->n; i++) {
-		if (torch__is_python(&m->v[i])) {
+		if (is_python(&m->v[i])) {
 			*len = (size_t)(base_name(m->v[i].path) - m->v[i].path);
 			return m->v[i].path;
 		}

@@ -86,7 +86,7 @@ enum hook_source {
 };
 struct hook_file {
 	enum hook_source source;
-	/* The file must export this object; NULL: it must be named libtorch_python. */
+	/* The file must export this object. */
 	const char *symbol;
 	const char *name; /* HOOK_OF_TABLE: the entry's */
 	uint64_t offset;

@@ -12,5 +12,3 @@ int torch__refuse_hook(struct hook *h, int err, const char *why);
  */
 int torch__set_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t vaddr,
 		    uint64_t offset, uint64_t func_size, unsigned args, struct hook *h);
-/* Whether this mapping's file is named like the library with PyTorch's Python objects. */
-bool torch__is_python(const struct map *map);

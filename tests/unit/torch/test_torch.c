@@ -391,7 +391,7 @@ static const struct hook_file in_libc = { HOOK_OF_CODE, "gnu_get_libc_version", 
 static void test_address_in_the_right_file_only(void **state)
 {
 	static const struct hook_file in_python = { HOOK_OF_TYPE, "PyCode_Type", NULL, 48 },
-				      in_torch = { HOOK_OF_CODE, NULL, NULL, 0 },
+				      in_torch = { HOOK_OF_CODE, "THPVariableClass", NULL, 0 },
 				      of_type = { HOOK_OF_TYPE, "gnu_get_libc_version", NULL, 0 },
 				      of_table = { HOOK_OF_TABLE, "gnu_get_libc_version",
 						   "__call__", 16 };
@@ -412,6 +412,31 @@ static void test_address_in_the_right_file_only(void **state)
 	assert_int_equal(hook__at_address(w->p, &w->m, addr, &of_table, 1, &h), 0);
 	assert_true(h.found && !h.fixed);
 	elf__free(h.elf);
+}
+
+/* A user can mount any file under the name of PyTorch's library: its functions are not PyTorch's. */
+static void test_address_in_a_file_of_the_right_name(void **state)
+{
+	static const struct hook_file in_torch = { HOOK_OF_CODE, "THPVariableClass", NULL, 0 };
+	struct hook h = { .id = HOOK_SCOPE_END };
+	struct world *w = *state;
+	char path[160], copy[512];
+	void *library;
+	Dl_info info;
+
+	assert_true(dladdr(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"), &info));
+	snprintf(path, sizeof(path), "%s/torch/lib/libtorch_python.so", dir);
+	snprintf(copy, sizeof(copy), "cp \"$(dirname %s)/libm.so.6\" %s", info.dli_fname, path);
+	if (system(copy) || !(library = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
+		skip();
+	assert_int_equal(proc__maps(w->p, &w->m), 0);
+	assert_int_equal(hook__at_address(w->p, &w->m,
+					  (uint64_t)(uintptr_t)dlsym(library, "frexpf"), &in_torch,
+					  1, &h),
+			 -EXDEV);
+	assert_true(!h.found && !h.elf);
+	dlclose(library);
+	unlink(path);
 }
 
 static void test_at_address(void **state)
@@ -461,12 +486,19 @@ static void test_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		WORLD_TEST(test_no_torch),	  WORLD_TEST(test_hooks),
-		WORLD_TEST(test_replaced),	  WORLD_TEST(test_two_libraries),
-		WORLD_TEST(test_two_versions),	  WORLD_TEST(test_two_versions_turned),
-		WORLD_TEST(test_other_pytorch),	  WORLD_TEST(test_other_name),
-		WORLD_TEST(test_missing_and_bad), WORLD_TEST(test_version),
-		WORLD_TEST(test_at_address),	  WORLD_TEST(test_address_in_the_right_file_only),
+		WORLD_TEST(test_no_torch),
+		WORLD_TEST(test_hooks),
+		WORLD_TEST(test_replaced),
+		WORLD_TEST(test_two_libraries),
+		WORLD_TEST(test_two_versions),
+		WORLD_TEST(test_two_versions_turned),
+		WORLD_TEST(test_other_pytorch),
+		WORLD_TEST(test_other_name),
+		WORLD_TEST(test_missing_and_bad),
+		WORLD_TEST(test_version),
+		WORLD_TEST(test_address_in_a_file_of_the_right_name),
+		WORLD_TEST(test_at_address),
+		WORLD_TEST(test_address_in_the_right_file_only),
 		cmocka_unit_test(test_names),
 	};
 
