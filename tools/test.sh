@@ -7,4 +7,4 @@ cd "$(dirname "$0")/.."
 
 tools/deps.sh build torch test
 make -j"$(nproc)" all tests
-exec tests/run.sh
+exec tests/run.py

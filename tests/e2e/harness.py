@@ -64,6 +64,22 @@ def adds_up(counters):
             check(hits == sum(others), "%s: %d hits, but %s were recorded, filtered, lost", kind, hits, others)
 
 
+class NotInRing(Exception):
+    """The test needs what `make check` does without: another ring runs it."""
+
+
+# The ring that tests/run.py runs: check, test or nightly. None: all tests of the file.
+RING = os.environ.get("MEMTRACE_RING")
+
+
+def nightly(why):
+    """A test that `make check` and `make test` leave to the night; why: in tests/README.md's words."""
+    def mark(function):
+        function.nightly = why
+        return function
+    return mark
+
+
 def check(condition, message, *args):
     if not condition:
         raise Failure(message % args if args else message)
@@ -100,6 +116,8 @@ _running = []
 
 def sudo(command):
     """The command with root privileges."""
+    if RING == "check":
+        raise NotInRing
     if IS_ROOT:
         return command
     if not shutil.which("sudo"):
@@ -392,6 +410,8 @@ ROLES = ("main", "newest", "old")
 
 def python(role="main"):
     """The interpreter of that role with torch: see tools/deps.sh."""
+    if RING == "check":
+        raise NotInRing
     done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", role], capture_output=True, text=True, check=False)
     if done.returncode:
         raise Skip("no torch (%s): %s" % (role, done.stderr.strip() or "run tools/deps.sh torch test"))
@@ -452,6 +472,8 @@ def run(namespace):
     signal.signal(signal.SIGINT, on_signal)
     wanted = sys.argv[1:]
     tests = [(n, f) for n, f in namespace.items() if n.startswith("test_") and callable(f)]
+    if RING:
+        tests = [(n, f) for n, f in tests if hasattr(f, "nightly") == (RING == "nightly")]
     if wanted:
         tests = [t for t in tests if t[0] in wanted]
         if len(tests) != len(wanted):
@@ -467,6 +489,8 @@ def run(namespace):
         try:
             function()
             verdict = "PASS"
+        except NotInRing:
+            continue
         except Skip as e:
             verdict, why = "SKIP", str(e)
             skipped += 1

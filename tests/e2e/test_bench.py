@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """The statistics, the judgements and the history of make bench (tools/dev/bench/). Nothing is measured here."""
 import contextlib
 import io

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """Help, version and suggestions. After a change of the help: `MEMTRACE_UPDATE=1 python3 tests/e2e/test_cli.py` and read the diff."""
 import os
 import re

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """Completion in real shells: bash and zsh on a terminal, fish by its own `complete -C`."""
 import fcntl
 import os

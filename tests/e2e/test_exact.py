@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: strict
 """Every block, byte, line, function and module of a target with a known answer: nothing is missing or extra."""
 import os
 

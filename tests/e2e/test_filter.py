@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """A capture of one process records all of its threads and no other process, whether the kernel filters or the programs do (as on
 Linux 6.6 to 6.9, whose own filter misses threads). Uses two equal processes with the same library."""
 import os

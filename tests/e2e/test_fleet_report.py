@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """One report of many ranks, from made-up recordings: groups that allocate alike, the odd ranks with their lines, steps, clocks,
 who is missing, and the time and memory for 4,096 of them."""
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long reads-code
+# run: check long reads-code
 """README, guide and reference: examples run, links lead somewhere, and the files that help names are installed."""
 import os
 import re

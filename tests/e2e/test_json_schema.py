@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """--json-schema: outputs of every command with JSON are valid, and have no key that the schema does not describe."""
 import glob
 import json

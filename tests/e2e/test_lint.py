@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The checks of make lint: layers, opens, words, format, shell, python, fuzzers, commits. tools/dev/lint.sh prints the errors."""
+# run: check
+"""The checks of make lint: layers, opens, words, format, shell, python, commits. tools/dev/lint.sh prints the errors."""
 import os
 import re
 import subprocess
@@ -49,10 +50,6 @@ def test_shell():
 
 def test_python():
     lint("python")
-
-
-def test_fuzzers():
-    lint("fuzzers")
 
 
 def test_commits():

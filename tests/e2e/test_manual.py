@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """The manual pages are valid, have the options of the help, and their examples run."""
 import concurrent.futures
 import os

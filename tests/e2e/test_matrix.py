@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """docs/reference/SUPPORT.md is what tools/dev/matrix.py makes of tests/data/matrix/, and that data is well-formed."""
 import datetime
 import importlib.util

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """A small recording cannot use all of this machine's memory: reading stops at a limit, with a message."""
 import os
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """`mcp`: the protocol's official client gets answers, hostile input gets errors, and nothing outside the folder is read."""
 import json
 import os

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """The page of export html has the whole history: its data at any moment equals report --at, to the byte."""
 import collections
 import json

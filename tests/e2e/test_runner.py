@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: strict
-"""tests/run.sh with made-up tests: what it counts, what runs again, its last line and its exit code."""
+# run: check
+"""tests/run.py with made-up tests: what it counts, what runs again, its last line and its exit code."""
 import os
 import shutil
 import subprocess
@@ -24,15 +24,15 @@ for name, fails in %r.items():
 
 
 def tree(name, files):
-    """A project with run.sh and these tests: file -> (words of its header, test -> numbers of the runs in which it fails)."""
+    """A project with run.py and these tests: file -> (words of its header, test -> numbers of the runs in which it fails)."""
     top = scratch(name)
     for folder in ("tests/e2e", "tools"):
         os.makedirs(os.path.join(top, folder))
-    shutil.copy(os.path.join(REPO, "tests", "run.sh"), os.path.join(top, "tests", "run.sh"))
+    shutil.copy(os.path.join(REPO, "tests", "run.py"), os.path.join(top, "tests", "run.py"))
     with open(os.path.join(top, "tools", "deps.sh"), "w", encoding="utf-8") as f:
         f.write("#!/bin/sh\n")
     os.chmod(f.name, 0o755)
-    for file, (words, tests) in dict(files, http_none=("", {})).items():
+    for file, (words, tests) in files.items():
         with open(os.path.join(top, "tests", "e2e", file + ".py"), "w", encoding="utf-8") as f:
             f.write(TEST % ("# run: " + words if words else "", tests, file, file))
     return top
@@ -40,7 +40,7 @@ def tree(name, files):
 
 def run_tests(top, *names):
     env = dict(os.environ, OUTPUT=os.path.join(top, "out"), MEMTRACE_PYTHONS="", MEMTRACE_TORCH_PYTHONS="")
-    done = subprocess.run(["tests/run.sh", *names], cwd=top, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["tests/run.py", *names], cwd=top, env=env, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout.splitlines()
 
 
@@ -67,11 +67,48 @@ def test_fails_again():
 
 
 def test_no_second_run():
-    """Strict files, files that ran alone, and a file that ran without others."""
-    for name, words, others in (("strict", "strict", ["test_b"]), ("alone", "alone", ["test_b"]), ("single", "", [])):
+    """Files that ran alone, and a file that ran without others."""
+    for name, words, others in (("alone", "alone", ["test_b"]), ("single", "", [])):
         code, said = run_tests(tree(name, {"test_a": (words, {"one": (1,)}), "test_b": ("", {"two": ()})}), "test_a", *others)
         equal((code, said[-1]), (1, "%d passed, 1 failed" % len(others)), "exit code and last line, " + name)
         check(not any(line.startswith("AGAIN") for line in said), "%s ran again:\n%s", name, "\n".join(said))
+
+
+def test_rings():
+    """Each ring has its files, and a single test of the night is not in its file's ring."""
+    top = tree("rings", {"test_a": ("check", {"one": ()}), "test_b": ("long", {"two": ()}), "test_c": ("nightly", {"three": ()})})
+    for ring, files in (("check", ["test_a"]), ("test", ["test_a", "test_b"]), ("nightly", ["test_c"])):
+        code, said = run_tests(top, "--ring", ring)
+        ran = sorted(line.split()[1].split(".")[0] for line in said if line.startswith("PASS "))
+        equal((code, ran, said[-1]), (0, files, "%d passed, 0 failed" % len(files)), "ring " + ring)
+
+
+def test_budget():
+    """A file above its budget of CPU time fails, though its tests pass."""
+    code, said = run_tests(tree("budget", {"test_a": ("cpu=0", {"one": ()})}), "test_a")
+    equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line")
+    check("its budget is 0 s" in said[-2], "the reason:\n%s", "\n".join(said))
+
+
+def test_unknown_word():
+    code, said = run_tests(tree("word", {"test_a": ("chek", {"one": ()})}))
+    equal((code, said), (1, []), "exit code and output")
+
+
+def test_a_file_that_dies():
+    """A file that ends before its end has failed, and the last lines of its output are shown."""
+    top = tree("dies", {"test_a": ("", {"one": ()})})
+    with open(os.path.join(top, "tests", "e2e", "test_a.py"), "a", encoding="utf-8") as f:
+        f.write('sys.stderr.write("the last words\\n")\nsys.stdout.flush()\nimport os\nos.abort()\n')
+    code, said = run_tests(top, "test_a")
+    equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line")
+    check(any("the last words" in line for line in said), "the last words:\n%s", "\n".join(said))
+
+
+def test_stress():
+    """Each test runs so often, and one failure among the runs counts."""
+    code, said = run_tests(tree("stress", {"test_a": ("", {"one": (3,)})}), "--stress", "4", "test_a")
+    equal((code, said[-1]), (1, "3 passed, 1 failed"), "exit code and last line")
 
 
 if __name__ == "__main__":

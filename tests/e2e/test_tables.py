@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """`export parquet`: DuckDB, pyarrow and polars read the tables, and their sums are the report's, to the byte."""
 import glob
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """
 Upgrades: this program reads the recordings that older programs wrote (tests/data/recordings), passes over what a newer one may add
 to this version of the format, and refuses what it cannot read.

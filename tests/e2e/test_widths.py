@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: check
 """
 The text of each command on terminals of 80, 120 and 200 columns and in a pipe, as the golden files say.
 After a change of a text: `MEMTRACE_UPDATE=1 python3 tests/e2e/test_widths.py` and read the diff.

@@ -11,14 +11,15 @@ FUZZ_CPPFLAGS := -DMEMTRACE_VERSION='"$(VERSION)"' -DMEMTRACE_HTTPS=$(HTTPS) -Iu
 
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CPPFLAGS := -Ibpf/host $(FUZZ_CPPFLAGS) -D__TARGET_ARCH_x86
 $(OUTPUT)/fuzz/obj/user/live/terminal.o: $(OUTPUT)/gen/built_in_terminal.h
+$(OUTPUT)/obj/tests/fuzz/fuzz_walk.o: override CPPFLAGS := -Ibpf/host $(CPPFLAGS) -D__TARGET_ARCH_x86
 # The kernel takes what is not aligned.
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CFLAGS := -fno-sanitize=alignment
-$(OUTPUT)/fuzz/fuzz_tensors: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll
-$(OUTPUT)/fuzz/fuzz_objects: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init
-$(OUTPUT)/fuzz/fuzz_hostmem: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=host_resident__read
-$(OUTPUT)/fuzz/fuzz_native: FUZZ_LDFLAGS := $(foreach f,maps pages open_map open_file,-Wl,--wrap=proc__$(f))
-$(OUTPUT)/fuzz/fuzz_serve_ask: FUZZ_LDFLAGS := -Wl,--wrap=spawn__self
-$(OUTPUT)/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init \
+$(OUTPUT)/fuzz/fuzz_tensors $(OUTPUT)/tests/fuzz/fuzz_tensors: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll
+$(OUTPUT)/fuzz/fuzz_objects $(OUTPUT)/tests/fuzz/fuzz_objects: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init
+$(OUTPUT)/fuzz/fuzz_hostmem $(OUTPUT)/tests/fuzz/fuzz_hostmem: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=host_resident__read
+$(OUTPUT)/fuzz/fuzz_native $(OUTPUT)/tests/fuzz/fuzz_native: FUZZ_LDFLAGS := $(foreach f,maps pages open_map open_file,-Wl,--wrap=proc__$(f))
+$(OUTPUT)/fuzz/fuzz_serve_ask $(OUTPUT)/tests/fuzz/fuzz_serve_ask: FUZZ_LDFLAGS := -Wl,--wrap=spawn__self
+$(OUTPUT)/fuzz/fuzz_records $(OUTPUT)/tests/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init \
 	$(foreach f,add_root clear_roots bump_epoch attached set_module_type set_node_layout both_until,-Wl,--wrap=probes__$(f))
 
 $(OUTPUT)/fuzz/obj/%.o: %.c | $(ASSETS) $(SKELS)
@@ -29,6 +30,15 @@ $(OUTPUT)/fuzz/obj/%.o: %.c | $(ASSETS) $(SKELS)
 $(OUTPUT)/fuzz/%: $(OUTPUT)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJS)
 	$(call msg,LINK,$@)
 	$(Q)$(CLANG) -fsanitize=fuzzer,$(FUZZ_SANITIZE) $(FUZZ_LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# The same without libFuzzer and sanitizers, on the objects of the program: each runs its corpus once.
+CORPUS_TESTS := $(FUZZERS:$(OUTPUT)/fuzz/%=$(OUTPUT)/tests/fuzz/%)
+$(OUTPUT)/tests/fuzz/fuzz_%: $(OUTPUT)/obj/tests/fuzz/fuzz_%.o $(OUTPUT)/obj/tests/fuzz/once.o $(LIB)
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(LDFLAGS) $(FUZZ_LDFLAGS) -o $@ $^ $(LDLIBS)
+tests: $(CORPUS_TESTS)
+$(OUTPUT)/obj/tests/fuzz/%.o: private override CFLAGS += -Wno-type-limits -Wno-dangling-pointer -Wno-unused -Wno-missing-field-initializers
 
 .PHONY: fuzz
 fuzz: deps-fuzz ## run the readers of hostile input under libFuzzer, FUZZ_SECONDS each

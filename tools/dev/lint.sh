@@ -10,7 +10,6 @@
 #                     format             clang-format, of the version that the code was formatted with
 #                     shell              shellcheck
 #                     python             ruff
-#                     fuzzers            fuzzers compile, which no test builds
 #                     commits            subjects and bodies of commits
 #
 # A check whose program is not here, or of another version, says so and counts as passed: tools/deps.sh lint installs them.
@@ -56,17 +55,6 @@ python() {
 	"$ruff" check --quiet .
 }
 
-fuzzers() {
-	command -v clang >/dev/null || { skip "fuzzers: no clang" && return 0; }
-	local file host bad=0
-	for file in tests/fuzz/fuzz_*.c; do
-		host=()
-		[ "$file" != tests/fuzz/fuzz_walk.c ] || host=(-Ibpf/host)
-		clang -fsyntax-only -std=gnu11 -D_GNU_SOURCE "${host[@]}" -Iuser -Ibpf -I"$OUTPUT/gen" -Itests "$file" || bad=1
-	done
-	return $bad
-}
-
 # "area: imperative summary", at most 72 characters, and the reason in the body.
 commits() {
 	git cat-file -e "$COMMITS_SINCE^{commit}" 2>/dev/null || { skip "commits: $COMMITS_SINCE is not in this checkout" && return 0; }
@@ -79,7 +67,7 @@ commits() {
 		END { exit bad }'
 }
 
-[ $# -gt 0 ] || set -- layers opens words format shell python fuzzers commits
+[ $# -gt 0 ] || set -- layers opens words format shell python commits
 failed=0
 for check; do
 	echo "== $check"

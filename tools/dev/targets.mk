@@ -2,7 +2,7 @@
 # What developers run: measurements, comparisons, other kernels and systems. Each installs what it needs.
 
 TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
-.PHONY: demo fleet test browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels test-many-cpus distros asan asan-serve gpu-bundle \
+.PHONY: demo fleet check test nightly-tests browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels test-many-cpus distros asan asan-serve gpu-bundle \
 	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format manifests
 
 deps: ## install what building needs
@@ -26,9 +26,16 @@ deps-kernels:
 demo: deps-demo ## record a small GPT training on the CPU and show the report
 	$(Q)tools/demo.sh
 
-test: deps-test ## run all tests
+check: all tests ## run the tests that need no root, no PyTorch and no network (three minutes)
+	$(Q)OUTPUT=$(OUTPUT) tests/run.py --ring check
+
+test: deps-test ## run the tests that CI runs
 	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)tests/run.sh
+	$(Q)OUTPUT=$(OUTPUT) tests/run.py
+
+nightly-tests: deps-test ## run the tests that `make test` leaves to the night: other people's programs, long captures
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)OUTPUT=$(OUTPUT) tests/run.py --ring nightly
 
 bench: deps-demo ## measure what being traced costs: docs/internals/OVERHEAD.md (under 15 minutes)
 	$(Q)$(MAKE) --no-print-directory all tests
@@ -134,12 +141,12 @@ matrix-full: matrix ## the same, with all kernels and Debian suites (over an hou
 SANITIZED := OUTPUT=$(OUTPUT)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 asan: ## run the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(Q)$(MAKE) --no-print-directory $(SANITIZED) tests
-	$(Q)OUTPUT=$(OUTPUT)/asan tests/run.sh unit
+	$(Q)OUTPUT=$(OUTPUT)/asan tests/run.py unit
 
 asan-serve: deps-test ## test serve under the sanitizers (a few minutes)
 	$(Q)$(MAKE) --no-print-directory $(SANITIZED) all
 	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)MEMTRACE_SERVE=$(abspath $(OUTPUT))/asan/memtrace-bpf ASAN_OPTIONS=quarantine_size_mb=8 tests/run.sh http_load http_contract
+	$(Q)MEMTRACE_SERVE=$(abspath $(OUTPUT))/asan/memtrace-bpf ASAN_OPTIONS=quarantine_size_mb=8 tests/run.py http_load http_contract
 
 # The libraries lie next to the program, and theirs too.
 $(OUTPUT)/gpu-bundle/memtrace-bpf: $(OUTPUT)/obj/user/main.o $(LIB)

@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+Runs tests, one line each, and ends with "N passed, N failed[, N skipped]". Details go to .output/test-logs/. Exits with 1 when
+something failed, or when what matters most could not be run.
+
+    tests/run.py                             ring 2, what CI runs: `make test`
+    tests/run.py --ring check                ring 1: no root, no PyTorch, no network: `make check`
+    tests/run.py --ring nightly              what only ring 3 has of these tests: `make nightly-tests`
+    tests/run.py unit fuzz                   all unit tests, all fuzzers on their corpora; unit/model, unit/model/test_rows: fewer
+    tests/run.py http test_exact ...         what serve answers, and this file: all tests of each, of any ring
+    tests/run.py --stress 5 test_exact ...   each 5 times, next to 6 busy processes
+
+tests/README.md has the rings, and the words of a file's header.
+"""
+import argparse
+import collections
+import fcntl
+import glob
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OUT = os.environ.setdefault("OUTPUT", ".output")
+LOGS = os.path.join(OUT, "test-logs")
+CORES = os.cpu_count() or 1
+# One more at a time than there are cores, because half of a file's time is waiting. While a core is idle, up to as many again.
+AT_ONCE = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", CORES + 1))
+AT_MOST = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", 2 * CORES + 1))
+SPARE_KIB = 4 << 20  # memory that has to be available for one more than AT_ONCE
+MAIN_PATH = "test_exact.test_torch_main"  # a run that skips this one has proved nothing
+WORDS = ("check", "nightly", "long", "alone", "probes-all", "reads-code")
+UNIT_SECONDS, FILE_SECONDS = 300, 900
+UNIT_CPU, FILE_CPU = 10, 30  # budgets of files whose header names none
+DEAREST = 20
+BUSY = 6  # busy processes next to a file under --stress
+
+
+class Job:
+    """A file of tests or a unit program: its header, and what it did."""
+
+    def __init__(self, name, command, path, is_unit):
+        self.name, self.command, self.path, self.is_unit = name, command, path, is_unit
+        self.words, self.budget = header(path, UNIT_CPU if is_unit else FILE_CPU)
+        self.log = os.path.join(LOGS, name.replace("/", "-") + ".log")
+        self.ring = None
+        self.process = None
+        self.cpu = 0.0
+        self.lines = []
+
+    def start(self):
+        env = dict(os.environ, **({"MEMTRACE_RING": self.ring} if self.ring else {}))
+        if self.is_unit:
+            # They import PyTorch as those of e2e do: see harness.py.
+            env["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ.get("MEMTRACE_VENVS", os.path.expanduser("~/.cache/memtrace-bpf")), "pycache")
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, (os.path.join(REPO, "tests", "e2e", "start"), env.get("PYTHONPATH"))))
+        else:
+            env["PYTHONDONTWRITEBYTECODE"] = "1"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env)
+        self.began = time.monotonic()
+
+    def ended(self):
+        """True once it has ended; its CPU time is that of all its descendants that somebody waited for."""
+        pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
+        if not pid:
+            limit = UNIT_SECONDS if self.is_unit else FILE_SECONDS
+            if time.monotonic() - self.began > limit:
+                self.process.send_signal(signal.SIGTERM if time.monotonic() - self.began < limit + 10 else signal.SIGKILL)
+            return False
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.cpu = usage.ru_utime + usage.ru_stime
+        self.seconds = time.monotonic() - self.began
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            text = f.read()
+        self.lines = unit_lines(self, text) if self.is_unit else file_lines(self, text)
+        if self.cpu > self.budget:
+            self.lines.append("FAIL %s: it took %.0f s of CPU, and its budget is %d s (the header's cpu=N)" % (self.name, self.cpu, self.budget))
+        return True
+
+
+def header(path, cpu):
+    """The words of a file's line "run: WORD...", and its budget of CPU seconds."""
+    words = set()
+    with open(path, encoding="utf-8") as f:
+        for line in [f.readline() for _ in range(6)]:
+            found = re.match(r"(?:#|/\*) run: ([-a-z0-9= ]+)", line)
+            for word in found.group(1).split() if found else ():
+                if re.fullmatch(r"cpu=[0-9]+", word):
+                    cpu = int(word[4:])
+                elif word in WORDS:
+                    words.add(word)
+                else:
+                    sys.exit("%s: unknown word in its header: %s" % (path, word))
+    return words, cpu
+
+
+def unit_lines(job, text):
+    """One line for a unit program, with its failed tests below: cmocka's output."""
+    ok = len(re.findall(r"^\[       OK \]", text, re.M))
+    bad = sorted(set(re.findall(r"^\[  FAILED  \] ([^0-9\s].*)", text, re.M)))
+    skip = sorted(set(re.findall(r"^\[  SKIPPED \] ([^0-9\s].*)", text, re.M)))
+    code = job.process.returncode
+    job.ok = ok
+    lines = []
+    if code == 77:
+        skip = skip or [""]
+    elif code:
+        # Each failing test is named when it fails and once more at the end; a crash names none.
+        why = [line for line in text.splitlines() if re.search(r"^\[  (FAILED|ERROR)|error:|Error|ERROR", line)][:8]
+        lines += ["FAIL %s%s: exit %d, see %s" % (job.name, "." + name if name else "", code, job.log) for name in bad or [""]]
+        lines += ["     " + line[:300] for line in why]
+    else:
+        job.ok = ok or (0 if skip else 1)
+        if job.ok:
+            lines.append("PASS %s (%.1f s): %d tests" % (job.name, job.seconds, job.ok))
+    said = " ".join(re.findall(r"(?im)^skip.*", text)[:3])
+    lines += ["SKIP %s%s: %s" % (job.name, "." + name if name else "", said) for name in skip]
+    return lines
+
+
+def file_lines(job, text):
+    lines = [line for line in text.splitlines() if re.match(r"(PASS|FAIL|SKIP) ", line)]
+    if job.process.returncode not in (0, 77) and not any(line.startswith("FAIL ") for line in lines):
+        lines.append("FAIL %s: exit %d before its end, see %s" % (job.name, job.process.returncode, job.log))
+        lines += ["     " + line for line in text.splitlines()[-5:]]
+    return lines
+
+
+def find():
+    """All jobs, by name."""
+    jobs = collections.OrderedDict()
+    for path in sorted(glob.glob("tests/e2e/test_*.py") + glob.glob("tests/e2e/http_*.py")):
+        name = os.path.basename(path)[:-3]
+        jobs[name] = Job(name, [sys.executable, path], path, False)
+    for path in sorted(glob.glob("tests/unit/**/test_*.c", recursive=True)):
+        program = os.path.join(OUT, path[:-2])
+        if os.access(program, os.X_OK):
+            name = path[len("tests/"):-2]
+            jobs[name] = Job(name, [program], path, True)
+    for path in sorted(glob.glob("tests/fuzz/fuzz_*.c")):
+        program = os.path.join(OUT, path[:-2])
+        if os.access(program, os.X_OK):
+            name = path[len("tests/"):-2]
+            corpus = os.path.join("tests", "fuzz", "corpus", name[len("fuzz/fuzz_"):])
+            jobs[name] = Job(name, [program, *filter(os.path.isdir, [corpus])], path, True)
+    return jobs
+
+
+def of_ring(jobs, ring):
+    """Those of a ring. Files of ring 2 may have single tests for the night: harness.nightly."""
+    chosen = []
+    for job in jobs.values():
+        if ring == "nightly":
+            if not job.is_unit and "nightly" not in job.words:
+                with open(job.path, encoding="utf-8") as f:
+                    if not re.search(r"^@nightly", f.read(), re.M):
+                        continue
+                job.ring = "nightly"
+            elif job.is_unit:
+                continue
+        elif "nightly" in job.words or (ring == "check" and not job.is_unit and "check" not in job.words):
+            continue
+        else:
+            job.ring = ring
+        chosen.append(job)
+    return chosen
+
+
+def named(jobs, names):
+    """Those that the command line names."""
+    chosen = []
+    for name in names:
+        if name in jobs:
+            found = [jobs[name]]
+        elif name == "http":
+            found = [job for job in jobs.values() if job.name.startswith("http_")]
+        else:
+            found = [job for job in jobs.values() if job.name.startswith(name + "/")]
+        if not found:
+            sys.exit("no such test: %s (a file of tests/e2e without .py, http, unit, unit/FOLDER, unit/FOLDER/test_NAME, fuzz)" % name)
+        chosen += [job for job in found if job not in chosen]
+    return chosen
+
+
+def disturbs(a, b):
+    """A capture of several processes has probes in every process that maps the same PyTorch. A test that reads a process's code sees
+    them."""
+    return "probes-all" in a.words and "reads-code" in b.words
+
+
+class Idle:
+    """Tells whether half of the cores' time was idle since the last look, and one more file has enough memory."""
+
+    def __init__(self):
+        self.ticks = self.idle = 0
+        self.since = 0.0
+
+    def now(self):
+        if time.monotonic() - self.since < 2:
+            return False
+        with open("/proc/stat", encoding="ascii") as f:
+            cpu = [int(n) for n in f.readline().split()[1:9]]
+        with open("/proc/meminfo", encoding="ascii") as f:
+            available = int(re.search(r"MemAvailable: *(\d+)", f.read()).group(1))
+        ticks, idle = sum(cpu) - self.ticks, cpu[3] - self.idle
+        known = self.ticks > 0
+        self.ticks, self.idle, self.since = sum(cpu), cpu[3], time.monotonic()
+        return known and available > SPARE_KIB and idle * CORES * 2 >= ticks
+
+
+def run_together(waiting, show):
+    """Runs jobs beside each other; show() gets each one that has ended."""
+    waiting, running, idle = list(waiting), [], Idle()
+    while waiting or running:
+        most = AT_MOST if idle.now() else AT_ONCE
+        for job in list(waiting):
+            if len(running) >= most:
+                break
+            if not any(disturbs(job, other) or disturbs(other, job) for other in running):
+                job.start()
+                running.append(job)
+                waiting.remove(job)
+        for job in list(running):
+            if job.ended():
+                running.remove(job)
+                show(job)
+        time.sleep(0.02)
+
+
+def order(jobs):
+    """Long files first, because the last one to end decides the time. Unit programs fill the gaps."""
+    return sorted(jobs, key=lambda job: ("long" not in job.words, job.is_unit, job.name))
+
+
+class Sums:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+        self.failures, self.skips, self.only_alone = [], [], []
+
+    def show(self, job):
+        for line in job.lines:
+            print(line, flush=True)
+            verdict = line.split(" ", 1)[0]
+            if verdict == "PASS":
+                self.passed += job.ok if job.is_unit else 1
+            elif verdict == "FAIL":
+                self.failed += 1
+                self.failures.append(line)
+            elif verdict == "SKIP":
+                self.skipped += 1
+                self.skips.append(line)
+
+
+def run_failed_again(jobs, sums):
+    """Runs each test that failed beside others twice more, by itself: they may have kept the machine too busy for it. If it passes
+    both times, it counts as passed. Unit tests and files that ran alone do not run again."""
+    for line in list(sums.failures):
+        file, _, test = line.split()[1].partition(".")
+        if not test or file not in jobs or jobs[file].is_unit or "alone" in jobs[file].words:
+            continue
+        print("AGAIN %s.%s: it failed beside other tests" % (file, test), flush=True)
+        outputs = [subprocess.run([*jobs[file].command, test], capture_output=True, text=True, check=False) for _ in range(2)]
+        with open(os.path.join(LOGS, "%s.%s.again.log" % (file, test)), "w", encoding="utf-8") as f:
+            f.writelines(done.stdout + done.stderr for done in outputs)
+        if all(re.search(r"^PASS ", done.stdout, re.M) and done.returncode == 0 for done in outputs):
+            sums.failures.remove(line)
+            sums.only_alone.append(line)
+            sums.passed, sums.failed = sums.passed + 1, sums.failed - 1
+
+
+def dearest(jobs):
+    ran = sorted((job for job in jobs if job.process), key=lambda job: -job.cpu)
+    print("%d s of CPU; the %d dearest files, with their budgets:" % (sum(job.cpu for job in ran), min(DEAREST, len(ran))))
+    for job in ran[:DEAREST]:
+        print("  %6.1f s of %3d s  %s" % (job.cpu, job.budget, job.name))
+
+
+def stress(jobs, rounds):
+    """Runs each job so often beside busy processes."""
+    sums = Sums()
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY)]
+    try:
+        for job in jobs:
+            for _ in range(rounds):
+                run_together([job], sums.show)
+    finally:
+        for p in busy:
+            p.kill()
+            p.wait()
+    return sums
+
+
+def lock():
+    """One run at a time in an output folder."""
+    os.makedirs(LOGS, exist_ok=True)
+    held = open(os.path.join(LOGS, ".lock"), "w", encoding="ascii")  # closed at the end of this process
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("another run is under way in %s: waiting for it" % OUT, file=sys.stderr)
+        fcntl.flock(held, fcntl.LOCK_EX)
+    return held
+
+
+def interpreters(ring):
+    """Names the interpreters for the unit tests that look into live ones, unless the caller has."""
+    def ask(*args):
+        return subprocess.run(["tools/deps.sh", *args], capture_output=True, text=True, check=False).stdout.strip()
+    if "MEMTRACE_PYTHONS" not in os.environ:
+        os.environ["MEMTRACE_PYTHONS"] = ask("pythons")
+    if "MEMTRACE_TORCH_PYTHONS" not in os.environ:
+        found = [ask("python", role) for role in ("main", "newest", "old")] if ring != "check" else []
+        os.environ["MEMTRACE_TORCH_PYTHONS"] = ":".join(filter(None, found))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ring", choices=("check", "test", "nightly"), default="test")
+    parser.add_argument("--stress", type=int, metavar="N", default=0)
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    os.chdir(REPO)
+    held = lock()
+    os.set_inheritable(held.fileno(), False)
+    interpreters(args.ring)
+    jobs = find()
+    chosen = named(jobs, args.names) if args.names else of_ring(jobs, args.ring)
+    if args.stress:
+        sums = stress(chosen, args.stress)
+    else:
+        sums = Sums()
+        run_together(order(job for job in chosen if "alone" not in job.words), sums.show)
+        for job in chosen:
+            if "alone" in job.words:
+                run_together([job], sums.show)
+        if len(chosen) > 1:
+            run_failed_again(jobs, sums)
+    if len(chosen) > 1:
+        dearest(chosen)
+    status = 1 if sums.failed or not sums.passed else 0
+    if any(line.startswith("SKIP %s " % MAIN_PATH) for line in sums.skips):
+        print("the main path, %s, was skipped: nothing is proved" % MAIN_PATH)
+        status = 1
+    for title, lines in (("failed beside other tests, passed twice alone:", sums.only_alone), ("failed (logs are in %s):" % LOGS, sums.failures)):
+        if lines:
+            print(title)
+        for line in lines:
+            print("  %.300s" % line)
+    print("%d passed, %d failed%s" % (sums.passed, sums.failed, ", %d skipped" % sums.skipped if sums.skipped else ""))
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
