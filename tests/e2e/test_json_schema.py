@@ -132,7 +132,7 @@ def test_documents_of_dry_runs():
     code, out, err = tool("estimate", "--format", "json", "--vram", "24G", "-f", "-o", path, "--", *job, root=True, seconds=300)
     equal(code, 0, "estimate: %s" % err[-500:])
     documents.append(["estimate", "estimate", json.loads(out)])
-    documents.append(document("replay", path, root=True))
+    documents.append(document("replay", "--python", python(), path, root=True))
     validate(documents)
 
 

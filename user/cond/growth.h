@@ -36,8 +36,8 @@ void growth_series__free(struct growth_series *s);	/* NULL is fine */
 /*
  * Adds a value that holds from now on. The argument where is a step or a time, as for the window;
  * an earlier one counts as the latest. seq is the caller's number of this moment. value may be
- * negative if it counts from the first value. It is bounded to 2^62 on both sides: a target and a file
- * may claim anything.
+ * negative if it counts from the first value. It is bounded to 2^62 on both sides: a target and a
+ * file may claim anything.
  */
 void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where,
 			uint64_t time, uint64_t seq, int64_t value);

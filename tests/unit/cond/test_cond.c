@@ -367,11 +367,16 @@ static void test_growth_of_any_totals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_to_the_byte),    cmocka_unit_test(test_percent),
-		cmocka_unit_test(test_and_or),	       cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_needs),	       cmocka_unit_test(test_growth_by_steps),
-		cmocka_unit_test(test_growth_by_time), cmocka_unit_test(test_sampled),
-		cmocka_unit_test(test_looks_at_a_job), cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_to_the_byte),
+		cmocka_unit_test(test_percent),
+		cmocka_unit_test(test_and_or),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_needs),
+		cmocka_unit_test(test_growth_by_steps),
+		cmocka_unit_test(test_growth_by_time),
+		cmocka_unit_test(test_sampled),
+		cmocka_unit_test(test_looks_at_a_job),
+		cmocka_unit_test(test_extremes),
 		cmocka_unit_test(test_growth_of_any_totals),
 	};
 
