@@ -15,7 +15,7 @@
 #define DYN_MAX 4096u
 #define NOTES_MAX (64u << 10)
 
-/* Offset in fd of a part of the file. 0; -EIO: not completely mapped. */
+/* Offset in fd, or address in the process, of a part of the file. 0; -EIO: not completely mapped. */
 static int place_of(const struct elf *e, uint64_t off, size_t len, uint64_t *ret)
 {
 	size_t i;
@@ -40,6 +40,11 @@ static int read_file(const struct elf *e, uint64_t off, void *buf, size_t len)
 		return -ERANGE;
 	if (place_of(e, off, len, &at))
 		return -EIO;
+	/* Not through /proc/PID/mem, which would hold the lock of the address space until the
+	 * file's server answers: nobody could attach a probe to a file of this process, or fork,
+	 * until then. */
+	if (e->process)
+		return proc__read(e->process, at, buf, len) ? -EIO : 0;
 	/* Fewer bytes: truncated meanwhile, or an I/O error. */
 	return io__pread(e->fd, buf, len, at) == (ssize_t)len ? 0 : -EIO;
 }
@@ -287,7 +292,6 @@ static struct elf *new_elf(int fd)
 		return NULL;
 	}
 	e->fd = fd;
-	e->pin = -1;
 	return e;
 }
 
@@ -307,17 +311,15 @@ static struct elf *opened(struct elf *e)
  * headers. */
 static struct elf *open_memory(const struct proc *p, const struct map *map)
 {
-	int fd = proc__image(p), err;
+	struct elf *e = new_elf(proc__pin_map(p, map));
 	struct maps maps;
-	struct elf *e;
 	size_t i;
+	int err;
 
-	if (fd < 0) {
-		errno = -fd;
+	if (!e)
 		return NULL;
-	}
-	e = new_elf(fd);
-	err = e ? proc__maps(p, &maps) : -ENOMEM;
+	e->process = proc__open(proc__pid(p));
+	err = !e->process ? -errno : !proc__alive(p) ? -ESRCH : proc__maps(p, &maps);
 	if (err) {
 		elf__free(e);
 		errno = -err;
@@ -334,7 +336,6 @@ static struct elf *open_memory(const struct proc *p, const struct map *map)
 			e->size = m->offset + (m->end - m->start);
 	}
 	maps__free(&maps);
-	e->pin = proc__pin_map(p, map);
 	if (e->n_pieces)
 		return opened(e);
 	elf__free(e);
@@ -378,9 +379,9 @@ void elf__free(struct elf *e)
 {
 	if (!e || e->users--)
 		return;
-	close(e->fd);
-	if (e->pin >= 0)
-		close(e->pin);
+	if (e->fd >= 0)
+		close(e->fd);
+	proc__free(e->process);
 	free(e->ph);
 	free(e->sh);
 	free(e);
@@ -388,16 +389,14 @@ void elf__free(struct elf *e)
 
 bool elf__is_memory(const struct elf *e)
 {
-	return e->n_pieces;
+	return e->process;
 }
 
 char *elf__name(const struct elf *e, char buf[ELF_NAME])
 {
-	int fd = elf__is_memory(e) ? e->pin : e->fd;
-
-	if (fd < 0)
+	if (e->fd < 0)
 		return NULL;
-	snprintf(buf, ELF_NAME, "/proc/self/fd/%d", fd);
+	snprintf(buf, ELF_NAME, "/proc/self/fd/%d", e->fd);
 	return buf;
 }
 

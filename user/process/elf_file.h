@@ -17,10 +17,10 @@ struct span {
 struct elf {
 	unsigned int users;
 	int fd;
-	int pin; /* names the file where fd cannot; otherwise -1 */
 	uint64_t size;
-	/* If the file cannot be opened: fd is /proc/PID/mem, and these parts of the file are
-	 * in it. */
+	/* If the file cannot be opened: fd only names it, or is -1, and these parts of the file are
+	 * in the process's memory. Owned. */
+	struct proc *process;
 	struct piece {
 		uint64_t addr, off, len;
 	} piece[PIECES_MAX];
