@@ -41,6 +41,7 @@ class Row:
         self.attached = 0  # tracers that had attached when they were killed
         self.counted = 0  # hits compared with the target's counts
         self.notes = []
+        self.summary = ""  # in place of long notes, for the table
 
     def problems(self):
         return self.crashes + self.wrong + self.inexact

@@ -64,7 +64,7 @@ class Bystander:
         self.library = assembled(scratch("bystander/libwork.so"), WORK)
         self.process = spawn([compiled("bystander.c", "bystander-program", "-rdynamic"), self.library])
         self.process.wait_line("^ready", 30)
-        self.seen = 0
+        self.seen, self.most_changed, self.share = 0, 0, 1
 
     def ask(self):
         self.seen += 1
@@ -93,8 +93,10 @@ class Bystander:
             self.row.wrong.append("%s: %d bytes of a bystander's code changed, %d of its results were wrong" % (what, now["most_changed"], now["wrong"]))
         if now["rate"] * SLOWER < self.before:
             self.row.wrong.append("%s: a bystander made %d calls a second of CPU time, %d before" % (what, now["rate"], self.before))
-        held = "%s: %d bytes, %.0f %% of the rate" % (what, now["most_changed"], 100.0 * min(1, now["rate"] / self.before))
-        self.row.notes.append(held)
+        share = min(1, now["rate"] / self.before)
+        self.most_changed, self.share = max(self.most_changed, now["most_changed"]), min(self.share, share)
+        self.row.notes.append("%s: %d bytes, %.0f %% of the rate" % (what, now["most_changed"], 100 * share))
+        self.row.summary = "of the bystander %d bytes changed, and its rate was at least %.0f %%" % (self.most_changed, 100 * self.share)
 
     def __exit__(self, kind, value, trace):
         if not kind:

@@ -36,12 +36,12 @@ OFTEN = (
 COLUMNS = ("what", "times", "crashes", "wrong results", "calls counted", "counted wrongly", "code restored, ms: median, most", "")
 
 
-def cells(row):
+def cells(row, last=None):
     restored = ""
     if row.restored:
         restored = "%.0f, %.0f" % (1e3 * statistics.median(row.restored), 1e3 * max(row.restored))
     return (row.name, "{:,}".format(int(row.count)), str(len(row.crashes)), str(len(row.wrong)),
-            "{:,}".format(row.counted) if row.counted else "", str(len(row.inexact)), restored, "; ".join(row.notes))
+            "{:,}".format(row.counted) if row.counted else "", str(len(row.inexact)), restored, last or "; ".join(row.notes))
 
 
 def run(scenario, n):
@@ -67,7 +67,7 @@ def machine():
 
 def markdown(rows, took):
     lines = ["| %s |" % " | ".join(COLUMNS), "|---|" + "---:|" * (len(COLUMNS) - 2) + "---|"]
-    lines += ["| %s |" % " | ".join(cells(row)) for row in rows]
+    lines += ["| %s |" % " | ".join(cells(row, row.summary)) for row in rows]
     return "\n".join(lines) + "\n\n`make chaos`: %s, %.0f minutes.\n" % (machine(), took / 60)
 
 
