@@ -3,8 +3,11 @@
 # run: nightly
 """Programs from unusual places: images that squashfuse mounts, as Apptainer does without setuid, and programs of another C
 library (musl, as in Alpine)."""
+import glob
 import os
+import re
 import shutil
+import signal
 import stat
 import subprocess
 
@@ -14,7 +17,7 @@ from harness import IS_ROOT, PROGRAMS, REPO, Skip, check, equal, run, scratch, s
 PYTHON = "/usr/bin/python3"
 UNUSABLE = 2
 JOB = """
-import ctypes, os, sys, time
+import ctypes, os, signal, sys, time
 lib = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), "libc10.so"))
 new = lib._ZN3c1025ProfiledCPUMemoryReporter3NewEPvm
 new.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
@@ -22,12 +25,42 @@ new.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 def allocate(i):
     new(None, 0x100000 + i % 1000 * 64, 64)
 
-print("ready", flush=True)
-i = 0
+def say(what):
+    os.write(1, ("%s %d\\n" % (what, os.getpid())).encode())
+
+def child(*_):
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # ends with its parent
+        signal.signal(signal.SIGUSR1, count)
+        say("child")
+
+def count(*_):
+    global more
+    more = 50
+
+def stranger(*_):
+    if os.fork() == 0:
+        if os.fork():
+            os._exit(0)
+        say("stranger")
+
+def brief(*_):
+    pid = os.fork() or os._exit(0)
+    os.waitpid(pid, 0)
+    os.write(1, b"brief %d\\n" % pid)
+
+signal.signal(signal.SIGHUP, brief)
+signal.signal(signal.SIGUSR1, child)
+signal.signal(signal.SIGUSR2, stranger)
+print("ready %d" % ctypes.cast(new, ctypes.c_void_p).value, flush=True)
+i = more = 0
 while True:
     i += 1
     allocate(i)
     time.sleep(0.002)
+    if more == 1:
+        say("more")
+    more = max(more - 1, 0)
 """
 # As nobody, in namespaces of its own: mounts the image and runs the interpreter in it.
 MOUNT = """
@@ -91,9 +124,21 @@ def in_image():
         os.chmod(device, 0o666)
     p = spawn(["unshare", "-m", "sh", "-c", 'mount --bind "$0" /dev/fuse && exec "$@"', device, "setpriv", "--reuid=65534", "--regid=65534",
                "--clear-groups", "unshare", "-Urm", "sh", "-c", MOUNT, "sh", path, mount], cwd="/")
-    p.wait_line("^ready", 60)
+    p.function = int(p.wait_line("^ready", 60).split()[1])
     check(not os.access("/proc/%d/root%s/bin/python3" % (p.pid, mount), os.F_OK), "root may read the mount: the test shows nothing")
     return p
+
+
+def told(p, number, word):
+    """Sends a signal, and returns the PID that the job says then."""
+    p.signal(number)
+    return int(p.wait_line("^" + word, 30).split()[1])
+
+
+def code(pid, address):
+    with open("/proc/%d/mem" % pid, "rb", buffering=0) as mem:
+        mem.seek(address)
+        return mem.read(16)
 
 
 def test_fuse_image():
@@ -105,6 +150,35 @@ def test_fuse_image():
         check(doc["rows"][0]["file"].endswith("/mount/job.py") and doc["rows"][0]["line"] == 8, "%s", doc["rows"])
     code, out, err = tool("check", "-p", str(p.pid), root=True)
     check(code == 0 and "can be attached" in out, "check: %d %s%s", code, out, err)
+
+
+def test_fuse_image_children():
+    """The probes are in the recorded process alone: not in another one with the same file, and not in a child at first, whose recording
+    does not say that it is whole."""
+    p, folder = in_image(), scratch("image-children")
+    other = told(p, signal.SIGUSR2, "stranger")
+    try:
+        right = code(other, p.function)
+        recorder = spawn([harness.TOOL, "record", "-p", str(p.pid), "--children", "-o", folder + "/"], root=True)
+        recorder.wait_line("attached to PID %d" % p.pid, 60, stream="err")
+        child = told(p, signal.SIGUSR1, "child")
+        line = recorder.wait_line("following PID %d" % child, 60, stream="err")
+        check("PyTorch may have allocated before" in line, "%s", line)
+        for pid in (p.pid, child):
+            check(code(pid, p.function) != right, "no probe in PID %d", pid)
+        equal(code(other, p.function), right, "code of a process that is not recorded")
+        os.kill(child, signal.SIGUSR1)
+        p.wait_line("^more %d" % child, 30)
+        # on a busy machine it may live long enough to be found
+        recorder.wait_line("following PID %d|1 forked processes ended before" % told(p, signal.SIGHUP, "brief"), 30, stream="err")
+        recorder.signal(2)
+        equal(recorder.wait(60), 0, "exit code (%s)" % recorder.stderr())
+    finally:
+        os.kill(other, signal.SIGKILL)
+    docs = {int(re.search(r"-(\d+)\.mtr$", f)[1]): harness.report(f) for f in glob.glob(folder + "/*.mtr")}
+    for pid in (p.pid, child):
+        equal((docs[pid]["capture"]["attached_at"], docs[pid]["capture"]["lost"]), ("live", 0), "attached, lost")
+        check(harness.device(docs[pid])["allocs"] >= 49, "%s", docs[pid]["devices"])
 
 
 def test_fuse_image_by_another_user():

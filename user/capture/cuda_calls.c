@@ -129,6 +129,7 @@ struct cuda_calls {
 	struct nvml *smi; /* NULL: the process does not use CUDA so far */
 	uint64_t dry_run; /* address of the dry-run library's table, 0: not a dry run */
 	bool sites;	  /* a file with CUDA functions is mapped */
+	bool by_pid;	  /* a file with calls could not be opened: see probes__calls_each() */
 	/* The driver's figures; times are ns since start. */
 	struct nvml_figures figures;
 	uint64_t next_used, next_regular; /* earliest and latest time of the next reading */
@@ -315,7 +316,7 @@ static int attach_file(struct decoder *d, const struct map *map, const struct cu
 	err = probes__attach_calls(d->probes, pid, CALL_SET_DEVICE, &file, set, n_set)
 		      ?: probes__attach_calls(d->probes, pid, CALL_RETURN, &file, calls, n)
 		      ?: probes__attach_calls(d->probes, pid, CALL_ENTER, &file, calls, n);
-	if (probes__calls_each(d->probes) && !proc__alive(d->target->proc))
+	if (probes__calls_each(d->probes, &file) && !proc__alive(d->target->proc))
 		probes__leave(d->probes, pid); /* the PID may be another process's now */
 	return err;
 }
@@ -407,9 +408,9 @@ static void probe_functions(struct decoder *d, const struct map *map, const stru
 					 : "the kernel refused",
 			 file,
 			 err == -EBUSY	 ? "others' are there"
-			 : err == -EXDEV ? "root may not open the file (FUSE of another user), and "
-					   "a capture of several processes would put them into "
-					   "others; record the process by itself, with -p PID"
+			 : err == -EXDEV ? "root may not open the file (FUSE or NFS of another "
+					   "user), and this kernel's probes by PID miss threads; "
+					   "record the process by itself, with -p PID"
 					 : strerror(-err));
 		return;
 	}
@@ -423,11 +424,12 @@ static int use_file(struct decoder *d, const struct maps *m, const struct map *m
 		    const struct cuda_file *f)
 {
 	struct cuda_calls *c = d->calls;
+	const struct call_file id = call_file(f, map);
 	char file[256];
 	/* not probed by a group's other process */
-	bool new_file = (!f->allocator && !f->n) ||
-			probes__new_file(d->probes, map->dev_major, map->dev_minor, map->inode);
+	bool new_file = (!f->allocator && !f->n) || probes__new_file(d->probes, &id);
 
+	c->by_pid |= (f->allocator || f->n) && elf__is_memory(f->elf);
 	if (f->allocator && !torch__is_other(m, map->path) &&
 	    (d->opts->requested || d->opts->requested_if_there))
 		attach_requested(d, map, f, new_file);
@@ -580,6 +582,11 @@ int cuda_calls__attach(struct decoder *d)
 	return err;
 }
 
+bool cuda_calls__by_pid(const struct cuda_calls *c)
+{
+	return c->by_pid;
+}
+
 int cuda_calls__fork(struct decoder *d, const struct cuda_calls *parent)
 {
 	int err = open_calls(d);
@@ -592,7 +599,8 @@ int cuda_calls__fork(struct decoder *d, const struct cuda_calls *parent)
 	c->backend = parent->backend;
 	c->backend_fixed = parent->backend_fixed;
 	c->devices = parent->devices;
-	if (probes__calls_each(d->probes))
+	c->by_pid = parent->by_pid;
+	if (probes__calls_each(d->probes, NULL) || c->by_pid)
 		return 0; /* the parent's probes do not hit here: scan as in a new process */
 	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
 	memcpy(c->runtime, parent->runtime, parent->n_runtime * sizeof(*c->runtime));

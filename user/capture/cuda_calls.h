@@ -19,6 +19,8 @@ int cuda_calls__attach(struct decoder *d);
 /* Opens d->calls for a forked process, whose files are mapped as in its parent, and probed if the
  * parent's probes are its own. 0 or -ENOMEM. */
 int cuda_calls__fork(struct decoder *d, const struct cuda_calls *parent);
+/* True if a file with calls could not be opened (elf__is_memory()). */
+bool cuda_calls__by_pid(const struct cuda_calls *c);
 void cuda_calls__free(struct cuda_calls *c); /* NULL is fine */
 /* Probes files that were mapped since, every 20 ms at most; now: ns since start. */
 void cuda_calls__look(struct decoder *d, uint64_t now);

@@ -135,9 +135,9 @@ void probes__detach(struct probes *p)
 	p->in->detach(p, 0);
 }
 
-bool probes__calls_each(const struct probes *p)
+bool probes__calls_each(const struct probes *p, const struct call_file *file)
 {
-	return p->calls_each;
+	return p->calls_each || (file && probes__everywhere(p) && elf__is_memory(file->elf));
 }
 
 void probes__leave(struct probes *p, pid_t pid)
@@ -185,28 +185,15 @@ bool probes__old(const struct probes *p)
 	return p->old;
 }
 
-static struct place place_of(const struct hook *h)
-{
-	return (struct place){ { h->inode, h->dev_major, h->dev_minor }, h->offset };
-}
-
-/* Whether this file must not be probed: see probes__attach(). */
-static bool is_unknown(const struct probes *p, const struct elf *e)
-{
-	return probes__everywhere(p) && e && elf__is_memory(e);
-}
-
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h)
 {
 	if (probes__attached(p, pid, h->id))
 		return -EEXIST;
-	if (is_unknown(p, h->elf))
-		return -EXDEV;
 	if (probes__everywhere(p) && !h->fixed) {
 		log_debug("%s: a probe for PID %d alone", hook__name(h->id), (int)pid);
 		return p->in->attach_own ? p->in->attach_own(p, pid, h) : -EXDEV;
 	}
-	p->at_place[h->id] = place_of(h);
+	p->at_place[h->id] = place__of(h);
 	return p->in->attach(p, pid, h);
 }
 
@@ -220,18 +207,16 @@ bool probes__attached(const struct probes *p, pid_t pid, enum hook_id id)
 	return p->in->attached(p, pid, id);
 }
 
-static bool same_file(const struct file_id *a, const struct file_id *b)
-{
-	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
-}
-
 static bool fits(const struct probes *p, const struct hook *h)
 {
-	struct place here = place_of(h);
+	struct place here = place__of(h);
 
-	return !h->found || !h->fixed || !probes__attached(p, 0, h->id) ||
-	       (same_file(&here.file, &p->at_place[h->id].file) &&
-		here.offset == p->at_place[h->id].offset);
+	if (!h->found)
+		return true;
+	if (p->in->attached(p, 0, h->id))
+		return place__same(&here, &p->at_place[h->id]);
+	/* Links for all and links for single processes would hide each other: attached(). */
+	return !h->fixed || !p->in->attached(p, PROBES_ONE, h->id);
 }
 
 const struct hook *probes__misfit(const struct probes *p, const struct hook *hooks)
@@ -245,15 +230,15 @@ const struct hook *probes__misfit(const struct probes *p, const struct hook *hoo
 	return NULL;
 }
 
-bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, uint64_t inode)
+bool probes__new_file(struct probes *p, const struct call_file *file)
 {
-	const struct file_id id = { inode, dev_major, dev_minor };
+	const struct file_id id = { file->inode, file->dev_major, file->dev_minor };
 	size_t i;
 
-	if (!p->group_id || p->calls_each)
+	if (!p->group_id || probes__calls_each(p, file))
 		return true;
 	for (i = 0; i < p->n_files; i++) {
-		if (same_file(&p->files[i], &id))
+		if (file_id__same(&p->files[i], &id))
 			return false;
 	}
 	if (p->n_files == CALL_FILES_MAX)
@@ -267,8 +252,7 @@ int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 {
 	if (!n)
 		return 0;
-	return is_unknown(p, file->elf) ? -EXDEV
-					: p->in->attach_calls(p, pid, which, file, sites, n);
+	return p->in->attach_calls(p, pid, which, file, sites, n);
 }
 
 void probes__prepare_sleepable(struct probes *p)

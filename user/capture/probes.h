@@ -84,9 +84,10 @@ void probes__from_environment(struct probes_opts *opts);
 void probes__set_process(struct probes *p, int pidfd);
 /*
  * Attaches the program of a hook, for the process or its whole group. A hook that a process can
- * choose (hook.fixed is false) is attached for that process alone, also in a group. 0 or -errno.
- * -EXDEV: the probe would be in other processes, too, and the process can choose it, or the file
- * could not be opened (elf__is_memory()). -ENOSPC: too many processes have it by themselves.
+ * choose (hook.fixed is false) is attached for that process alone, also in a group; then its
+ * children do not have it. 0 or -errno. -EXDEV: links by PID miss threads here, so the probe would
+ * be in other processes, too. -ENOSPC: too many processes have it by themselves
+ * at that place.
  */
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h);
 /* True if the hook is attached for this process. */
@@ -94,9 +95,6 @@ bool probes__attached(const struct probes *p, pid_t pid, enum hook_id id);
 /* The first of these hooks (HOOK_NR) that is attached at another place; NULL: a process with these
  * hooks can share the programs. */
 const struct hook *probes__misfit(const struct probes *p, const struct hook *hooks);
-/* True for the first call with this file: attach to its calls. Always true if calls are attached
- * for each process. */
-bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, uint64_t inode);
 /* Begins to load the programs for probes__go_sleepable(), so that it is quick. */
 void probes__prepare_sleepable(struct probes *p);
 /*
@@ -134,9 +132,13 @@ struct call_file {
  * none. -EXDEV: as for probes__attach(). */
 int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 			 const struct call_file *file, const struct probe_site *sites, size_t n);
-/* True if calls are attached for each process by itself, even with a group: return probes would end
- * other processes that have a seccomp filter. */
-bool probes__calls_each(const struct probes *p);
+/* True if calls into a file are attached for each process by itself, even with a group: return
+ * probes would end other processes that have a seccomp filter, or the file could not be opened.
+ * file NULL: calls into all files are. */
+bool probes__calls_each(const struct probes *p, const struct call_file *file);
+/* True for the first call with this file: attach to its calls. Always true if probes__calls_each().
+ */
+bool probes__new_file(struct probes *p, const struct call_file *file);
 /* Removes the probes that a group's process has for itself. Call it before its PID can be reused. */
 void probes__leave(struct probes *p, pid_t pid);
 /*

@@ -10,13 +10,14 @@
 #include "kernel/bpf_ring.h"
 
 #define RECORD_TYPES 32 /* more than there are types */
+#define PROBES_ONE (-1)
 
 struct probes_place {
 	void (*free)(struct probes *p); /* frees everything; called when detached */
 	int (*attach)(struct probes *p, pid_t pid, const struct hook *h);
 	/* In a group, for one process; NULL: not possible. */
 	int (*attach_own)(struct probes *p, pid_t pid, const struct hook *h);
-	/* pid 0: for all processes of the group. */
+	/* pid 0: for all processes of the group; PROBES_ONE: for any of them by itself. */
 	bool (*attached)(const struct probes *p, pid_t pid, enum hook_id id);
 	int (*attach_calls)(struct probes *p, pid_t pid, enum call_probe which,
 			    const struct call_file *file, const struct probe_site *sites, size_t n);
@@ -50,6 +51,21 @@ struct place {
 	struct file_id file;
 	uint64_t offset;
 };
+
+static inline struct place place__of(const struct hook *h)
+{
+	return (struct place){ { h->inode, h->dev_major, h->dev_minor }, h->offset };
+}
+
+static inline bool file_id__same(const struct file_id *a, const struct file_id *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+static inline bool place__same(const struct place *a, const struct place *b)
+{
+	return file_id__same(&a->file, &b->file) && a->offset == b->offset;
+}
 
 struct probes {
 	const struct probes_place *in;
@@ -104,11 +120,12 @@ struct probes {
 /*
  * The PID to attach probes on calls into CUDA for; 0: every process that maps the file. At one
  * address it must be the same for all: on Linux 6.11 to 6.13 a return probe fires for every process
- * that has any probe there.
+ * that has any probe there. It is, since it depends on the file only.
  */
-static inline pid_t probes__calls_pid(const struct probes *p, pid_t pid)
+static inline pid_t probes__calls_pid(const struct probes *p, pid_t pid,
+				      const struct call_file *file)
 {
-	return probes__everywhere(p) && !p->calls_each ? 0 : pid;
+	return probes__everywhere(p) && !probes__calls_each(p, file) ? 0 : pid;
 }
 
 /* Load the programs, and set the rest of *p. NULL with errno and *why. */

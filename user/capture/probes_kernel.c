@@ -42,7 +42,9 @@
 
 #define OWN_TABLES 64	   /* links with a thread of their own */
 #define CALL_SITES_MAX 128 /* sites in one file */
-#define OWN_MAX 8 /* processes with a probe of their own on one hook: each hit passes all of them */
+/* Processes with a probe of their own at one place: each hit passes all of them. */
+#define OWN_MAX 8
+#define OWN_MEMORY_MAX 32 /* if the file could not be opened: no other process has these probes */
 
 struct link_create_uprobe_multi {
 	uint32_t prog_fd, target_fd, attach_type, flags;
@@ -58,6 +60,7 @@ struct attachment {
 	pid_t pid;	     /* the process that a probe is for; 0: all */
 	bool is_hook;	     /* a hook of that process, not a call */
 	enum hook_id id;
+	struct place place; /* of a hook of that process */
 };
 
 struct kernel_probes {
@@ -846,6 +849,8 @@ static bool attached(const struct probes *p, pid_t pid, enum hook_id id)
 {
 	const struct attachment *a = kernel(p)->at[id];
 
+	if (pid == PROBES_ONE)
+		return owners(p, 0, id);
 	return a[0].link || a[1].link || (pid && owners(p, pid, id));
 }
 
@@ -858,38 +863,58 @@ static struct attachment *more_calls(struct probes *p, struct attachment of)
 	return &kernel(p)->calls[kernel(p)->n_calls++];
 }
 
+/* Links by PID reach the main thread only. */
+static bool misses_threads(const struct probes *p)
+{
+	return p->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD);
+}
+
+static size_t owners_at(const struct probes *p, const struct place *at)
+{
+	const struct kernel_probes *k = kernel(p);
+	size_t n = 0;
+
+	for (size_t i = 0; i < k->n_calls; i++)
+		n += k->calls[i].is_hook && place__same(&k->calls[i].place, at);
+	return n;
+}
+
 static int attach_own(struct probes *p, pid_t pid, const struct hook *h)
 {
-	const struct attachment of = { .pid = pid, .is_hook = true, .id = h->id };
+	const struct attachment of = {
+		.pid = pid, .is_hook = true, .id = h->id, .place = place__of(h)
+	};
 	struct attachment *a;
 	int err;
 
-	if (p->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD))
-		return -EXDEV; /* links by PID miss threads */
-	if (owners(p, 0, h->id) >= OWN_MAX)
+	if (misses_threads(p))
+		return -EXDEV;
+	if (owners_at(p, &of.place) >= (elf__is_memory(h->elf) ? OWN_MEMORY_MAX : OWN_MAX))
 		return -ENOSPC;
 	a = more_calls(p, of);
 	if (!a)
 		return -ENOMEM;
-	err = attach_to(p, pid, h, false, a);
+	err = attach_to(p, pid, h, p->sleepable && program_name(h->id, true), a);
 	if (err)
 		kernel(p)->n_calls--;
 	return err;
 }
 
 static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which, int prog,
-			      const char *path, const struct probe_site *sites, size_t n)
+			      const struct call_file *file, const struct probe_site *sites,
+			      size_t n)
 {
+	char name[ELF_NAME];
 	uint64_t offsets[CALL_SITES_MAX], cookies[CALL_SITES_MAX], ref_ctrs[CALL_SITES_MAX];
 	struct link_create_uprobe_multi attr = {
 		.prog_fd = prog,
-		.path = (uintptr_t)path,
+		.path = (uintptr_t)elf__name(file->elf, name),
 		.offsets = (uintptr_t)offsets,
 		.cookies = (uintptr_t)cookies,
 		.ref_ctr_offsets = (uintptr_t)ref_ctrs,
 		.cnt = n,
 		.uflags = which == CALL_RETURN ? UPROBE_MULTI_RETURN : 0,
-		.pid = probes__calls_pid(p, pid),
+		.pid = probes__calls_pid(p, pid, file),
 	};
 	struct attachment *a = more_calls(p, (struct attachment){ .pid = attr.pid });
 	long fd;
@@ -911,15 +936,16 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 }
 
 static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, int prog,
-			    const char *path, const struct probe_site *site)
+			    const struct call_file *file, const struct probe_site *site)
 {
-	const struct uprobe_place at = { .path = path,
+	char name[ELF_NAME];
+	const struct uprobe_place at = { .path = elf__name(file->elf, name),
 					 .offset = site->offset,
 					 .ref_ctr = site->ref_ctr,
 					 .cookie = p->old && which == CALL_RETURN ? 0
 										  : site->cookie,
 					 .returns = which == CALL_RETURN };
-	pid_t of = probes__calls_pid(p, pid) ?: -1;
+	pid_t of = probes__calls_pid(p, pid, file) ?: -1;
 	struct attachment *a = more_calls(p, (struct attachment){ .pid = of == -1 ? 0 : of });
 	int fd;
 
@@ -940,20 +966,21 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 {
 	size_t before = kernel(p)->n_calls, i;
 	char name[ELF_NAME];
-	const char *path = elf__name(file->elf, name);
 	int err = 0, prog;
 
-	if (!path)
+	if (!elf__name(file->elf, name))
 		return -ESTALE;
+	if (misses_threads(p) && elf__is_memory(file->elf))
+		return -EXDEV;
 	if (n > CALL_SITES_MAX)
 		return -E2BIG;
 	prog = program(p, call_name(which));
 	if (prog < 0)
 		return prog;
 	if (p->multi)
-		return attach_calls_multi(p, pid, which, prog, path, sites, n);
+		return attach_calls_multi(p, pid, which, prog, file, sites, n);
 	for (i = 0; i < n && !err; i++)
-		err = attach_call_perf(p, pid, which, prog, path, &sites[i]);
+		err = attach_call_perf(p, pid, which, prog, file, &sites[i]);
 	while (err && kernel(p)->n_calls > before)
 		detach_one(&kernel(p)->calls[--kernel(p)->n_calls]);
 	return err;
@@ -980,10 +1007,16 @@ static void prepare_sleepable(struct probes *p)
 		load_twins(kernel(p));
 }
 
+/* Whether processes have the allocator's hooks by themselves, which keep their programs. */
+static bool has_own(const struct probes *p)
+{
+	return attached(p, PROBES_ONE, HOOK_REPORT) || attached(p, PROBES_ONE, HOOK_CPU_NEW);
+}
+
 static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
 	struct kernel_probes *k = kernel(p);
-	int i, err = k->atomic ? -EOPNOTSUPP : load_twins(k);
+	int i, err = k->atomic || has_own(p) ? -EOPNOTSUPP : load_twins(k);
 
 	if (err)
 		return err;

@@ -126,7 +126,7 @@ static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t c
 		return;
 	s->tried_sleepable = true;
 	if (err)
-		log_warn("a page of the process is not in memory, and the kernel has no programs "
+		log_warn("a page of the process is not in memory, and there are no programs here "
 			 "that could wait for it (%s). memtrace-bpf reads such pages; stacks "
 			 "before it has done so stay short",
 			 strerror(-err));

@@ -28,12 +28,17 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
  * A session for a process that was forked from parent's process, directly or through others. It
  * runs under the parent's probes. time: when it was forked; diverged: when the first process in
  * between was (CLOCK_MONOTONIC, ns). early: its records received so far, in the form of
- * capture/queue.h; takes ownership. The process may have ended. NULL and *f on failure.
+ * capture/queue.h; takes ownership. The process may have ended. NULL and *f on failure. The
+ * fact attached_at is "fork", or "live" if session__misses_forks(parent).
  */
 struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number,
 				    uint64_t time, uint64_t diverged, struct queue *early,
 				    struct failure *f);
-void session__free(struct session *s); /* detaches; NULL is fine */
+/* True if probes of this process are links with its PID, because a file could not be opened: a
+ * process that it forks has none until session__new_forked(). */
+bool session__misses_forks(const struct session *s);
+bool session__is_forked(const struct session *s); /* from session__new_forked() */
+void session__free(struct session *s);		  /* detaches; NULL is fine */
 
 /*
  * Attaches. 0; -EAGAIN: PyTorch is not imported yet, call again after session__poll_ms() ms; other

@@ -354,19 +354,23 @@ void session__look_into_torch(struct session *s, uint64_t now)
 		target__attach_optional(&s->target, s->probes, HOOK_MODULE_CALL);
 }
 
-/* A probe would be in others' processes, too, and this process decides where. */
+/* It needs probes of its own, since this process decides where they are. */
 static int refuse_others(struct failure *f, pid_t pid, const struct hook *h, int err)
 {
 	return failure__set(
 		f, EXIT_NOT_PERMITTED, err,
-		"PID %d is not recorded together with others: %s (%s), and a capture of several "
-		"processes would put its probe into others that map the file. Record it by itself: "
-		"record -p %d",
+		"PID %d is not recorded together with others: %s (%s), so it needs probes of its "
+		"own, and %s. Record it by itself: record -p %d",
 		(int)pid,
 		elf__is_memory(h->elf)
-			? "root may not open its file, which is on a FUSE mount of another user"
+			? "root may not open its file, which is on a FUSE or NFS mount of another "
+			  "user"
 			: "the file does not say where the function is that Python frees code with",
-		h->file, (int)pid);
+		h->file,
+		err == -ENOSPC ? "as many processes as may have them do: each call passes the "
+				 "probes of all"
+			       : "this kernel's probes for one process miss threads",
+		(int)pid);
 }
 
 /* Attaches the hooks of the allocator. 0 or negative with *f. */

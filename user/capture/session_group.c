@@ -16,6 +16,7 @@
 #include "capture/symbolizer.h"
 #include "lib/failure.h"
 #include "log/log.h"
+#include "process/elf.h"
 #include "process/proc.h"
 
 void session__join(struct session *s, uint64_t type_cell)
@@ -104,6 +105,20 @@ int session__fit(struct session *s, struct failure *f)
 
 /* ---- forked ---- */
 
+bool session__is_forked(const struct session *s)
+{
+	return s->forked;
+}
+
+bool session__misses_forks(const struct session *s)
+{
+	for (int i = 0; i < HOOK_NR; i++) {
+		if (s->target.hooks[i].found && elf__is_memory(s->target.hooks[i].elf))
+			return true;
+	}
+	return s->decoder && s->decoder->calls && cuda_calls__by_pid(s->decoder->calls);
+}
+
 /* Opens a forked process. An ending one has a directory in /proc, but no command line: then only
  * its PID is known. */
 static struct proc *open_proc(pid_t pid, const struct proc *like)
@@ -179,20 +194,31 @@ static int take_facts(struct session *s, const struct session *parent)
 		value = facts__get(s->facts, keys[i]) ? NULL : facts__get(parent->facts, keys[i]);
 		err = value ? facts__set(s->facts, keys[i], value) : 0;
 	}
-	return err ? err : facts__set(s->facts, "attached_at", "fork");
+	return err ? err
+		   : facts__set(s->facts, "attached_at",
+				session__misses_forks(parent) ? "live" : "fork");
 }
 
-/* Hooks that the parent has by itself: see probes__attach(). */
-static void attach_own(const struct session *s, pid_t parent)
+/* Hooks that the parent has by itself: see probes__attach(). In the order of attaching. */
+static int attach_own(const struct session *s, pid_t parent)
 {
-	static const enum hook_id ids[] = { HOOK_CODE_GONE, HOOK_SCOPE_END, HOOK_MODULE_CALL };
+	static const enum hook_id ids[] = { HOOK_CODE_GONE,  HOOK_SCOPE_END, HOOK_MODULE_CALL,
+					    HOOK_CPU_DELETE, HOOK_CPU_NEW,   HOOK_REPORT,
+					    HOOK_OOM };
+	pid_t pid = proc__pid(s->target.proc);
+	int err;
 
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 		const struct hook *h = &s->target.hooks[ids[i]];
 
-		if (h->found && !h->fixed && probes__attached(s->probes, parent, ids[i]))
-			target__attach_optional(&s->target, s->probes, ids[i]);
+		if (!h->found || h->fixed || !probes__attached(s->probes, parent, ids[i]) ||
+		    probes__attached(s->probes, pid, ids[i]))
+			continue;
+		err = probes__attach(s->probes, pid, h);
+		if (err && h->required && proc__alive(s->target.proc))
+			return err;
 	}
+	return 0;
 }
 
 static int begin(struct session *s, struct session *parent, uint64_t time)
@@ -209,7 +235,8 @@ static int begin(struct session *s, struct session *parent, uint64_t time)
 	if (!err && !s->opts.no_modules && s->target.has_slot)
 		err = modules__open(s->decoder);
 	s->attached = true;
-	attach_own(s, proc__pid(parent->target.proc));
+	if (!err)
+		err = attach_own(s, proc__pid(parent->target.proc));
 	if (!err)
 		err = session__begin_host(s, true);
 	if (!err)
@@ -243,7 +270,8 @@ struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t 
 		err = session__open_native_stacks(s);
 	}
 	if (!err) {
-		s->decoder->forked = true;
+		s->forked = true;
+		s->decoder->forked = !session__misses_forks(parent);
 		err = symbolizer__inherit(s->decoder->names, parent->decoder->names, diverged);
 	}
 	if (!err)
@@ -253,7 +281,11 @@ struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t 
 	if (!err)
 		return s;
 	failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid,
-		     strerror(-err));
+		     err == -ENOSPC
+			     ? "its files cannot be opened, so it needs probes of its own, and "
+			       "as many processes as may have them do; record fewer, or this "
+			       "one with -p"
+			     : strerror(-err));
 	session__free(s);
 	return NULL;
 }

@@ -110,6 +110,7 @@ struct session {
 	uint64_t busy;	     /* ns since start: the last time with a new stack, a page that was
 			absent or much to drain */
 	bool attached;
+	bool forked;	 /* from session__new_forked() */
 	bool cuda_only;	 /* the process uses CUDA without PyTorch: only those calls are recorded */
 	bool torch_came; /* it has imported PyTorch since */
 	bool behind;	 /* the ring was not drained to its end */

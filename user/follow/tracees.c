@@ -151,6 +151,7 @@ static void ended(struct tracee *p, uint64_t when)
 	if (!p->told_end)
 		p->end = when;
 	p->all->unrecorded += p->lacks_number && !p->told_end;
+	p->all->unprobed += p->lacks_probes && p->state != TRACED && !p->told_end;
 	p->told_end = true;
 }
 
@@ -158,6 +159,7 @@ static void execed(struct tracee *p, uint64_t when)
 {
 	p->exec = when;
 	p->told_exec = true;
+	p->lacks_probes = false; /* another program */
 }
 
 static int on_fork(struct tracees *r, const struct mt_rec_group *k)
@@ -182,6 +184,7 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 	p->next = k->time + MAY_EXEC;
 	p->early_from = k->group ? set_of(r, k->group) : NULL;
 	p->forked_by = nearest(r, k->from);
+	p->lacks_probes = p->forked_by && session__misses_forks(p->forked_by);
 	if (!p->early_from || !p->forked_by || session__probes(p->forked_by) != p->early_from) {
 		p->early_from = NULL;
 		p->forked_by = NULL;
@@ -289,6 +292,12 @@ static void say_missed(struct tracees *r)
 			 "they are not recorded",
 			 r->unrecorded, MT_MEMBERS - 1);
 	r->unrecorded = 0;
+	if (r->unprobed)
+		log_warn("%" PRIu64 " forked processes ended before they were attached to: they "
+			 "are not recorded (root may not open their PyTorch, so probes do not pass "
+			 "on to children)",
+			 r->unprobed);
+	r->unprobed = 0;
 	if (missed == r->missed_said)
 		return;
 	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time",
@@ -448,8 +457,11 @@ int tracees__poll_ms(const struct tracees *r)
 	size_t i;
 
 	for (i = 0; i < r->top; i++) {
-		if (r->at[i] && r->at[i]->state == WAITING && r->at[i]->next < next)
-			next = r->at[i]->next;
+		const struct tracee *p = r->at[i];
+
+		if (p && p->next < next &&
+		    (p->state == WAITING || (p->state == FORKED && p->lacks_probes)))
+			next = p->next;
 	}
 	if (next == UINT64_MAX)
 		return -1;

@@ -50,6 +50,7 @@ struct tracee {
 	bool picked;		  /* picked itself, not as a child of a picked process */
 	bool is_child;		  /* started by a process of the capture */
 	bool lacks_number;	  /* forked by a recorded process when all numbers were taken */
+	bool lacks_probes;	  /* see session__misses_forks() */
 	bool has_events;	  /* has records in early, or lost some for lack of room */
 	bool told_exec, told_end; /* reported by the kernel */
 	bool execed, ended;	  /* reported, and all earlier records were drained */
@@ -80,6 +81,7 @@ struct tracees {
 	uint64_t begin; /* first attach, CLOCK_MONOTONIC in ns */
 	uint64_t next_look, missed_said;
 	uint64_t unplaced;   /* forked processes without a place, not reported yet */
+	uint64_t unprobed;   /* processes that ended before they had probes, not reported yet */
 	uint64_t unrecorded; /* processes that ended without a number, not reported yet */
 	/* For picked processes. */
 	pid_t stranger[STRANGERS_MAX]; /* processes that called exec, to be looked at */

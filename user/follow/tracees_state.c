@@ -218,7 +218,9 @@ void tracee__open_forked(struct tracee *p)
 		log_event(LOG_INFO, "attached",
 			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
 				     LOG_BOOL("forked", true)),
-			  "following PID %d, forked by PID %d", (int)p->pid, (int)p->parent);
+			  "following PID %d, forked by PID %d%s", (int)p->pid, (int)p->parent,
+			  p->lacks_probes ? "; PyTorch may have allocated before" : "");
+	p->lacks_probes = false;
 }
 
 int tracee__await(struct tracee *p, struct failure *f)
@@ -406,7 +408,8 @@ void tracee__pump(struct tracee *p, uint64_t now)
 
 	if (p->execed && !tracee__after_exec(p))
 		return;
-	if (p->state == FORKED && p->has_events)
+	if (p->state == FORKED &&
+	    (p->has_events || (p->lacks_probes && !p->ended && now >= p->next)))
 		tracee__open_forked(p);
 	if (p->ended) {
 		tracee__remove(p, "target exited");

@@ -136,7 +136,7 @@ void output__stem(const struct output *o, char *buf, size_t size)
 {
 	const struct proc *proc = session__proc(o->session);
 	const char *rank = output__fact(o, "rank"), *args, *name;
-	bool forked = !strcmp(output__fact(o, "attached_at"), "fork");
+	bool forked = session__is_forked(o->session);
 	bool worker = !strncmp(proc__comm(proc), "pt_data_worker", 14);
 	char of_rank[32] = "";
 	size_t len, n;

@@ -92,7 +92,7 @@ static int fill(const struct proc *p, struct elf *e, const struct map *map, uint
 		size = 0;
 	else if (start != vaddr)
 		return torch__refuse_hook(h, -EINVAL, "its address is not where a function begins");
-	h->fixed = is_fixed(e, in, vaddr);
+	h->fixed = !elf__is_memory(e) && is_fixed(e, in, vaddr);
 	return torch__set_hook(p, e, map, vaddr, offset, size, args, h);
 }
 

@@ -428,7 +428,7 @@ static int hook_from_file(const struct proc *p, const struct maps *m, struct elf
 	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : exec_map_at(m, file, offset);
 	if (!map)
 		return torch__refuse_hook(h, -ENOENT, "its code is not mapped");
-	h->fixed = true;
+	h->fixed = !elf__is_memory(e);
 	return torch__set_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
 }
 

@@ -30,8 +30,9 @@ struct hook {
 	enum hook_id id;
 	bool found;
 	bool required; /* nothing can be traced without it */
-	/* The file says that this function is the one, so no process can choose another. Probes on
-	 * others are for one process only. */
+	/* The file was opened, and says that this function is the one, so no process can choose
+	 * another. Otherwise the probe is for one process only: the file does not say it, or could
+	 * not be opened, and the process's memory says it (elf__is_memory()). */
 	bool fixed;
 	struct elf *elf; /* the file, owned; elf__name() is for the kernel. NULL if not found */
 	uint64_t inode;	 /* identity of that file */

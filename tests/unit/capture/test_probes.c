@@ -50,10 +50,47 @@ static void test_lost_ends(void **state)
 	assert_true(!probes__lost_ends(&p, &n) && n == 6);
 }
 
+static bool for_all, for_one;
+
+static bool attached(const struct probes *p, pid_t pid, enum hook_id id)
+{
+	return id == HOOK_REPORT && (pid == PROBES_ONE ? for_one : for_all);
+}
+
+/* Links for all and links for single processes are never in one set: a hook would seem to be
+ * attached for a process that its links do not reach. */
+static void test_which_processes_share_programs(void **state)
+{
+	static const struct probes_place place = { .attached = attached };
+	static struct probes p = { .in = &place, .group_id = 1 };
+	struct hook hooks[HOOK_NR] = { 0 }, *h = &hooks[HOOK_REPORT];
+
+	for (int i = 0; i < HOOK_NR; i++)
+		hooks[i].id = i;
+	*h = (struct hook){ .id = HOOK_REPORT, .found = true, .inode = 7, .offset = 64 };
+	p.at_place[HOOK_REPORT] = (struct place){ { 7, 0, 0 }, 64 };
+	for (int i = 0; i < 2; i++) {
+		h->fixed = i;
+		for_all = for_one = false;
+		assert_null(probes__misfit(&p, hooks));
+		for_all = true;
+		assert_null(probes__misfit(&p, hooks));
+		h->offset = 65;
+		assert_ptr_equal(probes__misfit(&p, hooks), h);
+		h->offset = 64;
+	}
+	for_all = false;
+	for_one = true;
+	assert_ptr_equal(probes__misfit(&p, hooks), h);
+	h->fixed = false;
+	assert_null(probes__misfit(&p, hooks));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lost_ends),
+		cmocka_unit_test(test_which_processes_share_programs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -143,8 +143,8 @@ static int decide(bool defect)
 	wrong += allows_child(filter) == defect;
 	wrong += allows_child(in_a_thread) == defect;
 	wrong += !prctl(PR_GET_SECCOMP, 0, 0, 0, 0) && !allows_child(NULL);
-	wrong += probes__calls_pid(&one, 42) != 42;
-	wrong += probes__calls_pid(&group, 42) != (defect ? 42 : 0);
+	wrong += probes__calls_pid(&one, 42, NULL) != 42;
+	wrong += probes__calls_pid(&group, 42, NULL) != (defect ? 42 : 0);
 	return wrong;
 }
 
