@@ -47,7 +47,7 @@ def test_probes_are_seen_in_the_code():
     pid = target.popen.pid
     wait_clean(pid, "its start")
     recorder = record(pid, scratch("seen.mtr"))
-    time.sleep(0.5)
+    recorder.wait_line("attached", 60, stream="err")
     check(patched_bytes(pid) > 0, "no byte of the target's code differs while attached")
     finish(recorder)
     wait_clean(pid, "Ctrl-C")
