@@ -125,8 +125,9 @@ def test_check_process():
     internals = ("thread state", "cpu new", "autograd node")
     check(not any(word in out for word in internals), "internals without -v:\n%s", out)
     check(all(word in tool("check", "-v", "-p", str(t.popen.pid), root=True)[1] for word in internals), "no internals with -v")
-    code, out, err = tool("check", "-p", str(os.getppid()), root=True)
-    check(code == 2 and out.startswith("This host can trace. PID %d cannot be attached." % os.getppid()) and "Python" in err, "another program: %d %s %s", code, out, err)
+    other = spawn(["sleep", "60"])
+    code, out, err = tool("check", "-p", str(other.pid), root=True)
+    check(code == 2 and out.startswith("This host can trace. PID %d cannot be attached." % other.pid) and "Python" in err, "another program: %d %s %s", code, out, err)
     equal(patched_bytes(t.popen.pid), 0, "bytes of the target's code that differ: check attaches nothing")
 
 
