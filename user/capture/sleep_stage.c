@@ -168,7 +168,8 @@ static int forget(struct sleep_stage *s, uint64_t addr, uint64_t size)
 		if (s->open && !s->wakes && s->range[i].asleep &&
 		    s->range[i].changed == s->number && has_blocks(&s->range[i]))
 			s->bytes -= s->range[i].size;
-	memmove(&s->range[from], &s->range[to], (s->n - to) * sizeof(*s->range));
+	if (from < to) /* without any range there is no array */
+		memmove(&s->range[from], &s->range[to], (s->n - to) * sizeof(*s->range));
 	s->n -= to - from;
 	s->whole = false;
 	return 0;

@@ -569,9 +569,13 @@ int tracees__finish(struct tracees *r, const char *reason)
 		if (p && p->state == FORKED && p->has_events)
 			tracee__open_forked(p);
 	}
-	for (i = 0; i < r->top; i++) {
-		if (r->at[i])
-			tracee__remove(r->at[i], r->at[i]->ended ? "target exited" : reason);
+	/* The end of a process begins the recordings of its children, which have any place. */
+	while (r->top) {
+		for (i = 0; i < r->top; i++) {
+			if (r->at[i])
+				tracee__remove(r->at[i],
+					       r->at[i]->ended ? "target exited" : reason);
+		}
 	}
 	say_missed(r);
 	if (r->hurries)
