@@ -193,7 +193,7 @@ def test_many_events_and_hostile_names():
     names = ["", "=1+1", "a\nb\tc", "é\u202e漢字🙂", "x" * 3000, "'; DROP TABLE rows;--"]
     w = Writer(path, {"comm": "python", "pid": "7", "rank": "3", "start": "2026-02-28T23:59:59.999Z"})
     for k, name in enumerate(names):
-        w.block(27000, size=512 + k, stack=w.stack(name or "f.py", name, k + 1, name, name), compress=True)
+        w.block(27000, size=512 + k, stack=w.stack(name or "f.py", name, k + 1, name, name), compress=True, noise=True)
     w.close()
     found = read(export(scratch("hostile"), "--job", "7", path))
     equal(found["rows"]["events"], 6 * 27000, "events")

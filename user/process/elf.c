@@ -311,11 +311,18 @@ static struct elf *opened(struct elf *e)
  * headers. */
 static struct elf *open_memory(const struct proc *p, const struct map *map)
 {
-	struct elf *e = new_elf(proc__pin_map(p, map));
+	int image = proc__image(p), err;
 	struct maps maps;
+	struct elf *e;
 	size_t i;
-	int err;
 
+	/* Who may not open a process's memory lacks a right for more than this file. */
+	if (image < 0) {
+		errno = -image;
+		return NULL;
+	}
+	close(image);
+	e = new_elf(proc__pin_map(p, map));
 	if (!e)
 		return NULL;
 	e->process = proc__open(proc__pid(p));
