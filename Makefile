@@ -98,7 +98,7 @@ $(LIB): $(LIBOBJS)
 
 $(OUTPUT)/memtrace-bpf: $(OUTPUT)/obj/user/main.o $(LIB)
 	$(call msg,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(PROGRAM_LDFLAGS) -Wl,-Map=$@.map -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) $(PROGRAM_LDFLAGS) -Wl,-Map=$@.map -o $@.new $^ $(LDLIBS) && mv -f $@.new $@
 
 $(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(call msg,CC,$@)
@@ -117,7 +117,7 @@ $(OUTPUT)/man/%: docs/man/%
 	$(Q)cp $< $@
 
 # What is in this build: main.c is compiled again when that has changed. Written while make reads this file, so that no target is
-# made for nothing: tests run make while others run the program.
+# made for nothing: tests run make while others run the program. So it is linked under another name, too: at midnight its date changes.
 # A source tarball has the commit in its file RELEASE. SOURCE_DATE_EPOCH makes the date reproducible.
 comma := ,
 COMMIT := $(if $(wildcard .git),$(shell git rev-parse --short=10 HEAD 2>/dev/null),$(shell sed -n 's/^commit=//p' RELEASE 2>/dev/null))
