@@ -470,6 +470,7 @@ def patched_bytes(pid, names=CODE):
 def run(namespace):
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the tests' processes would ignore it
     wanted = sys.argv[1:]
     tests = [(n, f) for n, f in namespace.items() if n.startswith("test_") and callable(f)]
     if RING:
