@@ -35,7 +35,7 @@ SPARE_KIB = 4 << 20  # memory that has to be available for one more than AT_ONCE
 MAIN_PATH = "test_exact.test_torch_main"  # a run that skips this one has proved nothing
 WORDS = ("check", "nightly", "long", "alone", "probes-all", "reads-code")
 UNIT_SECONDS, FILE_SECONDS = 300, 900
-UNIT_CPU, FILE_CPU = 30, 120  # budgets of files whose header names none
+UNIT_CPU, FILE_CPU = 40, 200  # budgets of files whose header names none
 DEAREST = 20
 BUSY = 6  # busy processes next to a file under --stress
 
