@@ -34,7 +34,7 @@ AT_MOST = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", 2 * CORES + 1))
 SPARE_KIB = 4 << 20  # memory that has to be available for one more than AT_ONCE
 MAIN_PATH = "test_exact.test_torch_main"  # a run that skips this one has proved nothing
 WORDS = ("check", "nightly", "long", "alone", "probes-all", "reads-code")
-UNIT_SECONDS, FILE_SECONDS = 300, 900
+UNIT_SECONDS, FILE_SECONDS, GRACE = 300, 900, 10  # a job that is not over then gets SIGTERM, and SIGKILL GRACE later
 UNIT_CPU, FILE_CPU = 40, 200  # budgets of files whose header names none
 DEAREST = 20
 BUSY = 6  # busy processes next to a file under --stress
@@ -46,9 +46,8 @@ class Job:
     def __init__(self, name, command, path, is_unit):
         self.name, self.command, self.path, self.is_unit = name, command, path, is_unit
         self.words, self.budget = header(path, UNIT_CPU if is_unit else FILE_CPU)
-        self.log = os.path.join(LOGS, name.replace("/", "-") + ".log")
-        self.ring = None
-        self.process = None
+        self.log = log_of(name)
+        self.ring = self.process = None
         self.cpu = 0.0
         self.lines = []
 
@@ -63,14 +62,23 @@ class Job:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env)
         self.began = time.monotonic()
+        self.limit = UNIT_SECONDS if self.is_unit else FILE_SECONDS
+        self.late = 0  # signals that it got
+
+    def stop_if_late(self):
+        if time.monotonic() - self.began > self.limit + self.late * GRACE:
+            os.kill(self.process.pid, signal.SIGKILL if self.late else signal.SIGTERM)
+            self.late += 1
+
+    def how(self):
+        """How it ended, for a message."""
+        return "not over after %d s" % self.limit if self.late else "exit %d" % self.process.returncode
 
     def ended(self):
         """True once it has ended; its CPU time is that of all its descendants that somebody waited for."""
         pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
         if not pid:
-            limit = UNIT_SECONDS if self.is_unit else FILE_SECONDS
-            if time.monotonic() - self.began > limit:
-                self.process.send_signal(signal.SIGTERM if time.monotonic() - self.began < limit + 10 else signal.SIGKILL)
+            self.stop_if_late()
             return False
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self.cpu = usage.ru_utime + usage.ru_stime
@@ -81,6 +89,10 @@ class Job:
         if self.cpu > self.budget:
             self.lines.append("FAIL %s: it took %.0f s of CPU, and its budget is %d s (the header's cpu=N)" % (self.name, self.cpu, self.budget))
         return True
+
+
+def log_of(name):
+    return os.path.join(LOGS, name.replace("/", "-") + ".log")
 
 
 def header(path, cpu):
@@ -110,9 +122,10 @@ def unit_lines(job, text):
     if code == 77:
         skip = skip or [""]
     elif code:
-        # Each failing test is named when it fails and once more at the end; a crash names none.
+        # Each failing test is named when it fails and once more at the end. A crash names none: its reason is in the last lines.
         why = [line for line in text.splitlines() if re.search(r"^\[  (FAILED|ERROR)|error:|Error|ERROR", line)][:8]
-        lines += ["FAIL %s%s: exit %d, see %s" % (job.name, "." + name if name else "", code, job.log) for name in bad or [""]]
+        why += [] if bad else text.splitlines()[-5:]
+        lines += ["FAIL %s%s: %s, see %s" % (job.name, "." + name if name else "", job.how(), job.log) for name in bad or [""]]
         lines += ["     " + line[:300] for line in why]
     else:
         job.ok = ok or (0 if skip else 1)
@@ -124,9 +137,11 @@ def unit_lines(job, text):
 
 
 def file_lines(job, text):
+    """Its own lines. A file that dies fails as a whole, because some of its tests did not run."""
     lines = [line for line in text.splitlines() if re.match(r"(PASS|FAIL|SKIP) ", line)]
-    if job.process.returncode not in (0, 77) and not any(line.startswith("FAIL ") for line in lines):
-        lines.append("FAIL %s: exit %d before its end, see %s" % (job.name, job.process.returncode, job.log))
+    expected = (0, 1) if any(line.startswith("FAIL ") for line in lines) else (0, 77)
+    if job.process.returncode not in expected:
+        lines.append("FAIL %s: %s before its end, see %s" % (job.name, job.how(), job.log))
         lines += ["     " + line for line in text.splitlines()[-5:]]
     return lines
 
@@ -152,22 +167,18 @@ def find():
 
 
 def of_ring(jobs, ring):
-    """Those of a ring. Files of ring 2 may have single tests for the night: harness.nightly."""
+    """Those of a ring. A file of ring 2 may have single tests for the night: harness.nightly."""
     chosen = []
     for job in jobs.values():
+        is_nightly = "nightly" in job.words
         if ring == "nightly":
-            if not job.is_unit and "nightly" not in job.words:
-                with open(job.path, encoding="utf-8") as f:
-                    if not re.search(r"^@nightly", f.read(), re.M):
-                        continue
-                job.ring = "nightly"
-            elif job.is_unit:
-                continue
-        elif "nightly" in job.words or (ring == "check" and not job.is_unit and "check" not in job.words):
-            continue
+            with open(job.path, encoding="utf-8") as f:
+                is_in = is_nightly or re.search(r"^@nightly", f.read(), re.M)
         else:
-            job.ring = ring
-        chosen.append(job)
+            is_in = not is_nightly and (ring == "test" or job.is_unit or "check" in job.words)
+        if is_in:
+            job.ring = None if is_nightly else ring
+            chosen.append(job)
     return chosen
 
 
@@ -217,7 +228,7 @@ def run_together(waiting, show):
     """Runs jobs beside each other; show() gets each one that has ended."""
     waiting, running, idle = list(waiting), [], Idle()
     while waiting or running:
-        most = AT_MOST if idle.now() else AT_ONCE
+        most = max(AT_ONCE, min(AT_MOST, len(running) + 1)) if idle.now() else AT_ONCE
         for job in list(waiting):
             if len(running) >= most:
                 break
@@ -256,6 +267,13 @@ class Sums:
                 self.skips.append(line)
 
 
+def passes_alone(job, test):
+    alone = Job("%s.%s.again" % (job.name, test), [*job.command, test], job.path, False)
+    alone.ring = job.ring
+    run_together([alone], lambda _: None)
+    return [line.split(" ", 1)[0] for line in alone.lines] == ["PASS"]
+
+
 def run_failed_again(jobs, sums):
     """Runs each test that failed beside others twice more, by itself: they may have kept the machine too busy for it. If it passes
     both times, it counts as passed. Unit tests and files that ran alone do not run again."""
@@ -264,10 +282,7 @@ def run_failed_again(jobs, sums):
         if not test or file not in jobs or jobs[file].is_unit or "alone" in jobs[file].words:
             continue
         print("AGAIN %s.%s: it failed beside other tests" % (file, test), flush=True)
-        outputs = [subprocess.run([*jobs[file].command, test], capture_output=True, text=True, check=False) for _ in range(2)]
-        with open(os.path.join(LOGS, "%s.%s.again.log" % (file, test)), "w", encoding="utf-8") as f:
-            f.writelines(done.stdout + done.stderr for done in outputs)
-        if all(re.search(r"^PASS ", done.stdout, re.M) and done.returncode == 0 for done in outputs):
+        if all(passes_alone(jobs[file], test) for _ in range(2)):
             sums.failures.remove(line)
             sums.only_alone.append(line)
             sums.passed, sums.failed = sums.passed + 1, sums.failed - 1
@@ -281,12 +296,13 @@ def dearest(jobs):
 
 
 def stress(jobs, rounds):
-    """Runs each job so often beside busy processes."""
+    """Runs each job so often beside busy processes, which end with this one. Each round has its log."""
     sums = Sums()
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY)]
+    busy = [subprocess.Popen([sys.executable, "-c", "import os\nwhile os.getppid() == %d: pass" % os.getpid()]) for _ in range(BUSY)]
     try:
         for job in jobs:
-            for _ in range(rounds):
+            for i in range(rounds):
+                job.log = log_of("%s.%d" % (job.name, i + 1))
                 run_together([job], sums.show)
     finally:
         for p in busy:
@@ -296,9 +312,9 @@ def stress(jobs, rounds):
 
 
 def lock():
-    """One run at a time in an output folder."""
+    """One run at a time in an output folder: a file that holds the lock until it is closed."""
     os.makedirs(LOGS, exist_ok=True)
-    held = open(os.path.join(LOGS, ".lock"), "w", encoding="ascii")  # closed at the end of this process
+    held = open(os.path.join(LOGS, ".lock"), "w", encoding="ascii")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -318,30 +334,19 @@ def interpreters(ring):
         os.environ["MEMTRACE_TORCH_PYTHONS"] = ":".join(filter(None, found))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ring", choices=("check", "test", "nightly"), default="test")
-    parser.add_argument("--stress", type=int, metavar="N", default=0)
-    parser.add_argument("names", nargs="*")
-    args = parser.parse_args()
-    os.chdir(REPO)
-    held = lock()
-    os.set_inheritable(held.fileno(), False)
-    interpreters(args.ring)
-    jobs = find()
-    chosen = named(jobs, args.names) if args.names else of_ring(jobs, args.ring)
-    if args.stress:
-        sums = stress(chosen, args.stress)
-    else:
-        sums = Sums()
-        run_together(order(job for job in chosen if "alone" not in job.words), sums.show)
-        for job in chosen:
-            if "alone" in job.words:
-                run_together([job], sums.show)
-        if len(chosen) > 1:
-            run_failed_again(jobs, sums)
+def run(chosen, jobs):
+    sums = Sums()
+    run_together(order(job for job in chosen if "alone" not in job.words), sums.show)
+    for job in chosen:
+        if "alone" in job.words:
+            run_together([job], sums.show)
     if len(chosen) > 1:
-        dearest(chosen)
+        run_failed_again(jobs, sums)
+    return sums
+
+
+def conclude(sums):
+    """Prints the end of the output. The exit status."""
     status = 1 if sums.failed or not sums.passed else 0
     if any(line.startswith("SKIP %s " % MAIN_PATH) for line in sums.skips):
         print("the main path, %s, was skipped: nothing is proved" % MAIN_PATH)
@@ -352,7 +357,24 @@ def main():
         for line in lines:
             print("  %.300s" % line)
     print("%d passed, %d failed%s" % (sums.passed, sums.failed, ", %d skipped" % sums.skipped if sums.skipped else ""))
-    sys.exit(status)
+    return status
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ring", choices=("check", "test", "nightly"), default="test")
+    parser.add_argument("--stress", type=int, metavar="N", default=0)
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    os.chdir(REPO)
+    with lock():
+        interpreters(args.ring)
+        jobs = find()
+        chosen = named(jobs, args.names) if args.names else of_ring(jobs, args.ring)
+        sums = stress(chosen, args.stress) if args.stress else run(chosen, jobs)
+        if len(chosen) > 1:
+            dearest(chosen)
+        sys.exit(conclude(sums))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,11 @@ def tree(name, files):
     return top
 
 
+def append(top, file, text):
+    with open(os.path.join(top, "tests", "e2e", file + ".py"), "a", encoding="utf-8") as f:
+        f.write(text)
+
+
 def run_tests(top, *names):
     env = dict(os.environ, OUTPUT=os.path.join(top, "out"), MEMTRACE_PYTHONS="", MEMTRACE_TORCH_PYTHONS="")
     done = subprocess.run(["tests/run.py", *names], cwd=top, env=env, capture_output=True, text=True, timeout=60, check=False)
@@ -98,11 +103,37 @@ def test_unknown_word():
 def test_a_file_that_dies():
     """A file that ends before its end has failed, and the last lines of its output are shown."""
     top = tree("dies", {"test_a": ("", {"one": ()})})
-    with open(os.path.join(top, "tests", "e2e", "test_a.py"), "a", encoding="utf-8") as f:
-        f.write('sys.stderr.write("the last words\\n")\nsys.stdout.flush()\nimport os\nos.abort()\n')
+    append(top, "test_a", 'sys.stderr.write("the last words\\n")\nsys.stdout.flush()\nimport os\nos.abort()\n')
     code, said = run_tests(top, "test_a")
     equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line")
     check(any("the last words" in line for line in said), "the last words:\n%s", "\n".join(said))
+
+
+def test_a_file_that_fails_and_dies():
+    """Its failed test passes alone, but the tests after it never ran."""
+    top = tree("fails-and-dies", {"test_a": ("", {"one": (1,)}), "test_b": ("", {"two": ()})})
+    append(top, "test_a", "import os\nif not sys.argv[1:]:\n    os.abort()\n")
+    code, said = run_tests(top, "test_a", "test_b")
+    equal((code, said[-1]), (1, "2 passed, 1 failed"), "exit code and last line")
+    check(said[-2].startswith("  FAIL test_a: exit -6 before its end"), "the reason:\n%s", "\n".join(said))
+
+
+def test_a_test_that_never_ends():
+    """It ignores SIGTERM, too. The run goes on, and says why it ended the test."""
+    top = tree("endless", {"test_a": ("", {"one": (1,)}), "test_b": ("", {"two": ()})})
+    append(top, "test_a", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile sys.argv[1:]:\n    signal.pause()\n")
+    limits = "UNIT_SECONDS, FILE_SECONDS, GRACE = "
+    runner = os.path.join(top, "tests", "run.py")
+    with open(runner, "r+", encoding="utf-8") as f:
+        text = f.read()
+        check(limits + "300, 900, 10 " in text, "other limits")
+        f.seek(0)
+        f.write(text.replace(limits + "300, 900, 10 ", limits + "9, 9, 0.1 "))
+        f.truncate()
+    code, said = run_tests(top, "test_a", "test_b")
+    equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line")
+    with open(os.path.join(top, "out", "test-logs", "test_a.one.again.log"), encoding="utf-8") as f:
+        check("PASS test_a.one" in f.read(), "it did not run alone")
 
 
 def test_stress():
