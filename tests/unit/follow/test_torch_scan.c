@@ -33,14 +33,21 @@ static enum torch_scan_is ask(struct torch_scan *s, pid_t pid, uid_t user)
 	return torch_scan__ask(s, &q);
 }
 
+/* In a new scan, for which the owner has its time again: a busy machine takes long. */
+static enum torch_scan_is ask_anew(struct torch_scan *s, pid_t pid)
+{
+	torch_scan__begin(s);
+	return ask(s, pid, 1000);
+}
+
 static void test_answers(void **state)
 {
 	struct torch_scan *s = torch_scan__new(look);
 
-	assert_int_equal(ask(s, WITH, 1000), TORCH_YES);
-	assert_int_equal(ask(s, WITHOUT, 1000), TORCH_NO);
-	assert_int_equal(ask(s, CRASHES, 1000), TORCH_LATER);
-	assert_int_equal(ask(s, WITH, 1000), TORCH_YES); /* with a new helper */
+	assert_int_equal(ask_anew(s, WITH), TORCH_YES);
+	assert_int_equal(ask_anew(s, WITHOUT), TORCH_NO);
+	assert_int_equal(ask_anew(s, CRASHES), TORCH_LATER);
+	assert_int_equal(ask_anew(s, WITH), TORCH_YES); /* with a new helper */
 	torch_scan__free(s);
 	torch_scan__free(NULL);
 }
