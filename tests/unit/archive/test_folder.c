@@ -15,34 +15,12 @@
 #include "archive/folder.h"
 #include "unit/scratch.h"
 
-static char base[64];
-
-static int make(void **state)
-{
-	strcpy(base, "/tmp/memtrace-test-XXXXXX");
-	return mkdtemp(base) ? 0 : -1;
-}
-
-static int drop(void **state)
-{
-	return scratch__remove(base);
-}
-
 static const char *in(const char *name)
 {
 	static char path[128];
 
-	snprintf(path, sizeof(path), "%s/%s", base, name);
+	snprintf(path, sizeof(path), "%s/%s", scratch__path(), name);
 	return path;
-}
-
-static void put(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "w");
-
-	assert_non_null(f);
-	fputs(text, f);
-	fclose(f);
 }
 
 static struct folder_entry entry(const char *file, const char *begin)
@@ -110,7 +88,7 @@ static void test_sandbox(void **state)
 	assert_int_equal(folder__add(f, &a), 0);
 	assert_int_equal(folder__add(f, &b), 0);
 	assert_int_equal(folder__add(f, &c), 0);
-	put(in("w/a.mtr"), "x");
+	scratch__write(in("w/a.mtr"), "x");
 	assert_int_equal(folder__drop(f, "a.mtr", &one), 0);
 	assert_int_equal(access(in("w/a.mtr"), F_OK), -1);
 	assert_int_equal(folder__drop(f, "b.mtr", &two), 0);
@@ -136,7 +114,7 @@ static void test_names(void **state)
 	assert_int_equal(folder__create(in("w"), false, &f), 0);
 	path = folder__new_path(f, "../bf 16/x", ".mtr");
 	assert_string_equal(path, in("w/_._bf_16_x.mtr"));
-	put(path, "");
+	scratch__write(path, "");
 	free(path);
 	path = folder__new_path(f, "../bf 16/x", ".mtr");
 	assert_string_equal(path, in("w/_._bf_16_x-2.mtr"));
@@ -159,7 +137,7 @@ static void test_listing(void **state)
 	struct folder *f;
 
 	assert_int_equal(mkdir(in("theirs"), 0700), 0);
-	put(in("theirs/thesis.tex"), "");
+	scratch__write(in("theirs/thesis.tex"), "");
 	assert_int_equal(folder__create(in("theirs"), false, &f), -ENOTEMPTY);
 	assert_int_equal(folder__create(in("theirs"), true, &f), 0);
 	folder__free(f);
@@ -171,7 +149,7 @@ static void test_listing(void **state)
 	assert_true(folder__wanted(in("to-theirs/"))); /* explicitly named as a folder */
 	assert_int_equal(folder__create(in("to-theirs/"), false, &f), 0);
 	folder__free(f);
-	put(in("file"), "");
+	scratch__write(in("file"), "");
 	assert_int_equal(folder__create(in("file"), false, &f), -ENOTDIR);
 	assert_int_equal(folder__create(in("no/such"), false, &f), -ENOENT);
 	assert_int_equal(mkdir(in("plain"), 0700), 0);
@@ -225,7 +203,7 @@ static void test_hostile(void **state)
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
 		mkdir(in("h"), 0700);
-		put(in("h/" FOLDER_INDEX), list[i].text);
+		scratch__write(in("h/" FOLDER_INDEX), list[i].text);
 		assert_int_equal(folder__read(in("h"), &f, &why), list[i].err);
 		if (!list[i].err)
 			folder__free(f);
@@ -274,12 +252,12 @@ static void test_many_writers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_round_trip, make, drop),
-		cmocka_unit_test_setup_teardown(test_sandbox, make, drop),
-		cmocka_unit_test_setup_teardown(test_names, make, drop),
-		cmocka_unit_test_setup_teardown(test_listing, make, drop),
-		cmocka_unit_test_setup_teardown(test_hostile, make, drop),
-		cmocka_unit_test_setup_teardown(test_many_writers, make, drop),
+		cmocka_unit_test_setup_teardown(test_round_trip, scratch__make, scratch__drop),
+		cmocka_unit_test_setup_teardown(test_sandbox, scratch__make, scratch__drop),
+		cmocka_unit_test_setup_teardown(test_names, scratch__make, scratch__drop),
+		cmocka_unit_test_setup_teardown(test_listing, scratch__make, scratch__drop),
+		cmocka_unit_test_setup_teardown(test_hostile, scratch__make, scratch__drop),
+		cmocka_unit_test_setup_teardown(test_many_writers, scratch__make, scratch__drop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,17 +17,15 @@
 #include "lib/io.h"
 #include "unit/scratch.h"
 
-static char base[64];
 static int dir = -1;
 
 static int make(void **state)
 {
 	int fd;
 
-	strcpy(base, "/tmp/memtrace-test-XXXXXX");
-	if (!mkdtemp(base))
+	if (scratch__make(state))
 		return -1;
-	dir = open(base, O_RDONLY | O_DIRECTORY);
+	dir = open(scratch__path(), O_RDONLY | O_DIRECTORY);
 	fd = openat(dir, "file", O_CREAT | O_WRONLY, 0600);
 	if (fd < 0 || write(fd, "text", 4) != 4 || close(fd) || mkdirat(dir, "folder", 0700) ||
 	    mkfifoat(dir, "fifo", 0600) || symlinkat("fifo", dir, "to-fifo") ||
@@ -39,7 +37,7 @@ static int make(void **state)
 static int drop(void **state)
 {
 	close(dir);
-	return scratch__remove(base);
+	return scratch__drop(state);
 }
 
 static void is_the_file(int fd)
@@ -76,7 +74,7 @@ static void test_special_files_are_never_opened(void **state)
 	struct inotify_event event[16];
 	char path[80];
 
-	snprintf(path, sizeof(path), "%s/fifo", base);
+	snprintf(path, sizeof(path), "%s/fifo", scratch__path());
 	assert_true(watch >= 0 && inotify_add_watch(watch, path, IN_OPEN) > 0);
 	for (size_t i = 0; i < 3; i++) {
 		assert_int_equal(io__open_regular(dir, "fifo", ways[i], NULL), -EINVAL);
@@ -91,17 +89,6 @@ static void test_special_files_are_never_opened(void **state)
 	close(watch);
 }
 
-static void *in_a_thread(void *arg)
-{
-	int *ret = arg;
-
-	*ret = unshare(CLONE_FILES) ? -errno : io__open_regular(dir, "file", LINKS_NONE, NULL);
-	if (*ret >= 0)
-		*ret = close(*ret);
-	return NULL;
-}
-
-/* A thread with a table of descriptors of its own. */
 /* Files of the kernel are regular ones by their mode. To read some of them takes what they show
  * from others: /proc/kmsg, trace_pipe. */
 static void test_files_of_the_kernel_are_never_opened(void **state)
@@ -126,6 +113,17 @@ static void test_files_of_the_kernel_are_never_opened(void **state)
 	close(root);
 }
 
+static void *in_a_thread(void *arg)
+{
+	int *ret = arg;
+
+	*ret = unshare(CLONE_FILES) ? -errno : io__open_regular(dir, "file", LINKS_NONE, NULL);
+	if (*ret >= 0)
+		*ret = close(*ret);
+	return NULL;
+}
+
+/* A thread with a table of descriptors of its own. */
 static void test_a_table_of_its_own(void **state)
 {
 	pthread_t thread;
@@ -141,7 +139,7 @@ static int without_proc(void)
 {
 	int at, fd;
 
-	if (chroot(base) || chdir("/"))
+	if (chroot(scratch__path()) || chdir("/"))
 		return 1;
 	at = open("/", O_RDONLY | O_DIRECTORY);
 	fd = io__open_regular(at, "file", LINKS_NONE, NULL);

@@ -18,19 +18,6 @@
 #define SYMBOLS (16u << 20)
 #define NAMES (256u << 20)
 
-static char base[64];
-
-static int make(void **state)
-{
-	strcpy(base, "/tmp/memtrace-test-XXXXXX");
-	return mkdtemp(base) ? 0 : -1;
-}
-
-static int drop(void **state)
-{
-	return scratch__remove(base);
-}
-
 /* Bytes that this process has read by system calls. */
 static unsigned long long bytes_read(void)
 {
@@ -48,9 +35,9 @@ static int new_file(unsigned int i)
 {
 	char path[128];
 
-	snprintf(path, sizeof(path), "%s/%u", base, i);
+	snprintf(path, sizeof(path), "%s/%u", scratch__path(), i);
 	mkdir(path, 0700);
-	snprintf(path, sizeof(path), "%s/%u/libc10.so", base, i);
+	snprintf(path, sizeof(path), "%s/%u/libc10.so", scratch__path(), i);
 	unlink(path);
 	return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
 }
@@ -164,5 +151,5 @@ int main(void)
 		cmocka_unit_test(test_sparse_files_cost_little),
 	};
 
-	return cmocka_run_group_tests(tests, make, drop);
+	return cmocka_run_group_tests(tests, scratch__make, scratch__drop);
 }

@@ -701,6 +701,17 @@ static char first_byte(int fd)
 	return c;
 }
 
+/* Maps a page of a file. */
+static void *map_file(const char *path)
+{
+	int fd = open(path, O_RDONLY);
+	void *mem = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+
+	assert_true(mem != MAP_FAILED);
+	close(fd);
+	return mem;
+}
+
 static const struct map *map_of(const struct proc *p, const void *addr, struct maps *m)
 {
 	const struct map *map;
@@ -723,10 +734,7 @@ static void test_replaced_file(void **state)
 
 	snprintf(path, sizeof(path), "%s/lib", dir);
 	write_file(path, 'o');
-	fd = open(path, O_RDONLY);
-	mem = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
-	assert_true(mem != MAP_FAILED);
-	close(fd);
+	mem = map_file(path);
 	map = map_of(p, mem, &m);
 	assert_false(map->deleted);
 	assert_string_equal(map->path, path);
@@ -770,10 +778,7 @@ static void test_remapped_file(void **state)
 	snprintf(other, sizeof(other), "%s/other", dir);
 	write_file(path, 'o');
 	write_file(other, 'x');
-	fd = open(path, O_RDONLY);
-	mem = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
-	assert_true(mem != MAP_FAILED);
-	close(fd);
+	mem = map_file(path);
 	map = map_of(p, mem, &m);
 	fd = open(other, O_RDONLY);
 	assert_true(mmap(mem, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == mem);

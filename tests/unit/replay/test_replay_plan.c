@@ -12,6 +12,7 @@
 #include "replay/places.h"
 #include "replay/trust.h"
 #include "replay_plan_check.h"
+#include "unit/scratch.h"
 
 #define MIB (1ULL << 20)
 #define GIB (1ULL << 30)
@@ -393,15 +394,6 @@ static bool has(const char *path, const char *list)
 	return ret;
 }
 
-static void write_text(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "we");
-
-	assert_non_null(f);
-	fputs(text, f);
-	fclose(f);
-}
-
 /* That root owns a file is no consent to run it. */
 static void test_places_of_packages(void **state)
 {
@@ -412,7 +404,7 @@ static void test_places_of_packages(void **state)
 	snprintf(python, sizeof(python), "%s/python3", dir);
 	snprintf(link, sizeof(link), "%s/python", dir);
 	snprintf(list, sizeof(list), "%s/list", dir);
-	write_text(python, "");
+	scratch__write(python, "");
 	assert_int_equal(symlink("/usr/bin/env", link), 0);
 	assert_true(has("/usr/bin/env", list));
 	assert_true(has("/bin/../usr/bin/env", list) == false); /* its beginning says nothing */
@@ -421,13 +413,13 @@ static void test_places_of_packages(void **state)
 	assert_false(has(link, list)); /* Python looks for packages next to the link */
 	/* A list, of names before and after links. */
 	snprintf(text, sizeof(text), "# comment\n\nrun\n/\n/run/memtrace-places\n%s/ \n", dir);
-	write_text(list, text);
+	scratch__write(list, text);
 	assert_true(has(python, list));
 	assert_true(has(link, list));
-	write_text(list, "# comment\n\nrun\n/\n/run/memtrace-places\n");
+	scratch__write(list, "# comment\n\nrun\n/\n/run/memtrace-places\n");
 	assert_false(has(python, list));
 	/* A list that others can change does not count. */
-	write_text(list, text);
+	scratch__write(list, text);
 	assert_int_equal(chown(list, 12345, 0), 0);
 	assert_false(has(python, list));
 	assert_int_equal(chown(list, 0, 0), 0);
