@@ -117,7 +117,8 @@ $(OUTPUT)/man/%: docs/man/%
 	$(Q)cp $< $@
 
 # What is in this build: main.c is compiled again when that has changed. Written while make reads this file, so that no target is
-# made for nothing: tests run make while others run the program. So it is linked under another name, too: at midnight its date changes.
+# made for nothing: tests run make while others run the program. At midnight the date in it changes, so the new program is linked
+# under another name and takes the place of the one that runs.
 # A source tarball has the commit in its file RELEASE. SOURCE_DATE_EPOCH makes the date reproducible.
 comma := ,
 COMMIT := $(if $(wildcard .git),$(shell git rev-parse --short=10 HEAD 2>/dev/null),$(shell sed -n 's/^commit=//p' RELEASE 2>/dev/null))
