@@ -82,7 +82,9 @@ def test_exercise():
         truth = read_json(os.path.join(folder, c["name"] + ".json"))
         equal(c["peak_allocated"], truth["max_memory_allocated"], c["name"] + ": peak allocated")
         equal(c["peak_reserved"], truth["max_memory_reserved"], c["name"] + ": peak reserved")
-        equal((c["steps"], c["steps_timed"], c["lost"], c["drift"], c["before_attach"]), (3, 2, 0, 0, 0), c["name"] + ": its figures")
+        # On a busy machine, probes may come after PyTorch: then the first step does not count as a whole one.
+        began = harness.report(os.path.join(folder, c["name"] + ".mtr"))["capture"]["attached_at"]
+        equal((c["steps"], c["steps_timed"], c["lost"], c["drift"], c["before_attach"]), (3 if began == "start" else 2, 2, 0, 0, 0), c["name"] + ": its figures")
         equal((c["dry_run"], c["complete"], c["warnings"]), (True, True, []), c["name"] + ": dry run, complete, warnings")
         check(0 < c["step_time"] < 60, "%s: a step takes %s s", c["name"], c["step_time"])
         after = max(truth["after"].values())
