@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Scenarios for chaos.py with a hostile tenant: another user of the machine, whose processes, files and hosts try to harm others while
-root runs memtrace-bpf. Next to each attack runs a bystander, a process of root that nobody records (tests/programs/bystander.c). It
+root runs memtrace-bpf. Next to each attack runs a bystander, a process of root that is not recorded (tests/programs/bystander.c). It
 checks every byte of its code, its results and its rate. Each attack has to be held: a byte or a result that differs, a rate of less
 than a tenth, a command that runs or types as root, or a memtrace-bpf that does not end, is a failure.
 """
 import contextlib
-import http.server
 import json
 import os
 import shutil
 import signal
+import statistics
 import struct
 import subprocess
 import threading
@@ -21,23 +21,19 @@ import harness
 import mtr_writer
 import server
 import test_crowd
+import test_fetch_hostile
 import test_other_user
+import test_others
 import test_replay
 import test_scan
 from chaos import Row, Storm, compiled
-from harness import IS_ROOT, TOOL, WORKLOADS, Skip, check, scratch, spawn, tool
+from harness import AS_NOBODY, IS_ROOT, TOOL, WORKLOADS, Failure, Skip, check, scratch, spawn, tool, until
 
-NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 PYTHON = "/usr/bin/python3"  # one that others can run
 SLOWER = 10  # a rate divided by this is harm; the machine may be busy
 SCAN_SECONDS = 10  # CPU time of a scan, where a process brings large files
 PATIENCE = 60  # s until memtrace-bpf ends or finds a process, whatever the tenant does
 MOST_MEMORY = 700 << 20  # bytes, for small files
-TORCH = (("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE", 0x101), ("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm", 0x200),
-         ("_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv", 0x240))
-FUNCTION = ".globl {0}\n.type {0}, @function\n.org {1}\n{0}: .byte 0x55,0x5d,0xc3\n.size {0}, 3\n"
-# mov $0x11223344, %eax; ret: where the tenant's library has a function, this one has the middle of an instruction.
-WORK = ".globl work\n.type work, @function\n.org 0x100\nwork: .byte 0xb8,0x44,0x33,0x22,0x11,0xc3\n.size work, 6\n.org 0x200\n.fill 0x600, 1, 0x55\n"
 
 
 def name_of(what):
@@ -45,24 +41,15 @@ def name_of(what):
     return "tenant-%s-%d" % (what, os.getpid())
 
 
-def assembled(path, text):
-    if os.uname().machine != "x86_64" or not shutil.which("cc"):
-        raise Skip("needs x86-64 and a C compiler")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    subprocess.run(["cc", "-shared", "-nostdlib", "-x", "assembler", "-o", path, "-"], input=".text\n" + text + ".org 0x800\n"
-                   ".section .note.GNU-stack,\"\",@progbits\n", text=True, check=True)
-    return path
-
-
 class Bystander:
-    """A process of root that nobody records, within `with`. What it says afterwards is in the row."""
+    """A process of root that is not recorded, within `with`. After each attack the row gets what it says."""
 
     def __init__(self, row):
         if not IS_ROOT or not shutil.which("setpriv"):
             raise Skip("needs root, to be two users")
         self.row = row
-        self.library = assembled(scratch("bystander/libwork.so"), WORK)
-        self.process = spawn([compiled("bystander.c", "bystander-program", "-rdynamic"), self.library])
+        self.code = test_others.library("beside/work.so", test_others.WORK)
+        self.process = spawn([compiled("bystander.c", "bystander-program", "-rdynamic"), self.code])
         self.process.wait_line("^ready", 30)
         self.seen, self.most_changed, self.share = 0, 0, 1
 
@@ -75,19 +62,21 @@ class Bystander:
             time.sleep(0.005)
         return json.loads(self.process.out[self.seen][1])
 
+    def measured(self):
+        """What it has seen since the last question, and a rate: the next one if it has measured none since."""
+        now = self.ask()
+        while not now["rate"]:
+            later = self.ask()
+            now = {k: max(now[k], later[k]) for k in now}
+        return now
+
     def __enter__(self):
-        self.ask()
-        time.sleep(0.2)
-        self.before = self.ask()["rate"]
+        self.before = statistics.median(self.measured()["rate"] for _ in range(9))
         return self
 
     def look(self, what):
         """After an attack: the bystander's code, results and rate."""
-        now = self.ask()
-        while not now["rate"]:  # it has not measured one since
-            time.sleep(0.05)
-            later = self.ask()
-            now = {k: max(now[k], later[k]) for k in now}
+        now = self.measured()
         self.row.count += 1
         if now["most_changed"] or now["wrong"]:
             self.row.wrong.append("%s: %d bytes of a bystander's code changed, %d of its results were wrong" % (what, now["most_changed"], now["wrong"]))
@@ -138,22 +127,23 @@ def forms(word, pid, folder):
 
 # ---- code of others ----------------------------------------------------------------------------------------
 
-def swapping(word, other):
-    """A process of nobody's with children. Each maps the other file over its own library, at another moment and in another way."""
+def mapping(word, arguments):
+    """A process of another user with a child for each of these arguments of tenant_maps.c. Their command lines have the word."""
     program = scratch(word)
     if not os.path.exists(program):
         shutil.copy(compiled("tenant_maps.c", "tenant-maps"), program)
-    moments = [(1, 0, "map"), (1, 100, "map"), (2, 0, "map"), (2, 50, "move"), (3, 0, "map"), (3, 100, "map"), (4, 0, "move"), (5, 50, "map"), (0, 0, "back")]
-    lines = []
-    for i, (closes, ms, how) in enumerate(moments):
-        own = assembled(scratch("%s-%d/torch/lib/libc10.so" % (word, i)), "".join(FUNCTION.format(*f) for f in TORCH))
-        lines.append("%s %s %s %d %d %s <&3 &" % (program, own, other, closes, ms, how))
-    p = spawn([*NOBODY, "sh", "-c", "exec 3<&0\n%s\nwait" % "\n".join(lines)])
-    limit = time.monotonic() + 30
-    while p.stdout().count("ready") < len(moments):
-        check(p.alive() and time.monotonic() < limit, "the tenant's processes do not start: %s", p.stderr()[-300:])
-        time.sleep(0.01)
+    lines = "".join("%s %s <&3 &\n" % (program, " ".join(each)) for each in arguments)
+    p = spawn([*AS_NOBODY, "sh", "-c", "exec 3<&0\n%swait" % lines])
+    until(lambda: not p.alive() or p.stdout().count("ready") == len(arguments), "the tenant's processes start", 30)
+    check(p.alive(), "the tenant's processes do not start: %s", p.stderr()[-300:])
     return p
+
+
+def swapping(word, other):
+    """Processes that map the other file over their own library, each at another moment and in another way."""
+    moments = [(2, 0, "map"), (2, 100, "map"), (4, 0, "map"), (4, 50, "move"), (6, 0, "map"), (6, 100, "map"), (8, 0, "move"), (10, 50, "map"), (0, 0, "back")]
+    return mapping(word, [(test_others.library("%s-%d/torch/lib/libc10.so" % (word, i), test_others.TORCH), other, str(events), str(ms), how)
+                          for i, (events, ms, how) in enumerate(moments)])
 
 
 def swapped_code(n):
@@ -162,7 +152,7 @@ def swapped_code(n):
         for i in range(n):
             for k in range(4):
                 word = name_of("maps%d%d" % (i, k))
-                tenant = swapping(word, bystander.library)
+                tenant = swapping(word, bystander.code)
                 form, options = forms(word, tenant.popen.pid, "swapped-%d" % i)[k]
                 run_form(row, form, options)
                 swapped = tenant.stdout().count("swapped")
@@ -179,8 +169,8 @@ def pointed_code(n):
         for i in range(n):
             for k in range(4):
                 word = name_of("points%d%d" % (i, k))
-                script = shutil.copy(os.path.join(WORKLOADS, "tenant_pointer.py"), scratch(word + ".py"))
-                tenant = spawn([*NOBODY, PYTHON, script, bystander.library, "work"])
+                script = shutil.copy(os.path.join(WORKLOADS, "points.py"), scratch(word + ".py"))
+                tenant = spawn([*AS_NOBODY, PYTHON, script, bystander.code, "work"])
                 tenant.wait_line("^ready", 60)
                 form, options = forms(word, tenant.popen.pid, "pointed-%d" % i)[k]
                 run_form(row, form, options)
@@ -240,21 +230,6 @@ def planted_programs(n):
 
 # ---- files that hold up a scan -----------------------------------------------------------------------------
 
-def holding(*files):
-    """A process of nobody's that maps such files as code."""
-    word = name_of("holds")
-    program = scratch(word)
-    if not os.path.exists(program):
-        shutil.copy(compiled("tenant_maps.c", "tenant-maps"), program)
-    lines = ["%s %s %s 0 0 map <&3 &" % (program, f, f) for f in files]
-    p = spawn([*NOBODY, "sh", "-c", "exec 3<&0\n%s\nwait" % "\n".join(lines)])
-    limit = time.monotonic() + 30
-    while p.stdout().count("ready") < len(files):
-        check(p.alive() and time.monotonic() < limit, "the tenant's processes do not start: %s", p.stderr()[-300:])
-        time.sleep(0.01)
-    return p
-
-
 def limited(what, row, *args, cpu=SCAN_SECONDS, memory=MOST_MEMORY, release=None):
     """Runs memtrace-bpf; more CPU time or memory than this is harm. release: lets one end that cannot be killed."""
     p = subprocess.Popen([TOOL, *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -303,7 +278,7 @@ def sparse_files(n):
     """Files of a few KiB that name millions of symbols, in several processes."""
     with attack("a tenant maps sparse files with millions of symbols") as (row, bystander):
         files = [sparse_elf(scratch("sparse-%d/libc10.so" % i)) for i in range(8)]
-        tenant = holding(*files)
+        tenant = mapping(name_of("holds"), [(f, f, "0", "0", "map") for f in files])
         for _ in range(n):
             took = limited("watch --all", row, "watch", "--all", "--rule", "rss>1T", "-d", "1s")
             bystander.look("watch --all (%.1f s of CPU time)" % took)
@@ -332,9 +307,6 @@ def stalled_files(n):
                 if not stalled.process.alive():
                     continue
                 s = server.Server("--all")
-                limit = time.monotonic() + PATIENCE
-                while not stalled.asked() and time.monotonic() < limit:
-                    time.sleep(0.05)
                 job = Storm()
                 harmed(row, "serve --all", is_listed(s, job.pid, PATIENCE), "a job that came later is not known after %d s" % PATIENCE)
                 bystander.look("serve --all")
@@ -358,7 +330,7 @@ def linked_devices(n):
             os.symlink(special, os.path.join(folder, "version.py"))
             os.chmod(special, 0o666)
             opens = test_scan.Opens(special)
-            storm = Storm(library, prefix=NOBODY)
+            storm = Storm(library, prefix=AS_NOBODY)
             for what, args in (("check", ("check", "-p", str(storm.pid))), ("record", ("record", "-p", str(storm.pid), "-f", "-d", "1s", "-o", scratch("links.mtr"))),
                                ("dump", ("dump", "-p", str(storm.pid)))):
                 tool(*args, root=True, seconds=PATIENCE)
@@ -377,7 +349,7 @@ def crowds(_n):
                            ("watched", test_crowd.test_watch_leaves_places_to_other_users)):
             try:
                 test()
-            except harness.Failure as e:
+            except Failure as e:
                 row.wrong.append("%s: %s" % (what, e))
             bystander.look(what)
     return row
@@ -385,61 +357,18 @@ def crowds(_n):
 
 # ---- what comes from elsewhere -----------------------------------------------------------------------------
 
-class HostileHost(http.server.BaseHTTPRequestHandler):
-    """A host that `fetch` asks, whose recording or list does not end."""
-
-    protocol_version = "HTTP/1.1"
-    mode = ""
-
-    def log_message(self, *_):
-        pass
-
-    def say(self, text, status=200, length=None):
-        data = text if isinstance(text, bytes) else json.dumps(text).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(length or len(data)))
-        self.end_headers()
-        with contextlib.suppress(OSError):  # it has hung up
-            self.wfile.write(data)
-
-    def do_DELETE(self):
-        self.say({})
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.say({"trace_id": "trace_123"})
-
-    def do_GET(self):
-        if self.path == "/api/clock":
-            self.say({"time_ns": time.time_ns()})
-        elif self.path == "/api/targets":
-            self.say(b'{"processes":[' + b"{}," * 5500000 + b"{}]}" if self.mode == "list" else {"processes": [{"pid": 77, "target": "", "rank": 0}]})
-        elif self.path == "/api/trace/list":
-            self.say({"traces": [{"trace_id": "trace_123", "pid": 77, "state": "done", "start_at": 0}]})
-        elif self.path.endswith("/recording"):
-            self.say(b"\x89", 500 if self.mode == "error" else 200, 1 << 30)
-            with contextlib.suppress(OSError):
-                while True:
-                    self.wfile.write(b"\x89")
-                    self.wfile.flush()
-                    time.sleep(0.5)
-        else:
-            self.say({}, 404)
-
-
 def hostile_hosts(n):
     """fetch from a host that sends a byte at a time, an error or a list without an end."""
+    drips = test_fetch_hostile.drips
+    modes = (("trickle", {"RECORDING": drips(200)}), ("error", {"RECORDING": drips(500)}),
+             ("list", {"GET /api/targets": (200, b'{"processes":[' + b"{}," * 5500000 + b"{}]}")}))
     with attack("a hostile host holds up fetch") as (row, bystander):
         for i in range(n):
-            for mode in ("trickle", "error", "list"):
-                handler = type("Host", (HostileHost,), {"mode": mode})
-                host = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-                host.daemon_threads = True
-                threading.Thread(target=host.serve_forever, daemon=True).start()
+            for mode, answers in modes:
+                host = test_fetch_hostile.host(**answers)
                 limited("fetch, " + mode, row, "fetch", "--http", "--timeout", "2s", "--lead", "1s", "-d", "1s", "-o", scratch("fetched-%s-%d/" % (mode, i)),
-                        "127.0.0.1:%d" % host.server_address[1], memory=256 << 20)
-                host.shutdown()
-                host.server_close()
+                        "127.0.0.1:%d" % host.port, memory=256 << 20)
+                host.close()
                 bystander.look("fetch, " + mode)
     return row
 
@@ -447,17 +376,12 @@ def hostile_hosts(n):
 def bombs(n):
     """Small recordings and folders that would take much memory or time, or hold up readers."""
     with attack("recordings and folders that are bombs") as (row, bystander):
-        bomb, trap, index = scratch("bomb.mtr"), scratch("trap"), scratch("index")
+        bomb, trap, index = scratch("bomb.mtr"), test_scan.indexed("trap", "r0.mtr"), test_scan.indexed("index")
         w = mtr_writer.Writer(bomb, {"pid": "1"})
         for _ in range(60):
             w.block(140000, compress=True)
         w.close()
-        for folder in (trap, index):
-            os.makedirs(folder)
         os.mkfifo(os.path.join(trap, "r0.mtr"))
-        entry = {"file": "r0.mtr", "kind": "process", "pid": 1, "host": "h", "from": 0, "to": 1, "events": 0, "lost": 0, "bytes": 0, "devices": []}
-        with open(os.path.join(trap, "index.json"), "w", encoding="ascii") as f:
-            json.dump({"memtrace_folder": 1, "version": "0", "recordings": [entry], "gaps": []}, f)
         with open(os.path.join(index, "index.json"), "w", encoding="ascii") as f:
             f.write('{"memtrace_folder":1,"recordings":[' + "{}," * 4000000 + "{}]}")
         for _ in range(n):

@@ -166,6 +166,20 @@ class Late:
         self.socket.close()
 
 
+def head(handler, status, length):
+    """The beginning of an answer of a Hostile."""
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(length))
+    handler.end_headers()
+
+
+def clock(handler):
+    """A Hostile's GET /api/clock."""
+    body = json.dumps({"time_ns": time.time_ns()}).encode()
+    head(handler, 200, len(body))
+    handler.wfile.write(body)
+
+
 class Hostile:
     """A server that answers as a test says: answers maps "METHOD /path" to (status, body) or to a function of the handler."""
 
@@ -185,9 +199,7 @@ class Hostile:
                     return
                 status, body = found
                 body = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
+                head(self, status, len(body))
                 self.wfile.write(body)
 
             do_GET = do_POST = do_DELETE = answer

@@ -89,6 +89,17 @@ def equal(got, expected, what):
     check(got == expected, "%s: got %r, expected %r", what, got, expected)
 
 
+def until(condition, what, seconds=60):
+    """Waits until condition() is true; what: in words. Returns its value."""
+    limit = time.monotonic() + seconds
+    while True:
+        got = condition()
+        if got:
+            return got
+        check(time.monotonic() < limit, "not within %d s: %s", seconds, what)
+        time.sleep(0.05)
+
+
 # ---- files ------------------------------------------------------------------------------------------------
 
 _scratch = None
@@ -112,6 +123,9 @@ def read_json(path):
 # ---- processes --------------------------------------------------------------------------------------------
 
 _running = []
+
+
+AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")  # for root: a command's prefix
 
 
 def sudo(command):

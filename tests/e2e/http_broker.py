@@ -15,7 +15,7 @@ import time
 
 import harness
 import server
-from harness import TOOL, Skip, check, equal, run, scratch, spawn
+from harness import TOOL, Skip, check, equal, run, scratch, spawn, until
 
 _shared = {}
 
@@ -315,13 +315,6 @@ def library_like_pytorch(symbol):
     for path in (folder, scratch(".")):
         os.chmod(path, 0o755)
     return os.path.join(folder, "libc10.so")
-
-
-def until(fn, what, seconds=60):
-    limit = time.monotonic() + seconds
-    while not fn():
-        check(time.monotonic() < limit, "not within %d s: %s", seconds, what)
-        time.sleep(0.2)
 
 
 def looks_like_pytorch(symbol, word):

@@ -9,9 +9,8 @@ import shutil
 import chaos
 import harness
 from chaos import Row, Storm, compiled
-from harness import TOOL, Skip, check, equal, run, scratch, spawn
+from harness import AS_NOBODY, TOOL, Skip, check, equal, run, scratch, spawn
 
-NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 WATCHED, RECORDED = 1024, 127  # most processes at a time
 
 
@@ -21,10 +20,10 @@ def needs_root():
 
 
 def crowd(n, *library, word):
-    """n processes of nobody with a name of their own."""
+    """n processes of another user with a name of their own."""
     program = scratch("crowd-%s" % word)
     shutil.copy(compiled("crowd.c", "crowd"), program)
-    p = spawn([*NOBODY, program, str(n), *library])
+    p = spawn([*AS_NOBODY, program, str(n), *library])
     p.wait_line("^ready", 60)
     return p
 

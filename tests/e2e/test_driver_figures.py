@@ -6,7 +6,7 @@ import os
 import time
 
 import harness
-from harness import TOOL, Skip, check, equal, finish, python, report, run, scratch, spawn, tool
+from harness import TOOL, Skip, check, equal, finish, python, report, run, scratch, spawn, tool, until
 
 DRYRUN = os.path.join(harness.OUT, "dryrun")
 GIB = 1 << 30
@@ -91,13 +91,6 @@ def helper_of(recorder_pid, seconds=20):
     raise harness.Failure("the recorder started no helper")
 
 
-def until(what, function, seconds=30):
-    limit = time.monotonic() + seconds
-    while not function():
-        check(time.monotonic() < limit, "%s: not within %d s", what, seconds)
-        time.sleep(0.05)
-
-
 def ended(pid):
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
@@ -144,7 +137,7 @@ def test_a_driver_that_hangs():
     begin = time.monotonic()
     finish(r, 20)
     check(time.monotonic() - begin < 10, "Ctrl-C took %.1f s", time.monotonic() - begin)
-    until("the end of the helper", lambda: ended(helper))
+    until(lambda: ended(helper), "the end of the helper", 30)
     doc = report(path)
     equal(doc["capture"]["lost"], 0, "events lost")
     check(sum(row["count"] for row in report(path, by="line")["rows"]) >= 200, "too few: %s", doc["rows"])

@@ -74,15 +74,6 @@ def began_at(text):
     return time.mktime(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone + float(text[19:-1])
 
 
-def clock(handler):
-    """GET /api/clock of a fleet.Hostile."""
-    body = json.dumps({"time_ns": time.time_ns()}).encode()
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
 def test_who_is_missing():
     """Each host that does not answer as it should is named with its reason; the others' recordings are there."""
     f, folder = job(), scratch("missing")
@@ -95,7 +86,7 @@ def test_who_is_missing():
         while True:
             handler.wfile.write(b"[" * 65536)
 
-    good = {"GET /api/clock": clock, "GET /api/targets": listing, "POST /api/trace/memory": (200, {"trace_id": "trace_1"}),
+    good = {"GET /api/clock": fleet.clock, "GET /api/targets": listing, "POST /api/trace/memory": (200, {"trace_id": "trace_1"}),
             "GET /api/trace/list": (200, {"traces": [{"trace_id": "trace_1", "pid": 77, "state": "done"}]}),
             "GET /api/trace/trace_1/recording": (200, b"no recording")}
     with open(scratch("same/rank-0.mtr"), "rb") as file:
@@ -155,7 +146,7 @@ def test_host_memory():
     """Recordings have the device `host`, with rows of its resident memory. A server that does not know it is named, and its capture is ended."""
     f, folder = job(), scratch("host")
     old = fleet.Hostile({
-        "GET /api/clock": clock, "GET /api/targets": (200, {"processes": [{"pid": 77, "rank": 9, "target": "x"}]}),
+        "GET /api/clock": fleet.clock, "GET /api/targets": (200, {"processes": [{"pid": 77, "rank": 9, "target": "x"}]}),
         "POST /api/trace/memory": (200, {"trace_id": "trace_1"}), "GET /api/trace/list": (200, {"traces": [{"trace_id": "trace_1", "pid": 77, "state": "capturing"}]})})
     code, out, err = f.fetch(folder + "/", [(f.hosts[0].url(), "new"), ("http://127.0.0.1:%d" % old.port, "old")], "-d", "300ms", "--lead", "2s",
                              "--timeout", "4s", "--insecure", "--host-memory")

@@ -10,11 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import harness
 import test_gpu_check as gpu_check
-from harness import IS_ROOT, OUT, REPO, Skip, check, device, equal, python, report, run, scratch, spawn, sudo, tool
+from harness import IS_ROOT, OUT, REPO, Skip, check, device, equal, python, report, run, scratch, spawn, sudo, tool, until
 
 JOB = os.path.join(harness.WORKLOADS, "inside.py")
 NOT_PERMITTED, USAGE = 3, 64
@@ -226,16 +225,6 @@ os.rename(folder + "/where", folder + "/done")
 """
 
 
-def until(fn, seconds, what):
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        got = fn()
-        if got:
-            return got
-        time.sleep(0.05)
-    raise harness.Failure("no %s within %d s" % (what, seconds))
-
-
 def sleeps(pid):
     """True if the process is in the expected system call (clock_nanosleep or nanosleep)."""
     with open("/proc/%d/syscall" % pid, encoding="ascii") as f:
@@ -268,17 +257,17 @@ def test_a_set_user_id_program_is_not_written_to():
     os.chmod(os.path.join(folder, "sleep"), 0o4755)
     p = spawn([harness.TOOL, "run", "--inside", "--user", "nobody", "-f", "-o", os.path.join(folder, "hostile.mtr"), "--", "/usr/bin/python3", "-c", HOSTILE, folder],
               root=True)
-    pid = until(lambda: next((c for c in harness.children_of(p.pid) if os.readlink("/proc/%d/exe" % c).endswith("/sleep")), None), 30,
-                           "the program in its place")
+    pid = until(lambda: next((c for c in harness.children_of(p.pid) if os.readlink("/proc/%d/exe" % c).endswith("/sleep")), None),
+                "the program in its place", 30)
     try:
         # By now the recorder has handled the new program and set its breakpoint in the dynamic linker.
-        until(lambda: sleeps(pid), 30, "sleep of the program in its place")
+        until(lambda: sleeps(pid), "the sleep of the program in its place", 30)
         before = code_of(pid)
         libc = next(start for path, start, _ in before if "/libc.so" in path or "/libc-" in path)
         with open(os.path.join(folder, "here"), "w", encoding="ascii") as f:
             f.write("%d %d %d" % (libc + 4096, libc + 8192, libc))
         os.rename(os.path.join(folder, "here"), os.path.join(folder, "where"))
-        until(lambda: os.path.exists(os.path.join(folder, "done")), 30, "an end of what the other process does")
+        until(lambda: os.path.exists(os.path.join(folder, "done")), "the end of what the other process does", 30)
         after = code_of(pid)
         for (path, start, was), (_, _, now) in zip(before, after, strict=True):
             at = [start + i for i in range(len(was)) if was[i] != now[i]]

@@ -13,11 +13,10 @@ import sys
 import termios
 
 import harness
-from harness import IS_ROOT, REPO, Skip, check, equal, run, scratch
+from harness import AS_NOBODY, IS_ROOT, REPO, Skip, check, equal, run, scratch
 
 NOBODY = 65534
 PYTHON = "/usr/bin/python3"  # one that others can run
-AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 # Types a line into the controlling terminal, as a shell would read it, and says what came of it.
 TYPIST = """#!%s
@@ -89,7 +88,7 @@ def on_a_terminal(*command, env=None):
 
 
 def types_nothing(text, what):
-    check("uid %d refused: 1\n" % NOBODY in text, "%s: the command did not try as nobody: %s", what, text)
+    check("uid %d refused: 1\n" % NOBODY in text, "%s: the command did not try as the user nobody: %s", what, text)
     check("to read: nothing" in text, "%s: root's shell has input: %s", what, text)
 
 
@@ -101,7 +100,7 @@ def test_root_s_terminal_gets_no_input():
     text = on_a_terminal(typist)
     check("to read: b'rm" in text, "root itself cannot type, so this tries nothing: %s", text)
     text = on_a_terminal(*AS_NOBODY, typist)
-    check(off or "to read: b'rm" in text, "nobody cannot type without memtrace-bpf, so this tries nothing: %s", text)
+    check(off or "to read: b'rm" in text, "the user nobody cannot type without memtrace-bpf, so this tries nothing: %s", text)
     behind_sudo = dict(os.environ, SUDO_UID=str(NOBODY), SUDO_GID=str(NOBODY))
     for options in (("--no-trace",), ("--inside", "-o", os.path.join(folder, "run.mtr"))):
         types_nothing(on_a_terminal(harness.TOOL, "run", "--user", "nobody", *options, "--", typist), "run --user %s" % (options,))

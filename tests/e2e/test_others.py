@@ -11,14 +11,15 @@ import shutil
 import subprocess
 import sys
 
-from harness import IS_ROOT, PROGRAMS, REPO, TOOL, Failure, Skip, check, equal, run, scratch, spawn
+import chaos
+from harness import IS_ROOT, REPO, TOOL, Failure, Skip, check, equal, run, scratch, spawn
 
 CODE = 0x1000  # where the libraries here have their code, and a page of it
 TIMES = range(1, 7)  # opens and closes of its library after which a process maps another file
-# A library with PyTorch's names at offsets 0x1101 and so on. There the other one has the middle of an instruction.
-TORCH = (("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE", 0x101), ("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm", 0x200),
-         ("_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv", 0x240))
-FUNCTION = ".globl {0}\n.type {0}, @function\n.org {1}\n{0}: .byte 0x55,0x5d,0xc3\n.size {0}, 3\n"
+# A library with PyTorch's names at offsets 0x1101 and so on. There the other one has the middle of an instruction: mov $0x11223344, %eax.
+TORCH = "".join(".globl {0}\n.type {0}, @function\n.org {1}\n{0}: .byte 0x55,0x5d,0xc3\n.size {0}, 3\n".format(*function) for function in (
+    ("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE", 0x101), ("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm", 0x200),
+    ("_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv", 0x240)))
 WORK = ".globl work\n.type work, @function\n.org 0x100\nwork: .byte 0xb8,0x44,0x33,0x22,0x11,0xc3\n.size work, 6\n.org 0x200\n.fill 0x600, 1, 0x55\n"
 
 
@@ -27,14 +28,8 @@ def library(name, text):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if os.uname().machine != "x86_64" or not shutil.which("cc"):
         raise Skip("needs x86-64 and a C compiler")
-    subprocess.run(["cc", "-shared", "-nostdlib", "-x", "assembler", "-o", path, "-"], input=".text\n" + text + ".org 0x800\n",
-                   text=True, check=True)
-    return path
-
-
-def program(name):
-    path = scratch(name + "_others")
-    subprocess.run(["cc", "-std=gnu11", "-O1", "-Wall", "-o", path, os.path.join(PROGRAMS, name + ".c")], check=True)
+    subprocess.run(["cc", "-shared", "-nostdlib", "-x", "assembler", "-o", path, "-"], input=".text\n" + text + ".org 0x800\n"
+                   ".section .note.GNU-stack,\"\",@progbits\n", text=True, check=True)
     return path
 
 
@@ -57,8 +52,8 @@ class Bystander:
 
 
 def remapping(swapper, n):
-    own = library("remaps%d/torch/lib/libc10.so" % n, "".join(FUNCTION.format(*f) for f in TORCH))
-    p = spawn([swapper, own, scratch("bystander.so"), str(n)])
+    own = library("remaps%d/torch/lib/libc10.so" % n, TORCH)
+    p = spawn([swapper, own, scratch("bystander.so"), str(n), "0", "map"])
     p.wait_line("^ready", 30)
     return p
 
@@ -70,7 +65,7 @@ def record(*options):
 def test_a_file_that_is_mapped_after_the_look():
     """The code of another file comes to the addresses where the recorder has just read PyTorch's names."""
     bystander = Bystander(library("bystander.so", WORK))
-    swapper = program("remaps")
+    swapper = chaos.compiled("tenant_maps.c", "maps_others")
     processes = [remapping(swapper, n) for n in TIMES]
     recorder = record("--name", swapper, "-o", scratch("remapped.mtr"))
     for p in processes:

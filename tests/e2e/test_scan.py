@@ -7,16 +7,15 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import time
-import shutil
 
 import chaos
 import harness
 import server
-from harness import IS_ROOT, PROGRAMS, REPO, TOOL, Skip, check, equal, run, scratch, spawn, tool
+from harness import IS_ROOT, PROGRAMS, REPO, TOOL, Skip, check, equal, run, scratch, spawn, tool, until
 
 IN_OPEN = 0x20
 MAPS = """
@@ -110,7 +109,7 @@ def test_special_files_of_a_folder():
 
 
 class Stalled:
-    """A process of user nobody that maps PyTorch's library from its own file system, which never answers a read."""
+    """A process of another user that maps PyTorch's library from its own file system, which never answers a read."""
 
     def __init__(self, name, *options, library=chaos.HOOKS, more=()):
         if not IS_ROOT or not os.path.exists("/dev/fuse"):
@@ -154,13 +153,6 @@ def test_watch_all_beside_a_file_system_that_never_answers():
             storm.process.stop()
         finally:
             stalled.stop()
-
-
-def until(condition, what, seconds=60):
-    limit = time.monotonic() + seconds
-    while not condition():
-        check(time.monotonic() < limit, "not within %d s: %s", seconds, what)
-        time.sleep(0.1)
 
 
 def test_serve_beside_a_process_that_cannot_be_read():

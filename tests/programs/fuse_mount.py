@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Runs a program as user nobody in its own mount namespace, with a file on nobody's FUSE mount:
+"""Runs a program as the user `nobody` in its own mount namespace, with a file on that user's FUSE mount:
 
     fuse_mount.py [stall] [open] FILE FOLDER PROGRAM [ARGUMENT...]
 
-The kernel gives access to nobody only, as for images mounted without setuid; open: to all users. stall: no read of the file is ever
+The kernel gives access to that user only, as for images mounted without setuid; open: to all users. stall: no read of the file is ever
 answered, and each prints "asked"."""
 import ctypes
 import errno

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A process that looks like PyTorch until it has been read: tenant_maps OWN OTHER CLOSES MS HOW.
- * Maps its own library, and OTHER in the place of its code, MS ms after the own one was closed
- * CLOSES times by somebody else. HOW: "map" over it, "move" (mremap) over it, or "back" and forth
- * all the time. Ends when its standard input does.
+ * A process that looks like PyTorch until it has been read: tenant_maps OWN OTHER EVENTS MS HOW.
+ * Maps its own library. MS ms after other processes have opened or closed that EVENTS times, it
+ * maps OTHER in the place of its code. HOW: "map" over it, "move" (mremap) over it, or "back" and
+ * forth from the first event on. Both files have their code at 0x1000. Prints "ready", and
+ * "swapped" when it has. Ends when its standard input does.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -40,7 +41,7 @@ static void put(int other, const char *how)
 		perror("mremap");
 }
 
-static int count_closes(int watch)
+static int count_events(int watch)
 {
 	char buf[4096];
 	int n = 0;
@@ -49,7 +50,7 @@ static int count_closes(int watch)
 	for (char *e = buf; len > 0 && e < buf + len;) {
 		struct inotify_event *i = (void *)e;
 
-		n += !!(i->mask & IN_CLOSE_NOWRITE);
+		n++;
 		e += sizeof(*i) + i->len;
 	}
 	return n;
@@ -57,7 +58,7 @@ static int count_closes(int watch)
 
 int main(int argc, char **argv)
 {
-	int own, other, watch, closes, wanted;
+	int own, other, watch, events, wanted;
 	const char *how;
 
 	if (argc < 6)
@@ -71,24 +72,24 @@ int main(int argc, char **argv)
 	map(CODE, own, PAGE, PROT_READ | PROT_EXEC);
 	map(BASE + 5 * PAGE, own, 2 * PAGE, PROT_READ);
 	watch = inotify_init1(IN_NONBLOCK);
-	inotify_add_watch(watch, argv[1], IN_CLOSE_NOWRITE);
+	inotify_add_watch(watch, argv[1], IN_OPEN | IN_CLOSE_NOWRITE);
 	puts("ready");
 	fflush(stdout);
-	for (closes = 0;;) {
+	for (events = 0;;) {
 		struct pollfd fds[2] = { { .fd = 0, .events = POLLIN },
 					 { .fd = watch, .events = POLLIN } };
 		char c;
 
-		if (poll(fds, 2, closes && !strcmp(how, "back") ? 0 : -1) > 0 && fds[0].revents &&
+		if (poll(fds, 2, events && !strcmp(how, "back") ? 0 : -1) > 0 && fds[0].revents &&
 		    read(0, &c, 1) <= 0)
 			return 0;
-		closes += count_closes(watch);
-		if (closes && !strcmp(how, "back")) {
+		events += count_events(watch);
+		if (events && !strcmp(how, "back")) {
 			map(CODE, other, PAGE, PROT_READ | PROT_EXEC);
 			usleep(500);
 			map(CODE, own, PAGE, PROT_READ | PROT_EXEC);
 			usleep(500);
-		} else if (wanted && closes >= wanted) {
+		} else if (wanted && events >= wanted) {
 			usleep((unsigned)atoi(argv[4]) * 1000);
 			put(other, how);
 			puts("swapped");

@@ -32,7 +32,7 @@ static const char *owner_of(const char *cgroup, uid_t uid)
 
 /* Users can create control groups of any name in their own tree, and so can containers in theirs:
  * these do not count as owners. */
-static void test_nobody_makes_owners(void **state)
+static void test_control_groups_of_users_make_no_owners(void **state)
 {
 	assert_string_equal(owner_of("0::/\n", 1000), "user 1000");
 	assert_string_equal(owner_of("0::/system.slice/docker-" ID_A ".scope\n", 1000),
@@ -158,7 +158,7 @@ static void test_shares_settle(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nobody_makes_owners),
+		cmocka_unit_test(test_control_groups_of_users_make_no_owners),
 		cmocka_unit_test(test_a_users_namespace_is_the_users),
 		cmocka_unit_test(test_owners_are_counted_by_name),
 		cmocka_unit_test(test_shares),
