@@ -60,6 +60,7 @@ static void read_status(struct host_resident *r)
 	if (proc__text(r->proc, "status", 64 << 10, &text, &len))
 		return;
 	memory__field(text, "\nVmRSS:", &s->rss);
+	memory__field(text, "\nRssAnon:", &s->anon);
 	memory__field(text, "\nVmSwap:", &s->swap);
 	s->page_tables_known = memory__field(text, "\nVmPTE:", &s->page_tables);
 	memory__field(text, "\nHugetlbPages:", &s->hugetlb);
@@ -70,12 +71,13 @@ static void read_status(struct host_resident *r)
 
 /*
  * Addresses without page tables cost nothing. Page tables without pages do, and they are not
- * counted in max_pages. If the process may have many of these, a call must not reach far.
+ * counted in max_pages. If the process may have many of these, a call must not reach far. Only
+ * anonymous pages explain page tables: huge pages of shared memory and of files have none.
  */
 static uint64_t reach_of(const struct host_resident *r)
 {
 	const struct host_status *s = &r->status;
-	uint64_t entries = s->page_tables / sizeof(uint64_t), used = (s->rss + s->swap) / r->page;
+	uint64_t entries = s->page_tables / sizeof(uint64_t), used = (s->anon + s->swap) / r->page;
 
 	if (s->page_tables_known && entries < used + EMPTY_MOST)
 		return UINT64_MAX;

@@ -28,7 +28,7 @@ struct host_smaps {
 
 /* Sums of the whole process, from /proc/PID/status. Bytes; 0: not known. */
 struct host_status {
-	uint64_t rss, swap, page_tables, hugetlb, threads;
+	uint64_t rss, anon, swap, page_tables, hugetlb, threads;
 	bool page_tables_known;
 };
 

@@ -191,6 +191,36 @@ static void test_reserved_addresses_cost_nothing(void **state)
 	proc__free(p);
 }
 
+/* Page tables without pages take time, and do not count in the pages of a call. */
+static void test_empty_page_tables_end_a_call(void **state)
+{
+	const size_t size = 5ul << 30, part = 1ul << 20;
+	volatile char *m = map(size, PROT_READ, MAP_PRIVATE);
+	struct proc *p = proc__open(getpid());
+	struct host_resident *r;
+	uint64_t bytes = 0;
+	unsigned calls = 0;
+
+	(void)state;
+	madvise((void *)m, size, MADV_NOHUGEPAGE);
+	for (size_t i = 0; i < size; i += PAGE)
+		(void)m[i]; /* the page of zeros: takes no memory but the table */
+	/* In halves of a table, which the kernel keeps. */
+	for (size_t i = 0; i < size; i += part)
+		madvise((void *)(m + i), part, MADV_DONTNEED);
+	r = host_resident__open(p);
+	if (host_resident__is_old(r) ||
+	    host_resident__status(r)->page_tables < size / PAGE * sizeof(uint64_t))
+		skip(); /* such tables are gone, or cost as any addresses do */
+	host_resident__cancel_by(r, count, &calls);
+	assert_int_equal(host_resident__walk(r, (uintptr_t)m, (uintptr_t)m + size, add, &bytes), 0);
+	assert_int_equal(bytes, 0);
+	assert_int_equal(calls, 3); /* 2 GiB each */
+	munmap((void *)m, size);
+	host_resident__close(r);
+	proc__free(p);
+}
+
 static bool always(void *ctx)
 {
 	return ctx != NULL;
@@ -265,6 +295,7 @@ int main(void)
 		cmocka_unit_test(test_figures_are_those_of_smaps),
 		cmocka_unit_test(test_the_same_on_older_kernels),
 		cmocka_unit_test(test_reserved_addresses_cost_nothing),
+		cmocka_unit_test(test_empty_page_tables_end_a_call),
 		cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_mounts_of_hugetlbfs),
 		cmocka_unit_test(test_map_hugetlb_is_found),
