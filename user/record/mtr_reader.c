@@ -23,7 +23,7 @@
 /*
  * Bounds on compression, since kept events take a hundred times their compressed bytes. Writers
  * close a block after 64 KiB. Recordings whose times differ by a few bits reach 30:1; made-up ones,
- * in which all events are alike and come at equal intervals, 750:1.
+ * in which all events are alike and come at equal intervals, 860:1.
  */
 #define SMALL_BLOCK (128u << 10) /* bytes; larger blocks have a bound of their own */
 #define MOST_OF_BLOCK 500u
