@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 
 import harness
@@ -176,6 +177,8 @@ def test_out_of_memory():
     folder = scratch("ooms")
     w = watching("-p", str(p.pid), "--rule", "ooms>0", "-o", folder, "--capture", "500ms", "--cooldown", "0s", "--max-captures", "1")
     check("allocator" in wait_event(w, "watching")["text"], "what is read: %s", w.stdout())
+    done = subprocess.run(harness.sudo(["ls", "-l", "/proc/%d/fd" % w.pid]), capture_output=True, text=True, check=True)
+    check("libcuda" not in done.stdout, "a file is open that was read at the start: %s", done.stdout)
     for n in (1, 2):
         p.send()
         p.wait_line("oom", 30)

@@ -10,6 +10,7 @@
 #include "labels/words.h"
 #include "lib/exit.h"
 #include "lib/text.h"
+#include "process/elf.h"
 #include "process/proc.h"
 #include "torch/cuda.h"
 
@@ -165,8 +166,11 @@ static void check_calls(struct check_lines *l, const struct target *t)
 				       m->v[k].dev_minor == m->v[i].dev_minor);
 		     k++)
 			;
-		if (k == i && !cuda__look(t->proc, m, &m->v[i], &f) && (f.n || f.throws))
+		if (k < i || cuda__look(t->proc, m, &m->v[i], &f))
+			continue;
+		if (f.n || f.throws)
 			print_calls(l, &f, &m->v[i]);
+		elf__free(f.elf);
 	}
 }
 

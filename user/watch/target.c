@@ -13,6 +13,7 @@
 #include "lib/failure.h"
 #include "lib/io.h"
 #include "lib/text.h"
+#include "process/elf.h"
 #include "process/proc.h"
 #include "torch/cuda.h"
 #include "torch/rank_env.h"
@@ -137,6 +138,7 @@ static uint64_t dry_run(const struct watch_target *t, const struct maps *m)
 		if (!m->v[i].x || !base || strncmp(base, "/libcuda.so", 11) ||
 		    cuda__look(t->proc, m, &m->v[i], &f))
 			continue;
+		elf__free(f.elf);
 		if (f.usage)
 			return f.usage;
 	}
