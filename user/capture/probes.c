@@ -263,6 +263,13 @@ void probes__prepare_sleepable(struct probes *p)
 
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
+	/* The new links name this process's files, also those that serve all processes. */
+	for (int i = 0; i < HOOK_NR && probes__everywhere(p); i++) {
+		const struct hook *h = &hooks[i];
+
+		if (h->found && p->in->attached(p, 0, h->id) && !(h->fixed && fits(p, h)))
+			return -EOPNOTSUPP;
+	}
 	return p->in->go_sleepable(p, pid, hooks);
 }
 

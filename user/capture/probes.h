@@ -100,7 +100,9 @@ void probes__prepare_sleepable(struct probes *p);
 /*
  * Replaces the programs by those that can wait for pages, without a gap. For some milliseconds both
  * run and every hit is recorded twice (mt_hdr.sleepable tells which); the caller drops the second
- * records. 0, -errno, or -EINPROGRESS: the programs are being loaded, call it again.
+ * records. 0, -errno, or -EINPROGRESS: the programs are being loaded, call it again. -EOPNOTSUPP:
+ * there are no such programs, or links that serve all processes would move to a place that this
+ * process chooses (hook.fixed is false).
  */
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks);
 /* Until when both ran, CLOCK_MONOTONIC ns. 0: they never did. */

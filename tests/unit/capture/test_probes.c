@@ -2,6 +2,7 @@
 /* Sums of counters over all CPUs: user/capture/probes.h. */
 #include "unit/cmocka.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "capture/probes_internal.h"
@@ -86,11 +87,48 @@ static void test_which_processes_share_programs(void **state)
 	assert_null(probes__misfit(&p, hooks));
 }
 
+static unsigned int went;
+
+static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
+{
+	(void)p, (void)pid, (void)hooks;
+	went++;
+	return 0;
+}
+
+/* Links that serve all processes are renewed by a process that has the function at their place, and
+ * cannot choose the place. */
+static void test_which_processes_go_sleepable(void **state)
+{
+	static const struct probes_place place = { .attached = attached,
+						   .go_sleepable = go_sleepable };
+	static struct probes p = { .in = &place, .group_id = 1 };
+	struct hook hooks[HOOK_NR] = { 0 }, *h = &hooks[HOOK_REPORT];
+
+	for (int i = 0; i < HOOK_NR; i++)
+		hooks[i].id = i;
+	h->found = for_all = true;
+	assert_int_equal(probes__go_sleepable(&p, 1, hooks), -EOPNOTSUPP);
+	h->fixed = true;
+	h->offset = 64;
+	assert_int_equal(probes__go_sleepable(&p, 1, hooks), -EOPNOTSUPP);
+	assert_int_equal(went, 0);
+	p.at_place[HOOK_REPORT].offset = 64;
+	assert_int_equal(probes__go_sleepable(&p, 1, hooks), 0);
+	assert_int_equal(went, 1);
+	/* Links of the process alone may be where it says. */
+	h->fixed = false;
+	p.group_id = 0;
+	assert_int_equal(probes__go_sleepable(&p, 1, hooks), 0);
+	assert_int_equal(went, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lost_ends),
 		cmocka_unit_test(test_which_processes_share_programs),
+		cmocka_unit_test(test_which_processes_go_sleepable),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
