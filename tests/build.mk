@@ -73,6 +73,10 @@ $(patsubst %.c,$(OUTPUT)/%,$(wildcard tests/unit/*/test_no_memory.c)): override 
 # Its program goes on between two reads.
 $(OUTPUT)/tests/unit/python/test_python_fake: override LDFLAGS += -Wl,--wrap=process_vm_readv
 
+# Its sessions are made up: nothing is probed.
+TRACEES_WRAPS := $(addprefix session__,finish new_forked set_process free events lost steps) tracee__set_ancestors
+$(OUTPUT)/tests/unit/follow/test_tracees: override LDFLAGS += $(TRACEES_WRAPS:%=-Wl,--wrap=%)
+
 # What stands for the kernel side, and for a target's memory, where there is neither.
 SOAK_WRAPS := probes__consume probes__counters probes__lost_ends probes__epoch probes__bumps probes__ends probes__bump_epoch \
 	probes__both_until probes__taken probes__times_forgotten code_cache__known code_cache__need code_cache__find proc__thread_comm proc__thread_started cuda_calls__after_drain cuda_calls__used

@@ -563,16 +563,11 @@ int tracees__finish(struct tracees *r, const char *reason)
 	size_t i;
 
 	apply_records(r);
-	for (i = 0; i < r->top; i++) {
-		struct tracee *p = r->at[i];
-
-		if (p && p->state == FORKED && p->has_events)
-			tracee__open_forked(p);
-	}
-	/* The end of a process begins the recordings of its children, which have any place. */
+	/* The end of a traced process begins the recordings of those that it forked, which may be
+	 * anywhere in the list. Numbers are not freed meanwhile, so only so many can begin. */
 	while (r->top) {
 		for (i = 0; i < r->top; i++) {
-			if (r->at[i])
+			if (r->at[i] && r->at[i]->state != FORKED)
 				tracee__remove(r->at[i],
 					       r->at[i]->ended ? "target exited" : reason);
 		}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* How a capture of several processes ends. Sessions are made up: TRACEES_WRAPS in tests/build.mk. */
+#include "unit/cmocka.h"
+
+#include <string.h>
+
+#include "follow/pick.h"
+#include "follow/tracees_internal.h"
+#include "lib/exit.h"
+
+#define WRAPPED(name) __typeof__(name) __wrap_##name
+WRAPPED(session__finish);
+WRAPPED(session__new_forked);
+WRAPPED(session__set_process);
+WRAPPED(session__free);
+WRAPPED(session__events);
+WRAPPED(session__lost);
+WRAPPED(session__steps);
+WRAPPED(tracee__set_ancestors);
+
+static struct tracees *r;
+static struct tracee *parent, *child;
+static char parents, childs, out; /* stand for sessions and an output */
+static char calls[128];
+
+static struct tracee *add(pid_t pid, uint32_t number, const char *owner)
+{
+	return tracees__add(r, pid, 1, number, owners__named(&r->owners, owner));
+}
+
+static void fork_child(void)
+{
+	child = add(43, 0, "user 1");
+	child->state = FORKED;
+	child->forked_by = parent->session;
+}
+
+/* The last drain has the child's first events, and its fork if that was not known. */
+int __wrap_session__finish(struct session *s, struct sink *sink, const char *reason)
+{
+	if (s != (struct session *)&parents)
+		return 0;
+	if (!child)
+		fork_child();
+	child->has_events = true;
+	return 0;
+}
+
+struct session *__wrap_session__new_forked(struct session *from, pid_t pid, uint32_t number,
+					   uint64_t time, uint64_t diverged, struct queue *early,
+					   struct failure *f)
+{
+	return (struct session *)&childs;
+}
+
+void __wrap_session__set_process(struct session *s)
+{
+}
+
+void __wrap_session__free(struct session *s)
+{
+}
+
+uint64_t __wrap_session__events(const struct session *s)
+{
+	return 0;
+}
+
+uint64_t __wrap_session__lost(const struct session *s)
+{
+	return 0;
+}
+
+uint64_t __wrap_session__steps(const struct session *s)
+{
+	return 0;
+}
+
+void __wrap_tracee__set_ancestors(const struct tracee *p)
+{
+}
+
+static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
+{
+	strcat(calls, s == (struct session *)&childs ? "child begins; " : "parent begins; ");
+	return &out;
+}
+
+static int end(void *output, const char *reason, int err)
+{
+	strcat(calls, "one ends; ");
+	return EXIT_OK;
+}
+
+static void ends_both(bool known)
+{
+	static const struct tracees_output output = { .begin = begin, .end = end };
+	struct pick *pick = pick__new(&(struct pick_args){ 0 });
+	struct tracee *first;
+
+	r = tracees__new(&(struct tracees_opts){ .pick = pick, .output = &output });
+	*calls = '\0';
+	child = NULL;
+	/* The child gets the place of an earlier process, before its parent's. */
+	first = add(41, 0, "user 1");
+	parent = add(42, 0, "user 1");
+	parent->state = TRACED;
+	parent->session = (struct session *)&parents;
+	r->traced = 1;
+	assert_int_equal(tracee__begin_output(parent), EXIT_OK);
+	if (known) {
+		tracee__remove(first, "");
+		fork_child();
+		assert_true(child->slot < parent->slot);
+	}
+	assert_int_equal(tracees__finish(r, "signal"), EXIT_OK);
+	assert_string_equal(calls, "parent begins; child begins; one ends; one ends; ");
+	assert_int_equal(r->top, 0);
+	tracees__free(r);
+	pick__free(pick);
+}
+
+static void test_a_child_that_the_last_drain_brings(void **state)
+{
+	ends_both(false);
+}
+
+static void test_a_child_whose_first_events_the_last_drain_brings(void **state)
+{
+	ends_both(true);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_child_that_the_last_drain_brings),
+		cmocka_unit_test(test_a_child_whose_first_events_the_last_drain_brings),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
