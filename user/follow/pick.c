@@ -304,15 +304,26 @@ static bool takes_place(const struct pick *p, const struct pick_process *q)
 	return false;
 }
 
+static bool has_pid(const struct pick *p, pid_t pid)
+{
+	for (size_t i = 0; i < p->args.n_pids; i++) {
+		if (p->args.pids[i] == pid)
+			return true;
+	}
+	return false;
+}
+
+bool pick__is_given(const struct pick *p, const struct pick_process *q)
+{
+	return has_pid(p, q->pid) || takes_place(p, q);
+}
+
 enum pick_is pick__is(struct pick *p, const struct pick_process *q)
 {
 	const struct pick_args *a = &p->args;
-	size_t i;
 
-	for (i = 0; i < a->n_pids; i++) {
-		if (a->pids[i] == q->pid)
-			return PICK_YES;
-	}
+	if (has_pid(p, q->pid))
+		return PICK_YES;
 	if (is_ours(p, q))
 		return PICK_NO;
 	if (takes_place(p, q))

@@ -67,6 +67,8 @@ enum pick_is {
  * a name does not pick the processes that started us.
  */
 enum pick_is pick__is(struct pick *p, const struct pick_process *q);
+/* True for a process of -p, and with --follow for one that takes the place of one that ended. */
+bool pick__is_given(const struct pick *p, const struct pick_process *q);
 /* With --follow of PIDs: remembers a traced process, whose place the next process with the same
  * command line, user and container takes. */
 int pick__remember(struct pick *p, const struct pick_process *q); /* returns 0 or -ENOMEM */

@@ -92,7 +92,7 @@ static void add_descendants(struct tracees *r, pid_t pid)
 /* Returns 0, or negative with *f: the process cannot be waited for. */
 static int pick(struct tracees *r, const struct pick_process *q, struct failure *f)
 {
-	bool only = q->pid == r->opts.only;
+	bool only = q->pid == r->opts.only, given = pick__is_given(r->opts.pick, q);
 	struct tracee *p;
 	int err = add(r, q, &p);
 
@@ -101,6 +101,7 @@ static int pick(struct tracees *r, const struct pick_process *q, struct failure 
 					   (int)q->pid, strerror(-err))
 			    : 0;
 	p->picked = true;
+	p->given = given;
 	if (only) {
 		r->only = p;
 		p->times = 0;

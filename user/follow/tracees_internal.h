@@ -48,6 +48,7 @@ struct tracee {
 	struct queue early;
 	struct probes *early_from;
 	bool picked;		  /* picked itself, not as a child of a picked process */
+	bool given;		  /* see pick__is_given() */
 	bool is_child;		  /* started by a process of the capture */
 	bool lacks_number;	  /* forked by a recorded process when all numbers were taken */
 	bool lacks_probes;	  /* see session__misses_forks() */

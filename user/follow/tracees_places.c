@@ -17,7 +17,7 @@
 /* Ranks of places. */
 enum { WITHOUT_TORCH, FOLLOWED, KEPT };
 /* Ranks of numbers. */
-enum { IDLE, RECORDED, ONLY };
+enum { IDLE, RECORDED, GIVEN };
 
 struct table {
 	struct place v[TRACEES_MAX];
@@ -33,11 +33,9 @@ static void put(struct table *t, struct tracee *p, unsigned rank)
 
 static unsigned rank_of_place(const struct tracee *p)
 {
-	const struct tracees *r = p->all;
-
-	if (p == r->only || p->state == TRACED || p->state == OVER)
+	if (p->given || p->state == TRACED || p->state == OVER)
 		return KEPT;
-	if (!pick__needs_torch(r->opts.pick) || p->state == FORKED ||
+	if (!pick__needs_torch(p->all->opts.pick) || p->state == FORKED ||
 	    (p->session && session__found_torch(p->session)))
 		return FOLLOWED;
 	return WITHOUT_TORCH;
@@ -53,8 +51,8 @@ static void list_places(const struct tracees *r, struct table *t)
 
 static unsigned rank_of_number(const struct tracee *p)
 {
-	if (p == p->all->only)
-		return ONLY;
+	if (p->given)
+		return GIVEN;
 	return p->state == TRACED || (p->state == FORKED && p->has_events) ? RECORDED : IDLE;
 }
 

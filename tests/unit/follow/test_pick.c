@@ -388,8 +388,10 @@ static void test_follow(void **state)
 
 	assert_true(pick__only_pids(p) && pick__open_ended(p));
 	assert_int_equal(pick__is(p, &q), PICK_YES);
+	assert_true(pick__is_given(p, &q));
 	assert_int_equal(pick__remember(p, &q), 0);
 	assert_int_equal(pick__is(p, &next), PICK_NO); /* a child process, for example a worker */
+	assert_false(pick__is_given(p, &next));
 	pick__ended(p, q.pid, UINT64_MAX / 4);
 	next.started = 1; /* older than the parent, and outlives it */
 	assert_int_equal(pick__is(p, &next), PICK_NO);
@@ -402,6 +404,7 @@ static void test_follow(void **state)
 	next.cgroup.container[0] = '\0';
 	assert_int_equal(pick__is(p, &other), PICK_NO);
 	assert_int_equal(pick__is(p, &next), PICK_YES);
+	assert_true(pick__is_given(p, &next));
 	assert_int_equal(pick__remember(p, &next), 0);
 	assert_int_equal(pick__is(p, &other), PICK_NO); /* another process is followed already */
 	pick__ended(p, next.pid, UINT64_MAX / 4);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* How a capture of several processes ends. Sessions are made up: TRACEES_WRAPS in tests/build.mk. */
+/* How recordings of several processes end. Sessions are made up: TRACEES_WRAPS in tests/build.mk. */
 #include "unit/cmocka.h"
 
 #include <string.h>
@@ -16,6 +16,8 @@ WRAPPED(session__free);
 WRAPPED(session__events);
 WRAPPED(session__lost);
 WRAPPED(session__steps);
+WRAPPED(session__found_torch);
+WRAPPED(proc_group__give_back);
 WRAPPED(tracee__set_ancestors);
 
 static struct tracees *r;
@@ -76,6 +78,15 @@ uint64_t __wrap_session__steps(const struct session *s)
 	return 0;
 }
 
+bool __wrap_session__found_torch(const struct session *s)
+{
+	return true;
+}
+
+void __wrap_proc_group__give_back(struct proc_group *k, pid_t pid, uint32_t number)
+{
+}
+
 void __wrap_tracee__set_ancestors(const struct tracee *p)
 {
 }
@@ -130,11 +141,37 @@ static void test_a_child_whose_first_events_the_last_drain_brings(void **state)
 	ends_both(true);
 }
 
+/* The process of another user takes a number from the largest owner, but not from one of -p. */
+static void test_a_given_process_keeps_its_recording(void **state)
+{
+	struct pick *pick = pick__new(&(struct pick_args){ .all = true });
+	struct tracee *of[MT_MEMBERS], *waits;
+
+	r = tracees__new(&(struct tracees_opts){ .pick = pick });
+	for (uint32_t i = 1; i < MT_MEMBERS; i++) {
+		of[i] = add(100 + (pid_t)i, i, "user 1");
+		of[i]->state = TRACED;
+		of[i]->session = (struct session *)&childs;
+	}
+	r->traced = MT_MEMBERS - 1;
+	of[MT_MEMBERS - 1]->given = true; /* the youngest */
+	waits = add(42, 0, "user 2");
+	waits->state = WAITING;
+	waits->session = (struct session *)&childs;
+	tracees_places__make_number(waits);
+	assert_int_equal(of[MT_MEMBERS - 1]->state, TRACED);
+	assert_int_equal(of[MT_MEMBERS - 2]->state, OVER);
+	assert_ptr_equal(r->heir[MT_MEMBERS - 2], waits);
+	tracees__free(r);
+	pick__free(pick);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_child_that_the_last_drain_brings),
 		cmocka_unit_test(test_a_child_whose_first_events_the_last_drain_brings),
+		cmocka_unit_test(test_a_given_process_keeps_its_recording),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
