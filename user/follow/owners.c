@@ -69,23 +69,20 @@ static int open_namespace(pid_t pid)
 	return fd;
 }
 
-/* Names the owner of the process's user namespace. False: it is in ours. */
+/* Names the owner of the process's user namespace. False: it is in ours, or not known. buf must be
+ * "". */
 static bool name_of_namespace(pid_t pid, char *buf, size_t size)
 {
 	int fd = open_namespace(pid);
-	uid_t user = (uid_t)-1;
 	struct stat st;
-	bool known;
+	uid_t user;
 
 	if (fd < 0)
 		return false;
-	known = !ioctl(fd, NS_GET_OWNER_UID, &user) && user;
-	if (known)
+	if (!ioctl(fd, NS_GET_OWNER_UID, &user) && user)
 		snprintf(buf, size, "user %u", user);
 	else if (!fstat(fd, &st))
 		snprintf(buf, size, "user namespace %lu", (unsigned long)st.st_ino);
-	else
-		known = true;
 	close(fd);
 	return *buf;
 }

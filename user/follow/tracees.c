@@ -280,13 +280,7 @@ static void say_missed(struct tracees *r)
 {
 	struct proc_group *group = group_of(r);
 	uint64_t missed = (group ? proc_group__missed(group) : 0) + r->unplaced;
-	bool full = r->waits_for_number;
 
-	if (full && !r->short_said)
-		log_warn(
-			"%d processes are recorded, the most at a time: others wait until one ends",
-			MT_MEMBERS - 1);
-	r->short_said = full;
 	if (r->unrecorded)
 		log_warn("%" PRIu64 " forked processes ended before one of %d places was free: "
 			 "they are not recorded",

@@ -75,13 +75,12 @@ struct tracees {
 	struct tracee *heir[MT_MEMBERS]; /* gets a retired number; NULL: the number is freed */
 	struct owners owners;
 	uint64_t came;
-	bool waits_for_number; /* a process waits for a number */
-	bool short_said;       /* a warning about missing numbers was logged */
+	bool short_said; /* a warning about missing numbers was logged */
 	int wake;
 	size_t traced, ever;
 	uint64_t begin; /* first attach, CLOCK_MONOTONIC in ns */
 	uint64_t next_look, missed_said;
-	uint64_t unplaced;   /* forked processes without a place, not reported yet */
+	uint64_t unplaced;   /* forked processes without a place, in all */
 	uint64_t unprobed;   /* processes that ended before they had probes, not reported yet */
 	uint64_t unrecorded; /* processes that ended without a number, not reported yet */
 	/* For picked processes. */

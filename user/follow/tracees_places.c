@@ -111,13 +111,13 @@ int tracees_places__make_room(struct tracees *r, struct owner *owner, const stru
 
 void tracees_places__trim(struct tracees *r)
 {
-	struct owner nobody = { 0 };
+	struct owner newcomer = { 0 };
 	struct table t;
 	size_t i;
 
 	for (;;) {
 		list_places(r, &t);
-		i = t.n > MT_WATCHED ? shares__choose(t.v, t.n, &nobody, FOLLOWED) : SHARES_NONE;
+		i = t.n > MT_WATCHED ? shares__choose(t.v, t.n, &newcomer, FOLLOWED) : SHARES_NONE;
 		if (i == SHARES_NONE)
 			return;
 		say_refused(&t, t.of[i]->pid, t.of[i]->owner);
@@ -165,7 +165,11 @@ void tracees_places__make_number(struct tracee *p)
 		return; /* one is free by now */
 	i = shares__choose(t.v, t.n, p->owner, rank);
 	if (i == SHARES_NONE) {
-		r->waits_for_number = true;
+		if (!r->short_said)
+			log_warn("%d processes are recorded, the most at a time: others wait until "
+				 "one ends",
+				 MT_MEMBERS - 1);
+		r->short_said = true;
 		return;
 	}
 	loser = t.of[i];

@@ -76,8 +76,8 @@ struct proc;
 
 struct watch_target {
 	pid_t pid;
-	struct owner *owner; /* for watch.c: owners share the places fairly */
-	uint64_t came;	     /* for watch.c: sequence number of its arrival */
+	struct owner *owner; /* for targets.c: owners share the places fairly */
+	uint64_t came;	     /* for targets.c: sequence number of its arrival */
 	uint64_t started;    /* start time, ns of CLOCK_BOOTTIME */
 	char name[80];	     /* command, "python train.py", cleaned and cut */
 	char comm[64];
@@ -115,8 +115,7 @@ struct watch_target {
 };
 
 /* Starts watching a process. NULL with *err: the process has ended, access is denied, or no
- * memory. files_only: as
- * proc__set_files_only(), for a process that nobody named. */
+ * memory. files_only: as proc__set_files_only(), for a process that --all found. */
 struct watch_target *watch_target__new(const struct pick_process *p, bool files_only, int *err);
 void watch_target__free(struct watch_target *t);
 bool watch_target__alive(const struct watch_target *t);
