@@ -15,7 +15,6 @@
 #include "follow/shares.h"
 #include "lib/array.h"
 #include "lib/clock.h"
-#include "lib/io.h"
 #include "lib/subprocess.h"
 #include "log/log.h"
 
@@ -153,16 +152,6 @@ static void lose(struct torch_scan *s, struct owner *owner)
 
 /* ---- a question ---- */
 
-static bool is_running(pid_t pid)
-{
-	char text[512], *end;
-
-	if (io__text_of_process(pid, "stat", text, sizeof(text)) <= 0)
-		return false;
-	end = strrchr(text, ')');
-	return end && !strncmp(end, ") R", 3);
-}
-
 /* Waits for the answer. 0; -ETIMEDOUT; or -EPIPE: the helper ended. */
 static int await(struct torch_scan *s, pid_t pid, bool *has_torch)
 {
@@ -171,7 +160,7 @@ static int await(struct torch_scan *s, pid_t pid, bool *has_torch)
 	struct answer a;
 
 	while (poll(&p, 1, CHECK_EVERY) <= 0) {
-		if (!is_running(s->helper.pid))
+		if (!subprocess__computes(&s->helper))
 			blocked += CHECK_EVERY * UINT64_C(1000000);
 		if (blocked >= BLOCKED_MOST || clock__monotonic() - begun >= ANSWER_MOST)
 			return -ETIMEDOUT;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/io.h"
 
 #define CANNOT_PREPARE 126
 #define CANNOT_RUN 127 /* as shells have it */
@@ -280,6 +281,16 @@ bool subprocess__wait(struct subprocess *p, int ms, int *status)
 		poll(&fd, 1, (int)((until - now + 999999) / 1000000));
 	}
 	return true;
+}
+
+bool subprocess__computes(const struct subprocess *p)
+{
+	char text[512], *end;
+
+	if (!p->pid || io__text_of_process(p->pid, "stat", text, sizeof(text)) <= 0)
+		return false;
+	end = strrchr(text, ')');
+	return end && !strncmp(end, ") R", 3);
 }
 
 void subprocess__signal(const struct subprocess *p, int signal)

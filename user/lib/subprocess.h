@@ -71,6 +71,8 @@ int subprocess__start(const struct subprocess_opts *o, struct subprocess *ret);
 bool subprocess__ended(struct subprocess *p, int *status);
 /* The same, but waits at most ms milliseconds; -1: no limit. */
 bool subprocess__wait(struct subprocess *p, int ms, int *status);
+/* True if the process computes, or waits for a CPU, and for nothing else. */
+bool subprocess__computes(const struct subprocess *p);
 /* Sends a signal; with ends_group, SIGKILL goes to the whole group. No effect if there is no
  * process. */
 void subprocess__signal(const struct subprocess *p, int signal);

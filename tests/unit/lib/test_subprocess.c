@@ -379,6 +379,40 @@ static void test_wait(void **state)
 	assert_int_equal(p.pid, 0);
 }
 
+static int compute(void *ctx)
+{
+	volatile int more = 1;
+
+	while (more)
+		;
+	return 1;
+}
+
+/* A process gets there at once, on a busy machine later. */
+static bool comes_to(const struct subprocess *p, bool computes)
+{
+	for (int i = 0; i < 60000; i++) {
+		if (subprocess__computes(p) == computes)
+			return true;
+		usleep(1000);
+	}
+	return false;
+}
+
+static void test_computes(void **state)
+{
+	struct subprocess p;
+
+	assert_int_equal(subprocess__start(&(struct subprocess_opts){ .main = compute }, &p), 0);
+	assert_true(comes_to(&p, true));
+	subprocess__kill(&p);
+	assert_false(subprocess__computes(&p));
+	assert_int_equal(subprocess__start(&(struct subprocess_opts){ .main = wait_forever }, &p),
+			 0);
+	assert_true(comes_to(&p, false));
+	subprocess__kill(&p);
+}
+
 /* Leaves a process behind that holds standard output. */
 static int leave_one(void *ctx)
 {
@@ -464,6 +498,7 @@ int main(void)
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_nice),
 		cmocka_unit_test(test_wait),
+		cmocka_unit_test(test_computes),
 		cmocka_unit_test(test_ends_group),
 		cmocka_unit_test(test_death_signal),
 	};

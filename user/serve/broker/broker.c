@@ -231,7 +231,7 @@ static void guard_look(struct broker *b)
 	char who[64] = "a process";
 	pid_t pid;
 
-	if (!p->process.pid || !p->link || !scan_guard__stuck(b->guard, p->process.pid, &pid))
+	if (!p->process.pid || !p->link || !scan_guard__stuck(b->guard, &p->process, &pid))
 		return;
 	if (pid)
 		snprintf(who, sizeof(who), "PID %d", (int)pid);

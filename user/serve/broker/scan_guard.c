@@ -9,7 +9,7 @@
 
 #include "follow/shares.h"
 #include "lib/clock.h"
-#include "lib/io.h"
+#include "lib/subprocess.h"
 
 #define SECOND UINT64_C(1000000000)
 #define STUCK_AFTER (10 * SECOND)
@@ -81,24 +81,14 @@ void scan_guard__begin(struct scan_guard *g)
 	scan_guard__enter(g, 0, "");
 }
 
-static bool is_running(pid_t pid)
-{
-	char text[512], *end;
-
-	if (io__text_of_process(pid, "stat", text, sizeof(text)) <= 0)
-		return false;
-	end = strrchr(text, ')');
-	return end && !strncmp(end, ") R", 3);
-}
-
-bool scan_guard__stuck(struct scan_guard *g, pid_t looks, pid_t *pid)
+bool scan_guard__stuck(struct scan_guard *g, const struct subprocess *looks, pid_t *pid)
 {
 	uint64_t since = atomic_load(&g->since), now = clock__monotonic();
 
 	*pid = atomic_load(&g->pid);
 	if (now <= since || now - since < STUCK_AFTER)
 		return false;
-	return now - since >= BUSY_MOST || !is_running(looks);
+	return now - since >= BUSY_MOST || !subprocess__computes(looks);
 }
 
 void scan_guard__leave_out(struct scan_guard *g)

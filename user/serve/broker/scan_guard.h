@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 struct scan_guard;
+struct subprocess;
 
 struct scan_guard *scan_guard__new(void);    /* NULL: no memory */
 void scan_guard__free(struct scan_guard *g); /* NULL is fine */
@@ -21,9 +22,9 @@ bool scan_guard__enter(struct scan_guard *g, pid_t pid, const char *owner);
 
 /* In the broker. Begins to watch a process that looks, which is about to start. */
 void scan_guard__begin(struct scan_guard *g);
-/* True if this process that looks waits for something since 10 s; *pid: what it reads, 0 unknown.
- * The machine being busy is no reason. */
-bool scan_guard__stuck(struct scan_guard *g, pid_t looks, pid_t *pid);
+/* True if this process that looks has waited for 10 s, though not for a CPU. *pid: the process that
+ * it reads; 0: not known. */
+bool scan_guard__stuck(struct scan_guard *g, const struct subprocess *looks, pid_t *pid);
 /* Has later processes that look leave out what this one read: the process, and its owner the second
  * time; each for 10 minutes. */
 void scan_guard__leave_out(struct scan_guard *g);
