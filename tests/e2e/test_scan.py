@@ -182,5 +182,17 @@ def test_serve_beside_a_process_that_cannot_be_read():
     s.stop()
 
 
+def test_serve_ends_while_a_process_cannot_be_read():
+    """The kernel keeps the process that looks in a read, also after SIGKILL. A signal ends serve all the same."""
+    stalled = Stalled("end", library="libc10_cuda.so")
+    try:
+        s = server.Server("--target", "stalled=fuse-end/libc10_cuda")
+        until(stalled.asked, "the process is read")
+        s.process.signal(signal.SIGTERM)
+        equal(s.process.wait(60), 0, "exit code of serve")
+    finally:
+        stalled.stop()
+
+
 if __name__ == "__main__":
     run(globals())

@@ -310,8 +310,11 @@ void peer__stop(struct peer *p, bool wait)
 	subprocess__signal(&p->process, SIGTERM);
 	if (!wait)
 		return;
-	if (!subprocess__wait(&p->process, ENDS_WITHIN, &status))
-		subprocess__kill(&p->process);
+	if (!subprocess__wait(&p->process, ENDS_WITHIN, &status)) {
+		/* A file system may hold it in a wait that not even SIGKILL ends. */
+		subprocess__signal(&p->process, SIGKILL);
+		subprocess__wait(&p->process, ENDS_WITHIN, &status);
+	}
 	link__free(p->link);
 	p->link = NULL;
 }

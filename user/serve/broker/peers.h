@@ -30,7 +30,7 @@ struct peer {
 int peer__start(struct broker *b, enum peer_kind kind);
 /* Reads and handles the messages of the process. */
 void peer__pump(struct peer *p);
-/* Sends SIGTERM. wait: waits for the end, at most 2 s, then sends SIGKILL. */
+/* Sends SIGTERM. wait: waits for the end, at most 2 s, then sends SIGKILL and does so again. */
 void peer__stop(struct peer *p, bool wait);
 /* Ends the process without waiting for it, because the kernel may keep it in a wait, and has
  * another one started. */
