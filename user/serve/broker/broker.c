@@ -228,19 +228,22 @@ static void say_ready(const struct broker *b)
 static void guard_look(struct broker *b)
 {
 	struct peer *p = &b->peers[PEER_LOOK];
-	char who[64] = "a process";
 	pid_t pid;
 
-	if (!p->process.pid || !p->link || !scan_guard__stuck(b->guard, &p->process, &pid))
+	if (!p->process.pid || !scan_guard__stuck(b->guard, &p->process, &pid))
 		return;
-	if (pid)
-		snprintf(who, sizeof(who), "PID %d", (int)pid);
-	log_event(LOG_ERROR, "stuck", LOG_FIELDS(LOG_STRING("who", "look"), LOG_INT("pid", pid)),
-		  "look: %s does not let itself be read, for 10 s; it is left out for 10 minutes: "
-		  "look at its file systems",
-		  who);
-	if (pid)
+	if (pid && p->link) { /* the first time */
+		log_event(LOG_ERROR, "stuck",
+			  LOG_FIELDS(LOG_STRING("who", "look"), LOG_INT("pid", pid)),
+			  "look: PID %d does not let itself be read, for 10 s; it is left out for "
+			  "10 minutes: look at its file systems",
+			  (int)pid);
 		scan_guard__leave_out(b->guard);
+	} else if (p->link) {
+		log_event(LOG_ERROR, "stuck", LOG_FIELDS(LOG_STRING("who", "look")),
+			  "look: it has not gone on for 10 s, for an unknown reason: starting "
+			  "another");
+	}
 	peer__abandon(p);
 }
 
@@ -445,6 +448,7 @@ static void end(struct broker *b)
 	store__close(&b->store);
 	if (b->signals >= 0)
 		close(b->signals);
+	scan_guard__free(b->guard);
 	free(b);
 }
 

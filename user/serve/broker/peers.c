@@ -340,21 +340,23 @@ static void forget(struct broker *b, struct peer *p)
 void peer__abandon(struct peer *p)
 {
 	struct broker *b = p->b;
+	bool first = p->link;
 	size_t i = 0;
 	int status;
 
 	subprocess__signal(&p->process, SIGKILL);
+	forget(b, p);
 	while (i < BROKER_ABANDONED && b->abandoned[i].pid &&
 	       !subprocess__ended(&b->abandoned[i], &status))
 		i++;
-	p->again = clock__monotonic();
 	if (i == BROKER_ABANDONED) {
-		log_err("%s: %d processes wait for file systems that do not answer, so no other is "
-			"started until one ends",
-			names[p->kind], BROKER_ABANDONED);
-		return; /* peer__ended() goes on when it ends */
+		if (first)
+			log_err("%s: %d processes wait for file systems that do not answer, so no "
+				"other is started until one ends",
+				names[p->kind], BROKER_ABANDONED);
+		return;
 	}
-	forget(b, p);
+	p->again = clock__monotonic();
 	b->abandoned[i] = p->process;
 	p->process = (struct subprocess){ 0 };
 }

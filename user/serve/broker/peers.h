@@ -33,7 +33,7 @@ void peer__pump(struct peer *p);
 /* Sends SIGTERM. wait: waits for the end, at most 2 s, then sends SIGKILL and does so again. */
 void peer__stop(struct peer *p, bool wait);
 /* Ends the process without waiting for it, because the kernel may keep it in a wait, and has
- * another one started. */
+ * another one started. With too many of these it starts none: call it again. */
 void peer__abandon(struct peer *p);
 /* Has the process ended? Then its state is dropped. True: the broker has to end, too. */
 bool peer__ended(struct peer *p);

@@ -56,6 +56,7 @@ struct look {
 	pid_t evicted[LEFT_OUT];
 	size_t n_evicted;
 	size_t now_for; /* index of the target of the current search */
+	bool full_said; /* logged: the table is full */
 	bool changed;	/* the list of targets has changed */
 	bool asked;	/* the broker wants a search */
 	bool quit;
@@ -175,10 +176,13 @@ static void leave_out(struct look *l, pid_t pid)
 			return;
 	if (l->n_left_out == LEFT_OUT)
 		return;
-	if (!l->n_left_out)
+	/* A process that cannot be read is left out of a table with room. */
+	if (l->n == BROKER_PROCESSES && !l->full_said) {
 		log_warn("more than %d processes: some are left out; memtrace_serve_left_out "
 			 "counts them",
 			 BROKER_PROCESSES);
+		l->full_said = true;
+	}
 	l->left_out[l->n_left_out++] = pid;
 	l->changed = true;
 }
@@ -192,6 +196,7 @@ static void forget_left_out(struct look *l, pid_t pid)
 		l->left_out[i] = l->left_out[--l->n_left_out];
 		l->changed = true;
 	}
+	l->full_said &= l->n_left_out > 0;
 }
 
 static void gone(struct look *l, size_t i);

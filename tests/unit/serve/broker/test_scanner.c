@@ -133,6 +133,26 @@ static void test_left_out_are_counted_while_they_live(void **state)
 	assert_int_equal(l.n_left_out, LEFT_OUT);
 }
 
+static void count_lines(void *ctx, enum log_level level, const char *text)
+{
+	++*(int *)ctx;
+}
+
+/* A process that cannot be read is left out of a table with room: only a full one is said. */
+static void test_a_full_table_is_said_once(void **state)
+{
+	int lines = 0;
+
+	log__divert(count_lines, &lines);
+	leave_out(&l, getpid());
+	assert_int_equal(lines, 0);
+	put("1000", ALL, 256);
+	leave_out(&l, 1);
+	leave_out(&l, getppid());
+	assert_int_equal(lines, 1);
+	log__divert(NULL, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -141,6 +161,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_targets_go_before_all, begin, end),
 		cmocka_unit_test_setup_teardown(test_left_out_are_counted_while_they_live, begin,
 						end),
+		cmocka_unit_test_setup_teardown(test_a_full_table_is_said_once, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
