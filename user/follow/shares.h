@@ -52,7 +52,7 @@ struct place {
 #define SHARES_NONE SIZE_MAX
 
 /* Chooses the place that a process of this owner and rank takes: of a lower rank, or of an owner
- * who still has as many places of the same rank as this one afterwards. SHARES_NONE: there is none. */
+ * who still has as many places of the same rank as this one afterwards. Else SHARES_NONE. */
 size_t shares__choose(const struct place *v, size_t n, const struct owner *owner, unsigned rank);
 /* The number of an owner's places. */
 size_t shares__count(const struct place *v, size_t n, const struct owner *owner);

@@ -138,8 +138,9 @@ static void count_lines(void *ctx, enum log_level level, const char *text)
 	++*(int *)ctx;
 }
 
-/* A process that cannot be read is left out of a table with room: only a full one is said. */
-static void test_a_full_table_is_said_once(void **state)
+/* Only a full table gets the message. A process that cannot be read may be left out of one with
+ * room. */
+static void test_one_message_for_a_full_table(void **state)
 {
 	int lines = 0;
 
@@ -161,7 +162,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_targets_go_before_all, begin, end),
 		cmocka_unit_test_setup_teardown(test_left_out_are_counted_while_they_live, begin,
 						end),
-		cmocka_unit_test_setup_teardown(test_a_full_table_is_said_once, begin, end),
+		cmocka_unit_test_setup_teardown(test_one_message_for_a_full_table, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
