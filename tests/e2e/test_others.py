@@ -78,8 +78,9 @@ def test_a_file_that_is_mapped_after_the_look():
     bystander.stays_the_same("at the end")
 
 
-def pointing(library, function):
-    p = spawn([sys.executable, os.path.join(REPO, "tests", "workloads", "points.py"), library, function])
+def pointing(library, function, preload=""):
+    command = [sys.executable, os.path.join(REPO, "tests", "workloads", "points.py"), library, function]
+    p = spawn(command, env=dict(os.environ, LD_PRELOAD=preload))
     p.wait_line("^ready", 30)
     return p
 
@@ -133,6 +134,16 @@ def test_a_pointer_to_another_function_of_the_interpreter():
     equal(code_of(os.getpid(), path, offset), right, "a bystander's code")
     recorder.signal(2)
     recorder.wait(60)
+    p.stop()
+
+
+def test_what_to_do_if_the_programs_filter():
+    """Where the programs tell processes apart, no process can have a probe of its own: root has other probes, another user has not."""
+    p = pointing("", "PyObject_Size", preload=library("alone/torch/lib/libc10.so", TORCH))
+    recorder = spawn(["env", "MEMTRACE_BENCH=filter", TOOL, "record", "-p", str(p.pid), "-o", scratch("alone.mtr")], root=True)
+    equal(recorder.wait(60), 3, "exit code (%s)" % recorder.stderr()[-500:])
+    said = recorder.stderr()
+    check("is not recorded: the file does not say" in said and "Run memtrace-bpf as root" in said, "what is said: %s", said)
     p.stop()
 
 

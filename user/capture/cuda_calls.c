@@ -386,6 +386,19 @@ static void note_driver(struct cuda_calls *c, bool probed)
 		c->driver_since = clock__kernel();
 }
 
+static const char *why_refused(const struct decoder *d, int err)
+{
+	if (err == -EBUSY)
+		return "others' are there";
+	if (err != -EXDEV)
+		return strerror(-err);
+	return d->opts->group ? "root may not open the file (FUSE or NFS of another user), and "
+				"this kernel's probes by PID miss threads; record the process by "
+				"itself, with -p PID"
+			      : "the file cannot be opened, and this kernel's probes by PID miss "
+				"threads; run memtrace-bpf as root";
+}
+
 /* Probes the functions of a file, which no other process of a group has probed yet. */
 static void probe_functions(struct decoder *d, const struct map *map, const struct cuda_file *f,
 			    const char *file)
@@ -406,12 +419,7 @@ static void probe_functions(struct decoder *d, const struct map *map, const stru
 			 d->opts->inside ? "no breakpoints for"
 			 : err == -EXDEV ? "no"
 					 : "the kernel refused",
-			 file,
-			 err == -EBUSY	 ? "others' are there"
-			 : err == -EXDEV ? "root may not open the file (FUSE or NFS of another "
-					   "user), and this kernel's probes by PID miss threads; "
-					   "record the process by itself, with -p PID"
-					 : strerror(-err));
+			 file, why_refused(d, err));
 		return;
 	}
 	note_driver(d->calls, has_driver(f));

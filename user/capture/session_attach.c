@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -355,22 +356,28 @@ void session__look_into_torch(struct session *s, uint64_t now)
 }
 
 /* It needs probes of its own, since this process decides where they are. */
-static int refuse_others(struct failure *f, pid_t pid, const struct hook *h, int err)
+static int refuse_own(const struct session *s, struct failure *f, const struct hook *h, int err)
 {
+	int pid = proc__pid(s->target.proc);
+	bool group = s->opts.group;
+	char next[64] = "Run memtrace-bpf as root";
+
+	if (group)
+		snprintf(next, sizeof(next), "Record it by itself: record -p %d", pid);
 	return failure__set(
 		f, EXIT_NOT_PERMITTED, err,
-		"PID %d is not recorded together with others: %s (%s), so it needs probes of its "
-		"own, and %s. Record it by itself: record -p %d",
-		(int)pid,
-		elf__is_memory(h->elf)
-			? "root may not open its file, which is on a FUSE or NFS mount of another "
+		"PID %d is not recorded%s: %s (%s), so it needs probes of its own, and %s. %s", pid,
+		group ? " together with others" : "",
+		!elf__is_memory(h->elf)
+			? "the file does not say where the function is that Python frees code with"
+		: group ? "root may not open its file, which is on a FUSE or NFS mount of another "
 			  "user"
-			: "the file does not say where the function is that Python frees code with",
+			: "its file cannot be opened",
 		h->file,
 		err == -ENOSPC ? "as many processes as may have them do: each call passes the "
 				 "probes of all"
 			       : "this kernel's probes for one process miss threads",
-		(int)pid);
+		next);
 }
 
 /* Attaches the hooks of the allocator. 0 or negative with *f. */
@@ -421,7 +428,7 @@ static int attach_all(struct session *s, struct failure *f)
 					? "CAP_PERFMON"
 					: "CAP_SYS_ADMIN (this kernel has no uprobe.multi)");
 		if (err == -EXDEV || err == -ENOSPC)
-			return refuse_others(f, pid, h, err);
+			return refuse_own(s, f, h, err);
 		/* For a process that is ending the kernel has other errors, too. */
 		if (err == -ESRCH || (err && !proc__alive(s->target.proc)))
 			return failure__set(f, EXIT_UNUSABLE, -ESRCH,
