@@ -602,11 +602,15 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 		probes__begin_detach(s->probes);
 	if (!err)
 		err = cuda_calls__used(s->decoder, true);
+	if (!err && s->opts.group)
+		err = session__account(s);
 	remove_probes(s, stop_reason);
 	log_debug("detached after %.1f ms", (session__now(s) - end) / 1e6);
 	s->blind = true;
 	s->last_facts = 0;
 	facts__set(s->facts, "stop_reason", stop_reason);
+	if (!err && !s->opts.group)
+		err = session__account(s);
 	if (err)
 		goto out;
 	do {
@@ -614,9 +618,6 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 		if (err)
 			goto out;
 	} while (s->queue.len || rounds++ < 1);
-	err = session__account(s);
-	if (err)
-		goto out;
 	session__set_counters(s, s->losses.counters);
 	facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
 	err = s->census ? last_ledger(s, end) : 0;

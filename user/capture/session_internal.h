@@ -162,12 +162,15 @@ int session__drain_ring(struct session *s, bool only_names);
 /* Emits the end of a loss once all records from before it are decoded. 0 or the sink's error. */
 int session__end_losses(struct session *s, uint64_t now);
 /*
- * Once the programs are stopped or removed, and the ring is drained: checks that for each type of
- * record hits = records + filtered + lost. Waits for programs that still run. Hits that are in no
- * count after that count as lost, and a warning says so. A program does not count at all:
+ * Once the programs are stopped: drains the ring and checks that for each type of record
+ * hits = records + filtered + lost. Waits for programs that still run. Hits that are in no count
+ * after that count as lost, which the next round emits, and a warning says so. Two types are left
+ * out:
  *   - MT_REC_STACK, which is part of other hits,
  *   - MT_REC_CODE_GONE of a process in a group, whose programs go on. Code objects have epochs.
- * 0, -ENOMEM or the sink's error.
+ * With a group, call it before the group forgets the process: programs look up the process's number
+ * again for each count and record. Otherwise call it when the probes are removed, since stopped
+ * programs go on counting MT_REC_CODE_GONE. 0, -ENOMEM or the sink's error.
  */
 int session__account(struct session *s);
 /*

@@ -265,33 +265,38 @@ int session__end_losses(struct session *s, uint64_t now)
 
 #define ACCOUNT_TRIES 100 /* of 1 ms */
 
-/* Hits of each type that are in no other count so far. Their sum. */
-static uint64_t find_unaccounted(const struct session *s, uint64_t ret[MT_REC_TYPES])
+/* Hits of each type that are in no other count by now, and their sum. 0 or -errno. */
+static int find_unaccounted(struct session *s, uint64_t ret[MT_REC_TYPES], uint64_t *sum)
 {
-	const uint64_t *c = s->losses.counters;
-	uint64_t known, sum = 0;
+	uint64_t *c = s->losses.counters, known;
+	int err = probes__counters(s->probes, s->opts.number, c);
 
+	*sum = 0;
 	memset(ret, 0, MT_REC_TYPES * sizeof(*ret));
-	for (unsigned i = 1; i < MT_REC_TYPES && !probes__empty(s->probes); i++) {
+	for (unsigned i = 1; i < MT_REC_TYPES && !err && !probes__empty(s->probes); i++) {
 		if (i == MT_REC_STACK || (i == MT_REC_CODE_GONE && s->opts.group))
 			continue;
 		known = probes__records(s->probes, s->opts.number, i) + c[MT_CNT_FILTERED + i] +
 			c[MT_CNT_RING_LOST + i];
 		ret[i] = c[MT_CNT_HIT + i] > known ? c[MT_CNT_HIT + i] - known : 0;
-		sum += ret[i];
+		*sum += ret[i];
 	}
-	return sum;
+	return err;
 }
 
 int session__account(struct session *s)
 {
 	static const struct timespec pause = { .tv_nsec = 1000000 };
-	uint64_t missing[MT_REC_TYPES], n;
-	int err = 0;
+	uint64_t missing[MT_REC_TYPES], n, written = probes__written(s->probes);
+	int err, tries = 0;
 
-	for (int i = 0; (n = find_unaccounted(s, missing)) && i < ACCOUNT_TRIES && !err; i++) {
+	while (!(err = session__round(s) ?: find_unaccounted(s, missing, &n)) && n &&
+	       tries < ACCOUNT_TRIES) {
+		/* While a queue is full, a drain may take a single record: drain again at once. */
+		if (s->behind && s->taken < written)
+			continue;
 		nanosleep(&pause, NULL);
-		err = session__round(s);
+		tries++;
 	}
 	if (err || !n)
 		return err;
@@ -300,9 +305,7 @@ int session__account(struct session *s)
 		 "process was ended in a probe, or this is a fault of memtrace-bpf; `report "
 		 "--format json` has the counters",
 		 (int)proc__pid(s->target.proc), n);
-	err = begin_losses(s);
-	s->losses.in_round = 0;
-	return err ? err : session__end_losses(s, session__now(s));
+	return 0;
 }
 
 /* After a drain. The programs record the process's system calls also when it has become another
