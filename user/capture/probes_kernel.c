@@ -72,8 +72,8 @@ struct kernel_probes {
 	struct bpf_link *thread_gone;	  /* with the programs for older kernels */
 	struct site_program_maps sites;	  /* with the same programs */
 	struct attachment at[HOOK_NR][2]; /* [.][1]: by the programs that can wait for pages */
-	struct attachment *calls;
-	size_t n_calls, cap_calls;
+	struct attachment *listed;	  /* calls, and hooks of single processes */
+	size_t n_listed, cap_listed;
 	/* With a group: the programs' group_counters, mapped. */
 	uint64_t (*counters)[MT_CNT_NR];
 	uint32_t stripes; /* copies for each process */
@@ -736,13 +736,13 @@ static int keep(struct probes *p, struct attachment *a, int fd)
 		close(fd);
 		return -ESRCH;
 	}
-	a->link = holder__new(fd, kernel(p)->n_calls < OWN_TABLES);
+	a->link = holder__new(fd, kernel(p)->n_listed < OWN_TABLES);
 	return a->link ? 0 : -ENOMEM;
 }
 
 static struct attachment *attachment(struct kernel_probes *k, size_t i)
 {
-	return i < HOOK_NR * 2 ? &k->at[0][0] + i : &k->calls[i - HOOK_NR * 2];
+	return i < HOOK_NR * 2 ? &k->at[0][0] + i : &k->listed[i - HOOK_NR * 2];
 }
 
 static bool is_of(const struct attachment *a, pid_t pid)
@@ -752,7 +752,7 @@ static bool is_of(const struct attachment *a, pid_t pid)
 
 static void begin_close(struct kernel_probes *k, pid_t pid)
 {
-	for (size_t i = 0; i < HOOK_NR * 2 + k->n_calls; i++) {
+	for (size_t i = 0; i < HOOK_NR * 2 + k->n_listed; i++) {
 		if (is_of(attachment(k, i), pid))
 			holder__begin_close(attachment(k, i)->link);
 	}
@@ -766,7 +766,7 @@ static void begin_detach(struct probes *p)
 static void detach(struct probes *p, pid_t pid)
 {
 	struct kernel_probes *k = kernel(p);
-	size_t i, n = HOOK_NR * 2 + k->n_calls, kept = 0;
+	size_t i, n = HOOK_NR * 2 + k->n_listed, kept = 0;
 
 	begin_close(k, pid);
 	if (!pid)
@@ -775,11 +775,11 @@ static void detach(struct probes *p, pid_t pid)
 		if (is_of(attachment(k, i), pid))
 			detach_one(attachment(k, i));
 	}
-	for (i = 0; i < k->n_calls; i++) {
-		if (k->calls[i].link)
-			k->calls[kept++] = k->calls[i];
+	for (i = 0; i < k->n_listed; i++) {
+		if (k->listed[i].link)
+			k->listed[kept++] = k->listed[i];
 	}
-	k->n_calls = kept;
+	k->n_listed = kept;
 }
 
 static void free_all(struct probes *p)
@@ -795,7 +795,7 @@ static void free_all(struct probes *p)
 	programs__free(kernel(p)->programs);
 	programs__free(kernel(p)->twins);
 	memtrace_bpf__destroy(kernel(p)->skel);
-	free(kernel(p)->calls);
+	free(kernel(p)->listed);
 	free(p->files);
 	free(p);
 }
@@ -840,8 +840,8 @@ static size_t owners(const struct probes *p, pid_t pid, enum hook_id id)
 	const struct kernel_probes *k = kernel(p);
 	size_t n = 0;
 
-	for (size_t i = 0; i < k->n_calls; i++)
-		n += k->calls[i].is_hook && k->calls[i].id == id && is_of(&k->calls[i], pid);
+	for (size_t i = 0; i < k->n_listed; i++)
+		n += k->listed[i].is_hook && k->listed[i].id == id && is_of(&k->listed[i], pid);
 	return n;
 }
 
@@ -854,13 +854,13 @@ static bool attached(const struct probes *p, pid_t pid, enum hook_id id)
 	return a[0].link || a[1].link || (pid && owners(p, pid, id));
 }
 
-static struct attachment *more_calls(struct probes *p, struct attachment of)
+static struct attachment *add_listed(struct probes *p, struct attachment of)
 {
-	if (array__grow(&kernel(p)->calls, &kernel(p)->cap_calls, kernel(p)->n_calls + 1,
-			sizeof(*kernel(p)->calls)))
+	if (array__grow(&kernel(p)->listed, &kernel(p)->cap_listed, kernel(p)->n_listed + 1,
+			sizeof(*kernel(p)->listed)))
 		return NULL;
-	kernel(p)->calls[kernel(p)->n_calls] = of;
-	return &kernel(p)->calls[kernel(p)->n_calls++];
+	kernel(p)->listed[kernel(p)->n_listed] = of;
+	return &kernel(p)->listed[kernel(p)->n_listed++];
 }
 
 /* Links by PID reach the main thread only. */
@@ -874,8 +874,8 @@ static size_t owners_at(const struct probes *p, const struct place *at)
 	const struct kernel_probes *k = kernel(p);
 	size_t n = 0;
 
-	for (size_t i = 0; i < k->n_calls; i++)
-		n += k->calls[i].is_hook && place__same(&k->calls[i].place, at);
+	for (size_t i = 0; i < k->n_listed; i++)
+		n += k->listed[i].is_hook && place__same(&k->listed[i].place, at);
 	return n;
 }
 
@@ -891,12 +891,12 @@ static int attach_own(struct probes *p, pid_t pid, const struct hook *h)
 		return -EXDEV;
 	if (owners_at(p, &of.place) >= (elf__is_memory(h->elf) ? OWN_MEMORY_MAX : OWN_MAX))
 		return -ENOSPC;
-	a = more_calls(p, of);
+	a = add_listed(p, of);
 	if (!a)
 		return -ENOMEM;
 	err = attach_to(p, pid, h, p->sleepable && program_name(h->id, true), a);
 	if (err)
-		kernel(p)->n_calls--;
+		kernel(p)->n_listed--;
 	return err;
 }
 
@@ -916,7 +916,7 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 		.uflags = which == CALL_RETURN ? UPROBE_MULTI_RETURN : 0,
 		.pid = probes__calls_pid(p, pid, file),
 	};
-	struct attachment *a = more_calls(p, (struct attachment){ .pid = attr.pid });
+	struct attachment *a = add_listed(p, (struct attachment){ .pid = attr.pid });
 	long fd;
 	size_t i;
 
@@ -931,7 +931,7 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 	if (fd >= 0)
 		fd = keep(p, a, fd);
 	if (fd < 0)
-		kernel(p)->n_calls--;
+		kernel(p)->n_listed--;
 	return fd;
 }
 
@@ -946,7 +946,7 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 										  : site->cookie,
 					 .returns = which == CALL_RETURN };
 	pid_t of = probes__calls_pid(p, pid, file) ?: -1;
-	struct attachment *a = more_calls(p, (struct attachment){ .pid = of == -1 ? 0 : of });
+	struct attachment *a = add_listed(p, (struct attachment){ .pid = of == -1 ? 0 : of });
 	int fd;
 
 	if (!a)
@@ -957,14 +957,14 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 	if (fd >= 0)
 		fd = keep(p, a, fd);
 	if (fd < 0)
-		kernel(p)->n_calls--;
+		kernel(p)->n_listed--;
 	return fd;
 }
 
 static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 			const struct call_file *file, const struct probe_site *sites, size_t n)
 {
-	size_t before = kernel(p)->n_calls, i;
+	size_t before = kernel(p)->n_listed, i;
 	char name[ELF_NAME];
 	int err = 0, prog;
 
@@ -981,8 +981,8 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 		return attach_calls_multi(p, pid, which, prog, file, sites, n);
 	for (i = 0; i < n && !err; i++)
 		err = attach_call_perf(p, pid, which, prog, file, &sites[i]);
-	while (err && kernel(p)->n_calls > before)
-		detach_one(&kernel(p)->calls[--kernel(p)->n_calls]);
+	while (err && kernel(p)->n_listed > before)
+		detach_one(&kernel(p)->listed[--kernel(p)->n_listed]);
 	return err;
 }
 
@@ -1052,11 +1052,11 @@ static void detach_hook(struct probes *p, enum hook_id id)
 		holder__drop(k->at[id][i].link);
 		k->at[id][i].link = NULL;
 	}
-	for (size_t i = k->n_calls; i-- > 0;) {
-		if (!k->calls[i].is_hook || k->calls[i].id != id)
+	for (size_t i = k->n_listed; i-- > 0;) {
+		if (!k->listed[i].is_hook || k->listed[i].id != id)
 			continue;
-		holder__drop(k->calls[i].link);
-		k->calls[i] = k->calls[--k->n_calls];
+		holder__drop(k->listed[i].link);
+		k->listed[i] = k->listed[--k->n_listed];
 	}
 }
 
