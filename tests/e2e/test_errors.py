@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -503,39 +504,33 @@ def test_next_can_be_pasted():
 
 
 def test_truncated_recording():
-    """A recording cut anywhere opens or is refused with a reason; no crash, and it never looks complete."""
-    target = training()
-    path = scratch("whole.mtr")
-    equal(tool("record", "-p", str(target.popen.pid), "-o", path, "-d", "1500ms", root=True)[0], OK, "record")
-    own(path)
-    with open(path, "rb") as f:
+    """A recording cut anywhere opens or is refused with a reason; no crash, and it never looks complete. test_mtr_damage.c cuts and
+    damages at every byte below the commands."""
+    with open(os.path.join(harness.REPO, "tests", "data", "recordings", "v6-attached.mtr"), "rb") as f:
         data = f.read()
-    whole = report(path)["capture"]["events"]
-    opened = 0
-    for head in (16, 20):
-        with open(scratch("head.mtr"), "wb") as f:
-            f.write(data[:head])
-        refused(tool("report", scratch("head.mtr")), UNUSABLE, "nothing of a recording can be read")
-    for i in range(24):
-        cut = scratch("cut.mtr")
-        at = len(data) * i // 24 if i else 5
-        with open(cut, "wb") as f:
-            f.write(data[:at])
-        code, out, err = tool("report", "--format", "json", cut)
-        check(code in (OK, UNUSABLE), "cut at %d of %d: exit code %d, %r", at, len(data), code, err[-300:])
-        check(err.strip() != "", "cut at %d: nothing is said", at)
-        if code == OK:
-            check('"complete":false' in out.replace(" ", ""), "cut at %d: looks complete", at)
-            opened += 1
-    check(opened >= 12, "only %d of 24 cut recordings could be opened (%d events whole)", opened, whole)
-    for i in range(40):  # and with a changed byte
+    cut, blocks = scratch("cut.mtr"), [(0, 16)]  # kind and end
+    while blocks[-1][1] < len(data):
+        kind, _, stored = struct.unpack_from("<3I", data, blocks[-1][1])
+        blocks.append((kind, blocks[-1][1] + 24 + stored))
+    events = min(end for kind, end in blocks if kind == 3)  # of events
+    for _, end in blocks[:-1]:
+        for at in (end - 11, end, end + 4):
+            with open(cut, "wb") as f:
+                f.write(data[:at])
+            if at < events:
+                refused(tool("report", cut), UNUSABLE, "cut.mtr", *(["nothing of a recording can be read"] if at >= 16 else []))
+                continue
+            code, out, err = tool("report", "--format", "json", cut)
+            equal((code, json.loads(out)["capture"]["complete"]), (OK, False), "cut at %d of %d: exit code, complete" % (at, len(data)))
+            check("stops at byte" in err and "without an end" in err, "cut at %d: %r", at, err)
+    for at in range(8, len(data), len(data) // 16):
         damaged = bytearray(data)
-        damaged[len(data) * (2 * i + 1) // 80] ^= 0x5a
-        with open(scratch("cut.mtr"), "wb") as f:
+        damaged[at] ^= 0x5a
+        with open(cut, "wb") as f:
             f.write(damaged)
-        code, out, err = tool("report", "--format", "json", scratch("cut.mtr"))
-        check(code in (OK, UNUSABLE), "byte changed: exit code %d, %r", code, err[-300:])
-        check(err.strip() != "", "a changed byte went unnoticed at %d of %d", len(data) * (2 * i + 1) // 80, len(data))
+        code, out, err = tool("report", "--format", "json", cut)
+        check(code in (OK, UNUSABLE), "byte %d changed: exit code %d, %r", at, code, err[-300:])
+        check("damaged" in err if at >= 16 else err, "a changed byte went unnoticed at %d of %d: %r", at, len(data), err)
 
 
 if __name__ == "__main__":
