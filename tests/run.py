@@ -10,6 +10,7 @@ something failed, or when what matters most could not be run.
     tests/run.py unit fuzz                   all unit tests, all fuzzers on their corpora; unit/model, unit/model/test_rows: fewer
     tests/run.py http test_exact ...         what serve answers, and this file: all tests of each, of any ring
     tests/run.py --stress 5 test_exact ...   each 5 times, next to 6 busy processes
+    tests/run.py --first-failure unit ...    in this order, and no more once one fails
 
 tests/README.md has the rings, and the words of a file's header.
 """
@@ -224,9 +225,9 @@ class Idle:
         return known and available > SPARE_KIB and idle * CORES * 2 >= ticks
 
 
-def run_together(waiting, show):
-    """Runs jobs beside each other; show() gets each one that has ended."""
-    waiting, running, idle = list(waiting), [], Idle()
+def run_together(waiting, show, first_failure=False):
+    """Runs jobs beside each other; show() gets each one that has ended. first_failure: up to the first that fails."""
+    waiting, running, idle, over = list(waiting), [], Idle(), False
     while waiting or running:
         most = max(AT_ONCE, min(AT_MOST, len(running) + 1)) if idle.now() else AT_ONCE
         for job in list(waiting):
@@ -239,7 +240,12 @@ def run_together(waiting, show):
         for job in list(running):
             if job.ended():
                 running.remove(job)
-                show(job)
+                if not over:
+                    show(job)
+                if first_failure and any(line.startswith("FAIL ") for line in job.lines):
+                    waiting, over = [], True
+                    for other in running:
+                        other.limit = 0
         time.sleep(0.02)
 
 
@@ -345,6 +351,15 @@ def run(chosen, jobs):
     return sums
 
 
+def run_to_failure(chosen):
+    sums = Sums()
+    alone = [job for job in chosen if "alone" in job.words]
+    for jobs in ([job for job in chosen if job not in alone], *([job] for job in alone)):
+        if not sums.failed:
+            run_together(jobs, sums.show, first_failure=True)
+    return sums
+
+
 def conclude(sums):
     """Prints the end of the output. The exit status."""
     status = 1 if sums.failed or not sums.passed else 0
@@ -364,6 +379,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ring", choices=("check", "test", "nightly"), default="test")
     parser.add_argument("--stress", type=int, metavar="N", default=0)
+    parser.add_argument("--first-failure", action="store_true")
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     os.chdir(REPO)
@@ -371,7 +387,10 @@ def main():
         interpreters(args.ring)
         jobs = find()
         chosen = named(jobs, args.names) if args.names else of_ring(jobs, args.ring)
-        sums = stress(chosen, args.stress) if args.stress else run(chosen, jobs)
+        if args.first_failure:
+            sums = run_to_failure(chosen)
+        else:
+            sums = stress(chosen, args.stress) if args.stress else run(chosen, jobs)
         if len(chosen) > 1:
             dearest(chosen)
         sys.exit(conclude(sums))

@@ -43,8 +43,8 @@ def append(top, file, text):
         f.write(text)
 
 
-def run_tests(top, *names):
-    env = dict(os.environ, OUTPUT=os.path.join(top, "out"), MEMTRACE_PYTHONS="", MEMTRACE_TORCH_PYTHONS="")
+def run_tests(top, *names, **more):
+    env = dict(os.environ, OUTPUT=os.path.join(top, "out"), MEMTRACE_PYTHONS="", MEMTRACE_TORCH_PYTHONS="", **more)
     done = subprocess.run(["tests/run.py", *names], cwd=top, env=env, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout.splitlines()
 
@@ -134,6 +134,15 @@ def test_a_test_that_never_ends():
     equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line")
     with open(os.path.join(top, "out", "test-logs", "test_a.one.again.log"), encoding="utf-8") as f:
         check("PASS test_a.one" in f.read(), "it did not run alone")
+
+
+def test_first_failure():
+    """Files run in the order given. Once one fails, no other begins, and those that run end and do not count."""
+    top = tree("first-failure", {"test_a": ("", {"one": ()}), "test_b": ("", {"two": (1,)}), "test_c": ("long", {"three": ()}), "test_d": ("alone", {"four": ()})})
+    append(top, "test_c", "import signal\nif not sys.argv[1:]:\n    signal.pause()\n")
+    for order, last in ((("test_c", "test_b", "test_a", "test_d"), "0 passed, 1 failed"), (("test_a", "test_d"), "2 passed, 0 failed")):
+        code, said = run_tests(top, "--first-failure", *order, MEMTRACE_TESTS_AT_ONCE="2")
+        equal((code, said[-1]), ("1 failed" in last, last), "exit code and last line, " + " ".join(order))
 
 
 def test_stress():

@@ -2,7 +2,7 @@
 # What developers run: measurements, comparisons, other kernels and systems. Each installs what it needs.
 
 TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
-.PHONY: demo fleet check test nightly-tests browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels test-many-cpus distros asan asan-serve gpu-bundle \
+.PHONY: demo fleet check test nightly-tests mutate browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels test-many-cpus distros asan asan-serve gpu-bundle \
 	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format manifests
 
 deps: ## install what building needs
@@ -36,6 +36,9 @@ test: deps-test ## run the tests that CI runs
 nightly-tests: deps-test ## run the tests that `make test` leaves to the night: other people's programs, long captures
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)OUTPUT=$(OUTPUT) tests/run.py --ring nightly
+
+mutate: deps-test ## plant 20 faults one at a time and see which tests find them: tests/README.md (an hour)
+	$(Q)tests/mutate.py
 
 bench: deps-demo ## measure what being traced costs: docs/internals/OVERHEAD.md (under 15 minutes)
 	$(Q)$(MAKE) --no-print-directory all tests
