@@ -236,10 +236,10 @@ def test_live():
                        ("closure", "local work.closure's cell cache[*] in main (leak.py:")):
         check(any(h.startswith(name) for h in held[LINES[mode]]), "%s: held by %s", mode, held[LINES[mode]])
     equal(d["growth"]["held_by"], d["leaks"][0]["held_by"][0]["name"], "holder")
-    code, out, err = tool("-p", str(t.popen.pid), "-q", "-d", "4s", "-i", "3s", root=True, seconds=60)
-    equal((code, err), (0, ""), "-p")
-    line = d["leaks"][0]["line"]
-    check(re.search(r"^  growth \+16\.0 KiB/step, .* at leak\.py:\d+$", out, re.M), "growth in a block of text:\n%s", out)
+    view = spawn([harness.TOOL, "-p", str(t.popen.pid), "-q", "-i", "1s"], root=True)
+    view.wait_line(r"^  growth \+16\.0 KiB/step, .* at leak\.py:\d+$", 60)  # after 24 steps
+    equal((harness.interrupt(view), view.stderr()), (0, ""), "-p")
+    out, line = view.stdout(), d["leaks"][0]["line"]
     summary = re.search(r"^Growth  \+16\.0 KiB/step \(\S+ MiB/min\) at .*leak\.py:(\d+) \(\S+\), held by (.*), confidence high; 3 lines",
                         on_one_line(out).replace("Growth ", "\nGrowth  "), re.M)
     check(summary, "growth in the summary:\n%s", out)
@@ -332,12 +332,14 @@ def test_requests_on_cuda():
 def test_requests_live():
     """The same in a running server, from the middle on."""
     t = workload("request_server.py", "cpu", "0", "0.01")
-    t.wait_line("^ready", 60)
-    code, out, err = live(t, "-d", "3s", "--per", "request_server.py:%d" % server_line("prompt"), "--format", "json")
-    equal((code, err), (0, ""), "leaks -p")
+    t.wait_line("^served 20$", 60)
+    p = spawn([harness.TOOL, "leaks", "-p", str(t.pid), "--per", "request_server.py:%d" % server_line("prompt"), "--format", "json"], root=True)
+    p.wait_line(harness.ATTACHED, 30, stream="err")
+    t.wait_line("^served %d$" % (int(t.stdout().split()[-1]) + 60), 60)
+    harness.finish(p)
     t.send()
     own = json.loads(t.wait_line("{", 60))
-    d = json.loads(out)["devices"][0]
+    d = json.loads(p.stdout())["devices"][0]
     check(32 <= d["requests"] < own["requests"], "%d requests of %d", d["requests"], own["requests"])
     check_requests(d, own, d["requests"], "cpu")
 

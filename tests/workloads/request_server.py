@@ -4,8 +4,8 @@ A generate() server: each request calls the model several times, not always as o
 list's line allocates two blocks, of which one stays.
 
 usage: request_server.py DEVICE REQUESTS PAUSE: serves so many requests, or until a line comes if REQUESTS is 0, with PAUSE seconds
-after each. Prints "ready", then JSON: requests, and the bytes that each but the first left behind. The first one also makes cuBLAS
-allocate its workspace.
+after each. Prints "ready", "served N" after every 20th request if REQUESTS is 0, then JSON: requests, and the bytes that each but
+the first left behind. The first one also makes cuBLAS allocate its workspace.
 """
 import json
 import select
@@ -53,6 +53,8 @@ def main():
             if served:
                 left.add(held(device) - before)
             served += 1
+            if not requests and served % 20 == 0:
+                print("served %d" % served, flush=True)
             time.sleep(pause)
     print(json.dumps({"requests": served, "left": sorted(left)}), flush=True)
 
