@@ -4,7 +4,8 @@ A job for `serve` to trace: a model that fits its input's shape, on a GPU or in 
 
     served.py                 runs --times batches of the shape in MEMTRACE_INPUT_SHAPE, then ends
     served.py --train         trains until the end of its input; each line is a command, run between two steps:
-                              "reset" resets PyTorch's peaks, "figures" prints its counters, "pause" and "go", "end"
+                              "reset" resets PyTorch's peaks, "figures" prints its counters, "pause" and "go", "go N" for N
+                              steps, "end"
 
 Prints PyTorch's counters as JSON on standard output; a job that ends writes them to --told. torch >= 2.1, Python >= 3.8.
 """
@@ -98,14 +99,15 @@ def answer(args, shape):
 def train(args, shape):
     model = build(shape, args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    running, steps = True, 0
+    running, steps, last = True, 0, None
     while True:
         while select.select([sys.stdin], [], [], 0 if running else None)[0]:
             command = sys.stdin.readline().strip()
             if command in ("end", ""):
                 return
-            if command in ("pause", "go"):
-                running = command == "go"
+            if command.split()[0] in ("pause", "go"):
+                running = command != "pause"
+                last = steps + int(command[3:]) if command[3:].isdecimal() else None
             if command == "reset":
                 torch.cuda.reset_peak_memory_stats()
             print("did %s %s" % (command, json.dumps(dict(figures(), steps=steps))), flush=True)
@@ -115,6 +117,7 @@ def train(args, shape):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         steps += 1
+        running = steps != last
         if steps == 3:
             print("ready " + json.dumps([name for name, _ in model.named_modules()]), flush=True)
         time.sleep(args.pause)
