@@ -410,6 +410,18 @@ def report(path, *options, at="end", by="line", expect=0):
     return doc
 
 
+def until_recorded(path, good, what, *options, seconds=60):
+    """Waits until good(report of a recording under way, as JSON); where the report has not what good() looks for, it goes on."""
+    def look():
+        code, out, _ = tool("report", "--format", "json", *options, path)
+        with contextlib.suppress(Failure, LookupError, TypeError):
+            return code == 0 and good(json.loads(out))
+        return False
+
+    own(path)
+    until(look, what, seconds)
+
+
 def device(doc, name="cpu"):
     for d in doc["devices"]:
         if d["device"] == name:

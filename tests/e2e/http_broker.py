@@ -139,6 +139,11 @@ def test_full_disk():
         subprocess.run(["umount", folder], check=True)
 
 
+def until_it_waits(s):
+    """The command `waits` runs."""
+    harness.until(lambda: any("sleep 600" in server.name_of(p) for p in s.processes()), "the command runs")
+
+
 def test_ended_while_it_captures():
     """Ended by a signal: the recording is complete and listed at the next start. By kill -9: no process stays, and written data
     is readable."""
@@ -149,7 +154,7 @@ def test_ended_while_it_captures():
     first = start(s, model_name="job", duration_s=60, batch_size=4)
     s.wait_trace(first, ("capturing",))
     start(s, model_name="waits")
-    time.sleep(0.5)
+    until_it_waits(s)
     s.stop()
     equal(recordings(folder), [first + ".mtr"], "recordings")
     equal(harness.report(os.path.join(folder, first + ".mtr"))["capture"]["complete"], True, "whole")
@@ -160,9 +165,8 @@ def test_ended_while_it_captures():
     second = start(s, model_name="job", duration_s=60)
     s.wait_trace(second, ("capturing",))
     start(s, model_name="waits")
-    time.sleep(1)
+    until_it_waits(s)
     pids = s.processes()
-    check(any("sleep 600" in server.name_of(p) for p in pids), "the command does not run: %s", [server.name_of(p) for p in pids])
     check(len(pids) >= 4, "serve consists of %s", [server.name_of(p) for p in pids])
     s.process.signal(signal.SIGKILL)
     s.process.wait(10)

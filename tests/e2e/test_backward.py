@@ -7,7 +7,6 @@ import collections
 import json
 import os
 import signal
-import time
 
 import mtr_reader
 from harness import TOOL, WORKLOADS, check, equal, finish, hold_up, python, record, report, run, scratch, settle, spawn, tool
@@ -351,7 +350,7 @@ def test_losses():
     recorder = record(target.popen.pid, lossy, "--ring-size", "64K")
     for _ in range(8):
         hold_up(recorder, target.popen.pid, 0.2)
-        time.sleep(0.3)
+        settle(recorder)
     finish(recorder)
     target.signal(signal.SIGTERM)
     equal(target.wait(60), 0, "the job's exit code")

@@ -9,13 +9,12 @@ import glob
 import json
 import os
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import harness
 import mtr_reader
 import truth
-from harness import Skip, check, compiled, equal, own, python, record, report, run, scratch, spawn
+from harness import Skip, check, compiled, equal, own, python, record, report, run, scratch, spawn, until_recorded
 
 DEVICE, ASYNC, MANAGED, HOST, _, PHYSICAL = range(1, 7)  # enum mem_how
 OF_CURRENT_DEVICE = (DEVICE, ASYNC, MANAGED)
@@ -288,6 +287,12 @@ def test_two_pytorchs():
 CONTEXT = 300 << 20
 
 
+def used_at(doc):
+    """What the driver says that the job uses without its context, and what was recorded of that."""
+    sums = harness.device(doc, "cuda:0")["reconciliation"]
+    return sums["used"] - CONTEXT, sums["used_reserved"] + sums["used_others"]
+
+
 def test_used():
     """A job that takes 13 GiB at once: the driver's figure is recorded at the right event, and is the peak's."""
     path = scratch("grow.mtr")
@@ -297,11 +302,13 @@ def test_used():
     recorder = record(p.popen.pid, path)
     p.send()
     peak = json.loads(p.wait_line("^peak", 30)[len("peak"):])
-    time.sleep(0.3)
-    p.send()
-    p.wait_line("^done", 30)
-    time.sleep(0.3)
-    p.send()
+    top = peak["reserved"] + peak["others"]
+    for at, line in (("peak", "^done"), ("end", None)):
+        # Of the last reading: the figure is there once the memory did not change any more.
+        until_recorded(path, lambda doc: used_at(doc)[0] == used_at(doc)[1] and (used_at(doc)[1] == top) == (at == "peak"), "the figure at the " + at, "--at", at)
+        p.send()
+        if line:
+            p.wait_line(line, 30)
     equal((p.wait(30), recorder.wait(30)), (0, 0), "exit codes")
     recorded, below, used = Recorded(path), before["reserved"], []
     for e in recorded.of("take", "give", "used"):
@@ -309,7 +316,6 @@ def test_used():
             used.append((below, e["size"] - CONTEXT - below))
         else:
             below += e["size"] if e["kind"] == mtr_reader.TAKE else -e["size"]
-    top = peak["reserved"] + peak["others"]
     check(top > 12 << 30 and below < top // 2, "the job did not grow and shrink: %d, %d", top, below)
     check((top, 0) in used and used[-1] == (below, 0), "at the peak (%d) and the end (%d) not told: %s", top, below, used)
     # At most one call is active whose memory is taken and whose record is missing.

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+import harness
 import mtr_reader
 from harness import TOOL, WORKLOADS, check, equal, finish, interrupt, own, python, read_json, record, report, run, scratch, spawn, tool, workload
 
@@ -118,10 +119,10 @@ def test_accumulated():
     recording = scratch("accumulated.mtr")
     recorder = record(target.pid, recording, "-v")
     recorder.wait_line("storages named .* at attach", 60, stream="err")
-    time.sleep(1)
+    harness.until_recorded(recording, lambda doc: doc["capture"]["steps"] >= 3, "steps with the first parameters")
     target.send()
     sizes.append(json.loads(target.wait_line("^swapped", 60).split(" ", 1)[1]))
-    time.sleep(1)
+    harness.settle(recorder)
     interrupt(recorder)
     target.stop()
     names = {size: name for one in sizes for name, size in one.items()}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """Gradients that need memory of their own: those of a sum are an expanded number, so the node that accumulates them allocates the
 gradient. Each parameter has its own size. Prints "ready" and, as JSON, {name: bytes}; then trains. On a line of standard
-input, other parameters with the same names and other sizes replace the first."""
+input, other parameters with the same names and other sizes replace the first; after three steps, it prints them, too."""
 import gc
 import json
 import sys
@@ -34,18 +34,22 @@ def main():
     threading.Thread(target=lambda: (sys.stdin.readline(), go.set()), daemon=True).start()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     print("ready " + json.dumps({name: 4 * p.numel() for name, p in net.named_parameters()}), flush=True)
+    steps, swapped = 0, False
     while True:
         optimizer.zero_grad()
         net().backward()
         optimizer.step()
         time.sleep(0.02)
+        steps += 1
+        if swapped and steps == 3:
+            print("swapped " + json.dumps({name: 4 * p.numel() for name, p in net.named_parameters()}), flush=True)
         if go.is_set():
             go.clear()
             del net, optimizer
             gc.collect()
             net = Net(3000)
             optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-            print("swapped " + json.dumps({name: 4 * p.numel() for name, p in net.named_parameters()}), flush=True)
+            steps, swapped = 0, True
 
 
 if __name__ == "__main__":
