@@ -35,6 +35,7 @@ AT_MOST = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", 2 * CORES + 1))
 SPARE_KIB = 4 << 20  # memory that has to be available for one more than AT_ONCE
 MAIN_PATH = "test_exact.test_torch_main"  # a run that skips this one has proved nothing
 WORDS = ("check", "nightly", "long", "alone", "probes-all", "reads-code")
+OF_THE_NIGHT = r"^@nightly|getenv\(\"MEMTRACE_TORCH_PYTHONS\"\)"  # single tests, and unit tests on all versions of PyTorch
 UNIT_SECONDS, FILE_SECONDS, GRACE = 300, 900, 10  # a job that is not over then gets SIGTERM, and SIGKILL GRACE later
 UNIT_CPU, FILE_CPU = 40, 200  # budgets of files whose header names none
 DEAREST = 20
@@ -174,7 +175,7 @@ def of_ring(jobs, ring):
         is_nightly = "nightly" in job.words
         if ring == "nightly":
             with open(job.path, encoding="utf-8") as f:
-                is_in = is_nightly or re.search(r"^@nightly", f.read(), re.M)
+                is_in = is_nightly or re.search(OF_THE_NIGHT, f.read(), re.M)
         else:
             is_in = not is_nightly and (ring == "test" or job.is_unit or "check" in job.words)
         if is_in:
@@ -336,7 +337,8 @@ def interpreters(ring):
     if "MEMTRACE_PYTHONS" not in os.environ:
         os.environ["MEMTRACE_PYTHONS"] = ask("pythons")
     if "MEMTRACE_TORCH_PYTHONS" not in os.environ:
-        found = [ask("python", role) for role in ("main", "newest", "old")] if ring != "check" else []
+        roles = {"check": (), "test": ("main",)}.get(ring, ("main", "newest", "old"))
+        found = [ask("python", role) for role in roles]
         os.environ["MEMTRACE_TORCH_PYTHONS"] = ":".join(filter(None, found))
 
 
@@ -384,7 +386,7 @@ def main():
     args = parser.parse_args()
     os.chdir(REPO)
     with lock():
-        interpreters(args.ring)
+        interpreters("nightly" if args.names else args.ring)
         jobs = find()
         chosen = named(jobs, args.names) if args.names else of_ring(jobs, args.ring)
         if args.first_failure:

@@ -431,16 +431,18 @@ def device(doc, name="cpu"):
 
 # ---- targets ----------------------------------------------------------------------------------------------
 
-ROLES = ("main", "newest", "old")
+VERSIONS = ("newest", "old", "oldest", "cu12")  # roles of the night; a test with one is @nightly
 
 
 def python(role="main"):
-    """The interpreter of that role with torch: see tools/deps.sh."""
+    """The interpreter of that role with torch: see tools/deps.sh. "debian" is the distribution's own, for the CPU."""
     if RING == "check":
         raise NotInRing
+    # Left out here, it would run in no ring.
+    check(RING != "test" or role not in VERSIONS, "PyTorch %s is for the night: mark the test @nightly", role)
     done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", role], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Skip("no torch (%s): %s" % (role, done.stderr.strip() or "run tools/deps.sh torch test"))
+        raise Skip("no torch (%s): %s" % (role, done.stderr.strip() or "run tools/deps.sh torch test versions"))
     return done.stdout.strip()
 
 

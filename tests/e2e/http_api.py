@@ -16,7 +16,7 @@ import harness
 import guide
 import mtr_reader
 import server
-from harness import Skip, check, equal, run, scratch, tool
+from harness import Skip, check, equal, nightly, run, scratch, tool
 
 MIB = 1 << 20
 API_VERSION = 1  # HTTP_API_VERSION in user/serve/web/route.h
@@ -599,6 +599,7 @@ def test_own_client():
     equal((got["type"].split(";")[0], got["remaining"], got["after"]), ("application/json", 0, 404), "what it found: %s" % got)
 
 
+@nightly("other people's programs")
 def test_guide_python():
     s = served()
     out = guide.run_python("client.py", guide.block("python", "BASE_URL", "my_transformer"), s.url)
@@ -607,6 +608,7 @@ def test_guide_python():
     check("peak_allocated_mb" in out, "output: %s", out)
 
 
+@nightly("other people's programs")
 def test_guide_workflow():
     """Trace, export, and the timeline as in the guide."""
     s = served()
@@ -625,6 +627,7 @@ def test_guide_workflow():
     guide.run_python("timeline.py", given + guide.block("python", "timeline.json") + check_it, s.url)
 
 
+@nightly("other people's programs")
 def test_guide_typescript():
     s = served()
     s.delete_all()

@@ -9,7 +9,7 @@ import os
 import signal
 
 import mtr_reader
-from harness import TOOL, WORKLOADS, check, equal, finish, hold_up, python, record, report, run, scratch, settle, spawn, tool
+from harness import TOOL, WORKLOADS, check, equal, finish, hold_up, nightly, python, record, report, run, scratch, settle, spawn, tool
 from truth import dry_run
 
 JOBS = ("gpt", "encoder", "mixed", "exceptions", "again")
@@ -255,14 +255,21 @@ def test_cpu():
     all_jobs("main", "cpu")
 
 
+def test_debian():
+    all_jobs("debian", "cpu")
+
+
+@nightly("other versions of PyTorch")
 def test_newest():
     all_jobs("newest", "cpu")
 
 
+@nightly("other versions of PyTorch")
 def test_old():
     all_jobs("old", "cpu")
 
 
+@nightly("other versions of PyTorch")
 def test_oldest():
     all_jobs("oldest", "cpu")
 
@@ -272,6 +279,7 @@ def test_engine_threads():
     all_jobs("main", "cuda")
 
 
+@nightly("other versions of PyTorch")
 def test_engine_threads_cuda_12():
     all_jobs("cu12", "cuda", ("gpt", "mixed"), 100)
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import harness
 import mtr_reader
 import truth
-from harness import Skip, check, compiled, equal, own, python, record, report, run, scratch, spawn, until_recorded
+from harness import Skip, check, compiled, equal, nightly, own, python, record, report, run, scratch, spawn, until_recorded
 
 DEVICE, ASYNC, MANAGED, HOST, _, PHYSICAL = range(1, 7)  # enum mem_how
 OF_CURRENT_DEVICE = (DEVICE, ASYNC, MANAGED)
@@ -147,18 +147,27 @@ def agree(said, recorded, bypassed=False):
 
 # ---- the real runtime, with no GPU ------------------------------------------------------------------------
 
-def test_no_gpu():
-    """The runtimes of two wheels in one process, the second loaded after attach. All calls fail, and all are counted."""
-    first, second = real_runtime("main"), real_runtime("cu12")
-    said, recorded, words = calls("no-gpu", [("cuda_refused", first, ""), ("cuda_calls", first, ""), ("cuda_refused", second, "")], 2,
-                                  environment(dry=False))
-    for runtime in (first, second):
+def no_gpu(first, *later):
+    """The runtimes of wheels in one process, all but the first loaded after attach. All calls fail, and all are counted."""
+    jobs = [("cuda_refused", first, ""), ("cuda_calls", first, ""), *(("cuda_refused", runtime, "") for runtime in later)]
+    said, recorded, words = calls("no-gpu", jobs, 2, environment(dry=False))
+    for runtime in (first, *later):
         check("%d CUDA functions probed in %s\n" % (len(RUNTIME + NOT_CALLED), runtime) in words, "not all functions of %s: %s", runtime, words)
     equal(set(recorded.counted("calls_failed")), set(RUNTIME) - {"cudaSetDevice"}, "functions that were called")
-    equal((said.failed["cudaMalloc"], said.failed["cudaFreeAsync_ptsz"]), (1 + 8 + 1, 1 + 1), "failed calls of two functions")
+    equal((said.failed["cudaMalloc"], said.failed["cudaFreeAsync_ptsz"]), (1 + 8 + len(later), 1 + len(later)), "failed calls of two functions")
     equal((recorded.of("take", "give", "alloc"), recorded.counted("calls")), ([], {}), "taken")
 
 
+def test_no_gpu():
+    no_gpu(real_runtime("main"))
+
+
+@nightly("other versions of PyTorch")
+def test_no_gpu_of_versions():
+    no_gpu(real_runtime("main"), real_runtime("cu12"))
+
+
+@nightly("other versions of PyTorch")
 def test_mapped_meanwhile():
     """The loader maps the rest of a runtime between two of its probes, so the first mapping ends elsewhere: all are there."""
     runtime = real_runtime("cu12")
@@ -175,12 +184,12 @@ def test_mapped_meanwhile():
 
 # ---- calls that succeed -----------------------------------------------------------------------------------
 
-def test_dry_run():
-    """In one process: runtimes of two wheels, the dry run's, and one in two files, of which the second is loaded during the
+def dry_run(*runtimes):
+    """In one process: runtimes of wheels, the dry run's, and one in two files, of which the second is loaded during the
     capture."""
-    jobs = [("cuda_calls", real_runtime("cu12"), ""), ("cuda_calls", "", ""), ("cuda_calls", fake(), fake()),
+    jobs = [*(("cuda_calls", runtime, "") for runtime in runtimes), ("cuda_calls", "", ""), ("cuda_calls", fake(), fake()),
             ("cuda_calls", fake("cuda_fake_2"), fake("cuda_fake_2"))]
-    said, recorded, _ = calls("dry", jobs, 3)
+    said, recorded, _ = calls("dry", jobs, len(jobs) - 1)
     check(len(said.events) > 100 and {e[1] for e in said.events} == set(range(1, 9)), "the program did little: %s", said.events)
     equal(recorded.calls(), said.events, "what was taken and given back")
     equal(recorded.facts.get("device.0.total"), str(80 << 30), "memory of the device")
@@ -190,7 +199,16 @@ def test_dry_run():
             equal(recorded.innermost(e), ("cuda_calls.py", CALLING_LINE, "<module>"), "line of the call")
         else:
             equal((e["stack"], e["how"], e["size"]), (0, DEVICE, 4096), "of a thread without Python")
-    equal(sum(e["thread"] != takes[0]["thread"] for e in takes), 4 * 4, "taken by threads")
+    equal(sum(e["thread"] != takes[0]["thread"] for e in takes), 4 * len(jobs), "taken by threads")
+
+
+def test_dry_run():
+    dry_run()
+
+
+@nightly("other versions of PyTorch")
+def test_dry_run_of_versions():
+    dry_run(real_runtime("cu12"))
 
 
 def test_fake():

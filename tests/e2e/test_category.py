@@ -9,7 +9,7 @@ import time
 
 import harness
 import mtr_reader
-from harness import TOOL, WORKLOADS, check, equal, finish, interrupt, own, python, read_json, record, report, run, scratch, spawn, tool, workload
+from harness import TOOL, WORKLOADS, check, equal, finish, interrupt, nightly, own, python, read_json, record, report, run, scratch, spawn, tool, workload
 
 CATEGORIES = os.path.join(WORKLOADS, "categories.py")
 ALL = ("parameter", "buffer", "gradient", "optimizer_state", "activation", "input")
@@ -91,14 +91,21 @@ def test_cpu():
     combinations(*from_start("cpu"))
 
 
+def test_debian_torch():
+    from_start("cpu", role="debian")
+
+
+@nightly("other versions of PyTorch")
 def test_newest_torch():
     from_start("cpu", role="newest")
 
 
+@nightly("other versions of PyTorch")
 def test_old_torch():
     from_start("cpu", role="old")
 
 
+@nightly("other versions of PyTorch")
 def test_oldest_torch():
     from_start("cpu", role="oldest")
 

@@ -7,7 +7,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import OUT, WORKLOADS, Failure, check, equal, python, run, scratch, spawn
+from harness import OUT, WORKLOADS, Failure, check, equal, nightly, python, run, scratch, spawn
 
 DUMP = os.path.join(OUT, "tests", "tools", "alloc_dump")
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
@@ -136,7 +136,12 @@ def on_all(job, *roles):
 
 
 def test_everything():
-    on_all(everything, "main", "newest", "old", "cu12")
+    everything("main")
+
+
+@nightly("other versions of PyTorch")
+def test_everything_of_versions():
+    on_all(everything, "newest", "old", "cu12")
 
 
 def expandable(role):
@@ -152,7 +157,12 @@ def expandable(role):
 
 
 def test_expandable():
-    on_all(expandable, "main", "newest", "cu12")
+    expandable("main")
+
+
+@nightly("other versions of PyTorch")
+def test_expandable_of_versions():
+    on_all(expandable, "newest", "cu12")
 
 
 def test_nothing_split():

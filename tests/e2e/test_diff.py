@@ -10,7 +10,7 @@ import shutil
 import subprocess
 
 import harness
-from harness import WORKLOADS, Skip, check, equal, own, python, read_json, run, scratch, spawn, tool
+from harness import WORKLOADS, Skip, check, equal, nightly, own, python, read_json, run, scratch, spawn, tool
 from test_foreign import readers
 
 SMALL = ("--steps", "3", "--layers", "6", "--width", "128", "--context", "256", "--batch", "8")
@@ -212,6 +212,7 @@ def test_moved_stacks():
 
 # ---- flame graph ----------------------------------------------------------------------------------------------------
 
+@nightly("other people's programs")
 def test_flamegraph_in_a_browser():
     """Each pair's page equals its report: both sides of every stack, and no console output."""
     folder = readers()

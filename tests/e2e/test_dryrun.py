@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-from harness import OUT, REPO, WORKLOADS, Skip, check, equal, python, run, scratch, spawn
+from harness import OUT, REPO, WORKLOADS, Skip, check, equal, nightly, python, run, scratch, spawn
 
 FOLDER = os.path.join(OUT, "dryrun")
 PRELOAD = [os.path.join(FOLDER, n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")]
@@ -193,11 +193,13 @@ def test_entry_points_main():
     bindings("main")
 
 
+@nightly("other versions of PyTorch")
 def test_entry_points_newest():
     entry_points("newest")
     bindings("newest")
 
 
+@nightly("other versions of PyTorch")
 def test_entry_points_cu12():
     entry_points("cu12")
 
@@ -347,7 +349,6 @@ def environment(backend):
 
 
 done_jobs = {}
-ORDER = [(role, backend) for role in ROLES for backend in BACKENDS]
 
 
 def do_jobs(*which):
@@ -369,8 +370,7 @@ def do_jobs(*which):
 def result(role, backend, name):
     """The result of one job; the first request runs all, two processes at a time."""
     if (role, backend) not in done_jobs:
-        at = ORDER.index((role, backend)) // 2 * 2
-        do_jobs(*ORDER[at:at + 2])
+        do_jobs(*((role, each) for each in BACKENDS))
     if isinstance(done_jobs[role, backend], Skip):
         raise done_jobs[role, backend]
     code, lines, stderr = done_jobs[role, backend]
@@ -450,7 +450,7 @@ for _role in ROLES:
                      "failed_capture"):
             def test(role=_role, backend=_backend, job=_job):
                 globals()["check_" + job](result(role, backend, job), backend)
-            globals()["test_%s_%s_%s" % (_role, _backend, _job)] = test
+            globals()["test_%s_%s_%s" % (_role, _backend, _job)] = test if _role == "main" else nightly("other versions of PyTorch")(test)
 del test
 
 

@@ -356,7 +356,7 @@ print(json.dumps([[of("/dev/" + n) for n in names], [os.path.exists("/dev/" + n)
 def test_device_files():
     """JAX looks for NVIDIA's device files before it loads CUDA. They exist for the process alone."""
     there = [True, True, False, True, False, False, True]
-    for interpreter in (sys.executable, python("newest")):
+    for interpreter in (sys.executable, python()):
         done = subprocess.run([interpreter, "-c", NODES], env=dict(truth.dry_run(), MEMTRACE_DRYRUN_DEVICES="2"), capture_output=True, text=True,
                               timeout=60, check=False)
         equal(done.returncode, 0, "exit code: %s" % done.stderr)

@@ -9,10 +9,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import mtr_reader
-from harness import OUT, WORKLOADS, check, equal, own, python, run, scratch, spawn, tool
+from harness import OUT, WORKLOADS, check, equal, nightly, own, python, run, scratch, spawn, tool
 
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
-ALL = ("main", "newest", "old", "cu12")
+VERSIONS = ("newest", "old", "cu12")
 
 
 class Target:
@@ -162,7 +162,13 @@ def dtypes(role):
 
 def test_dtypes():
     """Each type of elements has PyTorch's name, also those of quantized weights."""
-    for role in ("newest", "main", "old"):
+    for role in ("main", "debian"):
+        dtypes(role)
+
+
+@nightly("other versions of PyTorch")
+def test_dtypes_of_versions():
+    for role in ("newest", "old"):
         dtypes(role)
 
 
@@ -170,8 +176,13 @@ def test_models():
     on_all(("llama", "shared", "parametrized", "loose", "saved"), ("main",))
 
 
+def test_debian():
+    on_all(("gpt", "saved"), ("debian",))
+
+
+@nightly("other versions of PyTorch")
 def test_versions():
-    on_all(("gpt", "saved"), ("newest", "old", "cu12"))
+    on_all(("gpt", "saved"), VERSIONS)
 
 
 def test_wrapped():
@@ -180,6 +191,10 @@ def test_wrapped():
 
 def test_cuda():
     on_all(("saved",), ("main",), "cuda")
+
+
+@nightly("other versions of PyTorch")
+def test_cuda_of_versions():
     on_all(("gpt",), ("old", "cu12"), "cuda")
 
 
@@ -264,21 +279,31 @@ sys.stdin.readline()
 """
 
 
-def test_many_holders():
+def many_holders(role, more=0):
     """Each of 140,000 tensors is in a dict or an object of its own: the search for holders reaches all of them in its time. If there are
     more containers than it examines, `dump` says so, and a list of very many does not keep the search from others."""
-    for role, more in [(role, 0) for role in ALL] + [("main", 400000)]:
-        p = spawn([python(role), "-c", HOLDERS, str(more)], env=dict(os.environ, OMP_NUM_THREADS="1"))
-        p.wait_line("^ready", 120)
-        code, out, err = tool("dump", "-p", str(p.pid), "--by", "holder", "--format", "json", root=True)
-        equal((code, err), (0, ""), "dump of many holders (%s)" % role)
-        doc = json.loads(out)
-        held = {r["holder"]: r["count"] for r in doc["rows"]}
-        equal((held.get("global outputs[*]['out']"), held.get("global items[*].out")), (120000, 20000), "tensors by holder (%s), of %s" % (role, held))
-        equal(doc["reading"]["holders_complete"], not more, "whether all containers were examined (%s)" % role)
-        code, out, err = tool("dump", "-p", str(p.pid), root=True)
-        equal("too many containers" in out, bool(more), "what the text says (%s): %s" % (role, out))
-        p.stop()
+    p = spawn([python(role), "-c", HOLDERS, str(more)], env=dict(os.environ, OMP_NUM_THREADS="1"))
+    p.wait_line("^ready", 120)
+    code, out, err = tool("dump", "-p", str(p.pid), "--by", "holder", "--format", "json", root=True)
+    equal((code, err), (0, ""), "dump of many holders (%s)" % role)
+    doc = json.loads(out)
+    held = {r["holder"]: r["count"] for r in doc["rows"]}
+    equal((held.get("global outputs[*]['out']"), held.get("global items[*].out")), (120000, 20000), "tensors by holder (%s), of %s" % (role, held))
+    equal(doc["reading"]["holders_complete"], not more, "whether all containers were examined (%s)" % role)
+    code, out, err = tool("dump", "-p", str(p.pid), root=True)
+    equal("too many containers" in out, bool(more), "what the text says (%s): %s" % (role, out))
+    p.stop()
+
+
+def test_many_holders():
+    many_holders("main")
+    many_holders("main", 400000)
+
+
+@nightly("other versions of PyTorch")
+def test_many_holders_of_versions():
+    for role in VERSIONS:
+        many_holders(role)
 
 
 def passing(name, category):
@@ -306,10 +331,12 @@ def variables(role):
 
 def test_variables():
     """Variables of running functions and of the main module; those of an active function have the right name or none."""
-    with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(variables, role) for role in ("main", "old")]
-    for j in jobs:
-        j.result()
+    variables("main")
+
+
+@nightly("other versions of PyTorch")
+def test_variables_old():
+    variables("old")
 
 
 FIRST, TORN = 1 << 6, 1 << 7

@@ -4,7 +4,7 @@
 import os
 
 from exact_rows import judge
-from harness import check, finish, read_json, record, report, run, scratch, workload
+from harness import check, finish, nightly, read_json, record, report, run, scratch, workload
 
 
 def exact(role):
@@ -28,14 +28,21 @@ def test_torch_main():
     exact("main")
 
 
+def test_torch_debian():
+    exact("debian")
+
+
+@nightly("other versions of PyTorch")
 def test_torch_newest():
     exact("newest")
 
 
+@nightly("other versions of PyTorch")
 def test_torch_old():
     exact("old")
 
 
+@nightly("other versions of PyTorch")
 def test_torch_oldest():
     exact("oldest")
 

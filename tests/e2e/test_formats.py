@@ -17,7 +17,7 @@ import harness
 import mtr_reader
 import readers
 import snapshots
-from harness import OUT, Skip, check, equal, run, scratch, tool
+from harness import OUT, Skip, check, equal, nightly, run, scratch, tool
 
 HISTORY = os.path.join(harness.WORKLOADS, "cuda", "history.py")
 GOLDEN = os.path.join(harness.REPO, "tests", "data", "golden")
@@ -77,6 +77,7 @@ def test_their_own_rules():
     check(figures > 80, "only %d figures were compared", figures)
 
 
+@nightly("other people's programs")
 def test_programs_of_others():
     of, asked, missing = recording("tiny"), [], []
     for name, theirs in readers.THEIRS.items():
@@ -144,27 +145,35 @@ def test_snapshot_is_pytorchs_own():
     snapshots.compare("two devices")
 
 
-def test_snapshot_has_pytorchs_own_stacks():
+def pytorchs_own_stacks(role):
     """Where PyTorch has recorded Python: file and line of each frame, with nn.Module's own frames and the called module."""
-    for role in ("main", "newest"):
-        path, told = scratch("history-%s.mtr" % role), scratch("history-%s.pickle" % role)
-        code, _, err = tool("run", "--dry-run-cuda", "-q", "-f", "-o", path, "--", harness.python(role), HISTORY, told, seconds=120)
-        equal(code, 0, "run: %s" % err)
-        with open(told, "rb") as f:
-            theirs = [e for e in pickle.load(f)["device_traces"][0] if e["action"] == "alloc"]
-        ours = [e for e in snapshots.export(path)["device_traces"][0] if e["action"] == "alloc"]
-        equal([e["addr"] for e in ours], [e["addr"] for e in theirs], "allocations")
-        compared = calls = 0
-        for a, b in zip(ours, theirs):
-            if not b["frames"]:  # autograd's threads run no Python: the stack is the forward call's
-                continue
-            equal([(f["filename"], f["line"]) for f in a["frames"]], [(f["filename"], f["line"]) for f in b["frames"]], "frames")
-            names = [f["name"] for f, g in zip(a["frames"], b["frames"]) if g["name"] == "_wrapped_call_impl"]
-            if not all("_wrapped_call_impl [" in name for name in names):
-                check(False, "calls of modules in stack %d: %s; counters: %s", compared, names, harness.report(path)["capture"]["counters"])
-            calls += sum("[0.up (Linear)]" in name for name in names)
-            compared += 1
-        check(compared > 100 and calls >= 3, "%d stacks, %d calls of the module 0.up", compared, calls)
+    path, told = scratch("history-%s.mtr" % role), scratch("history-%s.pickle" % role)
+    code, _, err = tool("run", "--dry-run-cuda", "-q", "-f", "-o", path, "--", harness.python(role), HISTORY, told, seconds=120)
+    equal(code, 0, "run: %s" % err)
+    with open(told, "rb") as f:
+        theirs = [e for e in pickle.load(f)["device_traces"][0] if e["action"] == "alloc"]
+    ours = [e for e in snapshots.export(path)["device_traces"][0] if e["action"] == "alloc"]
+    equal([e["addr"] for e in ours], [e["addr"] for e in theirs], "allocations")
+    compared = calls = 0
+    for a, b in zip(ours, theirs):
+        if not b["frames"]:  # autograd's threads run no Python: the stack is the forward call's
+            continue
+        equal([(f["filename"], f["line"]) for f in a["frames"]], [(f["filename"], f["line"]) for f in b["frames"]], "frames")
+        names = [f["name"] for f, g in zip(a["frames"], b["frames"]) if g["name"] == "_wrapped_call_impl"]
+        if not all("_wrapped_call_impl [" in name for name in names):
+            check(False, "calls of modules in stack %d: %s; counters: %s", compared, names, harness.report(path)["capture"]["counters"])
+        calls += sum("[0.up (Linear)]" in name for name in names)
+        compared += 1
+    check(compared > 100 and calls >= 3, "%d stacks, %d calls of the module 0.up", compared, calls)
+
+
+def test_snapshot_has_pytorchs_own_stacks():
+    pytorchs_own_stacks("main")
+
+
+@nightly("other versions of PyTorch")
+def test_snapshot_has_pytorchs_own_stacks_newest():
+    pytorchs_own_stacks("newest")
 
 
 def test_snapshot_of_another_moment():

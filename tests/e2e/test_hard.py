@@ -18,8 +18,8 @@ import exact_rows
 import harness
 import mtr_reader
 from hard import Content, exactly, interrupted
-from harness import (ATTACHED, IS_ROOT, OUT, TOOL, Failure, Skip, check, device, equal, finish, record, report, run, scratch,
-                     spawn, sudo, tool, workload)
+from harness import (ATTACHED, IS_ROOT, OUT, TOOL, Failure, Skip, check, device, equal, finish, nightly, record, report, run,
+                     scratch, spawn, sudo, tool, workload)
 
 OK, TRUNCATED, FAULT_THREAD, FAULT_FRAME, FAULT_SELF = 0, 4, 5, 6, 7
 MAX_STACK = 48  # bytes: a function with 64 bytes or more may get a per-CPU stack
@@ -143,6 +143,7 @@ def test_pages_not_in_memory():
         under_pressure("main", 10)
 
 
+@nightly("other versions of PyTorch")
 def test_pages_not_in_memory_old():
     with swap(1024):  # the whole process must fit: pages without swap space stay in memory
         under_pressure("old", 3)
@@ -322,6 +323,7 @@ def test_last_words():
     last_words("main")
 
 
+@nightly("other versions of PyTorch")
 def test_last_words_old():
     last_words("old")
 
@@ -351,10 +353,12 @@ def test_late_import():
     late_import("main")
 
 
+@nightly("other versions of PyTorch")
 def test_late_import_newest():
     late_import("newest")
 
 
+@nightly("other versions of PyTorch")
 def test_late_import_old():
     late_import("old")
 

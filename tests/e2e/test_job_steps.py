@@ -11,7 +11,7 @@ import os
 import subprocess
 
 import harness
-from harness import OUT, WORKLOADS, check, equal, own, python, run, scratch, spawn, tool
+from harness import OUT, WORKLOADS, check, equal, nightly, own, python, run, scratch, spawn, tool
 
 SIZE, MOST = 1 << 20, 1 << 16
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
@@ -105,6 +105,7 @@ def test_batches():
         known(kind)
 
 
+@nightly("other versions of PyTorch")
 def test_other_pytorch():
     for role in ("newest", "old"):
         known("adam", role=role)
@@ -153,6 +154,7 @@ def test_unknown():
     unknown("capturable", "on the device", device="cuda", LD_PRELOAD=PRELOAD)
 
 
+@nightly("other people's programs")
 def test_table():
     """`job_step` of `export parquet`."""
     done = subprocess.run([os.path.join(harness.REPO, "tools", "deps.sh"), "python", "tables"], capture_output=True, text=True, check=False)

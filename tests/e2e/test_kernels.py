@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long reads-code cpu=500
+# run: nightly long reads-code cpu=500
 """The golden job of tests/kernels on the running kernel, and under emulation on the oldest supported one and on one for aarch64.
 `make test-kernels` has more kernels, `make test-kernels-arm` all of it on those of aarch64."""
 import os
@@ -16,7 +16,7 @@ def image(which, package):
     found = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), which], capture_output=True, text=True, check=True).stdout.split()
     found = [k for k in found if "/%s/" % package in k]
     if not found:
-        raise Skip("the kernel of %s is not here: tools/deps.sh test" % package)
+        raise Skip("the kernel of %s is not here: tools/deps.sh golden" % package)
     return found[0]
 
 

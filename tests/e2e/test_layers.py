@@ -6,7 +6,7 @@ import collections
 import json
 
 import mtr_reader
-from harness import check, equal, own, record, report, run, scratch, tool, workload
+from harness import check, equal, nightly, own, record, report, run, scratch, tool, workload
 
 
 class Calls:
@@ -178,10 +178,16 @@ def test_bound_method():
     bound("main")
 
 
+def test_bound_method_debian():
+    bound("debian")
+
+
+@nightly("other versions of PyTorch")
 def test_bound_method_newest():
     bound("newest")
 
 
+@nightly("other versions of PyTorch")
 def test_bound_method_old():
     bound("old")
 
@@ -200,11 +206,13 @@ def test_bound_method_leak():
 FEW = "plain,recursive,raises,generates,checkpointed,threads"
 
 
+@nightly("other versions of PyTorch")
 def test_newest():
     recording, wanted, took = run_jobs("newest", jobs=FEW)
     durations(accept("newest", recording, wanted), took)
 
 
+@nightly("other versions of PyTorch")
 def test_old():
     recording, wanted, took = run_jobs("old", jobs=FEW)
     durations(accept("old", recording, wanted), took)

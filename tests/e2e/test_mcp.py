@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import harness
-from harness import IS_ROOT, REPO, TOOL, Skip, check, equal, python, run, scratch, spawn, tool
+from harness import IS_ROOT, REPO, TOOL, Skip, check, equal, nightly, python, run, scratch, spawn, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 PARSE, INVALID, NO_METHOD, PARAMS = -32700, -32600, -32601, -32602
@@ -69,6 +69,7 @@ def text(answer, failed=False):
     return answer["result"]["content"][0]["text"]
 
 
+@nightly("other people's programs")
 def test_official_client():
     path = folder()
     names, listed, report, document, leaks, diff, job = official(

@@ -8,7 +8,7 @@ import sys
 
 import harness
 import truth
-from harness import PROGRAMS, check, equal, python, record, report, run, scratch, settle, spawn, tool
+from harness import PROGRAMS, check, equal, nightly, python, record, report, run, scratch, settle, spawn, tool
 
 MIB = 1 << 20
 LIBRARY = os.path.join(PROGRAMS, "native", "library.c")
@@ -190,26 +190,34 @@ def in_compiled_code(path):
     return found
 
 
-def test_libraries_of_torch():
+def libraries_of_torch(role):
     """Workspaces and buckets, which PyTorch's allocator took: the function that took them, and their role."""
-    for role in ("main", "old"):
-        path, parameters = workspaces(role, "--native")
-        found = in_compiled_code(path)
-        buckets = {f: n for (c, f), n in found.items() if c == "ddp_bucket"}
-        equal((list(buckets), sum(buckets.values())), (["c10d::Reducer::initialize_buckets"], parameters), "buckets, %s" % role)
-        spaces = {f: n for (c, f), n in found.items() if c == "workspace"}
-        check("at::native::run_conv_plan" in spaces, "cuDNN's workspace, %s: %s", role, spaces)
-        blas = sum(n for f, n in spaces.items() if f.startswith("at::cuda::") and "Lt" not in f)
-        equal(blas, 2 * (8 << 20 | 128 << 10), "cuBLAS's workspaces of two threads (:4096:2:16:8), %s: %s" % (role, spaces))
+    path, parameters = workspaces(role, "--native")
+    found = in_compiled_code(path)
+    buckets = {f: n for (c, f), n in found.items() if c == "ddp_bucket"}
+    equal((list(buckets), sum(buckets.values())), (["c10d::Reducer::initialize_buckets"], parameters), "buckets, %s" % role)
+    spaces = {f: n for (c, f), n in found.items() if c == "workspace"}
+    check("at::native::run_conv_plan" in spaces, "cuDNN's workspace, %s: %s", role, spaces)
+    blas = sum(n for f, n in spaces.items() if f.startswith("at::cuda::") and "Lt" not in f)
+    equal(blas, 2 * (8 << 20 | 128 << 10), "cuBLAS's workspaces of two threads (:4096:2:16:8), %s: %s" % (role, spaces))
 
-        doc = report(path, at="peak")  # by line: Python's, and memory of backward stays with its line in forward
-        device = harness.device(doc, "cuda:0")
-        equal(sum(r["bytes"] for r in doc["rows"]), device["peak_allocated"], "rows")
-        native = {(r["category"], r["phase"]) for r in doc["rows"] if r["source"] == "native"}
-        equal(native, {("workspace", "backward")}, "rows without a Python line, %s" % role)
+    doc = report(path, at="peak")  # by line: Python's, and memory of backward stays with its line in forward
+    device = harness.device(doc, "cuda:0")
+    equal(sum(r["bytes"] for r in doc["rows"]), device["peak_allocated"], "rows")
+    native = {(r["category"], r["phase"]) for r in doc["rows"] if r["source"] == "native"}
+    equal(native, {("workspace", "backward")}, "rows without a Python line, %s" % role)
+
+
+def test_libraries_of_torch():
+    libraries_of_torch("main")
     path, _ = workspaces("main")
     roles = {r["category"] for r in report(path, at="peak")["rows"]}
     check(not roles & {"workspace", "ddp_bucket"}, "without --native nothing tells these roles: %s", roles)
+
+
+@nightly("other versions of PyTorch")
+def test_libraries_of_torch_old():
+    libraries_of_torch("old")
 
 
 NCCL = """

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 import mtr_reader
-from harness import IS_ROOT, REPO, TOOL, WORKLOADS, Failure, Skip, check, equal, python, run, scratch, spawn, tool
+from harness import IS_ROOT, REPO, TOOL, WORKLOADS, Failure, Skip, check, equal, nightly, python, run, scratch, spawn, tool
 
 MIB = 1 << 20
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -156,6 +156,7 @@ def test_a_failed_curve_leaves_no_file():
     equal(tool("replay", base, "-f")[0], 64, "-f without a curve")
 
 
+@nightly("other versions of PyTorch")
 def test_other_versions():
     """The allocators of other PyTorch versions, too, also of another version than recorded."""
     path, _ = recorded()

@@ -13,7 +13,7 @@ import chaos
 import harness
 import mtr_reader
 from hard import Content, exactly, interrupted
-from harness import check, equal, finish, record, run, scratch, spawn, workload
+from harness import check, equal, finish, nightly, record, run, scratch, spawn, workload
 
 
 # ---- numbers of threads -----------------------------------------------------------------------------------
@@ -173,10 +173,12 @@ def test_code_reuse_with_losses():
     check(content.fact("counter.lost.code_gone") > 0, "no record about a freed code object was lost")
 
 
+@nightly("other versions of PyTorch")
 def test_code_reuse_newest():
     code_reuse("newest", 1)
 
 
+@nightly("other versions of PyTorch")
 def test_code_reuse_old():
     code_reuse("old", 1)
 
@@ -200,10 +202,12 @@ def test_twice_told():
     twice_told("main")
 
 
+@nightly("other versions of PyTorch")
 def test_twice_told_newest():
     twice_told("newest")
 
 
+@nightly("other versions of PyTorch")
 def test_twice_told_old():
     twice_told("old")
 

@@ -19,7 +19,7 @@ import time
 import harness
 import mtr_reader
 import truth
-from harness import IS_ROOT, Skip, check, device, equal, own, python, report, run, scratch, spawn, sudo, tool
+from harness import IS_ROOT, Skip, check, device, equal, nightly, own, python, report, run, scratch, spawn, sudo, tool
 
 OK, FAILED, UNUSABLE, NOT_PERMITTED, USAGE = 0, 1, 2, 3, 64
 CAP_CHOWN, CAP_KILL = 0, 5
@@ -230,10 +230,16 @@ def test_from_start():
     from_start("main")
 
 
+def test_from_start_debian():
+    from_start("debian")
+
+
+@nightly("other versions of PyTorch")
 def test_from_start_newest():
     from_start("newest")
 
 
+@nightly("other versions of PyTorch")
 def test_from_start_old():
     from_start("old")
 
@@ -256,19 +262,28 @@ def test_cuda_from_start():
     cuda_from_start("main")
 
 
+@nightly("other versions of PyTorch")
 def test_cuda_from_start_cu12():
     cuda_from_start("cu12")
 
 
-def test_slow_import():
+def slow_import(role):
     """CUDA's libraries are there seconds before PyTorch's: that is no program with CUDA alone."""
-    for role in "main", "newest":
-        path = scratch("slow-%s.mtr" % role)
-        code, out, err = tool("run", "-f", "-o", path, "--", python(role), os.path.join(harness.WORKLOADS, "slow_import.py"), "3", root=True, seconds=120)
-        equal((code, out), (0, "waited\n"), "run (%s)" % err)
-        own(path)
-        rows = [[r["bytes"], r["count"]] for r in report(path, at="peak")["rows"] if os.path.basename(r["file"] or "") == "slow_import.py"]
-        equal(rows, [[20 * 4000, 20]], "the rows of its lines (%s)" % err)
+    path = scratch("slow-%s.mtr" % role)
+    code, out, err = tool("run", "-f", "-o", path, "--", python(role), os.path.join(harness.WORKLOADS, "slow_import.py"), "3", root=True, seconds=120)
+    equal((code, out), (0, "waited\n"), "run (%s)" % err)
+    own(path)
+    rows = [[r["bytes"], r["count"]] for r in report(path, at="peak")["rows"] if os.path.basename(r["file"] or "") == "slow_import.py"]
+    equal(rows, [[20 * 4000, 20]], "the rows of its lines (%s)" % err)
+
+
+def test_slow_import():
+    slow_import("main")
+
+
+@nightly("other versions of PyTorch")
+def test_slow_import_newest():
+    slow_import("newest")
 
 
 def test_waiting_record_is_as_early():

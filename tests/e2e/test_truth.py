@@ -7,7 +7,7 @@ import copy
 import json
 
 import truth
-from harness import check, equal, python, run, scratch, tool
+from harness import check, equal, nightly, python, run, scratch, tool
 
 BY_NAME = {job.name: job for job in truth.JOBS}
 
@@ -31,6 +31,10 @@ def replayed(name, *args, **kwargs):
 def test_from_the_start():
     replayed("two devices")
     exact("empty_cache", "expandable")
+
+
+@nightly("other versions of PyTorch")
+def test_cuda_12():
     replayed("gpt", role="cu12")
 
 

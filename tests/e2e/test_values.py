@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 
-from harness import OUT, WORKLOADS, check, equal, python, run, scratch, spawn
+from harness import OUT, WORKLOADS, check, equal, nightly, python, run, scratch, spawn
 
 FOLDER = os.path.join(OUT, "dryrun")
 PRELOAD = [os.path.join(FOLDER, n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")]
@@ -89,6 +89,7 @@ def test_looks_main():
     looks("main")
 
 
+@nightly("other versions of PyTorch")
 def test_looks_old():
     """Python 3.8 has another frame API."""
     looks("old")
@@ -123,6 +124,7 @@ def test_generate_main():
     generate("main")
 
 
+@nightly("other versions of PyTorch")
 def test_generate_old():
     """Python 3.8 has no function for one variable of a frame."""
     generate("old")

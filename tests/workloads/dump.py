@@ -300,6 +300,10 @@ def local(t):
     return getattr(t, "_local_tensor", t)
 
 
+def storage(t):
+    return t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()  # before 2.0
+
+
 ORDER = ("parameter", "buffer", "gradient", "optimizer_state", "kv_cache", "activation", "unknown")
 
 
@@ -310,7 +314,7 @@ class Truth:
     def add(self, t, name, category):
         t = local(t)
         try:
-            s = t.untyped_storage()
+            s = storage(t)
             addr, size = s.data_ptr(), s.nbytes()
         except (RuntimeError, NotImplementedError):
             return
@@ -347,7 +351,7 @@ class Truth:
             made = not (base.is_leaf and base.requires_grad) and (x.grad_fn is not None or attribute.startswith("_saved_result"))
             self.add(x, "", "unknown")
             try:
-                address = x.untyped_storage().data_ptr()
+                address = storage(x).data_ptr()
             except (RuntimeError, NotImplementedError):  # a compiler's node has none
                 continue
             for at in self.at.values():
@@ -363,7 +367,7 @@ class Truth:
                 self.held(v, path + "[*]")
         elif isinstance(value, torch.Tensor):
             try:
-                address = local(value).untyped_storage().data_ptr()
+                address = storage(local(value)).data_ptr()
             except (RuntimeError, NotImplementedError):
                 return
             for device in ("cpu", "cuda:0"):
