@@ -5,7 +5,12 @@
 #
 #   tools/deps.sh build          compiler, libraries and tools that the program is built with
 #   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
-#   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
+#   tools/deps.sh test           what `make test` needs: the same, Debian's own PyTorch, shells, what make lint checks code with
+#   tools/deps.sh nightly        what `make nightly-tests` needs besides; each of these is a part of it:
+#   tools/deps.sh versions       other versions of PyTorch (19 GB)
+#   tools/deps.sh pages          Chromium, and the programs of tests/foreign that open pages and exports
+#   tools/deps.sh guests         gVisor, images that squashfuse mounts, and musl
+#   tools/deps.sh golden         what tests/e2e/test_kernels.py emulates: the oldest kernel, and one for aarch64
 #   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
 #   tools/deps.sh tables         what reads tables, schemas and traces: DuckDB, pyarrow, polars, jsonschema, MCP's client, Perfetto
@@ -25,7 +30,7 @@
 #   tools/deps.sh kernels-arm64  the same for aarch64
 #   tools/deps.sh torch-arm64    PyTorch for aarch64, unpacked in a folder
 #   tools/deps.sh kernel-images  prints the paths of those, one a line; kernel-images-arm64 the others
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, tables, engines, api or fleet
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, debian, newest, old, oldest, cu12, bench, estimate, readers, tables, engines, api or fleet
 #   tools/deps.sh arm64-root     prints the folder with Debian for aarch64; arm64-torch that with PyTorch
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
@@ -58,9 +63,10 @@ BUILD_PACKAGES=(make:make gcc:gcc g++:g++ clang:clang llvm libbpf-dev bpftool:bp
 	libjansson-dev libncurses-dev libcmocka-dev python3:python3 ca-certificates)
 [ "${SERVE:-1}" = 0 ] || BUILD_PACKAGES+=(libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev)
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
-TEST_PACKAGES=(curl:curl nodejs:node npm:npm chromium:chromium fonts-dejavu-core mandoc:mandoc util-linux python3-pyte
-	zsh:zsh fish:fish runsc:runsc squashfuse:squashfuse
-	squashfs-tools:mksquashfs musl-tools:musl-gcc)
+DEBIAN_PACKAGES=(python3-torch python3-numpy)
+TEST_PACKAGES=(curl:curl mandoc:mandoc util-linux python3-pyte python3-jsonschema zsh:zsh fish:fish)
+PAGES_PACKAGES=(nodejs:node npm:npm chromium:chromium fonts-dejavu-core)
+GUESTS_PACKAGES=(runsc:runsc squashfuse:squashfuse squashfs-tools:mksquashfs musl-tools:musl-gcc)
 LINT_PACKAGES=(clang-format:clang-format shellcheck:shellcheck python3-venv)
 RUFF=0.17.6
 ZIG=0.17.1
@@ -313,7 +319,7 @@ make_venv() { # role torch-version python [requirement ...]
 			die "$VENVS has $free MiB free; PyTorch $torch needs $NEED_MIB: make room, or set MEMTRACE_VENVS"
 		say "installing PyTorch $torch for $python into $dir (about a minute)"
 		"$python" -m venv "$dir" || die "$python could not make an environment: is python3-venv installed?"
-		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir --no-compile "torch==$torch" "$@" >&2 ||
+		"$dir/bin/pip" install --disable-pip-version-check --no-cache-dir --no-compile "torch==$torch" "$@" >&2 ||
 			die "pip could not install torch==$torch into $dir; run it again to continue"
 		"$dir/bin/python" -c 'import torch; torch.ones(1)' || die "PyTorch $torch in $dir does not run"
 		touch "$dir/.complete"
@@ -332,6 +338,15 @@ venv_main() {
 	local python
 	python=$(find_python 3.12 3.11 3.13 3.10 3.14) || die "no CPython 3.10 to 3.14 with venv found: apt-get install python3-venv"
 	make_venv main $MAIN_TORCH "$python" numpy
+}
+
+# The distribution's own PyTorch, for the CPU.
+debian() {
+	command -v apt-cache >/dev/null && [ -n "$(apt-cache show python3-torch 2>/dev/null)" ] || have_package python3-torch || {
+		say "this distribution has no python3-torch: tests with its PyTorch will be skipped"
+		return 0
+	}
+	(packages "${DEBIAN_PACKAGES[@]}") || say "no python3-torch: tests with the distribution's PyTorch will be skipped"
 }
 
 venv_newest() {
@@ -724,14 +739,19 @@ print_pythons() {
 print_foreign() {
 	local dir
 	dir=$(readlink -f "$VENVS/foreign" || true)
-	[ -e "$dir/.complete" ] || die "no foreign readers in $VENVS: run tools/deps.sh test"
+	[ -e "$dir/.complete" ] || die "no foreign readers in $VENVS: run tools/deps.sh pages"
 	echo "$dir"
 }
 
 print_python() {
 	local dir
+	[ "$1" != debian ] || {
+		have_package python3-torch || die "python3-torch is not installed: run tools/deps.sh test"
+		echo /usr/bin/python3
+		return
+	}
 	dir=$(readlink -f "$VENVS/$1" || true)
-	[ -e "$dir/.complete" ] || die "no environment '$1' in $VENVS: run tools/deps.sh torch test"
+	[ -e "$dir/.complete" ] || die "no environment '$1' in $VENVS: run tools/deps.sh torch, or versions"
 	echo "$dir/bin/python"
 }
 
@@ -774,7 +794,7 @@ ruff() {
 		say "pip could not install ruff: Python is not checked"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|bench|kernels|arm64 ... or python main|newest|old|oldest|cu12|bench|estimate|readers|tables|engines|api|fleet"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|nightly|versions|pages|guests|golden|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|bench|kernels|arm64 ... or python main|debian|newest|old|oldest|cu12|bench|estimate|readers|tables|engines|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -795,7 +815,79 @@ kernel-images-arm64) print_kernels "${ARM64_KERNELS[@]}" && exit ;;
 arm64-root) print_arm64_root && exit ;;
 arm64-torch) print_arm64_torch && exit ;;
 esac
-for what in "$@"; do
+
+# The steps of which words consist.
+steps() {
+	local word
+	for word; do
+		case $word in
+		torch) echo main ;;
+		test) echo main debian checks lint ;;
+		versions) echo main newest old oldest cu12 ;;
+		nightly) steps test versions formats tables api fleet pages guests golden ;;
+		*) echo "$word" ;;
+		esac
+	done
+}
+
+# What a step installs, MB of disk for it and what it needs, and MB of download: on Debian 12, from nothing.
+size() {
+	case $1 in
+	build) echo "850 200 what the program is built with" ;;
+	main) echo "4850 2740 PyTorch $MAIN_TORCH" ;;
+	debian) echo "930 220 the distribution's own PyTorch" ;;
+	newest) echo "5580 3200 the newest PyTorch" ;;
+	old) echo "4890 2400 PyTorch $OLD_TORCH" ;;
+	oldest) echo "3440 2100 PyTorch $OLDEST_TORCH" ;;
+	cu12) echo "5220 2700 PyTorch $CU12_TORCH" ;;
+	checks) echo "60 15 shells, and programs that check documents" ;;
+	lint) echo "110 25 what make lint checks code with" ;;
+	formats) echo "280 80 tensorboard, pandas, prometheus_client" ;;
+	tables) echo "510 170 DuckDB, pyarrow, polars" ;;
+	api) echo "110 30 clients of the HTTP API" ;;
+	fleet) echo "300 90 Prometheus, pprof" ;;
+	pages) echo "680 190 Chromium, and programs that open exports" ;;
+	guests) echo "30 10 gVisor, squashfuse, musl" ;;
+	golden) echo "1100 270 emulators and kernels" ;;
+	*) echo "0 0 $1" ;;
+	esac
+}
+
+# Whether a step has nothing to do.
+is_there() {
+	local p package=()
+	case $1 in
+	build) package=("${BUILD_PACKAGES[@]}") ;;
+	main) compgen -G "$VENVS/torch-$MAIN_TORCH-py*/.complete" >/dev/null && return ;;
+	old) compgen -G "$VENVS/torch-$OLD_TORCH-py*/.complete" >/dev/null && return ;;
+	oldest) compgen -G "$VENVS/torch-$OLDEST_TORCH-py*/.complete" >/dev/null && return ;;
+	cu12) compgen -G "$VENVS/torch-$CU12_TORCH-py*/.complete" >/dev/null && return ;;
+	newest | tables | api | fleet) [ -e "$VENVS/$1/.complete" ] && return ;;
+	formats) [ -e "$VENVS/readers/.complete" ] && return ;;
+	debian) package=("${DEBIAN_PACKAGES[@]}") ;;
+	checks) package=("${TEST_PACKAGES[@]}") ;;
+	lint) package=("${LINT_PACKAGES[@]}") ;;
+	pages) package=("${PAGES_PACKAGES[@]}") ;;
+	guests) package=("${GUESTS_PACKAGES[@]}") ;;
+	golden) [ -e "$(arm64_dir)/.complete" ] && return ;;
+	esac
+	[ ${#package[@]} -gt 0 ] || return
+	for p in "${package[@]}"; do
+		have_package "$p" || return
+	done
+}
+
+mapfile -t all < <(steps "$@" | tr ' ' '\n' | awk '!seen[$0]++')
+disk=0 download=0 steps=0 number=0
+for what in "${all[@]}"; do
+	read -r on_disk to_get _ < <(size "$what")
+	[ "$on_disk" = 0 ] || is_there "$what" || { disk=$((disk + on_disk)) download=$((download + to_get)) steps=$((steps + 1)); }
+done
+gb() { printf '%d.%d GB' $((($1 + 50) / 1000)) $((($1 + 50) / 100 % 10)); }
+[ $steps -le 1 ] || say "$steps steps: about $(gb $download) to download, $(gb $disk) of disk ($VENVS, and packages)"
+for what in "${all[@]}"; do
+	read -r on_disk to_get title < <(size "$what")
+	[ "$on_disk" = 0 ] || is_there "$what" || say "$((number += 1)) of $steps: $title, $(gb "$to_get") to download"
 	case $what in
 	build)
 		packages "${BUILD_PACKAGES[@]}"
@@ -826,16 +918,12 @@ for what in "$@"; do
 	kernels)
 		kernels "${KERNEL_PACKAGES[@]}"
 		;;
-	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
-	test)
-		packages "${TEST_PACKAGES[@]}" "${FORMATS_PACKAGES[@]}" "${LINT_PACKAGES[@]}"
-		ruff
-		venvs main newest old oldest cu12
-		foreign
-		readers
-		tables
-		api
-		fleet
+	main | newest | old | oldest | cu12) packages "${TORCH_PACKAGES[@]}" && venvs "$what" ;;
+	debian) debian ;;
+	checks) packages "${TEST_PACKAGES[@]}" ;;
+	pages) packages "${PAGES_PACKAGES[@]}" && foreign ;;
+	guests) packages "${GUESTS_PACKAGES[@]}" ;;
+	golden)
 		[ "$(uname -m)" != x86_64 ] || {
 			kernels "${KERNEL_PACKAGES[0]}"
 			packages "${ARM64_PACKAGES[@]}" && arm64_root && kernel_images linux-image-cloud-arm64@trixie

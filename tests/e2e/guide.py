@@ -28,7 +28,7 @@ def esbuild():
     done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "foreign"], capture_output=True, text=True, check=False)
     program = os.path.join(done.stdout.strip() or "/nonexistent", "node_modules", "esbuild", "bin", "esbuild")
     if done.returncode or not os.path.exists(program):
-        raise Skip("no esbuild: run tools/deps.sh test")
+        raise Skip("no esbuild: run tools/deps.sh pages")
     return program
 
 

@@ -17,8 +17,14 @@ deps-fuzz:
 deps-bench:
 	$(Q)tools/deps.sh build torch bench
 
+# NEEDS: what a target needs besides what `make test` does.
 deps-test:
-	$(Q)tools/deps.sh build torch test
+	$(Q)tools/deps.sh build torch test $(NEEDS)
+nightly-tests: NEEDS := nightly
+truth estimate-truth matrix: NEEDS := versions
+formats: NEEDS := formats tables pages
+browsers bench-page: NEEDS := pages
+asan-serve: NEEDS := api
 
 deps-kernels:
 	$(Q)tools/deps.sh build kernels
