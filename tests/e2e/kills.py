@@ -3,6 +3,7 @@
 Jobs that are killed while `record --on-kill` watches them, and what the recordings say: for test_on_kill.py (a few) and
 tools/dev/kills.py (hundreds).
 """
+import contextlib
 import datetime
 import json
 import os
@@ -53,12 +54,12 @@ class Cgroup:
             f.write(str(value))
 
     def remove(self):
-        for _ in range(200):
-            try:
+        def gone():
+            with contextlib.suppress(OSError):
                 os.rmdir(self.path)
-                return
-            except OSError:
-                time.sleep(0.02)  # a process is on its way out
+            return not os.path.exists(self.path)
+
+        harness.until(gone, "the end of the last process in " + self.path)
 
 
 class Jobs:

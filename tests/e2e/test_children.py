@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 
 import harness
 import mtr_reader
@@ -92,7 +91,6 @@ def followed(name, *what, seconds=120):
     target, where = start(name, *what)
     path = scratch(name + ".mtr")
     recorder = record(target.popen.pid, path, "--children")
-    time.sleep(0.3)
     target.send()
     codes_of(target, seconds)
     target.send()
@@ -227,24 +225,30 @@ pid = os.fork()
 if not pid:
     model = torch.nn.Linear(1000, 2000, bias=False)
     cache = torch.zeros(3000000)
-    time.sleep(3)
+    sys.stdin.readline()
     os._exit(0)
-print('over', pid, os.waitpid(pid, 0)[1], flush=True)
+print('forked', pid, flush=True)
+print('over', os.waitpid(pid, 0)[1], flush=True)
 """
 
 
 def test_weights_of_a_short_worker():
-    """A forked worker makes its model and ends after three seconds: its weights have their role and name."""
+    """A forked worker makes its model and ends before the reading after ten seconds, which other processes have: its weights have their
+    role and name."""
     target = spawn([python(), "-c", SHORT])
     target.wait_line("^ready", 120)
     path = scratch("short.mtr")
     recorder = record(target.popen.pid, path, "--children")
-    time.sleep(0.3)
     target.send()
-    pid = int(target.wait_line("^over [0-9]+ 0", 60).split()[1])
+    child = "%s.%s.mtr" % (path[:-4], target.wait_line("^forked", 60).split()[1])
+    harness.until_recorded(child, lambda doc: doc["categories"]["parameter"] == 8000000, "the role of the weights")
+    target.send()
+    target.wait_line("^over 0", 60)
     equal(recorder.wait(60), 0, "the tool's exit code (%s)" % recorder.stderr()[-500:])
-    doc = report("%s.%d.mtr" % (path[:-4], pid))
-    equal(doc["categories"].get("parameter"), 8000000, "bytes of weights, of %s" % doc["categories"])
+    equal(report(child)["categories"]["parameter"], 8000000, "bytes of weights")
+    with open(child, "rb") as f:
+        read = min(e["time"] for e in mtr_reader.Recording(f).events() if e["kind"] == mtr_reader.TENSOR)
+    check(read < 10e9, "the first reading was after %.1f s", read / 1e9)
 
 
 def test_exec_of_the_command():

@@ -24,7 +24,7 @@ def job():
 def test_drops_detail():
     target, path = job(), scratch("cost.mtr")
     recorder = record(target.popen.pid, path, "--cost", "1%")
-    time.sleep(6)
+    harness.until_recorded(path, lambda doc: doc["capture"]["detail"]["changes"][-1]["sampled_below"] >= 65536, "only stacks of large blocks")
     finish(recorder)
     target.stop()
     own(path)
@@ -101,7 +101,7 @@ def test_priority():
     """The thread that drains takes the highest priority of ordinary threads, and no other thread does."""
     storm = chaos.Storm()
     recorder = record(storm.pid, scratch("priority.mtr"))
-    time.sleep(0.5)
+    harness.settle(recorder)
     nice = {}
     for tid in os.listdir("/proc/%d/task" % recorder.pid):
         with open("/proc/%d/task/%s/stat" % (recorder.pid, tid), encoding="utf-8", errors="replace") as f:

@@ -13,7 +13,7 @@ import time
 
 import harness
 import truth
-from harness import PROGRAMS, Skip, check, equal, python, record, report, run, scratch, settle, spawn, tool
+from harness import PROGRAMS, Skip, check, equal, python, record, report, run, scratch, settle, spawn, tool, until_recorded
 
 MIB = 1 << 20
 CONTEXT = 512 * MIB
@@ -69,7 +69,7 @@ def test_private_pools():
     job = spawn([harness.TOOL, "run", "--dry-run-cuda", "-o", path, "--", python(), script], root=True)
     job.wait_line("^done", 120)
     equal(re.findall(r"\d+, \d+", job.wait_line("^ids", 5)), ["0, 1", "1, 0", "0, 2"], "PyTorch's ids")
-    time.sleep(2.5)  # the allocator's tables are read each second
+    until_recorded(path, lambda doc: len(reconciled(doc)["pools"]) == 3, "a reading of the allocator's tables")
     job.send()
     equal(job.wait(60), 0, "exit code (%s)" % job.stderr()[-300:])
     lines = {text.split("# the line of ")[1]: n for n, text in enumerate(POOLS.split("\n"), 1) if "# the line of" in text}
@@ -114,7 +114,7 @@ def test_unused_private_pools():
     path = scratch("unused.mtr")
     job = spawn([harness.TOOL, "run", "--dry-run-cuda", "-o", path, "--", python(), script], root=True)
     own = json.loads(job.wait_line("^{", 120))
-    time.sleep(2.5)  # the allocator's tables are read each second
+    until_recorded(path, lambda doc: doc["categories"]["private_pool"] == 4 * MIB, "a reading of the allocator's tables", "--at", "end")
     job.send()
     equal(job.wait(60), 0, "exit code (%s)" % job.stderr()[-300:])
     check(own["returned"] >= 32 * MIB, "empty_cache() returned %d", own["returned"])
@@ -156,6 +156,16 @@ say("awake", lib.sleepy_wake(0, 64))
 """
 
 
+def reconciled(doc):
+    return harness.device(doc, "cuda:0")["reconciliation"]
+
+
+def until_tables(path, marks_there):
+    """The allocator's tables, which are read each second, have been read, and so many sleeps and wake-ups were found there."""
+    until_recorded(path, lambda doc: reconciled(doc)["segments"] and len(doc["capture"].get("marks", ())) == marks_there,
+                   "a reading of the allocator's tables, %d marks" % marks_there, "--at", "end")
+
+
 def test_sleep():
     """Memory that other code unmaps below live tensors, as vLLM's sleep mode does, is called that; figures add up to the driver's."""
     script = scratch("sleepy.py")
@@ -163,26 +173,23 @@ def test_sleep():
         f.write(SLEEPY)
     path = scratch("sleepy.mtr")
     job = spawn([harness.TOOL, "run", "--dry-run-cuda", "-o", path, "--", python(), script, harness.compiled("sleepy_pool")], root=True)
-    moments, begin = {}, None
-    for word in ("up", "asleep", "awake"):
+    for i, word in enumerate(("up", "asleep", "awake")):
         line = job.wait_line("^" + word, 120).strip()
         check(word == "up" or line == word + " 1", "CUDA's answer: %s", line)
-        time.sleep(1.5)  # the allocator's tables are read each second
-        begin = begin or time.monotonic()
-        moments[word] = time.monotonic() - begin
+        until_tables(path, i)
         job.send()
     equal(job.wait(60), 0, "exit code (%s)" % job.stderr()[-300:])
     first = json.loads(tool("report", path, "--format", "json")[1])  # the peak is before the sleep
     peak = harness.device(first, "cuda:0")["reconciliation"]
     equal(peak["segments"]["unmapped"], None, "unmapped at the peak")
-    asleep = json.loads(tool("report", path, "--format", "json", "--at", "%.1f" % (peak["time"] + 1.5 + moments["asleep"] - 0.4))[1])
+    asleep = json.loads(tool("report", path, "--format", "json", "--at", "mark:memory unmapped*")[1])
     r = harness.device(asleep, "cuda:0")["reconciliation"]
     unmapped = r["segments"]["unmapped"]
     check(unmapped, "nothing is unmapped: %s", r)
     equal((unmapped["bytes"], unmapped["blocks_bytes"], unmapped["blocks"]), (60 * MIB, 60 * MIB, 1), "unmapped")
     for what in (peak, r):
         equal((what["not_seen"], what["others"]["bytes"], what["adds_up"]), (CONTEXT, 0, True), "the rest, and other code: %s" % what)
-    awake = harness.device(json.loads(tool("report", path, "--format", "json", "--at", "%.1f" % (peak["time"] + 1.5 + moments["awake"] - 0.4))[1]), "cuda:0")
+    awake = harness.device(json.loads(tool("report", path, "--format", "json", "--at", "mark:memory mapped again*")[1]), "cuda:0")
     equal(awake["reconciliation"]["segments"]["unmapped"], None, "unmapped after the wake-up")
     equal([(p["pool"], p["allocated"]) for p in awake["reconciliation"]["pools"]], [("0,1", 60 * MIB)], "pools after the wake-up")
     equal([name for _, name in marks(path)], ["memory unmapped: 60.00 MiB (sleep)", "memory mapped again: 60.00 MiB (wake-up)"], "marks")
@@ -237,14 +244,14 @@ def test_sleep_tags():
     job = spawn([python(), script, harness.compiled("sleepy_pool")], env=truth.dry_run())
     job.wait_line("^up", 120)
     recorder = record(job.pid, path)
-    time.sleep(2.5)  # the state at attach is read
+    until_tables(path, 0)
     said = []
-    for word, ranges in [("first", 32), ("weights", 30), ("cache", 2), ("second", 32), ("weights", 30), ("cache", 2)]:
+    for i, (word, ranges) in enumerate([("first", 32), ("weights", 30), ("cache", 2), ("second", 32), ("weights", 30), ("cache", 2)], 1):
         job.send()
         what, n, mib = job.wait_line("^" + word, 60).split()
         equal((what, int(n)), (word, ranges), "ranges, or CUDA's error")
         said.append(int(mib))
-        time.sleep(1.5)
+        until_tables(path, i)
     job.send()
     job.wait_line("^freed", 60)
     time.sleep(1.5)

@@ -110,7 +110,7 @@ def test_target_ends():
 def test_target_is_killed():
     target = train("sigkill.json")
     recorder = record(target.popen.pid, scratch("sigkill.mtr"))
-    time.sleep(0.5)
+    harness.until_recorded(scratch("sigkill.mtr"), lambda doc: doc["capture"]["events"] > 0, "events")
     target.signal(signal.SIGKILL)
     equal(recorder.wait(15), 0, "exit code of the tool (%s)" % recorder.stderr()[-300:])
     own(scratch("sigkill.mtr"))
@@ -122,7 +122,6 @@ def test_target_becomes_another_program():
     target = workload("execs.py")
     target.wait_line("^ready", 120)
     recorder = record(target.popen.pid, scratch("exec.mtr"))
-    time.sleep(0.5)
     target.send()
     equal(recorder.wait(10), 0, "exit code of the tool (%s)" % recorder.stderr()[-300:])
     check("another program" in recorder.stderr(), "does not say why it stopped: %r", recorder.stderr()[-300:])

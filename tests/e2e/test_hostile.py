@@ -12,7 +12,6 @@ import random
 import re
 import signal
 import subprocess
-import time
 
 import harness
 from harness import OUT, check, equal, record, run, scratch, spawn, workload
@@ -173,7 +172,8 @@ def test_live():
     live.wait_line("attached", 30, stream="err")
     target.send()
     target.wait_line("^done", 120)
-    time.sleep(2.5)
+    blocks = live.stdout().count("LIVE %LIVE")
+    harness.until(lambda: live.stdout().count("LIVE %LIVE") > blocks + 1, "the live view has all names")
     for p in (recorder, live):
         p.signal(signal.SIGINT)
         equal(p.wait(30), 0, "exit code (%s)" % p.stderr()[-300:])

@@ -216,10 +216,8 @@ def make_cgroup():
 
 def remove_cgroup(inner):
     for path in (inner, os.path.dirname(inner)):
-        for _ in range(50):  # its processes may still be ending
-            if subprocess.run(sudo(["rmdir", path]), capture_output=True, check=False).returncode == 0:
-                break
-            time.sleep(0.1)
+        # Its processes may still be ending.
+        harness.until(lambda at=path: subprocess.run(sudo(["rmdir", at]), capture_output=True, check=False).returncode == 0, "the end of " + path)
 
 
 def pid_of(title, comm="python"):

@@ -65,9 +65,7 @@ def test_host_memory_of_a_short_life():
     before = harness.resident(pid)
     with open(go, "w", encoding="ascii"):
         pass
-    time.sleep(0.7)
-    while harness.resident(pid) - before < 48 * kills.MIB:  # at once, unless the machine is busy
-        time.sleep(0.05)
+    harness.until(lambda: harness.resident(pid) - before >= 128 * kills.MIB, "growth")  # at 200 MiB a second
     os.kill(pid, signal.SIGKILL)
     jobs().wait(pid)
     equal(recorder.wait(60), 0, "exit code of record")
@@ -88,9 +86,10 @@ def test_plain_recording():
     path, go = scratch("plain.mtr"), scratch("go-plain")
     pid = jobs().start(go=go, end="wait", chunk=kills.MIB)
     recorder = record(pid, path)
+    before = harness.resident(pid)
     with open(go, "w", encoding="ascii"):
         pass
-    time.sleep(0.3)
+    harness.until(lambda: harness.resident(pid) - before > 8 * kills.MIB, "growth")
     os.kill(pid, signal.SIGTERM)
     jobs().wait(pid)
     equal(recorder.wait(60), 0, "exit code of record")
@@ -243,9 +242,10 @@ def test_full_disk():
         pid = jobs().start(go=scratch("go-disk"), end="wait", chunk=kills.MIB)
         path = os.path.join(disk.path, "last.mtr")
         recorder = record(pid, path, "--on-kill", "--max-size", "4M")
+        before = harness.resident(pid)
         with open(scratch("go-disk"), "w", encoding="ascii"):
             pass
-        time.sleep(0.3)
+        harness.until(lambda: harness.resident(pid) - before > 8 * kills.MIB, "growth")
         disk.fill()
         os.kill(pid, signal.SIGKILL)
         jobs().wait(pid)

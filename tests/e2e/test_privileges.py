@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import harness
 from harness import IS_ROOT, REPO, Skip, check, equal, run, scratch, spawn
@@ -99,10 +98,10 @@ def test_four_are_enough():
         equal(int(status[name], 16), KEPT & ~(1 << BITS["checkpoint_restore"]), name)
     equal((int(status["CapInh"], 16), int(status["CapAmb"], 16)), (0, 0), "CapInh, CapAmb")
     equal(os.stat("/proc/%d/environ" % recorder.pid).st_uid, 0, "owner of its files in /proc, where it is not dumpable")
-    time.sleep(1)
+    path = os.path.join(folder, "four.mtr")
+    harness.until_recorded(path, lambda doc: harness.device(doc)["allocs"] > 50, "allocations")
     recorder.signal(signal.SIGINT)
     equal(recorder.wait(30), 0, "exit code (%s)" % recorder.stderr())
-    path = os.path.join(folder, "four.mtr")
     equal((os.stat(path).st_uid, os.stat(path).st_mode & 0o7777), (NOBODY, 0o600), "owner and mode of the recording")
     doc = harness.report(path)
     equal([r["function"] for r in doc["rows"]], ["allocate"], "functions (%s)" % doc["rows"])
@@ -165,10 +164,9 @@ def gives_up(two):
         extra = int(status[name], 16) & ~allowed
         check(not extra, "%s has %x, which a running capture does not need", name, extra)
     equal((int(status["CapInh"], 16), int(status["CapAmb"], 16), status["NoNewPrivs"]), (0, 0, "1"), "CapInh, CapAmb, NoNewPrivs")
-    time.sleep(0.5)
-    harness.finish(recorder)
     path = os.path.join(folder, "root.%d.mtr" % p.pid if two else "root.mtr")
-    check(harness.device(harness.report(path))["allocs"] > 50, "nothing was recorded")
+    harness.until_recorded(path, lambda doc: harness.device(doc)["allocs"] > 50, "allocations")
+    harness.finish(recorder)
 
 
 # ---- files ----------------------------------------------------------------------------------------------------

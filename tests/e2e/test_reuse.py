@@ -101,11 +101,7 @@ def test_main_thread_ended():
     target = spawn([sys.executable, "-c", "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); "
                     "print('ready', flush=True); ctypes.CDLL(None).pthread_exit(None)"])
     target.wait_line("^ready", 30)
-    for _ in range(100):
-        with open("/proc/%d/stat" % target.popen.pid, encoding="ascii") as f:
-            if f.read().rpartition(")")[2].split()[0] == "Z":
-                break
-        time.sleep(0.05)
+    harness.until(lambda: harness.state_of(target.popen.pid) == "Z", "the main thread's end")
     code, _, err = harness.tool("record", "-p", str(target.popen.pid), "-o", scratch("none.mtr"), root=True)
     check(code == 2 and "main thread has ended" in err, "%s: %s", code, err)
     target.signal(signal.SIGKILL)
@@ -247,7 +243,7 @@ def test_two_tracers():
     paths = [scratch("both-%d.mtr" % i) for i in range(3)]
     recorders = [record(target.popen.pid, p) for p in paths]
     target.send()
-    time.sleep(2)
+    harness.until_recorded(paths[2], lambda doc: harness.device(doc)["allocs"] > 10000, "allocations of the third recorder")
     recorders[2].signal(signal.SIGKILL)
     recorders[2].wait(10)
     truth = json.loads(target.wait_line("^{", 60))

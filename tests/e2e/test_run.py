@@ -166,7 +166,7 @@ def test_interrupted_while_recorded():
     path = scratch("ctrl-c.mtr")
     p, terminal = in_terminal("-o", path, "--", python(), FIRST, "hang")
     text = read_until(terminal, "ready", 120)
-    time.sleep(0.5)  # functions that end before the next drain have no names
+    harness.settle(p)  # functions that end before the next drain have no names
     os.write(terminal, b"\x03")
     text += read_until(terminal, None, 30)
     equal(ended(p), 8, "exit code after Ctrl-C")
@@ -180,7 +180,7 @@ def test_signals():
     known = json.loads(p.wait_line(r"^\{", 120))
     p.wait_line("^ready", 30)
     p.signal(signal.SIGINT)  # for the tool only: a terminal would signal the command, too
-    time.sleep(0.3)
+    harness.settle(p)
     check(p.alive(), "SIGINT ended it")
     with open("/proc/%d/status" % p.pid, encoding="ascii") as f:
         held = int(re.search(r"CapEff:\s*(\w+)", f.read())[1], 16)

@@ -7,9 +7,9 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
 import harness
+import server
 from harness import IS_ROOT, OUT, REPO, Skip, check, equal, run, scratch, spawn
 
 NOBODY = 65534
@@ -153,16 +153,7 @@ def test_ends_with_its_parent():
     pid = int(p.wait_line(r"^\d+$"))
     p.signal(signal.SIGKILL)
     p.wait(10)
-    for _ in range(100):
-        try:
-            with open("/proc/%d/stat" % pid, encoding="ascii") as f:
-                if ") Z " in f.read():
-                    return
-        except FileNotFoundError:
-            return
-        time.sleep(0.05)
-    os.kill(pid, signal.SIGKILL)
-    check(False, "the command goes on without the program that waits for it")
+    harness.until(lambda: not server.alive(pid), "the end of the command whose parent has ended")
 
 
 def test_namespace_without_a_token():

@@ -182,11 +182,7 @@ def test_out_of_memory():
     for n in (1, 2):
         p.send()
         p.wait_line("oom", 30)
-        for _ in range(200):
-            if len(events(w, "captured")) == n:
-                break
-            harness.time.sleep(0.1)
-        equal(len(events(w, "captured")), n, "captures: %s %s" % (w.stdout()[-1000:], w.stderr()[-500:]))
+        harness.until(lambda count=n: len(events(w, "captured")) == count, "capture %d" % n)
     equal([e["value"] for e in events(w, "fired")], [1, 1], "what fired")
     equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr()[-500:])
     harness.own(folder)
@@ -203,10 +199,7 @@ def test_who_comes_later():
     for n in (1, 2):
         p = spawn([python(), "-c", "import torch; print('ready', flush=True); input()", mark])
         p.wait_line("ready", 120)
-        for _ in range(200):
-            if len(events(w, "fired")) == n:
-                break
-            harness.time.sleep(0.1)
+        harness.until(lambda count=n: len(events(w, "fired")) == count, "event %d" % n)
         fired = events(w, "fired")
         equal((len(fired), fired[-1]["pid"], fired[-1]["figure"], fired[-1].get("device")), (n, p.pid, "rss", None), "what fired")
         p.send()

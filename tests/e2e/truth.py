@@ -602,7 +602,7 @@ def run_job(job, role="main", backend="native", mode="start", name="truth", opti
     target.wait_line("^ready", 120)
     recorder = harness.record(target.popen.pid, path, *options)
     if mode == "running":
-        time.sleep(1)
+        harness.until_recorded(path, lambda doc: doc["capture"]["events"] > 200, "events")
     target.send()
     target.wait_line("^done", 300)
     harness.finish(recorder, 60)
