@@ -21,7 +21,14 @@ OUTPUT ?= .output$(if $(filter 1,$(STATIC)),-static)
 PREFIX ?= /usr/local
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 VERSION := 0.1.0
-CLANG ?= clang
+# Compilers that you do not name get ccache in front of them, if it is installed and has a place. Releases are built without it.
+ifneq ($(STATIC),1)
+CCACHE := $(shell d=$$(ccache -k cache_dir 2>/dev/null) && mkdir -p "$$d" 2>/dev/null && [ -w "$$d" ] && echo ccache)
+endif
+ifneq ($(filter default file,$(origin CC)),)
+CC := $(strip $(CCACHE) $(CC))
+endif
+CLANG ?= $(CCACHE) clang
 BPFTOOL ?= $(shell command -v bpftool || echo /usr/sbin/bpftool)
 LLVM_STRIP ?= $(shell command -v llvm-strip || echo llvm-strip-14)
 

@@ -8,8 +8,10 @@ TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(wildcard tests/unit/*.c))
 .PHONY: tests
 tests: $(TESTS) $(TESTTOOLS) ## build the unit tests and the programs that tests run
 
-# A test gets the group's state and a callback gets its context, also if it needs neither.
+# A test gets the group's state and a callback gets its context, also if it needs neither. The tests' own code is not optimized: compiling
+# it takes a quarter of the time. Programs that measure something or make large recordings are.
 $(OUTPUT)/obj/tests/%.o: private override CFLAGS += -Wno-unused-parameter
+$(OUTPUT)/obj/tests/unit/%.o $(OUTPUT)/obj/tests/fuzz/%.o: private override CFLAGS += -O0
 
 # The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's. Its data is of x86-64 processes, on
 # any machine, but test_records is about aarch64.
