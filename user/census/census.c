@@ -148,12 +148,12 @@ static void find_cache_types(struct census *c)
 }
 
 /* Walks the lists until they hold still: a collection takes objects out of them and clears their
- * links. began: of the reading. */
-static int walk_objects(struct reading *r, uint64_t began, uint64_t *objects)
+ * links. */
+static int walk_objects(struct reading *r, uint64_t *objects)
 {
 	static const struct timespec pause = { .tv_nsec = 5000000 };
-	uint64_t quarter = (r->deadline - began) / 4;
-	uint64_t until = began + (quarter < WALKS_WITHIN ? quarter : WALKS_WITHIN);
+	uint64_t quarter = r->o->limit_ns / 4;
+	uint64_t until = r->began + (quarter < WALKS_WITHIN ? quarter : WALKS_WITHIN);
 	struct pygc_stats stats = { 0 };
 	struct walk w = { .r = r };
 	int err = 0;
@@ -177,7 +177,7 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 	int err;
 
 	find_cache_types(r->c);
-	err = walk_objects(r, s->begin, &s->objects);
+	err = walk_objects(r, &s->objects);
 	if (!err)
 		err = census__name_modules(r);
 	if (!err)
@@ -209,12 +209,9 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 	int err;
 
 	*why = "";
-	s.begin = clock__monotonic();
-	err = reading__init(&r, c);
-	r.o = o;
+	err = reading__init(&r, c, o);
+	s.begin = r.began;
 	pytensors__forget_shapes(c->tensors);
-	r.clock = o->clock ? o->clock : clock__monotonic;
-	r.deadline = s.begin + o->limit_ns;
 	if (!err)
 		err = read_all(&r, &l, &s, why);
 	if (!err) {

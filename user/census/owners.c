@@ -763,12 +763,13 @@ static void sort_owned(struct census_owners *l)
 int census_owners__search(struct reading *r, struct census_owners *l, struct census_owners *before)
 {
 	uint64_t now = clock__monotonic(), share = r->o->limit_ns / SEARCH_SHARE;
+	uint64_t end = r->began + READING_WAITS * r->o->limit_ns;
 	int err;
 
 	*l = (struct census_owners){
 		.r = r, .before = before, .types = map64__new(), .visited = map64__new()
 	};
-	l->deadline = now + (r->deadline > now ? (r->deadline - now) / 2 : 0);
+	l->deadline = now + (end > now ? (end - now) / 2 : 0);
 	l->cpu_end = clock__read(CLOCK_THREAD_CPUTIME_ID) +
 		     (share < SEARCH_MAX_NS ? share : SEARCH_MAX_NS);
 	err = l->types && l->visited ? array__grow(&l->text, &l->text_cap, 1, 1) : -ENOMEM;

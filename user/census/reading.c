@@ -21,7 +21,10 @@ bool reading__is_local(int err)
 
 int reading__check_time(const struct reading *r)
 {
-	if (clock__monotonic() > r->deadline)
+	uint64_t limit = r->o->limit_ns;
+
+	if (clock__monotonic() - r->began > READING_WAITS * limit ||
+	    clock__read(CLOCK_THREAD_CPUTIME_ID) - r->cpu_began > limit)
 		return -ETIME;
 	return r->o->cancelled && r->o->cancelled(r->o->ctx) ? -ECANCELED : 0;
 }
@@ -206,10 +209,14 @@ int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const s
 
 /* ---- a reading ---- */
 
-int reading__init(struct reading *r, struct census *c)
+int reading__init(struct reading *r, struct census *c, const struct census_opts *o)
 {
 	memset(r, 0, sizeof(*r));
 	r->c = c;
+	r->o = o;
+	r->clock = o->clock ? o->clock : clock__monotonic;
+	r->began = clock__monotonic();
+	r->cpu_began = clock__read(CLOCK_THREAD_CPUTIME_ID);
 	pymem__init(&r->m, c->py, true);
 	r->types = map64__new();
 	r->seen = map64__new();

@@ -76,10 +76,10 @@ struct reading {
 	struct census *c;
 	struct pymem m;
 	const struct census_opts *o;
-	uint64_t deadline;
-	uint64_t (*clock)(void); /* of counts */
-	struct map64 *types;	 /* type object -> enum type_kind */
-	struct map64 *seen;	 /* object -> enum type_kind, for objects in the lists below */
+	uint64_t began, cpu_began; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
+	uint64_t (*clock)(void);   /* of counts */
+	struct map64 *types;	   /* type object -> enum type_kind */
+	struct map64 *seen;	   /* object -> enum type_kind, for objects in the lists below */
 	struct found_list tensors, modules, optimizers, caches;
 	struct census_optimizer *counts; /* of each in optimizers; owned */
 	size_t ncounts;
@@ -104,7 +104,11 @@ struct census_list {
 
 /* Whether an error concerns one object only. Other errors end the reading. */
 bool reading__is_local(int err);
-/* 0, or -ETIME or -ECANCELED when the reading must end. */
+/* A reading waits for a busy machine's CPUs, too: it may last so many times its limit. */
+#define READING_WAITS 4
+
+/* 0; -ECANCELED; -ETIME: this thread has used limit_ns of CPU time since cpu_began, or
+ * READING_WAITS times as much time has passed. */
 int reading__check_time(const struct reading *r);
 /* Kind of a type. 0 or an error that ends the reading. */
 int reading__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
@@ -124,9 +128,9 @@ int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const s
 
 /* ---- a reading ---- */
 
-/* Begins a reading of c. The caller sets o and deadline, and calls reading__fini() in any case. 0
- * or -ENOMEM. */
-int reading__init(struct reading *r, struct census *c);
+/* Begins a reading of c with these options, and its clocks. The caller calls reading__fini() in any
+ * case. 0 or -ENOMEM. */
+int reading__init(struct reading *r, struct census *c, const struct census_opts *o);
 void reading__fini(struct reading *r);
 /* Frees the lists and maps of objects, whose numbers stay, because a million tensors take room.
  * Only texts can be added afterwards. */

@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "census/census.h"
+#include "census/reading.h"
 #include "fake_tensors.h"
+#include "lib/clock.h"
 #include "process/memcache.h"
 #include "process/proc.h"
 #include "python/pygc.h"
@@ -513,9 +515,25 @@ static void test_memcache(void **state)
 	memcache__free(c);
 }
 
+/* While others have the CPUs, a reading waits and does not end. */
+static void test_time_without_a_cpu_does_not_count(void **state)
+{
+	const struct census_opts o = { .limit_ns = 1000000000000 };
+	uint64_t now = clock__monotonic(), cpu = clock__read(CLOCK_THREAD_CPUTIME_ID);
+	struct reading r = { .o = &o, .began = now - 2 * o.limit_ns, .cpu_began = cpu };
+
+	assert_int_equal(reading__check_time(&r), 0);
+	r.began = now - READING_WAITS * o.limit_ns - 1;
+	assert_int_equal(reading__check_time(&r), -ETIME);
+	r.began = now;
+	r.cpu_began = cpu - o.limit_ns - 1;
+	assert_int_equal(reading__check_time(&r), -ETIME);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_time_without_a_cpu_does_not_count),
 		cmocka_unit_test(test_layouts),
 		cmocka_unit_test(test_few_tensors),
 		cmocka_unit_test(test_equal_tensors),
