@@ -22,6 +22,7 @@ import time
 import traceback
 
 import code_bytes
+import forked
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
@@ -157,14 +158,13 @@ def state_of(pid):
 class Process:
     """A child whose output is collected line by line; root=True: through sudo if needed; kept=True: also for the following tests."""
 
-    def __init__(self, command, root=False, stdout=None, stdin=subprocess.PIPE, env=None, cwd=None, kept=False):
+    def __init__(self, command, root=False, stdout=None, stdin=subprocess.PIPE, env=None, cwd=None, kept=False, popen=subprocess.Popen):
         self.root = root and not IS_ROOT
         self.kept = kept
         self.command = sudo(command) if root else command
         self.out, self.err = [], []
         self.lock = threading.Condition()
-        self.popen = subprocess.Popen(self.command, stdin=stdin, stdout=stdout or subprocess.PIPE,
-                                      stderr=subprocess.PIPE, env=env, cwd=cwd)
+        self.popen = popen(self.command, stdin=stdin, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd)
         self.started = time.monotonic()
         self.readers = []
         for stream, lines in ((self.popen.stdout, self.out), (self.popen.stderr, self.err)):
@@ -275,6 +275,12 @@ class Process:
 
 def spawn(command, **kwargs):
     return Process(command, **kwargs)
+
+
+def spawn_job(command, **kwargs):
+    """spawn() for a Python job that imports torch, when a test attaches to it later: it has the import behind it from the start. Not
+    for a test of how a process starts, of host memory that it shares with nobody, or of captures that find processes themselves."""
+    return Process(command, popen=forked.Popen, **kwargs)
 
 
 class pipe:
@@ -446,9 +452,9 @@ def python(role="main"):
     return done.stdout.strip()
 
 
-def workload(name, *args, role="main", cwd=None):
+def workload(name, *args, role="main", cwd=None, start=spawn_job):
     env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1")
-    return spawn([python(role), os.path.join(WORKLOADS, name), *args], env=env, cwd=cwd)
+    return start([python(role), os.path.join(WORKLOADS, name), *args], env=env, cwd=cwd)
 
 
 TINY = ("--batch", "2", "--context", "32", "--width", "32", "--layers", "2", "--heads", "2")

@@ -6,6 +6,7 @@ Python imports this file at its start in every process of the tests (harness.py)
 It leaves no frame on the stack during the import: importlib sets an attribute of the module's spec before and after.
 """
 import gc
+import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
@@ -33,3 +34,7 @@ class Finder:
 
 
 sys.meta_path.insert(0, Finder)
+
+if "MEMTRACE_FORKS" in os.environ:
+    import forks
+    forks.serve(int(os.environ.pop("MEMTRACE_FORKS")))
