@@ -258,7 +258,7 @@ def order(jobs):
 class Sums:
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
-        self.failures, self.skips, self.only_alone = [], [], []
+        self.failures, self.skips = [], []
 
     def show(self, job):
         for line in job.lines:
@@ -272,27 +272,6 @@ class Sums:
             elif verdict == "SKIP":
                 self.skipped += 1
                 self.skips.append(line)
-
-
-def passes_alone(job, test):
-    alone = Job("%s.%s.again" % (job.name, test), [*job.command, test], job.path, False)
-    alone.ring = job.ring
-    run_together([alone], lambda _: None)
-    return [line.split(" ", 1)[0] for line in alone.lines] == ["PASS"]
-
-
-def run_failed_again(jobs, sums):
-    """Runs each test that failed beside others twice more, by itself: they may have kept the machine too busy for it. If it passes
-    both times, it counts as passed. Unit tests and files that ran alone do not run again."""
-    for line in list(sums.failures):
-        file, _, test = line.split()[1].partition(".")
-        if not test or file not in jobs or jobs[file].is_unit or "alone" in jobs[file].words:
-            continue
-        print("AGAIN %s.%s: it failed beside other tests" % (file, test), flush=True)
-        if all(passes_alone(jobs[file], test) for _ in range(2)):
-            sums.failures.remove(line)
-            sums.only_alone.append(line)
-            sums.passed, sums.failed = sums.passed + 1, sums.failed - 1
 
 
 def dearest(jobs):
@@ -342,14 +321,12 @@ def interpreters(ring):
         os.environ["MEMTRACE_TORCH_PYTHONS"] = ":".join(filter(None, found))
 
 
-def run(chosen, jobs):
+def run(chosen):
     sums = Sums()
     run_together(order(job for job in chosen if "alone" not in job.words), sums.show)
     for job in chosen:
         if "alone" in job.words:
             run_together([job], sums.show)
-    if len(chosen) > 1:
-        run_failed_again(jobs, sums)
     return sums
 
 
@@ -368,11 +345,10 @@ def conclude(sums):
     if any(line.startswith("SKIP %s " % MAIN_PATH) for line in sums.skips):
         print("the main path, %s, was skipped: nothing is proved" % MAIN_PATH)
         status = 1
-    for title, lines in (("failed beside other tests, passed twice alone:", sums.only_alone), ("failed (logs are in %s):" % LOGS, sums.failures)):
-        if lines:
-            print(title)
-        for line in lines:
-            print("  %.300s" % line)
+    if sums.failures:
+        print("failed (logs are in %s):" % LOGS)
+    for line in sums.failures:
+        print("  %.300s" % line)
     print("%d passed, %d failed%s" % (sums.passed, sums.failed, ", %d skipped" % sums.skipped if sums.skipped else ""))
     return status
 
@@ -392,7 +368,7 @@ def main():
         if args.first_failure:
             sums = run_to_failure(chosen)
         else:
-            sums = stress(chosen, args.stress) if args.stress else run(chosen, jobs)
+            sums = stress(chosen, args.stress) if args.stress else run(chosen)
         if len(chosen) > 1:
             dearest(chosen)
         sys.exit(conclude(sums))

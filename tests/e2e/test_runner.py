@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: check
-"""tests/run.py with made-up tests: what it counts, what runs again, its last line and its exit code."""
+"""tests/run.py with made-up tests: what it counts, its last line and its exit code."""
 import os
 import shutil
 import subprocess
@@ -55,28 +55,15 @@ def test_all_pass():
     equal((code, said[-1]), (0, "3 passed, 0 failed"), "exit code and last line")
 
 
-def test_passes_alone():
-    """A test that fails once and then passes twice counts as passed. The end of the output names it."""
-    code, said = run_tests(tree("again", {"test_a": ("", {"one": (1,), "two": ()}), "test_b": ("", {"three": ()})}), "test_a", "test_b")
-    equal((code, said[-1]), (0, "3 passed, 0 failed"), "exit code and last line")
-    equal(said[-3:-1], ["failed beside other tests, passed twice alone:", "  FAIL test_a.one (0.1 s): a reason"], "the lines that name it")
-
-
-def test_fails_again():
-    """A test that fails in one of its two runs alone has failed."""
-    for name, fails in (("first", (1, 2)), ("second", (1, 3)), ("always", (1, 2, 3))):
-        code, said = run_tests(tree(name, {"test_a": ("", {"one": fails}), "test_b": ("", {"two": ()})}), "test_a", "test_b")
-        equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line, " + name)
+def test_no_second_run():
+    """A test that would pass the next time has failed, beside others and alone."""
+    for name, words, others in (("beside", "", ["test_b"]), ("alone", "alone", ["test_b"]), ("single", "", [])):
+        top = tree(name, {"test_a": (words, {"one": (1,), "two": ()}), "test_b": ("", {"three": ()})})
+        code, said = run_tests(top, "test_a", *others)
+        equal((code, said[-1]), (1, "%d passed, 1 failed" % (1 + len(others))), "exit code and last line, " + name)
         check(said[-3].startswith("failed (logs are in ") and said[-2] == "  FAIL test_a.one (0.1 s): a reason", "the end, %s:\n%s",
               name, "\n".join(said))
-
-
-def test_no_second_run():
-    """Files that ran alone, and a file that ran without others."""
-    for name, words, others in (("alone", "alone", ["test_b"]), ("single", "", [])):
-        code, said = run_tests(tree(name, {"test_a": (words, {"one": (1,)}), "test_b": ("", {"two": ()})}), "test_a", *others)
-        equal((code, said[-1]), (1, "%d passed, 1 failed" % len(others)), "exit code and last line, " + name)
-        check(not any(line.startswith("AGAIN") for line in said), "%s ran again:\n%s", name, "\n".join(said))
+        check(os.path.getsize(os.path.join(top, "tests", "e2e", "test_a.py.one")) == 1, "%s ran again", name)
 
 
 def test_rings():
@@ -109,19 +96,10 @@ def test_a_file_that_dies():
     check(any("the last words" in line for line in said), "the last words:\n%s", "\n".join(said))
 
 
-def test_a_file_that_fails_and_dies():
-    """Its failed test passes alone, but the tests after it never ran."""
-    top = tree("fails-and-dies", {"test_a": ("", {"one": (1,)}), "test_b": ("", {"two": ()})})
-    append(top, "test_a", "import os\nif not sys.argv[1:]:\n    os.abort()\n")
-    code, said = run_tests(top, "test_a", "test_b")
-    equal((code, said[-1]), (1, "2 passed, 1 failed"), "exit code and last line")
-    check(said[-2].startswith("  FAIL test_a: exit -6 before its end"), "the reason:\n%s", "\n".join(said))
-
-
 def test_a_test_that_never_ends():
     """It ignores SIGTERM, too. The run goes on, and says why it ended the test."""
-    top = tree("endless", {"test_a": ("", {"one": (1,)}), "test_b": ("", {"two": ()})})
-    append(top, "test_a", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile sys.argv[1:]:\n    signal.pause()\n")
+    top = tree("endless", {"test_a": ("", {"one": ()}), "test_b": ("", {"two": ()})})
+    append(top, "test_a", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n    signal.pause()\n")
     limits = "UNIT_SECONDS, FILE_SECONDS, GRACE = "
     runner = os.path.join(top, "tests", "run.py")
     with open(runner, "r+", encoding="utf-8") as f:
@@ -131,9 +109,8 @@ def test_a_test_that_never_ends():
         f.write(text.replace(limits + "300, 900, 10 ", limits + "9, 9, 0.1 "))
         f.truncate()
     code, said = run_tests(top, "test_a", "test_b")
-    equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line")
-    with open(os.path.join(top, "out", "test-logs", "test_a.one.again.log"), encoding="utf-8") as f:
-        check("PASS test_a.one" in f.read(), "it did not run alone")
+    equal((code, said[-1]), (1, "2 passed, 1 failed"), "exit code and last line")
+    check("FAIL test_a: not over after 9 s before its end" in said[-2], "the reason:\n%s", "\n".join(said))
 
 
 def test_first_failure():
