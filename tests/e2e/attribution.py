@@ -5,7 +5,7 @@ import collections
 import os
 
 import mtr_reader
-from harness import WORKLOADS, check, own, python, read_json, record, scratch, spawn
+from harness import WORKLOADS, check, own, python, read_json, record, scratch, spawn_job
 from test_backward import Judge
 from truth import dry_run
 
@@ -89,7 +89,7 @@ def attached(job, device, at, role="main"):
     """Attaches in the middle, between two steps or in a backward: (Judge's verdict, Live)."""
     what = "%s-%s-%s" % (job, device, at)
     recording, nodes, live = (scratch(what + end) for end in (".mtr", ".jsonl", ".json"))
-    target = spawn([python(role), WORKLOAD, job, device, nodes, "--live", live, "--at", at], env=environment(device))
+    target = spawn_job([python(role), WORKLOAD, job, device, nodes, "--live", live, "--at", at], env=environment(device))
     target.wait_line("^paused", 180)
     recorder = record(target.popen.pid, recording, "-v")
     recorder.wait_line("storages named .* at attach", 60, stream="err")

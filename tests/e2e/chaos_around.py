@@ -19,7 +19,7 @@ import code_bytes
 import harness
 import truth
 from chaos import Row, Storm, Watched, compare, compiled, hooks, wait_restored
-from harness import IS_ROOT, TOOL, Failure, Skip, check, equal, finish, record, report, scratch, spawn, sudo, tool
+from harness import IS_ROOT, TOOL, Failure, Skip, check, equal, finish, record, report, scratch, spawn, spawn_job, sudo, tool
 
 PROGRAMS = chaos.PROGRAMS
 PROBED_LATER = 0.3  # s
@@ -153,7 +153,7 @@ def many_files(n):
 def throwing(device, rounds):
     env = truth.dry_run() if device == "cuda" else dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1")
     script = os.path.join(harness.WORKLOADS, "throws.py")
-    target = spawn([harness.python(), script, "--device", device, "--rounds", str(rounds)], env=env)
+    target = spawn_job([harness.python(), script, "--device", device, "--rounds", str(rounds)], env=env)
     target.wait_line("^ready", 120)
     return target, lambda: json.loads(target.wait_line("^{", 300))
 

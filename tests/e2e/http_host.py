@@ -12,7 +12,7 @@ import harness
 import host_leaks
 import http_fleet
 import server
-from harness import Skip, check, equal, run, scratch, tool
+from harness import Skip, check, equal, nightly, run, scratch, tool
 
 STEPS, MIB = 20, 2
 PLANTED = STEPS * MIB << 20
@@ -153,6 +153,7 @@ def test_what_is_refused():
     equal(fields["host"]["type"], "boolean", "host in the schema")
 
 
+@nightly("dear, and others of this file protect the same")
 def test_command():
     """A command is recorded from its first instruction on. Another capture of it, without the member, has no device `host`. Both are
     there after a restart."""

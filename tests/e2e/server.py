@@ -18,7 +18,7 @@ import time
 import urllib.parse
 
 import harness
-from harness import TOOL, Failure, Skip, check, equal, python, scratch, spawn
+from harness import TOOL, Failure, Skip, check, equal, python, scratch, spawn, spawn_job
 
 SERVED = os.path.join(harness.WORKLOADS, "served.py")
 PRELOAD = " ".join(os.path.join(harness.OUT, "dryrun", name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))
@@ -261,7 +261,7 @@ class Job:
 
     def __init__(self, *args, role="main", kept=False, env=None):
         env = dict(os.environ, **(env or {}), PYTHONUTF8="1", PYTHONUNBUFFERED="1", LD_PRELOAD=PRELOAD, MEMTRACE_DRYRUN_VRAM="16G")
-        self.process = spawn([python(role), SERVED, "--train", *args], env=env, kept=kept)
+        self.process = spawn_job([python(role), SERVED, "--train", *args], env=env, kept=kept)
         self.asked = threading.Lock()
         self.modules = None
 

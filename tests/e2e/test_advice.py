@@ -4,7 +4,7 @@
 import json
 import os
 
-from harness import WORKLOADS, check, equal, python, report, run, scratch, tool
+from harness import WORKLOADS, check, equal, nightly, python, report, run, scratch, tool
 
 WORKLOAD = os.path.join(WORKLOADS, "advised.py")
 ALL = {"checkpoint", "gradients_late", "buffers", "logits", "outputs_held"}
@@ -31,6 +31,7 @@ def recorded(name, *arguments):
     return path, peak, {a["kind"]: a for a in doc["advice"]}
 
 
+@nightly("dear, and others of this file protect the same")
 def test_wasteful():
     path, peak, advice = recorded("wasteful", "all", *OPTIONS)
     check(ALL <= set(advice), "of all its wastes it is told of %s", sorted(advice))

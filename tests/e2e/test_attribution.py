@@ -6,7 +6,7 @@ line, module, category and name is compared with the job's own data."""
 from concurrent.futures import ThreadPoolExecutor
 
 from attribution import attached
-from harness import check, run
+from harness import check, nightly, run
 
 
 def one(job, at):
@@ -40,10 +40,12 @@ def test_wrapped():
     each("between", "ddp", "fsdp2")
 
 
+@nightly("dear, and others of this file protect the same")
 def test_steps_of_other_kinds():
     each("between", "amp", "accumulation")
 
 
+@nightly("compiles for a long time")
 def test_compiled():
     each("between", "compiled_eager", "compiled_aot")
 

@@ -9,7 +9,8 @@ import os
 import signal
 
 import mtr_reader
-from harness import TOOL, WORKLOADS, check, equal, finish, hold_up, nightly, python, record, report, run, scratch, settle, spawn, tool
+from harness import (TOOL, WORKLOADS, check, equal, finish, hold_up, nightly, python, record, report, run, scratch, settle, spawn,
+                     spawn_job, tool)
 from truth import dry_run
 
 JOBS = ("gpt", "encoder", "mixed", "exceptions", "again")
@@ -289,7 +290,7 @@ def test_while_it_runs():
     for device in ("cpu", "cuda"):
         recording, truth = scratch("middle-%s.mtr" % device), scratch("middle-%s.jsonl" % device)
         env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1") if device == "cpu" else dry_run()
-        target = spawn([python(), BACKWARD_WORKLOAD, "mixed", "--device", device, "--truth", truth], env=env)
+        target = spawn_job([python(), BACKWARD_WORKLOAD, "mixed", "--device", device, "--truth", truth], env=env)
         target.wait_line("^step 2", 120)
         recorder = record(target.popen.pid, recording, "-d", "3s")
         equal(recorder.wait(60), 0, "exit code of record")
@@ -320,6 +321,7 @@ def test_report():
     check(any(";" + r["node_class"] + " " in folded for r in charged), "no node in the folded stacks")
 
 
+@nightly("dear, and others of this file protect the same")
 def test_blocks_that_are_calls():
     """backend:cudaMallocAsync: a block is a call into CUDA, whose entry has the node."""
     recording, truth = from_start("main", "cuda", ("mixed",), ("env", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"))
@@ -344,6 +346,7 @@ def lines_by_size(recording):
     return lines, r.facts, lost
 
 
+@nightly("dear, and others of this file protect the same")
 def test_losses():
     """Lost records of nodes made, nodes that run, or allocations: less is known, and nothing is wrong."""
     whole, lossy = scratch("whole.mtr"), scratch("lossy.mtr")
@@ -353,7 +356,7 @@ def test_losses():
     equal(lost, 0, "losses in the whole recording")
     known = {key: lines for key, lines in known.items() if len(lines) == 1}
     check(len({line for lines in known.values() for line in lines}) >= 6, "sizes tell too few lines: %s", known)
-    target = spawn([python(), BACKWARD_WORKLOAD, "sizes"], env=dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1"))
+    target = spawn_job([python(), BACKWARD_WORKLOAD, "sizes"], env=dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1"))
     target.wait_line("^step 10", 120)
     recorder = record(target.popen.pid, lossy, "--ring-size", "64K")
     for _ in range(8):

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import harness
 import mtr_reader
 import truth
-from harness import Skip, check, compiled, equal, nightly, own, python, record, report, run, scratch, spawn, until_recorded
+from harness import (Skip, check, compiled, equal, nightly, own, python, record, report, run, scratch, spawn, spawn_job,
+                     until_recorded)
 
 DEVICE, ASYNC, MANAGED, HOST, _, PHYSICAL = range(1, 7)  # enum mem_how
 OF_CURRENT_DEVICE = (DEVICE, ASYNC, MANAGED)
@@ -117,7 +118,7 @@ class Recorded:
 def calls(name, jobs, early=None, env=None, bypassed=False):
     """Runs cuda_calls.py, traced from before the first call; jobs: (function, runtime, driver); the first `early` ones are loaded before attach. Returns its output and the recording."""
     path = scratch(name + ".mtr")
-    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_calls.py"), compiled("cuda_calls"),
+    p = spawn_job([python(), os.path.join(harness.WORKLOADS, "cuda_calls.py"), compiled("cuda_calls"),
                str(len(jobs) if early is None else early), *(word for job in jobs for word in job)], env=env or environment())
     p.wait_line("^ready", 60)
     recorder = record(p.popen.pid, path, "-v")
@@ -171,7 +172,7 @@ def test_no_gpu_of_versions():
 def test_mapped_meanwhile():
     """The loader maps the rest of a runtime between two of its probes, so the first mapping ends elsewhere: all are there."""
     runtime = real_runtime("cu12")
-    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_mapped_late.py"), runtime], env=environment(dry=False))
+    p = spawn_job([python(), os.path.join(harness.WORKLOADS, "cuda_mapped_late.py"), runtime], env=environment(dry=False))
     p.wait_line("^ready", 60)
     recorder = record(p.popen.pid, scratch("mapped-meanwhile.mtr"), "-v")
     p.send()
@@ -288,7 +289,7 @@ def test_two_pytorchs():
     """A C++ library contains its own PyTorch: its allocator's memory is no segment of Python's PyTorch."""
     os.makedirs(scratch("other/torch/lib"), exist_ok=True)
     path, library = scratch("two-pytorchs.mtr"), compiled("other_torch", "other/torch/lib/libc10_cuda")
-    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_calls.py"), library, "0", "cuda_other"], env=environment())
+    p = spawn_job([python(), os.path.join(harness.WORKLOADS, "cuda_calls.py"), library, "0", "cuda_other"], env=environment())
     p.wait_line("^ready", 60)
     recorder = record(p.popen.pid, path)
     for line in ("loaded", "done"):
@@ -314,7 +315,7 @@ def used_at(doc):
 def test_used():
     """A job that takes 13 GiB at once: the driver's figure is recorded at the right event, and is the peak's."""
     path = scratch("grow.mtr")
-    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_grow.py"), "600"],
+    p = spawn_job([python(), os.path.join(harness.WORKLOADS, "cuda_grow.py"), "600"],
               env=dict(environment(), MEMTRACE_DRYRUN_CONTEXT=str(CONTEXT)))
     before = json.loads(p.wait_line("^ready", 60)[len("ready"):])
     recorder = record(p.popen.pid, path)
@@ -350,7 +351,7 @@ def test_used():
 def blocks(name, env, args, attach_at, options=(), until=None):
     """cuda_blocks.py, recorded from its output attach_at on; it keeps its tensors until the recorder prints something."""
     path = scratch(name + ".mtr")
-    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py"), *args], env=env)
+    p = spawn_job([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py"), *args], env=env)
     recorder = None
     for line in ("imported", "ready", "done"):
         p.wait_line("^%s" % line, 60)
@@ -420,7 +421,7 @@ def pluggable(name, attach_at):
 
 def test_requested_of_several():
     """PyTorch's probe counts users per file, so with several processes it is enabled in all that map it: the recorder says so."""
-    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py")], env=environment())
+    p = spawn_job([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py")], env=environment())
     p.wait_line("^imported", 60)
     recorder = record(p.popen.pid, scratch("requested-several.mtr"), "--requested", "--children")
     recorder.wait_line("--requested: PyTorch's probe is on in every process that maps .*libc10_cuda", 60, stream="err")

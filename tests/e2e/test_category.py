@@ -9,7 +9,8 @@ import time
 
 import harness
 import mtr_reader
-from harness import TOOL, WORKLOADS, check, equal, finish, interrupt, nightly, own, python, read_json, record, report, run, scratch, spawn, tool, workload
+from harness import (TOOL, WORKLOADS, check, equal, finish, interrupt, nightly, own, python, read_json, record, report, run,
+                     scratch, spawn, tool, workload)
 
 CATEGORIES = os.path.join(WORKLOADS, "categories.py")
 ALL = ("parameter", "buffer", "gradient", "optimizer_state", "activation", "input")
@@ -201,6 +202,7 @@ def test_while_it_collects():
         equal(doc["categories"][category], 64 * 65 * 4, category)
 
 
+@nightly("dear, and others of this file protect the same")
 def test_ends_while_it_collects():
     """A collection takes the optimizer and the module out of the collector's lists. A last reading then takes no role away."""
     target, path = workload("collects.py", "optimizer"), scratch("ends_collecting.mtr")

@@ -7,7 +7,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import OUT, WORKLOADS, Failure, check, equal, nightly, python, run, scratch, spawn
+from harness import OUT, WORKLOADS, Failure, check, equal, nightly, python, run, scratch, spawn, spawn_job
 
 DUMP = os.path.join(OUT, "tests", "tools", "alloc_dump")
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
@@ -21,7 +21,7 @@ class Target:
             check(os.path.exists(path), "%s is not there: run make all tests", path)
         whole = dict(os.environ, PYTHONUNBUFFERED="1", LD_PRELOAD=PRELOAD, MEMTRACE_DRYRUN_DEVICES="2", **env)
         self.name = role
-        self.p = spawn([python(role), os.path.join(WORKLOADS, "census.py")], env=whole)
+        self.p = spawn_job([python(role), os.path.join(WORKLOADS, "census.py")], env=whole)
         self.p.wait_line("^ready", 60)
         self.dump = spawn([DUMP, str(self.p.pid)], root=True)
 

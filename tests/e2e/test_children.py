@@ -12,7 +12,7 @@ import subprocess
 
 import harness
 import mtr_reader
-from harness import check, equal, finish, own, python, read_json, record, report, run, scratch, spawn, tool, workload
+from harness import check, equal, finish, nightly, own, python, read_json, record, report, run, scratch, spawn, tool, workload
 
 FIRST = 200003  # bytes of the workload's smallest tensor
 
@@ -284,6 +284,7 @@ def test_live():
     equal(target.alive(), True, "the target lives")
 
 
+@nightly("dear, and others of this file protect the same")
 def test_without():
     """Children are neither traced nor harmed, and are reported."""
     target, where = start("without", "many")
@@ -310,6 +311,7 @@ def test_without():
     equal(report(path)["capture"]["children"], 1, "children in the report")
 
 
+@nightly("dear, and others of this file protect the same")
 def test_numbers_used_again():
     """The 128 numbers of processes are used again. A child has all its stacks, also if an earlier child with its number had the same."""
     library = scratch("libc10.so")

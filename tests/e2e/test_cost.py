@@ -8,7 +8,7 @@ import time
 import chaos
 import harness
 import truth
-from harness import check, device, equal, finish, own, python, record, report, run, scratch, spawn, tool, workload
+from harness import check, device, equal, finish, nightly, own, python, record, report, run, scratch, spawn_job, tool, workload
 
 LEVELS = 10
 NOT_SAMPLED = ("not sampled", "small blocks")
@@ -16,7 +16,7 @@ NOT_SAMPLED = ("not sampled", "small blocks")
 
 def job():
     """A small GPT in training on the dry run: launch-bound, so that any tracing takes more than 1 % of its time."""
-    target = spawn([python(), os.path.join(harness.WORKLOADS, "step.py"), "--times", scratch("cost.jsonl")], env=truth.dry_run())
+    target = spawn_job([python(), os.path.join(harness.WORKLOADS, "step.py"), "--times", scratch("cost.jsonl")], env=truth.dry_run())
     target.wait_line("^ready", 120)
     return target
 
@@ -71,6 +71,7 @@ def check_wakeups(recorder):
     check(rate < 60, "%.0f wake-ups a second", rate)
 
 
+@nightly("dear, and others of this file protect the same")
 def test_few_events():
     """Next to a job of some thousand events a second, too."""
     target, path = workload("leak.py", "none", "--steps", "1000000", "--pause", "0.01"), scratch("few.mtr")
@@ -143,6 +144,7 @@ def test_sampled_rows():
     check("whose stacks were not sampled" in " ".join(tool("report", "--at", "end", path)[1].split()), "the text does not say it")
 
 
+@nightly("dear, and others of this file protect the same")
 def test_enough_allowed():
     """Nothing is dropped while the limit is kept, and then the reports do not mention it."""
     target, path = workload("layers.py", "--slow"), scratch("cheap.mtr")
@@ -157,6 +159,7 @@ def test_enough_allowed():
     check("Detail" not in tool("report", path)[1], "the report mentions a limit that was kept")
 
 
+@nightly("dear, and others of this file protect the same")
 def test_no_limit():
     target, path = workload("layers.py", "--slow"), scratch("free.mtr")
     target.wait_line("ready", 120)

@@ -13,7 +13,8 @@ import time
 
 import harness
 import truth
-from harness import PROGRAMS, Skip, check, equal, python, record, report, run, scratch, settle, spawn, tool, until_recorded
+from harness import (PROGRAMS, Skip, check, equal, nightly, python, record, report, run, scratch, settle, spawn, spawn_job, tool,
+                     until_recorded)
 
 MIB = 1 << 20
 CONTEXT = 512 * MIB
@@ -235,13 +236,14 @@ say("freed", 0, 0)
 """
 
 
+@nightly("dear, and others of this file protect the same")
 def test_sleep_tags():
     """One mark a sleep and one a wake-up, also of a server that was up at the attach and wakes in two parts; none for memory that is freed."""
     script = scratch("tags.py")
     with open(script, "w", encoding="utf-8") as f:
         f.write(TAGS)
     path = scratch("tags.mtr")
-    job = spawn([python(), script, harness.compiled("sleepy_pool")], env=truth.dry_run())
+    job = spawn_job([python(), script, harness.compiled("sleepy_pool")], env=truth.dry_run())
     job.wait_line("^up", 120)
     recorder = record(job.pid, path)
     until_tables(path, 0)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 
-from harness import OUT, REPO, WORKLOADS, Skip, check, equal, python, run, scratch, spawn
+from harness import OUT, REPO, WORKLOADS, Skip, check, equal, python, run, scratch, spawn_job
 
 FOLDER = os.path.join(OUT, "dryrun")
 PRELOAD = [os.path.join(FOLDER, n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")]
@@ -53,7 +53,7 @@ def environment(**more):
 def job(role, name, *args, seconds=240, **env):
     """The workload's output, one JSON document per line; and the dry run's log."""
     env = environment(**env)
-    p = spawn([python(role), "-W", "ignore", os.path.join(WORKLOADS, name), *args], env=env, stdin=subprocess.DEVNULL)
+    p = spawn_job([python(role), "-W", "ignore", os.path.join(WORKLOADS, name), *args], env=env, stdin=subprocess.DEVNULL)
     code = p.wait(seconds)
     check(code == 0, "%s %s ended with %s: %s", name, " ".join(args), code, p.tail(p.stderr()))
     log = ""

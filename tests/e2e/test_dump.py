@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import mtr_reader
-from harness import OUT, WORKLOADS, check, equal, nightly, own, python, run, scratch, spawn, tool
+from harness import OUT, WORKLOADS, check, equal, nightly, own, python, run, scratch, spawn, spawn_job, tool
 
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
 VERSIONS = ("newest", "old", "cu12")
@@ -22,7 +22,7 @@ class Target:
             env["LD_PRELOAD"] = PRELOAD
         self.what = "%s on %s (%s)" % (kind, device, role)
         path = scratch("truth-%s-%s-%s.json" % (kind, role, device))
-        self.p = spawn([python(role), os.path.join(WORKLOADS, "dump.py"), kind, device, path], env=env)
+        self.p = spawn_job([python(role), os.path.join(WORKLOADS, "dump.py"), kind, device, path], env=env)
         self.p.wait_line("^ready", 120)
         with open(path, encoding="utf-8") as f:
             self.truth = json.load(f)
@@ -123,7 +123,7 @@ sys.stdin.readline()
 
 def test_elsewhere():
     """CUDA tensors over pinned host memory, as vLLM has them, have not come or gone."""
-    p = spawn([python(), "-c", ELSEWHERE], env=dict(os.environ, LD_PRELOAD=PRELOAD))
+    p = spawn_job([python(), "-c", ELSEWHERE], env=dict(os.environ, LD_PRELOAD=PRELOAD))
     equal(p.wait_line("^ready", 120).split()[1:], ["cuda:0", "True"], "the views")
     code, out, err = tool("dump", "-p", str(p.pid), "--format", "json", root=True)
     equal(code, 0, err)
@@ -150,7 +150,7 @@ sys.stdin.readline()
 
 
 def dtypes(role):
-    p = spawn([python(role), "-W", "ignore", "-c", DTYPES])
+    p = spawn_job([python(role), "-W", "ignore", "-c", DTYPES])
     names = json.loads(p.wait_line("^\\[", 60))
     code, out, err = tool("dump", "-p", str(p.pid), "--by", "tensor", "--format", "json", root=True)
     equal(code, 0, "dump: " + err)
@@ -215,9 +215,10 @@ sys.stdin.readline()
 """
 
 
+@nightly("dear, and others of this file protect the same")
 def test_many_nodes_of_a_function():
     """What autograd's graph saved behind tens of thousands of nodes of a custom Function is found, too."""
-    p = spawn([python(), "-c", FUNCTIONS])
+    p = spawn_job([python(), "-c", FUNCTIONS])
     p.wait_line("^ready", 60)
     code, out, err = tool("dump", "-p", str(p.pid), "--by", "tensor", "--format", "json", root=True)
     equal(code, 0, "dump: " + err)
@@ -282,7 +283,7 @@ sys.stdin.readline()
 def many_holders(role, more=0):
     """Each of 140,000 tensors is in a dict or an object of its own: the search for holders reaches all of them in its time. If there are
     more containers than it examines, `dump` says so, and a list of very many does not keep the search from others."""
-    p = spawn([python(role), "-c", HOLDERS, str(more)], env=dict(os.environ, OMP_NUM_THREADS="1"))
+    p = spawn_job([python(role), "-c", HOLDERS, str(more)], env=dict(os.environ, OMP_NUM_THREADS="1"))
     p.wait_line("^ready", 120)
     code, out, err = tool("dump", "-p", str(p.pid), "--by", "holder", "--format", "json", root=True)
     equal((code, err), (0, ""), "dump of many holders (%s)" % role)
@@ -446,6 +447,7 @@ def full_speed(device):
         float(alone[0]) * 1e3, float(beside[0]) * 1e3))
 
 
+@nightly("dear, and others of this file protect the same")
 def test_full_speed():
     full_speed("cpu")
     full_speed("cuda")

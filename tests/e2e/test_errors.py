@@ -256,7 +256,7 @@ def test_python_without_torch():
 
 
 def test_late_import():
-    target = workload("late_import.py")
+    target = workload("late_import.py", start=spawn)
     target.wait_line("^ready")
     path = scratch("late.mtr")
     recorder = record(target.popen.pid, path, wait=False)
@@ -275,7 +275,7 @@ def test_late_import():
 
 
 def test_wait_counts_as_duration():
-    target = workload("late_import.py")
+    target = workload("late_import.py", start=spawn)
     target.wait_line("^ready")
     recorder = record(target.popen.pid, scratch("never.mtr"), "-d", "1s", wait=False)
     equal(recorder.wait(20), 2, "exit code")

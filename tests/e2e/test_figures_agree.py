@@ -6,7 +6,7 @@ import json
 import os
 import re
 
-from harness import IS_ROOT, TOOL, Skip, check, equal, interrupt, run, scratch, spawn, tool, report, workload
+from harness import IS_ROOT, TOOL, Skip, check, equal, interrupt, nightly, report, run, scratch, spawn, tool, workload
 from terminal import Terminal
 from test_leaks import same_elsewhere
 
@@ -267,10 +267,12 @@ def test_growth_of_leaks():
           ("leak.py", "global history[*]", 16384, "high", 2), "the growth")
 
 
+@nightly("dear, and others of this file protect the same")
 def test_growth_of_healthy():
     same_growth("none", ("no_growth",))
 
 
+@nightly("dear, and others of this file protect the same")
 def test_growth_of_tricky():
     """A cache, a list that is emptied, batches of several lengths, reference cycles; and generation with a key-value cache."""
     same_growth("cache,sawtooth,lengths,cycles", ("no_growth", "unknown"))

@@ -10,7 +10,7 @@ import time
 import harness
 import host_intervals
 import host_leaks
-from harness import check, equal, run, scratch, tool
+from harness import check, equal, nightly, run, scratch, tool
 
 STEPS = 20
 
@@ -54,6 +54,7 @@ def test_small_objects():
     check(planted * 0.7 < of_line < planted * 1.2, "the line has %d of %d bytes", of_line, planted)
 
 
+@nightly("statistics of many recordings")
 def test_error_of_small_objects():
     """Rows of lines that allocate small objects in turn have an interval around the true size."""
     rows = host_intervals.one("malloc", 1, 48)
@@ -208,6 +209,7 @@ os.execv("/bin/sleep", ["sleep", "60"])
 """
 
 
+@nightly("dear, and others of this file protect the same")
 def test_another_program():
     """The process becomes another program: the end is the recorded one's, and no memory of the new one is in the recording."""
     path, script = scratch("another.mtr"), scratch("another.py")

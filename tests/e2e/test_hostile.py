@@ -14,7 +14,7 @@ import signal
 import subprocess
 
 import harness
-from harness import OUT, check, equal, record, run, scratch, spawn, workload
+from harness import OUT, check, equal, record, run, scratch, spawn, spawn_job, workload
 
 ACTS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 MARK = "alert(31337)"
@@ -219,7 +219,7 @@ def endless(kind):
     if not os.path.exists(script):
         with open(script, "w", encoding="utf-8") as f:
             f.write(ENDLESS)
-    p = spawn([harness.python(), script, kind])
+    p = spawn_job([harness.python(), script, kind])
     p.wait_line("^ready", 60)
     return p
 

@@ -5,7 +5,7 @@
 import sys
 
 import harness
-from harness import check, equal, python, report, run, scratch, spawn
+from harness import check, equal, nightly, python, report, run, scratch, spawn
 
 TIMES = 50
 # Keeps TIMES tensors for each line of input. Each line has a function of its own.
@@ -97,6 +97,7 @@ def breakpoints(pid):
     return {start + i: ours[i:i + 1] for i in range(len(ours)) if ours[i] != theirs[i]}
 
 
+@nightly("dear, and others of this file protect the same")
 def test_removed_breakpoints_are_set_again():
     """Another tool writes the original code back: the recording says so, and goes on."""
     p, pid, own = inside("removed")

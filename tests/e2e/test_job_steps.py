@@ -11,7 +11,7 @@ import os
 import subprocess
 
 import harness
-from harness import OUT, WORKLOADS, check, equal, nightly, own, python, run, scratch, spawn, tool
+from harness import OUT, WORKLOADS, check, equal, nightly, own, python, run, scratch, spawn, spawn_job, tool
 
 SIZE, MOST = 1 << 20, 1 << 16
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
@@ -19,7 +19,7 @@ PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "lib
 
 def job(kind, start, pause=0.01, device="cpu", role="main", **env):
     env = dict(os.environ, PYTHONUNBUFFERED="1", **env)
-    p = spawn([python(role), os.path.join(WORKLOADS, "numbered.py"), kind, str(start), str(pause), device], env=env)
+    p = spawn_job([python(role), os.path.join(WORKLOADS, "numbered.py"), kind, str(start), str(pause), device], env=env)
     p.wait_line("^ready", 120)
     return p
 
@@ -80,6 +80,7 @@ def test_adam():
     check(code == 0 and words in " ".join(out.split()), "%r is not in the report: %s %s", words, out[:800], err)
 
 
+@nightly("dear, and others of this file protect the same")
 def test_foreach():
     known("foreach")
 
@@ -89,16 +90,19 @@ def test_dry_run():
     known("adam", device="cuda", LD_PRELOAD=PRELOAD)
 
 
+@nightly("dear, and others of this file protect the same")
 def test_long_optimizer():
     """Most readings are within an optimizer's step."""
     known("wide", pause=0)
 
 
+@nightly("dear, and others of this file protect the same")
 def test_fast():
     """Steps that are shorter than the recorder's rounds: a reading is anywhere in a step."""
     known("foreach", pause=0, until=("--steps", "100"))
 
 
+@nightly("dear, and others of this file protect the same")
 def test_batches():
     """Several batches a step, steps that AMP's scaler skips, a parameter without gradients."""
     for kind in ("accumulate", "skip", "sparse"):
@@ -111,6 +115,7 @@ def test_other_pytorch():
         known("adam", role=role)
 
 
+@nightly("how many readings tell the number is chance")
 def test_python_int():
     """Only the readings of all tensors see this count, and one within which a step ends tells nothing: how many do is chance."""
     p = job("int", 4811)
@@ -124,6 +129,7 @@ def test_python_int():
     p.stop()
 
 
+@nightly("dear, and others of this file protect the same")
 def test_idle_optimizer():
     known("idle")
 
@@ -148,6 +154,7 @@ def unknown(kind, why, **options):
     check(code == 0 and "of the job" not in out, "text of %s: %s", kind, out[:600])
 
 
+@nightly("dear, and others of this file protect the same")
 def test_unknown():
     unknown("sgd", "keeps no count")
     unknown("gan", "several optimizers")

@@ -9,7 +9,7 @@ import re
 import subprocess
 
 import harness
-from harness import OUT, REPO, Skip, check, equal, python, run, scratch, spawn, tool
+from harness import OUT, REPO, Skip, check, equal, python, run, scratch, spawn, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 COMMANDS = ("report", "leaks", "diff", "compare", "estimate", "dump", "replay", "watch", "ctl", "live", "fetch")
@@ -97,7 +97,7 @@ def lines(command, out):
 
 def test_documents_of_processes():
     """dump, and the lines of the live view, watch and ctl."""
-    p = spawn([python(), os.path.join(harness.WORKLOADS, "leak.py"), "list", "--steps", "100000", "--pause", "0.02"])
+    p = spawn_job([python(), os.path.join(harness.WORKLOADS, "leak.py"), "list", "--steps", "100000", "--pause", "0.02"])
     p.wait_line("step 3")
     pid = str(p.pid)
     documents = [document("dump", "-p", pid, *options, root=True) for options in ((), ("--by", "tensor"), ("--by", "module"), ("--children",), ("--device", "host"))]

@@ -15,7 +15,8 @@ import time
 import chaos
 import harness
 import mtr_reader
-from harness import IS_ROOT, Failure, Skip, check, equal, finish, own, python, read_json, report, run, scratch, spawn, sudo, tool
+from harness import (IS_ROOT, Failure, Skip, check, equal, finish, nightly, own, python, read_json, report, run, scratch, spawn,
+                     sudo, tool)
 
 FIRST = 300007
 JOB = os.path.join(harness.WORKLOADS, "named.py")
@@ -289,6 +290,7 @@ cat "$path.out" "$path.err"
 """
 
 
+@nightly("dear, and others of this file protect the same")
 def test_inside():
     """The tool in one PID namespace with the job: the kernel's PIDs differ for both."""
     path = scratch("inside.mtr")
@@ -318,6 +320,7 @@ def links_by_file(pid):
     return found
 
 
+@nightly("dear, and others of this file protect the same")
 def test_images():
     """Two processes of each of two images: one set of probes per image, and forked children of all are recorded from the fork on."""
     storms = []
@@ -439,6 +442,7 @@ def command_of(pid):
         return []
 
 
+@nightly("dear, and others of this file protect the same")
 def test_launcher():
     """A launcher that is picked by name or PID: the worker that has PyTorch is named."""
     launcher = spawn([python(), "-u", os.path.join(harness.WORKLOADS, "launcher.py")])

@@ -5,7 +5,7 @@
 import os
 
 import mtr_reader
-from harness import check, equal, run, scratch, tool
+from harness import check, equal, nightly, run, scratch, tool
 from mtr_writer import Writer
 
 BLOCKS, EVENTS = 20, 100000  # in a block
@@ -49,6 +49,7 @@ def test_written_as_documented():
     check(code == 0 and "a.py:7" in out, "report ended with %d: %s %s", code, out, err)
 
 
+@nightly("dear, and others of this file protect the same")
 def test_stops_at_a_bound():
     path = bomb("similar.mtr", BLOCKS, EVENTS, noise=True)
     check(os.path.getsize(path) < 600000, "%d bytes are no small recording", os.path.getsize(path))

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import harness
-from harness import IS_ROOT, REPO, TOOL, Skip, check, equal, nightly, python, run, scratch, spawn, tool
+from harness import IS_ROOT, REPO, TOOL, Skip, check, equal, nightly, python, run, scratch, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 PARSE, INVALID, NO_METHOD, PARAMS = -32700, -32600, -32601, -32602
@@ -149,7 +149,7 @@ def test_values_of_the_command_line():
 def test_attach_is_offered_on_request():
     if not IS_ROOT:
         raise Skip("needs root")
-    p = spawn([python(), os.path.join(harness.WORKLOADS, "leak.py"), "list", "--steps", "100000", "--pause", "0.02"])
+    p = spawn_job([python(), os.path.join(harness.WORKLOADS, "leak.py"), "list", "--steps", "100000", "--pause", "0.02"])
     p.wait_line("step 2")
     [answer] = talk(call("attach", pid=p.pid, seconds=1), options=("--allow-attach",))
     p.stop()

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 
 import harness
-from harness import OUT, REPO, Skip, check, equal, python, run, scratch, spawn, tool
+from harness import OUT, REPO, Skip, check, equal, python, run, scratch, spawn, spawn_job, tool
 
 # The tables of trace_processor that the queries use, from the JSON by the rules of its importer: spans and instants are slices of a
 # thread's track, counters have a track for each key.
@@ -78,7 +78,7 @@ def merge(recording, trace, expect=0):
 def test_profiled_training():
     """Allocations lie within the profiler's operations on the same thread, and the bytes of each operation are those of the shapes."""
     trace, path = scratch("kineto.json"), scratch("profiled.mtr")
-    p = spawn([python(), os.path.join(harness.WORKLOADS, "profiled.py"), trace])
+    p = spawn_job([python(), os.path.join(harness.WORKLOADS, "profiled.py"), trace])
     p.wait_line("ready")
     r = spawn([harness.TOOL, "record", "-p", str(p.pid), "-f", "-o", path], root=True)
     r.wait_line("attached", stream="err")

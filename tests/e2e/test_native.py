@@ -8,7 +8,7 @@ import sys
 
 import harness
 import truth
-from harness import PROGRAMS, check, equal, nightly, python, record, report, run, scratch, settle, spawn, tool
+from harness import PROGRAMS, check, equal, nightly, python, record, report, run, scratch, settle, spawn, spawn_job, tool
 
 MIB = 1 << 20
 LIBRARY = os.path.join(PROGRAMS, "native", "library.c")
@@ -63,7 +63,7 @@ sys.stdin.readline()
 
 def test_torch_later():
     """A process with CUDA alone imports PyTorch while it is recorded: the message and the report say what is recorded, and bytes are right."""
-    job = spawn([python(), "-c", LATER], env=truth.dry_run())
+    job = spawn_job([python(), "-c", LATER], env=truth.dry_run())
     job.wait_line("has memory")
     path = scratch("later.mtr")
     recorder = record(job.pid, path)
@@ -256,6 +256,7 @@ def test_nccl():
     equal(by_nccl + sums["not_seen"], others, "NCCL's memory and the context, by the driver's figure")
 
 
+@nightly("dear, and others of this file protect the same")
 def test_torch_comes_late():
     """A dry run maps CUDA in every process, so CUDA without PyTorch means nothing yet."""
     path = scratch("late.mtr")

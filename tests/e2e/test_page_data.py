@@ -11,7 +11,7 @@ import shutil
 import subprocess
 
 import harness
-from harness import OUT, TOOL, Skip, check, equal, own, python, record, run, scratch, spawn, tool
+from harness import OUT, TOOL, Skip, check, equal, nightly, own, python, record, run, scratch, spawn, tool
 
 DATA = os.path.join(harness.REPO, "user", "export", "page", "data.js")
 GROUPS = ("line", "category", "module")
@@ -210,6 +210,7 @@ def test_many_events():
     windows(page)
 
 
+@nightly("dear, and others of this file protect the same")
 def test_live_without_a_gpu():
     """A job on two devices, attached during training."""
     job = os.path.join(harness.WORKLOADS, "categories.py")

@@ -13,7 +13,7 @@ import chaos
 import harness
 import mtr_reader
 from hard import Content, exactly, interrupted
-from harness import check, equal, finish, nightly, record, run, scratch, spawn, workload
+from harness import check, equal, finish, nightly, record, run, scratch, spawn, spawn_job, workload
 
 
 # ---- numbers of threads -----------------------------------------------------------------------------------
@@ -70,6 +70,7 @@ def test_thread_numbers():
     check({"first", "second"} <= names, "threads are called %s", names)
 
 
+@nightly("dear, and others of this file protect the same")
 def test_classes_of_nodes():
     """A Function's class at the address of a freed one: its allocations in backward are its own."""
     target = workload("classes.py")
@@ -160,6 +161,7 @@ def test_code_reuse():
     code_reuse("main", 0)
 
 
+@nightly("dear, and others of this file protect the same")
 def test_code_reuse_interrupted():
     code_reuse("main", 3)
 
@@ -237,6 +239,7 @@ def test_children():
 
 # ---- two tracers ----------------------------------------------------------------------------------------
 
+@nightly("dear, and others of this file protect the same")
 def test_two_tracers():
     target = workload("churn.py", "--seconds", "5", "--rate", "30000")
     target.wait_line("^ready", 120)
@@ -277,7 +280,7 @@ sys.stdin.readline()
 
 def test_ends_of_code_that_no_stack_has():
     """After very many code objects each end is recorded; the recorder notices that and resets the table."""
-    target = spawn([harness.python(), "-c", CODE_THAT_COMES_AND_GOES])
+    target = spawn_job([harness.python(), "-c", CODE_THAT_COMES_AND_GOES])
     target.wait_line("^ready", 120)
     path = scratch("strange.mtr")
     recorder = spawn(["env", "MEMTRACE_BENCH=seen", harness.TOOL, "record", "-p", str(target.popen.pid), "-o", path, "-f"], root=True)

@@ -19,7 +19,7 @@ import time
 import harness
 import mtr_reader
 import truth
-from harness import IS_ROOT, Skip, check, device, equal, nightly, own, python, report, run, scratch, spawn, sudo, tool
+from harness import IS_ROOT, Skip, check, device, equal, nightly, own, python, report, run, scratch, spawn, spawn_job, sudo, tool
 
 OK, FAILED, UNUSABLE, NOT_PERMITTED, USAGE = 0, 1, 2, 3, 64
 CAP_CHOWN, CAP_KILL = 0, 5
@@ -291,7 +291,7 @@ def test_waiting_record_is_as_early():
     and then the next attempt counts."""
     code = "import sys; sys.argv = sys.argv[1:]; sys.stdin.readline(); exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))"
     for attempt in range(12):
-        target = spawn([python(), "-c", code, FIRST])
+        target = spawn_job([python(), "-c", code, FIRST])
         path = scratch("waiting-%d.mtr" % attempt)
         recorder = harness.record(target.popen.pid, path, wait=False)
         recorder.wait_line("waiting for `import torch`", 30, stream="err")
@@ -313,6 +313,7 @@ def test_no_torch():
     equal(os.listdir(cwd), [], "files left behind")
 
 
+@nightly("dear, and another test protects the same")
 def test_advice_that_can_be_followed():
     """--children is recommended only where it is allowed: not with --inside."""
     for options, recommended in (((), True), (("--inside",), False)):
@@ -326,6 +327,7 @@ def test_advice_that_can_be_followed():
         equal(p.wait(), 0, "exit code of %s" % (options,))
 
 
+@nightly("dear, and another test protects the same")
 def test_scripts():
     """A program that executes Python after another program: the PID is the same."""
     cwd = folder("scripts")
@@ -408,9 +410,10 @@ while not sys.stdin.closed:
 """
 
 
+@nightly("dear, and another test protects the same")
 def test_bound_below_the_live_blocks():
     """A bound of events leaves the reading at attach whole. A bound of size may cut it, and then the figures say so."""
-    job = spawn([python(), "-c", HOLDS], env=truth.dry_run())
+    job = spawn_job([python(), "-c", HOLDS], env=truth.dry_run())
     held = int(job.wait_line("^ready", 60).split()[1])
     few, small = scratch("few.mtr"), scratch("small.mtr")
     for path, bound in ((few, ("--max-events", "100")), (small, ("--max-size", "64K"))):
@@ -636,6 +639,7 @@ llm = serving.LLM()
 """
 
 
+@nightly("dear, and another test protects the same")
 def test_library_lines():
     """Below a line of the user's code with nearly all memory: the library's lines that share it."""
     packages = os.path.join(scratch("served"), "site-packages")

@@ -10,7 +10,7 @@ import re
 import time
 
 import harness
-from harness import OUT, TOOL, WORKLOADS, check, equal, own, python, read_json, report, run, scratch, spawn, tool
+from harness import OUT, TOOL, WORKLOADS, check, equal, nightly, own, python, read_json, report, run, scratch, spawn, tool
 
 RANKS, STEPS, LEAK = 4, 40, 4 << 20
 with open(os.path.join(WORKLOADS, "ranks.py"), encoding="utf-8") as _f:
@@ -119,6 +119,7 @@ def end(p, recorder, where):
     open(os.path.join(where, "end"), "w", encoding="ascii").close()
 
 
+@nightly("dear, and others of this file protect the same")
 def test_from_the_start():
     where, path = folder("start"), scratch("start.mtr")
     p = spawn([TOOL, "run", "--dry-run-cuda", "--devices", str(RANKS), "--vram", "2G", "--children", "-o", path, "--", *command(where)], root=True)

@@ -13,7 +13,7 @@ import sys
 import time
 
 import harness
-from harness import OUT, TOOL, WORKLOADS, Skip, check, children_of, equal, python, run, scratch, spawn
+from harness import OUT, TOOL, WORKLOADS, Skip, check, children_of, equal, python, run, scratch, spawn_job
 from terminal import Terminal
 
 # ---- tests of the terminal checks -----------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def job():
         env = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONUTF8="1", MEMTRACE_DRYRUN_DEVICES="2", MEMTRACE_DRYRUN_VRAM="2G",
                    LD_PRELOAD=" ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")))
         # By its short name, so that the head of the screen has space for the argument in any folder.
-        _job = spawn([python(), "watched.py", HOSTILE_ARGUMENT], env=env, cwd=WORKLOADS)
+        _job = spawn_job([python(), "watched.py", HOSTILE_ARGUMENT], env=env, cwd=WORKLOADS)
         harness._running.remove(_job)  # kept for later tests
         atexit.register(_job.stop)
         harness.undo_on_signal.append(_job.stop)

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 
-from harness import OUT, WORKLOADS, check, equal, nightly, python, run, scratch, spawn
+from harness import OUT, WORKLOADS, check, equal, nightly, python, run, scratch, spawn_job
 
 FOLDER = os.path.join(OUT, "dryrun")
 PRELOAD = [os.path.join(FOLDER, n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")]
@@ -38,7 +38,7 @@ def job(role, log, *command, **more):
     env = dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), PYTHONUNBUFFERED="1", MEMTRACE_DRYRUN_LOG=log, **more)
     if os.path.exists(log):
         os.unlink(log)
-    p = spawn([python(role), "-W", "ignore", *command], env=env, stdin=subprocess.DEVNULL)
+    p = spawn_job([python(role), "-W", "ignore", *command], env=env, stdin=subprocess.DEVNULL)
     code = p.wait(120)
     check(code == 0, "the script ended with %s: %s", code, p.tail(p.stderr()))
     with open(log, encoding="utf-8") as f:
@@ -134,7 +134,7 @@ def test_waiting_is_said():
     """A place that reads a truth value a thousand times gets a hint, and the log is there from the start."""
     log = scratch("waiting")
     env = dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), PYTHONUNBUFFERED="1", MEMTRACE_DRYRUN_LOG=log)
-    p = spawn([python("main"), "-W", "ignore", GENERATE, "3"], env=env, stdin=subprocess.DEVNULL)
+    p = spawn_job([python("main"), "-W", "ignore", GENERATE, "3"], env=env, stdin=subprocess.DEVNULL)
     line = p.wait_line("dry run: .*generate.py", stream="err")
     hint = WAITS + " has read a truth value of the device 1000 times"
     check(hint in line and WAITS + "=true@64*" in line, "the hint: %r", line)

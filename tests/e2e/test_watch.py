@@ -11,7 +11,7 @@ import sys
 
 import harness
 import test_hostile
-from harness import check, equal, python, run, scratch, spawn, tool, training
+from harness import check, equal, nightly, python, run, scratch, spawn, tool, training
 
 LEAK = os.path.join(harness.WORKLOADS, "leak.py")
 with open(LEAK, encoding="utf-8") as _f:
@@ -191,6 +191,7 @@ def test_out_of_memory():
     p.stop()
 
 
+@nightly("dear, and others of this file protect the same")
 def test_who_comes_later():
     """By name: waits for processes to start; without a GPU, resident memory is used; after the end of one, the next follows."""
     mark = "watched-%d" % os.getpid()

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import OUT, REPO, WORKLOADS, Skip, check, equal, python, run, spawn, tool
+from harness import OUT, REPO, WORKLOADS, Skip, check, equal, nightly, python, run, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 GOLDEN = os.path.join(REPO, "tests", "data", "golden", "widths")
@@ -67,11 +67,12 @@ def test_texts():
 
 
 def job():
-    p = spawn([python(), "shown.py"], cwd=WORKLOADS, env=dict(os.environ, PYTHONUNBUFFERED="1"))
+    p = spawn_job([python(), "shown.py"], cwd=WORKLOADS, env=dict(os.environ, PYTHONUNBUFFERED="1"))
     p.wait_line("^ready", 120)
     return p
 
 
+@nightly("dear: the widths of a table that others have, too")
 def test_dump():
     p, wrong = job(), []
     for name, options in DUMPS.items():
@@ -85,6 +86,7 @@ def test_dump():
     equal(wrong, [], "views of dump whose text differs from %s" % GOLDEN)
 
 
+@nightly("dear: the widths of a table that others have, too")
 def test_estimate():
     """The times of a run are its own."""
     if not os.path.exists(os.path.join(OUT, "dryrun", "libcuda.so.1")):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import harness
-from harness import check, device, equal, python, report, run, scratch, spawn, tool
+from harness import check, device, equal, python, report, run, scratch, spawn, spawn_job, tool
 
 DRYRUN = os.path.join(os.path.dirname(harness.TOOL), "dryrun")
 MIB = 1 << 20
@@ -18,7 +18,7 @@ WAITS = "nothing is written until"
 class Job:
     def __init__(self):
         libraries = " ".join(os.path.join(DRYRUN, name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))
-        self.p = spawn([python(), os.path.join(harness.WORKLOADS, "windows.py")], env={**os.environ, "LD_PRELOAD": libraries})
+        self.p = spawn_job([python(), os.path.join(harness.WORKLOADS, "windows.py")], env={**os.environ, "LD_PRELOAD": libraries})
         self.n = 0
         self.p.wait_line("^ready", 120)
 
