@@ -425,6 +425,10 @@ def test_profiles():
     s = served()
     trace = captured()
     before = [t["trace_id"] for t in s.get("/api/trace/list").expect().json["traces"] if t.get("keep", True)]
+
+    def traces(s):
+        return [t["trace_id"] for t in s.get("/api/trace/list").expect().json["traces"]]
+
     of_trace = s.get("/debug/pprof/memory?trace_id=" + trace["trace_id"]).expect()
     equal(of_trace.type, "application/octet-stream", "type")
     equal(readers.pprof(written("trace.pb.gz", of_trace.body))["cuda:0", "peak"], trace["peak_allocated"], "peak in the profile of a trace")
@@ -438,14 +442,8 @@ def test_profiles():
     # A client that disconnects early leaves nothing either.
     with socket.create_connection((s.host, s.port)) as c:
         c.sendall(b"GET /debug/pprof/memory?seconds=1&pid=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % _shared["jobs"][0].pid)
-        time.sleep(0.3)
-    limit = time.monotonic() + 20
-    while True:
-        left = [t["trace_id"] for t in s.get("/api/trace/list").expect().json["traces"]]
-        if left == before:
-            break
-        check(time.monotonic() < limit, "traces that are left: %s, before %s", left, before)
-        time.sleep(0.2)
+        harness.until(lambda: traces(s) != before, "its capture")
+    harness.until(lambda: traces(s) == before, "only the traces of before")
 
 
 def test_ranks_of_the_last_captures():

@@ -6,7 +6,7 @@ import os
 import time
 
 import harness
-from harness import TOOL, Skip, check, equal, finish, python, report, run, scratch, spawn, tool, until
+from harness import TOOL, Skip, check, equal, finish, python, report, run, scratch, spawn, tool, until, until_recorded
 
 DRYRUN = os.path.join(harness.OUT, "dryrun")
 GIB = 1 << 30
@@ -99,6 +99,11 @@ def ended(pid):
         return True
 
 
+def until_used(path, size):
+    """The driver's figure of the process has been recorded."""
+    until_recorded(path, lambda doc: harness.device(doc, "cuda:0")["reconciliation"]["used"] == size, "the driver's figure", "--at", "end")
+
+
 def test_out_of_memory_beside_a_neighbour():
     machine, path = Machine("neighbour"), scratch("neighbour.mtr")
     p = job()
@@ -107,9 +112,9 @@ def test_out_of_memory_beside_a_neighbour():
     r = recorder(p, machine, path)
     take(p, 1 << 20)
     helper_of(r.pid)
-    time.sleep(3)  # figures are recorded after two equal answers, or after a second
+    until_used(path, 3 * GIB)
     take(p, 8 * GIB, "refused")
-    time.sleep(1)
+    until_recorded(path, lambda doc: harness.device(doc, "cuda:0")["out_of_memory"][0]["driver_total"], "the figures at the error", "--at", "oom")
     finish(r)
     doc = report(path, at="oom")
     d = harness.device(doc, "cuda:0")
@@ -130,7 +135,7 @@ def test_a_driver_that_hangs():
     machine.say("process 1 %d 3G" % p.pid)
     r = recorder(p, machine, path)
     helper = helper_of(r.pid)
-    time.sleep(1.5)
+    until_used(path, 3 * GIB)
     machine.say("hang")
     for i in range(200):
         take(p, (2 << 20) + 512 * i)

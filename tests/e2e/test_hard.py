@@ -12,7 +12,6 @@ import shutil
 import struct
 import subprocess
 import threading
-import time
 
 import exact_rows
 import harness
@@ -111,7 +110,7 @@ def pressed(role, threads):
     path = scratch("cold-%s-%d.mtr" % (role, threads))
     recorder = record(target.popen.pid, path)
     target.send()
-    time.sleep(1)
+    harness.settle(recorder)
     pressure = PageOut(target.popen.pid, 0.05)
     pressure.start()
     truth = json.loads(target.wait_line("^{", 60))
@@ -157,7 +156,7 @@ def brought_in(bench):
     recorder = spawn(["env", "MEMTRACE_BENCH=" + bench, TOOL, "record", "-p", str(target.popen.pid), "-o", path, "-f"], root=True)
     recorder.wait_line(harness.ATTACHED, 30, stream="err")
     target.send()
-    time.sleep(1)
+    harness.settle(recorder)
     pressure = PageOut(target.popen.pid, 1.5)
     pressure.start()
     truth = json.loads(target.wait_line("^{", 60))
@@ -303,7 +302,7 @@ def last_words(role, rounds=5):
         target.out.clear()
         recorder = spawn(["chrt", "-f", "1", TOOL, "record", "-p", pid, "-o", path], root=True)
         recorder.wait_line(ATTACHED, 30, stream="err")
-        time.sleep(0.5)  # work after attach is done
+        harness.settle(recorder)  # work after attach is done
         with open(go, "w", encoding="utf-8"):
             pass
         equal(recorder.wait(60), 0, "exit code of record: %s" % recorder.stderr()[-300:])

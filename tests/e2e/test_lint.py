@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: check
-"""The checks of make lint: layers, opens, words, format, shell, python, commits. tools/dev/lint.sh prints the errors."""
+"""The checks of make lint: layers, opens, words, format, shell, python, commits; tools/dev/lint.sh prints the errors. And that no
+end-to-end test waits for a time to pass."""
+import ast
+import glob
 import os
 import re
 import subprocess
@@ -54,6 +57,71 @@ def test_python():
 
 def test_commits():
     lint("commits")
+
+
+# ---- no test waits for a time to pass -------------------------------------------------------------------------------
+
+# Sleeps that are no wait for something to have happened, by file and function, with the reason.
+SLEEPS = {
+    "chaos.py": "at a random moment", "chaos_around.py": "at a random moment",
+    "hard.py interrupted": "the recorder is stopped for a time",
+    "http_safety.py test_split": "pieces in packets of their own",
+    "kills.py kill_one": "at a random moment",
+    "test_category.py stop_while_it_collects": "at different moments of a collection",
+    "test_category.py test_while_it_collects": "nothing shows that the recorder has tried in vain",
+    "test_cost.py check_wakeups": "a rate",
+    "test_dryrun_calls.py test_sleep_tags": "nothing shows that a reading has found nothing more",
+    "test_dump.py full_speed": "a rate",
+    "test_harm.py test_attach_detach": "at a random moment", "test_harm.py test_kill_9": "at a random moment",
+    "test_on_kill.py test_killed_while_attaching": "at different moments of attaching",
+    "test_reuse.py test_classes_of_nodes": "nothing shows that the recorder has looked at the class",
+    "test_reuse.py test_thread_numbers": "nothing shows that the recorder has looked for ended threads",
+    "test_tui.py kill_while_ending": "between two signals",
+    "test_tui.py test_quiet_cost": "a rate",
+}
+
+
+def sleeps(source):
+    """(function, line) of each sleep that is in no `while`, where it is a pause between two looks."""
+    found = []
+
+    def look(node, function, looks):
+        for child in ast.iter_child_nodes(node):
+            inner = child.name if isinstance(child, ast.FunctionDef) else function
+            if isinstance(child, ast.Call) and not looks and re.search(r"(^|\.)sleep$", ast.unparse(child.func)):
+                found.append((inner, child.lineno))
+            look(child, inner, isinstance(child, ast.While) or (looks and inner == function))
+
+    look(ast.parse(source), "", False)
+    return found
+
+
+def test_no_sleeps():
+    bad, used = [], set()
+    for path in sorted(glob.glob(os.path.join(REPO, "tests", "e2e", "*.py"))):
+        name = os.path.basename(path)
+        with open(path, encoding="utf-8") as f:
+            for function, line in sleeps(f.read()):
+                allowed = {name, "%s %s" % (name, function)} & set(SLEEPS)
+                used |= allowed
+                bad += [] if allowed else ["%s:%d in %s()" % (name, line, function)]
+    equal(bad, [], "sleeps: wait for a line (wait_line), a state (until) or the recording (settle, until_recorded), or give SLEEPS a reason")
+    equal(set(SLEEPS) - used, set(), "exceptions that no sleep needs")
+
+
+def test_sleeps_are_found():
+    source = """
+import time
+def f():
+    time.sleep(1)
+    while not g():
+        time.sleep(0.1)
+        def h():
+            sleep(2)
+    for _ in range(9):
+        time.sleep(3)
+"""
+    equal(sleeps(source), [("f", 4), ("h", 8), ("f", 10)], "sleeps that are found")
 
 
 if __name__ == "__main__":

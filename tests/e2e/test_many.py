@@ -365,7 +365,6 @@ def test_time_namespace():
         recorder = spawn(["unshare", "-T", "--monotonic", offset, "--fork", "--kill-child=SIGINT", harness.TOOL, "record", "--children", "-f",
                           "-p", str(storm.pid), "-o", path], root=True)
         recorder.wait_line(harness.ATTACHED, 60, stream="err")
-        time.sleep(0.2)
         storm.ask("flood 1 500")  # two threads' events have the ring's order
         storm.ask("fork 2")
         finish_inner(recorder)
@@ -375,8 +374,8 @@ def test_time_namespace():
         for pid, f in found.items():
             with open(f, "rb") as file:
                 times = [e["time"] for e in mtr_reader.Recording(file).events() if mtr_reader.KINDS[e["kind"]] == "alloc"]
-            # In ns: a child's first allocation is some ms after its fork, the others are after the pause.
-            check((1e8 if pid == storm.pid else 1e3) < times[0] < 2e10 and times == sorted(times), "offset %s: times of PID %d begin with %s",
+            # In ns: another clock is a second or a day off.
+            check(1e3 < times[0] < 2e10 and times == sorted(times), "offset %s: times of PID %d begin with %s",
                   offset, pid, times[:3])
         storm.end(chaos.Row("time"))
 

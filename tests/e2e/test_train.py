@@ -31,7 +31,13 @@ class Training:
         target.wait_line("^step 10 ", 120)
         self.recorder = record(target.popen.pid, self.recording, "-d", "10s")
         equal(self.recorder.wait(30), 0, "exit code of record")
-        time.sleep(1.2)  # time to note the tensors that the job still holds
+        ended = time.monotonic()
+
+        def noted():
+            with open(times, encoding="utf-8") as f:
+                return json.loads(f.read().split("\n")[-2])[0] > ended + 0.6
+
+        harness.until(noted, "a step after the job has noted the tensors that it held for half a second")
         target.signal(signal.SIGTERM)
         equal(target.wait(60), 0, "the job's exit code")
         with open(truth, encoding="utf-8") as f:
