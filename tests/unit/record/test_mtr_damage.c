@@ -452,6 +452,43 @@ static void test_forged_events(void **state)
 #undef NONE
 }
 
+/* An events block with a step on each of n devices. Returns the number of events that are read. */
+static size_t read_steps_of_devices(unsigned int n)
+{
+	uint8_t rest[5 * (MTR_MAX_BLOCK_DEVICES + 1)], *r = rest, payload[4096] = { 0 },
+						       *p = payload;
+	size_t got;
+
+	for (unsigned int i = 0; i < n; i++) { /* thread, number, type and index */
+		*r++ = 0;
+		r = varint__put(r, i);
+		*r++ = 1;
+		*r++ = (uint8_t)i;
+	}
+	*p++ = 0;
+	p = varint__put(p, n);
+	*p++ = 0;
+	for (int column = 0; column < MTR_COLS; column++)
+		p = varint__put(p, column == MTR_COL_ADDR || column == MTR_COL_SIZE ? 0
+				   : column == MTR_COL_REST ? (uint64_t)(r - rest)
+							    : n);
+	memset(p, 0x1c, n);
+	p += 3 * n; /* times and stacks are 0 */
+	memcpy(p, rest, (size_t)(r - rest));
+	p += r - rest;
+	assert_true(p <= payload + sizeof(payload));
+	assert_int_equal(forged_end(MTR_EVENTS, 0, (uint32_t)(p - payload), payload,
+				    (size_t)(p - payload), &got),
+			 MTR_DAMAGED); /* the end block counts no events */
+	return got;
+}
+
+static void test_too_many_devices(void **state)
+{
+	assert_int_equal(read_steps_of_devices(MTR_MAX_BLOCK_DEVICES), MTR_MAX_BLOCK_DEVICES);
+	assert_int_equal(read_steps_of_devices(MTR_MAX_BLOCK_DEVICES + 1), MTR_MAX_BLOCK_DEVICES);
+}
+
 static void test_forged_blocks(void **state)
 {
 	struct forged *f = malloc(sizeof(*f));
@@ -525,11 +562,11 @@ static void test_varints(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_torn_everywhere), cmocka_unit_test(test_every_bit),
-		cmocka_unit_test(test_not_a_recording), cmocka_unit_test(test_forged_dictionary),
-		cmocka_unit_test(test_forged_facts),	cmocka_unit_test(test_forged_events),
-		cmocka_unit_test(test_forged_blocks),	cmocka_unit_test(test_checksum),
-		cmocka_unit_test(test_varints),
+		cmocka_unit_test(test_torn_everywhere),	 cmocka_unit_test(test_every_bit),
+		cmocka_unit_test(test_not_a_recording),	 cmocka_unit_test(test_forged_dictionary),
+		cmocka_unit_test(test_forged_facts),	 cmocka_unit_test(test_forged_events),
+		cmocka_unit_test(test_too_many_devices), cmocka_unit_test(test_forged_blocks),
+		cmocka_unit_test(test_checksum),	 cmocka_unit_test(test_varints),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
