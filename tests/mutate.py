@@ -168,12 +168,14 @@ def find(copy, fault, ring1, ring2):
     without, with_it = planted(fault, copy.top)
     write(copy.top, fault.file, with_it)
     try:
-        copy.build("all", *[".output/tests/" + name for name in nearest])
-        found = copy.run("check", nearest + [name for name in touching if name in ring1])
+        if nearest:
+            copy.build(*[".output/tests/" + name for name in nearest])
+        found = copy.run("check", nearest)
         if found:
             return 1, found
         copy.build("all", "tests")
-        found = copy.run("check", [name for name in ring1 if name not in nearest + touching])
+        rest = [name for name in ring1 if name not in nearest]
+        found = copy.run("check", sorted(rest, key=lambda name: name not in touching))
         if found:
             return 1, found
         found = copy.run("test", [name for name in touching if name in ring2])
