@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "unit/cmocka.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -671,8 +672,23 @@ static void test_no_process(void **state)
 
 static char dir[64];
 
+static size_t open_before; /* entries of /proc/self/fd before the first test */
+
+static size_t count_open(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
 static int make_dir(void **state)
 {
+	open_before = count_open();
 	snprintf(dir, sizeof(dir), "/tmp/test_proc.XXXXXX");
 	return mkdtemp(dir) ? 0 : -1;
 }
@@ -868,6 +884,12 @@ static void test_open_file(void **state)
 	proc__free(p);
 }
 
+/* The tests before this one. */
+static void test_nothing_stays_open(void **state)
+{
+	assert_int_equal(count_open(), open_before);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -889,6 +911,7 @@ int main(void)
 		cmocka_unit_test(test_remapped_file),
 		cmocka_unit_test(test_open_by_path),
 		cmocka_unit_test(test_open_file),
+		cmocka_unit_test(test_nothing_stays_open),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);
