@@ -6,7 +6,8 @@ something failed, or when what matters most could not be run.
 
     tests/run.py                             ring 2, what CI runs: `make test`
     tests/run.py --ring check                ring 1: no root, no PyTorch, no network: `make check`
-    tests/run.py --ring nightly              what only ring 3 has of these tests: `make nightly-tests`
+    tests/run.py --ring nightly              what only ring 3 has of these tests: `make nightly`
+    tests/run.py --ring nightly=fleet        a group of them: `make night-fleet`
     tests/run.py unit fuzz                   all unit tests, all fuzzers on their corpora; unit/model, unit/model/test_rows: fewer
     tests/run.py http test_exact ...         what serve answers, and this file: all tests of each, of any ring
     tests/run.py --stress 5 test_exact ...   each 5 times, next to 6 busy processes
@@ -34,8 +35,8 @@ AT_ONCE = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", CORES + 1))
 AT_MOST = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", 2 * CORES + 1))
 SPARE_KIB = 4 << 20  # memory that has to be available for one more than AT_ONCE
 MAIN_PATH = "test_exact.test_torch_main"  # a run that skips this one has proved nothing
-WORDS = ("check", "nightly", "long", "alone", "probes-all", "reads-code")
-OF_THE_NIGHT = r"^@nightly|getenv\(\"MEMTRACE_TORCH_PYTHONS\"\)"  # single tests, and unit tests on all versions of PyTorch
+GROUPS = ("versions", "programs", "pages", "fleet", "long", "hosts")  # of ring 3
+WORDS = ("check", *("nightly=" + group for group in GROUPS), "long", "alone", "probes-all", "reads-code")
 UNIT_SECONDS, FILE_SECONDS, GRACE = 300, 900, 10  # a job that is not over then gets SIGTERM, and SIGKILL GRACE later
 UNIT_CPU, FILE_CPU = 40, 200  # budgets of files whose header names none
 DEAREST = 20
@@ -168,14 +169,23 @@ def find():
     return jobs
 
 
+def groups_of(job):
+    """The groups of ring 3 that have the file or some of its tests. Unit tests on every PyTorch run again."""
+    with open(job.path, encoding="utf-8") as f:
+        text = f.read()
+    found = {word[len("nightly="):] for word in job.words if word.startswith("nightly=")} | set(re.findall(r'^@nightly\("(.*)"\)', text, re.M))
+    return found | ({"versions"} if 'getenv("MEMTRACE_TORCH_PYTHONS")' in text else set())
+
+
 def of_ring(jobs, ring):
-    """Those of a ring. A file of ring 2 may have single tests for the night: harness.nightly."""
+    """Those of a ring, or of a group of ring 3. A file of ring 2 may have single tests for the night: harness.nightly."""
     chosen = []
+    ring_, _, group = ring.partition("=")
     for job in jobs.values():
-        is_nightly = "nightly" in job.words
-        if ring == "nightly":
-            with open(job.path, encoding="utf-8") as f:
-                is_in = is_nightly or re.search(OF_THE_NIGHT, f.read(), re.M)
+        is_nightly = any(word.startswith("nightly=") for word in job.words)
+        if ring_ == "nightly":
+            groups = groups_of(job)
+            is_in = group in groups if group else groups
         else:
             is_in = not is_nightly and (ring == "test" or job.is_unit or "check" in job.words)
         if is_in:
@@ -355,7 +365,7 @@ def conclude(sums):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ring", choices=("check", "test", "nightly"), default="test")
+    parser.add_argument("--ring", choices=("check", "test", "nightly", *WORDS[1:len(GROUPS) + 1]), default="test")
     parser.add_argument("--stress", type=int, metavar="N", default=0)
     parser.add_argument("--first-failure", action="store_true")
     parser.add_argument("names", nargs="*")

@@ -6,7 +6,7 @@
 #   tools/deps.sh build          compiler, libraries and tools that the program is built with
 #   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
 #   tools/deps.sh test           what `make test` needs: the same, Debian's own PyTorch, shells, what make lint checks code with
-#   tools/deps.sh nightly        what `make nightly-tests` needs besides; each of these is a part of it:
+#   tools/deps.sh nightly        what `tests/run.py --ring nightly` needs besides; each of these is a part of it:
 #   tools/deps.sh versions       other versions of PyTorch (19 GB)
 #   tools/deps.sh pages          Chromium, and the programs of tests/foreign that open pages and exports
 #   tools/deps.sh guests         gVisor, images that squashfuse mounts, and musl

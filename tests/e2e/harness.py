@@ -69,14 +69,14 @@ class NotInRing(Exception):
     """The test needs what `make check` does without: another ring runs it."""
 
 
-# The ring that tests/run.py runs: check, test or nightly. None: all tests of the file.
-RING = os.environ.get("MEMTRACE_RING")
+# The ring that tests/run.py runs, and of nightly the group. No ring: all tests of the file.
+RING, _, GROUP = os.environ.get("MEMTRACE_RING", "").partition("=")
 
 
-def nightly(why):
-    """A test that `make check` and `make test` leave to the night; why: in tests/README.md's words."""
+def nightly(group):
+    """A test that `make check` and `make test` leave to the night: to `make night-GROUP`."""
     def mark(function):
-        function.nightly = why
+        function.nightly = group
         return function
     return mark
 
@@ -501,6 +501,11 @@ def patched_bytes(pid, names=CODE):
 
 # ---- running ----------------------------------------------------------------------------------------------
 
+def in_ring(group):
+    """Whether the ring has a test of this group of the night; None: of no group."""
+    return (group is not None) == (RING == "nightly") and GROUP in ("", group)
+
+
 def run(namespace):
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
@@ -508,7 +513,7 @@ def run(namespace):
     wanted = sys.argv[1:]
     tests = [(n, f) for n, f in namespace.items() if n.startswith("test_") and callable(f)]
     if RING:
-        tests = [(n, f) for n, f in tests if hasattr(f, "nightly") == (RING == "nightly")]
+        tests = [(n, f) for n, f in tests if in_ring(getattr(f, "nightly", None))]
     if wanted:
         tests = [t for t in tests if t[0] in wanted]
         if len(tests) != len(wanted):

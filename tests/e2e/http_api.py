@@ -600,7 +600,7 @@ def test_own_client():
     equal((got["type"].split(";")[0], got["remaining"], got["after"]), ("application/json", 0, 404), "what it found: %s" % got)
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_guide_python():
     s = served()
     out = guide.run_python("client.py", guide.block("python", "BASE_URL", "my_transformer"), s.url)
@@ -609,7 +609,7 @@ def test_guide_python():
     check("peak_allocated_mb" in out, "output: %s", out)
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_guide_workflow():
     """Trace, export, and the timeline as in the guide."""
     s = served()
@@ -628,7 +628,7 @@ def test_guide_workflow():
     guide.run_python("timeline.py", given + guide.block("python", "timeline.json") + check_it, s.url)
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_guide_typescript():
     s = served()
     s.delete_all()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=fleet long
 """OTLP to an OpenTelemetry collector over TLS and back: the file that it writes, and its own metrics for Prometheus, have the figures and
 the names of /metrics. Needs `tools/deps.sh collector`."""
 import contextlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=programs long
 """
 Checks the schema of `serve` with an OpenAPI validator, and generated requests, valid and invalid: answers must match the schema,
 without server errors and without hanging.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=pages long
 """The dashboard of `serve` and the API's documentation in a browser, used as a person would, with a live job in the dry run.
 Screenshots of all views are in test-logs/dashboard."""
 import os

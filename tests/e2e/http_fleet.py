@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=fleet long
 """Interfaces for fleets: /metrics scraped and queried by Prometheus, the dashboard's queries and the rules on a live job's
 figures, profiles fetched by `go tool pprof`, pushes to test servers, and the files of tools/packaging/deploy."""
 import contextlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=fleet long
 """64 hosts scraped by Prometheus, with our rules: queries find the odd one, and Alertmanager delivers its alert."""
 import http.server
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly
+# run: nightly=long
 """
 64 concurrent clients of `serve`, some on event streams, during the capture of a job with a high allocation rate: no losses, all
 requests are answered, and the server's resources stay constant.

@@ -260,17 +260,17 @@ def test_debian():
     all_jobs("debian", "cpu")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_newest():
     all_jobs("newest", "cpu")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_old():
     all_jobs("old", "cpu")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_oldest():
     all_jobs("oldest", "cpu")
 
@@ -280,7 +280,7 @@ def test_engine_threads():
     all_jobs("main", "cuda")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_engine_threads_cuda_12():
     all_jobs("cu12", "cuda", ("gpt", "mixed"), 100)
 

@@ -163,12 +163,12 @@ def test_no_gpu():
     no_gpu(real_runtime("main"))
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_no_gpu_of_versions():
     no_gpu(real_runtime("main"), real_runtime("cu12"))
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_mapped_meanwhile():
     """The loader maps the rest of a runtime between two of its probes, so the first mapping ends elsewhere: all are there."""
     runtime = real_runtime("cu12")
@@ -207,7 +207,7 @@ def test_dry_run():
     dry_run()
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_dry_run_of_versions():
     dry_run(real_runtime("cu12"))
 

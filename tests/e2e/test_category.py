@@ -96,17 +96,17 @@ def test_debian_torch():
     from_start("cpu", role="debian")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_newest_torch():
     from_start("cpu", role="newest")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_old_torch():
     from_start("cpu", role="old")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_oldest_torch():
     from_start("cpu", role="oldest")
 

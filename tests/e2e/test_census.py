@@ -139,7 +139,7 @@ def test_everything():
     everything("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_everything_of_versions():
     on_all(everything, "newest", "old", "cu12")
 
@@ -160,7 +160,7 @@ def test_expandable():
     expandable("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_expandable_of_versions():
     on_all(expandable, "newest", "cu12")
 

@@ -212,7 +212,7 @@ def test_moved_stacks():
 
 # ---- flame graph ----------------------------------------------------------------------------------------------------
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_flamegraph_in_a_browser():
     """Each pair's page equals its report: both sides of every stack, and no console output."""
     folder = readers()

@@ -193,13 +193,13 @@ def test_entry_points_main():
     bindings("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_entry_points_newest():
     entry_points("newest")
     bindings("newest")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_entry_points_cu12():
     entry_points("cu12")
 
@@ -450,7 +450,7 @@ for _role in ROLES:
                      "failed_capture"):
             def test(role=_role, backend=_backend, job=_job):
                 globals()["check_" + job](result(role, backend, job), backend)
-            globals()["test_%s_%s_%s" % (_role, _backend, _job)] = test if _role == "main" else nightly("other versions of PyTorch")(test)
+            globals()["test_%s_%s_%s" % (_role, _backend, _job)] = test if _role == "main" else nightly("versions")(test)
 del test
 
 

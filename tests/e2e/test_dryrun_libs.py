@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=versions long
 """The dry run's CUDA libraries: no function is missing, and jobs that use them run and take plausible memory."""
 import glob
 import json

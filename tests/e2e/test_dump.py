@@ -166,7 +166,7 @@ def test_dtypes():
         dtypes(role)
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_dtypes_of_versions():
     for role in ("newest", "old"):
         dtypes(role)
@@ -180,7 +180,7 @@ def test_debian():
     on_all(("gpt", "saved"), ("debian",))
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_versions():
     on_all(("gpt", "saved"), VERSIONS)
 
@@ -193,7 +193,7 @@ def test_cuda():
     on_all(("saved",), ("main",), "cuda")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_cuda_of_versions():
     on_all(("gpt",), ("old", "cu12"), "cuda")
 
@@ -301,7 +301,7 @@ def test_many_holders():
     many_holders("main", 400000)
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_many_holders_of_versions():
     for role in VERSIONS:
         many_holders(role)
@@ -335,7 +335,7 @@ def test_variables():
     variables("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_variables_old():
     variables("old")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=programs long
 """Spark and ClickHouse read the tables of `export parquet` as DuckDB does, to the byte, and answer the guide's queries. Needs
 `tools/deps.sh engines`."""
 import glob

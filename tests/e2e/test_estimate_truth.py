@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly
+# run: nightly=versions
 """Estimates of training scripts compared with PyTorch's own counters in them, to the byte: a quick part of `make estimate-truth`,
 which runs more and larger models. No GPU is needed."""
 import functools

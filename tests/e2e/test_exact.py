@@ -32,17 +32,17 @@ def test_torch_debian():
     exact("debian")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_torch_newest():
     exact("newest")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_torch_old():
     exact("old")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_torch_oldest():
     exact("oldest")
 

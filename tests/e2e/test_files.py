@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly
+# run: nightly=hosts
 """Programs from unusual places: images that squashfuse mounts, as Apptainer does without setuid, and programs of another C
 library (musl, as in Alpine)."""
 import glob

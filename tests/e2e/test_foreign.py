@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=programs long
 """Other projects' programs read exports of a real job: speedscope's schema and page, and a browser."""
 import os
 import shutil

@@ -77,7 +77,7 @@ def test_their_own_rules():
     check(figures > 80, "only %d figures were compared", figures)
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_programs_of_others():
     of, asked, missing = recording("tiny"), [], []
     for name, theirs in readers.THEIRS.items():
@@ -171,7 +171,7 @@ def test_snapshot_has_pytorchs_own_stacks():
     pytorchs_own_stacks("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_snapshot_has_pytorchs_own_stacks_newest():
     pytorchs_own_stacks("newest")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=long long
 """tools/gpu_check.sh, made for machines with a GPU, in the dry run; and its bundle."""
 import os
 import subprocess

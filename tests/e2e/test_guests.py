@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly
+# run: nightly=hosts
 """Programs under a kernel that cannot be traced from here: gVisor, virtual machines, and hosts that lack BTF or BPF. check and
 record say in one line what it is and what to do."""
 import os

@@ -142,7 +142,7 @@ def test_pages_not_in_memory():
         under_pressure("main", 10)
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_pages_not_in_memory_old():
     with swap(1024):  # the whole process must fit: pages without swap space stay in memory
         under_pressure("old", 3)
@@ -322,7 +322,7 @@ def test_last_words():
     last_words("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_last_words_old():
     last_words("old")
 
@@ -352,12 +352,12 @@ def test_late_import():
     late_import("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_late_import_newest():
     late_import("newest")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_late_import_old():
     late_import("old")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly
+# run: nightly=fleet
 """The Helm chart: helm's own checks, Kubernetes' schemas for what it renders with few and with all values, and the plain manifests,
 which are rendered from it. Needs `tools/deps.sh charts`."""
 import json

@@ -109,7 +109,7 @@ def test_batches():
         known(kind)
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_other_pytorch():
     for role in ("newest", "old"):
         known("adam", role=role)
@@ -161,7 +161,7 @@ def test_unknown():
     unknown("capturable", "on the device", device="cuda", LD_PRELOAD=PRELOAD)
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_table():
     """`job_step` of `export parquet`."""
     done = subprocess.run([os.path.join(harness.REPO, "tools", "deps.sh"), "python", "tables"], capture_output=True, text=True, check=False)

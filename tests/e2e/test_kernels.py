@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long reads-code cpu=500
+# run: nightly=hosts long reads-code cpu=500
 """The golden job of tests/kernels on the running kernel, and under emulation on the oldest supported one and on one for aarch64.
 `make test-kernels` has more kernels, `make test-kernels-arm` all of it on those of aarch64."""
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long probes-all
+# run: nightly=fleet long probes-all
 """
 The plug-in of kubectl with a fake kubectl, which answers from files and notes how it was called. For one test the fake runs the
 real program on a process in a control group like a pod's.

@@ -182,12 +182,12 @@ def test_bound_method_debian():
     bound("debian")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_bound_method_newest():
     bound("newest")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_bound_method_old():
     bound("old")
 
@@ -206,13 +206,13 @@ def test_bound_method_leak():
 FEW = "plain,recursive,raises,generates,checkpointed,threads"
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_newest():
     recording, wanted, took = run_jobs("newest", jobs=FEW)
     durations(accept("newest", recording, wanted), took)
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_old():
     recording, wanted, took = run_jobs("old", jobs=FEW)
     durations(accept("old", recording, wanted), took)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long probes-all
+# run: nightly=long long probes-all
 """record --rolling: a folder that never exceeds its size; dropped parts are reported and totals stay exact, whatever happens to
 it."""
 import glob

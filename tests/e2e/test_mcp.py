@@ -69,7 +69,7 @@ def text(answer, failed=False):
     return answer["result"]["content"][0]["text"]
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_official_client():
     path = folder()
     names, listed, report, document, leaks, diff, job = official(

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly
+# run: nightly=programs
 """`export perfetto --with` a trace of torch.profiler: one clock, and the queries of the reference."""
 import datetime
 import gzip

@@ -215,7 +215,7 @@ def test_libraries_of_torch():
     check(not roles & {"workspace", "ddp_bucket"}, "without --native nothing tells these roles: %s", roles)
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_libraries_of_torch_old():
     libraries_of_torch("old")
 

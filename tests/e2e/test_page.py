@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=pages long
 """The page of export html in a browser, used as a person would; its figures equal those of report at the same moments, to the
 byte. UPDATE=1 writes the reference pictures, tests/data/page."""
 import collections

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly
+# run: nightly=versions
 """One rank of a large job without its peers: its memory compared with closed formulas, and the data it receives."""
 import json
 import os

@@ -156,7 +156,7 @@ def test_a_failed_curve_leaves_no_file():
     equal(tool("replay", base, "-f")[0], 64, "-f without a curve")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_other_versions():
     """The allocators of other PyTorch versions, too, also of another version than recorded."""
     path, _ = recorded()

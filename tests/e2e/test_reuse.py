@@ -171,12 +171,12 @@ def test_code_reuse_with_losses():
     check(content.fact("counter.lost.code_gone") > 0, "no record about a freed code object was lost")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_code_reuse_newest():
     code_reuse("newest", 1)
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_code_reuse_old():
     code_reuse("old", 1)
 
@@ -200,12 +200,12 @@ def test_twice_told():
     twice_told("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_twice_told_newest():
     twice_told("newest")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_twice_told_old():
     twice_told("old")
 

@@ -234,12 +234,12 @@ def test_from_start_debian():
     from_start("debian")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_from_start_newest():
     from_start("newest")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_from_start_old():
     from_start("old")
 
@@ -262,7 +262,7 @@ def test_cuda_from_start():
     cuda_from_start("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_cuda_from_start_cu12():
     cuda_from_start("cu12")
 
@@ -281,7 +281,7 @@ def test_slow_import():
     slow_import("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_slow_import_newest():
     slow_import("newest")
 

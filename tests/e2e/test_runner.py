@@ -68,11 +68,21 @@ def test_no_second_run():
 
 def test_rings():
     """Each ring has its files, and a single test of the night is not in its file's ring."""
-    top = tree("rings", {"test_a": ("check", {"one": ()}), "test_b": ("long", {"two": ()}), "test_c": ("nightly", {"three": ()})})
-    for ring, files in (("check", ["test_a"]), ("test", ["test_a", "test_b"]), ("nightly", ["test_c"])):
+    top = tree("rings", {"test_a": ("check", {"one": ()}), "test_b": ("long", {"two": ()}), "test_c": ("nightly=fleet", {"three": ()})})
+    for ring, files in (("check", ["test_a"]), ("test", ["test_a", "test_b"]), ("nightly", ["test_c"]), ("nightly=fleet", ["test_c"])):
         code, said = run_tests(top, "--ring", ring)
         ran = sorted(line.split()[1].split(".")[0] for line in said if line.startswith("PASS "))
         equal((code, ran, said[-1]), (0, files, "%d passed, 0 failed" % len(files)), "ring " + ring)
+
+
+def test_groups():
+    """A file, or a file with single tests of the group; an unknown group is an error."""
+    top = tree("groups", {"test_a": ("", {"one": ()}), "test_b": ("nightly=fleet", {"two": ()}), "test_c": ("nightly=pages", {"three": ()})})
+    append(top, "test_a", '"""\n@nightly("fleet")\n"""\n')
+    for ring, ran in (("nightly=fleet", ["test_a", "test_b"]), ("nightly=pages", ["test_c"]), ("nightly", ["test_a", "test_b", "test_c"])):
+        code, said = run_tests(top, "--ring", ring)
+        equal((code, sorted(line.split()[1].split(".")[0] for line in said if line.startswith("PASS "))), (0, ran), "files of " + ring)
+    equal(run_tests(top, "--ring", "nightly=flet")[0], 2, "exit code of an unknown group")
 
 
 def test_budget():

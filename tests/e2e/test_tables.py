@@ -139,7 +139,7 @@ def agree(found, paths):
     return compared
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_sums_are_those_of_report():
     job = os.path.join(GUIDE, "job")
     paths = [made("tiny"), made("leak"), *(os.path.join(GUIDE, f + ".mtr") for f in ("base", "checkpoint", "leak", "oom"))]
@@ -154,7 +154,7 @@ def test_sums_are_those_of_report():
         equal(list(types)[:4], ["recording", "host", "rank", "pid"], "first columns of %s" % table)
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_options_and_names():
     folder = export(scratch("named"), "--job", "a/b c=ü%", "--host", "node 7", made("tiny"))
     found = read(folder)
@@ -189,7 +189,7 @@ def test_options_and_names():
     equal(code, 2, "of no recording: %s" % err)
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_many_events_and_hostile_names():
     """More than one row group, and names that no program should have."""
     path = scratch("hostile.mtr")
@@ -232,7 +232,7 @@ def of_the_guide():
     return text, blocks, folder
 
 
-@nightly("other people's programs")
+@nightly("programs")
 def test_queries_of_the_guide():
     """UPDATE=1 writes the outputs into the guide."""
     text, blocks, folder = of_the_guide()

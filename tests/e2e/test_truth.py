@@ -33,7 +33,7 @@ def test_from_the_start():
     exact("empty_cache", "expandable")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_cuda_12():
     replayed("gpt", role="cu12")
 

@@ -89,7 +89,7 @@ def test_looks_main():
     looks("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_looks_old():
     """Python 3.8 has another frame API."""
     looks("old")
@@ -124,7 +124,7 @@ def test_generate_main():
     generate("main")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_generate_old():
     """Python 3.8 has no function for one variable of a frame."""
     generate("old")

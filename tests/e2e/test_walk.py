@@ -34,7 +34,7 @@ def test_anything_that_calls():
     check(verified("main", "suspended.py", "--seconds", "60") > 1000, "next to no walk ended early")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_anything_that_calls_newest():
     check(verified("newest", "suspended.py", "--seconds", "60") > 1000, "next to no walk ended early")
 
@@ -113,7 +113,7 @@ def test_subinterpreters_debian():
     subinterpreters("debian")
 
 
-@nightly("other versions of PyTorch")
+@nightly("versions")
 def test_subinterpreters_of_versions():
     subinterpreters("newest")
     subinterpreters("old")

@@ -7,6 +7,7 @@ docs/reference/SUPPORT.md: which kernels, machines, C libraries, CPythons, PyTor
     tools/dev/matrix.py --check           compares it; 1: it differs
     tools/dev/matrix.py interpreters      tests every CPython that is here: the golden job of tests/kernels
     tools/dev/matrix.py pytorch           tests every PyTorch that is here: a training job on the CPU, and one with dry-run CUDA
+    tools/dev/matrix.py night TARGET...   runs `make TARGET` for each and adds its result: make nightly
     tools/dev/matrix.py add TABLE CELL    adds a cell, a JSON object: {"suite": "trixie", ...}
 
 The tests write what they saw into tests/data/matrix/TABLE.json, one cell a line; tests/kernels/run.py and tools/dev/distros.sh do so
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATA = os.path.join(REPO, "tests", "data", "matrix")
@@ -43,6 +45,7 @@ TABLES = {
                 ("names of tensors", "names"))),
     "systems": (("suite",), (("Debian", "suite"), ("C library", "libc"), ("gcc", "gcc"), ("clang", "clang"), ("libbpf", "libbpf"), ("CPython", "python"),
                              ("PyTorch of Debian", "torch"), ("BPF token", "token"))),
+    "night": (("target",), (("target", "target"), ("what", "what"), ("counts", "counts"))),
 }
 TITLES = {
     "kernels": ("Kernels and machines", "make test-kernels",
@@ -56,6 +59,7 @@ TITLES = {
     "systems": ("Systems", "make distros",
                 "The README's first command in a fresh chroot of each Debian suite, with compiler warnings as errors; then a job on the suite's own PyTorch, as "
                 "root and as a user with a BPF token."),
+    "night": ("Nightly targets", "make nightly", "Everything that `make test` does not run. A target installs what it needs, and runs by itself, too."),
 }
 # Refused with a message that names the reason. The test that shows it.
 REFUSED = (
@@ -119,6 +123,27 @@ def page():
     text += ["", "## Not tested", "",
              *wrapped("A real GPU and its driver, distributions other than Debian, kernels before 5.10, s390x, ppc64 and RISC-V."), ""]
     return "\n".join(text)
+
+
+# ---- the night ----------------------------------------------------------------------------------------------------
+
+def night(targets):
+    """Runs each target, with its output in a file. Returns how many failed."""
+    bad, logs = 0, os.path.join(OUT, "test-logs")
+    os.makedirs(logs, exist_ok=True)
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    what = dict(line.split(None, 1) for line in output("make", "-s", "-C", REPO, "help").splitlines())
+    for target in targets:
+        path, began = os.path.join(logs, "night-%s.log" % target.removeprefix("night-")), time.monotonic()
+        with open(path, "w+", encoding="utf-8", errors="replace") as log:
+            code = subprocess.run(["make", "-C", REPO, target], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False, env=env).returncode
+            log.seek(0)
+            counts = re.findall(r"^\d+ passed, \d+ failed.*", log.read(), re.M)
+        result = "failed: exit code %d" % code if code else "passed"
+        bad += code != 0
+        print("%s: %s, %s%s (%d min, %s)" % (target, result, "".join(c + ", " for c in counts[-1:]), datetime.date.today(), (time.monotonic() - began) / 60, path), flush=True)
+        add("night", {"target": target, "what": re.sub(r"[:(] ?(docs/|[^()]*\)$).*", "", what[target]).strip(), "counts": counts[-1] if counts else "", "result": result})
+    return bad
 
 
 # ---- what is here -------------------------------------------------------------------------------------------------
@@ -220,6 +245,8 @@ def main():
         add(what[1], json.loads(what[2]))
     elif what == ["interpreters"]:
         bad = interpreters()
+    elif what[0] == "night" and len(what) > 1:
+        bad = night(what[1:])
     elif what == ["pytorch"]:
         bad = pytorch()
     elif what != ["write"]:

@@ -2,7 +2,7 @@
 # What developers run: measurements, comparisons, other kernels and systems. Each installs what it needs.
 
 TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
-.PHONY: demo fleet check test nightly-tests mutate browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels test-many-cpus distros asan asan-serve gpu-bundle \
+.PHONY: demo fleet check test mutate browsers bench bench-long bench-compare bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels test-many-cpus distros asan asan-serve gpu-bundle \
 	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format manifests
 
 deps: ## install what building needs
@@ -20,7 +20,6 @@ deps-bench:
 # NEEDS: what a target needs besides what `make test` does.
 deps-test:
 	$(Q)tools/deps.sh build torch test $(NEEDS)
-nightly-tests: NEEDS := nightly
 truth estimate-truth matrix: NEEDS := versions
 formats: NEEDS := formats tables pages
 browsers bench-page: NEEDS := pages
@@ -39,9 +38,28 @@ test: deps-test ## run the tests that CI runs
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)OUTPUT=$(OUTPUT) tests/run.py
 
-nightly-tests: deps-test ## run the tests that `make test` leaves to the night: other people's programs, long captures
+night-versions: NEEDS := versions estimate
+night-programs: NEEDS := formats tables api pages engines
+night-pages: NEEDS := pages
+night-fleet: NEEDS := pages charts collector
+night-hosts: NEEDS := guests golden
+night-versions: deps-test ## test other versions of PyTorch
+night-programs: deps-test ## let programs of others read exports, tables and documents
+night-pages: deps-test ## use exported pages and the dashboard in Chromium
+night-fleet: deps-test ## test metrics, manifests and many hosts with Prometheus, Helm and an OpenTelemetry collector
+night-long: deps-test ## test long captures and a loaded server
+night-hosts: deps-test ## test gVisor, musl, images and emulated kernels
+NIGHT_TESTS := $(addprefix night-,versions programs pages fleet long hosts)
+$(NIGHT_TESTS):
 	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)OUTPUT=$(OUTPUT) tests/run.py --ring nightly
+	$(Q)OUTPUT=$(OUTPUT) tests/run.py --ring nightly=$(@:night-%=%)
+
+# NIGHT="chaos night-fleet": only these.
+NIGHT ?= $(NIGHT_TESTS) chaos truth attribution formats advice-truth estimate-truth browsers serving host-leaks fleet leak-rates soak soak-real \
+	test-kernels test-many-cpus test-kernels-arm test-emulated distros test-packages matrix asan asan-serve fuzz-long mutate
+.PHONY: nightly $(NIGHT_TESTS)
+nightly: ## run all that `make test` leaves to the night, with results in docs/reference/SUPPORT.md; NIGHT=TARGET: only that
+	$(Q)OUTPUT=$(OUTPUT) tools/dev/matrix.py night $(NIGHT)
 
 mutate: deps-test ## plant 20 faults one at a time and see which tests find them: tests/README.md (an hour)
 	$(Q)tests/mutate.py
