@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "elf_image.h"
@@ -144,11 +145,64 @@ static void test_sparse_files_cost_little(void **state)
 	}
 }
 
+/* Maps PyTorch's library in a child of a child, which lives until the pipe is closed. Returns its
+ * PID, and the child's in *child. */
+static pid_t start_grandchild(pid_t *child, int stay[2], const char *path)
+{
+	int ready[2];
+	pid_t pid;
+	char c;
+
+	assert_int_equal(pipe(ready) | pipe(stay), 0);
+	*child = fork();
+	if (!*child) {
+		close(stay[1]);
+		pid = fork();
+		if (pid) {
+			waitpid(pid, NULL, 0);
+			_exit(0);
+		}
+		pid = getpid();
+		map(open(path, O_RDONLY));
+		if (write(ready[1], &pid, sizeof(pid)) != sizeof(pid) || read(stay[0], &c, 1))
+			_exit(1);
+		_exit(0);
+	}
+	close(stay[0]);
+	assert_int_equal(read(ready[0], &pid, sizeof(pid)), sizeof(pid));
+	close(ready[0]);
+	close(ready[1]);
+	return pid;
+}
+
+/* PyTorch is often in a process that a launcher's worker starts. */
+static void test_children_of_children(void **state)
+{
+	static const uint8_t code[] = { 0xc3 };
+	struct image_func f[] = { { "_ZN3c1015GetCPUAllocatorEv", code, 1 } };
+	struct image im;
+	pid_t pid, child, found[2];
+	char path[128];
+	int fd, stay[2];
+
+	image_build(&im, f, 1, IMAGE_GNU_HASH);
+	fd = new_file(0);
+	put(fd, 0, im.bytes, sizeof(im.bytes));
+	close(fd);
+	snprintf(path, sizeof(path), "%s/0/libc10.so", scratch__path());
+	pid = start_grandchild(&child, stay, path);
+	assert_int_equal(descendants__with_torch(getpid(), found, 2), 1);
+	assert_int_equal(found[0], pid);
+	close(stay[1]);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_symbols_are_looked_up),
 		cmocka_unit_test(test_sparse_files_cost_little),
+		cmocka_unit_test(test_children_of_children),
 	};
 
 	return cmocka_run_group_tests(tests, scratch__make, scratch__drop);
