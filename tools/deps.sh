@@ -18,7 +18,7 @@
 #   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
 #   tools/deps.sh charts         the same, and Helm and kubeconform, which are built here (three minutes)
 #   tools/deps.sh collector      an OpenTelemetry collector, which is built here (three minutes)
-#   tools/deps.sh lint           what make lint checks code with: clang-format, shellcheck, ruff
+#   tools/deps.sh lint           what make lint checks code with: clang-format, shellcheck, ruff, and actionlint if go is here to build it
 #   tools/deps.sh browsers       Firefox, which make browsers opens pages in, besides Chromium
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh estimate       libraries whose training scripts make estimate-truth estimates: transformers, accelerate, torchvision
@@ -41,7 +41,7 @@
 #   tools/deps.sh pprof          prints the path of Go's pprof
 #   tools/deps.sh helm           prints the folder with helm, kubeconform and the schemas of the Prometheus operator
 #   tools/deps.sh otelcol        prints the path of the OpenTelemetry collector
-#   tools/deps.sh ruff           prints the path of ruff
+#   tools/deps.sh ruff           prints the path of ruff; actionlint that of actionlint
 #   tools/deps.sh zig            prints the path of zig, a C compiler that links for older C libraries; gets it if it is not there
 #   tools/deps.sh packages P ... installs Debian packages
 #   tools/deps.sh source P DIR   downloads the source of a Debian package, as this distribution has it; a suite may follow
@@ -69,6 +69,7 @@ PAGES_PACKAGES=(nodejs:node npm:npm chromium:chromium fonts-dejavu-core)
 GUESTS_PACKAGES=(runsc:runsc squashfuse:squashfuse squashfs-tools:mksquashfs musl-tools:musl-gcc)
 LINT_PACKAGES=(clang-format:clang-format shellcheck:shellcheck python3-venv)
 RUFF=0.17.6
+ACTIONLINT=1.7.12
 ZIG=0.17.1
 FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
 PACKAGING_PACKAGES=(git:git binutils:readelf dpkg:dpkg-deb rpm:rpmbuild xz-utils:xz python3:python3 python3-venv util-linux debootstrap:debootstrap
@@ -760,6 +761,27 @@ print_ruff() {
 	echo "$VENVS/ruff-$RUFF/bin/ruff"
 }
 
+actionlint() {
+	local dir=$VENVS/actionlint-$ACTIONLINT go
+	[ ! -x "$dir/actionlint" ] || return 0
+	command -v go >/dev/null || {
+		say "there is no go, which builds actionlint: workflow files are not checked"
+		return 0
+	}
+	say "building actionlint $ACTIONLINT into $dir (half a minute)"
+	mkdir -p "$VENVS"
+	go=$(mktemp -d "$VENVS/go.XXXXXX")
+	(export GOPATH=$go GOCACHE=$go/cache GOBIN=$dir GOFLAGS=-modcacherw &&
+		go install -ldflags='-s -w' "github.com/rhysd/actionlint/cmd/actionlint@v$ACTIONLINT" >&2) ||
+		say "actionlint cannot be had: workflow files are not checked"
+	rm -rf "$go"
+}
+
+print_actionlint() {
+	[ -x "$VENVS/actionlint-$ACTIONLINT/actionlint" ] || die "no actionlint: run tools/deps.sh lint"
+	echo "$VENVS/actionlint-$ACTIONLINT/actionlint"
+}
+
 zig() {
 	local dir=$VENVS/zig-$ZIG path
 	path=$(echo "$dir"/lib/python3*/site-packages/ziglang/zig)
@@ -807,6 +829,7 @@ alertmanager) print_alertmanager && exit ;;
 helm) print_helm && exit ;;
 otelcol) print_otelcol && exit ;;
 ruff) print_ruff && exit ;;
+actionlint) print_actionlint && exit ;;
 zig) zig && exit ;;
 packages) packages "${@:2}" && exit ;;
 source) source_package "${@:2}" && exit ;;
@@ -896,7 +919,7 @@ for what in "${all[@]}"; do
 		docs >/dev/null
 		;;
 	fuzz) fuzz_packages ;;
-	lint) packages "${LINT_PACKAGES[@]}" && ruff ;;
+	lint) packages "${LINT_PACKAGES[@]}" && ruff && actionlint ;;
 	browsers) packages firefox-esr:firefox-esr ;;
 	bench) bench_packages && venvs main bench ;;
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;

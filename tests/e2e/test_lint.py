@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: check
-"""The checks of make lint: layers, opens, words, format, shell, python, commits; tools/dev/lint.sh prints the errors. And that no
-end-to-end test waits for a time to pass."""
+"""The checks of make lint; tools/dev/lint.sh prints the errors. And that no end-to-end test waits for a time to pass, and that the
+workflow files run commands of this repository."""
 import ast
 import glob
 import os
@@ -53,6 +53,32 @@ def test_shell():
 
 def test_python():
     lint("python")
+
+
+def test_workflows():
+    lint("workflows")
+
+
+def test_the_forge_runs_commands_of_this_repository():
+    """Each step is a target of make or a script that exists, and the nightly workflow has every target of `make nightly`."""
+    env = {k: v for k, v in os.environ.items() if k not in ("NIGHT", "MAKEFLAGS", "MAKELEVEL")}
+    said = subprocess.run(["make", "-s", "help"], cwd=REPO, env=env, capture_output=True, text=True, check=True).stdout
+    known, commands = {line.split()[0] for line in said.splitlines()}, []
+    for path in sorted(glob.glob(os.path.join(REPO, ".github", "workflows", "*.yml"))):
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        for command in re.findall(r"^ *(?:- )?run: *(.*)", text, re.M):
+            words = command.split()
+            right = words[1] in known if words[0] == "make" else os.access(os.path.join(REPO, words[0]), os.X_OK)
+            check(right, "%s: `%s` is no target and no script", path, command)
+            commands.append(command)
+    for command in ("make check", ".ci/run", "make nightly NIGHT=${{ matrix.target }}"):
+        check(command in commands, "no workflow runs `%s`: %s", command, commands)
+    said = subprocess.run(["make", "-n", "nightly"], cwd=REPO, env=env, capture_output=True, text=True, check=True).stdout
+    night = said.rsplit(" night ", 1)[1].split("\n")[0].split()
+    equal(set(night) - known, set(), "targets of make nightly that make help does not list")
+    with open(os.path.join(REPO, ".github", "workflows", "nightly.yml"), encoding="utf-8") as f:
+        equal(re.findall(r"^ {10}- (.*)", f.read(), re.M), night, "targets of nightly.yml")
 
 
 def test_commits():

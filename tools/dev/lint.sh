@@ -10,6 +10,7 @@
 #                     format             clang-format, of the version that the code was formatted with
 #                     shell              shellcheck
 #                     python             ruff
+#                     workflows          actionlint
 #                     commits            subjects and bodies of commits
 #
 # A check whose program is not here, or of another version, says so and counts as passed: tools/deps.sh lint installs them.
@@ -55,6 +56,12 @@ python() {
 	"$ruff" check --quiet .
 }
 
+workflows() {
+	local actionlint
+	actionlint=$(tools/deps.sh actionlint 2>/dev/null) || { skip "workflows: no actionlint" && return 0; }
+	"$actionlint" -no-color .github/workflows/*.yml
+}
+
 # "area: imperative summary", at most 72 characters, and the reason in the body.
 commits() {
 	git cat-file -e "$COMMITS_SINCE^{commit}" 2>/dev/null || { skip "commits: $COMMITS_SINCE is not in this checkout" && return 0; }
@@ -67,7 +74,7 @@ commits() {
 		END { exit bad }'
 }
 
-[ $# -gt 0 ] || set -- layers opens words format shell python commits
+[ $# -gt 0 ] || set -- layers opens words format shell python workflows commits
 failed=0
 for check; do
 	echo "== $check"
