@@ -97,6 +97,23 @@ class PageOut(threading.Thread):
         os.close(self.pidfd)
 
 
+def until_faults(path, later):
+    """Waits until a walk has met an absent page, a second passed in the recording, and so many allocations came after that. Without
+    such a walk, it gives up after 300,000 allocations."""
+    seen = []
+
+    def look(doc):
+        counters, allocs = doc["capture"]["counters"], device(doc)["allocs"]
+        faults = counters.get("walks.fault_frame", 0) + counters.get("walks.fault_thread", 0)
+        if not seen and (faults or allocs > 300000):
+            seen.append(doc["capture"]["duration"] + 1)
+        if len(seen) == 1 and doc["capture"]["duration"] > seen[0]:
+            seen.append(allocs + later)
+        return len(seen) == 2 and allocs > seen[1]
+
+    harness.until_recorded(path, look, "allocations after a walk that met an absent page")
+
+
 def under_pressure(role, threads):
     """Whether a walk meets an absent page is random: three tries."""
     if not any(pressed(role, threads) for _ in range(3)):
@@ -105,7 +122,7 @@ def under_pressure(role, threads):
 
 def pressed(role, threads):
     """True if walks met absent pages; then checks their results and those of later walks."""
-    target = workload("cold_frames.py", "--seconds", "5", "--rate", "30000", "--threads", str(threads), role=role)
+    target = workload("cold_frames.py", "--seconds", "60", "--rate", "30000", "--threads", str(threads), role=role)
     target.wait_line("^ready", 120)
     path = scratch("cold-%s-%d.mtr" % (role, threads))
     recorder = record(target.popen.pid, path)
@@ -113,6 +130,8 @@ def pressed(role, threads):
     harness.settle(recorder)
     pressure = PageOut(target.popen.pid, 0.05)
     pressure.start()
+    until_faults(path, 12000)
+    target.send()
     truth = json.loads(target.wait_line("^{", 60))
     pressure.stop()
     finish(recorder)
@@ -150,7 +169,7 @@ def test_pages_not_in_memory_old():
 
 def brought_in(bench):
     """True if walks met absent pages; then checks that the recorder brought them in, so that later stacks are whole."""
-    target = workload("cold_frames.py", "--seconds", "5", "--rate", "20000", "--threads", "3")
+    target = workload("cold_frames.py", "--seconds", "60", "--rate", "20000", "--threads", "3")
     target.wait_line("^ready", 120)
     path = scratch("brought-in-%s.mtr" % bench)
     recorder = spawn(["env", "MEMTRACE_BENCH=" + bench, TOOL, "record", "-p", str(target.popen.pid), "-o", path, "-f"], root=True)
@@ -159,6 +178,8 @@ def brought_in(bench):
     harness.settle(recorder)
     pressure = PageOut(target.popen.pid, 1.5)
     pressure.start()
+    until_faults(path, 60000)
+    target.send()
     truth = json.loads(target.wait_line("^{", 60))
     pressure.stop()
     finish(recorder)

@@ -116,7 +116,7 @@ def main():
         w.start()
     for w in workers:
         w.join()
-    seconds = time.monotonic() - begin
+    seconds, by_line = time.monotonic() - begin, stop.is_set()
     parked = []
     while not exchange.empty():
         parked.append(exchange.get_nowait())
@@ -130,7 +130,9 @@ def main():
               "seconds": seconds, "live": live}
     assert answer["allocs"] - answer["frees"] == len(live), (answer["allocs"], answer["frees"], len(live))
     print(json.dumps(answer), flush=True)
-    reader.join()  # a line, or the end of input
+    reader.join()
+    if by_line:
+        sys.stdin.readline()
 
 
 if __name__ == "__main__":
