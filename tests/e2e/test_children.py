@@ -184,7 +184,7 @@ def test_torchrun():
 def test_service():
     """A router without PyTorch, an engine that it spawns, workers of a fork server: one report with the tree of processes. A tensor in
     shared memory is said to count twice."""
-    target = workload("service.py")
+    target = workload("service.py", start=spawn)
     target.wait_line("^ready", 120)
     path = scratch("service") + "/"
     recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "--children", "-o", path], root=True)

@@ -59,10 +59,8 @@ def show(command_line):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_MM)")
 
 
-def overwrite(places, command):
-    """Makes this process one that was started with this command line."""
-    with open("/proc/self/cmdline", "rb") as f:
-        at = f.read().split(b"\0").index(PLACEHOLDER.encode())
+def overwrite(places, at, command):
+    """Makes this process one that was started with this command line; at: the index of its script or code."""
     for address, after in places:
         own = wide(command[at] + after)
         ctypes.memmove(address, own, len(own))
@@ -86,6 +84,10 @@ def serve(fd):
     channel = socket.socket(fileno=fd)
     channel.set_inheritable(False)
     places = copies()
+    with open("/proc/self/cmdline", "rb") as f:
+        own = f.read().split(b"\0")
+    at = own.index(PLACEHOLDER.encode())
+    show(b"\0".join([*own[:at], b"(tests fork jobs from this)", b""]))
     import torch  # noqa: F401 (what it is all for)
     while True:
         request, fds = receive(channel)
@@ -106,4 +108,4 @@ def serve(fd):
         os.dup2(given, i)
         os.close(given)
     os.chdir(request["cwd"])
-    overwrite(places, request["command"])
+    overwrite(places, at, request["command"])
