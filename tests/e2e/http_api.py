@@ -529,7 +529,7 @@ def test_started_again():
     s.stop()
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_processes_come_and_go():
     """A target's processes end, and others start."""
     word = "come-and-go-%d" % os.getpid()

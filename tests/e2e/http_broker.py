@@ -327,7 +327,7 @@ def looks_like_pytorch(symbol, word):
     return spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "sleep 600; :", word], env=env)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_who_counts_as_a_target():
     """A file name alone does not make a process count as PyTorch, and a target of one user excludes other users' processes."""
     needs_root()

@@ -153,7 +153,7 @@ def test_what_is_refused():
     equal(fields["host"]["type"], "boolean", "host in the schema")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_command():
     """A command is recorded from its first instruction on. Another capture of it, without the member, has no device `host`. Both are
     there after a restart."""

@@ -31,7 +31,7 @@ def recorded(name, *arguments):
     return path, peak, {a["kind"]: a for a in doc["advice"]}
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_wasteful():
     path, peak, advice = recorded("wasteful", "all", *OPTIONS)
     check(ALL <= set(advice), "of all its wastes it is told of %s", sorted(advice))

@@ -40,12 +40,12 @@ def test_wrapped():
     each("between", "ddp", "fsdp2")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_steps_of_other_kinds():
     each("between", "amp", "accumulation")
 
 
-@nightly("compiles for a long time")
+@nightly("long")
 def test_compiled():
     each("between", "compiled_eager", "compiled_aot")
 

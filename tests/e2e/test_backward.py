@@ -321,7 +321,7 @@ def test_report():
     check(any(";" + r["node_class"] + " " in folded for r in charged), "no node in the folded stacks")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_blocks_that_are_calls():
     """backend:cudaMallocAsync: a block is a call into CUDA, whose entry has the node."""
     recording, truth = from_start("main", "cuda", ("mixed",), ("env", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"))
@@ -346,7 +346,7 @@ def lines_by_size(recording):
     return lines, r.facts, lost
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_losses():
     """Lost records of nodes made, nodes that run, or allocations: less is known, and nothing is wrong."""
     whole, lossy = scratch("whole.mtr"), scratch("lossy.mtr")

@@ -202,7 +202,7 @@ def test_while_it_collects():
         equal(doc["categories"][category], 64 * 65 * 4, category)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_ends_while_it_collects():
     """A collection takes the optimizer and the module out of the collector's lists. A last reading then takes no role away."""
     target, path = workload("collects.py", "optimizer"), scratch("ends_collecting.mtr")

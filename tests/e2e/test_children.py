@@ -284,7 +284,7 @@ def test_live():
     equal(target.alive(), True, "the target lives")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_without():
     """Children are neither traced nor harmed, and are reported."""
     target, where = start("without", "many")
@@ -311,7 +311,7 @@ def test_without():
     equal(report(path)["capture"]["children"], 1, "children in the report")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_numbers_used_again():
     """The 128 numbers of processes are used again. A child has all its stacks, also if an earlier child with its number had the same."""
     library = scratch("libc10.so")

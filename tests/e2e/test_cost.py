@@ -71,7 +71,7 @@ def check_wakeups(recorder):
     check(rate < 60, "%.0f wake-ups a second", rate)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_few_events():
     """Next to a job of some thousand events a second, too."""
     target, path = workload("leak.py", "none", "--steps", "1000000", "--pause", "0.01"), scratch("few.mtr")
@@ -144,7 +144,7 @@ def test_sampled_rows():
     check("whose stacks were not sampled" in " ".join(tool("report", "--at", "end", path)[1].split()), "the text does not say it")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_enough_allowed():
     """Nothing is dropped while the limit is kept, and then the reports do not mention it."""
     target, path = workload("layers.py", "--slow"), scratch("cheap.mtr")
@@ -159,7 +159,7 @@ def test_enough_allowed():
     check("Detail" not in tool("report", path)[1], "the report mentions a limit that was kept")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_no_limit():
     target, path = workload("layers.py", "--slow"), scratch("free.mtr")
     target.wait_line("ready", 120)

@@ -236,7 +236,7 @@ say("freed", 0, 0)
 """
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_sleep_tags():
     """One mark a sleep and one a wake-up, also of a server that was up at the attach and wakes in two parts; none for memory that is freed."""
     script = scratch("tags.py")

@@ -215,7 +215,7 @@ sys.stdin.readline()
 """
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_many_nodes_of_a_function():
     """What autograd's graph saved behind tens of thousands of nodes of a custom Function is found, too."""
     p = spawn_job([python(), "-c", FUNCTIONS])
@@ -447,7 +447,7 @@ def full_speed(device):
         float(alone[0]) * 1e3, float(beside[0]) * 1e3))
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_full_speed():
     full_speed("cpu")
     full_speed("cuda")

@@ -84,7 +84,7 @@ def test_fits():
     check(code == 1 and "exist" in err, "an output that is there: %d, %s", code, err)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_other_settings():
     """The recording has requested sizes: a replay under other settings equals a dry run with them."""
     kept, conf = scratch("other.mtr"), "expandable_segments:True,roundup_power2_divisions:4"
@@ -121,7 +121,7 @@ def test_grows():
     check(abs(told - last) < 0.05 * last, "said to be full after step %d, was after %d", told, last)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_short_script_names_the_holder():
     """Growth is the first thing said of a script of 30 steps, which ends long before a reading every 10 s."""
     script, path = os.path.join(WORKLOADS, "tiny.py"), scratch("tiny.mtr")
@@ -147,7 +147,7 @@ def test_short_script_names_the_holder():
     check("held by keep[*] in main" in said[0] and "keep[*]" in said[1], "report says %r", said)
 
 
-@nightly("dear: many dry runs")
+@nightly("long")
 def test_does_not_fit():
     """The line, and the smallest memory: enough for a dry run, while one granule less is not."""
     doc, _, err = estimate("--vram", "544M", expect=4)

@@ -267,12 +267,12 @@ def test_growth_of_leaks():
           ("leak.py", "global history[*]", 16384, "high", 2), "the growth")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_growth_of_healthy():
     same_growth("none", ("no_growth",))
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_growth_of_tricky():
     """A cache, a list that is emptied, batches of several lengths, reference cycles; and generation with a key-value cache."""
     same_growth("cache,sawtooth,lengths,cycles", ("no_growth", "unknown"))

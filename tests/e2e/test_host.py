@@ -54,7 +54,7 @@ def test_small_objects():
     check(planted * 0.7 < of_line < planted * 1.2, "the line has %d of %d bytes", of_line, planted)
 
 
-@nightly("statistics of many recordings")
+@nightly("long")
 def test_error_of_small_objects():
     """Rows of lines that allocate small objects in turn have an interval around the true size."""
     rows = host_intervals.one("malloc", 1, 48)
@@ -209,7 +209,7 @@ os.execv("/bin/sleep", ["sleep", "60"])
 """
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_another_program():
     """The process becomes another program: the end is the recorded one's, and no memory of the new one is in the recording."""
     path, script = scratch("another.mtr"), scratch("another.py")

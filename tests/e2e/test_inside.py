@@ -88,7 +88,7 @@ def test_same_as_the_kernels():
     check(sum(d["allocs"] for d in a["devices"]) > 400 and a["steps"] == 4, "few allocations: %s, %s steps", a["devices"], a["steps"])
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_estimate():
     """`estimate` gives user nobody the same result as root, for whom the kernel records."""
     prefix, _ = nobody()
@@ -190,7 +190,7 @@ def test_exec():
     equal([(r["bytes"], r["count"]) for r in rows], [(4000, 1)], "what the first one made")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_told():
     """Commands that cannot be recorded run all the same, with a message."""
     prefix, folder = nobody()
@@ -282,7 +282,7 @@ def test_a_set_user_id_program_is_not_written_to():
         p.wait(30)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_gpu_check():
     """tools/gpu_check.sh without BPF. Tested in this file, whose header keeps captures of several processes away: their probes would
     be where `run --inside` sets breakpoints, which is refused."""

@@ -97,7 +97,7 @@ def breakpoints(pid):
     return {start + i: ours[i:i + 1] for i in range(len(ours)) if ours[i] != theirs[i]}
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_removed_breakpoints_are_set_again():
     """Another tool writes the original code back: the recording says so, and goes on."""
     p, pid, own = inside("removed")

@@ -80,7 +80,7 @@ def test_adam():
     check(code == 0 and words in " ".join(out.split()), "%r is not in the report: %s %s", words, out[:800], err)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_foreach():
     known("foreach")
 
@@ -90,19 +90,19 @@ def test_dry_run():
     known("adam", device="cuda", LD_PRELOAD=PRELOAD)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_long_optimizer():
     """Most readings are within an optimizer's step."""
     known("wide", pause=0)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_fast():
     """Steps that are shorter than the recorder's rounds: a reading is anywhere in a step."""
     known("foreach", pause=0, until=("--steps", "100"))
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_batches():
     """Several batches a step, steps that AMP's scaler skips, a parameter without gradients."""
     for kind in ("accumulate", "skip", "sparse"):
@@ -115,7 +115,7 @@ def test_other_pytorch():
         known("adam", role=role)
 
 
-@nightly("how many readings tell the number is chance")
+@nightly("long")
 def test_python_int():
     """Only the readings of all tensors see this count, and one within which a step ends tells nothing: how many do is chance."""
     p = job("int", 4811)
@@ -129,7 +129,7 @@ def test_python_int():
     p.stop()
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_idle_optimizer():
     known("idle")
 
@@ -154,7 +154,7 @@ def unknown(kind, why, **options):
     check(code == 0 and "of the job" not in out, "text of %s: %s", kind, out[:600])
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_unknown():
     unknown("sgd", "keeps no count")
     unknown("gan", "several optimizers")

@@ -116,7 +116,7 @@ def check_leaks(d, modes, steps=60):
             equal(r["survives"][-1]["share"], 1, "%s: what stays" % m)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_lines_on_cuda():
     """Five concurrent leaks are found, and no other line; the allocator's pool and other libraries' memory are separate."""
     modes = ("list", "closure", "attribute", "concat", "rare")
@@ -204,7 +204,7 @@ def test_tricky():
     healthy("cache,sawtooth,lengths,cycles", cuda=True, verdicts=("stopped", "released"))
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_generation():
     """A key-value cache grows and is freed; without an optimizer, model calls are the steps."""
     healthy("kv", verdicts=("released",))
@@ -271,7 +271,7 @@ def check_brief(t, path):
         check(row and row["held_by"] and row["held_by"][0]["count"] >= row["count"] - 2, "%s in a recording of 60 steps: %s", mode, row)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_early_steps():
     """Steps that end while the probes are put in place are not of the recording: each step that it has leaves its block."""
     t = workload("leak.py", "list", "--steps", "1000000", "--pause", "0.001")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly long
+# run: nightly=long long
 """A minute with more than a million events: none is lost, and the live blocks at the end are the target's."""
 import json
 import os

@@ -290,7 +290,7 @@ cat "$path.out" "$path.err"
 """
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_inside():
     """The tool in one PID namespace with the job: the kernel's PIDs differ for both."""
     path = scratch("inside.mtr")
@@ -320,7 +320,7 @@ def links_by_file(pid):
     return found
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_images():
     """Two processes of each of two images: one set of probes per image, and forked children of all are recorded from the fork on."""
     storms = []
@@ -441,7 +441,7 @@ def command_of(pid):
         return []
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_launcher():
     """A launcher that is picked by name or PID: the worker that has PyTorch is named."""
     launcher = spawn([python(), "-u", os.path.join(harness.WORKLOADS, "launcher.py")])

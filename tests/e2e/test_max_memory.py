@@ -49,7 +49,7 @@ def test_written_as_documented():
     check(code == 0 and "a.py:7" in out, "report ended with %d: %s %s", code, out, err)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_stops_at_a_bound():
     path = bomb("similar.mtr", BLOCKS, EVENTS, noise=True)
     check(os.path.getsize(path) < 600000, "%d bytes are no small recording", os.path.getsize(path))

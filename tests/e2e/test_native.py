@@ -256,7 +256,7 @@ def test_nccl():
     equal(by_nccl + sums["not_seen"], others, "NCCL's memory and the context, by the driver's figure")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_torch_comes_late():
     """A dry run maps CUDA in every process, so CUDA without PyTorch means nothing yet."""
     path = scratch("late.mtr")

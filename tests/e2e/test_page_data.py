@@ -210,7 +210,7 @@ def test_many_events():
     windows(page)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_live_without_a_gpu():
     """A job on two devices, attached during training."""
     job = os.path.join(harness.WORKLOADS, "categories.py")

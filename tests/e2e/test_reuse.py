@@ -70,7 +70,7 @@ def test_thread_numbers():
     check({"first", "second"} <= names, "threads are called %s", names)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_classes_of_nodes():
     """A Function's class at the address of a freed one: its allocations in backward are its own."""
     target = workload("classes.py")
@@ -161,7 +161,7 @@ def test_code_reuse():
     code_reuse("main", 0)
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_code_reuse_interrupted():
     code_reuse("main", 3)
 
@@ -239,7 +239,7 @@ def test_children():
 
 # ---- two tracers ----------------------------------------------------------------------------------------
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_two_tracers():
     target = workload("churn.py", "--seconds", "5", "--rate", "30000")
     target.wait_line("^ready", 120)

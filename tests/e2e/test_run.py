@@ -313,7 +313,7 @@ def test_no_torch():
     equal(os.listdir(cwd), [], "files left behind")
 
 
-@nightly("dear, and another test protects the same")
+@nightly("long")
 def test_advice_that_can_be_followed():
     """--children is recommended only where it is allowed: not with --inside."""
     for options, recommended in (((), True), (("--inside",), False)):
@@ -327,7 +327,7 @@ def test_advice_that_can_be_followed():
         equal(p.wait(), 0, "exit code of %s" % (options,))
 
 
-@nightly("dear, and another test protects the same")
+@nightly("long")
 def test_scripts():
     """A program that executes Python after another program: the PID is the same."""
     cwd = folder("scripts")
@@ -410,7 +410,7 @@ while not sys.stdin.closed:
 """
 
 
-@nightly("dear, and another test protects the same")
+@nightly("long")
 def test_bound_below_the_live_blocks():
     """A bound of events leaves the reading at attach whole. A bound of size may cut it, and then the figures say so."""
     job = spawn_job([python(), "-c", HOLDS], env=truth.dry_run())
@@ -639,7 +639,7 @@ llm = serving.LLM()
 """
 
 
-@nightly("dear, and another test protects the same")
+@nightly("long")
 def test_library_lines():
     """Below a line of the user's code with nearly all memory: the library's lines that share it."""
     packages = os.path.join(scratch("served"), "site-packages")

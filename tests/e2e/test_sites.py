@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: nightly
+# run: nightly=long
 """Probe sites: functions with all kinds of prologues, called a known number of times. The chosen instruction is the expected one
 and runs once per call, for all arguments."""
 import os

@@ -119,7 +119,7 @@ def end(p, recorder, where):
     open(os.path.join(where, "end"), "w", encoding="ascii").close()
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_from_the_start():
     where, path = folder("start"), scratch("start.mtr")
     p = spawn([TOOL, "run", "--dry-run-cuda", "--devices", str(RANKS), "--vram", "2G", "--children", "-o", path, "--", *command(where)], root=True)

@@ -51,12 +51,12 @@ def test_out_of_memory():
     replayed("1,000 OOMs", mode="attached")
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_other_backend():
     exact("mlp", "async")
 
 
-@nightly("tests the comparison itself")
+@nightly("long")
 def test_the_comparison_finds_what_is_wrong():
     """Small changes of each of PyTorch's figures must be noticed."""
     path, oracle = truth.run_job(BY_NAME["empty_cache"], mode="start")

@@ -191,7 +191,7 @@ def test_out_of_memory():
     p.stop()
 
 
-@nightly("dear, and others of this file protect the same")
+@nightly("long")
 def test_who_comes_later():
     """By name: waits for processes to start; without a GPU, resident memory is used; after the end of one, the next follows."""
     mark = "watched-%d" % os.getpid()

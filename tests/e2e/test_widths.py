@@ -72,7 +72,7 @@ def job():
     return p
 
 
-@nightly("dear: the widths of a table that others have, too")
+@nightly("long")
 def test_dump():
     p, wrong = job(), []
     for name, options in DUMPS.items():
@@ -86,7 +86,7 @@ def test_dump():
     equal(wrong, [], "views of dump whose text differs from %s" % GOLDEN)
 
 
-@nightly("dear: the widths of a table that others have, too")
+@nightly("long")
 def test_estimate():
     """The times of a run are its own."""
     if not os.path.exists(os.path.join(OUT, "dryrun", "libcuda.so.1")):
