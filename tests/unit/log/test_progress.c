@@ -8,12 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/bar.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "log/progress.h"
+
+static uint64_t elapsed; /* ns */
+
+/* Instead of the C library's: time passes only when do_work() says so. */
+int clock_gettime(clockid_t clock, struct timespec *ts)
+{
+	(void)clock;
+	ts->tv_sec = 1 + (time_t)(elapsed / 1000000000);
+	ts->tv_nsec = (long)(elapsed % 1000000000);
+	return 0;
+}
 
 struct work {
 	const char *what;
@@ -39,7 +51,7 @@ static void do_work(const struct work *w)
 		progress__at(&q, 5, 5);
 		if (w->message && i * 20 == 1200)
 			log_warn("a message");
-		usleep(20000);
+		elapsed += 20000000;
 	}
 	progress__end(&q);
 	progress__end(&p);
