@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <time.h>
 
 #include "live.h"
 #include "process/proc.h"
@@ -286,24 +285,16 @@ static int check_pair(uint64_t key, uint64_t value, void *ctx)
 	return 2;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000ull + ts.tv_nsec / 1000000;
-}
-
 /* While the target changes a dict and an instance, a read gives a right pair or an error. */
 static void while_it_changes(struct test *t)
 {
-	uint64_t end = now_ms() + 700, good = 0, bad = 0, seen = 0, v;
+	uint64_t good = 0, bad = 0, seen = 0, v;
 	char *f[LIVE_FIELDS];
 
 	live__tell(&t->live, "churn");
 	assert_int_equal(live__next(&t->live, f), 1);
 	assert_string_equal(f[0], "churning");
-	while (now_ms() < end) {
+	while (good < 1500 || !seen) {
 		struct churn c = { .t = t };
 		int err = pyobj__dict_each(t->py, t->churn_dict, check_pair, &c);
 
@@ -320,7 +311,6 @@ static void while_it_changes(struct test *t)
 	print_message("  while it changes: %" PRIu64 " reads, %" PRIu64 " given up, %" PRIu64
 		      " entries\n",
 		      good, bad, seen);
-	check(t, good && seen, "not one dict could be read");
 }
 
 /* A process without torch. */
