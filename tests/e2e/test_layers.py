@@ -5,8 +5,9 @@
 import collections
 import json
 
+import harness
 import mtr_reader
-from harness import check, equal, nightly, own, record, report, run, scratch, tool, workload
+from harness import check, equal, finish, nightly, own, record, report, run, scratch, tool, workload
 
 
 class Calls:
@@ -122,8 +123,9 @@ def test_in_the_middle():
     allowed = {("Slow", "")} | {("Slow", name % i) for i in range(20) for name in ("layers.%d", "layers.%d.0", "layers.%d.1")}
     for i in range(2):
         path = scratch("middle-%d.mtr" % i)
-        equal(record(target.pid, path, "-d", "%.1fs" % (1.7 + i / 3)).wait(60), 0, "the recorder's end")
-        own(path)
+        recorder = record(target.pid, path)
+        harness.until_recorded(path, lambda doc: doc["capture"]["counters"]["hits.module_call"] > 60, "calls")
+        finish(recorder)
         got = Calls(path)
         equal(set(got.calls) - allowed, set(), "names that there are not")
         check(sum(got.calls.values()) > 30 and got.calls["Slow", ""] >= 1, "only %s", dict(got.calls))
