@@ -51,7 +51,8 @@ def test_small_objects():
     doc = host_leaks.rows_of(recorded("fragments"))
     of_line = sum(r["bytes"] for r in host_leaks.marked(doc, "fragments"))
     planted = STEPS * host_leaks.MIB << 20
-    check(planted * 0.7 < of_line < planted * 1.2, "the line has %d of %d bytes", of_line, planted)
+    check(planted * 0.7 < of_line < planted * 1.2, "the line has %d of %d bytes; %s, %s", of_line, planted,
+          {k: v for k, v in doc["capture"]["counters"].items() if "host" in k}, [(r["file"], r["line"], r["bytes"]) for r in doc["rows"][:6]])
 
 
 @nightly("long")
