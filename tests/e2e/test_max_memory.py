@@ -8,7 +8,7 @@ import mtr_reader
 from harness import check, equal, nightly, run, scratch, tool
 from mtr_writer import Writer
 
-BLOCKS, EVENTS = 20, 100000  # in a block
+BLOCKS, EVENTS = 10, 100000  # in a block
 MIB = 1 << 20
 ENTRY = '{"file":"a.mtr","kind":"segment","from":0,"to":1,"events":1,"lost":0,"bytes":1,"devices":[]}'
 READERS = (["report"], ["leaks"], ["export", "html", "-f", "-o", os.devnull], ["export", "csv", "-f", "-o", os.devnull], ["compare"], ["diff"], ["replay"])
@@ -52,15 +52,15 @@ def test_written_as_documented():
 @nightly("long")
 def test_stops_at_a_bound():
     path = bomb("similar.mtr", BLOCKS, EVENTS, noise=True)
-    check(os.path.getsize(path) < 600000, "%d bytes are no small recording", os.path.getsize(path))
+    check(os.path.getsize(path) < 300000, "%d bytes are no small recording", os.path.getsize(path))
     for command in READERS:
-        code, _, err = read(command, path, "--max-memory", "64M")
+        code, _, err = read(command, path, "--max-memory", "16M")
         equal(code, 1, "exit of %s: %s" % (command[0], err))
-        check("this recording needs more memory than 64.00 MiB" in err, "%s says: %s", command[0], err)
+        check("this recording needs more memory than 16.00 MiB" in err, "%s says: %s", command[0], err)
     code, _, err = tool("report", "--max-memory", "many", path)
     check(code == 64 and "--max-memory" in err, "exit with a size that is none: %d, %s", code, err)
     # With enough memory it is read.
-    code, out, err = tool("report", "--at", "end", "--max-memory", "4G", path, seconds=120)
+    code, out, err = tool("report", "--at", "end", "--max-memory", "1G", path, seconds=120)
     check(code == 0 and "%.2f MiB" % (BLOCKS * EVENTS * 512 / MIB) in out, "report ended with %d: %s %s", code, out[:400], err)
 
 
@@ -68,7 +68,7 @@ def test_stops_at_what_may_be_had():
     """If a process may have little memory, the limit is lower; the system never ends a reader."""
     path = bomb("similar.mtr", BLOCKS, EVENTS, noise=True)
     for command in READERS[:-1]:  # replay needs less
-        code, _, err = read(command, path, prefix=limited(160))
+        code, _, err = read(command, path, prefix=limited(100))
         equal(code, 1, "exit of %s: %s" % (command[0], err))
         check("needs more memory than" in err, "%s says: %s", command[0], err)
 

@@ -10,6 +10,7 @@ and its source count as one file). Exits with 1 if there is such a call.
 The C code is read with regular expressions. Calls through pointers are resolved by what the code passes or assigns: a callback by the
 functions passed as arguments, the next stage by the order in which session__open_...() connects the stages.
 """
+import functools
 import pathlib
 import re
 import sys
@@ -69,9 +70,10 @@ def split_arguments(text, start):
     return arguments
 
 
+@functools.cache
 def calls_in(body, record):
     """(callee as written, arguments) in order, without the cases of other records."""
-    labels, fresh = set(), False
+    labels, fresh, calls = set(), False, []
     for piece in re.split(r"(\bcase \w+:|\bdefault:)", body):
         if piece.startswith(("case", "default")):
             labels = {piece} if fresh else labels | {piece}
@@ -83,7 +85,8 @@ def calls_in(body, record):
             continue
         for call in re.finditer(r"((?:[\w\]\[]+(?:->|\.))*)(\w+)\(", piece):
             if call[2] not in KEYWORDS:
-                yield call[1] + call[2], split_arguments(piece, call.end() - 1)
+                calls.append((call[1] + call[2], split_arguments(piece, call.end() - 1)))
+    return calls
 
 
 def connect_stages(functions):

@@ -41,13 +41,13 @@ format() {
 	local version
 	version=$(clang-format --version 2>/dev/null | sed 's/.*version \([0-9]*\).*/\1/')
 	[ "$version" = $CLANG_FORMAT_VERSION ] || { skip "format: needs clang-format $CLANG_FORMAT_VERSION, here is ${version:-none}" && return 0; }
-	files '*.c' '*.h' '*.cc' | xargs clang-format --dry-run -Werror 2>&1 | grep -E 'error:' | sed 's/: code should be clang-formatted.*/: run make format/' | sort -u -t: -k1,1
+	files '*.c' '*.h' '*.cc' | xargs -n 100 -P "$(nproc)" clang-format --dry-run -Werror 2>&1 | grep -E 'error:' | sed 's/: code should be clang-formatted.*/: run make format/' | sort -u -t: -k1,1
 	return $((PIPESTATUS[1] != 0))
 }
 
 shell() {
 	command -v shellcheck >/dev/null || { skip "shell: no shellcheck" && return 0; }
-	git grep -lE '^#!.*(bash|/sh)\b' -- . ':!*.md' | xargs shellcheck -S warning
+	git grep -lE '^#!.*(bash|/sh)\b' -- . ':!*.md' | xargs -n 20 -P "$(nproc)" shellcheck -S warning
 }
 
 python() {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* run: cpu=40 */
 /*
  * Names the modules of tests/workloads/modules.py in every interpreter of $MEMTRACE_TORCH_PYTHONS
  * (paths separated by colons, each with torch) and compares them with named_modules().
