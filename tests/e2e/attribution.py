@@ -49,7 +49,7 @@ class Live:
         name, category = got or ("", "unknown")
         if not want:
             if name or category != "unknown":
-                self.wrong.append("%d bytes are %s %s, which nobody knows of" % (size, category, name))
+                self.wrong.append("%d bytes are %s %s, which PyTorch does not know" % (size, category, name))
             self.bytes["unheld"] += size
         elif not got:
             self.unnamed(size, want, "not told")

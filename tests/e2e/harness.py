@@ -279,7 +279,7 @@ def spawn(command, **kwargs):
 
 def spawn_job(command, **kwargs):
     """spawn() for a Python job that imports torch, when a test attaches to it later: it has the import behind it from the start. Not
-    for a test of how a process starts, of host memory that it shares with nobody, or of captures that find processes themselves."""
+    for a test of how a process starts, of memory that processes share, or of captures that find processes themselves."""
     return Process(command, popen=forked.Popen, **kwargs)
 
 

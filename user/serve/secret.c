@@ -42,7 +42,8 @@ static int check_file(int fd, size_t max, int is_private, const char *path, char
 	if (fstat(fd, &st))
 		return secret__refuse(-errno, path, NULL, why);
 	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
-		return secret__refuse(-EINVAL, path, "not a file", why);
+		return secret__refuse(-EINVAL, path,
+				      "not a file: it has to be a regular file or a pipe", why);
 	if (is_private && st.st_mode & (S_IROTH | S_IWOTH | S_IWGRP))
 		return secret__refuse(
 			-EPERM, path,
