@@ -268,7 +268,8 @@ def test_bounds():
 
     recorder = record(pid, path, "--max-size", "100K")
     equal(recorder.wait(60), 0, "--max-size")
-    check(50 << 10 <= os.path.getsize(path) <= 100 << 10, "the file has %d bytes of 100K", os.path.getsize(path))
+    # The block that would not fit is left out: how large it is depends on the time that passed.
+    check(32 << 10 <= os.path.getsize(path) <= 100 << 10, "the file has %d bytes of 100K", os.path.getsize(path))
     report(path)
 
     equal(record(pid, path, "-d", "1500ms").wait(30), 0, "-d 1500ms")
