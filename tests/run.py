@@ -64,7 +64,9 @@ class Job:
         else:
             env["PYTHONDONTWRITEBYTECODE"] = "1"
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env)
+            # A unit test that fails leaves its processes behind: they are in its group. Files of end-to-end tests end theirs.
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env,
+                                            process_group=0 if self.is_unit else None)
         self.began = time.monotonic()
         self.limit = UNIT_SECONDS if self.is_unit else FILE_SECONDS
         self.late = 0  # signals that it got
@@ -80,10 +82,12 @@ class Job:
 
     def ended(self):
         """True once it has ended; its CPU time is that of all its descendants that somebody waited for."""
-        pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
-        if not pid:
+        if not os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             self.stop_if_late()
             return False
+        if self.is_unit:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self.cpu = usage.ru_utime + usage.ru_stime
         self.seconds = time.monotonic() - self.began

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from harness import REPO, check, equal, run, scratch
+from harness import REPO, check, equal, run, scratch, state_of, until
 
 # A file of made-up tests. Each counts its runs in a file, and fails in those whose numbers it is given.
 TEST = """# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
@@ -121,6 +121,22 @@ def test_a_test_that_never_ends():
     code, said = run_tests(top, "test_a", "test_b")
     equal((code, said[-1]), (1, "2 passed, 1 failed"), "exit code and last line")
     check("FAIL test_a: not over after 9 s before its end" in said[-2], "the reason:\n%s", "\n".join(said))
+
+
+def test_a_unit_test_leaves_no_process():
+    """A unit test that fails does not end what it started."""
+    top = tree("orphan", {})
+    for path, text in (("tests/unit/a/test_a.c", "/* no words */\n"), ("out/tests/unit/a/test_a", '#!/bin/sh\nsleep 300 >&- 2>&- &\necho $! >"$0.pid"\nexit 1\n')):
+        path = os.path.join(top, path)
+        os.makedirs(os.path.dirname(path))
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, 0o755)
+    code, said = run_tests(top, "unit/a")
+    equal((code, said[-1]), (1, "0 passed, 1 failed"), "exit code and last line")
+    with open(path + ".pid", encoding="ascii") as f:
+        pid = int(f.read())
+    until(lambda: not os.path.exists("/proc/%d" % pid) or state_of(pid) == "Z", "PID %d has ended" % pid)
 
 
 def test_first_failure():
