@@ -291,7 +291,7 @@ def test_waiting_record_is_as_early():
     and then the next attempt counts."""
     code = "import sys; sys.argv = sys.argv[1:]; sys.stdin.readline(); exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))"
     for attempt in range(12):
-        target = spawn_job([python(), "-c", code, FIRST])
+        target = spawn([python(), "-c", code, FIRST])
         path = scratch("waiting-%d.mtr" % attempt)
         recorder = harness.record(target.popen.pid, path, wait=False)
         recorder.wait_line("waiting for `import torch`", 30, stream="err")
