@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <jansson.h>
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -1269,31 +1268,6 @@ static void test_names_are_alike(void **state)
 	setenv("COLUMNS", "80", 1);
 }
 
-/* tests/data/report.bin is generated: training of a GPT of twelve blocks, attached while it
- * runs. */
-static void test_golden(void **state)
-{
-	static const char *const widths[] = { "80", "120", "200", NULL };
-
-	assert_non_null(setlocale(LC_ALL, "C.UTF-8"));
-	for (size_t i = 0; i < 4; i++) {
-		char name[64];
-		struct output *o;
-
-		if (widths[i])
-			setenv("COLUMNS", widths[i], 1);
-		else
-			unsetenv("COLUMNS");
-		o = report("--top", "12", i == 2 ? "--bars" : "--no-bars", "tests/data/report.bin",
-			   NULL);
-		snprintf(name, sizeof(name), "report-%s.txt", widths[i] ? widths[i] : "piped");
-		assert_string_equal(o->err, "");
-		expect_golden(o->out, name);
-	}
-	setenv("COLUMNS", "80", 1);
-	setlocale(LC_ALL, "C");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1301,7 +1275,6 @@ int main(void)
 		cmocka_unit_test(test_text_is_80_columns),
 		cmocka_unit_test(test_combinations),
 		cmocka_unit_test(test_named),
-		cmocka_unit_test(test_golden),
 		cmocka_unit_test(test_folded),
 		cmocka_unit_test(test_columns),
 		cmocka_unit_test(test_names_are_alike),
