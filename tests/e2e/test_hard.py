@@ -351,7 +351,7 @@ def test_last_words_old():
 # ---- import during the capture ----------------------------------------------------------------------------
 
 def late_import(role):
-    target = workload("late_model.py", role=role)
+    target = workload("late_model.py", role=role, start=spawn)
     target.wait_line("^ready", 30)
     path = scratch("late-%s.mtr" % role)
     recorder = record(target.popen.pid, path, wait=False)

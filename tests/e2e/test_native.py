@@ -8,7 +8,7 @@ import sys
 
 import harness
 import truth
-from harness import PROGRAMS, check, equal, nightly, python, record, report, run, scratch, settle, spawn, spawn_job, tool
+from harness import PROGRAMS, check, equal, nightly, python, record, report, run, scratch, settle, spawn, tool
 
 MIB = 1 << 20
 LIBRARY = os.path.join(PROGRAMS, "native", "library.c")
@@ -63,7 +63,7 @@ sys.stdin.readline()
 
 def test_torch_later():
     """A process with CUDA alone imports PyTorch while it is recorded: the message and the report say what is recorded, and bytes are right."""
-    job = spawn_job([python(), "-c", LATER], env=truth.dry_run())
+    job = spawn([python(), "-c", LATER], env=truth.dry_run())
     job.wait_line("has memory")
     path = scratch("later.mtr")
     recorder = record(job.pid, path)
