@@ -148,8 +148,8 @@ static void put_process(struct grid *t, const struct ranks *r, const struct proc
 	grid__put(t, TREE_RESERVED,
 		  k && k->has_totals ? text__bytes(text, sizeof(text), k->reserved) : "-", NULL);
 	grid__put(t, TREE_TIME, k ? text__time(text, sizeof(text), k->time) : "-", NULL);
-	snprintf(text, sizeof(text), "%s", k ? k->devices : "-");
-	grid__put(t, TREE_DEVICE, words__cut(text, 8), NULL);
+	grid__put(t, TREE_DEVICE, k ? words__cut(rank__devices(text, sizeof(text), k), 16) : "-",
+		  NULL);
 	snprintf(text, sizeof(text), "%" PRIu64, p->id.pid);
 	grid__put(t, TREE_PID, text, NULL);
 }

@@ -28,6 +28,7 @@ struct ranks {
 	struct step_match match;
 	struct rank_groups groups;
 	struct process_tree tree;
+	struct shared_devices shared;
 };
 
 struct ranks *ranks__new(const struct ranks_opts *o)
@@ -58,6 +59,7 @@ void ranks__free(struct ranks *r)
 		for (size_t k = 0; k < r->all[i].ngrowth; k++)
 			free(r->all[i].growth[k]);
 		free(r->all[i].growth);
+		free(r->all[i].each);
 	}
 	strings__free(r->strings);
 	strings__free(r->ids);
@@ -68,6 +70,7 @@ void ranks__free(struct ranks *r)
 	free(r->slow.all);
 	rank_groups__free(&r->groups);
 	process_tree__free(&r->tree);
+	shared_devices__free(&r->shared);
 	free(r);
 }
 
@@ -245,6 +248,70 @@ static void add_device(struct rank *k, const struct model_device *d)
 	k->drift = d->drift > k->drift ? d->drift : k->drift;
 	k->has_totals |= d->has_totals;
 	k->before_unknown |= !d->before_known;
+}
+
+/* Notes an accelerator that the recording uses. */
+static int note_device(struct rank *k, const struct model_device *d)
+{
+	struct rank_device *e;
+
+	if (array__grow(&k->each, &k->room_each, k->neach + 1, sizeof(*k->each)))
+		return -ENOMEM;
+	e = &k->each[k->neach++];
+	*e = (struct rank_device){ .device = d->device,
+				   .bytes = d->mark_allocated,
+				   .peak = d->peak_allocated };
+	snprintf(e->name, sizeof(e->name), "%s", d->name);
+	return 0;
+}
+
+/* Notes the largest row of each device, for a recording that uses several. */
+static int note_rows(struct ranks *r, const struct analysis *a)
+{
+	struct row_opts o = { .by = BY_LINE,
+			      .when = ROWS_AT_MARK,
+			      .which_line = r->opts->which_line,
+			      .any_module = true,
+			      .any_phase = true,
+			      .any_category = true };
+	struct rank *k = &r->all[r->n - 1];
+	int err = 0, device;
+
+	for (size_t i = 0; i < k->neach && k->neach > 1 && !err; i++) {
+		struct row *most = &k->each[i].most;
+		struct holder_rows rows;
+
+		device = model__find_device(a->model, k->each[i].name);
+		err = device < 0 ? -ENOENT
+				 : holder_rows__of(a->model, (size_t)device, &o, true, &rows);
+		if (err)
+			return err == -ENOENT ? 0 : err;
+		if (rows.n)
+			*most = (struct row){ .bytes = rows.all[0].bytes,
+					      .before_attach = rows.all[0].before_attach,
+					      .file = rows.all[0].file,
+					      .line = rows.all[0].line,
+					      .name = rows.all[0].name,
+					      .module = "" };
+		if (strings__keep(r->strings, &most->file) ||
+		    strings__keep(r->strings, &most->name))
+			err = -ENOMEM;
+		if (err)
+			most->file = most->name = NULL; /* not ours */
+		holder_rows__free(&rows);
+	}
+	return err;
+}
+
+/* The moment of a recording whose devices have several: that of the sum's peak. */
+static void set_time(const struct ranks *r, struct rank *k, const struct analysis *a)
+{
+	struct model_all all;
+
+	if (k->ndevices < 2 || r->opts->at != AT_PEAK)
+		return;
+	model__all(a->model, &all);
+	k->time = all.peak_allocated_time;
 }
 
 static int add_growth(struct rank *k, const struct analysis *a, size_t device)
@@ -430,9 +497,11 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 	err = describe(&r->all[r->n++], a);
 	find_workers(r);
 	for (size_t i = 0; i < n && !err; i++) {
-		if (!wanted(a, i, device, others))
-			continue;
 		model__device(a->model, i, &d);
+		if (d.marked && !device__on_host(d.device) && rank__uses(&d))
+			err = note_device(&r->all[r->n - 1], &d);
+		if (err || !wanted(a, i, device, others))
+			continue;
 		add_device(&r->all[r->n - 1], &d);
 		err = add_rows(r, a, i, (uint32_t)r->n - 1);
 		if (!err)
@@ -440,6 +509,9 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 		if (!err && device__on_host(d.device))
 			err = add_shared(&r->all[r->n - 1], a, i);
 	}
+	if (!err)
+		err = note_rows(r, a);
+	set_time(r, &r->all[r->n - 1], a);
 	return err ? err : add_process(r, a);
 }
 
@@ -874,7 +946,7 @@ static int make_groups(struct ranks *r)
 		out_lines[i] = r->lines[i].row.filtered ||
 			       (r->lines[i].row.before_attach && no_holders);
 	for (size_t i = 0; i < r->n && out; i++)
-		out[i] = r->all[i].worker;
+		out[i] = r->all[i].worker || r->all[i].guest;
 	if (out_lines && out)
 		err = rank_groups__make(r->cells, r->ncells, out_lines, out, r->n, &r->groups);
 	free(out_lines);
@@ -898,7 +970,7 @@ static int compare_groups(struct ranks *r, struct compared *c)
 	err = compare_steps(r, c);
 	c->n_families = r->groups.n;
 	for (size_t i = 0; i < r->n; i++)
-		if (!r->all[i].worker)
+		if (!r->all[i].worker && !r->all[i].guest)
 			c->family[i] = rank_groups__family(&r->groups, i);
 	return err ? err : compare_families(r, c);
 }
@@ -931,6 +1003,17 @@ static int compare(struct ranks *r)
 	return err;
 }
 
+/* Memory on the own device of another rank is not compared with that rank's. */
+static int share_devices(struct ranks *r)
+{
+	int err = shared_devices__find(r->all, r->n, &r->shared);
+
+	for (size_t i = 0; i < r->n && !err && r->shared.n; i++)
+		r->all[i].guest = r->all[i].ndevices == 1 && r->all[i].neach > 1 &&
+				  shared_devices__guest(&r->shared, i, r->all[i].devices);
+	return err;
+}
+
 int ranks__finish(struct ranks *r)
 {
 	uint64_t sum = 0;
@@ -941,8 +1024,12 @@ int ranks__finish(struct ranks *r)
 	if (err)
 		return err;
 	set_labels(r);
-	if (ranks__one_job(r))
+	if (ranks__one_job(r)) {
 		set_hosts(r);
+		err = share_devices(r);
+		if (err)
+			return err;
+	}
 	if (ranks__one_tree(r))
 		set_tree_labels(r);
 	gather_cells(r);
@@ -970,6 +1057,11 @@ size_t ranks__count(const struct ranks *r)
 const struct rank *ranks__at(const struct ranks *r, size_t i)
 {
 	return &r->all[i];
+}
+
+const struct shared_devices *ranks__shared(const struct ranks *r)
+{
+	return &r->shared;
 }
 
 const struct process_tree *ranks__tree(const struct ranks *r)

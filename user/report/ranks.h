@@ -36,6 +36,30 @@ struct rank_clock {
 	bool known;
 };
 
+struct rank_device { /* an accelerator that a recording uses */
+	struct device device;
+	char name[16];
+	uint64_t bytes, peak; /* at its moment, and its largest */
+	/* The largest row as with --by line, with file, line and name only; strings owned by the
+	 * ranks. Set if the recording uses several devices. */
+	struct row most;
+};
+
+/* Devices that are the own one of a rank and have memory of others. Indices are comparable then:
+ * processes that each see only their own GPU all call it cuda:0. */
+struct shared_devices {
+	struct shared_device {
+		uint32_t first, n; /* range of uses, by recording */
+		uint32_t guests;   /* those whose own device is another one */
+	} * all;
+	size_t n;
+	struct device_use {
+		uint32_t recording;
+		const struct rank_device *device, *own;
+	} * uses;
+	size_t n_uses;
+};
+
 struct rank {		/* one recording */
 	uint32_t added; /* index in the order of adding */
 	char *name;
@@ -62,12 +86,15 @@ struct rank {		/* one recording */
 	char no_number[96]; /* why its steps have no numbers, cleaned; "" if they have */
 	struct rank_clock clock;
 	bool complete;
-	bool older;	  /* the recording is of a version that did not number its steps */
-	char devices[64]; /* devices, such as "cuda:0 cuda:1" */
+	bool older;	   /* the recording is of a version that did not number its steps */
+	char devices[256]; /* devices that count here, such as "cuda:0 cuda:1" */
 	uint32_t ndevices;
+	struct rank_device *each; /* all that it uses, also those that do not count here */
+	size_t neach, room_each;
+	bool guest; /* what counts here is memory on the own device of another rank */
 	/* Sums over these devices, each at its own moment, in bytes. */
 	uint64_t allocated, reserved, peak, total_allocated, before_attach;
-	uint64_t time;	     /* moment of the first device, ns */
+	uint64_t time;	     /* moment of the first device; of the sum's peak, if it has several */
 	uint64_t drift;	     /* largest drift of the devices, bytes */
 	bool has_totals;     /* true if one device carries totals, so that drift is known */
 	bool before_unknown; /* true if memory from before attach is unknown for a device */
@@ -167,6 +194,18 @@ void ranks__print_title(FILE *out, size_t width, const struct ranks *r);
 size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);
 /* Appends a range to a list of numbers: "0-3, 7". Returns the new length, or len without room. */
 size_t ranks__add_range(char *buf, size_t size, size_t len, uint64_t first, uint64_t last);
+/* Returns the devices that have memory of several ranks of one job. */
+const struct shared_devices *ranks__shared(const struct ranks *r);
+/* ranks: recordings of one job, n of them, which *ret borrows. Returns 0 or -ENOMEM; the caller
+ * frees ret, also after an error. */
+int shared_devices__find(const struct rank *ranks, size_t n, struct shared_devices *ret);
+void shared_devices__free(struct shared_devices *s);
+/* Returns whether the device of this name is another rank's own one. */
+bool shared_devices__guest(const struct shared_devices *s, size_t recording, const char *device);
+/* Writes the devices that count, "cuda:0-1, 3". Returns buf. */
+char *rank__devices(char *buf, size_t size, const struct rank *k);
+/* Prints which devices have memory of several ranks, if there are any. */
+void ranks__print_shared(FILE *out, const struct ranks *r, size_t width);
 /* Prints one text. side: a column for each recording. Returns 0 or -ENOMEM. */
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
 /* Writes one document. top: most rows; 0: all. Returns 0 or -ENOMEM. */
@@ -176,5 +215,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top);
 int ranks__html(FILE *out, const struct ranks *r);
 /* Writes the members that identify a recording into the open object. */
 void ranks_json__who(struct json *j, const struct rank *k);
+/* Writes the array of devices that have memory of several ranks. */
+void ranks_json__shared(struct json *j, const struct ranks *r);
 /* Prints a header line and the rows, with a column for each recording. */
 void ranks__csv(FILE *out, const struct ranks *r, size_t top);

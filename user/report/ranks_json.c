@@ -327,6 +327,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	json__uint(j, "allocated", allocated);
 	err = put_lines(j, r, top);
 	put_outliers(j, r);
+	ranks_json__shared(j, r);
 	put_groups(j, r);
 	put_match(j, ranks__step_match(r));
 	put_slow(j, r);

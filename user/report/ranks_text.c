@@ -24,6 +24,7 @@
 #define NAME_MIN 10
 #define TIME 9
 #define DEVICE 8
+#define DEVICE_MOST 16
 
 struct page {
 	FILE *out;
@@ -72,8 +73,8 @@ static void put_rank(const struct page *p, struct grid *t, const struct rank *k,
 	else
 		grid__put(t, HEAD_RESERVED, "-", NULL);
 	grid__put(t, HEAD_TIME, text__time(text, sizeof(text), k->time), NULL);
-	snprintf(text, sizeof(text), "%s", k->devices);
-	grid__put(t, HEAD_DEVICE, words__cut(text, DEVICE), NULL);
+	rank__devices(text, sizeof(text), k);
+	grid__put(t, HEAD_DEVICE, words__cut(text, DEVICE_MOST), NULL);
 }
 
 /* Chooses the columns; without names, the devices are the last one. Returns its width. */
@@ -138,7 +139,8 @@ static int print_ranks(struct page *p)
 	grid__print_titles(t, p->out, p->colour, names ? "Name" : "Device");
 	for (size_t i = 0; i < most && !err; i++) {
 		const struct rank *k = ranks__at(p->r, i);
-		const char *last = names ? k->name : k->devices;
+		char devices[64];
+		const char *last = names ? k->name : rank__devices(devices, sizeof(devices), k);
 
 		text__clean(p->text, sizeof(p->text), last, strlen(last));
 		grid__print(t, p->out, i, words__cut(p->text, room));
@@ -279,7 +281,7 @@ static void print_outliers(struct page *p)
 		families += ranks__groups(p->r)->all[i].family == i;
 
 	/* Most processes of a service do different work. */
-	if (p->n < 2 || (!n && ranks__one_tree(p->r)))
+	if (p->n < 2 || (!n && (ranks__one_tree(p->r) || ranks__shared(p->r)->n)))
 		return;
 	snprintf(p->text, sizeof(p->text),
 		 n ? "Different by more than %d %% and %s from %s:"
@@ -563,6 +565,7 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 	if (!err)
 		err = print_growth(p);
 	if (!err) {
+		ranks__print_shared(p->out, p->r, p->width);
 		print_outliers(p);
 		rank_table__steps(out, r, p->width);
 		rank_table__clocks(out, r, p->width);

@@ -107,6 +107,68 @@ static void test_text(void **state)
 	expect_golden(o->out, "report-ranks.txt");
 }
 
+/* A rank of a job on two devices: its model of 80 MiB on its own, and 64 MiB that each rank loads
+ * onto cuda:0, before.. */
+static void write_guest(const char *path, int rank, const char *host)
+{
+	struct tape t = tape__new(path);
+	struct dict_frame load[] = { frame(&t, "/home/u/gemma/train.py", "load", 22, NULL) };
+	struct dict_frame make[] = { frame(&t, "/home/u/gemma/train.py", "main", 3, NULL) };
+	struct device own = { .type = DEVICE_CUDA, .index = (uint16_t)rank };
+
+	facts__setf(t.f, "rank", "%d", rank);
+	facts__set(t.f, "world_size", "4");
+	facts__set(t.f, "hostname", host);
+	t.reserved = 256 * MIB;
+	alloc(&t, CUDA, 0x1000, 64 * MIB, dict__stack(t.d, load, 1, MT_WALK_OK));
+	t.total = rank ? 0 : t.total;
+	alloc(&t, own, 0x2000, 80 * MIB, dict__stack(t.d, make, 1, MT_WALK_OK));
+	tape__close(&t);
+}
+
+/* A rank that has memory on another rank's device, too, is named, although the sums are equal. */
+static void test_shared_device(void **state)
+{
+	char path[4][64];
+	struct output *o;
+	json_t *doc, *shared;
+
+	for (int i = 0; i < 4; i++) {
+		snprintf(path[i], sizeof(path[i]), "%s/guest%d.mtr", dir, i);
+		write_guest(path[i], i, i < 3 ? "one" : "two");
+	}
+	setenv("COLUMNS", "200", 1);
+	o = report(path[0], path[1], NULL);
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "rank 1 has 64.00 MiB on cuda:0 besides its own cuda:1 "
+				       "(train.py:22). GPU 0 holds memory of 2 ranks."));
+	assert_null(strstr(o->out, "None differs"));
+	assert_non_null(strstr(o->out, "cuda:0-1"));
+	assert_non_null(strstr(o->out, "rank 1     144.00 MiB  256.00 MiB     0.20 s"));
+	/* With one device, its own rank is not compared with its guest. */
+	o = report("--device", "cuda:0", path[0], path[1], NULL);
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "rank 1 has 64.00 MiB on cuda:0"));
+	assert_null(strstr(o->out, "rank 0: "));
+	/* Rank 3 is on another host, where cuda:0 is nobody's. */
+	o = report(path[0], path[1], path[2], path[3], NULL);
+	assert_non_null(strstr(o->out, "ranks 1-2 have 128.00 MiB on cuda:0 on one besides their "
+				       "own devices, most of it rank 1 with 64.00 MiB "
+				       "(train.py:22). GPU 0 on one holds memory of 3 ranks."));
+	setenv("COLUMNS", "80", 1);
+	o = report("--together", "--format", "json", path[0], path[1], NULL);
+	doc = json_loads(o->out, JSON_REJECT_DUPLICATES, NULL);
+	shared = json_array_get(json_object_get(doc, "shared_devices"), 0);
+	assert_string_equal(json_string_value(json_object_get(shared, "device")), "cuda:0");
+	shared = json_array_get(json_object_get(shared, "ranks"), 1);
+	assert_string_equal(json_string_value(json_object_get(shared, "own")), "cuda:1");
+	assert_int_equal(json_integer_value(json_object_get(shared, "line")), 22);
+	assert_int_equal(json_integer_value(json_object_get(shared, "allocated")), 64 * MIB);
+	json_decref(doc);
+	o = report(ranks[0], ranks[1], ranks[2], NULL);
+	assert_null(strstr(o->out, "besides"));
+}
+
 /* Ten steps after an incomplete one, whose number in the job is first. Those before step 110 of the
  * job take 100 ms in rank 0 and 400 ms in rank 1, later ones 200 ms. number, unknown: facts; NULL:
  * none. */
@@ -448,11 +510,12 @@ static void test_outliers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_outliers),     cmocka_unit_test(test_text),
-		cmocka_unit_test(test_step_match),   cmocka_unit_test(test_names_of_some_ranks),
-		cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_bars),
-		cmocka_unit_test(test_when),	     cmocka_unit_test(test_json),
-		cmocka_unit_test(test_csv),	     cmocka_unit_test(test_widths),
+		cmocka_unit_test(test_outliers),      cmocka_unit_test(test_text),
+		cmocka_unit_test(test_step_match),    cmocka_unit_test(test_names_of_some_ranks),
+		cmocka_unit_test(test_side_by_side),  cmocka_unit_test(test_bars),
+		cmocka_unit_test(test_when),	      cmocka_unit_test(test_json),
+		cmocka_unit_test(test_csv),	      cmocka_unit_test(test_widths),
+		cmocka_unit_test(test_shared_device),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");
