@@ -28,10 +28,27 @@ static uint64_t grown(const struct growth_summary *s)
 	return bytes;
 }
 
-static char *remedy(const struct growth_summary *s)
+/* Whether graphs keep what reserved memory has more. */
+static bool of_graphs(const struct advising *a, size_t device)
+{
+	struct model_segments s;
+	bool ret;
+
+	if (model__segments(a->m, device, ROWS_NOW, FRAMES_USER, &s))
+		return false;
+	ret = model_segments__graphs_keep(&s);
+	model__free_segments(&s);
+	return ret;
+}
+
+static char *remedy(const struct advising *a, size_t device, const struct growth_summary *s)
 {
 	const struct growth_name *n = s->holder;
 
+	if (s->part == GROWTH_OF_POOL && of_graphs(a, device))
+		return advice__format("stop the growth of reserved memory: captures of CUDA graphs "
+				      "keep a private pool each; capture once and replay, or give "
+				      "all captures one pool (torch.cuda.graph_pool_handle())");
 	if (s->part == GROWTH_OF_POOL)
 		return advice__format(
 			"stop the growth of reserved memory: PYTORCH_CUDA_ALLOC_CONF="
@@ -65,7 +82,8 @@ static char *place(const struct advising *a, const struct growth_summary *s)
 	return ret;
 }
 
-static int advise(struct advising *a, const struct growth_summary *s, const struct model_device *d)
+static int advise(struct advising *a, size_t device, const struct growth_summary *s,
+		  const struct model_device *d)
 {
 	bool pool = s->part == GROWTH_OF_POOL;
 	uint64_t whole = pool ? d->peak_reserved : d->peak_allocated, bytes = grown(s);
@@ -78,7 +96,7 @@ static int advise(struct advising *a, const struct growth_summary *s, const stru
 	};
 
 	of.after = whole - of.saves;
-	of.text = remedy(s);
+	of.text = remedy(a, device, s);
 	of.where = place(a, s);
 	of.basis = advice__format("memory grows: %s", growth_summary__say(s, said));
 	return advising__add(a, &of);
@@ -93,7 +111,7 @@ int advice_growth(struct advising *a, size_t device, const struct model_device *
 		return err == -EINVAL ? 0 : err;
 	/* Memory of other libraries is not in the peak. */
 	if (s.verdict == GROWTH_VERDICT_GROWS && s.part != GROWTH_OF_OTHERS)
-		err = advise(a, &s, d);
+		err = advise(a, device, &s, d);
 	growth_summary__free(&s);
 	return err;
 }

@@ -13,6 +13,7 @@
 #include "lib/text.h"
 #include "record/detail.h"
 #include "record/stream.h"
+#include "report/pools.h"
 #include "report/text.h"
 
 #define POOL_LINES 3
@@ -116,22 +117,66 @@ static void say_graph(struct page *p, const struct growth *g)
 			graph, graph == 1 ? "s" : "", by);
 }
 
-static void say_segments(struct page *p, size_t device)
+/* Writes "; 640.00 MiB cached in 32 private pools of CUDA graphs, which nothing else can use", for
+ * each kind of pools with free memory. */
+static int private_words(const struct model_segments *s, char *buf, size_t size)
 {
-	char stuck[24], size[24], at[REPORT_TEXT], pin[REPORT_TEXT];
-	struct model_segments s;
+	struct report_pool *pools;
+	size_t n, len = 0;
+	char bytes[24], count[32];
+	int err = report_pools__of(s, &pools, &n);
 
-	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
-		return;
-	if (s.n)
-		text__paragraph(p->out, p->width, "  ", "  ",
-				"Cached in segments that have blocks in use, which cannot be "
-				"returned to CUDA: %s; can be returned: %s.",
-				text__bytes(stuck, sizeof(stuck), s.stuck),
-				text__bytes(size, sizeof(size), s.releasable));
-	for (size_t i = 0; i < s.n && i < POOL_LINES && s.all[i].stuck; i++) {
-		const struct segment *g = &s.all[i];
+	*buf = '\0';
+	for (int kind = 0; kind < PRIVATE_NR && !err; kind++) {
+		size_t of_kind = 0;
 
+		for (size_t i = 0; i < n; i++)
+			of_kind += (int)pools[i].kind == kind && pools[i].free;
+		if (of_kind && len < size)
+			len += snprintf(buf + len, size - len,
+					"; %s cached in %s private pool%s of %ss, which nothing "
+					"else can use",
+					text__bytes(bytes, sizeof(bytes), s->private[kind].free),
+					text__count(count, sizeof(count), of_kind),
+					of_kind == 1 ? "" : "s", report_pool__kind(kind));
+	}
+	if (!err)
+		free(pools);
+	return err;
+}
+
+/* Says what the reserved memory is at the end, in parts that add up to it. */
+static int say_segments(struct page *p, const struct model_segments *s)
+{
+	char all[24], used[24], stuck[24], size[24], at[REPORT_TEXT], pin[REPORT_TEXT];
+	char pools[320], waits[64] = "", unknown[64] = "";
+	uint64_t reserved = s->has_totals ? s->reserved : s->known, known = s->allocated;
+	int err = private_words(s, pools, sizeof(pools));
+
+	if (err || !s->n)
+		return err;
+	known += s->stuck + s->releasable + s->pending;
+	for (int kind = 0; kind < PRIVATE_NR; kind++)
+		known += s->private[kind].free;
+	if (s->pending)
+		snprintf(waits, sizeof(waits), "; freed, but waiting for a stream: %s",
+			 text__bytes(size, sizeof(size), s->pending));
+	if (reserved > known)
+		snprintf(unknown, sizeof(unknown), "; not known: %s",
+			 text__bytes(size, sizeof(size), reserved - known));
+	text__paragraph(p->out, p->width, "  ", "  ",
+			"Reserved at the end: %s. Allocated: %s%s%s; cached in segments that have "
+			"blocks in use, which cannot be returned to CUDA: %s; can be returned: "
+			"%s%s.",
+			text__bytes(all, sizeof(all), reserved),
+			text__bytes(used, sizeof(used), s->allocated), pools, waits,
+			text__bytes(stuck, sizeof(stuck), s->stuck),
+			text__bytes(size, sizeof(size), s->releasable), unknown);
+	for (size_t i = 0; i < s->n && i < POOL_LINES && s->all[i].stuck; i++) {
+		const struct segment *g = &s->all[i];
+
+		if (segment__private_pool(g) >= 0)
+			continue;
 		text__paragraph(p->out, p->width, "  ", "    ",
 				"segment of %s, %s unreturnable, taken by %s%s%s",
 				text__bytes(size, sizeof(size), g->size),
@@ -141,7 +186,7 @@ static void say_segments(struct page *p, size_t device)
 				g->npins ? ", held by " : "",
 				g->npins ? words__location(pin, &g->pins[0], p->cwd, 60) : "");
 	}
-	model__free_segments(&s);
+	return 0;
 }
 
 static void say_others(struct page *p, size_t device)
@@ -159,23 +204,43 @@ static void say_others(struct page *p, size_t device)
 	model__free_segments(&s);
 }
 
-static bool say_pool(struct page *p, const struct growth *g, size_t device)
+/* Says that reserved memory grows without the tensors in it, and what keeps it. */
+static int say_reserved(struct page *p, const struct growth *g, size_t device)
+{
+	struct model_segments s;
+	bool known = !model__segments(p->doc->model, device, ROWS_NOW, false, &s),
+	     graphs = known && model_segments__graphs_keep(&s);
+	char slope[40], n[96];
+	int err = 0;
+
+	text__paragraph(
+		p->out, p->width, "\n", "  ",
+		"The pool grows, but the tensors in it do not: reserved %s a %s, in "
+		"%s. %s Confidence: %s.",
+		growth_summary__signed(slope, sizeof(slope), g->reserved.per_step),
+		growth_summary__unit(g), leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
+		graphs ? "Most of the cached memory is in private pools of CUDA graphs. A pool is "
+			 "freed with the last graph that uses it, and never after a capture that "
+			 "failed. Capture once and replay, reset() graphs that are no longer "
+			 "needed, or give all captures one pool (pool=torch.cuda."
+			 "graph_pool_handle())."
+		       : "The allocator takes more from CUDA although enough is free: "
+			 "fragmentation, or sizes that never fit again.",
+		trend__confidence(g->reserved.trend.confidence));
+	if (known) {
+		err = say_segments(p, &s);
+		model__free_segments(&s);
+	}
+	return err;
+}
+
+static int say_pool(struct page *p, const struct growth *g, size_t device, bool *ret)
 {
 	bool pool = growth__pool_grows(g, p->o->min_confidence),
 	     others = growth__others_grow(g, p->o->min_confidence);
 	char slope[40], n[96];
+	int err = pool ? say_reserved(p, g, device) : 0;
 
-	if (pool) {
-		text__paragraph(
-			p->out, p->width, "\n", "  ",
-			"The pool grows, but the tensors in it do not: reserved %s a %s, in "
-			"%s. The allocator takes more from CUDA although enough is free: "
-			"fragmentation, or sizes that never fit again. Confidence: %s.",
-			growth_summary__signed(slope, sizeof(slope), g->reserved.per_step),
-			growth_summary__unit(g), leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
-			trend__confidence(g->reserved.trend.confidence));
-		say_segments(p, device);
-	}
 	if (others) {
 		text__paragraph(p->out, p->width, "\n", "  ",
 				"Memory outside PyTorch's allocator grows: %s a %s, in %s. "
@@ -186,7 +251,8 @@ static bool say_pool(struct page *p, const struct growth *g, size_t device)
 				trend__confidence(g->others.trend.confidence));
 		say_others(p, device);
 	}
-	return pool || others;
+	*ret = pool || others;
+	return err;
 }
 
 /* Counts the lines with each verdict that is no leak. */
@@ -378,6 +444,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	struct growth g;
 	size_t n, shown;
 	char sp[LEAKS_SPAN];
+	bool pool = false;
 	int err = growth__judge(p->doc->model, device, p->o->min_growth, &g);
 
 	if (err)
@@ -399,7 +466,9 @@ static int device_text(struct page *p, size_t device, bool *found)
 		table(p, &g, shown);
 	if (n)
 		say_graph(p, &g);
-	if (say_pool(p, &g, device) || n) {
+	if (!err)
+		err = say_pool(p, &g, device, &pool);
+	if (pool || n) {
 		*found = true;
 	} else {
 		say_nothing(p, &g);

@@ -408,6 +408,8 @@ struct model_segments {
 	uint64_t used, used_time, used_below, used_others;
 	void *pool;
 };
+/* Whether most of the cached memory is in private pools of CUDA graphs. */
+bool model_segments__graphs_keep(const struct model_segments *s);
 /* when: ROWS_AT_MARK or ROWS_NOW. Not for the CPU. 0, -ENOMEM, -EINVAL, or -ENOENT as in
  * model__rows(). */
 int model__segments(const struct model *m, size_t device, enum row_when when,

@@ -685,6 +685,13 @@ int model__segments(const struct model *m, size_t device, enum row_when when,
 	return err;
 }
 
+bool model_segments__graphs_keep(const struct model_segments *s)
+{
+	uint64_t others = s->stuck + s->releasable + s->private[PRIVATE_MEMPOOL].free;
+
+	return s->private[PRIVATE_GRAPH].free > others;
+}
+
 void model__free_segments(struct model_segments *s)
 {
 	free(s->all);
