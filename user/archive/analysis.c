@@ -302,9 +302,18 @@ int analysis__parse_at(const char *s, struct model_opts *ret)
 	return 0;
 }
 
+/* After the kernel's OOM killer, the device whose memory was the cause. */
+static int default_device(const struct analysis *a)
+{
+	const char *why = facts__get(a->facts, "end_reason");
+	int host = why && !strcmp(why, "oom killer") ? model__find_device(a->model, "host") : -1;
+
+	return host >= 0 ? host : model__main_device(a->model);
+}
+
 int analysis__device(const struct analysis *a, const char *name, size_t *ret)
 {
-	int i = name ? model__find_device(a->model, name) : model__main_device(a->model);
+	int i = name ? model__find_device(a->model, name) : default_device(a);
 	char path[512], wanted[64], there[256] = "";
 	struct model_device d;
 	size_t len = 0, n = model__devices(a->model);

@@ -381,6 +381,35 @@ static void test_age_of_host_memory(void **state)
 	assert_non_null(strstr(o->out, "host  peak 64.00 MiB RSS at 0.20 s - end 48.00 MiB"));
 }
 
+/* The kernel's OOM killer ended it after the last reading: one figure for the host, and its table. */
+static void test_killed_for_host_memory(void **state)
+{
+	struct device host = { .type = DEVICE_HOST };
+	struct host_sheet s = { 0 };
+	struct tape t = tape__new(read_once);
+	struct dict_frame f[] = { frame(&t, "/home/u/gemma/train.py", "next", 15, NULL) };
+	struct output *o;
+
+	for (unsigned int i = 0; i < HOST_PARTS_END; i++)
+		s.part[i].known = true;
+	alloc(&t, CPU, 1, 3000, 0);
+	s.part[HOST_TOTAL].bytes = s.part[HOST_TENSORS].bytes = 64 * MIB;
+	assert_int_equal(host_sheet__emit(&s, 200 * MS, put_host, &t), 0);
+	alloc(&t, host, 0x1000, 512 * MIB, dict__stack(t.d, f, 1, MT_WALK_OK));
+	facts__set(t.f, "end_reason", "oom killer");
+	facts__set(t.f, "end_signal", "9");
+	facts__setf(t.f, "host_worked_out", "%u", 400U << 20);
+	tape__close(&t);
+	o = report(read_once, NULL);
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "host  peak 512.00 MiB"));
+	assert_null(strstr(o->out, "RSS at"));
+	assert_non_null(strstr(o->out, "512.00 MiB"));
+	assert_non_null(strstr(o->out, "train.py:15 (next)"));
+	o = report("--device", "cpu", read_once, NULL);
+	assert_null(strstr(o->out, "train.py:15 (next)"));
+}
+
 static void test_rows_that_do_not_add_up(void **state)
 {
 	struct output *o = report(drifting, NULL);
@@ -1286,6 +1315,7 @@ int main(void)
 		cmocka_unit_test(test_bars_and_colour),
 		cmocka_unit_test(test_cpu_text),
 		cmocka_unit_test(test_age_of_host_memory),
+		cmocka_unit_test(test_killed_for_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_json_moments),
