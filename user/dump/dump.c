@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "torch/pytensor.h"
+
 #define PASSES 5 /* readings of tables that change */
 #define TYPE_CPU 0
 #define TYPE_CUDA 1
 #define NO_ROW UINT32_MAX
+#define VIEW_LEAST (64U << 10) /* bytes of a block; small ones are rounded up */
 
 /* Live blocks of all devices, by device and address. */
 struct blocks {
@@ -157,6 +160,24 @@ static int add_cuda_devices(struct dump *d, const struct cudaalloc_state *s)
 	return 0;
 }
 
+/* Counts a block of which the only tensor uses at most half. */
+static void count_view(struct dump_device *dev, const struct dump_row *r)
+{
+	const struct census_about *x = r->tensor->about;
+	uint64_t used = pytensor__dtype_bits(x->dtype);
+
+	if (r->tensor->views != 1 || r->bytes < VIEW_LEAST || x->ndim > CENSUS_DIMS || !used)
+		return;
+	for (size_t i = 0; i < x->ndim; i++)
+		if (x->shape[i] < 0 || __builtin_mul_overflow(used, (uint64_t)x->shape[i], &used))
+			return;
+	used /= 8;
+	if (used > r->bytes / 2)
+		return;
+	dev->view_bytes += r->bytes;
+	dev->view_used += used;
+}
+
 static void count_row(struct dump_device *dev, const struct dump_row *r)
 {
 	dev->bytes[r->kind] += r->bytes;
@@ -244,6 +265,8 @@ static int make_rows(struct dump *d, struct blocks *before, struct blocks *after
 	}
 	for (size_t i = 0; i < d->nrows; i++)
 		count_row(&d->devices[d->rows[i].device], &d->rows[i]);
+	for (size_t i = 0; i < d->nrows; i++)
+		count_view(&d->devices[d->rows[i].device], &d->rows[i]);
 	for (size_t i = 0; i < d->ndevices; i++)
 		if (d->devices[i].known)
 			count_unheld(&d->devices[i], after);

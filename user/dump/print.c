@@ -18,7 +18,7 @@ static const char *const titles[] = {
 	[DUMP_BY_MODULE] = "Module",
 	[DUMP_BY_CATEGORY] = "Role",
 };
-static const char unheld[] = "held by no tensor";
+static const char unheld[] = "held by no Python object";
 
 static const char *plural(uint64_t n)
 {
@@ -77,8 +77,11 @@ static const char *what(struct table *t, const struct dump_row *r, size_t room)
 	char detail[256];
 	struct row row;
 
-	if (!x)
-		return words__cut(strcpy(t->text, unheld), room);
+	if (!x) {
+		snprintf(t->text, sizeof(t->text), "%s (%s block%s)", unheld,
+			 text__count(detail, 32, r->count), plural(r->count));
+		return words__cut(t->text, room);
+	}
 	switch (t->o->by) {
 	case DUMP_BY_HOLDER:
 		return with_detail(t, *r->holder->name ? r->holder->name : "(no name found)",
@@ -127,8 +130,11 @@ static int rows_text(struct table *t, const struct dump_device *dev, const struc
 		return -ENOMEM;
 	grid__show(t->grid, COL_COUNT, t->o->by != DUMP_BY_TENSOR);
 	grid__show(t->grid, COL_ROLE, t->o->by == DUMP_BY_HOLDER || t->o->by == DUMP_BY_TENSOR);
-	for (size_t i = 0; i < shown; i++)
+	for (size_t i = 0; i < shown; i++) {
 		put_cells(t, &rows[i], dev->allocated);
+		if (!rows[i].tensor) /* its count is that of blocks, which what() prints */
+			grid__put(t->grid, COL_COUNT, "-", NULL);
+	}
 	for (size_t i = shown; i < n; i++) {
 		rest.bytes += rows[i].bytes;
 		rest.count += rows[i].count;
@@ -205,6 +211,24 @@ static void kinds_text(FILE *out, const struct dump_device *dev, size_t columns)
 		fputc('\n', out);
 }
 
+/* Explains memory that no Python object holds, and views that keep larger blocks. */
+static void remarks_text(FILE *out, const struct dump_device *dev, size_t columns)
+{
+	char used[24], all[24];
+
+	if (dev->unheld > dev->allocated / 10)
+		text__paragraph(
+			out, columns, "  ", "  ",
+			"Tensors of C++ code hold memory without a Python object: autocast's "
+			"cache of casts, operations under way.");
+	if (dev->view_bytes - dev->view_used > dev->allocated / 100)
+		text__paragraph(out, columns, "  ", "  ",
+				"views of larger blocks: %s of %s are used; keep a .clone() of the "
+				"view instead, so that its block is freed",
+				text__bytes(used, sizeof(used), dev->view_used),
+				text__bytes(all, sizeof(all), dev->view_bytes));
+}
+
 char *dump__command(char *buf, size_t size, const struct dump_opts *o)
 {
 	if (*o->command)
@@ -265,6 +289,7 @@ int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 		device_text(out, &d->devices[i]);
 		if (o->by != DUMP_BY_CATEGORY)
 			kinds_text(out, &d->devices[i], t->width);
+		remarks_text(out, &d->devices[i], text__prose(t->width));
 		while (first + of < n && rows[first + of].device == i)
 			of++;
 		fprintf(out, "\n");
@@ -298,6 +323,8 @@ static void device_json(struct json *j, const struct dump_device *dev)
 	json__uint(j, "unheld_blocks", dev->unheld_blocks);
 	json__uint(j, "moved", dev->moved);
 	json__uint(j, "elsewhere", dev->elsewhere);
+	json__uint(j, "view_bytes", dev->view_bytes);
+	json__uint(j, "view_used", dev->view_used);
 	json__close_object(j);
 }
 

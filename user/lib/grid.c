@@ -88,6 +88,7 @@ void grid__put(struct grid *t, size_t column, const char *text, const char *colo
 		return;
 	c = &t->cells[(t->rows - 1) * t->n + column];
 	c->colour = colour;
+	free(c->text);
 	c->text = strdup(text);
 	if (!c->text)
 		t->err = -ENOMEM;

@@ -132,12 +132,13 @@ static void test_by_holder(void **state)
 		"5 modules, 0 optimizers, 0 Python objects, read in 0.12 s\n"
 		"\n"
 		"cuda:0  546.0 KiB allocated in 7 blocks, 2.00 MiB reserved\n"
-		"  parameter 512.5 KiB - no role found 32.5 KiB - held by no tensor 1.0 KiB\n"
+		"  parameter 512.5 KiB - no role found 32.5 KiB - held by no Python object 1.0 "
+		"KiB\n"
 		"\n"
 		"      Size    %  Tensors  Role           Held by\n"
 		" 512.0 KiB   94        2  parameter      blocks.*.up.weight  [512, 128] float32\n"
 		"  32.0 KiB    6        2  no role found  " HISTORY "  [256, 16] float32\n"
-		"   1.0 KiB   <1        1                 held by no tensor\n"
+		"   1.0 KiB   <1        -                 held by no Python object (1 block)\n"
 		"     512 B   <1        1  parameter      scale  [] float32\n"
 		"     512 B   <1        1  no role found  (no name found)  [7] float32\n");
 	/* Names are cut in the middle. */
@@ -157,11 +158,29 @@ static void test_by_tensor(void **state)
 			       "\n     512 B   <1        1  Net (model)\n"));
 }
 
+/* Views that keep larger blocks, and memory of C++ tensors. */
+static void test_remarks(void **state)
+{
+	const char *text;
+
+	devices[0].view_bytes = 512 << 10;
+	devices[0].view_used = 2 << 10;
+	devices[0].unheld = 256 << 10;
+	text = print(NULL, DUMP_BY_HOLDER, 0);
+	assert_non_null(strstr(text, "views of larger blocks: 2.0 KiB of 512.0 KiB are used; keep "
+				     "a .clone()"));
+	assert_non_null(strstr(text, "Tensors of C++ code hold memory without a Python object"));
+	devices[0].view_bytes = devices[0].view_used = 0;
+	devices[0].unheld = 1024;
+	assert_null(strstr(print(NULL, DUMP_BY_HOLDER, 0), "larger blocks"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_by_holder),
 		cmocka_unit_test(test_by_tensor),
+		cmocka_unit_test(test_remarks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
