@@ -75,6 +75,7 @@ def test_exit_status():
 
 def test_usage():
     for args, word in (((), "command"), (("--vram", "1G", "true"), "dry"), (("--dry-run-cuda", "--vram", "1K", "true"), "1K"),
+                       (("--dry-run-cuda", "--vram", "400M", "true"), "CUDA context alone"),
                        (("--dry-run-cuda", "--devices", "0", "true"), "devices"), (("--dry-run-cuda", "--devices", "65", "true"), "64"),
                        (("-p", "1", "true"), "p"), (("--no-trace", "-o", "x", "true"), "no-trace")):
         code, out, err = tool("run", *args)

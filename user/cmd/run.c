@@ -2,11 +2,13 @@
 /* memtrace-bpf run: starts a command and records it from its first instruction. The command
  * runs to its end or to --max-time, and memtrace-bpf exits with its status. */
 #include <argp.h>
+#include <stdlib.h>
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "follow/option_groups.h"
+#include "launch/dryrun.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -98,6 +100,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 					  "COMMAND [ARGUMENT...]");
 		if (!a->dryrun.wanted && (a->dryrun.vram || a->dryrun.devices))
 			argp_error(state, "--vram and --devices need --dry-run-cuda");
+		if (a->dryrun.vram && a->dryrun.vram <= DRYRUN_CONTEXT_DEFAULT &&
+		    !getenv("MEMTRACE_DRYRUN_CONTEXT"))
+			argp_error(
+				state,
+				"--vram: the CUDA context alone takes 512.00 MiB of each device; "
+				"give more, or set the context's size by "
+				"MEMTRACE_DRYRUN_CONTEXT=SIZE in the environment");
 		if (a->no_trace &&
 		    (a->recording.output || a->capture.duration || a->capture.session.steps ||
 		     a->capture.children || a->recording.bounds.max_size ||
