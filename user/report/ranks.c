@@ -314,6 +314,15 @@ static void set_time(const struct ranks *r, struct rank *k, const struct analysi
 	k->time = all.peak_allocated_time;
 }
 
+static void set_pss(struct rank *k, const struct model_host *h)
+{
+	const struct host_figure *pss = h ? &h->at_moment.sheet.part[HOST_PSS] : NULL;
+
+	k->on_host = true;
+	k->has_pss = pss && pss->known;
+	k->pss = k->has_pss ? pss->bytes : 0;
+}
+
 static int add_growth(struct rank *k, const struct analysis *a, size_t device)
 {
 	struct growth_summary s, *copy;
@@ -466,15 +475,18 @@ static void find_workers(struct ranks *r)
 	}
 }
 
+/* Memory of the host by line has the tensors on the CPU in it. */
 static bool wanted(const struct analysis *a, size_t i, int device, bool others)
 {
+	int host = model__find_device(a->model, "host");
 	struct model_device d;
 
 	model__device(a->model, i, &d);
 	if (device >= 0)
 		return (size_t)device == i && d.marked;
-	return d.marked && (others ? !device__on_host(d.device) && rank__uses(&d)
-				   : device__on_host(d.device) || rank__uses(&d));
+	if (others)
+		return d.marked && !device__on_host(d.device) && rank__uses(&d);
+	return d.marked && (host < 0 || (size_t)host == i);
 }
 
 int ranks__add(struct ranks *r, const struct analysis *a, int device)
@@ -508,6 +520,8 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 			err = add_growth(&r->all[r->n - 1], a, i);
 		if (!err && device__on_host(d.device))
 			err = add_shared(&r->all[r->n - 1], a, i);
+		if (d.device.type == DEVICE_HOST)
+			set_pss(&r->all[r->n - 1], model__host(a->model));
 	}
 	if (!err)
 		err = note_rows(r, a);
@@ -861,20 +875,19 @@ static int compare_families(struct ranks *r, struct compared *c)
 	return err;
 }
 
-/* The least, the median and the most of each line. Workers do not count: their memory is not
- * comparable. */
+/* The least, the median and the most of each line. Workers do not count next to several others:
+ * their memory is not comparable. */
 static void measure_lines(struct ranks *r, struct compared *c)
 {
-	size_t all = 0;
+	bool workers = r->n - r->workers < 2;
+	size_t all = workers ? r->n : r->n - r->workers;
 
-	for (size_t i = 0; i < r->n; i++)
-		all += !r->all[i].worker;
 	for (size_t k = 0; k < r->nlines && all; k++) {
 		struct rank_line *l = &r->lines[k];
 		size_t n = 0;
 
 		for (size_t i = l->first; i < (size_t)l->first + l->n; i++)
-			if (!r->all[r->cells[i].recording].worker)
+			if (workers || !r->all[r->cells[i].recording].worker)
 				c->sorted[n++] = r->cells[i].bytes;
 		outliers__sort(c->sorted, n);
 		l->min = n == all ? c->sorted[0] : 0;

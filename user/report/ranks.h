@@ -101,7 +101,10 @@ struct rank {		/* one recording */
 	enum figure is;
 	/* Bytes of shared memory that it mapped from other processes; they count in each. */
 	uint64_t shared;
-	uint64_t rows;			/* sum of its rows, bytes */
+	bool on_host;  /* the figures are resident memory: pages may be in several processes */
+	bool has_pss;  /* pss is known */
+	uint64_t pss;  /* at the reading of the moment, bytes */
+	uint64_t rows; /* sum of its rows, bytes */
 	struct growth_summary **growth; /* copies, one for each of these devices */
 	size_t ngrowth, growth_room;
 	const struct growth_summary *grows; /* the one that grows most; NULL: none is known to */

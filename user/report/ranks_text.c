@@ -436,6 +436,30 @@ static void put_lines(struct page *p, size_t from, size_t to, bool sum)
 	put_recordings(p, from, to, sum, bytes);
 }
 
+/* The pages that processes share count in each of them. */
+static void print_pss(struct page *p)
+{
+	uint64_t sum = 0;
+	size_t on_host = 0, known = 0;
+	char bytes[24];
+
+	for (size_t i = 0; i < p->n; i++) {
+		on_host += ranks__at(p->r, i)->on_host;
+		known += ranks__at(p->r, i)->has_pss;
+		sum += ranks__at(p->r, i)->pss;
+	}
+	if (on_host < 2)
+		return;
+	if (known == on_host)
+		text__paragraph(p->out, p->width, "", "  ",
+				"pages that several processes share count in each; by share (PSS), "
+				"these have %s together at their readings",
+				text__bytes(bytes, sizeof(bytes), sum));
+	else
+		text__paragraph(p->out, p->width, "", "  ",
+				"pages that several processes share count in each");
+}
+
 static void print_sums(struct page *p)
 {
 	uint64_t mem = 0, total = 0, shared = 0;
@@ -458,6 +482,7 @@ static void print_sums(struct page *p)
 				"%s of it is shared memory that another process made: it counts in "
 				"each process that maps it",
 				text__bytes(a, sizeof(a), shared));
+	print_pss(p);
 	fprintf(p->out, "%s%s allocated in all\n",
 		words__about(is <= FIGURE_SINCE_ATTACH ? is : FIGURE_LOWER_BOUND),
 		text__bytes(a, sizeof(a), total));

@@ -144,7 +144,7 @@ static void test_shared_device(void **state)
 				       "(train.py:22). GPU 0 holds memory of 2 ranks."));
 	assert_null(strstr(o->out, "None differs"));
 	assert_non_null(strstr(o->out, "cuda:0-1"));
-	assert_non_null(strstr(o->out, "rank 1     144.00 MiB  256.00 MiB     0.20 s"));
+	assert_non_null(strstr(o->out, "rank 1     144.00 MiB  512.00 MiB     0.20 s"));
 	/* With one device, its own rank is not compared with its guest. */
 	o = report("--device", "cuda:0", path[0], path[1], NULL);
 	assert_int_equal(o->status, 0);
