@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "labels/growth_summary.h"
 #include "labels/words.h"
+#include "leaks/host.h"
 #include "lib/json.h"
 #include "record/detail.h"
 #include "report/doc.h"
@@ -148,6 +150,7 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 		      size_t device, bool *found, char *buf)
 {
 	struct model_device d;
+	struct leaks_host host = { 0 };
 	struct growth g;
 	size_t left;
 	int err = growth__judge(doc->model, device, o->min_growth, &g);
@@ -158,6 +161,9 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	*found |= growth__count(&g, o->min_confidence) ||
 		  growth__pool_grows(&g, o->min_confidence) ||
 		  growth__others_grow(&g, o->min_confidence);
+	if (!strcmp(d.name, "host"))
+		leaks_host__judge(doc->model, o, &host);
+	*found |= host.copies || host.pinned;
 	json__open_object(j, NULL);
 	json__string(j, "device", d.name);
 	json__string(j, "clock", growth__clock(g.clock));
@@ -175,6 +181,7 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 		json__uint(j, "lines_left_out", left);
 	json__bool(j, "pool_grows", growth__pool_grows(&g, o->min_confidence));
 	json__bool(j, "others_grow", growth__others_grow(&g, o->min_confidence));
+	leaks_host__json(j, &host);
 	put_sum(j, "allocated", &g, &g.allocated, true, o);
 	put_sum(j, "reserved", &g, &g.reserved, g.has_reserved, o);
 	put_sum(j, "others", &g, &g.others, g.has_others, o);

@@ -221,6 +221,8 @@ static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t de
 	d.of.allocated.values = d.of.reserved.values = d.of.others.values = NULL;
 	d.pool = growth__pool_grows(&g, r->opts->min_confidence);
 	d.others = growth__others_grow(&g, r->opts->min_confidence);
+	if (!strcmp(md.name, "host"))
+		leaks_host__judge(a->model, r->opts, &d.host);
 	d.counted = growth__count(&g, r->opts->min_confidence);
 	err = strings__keep(r->strings, &kind);
 	if (!err)
@@ -381,7 +383,8 @@ const struct leaks_cell *leaks_ranks__cells(const struct leaks_ranks *r, const s
 bool leaks_ranks__found(const struct leaks_ranks *r)
 {
 	for (size_t i = 0; i < r->ndevices; i++)
-		if (r->devices[i].counted || r->devices[i].pool || r->devices[i].others)
+		if (r->devices[i].counted || r->devices[i].pool || r->devices[i].others ||
+		    r->devices[i].host.copies || r->devices[i].host.pinned)
 			return true;
 	return false;
 }

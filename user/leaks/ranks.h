@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "leaks/host.h"
 #include "leaks/leaks.h"
 #include "model/growth.h"
 #include "report/ranks.h"
@@ -22,9 +23,10 @@ struct leaks_device {
 	char kind[32];	    /* kind of device, such as "cuda"; lines are compared within a kind */
 	struct growth of;   /* growth on the device, without lines and values */
 	uint64_t duration;  /* duration of the recording, ns */
-	const char *no_holder; /* of leaks__no_holder() */
-	bool pool, others;     /* results of growth__pool_grows() and growth__others_grow() */
-	size_t counted;	       /* number of growing lines that count */
+	const char *no_holder;	/* of leaks__no_holder() */
+	struct leaks_host host; /* of the device "host" */
+	bool pool, others;	/* results of growth__pool_grows() and growth__others_grow() */
+	size_t counted;		/* number of growing lines that count */
 };
 
 /* A line on a device. */

@@ -45,6 +45,7 @@ static void put_device(struct json *j, const struct leaks_device *d)
 	json__uint(j, "leaks", d->counted);
 	json__bool(j, "pool_grows", d->pool);
 	json__bool(j, "others_grow", d->others);
+	leaks_host__json(j, &d->host);
 	put_sum(j, "allocated", g, &g->allocated, true);
 	put_sum(j, "reserved", g, &g->reserved, g->has_reserved);
 	put_sum(j, "others", g, &g->others, g->has_others);

@@ -271,6 +271,34 @@ static bool say_pools(struct page *p)
 	return any;
 }
 
+/* Says what grows on the host without a line, for the recording in which it grows most. */
+static bool say_host(struct page *p, bool pinned)
+{
+	const struct leaks_host *most = NULL;
+	char who[700];
+	size_t n = 0;
+
+	nobody(p);
+	for (size_t i = 0; i < p->ndevices; i++) {
+		const struct leaks_host *h = &p->devices[i].host;
+
+		if (!(pinned ? h->pinned : h->copies))
+			continue;
+		p->in[p->devices[i].recording] = true;
+		n++;
+		if (!most ||
+		    (pinned ? h->pinned_rate > most->pinned_rate : h->copied > most->copied))
+			most = h;
+	}
+	if (!most)
+		return false;
+	ranks__list(p->ranks, p->in, p->list, sizeof(p->list));
+	snprintf(who, sizeof(who), " of %s%s", p->list,
+		 n > 1 ? " (figures: where it grows most)" : "");
+	(pinned ? leaks_host__say_pinned : leaks_host__say_copies)(p->out, p->width, most, who);
+	return true;
+}
+
 /* Writes "12 steps", or the range over the recordings: "11 steps to 12 steps". of: leaks__span() or
  * leaks__heading(). */
 static void span(const struct page *p,
@@ -339,6 +367,7 @@ static void kind_text(struct page *p)
 {
 	size_t counted = find_lines(p);
 	char sp[2 * LEAKS_SPAN];
+	bool any;
 
 	p->shown = p->o->top && p->o->top < counted ? p->o->top : counted;
 	span(p, leaks__heading, sp, sizeof(sp));
@@ -350,7 +379,10 @@ static void kind_text(struct page *p)
 		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", counted - p->shown);
 	if (counted)
 		table(p);
-	if (!say_pools(p) && !counted)
+	any = say_pools(p);
+	any |= say_host(p, false);
+	any |= say_host(p, true);
+	if (!any && !counted)
 		say_nothing(p, sp);
 	if (counted)
 		text__paragraph(p->out, p->width, "", "  ",

@@ -9,6 +9,7 @@
 
 #include "labels/growth_summary.h"
 #include "labels/words.h"
+#include "leaks/host.h"
 #include "leaks/words.h"
 #include "lib/text.h"
 #include "record/detail.h"
@@ -438,6 +439,19 @@ static int headline(struct page *p, size_t device)
 	return 0;
 }
 
+/* Says what grows on the host without a line. Returns whether anything does. */
+static bool say_host(struct page *p)
+{
+	struct leaks_host h;
+
+	leaks_host__judge(p->doc->model, p->o, &h);
+	if (h.copies)
+		leaks_host__say_copies(p->out, p->width, &h, "");
+	if (h.pinned)
+		leaks_host__say_pinned(p->out, p->width, &h, "");
+	return h.copies || h.pinned;
+}
+
 static int device_text(struct page *p, size_t device, bool *found)
 {
 	struct model_device d;
@@ -468,6 +482,8 @@ static int device_text(struct page *p, size_t device, bool *found)
 		say_graph(p, &g);
 	if (!err)
 		err = say_pool(p, &g, device, &pool);
+	if (!err && !strcmp(d.name, "host"))
+		pool |= say_host(p);
 	if (pool || n) {
 		*found = true;
 	} else {

@@ -8,6 +8,7 @@
 #include "labels/words.h"
 #include "leaks/leaks.h"
 #include "lib/text.h"
+#include "record/host_names.h"
 
 #define FIGURES 64 /* most steps to print; the last ones */
 #define CHART 24   /* width of a bar, columns */
@@ -108,6 +109,14 @@ const char *leaks__where(enum group by, const struct row *r, const char *cwd, ch
 	}
 }
 
+/* Whether the row is host memory that is named by its mapping. */
+static bool is_mapping(const struct row *r)
+{
+	return r->before_attach ||
+	       (r->file && (!strcmp(r->file, HOST_BEFORE_ATTACH) ||
+			    !strcmp(r->file, HOST_INHERITED) || !strcmp(r->file, HOST_UNSEEN)));
+}
+
 const char *leaks__by_block(const struct growth *g, const struct growth_line *l, char *buf,
 			    size_t size)
 {
@@ -117,7 +126,9 @@ const char *leaks__by_block(const struct growth *g, const struct growth_line *l,
 	char of[40];
 
 	*buf = '\0';
-	if (seldom && l->kind == GROWTH_PILES_UP && l->per_step > 0 && l->per_block > 0)
+	/* No line of the program allocates mappings that were there before. */
+	if (seldom && !is_mapping(&l->row) && l->kind == GROWTH_PILES_UP && l->per_step > 0 &&
+	    l->per_block > 0)
 		snprintf(buf, size, " (%s for each block allocated there)",
 			 growth_summary__signed(of, sizeof(of), l->per_block));
 	return buf;
@@ -195,9 +206,12 @@ void leaks__say_held(const struct growth_line *l, const char *why, char *buf, si
 	}
 	if (len < size && l->nnames > 2)
 		len += snprintf(buf + len, size - len, " and others");
-	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3)
+	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3) {
+		unsigned unknown = leaks__percent(1 - (double)l->named / (double)l->row.bytes);
+
 		snprintf(buf + len, size - len, "; unknown for %u %%",
-			 leaks__percent(1 - (double)l->named / (double)l->row.bytes));
+			 unknown < 100 ? unknown : 99); /* it is known for a part */
+	}
 }
 
 void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v,

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/trend.h"
 #include "record/host.h"
 #include "record/sampling.h"
 #include "record/stream.h"
@@ -138,6 +139,20 @@ struct model_host {
 };
 /* NULL: no reading. Owned by m; changes with the next event. */
 const struct model_host *model__host(const struct model *m);
+/* Figures of host memory, judged over all readings. */
+enum host_series {
+	HOST_SERIES_RSS,
+	HOST_SERIES_OWN, /* pages of this process alone (USS) */
+	HOST_SERIES_PINNED,
+	HOST_SERIES_NR,
+};
+struct host_trend {
+	struct trend trend;
+	double per_second; /* bytes */
+};
+/* False: fewer than TREND_MIN readings, or one of them did not know the figure. */
+bool model__host_trend(const struct model *m, enum host_series of, uint64_t min_growth,
+		       struct host_trend *ret);
 /* Sums over all devices except the CPU. */
 struct model_all {
 	uint32_t devices;

@@ -7,6 +7,7 @@
 #include <locale.h>
 
 #include "lib/exit.h"
+#include "record/host.h"
 #include "lib/text.h"
 #include "unit/report_tape.h"
 #include "terminal.h"
@@ -182,6 +183,61 @@ static void test_graph_pools(void **state)
 	       "0 B.");
 }
 
+static int put_host(void *tape, const struct event *e)
+{
+	return mtr_writer__event(((struct tape *)tape)->w, e);
+}
+
+/* 60 readings of a process that was forked: RSS stays, and its own pages or its pinned memory grow
+ * by 1 MiB each second. */
+static void write_readings(const char *path, pid_t pid, pid_t parent, bool copies)
+{
+	struct tape t = tape__new(path);
+	struct host_sheet s = { 0 };
+
+	facts__setf(t.f, "pid", "%d", (int)pid);
+	facts__setf(t.f, "parent", "%d", (int)parent);
+	alloc(&t, CPU, 1, 3000, line(&t, 5, "main"));
+	alloc(&t, (struct device){ .type = DEVICE_HOST }, 0x1000, 200 * MIB, line(&t, 5, "main"));
+	for (unsigned int i = 0; i < HOST_PART_NR; i++)
+		s.part[i].known = true;
+	s.part[HOST_TOTAL].bytes = 200 * MIB;
+	for (uint64_t i = 0; i < 60; i++) {
+		s.part[HOST_USS].bytes = (50 + (copies ? i : 0)) * MIB;
+		s.part[HOST_PINNED].bytes = (20 + (copies ? 0 : i)) * MIB;
+		s.part[HOST_PINNED_CACHED].bytes = s.part[HOST_PINNED].bytes - 10 * MIB;
+		assert_int_equal(host_sheet__emit(&s, (i + 1) * 1000 * MS, put_host, &t), 0);
+		t.time = (i + 1) * 1000 * MS;
+	}
+	tape__close(&t);
+}
+
+/* Memory of the host that grows without a line: copied pages, and the cache of pinned memory. */
+static void test_host(void **state)
+{
+	char path[2][64];
+	struct output *o;
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path[i], sizeof(path[i]), "%s/host%d.mtr", dir, i);
+		write_readings(path[i], 600 + i, i ? 600 : 1, i == 0);
+	}
+	setenv("COLUMNS", "400", 1);
+	o = leaks(path[0], NULL);
+	has(o, "Private memory grows: +1.00 MiB a second, from 50.00 MiB to 109.00 MiB, but "
+	       "resident memory (RSS) does not.");
+	assert_null(strstr(o->out, "pinned"));
+	o = leaks(path[1], NULL);
+	has(o, "PyTorch's cache of pinned memory grows: +1.00 MiB a second; 69.00 MiB of 79.00 MiB "
+	       "of pinned memory are cached.");
+	assert_null(strstr(o->out, "Private memory"));
+	assert_int_equal(leaks("--fail", path[1], NULL)->status, EXIT_FAILED);
+	o = leaks(path[0], path[1], NULL);
+	setenv("COLUMNS", "80", 1);
+	has(o, "Private memory of ");
+	has(o, "PyTorch's cache of pinned memory of ");
+}
+
 /* ASCII locale: no middle dots. */
 static void test_plain_locale(void **state)
 {
@@ -302,7 +358,7 @@ int main(void)
 		cmocka_unit_test(test_text),	    cmocka_unit_test(test_when),
 		cmocka_unit_test(test_report),	    cmocka_unit_test(test_plain_locale),
 		cmocka_unit_test(test_json),	    cmocka_unit_test(test_workers),
-		cmocka_unit_test(test_graph_pools),
+		cmocka_unit_test(test_graph_pools), cmocka_unit_test(test_host),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

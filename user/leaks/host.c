@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "leaks/host.h"
+
+#include "labels/growth_summary.h"
+#include "leaks/leaks.h"
+#include "lib/json.h"
+#include "lib/text.h"
+#include "model/model.h"
+#include "model/trend.h"
+
+static bool grows(const struct model *m, enum host_series of, const struct leaks_opts *o,
+		  struct host_trend *ret)
+{
+	return model__host_trend(m, of, o->min_growth, ret) &&
+	       trend__counts(&ret->trend, o->min_confidence) && ret->per_second > 0;
+}
+
+static void judge_copies(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
+{
+	const struct model_host *readings = model__host(m);
+	struct host_trend own, rss;
+
+	if (!grows(m, HOST_SERIES_OWN, o, &own) ||
+	    !model__host_trend(m, HOST_SERIES_RSS, o->min_growth, &rss))
+		return;
+	/* Lines explain what RSS has more. */
+	h->copies = rss.per_second < own.per_second / 2;
+	h->copied = own.per_second;
+	h->from = readings->first.sheet.part[HOST_USS].bytes;
+	h->to = readings->last.sheet.part[HOST_USS].bytes;
+}
+
+static void judge_pinned(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
+{
+	const struct model_host *readings = model__host(m);
+	struct host_trend pinned;
+
+	if (!grows(m, HOST_SERIES_PINNED, o, &pinned) ||
+	    !readings->last.sheet.part[HOST_PINNED_CACHED].known)
+		return;
+	h->pinned_rate = pinned.per_second;
+	h->pinned_all = readings->last.sheet.part[HOST_PINNED].bytes;
+	h->cached = readings->last.sheet.part[HOST_PINNED_CACHED].bytes;
+	h->pinned = h->cached >= pinned.trend.grown / 2;
+}
+
+void leaks_host__judge(const struct model *m, const struct leaks_opts *o, struct leaks_host *ret)
+{
+	*ret = (struct leaks_host){ 0 };
+	judge_copies(m, o, ret);
+	judge_pinned(m, o, ret);
+}
+
+void leaks_host__json(struct json *j, const struct leaks_host *h)
+{
+	json__bool(j, "private_grows", h->copies);
+	json__bool(j, "pinned_cache_grows", h->pinned);
+}
+
+void leaks_host__say_copies(FILE *out, size_t width, const struct leaks_host *h, const char *who)
+{
+	char rate[40], from[24], to[24];
+
+	text__paragraph(out, width, "\n", "  ",
+			"Private memory%s grows: %s a second, from %s to %s, but resident memory "
+			"(RSS) does not. Pages that a process shares with its parent are copied "
+			"when it writes to them (copy on write), and Python writes to each object "
+			"that it uses, to count references. Keep large data in few objects: "
+			"arrays or tensors instead of lists of Python objects.",
+			who, growth_summary__signed(rate, sizeof(rate), h->copied),
+			text__bytes(from, sizeof(from), h->from),
+			text__bytes(to, sizeof(to), h->to));
+}
+
+void leaks_host__say_pinned(FILE *out, size_t width, const struct leaks_host *h, const char *who)
+{
+	char rate[40], all[24], cached[24];
+
+	text__paragraph(out, width, "\n", "  ",
+			"PyTorch's cache of pinned memory%s grows: %s a second; %s of %s of pinned "
+			"memory are cached. Blocks of the cache are powers of two, and are never "
+			"returned by themselves. Pin buffers of few sizes and use them again; "
+			"torch._C._host_emptyCache() returns the cache.",
+			who, growth_summary__signed(rate, sizeof(rate), h->pinned_rate),
+			text__bytes(cached, sizeof(cached), h->cached),
+			text__bytes(all, sizeof(all), h->pinned_all));
+}
