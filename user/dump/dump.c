@@ -160,7 +160,7 @@ static int add_cuda_devices(struct dump *d, const struct cudaalloc_state *s)
 	return 0;
 }
 
-/* Counts a block of which the only tensor uses at most half. */
+/* Counts a block whose only tensor uses at most half. */
 static void count_view(struct dump_device *dev, const struct dump_row *r)
 {
 	const struct census_about *x = r->tensor->about;

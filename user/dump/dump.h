@@ -39,7 +39,7 @@ struct dump_device {
 	/* Tensors left out because the allocator did not take their memory: host memory that the
 	 * device reads, memory of other code. */
 	uint64_t elsewhere;
-	/* Blocks of which the only tensor uses at most half, and the bytes that it uses. */
+	/* Blocks whose only tensor uses at most half, and the bytes that it uses. */
 	uint64_t view_bytes, view_used;
 };
 

@@ -271,7 +271,7 @@ static bool say_pools(struct page *p)
 	return any;
 }
 
-/* Says what grows on the host without a line, for the recording in which it grows most. */
+/* Prints growth on the host without a line, for the recording where it grows most. */
 static bool say_host(struct page *p, bool pinned)
 {
 	const struct leaks_host *most = NULL;

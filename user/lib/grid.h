@@ -23,7 +23,8 @@ void grid__show(struct grid *t, size_t column, bool on);
 bool grid__shown(const struct grid *t, size_t column);
 /* Begins a row of empty cells. */
 void grid__row(struct grid *t);
-/* Copies text to a cell of the last row, over what it has. colour: static text of an escape sequence; NULL: none. */
+/* Copies text to a cell of the last row, over what it has. colour: static text of an escape
+ * sequence; NULL: none. */
 void grid__put(struct grid *t, size_t column, const char *text, const char *colour);
 /* 0, or -ENOMEM of an earlier grid__row() or grid__put(). */
 int grid__error(const struct grid *t);

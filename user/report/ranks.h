@@ -91,7 +91,7 @@ struct rank {		/* one recording */
 	uint32_t ndevices;
 	struct rank_device *each; /* all that it uses, also those that do not count here */
 	size_t neach, room_each;
-	bool guest; /* what counts here is memory on the own device of another rank */
+	bool guest; /* its memory is on the own device of another rank */
 	/* Sums over these devices, each at its own moment, in bytes. */
 	uint64_t allocated, reserved, peak, total_allocated, before_attach;
 	uint64_t time;	     /* moment of the first device; of the sum's peak, if it has several */

@@ -672,7 +672,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	print_all(out, m, o);
 	if (o->host)
 		err = report_text__host(out, m, o);
-	else if (!words__fact_number(f, "host_worked_out")) /* else the device's line knows more */
+	else if (!words__fact_number(f, "host_worked_out")) /* the device's line knows more */
 		report_text__host_line(out, m, f, o);
 	if (err)
 		return err;
