@@ -17,6 +17,7 @@ const char *advice__kind(enum advice_kind k)
 		[ADVICE_OPTIMIZER_FOREACH] = "optimizer_foreach",
 		[ADVICE_GRADIENTS_LATE] = "gradients_late",
 		[ADVICE_BUFFERS] = "buffers",
+		[ADVICE_CASTS] = "autocast_casts",
 		[ADVICE_LOGITS] = "logits",
 		[ADVICE_OUTPUTS_HELD] = "outputs_held",
 		[ADVICE_DDP_BUCKETS] = "ddp_buckets",
@@ -141,6 +142,8 @@ static int advise(struct advising *a, const struct model_device *d)
 			err = advice_gradients(a);
 		if (!err)
 			err = advice_step(a);
+		if (!err)
+			err = advice_casts(a);
 	}
 	return err ? err : advice_lasting__cached(a, d);
 }

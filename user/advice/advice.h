@@ -23,6 +23,7 @@ enum advice_kind {
 	ADVICE_OPTIMIZER_FOREACH, /* temporaries of an optimizer step over all parameters at once */
 	ADVICE_GRADIENTS_LATE,	  /* gradients that live on into the next forward */
 	ADVICE_BUFFERS,		  /* equal buffers of several modules */
+	ADVICE_CASTS,		  /* casts of a parameter that autocast makes again in each call */
 	ADVICE_LOGITS,		  /* blocks as large as the vocabulary */
 	ADVICE_OUTPUTS_HELD, /* outputs of forward that a variable keeps alive during backward */
 	/* Gradients stored twice: separately, and in the buckets of DistributedDataParallel. */

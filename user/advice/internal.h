@@ -161,7 +161,8 @@ int advice_lasting(struct advising *a); /* optimizer state, buffers, buckets */
 int advice_gradients(struct advising *a);
 /* Blocks that live within a step: the optimizer's temporaries, logits, held outputs. */
 int advice_step(struct advising *a);
-int advice_host(struct advising *a); /* of the process's host memory */
+int advice_casts(struct advising *a); /* casts that autocast repeats */
+int advice_host(struct advising *a);  /* of the process's host memory */
 int advice_lasting__cached(struct advising *a, const struct model_device *d);
 
 /* A remedy: its changes to each kept window. remedy__peak() gives the new peak; *sure is false if a

@@ -10,6 +10,7 @@
 #include "record/host.h"
 
 #define LAYERS 6
+#define CASTS 5
 #define STEPS 3
 #define LEAKY_STEPS 40
 #define STATE (32 * 1024)
@@ -24,6 +25,7 @@ struct job {
 	bool foreach;
 	bool eval; /* a forward without backward in between, with its own peak */
 	uint64_t grad;
+	int casts;     /* casts of the parameter in each call of its module */
 	uint8_t item;  /* bytes per element of Adam's moments; 0: no state */
 	bool small;    /* the moments have 8 bits */
 	uint64_t leak; /* bytes kept in each step, in a job of LEAKY_STEPS */
@@ -147,7 +149,8 @@ static void make_stacks(struct play *p)
 }
 
 struct kept {
-	uint64_t kept[LAYERS][3], out[LAYERS], grad[LAYERS], logits, old_logits;
+	uint64_t kept[LAYERS][3], cast[LAYERS][CASTS], out[LAYERS], grad[LAYERS], logits,
+		old_logits;
 	bool graded, held;
 };
 
@@ -162,6 +165,8 @@ static void forward_block(struct play *p, struct kept *k, int i, bool again, boo
 	k->kept[i][1] = take(p, 400, deep, 0);
 	give(p, way);
 	k->kept[i][2] = take(p, 50, deep, 0);
+	for (int n = 0; n < p->job.casts && !again; n++)
+		k->cast[i][n] = take(p, p->job.grad / 2, deep, 0);
 	if (!again)
 		k->out[i] = take(p, 100, p->fwd[i], 0);
 	for (int n = 0; n < 3 && !keeps; n++)
@@ -195,6 +200,8 @@ static void backward(struct play *p, struct kept *k)
 		way = take(p, 300, 0, p->node[i]);
 		for (int n = 0; n < 3; n++)
 			give(p, k->kept[i][n]);
+		for (int n = 0; n < p->job.casts; n++)
+			give(p, k->cast[i][n]);
 		if (k->graded) {
 			give(p, take(p, p->job.grad, 0, p->node[i]));
 		} else {
@@ -344,6 +351,14 @@ static void test_buffers(void **state)
 		ADVICE_BUFFERS, ADVICE_UP_TO);
 }
 
+/* Each call casts the parameter of its module again. */
+static void test_casts(void **state)
+{
+	compare((struct job){ .plain = true, .grad = 4000, .casts = CASTS },
+		(struct job){ .plain = true, .grad = 4000, .casts = 1 }, ADVICE_CASTS,
+		ADVICE_UP_TO);
+}
+
 static void test_foreach(void **state)
 {
 	compare((struct job){ .foreach = true, .grad = 64 }, (struct job){ .grad = 64 },
@@ -490,9 +505,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_gradients),
 		cmocka_unit_test(test_held),	   cmocka_unit_test(test_buffers),
-		cmocka_unit_test(test_foreach),	   cmocka_unit_test(test_state),
-		cmocka_unit_test(test_host),	   cmocka_unit_test(test_nonsense),
-		cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_casts),	   cmocka_unit_test(test_foreach),
+		cmocka_unit_test(test_state),	   cmocka_unit_test(test_host),
+		cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_growth),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
