@@ -9,6 +9,8 @@
 #include "lib/json.h"
 #include "lib/text.h"
 
+#define LARGE (UINT64_C(1) << 30) /* RSS of a process whose reading is brief, bytes */
+
 static const struct {
 	const char *name, *second, *meaning;
 } parts[HOST_PART_NR] = {
@@ -173,6 +175,10 @@ static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
 				       text__bytes(bytes, sizeof(bytes), s->part[i].bytes));
 	if (at)
 		text__paragraph(out, columns, "", "  ", "%s", text);
+	if (!s->part[HOST_USS].known && s->part[HOST_TOTAL].bytes >= LARGE)
+		text__paragraph(out, columns, "", "  ",
+				"PSS, USS and private copies are not read for a process of this "
+				"size: the kernel would lock its address space meanwhile");
 	if (!s->part[HOST_GROUP].known)
 		return;
 	text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP].bytes);
