@@ -104,10 +104,11 @@ def from_new_client(body, s=None):
 
 
 def adds_up(doc, name="cuda:0"):
-    """A report's rows add up to the allocated bytes, and nothing was missed."""
+    """A report's rows add up to the allocated bytes, and nothing was missed or left out."""
     device = harness.device(doc, name)
     equal(doc["device"], name, "whose rows")
     equal((device["drift"], doc["capture"]["lost"], doc["capture"]["complete"]), (0, 0, True), "drift, lost and complete")
+    check("detail" not in doc["capture"], "the capture has a limit: %s", doc["capture"].get("detail"))
     equal(sum(row["bytes"] for row in doc["rows"]), device["peak_allocated"] if doc["at"] == "peak" else device["allocated"], "the rows' sum")
     return device
 

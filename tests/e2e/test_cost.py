@@ -48,6 +48,14 @@ def test_drops_detail():
     equal(sum(r["bytes"] for r in doc["rows"]), gpu["allocated"], "bytes of all rows")
     rest = [r for r in doc["rows"] if (r["file"], r["function"]) == NOT_SAMPLED]
     check(rest and sum(r["bytes"] for r in rest) > 0, "no row for blocks without a stack")
+    check(detail["text"].startswith("tracing took") and "Every byte is counted" in detail["text"], "JSON does not say it: %s", detail)
+    page = scratch("cost.html")
+    for format_ in ("html", "flamegraph"):
+        tool("export", format_, path, "-o", page)
+        with open(page, encoding="utf-8") as f:
+            check(detail["text"] in f.read(), "%s does not say it", format_)
+    _, out, _ = tool("compare", path, path)
+    check("reduced detail: tracing took" in " ".join(out.split()), "compare does not say it: %s", out)
     for command in ("report", "leaks"):
         _, out, _ = tool(command, path)
         check("Detail  tracing took" in out and "Every byte is counted" in " ".join(out.split()), "%s does not say it: %s", command, out)

@@ -107,7 +107,9 @@ static const struct argp_option options[] = {
 	{ "max-duration", OPT_DURATION, "TIME", OPTION_RARE, "Length of a capture (default 1h)",
 	  3 },
 	{ "cost", OPT_COST, "PERCENT", OPTION_RARE,
-	  "Share of a process's time that a capture may add (default 1%); off: any", 3 },
+	  "Record less detail while a capture adds more time: 1% (default: all detail, but 1% for "
+	  "profiles)",
+	  3 },
 	{ "max-captures", OPT_CAPTURES, "N", OPTION_RARE, "Captures at the same time (default 4)",
 	  3 },
 	{ "max-traces", OPT_TRACES, "N", OPTION_RARE, "Number of traces to keep (default 100)", 3 },
@@ -547,7 +549,6 @@ static int cmd_serve(int argc, char **argv)
 		.max_traces = 100,
 		.max_captures = 4,
 		.max_duration = 3600 * SECOND,
-		.cost = CAPTURE_COST,
 		.max_disk = UINT64_C(4) << 30,
 		.max_workers = 2,
 		.requests_per_minute = 6000,

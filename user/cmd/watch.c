@@ -78,7 +78,7 @@ static const struct argp_option options[] = {
 	{ "capture", OPT_CAPTURE, "TIME|Nsteps", 0, "Length of a capture (default 30s)",
 	  OPTIONS_PARTS },
 	{ "cost", OPT_COST, "PERCENT", OPTION_RARE,
-	  "Share of the process's time that a capture may add (default 1%); off: any",
+	  "Record less detail while a capture adds more time (default 1%); off: all detail",
 	  OPTIONS_PARTS },
 	{ "cooldown", OPT_COOLDOWN, "TIME", 0,
 	  "Time before the same process is captured again (default 10m)", OPTIONS_PARTS },

@@ -10,6 +10,7 @@
 #include "lib/array.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "record/detail.h"
 #include "record/stream.h"
 
 static char *copy(const char *s)
@@ -60,6 +61,7 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 			const struct compare_opts *o)
 {
 	const char *attached = facts__get(a->facts, "attached_at"), *name;
+	char detail[DETAIL_TEXT];
 	struct row r = { 0 };
 
 	model__device(a->model, device, &c->device);
@@ -67,7 +69,8 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 	c->torch = copy(facts__get(a->facts, "torch"));
 	c->cwd = copy(facts__get(a->facts, "cwd"));
 	c->device_name = copy(name);
-	if (copy_failed(facts__get(a->facts, "torch"), c->torch) ||
+	c->detail = strdup(detail__sentence(detail, sizeof(detail), a->facts));
+	if (!c->detail || copy_failed(facts__get(a->facts, "torch"), c->torch) ||
 	    copy_failed(facts__get(a->facts, "cwd"), c->cwd) || copy_failed(name, c->device_name))
 		return -ENOMEM;
 	c->dry_run = facts__get(a->facts, "dry_run");
@@ -126,6 +129,7 @@ void compare__drop(struct compared *c)
 	free(c->torch);
 	free(c->device_name);
 	free(c->cwd);
+	free(c->detail);
 	free(c->file);
 	free(c->func);
 	free(c->module);
@@ -158,6 +162,7 @@ enum {
 	W_OOM,
 	W_LOST,
 	W_CUT,
+	W_DETAIL,
 	W_DRIFT,
 	W_BEFORE,
 	W_DEVICE,
@@ -187,6 +192,9 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 	case W_CUT:
 		snprintf(buf, COMPARE_TEXT, "the recording is not complete");
 		return !c->complete;
+	case W_DETAIL:
+		snprintf(buf, COMPARE_TEXT, "it has reduced detail: %s", c->detail);
+		return *c->detail;
 	case W_DRIFT:
 		snprintf(buf, COMPARE_TEXT, "blocks and the allocator's totals differ by up to %s",
 			 text__bytes(a, 24, c->device.drift));

@@ -14,6 +14,7 @@ struct compared {
 	/* name: as given, otherwise as recording: the file's name without folder and ".mtr". */
 	char *name, *recording;
 	char *torch, *device_name, *cwd; /* facts of the recording; NULL: unknown */
+	char *detail;			 /* what --cost left out, for people; "": nothing */
 	/* Place of the allocation that made the peak; NULL: unknown. */
 	char *file, *func, *module;
 	uint32_t line;
@@ -45,7 +46,7 @@ const char *compare__peak_phase(const struct compared *c);
 
 /* Writes the i-th reason (from 0) why capture `which` is not comparable with the first one or not
  * reliable. False: no more reasons. buf: COMPARE_TEXT bytes. */
-#define COMPARE_TEXT 320
+#define COMPARE_TEXT 560
 bool compare__warning(const struct compared *all, size_t n, size_t which, size_t i, char *buf);
 /* Writes new relative to old as "x0.44" and "-56.0 %"; "" if old is 0. */
 void compare__times(char times[24], char percent[24], uint64_t old, uint64_t new);

@@ -15,6 +15,7 @@
 #include "lib/array.h"
 #include "lib/json.h"
 #include "lib/map64.h"
+#include "record/detail.h"
 #include "record/stream.h"
 
 /* A frame of either side or of both. */
@@ -166,6 +167,7 @@ static void put_side(struct flame *f, enum match_side side)
 {
 	static const char *const facts[] = { "pid", "comm", "cmdline", "python", "torch" };
 	const struct diff_side *s = &f->d->side[side];
+	char detail[DETAIL_TEXT];
 
 	json__open_object(f->j, side == MATCH_OLD ? "old" : "new");
 	json__string(f->j, "name", s->a->name);
@@ -175,6 +177,7 @@ static void put_side(struct flame *f, enum match_side side)
 	json__seconds(f->j, "duration", s->a->duration, 3);
 	json__uint(f->j, "events", model__events(s->a->model));
 	json__uint(f->j, "lost", words__lost(s->a->model, s->a->facts));
+	json__string(f->j, "detail", detail__sentence(detail, sizeof(detail), s->a->facts));
 	json__open_object(f->j, "facts");
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
 		if (facts__get(s->a->facts, facts[i]))

@@ -14,6 +14,7 @@
 #include "export/frames.h"
 #include "labels/words.h"
 #include "lib/json.h"
+#include "record/detail.h"
 
 struct view {
 	const char *id, *label;
@@ -186,6 +187,7 @@ static int put_data(void *ctx)
 					     "torch",  "cuda_runtime", "version",    "start",
 					     "events", "lost",	       "attached_at" };
 	struct page *p = ctx;
+	char detail[DETAIL_TEXT];
 	int err;
 
 	json__open_object(p->j, NULL);
@@ -194,6 +196,7 @@ static int put_data(void *ctx)
 	words__put_window(p->j, p->c->model);
 	json__uint(p->j, "events", model__events(p->c->model));
 	json__uint(p->j, "lost", model__lost(p->c->model));
+	json__string(p->j, "detail", detail__sentence(detail, sizeof(detail), p->c->facts));
 	json__open_object(p->j, "facts");
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
 		if (facts__get(p->c->facts, facts[i]))

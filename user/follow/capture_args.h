@@ -28,7 +28,7 @@ uint64_t capture_args__parse_count(struct argp_state *state, const char *option,
 /* Parses the argument of --cost, "1%" or "off"; calls argp_error() on errors. Returns the share, 0:
  * off. */
 double capture_args__parse_cost(struct argp_state *state, const char *arg);
-#define CAPTURE_COST "1%" /* the default of watch and serve */
+#define CAPTURE_COST "1%" /* --cost of captures that no person starts, by default */
 /* Parses the argument of --pid; calls argp_error() on errors. */
 pid_t capture_args__parse_pid(struct argp_state *state, const char *arg);
 /* The same for a command that takes one process: *pid is 0, or that of another --pid. more: a text

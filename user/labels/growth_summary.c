@@ -10,6 +10,7 @@
 #include "labels/words.h"
 #include "lib/json.h"
 #include "lib/text.h"
+#include "record/detail.h"
 
 #define KNOWN_NS UINT64_C(60000000000) /* least time without steps */
 #define FAR_STEPS 1e9
@@ -420,6 +421,12 @@ static void say_none(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEX
 			 growth_summary__unit(&s->growth));
 }
 
+/* True if the growing line is that of all blocks without a sampled stack. */
+static bool is_not_sampled(const struct growth_summary *s)
+{
+	return s->line && s->line->row.file && !strcmp(s->line->row.file, DETAIL_FILE);
+}
+
 char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT])
 {
 	char rate[96], full[96], where[REPORT_TEXT + 4], held[600] = "", more[96] = "", all[40];
@@ -434,9 +441,11 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 		strcpy(where, " in reserved memory, but not in the tensors in it");
 	else if (s->part == GROWTH_OF_OTHERS)
 		strcpy(where, " in memory allocated outside PyTorch's allocator");
+	else if (is_not_sampled(s))
+		strcpy(where, " in small blocks, whose stacks were not recorded (--cost)");
 	else
 		memcpy(where, " at ", 5);
-	if (s->line)
+	if (s->line && !is_not_sampled(s))
 		words__location(where + 4, &s->line->row, s->cwd, 200);
 	if (s->holder)
 		say_holder(s->holder, held, sizeof(held));
@@ -461,6 +470,10 @@ static void short_place(const struct growth_summary *s, char *buf, size_t size)
 	buf[0] = '\0';
 	if (!r || !r->file)
 		return;
+	if (is_not_sampled(s)) {
+		snprintf(buf, size, " in small blocks");
+		return;
+	}
 	name = strrchr(r->file, '/');
 	name = name ? name + 1 : r->file;
 	text__clean(file, sizeof(file), name, strlen(name));

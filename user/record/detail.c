@@ -131,6 +131,7 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f)
 
 void detail__put(struct json *j, const struct facts *f)
 {
+	char text[DETAIL_TEXT];
 	struct detail d;
 
 	if (!detail__read(f, &d))
@@ -141,6 +142,7 @@ void detail__put(struct json *j, const struct facts *f)
 		json__double(j, "share", d.share, 6);
 	else
 		json__null(j, "share");
+	json__string(j, "text", *detail__sentence(text, sizeof(text), f) ? text : NULL);
 	json__open_array(j, "changes");
 	for (size_t i = 0; i < d.n; i++) {
 		json__open_object(j, NULL);

@@ -47,7 +47,7 @@ bool detail__read(const struct facts *f, struct detail *ret);
 #define DETAIL_TEXT 512
 char *detail__sentence(char *buf, size_t size, const struct facts *f);
 /* Adds the object "detail" to a document; nothing if the recording had no limit:
- * docs/reference/json.md. */
+ * docs/reference/report.md. */
 void detail__put(struct json *j, const struct facts *f);
 /* Name of the EVENT_MARK at a change of detail. Returns buf. */
 char *detail__mark(char *buf, size_t size, uint32_t off, uint64_t below);

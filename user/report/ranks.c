@@ -11,6 +11,7 @@
 #include "lib/array.h"
 #include "lib/strings.h"
 #include "lib/text.h"
+#include "record/detail.h"
 #include "report/filter.h"
 
 #define SLOW_NS UINT64_C(1000000) /* least difference of step times that counts, ns */
@@ -54,6 +55,7 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].name);
 		free(r->all[i].host);
 		free(r->all[i].cwd);
+		free(r->all[i].detail);
 		free(r->all[i].command);
 		job_spans__free(&r->all[i].spans);
 		for (size_t k = 0; k < r->all[i].ngrowth; k++)
@@ -414,11 +416,13 @@ static int describe(struct rank *k, const struct analysis *a)
 {
 	const char *cwd = facts__get(a->facts, "cwd"), *comm = facts__get(a->facts, "comm");
 	const char *host = a->host ? a->host : facts__get(a->facts, "hostname");
+	char detail[DETAIL_TEXT];
 
 	k->name = strdup(a->name);
 	k->host = host ? strdup(host) : NULL;
 	k->cwd = cwd ? strdup(cwd) : NULL;
 	k->command = command_of(a->facts);
+	k->detail = strdup(detail__sentence(detail, sizeof(detail), a->facts));
 	k->has_number = facts__number(a->facts, "rank", &k->number);
 	k->has_local = facts__number(a->facts, "local_rank", &k->local);
 	k->has_world = facts__number(a->facts, "world_size", &k->world);
@@ -431,7 +435,7 @@ static int describe(struct rank *k, const struct analysis *a)
 	read_clock(&k->clock, a->facts);
 	if (read_steps(k, a))
 		return -ENOMEM;
-	return k->name && k->command && (!cwd || k->cwd) && (!host || k->host) ? 0 : -ENOMEM;
+	return k->name && k->command && k->detail && (!cwd || k->cwd) && (!host || k->host) ? 0 : -ENOMEM;
 }
 
 static bool helps(const struct rank *k, const struct rank *boss)

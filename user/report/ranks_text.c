@@ -555,10 +555,13 @@ static void print_trust(struct page *p)
 	fputc('\n', p->out);
 	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	for (size_t i = 0; i < p->n; i++) {
-		if (ranks__at(p->r, i)->complete)
-			continue;
-		snprintf(p->text, sizeof(p->text), "%s is not complete", ranks__at(p->r, i)->label);
-		text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
+		const struct rank *k = ranks__at(p->r, i);
+
+		if (!k->complete)
+			text__paragraph(p->out, p->width, "", "  ", "%s is not complete", k->label);
+		if (*k->detail)
+			text__paragraph(p->out, p->width, "", "  ", "%s has reduced detail: %s",
+					k->label, k->detail);
 	}
 }
 

@@ -57,7 +57,9 @@ struct serve_args {
 	unsigned max_traces;	      /* stored traces */
 	unsigned max_captures;	      /* captures at the same time */
 	uint64_t max_duration;	      /* longest capture, in ns */
-	const char *cost;	      /* --cost of captures of processes: "1%" or "off" */
+	/* --cost of captures of processes: "1%" or "off". NULL: "off" for captures that a person
+	 * starts, CAPTURE_COST for profiles, which programs ask for again and again. */
+	const char *cost;
 	uint64_t max_disk;	      /* size limit of the folder, in bytes */
 	unsigned max_workers;	      /* workers at the same time */
 	unsigned requests_per_minute; /* requests per minute of each peer; 0: no limit */

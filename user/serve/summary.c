@@ -164,6 +164,8 @@ json_t *summary__make(const json_t *facts, const json_t *report)
 	json_object_set_new(ret, "ooms", copy_or_null(d, "ooms"));
 	json_object_set_new(ret, "growth", growth_of(report, d));
 	json_object_set_new(ret, "lost", copy_or_null(capture, "lost"));
+	json_object_set_new(ret, "detail",
+			    copy_or_null(json_object_get(capture, "detail"), "text"));
 	json_object_set_new(ret, "steps", copy_or_null(capture, "steps"));
 	json_object_set_new(ret, "complete", copy_or_null(capture, "complete"));
 	json_object_set_new(ret, "stop_reason", copy_or_null(capture, "stop_reason"));

@@ -435,6 +435,8 @@ static void put_entry(struct watch_capture *c, const json_t *doc)
 	e.to = (uint64_t)(json_number_value(json_object_get(capture, "duration")) * 1e9);
 	s->events = e.events = number(capture, "events");
 	s->lost = e.lost = number(capture, "lost");
+	snprintf(s->detail, sizeof(s->detail), "%s",
+		 string(json_object_get(capture, "detail"), "text"));
 	s->bytes = e.bytes = stat(s->file, &st) ? 0 : (uint64_t)st.st_size;
 	read_devices(&e, json_object_get(doc, "devices"));
 	if (!*s->blame)
@@ -470,7 +472,7 @@ static void end_killed(struct watch_capture *c)
 static void end_capture(struct watch_capture *c)
 {
 	struct watch_shot *s = &c->shot;
-	char text[WATCH_TEXT], events[32], size[24];
+	char text[2 * WATCH_TEXT], events[32], size[24];
 	const char *what;
 
 	what = *s->blame ? "; grows: " : "; grew most since: ";
@@ -478,9 +480,10 @@ static void end_capture(struct watch_capture *c)
 	json_decref(c->doc);
 	c->doc = NULL;
 	c->w->captured++;
-	snprintf(text, sizeof(text), "%s, %" PRIu64 " lost, %s%s%s",
+	snprintf(text, sizeof(text), "%s, %" PRIu64 " lost, %s%s%s%s%s",
 		 text__counted(events, sizeof(events), s->events, "event"), s->lost,
-		 text__bytes(size, sizeof(size), s->bytes), *s->blame ? what : "", s->blame);
+		 text__bytes(size, sizeof(size), s->bytes), *s->blame ? what : "", s->blame,
+		 *s->detail ? "; reduced detail: " : "", s->detail);
 	watch_say__shot(c->w, "captured", s, text);
 	watch_exec__run(c->w, "captured", s);
 	finish(c);

@@ -172,6 +172,8 @@ void watch_say__shot(const struct watch *w, const char *event, const struct watc
 		json__uint(j, "events", s->events);
 		json__uint(j, "lost", s->lost);
 		json__uint(j, "bytes", s->bytes);
+		if (*s->detail)
+			json__string(j, "detail", s->detail);
 		if (*s->blame)
 			json__string(j, "blame", s->blame);
 	}

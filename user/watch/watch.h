@@ -21,6 +21,7 @@
 #include "lib/device_figure.h"
 #include "nvml/nvml.h"
 #include "process/cgroup.h"
+#include "record/detail.h"
 #include "record/host.h"
 #include "torch/cudaalloc.h"
 
@@ -220,6 +221,7 @@ struct watch_shot {
 	char begin[40];		       /* time in RFC 3339 */
 	char file[320], snapshot[320]; /* paths; "": none */
 	uint64_t events, lost, bytes;
+	char detail[DETAIL_TEXT]; /* what --cost left out, for people; "": nothing */
 	bool growth;	 /* a growth rule has fired */
 	bool killed;	 /* the process was killed or failed; file is the recording of its end */
 	char blame[256]; /* line of code with the most memory, cleaned; "" */

@@ -7,6 +7,7 @@
 
 #include "labels/growth_summary.h"
 #include "lib/json.h"
+#include "record/detail.h"
 #include "unit/model_world.h"
 
 #define KIB UINT64_C(1024)
@@ -143,6 +144,29 @@ static void test_grows(void **state)
 	says(&w, "cpu",
 	     "+16.0 KiB/step (1.88 MiB/min) at train.py:7 (train_step), held by autograd's graph, "
 	     "saved for AddmmBackward0, confidence high");
+}
+
+/* The row of all blocks without a sampled stack is not a line. What holds them is known. */
+static void test_not_sampled(void **state)
+{
+	struct world w = watched();
+	struct growth_summary s;
+	char brief[GROWTH_SUMMARY_TEXT];
+	uint32_t none = simple(&w, DETAIL_FILE, DETAIL_FUNCTION, 0);
+
+	for (int i = 0; i < 60; i++) {
+		alloc(&w, CPU, 0x100000 + i, 16 * KIB, none);
+		step(&w, (i + 1) * STEP);
+	}
+	named(&w, CPU, 60, 16 * KIB, "local metrics.losses[*]");
+	s = judged(&w, "cpu");
+	assert_string_equal(text, "+16.0 KiB/step (1.88 MiB/min) in small blocks, whose stacks "
+				  "were not recorded (--cost), held by metrics.losses[*], "
+				  "confidence high");
+	growth_summary__brief(&s, 60, brief);
+	assert_string_equal(brief, "growth +16.0 KiB/step, 1.88 MiB/min in small blocks");
+	growth_summary__free(&s);
+	world__free(&w);
 }
 
 /* Names as long as a dict takes them, all of it escaped. */
@@ -469,7 +493,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_grows),
 		cmocka_unit_test(test_mark),
-		cmocka_unit_test(test_long_names),
+		cmocka_unit_test(test_not_sampled), cmocka_unit_test(test_long_names),
 		cmocka_unit_test(test_several_lines),
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_pool_and_others),

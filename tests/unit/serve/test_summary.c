@@ -60,6 +60,26 @@ static void test_growth(void **state)
 	json_decref(growth);
 }
 
+/* A summary says what its capture did not record. */
+static void test_detail(void **state)
+{
+	json_t *facts = json_object(), *report, *summary;
+
+	report = json_loads("{\"capture\": {\"events\": 1, \"detail\": {\"text\": \"tracing "
+			    "took 14 %\"}}, \"devices\": []}",
+			    0, NULL);
+	summary = summary__make(facts, report);
+	assert_string_equal(json_string_value(json_object_get(summary, "detail")),
+			    "tracing took 14 %");
+	json_decref(summary);
+	json_object_del(json_object_get(report, "capture"), "detail");
+	summary = summary__make(facts, report);
+	assert_true(json_is_null(json_object_get(summary, "detail")));
+	json_decref(summary);
+	json_decref(report);
+	json_decref(facts);
+}
+
 /* The figures for metrics have the parts of RSS at its highest reading that are known. */
 static void test_host(void **state)
 {
@@ -87,7 +107,7 @@ static void test_host(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_growth),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_growth), cmocka_unit_test(test_detail),
 					    cmocka_unit_test(test_host) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

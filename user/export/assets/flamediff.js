@@ -38,7 +38,9 @@ const Change = (() => {
 		for (const [what, s] of [["old", old], ["new", now]]) {
 			const moment = s.moment === "time" ? `at ${seconds(s.time)}` : `${s.moment} at ${seconds(s.time)}`;
 			const texts = [`${what}: ${bytes(s.bytes)} (${moment})`, `${count(s.events)} events`, `${count(s.lost)} lost`];
-			list.append(el("li", { textContent: texts.join(", "), className: s.lost ? "warn" : "" }));
+			if (s.detail)
+				texts.push("reduced detail");
+			list.append(el("li", { textContent: texts.join(", "), className: s.lost || s.detail ? "warn" : "", title: Words.detail(s.detail) }));
 		}
 	}
 

@@ -239,6 +239,8 @@
 		].filter(Boolean);
 		$("facts").append(...items.map(text => el("li", { textContent: text })),
 			el("li", { textContent: `${count(data.lost)} lost`, className: data.lost ? "warn" : "" }));
+		if (data.detail)
+			$("facts").append(el("li", { textContent: "reduced detail", className: "warn", title: Words.detail(data.detail) }));
 		$("command").textContent = command(data);
 	}
 

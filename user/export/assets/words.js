@@ -62,6 +62,9 @@ const Words = (() => {
 		return cls ? cls + " (model)" : "(no module)";
 	}
 
+	// The sentence about what --cost left out.
+	const detail = text => text ? text[0].toUpperCase() + text.slice(1) : "";
+
 	// The command line of a recording: { facts, name }.
 	function command({ facts, name }) {
 		let words = null;
@@ -93,5 +96,5 @@ const Words = (() => {
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, command, host, NOTES };
+	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, NOTES };
 })();

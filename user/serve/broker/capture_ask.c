@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "follow/capture_args.h"
 #include "lib/clock.h"
 #include "lib/text.h"
 #include "serve/broker/ask.h"
@@ -369,7 +370,7 @@ static int spawn(struct broker *b, struct trace *t, const struct wanted *w)
 		put(&a, "-p");
 		put(&a, pid);
 		put(&a, "--cost");
-		put(&a, b->args->cost);
+		put(&a, b->args->cost ?: w->keep ? "off" : CAPTURE_COST);
 		put_bounds(&a, w, tell[1]);
 	} else {
 		put_command(b, &a, w, tell[1]);

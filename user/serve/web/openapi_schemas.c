@@ -76,7 +76,7 @@ const struct openapi_schema openapi_schemas[] = {
 		     "'avg_fragmentation': " NUMBER ", 'tracing_time_ms': " NUMBER
 		     ", 'device': " TEXT ", 'peak_allocated': " INTEGER ","
 		     "'peak_reserved': " INTEGER ", 'before_attach': " INTEGER ", 'lost': " INTEGER
-		     ", 'complete': {'type': ['boolean', 'null']}, 'growth': " TRACE_GROWTH "}}" },
+		     ", 'detail': " TEXT ", 'complete': {'type': ['boolean', 'null']}, 'growth': " TRACE_GROWTH "}}" },
 	{ "Trace", "{'type': 'object', 'required': ['trace_id', 'model_name', 'state', 'begun'], "
 		   "'properties': {" TRACE_MEMBERS ","
 		   "'steps': " INTEGER ", 'summary': {'$ref': '#/components/schemas/Summary'}}}" },
@@ -92,7 +92,7 @@ const struct openapi_schema openapi_schemas[] = {
 	  " events of the device; null without enable_fragmentation.'},"
 	  "'tracing_time_ms': " NUMBER ", 'pid': " INTEGER ", 'device': " TEXT
 	  ", 'peak_allocated': " INTEGER ","
-	  "'peak_reserved': " INTEGER ", 'lost': " INTEGER
+	  "'peak_reserved': " INTEGER ", 'lost': " INTEGER ", 'detail': " TEXT
 	  ", 'complete': {'type': ['boolean', 'null']}, 'growth': " TRACE_GROWTH ","
 	  "'layer_stats': {'type': 'object', 'additionalProperties': {'$ref': "
 	  "'#/components/schemas/Layer'}}},"

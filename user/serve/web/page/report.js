@@ -88,6 +88,8 @@
 			if (d && d.drift !== null && d.drift !== undefined)
 				chips.push(d.drift ? [`totals differ by ${bytes(d.drift)}`, "bad", "The largest difference between the sum of the blocks and the allocator’s own total, after any event."] :
 					["totals verified", "good", "After every event the sum of the blocks equals the allocator’s own total."]);
+			if (c.detail?.text)
+				chips.push(["reduced detail", "bad", Words.detail(c.detail.text)]);
 			if (c.complete === false)
 				chips.push(["recording cut short", "bad"]);
 			if (doc.host) {

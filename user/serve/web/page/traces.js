@@ -70,8 +70,10 @@
 		growth.title = badge ? growthText(t, g) : "";
 		// Use the report's counts if available: a recording given on the command line has no others.
 		const n = t.summary?.total_events ?? t.events, lost = t.summary?.lost ?? t.lost, long = t.summary?.tracing_time_ms ? t.summary.tracing_time_ms / 1000 : t.seconds;
-		events.textContent = n !== undefined && n !== null ? count(n) + (lost ? `, ${count(lost)} lost` : "") : "";
-		events.classList.toggle("warn", Boolean(lost));
+		const reduced = Words.detail(t.summary?.detail);
+		events.textContent = n !== undefined && n !== null ? count(n) + (lost ? `, ${count(lost)} lost` : "") + (reduced ? ", reduced detail" : "") : "";
+		events.title = reduced;
+		events.classList.toggle("warn", Boolean(lost || reduced));
 		length.textContent = long ? Page.columns.time(long) : "";
 		file.textContent = t.bytes ? bytes(t.bytes) : "";
 		file.title = t.file ?? "";
