@@ -166,6 +166,23 @@ def test_attached_out_of_memory():
     equal(page.head["at_name"], "oom", "at_name")
 
 
+def test_modules_of_the_moment():
+    """A line's modules are those that hold memory at the moment, not all of the recording."""
+    page, several = Page(made("make_recording", "page-modules.mtr")), 0
+    for i, dev in enumerate(page.head["devices"]):
+        all_ = page.ask({"ask": "times", "device": i})[0]
+        for when in ["%.9f" % all_[k] for k in range(0, len(all_), max(1, len(all_) // 20))]:
+            moment = page.ask({"ask": "at", "device": i, "time": float(when)})[0]
+            want = collections.defaultdict(set)
+            for r in report(page.recording, when, "line", dev["name"])["rows"]:
+                if r["file"] and r["bytes"]:
+                    want[(r["file"], r["line"], r["function"], r["phase"], r["category"])].add(r["module"] or "")
+            got = {tuple(g["line"]): set(g["modules"]) for g in page.ask({"ask": "modules", "device": i, "moment": moment})[0]}
+            equal(got, dict(want), "modules of each line at %s on %s" % (when, dev["name"]))
+            several += any(len(v) > 1 for v in want.values())
+    check(several, "no line has several modules")
+
+
 def test_asked_moment():
     page = Page(made("make_recording", "page-at.mtr"), "--at", "0.1")
     for i, dev in enumerate(page.head["devices"]):

@@ -4,7 +4,8 @@
 // Questions and answers are JSON, a list each: {"ask": "at", "device": 0, "time": 1.5} and so on, see below.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
+import { runInThisContext } from "node:vm";
 
 const [script, page] = process.argv.slice(2);
 if (!page) {
@@ -50,7 +51,21 @@ function group(by, parts) {
 	return [...all].map(([key, at]) => [JSON.parse(key), at]);
 }
 
+// The page's own figures for its table, which need a selection.
+const folder = dirname(resolve(script)), load = name => runInThisContext(readFileSync(join(folder, name), "utf8"));
+globalThis.Page = { data, state: { from: null, filter: "" }, filter: { compile: () => ({ terms: [] }) } };
+load("../assets/words.js");
+load("figures.js");
+Page.opened();
+
 const answers = {
+	// The modules of each line that has memory at a moment, as the table names them.
+	modules: q => {
+		Object.assign(Page.state, { device: q.device, moment: q.moment });
+		const { order, list } = Page.grouped("line");
+		return order.map(g => list[g]).filter(g => !g.row.before_attach && g.row.file).map(({ row: r, modules, module }) => ({
+			line: [r.file, r.line, r.function, r.phase, r.category], modules: [...modules].sort(), text: module }));
+	},
 	open: () => ({ ms: opened, head: element("head").length, rows: data.rows.length, moments: head.devices.map((d, i) => data.moments(i).length) }),
 	head: () => head,
 	layers: () => data.layers,

@@ -123,12 +123,32 @@ static bool cover(struct report_frames *s, struct row *to, const struct row *r)
 	strcpy(pattern, to->module);
 	pattern__cover(pattern, r->module);
 	to->module = pattern;
-	to->modules += r->modules;
 	return true;
 }
 
-static bool add(struct report_frames *s, struct row *to, const struct row *r)
+static int cmp_module(const struct row *x, const struct row *y)
 {
+	int c = strcmp(x->module, y->module);
+
+	if (!c)
+		c = strcmp(x->module_class ?: "", y->module_class ?: "");
+	return c ? c : strcmp(x->module_root ?: "", y->module_root ?: "");
+}
+
+/* Puts rows of one module next to each other, so that the module counts once. */
+static int cmp_stack_module(const void *a, const void *b, void *ctx)
+{
+	int c = compare(a, b, ctx);
+
+	return c ? c : cmp_module(a, b);
+}
+
+/* last: the row before r in the order of cmp_stack_module(), as it was. */
+static bool add(struct report_frames *s, struct row *to, const struct row *last,
+		const struct row *r)
+{
+	if (cmp_module(last, r))
+		to->modules += r->modules;
 	to->bytes += r->bytes;
 	to->count += r->count;
 	to->sampled.bytes += r->sampled.bytes;
@@ -146,16 +166,20 @@ static bool add(struct report_frames *s, struct row *to, const struct row *r)
 int report_frames__merge(struct report_frames *s, struct row *rows, size_t *n)
 {
 	uint64_t sum = 0;
+	struct row last;
 	size_t k = 0;
 
 	if (!*n)
 		return 0;
-	qsort_r(rows, *n, sizeof(*rows), compare, s);
+	qsort_r(rows, *n, sizeof(*rows), cmp_stack_module, s);
 	for (size_t i = 0; i < *n; i++) {
+		struct row r = rows[i];
+
 		if (!k || rows[i].before_attach || compare(&rows[k - 1], &rows[i], s) != 0)
-			rows[k++] = rows[i];
-		else if (!add(s, &rows[k - 1], &rows[i]))
+			rows[k++] = r;
+		else if (!add(s, &rows[k - 1], &last, &r))
 			return -ENOMEM;
+		last = r;
 	}
 	*n = k;
 	qsort(rows, k, sizeof(*rows), row__compare);

@@ -752,6 +752,27 @@ static void test_json_stack(void **state)
 	json_decref(doc);
 }
 
+/* Stacks that differ in hidden frames only are one row, and each of their modules counts once. */
+static void test_modules_of_stacks(void **state)
+{
+	static const char *const layers[] = { "layers.0", "layers.1" };
+	struct tape t = tape__new(window);
+
+	for (int i = 0; i < 6; i++) {
+		struct dict_frame f[] = {
+			frame(&t, SP "nn/functional.py", "linear", 100 + i % 3, NULL),
+			frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775,
+			      layers[i / 3]),
+			frame(&t, "/home/u/gemma/train.py", "<module>", 12, NULL),
+		};
+
+		alloc(&t, CUDA, 0x1000 + i, MIB, dict__stack(t.d, f, 3, MT_WALK_OK));
+	}
+	tape__close(&t);
+	assert_non_null(strstr(report("--by", "stack", window, NULL)->out, "layers.* (2)"));
+	assert_non_null(strstr(report("--by", "line", window, NULL)->out, "layers.* (2)"));
+}
+
 static void assert_window(json_t *capture)
 {
 	assert_true(json_real_value(json_object_get(capture, "window_start")) == 31.0);
@@ -1321,6 +1342,7 @@ int main(void)
 		cmocka_unit_test(test_json_moments),
 		cmocka_unit_test(test_json_stack),
 		cmocka_unit_test(test_json_cpu),
+		cmocka_unit_test(test_modules_of_stacks),
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_recorded_from_the_start),
 		cmocka_unit_test(test_fail_if_blames_lines),

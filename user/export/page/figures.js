@@ -121,11 +121,32 @@
 		return parts.every(p => p === "*") ? "" : parts.join(".");
 	}
 
+	// Names of a group: those of the rows in `of`, which hold memory of the selection.
+	function name(g, of) {
+		g.modules = new Set();
+		g.classes = new Set();
+		g.categories = new Set();
+		g.places = new Set();
+		for (const i of of) {
+			const r = rows[i];
+			g.modules.add(r.module ?? "");
+			g.classes.add(r.module_class ?? "");
+			g.categories.add(r.category);
+			if (g.places.size < 9)
+				g.places.add(placeOf(r));
+		}
+		g.class = g.classes.size === 1 ? rows[of[0]].module_class : "";
+		g.moduleName = common(g.modules);
+		g.module = moduleOf(g);
+		g.place = g.places.size === 1 ? [...g.places][0] : `(${g.places.size > 8 ? "many" : g.places.size} places)`;
+		g.category = g.categories.size === 1 ? rows[of[0]].category : "";
+	}
+
 	// The module of a group: blocks.*.mlp (MLP) ×4.
 	function moduleOf(g) {
 		if (g.row.nothing)
 			return "";
-		const name = g.moduleName, cls = g.classes.size === 1 ? g.row.module_class : "";
+		const name = g.moduleName, cls = g.class;
 		if (g.modules.size === 1)
 			return Words.module({ module: name, module_class: cls });
 		if (name)
@@ -133,7 +154,7 @@
 		return g.modules.size <= 3 ? [...g.modules].sort().map(m => m || "(no module)").join(", ") + (cls ? ` (${cls})` : "") : `(${g.modules.size} modules)`;
 	}
 
-	// Returns {of: group of each row, list: [{row, of, modules, module, places, place, categories, category}]}.
+	// Returns {of: group of each row, list: [{row, of}]}. grouped() adds {modules, module, places, place, categories, category}.
 	function groups(by) {
 		if (byCache.has(by))
 			return byCache.get(by);
@@ -143,22 +164,11 @@
 			let g = seen.get(key);
 			if (g === undefined) {
 				seen.set(key, g = list.length);
-				list.push({ row: r, modules: new Set(), classes: new Set(), categories: new Set(), places: new Set(), of: [] });
+				list.push({ row: r, of: [] });
 			}
 			of[i] = g;
 			list[g].of.push(i);
-			list[g].modules.add(r.module ?? "");
-			list[g].classes.add(r.module_class ?? "");
-			list[g].categories.add(r.category);
-			if (list[g].places.size < 9)
-				list[g].places.add(placeOf(r));
 		});
-		for (const g of list) {
-			g.moduleName = common(g.modules);
-			g.module = moduleOf(g);
-			g.place = g.places.size === 1 ? [...g.places][0] : `(${g.places.size > 8 ? "many" : g.places.size} places)`;
-			g.category = g.categories.size === 1 ? g.row.category : "";
-		}
 		const made = { of, list };
 		byCache.set(by, made);
 		return made;
@@ -193,8 +203,10 @@
 			}
 		const order = [];
 		for (let g = 0; g < list.length; g++)
-			if (bytes[g] || count[g])
+			if (bytes[g] || count[g]) {
 				order.push(g);
+				name(list[g], list[g].of.filter(i => f.bytes[i] || f.count[i]));
+			}
 		order.sort((a, b) => Math.abs(bytes[b]) - Math.abs(bytes[a]) || a - b);
 		return { bytes, count, order, list };
 	}
