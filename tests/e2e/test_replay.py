@@ -108,6 +108,9 @@ def test_less_memory():
     there = replay(less)
     equal(there["own_settings"]["equal"], True, "its own settings, where memory runs out")
     oom = replay(less, "--vram", str(SMALL))["tries"][0]["oom"]
+    equal((there["vram"], there["tries"][0]["oom"]), (SMALL, oom), "the recording's own device, without --vram")
+    unlimited = replay(less, "--vram", "none")
+    equal((unlimited["vram"], unlimited["tries"][0]["oom"]), (None, None), "--vram none")
     predicted = replay(path, "--vram", str(SMALL))["tries"][0]
     check(predicted["oom"], "it fits %d MiB", SMALL // MIB)
     keys = ("asked", "allocated", "reserved", "where")

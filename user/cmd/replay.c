@@ -28,7 +28,7 @@
 
 struct replay_args {
 	struct replay_opts opts;
-	bool json, search, smallest, force;
+	bool json, search, smallest, force, unlimited;
 	const char *curve;
 };
 
@@ -46,7 +46,9 @@ static const struct argp_option options[] = {
 	  "Settings as in PYTORCH_CUDA_ALLOC_CONF; \"\": PyTorch's defaults (default: those of the "
 	  "recording)",
 	  OPTIONS_RECORD },
-	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of the device (default: unlimited)",
+	{ "vram", OPT_VRAM, "SIZE|none", 0,
+	  "Memory of the device (default: that of the recording if memory ran out in it, otherwise "
+	  "none: unlimited)",
 	  OPTIONS_RECORD },
 	{ "search", OPT_SEARCH, NULL, 0, "Try common settings and recommend the best",
 	  OPTIONS_RECORD },
@@ -99,9 +101,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->opts.alloc_conf = arg;
 		break;
 	case OPT_VRAM:
+		a->unlimited = !strcmp(arg, "none");
+		a->opts.vram = 0;
+		if (a->unlimited)
+			break;
 		if (text__parse_size(arg, &a->opts.vram) || a->opts.vram < DRYRUN_VRAM_MIN ||
 		    a->opts.vram > DRYRUN_VRAM_MAX)
-			argp_error(state, "--vram: '%s' is not a size between 16M and 4T; try 80G",
+			argp_error(state, "--vram: '%s' is not a size between 16M and 4T; try 80G, or none",
 				   arg);
 		break;
 	case OPT_SEARCH:
@@ -180,6 +186,12 @@ static int try_one(struct replay *r, const struct replay_args *a, struct replay_
 			   : replay__try(r, &a->opts, &t->result, f);
 }
 
+/* The recorded memory of the device; 0: not known. */
+static uint64_t recorded_vram(const struct replay_about *about)
+{
+	return about->vram >= DRYRUN_VRAM_MIN && about->vram <= DRYRUN_VRAM_MAX ? about->vram : 0;
+}
+
 static int run(struct replay_args *a, FILE *curve)
 {
 	struct failure f = { 0 };
@@ -190,6 +202,10 @@ static int run(struct replay_args *a, FILE *curve)
 
 	if (!err) {
 		found.about = replay__about(r);
+		if (found.about->ooms && !a->unlimited && !a->smallest && !a->opts.vram)
+			a->opts.vram = recorded_vram(found.about);
+		found.recorded_vram = a->opts.vram && a->opts.vram != found.vram;
+		found.vram = a->opts.vram;
 		if (curve) {
 			fprintf(curve, "event,seconds,allocated,reserved\n");
 			a->opts.curve = write_point;

@@ -33,6 +33,20 @@ static void head(struct text *t, const char *title)
 
 /* ---- the verdict ---- */
 
+/* True if a run has shown which size is enough. It is less than what PyTorch reserves without a
+ * limit, which has cached memory that PyTorch gives back when memory is short. */
+static bool leads_with_smallest(const struct estimate *e)
+{
+	return e->verdict == VERDICT_DOES_NOT_FIT && e->smallest.found;
+}
+
+/* Growth of the cache does not matter if a size was found that is enough for all steps. */
+static bool is_growth_said(const struct estimate *e)
+{
+	return e->growth.verdict == GROWTH_VERDICT_GROWS &&
+	       !(leads_with_smallest(e) && e->growth.part == GROWTH_OF_POOL);
+}
+
 /* Adds to the verdict that memory grows, and for how many steps what is left is enough. The
  * run with unlimited memory says nothing about the device asked for. */
 static void put_growth(struct text *t, const char *and)
@@ -42,8 +56,6 @@ static void put_growth(struct text *t, const char *and)
 	char rate[40], count[32];
 	uint64_t steps = growth_summary__steps_left(s);
 
-	if (s->verdict != GROWTH_VERDICT_GROWS)
-		return;
 	growth_summary__signed(rate, sizeof(rate), s->per_step);
 	fprintf(t->out, ", %s memory grows %s per %s", and, rate + 1,
 		growth_summary__unit(&s->growth));
@@ -60,9 +72,8 @@ static void put_growing(struct text *t)
 {
 	char text[GROWTH_SUMMARY_TEXT];
 
-	if (t->e->growth.verdict == GROWTH_VERDICT_GROWS)
-		text__paragraph(t->out, text__one_line(t->width), "  ", "    ", "Growth  %s",
-				growth_summary__say(&t->e->growth, text));
+	text__paragraph(t->out, text__one_line(t->width), "  ", "    ", "Growth  %s",
+			growth_summary__say(&t->e->growth, text));
 }
 
 static void put_verdict(struct text *t)
@@ -76,10 +87,16 @@ static void put_verdict(struct text *t)
 		[VERDICT_DOES_NOT_FIT] = "does not fit",
 		[VERDICT_UNKNOWN] = "not known",
 	};
-	int64_t left = estimate_parts__left(e->args->vram, &e->parts);
+	struct estimate_parts parts = e->parts;
+	bool found = leads_with_smallest(e), grows = is_growth_said(e);
+	const char *colon = grows ? "" : ":";
 	char buf[256], why[256], a[24], b[24], c[24];
 	bool bound = estimate__bound(e, 0, why, sizeof(why)) != NULL;
-	const char *colon = e->growth.verdict == GROWTH_VERDICT_GROWS ? "" : ":";
+	int64_t left;
+
+	if (found)
+		parts.needs = e->smallest.vram;
+	left = estimate_parts__left(e->args->vram, &parts);
 
 	if (t->colour)
 		fprintf(t->out, "\033[1;%dm", colours[e->verdict]);
@@ -90,8 +107,9 @@ static void put_verdict(struct text *t)
 		fputs(": no CUDA device was used\n", t->out);
 		return;
 	}
-	put_growth(t, e->verdict == VERDICT_FITS ? "but" : "and");
-	snprintf(buf, sizeof(buf), "%s%s", bound ? "at least " : "", bytes(a, e->parts.needs));
+	if (grows)
+		put_growth(t, e->verdict == VERDICT_FITS ? "but" : "and");
+	snprintf(buf, sizeof(buf), "%s%s", bound ? "at least " : "", bytes(a, parts.needs));
 	if (e->verdict == VERDICT_FITS && left >= 0)
 		fprintf(t->out, "%s needs %s of %s, %s are left\n", colon, buf,
 			bytes(b, e->args->vram), bytes(c, (uint64_t)left));
@@ -101,7 +119,11 @@ static void put_verdict(struct text *t)
 	else
 		fprintf(t->out, "%s needs %s, the device has %s\n", colon, buf,
 			bytes(b, e->args->vram));
-	put_growing(t);
+	if (found && e->parts.needs > parts.needs)
+		fprintf(t->out, "  with more memory PyTorch would take up to %s, %s of it cached\n",
+			bytes(a, e->parts.needs), bytes(b, e->parts.bytes[PART_CACHED]));
+	if (grows)
+		put_growing(t);
 	for (size_t i = 0; bound && estimate__bound(e, i, why, sizeof(why)); i++)
 		text__paragraph(t->out, text__one_line(t->width), "  ", "    ", "a lower bound: %s",
 				estimate__bound(e, i, why, sizeof(why)));
@@ -427,7 +449,9 @@ static void put_run(struct text *t)
 	else if (run->end == RUN_GROWS)
 		fprintf(t->out, "stopped as memory grew evenly over the last %d\n", REPEAT_GROWN);
 	else if (run->end == RUN_STEPS)
-		fputs("stopped after the requested number of steps\n", t->out);
+		fputs(e->args->steps ? "stopped after the requested number of steps\n"
+				     : "stopped some steps after the one that did not fit\n",
+		      t->out);
 	else if (estimate__failed(run))
 		fputs("the script failed\n", t->out);
 	else if (run->end == RUN_ENDED)

@@ -42,7 +42,7 @@ static void print_ooms(FILE *out, const struct replay_found *f)
 		fprintf(out, "Memory ran out %s time%s when it was recorded%s\n",
 			text__count(b, sizeof(b), f->about->ooms), f->about->ooms == 1 ? "" : "s",
 			f->vram ? "; the replay repeats what the program did then."
-				: ": without --vram the replay grants the refused requests.");
+				: ": the replay grants the refused requests.");
 }
 
 static void print_truth(FILE *out, const struct replay_truth *t)
@@ -137,9 +137,10 @@ void replay_print__text(FILE *out, const struct replay_found *f)
 	print_ooms(out, f);
 	if (f->vram)
 		fprintf(out,
-			"A device of %s; code other than PyTorch uses as much as in the "
+			"A device of %s%s; code other than PyTorch uses as much as in the "
 			"recording.\n",
-			text__bytes(b, sizeof(b), f->vram));
+			text__bytes(b, sizeof(b), f->vram),
+			f->recorded_vram ? ", as recorded (--vram none: unlimited)" : "");
 	fprintf(out, "\n%10s %10s %7s %6s %8s  %s\n", "Reserved", "Allocated", "Frag.", "Segm.",
 		"Retries", "Settings");
 	for (size_t i = 0; i < f->n; i++) {

@@ -326,6 +326,21 @@ static void test_growth(void **state)
 	a->e.full_vram = 2 * GIB;
 	begins(a, "does not fit, and memory grows 4.00 MiB per step\n  needs 1.17 GiB, but the "
 		  "device has 1.00 GiB: 176.00 MiB are missing\n");
+	/* The size that was run and fits leads, not the cache that PyTorch keeps without a limit. */
+	a = answer__new(60, false, VERDICT_DOES_NOT_FIT);
+	a->e.full_vram = 64 * GIB;
+	a->e.parts.needs = 61 * GIB;
+	a->e.parts.bytes[PART_CACHED] = 54 * GIB;
+	a->e.growth.verdict = GROWTH_VERDICT_GROWS;
+	a->e.growth.part = GROWTH_OF_POOL;
+	a->e.smallest = (struct estimate_smallest){
+		.asked = true, .found = true, .vram = 7 * GIB, .less_refused = true
+	};
+	begins(a, "does not fit: needs 7.00 GiB, but the device has 1.00 GiB: 6.00 GiB are "
+		  "missing\n"
+		  "  with more memory PyTorch would take up to 61.00 GiB, 54.00 GiB of it cached\n"
+		  "  the smallest --vram that fits: 7168M (7.00 GiB), and 2 MiB less does not: "
+		  "both were run\n");
 	begins(answer__new(60, false, VERDICT_FITS), "fits: needs 4.00 MiB of 1.00 GiB, ");
 	begins(answer__new(5, true, VERDICT_FITS), "fits: needs 20.00 MiB of 1.00 GiB, ");
 }
