@@ -12,14 +12,15 @@
 #include "export/export.h"
 #include "export/flametree.h"
 #include "export/frames.h"
+#include "labels/holders.h"
 #include "labels/words.h"
 #include "lib/json.h"
 #include "record/detail.h"
 
 struct view {
 	const char *id, *label;
-	struct row *rows;
-	size_t n;
+	bool there; /* the moment exists on this device */
+	struct holder_rows rows;
 	size_t smaller; /* rows combined into one frame */
 };
 
@@ -28,7 +29,7 @@ enum { VIEW_MARK, VIEW_END, VIEW_TOTAL, VIEW_NR };
 struct page_device {
 	struct model_device info;
 	bool main;
-	struct view views[VIEW_NR]; /* rows NULL: the view does not exist */
+	struct view views[VIEW_NR];
 };
 
 struct page {
@@ -60,8 +61,9 @@ static int node_of_row(struct page *p, struct view *v, const struct row *row, ui
 static int get_rows(struct page *p, size_t device, enum row_when when, struct view *v)
 {
 	const struct row_opts opts = { .by = BY_STACK, .when = when };
-	int err = model__rows(p->c->model, device, &opts, &v->rows, &v->n);
+	int err = frames__rows(p->c->model, device, &opts, &v->rows);
 
+	v->there = !err;
 	return err == -ENOENT ? 0 : err;
 }
 
@@ -110,7 +112,7 @@ static int collect(struct page *p)
 		if (p->c->device < 0 || (size_t)p->c->device == i)
 			err = add_device(p, i);
 	for (size_t i = 0; i < p->ndevices; i++)
-		marked |= !!p->devices[i].views[VIEW_MARK].rows;
+		marked |= p->devices[i].views[VIEW_MARK].there;
 	return err ? err : marked ? 0 : -ENOENT;
 }
 
@@ -132,18 +134,18 @@ static int put_view(struct page *p, struct view *v, const struct model_device *d
 		json__string(p->j, "phase", phase__name(d->peak_phase));
 	}
 	json__open_array(p->j, "node");
-	for (size_t i = 0; i < v->n && !err; i++) {
-		err = node_of_row(p, v, &v->rows[i], &node);
+	for (size_t i = 0; i < v->rows.n && !err; i++) {
+		err = node_of_row(p, v, &v->rows.all[i], &node);
 		json__uint(p->j, NULL, err ? 0 : node);
 	}
 	json__close_array(p->j);
 	json__open_array(p->j, "bytes");
-	for (size_t i = 0; i < v->n; i++)
-		json__uint(p->j, NULL, v->rows[i].bytes);
+	for (size_t i = 0; i < v->rows.n; i++)
+		json__uint(p->j, NULL, v->rows.all[i].bytes);
 	json__close_array(p->j);
 	json__open_array(p->j, "count");
-	for (size_t i = 0; i < v->n; i++)
-		json__uint(p->j, NULL, v->rows[i].count);
+	for (size_t i = 0; i < v->rows.n; i++)
+		json__uint(p->j, NULL, v->rows.all[i].count);
 	json__close_array(p->j);
 	json__uint(p->j, "smaller", v->smaller);
 	json__close_object(p->j);
@@ -167,7 +169,7 @@ static int put_devices(struct page *p)
 		json__bool(p->j, "main", d->main);
 		json__open_array(p->j, "views");
 		for (int k = 0; k < VIEW_NR && !err; k++)
-			if (d->views[k].rows)
+			if (d->views[k].there)
 				err = put_view(p, &d->views[k], &d->info, k == VIEW_MARK);
 		json__close_array(p->j);
 		json__close_object(p->j);
@@ -221,12 +223,14 @@ static int flamegraph_end(struct export_ctx *c, void *state)
 	p.tree = flametree__new();
 	p.j = json__new(c->out, false);
 	if (p.frames && p.tree && p.j)
+		err = frames__name_holders(p.frames);
+	if (!err)
 		err = collect(&p);
 	if (!err)
 		err = flametree__put_page(c->out, put_data, &p);
 	for (size_t i = 0; i < p.ndevices; i++)
 		for (int k = 0; k < VIEW_NR; k++)
-			free(p.devices[i].views[k].rows);
+			holder_rows__free(&p.devices[i].views[k].rows);
 	free(p.devices);
 	json__free(p.j);
 	flametree__free(p.tree);

@@ -10,6 +10,7 @@
 
 #include "export/export.h"
 #include "export/frames.h"
+#include "labels/holders.h"
 #include "lib/text.h"
 #include "lib/utf8.h"
 
@@ -115,17 +116,16 @@ static int put_device(struct export_ctx *c, struct frames *frames, size_t device
 {
 	const struct row_opts opts = { .by = BY_STACK, .when = ROWS_AT_MARK };
 	struct model_device d;
-	struct row *rows;
-	size_t n;
-	int err = model__rows(c->model, device, &opts, &rows, &n);
+	struct holder_rows rows;
+	int err = frames__rows(c->model, device, &opts, &rows);
 
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	*found = true;
 	model__device(c->model, device, &d);
-	for (size_t i = 0; i < n && !err; i++)
-		err = put_row(c->out, d.name, frames, &rows[i]);
-	free(rows);
+	for (size_t i = 0; i < rows.n && !err; i++)
+		err = put_row(c->out, d.name, frames, &rows.all[i]);
+	holder_rows__free(&rows);
 	return err;
 }
 
@@ -134,11 +134,9 @@ static int folded_end(struct export_ctx *c, void *state)
 	struct frames *frames = frames__new(c->dict, c->facts);
 	size_t devices = model__devices(c->model);
 	bool found = false;
-	int err = 0;
+	int err = frames ? frames__name_holders(frames) : -ENOMEM;
 
 	(void)state;
-	if (!frames)
-		return -ENOMEM;
 	for (size_t i = 0; i < devices && !err; i++)
 		if (c->device < 0 || (size_t)c->device == i)
 			err = put_device(c, frames, i, &found);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/holders.h"
 #include "lib/array.h"
 #include "lib/map64.h"
 #include "memtrace.h"
@@ -40,6 +41,7 @@ static const char *const notes[] = {
 #define KEY_LOC (UINT64_C(1) << 32)
 #define KEY_MODULE (UINT64_C(2) << 32)
 #define KEY_NOTE (UINT64_C(3) << 32)
+#define KEY_HOLDER (UINT64_C(4) << 32)
 #define KEY_NODE                                                                                   \
 	(UINT64_C(1) << 63) /* key of an autograd node, with the address of its class name */
 
@@ -48,6 +50,7 @@ struct frames {
 	const struct facts *facts;
 	struct map64 *by_key;
 	struct map64 *calls; /* (module, location) -> frame; NULL: modules have no location */
+	struct dict *holders; /* their names; NULL: they are not shown */
 	struct frame *all;
 	char **owned; /* same index as `all`: names not stored in the dict, otherwise NULL */
 	size_t n, room, room_owned;
@@ -80,6 +83,7 @@ void frames__free(struct frames *f)
 		free(f->owned[i]);
 	map64__free(f->by_key);
 	map64__free(f->calls);
+	dict__free(f->holders);
 	free(f->owned);
 	free(f->all);
 	free(f->row);
@@ -90,6 +94,18 @@ int frames__keep_calls(struct frames *f)
 {
 	f->calls = map64__new();
 	return f->calls ? 0 : -ENOMEM;
+}
+
+int frames__name_holders(struct frames *f)
+{
+	f->holders = dict__new();
+	return f->holders ? 0 : -ENOMEM;
+}
+
+int frames__rows(const struct model *m, size_t device, const struct row_opts *opts,
+		 struct holder_rows *ret)
+{
+	return holder_rows__of(m, device, opts, opts->when != ROWS_TOTAL, ret);
 }
 
 size_t frames__count(const struct frames *f)
@@ -233,6 +249,26 @@ static int node(struct frames *f, const char *cls, uint32_t *ret)
 	return add(f, key, (struct frame){ .name = cls, .kind = FRAME_TORCH }, NULL, ret);
 }
 
+/* Frame of what holds memory from before attach. */
+static int holder(struct frames *f, const char *name, uint32_t *ret)
+{
+	uint32_t id = dict__string(f->holders, name, strlen(name));
+	char *copy;
+	uint64_t i;
+
+	if (id == UINT32_MAX)
+		return -ENOMEM;
+	if (map64__get(f->by_key, KEY_HOLDER | id, &i)) {
+		*ret = i;
+		return 0;
+	}
+	copy = strdup(dict__str(f->holders, id));
+	if (!copy)
+		return -ENOMEM;
+	return add(f, KEY_HOLDER | id, (struct frame){ .name = copy, .kind = FRAME_NOTE }, copy,
+		   ret);
+}
+
 /* Reason for the missing Python frames. */
 static enum note why_empty(const struct row *row, const struct dict_stack *s)
 {
@@ -258,7 +294,7 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 	uint32_t used = 0;
 	int err = 0;
 
-	if (array__grow(&f->row, &f->row_room, (size_t)s.n + 2, sizeof(*f->row)))
+	if (array__grow(&f->row, &f->row_room, (size_t)s.n + 3, sizeof(*f->row)))
 		return -ENOMEM;
 	if (!s.n)
 		err = note(f, why_empty(row, &s), &f->row[used++]);
@@ -276,6 +312,8 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 		else
 			err = location(f, frame->loc, &f->row[used++]);
 	}
+	if (!err && f->holders && row->before_attach && row->name && *row->name)
+		err = holder(f, row->name, &f->row[used++]);
 	if (!err && row__has_leaf(row))
 		err = node(f, row->node_class, &f->row[used++]);
 	if (err)

@@ -41,6 +41,16 @@ void frames__free(struct frames *f); /* NULL is fine */
  * "Module._wrapped_call_impl [blocks.0 (Block)]". Call before the first row. Returns 0 or -ENOMEM.
  */
 int frames__keep_calls(struct frames *f);
+/*
+ * Adds a frame with the name of what holds it to memory from before attach. For rows of
+ * frames__rows(). Call before the first row. Returns 0 or -ENOMEM.
+ */
+int frames__name_holders(struct frames *f);
+struct holder_rows;
+/* The model's rows, where memory from before attach has one row for each holder. Returns as
+ * model__rows(); free ret with holder_rows__free(). */
+int frames__rows(const struct model *m, size_t device, const struct row_opts *opts,
+		 struct holder_rows *ret);
 size_t frames__count(const struct frames *f);
 /* The frame with number i, valid until the next frames__of_row(). */
 const struct frame *frames__at(const struct frames *f, uint32_t i);

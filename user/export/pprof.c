@@ -15,6 +15,7 @@
 #include "export/export.h"
 #include "export/frames.h"
 #include "export/gzip.h"
+#include "labels/holders.h"
 #include "lib/pb.h"
 #include "lib/text.h"
 #include "record/dict.h"
@@ -161,17 +162,16 @@ static int put_view(struct export_ctx *c, struct pprof *p, size_t device, enum r
 		.when = when,
 	};
 	struct model_device d;
-	struct row *rows;
-	size_t n;
-	int err = model__rows(c->model, device, &opts, &rows, &n);
+	struct holder_rows rows;
+	int err = frames__rows(c->model, device, &opts, &rows);
 
 	if (err)
 		return err;
 	model__device(c->model, device, &d);
-	for (size_t i = 0; i < n && !err; i++)
-		if (rows[i].bytes || rows[i].count)
-			err = put_sample(p, d.name, &rows[i], when == ROWS_TOTAL);
-	free(rows);
+	for (size_t i = 0; i < rows.n && !err; i++)
+		if (rows.all[i].bytes || rows.all[i].count)
+			err = put_sample(p, d.name, &rows.all[i], when == ROWS_TOTAL);
+	holder_rows__free(&rows);
 	return err;
 }
 
@@ -267,9 +267,11 @@ static int pprof_end(struct export_ctx *c, void *state)
 		.frames = frames__new(c->dict, c->facts),
 		.strings = dict__new(),
 	};
-	int err = p.z && p.frames && p.strings ? put_profile(c, &p) : -ENOMEM;
+	int err = p.z && p.frames && p.strings ? frames__name_holders(p.frames) : -ENOMEM;
 
 	(void)state;
+	if (!err)
+		err = put_profile(c, &p);
 	gzip__end(p.z);
 	frames__free(p.frames);
 	dict__free(p.strings);

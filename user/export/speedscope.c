@@ -11,6 +11,7 @@
 
 #include "export/export.h"
 #include "export/frames.h"
+#include "labels/holders.h"
 #include "lib/array.h"
 #include "lib/json.h"
 
@@ -102,16 +103,15 @@ static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, 
 	const struct row_opts opts = { .by = BY_STACK, .when = when };
 	struct profile profile = { .counts = counts };
 	struct model_device d;
-	struct row *rows;
-	size_t n;
-	int err = model__rows(c->model, device, &opts, &rows, &n);
+	struct holder_rows rows;
+	int err = frames__rows(c->model, device, &opts, &rows);
 
 	if (err)
 		return err;
 	model__device(c->model, device, &d);
-	if (n)
-		err = fill_profile(p, &profile, d.name, view, rows, n);
-	free(rows);
+	if (rows.n)
+		err = fill_profile(p, &profile, d.name, view, rows.all, rows.n);
+	holder_rows__free(&rows);
 	if (err || !profile.n) {
 		profile__free(&profile);
 		return err;
@@ -239,6 +239,8 @@ static int speedscope_end(struct export_ctx *c, void *state)
 
 	(void)state;
 	if (profiles.frames && j)
+		err = frames__name_holders(profiles.frames);
+	if (!err)
 		err = collect(c, &profiles);
 	if (!err && !profiles.n)
 		err = -ENODATA;

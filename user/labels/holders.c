@@ -463,6 +463,7 @@ int holder_rows__of(const struct model *m, size_t device, const struct row_opts 
 	r.all = r.of_model;
 	if (!err && names) {
 		by_name.by = BY_LINE;
+		by_name.split = 0;
 		by_name.any_module = by_name.any_phase = by_name.any_category = false;
 		err = model__rows(m, device, &by_name, &named, &n);
 		if (!err)

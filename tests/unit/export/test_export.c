@@ -98,6 +98,57 @@ static void test_folded_one_device_at_end(void **state)
 	world__close(&w);
 }
 
+/* Memory from before attach has a frame for each of its holders, in all formats of stacks. */
+static void test_holders_of_before_attach(void **state)
+{
+	static const char *const formats[] = { "folded", "speedscope", "flamegraph", "pprof" };
+	static const char *const names[] = { "global history[*]", "global history[*]",
+					     "local cache; b" };
+	struct device cuda = { .type = DEVICE_CUDA };
+
+	for (size_t f = 0; f < sizeof(formats) / sizeof(*formats); f++) {
+		struct world w;
+		struct event e = { .device = cuda, .totals = true, .size = 1 << 20 };
+
+		world__open(&w, formats[f], AT_END, "end");
+		e.allocated = 5 << 20;
+		e.reserved = 8 << 20;
+		for (uint64_t i = 0; i < 4; i++) {
+			e.kind = EVENT_BLOCK;
+			e.addr = (i + 1) << 20;
+			assert_int_equal(w.sink.event(&w.sink, &e), 0);
+		}
+		e.kind = EVENT_TENSOR;
+		e.flags = CENSUS_FIRST;
+		for (uint64_t i = 0; i < 3; i++) {
+			e.addr = (i + 1) << 20;
+			e.name = dict__string(w.d, names[i], strlen(names[i]));
+			assert_int_equal(w.sink.event(&w.sink, &e), 0);
+		}
+		e = (struct event){ .kind = EVENT_ALLOC,
+				    .device = cuda,
+				    .addr = 9 << 20,
+				    .size = 4096,
+				    .totals = true,
+				    .allocated = (5 << 20) + 4096,
+				    .reserved = 8 << 20 };
+		assert_int_equal(w.sink.event(&w.sink, &e), 0);
+		assert_int_equal(world__end(&w), 0);
+		if (f == 0) {
+			assert_non_null(strstr(
+				w.text, "cuda:0;[before attach];global history[*] 2097152\n"));
+			assert_non_null(strstr(
+				w.text, "cuda:0;[before attach];local cache: b 1048576\n"));
+			assert_non_null(strstr(w.text, "cuda:0;[before attach] 2097152\n"));
+			assert_int_equal(folded_sum(w.text, "cuda:0"), (5 << 20) + 4096);
+		} else if (f < 3) {
+			assert_non_null(strstr(w.text, "global history[*]"));
+			assert_non_null(strstr(w.text, "local cache; b"));
+		}
+		world__close(&w);
+	}
+}
+
 /* --- speedscope */
 
 static void check_profile(const json_t *profile, size_t nframes, uint64_t want)
@@ -451,6 +502,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_folded_sums),
+		cmocka_unit_test(test_holders_of_before_attach),
 		cmocka_unit_test(test_folded_one_device_at_end),
 		cmocka_unit_test(test_speedscope_sums),
 		cmocka_unit_test(test_flamegraph_sums),

@@ -12,16 +12,22 @@
 		grew: ["Growth", "difference between the end and the beginning of the window"],
 		live: ["Live at its end", "live at the end of the window"],
 	};
-	let rows = [], unknownStack, byCache = new Map(), mask = null, masked = null, last = null, lastKey = "";
+	let rows = [], byCache = new Map(), mask = null, masked = null, last = null, lastKey = "";
 
 	function opened() {
 		const data = Page.data;
-		rows = [...data.rows, UNKNOWN];
-		Page.rows = rows;
-		// Its stack has a single frame with a note.
+		// Memory from before attach has no stack but a note, and the name of what holds it. These have negative numbers.
 		Page.frames = data.frames.slice();
-		unknownStack = Int32Array.of(Page.frames.push({ name: "[before attach]", file: "", line: 0, kind: "note" }) - 1);
-		Page.stack = id => id === -1 ? unknownStack : data.stack(id);
+		const note = name => Page.frames.push({ name, file: "", line: 0, kind: "note" }) - 1;
+		const before = note("[before attach]"), made = [Int32Array.of(before)], of = new Map();
+		const stackOf = holder => {
+			if (!of.has(holder))
+				of.set(holder, -made.push(Int32Array.of(before, note(holder))));
+			return of.get(holder);
+		};
+		rows = [...data.rows.map(r => r.before_attach ? { ...r, stack: r.holder ? stackOf(r.holder) : -1 } : r), UNKNOWN];
+		Page.rows = rows;
+		Page.stack = id => id < 0 ? made[-1 - id] : data.stack(id);
 	}
 
 	// Mask of rows that pass the filter; null: all.
