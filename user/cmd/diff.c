@@ -34,7 +34,7 @@ struct diff_args {
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME", 0,
 	  "Moment (default peak); OLD,NEW: a moment for each recording", OPTIONS_SHOW },
-	{ "by", OPT_BY, "line|stack|module|layer|phase|category|thread", 0,
+	{ "by", OPT_BY, "line|stack|module|layer|phase|role|thread", 0,
 	  "Group rows (default line); layer: a module with all inside", OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0,
 	  "Device: cuda:0, cpu, ... (default: NEW's largest peak, CUDA first)", OPTIONS_SHOW },

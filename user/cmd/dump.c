@@ -46,7 +46,7 @@ static const struct argp_option options[] = {
 	{ "children", OPT_CHILDREN, NULL, 0,
 	  "Also its child processes, with sums; with --device host, shared pages count once",
 	  OPTIONS_PROCESS },
-	{ "by", OPT_BY, "holder|tensor|module|category", 0,
+	{ "by", OPT_BY, "holder|tensor|module|role", 0,
 	  "Group rows (default in text holder: a list, a dict, a module; in json tensor)",
 	  OPTIONS_SHOW },
 	{ "top", OPT_TOP, "N", 0,

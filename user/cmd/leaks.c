@@ -54,7 +54,7 @@ static const struct argp_option options[] = {
 	{ "steps", OPT_STEPS, "N", OPTION_ARG_OPTIONAL,
 	  "With -p and N: stop after N steps. Otherwise: list the figures of each step",
 	  OPTIONS_TIME },
-	{ "by", OPT_BY, "line|stack|module|category", 0, "Group rows (default line)",
+	{ "by", OPT_BY, "line|stack|module|role", 0, "Group rows (default line)",
 	  OPTIONS_SHOW },
 	{ "per", OPT_PER, "FILE:LINE", 0, "Rates by request: each block of this line begins one",
 	  OPTIONS_SHOW },

@@ -24,7 +24,7 @@ static const struct argp_option options[] = {
 	{ "interval", 'i', "TIME", 0, "Refresh every TIME (default 1s; 2s if not on a terminal)",
 	  OPTIONS_TIME },
 	{ "count", 'n', "N", 0, "Stop after N intervals; needs text or json", OPTIONS_TIME },
-	{ "by", OPT_BY, "line|function|module|layer|category", 0,
+	{ "by", OPT_BY, "line|function|module|layer|role", 0,
 	  "Group rows (default line); layer: a module with all inside", OPTIONS_SHOW },
 	{ "sort", OPT_SORT, "live|peak|growth|churn|allocs", 0,
 	  "Sort rows (default live); churn and allocs are per second", OPTIONS_SHOW },

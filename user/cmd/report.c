@@ -48,9 +48,9 @@ static const struct argp_option options[] = {
 	  "Moment: peak (default), end, first out-of-memory error, seconds since the start, or "
 	  "first mark NAME",
 	  OPTIONS_SHOW },
-	{ "by", OPT_BY, "line|stack|module|layer|phase|category|thread|segment", 0,
+	{ "by", OPT_BY, "line|stack|module|layer|phase|role|thread|segment", 0,
 	  "Group rows (default line); layer: a module with all inside. Several, such as "
-	  "module,category: all but stack, layer, segment",
+	  "module,role: all but stack, layer, segment",
 	  OPTIONS_SHOW },
 	{ "tree", OPT_TREE, NULL, 0, "Show modules as a tree", OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0,
@@ -58,7 +58,7 @@ static const struct argp_option options[] = {
 	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, otherwise all)",
 	  OPTIONS_SHOW },
 	{ "filter", OPT_FILTER, "EXPR",
-	  0, "Show only matches: words, or fields as in 'module:blocks.3 category:activation size:>1M'",
+	  0, "Show only matches: words, or fields as in 'module:blocks.3 role:activation block:>1M'",
 	  OPTIONS_SHOW },
 	{ "hide", OPT_HIDE, "PATTERN", OPTION_RARE,
 	  "Charge the caller instead of this file or folder; repeatable", OPTIONS_SHOW },
@@ -96,7 +96,10 @@ static const struct argp_option options[] = {
 static bool find_group(const char *arg, size_t len, enum group *ret)
 {
 	for (int by = 0; by < BY_NR; by++)
-		if (strlen(group_names[by]) == len && !strncmp(arg, group_names[by], len)) {
+		const char *name = group_names[by];
+
+		if ((strlen(name) == len && !strncmp(arg, name, len)) ||
+		    (by == BY_CATEGORY && len == strlen("role") && !strncmp(arg, "role", len))) {
 			*ret = by;
 			return true;
 		}
@@ -226,6 +229,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = &o->csv;
 		break;
 	case OPT_BY:
+		if (o->by_given)
+			argp_error(state, "--by: given twice; give several at once, such as "
+					  "--by line,module");
 		o->by_given = true;
 		parse_by(r, arg, state);
 		break;
@@ -341,7 +347,7 @@ const struct command command_report = {
 	.argp = &argp,
 	.examples = "memtrace-bpf report run.mtr\n"
 		    "memtrace-bpf report --by module --at end run.mtr\n"
-		    "memtrace-bpf report --filter 'category:activation size:>1M' run.mtr\n"
+		    "memtrace-bpf report --filter 'role:activation block:>1M' run.mtr\n"
 		    "memtrace-bpf report --fail-if 'peak>16G' run.mtr",
 	.status = "0 done, 1 failed, 2 not a recording, 4 --fail-if, 64 usage",
 	.run = cmd_report,

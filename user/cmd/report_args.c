@@ -18,7 +18,8 @@ int report_args__choose(struct argp_state *state, const char *option, const char
 	char what[64];
 
 	for (int i = 0; words[i]; i++)
-		if (!strcmp(arg, words[i]))
+		if (!strcmp(arg, words[i]) ||
+		    (!strcmp(arg, "role") && !strcmp(words[i], "category")))
 			return i;
 	snprintf(what, sizeof(what), "%s: unknown value", option);
 	usage__unknown(state, what, arg, words);
@@ -54,6 +55,9 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 				arg);
 		break;
 	case OPT_BY:
+		if (a->by_given)
+			argp_error(state, "--by: given twice; give it once");
+		a->by_given = true;
 		a->by = report_args__choose(state, "--by", arg, a->groups);
 		break;
 	case OPT_DEVICE:

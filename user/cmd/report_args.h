@@ -47,6 +47,7 @@ struct report_args {
 	/* Set by the command: words of --by and --format, NULL-terminated. */
 	const char *const *groups, *const *formats;
 	int by, format; /* index of the given word */
+	bool by_given;
 	struct model_opts at;
 	bool at_given;
 	const char *device; /* NULL: not given */

@@ -2,6 +2,7 @@
 #include "cmd/usage.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -168,13 +169,24 @@ static bool check_long(struct argp_state *state, const char *argument, bool last
 	return !name[len] && options_list__takes_next(o);
 }
 
+/* True if the command has --format json, for which --json is another word. getopt would take it as
+ * a short form of --json-schema. */
+static bool takes_json(void)
+{
+	const struct argp_option *o = options_list__named(&at.options, "format", strlen("format"));
+
+	return o && !strcmp(o->name, "format") && o->arg && strstr(o->arg, "json");
+}
+
 /* Checks options in getopt's order, with better messages than its own. */
 static void check_options(struct argp_state *state)
 {
 	for (int i = 1; i < state->argc && strcmp(state->argv[i], "--") != 0; i++) {
 		const char *argument = state->argv[i];
 
-		if (argument[0] == '-' && argument[1] == '-')
+		if (!strcmp(argument, "--json") && takes_json())
+			state->argv[i] = (char *)(uintptr_t) "--format=json";
+		else if (argument[0] == '-' && argument[1] == '-')
 			i += check_long(state, argument, i + 1 == state->argc);
 		else if (argument[0] == '-' && argument[1])
 			i += check_short(state, argument);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "labels/words.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -313,6 +314,35 @@ const char *words__phase(enum phase p)
 	return p == PHASE_OTHER	 ? "between phases"
 	       : p == PHASE_DATA ? "data loading"
 				 : phase__name(p);
+}
+
+static bool is_same_word(const char *a, const char *b)
+{
+	for (; *a && *b; a++, b++) {
+		char x = *a == '-' || *a == ' ' ? '_' : (char)tolower((unsigned char)*a),
+		     y = *b == '-' || *b == ' ' ? '_' : (char)tolower((unsigned char)*b);
+
+		if (x != y)
+			return false;
+	}
+	return *a == *b;
+}
+
+const char *words__parse_role(const char *text)
+{
+	for (int i = 0; i < CATEGORY_NR; i++)
+		if (is_same_word(text, category__name(i)) ||
+		    is_same_word(text, words__role(category__name(i))))
+			return category__name(i);
+	return NULL;
+}
+
+const char *words__parse_phase(const char *text)
+{
+	for (int i = 0; i < PHASE_NR; i++)
+		if (is_same_word(text, phase__name(i)) || is_same_word(text, words__phase(i)))
+			return phase__name(i);
+	return NULL;
 }
 
 bool words__walk_failed(unsigned walk)

@@ -38,6 +38,10 @@ char *words__module(char *buf, const struct row *r);
 
 /* A category for people: "optimizer state", "no role found"; NULL: "(several)". */
 const char *words__role(const char *category);
+/* The name of a category or phase that people mean by text: the name itself, or the words that
+ * texts show, in any case and with '_', '-' or spaces. NULL: none. */
+const char *words__parse_role(const char *text);
+const char *words__parse_phase(const char *text);
 /* A phase for people: "forward", "data loading", "between phases". */
 const char *words__phase(enum phase p);
 /* Thread of a row: "python (4242)"; "": unknown; without the number if tid is 0. */

@@ -23,7 +23,7 @@ const struct live_key_help live_keys__help[] = {
 	{ "p", "sort by memory at the device's peak", NULL },
 	{ "d", "sort by growth", NULL },
 	{ "c, a", "sort by bytes, by allocations per second", NULL },
-	{ "/", "filter: words, or module:blocks.3 category:activation size:>1M; empty: all", NULL },
+	{ "/", "filter: words, or module:blocks.3 role:activation block:>1M; empty: all", NULL },
 	{ "r", "measure growth from now on", NULL },
 	{ "Space", "pause the table; head, graph and events go on", NULL },
 	{ "Up, Down, PgUp, Home", "choose a row, or scroll", NULL },
@@ -36,7 +36,7 @@ const struct live_key_help live_keys__help[] = {
 	{ "Ctrl-L", "draw the screen again", NULL },
 	{ "?, h, F1", "this list", NULL },
 	{ "Mouse", "click a view, a title or a row; wheel: scroll; with Shift: select text", NULL },
-	{ "q, F10, Esc, Ctrl-C", "detach, quit, and print a summary", NULL },
+	{ "q, F10, Ctrl-C", "detach, quit, and print a summary", NULL },
 	{ NULL, "On the screen", NULL },
 	{ "live, step peak", "memory at the end of the last step, and the most during it", NULL },
 	{ "allocated, reserved", "memory of tensors now; what the allocator took from CUDA", NULL },
@@ -80,8 +80,13 @@ static enum live_act type(struct live_state *s, int key)
 		}
 		if (live_state__set_filter(s, s->typed, why, sizeof(why))) {
 			live_state__say(s, LOG_WARN, true, "%s", why);
+			s->refused = s->nmessages;
 			return ACT_DRAW;
 		}
+		/* The filter is right now: take back what was said about the one before. */
+		if (s->refused && s->refused == s->nmessages)
+			s->nmessages--;
+		s->refused = 0;
 		s->typing = TYPING_NOTHING;
 		return ACT_REFRESH;
 	case KEY_LIVE_BACKSPACE:
@@ -242,10 +247,9 @@ static enum live_act next_proc(struct live_state *s)
 
 static enum live_act back(struct live_state *s)
 {
-	if (s->detail)
-		s->detail = false;
-	else
-		return ACT_QUIT;
+	if (!s->detail)
+		return refuse(s, "there is nothing to go back from: q detaches and quits");
+	s->detail = false;
 	return ACT_DRAW;
 }
 

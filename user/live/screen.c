@@ -209,6 +209,33 @@ static int mouse_key(const struct screen *s)
 	return e.bstate & BUTTON1_PRESSED ? paint__clicked(&s->paint, e.y, e.x) : 0;
 }
 
+#define SEQUENCE_MOST 32 /* bytes of an escape sequence */
+
+/*
+ * The key of Esc and what follows it at once: arrows in the other of their two forms, and nothing
+ * of Alt with a key or of an unknown sequence. Bytes that follow later are keys of their own.
+ */
+static int escape_key(void)
+{
+	static const struct {
+		int last, key;
+	} keys[] = { { 'A', KEY_LIVE_UP },    { 'B', KEY_LIVE_DOWN }, { 'C', KEY_LIVE_RIGHT },
+		     { 'D', KEY_LIVE_LEFT },  { 'H', KEY_LIVE_HOME }, { 'F', KEY_LIVE_END },
+		     { 'Z', KEY_LIVE_BACKTAB } };
+	int next = getch(), last = 0, n = 0;
+
+	if (next == ERR)
+		return KEY_LIVE_ESCAPE;
+	if (next != '[' && next != 'O')
+		return 0;
+	while (n++ < SEQUENCE_MOST && (last = getch()) != ERR && (last < 0x40 || last > 0x7e))
+		;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && n == 1; i++)
+		if (last == keys[i].last)
+			return keys[i].key;
+	return 0;
+}
+
 int screen__key(struct screen *s)
 {
 	static const struct {
@@ -225,7 +252,6 @@ int screen__key(struct screen *s)
 		{ KEY_ENTER, KEY_LIVE_ENTER },
 		{ '\r', KEY_LIVE_ENTER },
 		{ '\n', KEY_LIVE_ENTER },
-		{ 27, KEY_LIVE_ESCAPE },
 		{ KEY_BACKSPACE, KEY_LIVE_BACKSPACE },
 		{ 127, KEY_LIVE_BACKSPACE },
 		{ 8, KEY_LIVE_BACKSPACE },
@@ -242,6 +268,8 @@ int screen__key(struct screen *s)
 		return isatty(fileno(s->in)) ? -1 : -2;
 	if (key == KEY_MOUSE)
 		return mouse_key(s);
+	if (key == 27)
+		return escape_key();
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (key == keys[i].curses)
 			return keys[i].ours;

@@ -77,6 +77,7 @@ struct live_state {
 
 	struct live_message messages[LIVE_MESSAGES];
 	size_t nmessages; /* total number of messages, including overwritten ones */
+	size_t refused;	  /* nmessages when the prompt refused a filter; 0: it did not */
 };
 
 void live_state__release(struct live_state *s);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/words.h"
 #include "lib/array.h"
 #include "lib/nearest.h"
 #include "lib/text.h"
@@ -38,6 +39,15 @@ static const char *const keys[KEY_NR] = {
 	[KEY_PHASE] = "phase",	 [KEY_THREAD] = "thread", [KEY_NAME] = "name",
 	[KEY_SOURCE] = "source", [KEY_SIZE] = "size",
 };
+
+/* Other words for them. */
+static const struct {
+	const char *word;
+	enum key key;
+} same[] = { { "role", KEY_CATEGORY },
+	     { "block", KEY_SIZE },
+	     { "function", KEY_FUNC },
+	     { "file", KEY_LINE } };
 
 struct value {
 	char *text;    /* text in the filter's copy of the expression */
@@ -83,7 +93,7 @@ static int parse_size(struct filter *f, struct value *v)
 
 	if (n > 2 || (n == 2 && p[1] != '='))
 		return complain(
-			f, "size:%s: give a comparison (> >= < <= =) and a size, such as size:>1M",
+			f, "size:%s: give a comparison (> >= < <= =) and a size, such as block:>1M",
 			p);
 	memcpy(v->op, n ? p : "=", n ? n : 1);
 	if (text__parse_size(p + n, &v->bytes))
@@ -106,12 +116,18 @@ static void parse_line(struct value *v)
 	*colon = '\0';
 }
 
-static int parse_choice(struct filter *f, const struct value *v, const char *key,
-			const char *(*name)(int), int n)
+/* parse: the name that the value means; NULL: it must be a name itself. */
+static int parse_choice(struct filter *f, struct value *v, const char *key,
+			const char *(*name)(int), int n, const char *(*parse)(const char *))
 {
-	char all[160] = "";
+	const char *meant = parse ? parse(v->text) : NULL;
+	char all[200] = "";
 	size_t len = 0;
 
+	if (meant) {
+		v->text = (char *)(uintptr_t)meant; /* only read */
+		return 0;
+	}
 	for (int i = 0; i < n; i++) {
 		if (!strcmp(v->text, name(i)))
 			return 0;
@@ -150,11 +166,11 @@ static int parse_value(struct filter *f, enum key key, char *text)
 	case KEY_SIZE:
 		return parse_size(f, v);
 	case KEY_CATEGORY:
-		return parse_choice(f, v, "category", category_at, CATEGORY_NR);
+		return parse_choice(f, v, "role", category_at, CATEGORY_NR, words__parse_role);
 	case KEY_PHASE:
-		return parse_choice(f, v, "phase", phase_at, PHASE_NR);
+		return parse_choice(f, v, "phase", phase_at, PHASE_NR, words__parse_phase);
 	case KEY_SOURCE:
-		return parse_choice(f, v, "source", source_at, 6);
+		return parse_choice(f, v, "source", source_at, 6, NULL);
 	case KEY_LINE:
 		parse_line(v);
 		break;
@@ -191,6 +207,11 @@ static int take_value(struct filter *f, char **p, char **ret, bool *more)
 	return 0;
 }
 
+static bool is_key(const char *word, const char *text, size_t len)
+{
+	return strlen(word) == len && !strncmp(word, text, len);
+}
+
 /* Takes the key before a colon. Text that names no field, as in model.py:36, is part of a word. */
 static int take_key(struct filter *f, char **p, enum key *ret)
 {
@@ -200,14 +221,20 @@ static int take_key(struct filter *f, char **p, enum key *ret)
 	if (!len || (*p)[len] != ':')
 		return 0;
 	for (int k = 0; k < KEY_NR; k++)
-		if (strlen(keys[k]) == len && !strncmp(*p, keys[k], len)) {
+		if (is_key(keys[k], *p, len)) {
 			*ret = k;
 			*p += len + 1;
 			return 0;
 		}
+	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
+		if (is_key(same[i].word, *p, len)) {
+			*ret = same[i].key;
+			*p += len + 1;
+			return 0;
+		}
 	return complain(f,
-			"unknown field '%.*s'; use line, func, module, class, category, phase, "
-			"thread, name, source, size, text",
+			"unknown field '%.*s'; use line, func, module, class, role, phase, thread, "
+			"name, source, block, text",
 			(int)len, *p);
 }
 

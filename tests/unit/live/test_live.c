@@ -818,6 +818,14 @@ static void test_mark_prompt(void **state)
 	press(&l, "7");
 	assert_string_equal(l.s.typed, "mark 7");
 	live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10);
+	/* Without a prompt or details, Esc goes nowhere. */
+	assert_int_equal(live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10), ACT_DRAW);
+	/* A right filter takes back what was said about a wrong one. */
+	press(&l, "/foo:x\n");
+	assert_int_equal(l.s.nmessages, 2);
+	press(&l, "\x15role:\"no role found\"|kv-cache block:>1K\n");
+	assert_int_equal(l.s.nmessages, 1);
+	press(&l, "/\x15\n");
 	/* The prompt starts with the current filter. */
 	press(&l, "/head\n/x");
 	assert_string_equal(l.s.typed, "headx");

@@ -5,7 +5,7 @@
 "use strict";
 (() => {
 	const KEYS = { text: "", line: "line", file: "line", func: "function", function: "function", module: "module", class: "module_class",
-		category: "category", phase: "phase", source: "source", thread: "thread", name: "name", stack: "stack" };
+		category: "category", role: "category", phase: "phase", source: "source", thread: "thread", name: "name", stack: "stack" };
 
 	// Parses a value up to an unquoted |. Returns the value and the remaining text.
 	function value(text) {
@@ -18,7 +18,7 @@
 		return [out.toLowerCase(), text.slice(i)];
 	}
 
-	// Returns [{not, key, values}]. A word with a colon but an unknown key is plain text.
+	// Returns [{not, key, values, unknown}]. unknown: the word before a colon that is no field; it is searched as text.
 	function parse(text) {
 		const terms = [];
 		let rest = text.trim(), v;
@@ -32,7 +32,7 @@
 			} while (rest.startsWith("|") && (rest = rest.slice(1)) !== null);
 			rest = rest.trimStart();
 			if (known || values.some(x => x))
-				terms.push({ not: not !== "", key: known ? KEYS[key] : "", values });
+				terms.push({ not: not !== "", key: known ? KEYS[key] : "", values, unknown: known ? "" : key ?? "" });
 		}
 		return terms;
 	}
@@ -62,7 +62,11 @@
 			return r => test((r.module ?? "").toLowerCase());
 		}
 		case "line": return lineTest(wanted);
-		case "category": case "phase": case "source":
+		case "category": {
+			const words = wanted.replaceAll("_", " ");
+			return r => wanted ? (r.category ?? "").startsWith(wanted) || Words.role(r.category).toLowerCase().startsWith(words) : !r.category;
+		}
+		case "phase": case "source":
 			return r => wanted ? (r.before_attach && key === "phase" ? "" : r[key] ?? "").startsWith(wanted) : !r[key];
 		case "": return r => textOf(r).includes(wanted);
 		case "stack": return r => stackOf(r.stack).includes(wanted);
@@ -94,7 +98,8 @@
 			const any = t.values.map(v => testOf(t.key, v));
 			return r => any.some(test => test(r)) !== t.not;
 		});
-		return { terms, test: r => tests.every(test => test(r)) };
+		const unknown = terms.find(t => t.unknown)?.unknown;
+		return { terms, unknown, test: r => tests.every(test => test(r)) };
 	}
 
 	// A term as typed in the filter box.
@@ -113,5 +118,6 @@
 		return term("line", path + (r.line ? ":" + r.line : ""));
 	}
 
-	Page.filter = { compile, parse, term, line };
+	const fields = ["line", "func", "module", "class", "role", "phase", "source", "thread", "name", "stack"];
+	Page.filter = { compile, parse, term, line, fields };
 })();

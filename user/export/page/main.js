@@ -112,8 +112,12 @@
 			$("filter-says").textContent = "";
 			return;
 		}
-		const f = Page.figures();
-		$("filter-says").textContent = f.all ? `${bytes(f.sum)} · ${percent(f.sum, f.all)}` : "";
+		const f = Page.figures(), { unknown } = Page.filter.compile(state.filter), nothing = !f.bytes.some(Boolean);
+		$("filter-says").title = unknown ? `Fields: ${Page.filter.fields.join(", ")}` : "";
+		if (nothing)
+			$("filter-says").textContent = unknown ? `unknown field “${unknown}”` : "nothing matches";
+		else
+			$("filter-says").textContent = f.all ? `${bytes(f.sum)} · ${percent(f.sum, f.all)}` : "";
 	}
 
 	// Adds terms to the filter box, or removes them if they are its whole content.
