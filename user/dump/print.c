@@ -18,7 +18,7 @@ static const char *const titles[] = {
 	[DUMP_BY_MODULE] = "Module",
 	[DUMP_BY_CATEGORY] = "Role",
 };
-static const char unheld[] = "held by no Python object";
+static const char unheld[] = WORDS_UNHELD;
 
 static const char *plural(uint64_t n)
 {

@@ -37,6 +37,9 @@ char *words__frame(char *buf, const struct dict *d, struct dict_frame f);
 char *words__module(char *buf, const struct row *r);
 
 /* A category for people: "optimizer state", "no role found"; NULL: "(several)". */
+/* Memory from before attach that no object was found for, such as that of libraries. */
+#define WORDS_UNHELD "held by no Python object"
+
 const char *words__role(const char *category);
 /* The name of a category or phase that people mean by text: the name itself, or the words that
  * texts show, in any case and with '_', '-' or spaces. NULL: none. */

@@ -144,7 +144,7 @@ static void holders(struct page *g, const struct live_proc *proc, const struct l
 				g->p->columns > 50 ? (size_t)g->p->columns - 37 : 13);
 		line(g, 0, INK_PLAIN, "%9s %7s  %-15s  %.900s", live__bytes(bytes, r->bytes),
 		     r->count ? text__count(count, sizeof(count), r->count) : "",
-		     words__role(r->category), r->name ? where : "(no name known)");
+		     words__role(r->category), r->name ? where : WORDS_UNHELD);
 	}
 }
 

@@ -190,6 +190,7 @@ static enum live_act zoom(struct live_state *s, bool in)
 	const size_t n = sizeof(spans) / sizeof(*spans);
 	const struct live_proc *p = live_state__proc(s);
 	uint64_t all = p ? p->now : 0, shown = s->span ? s->span : all;
+	uint64_t was = s->span;
 	size_t i = 0;
 
 	if (in) {
@@ -201,6 +202,9 @@ static enum live_act zoom(struct live_state *s, bool in)
 			i++;
 		s->span = i < n && spans[i] * SECOND < all ? spans[i] * SECOND : 0;
 	}
+	if (s->span == was)
+		return refuse(s, in ? "the graph shows the shortest time"
+				    : "the graph shows all of the time");
 	return ACT_DRAW;
 }
 

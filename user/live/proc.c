@@ -318,13 +318,23 @@ static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_
 	char name[REPORT_TEXT];
 	struct holder_rows h;
 	size_t named = 0, others = 0, len = 0;
+	uint64_t unnamed = 0; /* bytes of the rows so far, which are larger */
+	char bytes[24];
 	int err = holder_rows__of(p->model, device, &o, true, &h);
 
 	if (err)
 		return err;
 	for (size_t i = 0; i < h.n; i++) {
-		if (!h.all[i].before_attach || !h.all[i].name)
+		if (!h.all[i].before_attach)
 			continue;
+		if (!h.all[i].name) {
+			unnamed += h.all[i].bytes;
+			continue;
+		}
+		/* The row's name must not be that of a small part of it. */
+		if (!named && unnamed > h.all[i].bytes)
+			len = (size_t)snprintf(buf, LIVE_HOLDERS, "%s " WORDS_UNHELD ", ",
+					       live__bytes(bytes, unnamed));
 		words__location(name, &h.all[i], cwd, HOLDER_COLUMNS);
 		if (named == HOLDERS_NAMED || len + strlen(name) > LIVE_HOLDERS - 40) {
 			others++;

@@ -416,6 +416,9 @@ static void view_after_end(struct view *v)
 	v->signals = block(v->signals, ends, sizeof(ends) / sizeof(*ends));
 	v->state.over = true;
 	v->state.paused = false;
+	/* The process has freed everything: its peak is what there is to see. */
+	if (v->state.sort == SORT_LIVE)
+		v->state.sort = SORT_PEAK;
 	refresh(v, false);
 	while (!v->quit && !v->failed) {
 		n = v->loop.n_sources;

@@ -227,6 +227,29 @@ static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
 	return analysis__run(a, pass_event, &o);
 }
 
+/* True, with a warning: the filter matches memory of the recording, but none at the moment. */
+static bool says_of_other_moments(const struct analysis *a, const struct report_select *select,
+				  size_t device)
+{
+	struct row_opts o = { .by = BY_LINE, .when = ROWS_TOTAL };
+	uint64_t bytes, count;
+	char path[512], expr[256];
+	struct row *rows;
+	size_t n, kept;
+
+	report_select__apply(select, &o);
+	if (model__rows(a->model, device, &o, &rows, &n))
+		return false;
+	kept = report_select__kept(rows, n, &bytes, &count);
+	free(rows);
+	if (kept)
+		log_warn("%s: --filter: what '%s' matches holds no memory at this moment; try "
+			 "another one (--at)",
+			 text__clean(path, sizeof(path), a->path, strlen(a->path)),
+			 text__clean(expr, sizeof(expr), select->expr, strlen(select->expr)));
+	return kept;
+}
+
 /* A mistyped filter keeps nothing, which looks like a job without memory. */
 static void warn_of_nothing(const struct analysis *a, const struct report_select *select,
 			    size_t device)
@@ -243,7 +266,8 @@ static void warn_of_nothing(const struct analysis *a, const struct report_select
 	kept = report_select__kept(rows, n, &bytes, &count);
 	free(rows);
 	o.keep = NULL;
-	if (kept || model__rows(a->model, device, &o, &rows, &n))
+	if (kept || says_of_other_moments(a, select, device) ||
+	    model__rows(a->model, device, &o, &rows, &n))
 		return;
 	report_select__instead(select, rows, n, instead, sizeof(instead));
 	log_warn("%s: --filter: nothing matches '%s'; %s",

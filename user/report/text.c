@@ -212,8 +212,17 @@ static void peak_words(struct line *l, const struct model *m, const struct model
 	     text__time(time, sizeof(time), d->peak_time),
 	     steps ? text__step(step, d->peak_step) : "", steps ? ", " : "",
 	     words__phase(d->peak_phase));
-	if (d->has_totals && !at_peak)
-		part(l, "at most %s reserved", reserved);
+	if (d->has_totals && (!at_peak || d->mark_reserved != d->peak_reserved))
+		part(l, "at most %s reserved",
+		     text__bytes(reserved, sizeof(reserved), d->peak_reserved));
+}
+
+/* Recorders that keep a window only may have seen all of the job, too. */
+static bool from_start(const struct facts *f)
+{
+	const char *attached = facts__get(f, "attached_at");
+
+	return attached && !strcmp(attached, "start");
 }
 
 static const char *no_totals(const struct facts *f)
@@ -389,7 +398,7 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 		     text__bytes(bytes, sizeof(bytes),
 				 mark ? d.mark_before_attach : d.before_attach));
 	} else if (d.device.type == DEVICE_CPU) {
-		part(&l, d.before_known ? "recorded from the start"
+		part(&l, d.before_known || from_start(f) ? "recorded from the start"
 					: "memory from before attach not known");
 	} else {
 		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",

@@ -62,6 +62,9 @@ const Words = (() => {
 		return cls ? cls + " (model)" : "(no module)";
 	}
 
+	// Memory from before attach that no object was found for.
+	const UNHELD = "held by no Python object";
+
 	// The sentence about what --cost left out.
 	const detail = text => text ? text[0].toUpperCase() + text.slice(1) : "";
 
@@ -96,5 +99,5 @@ const Words = (() => {
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, NOTES };
+	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, NOTES, UNHELD };
 })();

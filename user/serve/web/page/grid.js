@@ -87,7 +87,7 @@
 
 	function placeOf(r) {
 		if (r.before_attach)
-			return r.holder || r.name || "no object known";
+			return r.holder || r.name || Words.UNHELD;
 		if (r.file || r.function)
 			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? ` (${r.function})` : "");
 		return r.source === "native" ? "native thread (no Python)" : r.source === "untraced" ? "untraced" : r.source === "filtered" ? "filtered out" : "no Python frames";

@@ -7,7 +7,7 @@
 	const C = Page.columns;
 	let grid = null, of = null;
 
-	const name = r => r.held === false ? "no object known: no tensor that Python can reach" : r.holder || r.name || C.moduleOf(r);
+	const name = r => r.held === false ? Words.UNHELD : r.holder || r.name || C.moduleOf(r);
 	const NAME = { id: "name", title: "Tensor", width: "minmax(150px, 2fr)", narrow: "second", sort: name, text: name, tip: r => [name(r), r.module_class && `(${r.module_class})`].filter(Boolean).join(" ") };
 	const SHAPE = { id: "shape", title: "Shape", width: "minmax(90px, 1fr)", narrow: null, sort: r => (r.shape ?? []).join("×"), text: r => r.shape ? r.shape.join(" × ") || "scalar" : "" };
 	const DTYPE = { id: "dtype", title: "Type", width: "80px", narrow: null, sort: r => r.dtype ?? "", text: r => r.dtype ?? "" };
