@@ -174,9 +174,13 @@ static void print_process(const json_t *p)
 		       text__counted(count, sizeof(count), number(p, "events"), "event"));
 	putchar('\n');
 	json_array_foreach(devices, i, d)
-		printf("  %s  allocated %s, reserved %s\n", string(d, "device", name, sizeof(name)),
-		       text__bytes(a, sizeof(a), number(d, "allocated")),
-		       text__bytes(r, sizeof(r), number(d, "reserved")));
+	{
+		printf("  %s  allocated %s", string(d, "device", name, sizeof(name)),
+		       text__bytes(a, sizeof(a), number(d, "allocated")));
+		if (number(d, "reserved"))
+			printf(", reserved %s", text__bytes(r, sizeof(r), number(d, "reserved")));
+		putchar('\n');
+	}
 }
 
 static void print_done(const json_t *p, const char *word)

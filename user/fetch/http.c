@@ -357,6 +357,10 @@ static bool judge(struct call *c, CURLcode code, long status)
 	else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
 		snprintf(c->answer.why, HTTP_WHY, "%s: trust its authority with --ca",
 			 curl_easy_strerror(code));
+	else if (code == CURLE_SSL_CONNECT_ERROR)
+		snprintf(c->answer.why, HTTP_WHY,
+			 "%s: if it has no certificate, write http://HOST:PORT or give --http",
+			 curl_easy_strerror(code));
 	else if (code)
 		snprintf(c->answer.why, HTTP_WHY, "%s", curl_easy_strerror(code));
 	else if (status >= 200 && status < 300) {

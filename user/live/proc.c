@@ -11,6 +11,7 @@
 #include "lib/clock.h"
 #include "lib/io.h"
 #include "live/graph.h"
+#include "live/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
 #include "report/filter.h"
