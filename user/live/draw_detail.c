@@ -148,6 +148,29 @@ static void holders(struct page *g, const struct live_proc *proc, const struct l
 	}
 }
 
+/* Names what holds the blocks of a line that grows. */
+static void growing(struct page *g, struct live_state *s, const struct live_row *r)
+{
+	const struct growth_summary *growth =
+		live_proc__growth(live_state__proc(s), live_state__table(s)->device);
+	const struct growth_line *l = growth && live_state__by(s) == LIVE_LINE
+					      ? growth_summary__line(growth, &r->row)
+					      : NULL;
+	char bytes[24], count[32], name[512];
+
+	for (size_t i = 0; l && i < l->nnames; i++) {
+		const struct growth_name *n = &l->names[i];
+
+		if (!i) {
+			line(g, 0, INK_PLAIN, "%s", "");
+			line(g, 0, INK_BOLD, "HELD BY (names are read now and then)");
+		}
+		line(g, 0, INK_PLAIN, "%9s %7s  %s", live__bytes(bytes, n->bytes),
+		     text__count(count, sizeof(count), n->count),
+		     text__clean(name, sizeof(name), n->text, strlen(n->text)));
+	}
+}
+
 static void draw_all(struct page *g, struct live_state *s, const struct live_row *r)
 {
 	const struct live_proc *proc = live_state__proc(s);
@@ -162,6 +185,8 @@ static void draw_all(struct page *g, struct live_state *s, const struct live_row
 		holders(g, proc, x);
 		line(g, 0, INK_PLAIN, "%s", "");
 	}
+	if (!r->row.before_attach)
+		growing(g, s, r);
 	sizes_and_ages(g, x);
 	if (r->row.before_attach)
 		return;
