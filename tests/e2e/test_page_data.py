@@ -171,7 +171,7 @@ def test_modules_of_the_moment():
     page, several = Page(made("make_recording", "page-modules.mtr")), 0
     for i, dev in enumerate(page.head["devices"]):
         all_ = page.ask({"ask": "times", "device": i})[0]
-        for when in ["%.9f" % all_[k] for k in range(0, len(all_), max(1, len(all_) // 20))]:
+        for when in ["%.9f" % all_[k] for k in range(0, len(all_), max(1, len(all_) // 5))]:
             moment = page.ask({"ask": "at", "device": i, "time": float(when)})[0]
             want = collections.defaultdict(set)
             for r in report(page.recording, when, "line", dev["name"])["rows"]:

@@ -107,8 +107,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			break;
 		if (text__parse_size(arg, &a->opts.vram) || a->opts.vram < DRYRUN_VRAM_MIN ||
 		    a->opts.vram > DRYRUN_VRAM_MAX)
-			argp_error(state, "--vram: '%s' is not a size between 16M and 4T; try 80G, or none",
-				   arg);
+			argp_error(
+				state,
+				"--vram: '%s' is not a size between 16M and 4T; try 80G, or none",
+				arg);
 		break;
 	case OPT_SEARCH:
 		a->search = true;

@@ -57,8 +57,8 @@ static const struct argp_option options[] = {
 	  "Device: cuda:0, cpu, ... (default: the largest peak, CUDA first)", OPTIONS_SHOW },
 	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, otherwise all)",
 	  OPTIONS_SHOW },
-	{ "filter", OPT_FILTER, "EXPR",
-	  0, "Show only matches: words, or fields as in 'module:blocks.3 role:activation block:>1M'",
+	{ "filter", OPT_FILTER, "EXPR", 0,
+	  "Show only matches: words, or fields as in 'module:blocks.3 role:activation block:>1M'",
 	  OPTIONS_SHOW },
 	{ "hide", OPT_HIDE, "PATTERN", OPTION_RARE,
 	  "Charge the caller instead of this file or folder; repeatable", OPTIONS_SHOW },
@@ -95,7 +95,7 @@ static const struct argp_option options[] = {
 
 static bool find_group(const char *arg, size_t len, enum group *ret)
 {
-	for (int by = 0; by < BY_NR; by++)
+	for (int by = 0; by < BY_NR; by++) {
 		const char *name = group_names[by];
 
 		if ((strlen(name) == len && !strncmp(arg, name, len)) ||
@@ -103,6 +103,7 @@ static bool find_group(const char *arg, size_t len, enum group *ret)
 			*ret = by;
 			return true;
 		}
+	}
 	return false;
 }
 

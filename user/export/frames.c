@@ -49,7 +49,7 @@ struct frames {
 	const struct dict *dict;
 	const struct facts *facts;
 	struct map64 *by_key;
-	struct map64 *calls; /* (module, location) -> frame; NULL: modules have no location */
+	struct map64 *calls;  /* (module, location) -> frame; NULL: modules have no location */
 	struct dict *holders; /* their names; NULL: they are not shown */
 	struct frame *all;
 	char **owned; /* same index as `all`: names not stored in the dict, otherwise NULL */

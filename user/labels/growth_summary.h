@@ -83,8 +83,8 @@ bool growth_summary__is_known(const struct growth_summary *s);
 char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT]);
 /*
  * Writes the longest form that fits in columns: "growth +16.0 KiB/step, 1.88 MiB/min at
- * leaky.py:22, held by history[*], full in about 3 h", and less down to "growth +16.0 KiB/step", or "no growth in 60
- * steps". "": no form fits, or growth is not known.
+ * leaky.py:22, held by history[*], full in about 3 h", and less down to "growth +16.0 KiB/step", or
+ * "no growth in 60 steps". "": no form fits, or growth is not known.
  */
 char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 			    char buf[GROWTH_SUMMARY_TEXT]);

@@ -151,8 +151,8 @@ static void holders(struct page *g, const struct live_proc *proc, const struct l
 /* Names what holds the blocks of a line that grows. */
 static void growing(struct page *g, struct live_state *s, const struct live_row *r)
 {
-	const struct growth_summary *growth =
-		live_proc__growth(live_state__proc(s), live_state__table(s)->device);
+	const struct growth_summary *growth = live_proc__growth(live_state__proc(s),
+								live_state__table(s)->device);
 	const struct growth_line *l = growth && live_state__by(s) == LIVE_LINE
 					      ? growth_summary__line(growth, &r->row)
 					      : NULL;

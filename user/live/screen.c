@@ -219,8 +219,8 @@ static int escape_key(void)
 {
 	static const struct {
 		int last, key;
-	} keys[] = { { 'A', KEY_LIVE_UP },    { 'B', KEY_LIVE_DOWN }, { 'C', KEY_LIVE_RIGHT },
-		     { 'D', KEY_LIVE_LEFT },  { 'H', KEY_LIVE_HOME }, { 'F', KEY_LIVE_END },
+	} keys[] = { { 'A', KEY_LIVE_UP },     { 'B', KEY_LIVE_DOWN }, { 'C', KEY_LIVE_RIGHT },
+		     { 'D', KEY_LIVE_LEFT },   { 'H', KEY_LIVE_HOME }, { 'F', KEY_LIVE_END },
 		     { 'Z', KEY_LIVE_BACKTAB } };
 	int next = getch(), last = 0, n = 0;
 
@@ -241,22 +241,14 @@ int screen__key(struct screen *s)
 	static const struct {
 		int curses, ours;
 	} keys[] = {
-		{ KEY_UP, KEY_LIVE_UP },
-		{ KEY_DOWN, KEY_LIVE_DOWN },
-		{ KEY_LEFT, KEY_LIVE_LEFT },
-		{ KEY_RIGHT, KEY_LIVE_RIGHT },
-		{ KEY_PPAGE, KEY_LIVE_PAGE_UP },
-		{ KEY_NPAGE, KEY_LIVE_PAGE_DOWN },
-		{ KEY_HOME, KEY_LIVE_HOME },
-		{ KEY_END, KEY_LIVE_END },
-		{ KEY_ENTER, KEY_LIVE_ENTER },
-		{ '\r', KEY_LIVE_ENTER },
-		{ '\n', KEY_LIVE_ENTER },
-		{ KEY_BACKSPACE, KEY_LIVE_BACKSPACE },
-		{ 127, KEY_LIVE_BACKSPACE },
-		{ 8, KEY_LIVE_BACKSPACE },
-		{ KEY_BTAB, KEY_LIVE_BACKTAB },
-		{ KEY_F(1), KEY_LIVE_HELP },
+		{ KEY_UP, KEY_LIVE_UP },	 { KEY_DOWN, KEY_LIVE_DOWN },
+		{ KEY_LEFT, KEY_LIVE_LEFT },	 { KEY_RIGHT, KEY_LIVE_RIGHT },
+		{ KEY_PPAGE, KEY_LIVE_PAGE_UP }, { KEY_NPAGE, KEY_LIVE_PAGE_DOWN },
+		{ KEY_HOME, KEY_LIVE_HOME },	 { KEY_END, KEY_LIVE_END },
+		{ KEY_ENTER, KEY_LIVE_ENTER },	 { '\r', KEY_LIVE_ENTER },
+		{ '\n', KEY_LIVE_ENTER },	 { KEY_BACKSPACE, KEY_LIVE_BACKSPACE },
+		{ 127, KEY_LIVE_BACKSPACE },	 { 8, KEY_LIVE_BACKSPACE },
+		{ KEY_BTAB, KEY_LIVE_BACKTAB },	 { KEY_F(1), KEY_LIVE_HELP },
 		{ KEY_F(10), KEY_LIVE_QUIT },
 	};
 	int key;

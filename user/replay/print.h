@@ -18,7 +18,7 @@ struct replay_tried {
 
 struct replay_found {
 	const struct replay_about *about;
-	uint64_t vram; /* bytes of the device; 0: no limit */
+	uint64_t vram;	    /* bytes of the device; 0: no limit */
 	bool recorded_vram; /* vram is that of the recording; nobody asked for it */
 	const struct replay_tried *v;
 	size_t n;

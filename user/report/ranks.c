@@ -435,7 +435,9 @@ static int describe(struct rank *k, const struct analysis *a)
 	read_clock(&k->clock, a->facts);
 	if (read_steps(k, a))
 		return -ENOMEM;
-	return k->name && k->command && k->detail && (!cwd || k->cwd) && (!host || k->host) ? 0 : -ENOMEM;
+	return k->name && k->command && k->detail && (!cwd || k->cwd) && (!host || k->host)
+		       ? 0
+		       : -ENOMEM;
 }
 
 static bool helps(const struct rank *k, const struct rank *boss)

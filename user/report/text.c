@@ -399,7 +399,7 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 				 mark ? d.mark_before_attach : d.before_attach));
 	} else if (d.device.type == DEVICE_CPU) {
 		part(&l, d.before_known || from_start(f) ? "recorded from the start"
-					: "memory from before attach not known");
+							 : "memory from before attach not known");
 	} else {
 		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",
 		     no_totals(f));

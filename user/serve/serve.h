@@ -53,10 +53,10 @@ struct serve_args {
 	/* variables passed to commands, in the format of child.h; NULL: none */
 	const char *command_env;
 	/* Limits of captures and requests. */
-	uint64_t max_events;	      /* events per trace; also caps the default of requests */
-	unsigned max_traces;	      /* stored traces */
-	unsigned max_captures;	      /* captures at the same time */
-	uint64_t max_duration;	      /* longest capture, in ns */
+	uint64_t max_events;   /* events per trace; also caps the default of requests */
+	unsigned max_traces;   /* stored traces */
+	unsigned max_captures; /* captures at the same time */
+	uint64_t max_duration; /* longest capture, in ns */
 	/* --cost of captures of processes: "1%" or "off". NULL: "off" for captures that a person
 	 * starts, CAPTURE_COST for profiles, which programs ask for again and again. */
 	const char *cost;

@@ -137,8 +137,8 @@ static void test_holders_of_before_attach(void **state)
 		if (f == 0) {
 			assert_non_null(strstr(
 				w.text, "cuda:0;[before attach];global history[*] 2097152\n"));
-			assert_non_null(strstr(
-				w.text, "cuda:0;[before attach];local cache: b 1048576\n"));
+			assert_non_null(
+				strstr(w.text, "cuda:0;[before attach];local cache: b 1048576\n"));
 			assert_non_null(strstr(w.text, "cuda:0;[before attach] 2097152\n"));
 			assert_int_equal(folded_sum(w.text, "cuda:0"), (5 << 20) + 4096);
 		} else if (f < 3) {

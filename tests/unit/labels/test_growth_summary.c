@@ -496,7 +496,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_grows),
 		cmocka_unit_test(test_mark),
-		cmocka_unit_test(test_not_sampled), cmocka_unit_test(test_long_names),
+		cmocka_unit_test(test_not_sampled),
+		cmocka_unit_test(test_long_names),
 		cmocka_unit_test(test_several_lines),
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_pool_and_others),

@@ -107,7 +107,8 @@ static void test_host(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_growth), cmocka_unit_test(test_detail),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_growth),
+					    cmocka_unit_test(test_detail),
 					    cmocka_unit_test(test_host) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

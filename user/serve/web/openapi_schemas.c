@@ -76,7 +76,8 @@ const struct openapi_schema openapi_schemas[] = {
 		     "'avg_fragmentation': " NUMBER ", 'tracing_time_ms': " NUMBER
 		     ", 'device': " TEXT ", 'peak_allocated': " INTEGER ","
 		     "'peak_reserved': " INTEGER ", 'before_attach': " INTEGER ", 'lost': " INTEGER
-		     ", 'detail': " TEXT ", 'complete': {'type': ['boolean', 'null']}, 'growth': " TRACE_GROWTH "}}" },
+		     ", 'detail': " TEXT
+		     ", 'complete': {'type': ['boolean', 'null']}, 'growth': " TRACE_GROWTH "}}" },
 	{ "Trace", "{'type': 'object', 'required': ['trace_id', 'model_name', 'state', 'begun'], "
 		   "'properties': {" TRACE_MEMBERS ","
 		   "'steps': " INTEGER ", 'summary': {'$ref': '#/components/schemas/Summary'}}}" },
