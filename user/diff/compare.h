@@ -14,7 +14,7 @@ struct compared {
 	/* name: as given, otherwise as recording: the file's name without folder and ".mtr". */
 	char *name, *recording;
 	char *torch, *device_name, *cwd; /* facts of the recording; NULL: unknown */
-	char *detail;			 /* what --cost left out, for people; "": nothing */
+	char *detail;			 /* detail that --cost left out, for people; "": none */
 	/* Place of the allocation that made the peak; NULL: unknown. */
 	char *file, *func, *module;
 	uint32_t line;

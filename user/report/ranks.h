@@ -68,7 +68,7 @@ struct rank {		/* one recording */
 	char on[64];   /* " on HOST", cleaned, if the ranks of a job are on several hosts */
 	char *host;    /* name of the host, hostile text; NULL: unknown */
 	char *cwd;     /* working directory; NULL: unknown */
-	char *detail;  /* what --cost left out, for people; "": nothing */
+	char *detail;  /* detail that --cost left out, for people; "": none */
 	char *command; /* command line, cleaned, without arguments that differ for each rank */
 	uint64_t number, local, world; /* rank, local rank, number of ranks */
 	bool has_number, has_local, has_world;

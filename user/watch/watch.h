@@ -221,7 +221,7 @@ struct watch_shot {
 	char begin[40];		       /* time in RFC 3339 */
 	char file[320], snapshot[320]; /* paths; "": none */
 	uint64_t events, lost, bytes;
-	char detail[DETAIL_TEXT]; /* what --cost left out, for people; "": nothing */
+	char detail[DETAIL_TEXT]; /* detail that --cost left out, for people; "": none */
 	bool growth;		  /* a growth rule has fired */
 	bool killed;	 /* the process was killed or failed; file is the recording of its end */
 	char blame[256]; /* line of code with the most memory, cleaned; "" */

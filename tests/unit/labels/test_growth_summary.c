@@ -146,7 +146,7 @@ static void test_grows(void **state)
 	     "saved for AddmmBackward0, confidence high");
 }
 
-/* The row of all blocks without a sampled stack is not a line. What holds them is known. */
+/* The row of all blocks without a sampled stack is not a line. Its holder is known. */
 static void test_not_sampled(void **state)
 {
 	struct world w = watched();

@@ -820,7 +820,7 @@ static void test_mark_prompt(void **state)
 	live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10);
 	/* Without a prompt or details, Esc goes nowhere. */
 	assert_int_equal(live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10), ACT_DRAW);
-	/* A right filter takes back what was said about a wrong one. */
+	/* A right filter removes the message about a wrong one. */
 	press(&l, "/foo:x\n");
 	assert_int_equal(l.s.nmessages, 2);
 	press(&l, "\x15role:\"no role found\"|kv-cache block:>1K\n");
