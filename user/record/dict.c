@@ -51,6 +51,7 @@ struct dict {
 	struct chunk *chunks;
 	struct hash_seed seed;
 	uint64_t string_bytes, frames;
+	uint32_t phantom; /* location of frames that CPython hides; 0: none so far */
 };
 
 static int table__init(struct table *t, size_t entry_size, uint32_t max)
@@ -267,10 +268,22 @@ uint32_t dict__string(struct dict *d, const char *s, size_t len)
 	return table__append(t, hash, &entry);
 }
 
+/* From CPython 3.13 on, a class's __init__ has a frame of _Py_InitCleanup (Python/specialize.c)
+ * around it. Its code is in no file, and tracebacks leave it out. */
+static bool is_phantom(const struct dict *d, struct dict_loc loc)
+{
+	return !loc.line && loc.file == loc.func && !strcmp(dict__str(d, loc.file), "__init__");
+}
+
 uint32_t dict__loc(struct dict *d, struct dict_loc loc)
 {
+	uint32_t id;
+
 	loc.line &= NATIVE_LINE - 1;
-	return intern_plain(d, LOCS, &loc);
+	id = intern_plain(d, LOCS, &loc);
+	if (id != NONE && is_phantom(d, loc))
+		d->phantom = id;
+	return id;
 }
 
 uint32_t dict__native_loc(struct dict *d, struct dict_loc loc)
@@ -294,7 +307,8 @@ uint32_t dict__node(struct dict *d, struct dict_node n)
 	return intern_plain(d, NODES, &n);
 }
 
-uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n, uint8_t walk)
+static uint32_t intern_stack(struct dict *d, const struct dict_frame *frames, uint32_t n,
+			     uint8_t walk)
 {
 	struct table *t = &d->tables[STACKS];
 	struct dict_stack entry = { .n = n, .walk = walk };
@@ -328,6 +342,43 @@ uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n
 	}
 	d->frames += entry.n;
 	return table__append(t, hash, &entry);
+}
+
+/* Copies at most DICT_MAX_STACK_FRAMES + 1 frames, so that a stack that is too long stays that.
+ * dst may be frames. Returns their number. */
+static uint32_t without_phantoms(const struct dict *d, struct dict_frame *dst,
+				 const struct dict_frame *frames, uint32_t n)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < n && kept <= DICT_MAX_STACK_FRAMES; i++)
+		if (frames[i].loc != d->phantom)
+			dst[kept++] = frames[i];
+	return kept;
+}
+
+uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n, uint8_t walk)
+{
+	struct dict_frame kept[DICT_MAX_STACK_FRAMES + 1];
+
+	if (!d->phantom)
+		return intern_stack(d, frames, n, walk);
+	n = without_phantoms(d, kept, frames, n);
+	return intern_stack(d, kept, n, walk);
+}
+
+uint32_t dict__recorded_stack(struct dict *d, const struct dict_frame *frames, uint32_t n,
+			      uint8_t walk)
+{
+	struct table *t = &d->tables[STACKS];
+	uint32_t before = t->n, id = intern_stack(d, frames, n, walk);
+	struct dict_stack *s;
+
+	if (id != before || !d->phantom)
+		return id;
+	s = (struct dict_stack *)(t->entries + id * t->entry_size);
+	s->n = without_phantoms(d, (struct dict_frame *)(uintptr_t)s->frames, s->frames, s->n);
+	return id;
 }
 
 const char *dict__str(const struct dict *d, uint32_t id)

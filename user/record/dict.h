@@ -62,7 +62,8 @@ void dict__free(struct dict *d); /* NULL is fine */
  * Each function returns the entry's number. On an error it returns UINT32_MAX and sets errno:
  * ENOMEM, or ENOSPC at a bound of record/limits.h. The dict converts text to valid UTF-8 without
  * NUL. It cuts a stack of more than 1024 frames to the innermost ones and marks it
- * MT_WALK_TRUNCATED.
+ * MT_WALK_TRUNCATED. It leaves out frames "__init__" of the file "__init__" without a line, which
+ * CPython 3.13 and newer put around a class's __init__ and hide in tracebacks.
  */
 uint32_t dict__string(struct dict *d, const char *s, size_t len);
 uint32_t dict__loc(struct dict *d, struct dict_loc loc); /* line: below 2^31 */
@@ -71,6 +72,10 @@ uint32_t dict__loc(struct dict *d, struct dict_loc loc); /* line: below 2^31 */
 uint32_t dict__native_loc(struct dict *d, struct dict_loc loc);
 uint32_t dict__module(struct dict *d, struct dict_module m);
 uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n, uint8_t walk);
+/* The same for a reader of recordings. Stacks get a number each as they were recorded, also if they
+ * differ only in frames that the dict leaves out. */
+uint32_t dict__recorded_stack(struct dict *d, const struct dict_frame *frames, uint32_t n,
+			      uint8_t walk);
 /* A thread that changes its name gets a new number. */
 uint32_t dict__thread(struct dict *d, struct dict_thread t);
 uint32_t dict__node(struct dict *d, struct dict_node n);

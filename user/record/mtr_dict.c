@@ -100,7 +100,7 @@ static bool read_stack(struct dict *d, struct cursor *c, const struct dict_count
 		if (frames[i].loc >= have->locs || frames[i].module >= have->modules)
 			return false;
 	}
-	*id = dict__stack(d, frames, n, (uint8_t)walk);
+	*id = dict__recorded_stack(d, frames, n, (uint8_t)walk);
 	return true;
 }
 
