@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Memory that code in no file allocates: code that a library makes with exec(), that dataclasses makes, and that this program makes.
+Memory that code in no file allocates: code that a library makes with exec(), that dataclasses makes, and that this program makes. The library has a class whose __init__
+allocates: CPython 3.13 and newer put a frame around it that is in no file.
 
 usage: generated_code.py FOLDER: writes a library into FOLDER/site-packages. Prints "ready", the PID of this process and that of a
 child that the library runs, allocates after a line of input, prints the bytes of each line, and waits for another line. Python >= 3.11.
@@ -10,6 +11,7 @@ import json
 import multiprocessing
 import os
 import sys
+import types
 from dataclasses import dataclass, field
 
 import torch
@@ -33,6 +35,11 @@ def run(n):
     return compiled()(n)  # LINE run
 
 
+class Buffer:
+    def __init__(self, n):
+        self.t = torch.zeros(n)
+
+
 def serve(connection):
     torch.set_num_threads(1)
     kept = []
@@ -48,6 +55,27 @@ def mine():
 """
 
 
+CELL = """
+def cell(n):
+    return torch.zeros(n)
+"""
+
+
+def cells():
+    """Functions of two notebook cells. IPython, which is not needed here, has the number of the first one."""
+    paths = ["/tmp/ipykernel_%d/%d.py" % (os.getpid(), n) for n in (3425228602, 99)]
+    shell = types.ModuleType("IPython.core.interactiveshell")
+    shell.InteractiveShell = type("InteractiveShell", (), {})
+    shell.InteractiveShell._instance = shell.InteractiveShell()
+    shell.InteractiveShell._instance.compile = type("CachingCompiler", (), {})()
+    shell.InteractiveShell._instance.compile._filename_map = {"/tmp/other.py": 3, paths[0]: 7}
+    sys.modules[shell.__name__] = shell
+    for path in paths:
+        namespace = {"torch": torch}
+        exec(compile(CELL, path, "exec"), namespace)
+        yield namespace["cell"]
+
+
 @dataclass
 class State:
     size: int
@@ -61,6 +89,8 @@ def allocate(engine):
         State(1),  # LINE dataclass
         engine.run(3000),  # LINE library
         namespace["mine"](),
+        [cell(11000 + 2000 * i) for i, cell in enumerate(cells())],
+        [engine.Buffer(9000) for _ in range(40)],  # LINE class
     ]
 
 
@@ -81,7 +111,7 @@ def main():
     kept = allocate(an_engine)
     ours.send("go")
     ours.recv()
-    print(json.dumps({"dataclass": 4000, "library": 12000, "mine": 20000, "serve": 28000, "kept": len(kept)}), flush=True)
+    print(json.dumps({"dataclass": 4000, "library": 12000, "mine": 20000, "serve": 28000, "class": 40 * 36000, "cells": [44000, 52000], "kept": len(kept)}), flush=True)
     sys.stdin.readline()
     ours.send("end")
     child.join()

@@ -2,12 +2,16 @@
 #include "capture/code_cache.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
+#include "model/files.h"
+#include "python/ipython.h"
 #include "python/pyobj.h"
 #include "record/dict.h"
 
@@ -131,6 +135,26 @@ static uint32_t text(struct code_cache *c, const char *s)
 	return number == UINT32_MAX && errno == ENOSPC ? 0 : number;
 }
 
+/* A file's name, without what differs from run to run. */
+static uint32_t file_name(struct code_cache *c, const char *path)
+{
+	char name[sizeof(((struct pycode *)0)->file)];
+	const char *cell;
+	uint64_t number;
+	size_t len;
+
+	cell = *path == '/' ? files__cell(path, &len) : NULL;
+	if (cell && !ipython__cell(c->py, path, &number)) {
+		snprintf(name, sizeof(name), "<cell %" PRIu64 ">", number);
+		return text(c, name);
+	}
+	if (cell) {
+		snprintf(name, sizeof(name), "<cell %.*s>", (int)len, cell);
+		return text(c, name);
+	}
+	return text(c, files__stable(path, name, sizeof(name)) ? name : path);
+}
+
 static int inherit_one(struct code_cache *c, uint64_t addr, const struct code_cache *from,
 		       const struct code *code)
 {
@@ -181,7 +205,7 @@ static int read_code(struct code_cache *c, uint64_t addr, uint64_t from)
 	code->fresh = true;
 	c->reads++;
 	if (c->py && pyobj__code(c->py, addr, &pc) == 0) {
-		code->file = text(c, pc.file);
+		code->file = file_name(c, pc.file);
 		code->func = text(c, pc.name);
 		code->firstlineno = pc.firstlineno;
 		code->linetable = pc.linetable;

@@ -10,6 +10,7 @@
 #include "lib/json.h"
 #include "lib/text.h"
 #include "memtrace.h"
+#include "model/files.h"
 
 #define ELLIPSIS "..."
 
@@ -144,8 +145,24 @@ static bool without_line(char *buf, const struct row *r)
 		strcpy(buf, "native (no Python thread)");
 	else if (!strcmp(r->source, "hidden"))
 		strcpy(buf, "(hidden)");
+	else if (r->node_class && strcmp(r->node_class, "unknown node") != 0)
+		strcpy(buf, "no line of forward");
 	else
 		strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)" : "untraced");
+	return true;
+}
+
+/* Writes the location in a cell of a notebook: "cell 7, line 2 (train)". False: it is in none. */
+static bool in_cell(char *buf, const struct row *r)
+{
+	char func[REPORT_TEXT / 2 - 32];
+	size_t len;
+	const char *cell = files__cell(r->file, &len);
+
+	if (!cell)
+		return false;
+	text__clean(func, sizeof(func), r->func, strlen(r->func));
+	snprintf(buf, REPORT_TEXT, "cell %.*s, line %u (%s)", (int)len, cell, r->line, func);
 	return true;
 }
 
@@ -159,6 +176,8 @@ static char *location(char *buf, const struct row *r, const char *cwd, size_t co
 
 	if (without_line(buf, r))
 		return words__cut_middle(buf, columns);
+	if (in_cell(buf, r))
+		return words__cut(buf, columns);
 	start = path_start(r->file, cwd);
 	text__clean(path, sizeof(path), start, strlen(start));
 	text__clean(func, sizeof(func), r->func, strlen(r->func));

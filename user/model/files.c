@@ -2,6 +2,7 @@
 #include "model/files.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/text.h"
@@ -126,6 +127,94 @@ static bool is_inductor(const char *path)
 	       !strcmp(name + 53, ".py");
 }
 
+/* The stem's length without what tempfile drew, 8 characters, or the "*" in their place. 0: nothing
+ * was drawn. */
+static size_t without_drawn(const char *name)
+{
+	static const char drawn[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+	size_t len = strlen(name);
+
+	if (len < 4 || strcmp(name + len - 3, ".py") != 0)
+		return 0;
+	len -= 3;
+	if (name[len - 1] == '*')
+		return len - 1;
+	return len >= 8 && strspn(name + len - 8, drawn) >= 8 ? len - 8 : 0;
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* A layer of torch_geometric that its module_from_template() wrote:
+ * ".../torch_geometric.nn.conv.sage_conv_SAGEConv_propagate_89gz6hgy.py". */
+static bool is_layer_file(const char *path)
+{
+	static const char *const ends[] = { "_propagate_", "_edge_updater_" };
+	const char *name = base_name(path);
+	size_t len = without_drawn(name);
+
+	for (size_t i = 0; len && i < sizeof(ends) / sizeof(*ends); i++) {
+		size_t n = strlen(ends[i]);
+
+		if (len > n && !memcmp(name + len - n, ends[i], n))
+			return true;
+	}
+	return len && text__starts(name, "torch_geometric.");
+}
+
+/* A file that a program wrote to run it: tempfile's "tmp89gz6hgy.py", or a stem that no import
+ * statement can name, "pkg.mod_89gz6hgy.py". */
+static bool is_written(const char *path)
+{
+	const char *name = base_name(path);
+	size_t len = without_drawn(name);
+
+	if (text__starts(name, "__autograph_generated_file"))
+		return true;
+	return len && ((len == 3 && text__starts(name, "tmp")) ||
+		       (name[len - 1] == '_' && memchr(name, '.', len)));
+}
+
+const char *files__cell(const char *path, size_t *len)
+{
+	static const char *const typed[] = { "<cell ", "<ipython-input-" };
+	static const char *const kernels[] = { "ipykernel_", "xpython_" };
+	static const char digits[] = "0123456789";
+	const char *rest, *cell;
+
+	for (size_t i = 0; i < sizeof(typed) / sizeof(*typed); i++) {
+		if (!text__starts(path, typed[i]))
+			continue;
+		cell = path + strlen(typed[i]);
+		*len = strspn(cell, digits);
+		return *len && (cell[*len] == '>' || cell[*len] == '-') ? cell : NULL;
+	}
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++) {
+		rest = files__after_dir(path, kernels[i]);
+		if (!rest || rest[strspn(rest, digits)] != '/')
+			continue;
+		cell = rest + strspn(rest, digits) + 1;
+		*len = strspn(cell, digits);
+		if (*len && !strcmp(cell + *len, ".py"))
+			return cell;
+	}
+	return NULL;
+}
+
+bool files__stable(const char *path, char *buf, size_t size)
+{
+	const char *name = base_name(path);
+	size_t len = (size_t)(name - path) + without_drawn(name);
+
+	if (*path == '<' || !is_layer_file(path))
+		return false;
+	return snprintf(buf, size, "%.*s*.py", (int)len, path) < (int)size;
+}
+
 /* Of "Net.f.<locals>.<lambda>" the innermost name, "f". Returns its length, 0: none. */
 static size_t named_part(const char *func, const char **ret)
 {
@@ -178,9 +267,11 @@ enum file_origin files__kind(const char *path, const struct facts *facts)
 {
 	enum file_origin origin = files__origin(path, facts);
 
-	return origin == FILE_USER && *path == '<' && strchr(path, '>') && !is_typed(path)
-		       ? FILE_GENERATED
-		       : origin;
+	if (origin != FILE_USER)
+		return origin;
+	if (*path == '<' && strchr(path, '>') ? !is_typed(path) : is_written(path))
+		return FILE_GENERATED;
+	return FILE_USER;
 }
 
 enum file_origin files__origin(const char *path, const struct facts *facts)
@@ -197,6 +288,8 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 		{ "<attrs generated ", FILE_PACKAGE },
 		{ "<decorator-gen-", FILE_PACKAGE },
 		{ "<lambdifygenerated-", FILE_PACKAGE },
+		{ "<makefun-gen-", FILE_PACKAGE },
+		{ "<boltons.funcutils.FunctionBuilder-", FILE_PACKAGE },
 	};
 	/* Headers of compiled code, and libraries of which only the name is known:
 	 * "libnccl.so.2", "libc.so.6/malloc/malloc.c". */
@@ -225,7 +318,7 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 		return found;
 	if (strstr(path, "/torchinductor_") || is_inductor(path))
 		return FILE_TORCH;
-	if (strstr(path, "/.triton/cache/"))
+	if (strstr(path, "/.triton/cache/") || is_layer_file(path))
 		return FILE_PACKAGE;
 	if (in_stdlib(path, facts))
 		return FILE_STDLIB;

@@ -3,6 +3,7 @@
 /* Origin of a source file, judged by the path in its code objects. */
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct facts;
 
@@ -11,7 +12,8 @@ enum file_origin {
 	FILE_TORCH,   /* PyTorch's files, and code that it generates */
 	FILE_PACKAGE, /* installed packages, and code that they generate */
 	FILE_STDLIB,
-	/* In files__kind() only: code in no file, whose name does not say who made it: "<string>". */
+	/* In files__kind() only: code in no file, or in one that a program wrote, whose name does
+	 * not say who made it: "<string>", "/tmp/tmp89gz6hgy.py". */
 	FILE_GENERATED,
 };
 
@@ -20,6 +22,13 @@ enum file_origin files__origin(const char *path, const struct facts *facts);
 /* The same, or FILE_GENERATED: the frames around it say whose it is, see
  * docs/reference/report.md, "Lines". Others count it as the user's. */
 enum file_origin files__kind(const char *path, const struct facts *facts);
+/* The cell of a notebook that path is the code of, and its length: "7" of "<cell 7>" and of
+ * "<ipython-input-7-5dc3>", otherwise a hash: "3425228602" of "/tmp/ipykernel_77/3425228602.py".
+ * NULL: none. */
+const char *files__cell(const char *path, size_t *len);
+/* Writes the name of a library's generated file without what differs from run to run:
+ * ".../torch_geometric.nn.conv.sage_conv_SAGEConv_propagate_*.py". False: path keeps its name. */
+bool files__stable(const char *path, char *buf, size_t size);
 /* Whether the program is given on the command line, python -c TEXT, and has this function. func: a
  * qualified name. A name without a part that the text can have, such as "<module>", is in it. */
 bool files__in_command(const struct facts *facts, const char *func);

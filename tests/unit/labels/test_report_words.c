@@ -71,6 +71,12 @@ static void test_location(void **state)
 		{ "/x/y/z.py", "g", "/x/y/z.py:7 (g)", 40 },
 		{ "/x/y/z.py", "g", ".../z.py:7 (g)", 14 },
 		{ "<stdin>", "<module>", "<stdin>:7 (<module>)", 40 },
+		{ "<cell 12>", "train", "cell 12, line 7 (train)", 40 },
+		{ "<ipython-input-12-5dc3ab>", "train", "cell 12, line 7 (train)", 40 },
+		{ "/tmp/ipykernel_321/342522.py", "f", "cell 342522, line 7 (f)", 40 },
+		{ "/tmp/ipykernel_321/342522.py", "f", "cell 342522, line...", 20 },
+		{ "/tmp/ipykernel_x/3.py", "f", "/tmp/ipykernel_x/3.py:7 (f)", 40 },
+		{ "<cell line: 1>", "f", "<cell line: 1>:7 (f)", 40 },
 		{ "/x/\xe6\x97\xa5\xe6\x9c\xac.py", "f", "\xe6\x97\xa5\xe6\x9c\xac.py:7", 9 },
 	};
 	char buf[REPORT_TEXT];
