@@ -280,6 +280,19 @@ def test_engine_threads():
     all_jobs("main", "cuda")
 
 
+def test_gradient_that_is_copied():
+    """AccumulateGrad copies a gradient of another layout than the parameter's: it has the line that the gradient comes from."""
+    recording = scratch("cloned.mtr")
+    code, _, err = tool("run", "-f", "-o", recording, "--dry-run-cuda", "--", python(), BACKWARD_WORKLOAD, "cloned", "--device", "cuda",
+                        "--steps", "2", seconds=200)
+    equal(code, 0, err[-500:])
+    with open(BACKWARD_WORKLOAD, encoding="utf-8") as f:
+        line = next(n for n, text in enumerate(f, 1) if text.rstrip().endswith("# LINE cloned"))
+    rows = [r for r in report(recording, "--device", "cuda:0", by="stack")["rows"] if r.get("node_class") == "AccumulateGrad"]
+    check(rows, "no gradient was copied")
+    equal({(os.path.basename(r["file"] or ""), r["line"], r["source"]) for r in rows}, {("backward.py", line, "autograd")}, "lines")
+
+
 @nightly("versions")
 def test_engine_threads_cuda_12():
     all_jobs("cu12", "cuda", ("gpt", "mixed"), 100)
@@ -308,7 +321,7 @@ def test_while_it_runs():
 def test_report():
     """Rows: a line of forward in backward is marked; a custom Function's line is an ordinary line."""
     recording, _ = from_start("main")
-    rows = report(recording, at="peak", by="stack")["rows"]
+    rows = report(recording, by="stack")["rows"]
     rows += report(recording, at="peak")["rows"]
     charged = [r for r in rows if r["source"] == "autograd"]
     check(charged, "no row from autograd at the peak, of %d", len(rows))

@@ -58,6 +58,7 @@ struct autograd {
 	autograd_parameter parameter;
 	void *parameter_ctx;
 	uint64_t next_look;
+	uint64_t forward; /* time when forward last made a node, CLOCK_MONOTONIC, ns */
 	unsigned int looks, object_tries;
 	uint32_t unknown; /* the dictionary's node of AUTOGRAD_UNKNOWN; 0: not made so far */
 	bool faults_warned;
@@ -243,7 +244,7 @@ static uint32_t maker(struct decoder *d, const struct mt_rec_node *r)
 
 	if (!t || r->h.node != MT_NODE_CURRENT || !t->node || !made_by_engine(d, stack, walk))
 		return stack;
-	return dict__get_node(d->dict, t->node).stack;
+	return t->accumulates ? 0 : dict__get_node(d->dict, t->node).stack;
 }
 
 int autograd__made(struct decoder *d, const struct mt_rec_node *r)
@@ -256,6 +257,8 @@ int autograd__made(struct decoder *d, const struct mt_rec_node *r)
 
 	if (!a)
 		return -EBADMSG;
+	if (r->h.node == MT_NODE_NONE)
+		a->forward = r->h.time;
 	guess(d, r);
 	if (!a->layout)
 		return 0;
@@ -423,19 +426,30 @@ int autograd__node(struct decoder *d, const struct thread *t, const struct mt_hd
 	return *node ? 0 : unknown(d, node);
 }
 
+/* The line of a gradient that is accumulated: of the node that ran before on the thread, which has
+ * passed it on. 0 if that was in an earlier backward: forward has made nodes since. */
+static uint32_t passed_on_by(const struct decoder *d, const struct thread *t)
+{
+	return t->node_began > d->autograd->forward ? dict__get_node(d->dict, t->node).stack : 0;
+}
+
 int autograd__runs(struct decoder *d, const struct mt_rec_node *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
 	struct autograd *a = d->autograd;
 	struct dict_node node = { 0 };
 	struct made m;
+	uint32_t passed;
 	uint64_t i;
 
 	if (!a)
 		return -EBADMSG;
 	if (!t)
 		return -ENOMEM;
+	passed = passed_on_by(d, t);
 	t->node = 0;
+	t->node_began = r->h.time;
+	t->accumulates = false;
 	if (!a->layout || !r->head[0])
 		return 0;
 	node.cls = class_of(d, r);
@@ -444,6 +458,8 @@ int autograd__runs(struct decoder *d, const struct mt_rec_node *r)
 	m = identity(a, r);
 	if (m.sequence == NODE_NO_SEQUENCE) {
 		a->accumulated++;
+		t->accumulates = true;
+		node.stack = passed;
 		if (a->parameter && r->extra &&
 		    !a->parameter(a->parameter_ctx, r->extra, &node.name, &node.module))
 			node.name = node.module = 0;

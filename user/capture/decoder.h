@@ -34,6 +34,8 @@ struct thread {
 	bool gone;	  /* it has ended, and another thread may have its tid */
 	uint64_t seen;	  /* time of its last record, CLOCK_MONOTONIC, ns */
 	uint32_t node; /* dictionary number of the autograd node it runs or ran last; 0: unknown */
+	bool accumulates;    /* that node is an AccumulateGrad */
+	uint64_t node_began; /* when it began, CLOCK_MONOTONIC, ns */
 	uint8_t cuda_device; /* current device + 1; 0: unknown */
 	uint8_t n_pushed;
 	uint64_t cuda_context; /* current context; 0: a device's primary one; UINT64_MAX: unknown */

@@ -285,12 +285,14 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 			continue;
 		if (starts_engine(w, f.loc))
 			/* frames further out are outside all nodes that this engine runs */
-			r.inside_node = false;
+			r.inside_node = r.user_in_node = false;
 		r.inner_loc = f.loc;
 		if (!(attribution__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_IN_MEMORY))
 			in_file = f.loc;
-		if (attribution__is_user(w, &owners, s, i))
+		if (attribution__is_user(w, &owners, s, i)) {
 			r.user_loc = f.loc;
+			r.user_in_node = true;
+		}
 	}
 	/* Copies of native stacks may end before the engine's frames. */
 	r.engine = inner ? starts_engine(w, inner)
@@ -382,6 +384,20 @@ void attribution__charge(struct attribution *w, struct event *e)
 	e->walk = dict__get_stack(w->dict, stack).walk;
 }
 
+uint32_t attribution__line_stack(struct attribution *w, uint32_t stack, uint32_t node)
+{
+	uint32_t made = node ? dict__get_node(w->dict, node).stack : 0;
+	struct stack_words sw;
+
+	if (!made || made == stack || !stack)
+		return stack;
+	sw = attribution__stack(w, stack);
+	return sw.has_line && !sw.only_native && !sw.user_in_node && !sw.engine && !sw.role &&
+			       attribution__stack(w, made).user_in_node
+		       ? made
+		       : stack;
+}
+
 bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t node)
 {
 	/* A stack inside a backward has an engine frame, and a forward call's stack has none. */
@@ -391,11 +407,13 @@ bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t 
 uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t node, uint8_t walk)
 {
 	struct stack_words sw = attribution__stack(w, stack);
-	struct dict_node n;
+	struct dict_node n = dict__get_node(w->dict, node);
 
+	/* A gradient's module is the parameter's, wherever the line is. */
+	if (n.name && n.module && attribution__charged(w, stack, node))
+		return n.module;
 	if (!node || attribution__charged(w, stack, node) || sw.inside_node)
 		return sw.module;
-	n = dict__get_node(w->dict, node);
 	if (n.module || (!stack && !attribution__only_engine(w, stack, walk)))
 		return n.module;
 	/* Without a module call in the node, the module is that of the forward call that made the

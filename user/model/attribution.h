@@ -13,6 +13,7 @@ struct stack_words {
 	bool has_line;
 	bool engine;	    /* no Python code ran since the autograd engine was started */
 	bool inside_node;   /* a module was called inside the autograd node */
+	bool user_in_node;  /* user code ran inside the node; outside of backward, anywhere */
 	uint32_t module;    /* innermost, 0: none */
 	uint32_t outermost; /* root module, 0: none */
 	bool only_native;   /* no Python frame has a line */
@@ -57,6 +58,9 @@ enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t th
  */
 void attribution__charge(struct attribution *w, struct event *e);
 bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t node);
+/* The stack whose line of user code counts: stack, or the forward call's that made the node, if
+ * only libraries' Python code ran in the node. */
+uint32_t attribution__line_stack(struct attribution *w, uint32_t stack, uint32_t node);
 /* Module of an allocation, 0: none. */
 uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t node, uint8_t walk);
 /* Phase of an allocation. In an autograd node it is backward, even if the stack is the forward

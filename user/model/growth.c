@@ -108,7 +108,7 @@ static struct growth_key key_of(const struct model *m, const struct growth_watch
 		k.a = s->module;
 		return k;
 	}
-	sw = attribution__stack(m->words, s->stack);
+	sw = attribution__stack(m->words, attribution__line_stack(m->words, s->stack, s->node));
 	if (!sw.has_line) {
 		k.c = UINT32_MAX - (s->walk == MT_WALK_NO_THREAD);
 		return k;

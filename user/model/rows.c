@@ -96,14 +96,24 @@ static void row__set_line(const struct model *m, enum frame_choice which_line, u
 	}
 }
 
-/* Charges the row as this table does. False: the row has a line, and it is hidden. */
-static bool table__set_line(struct table *t, uint32_t stack, struct row *r)
+/* The stack whose line counts. */
+static uint32_t line_stack(const struct model *m, enum frame_choice which_line, uint32_t stack,
+			   uint32_t node)
 {
+	return which_line == FRAMES_USER ? attribution__line_stack(m->words, stack, node) : stack;
+}
+
+/* Charges the row as this table does. False: the row has a line, and it is hidden. */
+static bool table__set_line(struct table *t, const struct site *s, struct row *r)
+{
+	uint32_t stack = line_stack(t->m, t->opts->which_line, s->stack, s->node);
 	uint32_t id = hide__loc(&t->sel, stack);
 	struct dict_loc loc = dict__get_loc(t->m->dict, id);
 
 	if (!id)
 		return !attribution__stack(t->m->words, stack).has_line;
+	if (stack != s->stack)
+		r->source = "autograd";
 	r->file = dict__str(t->m->dict, loc.file);
 	r->func = dict__str(t->m->dict, loc.func);
 	r->line = loc.line;
@@ -151,7 +161,7 @@ void rows__line(const struct model *m, enum frame_choice which_line, uint32_t st
 	r->phase = attribution__node_phase(m->words, stack, node, thread, walk);
 	r->source = row__source(walk, &w);
 	row__set_node(m, stack, node, r);
-	row__set_line(m, which_line, stack, r);
+	row__set_line(m, which_line, line_stack(m, which_line, stack, node), r);
 	row__set_module(m, w.module, r);
 	r->modules = w.module != 0;
 }
@@ -235,7 +245,7 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 		r->phase = s->phase;
 		r->source = s->walk == WALK_CENSUS ? "census" : row__source(s->walk, &w);
 		row__set_node(t->m, s->stack, s->node, r);
-		if (lines && !table__set_line(t, s->stack, r))
+		if (lines && !table__set_line(t, s, r))
 			r->source = "hidden";
 		if (t->split & (SPLIT(BY_THREAD) | SPLIT(BY_STACK)))
 			bucket__set_thread(t, r, s->thread);
@@ -264,7 +274,8 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 		return key;
 	}
 	if (t->split & SPLIT(BY_LINE)) {
-		uint32_t id = hide__loc(&t->sel, s->stack);
+		uint32_t from = line_stack(t->m, t->opts->which_line, s->stack, s->node);
+		uint32_t id = hide__loc(&t->sel, from);
 		struct dict_loc loc = dict__get_loc(t->m->dict, id);
 
 		key.file = loc.file;
@@ -272,11 +283,12 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 		key.line = loc.line;
 		key.has_line = !sw.has_line ? 0 : id ? 1 : 2; /* 2: hidden */
 		key.native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
+		charged = charged || from != s->stack;
 	}
 	if (t->split & SPLIT(BY_STACK)) {
 		key.stack = s->stack;
 		key.walk = s->stack ? 0 : s->walk;
-		key.node = charged || !s->stack ? s->node : 0;
+		key.node = attribution__charged(w, s->stack, s->node) || !s->stack ? s->node : 0;
 	}
 	if (t->split & SPLIT(BY_PHASE)) {
 		key.phase1 = s->phase + 1;
@@ -318,7 +330,7 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 		r.phase = s->phase;
 		r.source = row__source(s->walk, &w);
 		row__set_node(t->m, s->stack, s->node, &r);
-		if (!table__set_line(t, s->stack, &r))
+		if (!table__set_line(t, s, &r))
 			r.source = "hidden";
 		bucket__set_thread(t, &r, s->thread);
 	}

@@ -86,13 +86,15 @@ static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread
 		    uint32_t *ret)
 {
 	struct attribution *w = s->m->words;
-	struct stack_words sw = attribution__stack(w, stack);
+	uint32_t from = s->which_line == FRAMES_USER ? attribution__line_stack(w, stack, node)
+						     : stack;
+	struct stack_words sw = attribution__stack(w, from);
 	struct dict_loc loc = dict__get_loc(s->m->dict, attribution__loc(&sw, s->which_line));
 	uint64_t phase = walk == WALK_CENSUS
 				 ? PHASE_OTHER
 				 : attribution__node_phase(w, stack, node, thread, walk);
 	uint64_t kind = walk == WALK_CENSUS ? 2 : !sw.has_line && walk == MT_WALK_NO_THREAD;
-	uint64_t charged = attribution__charged(w, stack, node);
+	uint64_t charged = attribution__charged(w, stack, node) || from != stack;
 	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line,
 			    phase << 5 | charged << 4 | kind << 1 | sw.has_line };
 	int err = hash_index__entry(&s->line_index, s->m->seed, key, sizeof(key), &s->lines,

@@ -108,6 +108,13 @@ static void test_lines(void **state)
 		{ "/tmp/x/tz/ctzlge7hworafp243advwirdmlqabcdefghijklmnopqrstuvwx.py", true },
 		{ "/tmp/x/tx/ctzlge7hworafp243advwirdmlqabcdefghijklmnopqrstuvwxy.py", true },
 		{ "/root/.triton/cache/ab/kernel.py", false },
+		/* torch_geometric's layers, in the folder of temporary files */
+		{ "/tmp/torch_geometric.nn.conv.sage_conv_SAGEConv_propagate_89gz6hgy.py", false },
+		{ "/tmp/torch_geometric.nn.conv.sage_conv_SAGEConv_propagate_*.py", false },
+		{ "/tmp/__main___MyConv_edge_updater_k_2z6hgy.py", false },
+		{ "/home/u/my_propagate_fast.py", true },
+		{ "/tmp/train_resnet50.py", true },
+		{ "/tmp/tmp89gz6hgy.py", true },
 	};
 	struct world w = world__new(AT_PEAK, 0);
 	struct row_frame f;
@@ -218,6 +225,19 @@ static void test_generated_code(void **state)
 		  2,
 		  NULL },
 		{ { { IN_VLLM, "run", 0 }, { "<eval_with_key>.1", "forward", 0 } }, 1, NULL },
+		/* a file that a library wrote to run it, and a script that somebody wrote so */
+		{ { { "/u/t.py", "main", 0 },
+		    { IN_VLLM, "f", 0 },
+		    { "/tmp/tmp89gz6hgy.py", "g", 0 } },
+		  1,
+		  NULL },
+		{ { { "/u/t.py", "main", 0 },
+		    { IN_VLLM, "f", 0 },
+		    { "/tmp/a.b_89gz6hgy.py", "g", 0 } },
+		  1,
+		  NULL },
+		{ { { "/tmp/tmp89gz6hgy.py", "<module>", 0 }, { SP "_ops.py", "f", 0 } }, 1, NULL },
+		{ { { "/u/t.py", "main", 0 }, { "<makefun-gen-3>", "f", 0 } }, 1, NULL },
 		/* code that a person typed, although a library runs it */
 		{ { { SP "x.py", "f", 0 }, { "<stdin>", "f", 0 } }, 2, NULL },
 		{ { { IN_VLLM, "run_cell", 0 }, { "<ipython-input-3-abc>", "<module>", 0 } },
@@ -751,6 +771,10 @@ static void test_autograd(void **state)
 				       { SP "autograd/graph.py", "_engine_run_backward", 0 },
 				       { SP "autograd/function.py", "BackwardCFunction.apply", 0 },
 				       { "/u/f.py", "MyFn.backward", 0 } };
+	struct frame_spec recompute[] = { { "/u/t.py", "<module>", 0 },
+					  { SP "autograd/graph.py", "_engine_run_backward", 0 },
+					  { SP "utils/checkpoint.py", "unpack_hook", 0 },
+					  { SP "nn/modules/module.py", "_call_impl", act } };
 	uint32_t f = stack_of(&w, fwd, N(fwd), MT_WALK_OK),
 		 e = stack_of(&w, engine, N(engine), MT_WALK_OK);
 	uint32_t old = stack_of(&w, engine_old, N(engine_old), MT_WALK_OK),
@@ -758,6 +782,9 @@ static void test_autograd(void **state)
 	uint32_t addmm = dict__node(w.d, (struct dict_node){ .cls = str(&w, "AddmmBackward0"),
 							     .stack = f });
 	uint32_t view = dict__node(w.d, (struct dict_node){ .cls = str(&w, "AsStridedBackward0") });
+	uint32_t l = stack_of(&w, recompute, N(recompute), MT_WALK_OK);
+	uint32_t clone = dict__node(w.d, (struct dict_node){ str(&w, "AccumulateGrad"), f,
+							     str(&w, "act.weight"), act });
 	uint32_t param = dict__node(w.d, (struct dict_node){ str(&w, "AccumulateGrad"), 0,
 							     str(&w, "act.weight"), act });
 	const struct row *row;
@@ -774,10 +801,12 @@ static void test_autograd(void **state)
 	alloc_in(&w, 0x8000, 400, e, MT_WALK_OK, param, 0);
 	/* Python code may have run */
 	alloc_in(&w, 0x9000, 500, 0, MT_WALK_FAULT_THREAD, addmm, 0);
+	alloc_in(&w, 0xc000, 1000, l, MT_WALK_OK, addmm, 0); /* only a library's Python code ran */
+	alloc_in(&w, 0xd000, 2000, 0, MT_WALK_NO_FRAME, clone, w.autograd_thread);
 	alloc_in(&w, 0xa000, 600, e, MT_WALK_OK, 0, 0);	    /* between nodes */
 	alloc_in(&w, 0xb000, 700, e, MT_WALK_OK, 12345, 0); /* the node is not in the dictionary */
 	r = rows(&w, "cpu", BY_LINE, ROWS_NOW, &n);
-	assert_int_equal(rows_sum(r, n), 1 + 70 + 100 + 200 + 300 + 400 + 500 + 600 + 700);
+	assert_int_equal(rows_sum(r, n), 1 + 70 + 100 + 200 + 300 + 400 + 500 + 600 + 700 + 3000);
 	row = of_bytes(r, n, 70);
 	assert_string_equal(row->file, "/u/net.py");
 	assert_string_equal(row->func, "main");
@@ -785,6 +814,10 @@ static void test_autograd(void **state)
 	assert_int_equal(row->phase, PHASE_BACKWARD);
 	assert_string_equal(row->source, "autograd");
 	assert_string_equal(row->node_class, "AddmmBackward0");
+	row = of_bytes(r, n, 3000); /* the module is the recomputed one, and the parameter's */
+	assert_string_equal(row->file, "/u/net.py");
+	assert_string_equal(row->module, "act");
+	assert_string_equal(row->source, "autograd");
 	row = of_bytes(r, n, 1);
 	assert_string_equal(row->file, "/u/net.py");
 	assert_int_equal(row->phase, PHASE_FORWARD);
@@ -820,7 +853,7 @@ static void test_autograd(void **state)
 	assert_string_equal(of_bytes(r, n, 171)->module, "fc");
 	free(r);
 	/* Outcomes of walks are unchanged. */
-	assert_int_equal(model__walks(w.m, MT_WALK_NO_FRAME), 2);
+	assert_int_equal(model__walks(w.m, MT_WALK_NO_FRAME), 3);
 	assert_int_equal(model__walks(w.m, MT_WALK_FAULT_THREAD), 1);
 	/* The same holds for all events like an allocation. */
 	struct event charged = { .kind = EVENT_OOM, .stack = e, .node = addmm };
