@@ -12,17 +12,24 @@
 
 const char *const report_args_formats[] = { "text", "json", NULL };
 
+#define WORDS_MOST 16 /* words of an option in a message */
+
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words)
 {
+	const char *shown[WORDS_MOST + 1] = { NULL }; /* role: what people read for category */
 	char what[64];
 
-	for (int i = 0; words[i]; i++)
-		if (!strcmp(arg, words[i]) ||
-		    (!strcmp(arg, "role") && !strcmp(words[i], "category")))
+	for (int i = 0; words[i]; i++) {
+		bool role = !strcmp(words[i], "category");
+
+		if (!strcmp(arg, words[i]) || (role && !strcmp(arg, "role")))
 			return i;
+		if (i < WORDS_MOST)
+			shown[i] = role ? "role" : words[i];
+	}
 	snprintf(what, sizeof(what), "%s: unknown value", option);
-	usage__unknown(state, what, arg, words);
+	usage__unknown(state, what, arg, shown);
 	return 0;
 }
 
