@@ -292,8 +292,8 @@ int gc__threads(struct model *m)
 		}
 		layers__close(m, t);
 		layers__leave_all(m, t, i, t->last);
-		if (t->in_call)
-			err = steps__close_call(m, t);
+		if (m->steps.caller == t)
+			err = steps__close_call(m);
 		free(t->entered);
 		free(t);
 		m->threads.all[i] = NULL;

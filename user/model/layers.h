@@ -65,12 +65,9 @@ struct entered {
 _Static_assert(LAYER_CHAIN <= 64, "a bit for each layer of a chain");
 
 struct thread_state {
-	uint64_t seen; /* number of the thread's last event */
-	bool in_call;
-	uint32_t call_module;
-	uint64_t call_last; /* time of the last event inside the call */
-	uint64_t last;	    /* time of the last allocation */
-	struct chain open;  /* layers of the last allocation */
+	uint64_t seen;	   /* number of the thread's last event */
+	uint64_t last;	   /* time of the last allocation */
+	struct chain open; /* layers of the last allocation */
 	uint64_t begin[LAYER_CHAIN];
 	enum layer_part part; /* part of the last allocation */
 	uint64_t begin_part[LAYER_CHAIN];

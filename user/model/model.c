@@ -161,8 +161,8 @@ static int model__alloc(struct model *m, struct dev *dev, const struct event *e,
 	uint32_t site = 0;
 	int err = model__thread(m, e->thread, &t);
 
-	if (!err && t->in_call)
-		err = steps__alloc(m, t, e->time, stack, walk);
+	if (!err && m->steps.caller == t)
+		err = steps__alloc(m, e->time, stack, walk);
 	if (!err)
 		err = heap__alloc(m, dev, e, &site);
 	if (!err)
@@ -405,7 +405,8 @@ void model__finish(struct model *m, uint64_t now)
 			layers__leave_all(m, m->threads.all[i], i, now);
 		}
 	/* Fails only if memory for the last step is missing; earlier steps stay. */
-	(void)steps__finish(m);
+	if (m->steps.caller)
+		(void)steps__close_call(m);
 	if (m->opts.at == AT_TIME && m->opts.at_time > now)
 		m->opts.at_time = now;
 	if (m->opts.at == AT_TIME && !m->time_passed)

@@ -82,20 +82,21 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 	return m->growth ? growth__step(m, kind) : 0;
 }
 
-int steps__close_call(struct model *m, struct thread_state *t)
+int steps__close_call(struct model *m)
 {
-	t->in_call = false;
-	return steps__end(m, STEP_CALL, t->call_last);
+	m->steps.caller = NULL;
+	return steps__end(m, STEP_CALL, m->steps.call_last);
 }
 
+/* A call ends when the next one begins in any thread, since a thread may end after its only call. */
 int steps__call(struct model *m, const struct event *e)
 {
 	struct thread_state *t = m->threads.all[e->thread];
 	int err = 0;
 
 	layers__close(m, t);
-	if (t->in_call)
-		err = steps__close_call(m, t);
+	if (m->steps.caller)
+		err = steps__close_call(m);
 	if (err)
 		return err;
 	if (!m->steps.called) {
@@ -104,37 +105,27 @@ int steps__call(struct model *m, const struct event *e)
 		for (uint32_t d = 0; d < m->ndevs; d++)
 			m->devs[d]->step_peak[STEP_CALL] = m->devs[d]->pub.allocated;
 	}
-	t->in_call = true;
-	t->call_module = e->module;
-	t->call_last = e->time;
+	m->steps.caller = t;
+	m->steps.call_module = e->module;
+	m->steps.call_last = e->time;
 	return 0;
 }
 
-/* An allocation on a thread that is in a call: ends the call if it is outside. */
-int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack,
-		 uint8_t walk)
+/* An allocation on the thread that is in a call: ends the call if it is outside. */
+int steps__alloc(struct model *m, uint64_t time, uint32_t stack, uint8_t walk)
 {
 	uint32_t outermost = attribution__stack(m->words, stack).outermost;
+	uint32_t module = m->steps.call_module;
 	/* A call whose module has no name: any root module matches. */
-	bool inside = t->call_module ? outermost == t->call_module : outermost != 0;
+	bool inside = module ? outermost == module : outermost != 0;
 
-	if (!inside && t->call_module)
-		inside = attribution__stack_has(m->words, stack, t->call_module);
+	if (!inside && module)
+		inside = attribution__stack_has(m->words, stack, module);
 	if (inside) {
-		if (time > t->call_last)
-			t->call_last = time;
+		if (time > m->steps.call_last)
+			m->steps.call_last = time;
 		return 0;
 	}
 	/* A truncated stack may lack the module. */
-	return walk == MT_WALK_OK ? steps__close_call(m, t) : 0;
-}
-
-int steps__finish(struct model *m)
-{
-	int err = 0;
-
-	for (uint32_t i = 0; i < m->threads.n && !err; i++)
-		if (m->threads.all[i] && m->threads.all[i]->in_call)
-			err = steps__close_call(m, m->threads.all[i]);
-	return err;
+	return walk == MT_WALK_OK ? steps__close_call(m) : 0;
 }

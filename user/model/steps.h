@@ -27,13 +27,15 @@ struct steps {
 	uint64_t n[STEP_KINDS];
 	uint64_t last_end[STEP_KINDS];
 	bool called; /* an EVENT_CALL came */
+	/* The call under way, the last one that began; NULL: none. call_last: time of the last
+	 * event inside it. */
+	struct thread_state *caller;
+	uint32_t call_module;
+	uint64_t call_last;
 };
-struct thread_state;
 int steps__end(struct model *m, enum step_kind kind, uint64_t time);
 int steps__call(struct model *m, const struct event *e);
-int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack,
-		 uint8_t walk);
+int steps__alloc(struct model *m, uint64_t time, uint32_t stack, uint8_t walk);
 int steps__new_device(struct model *m, struct dev *dev);
-int steps__finish(struct model *m);
-/* Ends the thread's current call. 0 or -ENOMEM. */
-int steps__close_call(struct model *m, struct thread_state *t);
+/* Ends the call under way. 0 or -ENOMEM. */
+int steps__close_call(struct model *m);

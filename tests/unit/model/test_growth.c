@@ -518,6 +518,48 @@ static void test_calls(void **state)
 	world__free(&w);
 }
 
+/* Each request has its own thread: a call ends when the next one begins, in any of them. */
+static void test_calls_of_many_threads(void **state)
+{
+	struct world w = watched(BY_LINE);
+	uint32_t net = module(&w, "", "Net", "Net"), line, other;
+	struct growth g;
+	struct model_step first, last;
+
+	line = stack_of(&w,
+			(struct frame_spec[]){ { "/home/u/a.py", "main", 0 },
+					       { "/home/u/a.py", "handle", net } },
+			2, MT_WALK_OK);
+	other = simple(&w, "/home/u/a.py", "reply", 9);
+	for (int i = 0; i < 60; i++) {
+		uint32_t thread = dict__thread(
+			w.d, (struct dict_thread){ .tid = 1000 + i, .name = str(&w, "python") });
+
+		feed(&w, (struct event){ .kind = EVENT_CALL, .module = net, .thread = thread });
+		feed(&w, (struct event){ .kind = EVENT_ALLOC,
+					 .device = CPU,
+					 .addr = 0x900000 + i,
+					 .size = 64 * KIB,
+					 .stack = line,
+					 .thread = thread });
+		/* a thread outside of the call does not end it */
+		alloc(&w, CPU, 0x10, KIB, other);
+		dealloc(&w, CPU, 0x10, KIB);
+	}
+	g = judged(&w, "cpu");
+	assert_int_equal(g.clock, GROWTH_CALLS);
+	assert_int_equal(g.steps, 60);
+	assert_int_equal(g.n, 1);
+	assert_true(g.lines[0].per_step == 64.0 * KIB);
+	assert_int_equal(g.lines[0].trend.rises, 60);
+	model__step(w.m, 0, &first);
+	model__step(w.m, 59, &last);
+	assert_true(last.end_allocated - first.end_allocated == 59 * 64 * KIB);
+	assert_true(last.end > last.start);
+	growth__free(&g);
+	world__free(&w);
+}
+
 /* A request allocates its prompt on two devices, calls the model some times, and keeps 4 of 8 KiB. */
 static void serve(struct world *w, int requests)
 {
@@ -734,6 +776,7 @@ int main(void)
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_calls_then_steps),
 		cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_calls_of_many_threads),
 		cmocka_unit_test(test_requests),
 		cmocka_unit_test(test_no_request),
 		cmocka_unit_test(test_time),
