@@ -292,6 +292,7 @@ static int end_step(struct model *m)
 {
 	struct growth_watch *w = m->growth;
 
+	w->per.last = w->now;
 	if (++w->track[TRACK_STEPS].passed == STEPS_ENOUGH)
 		clear_track(w, TRACK_TIME);
 	return add_value(m, TRACK_STEPS);
@@ -468,6 +469,15 @@ bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigne
 	return rec->born && age > 2 && t->n > warmup && age <= (t->n - warmup) * t->stride;
 }
 
+/* A value of time is the one of the last allocation, so no block comes after it. */
+bool growth__is_after(const struct growth_watch *w, const struct rec *rec, unsigned track,
+		      uint64_t age)
+{
+	if (track == TRACK_TIME)
+		return false;
+	return w->per.file ? rec->time > w->per.last : !age;
+}
+
 static uint64_t epoch(const struct growth_watch *w, unsigned track)
 {
 	return track == TRACK_TIME ? w->allocs : w->track[track].passed;
@@ -479,7 +489,7 @@ const struct growth_late *growth__late(const struct growth_watch *w, struct grow
 	struct growth_late *l = &u->late[track];
 	uint64_t now = epoch(w, track);
 
-	if (l->blocks && l->epoch == now)
+	if (l->ages && l->epoch == now)
 		return l;
 	for (; l->ages; l->ages &= l->ages - 1) {
 		unsigned i = (unsigned)__builtin_ctz(l->ages);
@@ -488,7 +498,7 @@ const struct growth_late *growth__late(const struct growth_watch *w, struct grow
 		l->by_age[i] = 0;
 	}
 	memset(l->of_category, 0, sizeof(l->of_category));
-	l->old = l->blocks = 0;
+	l->old = l->blocks = l->after = 0;
 	l->epoch = now;
 	return NULL;
 }
@@ -504,13 +514,13 @@ const struct growth_names *growth__late_names(struct growth_watch *w, unsigned t
 	return &l->names;
 }
 
-static int note_name(struct model *m, const struct rec *rec, const struct growth_unit *u,
-		     unsigned track)
+static int note_name(struct model *m, const struct dev *dev, const struct rec *rec,
+		     const struct growth_unit *u, unsigned track)
 {
 	struct growth_watch *w = m->growth;
 	uint32_t name = rec->label1 ? m->labels.all[rec->label1 - 1].name : 0;
 
-	if (!name)
+	if (!name || growth__is_after(w, rec, track, growth__age(m, dev, rec, track)))
 		return 0;
 	growth__late_names(w, track);
 	return growth__add_name(&w->late_names[track].names,
@@ -529,6 +539,10 @@ static void note_gone(struct model *m, const struct dev *dev, const struct rec *
 	growth__late(m->growth, u, track);
 	l->by_age[growth__bucket(age)] += size;
 	l->ages |= 1u << growth__bucket(age);
+	if (growth__is_after(m->growth, rec, track, age)) {
+		l->after += size;
+		return;
+	}
 	l->of_category[category < CATEGORY_NR ? category : CATEGORY_UNKNOWN] += size;
 	l->old += growth__is_old(m->growth, rec, track, age) ? size : 0;
 	l->blocks++;
@@ -586,7 +600,7 @@ int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)
 		err = growth__fill(m->growth, u, t);
 		note_gone(m, dev, rec, u, t);
 		if (!err)
-			err = note_name(m, rec, u, t);
+			err = note_name(m, dev, rec, u, t);
 	}
 	if (!err)
 		u->live -= s->size;

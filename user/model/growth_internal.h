@@ -40,7 +40,8 @@ struct growth_unit {
 	 * since a program frees everything when it ends. */
 	struct growth_late {
 		uint64_t epoch, blocks, old;
-		uint32_t ages; /* bit i: by_age[i] is not 0 */
+		uint64_t after; /* bytes allocated after the last value, counted in by_age only */
+		uint32_t ages;	/* bit i: by_age[i] is not 0 */
 		uint64_t by_age[GROWTH_AGES], of_category[CATEGORY_NR];
 	} late[TRACK_NR];
 };
@@ -78,6 +79,7 @@ struct growth_watch {
 		uint8_t *locs;	     /* by location of the dict: 1 + whether it is the line */
 		size_t nlocs;
 		uint64_t times[TREND_MAX]; /* of the values in TRACK_STEPS, ns */
+		uint64_t last;		   /* time of the last request, ns */
 	} per;
 	bool begun;	     /* TRACK_TIME: the first event came, at start */
 	uint64_t start, now; /* ns */
@@ -120,6 +122,9 @@ static inline unsigned growth__bucket(uint64_t age)
 }
 bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigned track,
 		    uint64_t age);
+/* The block was allocated after the last step's end: a leak at that end does not have it. */
+bool growth__is_after(const struct growth_watch *w, const struct rec *rec, unsigned track,
+		      uint64_t age);
 /* A unit's blocks freed since the last value; NULL: none. Adds them to gone if another value came
  * since. */
 const struct growth_late *growth__late(const struct growth_watch *w, struct growth_unit *u,

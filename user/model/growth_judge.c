@@ -18,7 +18,8 @@
 struct survey {			     /* blocks of a unit live at the end */
 	uint64_t young[GROWTH_AGES]; /* bytes by age */
 	uint64_t old, blocks;
-	uint8_t category; /* category with the most bytes */
+	uint64_t after, after_blocks; /* allocated after the last step's end; young has them, too */
+	uint8_t category;	      /* category with the most bytes */
 	uint64_t of_category[CATEGORY_NR];
 };
 
@@ -123,10 +124,13 @@ static void add_late(const struct judge *j, struct growth_unit *u, struct survey
 {
 	const struct growth_late *late = growth__late(j->w, u, j->track);
 
-	if (!late)
+	/* Blocks of the last step's end and later ones were not live together. */
+	if (!late || !late->blocks)
 		return;
+	s->blocks -= s->after_blocks;
 	for (int i = 0; i < GROWTH_AGES; i++)
 		s->young[i] += late->by_age[i];
+	s->young[0] -= s->after + late->after;
 	for (int c = 0; c < CATEGORY_NR; c++)
 		s->of_category[c] += late->of_category[c];
 	s->old += late->old;
@@ -140,6 +144,10 @@ static void add_live(const struct judge *j, const struct rec *rec, struct survey
 
 	s->blocks++;
 	s->young[growth__bucket(age)] += size;
+	if (growth__is_after(j->w, rec, j->track, age)) {
+		s->after += size;
+		s->after_blocks++;
+	}
 	s->old += growth__is_old(j->w, rec, j->track, age) ? size : 0;
 }
 

@@ -560,6 +560,46 @@ static void test_calls_of_many_threads(void **state)
 	world__free(&w);
 }
 
+/* The same line also allocates memory that each step frees: a leak has only what was live at one
+ * moment, also if the program goes on after the last step. */
+static void test_bytes_were_live(void **state)
+{
+	struct world w = watched(BY_LINE);
+	uint32_t line = simple(&w, "/home/u/a.py", "f", 7);
+	struct growth g;
+
+	for (int i = 0; i < 60; i++) {
+		alloc(&w, CUDA(0), 0x900000 + i, 16 * KIB, line);
+		if (i < 59)
+			alloc(&w, CUDA(0), 0x10, 32 * KIB, line);
+		if (i < 59)
+			dealloc(&w, CUDA(0), 0x10, 32 * KIB);
+		step(&w);
+	}
+	/* a step that is not over */
+	alloc(&w, CUDA(0), 0xa00000, 16 * KIB, line);
+	name(&w, CUDA(0), 0xa00000, 16 * KIB, "local x");
+	for (int i = 0; i < 3; i++) {
+		alloc(&w, CUDA(0), 0x10, 32 * KIB, line);
+		dealloc(&w, CUDA(0), 0x10, 32 * KIB);
+	}
+	g = judged(&w, "cuda:0");
+	assert_int_equal(g.n, 1);
+	assert_int_equal(g.lines[0].row.bytes, 61 * 16 * KIB); /* all are live */
+	assert_int_equal(g.lines[0].row.count, 61);
+	growth__free(&g);
+	dealloc(&w, CUDA(0), 0xa00000, 16 * KIB); /* the program ends */
+	for (int i = 0; i < 59; i++)
+		dealloc(&w, CUDA(0), 0x900000 + i, 16 * KIB);
+	g = judged(&w, "cuda:0");
+	assert_int_equal(g.n, 1);
+	assert_int_equal(g.lines[0].row.bytes, 60 * 16 * KIB); /* at the last step's end */
+	assert_int_equal(g.lines[0].row.count, 60);
+	assert_int_equal(g.lines[0].named, 0);
+	growth__free(&g);
+	world__free(&w);
+}
+
 /* A request allocates its prompt on two devices, calls the model some times, and keeps 4 of 8 KiB. */
 static void serve(struct world *w, int requests)
 {
@@ -777,6 +817,7 @@ int main(void)
 		cmocka_unit_test(test_calls_then_steps),
 		cmocka_unit_test(test_calls),
 		cmocka_unit_test(test_calls_of_many_threads),
+		cmocka_unit_test(test_bytes_were_live),
 		cmocka_unit_test(test_requests),
 		cmocka_unit_test(test_no_request),
 		cmocka_unit_test(test_time),
