@@ -4,6 +4,7 @@
 """Categories of memory at the peak, compared with the job's own sums over its tensors at that moment."""
 import json
 import os
+import re
 import signal
 import time
 
@@ -74,6 +75,24 @@ def attached(target, device, told):
     names = {r["name"]: r["bytes"] for r in before if "name" in r}
     check("first.weight" in names and any("exp_avg of first.weight" in n for n in names), "names: %s", sorted(names))
     combinations(recording, name)
+
+
+def test_own_optimizer():
+    """Tensors of a dict with parameters as keys are optimizer state, whoever keeps it. Without steps of torch.optim, the report
+    counts calls of the model, and says so."""
+    told, recording = scratch("own.json"), scratch("own.mtr")
+    target = workload("categories.py", "cpu", "9", told, "wait", "own")
+    pid = target.wait_line("^ready", 120).split()[1]
+    recorder = record(pid, recording, "-v")
+    recorder.wait_line("storages named .* at attach", 60, stream="err")
+    target.send()
+    equal(target.wait(120), 0, "the job's exit code")
+    equal(recorder.wait(60), 0, "exit code of record")
+    doc, truth = report(recording, at="peak"), read_json(told)
+    equal(doc["categories"]["optimizer_state"], truth["optimizer_state"], "optimizer state")
+    own(recording)
+    _, out, _ = tool("report", recording)
+    check(re.search("[0-9] calls of ", out), "calls of the model are not called that: %s", out[:400])
 
 
 def test_attached_cpu():

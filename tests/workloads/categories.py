@@ -3,10 +3,10 @@
 A training job that knows the categories of its memory: parameters, buffers, gradients, optimizer state, inputs, and tensors
 saved for backward. Its peak is in backward, with all of these live.
 
-usage: categories.py DEVICE STEPS FILE [wait]
+usage: categories.py DEVICE STEPS FILE [wait [own]]
 
 Writes the sums of live memory at the peak to FILE as JSON, in blocks of the device's allocator. wait: after two steps, prints
-its PID and waits for a line on standard input.
+its PID and waits for a line on standard input. own: the optimizer is no torch.optim.Optimizer.
 """
 import json
 import os
@@ -49,6 +49,24 @@ class Peak(torch.autograd.Function):
         return grad
 
 
+class OwnOptimizer:
+    """As fastai's: its state belongs to parameters."""
+
+    def __init__(self, parameters):
+        self.parameters = list(parameters)
+        self.state = {p: {"avg": torch.zeros_like(p)} for p in self.parameters}
+
+    def step(self):
+        with torch.no_grad():
+            for p in self.parameters:
+                self.state[p]["avg"].mul_(0.9).add_(p.grad)
+                p.sub_(self.state[p]["avg"], alpha=1e-3)
+
+    def zero_grad(self, set_to_none):
+        for p in self.parameters:
+            p.grad = None
+
+
 def storage(tensor):
     """PyTorch before 2.0 lacks untyped_storage()."""
     return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
@@ -68,7 +86,10 @@ def main():
     torch.manual_seed(1)
     torch.set_num_threads(1)
     model = Net().to(DEVICE)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+    if "own" in sys.argv[4:]:
+        optimizer = OwnOptimizer(model.parameters())
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     saved, truth = [], {}
 
     def keep(tensor):

@@ -88,8 +88,29 @@ static int candidates(const struct pytensor *v, const struct label *labels, size
 struct best {
 	uint32_t ix, more;
 	uint32_t about; /* index of its census_about */
+	/* If there are others: components of its module's name that are all theirs; no root: they
+	 * are of several models. */
+	uint32_t common;
+	bool no_root;
 	bool leaf;
 };
+
+/* Components at the start that both names have, at most `most`. The root's name "" has none. */
+static uint32_t common_part(const char *a, const char *b, uint32_t most)
+{
+	uint32_t n = 0;
+
+	while (n < most && *a && *b) {
+		size_t len = strcspn(a, ".");
+
+		if (strcspn(b, ".") != len || memcmp(a, b, len) != 0)
+			break;
+		n++;
+		a += len + (a[len] == '.');
+		b += len + (b[len] == '.');
+	}
+	return n;
+}
 
 static bool is_inside(const struct census_tensor *t, const struct cand *c)
 {
@@ -109,6 +130,9 @@ static void compare_names(const struct reading *r, const struct label *labels, u
 		*b = (struct best){ .ix = ix, .leaf = b->leaf };
 		t->kind = kind;
 	} else if (kind == t->kind && *other && strcmp(now, other)) {
+		b->common = common_part(r->text + labels[b->ix].module, r->text + labels[ix].module,
+					b->more ? b->common : UINT32_MAX);
+		b->no_root |= strcmp(r->text + labels[b->ix].root, r->text + labels[ix].root) != 0;
 		b->more++;
 	}
 }
@@ -157,6 +181,28 @@ struct about_key {
 	uint32_t name, module, cls, root, shape;
 	uint16_t ndim, dtype;
 };
+
+/* A flat buffer is of the module that all its parameters are in. */
+static int common_module(struct reading *r, const struct best *b, struct about_key *k)
+{
+	char text[CENSUS_NAME_ROOM];
+	size_t len = 0;
+
+	if (!b->more)
+		return 0;
+	if (b->no_root) {
+		k->module = k->cls = k->root = 0;
+		return 0;
+	}
+	snprintf(text, sizeof(text), "%s", r->text + k->module);
+	for (uint32_t n = b->common; n; n--)
+		len += strcspn(text + len, ".") + (n > 1);
+	if (!text[len])
+		return 0;
+	text[len] = '\0';
+	k->cls = len ? 0 : k->root;
+	return reading__add_text(r, text, &k->module);
+}
 
 struct abouts {
 	struct about_key *v;
@@ -223,7 +269,7 @@ static int describe(struct reading *r, const struct pytensor *v, const struct la
 				       .ndim = from->ndim,
 				       .dtype = from->dtype };
 
-		err = name_several(r, l, best[i].more, &k.name);
+		err = name_several(r, l, best[i].more, &k.name) ?: common_module(r, &best[i], &k);
 		if (!err)
 			err = abouts__index(&a, &k, &best[i].about);
 	}

@@ -182,6 +182,7 @@ struct child {
 	const struct node *of;
 	char word[96];
 	uint32_t path; /* offset in text, 0: not made yet */
+	bool state;    /* a parameter is its key */
 };
 
 static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
@@ -247,7 +248,9 @@ static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
 	if (!err)
 		err = array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
 	if (!err)
-		l->owned[l->nowned++] = (struct owned){ obj, path, c->of->root };
+		l->owned[l->nowned++] = (struct owned){
+			obj, path, c->of->root | (c->of->state || c->state ? OWNED_STATE : 0)
+		};
 	return err;
 }
 
@@ -338,6 +341,7 @@ static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 						       .path = path,
 						       .root = c->of->root,
 						       .shape = shape,
+						       .state = c->of->state || c->state,
 						       .depth = c->of->depth + 1 };
 	return err;
 }
@@ -466,6 +470,14 @@ static void word_of(struct census_owners *l, uint64_t key, const char *before, c
 		snprintf(word, size, "%s%s%s", before, text, after);
 }
 
+/* Optimizers of other libraries keep their state as PyTorch's do: state[parameter]. */
+static bool is_parameter(struct census_owners *l, uint64_t key)
+{
+	uint64_t type;
+
+	return !pydict__type_of(&l->r->m, key, &type) && type == l->r->c->parameter;
+}
+
 static int in_items(struct census_owners *l, const struct node *of, const char *before,
 		    const char *after, bool words)
 {
@@ -483,6 +495,7 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 			if (err || shape == SHAPE_NONE)
 				continue;
 			word_of(l, l->it.v[i].key, before, after, c.word, sizeof(c.word));
+			c.state = of->shape == SHAPE_DICT && is_parameter(l, l->it.v[i].key);
 			err = add_found(l, &c, l->it.v[i].value);
 		}
 		return err;
@@ -491,6 +504,7 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 	for (size_t i = of->from; !err && i < end && !(i % CHUNK == 0 && is_over_limit(l)); i++) {
 		struct child c = { .of = of, .word = "[*]" };
 
+		c.state = of->shape == SHAPE_DICT && is_parameter(l, l->it.v[i].key);
 		err = add_found(l, &c, l->it.v[i].value);
 	}
 	return err ? err : add_rest(l, of, end, l->it.n);

@@ -10,6 +10,7 @@ struct node {
 	uint32_t root;
 	uint32_t from; /* items of it examined before */
 	uint8_t shape, depth;
+	bool state; /* the value of a parameter in a dict, or in one */
 };
 
 struct root {
@@ -21,7 +22,8 @@ struct owned {
 	uint32_t path, root; /* root: with the bits below */
 };
 
-#define ROOT_MASK (UINT32_MAX >> 2)
+#define ROOT_MASK (UINT32_MAX >> 3)
+#define OWNED_STATE (1u << 29) /* state of a parameter: see struct node */
 #define OWNED_AGAIN (1u << 30) /* the second search found the tensor */
 #define OWNED_SAME (1u << 31)  /* and at the same place */
 

@@ -134,8 +134,11 @@ int census__name_owners(struct reading *r, struct census_list *list, struct cens
 		    list->labels[n].name)
 			continue;
 		o = census_owners__find(before, t->obj);
-		if (o && o->root & OWNED_SAME)
-			err = give_name(r, &list->labels[n], before, o, names);
+		if (!o || !(o->root & OWNED_SAME))
+			continue;
+		err = give_name(r, &list->labels[n], before, o, names);
+		if (o->root & OWNED_STATE)
+			list->labels[n].kind = CENSUS_OPTIMIZER;
 	}
 	r->holders_cut = before->cut || before->full || after.cut || after.full;
 	if (!err && r->o->memory)

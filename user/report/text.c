@@ -180,8 +180,9 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	place(&l, f);
 	text__time(time, sizeof(time), length(m, f, o));
 	if (model__whole_steps(m))
-		part(&l, "%s, %s step%s of %s", time,
+		part(&l, "%s, %s %s%s of %s", time,
 		     text__count(count, sizeof(count), model__whole_steps(m)),
+		     model__steps_are_calls(m) ? "call" : "step",
 		     model__whole_steps(m) == 1 ? "" : "s",
 		     text__time(step, sizeof(step), model__step_time(m)));
 	else
