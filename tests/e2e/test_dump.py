@@ -134,6 +134,58 @@ def test_elsewhere():
     p.stop()
 
 
+FEW = """
+import sys, torch
+from torch._subclasses import FakeTensorMode
+what, device = sys.argv[1:3]
+keep = [torch.ones(100 * (i + 1), device=device) for i in range(5)] if what != "meta" else [torch.ones(3, device="meta") for i in range(40)]
+if what == "fake":
+    with FakeTensorMode():
+        fakes = [torch.empty(64, 512) for _ in range(40)]
+    offloaded = torch.nn.Sequential(*[torch.nn.Linear(8, 8, device="meta") for _ in range(10)])
+net = torch.nn.Linear(256, 256, device=device if what != "meta" else "meta")
+opt = torch.optim.SGD(net.parameters(), lr=1e-3)
+print("ready", flush=True)
+while what == "brief":  # its tensors come and go all the time
+    net(torch.randn(64, 256, device=device)).square().mean().backward()
+    opt.step()
+    opt.zero_grad()
+sys.stdin.readline()
+"""
+
+
+def few(what, device):
+    return spawn_job([python(), "-c", FEW, what, device], env=dict(os.environ, LD_PRELOAD=PRELOAD, OMP_NUM_THREADS="1"))
+
+
+def test_few_tensors():
+    """A program with few tensors, brief ones, and others without memory: all that stay are read each time."""
+    for what, device in (("brief", "cpu"), ("brief", "cuda"), ("fake", "cuda")):
+        p = few(what, device)
+        p.wait_line("^ready", 120)
+        for _ in range(5):
+            code, out, err = tool("dump", "-p", str(p.pid), "--by", "tensor", "--format", "json", root=True)
+            equal(code, 0, "%s on %s: %s" % (what, device, err))
+            doc = json.loads(out)
+            names = {r["name"] for r in doc["rows"] if r["held"]}
+            check({"weight", "bias"} <= names, "%s on %s: %s", what, device, sorted(names))
+            check(what == "brief" or not doc["reading"]["unreadable"], "%s: %s", what, doc["reading"])
+        p.stop()
+
+
+def test_without_names():
+    """A recording says why no tensor has a name."""
+    p = few("meta", "cpu")
+    p.wait_line("^ready", 120)
+    path, why = scratch("without-names.mtr"), "no tensor has memory so far, so tensors have no names"
+    code, _, err = tool("record", "-p", str(p.pid), "-o", path, "-f", "-d", "1s", root=True, seconds=120)
+    equal(code, 0, err)
+    own(path)
+    equal(json.loads(tool("report", path, "--format", "json")[1])["capture"].get("census_problem"), why, "JSON")
+    check(why in " ".join(tool("report", path)[1].split()), "text: %s", tool("report", path)[1])
+    p.stop()
+
+
 DTYPES = """
 import json, sys, warnings
 import torch

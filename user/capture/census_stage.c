@@ -351,7 +351,8 @@ static int emit_reading(struct census_stage *c, const struct census_state *st)
 {
 	uint64_t begin = until_cut(c, decoder__since(c->d, st->begin)),
 		 end = until_cut(c, decoder__now(c->d));
-	bool all_known = !c->job.opts.named_only && !st->torn && !st->torn_lists && !st->unreadable;
+	bool all_known = !c->job.opts.named_only && !st->torn && !st->torn_lists && !st->ended &&
+			 !st->unreadable;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < st->ntensors; i++)
@@ -384,6 +385,20 @@ static void log_failure(struct census_stage *c, int err, const char *why)
 		return;
 	c->problem = why;
 	log_debug("the roles of blocks were not read: %s (%s)", why, strerror(-err));
+}
+
+/* Says why tensors have no names, until a reading gives them some. */
+static void say_problem(struct census_stage *c, int err, const char *why)
+{
+	if (!c->have_last && why != census__no_tensor &&
+	    (err == -EAGAIN || err == -ENOTSUP || err == -ETIME))
+		facts__setf(c->d->facts, "census_problem", "%s, so tensors have no names", why);
+}
+
+static void end_problem(struct census_stage *c)
+{
+	if (facts__get(c->d->facts, "census_problem"))
+		facts__set(c->d->facts, "census_problem", "");
 }
 
 /* Sets the facts about the number of the first step, if they changed. */
@@ -681,6 +696,7 @@ int census_stage__end(struct census_stage *c)
 	if (c->job.err) {
 		roles__drop(&c->roles);
 		log_failure(c, c->job.err, c->job.why);
+		say_problem(c, c->job.err, c->job.why);
 		c->next_read = decoder__now(c->d) + (c->job.err != -EAGAIN ? EVERY
 						     : c->maybe_brief	   ? EARLY
 									   : EVERY / 5);
@@ -733,6 +749,7 @@ int census_stage__take(struct census_stage *c, bool whole)
 	c->last = *st;
 	memset(st, 0, sizeof(*st));
 	c->have_last = c->first_over = true;
+	end_problem(c);
 	facts__setf(c->d->facts, "census", "%u", c->readings);
 	facts__setf(c->d->facts, "counter.census.torn", "%u", c->torn);
 	if (c->holders_cut)

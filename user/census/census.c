@@ -21,6 +21,8 @@
 #define WALKS 3			   /* attempts at least while the lists keep changing */
 #define WALKS_WITHIN 1000000000ULL /* ns for more, at most a quarter of the reading */
 #define OBJECTS_AT_ONCE 16384	   /* about 2 ms */
+#define LOOKS 8			   /* at tensors for their layout, while they come and go */
+#define FEW_TENSORS 400		   /* with more, another look sees nothing new */
 
 const char *census_kind__name(enum census_kind k)
 {
@@ -147,11 +149,17 @@ static void find_cache_types(struct census *c)
 	}
 }
 
+static void pause_briefly(void)
+{
+	static const struct timespec pause = { .tv_nsec = 5000000 };
+
+	nanosleep(&pause, NULL);
+}
+
 /* Walks the lists until they hold still: a collection takes objects out of them and clears their
  * links. */
 static int walk_objects(struct reading *r, uint64_t *objects)
 {
-	static const struct timespec pause = { .tv_nsec = 5000000 };
 	uint64_t quarter = r->o->limit_ns / 4;
 	uint64_t until = r->began + (quarter < WALKS_WITHIN ? quarter : WALKS_WITHIN);
 	struct pygc_stats stats = { 0 };
@@ -163,11 +171,33 @@ static int walk_objects(struct reading *r, uint64_t *objects)
 		err = pygc__walk(&r->c->gc, r->c->cache, UINT64_MAX, on_object, &w, &stats);
 		if (err || !stats.torn)
 			break;
-		nanosleep(&pause, NULL);
+		pause_briefly();
 		err = reading__check_time(r);
 	}
 	r->torn |= stats.torn;
 	*objects = stats.objects;
+	return err;
+}
+
+static bool is_unknown_layout(int err)
+{
+	return err == -EAGAIN || err == -ENOTSUP;
+}
+
+/* Finds the layout of tensors. Those of a small program may have ended by now: look for others. */
+static int find_layout(struct reading *r, uint64_t *objects, const char **why)
+{
+	int err = census__calibrate(r, false, why), again;
+
+	if (is_unknown_layout(err))
+		err = census__calibrate(r, true, why);
+	for (int i = 1; is_unknown_layout(err) && r->tensors.n < FEW_TENSORS && i < LOOKS; i++) {
+		pause_briefly();
+		again = reading__check_time(r) ?: walk_objects(r, objects);
+		if (again)
+			return again;
+		err = census__calibrate(r, true, why);
+	}
 	return err;
 }
 
@@ -187,11 +217,10 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 	if (err)
 		return err;
 	if (!r->tensors.n && !r->nnamed) {
-		*why = r->torn ? "the garbage collector runs all the time, so tensors have no names"
-			       : "there is no tensor yet";
+		*why = r->torn ? "the garbage collector runs all the time" : census__no_tensor;
 		return -EAGAIN;
 	}
-	err = census__calibrate(r, why);
+	err = find_layout(r, &s->objects, why);
 	if (!err)
 		err = census__read_tensors(r, l);
 	if (err)
@@ -237,6 +266,7 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 	return err;
 }
 
+const char census__no_tensor[] = "there is no tensor yet";
 const char census__no_lists[] =
 	"a free-threaded Python keeps no lists of its objects, so tensors have no names";
 

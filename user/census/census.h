@@ -112,6 +112,7 @@ struct census_state {
 	uint64_t storage_at;	      /* private: offset of the storage pointer in a TensorImpl */
 	uint64_t modules, optimizers, objects; /* numbers found; objects: all Python objects */
 	uint64_t torn;			       /* tensors that changed during the reading */
+	uint64_t ended;			       /* Python objects that ended during it */
 	uint64_t unreadable; /* tensors that could not be read or failed a check */
 	/* A list of objects, a module or an optimizer changed: tensors may be missing. */
 	bool torn_lists;
@@ -132,6 +133,8 @@ struct census *census__open(const struct python *py, uint64_t within_ns, const c
 void census__free(struct census *c);   /* accepts NULL */
 /* Why tensors of a free-threaded Python have no names. */
 extern const char census__no_lists[];
+/* Why census__read() has nothing to read: no failure. */
+extern const char census__no_tensor[];
 
 struct census_opts {
 	bool named_only;   /* leave out tensors of CENSUS_OTHER without a name */

@@ -20,8 +20,9 @@ int census__inner(struct reading *r, uint64_t obj,
 		  void *ctx);
 
 /* tensors.c: the list of tensors */
-/* Finds the layout of tensors, if not known yet. */
-int census__calibrate(struct reading *r, const char **why);
+/* Finds the layout of tensors, if not known yet. all: also from unnamed tensors, if there are
+ * enough named ones. -EAGAIN or -ENOTSUP, with *why: not found. */
+int census__calibrate(struct reading *r, bool all, const char **why);
 /* Reads all tensors into l, which must be empty. */
 int census__read_tensors(struct reading *r, struct census_list *l);
 

@@ -51,8 +51,12 @@ static int candidates(const struct pytensor *v, const struct label *labels, size
 	int err = impls && c ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < n; i++) {
+		/* Without a TensorImpl, the Python object has ended since it was found. */
+		bool ended = v[i].state == PYTENSOR_BAD && !v[i].impl;
+
 		s->torn += v[i].state == PYTENSOR_TORN;
-		s->unreadable += v[i].state == PYTENSOR_BAD;
+		s->ended += ended;
+		s->unreadable += v[i].state == PYTENSOR_BAD && !ended;
 		if (v[i].state != PYTENSOR_OK)
 			continue;
 		if (map64__get(impls, v[i].impl, &at)) {

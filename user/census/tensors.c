@@ -12,20 +12,21 @@
 #define ENOUGH 8    /* named samples that suffice */
 #define WRAPPED_DEPTH 3
 
-int census__calibrate(struct reading *r, const char **why)
+int census__calibrate(struct reading *r, bool all, const char **why)
 {
 	uint64_t objs[2 * SAMPLES];
 	size_t n = 0, i;
-	bool few;
+	bool unnamed;
 
 	if (pytensors__calibrated(r->c->tensors) && pytensors__know_grad(r->c->tensors))
 		return 0;
 	for (i = 0; i < r->nnamed && n < SAMPLES; i += 1 + r->nnamed / SAMPLES)
 		if (!r->named[i].wrapper)
 			objs[n++] = r->named[i].obj;
-	/* Unnamed tensors come and go; use them only if there are few others. */
-	few = n < ENOUGH;
-	for (i = 0; few && i < r->tensors.n && n < 2 * SAMPLES; i += 1 + r->tensors.n / SAMPLES)
+	/* Unnamed tensors come and go; use them only if there are few others, or these say nothing:
+	 * weights that are offloaded have no memory. */
+	unnamed = all || n < ENOUGH;
+	for (i = 0; unnamed && i < r->tensors.n && n < 2 * SAMPLES; i += 1 + r->tensors.n / SAMPLES)
 		objs[n++] = r->tensors.v[i].obj;
 	i = pytensors__calibrate(r->c->tensors, objs, n, why);
 	/* Success if the layout is known, even if gradients are not. */

@@ -242,6 +242,7 @@ static void header_text(FILE *out, const struct dump *d, const struct dump_opts 
 {
 	char n[3][32], took[24], command[1024], torch[64];
 	const struct census_state *s = &d->census;
+	uint64_t changed = s->torn + s->ended;
 
 	words__cut(dump__command(command, sizeof(command), o), columns > 88 ? columns - 56 : 32);
 	text__clean(torch, sizeof(torch), o->torch->version, strlen(o->torch->version));
@@ -253,10 +254,10 @@ static void header_text(FILE *out, const struct dump *d, const struct dump_opts 
 		text__count(n[1], sizeof(n[1]), s->optimizers), plural(s->optimizers),
 		text__count(n[2], sizeof(n[2]), s->objects), plural(s->objects),
 		text__time(took, sizeof(took), s->end - s->begin));
-	if (s->torn)
+	if (changed)
 		fprintf(out, "%s tensor%s changed during the reading and %s left out\n",
-			text__count(n[0], sizeof(n[0]), s->torn), plural(s->torn),
-			s->torn == 1 ? "is" : "are");
+			text__count(n[0], sizeof(n[0]), changed), plural(changed),
+			changed == 1 ? "is" : "are");
 	if (s->unreadable)
 		fprintf(out, "%s tensor%s could not be read\n",
 			text__count(n[0], sizeof(n[0]), s->unreadable), plural(s->unreadable));
@@ -405,9 +406,9 @@ void dump__put(struct json *j, const char *key, const struct dump *d, const stru
 	json__uint(j, "objects", s->objects);
 	json__uint(j, "modules", s->modules);
 	json__uint(j, "optimizers", s->optimizers);
-	json__uint(j, "torn", s->torn);
+	json__uint(j, "torn", s->torn + s->ended);
 	json__uint(j, "unreadable", s->unreadable);
-	json__bool(j, "complete", !s->torn && !s->unreadable && !s->torn_lists);
+	json__bool(j, "complete", !s->torn && !s->ended && !s->unreadable && !s->torn_lists);
 	json__bool(j, "holders_complete", !s->holders_cut);
 	json__bool(j, "gradients", s->know_grad);
 	json__string(j, "allocator", d->alloc_why[0] ? d->alloc_why : NULL);

@@ -540,7 +540,7 @@ static void trust_words(struct line *l, const struct model *m, const struct fact
 	if (facts__get(f, "torch_came"))
 		part(l, "PyTorch was imported after the attach: only its calls into CUDA are "
 			"recorded");
-	if (unread)
+	if (unread && *unread)
 		part(l, "%s", text__clean(text, sizeof(text), unread, strlen(unread)));
 	if (nameless)
 		part(l, "no room for %s more stacks and names",

@@ -262,6 +262,10 @@ static int take_storage(struct round *r, struct pytensor *v, size_t i)
 	err = pytensor_find__cxx_kind(r->t, word(s), &kind);
 	if (err || kind != CXX_STORAGE)
 		return err;
+	if (pytensor_find__is_meta(s, data)) {
+		v->state = PYTENSOR_NO_STORAGE;
+		return 0;
+	}
 	/* StorageImpl has the device, too, and they must agree. A tensor fits into its storage,
 	 * unless the storage was emptied. */
 	if (s[data + 24] != v->device_type || (v->device_type && s[data + 25] != v->device_index))

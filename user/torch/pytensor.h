@@ -17,7 +17,7 @@ struct pytensors;
 
 enum pytensor_state {
 	PYTENSOR_OK,
-	PYTENSOR_NO_STORAGE, /* no storage: sparse, wrapper, "meta" or undefined tensors */
+	PYTENSOR_NO_STORAGE, /* no storage: sparse, wrapper, "meta", fake or undefined */
 	PYTENSOR_TORN,	     /* kept changing while it was read */
 	PYTENSOR_BAD,	     /* unreadable, or not a tensor (any more) */
 };
@@ -47,7 +47,8 @@ struct pytensors *pytensors__new(const struct proc *p); /* borrows p. NULL on EN
 void pytensors__free(struct pytensors *t);		/* accepts NULL */
 /*
  * Finds the layout from n Python tensors: best a few tens of different ones, with parameters among
- * them. One or two are enough if they agree and one has a shape and 64 elements.
+ * them. One or two are enough if they agree and one has a shape and 64 elements. In the layout of a
+ * released version, one with memory is enough. Tensors that have ended by now do not count.
  * 0; -EAGAIN: too few useful tensors; -ENOTSUP: no layout fits. *why (static text): the field that
  * was not found.
  */

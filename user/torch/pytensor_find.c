@@ -169,6 +169,11 @@ bool pytensor_find__parse_impl(const uint8_t *impl, unsigned sizes, bool flag_fi
 	return true;
 }
 
+bool pytensor_find__is_meta(const uint8_t *storage, unsigned at)
+{
+	return storage[at + 24] == DEVICE_META && !word(storage + at);
+}
+
 uint64_t pytensor_find__impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t)
 {
 	uint64_t last = word(impl + sizes + SIZES_BYTES);
@@ -245,20 +250,28 @@ static size_t elect(const size_t *votes, size_t n, size_t *ret)
 	return best > second ? best : 0;
 }
 
+/* Drops samples without a TensorImpl: their object has ended, and says nothing of the layout. */
 static int find_cdata(struct search *s)
 {
-	size_t votes[4] = { 0 }, at = 0, n;
+	size_t votes[4] = { 0 }, at = 0, n, kept = 0;
 	enum cxx_kind kind;
 	int err;
 
 	for (size_t i = 0; i < s->n; i++) {
+		bool any = false;
+
 		for (size_t k = 0; k < 4; k++) {
 			err = kind_at(s, word(s->v[i].head + 16 + 8 * k), &kind);
 			if (err)
 				return err;
 			votes[k] += kind == CXX_TENSOR;
+			any |= kind == CXX_TENSOR;
 		}
+		if (any)
+			s->v[kept++] = s->v[i];
 	}
+	s->n = kept;
+	s->few = s->n < MIN_SAMPLES;
 	n = elect(votes, 4, &at);
 	if (!are_enough(s, n, s->n)) {
 		s->why = "the C++ object behind a Python tensor was not found";
@@ -387,7 +400,8 @@ static int read_storages(struct search *s)
 }
 
 /* Checks data_ptr_ {data, context, deleter, device}, size_bytes_. The index of a CPU is -1 or 0, so
- * a size of 256 bytes is no device. A wrapper of tensors has a storage with a size and no memory.
+ * a size of 256 bytes is no device. A wrapper of tensors has a storage with a size and no memory. A
+ * fake tensor has one of the meta device.
  */
 static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 {
@@ -395,6 +409,8 @@ static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 	uint64_t size = word(x->storage + at + 32);
 	bool index_fits = device[1] == x->t.device_index || (!device[0] && device[1] == 0xff);
 
+	if (pytensor_find__is_meta(x->storage, at))
+		return size < 1ull << 50;
 	return device[0] == x->t.device_type && index_fits && size < 1ull << 50 &&
 	       (need <= size || !word(x->storage + at));
 }
@@ -402,6 +418,7 @@ static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 static int find_data(struct search *s)
 {
 	size_t votes[8] = { 0 }, told[8] = { 0 }, all = 0, at = 0, n;
+	bool memory = false;
 
 	for (size_t i = 0; i < s->n; i++) {
 		const struct sample *x = &s->v[i];
@@ -415,6 +432,7 @@ static int find_data(struct search *s)
 			if (!data_fits(x, 8 * k, need))
 				continue;
 			votes[k]++;
+			memory |= word(x->storage + 8 * k) != 0;
 			told[k] += need && (!s->few || x->t.numel >= FEW_ELEMENTS) &&
 				   word(x->storage + 8 * k) &&
 				   word(x->storage + 8 * k + 32) == need;
@@ -424,8 +442,9 @@ static int find_data(struct search *s)
 	 * needs. */
 	n = elect(told, 8, &at);
 	if (n < (s->few ? 1 : 2) || votes[at] * 10 < all * 9) {
-		s->why = "address and size of a tensor's storage were not found";
-		return all < MIN_SAMPLES ? -EAGAIN : -ENOTSUP;
+		s->why = memory ? "address and size of a tensor's storage were not found"
+				: "no tensor has memory so far";
+		return all < MIN_SAMPLES || !memory ? -EAGAIN : -ENOTSUP;
 	}
 	s->l.data = 8 * at;
 	return 0;
@@ -512,28 +531,54 @@ static int search(struct search *s)
 	return err;
 }
 
+/* Takes a layout of a released version. Whether gradients can be read is found as in search(). */
+static int take_known(struct search *s, const uint64_t *objs, size_t n)
+{
+	struct pytensor_layout l;
+	int err = pytensor_known__find(s->owner, objs, n, &l);
+
+	if (err)
+		return err;
+	s->l = l;
+	err = read_impls(s) ?: read_storages(s);
+	return err ? err : find_grad(s);
+}
+
+/* Takes samples spread over all tensors, since adjacent ones are similar; objs: their objects. */
+static int take_samples(struct search *s, const uint64_t *all, size_t n, uint64_t *objs)
+{
+	for (size_t i = 0; i < n && s->n < MAX_SAMPLES; i += 1 + (n - 1) / MAX_SAMPLES) {
+		struct sample *x = &s->v[s->n];
+		int err = proc__read(s->owner->proc, all[i], x->head, sizeof(x->head));
+
+		if (err && err != -EFAULT)
+			return err;
+		if (err)
+			continue;
+		x->obj = all[i];
+		objs[s->n++] = all[i];
+	}
+	s->few = s->n < MIN_SAMPLES;
+	return 0;
+}
+
 int pytensors__calibrate(struct pytensors *t, const uint64_t *objs, size_t n, const char **why)
 {
 	struct search s = { .owner = t, .why = "no tensor could be read" };
-	int err = 0;
+	uint64_t sampled[MAX_SAMPLES];
+	int err, known;
 
 	s.v = calloc(MAX_SAMPLES, sizeof(*s.v));
 	if (!s.v)
 		return -ENOMEM;
-	/* Spread over all tensors, since adjacent ones are similar. */
-	for (size_t i = 0; i < n && s.n < MAX_SAMPLES; i += 1 + (n - 1) / MAX_SAMPLES) {
-		struct sample *x = &s.v[s.n];
-
-		x->obj = objs[i];
-		err = proc__read(t->proc, x->obj, x->head, sizeof(x->head));
-		if (err && err != -EFAULT)
-			break;
-		s.n += !err;
-		err = 0;
-	}
-	s.few = s.n < MIN_SAMPLES;
+	err = take_samples(&s, objs, n, sampled);
+	n = s.n;
 	if (!err)
-		err = s.n ? search(&s) : -EAGAIN;
+		err = n ? search(&s) : -EAGAIN;
+	if (n && (err == -EAGAIN || err == -ENOTSUP)) {
+		known = take_known(&s, sampled, n);
+		err = known == -ENOENT ? err : known;
+	}
 	if (s.n && s.few && (err == -EAGAIN || err == -ENOTSUP)) {
 		s.why = "there are too few tensors to find out how this PyTorch stores them";
 		err = -EAGAIN;

@@ -154,19 +154,114 @@ static void test_equal_tensors(void **state)
 	}
 }
 
+/* Makes N_FAKES tensors of which those have ended whose bit in gone is set. */
+static void make_some(const struct layout *l, uint64_t gone, uint64_t *objs)
+{
+	for (size_t i = 0; i < N_FAKES; i++) {
+		make_fake(l, &fakes[i], i, i % 2 ? &grads[i] : NULL);
+		if (gone >> i & 1)
+			put(fakes[i].obj, l->cdata, 0);
+		objs[i] = at(fakes[i].obj);
+	}
+}
+
+static void can_read(struct pytensors *t, size_t i)
+{
+	struct pytensor v = { .obj = at(fakes[i].obj) };
+
+	assert_int_equal(pytensors__read(t, &v, 1), 0);
+	assert_int_equal(v.state, PYTENSOR_OK);
+	assert_int_equal(v.size, (i + 2) * (3 * i + 5) * 4);
+}
+
+/* Temporary tensors end while the layout is searched: those that stay are enough. */
+static void test_vanished_tensors(void **state)
+{
+	uint64_t objs[N_FAKES];
+	const char *why;
+
+	for (size_t k = 0; k < sizeof(layouts) / sizeof(layouts[0]); k++)
+		for (size_t stay = 1; stay < N_FAKES; stay++) {
+			struct pytensors *t = pytensors__new(self);
+
+			make_some(&layouts[k], UINT64_MAX << stay, objs);
+			if (pytensors__calibrate(t, objs, N_FAKES, &why))
+				fail_msg("torch %s, %zu tensors: %s", layouts[k].versions, stay,
+					 why);
+			can_read(t, stay - 1);
+			assert_true(stay < 3 || pytensors__know_grad(t));
+			pytensors__free(t);
+		}
+}
+
+/* Storages of the meta device have no memory. A fake tensor itself is on another device. */
+static void make_meta(const struct layout *l, struct fake *f, bool fake)
+{
+	uint8_t *device = (uint8_t *)f->impl + l->sizes + 88 + 18 + l->flag_first;
+
+	device[0] = fake ? 1 : 14;
+	device[1] = fake ? 0 : 0xff;
+	put(f->storage, l->data, 0);
+	put(f->storage, l->data + 16, 0);
+	put(f->storage, l->data + 24, 0xff00 | 14);
+}
+
+static void test_meta_tensors(void **state)
+{
+	uint64_t objs[N_FAKES];
+	const char *why;
+
+	for (size_t k = 0; k < sizeof(layouts) / sizeof(layouts[0]); k++)
+		for (size_t real = 1; real < N_FAKES; real++) {
+			struct pytensors *t = pytensors__new(self);
+			struct pytensor v[2] = { { .obj = at(fakes[real].obj) },
+						 { .obj = at(fakes[N_FAKES - 1].obj) } };
+
+			make_some(&layouts[k], 0, objs);
+			for (size_t i = real; i < N_FAKES; i++)
+				make_meta(&layouts[k], &fakes[i], i % 2);
+			if (pytensors__calibrate(t, objs, N_FAKES, &why))
+				fail_msg("torch %s, %zu tensors: %s", layouts[k].versions, real,
+					 why);
+			can_read(t, real - 1);
+			assert_int_equal(pytensors__read(t, v, 2), 0);
+			assert_int_equal(v[0].state, PYTENSOR_NO_STORAGE);
+			assert_int_equal(v[1].state, PYTENSOR_NO_STORAGE);
+			pytensors__free(t);
+		}
+}
+
+/* Numbers have no shape. They suffice in the layout of a released version. */
+static void test_numbers(void **state)
+{
+	for (size_t k = 0; k < sizeof(layouts) / sizeof(layouts[0]); k++) {
+		struct pytensors *t = pytensors__new(self);
+		uint64_t obj = at(fakes[0].obj);
+		const char *why;
+
+		make_fake(&layouts[k], &fakes[0], 10, NULL);
+		put_impl(&layouts[k], &fakes[0], 1, 1);
+		if (pytensors__calibrate(t, &obj, 1, &why))
+			fail_msg("torch %s: %s", layouts[k].versions, why);
+		pytensors__free(t);
+	}
+}
+
 /* A single number has no shape, and many words are as large as its size. */
 static void test_too_few_tensors(void **state)
 {
+	struct layout unknown = layouts[3];
 	struct pytensors *t = pytensors__new(self);
 	uint64_t obj = at(fakes[0].obj);
 	const char *why = NULL;
 
-	make_fake(&layouts[3], &fakes[0], 10, NULL);
-	put_impl(&layouts[3], &fakes[0], 1, 1);
+	unknown.pyobj = 32;
+	make_fake(&unknown, &fakes[0], 10, NULL);
+	put_impl(&unknown, &fakes[0], 1, 1);
 	assert_int_equal(pytensors__calibrate(t, &obj, 1, &why), -EAGAIN);
 	assert_non_null(strstr(why, "too few"));
 	assert_false(pytensors__calibrated(t));
-	/* Two tensors of which one says otherwise. */
+	/* Two tensors that differ. */
 	make_fake(&layouts[3], &fakes[0], 10, NULL);
 	make_fake(&layouts[0], &fakes[1], 11, NULL);
 	assert_int_not_equal(
@@ -537,6 +632,9 @@ int main(void)
 		cmocka_unit_test(test_layouts),
 		cmocka_unit_test(test_few_tensors),
 		cmocka_unit_test(test_equal_tensors),
+		cmocka_unit_test(test_vanished_tensors),
+		cmocka_unit_test(test_meta_tensors),
+		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_too_few_tensors),
 		cmocka_unit_test(test_damaged_tensors),
 		cmocka_unit_test(test_lasting),
