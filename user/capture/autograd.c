@@ -180,7 +180,11 @@ static void guess(struct decoder *d, const struct mt_rec_node *r)
 	map64__clear(a->at);
 	a->n = a->next = 0;
 	tell_layout(d);
-	if (a->layout)
+	if (a->layout && !was)
+		log_warn("memory allocated in backward is linked to lines of forward again, from "
+			 "step %" PRIu64 " on",
+			 d->steps + 1);
+	else if (a->layout)
 		log_debug(
 			"autograd nodes differ from this version of PyTorch: another layout fits");
 	else

@@ -29,13 +29,18 @@ void node_guess__init(struct node_guess *g, const char *torch_version)
 	g->first = major > 2 || (major == 2 && minor >= 13);
 }
 
-/* Whether the values can be the sequence number and thread of a node made after the thread's
- * previous one. */
-static bool fits(const struct node_guess *g, unsigned int i, uint32_t slot, bool known,
-		 uint64_t sequence, uint64_t thread)
+/* Whether the values can be a sequence number and a thread. */
+static bool is_possible(uint64_t sequence, uint64_t thread)
 {
-	if (sequence >= MAX_SEQUENCE || !thread || thread > UINT32_MAX)
-		return false;
+	return (sequence < MAX_SEQUENCE || sequence == NODE_NO_SEQUENCE) && thread &&
+	       thread <= UINT32_MAX;
+}
+
+/* Whether they can be those of a node made after the thread's previous one. Views, AOTAutograd and
+ * functorch also show older nodes again. */
+static bool follows(const struct node_guess *g, unsigned int i, uint32_t slot, bool known,
+		    uint64_t sequence, uint64_t thread)
+{
 	return !known ||
 	       (sequence > g->last[slot].sequence[i] && thread == g->last[slot].thread[i]);
 }
@@ -53,10 +58,10 @@ void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
 	for (unsigned int i = 0; i < NODE_LAYOUTS; i++) {
 		uint64_t sequence = head[layouts[i].sequence], thread = head[layouts[i].thread];
 
-		if (fits(g, i, slot, known, sequence, thread))
-			g->good[i]++;
-		else
+		if (!is_possible(sequence, thread))
 			g->bad[i]++;
+		else if (follows(g, i, slot, known, sequence, thread))
+			g->good[i]++;
 		g->last[slot].sequence[i] = sequence;
 		g->last[slot].thread[i] = thread;
 	}
@@ -64,21 +69,29 @@ void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
 	g->last[slot].node = node;
 }
 
-/* Some nodes are made in unusual ways, so a few mismatches are accepted. */
+/* A few impossible nodes are accepted. */
 static bool is_plausible(const struct node_guess *g, unsigned int i)
 {
-	return g->bad[i] <= 4 + g->good[i] / 8;
+	return g->bad[i] <= 4 + (g->seen - g->bad[i]) / 8;
+}
+
+/* Whether layout i has far more nodes in order than layout k. */
+static bool is_better(const struct node_guess *g, unsigned int i, unsigned int k)
+{
+	return is_plausible(g, i) && g->good[i] > 8 + 2 * g->good[k];
 }
 
 const struct node_layout *node_guess__layout(const struct node_guess *g)
 {
+	unsigned int best = NODE_LAYOUTS;
+
 	for (unsigned int k = 0; k < NODE_LAYOUTS; k++) {
 		unsigned int i = (g->first + k) % NODE_LAYOUTS;
 
-		if (is_plausible(g, i))
-			return &layouts[i];
+		if (best == NODE_LAYOUTS ? is_plausible(g, i) : is_better(g, i, best))
+			best = i;
 	}
-	return NULL;
+	return best < NODE_LAYOUTS ? &layouts[best] : NULL;
 }
 
 /* Parses one component: its length in decimal, then the characters. NULL: no component. */

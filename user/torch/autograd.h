@@ -4,8 +4,8 @@
  * PyTorch's autograd nodes, read from their first words: class, sequence number and thread.
  * A node is identified by its address, its class's vtable, its sequence number (counted per thread)
  * and its thread's number. The offsets of the two numbers depend on the PyTorch version. The
- * version's own layout is used as long as its values are plausible, otherwise the other layout,
- * otherwise none.
+ * version's own layout is used as long as its values are possible and the other layout does not fit
+ * clearly better, otherwise the other layout, otherwise none.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,6 +30,7 @@ struct node_layout {
 /* Statistics of new nodes, for each layout. Zero it, then call node_guess__init(). */
 struct node_guess {
 	unsigned int first; /* layout of the PyTorch version */
+	/* good: in the order in which a thread makes nodes; bad: impossible values */
 	uint64_t good[NODE_LAYOUTS], bad[NODE_LAYOUTS];
 	uint64_t seen;
 	struct {

@@ -147,12 +147,34 @@ static void test_layouts(void **state)
 	}
 }
 
+/* AOTAutograd, functorch and views show nodes again, in any order. The layout stays known. */
+static void test_nodes_out_of_order(void **state)
+{
+	static struct node_guess g;
+	__u64 head[MT_NODE_WORDS];
+
+	(void)state;
+	for (unsigned int newer = 0; newer < 2; newer++) {
+		node_guess__init(&g, newer ? "2.13.0" : "2.11.0");
+		for (uint64_t i = 0; i < 400; i++) {
+			uint64_t node = 0x55d0c0001000 + i * 512;
+			uint64_t sequence = i % 8 == 7 ? NODE_NO_SEQUENCE : 1000 - i;
+
+			(newer ? new_node : old_node)(head, node, sequence, 1 + i % 3);
+			node_guess__see(&g, 4000, node, head);
+			assert_non_null(node_guess__layout(&g));
+			assert_int_equal(node_guess__layout(&g)->sequence, newer ? 2 : 3);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_class_of_an_object),
 		cmocka_unit_test(test_layouts),
+		cmocka_unit_test(test_nodes_out_of_order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
