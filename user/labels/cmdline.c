@@ -25,21 +25,43 @@ static char **copy_args(const json_t *args)
 	return argv;
 }
 
+/* Cuts what a process title leaves of the old command line: blanks and empty arguments at the end. */
+static void cut_end(char **argv, size_t n)
+{
+	size_t len;
+
+	for (; n && argv[n - 1]; n--) {
+		len = strlen(argv[n - 1]);
+		while (len && argv[n - 1][len - 1] == ' ')
+			argv[n - 1][--len] = '\0';
+		if (len || n == 1)
+			return;
+		free(argv[n - 1]);
+		argv[n - 1] = NULL;
+	}
+}
+
 char **words__cmdline(const struct facts *f)
 {
 	const char *fact = facts__get(f, "cmdline");
 	json_t *args = fact ? json_loads(fact, 0, NULL) : NULL;
 	char **argv = json_array_size(args) ? copy_args(args) : NULL;
 
+	if (argv)
+		cut_end(argv, json_array_size(args));
 	json_decref(args);
 	return argv;
 }
 
 char *words__arguments(char *buf, size_t size, const char *cmdline, size_t len)
 {
-	const char *end = cmdline + len, *slash;
+	const char *end, *slash;
 	size_t used = 0, n;
 
+	/* A process title leaves blanks and zeros in the room of the old command line. */
+	while (len && (!cmdline[len - 1] || cmdline[len - 1] == ' '))
+		len--;
+	end = cmdline + len;
 	buf[0] = '\0';
 	for (const char *a = cmdline; a < end && used + 2 < size; a += n + 1) {
 		n = strnlen(a, (size_t)(end - a));

@@ -35,6 +35,9 @@ static void test_cmdline(void **state)
 		{ "[\"\\q\"]", -1 },
 		{ "[\"\\\"\\\\\\/\\n\"]", 1 },
 		{ "[\"\\u00e9\\u20AC\"]", 1 },
+		{ "[\"my::worker   \", \"\", \"  \", \"\"]", 1 },
+		{ "[\"a\", \"\", \"b\"]", 3 },
+		{ "[\"\"]", 1 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -51,6 +54,20 @@ static void test_cmdline(void **state)
 		words__free_cmdline(argv);
 		facts__free(f);
 	}
+}
+
+/* A title that fills the room of a longer command line. */
+static void test_title(void **state)
+{
+	static const char zeros[] = "/opt/bin/my::worker\0\0\0\0\0",
+			  blanks[] = "my::worker           ", args[] = "/bin/a\0-x\0\0y";
+	char buf[64];
+
+	assert_string_equal(words__arguments(buf, sizeof(buf), zeros, sizeof(zeros)), "my::worker");
+	assert_string_equal(words__arguments(buf, sizeof(buf), blanks, sizeof(blanks)),
+			    "my::worker");
+	assert_string_equal(words__arguments(buf, sizeof(buf), args, sizeof(args)), "a -x  y");
+	assert_string_equal(words__arguments(buf, sizeof(buf), "\0\0", 2), "");
 }
 
 static void test_location(void **state)
@@ -160,9 +177,8 @@ static void test_missing_data(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cmdline),
-		cmocka_unit_test(test_location),
-		cmocka_unit_test(test_before_attach),
+		cmocka_unit_test(test_cmdline),	     cmocka_unit_test(test_title),
+		cmocka_unit_test(test_location),     cmocka_unit_test(test_before_attach),
 		cmocka_unit_test(test_missing_data),
 	};
 
