@@ -14,6 +14,7 @@
 
 #define KNOWN_NS UINT64_C(60000000000) /* least time without steps */
 #define FAR_STEPS 1e9
+#define NEGLIGIBLE 16 /* bytes per step or call, such as a loss that is logged */
 #define FAR_SECONDS (3650.0 * 86400)
 
 /* ---- judgement ---- */
@@ -43,13 +44,18 @@ static bool is_said(const struct growth_summary *s, const struct trend *t)
 			  : trend__is_sure(t, s->clock == GROWTH_STEPS);
 }
 
+static bool is_negligible(const struct growth_summary *s, double rate)
+{
+	return s->clock != GROWTH_TIME && rate < NEGLIGIBLE;
+}
+
 /* The part that grows most, by its rate. */
 static void choose_part(struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
 
 	for (size_t i = 0; i < g->n; i++) {
-		if (!is_said(s, &g->lines[i].trend))
+		if (!is_said(s, &g->lines[i].trend) || is_negligible(s, g->lines[i].per_step))
 			continue;
 		if (!s->lines++)
 			s->line = &g->lines[i];

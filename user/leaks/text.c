@@ -52,7 +52,9 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 
 static void table(struct page *p, const struct growth *g, size_t shown)
 {
-	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT], title[24];
+	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT], title[24], share[16];
+	const char *less;
+	unsigned percent;
 	size_t room = p->width > 66 ? p->width - 55 : 12;
 
 	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n",
@@ -65,9 +67,10 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 			continue;
 		k++;
 		leaks__rose_in(g, &l->trend, grew, sizeof(grew));
-		fprintf(p->out, "%10s  %8s  %3u %%  %10s  %7s  %s\n",
-			growth_summary__signed(slope, sizeof(slope), l->per_step), grew,
-			leaks__percent(leaks__stays(l)),
+		percent = leaks__stays_percent(l, &less);
+		snprintf(share, sizeof(share), "%s%u %%", less, percent);
+		fprintf(p->out, "%10s  %8s  %5s  %10s  %7s  %s\n",
+			growth_summary__signed(slope, sizeof(slope), l->per_step), grew, share,
 			text__bytes(live, sizeof(live), l->row.bytes),
 			text__count(count, sizeof(count), l->row.count),
 			leaks__where(p->o->by, &l->row, p->cwd, at, room));

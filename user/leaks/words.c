@@ -145,6 +145,15 @@ unsigned leaks__percent(double share)
 	return (unsigned)(share * 100 + 0.5);
 }
 
+unsigned leaks__stays_percent(const struct growth_line *l, const char **less)
+{
+	unsigned percent = leaks__percent(leaks__stays(l));
+	bool below = !percent && leaks__stays(l) > 0;
+
+	*less = below ? "<" : "";
+	return below ? 1 : percent;
+}
+
 double leaks__stays(const struct growth_line *l)
 {
 	return l->ages ? l->survives[l->ages - 1] : 0;
@@ -154,6 +163,8 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 {
 	uint64_t age = l->ages ? UINT64_C(1) << (l->ages - 1) : 0;
 	char b[24], count[32], blocks[80];
+	const char *less;
+	unsigned stays = leaks__stays_percent(l, &less);
 
 	snprintf(blocks, sizeof(blocks), "%s in %s block%s",
 		 text__bytes(b, sizeof(b), l->row.bytes),
@@ -167,14 +178,13 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 		snprintf(buf, size, "no block of it was recorded for a whole %s",
 			 growth_summary__unit(g));
 	else if (g->clock == GROWTH_TIME)
-		snprintf(buf, size, "%u %% of what it allocates stays, %s at the end",
-			 leaks__percent(leaks__stays(l)), blocks);
+		snprintf(buf, size, "%s%u %% of what it allocates stays, %s at the end", less,
+			 stays, blocks);
 	else
 		snprintf(buf, size,
-			 "%u %% of what it allocates stays (followed for %" PRIu64
+			 "%s%u %% of what it allocates stays (followed for %" PRIu64
 			 " %s%s), %s at the end",
-			 leaks__percent(leaks__stays(l)), age, growth_summary__unit(g),
-			 age == 1 ? "" : "s", blocks);
+			 less, stays, age, growth_summary__unit(g), age == 1 ? "" : "s", blocks);
 }
 
 const char *leaks__no_holder(const struct facts *f)

@@ -41,6 +41,8 @@ const char *leaks__where(enum group by, const struct row *r, const char *cwd, ch
 unsigned leaks__percent(double share);
 /* Share of a line's allocations that stay, as long as they were followed. */
 double leaks__stays(const struct growth_line *l);
+/* The same in percent. *less: "<" if it is 1 for a share below it, otherwise "". */
+unsigned leaks__stays_percent(const struct growth_line *l, const char **less);
 void leaks__say_stays(const struct growth *g, const struct growth_line *l, char *buf, size_t size);
 /* Why memory may have no known holder in a recording: " (the program's objects were not read)"; ""
  * if there is no reason. A static text. */

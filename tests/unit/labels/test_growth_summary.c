@@ -272,6 +272,16 @@ static void test_full(void **state)
 	     "+512 B/step (60.0 KiB/min) at train.py:7 (train_step), confidence high");
 }
 
+/* Losses that are logged: not worth the first lines. `leaks` has them. */
+static void test_negligible(void **state)
+{
+	struct world w = watched();
+
+	(void)state;
+	leak(&w, CPU, 400, 4);
+	is_unknown(&w, "cpu", "uneven");
+}
+
 static void test_pool_and_others(void **state)
 {
 	struct world w = watched();
@@ -500,6 +510,7 @@ int main(void)
 		cmocka_unit_test(test_long_names),
 		cmocka_unit_test(test_several_lines),
 		cmocka_unit_test(test_full),
+		cmocka_unit_test(test_negligible),
 		cmocka_unit_test(test_pool_and_others),
 		cmocka_unit_test(test_healthy),
 		cmocka_unit_test(test_looks_like_a_leak),
