@@ -138,17 +138,20 @@ void dev__lost(struct dev *dev)
 }
 
 /* PyTorch's own allocator has totals. A recording without them has reached its bound before the
- * reading at attach was in it. */
+ * reading at attach was in it; or PyTorch has no memory on the device, and a reading of its tensors
+ * says so. */
 static bool dev__lacks_totals(const struct model *m, const struct model_device *d)
 {
 	const char *allocator = facts__get(m->words->facts, "allocator");
 
-	return d->device.type == DEVICE_CUDA && !d->has_totals && allocator &&
+	return d->device.type == DEVICE_CUDA && !d->has_totals && !d->empty && allocator &&
 	       !strcmp(allocator, "native");
 }
 
 void dev__figures(const struct model *m, const struct dev *dev, struct model_device *ret)
 {
+	ret->empty = !ret->has_totals && !ret->allocs && !ret->frees && !ret->live_blocks &&
+		     !ret->before_attach && facts__get(m->words->facts, "census");
 	if (!m->lost && !dev__lacks_totals(m, ret)) {
 		ret->peak_is = ret->allocated_is = ret->mark_is = ret->before_known
 									  ? FIGURE_EXACT

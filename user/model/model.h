@@ -81,6 +81,8 @@ struct model_device {
 	/* The allocator reports totals. Without them drift, reserved and before_attach are not
 	 * valid. */
 	bool has_totals;
+	/* Nothing was allocated there by the end, and the process's tensors were read. */
+	bool empty;
 	enum state state;
 	uint64_t allocated, reserved; /* now; without totals, the bytes of known blocks */
 	uint64_t live;		      /* bytes of known blocks, now */

@@ -401,6 +401,8 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 	} else if (d.device.type == DEVICE_CPU) {
 		part(&l, d.before_known || from_start(f) ? "recorded from the start"
 							 : "memory from before attach not known");
+	} else if (d.empty) {
+		part(&l, "PyTorch has no tensor there");
 	} else {
 		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",
 		     no_totals(f));

@@ -312,6 +312,23 @@ static void test_exact_means_exact(void **state)
 	world__free(&w);
 }
 
+/* The driver reports use of a device on which PyTorch has nothing: that is known. */
+static void test_empty_device(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+
+	(void)state;
+	facts__set(w.f, "attached_at", "live");
+	facts__set(w.f, "allocator", "native");
+	feed(&w, (struct event){ .kind = EVENT_USED, .device = CUDA(0), .size = 500 });
+	assert_int_equal(device(&w, "cuda").peak_is, FIGURE_NOT_EXACT);
+	assert_false(device(&w, "cuda").empty);
+	facts__set(w.f, "census", "1");
+	assert_int_equal(device(&w, "cuda").peak_is, FIGURE_SINCE_ATTACH);
+	assert_true(device(&w, "cuda").empty);
+	world__free(&w);
+}
+
 static void test_drift(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -614,6 +631,7 @@ int main(void)
 		cmocka_unit_test(test_at_mark),
 		cmocka_unit_test(test_before_attach),
 		cmocka_unit_test(test_exact_means_exact),
+		cmocka_unit_test(test_empty_device),
 		cmocka_unit_test(test_drift),
 		cmocka_unit_test(test_moment_and_losses),
 		cmocka_unit_test(test_two_devices_and_cpu),
