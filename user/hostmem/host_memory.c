@@ -16,6 +16,7 @@
 #include "lib/map64.h"
 #include "log/log.h"
 #include "process/proc.h"
+#include "record/host.h"
 #include "record/host_names.h"
 #include "record/stream.h"
 
@@ -659,6 +660,21 @@ static int name_blocks(struct host_memory *h)
 	return err;
 }
 
+/* Passes on the private memory of a reading: the blocks do not show that shared pages are copied. */
+static int emit_own(struct host_memory *h, const struct residency *r)
+{
+	struct event e = { .kind = EVENT_HOST,
+			   .time = h->time,
+			   .device = { .type = DEVICE_HOST },
+			   .how = HOST_USS };
+
+	if (r->now.brief)
+		return 0;
+	for (size_t i = 0; i < r->now.maps.n; i++)
+		e.size += r->now.v[i].own;
+	return h->c.emit(h->c.ctx, &e);
+}
+
 int host_memory__take(struct host_memory *h, bool whole)
 {
 	struct residency *r = &h->job;
@@ -671,6 +687,8 @@ int host_memory__take(struct host_memory *h, bool whole)
 		err = take_found(h, &r->found[i]);
 	if (whole && !err)
 		err = name_blocks(h);
+	if (whole && !err)
+		err = emit_own(h, r);
 	if (whole && !err) {
 		h->readings++;
 		h->inherited = false;

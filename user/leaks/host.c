@@ -8,6 +8,8 @@
 #include "model/model.h"
 #include "model/trend.h"
 
+#define COPIED_LEAST (UINT64_C(16) << 20) /* bytes of copies worth a mention */
+
 static bool grows(const struct model *m, enum host_series of, const struct leaks_opts *o,
 		  struct host_trend *ret)
 {
@@ -15,19 +17,24 @@ static bool grows(const struct model *m, enum host_series of, const struct leaks
 	       trend__counts(&ret->trend, o->min_confidence) && ret->per_second > 0;
 }
 
+/* Lines explain what RSS has more. */
 static void judge_copies(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
 {
-	const struct model_host *readings = model__host(m);
 	struct host_trend own, rss;
 
-	if (!grows(m, HOST_SERIES_OWN, o, &own) ||
+	if (!model__host_trend(m, HOST_SERIES_OWN, o->min_growth, &own) ||
 	    !model__host_trend(m, HOST_SERIES_RSS, o->min_growth, &rss))
 		return;
-	/* Lines explain what RSS has more. */
-	h->copies = rss.per_second < own.per_second / 2;
 	h->copied = own.per_second;
-	h->from = readings->first.sheet.part[HOST_USS].bytes;
-	h->to = readings->last.sheet.part[HOST_USS].bytes;
+	h->from = own.first;
+	h->to = own.last;
+	h->copies = trend__counts(&own.trend, o->min_confidence) &&
+		    rss.per_second < own.per_second / 2 && own.per_second > 0;
+	h->copied_before = !h->copies && own.last > own.first &&
+			   own.last - own.first >= COPIED_LEAST &&
+			   own.last - own.first >= own.last / 4 &&
+			   (rss.last < rss.first ||
+			    rss.last - rss.first < (own.last - own.first) / 2);
 }
 
 static void judge_pinned(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
@@ -59,16 +66,18 @@ void leaks_host__json(struct json *j, const struct leaks_host *h)
 
 void leaks_host__say_copies(FILE *out, size_t width, const struct leaks_host *h, const char *who)
 {
-	char rate[40], from[24], to[24];
+	char rate[40], from[24], to[24], grows[80] = "grew";
 
+	if (h->copies)
+		snprintf(grows, sizeof(grows), "grows: %s a second,",
+			 growth_summary__signed(rate, sizeof(rate), h->copied));
 	text__paragraph(out, width, "\n", "  ",
-			"Private memory%s grows: %s a second, from %s to %s, but resident memory "
-			"(RSS) does not. Pages that a process shares with its parent are copied "
-			"when it writes to them (copy on write), and Python writes to each object "
-			"that it uses, to count references. Keep large data in few objects: "
-			"arrays or tensors instead of lists of Python objects.",
-			who, growth_summary__signed(rate, sizeof(rate), h->copied),
-			text__bytes(from, sizeof(from), h->from),
+			"Private memory%s %s from %s to %s, but resident memory (RSS) does not. "
+			"Pages that processes share after a fork are copied when one writes to "
+			"them (copy on write), and Python writes to each object that it uses, to "
+			"count references. Keep large data in few objects: arrays or tensors "
+			"instead of lists of Python objects.",
+			who, grows, text__bytes(from, sizeof(from), h->from),
 			text__bytes(to, sizeof(to), h->to));
 }
 

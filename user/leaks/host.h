@@ -13,8 +13,9 @@ struct model;
 
 struct leaks_host {
 	bool copies;	    /* private memory grows, and resident memory does not */
+	bool copied_before; /* private memory grew likewise, and does not go on growing */
 	double copied;	    /* bytes a second */
-	uint64_t from, to;  /* private memory at the first and the last reading */
+	uint64_t from, to;  /* private memory at the first reading and at the last */
 	bool pinned;	    /* pinned memory grows, and most of the growth is cached */
 	double pinned_rate; /* bytes a second */
 	uint64_t pinned_all, cached;

@@ -448,7 +448,7 @@ static bool say_host(struct page *p)
 	struct leaks_host h;
 
 	leaks_host__judge(p->doc->model, p->o, &h);
-	if (h.copies)
+	if (h.copies || h.copied_before)
 		leaks_host__say_copies(p->out, p->width, &h, "");
 	if (h.pinned)
 		leaks_host__say_pinned(p->out, p->width, &h, "");

@@ -180,45 +180,48 @@ static void model__pass_time(struct model *m, uint64_t time)
 		dev__mark(m, m->devs[i], time);
 }
 
-static void add_to_series(struct model *m, const struct host_point *p, uint64_t number)
+static void add_value(struct host_values *s, uint64_t time, uint64_t value)
 {
-	static const uint8_t parts[HOST_SERIES_NR] = { [HOST_SERIES_RSS] = HOST_TOTAL,
-						       [HOST_SERIES_OWN] = HOST_USS,
-						       [HOST_SERIES_PINNED] = HOST_PINNED };
-	uint32_t stride = m->host.series.stride ?: 1, n = m->host.series.n;
-
-	for (int k = 0; k < HOST_SERIES_NR; k++)
-		m->host.series.unknown[k] |= !p->sheet.part[parts[k]].known;
-	if (number % stride)
+	s->stride = s->stride ?: 1;
+	if (s->number++ % s->stride)
 		return;
-	if (n == TREND_MAX) {
-		n /= 2;
-		stride *= 2;
-		for (uint32_t i = 0; i < n; i++) {
-			m->host.series.time[i] = m->host.series.time[2 * i];
-			for (int k = 0; k < HOST_SERIES_NR; k++)
-				m->host.series.values[k][i] = m->host.series.values[k][2 * i];
+	if (s->n == TREND_MAX) {
+		s->n /= 2;
+		s->stride *= 2;
+		for (uint32_t i = 0; i < s->n; i++) {
+			s->time[i] = s->time[2 * i];
+			s->values[i] = s->values[2 * i];
 		}
 	}
-	m->host.series.time[n] = p->time;
-	for (int k = 0; k < HOST_SERIES_NR; k++)
-		m->host.series.values[k][n] = p->sheet.part[parts[k]].bytes;
-	m->host.series.n = n + 1;
-	m->host.series.stride = stride;
+	s->time[s->n] = time;
+	s->values[s->n++] = value;
+}
+
+/* Private memory comes more often than whole readings, next to the blocks of the device "host". */
+static void add_own(struct model *m, const struct event *e)
+{
+	int host = model__find_device(m, "host");
+
+	if (e->flags & HOST_NOT_KNOWN)
+		return;
+	add_value(&m->host.series[HOST_SERIES_OWN], e->time, e->size);
+	add_value(&m->host.series[HOST_SERIES_RSS], e->time,
+		  host < 0 ? 0 : m->devs[m->order[host]]->pub.allocated);
 }
 
 bool model__host_trend(const struct model *m, enum host_series of, uint64_t min_growth,
 		       struct host_trend *ret)
 {
-	uint32_t n = m->host.series.n;
+	const struct host_values *s = &m->host.series[of];
 	uint64_t took;
 
-	if (n < TREND_MIN || m->host.series.unknown[of])
+	if (s->n < TREND_MIN || s->unknown)
 		return false;
-	trend__judge(m->host.series.values[of], n, &(struct trend_opts){ min_growth, 1 },
-		     &ret->trend);
-	took = m->host.series.time[n - 1] - m->host.series.time[0];
-	ret->per_second = took ? ret->trend.slope * (n - 1) * 1e9 / (double)took : 0;
+	trend__judge(s->values, s->n, &(struct trend_opts){ min_growth, 1 }, &ret->trend);
+	ret->first = s->values[0];
+	ret->last = s->values[s->n - 1];
+	took = s->time[s->n - 1] - s->time[0];
+	ret->per_second = took ? ret->trend.slope * (s->n - 1) * 1e9 / (double)took : 0;
 	return true;
 }
 
@@ -227,6 +230,8 @@ static void host_event(struct model *m, const struct event *e)
 	struct model_host *h = &m->host.pub;
 	struct host_point p = { .time = e->time };
 
+	if (e->how == HOST_USS)
+		add_own(m, e);
 	if (!host_sheet__take(&m->host.reading, e))
 		return;
 	p.sheet = m->host.reading;
@@ -234,7 +239,8 @@ static void host_event(struct model *m, const struct event *e)
 	if (!h->readings++)
 		h->first = h->highest = h->at_moment = p;
 	h->last = p;
-	add_to_series(m, &p, h->readings - 1);
+	m->host.series[HOST_SERIES_PINNED].unknown |= !p.sheet.part[HOST_PINNED].known;
+	add_value(&m->host.series[HOST_SERIES_PINNED], p.time, p.sheet.part[HOST_PINNED].bytes);
 	if (p.sheet.part[HOST_TOTAL].bytes > h->highest.sheet.part[HOST_TOTAL].bytes)
 		h->highest = p;
 	if (m->opts.at != AT_TIME || p.time <= m->opts.at_time)

@@ -151,6 +151,7 @@ enum host_series {
 struct host_trend {
 	struct trend trend;
 	double per_second; /* bytes */
+	uint64_t first, last;
 };
 /* False: fewer than TREND_MIN readings, or one of them did not know the figure. */
 bool model__host_trend(const struct model *m, enum host_series of, uint64_t min_growth,

@@ -105,12 +105,12 @@ struct model {
 	struct {
 		struct host_sheet reading; /* under way */
 		struct model_host pub;
-		/* Each stride-th reading; the stride doubles when there is no more room. */
-		struct {
-			uint64_t values[HOST_SERIES_NR][TREND_MAX], time[TREND_MAX];
-			bool unknown[HOST_SERIES_NR];
+		/* Each stride-th value; the stride doubles when there is no more room. */
+		struct host_values {
+			uint64_t values[TREND_MAX], time[TREND_MAX], number;
+			bool unknown;
 			uint32_t n, stride;
-		} series;
+		} series[HOST_SERIES_NR];
 	} host;
 	struct {
 		uint32_t stacks, threads, modules, nodes;
