@@ -214,6 +214,9 @@ def test_ranks():
     for p, file in zip(ranks, files):
         recorders.append(harness.record(p.pid, file))
         pass_steps(p, 10)
+    both = max(int(p.stdout().split()[-1]) for p in ranks) + 10
+    for p in ranks:
+        p.wait_line("^step %d$" % both, 120)
     for r in recorders:
         harness.finish(r)
     for p in ranks:
