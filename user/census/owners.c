@@ -470,23 +470,32 @@ static void word_of(struct census_owners *l, uint64_t key, const char *before, c
 		snprintf(word, size, "%s%s%s", before, text, after);
 }
 
-/* Optimizers of other libraries keep their state as PyTorch's do: state[parameter]. */
-static bool is_parameter(struct census_owners *l, uint64_t key)
+/* Optimizers of other libraries keep their state as PyTorch's do: state[parameter]. The first key
+ * speaks for all. Very many dicts have the same one, mostly a string, which is read once. */
+static bool has_parameters(struct census_owners *l, const struct node *of)
 {
-	uint64_t type;
+	uint64_t key = l->it.n ? l->it.v[0].key : 0, type;
 
-	return !pydict__type_of(&l->r->m, key, &type) && type == l->r->c->parameter;
+	if (of->shape != SHAPE_DICT || !key)
+		return false;
+	if (key != l->first_key) {
+		l->first_key = key;
+		l->is_parameter = !pydict__type_of(&l->r->m, key, &type) &&
+				  type == l->r->c->parameter;
+	}
+	return l->is_parameter;
 }
 
 static int in_items(struct census_owners *l, const struct node *of, const char *before,
 		    const char *after, bool words)
 {
+	bool state = has_parameters(l, of);
 	size_t end;
 	int err = 0;
 
 	if (words) {
 		for (size_t i = 0; !err && i < l->it.n; i++) {
-			struct child c = { .of = of };
+			struct child c = { .of = of, .state = state };
 			uint64_t type;
 			enum shape shape;
 
@@ -495,16 +504,14 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 			if (err || shape == SHAPE_NONE)
 				continue;
 			word_of(l, l->it.v[i].key, before, after, c.word, sizeof(c.word));
-			c.state = of->shape == SHAPE_DICT && is_parameter(l, l->it.v[i].key);
 			err = add_found(l, &c, l->it.v[i].value);
 		}
 		return err;
 	}
 	end = end_of_turn(of, l->it.n, long_turn(l->it.n));
 	for (size_t i = of->from; !err && i < end && !(i % CHUNK == 0 && is_over_limit(l)); i++) {
-		struct child c = { .of = of, .word = "[*]" };
+		struct child c = { .of = of, .state = state, .word = "[*]" };
 
-		c.state = of->shape == SHAPE_DICT && is_parameter(l, l->it.v[i].key);
 		err = add_found(l, &c, l->it.v[i].value);
 	}
 	return err ? err : add_rest(l, of, end, l->it.n);
