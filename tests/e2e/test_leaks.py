@@ -239,7 +239,7 @@ def test_live():
         check(any(h.startswith(name) for h in held[LINES[mode]]), "%s: held by %s", mode, held[LINES[mode]])
     equal(d["growth"]["held_by"], d["leaks"][0]["held_by"][0]["name"], "holder")
     view = spawn([harness.TOOL, "-p", str(t.popen.pid), "-q", "-i", "1s"], root=True)
-    view.wait_line(r"^  growth \+16\.0 KiB/step, .* at leak\.py:\d+$", 60)  # after 24 steps
+    view.wait_line(r"^  growth \+16\.0 KiB/step, .* at leak\.py:\d+, held by ", 60)  # after 24 steps
     equal((harness.interrupt(view), view.stderr()), (0, ""), "-p")
     out, line = view.stdout(), d["leaks"][0]["line"]
     summary = re.search(r"^Growth  \+16\.0 KiB/step \(\S+ MiB/min\) at .*leak\.py:(\d+) \(\S+\), held by (.*), confidence high; 3 lines",
