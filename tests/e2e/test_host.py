@@ -46,6 +46,7 @@ def test_pinned_memory():
     check(of_line >= (STEPS - 1) * host_leaks.MIB << 20, "the line has %d bytes", of_line)
 
 
+@nightly("long")
 def test_small_objects():
     """Objects of some bytes are a sample: the lines that made the heap grow."""
     doc = host_leaks.rows_of(recorded("fragments"))

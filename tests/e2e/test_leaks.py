@@ -256,6 +256,13 @@ def test_live():
     harness.own(path)
     held = {r["line"]: [h["name"] for h in r["held_by"]] for r in leaks(path)["cpu"]["leaks"]}
     check("global history[*]" in held.get(LINES["list"], ()), "in a recording: %s", held)
+
+
+@nightly("long")
+def test_brief_recordings():
+    """A busy machine may read the names of few blocks before the end."""
+    t = workload("leak.py", "list,closure,attribute", "--steps", "100000", "--pause", "0.01")
+    t.wait_line("^step 20$", 120)
     for i in range(3):
         check_brief(t, scratch("steps-%d.mtr" % i))
 

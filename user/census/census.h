@@ -139,7 +139,7 @@ extern const char census__no_tensor[];
 struct census_opts {
 	bool named_only;   /* leave out tensors of CENSUS_OTHER without a name */
 	bool memory;	   /* also read where containers hold other memory; not with named_only */
-	uint64_t limit_ns; /* of CPU time; a busy machine makes the reading last longer */
+	uint64_t limit_ns; /* CPU time; a busy machine makes the reading last longer */
 	/* Called every few milliseconds; NULL: none. True ends the reading with -ECANCELED. */
 	bool (*cancelled)(void *ctx);
 	void *ctx;

@@ -51,8 +51,8 @@ struct census_owners {
 	size_t text_len, text_cap;
 	uint64_t items;
 	uint64_t deadline, cpu_end; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
-	uint64_t first_key;	    /* of the last dict that was examined */
-	bool is_parameter;	    /* it is one */
+	uint64_t first_key;	    /* the first key of the last dict */
+	bool is_parameter;	    /* first_key is a parameter */
 	unsigned looks;		    /* at the limits */
 	bool cut;  /* a limit ended the search before all containers were examined */
 	bool full; /* some containers were not queued: there are too many */
