@@ -160,6 +160,16 @@ def test_attach_is_offered_on_request():
     os.unlink(os.path.join(folder(), name[0]))
 
 
+def test_an_answer_that_is_not_read():
+    """A client that ends before its answer is no error."""
+    p = subprocess.Popen([TOOL, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdout.close()
+    p.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    p.stdin.close()
+    equal((p.wait(30), p.stderr.read()), (0, b""), "exit and what it says")
+    p.stderr.close()
+
+
 def test_a_client_that_ends():
     """The command of a call ends with the client."""
     p = subprocess.Popen([TOOL, "mcp", "--folder", folder(), "--allow-attach"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -88,6 +89,7 @@ static int cmd_mcp(int argc, char **argv)
 		log_err("%s: cannot open: %s", a.folder, strerror(errno));
 		return EXIT_UNUSABLE;
 	}
+	signal(SIGPIPE, SIG_IGN); /* a client that has ended is no error */
 	err = mcp__serve(&a.o, STDIN_FILENO, STDOUT_FILENO);
 	close(a.o.folder);
 	if (err)

@@ -307,8 +307,9 @@ int mcp__serve(const struct mcp_opts *o, int in, int out)
 			fail(&s, INVALID_REQUEST, "the message is longer than 1 MiB");
 		else if (n > 0)
 			line(&s, buf, (size_t)n);
+		errno = 0;
 		if (s.hung_up || fflush(s.out))
-			n = s.hung_up ? -ENODATA : -EIO;
+			n = s.hung_up || errno == EPIPE ? -ENODATA : -EIO;
 	}
 	free(buf);
 	if (input)
