@@ -48,7 +48,7 @@ class Bystander:
         if not IS_ROOT or not shutil.which("setpriv"):
             raise Skip("needs root, to be two users")
         self.row = row
-        self.code = test_others.library("beside/work.so", test_others.WORK)
+        self.code = test_others.shared_object("bystander/work.so", test_others.WORK)
         self.process = spawn([compiled("bystander.c", "bystander-program", "-rdynamic"), self.code])
         self.process.wait_line("^ready", 30)
         self.seen, self.most_changed, self.share = 0, 0, 1
@@ -142,7 +142,7 @@ def mapping(word, arguments):
 def swapping(word, other):
     """Processes that map the other file over their own library, each at another moment and in another way."""
     moments = [(2, 0, "map"), (2, 100, "map"), (4, 0, "map"), (4, 50, "move"), (6, 0, "map"), (6, 100, "map"), (8, 0, "move"), (10, 50, "map"), (0, 0, "back")]
-    return mapping(word, [(test_others.library("%s-%d/torch/lib/libc10.so" % (word, i), test_others.TORCH), other, str(events), str(ms), how)
+    return mapping(word, [(test_others.shared_object("%s-%d/torch/lib/libc10.so" % (word, i), test_others.TORCH), other, str(events), str(ms), how)
                           for i, (events, ms, how) in enumerate(moments)])
 
 

@@ -94,7 +94,7 @@ SLEEPS = {
     "http_safety.py test_split": "pieces in packets of their own",
     "kills.py kill_one": "at a random moment",
     "test_category.py stop_while_it_collects": "at different moments of a collection",
-    "test_category.py test_while_it_collects": "nothing shows that the recorder has tried in vain",
+    "test_category.py test_while_it_collects": "no state shows that the recorder tried and failed",
     "test_cost.py check_wakeups": "a rate",
     "test_dryrun_calls.py test_sleep_tags": "nothing shows that a reading has found nothing more",
     "test_dump.py full_speed": "a rate",

@@ -98,9 +98,9 @@ def test_root_s_terminal_gets_no_input():
     with open("/proc/sys/dev/tty/legacy_tiocsti", encoding="ascii") as f:
         off = f.read().strip() == "0"
     text = on_a_terminal(typist)
-    check("to read: b'rm" in text, "root itself cannot type, so this tries nothing: %s", text)
+    check("to read: b'rm" in text, "root itself cannot type, so this test shows nothing: %s", text)
     text = on_a_terminal(*AS_NOBODY, typist)
-    check(off or "to read: b'rm" in text, "the user nobody cannot type without memtrace-bpf, so this tries nothing: %s", text)
+    check(off or "to read: b'rm" in text, "the user nobody cannot type without memtrace-bpf, so this test shows nothing: %s", text)
     behind_sudo = dict(os.environ, SUDO_UID=str(NOBODY), SUDO_GID=str(NOBODY))
     for options in (("--no-trace",), ("--inside", "-o", os.path.join(folder, "run.mtr"))):
         types_nothing(on_a_terminal(harness.TOOL, "run", "--user", "nobody", *options, "--", typist), "run --user %s" % (options,))

@@ -23,7 +23,7 @@ TORCH = "".join(".globl {0}\n.type {0}, @function\n.org {1}\n{0}: .byte 0x55,0x5
 WORK = ".globl work\n.type work, @function\n.org 0x100\nwork: .byte 0xb8,0x44,0x33,0x22,0x11,0xc3\n.size work, 6\n.org 0x200\n.fill 0x600, 1, 0x55\n"
 
 
-def library(name, text):
+def shared_object(name, text):
     path = scratch(name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if os.uname().machine != "x86_64" or not shutil.which("cc"):
@@ -52,7 +52,7 @@ class Bystander:
 
 
 def remapping(swapper, n):
-    own = library("remaps%d/torch/lib/libc10.so" % n, TORCH)
+    own = shared_object("remaps%d/torch/lib/libc10.so" % n, TORCH)
     p = spawn([swapper, own, scratch("bystander.so"), str(n), "0", "map"])
     p.wait_line("^ready", 30)
     return p
@@ -64,7 +64,7 @@ def record(*options):
 
 def test_a_file_that_is_mapped_after_the_look():
     """The code of another file comes to the addresses where the recorder has just read PyTorch's names."""
-    bystander = Bystander(library("bystander.so", WORK))
+    bystander = Bystander(shared_object("bystander.so", WORK))
     swapper = chaos.compiled("tenant_maps.c", "maps_others")
     processes = [remapping(swapper, n) for n in TIMES]
     recorder = record("--name", swapper, "-o", scratch("remapped.mtr"))
@@ -111,7 +111,7 @@ def code_of(pid, path, offset):
 
 def test_a_pointer_to_a_function_elsewhere():
     """Where Python frees code objects is known by a pointer in the process's memory. It counts in the interpreter's file only."""
-    bystander = Bystander(library("bystander.so", WORK))
+    bystander = Bystander(shared_object("bystander.so", WORK))
     p = pointing(bystander.path, "work")
     recorder = record("--name", "points.py .*bystander.so work", "-o", scratch("elsewhere.mtr"))
     recorder.wait_line("PID %d: (Python is understood|no frames of Python)" % p.pid, 60, stream="err")
@@ -139,7 +139,7 @@ def test_a_pointer_to_another_function_of_the_interpreter():
 
 def test_what_to_do_if_the_programs_filter():
     """Where the programs tell processes apart, no process can have a probe of its own: root has other probes, another user has not."""
-    p = pointing("", "PyObject_Size", preload=library("alone/torch/lib/libc10.so", TORCH))
+    p = pointing("", "PyObject_Size", preload=shared_object("alone/torch/lib/libc10.so", TORCH))
     recorder = spawn(["env", "MEMTRACE_BENCH=filter", TOOL, "record", "-p", str(p.pid), "-o", scratch("alone.mtr")], root=True)
     equal(recorder.wait(60), 3, "exit code (%s)" % recorder.stderr()[-500:])
     said = recorder.stderr()

@@ -56,7 +56,7 @@ def test_all_pass():
 
 
 def test_no_second_run():
-    """A test that would pass the next time has failed, beside others and alone."""
+    """A failed test that would pass the next time has failed, next to others and by itself."""
     for name, words, others in (("beside", "", ["test_b"]), ("alone", "alone", ["test_b"]), ("single", "", [])):
         top = tree(name, {"test_a": (words, {"one": (1,), "two": ()}), "test_b": ("", {"three": ()})})
         code, said = run_tests(top, "test_a", *others)
