@@ -29,6 +29,7 @@ import time
 REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OUT = os.environ.setdefault("OUTPUT", ".output")
 LOGS = os.path.join(OUT, "test-logs")
+COSTS = os.path.join(LOGS, "cpu.txt")
 CORES = os.cpu_count() or 1
 # One more at a time than there are cores, because half of a file's time is waiting. While a core is idle, up to as many again.
 AT_ONCE = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", CORES + 1))
@@ -293,9 +294,11 @@ class Sums:
 
 def dearest(jobs):
     ran = sorted((job for job in jobs if job.process), key=lambda job: -job.cpu)
-    print("%d s of CPU; the %d dearest files, with their budgets:" % (sum(job.cpu for job in ran), min(DEAREST, len(ran))))
-    for job in ran[:DEAREST]:
-        print("  %6.1f s of %3d s  %s" % (job.cpu, job.budget, job.name))
+    lines = ["  %6.1f s of %3d s  %s" % (job.cpu, job.budget, job.name) for job in ran]
+    with open(COSTS, "w", encoding="utf-8") as f:
+        f.write("\n".join(lines) + "\n")
+    print("%d s of CPU; the %d dearest files, with their budgets (all are in %s):" % (sum(job.cpu for job in ran), min(DEAREST, len(ran)), COSTS))
+    print("\n".join(lines[:DEAREST]))
 
 
 def stress(jobs, rounds):

@@ -229,7 +229,8 @@ static void test_replaced(void **state)
 	assert_int_equal(unlink(old->path), 0);
 	err = find_hooks(w);
 	if (err) {
-		assert_int_equal(err, -ENOENT);
+		/* Another file may have its name by then. */
+		assert_true(err == -ENOENT || err == -ESTALE);
 		assert_non_null(strstr(w->hooks[HOOK_REPORT].why_not, "cannot be opened"));
 		print_message("note: map_files is not permitted here; a replaced file was refused, "
 			      "not opened\n");
