@@ -78,7 +78,7 @@ static size_t live__next(struct live *l, char **fields)
 	return n;
 }
 
-static void live__tell(struct live *l, const char *command)
+__attribute__((unused)) static void live__tell(struct live *l, const char *command)
 {
 	fprintf(l->in, "%s\n", command);
 	fflush(l->in);

@@ -332,6 +332,54 @@ sys.stdin.readline()
 """
 
 
+KINDS = """
+import functools, sys, types, torch
+def some(n):
+    return [torch.empty(n) for _ in range(4)]
+other = types.ModuleType("other")
+other.__file__ = "other.py"
+sys.modules["other"] = other
+other.results = some(1000)
+class Session:
+    opened = some(2000)
+    @functools.lru_cache(maxsize=64)
+    def load(self, i):
+        return torch.empty(3000)
+session = Session()
+for i in range(4):
+    session.load(i)
+@functools.cache
+def read(i):
+    return torch.empty(4000)
+for i in range(4):
+    read(i)
+group, frozen = set(some(5000)), frozenset(some(6000))
+bound = functools.partial(print, *some(7000))
+def step(x=some(8000)):
+    return x
+step.kept = some(9000)
+space = types.SimpleNamespace(out=some(10000))
+proxy = types.MappingProxyType(dict(enumerate(some(11000))))
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+HOLDS = ("other.results[*]", "Session.opened[*]", "Session.load's cache[*]", "read's cache[*]", "group[*]", "frozen[*]", "bound.args[*]",
+         "step's defaults[*][*]", "step.kept[*]", "space.out[*]", "proxy[*]")
+
+
+def test_kinds_of_holders():
+    """Each kind of container and root is named."""
+    p = spawn_job([python(), "-c", KINDS])
+    p.wait_line("^ready", 120)
+    code, out, err = tool("dump", "-p", str(p.pid), "--format", "json", root=True)
+    equal((code, err), (0, ""), "dump")
+    rows = json.loads(out)["rows"]
+    for i, name in enumerate(HOLDS):
+        got = [r["name"] for r in rows if r["size"] == 4000 * (i + 1)]
+        equal(got, ["global " + name] * 4, "tensors of %d bytes" % (4000 * (i + 1)))
+    p.stop()
+
+
 def many_holders(role, more=0):
     """Each of 140,000 tensors is in a dict or an object of its own: the search for holders reaches all of them in its time. If there are
     more containers than it examines, `dump` says so, and a list of very many does not keep the search from others."""

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Names tensors by the container that holds them: a list, dict, attribute of an object, or closure.
- * The search starts at variables of the main module and of running functions. It takes the shortest
- * path: "global history[*]", "local trainer.outputs[*]['loss'] in main (train.py:31)". All items of
- * a list share a name, and so do the values of a thread-local in all threads. A path counts only if
- * it is the same before and after the tensors are read.
- * Large containers take turns: after some thousand items one goes to the end of the queue. So a
- * list of a million samples does not use up the limits before others are examined.
+ * The search starts at globals of the program's modules and variables of running functions. It
+ * takes the shortest path: "global history[*]",
+ * "local trainer.outputs[*]['loss'] in main (train.py:31)". All items of a list share a name, and
+ * so do the values of a thread-local in all threads. A path counts only if it is the same before
+ * and after the tensors are read. Large containers take turns: after some thousand items one goes
+ * to the end of the queue. So a list of a million samples does not use up the limits before others
+ * are examined.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,10 +19,7 @@
 #include "lib/map64.h"
 #include "census/owners.h"
 #include "process/memcache.h"
-#include "python/pylocals.h"
-#include "python/pyobj.h"
 #include "python/pystr.h"
-#include "python/pytype.h"
 
 #define DEPTH_MAX 5
 #define PATH_MAX_LEN 200
@@ -32,53 +30,16 @@
  * machine it lasts longer, up to half of the time that is left. */
 #define SEARCH_MAX_NS 300000000ull
 #define SEARCH_SHARE 8
-#define CLOCKS_EVERY 16 /* looks at the limits; the clock of CPU time is a system call */
-#define CHUNK 512
-#define ARRAY_MAX (1u << 24) /* items of a list or tuple; one with more is left out */
-#define TURN 4096u	     /* items of a container in a turn */
-#define TURNS 8u	     /* each reads a dict or deque from its start, so there are few */
-#define CELLS_MAX 256
-/* Maximum size of a dict whose keys appear in names; larger ones show [*]. */
-#define WORDS_MAX 16
-#define FEW_ITEMS 64 /* entries of a dict or object that may come from pages */
-
-#define TYPE_HEAP (1ul << 9)
-/* int, bytes, str, exceptions and types */
-#define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR | 1ul << 30 | PYTYPE_TYPE)
-
-#define DEQUE_BLOCK 64
-#define THREADS_MAX 1024    /* threads whose values of one thread-local are examined */
+#define CLOCKS_EVERY 16	    /* looks at the limits; the clock of CPU time is a system call */
 #define MEMORY_MAX 1000000u /* objects whose memory is kept */
 #define MEMORY_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one */
 
-enum shape {
-	SHAPE_NONE,
-	SHAPE_LIST,
-	SHAPE_TUPLE,
-	SHAPE_DICT,
-	SHAPE_DEQUE,
-	SHAPE_FUNCTION,
-	SHAPE_CELL,
-	SHAPE_METHOD,
-	SHAPE_INSTANCE,
-	SHAPE_THREAD_LOCAL, /* threading.local, or a class based on it */
-	SHAPE_CONTEXT_VAR,
-	SHAPE_TENSOR,
-	/* Objects whose memory is looked at if the reading asks for it. */
-	SHAPE_MEMORY,
-	SHAPE_BYTES = SHAPE_MEMORY,
-	SHAPE_STR,
-	SHAPE_BYTEARRAY,
-	SHAPE_ARRAY, /* numpy.ndarray */
-	SHAPE_MMAP   /* mmap.mmap */
-};
-
-static bool fatal(int err)
+bool census_owners__fatal(int err)
 {
 	return err && !reading__is_local(err) && err != -ENOTSUP && err != -EINVAL;
 }
 
-static bool is_over_limit(struct census_owners *l)
+bool census_owners__over_limit(struct census_owners *l)
 {
 	if (l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX)
 		l->cut = true;
@@ -88,82 +49,9 @@ static bool is_over_limit(struct census_owners *l)
 	return l->cut;
 }
 
-/* ---- types ---- */
-
-static enum shape shape_by_name(struct reading *r, uint64_t type, uint64_t flags)
-{
-	char name[64];
-
-	if (pytype__name(&r->m, type, name, sizeof(name)) < 0)
-		return SHAPE_NONE;
-	if (!strcmp(name, "function"))
-		return SHAPE_FUNCTION;
-	if (!strcmp(name, "cell"))
-		return SHAPE_CELL;
-	if (!strcmp(name, "method"))
-		return SHAPE_METHOD;
-	if (!strcmp(name, "collections.deque"))
-		return SHAPE_DEQUE;
-	if (r->o->memory && !strcmp(name, "bytearray"))
-		return SHAPE_BYTEARRAY;
-	if (r->o->memory && !strcmp(name, "numpy.ndarray"))
-		return SHAPE_ARRAY;
-	if (!strcmp(name, "mmap.mmap"))
-		return r->o->memory ? SHAPE_MMAP : SHAPE_NONE;
-	if (!strcmp(name, "ContextVar") || !strcmp(name, "_contextvars.ContextVar"))
-		return SHAPE_CONTEXT_VAR;
-	if (pytype__is_a(&r->m, type, "_thread._local", NULL) > 0)
-		return SHAPE_THREAD_LOCAL;
-	return flags & TYPE_HEAP ? SHAPE_INSTANCE : SHAPE_NONE;
-}
-
-static int shape_of_type(struct census_owners *l, uint64_t type, enum shape *ret)
-{
-	uint64_t known, flags;
-	enum type_kind kind;
-	int err;
-
-	*ret = SHAPE_NONE;
-	if (map64__get(l->types, type, &known)) {
-		*ret = known;
-		return 0;
-	}
-	err = reading__type_kind(l->r, type, &kind);
-	if (err)
-		return err;
-	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER)
-		*ret = SHAPE_TENSOR;
-	else if (pymem__old_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags))
-		*ret = SHAPE_NONE;
-	else if (l->r->o->memory && flags & (PYTYPE_BYTES | PYTYPE_STR))
-		*ret = flags & PYTYPE_BYTES ? SHAPE_BYTES : SHAPE_STR;
-	else if (flags & TYPE_ATOMS)
-		*ret = SHAPE_NONE;
-	else if (flags & PYTYPE_LIST)
-		*ret = SHAPE_LIST;
-	else if (flags & PYTYPE_TUPLE)
-		*ret = SHAPE_TUPLE;
-	else if (flags & PYTYPE_DICT)
-		*ret = SHAPE_DICT;
-	else
-		*ret = shape_by_name(l->r, type, flags);
-	return map64__set(l->types, type, *ret);
-}
-
-static int shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum shape *ret)
-{
-	*ret = SHAPE_NONE;
-	if (!obj || obj % 8)
-		return 0;
-	if (memcache__read(l->r->c->cache, obj + l->r->m.l->ob_type, type, sizeof(*type)) ||
-	    !*type || *type % 8)
-		return 0;
-	return shape_of_type(l, *type, ret);
-}
-
 /* ---- paths ---- */
 
-static int add_text(struct census_owners *l, const char *s, uint32_t *ret)
+int census_owners__add_text(struct census_owners *l, const char *s, uint32_t *ret)
 {
 	size_t len = strlen(s);
 	int err = array__grow(&l->text, &l->text_cap, l->text_len + len + 1, 1);
@@ -176,15 +64,6 @@ static int add_text(struct census_owners *l, const char *s, uint32_t *ret)
 	return 0;
 }
 
-/* A child of a node. Its path is made on first use and shared by all children with the same
- * word. */
-struct child {
-	const struct node *of;
-	char word[96];
-	uint32_t path; /* offset in text, 0: not made yet */
-	bool state;    /* a parameter is its key */
-};
-
 static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
 {
 	char path[PATH_MAX_LEN + 128];
@@ -193,7 +72,7 @@ static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
 	if (!c->path) {
 		snprintf(path, sizeof(path), "%.*s%s", PATH_MAX_LEN, l->text + c->of->path,
 			 c->word);
-		err = add_text(l, path, &c->path);
+		err = census_owners__add_text(l, path, &c->path);
 		if (err)
 			return err;
 	}
@@ -309,7 +188,7 @@ static int add_memory(struct census_owners *l, struct child *c, uint64_t obj, en
 }
 
 /* Handles an object found in a container: records a tensor or memory, or queues a container. */
-static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
+int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t obj)
 {
 	uint64_t type, one;
 	enum shape shape;
@@ -317,7 +196,7 @@ static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 	int err;
 
 	l->items++;
-	err = shape_of(l, obj, &type, &shape);
+	err = census_owners__shape_of(l, obj, &type, &shape);
 	if (!err && shape == SHAPE_TENSOR)
 		return add_tensor(l, c, obj);
 	if (err || shape == SHAPE_NONE || map64__get(l->visited, obj, &one))
@@ -348,11 +227,12 @@ static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 
 /* Queues a container once more if its turn ended at item `end` of n. NODES_MAX does not count
  * these: a turn has thousands of items, so they are few. */
-static int add_rest(struct census_owners *l, const struct node *of, uint64_t end, uint64_t n)
+int census_owners__add_rest(struct census_owners *l, const struct node *of, uint64_t end,
+			    uint64_t n)
 {
 	int err;
 
-	if (end >= n || is_over_limit(l))
+	if (end >= n || census_owners__over_limit(l))
 		return 0;
 	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
 	if (err)
@@ -362,317 +242,10 @@ static int add_rest(struct census_owners *l, const struct node *of, uint64_t end
 	return 0;
 }
 
-/* End of a container's turn: index of the first item that it does not examine. n: its items. */
-static uint64_t end_of_turn(const struct node *of, uint64_t n, uint64_t turn)
-{
-	return n > of->from && n - of->from > turn ? of->from + turn : n;
-}
-
-static uint64_t long_turn(uint64_t n)
-{
-	return n / TURNS > TURN ? n / TURNS : TURN;
-}
-
-/* ---- what is in a container ---- */
-
-static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint64_t n)
-{
-	uint64_t v[CHUNK], end = end_of_turn(c->of, n, TURN);
-	int err = 0;
-
-	if (n > ARRAY_MAX) {
-		l->full = true;
-		return 0;
-	}
-	for (uint64_t i = c->of->from; !err && i < end && !is_over_limit(l); i += CHUNK) {
-		uint64_t k = end - i < CHUNK ? end - i : CHUNK;
-
-		err = pymem__read(&l->r->m, at + i * 8, v, k * 8);
-		for (uint64_t j = 0; !err && j < k; j++)
-			err = add_found(l, c, v[j]);
-	}
-	return err ? err : add_rest(l, c->of, end, n);
-}
-
-/* Address and number of the items of a list or tuple. */
-static int array_head(struct census_owners *l, const struct node *of, uint64_t *at, uint64_t *n)
-{
-	const struct pylayout *y = l->r->m.l;
-	uint64_t head[2]; /* ob_size, ob_item */
-	int err;
-
-	if (of->shape == SHAPE_TUPLE) {
-		*at = of->obj + y->tuple_item;
-		return pymem__u64(&l->r->m, of->obj + y->ob_size, n);
-	}
-	err = pymem__read(&l->r->m, of->obj + y->ob_size, head, sizeof(head));
-	*n = head[0];
-	*at = head[1];
-	return err;
-}
-
-/* Lists and tuples. Those with few items can be very many: see read_items(). */
-static int in_array(struct census_owners *l, struct child *c)
-{
-	uint64_t v[FEW_ITEMS], at, n;
-	bool few;
-	int err;
-
-	strcpy(c->word, "[*]");
-	pymem__begin_unchecked(&l->r->m);
-	err = array_head(l, c->of, &at, &n);
-	few = !err && n <= FEW_ITEMS;
-	if (few && n)
-		err = pymem__read(&l->r->m, at, v, n * sizeof(*v));
-	pymem__end_unchecked(&l->r->m);
-	for (uint64_t i = 0; few && !err && i < n; i++)
-		err = add_found(l, c, v[i]);
-	if (few || fatal(err))
-		return err;
-	err = array_head(l, c->of, &at, &n);
-	return err ? err : array_of(l, c, at, n);
-}
-
-/* Layout: {ob_size, leftblock, rightblock, leftindex, rightindex}; block: {left, items[64],
- * right}. */
-static int in_deque(struct census_owners *l, struct child *c)
-{
-	uint64_t head[5], block[DEQUE_BLOCK + 2], i = 0, end;
-	int err = pymem__read(&l->r->m, c->of->obj + l->r->m.l->ob_size, head, sizeof(head));
-
-	strcpy(c->word, "[*]");
-	if (err || head[3] >= DEQUE_BLOCK)
-		return err;
-	end = end_of_turn(c->of, head[0], long_turn(head[0]));
-	for (uint64_t at = head[1], k = head[3]; !err && i < end && at && !is_over_limit(l);
-	     at = block[DEQUE_BLOCK + 1], k = 0) {
-		err = pymem__read(&l->r->m, at, block, sizeof(block));
-		for (; !err && i < end && k < DEQUE_BLOCK; k++, i++)
-			err = i < c->of->from ? 0 : add_found(l, c, block[1 + k]);
-	}
-	return err ? err : add_rest(l, c->of, end, head[0]);
-}
-
-/* Path component of a key: "['loss']", ".loss"; "[*]" if the key is not a short string. */
-static void word_of(struct census_owners *l, uint64_t key, const char *before, const char *after,
-		    char *word, size_t size)
-{
-	char text[64];
-	bool is_text;
-
-	pymem__begin_unchecked(&l->r->m); /* a str does not change */
-	is_text = !pydict__check_kind(&l->r->m, key, PYTYPE_STR) &&
-		  pystr__read(&l->r->m, key, text, sizeof(text), NULL) >= 0 && *text;
-	pymem__end_unchecked(&l->r->m);
-	if (!is_text)
-		snprintf(word, size, "[*]");
-	else
-		snprintf(word, size, "%s%s%s", before, text, after);
-}
-
-/* Optimizers of other libraries keep their state as PyTorch's do: state[parameter]. The first key
- * speaks for all. Very many dicts have the same one, mostly a string, which is read once. */
-static bool has_parameters(struct census_owners *l, const struct node *of)
-{
-	uint64_t key = l->it.n ? l->it.v[0].key : 0, type;
-
-	if (of->shape != SHAPE_DICT || !key)
-		return false;
-	if (key != l->first_key) {
-		l->first_key = key;
-		l->is_parameter = !pydict__type_of(&l->r->m, key, &type) &&
-				  type == l->r->c->parameter;
-	}
-	return l->is_parameter;
-}
-
-static int in_items(struct census_owners *l, const struct node *of, const char *before,
-		    const char *after, bool words)
-{
-	bool state = has_parameters(l, of);
-	size_t end;
-	int err = 0;
-
-	if (words) {
-		for (size_t i = 0; !err && i < l->it.n; i++) {
-			struct child c = { .of = of, .state = state };
-			uint64_t type;
-			enum shape shape;
-
-			/* Most attributes cannot hold a tensor; skip their names. */
-			err = shape_of(l, l->it.v[i].value, &type, &shape);
-			if (err || shape == SHAPE_NONE)
-				continue;
-			word_of(l, l->it.v[i].key, before, after, c.word, sizeof(c.word));
-			err = add_found(l, &c, l->it.v[i].value);
-		}
-		return err;
-	}
-	end = end_of_turn(of, l->it.n, long_turn(l->it.n));
-	for (size_t i = of->from; !err && i < end && !(i % CHUNK == 0 && is_over_limit(l)); i++) {
-		struct child c = { .of = of, .state = state, .word = "[*]" };
-
-		err = add_found(l, &c, l->it.v[i].value);
-	}
-	return err ? err : add_rest(l, of, end, l->it.n);
-}
-
-static int read_items_now(struct census_owners *l, uint64_t obj, uint64_t type)
-{
-	return type ? pydict__attrs(&l->r->m, obj, type, &l->it)
-		    : pydict__items(&l->r->m, obj, &l->it);
-}
-
-/*
- * Reads the entries of a dict, or the attributes of an object if type is not 0. Those with few
- * entries can be very many, so they come from pages that this search has read before. The paths
- * that it finds count only if another search finds them, too. One with many entries may have been
- * moved as it grew, so it is read again.
- */
-static int read_items(struct census_owners *l, uint64_t obj, uint64_t type)
-{
-	int err;
-
-	pymem__begin_unchecked(&l->r->m);
-	err = read_items_now(l, obj, type);
-	pymem__end_unchecked(&l->r->m);
-	if (fatal(err) || (!err && l->it.n <= FEW_ITEMS))
-		return err;
-	return read_items_now(l, obj, type);
-}
-
-static int in_dict(struct census_owners *l, const struct node *of)
-{
-	int err = read_items(l, of->obj, 0);
-
-	return err ? err : in_items(l, of, "['", "']", l->it.n <= WORDS_MAX);
-}
-
-static int in_instance(struct census_owners *l, const struct node *of)
-{
-	int err = read_items(l, of->obj, of->type);
-
-	return err ? err : in_items(l, of, ".", "", true);
-}
-
-/* A field of an object: the n-th word after its head. */
-static uint64_t field(const struct census_owners *l, const struct node *of, unsigned n)
-{
-	return of->obj + l->r->m.l->ob_type + 8 + 8ul * n;
-}
-
-/*
- * {key, args, kw, weakreflist, dummies} until CPython 3.12, {args, kw, weakreflist, localdicts}
- * later. The last one is a dict of each thread's attributes, by a weak reference that dies with the
- * thread.
- */
-static int find_dicts(struct census_owners *l, const struct node *of, uint64_t *ret)
-{
-	int err = -ENOENT;
-
-	for (unsigned n = 3; err && n < 5; n++) {
-		err = pymem__u64(&l->r->m, field(l, of, n), ret);
-		if (!err)
-			err = pydict__check_kind(&l->r->m, *ret, PYTYPE_DICT);
-	}
-	return err;
-}
-
-static int in_thread_local(struct census_owners *l, const struct node *of)
-{
-	uint64_t dicts, own[THREADS_MAX];
-	size_t n = 0;
-	int err = find_dicts(l, of, &dicts);
-
-	if (!err)
-		err = pydict__items(&l->r->m, dicts, &l->it);
-	if (err)
-		return err;
-	for (; n < l->it.n && n < THREADS_MAX; n++)
-		own[n] = l->it.v[n].value;
-	for (size_t i = 0; i < n && !fatal(err) && !is_over_limit(l); i++) {
-		err = pydict__items(&l->r->m, own[i], &l->it);
-		if (!err)
-			err = in_items(l, of, ".", "", true);
-	}
-	return err;
-}
-
-static uint16_t closure_at(const struct pylayout *l)
-{
-	return l->minor < 10 ? 48 : 72;
-}
-
-static int in_slot(struct census_owners *l, struct child *c, uint64_t slot)
-{
-	uint64_t obj;
-	int err = pymem__u64(&l->r->m, slot, &obj);
-
-	return err || !obj ? err : add_found(l, c, obj);
-}
-
-/* Examines a function's closure: one cell for each variable, by name. */
-static int in_function(struct census_owners *l, const struct node *of)
-{
-	const struct pylayout *y = l->r->m.l;
-	uint64_t closure, code, n;
-	char name[64];
-	int err = pymem__u64(&l->r->m, of->obj + closure_at(y), &closure);
-
-	if (err || !closure || pydict__check_kind(&l->r->m, closure, PYTYPE_TUPLE))
-		return err;
-	err = pymem__u64(&l->r->m, closure + y->ob_size, &n);
-	if (!err)
-		err = pymem__u64(&l->r->m, of->obj + y->func_code, &code);
-	for (uint64_t i = 0; !err && i < n && i < CELLS_MAX; i++) {
-		struct child c = { .of = of };
-
-		if (pylocals__free_name(&l->r->m, code, i, name, sizeof(name)))
-			strcpy(name, "?");
-		snprintf(c.word, sizeof(c.word), "'s cell %s", name);
-		err = in_slot(l, &c, closure + y->tuple_item + 8 * i);
-	}
-	return err;
-}
-
-static int in_node(struct census_owners *l, const struct node *n)
-{
-	struct child c = { .of = n };
-
-	switch (n->shape) {
-	case SHAPE_LIST:
-	case SHAPE_TUPLE:
-		return in_array(l, &c);
-	case SHAPE_DEQUE:
-		return in_deque(l, &c);
-	case SHAPE_DICT:
-		return in_dict(l, n);
-	case SHAPE_INSTANCE:
-		return in_instance(l, n);
-	case SHAPE_FUNCTION:
-		return in_function(l, n);
-	case SHAPE_CELL:
-		return in_slot(l, &c, n->obj + l->r->m.l->cell_ref);
-	case SHAPE_THREAD_LOCAL:
-		return in_thread_local(l, n);
-	case SHAPE_CONTEXT_VAR: /* name, default value; values are in the contexts of threads and
-				   tasks */
-		strcpy(c.word, "'s default");
-		return in_slot(l, &c, field(l, n, 1));
-	case SHAPE_METHOD:
-		strcpy(c.word, ".__self__");
-		return in_slot(l, &c, n->obj + l->r->m.l->ob_type + 16);
-	}
-	return 0;
-}
-
 /* ---- start of the search ---- */
 
-/* Adds a variable. suffix: text after the path. */
-static int add_root(struct census_owners *l, const char *name, const char *suffix, uint64_t obj)
+int census_owners__open_root(struct census_owners *l, const char *suffix, uint32_t *ret)
 {
-	struct node none = { .depth = 0 };
-	struct child c = { .of = &none };
 	int err = l->nroots < ROOT_MASK
 			  ? array__grow(&l->roots, &l->caproots, l->nroots + 1, sizeof(*l->roots))
 			  : -E2BIG;
@@ -682,62 +255,35 @@ static int add_root(struct census_owners *l, const char *name, const char *suffi
 	l->roots[l->nroots].suffix = strdup(suffix);
 	if (!l->roots[l->nroots].suffix)
 		return -ENOMEM;
-	none.root = l->nroots++;
-	none.path = 0; /* "" */
+	*ret = l->nroots++;
+	return 0;
+}
+
+int census_owners__add_local(struct census_owners *l, const char *name, const char *suffix,
+			     uint64_t obj)
+{
+	struct node none = { .depth = 0 };
+	struct child c = { .of = &none };
+	int err = census_owners__open_root(l, suffix, &none.root);
+
+	if (err)
+		return err;
 	snprintf(c.word, sizeof(c.word), "%s", name);
-	return add_found(l, &c, obj);
+	return census_owners__add_found(l, &c, obj);
 }
 
-static int add_globals(struct census_owners *l)
+static int search_queue(struct census_owners *l)
 {
-	struct reading *r = l->r;
-	uint64_t module, dict;
-	struct pyitems it = { 0 };
-	char name[64 + 8];
-	int err;
+	int err = 0;
 
-	err = pyobj__module(r->c->py, "__main__", &module);
-	if (!err)
-		err = pymem__u64(&r->m, module + r->m.l->md_dict, &dict);
-	if (!err)
-		err = pydict__items(&r->m, dict, &it);
-	for (size_t i = 0; !err && i < it.n; i++) {
-		strcpy(name, "global ");
-		if (pystr__read(&r->m, it.v[i].key, name + 7, 64, NULL) >= 0)
-			err = add_root(l, name, "", it.v[i].value);
-		err = fatal(err) ? err : 0;
+	for (size_t i = 0; !err && i < l->nnodes && !census_owners__over_limit(l); i++) {
+		struct node n = l->nodes[i]; /* a copy: the queue moves as it grows */
+
+		err = census_owners__examine(l, &n);
+		err = census_owners__fatal(err) ? err : 0;
+		if (!err && i % 1024 == 0)
+			err = reading__check_time(l->r);
 	}
-	pyitems__fini(&it);
-	return fatal(err) ? err : 0;
-}
-
-static bool is_container(void *ctx, uint64_t obj)
-{
-	struct census_owners *l = ctx;
-	enum shape shape;
-	uint64_t type;
-
-	return !shape_of(l, obj, &type, &shape) && shape != SHAPE_NONE && shape < SHAPE_TENSOR;
-}
-
-static int add_locals(struct census_owners *l)
-{
-	char text[64 + PYOBJ_MAX_STRING], name[80], *in;
-	struct pylocal *v = NULL;
-	size_t n = 0;
-	int err = pylocals__read(&l->r->m, is_container, l, &v, &n);
-
-	for (size_t i = 0; !err && i < n; i++) {
-		int at = snprintf(text, sizeof(text), "local ");
-
-		if (pylocal__text(&l->r->m, &v[i], text + at, sizeof(text) - at) ||
-		    !(in = strstr(text, " in ")))
-			continue;
-		snprintf(name, sizeof(name), "%.*s", (int)(in - text), text);
-		err = add_root(l, name, in, v[i].obj);
-		err = fatal(err) ? err : 0;
-	}
-	free(v);
 	return err;
 }
 
@@ -799,17 +345,9 @@ int census_owners__search(struct reading *r, struct census_owners *l, struct cen
 	l->text[l->text_len++] = '\0';
 	pymem__forget(&r->m);
 	memcache__forget(r->c->cache);
-	err = add_globals(l);
+	err = census_owners__add_roots(l);
 	if (!err)
-		err = add_locals(l);
-	for (size_t i = 0; !err && i < l->nnodes && !is_over_limit(l); i++) {
-		struct node n = l->nodes[i]; /* a copy: the queue moves as it grows */
-
-		err = in_node(l, &n);
-		err = fatal(err) ? err : 0;
-		if (!err && i % 1024 == 0)
-			err = reading__check_time(r);
-	}
+		err = search_queue(l);
 	end_search(l);
 	sort_owned(l);
 	return err;

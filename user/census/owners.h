@@ -4,6 +4,36 @@
  * names them. */
 #include "census/internal.h"
 
+enum shape {
+	SHAPE_NONE,
+	SHAPE_LIST,
+	SHAPE_TUPLE,
+	SHAPE_DICT,
+	SHAPE_DEQUE,
+	SHAPE_FUNCTION,
+	SHAPE_CELL,
+	SHAPE_METHOD,
+	SHAPE_INSTANCE,
+	SHAPE_THREAD_LOCAL, /* threading.local, or a class based on it */
+	SHAPE_CONTEXT_VAR,
+	SHAPE_SET,   /* set, frozenset */
+	SHAPE_CACHE, /* functools.lru_cache, functools.cache */
+	SHAPE_LINK,  /* an entry of a functools.lru_cache with a limit */
+	SHAPE_PARTIAL,
+	SHAPE_WRAPPER, /* mappingproxy, staticmethod, classmethod */
+	SHAPE_CLASS,
+	SHAPE_TENSOR,
+	/* Objects whose memory is looked at if the reading asks for it. */
+	SHAPE_MEMORY,
+	SHAPE_BYTES = SHAPE_MEMORY,
+	SHAPE_STR,
+	SHAPE_BYTEARRAY,
+	SHAPE_ARRAY, /* numpy.ndarray */
+	SHAPE_MMAP   /* mmap.mmap */
+};
+
+#define TYPE_HEAP (1ul << 9) /* of tp_flags */
+
 struct node {
 	uint64_t obj, type;
 	uint32_t path; /* offset in text */
@@ -49,6 +79,7 @@ struct census_owners {
 	size_t nmemory, capmemory;
 	char *text;
 	size_t text_len, text_cap;
+	uint32_t globals; /* root of globals */
 	uint64_t items;
 	uint64_t deadline, cpu_end; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
 	uint64_t first_key;	    /* the first key of the last dict */
@@ -66,3 +97,47 @@ int census_owners__search(struct reading *r, struct census_owners *l, struct cen
 /* The place of a tensor that the first search found; NULL: it did not. */
 struct owned *census_owners__find(const struct census_owners *l, uint64_t obj);
 void census_owners__fini(struct census_owners *l);
+
+/* owners_roots.c: adds the globals of the program's modules, and local variables. */
+int census_owners__add_roots(struct census_owners *l);
+
+/* Whether an error ends the search. */
+bool census_owners__fatal(int err);
+/* Whether a limit has ended the search. */
+bool census_owners__over_limit(struct census_owners *l);
+/* Adds a path. *ret: its offset in text. 0 or -ENOMEM. */
+int census_owners__add_text(struct census_owners *l, const char *s, uint32_t *ret);
+
+/* A child of a node. Its path is made on first use and shared by all children with the same
+ * word. */
+struct child {
+	const struct node *of;
+	char word[96];
+	uint32_t path; /* offset in text, 0: not made yet */
+	bool state;    /* a parameter is its key */
+};
+
+/* Handles an object found in a container: records a tensor or memory, or queues a container. 0 or
+ * an error that ends the search. */
+int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t obj);
+/* Queues a container once more if its turn ended at item `end` of n. */
+int census_owners__add_rest(struct census_owners *l, const struct node *of, uint64_t end,
+			    uint64_t n);
+int census_owners__open_root(struct census_owners *l, const char *suffix, uint32_t *ret);
+/* Adds a variable of a function. suffix: text after the path. */
+int census_owners__add_local(struct census_owners *l, const char *name, const char *suffix,
+			     uint64_t obj);
+
+/* owners_types.c. The shape of an object, SHAPE_NONE if it cannot be read. 0 or an error that ends
+ * the search. */
+int census_owners__shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum shape *ret);
+/* Whether an object may hold others. ctx: the search. */
+bool census_owners__is_container(void *ctx, uint64_t obj);
+
+/* owners_edges.c. Finds what a container holds. */
+int census_owners__examine(struct census_owners *l, const struct node *n);
+/* Reads a dictionary into l->it. 0 or as pydict__items(). */
+int census_owners__read_dict(struct census_owners *l, uint64_t dict);
+/* Adds the entries in l->it. The name of one: path, before, key. */
+int census_owners__add_globals(struct census_owners *l, const char *path, const char *before,
+			       uint32_t root);

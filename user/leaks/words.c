@@ -209,10 +209,10 @@ void leaks__say_held(const struct growth_line *l, const char *why, char *buf, si
 	len = snprintf(buf, size, growth_summary__is_holder(&l->names[0]) ? "Held by " : "It is ");
 	for (size_t i = 0; i < l->nnames && i < 2 && len < size; i++) {
 		text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
-		len += snprintf(
-			buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)", i ? ", " : "",
-			growth_summary__of_graph(&l->names[i]) ? "by autograd's graph, " : "", name,
-			l->names[i].count, l->names[i].count == 1 ? "" : "s");
+		len += snprintf(buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)",
+				i ? ", " : "",
+				growth_summary__of_graph(&l->names[i]) ? "autograd's graph, " : "",
+				name, l->names[i].count, l->names[i].count == 1 ? "" : "s");
 	}
 	if (len < size && l->nnames > 2)
 		len += snprintf(buf + len, size - len, " and others");

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* run: cpu=30 */
+/*
+ * Searches the containers of tests/workloads/holders.py in every interpreter of $MEMTRACE_PYTHONS
+ * (paths separated by colons; default: python3 of $PATH), and compares the names that it finds
+ * with the workload's output.
+ */
+#include "unit/cmocka.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "census/owners.h"
+#include "live.h"
+#include "process/memcache.h"
+#include "process/proc.h"
+#include "python/python.h"
+
+#define HOLDS_MAX 100000
+
+struct hold {
+	uint64_t obj;
+	char *name;
+};
+
+struct test {
+	struct live live;
+	struct census c;
+	struct proc *proc;
+	struct python *py;
+	struct hold *hold;
+	size_t n, wrong;
+};
+
+static uint64_t number(const char *s)
+{
+	return strtoull(s, NULL, 10);
+}
+
+static void read_lines(struct test *t)
+{
+	char *f[LIVE_FIELDS];
+
+	while (live__next(&t->live, f) && strcmp(f[0], "ready")) {
+		if (!strcmp(f[0], "types")) {
+			t->c.tensor_base = number(f[1]);
+			t->c.tensor = number(f[2]);
+			t->c.module = number(f[3]);
+			continue;
+		}
+		assert_string_equal(f[0], "hold");
+		assert_true(t->n < HOLDS_MAX);
+		t->hold[t->n++] = (struct hold){ number(f[1]), strdup(f[2]) };
+	}
+	assert_true(t->n);
+}
+
+static void open_target(struct test *t)
+{
+	struct maps maps;
+	const char *why = "";
+
+	t->proc = proc__open(t->live.pid);
+	assert_non_null(t->proc);
+	assert_int_equal(proc__maps(t->proc, &maps), 0);
+	t->py = python__open(t->proc, &maps, &why);
+	maps__free(&maps);
+	if (!t->py)
+		fail_msg("%s", why);
+	t->c.py = t->py;
+	t->c.proc = t->proc;
+	t->c.cache = memcache__new(t->proc);
+	assert_non_null(t->c.cache);
+}
+
+/* Compares an object's name, and that both searches found it. */
+static void compare(struct test *t, const struct census_owners *l, const struct hold *h)
+{
+	const struct owned *o = census_owners__find(l, h->obj);
+	char name[4096] = "(no name)";
+
+	if (o)
+		snprintf(name, sizeof(name), "%s%s", l->text + o->path,
+			 l->roots[o->root & ROOT_MASK].suffix);
+	if (o && !strcmp(name, h->name) && o->root & OWNED_SAME)
+		return;
+	if (t->wrong++ < 40)
+		print_error("%s%s: %s\n", h->name, o && !(o->root & OWNED_SAME) ? " (passing)" : "",
+			    name);
+}
+
+static void run_one(struct test *t, const char *python)
+{
+	struct census_opts o = { .limit_ns = 60000000000ull };
+	struct census_owners first = { 0 }, second = { 0 };
+	struct reading r;
+
+	print_message("%s\n", python);
+	live__start(&t->live, python, "tests/workloads/holders.py");
+	read_lines(t);
+	open_target(t);
+	assert_int_equal(reading__init(&r, &t->c, &o), 0);
+	assert_int_equal(census_owners__search(&r, &first, NULL), 0);
+	assert_int_equal(census_owners__search(&r, &second, &first), 0);
+	assert_false(first.full || second.full);
+	for (size_t i = 0; i < t->n; i++)
+		compare(t, &first, &t->hold[i]);
+	print_message("  %zu objects, %zu wrong\n", t->n, t->wrong);
+	census_owners__fini(&first);
+	census_owners__fini(&second);
+	reading__fini(&r);
+	memcache__free(t->c.cache);
+	python__free(t->py);
+	proc__free(t->proc);
+	for (size_t i = 0; i < t->n; i++)
+		free(t->hold[i].name);
+	assert_true(live__stop(&t->live));
+	assert_int_equal(t->wrong, 0);
+}
+
+static void test_holders(void **state)
+{
+	const char *env = getenv("MEMTRACE_PYTHONS");
+	char *list = strdup(env && *env ? env : "python3"), *save = NULL;
+
+	for (char *p = strtok_r(list, ":", &save); p; p = strtok_r(NULL, ":", &save)) {
+		struct test t = { .hold = calloc(HOLDS_MAX, sizeof(*t.hold)) };
+
+		assert_non_null(t.hold);
+		run_one(&t, p);
+		free(t.hold);
+	}
+	free(list);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_holders),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Starts the search for holders at globals of the program's own modules and at variables of
+ * running functions. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "census/owners.h"
+#include "lib/map64.h"
+#include "python/pylocals.h"
+#include "python/pyobj.h"
+#include "python/pystr.h"
+#include "python/pytype.h"
+#include "python/python.h"
+
+#define MODULES_MAX 32768u
+
+/* Whether a module is not the program's own: its file is in a folder of packages or of the standard
+ * library, or it has none. l->it: its dictionary. */
+static bool is_package_now(struct census_owners *l, uint64_t *known)
+{
+	static const char *const folders[] = { "/site-packages/", "/dist-packages/",
+					       "/lib/python3.", "/lib64/python3." };
+	char file[1024];
+	uint64_t value;
+
+	if (pystr__find(&l->r->m, &l->it, "__file__", known, &value) ||
+	    pystr__read(&l->r->m, value, file, sizeof(file), NULL) < 0)
+		return true;
+	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+		if (strstr(file, folders[i]))
+			return true;
+	return false;
+}
+
+static bool is_package(struct census_owners *l, uint64_t *known)
+{
+	bool is;
+
+	pymem__begin_unchecked(&l->r->m); /* the file of a module does not change */
+	is = is_package_now(l, known);
+	pymem__end_unchecked(&l->r->m);
+	return is;
+}
+
+static int add_module(struct census_owners *l, uint64_t name, uint64_t dict)
+{
+	char path[64 + 8] = "global ";
+	int err = census_owners__read_dict(l, dict), len;
+
+	if (err)
+		return err;
+	pymem__begin_unchecked(&l->r->m); /* a str does not change */
+	len = pystr__read(&l->r->m, name, path + 7, sizeof(path) - 7, NULL);
+	pymem__end_unchecked(&l->r->m);
+	if (len < 0)
+		return 0;
+	if (!strcmp(path, "global __main__"))
+		return census_owners__add_globals(l, "global", " ", l->globals);
+	return census_owners__add_globals(l, path, ".", l->globals);
+}
+
+/* One module of sys.modules. type: of ordinary modules. */
+static int examine_module(struct census_owners *l, const struct pyitem *m, uint64_t type,
+			  uint64_t *known)
+{
+	uint64_t dict, is;
+	int err;
+
+	pymem__begin_unchecked(&l->r->m);
+	err = pydict__type_of(&l->r->m, m->value, &is);
+	if (!err)
+		err = pymem__u64(&l->r->m, m->value + l->r->m.l->md_dict, &dict);
+	pymem__end_unchecked(&l->r->m);
+	if (!err && is != type && pytype__is_a(&l->r->m, is, "module", NULL) != 1)
+		return 0;
+	if (!err)
+		err = census_owners__read_dict(l, dict);
+	if (err)
+		return err;
+	return is_package(l, known) ? 0 : add_module(l, m->key, dict);
+}
+
+/* The main module may have no file, such as that of an interactive session. */
+static int add_main(struct census_owners *l, const struct pyitems *modules, uint64_t *type)
+{
+	uint64_t module, dict, key = 0;
+	int err = pystr__find(&l->r->m, modules, "__main__", &key, &module);
+
+	if (!err)
+		err = pydict__type_of(&l->r->m, module, type);
+	if (!err)
+		err = pymem__u64(&l->r->m, module + l->r->m.l->md_dict, &dict);
+	return err ? err : add_module(l, key, dict);
+}
+
+static int add_modules(struct census_owners *l)
+{
+	uint64_t at = python__modules(l->r->c->py), type = 0, known = 0;
+	struct pyitems it = { 0 };
+	int err = at ? pydict__items(&l->r->m, at, &it) : -ENOENT;
+
+	if (!err) /* sys.modules is no holder */
+		err = map64__set(l->visited, at, 1);
+	if (!err)
+		err = add_main(l, &it, &type);
+	err = census_owners__fatal(err) ? err : 0;
+	for (size_t i = 0; !err && i < it.n && i < MODULES_MAX; i++) {
+		err = examine_module(l, &it.v[i], type, &known);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	pyitems__fini(&it);
+	return err;
+}
+
+static int add_locals(struct census_owners *l)
+{
+	char text[64 + PYOBJ_MAX_STRING], name[80], *in;
+	struct pylocal *v = NULL;
+	size_t n = 0;
+	int err = pylocals__read(&l->r->m, census_owners__is_container, l, &v, &n);
+
+	for (size_t i = 0; !err && i < n; i++) {
+		int at = snprintf(text, sizeof(text), "local ");
+
+		if (pylocal__text(&l->r->m, &v[i], text + at, sizeof(text) - at) ||
+		    !(in = strstr(text, " in ")))
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)(in - text), text);
+		err = census_owners__add_local(l, name, in, v[i].obj);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	free(v);
+	return err;
+}
+
+int census_owners__add_roots(struct census_owners *l)
+{
+	int err = census_owners__open_root(l, "", &l->globals);
+
+	if (!err)
+		err = add_modules(l);
+	return err ? err : add_locals(l);
+}
