@@ -36,7 +36,7 @@ AT_ONCE = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", CORES + 1))
 AT_MOST = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", 2 * CORES + 1))
 SPARE_KIB = 4 << 20  # memory that has to be available for one more than AT_ONCE
 MAIN_PATH = "test_exact.test_torch_main"  # a run that skips this one has proved nothing
-GROUPS = ("versions", "programs", "pages", "fleet", "long", "hosts")  # of ring 3
+GROUPS = ("versions", "programs", "pages", "fleet", "long", "hosts", "zoo")  # of ring 3
 WORDS = ("check", *("nightly=" + group for group in GROUPS), "long", "alone", "probes-all", "reads-code")
 UNIT_SECONDS, FILE_SECONDS, GRACE = 300, 900, 10  # a job that is not over then gets SIGTERM, and SIGKILL GRACE later
 # Budgets of files whose header names none: 2.5 times what the dearest of them take. Files of ring 1 have the last one there.

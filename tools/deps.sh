@@ -22,6 +22,7 @@
 #   tools/deps.sh browsers       Firefox, which make browsers opens pages in, besides Chromium
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh estimate       libraries whose training scripts make estimate-truth estimates: transformers, accelerate, torchvision
+#   tools/deps.sh zoo            libraries that people train with, for make zoo
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh distros        debootstrap
@@ -30,7 +31,7 @@
 #   tools/deps.sh kernels-arm64  the same for aarch64
 #   tools/deps.sh torch-arm64    PyTorch for aarch64, unpacked in a folder
 #   tools/deps.sh kernel-images  prints the paths of those, one a line; kernel-images-arm64 the others
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, debian, newest, old, oldest, cu12, bench, estimate, readers, tables, engines, api or fleet
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, debian, newest, old, oldest, cu12, bench, estimate, zoo, readers, tables, engines, api or fleet
 #   tools/deps.sh arm64-root     prints the folder with Debian for aarch64; arm64-torch that with PyTorch
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
@@ -434,6 +435,39 @@ venv_estimate() {
 		"${ESTIMATE[@]}"
 }
 
+# Libraries that people train with, for tests/e2e/test_zoo.py. They are installed one by one, and none may bring another PyTorch. A
+# file in missing/ has the reason why one is not there.
+ZOO=(accelerate==1.15.0 transformers==5.24.0 peft==0.21.2 trl==1.16.0 sentence-transformers==6.2.0 lightning==2.6.6 timm==1.0.31
+	torchvision==0.26.0 torch_geometric==2.8.1 fastai==2.8.12 optuna==5.0.0 bitsandbytes==0.50.2 torchao==0.18.0 xformers==0.0.35
+	deepspeed==0.19.8 thinc==8.3.14 gradio==6.31.0 ipykernel==7.4.0)
+venv_zoo() {
+	local torch python name dir one name_of_one
+	torch=$(print_python main)
+	torch=$(dirname "$(dirname "$torch")")
+	python=$(readlink -f "$torch/bin/python")
+	name=zoo-$(printf '%s\n' "${ZOO[@]}" | sha256sum | cut -c1-12)-$(basename "$torch")
+	dir=$VENVS/$name
+	if [ ! -e "$dir/.complete" ]; then
+		rm -rf "$dir"
+		say "installing ${ZOO[*]} into $dir"
+		"$python" -m venv "$dir"
+		echo "$torch"/lib/python3*/site-packages >"$(echo "$dir"/lib/python3*/site-packages)/torch.pth"
+		mkdir "$dir/missing"
+		printf '%s\n' "torch==$MAIN_TORCH" "${ZOO[@]}" >"$dir/constraints"
+		for one in "${ZOO[@]}"; do
+			name_of_one=${one%%==*}
+			if "$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir -c "$dir/constraints" "$one" >"$dir/missing/$name_of_one" 2>&1 &&
+				"$dir/bin/python" -c "import ${name_of_one//-/_}" >"$dir/missing/$name_of_one" 2>&1; then
+				rm "$dir/missing/$name_of_one"
+			else
+				say "$one cannot be installed here: its jobs will be left out"
+			fi
+		done
+		touch "$dir/.complete"
+	fi
+	ln -sfn "$name" "$VENVS/zoo"
+}
+
 # An environment without PyTorch. Where pip cannot make it, what is lost is said, and that is all.
 #   small_venv ROLE PYTHON IMPORTS LOST REQUIREMENT ...
 small_venv() {
@@ -816,7 +850,7 @@ ruff() {
 		say "pip could not install ruff: Python is not checked"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|nightly|versions|pages|guests|golden|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|bench|kernels|arm64 ... or python main|debian|newest|old|oldest|cu12|bench|estimate|readers|tables|engines|api|fleet"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|nightly|versions|pages|guests|golden|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|zoo|bench|kernels|arm64 ... or python main|debian|newest|old|oldest|cu12|bench|estimate|zoo|readers|tables|engines|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -847,7 +881,7 @@ steps() {
 		torch) echo main ;;
 		test) echo main debian checks lint ;;
 		versions) echo main newest old oldest cu12 ;;
-		nightly) steps test versions formats tables api fleet pages guests golden ;;
+		nightly) steps test versions formats tables api fleet pages guests golden zoo ;;
 		*) echo "$word" ;;
 		esac
 	done
@@ -872,6 +906,7 @@ size() {
 	pages) echo "680 190 Chromium, and programs that open exports" ;;
 	guests) echo "30 10 gVisor, squashfuse, musl" ;;
 	golden) echo "1100 270 emulators and kernels" ;;
+	zoo) echo "1530 500 libraries that people train with" ;;
 	*) echo "0 0 $1" ;;
 	esac
 }
@@ -885,7 +920,7 @@ is_there() {
 	old) compgen -G "$VENVS/torch-$OLD_TORCH-py*/.complete" >/dev/null && return ;;
 	oldest) compgen -G "$VENVS/torch-$OLDEST_TORCH-py*/.complete" >/dev/null && return ;;
 	cu12) compgen -G "$VENVS/torch-$CU12_TORCH-py*/.complete" >/dev/null && return ;;
-	newest | tables | api | fleet) [ -e "$VENVS/$1/.complete" ] && return ;;
+	newest | tables | api | fleet | zoo) [ -e "$VENVS/$1/.complete" ] && return ;;
 	formats) [ -e "$VENVS/readers/.complete" ] && return ;;
 	debian) package=("${DEBIAN_PACKAGES[@]}") ;;
 	checks) package=("${TEST_PACKAGES[@]}") ;;
@@ -923,6 +958,7 @@ for what in "${all[@]}"; do
 	browsers) packages firefox-esr:firefox-esr ;;
 	bench) bench_packages && venvs main bench ;;
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
+	zoo) packages "${TORCH_PACKAGES[@]}" && venvs main zoo ;;
 	tables) packages python3-venv && tables ;;
 	engines) packages python3-venv default-jre-headless:java && engines ;;
 	api) packages python3-venv && api ;;

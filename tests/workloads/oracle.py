@@ -73,10 +73,15 @@ def segments():
     return result
 
 
-def traces():
+def traces(snapshot):
     """Per device, in order: (action, address, size, stream); for an oom the address is the free memory."""
     return [[(e["action"], e.get("addr", e.get("device_free")), e["size"], e["stream"]) for e in of_device]
-            for of_device in torch.cuda.memory._snapshot()["device_traces"]]
+            for of_device in snapshot["device_traces"]]
+
+
+def frames(snapshot):
+    """Likewise, the Python frames of each event, innermost first: (file, line)."""
+    return [[[(f["filename"], f["line"]) for f in e.get("frames", ())] for e in of_device] for of_device in snapshot["device_traces"]]
 
 
 def storages():
@@ -93,12 +98,15 @@ def storages():
 
 
 def look(history):
-    """The allocator's current state."""
+    """The allocator's current state. history: what begin() returned."""
     facts = {"stats": [dict(torch.cuda.memory_stats(d)) for d in devices()],
              "free": [torch.cuda.mem_get_info(d) for d in devices()],
              "segments": None, "traces": None}
     if history:
-        facts["segments"], facts["traces"] = segments(), traces()
+        snapshot = torch.cuda.memory._snapshot()
+        facts["segments"], facts["traces"] = segments(), traces(snapshot)
+        if history == "frames":
+            facts["frames"] = frames(snapshot)
     elif backend() == "native":
         facts["segments"] = segments()
     else:
@@ -106,18 +114,53 @@ def look(history):
     return facts
 
 
-def main(job, args):
+def begin(args, with_frames=False):
+    """Turns the allocator's history on. with_frames: with Python's stacks, torch >= 2.3. Returns whether it is: False, True or "frames"."""
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
+    if not args.device.startswith("cuda"):
+        return False
+    torch.cuda.init()
+    if not args.oracle or args.no_history or backend() != "native":
+        return False
+    if not with_frames:
+        torch.cuda.memory._record_memory_history(enabled="all", context=None)
+        return True
+    torch.cuda.memory._record_memory_history(enabled="all", context="all", stacks="python", max_entries=1 << 22)
+    return "frames"
+
+
+def end(args, truth, history):
+    """Writes what the allocator knows, and ends the process."""
     cuda = args.device.startswith("cuda")
-    history = False
     if cuda:
-        torch.cuda.init()
-        history = bool(args.oracle) and not args.no_history and backend() == "native"
-        if history:
-            torch.cuda.memory._record_memory_history(enabled="all", context=None)
-    truth = {"torch": str(torch.__version__), "pid": os.getpid(), "attach": None}
-    begin = time.monotonic()
+        torch.cuda.synchronize()
+        truth["backend"] = backend()
+        truth["end"] = look(history)
+    if args.oracle:
+        with open(args.oracle, "wb") as f:
+            pickle.dump(truth, f, 4)
+    if args.wait:
+        say("done")
+        told(wait=True)
+    elif not args.oracle:
+        say("%d steps in %.2f s" % (truth["steps"], truth["seconds"]))
+        if cuda:
+            for d in devices():
+                say("cuda:%d  peak %.1f MiB allocated, %.1f MiB reserved" % (
+                    d, torch.cuda.max_memory_allocated(d) / 2**20, torch.cuda.max_memory_reserved(d) / 2**20))
+    sys.stdout.flush()
+    os._exit(0)  # no destructor may free anything after the file is written
+
+
+def new_truth():
+    return {"torch": str(torch.__version__), "pid": os.getpid(), "attach": None}
+
+
+def main(job, args):
+    history, truth = begin(args), new_truth()
+    cuda = args.device.startswith("cuda")
+    start = time.monotonic()
     job = job(args)
     step = 0
     while args.until_told or step < args.steps:
@@ -137,22 +180,5 @@ def main(job, args):
         step += 1
         if args.pause:
             time.sleep(args.pause)
-    truth["steps"], truth["seconds"] = step, time.monotonic() - begin
-    if cuda:
-        torch.cuda.synchronize()
-        truth["backend"] = backend()
-        truth["end"] = look(history)
-    if args.oracle:
-        with open(args.oracle, "wb") as f:
-            pickle.dump(truth, f, 4)
-    if args.wait:
-        say("done")
-        told(wait=True)
-    elif not args.oracle:
-        say("%d steps in %.2f s" % (step, truth["seconds"]))
-        if cuda:
-            for d in devices():
-                say("cuda:%d  peak %.1f MiB allocated, %.1f MiB reserved" % (
-                    d, torch.cuda.max_memory_allocated(d) / 2**20, torch.cuda.max_memory_reserved(d) / 2**20))
-    sys.stdout.flush()
-    os._exit(0)  # no destructor may free anything after the file is written
+    truth["steps"], truth["seconds"] = step, time.monotonic() - start
+    end(args, truth, history)

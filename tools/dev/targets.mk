@@ -43,13 +43,16 @@ night-programs: NEEDS := formats tables api pages engines
 night-pages: NEEDS := pages
 night-fleet: NEEDS := pages charts collector
 night-hosts: NEEDS := guests golden
+zoo night-zoo: NEEDS := zoo
 night-versions: deps-test ## test other versions of PyTorch
 night-programs: deps-test ## let programs of others read exports, tables and documents
 night-pages: deps-test ## use exported pages and the dashboard in Chromium
 night-fleet: deps-test ## test metrics, manifests and many hosts with Prometheus, Helm and an OpenTelemetry collector
 night-long: deps-test ## test long captures and a loaded server
 night-hosts: deps-test ## test gVisor, musl, images and emulated kernels
-NIGHT_TESTS := $(addprefix night-,versions programs pages fleet long hosts)
+night-zoo: deps-test ## compare jobs of common libraries with the history that PyTorch keeps (1.5 GB once)
+zoo: night-zoo ## the same
+NIGHT_TESTS := $(addprefix night-,versions programs pages fleet long hosts zoo)
 $(NIGHT_TESTS):
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)OUTPUT=$(OUTPUT) tests/run.py --ring nightly=$(@:night-%=%)
@@ -57,7 +60,7 @@ $(NIGHT_TESTS):
 # NIGHT="chaos night-fleet": only these.
 NIGHT ?= $(NIGHT_TESTS) chaos truth attribution formats advice-truth estimate-truth browsers serving host-leaks fleet leak-rates soak soak-real \
 	test-kernels test-many-cpus test-kernels-arm test-emulated distros test-packages matrix asan asan-serve fuzz-long mutate
-.PHONY: nightly $(NIGHT_TESTS)
+.PHONY: nightly zoo $(NIGHT_TESTS)
 nightly: ## run all that `make test` leaves to the night, with results in docs/reference/SUPPORT.md; NIGHT=TARGET: only that
 	$(Q)OUTPUT=$(OUTPUT) tools/dev/matrix.py night $(NIGHT)
 
