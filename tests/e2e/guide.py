@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import harness
-from harness import REPO, Skip, check, scratch
+from harness import REPO, Skip, check, installed, scratch
 
 GUIDE = os.environ.get("MEMTRACE_GUIDE") or os.path.join(REPO, "..", "shared", "reference", "required", "http-api.md")
 HOST = "http://localhost:8000"
@@ -16,18 +16,14 @@ HOST = "http://localhost:8000"
 
 def api_python():
     """The interpreter with requests, schemathesis and openapi-spec-validator."""
-    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", "api"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skip("no clients of the API: run tools/deps.sh api")
-    return done.stdout.strip()
+    return installed("python", "api", step="api")
 
 
 def esbuild():
     if not shutil.which("node"):
         raise Skip("node is not here")
-    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "foreign"], capture_output=True, text=True, check=False)
-    program = os.path.join(done.stdout.strip() or "/nonexistent", "node_modules", "esbuild", "bin", "esbuild")
-    if done.returncode or not os.path.exists(program):
+    program = os.path.join(installed("foreign", step="pages"), "node_modules", "esbuild", "bin", "esbuild")
+    if not os.path.exists(program):
         raise Skip("no esbuild: run tools/deps.sh pages")
     return program
 

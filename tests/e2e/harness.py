@@ -116,6 +116,14 @@ def scratch(name=""):
     return os.path.join(_scratch, name) if name else _scratch
 
 
+def made(name, *options, by="make_recording"):
+    """A made-up recording, the same everywhere, or a folder of them, by a program of tests/tools: its path. name: in the scratch
+    folder, or a full path. What it has in it is in tests/unit/synthetic.h, which unit tests use, too."""
+    path = scratch(name)
+    subprocess.run([os.path.join(OUT, "tests", "tools", by), path, *options], check=True, timeout=120)
+    return path
+
+
 def read_json(path):
     with open(path, encoding="utf-8") as f:
         return json.load(f)
@@ -446,9 +454,14 @@ def python(role="main"):
         raise NotInRing
     # Left out here, it would run in no ring.
     check(RING != "test" or role not in VERSIONS, "PyTorch %s is for the night: mark the test @nightly", role)
-    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", role], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skip("no torch (%s): %s" % (role, done.stderr.strip() or "run tools/deps.sh torch test versions"))
+    return installed("python", role, step="torch test versions")
+
+
+def installed(*what, step):
+    """What `tools/deps.sh WHAT` names: an interpreter, a program or a folder. Skips if it is not here; step: the one that gets it."""
+    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), *what], capture_output=True, text=True, check=False)
+    if done.returncode or not done.stdout.strip():
+        raise Skip("no %s: %s" % (" ".join(what), done.stderr.strip() or "run tools/deps.sh " + step))
     return done.stdout.strip()
 
 

@@ -16,7 +16,7 @@ import harness
 import guide
 import mtr_reader
 import server
-from harness import Skip, check, equal, nightly, run, scratch, tool
+from harness import Skip, check, equal, made, nightly, run, scratch, tool
 
 MIB = 1 << 20
 API_VERSION = 1  # HTTP_API_VERSION in user/serve/web/route.h
@@ -261,12 +261,12 @@ def test_exports_are_those_of_export():
     urls = {}
     for name in formats:
         check(name in text, "export --help has no %s", name)
-        made = s.post("/api/trace/export", {"trace_id": got["trace_id"], "format": name}).expect().json
-        equal((made["trace_id"], made["format"]), (got["trace_id"], name), "what was made")
-        file = s.get(made["download_url"]).expect()
-        equal(len(file.body), made["file_size_bytes"], "bytes of " + name)
-        check(got["trace_id"] in made["download_url"] and file.type, "%s: %s as %s", name, made["download_url"], file.type)
-        urls[name] = made["download_url"]
+        exported = s.post("/api/trace/export", {"trace_id": got["trace_id"], "format": name}).expect().json
+        equal((exported["trace_id"], exported["format"]), (got["trace_id"], name), "what was made")
+        file = s.get(exported["download_url"]).expect()
+        equal(len(file.body), exported["file_size_bytes"], "bytes of " + name)
+        check(got["trace_id"] in exported["download_url"] and file.type, "%s: %s as %s", name, exported["download_url"], file.type)
+        urls[name] = exported["download_url"]
         out = scratch("export-" + name)
         equal(tool("export", name, path, "-f", "-o", out)[0], 0, "export " + name)
         with open(out, "rb") as f:
@@ -298,7 +298,7 @@ def test_leaks_diff_compare():
 def test_ranks():
     """One report of many recordings: what `report` says about them, without the rows in which they are equal."""
     folder = scratch("ranks")
-    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_fleet"), folder, "300"], check=True, timeout=60)
+    made(folder, "300", by="make_fleet")
     paths = [os.path.join(folder, "rank-%d.mtr" % n) for n in range(300)]
     s = server.Server(*paths)
     for trace_id in s.get("/api/trace/list").expect().json["active_traces"]:
@@ -327,7 +327,7 @@ def test_ranks_of_one_job_of_several():
     """Recordings of two jobs on the command line: a folder is a job."""
     jobs = {"first": 8, "second": 4}
     for name, n in jobs.items():
-        subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_fleet"), scratch(name), str(n)], check=True, timeout=60)
+        made(name, str(n), by="make_fleet")
     s = server.Server(*(scratch("%s//rank-%d.mtr" % (name, rank)) for name, n in jobs.items() for rank in range(n)))
     traces = [s.wait_trace(trace_id) for trace_id in s.get("/api/trace/list").expect().json["active_traces"]]
     equal(sorted(t["folder"] for t in traces), ["first"] * 8 + ["second"] * 4, "folders")
@@ -343,8 +343,7 @@ def test_ranks_of_one_job_of_several():
 
 def test_words_of_the_command_line():
     """Parameters have the values of the options, and messages name what is accepted, without the options' dashes."""
-    marks = scratch("marks.mtr")
-    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), marks, "marks"], check=True, timeout=60)
+    marks = made("marks.mtr", "marks")
     s = server.Server(*(os.path.join(harness.REPO, "tests", "data", "guide", name) for name in ("base.mtr", "leak.mtr")), marks)
     for trace_id in s.get("/api/trace/list").expect().json["active_traces"]:
         s.wait_trace(trace_id)
@@ -366,9 +365,9 @@ def test_words_of_the_command_line():
         code, out, err = tool(options[0], "--format=json", *options[1:])
         equal(code, 0, "%s: %s" % (options, err))
         equal(ask(call, **query).expect().json, json.loads(out), "%s %s" % (call, query))
-    made = s.post("/api/trace/export", {"trace_id": old, "format": "folded", "at": "mark:memory unmapped*"}).expect().json
+    exported = s.post("/api/trace/export", {"trace_id": old, "format": "folded", "at": "mark:memory unmapped*"}).expect().json
     code, out, err = tool("export", "folded", "--at=mark:memory unmapped*", "-o", "-", marks)
-    equal((code, s.get(made["download_url"]).expect().body.decode()), (0, out), "the export at a mark")
+    equal((code, s.get(exported["download_url"]).expect().body.decode()), (0, out), "the export at a mark")
     two = "trace_base,trace_leak"
     for call, query, status, field, said in (
             ("ranks", {"traces": two, "job": "job"}, 422, "job", "cannot be combined with traces"),
@@ -556,8 +555,7 @@ def test_processes_come_and_go():
 
 def test_recordings_without_root():
     """Serves given files without privileges: everything except captures."""
-    path = scratch("given.mtr")
-    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), path], check=True, timeout=60)
+    path = made("given.mtr")
     os.chmod(path, 0o644)
     os.utime(path, (0, 0))
     folder, prefix = scratch("nobodys"), ()
@@ -580,8 +578,8 @@ def test_recordings_without_root():
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(trace["begun"]))
     equal((trace["pid"], began), (document["target"]["pid"], document["capture"]["start"]), "whose it is, and when it was begun")
     equal(type(s.get("/api/health").expect().json["uptime_s"]), int, "uptime in whole seconds")
-    made = s.post("/api/trace/export", {"trace_id": trace_id, "format": "speedscope"}).expect().json
-    equal(len(s.get(made["download_url"]).expect().body), made["file_size_bytes"], "bytes")
+    exported = s.post("/api/trace/export", {"trace_id": trace_id, "format": "speedscope"}).expect().json
+    equal(len(s.get(exported["download_url"]).expect().body), exported["file_size_bytes"], "bytes")
     check(os.path.exists(path), "the file that was given has gone")
     s.stop()
 
@@ -644,8 +642,8 @@ def test_guide_curl():
     of_guide = guide.block("bash", "resnet50")
     trace_id = json.loads(guide.run_shell("trace.sh", of_guide, s.url))["trace_id"]
     here = "trace_1705536000000"
-    made = json.loads(guide.run_shell("export.sh", guide.block("bash", "/api/trace/export").replace(here, trace_id), s.url))
-    equal(made["trace_id"], trace_id, "what was exported")
+    exported = json.loads(guide.run_shell("export.sh", guide.block("bash", "/api/trace/export").replace(here, trace_id), s.url))
+    equal(exported["trace_id"], trace_id, "what was exported")
     check(trace_id in guide.run_shell("list.sh", guide.block("bash", "/api/trace/list"), s.url), "the list")
     check("deleted" in guide.run_shell("delete.sh", guide.block("bash", "-X DELETE").replace(here, trace_id), s.url), "deleting")
     check("ok" in guide.run_shell("health.sh", guide.block("bash", "/api/health"), s.url), "health")

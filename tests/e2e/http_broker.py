@@ -15,7 +15,7 @@ import time
 
 import harness
 import server
-from harness import TOOL, Skip, check, equal, nightly, run, scratch, spawn, until
+from harness import TOOL, Skip, check, equal, made, nightly, run, scratch, spawn, until
 
 _shared = {}
 
@@ -253,7 +253,7 @@ def stopped_worker(s, trace):
 def test_requests_that_were_given_up_make_room():
     """Clients that request work and disconnect leave no work in the queue or with the worker."""
     needs_root()
-    s = server.Server("--max-workers", "1", "--requests-per-minute", "0", make(scratch("given-up.mtr")))
+    s = server.Server("--max-workers", "1", "--requests-per-minute", "0", made("given-up.mtr"))
     trace = s.get("/api/trace/list").expect().json["active_traces"][0]
     s.wait_trace(trace)
     first = stopped_worker(s, trace)
@@ -422,8 +422,7 @@ def test_own_folder_goes():
     """Without -o the folder exists as long as the server; a killed server's folder is removed by the next."""
     server.needs_serve()
     inside = tempfile.mkdtemp(dir=scratch("."))
-    recording = scratch("given.mtr")
-    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), recording], check=True)
+    recording = made("given.mtr")
     # Readiness notification as for systemd.
     told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     told.bind(os.path.join(inside, "..", "notify-%d" % os.getpid()))
@@ -449,11 +448,6 @@ def test_own_folder_goes():
     told.close()
 
 
-def make(path, kind=None):
-    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), path, *([kind] if kind else [])], check=True, timeout=60)
-    return path
-
-
 def at_once(calls):
     """The answers of concurrent calls, each on its own connection."""
     answers = [None] * len(calls)
@@ -472,15 +466,15 @@ def at_once(calls):
 
 def test_exports_at_once():
     """Exports of one trace: each client gets its own file, and equal ones are made once."""
-    s = server.Server(make(scratch("at-once.mtr")), root=False, prefix=())
+    s = server.Server(made("at-once.mtr"), root=False, prefix=())
     trace = s.get("/api/trace/list").expect().json["active_traces"][0]
     s.wait_trace(trace)
     end = s.get("/api/trace/" + trace).expect().json["capture"]["duration"]
     bodies = [{"trace_id": trace, "format": "folded", "at": "%g" % (end * k / 10)} for k in range(1, 7)] + [{"trace_id": trace, "format": "html"}] * 6
-    made = [a.expect().json for a in at_once([lambda b=b: s.connect().post("/api/trace/export", b) for b in bodies])]
-    equal(len({m["file"] for m in made[:6]}), 6, "files of six moments: %s" % [m["file"] for m in made])
-    equal(len({m["file"] for m in made[6:]}), 1, "files of one page: %s" % [m["file"] for m in made])
-    for m in made:
+    exported = [a.expect().json for a in at_once([lambda b=b: s.connect().post("/api/trace/export", b) for b in bodies])]
+    equal(len({m["file"] for m in exported[:6]}), 6, "files of six moments: %s" % [m["file"] for m in exported])
+    equal(len({m["file"] for m in exported[6:]}), 1, "files of one page: %s" % [m["file"] for m in exported])
+    for m in exported:
         equal(len(s.get(m["download_url"]).expect().body), m["file_size_bytes"], m["file"])
     equal(len([n for n in os.listdir(s.folder) if n.startswith("trace_")]), 7, "files: %s" % os.listdir(s.folder))
     # One more export than are kept: the least recently used is removed and made again on request.
@@ -488,10 +482,10 @@ def test_exports_at_once():
     for k in range(26):
         s.post("/api/trace/export", {"trace_id": trace, "format": "folded", "at": "%g" % (end * (k + 1) / 30), "device": "cuda:0"}).expect()
     equal(len([n for n in os.listdir(s.folder) if n.startswith("trace_")]), 32, "files: %s" % os.listdir(s.folder))
-    gone = [i for i in range(6) if s.get(made[i]["download_url"]).status == 404]
+    gone = [i for i in range(6) if s.get(exported[i]["download_url"]).status == 404]
     equal(len(gone), 1, "files that made room: %s" % gone)
     again = s.post("/api/trace/export", bodies[gone[0]]).expect().json
-    equal(again["file_size_bytes"], made[gone[0]]["file_size_bytes"], "made again")
+    equal(again["file_size_bytes"], exported[gone[0]]["file_size_bytes"], "made again")
     s.get(again["download_url"]).expect()
     s.stop()
 
@@ -499,7 +493,7 @@ def test_exports_at_once():
 def test_exports_larger_than_their_share():
     """Too large exports are refused with a message, whether the worker is still writing or has ended; no file is left, and the
     server continues."""
-    s = server.Server("--max-disk", "4M", make(scratch("share.mtr")), root=False)
+    s = server.Server("--max-disk", "4M", made("share.mtr"), root=False)
     trace = s.get("/api/trace/list").expect().json["active_traces"][0]
     s.wait_trace(trace)
     with open(os.path.join(s.folder, "other"), "wb") as f:
@@ -519,9 +513,9 @@ def test_names_of_given_files():
     others = scratch("others-names-%d" % os.getpid())
     os.mkdir(folder, 0o700)
     os.mkdir(others)
-    kept = make(os.path.join(folder, "trace_123.mtr"))
-    given = make(os.path.join(others, "trace_123.mtr"), "tiny")
-    make(os.path.join(others, "-x.mtr"), "tiny")
+    kept = made(os.path.join(folder, "trace_123.mtr"))
+    given = made(os.path.join(others, "trace_123.mtr"), "tiny")
+    made(os.path.join(others, "-x.mtr"), "tiny")
     s = server.Server("--", given, os.path.join(others, "-x.mtr"), folder=folder, root=harness.IS_ROOT)
     for trace in s.get("/api/trace/list").expect().json["active_traces"]:
         equal(s.wait_trace(trace)["state"], "done", trace)

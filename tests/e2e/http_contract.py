@@ -17,7 +17,7 @@ import time
 import harness
 import guide
 import server
-from harness import Failure, check, equal, run, scratch
+from harness import Failure, check, equal, made, run, scratch
 
 EXAMPLES = int(os.environ.get("MEMTRACE_CONTRACT_EXAMPLES", "4"))
 # Captures take most of the time: with few examples, few requests start captures.
@@ -35,11 +35,10 @@ _shared = {}
 
 def recordings():
     """Many copies of one recording: requests may delete them."""
-    made = scratch("contract.mtr")
-    if not os.path.exists(made):
-        subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), made], check=True, timeout=60)
+    if not os.path.exists(scratch("contract.mtr")):
+        path = made("contract.mtr")
         for n in range(RECORDINGS):
-            shutil.copy(made, scratch("contract-%d.mtr" % n))
+            shutil.copy(path, scratch("contract-%d.mtr" % n))
     return [scratch("contract-%d.mtr" % n) for n in range(RECORDINGS)]
 
 

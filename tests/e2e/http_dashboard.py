@@ -11,9 +11,9 @@ import zlib
 
 import harness
 import server
-from harness import OUT, Skip, check, equal, run, scratch, spawn
+from harness import OUT, Skip, check, equal, made, run, scratch, spawn
 from test_foreign import readers
-from test_page import made, node
+from test_page import node
 
 PICTURES = os.path.join(OUT, "test-logs", "dashboard")
 NAME = "<img src=x>"
@@ -96,11 +96,10 @@ def test_ranks():
     """The ranks of a job as a heat map: by mouse and keys, light and dark, and 4,096 of them."""
     server.needs_serve()
     os.makedirs(PICTURES, exist_ok=True)
-    make = os.path.join(OUT, "tests", "tools", "make_fleet")
     few, other, many, path = scratch("ranks-few"), scratch("ranks-other"), scratch("ranks-many"), scratch("ranks.json")
-    subprocess.run([make, few, "40"], check=True, timeout=60)
-    subprocess.run([make, other, "4"], check=True, timeout=60)
-    subprocess.run([make, many, "4096"], check=True, timeout=120)
+    made(few, "40", by="make_fleet")
+    made(other, "4", by="make_fleet")
+    made(many, "4096", by="make_fleet")
     code, out, err = harness.tool("report", "--together", "--outliers", "--format", "json", many)
     equal(code, 0, "report of many (%s)" % err)
     with open(path, "w", encoding="utf-8") as f:

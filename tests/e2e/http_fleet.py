@@ -22,7 +22,7 @@ import urllib.request
 import harness
 import readers
 import server
-from harness import REPO, Failure, Skip, check, equal, run, scratch, spawn
+from harness import REPO, Failure, Skip, check, equal, installed, run, scratch, spawn
 
 DEPLOY = os.path.join(REPO, "tools", "packaging", "deploy")
 TOKEN = "push-token-0123456789"
@@ -32,10 +32,7 @@ _shared = {}
 # ---- other projects' programs ----
 
 def deps(*what):
-    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), *what], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skip(done.stderr.strip() or "run tools/deps.sh fleet")
-    return done.stdout.strip()
+    return installed(*what, step="fleet")
 
 
 def prometheus(name):

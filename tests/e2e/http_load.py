@@ -8,12 +8,11 @@ requests are answered, and the server's resources stay constant.
 MEMTRACE_LOAD_REQUESTS: number of requests (default 12000; 100000 is a long run). MEMTRACE_SERVE: another build of the program.
 """
 import os
-import subprocess
 import time
 
 import harness
 import server
-from harness import check, equal, run, scratch
+from harness import check, equal, made, run
 from load import Ask, Load, quantile
 
 REQUESTS = int(os.environ.get("MEMTRACE_LOAD_REQUESTS", "12000"))
@@ -28,10 +27,8 @@ _shared = {}
 def served():
     server.needs_serve(PROGRAM)
     if "server" not in _shared:
-        made = scratch("load.mtr")
-        subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), made], check=True, timeout=60)
         job = _shared["job"] = server.Job("--spread", "1000", "--pause", "0.001", kept=True).ready()
-        _shared["server"] = server.Server("--target", "my_model=%d" % job.pid, "--requests-per-minute", "0", "--max-events", "10000000", made, tool=PROGRAM,
+        _shared["server"] = server.Server("--target", "my_model=%d" % job.pid, "--requests-per-minute", "0", "--max-events", "10000000", made("load.mtr"), tool=PROGRAM,
                                           kept=True)
         _shared["id"] = _shared["server"].get("/api/trace/list").expect().json["active_traces"][0]
     return _shared["server"]

@@ -19,7 +19,7 @@ import time
 
 import harness
 import server
-from harness import Skip, check, equal, run, scratch
+from harness import Skip, check, equal, made, run, scratch
 
 TOKEN = "correct-horse-battery-staple"
 ROOT = harness.IS_ROOT or shutil.which("sudo") is not None  # without root, run only tests that need no rights
@@ -29,8 +29,7 @@ _shared = {}
 
 def recording():
     if "recording" not in _shared:
-        _shared["recording"] = scratch("safety.mtr")
-        subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), _shared["recording"]], check=True, timeout=60)
+        _shared["recording"] = made("safety.mtr")
     return _shared["recording"]
 
 

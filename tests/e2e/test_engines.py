@@ -10,7 +10,7 @@ import re
 import subprocess
 
 import test_tables
-from harness import REPO, Skip, equal, run, scratch
+from harness import equal, installed, run, scratch
 
 # Prints the answers of one engine.
 SPARK = """
@@ -41,10 +41,7 @@ ENGINES = {"Spark": SPARK, "ClickHouse": CLICKHOUSE}
 
 def ask(engine, folder, queries):
     """The rows of each query."""
-    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", "engines"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skip("no environment with Spark and ClickHouse: tools/deps.sh engines")
-    done = subprocess.run([done.stdout.strip(), "-c", ENGINES[engine], folder, scratch(engine + folder.replace("/", "-"))], input=json.dumps(queries), capture_output=True,
+    done = subprocess.run([installed("python", "engines", step="engines"), "-c", ENGINES[engine], folder, scratch(engine + folder.replace("/", "-"))], input=json.dumps(queries), capture_output=True,
                           text=True, check=False, timeout=300)
     equal(done.returncode, 0, "%s: %s" % (engine, done.stderr[-3000:]))
     return json.loads(done.stdout)

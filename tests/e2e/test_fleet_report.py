@@ -8,16 +8,15 @@ import os
 import subprocess
 import time
 
-from harness import OUT, TOOL, check, equal, read_json, run, scratch, tool
+from harness import TOOL, check, equal, made, read_json, run, scratch, tool
 
-MAKE = os.path.join(OUT, "tests", "tools", "make_fleet")
 MIB = 1 << 20
 
 
 def fleet(ranks):
     folder = scratch("fleet-%d" % ranks)
     if not os.path.exists(folder):
-        subprocess.run([MAKE, folder, str(ranks)], check=True, timeout=120)
+        made(folder, str(ranks), by="make_fleet")
     return folder
 
 

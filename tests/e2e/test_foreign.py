@@ -9,20 +9,17 @@ import subprocess
 import sys
 
 import harness
-from harness import Skip, check, equal, own, record, run, scratch, tool, workload
+from harness import Skip, check, equal, installed, own, record, run, scratch, tool, workload
 
 
 def readers():
     """A folder with the scripts of tests/foreign and their node_modules."""
     if not shutil.which("node"):
         raise Skip("node is not here")
-    done = subprocess.run([os.path.join(harness.REPO, "tools", "deps.sh"), "foreign"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skip(done.stderr.strip())
-    folder = scratch("foreign")
+    packages, folder = installed("foreign", step="pages"), scratch("foreign")
     if not os.path.exists(folder):
         os.mkdir(folder)
-        os.symlink(os.path.join(done.stdout.strip(), "node_modules"), os.path.join(folder, "node_modules"))
+        os.symlink(os.path.join(packages, "node_modules"), os.path.join(folder, "node_modules"))
         source = os.path.join(harness.REPO, "tests", "foreign")
         for name in os.listdir(source):
             if name.endswith((".mjs", ".json")):

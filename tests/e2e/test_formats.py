@@ -17,7 +17,7 @@ import harness
 import mtr_reader
 import readers
 import snapshots
-from harness import OUT, Skip, check, equal, nightly, run, scratch, tool
+from harness import Skip, check, equal, made, nightly, run, scratch, tool
 
 HISTORY = os.path.join(harness.WORKLOADS, "cuda", "history.py")
 GOLDEN = os.path.join(harness.REPO, "tests", "data", "golden")
@@ -28,9 +28,7 @@ IN_A_BROWSER = ("Chromium", "speedscope")
 
 def recording(*options):
     path = scratch("formats%s.mtr" % "-".join(("", *options)))
-    if not os.path.exists(path):
-        subprocess.run([os.path.join(OUT, "tests", "tools", "make_recording"), path, *options], check=True, timeout=60)
-    return path
+    return path if os.path.exists(path) else made(path, *options)
 
 
 def export(name, *options, of):

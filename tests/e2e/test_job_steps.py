@@ -164,9 +164,7 @@ def test_unknown():
 @nightly("programs")
 def test_table():
     """`job_step` of `export parquet`."""
-    done = subprocess.run([os.path.join(harness.REPO, "tools", "deps.sh"), "python", "tables"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise harness.Skip("no environment with pyarrow: tools/deps.sh tables")
+    arrow = harness.installed("python", "tables", step="tables")
     p = job("adam", 42)
     numbered = record(p, "numbered.mtr", "--steps", "30")
     p.stop()
@@ -177,7 +175,7 @@ def test_table():
     equal(tool("export", "parquet", numbered, unnumbered, "-o", scratch("tables"))[0], 0, "export parquet")
     query = "import duckdb, json, sys; print(json.dumps(duckdb.execute(\"SELECT recording, step, job_step FROM read_parquet(" \
         "'%s/steps/**/*.parquet')\" % sys.argv[1]).fetchall()))"
-    done = subprocess.run([done.stdout.strip(), "-c", query, scratch("tables")], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([arrow, "-c", query, scratch("tables")], capture_output=True, text=True, check=False, timeout=60)
     equal(done.returncode, 0, "DuckDB: %s" % done.stderr[-500:])
     rows = json.loads(done.stdout)
     check(len(rows) >= 40, "rows: %s", rows)

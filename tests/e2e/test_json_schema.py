@@ -9,7 +9,7 @@ import re
 import subprocess
 
 import harness
-from harness import OUT, REPO, Skip, check, equal, python, run, scratch, spawn, spawn_job, tool
+from harness import OUT, REPO, Skip, check, equal, made, python, run, scratch, spawn, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 COMMANDS = ("report", "leaks", "diff", "compare", "estimate", "dump", "replay", "watch", "ctl", "live", "fetch")
@@ -64,9 +64,7 @@ def document(command, *args, expect=0, root=False):
 
 
 def recording(*kind):
-    path = scratch("schema%s.mtr" % "-".join(("", *kind)))
-    subprocess.run([os.path.join(OUT, "tests", "tools", "make_recording"), path, *kind], check=True, timeout=60)
-    return path
+    return made("schema%s.mtr" % "-".join(("", *kind)), *kind)
 
 
 def test_documents_of_recordings():

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import harness
-from harness import IS_ROOT, REPO, TOOL, Skip, check, equal, nightly, python, run, scratch, spawn_job, tool
+from harness import IS_ROOT, REPO, TOOL, Skip, check, equal, installed, made, nightly, python, run, scratch, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 PARSE, INVALID, NO_METHOD, PARAMS = -32700, -32600, -32601, -32602
@@ -30,10 +30,7 @@ asyncio.run(main(sys.argv[1], *json.load(sys.stdin)))
 
 def official(options, *calls):
     """The names of the tools, and the answers of the calls."""
-    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", "tables"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skip("no environment with mcp: tools/deps.sh tables")
-    said = subprocess.run([done.stdout.strip(), "-c", CLIENT, TOOL], input=json.dumps([options, calls]), capture_output=True, text=True,
+    said = subprocess.run([installed("python", "tables", step="tables"), "-c", CLIENT, TOOL], input=json.dumps([options, calls]), capture_output=True, text=True,
                           check=False, timeout=120)
     equal(said.returncode, 0, "the official client: %s" % said.stderr[-1500:])
     return json.loads(said.stdout)
@@ -125,8 +122,7 @@ def test_answers_are_bounded():
 
 def test_values_of_the_command_line():
     """`at` and `by` take what the options take, and a refusal names it."""
-    marks = os.path.join(folder(), "marks.mtr")
-    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), marks, "marks"], check=True, timeout=60)
+    marks = made(os.path.join(folder(), "marks.mtr"), "marks")
     asked = [("report", {"recording": "marks.mtr", "at": "mark:memory unmapped*", "by": "module,category"}), ("report", {"recording": "base.mtr", "at": "0.5s", "by": "segment"}),
              ("diff", {"old": "marks.mtr", "new": "marks.mtr", "at": "mark:memory unmapped*,end"}), ("report", {"recording": "job", "by": "module,category"})]
     answers = talk(*(call(name, format="json", top=2, **arguments) for name, arguments in asked), options=("--max-answer", "1M"))

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 
 import harness
-from harness import OUT, REPO, Skip, check, equal, python, run, scratch, spawn, spawn_job, tool
+from harness import REPO, check, equal, installed, made, python, run, scratch, spawn, spawn_job, tool
 
 # The tables of trace_processor that the queries use, from the JSON by the rules of its importer: spans and instants are slices of a
 # thread's track, counters have a track for each key.
@@ -60,10 +60,7 @@ def ask(path, sql):
             out = subprocess.run([program, "-q", scratch("query.sql"), path], capture_output=True, text=True, check=True, timeout=60).stdout
             answers.append([[cell.strip('"') for cell in line.split(",")] for line in out.splitlines()[1:] if line])
         return answers
-    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", "tables"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skip("neither trace_processor nor DuckDB: tools/deps.sh tables")
-    done = subprocess.run([done.stdout.strip(), "-c", STAND_IN, path], input=json.dumps(sql), capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([installed("python", "tables", step="tables"), "-c", STAND_IN, path], input=json.dumps(sql), capture_output=True, text=True, check=False, timeout=120)
     equal(done.returncode, 0, "queries: %s" % done.stderr[-1500:])
     return json.loads(done.stdout)
 
@@ -110,8 +107,7 @@ def test_profiled_training():
 
 def test_kernels():
     """A kernel at the peak, and the bytes of the operation that started it."""
-    path, trace = scratch("tiny.mtr"), scratch("kernels.json")
-    subprocess.run([os.path.join(OUT, "tests", "tools", "make_recording"), path, "tiny"], check=True, timeout=60)
+    path, trace = made("tiny.mtr", "tiny"), scratch("kernels.json")
     doc = harness.report(path, at="peak")
     start = datetime.datetime.fromisoformat(doc["capture"]["start"].replace("Z", "+00:00"))
     start_ns = int(start.timestamp()) * 10**9 + start.microsecond * 1000
@@ -136,8 +132,7 @@ def trace_of(path, base, events):
 
 
 def test_traces_of_no_profiler():
-    path, trace = scratch("tiny.mtr"), scratch("bad.json")
-    subprocess.run([os.path.join(OUT, "tests", "tools", "make_recording"), path, "tiny"], check=True, timeout=60)
+    path, trace = made("tiny.mtr", "tiny"), scratch("bad.json")
     for text in ("", "x", "[]", "{", "{}", '{"traceEvents": [', '{"traceEvents": [{]}', '{"traceEvents": [{}]}', '{"baseTimeNanoseconds": 1}',
                  '{"baseTimeNanoseconds": "x", "traceEvents": [{}]}', '{"baseTimeNanoseconds": 1, "traceEvents": [{"a": "%s"}]}' % ("x" * (2 << 20)),
                  '{"baseTimeNanoseconds": 1, "traceEvents": [%s]}' % ("[" * 5000), '{"baseTimeNanoseconds": -9223372036854775808, "traceEvents": [{}]}'):

@@ -10,7 +10,7 @@ import re
 import subprocess
 
 import harness
-from harness import OUT, Skip, check, equal, run, scratch, tool
+from harness import OUT, Skip, check, equal, made, run, scratch, tool
 from test_foreign import readers
 from test_hostile import hostile_names, made_recording
 
@@ -23,13 +23,6 @@ def export(recording, *options):
     code, _, err = tool("export", "html", recording, "-o", page, "-f", *options)
     equal(code, 0, "export html: " + err)
     return page
-
-
-def made(name, *options):
-    """A generated job, equal to the byte everywhere."""
-    path = scratch(name)
-    subprocess.run([os.path.join(OUT, "tests", "tools", "make_recording"), path, *options], check=True, timeout=60)
-    return path
 
 
 def node(script, *args):
@@ -152,7 +145,7 @@ def test_other_pages():
     """Names with markup; many events, with a selection of moments."""
     hostile, many = scratch("page-hostile.mtr"), scratch("page-many.mtr")
     made_recording(hostile, [b"</script><img src=x onerror=alert(1)>", b"<!--<script>", b"' onload=alert(1) x='", *hostile_names(1500)])
-    subprocess.run([os.path.join(OUT, "tests", "tools", "make_events"), many, "1600000"], check=True, timeout=60)
+    made(many, "1600000", by="make_events")
     node("visit_page.mjs", export(hostile), export(many))
 
 
@@ -193,7 +186,7 @@ def test_ranks():
     os.makedirs(pictures, exist_ok=True)
     for n, odd in ((64, 21), (4096, 1365)):
         folder, page = scratch("ranks-%d" % n), scratch("ranks-%d.html" % n)
-        subprocess.run([os.path.join(OUT, "tests", "tools", "make_fleet"), folder, str(n)], check=True, timeout=120)
+        made(folder, str(n), by="make_fleet")
         code, html, err = harness.tool("report", "--format", "html", folder)
         equal((code, err), (0, ""), "exit code")
         code, document, _ = harness.tool("report", "--together", "--outliers", "--format", "json", folder)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 
 import harness
-from harness import OUT, TOOL, Skip, check, equal, nightly, own, python, record, run, scratch, spawn, tool
+from harness import TOOL, Skip, check, equal, made, nightly, own, python, record, run, scratch, spawn, tool
 
 DATA = os.path.join(harness.REPO, "user", "export", "page", "data.js")
 GROUPS = ("line", "category", "module")
@@ -148,16 +148,9 @@ def segments(page, device, moments):
     check(seen > 0, "no segment was seen")
 
 
-def made(name, *args):
-    path = scratch(args[0])
-    done = subprocess.run([os.path.join(OUT, "tests", "tools", name), path, *args[1:]], capture_output=True, text=True, timeout=60, check=False)
-    equal(done.returncode, 0, "%s: %s" % (name, done.stderr))
-    return path
-
-
 def test_attached_out_of_memory():
     """Two devices, blocks from before attach, out of memory."""
-    page = accept(made("make_recording", "page-oom.mtr", "oom"), 10)
+    page = accept(made("page-oom.mtr", "oom"), 10)
     equal(page.head["moments"], "every", "moments")
     oom = page.head["ooms"][0]
     page = Page(page.recording, "--at", "oom", "--device", oom["device"])
@@ -168,7 +161,7 @@ def test_attached_out_of_memory():
 
 def test_modules_of_the_moment():
     """A line's modules are those that hold memory at the moment, not all of the recording."""
-    page, several = Page(made("make_recording", "page-modules.mtr")), 0
+    page, several = Page(made("page-modules.mtr")), 0
     for i, dev in enumerate(page.head["devices"]):
         all_ = page.ask({"ask": "times", "device": i})[0]
         for when in ["%.9f" % all_[k] for k in range(0, len(all_), max(1, len(all_) // 5))]:
@@ -184,7 +177,7 @@ def test_modules_of_the_moment():
 
 
 def test_asked_moment():
-    page = Page(made("make_recording", "page-at.mtr"), "--at", "0.1")
+    page = Page(made("page-at.mtr"), "--at", "0.1")
     for i, dev in enumerate(page.head["devices"]):
         equal(dev["at_moment"], page.ask({"ask": "at", "device": i, "time": 0.1})[0], "moment of %s" % dev["name"])
     peak = report(page.recording, "peak", "line", page.head["devices"][page.head["main"]]["name"])
@@ -198,7 +191,7 @@ def test_asked_moment():
 
 def test_series():
     """Buckets keep all extremes, and bands add up to the most bytes that were allocated in a bucket."""
-    page = Page(made("make_recording", "page-series.mtr"))
+    page = Page(made("page-series.mtr"))
     for i, dev in enumerate(page.head["devices"]):
         n, end = 37, page.head["duration"]
         series, *bands = page.ask({"ask": "series", "device": i, "from": 0, "to": end, "n": n},
@@ -216,7 +209,7 @@ def test_series():
 
 def test_many_events():
     """Too many events for a moment each: chosen ones are exact, and events between them are counted."""
-    page = Page(made("make_events", "page-long.mtr", "1600000"))
+    page = Page(made("page-long.mtr", "1600000", by="make_events"))
     equal(page.head["moments"], "chosen", "moments")
     dev = page.head["devices"][0]
     size = os.path.getsize(page.path)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 
 import harness
-from harness import OUT, REPO, Skip, check, equal, nightly, run, scratch, tool
+from harness import REPO, check, equal, installed, nightly, run, scratch, tool
 from mtr_writer import Writer
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
@@ -74,10 +74,7 @@ json.dump(answers, sys.stdout)
 
 
 def environment():
-    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", "tables"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skip("no environment with DuckDB: tools/deps.sh tables")
-    return done.stdout.strip()
+    return installed("python", "tables", step="tables")
 
 
 def read(folder):
@@ -106,9 +103,7 @@ def document(path, *options):
 
 
 def made(*kind):
-    path = scratch("tables%s.mtr" % "-".join(("", *kind)))
-    subprocess.run([os.path.join(OUT, "tests", "tools", "make_recording"), path, *kind], check=True, timeout=60)
-    return path
+    return harness.made("tables%s.mtr" % "-".join(("", *kind)), *kind)
 
 
 def agree(found, paths):
@@ -175,8 +170,7 @@ def test_options_and_names():
         json.dump(index, f)
     hosts = read(export(scratch("of-hosts"), job))["answers"]["hosts"]
     equal(sorted(h for h, _ in hosts), ["node-%d" % i for i in range(4)], "hosts of a folder's index")
-    ranks = scratch("ranks")
-    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_fleet"), ranks, "9"], check=True, timeout=60)
+    ranks = harness.made("ranks", "9", by="make_fleet")
     hosts = read(export(scratch("of-ranks"), ranks))["answers"]["hosts"]
     equal(sorted((r, h) for h, r in hosts), [(i, "node%d" % (i // 8)) for i in range(9)], "hosts of the recordings")
     for args, said in ((("csv", "--job", "x", made("tiny")), "for the format parquet"), (("parquet", made("tiny"), "-o", "-"), "folder"),
@@ -255,8 +249,7 @@ def test_memory_is_constant():
     """Ten times as many events need as much memory."""
     most = []
     for n in (20000, 200000):
-        path = scratch("events-%d.mtr" % n)
-        subprocess.run([os.path.join(OUT, "tests", "tools", "make_events"), path, str(n)], check=True, timeout=60)
+        path = harness.made("events-%d.mtr" % n, str(n), by="make_events")
         done = subprocess.run(["/usr/bin/env", "python3", "-c", "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stderr=subprocess.DEVNULL);"
                                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)", harness.TOOL, "export", "parquet", path, "-f", "-o", scratch("constant")],
                               capture_output=True, text=True, check=True, timeout=120)
