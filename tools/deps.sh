@@ -598,30 +598,39 @@ print_pprof() {
 	echo "$VENVS/pprof"
 }
 
+# Has "$5 DIR GOPATH" build with Go, once, into the folder $1, which has .complete then. What Go downloads is removed. $2: what it
+# is, $3: how long that takes, $4: what is lost without it.
+go_build() {
+	local go
+	[ ! -e "$1/.complete" ] || return 0
+	command -v go >/dev/null || {
+		say "there is no go, which builds $2: $4"
+		return 0
+	}
+	say "building $2 into $1 (about $3)"
+	rm -rf "$1"
+	mkdir -p "$1"
+	go=$(mktemp -d "$VENVS/go.XXXXXX")
+	if (export GOPATH=$go GOCACHE=$go/cache GOFLAGS=-modcacherw && "$5" "$1" "$go" >&2); then
+		touch "$1/.complete"
+	else
+		rm -rf "$1"
+		say "$2 cannot be had: $4"
+	fi
+	rm -rf "$go"
+}
+
 # What checks the Helm chart. All of it comes from Go's module proxy; the modules that it is built from are removed.
 HELM=(helm.sh/helm/v3/cmd/helm@v3.22.0 github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0)
 OPERATOR=github.com/prometheus-operator/prometheus-operator@v0.85.0
 helm_files() {
-	local dir go crds
-	dir=$(helm_dir)
-	[ ! -e "$dir/.complete" ] || return 0
-	command -v go >/dev/null || {
-		say "there is no go, which builds helm: the Helm chart will not be checked"
-		return 0
-	}
-	say "building helm and kubeconform into $dir (about two minutes)"
-	mkdir -p "$VENVS"
-	go=$(mktemp -d "$VENVS/go.XXXXXX")
-	rm -rf "$dir"
-	mkdir "$dir"
-	if (export GOPATH=$go GOCACHE=$go/cache GOBIN=$dir GOFLAGS=-modcacherw && go install -ldflags='-s -w' "${HELM[0]}" >&2 &&
-		go install -ldflags='-s -w' "${HELM[1]}" >&2 && go mod download "$OPERATOR" >&2); then
-		crds=$go/pkg/mod/$OPERATOR/jsonnet/prometheus-operator
-		cp "$crds"/podmonitors-crd.json "$crds"/prometheusrules-crd.json "$dir" && touch "$dir/.complete"
-	else
-		say "helm cannot be had: the Helm chart will not be checked"
-	fi
-	rm -rf "$go"
+	go_build "$(helm_dir)" "helm and kubeconform" "two minutes" "the Helm chart will not be checked" build_helm
+}
+
+build_helm() {
+	local dir=$1 go=$2 crds=$2/pkg/mod/$OPERATOR/jsonnet/prometheus-operator
+	GOBIN=$dir go install -ldflags='-s -w' "${HELM[0]}" && GOBIN=$dir go install -ldflags='-s -w' "${HELM[1]}" &&
+		go mod download "$OPERATOR" && cp "$crds"/podmonitors-crd.json "$crds"/prometheusrules-crd.json "$dir"
 }
 
 helm_dir() {
@@ -648,16 +657,12 @@ gomods() {
 }
 
 collector() {
-	local dir go
-	dir=$(collector_dir)
-	[ ! -e "$dir/.complete" ] || return 0
-	command -v go >/dev/null || {
-		say "there is no go, which builds the OpenTelemetry collector: it will not be asked"
-		return 0
-	}
-	say "building the OpenTelemetry collector into $dir (about three minutes)"
-	mkdir -p "$VENVS"
-	go=$(mktemp -d "$VENVS/go.XXXXXX")
+	go_build "$(collector_dir)" "the OpenTelemetry collector" "three minutes" "it will not be asked" build_collector
+}
+
+# The builder would also get what the tests of its modules need, which the proxy may not have.
+build_collector() {
+	local dir=$1 go=$2
 	{
 		echo "dist: {name: otelcol, output_path: $go/source}"
 		echo "conf_resolver: {default_uri_scheme: file}"
@@ -665,15 +670,9 @@ collector() {
 		echo "exporters:" && gomods "${COLLECTOR_EXPORTERS[@]}"
 		echo "providers:" && gomods "${COLLECTOR_PROVIDERS[@]}"
 	} >"$go/builder.yaml"
-	# The builder would also get what the tests of its modules need, which the proxy may not have.
-	if (export GOPATH=$go GOCACHE=$go/cache GOBIN=$go GOFLAGS=-modcacherw && go install "$COLLECTOR_BUILDER" >&2 &&
-		"$go/builder" --config "$go/builder.yaml" --skip-get-modules --skip-compilation >&2 && cd "$go/source" && go mod init otelcol >&2 &&
-		go get "${COLLECTOR_ALL[@]/ /@}" >&2 && go build -mod=mod -trimpath -ldflags='-s -w' -o "$go/otelcol" . >&2); then
-		mkdir -p "$dir" && mv "$go/otelcol" "$dir" && touch "$dir/.complete"
-	else
-		say "the OpenTelemetry collector cannot be had: it will not be asked"
-	fi
-	rm -rf "$go"
+	GOBIN=$go go install "$COLLECTOR_BUILDER" && "$go/builder" --config "$go/builder.yaml" --skip-get-modules --skip-compilation &&
+		cd "$go/source" && go mod init otelcol && go get "${COLLECTOR_ALL[@]/ /@}" &&
+		go build -mod=mod -trimpath -ldflags='-s -w' -o "$dir/otelcol" .
 }
 
 collector_dir() {
@@ -796,23 +795,15 @@ print_ruff() {
 }
 
 actionlint() {
-	local dir=$VENVS/actionlint-$ACTIONLINT go
-	[ ! -x "$dir/actionlint" ] || return 0
-	command -v go >/dev/null || {
-		say "there is no go, which builds actionlint: workflow files are not checked"
-		return 0
-	}
-	say "building actionlint $ACTIONLINT into $dir (half a minute)"
-	mkdir -p "$VENVS"
-	go=$(mktemp -d "$VENVS/go.XXXXXX")
-	(export GOPATH=$go GOCACHE=$go/cache GOBIN=$dir GOFLAGS=-modcacherw &&
-		go install -ldflags='-s -w' "github.com/rhysd/actionlint/cmd/actionlint@v$ACTIONLINT" >&2) ||
-		say "actionlint cannot be had: workflow files are not checked"
-	rm -rf "$go"
+	go_build "$VENVS/actionlint-$ACTIONLINT" "actionlint $ACTIONLINT" "half a minute" "workflow files are not checked" build_actionlint
+}
+
+build_actionlint() {
+	GOBIN=$1 go install -ldflags='-s -w' "github.com/rhysd/actionlint/cmd/actionlint@v$ACTIONLINT"
 }
 
 print_actionlint() {
-	[ -x "$VENVS/actionlint-$ACTIONLINT/actionlint" ] || die "no actionlint: run tools/deps.sh lint"
+	[ -e "$VENVS/actionlint-$ACTIONLINT/.complete" ] || die "no actionlint: run tools/deps.sh lint"
 	echo "$VENVS/actionlint-$ACTIONLINT/actionlint"
 }
 
