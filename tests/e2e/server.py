@@ -237,14 +237,14 @@ class Server:
         for trace_id in self.get("/api/trace/list").expect().json["active_traces"]:
             self.delete("/api/trace/" + trace_id).expect()
 
-    def stop(self, seconds=20):
+    def stop(self, seconds=60):
         """Stops it by a signal, like a service; nothing may be left."""
         pids = set(self.processes()) | self.seen
         self.client.close()
         self.process.signal(signal.SIGTERM)
         code = self.process.wait(seconds)
         equal(code, 0, "exit code of serve: %s" % self.process.tail(self.process.stderr()))
-        limit = time.monotonic() + 5
+        limit = time.monotonic() + 30
         while any(alive(p) for p in pids) and time.monotonic() < limit:
             time.sleep(0.05)
         left = ["%d %s" % (p, name_of(p)) for p in sorted(pids) if alive(p)]
@@ -288,7 +288,7 @@ class Job:
 
     def end(self):
         self.process.send("end\n")
-        equal(self.process.wait(20), 0, "exit code of the job: %s" % self.process.tail(self.process.stderr()))
+        equal(self.process.wait(120), 0, "exit code of the job: %s" % self.process.tail(self.process.stderr()))
 
 
 def command(*args):

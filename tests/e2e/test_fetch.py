@@ -116,7 +116,7 @@ def test_who_is_missing():
         reasons["plain"] = "SSL"
         servers["plain"] = strange
     begun = time.monotonic()
-    code, out, err = f.fetch(folder + "/", wanted, "-d", "300ms", "--lead", "2s", "--timeout", "4s", "--insecure", "--format", "json")
+    code, out, err = f.fetch(folder + "/", wanted, "-d", "300ms", "--lead", "2s", "--timeout", "20s", "--insecure", "--format", "json")
     took = time.monotonic() - begun
     equal(code, 2, "exit code: %s %s" % (out, err))
     doc = json.loads(out)
@@ -137,8 +137,8 @@ def test_who_is_missing():
         s.close()
     late.close()
     # The same as text.
-    code, out, err = f.fetch(scratch("text") + "/", [(f.hosts[0].url(), "here"), ("http://127.0.0.1:1", "down")], "-d", "100ms", "--lead", "1s",
-                             "--timeout", "1s", "--insecure")
+    code, out, err = f.fetch(scratch("text") + "/", [(f.hosts[0].url(), "here"), ("http://127.0.0.1:1", "down")], "-d", "100ms", "--lead", "2s",
+                             "--timeout", "20s", "--insecure")
     check(code == 2 and "2 of 2 recordings, from 1 of 2 hosts" in out and "Missing:\n  down: " in out, "text: %d %s %s", code, out, err)
 
 
