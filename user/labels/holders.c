@@ -6,13 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/hash.h"
+#include "lib/map64.h"
+
 #define MOST_LEAVES 16 /* distinct names that are counted separately */
 #define LEAVES 3       /* names of parameters or of optimizer state that a holder lists */
 #define SEP '\x1f'
 
 struct item {
 	const struct held *held;
-	const char *key;
+	char *key;
 	size_t at; /* index of held */
 };
 
@@ -70,6 +73,96 @@ static size_t put_key(char *buf, const struct held *x, bool by_role)
 	}
 	*p = '\0';
 	return p - buf + 1;
+}
+
+/* ---- keys with names of their own ---- */
+
+#define MANY 16	       /* siblings with different names that become one */
+#define COMPONENTS 24u /* of a module's name that are compared */
+
+/* The part of a key that is the name of a module; NULL: none. */
+static char *module_of_key(const char *key)
+{
+	const char *p = strchr(key, SEP);
+
+	if (!p || p[1] != 'm')
+		return NULL;
+	for (int i = 0; p && i < 2; i++)
+		p = strchr(p + 1, SEP);
+	return p ? (char *)p + 1 : NULL;
+}
+
+/* Hash of a key without component k of its module; false: it has no such component. */
+static bool hash_without(struct hash_seed seed, const char *key, const char *module, unsigned k,
+			 uint64_t *ret)
+{
+	const char *p = module;
+
+	for (unsigned i = 0; i < k; i++) {
+		p += strcspn(p, ".");
+		if (!*p++)
+			return false;
+	}
+	*ret = hash__u64(seed, hash__bytes(seed, key, p - key) + k) ^
+	       hash__bytes(seed, p + strcspn(p, "."), strlen(p + strcspn(p, ".")));
+	return true;
+}
+
+static void put_star(char *module, unsigned k)
+{
+	char *p = module;
+	size_t len;
+
+	for (unsigned i = 0; i < k; i++)
+		p += strcspn(p, ".") + 1;
+	len = strcspn(p, ".");
+	if (len) {
+		*p = '*';
+		memmove(p + 1, p + len, strlen(p + len) + 1);
+	}
+}
+
+/* Keys of adapters and the like: if many differ in one component of the module, such as the key of
+ * a ModuleDict, it becomes "*". items are in the order of their keys. 0 or -ENOMEM. */
+static int cover_siblings(struct item *items, size_t n)
+{
+	struct hash_seed seed = hash__seed();
+	struct map64 *count = map64__new();
+	const char *last = "";
+	uint64_t hash, c;
+	int err = count ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < n && !err; i++) {
+		const char *module = strcmp(items[i].key, last) ? module_of_key(items[i].key)
+								: NULL;
+
+		last = items[i].key;
+		for (unsigned k = 0; module && k < COMPONENTS && !err; k++) {
+			if (!hash_without(seed, items[i].key, module, k, &hash))
+				break;
+			c = 0;
+			map64__get(count, hash, &c);
+			err = map64__set(count, hash, c + 1);
+		}
+	}
+	for (size_t i = 0; i < n && !err; i++) {
+		char *module = module_of_key(items[i].key);
+		uint64_t most = MANY;
+		unsigned at = COMPONENTS;
+
+		for (unsigned k = 0; module && k < COMPONENTS; k++) {
+			if (!hash_without(seed, items[i].key, module, k, &hash))
+				break;
+			if (map64__get(count, hash, &c) && c > most) {
+				most = c;
+				at = k;
+			}
+		}
+		if (at < COMPONENTS)
+			put_star(module, at);
+	}
+	map64__free(count);
+	return err;
 }
 
 static size_t key_room(const struct held *x)
@@ -350,7 +443,11 @@ static int group(const struct held *v, size_t n, size_t room_of, bool by_role, s
 		}
 		if (n)
 			qsort(items, n, sizeof(*items), cmp_item);
-		err = make_holders(items, n, &h);
+		err = by_role || n <= MANY ? 0 : cover_siblings(items, n);
+		if (!err && n)
+			qsort(items, n, sizeof(*items), cmp_item);
+		if (!err)
+			err = make_holders(items, n, &h);
 	}
 	free(items);
 	free(keys);

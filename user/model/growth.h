@@ -42,9 +42,11 @@ int growth__per_line(struct model *m, const char *file, uint32_t line);
 /* Number of requests so far. */
 uint64_t growth__requests(const struct model *m);
 
-struct growth_name {	  /* name, in the program's objects, of blocks counted in row.bytes */
-	const char *text; /* owned by the dict */
+struct growth_name { /* name, in the program's objects, of blocks counted in row.bytes */
+	/* Owned by the dict, or by growth: a pattern of names, "layers.*.weight". */
+	const char *text;
 	uint64_t bytes, count;
+	uint64_t same; /* the most blocks that have one name, if text is a pattern; otherwise count */
 };
 
 struct growth_line {
@@ -106,6 +108,8 @@ struct growth {
 	struct growth_sum allocated, reserved, others;
 	bool has_reserved, has_others;
 	void *pool;
+	char **patterns; /* private */
+	size_t npatterns, cappatterns;
 };
 
 /* After model__finish(). min_growth: bytes over the recording; less is flat. 0, -ENOMEM, or -EINVAL

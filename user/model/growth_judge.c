@@ -291,28 +291,89 @@ static int gather_names(struct judge *j)
 	return err;
 }
 
+#define PATTERNS 16 /* of names, of one line; other names are left out */
+
+/* Patterns and names of a line, and their blocks. */
+struct found {
+	const char *name;
+	char *pattern; /* owned; NULL: only one name so far */
+	uint64_t bytes, count, same;
+};
+
+/* Without memory the name of the first stays. */
+static void cover(struct found *f, const char *name, struct growth *g)
+{
+	if (!f->pattern) {
+		if (array__grow(&g->patterns, &g->cappatterns, g->npatterns + 1,
+				sizeof(*g->patterns)))
+			return;
+		f->pattern = strdup(f->name);
+		if (!f->pattern)
+			return;
+		g->patterns[g->npatterns++] = f->pattern;
+	}
+	pattern__cover(f->pattern, name);
+}
+
+static void add_found(struct found *f, size_t *n, const struct growth_named *x, const char *name,
+		      struct growth *g)
+{
+	size_t i = 0;
+
+	while (i < *n && !pattern__alike(f[i].name, name))
+		i++;
+	if (i == PATTERNS)
+		return;
+	if (i == *n)
+		f[(*n)++] = (struct found){ .name = name };
+	else
+		cover(&f[i], name, g);
+	f[i].bytes += x->bytes;
+	f[i].count += x->count;
+	f[i].same = x->count > f[i].same ? x->count : f[i].same;
+}
+
+static int cmp_found(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+
+	return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : strcmp(x->name, y->name);
+}
+
 static void names_of(const struct judge *j, uint32_t unit, struct growth_line *l)
 {
-	const struct growth_named *all = j->names.all;
-	uint32_t low = 0, high = j->names.n;
+	const struct growth_names *s = &j->names;
+	struct found f[PATTERNS];
+	uint32_t low = 0, high = s->n, end;
+	size_t n = 0;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (all[middle].unit < unit)
+		if (s->all[middle].unit < unit)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	for (; low < j->names.n && all[low].unit == unit; low++) {
-		const struct growth_named *n = &all[low];
+	for (end = low; end < s->n && s->all[end].unit == unit; end++)
+		l->named += s->all[end].bytes;
+	for (uint32_t i = low; i < end; i++) {
+		const char *name = dict__str(j->m->dict, s->all[i].name);
 
-		l->named += n->bytes;
-		if (l->nnames < GROWTH_NAMES)
-			l->names[l->nnames++] = (struct growth_name){
-				dict__str(j->m->dict, n->name), n->bytes, n->count
-			};
+		if (end - low > GROWTH_NAMES)
+			add_found(f, &n, &s->all[i], name, j->g);
+		else
+			f[n++] = (struct found){ .name = name,
+						 .bytes = s->all[i].bytes,
+						 .count = s->all[i].count,
+						 .same = s->all[i].count };
 	}
+	if (n)
+		qsort(f, n, sizeof(*f), cmp_found);
+	for (size_t i = 0; i < n && l->nnames < GROWTH_NAMES; i++)
+		l->names[l->nnames++] = (struct growth_name){ f[i].pattern ? f[i].pattern
+									   : f[i].name,
+							      f[i].bytes, f[i].count, f[i].same };
 }
 
 /* ---- verdicts ---- */
@@ -607,5 +668,8 @@ void growth__free(struct growth *g)
 	}
 	free(pool);
 	free(g->lines);
+	for (size_t i = 0; i < g->npatterns; i++)
+		free(g->patterns[i]);
+	free(g->patterns);
 	memset(g, 0, sizeof(*g));
 }

@@ -238,6 +238,8 @@ int row__compare(const void *a, const void *b);
  * grows by at most two bytes.
  */
 void pattern__cover(char *pattern, const char *name);
+/* True for the names of two tensors that differ only in the middle: "layers.0.lora.a.A". */
+bool pattern__alike(const char *a, const char *b);
 
 enum row_when {
 	/* Moments: blocks live then, described by all that is known now. model__note() sets BASE

@@ -48,3 +48,13 @@ void pattern__cover(char *pattern, const char *name)
 	}
 	*out = '\0';
 }
+
+/* The first and the last component are the same, and the number of components. */
+bool pattern__alike(const char *a, const char *b)
+{
+	size_t first = strcspn(a, ".");
+	const char *last_a = strrchr(a, '.'), *last_b = strrchr(b, '.');
+
+	return last_a && last_b && !strcmp(last_a, last_b) && components(a) == components(b) &&
+	       !strncmp(a, b, first + 1) && !strchr(a, ' ') && !strchr(b, ' ');
+}

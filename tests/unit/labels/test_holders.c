@@ -109,6 +109,34 @@ static void test_by_role(void **state)
 	holders__free(&h);
 }
 
+/* Many modules that differ in one key, as in a ModuleDict of adapters, are one holder. */
+static void test_adapters(void **state)
+{
+	char names[80][80], modules[80][64];
+	struct held v[82];
+	struct holders h;
+
+	for (int i = 0; i < 80; i++) {
+		snprintf(modules[i], 64, "layers.%d.lora.user%d", i % 2, i / 2);
+		snprintf(names[i], 80, "%s.A", modules[i]);
+		v[i] = (struct held){
+			names[i], "parameter", modules[i], "Lora", "M", NULL, 8, 1, 8
+		};
+	}
+	v[80] = (struct held){ "q.A", "parameter", "q", "Lora", "M", NULL, 8, 1, 8 };
+	v[81] = (struct held){ "k.A", "parameter", "k", "Lora", "M", NULL, 8, 1, 8 };
+	assert_int_equal(holders__group(v, 82, false, &h), 0);
+	assert_int_equal(h.n, 3);
+	check(&h, "layers.*.lora.*.A", "layers.*.lora.*", 640, 80, 8, NULL);
+	check(&h, "q.A", "q", 8, 1, 8, NULL);
+	holders__free(&h);
+	/* few of them keep their names */
+	assert_int_equal(holders__group(v, 32, false, &h), 0);
+	assert_int_equal(h.n, 16);
+	check(&h, "layers.*.lora.user3.A", "layers.*.lora.user3", 16, 2, 8, NULL);
+	holders__free(&h);
+}
+
 static void test_many_leaves(void **state)
 {
 	static const struct held v[] = {
@@ -136,6 +164,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_by_module),
 		cmocka_unit_test(test_by_role),
+		cmocka_unit_test(test_adapters),
 		cmocka_unit_test(test_many_leaves),
 	};
 

@@ -448,6 +448,30 @@ static void test_end_of_program(void **state)
 	world__free(&w);
 }
 
+/* Many names of a line are one pattern, also those with a key of their own. */
+static void test_many_names(void **state)
+{
+	struct world w = watched(BY_LINE);
+	struct growth g;
+	char text[64];
+
+	train(&w, CUDA(0), 60);
+	for (int i = 0; i < 50; i++) {
+		snprintf(text, sizeof(text), "layers.%d.lora.user%d.A", i % 2, i / 2);
+		name(&w, CUDA(0), 0x100000 + i, 4 * KIB, i < 48 ? text : "global x");
+	}
+	step(&w);
+	g = judged(&w, "cuda:0");
+	assert_int_equal(g.lines[0].nnames, 2);
+	assert_string_equal(g.lines[0].names[0].text, "layers.*.lora.*.A");
+	assert_int_equal(g.lines[0].names[0].count, 48);
+	assert_int_equal(g.lines[0].names[0].same, 1);
+	assert_string_equal(g.lines[0].names[1].text, "global x");
+	assert_int_equal(g.lines[0].names[1].count, 2);
+	growth__free(&g);
+	world__free(&w);
+}
+
 /* A lost record may be the missing free. */
 static void test_losses(void **state)
 {
@@ -812,6 +836,7 @@ int main(void)
 		cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_steps_are_whole),
 		cmocka_unit_test(test_end_of_program),
+		cmocka_unit_test(test_many_names),
 		cmocka_unit_test(test_losses),
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_calls_then_steps),
