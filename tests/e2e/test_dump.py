@@ -250,6 +250,56 @@ def test_cuda_of_versions():
     on_all(("gpt",), ("old", "cu12"), "cuda")
 
 
+SEVERAL = """
+import copy, gc, sys, torch
+from torch import nn
+gc.disable()
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(64, width, bias=False), nn.Linear(width, 64, bias=False))
+class Probe(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.big = nn.Linear(64, 64, bias=False)
+        self.me = self
+teacher, student = Net(512), Net(128)
+opt = torch.optim.Adam(student.parameters())
+student.body(torch.ones(1, 64)).sum().backward()
+opt.step()
+plain = nn.Sequential(nn.Linear(64, 64, bias=False))
+best = {n: copy.deepcopy(plain) for n in range(20)}
+alone = nn.ModuleDict({"only": nn.Conv1d(8, 8, 3)})
+for _ in range(7):
+    Probe()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_several_models():
+    """Models of one structure are told apart by the variable that leads to them, and counted."""
+    p = spawn_job([python(), "-c", SEVERAL])
+    p.wait_line("^ready", 60)
+    code, out, err = tool("dump", "-p", str(p.pid), "--by", "tensor", "--format", "json", root=True)
+    equal(code, 0, "dump: " + err)
+    doc = json.loads(out)
+    names = [r["name"] for r in doc["rows"] if r["size"] > 4]
+    for of in ("teacher.body.0", "teacher.body.1", "student.body.0", "student.body.1", "plain.0", "only"):
+        equal(names.count(of + ".weight"), 1, "%s.weight in %s" % (of, names))
+    equal((names.count("best[*].0.weight"), names.count("big.weight")), (20, 7), "copies, and models in cycles: %s" % names)
+    check({"grad of student.body.0.weight", "Adam exp_avg of student.body.1.weight"} < set(names), "gradients and state: %s", names)
+    equal({r["module"] for r in doc["rows"] if r["name"].startswith("best")}, {"best[*].0"}, "module of the copies")
+    size = 64 * 64 * 4
+    found = {(m["class"], m["held_by"]): (m["count"], m["bytes"]) for m in doc["models"]}
+    equal(found, {("Net", "global teacher"): (1, 16 * size), ("Net", "global student"): (1, 4 * size), ("Sequential", "global plain"): (1, size),
+                  ("Sequential", "global best[*]"): (20, 20 * size), ("ModuleDict", "global alone"): (1, 800), ("Probe", None): (7, 7 * size)}, "models")
+    text = tool("dump", "-p", str(p.pid), root=True)[1]
+    for line in ("20 models of class Sequential, 16.0 KiB each: held by global best[*]", "7 models of class Probe, 16.0 KiB each: no variable leads to them; reference cycles stay, because the garbage collector is off"):
+        check("\n" + line in re.sub("\n  ", " ", text), "no %r in the text:\n%s", line, text)
+    p.stop()
+
+
 FUNCTIONS = """
 import sys, torch
 class Same(torch.autograd.Function):

@@ -116,6 +116,52 @@ def check_leaks(d, modes, steps=60):
             equal(r["survives"][-1]["share"], 1, "%s: what stays" % m)
 
 
+MODELS = """
+import copy, sys, time, torch
+from torch import nn
+torch.set_num_threads(1)
+class Lit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+        self.decoder = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+    def training_step(self, x):
+        return nn.functional.mse_loss(self.decoder(self.encoder(x)), x)
+lit, best = Lit(), {}
+opt = torch.optim.SGD(lit.parameters(), lr=1e-3)
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(10000):
+    lit.training_step(torch.ones(256, 64)).backward()
+    opt.step()
+    opt.zero_grad()
+    best[n] = copy.deepcopy(lit.encoder)
+    time.sleep(0.02)
+"""
+
+
+def test_kept_models():
+    """Copies of a part that a dict keeps: growth names the dict, and modules that a method calls have their whole path."""
+    path = scratch("models.mtr")
+    p = spawn_job([python(), "-c", MODELS])
+    p.wait_line("^ready", 60)
+    r = spawn([harness.TOOL, "record", "-p", str(p.pid), "--steps", "60", "-f", "-o", path], root=True)
+    harness.until(lambda: os.path.exists(path), "a recording")
+    p.send()
+    equal(r.wait(90), 0, "record: " + r.stderr()[-500:])
+    p.stop()
+    harness.own(path)
+    found = leaks(path)["cpu"]
+    check(found["growth"]["text"].find(", held by best[*] (") > 0, "growth: %s", found["growth"])
+    check({"best[*].0.weight", "best[*].2.weight"} <= {h["name"] for line in found["leaks"] for h in line["held_by"]}, "holders: %s", found["leaks"])
+    said = on_one_line(tool("leaks", path)[1])
+    check(re.search(r"Models \d+ models of class Sequential, 129\.3 KiB each: held by global best\[\*\]", said), "models in:\n%s", said)
+    code, out, err = tool("report", "--by", "module", "--at", "peak", "--format", "json", path)
+    equal(code, 0, err)
+    modules = {(r.get("module_root"), r.get("module")) for r in json.loads(out)["rows"] if not r.get("before_attach") and r.get("module")}
+    check({("Lit", "encoder.0"), ("Lit", "decoder.0")} <= modules and ("Sequential", "0") not in modules, "modules: %s", modules)
+
+
 @nightly("long")
 def test_lines_on_cuda():
     """Five concurrent leaks are found, and no other line; the allocator's pool and other libraries' memory are separate."""

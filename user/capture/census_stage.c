@@ -716,6 +716,26 @@ static int emit_ledger(struct census_stage *c, uint64_t latest)
 	return host_sheet__emit(&c->job.ledger.sheet, time < latest ? time : latest, pass_on, c);
 }
 
+/* The fact about models of which there are several: "73 models of class Net, 16.00 MiB each: held
+ * by global best[*]". 0 or -ENOMEM. */
+static int set_models(struct census_stage *c, const struct census_state *st)
+{
+	char text[3 * 1024] = "", one[1024];
+	const char *old = facts__get(c->d->facts, "models");
+	size_t n = 0, len = 0;
+	int err;
+
+	for (size_t i = 0; i < st->nmodels && n < 3; i++)
+		if (st->models[i].count > 1)
+			len += snprintf(text + len, sizeof(text) - len, "%s%s", n++ ? "; " : "",
+					census_model__say(st, &st->models[i], one,
+							  sizeof(one) - 4));
+	if (!strcmp(text, old ? old : ""))
+		return 0;
+	err = facts__set(c->d->facts, "models", text);
+	return err == -ENOMEM ? err : 0;
+}
+
 int census_stage__take(struct census_stage *c, bool whole)
 {
 	struct census_state *st = &c->job.state;
@@ -742,6 +762,11 @@ int census_stage__take(struct census_stage *c, bool whole)
 	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", st->ntensors,
 		  (double)(st->end - st->begin) / 1e6, st->objects,
 		  st->torn_lists ? ", parts kept changing" : "", c->first ? ", at attach" : "");
+	err = symbolizer__take_models(c->d->names, st);
+	if (!err && st->models_reached)
+		err = set_models(c, st);
+	if (err)
+		return err;
 	c->readings++;
 	c->torn += st->torn || st->torn_lists;
 	c->holders_cut += st->holders_cut;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "capture/code_cache.h"
+#include "census/census.h"
 #include "log/log.h"
 #include "python/pyline.h"
 #include "python/python.h"
@@ -196,6 +197,20 @@ uint32_t symbolizer__root(struct symbolizer *n, uint64_t self)
 	uint32_t m = n->modules ? symbolizer__module(n, self, self, 0) : 0;
 
 	return m == UINT32_MAX ? 0 : m;
+}
+
+int symbolizer__take_models(struct symbolizer *n, struct census_state *st)
+{
+	int err = 0;
+
+	if (!n->modules)
+		return 0;
+	for (size_t i = 0; !err && i < st->nfronts; i++)
+		err = nnmodules__set_front(n->modules, st->fronts[i].root, st->fronts[i].type,
+					   st->fronts[i].text);
+	nnmodules__tell(n->modules, st->module_roots);
+	st->module_roots = NULL;
+	return err;
 }
 
 bool symbolizer__recheck(struct symbolizer *n, uint64_t now)

@@ -7,6 +7,7 @@
 
 #include "memtrace.h"
 
+struct census_state;
 struct code_cache;
 struct dict;
 struct symbolizer;
@@ -45,6 +46,8 @@ int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec,
 uint32_t symbolizer__root(struct symbolizer *n, uint64_t self);
 /* The same for any module; root and parent as for nnmodules__name(). UINT32_MAX: out of memory. */
 uint32_t symbolizer__module(struct symbolizer *n, uint64_t self, uint64_t root, uint64_t parent);
+/* Takes what a reading of the program's objects knows of its models. 0 or -ENOMEM. */
+int symbolizer__take_models(struct symbolizer *n, struct census_state *st);
 /* True if modules changed their names, so that all stacks must be named again. Reads them every
  * second, or slower if that takes more than a hundredth of the time. */
 bool symbolizer__recheck(struct symbolizer *n, uint64_t now);

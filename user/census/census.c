@@ -247,6 +247,8 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 		s.end = clock__monotonic();
 		s.modules = r.modules.n;
 		s.optimizers = r.optimizers.n;
+		s.module_roots = r.module_roots;
+		r.module_roots = NULL;
 		s.counts = r.counts;
 		s.ncounts = r.ncounts;
 		r.counts = NULL;
@@ -315,5 +317,6 @@ void census__free(struct census *c)
 		return;
 	memcache__free(c->cache);
 	pytensors__free(c->tensors);
+	census__free_fronts(c);
 	free(c);
 }

@@ -66,6 +66,19 @@ struct census_memory {
 	const char *name;    /* "global cache[*]"; lives as long as the state, hostile */
 };
 
+/* Models of one class that one variable leads to. Texts are hostile. */
+struct census_model {
+	const char *cls;     /* class of the root module: "GPT" */
+	const char *held_by; /* "global best[*]"; "": no variable leads to them, or see below */
+	uint64_t count, bytes, least, most; /* bytes of parameters and buffers: sum, of one model */
+};
+
+/* A variable that the names of a model begin with: "teacher". */
+struct census_front {
+	uint64_t root, type; /* the root module and its class, addresses in the target */
+	const char *text;
+};
+
 struct census_device {
 	uint8_t type, index;
 	uint64_t bytes[CENSUS_KINDS]; /* sum of its storages */
@@ -95,6 +108,9 @@ struct census_optimizer {
 	size_t n;
 };
 
+/* Whether Python's garbage collector runs by itself. */
+enum census_gc { CENSUS_GC_UNKNOWN, CENSUS_GC_ON, CENSUS_GC_OFF };
+
 struct census_state {
 	struct census_tensor *tensors; /* by device, then by address */
 	size_t ntensors;
@@ -104,6 +120,13 @@ struct census_state {
 	size_t nmemory;
 	struct census_optimizer *counts; /* of each optimizer */
 	size_t ncounts;
+	struct census_model *models; /* with tensors, by bytes, largest first */
+	size_t nmodels;
+	bool models_reached; /* the variables that lead to them were searched */
+	enum census_gc gc;
+	struct census_front *fronts;
+	size_t nfronts;
+	struct map64 *module_roots; /* module -> root of the model that it is in */
 	struct census_about *about; /* of all tensors */
 	size_t nabout;
 	char *text;		      /* private: all texts */
@@ -154,6 +177,9 @@ struct census_opts {
 int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,
 		 const char **why);
 void census_state__free(struct census_state *s); /* frees its contents and zeroes it */
+/* Writes "73 models of class Net, 16.00 MiB each: held by global best[*]", cleaned. Returns buf. */
+char *census_model__say(const struct census_state *s, const struct census_model *m, char *buf,
+			size_t size);
 /* A number that differs if other tensors have lasting roles: parameters, buffers, optimizer state
  * and cached keys and values, by their memory. 0: none has. */
 uint64_t census_state__lasting(const struct census_state *s);

@@ -56,6 +56,21 @@ int census__python_count(struct reading *r, size_t optimizer, uint64_t obj);
 /* Reads the tensors of the list that are counts. 0 or an error that ends the reading. */
 int census__read_counts(struct reading *r, const struct census_list *l);
 
+/* models.c: the trees of modules. */
+struct nntree;
+
+/* Adds a tree. graph: made by torch.fx. *ret: 1 + its index. */
+int census__add_model(struct reading *r, const struct nntree *t, bool graph, uint32_t *ret);
+/* Compares the names in models, once all have theirs. */
+int census__find_alike(struct reading *r);
+/* Takes the variables that lead to models from the search for containers. */
+int census__reach_models(struct reading *r, const struct census_owners *l);
+/* Puts variables before the names of models that have names in common. */
+int census__front_names(struct reading *r, struct census_list *l);
+/* No text may be added afterwards. */
+int census__take_models(struct reading *r, struct census_state *s);
+void census__free_fronts(struct census *c);
+
 /* saved.c: adds tensors that autograd's graph saved for backward. */
 int census__add_saved(struct reading *r, struct census_list *l);
 

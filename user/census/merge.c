@@ -292,6 +292,18 @@ static int describe(struct reading *r, const struct pytensor *v, const struct la
 	return err;
 }
 
+static void sum_models(struct reading *r, const struct label *labels, const struct census_state *s,
+		       const struct best *best)
+{
+	for (size_t i = 0; i < s->ntensors; i++) {
+		const struct label *l = &labels[best[i].ix];
+
+		if (l->model &&
+		    (s->tensors[i].kind == CENSUS_PARAMETER || s->tensors[i].kind == CENSUS_BUFFER))
+			r->models[l->model - 1].bytes += s->tensors[i].size;
+	}
+}
+
 static int sum(struct census_state *s)
 {
 	struct census_device *d = NULL;
@@ -368,13 +380,14 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 		if (count)
 			qsort(c, count, sizeof(*c), by_place);
 		group(r, v, labels, c, count, s, owner, best);
+		sum_models(r, labels, s, best);
 		err = describe(r, v, labels, s, best) ?: sum(s);
 	}
 	if (!err)
 		err = index_params(v, labels, n, owner, s);
 	s->storage_at = pytensors__storage_at(r->c->tensors);
 	if (!err)
-		err = take_held(r, s);
+		err = take_held(r, s) ?: census__take_models(r, s);
 	if (!err) {
 		s->text = r->text;
 		r->text = NULL;
@@ -462,6 +475,9 @@ void census_state__free(struct census_state *s)
 {
 	map64__free(s->params);
 	map64__free(s->param_storages);
+	map64__free(s->module_roots);
+	free(s->models);
+	free(s->fronts);
 	free(s->tensors);
 	free(s->about);
 	free(s->devices);

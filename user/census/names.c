@@ -167,6 +167,7 @@ struct module_walk {
 	struct reading *r;
 	struct pyitems attrs, items;
 	uint64_t known_params, known_buffers;
+	uint32_t model; /* see struct label */
 	char prefix[NN_MAX_NAME + 1];
 	char key[MAX_KEY], name[MAX_NAME];
 };
@@ -237,7 +238,7 @@ static int name_dict(struct module_walk *w, const char *attr, uint64_t *known,
 
 static int name_module(struct module_walk *w, const struct nntree *t, size_t i)
 {
-	struct label label = { 0 };
+	struct label label = { .model = w->model };
 	int err;
 
 	nntree__name(t, i, w->prefix);
@@ -307,7 +308,10 @@ int census__name_modules(struct reading *r)
 	if (n)
 		qsort(trees, n, sizeof(*trees), by_worth);
 	for (size_t i = 0; !err && i < n; i++)
-		err = name_tree_snapshot(w, trees[i].t);
+		err = census__add_model(r, trees[i].t, trees[i].graph, &w->model)
+			      ?: name_tree_snapshot(w, trees[i].t);
+	if (!err)
+		err = census__find_alike(r);
 	for (size_t i = 0; i < n; i++)
 		nntree__free(trees[i].t);
 	free(trees);
@@ -399,6 +403,7 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 
 		label.count_of = counts && kind == TYPE_TENSOR ? w->optimizer + 1 : 0;
 		snprintf(name, sizeof(name), "%s %s%s", w->cls, what, w->of);
+		label.at = strlen(name) - (*w->of ? strlen(w->of) - strlen(" of ") : 0);
 		return census__name_tensor(w->r, obj, name, label);
 	}
 	if (counts)
@@ -440,6 +445,7 @@ static int name_param_state(struct reading *r, size_t optimizer, const char *cls
 		w.label.module = param.module;
 		w.label.cls = param.cls;
 		w.label.root = param.root;
+		w.label.model = param.model;
 	}
 	return name_state(&w, item->value, "", 0);
 }

@@ -203,6 +203,10 @@ int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t 
 		return err;
 	if (shape >= SHAPE_MEMORY)
 		return add_memory(l, c, obj, shape);
+	if (map64__get(l->r->model_at, obj, &one)) /* a model: its variable is named, too */
+		err = add_tensor(l, c, obj);
+	if (err)
+		return err;
 	if (c->of->depth >= DEPTH_MAX)
 		return 0;
 	if (l->nnodes >= NODES_MAX) { /* the search of those in the queue goes on */

@@ -140,6 +140,8 @@ int census__name_owners(struct reading *r, struct census_list *list, struct cens
 		if (o->root & OWNED_STATE)
 			list->labels[n].kind = CENSUS_OPTIMIZER;
 	}
+	if (!err)
+		err = census__reach_models(r, before);
 	r->holders_cut = before->cut || before->full || after.cut || after.full;
 	if (!err && r->o->memory)
 		err = take_memory(r, before, &after);

@@ -221,10 +221,14 @@ int reading__init(struct reading *r, struct census *c, const struct census_opts 
 	r->types = map64__new();
 	r->seen = map64__new();
 	r->by_obj = map64__new();
+	r->model_at = map64__new();
+	r->module_roots = map64__new();
 	/* Offset 0 is "". */
 	r->text = calloc(1, 1);
 	r->text_len = r->text_cap = 1;
-	return r->types && r->seen && r->by_obj && r->text ? 0 : -ENOMEM;
+	return r->types && r->seen && r->by_obj && r->model_at && r->module_roots && r->text
+		       ? 0
+		       : -ENOMEM;
 }
 
 void reading__forget_objects(struct reading *r)
@@ -246,6 +250,9 @@ void reading__fini(struct reading *r)
 {
 	pymem__fini(&r->m);
 	reading__forget_objects(r);
+	map64__free(r->model_at);
+	map64__free(r->module_roots);
+	free(r->models);
 	free(r->held);
 	free(r->counts);
 	free(r->text);

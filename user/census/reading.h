@@ -27,6 +27,12 @@ enum type_kind {
 
 #define CENSUS_CACHE_TYPES 2
 
+/* The variable before the names in a model. */
+struct front {
+	uint64_t root, type;
+	char *text; /* "teacher"; owned */
+};
+
 struct census {
 	const struct python *py;
 	const struct proc *proc;
@@ -38,6 +44,8 @@ struct census {
 	uint64_t tensor_base, tensor, parameter, module, optimizer, function;
 	uint64_t list;			     /* 0: unknown */
 	uint64_t caches[CENSUS_CACHE_TYPES]; /* 0: not imported */
+	struct front *fronts;		     /* kept from reading to reading */
+	size_t nfronts, capfronts;
 };
 
 /* A Python object found by walking the collector's lists. */
@@ -58,12 +66,23 @@ struct label {
 	bool grad;	   /* true: the gradient of tensor of; false: a tensor inside it */
 	uint32_t of;	   /* 1 + index in the list of the tensor that led to it; 0: none */
 	uint32_t count_of; /* 1 + index of the optimizer whose steps it counts; 0: none */
+	uint32_t model;	   /* 1 + index of the model that the name is of; 0: none */
+	uint32_t at;	   /* offset of that name in name: 8 in "grad of fc.weight" */
 };
 
 struct named {
 	uint64_t obj;
 	struct label label;
 	bool wrapper; /* a subclass, which may contain tensors */
+};
+
+/* A tree of modules. Texts are offsets into reading.text; 0 is "". */
+struct model_root {
+	uint64_t root, type; /* the root module and its class */
+	uint64_t bytes;	     /* its parameters and buffers */
+	uint32_t cls, path, front;
+	uint32_t like; /* index of the first model that has a name in common with it */
+	bool named;    /* it has tensors */
 };
 
 /* Memory that a container holds. */
@@ -86,6 +105,11 @@ struct reading {
 	struct named *named;
 	size_t nnamed, named_cap;
 	struct map64 *by_obj; /* object -> index in named */
+	struct model_root *models;
+	size_t nmodels, capmodels;
+	struct map64 *model_at;	    /* root module -> index in models */
+	struct map64 *module_roots; /* any other module -> root of its model */
+	bool reached;		    /* the variables that lead to models were searched */
 	char *text;
 	size_t text_len, text_cap;
 	struct held *held; /* with census_opts.memory; owned */

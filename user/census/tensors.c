@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "census/internal.h"
 #include "lib/map64.h"
@@ -67,6 +68,7 @@ static int add_grads(struct reading *r, struct census_list *l, size_t from, size
 		if (label.name) {
 			snprintf(name, sizeof(name), "grad of %s", r->text + label.name);
 			err = reading__add_text(r, name, &label.name);
+			label.at += strlen("grad of ");
 		}
 		if (!err)
 			err = census_list__add(l, 0, l->v[i].grad, &label, true);
@@ -206,7 +208,7 @@ int census__read_tensors(struct reading *r, struct census_list *l)
 
 	err = gather(r, l);
 	if (r->o->named_only)
-		return err ? err : read_listed(r, l);
+		return err ?: read_listed(r, l) ?: census__front_names(r, l);
 	if (!err)
 		err = census__find_locals(r, &locals);
 	if (!err)
@@ -216,7 +218,7 @@ int census__read_tensors(struct reading *r, struct census_list *l)
 	if (!err && (locals.n || locals.nglobals))
 		err = census__name_locals(r, l, &locals);
 	if (!err)
-		err = census__name_owners(r, l, owners);
+		err = census__name_owners(r, l, owners) ?: census__front_names(r, l);
 	if (!err)
 		err = census__add_saved(r, l);
 	census_owners__free(owners);

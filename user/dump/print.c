@@ -20,6 +20,9 @@ static const char *const titles[] = {
 };
 static const char unheld[] = WORDS_UNHELD;
 
+#define MODELS_LISTED 100
+#define MODELS_SHOWN 8 /* kinds of models that have several */
+
 static const char *plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";
@@ -240,9 +243,10 @@ char *dump__command(char *buf, size_t size, const struct dump_opts *o)
 
 static void header_text(FILE *out, const struct dump *d, const struct dump_opts *o, size_t columns)
 {
-	char n[3][32], took[24], command[1024], torch[64];
+	char n[3][32], took[24], command[1024], torch[64], said[1024];
 	const struct census_state *s = &d->census;
 	uint64_t changed = s->torn + s->ended;
+	size_t models = 0;
 
 	words__cut(dump__command(command, sizeof(command), o), columns > 88 ? columns - 56 : 32);
 	text__clean(torch, sizeof(torch), o->torch->version, strlen(o->torch->version));
@@ -254,6 +258,13 @@ static void header_text(FILE *out, const struct dump *d, const struct dump_opts 
 		text__count(n[1], sizeof(n[1]), s->optimizers), plural(s->optimizers),
 		text__count(n[2], sizeof(n[2]), s->objects), plural(s->objects),
 		text__time(took, sizeof(took), s->end - s->begin));
+	for (size_t i = 0; i < s->nmodels && models < MODELS_SHOWN; i++) {
+		if (s->models[i].count < 2)
+			continue;
+		models++;
+		text__paragraph(out, columns, "", "  ", "%s",
+				census_model__say(s, &s->models[i], said, sizeof(said)));
+	}
 	if (changed)
 		fprintf(out, "%s tensor%s changed during the reading and %s left out\n",
 			text__count(n[0], sizeof(n[0]), changed), plural(changed),
@@ -385,6 +396,22 @@ static void row_json(struct json *j, const struct dump *d, const struct dump_row
 	json__close_object(j);
 }
 
+static void models_json(struct json *j, const struct census_state *s)
+{
+	json__open_array(j, "models");
+	for (size_t i = 0; i < s->nmodels && i < MODELS_LISTED; i++) {
+		const struct census_model *m = &s->models[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "class", m->cls);
+		json__string(j, "held_by", *m->held_by ? m->held_by : NULL);
+		json__uint(j, "count", m->count);
+		json__uint(j, "bytes", m->bytes);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
 void dump__put(struct json *j, const char *key, const struct dump *d, const struct dump_row *rows,
 	       size_t n, const struct dump_opts *o)
 {
@@ -413,6 +440,7 @@ void dump__put(struct json *j, const char *key, const struct dump *d, const stru
 	json__bool(j, "gradients", s->know_grad);
 	json__string(j, "allocator", d->alloc_why[0] ? d->alloc_why : NULL);
 	json__close_object(j);
+	models_json(j, s);
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < d->ndevices; i++)
 		device_json(j, &d->devices[i]);

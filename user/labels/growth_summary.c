@@ -315,6 +315,31 @@ bool growth_summary__is_holder(const struct growth_name *n)
 	       !strncmp(n->text, "local ", 6);
 }
 
+size_t growth_summary__models(const struct growth_name *n, size_t *at)
+{
+	const char *name = n->text, *of, *end = NULL;
+
+	if (growth_summary__is_holder(n))
+		return 0;
+	while ((of = strstr(name, " of ")))
+		name = of + 4;
+	for (const char *p = strstr(name, "[*]."); p; p = strstr(p + 1, "[*]."))
+		end = p + 3;
+	*at = name - n->text;
+	return end ? (size_t)(end - name) : 0;
+}
+
+bool growth_summary__in_models(const struct growth_line *l, const struct growth_name *n)
+{
+	const char *role = l->row.category ? l->row.category : "";
+	size_t at;
+
+	if (growth_summary__models(n, &at))
+		return true;
+	return n->same > 1 && !strpbrk(n->text, " [") &&
+	       (!strcmp(role, "parameter") || !strcmp(role, "buffer"));
+}
+
 static char *rate_words(const struct growth_summary *s, char *buf, size_t size)
 {
 	char step[40], minute[40];
@@ -397,10 +422,25 @@ static char *full_words(const struct growth_summary *s, char *buf, size_t size)
 }
 
 /* The holder as the program calls it: "history[*]". */
-static void say_holder(const struct growth_name *n, char *buf, size_t size)
+static void say_holder(const struct growth_line *l, const struct growth_name *n, char *buf,
+		       size_t size)
 {
+	size_t at = 0, len = growth_summary__models(n, &at);
 	const char *text = n->text;
-	char name[512];
+	char name[512], count[32];
+
+	text__count(count, sizeof(count), n->same);
+	if (len) {
+		text__clean(name, sizeof(name), text + at, len);
+		snprintf(buf, size, ", held by %s (%s model%s)", name, count,
+			 n->same == 1 ? "" : "s");
+		return;
+	}
+	if (growth_summary__in_models(l, n)) {
+		text__clean(name, sizeof(name), text, strlen(text));
+		snprintf(buf, size, ", it is %s of %s models", name, count);
+		return;
+	}
 
 	if (!strncmp(text, "global ", 7))
 		text += 7;
@@ -454,7 +494,7 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 	if (s->line && !is_not_sampled(s))
 		words__location(where + 4, &s->line->row, s->cwd, 200);
 	if (s->holder)
-		say_holder(s->holder, held, sizeof(held));
+		say_holder(s->line, s->holder, held, sizeof(held));
 	if (s->line && s->lines > 1)
 		snprintf(more, sizeof(more), "; %zu lines grow by %s/%s in all", s->lines,
 			 growth_summary__signed(all, sizeof(all), s->lines_per_step),
@@ -512,7 +552,7 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 	}
 	short_place(s, at, sizeof(at));
 	if (s->holder && *at)
-		say_holder(s->holder, held, sizeof(held));
+		say_holder(s->line, s->holder, held, sizeof(held));
 	full_words(s, full, sizeof(full));
 	comma = *full ? ", " : "";
 	snprintf(forms[0], sizeof(forms[0]), "growth %s%s%s%s%s%s", step, minute, at, held, comma,

@@ -73,6 +73,11 @@ void growth_summary__free(struct growth_summary *s);
  * with growth_summary__free(). NULL: no memory. */
 struct growth_summary *growth_summary__copy(const struct growth_summary *s);
 
+/* The variable that leads to several models in the name of a tensor in them: "best[*]" of
+ * "AdamW exp_avg of best[*].0.weight". Returns its length, 0: none; *at: where it begins. */
+size_t growth_summary__models(const struct growth_name *n, size_t *at);
+/* Whether several tensors have the name, which is of a model: then so many models have one. */
+bool growth_summary__in_models(const struct growth_line *l, const struct growth_name *n);
 /* Whether the verdict is known, so that there is something to say. */
 bool growth_summary__is_known(const struct growth_summary *s);
 /*

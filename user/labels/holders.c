@@ -78,7 +78,7 @@ static size_t put_key(char *buf, const struct held *x, bool by_role)
 /* ---- keys with names of their own ---- */
 
 #define MANY 16	       /* siblings with different names that become one */
-#define COMPONENTS 24u /* of a module's name that are compared */
+#define COMPONENTS 24u /* compared at most, in a module's name */
 
 /* The part of a key that is the name of a module; NULL: none. */
 static char *module_of_key(const char *key)

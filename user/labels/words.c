@@ -392,6 +392,13 @@ uint64_t words__fact_number(const struct facts *f, const char *key)
 	return ret;
 }
 
+const char *words__models(char *buf, size_t size, const struct facts *f)
+{
+	const char *models = facts__get(f, "models");
+
+	return text__clean(buf, size, models ? models : "", models ? strlen(models) : 0);
+}
+
 uint64_t words__lost(const struct model *m, const struct facts *f)
 {
 	uint64_t fact = words__fact_number(f, "lost");

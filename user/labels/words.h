@@ -76,6 +76,10 @@ void words__stacks(const struct model *m, struct report_stacks *ret);
 bool words__walk_failed(unsigned walk);
 /* Number of lost events: the larger of the stream's and the fact's. */
 uint64_t words__lost(const struct model *m, const struct facts *f);
+#define WORDS_MODELS 2048
+/* Writes how many models of one class the program has, if several, at the last reading of all
+ * objects: "73 models of class Net, 16.00 MiB each: held by global best[*]"; "": none. */
+const char *words__models(char *buf, size_t size, const struct facts *f);
 /* Writes "window from 43.9 s on", or "part ..." of a rolling folder; "": the recording begins with
  * its capture. Returns buf. */
 const char *words__window(const struct model *m, const struct facts *f, char *buf, size_t size);

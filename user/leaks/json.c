@@ -210,6 +210,7 @@ int leaks_json__devices(struct json *j, const struct leaks_doc *doc, const struc
 int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
 		bool *found)
 {
+	char models[WORDS_MODELS];
 	int err;
 
 	if (o->device && model__find_device(doc->model, o->device) < 0)
@@ -227,6 +228,8 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 	json__uint(j, "lost", words__lost(doc->model, doc->facts));
 	json__bool(j, "complete", doc->complete);
 	detail__put(j, doc->facts);
+	if (*words__models(models, sizeof(models), doc->facts))
+		json__string(j, "models", models);
 	json__string(j, "by", group_names[o->by]);
 	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
 	json__uint(j, "min_growth", o->min_growth);

@@ -399,7 +399,8 @@ static int say_tensors(struct page *p, const struct growth *host)
 static void head(struct page *p)
 {
 	const struct leaks_doc *d = p->doc;
-	char name[512], count[32], lost[32], time[24], window[48], detail[DETAIL_TEXT];
+	char name[512], count[32], lost[32], time[24], window[48], detail[DETAIL_TEXT],
+		models[WORDS_MODELS];
 
 	words__window(d->model, d->facts, window, sizeof(window));
 	text__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s%s%s, %s lost",
@@ -410,6 +411,8 @@ static void head(struct page *p)
 			text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
 	if (*detail__sentence(detail, sizeof(detail), d->facts))
 		text__paragraph(p->out, p->width, "Detail  ", "  ", "%s", detail);
+	if (*words__models(models, sizeof(models), d->facts))
+		text__paragraph(p->out, p->width, "Models  ", "  ", "%s", models);
 	if (words__lost(d->model, d->facts))
 		text__paragraph(p->out, p->width, "", "  ",
 				"Events were lost: a block whose free was lost looks as if it had "

@@ -196,25 +196,51 @@ const char *leaks__no_holder(const struct facts *f)
 	return "";
 }
 
+/* Writes the models that hold the memory: "best[*] (59 models: 0.weight)", or "0.weight (59
+ * models)". */
+static size_t say_models(const struct growth_name *n, char *buf, size_t size)
+{
+	size_t at = 0, len = growth_summary__models(n, &at);
+	char name[256], variable[256] = "", count[32];
+	const char *rest = n->text + (len ? at + len + 1 : 0);
+
+	text__clean(variable, sizeof(variable), n->text + at, len);
+	text__clean(name, sizeof(name), rest, strlen(rest));
+	text__count(count, sizeof(count), n->same);
+	return snprintf(buf, size, "%s (%s model%s%s%s)", len ? variable : name, count,
+			n->same == 1 ? "" : "s", len ? ": " : "", len ? name : "");
+}
+
 void leaks__say_held(const struct growth_line *l, const char *why, char *buf, size_t size)
 {
 	char name[256];
-	size_t len = 0;
+	size_t len = 0, shown, at;
+	bool of_models;
 
 	if (!l->nnames) {
 		snprintf(buf, size, "The holder is not known%s",
 			 l->row.category && strcmp(l->row.category, "unknown") ? "" : why);
 		return;
 	}
-	len = snprintf(buf, size, growth_summary__is_holder(&l->names[0]) ? "Held by " : "It is ");
-	for (size_t i = 0; i < l->nnames && i < 2 && len < size; i++) {
+	of_models = growth_summary__models(&l->names[0], &at) > 0;
+	shown = of_models ? 1 : 2;
+	len = snprintf(buf, size,
+		       of_models || growth_summary__is_holder(&l->names[0]) ? "Held by "
+									    : "It is ");
+	for (size_t i = 0; i < l->nnames && i < shown && len < size; i++) {
+		if (growth_summary__in_models(l, &l->names[i])) {
+			len += snprintf(buf + len, size - len, "%s", i ? ", " : "");
+			if (len < size)
+				len += say_models(&l->names[i], buf + len, size - len);
+			continue;
+		}
 		text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
 		len += snprintf(buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)",
 				i ? ", " : "",
 				growth_summary__of_graph(&l->names[i]) ? "autograd's graph, " : "",
 				name, l->names[i].count, l->names[i].count == 1 ? "" : "s");
 	}
-	if (len < size && l->nnames > 2)
+	if (len < size && l->nnames > shown)
 		len += snprintf(buf + len, size - len, " and others");
 	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3) {
 		unsigned unknown = leaks__percent(1 - (double)l->named / (double)l->row.bytes);

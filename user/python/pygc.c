@@ -7,6 +7,8 @@
  *   PyGC_Head *generation0;  // always &generations[0].head: the search looks for it
  *   struct { PyGC_Head head; ... } permanent_generation;
  *
+ * Until 3.13, {PyObject *, int, int enabled, debug} come before the generations.
+ *
  * Debian 13's Python 3.13 aligns PyGC_Head to 4 bytes instead of 8 (_PyObject_MIN_ALIGNMENT). So 4
  * bytes of padding may follow the generations.
  *
@@ -183,6 +185,9 @@ int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret)
 		if (err != -ENOENT)
 			break;
 	}
+	/* From 3.14 on other fields may be there. */
+	if (!err && l->minor < 14)
+		ret->enabled = ret->head[0] - (ret->head[0] % 8 ? 8 : 12);
 	return err == -ENOENT && python__ended(py) ? -ESRCH : err;
 }
 

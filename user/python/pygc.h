@@ -22,6 +22,8 @@ struct pygc {
 	/* Address of an int that is not 0 while an increment runs, which holds objects outside all
 	 * lists; 0: the collector does not work in increments. */
 	uint64_t collecting;
+	/* Address of an int: whether the collector runs by itself. 0: not known, as from 3.14 on. */
+	uint64_t enabled;
 };
 
 /*

@@ -131,6 +131,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	const struct facts *f = doc->facts;
 	uint64_t first = 0;
 	bool known = model__job_step(doc->model, &first);
+	char models[WORDS_MODELS];
 
 	json__open_object(j, "capture");
 	fact(j, "start", f, "start");
@@ -162,6 +163,8 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	detail__put(j, f);
 	put_marks(j, doc->model);
 	fact_if(j, f, "census_problem");
+	if (*words__models(models, sizeof(models), f))
+		json__string(j, "models", models);
 	uint_if(j, f, "allocator_block");
 	uint_if(j, f, "allocator_tensors");
 	fact_if(j, f, "kernel");

@@ -667,7 +667,7 @@ static void print_marks(FILE *out, const struct model *m, const struct report_te
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
 			 const struct facts *f, const struct report_text_opts *o)
 {
-	char detail[DETAIL_TEXT];
+	char detail[DETAIL_TEXT], models[WORDS_MODELS];
 	struct line l;
 	int err = 0;
 
@@ -677,6 +677,9 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 		text__paragraph(out, text__prose(report_text__width(out, o)), "Detail  ", "  ",
 				"%s", detail);
 	print_marks(out, m, o);
+	if (*words__models(models, sizeof(models), f))
+		text__paragraph(out, text__prose(report_text__width(out, o)), "Models  ", "  ",
+				"%s", models);
 	for (size_t i = 0; !err && i < model__devices(m); i++)
 		err = print_device(out, m, i, f, o);
 	if (err)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
 #include "python/pydict.h"
@@ -19,6 +20,7 @@
 
 #define MAX_ROOTS 256
 #define MAX_STRAYS 4096
+#define MAX_FRONTS 4096
 #define PAUSE_NS 50000000ull   /* minimum time between two readings of a tree */
 #define PAUSE_COSTS 20	       /* minimum pause, as a multiple of the reading's duration */
 #define SHARE 10	       /* all readings take at most 1/SHARE of the time */
@@ -46,8 +48,16 @@ struct nnmodules {
 	size_t nstrays;
 	struct map64 *stray_at; /* address -> index */
 	uint64_t credit, credit_at, uses;
-	bool changed;	   /* a name that was returned has changed */
-	bool found_holder; /* a root turned out to be part of another root's tree */
+	bool changed; /* a name that was returned has changed */
+	bool urgent;  /* nnmodules__recheck() will change names */
+	/* As told: module -> root of its model; NULL: none. Text before the names below a root. */
+	struct map64 *told;
+	struct front {
+		uint64_t type;
+		char *text;
+	} * fronts;
+	struct map64 *front_at; /* root -> index */
+	size_t nfronts, capfronts;
 	char name[NN_MAX_NAME + 1], cls[NN_MAX_CLASS], root_cls[NN_MAX_CLASS];
 	char name_a[NN_MAX_NAME + 1], name_b[NN_MAX_NAME + 1]; /* names being compared */
 };
@@ -59,7 +69,10 @@ struct nnmodules *nnmodules__new(const struct python *py)
 	if (!n)
 		return NULL;
 	n->stray_at = map64__new();
-	if (!n->stray_at) {
+	n->front_at = map64__new();
+	if (!n->stray_at || !n->front_at) {
+		map64__free(n->stray_at);
+		map64__free(n->front_at);
 		free(n);
 		errno = ENOMEM;
 		return NULL;
@@ -78,6 +91,14 @@ static void forget_strays(struct nnmodules *n)
 	map64__clear(n->stray_at);
 }
 
+static void forget_fronts(struct nnmodules *n)
+{
+	for (size_t i = 0; i < n->nfronts; i++)
+		free(n->fronts[i].text);
+	n->nfronts = 0;
+	map64__clear(n->front_at);
+}
+
 void nnmodules__free(struct nnmodules *n)
 {
 	if (!n)
@@ -86,6 +107,10 @@ void nnmodules__free(struct nnmodules *n)
 		nntree__free(n->roots[i].tree);
 	forget_strays(n);
 	map64__free(n->stray_at);
+	map64__free(n->told);
+	forget_fronts(n);
+	map64__free(n->front_at);
+	free(n->fronts);
 	pymem__fini(&n->m);
 	free(n);
 }
@@ -192,7 +217,7 @@ static int read_root(struct nnmodules *n, struct root *r)
 	if (r->tree && compare(n, r->tree, t))
 		n->changed = true;
 	else if (!r->tree && has_sole_root(n, t))
-		n->found_holder = true;
+		n->urgent = true;
 	nntree__free(r->tree);
 	r->tree = t;
 	r->type = nntree__type(t, 0);
@@ -355,9 +380,22 @@ static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 	return best;
 }
 
+/* The root of the model that a module is in, as told, if its tree has the module; 0: none. */
+static uint64_t told_holder(struct nnmodules *n, uint64_t addr, uint64_t type)
+{
+	struct root *r = NULL;
+	uint64_t root;
+	size_t at;
+
+	if (!n->told || !map64__get(n->told, addr, &root) || get_root(n, root, &r) || !r)
+		return 0;
+	return nntree__find(r->tree, addr, &at) && nntree__type(r->tree, at) == type ? root : 0;
+}
+
 uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 {
 	struct root *r = NULL, *holder;
+	uint64_t told;
 	uint64_t type;
 
 	if (pydict__type_of(&n->m, root, &type))
@@ -365,13 +403,80 @@ uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 	holder = holder_of(n, root, type);
 	if (holder)
 		return holder->addr;
+	told = told_holder(n, root, type);
+	if (told)
+		return told;
 	if (!get_root(n, root, &r) && r)
 		r->sole = true;
 	return root;
 }
 
-int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
-		    struct nnmodule *ret)
+void nnmodules__tell(struct nnmodules *n, struct map64 *roots)
+{
+	uint64_t root;
+
+	map64__free(n->told);
+	n->told = roots;
+	for (size_t i = 0; roots && i < n->nroots && !n->urgent; i++)
+		n->urgent = n->roots[i].sole && map64__get(roots, n->roots[i].addr, &root);
+}
+
+static const char *front_of(const struct nnmodules *n, uint64_t root, uint64_t type)
+{
+	uint64_t i;
+
+	return map64__get(n->front_at, root, &i) && n->fronts[i].type == type ? n->fronts[i].text
+									      : "";
+}
+
+int nnmodules__set_front(struct nnmodules *n, uint64_t root, uint64_t type, const char *text)
+{
+	struct front f = { .type = type };
+	uint64_t i;
+	int err;
+
+	if (!strcmp(front_of(n, root, type), text))
+		return 0;
+	for (i = 0; i < n->nroots; i++)
+		n->urgent |= n->roots[i].addr == root;
+	n->changed |= n->urgent;
+	if (n->nfronts == MAX_FRONTS)
+		forget_fronts(n);
+	f.text = strndup(text, NN_MAX_NAME / 2);
+	if (!f.text)
+		return -ENOMEM;
+	if (map64__get(n->front_at, root, &i)) {
+		free(n->fronts[i].text);
+		n->fronts[i] = f;
+		return 0;
+	}
+	err = array__grow(&n->fronts, &n->capfronts, n->nfronts + 1, sizeof(f));
+	if (!err)
+		err = map64__set(n->front_at, root, n->nfronts);
+	if (err) {
+		free(f.text);
+		return err;
+	}
+	n->fronts[n->nfronts++] = f;
+	return 0;
+}
+
+/* Puts the root's front before n->name, if there is room. */
+static void put_front(struct nnmodules *n, uint64_t root, uint64_t type)
+{
+	const char *front = front_of(n, root, type);
+	size_t a = strlen(front), b = strlen(n->name), dot = b > 0;
+
+	if (!a || a + dot + b > NN_MAX_NAME)
+		return;
+	memmove(n->name + a + dot, n->name, b + 1);
+	memcpy(n->name, front, a);
+	if (dot)
+		n->name[a] = '.';
+}
+
+static int name_module(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
+		       struct nnmodule *ret)
 {
 	uint64_t type, root_type;
 	struct root *r = NULL;
@@ -408,6 +513,17 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 	return 0;
 }
 
+int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
+		    struct nnmodule *ret)
+{
+	uint64_t type;
+	int err = name_module(n, self, root, parent, ret);
+
+	if (!err && n->nfronts && !pydict__type_of(&n->m, root, &type))
+		put_front(n, root, type);
+	return err;
+}
+
 /* Drops strays that no longer exist. True: a stray is in its root's tree now. */
 static bool recheck_strays(struct nnmodules *n)
 {
@@ -439,7 +555,7 @@ static bool recheck_strays(struct nnmodules *n)
 
 bool nnmodules__is_urgent(const struct nnmodules *n)
 {
-	return n->found_holder;
+	return n->urgent;
 }
 
 bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
@@ -455,15 +571,18 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 	}
 	for (size_t i = 0; i < n->nroots; i++) {
 		struct root *r = &n->roots[i];
+		uint64_t addr = r->addr;
 
-		if (!r->sole || !holder_of(n, r->addr, r->type))
+		if (!r->sole || (!holder_of(n, addr, r->type) && !told_holder(n, addr, r->type)))
 			continue;
-		r->sole = false;
+		r = find_root(n, addr); /* told_holder() may move roots */
+		if (r)
+			r->sole = false;
 		n->changed = true;
 	}
 	changed = recheck_strays(n);
-	changed |= n->changed | n->found_holder;
-	n->changed = n->found_holder = false;
+	changed |= n->changed | n->urgent;
+	n->changed = n->urgent = false;
 	if (cost_ns)
 		*cost_ns = clock__monotonic() - start;
 	return changed;

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct map64;
 struct pymem;
 struct python;
 struct nnmodules;
@@ -36,6 +37,11 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
  * otherwise root.
  */
 uint64_t nnmodules__model(struct nnmodules *n, uint64_t root);
+/* Tells which modules are in a model that nobody may call, as a parent whose methods call its
+ * parts: module -> root. Takes the map; NULL: none. */
+void nnmodules__tell(struct nnmodules *n, struct map64 *roots);
+/* Sets the text before the names of the modules below a root: "teacher". 0 or -ENOMEM. */
+int nnmodules__set_front(struct nnmodules *n, uint64_t root, uint64_t type, const char *text);
 /* Reads the trees of all known roots again and drops roots that cannot be read. True: some address
  * has another name, so derived data is outdated. cost_ns: time taken; may be NULL. */
 bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns);

@@ -132,6 +132,14 @@ static void test_grows(void **state)
 	     "confidence high");
 
 	w = watched();
+	leak(&w, CPU, 60, 16 * KIB);
+	named(&w, CPU, 60, 16 * KIB, "runs[*].best[*].0.weight");
+	says(&w, "cpu",
+	     "+16.0 KiB/step (1.88 MiB/min) at train.py:7 (train_step), held by runs[*].best[*] "
+	     "(60 "
+	     "models), confidence high");
+
+	w = watched();
 	leak(&w, CPU, 30, 16 * KIB);
 	named(&w, CPU, 30, 16 * KIB, "model.weight\x1b");
 	says(&w, "cpu",

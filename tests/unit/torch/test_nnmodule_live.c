@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <time.h>
 
+#include "lib/map64.h"
 #include "live.h"
 #include "process/proc.h"
 #include "python/pyobj.h"
@@ -123,6 +124,42 @@ static void expect_name(struct test *t, struct nnmodules *n, size_t i, const cha
 
 	assert_int_equal(nnmodules__name(n, t->change[i], t->change[0], t->change[0], &got), 0);
 	assert_string_equal(got.name, name);
+}
+
+/* Parts that a method of an uncalled model calls get their whole path. A front comes before it. */
+static void told(struct test *t)
+{
+	struct nnmodules *n = nnmodules__new(t->py);
+	struct map64 *roots = map64__new();
+	struct nnmodule got = { 0 };
+	uint64_t type;
+
+	assert_non_null(n);
+	assert_non_null(roots);
+	assert_int_equal(nnmodules__model(n, t->change[2]), t->change[2]);
+	assert_int_equal(nnmodules__name(n, t->change[3], t->change[2], 0, &got), 0);
+	assert_string_equal(got.name, "0");
+	assert_int_equal(map64__set(roots, t->change[2], t->change[0]), 0);
+	assert_int_equal(map64__set(roots, t->change[4], t->change[0]), 0); /* wrong */
+	nnmodules__tell(n, roots);
+	assert_true(nnmodules__is_urgent(n));
+	assert_true(nnmodules__recheck(n, NULL));
+	assert_int_equal(nnmodules__model(n, t->change[2]), t->change[0]);
+	assert_int_equal(nnmodules__model(n, t->change[4]), t->change[4]);
+	expect_name(t, n, 3, "1.0");
+	assert_false(nnmodules__recheck(n, NULL));
+	assert_int_equal(proc__read_u64(t->proc, t->change[0] + 8, &type), 0);
+	assert_int_equal(nnmodules__set_front(n, t->change[0], type, "teacher"), 0);
+	assert_true(nnmodules__is_urgent(n));
+	assert_true(nnmodules__recheck(n, NULL));
+	expect_name(t, n, 0, "teacher");
+	expect_name(t, n, 3, "teacher.1.0");
+	assert_int_equal(nnmodules__set_front(n, t->change[0], type, "teacher"), 0);
+	assert_false(nnmodules__is_urgent(n));
+	assert_int_equal(nnmodules__set_front(n, t->change[0], type + 16, "other"), 0);
+	expect_name(t, n, 3, "1.0");
+	nnmodules__tell(n, NULL);
+	nnmodules__free(n);
 }
 
 #define READ_PAUSE_US 60000 /* longer than the usual pause between two reads of a tree */
@@ -286,6 +323,7 @@ static void run_one(struct test *t, const char *python)
 	assert_true(t->names > 1000);
 	assert_true(t->change[0] && t->big_root);
 	assert_false(nnmodules__recheck(t->n, NULL));
+	told(t);
 	changes(t);
 	limited(t);
 	while_it_changes(t);
