@@ -19,6 +19,10 @@ static uint64_t grown(const struct growth_summary *s)
 
 	if (s->part == GROWTH_OF_POOL)
 		return g->reserved.trend.grown;
+	if (s->part == GROWTH_OF_PEAKS)
+		return g->peaks.trend.grown;
+	if (s->part == GROWTH_OF_CALLS)
+		return g->inside.grown;
 	for (size_t i = 0; i < g->n; i++) {
 		const struct growth_line *l = &g->lines[i];
 
@@ -53,6 +57,14 @@ static char *remedy(const struct advising *a, size_t device, const struct growth
 		return advice__format(
 			"stop the growth of reserved memory: PYTORCH_CUDA_ALLOC_CONF="
 			"expandable_segments:True, or tensors of fewer different sizes");
+	if (s->part == GROWTH_OF_PEAKS)
+		return advice__format("limit the size of a batch: the peak of each %s grows, as "
+				      "with inputs that get longer (truncate them, or put fewer "
+				      "of them into a batch)",
+				      growth_summary__unit(&s->growth));
+	if (s->part == GROWTH_OF_CALLS && s->line->row.phase == PHASE_FORWARD)
+		return advice__format("free what each call of the model keeps: without a backward "
+				      "pass, use torch.no_grad() and keep numbers (loss.item())");
 	if (n && growth_summary__of_graph(n))
 		return advice__format("stop the leak: an output or a loss is kept with its whole "
 				      "graph; keep its value (loss.item()) or loss.detach()");

@@ -28,7 +28,7 @@ static double step_minutes(const struct model *m, const struct facts *f, const s
 
 	if (!facts__get(f, "dry_run") && g->clock == GROWTH_REQUESTS)
 		return g->request.seconds / 60;
-	if (facts__get(f, "dry_run") || !model__step(m, from, &first))
+	if (facts__get(f, "dry_run") || g->after_steps || !model__step(m, from, &first))
 		return 0;
 	while (model__step(m, n, &last))
 		n++;
@@ -83,6 +83,59 @@ static void choose_part(struct growth_summary *s)
 		s->line = NULL;
 		s->holder = NULL;
 	}
+}
+
+/* Bytes that the part in s has grown by. */
+static double grown(const struct growth_summary *s)
+{
+	const struct growth *g = &s->growth;
+	double sum = 0;
+
+	if (s->confidence == TREND_NONE)
+		return 0;
+	if (s->part != GROWTH_OF_LINE)
+		return (double)(s->part == GROWTH_OF_POOL ? g->reserved.trend.grown
+							  : g->others.trend.grown);
+	for (size_t i = 0; i < g->n; i++)
+		if (is_said(s, &g->lines[i].trend))
+			sum += (double)g->lines[i].trend.grown;
+	return sum;
+}
+
+static void set_line(struct growth_summary *s, enum growth_part part,
+		     const struct growth_line *line, double rate, const struct trend *t)
+{
+	s->part = part;
+	s->line = line;
+	s->lines = line != NULL;
+	s->per_step = s->lines_per_step = rate;
+	s->confidence = t->confidence;
+	s->holder = line && line->nnames ? &line->names[0] : NULL;
+}
+
+/* Peaks of steps, and calls within a step, if they grew by more bytes than the other parts. */
+static void choose_larger(struct growth_summary *s)
+{
+	struct growth *g = &s->growth;
+	const struct growth_inside *in = &g->inside;
+	double most = grown(s);
+	bool calls = growth__inside_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
+		     is_said(s, &in->line->trend) && (double)in->grown > most;
+
+	if (growth__peaks_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->peaks.trend) &&
+	    (double)g->peaks.trend.grown > most)
+		set_line(s, GROWTH_OF_PEAKS, g->peaks.line, g->peaks.per_step, &g->peaks.trend);
+	else if (calls && in->open)
+		set_line(s, GROWTH_OF_CALLS, in->line, in->line->per_step, &in->line->trend);
+	else
+		s->inside = calls && s->confidence == TREND_NONE;
+	if (s->part != GROWTH_OF_CALLS)
+		return;
+	s->lines = in->lines;
+	s->lines_per_step = in->lines_per_call;
+	s->clock = g->clock = GROWTH_CALLS;
+	s->steps = in->calls;
+	g->after_steps = in->step;
 }
 
 static bool is_open(const struct trend *t)
@@ -177,6 +230,7 @@ int growth_summary__of(const struct model *m, const struct facts *f, size_t devi
 	s.cwd = facts__get(f, "cwd");
 	s.ran_out = d.ooms;
 	choose_part(&s);
+	choose_larger(&s);
 	if (s.clock == GROWTH_TIME && s.duration < KNOWN_NS) {
 		s.why = "too_short";
 	} else if (s.confidence != TREND_NONE) {
@@ -209,6 +263,11 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 	} * k;
 	struct growth_line line = { .nnames = 0 };
 	struct growth_name holder = { NULL };
+	struct row input = { .file = s->growth.peaks.input.file,
+			     .func = s->growth.peaks.input.func,
+			     .line = s->growth.peaks.input.line,
+			     .bytes = s->growth.peaks.input.bytes,
+			     .source = "frame" };
 	const char *cwd = s->cwd, **const texts[] = { &cwd,
 						      &holder.text,
 						      &line.row.file,
@@ -220,10 +279,15 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 						      &line.row.name,
 						      &line.row.source,
 						      &line.row.node_class,
-						      &line.row.thread };
+						      &line.row.thread,
+						      &input.file,
+						      &input.func };
 	size_t size = sizeof(*k);
 	char *to;
 
+	if (s->inside)
+		line = (struct growth_line){ .row = s->growth.inside.line->row,
+					     .per_step = s->growth.inside.line->per_step };
 	if (s->line)
 		line.row = s->line->row;
 	if (s->holder)
@@ -247,13 +311,28 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 	k->s.cwd = cwd;
 	k->s.line = s->line ? &k->line : NULL;
 	k->s.holder = s->holder ? &k->holder : NULL;
-	k->s.growth = (struct growth){ .clock = s->growth.clock };
+	k->s.growth = (struct growth){ .clock = s->growth.clock,
+				       .after_steps = s->growth.after_steps };
+	k->s.growth.peaks.input = input;
+	k->s.growth.peaks.line = k->s.part == GROWTH_OF_PEAKS ? k->s.line : NULL;
+	k->s.growth.inside = s->growth.inside;
+	k->s.growth.inside.line = &k->line;
 	return &k->s;
 }
 
 bool growth_summary__is_known(const struct growth_summary *s)
 {
 	return s->verdict != GROWTH_VERDICT_UNKNOWN;
+}
+
+bool growth_summary__has_text(const struct growth_summary *s)
+{
+	return growth_summary__is_known(s) || s->inside;
+}
+
+bool growth_summary__is_finding(const struct growth_summary *s)
+{
+	return s->verdict == GROWTH_VERDICT_GROWS || s->inside;
 }
 
 const struct growth_line *growth_summary__line(const struct growth_summary *s, const struct row *r)
@@ -454,17 +533,70 @@ static void say_holder(const struct growth_line *l, const struct growth_name *n,
 		 name);
 }
 
-static void say_none(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT])
+const char *growth_summary__between(enum growth_clock c)
 {
-	char count[32], time[24];
+	return c == GROWTH_STEPS      ? " from step to step"
+	       : c == GROWTH_CALLS    ? " from call to call"
+	       : c == GROWTH_REQUESTS ? " from request to request"
+				      : "";
+}
 
-	if (s->clock == GROWTH_TIME)
+char *growth_summary__calls(uint64_t calls, uint64_t after_steps, char *buf, size_t size)
+{
+	char count[32], step[32];
+
+	snprintf(buf, size, " in %s calls of the model since step %s",
+		 text__count(count, sizeof(count), calls),
+		 text__count(step, sizeof(step), after_steps));
+	return buf;
+}
+
+char *growth_summary__inside(const struct growth_inside *in, const char *cwd,
+			     char buf[GROWTH_SUMMARY_TEXT])
+{
+	char count[32], step[40], rate[40], where[REPORT_TEXT];
+
+	snprintf(buf, GROWTH_SUMMARY_TEXT, "%s calls of the model in %s kept %s each at %.1100s",
+		 text__count(count, sizeof(count), in->calls), text__step(step, in->step),
+		 growth_summary__signed(rate, sizeof(rate), in->line->per_step) + 1,
+		 words__location(where, &in->line->row, cwd, 200));
+	return buf;
+}
+
+char *growth_summary__drivers(const struct growth_peaks *p, const char *cwd,
+			      char buf[GROWTH_SUMMARY_TEXT])
+{
+	char where[REPORT_TEXT], bytes[24];
+	size_t len = 0;
+
+	*buf = '\0';
+	if (p->line)
+		len = snprintf(buf, GROWTH_SUMMARY_TEXT, "most of it at %.900s",
+			       words__location(where, &p->line->row, cwd, 200));
+	if (p->input.file)
+		snprintf(buf + len, GROWTH_SUMMARY_TEXT - len,
+			 "%swith the input of %.900s, %s in the last step", len ? ", " : "",
+			 words__location(where, &p->input, cwd, 200),
+			 text__bytes(bytes, sizeof(bytes), p->input.bytes));
+	return buf;
+}
+
+static void say_none(const struct growth_summary *s, bool brief, char buf[GROWTH_SUMMARY_TEXT])
+{
+	char count[32], time[24], inside[GROWTH_SUMMARY_TEXT] = "";
+
+	if (s->inside && !brief)
+		growth_summary__inside(&s->growth.inside, s->cwd, inside);
+	if (s->verdict == GROWTH_VERDICT_UNKNOWN)
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "%s", inside);
+	else if (s->clock == GROWTH_TIME)
 		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth in %s",
 			 text__time(time, sizeof(time), s->duration));
 	else
-		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth in %s %ss",
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s %ss%s%.1500s",
+			 brief ? "" : growth_summary__between(s->clock),
 			 text__count(count, sizeof(count), s->steps),
-			 growth_summary__unit(&s->growth));
+			 growth_summary__unit(&s->growth), *inside ? ", but " : "", inside);
 }
 
 /* True if the growing line is that of all blocks without a sampled stack. */
@@ -473,25 +605,39 @@ static bool is_not_sampled(const struct growth_summary *s)
 	return s->line && s->line->row.file && !strcmp(s->line->row.file, DETAIL_FILE);
 }
 
+static void say_peaks(const struct growth_summary *s, char *buf, size_t size)
+{
+	char drivers[GROWTH_SUMMARY_TEXT];
+
+	growth_summary__drivers(&s->growth.peaks, s->cwd, drivers);
+	snprintf(buf, size, " in the peak of each %s%s%s", growth_summary__unit(&s->growth),
+		 *drivers ? ", " : "", drivers);
+}
+
 char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT])
 {
-	char rate[96], full[96], where[REPORT_TEXT + 4], held[600] = "", more[96] = "", all[40];
+	char rate[96], full[96], held[600] = "", more[96] = "", all[40], calls[96] = "";
+	char where[REPORT_TEXT + GROWTH_SUMMARY_TEXT];
 
 	if (s->verdict != GROWTH_VERDICT_GROWS) {
 		buf[0] = '\0';
-		if (s->verdict == GROWTH_VERDICT_NONE)
-			say_none(s, buf);
+		if (growth_summary__has_text(s))
+			say_none(s, false, buf);
 		return buf;
 	}
 	if (s->part == GROWTH_OF_POOL)
 		strcpy(where, " in reserved memory, but not in the tensors in it");
 	else if (s->part == GROWTH_OF_OTHERS)
 		strcpy(where, " in memory allocated outside PyTorch's allocator");
+	else if (s->part == GROWTH_OF_PEAKS)
+		say_peaks(s, where, sizeof(where));
 	else if (is_not_sampled(s))
 		strcpy(where, " in small blocks, whose stacks were not recorded (--cost)");
 	else
 		memcpy(where, " at ", 5);
-	if (s->line && !is_not_sampled(s))
+	if (s->growth.after_steps)
+		growth_summary__calls(s->steps, s->growth.after_steps, calls, sizeof(calls));
+	if (s->line && !is_not_sampled(s) && s->part != GROWTH_OF_PEAKS)
 		words__location(where + 4, &s->line->row, s->cwd, 200);
 	if (s->holder)
 		say_holder(s->line, s->holder, held, sizeof(held));
@@ -500,9 +646,9 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 			 growth_summary__signed(all, sizeof(all), s->lines_per_step),
 			 growth_summary__unit(&s->growth));
 	full_words(s, full, sizeof(full));
-	snprintf(buf, GROWTH_SUMMARY_TEXT, "%s%.1100s%s, confidence %s%s%s%s",
-		 rate_words(s, rate, sizeof(rate)), where, held, trend__confidence(s->confidence),
-		 more, *full ? "; " : "", full);
+	snprintf(buf, GROWTH_SUMMARY_TEXT, "%s%s%.1100s%s, confidence %s%s%s%s",
+		 rate_words(s, rate, sizeof(rate)), calls, where, held,
+		 trend__confidence(s->confidence), more, *full ? "; " : "", full);
 	return buf;
 }
 
@@ -529,12 +675,14 @@ static void short_place(const struct growth_summary *s, char *buf, size_t size)
 char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 			    char buf[GROWTH_SUMMARY_TEXT])
 {
-	char step[40], minute[40] = "", at[160], full[96], held[600] = "", forms[7][1024];
+	char step[40], minute[40] = "", at[160] = "", full[96], held[600] = "", forms[7][1024];
 	const char *comma;
 
 	buf[0] = '\0';
-	if (s->verdict == GROWTH_VERDICT_NONE) {
-		say_none(s, buf);
+	if (s->verdict != GROWTH_VERDICT_GROWS && growth_summary__has_text(s)) {
+		say_none(s, false, buf);
+		if (text__width(buf) > columns)
+			say_none(s, true, buf);
 		if (text__width(buf) > columns)
 			buf[0] = '\0';
 	}
@@ -550,7 +698,9 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 		minute[1] = ' ';
 		strcat(minute, "/min");
 	}
-	short_place(s, at, sizeof(at));
+	if (s->part == GROWTH_OF_PEAKS)
+		strcpy(at, " in peaks");
+	short_place(s, at + strlen(at), sizeof(at) - strlen(at));
 	if (s->holder && *at)
 		say_holder(s->line, s->holder, held, sizeof(held));
 	full_words(s, full, sizeof(full));
@@ -578,9 +728,8 @@ static const char *const verdicts[] = {
 };
 
 static const char *const parts[] = {
-	[GROWTH_OF_LINE] = "line",
-	[GROWTH_OF_POOL] = "reserved",
-	[GROWTH_OF_OTHERS] = "others",
+	[GROWTH_OF_LINE] = "line",   [GROWTH_OF_POOL] = "reserved", [GROWTH_OF_OTHERS] = "others",
+	[GROWTH_OF_PEAKS] = "peaks", [GROWTH_OF_CALLS] = "calls",
 };
 
 static void put_line(struct json *j, const struct growth_summary *s)
@@ -619,6 +768,20 @@ static void put_full(struct json *j, const struct growth_summary *s)
 	json__close_object(j);
 }
 
+void growth_summary__put_input(struct json *j, const struct growth_peaks *p)
+{
+	if (!p->input.file) {
+		json__null(j, "input");
+		return;
+	}
+	json__open_object(j, "input");
+	json__string(j, "file", p->input.file);
+	json__uint(j, "line", p->input.line);
+	json__string(j, "function", p->input.func);
+	json__uint(j, "bytes", p->input.bytes);
+	json__close_object(j);
+}
+
 void growth_summary__json_keys(struct json *j, const struct growth_summary *s)
 {
 	char text[GROWTH_SUMMARY_TEXT];
@@ -628,7 +791,9 @@ void growth_summary__json_keys(struct json *j, const struct growth_summary *s)
 		json__string(j, "why", s->why);
 	json__string(j, "clock", growth__clock(s->clock));
 	json__uint(j, growth_summary__steps_key(s->clock), s->steps);
-	if (growth_summary__is_known(s))
+	if (s->growth.after_steps)
+		json__uint(j, "after_steps", s->growth.after_steps);
+	if (growth_summary__has_text(s))
 		json__string(j, "text", growth_summary__say(s, text));
 	if (s->verdict == GROWTH_VERDICT_GROWS) {
 		json__string(j, "part", parts[s->part]);
@@ -640,6 +805,8 @@ void growth_summary__json_keys(struct json *j, const struct growth_summary *s)
 		json__string(j, "confidence", trend__confidence(s->confidence));
 		if (s->line)
 			put_line(j, s);
+		if (s->part == GROWTH_OF_PEAKS)
+			growth_summary__put_input(j, &s->growth.peaks);
 		put_full(j, s);
 	}
 }

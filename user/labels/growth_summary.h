@@ -23,7 +23,7 @@ struct json;
 
 enum growth_verdict {
 	GROWTH_VERDICT_UNKNOWN, /* why says what is missing */
-	GROWTH_VERDICT_NONE,	/* known: nothing grows */
+	GROWTH_VERDICT_NONE,	/* known: nothing grows from one step or call to the next */
 	GROWTH_VERDICT_GROWS,
 };
 
@@ -31,6 +31,8 @@ enum growth_part {
 	GROWTH_OF_LINE,
 	GROWTH_OF_POOL,	  /* reserved memory grows, but not the tensors in it */
 	GROWTH_OF_OTHERS, /* memory taken from CUDA by code other than PyTorch's allocator */
+	GROWTH_OF_PEAKS,  /* the peaks of steps grow, memory from step to step does not */
+	GROWTH_OF_CALLS,  /* calls of the model since the last step, which is still under way */
 };
 
 struct growth_summary {
@@ -43,14 +45,18 @@ struct growth_summary {
 	uint64_t steps;	   /* whole steps, or calls; slices with GROWTH_TIME */
 	uint64_t duration; /* ns; of a window its length */
 	const char *cwd;   /* the target's folder; owned by the facts, or NULL */
+	/* Calls piled up memory within a step that has ended: growth.inside. The verdict is not
+	 * GROWTH_VERDICT_GROWS. */
+	bool inside;
 
 	/* GROWTH_VERDICT_GROWS */
-	enum growth_part part;		/* the part that grows most */
-	const struct growth_line *line; /* GROWTH_OF_LINE; in growth */
-	size_t lines;			/* lines that grow */
-	double per_step;		/* bytes; per second with GROWTH_TIME, or request */
-	double per_minute;		/* bytes; 0: not known, as in a dry run */
-	double lines_per_step;		/* sum over all lines that grow */
+	enum growth_part part; /* the part that grows most */
+	/* In growth. Not of GROWTH_OF_POOL and GROWTH_OF_OTHERS; of peaks it may be NULL. */
+	const struct growth_line *line;
+	size_t lines;	       /* lines that grow */
+	double per_step;       /* bytes; per second with GROWTH_TIME, or request */
+	double per_minute;     /* bytes; 0: not known, as in a dry run */
+	double lines_per_step; /* sum over all lines that grow */
 	enum trend_confidence confidence;
 	/* The main object that holds the memory, or its name; NULL: not known. */
 	const struct growth_name *holder;
@@ -78,10 +84,14 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s);
 size_t growth_summary__models(const struct growth_name *n, size_t *at);
 /* Whether several tensors have the name, which is of a model: then so many models have one. */
 bool growth_summary__in_models(const struct growth_line *l, const struct growth_name *n);
-/* Whether the verdict is known, so that there is something to say. */
+/* Whether the verdict is known. */
 bool growth_summary__is_known(const struct growth_summary *s);
+/* Whether there is a verdict or growth within a step, so that there is something to say. */
+bool growth_summary__has_text(const struct growth_summary *s);
+/* Whether memory grows, from step to step or within one: a line of its own in reports. */
+bool growth_summary__is_finding(const struct growth_summary *s);
 /*
- * Writes the verdict for people, clean: "no growth in 60 steps", or
+ * Writes the verdict for people, clean: "no growth from step to step in 60 steps", or
  * "+16.0 KiB/step (1.90 MiB/min) at leaky.py:22 (train_step), held by history[*], confidence high;
  * full in about 3 h (5,700 steps)". Returns buf, as all functions here do that have one.
  */
@@ -113,11 +123,25 @@ int growth_summary__device_json(struct json *j, const struct model *m, const str
 
 /* Parts of these texts. */
 const char *growth_summary__unit(const struct growth *g); /* "step", "call", "second", "request" */
+/* " from step to step"; "" with GROWTH_TIME. */
+const char *growth_summary__between(enum growth_clock c);
+/* Writes " in 60 calls of the model since step 12". */
+char *growth_summary__calls(uint64_t calls, uint64_t after_steps, char *buf, size_t size);
+/* Writes what calls within a step left: "60 calls of the model in step 21 kept +1.25 MiB each at
+ * train.py:23 (validate)". */
+char *growth_summary__inside(const struct growth_inside *in, const char *cwd,
+			     char buf[GROWTH_SUMMARY_TEXT]);
+/* Writes the lines that drive peaks: "most of it at net.py:9 (forward), with the input of
+ * train.py:24 (main), 8.00 MiB in the last step". "": none is known. */
+char *growth_summary__drivers(const struct growth_peaks *p, const char *cwd,
+			      char buf[GROWTH_SUMMARY_TEXT]);
 /* JSON keys: "bytes_per_step", "bytes_per_second" or "bytes_per_request"; "steps", "slices" or
  * "requests". */
 const char *growth_summary__rate_key(enum growth_clock c);
 const char *growth_summary__steps_key(enum growth_clock c);
 char *growth_summary__signed(char *buf, size_t size, double bytes); /* "+4.00 MiB" */
+/* Writes the member "input", or null if no line of inputs grows. */
+void growth_summary__put_input(struct json *j, const struct growth_peaks *p);
 /* True if autograd's graph holds this object. */
 bool growth_summary__of_graph(const struct growth_name *n);
 /* True if the name is that of a holder, such as a variable or container, and not of a parameter. */

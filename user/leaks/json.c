@@ -146,6 +146,63 @@ static void put_sum(struct json *j, const char *key, const struct growth *g,
 	json__close_object(j);
 }
 
+/* A line that is always given by file and line. */
+static void put_driver(struct json *j, const char *key, const struct leaks_doc *doc,
+		       const struct leaks_opts *o, const struct growth_line *l, char *buf)
+{
+	struct leaks_opts by_line = *o;
+
+	by_line.by = BY_LINE;
+	json__open_object(j, key);
+	put_where(j, doc, &by_line, &l->row, buf);
+	json__uint(j, "bytes", l->row.bytes);
+	json__string(j, "held_by", l->nnames ? l->names[0].text : NULL);
+	json__close_object(j);
+}
+
+static void put_peaks(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
+		      const struct growth *g, char *buf)
+{
+	if (!g->peaks.known) {
+		json__null(j, "peaks");
+		return;
+	}
+	json__open_object(j, "peaks");
+	json__open_object(j, "trend");
+	leaks_json__trend(j, g, &g->peaks.trend, g->peaks.per_step, NULL, false);
+	json__close_object(j);
+	if (g->peaks.line)
+		put_driver(j, "line", doc, o, g->peaks.line, buf);
+	else
+		json__null(j, "line");
+	growth_summary__put_input(j, &g->peaks);
+	json__close_object(j);
+}
+
+static void put_inside(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
+		       const struct growth *g, char *buf)
+{
+	const struct growth_inside *in = &g->inside;
+	struct growth by_call = { .clock = GROWTH_CALLS };
+
+	if (!growth__inside_grows(g, o->min_confidence)) {
+		json__null(j, "inside_step");
+		return;
+	}
+	json__open_object(j, "inside_step");
+	json__uint(j, "step", in->step);
+	json__uint(j, "calls", in->calls);
+	json__bool(j, "open", in->open);
+	json__uint(j, "grown_on_device", in->grown);
+	json__uint(j, "lines", in->lines);
+	json__double(j, "lines_per_call", in->lines_per_call, 3);
+	put_driver(j, "line", doc, o, in->line, buf);
+	json__open_object(j, "trend");
+	leaks_json__trend(j, &by_call, &in->line->trend, in->line->per_step, NULL, false);
+	json__close_object(j);
+	json__close_object(j);
+}
+
 static int put_device(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
 		      size_t device, bool *found, char *buf)
 {
@@ -160,6 +217,8 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	model__device(doc->model, device, &d);
 	*found |= growth__count(&g, o->min_confidence) ||
 		  growth__pool_grows(&g, o->min_confidence) ||
+		  growth__peaks_grow(&g, o->min_confidence) ||
+		  (g.inside.open && growth__inside_grows(&g, o->min_confidence)) ||
 		  growth__others_grow(&g, o->min_confidence);
 	if (!strcmp(d.name, "host"))
 		leaks_host__judge(doc->model, o, &host);
@@ -168,6 +227,8 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	json__string(j, "device", d.name);
 	json__string(j, "clock", growth__clock(g.clock));
 	json__uint(j, growth_summary__steps_key(g.clock), g.steps);
+	if (g.after_steps)
+		json__uint(j, "after_steps", g.after_steps);
 	leaks_json__request(j, &g);
 	json__uint(j, "stride", g.stride);
 	if (g.clock == GROWTH_TIME)
@@ -182,6 +243,9 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	json__bool(j, "pool_grows", growth__pool_grows(&g, o->min_confidence));
 	json__bool(j, "others_grow", growth__others_grow(&g, o->min_confidence));
 	leaks_host__json(j, &host);
+	json__bool(j, "peaks_grow", growth__peaks_grow(&g, o->min_confidence));
+	put_peaks(j, doc, o, &g, buf);
+	put_inside(j, doc, o, &g, buf);
 	put_sum(j, "allocated", &g, &g.allocated, true, o);
 	put_sum(j, "reserved", &g, &g.reserved, g.has_reserved, o);
 	put_sum(j, "others", &g, &g.others, g.has_others, o);

@@ -342,8 +342,9 @@ static void say_nothing(struct page *p, const char *sp)
 	else if (tell)
 		text__paragraph(p->out, p->width, "", "  ",
 				"%s in any recording: %s, live memory at their ends within %s",
-				leaks__nothing(p->o, nothing, sizeof(nothing)), sp,
-				text__bytes(text, sizeof(text), range));
+				leaks__nothing(p->o, p->devices->of.clock, nothing,
+					       sizeof(nothing)),
+				sp, text__bytes(text, sizeof(text), range));
 	else
 		text__paragraph(p->out, p->width, "", "  ",
 				"Too short to judge: %s. Record at least 20, better 60.", sp);

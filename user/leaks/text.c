@@ -259,6 +259,52 @@ static int say_pool(struct page *p, const struct growth *g, size_t device, bool 
 	return err;
 }
 
+static void say_peaks(struct page *p, const struct growth *g)
+{
+	char slope[40], n[96], drivers[GROWTH_SUMMARY_TEXT], first[24], last[24];
+	const struct trend *t = &g->peaks.trend;
+
+	if (!growth__peaks_grow(g, p->o->min_confidence))
+		return;
+	growth_summary__drivers(&g->peaks, p->cwd, drivers);
+	text__paragraph(
+		p->out, p->width, "", "  ",
+		"The peak of each %s grows: %s a %s, from %s to %s, in %s. %s%s%sMemory at "
+		"the ends of %ss does not: inputs that get longer, for example. Confidence: %s.",
+		growth_summary__unit(g),
+		growth_summary__signed(slope, sizeof(slope), g->peaks.per_step),
+		growth_summary__unit(g), text__bytes(first, sizeof(first), t->first),
+		text__bytes(last, sizeof(last), t->last), leaks__rises(g, t, n, sizeof(n)),
+		*drivers ? "M" : "", *drivers ? drivers + 1 : "", *drivers ? ". " : "",
+		growth_summary__unit(g), trend__confidence(t->confidence));
+}
+
+/* Says which memory calls of the model piled up within one step. *found: it is still there. */
+static void say_inside(struct page *p, const struct growth *g, bool *found)
+{
+	const struct growth_inside *in = &g->inside;
+	char what[GROWTH_SUMMARY_TEXT], held[1024], bytes[24], more[96] = "", rate[40];
+
+	if (!growth__inside_grows(g, p->o->min_confidence))
+		return;
+	growth_summary__inside(in, p->cwd, what);
+	if (in->open)
+		leaks__say_held(in->line, leaks__no_holder(p->doc->facts), held, sizeof(held));
+	else
+		strcpy(held, "The step freed it");
+	if (in->lines > 1)
+		snprintf(more, sizeof(more), "; %zu lines, %s a call together", in->lines,
+			 growth_summary__signed(rate, sizeof(rate), in->lines_per_call));
+	text__paragraph(p->out, p->width, "", "  ", "%s, %s at the top%s. %s. %sConfidence: %s.",
+			what, text__bytes(bytes, sizeof(bytes), in->line->row.bytes), more, held,
+			in->line->row.phase == PHASE_FORWARD
+				? "Without a backward pass, use torch.no_grad() and keep numbers "
+				  "(loss.item()). "
+				: "",
+			trend__confidence(in->line->trend.confidence));
+	*found |= in->open;
+}
+
 /* Counts the lines with each verdict that is no leak. */
 static void say_rest(struct page *p, const struct growth *g)
 {
@@ -320,7 +366,7 @@ static void say_nothing(struct page *p, const struct growth *g)
 				growth_summary__unit(g), sp);
 	else
 		text__paragraph(p->out, p->width, "", "  ", "%s: %s, live at %s %ss within %s",
-				leaks__nothing(p->o, nothing, sizeof(nothing)), sp,
+				leaks__nothing(p->o, g->clock, nothing, sizeof(nothing)), sp,
 				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
 				g->clock == GROWTH_REQUESTS ? "start" : "end",
 				text__bytes(range, sizeof(range), g->allocated.trend.range));
@@ -422,9 +468,10 @@ static void head(struct page *p)
 /* Whether the options of the command let the growth of a summary count, too. */
 static bool is_wanted(const struct page *p, const struct growth_summary *s)
 {
-	const struct trend *t = s->part == GROWTH_OF_LINE   ? &s->line->trend
-				: s->part == GROWTH_OF_POOL ? &s->growth.reserved.trend
-							    : &s->growth.others.trend;
+	const struct trend *t = s->part == GROWTH_OF_POOL     ? &s->growth.reserved.trend
+				: s->part == GROWTH_OF_OTHERS ? &s->growth.others.trend
+				: s->part == GROWTH_OF_PEAKS  ? &s->growth.peaks.trend
+							      : &s->line->trend;
 
 	return t->grown >= p->o->min_growth && trend__counts(t, p->o->min_confidence);
 }
@@ -490,10 +537,15 @@ static int device_text(struct page *p, size_t device, bool *found)
 		err = say_pool(p, &g, device, &pool);
 	if (!err && !strcmp(d.name, "host"))
 		pool |= say_host(p);
+	pool |= growth__peaks_grow(&g, p->o->min_confidence);
+	say_peaks(p, &g);
+	if (n)
+		say_inside(p, &g, found);
 	if (pool || n) {
 		*found = true;
 	} else {
 		say_nothing(p, &g);
+		say_inside(p, &g, found);
 		say_lead(p, &g, !strcmp(d.name, "host"));
 	}
 	if (!err && !strcmp(d.name, "host"))

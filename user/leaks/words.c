@@ -23,6 +23,9 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
 	else
 		snprintf(buf, size, "%s %s%s%s", n, growth_summary__unit(g),
 			 g->steps == 1 ? "" : "s", g->clock == GROWTH_CALLS ? " of the model" : "");
+	if (g->after_steps)
+		snprintf(buf + strlen(buf), size - strlen(buf), " since step %" PRIu64,
+			 g->after_steps);
 	return buf;
 }
 
@@ -41,12 +44,13 @@ const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf,
 		snprintf(buf, size, ", each a block of %.40s:%" PRIu32 "%s%s",
 			 text__clean(file, sizeof(file), name, strlen(name)), g->request.line,
 			 *g->request.device ? " on " : "", g->request.device);
-	else if (g->clock == GROWTH_CALLS)
+	else if (g->clock == GROWTH_CALLS && !g->after_steps)
 		snprintf(buf, size, " (no optimizer)");
 	return buf - len;
 }
 
-const char *leaks__nothing(const struct leaks_opts *o, char *buf, size_t size)
+const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, char *buf,
+			   size_t size)
 {
 	bool large = o->min_growth > GROWTH_SUMMARY_LEAST,
 	     sure = o->min_confidence > GROWTH_SUMMARY_CONFIDENCE;
@@ -63,7 +67,7 @@ const char *leaks__nothing(const struct leaks_opts *o, char *buf, size_t size)
 	else if (sure)
 		snprintf(buf, size, "nothing grows with %s confidence (--min-confidence)", level);
 	else
-		snprintf(buf, size, "nothing grows");
+		snprintf(buf, size, "nothing grows%s", growth_summary__between(clock));
 	return buf;
 }
 

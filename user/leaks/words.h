@@ -21,9 +21,11 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
 /* Writes the length and its kind, for a heading: "60 requests, each a block of serve.py:41 on cpu",
  * "3.1 s in 155 equal slices (no steps)". */
 const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf, size_t size);
-/* Writes "nothing grows", or what does not: "nothing grew by 1.00 GiB (--min-growth)". */
+/* Writes "nothing grows from step to step", or what does not: "nothing grew by 1.00 GiB
+ * (--min-growth)". */
 #define LEAKS_NOTHING 120
-const char *leaks__nothing(const struct leaks_opts *o, char *buf, size_t size);
+const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, char *buf,
+			   size_t size);
 /* Writes " (+64.0 KiB for each block allocated there)" for a line of a server that leaves a block
  * behind less often than in each call of its model, or without calls; otherwise
  * "". If the line runs once in each request, this is its rate by request. */

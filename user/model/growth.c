@@ -42,7 +42,7 @@ int growth__watch(struct model *m, enum group by)
 	w->max = TREND_MAX;
 	w->kind = STEP_CALL;
 	for (int t = 0; t < TRACK_NR; t++)
-		w->track[t] = (struct growth_track){ .on = true, .stride = 1 };
+		w->track[t] = (struct growth_track){ .on = t != TRACK_INSIDE, .stride = 1 };
 	m->growth = w;
 	return 0;
 }
@@ -79,6 +79,7 @@ void growth__unwatch(struct model *m)
 	for (int t = 0; t < TRACK_NR; t++)
 		growth__free_names(&w->late_names[t].names);
 	free(w->sums);
+	free(w->inside.best);
 	free(w->units);
 	free(w->index.slots);
 	free(w->of_site);
@@ -257,7 +258,7 @@ static int note_sums(struct model *m, unsigned track, uint32_t at)
 }
 
 /* Adds the live bytes of now as a value. */
-static int add_value(struct model *m, unsigned track)
+int growth__add_value(struct model *m, unsigned track)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[track];
@@ -271,6 +272,7 @@ static int add_value(struct model *m, unsigned track)
 		return err;
 	if (track == TRACK_STEPS)
 		w->per.times[t->n] = w->now;
+	t->by_end = m->finished;
 	return note_sums(m, track, t->n++);
 }
 
@@ -284,6 +286,8 @@ static void clear_track(struct growth_watch *w, unsigned track)
 		*s = (struct growth_series){ 0 };
 		memset(w->units[i].gone[track], 0, sizeof(w->units[i].gone[track]));
 		memset(&w->units[i].late[track], 0, sizeof(w->units[i].late[track]));
+		if (track == TRACK_STEPS)
+			w->units[i].tops = (struct growth_tops){ .top = w->units[i].live };
 	}
 	w->track[track] = (struct growth_track){ .stride = 1 };
 }
@@ -295,26 +299,30 @@ static int end_step(struct model *m)
 	w->per.last = w->now;
 	if (++w->track[TRACK_STEPS].passed == STEPS_ENOUGH)
 		clear_track(w, TRACK_TIME);
-	return add_value(m, TRACK_STEPS);
+	return growth__add_value(m, TRACK_STEPS);
 }
 
 int growth__step(struct model *m, enum step_kind kind)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[TRACK_STEPS];
+	int err = 0;
 
 	if (w->per.file)
 		return 0;
 	if (kind != w->kind) {
 		if (kind == STEP_CALL)
-			return 0;
-		/* After the first optimizer step, calls no longer count. */
-		if (t->passed)
+			return growth_inside__call(m);
+		/* After the first optimizer step, calls count within a step only. */
+		err = growth_inside__step(m, TRACK_STEPS);
+		if (!err && t->passed)
 			clear_track(w, TRACK_STEPS);
 		t->on = true;
 		w->kind = kind;
+	} else if (kind == STEP_OPT) {
+		err = growth_inside__step(m, TRACK_INSIDE);
 	}
-	return end_step(m);
+	return err ?: end_step(m);
 }
 
 int growth__time(struct model *m, uint64_t time)
@@ -335,7 +343,7 @@ int growth__time(struct model *m, uint64_t time)
 		err = drop_every_second(w, TRACK_TIME);
 	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
 		t->passed = (t->n + 1) * t->stride;
-		err = add_value(m, TRACK_TIME);
+		err = growth__add_value(m, TRACK_TIME);
 	}
 	if (__builtin_mul_overflow((t->n + 1) * t->stride, GROWTH_SLICE, &w->due) ||
 	    __builtin_add_overflow(w->due, w->start, &w->due))
@@ -456,7 +464,9 @@ uint64_t growth__age(const struct model *m, const struct dev *dev, const struct 
 		return requests_since(w, rec->time);
 	if (track == TRACK_TIME)
 		return w->now > rec->time ? (w->now - rec->time) / GROWTH_SLICE : 0;
-	return (uint32_t)m->steps.n[w->kind] - (w->kind == STEP_OPT ? s->steps : s->calls);
+	if (track == TRACK_INSIDE || w->kind == STEP_CALL)
+		return (uint32_t)m->steps.n[STEP_CALL] - s->calls;
+	return (uint32_t)m->steps.n[STEP_OPT] - s->steps;
 }
 
 /* Older than two steps and allocated after the warm-up. */
@@ -537,6 +547,8 @@ static void note_gone(struct model *m, const struct dev *dev, const struct rec *
 					    category__category(m, dev, rec, false));
 
 	growth__late(m->growth, u, track);
+	if (track == TRACK_STEPS && category == CATEGORY_INPUT)
+		u->tops.input += size;
 	l->by_age[growth__bucket(age)] += size;
 	l->ages |= 1u << growth__bucket(age);
 	if (growth__is_after(m->growth, rec, track, age)) {
@@ -566,7 +578,9 @@ int growth__came(struct model *m, uint32_t site)
 	for (unsigned t = 0; !err && t < TRACK_NR; t++) {
 		struct growth_series *values = &u->s[t];
 
-		if (!m->growth->track[t].on || values->n == m->growth->track[t].n)
+		if (!m->growth->track[t].on ||
+		    (values->n == m->growth->track[t].n &&
+		     (t != TRACK_INSIDE || u->round == m->growth->inside.round)))
 			continue;
 		values->settled = u->live;
 		values->settled_allocations = u->allocations;
@@ -574,9 +588,12 @@ int growth__came(struct model *m, uint32_t site)
 	}
 	if (err)
 		return err;
+	growth__touch_peaks(m->growth, u);
 	m->growth->allocs++;
 	m->growth->last_alloc = m->growth->now;
 	u->live += s->size;
+	if (u->live > u->tops.top)
+		u->tops.top = u->live;
 	u->allocated += s->size;
 	u->allocations++;
 	if (!begins_request(m, s))
@@ -594,6 +611,8 @@ int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)
 	if (!is_followed(s))
 		return 0;
 	err = unit_of(m, rec->site, &u);
+	if (!err)
+		growth__touch_peaks(m->growth, u);
 	for (unsigned t = 0; !err && t < TRACK_NR; t++) {
 		if (!m->growth->track[t].on)
 			continue;

@@ -80,10 +80,39 @@ struct growth_sum { /* growth of the whole device */
 	double per_step;
 };
 
+/* Memory that calls of the model piled up within one optimizer step, such as an evaluation between
+ * two steps. Steps with as many calls as usual do not count, nor does growth that has little part
+ * in the device's peak. */
+struct growth_inside {
+	bool known;
+	bool open;	/* no step ended since, and the memory was live until the end */
+	uint64_t step;	/* number of the step, from 0 */
+	uint64_t calls; /* until the top */
+	uint64_t grown; /* bytes on the device, until the top */
+	size_t lines;	/* that grew */
+	double lines_per_call;
+	/* The line that grew most; values and ages are empty, row.count is 0. per_step: by call. */
+	const struct growth_line *line;
+};
+
+/* Growth of the highest allocated bytes of each step, without growth from step to step. */
+struct growth_peaks {
+	bool known; /* they are judged: the clock is of steps or calls */
+	struct trend trend;
+	double per_step;
+	/* The line whose highest bytes in a step grow most; NULL: none. */
+	const struct growth_line *line;
+	/* The line of inputs that grow. bytes: in the last step; file NULL: not known. */
+	struct row input;
+};
+
 struct growth {
 	enum growth_clock clock;
 	/* Whole steps, as a report counts them; slices with GROWTH_TIME, or requests. */
 	uint64_t steps;
+	/* With GROWTH_CALLS: optimizer steps before these calls. After few steps at the beginning
+	 * of a recording, calls count. */
+	uint64_t after_steps;
 	struct { /* with GROWTH_REQUESTS */
 		const char *file;
 		uint32_t line;
@@ -107,6 +136,8 @@ struct growth {
 	/* others: memory taken from CUDA by code other than the allocator. */
 	struct growth_sum allocated, reserved, others;
 	bool has_reserved, has_others;
+	struct growth_inside inside;
+	struct growth_peaks peaks;
 	void *pool;
 	char **patterns; /* private */
 	size_t npatterns, cappatterns;
@@ -121,6 +152,10 @@ size_t growth__count(const struct growth *g, enum trend_confidence least);
 bool growth__pool_grows(const struct growth *g, enum trend_confidence least);
 /* Memory that other code takes from CUDA grows. */
 bool growth__others_grow(const struct growth *g, enum trend_confidence least);
+/* The peaks of steps grow with at least this confidence, faster than memory from step to step. */
+bool growth__peaks_grow(const struct growth *g, enum trend_confidence least);
+/* Calls within one step pile up memory, with at least this confidence. */
+bool growth__inside_grows(const struct growth *g, enum trend_confidence least);
 /* The sum of all lines grows, or may grow. Then it is not known that nothing does. */
 bool growth__sum_grows(const struct growth *g);
 void growth__free(struct growth *g);

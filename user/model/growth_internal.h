@@ -12,7 +12,8 @@
 
 struct map64;
 
-enum { TRACK_STEPS, TRACK_TIME, TRACK_NR };
+/* TRACK_INSIDE: calls of the model since the last optimizer step. */
+enum { TRACK_STEPS, TRACK_TIME, TRACK_INSIDE, TRACK_NR };
 enum { SUM_ALLOCATED, SUM_RESERVED, SUM_TAKEN, GROWTH_SUMS };
 
 struct growth_track {
@@ -20,13 +21,15 @@ struct growth_track {
 	uint64_t passed; /* steps (slices) that ended */
 	uint64_t stride; /* steps (slices) between two values */
 	uint32_t n;	 /* number of values */
+	bool by_end;	 /* the end of the recording made the last value, and not that of a call */
 };
 
 struct growth_unit {
 	struct growth_key {
 		uint32_t dev, a, b, c;
 	} key;
-	uint32_t site; /* first site of the unit */
+	uint32_t site;	/* first site of the unit */
+	uint32_t round; /* values of TRACK_INSIDE from another growth_inside_watch.round are void */
 	uint64_t live, allocated, allocations;
 	struct growth_series {
 		uint64_t *v; /* values; NULL: all 0 */
@@ -44,6 +47,23 @@ struct growth_unit {
 		uint32_t ages;	/* bit i: by_age[i] is not 0 */
 		uint64_t by_age[GROWTH_AGES], of_category[CATEGORY_NR];
 	} late[TRACK_NR];
+	/* Highest live bytes of each step, for their slope: growth_inside.c. */
+	struct growth_tops {
+		uint64_t step, top; /* this step's, so far */
+		uint64_t last;	    /* the step's before */
+		double sum, moment; /* sums over earlier steps: tops, and tops times their step */
+		uint64_t input;	    /* bytes of it that were inputs when they were freed */
+	} tops;
+};
+
+/* Growth by calls within one step. */
+struct growth_interval {
+	uint32_t unit1;			  /* 1 + the unit that grew most; 0: none grew */
+	uint64_t step, calls, grown, top; /* bytes of the device: rise, and at the top */
+	uint64_t live;			  /* bytes of the unit at the top */
+	double per_call, lines_per_call;
+	size_t lines;
+	struct trend trend;
 };
 
 /* Sums of blocks by unit and name. */
@@ -95,6 +115,13 @@ struct growth_watch {
 		uint64_t epoch;
 		struct growth_names names;
 	} late_names[TRACK_NR];
+	struct growth_inside_watch {
+		uint32_t round;
+		uint64_t calls;			/* since the last step */
+		uint64_t steps_of[GROWTH_AGES]; /* steps by the bucket of their calls */
+		struct growth_interval *best;	/* by device: the one that grew most */
+		size_t nbest;
+	} inside;
 };
 
 #define GROWTH_SLICE UINT64_C(10000000) /* ns */
@@ -107,8 +134,12 @@ int growth__time(struct model *m, uint64_t time);
 void growth__unwatch(struct model *m);
 /* Appends a unit's values up to now. 0 or -ENOMEM. */
 int growth__fill_in(struct growth_watch *w, struct growth_unit *u, unsigned track);
+/* Makes values of an earlier step void. */
+void growth_inside__begin(struct growth_watch *w, struct growth_unit *u);
 static inline int growth__fill(struct growth_watch *w, struct growth_unit *u, unsigned track)
 {
+	if (track == TRACK_INSIDE && u->round != w->inside.round)
+		growth_inside__begin(w, u);
 	return u->s[track].n == w->track[track].n ? 0 : growth__fill_in(w, u, track);
 }
 /* age: of a block, in steps or slices. bucket: index of an age in gone. is_old: the block stays. */
@@ -137,3 +168,20 @@ int growth__add_name(struct growth_names *s, const struct growth_named *blocks);
 void growth__sort_names(struct growth_names *s);
 /* Frees its contents and makes it empty. */
 void growth__free_names(struct growth_names *s);
+/* Adds the live bytes of now as a value. 0 or -ENOMEM. */
+int growth__add_value(struct model *m, unsigned track);
+/* Values of a unit on a track; growth__fill() comes first. */
+const uint64_t *growth__values(const struct growth_unit *u, unsigned track);
+/* A call of the model ended between two optimizer steps. 0 or -ENOMEM. */
+int growth_inside__call(struct model *m);
+/* An optimizer step ended; track has the values of the calls before it. 0 or -ENOMEM. */
+int growth_inside__step(struct model *m, unsigned track);
+/* Which unit grew most within one step, of a device by its number; ret->known is false if none that
+ * matters did. *best: of that step; unit1 is 0 then. 0 or -ENOMEM. */
+int growth_inside__judge(const struct model *m, uint32_t dev_nr, struct growth_inside *ret,
+			 struct growth_interval *best);
+/* The unit's live bytes change next. */
+void growth__touch_peaks(const struct growth_watch *w, struct growth_unit *u);
+/* line: owned by the caller; ret->line is it, or NULL. */
+void growth__judge_peaks(const struct model *m, uint32_t dev_nr, const struct growth_sum *ends,
+			 uint64_t min_growth, struct growth_line *line, struct growth_peaks *ret);

@@ -44,6 +44,7 @@ struct growth_pool {
 	uint64_t *by_category;
 	struct row *rows;
 	uint64_t allocated[TREND_MAX]; /* the device's allocated bytes */
+	struct growth_line inside, peaks;
 };
 
 const char *growth__clock(enum growth_clock c)
@@ -67,6 +68,10 @@ static unsigned choose_track(const struct model *m)
 
 	if (w->per.file)
 		return TRACK_STEPS;
+	/* Few steps, and then calls only: those count. */
+	if (w->kind == STEP_OPT && w->track[TRACK_STEPS].passed < TREND_MIN &&
+	    w->track[TRACK_INSIDE].n >= TREND_MIN)
+		return TRACK_INSIDE;
 	if (!w->track[TRACK_STEPS].passed)
 		return TRACK_TIME;
 	if (w->track[TRACK_STEPS].passed >= TREND_MIN || !w->track[TRACK_TIME].on)
@@ -95,18 +100,21 @@ static void describe(const struct judge *j)
 	const struct growth_track *t = &j->w->track[j->track];
 	struct growth *g = j->g;
 
-	g->clock = j->w->per.file	    ? GROWTH_REQUESTS
-		   : j->track == TRACK_TIME ? GROWTH_TIME
-		   : j->w->kind == STEP_OPT ? GROWTH_STEPS
-					    : GROWTH_CALLS;
-	g->steps = g->clock == GROWTH_STEPS || g->clock == GROWTH_CALLS ? model__whole_steps(j->m)
-									: t->passed;
+	g->clock = j->w->per.file	      ? GROWTH_REQUESTS
+		   : j->track == TRACK_TIME   ? GROWTH_TIME
+		   : j->track == TRACK_INSIDE ? GROWTH_CALLS
+		   : j->w->kind == STEP_OPT   ? GROWTH_STEPS
+					      : GROWTH_CALLS;
+	g->steps = j->track == TRACK_INSIDE				  ? j->w->inside.calls
+		   : g->clock == GROWTH_STEPS || g->clock == GROWTH_CALLS ? model__whole_steps(j->m)
+									  : t->passed;
+	g->after_steps = j->track == TRACK_INSIDE ? j->w->track[TRACK_STEPS].passed : 0;
 	g->partly = g->steps < t->passed;
 	if (g->clock == GROWTH_REQUESTS)
 		describe_requests(j);
 	g->stride = t->stride;
 	g->slice = g->clock == GROWTH_TIME ? (double)t->stride * (double)GROWTH_SLICE / 1e9 : 0;
-	g->values = t->n;
+	g->values = t->n - (j->track == TRACK_INSIDE && t->by_end);
 	if (g->clock == GROWTH_TIME && j->w->last_alloc >= j->w->start &&
 	    (j->w->last_alloc - j->w->start) / GROWTH_SLICE / t->stride < t->n)
 		g->values = (j->w->last_alloc - j->w->start) / GROWTH_SLICE / t->stride;
@@ -380,9 +388,14 @@ static void names_of(const struct judge *j, uint32_t unit, struct growth_line *l
 
 static const uint64_t zeros[TREND_MAX];
 
+const uint64_t *growth__values(const struct growth_unit *u, unsigned track)
+{
+	return u->s[track].v ? u->s[track].v : zeros;
+}
+
 static const uint64_t *values_of(const struct judge *j, const struct growth_unit *u)
 {
-	return u->s[j->track].v ? u->s[j->track].v : zeros;
+	return growth__values(u, j->track);
 }
 
 static bool is_constant(const uint64_t *v, size_t n)
@@ -572,6 +585,30 @@ static void limit(struct growth *g)
 	trend__limit(&g->allocated.trend, g->observed);
 }
 
+/* The names are those of TRACK_STEPS, so only that clock has growth within a step. */
+static int judge_inside(struct judge *j)
+{
+	struct growth_pool *pool = j->g->pool;
+	struct growth_inside *in = &j->g->inside;
+	struct growth_interval best;
+	const struct site *s;
+	int err = 0;
+
+	if (j->track == TRACK_STEPS)
+		err = growth_inside__judge(j->m, j->dev_nr, in, &best);
+	if (err || !in->known)
+		return err;
+	s = &j->m->sites.all[j->w->units[best.unit1 - 1].site];
+	pool->inside = (struct growth_line){ .trend = best.trend, .per_step = best.per_call };
+	rows__line(j->m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, &pool->inside.row);
+	pool->inside.row.phase = s->phase < PHASE_NR ? s->phase : PHASE_OTHER;
+	pool->inside.row.bytes = best.live;
+	if (in->open)
+		names_of(j, best.unit1 - 1, &pool->inside);
+	in->line = &pool->inside;
+	return 0;
+}
+
 static int judge_all(struct judge *j)
 {
 	struct growth *g = j->g;
@@ -597,9 +634,12 @@ static int judge_all(struct judge *j)
 	qsort(g->lines, g->n, sizeof(*g->lines), cmp_line);
 	judge_sum(j, SUM_RESERVED, &g->reserved);
 	judge_sum(j, SUM_TAKEN, &g->others);
+	if (g->clock == GROWTH_STEPS || (g->clock == GROWTH_CALLS && !g->after_steps))
+		growth__judge_peaks(j->m, j->dev_nr, &g->allocated, j->min_growth,
+				    &((struct growth_pool *)g->pool)->peaks, &g->peaks);
 	g->has_reserved = j->dev->pub.has_totals;
 	g->has_others = !device__on_host(j->dev->pub.device);
-	return 0;
+	return judge_inside(j);
 }
 
 int growth__judge(const struct model *m, size_t device, uint64_t min_growth, struct growth *ret)
@@ -641,8 +681,23 @@ size_t growth__count(const struct growth *g, enum trend_confidence least)
 
 bool growth__pool_grows(const struct growth *g, enum trend_confidence least)
 {
+	uint64_t grown = g->allocated.trend.grown;
+
+	/* Peaks that grow take their pool along. */
+	if (growth__peaks_grow(g, TREND_MEDIUM) && g->peaks.trend.grown > grown)
+		grown = g->peaks.trend.grown;
 	return g->has_reserved && trend__counts(&g->reserved.trend, least) &&
-	       g->allocated.trend.grown < g->reserved.trend.grown / 2;
+	       grown < g->reserved.trend.grown / 2;
+}
+
+bool growth__peaks_grow(const struct growth *g, enum trend_confidence least)
+{
+	return g->peaks.known && trend__counts(&g->peaks.trend, least);
+}
+
+bool growth__inside_grows(const struct growth *g, enum trend_confidence least)
+{
+	return g->inside.known && trend__counts(&g->inside.line->trend, least);
 }
 
 bool growth__sum_grows(const struct growth *g)

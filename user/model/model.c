@@ -321,7 +321,10 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 		}
 		break;
 	case EVENT_STEP:
-		err = steps__end(m, STEP_OPT, e->time);
+		/* A call before it is over. */
+		err = m->steps.caller ? steps__close_call(m) : 0;
+		if (!err)
+			err = steps__end(m, STEP_OPT, e->time);
 		break;
 	case EVENT_CALL:
 		err = model__thread(m, e->thread, &t);

@@ -321,8 +321,16 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 	*ret = t;
 }
 
-/* Growth that began in the middle is not even over all values. If nothing was released, the second
- * half is tested alone, which counts as one more test. */
+/* Whether all of a half that was tested alone grew, as a cache that fills does not. */
+static bool is_steady(const struct trend *half)
+{
+	return half->verdict == TREND_GROWS && is_even(half, FAIR * 3 / 4, 0) &&
+	       half->rises >= (half->values - 1) * SURE_RISES;
+}
+
+/* Growth that began in the middle is not even over all values, nor is a leak after a larger
+ * warm-up, which looks as if it had stopped. If nothing was released, the second half is tested
+ * alone, which counts as one more test. */
 void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
 {
 	struct trend_opts twice = { .min_growth = o->min_growth,
@@ -334,10 +342,11 @@ void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 		n = TREND_MAX;
 	}
 	judge(v, n, o, ret);
-	if (ret->verdict != TREND_UNSURE || n < 4 * TREND_MIN || ret->fall > ret->grown / 4)
+	if ((ret->verdict != TREND_UNSURE && ret->verdict != TREND_STOPPED) || n < 4 * TREND_MIN ||
+	    ret->fall > ret->grown / 4)
 		return;
 	judge(v + n / 2, n - n / 2, &twice, &half);
-	if (half.verdict != TREND_GROWS)
+	if (half.verdict != TREND_GROWS || (ret->verdict == TREND_STOPPED && !is_steady(&half)))
 		return;
 	half.warmup += n / 2;
 	half.values = n;

@@ -331,11 +331,11 @@ static int say_growth(struct line *l, const struct model *m, size_t i, const str
 	if (err)
 		return err == -EINVAL ? 0 : err;
 	growth_summary__say(&s, text);
-	if (s.verdict == GROWTH_VERDICT_GROWS)
+	if (growth_summary__is_finding(&s))
 		*growing = strdup(text);
 	else if (*text)
 		part(l, "%s", text);
-	err = s.verdict == GROWTH_VERDICT_GROWS && !*growing ? -ENOMEM : 0;
+	err = growth_summary__is_finding(&s) && !*growing ? -ENOMEM : 0;
 	growth_summary__free(&s);
 	return err;
 }

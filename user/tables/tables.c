@@ -235,7 +235,7 @@ static void put_growth(struct export_ctx *c, struct parquet *p, size_t device)
 	parquet__text(p, r->file);
 	parquet__int(p, r->file && r->line, r->line);
 	parquet__text(p,
-		      known && growth_summary__is_known(&g) ? growth_summary__say(&g, text) : NULL);
+		      known && growth_summary__has_text(&g) ? growth_summary__say(&g, text) : NULL);
 	if (known)
 		growth_summary__free(&g);
 }

@@ -46,6 +46,12 @@ static uint64_t leak_late(uint64_t i, uint64_t n)
 	return leak(i < n / 2 ? 0 : i - n / 2, n);
 }
 
+/* A larger warm-up of some steps, such as workspaces of new threads. */
+static uint64_t leak_after_warmup(uint64_t i, uint64_t n)
+{
+	return leak(i, n) + (i < n / 4 ? i : n / 4) * 1000 * KIB;
+}
+
 static uint64_t leak_with_teeth(uint64_t i, uint64_t n)
 {
 	return leak(i, n) + i % 10 * 5 * KIB;
@@ -111,6 +117,7 @@ static const struct {
 	{ "noisy_leak", noisy_leak, TREND_GROWS, TREND_MEDIUM },
 	{ "rare_leak", rare_leak, TREND_GROWS, TREND_MEDIUM },
 	{ "leak_after_start", leak_after_start, TREND_GROWS, TREND_HIGH },
+	{ "leak_after_warmup", leak_after_warmup, TREND_GROWS, TREND_MEDIUM },
 	{ "leak_with_teeth", leak_with_teeth, TREND_GROWS, TREND_MEDIUM },
 	{ "leak_late", leak_late, TREND_GROWS, TREND_MEDIUM },
 	{ "flat", flat, TREND_FLAT, TREND_NONE },
