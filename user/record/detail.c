@@ -93,6 +93,13 @@ static uint64_t missing(char *buf, size_t size, const struct detail *d, uint32_t
 	return most;
 }
 
+/* Two digits, or all before the point. Returns buf. */
+static const char *percents(char *buf, size_t size, double share)
+{
+	snprintf(buf, size, share < 0.1 ? "%.2g" : "%.0f", share * 100);
+	return buf;
+}
+
 char *detail__sentence(char *buf, size_t size, const struct facts *f)
 {
 	static const struct {
@@ -102,6 +109,7 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f)
 		      { MT_OFF_MODULES, "module calls" },
 		      { 0, "most stacks of blocks below " } };
 	struct detail d;
+	char number[32];
 	size_t len = 0;
 	bool some = false;
 
@@ -109,9 +117,10 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f)
 	if (!detail__read(f, &d) || (!d.n && d.share <= d.limit))
 		return buf;
 	if (d.share >= 0)
-		len += snprintf(buf, size, "tracing took %.2g %% of the target's time, ",
-				d.share * 100);
-	len += snprintf(buf + len, size - len, "the limit was %.2g %%. ", d.limit * 100);
+		len += snprintf(buf, size, "tracing took %s %% of the target's time, ",
+				percents(number, sizeof(number), d.share));
+	len += snprintf(buf + len, size - len, "the limit was %s %%. ",
+			percents(number, sizeof(number), d.limit));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && len < size; i++) {
 		char when[64], bytes[24] = "";
 		uint64_t most = missing(when, sizeof(when), &d, parts[i].part);

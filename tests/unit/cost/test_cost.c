@@ -161,6 +161,11 @@ static void test_detail(void **state)
 			    "recorded: backward nodes (1.00 s to 40.0 s), module calls (2.00 s to "
 			    "40.0 s), most stacks of blocks below 64.0 KiB (2.00 s to 40.0 s). "
 			    "Every byte is counted.");
+	facts__set(f, "cost.limit", "1");
+	facts__set(f, "cost.share", "1.070627");
+	assert_memory_equal(detail__sentence(text, sizeof(text), f),
+			    "tracing took 107 % of the target's time, the limit was 100 %. Not ",
+			    65);
 	/* Damage ends the list. */
 	facts__set(f, "cost.changes", "5:1:0:1 4:0:0:1 9:1:0:1");
 	assert_true(detail__read(f, &d));
