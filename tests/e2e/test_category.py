@@ -78,8 +78,8 @@ def attached(target, device, told):
 
 
 def test_own_optimizer():
-    """Tensors of a dict with parameters as keys are optimizer state, whoever keeps it. Without steps of torch.optim, the report
-    counts calls of the model, and says so."""
+    """Tensors of a dict with parameters as keys are optimizer state, whoever keeps it, and those of an attribute ..._grad are gradients.
+    Without steps of torch.optim, the report counts calls of the model, and says so."""
     told, recording = scratch("own.json"), scratch("own.mtr")
     target = workload("categories.py", "cpu", "9", told, "wait", "own")
     pid = target.wait_line("^ready", 120).split()[1]
@@ -89,7 +89,8 @@ def test_own_optimizer():
     equal(target.wait(120), 0, "the job's exit code")
     equal(recorder.wait(60), 0, "exit code of record")
     doc, truth = report(recording, at="peak"), read_json(told)
-    equal(doc["categories"]["optimizer_state"], truth["optimizer_state"], "optimizer state")
+    for role in ("optimizer_state", "gradient"):
+        equal(doc["categories"][role], truth[role], role)
     own(recording)
     _, out, _ = tool("report", recording)
     check(re.search("[0-9] calls of ", out), "calls of the model are not called that: %s", out[:400])

@@ -49,16 +49,23 @@ class Peak(torch.autograd.Function):
         return grad
 
 
+class Sum:
+    def __init__(self, p):
+        self.accumulated_grad = torch.zeros_like(p)
+
+
 class OwnOptimizer:
-    """As fastai's: its state belongs to parameters."""
+    """As fastai's: its state belongs to parameters. It adds gradients up in attributes of its own, as FSDP does."""
 
     def __init__(self, parameters):
         self.parameters = list(parameters)
         self.state = {p: {"avg": torch.zeros_like(p)} for p in self.parameters}
+        self.sums = [Sum(p) for p in self.parameters]
 
     def step(self):
         with torch.no_grad():
-            for p in self.parameters:
+            for p, own in zip(self.parameters, self.sums):
+                own.accumulated_grad.add_(p.grad)
                 self.state[p]["avg"].mul_(0.9).add_(p.grad)
                 p.sub_(self.state[p]["avg"], alpha=1e-3)
 
@@ -102,7 +109,8 @@ def main():
         kept = [t for t in saved if storage(t).data_ptr() not in ours]
         truth.update({
             "parameter": blocks(model.parameters()), "buffer": blocks(model.buffers()),
-            "gradient": blocks(p.grad for p in model.parameters() if p.grad is not None),
+            "gradient": blocks([*(p.grad for p in model.parameters() if p.grad is not None),
+                                *(own.accumulated_grad for own in getattr(optimizer, "sums", ()))]),
             "optimizer_state": blocks(t for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t)),
             "input": blocks((x, y)), "activation": blocks([*kept, out]), "temporary": PEAK,
         })

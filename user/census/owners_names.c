@@ -120,6 +120,16 @@ static int take_memory(struct reading *r, const struct census_owners *before,
 	return err;
 }
 
+/* Libraries keep gradients in attributes of their own: FSDP's unsharded_accumulated_grad,
+ * Megatron's main_grad. */
+static bool is_gradient(const char *path)
+{
+	const char *word = strrchr(path, '.');
+	size_t len = word ? strlen(word) : 0;
+
+	return len >= 5 && (!strcmp(word + len - 5, "_grad") || !strcmp(word, ".grad"));
+}
+
 int census__name_owners(struct reading *r, struct census_list *list, struct census_owners *before)
 {
 	struct map64 *names = map64__new();
@@ -139,6 +149,8 @@ int census__name_owners(struct reading *r, struct census_list *list, struct cens
 		err = give_name(r, &list->labels[n], before, o, names);
 		if (o->root & OWNED_STATE)
 			list->labels[n].kind = CENSUS_OPTIMIZER;
+		else if (is_gradient(before->text + o->path))
+			list->labels[n].kind = CENSUS_GRADIENT;
 	}
 	if (!err)
 		err = census__reach_models(r, before);
