@@ -174,11 +174,17 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	const struct stamp *s = &l->stamps[rec->stamp];
 	uint64_t n = m->steps.n[STEP_OPT];
 	uint32_t steps = n ? (uint32_t)n - s->steps : l->optimizers - s->optimizers;
+	uint32_t calls = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
+	const struct site *site = &m->sites.all[rec->site];
+	bool freed_outside = site->node && l->freeing1 && l->freeing1 - 1 != site->thread;
 
 	/* A block of the host is the memory of many objects, and is found some time after they are
 	 * made. */
 	if (s->phase == LIFE_NONE || dev->pub.device.type == DEVICE_HOST)
 		return CATEGORY_UNKNOWN;
+	/* The engine's thread frees the temporaries of its nodes, and the program frees gradients. */
+	if (l->now1 == rec->stamp + 1 && s->phase == PHASE_BACKWARD && dead && freed_outside)
+		return CATEGORY_GRADIENT;
 	if (l->now1 == rec->stamp + 1)
 		return dead ? CATEGORY_TEMPORARY : CATEGORY_UNKNOWN;
 	switch (s->phase) {
@@ -186,6 +192,8 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 		return l->backwards != s->backwards && steps < OUTLIVED ? CATEGORY_ACTIVATION
 									: CATEGORY_UNKNOWN;
 	case PHASE_BACKWARD:
+		if (!n && !l->optimizers)
+			return calls < OUTLIVED ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
 		return steps && steps < OUTLIVED ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
 	case PHASE_OPTIMIZER:
 		return steps > 1 ? CATEGORY_OPTIMIZER_STATE : CATEGORY_UNKNOWN;

@@ -30,7 +30,8 @@ struct life {
 	uint32_t now1; /* 1 + stamp of the current stretch, 0: none */
 	/* 1 + stamp of blocks from before the first event, by phase; 0: none. */
 	uint32_t known1[PHASE_NR + 1];
-	uint8_t after; /* last of forward, backward and optimizer */
+	uint8_t after;	   /* last of forward, backward and optimizer */
+	uint32_t freeing1; /* 1 + thread that frees a block now, 0: none does */
 	uint32_t forwards, backwards, optimizers;
 };
 /* Stamp of a block that is allocated now in this phase; takes a reference. 0 or -ENOMEM. */

@@ -237,9 +237,11 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	if (dev__is_new(dev, e))
 		dev__begin(m, dev, e);
 	dev->pub.frees++;
+	dev->life.freeing1 = e->thread + 1;
 	err = blocks__take(m, dev, e->addr, &rec);
 	if (!err)
 		err = heap__left(m, dev, e->addr, &rec, true);
+	dev->life.freeing1 = 0;
 	if (err == -ENOENT) {
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)

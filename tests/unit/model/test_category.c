@@ -124,6 +124,49 @@ static void test_training(void **state)
 	world__free(&w);
 }
 
+static void in_backward(struct world *w, enum event_kind kind, uint64_t addr, uint64_t size,
+			uint32_t thread)
+{
+	uint32_t node = dict__node(w->d,
+				   (struct dict_node){ .cls = str(w, "AddmmBackward0"),
+						       .stack = simple(w, "/u/train.py", "f", 1) });
+
+	w->allocated[0] += kind == EVENT_ALLOC ? size : -size;
+	feed(w, (struct event){ .kind = kind,
+				.device = CUDA(0),
+				.addr = addr,
+				.size = size,
+				.thread = thread,
+				.node = kind == EVENT_ALLOC ? node : 0,
+				.walk = MT_WALK_NO_FRAME,
+				.totals = true,
+				.allocated = w->allocated[0] });
+}
+
+/* A loop that takes gradients and has no optimizer: gradients live when the next phase begins, or
+ * another thread than that of backward frees them. */
+static void test_no_optimizer(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t lin = module(&w, "lin", "Linear", "Net"), s[KINDS];
+
+	for (int i = 0; i < KINDS; i++)
+		s[i] = stack_in(&w, i, lin, i);
+	alloc(&w, CUDA(0), 0x3000, 100, s[FORWARD]);
+	in_backward(&w, EVENT_ALLOC, 0x4000, 90, w.autograd_thread);
+	in_backward(&w, EVENT_ALLOC, 0x4100, 50, w.autograd_thread);
+	in_backward(&w, EVENT_ALLOC, 0x4200, 7, w.autograd_thread);
+	in_backward(&w, EVENT_FREE, 0x4100, 50, w.autograd_thread);
+	assert_int_equal(AT(TEMPORARY), 50);
+	in_backward(&w, EVENT_FREE, 0x4000, 90, w.main_thread);
+	assert_int_equal(AT(GRADIENT), 90);
+	dealloc(&w, CUDA(0), 0x3000, 100);
+	alloc(&w, CUDA(0), 0x2000, 10, s[OTHER]);
+	assert_int_equal(AT(GRADIENT), 97);
+	assert_int_equal(NOW(GRADIENT), 7);
+	world__free(&w);
+}
+
 /* Without backward and optimizer, the model's calls are the steps. */
 static void test_inference(void **state)
 {
@@ -357,6 +400,8 @@ static enum category memory__category(const struct memory *v, const struct life 
 		return count(v, BACKWARD, after, end) && steps < 3 ? CATEGORY_ACTIVATION
 								   : CATEGORY_UNKNOWN;
 	case BACKWARD:
+		if (!steps_seen && !count(v, OPTIMIZER, 0, end))
+			return CATEGORY_GRADIENT;
 		return steps && steps < 3 ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
 	case OPTIMIZER:
 		return steps >= 2 ? CATEGORY_OPTIMIZER_STATE : CATEGORY_UNKNOWN;
@@ -569,13 +614,10 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_training),
-		cmocka_unit_test(test_inference),
-		cmocka_unit_test(test_before_attach),
-		cmocka_unit_test(test_no_totals),
-		cmocka_unit_test(test_not_for_a_later_block),
-		cmocka_unit_test(test_compiled_code),
-		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_training),      cmocka_unit_test(test_no_optimizer),
+		cmocka_unit_test(test_inference),     cmocka_unit_test(test_before_attach),
+		cmocka_unit_test(test_no_totals),     cmocka_unit_test(test_not_for_a_later_block),
+		cmocka_unit_test(test_compiled_code), cmocka_unit_test(test_random),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
