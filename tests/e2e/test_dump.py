@@ -410,11 +410,31 @@ def step(x=some(8000)):
 step.kept = some(9000)
 space = types.SimpleNamespace(out=some(10000))
 proxy = types.MappingProxyType(dict(enumerate(some(11000))))
+import numpy
+array = numpy.empty(4, dtype=object)
+for i, t in enumerate(some(12000)):
+    array[i] = t
+del t
+array.shape = (2, 2)
+net = torch.nn.Sequential(torch.nn.ReLU())
+net[0].register_forward_hook(functools.partial(lambda kept, m, i, o: None, some(13000)))
+def generate(kept):
+    for i in range(9):
+        yield i
+generator = generate(some(14000))
+next(generator)
+def fail(kept):
+    raise ValueError(len(kept))
+try:
+    fail(some(15000))
+except ValueError as e:
+    error = e
 print("ready", flush=True)
 sys.stdin.readline()
 """
 HOLDS = ("other.results[*]", "Session.opened[*]", "Session.load's cache[*]", "read's cache[*]", "group[*]", "frozen[*]", "bound.args[*]",
-         "step's defaults[*][*]", "step.kept[*]", "space.out[*]", "proxy[*]")
+         "step's defaults[*][*]", "step.kept[*]", "space.out[*]", "proxy[*]", "array[*]", "net._modules['0']._forward_hooks[*].args[*][*]",
+         None, "error's traceback: kept[*] in fail (<string>:42)")
 
 
 def test_kinds_of_holders():
@@ -426,7 +446,8 @@ def test_kinds_of_holders():
     rows = json.loads(out)["rows"]
     for i, name in enumerate(HOLDS):
         got = [r["name"] for r in rows if r["size"] == 4000 * (i + 1)]
-        equal(got, ["global " + name] * 4, "tensors of %d bytes" % (4000 * (i + 1)))
+        want = "global " + name if name else "local kept[*] in generate (<string>:37)"
+        equal(got, [want] * 4, "tensors of %d bytes" % (4000 * (i + 1)))
     p.stop()
 
 

@@ -3,8 +3,13 @@
 Every kind of holder, each with objects of a class that stands in for torch.Tensor. Prints the addresses of the classes, and of each object
 with the name of its place, one tab-separated line each. It ends when its input does.
 """
+import asyncio
 import collections
+import concurrent.futures
+import contextvars
 import functools
+import itertools
+import queue as queues
 import sys
 import threading
 import types
@@ -36,12 +41,21 @@ def one(name):
     return some(name, 1)[0]
 
 
+def line(f):
+    """Name and place of a function, as it ends a variable's name."""
+    name = f.__qualname__ if sys.version_info >= (3, 11) else f.__name__
+    return " in %s (holders.py:%d)" % (name, f.__code__.co_firstlineno)
+
+
 def main():
     print("types", id(TensorBase), id(Tensor), id(Module), sep="\t")
     for address, name in HOLDS:
         print("hold", address, name, sep="\t")
-    print("ready", flush=True)
-    sys.stdin.read()
+    try:
+        fail(some("local handled exception's traceback: kept[*]" + line(fail)))
+    except ValueError:
+        print("ready", flush=True)
+        sys.stdin.read()
 
 
 a_list, a_tuple = some("global a_list[*]"), tuple(some("global a_tuple[*]"))
@@ -126,5 +140,106 @@ other.__file__ = "/srv/job/other.py"
 other.results = some("global other.results[*]")
 sys.modules["other"] = other
 
+
+
+class Slots:
+    __slots__ = ("left", "_right")
+
+    def __init__(self, left, right):
+        self.left, self._right = left, right
+
+
+class More(Slots):
+    __slots__ = ("further", "__dict__")
+
+
+slots = [Slots(t, one("global slots[*]._right")) for t in some("global slots[*].left")]
+more = More(one("global more.left"), 0)
+more.further, more.attr = one("global more.further"), one("global more.attr")
+
+
+class Named(dict):
+    pass
+
+
+named = Named(x=one("global named['x']"))
+named.extra = some("global named.extra[*]")
+simple = queues.SimpleQueue()
+for thing in some("global simple[*]", 30):
+    simple.put(thing)
+del thing
+future = concurrent.futures.Future()
+future.set_result(one("global future._result"))
+loop = asyncio.new_event_loop()
+answer = loop.create_future()
+answer.set_result(some("global answer[*]"))
+iterator, chain = iter(some("global iterator[*]")), itertools.chain(some("global chain[*][*]"), [1])
+mapped, cycle = map(float, some("global mapped[*][*]")), itertools.cycle(some("global cycle[*]"))
+next(cycle)
+tee = itertools.tee(iter(some("global tee[*][*]", 10)))
+for number in range(10):
+    next(tee[0])
+push = some("global push[*]").append
+
+
+def generate(kept):
+    for number in range(len(kept)):
+        yield number
+
+
+def closing(inner):
+    def generate_more():
+        yield len(inner)
+
+    return generate_more()
+
+
+generator = generate(some("local kept[*]" + line(generate)))
+next(generator)
+if sys.version_info >= (3, 11):  # before, variables of functions around it are no local ones
+    shared = closing(some("local inner[*] in closing.<locals>.generate_more (holders.py:%d)" % (closing.__code__.co_firstlineno + 1)))
+    next(shared)
+ended = generate([Tensor()])
+list(ended)
+
+
+async def wait_for(kept):
+    await asyncio.sleep(1000)
+    return kept
+
+
+coroutine = wait_for(some("local kept[*]" + line(wait_for)))
+
+
+def fail(kept):
+    raise ValueError(kept and 1)
+
+
+def call(kept):
+    given = kept.pop()
+    fail(given)
+
+
+try:
+    call([some("global error's traceback: given[*]" + line(call))])
+except ValueError as e:
+    error = e
+raised = ValueError(*some("global raised[*]"))
+errors = []
+try:
+    fail([])
+except ValueError as e:
+    errors.append(e)
+errors[0].kept = one("global errors[*].kept")
+try:
+    fail(some("global sys.last_exc's traceback: kept[*]" + line(fail)))
+except ValueError as e:
+    sys.last_exc = e
+variable = contextvars.ContextVar("variable", default=one("global variable's default"))
+variable.set(some("local contextvar variable[*]"))
+contexts = [contextvars.ContextVar("number%d" % i) for i in range(40)]
+for number, thing in enumerate(contexts):
+    thing.set(one("local contextvar number%d" % number))
+del thing
 if __name__ == "__main__":
     main()

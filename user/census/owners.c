@@ -21,7 +21,7 @@
 #include "process/memcache.h"
 #include "python/pystr.h"
 
-#define DEPTH_MAX 5
+#define DEPTH_MAX 10
 #define PATH_MAX_LEN 200
 #define NODES_MAX 300000u  /* containers examined */
 #define ITEMS_MAX 2000000u /* items found in containers */
@@ -312,6 +312,8 @@ void census_owners__fini(struct census_owners *l)
 	for (size_t i = 0; i < l->nroots; i++)
 		free(l->roots[i].suffix);
 	free(l->roots);
+	free(l->kinds);
+	free(l->slots);
 	free(l->nodes);
 	free(l->owned);
 	free(l->memory);
@@ -349,6 +351,9 @@ int census_owners__search(struct reading *r, struct census_owners *l, struct cen
 	l->text[l->text_len++] = '\0';
 	pymem__forget(&r->m);
 	memcache__forget(r->c->cache);
+	err = pymem__old_u64(&r->m, r->c->module + r->m.l->tp_dealloc, &l->python_dealloc);
+	if (err)
+		return census_owners__fatal(err) ? err : 0;
 	err = census_owners__add_roots(l);
 	if (!err)
 		err = search_queue(l);

@@ -13,15 +13,20 @@ enum shape {
 	SHAPE_FUNCTION,
 	SHAPE_CELL,
 	SHAPE_METHOD,
-	SHAPE_INSTANCE,
+	SHAPE_INSTANCE,	    /* has a class in Python, or one in C that has no shape here */
 	SHAPE_THREAD_LOCAL, /* threading.local, or a class based on it */
 	SHAPE_CONTEXT_VAR,
 	SHAPE_SET,   /* set, frozenset */
 	SHAPE_CACHE, /* functools.lru_cache, functools.cache */
 	SHAPE_LINK,  /* an entry of a functools.lru_cache with a limit */
 	SHAPE_PARTIAL,
-	SHAPE_WRAPPER, /* mappingproxy, staticmethod, classmethod */
 	SHAPE_CLASS,
+	SHAPE_GENERATOR, /* also a coroutine */
+	SHAPE_FRAME,
+	SHAPE_TRACEBACK,
+	SHAPE_QUEUE,   /* queue.SimpleQueue */
+	SHAPE_TEE,     /* items that an itertools.tee has read */
+	SHAPE_OBJECTS, /* numpy.ndarray of objects */
 	SHAPE_TENSOR,
 	/* Objects whose memory is looked at if the reading asks for it. */
 	SHAPE_MEMORY,
@@ -33,6 +38,27 @@ enum shape {
 };
 
 #define TYPE_HEAP (1ul << 9) /* of tp_flags */
+
+#define OWNER_WORDS_MAX 126u
+/* Addresses of objects. */
+#define LOWEST 0x10000u
+#define HIGHEST (1ull << 56)
+
+/* A type of object that the search looks into. */
+struct owner_type {
+	uint8_t shape;
+	bool attrs;	/* objects have a dictionary of attributes */
+	bool items;	/* pointers to other objects may follow the words */
+	uint16_t words; /* that may point to other objects, after the head */
+	uint16_t nslots;
+	uint32_t slots; /* index in slots of the search */
+	uint32_t dict;	/* offset of the dictionary, which is no word; 0: not known */
+};
+
+struct owner_slot {
+	uint64_t name; /* address of its text */
+	uint32_t offset;
+};
 
 struct node {
 	uint64_t obj, type;
@@ -67,9 +93,14 @@ struct owned_memory {
 struct census_owners {
 	struct reading *r;
 	struct census_owners *before; /* the first search; NULL: this is the first */
-	struct map64 *types;	      /* type object -> enum shape */
-	struct map64 *visited;	      /* containers, and objects with memory */
-	struct node *nodes;	      /* queue of containers to examine */
+	struct map64 *types;	      /* type object -> enum shape, and index in kinds << 8 */
+	struct owner_type *kinds;
+	size_t nkinds, capkinds;
+	struct owner_slot *slots;
+	size_t nslots, capslots;
+	uint64_t python_dealloc; /* tp_dealloc of classes in Python */
+	struct map64 *visited;	 /* containers, and objects with memory */
+	struct node *nodes;	 /* queue of containers to examine */
 	size_t nnodes, capnodes;
 	struct root *roots;
 	size_t nroots, caproots;
@@ -81,6 +112,7 @@ struct census_owners {
 	size_t text_len, text_cap;
 	uint32_t globals; /* root of globals */
 	uint64_t items;
+	unsigned frames;
 	uint64_t deadline, cpu_end; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
 	uint64_t first_key;	    /* the first key of the last dict */
 	bool is_parameter;	    /* first_key is a parameter */
@@ -131,11 +163,35 @@ int census_owners__add_local(struct census_owners *l, const char *name, const ch
 /* owners_types.c. The shape of an object, SHAPE_NONE if it cannot be read. 0 or an error that ends
  * the search. */
 int census_owners__shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum shape *ret);
+/* Facts about a type that has a shape. */
+const struct owner_type *census_owners__type(const struct census_owners *l, uint64_t type);
 /* Whether an object may hold others. ctx: the search. */
 bool census_owners__is_container(void *ctx, uint64_t obj);
 
 /* owners_edges.c. Finds what a container holds. */
 int census_owners__examine(struct census_owners *l, const struct node *n);
+/* owners_words.c. Path component of a key: "['loss']", ".loss"; "[*]" if the key is not a short
+ * string. */
+void census_owners__word(struct census_owners *l, uint64_t key, const char *before,
+			 const char *after, char *word, size_t size);
+/* Searches an object word by word. */
+int census_owners__in_words(struct census_owners *l, const struct node *of,
+			    const struct owner_type *t);
+/* A field of an object: the n-th word after its head. */
+static inline uint64_t census_owners__field(const struct census_owners *l, const struct node *of,
+					    unsigned n)
+{
+	return of->obj + l->r->m.l->ob_type + 8 + 8ul * n;
+}
+
+/* owners_frames.c. Adds the variables of a frame object, of the frames behind a traceback, of a
+ * suspended generator. */
+int census_owners__in_frame(struct census_owners *l, const struct node *of);
+int census_owners__in_traceback(struct census_owners *l, const struct node *of);
+int census_owners__in_generator(struct census_owners *l, const struct node *of);
+/* Adds an object if it is an exception. word: its name after that of `of`. */
+int census_owners__add_exception(struct census_owners *l, const struct node *of, uint64_t obj,
+				 const char *word);
 /* Reads a dictionary into l->it. 0 or as pydict__items(). */
 int census_owners__read_dict(struct census_owners *l, uint64_t dict);
 /* Adds the entries in l->it. The name of one: path, before, key. */

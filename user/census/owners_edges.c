@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a container holds, in the layouts of CPython 3.8 to 3.15. */
+/* Looks into containers, in the layouts of CPython 3.8 to 3.15. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "census/owners.h"
 #include "python/pylocals.h"
 #include "python/pystr.h"
+#include "python/pytype.h"
 
 #define CHUNK 512
 #define ARRAY_MAX (1u << 24) /* items of a list or tuple; one with more is left out */
@@ -18,6 +19,9 @@
 #define FEW_ITEMS 64 /* entries of a dict or object that may come from pages */
 
 #define DEQUE_BLOCK 64
+#define TEE_MAX 57u
+#define DIMS_MAX 64 /* dimensions of numpy's arrays */
+#define ARRAY_CONTIGUOUS 1
 #define THREADS_MAX 1024 /* threads whose values of one thread-local are examined */
 
 /* End of a container's turn: index of the first item that it does not examine. n: its items. */
@@ -111,23 +115,6 @@ static int in_deque(struct census_owners *l, struct child *c)
 	return err ? err : census_owners__add_rest(l, c->of, end, head[0]);
 }
 
-/* Path component of a key: "['loss']", ".loss"; "[*]" if the key is not a short string. */
-static void word_of(struct census_owners *l, uint64_t key, const char *before, const char *after,
-		    char *word, size_t size)
-{
-	char text[64];
-	bool is_text;
-
-	pymem__begin_unchecked(&l->r->m); /* a str does not change */
-	is_text = !pydict__check_kind(&l->r->m, key, PYTYPE_STR) &&
-		  pystr__read(&l->r->m, key, text, sizeof(text), NULL) >= 0 && *text;
-	pymem__end_unchecked(&l->r->m);
-	if (!is_text)
-		snprintf(word, size, "[*]");
-	else
-		snprintf(word, size, "%s%s%s", before, text, after);
-}
-
 /* Optimizers of other libraries keep their state as PyTorch's do: state[parameter]. The first key
  * speaks for all. Very many dicts have the same one, mostly a string, which is read once. */
 static bool has_parameters(struct census_owners *l, const struct node *of)
@@ -152,7 +139,9 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 	int err = 0;
 
 	if (words) {
-		for (size_t i = 0; !err && i < l->it.n; i++) {
+		for (size_t i = 0; !err && i < l->it.n &&
+				   !(i % CHUNK == CHUNK - 1 && census_owners__over_limit(l));
+		     i++) {
 			struct child c = { .of = of, .state = state };
 			uint64_t type;
 			enum shape shape;
@@ -161,7 +150,8 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 			err = census_owners__shape_of(l, l->it.v[i].value, &type, &shape);
 			if (err || shape == SHAPE_NONE)
 				continue;
-			word_of(l, l->it.v[i].key, before, after, c.word, sizeof(c.word));
+			census_owners__word(l, l->it.v[i].key, before, after, c.word,
+					    sizeof(c.word));
 			err = census_owners__add_found(l, &c, l->it.v[i].value);
 		}
 		return err;
@@ -207,17 +197,11 @@ static int in_dict(struct census_owners *l, const struct node *of)
 	return err ? err : in_items(l, of, "['", "']", l->it.n <= WORDS_MAX);
 }
 
-static int in_instance(struct census_owners *l, const struct node *of)
+static int in_attrs(struct census_owners *l, const struct node *of)
 {
 	int err = read_items(l, of->obj, of->type);
 
 	return err ? err : in_items(l, of, ".", "", true);
-}
-
-/* A field of an object: the n-th word after its head. */
-static uint64_t field(const struct census_owners *l, const struct node *of, unsigned n)
-{
-	return of->obj + l->r->m.l->ob_type + 8 + 8ul * n;
 }
 
 /*
@@ -230,7 +214,7 @@ static int find_dicts(struct census_owners *l, const struct node *of, uint64_t *
 	int err = -ENOENT;
 
 	for (unsigned n = 3; err && n < 5; n++) {
-		err = pymem__u64(&l->r->m, field(l, of, n), ret);
+		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), ret);
 		if (!err)
 			err = pydict__check_kind(&l->r->m, *ret, PYTYPE_DICT);
 	}
@@ -268,19 +252,18 @@ static int in_slot(struct census_owners *l, struct child *c, uint64_t slot)
 
 /* Fields of a function: PyFunctionObject of Include/cpython/funcobject.h, 3.8 to 3.15. */
 struct function_fields {
-	uint64_t defaults, kwdefaults, closure, dict;
+	uint64_t defaults, kwdefaults, closure;
 };
 
 static int read_function(struct census_owners *l, const struct node *of, struct function_fields *f)
 {
 	bool old = l->r->m.l->minor < 10;
-	uint64_t w[10]; /* the fields after the head */
-	int err = pymem__read(&l->r->m, field(l, of, 0), w, sizeof(w));
+	uint64_t w[8]; /* the fields after the head */
+	int err = pymem__read(&l->r->m, census_owners__field(l, of, 0), w, sizeof(w));
 
 	f->defaults = old ? w[2] : w[5];
 	f->kwdefaults = old ? w[3] : w[6];
 	f->closure = old ? w[4] : w[7];
-	f->dict = old ? w[7] : w[9];
 	return err;
 }
 
@@ -330,11 +313,7 @@ static int in_function(struct census_owners *l, const struct node *of)
 		err = in_closure(l, of, f.closure);
 	if (!err)
 		err = add_word(l, of, "'s defaults", f.defaults);
-	if (!err)
-		err = add_word(l, of, "'s defaults", f.kwdefaults);
-	if (!err && f.dict)
-		err = read_items(l, f.dict, 0) ?: in_items(l, of, ".", "", true);
-	return err;
+	return err ? err : add_word(l, of, "'s defaults", f.kwdefaults);
 }
 
 /* {fill, used, mask, table}; an entry is {key, hash}: Include/cpython/setobject.h, 3.8 to 3.15. The
@@ -342,7 +321,7 @@ static int in_function(struct census_owners *l, const struct node *of)
 static int in_set(struct census_owners *l, struct child *c)
 {
 	uint64_t head[4], v[2 * CHUNK], n, end;
-	int err = pymem__read(&l->r->m, field(l, c->of, 0), head, sizeof(head));
+	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), head, sizeof(head));
 
 	strcpy(c->word, "[*]");
 	n = head[2] + 1;
@@ -372,7 +351,7 @@ static int in_cache(struct census_owners *l, const struct node *of)
 	int err = -ENOENT;
 
 	for (unsigned n = 6; err && n < 10; n++) {
-		err = pymem__u64(&l->r->m, field(l, of, n), &dict);
+		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), &dict);
 		if (!err)
 			err = pydict__check_kind(&l->r->m, dict, PYTYPE_DICT);
 	}
@@ -392,7 +371,7 @@ static int in_cache(struct census_owners *l, const struct node *of)
 static int in_partial(struct census_owners *l, const struct node *of)
 {
 	uint64_t w[3]; /* fn, args, kw: partialobject of CPython's functools */
-	int err = pymem__read(&l->r->m, field(l, of, 0), w, sizeof(w));
+	int err = pymem__read(&l->r->m, census_owners__field(l, of, 0), w, sizeof(w));
 
 	if (!err)
 		err = add_word(l, of, ".func", w[0]);
@@ -415,7 +394,72 @@ static int in_class(struct census_owners *l, const struct node *of)
 	return err ? err : in_items(l, of, ".", "", true);
 }
 
-int census_owners__examine(struct census_owners *l, const struct node *n)
+/* Items of a SimpleQueue from CPython 3.13 on: {has_threads_waiting, put_idx, get_idx, items,
+ * items_cap, num_items}, a ring. Before, they are in a list. */
+static int in_queue(struct census_owners *l, struct child *c)
+{
+	uint64_t w[6];
+	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), w, sizeof(w));
+
+	if (err)
+		return err;
+	strcpy(c->word, "[*]");
+	return w[5] ? array_of(l, c, w[3], w[4]) : 0;
+}
+
+/* {it, numread, nextlink, values}: the values that were not read are not initialized. */
+static int in_tee(struct census_owners *l, struct child *c)
+{
+	uint64_t n;
+	int err = pymem__u64(&l->r->m, census_owners__field(l, c->of, 1), &n);
+
+	if (!err)
+		err = in_slot(l, c, census_owners__field(l, c->of, 0));
+	if (!err)
+		err = in_slot(l, c, census_owners__field(l, c->of, 2));
+	strcpy(c->word, "[*]");
+	c->path = 0;
+	n = (uint32_t)n;
+	return err ? err
+		   : array_of(l, c, census_owners__field(l, c->of, 3), n < TEE_MAX ? n : TEE_MAX);
+}
+
+/* Data of an array of numpy without gaps: {data, nd, dimensions, strides, base, descr, flags}. */
+static int in_objects(struct census_owners *l, struct child *c)
+{
+	uint64_t w[7], dims[DIMS_MAX], n = 1, nd;
+	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), w, sizeof(w));
+
+	nd = (uint32_t)w[1];
+	if (!err && (nd > DIMS_MAX || !(w[6] & ARRAY_CONTIGUOUS)))
+		err = -EBADMSG;
+	if (!err && nd)
+		err = pymem__read(&l->r->m, w[2], dims, nd * sizeof(*dims));
+	for (uint64_t i = 0; !err && i < nd; i++)
+		err = __builtin_mul_overflow(n, dims[i], &n) ? -EBADMSG : 0;
+	strcpy(c->word, "[*]");
+	return err ? err : array_of(l, c, w[0], n);
+}
+
+static int in_slots(struct census_owners *l, const struct node *of, const struct owner_type *t)
+{
+	char name[64];
+	int err = 0;
+
+	for (unsigned i = 0; !err && i < t->nslots; i++) {
+		const struct owner_slot *s = &l->slots[t->slots + i];
+		struct child c = { .of = of };
+
+		if (pytype__text(&l->r->m, s->name, name, sizeof(name)) < 0)
+			strcpy(name, "?");
+		snprintf(c.word, sizeof(c.word), ".%s", name);
+		err = in_slot(l, &c, of->obj + s->offset);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	return err;
+}
+
+static int in_shape(struct census_owners *l, const struct node *n)
 {
 	struct child c = { .of = n };
 
@@ -427,35 +471,61 @@ int census_owners__examine(struct census_owners *l, const struct node *n)
 		return in_deque(l, &c);
 	case SHAPE_DICT:
 		return in_dict(l, n);
-	case SHAPE_INSTANCE:
-		return in_instance(l, n);
 	case SHAPE_FUNCTION:
 		return in_function(l, n);
 	case SHAPE_CELL:
 		return in_slot(l, &c, n->obj + l->r->m.l->cell_ref);
 	case SHAPE_THREAD_LOCAL:
 		return in_thread_local(l, n);
-	case SHAPE_CONTEXT_VAR: /* name, default value; values are in the contexts of threads and
-				   tasks */
+	case SHAPE_CONTEXT_VAR: /* name, default value; values are in contexts */
 		strcpy(c.word, "'s default");
-		return in_slot(l, &c, field(l, n, 1));
+		return in_slot(l, &c, census_owners__field(l, n, 1));
 	case SHAPE_SET:
 		return in_set(l, &c);
 	case SHAPE_CACHE:
 		return in_cache(l, n);
 	case SHAPE_LINK: /* prev, next, hash, key, result: lru_list_elem */
-		return in_slot(l, &c, field(l, n, 4));
+		return in_slot(l, &c, census_owners__field(l, n, 4));
 	case SHAPE_PARTIAL:
 		return in_partial(l, n);
-	case SHAPE_WRAPPER:
-		return in_slot(l, &c, field(l, n, 0));
 	case SHAPE_CLASS:
 		return in_class(l, n);
-	case SHAPE_METHOD:
+	case SHAPE_METHOD: /* im_func, im_self */
 		strcpy(c.word, ".__self__");
-		return in_slot(l, &c, n->obj + l->r->m.l->ob_type + 16);
+		return in_slot(l, &c, census_owners__field(l, n, 1));
+	case SHAPE_GENERATOR:
+		return census_owners__in_generator(l, n);
+	case SHAPE_FRAME:
+		return census_owners__in_frame(l, n);
+	case SHAPE_TRACEBACK:
+		return census_owners__in_traceback(l, n);
+	case SHAPE_QUEUE:
+		return l->r->m.l->minor < 13 ? 0 : in_queue(l, &c);
+	case SHAPE_TEE:
+		return in_tee(l, &c);
+	case SHAPE_OBJECTS:
+		return in_objects(l, &c);
 	}
 	return 0;
+}
+
+int census_owners__examine(struct census_owners *l, const struct node *n)
+{
+	const struct owner_type *t = census_owners__type(l, n->type);
+	struct owner_type type = *t; /* a copy: the table moves as it grows */
+	int err = in_shape(l, n);
+
+	if (n->from) /* not its first turn */
+		return err;
+	err = census_owners__fatal(err) ? err : 0;
+	if (!err && type.attrs)
+		err = in_attrs(l, n);
+	err = census_owners__fatal(err) ? err : 0;
+	if (!err && type.nslots)
+		err = in_slots(l, n, &type);
+	if (!err && n->shape != SHAPE_GENERATOR && (type.words || type.items))
+		err = census_owners__in_words(l, n, &type);
+	return err;
 }
 
 int census_owners__add_globals(struct census_owners *l, const char *path, const char *before,
@@ -473,7 +543,7 @@ int census_owners__add_globals(struct census_owners *l, const char *path, const 
 		err = census_owners__shape_of(l, l->it.v[i].value, &type, &shape);
 		if (err || shape == SHAPE_NONE)
 			continue;
-		word_of(l, l->it.v[i].key, before, "", c.word, sizeof(c.word));
+		census_owners__word(l, l->it.v[i].key, before, "", c.word, sizeof(c.word));
 		/* __builtins__, __annotations__ */
 		if (strncmp(c.word + strlen(before), "__", 2))
 			err = census_owners__add_found(l, &c, l->it.v[i].value);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Starts the search for holders at globals of the program's own modules and at variables of
- * running functions. */
+/* Starts the search for holders at globals of the program's own modules, at variables of running
+ * functions, and at what threads keep: contexts, and exceptions that are handled. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,9 @@
 #include "python/python.h"
 
 #define MODULES_MAX 32768u
+#define THREADS_MAX 4096u
+/* Words of a thread's state with its context and its exceptions. */
+#define STATE_WORDS 48u
 
 /* Whether a module is not the program's own: its file is in a folder of packages or of the standard
  * library, or it has none. l->it: its dictionary. */
@@ -42,6 +45,19 @@ static bool is_package(struct census_owners *l, uint64_t *known)
 	is = is_package_now(l, known);
 	pymem__end_unchecked(&l->r->m);
 	return is;
+}
+
+/* Whether a module of Python keeps what the program gave it: sys has the last exception of an
+ * interactive session. */
+static bool has_users(struct census_owners *l, uint64_t name)
+{
+	bool has;
+
+	pymem__begin_unchecked(&l->r->m);
+	has = pystr__equal(&l->r->m, name, "sys") == 1 ||
+	      pystr__equal(&l->r->m, name, "builtins") == 1;
+	pymem__end_unchecked(&l->r->m);
+	return has;
 }
 
 static int add_module(struct census_owners *l, uint64_t name, uint64_t dict)
@@ -79,7 +95,7 @@ static int examine_module(struct census_owners *l, const struct pyitem *m, uint6
 		err = census_owners__read_dict(l, dict);
 	if (err)
 		return err;
-	return is_package(l, known) ? 0 : add_module(l, m->key, dict);
+	return is_package(l, known) && !has_users(l, m->key) ? 0 : add_module(l, m->key, dict);
 }
 
 /* The main module may have no file, such as that of an interactive session. */
@@ -135,11 +151,49 @@ static int add_locals(struct census_owners *l)
 	return err;
 }
 
+/* Adds objects that a thread's state points to: the values of its context variables, and
+ * exceptions. Versions differ in where. */
+static int add_state(struct census_owners *l, uint64_t tstate)
+{
+	struct node of = { .root = l->globals };
+	uint64_t w[STATE_WORDS], type;
+	char name[64];
+	int err = pymem__read(&l->r->m, tstate, w, sizeof(w));
+
+	for (unsigned i = 0; !err && i < STATE_WORDS; i++) {
+		if (w[i] < LOWEST || w[i] % 8)
+			continue;
+		err = census_owners__add_exception(l, &of, w[i], "local handled exception");
+		if (err || pydict__type_of(&l->r->m, w[i], &type) ||
+		    pytype__name(&l->r->m, type, name, sizeof(name)) < 0)
+			continue;
+		if (!strcmp(name, "Context") || !strcmp(name, "_contextvars.Context"))
+			err = census_owners__add_local(l, "local contextvar", "", w[i]);
+	}
+	return err;
+}
+
+static int add_states(struct census_owners *l)
+{
+	struct pythread *t = NULL;
+	size_t n = 0;
+	int err = python__threads(l->r->c->py, &t, &n);
+
+	for (size_t i = 0; !err && i < n && i < THREADS_MAX; i++) {
+		err = add_state(l, t[i].tstate);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	free(t);
+	return census_owners__fatal(err) ? err : 0;
+}
+
 int census_owners__add_roots(struct census_owners *l)
 {
 	int err = census_owners__open_root(l, "", &l->globals);
 
 	if (!err)
 		err = add_modules(l);
-	return err ? err : add_locals(l);
+	if (!err)
+		err = add_locals(l);
+	return err ? err : add_states(l);
 }

@@ -71,8 +71,10 @@ static int add(struct locals *l, const struct pylocal *x)
 	return err;
 }
 
+/* shared: kinds of variables that are left out */
 static int read_frame(struct pymem *m, const struct pythread *t, const struct pyframe *f,
-		      struct locals *l, bool (*wanted)(void *ctx, uint64_t obj), void *ctx)
+		      uint8_t shared, struct locals *l, bool (*wanted)(void *ctx, uint64_t obj),
+		      void *ctx)
 {
 	uint64_t slots[MAX_VARIABLES], tuple, n, obj;
 	uint8_t kinds[MAX_VARIABLES];
@@ -83,7 +85,7 @@ static int read_frame(struct pymem *m, const struct pythread *t, const struct py
 		err = proc__read(m->proc, f->addr + m->l->fr_local0, slots, n * sizeof(slots[0]));
 	for (uint64_t i = 0; !err && i < n; i++) {
 		obj = slots[i] & m->l->tag_mask;
-		if (!obj || !(kinds[i] & KIND_LOCAL) || (kinds[i] & KIND_SHARED) ||
+		if (!obj || !(kinds[i] & (KIND_LOCAL | KIND_SHARED)) || (kinds[i] & shared) ||
 		    !wanted(ctx, obj))
 			continue;
 		err = add(l, &(struct pylocal){
@@ -114,7 +116,7 @@ int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), voi
 
 		err = fatal(depth) ? depth : 0;
 		while (!err && depth-- > 0)
-			err = read_frame(m, &t[i], &frames[depth], &l, wanted, ctx);
+			err = read_frame(m, &t[i], &frames[depth], KIND_SHARED, &l, wanted, ctx);
 	}
 	free(frames);
 	free(t);
@@ -125,6 +127,21 @@ int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), voi
 	*ret = l.v;
 	*n = l.n;
 	return 0;
+}
+
+int pylocals__of_frame(struct pymem *m, uint64_t frame, uint64_t code,
+		       bool (*wanted)(void *ctx, uint64_t obj), void *ctx, struct pylocal **ret,
+		       size_t *n)
+{
+	struct pyframe f = { .addr = frame, .code = code };
+	struct locals l = { 0 };
+	int err = read_frame(m, &(struct pythread){ 0 }, &f, 0, &l, wanted, ctx);
+
+	if (err)
+		free(l.v);
+	*ret = err ? NULL : l.v;
+	*n = err ? 0 : l.n;
+	return err;
 }
 
 /* A call that ended leaves its variables in memory. */

@@ -24,9 +24,15 @@ struct pylocal {
  */
 int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), void *ctx,
 		   struct pylocal **ret, size_t *n);
+/* Variables of a frame that no thread runs, also those shared with inner functions (from CPython
+ * 3.11 on, as cells). Otherwise as pylocals__read(). */
+int pylocals__of_frame(struct pymem *m, uint64_t frame, uint64_t code,
+		       bool (*wanted)(void *ctx, uint64_t obj), void *ctx, struct pylocal **ret,
+		       size_t *n);
 /* Sets whether each variable still has its value, in a call that still runs. 0, -ENOMEM, -ESRCH,
  * -EPERM. */
 int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *holds);
+#define PYLOCAL_TEXT 1600 /* room for a variable's text */
 /* "x in GPT.forward (gpt.py:52)", with the function's first line. 0, -EBADMSG, -EFAULT, -ESRCH. */
 int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size);
 /* Name of the i-th free variable of a code object. 0; -ENOENT: fewer; -EBADMSG, -EFAULT, -ESRCH. */

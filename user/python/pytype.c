@@ -9,9 +9,8 @@
 
 #define NAME_MAX_BYTES 1024
 
-/* Reads a C string of at most size - 1 bytes, in pieces within a page, since the next page may not
- * be mapped. */
-static int read_cstring(struct pymem *m, uint64_t addr, char *buf, size_t size)
+/* In pieces within a page, since the next page may not be mapped. */
+int pytype__text(struct pymem *m, uint64_t addr, char *buf, size_t size)
 {
 	size_t at = 0;
 	int err;
@@ -52,7 +51,7 @@ int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size)
 	err = pydict__check_kind(m, type, PYTYPE_TYPE);
 	if (!err)
 		err = pymem__old_u64(m, type + m->l->tp_name, &name);
-	return err ? err : read_cstring(m, name, buf, size);
+	return err ? err : pytype__text(m, name, buf, size);
 }
 
 int pytype__attr(struct pymem *m, uint64_t type, const char *name, uint64_t *value)

@@ -6,6 +6,9 @@
 
 #include "python/pymem.h"
 
+/* A C string of a type, such as the name of a member: at most size - 1 bytes, cut at a whole
+ * character. 0, -EBADMSG: NULL, -EFAULT. */
+int pytype__text(struct pymem *m, uint64_t addr, char *buf, size_t size);
 /* tp_name, cut at a whole character. 0, -EBADMSG not a type, -EFAULT. */
 int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size);
 /* An attribute in the type's own tp_dict. -ENOENT also for built-in types, which keep it elsewhere
