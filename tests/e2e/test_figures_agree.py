@@ -1,34 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""A leaking job, attached late: live view, report, JSON and OpenMetrics show equal figures for the same moment, to the byte."""
+"""A leaking job, attached late: the live view and all outputs of the recording show equal figures for the same moment, to the byte."""
 import collections
 import json
 import os
 import re
 
-from harness import IS_ROOT, TOOL, Skip, check, equal, interrupt, nightly, report, run, scratch, spawn, tool, workload
+from harness import IS_ROOT, TOOL, Skip, check, equal, interrupt, nightly, own, report, run, scratch, spawn, tool, workload
 from terminal import Terminal
 from test_leaks import same_elsewhere
+from test_same_everywhere import compared
 
 WARM, STEPS, KEPT = 20, 30, 16384
 DEVICE = ("allocated", "peak_allocated", "peak_phase", "allocated_is", "peak_is", "reserved", "peak_reserved", "fragmentation",
-          "avg_fragmentation", "before_attach", "before_attach_known", "live_blocks", "total_allocated", "allocs", "frees", "ooms", "drift")
-UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-TEXT = r"([\d.]+) ([KMG]?i?B)"
-
-
-def is_rounded(text, value):
-    """True if "3.44 MiB" is the rounded text of this many bytes."""
-    number, unit = re.fullmatch(TEXT, text).groups()
-    digits = len(number.partition(".")[2])
-    return abs(value / UNITS[unit] - float(number)) <= 0.5 * 10 ** -digits + 1e-9
-
-
-def are_rounded(texts, value):
-    """True if the texts, each rounded, add up to this many bytes."""
-    parts = [re.fullmatch(TEXT, t).groups() for t in texts]
-    half = sum(0.5 * 10 ** -len(n.partition(".")[2]) * UNITS[u] for n, u in parts)
-    return abs(value - sum(float(n) * UNITS[u] for n, u in parts)) <= half + 1e-3
+          "avg_fragmentation", "before_attach", "before_attach_known", "live_blocks", "total_allocated", "total_freed", "allocs", "frees", "ooms", "drift")
 
 
 def sums(rows, key):
@@ -56,16 +41,6 @@ def role(category):
 
 
 KEYS = {"line": by_line, "category": by_category, "module": by_module}
-
-
-def openmetrics(path, *options):
-    """{family: {labels: value}}"""
-    code, out, err = tool("export", "openmetrics", path, "-o", "-", *options)
-    equal(code, 0, err)
-    result = collections.defaultdict(dict)
-    for name, labels, value in re.findall(r"^memtrace_(\w+?)(?:\{(.*)\})? (\S+)$", out, re.M):
-        result[name][labels] = float(value)
-    return result
 
 
 class Captured:
@@ -96,8 +71,6 @@ class Captured:
         self.screen = look(terminal) if look else None
         equal(interrupt(recorder), 0, "exit code of record")
         self.json = {by: report(self.path, at="end", by=by) for by in KEYS}
-        self.metrics = openmetrics(self.path, "--at", "end")
-        self.text = tool("report", "--at", "end", "--top", "0", "--color", "never", self.path)[1]
 
 
 def device(doc):
@@ -105,59 +78,7 @@ def device(doc):
     return {k: d[k] for k in DEVICE}
 
 
-def same_in_openmetrics(c, doc, want):
-    """All figures of recording, device and moment; unknown ones are absent."""
-    cpu = {family: c.metrics[family]['device="cpu"'] for family in c.metrics
-           if 'device="cpu"' in c.metrics[family] and not family.startswith("growth_")}
-    equal(cpu, {"device_allocated_bytes": want["allocated"], "device_peak_allocated_bytes": want["peak_allocated"],
-                "device_allocations_total": want["allocs"], "device_frees_total": want["frees"], "device_ooms_total": want["ooms"],
-                "device_allocation_bytes_total": want["total_allocated"], "moment_allocated_bytes": want["allocated"]}, "OpenMetrics of the device")
-    equal([c.metrics[n][""] for n in ("steps_total", "events_total", "lost_records_total")],
-          [doc["capture"][n] for n in ("steps", "events", "lost")], "OpenMetrics of the recording")
-    lines, want_lines = collections.Counter(), collections.Counter()
-    for labels, value in c.metrics["moment_line_bytes"].items():
-        of = dict(re.findall(r'(\w+)="(.*?)"', labels))
-        lines["before attach" if of["source"] == "census" else (of["file"], of["line"])] += value
-    for r in c.json["line"]["rows"]:
-        want_lines["before attach" if r.get("before_attach") else (r["file"], str(r["line"]))] += r["bytes"]
-    equal(lines, want_lines, "lines of OpenMetrics")
-
-
-def same_in_text(c, doc, want):
-    """The text report's head, sums and table of lines."""
-    one = " ".join(c.text.split())
-
-    def said(pattern, value, what):
-        found = re.search(pattern.replace("SIZE", TEXT.replace("(", "(?:").join("()")), one)
-        check(found and is_rounded(found[1], value), "%s: %s in the text, not %d:\n%s", what, found and found[1], value, c.text)
-
-    said("peak SIZE allocated", want["peak_allocated"], "peak")
-    said("At the end: SIZE", want["allocated"], "allocated")
-    kept = want["allocated"] - sum(r["bytes"] for r in c.json["line"]["rows"] if r.get("before_attach"))
-    said("SIZE allocated and freed in", want["total_allocated"] - kept, "allocated and freed")
-    equal(re.search(r"([\d,]+) events, ([\d,]+) lost", one).groups(), tuple("{:,}".format(doc["capture"][n]) for n in ("events", "lost")), "events")
-    check("(step %d," % (next(d["peak_step"] for d in doc["devices"]) + 1) in one, "the step of the peak:\n%s", c.text)
-    table = c.text.split(" Location\n")[1].split("\n\n")[0]
-    rows = [re.match(r" *(%s) +[<>]?\d+ +([\d,]+) +(.*)" % TEXT.replace("(", "(?:"), line) for line in table.splitlines()]
-    found = collections.defaultdict(lambda: ([], 0))
-    want_rows = collections.defaultdict(lambda: [0, 0])
-    for r in c.json["line"]["rows"]:
-        key = "before attach" if r.get("before_attach") else "%s:%d" % (os.path.basename(r["file"]), r["line"])
-        want_rows[key][0] += r["bytes"]
-        want_rows[key][1] += r["count"]
-    for r in rows:
-        check(r, "a row of another kind:\n%s", table)
-        key = "before attach" if " before attach " in r[3] else re.search(r"([\w.]+:\d+) \(", r[3])[1]
-        found[key] = (found[key][0] + [r[1]], found[key][1] + int(r[2].replace(",", "")))
-    equal(set(found), set(want_rows), "lines of the text")
-    for key, (texts, count) in found.items():
-        want_bytes, want_count = want_rows[key]
-        check(are_rounded(texts, want_bytes), "%s: %s of %d", key, texts, want_bytes)
-        equal(count, want_count, "blocks of %s" % key)
-    check("  global history[*]\n" in c.text, "what holds the memory from before attach:\n%s", c.text)
-
-
-def test_live_report_json_and_openmetrics():
+def test_live_and_report():
     c = Captured()
     doc = c.json["line"]
     equal(doc["capture"]["steps"], STEPS - 1, "steps: the first was under way at attach")
@@ -169,18 +90,8 @@ def test_live_report_json_and_openmetrics():
         equal(device(live), want, "the device, live by %s" % by)
         equal(sums(live["rows"], KEYS[by]), sums(c.json[by]["rows"], KEYS[by]), "rows by %s" % by)
         equal(sum(r["bytes"] for r in live["rows"]), allocated, "rows add up")
-    # Categories, in all four outputs.
-    categories = {k: v for k, v in doc["categories"].items() if v}
-    equal(categories["before_attach"], WARM * KEPT, "what the job kept before attach")
-    equal(sums(c.json["category"]["rows"], by_category), categories, "rows by category")
-    equal({re.search('category="(.*?)"', k)[1].replace(" ", "_"): v for k, v in c.metrics["moment_category_bytes"].items()}, categories, "OpenMetrics")
-    roles = {role(k): v for k, v in categories.items()}
-    said = dict(re.findall(r"^  (%s)  +(%s) " % ("|".join(roles), TEXT.replace("(", "(?:")), c.text, re.M))
-    equal(set(said), set(roles), "roles of the text:\n%s" % c.text)
-    for name, text in said.items():
-        check(is_rounded(text, roles[name]), "%s: %s of %d", name, text, roles[name])
-    same_in_openmetrics(c, doc, want)
-    same_in_text(c, doc, want)
+    own(c.path)
+    compared(c.path, 40)
     # The growth from the end of the first step to that of the last. Blocks of the last two steps count as input until more is
     # known.
     for by, live in c.live.items():

@@ -7,6 +7,7 @@ with PyTorch's own. `make formats` does more: docs/internals/FORMATS.md.
 
 After an intended change, UPDATE=1 tests/e2e/test_formats.py test_files_kept writes the files again.
 """
+import glob
 import gzip
 import json
 import os
@@ -15,9 +16,11 @@ import subprocess
 
 import harness
 import mtr_reader
+import parquet
 import readers
 import snapshots
 from harness import Skip, check, equal, made, nightly, run, scratch, tool
+from mtr_writer import Writer
 
 HISTORY = os.path.join(harness.WORKLOADS, "cuda", "history.py")
 GOLDEN = os.path.join(harness.REPO, "tests", "data", "golden")
@@ -64,17 +67,6 @@ def accept(name, reader, path, of):
         raise harness.Failure("%s of %s: %s" % (name, os.path.basename(of), why)) from None
 
 
-def test_their_own_rules():
-    figures = 0
-    for of in (recording("tiny"), recording("oom")):
-        for name, reader in readers.OWN.items():
-            try:
-                figures += accept(name, reader, export(name, of=of), of)
-            except readers.Missing as why:
-                print("     %s: %s" % (name, why), flush=True)
-    check(figures > 80, "only %d figures were compared", figures)
-
-
 @nightly("programs")
 def test_programs_of_others():
     of, asked, missing = recording("tiny"), [], []
@@ -92,6 +84,25 @@ def test_programs_of_others():
         print("     not read: %s" % m, flush=True)
     if not asked:
         raise Skip("none of them is here: tools/deps.sh formats")
+
+
+def test_reduced_detail_is_said():
+    """A recording with a limit of its cost: the program says for each format what is missing, and so does each file that has a place for it."""
+    path, said = scratch("reduced.mtr"), "tracing took 14 % of the target's time, the limit was 1 %"
+    w = Writer(path, {"comm": "python", "pid": "7", "cost.limit": "0.01", "cost.share": "0.14", "cost.changes": "1000:1:65536:140000"})
+    w.block(30, size=1536, stack=w.stack("/srv/a.py", "f", 7))
+    w.close()
+    for name, suffix in readers.SUFFIX.items():
+        out = path + suffix
+        code, _, err = tool("export", name, path, "-f", "-o", out)
+        equal((code, "reduced detail: " + said in err), (0, True), "export %s: %s" % (name, err))
+        with gzip.open(out) if name == "pprof" else open(out, "rb") as f:
+            data = f.read()
+        equal(said.encode() in data.replace(b"\\u0027", b"'"), name not in ("folded", "tensorboard", "csv", "ndjson"), "%s says it" % name)
+    code, _, err = tool("export", "parquet", path, "-o", scratch("reduced"))
+    check(code == 0 and said in err, "export parquet: %s", err)
+    file, = glob.glob(scratch("reduced") + "/devices/*/*/*.parquet")
+    check(said in parquet.read(file)[0]["reduced_detail"], "devices: %s", parquet.read(file)[0])
 
 
 def test_a_full_disk_is_no_success():

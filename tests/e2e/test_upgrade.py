@@ -94,27 +94,6 @@ def test_other_reader():
             equal(kinds.count(d), sum(x[key] for x in want["devices"]), "%s: %s" % (name_of(path), key))
 
 
-def test_exports():
-    """Each format, read back by its own rules: figures as in report. An exporter sees the events, and not the version that they come from."""
-    compared = 0
-    for path in (p for p in recordings() if p.endswith("-attached.mtr")):
-        want = readers.expected(harness.TOOL, path)
-        for name, reader in readers.OWN.items():
-            out = scratch(name_of(path) + readers.SUFFIX[name])
-            code, _, err = tool("export", name, path, "-f", "-o", out)
-            if name == "snapshot" and not any(d.startswith("cuda") for d, _ in want):
-                check(code == UNUSABLE and "needs CUDA events" in err, "a snapshot of the CPU: exit %d: %s", code, err)
-                continue
-            equal((code, err.count("\n") < 2), (0, True), "export %s %s: %s" % (name, path, err))
-            try:
-                compared += readers.accept(name, reader, out, want)
-            except readers.Missing as why:
-                print("     %s: %s" % (name, why), flush=True)
-            except readers.Wrong as why:
-                raise harness.Failure("%s of %s: %s" % (name, name_of(path), why)) from None
-    check(compared > 400, "only %d figures were compared", compared)
-
-
 def test_comparisons():
     """diff of each pair of the same job, in either order, and compare of all."""
     by_kind = {kind: [p for p in recordings() if p.endswith("-%s.mtr" % kind) and "v1-" not in p] for kind in ("started", "attached")}

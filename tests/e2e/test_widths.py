@@ -97,7 +97,7 @@ def test_estimate():
 
     def text(width):
         out = text_of(command, width, cwd=WORKLOADS, root=True, seconds=300)
-        return re.sub(r"torch [0-9]\S+,", "torch N,", re.sub(r"([0-9]+m )?[0-9.]+ s; stopped", "N s; stopped", out))
+        return re.sub(r"torch [0-9]\S+,", "torch N,", re.sub(r"([0-9]+m [0-9]+s|[0-9.]+ s); stopped", "N s; stopped", out))
 
     with ThreadPoolExecutor(2) as pool:
         check(same("estimate", list(pool.map(text, WIDTHS))), "the text of estimate differs from %s", GOLDEN)

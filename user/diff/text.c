@@ -507,7 +507,8 @@ static void print_check(struct printer *p)
 		"%s are in no row%s.\n",
 		diff__signed(a, sizeof(a), d->side[0].sum, d->side[1].sum),
 		diff__signed(b, sizeof(b), old, new), text__bytes(c, sizeof(c), short_of),
-		model__lost(d->side[0].a->model) || model__lost(d->side[1].a->model)
+		words__lost(d->side[0].a->model, d->side[0].a->facts) ||
+				words__lost(d->side[1].a->model, d->side[1].a->facts)
 			? " because events were lost"
 			: "");
 }

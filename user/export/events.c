@@ -79,7 +79,7 @@ static void set_block(const struct export_ctx *c, const struct events *ev, struc
 		return;
 	events__place(c, b, t);
 	t->size = e->size ? e->size : b->size;
-	t->has_lifetime = !b->before_attach && e->time >= b->time;
+	t->has_lifetime = !b->older && e->time >= b->time;
 	t->lifetime = t->has_lifetime ? e->time - b->time : 0;
 }
 

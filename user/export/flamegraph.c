@@ -197,7 +197,7 @@ static int put_data(void *ctx)
 	json__seconds(p->j, "duration", p->c->duration, 3);
 	words__put_window(p->j, p->c->model);
 	json__uint(p->j, "events", model__events(p->c->model));
-	json__uint(p->j, "lost", model__lost(p->c->model));
+	json__uint(p->j, "lost", words__lost(p->c->model, p->c->facts));
 	json__string(p->j, "detail", detail__sentence(detail, sizeof(detail), p->c->facts));
 	json__open_object(p->j, "facts");
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)

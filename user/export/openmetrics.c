@@ -11,7 +11,9 @@
 #include "export/export.h"
 #include "labels/device_values.h"
 #include "labels/growth_summary.h"
+#include "labels/words.h"
 #include "lib/openmetrics.h"
+#include "record/detail.h"
 #include "record/host.h"
 #include "lib/text.h"
 
@@ -50,7 +52,7 @@ static void put_recording(struct export_ctx *c)
 	static const struct openmetrics_family step = { "step_seconds", "gauge", "seconds",
 							"Median duration of a step." };
 	const char *from = facts__get(c->facts, "start");
-	char text[32];
+	char text[32], detail[DETAIL_TEXT];
 	uint64_t ns;
 
 	openmetrics__head(c->out, &info, true);
@@ -59,6 +61,8 @@ static void put_recording(struct export_ctx *c)
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
 		if (facts__get(c->facts, facts[i]))
 			openmetrics__label(c->out, facts[i], facts__get(c->facts, facts[i]), true);
+	if (*detail__sentence(detail, sizeof(detail), c->facts))
+		openmetrics__label(c->out, "reduced_detail", detail, true);
 	fputs("} 1\n", c->out);
 	if (from && !text__parse_date(from, &ns)) {
 		snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000,
@@ -75,7 +79,7 @@ static void put_recording(struct export_ctx *c)
 	}
 	snprintf(text, sizeof(text), "%" PRIu64, model__events(c->model));
 	put_one(c->out, &events, text);
-	snprintf(text, sizeof(text), "%" PRIu64, model__lost(c->model));
+	snprintf(text, sizeof(text), "%" PRIu64, words__lost(c->model, c->facts));
 	put_one(c->out, &lost, text);
 	snprintf(text, sizeof(text), "%zu", model__whole_steps(c->model));
 	put_one(c->out, &steps, text);

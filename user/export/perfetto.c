@@ -15,9 +15,11 @@
 #include "export/passing.h"
 #include "export/spans.h"
 #include "kineto/kineto.h"
+#include "labels/words.h"
 #include "lib/array.h"
 #include "lib/json.h"
 #include "lib/text.h"
+#include "record/detail.h"
 #include "record/dict.h"
 
 /* Thread IDs that Linux does not assign. */
@@ -457,6 +459,7 @@ static void put_facts(struct export_ctx *c, struct perfetto *p)
 {
 	static const char *const keys[] = { "version", "start",	      "cmdline",    "python",
 					    "torch",   "attached_at", "stop_reason" };
+	char detail[DETAIL_TEXT];
 
 	json__open_object(p->j, "otherData");
 	json__string(p->j, "recording", c->name);
@@ -464,7 +467,9 @@ static void put_facts(struct export_ctx *c, struct perfetto *p)
 		if (facts__get(c->facts, keys[i]))
 			json__string(p->j, keys[i], facts__get(c->facts, keys[i]));
 	json__uint(p->j, "events", model__events(c->model));
-	json__uint(p->j, "lost", model__lost(c->model));
+	json__uint(p->j, "lost", words__lost(c->model, c->facts));
+	if (*detail__sentence(detail, sizeof(detail), c->facts))
+		json__string(p->j, "reduced_detail", detail);
 	json__close_object(p->j);
 }
 

@@ -18,6 +18,7 @@
 #include "labels/holders.h"
 #include "lib/pb.h"
 #include "lib/text.h"
+#include "record/detail.h"
 #include "record/dict.h"
 
 /* Field numbers of profile.proto. */
@@ -222,7 +223,7 @@ static void put_facts(struct export_ctx *c, struct pprof *p)
 {
 	const char *start = facts__get(c->facts, "start"),
 		   *version = facts__get(c->facts, "version");
-	char comment[256], name[128];
+	char comment[DETAIL_TEXT + 32], detail[DETAIL_TEXT], name[128];
 	uint64_t time;
 
 	if (start && !text__parse_date(start, &time))
@@ -231,6 +232,10 @@ static void put_facts(struct export_ctx *c, struct pprof *p)
 	text__clean(name, sizeof(name), c->name, strlen(c->name));
 	snprintf(comment, sizeof(comment), "%s; in use: at %s; memtrace-bpf %s", name, c->moment,
 		 version ? version : "unknown");
+	put_number(p, PROFILE_COMMENT, string(p, comment));
+	if (!*detail__sentence(detail, sizeof(detail), c->facts))
+		return;
+	snprintf(comment, sizeof(comment), "reduced detail: %s", detail);
 	put_number(p, PROFILE_COMMENT, string(p, comment));
 }
 

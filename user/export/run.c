@@ -14,6 +14,7 @@
 #include "lib/passed_files.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "record/detail.h"
 
 struct export_run {
 	struct export_job job;
@@ -224,6 +225,16 @@ static int finish(struct export_run *r)
 	return EXIT_OK;
 }
 
+/* Says what a recording with a limit of its cost lacks. The formats have no room for it that every
+ * reader shows. */
+static void say_detail(const struct export_run *r)
+{
+	char detail[DETAIL_TEXT];
+
+	if (*detail__sentence(detail, sizeof(detail), r->analysis->facts))
+		log_warn("%s: reduced detail: %s", r->job.recording, detail);
+}
+
 int export__run(const struct export_job *job)
 {
 	struct export_run r = { .job = *job };
@@ -246,6 +257,8 @@ int export__run(const struct export_job *job)
 		status = convert(&r);
 	if (!status && r.file)
 		status = finish(&r);
+	if (!status)
+		say_detail(&r);
 	if (r.job.format->release)
 		r.job.format->release(r.state);
 	outfile__discard(r.file);

@@ -11,9 +11,11 @@
 
 #include "export/export.h"
 #include "export/snapshot.h"
+#include "labels/words.h"
 #include "lib/array.h"
 #include "lib/map64.h"
 #include "lib/text.h"
+#include "record/detail.h"
 
 #define TRACE_MAX 500000 /* events kept; older events are dropped, as in PyTorch */
 #define RECENT 65536 /* recent allocations searched for the one that an EVENT_REQUESTED describes */
@@ -434,6 +436,7 @@ static int put_segments(struct writer *w, unsigned int devices)
 static void put_notes(const struct writer *w)
 {
 	const char *version = facts__get(w->c->facts, "version");
+	char detail[DETAIL_TEXT];
 
 	pickle__key(w->p, "memtrace_bpf");
 	pickle__open_dict(w->p);
@@ -454,7 +457,11 @@ static void put_notes(const struct writer *w)
 	pickle__key(w->p, "events_left_out");
 	pickle__uint(w->p, w->s->added - w->s->n);
 	pickle__key(w->p, "events_lost");
-	pickle__uint(w->p, model__lost(w->c->model));
+	pickle__uint(w->p, words__lost(w->c->model, w->c->facts));
+	if (*detail__sentence(detail, sizeof(detail), w->c->facts)) {
+		pickle__key(w->p, "reduced_detail");
+		pickle__string(w->p, detail);
+	}
 	pickle__close_dict(w->p);
 }
 

@@ -14,6 +14,7 @@
 #include "labels/holders.h"
 #include "lib/array.h"
 #include "lib/json.h"
+#include "record/detail.h"
 
 struct sample {
 	uint32_t *frames, n;
@@ -209,13 +210,15 @@ static void put_profile(struct json *j, const struct profile *p)
 
 static void put_document(struct export_ctx *c, struct json *j, const struct profiles *p)
 {
-	char exporter[64];
+	char exporter[64], detail[DETAIL_TEXT], name[DETAIL_TEXT + 256];
+	bool reduced = *detail__sentence(detail, sizeof(detail), c->facts);
 
+	snprintf(name, sizeof(name), "%.200s (reduced detail: %s)", c->name, detail);
 	snprintf(exporter, sizeof(exporter), "memtrace-bpf@%s",
 		 facts__get(c->facts, "version") ?: "unknown");
 	json__open_object(j, NULL);
 	json__string(j, "$schema", "https://www.speedscope.app/file-format-schema.json");
-	json__string(j, "name", c->name);
+	json__string(j, "name", reduced ? name : c->name);
 	json__string(j, "exporter", exporter);
 	json__uint(j, "activeProfileIndex", first_profile(c, p));
 	json__open_object(j, "shared");

@@ -6,6 +6,7 @@
 
 #include "export/timeline.h"
 #include "labels/words.h"
+#include "record/detail.h"
 #include "report/doc.h"
 
 struct named {
@@ -95,6 +96,7 @@ static void put_device(struct json *j, const struct model_device *d)
 void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written)
 {
 	int main_device = c->device >= 0 ? c->device : model__main_device(c->model);
+	char detail[DETAIL_TEXT];
 	struct model_device d;
 
 	json__open_object(j, "summary");
@@ -106,7 +108,9 @@ void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written)
 	words__put_window(j, c->model);
 	json__uint(j, "events", model__events(c->model));
 	json__uint(j, "events_written", written);
-	json__uint(j, "lost", model__lost(c->model));
+	json__uint(j, "lost", words__lost(c->model, c->facts));
+	if (*detail__sentence(detail, sizeof(detail), c->facts))
+		json__string(j, "reduced_detail", detail);
 	json__uint(j, "total_layers", model__layers(c->model));
 	json__uint(j, "steps", model__whole_steps(c->model));
 	json__seconds(j, "step_time", model__step_time(c->model), 6);

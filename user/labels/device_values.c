@@ -44,6 +44,7 @@ const struct device_value device_values[] = {
 	  OF(total_allocated),
 	  0,
 	  { "device_allocation_bytes", "counter", "bytes", "Bytes of all allocations seen." } },
+	{ "total_freed", OF(total_freed), 0, { 0 } },
 	/* JSON has the moment's values in the document, not in the device. */
 	{ NULL,
 	  OF(mark_allocated),

@@ -187,8 +187,10 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 	else
 		snprintf(buf, size,
 			 "%s%u %% of what it allocates stays (followed for %" PRIu64
-			 " %s%s), %s at the end",
-			 less, stays, age, growth_summary__unit(g), age == 1 ? "" : "s", blocks);
+			 " %s%s), %s %s%s",
+			 less, stays, age, growth_summary__unit(g), age == 1 ? "" : "s", blocks,
+			 g->clock == GROWTH_REQUESTS ? "at the end" : "after the last ",
+			 g->clock == GROWTH_REQUESTS ? "" : growth_summary__unit(g));
 }
 
 const char *leaks__no_holder(const struct facts *f)

@@ -20,12 +20,13 @@ struct label {
 	uint32_t name, module, category;
 };
 
-struct rec {		 /* record of a live block */
-	uint64_t born;	 /* event that allocated it, 0: before the first one */
-	uint64_t time;	 /* ns, of that event */
-	uint32_t site;	 /* in a free record: the next free one */
-	uint32_t ask1;	 /* 1 + index in model.asks, 0: not known */
-	uint32_t label1; /* 1 + index in model.labels, 0: no label */
+struct rec {		    /* record of a live block */
+	uint64_t born : 63; /* event that allocated it, 0: before the first one */
+	uint64_t older : 1; /* it was there before the first event: time is not known */
+	uint64_t time;	    /* ns, of that event */
+	uint32_t site;	    /* in a free record: the next free one */
+	uint32_t ask1;	    /* 1 + index in model.asks, 0: not known */
+	uint32_t label1;    /* 1 + index in model.labels, 0: no label */
 	uint32_t stamp;
 };
 

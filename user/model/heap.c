@@ -168,6 +168,7 @@ static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const str
 		err = growth__left(m, dev, rec);
 	dev->pub.live -= s->size;
 	dev->pub.live_blocks--;
+	dev->pub.total_freed += freed && !rec->older ? s->size : 0;
 	if (s->walk == WALK_CENSUS)
 		dev->census -= s->size;
 	category__drop(dev, rec->stamp);

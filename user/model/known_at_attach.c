@@ -78,7 +78,7 @@ static void heap__add_late(struct model *m, struct dev *dev, uint64_t bytes)
 static int heap__add_known(struct model *m, struct dev *dev, const struct event *e, bool census,
 			   bool outside)
 {
-	struct rec rec = { .time = 0 };
+	struct rec rec = { .older = true };
 	bool replaced;
 	int err;
 

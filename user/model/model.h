@@ -105,6 +105,7 @@ struct model_device {
 	uint64_t before_attach;	      /* bytes from before attach, live now */
 	uint64_t before_attach_start; /* bytes from before attach, live at the first event */
 	uint64_t total_allocated;     /* sum of all allocations seen */
+	uint64_t total_freed;	      /* bytes of total_allocated that were freed again */
 	uint64_t allocs, frees, ooms;
 	/* Frees of blocks from before attach that the model did not know. */
 	uint64_t frees_unknown;
@@ -314,6 +315,7 @@ struct live_block {
 	uint64_t addr, size;
 	uint64_t requested; /* 0: not known */
 	uint64_t time;	    /* time of the allocation, ns; 0 in a list for the mark */
+	bool older;	    /* allocated before the first event: time is not known */
 	uint64_t cuda_stream;
 	uint32_t stack, node, thread; /* origin that the block is charged to */
 	uint8_t walk;

@@ -432,6 +432,7 @@ bool model__live_block(const struct model *m, struct device device, uint64_t add
 	b.category = category__decide(&m->sites.all[b.site], b.category);
 	*ret = describe(m, &b);
 	ret->time = rec->time;
+	ret->older = rec->older;
 	return true;
 }
 
@@ -458,6 +459,7 @@ int model__live_blocks(const struct model *m, size_t device, enum row_when when,
 
 		all[i] = describe(m, &blocks[i]);
 		all[i].time = rec ? rec->time : 0;
+		all[i].older = rec && rec->older;
 	}
 	free(blocks);
 	*ret = all;

@@ -530,7 +530,7 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 		.out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .last = last_column(o)
 	};
 	model__device(m, device, &dev);
-	t->lost = model__lost(m);
+	t->lost = words__lost(m, f);
 	t->all = o->when == ROWS_TOTAL	   ? dev.total_allocated
 		 : o->when == ROWS_AT_MARK ? dev.mark_allocated
 					   : dev.allocated;

@@ -344,12 +344,11 @@ static int say_growth(struct line *l, const struct model *m, size_t i, const str
 static void churn_words(struct line *l, const struct model *m, const struct model_device *d,
 			const struct facts *f, const struct report_text_opts *o)
 {
-	uint64_t left = d->allocated > d->before_attach ? d->allocated - d->before_attach : 0;
 	char bytes[24], time[24];
 
-	if (d->total_allocated > left)
+	if (d->total_freed)
 		part(l, "%s%s allocated and freed in %s", lost(m, f, o) ? "at least " : "",
-		     text__bytes(bytes, sizeof(bytes), d->total_allocated - left),
+		     text__bytes(bytes, sizeof(bytes), d->total_freed),
 		     text__time(time, sizeof(time), length(m, f, o)));
 }
 

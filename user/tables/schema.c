@@ -94,6 +94,7 @@ static const struct column devices[] = {
 	TEXT("growth_file"),
 	INT("growth_line"),
 	TEXT("growth_text"),
+	TEXT("reduced_detail"),
 };
 
 #define TABLE(word)                                                                                \

@@ -10,6 +10,7 @@
 #include "labels/words.h"
 #include "lib/text.h"
 #include "model/growth.h"
+#include "record/detail.h"
 #include "record/dict.h"
 #include "tables/files.h"
 #include "tables/parquet.h"
@@ -67,7 +68,7 @@ static int put_block(const struct tables *s, const struct event_row *t, const ch
 		     const struct live_block *b, const uint64_t *freed)
 {
 	struct parquet *p = table(s, TABLE_BLOCKS);
-	bool timed = !b->before_attach;
+	bool timed = !b->older;
 
 	put_common(s, p);
 	parquet__text(p, device);
@@ -265,6 +266,7 @@ static void put_capture(struct export_ctx *c, const struct tables *s, struct par
 static int put_device(struct export_ctx *c, const struct tables *s, size_t device)
 {
 	struct parquet *p = table(s, TABLE_DEVICES);
+	char detail[DETAIL_TEXT];
 	struct model_device d;
 	uint64_t total;
 
@@ -292,6 +294,7 @@ static int put_device(struct export_ctx *c, const struct tables *s, size_t devic
 	parquet__uint(p, true, d.ooms);
 	parquet__uint(p, true, d.total_allocated);
 	put_growth(c, p, device);
+	parquet__text(p, *detail__sentence(detail, sizeof(detail), c->facts) ? detail : NULL);
 	return parquet__row(p);
 }
 

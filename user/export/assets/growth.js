@@ -44,7 +44,9 @@ const Growth = (() => {
 		if (!last)
 			return `No block could be followed for a whole ${unit(d)}.`;
 		const followed = d.clock === "time" ? "" : `, followed for ${units(d, last.age)}`;
-		return `${Math.round(last.share * 100)} % of its allocations stay${followed}: ${bytes(l.bytes)} in ${Words.blocks(l.count)} at the end.`;
+		const share = last.share > 0 && last.share < 0.005 ? "<1" : Math.round(last.share * 100);
+		const when = d.clock === "steps" || d.clock === "calls" ? `after the last ${unit(d)}` : "at the end";
+		return `${share} % of its allocations stay${followed}: ${bytes(l.bytes)} in ${Words.blocks(l.count)} ${when}.`;
 	}
 
 	const rises = (l, d) => `${count(l.rises)} of ${count(l.values)} ${d.clock === "time" ? "time slices" : d.stride > 1 ? `intervals of ${units(d, d.stride)}` : unit(d) + "s"}`;
