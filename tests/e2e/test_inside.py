@@ -13,8 +13,8 @@ import sys
 
 import harness
 import test_gpu_check as gpu_check
-from harness import (IS_ROOT, OUT, REPO, Skip, check, device, equal, nightly, python, report, run, scratch, spawn, sudo, tool,
-                     until)
+from harness import (IS_ROOT, OUT, REPO, TOOL, Skip, check, device, equal, nightly, python, report, run, scratch, spawn, sudo, tool,
+                     until, until_recorded)
 
 JOB = os.path.join(harness.WORKLOADS, "inside.py")
 NOT_PERMITTED, USAGE = 3, 64
@@ -73,11 +73,17 @@ def figures(doc, by):
 
 def test_same_as_the_kernels():
     """A training job in the dry run with a thread, a forked child, a started program and a SIGTRAP handler."""
-    by_kernel = scratch("kernel.mtr")
-    code, said, err = tool("run", "--dry-run-cuda", "-o", by_kernel, "--", python(), JOB, "train", root=True, seconds=120)
-    equal(code, 0, "exit of the kernel's run, which said %r" % err[-800:])
-    path, code, out, err = record("train", python(), JOB, "train", options=("--dry-run-cuda",))
-    equal((code, out), (0, said), "exit and output of the run from inside, which said %r" % err[-800:])
+    by_kernel, said = scratch("kernel.mtr"), ""
+    prefix, folder = nobody()
+    path, go = os.path.join(folder, "train.mtr"), os.path.join(folder, "go")
+    for output, start, options in ((by_kernel, (), ()), (path, prefix, ("--inside",))):
+        p = spawn([*start, TOOL, "run", *options, "--dry-run-cuda", "-o", output, "--", python(), JOB, "train", go], root=True)
+        until_recorded(output, lambda doc: any(r["category"] == "optimizer_state" for r in doc["rows"]), "a census of the second step", "--at", "end", "--top", "0")
+        with open(go, "wb"):
+            equal(p.wait(120), 0, "exit of the run %s, which said %r" % (options, p.stderr()[-800:]))
+        os.unlink(go)
+        equal(p.stdout(), said or p.stdout(), "output of the two runs")
+        said = p.stdout()
     check('"traps": 1' in said and '"child": 5' in said and '"program": "42\\n"' in said and '"handler": true' in said, "the job says %r", said)
     for by in ("line", "stack", "module", "phase", "category"):
         for at in ("peak", "end"):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Jobs recorded from inside: inside.py train | busy THREADS TENSORS | filtered | endless. All except the last are deterministic.
+"""Jobs recorded from inside: inside.py train [FILE] | busy THREADS TENSORS | filtered | endless. All except the last are deterministic.
+train waits for FILE in its second step.
 """
 import ctypes
 import json
@@ -85,7 +86,8 @@ def train(device="cuda"):
             t.join()
             said["child"] = in_child(device)
             said["program"] = subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True, check=True).stdout
-            time.sleep(1)  # time for the next census
+            while len(sys.argv) > 2 and not os.path.exists(sys.argv[2]):
+                time.sleep(0.05)
     said["handler"] = signal.getsignal(signal.SIGTRAP) is on_trap
     print(json.dumps(said), flush=True)
 
