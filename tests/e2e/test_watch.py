@@ -271,7 +271,8 @@ def test_host_memory():
     check(fired["figure"] == "host_tensors" and 4 << 20 <= fired["value"] < 64 << 20, "what fired: %s", fired)
     p.send()
     p.wait_line("more", 30)
-    fired = json.loads(w.wait_line('"fired".*"host_tensors>=64M"', 90))
+    # A reading that takes 5 s of a busy machine is followed by 100 s without one.
+    fired = json.loads(w.wait_line('"fired".*"host_tensors>=64M"', 300))
     check(fired["value"] >= 68 << 20, "what fired: %s", fired)
     equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr()[-500:])
     equal(len(events(w, "fired")), 2 + group, "what fired: %s" % w.stdout())
