@@ -179,7 +179,10 @@ def groups_of(job):
     """The groups of ring 3 that have the file or some of its tests. Unit tests on every PyTorch run again."""
     with open(job.path, encoding="utf-8") as f:
         text = f.read()
-    found = {word[len("nightly="):] for word in job.words if word.startswith("nightly=")} | set(re.findall(r'^@nightly\("(.*)"\)', text, re.M))
+    of_tests = set(re.findall(r'^@nightly\("(.*)"\)', text, re.M))
+    if not of_tests <= set(GROUPS):
+        sys.exit("%s: @nightly of an unknown group: %s" % (job.path, " ".join(sorted(of_tests - set(GROUPS)))))
+    found = {word[len("nightly="):] for word in job.words if word.startswith("nightly=")} | of_tests
     return found | ({"versions"} if 'getenv("MEMTRACE_TORCH_PYTHONS")' in text else set())
 
 
@@ -188,9 +191,8 @@ def of_ring(jobs, ring):
     chosen = []
     ring_, _, group = ring.partition("=")
     for job in jobs.values():
-        is_nightly = any(word.startswith("nightly=") for word in job.words)
+        is_nightly, groups = any(word.startswith("nightly=") for word in job.words), groups_of(job)
         if ring_ == "nightly":
-            groups = groups_of(job)
             is_in = group in groups if group else groups
         else:
             is_in = not is_nightly and (ring == "test" or job.is_unit or "check" in job.words)

@@ -73,6 +73,8 @@ def test_rings():
         code, said = run_tests(top, "--ring", ring)
         ran = sorted(line.split()[1].split(".")[0] for line in said if line.startswith("PASS "))
         equal((code, ran, said[-1]), (0, files, "%d passed, 0 failed" % len(files)), "ring " + ring)
+    append(top, "test_b", '@nightly("fleets")\ndef test_of_no_ring():\n    pass\n')
+    equal(run_tests(top, "--ring", "test")[0], 1, "exit code with a group that is none")
 
 
 def test_groups():
