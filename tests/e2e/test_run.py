@@ -73,6 +73,17 @@ def test_exit_status():
         check(code == 126 and "/etc/passwd" in err and "denied" in err, "no program: %d, %r", code, err)
 
 
+def test_failed_dry_run():
+    """A dry run computes no values, so a command may fail only there. An out-of-memory error needs no such explanation."""
+    libraries()
+    for options, said in (((), False), (("--dry-run-cuda",), True)):
+        code, _, err = tool("run", "--no-trace", *options, "--", "sh", "-c", "exit 3", root=True)
+        equal((code, "memtrace-bpf estimate -- COMMAND" in err), (3, said), "said after a failure: %s" % err)
+    job = "import torch\ntry: torch.empty(1 << 40, device='cuda')\nexcept torch.OutOfMemoryError: raise SystemExit(4)"
+    code, _, err = tool("run", "--dry-run-cuda", "-o", scratch("oom.mtr"), "--", python(), "-c", job, root=True, seconds=120)
+    equal((code, "estimate" in err), (4, False), "out of memory: %s" % err)
+
+
 def test_usage():
     for args, word in (((), "command"), (("--vram", "1G", "true"), "dry"), (("--dry-run-cuda", "--vram", "1K", "true"), "1K"),
                        (("--dry-run-cuda", "--vram", "400M", "true"), "CUDA context alone"),

@@ -128,11 +128,35 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+#define SIGNALLED 128 /* exit codes of commands that a signal ended are higher */
+
+static bool note_event(void *ctx, const struct event *e)
+{
+	struct run_command *r = ctx;
+
+	r->ran_out |= e->kind == EVENT_OOM;
+	return true;
+}
+
+/* A command that fails in the dry run may have read a value that no kernel computed. */
+static void lead_on(const struct run_command *r, int status)
+{
+	bool has_reason = r->ran_out || r->args.recording.oom.on;
+
+	if (r->args.dryrun.wanted && status && status < SIGNALLED && !has_reason)
+		log_info("the command failed with exit code %d. A dry run computes nothing: masks "
+			 "and counts read as zeros, and other ranks send nothing. If it fails only "
+			 "here, `memtrace-bpf estimate -- COMMAND` names the values that it read",
+			 status);
+}
+
 static int run(struct run_command *r)
 {
-	int status = run_command__record(r);
+	int status;
 	bool ended;
 
+	r->recording.calls.keep = note_event;
+	status = run_command__record(r);
 	if (!run_command__started(r))
 		return status;
 	ended = run_command__has_ended(r);
@@ -144,7 +168,9 @@ static int run(struct run_command *r)
 			 r->warned_of_child || r->args.inside
 				 ? ""
 				 : "; --children also records the processes that it starts");
-	return run_command__wait(r);
+	status = run_command__wait(r);
+	lead_on(r, status);
+	return status;
 }
 
 static const struct argp_child children[] = {

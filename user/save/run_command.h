@@ -41,6 +41,7 @@ struct run_command {
 	struct dryrun *dryrun;
 	struct inside *inside_run; /* state of --inside; NULL: the kernel records */
 	bool warned_of_child, looked_at_maps, never_ran, out_of_time;
+	bool ran_out; /* an out-of-memory error was recorded; set by the caller's calls.keep */
 };
 
 /* Blocks the signals and opens their signalfd. The caller has zeroed r and filled args. Returns 0
