@@ -38,6 +38,12 @@ JOBS = (
     Job("fastai_learn", "fastai", optimizer=False),
     Job("optuna_search", "optuna"),
     Job("bitsandbytes_adam", "bitsandbytes"),
+    Job("trl_dpo", "trl"),
+    Job("torchao_quantized", "torchao"),
+    Job("gradio_app", "gradio", optimizer=False),
+    Job("torch_functional", "torch"),
+    Job("torch_compiled", "torch"),
+    Job("torch_selective", "torch"),
 )
 
 
@@ -109,10 +115,10 @@ def lines(job, recorded, history):
 
 def modules(job, recorded, calls):
     """The module of what a layer's call allocates."""
-    def said(e, name):
-        got = e.get("module")
-        return name if job.parts and got and name.endswith("." + got) else got
-    return same(job, "modules", [(said(e, name), name) for name, first, last in calls for e in recorded[first:last]])
+    def right(got, names):
+        return got in names or job.parts and got and names[0].endswith("." + got)
+    pairs = [(e.get("module"), names) for names, first, last in calls for e in recorded[first:last]]
+    return same(job, "modules", [(got, got if right(got, names) else names[-1]) for got, names in pairs])
 
 
 def compare(job):

@@ -11,8 +11,8 @@ generator = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1024))
 judge = nn.Sequential(nn.Linear(1024, 256), nn.LeakyReLU(), nn.Linear(256, 1))
 optimizers = [torch.optim.Adam(model.parameters()) for model in (generator, judge)]
 generator, judge, of_generator, of_judge = accelerator.prepare(generator, judge, *optimizers)
-zoo.name(generator)
-zoo.name(judge)
+zoo.name(generator, "generator")
+zoo.name(judge, "judge")
 going = True
 while going:
     for _ in range(2):

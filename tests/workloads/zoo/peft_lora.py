@@ -5,7 +5,8 @@ import tempfile
 import torch
 import zoo
 from peft import LoraConfig, get_peft_model
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from text import Steps
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -15,11 +16,6 @@ class Tokens(torch.utils.data.Dataset):
     def __getitem__(self, i):
         ids = torch.arange(i, i + 48 + i % 16)[:48] % 500
         return {"input_ids": ids, "labels": ids}
-
-
-class Steps(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = not zoo.step()
 
 
 config = LlamaConfig(hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4, vocab_size=500)

@@ -8,7 +8,7 @@ import zoo
 from timm.utils import ModelEmaV3, NativeScaler
 
 model = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=10, depth=3).to(zoo.DEVICE)
-zoo.name(model)
+zoo.name(model, "model")
 average = ModelEmaV3(model, decay=0.99)
 optimizer = timm.optim.create_optimizer_v2(model, opt="lamb", lr=1e-3)
 scaler, smooth = NativeScaler(), timm.loss.LabelSmoothingCrossEntropy()

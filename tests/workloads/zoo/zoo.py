@@ -19,14 +19,14 @@ args = oracle.arguments(__doc__).parse_args()
 DEVICE = args.device
 _history = oracle.begin(args, with_frames=True)
 _truth = dict(oracle.new_truth(), optimizer_steps=0, calls=[])
-_start, _names, _inside, _step = time.monotonic(), {}, [], 0
+_start, _names, _models, _inside, _step = time.monotonic(), {}, [], [], 0
 
 
-def name(model):
-    """A model whose modules have the names that named_modules() gives them."""
+def name(model, variable=""):
+    """A model whose modules have the names that named_modules() gives them, and the variable that leads to it if there are others."""
     for path, module in model.named_modules():
-        _names.setdefault(id(module), path)
-    _truth.setdefault("models", []).append(model)
+        _names.setdefault(id(module), (path, ".".join(filter(None, (variable, path)))))
+    _models.append(model)
 
 
 def _allocations():
@@ -40,7 +40,7 @@ def _enter(module, _inputs):
 
 
 def _leave(module, _inputs, _output):
-    """Notes a call that called no other module: its name, and the allocations in it."""
+    """Notes a call that called no other module: its names, and the allocations in it."""
     while _inside:
         of, first, is_leaf = _inside.pop()
         if of == id(module):
@@ -68,5 +68,4 @@ def step():
 
 def end():
     _truth.update(steps=_step, seconds=time.monotonic() - _start)
-    _truth.pop("models", None)
     oracle.end(args, _truth, _history)
