@@ -400,6 +400,18 @@ def test_requests_live():
     check_requests(d, own, d["requests"], "cpu")
 
 
+def test_steps_without_an_optimizer():
+    """--steps of a server counts calls of its model, and ends."""
+    t = workload("request_server.py", "cpu", "0", "0.01")
+    t.wait_line("^served 20$", 60)
+    code, out, err = tool("leaks", "-p", str(t.popen.pid), "--steps", "40", root=True, seconds=120)
+    equal(code, 0, "leaks --steps of a server: " + err)
+    check(": no optimizer: --steps counts calls of the model\n" in err, "what it says:\n%s", err)
+    got = re.search(r"^cpu \S+ ([\d,]+) calls of the model", out, re.M)
+    check(got and int(got[1].replace(",", "")) >= 40, "its calls:\n%s", out)
+    t.send()
+
+
 def test_live_healthy():
     t = workload("leak.py", "none", "--steps", "100000", "--pause", "0.01")
     t.wait_line("^step 20$", 120)

@@ -426,6 +426,8 @@ static int take_counts(struct census_stage *c, struct census_state *st)
 		st->counts[i].begin = decoder__since(c->d, st->counts[i].begin);
 		st->counts[i].end = decoder__since(c->d, st->counts[i].end);
 	}
+	if (facts__setf(c->d->facts, "optimizers", "%zu", st->ncounts) == -ENOMEM)
+		return -ENOMEM;
 	job_steps__settle(c->job_steps);
 	job_steps__read(c->job_steps, st->counts, st->ncounts);
 	job_steps__settle(c->job_steps);

@@ -129,6 +129,8 @@ uint64_t decoder__since(const struct decoder *d, uint64_t time)
 uint64_t decoder__steps(const struct decoder *d)
 {
 	/* A live attach sees only the end of the first step. */
+	if (d->clock.by_calls)
+		return d->clock.steps;
 	return d->steps - (d->steps && !d->from_start && !d->forked);
 }
 
@@ -397,6 +399,16 @@ static bool is_before_memory(const struct decoder *d, const struct mt_hdr *h)
 	return h->time < d->start && !d->has_memory;
 }
 
+/* Drops later events if the requested steps are complete. 0 or -ENOMEM. */
+static int end_if_complete(struct decoder *d, uint64_t time)
+{
+	if (!d->opts->steps || decoder__steps(d) < d->opts->steps)
+		return 0;
+	d->changed = map64__new();
+	d->cut = time + !time;
+	return d->changed ? 0 : -ENOMEM;
+}
+
 static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
@@ -420,12 +432,24 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 		return 0;
 	e.kind = EVENT_STEP;
 	d->steps++;
+	step_clock__ended(&d->clock, d->facts, &e);
 	err = decoder__emit(d, &e);
-	if (err || !d->opts->steps || decoder__steps(d) < d->opts->steps)
-		return err;
-	d->changed = map64__new();
-	d->cut = e.time + !e.time;
-	return d->changed ? 0 : -ENOMEM;
+	return err ?: end_if_complete(d, e.time);
+}
+
+/* A call that begins is not emitted if the one before it is the last of the requested ones. */
+static int emit_call(struct decoder *d, const struct event *e)
+{
+	bool by_calls = d->clock.by_calls;
+	int err = 0;
+
+	if (step_clock__ended(&d->clock, d->facts, e) && d->opts->steps && !d->cut) {
+		if (!by_calls)
+			log_info("PID %d: no optimizer: --steps counts calls of the model",
+				 (int)proc__pid(d->target->proc));
+		err = end_if_complete(d, e->time);
+	}
+	return err ?: decoder__emit(d, e);
 }
 
 /* A call through a bound method, by its stack. Other callers of the function, and modules that such
@@ -438,7 +462,7 @@ static int on_bound_call(struct decoder *d, const struct mt_rec_enter *r, struct
 	if (!self || !map64__get(d->stacks, r->stack, &v) || !(v & BEGINS))
 		return 0;
 	e.module = symbolizer__root(d->names, self);
-	err = is_before_memory(d, &r->h) ? 0 : decoder__emit(d, &e);
+	err = is_before_memory(d, &r->h) ? 0 : emit_call(d, &e);
 	return err ?: modules__bound(d, r, self, e.module);
 }
 
@@ -460,7 +484,7 @@ static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 		return on_bound_call(d, r, e);
 	if (!err && !is_before_memory(d, &r->h) && map64__get(d->roots, r->self, &v)) {
 		e.module = symbolizer__root(d->names, r->self);
-		err = decoder__emit(d, &e);
+		err = emit_call(d, &e);
 	}
 	return err ?: modules__entered(d, r);
 }

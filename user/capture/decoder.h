@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "memtrace.h"
+#include "record/step_clock.h"
 #include "record/stream.h"
 
 struct autograd;
@@ -89,6 +90,7 @@ struct decoder {
 	size_t n_threads, cap_threads, next_thread; /* next_thread: the next to be checked */
 	bool threads_forgotten; /* the table was cleared: a new entry may be an old thread */
 	uint64_t steps, unknown_stacks, twins; /* events and records so far */
+	struct step_clock clock;	       /* what --steps counts */
 	uint32_t not_sampled;  /* the dictionary's stack of allocations that were not drawn for a
 				  walk; 0: none so far */
 	uint64_t stacks_again; /* records of stacks that were known */
@@ -145,5 +147,6 @@ uint64_t decoder__clock(const struct decoder *d); /* CLOCK_MONOTONIC of records,
 uint64_t decoder__now(const struct decoder *d);	  /* ns since start; 0 before it */
 /* A record's time as ns since start. */
 uint64_t decoder__since(const struct decoder *d, uint64_t time);
-/* Optimizer steps whose beginning and end are both in the stream. */
+/* Steps whose beginning and end are both in the stream: an optimizer's, or calls of the model
+ * (clock.by_calls). */
 uint64_t decoder__steps(const struct decoder *d);

@@ -249,9 +249,9 @@ static void warn_no_steps(struct capture_loop *loop, const struct session *s, ui
 	    !session__events(s) || session__steps(s))
 		return;
 	loop->remarks.stepless = true;
-	log_warn(
-		"--steps: no optimizer step has ended in 10 s. If this job has no optimizer, press "
-		"Ctrl-C and use -d 30s: calls of the model count then");
+	log_warn("--steps: no optimizer step has ended in 10 s. Calls of the model count after 10 "
+		 "s of "
+		 "them, if the process has no optimizer. Otherwise press Ctrl-C, and use -d 30s");
 }
 
 void capture_remarks__clear(void)

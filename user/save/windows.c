@@ -127,11 +127,11 @@ static int begin(struct windows *w, uint64_t time, bool whole, const char *why)
 		return -EBUSY;
 	w->at_step = false;
 	w->begun = time;
-	w->begun_steps = w->steps;
+	w->begun_steps = w->clock.steps;
 	w->whole = whole;
 	/* The first step of a process includes all that happens before the training loop: the step
 	 * is counted, but its time is not used. */
-	err = flight__begin(w->flight, w->opts.args.before, whole && w->steps, why);
+	err = flight__begin(w->flight, w->opts.args.before, whole && w->clock.steps, why);
 	if (!err)
 		log_debug("window %u begins: %s", w->written + 1, why);
 	return err;
@@ -217,22 +217,31 @@ static int look_at_step(struct windows *w, const struct event *e)
 {
 	char why[96], n[32], m[32], step[40];
 
-	w->steps++;
 	if (is_open(w)) {
-		if (!w->opts.steps || w->steps - w->begun_steps < w->opts.steps + !w->whole)
+		if (!w->opts.steps || w->clock.steps - w->begun_steps < w->opts.steps + !w->whole)
 			return 0;
-		snprintf(why, sizeof(why), "%s step%s", text__count(n, sizeof(n), w->opts.steps),
-			 w->opts.steps == 1 ? "" : "s");
+		snprintf(why, sizeof(why), "%s %s%s", text__count(n, sizeof(n), w->opts.steps),
+			 w->clock.by_calls ? "call" : "step", w->opts.steps == 1 ? "" : "s");
 		return end(w, "steps", why);
 	}
-	if (!w->at_step || w->steps < w->skip)
+	if (!w->at_step || w->clock.steps < w->skip)
 		return 0;
-	snprintf(why, sizeof(why), "%s began%s%s%s", text__step(step, w->steps),
+	text__step(step, w->clock.steps);
+	snprintf(why, sizeof(why), "%s began%s%s%s", w->clock.by_calls ? "a call" : step,
 		 w->opts.args.skip && !w->written ? " after " : "",
 		 w->opts.args.skip && !w->written ? text__count(m, sizeof(m), w->opts.args.skip)
 						  : "",
 		 w->opts.args.skip && !w->written ? " that were skipped" : "");
 	return begin(w, e->time, true, why);
+}
+
+/* by_calls: calls counted already. */
+static int look_at_call(struct windows *w, const struct event *e, bool by_calls)
+{
+	if (!by_calls && by_steps(w))
+		log_info("PID %d: no optimizer: --steps and --skip count calls of the model",
+			 (int)w->opts.pid);
+	return look_at_step(w, e);
 }
 
 static bool is_named(const struct windows *w, const struct event *e, const char *name)
@@ -307,7 +316,7 @@ static int look_at_bounds(struct windows *w)
 
 static int take(struct windows *w, const struct event *e)
 {
-	bool news = false;
+	bool news = false, ended, by_calls = w->clock.by_calls;
 	char why[160];
 	int err = windows__attached(w) ?: look_at_time(w, e->time) ?: look_at_wall(w, e->time);
 
@@ -316,10 +325,14 @@ static int take(struct windows *w, const struct event *e)
 		snprintf(why, sizeof(why), "mark %s", w->opts.args.from_mark);
 		err = begin(w, e->time, false, why);
 	}
+	ended = !err && step_clock__ended(&w->clock, w->facts, e);
+	/* A call ends when the next one begins, which is not in its window. */
+	if (ended && e->kind == EVENT_CALL)
+		err = look_at_call(w, e, by_calls);
 	err = err ?: flight__event(w->flight, e);
 	if (!err && w->values)
 		err = values__event(w->values, e, &news);
-	if (!err && e->kind == EVENT_STEP)
+	if (!err && ended && e->kind == EVENT_STEP)
 		err = look_at_step(w, e);
 	if (!err && news)
 		err = judge(w, e->time, e->kind == EVENT_STEP);
@@ -411,7 +424,7 @@ void windows__tell(const struct windows *w, struct json *j)
 		json__uint(j, "events", r.events);
 	}
 	json__uint(j, "windows", w->written);
-	json__uint(j, "steps", w->steps);
+	json__uint(j, "steps", w->clock.steps);
 	json__seconds(j, "time", w->now, 3);
 	json__open_array(j, "devices");
 	for (size_t i = 0; flight__level(w->flight, i, &l); i++) {

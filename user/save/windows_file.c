@@ -109,9 +109,9 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 		text__date(e->begin, sizeof(e->begin), ns + r->from);
 		text__date(e->end, sizeof(e->end), ns + r->to);
 	}
-	if (w->steps > first) { /* as many steps end in the window as begin in it */
+	if (w->clock.steps > first) { /* as many steps end in the window as begin in it */
 		e->first_step = (int64_t)first;
-		e->last_step = (int64_t)w->steps - 1;
+		e->last_step = (int64_t)w->clock.steps - 1;
 	}
 	set_devices(w, e);
 }

@@ -3,6 +3,7 @@
 /* Shared by windows.c (time) and windows_file.c (files). */
 #include "archive/folder.h"
 #include "record/flight.h"
+#include "record/step_clock.h"
 #include "save/windows.h"
 #include "save/windows_values.h"
 
@@ -15,12 +16,12 @@ struct windows {
 	struct cond *on, *until;
 	struct values *values; /* figures of conditions; NULL: no conditions */
 	bool held; /* `on` held at the last judgement; a window begins when it changes to true */
-	uint64_t steps; /* ends of steps so far */
-	bool at_step;	/* the next whole step begins a window */
-	uint64_t skip;	/* ends of steps before that window */
-	bool planned;	/* skip and at_step are set */
-	uint64_t due;	/* time of the next window of --every, ns */
-	uint64_t now;	/* time of the last tick, ns */
+	struct step_clock clock;
+	bool at_step;  /* the next whole step begins a window */
+	uint64_t skip; /* ends of steps before that window */
+	bool planned;  /* skip and at_step are set */
+	uint64_t due;  /* time of the next window of --every, ns */
+	uint64_t now;  /* time of the last tick, ns */
 	/* The window of --at: its moment on the wall clock, ns since 1970 (0: none), that moment in
 	 * the events' time as of the last tick, and time 0 of the events on the kernel's clock. */
 	uint64_t appointed, appointed_time, zero;

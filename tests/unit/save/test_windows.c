@@ -3,6 +3,7 @@
  * entries. */
 #include "unit/cmocka.h"
 
+#include <errno.h>
 #include <inttypes.h>
 
 #include "archive/folder.h"
@@ -11,6 +12,7 @@
 #include "lib/exit.h"
 #include "log/log.h"
 #include "mtr_util.h"
+#include "record/step_clock.h"
 #include "save/windows.h"
 #include "unit/scratch.h"
 
@@ -154,6 +156,60 @@ static void test_steps(void **state)
 	make_job(&j, "start", (struct windows_opts){ .args = { .given = true }, .steps = 2 });
 	steps(&j, 3);
 	check(&j, 0, 0, 1, 12, 2);
+	drop_job(&j);
+}
+
+static void calls(struct job *j, int n)
+{
+	while (n--) {
+		put(j, (struct event){ .kind = EVENT_CALL });
+		j->time += 2 * MS;
+		put(j, (struct event){ .kind = EVENT_ALLOC,
+				       .addr = 0x100000 + j->steps++ * 0x1000,
+				       .size = MIB,
+				       .stack = j->w.stack });
+		tick(j);
+	}
+}
+
+static bool writes(struct job *j)
+{
+	return windows__stop(j->windows, "test") != -EALREADY;
+}
+
+/* Without an optimizer, calls of the model count after a while. */
+static void test_calls(void **state)
+{
+	struct job j;
+
+	make_job(&j, "live", (struct windows_opts){ .args = { .given = true }, .steps = 3 });
+	calls(&j, 10);
+	j.time = STEP_CLOCK_WAIT - MS; /* the first call was at 0 */
+	calls(&j, 1);
+	assert_false(writes(&j));
+	calls(&j, 3);
+	assert_null(windows__over(j.windows));
+	calls(&j, 1);
+	assert_string_equal(windows__over(j.windows), "steps");
+	check(&j, 0, 11, 13, 14, 14);
+	drop_job(&j);
+
+	/* The process has an optimizer, or a step has ended. */
+	make_job(&j, "live", (struct windows_opts){ .args = { .given = true }, .steps = 3 });
+	facts__set(j.w.f, "optimizers", "1");
+	calls(&j, 1);
+	j.time += STEP_CLOCK_WAIT;
+	calls(&j, 10);
+	assert_false(writes(&j));
+	drop_job(&j);
+	make_job(&j, "live", (struct windows_opts){ .args = { .given = true }, .steps = 3 });
+	calls(&j, 1);
+	steps(&j, 1);
+	j.time += STEP_CLOCK_WAIT;
+	calls(&j, 10);
+	assert_null(windows__over(j.windows));
+	steps(&j, 3);
+	assert_string_equal(windows__over(j.windows), "steps");
 	drop_job(&j);
 }
 
@@ -384,11 +440,11 @@ static void test_inputs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_steps),	      cmocka_unit_test(test_time),
-		cmocka_unit_test(test_conditions),    cmocka_unit_test(test_marks),
-		cmocka_unit_test(test_mark_patterns), cmocka_unit_test(test_clock),
-		cmocka_unit_test(test_wall),	      cmocka_unit_test(test_told),
-		cmocka_unit_test(test_inputs),
+		cmocka_unit_test(test_steps), cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_time),  cmocka_unit_test(test_conditions),
+		cmocka_unit_test(test_marks), cmocka_unit_test(test_mark_patterns),
+		cmocka_unit_test(test_clock), cmocka_unit_test(test_wall),
+		cmocka_unit_test(test_told),  cmocka_unit_test(test_inputs),
 	};
 
 	log__set_level(LOG_ERROR);
