@@ -8,7 +8,7 @@ import os
 import subprocess
 import time
 
-from harness import TOOL, check, equal, made, read_json, run, scratch, tool
+from harness import REPO, TOOL, check, equal, made, read_json, run, scratch, tool
 
 MIB = 1 << 20
 
@@ -86,6 +86,24 @@ def test_hosts_of_the_index():
     code, out, err = tool("report", folder)
     check(code == 0 and "  rank 10 on gpu-1\\x1b: 300.00 MiB more at odd.py:42" in out, "report: %d %s %s", code, out, err)
     equal([r["host"] for r in document(folder)["recordings"]], ["gpu-%d\x1b" % (n // 8) if n < 24 else "node3" for n in range(32)], "in JSON")
+
+
+def test_order_of_ranks():
+    """compare and diff take ranks in their order, whenever each began."""
+    job = os.path.join(REPO, "tests", "data", "guide", "job")
+    began = [e["rank"] for e in read_json(os.path.join(job, "index.json"))["recordings"]]
+    check(began != sorted(began), "the ranks began in their order: %s", began)
+    names = [c["name"] for c in json.loads(tool("compare", "--format", "json", job)[1])["captures"]]
+    equal(names, ["rank-0", "rank-1", "rank-2", "rank-3"], "rows of compare")
+    equal([json.loads(tool("diff", "--format", "json", job)[1])[side]["recording"] for side in ("old", "new")], ["rank-0", "rank-3"], "first and last")
+
+
+def test_two_scripts():
+    """compare and diff say that two recordings are of different scripts."""
+    paths = [os.path.join(REPO, "tests", "data", *where) for where in (("guide", "base.mtr"), ("recordings", "v6-started.mtr"))]
+    check("v6-started: it ran leak.py, the first ran train.py" in tool("compare", *paths)[1], "compare")
+    check("two programs: train.py and leak.py" in tool("diff", *paths)[1], "diff")
+    check("two programs" not in tool("diff", paths[0], paths[0])[1], "diff of one")
 
 
 def test_missing():

@@ -209,10 +209,49 @@ static int add_missing(struct inputs *in, const struct folder *f)
 	return EXIT_OK;
 }
 
+static int by_rank(const void *a, const void *b)
+{
+	const struct folder_entry *x = *(const struct folder_entry *const *)a;
+	const struct folder_entry *y = *(const struct folder_entry *const *)b;
+
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
+
+/* The entries in order: by rank if each is of a rank of its own, otherwise by time. The caller
+ * frees it; NULL: out of memory. */
+static const struct folder_entry **in_order(const struct folder *f, size_t *n)
+{
+	const struct folder_entry *e = folder__entries(f, n);
+	const struct folder_entry **all = calloc(*n + 1, sizeof(*all));
+	bool ranks = true;
+
+	for (size_t i = 0; all && i < *n; i++) {
+		all[i] = &e[i];
+		ranks &= e[i].rank >= 0 && !strcmp(e[i].kind, "process");
+	}
+	if (all && ranks)
+		qsort(all, *n, sizeof(*all), by_rank);
+	return all;
+}
+
+static int add_entries(struct inputs *in, const struct folder *f, enum inputs_of what, bool ends)
+{
+	size_t n;
+	const struct folder_entry **e = in_order(f, &n);
+	int status = e ? EXIT_OK : out_of_memory();
+
+	for (size_t i = 0; i < n && !status; i += ends ? n - 1 : 1)
+		status = add_entry(in, f, e[i], what);
+	free(e);
+	return status;
+}
+
 static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of what, size_t others)
 {
 	const struct folder_entry *e;
-	int status = EXIT_OK;
+	int status;
 	size_t n;
 
 	e = folder__entries(f, &n);
@@ -220,10 +259,8 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		log_err("%s: contains no recording", folder__path(f));
 		return EXIT_UNUSABLE;
 	}
-	if (n > 1 && what == INPUTS_ENDS && !others) {
-		status = add_entry(in, f, &e[0], what);
-		return status ? status : add_entry(in, f, &e[n - 1], what);
-	}
+	if (n > 1 && what == INPUTS_ENDS && !others)
+		return add_entries(in, f, what, true);
 	if (n > 1 && (what == INPUTS_ONE || what == INPUTS_ENDS))
 		return log_choices(f, "which one?");
 	if (what == INPUTS_REPORT && rolling_view__is(folder__path(f)))
@@ -235,8 +272,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 						      "their memory cannot be added; choose one");
 		}
 	}
-	for (size_t i = 0; i < n && !status; i++)
-		status = add_entry(in, f, &e[i], what);
+	status = add_entries(in, f, what, false);
 	return status ? status : add_missing(in, f);
 }
 

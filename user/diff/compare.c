@@ -73,6 +73,7 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 	if (!c->detail || copy_failed(facts__get(a->facts, "torch"), c->torch) ||
 	    copy_failed(facts__get(a->facts, "cwd"), c->cwd) || copy_failed(name, c->device_name))
 		return -ENOMEM;
+	words__program(c->program, sizeof(c->program), a->facts);
 	c->dry_run = facts__get(a->facts, "dry_run");
 	c->complete = a->complete;
 	c->live = !attached || !strcmp(attached, "live");
@@ -150,7 +151,7 @@ double compare__most_fragmentation(const struct compared *c)
 
 const char *compare__peak_phase(const struct compared *c)
 {
-	return c->device.peak_allocated ? phase__name(c->device.peak_phase) : "";
+	return c->device.peak_allocated ? words__phase(c->device.peak_phase) : "";
 }
 
 static bool differ(const char *a, const char *b)
@@ -165,6 +166,7 @@ enum {
 	W_DETAIL,
 	W_DRIFT,
 	W_BEFORE,
+	W_PROGRAM,
 	W_DEVICE,
 	W_MODEL_OF_DEVICE,
 	W_DRY,
@@ -203,6 +205,11 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 		snprintf(buf, COMPARE_TEXT, "%s were there before attach",
 			 text__bytes(a, 24, c->device.before_attach_start));
 		return c->device.has_totals && c->device.before_attach_start;
+	case W_PROGRAM:
+		snprintf(buf, COMPARE_TEXT, "it ran %s, the first ran %s", c->program,
+			 first->program);
+		return !same && *c->program && *first->program &&
+		       strcmp(c->program, first->program) != 0;
 	case W_DEVICE:
 		snprintf(buf, COMPARE_TEXT, "its device is %s, that of the first %s",
 			 c->device.name, first->device.name);
@@ -246,13 +253,11 @@ bool compare__warning(const struct compared *all, size_t n, size_t which, size_t
 	return false;
 }
 
-void compare__times(char times[24], char percent[24], uint64_t old, uint64_t new)
+void compare__change(char percent[24], uint64_t old, uint64_t new)
 {
 	double x = old ? (double)new / (double)old : 0;
 
-	times[0] = percent[0] = '\0';
-	if (!old || x >= 1000)
-		return;
-	snprintf(times, 24, "x%.2f", x);
-	snprintf(percent, 24, "%+.1f %%", 100 * (x - 1));
+	percent[0] = '\0';
+	if (old && x < 1000)
+		snprintf(percent, 24, "%+.1f %%", 100 * (x - 1));
 }

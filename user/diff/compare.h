@@ -14,6 +14,7 @@ struct compared {
 	/* name: as given, otherwise as recording: the file's name without folder and ".mtr". */
 	char *name, *recording;
 	char *torch, *device_name, *cwd; /* facts of the recording; NULL: unknown */
+	char program[64];		 /* words__program() */
 	char *detail;			 /* detail that --cost left out, for people; "": none */
 	/* Place of the allocation that made the peak; NULL: unknown. */
 	char *file, *func, *module;
@@ -48,8 +49,8 @@ const char *compare__peak_phase(const struct compared *c);
  * reliable. False: no more reasons. buf: COMPARE_TEXT bytes. */
 #define COMPARE_TEXT 560
 bool compare__warning(const struct compared *all, size_t n, size_t which, size_t i, char *buf);
-/* Writes new relative to old as "x0.44" and "-56.0 %"; "" if old is 0. */
-void compare__times(char times[24], char percent[24], uint64_t old, uint64_t new);
+/* Writes new relative to old as "-56.0 %"; "" if old is 0. */
+void compare__change(char percent[24], uint64_t old, uint64_t new);
 
 /* Prints a table. All three functions return 0 or -ENOMEM. */
 int compare_text__print(FILE *out, const struct compared *all, size_t n,

@@ -20,13 +20,11 @@
 enum {
 	COL_NAME,
 	COL_PEAK,
-	COL_TIMES,
 	COL_PERCENT,
 	COL_RESERVED,
-	COL_FRAGMENTATION,
+	COL_CACHED,
 	COL_MOST,
 	COL_STEP,
-	COL_STEP_TIMES,
 	COL_STEP_PERCENT,
 	COL_STEPS,
 	COL_NR
@@ -35,24 +33,22 @@ enum {
 static const struct column columns[COL_NR] = {
 	[COL_NAME] = { "Configuration", false, 0 },
 	[COL_PEAK] = { "Peak", true, 0 },
-	[COL_TIMES] = { "", true, 4 },
 	[COL_PERCENT] = { "", true, 0 },
 	[COL_RESERVED] = { "Reserved", true, 6 },
-	[COL_FRAGMENTATION] = { "Frag.", true, 7 },
-	[COL_MOST] = { "At most", true, 1 },
+	[COL_CACHED] = { "Cached", true, 7 },
+	[COL_MOST] = { "Most cached", true, 1 },
 	[COL_STEP] = { "Step", true, 0 },
-	[COL_STEP_TIMES] = { "", true, 3 },
 	[COL_STEP_PERCENT] = { "", true, 0 },
 	[COL_STEPS] = { "Steps", true, 2 },
 };
 
 struct cells {
-	char name[REPORT_TEXT], peak[40], times[24], percent[24], reserved[24], fragmentation[16],
-		most[16], step[24], step_times[24], step_percent[24], steps[32];
+	char name[REPORT_TEXT], peak[40], percent[24], reserved[24], cached[16], most[16], step[24],
+		step_percent[24], steps[32];
 	char where[REPORT_TEXT];
 };
 
-/* Writes "backward, net/model.py:36 (forward)", or without the function if there is no room. */
+/* Writes "net/model.py:36 (forward), backward", or less of it if there is no room. */
 static void where(struct cells *s, const struct compared *c, size_t columns_)
 {
 	const char *phase = compare__peak_phase(c), *slash = c->file ? strrchr(c->file, '/') : NULL,
@@ -63,19 +59,21 @@ static void where(struct cells *s, const struct compared *c, size_t columns_)
 			 .source = "frame",
 			 .module = "" };
 	char place[REPORT_TEXT], clean[REPORT_TEXT / 2];
-	size_t used = strlen(phase) + 2;
+	size_t rest = strlen(phase) + 2, room = columns_ > rest ? columns_ - rest : 0;
 
 	snprintf(s->where, sizeof(s->where), "%s", phase);
-	if (!c->file || columns_ < used + 8)
+	if (!c->file || columns_ < 8)
 		return;
-	words__location(place, &r, c->cwd, columns_ - used);
+	words__location(place, &r, c->cwd, room);
 	if (!strstr(place, ")")) {
 		snprintf(place, sizeof(place), "%s:%u",
 			 text__clean(clean, sizeof(clean), file, strlen(file)), c->line);
 		/* Keep the end, which has the line number. */
-		words__cut_front(place, columns_ - used);
+		words__cut_front(place, columns_);
 	}
-	snprintf(s->where, sizeof(s->where), "%s, %.*s", phase, (int)sizeof(s->where) - 32, place);
+	snprintf(s->where, sizeof(s->where), "%.*s%s%s", (int)sizeof(s->where) - 32, place,
+		 *phase && text__width(place) <= room ? ", " : "",
+		 text__width(place) <= room ? phase : "");
 }
 
 static const char *cut_name(char buf[REPORT_TEXT], const struct compared *c, size_t columns_)
@@ -119,22 +117,19 @@ static void fill(struct cells *s, const struct compared *all, size_t i, size_t n
 		 : c->device.peak_is == FIGURE_LOWER_BOUND ? ">= "
 							   : "~ ",
 		 text__bytes(bytes, sizeof(bytes), c->device.peak_allocated));
-	compare__times(s->times, s->percent, i ? first->device.peak_allocated : 0,
-		       c->device.peak_allocated);
+	compare__change(s->percent, i ? first->device.peak_allocated : 0, c->device.peak_allocated);
 	strcpy(s->reserved, "-");
-	strcpy(s->fragmentation, "-");
+	strcpy(s->cached, "-");
 	strcpy(s->most, "-");
 	if (c->device.has_totals) {
 		text__bytes(s->reserved, sizeof(s->reserved), c->device.peak_reserved);
-		snprintf(s->fragmentation, sizeof(s->fragmentation), "%.1f %%",
-			 100 * compare__fragmentation(c));
+		snprintf(s->cached, sizeof(s->cached), "%.1f %%", 100 * compare__fragmentation(c));
 		snprintf(s->most, sizeof(s->most), "%.1f %%", 100 * compare__most_fragmentation(c));
 	}
 	strcpy(s->step, "-");
 	if (c->timed)
 		text__time(s->step, sizeof(s->step), c->step_time);
-	compare__times(s->step_times, s->step_percent, i && c->timed ? first->step_time : 0,
-		       c->step_time);
+	compare__change(s->step_percent, i && c->timed ? first->step_time : 0, c->step_time);
 	text__count(s->steps, sizeof(s->steps), c->steps);
 	where(s, c, columns_);
 }
@@ -147,19 +142,21 @@ static bool any_dry_run(const struct compared *all, size_t n)
 	return false;
 }
 
+static bool any_totals(const struct compared *all, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (all[i].device.has_totals)
+			return true;
+	return false;
+}
+
 static void put_cells(const struct cells *s, const char *cells[COL_NR])
 {
 	const char *all[COL_NR] = {
-		[COL_NAME] = s->name,
-		[COL_PEAK] = s->peak,
-		[COL_TIMES] = s->times,
-		[COL_PERCENT] = s->percent,
-		[COL_RESERVED] = s->reserved,
-		[COL_FRAGMENTATION] = s->fragmentation,
-		[COL_MOST] = s->most,
-		[COL_STEP] = s->step,
-		[COL_STEP_TIMES] = s->step_times,
-		[COL_STEP_PERCENT] = s->step_percent,
+		[COL_NAME] = s->name,	    [COL_PEAK] = s->peak,
+		[COL_PERCENT] = s->percent, [COL_RESERVED] = s->reserved,
+		[COL_CACHED] = s->cached,   [COL_MOST] = s->most,
+		[COL_STEP] = s->step,	    [COL_STEP_PERCENT] = s->step_percent,
 		[COL_STEPS] = s->steps,
 	};
 
@@ -223,6 +220,11 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 		err = grid__error(t);
 	}
 	if (!err) {
+		if (!any_totals(all, n)) { /* as on the CPU */
+			grid__show(t, COL_RESERVED, false);
+			grid__show(t, COL_CACHED, false);
+			grid__show(t, COL_MOST, false);
+		}
 		/* A short path is useless, so it goes last. */
 		grid__last_goes(t, 5);
 		room = grid__fit(t, width, WHERE_WANTED, COL_NR);
@@ -252,9 +254,9 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n)
 
 	if (!s)
 		return -ENOMEM;
-	fputs("| Configuration | Peak memory | | | Reserved | Fragmentation | at most | Step time "
-	      "| | | Steps | Where it peaks |\n"
-	      "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
+	fputs("| Configuration | Peak memory | | Reserved | Cached | Most cached | Step time | | "
+	      "Steps | Where it peaks |\n"
+	      "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
 	      out);
 	for (size_t i = 0; i < n; i++) {
 		const char *cells[COL_NR];

@@ -307,20 +307,23 @@ static void print_table(struct printer *p)
 	p->short_names = false;
 }
 
-/* Prints the rows of only one side, unless the table has all of them. */
+/* Prints the rows of only one side that the table has no room for. */
 static void print_list(struct printer *p, enum diff_status status, const char *words)
 {
-	const struct diff_sum *s = &p->d->sums[status];
+	uint64_t rows = p->d->sums[status].rows, sum = p->d->sums[status].bytes, n = 0;
 	char bytes[24], count[32];
-	uint64_t n = 0, in_table = 0;
 
-	for (size_t i = 0; i < rows_shown(p); i++)
-		in_table += p->d->rows[i].status == status;
-	if (in_table == s->rows)
+	for (size_t i = 0; i < rows_shown(p); i++) {
+		const struct diff_row *r = &p->d->rows[i];
+
+		rows -= r->status == status;
+		sum -= r->status == status ? diff__old(r) + diff__new_bytes(r) : 0;
+	}
+	if (!rows)
 		return;
-	fprintf(p->out, "\n%s: %s row%s, %s\n", words, text__count(count, sizeof(count), s->rows),
-		s->rows == 1 ? "" : "s", text__bytes(bytes, sizeof(bytes), s->bytes));
-	for (size_t i = 0; i < p->d->n && (!p->top || n < p->top); i++) {
+	fprintf(p->out, "\n%s: %s more row%s, %s\n", words, text__count(count, sizeof(count), rows),
+		rows == 1 ? "" : "s", text__bytes(bytes, sizeof(bytes), sum));
+	for (size_t i = rows_shown(p); i < p->d->n && (!p->top || n < p->top); i++) {
 		const struct diff_row *r = &p->d->rows[i];
 		const char *colour = colour_of(p, r);
 
@@ -331,9 +334,9 @@ static void print_list(struct printer *p, enum diff_status status, const char *w
 		fprintf(p->out, "%s%11s%s  %s\n", colour ? colour : "", bytes,
 			colour ? "\033[0m" : "", where(p, r, p->width - 13));
 	}
-	if (n < s->rows)
+	if (n < rows)
 		fprintf(p->out, "             + %s more\n",
-			text__count(count, sizeof(count), s->rows - n));
+			text__count(count, sizeof(count), rows - n));
 }
 
 static const char *max_mem(const struct model_opts *at, char *buf, size_t size)
@@ -389,6 +392,20 @@ static void print_recording(struct printer *p, enum match_side side)
 		text__time(time, sizeof(time), s->device.peak_time),
 		steps ? text__step(step, s->device.peak_step) : "", steps ? ", " : "",
 		words__phase(s->device.peak_phase));
+}
+
+/* Says that the recordings are of two programs. */
+static void print_programs(struct printer *p)
+{
+	char old[64], new[64];
+
+	words__program(old, sizeof(old), p->d->side[MATCH_OLD].a->facts);
+	words__program(new, sizeof(new), p->d->side[MATCH_NEW].a->facts);
+	if (*old && *new &&strcmp(old, new) != 0)
+		fprintf(p->out,
+			"These are two programs: %s and %s. Only lines of the same file and "
+			"function are matched.\n",
+			old, new);
 }
 
 static void print_sums(struct printer *p)
@@ -534,6 +551,7 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 	if (!err) {
 		print_recording(p, MATCH_OLD);
 		print_recording(p, MATCH_NEW);
+		print_programs(p);
 		print_sums(p);
 		print_renamed(p);
 		print_table(p);

@@ -53,6 +53,31 @@ char **words__cmdline(const struct facts *f)
 	return argv;
 }
 
+static const char *base_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+char *words__program(char *buf, size_t size, const struct facts *f)
+{
+	char **argv = words__cmdline(f);
+	const char *name = argv ? base_of(argv[0]) : "", *module = NULL;
+
+	for (size_t i = 1; argv && argv[i] && !strncmp(name, "python", 6); i++) {
+		if (!strcmp(argv[i], "-m"))
+			module = argv[i + 1];
+		if (*argv[i] == '-' && !module)
+			continue;
+		name = module ? module : base_of(argv[i]);
+		break;
+	}
+	text__clean(buf, size, name, strlen(name));
+	words__free_cmdline(argv);
+	return buf;
+}
+
 char *words__arguments(char *buf, size_t size, const char *cmdline, size_t len)
 {
 	const char *end, *slash;

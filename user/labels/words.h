@@ -60,6 +60,9 @@ const char *words__where_title(enum group by); /* title of the column of words__
  */
 char **words__cmdline(const struct facts *f);
 void words__free_cmdline(char **argv);
+/* Writes the program of the fact cmdline, clean: the script's name without its folder, "-m MODULE",
+ * or the name of argv[0]. "": not known. Returns buf. */
+char *words__program(char *buf, size_t size, const struct facts *f);
 /* Writes NUL-separated arguments, such as those of proc__cmdline(), for people: clean, and the
  * program without its folder. "": there are none. Returns buf. */
 char *words__arguments(char *buf, size_t size, const char *cmdline, size_t len);

@@ -149,7 +149,7 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 			 said);
 	}
 	if (d->has_totals) {
-		snprintf(text, sizeof(text), "fragmentation %4.1f %%",
+		snprintf(text, sizeof(text), "cached %4.1f %%",
 			 100 * words__fragmentation(d->allocated, d->reserved));
 		x = part(p, x, INK_PLAIN, text);
 	}

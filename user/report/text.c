@@ -385,7 +385,7 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 	if (d.allocated != d.peak_allocated)
 		part(&l, "end %s", text__bytes(bytes, sizeof(bytes), d.allocated));
 	if (d.has_totals) {
-		part(&l, "fragmentation %.1f %%",
+		part(&l, "cached %.1f %%",
 		     100 * words__fragmentation(mark ? d.mark_allocated : d.allocated,
 						mark ? d.mark_reserved : d.reserved));
 		if (d.before_attach_start || !d.before_known)
