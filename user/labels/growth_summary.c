@@ -14,7 +14,6 @@
 
 #define KNOWN_NS UINT64_C(60000000000) /* least time without steps */
 #define FAR_STEPS 1e9
-#define NEGLIGIBLE 16 /* bytes per step or call, such as a loss that is logged */
 #define FAR_SECONDS (3650.0 * 86400)
 
 /* ---- judgement ---- */
@@ -46,7 +45,7 @@ static bool is_said(const struct growth_summary *s, const struct trend *t)
 
 static bool is_negligible(const struct growth_summary *s, double rate)
 {
-	return s->clock != GROWTH_TIME && rate < NEGLIGIBLE;
+	return s->clock != GROWTH_TIME && rate < GROWTH_SUMMARY_LITTLE;
 }
 
 /* The part that grows most, by its rate. */
@@ -55,8 +54,12 @@ static void choose_part(struct growth_summary *s)
 	const struct growth *g = &s->growth;
 
 	for (size_t i = 0; i < g->n; i++) {
-		if (!is_said(s, &g->lines[i].trend) || is_negligible(s, g->lines[i].per_step))
+		if (!is_said(s, &g->lines[i].trend))
 			continue;
+		if (is_negligible(s, g->lines[i].per_step)) {
+			s->little = s->little ?: &g->lines[i];
+			continue;
+		}
 		if (!s->lines++)
 			s->line = &g->lines[i];
 		s->lines_per_step += g->lines[i].per_step;
@@ -119,16 +122,20 @@ static void choose_larger(struct growth_summary *s)
 	struct growth *g = &s->growth;
 	const struct growth_inside *in = &g->inside;
 	double most = grown(s);
+	/* Peaks that grow leave pieces of the pool that fit no more. */
+	double without_pool = s->part == GROWTH_OF_POOL ? 0 : most;
 	bool calls = growth__inside_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
 		     is_said(s, &in->line->trend) && (double)in->grown > most;
 
 	if (growth__peaks_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->peaks.trend) &&
-	    (double)g->peaks.trend.grown > most)
+	    (double)g->peaks.trend.grown > without_pool)
 		set_line(s, GROWTH_OF_PEAKS, g->peaks.line, g->peaks.per_step, &g->peaks.trend);
 	else if (calls && in->open)
 		set_line(s, GROWTH_OF_CALLS, in->line, in->line->per_step, &in->line->trend);
 	else
 		s->inside = calls && s->confidence == TREND_NONE;
+	if (s->confidence != TREND_NONE || s->inside)
+		s->little = NULL;
 	if (s->part != GROWTH_OF_CALLS)
 		return;
 	s->lines = in->lines;
@@ -153,9 +160,10 @@ static const char *what_is_missing(const struct growth_summary *s, uint64_t lost
 	if (g->observed < TREND_STEADY)
 		return g->clock == GROWTH_TIME ? "too_short" : "too_few_steps";
 	for (size_t i = 0; i < g->n; i++)
-		if (is_open(&g->lines[i].trend))
+		if (is_open(&g->lines[i].trend) && !(s->little && is_said(s, &g->lines[i].trend)))
 			return "uneven";
-	if (g->coarse || is_open(&g->allocated.trend))
+	if (g->coarse || (is_open(&g->allocated.trend) &&
+			  !(s->little && is_negligible(s, g->allocated.per_step))))
 		return "no_line";
 	return (g->has_reserved && g->reserved.trend.verdict == TREND_GROWS) ||
 			       (g->has_others && is_open(&g->others.trend))
@@ -261,6 +269,7 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 		struct growth_name holder;
 		char texts[];
 	} * k;
+	const struct growth_line *of = s->inside ? s->growth.inside.line : s->little;
 	struct growth_line line = { .nnames = 0 };
 	struct growth_name holder = { NULL };
 	struct row input = { .file = s->growth.peaks.input.file,
@@ -285,9 +294,10 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 	size_t size = sizeof(*k);
 	char *to;
 
-	if (s->inside)
-		line = (struct growth_line){ .row = s->growth.inside.line->row,
-					     .per_step = s->growth.inside.line->per_step };
+	if (of) {
+		line.row = of->row;
+		line.per_step = of->per_step;
+	}
 	if (s->line)
 		line.row = s->line->row;
 	if (s->holder)
@@ -317,6 +327,7 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 	k->s.growth.peaks.line = k->s.part == GROWTH_OF_PEAKS ? k->s.line : NULL;
 	k->s.growth.inside = s->growth.inside;
 	k->s.growth.inside.line = &k->line;
+	k->s.little = s->little ? &k->line : NULL;
 	return &k->s;
 }
 
@@ -581,12 +592,24 @@ char *growth_summary__drivers(const struct growth_peaks *p, const char *cwd,
 	return buf;
 }
 
+static void say_little(const struct growth_summary *s, char *buf, size_t size)
+{
+	char rate[40], where[REPORT_TEXT];
+
+	snprintf(buf, size, "for %s/%s at %.1100s",
+		 growth_summary__signed(rate, sizeof(rate), s->little->per_step),
+		 growth_summary__unit(&s->growth),
+		 words__location(where, &s->little->row, s->cwd, 200));
+}
+
 static void say_none(const struct growth_summary *s, bool brief, char buf[GROWTH_SUMMARY_TEXT])
 {
 	char count[32], time[24], inside[GROWTH_SUMMARY_TEXT] = "";
 
 	if (s->inside && !brief)
 		growth_summary__inside(&s->growth.inside, s->cwd, inside);
+	if (s->little && !brief)
+		say_little(s, inside, sizeof(inside));
 	if (s->verdict == GROWTH_VERDICT_UNKNOWN)
 		snprintf(buf, GROWTH_SUMMARY_TEXT, "%s", inside);
 	else if (s->clock == GROWTH_TIME)

@@ -18,6 +18,7 @@ struct facts;
 struct json;
 
 #define GROWTH_SUMMARY_LEAST 1024 /* bytes; less growth over the recording is flat */
+#define GROWTH_SUMMARY_LITTLE 16  /* bytes per step or call, such as a loss that is logged */
 #define GROWTH_SUMMARY_CONFIDENCE TREND_MEDIUM
 #define GROWTH_SUMMARY_TEXT 2048 /* a sentence of growth_summary__say() */
 
@@ -48,6 +49,9 @@ struct growth_summary {
 	/* Calls piled up memory within a step that has ended: growth.inside. The verdict is not
 	 * GROWTH_VERDICT_GROWS. */
 	bool inside;
+	/* The fastest line that grows by less than GROWTH_SUMMARY_LITTLE, if no other does; the
+	 * verdict leaves it out. NULL: none. */
+	const struct growth_line *little;
 
 	/* GROWTH_VERDICT_GROWS */
 	enum growth_part part; /* the part that grows most */

@@ -485,7 +485,8 @@ static int headline(struct page *p, size_t device)
 
 	if (err)
 		return err == -EINVAL ? 0 : err;
-	if (s.verdict == GROWTH_VERDICT_GROWS && is_wanted(p, &s))
+	if ((s.verdict == GROWTH_VERDICT_GROWS && is_wanted(p, &s)) ||
+	    (s.verdict == GROWTH_VERDICT_NONE && s.little))
 		text__paragraph(p->out, text__one_line(p->width), "", "  ", "Growth  %s",
 				growth_summary__say(&s, text));
 	growth_summary__free(&s);
