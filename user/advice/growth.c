@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/growth_graph.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 
@@ -45,6 +46,17 @@ static bool of_graphs(const struct advising *a, size_t device)
 	return ret;
 }
 
+static char *graph_remedy(const struct advising *a, const struct growth_name *n)
+{
+	struct model_phase backward;
+	char what[512];
+
+	model__phase(a->m, PHASE_BACKWARD, &backward);
+	return advice__format("stop the leak: %s stays; %s",
+			      growth_graph__words(n->text, true, what, sizeof(what)),
+			      growth_graph__remedy(n->text, backward.count > 0));
+}
+
 static char *remedy(const struct advising *a, size_t device, const struct growth_summary *s)
 {
 	const struct growth_name *n = s->holder;
@@ -66,8 +78,7 @@ static char *remedy(const struct advising *a, size_t device, const struct growth
 		return advice__format("free what each call of the model keeps: without a backward "
 				      "pass, use torch.no_grad() and keep numbers (loss.item())");
 	if (n && growth_summary__of_graph(n))
-		return advice__format("stop the leak: an output or a loss is kept with its whole "
-				      "graph; keep its value (loss.item()) or loss.detach()");
+		return graph_remedy(a, n);
 	if (n && growth_summary__is_holder(n))
 		return advice__format("stop the leak: %.*s holds more each %s; keep numbers "
 				      "(.item()) or copies on "

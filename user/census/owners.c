@@ -30,8 +30,9 @@
  * machine it lasts longer, up to half of the time that is left. */
 #define SEARCH_MAX_NS 300000000ull
 #define SEARCH_SHARE 8
-#define CLOCKS_EVERY 16	    /* looks at the limits; the clock of CPU time is a system call */
-#define MEMORY_MAX 1000000u /* objects whose memory is kept */
+#define CLOCKS_EVERY 16 /* looks at the limits; the clock of CPU time is a system call */
+#define FRESH_MAX 1024u
+#define MEMORY_MAX 1000000u		    /* objects whose memory is kept */
 #define MEMORY_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one */
 
 bool census_owners__fatal(int err)
@@ -98,6 +99,37 @@ struct owned *census_owners__find(const struct census_owners *l, uint64_t obj)
 	return l->nowned ? bsearch(&key, l->owned, l->nowned, sizeof(key), by_obj) : NULL;
 }
 
+static int record(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	uint32_t path;
+	int err = path_of(l, c, &path);
+
+	if (!err)
+		err = array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
+	if (!err)
+		l->owned[l->nowned++] = (struct owned){
+			obj, path, c->of->root | (c->of->state || c->state ? OWNED_STATE : 0)
+		};
+	return err;
+}
+
+/* Its graph is read at once, because the tensor may be gone soon. */
+static int add_new(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	struct pytensor t = { .obj = obj };
+	uint32_t path;
+	int err = l->nfresh < FRESH_MAX ? pytensors__read(l->r->c->tensors, &t, 1) : 0;
+
+	if (err || t.state != PYTENSOR_OK || !t.grad_fn)
+		return err;
+	err = path_of(l, c, &path);
+	if (!err)
+		err = array__grow(&l->fresh, &l->capfresh, l->nfresh + 1, sizeof(*l->fresh));
+	if (!err)
+		l->fresh[l->nfresh++] = (struct owned){ t.grad_fn, path, c->of->root };
+	return err;
+}
+
 /* The second search: notes in the first one's list whether the tensor is where it was. */
 static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
 {
@@ -106,7 +138,9 @@ static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
 	uint32_t path;
 	int err;
 
-	if (!was || was->root & OWNED_AGAIN)
+	if (!was) /* it is new: its place may hold one tensor after the other */
+		return add_new(l, c, obj);
+	if (was->root & OWNED_AGAIN)
 		return 0;
 	was->root |= OWNED_AGAIN;
 	err = path_of(l, c, &path);
@@ -118,19 +152,7 @@ static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
 
 static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
 {
-	uint32_t path;
-	int err;
-
-	if (l->before)
-		return compare_found(l, c, obj);
-	err = path_of(l, c, &path);
-	if (!err)
-		err = array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
-	if (!err)
-		l->owned[l->nowned++] = (struct owned){
-			obj, path, c->of->root | (c->of->state || c->state ? OWNED_STATE : 0)
-		};
-	return err;
+	return l->before ? compare_found(l, c, obj) : record(l, c, obj);
 }
 
 /* Finds the memory of an object: its own, or that which it points to. 0 or -errno: it has none. */
@@ -316,6 +338,7 @@ void census_owners__fini(struct census_owners *l)
 	free(l->slots);
 	free(l->nodes);
 	free(l->owned);
+	free(l->fresh);
 	free(l->memory);
 	free(l->text);
 }

@@ -106,6 +106,9 @@ struct census_owners {
 	size_t nroots, caproots;
 	struct owned *owned; /* of the first search; then by object, each once */
 	size_t nowned, capowned;
+	/* Nodes of autograd's graph, of tensors that only the second search found. */
+	struct owned *fresh;
+	size_t nfresh, capfresh;
 	struct owned_memory *memory; /* if the reading asks for it */
 	size_t nmemory, capmemory;
 	char *text;

@@ -8,6 +8,7 @@
 
 #include "census/owners.h"
 #include "lib/array.h"
+#include "lib/hash.h"
 #include "lib/map64.h"
 
 int census__find_owners(struct reading *r, struct census_owners **ret)
@@ -48,6 +49,48 @@ static int give_name(struct reading *r, struct label *label, const struct census
 		 l->roots[o->root & ROOT_MASK].suffix);
 	err = reading__add_text(r, name, &label->name);
 	return err ? err : map64__set(names, o->path, label->name);
+}
+
+/* ---- tensors that replace others ---- */
+
+static uint64_t hash_of(const struct census_owners *l, const struct owned *o, struct hash_seed seed)
+{
+	const char *path = l->text + o->path, *suffix = l->roots[o->root & ROOT_MASK].suffix;
+
+	return hash__bytes(seed, path, strlen(path)) +
+	       31 * hash__bytes(seed, suffix, strlen(suffix));
+}
+
+/* A variable such as "state" in "state = step(state)" has another tensor in each search. Keeps the
+ * nodes of those that the second search found, if the first had found one there. */
+static int take_new(struct reading *r, const struct census_owners *before,
+		    const struct census_owners *after)
+{
+	struct hash_seed seed = hash__seed();
+	struct map64 *places = map64__new();
+	char name[CENSUS_NAME_ROOM];
+	uint64_t known;
+	int err = places ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < before->nowned; i++)
+		if (!i || before->owned[i].path != before->owned[i - 1].path)
+			err = map64__set(places, hash_of(before, &before->owned[i], seed), i);
+	r->passing = calloc(after->nfresh + 1, sizeof(*r->passing));
+	if (!err && !r->passing)
+		err = -ENOMEM;
+	for (size_t i = 0; !err && i < after->nfresh; i++) {
+		const struct owned *o = &after->fresh[i];
+
+		if (!map64__get(places, hash_of(after, o, seed), &known))
+			continue;
+		snprintf(name, sizeof(name), "%s%s", after->text + o->path,
+			 after->roots[o->root & ROOT_MASK].suffix);
+		r->passing[r->npassing].grad_fn = o->obj;
+		err = reading__add_text(r, name, &r->passing[r->npassing].name);
+		r->npassing += !err;
+	}
+	map64__free(places);
+	return err;
 }
 
 /* ---- other memory ---- */
@@ -154,6 +197,8 @@ int census__name_owners(struct reading *r, struct census_list *list, struct cens
 	}
 	if (!err)
 		err = census__reach_models(r, before);
+	if (!err && after.nfresh)
+		err = take_new(r, before, &after);
 	r->holders_cut = before->cut || before->full || after.cut || after.full;
 	if (!err && r->o->memory)
 		err = take_memory(r, before, &after);

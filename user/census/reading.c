@@ -254,6 +254,7 @@ void reading__fini(struct reading *r)
 	map64__free(r->module_roots);
 	free(r->models);
 	free(r->held);
+	free(r->passing);
 	free(r->counts);
 	free(r->text);
 }

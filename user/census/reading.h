@@ -91,6 +91,12 @@ struct held {
 	uint32_t name; /* offset into reading.text */
 };
 
+/* The graph of a tensor that a container got during the reading, in place of another. */
+struct passing {
+	uint64_t grad_fn;
+	uint32_t name; /* offset into reading.text */
+};
+
 struct reading {
 	struct census *c;
 	struct pymem m;
@@ -112,6 +118,8 @@ struct reading {
 	bool reached;		    /* the variables that lead to models were searched */
 	char *text;
 	size_t text_len, text_cap;
+	struct passing *passing; /* owned */
+	size_t npassing;
 	struct held *held; /* with census_opts.memory; owned */
 	size_t nheld;
 	bool torn;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "labels/growth_summary.h"
+#include "labels/growth_graph.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -396,7 +397,7 @@ char *growth_summary__signed(char *buf, size_t size, double bytes)
 
 bool growth_summary__of_graph(const struct growth_name *n)
 {
-	return !strncmp(n->text, "saved for ", 10) || !strncmp(n->text, "kept for ", 9);
+	return growth_graph__has(n->text);
 }
 
 bool growth_summary__is_holder(const struct growth_name *n)
@@ -531,17 +532,17 @@ static void say_holder(const struct growth_line *l, const struct growth_name *n,
 		snprintf(buf, size, ", it is %s of %s models", name, count);
 		return;
 	}
-
+	if (growth_summary__of_graph(n)) {
+		snprintf(buf, size, ", held by %s",
+			 growth_graph__words(text, true, name, sizeof(name)));
+		return;
+	}
 	if (!strncmp(text, "global ", 7))
 		text += 7;
 	else if (!strncmp(text, "local ", 6))
 		text += 6;
 	text__clean(name, sizeof(name), text, strlen(text));
-	snprintf(buf, size, "%s%s",
-		 growth_summary__of_graph(n)	? ", held by autograd's graph, "
-		 : growth_summary__is_holder(n) ? ", held by "
-						: ", it is ",
-		 name);
+	snprintf(buf, size, "%s%s", growth_summary__is_holder(n) ? ", held by " : ", it is ", name);
 }
 
 const char *growth_summary__between(enum growth_clock c)

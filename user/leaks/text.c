@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/growth_graph.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "leaks/host.h"
@@ -80,10 +81,12 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 /* Sums up lines kept by autograd's graph, because they have one cause. */
 static void say_graph(struct page *p, const struct growth *g)
 {
-	const struct growth_name *kept = NULL;
+	const struct growth_name *kept = NULL, *name = NULL;
+	struct model_phase backward;
 	size_t n = 0, graph = 0;
 	double sum = 0;
-	char slope[40], name[256], by[320] = "";
+	char slope[40], text[256], by[320] = "";
+	const char *at;
 
 	for (size_t i = 0; i < g->n; i++) {
 		const struct growth_line *l = &g->lines[i];
@@ -95,6 +98,8 @@ static void say_graph(struct page *p, const struct growth *g)
 		if (!l->nnames || !growth_summary__of_graph(&l->names[0]))
 			continue;
 		graph++;
+		if (!name || !growth_graph__keeper(name->text, &at))
+			name = &l->names[0];
 		for (size_t k = 1; k < l->nnames; k++)
 			if (!growth_summary__of_graph(&l->names[k]) &&
 			    (!kept || l->names[k].count > kept->count))
@@ -110,15 +115,16 @@ static void say_graph(struct page *p, const struct growth *g)
 	if (kept)
 		snprintf(by, sizeof(by),
 			 "; among what came out of these lines: %s (%" PRIu64 " blocks)",
-			 text__clean(name, sizeof(name), kept->text, strlen(kept->text)),
+			 text__clean(text, sizeof(text), kept->text, strlen(kept->text)),
 			 kept->count);
-	if (graph)
-		text__paragraph(
-			p->out, p->width, "", "  ",
+	if (!graph)
+		return;
+	model__phase(p->doc->model, PHASE_BACKWARD, &backward);
+	text__paragraph(p->out, p->width, "", "  ",
 			"%zu of them hold%s memory that autograd keeps for backward. A graph is "
-			"freed with the last tensor computed from it. Something keeps a loss or an "
-			"output; keep its value instead (loss.item(), .detach())%s.",
-			graph, graph == 1 ? "s" : "", by);
+			"freed with the last tensor computed from it: %s%s.",
+			graph, graph == 1 ? "s" : "",
+			growth_graph__remedy(name->text, backward.count > 0), by);
 }
 
 /* Writes "; 640.00 MiB cached in 32 private pools of CUDA graphs, which nothing else can use", for

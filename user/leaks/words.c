@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "labels/growth_graph.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "leaks/leaks.h"
@@ -219,7 +220,7 @@ static size_t say_models(const struct growth_name *n, char *buf, size_t size)
 
 void leaks__say_held(const struct growth_line *l, const char *why, char *buf, size_t size)
 {
-	char name[256];
+	char name[512];
 	size_t len = 0, shown, at;
 	bool of_models;
 
@@ -240,10 +241,11 @@ void leaks__say_held(const struct growth_line *l, const char *why, char *buf, si
 				len += say_models(&l->names[i], buf + len, size - len);
 			continue;
 		}
-		text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
-		len += snprintf(buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)",
-				i ? ", " : "",
-				growth_summary__of_graph(&l->names[i]) ? "autograd's graph, " : "",
+		if (growth_summary__of_graph(&l->names[i]))
+			growth_graph__words(l->names[i].text, false, name, sizeof(name));
+		else
+			text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
+		len += snprintf(buf + len, size - len, "%s%s (%" PRIu64 " block%s)", i ? ", " : "",
 				name, l->names[i].count, l->names[i].count == 1 ? "" : "s");
 	}
 	if (len < size && l->nnames > shown)

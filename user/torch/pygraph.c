@@ -15,6 +15,7 @@
 
 #define MAX_NODES (1u << 20)
 #define MAX_SAVED (1u << 20)
+#define MAX_EDGES (1u << 22)
 #define MAX_CLASSES 65536u
 #define MAX_VPTRS (1u << 20)
 #define AT_ONCE 256u /* nodes in a batch */
@@ -74,7 +75,7 @@ struct walk {
 	struct map64 *classes; /* vptr, or hash of a Python class's name -> index */
 	struct hash_seed seed;
 	uint64_t *queue;
-	size_t nqueue, queue_cap, saved_cap, classes_cap;
+	size_t nqueue, queue_cap, saved_cap, classes_cap, edges_cap;
 	struct batch b;
 };
 
@@ -418,6 +419,21 @@ static int add_saved(struct walk *w, const struct cand *c)
 	return 0;
 }
 
+static int add_edge(struct walk *w, const struct cand *c)
+{
+	struct pygraph *g = w->g;
+	int err;
+
+	if (g->nedges >= MAX_EDGES)
+		return 0;
+	err = array__grow(&g->edges, &w->edges_cap, g->nedges + 1, sizeof(*g->edges));
+	if (!err)
+		g->edges[g->nedges++] = (struct pygraph_edge){
+			w->b.items[w->b.spans[c->span].item].node, c->addr
+		};
+	return err;
+}
+
 static int add_candidates(struct walk *w)
 {
 	struct batch *b = &w->b;
@@ -432,7 +448,7 @@ static int add_candidates(struct walk *w)
 			break;
 		case CXX_NODE:
 		case CXX_ACCUMULATE:
-			err = push(w, b->cands[i].addr);
+			err = add_edge(w, &b->cands[i]) ?: push(w, b->cands[i].addr);
 			break;
 		default:
 			break;
@@ -566,6 +582,7 @@ int pygraph__check(const struct proc *p, const struct pygraph *g, bool *holds)
 void pygraph__free(struct pygraph *g)
 {
 	free(g->saved);
+	free(g->edges);
 	free(g->classes);
 	memset(g, 0, sizeof(*g));
 }

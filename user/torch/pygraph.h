@@ -39,9 +39,16 @@ struct pygraph_opts {
 	void *ctx;
 };
 
+/* A node keeps another. */
+struct pygraph_edge {
+	uint64_t from, to;
+};
+
 struct pygraph {
 	struct pygraph_saved *saved;
 	size_t nsaved;
+	struct pygraph_edge *edges;
+	size_t nedges;
 	char (*classes)[PYGRAPH_CLASS];
 	size_t nclasses;
 	size_t nodes; /* number of nodes read */
@@ -51,6 +58,11 @@ struct pygraph {
  * of go_on(), -ENOMEM, -ESRCH, -EPERM. */
 int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
 		  const struct pygraph_opts *o, struct pygraph *ret);
+/*
+ * Finds for each saved tensor which of n tensors keeps its node: the one that keeps the longest
+ * graph. roots[i]: the node of the i-th. ret[i]: 1 + its number; 0: none of them. 0 or -ENOMEM.
+ */
+int pygraph__holders(const struct pygraph *g, const uint64_t *roots, size_t n, uint32_t *ret);
 /* Reads again: holds[i] is whether its node still holds the i-th tensor. 0, -ENOMEM, -ESRCH,
  * -EPERM. */
 int pygraph__check(const struct proc *p, const struct pygraph *g, bool *holds);

@@ -152,6 +152,13 @@ static void test_grows(void **state)
 	says(&w, "cpu",
 	     "+16.0 KiB/step (1.88 MiB/min) at train.py:7 (train_step), held by autograd's graph, "
 	     "saved for AddmmBackward0, confidence high");
+
+	w = watched();
+	leak(&w, CPU, 60, 16 * KIB);
+	named(&w, CPU, 60, 16 * KIB, "saved for TanhBackward0, graph of global m.h and 1 more");
+	says(&w, "cpu",
+	     "+16.0 KiB/step (1.88 MiB/min) at train.py:7 (train_step), held by the graph of m.h, "
+	     "confidence high");
 }
 
 /* The row of all blocks without a sampled stack is not a line. Its holder is known. */
