@@ -267,7 +267,7 @@ static void dev__phase(struct dev *dev, const struct event *e, uint64_t total, i
 {
 	struct model_phase *p;
 
-	if (phase >= 0 && phase != dev->phase) {
+	if (phase >= 0 && (phase != dev->phase || dev->phase_over)) {
 		if (dev->phase >= 0) {
 			p = &dev->phases[dev->phase];
 			/* wraps around: totals come from the target and may be any number */
@@ -276,6 +276,7 @@ static void dev__phase(struct dev *dev, const struct event *e, uint64_t total, i
 			p->duration += dev->phase_last - dev->phase_begin;
 		}
 		dev->phase = phase;
+		dev->phase_over = false;
 		dev->phase_total = total;
 		dev->phase_begin = dev->phase_last = e->time;
 		dev->phases[phase].count++;

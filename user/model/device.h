@@ -34,6 +34,7 @@ struct dev {
 	struct step_level *step[STEP_KINDS];
 	uint64_t step_peak[STEP_KINDS]; /* peak of the current step */
 	int phase;			/* phase of the current stretch, -1: none */
+	bool phase_over; /* a step or call ended: the next allocation begins another stretch */
 	uint64_t phase_total, phase_begin, phase_last;
 	struct model_phase phases[PHASE_NR];
 	/* memory taken from CUDA */

@@ -78,6 +78,8 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 		};
 		dev->step_peak[kind] = dev->pub.allocated;
 	}
+	for (uint32_t d = 0; d < m->ndevs; d++)
+		m->devs[d]->phase_over = true;
 	category__step(m);
 	return m->growth ? growth__step(m, kind) : 0;
 }

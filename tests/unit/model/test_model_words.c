@@ -474,6 +474,7 @@ static void test_steps_by_calls(void **state)
 	struct frame_spec in[] = { { "/u/t.py", "main", 0 },
 				   { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
 	uint32_t b = stack_of(&w, in, 2, MT_WALK_OK);
+	struct model_phase p;
 	struct model_step s;
 
 	alloc(&w, CUDA(0), 1, 100, a); /* 1 */
@@ -512,6 +513,8 @@ static void test_steps_by_calls(void **state)
 	assert_true(model__step(w.m, 2, &s));
 	assert_int_equal(s.end, 11 * MS);
 	assert_int_equal(device(&w, "cuda").peak_step, 2);
+	model__phase(w.m, PHASE_FORWARD, &p);
+	assert_int_equal(p.count, 3); /* each call has its own */
 	world__free(&w);
 }
 

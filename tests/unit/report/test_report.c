@@ -712,7 +712,7 @@ static void test_json(void **state)
 			"peak_allocated"),
 		64 * MIB);
 	assert_int_equal(
-		integer(json_object_get(json_object_get(doc, "phases"), "forward"), "count"), 1);
+		integer(json_object_get(json_object_get(doc, "phases"), "forward"), "count"), 2);
 	json_decref(doc);
 }
 
