@@ -129,6 +129,14 @@ def test_python_int():
     p.stop()
 
 
+def test_wrapped_optimizer():
+    """Wrappers of libraries are optimizers by their class, and the job has one."""
+    p = job("wrapped", 4811)
+    code, out, err = tool("dump", "-p", str(p.pid), "--format", "json", root=True)
+    p.stop()
+    equal((code, code or json.loads(out)["reading"]["optimizers"]), (0, 1), "optimizers in dump: %s" % err)
+
+
 @nightly("long")
 def test_idle_optimizer():
     known("idle")

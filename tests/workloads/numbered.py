@@ -7,7 +7,7 @@ environment: begins with a line of its input.
 
 KIND: adam, foreach, wide (most of a step's time is the optimizer's), capturable, sgd, gan (two optimizers in turns), accumulate (three batches a step), skip (an AMP scaler's skipped
 steps), sparse (one parameter has no gradient in most steps), int (an optimizer that counts in Python ints), idle (another optimizer
-exists and never steps).
+exists and never steps), wrapped (the optimizer is in wrappers, as accelerate and lightning make them).
 """
 import os
 import select
@@ -36,6 +36,26 @@ class Counting(torch.optim.Optimizer):
                 state = self.state[p]
                 state["step"] = state.get("step", 0) + 1
                 p.add_(p.grad, alpha=-group["lr"])
+
+
+class Wrapper(torch.optim.Optimizer):
+    """As accelerate's: it has nothing of its own."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self, closure=None):
+        return self.optimizer.step(closure)
+
+    def zero_grad(self, set_to_none=True):
+        self.optimizer.zero_grad()
+
+
+class Twin(torch.optim.AdamW):
+    """As lightning's: it has all that the optimizer has."""
+
+    def __init__(self, optimizer):
+        self.__dict__.update(optimizer.__dict__)
 
 
 def make(lr=1e-3):
@@ -77,6 +97,8 @@ def main():
         resume(model, optimizer)
     if kind == "gan":
         resume(*other)
+    if kind == "wrapped":
+        twin, optimizer = Twin(optimizer), Wrapper(optimizer)
     n, i = start, 0
     print("ready", flush=True)
     if "WAIT" in os.environ:

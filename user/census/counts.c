@@ -7,8 +7,49 @@
 
 #include "census/internal.h"
 #include "census/job_steps.h"
+#include "lib/map64.h"
+#include "python/pydict.h"
 #include "python/pylong.h"
+#include "python/pystr.h"
 #include "process/proc.h"
+
+/* Whether an optimizer is a wrapper: accelerate's have neither groups nor state, lightning's have
+ * the state of the optimizer that they wrap. What cannot be read is none. */
+static int is_wrapper(struct reading *r, const struct found *f, struct map64 *states, bool *ret)
+{
+	struct pyitems attrs = { 0 };
+	uint64_t value, before;
+	int err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
+
+	*ret = false;
+	if (!err && !pystr__find(&r->m, &attrs, "state", NULL, &value)) {
+		*ret = map64__get(states, value, &before);
+		err = map64__set(states, value, 1);
+	} else if (!err) {
+		*ret = pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == -ENOENT;
+	}
+	pyitems__fini(&attrs);
+	return reading__is_local(err) ? 0 : err;
+}
+
+int census__drop_wrappers(struct reading *r)
+{
+	struct map64 *states = map64__new();
+	int err = states ? 0 : -ENOMEM;
+	bool wrapper;
+	size_t n = 0;
+
+	for (size_t i = 0; !err && i < r->optimizers.n; i++) {
+		err = reading__check_time(r);
+		err = err ? err : is_wrapper(r, &r->optimizers.v[i], states, &wrapper);
+		if (!err && !wrapper)
+			r->optimizers.v[n++] = r->optimizers.v[i];
+	}
+	if (!err)
+		r->optimizers.n = n;
+	map64__free(states);
+	return err;
+}
 
 int census__begin_counts(struct reading *r)
 {

@@ -48,6 +48,8 @@ int census__name_owners(struct reading *r, struct census_list *l, struct census_
 void census_owners__free(struct census_owners *o); /* accepts NULL */
 
 /* counts.c: the steps that optimizers count. */
+/* Forgets optimizers that only wrap others. 0 or -errno. */
+int census__drop_wrappers(struct reading *r);
 /* Begins the counts of all optimizers, and of one before its objects are read. 0 or -ENOMEM. */
 int census__begin_counts(struct reading *r);
 void census__begin_count(struct reading *r, size_t optimizer);

@@ -527,7 +527,7 @@ static int name_optimizer(struct reading *r, size_t optimizer)
 
 int census__name_optimizers(struct reading *r)
 {
-	int err = census__begin_counts(r);
+	int err = census__drop_wrappers(r) ?: census__begin_counts(r);
 
 	for (size_t i = 0; !err && i < r->optimizers.n; i++) {
 		size_t n = r->nnamed;
