@@ -39,8 +39,9 @@ MAIN_PATH = "test_exact.test_torch_main"  # a run that skips this one has proved
 GROUPS = ("versions", "programs", "pages", "fleet", "long", "hosts", "zoo")  # of ring 3
 WORDS = ("check", *("nightly=" + group for group in GROUPS), "long", "alone", "probes-all", "reads-code")
 UNIT_SECONDS, FILE_SECONDS, GRACE = 300, 900, 10  # a job that is not over then gets SIGTERM, and SIGKILL GRACE later
-# Budgets of files whose header names none: 2.5 times what the dearest of them take. Files of ring 1 have the last one there.
-UNIT_CPU, FILE_CPU, CHECK_CPU = 12, 200, 30
+# Budgets in seconds of CPU time of files whose header names none: 2.5 times what the dearest of them take. Files of ring 1 have
+# CHECK_CPU there, and those of ring 3 or named on the command line, which run whole, at least WHOLE_CPU.
+UNIT_CPU, FILE_CPU, CHECK_CPU, WHOLE_CPU = 12, 60, 30, 300
 DEAREST = 20
 BUSY = 6  # busy processes next to a file under --stress
 
@@ -186,6 +187,11 @@ def groups_of(job):
     return found | ({"versions"} if 'getenv("MEMTRACE_TORCH_PYTHONS")' in text else set())
 
 
+def runs_whole(job):
+    if not job.is_unit:
+        job.budget = max(job.budget, WHOLE_CPU)
+
+
 def of_ring(jobs, ring):
     """Those of a ring, or of a group of ring 3. A file of ring 2 may have single tests for the night: harness.nightly."""
     chosen = []
@@ -200,6 +206,8 @@ def of_ring(jobs, ring):
             job.ring = None if is_nightly else ring
             if ring == "check" and not job.is_unit:
                 job.budget = min(job.budget, CHECK_CPU)
+            elif ring_ == "nightly":
+                runs_whole(job)
             chosen.append(job)
     return chosen
 
@@ -217,6 +225,8 @@ def named(jobs, names):
         if not found:
             sys.exit("no such test: %s (a file of tests/e2e without .py, http, unit, unit/FOLDER, unit/FOLDER/test_NAME, fuzz)" % name)
         chosen += [job for job in found if job not in chosen]
+    for job in chosen:
+        runs_whole(job)
     return chosen
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long
+# run: long cpu=100
 """Answers of `serve` about live jobs in the dry run, compared with PyTorch's own figures in them, and with report and export of
 the same recordings."""
 import io

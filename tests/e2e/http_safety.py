@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long
+# run: long cpu=60
 """`serve` and hostile or broken clients: rights of its processes; malformed, ambiguous, long or slow requests; paths, names and
 origins; tokens, rates, TLS, the Unix socket. Other clients are served in all cases."""
 import contextlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long
+# run: long cpu=80
 """Backward's allocations belong to the line of forward that made the node: compared with PyTorch's anomaly mode, node by node
 (tests/workloads/backward.py)."""
 import collections

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long probes-all
+# run: long probes-all cpu=80
 """Calls into CUDA's runtime and driver: the recording equals the program's own list of allocations and frees, in order. Covers
 the real runtime without a GPU, where every call fails; the dry run's libraries, where calls succeed; a fake library for rare
 cases; and PyTorch's allocators that pass on CUDA's memory."""

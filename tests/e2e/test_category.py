@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long
+# run: long cpu=80
 """Categories of memory at the peak, compared with the job's own sums over its tensors at that moment."""
 import json
 import os

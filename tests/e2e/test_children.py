@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long probes-all
+# run: long probes-all cpu=100
 """--children: every process that the target starts has its own recording, from its first instruction on, with exactly its
 allocations. Without --children, they are unharmed and reported."""
 import glob

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: cpu=90
 """Two and more recordings compared: the memory exercise, and a program whose lines have moved."""
 import csv
 import io

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long cpu=300
+# run: long cpu=160
 """`dump` and the census compared with PyTorch's own data in the same process: names, categories, addresses, sizes."""
 import json
 import os

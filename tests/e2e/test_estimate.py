@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: cpu=70
 """`estimate` of a script compared with PyTorch's own counters in it, and with separate dry runs."""
 import glob
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: check long
+# run: check long cpu=60
 """
 The formats of `export`: compared with kept files, with their own rules, with other projects' programs and, for the snapshot,
 with PyTorch's own. `make formats` does more: docs/internals/FORMATS.md.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: reads-code
+# run: reads-code cpu=75
 """`run --inside`: a user without privileges records a command from inside; the recording equals the kernel's, to the byte."""
 import collections
 import json

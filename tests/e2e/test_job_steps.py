@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long cpu=300
+# run: long cpu=90
 """The job's own numbers of the recorded steps, from the counts that optimizers keep. tests/workloads/numbered.py allocates
 SIZE + N bytes in step N, so each such allocation tells its true number."""
 import csv

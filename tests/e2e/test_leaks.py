@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long reads-code
+# run: long reads-code cpu=90
 """`leaks`: growing lines come first, false alarms are absent; from recordings and from running processes."""
 import json
 import os

@@ -89,7 +89,7 @@ def test_groups():
 
 def test_budget():
     """A file above its budget of CPU time fails, though its tests pass."""
-    code, said = run_tests(tree("budget", {"test_a": ("cpu=0", {"one": ()})}), "test_a")
+    code, said = run_tests(tree("budget", {"test_a": ("cpu=0", {"one": ()})}), "--ring", "test")
     equal((code, said[-1]), (1, "1 passed, 1 failed"), "exit code and last line")
     check("its budget is 0 s" in said[-2], "the reason:\n%s", "\n".join(said))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long
+# run: long cpu=65
 """Recordings of CUDA jobs compared with PyTorch's own history of the same run, event for event and byte for byte: a quick part of
 `make truth`, which runs all jobs on all versions. No GPU is needed."""
 import copy

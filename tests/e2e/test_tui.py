@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long reads-code
+# run: long reads-code cpu=60
 """The live view on a terminal: the screen, keys, and the terminal's state after all ways to end."""
 import atexit
 import contextlib

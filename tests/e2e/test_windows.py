@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long
+# run: long cpu=140
 """Four configurations captured by one script into one folder and compared in one table; a repetition is equal to the byte."""
 import json
 import os
