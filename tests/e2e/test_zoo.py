@@ -43,6 +43,7 @@ JOBS = (
     Job("sentence_transformers_pairs", "sentence-transformers"),
     Job("deepspeed_zero", "deepspeed"),
     Job("torchao_quantized", "torchao"),
+    Job("ipykernel_cells", "ipykernel"),
     Job("gradio_app", "gradio", optimizer=False),
     Job("torch_functional", "torch"),
     Job("torch_compiled", "torch"),
@@ -52,7 +53,7 @@ JOBS = (
 
 def is_users(file):
     """Whether a file is of the user, and not of a library, nor one that a library wrote."""
-    return file.endswith(".py") and not re.search(r"site-packages|/lib/python3|^<|torchinductor|/torch_geometric\.", file)
+    return (file.endswith(".py") or file.startswith("<cell ")) and not re.search(r"site-packages|/lib/python3|torchinductor|/torch_geometric\.", file)
 
 
 def named(file):
@@ -103,11 +104,11 @@ def same(job, what, pairs):
     return len(pairs)
 
 
-def lines(job, recorded, history):
+def lines(job, recorded, history, files):
     """The user's line, and the whole stack, of each allocation for which PyTorch has Python's frames."""
     users, stacks = [], []
     for e, frames in zip(recorded, history):
-        frames = [(named(file), line) for file, line in frames if file.endswith(".py") or file.startswith("<")]
+        frames = [(files.get(file) or named(file), line) for file, line in frames if file.endswith(".py") or file.startswith("<")]
         user = next((f for f in frames if is_users(f[0])), None)
         if user:
             users.append(((e.get("file"), e.get("line")), user))
@@ -131,7 +132,7 @@ def compare(job):
     recorded = allocations(path)
     of_alloc = [f for e, f in zip(own["end"]["traces"][0], own["end"]["frames"][0]) if e[0] == "alloc"]
     equal(len(recorded), len(of_alloc), "allocations of %s" % job.file)
-    n_lines, n_frames = lines(job, recorded, of_alloc)
+    n_lines, n_frames = lines(job, recorded, of_alloc, own["files"])
     n_modules = modules(job, recorded, own["calls"])
     lineless = collections.Counter(e.get("node_class") for e in recorded if not e.get("line"))
     check(not lineless, "%s: allocations without a line, by node: %s", job.file, dict(lineless))

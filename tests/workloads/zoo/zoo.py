@@ -18,7 +18,8 @@ import oracle  # noqa: E402
 args = oracle.arguments(__doc__).parse_args()
 DEVICE = args.device
 _history = oracle.begin(args, with_frames=True)
-_truth = dict(oracle.new_truth(), optimizer_steps=0, calls=[])
+files = {}  # names that recordings give to files, by those of PyTorch's history
+_truth = dict(oracle.new_truth(), optimizer_steps=0, calls=[], files=files)
 _start, _names, _models, _inside, _step = time.monotonic(), {}, [], [], 0
 
 
