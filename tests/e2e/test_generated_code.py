@@ -6,7 +6,7 @@ import json
 import os
 
 import harness
-from harness import check, equal, finish, nightly, record, report, run, scratch, workload
+from harness import check, equal, finish, nightly, record, report, run, scratch, tool, workload
 
 WORKLOAD = os.path.join(harness.WORKLOADS, "generated_code.py")
 
@@ -28,6 +28,8 @@ def compare(role):
     recorders = [record(pid, path) for pid, path in zip(pids, paths)]
     target.send()
     own = json.loads(target.wait_line("{", 60))
+    code, out, err = tool("dump", "-p", str(pids[0]), root=True)
+    check(code == 0 and "held in holder (cell 7, line 6)" in out, "a local variable in a cell: %s%s", out, err)
     for r in recorders:
         harness.settle(r)
         finish(r)

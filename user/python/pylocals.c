@@ -4,12 +4,14 @@
 #include "python/pylocals.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/array.h"
 #include "process/proc.h"
+#include "python/ipython.h"
 #include "python/pydict.h"
 #include "python/pyobj.h"
 #include "python/pystr.h"
@@ -174,13 +176,24 @@ int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *ho
 	return err;
 }
 
+/* "train.py:31", or "cell 7, line 2" in a notebook whose kernel says which cell it is. */
+static void place_of(struct pymem *m, const struct pycode *code, char *buf, size_t size)
+{
+	const char *file = strrchr(code->file, '/');
+	uint64_t cell;
+
+	if (strstr(code->file, "/ipykernel_") && !ipython__cell(m->py, code->file, &cell))
+		snprintf(buf, size, "cell %" PRIu64 ", line %u", cell, code->firstlineno);
+	else
+		snprintf(buf, size, "%s:%u", file ? file + 1 : code->file, code->firstlineno);
+}
+
 int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size)
 {
 	uint64_t tuple, n, str;
 	uint8_t kinds[MAX_VARIABLES];
 	struct pycode code;
-	const char *file;
-	char name[256];
+	char name[256], place[sizeof(code.file) + 16];
 	int err;
 
 	err = names_of(m, l->code, &tuple, &n, kinds);
@@ -196,9 +209,8 @@ int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t si
 		err = pyobj__code(m->py, l->code, &code);
 	if (err)
 		return err;
-	file = strrchr(code.file, '/');
-	snprintf(buf, size, "%s in %s (%s:%u)", name, code.name, file ? file + 1 : code.file,
-		 code.firstlineno);
+	place_of(m, &code, place, sizeof(place));
+	snprintf(buf, size, "%s in %s (%s)", name, code.name, place);
 	pycode__free(&code);
 	/* Not a variable of the program: the argument of "<listcomp>", or made by a tool. */
 	return name[0] == '.' || !name[0] ? -EBADMSG : 0;
