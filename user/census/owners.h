@@ -197,6 +197,6 @@ int census_owners__add_exception(struct census_owners *l, const struct node *of,
 				 const char *word);
 /* Reads a dictionary into l->it. 0 or as pydict__items(). */
 int census_owners__read_dict(struct census_owners *l, uint64_t dict);
-/* Adds the entries in l->it. The name of one: path, before, key. */
+/* Adds the entries in l->it whose keys begin with `only`. The name of one: path, before, key. */
 int census_owners__add_globals(struct census_owners *l, const char *path, const char *before,
-			       uint32_t root);
+			       const char *only);

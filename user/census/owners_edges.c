@@ -35,13 +35,23 @@ static uint64_t long_turn(uint64_t n)
 	return n / TURNS > TURN ? n / TURNS : TURN;
 }
 
+/* Leaves out a container of n words if it has as many. The memory of one that is gone meanwhile may
+ * have any number in its place. */
+static void leave_out(struct census_owners *l, uint64_t at, uint64_t n)
+{
+	uint64_t last, size;
+
+	if (!__builtin_mul_overflow(n - 1, 8, &size) && !__builtin_add_overflow(at, size, &at))
+		l->full |= !pymem__u64(&l->r->m, at, &last);
+}
+
 static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint64_t n)
 {
 	uint64_t v[CHUNK], end = end_of_turn(c->of, n, TURN);
 	int err = 0;
 
 	if (n > ARRAY_MAX) {
-		l->full = true;
+		leave_out(l, at, n);
 		return 0;
 	}
 	for (uint64_t i = c->of->from; !err && i < end && !census_owners__over_limit(l);
@@ -328,7 +338,7 @@ static int in_set(struct census_owners *l, struct child *c)
 	if (err || !head[1])
 		return err;
 	if (head[2] >= ARRAY_MAX) {
-		l->full = true;
+		leave_out(l, head[3], 2 * head[2]);
 		return 0;
 	}
 	end = end_of_turn(c->of, n, TURN);
@@ -529,9 +539,9 @@ int census_owners__examine(struct census_owners *l, const struct node *n)
 }
 
 int census_owners__add_globals(struct census_owners *l, const char *path, const char *before,
-			       uint32_t root)
+			       const char *only)
 {
-	struct node of = { .root = root };
+	struct node of = { .root = l->globals };
 	int err = census_owners__add_text(l, path, &of.path);
 
 	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && census_owners__over_limit(l));
@@ -545,7 +555,8 @@ int census_owners__add_globals(struct census_owners *l, const char *path, const 
 			continue;
 		census_owners__word(l, l->it.v[i].key, before, "", c.word, sizeof(c.word));
 		/* __builtins__, __annotations__ */
-		if (strncmp(c.word + strlen(before), "__", 2))
+		if (strncmp(c.word + strlen(before), "__", 2) &&
+		    !strncmp(c.word + strlen(before), only, strlen(only)))
 			err = census_owners__add_found(l, &c, l->it.v[i].value);
 	}
 	return err;

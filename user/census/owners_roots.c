@@ -47,20 +47,22 @@ static bool is_package(struct census_owners *l, uint64_t *known)
 	return is;
 }
 
-/* Whether a module of Python keeps what the program gave it: sys has the last exception of an
- * interactive session. */
-static bool has_users(struct census_owners *l, uint64_t name)
+/* Names in a module of Python that the program may set: sys has the last exception of an
+ * interactive session. NULL: none. */
+static const char *users_names(struct census_owners *l, uint64_t name)
 {
-	bool has;
+	const char *ret = NULL;
 
 	pymem__begin_unchecked(&l->r->m);
-	has = pystr__equal(&l->r->m, name, "sys") == 1 ||
-	      pystr__equal(&l->r->m, name, "builtins") == 1;
+	if (pystr__equal(&l->r->m, name, "sys") == 1)
+		ret = "last_";
+	else if (pystr__equal(&l->r->m, name, "builtins") == 1)
+		ret = "";
 	pymem__end_unchecked(&l->r->m);
-	return has;
+	return ret;
 }
 
-static int add_module(struct census_owners *l, uint64_t name, uint64_t dict)
+static int add_module(struct census_owners *l, uint64_t name, uint64_t dict, const char *only)
 {
 	char path[64 + 8] = "global ";
 	int err = census_owners__read_dict(l, dict), len;
@@ -73,14 +75,15 @@ static int add_module(struct census_owners *l, uint64_t name, uint64_t dict)
 	if (len < 0)
 		return 0;
 	if (!strcmp(path, "global __main__"))
-		return census_owners__add_globals(l, "global", " ", l->globals);
-	return census_owners__add_globals(l, path, ".", l->globals);
+		return census_owners__add_globals(l, "global", " ", only);
+	return census_owners__add_globals(l, path, ".", only);
 }
 
 /* One module of sys.modules. type: of ordinary modules. */
 static int examine_module(struct census_owners *l, const struct pyitem *m, uint64_t type,
 			  uint64_t *known)
 {
+	const char *only;
 	uint64_t dict, is;
 	int err;
 
@@ -95,7 +98,8 @@ static int examine_module(struct census_owners *l, const struct pyitem *m, uint6
 		err = census_owners__read_dict(l, dict);
 	if (err)
 		return err;
-	return is_package(l, known) && !has_users(l, m->key) ? 0 : add_module(l, m->key, dict);
+	only = is_package(l, known) ? users_names(l, m->key) : "";
+	return only ? add_module(l, m->key, dict, only) : 0;
 }
 
 /* The main module may have no file, such as that of an interactive session. */
@@ -108,7 +112,7 @@ static int add_main(struct census_owners *l, const struct pyitems *modules, uint
 		err = pydict__type_of(&l->r->m, module, type);
 	if (!err)
 		err = pymem__u64(&l->r->m, module + l->r->m.l->md_dict, &dict);
-	return err ? err : add_module(l, key, dict);
+	return err ? err : add_module(l, key, dict, "");
 }
 
 static int add_modules(struct census_owners *l)
