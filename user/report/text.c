@@ -244,12 +244,20 @@ static const char *no_totals(const struct facts *f)
 	return "its allocator carries no totals";
 }
 
+/* Whether much cached memory could not serve a request that is smaller than all of it. */
+static bool is_fragmentation(const struct model_oom *o, uint64_t *cached)
+{
+	*cached = o->reserved > o->allocated ? o->reserved - o->allocated : 0;
+	return o->has_totals && o->gap_known && o->largest_gap < o->size && *cached >= o->size &&
+	       *cached >= o->reserved / 10 && (!o->left_known || o->left < o->size);
+}
+
 static void print_oom(FILE *out, const struct model *m, const struct model_device *d,
 		      const struct model_oom *oom, const struct facts *f,
 		      const struct report_text_opts *o)
 {
 	char a[24], b[24], c[24], where[REPORT_TEXT];
-	uint64_t total = words__device_total(f, d);
+	uint64_t total = words__device_total(f, d), cached;
 	struct row row = {
 		.module = "", .module_class = "", .phase = oom->phase, .source = "untraced"
 	};
@@ -266,6 +274,9 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 	if (oom->gap_known)
 		part(&l, "largest free piece of it %s",
 		     text__bytes(b, sizeof(b), oom->largest_gap));
+	if (is_fragmentation(oom, &cached))
+		part(&l, "fragmentation: %s are cached in pieces that are too small",
+		     text__bytes(b, sizeof(b), cached));
 	if (total && oom->left_known)
 		part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), oom->left),
 		     text__bytes(c, sizeof(c), total));

@@ -1161,6 +1161,35 @@ static void test_segments(void **state)
 			"0.100000000,/home/u/gemma/a.py,1,f,/home/u/gemma/a.py,1,f,5242880,1\r\n"));
 }
 
+/* The cached memory would do for the request, but each of its pieces is too small. */
+static void test_fragmentation(void **state)
+{
+	static const char said[] = "fragmentation: 17.00 MiB are cached in pieces that are too "
+				   "small";
+	char path[96];
+	struct output *o;
+	struct tape t;
+
+	for (uint64_t asked = 8; asked <= 24; asked += 4) {
+		snprintf(path, sizeof(path), "%s/oom%d.mtr", dir, (int)asked);
+		t = tape__new(path);
+		put(&t, (struct event){ .kind = EVENT_CUDA_ALLOC,
+					.how = MEM_DEVICE,
+					.device = CUDA,
+					.addr = 100 * MIB,
+					.size = 22 * MIB,
+					.flags = MEM_BY_ALLOCATOR });
+		t.reserved = 22 * MIB;
+		alloc(&t, CUDA, 110 * MIB, 5 * MIB, 0);
+		put(&t, (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = asked * MIB });
+		tape__close(&t);
+		o = report("--at", "oom", path, NULL);
+		assert_int_equal(o->status, 0);
+		/* Pieces of 10 and 7 MiB. */
+		assert_int_equal(!strstr(o->out, said), asked <= 10 || asked > 17);
+	}
+}
+
 static void test_cut_and_damaged(void **state)
 {
 	struct output *o = report("--format", "json", cut, NULL);
@@ -1351,6 +1380,7 @@ int main(void)
 		cmocka_unit_test(test_json_odd),
 		cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_segments),
+		cmocka_unit_test(test_fragmentation),
 		cmocka_unit_test(test_cut_and_damaged),
 		cmocka_unit_test(test_exit_codes),
 		cmocka_unit_test(test_full_disk),
