@@ -162,6 +162,62 @@ def test_kept_models():
     check({("Lit", "encoder.0"), ("Lit", "decoder.0")} <= modules and ("Sequential", "0") not in modules, "modules: %s", modules)
 
 
+CALLS = """
+import gc, sys, torch
+from torch import nn
+torch.set_num_threads(1)
+gc.disable()
+class Probe(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.big = nn.Linear(64, 64)
+        self.me = self
+    def forward(self, x):
+        return self.big(x)
+net, loss_of = nn.Sequential(nn.Linear(64, 64), nn.Tanh()), nn.CrossEntropyLoss()
+x, want = torch.ones(8, 64), torch.zeros(8, dtype=torch.long)
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(40):
+    loss_of(net(x), want).backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.sub_(p.grad, alpha=0.1)
+            p.grad = None
+    if not n:
+        print("first", flush=True)
+        sys.stdin.readline()
+for n in range(60):
+    Probe()(x)
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_calls():
+    """Without an optimizer of PyTorch, calls of models are the clock: not those of a loss, and those of a model for each request, too."""
+    path = scratch("calls.mtr")
+    p = spawn_job([python(), "-c", CALLS])
+    p.wait_line("^ready", 60)
+    r = spawn([harness.TOOL, "record", "-p", str(p.pid), "-f", "-o", path], root=True)
+    harness.until(lambda: os.path.exists(path), "a recording")
+    p.send()
+    p.wait_line("^first", 60)
+    harness.settle(r)
+    p.send()
+    p.wait_line("^done", 60)
+    harness.settle(r)
+    equal(harness.interrupt(r), 0, "record: " + r.stderr()[-500:])
+    p.stop()
+    harness.own(path)
+    d = leaks(path)["cpu"]
+    equal(d["clock"], "calls", "clock")
+    # The first call of each class shows that there is such a model.
+    equal(d["steps"], 39 + 59, "calls")
+    held = {h["name"] for line in d["leaks"] for h in line["held_by"]}
+    check({"big.weight"} <= held, "models that pile up: %s", d["leaks"])
+
+
 @nightly("long")
 def test_lines_on_cuda():
     """Five concurrent leaks are found, and no other line; the allocator's pool and other libraries' memory are separate."""

@@ -50,9 +50,11 @@ struct decoder *decoder__new(const struct session_opts *opts, struct target *tar
 	d->old_stacks = map64__new();
 	d->old_outer = map64__new();
 	d->roots = map64__new();
+	d->old_roots = map64__new();
+	d->root_names = map64__new();
 	d->threads = map64__new();
 	if (d->names && d->stacks && d->outer && d->old_stacks && d->old_outer && d->roots &&
-	    d->threads)
+	    d->old_roots && d->root_names && d->threads)
 		return d;
 	decoder__free(d);
 	return NULL;
@@ -73,6 +75,8 @@ void decoder__free(struct decoder *d)
 	map64__free(d->old_stacks);
 	map64__free(d->old_outer);
 	map64__free(d->roots);
+	map64__free(d->old_roots);
+	map64__free(d->root_names);
 	map64__free(d->threads);
 	map64__free(d->changed);
 	free(d->thread);
@@ -452,6 +456,34 @@ static int emit_call(struct decoder *d, const struct event *e)
 	return err ?: decoder__emit(d, e);
 }
 
+enum root_kind { ROOT_UNKNOWN, ROOT_MODEL, ROOT_NO_TENSORS };
+
+/* Learns whether a root has tensors. */
+static enum root_kind root_kind(struct decoder *d, uint64_t self)
+{
+	uint64_t kind = ROOT_UNKNOWN;
+	int tensors;
+
+	map64__get(d->roots, self, &kind);
+	if (kind == ROOT_MODEL) /* another may be at the place of a loss by now */
+		return kind;
+	tensors = symbolizer__has_tensors(d->names, self);
+	if (tensors >= 0)
+		kind = tensors ? ROOT_MODEL : ROOT_NO_TENSORS;
+	d->tensor_root |= kind == ROOT_MODEL;
+	map64__set(d->roots, self, kind);
+	return kind;
+}
+
+/* Next to a model, a root without tensors is a loss or a metric: its calls do not count. */
+static int call_of_root(struct decoder *d, const struct mt_hdr *h, const struct event *e,
+			uint64_t self)
+{
+	if (is_before_memory(d, h) || (root_kind(d, self) == ROOT_NO_TENSORS && d->tensor_root))
+		return 0;
+	return emit_call(d, e);
+}
+
 /* A call through a bound method, by its stack. Other callers of the function, and modules that such
  * a call calls in the same way, are no root's calls. */
 static int on_bound_call(struct decoder *d, const struct mt_rec_enter *r, struct event e)
@@ -462,7 +494,7 @@ static int on_bound_call(struct decoder *d, const struct mt_rec_enter *r, struct
 	if (!self || !map64__get(d->stacks, r->stack, &v) || !(v & BEGINS))
 		return 0;
 	e.module = symbolizer__root(d->names, self);
-	err = is_before_memory(d, &r->h) ? 0 : emit_call(d, &e);
+	err = call_of_root(d, &r->h, &e, self);
 	return err ?: modules__bound(d, r, self, e.module);
 }
 
@@ -482,38 +514,11 @@ static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 	err = modules__left(d, &r->h, r->keep);
 	if (!err && r->depth == MT_DEPTH_BOUND)
 		return on_bound_call(d, r, e);
-	if (!err && !is_before_memory(d, &r->h) && map64__get(d->roots, r->self, &v)) {
+	if (!err && map64__get(d->roots, r->self, &v)) {
 		e.module = symbolizer__root(d->names, r->self);
-		err = emit_call(d, &e);
+		err = call_of_root(d, &r->h, &e, r->self);
 	}
 	return err ?: modules__entered(d, r);
-}
-
-/* Roots in use come back with their stacks. */
-void decoder__forget_roots(struct decoder *d)
-{
-	probes__clear_roots(d->probes, d->opts->number);
-	map64__clear(d->roots);
-	modules__forget(d);
-	probes__bump_epoch(d->probes);
-}
-
-/* Makes the programs report the calls of a root module. */
-static void add_root(struct decoder *d, uint64_t self)
-{
-	uint64_t v;
-
-	if (map64__get(d->roots, self, &v))
-		return;
-	if (probes__add_root(d->probes, d->opts->number, self)) {
-		/* The table is full, mostly of modules that are gone. */
-		decoder__forget_roots(d);
-		if (probes__add_root(d->probes, d->opts->number, self))
-			return;
-	}
-	map64__set(d->roots, self, 1);
-	if (!probes__attached(d->probes, proc__pid(d->target->proc), HOOK_MODULE_CALL))
-		target__attach_optional(d->target, d->probes, HOOK_MODULE_CALL);
 }
 
 static void swap(struct map64 **a, struct map64 **b)
@@ -522,6 +527,56 @@ static void swap(struct map64 **a, struct map64 **b)
 
 	*a = *b;
 	*b = was;
+}
+
+/* Roots in use come back with their stacks. */
+void decoder__forget_roots(struct decoder *d)
+{
+	probes__clear_roots(d->probes, d->opts->number);
+	swap(&d->roots, &d->old_roots);
+	map64__clear(d->roots);
+	modules__forget(d);
+	probes__bump_epoch(d->probes);
+}
+
+/* The stack shows the first call of a root. If there was another of the same name before, the
+ * program may make a model for each request: the call counts. The first root of all may have been
+ * called before the attach. */
+static int first_call(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .kind = EVENT_CALL, .time = decoder__since(d, r->h.time) };
+	uint64_t known;
+
+	if (!t)
+		return -ENOMEM;
+	e.thread = t->number;
+	e.module = symbolizer__root(d->names, self);
+	if (!e.module || symbolizer__is_part(d->names, self) ||
+	    map64__get(d->old_roots, self, &known))
+		return 0;
+	if (map64__get(d->root_names, e.module, &known))
+		return call_of_root(d, &r->h, &e, self);
+	return map64__set(d->root_names, e.module, 1);
+}
+
+/* Makes the programs report the calls of a root module. */
+static int add_root(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)
+{
+	uint64_t v;
+
+	if (map64__get(d->roots, self, &v))
+		return 0;
+	if (probes__add_root(d->probes, d->opts->number, self)) {
+		/* The table is full, mostly of modules that are gone. */
+		decoder__forget_roots(d);
+		if (probes__add_root(d->probes, d->opts->number, self))
+			return 0;
+	}
+	root_kind(d, self);
+	if (!probes__attached(d->probes, proc__pid(d->target->proc), HOOK_MODULE_CALL))
+		target__attach_optional(d->target, d->probes, HOOK_MODULE_CALL);
+	return first_call(d, r, self);
 }
 
 uint64_t decoder__outer_module(const struct decoder *d, uint64_t id)
@@ -567,7 +622,9 @@ static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
 		probes__bump_epoch(d->probes);
 	}
 	if (ns.root) {
-		add_root(d, ns.root);
+		err = add_root(d, r, ns.root);
+		if (err)
+			return err;
 		if (map64__set(d->outer, r->stack, ns.root))
 			return -ENOMEM;
 	}

@@ -84,8 +84,12 @@ struct decoder {
 	struct map64 *outer;   /* stack id -> outermost module object on that stack */
 	struct map64 *old_stacks, *old_outer; /* ids of earlier epochs: records still in the ring
 						 may refer to them */
-	struct map64 *roots;		      /* module objects whose calls are reported */
-	struct map64 *threads;		      /* tid -> index in thread */
+	/* Module objects whose calls are reported -> enum root_kind; before the last time that
+	 * all were forgotten. */
+	struct map64 *roots, *old_roots;
+	struct map64 *root_names; /* numbers of their modules in the dictionary */
+	bool tensor_root;	  /* one of them has tensors */
+	struct map64 *threads;	  /* tid -> index in thread */
 	struct thread *thread;
 	size_t n_threads, cap_threads, next_thread; /* next_thread: the next to be checked */
 	bool threads_forgotten; /* the table was cleared: a new entry may be an old thread */

@@ -199,6 +199,16 @@ uint32_t symbolizer__root(struct symbolizer *n, uint64_t self)
 	return m == UINT32_MAX ? 0 : m;
 }
 
+int symbolizer__has_tensors(struct symbolizer *n, uint64_t root)
+{
+	return n->modules ? nnmodules__has_tensors(n->modules, root) : -EAGAIN;
+}
+
+bool symbolizer__is_part(struct symbolizer *n, uint64_t self)
+{
+	return n->modules && nnmodules__model(n->modules, self) != self;
+}
+
 int symbolizer__take_models(struct symbolizer *n, struct census_state *st)
 {
 	int err = 0;

@@ -46,6 +46,10 @@ int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec,
 uint32_t symbolizer__root(struct symbolizer *n, uint64_t self);
 /* The same for any module; root and parent as for nnmodules__name(). UINT32_MAX: out of memory. */
 uint32_t symbolizer__module(struct symbolizer *n, uint64_t self, uint64_t root, uint64_t parent);
+/* See nnmodules__has_tensors(); -EAGAIN also if modules are not named. */
+int symbolizer__has_tensors(struct symbolizer *n, uint64_t root);
+/* Whether a module is part of a model that is known as a root. */
+bool symbolizer__is_part(struct symbolizer *n, uint64_t self);
 /* Takes what a reading of the program's objects knows of its models. 0 or -ENOMEM. */
 int symbolizer__take_models(struct symbolizer *n, struct census_state *st);
 /* True if modules changed their names, so that all stacks must be named again. Reads them every

@@ -272,7 +272,6 @@ int growth__add_value(struct model *m, unsigned track)
 		return err;
 	if (track == TRACK_STEPS)
 		w->per.times[t->n] = w->now;
-	t->by_end = m->finished;
 	return note_sums(m, track, t->n++);
 }
 

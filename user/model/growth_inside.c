@@ -45,11 +45,10 @@ static uint64_t rise(const struct growth_watch *w, uint32_t dev, unsigned track,
 {
 	const struct growth_track *t = &w->track[track];
 	const uint64_t *v = w->sums[dev]->v[track][SUM_ALLOCATED];
-	size_t all = t->n - t->by_end;
 	uint64_t low = UINT64_MAX;
 
 	*n = *top = 0;
-	for (size_t i = 0; i < all; i++)
+	for (size_t i = 0; i < t->n; i++)
 		if (v[i] >= *top) {
 			*top = v[i];
 			*n = i + 1;
@@ -177,8 +176,7 @@ int growth_inside__judge(const struct model *m, uint32_t dev_nr, struct growth_i
 	if (dev_nr < w->inside.nbest)
 		*best = w->inside.best[dev_nr];
 	if (now.unit1 && is_long(&w->inside, now.calls)) {
-		uint64_t last = w->sums[dev_nr]
-					->v[TRACK_INSIDE][SUM_ALLOCATED][t->n - t->by_end - 1];
+		uint64_t last = w->sums[dev_nr]->v[TRACK_INSIDE][SUM_ALLOCATED][t->n - 1];
 
 		open = now.top - last < now.grown / 2;
 		if (open || now.grown > best->grown)

@@ -21,7 +21,6 @@ struct growth_track {
 	uint64_t passed; /* steps (slices) that ended */
 	uint64_t stride; /* steps (slices) between two values */
 	uint32_t n;	 /* number of values */
-	bool by_end;	 /* the end of the recording made the last value, and not that of a call */
 };
 
 struct growth_unit {

@@ -114,7 +114,7 @@ static void describe(const struct judge *j)
 		describe_requests(j);
 	g->stride = t->stride;
 	g->slice = g->clock == GROWTH_TIME ? (double)t->stride * (double)GROWTH_SLICE / 1e9 : 0;
-	g->values = t->n - (j->track == TRACK_INSIDE && t->by_end);
+	g->values = t->n;
 	if (g->clock == GROWTH_TIME && j->w->last_alloc >= j->w->start &&
 	    (j->w->last_alloc - j->w->start) / GROWTH_SLICE / t->stride < t->n)
 		g->values = (j->w->last_alloc - j->w->start) / GROWTH_SLICE / t->stride;

@@ -81,7 +81,9 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 	for (uint32_t d = 0; d < m->ndevs; d++)
 		m->devs[d]->phase_over = true;
 	category__step(m);
-	return m->growth ? growth__step(m, kind) : 0;
+	/* Frees that came later, as at the exit of the process, may be in the live bytes of a call
+	 * that nothing ended. */
+	return m->growth && !m->finished ? growth__step(m, kind) : 0;
 }
 
 int steps__close_call(struct model *m)

@@ -411,6 +411,13 @@ uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 	return root;
 }
 
+int nnmodules__has_tensors(struct nnmodules *n, uint64_t root)
+{
+	struct root *r = NULL;
+
+	return get_root(n, root, &r) || !r ? -EAGAIN : nntree__has_tensors(r->tree);
+}
+
 void nnmodules__tell(struct nnmodules *n, struct map64 *roots)
 {
 	uint64_t root;

@@ -37,6 +37,9 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
  * otherwise root.
  */
 uint64_t nnmodules__model(struct nnmodules *n, uint64_t root);
+/* Whether a root has a parameter or buffer, itself or in a module below. 0: none, as a loss; 1; or
+ * -EAGAIN: not known now. */
+int nnmodules__has_tensors(struct nnmodules *n, uint64_t root);
 /* Tells which modules are in a model that nobody may call, as a parent whose methods call its
  * parts: module -> root. Takes the map; NULL: none. */
 void nnmodules__tell(struct nnmodules *n, struct map64 *roots);

@@ -51,6 +51,7 @@ struct nntree {
 	struct map64 *by_addr;
 	size_t root_class; /* index of the node whose class the root has */
 	bool torn;
+	bool tensors; /* a module has one, or could not be read */
 };
 
 struct pending {
@@ -66,7 +67,8 @@ struct walk {
 	struct pyitems attrs, children;
 	struct pending *stack;
 	size_t n, cap, items;
-	uint64_t known; /* address of the str "_modules" */
+	/* Addresses of the strs "_modules", "_parameters" and "_buffers". */
+	uint64_t known, known_params, known_buffers;
 };
 
 static int add_text(struct nntree *t, const char *s, size_t len, uint32_t *ret)
@@ -232,6 +234,22 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 	return 0;
 }
 
+/* Whether a dict of the module's attributes has a value that is not None. */
+static bool has_value(struct walk *w, const char *attr, uint64_t *known)
+{
+	char name[NN_MAX_CLASS];
+	uint64_t dict, type;
+
+	if (pystr__find(w->m, &w->attrs, attr, known, &dict) ||
+	    pydict__items(w->m, dict, &w->children))
+		return true;
+	for (size_t i = 0; i < w->children.n; i++)
+		if (pydict__type_of(w->m, w->children.v[i].value, &type) ||
+		    pytype__name(w->m, type, name, sizeof(name)) || strcmp(name, "NoneType") != 0)
+			return true;
+	return false;
+}
+
 /* Pushes a module's children, the first on top. */
 static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 {
@@ -239,6 +257,9 @@ static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 	int err;
 
 	err = pydict__attrs(w->m, addr, type, &w->attrs);
+	if (!w->t->tensors)
+		w->t->tensors = err || has_value(w, "_parameters", &w->known_params) ||
+				has_value(w, "_buffers", &w->known_buffers);
 	if (!err)
 		err = pystr__find(w->m, &w->attrs, "_modules", &w->known, &modules);
 	if (!err)
@@ -361,6 +382,11 @@ void nntree__free(struct nntree *t)
 bool nntree__torn(const struct nntree *t)
 {
 	return t->torn;
+}
+
+bool nntree__has_tensors(const struct nntree *t)
+{
+	return t->tensors || t->torn;
 }
 
 size_t nntree__count(const struct nntree *t)

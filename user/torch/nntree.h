@@ -22,6 +22,8 @@ void nntree__free(struct nntree *t); /* accepts NULL */
 
 /* True: part of the tree kept changing, so modules may be missing. */
 bool nntree__torn(const struct nntree *t);
+/* False: no module of the tree has a parameter or buffer, as of a loss. True if not known. */
+bool nntree__has_tensors(const struct nntree *t);
 size_t nntree__count(const struct nntree *t);
 /* Index of a module; the root's is 0. */
 bool nntree__find(const struct nntree *t, uint64_t addr, size_t *ret);
