@@ -187,12 +187,10 @@ static void close_instant(struct perfetto *p)
 
 static void put_line(struct export_ctx *c, struct perfetto *p, const struct event *e)
 {
-	struct event charged = *e;
 	struct row_frame f;
 	char *line;
 
-	model__charge(c->model, &charged);
-	if (!model__stack_line(c->model, charged.stack, false, &f))
+	if (!model__event_line(c->model, e, &f))
 		return;
 	if (asprintf(&line, "%s:%" PRIu32 " (%s)", f.file, f.line, f.func) < 0) {
 		p->err = -ENOMEM;

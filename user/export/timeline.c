@@ -115,7 +115,7 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 	json__uint(t->j, "thread", dict__get_thread(c->dict, e->thread).tid);
 	if (stack) {
 		json__string(t->j, "phase", phase__name(passing__phase(c, e)));
-		if (model__stack_line(c->model, charged.stack, false, &line)) {
+		if (model__event_line(c->model, e, &line)) {
 			json__string(t->j, "file", line.file);
 			json__uint(t->j, "line", line.line);
 			json__string(t->j, "function", line.func);

@@ -552,6 +552,9 @@ uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uin
 /* Line that an allocation is charged to. False: no Python line. */
 bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice which_line,
 		       struct row_frame *ret);
+/* The same of an event's allocation, as in a report: if only a library's code ran in its autograd
+ * node, the line is that of the forward call. */
+bool model__event_line(const struct model *m, const struct event *e, struct row_frame *ret);
 
 /* --- For an export of the whole history: each block, and the state after each event. Devices have
  * fixed numbers here: model__number() of the i-th of model__devices(), after the last event. */

@@ -742,3 +742,12 @@ bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice 
 	};
 	return true;
 }
+
+bool model__event_line(const struct model *m, const struct event *e, struct row_frame *ret)
+{
+	struct event charged = *e;
+
+	model__charge(m, &charged);
+	return model__stack_line(m, line_stack(m, FRAMES_USER, charged.stack, charged.node),
+				 FRAMES_USER, ret);
+}

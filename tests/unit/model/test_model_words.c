@@ -792,6 +792,7 @@ static void test_autograd(void **state)
 							     str(&w, "act.weight"), act });
 	const struct row *row;
 	struct row *r;
+	struct row_frame line;
 	size_t n;
 
 	alloc_in(&w, 0x1000, 1, f, MT_WALK_OK, 0, 0); /* forward itself */
@@ -844,6 +845,13 @@ static void test_autograd(void **state)
 	assert_string_equal(row->file, "/u/t.py");
 	assert_string_equal(row->module, "act");
 	free(r);
+	/* as exports of events have them */
+	assert_true(model__event_line(
+		w.m, &(struct event){ .kind = EVENT_ALLOC, .stack = l, .node = addmm }, &line));
+	assert_string_equal(line.file, "/u/net.py");
+	assert_true(model__event_line(
+		w.m, &(struct event){ .kind = EVENT_ALLOC, .stack = c, .node = addmm }, &line));
+	assert_string_equal(line.file, "/u/f.py");
 	r = rows(&w, "cpu", BY_STACK, ROWS_NOW, &n);
 	assert_true(row__has_leaf(of_bytes(r, n, 70)));
 	assert_false(row__has_leaf(of_bytes(r, n, 1)));
