@@ -3,6 +3,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,11 @@
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "follow/capture_args.h"
+#include "labels/words.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "process/proc.h"
 #include "save/control.h"
 
 struct ctl_args {
@@ -95,11 +98,30 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* Finds the capture. Returns 0, or an exit code after a message. */
-static int find(const struct ctl_args *a, struct control_place *ret)
+/* Writes a process's command line for people. "": it has none. Returns buf. */
+static const char *command_of(uint64_t pid, char *buf, size_t size)
 {
+	struct proc *p = pid && pid <= INT_MAX ? proc__open((pid_t)pid) : NULL;
+	const char *cmdline;
+	size_t len;
+
+	buf[0] = '\0';
+	if (p) {
+		cmdline = proc__cmdline(p, &len);
+		words__cut(words__arguments(buf, size, cmdline, len), 48);
+	}
+	proc__free(p);
+	return buf;
+}
+
+/* Finds the captures: one, or for "status" as text all, for the caller to free. Returns 0, or an
+ * exit code after a message. */
+static int find(const struct ctl_args *a, struct control_place **ret, size_t *found)
+{
+	bool each = !a->json && !strcmp(a->word, "status");
 	struct control_place *all = NULL;
 	ssize_t n = control__find(NULL, a->pid, &all);
+	char command[256];
 	int status = EXIT_OK;
 
 	if (n == -EACCES || n == -EPERM) {
@@ -117,21 +139,25 @@ static int find(const struct ctl_args *a, struct control_place *ret)
 		else
 			log_err("no capture%s runs here; %s", whose, next);
 		status = EXIT_UNUSABLE;
-	} else if (n > 1) {
+	} else if (n > 1 && !each) {
 		log_err("%zd captures are running; choose one with -p:", n);
 		for (ssize_t i = 0; i < n; i++) {
 			if (all[i].target == all[i].capturer)
 				log_err("  -p %d: several processes, captured by PID %d",
 					(int)all[i].capturer, (int)all[i].capturer);
 			else
-				log_err("  -p %d: PID %d, captured by PID %d", (int)all[i].capturer,
-					(int)all[i].target, (int)all[i].capturer);
+				log_err("  -p %d: PID %d, captured by PID %d  %s",
+					(int)all[i].capturer, (int)all[i].target,
+					(int)all[i].capturer,
+					command_of(all[i].target, command, sizeof(command)));
 		}
 		status = EXIT_USAGE;
-	} else {
-		*ret = all[0];
 	}
-	free(all);
+	if (status)
+		free(all);
+	else
+		*ret = all;
+	*found = status ? 0 : (size_t)n;
 	return status;
 }
 
@@ -154,11 +180,13 @@ static uint64_t number(const json_t *o, const char *key)
 static void print_process(const json_t *p)
 {
 	const json_t *devices = json_object_get(p, "devices"), *d;
-	char began[256], name[32], a[24], r[24], count[32], time[24];
+	char began[256], command[256], name[32], a[24], r[24], count[32], time[24];
 	double seconds = json_real_value(json_object_get(p, "time"));
 	size_t i;
 
-	printf("PID %" PRIu64 ": captured for %s, %s", number(p, "pid"),
+	command_of(number(p, "pid"), command, sizeof(command));
+	printf("PID %" PRIu64 "%s%s: captured for %s, %s", number(p, "pid"), *command ? " " : "",
+	       command,
 	       text__time(time, sizeof(time),
 			  seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds * 1e9) : 0),
 	       text__counted(count, sizeof(count), number(p, "steps"), "step"));
@@ -239,6 +267,21 @@ static int take_answer(const struct ctl_args *a, const char *answer)
 	return status;
 }
 
+static int ask(const struct ctl_args *a, const struct control_place *place, const char *request)
+{
+	char *answer;
+	int err = control__ask(NULL, place, request, &answer), status;
+
+	if (err) {
+		log_err("the capture of PID %d (it is PID %d) does not answer: %s",
+			(int)place->target, (int)place->capturer, strerror(-err));
+		return EXIT_FAILED;
+	}
+	status = take_answer(a, answer);
+	free(answer);
+	return status;
+}
+
 static const struct argp_child children[] = { SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 static const struct argp argp = {
 	.options = options,
@@ -251,28 +294,27 @@ static const struct argp argp = {
 static int cmd_ctl(int argc, char **argv)
 {
 	struct ctl_args args = { 0 };
-	struct control_place place;
-	char *request, *answer;
-	int status, err;
+	struct control_place *places;
+	char *request;
+	size_t n;
+	int status, one;
 
 	usage__parse(&command_ctl, argc, argv, 0, &args);
-	status = find(&args, &place);
+	status = find(&args, &places, &n);
 	if (status)
 		return status;
 	if (asprintf(&request, "%s%s%s", args.word, args.argument ? " " : "",
 		     args.argument ? args.argument : "") < 0) {
 		log_err("out of memory");
+		free(places);
 		return EXIT_FAILED;
 	}
-	err = control__ask(NULL, &place, request, &answer);
+	for (size_t i = 0; i < n; i++) {
+		one = ask(&args, &places[i], request);
+		status = status ? status : one;
+	}
 	free(request);
-	if (err) {
-		log_err("the capture of PID %d (it is PID %d) does not answer: %s",
-			(int)place.target, (int)place.capturer, strerror(-err));
-		return EXIT_FAILED;
-	}
-	status = take_answer(&args, answer);
-	free(answer);
+	free(places);
 	return status;
 }
 

@@ -372,7 +372,8 @@ static bool judge(struct call *c, CURLcode code, long status)
 	}
 	if (c->too_long || c->failed_to_write || c->too_late ||
 	    code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-	    code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL)
+	    code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
+	    (code == CURLE_SSL_CONNECT_ERROR && c->attempts > 1)) /* a server without TLS */
 		return false;
 	if (!code)
 		return status == 408 || status == 429 || status >= 500;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Live view without a screen: text or JSON every interval, and a summary at the end. */
+#include <inttypes.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdio_ext.h>
@@ -197,11 +198,16 @@ int live_plain__run(const struct live_args *args)
 {
 	static const struct tracees_output outputs = { begin, NULL, NULL, end };
 	struct plain l = { .args = args, .loop.args = args->capture };
+	char until[64];
 	int status;
 
 	l.table = (struct live_table){ .sort = args->sort,
 				       .top = args->top,
 				       .select = &args->select };
+	if (args->count)
+		snprintf(until, sizeof(until), "%" PRIu64 " update%s", args->count,
+			 args->count == 1 ? "" : "s");
+	l.loop.until = args->count ? until : NULL;
 	l.several = args->capture.children || pick_args__many(&args->capture.pick);
 	l.loop.prints = true;
 	l.loop.ctx = &l;

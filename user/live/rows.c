@@ -10,6 +10,7 @@
 #include "lib/map64.h"
 
 /* Shortest time over which a rate per minute is shown, ns. */
+#define LEAST_PACE 1024 /* bytes a step or a minute */
 #define LEAST_INTERVAL UINT64_C(10000000000)
 
 struct live_seen {
@@ -260,6 +261,12 @@ static double growth_interval(const struct live_rows *r)
 	return r->now - r->since >= LEAST_INTERVAL ? minutes : 0;
 }
 
+/* Less than 1 KiB is a block that was replaced by one of another size, and no growth. */
+static int64_t pace_of(double bytes)
+{
+	return bytes > -LEAST_PACE && bytes < LEAST_PACE ? 0 : (int64_t)bytes;
+}
+
 static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 {
 	double interval = growth_interval(r);
@@ -278,7 +285,7 @@ static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 		all[i].growth = (int64_t)(s->step - s->base);
 		all[i].pace_known = interval > 0;
 		if (interval > 0)
-			all[i].pace = (int64_t)((double)all[i].growth / interval);
+			all[i].pace = pace_of((double)all[i].growth / interval);
 	}
 }
 

@@ -397,6 +397,13 @@ static int drain(struct dump *d)
 	return err;
 }
 
+/* A window lasts until its end, also if the last events came long before. */
+static void set_end(struct dump *d)
+{
+	if (d->begun && d->fl->latest > d->report.to + FLIGHT_AFTER)
+		d->report.to = d->fl->latest;
+}
+
 static int write_all(struct flight *fl, uint64_t begin, const char *why, const char *reason,
 		     const char *ended)
 {
@@ -472,6 +479,7 @@ int flight__end(struct flight *fl, const char *reason, const char *ended)
 	if (!d)
 		return -EALREADY;
 	fl->dump = NULL;
+	set_end(d);
 	return close_dump(d, reason, ended, 0);
 }
 

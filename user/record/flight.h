@@ -23,7 +23,7 @@ struct flight;
 /* Report on one window that the flight recorder wrote. */
 struct flight_report {
 	unsigned int number;	     /* number of the file, from 1 */
-	uint64_t from, to;	     /* times of the first and last event of the window, ns */
+	uint64_t from, to;	     /* times of the window's first event and of its end, ns */
 	uint64_t events;	     /* number of events in the window */
 	uint64_t blocks;	     /* number of blocks that were live before the window */
 	uint64_t bytes;		     /* size of the file */

@@ -150,20 +150,23 @@ static uint64_t length(const struct model *m, const struct facts *f,
 	return model__length(m, o->duration ? o->duration : words__fact_number(f, "duration_ns"));
 }
 
-/* Adds the job's numbers of the whole steps. */
+/* Adds the job's numbers of the whole steps, and those that this report gives them. */
 static void job_steps(struct line *l, const struct model *m)
 {
 	uint64_t first, n = model__whole_steps(m), skip = model__steps(m) - n;
-	char a[32], b[32];
+	char a[32], b[32], c[32], d[32], here[80] = "";
 
 	if (!n || !model__job_step(m, &first))
 		return;
+	if (first != 1)
+		snprintf(here, sizeof(here), " (here %s to %s)",
+			 text__count(c, sizeof(c), skip + 1), text__count(d, sizeof(d), skip + n));
 	text__count(a, sizeof(a), first + skip);
 	if (n == 1)
 		part(l, "step %s of the job, by the optimizer's own count", a);
 	else
-		part(l, "steps %s to %s of the job, by the optimizer's own count", a,
-		     text__count(b, sizeof(b), first + skip + n - 1));
+		part(l, "steps %s to %s of the job, by the optimizer's own count%s", a,
+		     text__count(b, sizeof(b), first + skip + n - 1), here);
 }
 
 static void print_process(FILE *out, const struct model *m, const struct facts *f,

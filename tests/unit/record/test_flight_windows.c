@@ -189,6 +189,24 @@ static void test_oom_in_a_window(void **state)
 	box__free(b);
 }
 
+/* A process that waits has no events: its window lasts as long as it was open. */
+static void test_idle_window(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .no_oom = true, .window = SECOND });
+	struct job *j = job__new(b);
+	uint64_t end;
+
+	job__step(j, b);
+	assert_int_equal(flight__begin(b->fl, 0, false, "because"), 0);
+	end = j->time + 4 * SECOND;
+	assert_int_equal(flight__tick(b->fl, end), 0);
+	assert_int_equal(flight__end(b->fl, "duration", ""), 0);
+	assert_true(b->reports[0].to == end);
+	assert_true(b->reports[0].from == j->time);
+	job__free(j);
+	box__free(b);
+}
+
 /* Limits apply per file; a full disk ends the file and is reported. */
 static void test_bounds(void **state)
 {
@@ -223,9 +241,8 @@ static void test_bounds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_windows),
-		cmocka_unit_test(test_save),
-		cmocka_unit_test(test_oom_in_a_window),
+		cmocka_unit_test(test_windows),		cmocka_unit_test(test_save),
+		cmocka_unit_test(test_oom_in_a_window), cmocka_unit_test(test_idle_window),
 		cmocka_unit_test(test_bounds),
 	};
 
