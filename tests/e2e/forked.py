@@ -20,6 +20,7 @@ from forks import PLACEHOLDER  # noqa: E402 (its folder is in the path now)
 SECONDS = 300  # for an answer; the first one comes after the import
 MOST = 3  # servers without jobs that wait for more
 _servers = {}  # in the order of their last use
+_lock = threading.Lock()  # of _servers: tests start jobs in several threads
 
 
 class Server:
@@ -28,11 +29,11 @@ class Server:
         with theirs:
             self.process = subprocess.Popen([*options, PLACEHOLDER], env=dict(env, MEMTRACE_FORKS=str(theirs.fileno())),
                                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=[theirs.fileno()])
-        self.channel, self.lock, self.jobs = ours, threading.Lock(), []
+        self.channel, self.lock, self.jobs, self.starting = ours, threading.Lock(), [], 0
         ours.settimeout(SECONDS)
 
     def is_idle(self):
-        return all(job.poll() is not None for job in self.jobs)
+        return not self.starting and all(job.poll() is not None for job in self.jobs)
 
     def stop(self):
         self.channel.close()
@@ -57,13 +58,23 @@ def options_of(command):
 
 
 def server_for(command, env):
+    """A server that does not end before its `starting` is counted down."""
     options = options_of(command)
     key = options, tuple(sorted(env.items()))
-    _servers[key] = _servers.pop(key, None) or Server(options, env)
-    idle = [k for k, server in _servers.items() if server.is_idle()]
-    for k in idle[:-MOST]:
-        _servers.pop(k).stop()
-    return _servers[key]
+    with _lock:
+        server = _servers[key] = _servers.pop(key, None) or Server(options, env)
+        server.starting += 1
+        idle = [k for k, other in _servers.items() if other.is_idle()]
+        for k in idle[:-MOST]:
+            _servers.pop(k).stop()
+    return server
+
+
+def started(server, job):
+    with _lock:
+        server.starting -= 1
+        if job:
+            server.jobs.append(job)
 
 
 class Popen:
@@ -81,13 +92,15 @@ class Popen:
                 theirs.append(os.open(os.devnull, os.O_RDWR) if end == subprocess.DEVNULL else os.dup(end if isinstance(end, int) else end.fileno()))
                 ours.append(None)
         self.stdin, self.stdout, self.stderr = ours
+        job = None
         try:
             self.pid = self.server.ask({"command": command, "cwd": cwd or os.getcwd()}, theirs)
+            self.pidfd = os.pidfd_open(self.pid)
+            job = self
         finally:
+            started(self.server, job)
             for fd in theirs:
                 os.close(fd)
-        self.pidfd = os.pidfd_open(self.pid)
-        self.server.jobs.append(self)
 
     def poll(self):
         if self.returncode is None:

@@ -179,7 +179,9 @@ class Judge:
         v, modules, (name, root) = self.verdict, truth.get("modules", False), got or (None, None)
         if modules is False:
             return  # the job does not know
-        if got is None and not modules or modules and name in modules:
+        # All jobs' models live at once. Where two have a name in common, the variable `model` comes before both's.
+        plain = "" if name == "model" else (name or "").removeprefix("model.")
+        if got is None and not modules or modules and {name, plain} & set(modules):
             v.module += e["size"]
         elif truth.get("attached") is False and got is None:
             v.bytes["module from before"] += e["size"]

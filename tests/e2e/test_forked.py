@@ -5,6 +5,7 @@ import json
 import os
 import signal
 
+import forked
 from harness import equal, python, run, scratch, spawn, spawn_job
 
 JOB = r"""
@@ -49,6 +50,29 @@ def test_ends():
     p.wait_line(r"^\[", 120)
     p.popen.stdin.close()
     equal(p.wait(), 7, "exit code")
+
+
+class Stub(forked.Server):
+    def __init__(self, _options, _env):  # pylint: disable=super-init-not-called
+        self.jobs, self.starting, self.stopped = [], 0, False
+
+    def stop(self):
+        self.stopped = True
+
+
+def test_a_server_that_starts_a_job_stays():
+    """Tests start jobs in several threads: a server whose first job is being started is not idle."""
+    real = forked.Server, forked._servers
+    forked.Server, forked._servers = Stub, {}
+    try:
+        servers = [forked.server_for(["python", "x.py"], {"N": str(n)}) for n in range(6)]
+        equal([s.stopped for s in servers], [False] * 6, "servers that start jobs are stopped")
+        for s in servers:
+            forked.started(s, None)
+        forked.server_for(["python", "x.py"], {"N": "6"})
+        equal([s.stopped for s in servers], [True] * 3 + [False] * 3, "idle servers are stopped, but for the last three")
+    finally:
+        forked.Server, forked._servers = real
 
 
 if __name__ == "__main__":

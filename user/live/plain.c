@@ -205,8 +205,8 @@ int live_plain__run(const struct live_args *args)
 				       .top = args->top,
 				       .select = &args->select };
 	if (args->count)
-		snprintf(until, sizeof(until), "%" PRIu64 " update%s", args->count,
-			 args->count == 1 ? "" : "s");
+		snprintf(until, sizeof(until), "%" PRIu64 " update%s printed", args->count,
+			 args->count == 1 ? " is" : "s are");
 	l.loop.until = args->count ? until : NULL;
 	l.several = args->capture.children || pick_args__many(&args->capture.pick);
 	l.loop.prints = true;
