@@ -137,10 +137,15 @@ _running = []
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")  # for root: a command's prefix
 
 
-def sudo(command):
-    """The command with root privileges."""
+def not_in_check():
+    """Leaves the rest of the test to ring 2: it takes too long for `make check`, or needs what that does without."""
     if RING == "check":
         raise NotInRing
+
+
+def sudo(command):
+    """The command with root privileges."""
+    not_in_check()
     if IS_ROOT:
         return command
     if not shutil.which("sudo"):
@@ -450,8 +455,7 @@ VERSIONS = ("newest", "old", "oldest", "cu12")  # roles of the night; a test wit
 
 def python(role="main"):
     """The interpreter of that role with torch: see tools/deps.sh. "debian" is the distribution's own, for the CPU."""
-    if RING == "check":
-        raise NotInRing
+    not_in_check()
     # Left out here, it would run in no ring.
     check(RING != "test" or role not in VERSIONS, "PyTorch %s is for the night: mark the test @nightly", role)
     return installed("python", role, step="torch test versions")

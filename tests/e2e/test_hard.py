@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: alone
+# run: alone cpu=100
 """Rare cases that need an otherwise idle machine: absent pages, a small ring, the last milliseconds, an import during the
 capture. test_reuse.py has others."""
 import contextlib
