@@ -431,12 +431,17 @@ try:
     fail(some(15000))
 except ValueError as e:
     error = e
+alone = torch.empty(3)
+alone.extra = some(16000)
+weights = torch.nn.Linear(2, 2)
+weights.weight.kept = some(17000)
+weights.bias.register_hook(functools.partial(lambda kept, g: None, some(18000)))
 print("ready", flush=True)
 sys.stdin.readline()
 """
 HOLDS = ("other.results[*]", "Session.opened[*]", "Session.load's cache[*]", "read's cache[*]", "group[*]", "frozen[*]", "bound.args[*]",
          "step's defaults[*][*]", "step.kept[*]", "space.out[*]", "proxy[*]", "array[*]", "net._modules['0']._forward_hooks[*].args[*][*]",
-         None, "error's traceback: kept[*] in fail (<string>:42)")
+         None, "error's traceback: kept[*] in fail (<string>:42)", "alone.extra[*]", "weight.kept[*]", "bias's hooks[*].args[*][*]")
 
 
 def test_kinds_of_holders():
@@ -448,7 +453,7 @@ def test_kinds_of_holders():
     rows = json.loads(out)["rows"]
     for i, name in enumerate(HOLDS):
         got = [r["name"] for r in rows if r["size"] == 4000 * (i + 1)]
-        want = "global " + name if name else "local kept[*] in generate (<string>:37)"
+        want = name if name and name.startswith(("weight", "bias")) else "global " + name if name else "local kept[*] in generate (<string>:37)"
         equal(got, [want] * 4, "tensors of %d bytes" % (4000 * (i + 1)))
     p.stop()
 

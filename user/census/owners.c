@@ -219,8 +219,11 @@ int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t 
 
 	l->items++;
 	err = census_owners__shape_of(l, obj, &type, &shape);
-	if (!err && shape == SHAPE_TENSOR)
-		return add_tensor(l, c, obj);
+	if (!err && shape == SHAPE_TENSOR) {
+		err = add_tensor(l, c, obj);
+		if (err || c->of->depth) /* a variable's tensor may have attributes */
+			return err;
+	}
 	if (err || shape == SHAPE_NONE || map64__get(l->visited, obj, &one))
 		return err;
 	if (shape >= SHAPE_MEMORY)

@@ -16,6 +16,7 @@
 
 #define MODULES_MAX 32768u
 #define THREADS_MAX 4096u
+#define PARAMETERS_MAX 10000u
 /* Words of a thread's state with its context and its exceptions. */
 #define STATE_WORDS 48u
 
@@ -191,6 +192,25 @@ static int add_states(struct census_owners *l)
 	return census_owners__fatal(err) ? err : 0;
 }
 
+/* Parameters may have attributes, such as main_grad, and hooks. */
+static int add_parameters(struct census_owners *l)
+{
+	struct reading *r = l->r;
+	int err = 0;
+
+	for (size_t i = 0; !err && i < r->nnamed && i < PARAMETERS_MAX; i++) {
+		struct node of = { .root = l->globals };
+		struct child c = { .of = &of };
+
+		if (r->named[i].label.kind != CENSUS_PARAMETER)
+			continue;
+		err = census_owners__add_text(l, r->text + r->named[i].label.name, &of.path);
+		if (!err)
+			err = census_owners__add_found(l, &c, r->named[i].obj);
+	}
+	return err;
+}
+
 int census_owners__add_roots(struct census_owners *l)
 {
 	int err = census_owners__open_root(l, "", &l->globals);
@@ -199,5 +219,7 @@ int census_owners__add_roots(struct census_owners *l)
 		err = add_modules(l);
 	if (!err)
 		err = add_locals(l);
-	return err ? err : add_states(l);
+	if (!err)
+		err = add_states(l);
+	return err ? err : add_parameters(l);
 }
