@@ -11,7 +11,7 @@ import time
 import harness
 import mtr_reader
 from harness import (TOOL, WORKLOADS, check, equal, finish, interrupt, nightly, own, python, read_json, record, report, run,
-                     scratch, spawn, tool, workload)
+                     scratch, spawn, tool, until_recorded, workload)
 
 CATEGORIES = os.path.join(WORKLOADS, "categories.py")
 ALL = ("parameter", "buffer", "gradient", "optimizer_state", "activation", "input")
@@ -32,7 +32,9 @@ def from_start(device, *options, role="main"):
     recording, told = scratch("start-%s-%s.mtr" % (device, role)), scratch("start-%s-%s.json" % (device, role))
     p = spawn([TOOL, "run", *options, "-v", "-o", recording, "--", python(role), CATEGORIES, device, "7", told, "wait"], root=True)
     p.wait_line("^ready", 120)
-    p.wait_line("[1-9][0-9]* storages named", 60, stream="err")
+    # An earlier census may have been before there were parameters.
+    until_recorded(recording, lambda doc: any(r["category"] == "parameter" for r in doc["rows"]), "a census", "--at", "end", "--top", "0", "--device",
+                   "cpu" if device == "cpu" else "cuda:0")
     p.send()
     equal(p.wait(120), 0, "exit code of run (%s)" % p.stderr()[-800:])
     truth = read_json(told)
