@@ -83,7 +83,7 @@ static enum live_act type(struct live_state *s, int key)
 			s->refused = s->nmessages;
 			return ACT_DRAW;
 		}
-		/* The filter is right now: take back what was said about the one before. */
+		/* The filter is valid now: remove the message about the last one. */
 		if (s->refused && s->refused == s->nmessages)
 			s->nmessages--;
 		s->refused = 0;

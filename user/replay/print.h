@@ -19,7 +19,7 @@ struct replay_tried {
 struct replay_found {
 	const struct replay_about *about;
 	uint64_t vram;	    /* bytes of the device; 0: no limit */
-	bool recorded_vram; /* vram is that of the recording; nobody asked for it */
+	bool recorded_vram; /* vram is that of the recording, not of an option */
 	const struct replay_tried *v;
 	size_t n;
 	bool searched;

@@ -40,8 +40,8 @@ uint64_t nnmodules__model(struct nnmodules *n, uint64_t root);
 /* Whether a root has a parameter or buffer, itself or in a module below. 0: none, as a loss; 1; or
  * -EAGAIN: not known now. */
 int nnmodules__has_tensors(struct nnmodules *n, uint64_t root);
-/* Tells which modules are in a model that nobody may call, as a parent whose methods call its
- * parts: module -> root. Takes the map; NULL: none. */
+/* Sets the root of each module's model: module -> root. A root is not seen if it is never called,
+ * only modules that its methods call. Takes the map; NULL: none. */
 void nnmodules__tell(struct nnmodules *n, struct map64 *roots);
 /* Sets the text before the names of the modules below a root: "teacher". 0 or -ENOMEM. */
 int nnmodules__set_front(struct nnmodules *n, uint64_t root, uint64_t type, const char *text);

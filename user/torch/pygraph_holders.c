@@ -37,6 +37,7 @@ static int index_edges(struct holders *h, const struct pygraph *g, const uint64_
 {
 	uint32_t from, to;
 	int err = index_of(h, 0, &from); /* no node */
+
 	for (size_t i = 0; !err && i < n; i++)
 		err = index_of(h, roots[i], &h->roots[i]);
 	for (size_t i = 0; !err && i < g->nedges; i++)
