@@ -26,6 +26,7 @@ class Live:
     def __init__(self, recording, truth, device):
         self.name = "cpu" if device == 0 else "cuda:0"
         self.truth = {int(key.split()[1]): t for key, t in truth.items() if key.split()[0] == self.name}
+        self.attributes = tuple(t["name"] + "." for t in self.truth.values() if t["category"] == "parameter" and t["name"])
         self.bytes, self.wrong, self.missed, self.first = collections.Counter(), [], [], False
         told, blocks = {}, {}
         with open(recording, "rb") as stream:
@@ -62,8 +63,9 @@ class Live:
                 size, category, name, want["category"], want["name"] or want.get("any")))
 
     def fits(self, name, want):
-        """If several nodes of the graph keep a block, any of them may be reported; a block without a name may have a variable's."""
-        if not want["name"] and name.startswith(("local ", "global ")):
+        """If several nodes of the graph keep a block, any of them may be reported; a block without a name may have a variable's, or
+        that of a parameter's attribute, such as a DTensor's mesh."""
+        if not want["name"] and name.startswith(("local ", "global ", *self.attributes)):
             return True
         return name.split(" and ")[0] in want["any"] if "any" in want else name == want["name"]
 

@@ -87,6 +87,10 @@ def check(condition, message, *args):
 
 
 def equal(got, expected, what):
+    if isinstance(got, list) and isinstance(expected, list) and len(got) + len(expected) > 8:
+        # Of long lists, what only one of them has.
+        only = [x for x in got if x not in expected], [x for x in expected if x not in got]
+        got, expected, what = (only[0], only[1], what + ", only in one") if any(only) else (got, expected, what)
     check(got == expected, "%s: got %r, expected %r", what, got, expected)
 
 
