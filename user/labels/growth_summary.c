@@ -151,15 +151,11 @@ static bool is_open(const struct trend *t)
 	return t->verdict == TREND_SHORT || t->verdict == TREND_UNSURE || t->verdict == TREND_GROWS;
 }
 
-/* Returns why "nothing grows" is not known, or NULL if it is known. */
-static const char *what_is_missing(const struct growth_summary *s, uint64_t lost)
+/* Returns what may grow in the steps that there are, or NULL: nothing. */
+static const char *what_is_uneven(const struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
 
-	if (lost)
-		return "events_lost";
-	if (g->observed < TREND_STEADY)
-		return g->clock == GROWTH_TIME ? "too_short" : "too_few_steps";
 	for (size_t i = 0; i < g->n; i++)
 		if (is_open(&g->lines[i].trend) && !(s->little && is_said(s, &g->lines[i].trend)))
 			return "uneven";
@@ -170,6 +166,18 @@ static const char *what_is_missing(const struct growth_summary *s, uint64_t lost
 			       (g->has_others && is_open(&g->others.trend))
 		       ? "uneven"
 		       : NULL;
+}
+
+/* Returns why "nothing grows" is not known, or NULL if it is known. */
+static const char *what_is_missing(const struct growth_summary *s, uint64_t lost)
+{
+	const struct growth *g = &s->growth;
+
+	if (lost)
+		return "events_lost";
+	if (g->observed < TREND_STEADY)
+		return g->clock == GROWTH_TIME ? "too_short" : "too_few_steps";
+	return what_is_uneven(s);
 }
 
 /*
@@ -240,6 +248,8 @@ int growth_summary__of(const struct model *m, const struct facts *f, size_t devi
 	s.ran_out = d.ooms;
 	choose_part(&s);
 	choose_larger(&s);
+	s.judged = s.growth.values >= TREND_MIN && s.growth.observed >= TREND_MIN;
+	s.may_grow = what_is_uneven(&s) || s.confidence != TREND_NONE;
 	if (s.clock == GROWTH_TIME && s.duration < KNOWN_NS) {
 		s.why = "too_short";
 	} else if (s.confidence != TREND_NONE) {
@@ -339,7 +349,7 @@ bool growth_summary__is_known(const struct growth_summary *s)
 
 bool growth_summary__has_text(const struct growth_summary *s)
 {
-	return growth_summary__is_known(s) || s->inside;
+	return growth_summary__is_known(s) || s->inside || s->judged;
 }
 
 bool growth_summary__is_finding(const struct growth_summary *s)
@@ -603,24 +613,59 @@ static void say_little(const struct growth_summary *s, char *buf, size_t size)
 		 words__location(where, &s->little->row, s->cwd, 200));
 }
 
+/* "43 steps", "40.0 s" */
+static const char *span(const struct growth_summary *s, char *buf, size_t size)
+{
+	char count[32];
+
+	if (s->clock == GROWTH_TIME)
+		return text__time(buf, size, s->duration);
+	snprintf(buf, size, "%s %s%s", text__count(count, sizeof(count), s->steps),
+		 growth_summary__unit(&s->growth), s->steps == 1 ? "" : "s");
+	return buf;
+}
+
+/* Says why growth is not known. */
+static void say_unknown(const struct growth_summary *s, bool brief, char buf[GROWTH_SUMMARY_TEXT])
+{
+	bool time = s->clock == GROWTH_TIME;
+	char length[64], record[40];
+
+	span(s, length, sizeof(length));
+	if (time)
+		strcpy(record, s->duration < KNOWN_NS ? "a minute" : "longer");
+	else
+		snprintf(record, sizeof(record), "%d", TREND_STEADY);
+	if (!strcmp(s->why, "events_lost"))
+		strcpy(buf, "growth not known: events were lost");
+	else if (!strcmp(s->why, "no_line"))
+		strcpy(buf, "growth not known: memory grew, but in no single line");
+	else if (!strcmp(s->why, "uneven"))
+		strcpy(buf, "growth not known: memory changes too unevenly");
+	else if (s->may_grow)
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "growth not known in %s: record %s", length,
+			 record);
+	else
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s (not sure: record %s)",
+			 brief ? "" : growth_summary__between(s->clock), length, record);
+}
+
 static void say_none(const struct growth_summary *s, bool brief, char buf[GROWTH_SUMMARY_TEXT])
 {
-	char count[32], time[24], inside[GROWTH_SUMMARY_TEXT] = "";
+	char length[64], inside[GROWTH_SUMMARY_TEXT] = "";
 
 	if (s->inside && !brief)
 		growth_summary__inside(&s->growth.inside, s->cwd, inside);
 	if (s->little && !brief)
 		say_little(s, inside, sizeof(inside));
-	if (s->verdict == GROWTH_VERDICT_UNKNOWN)
-		snprintf(buf, GROWTH_SUMMARY_TEXT, "%s", inside);
-	else if (s->clock == GROWTH_TIME)
-		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth in %s",
-			 text__time(time, sizeof(time), s->duration));
-	else
-		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s %ss%s%.1500s",
+	if (s->verdict != GROWTH_VERDICT_UNKNOWN)
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s%s%.1500s",
 			 brief ? "" : growth_summary__between(s->clock),
-			 text__count(count, sizeof(count), s->steps),
-			 growth_summary__unit(&s->growth), *inside ? ", but " : "", inside);
+			 span(s, length, sizeof(length)), *inside ? ", but " : "", inside);
+	else if (s->inside && !brief)
+		strcpy(buf, inside);
+	else
+		say_unknown(s, brief, buf);
 }
 
 /* True if the growing line is that of all blocks without a sampled stack. */

@@ -41,6 +41,8 @@ struct growth_summary {
 	/* GROWTH_VERDICT_UNKNOWN: "too_few_steps", "too_short", "uneven", "events_lost" or
 	 * "no_line". */
 	const char *why;
+	bool judged;   /* there are steps enough to say something, also where it is not known */
+	bool may_grow; /* something grew, however unevenly */
 	char device[16];
 	enum growth_clock clock;
 	uint64_t steps;	   /* whole steps, or calls; slices with GROWTH_TIME */
@@ -90,12 +92,13 @@ size_t growth_summary__models(const struct growth_name *n, size_t *at);
 bool growth_summary__in_models(const struct growth_line *l, const struct growth_name *n);
 /* Whether the verdict is known. */
 bool growth_summary__is_known(const struct growth_summary *s);
-/* Whether there is a verdict or growth within a step, so that there is something to say. */
+/* Whether there is a verdict, growth within a step or steps enough to say that none was seen. */
 bool growth_summary__has_text(const struct growth_summary *s);
 /* Whether memory grows, from step to step or within one: a line of its own in reports. */
 bool growth_summary__is_finding(const struct growth_summary *s);
 /*
- * Writes the verdict for people, clean: "no growth from step to step in 60 steps", or
+ * Writes the verdict for people, clean: "no growth from step to step in 120 steps", "no growth from
+ * step to step in 43 steps (not sure: record 100)", "growth not known: events were lost", or
  * "+16.0 KiB/step (1.90 MiB/min) at leaky.py:22 (train_step), held by history[*], confidence high;
  * full in about 3 h (5,700 steps)". Returns buf, as all functions here do that have one.
  */

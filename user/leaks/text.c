@@ -352,9 +352,13 @@ static const char *span(const struct page *p, const struct growth *g, char buf[L
 	return leaks__span(g, model__length(p->doc->model, p->doc->duration), buf, LEAKS_SPAN);
 }
 
-static void say_nothing(struct page *p, const struct growth *g)
+/* said: the sentence of other commands, or "". */
+static void say_nothing(struct page *p, const struct growth *g, const char *said)
 {
-	char range[24], sp[LEAKS_SPAN], slope[40], nothing[LEAKS_NOTHING];
+	bool narrowed = p->o->min_growth > GROWTH_SUMMARY_LEAST ||
+			p->o->min_confidence > GROWTH_SUMMARY_CONFIDENCE;
+	char range[24], sp[LEAKS_SPAN], slope[40], none[LEAKS_NOTHING + LEAKS_SPAN];
+	size_t len;
 
 	span(p, g, sp);
 	if (g->values < TREND_MIN)
@@ -370,12 +374,16 @@ static void say_nothing(struct page *p, const struct growth *g)
 				g->allocated.trend.verdict == TREND_GROWS ? "grows" : "may grow",
 				growth_summary__signed(slope, sizeof(slope), g->allocated.per_step),
 				growth_summary__unit(g), sp);
-	else
-		text__paragraph(p->out, p->width, "", "  ", "%s: %s, live at %s %ss within %s",
-				leaks__nothing(p->o, g->clock, nothing, sizeof(nothing)), sp,
+	else {
+		leaks__nothing(p->o, g->clock, none, sizeof(none));
+		len = strlen(none);
+		snprintf(none + len, sizeof(none) - len, " in %s", sp);
+		text__paragraph(p->out, p->width, "", "  ", "%s; live at %s %ss within %s",
+				*said && !narrowed ? said : none,
 				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
 				g->clock == GROWTH_REQUESTS ? "start" : "end",
 				text__bytes(range, sizeof(range), g->allocated.trend.range));
+	}
 }
 
 /* Names the line that grew most among those that cannot be judged: a job that is killed early shall
@@ -482,19 +490,22 @@ static bool is_wanted(const struct page *p, const struct growth_summary *s)
 	return t->grown >= p->o->min_growth && trend__counts(t, p->o->min_confidence);
 }
 
-/* The line that report, the live view and others print, too. */
-static int headline(struct page *p, size_t device)
+/* The sentence that report, the live view and others print, too. Prints it if it is a finding, or
+ * writes it to text. */
+static int headline(struct page *p, size_t device, char text[GROWTH_SUMMARY_TEXT])
 {
-	char text[GROWTH_SUMMARY_TEXT];
 	struct growth_summary s;
 	int err = growth_summary__of(p->doc->model, p->doc->facts, device, p->doc->duration, &s);
 
+	*text = '\0';
 	if (err)
 		return err == -EINVAL ? 0 : err;
+	growth_summary__say(&s, text);
 	if ((s.verdict == GROWTH_VERDICT_GROWS && is_wanted(p, &s)) ||
 	    (s.verdict == GROWTH_VERDICT_NONE && s.little))
-		text__paragraph(p->out, text__one_line(p->width), "", "  ", "Growth  %s",
-				growth_summary__say(&s, text));
+		text__paragraph(p->out, text__one_line(p->width), "", "  ", "Growth  %s", text);
+	if (growth_summary__is_finding(&s) || s.little)
+		*text = '\0';
 	growth_summary__free(&s);
 	return 0;
 }
@@ -517,7 +528,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	struct model_device d;
 	struct growth g;
 	size_t n, shown;
-	char sp[LEAKS_SPAN];
+	char sp[LEAKS_SPAN], said[GROWTH_SUMMARY_TEXT];
 	bool pool = false;
 	int err = growth__judge(p->doc->model, device, p->o->min_growth, &g);
 
@@ -528,7 +539,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	shown = p->o->top && p->o->top < n ? p->o->top : n;
 	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(),
 		leaks__heading(&g, model__length(p->doc->model, p->doc->duration), sp, sizeof(sp)));
-	err = headline(p, device);
+	err = headline(p, device, said);
 	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 		if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
 			sentence(p, &g, &g.lines[i]);
@@ -551,7 +562,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	if (pool || n) {
 		*found = true;
 	} else {
-		say_nothing(p, &g);
+		say_nothing(p, &g, said);
 		say_inside(p, &g, found);
 		say_lead(p, &g, !strcmp(d.name, "host"));
 	}

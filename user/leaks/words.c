@@ -66,9 +66,9 @@ const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, 
 	else if (large)
 		snprintf(buf, size, "nothing grew by %s (--min-growth)", b);
 	else if (sure)
-		snprintf(buf, size, "nothing grows with %s confidence (--min-confidence)", level);
+		snprintf(buf, size, "no growth with %s confidence (--min-confidence)", level);
 	else
-		snprintf(buf, size, "nothing grows%s", growth_summary__between(clock));
+		snprintf(buf, size, "no growth%s", growth_summary__between(clock));
 	return buf;
 }
 

@@ -21,7 +21,7 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
 /* Writes the length and its kind, for a heading: "60 requests, each a block of serve.py:41 on cpu",
  * "3.1 s in 155 equal slices (no steps)". */
 const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf, size_t size);
-/* Writes "nothing grows from step to step", or what does not: "nothing grew by 1.00 GiB
+/* Writes "no growth from step to step", or what does not: "nothing grew by 1.00 GiB
  * (--min-growth)". */
 #define LEAKS_NOTHING 120
 const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, char *buf,

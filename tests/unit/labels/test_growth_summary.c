@@ -79,14 +79,14 @@ static void says(struct world *w, const char *dev, const char *expected)
 	world__free(w);
 }
 
-static void is_unknown(struct world *w, const char *dev, const char *why)
+static void is_unknown(struct world *w, const char *dev, const char *why, const char *said)
 {
 	struct growth_summary s = judged(w, dev);
 
 	assert_int_equal(s.verdict, GROWTH_VERDICT_UNKNOWN);
 	assert_false(growth_summary__is_known(&s));
 	assert_string_equal(s.why, why);
-	assert_string_equal(text, "");
+	assert_string_equal(text, said);
 	growth_summary__free(&s);
 	world__free(w);
 }
@@ -340,15 +340,18 @@ static void test_healthy(void **state)
 	for (size_t i = 0; i < N(steps); i++) {
 		struct world w = watched();
 		uint32_t line = at_line(&w, 7);
-		char expected[64];
+		char expected[96];
 
 		for (int k = 0; k < steps[i]; k++) {
 			alloc(&w, CPU, 0x1000, MIB, line);
 			dealloc(&w, CPU, 0x1000, MIB);
 			step(&w, (k + 1) * STEP);
 		}
+		snprintf(expected, sizeof(expected),
+			 "no growth from step to step in %d steps (not sure: record 100)",
+			 steps[i]);
 		if (steps[i] < 100) {
-			is_unknown(&w, "cpu", "too_few_steps");
+			is_unknown(&w, "cpu", "too_few_steps", steps[i] < 10 ? "" : expected);
 			continue;
 		}
 		snprintf(expected, sizeof(expected), "no growth from step to step in %s steps",
@@ -434,13 +437,13 @@ static void test_unknown(void **state)
 	uint32_t line;
 
 	leak(&w, CPU, 5, MIB);
-	is_unknown(&w, "cpu", "too_few_steps");
+	is_unknown(&w, "cpu", "too_few_steps", "");
 
 	/* `leaks` has these with medium confidence: 12 steps, and calls of a model, which a
 	 * sequence of generation looks like. */
 	w = watched();
 	leak(&w, CPU, 12, MIB);
-	is_unknown(&w, "cpu", "too_few_steps");
+	is_unknown(&w, "cpu", "too_few_steps", "growth not known in 12 steps: record 100");
 	w = watched();
 	facts__set(w.f, "device.0.total", "1073741824");
 	leak(&w, CUDA(0), 12, MIB);
@@ -455,7 +458,8 @@ static void test_unknown(void **state)
 			alloc(&w, CPU, 0x100000 + i, MIB, line);
 		}
 		if (calls < 48)
-			is_unknown(&w, "cpu", "too_few_steps");
+			is_unknown(&w, "cpu", "too_few_steps",
+				   "growth not known in 40 calls: record 100");
 		else
 			says(&w, "cpu",
 			     "+1.00 MiB/call (29.30 GiB/min) at train.py:7 (train_step), "
@@ -472,7 +476,7 @@ static void test_unknown(void **state)
 		dealloc(&w, CPU, 0x10, KIB);
 		step(&w, (i + 1) * STEP);
 	}
-	is_unknown(&w, "cpu", "uneven");
+	is_unknown(&w, "cpu", "uneven", "growth not known: memory changes too unevenly");
 
 	w = watched();
 	line = at_line(&w, 7);
@@ -482,7 +486,7 @@ static void test_unknown(void **state)
 		step(&w, (i + 1) * STEP);
 	}
 	feed(&w, (struct event){ .kind = EVENT_LOST, .size = 5 });
-	is_unknown(&w, "cpu", "events_lost");
+	is_unknown(&w, "cpu", "events_lost", "growth not known: events were lost");
 }
 
 /* Without steps a minute is needed: loading a model grows for seconds. */
@@ -500,7 +504,8 @@ static void test_time(void **state)
 			says(&w, "cpu",
 			     "+600.0 KiB/min at train.py:7 (train_step), confidence high");
 		else
-			is_unknown(&w, "cpu", "too_short");
+			is_unknown(&w, "cpu", "too_short",
+				   "growth not known in 10.0 s: record a minute");
 	}
 }
 
@@ -515,7 +520,7 @@ static void test_time_of_a_window(void **state)
 		w.time = 90000 * MS + (k + 1) * 10 * MS - MS;
 		alloc(&w, CPU, 0x100000 + k, KIB, line);
 	}
-	is_unknown(&w, "cpu", "too_short");
+	is_unknown(&w, "cpu", "too_short", "growth not known in 10.0 s: record a minute");
 }
 
 static void test_json(void **state)

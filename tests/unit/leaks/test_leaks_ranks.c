@@ -263,7 +263,7 @@ static void test_when(void **state)
 	has(leaks(ranks[0], NULL), "\nGrowth  +");
 	o = leaks("--min-growth", "1G", "--min-confidence", "high", ranks[0], NULL);
 	has(o, "\nnothing grew by 1.00 GiB with high confidence (--min-growth, "
-	       "--min-confidence):\n  39 steps");
+	       "--min-confidence)\n  in 39 steps");
 	assert_null(strstr(o->out, "Growth  "));
 	assert_int_equal(leaks("--device", "cuda:7", ranks[0], ranks[1], NULL)->status,
 			 EXIT_UNUSABLE);

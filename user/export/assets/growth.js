@@ -5,11 +5,6 @@
 const Growth = (() => {
 	const { el } = Dom;
 	const { bytes, count, seconds } = Words;
-	// Why it is not known whether anything grows; docs/reference/report.md.
-	const WHY = {
-		uneven: "Growth cannot be judged: memory changes too unevenly.", events_lost: "Growth cannot be judged: events were lost.",
-		no_line: "Growth cannot be judged: memory grew, but in no single line.",
-	};
 	const SVG = "http://www.w3.org/2000/svg";
 	const REST = [
 		["stopped", "grew, then stopped"], ["released", "grew and shrank again"],
@@ -102,12 +97,10 @@ const Growth = (() => {
 		const box = el("section", { className: "growth" }, el("h3", {}, d.device, el("span", { className: "quiet", textContent: " · " + span(d, doc) })));
 		if (summary?.text)
 			box.append(el("p", {}, el("b", { textContent: summary.text.slice(0, 1).toUpperCase() + summary.text.slice(1) + "." })));
-		else if (!found && WHY[summary?.why])
-			box.append(el("p", { textContent: WHY[summary.why] }));
-		if (!found && few)
+		else if (!found && few)
 			box.append(el("p", {}, `${span(d, doc)} ${d.clock !== "time" && d.steps === 1 ? "is" : "are"} too few to judge growth. Record at least 20 steps, better 60.`), longer?.() ?? "");
-		else if (!found && /^too_/.test(summary?.why ?? ""))
-			box.append(el("p", {}, `Nothing was found that grows: live memory at the ends of ${d.clock === "time" ? "time slices" : unit(d) + "s"} stays within ${bytes(d.allocated.range)}. Record 100 steps to be sure.`));
+		if (!found && /^no growth/.test(summary?.text ?? ""))
+			box.append(el("p", { className: "quiet", textContent: `Live memory at the ends of ${d.clock === "time" ? "time slices" : unit(d) + "s"} stays within ${bytes(d.allocated.range)}.` }));
 		if (!found)
 			box.append(curve(d.allocated, d, doc) ?? "");
 		if (d.leaks?.length)

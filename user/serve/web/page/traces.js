@@ -15,11 +15,11 @@
 	// The sentence of the report, with the device if it is not the one whose peak is shown.
 	const growthText = (t, g) => (g.device && g.device !== t.summary.device ? g.device + ": " : "") + g.text;
 
-	// "grows 16.0 KiB/step", "no growth", or "" if it is not known.
+	// "grows 16.0 KiB/step", "no growth", "no growth (not sure)", or "" if it is not known.
 	function growthBadge(g) {
 		const rate = g.bytes_per_step ?? g.bytes_per_second;
 		if (g.verdict !== "grows" || !(rate > 0))
-			return g.verdict === "no_growth" ? "no growth" : "";
+			return g.verdict === "no_growth" ? "no growth" : /^no growth/.test(g.text) ? "no growth (not sure)" : "";
 		return `grows ${bytes(Math.round(rate))}/${g.clock === "calls" ? "call" : g.clock === "time" ? "second" : "step"}`;
 	}
 
