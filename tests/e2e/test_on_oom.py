@@ -5,6 +5,7 @@
 it."""
 import glob
 import os
+import re
 import shlex
 import subprocess
 
@@ -47,7 +48,7 @@ def test_a_thousand_times():
     whole, window = scratch("whole.mtr"), scratch("window.mtr")
     target = job()
     target.wait_line("^ready", 120)
-    recorders = [record(target.popen.pid, whole), record(target.popen.pid, window, "--on-oom")]
+    recorders = [record(target.popen.pid, whole), record(target.popen.pid, window, "--on-oom", "--oom-files", str(TIMES))]
     check(not os.path.exists(window), "written before anything happened")
     fails(target, TIMES, recorders)
     for recorder in recorders:
@@ -62,9 +63,46 @@ def test_a_thousand_times():
     doc, of_window = at_oom(window)
     equal(of_window, rows, "rows at the first time, from the flight recorder")
     # After a tenth of a second without a failure, as on a busy machine, the next one is in the next file.
-    more = [path for path in (scratch("window-2.mtr"), scratch("window-3.mtr")) if os.path.exists(path)]
+    more = glob.glob(scratch("window-*.mtr"))
     gpus = [device(doc, "cuda:0")] + [device(report(path, at="oom"), "cuda:0") for path in more]
     equal((sum(gpu["ooms"] for gpu in gpus), [gpu["drift"] for gpu in gpus]), (TIMES, [0] * len(gpus)), "of the window")
+
+
+RETRIES = """import sys, torch
+class Net(torch.nn.Module):
+    def forward(self, n):
+        kept = [torch.empty(n << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
+        return torch.empty(90 << 30, dtype=torch.uint8, device="cuda")
+
+net, failed = Net(), []
+torch.empty(1, device="cuda")
+print("ready", flush=True)
+sys.stdin.readline()
+for n in 4, 2, 1:
+    try:
+        net(n)
+    except torch.OutOfMemoryError as e:
+        failed.append(e)
+print("caught", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_kept_exceptions():
+    """A program that tries again with less, and keeps the exceptions: they hold what the failed calls made, and the report says so."""
+    path = scratch("kept.mtr")
+    target = spawn([python(), "-c", RETRIES], stdin=subprocess.PIPE, env=on_dry_run())
+    target.wait_line("^ready", 120)
+    recorder = record(target.popen.pid, path)
+    target.send("go\n")
+    target.wait_line("^caught", 60)
+    own(path)
+    words = "48.00 MiB of it are of calls that failed, the last at .* exception (here global failed[*])"
+    pattern = ".*".join(map(re.escape, words.split(".*")))
+    harness.until(lambda: re.search(pattern, " ".join(harness.tool("report", path)[1].split())), "the exceptions in the report", 60)
+    target.popen.stdin.close()
+    equal(recorder.wait(60), 0, "exit code of record")
+    equal([oom["kept"] >> 20 for oom in device(report(path), "cuda:0")["out_of_memory"]], [0, 32, 48], "kept of the calls before")
 
 
 def test_none():

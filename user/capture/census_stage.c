@@ -44,6 +44,7 @@
 #define TORN_FIRST 8	      /* torn first readings that are repeated soon */
 #define NEAR_END 100000000ULL /* ns, and twice the last reading, before the last step */
 #define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
+#define OOMS_READ 3  /* out-of-memory errors that readings follow at once */
 #define STEPS_ALL 4  /* steps before the first reading of all tensors in a dry run */
 #define FREED_MAX (1u << 20) /* addresses freed during one reading that are kept */
 
@@ -101,6 +102,8 @@ struct census_stage {
 	bool maybe_brief;	 /* a child process, which may end before a reading after EVERY */
 	bool host_only;		 /* tensors cannot be read, but host memory can */
 	bool late;		 /* the reading before the last of the requested steps was begun */
+	bool ran_out;		 /* out of memory since the last reading began */
+	unsigned ooms_read;	 /* readings after that */
 	unsigned readings, torn, holders_cut;
 	uint64_t lasting;   /* census_state__lasting() of the last reading */
 	unsigned unchanged; /* readings in a row with the same */
@@ -561,6 +564,13 @@ static bool is_early_due(const struct census_stage *c)
 	return c->d->steps != c->steps_read && c->steps_read < STEPS_READ;
 }
 
+/* What holds the memory is known soon after an out-of-memory error, or never: the program ends, or
+ * tries something else. */
+static bool is_oom_due(const struct census_stage *c, uint64_t now)
+{
+	return c->ran_out && (c->ooms_read < OOMS_READ || now >= c->next_read);
+}
+
 /* Readings of the host memory need all tensors. They take a thousandth of the time in the long run,
  * apart from those that come with a reading of all tensors for other reasons. */
 static bool is_host_due(const struct census_stage *c, uint64_t now)
@@ -606,7 +616,7 @@ static bool is_data_worker(const struct census_stage *c)
 static bool is_due(const struct census_stage *c, uint64_t now)
 {
 	return now >= c->next_read || (c->d->opts->dry_run && is_all_due(c, now)) ||
-	       is_early_due(c);
+	       is_early_due(c) || is_oom_due(c, now);
 }
 
 /* Begins a reading of the host memory alone. */
@@ -634,7 +644,10 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 		c->next_read = EVERY;
 		return;
 	}
-	all = first || near_end || is_all_due(c, now) || is_early_due(c) || is_host_due(c, now);
+	all = first || near_end || is_all_due(c, now) || is_early_due(c) || is_host_due(c, now) ||
+	      c->ran_out;
+	c->ooms_read += c->ran_out;
+	c->ran_out = false;
 	if (all) {
 		c->next_all_steps = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
 		c->next_all = now > EVERY ? 2 * now : EVERY;
@@ -831,6 +844,7 @@ static int on_event(struct sink *sink, const struct event *e)
 	struct census_stage *c = (struct census_stage *)sink;
 	int err = roles__see(&c->roles, e);
 
+	c->ran_out |= e->kind == EVENT_OOM;
 	return err ? err : c->next->event(c->next, e);
 }
 

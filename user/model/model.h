@@ -451,6 +451,10 @@ struct model_oom {
 	 * what this process took and returned since. */
 	bool left_known;
 	uint64_t left;
+	/* Bytes that earlier calls of the model allocated in forward, which ran out of memory, too,
+	 * the last of them at kept_time, and that are still live. 0: none. */
+	uint64_t kept, kept_time;
+	uint64_t seq, begun, ended; /* the event's number; calls begun and ended before it */
 	uint32_t thread, stack, node;
 	uint8_t walk;
 	enum phase phase;

@@ -6,8 +6,11 @@
 #include <stdlib.h>
 
 #include "model/attribution.h"
+#include "model/blocks.h"
+#include "model/category.h"
 #include "model/device.h"
 #include "model/state.h"
+#include "model/steps.h"
 
 #define OOMS_FIRST 8
 #define OOMS_LAST 8
@@ -33,6 +36,63 @@ static int oom__gap(struct model *m, size_t device, struct model_oom *o)
 	o->largest_gap = s.largest_gap;
 	model__free_segments(&s);
 	return 0;
+}
+
+/* True for a block that only a call needs which has failed. */
+static bool is_of_failed(const struct model *m, const struct dev *dev, uint64_t addr,
+			 const struct rec *rec, const struct model_oom *now)
+{
+	const struct stamp *s = &dev->life.stamps[rec->stamp];
+	uint64_t n = now->number < OOMS_FIRST + OOMS_LAST ? now->number : OOMS_FIRST + OOMS_LAST;
+	bool failed = false;
+
+	if (rec->older || s->phase != PHASE_FORWARD)
+		return false;
+	for (uint64_t i = 0; i < n && !failed; i++) {
+		const struct model_oom *o = &dev->ooms[i];
+
+		/* Inside one call, a program may try again with less. */
+		failed = o->begun < now->begun && rec->born <= o->seq &&
+			 s->calls == (uint32_t)o->ended;
+	}
+	if (!failed)
+		return false;
+	switch (category__of_block(m, dev, addr, rec, false)) {
+	case CATEGORY_UNKNOWN:
+	case CATEGORY_ACTIVATION:
+	case CATEGORY_TEMPORARY:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Finds what failed calls hold still, because something keeps their exceptions. last: the out of
+ * memory before. */
+static void oom__kept(struct model *m, struct dev *dev, const struct model_oom *last,
+		      struct model_oom *o)
+{
+	uint64_t addr, i, blocks = dev->pub.live_blocks * (OOMS_FIRST + OOMS_LAST);
+	size_t pos = 0;
+
+	o->seq = m->seq;
+	o->begun = m->steps.begun;
+	o->ended = m->steps.n[STEP_CALL];
+	if (!last || o->begun == last->begun || m->oom_work + blocks > GAP_WORK + m->seq)
+		return;
+	m->oom_work += blocks;
+	o->kept_time = last->time;
+	while (map64__next(dev->blocks.at, &pos, &addr, &i)) {
+		const struct rec *rec = &dev->blocks.recs[i];
+
+		if (is_of_failed(m, dev, addr, rec, o))
+			o->kept += m->sites.all[rec->site].size;
+	}
+}
+
+static size_t place(uint64_t nr)
+{
+	return nr < OOMS_FIRST ? nr : OOMS_FIRST + (nr - OOMS_FIRST) % OOMS_LAST;
 }
 
 int oom__event(struct model *m, struct dev *dev, const struct event *e)
@@ -72,7 +132,8 @@ int oom__event(struct model *m, struct dev *dev, const struct event *e)
 	err = oom__gap(m, i, &o);
 	if (err)
 		return err;
-	dev->ooms[nr < OOMS_FIRST ? nr : OOMS_FIRST + (nr - OOMS_FIRST) % OOMS_LAST] = o;
+	oom__kept(m, dev, nr ? &dev->ooms[place(nr - 1)] : NULL, &o);
+	dev->ooms[place(nr)] = o;
 	return 0;
 }
 
@@ -86,7 +147,7 @@ bool model__oom(const struct model *m, size_t device, size_t i, struct model_oom
 		return false;
 	if (i >= OOMS_FIRST) {
 		nr = n - (kept - i);
-		i = OOMS_FIRST + (nr - OOMS_FIRST) % OOMS_LAST;
+		i = place(nr);
 	}
 	*ret = dev->ooms[i];
 	return true;

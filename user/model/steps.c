@@ -109,6 +109,7 @@ int steps__call(struct model *m, const struct event *e)
 		for (uint32_t d = 0; d < m->ndevs; d++)
 			m->devs[d]->step_peak[STEP_CALL] = m->devs[d]->pub.allocated;
 	}
+	m->steps.begun++;
 	m->steps.caller = t;
 	m->steps.call_module = e->module;
 	m->steps.call_last = e->time;

@@ -26,7 +26,8 @@ struct steps {
 	uint32_t cap[STEP_KINDS];
 	uint64_t n[STEP_KINDS];
 	uint64_t last_end[STEP_KINDS];
-	bool called; /* an EVENT_CALL came */
+	bool called;	/* an EVENT_CALL came */
+	uint64_t begun; /* number of them */
 	/* The call under way, the last one that began; NULL: none. call_last: time of the last
 	 * event inside it. */
 	struct thread_state *caller;

@@ -270,6 +270,7 @@ void report_json__ooms(struct json *j, const struct report_doc *doc, size_t devi
 				   o.left_known || (all && o.used_known && o.used <= all),
 				   o.left_known ? o.left : all - o.used);
 		json__bool(j, "driver_free_counts_others", o.left_known);
+		json__uint(j, "kept", o.kept);
 		json__string(j, "phase", phase__name(o.phase));
 		if (model__stack_line(doc->model, o.stack, doc->which_line, &line)) {
 			json__string(j, "file", line.file);

@@ -10,6 +10,7 @@
 
 #include "labels/ending.h"
 #include "labels/growth_summary.h"
+#include "labels/kept_error.h"
 #include "labels/words.h"
 #include "lib/text.h"
 #include "memtrace.h"
@@ -299,11 +300,13 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 	fputc('\n', out);
 }
 
-/* Prints the first out of memory, and at such a moment the last one as well. */
+/* Prints the first out of memory. At such a moment, and if an earlier call's memory was kept until
+ * then, prints the last one as well. */
 static void print_ooms(FILE *out, const struct model *m, size_t i, const struct model_device *d,
 		       const struct facts *f, const struct report_text_opts *o)
 {
 	struct model_oom first, last;
+	char text[KEPT_ERROR_TEXT];
 	size_t n = 0;
 
 	if (!model__oom(m, i, 0, &first))
@@ -311,8 +314,14 @@ static void print_ooms(FILE *out, const struct model *m, size_t i, const struct 
 	print_oom(out, m, d, &first, f, o);
 	while (model__oom(m, i, n, &last))
 		n++;
-	if (last.number && o->at == AT_OOM)
+	if (!last.number)
+		return;
+	kept_error__say(m, i, text, sizeof(text));
+	if (o->at == AT_OOM || *text)
 		print_oom(out, m, d, &last, f, o);
+	if (*text)
+		text__paragraph(out, text__prose(report_text__width(out, o)), "  ", "  ", "%s",
+				text);
 }
 
 static void print_all(FILE *out, const struct model *m, const struct report_text_opts *o)

@@ -605,6 +605,43 @@ static void test_compiled_code(void **state)
 	world__free(&w);
 }
 
+/* A call runs out of memory, and the next one, too: what the first allocated in forward stays.
+ * Outputs, weights and what the call under way has do not count. */
+static void test_kept_by_an_error(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t net = module(&w, "", "Net", "Net"), forward = stack_in(&w, FORWARD, net, 1),
+		 other = stack_in(&w, OTHER, 0, 2);
+	struct model_oom o;
+
+	alloc(&w, CUDA(0), 0x1000, 1000, other);
+	for (int i = 0; i < 3; i++) {
+		if (i == 2) { /* the next exception replaced the first */
+			dealloc(&w, CUDA(0), 0x4000, 400);
+			dealloc(&w, CUDA(0), 0x5000, 50);
+		}
+		alloc(&w, CUDA(0), 0x2000 + i, 20, other); /* an input */
+		/* The first call of a module is not known as one. */
+		feed(&w, (struct event){ .kind = i ? EVENT_CALL : EVENT_ENTER, .module = net });
+		alloc(&w, CUDA(0), 0x4000 + i, 400, forward);
+		alloc(&w, CUDA(0), 0x5000 + i, 50, forward);
+		oom(&w, CUDA(0), 1 << 20);
+		/* Without room for all of it, the call tries again with less. */
+		if (!i)
+			oom(&w, CUDA(0), 1 << 10);
+		else
+			dealloc(&w, CUDA(0), 0x5000 + i, 50);
+	}
+	model__finish(w.m, w.time);
+	for (int i = 0; i < 4; i++) {
+		static const uint64_t kept[] = { 0, 0, 450, 400 };
+
+		assert_true(model__oom(w.m, 0, i, &o));
+		assert_int_equal(o.kept, kept[i]);
+	}
+	world__free(&w);
+}
+
 static void test_random(void **state)
 {
 	for (unsigned seed = 1; seed <= 60; seed++)
@@ -617,7 +654,8 @@ int main(void)
 		cmocka_unit_test(test_training),      cmocka_unit_test(test_no_optimizer),
 		cmocka_unit_test(test_inference),     cmocka_unit_test(test_before_attach),
 		cmocka_unit_test(test_no_totals),     cmocka_unit_test(test_not_for_a_later_block),
-		cmocka_unit_test(test_compiled_code), cmocka_unit_test(test_random),
+		cmocka_unit_test(test_compiled_code), cmocka_unit_test(test_kept_by_an_error),
+		cmocka_unit_test(test_random),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
