@@ -5,6 +5,7 @@
 who is missing, and the time and memory for 4,096 of them."""
 import json
 import os
+import re
 import subprocess
 import time
 
@@ -86,6 +87,33 @@ def test_hosts_of_the_index():
     code, out, err = tool("report", folder)
     check(code == 0 and "  rank 10 on gpu-1\\x1b: 300.00 MiB more at odd.py:42" in out, "report: %d %s %s", code, out, err)
     equal([r["host"] for r in document(folder)["recordings"]], ["gpu-%d\x1b" % (n // 8) if n < 24 else "node3" for n in range(32)], "in JSON")
+
+
+def test_page():
+    """The page of ranks has the rows of the text: by line, over roles and phases, with the same figures."""
+    folder = os.path.join(REPO, "tests", "data", "guide", "job")
+    code, html, err = tool("report", "--format", "html", folder)
+    equal((code, err), (0, ""), "page")
+    page = json.loads(html.split('id="head">', 1)[1].split("</script>", 1)[0])
+    code, out, err = tool("report", folder, prefix=("env", "COLUMNS=200"))
+    equal((code, err), (0, ""), "text")
+    said = [line for line in re.findall("^  rank .*", out, re.M) if " more (" in line or " less (" in line or " more at" in line or " less at" in line]
+    check(len(said) >= 2, "text:\n%s", out)
+    equal(len(page["outliers"]), len(said), "differences in page and text")
+    rows = {r["index"]: r for r in page["rows"]}
+    for o, line in zip(page["outliers"], said):
+        check(line.startswith("  rank %d" % page["recordings"][o["recording"]]["rank"]), "order: %s, %s", o, line)
+        figures = [f for f in (abs(o["difference"]), o["bytes"], o["others_median"])]
+        equal([amount(b) for b in figures], re.findall(r"\d+(?:\.\d+)? (?:B|[KMG]iB)", line), "figures of %s" % line)
+        row = rows.get(o["row"])
+        check(" in all: " in line if row is None else "%s:%d (" % (os.path.basename(row["file"]), row["line"]) in line, "row %s: %s", row, line)
+        check(row is None or not {"phase", "category", "module"} & set(row), "keys: %s", row)
+
+
+def amount(n):
+    if n < 1024:
+        return "%d B" % n
+    return "%.1f KiB" % (n / 1024) if n < MIB else "%.2f MiB" % (n / MIB) if n < 1024 * MIB else "%.2f GiB" % (n / MIB / 1024)
 
 
 def test_order_of_ranks():

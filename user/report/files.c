@@ -490,7 +490,7 @@ int report_files__print(const struct report_files *args)
 	const struct ranks_opts ro = {
 		.by = args->by,
 		.split = args->split,
-		.words = args->format == REPORT_AS_TEXT,
+		.words = args->format == REPORT_AS_TEXT || args->format == REPORT_AS_HTML,
 		.which_line = args->which_line,
 		.at = args->at.at,
 		.select = args->select,

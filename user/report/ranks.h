@@ -135,7 +135,7 @@ struct rank_line {	   /* equal rows of several recordings */
 struct ranks_opts {
 	enum group by; /* any but BY_STACK */
 	unsigned split;
-	bool words; /* for text: rows by place, over modules, phases and categories */
+	bool words; /* for people: rows by place, over modules, phases and categories */
 	enum frame_choice which_line;
 	enum moment at;
 	const struct report_select *select;

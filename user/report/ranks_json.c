@@ -68,7 +68,7 @@ static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 
 static void put_words(struct json *j, const struct ranks_opts *o, const struct row *r)
 {
-	unsigned of = words__speaks_of(o->by, o->split);
+	unsigned of = o->words && !o->split ? 1U << o->by : words__speaks_of(o->by, o->split);
 
 	if (of & 1U << BY_LINE) {
 		json__string(j, "file", r->file);

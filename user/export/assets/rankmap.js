@@ -46,15 +46,15 @@ const RankMap = (() => {
 	// What the document says about each recording, in the order of the grid.
 	function cells(doc) {
 		const rows = new Map(doc.rows.map(r => [r.index, r])), all = doc.recordings.map((r, i) => ({ ...r, i, says: [], label: doc.one_job && r.rank !== null ? `rank ${r.rank}` : r.recording }));
+		const others = doc.recordings.length === 2 ? "the other has" : "the others’ median is";
 		for (const o of doc.outliers) {
-			const row = o.row === null ? null : rows.get(o.row), more = o.difference > 0;
+			const row = o.row === null ? null : rows.get(o.row), percent = o.others_median ? ` (${(100 * Math.abs(o.difference) / o.others_median).toFixed(0)} %)` : "";
 			all[o.recording].differs = true;
-			all[o.recording].says.push(row ? `${bytes(Math.abs(o.difference))} ${more ? "more" : "less"} at ${place(row)}: ${bytes(o.bytes)}, others ${bytes(o.others_median)}` :
-				`${bytes(Math.abs(o.difference))} ${more ? "more" : "less"} in all: ${bytes(o.bytes)}, others ${bytes(o.others_median)}`);
+			all[o.recording].says.push(`${bytes(Math.abs(o.difference))} ${o.difference > 0 ? "more" : "less"}${percent} ${row ? "at " + place(row) : "in all"}: ${bytes(o.bytes)}, ${others} ${bytes(o.others_median)}`);
 		}
 		for (const o of doc.step_outliers) {
 			all[o.recording].differs = true;
-			all[o.recording].says.push(`${o.step_time > o.others_median ? "slower" : "faster"}: ${duration(o.step_time)} a step, others ${duration(o.others_median)}`);
+			all[o.recording].says.push(`${o.step_time > o.others_median ? "slower" : "faster"}: ${duration(o.step_time)} a step, ${others} ${duration(o.others_median)}`);
 		}
 		const shown = all.filter(r => !r.worker);
 		if (!doc.one_job)
@@ -92,7 +92,7 @@ const RankMap = (() => {
 		const group = r.group === null || r.group === undefined ? null : doc.groups[r.group];
 		const alike = group?.recordings.filter(i => i !== r.i).map(i => doc.recordings[i].rank ?? i);
 		return [named(r), `${bytes(r.allocated)} ${moment(doc)}`, r.says.length ? some(r.says).join("; ") : "not different from the others",
-			grows(r)?.text ?? (growth(r) === 0 ? "no growth" : "growth not known"), r.step_time ? `${duration(r.step_time)} a step` : null,
+			grows(r)?.text ?? (growth(r) === 0 ? "no growth" : r.growth.find(g => g.verdict === "unknown" && g.text)?.text ?? "growth not known"), r.step_time ? `${duration(r.step_time)} a step` : null,
 			doc.one_job && alike ? (alike.length ? `allocates like ${alike.length === 1 ? "rank" : "ranks"} ${ranges(alike)}` : "no other rank allocates like it") : null].filter(Boolean);
 	}
 
@@ -311,11 +311,21 @@ const RankMap = (() => {
 			...(empty ? [el("li", {}, el("i", { className: "absent" }), empty)] : []), ...(map.node ? [el("li", { textContent: `a block is a node of ${map.node} ranks` })] : []));
 	}
 
-	// The list of those that differ. open(recording): one was chosen.
+	// "Growth in ranks 1-3; most in rank 2: +32.0 KiB/step at train.py:7", "No growth.", or "" if it is not known.
+	function growing(all) {
+		const known = all.filter(r => !r.absent), most = known.filter(grows).sort((a, b) => grows(b).bytes_per_step - grows(a).bytes_per_step);
+		if (!most.length)
+			return known.every(r => growth(r) === 0) ? "No growth." : "";
+		const [first] = most, ranks = most.every(r => /^rank /.test(r.label)) ? `${most.length > 1 ? "ranks" : "rank"} ${ranges(most.map(r => r.rank))}` : most.length > 1 ? `${count(most.length)} recordings` : named(first);
+		return `Growth in ${ranks}${most.length > 1 ? `; most in ${named(first)}` : ""}: ${grows(first).text}`;
+	}
+
+	// What grows, and the list of those that differ. open(recording): one was chosen.
 	function differ(box, map, open) {
+		const grown = growing(map.cells);
 		const all = map.cells.map((r, i) => [r, i]).filter(([r]) => r.differs);
 		const item = ([r, i]) => el("li", {}, el("a", { href: "#", textContent: named(r), onfocus: () => map.mark(i), onclick: e => { e.preventDefault(); open(r); } }), ...some(r.says).map(w => el("span", { textContent: w })));
-		box.replaceChildren(...all.slice(0, LISTED).map(item), ...(all.length ? [] : [el("li", { className: "quiet", textContent: "No rank differs from the others by more than the report’s limits." })]),
+		box.replaceChildren(...(grown ? [el("li", { className: "growing", textContent: grown })] : []), ...all.slice(0, LISTED).map(item), ...(all.length ? [] : [el("li", { className: "quiet", textContent: "No rank differs from the others by more than the report’s limits." })]),
 			...(all.length > LISTED ? [el("li", { className: "quiet", textContent: Words.more(all.length - LISTED, "rank") })] : []));
 	}
 
