@@ -156,6 +156,31 @@ def test_text():
         check(words in out, "no '%s' in\n%s", words, out)
 
 
+MAPS = """
+import mmap, os, sys
+files = [os.memfd_create("torch_%d" % i) for i in range(3)]
+for f in files:
+    os.ftruncate(f, 4 << 20)
+kept = [mmap.mmap(f, 4 << 20) for f in files + files[:1]]
+if os.fork():
+    kept.append(mmap.mmap(-1, 8 << 20))
+    print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_untouched_shared_memory():
+    """Shared memory that processes map and have not touched is in no RSS: its files count once."""
+    p = spawn([python("main"), "-c", MAPS])
+    p.wait_line("^ready", 60)
+    command = ("dump", "-p", str(p.pid), "--device", "host", "--children")
+    code, out, err = tool(*command, "--format", "json", root=True)
+    check(code == 0, "dump ended with %d: %s", code, err)
+    equal(json.loads(out)["host"]["shared_mapped"], {"files": 4, "bytes": 20 << 20}, "shared memory")
+    code, out, err = tool(*command, root=True)
+    check(code == 0 and "shared memory: 20.00 MiB in 4 files that the processes map" in out, "text: %d %s%s", code, out, err)
+
+
 def test_no_python():
     """A process without Python has a ledger, too."""
     p = spawn(["sleep", "60"])

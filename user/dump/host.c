@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "census/census.h"
+#include "lib/map64.h"
 #include "process/descendants.h"
 #include "process/proc.h"
 #include "python/python.h"
@@ -40,6 +41,38 @@ static int read_tensors(const struct python *py, struct host_storage **ret, size
 	return *ret ? 0 : -ENOMEM;
 }
 
+/* Shared memory as in the ledger, if it has a file. */
+static bool is_shared_file(const struct map *m)
+{
+	return m->shared && m->inode &&
+	       (!strncmp(m->path, "/dev/shm/", 9) || !strncmp(m->path, "/memfd:", 7) ||
+		!strncmp(m->path, "/SYSV", 5) || !strcmp(m->path, "/dev/zero"));
+}
+
+int dump_shared__add(struct dump_shared *s, const struct maps *m)
+{
+	uint64_t key, bytes, old;
+	bool had;
+
+	if (!s->seen)
+		s->seen = map64__new();
+	for (size_t i = 0; s->seen && i < m->n; i++) {
+		const struct map *x = &m->v[i];
+
+		if (!is_shared_file(x))
+			continue;
+		key = x->inode ^ ((uint64_t)x->dev_major << 52 | (uint64_t)x->dev_minor << 32);
+		bytes = x->end - x->start;
+		if (map64__get(s->seen, key, &old) && old >= bytes)
+			continue;
+		if (map64__swap(s->seen, key, bytes, &had, &old))
+			return -ENOMEM;
+		s->files += !had;
+		s->bytes += bytes - (had ? old : 0);
+	}
+	return s->seen ? 0 : -ENOMEM;
+}
+
 int dump_host__read(const struct proc *p, const struct python *py, bool proportional,
 		    struct dump_host_process *ret)
 {
@@ -70,7 +103,7 @@ int dump_host__read(const struct proc *p, const struct python *py, bool proporti
 	return err;
 }
 
-static int read_child(pid_t pid, struct dump_host_process *ret)
+static int read_child(pid_t pid, struct dump_host_process *ret, struct dump_shared *shared)
 {
 	struct proc *p = proc__open(pid);
 	struct python *py = NULL;
@@ -80,7 +113,7 @@ static int read_child(pid_t pid, struct dump_host_process *ret)
 
 	if (!err) {
 		py = python__open(p, &m, &why);
-		err = dump_host__read(p, py, true, ret);
+		err = dump_host__read(p, py, true, ret) ?: dump_shared__add(shared, &m);
 	}
 	python__free(py);
 	maps__free(&m);
@@ -94,15 +127,19 @@ int dump_host__read_all(const struct proc *p, const struct python *py, bool tree
 	pid_t pids[MAX_CHILDREN], parents[MAX_CHILDREN];
 	size_t n = tree ? descendants__descendants(proc__pid(p), pids, parents, MAX_CHILDREN) : 0;
 	struct dump_host d = { .tree = tree };
+	struct maps m = { 0 };
 	int err;
 
 	d.v = calloc(n + 1, sizeof(*d.v));
 	if (!d.v)
 		return -ENOMEM;
 	err = dump_host__read(p, py, tree, &d.v[0]);
+	if (!err && !proc__maps(p, &m))
+		err = dump_shared__add(&d.shared, &m);
+	maps__free(&m);
 	d.n = 1;
 	for (size_t i = 0; i < n && !err; i++) {
-		err = read_child(pids[i], &d.v[d.n]);
+		err = read_child(pids[i], &d.v[d.n], &d.shared);
 		d.n += !err;
 		d.skipped += err && err != -ENOMEM;
 		err = err == -ENOMEM ? err : 0;
@@ -121,5 +158,6 @@ int dump_host__read_all(const struct proc *p, const struct python *py, bool tree
 void dump_host__free(struct dump_host *d)
 {
 	free(d->v);
+	map64__free(d->shared.seen);
 	*d = (struct dump_host){ 0 };
 }

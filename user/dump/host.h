@@ -9,6 +9,8 @@
 
 #include "hostmem/hostmem.h"
 
+struct map64;
+struct maps;
 struct proc;
 struct python;
 
@@ -20,10 +22,21 @@ struct dump_host_process {
 	char why[160];	  /* why tensors are not known; "": they are */
 };
 
+/* Files of shared memory that processes map, each once. Pages that none of them has touched are in
+ * no RSS. */
+struct dump_shared {
+	uint64_t files, bytes; /* bytes: of the largest mapping of each file */
+	struct map64 *seen;    /* private: number of the file -> its bytes */
+};
+
+/* Adds the files of one process's mappings. 0 or -ENOMEM. */
+int dump_shared__add(struct dump_shared *s, const struct maps *m);
+
 struct dump_host {
 	struct dump_host_process *v; /* the process, then its children */
 	size_t n, skipped;	     /* skipped: children that ended or cannot be read */
 	struct host_ledger sum;	     /* of the tree, with children; otherwise of the process */
+	struct dump_shared shared;
 	bool tree;
 };
 

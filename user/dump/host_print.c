@@ -58,6 +58,27 @@ static void processes_text(FILE *out, const struct dump_host *d, size_t columns)
 				d->skipped == 1 ? "" : "es");
 }
 
+#define UNTOUCHED (UINT64_C(1) << 20) /* bytes of shared memory in no RSS: worth a line */
+
+static void shared_text(FILE *out, const struct dump_host *d, size_t columns)
+{
+	uint64_t resident = 0;
+	char mapped[24], bytes[24], n[32];
+
+	for (unsigned i = HOST_SHARED_LOADER; i <= HOST_SHARED; i++)
+		resident += d->sum.sheet.part[i].bytes;
+	if (d->shared.bytes < resident + UNTOUCHED)
+		return;
+	text__paragraph(out, columns, "", "  ",
+			"shared memory: %s in %s file%s that %s map%s, %s of it resident there. "
+			"Pages that a process maps and has not touched, such as tensors from "
+			"another process, are in no RSS; the control group counts them.",
+			text__bytes(mapped, sizeof(mapped), d->shared.bytes),
+			text__count(n, sizeof(n), d->shared.files), d->shared.files == 1 ? "" : "s",
+			d->n > 1 ? "the processes" : "the process", d->n > 1 ? "" : "s",
+			text__bytes(bytes, sizeof(bytes), resident));
+}
+
 int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 {
 	const struct host_ledger *l = &d->sum;
@@ -76,6 +97,7 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 	err = host_words__table(out, &l->sheet, columns);
 	if (err)
 		return err;
+	shared_text(out, d, prose);
 	if (d->tree) {
 		processes_text(out, d, prose);
 	} else {
@@ -178,6 +200,10 @@ int dump_host__json(FILE *out, const struct dump_host *d)
 	json__uint(j, "bytes", d->sum.sheet.part[HOST_TOTAL].bytes);
 	host_words__json(j, &d->sum.sheet);
 	group_json(j, &d->sum.group);
+	json__open_object(j, "shared_mapped");
+	json__uint(j, "files", d->shared.files);
+	json__uint(j, "bytes", d->shared.bytes);
+	json__close_object(j);
 	json__close_object(j);
 	json__open_array(j, "processes");
 	for (size_t i = 0; i < d->n; i++)
