@@ -399,6 +399,15 @@ static void read_mp(const struct host_reading *r)
 	m->mapped_known = at && !proc__read(r->proc, at, w, sizeof(w)) && is_mp(w, at, &m->mapped);
 }
 
+bool host_glibc__is_heap(const struct host_reading *r, const struct map *m)
+{
+	size_t i = host_spans__after(&r->claims, m->start);
+
+	return r->l->malloc.known && m->start % HEAP_MAX == 0 && m->end - m->start <= HEAP_MAX &&
+	       host_places__anonymous(m) && i < r->claims.n && r->claims.v[i].start == m->start &&
+	       r->claims.v[i].part == HOST_MALLOC;
+}
+
 int host_glibc__read(struct host_reading *r)
 {
 	bool lists = !r->o->brief && !heap_is_swapped(r);

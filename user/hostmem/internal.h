@@ -81,6 +81,9 @@ int host_pinned__read(struct host_reading *r);
 int host_pinned__add_up(struct host_reading *r);
 int host_pymalloc__read(struct host_reading *r);
 int host_glibc__read(struct host_reading *r);
+/* Whether a mapping is a heap of a non-main arena, so that all of it is malloc's: the arena may
+ * have shrunk since the mappings were read. After the claims are resolved. */
+bool host_glibc__is_heap(const struct host_reading *r, const struct map *m);
 /* Finds chunks with mappings of their own; after all other claims are resolved. */
 int host_glibc__find_mapped(struct host_reading *r);
 int host_places__find_stacks(struct host_reading *r);

@@ -93,7 +93,7 @@ static uint8_t part_of(const struct host_reading *r, size_t i)
 		return HOST_LIBRARIES; /* [vdso], [vvar] */
 	if (!strcmp(m->path, "[stack]"))
 		return HOST_STACKS;
-	if (!strcmp(m->path, "[heap]") && r->l->malloc.known)
+	if ((!strcmp(m->path, "[heap]") && r->l->malloc.known) || host_glibc__is_heap(r, m))
 		return HOST_MALLOC;
 	return HOST_UNKNOWN;
 }

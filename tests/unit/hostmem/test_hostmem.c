@@ -462,6 +462,33 @@ static void test_ended(void **state)
 	close(c.from);
 }
 
+/* An arena of a thread may shrink between two looks at it: what its heap had is not unknown. */
+static void test_shrunk_arena(void **state)
+{
+	enum { HEAP = 64 << 20 };
+	struct host_ledger l = { .malloc.known = true };
+	struct host_reading r = { .l = &l };
+	struct map m = { .start = 3 * (uint64_t)HEAP, .r = true, .w = true, .path = "" };
+
+	m.end = m.start + HEAP / 2;
+	assert_int_equal(host_spans__add(&r.claims, m.start, 4096, HOST_MALLOC), 0);
+	assert_int_equal(host_spans__add(&r.claims, 5 * (uint64_t)HEAP, 4096, HOST_PYTHON), 0);
+	assert_int_equal(host_spans__resolve(&r.claims), 0);
+	assert_true(host_glibc__is_heap(&r, &m));
+	m.end = m.start + HEAP + 4096; /* other memory follows */
+	assert_false(host_glibc__is_heap(&r, &m));
+	m.end = m.start + HEAP;
+	l.malloc.known = false;
+	assert_false(host_glibc__is_heap(&r, &m));
+	l.malloc.known = true;
+	m.start += 4096;
+	assert_false(host_glibc__is_heap(&r, &m));
+	m.start = 5 * (uint64_t)HEAP; /* an arena of Python */
+	m.end = m.start + HEAP;
+	assert_false(host_glibc__is_heap(&r, &m));
+	host_spans__free(&r.claims);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -474,6 +501,7 @@ int main(void)
 		cmocka_unit_test(test_chunks_between_others),
 		cmocka_unit_test(test_tree),
 		cmocka_unit_test(test_grown_heap),
+		cmocka_unit_test(test_shrunk_arena),
 		cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_ended),
 	};
