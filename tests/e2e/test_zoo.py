@@ -44,7 +44,7 @@ JOBS = (
     Job("deepspeed_zero", "deepspeed"),
     Job("torchao_quantized", "torchao"),
     Job("ipykernel_cells", "ipykernel"),
-    Job("gradio_app", "gradio", optimizer=False),
+    Job("gradio_app", "gradio", steps=16, optimizer=False),
     Job("torch_functional", "torch"),
     Job("torch_compiled", "torch"),
     Job("torch_selective", "torch"),
