@@ -8,14 +8,7 @@
 #include "model/model.h"
 #include "model/trend.h"
 
-#define COPIED_LEAST (UINT64_C(16) << 20) /* bytes of copies worth a mention */
-
-static bool grows(const struct model *m, enum host_series of, const struct leaks_opts *o,
-		  struct host_trend *ret)
-{
-	return model__host_trend(m, of, o->min_growth, ret) &&
-	       trend__counts(&ret->trend, o->min_confidence) && ret->per_second > 0;
-}
+#define COPIED_LEAST (UINT64_C(16) << 20) /* bytes of growth that are worth a mention */
 
 /* Lines explain what RSS has more. */
 static void judge_copies(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
@@ -40,15 +33,27 @@ static void judge_copies(const struct model *m, const struct leaks_opts *o, stru
 static void judge_pinned(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
 {
 	const struct model_host *readings = model__host(m);
+	const struct host_figure *first, *last;
 	struct host_trend pinned;
+	uint64_t grown;
 
-	if (!grows(m, HOST_SERIES_PINNED, o, &pinned) ||
-	    !readings->last.sheet.part[HOST_PINNED_CACHED].known)
+	if (!readings || !readings->last.sheet.part[HOST_PINNED_CACHED].known)
 		return;
-	h->pinned_rate = pinned.per_second;
-	h->pinned_all = readings->last.sheet.part[HOST_PINNED].bytes;
+	first = &readings->first.sheet.part[HOST_PINNED];
+	last = &readings->last.sheet.part[HOST_PINNED];
+	h->readings = readings->readings;
+	h->pinned_first = first->bytes;
+	h->pinned_all = last->bytes;
 	h->cached = readings->last.sheet.part[HOST_PINNED_CACHED].bytes;
-	h->pinned = h->cached >= pinned.trend.grown / 2;
+	if (model__host_trend(m, HOST_SERIES_PINNED, o->min_growth, &pinned)) {
+		h->pinned_rate = pinned.per_second;
+		h->pinned = trend__counts(&pinned.trend, o->min_confidence) &&
+			    pinned.per_second > 0 && h->cached >= pinned.trend.grown / 2;
+		return;
+	}
+	grown = last->bytes > first->bytes ? last->bytes - first->bytes : 0;
+	h->pinned_before = first->known && grown >= COPIED_LEAST && grown >= last->bytes / 4 &&
+			   h->cached >= grown / 2;
 }
 
 void leaks_host__judge(const struct model *m, const struct leaks_opts *o, struct leaks_host *ret)
@@ -83,14 +88,21 @@ void leaks_host__say_copies(FILE *out, size_t width, const struct leaks_host *h,
 
 void leaks_host__say_pinned(FILE *out, size_t width, const struct leaks_host *h, const char *who)
 {
-	char rate[40], all[24], cached[24];
+	char rate[40], all[24], cached[24], first[24], grows[160];
 
+	text__bytes(all, sizeof(all), h->pinned_all);
+	if (h->pinned)
+		snprintf(grows, sizeof(grows), "grows: %s a second",
+			 growth_summary__signed(rate, sizeof(rate), h->pinned_rate));
+	else
+		snprintf(grows, sizeof(grows),
+			 "grew from %s to %s (%u readings are too few to say whether it goes on)",
+			 text__bytes(first, sizeof(first), h->pinned_first), all,
+			 (unsigned)h->readings);
 	text__paragraph(out, width, "\n", "  ",
-			"PyTorch's cache of pinned memory%s grows: %s a second; %s of %s of pinned "
-			"memory are cached. Blocks of the cache are powers of two, and are never "
-			"returned by themselves. Pin buffers of few sizes and use them again; "
+			"PyTorch's cache of pinned memory%s %s; %s of %s of pinned memory are "
+			"cached. Blocks of the cache are powers of two, and are never returned by "
+			"themselves. Pin buffers of few sizes and use them again; "
 			"torch._C._host_emptyCache() returns the cache.",
-			who, growth_summary__signed(rate, sizeof(rate), h->pinned_rate),
-			text__bytes(cached, sizeof(cached), h->cached),
-			text__bytes(all, sizeof(all), h->pinned_all));
+			who, grows, text__bytes(cached, sizeof(cached), h->cached), all);
 }

@@ -17,7 +17,9 @@ struct leaks_host {
 	double copied;	    /* bytes a second */
 	uint64_t from, to;  /* private memory at the first reading and at the last */
 	bool pinned;	    /* pinned memory grows, and most of the growth is cached */
+	bool pinned_before; /* it grew likewise, in too few readings to say whether it goes on */
 	double pinned_rate; /* bytes a second */
+	uint64_t pinned_first, readings;
 	uint64_t pinned_all, cached;
 };
 

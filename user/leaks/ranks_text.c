@@ -282,7 +282,7 @@ static bool say_host(struct page *p, bool pinned)
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_host *h = &p->devices[i].host;
 
-		if (!(pinned ? h->pinned : h->copies || h->copied_before))
+		if (!(pinned ? h->pinned || h->pinned_before : h->copies || h->copied_before))
 			continue;
 		p->in[p->devices[i].recording] = true;
 		n++;

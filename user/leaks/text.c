@@ -518,7 +518,7 @@ static bool say_host(struct page *p)
 	leaks_host__judge(p->doc->model, p->o, &h);
 	if (h.copies || h.copied_before)
 		leaks_host__say_copies(p->out, p->width, &h, "");
-	if (h.pinned)
+	if (h.pinned || h.pinned_before)
 		leaks_host__say_pinned(p->out, p->width, &h, "");
 	return h.copies || h.pinned;
 }

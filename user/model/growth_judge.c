@@ -299,7 +299,8 @@ static int gather_names(struct judge *j)
 	return err;
 }
 
-#define PATTERNS 16 /* of names, of one line; other names are left out */
+#define HOST_LEAST (UINT64_C(1) << 20) /* bytes: growth of host memory that always counts */
+#define PATTERNS 16		       /* of names, of one line; other names are left out */
 
 /* Patterns and names of a line, and their blocks. */
 struct found {
@@ -642,6 +643,18 @@ static int judge_all(struct judge *j)
 	return judge_inside(j);
 }
 
+/* Readings of the host's memory see single pages come and go: growth counts from a thousandth of it
+ * on. */
+static uint64_t least_growth(const struct dev *dev, uint64_t min_growth)
+{
+	uint64_t least = dev->pub.allocated / 1024;
+
+	if (dev->pub.device.type != DEVICE_HOST)
+		return min_growth;
+	least = least < HOST_LEAST ? least : HOST_LEAST;
+	return least > min_growth ? least : min_growth;
+}
+
 int growth__judge(const struct model *m, size_t device, uint64_t min_growth, struct growth *ret)
 {
 	struct growth g = { .n = 0 };
@@ -653,6 +666,7 @@ int growth__judge(const struct model *m, size_t device, uint64_t min_growth, str
 		return -EINVAL;
 	j.dev_nr = m->order[device];
 	j.dev = m->devs[j.dev_nr];
+	j.min_growth = least_growth(j.dev, min_growth);
 	j.track = choose_track(m);
 	g.pool = pool = calloc(1, sizeof(*pool));
 	err = pool ? judge_all(&j) : -ENOMEM;

@@ -394,6 +394,27 @@ static void test_host_is_observed_at_readings(void **state)
 	}
 }
 
+/* Single pages among much memory of the host are no growth; on another device each byte counts. */
+static void test_pages_of_the_host(void **state)
+{
+	for (int host = 0; host < 2; host++) {
+		struct world w = watched(BY_LINE);
+		uint32_t line = simple(&w, "/home/u/a.py", "g", 9);
+		struct device d = host ? HOST : CUDA(0);
+		struct growth g;
+
+		alloc(&w, d, 0x10000000, 200 << 20, line);
+		for (int i = 0; i < 40; i++) {
+			alloc(&w, d, 0x1000 + i * 4096, 4096, line);
+			step(&w);
+		}
+		g = judged(&w, host ? "host" : "cuda:0");
+		assert_int_equal(growth__count(&g, TREND_MEDIUM), !host);
+		growth__free(&g);
+		world__free(&w);
+	}
+}
+
 /* Steps are counted as in reports: without the step that was active at attach. Its end still is a
  * value. */
 static void test_steps_are_whole(void **state)
@@ -841,6 +862,7 @@ int main(void)
 		cmocka_unit_test(test_host_is_observed_at_readings),
 		cmocka_unit_test(test_chance),
 		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_pages_of_the_host),
 		cmocka_unit_test(test_steps_are_whole),
 		cmocka_unit_test(test_end_of_program),
 		cmocka_unit_test(test_many_names),
