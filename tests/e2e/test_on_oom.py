@@ -62,7 +62,7 @@ def test_a_thousand_times():
     equal(gpu["out_of_memory"][0]["asked"], BIG, "asked for")
     doc, of_window = at_oom(window)
     equal(of_window, rows, "rows at the first time, from the flight recorder")
-    # After a tenth of a second without a failure, as on a busy machine, the next one is in the next file.
+    # After a second without a failure, as on a busy machine, the next one is in the next file.
     more = glob.glob(scratch("window-*.mtr"))
     gpus = [device(doc, "cuda:0")] + [device(report(path, at="oom"), "cuda:0") for path in more]
     equal((sum(gpu["ooms"] for gpu in gpus), [gpu["drift"] for gpu in gpus]), (TIMES, [0] * len(gpus)), "of the window")

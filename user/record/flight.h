@@ -58,9 +58,9 @@ struct flight_opts {
 /*
  * The recorder writes a file when FLIGHT_AFTER ns passed without another out-of-memory error, and
  * FLIGHT_AFTER_MAX ns after the first one at the latest. So a program that retries hundreds of
- * times causes one file.
+ * times causes one file. What holds the memory is read in that time.
  */
-#define FLIGHT_AFTER UINT64_C(100000000)
+#define FLIGHT_AFTER UINT64_C(1000000000)
 #define FLIGHT_AFTER_MAX UINT64_C(2000000000)
 
 /* Borrows d and f, which must outlive the recorder. NULL with errno. */
