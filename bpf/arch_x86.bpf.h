@@ -2,7 +2,8 @@
 #pragma once
 /*
  * x86-64: see arch.bpf.h. A call puts its return address at the stack pointer. The call is active
- * while its frame is above the stack pointer and holds its return address.
+ * while its frame is above the stack pointer and holds its return address. The word above that is
+ * no further sign: it is the caller's, and the callee may change it through a pointer.
  */
 #define MT_RETURN_ON_STACK 1
 

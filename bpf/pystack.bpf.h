@@ -7,6 +7,11 @@
  * A stack is sent once. A stack's id is a hash over (code object, instruction offset,
  * module), seeded with the code epoch. When a code object of a sent stack is freed, the epoch goes
  * up: all ids change and all stacks are sent again. So an id never comes to mean other code.
+ * A node's stack is not that of the allocation before it: the same frame at the same instruction
+ * may have been left and entered again. The running node is not PyTorch's thread-local
+ * (get_current_node()): that is unset while the engine adds up gradients between two nodes.
+ * From CPython 3.12 on a thread's state is that of the subinterpreter that it runs. Before, the
+ * innermost frame is the one that runs the subinterpreter.
  */
 
 static __always_inline long read_user(void *dst, __u32 size, __u64 addr, const bool sleepable)

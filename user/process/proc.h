@@ -122,7 +122,7 @@ int proc__pin_map(const struct proc *p, const struct map *m);
 /* Start time of a thread in kernel ticks; with the TID it identifies the thread. 0 or -errno. */
 int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
 /* Whether the main thread has ended while others run. Then the kernel allows neither reading its
- * maps nor attaching by its PID. */
+ * maps nor attaching by its PID, so such a process is not recorded. */
 bool proc__lost_leader(pid_t pid);
 /* Whether the main thread has a user shadow stack (x86-64: a second copy of return addresses).
  * Other threads inherit it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Denied system calls. A list of allowed calls would be stricter but break with each new C
- * library. This list has dangerous calls that the server's processes never make. */
+ * library, and each process has a user of its own. This list has dangerous calls that the server's
+ * processes never make. */
 #include <errno.h>
 #include <sched.h>
 #include <seccomp.h>

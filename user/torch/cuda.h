@@ -5,6 +5,9 @@
  * process. Any file that exports them counts, and there may be several runtimes (torchvision brings
  * its own). NAME_ptsz and NAME_ptds are NAME with a default stream per thread. A newer form, such
  * as NAME_v3 next to a known NAME_v2, is not probed: its arguments differ.
+ * Memory that a library takes within 10 to 41 ms of its dlopen() is not recorded. A driver first
+ * makes its context, which takes longer. A checkpoint (cuda-checkpoint) is not recorded either:
+ * another process requests it.
  */
 #include <stdbool.h>
 #include <stddef.h>
