@@ -3,7 +3,18 @@
 /*
  * Calls into the CUDA runtime and driver: where they are probed, and the events that their records
  * become. Those are EVENT_CUDA_ALLOC and EVENT_CUDA_FREE. With backends that do not cache
- * (cudaMallocAsync, pluggable allocators) a call is a block: EVENT_ALLOC and EVENT_FREE.
+ * (cudaMallocAsync, pluggable allocators) a call is a block: EVENT_ALLOC and EVENT_FREE. With a
+ * pluggable allocator, calls of CUDA's own libraries (NCCL, cuBLAS, cuDNN ...) are memory of others.
+ *
+ * cuMemCreate and pools on the host are pinned host memory. Mappings of such memory, and of another
+ * process's (cuMemImportFromShareableHandle), have no record: memory counts where it was taken. A
+ * reset and the end of a context end all memory taken in that context; pools and cuMemCreate
+ * belong to none. A context from before attach makes the thread's device unknown until the next
+ * block. cudaMallocArray and memory nodes of graphs are not seen.
+ *
+ * A driver could also return functions that it does not export. After ten calls of the runtime that
+ * took memory without a call of a probed driver function, the recorder warns, and the recording
+ * has the fact driver_bypassed.
  */
 #include <stdbool.h>
 #include <stdint.h>

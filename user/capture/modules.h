@@ -25,7 +25,8 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r);
  * the module, or at its next such call. Errors as above. */
 int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t self, uint32_t module);
 /* An event of the thread has this stack (the programs' id; 0: none was read). Attaches the probe on
- * calls through bound methods if the stack shows one. Errors as above. */
+ * calls through bound methods if the stack shows one: for all other programs, that probe would
+ * double the price of a module's call. Errors as above. */
 int modules__seen(struct decoder *d, const struct mt_hdr *h, uint64_t stack);
 /*
  * Checks now and then that classes are still the same. Also checks threads without records: the

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The live blocks of a device, now and at the mark. */
+/*
+ * The live blocks of a device, now and at the mark. The mark is an event number. The blocks live
+ * then are those born by then that are still live, and a list of the blocks freed since with their
+ * categories. So a new peak costs nothing, and a category that becomes known later counts for it.
+ */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* A block's category, from its birth and death. */
+/*
+ * A block's category, from its birth and death. A stamp is a stretch of one phase on a device. The
+ * category follows from the stamp of the birth and from counters when the block is freed or a
+ * report needs it. Between the two it costs nothing.
+ */
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -4,6 +4,9 @@
  * Driver-reported use of a process on each device, as in nvidia-smi. It comes from NVML or, for a
  * process in a dry run without a GPU, from the dry-run library. If neither has it, or the device is
  * uncertain, there is no figure.
+ * A figure must belong to a place in the stream. A dry run answers at once: its figure counts if it
+ * is the same before and after a drain. NVML answers later: its figure counts if it equals the last
+ * one, and no call that changes it came between.
  */
 #include <stdbool.h>
 #include <stdint.h>
