@@ -122,6 +122,7 @@ def test_suggestions():
                         (("report", "--filtre", "x", "y"), "'--filtre'; did you mean --filter?"), (("report", "--fliter=x", "y"), "--filter?"),
                         (("-p", "1", "--topp", "3"), "did you mean --top?"), (("record", "-p", "1", "--log-levle", "debug"), "--log-level?"),
                         (("run", "--vrma", "8G", "--", "true"), "did you mean --vram?"), (("check", "foo"), "-p PID"),
+                        (("record", "-p"), "-p needs a value: -p PID\n"), (("report", "x.mtr", "--at"), "--at needs a value: --at="),
                         (("record", "--formt", "json"), "did you mean --format? It is for "), (("record", "--formt", "json"), "; record has --log-format"),
                         (("record", "--top", "5"), "unknown option '--top': it is for "), (("record", "--durtaion", "5s"), "did you mean --duration?\n"),
                         (("record", "--no-modles"), "did you mean --no-modules?\n"), (("report", "--tpo", "5"), "did you mean --top?\n"),

@@ -114,7 +114,7 @@ def marks_and_ctl(job):
     job.do("hold", 30)
     job.do("reset")
     ctl(job, "start")
-    check("a window is being written" in ctl(job, "start", expect=1)["error"], "start, with one open")
+    check("a window is open already" in ctl(job, "start", expect=1)["error"], "start, with one open")
     check(ctl(job, "status")["processes"][0]["writing"], "status, with one open")
     first = job.do("step", 2, 60)
     ctl(job, "mark", "epoch 3")

@@ -204,7 +204,7 @@ async function checkFlame(page) {
 	await page.fill("#flame-search", "no frame is called this");
 	assert.equal(await page.textContent("#view .says"), "no match");
 	await page.fill("#flame-search", "");
-	for (const option of ["Hide torch", "Inverted", "Root on top", "Blocks"]) {
+	for (const option of ["Hide torch internals", "Allocating line first", "Root on top", "Blocks"]) {
 		const before = await page.evaluate(() => Page.views.flame.sum());
 		await page.click(`#view label:has-text("${option}")`);
 		await settled(page);

@@ -95,9 +95,9 @@ void advisor__free(struct advisor *v); /* NULL is fine */
 
 void advice__free_list(struct advice_list *list);
 
-/* Prints the advice as indented lines. Says so if the list is empty. Text of the target is cleaned.
- */
-void advice__text(FILE *out, const struct advice_list *list, unsigned width);
+/* Prints the advice as indented lines, at most top of them (0: all). Says so if the list is empty.
+ * Text of the target is cleaned. */
+void advice__text(FILE *out, const struct advice_list *list, size_t top, unsigned width);
 /* Writes "advice", an array of objects: kind, saves_bytes, of, figure, peak_after, where, text,
  * basis, costs (null: none). */
 void advice__json(struct json *j, const struct advice_list *list);

@@ -35,15 +35,18 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 		text__paragraph(out, width, costs, indent, "%s", a->costs);
 }
 
-void advice__text(FILE *out, const struct advice_list *list, unsigned width)
+void advice__text(FILE *out, const struct advice_list *list, size_t top, unsigned width)
 {
+	size_t shown = top && top < list->n ? top : list->n;
 	char bytes[24];
 
 	width = width < LEAST_WIDTH ? LEAST_WIDTH : width > 120 ? 120 : width;
 	fprintf(out, "%s: ways to save memory at the peak of %s (savings do not add up)\n",
 		list->device, text__bytes(bytes, sizeof(bytes), list->peak));
-	for (size_t i = 0; i < list->n; i++)
+	for (size_t i = 0; i < shown; i++)
 		print_one(out, &list->all[i], width);
+	if (shown < list->n)
+		fprintf(out, "  + %zu more (--top 0 shows all)\n", list->n - shown);
 	if (!list->n && !list->too_long)
 		fprintf(out, "  found no way to save %d %% of it\n", ADVICE_LEAST_PERCENT);
 	if (list->too_long)

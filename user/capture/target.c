@@ -45,6 +45,11 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 				    "such a process by its PID. Start the job with `memtrace-bpf "
 				    "run`, or attach before its main thread ends",
 				    (int)pid);
+	if (err == -ESRCH && proc__is_zombie(pid))
+		return failure__set(f, EXIT_UNUSABLE, err,
+				    "PID %d has ended and is a zombie until its parent waits for "
+				    "it: it has no memory",
+				    (int)pid);
 	if (err == -ESRCH)
 		return failure__set(f, EXIT_UNUSABLE, err,
 				    "no process with PID %d; `ps -e` lists the processes",

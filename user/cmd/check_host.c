@@ -54,7 +54,7 @@ static bool check_kernel(struct check_lines *l)
 	check_lines__add(l, !gvisor, "gVisor",
 			 gvisor ? "yes: its kernel has no BPF, and the host cannot see into it. "
 				  "Run the job in a container of another runtime, such as runc"
-				: "no",
+				: "not used",
 			 EXIT_NOT_PERMITTED);
 	return !gvisor;
 }
@@ -146,8 +146,8 @@ static void check_cost(struct check_lines *l)
 			 strerror(-err));
 	else
 		snprintf(text, sizeof(text),
-			 "%.1f us and the program's time; %.1f us where the kernel steps over the "
-			 "probed instruction",
+			 "%.1f us and the program's time; %.1f us at instructions that the "
+			 "kernel cannot emulate",
 			 hit.emulated / 1e3, hit.stepped / 1e3);
 	check_lines__add(l, !err, "cost of a hit", text, 0);
 }

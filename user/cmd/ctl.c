@@ -197,7 +197,7 @@ static void print_process(const json_t *p)
 		printf(", %s written",
 		       text__counted(count, sizeof(count), number(p, "windows"), "window"));
 	if (json_is_true(json_object_get(p, "writing")))
-		printf("; one is open (from: %s), %s so far",
+		printf("; one is open (begun by: %s), %s so far",
 		       string(p, "began", began, sizeof(began)),
 		       text__counted(count, sizeof(count), number(p, "events"), "event"));
 	putchar('\n');

@@ -142,13 +142,16 @@ void usage__unexpected(struct argp_state *state, const char *argument, const cha
 		argp_error(state, "unexpected argument '%s'; %s", argument, next);
 }
 
-static bool check_short(struct argp_state *state, const char *argument)
+/* Returns whether the next argument is the value of the last letter's option. */
+static bool check_short(struct argp_state *state, const char *argument, bool last)
 {
 	for (const char *c = argument + 1; *c; c++) {
 		const struct argp_option *o = options_list__short(&at.options, *c);
 
 		if (!o)
 			argp_error(state, "unknown option '-%c'", *c);
+		if (last && !c[1] && options_list__takes_next(o))
+			argp_error(state, "-%c needs a value: -%c %s", *c, *c, o->arg);
 		if (options_list__takes_next(o))
 			return !c[1];
 	}
@@ -189,7 +192,7 @@ static void check_options(struct argp_state *state)
 		else if (argument[0] == '-' && argument[1] == '-')
 			i += check_long(state, argument, i + 1 == state->argc);
 		else if (argument[0] == '-' && argument[1])
-			i += check_short(state, argument);
+			i += check_short(state, argument, i + 1 == state->argc);
 		else if (state->flags & ARGP_IN_ORDER)
 			return;
 	}

@@ -488,7 +488,7 @@ int estimate_text(FILE *out, const struct estimate *e)
 	put_known(&t);
 	if (e->device >= 0) {
 		head(&t, "Advice");
-		advice__text(out, &e->advice, t.width);
+		advice__text(out, &e->advice, 0, t.width);
 	}
 	if (e->device >= 0 && !err)
 		err = put_tables(&t);

@@ -341,7 +341,7 @@ static void say_nothing(struct page *p, const char *sp)
 				sp);
 	else if (tell)
 		text__paragraph(p->out, p->width, "", "  ",
-				"%s in any recording: %s, live memory at their ends within %s",
+				"%s in any recording: %s, memory at their ends varies by %s",
 				leaks__nothing(p->o, p->devices->of.clock, nothing,
 					       sizeof(nothing)),
 				sp, text__bytes(text, sizeof(text), range));

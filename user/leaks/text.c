@@ -378,10 +378,11 @@ static void say_nothing(struct page *p, const struct growth *g, const char *said
 		leaks__nothing(p->o, g->clock, none, sizeof(none));
 		len = strlen(none);
 		snprintf(none + len, sizeof(none) - len, " in %s", sp);
-		text__paragraph(p->out, p->width, "", "  ", "%s; live at %s %ss within %s",
+		text__paragraph(p->out, p->width, "", "  ",
+				"%s; memory at the %ss of %ss varies by %s",
 				*said && !narrowed ? said : none,
-				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
 				g->clock == GROWTH_REQUESTS ? "start" : "end",
+				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
 				text__bytes(range, sizeof(range), g->allocated.trend.range));
 	}
 }

@@ -92,7 +92,7 @@ const char *leaks__rises(const struct growth *g, const struct trend *t, char *bu
 	if (g->clock == GROWTH_TIME)
 		snprintf(buf, size, "%u of %u slices", t->rises, t->values);
 	else if (g->stride > 1)
-		snprintf(buf, size, "%u of %u stretches of %" PRIu64 " %ss", t->rises, t->values,
+		snprintf(buf, size, "%u of %u intervals of %" PRIu64 " %ss", t->rises, t->values,
 			 g->stride, growth_summary__unit(g));
 	else
 		snprintf(buf, size, "%u of %u %ss", t->rises - begins_partly(g, t),

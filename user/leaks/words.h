@@ -33,7 +33,7 @@ const char *leaks__by_block(const struct growth *g, const struct growth_line *l,
 			    size_t size);
 /* Writes the title of the column with rates: "A step". */
 const char *leaks__rate_title(const struct growth *g, char *buf, size_t size);
-/* Writes the share of rises: "58 of 60 steps", "120 of 130 stretches of 4 steps". */
+/* Writes the share of rises: "58 of 60 steps", "120 of 130 intervals of 4 steps". */
 const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size);
 /* Writes the share of rises for a table: "58/60". */
 const char *leaks__rose_in(const struct growth *g, const struct trend *t, char *buf, size_t size);

@@ -394,18 +394,23 @@ int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
 	return err;
 }
 
-bool proc__lost_leader(pid_t pid)
+bool proc__is_zombie(pid_t pid)
 {
 	struct stat_line st;
+	char name[48];
+
+	snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
+	return !read_stat_of(AT_FDCWD, name, &st) && st.state == 'Z';
+}
+
+bool proc__lost_leader(pid_t pid)
+{
 	struct dirent *d;
 	char name[48];
 	size_t n = 0;
 	DIR *dir;
-	int err;
 
-	snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
-	err = read_stat_of(AT_FDCWD, name, &st);
-	if (err || st.state != 'Z')
+	if (!proc__is_zombie(pid))
 		return false;
 	snprintf(name, sizeof(name), "/proc/%d/task", (int)pid);
 	dir = opendir(name);

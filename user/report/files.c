@@ -127,7 +127,7 @@ static int print(const struct analysis *a, struct reports *s, int device,
 	err = print_text(a, args, device, s->first, s->out);
 	if (!err && advice) {
 		fputc('\n', s->out);
-		advice__text(s->out, advice, text_opts(args).width);
+		advice__text(s->out, advice, args->top, text_opts(args).width);
 	}
 	return err;
 }

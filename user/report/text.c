@@ -206,16 +206,17 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 static void peak_words(struct line *l, const struct model *m, const struct model_device *d,
 		       bool at_peak)
 {
-	char allocated[24], reserved[24], time[24], step[40], res[48] = "";
-	bool steps = model__steps(m);
+	char allocated[24], reserved[24], time[24], count[32], step[40] = "", res[48] = "";
 
+	if (model__steps(m))
+		snprintf(step, sizeof(step), "%s %s", model__steps_are_calls(m) ? "call" : "step",
+			 text__count(count, sizeof(count), d->peak_step + 1));
 	text__bytes(reserved, sizeof(reserved), at_peak ? d->mark_reserved : d->peak_reserved);
 	if (d->has_totals && at_peak)
 		snprintf(res, sizeof(res), ", %s reserved", reserved);
 	part(l, "peak %s%s allocated%s at %s (%s%s%s)", words__about(d->peak_is),
 	     text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
-	     text__time(time, sizeof(time), d->peak_time),
-	     steps ? text__step(step, d->peak_step) : "", steps ? ", " : "",
+	     text__time(time, sizeof(time), d->peak_time), step, *step ? ", " : "",
 	     words__phase(d->peak_phase));
 	if (d->has_totals && (!at_peak || d->mark_reserved != d->peak_reserved))
 		part(l, "at most %s reserved",

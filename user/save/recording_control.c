@@ -31,7 +31,7 @@ static const char *why_not(int err)
 {
 	switch (err) {
 	case -EBUSY:
-		return "a window is being written, or the requested number of windows is written";
+		return "a window is open already, or as many windows as requested are written";
 	case -EALREADY:
 		return "no window is being written";
 	case -ENXIO:

@@ -393,9 +393,10 @@ static void test_growth(void **state)
 	assert_int_equal(a->saves + a->after, peak);
 	assert_true(a[1].saves > a->saves);
 	assert_non_null(strstr(a->basis, "+100 B/step"));
-	advice__text(out, &list, 120);
+	advice__text(out, &list, 1, 120);
 	fclose(out);
 	assert_non_null(strstr(text, "stop the leak: "));
+	assert_non_null(strstr(text, " more (--top 0 shows all)\n"));
 	assert_non_null(strstr(text, "at /u/train.py:1 (main)"));
 	free(text);
 	advice__free_list(&list);
@@ -491,7 +492,7 @@ static void test_nonsense(void **state)
 			FILE *null = fopen("/dev/null", "w");
 
 			assert_int_equal(advisor__finish(p.v, i, &list), 0);
-			advice__text(null, &list, 80);
+			advice__text(null, &list, 0, 80);
 			fclose(null);
 			advice__free_list(&list);
 		}

@@ -498,6 +498,21 @@ static void test_exec(void **state)
 	close(go[1]);
 }
 
+static void test_zombie(void **state)
+{
+	siginfo_t info;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(0);
+	assert_false(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT));
+	assert_true(proc__is_zombie(pid));
+	assert_false(proc__lost_leader(pid));
+	assert_false(proc__is_zombie(getpid()));
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_false(proc__is_zombie(pid));
+}
+
 static void test_thread(void **state)
 {
 	struct proc *p = open_self();
@@ -912,6 +927,7 @@ int main(void)
 		cmocka_unit_test(test_open_by_path),
 		cmocka_unit_test(test_open_file),
 		cmocka_unit_test(test_nothing_stays_open),
+		cmocka_unit_test(test_zombie),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);

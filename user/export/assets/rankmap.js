@@ -297,7 +297,7 @@ const RankMap = (() => {
 	// The words above the grid, the scale, and the list of those that differ.
 	function heading(doc) {
 		const n = doc.recordings.filter(r => !r.worker).length, w = doc.recordings.length - n;
-		const title = doc.one_job ? `${count(n)} ranks of ${doc.recordings.find(r => !r.worker)?.command || "one job"}` : `${count(n)} recordings, not ranks of one job`;
+		const title = doc.one_job ? `${count(n)} ranks of ${doc.recordings.find(r => !r.worker)?.command || "one job"}` : `${count(n)} ${n === 1 ? "recording" : "recordings"}, not ranks of one job`;
 		return [title, [w && `${count(w)} ${w === 1 ? "worker" : "workers"} not shown`, doc.one_job && doc.groups.length > 1 && `${count(doc.groups.length)} groups that allocate alike`,
 			doc.step_match?.by === "optimizer" && `steps ${count(doc.step_match.first)} to ${count(doc.step_match.last)} compared`,
 			doc.recordings_without_events && `${count(doc.recordings_without_events)} without memory events`, doc.missing?.length && `${count(doc.missing.length)} missing`].filter(Boolean).join(" · ")];

@@ -53,6 +53,10 @@ const Page = (() => {
 		set({ from, moment: to, time: timeOf(to) });
 	}
 
+	// Steps are calls of the model where there is no optimizer.
+	const calls = (head.leaks?.devices ?? []).some(d => d.clock === "calls" && !d.after_steps);
+	const stepWords = i => Words.step(i).replace("step", calls ? "call" : "step");
+
 	// [number, start, end] of the step at a time, or null.
 	function stepAt(t) {
 		const steps = head.steps ?? [];
@@ -78,6 +82,6 @@ const Page = (() => {
 	const showAll = () => show(START, END);
 
 	return {
-		...Kit, START, END, head, state, data: null, views: {}, watch, set, settle, device, moments, timeOf, chooseMoment, chooseTime, chooseWindow, stepAt, show, showAll,
+		...Kit, START, END, head, state, data: null, views: {}, watch, set, settle, device, moments, timeOf, chooseMoment, chooseTime, chooseWindow, stepAt, stepWords, show, showAll,
 	};
 })();

@@ -236,8 +236,8 @@
 			rows: flames.drawn.filter(o => !o.more && !o.above).sort((a, b) => a.depth - b.depth || size(b) - size(a)).slice(0, 200)
 				.map(o => ["\u00a0".repeat(2 * o.depth) + flames.name(o.n), count(size(o)), percent(size(o), flames.values[0]), lines(o)[2]]),
 		}));
-		box.replaceChildren(el("div", { className: "bar thin" }, search, option("hideTorch", "Hide torch", "Leave out frames inside PyTorch"),
-			option("leafFirst", "Inverted", "The allocating line first"), option("icicle", "Root on top"),
+		box.replaceChildren(el("div", { className: "bar thin" }, search, option("hideTorch", "Hide torch internals", "Leave out frames inside PyTorch"),
+			option("leafFirst", "Allocating line first", "The graph from the allocating line to its callers"), option("icicle", "Root on top"),
 			option("byCount", "Blocks", "Width by number of blocks, not bytes"), reset), says, scroll, details);
 		events();
 		new ResizeObserver(draw).observe(scroll);

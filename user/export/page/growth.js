@@ -16,7 +16,7 @@
 
 	function peak() {
 		const d = Page.device();
-		const where = [seconds(d.peak_time ?? 0), d.peak_step !== null && d.peak_step !== undefined && (head.steps ?? []).length && Words.step(d.peak_step), Words.phase(d.peak_phase)];
+		const where = [seconds(d.peak_time ?? 0), d.peak_step !== null && d.peak_step !== undefined && (head.steps ?? []).length && Page.stepWords(d.peak_step), Words.phase(d.peak_phase)];
 		return finding("Peak", bytes(d.peak_allocated ?? 0), where.filter(Boolean).join(", "), () => state.ready && Page.chooseMoment(Page.peakMoment()), "Go to the peak");
 	}
 

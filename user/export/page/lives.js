@@ -14,7 +14,7 @@
 		if (state.from !== null)
 			return { a: state.from, b: state.moment, what: "the window" };
 		if (step)
-			return { a: Page.data.at(state.device, step[1]) - 1, b: Page.data.at(state.device, step[2]), what: Words.step(step[0]) };
+			return { a: Page.data.at(state.device, step[1]) - 1, b: Page.data.at(state.device, step[2]), what: Page.stepWords(step[0]) };
 		return { a: Page.data.at(state.device, state.view[0]), b: Page.data.at(state.device, state.view[1]), what: "the visible time" };
 	}
 

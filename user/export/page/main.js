@@ -59,7 +59,7 @@
 		const d = Page.device(), step = Page.stepAt(state.time);
 		const b = (text, cls) => el("b", { textContent: text, className: cls ?? "" });
 		const phase = (head.phases ?? []).find(p => p[0] <= state.time && state.time <= p[1]);
-		const where = [step && Words.step(step[0]), phase && Words.phase(phase[2])].filter(Boolean).join(", ");
+		const where = [step && Page.stepWords(step[0]), phase && Words.phase(phase[2])].filter(Boolean).join(", ");
 		if (!state.ready) {
 			$("choice-text").replaceChildren("Peak at ", b(clock(d.peak_time ?? 0)), " · ", b(bytes(d.peak_allocated ?? 0)), " allocated");
 			return;

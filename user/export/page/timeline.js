@@ -133,7 +133,7 @@
 				c.moveTo(x(s[1]), top);
 				c.lineTo(x(s[1]), top + height);
 				c.stroke();
-				const from = Math.max(x(s[0]), left), label = Words.step(first + i);
+				const from = Math.max(x(s[0]), left), label = Page.stepWords(first + i);
 				if (Math.min(x(s[1]), left + width) - from > c.measureText(label).width + 8 * r)
 					c.fillText(label, from + 4 * r, top - 2 * r);
 			});
@@ -243,7 +243,7 @@
 			.forEach(([name, v]) => lines.push(`${bytes(v)} ${bandName(name)}`));
 		const step = Page.stepAt(hover);
 		if (step)
-			lines[0] += `, ${Words.step(step[0])}`;
+			lines[0] += `, ${Page.stepWords(step[0])}`;
 		const phase = (head.phases ?? []).find(p => p[0] <= hover && hover <= p[1]);
 		if (phase)
 			lines[0] += `, ${Words.phase(phase[2])}`;

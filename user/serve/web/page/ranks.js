@@ -104,7 +104,9 @@
 	}
 
 	function button() {
-		$("show-ranks").disabled = finished().length < 2;
+		const few = new Set(done().map(t => t.pid ?? t.trace_id)).size < 2;
+		$("show-ranks").disabled = few;
+		$("show-ranks").title = few ? "Needs finished captures of two processes" : "The captures of the newest job, or the marked ones, as ranks";
 		$("show-ranks").textContent = marked().length > 1 ? `Ranks of ${marked().length}` : "Ranks";
 	}
 
