@@ -14,7 +14,6 @@
 #define BUCKETS_MIN 200 /* smallest number of buckets per device */
 #define ROWS_FIRST 30
 #define STRETCHES_FIRST 2500
-#define STEPS_FIRST 4096
 #define GROWTH_LINES 100 /* lines that grow, and as many that do not, with their curves */
 
 int html_head__put_device(const struct page_data *p, size_t i)
@@ -135,9 +134,13 @@ static int put_device(struct json *j, const struct page_data *p, const struct re
 static void put_steps(struct json *j, const struct model *m)
 {
 	struct model_step s;
+	size_t n = 0;
 
+	while (model__step(m, n, &s))
+		n++;
+	json__uint(j, "first_step", model__steps(m) - n);
 	json__open_array(j, "steps");
-	for (size_t i = 0; i < STEPS_FIRST && model__step(m, i, &s); i++) {
+	for (size_t i = 0; i < n && model__step(m, i, &s); i++) {
 		json__open_array(j, NULL);
 		json__seconds(j, NULL, s.start, 9);
 		json__seconds(j, NULL, s.end, 9);

@@ -572,6 +572,26 @@ static void test_head(void **state)
 	world__close(&w);
 }
 
+/* The page has the last 4096 steps, and knows the number of the first of them. */
+static void test_many_steps(void **state)
+{
+	const char *begin;
+	struct world w;
+	json_t *head;
+
+	open_page(&w);
+	world__run(&w, (struct synthetic_opts){ .layers = 1, .steps = 4200, .steady = true });
+	assert_int_equal(world__end(&w), 0);
+	begin = strstr(w.text, "id=\"head\">");
+	assert_non_null(begin);
+	begin += strlen("id=\"head\">");
+	head = parse(begin, strstr(begin, "</script>") - begin);
+	assert_int_equal(json_array_size(json_object_get(head, "steps")), 4096);
+	assert_int_equal(json_integer_value(json_object_get(head, "first_step")), 104);
+	json_decref(head);
+	world__close(&w);
+}
+
 static void test_nothing_to_show(void **state)
 {
 	struct world w;
@@ -599,6 +619,7 @@ int main(void)
 		cmocka_unit_test(test_columns),
 		cmocka_unit_test(test_room),
 		cmocka_unit_test(test_head),
+		cmocka_unit_test(test_many_steps),
 		cmocka_unit_test(test_nothing_to_show),
 	};
 

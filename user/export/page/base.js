@@ -55,7 +55,11 @@ const Page = (() => {
 
 	// Steps are calls of the model where there is no optimizer.
 	const calls = (head.leaks?.devices ?? []).some(d => d.clock === "calls" && !d.after_steps);
+	const stepsWords = n => `${Words.count(n)} ${calls ? "call" : "step"}${n === 1 ? "" : "s"}`;
 	const stepWords = i => Words.step(i).replace("step", calls ? "call" : "step");
+
+	// The page has the last steps of a long recording.
+	const firstStep = head.first_step ?? 0;
 
 	// [number, start, end] of the step at a time, or null.
 	function stepAt(t) {
@@ -68,7 +72,7 @@ const Page = (() => {
 			else
 				hi = mid - 1;
 		}
-		return steps.length && steps[lo][0] <= t && t <= steps[lo][1] ? [lo, steps[lo][0], steps[lo][1]] : null;
+		return steps.length && steps[lo][0] <= t && t <= steps[lo][1] ? [lo + firstStep, steps[lo][0], steps[lo][1]] : null;
 	}
 
 	function show(t0, t1) {
@@ -82,6 +86,6 @@ const Page = (() => {
 	const showAll = () => show(START, END);
 
 	return {
-		...Kit, START, END, head, state, data: null, views: {}, watch, set, settle, device, moments, timeOf, chooseMoment, chooseTime, chooseWindow, stepAt, stepWords, show, showAll,
+		...Kit, START, END, head, state, data: null, views: {}, watch, set, settle, device, moments, timeOf, chooseMoment, chooseTime, chooseWindow, firstStep, stepAt, stepWords, stepsWords, show, showAll,
 	};
 })();

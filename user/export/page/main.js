@@ -10,8 +10,9 @@
 
 	function command() {
 		const words = head.target?.cmdline;
-		// The path of the interpreter is left out.
-		return Array.isArray(words) && words.length ? words.map((w, i) => i ? w : w.slice(w.lastIndexOf("/") + 1)).join(" ") : head.target?.comm ?? head.name ?? "";
+		// Folders of the interpreter and of the script are left out.
+		const script = Array.isArray(words) ? words.findIndex((w, i) => i && !w.startsWith("-")) : -1;
+		return Array.isArray(words) && words.length ? words.map((w, i) => i === 0 || (i === script && words[i - 1] !== "-c") ? w.slice(w.lastIndexOf("/") + 1) : w).join(" ") : head.target?.comm ?? head.name ?? "";
 	}
 
 	function top() {
@@ -19,7 +20,7 @@
 		$("command").textContent = command();
 		$("command").title = (t.cmdline ?? []).join(" ");
 		const facts = [t.pid !== undefined && t.pid !== null && `PID ${t.pid}`, t.torch && `torch ${t.torch}`, t.python && `Python ${t.python}`,
-			seconds(head.duration - (c.window_start ?? 0)), c.window_start !== undefined && `window from ${seconds(c.window_start)} on`, c.steps && `${count(c.steps)} steps`];
+			seconds(head.duration - (c.window_start ?? 0)), c.window_start !== undefined && `window from ${seconds(c.window_start)} on`, c.steps && Page.stepsWords(c.steps)];
 		$("facts").textContent = facts.filter(Boolean).join("  ·  ");
 		const d = Page.device();
 		const items = [[`${count(c.events ?? 0)} events`, ""], [`${count(c.lost ?? 0)} lost`, c.lost ? "bad" : "good"]];

@@ -127,7 +127,7 @@
 			c.lineWidth = r;
 			c.textAlign = "left";
 			c.textBaseline = "alphabetic";
-			const first = (head.steps ?? []).indexOf(steps[0]);
+			const first = Page.firstStep + (head.steps ?? []).indexOf(steps[0]);
 			steps.forEach((s, i) => {
 				c.beginPath();
 				c.moveTo(x(s[1]), top);
@@ -437,7 +437,7 @@
 			rows: Array.from({ length: Math.min(40, shown.t.length) }, (x, k) => Math.floor(k * shown.t.length / Math.min(40, shown.t.length)))
 				.map(i => [timeText(shown.t[i]), ...[shown.allocated_min[i], shown.allocated_max[i], shown.reserved_max[i], ...shown.stack.map(b => b[i])].map(v => bytes(v))]),
 			note: `From ${timeText(state.view[0])} to ${timeText(state.view[1])}. Peak ${bytes(Page.device().peak_allocated)} at ${seconds(Page.device().peak_time)}, ` +
-				`${count((head.steps ?? []).length)} steps, ${count(oomsHere().length)} out-of-memory errors.` +
+				`${Page.stepsWords(Page.firstStep + (head.steps ?? []).length)}, ${count(oomsHere().length)} out-of-memory errors.` +
 				marksHere().map(m => ` ${timeText(m.time)}: ${m.name}.`).join(""),
 		}));
 		mapPointers();
