@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Compares savings predicted by `report --advice` with real savings: records each job of tests/workloads/advised.py without and
-with its remedy, in the dry run. Prints the table of docs/internals/ESTIMATE.md, section "Advice". Needs the same as `run`, and no GPU.
-Exits with 1 if advice is missing that saves 1 % or more, if it is given where the remedy is applied already, or if its error is
-too large: an upper bound must not be exceeded, other predictions may be off by 5 % of the peak.
+with its remedy, in the dry run. Prints a table; docs/internals/ESTIMATE.md, section "Advice", has the errors. Needs the same as
+`run`, and no GPU. Exits with 1 if advice is missing that saves 1 % or more, if it is given where the remedy is applied already,
+or if its error is too large: an upper bound must not be exceeded, other predictions may be off by 5 % of the peak.
 
     tools/dev/advice_truth.py [--only PATTERN]
 """

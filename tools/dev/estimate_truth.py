@@ -3,10 +3,10 @@
 """
 Checks estimates: runs every job of tests/workloads/estimate/jobs.py in the dry run and compares the peak that memtrace-bpf
 reports with PyTorch's own counters in the same process, to the byte, and with estimates based on fake tensors. Writes the tables
-of docs/internals/ESTIMATE.md, "How true it is"; exits with 1 if a figure differs from PyTorch's.
+of docs/internals/TRUTH_ESTIMATE.md; exits with 1 if a figure differs from PyTorch's.
 
-    tools/dev/estimate_truth.py [--only PATTERN] [--output docs/internals/ESTIMATE.md] [--again] [--parts truth,fake,versions,published]
-    [--print]
+    tools/dev/estimate_truth.py [--only PATTERN] [--output docs/internals/TRUTH_ESTIMATE.md] [--again]
+    [--parts truth,fake,versions,published] [--print]
 
 Results are kept in .output/estimate-truth.json and not measured again, except with --again or after a new build (for the slow
 fake tensors, which do not depend on the build: after changes of the scripts). Needs tools/deps.sh estimate.
@@ -46,20 +46,17 @@ def truth(job):
     return result
 
 
-def helped(job, tracker):
-    """Runs the tracker unchanged; if its model cannot be moved to the device, with a fix for that."""
-    first = faked(job, tracker, True)
+def helped(job):
+    """Runs MemTracker unchanged; if its model cannot be moved to the device, with a fix for that."""
+    first = faked(job, "memtracker", True)
     if "Couldn't swap" not in (first["error"] or ""):
         return first
-    second = faked(job, tracker, True, move=True)
+    second = faked(job, "memtracker", True, move=True)
     return dict(first, error="%s; mended (fake.py --move): %s" % (first["error"], second["error"])) if second["error"] else dict(second, helped=first["error"])
 
 
 def fakes(job):
-    results = {tracker: helped(job, tracker) for tracker in ("memtracker", "dispatch")}
-    if job is next(j for j in jobs.JOBS if j.script == job.script):
-        results["no GPU"] = faked(job, "dispatch", False)
-    return results
+    return {"memtracker": helped(job)}
 
 
 # ---- the same job in other environments --------------------------------------------------------------------------
@@ -138,29 +135,21 @@ def wrapped(text):
 
 
 def table(state):
-    lines = ["| job | PyTorch: peak allocated, reserved, GiB | ours | seconds; host GiB | MemTracker: of allocated, of reserved | "
-             "storages: of allocated, of reserved | real GPU |", "|---" * 7 + "|"]
-    notes, alone = [], []
+    lines = ["| job | PyTorch: peak allocated, reserved, GiB | ours | MemTracker: of allocated, of reserved |", "|---" * 4 + "|"]
+    notes = []
     for job in jobs.JOBS:
         r = state.get("truth", job.name)
         if r is None:
-            lines.append("| %s | not run |" % job.name + " |" * 5)
+            lines.append("| %s | not run |" % job.name + " |" * 2)
             continue
         if r.get("failed"):
-            lines.append("| %s | %s |" % (job.name, failed(r["failed"], notes)) + " |" * 5)
+            lines.append("| %s | %s |" % (job.name, failed(r["failed"], notes)) + " |" * 2)
             continue
         t, fake = r["torch"], state.get("fake", job.name) or {}
-        cells = [job.name, "%s, %s" % (gib(t["allocated"]), gib(t["reserved"])),
-                 ours_cell(r),
-                 "%.0f%s; %.2f" % (r["seconds"], ", %.0f" % r["estimate"]["seconds"] if "estimate" in r else "", r["rss"] / 2 ** 30)]
-        for tracker in ("memtracker", "dispatch"):
-            f = fake.get(tracker)
-            both = [fake_cell(f, t[k], notes) for k in ("allocated", "reserved")]
-            cells.append(both[0] if both[0] == both[1] else ", ".join(both))
-        lines.append("| " + " | ".join(cells + ["not measured"]) + " |")
-        if "no GPU" in fake and not any(a.startswith(job.script) for a in alone):
-            alone.append("%s: %s" % (job.script, fake_cell(fake["no GPU"], t["allocated"], notes)))
-    lines += ["", wrapped("Storages with no device below them: %s." % "; ".join(alone)), ""]
+        both = [fake_cell(fake.get("memtracker"), t[k], notes) for k in ("allocated", "reserved")]
+        cells = [job.name, "%s, %s" % (gib(t["allocated"]), gib(t["reserved"])), ours_cell(r), both[0] if both[0] == both[1] else ", ".join(both)]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines.append("")
     for i, note in enumerate(notes):
         text = re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(REPO), "")
         lines += [wrapped("[%d] %s" % (i + 1, text)), ""]
@@ -279,7 +268,7 @@ def do_job(state, job, parts):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="", metavar="PATTERN", help="of a job's name")
-    p.add_argument("--output", default=os.path.join(REPO, "docs", "internals", "ESTIMATE.md"))
+    p.add_argument("--output", default=os.path.join(REPO, "docs", "internals", "TRUTH_ESTIMATE.md"))
     p.add_argument("--again", action="store_true", help="do not keep what is done already")
     p.add_argument("--parts", default="truth,fake,versions,published", help="what to do of what is not done yet")
     p.add_argument("--print", action="store_true", help="print the tables, write no file")

@@ -97,7 +97,7 @@ truth: deps-test ## compare recordings with PyTorch's own history: docs/internal
 attribution: deps-test ## compare lines, modules and names with what jobs know: docs/internals/ATTRIBUTION.md (15 minutes)
 formats: deps-test ## let other programs read everything that export writes: docs/internals/FORMATS.md (a few minutes)
 advice-truth: deps-test ## compare what --advice promises with what it saves: docs/internals/ESTIMATE.md (a few minutes)
-estimate-truth: deps-test deps-estimate ## compare estimates with PyTorch's counters: docs/internals/ESTIMATE.md (one to two hours)
+estimate-truth: deps-test deps-estimate ## compare estimates with PyTorch's counters: docs/internals/TRUTH_ESTIMATE.md (one to two hours)
 $(TRUTH_TARGETS):
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/dev/$(subst -,_,$@).py

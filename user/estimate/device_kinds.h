@@ -3,7 +3,7 @@
 /*
  * Devices for which a job can be estimated (--device), with the memory that code other than
  * PyTorch's allocator takes. All figures are other people's measurements; each names its source.
- * docs/internals/ESTIMATE.md, "Devices", has the same tables.
+ * docs/internals/ESTIMATE.md, "Devices", has the same figures.
  */
 #include <stdbool.h>
 #include <stddef.h>
