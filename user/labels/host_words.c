@@ -108,7 +108,7 @@ char *host_words__line(char *buf, size_t size, const struct host_sheet *s)
 	return buf;
 }
 
-enum { COL_SIZE, COL_PERCENT, COL_SECOND, COL_NR };
+enum { COL_SIZE, COL_PERCENT, COL_PART, COL_SECOND, COL_NR };
 
 static void put_cells(struct grid *g, const struct host_sheet *s, unsigned part)
 {
@@ -118,6 +118,7 @@ static void put_cells(struct grid *g, const struct host_sheet *s, unsigned part)
 	grid__row(g);
 	grid__put(g, COL_SIZE, text__bytes(bytes, sizeof(bytes), f->bytes), NULL);
 	grid__put(g, COL_PERCENT, text__percent(text, f->bytes, s->part[HOST_TOTAL].bytes), NULL);
+	grid__put(g, COL_PART, parts[part].name, NULL);
 	if (!parts[part].second)
 		return;
 	if (!f->has_second)
@@ -135,7 +136,8 @@ static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
 	static const struct column cols[COL_NR] = {
 		[COL_SIZE] = { .title = "Size", .right = true, .least = 10 },
 		[COL_PERCENT] = { .title = "%", .right = true, .least = 3 },
-		[COL_SECOND] = { .title = "Of it", .goes = 1 },
+		[COL_PART] = { .title = "Part" },
+		[COL_SECOND] = { .title = "Of it", .goes = 2 },
 	};
 	struct item v[HOST_PARTS_END];
 	size_t n = sort_parts(s, v), room;
@@ -148,15 +150,13 @@ static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
 	for (size_t i = 0; i < n; i++)
 		put_cells(g, s, v[i].part);
 	err = grid__error(g);
-	room = grid__fit(g, columns, 24, COL_NR);
+	grid__last_goes(g, 1);
+	room = grid__fit(g, columns, 40, COL_NR);
 	if (!err)
-		grid__print_titles(g, out, text__colour(out), "Part");
+		grid__print_titles(g, out, text__colour(out), "Contains");
 	for (size_t i = 0; i < n && !err; i++) {
-		snprintf(text, sizeof(text), "%s  %s", parts[v[i].part].name,
-			 parts[v[i].part].meaning);
-		if (text__width(text) > room)
-			snprintf(text, sizeof(text), "%s", parts[v[i].part].name);
-		grid__print(g, out, i, text);
+		snprintf(text, sizeof(text), "%s", parts[v[i].part].meaning);
+		grid__print(g, out, i, text__width(text) > room ? "" : text);
 	}
 	grid__free(g);
 	return err;
