@@ -223,16 +223,35 @@ static void add_tensor(struct dump *d, struct blocks *before, struct blocks *aft
 	};
 }
 
-static void count_unheld(struct dump_device *dev, const struct blocks *b)
+/* Whether the same block is among others. */
+static bool blocks__have(const struct blocks *b, const struct cuda_block *x)
+{
+	const struct cuda_block *f = b->n ? bsearch(x, b->v, b->n, sizeof(*b->v), by_address)
+					  : NULL;
+
+	return f && f->size == x->size;
+}
+
+static void count_unheld(struct dump_device *dev, const struct blocks *before,
+			 const struct blocks *b)
 {
 	uint64_t held = 0;
 
-	for (size_t k = 0; k < b->n; k++)
-		dev->unheld_blocks += b->v[k].device == dev->index && b->row[k] == NO_ROW;
+	for (size_t k = 0; k < b->n; k++) {
+		if (b->v[k].device != dev->index || b->row[k] != NO_ROW)
+			continue;
+		dev->unheld_blocks++;
+		if (blocks__have(before, &b->v[k]))
+			continue;
+		dev->unheld_new += b->v[k].size;
+		dev->unheld_new_blocks++;
+	}
 	for (size_t k = 0; k < CENSUS_KINDS; k++)
 		held += dev->bytes[k];
 	/* Use the total, because blocks missing from a torn reading also count as unheld. */
 	dev->unheld = dev->allocated > held ? dev->allocated - held : 0;
+	if (dev->unheld_new > dev->unheld)
+		dev->unheld_new = dev->unheld;
 }
 
 static int make_rows(struct dump *d, struct blocks *before, struct blocks *after)
@@ -269,7 +288,7 @@ static int make_rows(struct dump *d, struct blocks *before, struct blocks *after
 		count_view(&d->devices[d->rows[i].device], &d->rows[i]);
 	for (size_t i = 0; i < d->ndevices; i++)
 		if (d->devices[i].known)
-			count_unheld(&d->devices[i], after);
+			count_unheld(&d->devices[i], before, after);
 	return 0;
 }
 

@@ -35,6 +35,8 @@ struct dump_device {
 	uint64_t bytes[CENSUS_KINDS], count[CENSUS_KINDS];
 	/* Bytes and number of blocks that no known tensor holds; valid if known is true. */
 	uint64_t unheld, unheld_blocks;
+	/* The part that was allocated during the reading. */
+	uint64_t unheld_new, unheld_new_blocks;
 	uint64_t moved; /* tensors left out because their block changed during the reading */
 	/* Tensors left out because the allocator did not take their memory: host memory that the
 	 * device reads, memory of other code. */

@@ -77,12 +77,16 @@ static const char *with_detail(struct table *t, const char *name, const char *de
 static const char *what(struct table *t, const struct dump_row *r, size_t room)
 {
 	const struct census_about *x = r->tensor ? r->tensor->about : NULL;
-	char detail[256];
+	const struct dump_device *dev = &t->d->devices[r->device];
+	char detail[256], new[96] = "";
 	struct row row;
 
 	if (!x) {
-		snprintf(t->text, sizeof(t->text), "%s (%s block%s)", unheld,
-			 text__count(detail, 32, r->count), plural(r->count));
+		if (dev->unheld_new_blocks)
+			snprintf(new, sizeof(new), ", %s allocated during the reading",
+				 text__count(detail, 32, dev->unheld_new_blocks));
+		snprintf(t->text, sizeof(t->text), "%s (%s block%s%s)", unheld,
+			 text__count(detail, 32, r->count), plural(r->count), new);
 		return words__cut(t->text, room);
 	}
 	switch (t->o->by) {
@@ -219,11 +223,11 @@ static void remarks_text(FILE *out, const struct dump_device *dev, size_t column
 {
 	char used[24], all[24];
 
-	if (dev->unheld > dev->allocated / 10)
+	if (dev->unheld - dev->unheld_new > dev->allocated / 10)
 		text__paragraph(
 			out, columns, "  ", "  ",
-			"Tensors of C++ code hold memory without a Python object: autocast's "
-			"cache of casts, operations under way.");
+			"Tensors of C++ code hold memory without a Python object: workspaces of "
+			"cuBLAS, autocast's cache of casts, operations under way.");
 	if (dev->view_bytes - dev->view_used > dev->allocated / 100)
 		text__paragraph(out, columns, "  ", "  ",
 				"views of larger blocks: %s of %s are used; keep a .clone() of the "
@@ -333,6 +337,8 @@ static void device_json(struct json *j, const struct dump_device *dev)
 	json__close_object(j);
 	json__uint(j, "unheld", dev->unheld);
 	json__uint(j, "unheld_blocks", dev->unheld_blocks);
+	json__uint(j, "unheld_new", dev->unheld_new);
+	json__uint(j, "unheld_new_blocks", dev->unheld_new_blocks);
 	json__uint(j, "moved", dev->moved);
 	json__uint(j, "elsewhere", dev->elsewhere);
 	json__uint(j, "view_bytes", dev->view_bytes);

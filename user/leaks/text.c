@@ -85,7 +85,7 @@ static void say_graph(struct page *p, const struct growth *g)
 	struct model_phase backward;
 	size_t n = 0, graph = 0;
 	double sum = 0;
-	char slope[40], text[256], by[320] = "";
+	char slope[40], text[256], by[320] = "", who[32];
 	const char *at;
 
 	for (size_t i = 0; i < g->n; i++) {
@@ -120,11 +120,13 @@ static void say_graph(struct page *p, const struct growth *g)
 	if (!graph)
 		return;
 	model__phase(p->doc->model, PHASE_BACKWARD, &backward);
-	text__paragraph(p->out, p->width, "", "  ",
-			"%zu of them hold%s memory that autograd keeps for backward. A graph is "
-			"freed with the last tensor computed from it: %s%s.",
-			graph, graph == 1 ? "s" : "",
-			growth_graph__remedy(name->text, backward.count > 0), by);
+	snprintf(who, sizeof(who), "%zu of them hold%s", graph, graph == 1 ? "s" : "");
+	text__paragraph(
+		p->out, p->width, "", "  ",
+		"%s memory that autograd keeps for backward. A graph is freed with the last "
+		"tensor computed from it: %s%s.",
+		n == 1 ? "The line holds" : who,
+		growth_graph__remedy(name->text, backward.count > 0), by);
 }
 
 /* Writes "; 640.00 MiB cached in 32 private pools of CUDA graphs, which nothing else can use", for

@@ -170,8 +170,18 @@ static void test_remarks(void **state)
 	assert_non_null(strstr(text, "views of larger blocks: 2.0 KiB of 512.0 KiB are used; keep "
 				     "a .clone()"));
 	assert_non_null(strstr(text, "Tensors of C++ code hold memory without a Python object"));
+	/* The program allocates while its tensors are read. */
+	devices[0].unheld_blocks = 13;
+	devices[0].unheld_new = 254 << 10;
+	devices[0].unheld_new_blocks = 12;
+	text = print(NULL, DUMP_BY_HOLDER, 0);
+	assert_null(strstr(text, "Tensors of C++ code"));
+	assert_non_null(strstr(text, "held by no Python object (13 blocks, 12 allocated during the "
+				     "reading)"));
 	devices[0].view_bytes = devices[0].view_used = 0;
 	devices[0].unheld = 1024;
+	devices[0].unheld_blocks = 1;
+	devices[0].unheld_new = devices[0].unheld_new_blocks = 0;
 	assert_null(strstr(print(NULL, DUMP_BY_HOLDER, 0), "larger blocks"));
 }
 
