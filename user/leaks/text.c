@@ -85,7 +85,7 @@ static void say_graph(struct page *p, const struct growth *g)
 	struct model_phase backward;
 	size_t n = 0, graph = 0;
 	double sum = 0;
-	char slope[40], text[256], by[320] = "", who[32];
+	char slope[40], text[256], by[320] = "", who[48];
 	const char *at;
 
 	for (size_t i = 0; i < g->n; i++) {
