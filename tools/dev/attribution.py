@@ -35,41 +35,30 @@ makes this file. Nothing in it is written by hand.
 
 It attaches to training jobs in the middle, and compares what the recording says of their memory
 with what the jobs know themselves. No GPU is needed. In rows with CUDA the allocator is the real
-one, on the dry run ([DRYRUN.md](DRYRUN.md)).
-
-A separate reader, written from docs/reference/mtr.md alone, reads the recording.
-
-## What is compared
+one, on the dry run ([DRYRUN.md](DRYRUN.md)). A separate reader, written from docs/reference/mtr.md
+alone, reads the recording.
 
 **Backward.** The truth is PyTorch's anomaly mode, which writes down the Python stack of each new
 autograd node. The job records with forward hooks which module's forward runs then. Hooks of each
-node make marks in the stream of allocations, so the node that ran is known for each allocation. The
-node's class, the innermost eight frames, and the module's dotted name are compared.
+node make marks in the stream of allocations. The node's class, the innermost eight frames, and the
+module's dotted name are compared. Percent of the bytes that nodes allocated after attach:
 
 | column | |
 |---|---|
-| bytes | allocated by nodes after attach |
 | line | at the right line of forward; for an accumulated gradient, at the right parameter |
-| Python | Python ran in the node (a custom Function, recomputation, a compiled graph): the innermost frame is the place of the allocation |
-| before attach | nodes made before attach, which were not recorded, and their derivatives: the recording has the class, but not the line |
-| no line | nodes made after attach, without a line in the recording |
+| Python | Python ran in the node (a custom Function, recomputation, a compiled graph): the innermost frame is the place |
+| before attach | nodes made before attach, and their derivatives: the recording has the class, but not the line |
 | module | in the right module |
-| part | recomputation, after an attach in the middle of it: it calls a part of a model, and no event names that model. The name is the one within the part |
-| wrong | allocations at another line, of another class, in another module or of another parameter; and allocations outside of backward that the recording places in it |
+| part | recomputation, after an attach in the middle of it: the name is the one within the called part of the model |
 
-**Blocks at attach.** The truth is `named_parameters()`, `named_buffers()`, the optimizer's state,
-all gradients, and all other tensors that the garbage collector knows at the moment of attach. The
-tensors that the nodes of the graph keep are added. On CUDA the blocks are the allocator's own. The
-CPU has no such tables, so there the blocks are the tensors of the truth.
+**Blocks at attach.** The truth is `named_parameters()`, `named_buffers()`, the optimizer's state, all
+gradients, all other tensors that the garbage collector knows, and those that nodes of the graph
+keep. *Named*: right category and name, in percent of the bytes that the job can find. Blocks that no
+object visible to Python holds (workspaces of libraries, DDP's buckets) are in the row `before attach`.
 
-| column | |
-|---|---|
-| at attach | bytes of all blocks |
-| named | right category and name, among the blocks that the job can find. Without a name in the job: no name, or that of a local variable |
-| unheld | bytes in blocks that no object visible to Python holds: workspaces of libraries (cuBLAS has 8 MiB for each thread that uses it), DDP's buckets. They have no name and are in the row `before attach` |
-| wrong | blocks with a name or category that is not theirs |
-
-There is no row for Inductor on CUDA, because it compiles only for a real device.
+**Wrong** counts allocations at another line, of another class, in another module or of another
+parameter, and blocks with a name or category that is not theirs. A cell has the figures on the CPU
+and on CUDA, once if they are the same. Inductor on CUDA compiles only for a real device.
 
 """
 
@@ -109,10 +98,6 @@ def good(c):
         c["module_share"] >= BAR and c["live_share"] >= BAR
 
 
-def percent(a, b=1):
-    return "%.2f %%" % (100 * ratio(a, b))
-
-
 def listed(pairs):
     return ", ".join("%s %s" % (name, format(size, ",")) for name, size in pairs if size)
 
@@ -125,7 +110,7 @@ def note_of(c):
     if listed(c["homeless"]):
         parts.append("no module: " + listed(c["homeless"]))
     parts += ["wrong: " + w for w in (c["wrong"][:2] + c["live_wrong"][:2])]
-    parts += ["not named: " + m for m in c["missed"][:3]]
+    parts += ["not named: " + m for m in dict.fromkeys(c["missed"][:3])]
     return "; ".join(parts)
 
 
@@ -134,28 +119,36 @@ def failed_why(c):
     return (lines or [c["failed"][:300]])[-1].strip()
 
 
+def row_of(c):
+    b, n = c["bytes"], c["inside"]
+    shares = [ratio(b.get(k, 0), n) for k in ("joined", "python", "attached")] + [c["module"] / n if n else 0, ratio(b.get("part", 0), n), c["live_share"]]
+    return ["%.2f" % (100 * share) for share in shares] + ["%d" % (c["n_wrong"] + c["n_live_wrong"])]
+
+
 def table(state, at):
-    lines = ["| job | on | bytes | line | Python | before attach | no line | module | part | wrong | at attach | named | unheld | wrong |",
-             "|---|---" + "|---:" * 12 + "|"]
-    notes = []
+    lines = ["| job | line, % | Python, % | before attach, % | module, % | part, % | named, % | wrong |", "|---" + "|---:" * 7 + "|"]
+    notes, rows = [], {}
+
+    def mark(text):
+        if text not in notes:
+            notes.append(text)
+        return " [%d]" % (notes.index(text) + 1)
+
     for key in state:
         where, device, job = key.split("/")
         if where != at:
             continue
         c, on = state[key], "CPU" if device == "cpu" else "CUDA"
+        cells, marks = rows.setdefault(job, ([], []))
         if "failed" in c:
-            notes.append("the job does not run here: " + failed_why(c))
-            lines.append("| %s [%d] | %s |%s" % (job, len(notes), on, " |" * 12))
+            marks.append(mark("%s: the job does not run here: %s" % (on, failed_why(c))))
             continue
-        note = note_of(c)
-        if note:
-            notes.append(note)
-        b, n, live = c["bytes"], c["inside"], c["live"]
-        lines.append("| %s%s | %s | %s | %s | %s | %s | %s | %s | %s | %d | %s | %s | %s | %d |" % (
-            job, " [%d]" % len(notes) if note else "", on, format(n, ","), percent(b.get("joined", 0), n), percent(b.get("python", 0), n),
-            percent(b.get("attached", 0), n), percent(b.get("class only", 0) + b.get("none", 0), n), percent(c["module"], n),
-            percent(b.get("part", 0), n), c["n_wrong"], format(sum(live.values()), ","), percent(c["live_share"]),
-            format(live.get("unheld", 0), ","), c["n_live_wrong"]))
+        cells.append(row_of(c))
+        if note_of(c):
+            marks.append(mark(note_of(c)))
+    for job, (cells, marks) in rows.items():
+        both = [" | ".join(v[0] if len(set(v)) == 1 else ", ".join(v) for v in zip(*cells, strict=True))] if cells else [" | " * 6]
+        lines.append("| %s%s | %s |" % (job, "".join(dict.fromkeys(marks)), both[0]))
     lines.append("")
     for i, note in enumerate(notes):
         text = re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(harness.REPO), "")

@@ -34,35 +34,34 @@ HEAD = """# Is it exact?
 makes this file. Nothing in it is written by hand.
 
 It compares recordings with what PyTorch's own allocator wrote down about the same run, in the same
-process: its history of every allocation and free, its counters, its peaks, its segments and blocks
-(`torch.cuda.memory._snapshot()`, `memory_stats()`). No GPU is needed. The allocator is the real
-one, on the dry run ([DRYRUN.md](DRYRUN.md)).
-
-A separate reader, written from docs/reference/mtr.md alone, reads the recording. The output of
-`memtrace-bpf report` is compared as well.
+process (`torch.cuda.memory._snapshot()`, `memory_stats()`). No GPU is needed. The allocator is the
+real one, on the dry run ([DRYRUN.md](DRYRUN.md)). A separate reader, written from
+docs/reference/mtr.md alone, reads the recording. The output of `memtrace-bpf report` is compared as
+well.
 
 ## What is compared
 
 | | with the native allocator, also with expandable segments |
 |---|---|
-| events | each allocation and free, each segment taken from CUDA and given back, each out of memory: kind, address and order, per device, one by one |
-| sizes | number and sum of all allocated sizes, and of all freed sizes, against the allocator's counters; no block smaller than requested |
-| totals | after every event our running sum equals the total in the event (drift 0); nothing was lost |
+| events | each allocation, free, segment and out of memory: kind, address and order, per device, one by one |
+| sizes | number and sum of all allocated and freed sizes; no block smaller than requested |
+| totals | after every event our running sum equals the total in the event; nothing was lost |
 | peaks | peak allocated and peak reserved, to the byte |
 | live | blocks alive at the end: addresses and sizes |
 | segments | at the end: addresses and sizes; bytes taken from CUDA over the whole time |
-| state | attached in the middle: recorded blocks and segments at attach, against the history replayed up to there: addresses, sizes, requested sizes, sums |
-| oom | number of out-of-memory events, and the requested size of each |
+| state | attached in the middle: blocks and segments at attach, against the history replayed up to there |
 | requested | with `--requested`: each recorded requested size of a block |
-| report | allocated, reserved, both peaks, drift, allocations, frees, bytes allocated, out of memory, before attach, lost |
+| report | its totals, peaks, counts, out of memory, before attach, lost |
 
-PyTorch's history has the requested size, a recording the size that was handed out. They are
-compared for blocks alive, where PyTorch reports both. PyTorch's counters, which sum up sizes that
-were handed out, cover the rest.
+PyTorch's history has the requested size, a recording the size that was handed out. They are compared
+for blocks alive, where PyTorch reports both, and by PyTorch's counters.
 
-With cudaMallocAsync PyTorch keeps no history and knows no segments. There a recording's blocks are
-the calls. The number and bytes of live blocks are compared with the pool's own figure and PyTorch's
-counters, and so is the peak.
+With cudaMallocAsync PyTorch keeps no history and knows no segments. There the number and bytes of live
+blocks and the peak are compared with the pool's own figure and PyTorch's counters.
+
+Each cell below has the number of allocations and frees compared, with the native allocator, expandable
+segments and, not at full speed, cudaMallocAsync; one number if they are the same. All are exact unless
+the cell says otherwise.
 
 """
 
@@ -124,39 +123,40 @@ def load_state():
 
 
 def table(mode, state, roles, versions):
+    """A column a version. Its cell has the figures of all backends, once if they are the same."""
     backends = [b for b in truth.BACKENDS if not (mode == "running" and b == "async")]
-    columns = [(role, b) for role in roles for b in backends]
-    lines = ["| job | " + " | ".join("%s %s" % (versions[r][0], b) for r, b in columns) + " |",
-             "|---" * (len(columns) + 1) + "|"]
+    lines = ["| job | " + " | ".join(versions[role][0] for role in roles) + " |", "|---" * (len(roles) + 1) + "|"]
     notes = []
 
     def note(text):
         if text not in notes:
             notes.append(text)
-        return notes.index(text) + 1
+        return " [%d]" % (notes.index(text) + 1)
+
+    def cell(c, marks, backend):
+        if c is None:
+            return "not run"
+        if c["result"] == "exact":
+            marks += [note("with %s: %s" % (backend, gap)) for gap in c["gaps"]]
+            return format(c["events"], ",")
+        if c["result"] == "-":
+            return c["why"] if c["why"].startswith("needs") else "-"
+        marks.append(note("%s: %s" % (backend, c["why"])))
+        return c["result"]
 
     for job in truth.JOBS:
         if mode == "running" and job.name not in RUNNING:
             continue
         row = []
-        for role, backend in columns:
-            c = state.get("%s/%s/%s/%s" % (mode, job.name, role, backend))
-            if c is None:
-                row.append("not run")
-            elif c["result"] == "exact":
-                row.append("exact, %s" % format(c["events"], ",") + "".join(" [%d]" % note(gap) for gap in c["gaps"]))
-            elif c["result"] == "-" and c["why"].startswith("needs"):
-                row.append(c["why"])
-            elif c["result"] == "-":
-                row.append("-")
-            else:
-                row.append("%s [%d]" % (c["result"], note(c["why"])))
+        for role in roles:
+            marks = []
+            cells = [cell(state.get("%s/%s/%s/%s" % (mode, job.name, role, b)), marks, b) for b in backends]
+            row.append((cells[0] if len(set(cells)) == 1 else ", ".join(cells)) + "".join(marks))
         lines.append("| %s | " % job.name + " | ".join(row) + " |")
     lines.append("")
-    for i, note in enumerate(notes):
-        text = re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(harness.REPO), "")
-        lines.append(textwrap.fill("[%d] %s" % (i + 1, text), 100, break_on_hyphens=False, break_long_words=False))
-        lines.append("")
+    for i, text in enumerate(notes):
+        text = re.sub(r"\s+", " ", text).replace("|", "\\|").replace(os.path.dirname(harness.REPO), "")
+        lines += [textwrap.fill("[%d] %s" % (i + 1, text), 100, break_on_hyphens=False, break_long_words=False), ""]
     return lines
 
 
@@ -179,7 +179,7 @@ def write(path, state, roles, versions, many):
         lines.append("| torch %s | Python %s |" % tuple(versions[role]))
     lines += ["| kernel | %s, %s |" % (platform.release(), platform.machine()), ""]
     for mode in ("start", "attached", "running"):
-        lines += ["## " + TITLES[mode], "", TEXTS[mode], "Each cell has the number of allocations and frees compared.", ""]
+        lines += ["## " + TITLES[mode], "", TEXTS[mode], ""]
         lines += table(mode, state, roles, versions)
     lines += ["## Ten million events", ""]
     lines += many
