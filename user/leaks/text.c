@@ -31,9 +31,36 @@ struct page {
 
 /* ---- parts ---- */
 
-static void sentence(struct page *p, const struct growth *g, const struct growth_line *l)
+/* Adds what the first holder has with its memory from before attach, whose line is not known. */
+static void add_older(struct page *p, size_t device, const struct growth_line *l, char *buf,
+		      size_t size)
 {
-	char slope[40], n[96], held[1024], keeps[160], at[REPORT_TEXT], module[REPORT_TEXT] = "";
+	const struct row_opts now = { .by = BY_LINE, .when = ROWS_NOW };
+	const struct growth_name *name = l->nnames ? &l->names[0] : NULL;
+	uint64_t bytes = 0, count = 0;
+	char b[24], c[32];
+	size_t n, len = strlen(buf);
+	struct row *rows;
+
+	if (!name || !growth_summary__is_holder(name) ||
+	    model__rows(p->doc->model, device, &now, &rows, &n))
+		return;
+	for (size_t i = 0; i < n; i++)
+		if (rows[i].before_attach && rows[i].name && !strcmp(rows[i].name, name->text)) {
+			bytes += rows[i].bytes;
+			count += rows[i].count;
+		}
+	free(rows);
+	if (bytes)
+		snprintf(buf + len, size - len, ". It also has %s from before attach, %s",
+			 text__counted(c, sizeof(c), count, "block"),
+			 text__bytes(b, sizeof(b), bytes));
+}
+
+static void sentence(struct page *p, size_t device, const struct growth *g,
+		     const struct growth_line *l)
+{
+	char slope[40], n[96], held[1200], keeps[160], at[REPORT_TEXT], module[REPORT_TEXT] = "";
 	char by_block[120];
 
 	leaks__where(p->o->by, &l->row, p->cwd, at, 200);
@@ -41,7 +68,8 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 		snprintf(p->more, sizeof(p->more), "%s", words__module(module, &l->row));
 		snprintf(module, sizeof(module), " in %.80s", p->more);
 	}
-	leaks__say_held(l, leaks__no_holder(p->doc->facts), held, sizeof(held));
+	leaks__say_held(l, leaks__no_holder(p->doc->facts), held, 1024);
+	add_older(p, device, l, held, sizeof(held));
 	leaks__say_stays(g, l, keeps, sizeof(keeps));
 	text__paragraph(p->out, p->width, "", "  ",
 			"%s%s: %s a %s%s, in %s; %s. %s. Confidence: %s.", at, module,
@@ -545,7 +573,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	err = headline(p, device, said);
 	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 		if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
-			sentence(p, &g, &g.lines[i]);
+			sentence(p, device, &g, &g.lines[i]);
 			k++;
 		}
 	if (shown < n)

@@ -256,7 +256,9 @@ void leaks__say_held(const struct growth_line *l, const char *why, char *buf, si
 	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3) {
 		unsigned unknown = leaks__percent(1 - (double)l->named / (double)l->row.bytes);
 
-		snprintf(buf + len, size - len, "; unknown for %u %%",
+		snprintf(buf + len, size - len,
+			 "; unknown for %u %%, newer than the last reading of names or held by no "
+			 "Python object",
 			 unknown < 100 ? unknown : 99); /* it is known for a part */
 	}
 }
