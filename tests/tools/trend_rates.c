@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Measures how often verdicts on growth are wrong: trend_rates [ROUNDS]. Random series of jobs with
- * and without leaks, the same ones in each run. Prints the table for docs/internals/LEAKS.md: for
+ * and without leaks, the same ones in each run. Prints the figures of docs/internals/LEAKS.md: for
  * each kind and length, the share reported as growing with high and with at least medium
  * confidence. The second table is about two statements without a question: that it grows, and that
  * nothing grows.

@@ -53,15 +53,15 @@ well.
 | requested | with `--requested`: each recorded requested size of a block |
 | report | its totals, peaks, counts, out of memory, before attach, lost |
 
-PyTorch's history has the requested size, a recording the size that was handed out. They are compared
-for blocks alive, where PyTorch reports both, and by PyTorch's counters.
+PyTorch's history has the requested size, a recording the size that was handed out. They are
+compared for blocks alive, where PyTorch reports both, and by PyTorch's counters.
 
-With cudaMallocAsync PyTorch keeps no history and knows no segments. There the number and bytes of live
-blocks and the peak are compared with the pool's own figure and PyTorch's counters.
+With cudaMallocAsync PyTorch keeps no history and knows no segments. There the number and bytes of
+live blocks and the peak are compared with the pool's own figure and PyTorch's counters.
 
-Each cell below has the number of allocations and frees compared, with the native allocator, expandable
-segments and, not at full speed, cudaMallocAsync; one number if they are the same. All are exact unless
-the cell says otherwise.
+Each cell below has the number of allocations and frees compared, with the native allocator,
+expandable segments and, not at full speed, cudaMallocAsync; one number if they are the same. All
+are exact unless the cell says otherwise.
 
 """
 
