@@ -346,8 +346,7 @@ static void say_nothing(struct page *p, const char *sp)
 					       sizeof(nothing)),
 				sp, text__bytes(text, sizeof(text), range));
 	else
-		text__paragraph(p->out, p->width, "", "  ",
-				"Too short to judge: %s. Record at least 20, better 60.", sp);
+		leaks__say_short(p->out, p->width, &p->devices->of, sp);
 }
 
 /* Finds the lines of the kind of device that count. They follow each other. Returns their number. */

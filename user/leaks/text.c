@@ -392,8 +392,7 @@ static void say_nothing(struct page *p, const struct growth *g, const char *said
 
 	span(p, g, sp);
 	if (g->values < TREND_MIN)
-		text__paragraph(p->out, p->width, "", "  ",
-				"Too short to judge: %s. Record at least 20, better 60.", sp);
+		leaks__say_short(p->out, p->width, g, sp);
 	else if (g->observed < TREND_MIN)
 		text__paragraph(p->out, p->width, "", "  ", "Too few readings to judge: %u in %s.",
 				g->observed, sp);

@@ -39,7 +39,9 @@ const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf,
 	name = slash ? slash + 1 : name;
 	buf += len;
 	size -= len;
-	if (g->clock == GROWTH_TIME)
+	if (g->clock == GROWTH_TIME && !g->values)
+		snprintf(buf, size, " (no steps)");
+	else if (g->clock == GROWTH_TIME)
 		snprintf(buf, size, " in %zu equal slices (no steps)", g->values);
 	else if (g->clock == GROWTH_REQUESTS)
 		snprintf(buf, size, ", each a block of %.40s:%" PRIu32 "%s%s",
@@ -48,6 +50,16 @@ const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf,
 	else if (g->clock == GROWTH_CALLS && !g->after_steps)
 		snprintf(buf, size, " (no optimizer)");
 	return buf - len;
+}
+
+void leaks__say_short(FILE *out, size_t width, const struct growth *g, const char *span)
+{
+	if (g->clock == GROWTH_TIME)
+		text__paragraph(out, width, "", "  ",
+				"Too few allocations in %s to judge. Record a minute.", span);
+	else
+		text__paragraph(out, width, "", "  ",
+				"Too short to judge: %s. Record at least 20, better 60.", span);
 }
 
 const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, char *buf,

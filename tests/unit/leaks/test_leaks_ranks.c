@@ -245,6 +245,20 @@ static void test_host(void **state)
 	has(o, "PyTorch's cache of pinned memory of ");
 }
 
+/* A program that allocates nothing while it is recorded, without steps. */
+static void test_idle(void **state)
+{
+	char path[64];
+	struct tape t;
+
+	snprintf(path, sizeof(path), "%s/idle.mtr", dir);
+	t = tape__new(path);
+	alloc(&t, CPU, 1, 3000, line(&t, 5, "main"));
+	tape__close(&t);
+	has(leaks(path, NULL), "cpu \u00b7 31.4 s (no steps)\n"
+			       "Too few allocations in 31.4 s to judge. Record a minute.\n");
+}
+
 /* ASCII locale: no middle dots. */
 static void test_plain_locale(void **state)
 {
@@ -363,10 +377,11 @@ static void test_workers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text),	    cmocka_unit_test(test_when),
-		cmocka_unit_test(test_report),	    cmocka_unit_test(test_plain_locale),
-		cmocka_unit_test(test_json),	    cmocka_unit_test(test_workers),
-		cmocka_unit_test(test_graph_pools), cmocka_unit_test(test_host),
+		cmocka_unit_test(test_text),	     cmocka_unit_test(test_when),
+		cmocka_unit_test(test_report),	     cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_plain_locale), cmocka_unit_test(test_json),
+		cmocka_unit_test(test_workers),	     cmocka_unit_test(test_graph_pools),
+		cmocka_unit_test(test_host),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");
