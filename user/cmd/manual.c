@@ -45,6 +45,8 @@ static void print_head(FILE *out, const struct command *c)
 {
 	const char *form = c->argp->args_doc ? c->argp->args_doc : "";
 
+	fputs(".ds doc-volume-operating-system Linux\n",
+	      out); /* not "BSD System Manager's Manual" */
 	fputs(".Dt MEMTRACE-BPF-", out);
 	upper(out, c->name);
 	fprintf(out,
