@@ -272,8 +272,23 @@
 		["Enter", "in a table: filter all views to this row, or back", null],
 		["→ ←", "in a table: unfold or fold a group", null],
 		["Esc", "leave the window, then the filter", null],
-		["?", "show these keys", () => $("keys").showModal()],
+		["?", "show keys, filter fields and signs", () => $("keys").showModal()],
 		["In a graph", "arrow keys move, Enter zooms in, Esc zooms out, f filters to a frame", null],
+	];
+
+	const FIELDS = [
+		["attention", "any of the fields has this word"],
+		["line:train.py:57", "file, or file and line"], ["func:forward", "function"],
+		["module:blocks.*.mlp", "module and everything inside it"], ["class:Linear", "class of the module"],
+		["role:activation", "role"], ["phase:backward", "phase"],
+		["name:history", "tensor or variable, for memory from before attach"],
+		["stack:loss", "any frame of the stack"], ["thread:, source:", "thread; how the line was found"],
+		["a|b", "one of them"], ["-role:input", "not"],
+	];
+	const SIGNS = [
+		["Areas", "live memory, by role or module (Bands)"], ["Dashed line", "memory that PyTorch has reserved"],
+		["Vertical dashes", "ends of steps"], ["Strip below", "phases: forward, backward, optimizer"],
+		["Blue line", "the selected moment"],
 	];
 
 	function typing(e) {
@@ -329,7 +344,10 @@
 	}
 
 	function buttons() {
-		$("keys-list").replaceChildren(...KEYS.flatMap(([k, what]) => [el("kbd", { textContent: k }), el("span", { textContent: what })]));
+		const pairs = (list, name) => list.flatMap(([k, what]) => [el(name, { textContent: k }), el("span", { textContent: what })]);
+		$("keys-list").replaceChildren(...pairs(KEYS, "kbd"));
+		$("fields-list").replaceChildren(...pairs(FIELDS, "code"));
+		$("signs-list").replaceChildren(...pairs(SIGNS, "b"));
 		$("help").addEventListener("click", () => $("keys").showModal());
 		$("theme").addEventListener("click", Page.toggleTheme);
 		$("wide").addEventListener("click", wide);
