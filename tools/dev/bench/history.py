@@ -113,16 +113,18 @@ def table(entries):
         return "\n".join(out) + "\n"
     newest = entries[-1]
     out += ["", "## Goals", "", "Commit `%s`:" % newest["commit"], "", *goals_table(newest["figures"])]
-    for number, group in enumerate(machines(entries)):
-        shown = group[-IN_TABLE:]
-        out += ["", "## Machine %d" % (number + 1), "", "%s, torch %s." % (machine.words(shown[-1]["machine"]), shown[-1]["torch"]), ""]
-        out.append("| | %s |" % " | ".join("`%s`<br>%s%s" % (e["commit"], e["measured"][:10], "<br>busy" if e["busy"] else "") for e in shown))
-        out.append("|---|" + "---|" * len(shown))
-        for name in sorted({n for e in shown for n in e["figures"]}):
-            out.append("| %s | %s |" % (name, " | ".join(cell(e["figures"].get(name)) for e in shown)))
-        for e in shown:
-            for part, why in e["busy"].items():
-                out += ["", "`%s`, %s, was measured on a busy machine: %s." % (e["commit"], part, "; ".join(why))]
+    shown = [(number, e) for number, group in enumerate(machines(entries), 1) for e in group[-IN_TABLE:]]
+    out += ["", "## Machines", ""]
+    for number, group in enumerate(machines(entries), 1):
+        out.append("%d. %s, torch %s." % (number, machine.words(group[-1]["machine"]), group[-1]["torch"]))
+    out += ["", "## Results", "", "| | %s |" % " | ".join(
+        "`%s`<br>%s<br>machine %d%s" % (e["commit"], e["measured"][:10], number, "<br>busy" if e["busy"] else "") for number, e in shown)]
+    out.append("|---|" + "---|" * len(shown))
+    for name in sorted({n for _, e in shown for n in e["figures"]}):
+        out.append("| %s | %s |" % (name, " | ".join(cell(e["figures"].get(name)) for _, e in shown)))
+    for _, e in shown:
+        for part, why in e["busy"].items():
+            out += ["", "`%s`, %s, was measured on a busy machine: %s." % (e["commit"], part, "; ".join(why))]
     return "\n".join(out) + "\n"
 
 
