@@ -802,7 +802,7 @@ static void test_window(void **state)
 		o = leaks(window, NULL);
 		assert_non_null(strstr(o->out, " 0.40 s"));
 		assert_non_null(strstr(o->out, begins));
-		assert_non_null(strstr(o->out, "0.40 s in "));
+		assert_non_null(strstr(o->out, "in 0.40 s to judge"));
 		doc = parse(report("--format", "json", window, NULL)->out);
 		assert_window(json_object_get(doc, "capture"));
 		json_decref(doc);
