@@ -279,6 +279,9 @@ static void header_text(FILE *out, const struct dump *d, const struct dump_opts 
 	if (s->torn_lists)
 		fprintf(out, "Some Python objects changed during the reading: tensors that they "
 			     "hold may be missing\n");
+	if (changed || s->unreadable || s->torn_lists)
+		fprintf(out, "A stopped process has a whole list: kill -STOP PID, dump, "
+			     "kill -CONT PID\n");
 	if (s->holders_cut)
 		fprintf(out, "There are too many containers to search them all: tensors without a "
 			     "holder may have one\n");
