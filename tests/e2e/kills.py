@@ -110,10 +110,12 @@ def kill_one(jobs, how, seed, attached=True, options=()):
                          chunk=chunk, pause=rng.choice((0, 0.001, 0.004)),
                          rounds=1 << 40 if how in ("oom", "sent") else rng.randrange(20, 60))
         recorder = harness.record(pid, path, "--on-kill", *options, wait=attached)
+        before = harness.resident(pid)
         with open(go, "w", encoding="ascii"):
             pass
         if how == "sent":
-            time.sleep(rng.uniform(0.1, 0.6))
+            harness.until(lambda: harness.resident(pid) - before >= 4 * chunk, "growth")
+            time.sleep(rng.uniform(0, 0.5))
             os.kill(pid, signal.SIGKILL)
         status = jobs.wait(pid)
         code = recorder.wait(60)
