@@ -11,6 +11,8 @@ REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.a
 FOLDER = os.path.join(REPO, "docs", "internals", "bench")
 SCHEMA = 1
 IN_TABLE = 8  # newest results, each a column
+# Figures that the files and comparisons have, and the table has not: their ratios are in it.
+NOT_IN_TABLE = ("added CPU time", "added to a step")
 
 
 def git(*args):
@@ -108,7 +110,7 @@ def table(entries):
     out = ["# Results of `make bench` by commit", "",
            "`tools/dev/bench_history.py add` keeps the last run here and writes this page. `compare` compares the",
            "newest result with the one before. Do not edit. [OVERHEAD.md](../OVERHEAD.md) explains the figures.",
-           "Each cell has a median with its 95 % interval. Smaller is better."]
+           "Each cell has a median with its 95 % interval. Smaller is better. The files have more figures."]
     if not entries:
         return "\n".join(out) + "\n"
     newest = entries[-1]
@@ -120,7 +122,7 @@ def table(entries):
     out += ["", "## Results", "", "| | %s |" % " | ".join(
         "`%s`<br>%s<br>machine %d%s" % (e["commit"], e["measured"][:10], number, "<br>busy" if e["busy"] else "") for number, e in shown)]
     out.append("|---|" + "---|" * len(shown))
-    for name in sorted({n for _, e in shown for n in e["figures"]}):
+    for name in sorted({n for _, e in shown for n in e["figures"] if not n.startswith(NOT_IN_TABLE)}):
         out.append("| %s | %s |" % (name, " | ".join(cell(e["figures"].get(name)) for _, e in shown)))
     for _, e in shown:
         for part, why in e["busy"].items():
