@@ -8,7 +8,7 @@
 
 #include "capture/decoder.h"
 #include "capture/probes.h"
-#include "capture/session.h"
+#include "capture/session_opts.h"
 #include "capture/target.h"
 #include "capture/symbolizer.h"
 #include "lib/array.h"

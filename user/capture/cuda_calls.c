@@ -14,7 +14,7 @@
 
 #include "capture/decoder.h"
 #include "capture/probes.h"
-#include "capture/session.h"
+#include "capture/session_opts.h"
 #include "capture/target.h"
 #include "lib/array.h"
 #include "lib/clock.h"

@@ -11,7 +11,7 @@
 #include "hostmem/host_memory.h"
 #include "capture/modules.h"
 #include "capture/probes.h"
-#include "capture/session.h"
+#include "capture/session_opts.h"
 #include "capture/symbolizer.h"
 #include "capture/target.h"
 #include "record/detail.h"

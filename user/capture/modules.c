@@ -9,7 +9,7 @@
 #include "capture/autograd.h"
 #include "capture/decoder.h"
 #include "capture/probes.h"
-#include "capture/session.h"
+#include "capture/session_opts.h"
 #include "capture/target.h"
 #include "capture/symbolizer.h"
 #include "lib/array.h"

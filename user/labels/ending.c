@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labels/words.h"
 #include "lib/json.h"
 #include "lib/text.h"
 #include "record/stream.h"
@@ -56,7 +55,10 @@ static bool is(const struct facts *f, const char *key, const char *value)
 
 static uint64_t number(const struct facts *f, const char *key)
 {
-	return words__fact_number(f, key);
+	uint64_t ret;
+
+	facts__number(f, key, &ret);
+	return ret;
 }
 
 static const char *clean(const struct facts *f, const char *key, char *buf, size_t size)
