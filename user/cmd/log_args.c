@@ -15,10 +15,7 @@ enum { OPT_LOG_LEVEL = 0x8100, OPT_LOG_FILE, OPT_LOG_FORMAT };
 
 static const struct argp_option options[] = {
 	{ "log-level", OPT_LOG_LEVEL, "LEVEL", OPTION_RARE,
-	  "Lowest level: error, warn, info (default) or debug; PART=LEVEL sets the level of one "
-	  "part: "
-	  "info,capture=debug",
-	  OPTIONS_MESSAGES },
+	  "Lowest level: error, warn, info (default) or debug", OPTIONS_MESSAGES },
 	{ "log-file", OPT_LOG_FILE, "FILE", OPTION_RARE,
 	  "Also append messages, with the time, to FILE", OPTIONS_MESSAGES },
 	{ "log-format", OPT_LOG_FORMAT, "text|json", OPTION_RARE,

@@ -46,32 +46,6 @@ char *log__part(char buf[LOG_PART], const char *file)
 	return buf;
 }
 
-/* Part names up to version 0.1 and the folders that now contain their files. */
-static const struct {
-	const char *old, *new[5];
-} old_parts[] = {
-	{ "analyze", { "archive" } },
-	{ "check", { "cmd" } },
-	{ "child", { "launch" } },
-	{ "compare", { "diff", "cmd" } },
-	{ "control", { "save" } },
-	{ "ctl", { "cmd" } },
-	{ "dryrun", { "launch" } },
-	{ "folder", { "archive" } },
-	{ "inputs", { "archive" } },
-	{ "inside", { "launch" } },
-	{ "lib", { "log" } },
-	{ "pick", { "follow" } },
-	{ "recording", { "save" } },
-	{ "relatives", { "follow" } },
-	{ "ring", { "save", "archive" } },
-	{ "run", { "save", "cmd" } },
-	{ "target", { "process", "python", "torch", "census" } },
-	{ "untraced", { "follow" } },
-	{ "window", { "save" } },
-	{ "windows", { "save" } },
-};
-
 static int refuse(char *why, size_t size, const char *text, size_t len, const char *what)
 {
 	char clean[64];
@@ -79,49 +53,6 @@ static int refuse(char *why, size_t size, const char *text, size_t len, const ch
 	text__clean(clean, sizeof(clean), text, len);
 	snprintf(why, size, "'%s' %s", clean, what);
 	return -EINVAL;
-}
-
-static bool is_name(const char *text, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		if (!isalnum((unsigned char)text[i]) && text[i] != '-')
-			return false;
-	}
-	return len && len < LOG_PART;
-}
-
-static int set_part(struct log_config *c, const char *name, int level)
-{
-	size_t i;
-
-	for (i = 0; i < c->n_parts; i++) {
-		if (!strcmp(c->parts[i].name, name))
-			break;
-	}
-	if (i == LOG_PARTS)
-		return -E2BIG;
-	c->n_parts += i == c->n_parts;
-	snprintf(c->parts[i].name, LOG_PART, "%s", name);
-	c->parts[i].level = level;
-	return 0;
-}
-
-/* An old name sets all of its folders. */
-static int set_parts(struct log_config *c, const char *text, size_t len, int level)
-{
-	char name[LOG_PART];
-	int err;
-
-	snprintf(name, sizeof(name), "%.*s", (int)len, text);
-	for (size_t i = 0; i < sizeof(old_parts) / sizeof(*old_parts); i++) {
-		if (strcmp(old_parts[i].old, name))
-			continue;
-		err = 0;
-		for (size_t k = 0; old_parts[i].new[k] && !err; k++)
-			err = set_part(c, old_parts[i].new[k], level);
-		return err;
-	}
-	return set_part(c, name, level);
 }
 
 static int set_fd(struct log_config *c, const char *text, size_t len)
@@ -146,9 +77,10 @@ static int parse_one(struct log_config *c, const char *text, size_t len, bool le
 {
 	const char *equals = memchr(text, '=', len), *value = equals ? equals + 1 : text;
 	size_t key = equals ? (size_t)(equals - text) : 0, n = len - (size_t)(value - text);
-	int level = log_config__level_of(value, n);
+	int level;
 
 	if (!equals) {
+		level = log_config__level_of(text, len);
 		if (level < 0)
 			return refuse(why, size, text, len,
 				      "is not a level; use error, warn, info or debug");
@@ -169,13 +101,10 @@ static int parse_one(struct log_config *c, const char *text, size_t len, bool le
 	if (!levels_only && key == 2 && !strncmp(text, "fd", 2))
 		return set_fd(c, value, n) ? refuse(why, size, text, len, "names no descriptor")
 					   : 0;
-	if (!is_name(text, key))
-		return refuse(why, size, text, len, "does not name a part of the program");
-	if (level < 0)
-		return refuse(why, size, text, len,
-			      "has no valid level; use error, warn, info or debug");
-	return set_parts(c, text, key, level) ? refuse(why, size, text, len, "sets too many parts")
-					      : 0;
+	return refuse(why, size, text, len,
+		      levels_only
+			      ? "is not a level; use error, warn, info or debug"
+			      : "is no setting of the log; use a level, file=PATH or format=json");
 }
 
 int log_config__parse(struct log_config *c, const char *text, bool levels_only, char *why,
@@ -212,8 +141,6 @@ bool log_config__text(const struct log_config *c, int fd, char *buf, size_t size
 	fprintf(out, "format=%s", c->json ? "json" : "text");
 	if (c->level >= 0)
 		fprintf(out, ",%s", level_names[c->level]);
-	for (size_t i = 0; i < c->n_parts; i++)
-		fprintf(out, ",%s=%s", c->parts[i].name, level_names[c->parts[i].level]);
 	if (fd >= 0)
 		fprintf(out, ",fd=%d", fd);
 	return !fclose(out) && strlen(buf) < size - 1;

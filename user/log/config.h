@@ -10,18 +10,10 @@
 #include "log/log.h"
 
 #define LOG_ENV "MEMTRACE_LOG"
-#define LOG_PART 24  /* bytes of a part's name, with the NUL */
-#define LOG_PARTS 16 /* parts with a level of their own, at most */
-
-struct log_part {
-	char name[LOG_PART];
-	enum log_level level;
-};
+#define LOG_PART 24 /* bytes of a part's name, with the NUL */
 
 struct log_config {
-	int level; /* enum log_level; -1: not set */
-	struct log_part parts[LOG_PARTS];
-	size_t n_parts;
+	int level;  /* enum log_level; -1: not set */
 	char *file; /* path of the log file, owned; NULL: none */
 	int fd;	    /* log file opened by the parent process; -1: none */
 	bool json;
@@ -33,8 +25,8 @@ struct log_config {
 	}
 
 /*
- * Parses "info,capture=debug,file=/var/log/memtrace.log,format=json" and adds it to c. levels_only:
- * allows only levels, as in options. Returns 0, or -EINVAL with *why and c unchanged.
+ * Parses "debug,file=/var/log/memtrace.log,format=json" and adds it to c. levels_only:
+ * allows only a level, as in the option. Returns 0, or -EINVAL with *why and c unchanged.
  */
 int log_config__parse(struct log_config *c, const char *text, bool levels_only, char *why,
 		      size_t size);
@@ -44,7 +36,7 @@ void log_config__free(struct log_config *c);
 /* The name of a level; the level of a name, or -EINVAL. */
 const char *log_config__level_name(enum log_level level);
 int log_config__level_of(const char *name, size_t len);
-/* The part of a source file: its folder below user/. Returns buf. */
+/* The part of a source file: its room in user/. Returns buf. */
 char *log__part(char buf[LOG_PART], const char *file);
 
 /* ---- settings of this process ---- */

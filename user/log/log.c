@@ -53,21 +53,6 @@ static bool has_file(void)
 	return log_file__is_open() || relay >= 0;
 }
 
-/* The part's own level, or `otherwise`. */
-static enum log_level level_of_part(const char *part, enum log_level otherwise)
-{
-	for (size_t i = 0; i < config.n_parts; i++) {
-		if (!strcmp(config.parts[i].name, part))
-			return config.parts[i].level;
-	}
-	return otherwise;
-}
-
-static enum log_level level_of_file(const char *part)
-{
-	return level_of_part(part, file_level());
-}
-
 void log__set_level(enum log_level level)
 {
 	option_level = level;
@@ -214,8 +199,8 @@ void log__write(enum log_level level, const char *file, const char *event,
 	if (level > hushed)
 		return;
 	log__part(part, file);
-	terminal = level <= level_of_part(part, terminal_level());
-	filed = has_file() && level <= level_of_file(part);
+	terminal = level <= terminal_level();
+	filed = has_file() && level <= file_level();
 	if (!terminal && !filed)
 		return;
 	va_start(args, fmt);
@@ -271,8 +256,6 @@ int log__option_level(const char *arg, char *why, size_t size)
 	if (log_config__parse(&levels, arg, true, why, size))
 		return -1;
 	config.level = levels.level;
-	config.n_parts = levels.n_parts;
-	memcpy(config.parts, levels.parts, sizeof(config.parts));
 	return 0;
 }
 
@@ -454,7 +437,7 @@ void log__relayed(pid_t pid, const char *name, json_t *said)
 	clean_text(clean, sizeof(clean), text);
 	text__clean(clean_part, sizeof(clean_part), part, strlen(part));
 	clock_gettime(CLOCK_REALTIME, &line.time);
-	if (level_of_file(clean_part) < line.level ||
+	if (file_level() < line.level ||
 	    !is_allowed(name, json_dumpb(said, NULL, 0, JSON_COMPACT), &line.time))
 		return;
 	if (event)

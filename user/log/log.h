@@ -5,8 +5,7 @@
  * to a log file, with time and more fields, as text or JSON (docs/reference/log.md). Clean text
  * from the target with text__clean() first.
  *
- * The part of a message is the folder of its source below user/ ("capture", "serve"). Each part may
- * have a level of its own.
+ * The part of a message is the room of its source in user/ ("capture", "serve").
  */
 #include <stdbool.h>
 #include <stddef.h>
