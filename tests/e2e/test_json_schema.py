@@ -147,7 +147,8 @@ def test_every_key_is_described():
                 collect(value)
     for command in COMMANDS:
         collect(schema(command))
-    sources = [f for part in ("report", "leaks", "diff", "dump", "estimate", "replay", "labels", "advice", "live", "watch", "fetch")
+    sources = [f for part in ("report", "leaks", "diff", "dump", "estimate", "replay", "labels", "advice", "live", "watch", "fetch",
+                                        "report/*", "model/words", "estimate/*", "live/*", "watch/*", "serve/fetch", "record/folder")
                for f in glob.glob(os.path.join(REPO, "user", part, "*.c"))]
     sources += [os.path.join(REPO, "user", f) for f in ("record/detail.c", "archive/rolling_view_print.c", "save/control.c", "save/recording_control.c", "save/windows.c")]
     found = 0

@@ -7,8 +7,9 @@ Checks the layers of user/ (docs/internals/STYLE.md, "Folders"). Prints each vio
     tools/dev/check_layers.py OBJECTS     also checks calls of compiled functions; OBJECTS: the objects of user/,
     .output/obj/user
 
-* user/ has main.c and folders, and no folder has more than 45 files.
-* A folder includes and calls only folders of lower floors, which docs/internals/STYLE.md lists.
+* user/ has main.c and rooms. A room includes and calls only rooms of lower floors, which docs/internals/STYLE.md lists; within a
+room, INSIDE has the floors of its folders.
+* Other rooms include only a room's doors: the headers in its own folder. The headers in its folders are private.
 * No header includes itself through others.
 * The prefix of a function in a header (before "__") is the name of its file or of a type that the header declares, and folders
 do not share a prefix.
@@ -21,23 +22,34 @@ import re
 import subprocess
 import sys
 
+# Rooms of user/, by floor.
 FLOORS = (
-    "lib assets",
-    "log",
-    "record process kernel cond mcp serve",
-    "python model nvml cost native ending kineto serve/push",
-    "serve/web",
-    "torch labels archive",
-    "census advice hostmem fetch",
-    "capture dump report",
-    "follow launch leaks",
-    "export",
-    "save replay diff watch tables",
-    "estimate live serve/broker",
+    "base",
+    "record",
+    "inspect model",
+    "capture report",
+    "export watch estimate",
+    "live serve",
     "cmd",
 )
+# Folders of rooms, by floor within the room. A room's own folder has its doors, and may have code of its lowest floor.
+INSIDE = {
+    "base": ("assets", "log"),
+    "record": ("cond stream", "mtr", "folder"),
+    "inspect": ("process", "python nvml native", "torch", "census hostmem"),
+    "capture": ("kernel cost", "ending probes", "decode", "session", "follow launch", "save"),
+    "model": ("heap", "words open"),
+    "report": ("advice dump", "recording", "ranks", "leaks diff"),
+    "export": ("formats", "page tables", "run"),
+    "watch": ("targets",),
+    "estimate": ("replay store", "runs"),
+    "live": ("rows", "screen", "view"),
+    "serve": ("server mcp", "web push fetch", "broker"),
+}
 FLOOR = {name: i for i, line in enumerate(FLOORS) for name in line.split()}
-MAX_FILES = 45
+STOREY = {"%s/%s" % (room, name): i + 1 for room, floors in INSIDE.items() for i, line in enumerate(floors) for name in line.split()}
+LEFT_LEG = "capture"  # works without what only needs a file:
+RIGHT_LEG = frozenset(("model", "report", "export"))
 # Other projects' files that comments may name: all in these folders, and these.
 FOREIGN_FOLDERS = ("Include/", "Objects/", "Python/", "arch/", "c10/", "elf/", "include/uapi/", "kernel/", "ldso/", "linux/", "malloc/", "torch/csrc/")
 FOREIGN = frozenset("""
@@ -45,6 +57,11 @@ FOREIGN = frozenset("""
     cublasLt.h cuda.h cudaTypedefs.h cuda_runtime_api.h cudnn_adv.h cudnn_cnn.h cudnn_graph.h cudnn_ops.h library_types.h nccl.h nvml.h
 """.split())
 COMMENTS = {".c": r"/\*.*?\*/|//[^\n]*", ".h": r"/\*.*?\*/|//[^\n]*", ".py": r'#[^\n]*|""".*?"""', ".sh": r"#[^\n]*"}
+# Rooms whose files are not in their place yet, and folders that belong to them.
+WAITING = frozenset("""
+    advice archive assets capture census cond cost diff dump ending estimate export fetch follow hostmem kernel kineto labels launch
+    leaks lib live log mcp model native nvml process python record replay report save serve tables torch watch
+""".split())
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 USER = ROOT / "user"
 
@@ -53,17 +70,22 @@ def folder_of(path):
     return path.parent.relative_to(USER).as_posix()
 
 
+def room_of(folder):
+    return folder.split("/")[0]
+
+
+def is_waiting(folder):
+    return room_of(folder) in WAITING
+
+
 def check_folders(sources):
-    """Every file has a folder, every folder has a floor, and no folder has too many files."""
-    counts = collections.Counter(folder_of(f) for f in sources)
+    """Every file has a room, and every folder of a room is in INSIDE."""
     for f in sources:
-        if folder_of(f) == "." and f.name != "main.c":
+        folder = folder_of(f)
+        if folder == "." and f.name != "main.c":
             yield "%s: only main.c lies in user/ itself" % f.relative_to(ROOT)
-    for folder, n in sorted(counts.items()):
-        if folder != "." and folder not in FLOOR:
-            yield "user/%s: on no floor of check_layers.py" % folder
-        if n > MAX_FILES:
-            yield "user/%s: %d files, more than %d" % (folder, n, MAX_FILES)
+        elif folder != "." and not is_waiting(folder) and (room_of(folder) not in FLOOR or folder != room_of(folder) and folder not in STOREY):
+            yield "%s: user/%s is no room, or no folder of one, in check_layers.py" % (f.relative_to(ROOT), folder)
 
 
 def check_documented_floors():
@@ -75,11 +97,29 @@ def check_documented_floors():
 
 
 def is_lower(folder, other):
-    return folder in (".", other) or FLOOR[other] < FLOOR[folder]
+    """True if code of the folder may use that of the other one."""
+    room, to = room_of(folder), room_of(other)
+    if folder in (".", other) or is_waiting(folder) or is_waiting(other):
+        return True
+    if room != to:
+        return FLOOR[to] < FLOOR[room] and (room != LEFT_LEG or to not in RIGHT_LEG)
+    return STOREY.get(other, 0) < STOREY.get(folder, 0)
+
+
+def check_doors(entered):
+    """Only headers in a room's own folder are included from other rooms, and each of them is. entered: header -> rooms that include it."""
+    for header in sorted(p.relative_to(USER).as_posix() for p in USER.rglob("*.h")):
+        if is_waiting(header):
+            continue
+        rooms, folder = entered.get(header, set()) - {room_of(header)}, header.rsplit("/", 1)[0]
+        if folder not in FLOOR and rooms:
+            yield "user/%s: private to %s, but included from %s" % (header, room_of(header), ", ".join(sorted(rooms)))
+        elif folder in FLOOR and folder != "cmd" and not rooms:
+            yield "user/%s: no other room includes it: it belongs into a folder of its room" % header
 
 
 def check_includes(sources):
-    includes = {}
+    includes, entered = {}, collections.defaultdict(set)
     for f in sources:
         here = folder_of(f)
         for number, line in enumerate(f.read_text(encoding="utf-8").splitlines(), 1):
@@ -88,8 +128,11 @@ def check_includes(sources):
                 continue
             includes.setdefault(f.relative_to(USER).as_posix(), []).append(found[1])
             to = folder_of(USER / found[1])
-            if here in FLOOR | {".": 0} and to in FLOOR and not is_lower(here, to):
+            entered[found[1]].add(room_of(here))
+            # A door may have types of its room in it.
+            if not (f.suffix == ".h" and here == room_of(to)) and to != room_of(here) and not is_lower(here, to):
                 yield "%s:%d: %s includes %s, which is on no lower floor" % (f.relative_to(ROOT), number, here, to)
+    yield from check_doors(entered)
     yield from find_circles(includes, "include")
 
 
@@ -139,9 +182,9 @@ def check_calls(objects):
             if to == folder or folder == ".":
                 continue
             edges[folder].add(to)
-            if folder in FLOOR and to in FLOOR and not is_lower(folder, to):
+            if not is_lower(folder, to):
                 yield "%s uses %s() of %s, which is on no lower floor" % (folder, symbol, to)
-    yield from find_circles(edges, "call")
+    yield from find_circles({a: {b for b in to if not is_waiting(b)} for a, to in edges.items() if not is_waiting(a)}, "call")
 
 
 def check_uses(objects):
@@ -159,8 +202,8 @@ def check_uses(objects):
 
 
 def leads_to(prefix, path):
-    """True if the prefix names this file: by its name, its folder's name and its own, or a part of that which ends at "_"."""
-    names = (path.stem, path.parent.name + "_" + path.stem)
+    """True if the prefix names this file: by its name, its folder's or room's name and its own, or a part of that which ends at "_"."""
+    names = (path.stem, path.parent.name + "_" + path.stem, room_of(folder_of(path)) + "_" + path.stem)
     return any(name == prefix or name.startswith(prefix + "_") or prefix.startswith(name + "_") for name in names)
 
 
@@ -180,7 +223,7 @@ def check_prefixes(sources):
             prefix = name.split("__")[0]
             if not at:
                 continue  # a macro, or generated for another file
-            whole = {at.stem, at.parent.name + "_" + at.stem}
+            whole = {at.stem, at.parent.name + "_" + at.stem, room_of(folder_of(at)) + "_" + at.stem}
             if not (name in whole if prefix == name else prefix in types or leads_to(prefix, f) or leads_to(prefix, at)):
                 yield "%s: %s() leads to no file and no type of this header" % (f.relative_to(ROOT), name)
             folders[prefix].add(folder_of(f))
