@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Checks that a text is safe to print on a terminal. Independent of user/lib/text.c, which makes
+/* Checks that a text is safe to print on a terminal. Independent of user/base/text.c, which makes
  * texts safe. */
 #include <stdbool.h>
 #include <stddef.h>

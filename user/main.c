@@ -12,6 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/config.h"
+#include "base/docs.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/nearest.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "cmd/commands.h"
 #include "cmd/complete.h"
 #include "cmd/help.h"
@@ -19,13 +26,6 @@
 #include "cmd/manual.h"
 #include "cmd/usage.h"
 #include "in_this_build.h"
-#include "lib/exit.h"
-#include "lib/nearest.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/config.h"
-#include "log/docs.h"
-#include "log/log.h"
 #include "record/mtr_format.h"
 
 /* In the order of the list that help prints. */

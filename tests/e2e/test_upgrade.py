@@ -24,7 +24,7 @@ from harness import REPO, check, equal, read_json, run, scratch, tool
 
 FOLDER = os.path.join(REPO, "tests", "data", "recordings")
 EXPECTED = os.path.join(FOLDER, "expected.json")
-UNUSABLE = 2  # user/lib/exit.h
+UNUSABLE = 2  # user/base/exit.h
 NEWER = "made by a newer memtrace-bpf in a format that this version cannot read; read it with the version that wrote it or a later one"
 DEVICE = ("device", "state", "allocated", "reserved", "peak_allocated", "peak_reserved", "live_blocks", "allocs", "frees", "total_allocated")
 

@@ -13,7 +13,7 @@
 
 #include "archive/folder.h"
 #include "archive/rolling_view.h"
-#include "log/log.h"
+#include "base/log.h"
 #include "record/totals.h"
 #include "save/rolling_store.h"
 #include "terminal.h"

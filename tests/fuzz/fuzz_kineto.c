@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "kineto/kineto.h"
-#include "lib/json.h"
 #include "record/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

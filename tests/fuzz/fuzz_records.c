@@ -5,6 +5,7 @@
  * stacks, sizes, in any order. The first byte chooses the interpreter. Each record has 16 bytes.
  */
 
+#include "base/log.h"
 #include "capture/autograd.h"
 #include "capture/code_cache.h"
 #include "capture/decoder.h"
@@ -13,7 +14,6 @@
 #include "capture/session.h"
 #include "capture/symbolizer.h"
 #include "capture/target.h"
-#include "log/log.h"
 #include "record/dict.h"
 #include "saved_python.h"
 

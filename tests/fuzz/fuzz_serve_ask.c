@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "process/proc.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"

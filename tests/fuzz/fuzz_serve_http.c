@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "log/log.h"
+#include "base/log.h"
 #include "serve/link.h"
 #include "serve/serve.h"
 

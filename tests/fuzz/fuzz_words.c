@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/json.h"
-#include "lib/text.h"
 #include "nvml/nvml.h"
 #include "process/usdt.h"
 #include "python/pyline.h"

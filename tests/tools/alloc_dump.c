@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "lib/json.h"
+#include "base/json.h"
 #include "process/proc.h"
 #include "torch/cudaalloc.h"
 

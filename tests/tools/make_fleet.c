@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
-#include "lib/text.h"
+#include "base/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/mtr.h"

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/exit.h"
 #include "estimate/ranks.h"
 #include "launch/child.h"
-#include "lib/exit.h"
 
 static int run(const struct estimate_ranks *r)
 {

@@ -24,10 +24,10 @@
 #include "capture/session_internal.h"
 
 #include "archive/folder.h"
+#include "base/failure.h"
+#include "base/text.h"
 #include "capture/code_cache.h"
 #include "capture/decoder.h"
-#include "lib/failure.h"
-#include "lib/text.h"
 #include "model/model.h"
 #include "record/dict.h"
 #include "record/flight.h"

@@ -23,7 +23,7 @@ ifeq ($(ZIG),)
 $(OUTPUT)/obj/tools/dryrun/lib_other.o: private override CFLAGS := $(filter-out -g,$(subst -O2,-O0,$(CFLAGS)))
 endif
 
-$(OUTPUT)/obj/tools/dryrun/array.o: user/lib/array.c
+$(OUTPUT)/obj/tools/dryrun/array.o: user/base/array.c
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(LOADED_CC) $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(DRYRUN_CFLAGS) -c -o $@ $<

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 enum kind { HOST_ALLOCATED, HOST_REGISTERED, HOST_MANAGED, HOST_POOLED, HOST_POOLED_MANAGED };
 

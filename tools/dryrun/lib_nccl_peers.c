@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "lib_nccl.h"
-#include "lib/array.h"
+#include "base/array.h"
 #include "truth.h"
 
 #include <dlfcn.h>

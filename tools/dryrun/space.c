@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 size_t space_ranges__after(const struct space_ranges *r, uint64_t addr)
 {

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 struct memory { /* memory from cuMemCreate */
 	uint64_t size;

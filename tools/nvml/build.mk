@@ -4,10 +4,10 @@ NVML_HELPER := $(OUTPUT)/nvml/helper
 NVML_HELPER_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/nvml/%.o,helper io memory memcg clock)
 
 $(OUTPUT)/obj/tools/nvml/helper.o: tools/nvml/helper.c
-$(OUTPUT)/obj/tools/nvml/io.o: user/lib/io.c
-$(OUTPUT)/obj/tools/nvml/memory.o: user/lib/memory.c
-$(OUTPUT)/obj/tools/nvml/memcg.o: user/lib/memcg.c
-$(OUTPUT)/obj/tools/nvml/clock.o: user/lib/clock.c
+$(OUTPUT)/obj/tools/nvml/io.o: user/base/io.c
+$(OUTPUT)/obj/tools/nvml/memory.o: user/base/memory.c
+$(OUTPUT)/obj/tools/nvml/memcg.o: user/base/memcg.c
+$(OUTPUT)/obj/tools/nvml/clock.o: user/base/clock.c
 $(NVML_HELPER_OBJS):
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)

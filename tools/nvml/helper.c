@@ -21,9 +21,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "lib/memory.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/memory.h"
 #include "nvml/gpus.h"
 
 /* ---- NVML: types and numbers as in nvml.h ---- */

@@ -11,7 +11,7 @@ $(OUTPUT)/obj/tools/replayer/%.o: tools/replayer/%.c Makefile
 	$(Q)$(LOADED_CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
 
 $(OUTPUT)/obj/tools/replayer/varint.o: user/record/varint.c
-$(OUTPUT)/obj/tools/replayer/array.o: user/lib/array.c
+$(OUTPUT)/obj/tools/replayer/array.o: user/base/array.c
 $(OUTPUT)/obj/tools/replayer/varint.o $(OUTPUT)/obj/tools/replayer/array.o:
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "dryrun/dryrun.h"
-#include "lib/array.h"
 
 #define MAX_ADDR (1ULL << 47) /* upper limit of addresses in user space */
 

@@ -10,8 +10,8 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "device.h"
-#include "lib/array.h"
 
 #define SMALL_BLOCK (1ULL << 20)    /* largest request of the pool for small blocks */
 #define LARGE_SEGMENT (10ULL << 20) /* from this size on, a segment is as large as the request */

@@ -8,10 +8,10 @@ $(TOKEN): $(TOKEN_OBJS)
 	$(Q)$(LOADED_CC) $(LOADED_LDFLAGS) -o $@ $^
 
 $(OUTPUT)/obj/tools/token/token.o: tools/token/token.c
-$(OUTPUT)/obj/tools/token/user.o: user/lib/user.c
-$(OUTPUT)/obj/tools/token/subprocess.o: user/lib/subprocess.c
-$(OUTPUT)/obj/tools/token/io.o: user/lib/io.c
-$(OUTPUT)/obj/tools/token/clock.o: user/lib/clock.c
+$(OUTPUT)/obj/tools/token/user.o: user/base/user.c
+$(OUTPUT)/obj/tools/token/subprocess.o: user/base/subprocess.c
+$(OUTPUT)/obj/tools/token/io.o: user/base/io.c
+$(OUTPUT)/obj/tools/token/clock.o: user/base/clock.c
 $(TOKEN_OBJS):
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)

@@ -28,8 +28,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/subprocess.h"
-#include "lib/user.h"
+#include "base/subprocess.h"
+#include "base/user.h"
 
 #define PLACE "/sys/fs/bpf" /* libbpf looks for a token here */
 /* MS_REC and MS_SLAVE: in some C libraries their header and linux/mount.h exclude each other. */

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 #define LEAST 3 /* casts that live next to the first one */
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 /* A call of a module instance in one forward. */
 struct call {

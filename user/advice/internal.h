@@ -8,7 +8,7 @@
  * peak.
  */
 #include "advice/advice.h"
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "record/dict.h"
 
 #define WINDOWS_KEPT 4

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 #define ROUND 512 /* rounding of the allocator, bytes */
 /* Elements; 8-bit optimizers leave smaller states unchanged. */

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "lib/json.h"
-#include "lib/text.h"
+#include "base/json.h"
+#include "base/text.h"
 
 #define LEAST_WIDTH 60
 

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "advice/internal.h"
+#include "base/array.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/array.h"
-#include "lib/text.h"
 
 char *advice__format(const char *fmt, ...)
 {

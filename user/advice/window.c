@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lib/array.h"
-#include "lib/hash.h"
+#include "base/array.h"
+#include "base/hash.h"
 
 int track__new(struct device d, struct track **ret)
 {

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/failure.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
-#include "log/progress.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/progress.h"
+#include "base/text.h"
 #include "record/dict.h"
 #include "record/room.h"
 

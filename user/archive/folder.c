@@ -15,10 +15,10 @@
 #include <dirent.h>
 
 #include "archive/folder_internal.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "record/stream.h"
-#include "lib/utf8.h"
+#include "base/utf8.h"
 
 #define LOCK_TRIES 200 /* tries of 10 ms each */
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/passed_files.h"
+#include "base/passed_files.h"
 
 #define FOLDER_DEVICES 16
 #define FOLDER_MAX 65536 /* most entries of a folder */

@@ -13,10 +13,10 @@
 
 #include "archive/folder_internal.h"
 #include "kineto/json_items.h"
-#include "lib/array.h"
-#include "lib/json.h"
-#include "lib/outfile.h"
-#include "lib/io.h"
+#include "base/array.h"
+#include "base/json.h"
+#include "base/outfile.h"
+#include "base/io.h"
 
 #define INDEX_VERSION 1
 #define INDEX_BYTES (256 << 20) /* bytes of the largest accepted index, read by element */

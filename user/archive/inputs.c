@@ -11,9 +11,9 @@
 
 #include "archive/folder.h"
 #include "archive/rolling_view.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 
 #define LISTED 12 /* names in a message */
 

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "lib/json.h"
-#include "lib/text.h"
+#include "base/json.h"
+#include "base/text.h"
 
 #define LINES 12 /* lines of memory over time */
 #define SECOND UINT64_C(1000000000)

@@ -5,11 +5,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/map64.h"
 #include "capture/attach_state.h"
 #include "capture/target.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
-#include "log/log.h"
 #include "record/stream.h"
 #include "torch/cudaalloc.h"
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/clock.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/map64.h"
 #include "model/files.h"
 #include "python/ipython.h"
 #include "python/pyobj.h"

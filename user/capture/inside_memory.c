@@ -15,9 +15,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "base/user.h"
 #include "capture/inside_sites.h"
-#include "lib/user.h"
-#include "log/log.h"
 #include "process/site.h"
 
 #define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "capture/probes_internal.h"
 #include "capture/proc_group.h"
-#include "log/log.h"
 #include "process/seccomp.h"
 
 #define CALL_FILES_MAX 4096

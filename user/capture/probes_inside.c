@@ -12,10 +12,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "capture/inside_memory.h"
 #include "capture/inside_sites.h"
 #include "capture/probes_internal.h"
-#include "log/log.h"
 #include "process/proc.h"
 
 struct inside_probes {

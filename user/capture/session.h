@@ -12,11 +12,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/exit.h"
 #include "capture/session_opts.h"
-#include "lib/exit.h"
 #include "record/stream.h"
 
-struct failure; /* lib/failure.h */
+struct failure; /* base/failure.h */
 struct queue;
 struct session;
 struct proc;

@@ -8,14 +8,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/failure.h"
+#include "base/log.h"
 #include "capture/autograd.h"
 #include "capture/cuda_calls.h"
 #include "capture/decoder.h"
 #include "capture/modules.h"
 #include "capture/stages.h"
 #include "capture/symbolizer.h"
-#include "lib/failure.h"
-#include "log/log.h"
 #include "process/elf.h"
 #include "process/proc.h"
 

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "capture/decoder.h"
 #include "capture/stages.h"
 #include "census/census.h"
 #include "hostmem/host_memory.h"
-#include "log/log.h"
 #include "process/proc.h"
 
 static uint64_t now(void *decoder)

@@ -14,11 +14,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "capture/code_cache.h"
 #include "capture/cuda_calls.h"
 #include "capture/decoder.h"
 #include "capture/symbolizer.h"
-#include "log/log.h"
 #include "process/proc.h"
 
 #define SETTLE_TRIES 100	 /* drains in step 2, at most */

@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/text.h"
 #include "capture/decoder.h"
-#include "lib/array.h"
-#include "lib/text.h"
 
 /*
  * A transition is many calls, one for each allocation, and ends when no call has come for a while.

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "capture/code_cache.h"
 #include "census/census.h"
-#include "log/log.h"
 #include "python/pyline.h"
 #include "python/python.h"
 #include "record/dict.h"

@@ -12,7 +12,7 @@
 #include "torch/torch.h"
 
 struct facts;
-struct failure; /* lib/failure.h */
+struct failure; /* base/failure.h */
 struct probes;
 struct proc;
 

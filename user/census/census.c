@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/map64.h"
 #include "census/internal.h"
-#include "lib/array.h"
-#include "lib/clock.h"
-#include "lib/map64.h"
 #include "process/memcache.h"
 #include "python/pyobj.h"
 #include "python/python.h"

@@ -7,7 +7,7 @@
 
 #include "census/internal.h"
 #include "census/job_steps.h"
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "python/pydict.h"
 #include "python/pylong.h"
 #include "python/pystr.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map64.h"
 #include "census/internal.h"
-#include "lib/map64.h"
 #include "python/pylocals.h"
 #include "python/pyobj.h"
 #include "python/pystr.h"

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
 #include "census/internal.h"
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
 #include "process/proc.h"
 
 struct cand {

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
+#include "base/text.h"
 #include "census/internal.h"
 #include "census/owners.h"
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
-#include "lib/text.h"
 #include "process/proc.h"
 #include "torch/nntree.h"
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/map64.h"
 #include "census/internal.h"
-#include "lib/array.h"
-#include "lib/map64.h"
 #include "python/pystr.h"
 #include "python/pytype.h"
 #include "torch/nntree.h"

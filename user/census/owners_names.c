@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
 #include "census/owners.h"
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
 
 int census__find_owners(struct reading *r, struct census_owners **ret)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "census/owners.h"
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "python/pylocals.h"
 #include "python/pyobj.h"
 #include "python/pystr.h"

@@ -7,9 +7,9 @@
  */
 #include <string.h>
 
+#include "base/array.h"
+#include "base/map64.h"
 #include "census/owners.h"
-#include "lib/array.h"
-#include "lib/map64.h"
 #include "process/memcache.h"
 #include "python/pytype.h"
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/clock.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/map64.h"
 #include "process/memcache.h"
 #include "python/pytype.h"
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map64.h"
 #include "census/internal.h"
-#include "lib/map64.h"
 #include "python/pytype.h"
 #include "torch/pygraph.h"
 

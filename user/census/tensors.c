@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map64.h"
 #include "census/internal.h"
-#include "lib/map64.h"
 
 #define SAMPLES 200 /* tensors used to find the layout, of each kind */
 #define ENOUGH 8    /* named samples that suffice */

@@ -5,16 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "cmd/check_lines.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "follow/capture_args.h"
 #include "follow/option_groups.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "lib/text.h"
-#include "log/log.h"
 
 struct check_args {
 	pid_t pid;

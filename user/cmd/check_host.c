@@ -6,6 +6,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/text.h"
 #include "capture/caps.h"
 #include "capture/probes.h"
 #include "cmd/check_lines.h"
@@ -13,9 +16,6 @@
 #include "kernel/bpf_token.h"
 #include "kernel/features.h"
 #include "launch/dryrun.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/text.h"
 #include "nvml/gpus.h"
 #include "process/arch.h"
 #include "process/guest.h"

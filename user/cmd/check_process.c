@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit.h"
+#include "base/text.h"
 #include "census/census.h"
 #include "cmd/check_lines.h"
 #include "labels/words.h"
-#include "lib/exit.h"
-#include "lib/text.h"
 #include "process/elf.h"
 #include "process/proc.h"
 #include "torch/cuda.h"

@@ -14,8 +14,8 @@
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 #include "diff/compare.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/text.h"
+#include "base/log.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN };
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cmd/options.h"
 #include "estimate/device_kinds.h"
 #include "follow/pick.h"
-#include "lib/text.h"
 
 #define TITLE 60 /* bytes of a process's command line */
 #define PIDS_MAX 500

@@ -17,9 +17,9 @@
 #include "cmd/report_args.h"
 #include "follow/capture_args.h"
 #include "labels/words.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/exit.h"
+#include "base/text.h"
+#include "base/log.h"
 #include "process/proc.h"
 #include "save/control.h"
 

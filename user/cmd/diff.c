@@ -15,9 +15,9 @@
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 #include "diff/diff.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
+#include "base/log.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_FLAMEGRAPH };
 

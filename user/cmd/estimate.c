@@ -15,11 +15,11 @@
 #include "cmd/report_args.h"
 #include "estimate/estimate.h"
 #include "launch/inside.h"
-#include "lib/exit.h"
-#include "lib/memory.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/exit.h"
+#include "base/memory.h"
+#include "base/outfile.h"
+#include "base/text.h"
+#include "base/log.h"
 
 #define DEFAULT_TOP 10
 #define DEFAULT_TIME (30 * 60 * 1000000000ULL) /* 30 minutes in ns */

@@ -14,7 +14,7 @@
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 #include "export/run.h"
-#include "lib/exit.h"
+#include "base/exit.h"
 #include "tables/tables.h"
 
 /* Formats that write to a folder. The HTTP API has none of them. */

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "archive/analysis.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/report_args.h"
@@ -14,8 +16,6 @@
 #include "fetch/fetch.h"
 #include "fetch/sources.h"
 #include "follow/capture_args.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "serve/secret.h"
 
 #define SECOND UINT64_C(1000000000)

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cmd/options.h"
 #include "follow/option_groups.h"
-#include "lib/text.h"
 
 #define WIDTH 80
 #define CELL_MAX 24 /* longer options have a line of their own */

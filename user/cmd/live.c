@@ -8,10 +8,10 @@
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "follow/capture_args.h"
-#include "lib/text.h"
+#include "base/text.h"
 #include "live/args.h"
 #include "live/tty_restore.h"
-#include "log/log.h"
+#include "base/log.h"
 
 enum { OPT_SORT = OPT_COMMANDS_OWN, OPT_NO_MOUSE };
 

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "archive/analysis.h"
+#include "base/config.h"
 #include "cmd/help.h"
 #include "cmd/usage.h"
 #include "follow/option_groups.h"
-#include "log/config.h"
 
 enum { OPT_LOG_LEVEL = 0x8100, OPT_LOG_FILE, OPT_LOG_FORMAT };
 

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "follow/option_groups.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
 
 #define ANSWER_DEFAULT (64 << 10)
 #define ANSWER_LEAST 1024

@@ -3,8 +3,8 @@
 
 #include <stdint.h>
 
+#include "base/text.h"
 #include "follow/option_groups.h"
-#include "lib/text.h"
 #include "record/room.h"
 
 enum { OPT_MAX_MEMORY = 0x8200 };

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "archive/analysis.h"
+#include "base/exit.h"
 #include "cmd/usage.h"
 #include "follow/capture_args.h"
-#include "lib/exit.h"
 
 const char *const report_args_formats[] = { "text", "json", NULL };
 

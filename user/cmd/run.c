@@ -4,14 +4,14 @@
 #include <argp.h>
 #include <stdlib.h>
 
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "follow/option_groups.h"
 #include "launch/dryrun.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "save/run_command.h"
 
 enum {

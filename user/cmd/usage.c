@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "cmd/options.h"
-#include "lib/nearest.h"
 
 #define AFTER "Try `" /* start of argp's own last lines */
 

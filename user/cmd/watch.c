@@ -11,8 +11,8 @@
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "follow/capture_args.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/text.h"
+#include "base/log.h"
 #include "watch/watch.h"
 
 #define EVERY UINT64_C(1000000000)

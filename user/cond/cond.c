@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/text.h"
 #include "cond/internal.h"
-#include "lib/array.h"
-#include "lib/text.h"
 
 const char *cond__figure_name(enum cond_figure f)
 {

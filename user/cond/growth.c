@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 
 #define MOST_UNITS 4096u /* most units in a window of steps */
 #define TIME_UNITS 128u

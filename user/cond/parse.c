@@ -7,9 +7,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/nearest.h"
+#include "base/text.h"
 #include "cond/internal.h"
-#include "lib/nearest.h"
-#include "lib/text.h"
 
 #define MOST_TEXT 1024
 #define FIGURES_TEXT 768 /* names of all figures */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
+#include "base/clock.h"
 
 #define CALLS 65	  /* measured calls; the median counts */
 #define CACHES (4u << 20) /* bytes written between two calls */

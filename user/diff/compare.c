@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/array.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "record/detail.h"
 #include "record/stream.h"
 

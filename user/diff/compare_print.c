@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "diff/compare.h"
 #include "labels/words.h"
-#include "lib/grid.h"
-#include "lib/json.h"
-#include "lib/text.h"
 
 /* Smallest width of names; wider if names cut to it are equal. */
 #define NAME_WIDTH 24

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/hash.h"
-#include "lib/map64.h"
-#include "lib/text.h"
+#include "base/hash.h"
+#include "base/map64.h"
+#include "base/text.h"
 #include "model/files.h"
 #include "record/dict.h"
 #include "record/stream.h"

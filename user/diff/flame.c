@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/json.h"
+#include "base/map64.h"
 #include "diff/diff.h"
 #include "export/flametree.h"
 #include "export/frames.h"
 #include "labels/words.h"
-#include "lib/array.h"
-#include "lib/json.h"
-#include "lib/map64.h"
 #include "record/detail.h"
 #include "record/stream.h"
 

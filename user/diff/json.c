@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "diff/diff.h"
 #include "labels/words.h"
-#include "lib/json.h"
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/stream.h"

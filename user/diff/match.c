@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
 #include "diff/match_internal.h"
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
 
 /* Old lines times new lines of a function. Above this, lines pair by number alone. */
 #define MAX_PAIRS (UINT64_C(1) << 20)

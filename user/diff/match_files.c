@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "diff/match_internal.h"
-#include "lib/array.h"
 
 /* Old files times new files of one name. Above this, they stay unpaired. */
 #define MAX_GROUP (UINT64_C(1) << 16)

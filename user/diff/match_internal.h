@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "diff/match.h"
-#include "lib/hash.h"
 
 struct map64;
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grid.h"
+#include "base/text.h"
 #include "diff/diff.h"
 #include "labels/words.h"
-#include "lib/grid.h"
-#include "lib/text.h"
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/stream.h"

@@ -12,7 +12,7 @@
 #include "torch/cudaalloc.h"
 #include "torch/torch.h"
 
-struct json; /* lib/json.h */
+struct json; /* base/json.h */
 
 /* A tensor, or the sum of several. */
 struct dump_row {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map64.h"
 #include "census/census.h"
-#include "lib/map64.h"
 #include "process/descendants.h"
 #include "process/proc.h"
 #include "python/python.h"

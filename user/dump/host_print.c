@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "dump/host.h"
 #include "labels/host_words.h"
-#include "lib/json.h"
-#include "lib/text.h"
 
 static void malloc_text(FILE *out, const struct host_malloc *m, size_t columns)
 {

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "dump/dump.h"
 #include "labels/words.h"
-#include "lib/grid.h"
-#include "lib/json.h"
-#include "lib/text.h"
 #include "torch/pytensor.h"
 
 static const char *const titles[] = {

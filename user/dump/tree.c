@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/grid.h"
-#include "lib/json.h"
-#include "lib/text.h"
+#include "base/array.h"
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "labels/process_tree.h"
 #include "labels/words.h"
 

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "lib/text.h"
-#include "lib/memcg.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "base/memcg.h"
 
 #define MOST 4096
 

@@ -9,12 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/memcg.h"
 #include "ending/hooks.h"
 #include "ending/others.h"
 #include "ending/scene_internal.h"
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "lib/memcg.h"
 
 #define READ_EVERY UINT64_C(1000000000) /* ns */
 #define GRACE UINT64_C(100000000)	/* ns: the first of two signals in a row counts */

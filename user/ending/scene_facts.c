@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "ending/hooks.h"
 #include "ending/scene_internal.h"
-#include "lib/text.h"
 #include "record/stream.h"
 
 struct setting {

@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/memcg.h"
 #include "ending/oom_log.h"
 #include "ending/others.h"
 #include "ending/scene.h"
-#include "lib/memcg.h"
 
 enum scene_from { SCENE_STATUS, SCENE_SMAPS };
 

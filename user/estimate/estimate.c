@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/text.h"
-#include "lib/user.h"
-#include "log/log.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/user.h"
 
 /* Additional steps of later runs: a run short of memory may repeat later than the first run. */
 #define TRY_STEPS 8

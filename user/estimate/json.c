@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <sys/wait.h>
 
-#include "lib/json.h"
+#include "base/json.h"
 #include "report/doc.h"
 
 #define ESTIMATE_FORMAT 1 /* grows when a key is removed or changes its meaning */

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/array.h"
-#include "lib/io.h"
+#include "base/array.h"
+#include "base/io.h"
 
 #define ENTRIES_MAX 4096    /* most entries kept */
 #define LINE_MAX_BYTES 4096 /* most bytes of a line */

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/io.h"
-#include "lib/text.h"
+#include "base/io.h"
+#include "base/text.h"
 
 #define MAX_PROCESSES (1u << 20)
 

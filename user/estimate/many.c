@@ -6,10 +6,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lib/exit.h"
-#include "lib/json.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/exit.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
 
 struct many {
 	FILE *out;

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit.h"
+#include "base/log.h"
 #include "estimate/launch.h"
 #include "estimate/tcp_store_serve.h"
 #include "launch/dryrun.h"
-#include "lib/exit.h"
-#include "log/log.h"
 
 #define MAX_ENV 40
 #define MACHINE 8u	 /* default of ranks per machine */

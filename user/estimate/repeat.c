@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/map64.h"
+#include "base/map64.h"
 
 #define DEVICES 64
 #define KEPT (2 * REPEAT_CYCLE)

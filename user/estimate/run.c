@@ -13,12 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/map64.h"
+#include "base/subprocess.h"
 #include "estimate/watch.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/map64.h"
-#include "lib/subprocess.h"
-#include "log/log.h"
 
 #define LOOK_EVERY 250000000ULL /* ns between checks of the host's memory */
 

@@ -5,10 +5,10 @@
 
 #include <inttypes.h>
 
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "capture/session.h"
-#include "lib/failure.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "replay/replay.h"
 
 #define TRIES 16

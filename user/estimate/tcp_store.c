@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/array.h"
+#include "base/text.h"
 #include "estimate/tcp_store_internal.h"
-#include "lib/array.h"
-#include "lib/text.h"
 
 #define MAGIC 0x3c85f7ceu
 #define REQUEST_MAX (STORE_BYTES_MAX / 4) /* most bytes of an unfinished request */

@@ -3,8 +3,8 @@
 /* Data of the store (tcp_store_keys.c), shared with its requests (tcp_store.c). */
 #include <stdbool.h>
 
+#include "base/hash.h"
 #include "estimate/tcp_store.h"
-#include "lib/hash.h"
 
 #define BUCKETS 4096u
 

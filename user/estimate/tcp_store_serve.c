@@ -14,11 +14,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "base/user.h"
 #include "estimate/tcp_store.h"
-#include "lib/clock.h"
-#include "lib/subprocess.h"
-#include "lib/user.h"
-#include "log/log.h"
 
 #define CONNECTIONS_MAX 256u
 #define WAIT_LIMIT_MS 30000u

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bar.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/bar.h"
-#include "lib/text.h"
 
 #define BAR 20
 #define KNOWN_SHOWN 8 /* entries shown per kind */

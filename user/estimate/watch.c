@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "lib/memory.h"
-#include "lib/io.h"
+#include "base/memory.h"
+#include "base/io.h"
 #include "process/descendants.h"
 
 #define MEMBERS 256

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 #define WINDOW 1000000 /* window length, in ns */
 #define WINDOWS 200000 /* largest number of windows; a long recording has longer windows */

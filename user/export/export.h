@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "lib/grammar.h"
+#include "base/grammar.h"
 #include "model/model.h"
 #include "record/stream.h"
 

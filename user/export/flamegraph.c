@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "export/export.h"
 #include "export/flametree.h"
 #include "export/frames.h"
 #include "labels/holders.h"
 #include "labels/words.h"
-#include "lib/json.h"
 #include "record/detail.h"
 
 struct view {

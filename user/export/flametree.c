@@ -12,10 +12,10 @@
 #include "assets/flamegraph.js.h"
 #include "assets/flames.js.h"
 #include "assets/words.js.h"
+#include "base/array.h"
+#include "base/json.h"
+#include "base/map64.h"
 #include "export/template.h"
-#include "lib/array.h"
-#include "lib/json.h"
-#include "lib/map64.h"
 
 /* Limit of what a browser draws quickly. Rows come in descending order of size; those over the
  * limit share one frame. */

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+#include "base/utf8.h"
 #include "export/export.h"
 #include "export/frames.h"
 #include "labels/holders.h"
-#include "lib/text.h"
-#include "lib/utf8.h"
 
 static const char *base_name(const char *path)
 {

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/map64.h"
 #include "labels/holders.h"
-#include "lib/array.h"
-#include "lib/map64.h"
 #include "memtrace.h"
 #include "model/files.h"
 #include "record/dict.h"

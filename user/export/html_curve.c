@@ -3,8 +3,8 @@
  * their number is bounded. */
 #include <errno.h>
 
+#include "base/array.h"
 #include "export/html.h"
-#include "lib/array.h"
 
 #define CURVE_MAX 8192	 /* largest number of intervals */
 #define CURVE_FIRST 1024 /* first interval, in ns */

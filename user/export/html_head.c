@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/json.h"
 #include "export/html.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "leaks/leaks.h"
-#include "lib/json.h"
 #include "report/doc.h"
 
 #define BUCKETS 1600	/* buckets of the first chart, for all devices together */

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/map64.h"
 #include "export/html.h"
-#include "lib/array.h"
-#include "lib/map64.h"
 
 #define MOMENTS_EXACT 1500000 /* limit of moments over all devices */
 #define BLOCKS_MAX 3000000

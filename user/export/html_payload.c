@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <zlib.h>
 
+#include "base/array.h"
+#include "base/json.h"
+#include "base/map64.h"
 #include "export/html.h"
-#include "lib/array.h"
-#include "lib/json.h"
-#include "lib/map64.h"
 #include "record/varint.h"
 #include "report/doc.h"
 

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/map64.h"
 #include "export/frames.h"
 #include "export/html.h"
 #include "labels/holders.h"
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/json.h"
-#include "lib/map64.h"
 
 #define NODES_MAX 400000 /* limit of the stack tree; further stacks share one frame */
 

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
+#include "base/map64.h"
 #include "export/html.h"
-#include "lib/array.h"
-#include "lib/map64.h"
 
 #define OOMS_CHOSEN 8
 

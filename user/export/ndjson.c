@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/json.h"
 #include "export/events.h"
 #include "export/export.h"
-#include "lib/array.h"
-#include "lib/json.h"
 #include "record/dict.h"
 
 struct ndjson {

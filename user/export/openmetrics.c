@@ -12,10 +12,10 @@
 #include "labels/device_values.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
-#include "lib/openmetrics.h"
+#include "base/openmetrics.h"
 #include "record/detail.h"
 #include "record/host.h"
-#include "lib/text.h"
+#include "base/text.h"
 
 #define LINES 10 /* lines shown separately */
 

@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "export/counters.h"
 #include "export/export.h"
 #include "export/passing.h"
 #include "export/spans.h"
 #include "kineto/kineto.h"
 #include "labels/words.h"
-#include "lib/array.h"
-#include "lib/json.h"
-#include "lib/text.h"
 #include "record/detail.h"
 #include "record/dict.h"
 

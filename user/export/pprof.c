@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pb.h"
+#include "base/text.h"
 #include "export/export.h"
 #include "export/frames.h"
 #include "export/gzip.h"
 #include "labels/holders.h"
-#include "lib/pb.h"
-#include "lib/text.h"
 #include "record/detail.h"
 #include "record/dict.h"
 

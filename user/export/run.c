@@ -9,11 +9,11 @@
 
 #include "archive/analysis.h"
 #include "archive/inputs.h"
-#include "lib/exit.h"
-#include "lib/outfile.h"
-#include "lib/passed_files.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/passed_files.h"
+#include "base/text.h"
 #include "record/detail.h"
 
 struct export_run {

@@ -20,5 +20,5 @@ struct export_job {
 	struct model_opts model;
 };
 
-/* Logs the written file or the error. Returns an exit code (lib/exit.h). */
+/* Logs the written file or the error. Returns an exit code (base/exit.h). */
 int export__run(const struct export_job *job);

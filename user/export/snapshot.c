@@ -9,12 +9,12 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/array.h"
+#include "base/map64.h"
+#include "base/text.h"
 #include "export/export.h"
 #include "export/snapshot.h"
 #include "labels/words.h"
-#include "lib/array.h"
-#include "lib/map64.h"
-#include "lib/text.h"
 #include "record/detail.h"
 
 #define TRACE_MAX 500000 /* events kept; older events are dropped, as in PyTorch */

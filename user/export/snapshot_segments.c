@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
 #include "export/frames.h"
 #include "export/snapshot.h"
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
 
 /* --- stacks */
 

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/json.h"
 #include "export/export.h"
 #include "export/frames.h"
 #include "labels/holders.h"
-#include "lib/array.h"
-#include "lib/json.h"
 #include "record/detail.h"
 
 struct sample {

@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
+#include "base/pb.h"
+#include "base/text.h"
 #include "export/export.h"
 #include "export/passing.h"
-#include "lib/array.h"
-#include "lib/pb.h"
-#include "lib/text.h"
 #include "record/crc32c.h"
 
 /* Field numbers of TensorFlow's event.proto and summary.proto. */

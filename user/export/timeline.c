@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/json.h"
 #include "export/export.h"
 #include "export/timeline.h"
-#include "lib/array.h"
-#include "lib/json.h"
 #include "record/dict.h"
 
 #define SNAPSHOT_EVERY 1000000000 /* ns between two snapshots */

@@ -5,10 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/json.h"
 #include "export/export.h"
 #include "export/passing.h"
 #include "export/spans.h"
-#include "lib/json.h"
 #include "model/model.h"
 #include "record/stream.h"
 

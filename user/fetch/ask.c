@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "fetch/internal.h"
-#include "lib/clock.h"
-#include "lib/json.h"
-#include "lib/text.h"
 
 /* Takes the better of two measurements. The host read its clock after we asked and before its
  * answer was here. So its clock minus ours is between that reading minus the later of our times and

@@ -8,12 +8,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "fetch/internal.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
 
 bool fetch__call(struct fetch_host *h, const char *method, const char *path, const char *body,
 		 uint64_t after, void (*done)(void *ctx, const struct http_answer *a), void *ctx)

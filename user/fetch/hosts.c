@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/array.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "serve/loopback.h"
 
 #define LINE 1024

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "lib/text.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/text.h"
 #include "serve/authorities.h"
 #include "serve/loopback.h"
 

@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 #include "archive/folder.h"
+#include "base/progress.h"
 #include "fetch/fetch.h"
 #include "fetch/http.h"
-#include "log/progress.h"
 
 #define FETCH_SECOND UINT64_C(1000000000)
 #define FETCH_MS UINT64_C(1000000)

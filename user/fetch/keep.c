@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "fetch/internal.h"
-#include "lib/clock.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "record/mtr.h"
 #include "record/stream.h"
 

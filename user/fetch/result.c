@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "fetch/internal.h"
-#include "lib/json.h"
-#include "lib/text.h"
 
 /* The clock with the largest offset, and the largest error of all. */
 static const struct fetch_host *clocks(const struct fetch *f, uint64_t *error)

@@ -10,10 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/exit.h"
-#include "lib/subprocess.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "base/text.h"
 
 #define OUTPUT (64UL << 20) /* bytes of a program's output */
 #define CHART "app.kubernetes.io/name=memtrace-bpf"

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "fetch/internal.h"
-#include "lib/clock.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
 
 #define POLL_EVERY (500 * FETCH_MS)
 #define ABSENT 3 /* lists without a trace after which it is lost */

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "follow/option_groups.h"
-#include "lib/text.h"
-#include "log/log.h"
 
 #define SWITCH_KEY(field, name, help) OPT_##field,
 #define SWITCH_OPTION(field, name, help)                                                           \

@@ -15,10 +15,10 @@
 #include "capture/proc_group.h"
 #include "ending/hooks.h"
 #include "follow/pick.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "lib/clock.h"
-#include "log/log.h"
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "process/rlimit.h"
 
 #define FILES_WANTED 8192     /* each process takes about ten */

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/text.h"
 #include "capture/session.h"
 #include "follow/capture_loop.h"
-#include "lib/clock.h"
-#include "lib/text.h"
-#include "log/log.h"
-#include "log/progress.h"
 #include "process/descendants.h"
 
 #define SILENCE 5000000000ULL /* ns without an event until a warning */

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "follow/pick.h"
 #include "follow/shares.h"
-#include "lib/array.h"
 
 #define NAMESPACES 32 /* the kernel's limit of nested user namespaces */
 

@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "lib/text.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/text.h"
 #include "process/container.h"
 #include "process/descendants.h"
 

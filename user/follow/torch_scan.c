@@ -11,12 +11,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/subprocess.h"
 #include "follow/pick.h"
 #include "follow/shares.h"
-#include "lib/array.h"
-#include "lib/clock.h"
-#include "lib/subprocess.h"
-#include "log/log.h"
 
 #define SECOND UINT64_C(1000000000)
 #define CHECK_EVERY 50		  /* ms */

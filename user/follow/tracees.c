@@ -17,6 +17,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/log.h"
 #include "capture/caps.h"
 #include "capture/probes.h"
 #include "capture/proc_group.h"
@@ -26,10 +30,6 @@
 #include "ending/scene.h"
 #include "follow/pick.h"
 #include "follow/torch_scan.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "log/log.h"
 #include "process/descendants.h"
 #include "process/proc.h"
 

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "capture/session.h"
 #include "follow/pick.h"
-#include "lib/json.h"
 #include "record/stream.h"
 
 #define ANCESTORS_MAX 8

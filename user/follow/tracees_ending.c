@@ -4,12 +4,12 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "capture/session.h"
 #include "ending/hooks.h"
 #include "ending/oom_log.h"
 #include "ending/scene.h"
 #include "follow/tracees_internal.h"
-#include "log/log.h"
 
 static void on_signal(void *ctx, const struct mt_rec_ending *r)
 {

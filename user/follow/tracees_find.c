@@ -16,12 +16,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/log.h"
 #include "follow/pick.h"
 #include "follow/torch_scan.h"
-#include "lib/array.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "log/log.h"
 #include "process/descendants.h"
 
 #define DESCENDANTS_MAX MT_WATCHED

@@ -10,9 +10,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "capture/session.h"
 #include "follow/pick.h"
-#include "log/log.h"
 
 /* Ranks of places. */
 enum { WITHOUT_TORCH, FOLLOWED, KEPT };

@@ -11,15 +11,15 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/log.h"
 #include "capture/probes.h"
 #include "capture/proc_group.h"
 #include "capture/queue.h"
 #include "capture/session.h"
 #include "ending/scene.h"
 #include "follow/pick.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "log/log.h"
 
 #define NO_PYTHON                                                                                  \
 	1000000000ULL /* ns: a picked process without Python by then gives its number back */

@@ -11,10 +11,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "base/map64.h"
 #include "hostmem/host_ranges.h"
 #include "hostmem/residency.h"
-#include "lib/map64.h"
-#include "log/log.h"
 #include "process/proc.h"
 #include "record/host.h"
 #include "record/host_names.h"

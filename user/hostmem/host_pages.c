@@ -10,9 +10,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/io.h"
 #include "hostmem/resident.h"
-#include "lib/clock.h"
-#include "lib/io.h"
 
 /* Documentation/admin-guide/mm/pagemap.rst: a word for each page. */
 #define WORD_PRESENT (UINT64_C(1) << 63)

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/io.h"
+#include "base/map64.h"
 #include "hostmem/internal.h"
-#include "lib/io.h"
-#include "lib/map64.h"
 #include "process/proc.h"
 #include "torch/cudaalloc_internal.h"
 

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
+#include "base/io.h"
 #include "hostmem/internal.h"
-#include "lib/array.h"
-#include "lib/io.h"
 #include "process/proc.h"
 
 #define STACK_MAX (64u << 20)  /* bytes above a guard that may be a stack */

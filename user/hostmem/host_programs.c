@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "kernel/bpf_token.h"
-#include "log/log.h"
 #include "memtrace.h"
 #include "memtrace.skel.h"
 

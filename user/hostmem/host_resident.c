@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/memory.h"
 #include "hostmem/resident.h"
-#include "lib/array.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
 
 /* include/uapi/linux/fs.h: struct pm_scan_arg and PAGE_IS_*. */
 struct scan_arg {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 int host_spans__add(struct host_spans *s, uint64_t start, uint64_t size, uint8_t part)
 {

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/memcg.h"
+#include "base/memcg.h"
 #include "record/host.h"
 
 struct proc;

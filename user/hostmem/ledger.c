@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/memory.h"
 #include "hostmem/internal.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
 #include "process/proc.h"
 #include "python/python.h"
 

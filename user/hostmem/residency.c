@@ -6,8 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/array.h"
-#include "lib/clock.h"
+#include "base/array.h"
+#include "base/clock.h"
 
 /* Bytes of address space looked at page by page in one reading. Its table has 1/512 of that. */
 #define BY_PAGE_MAX (UINT64_C(32) << 30)

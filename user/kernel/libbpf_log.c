@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log/log.h"
+#include "base/log.h"
 
 /* A verifier's log has up to 16 MiB, and its reason is at the end. */
 #define LAST_LINES 40

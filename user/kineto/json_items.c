@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 #define MEMBER_MOST 256 /* bytes of a member that is not the array */
 #define DEPTH 64

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "kineto/json_items.h"
-#include "lib/json.h"
-#include "lib/text.h"
 #include "record/stream.h"
 
 struct merge {

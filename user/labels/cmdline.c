@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/text.h"
 
 /* Copies the strings of args. NULL: an element is no string, or memory is short. */
 static char **copy_args(const json_t *args)

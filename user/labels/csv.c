@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 
 static bool is_plain(const char *s)
 {

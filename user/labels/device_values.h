@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/openmetrics.h"
+#include "base/openmetrics.h"
 #include "model/model.h"
 
 enum device_value_flag {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 
 #define SAVED "saved for "
 #define GRAPH ", graph of "

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/json.h"
-#include "lib/text.h"
 #include "record/detail.h"
 
 #define KNOWN_NS UINT64_C(60000000000) /* least time without steps */

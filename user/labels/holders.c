@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/hash.h"
-#include "lib/map64.h"
+#include "base/hash.h"
+#include "base/map64.h"
 
 #define MOST_LEAVES 16 /* distinct names that are counted separately */
 #define LEAVES 3       /* names of parameters or of optimizer state that a holder lists */

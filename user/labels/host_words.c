@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/grid.h"
-#include "lib/json.h"
-#include "lib/text.h"
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/text.h"
 
 #define LARGE (UINT64_C(1) << 30) /* RSS of a process whose reading is brief, bytes */
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "model/model.h"
 
 #define TRACEBACK "'s traceback"

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 void outliers__sort(uint64_t *values, size_t n)
 {

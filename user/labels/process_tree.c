@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/json.h"
-#include "lib/map64.h"
-#include "lib/text.h"
+#include "base/array.h"
+#include "base/json.h"
+#include "base/map64.h"
+#include "base/text.h"
 #include "record/stream.h"
 #include "labels/words.h"
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/subprocess.h"
+#include "base/subprocess.h"
 
 struct child {
 	pid_t pid;

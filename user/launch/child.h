@@ -4,13 +4,13 @@
  * Starts a command like a shell in the foreground: same process group, terminal, input and output,
  * and original signals. The child is forked at once but executes the program only after
  * child__release(), so that probes can be attached before its first instruction. It continues if
- * this process dies. Not by lib/subprocess.h, which runs the program at once.
+ * this process dies. Not by base/subprocess.h, which runs the program at once.
  */
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "lib/user.h"
+#include "base/user.h"
 
 struct child;
 

@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/exit.h"
-#include "lib/subprocess.h"
-#include "lib/user.h"
-#include "log/log.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "base/user.h"
 #include "process/proc.h"
 
 #define CUDA "libcuda.so.1"

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/exit.h"
+#include "base/log.h"
 #include "capture/inside_memory.h"
-#include "lib/exit.h"
-#include "log/log.h"
 
 #define PRELOAD "LD_PRELOAD="
 

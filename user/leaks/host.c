@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "leaks/host.h"
 
+#include "base/json.h"
+#include "base/text.h"
 #include "labels/growth_summary.h"
 #include "leaks/leaks.h"
-#include "lib/json.h"
-#include "lib/text.h"
 #include "model/model.h"
 #include "model/trend.h"
 

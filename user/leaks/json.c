@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "leaks/host.h"
-#include "lib/json.h"
 #include "record/detail.h"
 #include "report/doc.h"
 

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "archive/analysis.h"
+#include "base/array.h"
+#include "base/strings.h"
 #include "labels/words.h"
 #include "leaks/words.h"
-#include "lib/array.h"
-#include "lib/strings.h"
 #include "record/dict.h"
 
 /* Identity of a line. The set interns its texts, so pointers can be compared. */

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "leaks/ranks.h"
 #include "leaks/words.h"
-#include "lib/text.h"
 #include "report/text.h"
 
 struct page {

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/growth_graph.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "leaks/host.h"
 #include "leaks/words.h"
-#include "lib/text.h"
 #include "record/detail.h"
 #include "record/stream.h"
 #include "report/pools.h"

@@ -4,11 +4,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/growth_graph.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "leaks/leaks.h"
-#include "lib/text.h"
 #include "record/host_names.h"
 
 #define FIGURES 64 /* most steps to print; the last ones */

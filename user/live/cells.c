@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "live/words.h"
 
 const struct live_column live_columns[COL_NR] = {

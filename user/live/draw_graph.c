@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "live/graph.h"
 #include "live/state.h"
 #include "live/words.h"

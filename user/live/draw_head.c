@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/host_words.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "live/keys.h"
 #include "live/state.h"
 #include "live/words.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "live/keys.h"
 #include "live/state.h"
 #include "live/words.h"

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "live/state.h"
 #include "live/words.h"
 #include "report/text.h"

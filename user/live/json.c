@@ -3,8 +3,8 @@
 
 #include <errno.h>
 
+#include "base/json.h"
 #include "labels/words.h"
-#include "lib/json.h"
 #include "report/doc.h"
 
 static void fact_if(struct json *j, const struct facts *f, const char *name)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "labels/words.h"
 #include "live/keys.h"
 

@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/outfile.h"
 #include "capture/session.h"
 #include "follow/capture_loop.h"
 #include "follow/tracees.h"
-#include "lib/exit.h"
-#include "lib/outfile.h"
 #include "live/args.h"
 #include "live/json.h"
 #include "live/proc.h"
-#include "log/log.h"
 #include "report/text.h"
 
 struct plain {

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/io.h"
 #include "labels/holders.h"
 #include "labels/words.h"
-#include "lib/clock.h"
-#include "lib/io.h"
 #include "live/graph.h"
 #include "live/words.h"
 #include "record/detail.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
 
 /* Shortest time over which a rate per minute is shown, ns. */
 #define LEAST_PACE 1024 /* bytes a step or a minute */

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/config.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "capture/caps.h"
 #include "export/run.h"
-#include "lib/exit.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/config.h"
-#include "log/log.h"
 #include "record/flight.h"
 
 #define KEPT UINT64_C(300000000000) /* length of the kept stream, ns, if memory permits */

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "lib/subprocess.h"
+#include "base/subprocess.h"
 #include "record/stream.h"
 
 struct dict;

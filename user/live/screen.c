@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "lib/bar.h"
+#include "base/bar.h"
 #include "live/keys.h"
 #include "live/paint.h"
 #include "live/state.h"

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/map64.h"
-#include "lib/text.h"
+#include "base/array.h"
+#include "base/map64.h"
+#include "base/text.h"
 
 const char *live_view__name(enum live_view v)
 {

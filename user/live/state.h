@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/log.h"
 #include "live/detail.h"
 #include "live/proc.h"
 #include "live/rows.h"
-#include "log/log.h"
 #include "model/model.h"
 #include "report/filter.h"
 

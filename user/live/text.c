@@ -4,9 +4,9 @@
 
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/host_words.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "live/cells.h"
 #include "live/words.h"
 

@@ -267,7 +267,7 @@ bool tty_restore__fork(struct tty_restore *g, int *status)
 	g->errors = memfd_create("memtrace-errors", MFD_CLOEXEC);
 	fflush(NULL);
 	sigprocmask(SIG_BLOCK, &set, &old);
-	/* lib/subprocess.h cannot be used: the child returns from here, and job control stops it. */
+	/* base/subprocess.h cannot be used: the child returns from here, and job control stops it. */
 	g->child = fork();
 	if (g->child > 0) {
 		*status = wait_for_child(g, &set);

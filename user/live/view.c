@@ -12,11 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
 #include "capture/session.h"
 #include "follow/capture_loop.h"
 #include "follow/tracees.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
 #include "live/args.h"
 #include "live/keys.h"
 #include "live/save.h"
@@ -25,7 +26,6 @@
 #include "live/tty_restore.h"
 #include "live/view.h"
 #include "live/words.h"
-#include "log/log.h"
 #include "record/dict.h"
 #include "report/text.h"
 #include "save/control.h"

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "capture/session.h"
-#include "lib/json.h"
 #include "save/control.h"
 
 struct source *view__source(const struct live_proc *p)

@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "lib/subprocess.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/subprocess.h"
 
 #define MESSAGES_MAX 4096		 /* bytes of standard error in an answer */
 #define OUTPUT_MAX ((uint64_t)256 << 20) /* a command that writes more fails */

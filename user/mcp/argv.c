@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "mcp/tools.h"
 
 #define TEXT_MAX 4096 /* bytes of one text */

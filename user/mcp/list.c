@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/json.h"
-#include "lib/text.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "mcp/answer.h"
 
 #define DEPTH 6	      /* folders below the folder */

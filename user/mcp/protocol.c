@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/json.h"
+#include "base/json.h"
 #include "mcp/answer.h"
 #include "mcp/mcp.h"
 #include "mcp/tools.h"

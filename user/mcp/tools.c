@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "lib/grammar.h"
+#include "base/grammar.h"
 
 static const char *const groups[] = { WORD_ARRAY(GROUP_WORDS) NULL };
 static const char *const leak_groups[] = { WORD_ARRAY(LEAK_GROUP_WORDS) NULL };

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/text.h"
+#include "base/array.h"
+#include "base/text.h"
 #include "memtrace.h"
 #include "model/files.h"
 #include "record/dict.h"

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "model/model.h"
 
 struct dev;

@@ -7,7 +7,7 @@
  */
 #include "model/category.h"
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "model/blocks.h"
 #include "model/device.h"
 #include "model/extents.h"

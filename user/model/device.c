@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/hash.h"
-#include "lib/map64.h"
+#include "base/hash.h"
+#include "base/map64.h"
 #include "model/blocks.h"
 #include "model/category.h"
 #include "model/extents.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "record/stream.h"
 
 const char *files__after_dir(const char *path, const char *dir)

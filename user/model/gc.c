@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/map64.h"
 #include "model/blocks.h"
 #include "model/device.h"
 #include "model/growth_internal.h"

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
 #include "model/attribution.h"
 #include "model/blocks.h"
 #include "model/category.h"

@@ -2,7 +2,7 @@
 /* Growth inside steps: by calls of the model within one, and of their peaks. */
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "model/device.h"
 #include "model/growth_internal.h"
 #include "model/rows.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 uint32_t hash_index__next(const struct hash_index *h, uint32_t hash, uint32_t *pos)
 {

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/hash.h"
+#include "base/hash.h"
 
 /* Hash index of numbers. The caller keeps the entries. Entries cannot be removed. */
 struct hash_index {

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/hash.h"
+#include "base/array.h"
+#include "base/hash.h"
 #include "model/attribution.h"
 #include "model/blocks.h"
 #include "model/category.h"

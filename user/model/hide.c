@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "model/attribution.h"
 #include "model/state.h"
 #include "record/dict.h"

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "model/blocks.h"
 #include "model/category.h"
 #include "model/device.h"

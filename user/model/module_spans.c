@@ -6,8 +6,8 @@
  */
 #include <errno.h>
 
-#include "lib/array.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/map64.h"
 #include "model/layers.h"
 #include "model/state.h"
 

@@ -4,9 +4,9 @@
 
 #include <errno.h>
 
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
 #include "model/blocks.h"
 #include "model/category.h"
 #include "model/device.h"

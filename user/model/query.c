@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/grammar.h"
+#include "base/array.h"
+#include "base/grammar.h"
 #include "model/attribution.h"
 #include "model/blocks.h"
 #include "model/category.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/hash.h"
+#include "base/array.h"
+#include "base/hash.h"
 #include "model/attribution.h"
 #include "model/blocks.h"
 #include "model/category.h"

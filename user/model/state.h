@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lib/hash.h"
+#include "base/hash.h"
 #include "memtrace.h"
 #include "model/attribution.h"
 #include "model/device.h"

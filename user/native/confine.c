@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define SANITIZED 1 /* its own calls and its shadow memory need more than we allow */

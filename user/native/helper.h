@@ -6,7 +6,7 @@
 
 struct wire_frames;
 
-/* Main function of the helper, for lib/subprocess.h. fd: its end of the socket. Returns when the
+/* Main function of the helper, for base/subprocess.h. fd: its end of the socket. Returns when the
  * other end is closed. Exit code 0, or 2: it could not be confined. */
 int helper__run(int fd);
 

@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/array.h"
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "lib/subprocess.h"
-#include "log/log.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/subprocess.h"
 #include "native/answer.h"
 #include "native/helper.h"
 #include "native/wire.h"

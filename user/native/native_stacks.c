@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/hash.h"
-#include "lib/map64.h"
+#include "base/hash.h"
+#include "base/map64.h"
 #include "native/native.h"
 #include "record/dict.h"
 #include "record/stream.h"

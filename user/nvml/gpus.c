@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "assets/gpus_helper.h"
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
 
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x10u /* include/uapi/linux/memfd.h, Linux 6.3 */
@@ -69,7 +69,7 @@ static int helper_in_memory(void)
 	return err;
 }
 
-/* Starts the helper in this file. 0 or an error number. Not by lib/subprocess.h: a fork would copy
+/* Starts the helper in this file. 0 or an error number. Not by base/subprocess.h: a fork would copy
  * the page tables of a large process, in the thread that drains the ring. */
 static int spawn(int helper, int fd)
 {

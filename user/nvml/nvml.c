@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/clock.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "nvml/gpus.h"
 #include "process/environ.h"
 #include "process/proc.h"

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 
 #define ID 64
 #define UID 36

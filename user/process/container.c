@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 
 #define FILE_MAX (1u << 20)
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 #include "process/arrival.h"
 #include "process/proc.h"
 

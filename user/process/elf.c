@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "process/elf_file.h"
-#include "lib/io.h"
+#include "base/io.h"
 #include "process/proc.h"
 
 #define PHDR_MAX 1024u

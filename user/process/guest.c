@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "process/proc.h"
 
 static const char *base(const char *path)

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 
 #define CMDLINE_MAX (128u << 10)
 #define MAPS_TEXT_MAX (256u << 20) /* also the limit of maps__parse() */

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/subprocess.h"
+#include "base/subprocess.h"
 #include "process/arch.h"
 
 #define FILTERED 1

@@ -24,7 +24,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "lib/clock.h"
+#include "base/clock.h"
 #include "process/memcache.h"
 #include "process/proc.h"
 #include "python/pylayout.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "process/proc.h"
 #include "python/ipython.h"
 #include "python/pydict.h"

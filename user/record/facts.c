@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
-#include "lib/text.h"
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
+#include "base/text.h"
 #include "memtrace.h"
 #include "record/limits.h"
 

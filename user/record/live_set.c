@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/map64.h"
 #include "record/host.h"
 
 #define NONE UINT32_MAX

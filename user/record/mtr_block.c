@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "record/crc32c.h"
 #include "record/varint.h"
 

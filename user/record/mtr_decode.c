@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/mtr_format.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/utf8.h"
+#include "base/utf8.h"
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/limits.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "record/dict.h"
 #include "record/varint.h"
 

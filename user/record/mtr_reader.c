@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "lib/passed_files.h"
+#include "base/passed_files.h"
 #include "record/crc32c.h"
 #include "record/dict.h"
 #include "record/mtr_decode.h"

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "lib/memory.h"
-#include "lib/text.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 static uint64_t bound, set_bound; /* bounds in bytes: by default, and as set; 0: none yet */
 

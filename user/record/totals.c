@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/json.h"
+#include "base/json.h"
 
 #define SECOND UINT64_C(1000000000) /* ns */
 #define ROW_BYTES 256		    /* upper bound of a row as text */

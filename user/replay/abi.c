@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/io.h"
 #include "capture/session.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "lib/io.h"
 #include "process/elf.h"
 #include "replay/trust.h"
 #include "replay/wire.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 #include "replay/trust.h"
 
 #define LINES_MAX 1000 /* of the list */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "replay/plan_internal.h"
 
 #define CONTEXT_GUESS (512ULL << 20) /* bytes, until the driver's figure is known */

@@ -3,7 +3,7 @@
 /* Data shared by the parts of replay_plan: the output, and the pools of blocks. */
 #include <stddef.h>
 
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "replay/plan.h"
 #include "replay/wire.h"
 

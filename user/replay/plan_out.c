@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "record/varint.h"
-#include "lib/io.h"
+#include "base/io.h"
 #include "replay/plan_internal.h"
 
 int plan_out__flush(struct plan_out *o)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "replay/plan_internal.h"
 
 #define MAX_NUMBERS (1u << 24)

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "record/varint.h"
 #include "replay/plan_internal.h"
 

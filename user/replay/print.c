@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "lib/json.h"
-#include "lib/text.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "record/stream.h"
 
 static const char *settings(const char *conf, char *buf, size_t size)

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "archive/analysis.h"
+#include "base/exit.h"
+#include "base/failure.h"
 #include "capture/session.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
 #include "model/model.h"
 #include "record/mtr.h"
 #include "record/room.h"

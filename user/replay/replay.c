@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/text.h"
 #include "capture/session.h"
 #include "launch/dryrun.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "lib/text.h"
 #include "model/model.h"
 #include "record/dict.h"
 #include "record/mtr.h"

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct failure; /* lib/failure.h: exit status and text */
+struct failure; /* base/failure.h: exit status and text */
 struct replay;
 struct user;
 

@@ -13,12 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/subprocess.h"
 #include "capture/session.h"
 #include "launch/dryrun.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "lib/subprocess.h"
 #include "replay/internal.h"
 #include "replay/trust.h"
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/text.h"
 #include "capture/session.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "lib/text.h"
 
 /* Smallest gain worth a recommendation: one segment for small allocations of the large pool. */
 #define LEAST_GAIN (20ULL << 20)

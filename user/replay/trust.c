@@ -15,13 +15,13 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "base/user.h"
 #include "capture/session.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "lib/subprocess.h"
-#include "lib/text.h"
-#include "lib/user.h"
-#include "log/log.h"
 #include "record/stream.h"
 #include "replay/places.h"
 #include "replay/replay.h"

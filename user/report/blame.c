@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/strings.h"
+#include "base/text.h"
 #include "labels/holders.h"
 #include "labels/words.h"
-#include "lib/strings.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "record/stream.h"
 
 const char *blame__kind(enum blame_kind k)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "model/model.h"
 
 const char *const report_columns_csv[] = { "bytes",	"count",      "median",	      "cumulative",

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/docs.h"
+#include "base/strings.h"
+#include "base/text.h"
 #include "labels/growth_summary.h"
 #include "labels/host_figures.h"
 #include "labels/words.h"
-#include "lib/array.h"
-#include "lib/strings.h"
-#include "lib/text.h"
-#include "log/docs.h"
 #include "model/growth.h"
 #include "record/stream.h"
 

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/exit.h"
-#include "lib/json.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "report/doc.h"
 
 #define COLUMNS 100 /* columns of a location */

@@ -44,5 +44,5 @@ struct report_files {
 
 /* Can rows of several recordings be added up, as --together does? */
 bool report_files__can_be_together(const struct report_files *args);
-/* Prints to standard output. Returns the worst exit code (lib/exit.h); logs errors. */
+/* Prints to standard output. Returns the worst exit code (base/exit.h); logs errors. */
 int report_files__print(const struct report_files *args);

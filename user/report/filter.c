@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/nearest.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/array.h"
-#include "lib/nearest.h"
-#include "lib/text.h"
 #include "record/dict.h"
 
 #define MOST_VALUES 256 /* most values of all terms */

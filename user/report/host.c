@@ -2,9 +2,9 @@
 /* The host memory of a recording: the ledger's readings. */
 #include <inttypes.h>
 
+#include "base/text.h"
 #include "labels/host_words.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "report/text.h"
 
 #define OLD UINT64_C(1000000000) /* ns: a last reading that is older says so */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Figures of a layer (calls of a module), with the same keys in report, page and timeline. */
-#include "lib/json.h"
+#include "base/json.h"
 #include "model/model.h"
 #include "report/doc.h"
 

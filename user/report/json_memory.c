@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "labels/words.h"
-#include "lib/json.h"
 #include "record/dict.h"
 #include "report/doc.h"
 #include "report/pools.h"

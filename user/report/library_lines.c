@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/text.h"
+#include "base/array.h"
+#include "base/text.h"
 #include "labels/words.h"
 #include "model/model.h"
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bar.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/bar.h"
-#include "lib/text.h"
 #include "report/filter.h"
 #include "report/modules.h"
 #include "report/text.h"

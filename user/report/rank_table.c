@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "archive/folder.h"
+#include "base/grid.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/grid.h"
-#include "lib/text.h"
 #include "report/ranks.h"
 
 #define FIGURE 10

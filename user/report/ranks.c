@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/strings.h"
+#include "base/text.h"
 #include "labels/growth_summary.h"
 #include "labels/holders.h"
 #include "labels/words.h"
-#include "lib/array.h"
-#include "lib/strings.h"
-#include "lib/text.h"
 #include "record/detail.h"
 #include "report/filter.h"
 

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/array.h"
-#include "lib/json.h"
-#include "lib/text.h"
 #include "report/ranks.h"
 
 #define MOST_SHARED 8

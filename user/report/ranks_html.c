@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "assets/ranks.html.h"
-#include "lib/json.h"
+#include "base/json.h"
 #include "report/ranks.h"
 
 #define HOLE "<!--HEAD-->"

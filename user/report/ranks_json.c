@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include "archive/folder.h"
+#include "base/json.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
-#include "lib/json.h"
 #include "report/doc.h"
 #include "report/fail.h"
 #include "report/ranks.h"

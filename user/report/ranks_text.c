@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bar.h"
+#include "base/grid.h"
+#include "base/text.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
-#include "lib/bar.h"
-#include "lib/grid.h"
-#include "lib/text.h"
 #include "report/rank_table.h"
 #include "report/ranks.h"
 

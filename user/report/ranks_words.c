@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "report/ranks.h"
 
 #define MOST_NAMES 4

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "report/pools.h"
 #include "report/text.h"
 

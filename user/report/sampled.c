@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "model/model.h"
 #include "model/rows.h"
 #include "record/detail.h"

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grid.h"
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/grid.h"
-#include "lib/text.h"
 #include "report/pools.h"
 #include "report/text.h"
 

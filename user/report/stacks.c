@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "model/files.h"
 #include "record/dict.h"
 #include "record/stream.h"

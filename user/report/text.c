@@ -12,7 +12,7 @@
 #include "labels/growth_summary.h"
 #include "labels/kept_error.h"
 #include "labels/words.h"
-#include "lib/text.h"
+#include "base/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/detail.h"

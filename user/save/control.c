@@ -15,8 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "lib/json.h"
-#include "lib/text.h"
+#include "base/json.h"
+#include "base/text.h"
 
 #define FOLDER "/run/memtrace-bpf"
 #define CLIENTS 8

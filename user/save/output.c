@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "capture/session.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "process/proc.h"
 #include "save/output_file.h"
 #include "save/output_folder.h"

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "capture/session.h"
-#include "lib/exit.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "record/mtr.h"
 #include "save/recording.h"
 #include "save/status_pipe.h"

@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "archive/folder.h"
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "capture/session.h"
 #include "follow/tracees.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "save/output_file.h"
 #include "save/recording.h"
 

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "archive/folder.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "capture/session.h"
 #include "follow/option_groups.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "record/totals.h"
 #include "save/output_folder.h"
 #include "save/recording.h"

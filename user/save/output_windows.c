@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "capture/session.h"
-#include "lib/exit.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "record/flight.h"
 #include "save/recording.h"
 #include "save/reserve.h"

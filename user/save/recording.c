@@ -5,12 +5,12 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "follow/capture_args.h"
 #include "follow/option_groups.h"
 #include "follow/tracees.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "record/flight.h"
 #include "save/output_windows.h"
 #include "save/recording_control.h"

@@ -8,10 +8,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/json.h"
+#include "base/log.h"
 #include "capture/session.h"
 #include "follow/pick.h"
-#include "lib/json.h"
-#include "log/log.h"
 #include "save/control.h"
 #include "save/recording.h"
 #include "save/windows.h"

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/io.h"
-#include "log/log.h"
-#include "lib/memcg.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/memcg.h"
 
 struct reserve {
 	int dir; /* folder */

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
-#include "lib/json.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
+#include "base/json.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "record/mtr_rolling.h"
 #include "record/totals.h"
 

@@ -14,9 +14,9 @@
 #include "capture/inside_memory.h"
 #include "capture/session.h"
 #include "launch/inside.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/exit.h"
+#include "base/text.h"
+#include "base/log.h"
 #include "process/descendants.h"
 #include "save/recording_control.h"
 

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cond/cond.h"
 #include "follow/capture_args.h"
 #include "follow/option_groups.h"
-#include "lib/text.h"
 
 enum { OPT_ON_OOM = 0x3000, OPT_ON_KILL, OPT_WINDOW, OPT_OOM_FILES };
 enum {

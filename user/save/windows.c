@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "labels/ending.h"
-#include "lib/clock.h"
-#include "lib/json.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/outfile.h"
+#include "base/text.h"
+#include "base/log.h"
 #include "record/mark.h"
 #include "record/dict.h"
 

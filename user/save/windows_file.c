@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "save/output.h"
 #include "save/reserve.h"
 #include "save/windows_internal.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map64.h"
 #include "labels/host_figures.h"
-#include "lib/map64.h"
 
 #define DEVICES 64 /* devices at most */
 

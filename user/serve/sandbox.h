@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Drops the rights of a process that talks to other machines or parses untrusted data, and
- * verifies the result. Irreversible. Call in a process that lib/subprocess.h has started for it,
+ * verifies the result. Irreversible. Call in a process that base/subprocess.h has started for it,
  * with few descriptors, limits and default signals, while it has one thread. */
 #include <stdbool.h>
 #include <stddef.h>

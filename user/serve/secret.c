@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/io.h"
-#include "lib/text.h"
+#include "base/io.h"
+#include "base/text.h"
 #include "serve/certificate.h"
 
 #define PEM_MAX 1048576

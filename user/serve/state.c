@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/text.h"
+#include "base/clock.h"
+#include "base/text.h"
 #include "serve/summary.h"
 
 #define TARGETS 128    /* targets in a message, at most */

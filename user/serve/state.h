@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "lib/device_figure.h"
+#include "base/device_figure.h"
 #include "serve/link.h"
 #include "serve/lows.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 
 #define MIB 1048576.0
 

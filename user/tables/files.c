@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
 
 #define NO_DATE "__HIVE_DEFAULT_PARTITION__" /* Hive's word for null */
 #define NAME_MOST 128			     /* bytes of a job or of a recording's name in a path */

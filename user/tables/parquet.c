@@ -8,9 +8,9 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "lib/array.h"
-#include "lib/strings.h"
-#include "lib/text.h"
+#include "base/array.h"
+#include "base/strings.h"
+#include "base/text.h"
 #include "tables/levels.h"
 #include "tables/thrift.h"
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "export/events.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
-#include "lib/text.h"
 #include "model/growth.h"
 #include "record/detail.h"
 #include "record/dict.h"

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 enum { LIST = 9 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "torch/cudaalloc_internal.h"
 
 #define SAMPLES 2048u  /* maximum of live samples, and of cached ones */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "process/proc.h"
-#include "lib/array.h"
+#include "base/array.h"
 #include "torch/cudaalloc_internal.h"
 
 #define MAX_SETS 4	  /* sets in a BlockPool: 2 up to PyTorch 2.11, 3 in 2.13 */

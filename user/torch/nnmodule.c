@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/clock.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/map64.h"
 #include "python/pydict.h"
 #include "python/pymem.h"
 #include "python/pytype.h"

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/map64.h"
 #include "python/pydict.h"
 #include "python/pystr.h"
 #include "python/pytype.h"

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
-#include "lib/map64.h"
+#include "base/array.h"
+#include "base/map64.h"
 #include "process/proc.h"
 #include "torch/autograd.h"
 #include "torch/pytensor_internal.h"

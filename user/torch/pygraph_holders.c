@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "torch/pygraph.h"
 
 struct holders {

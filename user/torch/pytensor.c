@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "process/proc.h"
 #include "torch/pytensor_internal.h"
 

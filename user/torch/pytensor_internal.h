@@ -3,7 +3,7 @@
 /* Shared by pytensor.c, pytensor_find.c and pygraph.c. */
 #include <string.h>
 
-#include "lib/hash.h"
+#include "base/hash.h"
 #include "torch/pytensor.h"
 
 struct map64;

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/io.h"
-#include "lib/text.h"
+#include "base/io.h"
+#include "base/text.h"
 #include "process/elf.h"
 
 #define FILES_MAX 4096u

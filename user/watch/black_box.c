@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 
 #include "archive/folder.h"
-#include "lib/clock.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "watch/spawn.h"
 #include "watch/watch.h"
 

@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
-#include "lib/clock.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
 #include "watch/spawn.h"
 
 /* time limit of dump, in ns; of record beyond its capture length */

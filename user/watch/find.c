@@ -6,7 +6,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "follow/torch_scan.h"
 #include "process/descendants.h"
 

@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/memcg.h"
 #include "labels/host_figures.h"
-#include "lib/clock.h"
-#include "lib/memcg.h"
 #include "process/proc.h"
 #include "watch/spawn.h"
 #include "watch/watch.h"

@@ -9,9 +9,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "lib/openmetrics.h"
-#include "lib/outfile.h"
-#include "log/log.h"
+#include "base/log.h"
+#include "base/openmetrics.h"
+#include "base/outfile.h"
 
 static void head(FILE *out, const char *name, const char *type, const char *help)
 {

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/clock.h"
-#include "lib/json.h"
-#include "lib/text.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/text.h"
 
 const char *watch_say__time(char buf[40])
 {

@@ -3,7 +3,7 @@
 /* Programs that `watch` starts. */
 #include <jansson.h>
 
-#include "lib/subprocess.h"
+#include "base/subprocess.h"
 
 /*
  * Starts this program again with the arguments argv. out: its standard output; -1: our standard

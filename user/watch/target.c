@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/failure.h"
+#include "base/io.h"
+#include "base/text.h"
 #include "capture/session.h"
-#include "lib/failure.h"
-#include "lib/io.h"
-#include "lib/text.h"
 #include "process/elf.h"
 #include "process/proc.h"
 #include "torch/cuda.h"

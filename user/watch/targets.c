@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/clock.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "watch/black_box.h"
 
 /* ---- series: growth is measured per device ---- */

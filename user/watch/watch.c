@@ -14,13 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "capture/target.h"
 #include "labels/host_figures.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/failure.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "process/proc.h"
 #include "watch/black_box.h"
 

@@ -15,10 +15,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/device_figure.h"
 #include "cond/cond.h"
 #include "follow/pick.h"
 #include "follow/shares.h"
-#include "lib/device_figure.h"
 #include "nvml/nvml.h"
 #include "process/cgroup.h"
 #include "record/detail.h"

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "capture/decoder.h"
 #include "capture/session_opts.h"
 #include "capture/stages.h"
 #include "capture/target.h"
-#include "lib/text.h"
 #include "record/dict.h"
 
 #define MB (UINT64_C(1) << 20)

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map64.h"
 #include "capture/decoder.h"
 #include "capture/session_opts.h"
 #include "capture/stages.h"
 #include "capture/target.h"
-#include "lib/map64.h"
 #include "record/dict.h"
 
 struct taker {

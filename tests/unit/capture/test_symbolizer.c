@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "capture/code_cache.h"
 #include "capture/queue.h"
 #include "capture/symbolizer.h"
-#include "log/log.h"
 #include "record/dict.h"
 #include "record/limits.h"
 

@@ -11,10 +11,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "census/census.h"
 #include "census/reading.h"
 #include "fake_tensors.h"
-#include "lib/clock.h"
 #include "process/memcache.h"
 #include "process/proc.h"
 #include "python/pygc.h"

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/exit.h"
 #include "estimate/launch.h"
 #include "estimate/ranks.h"
-#include "lib/exit.h"
 
 #define MAX_ARGS 40
 

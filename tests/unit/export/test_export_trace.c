@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <zlib.h>
 
+#include "base/text.h"
 #include "export/counters.h"
-#include "lib/text.h"
 #include "unit/pb_reader.h"
 
 /* --- perfetto */

@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
+#include "base/exit.h"
+#include "base/log.h"
 #include "follow/capture_loop.h"
-#include "lib/exit.h"
-#include "log/log.h"
 
 struct world {
 	struct capture_loop loop;

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
+#include "base/exit.h"
 #include "follow/pick.h"
 #include "follow/tracees_internal.h"
-#include "lib/exit.h"
 
 #define WRAPPED(name) __typeof__(name) __wrap_##name
 WRAPPED(session__finish);

@@ -5,8 +5,8 @@
 #include <jansson.h>
 #include <locale.h>
 
+#include "base/json.h"
 #include "labels/growth_summary.h"
-#include "lib/json.h"
 #include "record/detail.h"
 #include "unit/model_world.h"
 

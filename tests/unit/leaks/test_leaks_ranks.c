@@ -6,9 +6,9 @@
 #include <jansson.h>
 #include <locale.h>
 
-#include "lib/exit.h"
+#include "base/exit.h"
 #include "record/host.h"
-#include "lib/text.h"
+#include "base/text.h"
 #include "unit/report_tape.h"
 #include "terminal.h"
 #include "unit/scratch.h"

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 
 static void test_read(void **state)
 {

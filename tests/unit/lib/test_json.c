@@ -9,7 +9,7 @@
 
 #include <jansson.h>
 
-#include "lib/json.h"
+#include "base/json.h"
 
 static char *text;
 static size_t text_len;

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "lib/hash.h"
-#include "lib/map64.h"
+#include "base/hash.h"
+#include "base/map64.h"
 
 static void test_any_key(void **state)
 {

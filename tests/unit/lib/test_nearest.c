@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "lib/nearest.h"
+#include "base/nearest.h"
 
 static void test_distance(void **state)
 {

@@ -5,15 +5,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/array.h"
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/map64.h"
+#include "base/outfile.h"
+#include "base/pb.h"
+#include "base/strings.h"
 #include "export/gzip.h"
 #include "export/pickle.h"
-#include "lib/array.h"
-#include "lib/grid.h"
-#include "lib/json.h"
-#include "lib/map64.h"
-#include "lib/outfile.h"
-#include "lib/pb.h"
-#include "lib/strings.h"
 
 static int fill_map(void *ctx)
 {

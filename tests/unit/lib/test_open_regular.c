@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 #include "unit/scratch.h"
 
 static int dir = -1;

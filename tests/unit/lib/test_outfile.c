@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/outfile.h"
+#include "base/outfile.h"
 
 static char folder[64];
 static char path[128];

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/subprocess.h"
+#include "base/subprocess.h"
 
 #define PASSED 42 /* an exit code that no failure has */
 

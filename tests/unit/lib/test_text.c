@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "log/log.h"
-#include "lib/clock.h"
-#include "lib/text.h"
+#include "base/log.h"
+#include "base/clock.h"
+#include "base/text.h"
 
 static void check_clean(const char *src, size_t len, size_t size, const char *want)
 {

@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/subprocess.h"
-#include "lib/user.h"
+#include "base/subprocess.h"
+#include "base/user.h"
 
 #define PASSED 42
 #define NO_SECCOMP 43

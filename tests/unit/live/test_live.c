@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <unistd.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "labels/words.h"
 #include "live/cells.h"
 #include "live/detail.h"

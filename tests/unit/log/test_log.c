@@ -14,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/outfile.h"
-#include "log/config.h"
-#include "log/internal.h"
+#include "base/config.h"
+#include "base/log/internal.h"
+#include "base/outfile.h"
 
 static char folder[] = "/tmp/memtrace-log-XXXXXX", path[64];
 

@@ -11,10 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/bar.h"
-#include "lib/text.h"
-#include "log/log.h"
-#include "log/progress.h"
+#include "base/bar.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/text.h"
 
 static uint64_t elapsed; /* ns */
 

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/io.h"
+#include "base/io.h"
 #include "native/confine.h"
 #include "native/native.h"
 #include "process/proc.h"

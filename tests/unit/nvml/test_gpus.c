@@ -20,8 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/memory.h"
+#include "base/clock.h"
+#include "base/memory.h"
 #include "nvml/gpus.h"
 #include "nvml/nvml.h"
 #include "process/proc.h"

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 
-#include "lib/json.h"
+#include "base/json.h"
 #include "model/model.h"
 #include "mtr_util.h"
 #include "record/mtr_rolling.h"

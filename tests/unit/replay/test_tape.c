@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/map64.h"
 #include "cond/cond.h"
-#include "lib/map64.h"
 #include "model/model.h"
 #include "record/dict.h"
 #include "record/live_set.h"

@@ -5,8 +5,8 @@
 #include <jansson.h>
 #include <locale.h>
 
-#include "lib/text.h"
-#include "lib/exit.h"
+#include "base/text.h"
+#include "base/exit.h"
 #include "labels/outliers.h"
 #include "unit/golden.h"
 #include "unit/report_tape.h"

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "archive/analysis.h"
+#include "base/text.h"
 #include "cmd/commands.h"
-#include "lib/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/host.h"

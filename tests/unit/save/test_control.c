@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/json.h"
+#include "base/json.h"
 #include "save/control.h"
 
 static char folder[64];

@@ -8,9 +8,9 @@
 
 #include "archive/folder.h"
 #include "archive/inputs.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
 #include "mtr_util.h"
 #include "record/step_clock.h"
 #include "save/windows.h"

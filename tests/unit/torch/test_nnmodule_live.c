@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <time.h>
 
-#include "lib/map64.h"
+#include "base/map64.h"
 #include "live.h"
 #include "process/proc.h"
 #include "python/pyobj.h"

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/capture.h"
 #include "serve/broker/formats.h"

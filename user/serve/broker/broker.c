@@ -14,11 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/user.h"
 #include "capture/caps.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/user.h"
-#include "log/log.h"
 #include "process/rlimit.h"
 #include "serve/broker/capture.h"
 #include "serve/broker/jobs.h"

@@ -11,10 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/peers.h"
 #include "serve/broker/spawn.h"

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/text.h"
 #include "follow/capture_args.h"
-#include "lib/clock.h"
-#include "lib/text.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/capture.h"

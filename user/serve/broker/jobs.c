@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/io.h"
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/io.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/capture.h"

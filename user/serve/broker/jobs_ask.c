@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "export/export.h"
-#include "lib/text.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/jobs_internal.h"

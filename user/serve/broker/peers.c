@@ -15,10 +15,10 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/subprocess.h"
-#include "log/config.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/exit.h"
+#include "base/subprocess.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/formats.h"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "lib/subprocess.h"
+#include "base/subprocess.h"
 #include "serve/link.h"
 
 struct broker;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/clock.h"
-#include "lib/text.h"
+#include "base/clock.h"
+#include "base/text.h"
 #include "process/proc.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"

@@ -12,12 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/array.h"
-#include "lib/exit.h"
-#include "lib/passed_files.h"
-#include "lib/io.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/array.h"
+#include "base/exit.h"
+#include "base/passed_files.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "base/log.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"

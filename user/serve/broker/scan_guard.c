@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
+#include "base/subprocess.h"
 #include "follow/shares.h"
-#include "lib/clock.h"
-#include "lib/subprocess.h"
 
 #define SECOND UINT64_C(1000000000)
 #define STUCK_AFTER (10 * SECOND)

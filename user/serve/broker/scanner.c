@@ -11,11 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "follow/shares.h"
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "process/container.h"
 #include "process/descendants.h"
 #include "process/proc.h"

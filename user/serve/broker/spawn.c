@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/passed_files.h"
-#include "lib/io.h"
-#include "lib/text.h"
-#include "log/config.h"
-#include "log/log.h"
+#include "base/passed_files.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "base/config.h"
+#include "base/log.h"
 #include "serve/sandbox.h"
 
 #define PREFIX "memtrace-bpf: "

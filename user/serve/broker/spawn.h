@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "lib/subprocess.h"
+#include "base/subprocess.h"
 
 #define SPAWN_FILES 700 /* the most of --max-traces */
 #define SPAWN_ARGS (SPAWN_FILES + 48)

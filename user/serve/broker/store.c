@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/outfile.h"
+#include "base/outfile.h"
 
 #define WHY 256
 #define OWN "memtrace-serve-"

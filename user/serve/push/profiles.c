@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "serve/push/push.h"
 
 #define PROFILE (16 << 20) /* largest profile, in bytes */

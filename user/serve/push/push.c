@@ -10,9 +10,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/exit.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
 
 #define TIMEOUT_S 30
 #define BACKOFF_MS 1000

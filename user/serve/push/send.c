@@ -9,10 +9,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/io.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "serve/authorities.h"
 #include "serve/loopback.h"
 #include "serve/push/push.h"

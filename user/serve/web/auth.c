@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "serve/web/auth_internal.h"
 #include "serve/web/route.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Shared by auth.c, auth_peers.c and auth_token.c. */
-#include "lib/hash.h"
+#include "base/hash.h"
 #include "serve/web/auth.h"
 
 #define SETS 256

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "lib/openmetrics.h"
+#include "base/openmetrics.h"
 #include "serve/state.h"
 
 struct metrics_writer {

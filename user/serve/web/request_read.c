@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 
 static const char *header(const struct request *r, const char *name)
 {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "lib/text.h"
+#include "base/text.h"
 #include "serve/web/validate.h"
 #include "serve/web/web.h"
 

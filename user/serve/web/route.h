@@ -35,7 +35,7 @@ struct field {
 	const char *const *choices; /* allowed strings, NULL-terminated; NULL: any */
 	const char *help;	    /* description, one sentence */
 	const char *example;	    /* example value as JSON; NULL: none */
-	/* Extended regular expression for a string (lib/grammar.h), with ^ and $; NULL: any. help
+	/* Extended regular expression for a string (base/grammar.h), with ^ and $; NULL: any. help
 	 * then names the allowed strings. */
 	const char *pattern;
 };

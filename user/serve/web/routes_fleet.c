@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/grammar.h"
+#include "base/grammar.h"
 #include "serve/web/web.h"
 
 #define SECONDS 5 /* default length of a capture; scrapers time out after 10 */

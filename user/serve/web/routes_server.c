@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
+#include "base/clock.h"
 #include "serve/web/openapi.h"
 #include "serve/web/state_public.h"
 #include "serve/web/web.h"

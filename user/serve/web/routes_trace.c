@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/grammar.h"
+#include "base/grammar.h"
 #include "serve/summary.h"
 #include "serve/web/job_traces.h"
 #include "serve/web/state_public.h"

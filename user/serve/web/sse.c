@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/array.h"
+#include "base/array.h"
 #include "serve/web/climb.h"
 #include "serve/web/state_public.h"
 #include "serve/web/web.h"

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "lib/text.h"
-#include "lib/utf8.h"
+#include "base/text.h"
+#include "base/utf8.h"
 
 /* 2^53: a double represents every integer up to this */
 #define EXACT 9007199254740992.0

@@ -15,9 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/clock.h"
-#include "lib/text.h"
-#include "log/log.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "serve/web/request_read.h"
 
 #define TLS "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"

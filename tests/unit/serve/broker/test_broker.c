@@ -13,7 +13,7 @@
 #include <unistd.h>
 /* cmocka needs the headers above */
 
-#include "lib/clock.h"
+#include "base/clock.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/jobs_internal.h"

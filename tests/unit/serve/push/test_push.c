@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log/log.h"
+#include "base/log.h"
 #include "serve/push/push.h"
 
 /* ---- documents ---- */

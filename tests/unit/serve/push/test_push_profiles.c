@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "log/log.h"
+#include "base/log.h"
 #include "serve/push/push.h"
 
 #define SECOND 1000000000ULL

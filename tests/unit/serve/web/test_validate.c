@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/grammar.h"
+#include "base/grammar.h"
 #include "serve/web/validate.h"
 
 static const char *const colours[] = { "red", "green", NULL };

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define REGULAR_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+
+static ssize_t read_all(int fd, char *buf, size_t n, bool at, uint64_t offset)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t got = at ? pread(fd, buf + done, n - done, (off_t)(offset + done))
+				 : read(fd, buf + done, n - done);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return -errno;
+		if (!got)
+			break;
+		done += (size_t)got;
+	}
+	return (ssize_t)done;
+}
+
+ssize_t io__read(int fd, void *buf, size_t n)
+{
+	return read_all(fd, buf, n, false, 0);
+}
+
+ssize_t io__pread(int fd, void *buf, size_t n, uint64_t offset)
+{
+	return read_all(fd, buf, n, true, offset);
+}
+
+int io__write(int fd, const void *buf, size_t n)
+{
+	const char *at = buf;
+
+	while (n) {
+		ssize_t done = write(fd, at, n);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done <= 0)
+			return done ? -errno : -ENOSPC;
+		at += done;
+		n -= (size_t)done;
+	}
+	return 0;
+}
+
+char *io__load(int fd, size_t most, size_t *size)
+{
+	struct stat st;
+	char *data;
+
+	if (fstat(fd, &st))
+		return NULL;
+	if (st.st_size <= 0 || (uint64_t)st.st_size > most) {
+		errno = st.st_size > 0 ? EFBIG : EPROTO;
+		return NULL;
+	}
+	*size = (size_t)st.st_size;
+	data = malloc(*size);
+	if (data && io__pread(fd, data, *size, 0) != (ssize_t)*size) {
+		free(data);
+		errno = EPROTO;
+		return NULL;
+	}
+	return data;
+}
+
+ssize_t io__text_at(int folder, const char *name, char *buf, size_t size)
+{
+	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	ssize_t n = fd < 0 ? -errno : io__read(fd, buf, size - 1);
+
+	if (fd >= 0)
+		close(fd);
+	buf[n > 0 ? n : 0] = '\0';
+	return n;
+}
+
+ssize_t io__text(const char *path, char *buf, size_t size)
+{
+	return io__text_at(AT_FDCWD, path, buf, size);
+}
+
+ssize_t io__text_of_process(pid_t pid, const char *name, char *buf, size_t size)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	return io__text(path, buf, size);
+}
+
+/* ---- files that other people name ---- */
+
+static int open_by(int dir, const char *path, enum io_links links, int flags)
+{
+	struct open_how how = { .flags = (uint64_t)flags,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	int fd = links == LINKS_IN_ROOT
+			 ? (int)syscall(SYS_openat2, dir, path, &how, sizeof(how))
+			 : openat(dir, path, flags | (links == LINKS_NONE ? O_NOFOLLOW : 0));
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Kernel interfaces whose files are regular ones by their mode. */
+static bool is_of_kernel(int fd)
+{
+	static const uint32_t types[] = {
+		PROC_SUPER_MAGIC,    SYSFS_MAGIC,	   DEBUGFS_MAGIC, TRACEFS_MAGIC,
+		SECURITYFS_MAGIC,    CGROUP_SUPER_MAGIC,   BPF_FS_MAGIC,  PSTOREFS_MAGIC,
+		CGROUP2_SUPER_MAGIC, EFIVARFS_MAGIC,	   SELINUX_MAGIC, SMACK_MAGIC,
+		BINFMTFS_MAGIC,	     RDTGROUP_SUPER_MAGIC,
+	};
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs))
+		return false;
+	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+		if ((uint32_t)fs.f_type == types[i])
+			return true;
+	return false;
+}
+
+/* 0, or -errno: what a handle shows is no regular file. */
+static int check(int fd, struct stat *st)
+{
+	if (fstat(fd, st))
+		return -errno;
+	if (S_ISLNK(st->st_mode))
+		return -ELOOP;
+	return S_ISREG(st->st_mode) && !is_of_kernel(fd) ? 0 : -EINVAL;
+}
+
+/* Without /proc (a chroot) the name is all that opens a file. Then it has to be the same file. */
+static int open_again(int dir, const char *path, enum io_links links, const struct stat *was)
+{
+	int fd = open_by(dir, path, links, REGULAR_FLAGS), err;
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	err = check(fd, &st);
+	if (!err && (st.st_dev != was->st_dev || st.st_ino != was->st_ino))
+		err = -ESTALE;
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+int io__open_regular(int dir, const char *path, enum io_links links, struct stat *st)
+{
+	int handle = open_by(dir, path, links, O_PATH | O_CLOEXEC), fd, err;
+	struct stat own;
+	char name[48];
+
+	if (handle < 0)
+		return handle;
+	st = st ?: &own;
+	err = check(handle, st);
+	/* A thread may have a table of its own, so this is not /proc/self. */
+	snprintf(name, sizeof(name), "/proc/thread-self/fd/%d", handle);
+	fd = err ? err : open(name, REGULAR_FLAGS);
+	err = fd < 0 && !err ? -errno : err;
+	close(handle);
+	if (fd >= 0 || err != -ENOENT)
+		return fd >= 0 ? fd : err;
+	/* A target is read through /proc, so its files need no other way. */
+	return links == LINKS_IN_ROOT ? err : open_again(dir, path, links, st);
+}

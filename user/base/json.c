@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "base/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/utf8.h"
+
+#define JSON_MAX_DEPTH 64
+
+struct level {
+	bool array;
+	bool filled; /* has a member, so that a comma comes next */
+};
+
+struct json {
+	FILE *out;
+	bool pretty;
+	unsigned int depth;
+	bool done; /* the top-level value has been started */
+	struct level levels[JSON_MAX_DEPTH];
+};
+
+struct json *json__new(FILE *out, bool pretty)
+{
+	struct json *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->out = out;
+	j->pretty = pretty;
+	return j;
+}
+
+void json__free(struct json *j)
+{
+	if (!j)
+		return;
+	if (j->done && !j->depth)
+		fputc('\n', j->out);
+	free(j);
+}
+
+static void line(struct json *j)
+{
+	if (!j->pretty)
+		return;
+	fputc('\n', j->out);
+	for (unsigned int i = 0; i < j->depth; i++)
+		fputc(' ', j->out);
+}
+
+static void put_char(FILE *out, uint32_t c, const char *bytes, size_t n, char prev, char next)
+{
+	static const char *const shorts[] = {
+		['\b'] = "\\b", ['\t'] = "\\t", ['\n'] = "\\n",	 ['\f'] = "\\f",
+		['\r'] = "\\r", ['"'] = "\\\"", ['\\'] = "\\\\",
+	};
+
+	if (c < sizeof(shorts) / sizeof(shorts[0]) && shorts[c])
+		fputs(shorts[c], out);
+	else if (text__acts(c) || (c == '<' && next == '!'))
+		/* Terminals show JSON, too. U+2028 ends a line in older JavaScript. "<!--" changes
+		 * how HTML parses a script. */
+		fprintf(out, "\\u%04x", c);
+	else if (c == '/' && prev == '<')
+		fputs("\\/", out);
+	else
+		fwrite(bytes, 1, n, out);
+}
+
+/* Length of the prefix of s that needs no escapes. */
+static size_t plain_length(const char *s)
+{
+	size_t n = 0;
+
+	while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\' && s[n] != '<')
+		n++;
+	return n;
+}
+
+static void put_string(FILE *out, const char *s)
+{
+	size_t len = strlen(s), i = plain_length(s), n;
+
+	fputc('"', out);
+	fwrite(s, 1, i, out);
+	for (; i < len; i += n) {
+		uint32_t c;
+
+		n = utf8__decode(s + i, len - i, &c);
+		if (!n) {
+			fputs("\xef\xbf\xbd", out);
+			n = 1;
+			continue;
+		}
+		put_char(out, c, s + i, n, i ? s[i - 1] : '\0', s[i + n]);
+	}
+	fputc('"', out);
+}
+
+/* Writes the comma, line end and key before a value. */
+static void begin(struct json *j, const char *key)
+{
+	struct level *l;
+
+	if (!j->depth) {
+		if (j->done || key)
+			abort();
+		j->done = true;
+		return;
+	}
+	l = &j->levels[j->depth - 1];
+	if (l->array != !key)
+		abort();
+	if (l->filled)
+		fputc(',', j->out);
+	l->filled = true;
+	line(j);
+	if (key) {
+		put_string(j->out, key);
+		fputs(j->pretty ? ": " : ":", j->out);
+	}
+}
+
+static void open_level(struct json *j, const char *key, bool array)
+{
+	begin(j, key);
+	if (j->depth == JSON_MAX_DEPTH)
+		abort();
+	j->levels[j->depth++] = (struct level){ .array = array };
+	fputc(array ? '[' : '{', j->out);
+}
+
+static void close_level(struct json *j, bool array)
+{
+	bool filled;
+
+	if (!j->depth || j->levels[j->depth - 1].array != array)
+		abort();
+	filled = j->levels[--j->depth].filled;
+	if (filled)
+		line(j);
+	fputc(array ? ']' : '}', j->out);
+}
+
+void json__open_object(struct json *j, const char *key)
+{
+	open_level(j, key, false);
+}
+
+void json__close_object(struct json *j)
+{
+	close_level(j, false);
+}
+
+void json__open_array(struct json *j, const char *key)
+{
+	open_level(j, key, true);
+}
+
+void json__close_array(struct json *j)
+{
+	close_level(j, true);
+}
+
+void json__string(struct json *j, const char *key, const char *value)
+{
+	begin(j, key);
+	if (value)
+		put_string(j->out, value);
+	else
+		fputs("null", j->out);
+}
+
+void json__uint(struct json *j, const char *key, uint64_t value)
+{
+	begin(j, key);
+	fprintf(j->out, "%llu", (unsigned long long)value);
+}
+
+void json__raw(struct json *j, const char *value)
+{
+	begin(j, NULL);
+	fputs(value, j->out);
+}
+
+void json__int(struct json *j, const char *key, int64_t value)
+{
+	begin(j, key);
+	fprintf(j->out, "%lld", (long long)value);
+}
+
+void json__double(struct json *j, const char *key, double value, int decimals)
+{
+	char text[400]; /* the largest double has 309 digits before the point */
+	bool point = false;
+
+	if (!isfinite(value)) {
+		json__null(j, key);
+		return;
+	}
+	begin(j, key);
+	if (decimals < 0)
+		decimals = 0;
+	if (decimals > 17)
+		decimals = 17;
+	snprintf(text, sizeof(text), "%.*f", decimals, value);
+	for (const char *p = text; *p; p++) {
+		if ((*p >= '0' && *p <= '9') || *p == '-') {
+			fputc(*p, j->out);
+		} else if (!point) { /* the locale's decimal point, of any length */
+			fputc('.', j->out);
+			point = true;
+		}
+	}
+}
+
+void json__seconds(struct json *j, const char *key, uint64_t ns, int decimals)
+{
+	json__double(j, key, (double)ns / 1e9, decimals);
+}
+
+void json__bool(struct json *j, const char *key, bool value)
+{
+	begin(j, key);
+	fputs(value ? "true" : "false", j->out);
+}
+
+void json__null(struct json *j, const char *key)
+{
+	begin(j, key);
+	fputs("null", j->out);
+}
+
+void json__uint_or_null(struct json *j, const char *key, bool known, uint64_t value)
+{
+	if (known)
+		json__uint(j, key, value);
+	else
+		json__null(j, key);
+}
+
+/* A number takes two bytes of text and 40 of memory, an empty object three and 300. */
+uint64_t json__memory_of(const char *text, size_t size)
+{
+	uint64_t bytes = size;
+
+	for (size_t i = 0; i < size; i++)
+		bytes += text[i] == ',' ? 48 : text[i] == '[' ? 160 : text[i] == '{' ? 320 : 0;
+	return bytes;
+}

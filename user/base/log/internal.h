@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Shared by the files of log. */
+#include <sys/types.h>
+
+#include "base/config.h"
+
+#define LOG_MAX_LINE 4096
+#define LOG_MAX_TEXT (2 * LOG_MAX_LINE) /* cleaned text, with the NUL */
+#define LOG_MAX_STRING 1024		/* bytes written of a field's string */
+
+struct json;
+
+struct log_line {
+	struct timespec time; /* CLOCK_REALTIME */
+	enum log_level level;
+	pid_t pid;
+	const char *command, *process; /* process NULL: the command's main process */
+	const char *part, *event;
+	const struct log_field *fields;
+	const char *text; /* message, cleaned */
+};
+
+/* Writes a line as a JSON object, as a member `key` or, with NULL, in an array or at the top. */
+void log_line__object(const struct log_line *l, struct json *j, const char *key);
+/* Formats a line with its newline. The caller frees it. NULL: no memory. */
+char *log_line__write(const struct log_line *l, bool json, size_t *len);
+
+/* Opens the log file. Returns 0, or -errno with no file open. Keeps a pointer to path. */
+int log_file__open(const char *path);
+/* Uses an inherited descriptor as the log file. Returns 0 or -EBADF. */
+int log_file__take(int fd);
+void log_file__close(void);
+bool log_file__is_open(void);
+int log_file__fd(void);
+/* Writes a line with one write(). Counts lines that cannot be written; *why is set to the reason
+ * for the first one, otherwise NULL. */
+void log_file__append(const char *line, size_t len, const char **why);
+/* Returns the number of lines lost before the last successful write, once. Call after each
+ * write. */
+uint64_t log_file__missed(void);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "base/openmetrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+static const char *suffix(const struct openmetrics_family *f)
+{
+	return !strcmp(f->type, "counter") ? "_total" : !strcmp(f->type, "info") ? "_info" : "";
+}
+
+void openmetrics__name(FILE *out, const struct openmetrics_family *f)
+{
+	fprintf(out, "memtrace_%s%s", f->name, suffix(f));
+}
+
+void openmetrics__head(FILE *out, const struct openmetrics_family *f, bool openmetrics)
+{
+	const char *end = openmetrics ? "" : suffix(f);
+	const char *type = !openmetrics && !strcmp(f->type, "info") ? "gauge" : f->type;
+
+	fprintf(out, "# TYPE memtrace_%s%s %s\n", f->name, end, type);
+	if (f->unit && openmetrics)
+		fprintf(out, "# UNIT memtrace_%s %s\n", f->name, f->unit);
+	fprintf(out, "# HELP memtrace_%s%s %s\n", f->name, end, f->help);
+}
+
+void openmetrics__label(FILE *out, const char *key, const char *value, bool more)
+{
+	size_t size = 4 * strlen(value) + 1;
+	char *clean = malloc(size);
+
+	fprintf(out, "%s%s=\"", more ? "," : "", key);
+	if (clean) {
+		text__clean(clean, size, value, strlen(value));
+		for (const char *p = clean; *p; p++) {
+			if (*p == '\\' || *p == '"')
+				fputc('\\', out);
+			fputc(*p, out);
+		}
+	}
+	fputc('"', out);
+	free(clean);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "base/passed_files.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+
+bool passed_files__good_name(const char *name)
+{
+	size_t len = strlen(name);
+
+	for (const char *p = name; *p; p++)
+		if (!isalnum((unsigned char)*p) && !strchr("._-+", *p))
+			return false;
+	return len && len <= 200 && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+	       strcmp(name, "-") != 0;
+}
+
+/* The descriptor of a passed file; -1: no such file. */
+static int find(const char *path)
+{
+	const char *p = getenv(HANDED);
+	size_t len = strlen(path);
+
+	if (!p || !passed_files__good_name(path))
+		return -1;
+	while (*p) {
+		size_t entry = strcspn(p, ",");
+		char *end;
+		long fd = strtol(p, &end, 10);
+
+		if (isdigit((unsigned char)*p) && *end == ':' && fd > 2 && fd < 65536 &&
+		    entry == (size_t)(end + 1 - p) + len && !strncmp(end + 1, path, len))
+			return (int)fd;
+		p += entry;
+		p += *p == ',';
+	}
+	return -1;
+}
+
+bool passed_files__in_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = slash ? (size_t)(slash + 1 - path) : 0;
+	char index[PATH_MAX];
+	struct stat st;
+
+	if (n + sizeof(FOLDER_INDEX) > sizeof(index))
+		return true;
+	memcpy(index, path, n);
+	memcpy(index + n, FOLDER_INDEX, sizeof(FOLDER_INDEX));
+	return !lstat(index, &st);
+}
+
+static int open_named(const char *path)
+{
+	int fd = passed_files__in_folder(path) ? io__open_regular(AT_FDCWD, path, LINKS_NONE, NULL)
+					       : open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= -1)
+		return fd;
+	errno = -fd;
+	return -1;
+}
+
+int passed_files__open(const char *path)
+{
+	int fd = find(path);
+
+#ifndef __SANITIZE_ADDRESS__ /* its leak check traces this process */
+	/* Other processes of the same user must not take the passed files. If the program was
+	 * started from a memfd, it is not dumpable anyway. */
+	if (fd >= 0)
+		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+#endif
+	return fd < 0 ? open_named(path) : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+}
+
+int passed_files__stat(const char *path, struct stat *st)
+{
+	int fd = find(path);
+
+	return fd < 0 ? stat(path, st) : fstat(fd, st);
+}

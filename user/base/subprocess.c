@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "base/subprocess.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+
+#define CANNOT_PREPARE 126
+#define CANNOT_RUN 127 /* as shells have it */
+
+/* ---- in the process ---- */
+
+static int compare(const void *a, const void *b)
+{
+	int x = *(const int *)a, y = *(const int *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static bool is_kept(int fd, const int *keep, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (keep[i] == fd)
+			return true;
+	return false;
+}
+
+/* For kernels without close_range() (before 5.9) or without CLOSE_RANGE_CLOEXEC (before 5.11). The
+ * kernel lists descriptors by number, so a closed one hides no other. */
+static int close_each_but(const int *keep, size_t n, unsigned flags)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	const struct dirent *d;
+	int fd, err = 0;
+
+	if (!dir)
+		return -errno;
+	while (!err && (d = readdir(dir))) {
+		fd = atoi(d->d_name);
+		if (fd <= 2 || fd == dirfd(dir) || is_kept(fd, keep, n))
+			continue;
+		if (flags & CLOSE_RANGE_CLOEXEC ? fcntl(fd, F_SETFD, FD_CLOEXEC) : close(fd))
+			err = -errno;
+	}
+	closedir(dir);
+	return err;
+}
+
+static int close_range_but(const int *keep, size_t n, unsigned flags)
+{
+	int *sorted = malloc((n + 1) * sizeof(*sorted)), err = 0;
+	unsigned from = 3;
+
+	if (!sorted)
+		return -ENOMEM;
+	if (n)
+		memcpy(sorted, keep, n * sizeof(*sorted));
+	qsort(sorted, n, sizeof(*sorted), compare);
+	for (size_t i = 0; i < n && !err; i++) {
+		if (sorted[i] < (int)from)
+			continue;
+		if (sorted[i] > (int)from &&
+		    syscall(SYS_close_range, from, (unsigned)sorted[i] - 1, flags))
+			err = -errno;
+		from = (unsigned)sorted[i] + 1;
+	}
+	if (!err && syscall(SYS_close_range, from, ~0u, flags))
+		err = -errno;
+	free(sorted);
+	return err == -ENOSYS || err == -EINVAL ? close_each_but(keep, n, flags) : err;
+}
+
+int subprocess__close_others(const int *keep, size_t n)
+{
+	return close_range_but(keep, n, 0);
+}
+
+/* Duplicate all sources first, because a target may have the number of a source. */
+static int place_fds(const struct subprocess_opts *o)
+{
+	struct subprocess_fd all[SUBPROCESS_FDS + 3];
+	const int standard[] = { o->in, o->out, o->err };
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), keep[SUBPROCESS_FDS], above = 3;
+	size_t n = 0;
+
+	if (null < 0)
+		return -errno;
+	for (int i = 0; i < 3; i++)
+		if (standard[i] != SUBPROCESS_INHERIT)
+			all[n++] = (struct subprocess_fd){ standard[i] ? standard[i] : null, i };
+	for (size_t i = 0; i < o->n_fds; i++) {
+		all[n++] = o->fds[i];
+		keep[i] = o->fds[i].to;
+		above = keep[i] >= above ? keep[i] + 1 : above;
+	}
+	for (size_t i = 0; i < n; i++) {
+		all[i].from = fcntl(all[i].from, F_DUPFD_CLOEXEC, above);
+		if (all[i].from < 0)
+			return -errno;
+	}
+	close(null);
+	for (size_t i = 0; i < n; i++) {
+		if (dup2(all[i].from, all[i].to) < 0)
+			return -errno;
+		close(all[i].from);
+	}
+	if (o->keep_all_fds)
+		return 0;
+	return close_range_but(keep, o->n_fds, o->main ? 0 : CLOSE_RANGE_CLOEXEC);
+}
+
+static void reset_signals(void)
+{
+	sigset_t none;
+
+	for (int i = 1; i < NSIG; i++)
+		signal(i, SIG_DFL); /* fails for SIGKILL and SIGSTOP */
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Lowers the soft and the hard limit, so that neither can be raised again. */
+static int lower_limit(const struct subprocess_limit *l)
+{
+	struct rlimit have, want;
+
+	if (getrlimit(l->resource, &have))
+		return -errno;
+	want.rlim_max = have.rlim_max < l->most ? have.rlim_max : l->most;
+	want.rlim_cur = have.rlim_cur < want.rlim_max ? have.rlim_cur : want.rlim_max;
+	if (l->resource == RLIMIT_NOFILE)
+		want.rlim_cur = want.rlim_max;
+	return setrlimit(l->resource, &want) ? -errno : 0;
+}
+
+static int set_env(const struct subprocess_opts *o)
+{
+	int err = o->empty_env ? clearenv() : 0;
+
+	for (const char *const *e = o->env; e && *e && !err; e++)
+		err = strchr(*e, '=') ? putenv((char *)*e) : unsetenv(*e);
+	return err ? -ENOMEM : 0;
+}
+
+static int end_with(pid_t parent, int signal)
+{
+	if (!signal)
+		return 0;
+	if (prctl(PR_SET_PDEATHSIG, signal))
+		return -errno;
+	return getppid() == parent ? 0 : -ESRCH;
+}
+
+static int set_up(const struct subprocess_opts *o, pid_t parent)
+{
+	int err = end_with(parent, o->death_signal);
+
+	if (!err && o->group == SUBPROCESS_OWN_SESSION)
+		err = setsid() < 0 ? -errno : 0;
+	else if (!err && o->group == SUBPROCESS_OWN_GROUP)
+		err = setpgid(0, 0) ? -errno : 0;
+	if (!o->keep_signals)
+		reset_signals();
+	if (!err)
+		err = place_fds(o);
+	for (size_t i = 0; i < o->n_limits && !err; i++)
+		err = lower_limit(&o->limits[i]);
+	if (o->nice_by && nice(o->nice_by) < 0)
+		errno = 0;
+	return err ? err : set_env(o);
+}
+
+__attribute__((noreturn)) static void run(const struct subprocess_opts *o, pid_t parent)
+{
+	int status = set_up(o, parent) ? CANNOT_PREPARE : 0;
+
+	if (!status && o->prepare)
+		status = o->prepare(o->ctx);
+	/* A change of user in prepare() clears the death signal. */
+	if (!status && end_with(parent, o->death_signal))
+		status = CANNOT_PREPARE;
+	if (status)
+		_exit(status);
+	if (o->main)
+		_exit(o->main(o->ctx));
+	if (o->program_fd)
+		syscall(SYS_execveat, o->program_fd, "", o->argv, environ, AT_EMPTY_PATH);
+	if (o->program && strchr(o->program, '/'))
+		execv(o->program, (char *const *)o->argv);
+	else if (o->program)
+		execvp(o->program, (char *const *)o->argv);
+	if (o->refused && write(STDERR_FILENO, o->refused, strlen(o->refused)) < 0)
+		_exit(CANNOT_PREPARE);
+	_exit(CANNOT_RUN);
+}
+
+/* ---- in the caller ---- */
+
+int subprocess__start(const struct subprocess_opts *o, struct subprocess *ret)
+{
+	pid_t parent = getpid();
+	struct sigaction on_end;
+	int err = 0;
+
+	*ret = (struct subprocess){ 0 };
+	if (o->n_fds > SUBPROCESS_FDS)
+		return -E2BIG;
+	/* With an ignored SIGCHLD, inherited from our parent, waitpid() would fail. */
+	if (!sigaction(SIGCHLD, NULL, &on_end) && on_end.sa_handler == SIG_IGN)
+		signal(SIGCHLD, SIG_DFL);
+	if (o->main)
+		fflush(NULL);
+	ret->pid = fork();
+	if (!ret->pid)
+		run(o, parent);
+	if (ret->pid < 0) {
+		err = -errno;
+		ret->pid = 0;
+		return err;
+	}
+	ret->ends_group = o->ends_group;
+	ret->pidfd = (int)syscall(SYS_pidfd_open, ret->pid, 0u);
+	if (ret->pidfd < 0) {
+		err = -errno;
+		subprocess__kill(ret);
+	}
+	return err;
+}
+
+static bool reap(struct subprocess *p, int flags, int *status)
+{
+	siginfo_t si = { 0 };
+
+	if (!p->pid)
+		return false;
+	/* The PID, and so the group's ID, stays in use until waitpid(). */
+	while (waitid(P_PID, (id_t)p->pid, &si, WEXITED | WNOWAIT | flags) && errno == EINTR)
+		;
+	if (si.si_pid != p->pid)
+		return false;
+	if (p->ends_group)
+		kill(-p->pid, SIGKILL);
+	if (waitpid(p->pid, status, 0) != p->pid)
+		return false;
+	if (p->pidfd >= 0)
+		close(p->pidfd);
+	*p = (struct subprocess){ 0 };
+	return true;
+}
+
+bool subprocess__ended(struct subprocess *p, int *status)
+{
+	return reap(p, WNOHANG, status);
+}
+
+bool subprocess__wait(struct subprocess *p, int ms, int *status)
+{
+	uint64_t until = clock__monotonic() + (uint64_t)ms * 1000000, now;
+	struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
+
+	if (ms < 0)
+		return reap(p, 0, status);
+	while (!subprocess__ended(p, status)) {
+		now = clock__monotonic();
+		if (!p->pid || now >= until)
+			return false;
+		poll(&fd, 1, (int)((until - now + 999999) / 1000000));
+	}
+	return true;
+}
+
+bool subprocess__computes(const struct subprocess *p)
+{
+	char text[512], *end;
+
+	if (!p->pid || io__text_of_process(p->pid, "stat", text, sizeof(text)) <= 0)
+		return false;
+	end = strrchr(text, ')');
+	return end && !strncmp(end, ") R", 3);
+}
+
+void subprocess__signal(const struct subprocess *p, int signal)
+{
+	if (!p->pid)
+		return;
+	if (p->ends_group && signal == SIGKILL)
+		kill(-p->pid, SIGKILL);
+	kill(p->pid, signal);
+}
+
+void subprocess__kill(struct subprocess *p)
+{
+	int status;
+
+	subprocess__signal(p, SIGKILL);
+	reap(p, 0, &status);
+}
