@@ -39,7 +39,7 @@ FAULTS = [
           "user/python/pyline.c", "if (at < upto)", "if (at <= upto)",
           "test_exact test_walk test_attribution"),
     Fault("missing-bound", "a block of a recording may name more devices than the decoder has room for",
-          "user/record/mtr_decode.c", "if (v == MTR_MAX_BLOCK_DEVICES || rest->end - rest->at < 2)", "if (rest->end - rest->at < 2)",
+          "user/record/mtr/mtr_decode.c", "if (v == MTR_MAX_BLOCK_DEVICES || rest->end - rest->at < 2)", "if (rest->end - rest->at < 2)",
           "test_hostile test_upgrade"),
     Fault("wrong-unit", "a kB of smaps counts as 1000 bytes",
           "user/hostmem/host_smaps.c", "*to += kb * 1024;", "*to += kb * 1000;",

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archive/folder.h"
 #include "archive/rolling_view.h"
 #include "base/log.h"
+#include "record/folder.h"
 #include "record/totals.h"
 #include "save/rolling_store.h"
 #include "terminal.h"

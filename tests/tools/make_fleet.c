@@ -13,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archive/folder.h"
 #include "base/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
+#include "record/folder.h"
 #include "record/mtr.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -23,7 +23,6 @@
 
 #include "capture/session_internal.h"
 
-#include "archive/folder.h"
 #include "base/failure.h"
 #include "base/text.h"
 #include "capture/code_cache.h"
@@ -31,6 +30,7 @@
 #include "model/model.h"
 #include "record/dict.h"
 #include "record/flight.h"
+#include "record/folder.h"
 #include "record/mtr.h"
 #include "record/totals.h"
 #include "save/rolling_store.h"

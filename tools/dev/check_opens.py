@@ -36,7 +36,7 @@ ALLOWED = {
     "user/estimate/tcp_store_serve.c": "files of /proc that it lists",
     "user/fetch/hosts.c": USER,
     "user/follow/owners.c": PROC,
-    "user/kineto/json_items.c": USER,
+    "user/record/folder/json_items.c": USER,
     "user/base/io.c": "the one way to open files, and names of /proc and /sys that callers make",
     "user/base/outfile.c": "its own new file again, for writing",
     "user/base/passed_files.c": USER,

@@ -10,7 +10,7 @@ $(OUTPUT)/obj/tools/replayer/%.o: tools/replayer/%.c Makefile
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(LOADED_CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
 
-$(OUTPUT)/obj/tools/replayer/varint.o: user/record/varint.c
+$(OUTPUT)/obj/tools/replayer/varint.o: user/record/mtr/varint.c
 $(OUTPUT)/obj/tools/replayer/array.o: user/base/array.c
 $(OUTPUT)/obj/tools/replayer/varint.o $(OUTPUT)/obj/tools/replayer/array.o:
 	$(call msg,CC,$@)

@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "archive/folder.h"
 #include "archive/rolling_view.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "record/folder.h"
 
 #define LISTED 12 /* names in a message */
 

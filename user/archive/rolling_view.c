@@ -10,13 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "archive/folder_internal.h"
 #include "archive/rolling_view_internal.h"
 #include "base/exit.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "record/folder_internal.h"
 #include "record/mtr.h"
 #include "record/room.h"
 #include "record/totals.h"

@@ -3,8 +3,8 @@
 /* Declarations shared by rolling_view.c, which reads, and rolling_view_print.c. */
 #include <jansson.h>
 
-#include "archive/folder.h"
 #include "archive/rolling_view.h"
+#include "record/folder.h"
 
 #define RING_DEVICES 64
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #define HANDED "MEMTRACE_FILES"
-#define FOLDER_INDEX "index.json" /* index of a folder of recordings: archive/folder.h */
+#define FOLDER_INDEX "index.json" /* index of a folder of recordings: record/folder.h */
 
 /* Opens a file for reading, or duplicates the descriptor of a passed file. A passed file shares its
  * offset with the parent, so use pread(). In a folder of recordings only a regular file is opened,

@@ -10,10 +10,10 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/map64.h"
-#include "model/files.h"
 #include "python/ipython.h"
 #include "python/pyobj.h"
 #include "record/dict.h"
+#include "record/files.h"
 
 struct code_cache {
 	struct dict *dict;

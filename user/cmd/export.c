@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/folder.h"
+#include "record/folder.h"
 #include "archive/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"

@@ -21,7 +21,7 @@
 #include "base/grammar.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "model/files.h"
+#include "record/files.h"
 #include "record/dict.h"
 #include "base/text.h"
 #include "cmd/schema_args.h"

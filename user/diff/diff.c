@@ -8,8 +8,8 @@
 #include "base/hash.h"
 #include "base/map64.h"
 #include "base/text.h"
-#include "model/files.h"
 #include "record/dict.h"
+#include "record/files.h"
 #include "record/stream.h"
 
 const char *diff__status(enum diff_status s)

@@ -10,8 +10,8 @@
 #include "base/map64.h"
 #include "labels/holders.h"
 #include "memtrace.h"
-#include "model/files.h"
 #include "record/dict.h"
+#include "record/files.h"
 
 enum note {
 	NOTE_BEFORE,

@@ -11,10 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "archive/folder.h"
 #include "base/progress.h"
 #include "fetch/fetch.h"
 #include "fetch/http.h"
+#include "record/folder.h"
 
 #define FETCH_SECOND UINT64_C(1000000000)
 #define FETCH_MS UINT64_C(1000000)

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "kineto/json_items.h"
+#include "record/json_items.h"
 #include "record/stream.h"
 
 struct merge {

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "memtrace.h"
-#include "model/files.h"
+#include "record/files.h"
 
 #define ELLIPSIS "..."
 

@@ -8,9 +8,9 @@
 #include "base/array.h"
 #include "base/text.h"
 #include "memtrace.h"
-#include "model/files.h"
 #include "record/dict.h"
 #include "record/engine.h"
+#include "record/files.h"
 
 enum file_flag {
 	FILE_KNOWN = 1,

@@ -14,13 +14,13 @@
 #include "model/category.h"
 #include "model/device.h"
 #include "model/extents.h"
-#include "model/files.h"
 #include "model/growth_internal.h"
 #include "model/hash_index.h"
 #include "model/heap.h"
 #include "model/state.h"
 #include "model/steps.h"
 #include "record/dict.h"
+#include "record/files.h"
 
 #define UNITS_MAX (1u << 20)
 #define CELLS_MAX (UINT64_C(1) << 24) /* values of all units together: 128 MiB */

@@ -60,8 +60,8 @@ void dict__free(struct dict *d); /* NULL is fine */
 
 /*
  * Each function returns the entry's number. On an error it returns UINT32_MAX and sets errno:
- * ENOMEM, or ENOSPC at a bound of record/limits.h. The dict converts text to valid UTF-8 without
- * NUL. It cuts a stack of more than 1024 frames to the innermost ones and marks it
+ * ENOMEM, or ENOSPC at a bound of record/stream/limits.h. The dict converts text to valid UTF-8
+ * without NUL. It cuts a stack of more than 1024 frames to the innermost ones and marks it
  * MT_WALK_TRUNCATED. It leaves out frames "__init__" of the file "__init__" without a line, which
  * CPython 3.13 and newer put around a class's __init__ and hide in tracebacks.
  */

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "record/live_set.h"
 #include "record/mtr.h"
+#include "record/mtr/live_set.h"
 #include "record/stream.h"
 
 struct dict;

@@ -6,9 +6,9 @@
 #include <stddef.h>
 
 #include "archive/analysis.h"
-#include "cond/cond.h"
 #include "model/growth.h"
 #include "model/model.h"
+#include "record/cond.h"
 
 #define BLAME_ROWS 8
 

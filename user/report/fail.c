@@ -12,9 +12,9 @@
 #include "base/strings.h"
 #include "base/text.h"
 #include "labels/growth_summary.h"
-#include "labels/host_figures.h"
 #include "labels/words.h"
 #include "model/growth.h"
+#include "record/host_figures.h"
 #include "record/stream.h"
 
 #define WARM_UP 2 /* steps before growth counts */

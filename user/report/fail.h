@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 #include "archive/analysis.h"
-#include "cond/cond.h"
 #include "model/model.h"
+#include "record/cond.h"
 #include "report/blame.h"
 
 struct json;

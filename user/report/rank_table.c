@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/folder.h"
 #include "base/grid.h"
 #include "base/text.h"
 #include "labels/words.h"
+#include "record/folder.h"
 #include "report/ranks.h"
 
 #define FIGURE 10

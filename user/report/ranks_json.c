@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "archive/folder.h"
 #include "base/json.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"
+#include "record/folder.h"
 #include "report/doc.h"
 #include "report/fail.h"
 #include "report/ranks.h"

@@ -7,8 +7,8 @@
 
 #include "base/text.h"
 #include "labels/words.h"
-#include "model/files.h"
 #include "record/dict.h"
+#include "record/files.h"
 #include "record/stream.h"
 
 #define INDENT 2

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labels/ending.h"
+#include "record/ending.h"
 #include "labels/growth_summary.h"
 #include "labels/kept_error.h"
 #include "labels/words.h"

@@ -8,12 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "archive/folder.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/session.h"
 #include "process/proc.h"
+#include "record/folder.h"
 #include "save/output_file.h"
 #include "save/output_folder.h"
 #include "save/output_rolling.h"

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/folder.h"
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/session.h"
 #include "follow/tracees.h"
+#include "record/folder.h"
 #include "save/output_file.h"
 #include "save/recording.h"
 

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/folder.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/session.h"
 #include "follow/option_groups.h"
+#include "record/folder.h"
 #include "record/totals.h"
 #include "save/output_folder.h"
 #include "save/recording.h"

@@ -7,13 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archive/folder.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/outfile.h"
 #include "base/text.h"
 #include "capture/session.h"
 #include "record/flight.h"
+#include "record/folder.h"
 #include "save/recording.h"
 #include "save/reserve.h"
 #include "save/windows.h"

@@ -9,10 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "archive/folder.h"
 #include "base/json.h"
 #include "base/outfile.h"
 #include "base/text.h"
+#include "record/folder.h"
 #include "record/mtr_rolling.h"
 #include "record/totals.h"
 

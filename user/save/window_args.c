@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cond/cond.h"
 #include "follow/capture_args.h"
 #include "follow/option_groups.h"
+#include "record/cond.h"
 
 enum { OPT_ON_OOM = 0x3000, OPT_ON_KILL, OPT_WINDOW, OPT_OOM_FILES };
 enum {

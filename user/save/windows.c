@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labels/ending.h"
+#include "record/ending.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/outfile.h"

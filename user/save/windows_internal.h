@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Shared by windows.c (time) and windows_file.c (files). */
-#include "archive/folder.h"
 #include "record/flight.h"
+#include "record/folder.h"
 #include "record/step_clock.h"
 #include "save/windows.h"
 #include "save/windows_values.h"

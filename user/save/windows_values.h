@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cond/cond.h"
+#include "record/cond.h"
 #include "record/stream.h"
 
 struct values;

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "archive/folder.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "record/folder.h"
 #include "watch/spawn.h"
 #include "watch/watch.h"
 

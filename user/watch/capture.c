@@ -19,11 +19,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "archive/folder.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/outfile.h"
 #include "base/text.h"
+#include "record/folder.h"
 #include "watch/spawn.h"
 
 /* time limit of dump, in ns; of record beyond its capture length */

@@ -17,8 +17,8 @@
 
 #include "base/clock.h"
 #include "base/memcg.h"
-#include "labels/host_figures.h"
 #include "process/proc.h"
+#include "record/host_figures.h"
 #include "watch/spawn.h"
 #include "watch/watch.h"
 

@@ -20,8 +20,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/target.h"
-#include "labels/host_figures.h"
 #include "process/proc.h"
+#include "record/host_figures.h"
 #include "watch/black_box.h"
 
 #define SCAN_EVERY UINT64_C(3000000000) /* interval of scans for new processes, in ns */

@@ -16,11 +16,11 @@
 #include <sys/types.h>
 
 #include "base/device_figure.h"
-#include "cond/cond.h"
 #include "follow/pick.h"
 #include "follow/shares.h"
 #include "nvml/nvml.h"
 #include "process/cgroup.h"
+#include "record/cond.h"
 #include "record/detail.h"
 #include "record/host.h"
 #include "torch/cudaalloc.h"

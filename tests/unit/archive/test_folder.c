@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "archive/folder.h"
+#include "record/folder.h"
 #include "unit/scratch.h"
 
 static const char *in(const char *name)

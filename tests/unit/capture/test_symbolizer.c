@@ -9,7 +9,7 @@
 #include "capture/queue.h"
 #include "capture/symbolizer.h"
 #include "record/dict.h"
-#include "record/limits.h"
+#include "record/stream/limits.h"
 
 /* With more threads than a recording can hold, the capture continues and counts those without a
  * number. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cond/cond.h"
+#include "record/cond.h"
 
 #define GIB (UINT64_C(1) << 30)
 #define S UINT64_C(1000000000)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "labels/ending.h"
+#include "record/ending.h"
 #include "record/stream.h"
 
 #define MEMORY                                                                                     \

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labels/host_figures.h"
+#include "record/host_figures.h"
 #include "record/stream.h"
 #include "save/windows_values.h"
 

@@ -8,8 +8,8 @@
 
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/limits.h"
 #include "record/stream.h"
+#include "record/stream/limits.h"
 
 #define STR(d, s) dict__string(d, s, sizeof(s) - 1)
 

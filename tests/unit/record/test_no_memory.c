@@ -10,9 +10,9 @@
 #include "unit/event_tape.h"
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/live_set.h"
+#include "record/mtr/live_set.h"
 #include "record/mtr.h"
-#include "record/renumber.h"
+#include "record/mtr/renumber.h"
 #include "record/totals.h"
 
 /* One entry of each kind. 0 or -errno. */

@@ -9,8 +9,8 @@
 #include "base/json.h"
 #include "model/model.h"
 #include "mtr_util.h"
+#include "record/mtr/renumber.h"
 #include "record/mtr_rolling.h"
-#include "record/renumber.h"
 #include "record/totals.h"
 
 #define SECOND UINT64_C(1000000000)

@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "base/map64.h"
-#include "cond/cond.h"
 #include "model/model.h"
+#include "record/cond.h"
 #include "record/dict.h"
-#include "record/live_set.h"
+#include "record/mtr/live_set.h"
 #include "record/totals.h"
 #include "replay/plan_internal.h"
 #include "save/windows_values.h"

@@ -6,12 +6,12 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "archive/folder.h"
 #include "archive/inputs.h"
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "mtr_util.h"
+#include "record/folder.h"
 #include "record/step_clock.h"
 #include "save/windows.h"
 #include "unit/scratch.h"

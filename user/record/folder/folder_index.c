@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "archive/folder_internal.h"
-#include "kineto/json_items.h"
+#include "record/folder_internal.h"
+#include "record/json_items.h"
 #include "base/array.h"
 #include "base/json.h"
 #include "base/outfile.h"

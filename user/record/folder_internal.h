@@ -3,7 +3,7 @@
 /* Declarations shared by folder.c (contents and changes) and folder_index.c (the file). */
 #include <jansson.h>
 
-#include "archive/folder.h"
+#include "record/folder.h"
 
 struct folder {
 	char *path;

@@ -9,10 +9,10 @@
 
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/live_set.h"
 #include "record/mtr.h"
-#include "record/mtr_decode.h"
-#include "record/mtr_encode.h"
+#include "record/mtr/live_set.h"
+#include "record/mtr/mtr_decode.h"
+#include "record/mtr/mtr_encode.h"
 #include "record/mtr_format.h"
 
 /* Chunks in a full window; the window moves by whole chunks. */

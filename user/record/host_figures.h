@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cond/cond.h"
+#include "record/cond.h"
 #include "record/host.h"
 
 /*

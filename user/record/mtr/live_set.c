@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "record/live_set.h"
+#include "record/mtr/live_set.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/mtr_block.h"
-#include "record/mtr_encode.h"
+#include "record/mtr/mtr_block.h"
+#include "record/mtr/mtr_encode.h"
 #include "record/mtr_format.h"
 #include "record/varint.h"
 

@@ -8,9 +8,9 @@
 
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/live_set.h"
 #include "record/mtr.h"
-#include "record/renumber.h"
+#include "record/mtr/live_set.h"
+#include "record/mtr/renumber.h"
 
 struct mtr_rolling {
 	const struct dict *dict;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "model/files.h"
+#include "record/files.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "cond/cond.h"
+#include "record/cond.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 #include "base/array.h"
 #include "base/text.h"
-#include "cond/internal.h"
+#include "record/cond/internal.h"
 
 const char *cond__figure_name(enum cond_figure f)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "kineto/json_items.h"
+#include "record/json_items.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "record/dict.h"
-#include "record/mtr_encode.h"
+#include "record/mtr/mtr_encode.h"
 #include "record/mtr_format.h"
 
 struct buf {

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "memtrace.h"
-#include "record/limits.h"
+#include "record/stream/limits.h"
 
 #define NONE UINT32_MAX
 #define CHUNK_BYTES (256u << 10)

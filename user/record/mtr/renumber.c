@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "record/renumber.h"
+#include "record/mtr/renumber.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/array.h"
 #include "record/dict.h"
-#include "record/limits.h"
+#include "record/stream/limits.h"
 
 enum kind { STRINGS, LOCS, MODULES, STACKS, THREADS, NODES, KINDS };
 

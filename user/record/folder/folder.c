@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "archive/folder.h"
+#include "record/folder.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <dirent.h>
 
-#include "archive/folder_internal.h"
+#include "record/folder_internal.h"
 #include "base/outfile.h"
 #include "base/text.h"
 #include "record/stream.h"

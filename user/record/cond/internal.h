@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Declarations shared by parse.c (parsing) and cond.c (feeding and judging). */
-#include "cond/cond.h"
-#include "cond/growth.h"
+#include "record/cond.h"
+#include "record/cond/growth.h"
 
 #define MOST_TERMS 32
 

@@ -9,7 +9,7 @@
 
 #include "base/nearest.h"
 #include "base/text.h"
-#include "cond/internal.h"
+#include "record/cond/internal.h"
 
 #define MOST_TEXT 1024
 #define FIGURES_TEXT 768 /* names of all figures */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "record/mtr_dict.h"
+#include "record/mtr/mtr_dict.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -9,9 +9,9 @@
 #include "base/utf8.h"
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/limits.h"
 #include "record/mtr_format.h"
 #include "record/stream.h"
+#include "record/stream/limits.h"
 #include "record/varint.h"
 
 struct cursor {

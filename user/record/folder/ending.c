@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "labels/ending.h"
+#include "record/ending.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

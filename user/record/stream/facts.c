@@ -12,7 +12,7 @@
 #include "base/map64.h"
 #include "base/text.h"
 #include "memtrace.h"
-#include "record/limits.h"
+#include "record/stream/limits.h"
 
 struct fact {
 	char *key, *value;
