@@ -277,7 +277,7 @@ static __always_inline int do_scope_end(struct pt_regs *ctx, const bool sleepabl
 }
 
 /* torch._C.DisableTorchFunctionSubclass.__exit__, called by record_function.__exit__: see
- * user/torch/torchpy.h */
+ * user/inspect/torchpy.h */
 SEC("uprobe")
 int scope_end(struct pt_regs *ctx)
 {
@@ -307,7 +307,7 @@ int module_call(struct pt_regs *ctx)
 	return enter_module(ctx);
 }
 
-/* The function that Module._call_impl calls first; see user/torch/nnmodule.h */
+/* The function that Module._call_impl calls first; see user/inspect/nnmodule.h */
 SEC("uprobe")
 int module_bound(struct pt_regs *ctx)
 {

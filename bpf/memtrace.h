@@ -100,7 +100,7 @@ enum mt_counter {
 	MT_CNT_NR = 128,
 };
 
-/* Path from a thread to its PyThreadState; user/python/python.h finds it by calibration. */
+/* Path from a thread to its PyThreadState; user/inspect/python.h finds it by calibration. */
 enum mt_tls_kind {
 	MT_TLS_NONE = 0,
 	MT_TLS_DIRECT,	 /* *(thread pointer + off1) */
@@ -252,7 +252,7 @@ enum mt_call_flag {
 
 struct mt_rec_call {
 	struct mt_hdr h;
-	__u16 fn;      /* function number, see user/torch/cuda.h */
+	__u16 fn;      /* function number, see user/inspect/cuda.h */
 	__u16 flags;   /* enum mt_call_flag */
 	__s32 result;  /* 0: success */
 	__u64 arg[4];  /* arguments, or see enum mt_call_flag; ~0: could not be read */
@@ -295,7 +295,7 @@ struct mt_rec_asked {
 	__u32 pad;
 };
 
-/* An autograd node's first bytes when the record was written; layout: user/torch/autograd.h */
+/* An autograd node's first bytes when the record was written; layout: user/inspect/autograd.h */
 struct mt_rec_node {
 	struct mt_hdr h;
 	__u64 node;		   /* its address */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Copies of threads' stacks for rare events. User space unwinds them: user/native/native.h. */
+/* Copies of threads' stacks for rare events. User space unwinds them: user/inspect/native/native.h.
+ */
 
 /* Set by user space at any time. Stacks copied in a second, of all processes; 0: none. */
 __u32 native_most = 0;

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 #include "elf_image.h"
-#include "process/proc.h"
-#include "python/python.h"
+#include "inspect/proc.h"
+#include "inspect/python.h"
 
 /* Offsets in the world; its first page is the file's. */
 #define RUNTIME 0x1000

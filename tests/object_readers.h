@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "process/memcache.h"
-#include "python/pygc.h"
-#include "python/pyinternal.h"
-#include "python/pylayout.h"
-#include "python/pyline.h"
-#include "python/pylocals.h"
-#include "python/pyobj.h"
-#include "torch/nnmodule.h"
-#include "torch/nntree.h"
-#include "torch/torchpy.h"
+#include "inspect/nnmodule.h"
+#include "inspect/process/memcache.h"
+#include "inspect/pylayout.h"
+#include "inspect/pyline.h"
+#include "inspect/pyobj.h"
+#include "inspect/python/pygc.h"
+#include "inspect/python/pyinternal.h"
+#include "inspect/python/pylocals.h"
+#include "inspect/torch/nntree.h"
+#include "inspect/torchpy.h"
 
 enum root_kind {
 	ROOT_STR,

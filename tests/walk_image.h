@@ -6,7 +6,7 @@
  */
 #include "capture/target.h"
 #include "image_memory.h"
-#include "python/pyinternal.h"
+#include "inspect/python/pyinternal.h"
 
 struct image_head {
 	uint8_t minor, slot, free_threaded;

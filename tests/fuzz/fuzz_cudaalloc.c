@@ -27,9 +27,9 @@ static void *with_head(size_t size)
 #define FAKE_FREE(p) free((uint8_t *)(p)-HEAD)
 
 #include "fake_cudaalloc.h"
-#include "process/proc.h"
-#include "torch/cudaalloc.h"
-#include "torch/cudaalloc_internal.h"
+#include "inspect/cudaalloc.h"
+#include "inspect/proc.h"
+#include "inspect/torch/cudaalloc_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

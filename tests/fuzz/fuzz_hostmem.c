@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "fake_process.h"
-#include "hostmem/internal.h"
-#include "process/proc.h"
-#include "python/pyinternal.h"
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
+#include "inspect/python/pyinternal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "process/proc.h"
+#include "inspect/proc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -12,10 +12,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "native/answer.h"
-#include "native/demangle.h"
-#include "native/native.h"
-#include "process/proc.h"
+#include "inspect/native/answer.h"
+#include "inspect/native/demangle.h"
+#include "inspect/native/native.h"
+#include "inspect/proc.h"
 
 #define MODULES 3
 #define BASE 0x7f0000000000ULL /* where the file is mapped */

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "process/elf.h"
-#include "process/insn.h"
-#include "process/insn_a64.h"
-#include "process/site.h"
+#include "inspect/elf.h"
+#include "inspect/process/insn.h"
+#include "inspect/process/insn_a64.h"
+#include "inspect/site.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

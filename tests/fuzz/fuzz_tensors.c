@@ -8,12 +8,12 @@
 
 #include "fake_process.h"
 #include "fake_tensors.h"
-#include "process/memcache.h"
-#include "process/proc.h"
-#include "python/pygc.h"
-#include "torch/autograd.h"
-#include "torch/pygraph.h"
-#include "torch/pytensor.h"
+#include "inspect/autograd.h"
+#include "inspect/proc.h"
+#include "inspect/process/memcache.h"
+#include "inspect/pytensor.h"
+#include "inspect/python/pygc.h"
+#include "inspect/torch/pygraph.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,13 +10,13 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "inspect/autograd.h"
+#include "inspect/nvml.h"
+#include "inspect/pyline.h"
+#include "inspect/usdt.h"
 #include "labels/words.h"
-#include "nvml/nvml.h"
-#include "process/usdt.h"
-#include "python/pyline.h"
 #include "record/stream.h"
 #include "terminal.h"
-#include "torch/autograd.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,8 +11,8 @@
 
 #include "fake_process.h"
 #include "image_memory.h"
+#include "inspect/proc.h"
 #include "object_readers.h"
-#include "process/proc.h"
 
 uint64_t __wrap_python__symbol(const struct python *py, const char *name);
 void __real_pymem__init(struct pymem *m, const struct python *py, bool paging);

@@ -58,7 +58,8 @@ int64_t calls_take(int n)
 
 /* ---- autograd ---- */
 
-#define NODE_WORDS 59 /* words of torch::autograd::Node up to PyTorch 2.12: user/torch/autograd.c */
+#define NODE_WORDS                                                                                 \
+	59 /* words of torch::autograd::Node up to PyTorch 2.12: user/inspect/torch/autograd.c */
 #define NODE_SEQUENCE 3
 #define NODE_THREAD 6
 #define NODES_MAX 4096

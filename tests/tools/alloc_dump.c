@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Prints the state that user/torch/cudaalloc.h reads from a process, for tests: one JSON document
+ * Prints the state that user/inspect/cudaalloc.h reads from a process, for tests: one JSON document
  * per pass. Each line on standard input starts a pass. "calibrate" calibrates first; otherwise
  * calibration runs when needed. "quiet" omits blocks and segments.
  *
@@ -13,8 +13,8 @@
 #include <time.h>
 
 #include "base/json.h"
-#include "process/proc.h"
-#include "torch/cudaalloc.h"
+#include "inspect/cudaalloc.h"
+#include "inspect/proc.h"
 
 static double now_ms(void)
 {

@@ -9,8 +9,8 @@
 #include <sys/uio.h>
 
 #include "image_memory.h"
+#include "inspect/proc.h"
 #include "object_readers.h"
-#include "process/proc.h"
 
 ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
 				const struct iovec *remote, unsigned long m, unsigned long flags);

@@ -2,7 +2,7 @@
 /*
  * Saves what the kernel side's walk reads from a stopped process (tests/workloads/walk_stack.py):
  * an image for tests/unit/bpf/test_walk.c and tests/fuzz/fuzz_walk.c. Prints the frames found by
- * user/python/pythread.c.
+ * user/inspect/python/pythread.c.
  *
  *   walk_image PID IMAGE [ADDRESS ...]
  *
@@ -12,8 +12,8 @@
 #include <stdio.h>
 
 #include "bpf_host.h"
-#include "process/proc.h"
-#include "python/pyobj.h"
+#include "inspect/proc.h"
+#include "inspect/pyobj.h"
 #include "walk_image.h"
 
 #define MAX_DEPTH 64

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Compares the A64 decoder (user/process/insn_a64.h) with binutils, on libraries for AArch64 or on random words.
+Compares the A64 decoder (user/inspect/process/insn_a64.h) with binutils, on libraries for AArch64 or on random words.
 
     tools/dev/a64.py FILE...           every instruction of the .text of each file
     tools/dev/a64.py --random N        N random words

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* A64 instructions that a breakpoint replaced, as user/process/inside_plan_a64.c planned them. Also
- * compiled for other machines, for tests. */
+/* A64 instructions that a breakpoint replaced, as user/inspect/process/inside_plan_a64.c planned
+ * them. Also compiled for other machines, for tests. */
 #include <stdint.h>
 
 #include <linux/types.h>

@@ -10,8 +10,8 @@
 #include "base/map64.h"
 #include "capture/attach_state.h"
 #include "capture/target.h"
+#include "inspect/cudaalloc.h"
 #include "record/stream.h"
-#include "torch/cudaalloc.h"
 
 #define HOLD_MIN 2000000000ULL	  /* ns that events are held, unless the state is exact before */
 #define READINGS_MIN 10		  /* readings before giving up: on a busy machine most are torn */

@@ -15,14 +15,14 @@
 #include "base/clock.h"
 #include "base/map64.h"
 #include "base/log.h"
-#include "process/proc.h"
-#include "python/pylayout.h"
-#include "python/pymem.h"
-#include "python/python.h"
-#include "python/pytype.h"
+#include "inspect/proc.h"
+#include "inspect/pylayout.h"
+#include "inspect/pymem.h"
+#include "inspect/python.h"
+#include "inspect/pytype.h"
 #include "record/dict.h"
 #include "record/engine.h"
-#include "torch/autograd.h"
+#include "inspect/autograd.h"
 
 #define NODES_MAX (1u << 20)	/* nodes kept; a new one then replaces the oldest */
 #define LOOK_PAUSE 200000000ULL /* ns between two looks for the functions */

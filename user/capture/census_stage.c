@@ -17,17 +17,17 @@
 #include "capture/symbolizer.h"
 #include "capture/target.h"
 #include "capture/session_opts.h"
-#include "census/census.h"
-#include "census/job_steps.h"
-#include "hostmem/host_memory.h"
-#include "hostmem/hostmem.h"
+#include "inspect/census.h"
+#include "inspect/job_steps.h"
+#include "inspect/host_memory.h"
+#include "inspect/hostmem.h"
 #include "base/clock.h"
 #include "base/map64.h"
 #include "base/log.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 #include "record/dict.h"
 #include "record/stream.h"
-#include "torch/pytensor.h"
+#include "inspect/pytensor.h"
 
 #define FIRST_WITHIN 5000000000ULL /* ns that the reading at attach may take */
 #define LAST_WITHIN 5000000000ULL  /* ns that the last one may take; usually it is 0.2 s */

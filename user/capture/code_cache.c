@@ -10,8 +10,8 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/map64.h"
-#include "python/ipython.h"
-#include "python/pyobj.h"
+#include "inspect/ipython.h"
+#include "inspect/pyobj.h"
 #include "record/dict.h"
 #include "record/files.h"
 

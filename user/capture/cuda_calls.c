@@ -21,14 +21,14 @@
 #include "base/map64.h"
 #include "base/text.h"
 #include "base/log.h"
-#include "nvml/nvml.h"
-#include "native/native_stacks.h"
-#include "process/proc.h"
-#include "process/seccomp.h"
-#include "process/usdt.h"
-#include "torch/cuda.h"
-#include "torch/cudaalloc.h"
-#include "torch/torch.h"
+#include "inspect/nvml.h"
+#include "inspect/native_stacks.h"
+#include "inspect/proc.h"
+#include "inspect/seccomp.h"
+#include "inspect/usdt.h"
+#include "inspect/cuda.h"
+#include "inspect/cudaalloc.h"
+#include "inspect/torch.h"
 
 #define LOOK_EVERY 20000000ULL	 /* ns between two checks whether more code is mapped */
 #define SCAN_EVERY 100000000ULL	 /* ns between two scans of the mapped files */

@@ -8,7 +8,7 @@
 #include "capture/autograd.h"
 #include "capture/code_cache.h"
 #include "capture/cuda_calls.h"
-#include "hostmem/host_memory.h"
+#include "inspect/host_memory.h"
 #include "capture/modules.h"
 #include "capture/probes.h"
 #include "capture/session_opts.h"
@@ -19,8 +19,8 @@
 #include "base/clock.h"
 #include "base/map64.h"
 #include "base/log.h"
-#include "native/native_stacks.h"
-#include "process/proc.h"
+#include "inspect/native_stacks.h"
+#include "inspect/proc.h"
 #include "record/dict.h"
 
 #define MAX_STACK_IDS (1u << 19) /* stacks kept, and as many of earlier epochs */

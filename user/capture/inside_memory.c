@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/user.h"
 #include "capture/inside_sites.h"
-#include "process/site.h"
+#include "inspect/site.h"
 
 #define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */
 #define FD_FIRST 200 /* a descriptor that programs do not use by number, as shells use small ones */

@@ -10,10 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "process/inside_plan.h"
-#include "process/elf.h"
-#include "process/proc.h"
-#include "process/site.h"
+#include "inspect/inside_plan.h"
+#include "inspect/elf.h"
+#include "inspect/proc.h"
+#include "inspect/site.h"
 
 #define INSN_MAX 15
 

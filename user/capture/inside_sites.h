@@ -5,7 +5,7 @@
 #include "capture/inside_memory.h"
 
 struct maps;
-struct site_second; /* process/site.h */
+struct site_second; /* inspect/site.h */
 
 /*
  * Opens the memory of the child's current program as m->mem, with the rights of the command's user,

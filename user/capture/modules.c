@@ -15,12 +15,12 @@
 #include "base/array.h"
 #include "base/map64.h"
 #include "base/log.h"
-#include "process/arch.h"
-#include "process/proc.h"
-#include "python/pymem.h"
-#include "python/python.h"
+#include "inspect/arch.h"
+#include "inspect/proc.h"
+#include "inspect/pymem.h"
+#include "inspect/python.h"
 #include "record/dict.h"
-#include "torch/nnmodule.h"
+#include "inspect/nnmodule.h"
 
 #define MAX_THREADS 4096 /* threads whose calls are kept */
 #define MAX_NAMES (1u << 16)

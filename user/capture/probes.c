@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "capture/probes_internal.h"
 #include "capture/proc_group.h"
-#include "process/seccomp.h"
+#include "inspect/seccomp.h"
 
 #define CALL_FILES_MAX 4096
 

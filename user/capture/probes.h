@@ -9,8 +9,8 @@
 
 #include "cost/cost_control.h"
 #include "cost/hit_cost.h"
+#include "inspect/torch.h"
 #include "memtrace.h"
-#include "torch/torch.h"
 
 struct inside_memory;
 struct proc_group;

@@ -16,7 +16,7 @@
 #include "capture/inside_memory.h"
 #include "capture/inside_sites.h"
 #include "capture/probes_internal.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 
 struct inside_probes {
 	struct probes p; /* first */

@@ -11,9 +11,9 @@
 
 #include "capture/probes_internal.h"
 #include "group.skel.h"
+#include "inspect/proc.h"
 #include "kernel/bpf_token.h"
 #include "kernel/libbpf_log.h"
-#include "process/proc.h"
 
 struct proc_group {
 	struct group_bpf *skel;

@@ -20,8 +20,8 @@
 #include "record/detail.h"
 #include "base/failure.h"
 #include "base/log.h"
-#include "process/arrival.h"
-#include "process/proc.h"
+#include "inspect/arrival.h"
+#include "inspect/proc.h"
 #include "record/dict.h"
 
 struct session *session__make(const struct session_opts *opts, struct failure *f)

@@ -30,10 +30,10 @@
 #include "base/clock.h"
 #include "base/failure.h"
 #include "base/log.h"
-#include "process/arrival.h"
-#include "native/native_stacks.h"
-#include "process/proc.h"
-#include "python/pyobj.h"
+#include "inspect/arrival.h"
+#include "inspect/native_stacks.h"
+#include "inspect/proc.h"
+#include "inspect/pyobj.h"
 
 #define PAUSE 2		/* ms between looks while the process maps files */
 #define PAUSE_QUIET 10	/* ms, if it mapped nothing for QUIET: torch is not imported first */

@@ -16,8 +16,8 @@
 #include "capture/modules.h"
 #include "capture/stages.h"
 #include "capture/symbolizer.h"
-#include "process/elf.h"
-#include "process/proc.h"
+#include "inspect/elf.h"
+#include "inspect/proc.h"
 
 void session__join(struct session *s, uint64_t type_cell)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Host memory (hostmem/host_memory.h) in a session. */
+/* Host memory (inspect/host_memory.h) in a session. */
 #include "capture/session_internal.h"
 
 #include <errno.h>
@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "capture/decoder.h"
 #include "capture/stages.h"
-#include "census/census.h"
-#include "hostmem/host_memory.h"
-#include "process/proc.h"
+#include "inspect/census.h"
+#include "inspect/host_memory.h"
+#include "inspect/proc.h"
 
 static uint64_t now(void *decoder)
 {

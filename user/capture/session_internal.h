@@ -15,7 +15,7 @@
 #include "capture/target.h"
 #include "cost/cost_control.h"
 #include "cost/measure.h"
-#include "process/ptrace_hold.h"
+#include "inspect/ptrace_hold.h"
 
 struct attach_stage;
 struct census_stage;

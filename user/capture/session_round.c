@@ -19,7 +19,7 @@
 #include "capture/cuda_calls.h"
 #include "capture/decoder.h"
 #include "capture/symbolizer.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 
 #define SETTLE_TRIES 100	 /* drains in step 2, at most */
 #define UNMARKED_MAX 16384	 /* a quarter of MT_SEEN_SLOTS */

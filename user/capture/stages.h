@@ -61,7 +61,7 @@ int attach_stage__finish(struct attach_stage *a);
 
 /*
  * Which tensor is a parameter, gradient or optimizer state: read from the program's objects
- * (census/census.h) at attach, after the first optimizer steps, every 10 s, and at the end. While
+ * (inspect/census.h) at attach, after the first optimizer steps, every 10 s, and at the end. While
  * the lasting ones stay the same, readings come less often. Readings run on a thread of their own,
  * which shares nothing with the session until it ends. Also tells the decoder's autograd nodes the
  * name of the parameter they accumulate for.

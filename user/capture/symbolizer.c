@@ -7,11 +7,11 @@
 
 #include "base/log.h"
 #include "capture/code_cache.h"
-#include "census/census.h"
-#include "python/pyline.h"
-#include "python/python.h"
+#include "inspect/census.h"
+#include "inspect/nnmodule.h"
+#include "inspect/pyline.h"
+#include "inspect/python.h"
 #include "record/dict.h"
-#include "torch/nnmodule.h"
 
 struct symbolizer {
 	struct dict *dict;

@@ -12,15 +12,15 @@
 #include "base/failure.h"
 #include "base/text.h"
 #include "base/log.h"
-#include "nvml/nvml.h"
-#include "process/arrival.h"
-#include "process/elf.h"
-#include "process/guest.h"
-#include "process/proc.h"
-#include "python/pyobj.h"
+#include "inspect/nvml.h"
+#include "inspect/arrival.h"
+#include "inspect/elf.h"
+#include "inspect/guest.h"
+#include "inspect/proc.h"
+#include "inspect/pyobj.h"
 #include "record/stream.h"
-#include "torch/nnmodule.h"
-#include "torch/torchpy.h"
+#include "inspect/nnmodule.h"
+#include "inspect/torchpy.h"
 
 /* From 3.11 on a walk reads a frame at once; older frames have their fields far from the start. */
 #define OLD_FRAME_BASE 24

@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "inspect/cudaalloc.h"
+#include "inspect/python.h"
+#include "inspect/torch.h"
 #include "memtrace.h"
-#include "python/python.h"
-#include "torch/cudaalloc.h"
-#include "torch/torch.h"
 
 struct facts;
 struct failure; /* base/failure.h */

@@ -13,13 +13,13 @@
 #include "capture/probes.h"
 #include "cmd/check_lines.h"
 #include "ending/hooks.h"
+#include "inspect/arch.h"
+#include "inspect/gpus.h"
+#include "inspect/guest.h"
+#include "inspect/proc.h"
 #include "kernel/bpf_token.h"
 #include "kernel/features.h"
 #include "launch/dryrun.h"
-#include "nvml/gpus.h"
-#include "process/arch.h"
-#include "process/guest.h"
-#include "process/proc.h"
 
 #define NVML_WAIT UINT64_C(3000000000) /* ns; a GPU that sleeps needs a moment */
 

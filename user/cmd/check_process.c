@@ -7,12 +7,12 @@
 
 #include "base/exit.h"
 #include "base/text.h"
-#include "census/census.h"
 #include "cmd/check_lines.h"
+#include "inspect/census.h"
+#include "inspect/cuda.h"
+#include "inspect/elf.h"
+#include "inspect/proc.h"
 #include "labels/words.h"
-#include "process/elf.h"
-#include "process/proc.h"
-#include "torch/cuda.h"
 
 static void check_threads(struct check_lines *l, struct target *t)
 {

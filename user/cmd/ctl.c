@@ -20,7 +20,7 @@
 #include "base/exit.h"
 #include "base/text.h"
 #include "base/log.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 #include "save/control.h"
 
 struct ctl_args {

@@ -23,9 +23,9 @@
 #include "base/text.h"
 #include "labels/words.h"
 #include "base/log.h"
-#include "process/descendants.h"
-#include "process/proc.h"
-#include "python/pyprocess.h"
+#include "inspect/descendants.h"
+#include "inspect/proc.h"
+#include "inspect/pyprocess.h"
 
 #define LIMIT_NS 10000000000ull
 #define TOP 40

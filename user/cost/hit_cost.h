@@ -8,7 +8,7 @@
  * in the processor's caches.
  */
 struct hit_cost {
-	uint32_t emulated; /* at an instruction that the kernel emulates; see process/site.h */
+	uint32_t emulated; /* at an instruction that the kernel emulates; see inspect/site.h */
 	uint32_t stepped;  /* at any other instruction */
 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "torch/pytensor.h"
+#include "inspect/pytensor.h"
 
 #define PASSES 5 /* readings of tables that change */
 #define TYPE_CPU 0

@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "census/census.h"
+#include "inspect/census.h"
+#include "inspect/cudaalloc.h"
+#include "inspect/torch.h"
 #include "labels/holders.h"
-#include "torch/cudaalloc.h"
-#include "torch/torch.h"
 
 struct json; /* base/json.h */
 

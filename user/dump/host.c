@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/map64.h"
-#include "census/census.h"
-#include "process/descendants.h"
-#include "process/proc.h"
-#include "python/python.h"
+#include "inspect/census.h"
+#include "inspect/descendants.h"
+#include "inspect/proc.h"
+#include "inspect/python.h"
 #include "record/stream.h"
 
 #define LIMIT_NS 10000000000ull

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "hostmem/hostmem.h"
+#include "inspect/hostmem.h"
 
 struct map64;
 struct maps;

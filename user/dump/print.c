@@ -9,8 +9,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "dump/dump.h"
+#include "inspect/pytensor.h"
 #include "labels/words.h"
-#include "torch/pytensor.h"
 
 static const char *const titles[] = {
 	[DUMP_BY_HOLDER] = "Held by",

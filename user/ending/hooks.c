@@ -10,9 +10,9 @@
 #include "ending.skel.h"
 #include "ending/oom_log.h"
 #include "group.h"
+#include "inspect/proc.h"
 #include "kernel/bpf_token.h"
 #include "kernel/libbpf_log.h"
-#include "process/proc.h"
 
 #define ENDS MT_WATCHED /* ends not taken yet; the oldest one gives way */
 

@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 #include "base/io.h"
-#include "process/descendants.h"
+#include "inspect/descendants.h"
 
 #define MEMBERS 256
 #define TERM_WITHIN 3000 /* ms until SIGKILL */

@@ -19,7 +19,7 @@
 #include "base/failure.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "process/rlimit.h"
+#include "inspect/rlimit.h"
 
 #define FILES_WANTED 8192     /* each process takes about ten */
 #define DRAIN_EVERY 10000000L /* ns */

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "capture/session.h"
 #include "follow/capture_loop.h"
-#include "process/descendants.h"
+#include "inspect/descendants.h"
 
 #define SILENCE 5000000000ULL /* ns without an event until a warning */
 #define SILENCE_STARTED                                                                            \

@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "process/container.h"
-#include "process/descendants.h"
+#include "inspect/container.h"
+#include "inspect/descendants.h"
 
 #define CMDLINE_MAX 16384
 #define ANCESTORS_MAX 64

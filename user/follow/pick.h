@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "process/cgroup.h"
+#include "inspect/cgroup.h"
 
 #define PICK_MAX 32 /* options of each kind */
 

@@ -30,8 +30,8 @@
 #include "ending/scene.h"
 #include "follow/pick.h"
 #include "follow/torch_scan.h"
-#include "process/descendants.h"
-#include "process/proc.h"
+#include "inspect/descendants.h"
+#include "inspect/proc.h"
 
 #define LEFT_OUT_MAX 64		 /* descendants of a process that are looked at */
 #define MAY_EXEC 5000000ULL	 /* ns after a fork until the child has usually called exec */

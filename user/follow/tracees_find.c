@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "follow/pick.h"
 #include "follow/torch_scan.h"
-#include "process/descendants.h"
+#include "inspect/descendants.h"
 
 #define DESCENDANTS_MAX MT_WATCHED
 #define SCANS 8

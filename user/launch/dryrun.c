@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/user.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 
 #define CUDA "libcuda.so.1"
 #define NVML "libnvidia-ml.so.1"

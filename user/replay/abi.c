@@ -13,7 +13,7 @@
 #include "base/failure.h"
 #include "base/io.h"
 #include "capture/session.h"
-#include "process/elf.h"
+#include "inspect/elf.h"
 #include "replay/trust.h"
 #include "replay/wire.h"
 

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/session.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 #include "record/folder.h"
 #include "save/output_file.h"
 #include "save/output_folder.h"

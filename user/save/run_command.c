@@ -17,7 +17,7 @@
 #include "base/exit.h"
 #include "base/text.h"
 #include "base/log.h"
-#include "process/descendants.h"
+#include "inspect/descendants.h"
 #include "save/recording_control.h"
 
 #define EXIT_CANNOT_RUN 126 /* exit code as in shells */

@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 #include "follow/torch_scan.h"
-#include "process/descendants.h"
+#include "inspect/descendants.h"
 
 #define LATER 1	     /* pages of no process: to be asked again */
 #define SCAN_ANEW 12 /* scans after which all PIDs are checked again, because they may be reused */

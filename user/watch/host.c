@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/memcg.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 #include "record/host_figures.h"
 #include "watch/spawn.h"
 #include "watch/watch.h"

@@ -13,10 +13,10 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "capture/session.h"
-#include "process/elf.h"
-#include "process/proc.h"
-#include "torch/cuda.h"
-#include "torch/rank_env.h"
+#include "inspect/cuda.h"
+#include "inspect/elf.h"
+#include "inspect/proc.h"
+#include "inspect/rank_env.h"
 
 #define LOOK_EVERY UINT64_C(2000000000) /* interval of searches for a missing allocator, in ns */
 #define USED_EVERY                                                                                 \

@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/target.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 #include "record/host_figures.h"
 #include "watch/black_box.h"
 

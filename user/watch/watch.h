@@ -18,12 +18,12 @@
 #include "base/device_figure.h"
 #include "follow/pick.h"
 #include "follow/shares.h"
-#include "nvml/nvml.h"
-#include "process/cgroup.h"
+#include "inspect/cgroup.h"
+#include "inspect/cudaalloc.h"
+#include "inspect/nvml.h"
 #include "record/cond.h"
 #include "record/detail.h"
 #include "record/host.h"
-#include "torch/cudaalloc.h"
 
 #define WATCH_RULES 32
 #define WATCH_TARGETS 256

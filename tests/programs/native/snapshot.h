@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* As in user/native/native.h, then the size of the copy that follows. */
+/* As in user/inspect/native/native.h, then the size of the copy that follows. */
 struct snapshot {
 	uint64_t ip, sp, fp, lr, size;
 };

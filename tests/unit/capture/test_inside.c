@@ -22,9 +22,9 @@
 #include <unistd.h>
 
 #include "capture/inside_memory.h"
-#include "process/inside_plan.h"
+#include "inspect/inside_plan.h"
 #include "capture/probes.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 
 typedef long (*function)(long a, long b);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "../../../tools/inprocess/emulate_a64.c"
-#include "process/inside_plan.h"
+#include "inspect/inside_plan.h"
 
 #define ADDR 0x400120u
 #define SLOT 0x7f0000000000u

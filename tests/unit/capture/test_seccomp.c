@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Return probes and seccomp filters: user/process/seccomp.h. */
+/* Return probes and seccomp filters: user/inspect/seccomp.h. */
 #include "unit/cmocka.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "capture/probes_internal.h"
-#include "process/seccomp.h"
+#include "inspect/seccomp.h"
 
 static void filter(void)
 {

@@ -17,7 +17,7 @@
 #include "capture/decoder.h"
 #include "capture/session.h"
 #include "capture/target.h"
-#include "process/proc.h"
+#include "inspect/proc.h"
 #include "record/dict.h"
 
 #define SECOND 1000000000ULL

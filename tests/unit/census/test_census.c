@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "census/census.h"
-#include "census/reading.h"
 #include "fake_tensors.h"
-#include "process/memcache.h"
-#include "process/proc.h"
-#include "python/pygc.h"
-#include "torch/pytensor.h"
+#include "inspect/census.h"
+#include "inspect/census/reading.h"
+#include "inspect/proc.h"
+#include "inspect/process/memcache.h"
+#include "inspect/pytensor.h"
+#include "inspect/python/pygc.h"
 
 static struct proc *self;
 

@@ -10,11 +10,11 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "census/owners.h"
+#include "inspect/census/owners.h"
+#include "inspect/proc.h"
+#include "inspect/process/memcache.h"
+#include "inspect/python.h"
 #include "live.h"
-#include "process/memcache.h"
-#include "process/proc.h"
-#include "python/python.h"
 
 #define HOLDS_MAX 100000
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "census/census.h"
-#include "census/job_steps.h"
-#include "process/proc.h"
+#include "inspect/census.h"
+#include "inspect/job_steps.h"
+#include "inspect/proc.h"
 
 #define FLOAT32 6
 #define MS UINT64_C(1000000)

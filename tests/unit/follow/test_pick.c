@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "follow/pick.h"
-#include "process/cgroup.h"
-#include "process/container.h"
+#include "inspect/cgroup.h"
+#include "inspect/container.h"
 #include "unit/scratch.h"
 
 #define ID "3f1b0c9a7d5e42116a8b9c0d1e2f30415263748596a7b8c9dadbecfd0e1f2a3b"

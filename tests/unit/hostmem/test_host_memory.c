@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "hostmem/host_memory.h"
-#include "process/proc.h"
+#include "inspect/host_memory.h"
+#include "inspect/proc.h"
 #include "record/stream.h"
 
 #define MIB (1UL << 20)

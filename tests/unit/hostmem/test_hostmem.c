@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "gen_events.h"
-#include "hostmem/internal.h"
-#include "process/proc.h"
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
 
 /* ---- ranges ---- */
 

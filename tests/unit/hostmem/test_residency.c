@@ -6,8 +6,8 @@
 
 #include "unit/cmocka.h"
 
-#include "hostmem/residency.h"
-#include "process/proc.h"
+#include "inspect/hostmem/residency.h"
+#include "inspect/proc.h"
 
 #define PAGE 4096ULL
 

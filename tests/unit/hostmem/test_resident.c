@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "hostmem/host_smaps.h"
-#include "hostmem/resident.h"
-#include "process/proc.h"
+#include "inspect/hostmem/host_smaps.h"
+#include "inspect/hostmem/resident.h"
+#include "inspect/proc.h"
 
 #define PAGE 4096ul
 #define TIB (1ul << 40)

@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "native/confine.h"
-#include "native/native.h"
-#include "process/proc.h"
+#include "inspect/native/confine.h"
+#include "inspect/native/native.h"
+#include "inspect/proc.h"
 #include "programs/native/snapshot.h"
 
 #define SOURCES "tests/programs/native/"

@@ -22,9 +22,9 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "nvml/gpus.h"
-#include "nvml/nvml.h"
-#include "process/proc.h"
+#include "inspect/gpus.h"
+#include "inspect/nvml.h"
+#include "inspect/proc.h"
 #include "unit/scratch.h"
 
 #define GB (1ull << 30)

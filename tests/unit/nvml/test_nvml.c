@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "nvml/nvml.h"
-#include "process/proc.h"
+#include "inspect/nvml.h"
+#include "inspect/proc.h"
 
 /* ---- order of devices ---- */
 

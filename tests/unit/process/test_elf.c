@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "elf_image.h"
-#include "process/elf.h"
-#include "process/proc.h"
+#include "inspect/elf.h"
+#include "inspect/proc.h"
 
 static const uint8_t code_a[] = { 0x55, 0xc3 }, code_b[] = { 0x90, 0x90, 0xc3 };
 static const struct image_func funcs[] = {

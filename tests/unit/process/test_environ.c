@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "process/environ.h"
-#include "process/proc.h"
+#include "inspect/environ.h"
+#include "inspect/proc.h"
 
 /* A process that was started with RANK=3 and then set LATER=yes, removed GONE, and waits. */
 struct started {

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "process/guest.h"
-#include "process/proc.h"
+#include "inspect/guest.h"
+#include "inspect/proc.h"
 
 static enum guest_kind judge(const char *exe, const char *words, const char *maps_text)
 {

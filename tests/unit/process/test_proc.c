@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "process/proc.h"
+#include "inspect/proc.h"
 #include "unit/scratch.h"
 
 /* ---- maps ---- */

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "process/ptrace_hold.h"
+#include "inspect/ptrace_hold.h"
 
 static volatile uint64_t *count; /* shared; written by the child */
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "process/elf.h"
-#include "process/insn.h"
-#include "process/site.h"
+#include "inspect/elf.h"
+#include "inspect/process/insn.h"
+#include "inspect/site.h"
 
 #define ARGS_ALL 0x3fu
 

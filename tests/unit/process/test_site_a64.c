@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "process/elf.h"
-#include "process/insn_a64.h"
-#include "process/site.h"
+#include "inspect/elf.h"
+#include "inspect/process/insn_a64.h"
+#include "inspect/site.h"
 
 #define ARGS_ALL 0xffu
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "process/proc.h"
-#include "process/usdt.h"
+#include "inspect/proc.h"
+#include "inspect/usdt.h"
 
 #define NT_STAPSDT 3
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "process/arch.h"
-#include "python/pylayout.h"
+#include "inspect/arch.h"
+#include "inspect/pylayout.h"
 
 #define FIRST 8
 #define LAST 15

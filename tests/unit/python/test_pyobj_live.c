@@ -8,11 +8,11 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "inspect/nnmodule.h"
+#include "inspect/proc.h"
+#include "inspect/pyobj.h"
+#include "inspect/python.h"
 #include "live.h"
-#include "process/proc.h"
-#include "python/pyobj.h"
-#include "python/python.h"
-#include "torch/nnmodule.h"
 
 #define UNTOUCHED 0x5a5a5a5a5a5a5a5aull
 #define MAX_PAIRS 1000

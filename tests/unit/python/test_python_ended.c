@@ -8,12 +8,12 @@
 #include <errno.h>
 #include <time.h>
 
-#include "census/census.h"
+#include "inspect/census.h"
+#include "inspect/proc.h"
+#include "inspect/pylayout.h"
+#include "inspect/python.h"
+#include "inspect/python/pygc.h"
 #include "live.h"
-#include "process/proc.h"
-#include "python/pygc.h"
-#include "python/pylayout.h"
-#include "python/python.h"
 
 struct ending {
 	struct live live;

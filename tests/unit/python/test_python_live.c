@@ -12,11 +12,11 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "inspect/proc.h"
+#include "inspect/pyline.h"
+#include "inspect/pyobj.h"
+#include "inspect/python.h"
 #include "live.h"
-#include "process/proc.h"
-#include "python/pyline.h"
-#include "python/pyobj.h"
-#include "python/python.h"
 
 #define MAX_STACK 512
 #define CHURN_MS 700

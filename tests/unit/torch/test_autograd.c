@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "process/proc.h"
-#include "torch/autograd.h"
+#include "inspect/autograd.h"
+#include "inspect/proc.h"
 
 static const char *plain(const char *mangled)
 {

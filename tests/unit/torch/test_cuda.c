@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "elf_image.h"
-#include "torch/cuda.h"
+#include "inspect/cuda.h"
 
 /* ---- the table ---- */
 

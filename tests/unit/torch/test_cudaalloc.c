@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "fake_cudaalloc.h"
-#include "process/proc.h"
-#include "torch/cudaalloc.h"
-#include "torch/cudaalloc_internal.h"
+#include "inspect/cudaalloc.h"
+#include "inspect/proc.h"
+#include "inspect/torch/cudaalloc_internal.h"
 
 #define LAYOUTS (sizeof(fake_layouts) / sizeof(fake_layouts[0]))
 #define BASE UINT64_C(0x7f4000000000)

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "process/proc.h"
-#include "torch/pygraph.h"
-#include "torch/pytensor.h"
+#include "inspect/proc.h"
+#include "inspect/pytensor.h"
+#include "inspect/torch/pygraph.h"
 
 #define BODY 480  /* size of the common part of nodes */
 #define EDGES 96  /* offset of the vector of next nodes */

@@ -11,11 +11,11 @@
 #include <time.h>
 
 #include "base/map64.h"
+#include "inspect/nnmodule.h"
+#include "inspect/proc.h"
+#include "inspect/pyobj.h"
+#include "inspect/python.h"
 #include "live.h"
-#include "process/proc.h"
-#include "python/pyobj.h"
-#include "python/python.h"
-#include "torch/nnmodule.h"
 
 struct test {
 	struct live live;

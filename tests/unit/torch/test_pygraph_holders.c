@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "torch/pygraph.h"
+#include "inspect/torch/pygraph.h"
 
 #define MANY 100000u
 

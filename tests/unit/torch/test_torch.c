@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "elf_image.h"
-#include "torch/cudaalloc.h"
-#include "torch/torch.h"
+#include "inspect/cudaalloc.h"
+#include "inspect/torch.h"
 #include "unit/scratch.h"
 
 static const uint8_t push_r14[] = { 0x41, 0x56, 0x41, 0x5e, 0xc3 };

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/user.h"
 #include "capture/caps.h"
-#include "process/rlimit.h"
+#include "inspect/rlimit.h"
 #include "serve/broker/capture.h"
 #include "serve/broker/jobs.h"
 #include "serve/broker/peers.h"

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Arrival of PyTorch in a process: whether its libraries are mapped, and whether their code may
+ * have run. */
+#include <stdbool.h>
+
+#include "inspect/proc.h"
+
+/* Whether the code of libc10 is mapped, through which every allocation of PyTorch passes. */
+bool arrival__torch(const struct maps *m);
+/* Whether this is code of CUDA's driver or runtime, by name. */
+bool arrival__is_cuda(const struct map *m);
+/* Whether such code is mapped. */
+bool arrival__cuda(const struct maps *m);
+/* As arrival__torch(), and the file has functions of namespace c10. unreadable: the answer for a
+ * file of this name that cannot be opened, such as one on another user's FUSE mount. */
+bool arrival__is_torch(const struct proc *p, const struct maps *m, bool unreadable);
+/*
+ * Whether certainly no code of PyTorch's libraries has run: none is mapped, or one is not relocated
+ * yet. The dynamic linker maps all libraries of a dlopen(), relocates all, then calls their
+ * constructors (glibc elf/dl-open.c, musl ldso/dynlink.c). A library is relocated once the first
+ * pointer in its .init_array points into itself.
+ */
+bool arrival__untouched(const struct proc *p, const struct maps *m);

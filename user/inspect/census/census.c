@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * One reading. It sorts the objects in the collector's lists by type and names those that modules
+ * and optimizers hold. It then reads the tensors in bulk, with their gradients and the contents of
+ * wrappers, and combines them into storages.
+ */
+#include "inspect/census.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/map64.h"
+#include "inspect/census/internal.h"
+#include "inspect/process/memcache.h"
+#include "inspect/pyobj.h"
+#include "inspect/python.h"
+
+#define WALKS 3			   /* attempts at least while the lists keep changing */
+#define WALKS_WITHIN 1000000000ULL /* ns for more, at most a quarter of the reading */
+#define OBJECTS_AT_ONCE 16384	   /* about 2 ms */
+#define LOOKS 8			   /* at tensors for their layout, while they come and go */
+#define FEW_TENSORS 400		   /* with more, another look sees nothing new */
+
+const char *census_kind__name(enum census_kind k)
+{
+	static const char *const names[CENSUS_KINDS] = {
+		[CENSUS_PARAMETER] = "parameter",   [CENSUS_BUFFER] = "buffer",
+		[CENSUS_GRADIENT] = "gradient",	    [CENSUS_OPTIMIZER] = "optimizer_state",
+		[CENSUS_ACTIVATION] = "activation", [CENSUS_OTHER] = "unknown",
+		[CENSUS_KV_CACHE] = "kv_cache",
+	};
+
+	return k < CENSUS_KINDS ? names[k] : "unknown";
+}
+
+/* ---- types ---- */
+
+static int type_object(const struct python *py, const char *module, const char *name, uint64_t *ret)
+{
+	uint64_t m;
+	int err = pyobj__module(py, module, &m);
+
+	return err ? err : pyobj__module_attr(py, m, name, ret);
+}
+
+static int find_types(struct census *c)
+{
+	int err;
+
+	err = type_object(c->py, "torch._C", "TensorBase", &c->tensor_base);
+	if (err) /* PyTorch 2.0 and before */
+		err = type_object(c->py, "torch._C", "_TensorBase", &c->tensor_base);
+	if (!err)
+		err = type_object(c->py, "torch", "Tensor", &c->tensor);
+	if (!err)
+		err = type_object(c->py, "torch.nn.modules.module", "Module", &c->module);
+	if (!err)
+		err = type_object(c->py, "torch.nn.parameter", "Parameter", &c->parameter);
+	if (!err)
+		err = type_object(c->py, "torch.optim.optimizer", "Optimizer", &c->optimizer);
+	if (!err && type_object(c->py, "torch._C", "_FunctionBase", &c->function))
+		c->function = 0; /* then tensors saved by custom autograd Functions stay unnamed */
+	if (!err && type_object(c->py, "builtins", "list", &c->list))
+		c->list = 0;
+	return err;
+}
+
+/* ---- objects ---- */
+
+static int add_object(struct reading *r, struct found_list *list, size_t max, uint64_t obj,
+		      uint64_t type, enum type_kind kind)
+{
+	uint64_t known;
+	int err;
+
+	if (map64__get(r->seen, obj, &known))
+		return 0;
+	if (list->n >= max)
+		return -E2BIG;
+	err = array__grow(&list->v, &list->cap, list->n + 1, sizeof(*list->v));
+	if (!err)
+		err = map64__set(r->seen, obj, kind);
+	if (!err)
+		list->v[list->n++] = (struct found){ obj, type };
+	return err;
+}
+
+struct walk {
+	struct reading *r;
+	unsigned since; /* objects since the last check of the time */
+	/* The last types seen, since most objects share a few types. */
+	struct {
+		uint64_t type;
+		enum type_kind kind;
+	} last[64];
+};
+
+static int on_object(uint64_t obj, uint64_t type, void *ctx)
+{
+	struct walk *w = ctx;
+	size_t slot = type / 16 % 64;
+	enum type_kind kind;
+	int err;
+
+	if (++w->since >= OBJECTS_AT_ONCE) {
+		w->since = 0;
+		err = reading__check_time(w->r);
+		if (err)
+			return err;
+	}
+	if (w->last[slot].type != type) {
+		err = reading__type_kind(w->r, type, &kind);
+		if (err)
+			return err;
+		w->last[slot].type = type;
+		w->last[slot].kind = kind;
+	}
+	switch (w->last[slot].kind) {
+	case TYPE_TENSOR:
+	case TYPE_WRAPPER:
+		return add_object(w->r, &w->r->tensors, CENSUS_MAX_TENSORS, obj, type,
+				  w->last[slot].kind);
+	case TYPE_MODULE:
+		return add_object(w->r, &w->r->modules, CENSUS_MAX_MODULES, obj, type, TYPE_MODULE);
+	case TYPE_OPTIMIZER:
+		return add_object(w->r, &w->r->optimizers, CENSUS_MAX_MODULES, obj, type,
+				  TYPE_OPTIMIZER);
+	case TYPE_CACHE:
+		return add_object(w->r, &w->r->caches, CENSUS_MAX_MODULES, obj, type, TYPE_CACHE);
+	default:
+		return 0;
+	}
+}
+
+/* Classes of objects that hold keys and values. Libraries may be imported at any time. */
+static void find_cache_types(struct census *c)
+{
+	static const char *const names[CENSUS_CACHE_TYPES][2] = {
+		{ "transformers.cache_utils", "Cache" },
+		{ "sglang.srt.mem_cache.memory_pool", "KVCache" },
+	};
+
+	for (size_t i = 0; i < CENSUS_CACHE_TYPES; i++) {
+		if (type_object(c->py, names[i][0], names[i][1], &c->caches[i]))
+			c->caches[i] = 0;
+	}
+}
+
+static void pause_briefly(void)
+{
+	static const struct timespec pause = { .tv_nsec = 5000000 };
+
+	nanosleep(&pause, NULL);
+}
+
+/* Walks the lists until they hold still: a collection takes objects out of them and clears their
+ * links. */
+static int walk_objects(struct reading *r, uint64_t *objects)
+{
+	uint64_t quarter = r->o->limit_ns / 4;
+	uint64_t until = r->began + (quarter < WALKS_WITHIN ? quarter : WALKS_WITHIN);
+	struct pygc_stats stats = { 0 };
+	struct walk w = { .r = r };
+	int err = 0;
+
+	for (int i = 0; !err && (i < WALKS || clock__monotonic() < until); i++) {
+		memcache__forget(r->c->cache);
+		err = pygc__walk(&r->c->gc, r->c->cache, UINT64_MAX, on_object, &w, &stats);
+		if (err || !stats.torn)
+			break;
+		pause_briefly();
+		err = reading__check_time(r);
+	}
+	r->torn |= stats.torn;
+	*objects = stats.objects;
+	return err;
+}
+
+static bool is_unknown_layout(int err)
+{
+	return err == -EAGAIN || err == -ENOTSUP;
+}
+
+/* Finds the layout of tensors. Those of a small program may have ended by now: look for others. */
+static int find_layout(struct reading *r, uint64_t *objects, const char **why)
+{
+	int err = census__calibrate(r, false, why), again;
+
+	if (is_unknown_layout(err))
+		err = census__calibrate(r, true, why);
+	for (int i = 1; is_unknown_layout(err) && r->tensors.n < FEW_TENSORS && i < LOOKS; i++) {
+		pause_briefly();
+		again = reading__check_time(r) ?: walk_objects(r, objects);
+		if (again)
+			return again;
+		err = census__calibrate(r, true, why);
+	}
+	return err;
+}
+
+static int read_all(struct reading *r, struct census_list *l, struct census_state *s,
+		    const char **why)
+{
+	int err;
+
+	find_cache_types(r->c);
+	err = walk_objects(r, &s->objects);
+	if (!err)
+		err = census__name_modules(r);
+	if (!err)
+		err = census__name_optimizers(r);
+	if (!err)
+		err = census__name_caches(r);
+	if (err)
+		return err;
+	if (!r->tensors.n && !r->nnamed) {
+		*why = r->torn ? "the garbage collector runs all the time" : census__no_tensor;
+		return -EAGAIN;
+	}
+	err = find_layout(r, &s->objects, why);
+	if (!err)
+		err = census__read_tensors(r, l);
+	if (err)
+		return err;
+	reading__forget_objects(r);
+	return census__merge(r, l->v, l->labels, l->n, s);
+}
+
+int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,
+		 const char **why)
+{
+	struct census_state s = { 0 };
+	struct census_list l = { 0 };
+	struct reading r;
+	int err;
+
+	*why = "";
+	err = reading__init(&r, c, o);
+	s.begin = r.began;
+	pytensors__forget_shapes(c->tensors);
+	if (!err)
+		err = read_all(&r, &l, &s, why);
+	if (!err) {
+		s.end = clock__monotonic();
+		s.modules = r.modules.n;
+		s.optimizers = r.optimizers.n;
+		s.module_roots = r.module_roots;
+		r.module_roots = NULL;
+		s.counts = r.counts;
+		s.ncounts = r.ncounts;
+		r.counts = NULL;
+		s.torn_lists = r.torn;
+		s.holders_cut = r.holders_cut;
+		s.know_grad = pytensors__know_grad(c->tensors);
+		*ret = s;
+	} else {
+		census_state__free(&s);
+		if (err == -ETIME)
+			*why = "there are too many objects to read in the time given";
+		else if (!**why)
+			*why = err == -ESRCH ? "the process ended" : "its memory cannot be read";
+	}
+	census_list__free(&l);
+	reading__fini(&r);
+	return err;
+}
+
+const char census__no_tensor[] = "there is no tensor yet";
+const char census__no_lists[] =
+	"a free-threaded Python keeps no lists of its objects, so tensors have no names";
+
+struct census *census__open(const struct python *py, uint64_t within_ns, const char **why)
+{
+	struct census *c = calloc(1, sizeof(*c));
+	int err;
+
+	*why = "";
+	if (!c)
+		return NULL;
+	c->py = py;
+	c->proc = python__proc(py);
+	c->cache = memcache__new(c->proc);
+	c->tensors = pytensors__new(c->proc);
+	err = c->cache && c->tensors ? find_types(c) : -ENOMEM;
+	if (err == -ENOENT || err == -EBADMSG) {
+		*why = "torch is not imported (yet)";
+		err = -ENOENT;
+	} else if (!err && python__layout(py)->free_threaded) {
+		*why = census__no_lists;
+		err = -ENOTSUP;
+	} else if (!err) {
+		err = pygc__find(py, within_ns, &c->gc);
+		if (err == -ENOENT)
+			err = -EAGAIN;
+		if (err == -EAGAIN)
+			*why = "the lists of this Python's garbage collector are not known to this "
+			       "version, or it runs all the time, so tensors have no names";
+	}
+	if (!err)
+		return c;
+	/* If the process has ended, report that as the cause. */
+	if (err != -ENOMEM && err != -EPERM && python__ended(py)) {
+		*why = "the process has ended, or its Python has";
+		err = -ESRCH;
+	}
+	census__free(c);
+	errno = -err;
+	return NULL;
+}
+
+void census__free(struct census *c)
+{
+	if (!c)
+		return;
+	memcache__free(c->cache);
+	pytensors__free(c->tensors);
+	census__free_fronts(c);
+	free(c);
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/job_steps.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/census.h"
+#include "inspect/proc.h"
+
+#define ENDS 4096     /* ends of steps kept; a reading that is older has no number */
+#define WAITING 64    /* readings that wait for later ends */
+#define OPTIMIZERS 16 /* optimizers that are followed, the first ones found */
+#define OFFSETS 8     /* values of the difference that are kept for each optimizer */
+#define SPAN                                                                                       \
+	4 /* steps between readings that tell an optimizer of each step from one of each second */
+#define AGAIN 3	 /* readings that make a second difference a fact rather than an accident */
+#define ENOUGH 3 /* readings; by chance, a few may all be within a step */
+#define LOOKS 16 /* after the ends of as many steps; later ones come every LOOK_EVERY ns */
+#define LOOK_FIRST 2000000ULL /* ns between the first looks without the end of a step; doubles */
+#define LOOK_EVERY 1000000000ULL
+#define LAST_LOOKS 32	      /* readings that a capture has at its end, unless they differ */
+#define FLOAT_MOST (1u << 24) /* the count that a float32 does not pass: adding 1 changes nothing */
+#define MOST (1ULL << 53)
+
+/* Counts minus recorded steps, of one value. */
+struct offset {
+	uint64_t value;
+	uint64_t n;
+	uint64_t first, last; /* recorded steps at its first and last reading */
+};
+
+struct tally {
+	uint64_t obj;
+	struct offset v[OFFSETS];
+	size_t n;
+	uint64_t readings; /* also those whose difference is not in v */
+};
+
+struct waiting {
+	uint64_t obj, count, begin, end;
+};
+
+struct job_steps {
+	uint64_t ends[ENDS], n_ends; /* ring */
+	struct waiting waiting[WAITING];
+	size_t n_waiting;
+	struct tally tallies[OPTIMIZERS];
+	size_t n_tallies;
+	struct census_optimizer last[OPTIMIZERS]; /* the last reading */
+	size_t n_last, n_optimizers;
+	bool read, lost, looked;	  /* looked: since the last end of a step */
+	uint64_t looks, last_look, pause; /* pause: until a look without the end of a step */
+};
+
+struct job_steps *job_steps__new(void)
+{
+	struct job_steps *j = calloc(1, sizeof(*j));
+
+	if (j)
+		j->pause = LOOK_FIRST;
+	return j;
+}
+
+void job_steps__free(struct job_steps *j)
+{
+	free(j);
+}
+
+/* ---- values ---- */
+
+enum { INT32 = 3, INT64 = 4, FLOAT32 = 6, FLOAT64 = 7 }; /* c10::ScalarType */
+
+unsigned job_steps__item(uint8_t dtype)
+{
+	switch (dtype) {
+	case INT32:
+	case FLOAT32:
+		return 4;
+	case INT64:
+	case FLOAT64:
+		return 8;
+	}
+	return 0;
+}
+
+static bool from_double(double v, double most, uint64_t *ret)
+{
+	if (!(v >= 0 && v < most) || v != floor(v)) /* false for NaN, too */
+		return false;
+	*ret = (uint64_t)v;
+	return true;
+}
+
+static bool from_int(int64_t v, uint64_t *ret)
+{
+	*ret = (uint64_t)v;
+	return v >= 0 && v < (int64_t)MOST;
+}
+
+bool job_steps__parse(uint8_t dtype, const void *raw, uint64_t *ret)
+{
+	int32_t i32;
+	int64_t i64;
+	float f;
+	double d;
+
+	switch (dtype) {
+	case INT32:
+		memcpy(&i32, raw, sizeof(i32));
+		return from_int(i32, ret);
+	case INT64:
+		memcpy(&i64, raw, sizeof(i64));
+		return from_int(i64, ret);
+	case FLOAT32:
+		memcpy(&f, raw, sizeof(f));
+		return from_double((double)f, FLOAT_MOST, ret);
+	case FLOAT64:
+		memcpy(&d, raw, sizeof(d));
+		return from_double(d, (double)MOST, ret);
+	}
+	return false;
+}
+
+/* ---- readings ---- */
+
+/* Recorded steps that ended before a time. False: it is too long ago. */
+static bool ended_before(const struct job_steps *j, uint64_t time, uint64_t *ret)
+{
+	uint64_t n = j->n_ends, oldest = n > ENDS ? n - ENDS : 0;
+
+	while (n > oldest && j->ends[(n - 1) % ENDS] >= time)
+		n--;
+	*ret = n;
+	return n > oldest || !oldest;
+}
+
+static struct tally *tally_of(struct job_steps *j, uint64_t obj)
+{
+	for (size_t i = 0; i < j->n_tallies; i++)
+		if (j->tallies[i].obj == obj)
+			return &j->tallies[i];
+	if (j->n_tallies == OPTIMIZERS)
+		return NULL;
+	j->tallies[j->n_tallies].obj = obj;
+	return &j->tallies[j->n_tallies++];
+}
+
+static void count_offset(struct tally *t, uint64_t value, uint64_t ended)
+{
+	struct offset *o = t->v;
+
+	t->readings++;
+	while (o < t->v + t->n && o->value != value)
+		o++;
+	if (o == t->v + OFFSETS)
+		return;
+	if (o == t->v + t->n) {
+		*o = (struct offset){ .value = value, .first = ended };
+		t->n++;
+	}
+	o->n++;
+	o->first = ended < o->first ? ended : o->first;
+	o->last = ended > o->last ? ended : o->last;
+}
+
+static void settle(struct job_steps *j, const struct waiting *w)
+{
+	struct tally *t = tally_of(j, w->obj);
+	uint64_t before, after;
+
+	/* A step that ended during the reading may be in the count or not. */
+	if (!t || !ended_before(j, w->begin, &before) || !ended_before(j, w->end, &after) ||
+	    before != after)
+		return;
+	if (w->count < before) /* the optimizer began after the recording, or its count was set */
+		t->readings++;
+	else
+		count_offset(t, w->count - before, before);
+}
+
+static void settle_until(struct job_steps *j, uint64_t time)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < j->n_waiting; i++) {
+		if (j->waiting[i].end < time)
+			settle(j, &j->waiting[i]);
+		else
+			j->waiting[n++] = j->waiting[i];
+	}
+	j->n_waiting = n;
+}
+
+void job_steps__settle(struct job_steps *j)
+{
+	settle_until(j, UINT64_MAX);
+}
+
+void job_steps__ended(struct job_steps *j, uint64_t time)
+{
+	settle_until(j, time);
+	j->ends[j->n_ends++ % ENDS] = time;
+	j->looked = false;
+}
+
+void job_steps__lost(struct job_steps *j)
+{
+	j->lost = true;
+}
+
+static void wait_for(struct job_steps *j, const struct census_optimizer *o)
+{
+	if (j->n_waiting < WAITING)
+		j->waiting[j->n_waiting++] = (struct waiting){ o->obj, o->count, o->begin, o->end };
+}
+
+void job_steps__read(struct job_steps *j, const struct census_optimizer *v, size_t n)
+{
+	j->read = true;
+	j->n_optimizers = n;
+	j->n_last = n < OPTIMIZERS ? n : OPTIMIZERS;
+	if (j->n_last)
+		memcpy(j->last, v, j->n_last * sizeof(*v));
+	for (size_t i = 0; i < j->n_last; i++)
+		if (v[i].is == CENSUS_COUNT_KNOWN)
+			wait_for(j, &v[i]);
+}
+
+bool job_steps__is_due(const struct job_steps *j, uint64_t now)
+{
+	uint64_t since = now - j->last_look;
+
+	if (!j->n_last || j->lost)
+		return false;
+	if (since >= j->pause)
+		return true;
+	return j->n_ends && !j->looked && j->looks < LOOKS;
+}
+
+bool job_steps__has_few(const struct job_steps *j)
+{
+	bool any = false, enough = false;
+
+	for (size_t i = 0; i < j->n_last; i++)
+		any |= j->last[i].is == CENSUS_COUNT_KNOWN && j->last[i].n;
+	for (size_t i = 0; i < j->n_tallies; i++)
+		/* Two neighbours: the lower one is outside of a step. */
+		enough |= j->tallies[i].readings >= LAST_LOOKS ||
+			  (j->tallies[i].readings >= LAST_LOOKS / 4 && j->tallies[i].n > 1);
+	return any && !enough && !j->lost;
+}
+
+/* The highest count of its parameters: some have no gradient in each step. */
+static bool look_at(struct census_optimizer *o, const struct proc *p)
+{
+	struct proc_piece pieces[CENSUS_COUNTERS];
+	uint64_t raw[CENSUS_COUNTERS] = { 0 }, count;
+
+	for (size_t i = 0; i < o->n; i++)
+		pieces[i] = (struct proc_piece){ .addr = o->at[i],
+						 .buf = &raw[i],
+						 .len = job_steps__item(o->dtype[i]) };
+	if (!o->n || proc__readv(p, pieces, o->n))
+		return false;
+	o->count = 0;
+	for (size_t i = 0; i < o->n; i++) {
+		/* The memory may be another object's by now. */
+		if (pieces[i].err || !job_steps__parse(o->dtype[i], &raw[i], &count))
+			return false;
+		o->count = count > o->count ? count : o->count;
+	}
+	return true;
+}
+
+void job_steps__look(struct job_steps *j, const struct proc *p, uint64_t (*clock)(void *ctx),
+		     void *ctx)
+{
+	if (j->looked || !j->n_ends)
+		j->pause = j->pause < LOOK_EVERY / 2 ? 2 * j->pause : LOOK_EVERY;
+	else
+		j->looks++;
+	j->looked = true;
+	j->last_look = clock(ctx);
+	for (size_t i = 0; i < j->n_last; i++) {
+		struct census_optimizer o = j->last[i];
+
+		if (o.is != CENSUS_COUNT_KNOWN || !o.n)
+			continue;
+		o.begin = clock(ctx);
+		if (!look_at(&o, p))
+			continue;
+		o.end = clock(ctx);
+		wait_for(j, &o);
+	}
+}
+
+/* ---- the answer ---- */
+
+static const struct offset *find(const struct tally *t, uint64_t value)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (t->v[i].value == value)
+			return &t->v[i];
+	return NULL;
+}
+
+/* An offset together with the next one, whose readings were within a step. */
+static struct offset with_next(const struct tally *t, const struct offset *o)
+{
+	const struct offset *next = find(t, o->value + 1);
+	struct offset ret = *o;
+
+	if (!next)
+		return ret;
+	ret.n += next->n;
+	ret.first = next->first < ret.first ? next->first : ret.first;
+	ret.last = next->last > ret.last ? next->last : ret.last;
+	return ret;
+}
+
+/* True if another offset was read as well, over several steps: the count was set meanwhile. */
+static bool has_another(const struct tally *t, uint64_t value)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		struct offset o = with_next(t, &t->v[i]);
+
+		if (o.value + 1 != value && o.value != value && o.value != value + 1 &&
+		    o.n >= AGAIN && o.last - o.first >= SPAN)
+			return true;
+	}
+	return false;
+}
+
+static bool offset_of(const struct tally *t, bool alone, uint64_t *ret)
+{
+	struct offset best = { 0 };
+
+	for (size_t i = 0; i < t->n; i++) {
+		struct offset o = with_next(t, &t->v[i]);
+
+		if (o.n > best.n || (o.n == best.n && o.value < best.value))
+			best = o;
+	}
+	*ret = best.value;
+	return best.n >= ENOUGH && 2 * best.n > t->readings && !has_another(t, best.value) &&
+	       (alone || best.last - best.first >= SPAN);
+}
+
+static const char *why_not(const struct job_steps *j)
+{
+	static const char *const texts[] = {
+		[CENSUS_COUNT_NONE] = "the optimizer keeps no count of its steps",
+		[CENSUS_COUNT_ON_DEVICE] = "the optimizer keeps its count on the device",
+		[CENSUS_COUNT_UNREADABLE] = "the optimizer's count could not be read",
+		[CENSUS_COUNT_KNOWN] = "the optimizer's count does not go with the recorded steps",
+	};
+	uint8_t is = CENSUS_COUNT_NONE;
+	uint64_t readings = 0;
+
+	for (size_t i = 0; i < j->n_tallies; i++)
+		readings = j->tallies[i].readings > readings ? j->tallies[i].readings : readings;
+	if (!j->read)
+		return "the optimizer was not read";
+	if (!j->n_optimizers)
+		return "there is no optimizer";
+	for (size_t i = 0; i < j->n_last; i++)
+		is = j->last[i].is > is ? j->last[i].is : is;
+	if (is == CENSUS_COUNT_KNOWN && readings < ENOUGH)
+		return "the optimizer's count was read too seldom";
+	if (j->n_optimizers > 1 && is == CENSUS_COUNT_KNOWN)
+		return "there are several optimizers, and no count goes with the recorded steps";
+	return texts[is];
+}
+
+bool job_steps__first(const struct job_steps *j, uint64_t *ret, const char **why)
+{
+	uint64_t offset;
+	bool known = false;
+
+	*why = "";
+	if (j->lost) {
+		*why = "ends of steps were lost";
+		return false;
+	}
+	for (size_t i = 0; i < j->n_tallies; i++) {
+		if (!offset_of(&j->tallies[i], j->n_optimizers == 1 && j->n_tallies == 1, &offset))
+			continue;
+		if (known && *ret != offset + 1) {
+			*why = "several optimizers count different steps";
+			return false;
+		}
+		known = true;
+		*ret = offset + 1;
+	}
+	if (!known)
+		*why = why_not(j);
+	return known;
+}

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Combines tensors that share a storage and selects the storage's name. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
+#include "inspect/census/internal.h"
+#include "inspect/proc.h"
+
+struct cand {
+	uint64_t addr, size;
+	uint32_t ix; /* index of the tensor */
+	uint8_t kind, device_type, device_index;
+	bool leaf;
+};
+
+static int by_place(const void *a, const void *b)
+{
+	const struct cand *x = a, *y = b;
+
+	if (x->device_type != y->device_type)
+		return x->device_type < y->device_type ? -1 : 1;
+	if (x->device_index != y->device_index)
+		return x->device_index < y->device_index ? -1 : 1;
+	if (x->addr != y->addr)
+		return x->addr < y->addr ? -1 : 1;
+	if (x->size != y->size)
+		return x->size > y->size ? -1 : 1;
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	return x->ix < y->ix ? -1 : x->ix > y->ix;
+}
+
+static bool is_better(const struct label *a, const struct label *b)
+{
+	return a->kind != b->kind ? a->kind < b->kind : a->name && !b->name;
+}
+
+/* Makes a candidate for each TensorImpl, with its best label. */
+static int candidates(const struct pytensor *v, const struct label *labels, size_t n,
+		      struct cand **ret, size_t *count, struct census_state *s)
+{
+	struct map64 *impls = map64__new();
+	struct cand *c = calloc(n ? n : 1, sizeof(*c));
+	size_t k = 0;
+	uint64_t at;
+	int err = impls && c ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < n; i++) {
+		/* Without a TensorImpl, the Python object has ended since it was found. */
+		bool ended = v[i].state == PYTENSOR_BAD && !v[i].impl;
+
+		s->torn += v[i].state == PYTENSOR_TORN;
+		s->ended += ended;
+		s->unreadable += v[i].state == PYTENSOR_BAD && !ended;
+		if (v[i].state != PYTENSOR_OK)
+			continue;
+		if (map64__get(impls, v[i].impl, &at)) {
+			if (is_better(&labels[i], &labels[c[at].ix])) {
+				c[at].kind = labels[i].kind;
+				c[at].ix = i;
+			}
+			c[at].leaf |= labels[i].leaf;
+			continue;
+		}
+		err = map64__set(impls, v[i].impl, k);
+		c[k++] = (struct cand){
+			.addr = v[i].addr,
+			.size = v[i].size,
+			.ix = i,
+			.kind = labels[i].kind,
+			.leaf = labels[i].leaf,
+			.device_type = v[i].device_type,
+			.device_index = v[i].device_index,
+		};
+	}
+	map64__free(impls);
+	if (err) {
+		free(c);
+		return err;
+	}
+	*ret = c;
+	*count = k;
+	return 0;
+}
+
+/* The tensor that names a storage, and the number of others with different names. */
+struct best {
+	uint32_t ix, more;
+	uint32_t about; /* index of its census_about */
+	/* If there are others: components of its module's name that are all theirs; no root: they
+	 * are of several models. */
+	uint32_t common;
+	bool no_root;
+	bool leaf;
+};
+
+/* Components at the start that both names have, at most `most`. The root's name "" has none. */
+static uint32_t common_part(const char *a, const char *b, uint32_t most)
+{
+	uint32_t n = 0;
+
+	while (n < most && *a && *b) {
+		size_t len = strcspn(a, ".");
+
+		if (strcspn(b, ".") != len || memcmp(a, b, len) != 0)
+			break;
+		n++;
+		a += len + (a[len] == '.');
+		b += len + (b[len] == '.');
+	}
+	return n;
+}
+
+static bool is_inside(const struct census_tensor *t, const struct cand *c)
+{
+	return t->device_type == c->device_type && t->device_index == c->device_index &&
+	       c->addr >= t->addr && c->addr - t->addr <= t->size &&
+	       c->size <= t->size - (c->addr - t->addr);
+}
+
+/* Compares another tensor of the storage: the better kind or a non-empty name wins. Among equals
+ * the first stays and the others are counted. */
+static void compare_names(const struct reading *r, const struct label *labels, uint32_t ix,
+			  uint8_t kind, struct census_tensor *t, struct best *b)
+{
+	const char *now = r->text + labels[b->ix].name, *other = r->text + labels[ix].name;
+
+	if (kind < t->kind || (kind == t->kind && !*now && *other)) {
+		*b = (struct best){ .ix = ix, .leaf = b->leaf };
+		t->kind = kind;
+	} else if (kind == t->kind && *other && strcmp(now, other)) {
+		b->common = common_part(r->text + labels[b->ix].module, r->text + labels[ix].module,
+					b->more ? b->common : UINT32_MAX);
+		b->no_root |= strcmp(r->text + labels[b->ix].root, r->text + labels[ix].root) != 0;
+		b->more++;
+	}
+}
+
+/* Groups sorted candidates into storages. owner: index of each tensor's storage. */
+static void group(const struct reading *r, const struct pytensor *v, const struct label *labels,
+		  const struct cand *c, size_t n, struct census_state *s, uint32_t *owner,
+		  struct best *best)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct census_tensor *t = s->ntensors ? &s->tensors[s->ntensors - 1] : NULL;
+
+		if (!t || !is_inside(t, &c[i])) {
+			best[s->ntensors] = (struct best){ .ix = c[i].ix };
+			t = &s->tensors[s->ntensors++];
+			t->addr = c[i].addr;
+			t->size = c[i].size;
+			t->device_type = c[i].device_type;
+			t->device_index = c[i].device_index;
+			t->kind = c[i].kind;
+			t->allocated = !v[c[i].ix].context;
+		} else {
+			compare_names(r, labels, c[i].ix, c[i].kind, t, &best[s->ntensors - 1]);
+		}
+		t->views++;
+		best[s->ntensors - 1].leaf |= c[i].leaf;
+		owner[c[i].ix] = s->ntensors - 1;
+	}
+}
+
+/* Name of a storage. With several parameters in it: "NAME and N more". */
+static int name_several(struct reading *r, const struct label *l, uint32_t more, uint32_t *name)
+{
+	char text[CENSUS_NAME_ROOM];
+
+	if (more) {
+		snprintf(text, sizeof(text), "%s and %u more", r->text + l->name, more);
+		return reading__add_text(r, text, name);
+	}
+	*name = l->name;
+	return 0;
+}
+
+/* A census_about with offsets of its texts and the number of its shape. No padding. */
+struct about_key {
+	uint32_t name, module, cls, root, shape;
+	uint16_t ndim, dtype;
+};
+
+/* A flat buffer is of the module that all its parameters are in. */
+static int common_module(struct reading *r, const struct best *b, struct about_key *k)
+{
+	char text[CENSUS_NAME_ROOM];
+	size_t len = 0;
+
+	if (!b->more)
+		return 0;
+	if (b->no_root) {
+		k->module = k->cls = k->root = 0;
+		return 0;
+	}
+	snprintf(text, sizeof(text), "%s", r->text + k->module);
+	for (uint32_t n = b->common; n; n--)
+		len += strcspn(text + len, ".") + (n > 1);
+	if (!text[len])
+		return 0;
+	text[len] = '\0';
+	k->cls = len ? 0 : k->root;
+	return reading__add_text(r, text, &k->module);
+}
+
+struct abouts {
+	struct about_key *v;
+	size_t n, cap;
+	struct map64 *at; /* hash -> index */
+	struct hash_seed seed;
+};
+
+/* Finds the index of a key, or adds it. 0 or -ENOMEM. */
+static int abouts__index(struct abouts *a, const struct about_key *k, uint32_t *ret)
+{
+	uint64_t hash = hash__bytes(a->seed, k, sizeof(*k)), at;
+	int err;
+
+	if (map64__get(a->at, hash, &at) && !memcmp(&a->v[at], k, sizeof(*k))) {
+		*ret = (uint32_t)at;
+		return 0;
+	}
+	err = array__grow(&a->v, &a->cap, a->n + 1, sizeof(*k));
+	if (!err)
+		err = map64__set(a->at, hash, a->n);
+	if (err)
+		return err;
+	a->v[a->n] = *k;
+	*ret = (uint32_t)a->n++;
+	return 0;
+}
+
+/* Makes the result of the keys. No text may be added afterwards, because texts would move. */
+static int make_abouts(const struct reading *r, const struct abouts *a, struct census_state *s)
+{
+	s->about = calloc(a->n + 1, sizeof(*s->about));
+	if (!s->about)
+		return -ENOMEM;
+	s->nabout = a->n;
+	for (size_t i = 0; i < a->n; i++) {
+		const struct about_key *k = &a->v[i];
+		struct census_about *to = &s->about[i];
+
+		*to = (struct census_about){ .name = r->text + k->name,
+					     .module = r->text + k->module,
+					     .cls = r->text + k->cls,
+					     .root = r->text + k->root,
+					     .ndim = (uint8_t)k->ndim,
+					     .dtype = (uint8_t)k->dtype };
+		memcpy(to->shape, pytensors__shape(r->c->tensors, k->shape), sizeof(to->shape));
+	}
+	return 0;
+}
+
+static int describe(struct reading *r, const struct pytensor *v, const struct label *labels,
+		    struct census_state *s, struct best *best)
+{
+	struct abouts a = { .at = map64__new(), .seed = hash__seed() };
+	int err = a.at ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < s->ntensors; i++) {
+		const struct pytensor *from = &v[best[i].ix];
+		const struct label *l = &labels[best[i].ix];
+		struct about_key k = { .module = l->module,
+				       .cls = l->cls,
+				       .root = l->root,
+				       .shape = from->shape,
+				       .ndim = from->ndim,
+				       .dtype = from->dtype };
+
+		err = name_several(r, l, best[i].more, &k.name) ?: common_module(r, &best[i], &k);
+		if (!err)
+			err = abouts__index(&a, &k, &best[i].about);
+	}
+	if (!err)
+		err = make_abouts(r, &a, s);
+	for (size_t i = 0; !err && i < s->ntensors; i++) {
+		struct census_tensor *t = &s->tensors[i];
+
+		t->about = &s->about[best[i].about];
+		/* A view of a graph's leaf is made by the graph, but its memory is not. */
+		if (t->kind == CENSUS_ACTIVATION && best[i].leaf)
+			t->kind = CENSUS_OTHER;
+	}
+	map64__free(a.at);
+	free(a.v);
+	return err;
+}
+
+static void sum_models(struct reading *r, const struct label *labels, const struct census_state *s,
+		       const struct best *best)
+{
+	for (size_t i = 0; i < s->ntensors; i++) {
+		const struct label *l = &labels[best[i].ix];
+
+		if (l->model &&
+		    (s->tensors[i].kind == CENSUS_PARAMETER || s->tensors[i].kind == CENSUS_BUFFER))
+			r->models[l->model - 1].bytes += s->tensors[i].size;
+	}
+}
+
+static int sum(struct census_state *s)
+{
+	struct census_device *d = NULL;
+	size_t cap = 0;
+	int err;
+
+	for (size_t i = 0; i < s->ntensors; i++) {
+		const struct census_tensor *t = &s->tensors[i];
+
+		if (!d || d->type != t->device_type || d->index != t->device_index) {
+			err = array__grow(&s->devices, &cap, s->ndevices + 1, sizeof(*s->devices));
+			if (err)
+				return err;
+			d = &s->devices[s->ndevices++];
+			*d = (struct census_device){ .type = t->device_type,
+						     .index = t->device_index };
+		}
+		d->bytes[t->kind] += t->size;
+		d->count[t->kind]++;
+	}
+	return 0;
+}
+
+static int index_params(const struct pytensor *v, const struct label *labels, size_t n,
+			const uint32_t *owner, struct census_state *s)
+{
+	int err = 0;
+
+	s->params = map64__new();
+	s->param_storages = map64__new();
+	if (!s->params || !s->param_storages)
+		return -ENOMEM;
+	for (size_t i = 0; !err && i < n; i++)
+		if (labels[i].kind == CENSUS_PARAMETER && v[i].state == PYTENSOR_OK &&
+		    owner[i] != UINT32_MAX)
+			err = map64__set(s->params, v[i].impl, owner[i])
+				      ?: map64__set(s->param_storages, v[i].impl, v[i].storage);
+	return err;
+}
+
+static int take_held(const struct reading *r, struct census_state *s)
+{
+	if (!r->nheld)
+		return 0;
+	s->memory = calloc(r->nheld, sizeof(*s->memory));
+	if (!s->memory)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->nheld; i++)
+		s->memory[i] = (struct census_memory){ r->held[i].addr, r->held[i].size,
+						       r->text + r->held[i].name };
+	s->nmemory = r->nheld;
+	return 0;
+}
+
+int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
+		  struct census_state *s)
+{
+	struct cand *c = NULL;
+	uint32_t *owner = malloc((n ? n : 1) * sizeof(*owner));
+	struct best *best = NULL;
+	size_t count = 0;
+	int err = owner ? 0 : -ENOMEM;
+
+	if (!err) {
+		memset(owner, 0xff, n * sizeof(*owner));
+		err = candidates(v, labels, n, &c, &count, s);
+	}
+	if (!err) {
+		s->tensors = calloc(count ? count : 1, sizeof(*s->tensors));
+		best = calloc(count ? count : 1, sizeof(*best));
+		err = s->tensors && best ? 0 : -ENOMEM;
+	}
+	if (!err) {
+		if (count)
+			qsort(c, count, sizeof(*c), by_place);
+		group(r, v, labels, c, count, s, owner, best);
+		sum_models(r, labels, s, best);
+		err = describe(r, v, labels, s, best) ?: sum(s);
+	}
+	if (!err)
+		err = index_params(v, labels, n, owner, s);
+	s->storage_at = pytensors__storage_at(r->c->tensors);
+	if (!err)
+		err = take_held(r, s) ?: census__take_models(r, s);
+	if (!err) {
+		s->text = r->text;
+		r->text = NULL;
+	}
+	free(best);
+	free(c);
+	free(owner);
+	return err;
+}
+
+const struct census_tensor *census__param(const struct census_state *s, const struct proc *p,
+					  uint64_t impl)
+{
+	uint64_t i, was, is;
+
+	if (!s->params || !map64__get(s->params, impl, &i) ||
+	    !map64__get(s->param_storages, impl, &was))
+		return NULL;
+	return !proc__read_u64(p, impl + s->storage_at, &is) && is == was ? &s->tensors[i] : NULL;
+}
+
+uint64_t census_state__lasting(const struct census_state *s)
+{
+	static const bool lasts[CENSUS_KINDS] = {
+		[CENSUS_PARAMETER] = true,
+		[CENSUS_BUFFER] = true,
+		[CENSUS_OPTIMIZER] = true,
+		[CENSUS_KV_CACHE] = true,
+	};
+	struct hash_seed seed = hash__seed();
+	uint64_t ret = 0, n = 0;
+
+	for (size_t i = 0; i < s->ntensors; i++) {
+		const struct census_tensor *t = &s->tensors[i];
+
+		if (!lasts[t->kind])
+			continue;
+		ret += hash__u64(seed, t->addr ^ hash__u64(seed, t->size) ^ t->kind);
+		n++;
+	}
+	return ret + n;
+}
+
+void census_state__keep_params(struct census_state *s)
+{
+	uint32_t *at = s->params ? calloc(s->ntensors + 1, sizeof(*at)) : NULL;
+	struct census_about *about = s->params ? calloc(map64__count(s->params) + 1, sizeof(*about))
+					       : NULL;
+	struct census_tensor *kept;
+	uint64_t impl, i;
+	size_t pos = 0, n = 0;
+
+	if (!at || !about) {
+		free(at);
+		free(about);
+		return;
+	}
+	while (map64__next(s->params, &pos, &impl, &i))
+		at[i] = 1;
+	/* Entries only move towards the start. */
+	for (i = 0; i < s->ntensors; i++) {
+		if (!at[i])
+			continue;
+		s->tensors[n] = s->tensors[i];
+		about[n] = *s->tensors[i].about;
+		s->tensors[n].about = &about[n];
+		at[i] = n++;
+	}
+	free(s->about);
+	s->about = about;
+	s->nabout = n;
+	for (pos = 0; map64__next(s->params, &pos, &impl, &i);)
+		map64__set(s->params, impl, at[i]); /* the key exists, so this needs no memory */
+	free(s->memory);
+	s->memory = NULL;
+	s->nmemory = 0;
+	s->ntensors = n;
+	kept = realloc(s->tensors, (n ? n : 1) * sizeof(*kept));
+	if (kept)
+		s->tensors = kept;
+	free(at);
+}
+
+void census_state__free(struct census_state *s)
+{
+	map64__free(s->params);
+	map64__free(s->param_storages);
+	map64__free(s->module_roots);
+	free(s->models);
+	free(s->fronts);
+	free(s->tensors);
+	free(s->about);
+	free(s->devices);
+	free(s->memory);
+	free(s->counts);
+	free(s->text);
+	memset(s, 0, sizeof(*s));
+}

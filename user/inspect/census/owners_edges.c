@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Looks into containers, in the layouts of CPython 3.8 to 3.15. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "inspect/census/owners.h"
+#include "inspect/python/pylocals.h"
+#include "inspect/python/pystr.h"
+#include "inspect/pytype.h"
+
+#define CHUNK 512
+#define ARRAY_MAX (1u << 24) /* items of a list or tuple; one with more is left out */
+#define TURN 4096u	     /* items of a container in a turn */
+#define TURNS 8u	     /* each reads a dict or deque from its start, so there are few */
+#define CELLS_MAX 256
+/* Maximum size of a dict whose keys appear in names; larger ones show [*]. */
+#define WORDS_MAX 16
+#define FEW_ITEMS 64 /* entries of a dict or object that may come from pages */
+
+#define DEQUE_BLOCK 64
+#define TEE_MAX 57u
+#define DIMS_MAX 64 /* dimensions of numpy's arrays */
+#define ARRAY_CONTIGUOUS 1
+#define THREADS_MAX 1024 /* threads whose values of one thread-local are examined */
+
+/* End of a container's turn: index of the first item that it does not examine. n: its items. */
+static uint64_t end_of_turn(const struct node *of, uint64_t n, uint64_t turn)
+{
+	return n > of->from && n - of->from > turn ? of->from + turn : n;
+}
+
+static uint64_t long_turn(uint64_t n)
+{
+	return n / TURNS > TURN ? n / TURNS : TURN;
+}
+
+/* Leaves out a container of n words if it has as many. The memory of one that is gone meanwhile may
+ * have any number in its place. */
+static void leave_out(struct census_owners *l, uint64_t at, uint64_t n)
+{
+	uint64_t last, size;
+
+	if (!__builtin_mul_overflow(n - 1, 8, &size) && !__builtin_add_overflow(at, size, &at))
+		l->full |= !pymem__u64(&l->r->m, at, &last);
+}
+
+static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint64_t n)
+{
+	uint64_t v[CHUNK], end = end_of_turn(c->of, n, TURN);
+	int err = 0;
+
+	if (n > ARRAY_MAX) {
+		leave_out(l, at, n);
+		return 0;
+	}
+	for (uint64_t i = c->of->from; !err && i < end && !census_owners__over_limit(l);
+	     i += CHUNK) {
+		uint64_t k = end - i < CHUNK ? end - i : CHUNK;
+
+		err = pymem__read(&l->r->m, at + i * 8, v, k * 8);
+		for (uint64_t j = 0; !err && j < k; j++)
+			err = census_owners__add_found(l, c, v[j]);
+	}
+	return err ? err : census_owners__add_rest(l, c->of, end, n);
+}
+
+/* Address and number of the items of a list or tuple. */
+static int array_head(struct census_owners *l, const struct node *of, uint64_t *at, uint64_t *n)
+{
+	const struct pylayout *y = l->r->m.l;
+	uint64_t head[2]; /* ob_size, ob_item */
+	int err;
+
+	if (of->shape == SHAPE_TUPLE) {
+		*at = of->obj + y->tuple_item;
+		return pymem__u64(&l->r->m, of->obj + y->ob_size, n);
+	}
+	err = pymem__read(&l->r->m, of->obj + y->ob_size, head, sizeof(head));
+	*n = head[0];
+	*at = head[1];
+	return err;
+}
+
+/* Lists and tuples. Those with few items can be very many: see read_items(). */
+static int in_array(struct census_owners *l, struct child *c)
+{
+	uint64_t v[FEW_ITEMS], at, n;
+	bool few;
+	int err;
+
+	strcpy(c->word, "[*]");
+	pymem__begin_unchecked(&l->r->m);
+	err = array_head(l, c->of, &at, &n);
+	few = !err && n <= FEW_ITEMS;
+	if (few && n)
+		err = pymem__read(&l->r->m, at, v, n * sizeof(*v));
+	pymem__end_unchecked(&l->r->m);
+	for (uint64_t i = 0; few && !err && i < n; i++)
+		err = census_owners__add_found(l, c, v[i]);
+	if (few || census_owners__fatal(err))
+		return err;
+	err = array_head(l, c->of, &at, &n);
+	return err ? err : array_of(l, c, at, n);
+}
+
+/* Layout: {ob_size, leftblock, rightblock, leftindex, rightindex}; block: {left, items[64],
+ * right}. */
+static int in_deque(struct census_owners *l, struct child *c)
+{
+	uint64_t head[5], block[DEQUE_BLOCK + 2], i = 0, end;
+	int err = pymem__read(&l->r->m, c->of->obj + l->r->m.l->ob_size, head, sizeof(head));
+
+	strcpy(c->word, "[*]");
+	if (err || head[3] >= DEQUE_BLOCK)
+		return err;
+	end = end_of_turn(c->of, head[0], long_turn(head[0]));
+	for (uint64_t at = head[1], k = head[3];
+	     !err && i < end && at && !census_owners__over_limit(l);
+	     at = block[DEQUE_BLOCK + 1], k = 0) {
+		err = pymem__read(&l->r->m, at, block, sizeof(block));
+		for (; !err && i < end && k < DEQUE_BLOCK; k++, i++)
+			err = i < c->of->from ? 0 : census_owners__add_found(l, c, block[1 + k]);
+	}
+	return err ? err : census_owners__add_rest(l, c->of, end, head[0]);
+}
+
+/* Optimizers of other libraries keep their state as PyTorch's do: state[parameter]. The first key
+ * speaks for all. Very many dicts have the same one, mostly a string, which is read once. */
+static bool has_parameters(struct census_owners *l, const struct node *of)
+{
+	uint64_t key = l->it.n ? l->it.v[0].key : 0, type;
+
+	if (of->shape != SHAPE_DICT || !key)
+		return false;
+	if (key != l->first_key) {
+		l->first_key = key;
+		l->is_parameter = !pydict__type_of(&l->r->m, key, &type) &&
+				  type == l->r->c->parameter;
+	}
+	return l->is_parameter;
+}
+
+static int in_items(struct census_owners *l, const struct node *of, const char *before,
+		    const char *after, bool words)
+{
+	bool state = has_parameters(l, of);
+	size_t end;
+	int err = 0;
+
+	if (words) {
+		for (size_t i = 0; !err && i < l->it.n &&
+				   !(i % CHUNK == CHUNK - 1 && census_owners__over_limit(l));
+		     i++) {
+			struct child c = { .of = of, .state = state };
+			uint64_t type;
+			enum shape shape;
+
+			/* Most attributes cannot hold a tensor; skip their names. */
+			err = census_owners__shape_of(l, l->it.v[i].value, &type, &shape);
+			if (err || shape == SHAPE_NONE)
+				continue;
+			census_owners__word(l, l->it.v[i].key, before, after, c.word,
+					    sizeof(c.word));
+			err = census_owners__add_found(l, &c, l->it.v[i].value);
+		}
+		return err;
+	}
+	end = end_of_turn(of, l->it.n, long_turn(l->it.n));
+	for (size_t i = of->from;
+	     !err && i < end && !(i % CHUNK == 0 && census_owners__over_limit(l)); i++) {
+		struct child c = { .of = of, .state = state, .word = "[*]" };
+
+		err = census_owners__add_found(l, &c, l->it.v[i].value);
+	}
+	return err ? err : census_owners__add_rest(l, of, end, l->it.n);
+}
+
+static int read_items_now(struct census_owners *l, uint64_t obj, uint64_t type)
+{
+	return type ? pydict__attrs(&l->r->m, obj, type, &l->it)
+		    : pydict__items(&l->r->m, obj, &l->it);
+}
+
+/*
+ * Reads the entries of a dict, or the attributes of an object if type is not 0. Those with few
+ * entries can be very many, so they come from pages that this search has read before. The paths
+ * that it finds count only if another search finds them, too. One with many entries may have been
+ * moved as it grew, so it is read again.
+ */
+static int read_items(struct census_owners *l, uint64_t obj, uint64_t type)
+{
+	int err;
+
+	pymem__begin_unchecked(&l->r->m);
+	err = read_items_now(l, obj, type);
+	pymem__end_unchecked(&l->r->m);
+	if (census_owners__fatal(err) || (!err && l->it.n <= FEW_ITEMS))
+		return err;
+	return read_items_now(l, obj, type);
+}
+
+static int in_dict(struct census_owners *l, const struct node *of)
+{
+	int err = read_items(l, of->obj, 0);
+
+	return err ? err : in_items(l, of, "['", "']", l->it.n <= WORDS_MAX);
+}
+
+static int in_attrs(struct census_owners *l, const struct node *of)
+{
+	int err = read_items(l, of->obj, of->type);
+
+	return err ? err : in_items(l, of, ".", "", true);
+}
+
+/*
+ * {key, args, kw, weakreflist, dummies} until CPython 3.12, {args, kw, weakreflist, localdicts}
+ * later. The last one is a dict of each thread's attributes, by a weak reference that dies with the
+ * thread.
+ */
+static int find_dicts(struct census_owners *l, const struct node *of, uint64_t *ret)
+{
+	int err = -ENOENT;
+
+	for (unsigned n = 3; err && n < 5; n++) {
+		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), ret);
+		if (!err)
+			err = pydict__check_kind(&l->r->m, *ret, PYTYPE_DICT);
+	}
+	return err;
+}
+
+static int in_thread_local(struct census_owners *l, const struct node *of)
+{
+	uint64_t dicts, own[THREADS_MAX];
+	size_t n = 0;
+	int err = find_dicts(l, of, &dicts);
+
+	if (!err)
+		err = pydict__items(&l->r->m, dicts, &l->it);
+	if (err)
+		return err;
+	for (; n < l->it.n && n < THREADS_MAX; n++)
+		own[n] = l->it.v[n].value;
+	for (size_t i = 0; i < n && !census_owners__fatal(err) && !census_owners__over_limit(l);
+	     i++) {
+		err = pydict__items(&l->r->m, own[i], &l->it);
+		if (!err)
+			err = in_items(l, of, ".", "", true);
+	}
+	return err;
+}
+
+static int in_slot(struct census_owners *l, struct child *c, uint64_t slot)
+{
+	uint64_t obj;
+	int err = pymem__u64(&l->r->m, slot, &obj);
+
+	return err || !obj ? err : census_owners__add_found(l, c, obj);
+}
+
+/* Fields of a function: PyFunctionObject of Include/cpython/funcobject.h, 3.8 to 3.15. */
+struct function_fields {
+	uint64_t defaults, kwdefaults, closure;
+};
+
+static int read_function(struct census_owners *l, const struct node *of, struct function_fields *f)
+{
+	bool old = l->r->m.l->minor < 10;
+	uint64_t w[8]; /* the fields after the head */
+	int err = pymem__read(&l->r->m, census_owners__field(l, of, 0), w, sizeof(w));
+
+	f->defaults = old ? w[2] : w[5];
+	f->kwdefaults = old ? w[3] : w[6];
+	f->closure = old ? w[4] : w[7];
+	return err;
+}
+
+/* Examines a function's closure: one cell for each variable, by name. */
+static int in_closure(struct census_owners *l, const struct node *of, uint64_t closure)
+{
+	const struct pylayout *y = l->r->m.l;
+	uint64_t code, n;
+	char name[64];
+	int err;
+
+	if (!closure || pydict__check_kind(&l->r->m, closure, PYTYPE_TUPLE))
+		return 0;
+	err = pymem__u64(&l->r->m, closure + y->ob_size, &n);
+	if (!err)
+		err = pymem__u64(&l->r->m, of->obj + y->func_code, &code);
+	for (uint64_t i = 0; !err && i < n && i < CELLS_MAX; i++) {
+		struct child c = { .of = of };
+
+		if (pylocals__free_name(&l->r->m, code, i, name, sizeof(name)))
+			strcpy(name, "?");
+		snprintf(c.word, sizeof(c.word), "'s cell %s", name);
+		err = in_slot(l, &c, closure + y->tuple_item + 8 * i);
+	}
+	return err;
+}
+
+static int add_word(struct census_owners *l, const struct node *of, const char *word, uint64_t obj)
+{
+	struct child c = { .of = of };
+
+	if (!obj)
+		return 0;
+	strcpy(c.word, word);
+	return census_owners__add_found(l, &c, obj);
+}
+
+static int in_function(struct census_owners *l, const struct node *of)
+{
+	struct function_fields f;
+	int err;
+
+	pymem__begin_unchecked(&l->r->m); /* functions are many, and rarely change */
+	err = read_function(l, of, &f);
+	pymem__end_unchecked(&l->r->m);
+	if (!err)
+		err = in_closure(l, of, f.closure);
+	if (!err)
+		err = add_word(l, of, "'s defaults", f.defaults);
+	return err ? err : add_word(l, of, "'s defaults", f.kwdefaults);
+}
+
+/* {fill, used, mask, table}; an entry is {key, hash}: Include/cpython/setobject.h, 3.8 to 3.15. The
+ * key of a deleted entry is no object. */
+static int in_set(struct census_owners *l, struct child *c)
+{
+	uint64_t head[4], v[2 * CHUNK], n, end;
+	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), head, sizeof(head));
+
+	strcpy(c->word, "[*]");
+	n = head[2] + 1;
+	if (err || !head[1])
+		return err;
+	if (head[2] >= ARRAY_MAX) {
+		leave_out(l, head[3], 2 * head[2]);
+		return 0;
+	}
+	end = end_of_turn(c->of, n, TURN);
+	for (uint64_t i = c->of->from; !err && i < end && !census_owners__over_limit(l);
+	     i += CHUNK) {
+		uint64_t k = end - i < CHUNK ? end - i : CHUNK;
+
+		err = pymem__read(&l->r->m, head[3] + i * 16, v, k * 16);
+		for (uint64_t j = 0; !err && j < k; j++)
+			err = v[2 * j] ? census_owners__add_found(l, c, v[2 * j]) : 0;
+	}
+	return err ? err : census_owners__add_rest(l, c->of, end, n);
+}
+
+/* lru_cache_object of CPython's functools: {root: five words, wrapper, typed, cache, ...}
+ * until CPython 3.15. A cache with a limit has links as values. */
+static int in_cache(struct census_owners *l, const struct node *of)
+{
+	uint64_t dict;
+	int err = -ENOENT;
+
+	for (unsigned n = 6; err && n < 10; n++) {
+		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), &dict);
+		if (!err)
+			err = pydict__check_kind(&l->r->m, dict, PYTYPE_DICT);
+	}
+	if (!err)
+		err = read_items(l, dict, 0);
+	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && census_owners__over_limit(l));
+	     i++) {
+		struct child c = { .of = of, .word = "'s cache[*]" };
+
+		err = census_owners__add_found(l, &c, l->it.v[i].value);
+		if (!err) /* a tuple of the arguments */
+			err = census_owners__add_found(l, &c, l->it.v[i].key);
+	}
+	return err;
+}
+
+static int in_partial(struct census_owners *l, const struct node *of)
+{
+	uint64_t w[3]; /* fn, args, kw: partialobject of CPython's functools */
+	int err = pymem__read(&l->r->m, census_owners__field(l, of, 0), w, sizeof(w));
+
+	if (!err)
+		err = add_word(l, of, ".func", w[0]);
+	if (!err)
+		err = add_word(l, of, ".args", w[1]);
+	return err ? err : add_word(l, of, ".keywords", w[2]);
+}
+
+/* Built-in classes keep their attributes elsewhere, and hold nothing of the program. */
+static int in_class(struct census_owners *l, const struct node *of)
+{
+	uint64_t flags, dict;
+	int err = pymem__old_u64(&l->r->m, of->obj + l->r->m.l->tp_flags, &flags);
+
+	if (err || !(flags & TYPE_HEAP))
+		return err;
+	err = pymem__old_u64(&l->r->m, of->obj + l->r->m.l->tp_dict, &dict);
+	if (!err)
+		err = read_items(l, dict, 0);
+	return err ? err : in_items(l, of, ".", "", true);
+}
+
+/* Items of a SimpleQueue from CPython 3.13 on: {has_threads_waiting, put_idx, get_idx, items,
+ * items_cap, num_items}, a ring. Before, they are in a list. */
+static int in_queue(struct census_owners *l, struct child *c)
+{
+	uint64_t w[6];
+	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), w, sizeof(w));
+
+	if (err)
+		return err;
+	strcpy(c->word, "[*]");
+	return w[5] ? array_of(l, c, w[3], w[4]) : 0;
+}
+
+/* {it, numread, nextlink, values}: the values that were not read are not initialized. */
+static int in_tee(struct census_owners *l, struct child *c)
+{
+	uint64_t n;
+	int err = pymem__u64(&l->r->m, census_owners__field(l, c->of, 1), &n);
+
+	if (!err)
+		err = in_slot(l, c, census_owners__field(l, c->of, 0));
+	if (!err)
+		err = in_slot(l, c, census_owners__field(l, c->of, 2));
+	strcpy(c->word, "[*]");
+	c->path = 0;
+	n = (uint32_t)n;
+	return err ? err
+		   : array_of(l, c, census_owners__field(l, c->of, 3), n < TEE_MAX ? n : TEE_MAX);
+}
+
+/* Data of an array of numpy without gaps: {data, nd, dimensions, strides, base, descr, flags}. */
+static int in_objects(struct census_owners *l, struct child *c)
+{
+	uint64_t w[7], dims[DIMS_MAX], n = 1, nd;
+	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), w, sizeof(w));
+
+	nd = (uint32_t)w[1];
+	if (!err && (nd > DIMS_MAX || !(w[6] & ARRAY_CONTIGUOUS)))
+		err = -EBADMSG;
+	if (!err && nd)
+		err = pymem__read(&l->r->m, w[2], dims, nd * sizeof(*dims));
+	for (uint64_t i = 0; !err && i < nd; i++)
+		err = __builtin_mul_overflow(n, dims[i], &n) ? -EBADMSG : 0;
+	strcpy(c->word, "[*]");
+	return err ? err : array_of(l, c, w[0], n);
+}
+
+static int in_slots(struct census_owners *l, const struct node *of, const struct owner_type *t)
+{
+	char name[64];
+	int err = 0;
+
+	for (unsigned i = 0; !err && i < t->nslots; i++) {
+		const struct owner_slot *s = &l->slots[t->slots + i];
+		struct child c = { .of = of };
+
+		if (pytype__text(&l->r->m, s->name, name, sizeof(name)) < 0)
+			strcpy(name, "?");
+		snprintf(c.word, sizeof(c.word), ".%s", name);
+		err = in_slot(l, &c, of->obj + s->offset);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	return err;
+}
+
+static int in_shape(struct census_owners *l, const struct node *n)
+{
+	struct child c = { .of = n };
+
+	switch (n->shape) {
+	case SHAPE_LIST:
+	case SHAPE_TUPLE:
+		return in_array(l, &c);
+	case SHAPE_DEQUE:
+		return in_deque(l, &c);
+	case SHAPE_DICT:
+		return in_dict(l, n);
+	case SHAPE_FUNCTION:
+		return in_function(l, n);
+	case SHAPE_CELL:
+		return in_slot(l, &c, n->obj + l->r->m.l->cell_ref);
+	case SHAPE_THREAD_LOCAL:
+		return in_thread_local(l, n);
+	case SHAPE_CONTEXT_VAR: /* name, default value; values are in contexts */
+		strcpy(c.word, "'s default");
+		return in_slot(l, &c, census_owners__field(l, n, 1));
+	case SHAPE_SET:
+		return in_set(l, &c);
+	case SHAPE_CACHE:
+		return in_cache(l, n);
+	case SHAPE_LINK: /* prev, next, hash, key, result: lru_list_elem */
+		return in_slot(l, &c, census_owners__field(l, n, 4));
+	case SHAPE_PARTIAL:
+		return in_partial(l, n);
+	case SHAPE_CLASS:
+		return in_class(l, n);
+	case SHAPE_METHOD: /* im_func, im_self */
+		strcpy(c.word, ".__self__");
+		return in_slot(l, &c, census_owners__field(l, n, 1));
+	case SHAPE_GENERATOR:
+		return census_owners__in_generator(l, n);
+	case SHAPE_FRAME:
+		return census_owners__in_frame(l, n);
+	case SHAPE_TRACEBACK:
+		return census_owners__in_traceback(l, n);
+	case SHAPE_QUEUE:
+		return l->r->m.l->minor < 13 ? 0 : in_queue(l, &c);
+	case SHAPE_TEE:
+		return in_tee(l, &c);
+	case SHAPE_OBJECTS:
+		return in_objects(l, &c);
+	}
+	return 0;
+}
+
+int census_owners__examine(struct census_owners *l, const struct node *n)
+{
+	const struct owner_type *t = census_owners__type(l, n->type);
+	struct owner_type type = *t; /* a copy: the table moves as it grows */
+	int err = in_shape(l, n);
+
+	if (n->from) /* not its first turn */
+		return err;
+	err = census_owners__fatal(err) ? err : 0;
+	if (!err && type.attrs)
+		err = in_attrs(l, n);
+	err = census_owners__fatal(err) ? err : 0;
+	if (!err && type.nslots)
+		err = in_slots(l, n, &type);
+	if (!err && n->shape != SHAPE_GENERATOR && (type.words || type.items))
+		err = census_owners__in_words(l, n, &type);
+	return err;
+}
+
+int census_owners__add_globals(struct census_owners *l, const char *path, const char *before,
+			       const char *only)
+{
+	struct node of = { .root = l->globals };
+	int err = census_owners__add_text(l, path, &of.path);
+
+	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && census_owners__over_limit(l));
+	     i++) {
+		struct child c = { .of = &of };
+		enum shape shape;
+		uint64_t type;
+
+		err = census_owners__shape_of(l, l->it.v[i].value, &type, &shape);
+		if (err || shape == SHAPE_NONE)
+			continue;
+		census_owners__word(l, l->it.v[i].key, before, "", c.word, sizeof(c.word));
+		/* __builtins__, __annotations__ */
+		if (strncmp(c.word + strlen(before), "__", 2) &&
+		    !strncmp(c.word + strlen(before), only, strlen(only)))
+			err = census_owners__add_found(l, &c, l->it.v[i].value);
+	}
+	return err;
+}
+
+int census_owners__read_dict(struct census_owners *l, uint64_t dict)
+{
+	int err;
+
+	pymem__begin_unchecked(&l->r->m);
+	err = read_items_now(l, dict, 0);
+	pymem__end_unchecked(&l->r->m);
+	return census_owners__fatal(err) || !err ? err : read_items_now(l, dict, 0);
+}

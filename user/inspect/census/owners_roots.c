@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Starts the search for holders at globals of the program's own modules, at variables of running
+ * functions, and at what threads keep: contexts, and exceptions that are handled. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/census/owners.h"
+#include "base/map64.h"
+#include "inspect/python/pylocals.h"
+#include "inspect/pyobj.h"
+#include "inspect/python/pystr.h"
+#include "inspect/pytype.h"
+#include "inspect/python.h"
+
+#define MODULES_MAX 32768u
+#define THREADS_MAX 4096u
+#define PARAMETERS_MAX 10000u
+/* Words of a thread's state with its context and its exceptions. */
+#define STATE_WORDS 48u
+
+/* Whether a module is not the program's own: its file is in a folder of packages or of the standard
+ * library, or it has none. l->it: its dictionary. */
+static bool is_package_now(struct census_owners *l, uint64_t *known)
+{
+	static const char *const folders[] = { "/site-packages/", "/dist-packages/",
+					       "/lib/python3.", "/lib64/python3." };
+	char file[1024];
+	uint64_t value;
+
+	if (pystr__find(&l->r->m, &l->it, "__file__", known, &value) ||
+	    pystr__read(&l->r->m, value, file, sizeof(file), NULL) < 0)
+		return true;
+	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+		if (strstr(file, folders[i]))
+			return true;
+	return false;
+}
+
+static bool is_package(struct census_owners *l, uint64_t *known)
+{
+	bool is;
+
+	pymem__begin_unchecked(&l->r->m); /* the file of a module does not change */
+	is = is_package_now(l, known);
+	pymem__end_unchecked(&l->r->m);
+	return is;
+}
+
+/* Names in a module of Python that the program may set: sys has the last exception of an
+ * interactive session. NULL: none. */
+static const char *users_names(struct census_owners *l, uint64_t name)
+{
+	const char *ret = NULL;
+
+	pymem__begin_unchecked(&l->r->m);
+	if (pystr__equal(&l->r->m, name, "sys") == 1)
+		ret = "last_";
+	else if (pystr__equal(&l->r->m, name, "builtins") == 1)
+		ret = "";
+	pymem__end_unchecked(&l->r->m);
+	return ret;
+}
+
+static int add_module(struct census_owners *l, uint64_t name, uint64_t dict, const char *only)
+{
+	char path[64 + 8] = "global ";
+	int err = census_owners__read_dict(l, dict), len;
+
+	if (err)
+		return err;
+	pymem__begin_unchecked(&l->r->m); /* a str does not change */
+	len = pystr__read(&l->r->m, name, path + 7, sizeof(path) - 7, NULL);
+	pymem__end_unchecked(&l->r->m);
+	if (len < 0)
+		return 0;
+	if (!strcmp(path, "global __main__"))
+		return census_owners__add_globals(l, "global", " ", only);
+	return census_owners__add_globals(l, path, ".", only);
+}
+
+/* One module of sys.modules. type: of ordinary modules. */
+static int examine_module(struct census_owners *l, const struct pyitem *m, uint64_t type,
+			  uint64_t *known)
+{
+	const char *only;
+	uint64_t dict, is;
+	int err;
+
+	pymem__begin_unchecked(&l->r->m);
+	err = pydict__type_of(&l->r->m, m->value, &is);
+	if (!err)
+		err = pymem__u64(&l->r->m, m->value + l->r->m.l->md_dict, &dict);
+	pymem__end_unchecked(&l->r->m);
+	if (!err && is != type && pytype__is_a(&l->r->m, is, "module", NULL) != 1)
+		return 0;
+	if (!err)
+		err = census_owners__read_dict(l, dict);
+	if (err)
+		return err;
+	only = is_package(l, known) ? users_names(l, m->key) : "";
+	return only ? add_module(l, m->key, dict, only) : 0;
+}
+
+/* The main module may have no file, such as that of an interactive session. */
+static int add_main(struct census_owners *l, const struct pyitems *modules, uint64_t *type)
+{
+	uint64_t module, dict, key = 0;
+	int err = pystr__find(&l->r->m, modules, "__main__", &key, &module);
+
+	if (!err)
+		err = pydict__type_of(&l->r->m, module, type);
+	if (!err)
+		err = pymem__u64(&l->r->m, module + l->r->m.l->md_dict, &dict);
+	return err ? err : add_module(l, key, dict, "");
+}
+
+static int add_modules(struct census_owners *l)
+{
+	uint64_t at = python__modules(l->r->c->py), type = 0, known = 0;
+	struct pyitems it = { 0 };
+	int err = at ? pydict__items(&l->r->m, at, &it) : -ENOENT;
+
+	if (!err) /* sys.modules is no holder */
+		err = map64__set(l->visited, at, 1);
+	if (!err)
+		err = add_main(l, &it, &type);
+	err = census_owners__fatal(err) ? err : 0;
+	for (size_t i = 0; !err && i < it.n && i < MODULES_MAX; i++) {
+		err = examine_module(l, &it.v[i], type, &known);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	pyitems__fini(&it);
+	return err;
+}
+
+static int add_locals(struct census_owners *l)
+{
+	char text[64 + PYOBJ_MAX_STRING], name[80], *in;
+	struct pylocal *v = NULL;
+	size_t n = 0;
+	int err = pylocals__read(&l->r->m, census_owners__is_container, l, &v, &n);
+
+	for (size_t i = 0; !err && i < n; i++) {
+		int at = snprintf(text, sizeof(text), "local ");
+
+		if (pylocal__text(&l->r->m, &v[i], text + at, sizeof(text) - at) ||
+		    !(in = strstr(text, " in ")))
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)(in - text), text);
+		err = census_owners__add_local(l, name, in, v[i].obj);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	free(v);
+	return err;
+}
+
+/* Adds objects that a thread's state points to: the values of its context variables, and
+ * exceptions. Versions differ in where. */
+static int add_state(struct census_owners *l, uint64_t tstate)
+{
+	struct node of = { .root = l->globals };
+	uint64_t w[STATE_WORDS], type;
+	char name[64];
+	int err = pymem__read(&l->r->m, tstate, w, sizeof(w));
+
+	for (unsigned i = 0; !err && i < STATE_WORDS; i++) {
+		if (w[i] < LOWEST || w[i] % 8)
+			continue;
+		err = census_owners__add_exception(l, &of, w[i], "local handled exception");
+		if (err || pydict__type_of(&l->r->m, w[i], &type) ||
+		    pytype__name(&l->r->m, type, name, sizeof(name)) < 0)
+			continue;
+		if (!strcmp(name, "Context") || !strcmp(name, "_contextvars.Context"))
+			err = census_owners__add_local(l, "local contextvar", "", w[i]);
+	}
+	return err;
+}
+
+static int add_states(struct census_owners *l)
+{
+	struct pythread *t = NULL;
+	size_t n = 0;
+	int err = python__threads(l->r->c->py, &t, &n);
+
+	for (size_t i = 0; !err && i < n && i < THREADS_MAX; i++) {
+		err = add_state(l, t[i].tstate);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	free(t);
+	return census_owners__fatal(err) ? err : 0;
+}
+
+/* Parameters may have attributes, such as main_grad, and hooks. */
+static int add_parameters(struct census_owners *l)
+{
+	struct reading *r = l->r;
+	int err = 0;
+
+	for (size_t i = 0; !err && i < r->nnamed && i < PARAMETERS_MAX; i++) {
+		struct node of = { .root = l->globals };
+		struct child c = { .of = &of };
+
+		if (r->named[i].label.kind != CENSUS_PARAMETER)
+			continue;
+		err = census_owners__add_text(l, r->text + r->named[i].label.name, &of.path);
+		if (!err)
+			err = census_owners__add_found(l, &c, r->named[i].obj);
+	}
+	return err;
+}
+
+int census_owners__add_roots(struct census_owners *l)
+{
+	int err = census_owners__open_root(l, "", &l->globals);
+
+	if (!err)
+		err = add_modules(l);
+	if (!err)
+		err = add_locals(l);
+	if (!err)
+		err = add_states(l);
+	return err ? err : add_parameters(l);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Which objects the search for holders looks into, by their types. An object begins with the fields
+ * of a class in C, its base. Attributes and slots of classes in Python follow. The base decides the
+ * shape. One that has no shape of its own is searched word by word if the garbage collector tracks
+ * it.
+ */
+#include <string.h>
+
+#include "base/array.h"
+#include "base/map64.h"
+#include "inspect/census/owners.h"
+#include "inspect/process/memcache.h"
+#include "inspect/pytype.h"
+
+#define TYPE_MANAGED_DICT (1ul << 4) /* from CPython 3.11 on */
+#define TYPE_TRACKED (1ul << 14)
+/* int, bytes, str */
+#define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR)
+#define HEAD 16 /* bytes */
+#define SLOTS_MAX 64u
+#define MEMBERS_MAX 256
+#define MEMBER_OBJECT 16 /* Py_T_OBJECT_EX, which a slot has */
+#define TYPES_MAX (1u << 20)
+
+/* As Include/cpython/descrobject.h and Include/structmember.h have it. */
+struct member {
+	uint64_t name;
+	int32_t type, pad;
+	uint64_t offset, flags, doc;
+};
+
+static const struct {
+	const char *name;
+	enum shape shape;
+} by_name[] = {
+	{ "function", SHAPE_FUNCTION },
+	{ "cell", SHAPE_CELL },
+	{ "method", SHAPE_METHOD },
+	{ "collections.deque", SHAPE_DEQUE },
+	{ "ContextVar", SHAPE_CONTEXT_VAR },
+	{ "_contextvars.ContextVar", SHAPE_CONTEXT_VAR },
+	{ "set", SHAPE_SET },
+	{ "frozenset", SHAPE_SET },
+	{ "functools._lru_cache_wrapper", SHAPE_CACHE },
+	{ "functools._lru_list_elem", SHAPE_LINK },
+	{ "functools.partial", SHAPE_PARTIAL },
+	{ "_thread._local", SHAPE_THREAD_LOCAL },
+	{ "generator", SHAPE_GENERATOR },
+	{ "coroutine", SHAPE_GENERATOR },
+	{ "async_generator", SHAPE_GENERATOR },
+	{ "frame", SHAPE_FRAME },
+	{ "traceback", SHAPE_TRACEBACK },
+	{ "_queue.SimpleQueue", SHAPE_QUEUE },
+	{ "itertools._tee_dataobject", SHAPE_TEE },
+	{ "numpy.ndarray", SHAPE_ARRAY },
+	{ "mmap.mmap", SHAPE_MMAP },
+	{ "bytearray", SHAPE_BYTEARRAY },
+	/* They do not own what they point to. */
+	{ "weakref", SHAPE_NONE },
+	{ "weakproxy", SHAPE_NONE },
+	{ "weakcallableproxy", SHAPE_NONE },
+	{ "weakref.ReferenceType", SHAPE_NONE },
+	{ "weakref.ProxyType", SHAPE_NONE },
+	{ "weakref.CallableProxyType", SHAPE_NONE },
+	/* They hold nothing of the program. Modules are roots. */
+	{ "module", SHAPE_NONE },
+	{ "code", SHAPE_NONE },
+	{ "getset_descriptor", SHAPE_NONE },
+	{ "member_descriptor", SHAPE_NONE },
+	{ "method_descriptor", SHAPE_NONE },
+	{ "wrapper_descriptor", SHAPE_NONE },
+	{ "classmethod_descriptor", SHAPE_NONE },
+	{ "method-wrapper", SHAPE_NONE },
+};
+
+/* Classes in Python whose objects hold nothing of the program; each module has some. */
+static const char *const empty[] = { "ModuleSpec", "SourceFileLoader", "ExtensionFileLoader" };
+
+static bool is_empty(struct reading *r, uint64_t type)
+{
+	char name[64];
+
+	if (pytype__name(&r->m, type, name, sizeof(name)) < 0)
+		return true;
+	for (size_t i = 0; i < sizeof(empty) / sizeof(*empty); i++)
+		if (!strcmp(name, empty[i]))
+			return true;
+	return false;
+}
+
+static bool shape_by_name(struct reading *r, uint64_t base, enum shape *ret)
+{
+	char name[64];
+
+	if (pytype__name(&r->m, base, name, sizeof(name)) < 0)
+		return false;
+	for (size_t i = 0; i < sizeof(by_name) / sizeof(*by_name); i++)
+		if (!strcmp(name, by_name[i].name)) {
+			*ret = by_name[i].shape;
+			if (*ret == SHAPE_BYTEARRAY || *ret == SHAPE_MMAP)
+				*ret = r->o->memory ? *ret : SHAPE_NONE;
+			return true;
+		}
+	return false;
+}
+
+/* Adds the slots that a class in Python declares. */
+static int add_slots(struct census_owners *l, uint64_t type, struct owner_type *t)
+{
+	const struct pylayout *y = l->r->m.l;
+	struct member m;
+	uint64_t at;
+
+	if (pymem__old_u64(&l->r->m, type + y->tp_members, &at) || !at)
+		return 0;
+	for (int i = 0; i < MEMBERS_MAX && t->nslots < SLOTS_MAX; i++, at += sizeof(m)) {
+		int err = pymem__read_old(&l->r->m, at, &m, sizeof(m));
+
+		if (err || !m.name)
+			return 0;
+		if (m.type != MEMBER_OBJECT || m.offset < HEAD || m.offset > 1u << 20)
+			continue;
+		err = array__grow(&l->slots, &l->capslots, l->nslots + 1, sizeof(*l->slots));
+		if (err)
+			return err;
+		l->slots[l->nslots++] = (struct owner_slot){ m.name, (uint32_t)m.offset };
+		t->nslots++;
+	}
+	return 0;
+}
+
+/* The first class in C among a type and its bases. 0: none. */
+static int find_base(struct census_owners *l, uint64_t type, struct owner_type *t, uint64_t *base)
+{
+	uint64_t mro[PYTYPE_MRO_MAX], dealloc;
+	int n = pytype__mro(&l->r->m, type, mro, PYTYPE_MRO_MAX), err = 0;
+
+	*base = n > 0 ? 0 : type; /* CPython 3.9 and before do not prepare all of its own types */
+	t->slots = l->nslots;
+	for (int i = 0; !err && i < n; i++) {
+		if (pymem__old_u64(&l->r->m, mro[i] + l->r->m.l->tp_dealloc, &dealloc))
+			return 0;
+		if (dealloc != l->python_dealloc) {
+			*base = mro[i];
+			return 0;
+		}
+		err = add_slots(l, mro[i], t);
+	}
+	return err;
+}
+
+/* Words of the base that are searched. Its dictionary is not among them: it is known. */
+static void find_words(struct census_owners *l, uint64_t base, struct owner_type *t)
+{
+	const struct pylayout *y = l->r->m.l;
+	uint64_t flags, size, item;
+
+	if (pymem__old_u64(&l->r->m, base + y->tp_flags, &flags) || !(flags & TYPE_TRACKED) ||
+	    pymem__old_u64(&l->r->m, base + y->tp_basicsize, &size) ||
+	    pymem__old_u64(&l->r->m, base + y->tp_basicsize + 8, &item) || size <= HEAD)
+		return;
+	size = (size - HEAD) / 8;
+	t->words = size < OWNER_WORDS_MAX ? size : OWNER_WORDS_MAX;
+	t->items = item == 8;
+}
+
+static int examine_type(struct census_owners *l, uint64_t type, uint64_t flags,
+			struct owner_type *t)
+{
+	enum shape shape = SHAPE_NONE;
+	uint64_t dictoffset, base;
+	int err;
+
+	if (is_empty(l->r, type))
+		return 0;
+	err = find_base(l, type, t, &base);
+	if (err || !base)
+		return err;
+	if (pymem__old_u64(&l->r->m, type + l->r->m.l->tp_dictoffset, &dictoffset))
+		return 0;
+	t->attrs = dictoffset || (l->r->m.l->minor >= 11 && flags & TYPE_MANAGED_DICT);
+	t->dict = (int64_t)dictoffset > 0 && dictoffset < 1u << 20 ? (uint32_t)dictoffset : 0;
+	if (flags & PYTYPE_LIST)
+		shape = SHAPE_LIST;
+	else if (flags & PYTYPE_TUPLE)
+		shape = SHAPE_TUPLE;
+	else if (flags & PYTYPE_DICT)
+		shape = SHAPE_DICT;
+	else if (!shape_by_name(l->r, base, &shape))
+		shape = SHAPE_INSTANCE;
+	if (shape == SHAPE_INSTANCE || shape == SHAPE_GENERATOR ||
+	    (shape == SHAPE_QUEUE && l->r->m.l->minor < 13))
+		find_words(l, base, t);
+	if (shape == SHAPE_INSTANCE && !t->words && !t->items && !t->attrs && !t->nslots)
+		shape = SHAPE_NONE;
+	t->shape = shape;
+	return 0;
+}
+
+static int shape_of_type(struct census_owners *l, uint64_t type, struct owner_type *t)
+{
+	enum type_kind kind;
+	uint64_t flags;
+	int err = reading__type_kind(l->r, type, &kind);
+
+	if (err)
+		return err;
+	if (pymem__old_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags))
+		flags = TYPE_ATOMS;
+	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) {
+		err = examine_type(l, type, flags, t);
+		t->shape = SHAPE_TENSOR;
+		return err;
+	}
+	if (l->r->o->memory && flags & (PYTYPE_BYTES | PYTYPE_STR))
+		t->shape = flags & PYTYPE_BYTES ? SHAPE_BYTES : SHAPE_STR;
+	else if (flags & PYTYPE_TYPE)
+		t->shape = SHAPE_CLASS;
+	else if (!(flags & TYPE_ATOMS))
+		return examine_type(l, type, flags, t);
+	return 0;
+}
+
+static int add_type(struct census_owners *l, uint64_t type, uint64_t *ret)
+{
+	struct owner_type t = { 0 };
+	int err = array__grow(&l->kinds, &l->capkinds, l->nkinds + 1, sizeof(*l->kinds));
+
+	if (!err)
+		err = shape_of_type(l, type, &t);
+	if (err)
+		return err;
+	*ret = t.shape;
+	if (t.shape != SHAPE_NONE && l->nkinds < TYPES_MAX) {
+		l->kinds[l->nkinds] = t;
+		*ret |= (uint64_t)l->nkinds++ << 8;
+	}
+	return map64__set(l->types, type, *ret);
+}
+
+/* An array of numpy: data, nd, dimensions, strides, base, descr, flags. The third field of descr
+ * begins with its kind; that of objects is 'O'. */
+static bool holds_objects(struct census_owners *l, uint64_t obj)
+{
+	uint64_t descr, kind;
+
+	return !memcache__read(l->r->c->cache, obj + HEAD + 40, &descr, sizeof(descr)) &&
+	       !memcache__read(l->r->c->cache, descr + HEAD + 8, &kind, sizeof(kind)) &&
+	       (kind & 0xff) == 'O';
+}
+
+int census_owners__shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum shape *ret)
+{
+	uint64_t known;
+	int err;
+
+	*ret = SHAPE_NONE;
+	if (!obj || obj % 8)
+		return 0;
+	if (memcache__read(l->r->c->cache, obj + l->r->m.l->ob_type, type, sizeof(*type)) ||
+	    !*type || *type % 8)
+		return 0;
+	if (!map64__get(l->types, *type, &known)) {
+		err = add_type(l, *type, &known);
+		if (err)
+			return err;
+	}
+	*ret = known & 0xff;
+	if (*ret == SHAPE_ARRAY && holds_objects(l, obj))
+		*ret = SHAPE_OBJECTS;
+	else if (*ret == SHAPE_ARRAY && !l->r->o->memory)
+		*ret = SHAPE_NONE;
+	return 0;
+}
+
+const struct owner_type *census_owners__type(const struct census_owners *l, uint64_t type)
+{
+	static const struct owner_type none;
+	uint64_t known;
+
+	return map64__get(l->types, type, &known) && known >> 8 < l->nkinds ? &l->kinds[known >> 8]
+									    : &none;
+}
+
+bool census_owners__is_container(void *ctx, uint64_t obj)
+{
+	struct census_owners *l = ctx;
+	enum shape shape;
+	uint64_t type;
+
+	return !census_owners__shape_of(l, obj, &type, &shape) && shape != SHAPE_NONE &&
+	       shape < SHAPE_TENSOR;
+}

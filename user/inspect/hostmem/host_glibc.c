@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * glibc's malloc, from outside. No symbol leads to main_arena, so it is found in libc's data by its
+ * bins: 127 list heads, which point to themselves while they are empty. Layouts: malloc/malloc.c
+ * (struct malloc_state, struct malloc_chunk) and malloc/arena.c (heap_info), glibc 2.17 and later.
+ * Everything is verified; an arena that does not add up makes malloc's figures unknown.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
+
+#define DATA_MAX (4u << 20)
+#define BINS 127u /* NBINS - 1 */
+#define BINS_BYTES (BINS * 16u)
+#define TOP (-16)		/* from bins: top, last_remainder */
+#define NEXT (BINS_BYTES + 16u) /* after the bins and binmap[4]: next, next_free, attached */
+#define SYSTEM_MEM (NEXT + 24u) /* system_mem, max_system_mem */
+#define TAIL (SYSTEM_MEM + 16u)
+#define MP_BYTES 40u
+#define DELTA 112u /* offset of bins since 2.27 */
+#define DELTA_MAX 256u
+#define HEAP_MAX (64u << 20) /* HEAP_MAX_SIZE: alignment of non-main heaps */
+#define MAX_ARENAS 4096u
+#define MAX_HEAPS (1u << 16)
+#define MAX_FREE (200u << 10) /* free chunks to read, about 0.2 s */
+#define READINGS 3	      /* attempts */
+#define EMPTY_LEAST 16u	      /* empty bins that identify main_arena */
+#define SIZE_MASK (~UINT64_C(7))
+#define PREV_INUSE 1u
+#define IS_MMAPPED 2u
+
+struct arena {
+	uint64_t bins; /* address */
+	uint64_t top, system_mem;
+	uint8_t w[16 + TAIL]; /* from top on */
+};
+
+/* A walk of free chunks. */
+struct frees {
+	struct host_reading *r;
+	uint64_t bytes, n;
+	bool bad; /* a list changed or is too long */
+};
+
+static uint64_t arena_word(const struct arena *a, int64_t from_bins)
+{
+	return host_word(a->w + 16 + from_bins);
+}
+
+/* Whether a chunk may lie at this address. */
+static bool chunk_like(const struct host_reading *r, uint64_t addr)
+{
+	return addr % 16 == 0 && host_places__has(&r->maps, addr, 32);
+}
+
+/* Whether w holds the bins of an arena whose bins are at `bins`. least: empty bins wanted. */
+static bool are_bins(const struct host_reading *r, const uint8_t *w, uint64_t bins, unsigned least)
+{
+	unsigned empty = 0;
+
+	for (unsigned i = 0; i < BINS; i++) {
+		uint64_t fd = host_word(w + 16 * i), bk = host_word(w + 16 * i + 8),
+			 self = bins + 16 * i - 16;
+
+		if (fd == self && bk == self)
+			empty++;
+		else if (!chunk_like(r, fd) || !chunk_like(r, bk))
+			return false;
+	}
+	return empty >= least;
+}
+
+/* Verifies top, bins and sizes of an arena in a->w. */
+static bool verify(const struct host_reading *r, struct arena *a, unsigned least)
+{
+	uint64_t most = arena_word(a, SYSTEM_MEM + 8);
+
+	a->top = arena_word(a, TOP);
+	a->system_mem = arena_word(a, SYSTEM_MEM);
+	return chunk_like(r, a->top) && a->system_mem && a->system_mem <= most &&
+	       a->system_mem % HOST_PAGE == 0 && are_bins(r, a->w + 16, a->bins, least);
+}
+
+static int read_arena(const struct host_reading *r, uint64_t bins, unsigned least,
+		      struct arena *ret)
+{
+	int err;
+
+	ret->bins = bins;
+	err = proc__read(r->proc, bins - 16, ret->w, sizeof(ret->w));
+	if (err)
+		return err;
+	return verify(r, ret, least) ? 0 : -ENOENT;
+}
+
+/* ---- finding main_arena and mp_ ---- */
+
+static bool is_libc(const struct map *m)
+{
+	const char *base = strrchr(m->path, '/');
+
+	return m->w && !m->shared && base && !strncmp(base, "/libc", 5) &&
+	       (base[5] == '.' || base[5] == '-');
+}
+
+static uint64_t find_bins(const struct host_reading *r, const struct host_data *d,
+			  struct arena *ret)
+{
+	for (size_t at = 16; at + TAIL <= d->len; at += 8) {
+		uint64_t self = d->addr + at - 16;
+
+		/* malloc does not use the last bin */
+		if (host_word(d->v + at + BINS_BYTES - 16) != self + BINS_BYTES - 16)
+			continue;
+		ret->bins = d->addr + at;
+		memcpy(ret->w, d->v + at - 16, sizeof(ret->w));
+		if (verify(r, ret, EMPTY_LEAST))
+			return ret->bins;
+	}
+	return 0;
+}
+
+/*
+ * mp_: n_mmaps, n_mmaps_max = 65536, max_n_mmaps, no_dyn_threshold (4 bytes each), then, aligned,
+ * mmapped_mem and max_mmapped_mem. addr: of w. One that was never used looks like zeros, and is not
+ * recognized.
+ */
+static bool is_mp(const uint8_t *w, uint64_t addr, uint64_t *mapped)
+{
+	const uint8_t *mem = w + 16 + (addr & 4);
+	uint32_t v[4];
+
+	memcpy(v, w, sizeof(v));
+	*mapped = host_word(mem);
+	return v[1] == 65536 && v[2] && v[0] <= v[2] && v[2] <= v[1] && v[3] <= 1 &&
+	       *mapped <= host_word(mem + 8) && *mapped % HOST_PAGE == 0 && !v[0] == !*mapped;
+}
+
+static uint64_t find_mp(const struct host_data *d)
+{
+	uint64_t found = 0, mapped;
+
+	for (size_t at = 0; at + MP_BYTES <= d->len; at += 4) {
+		if (!is_mp(d->v + at, d->addr + at, &mapped))
+			continue;
+		if (found)
+			return 0; /* ambiguous */
+		found = d->addr + at;
+	}
+	return found;
+}
+
+static int find_main(struct host_reading *r, struct arena *ret)
+{
+	struct host_places *pl = r->places;
+	int err = -ENOENT;
+
+	if (pl->bins) {
+		err = read_arena(r, pl->bins, 0, ret);
+		if (!err || !host_places__is_local(err))
+			return err;
+		*pl = (struct host_places){ .arenas = pl->arenas };
+		err = -ENOENT;
+	}
+	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {
+		struct host_data d;
+
+		if (!is_libc(&r->maps.maps.v[i]))
+			continue;
+		err = host_places__read_data(r, i, DATA_MAX, &d);
+		if (err) {
+			err = host_places__is_local(err) ? -ENOENT : err;
+			continue;
+		}
+		pl->bins = find_bins(r, &d, ret);
+		pl->mp = find_mp(&d);
+		free(d.v);
+		err = pl->bins ? 0 : -ENOENT;
+	}
+	return err;
+}
+
+/* ---- free chunks ---- */
+
+static int add_free(struct frees *f, uint64_t chunk, uint64_t size)
+{
+	f->bytes += size;
+	return host_spans__add(&f->r->second, chunk, size, HOST_MALLOC);
+}
+
+/* Reads a chunk: its size and first list pointers. */
+static int read_chunk(struct frees *f, uint64_t addr, uint64_t *size, uint64_t *fd, uint64_t *bk)
+{
+	uint64_t w[4];
+	int err;
+
+	if (++f->n > MAX_FREE || !chunk_like(f->r, addr)) {
+		f->bad = true;
+		return 0;
+	}
+	err = proc__read(f->r->proc, addr, w, sizeof(w));
+	*size = w[1] & SIZE_MASK;
+	*fd = w[2];
+	*bk = w[3];
+	if (err || *size < 32 || *size % 16 || !host_places__has(&f->r->maps, addr, *size))
+		f->bad = true;
+	return host_places__is_local(err) ? 0 : err;
+}
+
+static int walk_bin(struct frees *f, uint64_t head, uint64_t chunk)
+{
+	uint64_t size, fd, bk, prev = head;
+	int err = 0;
+
+	while (chunk != head && !err && !f->bad) {
+		err = read_chunk(f, chunk, &size, &fd, &bk);
+		if (err || f->bad)
+			break;
+		if (bk != prev)
+			f->bad = true;
+		else
+			err = add_free(f, chunk, size);
+		prev = chunk;
+		chunk = fd;
+	}
+	return err;
+}
+
+/* Fastbins lie before top. Their links are mangled since 2.32: link ^ address of the link >> 12. */
+static int walk_fastbin(struct frees *f, uint64_t chunk)
+{
+	uint64_t size, fd, bk, clear;
+	int err = 0;
+
+	while (chunk && !err && !f->bad) {
+		err = read_chunk(f, chunk, &size, &fd, &bk);
+		if (err || f->bad)
+			break;
+		if (size > 256) {
+			f->bad = true;
+			break;
+		}
+		err = add_free(f, chunk, size);
+		clear = fd ^ (chunk + 16) >> 12;
+		chunk = !fd || chunk_like(f->r, fd) ? fd : clear;
+	}
+	return err;
+}
+
+static int walk_fastbins(struct frees *f, const struct arena *a)
+{
+	uint64_t heads[10], n = (f->r->places->delta - 32) / 8;
+	int err;
+
+	if (f->r->places->delta != DELTA && f->r->places->delta != DELTA - 8)
+		return 0; /* a layout without fastbins */
+	n = sizeof(heads) / 8;
+	err = proc__read(f->r->proc, a->bins - 16 - sizeof(heads), heads, sizeof(heads));
+	if (err)
+		f->bad = true;
+	for (size_t i = 0; i < n && !err && !f->bad; i++)
+		err = walk_fastbin(f, heads[i]);
+	return host_places__is_local(err) ? 0 : err;
+}
+
+/* Adds the free chunks of an arena. */
+static int walk_free(struct frees *f, const struct arena *a)
+{
+	uint64_t size = 0, from = f->r->second.n;
+	struct frees was = *f;
+	int err = 0;
+
+	for (unsigned i = 0; i < BINS && !err && !f->bad; i++)
+		err = walk_bin(f, a->bins + 16 * i - 16, arena_word(a, 16 * i));
+	if (!err && !f->bad)
+		err = walk_fastbins(f, a);
+	if (f->bad) { /* count no half of a list */
+		f->r->second.n = from;
+		*f = was;
+		f->bad = true;
+	}
+	if (err)
+		return err;
+	err = proc__read_u64(f->r->proc, a->top + 8, &size);
+	size &= SIZE_MASK;
+	if (err || !host_places__has(&f->r->maps, a->top, size)) {
+		f->bad = true;
+		return host_places__is_local(err) ? 0 : err;
+	}
+	f->r->l->malloc.top += size;
+	return add_free(f, a->top, size);
+}
+
+/* ---- arenas ---- */
+
+/* Adds the heaps of a non-main arena, newest first. -ENOENT: they do not add up. */
+static int add_heaps(struct host_reading *r, const struct arena *a, uint64_t start, size_t *heaps)
+{
+	uint64_t heap = a->top & ~(uint64_t)(HEAP_MAX - 1), w[4], sum = 0;
+	int err = 0;
+
+	while (heap && !err) {
+		if (++*heaps > MAX_HEAPS)
+			return -ENOENT;
+		err = proc__read(r->proc, heap, w, sizeof(w)); /* ar_ptr, prev, size */
+		if (err)
+			return err;
+		if (w[0] != start || w[2] > HEAP_MAX || w[2] % HOST_PAGE || w[1] % HEAP_MAX ||
+		    !host_places__has(&r->maps, heap, w[2]))
+			return -ENOENT;
+		sum += w[2];
+		err = host_spans__add(&r->claims, heap, w[2], HOST_MALLOC);
+		heap = w[1];
+	}
+	return err ? err : sum == a->system_mem ? 0 : -ENOENT;
+}
+
+/* Adds the arenas in the circular list that begins at main_arena. -ENOENT: it does not close. */
+static int add_arenas(struct host_reading *r, const struct arena *main_arena, uint64_t delta,
+		      struct frees *f)
+{
+	uint64_t start = main_arena->bins - delta, at = arena_word(main_arena, NEXT);
+	struct host_malloc *m = &r->l->malloc;
+	size_t heaps = 0;
+	int err;
+
+	m->arenas = 1;
+	m->arena = main_arena->system_mem;
+	for (; at != start; m->arenas++) {
+		struct arena a;
+
+		if (m->arenas > MAX_ARENAS || !host_places__has(&r->maps, at, delta + TAIL))
+			return -ENOENT;
+		err = read_arena(r, at + delta, 0, &a);
+		if (!err)
+			err = add_heaps(r, &a, at, &heaps);
+		if (!err && f)
+			err = walk_free(f, &a);
+		if (err)
+			return err;
+		m->arena += a.system_mem;
+		at = arena_word(&a, NEXT);
+	}
+	r->places->delta = delta;
+	return 0;
+}
+
+static int try_delta(struct host_reading *r, const struct arena *main_arena, uint64_t delta,
+		     struct frees *f)
+{
+	size_t claims = r->claims.n, second = r->second.n;
+	struct frees was = { 0 };
+	int err;
+
+	if (f)
+		was = *f;
+	r->l->malloc = (struct host_malloc){ 0 };
+	err = add_arenas(r, main_arena, delta, f);
+	if (!err)
+		return 0;
+	r->claims.n = claims;
+	r->second.n = second;
+	r->l->malloc = (struct host_malloc){ 0 };
+	if (f)
+		*f = was;
+	return err;
+}
+
+static int all_arenas(struct host_reading *r, const struct arena *main_arena, struct frees *f)
+{
+	int err = try_delta(r, main_arena, r->places->delta ? r->places->delta : DELTA, f);
+
+	for (uint64_t d = 32; host_places__is_local(err) && d <= DELTA_MAX && !r->places->delta;
+	     d += 8)
+		err = try_delta(r, main_arena, d, f);
+	return err;
+}
+
+/* Reading lists in swapped memory would swap it in. */
+static bool heap_is_swapped(const struct host_reading *r)
+{
+	if (r->maps.brief)
+		return r->swap;
+	for (size_t i = 0; i < r->maps.maps.n; i++)
+		if (r->maps.v[i].swap && host_places__anonymous(&r->maps.maps.v[i]))
+			return true;
+	return false;
+}
+
+static void read_mp(const struct host_reading *r)
+{
+	struct host_malloc *m = &r->l->malloc;
+	uint64_t at = r->places->mp;
+	uint8_t w[MP_BYTES];
+
+	m->mapped_known = at && !proc__read(r->proc, at, w, sizeof(w)) && is_mp(w, at, &m->mapped);
+}
+
+bool host_glibc__is_heap(const struct host_reading *r, const struct map *m)
+{
+	size_t i = host_spans__after(&r->claims, m->start);
+
+	return r->l->malloc.known && m->start % HEAP_MAX == 0 && m->end - m->start <= HEAP_MAX &&
+	       host_places__anonymous(m) && i < r->claims.n && r->claims.v[i].start == m->start &&
+	       r->claims.v[i].part == HOST_MALLOC;
+}
+
+int host_glibc__read(struct host_reading *r)
+{
+	bool lists = !r->o->brief && !heap_is_swapped(r);
+	struct frees f = { .r = r };
+	struct arena main_arena;
+	int err = -ENOENT;
+
+	/* The process changes its tables meanwhile. */
+	for (int i = 0; i < READINGS && host_places__is_local(err); i++) {
+		err = find_main(r, &main_arena);
+		if (!err)
+			err = all_arenas(r, &main_arena, lists ? &f : NULL);
+	}
+	if (err)
+		return host_places__is_local(err) ? 0 : err;
+	r->l->malloc.known = true;
+	read_mp(r);
+	if (!lists)
+		return 0;
+	err = walk_free(&f, &main_arena);
+	/* Chunks that overlap are no lists of malloc. */
+	r->l->malloc.free_known = !err && !f.bad && f.bytes <= r->l->malloc.arena;
+	r->l->malloc.free = f.bytes;
+	return err;
+}
+
+/* ---- chunks with mappings of their own ---- */
+
+#define TRIES 65536u /* pages looked at in one reading, after the first of each mapping */
+#define TRIES_OF_ONE 4096u
+
+/* The size of the chunk whose header is at addr; 0: none. end: bound of the chunk. */
+static uint64_t mapped_chunk(const struct host_reading *r, uint64_t addr, uint64_t end)
+{
+	const struct resident_range *v;
+	uint64_t w[2], size;
+	size_t n;
+
+	/* Reading a page that is not resident would change the process's memory. */
+	if (host_resident__read(r->resident, addr, addr + HOST_PAGE, &v, &n) || !n ||
+	    proc__read(r->proc, addr, w, sizeof(w)))
+		return 0;
+	size = w[1] & SIZE_MASK;
+	if (w[0] || (w[1] & 7) != IS_MMAPPED || !size || size % HOST_PAGE || size > end - addr)
+		return 0;
+	return size;
+}
+
+/* The search for chunks in neighbouring mappings. */
+struct chunk_search {
+	struct host_reading *r;
+	const struct host_spans *solid; /* ranges that others claim */
+	struct host_spans found;	/* in order */
+	struct host_spans alone;	/* in order: what may be chunks; add_alone() decides */
+	uint64_t end;			/* end of the mappings without gap */
+	uint64_t done;			/* addresses below belong to chunks that were found */
+	size_t tries;
+};
+
+/* Adds the chunks that begin in the free stretch [at, end) of a mapping, and end before `bound`. The
+ * stretch begins where a mapping was made, so that one header is enough evidence. 0 or -ENOMEM. */
+static int chunks_between(struct chunk_search *c, uint64_t at, uint64_t end, uint64_t bound)
+{
+	size_t of_one = 0;
+	bool sure = true; /* the byte before is not of an unknown mapping */
+
+	while (at < end) {
+		uint64_t size = mapped_chunk(c->r, at, bound);
+
+		if (size && !sure && at + size < bound && !mapped_chunk(c->r, at + size, bound)) {
+			if (host_spans__add(&c->alone, at, size, HOST_MALLOC))
+				return -ENOMEM;
+			size = 0;
+		}
+		if (size) {
+			if (host_spans__add(&c->found, at, size, HOST_MALLOC))
+				return -ENOMEM;
+			c->r->l->malloc.mapped_found += size;
+			at += size;
+			c->done = at;
+			sure = true;
+			continue;
+		}
+		sure = false;
+		at += HOST_PAGE;
+		if (++c->tries > TRIES || ++of_one > TRIES_OF_ONE)
+			break;
+	}
+	return 0;
+}
+
+/* Adds the chunks that begin in a mapping, between the ranges that others claim. Tensors and pinned
+ * memory lie in chunks, so only Python's arenas, heaps and stacks end a stretch. madvise() on a
+ * part of a chunk divides its mapping, so a chunk may end in a later one. 0 or -ENOMEM. */
+static int chunks_of(struct chunk_search *c, const struct map *m)
+{
+	uint64_t at = c->done > m->start ? c->done : m->start;
+	int err = 0;
+
+	for (size_t i = host_spans__after(c->solid, at); at < m->end && !err; i++) {
+		const struct span *s = i < c->solid->n ? &c->solid->v[i] : NULL;
+		uint64_t bound = s && s->start < c->end ? s->start : c->end;
+		uint64_t end = bound < m->end ? bound : m->end;
+
+		if (end > at)
+			err = chunks_between(c, at, end, bound);
+		at = s && s->start < m->end ? s->end : m->end;
+		at = c->done > at ? c->done : at;
+	}
+	return err;
+}
+
+static bool may_have_chunks(const struct map *m)
+{
+	return host_places__anonymous(m) && strcmp(m->path, "[heap]") && strcmp(m->path, "[stack]");
+}
+
+/* The end of the mappings that follow each other from the i-th on. */
+static uint64_t end_of_neighbours(const struct maps *maps, size_t i)
+{
+	uint64_t end = maps->v[i].end;
+
+	while (++i < maps->n && maps->v[i].start == end && may_have_chunks(&maps->v[i]))
+		end = maps->v[i].end;
+	return end;
+}
+
+/* Adds what looks like a chunk between other memory, as long as malloc has more of them than were
+ * found: there a header alone is little evidence. 0 or -ENOMEM. */
+static int add_alone(struct chunk_search *c)
+{
+	struct host_malloc *m = &c->r->l->malloc;
+	uint64_t done = 0;
+
+	for (size_t i = 0; i < c->alone.n && m->mapped_known; i++) {
+		const struct span *s = &c->alone.v[i];
+		size_t next = host_spans__after(&c->found, s->start);
+
+		if (s->start < done || m->mapped_found + (s->end - s->start) > m->mapped ||
+		    (next < c->found.n && c->found.v[next].start < s->end))
+			continue;
+		if (host_spans__add(&c->r->claims, s->start, s->end - s->start, HOST_MALLOC))
+			return -ENOMEM;
+		m->mapped_found += s->end - s->start;
+		done = s->end;
+	}
+	return 0;
+}
+
+int host_glibc__find_mapped(struct host_reading *r)
+{
+	struct host_spans solid = { 0 };
+	struct chunk_search c = { .r = r, .solid = &solid };
+	int err = 0;
+
+	if (!r->l->malloc.known)
+		return 0;
+	for (size_t i = 0; i < r->claims.n && !err; i++) {
+		const struct span *s = &r->claims.v[i];
+
+		if (s->part >= HOST_PYTHON || s->part == HOST_LIBRARIES)
+			err = host_spans__add(&solid, s->start, s->end - s->start, s->part);
+	}
+	if (!err)
+		err = host_spans__resolve(&solid);
+	for (size_t i = 0; i < r->maps.maps.n && !err; i++) {
+		const struct map *m = &r->maps.maps.v[i];
+
+		if (!may_have_chunks(m) || !r->maps.v[i].rss)
+			continue;
+		if (m->start >= c.end)
+			c.end = end_of_neighbours(&r->maps.maps, i);
+		err = chunks_of(&c, m);
+	}
+	if (!err)
+		err = add_alone(&c);
+	for (size_t i = 0; i < c.found.n && !err; i++)
+		err = host_spans__add(&r->claims, c.found.v[i].start,
+				      c.found.v[i].end - c.found.v[i].start, HOST_MALLOC);
+	host_spans__free(&solid);
+	host_spans__free(&c.found);
+	host_spans__free(&c.alone);
+	return err;
+}

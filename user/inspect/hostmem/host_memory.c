@@ -1,0 +1,717 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/host_memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/map64.h"
+#include "inspect/hostmem/host_ranges.h"
+#include "inspect/hostmem/residency.h"
+#include "inspect/proc.h"
+#include "record/host.h"
+#include "record/host_names.h"
+#include "record/stream.h"
+
+#define EVERY 1000000000ULL /* ns between two readings, at least */
+#define SHARE 50	    /* readings take at most one part in this many of a CPU's time */
+/* Between readings: ns between two looks at RSS, and the growth that is worked out, bytes. The
+ * first moments of a capture get more looks: a short life must not be without any. */
+#define LOOK_LEAST 10000000ULL
+#define LOOK_MOST 250000000ULL
+#define LOOK_PART 32
+#define LOOK_GROWTH (256ULL << 10)
+#define UNMAPPED_MAX 1024 /* ranges unmapped during a reading that are kept */
+#define ATTACHED_MAX 16	  /* segments of shared memory whose size is not known yet */
+#define LARGE 4
+/* CPython's arenas, of 3.10 and later, and of earlier versions: ARENA_BITS in obmalloc. */
+#define PY_ARENA (1ULL << 20)
+#define PY_ARENA_OLD (256ULL << 10)
+#define MALLOC_HEAP (64ULL << 20) /* glibc's HEAP_MAX_SIZE, to which its heaps are aligned */
+
+struct span {
+	uint64_t start, end;
+};
+
+struct host_memory {
+	struct host_capture c;
+	struct host_ranges ranges;
+	struct residency job;
+	pthread_t thread;
+	atomic_bool done, cancel;
+	int err;	     /* of the job */
+	bool running;	     /* a reading is under way */
+	bool inherited;	     /* the first reading finds the parent's memory */
+	bool over;	     /* the last reading was begun */
+	uint64_t time;	     /* ns since start, for new events */
+	uint64_t next;	     /* earliest next reading, ns since start */
+	uint64_t resident;   /* at the last reading, as statm says */
+	uint64_t look;	     /* next look at RSS between readings, ns since start */
+	uint64_t seen;	     /* RSS at the last look; 0: none since the last reading */
+	uint64_t total;	     /* resident bytes of all ranges */
+	uint64_t looks;	     /* that changed something */
+	uint64_t worked_out; /* bytes that were taken without a reading, since the last one */
+	bool changed;	     /* the address space changed since the last reading began */
+	uint64_t heap_end;   /* as of the last brk(); 0: unknown */
+	uint64_t least_brk, least_opened; /* smallest piece so far, bytes; 0: none */
+	struct span unmapped[UNMAPPED_MAX];
+	size_t n_unmapped; /* during this reading; above UNMAPPED_MAX: more than are kept */
+	struct {
+		uint64_t addr;
+		struct host_range like;
+	} attached[ATTACHED_MAX];
+	size_t n_attached;
+	struct host_held *held; /* for the next reading; owned */
+	size_t n_held;
+	uint64_t held_id; /* ranges with a later one were mapped since the objects were read */
+	uint64_t readings;
+	uint64_t rss; /* last reading */
+};
+
+static int tell(void *ctx, const struct host_owner *owner, uint64_t addr, uint64_t size, bool comes)
+{
+	struct host_memory *h = ctx;
+	struct event e = {
+		.kind = comes ? EVENT_ALLOC : EVENT_FREE,
+		.device = { .type = DEVICE_HOST },
+		.time = h->time,
+		.addr = addr,
+		.size = size,
+		.thread = owner->thread,
+	};
+
+	int err;
+
+	h->total += comes ? size : -size;
+	if (comes) {
+		e.stack = owner->stack;
+		e.walk = owner->walk;
+	}
+	err = h->c.emit(h->c.ctx, &e);
+	if (err || !comes || !owner->grain)
+		return err;
+	e.kind = EVENT_REQUESTED;
+	e.stack = 0;
+	e.walk = 0;
+	e.size = 0;
+	e.requested = owner->grain;
+	return h->c.emit(h->c.ctx, &e);
+}
+
+struct host_memory *host_memory__new(const struct host_capture *c, bool inherited)
+{
+	struct host_memory *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return NULL;
+	h->c = *c;
+	h->inherited = inherited;
+	host_ranges__init(&h->ranges, tell, h);
+	return h;
+}
+
+static void join(struct host_memory *h)
+{
+	pthread_join(h->thread, NULL);
+	h->running = false;
+}
+
+void host_memory__free(struct host_memory *h)
+{
+	if (!h)
+		return;
+	atomic_store(&h->cancel, true);
+	if (h->running)
+		join(h);
+	residency__free(&h->job);
+	free(h->held);
+	host_ranges__free(&h->ranges);
+	free(h);
+}
+
+/* ---- records ---- */
+
+static void note_unmapped(struct host_memory *h, uint64_t start, uint64_t end)
+{
+	h->changed = true;
+	if (!h->running)
+		return;
+	if (h->n_unmapped < UNMAPPED_MAX)
+		h->unmapped[h->n_unmapped] = (struct span){ start, end };
+	h->n_unmapped++;
+}
+
+static bool was_unmapped(const struct host_memory *h, uint64_t start, uint64_t end)
+{
+	if (h->n_unmapped > UNMAPPED_MAX)
+		return true;
+	for (size_t i = 0; i < h->n_unmapped; i++)
+		if (h->unmapped[i].start < end && start < h->unmapped[i].end)
+			return true;
+	return false;
+}
+
+static uint64_t page_up(uint64_t v)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return (v + page - 1) / page * page;
+}
+
+/*
+ * The grain of a piece of memory that malloc took to serve one call. The whole piece is charged to
+ * the calling line; objects of other lines fill what its object leaves free. malloc adds the same
+ * to each piece, and rounds up to pages. So at most the smallest piece and a page are left. An
+ * object that is larger than that needs a piece nearly each time, which is no draw: its error
+ * counts LARGE times.
+ */
+static uint64_t grain_of(uint64_t *least, uint64_t size)
+{
+	double left;
+
+	if (!*least || size < *least)
+		*least = size;
+	left = LARGE * (double)(*least + page_up(1));
+	if (left > (double)size)
+		left = (double)size;
+	return (uint64_t)(left * left / (double)size) + 1;
+}
+
+/* True if the mapping is an arena of CPython, as far as the call shows. */
+static bool is_python_arena(const struct mt_rec_host *r)
+{
+	return (r->len == PY_ARENA || r->len == PY_ARENA_OLD) && (r->to & PROT_WRITE) &&
+	       (r->flags & (MAP_PRIVATE | MAP_ANONYMOUS)) == (MAP_PRIVATE | MAP_ANONYMOUS);
+}
+
+/* True if one of malloc's heaps begins or grows: memory below is writable, or it is aligned as
+ * heaps are. A thread's stack has neither. */
+static bool grows_heap(const struct host_memory *h, uint64_t start)
+{
+	size_t at = host_ranges__find(&h->ranges, start - 1);
+
+	return start % MALLOC_HEAP == 0 ||
+	       (at < h->ranges.n && h->ranges.v[at]->start < start && h->ranges.v[at]->writable);
+}
+
+static int on_brk(struct host_memory *h, const struct mt_rec_host *r, struct host_range *like)
+{
+	uint64_t end = page_up(r->addr), was = h->heap_end;
+
+	h->heap_end = end;
+	if (!was || was == end)
+		return 0; /* a call that asks for the end, or the first one */
+	if (end > was) {
+		like->owner.grain = grain_of(&h->least_brk, end - was);
+		return host_ranges__map(&h->ranges, was, end, like, 0);
+	}
+	note_unmapped(h, end, was);
+	return host_ranges__unmap(&h->ranges, end, was);
+}
+
+static int on_mprotect(struct host_memory *h, uint64_t start, uint64_t end, struct host_range *like)
+{
+	size_t at = host_ranges__find(&h->ranges, start);
+
+	if (start >= end)
+		return 0;
+	if (grows_heap(h, start))
+		like->owner.grain = grain_of(&h->least_opened, end - start);
+	/* Before the first reading, mappings from before attach are no ranges yet. A short part of
+	 * one is a piece that a heap grows by. */
+	if (!h->readings && end - start < HOST_MERGE_BELOW &&
+	    (at == h->ranges.n || h->ranges.v[at]->start >= end)) {
+		like->owner.grain = grain_of(&h->least_opened, end - start);
+		like->fresh = UINT64_MAX;
+		return host_ranges__map(&h->ranges, start, end, like, 0);
+	}
+	like->fresh = like->owner.grain ? UINT64_MAX : 0;
+	return host_ranges__open(&h->ranges, start, end, like);
+}
+
+static void keep_attached(struct host_memory *h, uint64_t addr, const struct host_range *like)
+{
+	if (h->n_attached == ATTACHED_MAX)
+		memmove(&h->attached[0], &h->attached[1], --h->n_attached * sizeof(h->attached[0]));
+	h->attached[h->n_attached].addr = addr;
+	h->attached[h->n_attached++].like = *like;
+}
+
+/* The owner of memory that this call maps. 0 or -ENOMEM. */
+static int owner_of(struct host_memory *h, const struct mt_rec_host *r, struct host_range *ret)
+{
+	*ret = (struct host_range){ .owner = { .walk = r->h.walk }, .writable = true };
+	ret->owner.thread = h->c.thread(h->c.ctx, r->h.tid);
+	ret->owner.stack = h->c.stack(h->c.ctx, r->stack, &ret->owner.walk);
+	if (!r->stack && h->c.native(h->c.ctx, r, &ret->owner.stack, &ret->owner.walk))
+		return -ENOMEM;
+	if (r->call == MT_HOST_MMAP)
+		ret->writable = r->to & PROT_WRITE;
+	/* Most memory is mapped to be used. A thread's stack becomes writable as a whole. */
+	ret->fresh = ret->writable && r->call != MT_HOST_MPROTECT ? UINT64_MAX : 0;
+	return ret->owner.thread == UINT32_MAX ? -ENOMEM : 0;
+}
+
+int host_memory__record(struct host_memory *h, const struct mt_rec_host *r)
+{
+	struct host_range like;
+	uint64_t end;
+	int err;
+
+	if (!h)
+		return 0;
+	err = owner_of(h, r, &like);
+	end = page_up(r->addr + r->len);
+	h->time = h->c.since(h->c.ctx, r->h.time);
+	h->changed = true;
+	if (err)
+		return err;
+	switch (r->call) {
+	case MT_HOST_MMAP:
+		like.owner.grain = is_python_arena(r) ? r->len : 0;
+		return host_ranges__map(&h->ranges, r->addr, end, &like, 0);
+	case MT_HOST_MUNMAP:
+		note_unmapped(h, r->addr, end);
+		return host_ranges__unmap(&h->ranges, r->addr, end);
+	case MT_HOST_MREMAP:
+		note_unmapped(h, r->addr, end);
+		return host_ranges__move(&h->ranges, r->addr, page_up(r->len), r->to,
+					 page_up(r->to_len), &like);
+	case MT_HOST_BRK:
+		return on_brk(h, r, &like);
+	case MT_HOST_MPROTECT:
+		return on_mprotect(h, r->addr, end, &like);
+	case MT_HOST_SHMAT:
+		keep_attached(h, r->addr, &like);
+		return 0;
+	}
+	return -EBADMSG;
+}
+
+/* ---- readings ---- */
+
+static bool is_cancelled(void *ctx)
+{
+	struct host_memory *h = ctx;
+
+	return atomic_load(&h->cancel);
+}
+
+static void *run(void *ctx)
+{
+	struct host_memory *h = ctx;
+
+	h->err = residency__read(&h->job);
+	atomic_store(&h->done, true);
+	return NULL;
+}
+
+/* Copies the ranges for the reading. 0 or -ENOMEM. */
+static int ask(struct host_memory *h)
+{
+	size_t n = h->ranges.n;
+
+	h->job = (struct residency){ .proc = h->c.proc, .cancelled = is_cancelled, .ctx = h };
+	h->job.asked = calloc(n + 1, sizeof(*h->job.asked));
+	if (!h->job.asked)
+		return -ENOMEM;
+	h->job.n_asked = n;
+	for (size_t i = 0; i < n; i++)
+		h->job.asked[i] = (struct host_asked){ .start = h->ranges.v[i]->start,
+						       .end = h->ranges.v[i]->end,
+						       .id = h->ranges.v[i]->id };
+	return 0;
+}
+
+static bool is_due(struct host_memory *h, uint64_t now)
+{
+	uint64_t resident;
+
+	if (now < h->next || proc__resident(h->c.proc, &resident))
+		return false;
+	if (h->readings && !h->changed && resident == h->resident)
+		return false;
+	h->resident = resident;
+	return true;
+}
+
+void host_memory__begin(struct host_memory *h, bool last)
+{
+	sigset_t every, old;
+	int err;
+
+	if (!h || h->running || h->over || (!last && !is_due(h, h->c.now(h->c.ctx))))
+		return;
+	h->over = last;
+	h->changed = false;
+	h->n_unmapped = 0;
+	atomic_store(&h->done, false);
+	/* Signals are for the thread that waits for them. */
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
+	err = -ask(h);
+	if (!err)
+		err = pthread_create(&h->thread, NULL, run, h);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	h->running = !err;
+	if (err) {
+		residency__free(&h->job);
+		h->next = h->c.now(h->c.ctx) + EVERY;
+		log_debug("host memory was not read: %s", strerror(err));
+	}
+}
+
+bool host_memory__reads(const struct host_memory *h)
+{
+	return h && h->running && !atomic_load(&h->done);
+}
+
+int host_memory__end(struct host_memory *h)
+{
+	uint64_t pause;
+
+	if (!h || !h->running || !atomic_load(&h->done))
+		return 0;
+	join(h);
+	pause = h->job.took * SHARE;
+	h->next = h->c.now(h->c.ctx) + (pause > EVERY ? pause : EVERY);
+	if (!h->err)
+		return 1;
+	if (proc__alive(h->c.proc))
+		log_debug("host memory was not read: %s", strerror(-h->err));
+	residency__free(&h->job);
+	return 0;
+}
+
+/* A stack that names a mapping. */
+static uint32_t name_of(struct host_memory *h, const struct map *m)
+{
+	const char *func = h->readings ? HOST_UNSEEN : HOST_BEFORE_ATTACH;
+
+	return h->c.named(h->c.ctx, *m->path ? m->path : HOST_ANONYMOUS,
+			  h->inherited ? HOST_INHERITED : func);
+}
+
+/* The owner of a new mapping: the call that mapped it, or its name. 0 or -ENOMEM. */
+static int owner_of_found(struct host_memory *h, const struct map *m, struct host_range *ret)
+{
+	uint32_t thread;
+
+	for (size_t i = 0; i < h->n_attached; i++) {
+		if (h->attached[i].addr != m->start)
+			continue;
+		*ret = h->attached[i].like;
+		h->attached[i] = h->attached[--h->n_attached];
+		return 0;
+	}
+	thread = h->c.thread(h->c.ctx, (uint32_t)proc__pid(h->c.proc));
+	if (thread == UINT32_MAX)
+		return -ENOMEM;
+	*ret = (struct host_range){ .owner = { .thread = thread, .walk = MT_WALK_OFF },
+				    .writable = m->w,
+				    .named = true };
+	ret->owner.stack = name_of(h, m);
+	return ret->owner.stack == UINT32_MAX ? -ENOMEM : 0;
+}
+
+/* Part of a reading's bytes for [from, to) of a mapping, if they are spread evenly. */
+static uint64_t part_of(const struct host_found *f, uint64_t from, uint64_t to)
+{
+	uint64_t size = f->end - f->start, page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return to - from == size
+		       ? f->bytes
+		       : (uint64_t)((double)f->bytes / (double)size * (double)(to - from)) / page *
+				 page;
+}
+
+/* Adds the parts of a mapping that were in no range. A call whose record came in since may have
+ * mapped them: then they are in a range now. */
+static int take_found(struct host_memory *h, const struct host_found *f)
+{
+	const struct map *m = &h->job.now.maps.v[f->map];
+	uint64_t at = f->start;
+	struct host_range like;
+	int err = 0;
+
+	if (was_unmapped(h, f->start, f->end))
+		return 0;
+	err = owner_of_found(h, m, &like);
+	if (!h->heap_end && !strcmp(m->path, "[heap]"))
+		h->heap_end = m->end;
+	while (!err && at < f->end) {
+		size_t i = host_ranges__find(&h->ranges, at);
+		struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
+		uint64_t to = r && r->start < f->end ? r->start : f->end, bytes;
+
+		if (to > at) {
+			bytes = part_of(f, at, to);
+			err = host_ranges__map(&h->ranges, at, to, &like, bytes);
+			at = to;
+			continue;
+		}
+		to = r->end < f->end ? r->end : f->end;
+		if (r->start >= f->start && r->end <= f->end) {
+			r->fresh = 0;
+			err = host_ranges__set(&h->ranges, r, part_of(f, r->start, r->end));
+		}
+		at = to;
+	}
+	return err;
+}
+
+static int take_asked(struct host_memory *h, const struct host_asked *a)
+{
+	size_t i = host_ranges__find(&h->ranges, a->start);
+	struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
+
+	if (!r || r->id != a->id) {
+		h->changed = true; /* the next reading has it */
+		/* It only grew: what was read is right, and the rest is not known yet. */
+		if (!r || a->gone || r->start != a->start || r->end < a->end ||
+		    was_unmapped(h, a->start, a->end))
+			return 0;
+		r->fresh = r->end - a->end < r->fresh ? r->end - a->end : r->fresh;
+		return host_ranges__set(&h->ranges, r, a->bytes);
+	}
+	r->fresh = 0;
+	return a->gone ? host_ranges__unmap(&h->ranges, r->start, r->end)
+		       : host_ranges__set(&h->ranges, r, a->bytes);
+}
+
+/* ---- between readings ---- */
+
+/*
+ * Growth of RSS that can be an error of the kernel's counters. From Linux 6.2 on these are per-CPU
+ * counters with batches of max(32, 2 * CPUs) pages (the kernel's percpu_counter_batch),
+ * so the sum that procfs shows can be off by that on each CPU.
+ */
+static uint64_t least_growth(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN), page = sysconf(_SC_PAGESIZE);
+	uint64_t batch = cpus > 16 ? 2 * (uint64_t)cpus : 32, off;
+
+	off = cpus > 0 && page > 0 ? (uint64_t)cpus * batch * (uint64_t)page : 0;
+	return off > LOOK_GROWTH ? off : LOOK_GROWTH;
+}
+
+int host_memory__look(struct host_memory *h, uint64_t rss)
+{
+	uint64_t added;
+	int err;
+
+	if (!h || h->running || !h->readings || rss < h->total + LOOK_GROWTH ||
+	    rss < h->total + least_growth())
+		return 0;
+	h->time = h->c.now(h->c.ctx);
+	err = host_ranges__fill(&h->ranges, rss - h->total, &added);
+	h->looks += added > 0;
+	h->worked_out += added;
+	if (added)
+		h->rss = rss;
+	return err;
+}
+
+int host_memory__between(struct host_memory *h)
+{
+	uint64_t now, pause, rss;
+	int err = 0;
+
+	if (!h || h->running || h->over || !h->readings)
+		return 0;
+	now = h->c.now(h->c.ctx);
+	if (now < h->look)
+		return 0;
+	pause = now / LOOK_PART;
+	h->look = now + (pause < LOOK_LEAST ? LOOK_LEAST : pause > LOOK_MOST ? LOOK_MOST : pause);
+	/* The calls that mapped what was resident at the last look have come in by now. */
+	if (h->seen)
+		err = host_memory__look(h, h->seen);
+	h->seen = h->changed && !proc__resident(h->c.proc, &rss) ? rss : 0;
+	return err;
+}
+
+/* ---- what holds the memory ---- */
+
+void host_memory__begin_hold(struct host_memory *h)
+{
+	if (h)
+		h->held_id = h->ranges.last_id;
+}
+
+void host_memory__hold(struct host_memory *h, struct host_held *v, size_t n)
+{
+	if (!h) {
+		free(v);
+		return;
+	}
+	free(h->held);
+	h->held = v;
+	h->n_held = n;
+}
+
+static int by_addr(const void *a, const void *b)
+{
+	const struct host_held *x = a, *y = b;
+
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+/* Cuts what overlaps the memory of an earlier one, and what wraps around. */
+static void sort_held(struct host_memory *h)
+{
+	uint64_t done = 0, end;
+	size_t n = 0;
+
+	if (h->n_held)
+		qsort(h->held, h->n_held, sizeof(*h->held), by_addr);
+	for (size_t i = 0; i < h->n_held; i++) {
+		struct host_held *v = &h->held[i];
+		uint64_t start = v->addr > done ? v->addr : done;
+
+		if (__builtin_add_overflow(v->addr, v->size, &end) || end <= start)
+			continue;
+		done = end;
+		h->held[n++] = (struct host_held){ start, end - start, v->name };
+	}
+	h->n_held = n;
+}
+
+/* The name that has most of the range's bytes, from item *at on. 0: none has half of them. */
+static int most_of(const struct host_memory *h, const struct host_range *r, size_t *at,
+		   struct map64 *sums, uint32_t *ret)
+{
+	uint64_t best = 0, sum;
+
+	*ret = 0;
+	map64__clear(sums);
+	while (*at < h->n_held && h->held[*at].addr + h->held[*at].size <= r->start)
+		(*at)++;
+	for (size_t i = *at; i < h->n_held && h->held[i].addr < r->end; i++) {
+		const struct host_held *v = &h->held[i];
+		uint64_t from = v->addr > r->start ? v->addr : r->start, to = v->addr + v->size;
+
+		to = to < r->end ? to : r->end;
+		sum = 0;
+		map64__get(sums, v->name, &sum);
+		sum += to - from;
+		if (map64__set(sums, v->name, sum))
+			return -ENOMEM;
+		if (sum > best) {
+			best = sum;
+			*ret = v->name;
+		}
+	}
+	if (best < r->resident - r->resident / 2)
+		*ret = 0;
+	return 0;
+}
+
+static int name_range(struct host_memory *h, const struct host_range *r, uint32_t name)
+{
+	uint64_t addr = r->start;
+	int err = 0;
+
+	for (uint8_t i = 0; i < r->n && !err; i++) {
+		struct event e = { .kind = EVENT_TENSOR,
+				   .device = { .type = DEVICE_HOST },
+				   .time = h->time,
+				   .addr = addr,
+				   .size = r->piece[i],
+				   .name = name };
+
+		err = h->c.emit(h->c.ctx, &e);
+		addr += r->piece[i];
+	}
+	return err;
+}
+
+static int name_blocks(struct host_memory *h)
+{
+	struct map64 *sums;
+	uint32_t name;
+	size_t at = 0;
+	int err = 0;
+
+	if (!h->held)
+		return 0;
+	sums = map64__new();
+	if (!sums)
+		return -ENOMEM;
+	sort_held(h);
+	for (size_t i = 0; i < h->ranges.n && !err; i++) {
+		const struct host_range *r = h->ranges.v[i];
+
+		if (!r->resident || r->born > h->held_id)
+			continue;
+		err = most_of(h, r, &at, sums, &name);
+		if (!err && name)
+			err = name_range(h, r, name);
+	}
+	map64__free(sums);
+	host_memory__hold(h, NULL, 0);
+	return err;
+}
+
+/* Passes on the private memory of a reading: the blocks do not show that shared pages are copied. */
+static int emit_own(struct host_memory *h, const struct residency *r)
+{
+	struct event e = { .kind = EVENT_HOST,
+			   .time = h->time,
+			   .device = { .type = DEVICE_HOST },
+			   .how = HOST_USS };
+
+	if (r->now.brief)
+		return 0;
+	for (size_t i = 0; i < r->now.maps.n; i++)
+		e.size += r->now.v[i].own;
+	return h->c.emit(h->c.ctx, &e);
+}
+
+int host_memory__take(struct host_memory *h, bool whole)
+{
+	struct residency *r = &h->job;
+	int err = 0;
+
+	h->time = h->c.now(h->c.ctx);
+	for (size_t i = 0; whole && i < r->n_asked && !err; i++)
+		err = take_asked(h, &r->asked[i]);
+	for (size_t i = 0; whole && i < r->n_found && !err; i++)
+		err = take_found(h, &r->found[i]);
+	if (whole && !err)
+		err = name_blocks(h);
+	if (whole && !err)
+		err = emit_own(h, r);
+	if (whole && !err) {
+		h->readings++;
+		h->inherited = false;
+		log_debug("host memory: %zu mappings, %" PRIu64 " bytes resident, %" PRIu64
+			  " in rows, in %.1f ms",
+			  r->now.maps.n, r->rss, h->total, (double)r->took / 1e6);
+		h->rss = r->rss;
+		h->seen = h->worked_out = 0;
+	}
+	residency__free(r);
+	return err;
+}
+
+void host_memory__set_facts(const struct host_memory *h, struct facts *f)
+{
+	if (!h)
+		return;
+	if (h->readings)
+		facts__setf(f, "host_rss", "%" PRIu64, h->rss);
+	if (h->readings && (h->worked_out || h->looks))
+		facts__setf(f, "host_worked_out", "%" PRIu64, h->worked_out);
+	facts__setf(f, "counter.host.readings", "%" PRIu64, h->readings);
+	facts__setf(f, "counter.host.looks", "%" PRIu64, h->looks);
+	if (h->ranges.dropped)
+		facts__setf(f, "counter.host.no_room", "%" PRIu64, h->ranges.dropped);
+}

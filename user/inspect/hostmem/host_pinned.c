@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Pinned memory, from the tables of PyTorch's host allocator (CachingHostAllocator in ATen,
+ * PyTorch 2.4 and later). No symbol leads to them. The allocator is a static object of
+ * libtorch_cuda, which its type information names; it points to its implementation, which has a
+ * hash table from addresses to HostBlocks. A HostBlock has its size, its address and whether it is
+ * in use, next to each other. All entries of the table must verify.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/map64.h"
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
+#include "inspect/torch/cudaalloc_internal.h"
+
+#define DATA_MAX (64u << 20)
+#define IMPL_WINDOW (32u << 10)
+#define POINTERS 16u	 /* words of the static object that may point to the implementation */
+#define BLOCK_BYTES 128u /* of a HostBlock */
+#define MAX_PINNED (1u << 20)
+#define ENTRY 24u /* {distance, address, HostBlock *} */
+
+struct pinned {
+	struct host_reading *r;
+	uint64_t n;
+	int at; /* offset of the address in a HostBlock; -1: not known yet */
+	bool bad;
+	int err;
+};
+
+static bool is_torch_cuda(const struct map *m)
+{
+	const char *base = strrchr(m->path, '/');
+
+	return m->w && !m->shared && base &&
+	       (!strncmp(base, "/libtorch_cuda", 14) || !strncmp(base, "/libtorch.so", 12));
+}
+
+/* A word of a resident page; 0: not resident, or not readable. */
+static uint64_t resident_word(const struct host_reading *r, uint64_t addr)
+{
+	uint8_t w[8];
+
+	return addr % 8 || host_places__read_resident(r, addr, w, sizeof(w)) ? 0 : host_word(w);
+}
+
+/* Reads constant text of a mapped file, from the file: its page need not be resident, and reading
+ * it in memory would make it so. */
+static bool read_text(const struct host_reading *r, uint64_t addr, char *buf, size_t size)
+{
+	const struct map *m = maps__find(&r->maps.maps, addr);
+	ssize_t got;
+	int fd;
+
+	if (!m || m->w || !m->inode)
+		return false;
+	fd = proc__open_map(r->proc, m);
+	if (fd < 0)
+		return false;
+	got = io__pread(fd, buf, size - 1, m->offset + (addr - m->start));
+	close(fd);
+	buf[got > 0 ? got : 0] = '\0';
+	return got > 0;
+}
+
+/* Whether the type of the object whose vtable this is has the name in it. */
+static bool is_of_type(const struct host_reading *r, uint64_t vtable, const char *part)
+{
+	uint64_t info = pointer_like(vtable) ? resident_word(r, vtable - 8) : 0;
+	uint64_t name = pointer_like(info) && maps__find(&r->maps.maps, info)
+				? resident_word(r, info + 8)
+				: 0;
+	char text[256];
+
+	return name && read_text(r, name, text, sizeof(text)) && strstr(text, part);
+}
+
+/* Whether the address is in a read-only mapping of the file of mapping i: where vtables lie. */
+static bool is_vtable(const struct host_reading *r, size_t i, uint64_t v)
+{
+	const struct map *m = pointer_like(v) ? maps__find(&r->maps.maps, v) : NULL,
+			 *of = &r->maps.maps.v[i];
+
+	return m && !m->w && m->inode == of->inode && m->dev_major == of->dev_major &&
+	       m->dev_minor == of->dev_minor;
+}
+
+/* Offset of the key in a HostBlock, with its size before it and a flag after it; -1: none. */
+static int find_offset(const uint8_t *block, uint64_t key)
+{
+	for (int at = 8; at + 16 <= (int)BLOCK_BYTES; at += 8)
+		if (host_word(block + at) == key && host_word(block + at - 8) && block[at + 8] <= 1)
+			return at;
+	return -1;
+}
+
+static int on_entry(void *ctx, const uint8_t *entry)
+{
+	struct pinned *p = ctx;
+	uint64_t key = host_word(entry + 8), at = host_word(entry + 16), size;
+	uint8_t block[BLOCK_BYTES];
+	int place;
+
+	if (!pointer_like(at) || key % HOST_PAGE || !key || ++p->n > MAX_PINNED ||
+	    proc__read(p->r->proc, at, block, sizeof(block)))
+		return 1;
+	place = find_offset(block, key);
+	if (place < 0 || (p->at >= 0 && place != p->at) || !maps__find(&p->r->maps.maps, key))
+		return 1;
+	p->at = place;
+	size = host_word(block + place - 8);
+	if (size > UINT64_MAX - key)
+		return 1;
+	p->err = host_spans__add(&p->r->claims, key, size, HOST_PINNED);
+	if (!p->err)
+		p->err = host_spans__add(block[place + 8] ? &p->r->pinned : &p->r->second, key,
+					 size, HOST_PINNED);
+	return p->err;
+}
+
+/* Reads the blocks of the implementation at addr. -ENOENT: none of its tables verifies. */
+static int read_blocks(struct host_reading *r, uint64_t addr)
+{
+	size_t claims = r->claims.n, second = r->second.n, pinned = r->pinned.n;
+	uint8_t *w = malloc(IMPL_WINDOW);
+	bool empty = false;
+	struct table t;
+	uint64_t seen;
+	long len;
+	int err = -ENOENT;
+
+	if (!w)
+		return -ENOMEM;
+	len = cudaalloc_mem__read_window(r->proc, addr, w, IMPL_WINDOW);
+	for (long at = 0; at + (long)TABLE_HEADER <= len && err == -ENOENT; at += 8) {
+		struct pinned p = { .r = r, .at = -1 };
+
+		if (!table__parse(w + at, &t))
+			continue;
+		empty |= !t.count;
+		if (!t.count)
+			continue;
+		err = table__each(r->proc, &t, ENTRY, on_entry, &p, &seen);
+		if (p.err || err == -ENOMEM || err == -ESRCH)
+			break;
+		if (!err && seen == t.count)
+			break;
+		r->claims.n = claims;
+		r->second.n = second;
+		r->pinned.n = pinned;
+		err = -ENOENT;
+	}
+	free(w);
+	return err == -ENOENT && empty ? 0 : err;
+}
+
+/* Looks for the allocator among the static objects of mapping i's file. */
+static int search(struct host_reading *r, size_t i, const struct host_data *d)
+{
+	struct map64 *seen = map64__new();
+	int err = seen ? -ENOENT : -ENOMEM;
+
+	for (size_t at = 0; at + 16 <= d->len && err == -ENOENT; at += 8) {
+		uint64_t vtable = host_word(d->v + at), known;
+
+		if (!is_vtable(r, i, vtable))
+			continue;
+		if (!map64__get(seen, vtable, &known)) {
+			known = is_of_type(r, vtable, "CachingHostAllocator");
+			if (map64__set(seen, vtable, known))
+				err = -ENOMEM;
+		}
+		for (size_t k = 1;
+		     known && k < POINTERS && at + 8 * k + 8 <= d->len && err == -ENOENT; k++) {
+			uint64_t impl = host_word(d->v + at + 8 * k), type;
+
+			if (pointer_like(impl) && host_places__has(&r->maps, impl, 64) &&
+			    !proc__read_u64(r->proc, impl, &type) &&
+			    is_of_type(r, type, "CachingHostAllocatorImpl"))
+				err = read_blocks(r, impl);
+			if (!err)
+				r->places->pinned = impl;
+		}
+	}
+	map64__free(seen);
+	return err;
+}
+
+/* Without CUDA's driver there is no pinned memory. */
+static bool has_driver(const struct host_reading *r)
+{
+	for (size_t i = 0; i < r->maps.maps.n; i++) {
+		const char *base = strrchr(r->maps.maps.v[i].path, '/');
+
+		if (base && !strncmp(base, "/libcuda.so", 11))
+			return true;
+	}
+	return false;
+}
+
+int host_pinned__read(struct host_reading *r)
+{
+	int err = -ENOENT;
+
+	r->has_driver = has_driver(r);
+	if (!r->has_driver) {
+		r->pinned_known = true;
+		return 0;
+	}
+	if (r->places->pinned)
+		err = read_blocks(r, r->places->pinned);
+	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {
+		struct host_data d;
+
+		if (!is_torch_cuda(&r->maps.maps.v[i]))
+			continue;
+		err = host_places__read_data(r, i, DATA_MAX, &d);
+		if (!err) {
+			err = search(r, i, &d);
+			free(d.v);
+		} else if (host_places__is_local(err)) {
+			err = -ENOENT;
+		}
+	}
+	r->pinned_known = !err;
+	return host_places__is_local(err) ? 0 : err;
+}
+
+/* ---- use of the blocks ---- */
+
+/* Bytes of the storages in [start, end). */
+static uint64_t requested(const struct host_spans *storages, uint64_t start, uint64_t end)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = host_spans__after(storages, start);
+	     i < storages->n && storages->v[i].start < end; i++) {
+		uint64_t from = storages->v[i].start > start ? storages->v[i].start : start,
+			 to = storages->v[i].end < end ? storages->v[i].end : end;
+
+		sum += to - from;
+	}
+	return sum;
+}
+
+static void set(struct host_figure *f, bool known)
+{
+	f->known = known;
+	f->bytes = known ? f->bytes : 0;
+}
+
+int host_pinned__add_up(struct host_reading *r)
+{
+	bool known = r->pinned_known && r->has_driver, tensors = known && r->o->storages_known;
+	struct host_figure *part = r->l->sheet.part;
+	struct host_spans storages = { 0 };
+	int err = 0;
+
+	for (size_t i = 0; i < r->o->n && r->pinned.n && !err; i++)
+		err = host_spans__add(&storages, r->o->storages[i].addr, r->o->storages[i].size,
+				      HOST_TENSORS);
+	if (!err)
+		err = host_spans__resolve(&storages);
+	for (size_t i = 0; i < r->pinned.n && !err; i++) {
+		const struct span *b = &r->pinned.v[i];
+		uint64_t bytes = requested(&storages, b->start, b->end), all = b->end - b->start;
+
+		part[HOST_PINNED_REQUESTED].bytes += bytes;
+		part[bytes ? HOST_PINNED_ROUNDING : HOST_PINNED_OTHER].bytes += all - bytes;
+	}
+	for (size_t i = 0; i < r->second.n; i++)
+		if (r->second.v[i].part == HOST_PINNED)
+			part[HOST_PINNED_CACHED].bytes += r->second.v[i].end - r->second.v[i].start;
+	set(&part[HOST_PINNED_REQUESTED], tensors);
+	set(&part[HOST_PINNED_ROUNDING], tensors);
+	set(&part[HOST_PINNED_OTHER], tensors);
+	set(&part[HOST_PINNED_CACHED], known);
+	host_spans__free(&storages);
+	return err;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Mappings of a process by address, the data of its libraries, and the stacks of its threads. */
+#include <elf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/io.h"
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
+
+#define STACK_MAX (64u << 20)  /* bytes above a guard that may be a stack */
+#define STACK_USUAL (8u << 20) /* without a known limit */
+#define MAX_PHDRS 64u
+#define GUARD_MAX (64u << 10)
+#define HEAP_GROWTH (256u << 20) /* bytes that the heap may grow by during a reading */
+
+bool host_places__is_local(int err)
+{
+	return err == -EFAULT || err == -ENOENT || err == -EBADMSG;
+}
+
+size_t host_places__find(const struct host_smaps *s, uint64_t addr)
+{
+	const struct map *m = maps__find(&s->maps, addr);
+
+	return m ? (size_t)(m - s->maps.v) : SIZE_MAX;
+}
+
+bool host_places__anonymous(const struct map *m)
+{
+	/* "[anon:NAME]": named by prctl(PR_SET_VMA) */
+	return m->r && m->w && !m->shared && !m->inode &&
+	       (!*m->path || !strncmp(m->path, "[anon:", 6) || !strcmp(m->path, "[heap]") ||
+		!strncmp(m->path, "[stack", 6));
+}
+
+ARRAY_UP_TO(maps_up_to, struct map, start)
+
+/* The last mapping that begins at addr or below; NULL: none. */
+static const struct map *at_or_below(const struct maps *m, uint64_t addr)
+{
+	size_t k = maps_up_to(m->v, m->n, addr);
+
+	return k ? &m->v[k - 1] : NULL;
+}
+
+bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size)
+{
+	const struct map *m = at_or_below(&s->maps, addr), *last = s->maps.v + s->maps.n;
+	uint64_t end = m ? m->end : 0;
+
+	/* The heap may have grown since the mappings were read. */
+	if (m && addr + size > end && !strcmp(m->path, "[heap]")) {
+		end += HEAP_GROWTH;
+		end = m + 1 < last && m[1].start < end ? m[1].start : end;
+	}
+	return m && addr < end && host_places__anonymous(m) && size <= end - addr;
+}
+
+bool host_places__follows_data(const struct host_smaps *s, size_t i)
+{
+	const struct map *m = &s->maps.v[i], *before = i ? m - 1 : NULL;
+
+	return before && host_places__anonymous(m) && !*m->path && before->end == m->start &&
+	       before->inode && before->w && !before->shared;
+}
+
+int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint8_t *buf,
+			       size_t len)
+{
+	uint64_t start = addr & ~(uint64_t)(HOST_PAGE - 1), end = addr + len;
+	const struct resident_range *v;
+	size_t n;
+	int err;
+
+	memset(buf, 0, len);
+	end = (end + HOST_PAGE - 1) & ~(uint64_t)(HOST_PAGE - 1);
+	err = host_resident__read(r->resident, start, end, &v, &n);
+	for (size_t i = 0; i < n && !err; i++) {
+		uint64_t from = v[i].start > addr ? v[i].start : addr,
+			 to = v[i].end < addr + len ? v[i].end : addr + len;
+
+		err = proc__read(r->proc, from, buf + (from - addr), to - from);
+	}
+	return err;
+}
+
+int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
+			   struct host_data *ret)
+{
+	const struct map *m = &r->maps.maps.v[i];
+	uint64_t end = m->end;
+	int err;
+
+	if (i + 1 < r->maps.maps.n && host_places__follows_data(&r->maps, i + 1))
+		end = r->maps.maps.v[i + 1].end;
+	ret->addr = m->start;
+	ret->len = end - m->start < max ? end - m->start : max;
+	ret->v = malloc(ret->len);
+	if (!ret->v)
+		return -ENOMEM;
+	err = host_places__read_resident(r, ret->addr, ret->v, ret->len);
+	if (err) {
+		free(ret->v);
+		ret->v = NULL;
+	}
+	return err;
+}
+
+/* Reads the start of a mapped file: from memory if it is resident, otherwise from the file. */
+static bool read_start(const struct host_reading *r, const struct map *m, uint8_t *buf, size_t len)
+{
+	const struct resident_range *v;
+	ssize_t got;
+	size_t n;
+	int fd;
+
+	if (!host_resident__read(r->resident, m->start, m->start + HOST_PAGE, &v, &n) && n &&
+	    !proc__read(r->proc, m->start, buf, len))
+		return true;
+	fd = proc__open_map(r->proc, m);
+	if (fd < 0)
+		return false;
+	got = io__pread(fd, buf, len, 0);
+	close(fd);
+	return got == (ssize_t)len;
+}
+
+/* The end of the zeroed data of the file whose first mapping is m, by the program headers in
+ * memory; 0: not known. */
+static uint64_t end_of_file(const struct host_reading *r, const struct map *m)
+{
+	uint64_t bias = m->start, end = 0, n;
+	uint8_t page[HOST_PAGE];
+	Elf64_Phdr ph[MAX_PHDRS];
+	bool first = true;
+	Elf64_Ehdr eh;
+
+	if (m->offset || !read_start(r, m, page, sizeof(page)))
+		return 0;
+	memcpy(&eh, page, sizeof(eh));
+	if (memcmp(eh.e_ident, ELFMAG, SELFMAG) || eh.e_phentsize != sizeof(*ph) || !eh.e_phnum ||
+	    eh.e_phnum > MAX_PHDRS || eh.e_phoff > sizeof(page) - eh.e_phnum * sizeof(*ph))
+		return 0;
+	memcpy(ph, page + eh.e_phoff, eh.e_phnum * sizeof(*ph));
+	for (unsigned i = 0; i < eh.e_phnum; i++) {
+		if (ph[i].p_type != PT_LOAD)
+			continue;
+		if (first)
+			bias = m->start - (ph[i].p_vaddr & ~(uint64_t)(HOST_PAGE - 1));
+		first = false;
+		if (__builtin_add_overflow(ph[i].p_vaddr, ph[i].p_memsz, &n) ||
+		    __builtin_add_overflow(n, bias, &n) || n > UINT64_MAX - HOST_PAGE)
+			return 0;
+		end = n > end ? n : end;
+	}
+	return (end + HOST_PAGE - 1) & ~(uint64_t)(HOST_PAGE - 1);
+}
+
+static bool same_file(const struct map *a, const struct map *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+int host_places__find_bss(struct host_reading *r)
+{
+	int err = 0;
+
+	for (size_t i = 1; i < r->maps.maps.n && !err; i++) {
+		const struct map *m = &r->maps.maps.v[i], *first = m - 1;
+		uint64_t end;
+
+		if (!host_places__follows_data(&r->maps, i))
+			continue;
+		while (first > r->maps.maps.v && first->offset && same_file(first - 1, first))
+			first--;
+		end = end_of_file(r, first);
+		end = end < m->end ? end : m->end;
+		if (end > m->start)
+			err = host_spans__add(&r->claims, m->start, end - m->start, HOST_LIBRARIES);
+	}
+	return err;
+}
+
+/* The limit of thread stacks that the C library uses by default: RLIMIT_STACK. */
+static uint64_t stack_limit(const struct proc *p)
+{
+	unsigned long long limit;
+	const char *line;
+	size_t len;
+	char *text;
+
+	if (proc__text(p, "limits", 16 << 10, &text, &len))
+		return STACK_USUAL;
+	line = strstr(text, "Max stack size");
+	if (!line || sscanf(line + 14, "%llu", &limit) != 1 || limit < HOST_PAGE)
+		limit = STACK_USUAL;
+	free(text);
+	return limit < STACK_MAX ? limit : STACK_MAX;
+}
+
+/*
+ * A thread's stack begins above a guard of a few pages that cannot be accessed. The C library keeps
+ * stacks of ended threads for reuse; they count, too. Later mappings can join a stack's upper end,
+ * so it ends after the default size at the latest.
+ */
+int host_places__find_stacks(struct host_reading *r)
+{
+	uint64_t most = stack_limit(r->proc);
+	int err = 0;
+
+	for (size_t i = 1; i < r->maps.maps.n && !err; i++) {
+		const struct map *m = &r->maps.maps.v[i], *guard = m - 1;
+		uint64_t size = m->end - m->start;
+
+		if (guard->end != m->start || guard->r || guard->w || guard->x || guard->inode ||
+		    guard->end - guard->start > GUARD_MAX || !host_places__anonymous(m) || m->x)
+			continue;
+		err = host_spans__add(&r->claims, m->start, size < most ? size : most, HOST_STACKS);
+	}
+	return err;
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/hostmem/host_smaps.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SMAPS_MAX (256u << 20)	       /* text of 350,000 mappings */
+#define BRIEF_FROM (UINT64_C(1) << 30) /* bytes of RSS */
+/* Without PAGEMAP_SCAN: */
+#define LARGE (UINT64_C(1) << 30)   /* bytes of a mapping that is read after the others */
+#define SPARSE (UINT64_C(64) << 30) /* bytes of a mapping that is read only if memory is missing */
+#define IN_VAIN (UINT64_C(256) << 30) /* bytes without memory that are read, of all mappings */
+/* RSS is the sum of the kernel's counters. Each thread of older kernels may keep some pages of it
+ * (TASK_RSS_EVENTS_THRESH). */
+#define THREAD_PAGES 64u
+#define MORE_PAGES 256u
+
+static const struct {
+	const char *name;
+	size_t at;
+} fields[] = {
+	{ "Rss:", offsetof(struct smaps_figures, rss) },
+	{ "Pss:", offsetof(struct smaps_figures, pss) },
+	{ "Private_Clean:", offsetof(struct smaps_figures, own) },
+	{ "Private_Dirty:", offsetof(struct smaps_figures, own) },
+	{ "Anonymous:", offsetof(struct smaps_figures, anonymous) },
+	{ "Swap:", offsetof(struct smaps_figures, swap) },
+	{ "Shared_Hugetlb:", offsetof(struct smaps_figures, hugetlb) },
+	{ "Private_Hugetlb:", offsetof(struct smaps_figures, hugetlb) },
+};
+
+/* Adds a line "Rss:   12 kB" to the figures. Other lines are ignored. 0 or -EIO. */
+static int add_field(const char *line, struct smaps_figures *f)
+{
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		size_t len = strlen(fields[i].name);
+		uint64_t kb, *to = (uint64_t *)((char *)f + fields[i].at);
+
+		if (strncmp(line, fields[i].name, len))
+			continue;
+		if (sscanf(line + len, "%" SCNu64, &kb) != 1 || kb > UINT64_MAX >> 12)
+			return -EIO;
+		*to += kb * 1024;
+	}
+	return 0;
+}
+
+/* A mapping's first line begins with its address, in lower case; lines of figures with a name. */
+static bool is_header(const char *line)
+{
+	return (*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f');
+}
+
+/* Moves the mappings' first lines to the front of the text. Returns their length. */
+static size_t gather_headers(char *text, size_t len, struct smaps_figures *v, size_t n, int *err)
+{
+	char *end = text + len, *eol, *to = text;
+	size_t i = 0;
+
+	for (char *p = text; p < end && !*err; p = eol + 1) {
+		eol = memchr(p, '\n', (size_t)(end - p));
+		if (!eol)
+			eol = end;
+		if (!is_header(p)) {
+			*eol = '\0'; /* text[len] is a NUL already */
+			*err = i ? add_field(p, &v[i - 1]) : -EIO;
+			continue;
+		}
+		if (i++ == n) {
+			*err = -EIO;
+			break;
+		}
+		memmove(to, p, (size_t)(eol - p));
+		to += eol - p;
+		*to++ = '\n';
+	}
+	return (size_t)(to - text);
+}
+
+static size_t count_headers(const char *text, size_t len)
+{
+	const char *end = text + len;
+	size_t n = 0;
+
+	for (const char *p = text; p && p < end; p = memchr(p, '\n', (size_t)(end - p))) {
+		p += p > text;
+		n += p < end && is_header(p);
+	}
+	return n;
+}
+
+int host_smaps__parse(char *text, size_t len, struct host_smaps *ret)
+{
+	struct host_smaps s = { .pss_known = true };
+	size_t n = count_headers(text, len);
+	int err = 0;
+
+	if (memchr(text, '\0', len))
+		return -EIO;
+	s.v = calloc(n + 1, sizeof(*s.v));
+	if (!s.v)
+		return -ENOMEM;
+	len = gather_headers(text, len, s.v, n, &err);
+	if (!err && maps__parse(text, len, &s.maps))
+		err = -EIO;
+	if (!err && s.maps.n != n)
+		err = -EIO;
+	for (size_t i = 1; i < n && !err; i++)
+		if (s.maps.v[i].start < s.maps.v[i - 1].end)
+			err = -EIO;
+	if (err) {
+		host_smaps__free(&s);
+		return err;
+	}
+	*ret = s;
+	return 0;
+}
+
+static int read_text(const struct proc *p, struct host_smaps *ret)
+{
+	size_t len;
+	char *text;
+	int err = proc__text(p, "smaps", SMAPS_MAX, &text, &len);
+
+	if (err)
+		return err;
+	err = host_smaps__parse(text, len, ret);
+	free(text);
+	return err;
+}
+
+/* ---- from the page map ---- */
+
+struct reading {
+	struct host_resident *r;
+	struct host_smaps *s;
+	struct host_huge huge;
+	bool shares;
+	size_t *large; /* indexes of mappings that are read after the others */
+	size_t n_large;
+	uint64_t found; /* bytes of rss so far */
+};
+
+/* Memory of the kernel or of a driver, which belongs to no process. */
+static bool is_foreign(const struct map *m)
+{
+	return m->start >> 63 || !strncmp(m->path, "[vvar", 5) ||
+	       !strncmp(m->path, "/dev/nvidia", 11);
+}
+
+/* Some pages of a device may be memory of the process. */
+static bool is_device(const struct map *m)
+{
+	return !strncmp(m->path, "/dev/", 5) && strncmp(m->path, "/dev/shm/", 9) &&
+	       strcmp(m->path, "/dev/zero");
+}
+
+/* Reads [m->start, end) of mapping i. */
+static int read_figures(struct reading *g, size_t i, uint64_t end)
+{
+	const struct map *m = &g->s->maps.v[i];
+	struct smaps_figures *f = &g->s->v[i];
+	int err;
+
+	/* The words have what a brief reading needs, and tell more pages that are no memory. */
+	if (g->s->brief && !host_resident__is_old(g->r))
+		err = host_resident__count(g->r, m->start, end, is_device(m), &f->rss);
+	else
+		err = host_resident__figures(g->r, m->start, end, g->shares, f);
+	g->found += f->rss;
+	return err;
+}
+
+static int read_first(struct reading *g, size_t i)
+{
+	const struct map *m = &g->s->maps.v[i];
+
+	if (is_foreign(m))
+		return 0;
+	if (host_huge__has(&g->huge, m))
+		return host_resident__count(g->r, m->start, m->end, false, &g->s->v[i].hugetlb);
+	if (host_resident__is_old(g->r) && m->end - m->start > LARGE) {
+		g->large[g->n_large++] = i;
+		return 0;
+	}
+	return read_figures(g, i, m->end);
+}
+
+static uint64_t size_of(const struct reading *g, size_t i)
+{
+	return g->s->maps.v[i].end - g->s->maps.v[i].start;
+}
+
+static bool is_reserved(const struct map *m)
+{
+	return !m->r && !m->w && !m->x;
+}
+
+/* Mappings that can be accessed come before those that are reserved, small ones before large. */
+static int compare_large(const void *a, const void *b, void *ctx)
+{
+	const struct reading *g = ctx;
+	size_t i = *(const size_t *)a, k = *(const size_t *)b;
+	bool reserved = is_reserved(&g->s->maps.v[i]);
+
+	if (reserved != is_reserved(&g->s->maps.v[k]))
+		return reserved ? 1 : -1;
+	return size_of(g, i) < size_of(g, k) ? -1 : size_of(g, i) > size_of(g, k);
+}
+
+/* Bytes of RSS that no mapping explains so far, beyond the error of the kernel's counters. */
+static uint64_t unexplained(const struct reading *g)
+{
+	const struct host_status *st = host_resident__status(g->r);
+	uint64_t error = (st->threads * THREAD_PAGES + MORE_PAGES) *
+			 (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return st->rss > g->found + error ? st->rss - g->found : 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Reads a large mapping until *in_vain bytes were without memory. */
+static int read_one_large(struct reading *g, size_t i, uint64_t *in_vain)
+{
+	const uint64_t size = size_of(g, i), page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t left = unexplained(g), before = g->found, part;
+	int err;
+
+	if (!left && (is_reserved(&g->s->maps.v[i]) || size > SPARSE))
+		return 0;
+	part = least(size, (*in_vain + left) / page * page);
+	err = read_figures(g, i, g->s->maps.v[i].start + part);
+	before = g->found - before; /* now: what it has */
+	*in_vain -= least(*in_vain, part > before ? part - before : 0);
+	if (part < size && !err) {
+		/* The rest may be anywhere in it. */
+		left = least(unexplained(g), size - part) / page * page;
+		g->s->v[i].rss += left;
+		g->found += left;
+	}
+	return err;
+}
+
+/* Reads the large mappings of a kernel that cannot skip addresses without memory. */
+static int read_large(struct reading *g)
+{
+	uint64_t in_vain = IN_VAIN;
+	int err = 0;
+
+	qsort_r(g->large, g->n_large, sizeof(*g->large), compare_large, g);
+	for (size_t k = 0; k < g->n_large && !err; k++)
+		err = read_one_large(g, g->large[k], &in_vain);
+	return err;
+}
+
+static int read_all(struct reading *g)
+{
+	int err = 0;
+
+	g->s->v = calloc(g->s->maps.n + 1, sizeof(*g->s->v));
+	g->large = calloc(g->s->maps.n + 1, sizeof(*g->large));
+	if (!g->s->v || !g->large)
+		return -ENOMEM;
+	for (size_t i = 0; i < g->s->maps.n && !err; i++)
+		err = read_first(g, i);
+	return err ? err : read_large(g);
+}
+
+static int read_pages(const struct proc *p, struct host_resident *r, bool shares,
+		      struct host_smaps *ret)
+{
+	const struct host_status *st = host_resident__status(r);
+	struct host_smaps s = { .brief = !shares && st->rss >= BRIEF_FROM };
+	struct reading g = { .r = r, .s = &s };
+	int err = proc__maps(p, &s.maps);
+	uint64_t rss;
+
+	if (err)
+		return err;
+	if (st->hugetlb)
+		host_huge__find(p, &g.huge);
+	g.shares = s.pss_known = !s.brief && host_resident__knows_shares(r);
+	err = read_all(&g);
+	free(g.large);
+	/* Pages that the process releases at its end do not count any longer. */
+	if (!err && (proc__resident(p, &rss) || !rss))
+		err = -ESRCH;
+	if (err) {
+		host_smaps__free(&s);
+		return err;
+	}
+	*ret = s;
+	return 0;
+}
+
+int host_smaps__read(const struct proc *p, struct host_resident *r, bool shares,
+		     struct host_smaps *ret)
+{
+	if (shares && !host_resident__knows_shares(r))
+		return read_text(p, ret);
+	return read_pages(p, r, shares, ret);
+}
+
+void host_smaps__free(struct host_smaps *s)
+{
+	maps__free(&s->maps);
+	free(s->v);
+	*s = (struct host_smaps){ 0 };
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Mappings of a process with the figures of /proc/PID/smaps for each, and which of their pages are
+ * resident.
+ *
+ * The figures come from the page map: smaps locks the address space for reading while the kernel
+ * walks a whole mapping, 13 to 35 ms a GiB, and threads that map or unmap memory wait meanwhile. A
+ * call here holds the lock for 2 ms at most, usually for less than 0.1 ms, and makes pauses.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "inspect/proc.h"
+
+/* Figures of a mapping, bytes. Huge pages of hugetlbfs count in hugetlb alone, as in smaps. */
+struct smaps_figures {
+	uint64_t rss, pss, own, anonymous, swap, hugetlb; /* own: no other process maps it */
+};
+
+struct host_smaps {
+	struct maps maps;
+	struct smaps_figures *v; /* of maps.v[i] */
+	bool brief;		 /* rss and hugetlb are known, and no other figure */
+	bool pss_known;
+};
+
+/* Sums of the whole process, from /proc/PID/status. Bytes; 0: not known. */
+struct host_status {
+	uint64_t rss, anon, swap, page_tables, hugetlb, threads;
+	bool page_tables_known;
+};
+
+struct host_resident;
+
+/*
+ * Reads the current mappings. Processes with 1 GiB or more get a brief reading unless shares is
+ * set. shares: PSS is needed. Without CAP_SYS_ADMIN only smaps has it, which then locks the address
+ * space for longer. Addresses that are only reserved cost nothing: memory costs, by pages. Before
+ * Linux 6.7, a mapping above 1 GiB that cannot be accessed is left out if the others explain the
+ * process's RSS; and what is left after 256 GiB of addresses without memory counts for the mapping
+ * whose reading ended there. 0 or -errno; -EIO: text that cannot be parsed, -ESRCH, -ECANCELED.
+ */
+int host_smaps__read(const struct proc *p, struct host_resident *r, bool shares,
+		     struct host_smaps *ret);
+/* Parses the text of a smaps file, which it may change. For host_smaps__read() and tests. 0, -EIO,
+ * -ENOMEM. */
+int host_smaps__parse(char *text, size_t len, struct host_smaps *ret);
+void host_smaps__free(struct host_smaps *s);
+
+/* ---- huge pages of hugetlbfs ---- */
+
+#define HOST_HUGE_MAX 64u
+
+/* Devices of hugetlbfs: mappings of their files have huge pages that are not part of RSS. */
+struct host_huge {
+	uint64_t v[HOST_HUGE_MAX]; /* major << 32 | minor */
+	size_t n;
+};
+
+/* Finds the devices that the kernel uses for MAP_HUGETLB, memfd and System V, and the mounts that
+ * the process sees. Asks no file system. */
+void host_huge__find(const struct proc *p, struct host_huge *ret);
+/* Adds the hugetlbfs mounts of a /proc/PID/mountinfo. For host_huge__find() and tests. */
+void host_huge__parse(const char *mountinfo, struct host_huge *ret);
+bool host_huge__has(const struct host_huge *h, const struct map *m);
+
+/* ---- resident pages ---- */
+
+#define RESIDENT_SLICE (64u << 20) /* most bytes of a host_resident__read() */
+
+struct resident_range {
+	uint64_t start, end;
+};
+
+/* Returns 0, or an error that ends the walk. */
+typedef int (*resident_fn)(void *ctx, uint64_t start, uint64_t end);
+
+/* Opens the page map of a process; borrows p. NULL with errno. */
+struct host_resident *host_resident__open(const struct proc *p);
+void host_resident__close(struct host_resident *r); /* accepts NULL */
+/* Asks between two calls of the kernel whether to go on. Then readings fail with -ECANCELED. */
+void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *ctx), void *ctx);
+/* As of the opening. */
+const struct host_status *host_resident__status(const struct host_resident *r);
+/* True if the kernel lacks PAGEMAP_SCAN (before Linux 6.7): walks then cost by addresses. */
+bool host_resident__is_old(const struct host_resident *r);
+/* True if PSS is known without smaps: /proc/kpagecount may be read. */
+bool host_resident__knows_shares(const struct host_resident *r);
+/*
+ * Calls fn for the resident ranges of the pages of [start, end), in order; neighbours may come in
+ * pieces. Does not change the process's memory. Pages of zeros that the kernel shares do not count
+ * if the kernel can tell them (6.7 and later, or CAP_SYS_ADMIN). 0 or -errno.
+ */
+int host_resident__walk(struct host_resident *r, uint64_t start, uint64_t end, resident_fn fn,
+			void *ctx);
+/* The same as an array of ranges that do not touch, for at most RESIDENT_SLICE. *v belongs to r
+ * until the next call. */
+int host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
+			const struct resident_range **v, size_t *n);
+/* Adds up the resident bytes of [start, end). device: without memory of the device itself. 0 or
+ * -errno. */
+int host_resident__count(struct host_resident *r, uint64_t start, uint64_t end, bool device,
+			 uint64_t *ret);
+/* Works out the figures of smaps, of which pss counts if shares is set and known. Both addresses
+ * are multiples of the page size. 0 or -errno. */
+int host_resident__figures(struct host_resident *r, uint64_t start, uint64_t end, bool shares,
+			   struct smaps_figures *ret);

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Shared by the files of hostmem: where a process keeps its allocators' tables. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "inspect/hostmem.h"
+#include "inspect/hostmem/host_smaps.h"
+#include "inspect/hostmem/host_spans.h"
+
+#define HOST_PAGE 4096u /* smallest page; addresses of mappings are multiples */
+
+/* The writable data of a mapped file, with the zeroed part after it. */
+struct host_data {
+	uint64_t addr;
+	uint8_t *v; /* owned */
+	size_t len;
+};
+
+/* Places of tables found earlier; 0: not found yet. Each reading verifies them again. */
+struct host_places {
+	uint64_t arenas; /* CPython: address of the pointer to the arena objects */
+	uint64_t bins;	 /* glibc: main_arena.bins */
+	uint64_t delta;	 /* glibc: offset of bins in struct malloc_state */
+	uint64_t mp;	 /* glibc: mp_.n_mmaps */
+	uint64_t pinned; /* PyTorch: implementation of the host allocator */
+};
+
+/* A reading in progress. */
+struct host_reading {
+	const struct proc *proc;
+	const struct python *python; /* or NULL */
+	const struct host_opts *o;
+	struct host_places *places;
+	struct host_smaps maps;
+	struct host_resident *resident;
+	struct host_spans claims; /* of parts */
+	struct host_spans second; /* ranges of parts' second figures */
+	struct host_spans pinned; /* blocks of the host allocator that are in use */
+	struct host_ledger *l;
+	uint64_t swap;	   /* bytes swapped out, of the whole process */
+	bool pinned_known; /* the host allocator's tables were read, or there is no driver */
+	bool has_driver;   /* CUDA's driver is in the process */
+};
+
+static inline uint64_t host_word(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/* The mapping's index, or SIZE_MAX: none contains the address. */
+size_t host_places__find(const struct host_smaps *s, uint64_t addr);
+/* Whether a mapping is private, writable memory without a file. */
+bool host_places__anonymous(const struct map *m);
+/* Whether [addr, addr + size) lies in one private, writable mapping without a file, or where the
+ * heap may have grown to since. */
+bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size);
+/* Whether a mapping without a file directly follows a file's data, so that it begins with the
+ * file's zeroed data (.bss). Other memory may be in the same mapping. */
+bool host_places__follows_data(const struct host_smaps *s, size_t i);
+/* Claims the zeroed data of all mapped libraries, by their program headers. */
+int host_places__find_bss(struct host_reading *r);
+/* Reads memory without making any of it resident: pages that are not resident read as zeros. 0 or
+ * -errno. */
+int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint8_t *buf,
+			       size_t len);
+/* Reads the writable data of mapping i and its .bss, at most max bytes. 0 or -errno; the caller
+ * frees ret->v. */
+int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
+			   struct host_data *ret);
+
+/* Each adds what it finds to the reading's claims and ledger. 0, also if nothing was found, or an
+ * error that ends the reading: -ENOMEM, -ESRCH, -EPERM. */
+int host_pinned__read(struct host_reading *r);
+/* Sets the figures of the host allocator's blocks, before the claims are resolved. 0 or -ENOMEM. */
+int host_pinned__add_up(struct host_reading *r);
+int host_pymalloc__read(struct host_reading *r);
+int host_glibc__read(struct host_reading *r);
+/* Whether a mapping is a heap of a non-main arena, so that all of it is malloc's: the arena may
+ * have shrunk since the mappings were read. After the claims are resolved. */
+bool host_glibc__is_heap(const struct host_reading *r, const struct map *m);
+/* Finds chunks with mappings of their own; after all other claims are resolved. */
+int host_glibc__find_mapped(struct host_reading *r);
+int host_places__find_stacks(struct host_reading *r);
+/* Whether an error concerns one object only. Other errors end the reading. */
+bool host_places__is_local(int err);

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Joins what the kernel and the allocators' tables say about a process into one ledger. */
+#include "inspect/hostmem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
+#include "inspect/python.h"
+
+#define CLAIMS_APART (16u << 20) /* bytes between claims whose pages are looked up separately */
+
+struct hostmem {
+	const struct proc *proc;
+	const struct python *python;
+	struct host_places places;
+};
+
+struct hostmem *hostmem__new(const struct proc *p, const struct python *py)
+{
+	struct hostmem *h = calloc(1, sizeof(*h));
+
+	if (h)
+		*h = (struct hostmem){ .proc = p, .python = py };
+	return h;
+}
+
+void hostmem__free(struct hostmem *h)
+{
+	free(h);
+}
+
+/* ---- parts ---- */
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* Whether memory behind a path belongs to no file on a disk: tmpfs of /dev/shm, memfd, System V and
+ * shared anonymous memory. */
+static bool is_shared_memory(const struct map *m)
+{
+	return !strncmp(m->path, "/dev/shm/", 9) || !strncmp(m->path, "/memfd:", 7) ||
+	       !strncmp(m->path, "/SYSV", 5) || !strcmp(m->path, "/dev/zero") ||
+	       (m->shared && !m->inode);
+}
+
+static uint8_t part_of_shared(const struct map *m)
+{
+	const char *name = base_name(m->path);
+
+	/* torch/csrc/StorageSharing.cpp: "/torch_PID_RANDOM_N", and NCCL's src/misc/shmutils.cc */
+	if (!strncmp(name, "torch_", 6))
+		return HOST_SHARED_LOADER;
+	return strncmp(name, "nccl-", 5) ? HOST_SHARED : HOST_SHARED_NCCL;
+}
+
+static bool same_file(const struct map *a, const struct map *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+/* Whether a neighbour of mapping i maps the same file as code. */
+static bool is_program(const struct maps *m, size_t i)
+{
+	for (size_t k = i; k < m->n && same_file(&m->v[k], &m->v[i]); k++)
+		if (m->v[k].x)
+			return true;
+	for (size_t k = i; k-- > 0 && same_file(&m->v[k], &m->v[i]);)
+		if (m->v[k].x)
+			return true;
+	return false;
+}
+
+/* The part of a mapping's bytes that no table claims. */
+static uint8_t part_of(const struct host_reading *r, size_t i)
+{
+	const struct map *m = &r->maps.maps.v[i];
+
+	if (is_shared_memory(m))
+		return part_of_shared(m);
+	if (m->inode)
+		return is_program(&r->maps.maps, i) ? HOST_LIBRARIES : HOST_FILES;
+	if (!strncmp(m->path, "[v", 2))
+		return HOST_LIBRARIES; /* [vdso], [vvar] */
+	if (!strcmp(m->path, "[stack]"))
+		return HOST_STACKS;
+	if ((!strcmp(m->path, "[heap]") && r->l->malloc.known) || host_glibc__is_heap(r, m))
+		return HOST_MALLOC;
+	return HOST_UNKNOWN;
+}
+
+/* ---- resident bytes ---- */
+
+/* Adds the bytes of [start, end) that each part claims. */
+static void add_claims(const struct host_spans *s, uint64_t start, uint64_t end, uint64_t *by_part)
+{
+	for (size_t i = host_spans__after(s, start); i < s->n && s->v[i].start < end; i++) {
+		uint64_t from = s->v[i].start > start ? s->v[i].start : start,
+			 to = s->v[i].end < end ? s->v[i].end : end;
+
+		by_part[s->v[i].part] += to - from;
+	}
+}
+
+struct claimed {
+	uint64_t first[HOST_PARTS_END], second[HOST_PARTS_END];
+};
+
+static void add_range(const struct host_reading *r, uint64_t start, uint64_t end,
+		      struct claimed *to)
+{
+	add_claims(&r->claims, start, end, to->first);
+	add_claims(&r->second, start, end, to->second);
+}
+
+/* The claims of either kind that begin below `end`, from *i and *k on: the first of them. NULL:
+ * none. */
+static const struct span *next_claim(const struct host_reading *r, size_t *i, size_t *k,
+				     uint64_t end)
+{
+	const struct span *a = *i < r->claims.n ? &r->claims.v[*i] : NULL,
+			  *b = *k < r->second.n ? &r->second.v[*k] : NULL;
+	bool first = a && (!b || a->start <= b->start);
+	const struct span *s = first ? a : b;
+
+	if (!s || s->start >= end)
+		return NULL;
+	*(first ? i : k) += 1;
+	return s;
+}
+
+struct claims_of {
+	const struct host_reading *r;
+	struct claimed *to;
+};
+
+static int add_resident(void *ctx, uint64_t start, uint64_t end)
+{
+	const struct claims_of *c = ctx;
+
+	add_range(c->r, start, end, c->to);
+	return 0;
+}
+
+/* Adds up the claims on the resident bytes of mapping i. Looks at the pages of claims, together if
+ * they are near: a mapping may have TiB of addresses without any. */
+static int read_claims(const struct host_reading *r, size_t i, struct claimed *to)
+{
+	const struct map *m = &r->maps.maps.v[i];
+	size_t first = host_spans__after(&r->claims, m->start),
+	       second = host_spans__after(&r->second, m->start);
+	const struct span *s = next_claim(r, &first, &second, m->end);
+	struct claims_of c = { r, to };
+	int err = 0;
+
+	while (s && !err) {
+		uint64_t from = s->start > m->start ? s->start : m->start, end = s->end;
+
+		while ((s = next_claim(r, &first, &second, m->end)) &&
+		       s->start < end + CLAIMS_APART)
+			end = s->end > end ? s->end : end;
+		end = end < m->end ? end : m->end;
+		if (r->maps.v[i].rss == m->end - m->start)
+			add_range(r, from, end, to);
+		else
+			err = host_resident__walk(r->resident, from, end, add_resident, &c);
+	}
+	return err;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The process's share of bytes in a mapping. */
+static uint64_t share(const struct host_reading *r, const struct smaps_figures *f, uint64_t bytes)
+{
+	if (!r->o->proportional || f->pss >= f->rss)
+		return bytes;
+	return (uint64_t)((unsigned __int128)bytes * f->pss / f->rss);
+}
+
+/*
+ * Divides the resident bytes of mapping i among the parts. Claims of later parts than the mapping's
+ * own do not count: a tensor in shared memory is shared memory. The claims were read a moment after
+ * the kernel's figure, which is the frame.
+ */
+static void divide(struct host_reading *r, size_t i, const struct claimed *c)
+{
+	const struct smaps_figures *f = &r->maps.v[i];
+	struct host_figure *part = r->l->sheet.part;
+	uint8_t own = part_of(r, i);
+	uint64_t left = r->o->proportional ? f->pss : f->rss, n;
+
+	for (uint8_t k = 1; k < own; k++) {
+		n = share(r, f, c->first[k]);
+		r->l->adjusted += n > left ? n - left : 0;
+		n = least(n, left);
+		part[k].bytes += n;
+		left -= n;
+	}
+	part[own].bytes += left;
+	if (own <= HOST_SHARED && own != HOST_PINNED)
+		part[own].second += least(share(r, f, c->first[HOST_TENSORS]), left);
+	else if (own == HOST_LIBRARIES || own == HOST_FILES)
+		part[own].second += share(r, f, least(f->anonymous, f->rss));
+	for (uint8_t k = 1; k < HOST_PARTS_END; k++)
+		part[k].second += share(r, f, c->second[k]);
+}
+
+static void add_figures(struct host_ledger *l, const struct smaps_figures *f, bool proportional)
+{
+	l->sheet.part[HOST_TOTAL].bytes += proportional ? f->pss : f->rss;
+	l->sheet.part[HOST_PSS].bytes += f->pss;
+	l->sheet.part[HOST_USS].bytes += f->own;
+	l->sheet.part[HOST_HUGETLB].bytes += f->hugetlb;
+}
+
+static int divide_all(struct host_reading *r)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < r->maps.maps.n && !err; i++) {
+		struct claimed c = { 0 };
+
+		add_figures(r->l, &r->maps.v[i], r->o->proportional);
+		if (!r->maps.v[i].rss)
+			continue;
+		err = read_claims(r, i, &c);
+		if (!err)
+			divide(r, i, &c);
+	}
+	return err;
+}
+
+/* ---- a reading ---- */
+
+static int add_storages(struct host_reading *r)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < r->o->n && !err; i++) {
+		const struct host_storage *x = &r->o->storages[i];
+
+		err = host_spans__add(&r->claims, x->addr, x->size, HOST_TENSORS);
+	}
+	return err;
+}
+
+static void take_status(struct host_reading *r)
+{
+	const struct host_status *s = host_resident__status(r->resident);
+
+	r->l->status_rss = s->rss;
+	r->swap = s->swap;
+	r->l->sheet.part[HOST_PAGE_TABLES] = (struct host_figure){ .bytes = s->page_tables,
+								   .known = s->page_tables_known };
+}
+
+/* Files of other allocators, which replace malloc. */
+static void find_allocator(const struct host_reading *r)
+{
+	static const char *const names[] = { "libjemalloc", "libtcmalloc", "libmimalloc" };
+
+	for (size_t i = 0; i < r->maps.maps.n; i++) {
+		const char *base = base_name(r->maps.maps.v[i].path);
+
+		for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
+			if (!strncmp(base, names[k], strlen(names[k])))
+				snprintf(r->l->allocator, sizeof(r->l->allocator), "%s", names[k]);
+	}
+}
+
+static void set_known(struct host_reading *r)
+{
+	struct host_figure *part = r->l->sheet.part;
+
+	for (unsigned k = 0; k < HOST_PARTS_END; k++)
+		part[k].known = true;
+	part[HOST_PSS].known = r->maps.pss_known;
+	part[HOST_USS].known = !r->maps.brief;
+	part[HOST_HUGETLB].known = true;
+	part[HOST_SWAP] = (struct host_figure){ .bytes = r->swap, .known = true };
+	part[HOST_TENSORS].known = part[HOST_TENSORS].known && r->o->storages_known;
+	part[HOST_PINNED].known = r->pinned_known;
+	part[HOST_PINNED].has_second = part[HOST_PINNED].known;
+	for (unsigned k = HOST_SHARED_LOADER; k <= HOST_SHARED; k++)
+		part[k].has_second = r->o->storages_known;
+	part[HOST_LIBRARIES].has_second = part[HOST_FILES].has_second = !r->maps.brief;
+	part[HOST_PYTHON].known = r->l->python.known;
+	part[HOST_PYTHON].has_second = r->l->python.used_known;
+	if (part[HOST_PYTHON].bytes > r->l->python.used)
+		part[HOST_PYTHON].second = part[HOST_PYTHON].bytes - r->l->python.used;
+	part[HOST_MALLOC].known = r->l->malloc.known;
+	part[HOST_MALLOC].has_second = r->l->malloc.free_known;
+}
+
+static void read_group(const struct proc *p, struct host_group *ret)
+{
+	struct memcg own, limiting;
+	const struct memcg *m = &own;
+
+	/* alive: the PID was this process's when its cgroup was read */
+	if (memcg__find(proc__pid(p), &own) || !proc__alive(p))
+		return;
+	if (memcg__limiting(&own, &limiting))
+		m = &limiting;
+	memcg__read(m, &ret->figures);
+	if (ret->figures.usage == MEMCG_NONE)
+		return; /* removed meanwhile, or the root of the hierarchy */
+	ret->version = m->v2 ? 2 : 1;
+	snprintf(ret->path, sizeof(ret->path), "%s", memcg__path(m));
+	ret->kernel = ret->figures.kernel;
+	if (ret->kernel != MEMCG_NONE && ret->figures.sock != MEMCG_NONE)
+		ret->kernel += ret->figures.sock;
+}
+
+static void set_group(struct host_ledger *l)
+{
+	struct host_figure *part = l->sheet.part;
+
+	if (!l->group.version)
+		return;
+	part[HOST_GROUP] = (struct host_figure){ .bytes = l->group.figures.usage,
+						 .second = l->group.figures.limit,
+						 .known = true,
+						 .has_second = l->group.figures.limit !=
+							       MEMCG_NONE };
+	if (l->group.kernel != MEMCG_NONE)
+		part[HOST_GROUP_KERNEL] = (struct host_figure){ .bytes = l->group.kernel,
+								.known = true };
+}
+
+static int read_all(struct host_reading *r)
+{
+	int err;
+
+	r->resident = host_resident__open(r->proc);
+	if (!r->resident)
+		return -errno;
+	host_resident__cancel_by(r->resident, r->o->cancelled, r->o->ctx);
+	take_status(r);
+	err = host_smaps__read(r->proc, r->resident, r->o->proportional, &r->maps);
+	if (err)
+		return err;
+	r->l->mappings = r->maps.maps.n;
+	find_allocator(r);
+	err = add_storages(r) ?: host_pinned__read(r) ?: host_pinned__add_up(r) ?: host_pymalloc__read(r) ?: host_glibc__read(r) ?: host_places__find_stacks(r) ?: host_places__find_bss(r) ?: host_glibc__find_mapped(r) ?: host_spans__resolve(&r->claims) ?: host_spans__resolve(&r->second);
+	return err ? err : divide_all(r);
+}
+
+int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledger *ret)
+{
+	struct host_ledger l = { .processes = 1, .begin = clock__monotonic() };
+	struct host_reading r = {
+		.proc = h->proc, .python = h->python, .o = o, .places = &h->places, .l = &l
+	};
+	int err;
+
+	err = read_all(&r);
+	set_known(&r);
+	host_smaps__free(&r.maps);
+	host_resident__close(r.resident);
+	host_spans__free(&r.claims);
+	host_spans__free(&r.second);
+	host_spans__free(&r.pinned);
+	if (err)
+		return err;
+	read_group(h->proc, &l.group);
+	set_group(&l);
+	l.end = clock__monotonic();
+	*ret = l;
+	return 0;
+}
+
+static void add_figure(struct host_figure *sum, const struct host_figure *f, bool first)
+{
+	sum->bytes += f->bytes;
+	sum->second += f->second;
+	sum->known = f->known && (first || sum->known);
+	sum->has_second = f->has_second && (first || sum->has_second);
+}
+
+void host_ledger__add(struct host_ledger *sum, const struct host_ledger *l)
+{
+	bool first = !sum->processes;
+
+	for (unsigned i = 0; i < HOST_PART_NR; i++)
+		if (i != HOST_GROUP && i != HOST_GROUP_KERNEL)
+			add_figure(&sum->sheet.part[i], &l->sheet.part[i], first);
+	if (first) { /* the group is that of the tree's first process */
+		sum->sheet.part[HOST_GROUP] = l->sheet.part[HOST_GROUP];
+		sum->sheet.part[HOST_GROUP_KERNEL] = l->sheet.part[HOST_GROUP_KERNEL];
+		sum->group = l->group;
+		sum->begin = l->begin;
+		memcpy(sum->allocator, l->allocator, sizeof(sum->allocator));
+	}
+	sum->status_rss += l->status_rss;
+	sum->mappings += l->mappings;
+	sum->adjusted += l->adjusted;
+	sum->processes += l->processes;
+	sum->end = l->end;
+}

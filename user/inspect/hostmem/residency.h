@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* A reading of the resident bytes of each range. Shares nothing with the capture but the process. */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "inspect/hostmem/host_smaps.h"
+
+/* A range that the capture knows. */
+struct host_asked {
+	uint64_t start, end, id;
+	uint64_t bytes; /* result */
+	bool gone;	/* result: nothing of it is mapped */
+};
+
+/* A mapping, or a part of one, that the capture does not know. */
+struct host_found {
+	uint64_t start, end, bytes;
+	size_t map; /* index in residency.now.maps */
+};
+
+struct residency {
+	const struct proc *proc;
+	struct host_asked *asked; /* in order of addresses; owned */
+	size_t n_asked;
+	bool (*cancelled)(void *ctx); /* NULL: never */
+	void *ctx;
+	/* Results. */
+	struct host_smaps now;
+	struct host_found *found;
+	size_t n_found, cap_found;
+	uint64_t rss;  /* sum of all bytes */
+	uint64_t took; /* CPU time, ns: nearly all of it in the kernel, next to the address space's
+			  lock */
+};
+
+int residency__read(struct residency *r); /* 0 or -errno; -ESRCH: the process has ended */
+void residency__free(struct residency *r);

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/native/native.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "inspect/native/answer.h"
+#include "inspect/native/helper.h"
+#include "inspect/native/wire.h"
+#include "inspect/proc.h"
+
+#define SOCKET 3		    /* the helper's end */
+#define ANSWER_WITHIN 3000000000ULL /* ns; the first stack in a large file takes longest */
+#define LOOK_EVERY 20000000ULL	    /* ns between two readings of a map that changes */
+#define KILLED_MAX 5		    /* helpers that are ended before we pause */
+#define PAUSE 60000000000ULL	    /* ns without a helper then */
+#define FILES_MAX 1024		    /* descriptors of the helper */
+
+struct module {
+	struct map first; /* lowest mapping of the file; its path is owned by `maps` */
+	uint64_t start, end;
+};
+
+struct native {
+	const struct proc *proc;
+	struct maps maps;
+	struct module *module;
+	size_t n, cap;
+	uint64_t pages, looked; /* proc__pages() and time when the map was read */
+	bool told;		/* the helper knows the modules */
+	struct subprocess helper;
+	int fd;
+	unsigned killed;   /* since the last pause */
+	uint64_t retry_at; /* no helper before */
+	struct wire_frames answer;
+	struct native_stats stats;
+};
+
+/* ---- mapped files ---- */
+
+static bool same_file(const struct map *a, const struct map *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+/* Lists the files that are mapped with code, each from its beginning on. */
+static int list_modules(struct native *n)
+{
+	struct module *m = NULL;
+	bool code = false;
+
+	n->n = 0;
+	for (size_t i = 0; i < n->maps.n; i++) {
+		const struct map *map = &n->maps.v[i];
+
+		if (!map->inode)
+			continue;
+		if (!m || !same_file(&m->first, map) || !map->offset) {
+			/* A file without code is no module. */
+			n->n -= m && !code;
+			if (n->n == WIRE_MODULES_MAX)
+				return 0;
+			if (array__grow(&n->module, &n->cap, n->n + 1, sizeof(*n->module)))
+				return -ENOMEM;
+			m = &n->module[n->n++];
+			*m = (struct module){ .first = *map, .start = map->start };
+			code = false;
+		}
+		m->end = map->end;
+		code = code || map->x;
+	}
+	n->n -= m && !code;
+	return 0;
+}
+
+static int look(struct native *n, uint64_t pages)
+{
+	struct maps maps;
+	int err = proc__maps(n->proc, &maps);
+
+	if (!err && !maps.n) {
+		maps__free(&maps);
+		err = -ESRCH;
+	}
+	if (err)
+		return err; /* keep what is known of a process that ended */
+	maps__free(&n->maps);
+	n->maps = maps;
+	n->pages = pages;
+	n->looked = clock__monotonic();
+	n->told = false;
+	return list_modules(n);
+}
+
+void native__refresh(struct native *n)
+{
+	uint64_t pages;
+
+	if (proc__pages(n->proc, &pages) || pages == n->pages ||
+	    clock__monotonic() - n->looked < LOOK_EVERY)
+		return;
+	look(n, pages);
+}
+
+struct native *native__new(const struct proc *p)
+{
+	struct native *n = calloc(1, sizeof(*n));
+	int err;
+
+	if (!n)
+		return NULL;
+	n->proc = p;
+	n->fd = -1;
+	err = look(n, 0);
+	if (!err || err == -ESRCH)
+		return n;
+	native__free(n);
+	errno = -err;
+	return NULL;
+}
+
+static void end_helper(struct native *n)
+{
+	if (n->fd >= 0)
+		close(n->fd);
+	n->fd = -1;
+	subprocess__kill(&n->helper);
+}
+
+void native__free(struct native *n)
+{
+	if (!n)
+		return;
+	end_helper(n);
+	maps__free(&n->maps);
+	free(n->module);
+	free(n);
+}
+
+/* ---- the helper ---- */
+
+static int run_helper(void *ctx)
+{
+	(void)ctx;
+	return helper__run(SOCKET);
+}
+
+static int start_helper(struct native *n)
+{
+	struct subprocess_limit limit = { RLIMIT_NOFILE, FILES_MAX };
+	struct subprocess_fd fd = { .to = SOCKET };
+	struct subprocess_opts o = { .main = run_helper,
+				     .fds = &fd,
+				     .n_fds = 1,
+				     .group = SUBPROCESS_OWN_SESSION,
+				     .death_signal = SIGKILL,
+				     .limits = &limit,
+				     .n_limits = 1 };
+	const struct timeval within = { .tv_sec = 1 };
+	int pair[2], err;
+
+	if (n->fd >= 0)
+		return 0;
+	if (clock__monotonic() < n->retry_at)
+		return -EAGAIN;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	fd.from = pair[1];
+	err = subprocess__start(&o, &n->helper);
+	close(pair[1]);
+	if (err) {
+		close(pair[0]);
+		return err;
+	}
+	/* A helper that does not read must not stop us. */
+	setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &within, sizeof(within));
+	n->fd = pair[0];
+	n->told = false;
+	return 0;
+}
+
+/* After an error in the conversation. Returns err, or what its exit code says. */
+static int give_up(struct native *n, int err)
+{
+	int status = 0;
+
+	if (subprocess__wait(&n->helper, err == -EPROTO ? 100 : 0, &status) && WIFEXITED(status) &&
+	    WEXITSTATUS(status) == 2)
+		err = -EPERM;
+	end_helper(n);
+	n->stats.killed++;
+	if (err == -EPERM) {
+		n->retry_at = UINT64_MAX;
+	} else if (++n->killed >= KILLED_MAX) {
+		n->retry_at = clock__monotonic() + PAUSE;
+		n->killed = 0;
+	}
+	return err;
+}
+
+static int tell_modules(struct native *n)
+{
+	struct wire_hdr h = { WIRE_MODULES, (uint32_t)n->n };
+	struct wire_module *v;
+	struct iovec parts[2] = { { &h, sizeof(h) }, { 0 } };
+	struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
+	int err = 0;
+
+	if (n->told)
+		return 0;
+	v = calloc(n->n + 1, sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	for (size_t i = 0; i < n->n; i++)
+		v[i] = (struct wire_module){ n->module[i].start, n->module[i].end };
+	parts[1] = (struct iovec){ v, n->n * sizeof(*v) };
+	if (sendmsg(n->fd, &m, MSG_NOSIGNAL) < 0)
+		err = -EPROTO;
+	free(v);
+	n->told = !err;
+	return err;
+}
+
+/* Sends the answer to a request for a file. Takes ownership of fd. */
+static int send_file(const struct native *n, int fd)
+{
+	struct wire_hdr h = { WIRE_FILE, 0 };
+	union {
+		struct cmsghdr h;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec part = { &h, sizeof(h) };
+	struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1 };
+	int err;
+
+	if (fd >= 0) {
+		m.msg_control = &control;
+		m.msg_controllen = sizeof(control);
+		control.h = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(fd)),
+					      .cmsg_level = SOL_SOCKET,
+					      .cmsg_type = SCM_RIGHTS };
+		memcpy(CMSG_DATA(&control.h), &fd, sizeof(fd));
+	}
+	err = sendmsg(n->fd, &m, MSG_NOSIGNAL) < 0 ? -EPROTO : 0;
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+/* ---- files with debug information ---- */
+
+#define DEBUG_FOLDER "/usr/lib/debug"
+
+static bool is_file_name(const char *s)
+{
+	return *s && !strchr(s, '/') && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
+}
+
+/* Writes the path of a candidate, in gdb's order. False: no file has this number. */
+static bool debug_path(const struct module *m, const struct wire_need *need, char *buf, size_t size)
+{
+	const char *path = m->first.path, *slash = strrchr(path, '/');
+	char hex[2 * WIRE_BUILD_ID_MAX + 1] = "";
+	int dir = slash ? (int)(slash - path) : 0, n = -1;
+	uint32_t candidate = need->h.n;
+
+	for (uint32_t i = 0; i < need->build_id_len && i < WIRE_BUILD_ID_MAX; i++)
+		snprintf(hex + 2 * i, 3, "%02x", need->build_id[i]);
+	if (candidate < 2 && hex[0] && hex[2]) {
+		n = snprintf(buf, size, DEBUG_FOLDER "/.build-id/%.2s/%s.debug", hex, hex + 2);
+	} else if (slash && is_file_name(need->name)) {
+		if (candidate == 2)
+			n = snprintf(buf, size, "%.*s/%s", dir, path, need->name);
+		else if (candidate == 3)
+			n = snprintf(buf, size, "%.*s/.debug/%s", dir, path, need->name);
+		else if (candidate == 4)
+			n = snprintf(buf, size, DEBUG_FOLDER "%.*s/%s", dir, path, need->name);
+	}
+	return n > 0 && (size_t)n < size;
+}
+
+/* Opens the file that the helper asks for. A descriptor, or negative. */
+static int open_needed(struct native *n, struct wire_need *need)
+{
+	char path[4096];
+
+	need->name[sizeof(need->name) - 1] = '\0';
+	if (need->module >= n->n)
+		return -EINVAL;
+	if (need->h.kind == WIRE_NEED_ELF)
+		return proc__open_map(n->proc, &n->module[need->module].first);
+	if (!debug_path(&n->module[need->module], need, path, sizeof(path)))
+		return -ENOENT;
+	/* The second candidate is this machine's own file of the same build. */
+	return need->h.n == 1 ? io__open_regular(AT_FDCWD, path, LINKS_FOLLOW, NULL)
+			      : proc__open_file(n->proc, path);
+}
+
+/* ---- a stack ---- */
+
+/* Waits for the next message of the helper. Its length, or -errno. */
+static ssize_t await(struct native *n, uint64_t until)
+{
+	struct pollfd p = { .fd = n->fd, .events = POLLIN };
+	uint64_t now = clock__monotonic();
+	ssize_t len;
+	int ready;
+
+	do
+		ready = now < until ? poll(&p, 1, (int)((until - now) / 1000000 + 1)) : 0;
+	while (ready < 0 && errno == EINTR && (now = clock__monotonic(), true));
+	if (!ready)
+		return -ETIMEDOUT;
+	len = recv(n->fd, &n->answer, sizeof(n->answer), MSG_DONTWAIT);
+	return len < (ssize_t)sizeof(struct wire_hdr) ? -EPROTO : len;
+}
+
+static const char *path_of(const void *ctx, uint32_t module)
+{
+	return ((const struct native *)ctx)->module[module].first.path;
+}
+
+static int converse(struct native *n, const struct native_regs *r, const void *stack, size_t size,
+		    struct native_frames *ret)
+{
+	struct wire_unwind q = { .h = { WIRE_UNWIND, 0 }, .regs = *r };
+	struct iovec parts[] = { { &q, sizeof(q) }, { (void *)stack, size } };
+	struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
+	uint64_t until = clock__monotonic() + ANSWER_WITHIN;
+	const struct answer_modules modules = { path_of, n, n->n };
+	int err = tell_modules(n);
+	ssize_t len;
+
+	if (!err && sendmsg(n->fd, &m, MSG_NOSIGNAL) < 0)
+		err = -EPROTO;
+	while (!err) {
+		len = await(n, until);
+		if (len < 0)
+			return (int)len;
+		if (n->answer.h.kind == WIRE_FRAMES)
+			return answer__read(&n->answer, (size_t)len, &modules, ret) ? 0 : -EPROTO;
+		if ((n->answer.h.kind != WIRE_NEED_ELF && n->answer.h.kind != WIRE_NEED_DEBUG) ||
+		    len != sizeof(struct wire_need))
+			return -EPROTO;
+		err = send_file(n, open_needed(n, (struct wire_need *)&n->answer));
+	}
+	return err;
+}
+
+int native__unwind(struct native *n, const struct native_regs *r, const void *stack, size_t size,
+		   struct native_frames *ret)
+{
+	uint64_t began = clock__monotonic();
+	int err;
+
+	ret->n = 0;
+	ret->whole = false;
+	n->stats.stacks++;
+	native__refresh(n);
+	err = start_helper(n);
+	if (!err) {
+		err = converse(n, r, stack, size < NATIVE_STACK_MAX ? size : NATIVE_STACK_MAX, ret);
+		if (err)
+			err = give_up(n, err);
+	}
+	n->stats.failed += err != 0;
+	n->stats.ns += clock__monotonic() - began;
+	return err;
+}
+
+struct native_stats native__stats(const struct native *n)
+{
+	return n->stats;
+}

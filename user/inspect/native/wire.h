@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Messages between native.c and its helper, over a socket that keeps message boundaries. The helper
+ * parses hostile files, so native.c checks all that it says.
+ */
+#include <stdint.h>
+
+#include "inspect/native/native.h"
+
+#define WIRE_MODULES_MAX 8192
+#define WIRE_TEXT_MAX (48 * 1024)
+#define WIRE_NAME_MAX 256
+#define WIRE_BUILD_ID_MAX 64
+
+enum wire_kind {
+	WIRE_MODULES = 1, /* to the helper: n struct wire_module follow */
+	WIRE_UNWIND,   /* to the helper: struct wire_unwind, then the stack; answer: WIRE_FRAMES */
+	WIRE_NEED_ELF, /* from the helper: struct wire_need; answer: WIRE_FILE */
+	WIRE_NEED_DEBUG, /* the same for a file with debug information; n: the how-manieth
+			    candidate, from 0 */
+	WIRE_FILE,	 /* to the helper, with one descriptor, or none: there is no such file */
+	WIRE_FRAMES,	 /* from the helper: n struct wire_frame, then text */
+};
+
+struct wire_hdr {
+	uint32_t kind, n;
+};
+
+struct wire_module {
+	uint64_t start, end;
+};
+
+struct wire_unwind {
+	struct wire_hdr h;
+	struct native_regs regs;
+};
+
+struct wire_need {
+	struct wire_hdr h;
+	uint32_t module;
+	uint32_t build_id_len;
+	uint8_t build_id[WIRE_BUILD_ID_MAX];
+	char name[WIRE_NAME_MAX]; /* .gnu_debuglink; "": none */
+};
+
+#define WIRE_NO_MODULE UINT32_MAX
+
+struct wire_frame {
+	uint64_t at, offset;
+	uint32_t module;
+	uint32_t build_id, function, file; /* offsets in the text, which begins with "" */
+	uint32_t line;
+	uint32_t inlined;
+};
+
+struct wire_frames {
+	struct wire_hdr h;
+	uint32_t whole;
+	uint32_t text; /* bytes; the last one is NUL */
+	struct wire_frame v[NATIVE_FRAMES_MAX];
+	char chars[WIRE_TEXT_MAX];
+};

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/descendants.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "inspect/arrival.h"
+#include "inspect/proc.h"
+
+#define MAX_PROCESSES 1024
+#define MAX_THREADS 1024 /* threads of one process: any may have started children */
+
+struct list {
+	pid_t pid[MAX_PROCESSES], parent[MAX_PROCESSES];
+	size_t n;
+};
+
+static void add_children_of_thread(const char *path, pid_t parent, struct list *l)
+{
+	FILE *f = fopen(path, "re");
+	long pid;
+
+	if (!f)
+		return;
+	while (l->n < MAX_PROCESSES && fscanf(f, "%ld", &pid) == 1) {
+		if (pid <= 0)
+			continue;
+		l->parent[l->n] = parent;
+		l->pid[l->n++] = pid;
+	}
+	fclose(f);
+}
+
+static void add_children(pid_t pid, struct list *l)
+{
+	char path[64];
+	struct dirent *d;
+	size_t threads = 0;
+	DIR *dir;
+	long tid;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return;
+	while (threads < MAX_THREADS && (d = readdir(dir))) {
+		tid = strtol(d->d_name, NULL, 10);
+		if (tid <= 0)
+			continue;
+		threads++;
+		snprintf(path, sizeof(path), "/proc/%d/task/%ld/children", (int)pid, tid);
+		add_children_of_thread(path, pid, l);
+	}
+	closedir(dir);
+}
+
+bool descendants__has_torch(pid_t pid)
+{
+	struct proc *p = proc__open(pid);
+	struct maps maps;
+	bool ret = false;
+
+	if (p && !proc__maps(p, &maps)) {
+		ret = arrival__is_torch(p, &maps, false);
+		maps__free(&maps);
+	}
+	proc__free(p);
+	return ret;
+}
+
+size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max)
+{
+	struct list l = { 0 };
+	size_t i, n = 0;
+
+	add_children(pid, &l);
+	for (i = 0; i < l.n; i++) {
+		if (descendants__has_torch(l.pid[i])) {
+			if (n < max)
+				pids[n] = l.pid[i];
+			n++;
+		}
+		add_children(l.pid[i], &l);
+	}
+	return n;
+}
+
+size_t descendants__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max)
+{
+	struct list l = { 0 };
+	size_t i;
+
+	add_children(pid, &l);
+	for (i = 0; i < l.n && i < max; i++) {
+		pids[i] = l.pid[i];
+		parents[i] = l.parent[i];
+		add_children(l.pid[i], &l);
+	}
+	return i;
+}
+
+bool descendants__exists(pid_t pid)
+{
+	return !kill(pid, 0) || errno != ESRCH;
+}
+
+uint64_t descendants__pages(pid_t pid)
+{
+	unsigned long long pages = 0;
+	char buf[64];
+
+	io__text_of_process(pid, "statm", buf, sizeof(buf));
+	return sscanf(buf, "%llu", &pages) == 1 ? pages : 0;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/environ.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "inspect/elf.h"
+#include "inspect/proc.h"
+
+#define VARIABLES_MAX 8192
+#define PAGE 4096u
+#define NAME_BYTES 128 /* of a variable's name, with "=" and NUL */
+#define INITIAL_MAX                                                                                \
+	(8u << 20) /* bytes; the kernel's limit is 6 MiB for arguments and environment */
+
+/* Reads bytes up to a NUL or size, page by page, since the next page may not exist. */
+static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size)
+{
+	size_t len = 0, part;
+	int err;
+
+	while (len < size) {
+		part = PAGE - (addr + len) % PAGE;
+		if (part > size - len)
+			part = size - len;
+		err = proc__read(p, addr + len, buf + len, part);
+		if (err)
+			return err;
+		if (memchr(buf + len, '\0', part))
+			return 0;
+		len += part;
+	}
+	return -E2BIG;
+}
+
+/* Address of the variable `environ` in a file that defines it. 0: not defined. */
+static uint64_t variable_in(const struct proc *p, const struct map *map)
+{
+	uint64_t bias, addr = 0;
+	struct elf_sym sym;
+	struct elf *e;
+
+	e = elf__open_map(p, map);
+	if (!e)
+		return 0;
+	if (elf__dynsym(e, "environ", &sym) == 0 &&
+	    elf__bias(e, map->start, map->offset, &bias) == 0)
+		addr = sym.value + bias;
+	elf__free(e);
+	return addr;
+}
+
+static bool is_libc(const char *path)
+{
+	const char *base = strrchr(path, '/');
+
+	return base && (!strncmp(base, "/libc.so.", 9) || !strncmp(base, "/libc-2.", 8) ||
+			!strncmp(base, "/ld-musl-", 9));
+}
+
+/* A program that refers to environ has its own copy, which the C library uses, too. */
+static uint64_t find_variable(const struct proc *p, const struct maps *m)
+{
+	uint64_t addr = 0;
+	char exe[4096];
+	size_t i;
+
+	proc__exe(p, exe, sizeof(exe));
+	for (i = 0; i < m->n && !addr; i++)
+		if (m->v[i].inode && !strcmp(m->v[i].path, exe)) {
+			addr = variable_in(p, &m->v[i]);
+			break;
+		}
+	for (i = 0; i < m->n && !addr; i++)
+		if (m->v[i].inode && is_libc(m->v[i].path)) {
+			addr = variable_in(p, &m->v[i]);
+			break;
+		}
+	return addr;
+}
+
+/* Reads the value from memory. -EAGAIN: the program has not set up its environment yet; -ENOTSUP:
+ * nothing that has one is mapped, such as before the C library is. Otherwise as environ__get(). */
+static int get_current(const struct proc *p, const struct maps *m, const char *name, char *buf,
+		       size_t size)
+{
+	uint64_t at = find_variable(p, m), v, text;
+	size_t len = strlen(name), i;
+	char head[NAME_BYTES];
+	int err;
+
+	if (!at)
+		return -ENOTSUP;
+	err = proc__read_u64(p, at, &v);
+	if (!err && !v)
+		return -EAGAIN;
+	for (i = 0; !err && i < VARIABLES_MAX; i++) {
+		err = proc__read_u64(p, v + i * 8, &text);
+		if (err || !text)
+			break;
+		err = read_text(p, text, head, len + 1);
+		if (err && err != -E2BIG)
+			return err;
+		err = 0;
+		if (!memcmp(head, name, len) && head[len] == '=')
+			return read_text(p, text + len + 1, buf, size);
+	}
+	return err ? err : i == VARIABLES_MAX ? -E2BIG : -ENOENT;
+}
+
+/* Reads the value from the environment that the program was started with. */
+static int get_initial(const struct proc *p, const char *name, char *buf, size_t size)
+{
+	size_t len = strlen(name), all;
+	char *text, *entry;
+	int err = proc__text(p, "environ", INITIAL_MAX, &text, &all);
+
+	if (err)
+		return err;
+	err = -ENOENT;
+	for (entry = text; entry < text + all; entry += strlen(entry) + 1) {
+		if (strncmp(entry, name, len) || entry[len] != '=')
+			continue;
+		err = strlen(entry + len + 1) < size ? 0 : -E2BIG;
+		if (!err)
+			strcpy(buf, entry + len + 1);
+		break;
+	}
+	free(text);
+	return err;
+}
+
+int environ__get(const struct proc *p, const struct maps *m, const char *name, char *buf,
+		 size_t size)
+{
+	int err;
+
+	if (strlen(name) + 2 > NAME_BYTES)
+		return -ENOTSUP;
+	err = get_current(p, m, name, buf, size);
+	/* Another error does not mean that the variables are still those of the start. */
+	if (err == -EAGAIN || err == -ENOTSUP)
+		err = get_initial(p, name, buf, size);
+	return err;
+}

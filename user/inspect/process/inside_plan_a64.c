@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "inspect/inside_plan.h"
+#include "inspect/process/insn_a64.h"
+
+#define BRK 0xd4200000u
+#define BTI(word) (((word)&0xffffff3f) == 0xd503241f)
+
+/* Whether tools/inprocess/emulate_a64.c emulates the word: what functions begin with. */
+static bool is_emulated(uint32_t word)
+{
+	return (word & 0xff4003e0) == 0xa90003e0 || /* stp x, x, [sp, #] and [sp, #]! */
+	       (word & 0xbf800000) == 0x91000000 || /* add, sub x, x, # */
+	       (word & 0xffe0ffe0) == 0xaa0003e0;   /* mov x, x */
+}
+
+/* The copy ends with a breakpoint: a jump back would need a register. The handler finds the way
+ * back behind it. */
+static int plan_copy(uint32_t word, uint64_t addr, uint64_t slot, struct mt_inside_site *s,
+		     uint8_t *copy)
+{
+	const uint32_t brk = BRK;
+	uint64_t back = addr + INSN_A64_SIZE;
+	size_t i;
+
+	for (i = 0; i < MT_INSIDE_SLOT; i += sizeof(brk))
+		memcpy(copy + i, &brk, sizeof(brk));
+	memcpy(copy, &word, sizeof(word));
+	memcpy(copy + 8, &back, sizeof(back));
+	s->way = MT_INSIDE_SLOT_RUN;
+	s->target = slot;
+	return 0;
+}
+
+int inside_plan__a64(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
+		     struct mt_inside_site *s, uint8_t *copy)
+{
+	struct insn_a64 in;
+
+	if (addr % INSN_A64_SIZE || insn_a64__decode(code, n, &in))
+		return -ENOTSUP;
+	s->length = INSN_A64_SIZE;
+	s->original = in.word;
+	s->operand = 0;
+	s->target = addr + (uint64_t)in.target;
+	switch (in.kind) {
+	case A64_NOP:
+		s->way = MT_INSIDE_SKIP;
+		return 0;
+	case A64_LANDING:
+		s->way = MT_INSIDE_SKIP;
+		return BTI(in.word) ? 0 : plan_copy(in.word, addr, slot, s, copy);
+	case A64_ADR:
+		if (in.word >> 31)
+			s->target = (addr & ~0xfffULL) + ((uint64_t)in.target << 12);
+		s->way = MT_INSIDE_WORD;
+		return 0;
+	case A64_BR:
+	case A64_BLR:
+	case A64_RET:
+		s->way = MT_INSIDE_WORD;
+		return 0;
+	case A64_B:
+		s->way = MT_INSIDE_JUMP;
+		return 0;
+	case A64_BL:
+		s->way = MT_INSIDE_CALL;
+		return 0;
+	case A64_B_IF:
+		s->way = MT_INSIDE_BRANCH;
+		return 0;
+	case A64_PLAIN:
+		s->way = MT_INSIDE_WORD;
+		return is_emulated(in.word) ? 0 : plan_copy(in.word, addr, slot, s, copy);
+	default:
+		return -ENOTSUP;
+	}
+}

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/process/insn.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define INSN_MAX 15 /* bytes; processors reject more */
+
+enum { RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI };
+#define BIT(n) (1u << (n))
+
+/*
+ * Operands after an opcode: '.' none, m ModRM, b imm8, z imm16/32, w imm16, B ModRM+imm8, Z
+ * ModRM+imm16/32, v imm16/32/64, o a full address, e imm16+imm8 of enter, j rel8, J rel32. '!': not
+ * an instruction in 64-bit mode, a prefix, or an escape.
+ */
+static const char one_byte[16][17] = {
+	"mmmmbz!!mmmmbz!!", "mmmmbz!!mmmmbz!!", "mmmmbz!!mmmmbz!!", "mmmmbz!!mmmmbz!!",
+	"!!!!!!!!!!!!!!!!", "................", "!!!m!!!!zZbB....", "jjjjjjjjjjjjjjjj",
+	"BZ!Bmmmmmmmmmmmm", "..........!.....", "oooo....bz......", "bbbbbbbbvvvvvvvv",
+	"BBw.!!BZe.w..b!.", "mmmm!!!.mmmmmmmm", "jjjjbbbbJJ!j....", "!.!!..mm......mm",
+};
+static const char two_byte[16][17] = {
+	"mmmm!.....!.!m.B", "mmmmmmmmmmmmmmmm", "mmmm!!!!mmmmmmmm", "......!.!!!!!!!!",
+	"mmmmmmmmmmmmmmmm", "mmmmmmmmmmmmmmmm", "mmmmmmmmmmmmmmmm", "BBBBmmm.mm!!mmmm",
+	"JJJJJJJJJJJJJJJJ", "mmmmmmmmmmmmmmmm", "...mBm!!...mBmmm", "mmmmmmmmmmBmmmmm",
+	"mmBmBBBm........", "mmmmmmmmmmmmmmmm", "mmmmmmmmmmmmmmmm", "mmmmmmmmmmmmmmmm",
+};
+
+struct cursor {
+	const uint8_t *code;
+	size_t size, pos;
+};
+
+static int next_byte(struct cursor *c, uint8_t *ret)
+{
+	if (c->pos >= c->size)
+		return -EINVAL;
+	*ret = c->code[c->pos++];
+	return 0;
+}
+
+static int skip(struct cursor *c, size_t n)
+{
+	if (c->size - c->pos < n)
+		return -EINVAL;
+	c->pos += n;
+	return 0;
+}
+
+static unsigned mod_of(const struct insn *in)
+{
+	return in->modrm >> 6;
+}
+
+static unsigned op_of(const struct insn *in) /* ModRM.reg as opcode extension */
+{
+	return in->modrm >> 3 & 7;
+}
+
+/* ---- registers written ---- */
+
+/* A byte register 4-7 is ah, ch, dh or bh without a REX prefix, so both registers count as
+ * written. */
+static uint16_t reg_bit(const struct insn *in, unsigned low, bool extended)
+{
+	unsigned n = low + (extended ? 8 : 0);
+
+	if (n >= 4 && n <= 7 && !in->rex)
+		return (uint16_t)(BIT(n) | BIT(n - 4));
+	return (uint16_t)BIT(n);
+}
+
+static uint16_t modrm_reg(const struct insn *in)
+{
+	return reg_bit(in, op_of(in), in->rex & 4);
+}
+
+static uint16_t modrm_rm(const struct insn *in)
+{
+	return mod_of(in) == 3 ? reg_bit(in, in->modrm & 7, in->rex & 1) : 0;
+}
+
+static uint16_t opcode_reg(const struct insn *in)
+{
+	return reg_bit(in, in->opcode & 7, in->rex & 1);
+}
+
+static uint16_t writes_alu(const struct insn *in)
+{
+	bool cmp = (in->opcode >> 3 & 7) == 7;
+
+	switch (in->opcode & 7) {
+	case 0:
+	case 1:
+		return cmp ? 0 : modrm_rm(in);
+	case 2:
+	case 3:
+		return cmp ? 0 : modrm_reg(in);
+	default:
+		return cmp ? 0 : BIT(RAX);
+	}
+}
+
+static uint16_t writes_string(uint8_t opcode)
+{
+	switch (opcode & ~1) {
+	case 0xa4: /* movs */
+	case 0xa6: /* cmps */
+		return BIT(RSI) | BIT(RDI) | BIT(RCX);
+	case 0xaa: /* stos */
+	case 0xae: /* scas */
+		return BIT(RDI) | BIT(RCX);
+	default: /* lods */
+		return BIT(RAX) | BIT(RSI) | BIT(RCX);
+	}
+}
+
+static uint16_t writes_group(const struct insn *in)
+{
+	switch (in->opcode) {
+	case 0x80:
+	case 0x81:
+	case 0x83:
+		return op_of(in) == 7 ? 0 : modrm_rm(in);
+	case 0xf6:
+	case 0xf7:
+		if (op_of(in) < 2)
+			return 0;
+		return op_of(in) < 4 ? modrm_rm(in) : BIT(RAX) | BIT(RDX);
+	case 0xfe:
+		return modrm_rm(in);
+	default: /* 0xff: inc, dec, push; branches end the prologue anyway */
+		return op_of(in) < 2 ? modrm_rm(in) : 0;
+	}
+}
+
+static uint16_t writes_one_byte(const struct insn *in)
+{
+	uint8_t op = in->opcode;
+
+	if (op < 0x40)
+		return writes_alu(in);
+	switch (op) {
+	case 0x50 ... 0x57: /* push */
+	case 0x68:
+	case 0x6a:
+	case 0x84 ... 0x85: /* test */
+	case 0x8e:	    /* mov to a segment register */
+	case 0x9b ... 0x9e: /* fwait, pushf, popf, sahf */
+	case 0xa2 ... 0xa3: /* mov to an address */
+	case 0xa8 ... 0xa9:
+	case 0xf5:
+	case 0xf8 ... 0xfd: /* flags */
+		return 0;
+	case 0x58 ... 0x5f: /* pop */
+	case 0xb0 ... 0xbf: /* mov imm */
+		return opcode_reg(in);
+	case 0x63: /* movslq */
+	case 0x69:
+	case 0x6b: /* imul */
+	case 0x8a ... 0x8b:
+	case 0x8d: /* lea */
+		return modrm_reg(in);
+	case 0x80 ... 0x83:
+	case 0xf6 ... 0xf7:
+	case 0xfe ... 0xff:
+		return writes_group(in);
+	case 0x86 ... 0x87: /* xchg */
+		return modrm_reg(in) | modrm_rm(in);
+	case 0x88 ... 0x89:
+	case 0x8c:
+	case 0x8f:
+	case 0xc0 ... 0xc1:
+	case 0xc6 ... 0xc7:
+	case 0xd0 ... 0xd3:
+		return modrm_rm(in);
+	case 0x90 ... 0x97:
+		return op == 0x90 && !(in->rex & 1) ? 0 : opcode_reg(in) | BIT(RAX);
+	case 0x98: /* cltq */
+	case 0x9f:
+	case 0xa0 ... 0xa1:
+	case 0xd7:
+	case 0xd8 ... 0xdf: /* fnstsw %ax */
+		return BIT(RAX);
+	case 0x99: /* cqto */
+		return BIT(RDX);
+	case 0xa4 ... 0xa7:
+	case 0xaa ... 0xaf:
+		return writes_string(op);
+	case 0xc9: /* leave */
+		return BIT(RBP);
+	default:
+		return INSN_WRITES_ANY;
+	}
+}
+
+static uint16_t writes_two_byte(const struct insn *in)
+{
+	switch (in->opcode) {
+	case 0x0d:
+	case 0x18 ... 0x1f: /* prefetch, nops, endbr64 */
+		/* rdssp is among these opcodes and writes */
+		return in->opcode == 0x1e && in->pf3 && in->modrm != 0xfa ? modrm_rm(in) : 0;
+	case 0x10 ... 0x17: /* vector registers and memory */
+	case 0x28 ... 0x2b:
+	case 0x2e ... 0x2f:
+	case 0x51 ... 0x77:
+	case 0x7c ... 0x7d:
+	case 0x7f:
+	case 0xa3: /* bt */
+	case 0xc2 ... 0xc4:
+	case 0xc6:
+	case 0xd0 ... 0xd6:
+	case 0xd8 ... 0xfe:
+		return 0;
+	case 0x2c ... 0x2d:
+	case 0x40 ... 0x50: /* cmov, movmskps */
+	case 0xaf:
+	case 0xb6 ... 0xb8:
+	case 0xbc ... 0xbf:
+	case 0xc5:
+	case 0xd7:
+		return modrm_reg(in);
+	case 0x7e:
+	case 0x90 ... 0x9f: /* setcc */
+	case 0xa4 ... 0xa5:
+	case 0xab ... 0xae:
+	case 0xb3:
+	case 0xba ... 0xbb:
+		return modrm_rm(in);
+	case 0xb0 ... 0xb1: /* cmpxchg */
+		return BIT(RAX) | modrm_rm(in);
+	case 0xc0 ... 0xc1: /* xadd */
+		return modrm_reg(in) | modrm_rm(in);
+	case 0xc8 ... 0xcf: /* bswap */
+		return opcode_reg(in);
+	default:
+		return INSN_WRITES_ANY;
+	}
+}
+
+/* Other opcode maps are rare in prologues and count as writing everything. */
+static uint16_t writes(const struct insn *in)
+{
+	if (in->map == INSN_MAP_1)
+		return writes_one_byte(in);
+	if (in->map == INSN_MAP_0F)
+		return writes_two_byte(in);
+	return INSN_WRITES_ANY;
+}
+
+/* ---- flow ---- */
+
+static enum insn_flow flow_one_byte(const struct insn *in)
+{
+	switch (in->opcode) {
+	case 0x6c ... 0x6f: /* ins, outs */
+	case 0xcc ... 0xcd:
+	case 0xe4 ... 0xe7: /* in, out */
+	case 0xec ... 0xf1:
+	case 0xf4:
+	case 0xfa ... 0xfb: /* cli, sti */
+		return INSN_TRAP;
+	case 0x70 ... 0x7f:
+	case 0xe0 ... 0xe3:
+		return INSN_JCC;
+	case 0xc2 ... 0xc3:
+	case 0xca ... 0xcb:
+	case 0xcf:
+		return INSN_RET;
+	case 0xc6: /* xabort */
+		return op_of(in) ? INSN_TRAP : INSN_NEXT;
+	case 0xc7: /* xbegin */
+		return op_of(in) ? INSN_JCC : INSN_NEXT;
+	case 0xe8:
+		return INSN_CALL;
+	case 0xe9:
+	case 0xeb:
+		return INSN_JMP;
+	case 0xff:
+		if (op_of(in) == 2 || op_of(in) == 3)
+			return INSN_CALL_INDIRECT;
+		return op_of(in) == 4 || op_of(in) == 5 ? INSN_JMP_INDIRECT : INSN_NEXT;
+	default:
+		return INSN_NEXT;
+	}
+}
+
+static enum insn_flow flow_of(const struct insn *in)
+{
+	if (in->map == INSN_MAP_1)
+		return flow_one_byte(in);
+	if (in->map != INSN_MAP_0F)
+		return INSN_NEXT;
+	switch (in->opcode) {
+	case 0x80 ... 0x8f:
+		return INSN_JCC;
+	case 0x00 ... 0x01: /* system tables */
+	case 0x05 ... 0x0b:
+	case 0x20 ... 0x23:
+	case 0x30:
+	case 0x34 ... 0x37:
+	case 0xaa:
+	case 0xb9:
+	case 0xff:
+		return INSN_TRAP;
+	default:
+		return INSN_NEXT;
+	}
+}
+
+/* ---- bytes ---- */
+
+/* Reads legacy prefixes, then REX, which must be right before the opcode. */
+static int read_prefixes(struct cursor *c, struct insn *in, uint8_t *op)
+{
+	for (;;) {
+		if (next_byte(c, op))
+			return -EINVAL;
+		switch (*op) {
+		case 0x66:
+			in->p66 = true;
+			break;
+		case 0x67:
+			in->p67 = true;
+			break;
+		case 0xf2:
+			in->pf2 = true;
+			break;
+		case 0xf3:
+			in->pf3 = true;
+			break;
+		case 0xf0:
+			in->lock = true;
+			break;
+		case 0x26:
+		case 0x2e:
+		case 0x36:
+		case 0x3e:
+			in->segment = true;
+			break;
+		case 0x64:
+		case 0x65:
+			break;
+		default:
+			if ((*op & 0xf0) != 0x40)
+				return 0;
+			in->rex = *op;
+			return next_byte(c, op);
+		}
+		in->prefixes++;
+	}
+}
+
+static int read_modrm(struct cursor *c, struct insn *in)
+{
+	unsigned rm;
+
+	if (next_byte(c, &in->modrm))
+		return -EINVAL;
+	in->has_modrm = true;
+	/* moves to and from control registers treat any mod as 3 */
+	if (mod_of(in) == 3 || (in->map == INSN_MAP_0F && in->opcode >= 0x20 && in->opcode <= 0x23))
+		return 0;
+	rm = in->modrm & 7;
+	if (rm == 4) {
+		if (next_byte(c, &in->sib))
+			return -EINVAL;
+		in->has_sib = true;
+		if ((in->sib & 7) == 5 && mod_of(in) == 0)
+			return skip(c, 4);
+	} else if (rm == 5 && mod_of(in) == 0) {
+		return skip(c, 4);
+	}
+	return mod_of(in) == 0 ? 0 : skip(c, mod_of(in) == 1 ? 1 : 4);
+}
+
+static size_t imm_z(const struct insn *in)
+{
+	return in->p66 && !(in->rex & 8) ? 2 : 4;
+}
+
+/* With prefix 66 and without REX.W, processors disagree on the length of a relative branch. */
+static int read_relative(struct cursor *c, struct insn *in, bool wide)
+{
+	int8_t rel8;
+
+	if (in->p66 && !(in->rex & 8))
+		return -EINVAL;
+	if (skip(c, wide ? 4 : 1))
+		return -EINVAL;
+	if (wide) {
+		memcpy(&in->relative, c->code + c->pos - 4, 4);
+	} else {
+		memcpy(&rel8, c->code + c->pos - 1, 1);
+		in->relative = rel8;
+	}
+	in->has_target = true;
+	return 0;
+}
+
+static int read_operands(struct cursor *c, struct insn *in, char form)
+{
+	if (strchr("mBZ", form) && read_modrm(c, in))
+		return -EINVAL;
+	switch (form) {
+	case '.':
+		return 0;
+	case 'm':
+		/* test has an immediate, other instructions of the group have none */
+		if (in->map == INSN_MAP_1 && (in->opcode & 0xfe) == 0xf6 && op_of(in) < 2)
+			return skip(c, in->opcode == 0xf6 ? 1 : imm_z(in));
+		return 0;
+	case 'b':
+	case 'B':
+		return skip(c, 1);
+	case 'Z':
+		/* xbegin has a branch displacement here */
+		if (in->map == INSN_MAP_1 && in->opcode == 0xc7 && op_of(in))
+			return in->modrm == 0xf8 ? read_relative(c, in, true) : -EINVAL;
+		return skip(c, imm_z(in));
+	case 'z':
+		return skip(c, imm_z(in));
+	case 'w':
+		return skip(c, 2);
+	case 'e':
+		return skip(c, 3);
+	case 'v':
+		return skip(c, in->rex & 8 ? 8 : imm_z(in));
+	case 'o':
+		return skip(c, in->p67 ? 4 : 8);
+	case 'j':
+	case 'J':
+		return read_relative(c, in, form == 'J');
+	default:
+		return -EINVAL;
+	}
+}
+
+/* n: bytes of the prefix after c4, c5 or 62. */
+static int read_vex(struct cursor *c, struct insn *in, uint8_t first)
+{
+	bool evex = first == 0x62;
+	uint8_t b[3] = { 0 }, map;
+	size_t n = first == 0xc5 ? 1 : evex ? 3 : 2, i;
+	char form = 'm';
+
+	if (in->rex || in->p66 || in->pf2 || in->pf3 || in->lock)
+		return -EINVAL;
+	for (i = 0; i < n; i++)
+		if (next_byte(c, &b[i]))
+			return -EINVAL;
+	in->map = evex ? INSN_MAP_EVEX : INSN_MAP_VEX;
+	map = first == 0xc5 ? 1 : evex ? b[0] & 0x0f : b[0] & 0x1f;
+	if (evex && !(b[1] & 4))
+		return -EINVAL;
+	if (next_byte(c, &in->opcode))
+		return -EINVAL;
+	if (map == 1) {
+		form = two_byte[in->opcode >> 4][in->opcode & 15];
+		if (form == '.' ? evex || in->opcode != 0x77
+				: form != 'm' && form != 'B' && (!evex || form != '!'))
+			return -EINVAL;
+		if (form == '!') /* EVEX-only conversions at 7a and 7b */
+			form = (in->opcode & 0xfe) == 0x7a ? 'm' : '!';
+	} else if (map == 3) {
+		form = 'B';
+	} else if (map != 2 && (!evex || (map != 5 && map != 6))) {
+		return -EINVAL;
+	}
+	return read_operands(c, in, form);
+}
+
+static int read_two_byte(struct cursor *c, struct insn *in)
+{
+	uint8_t op;
+
+	if (next_byte(c, &op))
+		return -EINVAL;
+	if (op == 0x38 || op == 0x3a) {
+		in->map = op == 0x38 ? INSN_MAP_0F38 : INSN_MAP_0F3A;
+		if (next_byte(c, &in->opcode))
+			return -EINVAL;
+		return read_operands(c, in, op == 0x38 ? 'm' : 'B');
+	}
+	in->map = INSN_MAP_0F;
+	in->opcode = op;
+	if (op == 0x78 && (in->p66 || in->pf2))
+		return -EINVAL; /* extrq, insertq: two immediates, removed from processors */
+	return read_operands(c, in, two_byte[op >> 4][op & 15]);
+}
+
+static int read_insn(struct cursor *c, struct insn *in)
+{
+	uint8_t op;
+
+	if (read_prefixes(c, in, &op))
+		return -EINVAL;
+	if (op == 0xc4 || op == 0xc5 || op == 0x62)
+		return read_vex(c, in, op);
+	if (op == 0x0f)
+		return read_two_byte(c, in);
+	in->opcode = op;
+	if (read_operands(c, in, one_byte[op >> 4][op & 15]))
+		return -EINVAL;
+	/* unused opcodes of groups */
+	if ((op == 0x8f && op_of(in)) || (op == 0xfe && op_of(in) > 1) ||
+	    (op == 0xff && op_of(in) == 7) || (op == 0xc6 && op_of(in) && in->modrm != 0xf8))
+		return -EINVAL;
+	return 0;
+}
+
+int insn__decode(const uint8_t *code, size_t size, struct insn *ret)
+{
+	struct cursor c = { .code = code, .size = size < INSN_MAX ? size : INSN_MAX };
+	struct insn in = { 0 };
+
+	if (read_insn(&c, &in))
+		return -EINVAL;
+	in.length = (uint8_t)c.pos;
+	in.flow = (uint8_t)flow_of(&in);
+	in.writes = writes(&in);
+	*ret = in;
+	return 0;
+}
+
+bool insn__is_nop(const struct insn *in)
+{
+	if (in->map == INSN_MAP_1)
+		return in->opcode == 0x90 && !(in->rex & 1);
+	return in->map == INSN_MAP_0F && (in->opcode == 0x1f || (in->opcode == 0x1e && !in->pf3));
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/process/memcache.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/proc.h"
+
+#define BLOCK 16384u
+#define NBLOCKS 1024u /* 16 MiB */
+#define NO_BLOCK UINT64_MAX
+
+struct memcache {
+	const struct proc *proc;
+	uint64_t tag[NBLOCKS]; /* block address of each slot */
+	bool holes[NBLOCKS];   /* the block is not completely readable */
+	uint8_t data[NBLOCKS][BLOCK];
+};
+
+struct memcache *memcache__new(const struct proc *p)
+{
+	struct memcache *c = malloc(sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->proc = p;
+	memcache__forget(c);
+	return c;
+}
+
+void memcache__free(struct memcache *c)
+{
+	free(c);
+}
+
+void memcache__forget(struct memcache *c)
+{
+	for (size_t i = 0; i < NBLOCKS; i++)
+		c->tag[i] = NO_BLOCK;
+}
+
+/* Reads within one block. */
+static int read_part(struct memcache *c, uint64_t addr, void *buf, size_t len)
+{
+	uint64_t base = addr & ~(uint64_t)(BLOCK - 1);
+	size_t slot = base / BLOCK % NBLOCKS;
+	int err;
+
+	if (c->tag[slot] != base) {
+		c->tag[slot] = NO_BLOCK;
+		err = proc__read(c->proc, base, c->data[slot], BLOCK);
+		if (err && err != -EFAULT)
+			return err;
+		c->tag[slot] = base;
+		c->holes[slot] = err;
+	}
+	if (c->holes[slot])
+		return proc__read(c->proc, addr, buf, len);
+	memcpy(buf, c->data[slot] + (addr - base), len);
+	return 0;
+}
+
+int memcache__read(struct memcache *c, uint64_t addr, void *buf, size_t len)
+{
+	uint8_t *out = buf;
+	uint64_t end;
+	int err;
+
+	if (__builtin_add_overflow(addr, len, &end))
+		return -EFAULT;
+	while (len) {
+		size_t rest = BLOCK - addr % BLOCK, n = rest < len ? rest : len;
+
+		err = read_part(c, addr, out, n);
+		if (err)
+			return err;
+		out += n;
+		addr += n;
+		len -= n;
+	}
+	return 0;
+}
+
+int memcache__read_now(struct memcache *c, uint64_t addr, void *buf, size_t len)
+{
+	uint64_t base = addr & ~(uint64_t)(BLOCK - 1), end;
+
+	if (__builtin_add_overflow(addr, len, &end))
+		return -EFAULT;
+	for (; base < end; base += BLOCK)
+		if (c->tag[base / BLOCK % NBLOCKS] == base)
+			c->tag[base / BLOCK % NBLOCKS] = NO_BLOCK;
+	return proc__read(c->proc, addr, buf, len);
+}

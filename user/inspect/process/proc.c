@@ -1,0 +1,938 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/proc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/io.h"
+
+#define CMDLINE_MAX (128u << 10)
+#define MAPS_TEXT_MAX (256u << 20) /* also the limit of maps__parse() */
+#define MAPS_TEXT_FIRST (256u << 10)
+#define STAT_PF_KTHREAD 0x00200000u
+#define FIRST_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO */
+
+/*
+ * Two handles protect against a reused PID. A PID is free for reuse only after the pidfd reports
+ * the end of its process. The directory /proc/PID belongs to the process at opening; after its end,
+ * all paths below fail with ESRCH.
+ */
+struct proc {
+	pid_t pid;
+	int pidfd;
+	int dirfd; /* /proc/PID */
+	int memfd; /* /proc/PID/mem, or -1 */
+	uint64_t start_time;
+	bool files_only;
+	char comm[64];
+	char *cmdline;
+	size_t cmdline_len;
+};
+
+struct stat_line {
+	char state;
+	uint32_t flags;
+	uint64_t start_time;
+};
+
+/*
+ * While a process releases its memory, at its end or for another program, its list of mappings ends
+ * early, without an error. Then not even the first mapping can be read again.
+ */
+static bool is_cut(int fd, const char *name)
+{
+	char byte;
+
+	return (!strcmp(name, "maps") || !strcmp(name, "smaps")) && pread(fd, &byte, 1, 0) <= 0;
+}
+
+/* Reads a small file below dirfd, at most max bytes. The caller frees *ret, which is
+ * NUL-terminated. -ESRCH: the process released its memory meanwhile. */
+static int read_file(int dirfd, const char *name, size_t first, size_t max, char **ret,
+		     size_t *ret_len)
+{
+	size_t cap = first, len = 0;
+	char *buf, *bigger;
+	ssize_t got;
+	int err, fd;
+
+	fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	buf = malloc(cap + 1);
+	if (!buf) {
+		err = -ENOMEM;
+		goto out;
+	}
+	for (;;) {
+		if (len == cap) {
+			if (cap == max) {
+				err = -EFBIG;
+				goto out;
+			}
+			cap = cap > max / 2 ? max : cap * 2;
+			bigger = realloc(buf, cap + 1);
+			if (!bigger) {
+				err = -ENOMEM;
+				goto out;
+			}
+			buf = bigger;
+		}
+		got = read(fd, buf + len, cap - len);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0) {
+			err = -errno;
+			goto out;
+		}
+		if (got == 0)
+			break;
+		len += (size_t)got;
+	}
+	if (is_cut(fd, name)) {
+		err = -ESRCH;
+		goto out;
+	}
+	buf[len] = '\0';
+	*ret = buf;
+	*ret_len = len;
+	close(fd);
+	return 0;
+out:
+	free(buf);
+	close(fd);
+	return err;
+}
+
+/* The name in brackets may contain spaces and brackets, so fields begin after the last bracket. */
+static int read_stat_of(int dirfd, const char *name, struct stat_line *ret)
+{
+	unsigned long long start;
+	unsigned int flags;
+	char *text, *p;
+	size_t len;
+	char state;
+	int err, n;
+
+	err = read_file(dirfd, name, 1024, 64 << 10, &text, &len);
+	if (err)
+		return err;
+	p = strrchr(text, ')');
+	n = p ? sscanf(p + 1,
+		       " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+		       "%llu",
+		       &state, &flags, &start)
+	      : 0;
+	free(text);
+	if (n != 3)
+		return -EIO;
+	ret->state = state;
+	ret->flags = flags;
+	ret->start_time = start;
+	return 0;
+}
+
+static int read_stat(int dirfd, struct stat_line *ret)
+{
+	return read_stat_of(dirfd, "stat", ret);
+}
+
+static bool pidfd_ended(int pidfd)
+{
+	struct pollfd pfd = { .fd = pidfd, .events = POLLIN };
+	int n;
+
+	do {
+		n = poll(&pfd, 1, 0);
+	} while (n < 0 && errno == EINTR);
+	return n != 0;
+}
+
+/* In a container that sees the host's /proc, system calls and /proc use different PIDs. The pidfd's
+ * fdinfo has the PID that this /proc uses. */
+static int check_namespace(int pidfd, pid_t pid)
+{
+	char name[64], *text;
+	const char *line;
+	size_t len;
+	int err;
+
+	snprintf(name, sizeof(name), "/proc/self/fdinfo/%d", pidfd);
+	err = read_file(AT_FDCWD, name, 1024, 64 << 10, &text, &len);
+	if (err)
+		return err;
+	line = strstr(text, "\nPid:");
+	/* -1: the process has ended */
+	if (line && atol(line + 5) != pid)
+		err = atol(line + 5) == -1 ? -ESRCH : -EXDEV;
+	free(text);
+	return err;
+}
+
+static int read_comm(int dirfd, const char *name, char *buf, size_t size)
+{
+	char *text, *end;
+	size_t len;
+	int err;
+
+	if (!size)
+		return -EINVAL;
+	err = read_file(dirfd, name, 64, 4096, &text, &len);
+	if (err)
+		return err == -ENOENT ? -ESRCH : err;
+	end = memrchr(text, '\n', len);
+	if (end)
+		*end = '\0';
+	snprintf(buf, size, "%s", text);
+	free(text);
+	return 0;
+}
+
+/* Reads the arguments, cut at CMDLINE_MAX: the process chooses their length, and they are only
+ * displayed. */
+static int read_cmdline(struct proc *p)
+{
+	ssize_t got;
+	int fd;
+
+	fd = openat(p->dirfd, "cmdline", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	p->cmdline = p->cmdline ?: malloc(CMDLINE_MAX + 1);
+	if (!p->cmdline) {
+		close(fd);
+		return -ENOMEM;
+	}
+	got = io__read(fd, p->cmdline, CMDLINE_MAX);
+	p->cmdline_len = got > 0 ? (size_t)got : 0;
+	p->cmdline[p->cmdline_len] = '\0';
+	close(fd);
+	return got < 0 ? (int)got : 0;
+}
+
+/* Opening maps makes the kernel check the permission to read memory. */
+static int check_access(const struct proc *p)
+{
+	int fd = openat(p->dirfd, "maps", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+static int open_handles(struct proc *p)
+{
+	char name[32];
+
+	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0u);
+	/* EINVAL, on later kernels ENOENT: the number is a thread's */
+	if (p->pidfd < 0)
+		return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
+	snprintf(name, sizeof(name), "/proc/%d", p->pid);
+	p->dirfd = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (p->dirfd < 0)
+		return errno == ENOENT ? -ESRCH : -errno;
+	return check_namespace(p->pidfd, p->pid);
+}
+
+static int read_identity(struct proc *p)
+{
+	struct stat_line st;
+	int err;
+
+	err = read_stat(p->dirfd, &st);
+	if (err)
+		return err == -ENOENT ? -ESRCH : err;
+	if (st.flags & STAT_PF_KTHREAD)
+		return -EINVAL;
+	if (st.state == 'Z' || st.state == 'X')
+		return -ESRCH;
+	p->start_time = st.start_time;
+	err = read_comm(p->dirfd, "comm", p->comm, sizeof(p->comm));
+	if (!err)
+		err = check_access(p);
+	if (!err)
+		err = read_cmdline(p);
+	if (err)
+		return err == -ENOENT ? -ESRCH : err;
+	/* fallback for reading memory; may be refused */
+	p->memfd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+	/* If the process still runs, the directory opened after the pidfd is its own. */
+	return proc__alive(p) ? 0 : -ESRCH;
+}
+
+struct proc *proc__open(pid_t pid)
+{
+	struct proc *p;
+	int err;
+
+	if (pid <= 0) {
+		errno = ESRCH;
+		return NULL;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->pid = pid;
+	p->pidfd = p->dirfd = p->memfd = -1;
+	err = open_handles(p);
+	if (!err)
+		err = read_identity(p);
+	if (err) {
+		proc__free(p);
+		errno = -err;
+		return NULL;
+	}
+	return p;
+}
+
+uint32_t proc__pid_namespace(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) || st.st_ino == FIRST_PID_NAMESPACE
+		       ? 0
+		       : (uint32_t)st.st_ino;
+}
+
+struct proc *proc__ended(pid_t pid, const struct proc *like)
+{
+	struct proc *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->pid = pid;
+	p->dirfd = p->memfd = -1;	    /* all reads fail */
+	p->pidfd = eventfd(1, EFD_CLOEXEC); /* readable, like the pidfd of an ended process */
+	memcpy(p->comm, like->comm, sizeof(p->comm));
+	p->cmdline = malloc(like->cmdline_len + 1);
+	if (p->pidfd < 0 || !p->cmdline) {
+		proc__free(p);
+		errno = ENOMEM;
+		return NULL;
+	}
+	memcpy(p->cmdline, like->cmdline, like->cmdline_len);
+	p->cmdline[like->cmdline_len] = '\0';
+	p->cmdline_len = like->cmdline_len;
+	return p;
+}
+
+void proc__free(struct proc *p)
+{
+	if (!p)
+		return;
+	if (p->pidfd >= 0)
+		close(p->pidfd);
+	if (p->dirfd >= 0)
+		close(p->dirfd);
+	if (p->memfd >= 0)
+		close(p->memfd);
+	free(p->cmdline);
+	free(p);
+}
+
+void proc__set_files_only(struct proc *p)
+{
+	p->files_only = true;
+}
+
+bool proc__files_only(const struct proc *p)
+{
+	return p->files_only;
+}
+
+pid_t proc__pid(const struct proc *p)
+{
+	return p->pid;
+}
+
+int proc__pidfd(const struct proc *p)
+{
+	return p->pidfd;
+}
+
+bool proc__alive(const struct proc *p)
+{
+	struct stat_line st;
+
+	if (pidfd_ended(p->pidfd))
+		return false;
+	return read_stat(p->dirfd, &st) == 0 && st.start_time == p->start_time;
+}
+
+uint64_t proc__started(const struct proc *p)
+{
+	return p->start_time * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
+int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
+{
+	struct stat_line st;
+	char name[48];
+	int err;
+
+	snprintf(name, sizeof(name), "task/%d/stat", tid);
+	err = read_stat_of(p->dirfd, name, &st);
+	*ret = err ? 0 : st.start_time;
+	return err;
+}
+
+bool proc__is_zombie(pid_t pid)
+{
+	struct stat_line st;
+	char name[48];
+
+	snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
+	return !read_stat_of(AT_FDCWD, name, &st) && st.state == 'Z';
+}
+
+bool proc__lost_leader(pid_t pid)
+{
+	struct dirent *d;
+	char name[48];
+	size_t n = 0;
+	DIR *dir;
+
+	if (!proc__is_zombie(pid))
+		return false;
+	snprintf(name, sizeof(name), "/proc/%d/task", (int)pid);
+	dir = opendir(name);
+	while (dir && (d = readdir(dir)))
+		n += d->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return n > 1;
+}
+
+bool proc__says_shadow_stack(const char *status)
+{
+	static const char key[] = "x86_Thread_features:";
+	const char *line = strstr(status, key), *end = line ? strchr(line, '\n') : NULL,
+		   *at = line ? strstr(line, "shstk") : NULL;
+
+	return at && (!end || at < end) && (line == status || line[-1] == '\n');
+}
+
+bool proc__shadow_stack(const struct proc *p)
+{
+	char text[8192];
+
+	io__text_at(p->dirfd, "status", text, sizeof(text));
+	return proc__says_shadow_stack(text);
+}
+
+#define STAT_STARTSTACK 28 /* proc_pid_stat(5) */
+
+/* An address in the stack of the first thread; 0: unknown. */
+static uint64_t stack_start(const struct proc *p)
+{
+	unsigned long long ret = 0;
+	char buf[1024], *at;
+
+	if (io__text_at(p->dirfd, "stat", buf, sizeof(buf)) <= 0)
+		return 0;
+	at = strrchr(buf, ')');
+	for (int field = 2; at && field < STAT_STARTSTACK; field++)
+		at = strchr(at + 1, ' ');
+	if (!at || sscanf(at, "%llu", &ret) != 1)
+		return 0;
+	return ret;
+}
+
+/* The descriptor's position is a mapped address. Reading another one may expand the stack: the
+ * kernel would lock the map for writing, and the process's threads would wait. */
+int proc__image(const struct proc *p)
+{
+	int fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	lseek(fd, (off_t)stack_start(p), SEEK_SET);
+	return fd;
+}
+
+bool proc__image_gone(int image)
+{
+	char c;
+
+	/* Reading a released address space returns 0. */
+	return pread(image, &c, 1, lseek(image, 0, SEEK_CUR)) == 0;
+}
+
+int proc__pages(const struct proc *p, uint64_t *ret)
+{
+	unsigned long long pages;
+	char buf[128];
+	ssize_t n = io__text_at(p->dirfd, "statm", buf, sizeof(buf));
+
+	if (n <= 0)
+		return n ? (int)n : -ESRCH;
+	if (sscanf(buf, "%llu", &pages) != 1)
+		return -EIO;
+	*ret = pages;
+	return 0;
+}
+
+int proc__resident(const struct proc *p, uint64_t *ret)
+{
+	unsigned long long pages;
+	char buf[128];
+	ssize_t n = io__text_at(p->dirfd, "statm", buf, sizeof(buf));
+
+	if (n <= 0)
+		return n ? (int)n : -ESRCH;
+	if (sscanf(buf, "%*u %llu", &pages) != 1)
+		return -EIO;
+	*ret = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+	return 0;
+}
+
+int proc__cpu_time(const struct proc *p, uint64_t *ret)
+{
+	struct timespec ts;
+	clockid_t clock;
+
+	if (clock_getcpuclockid(p->pid, &clock) || clock_gettime(clock, &ts))
+		return -ESRCH;
+	if (!proc__alive(p)) /* another process may have its PID */
+		return -ESRCH;
+	*ret = (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+	return 0;
+}
+
+const char *proc__comm(const struct proc *p)
+{
+	return p->comm;
+}
+
+void proc__complete_cmdline(struct proc *p)
+{
+	if (!p->cmdline_len && p->dirfd >= 0) /* an ended process's handle has no folder */
+		read_cmdline(p);
+}
+
+const char *proc__cmdline(const struct proc *p, size_t *len)
+{
+	*len = p->cmdline_len;
+	return p->cmdline;
+}
+
+char *proc__exe(const struct proc *p, char *buf, size_t size)
+{
+	static const char deleted[] = " (deleted)";
+	const size_t tail = sizeof(deleted) - 1;
+	ssize_t n = readlinkat(p->dirfd, "exe", buf, size - 1);
+
+	buf[n > 0 ? n : 0] = '\0';
+	if (n > (ssize_t)tail && !strcmp(buf + n - tail, deleted))
+		buf[n - tail] = '\0';
+	return buf;
+}
+
+int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size)
+{
+	char name[48];
+
+	snprintf(name, sizeof(name), "task/%d/comm", tid);
+	return read_comm(p->dirfd, name, buf, size);
+}
+
+int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret)
+{
+	char name[48], text[256], *word;
+	uint64_t sp;
+	ssize_t n;
+
+	snprintf(name, sizeof(name), "task/%d/syscall", tid);
+	n = io__text_at(p->dirfd, name, text, sizeof(text));
+	if (n < 0)
+		return (int)n;
+	if (!strncmp(text, "running", 7))
+		return -EBUSY;
+	/* The text is the call's number, in a system call six arguments, then stack pointer and
+	 * program counter. */
+	word = strrchr(text, ' ');
+	if (!word)
+		return -EIO;
+	while (word > text && word[-1] != ' ')
+		word--;
+	if (sscanf(word, "%" SCNx64, &sp) != 1)
+		return -EIO;
+	*ret = sp;
+	return 0;
+}
+
+int proc__open_own(const struct proc *p, const char *name)
+{
+	int fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
+int proc__text(const struct proc *p, const char *name, size_t max, char **ret, size_t *len)
+{
+	int err = read_file(p->dirfd, name, max < 64 << 10 ? max : 64 << 10, max, ret, len);
+
+	return err == -ENOENT ? -ESRCH : err;
+}
+
+int proc__maps(const struct proc *p, struct maps *ret)
+{
+	size_t len;
+	char *text;
+	int err;
+
+	err = read_file(p->dirfd, "maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len);
+	if (err)
+		return err == -ENOENT ? -ESRCH : err;
+	if (pidfd_ended(p->pidfd)) {
+		free(text);
+		return -ESRCH;
+	}
+	err = maps__parse(text, len, ret);
+	free(text);
+	return err;
+}
+
+/* ---- files ---- */
+
+static bool same_inode(const struct map *a, uint64_t inode, uint32_t dev_major, uint32_t dev_minor)
+{
+	return a->inode == inode && a->dev_major == dev_major && a->dev_minor == dev_minor;
+}
+
+/* Whether /proc/PID/maps shows this file as m. stat() may differ: before Linux 6.8, maps shows the
+ * file below overlayfs, and btrfs has a device per volume. */
+static bool is_mapped_as(int fd, const struct map *m)
+{
+	void *p = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
+	const struct map *own;
+	struct maps maps;
+	char *text = NULL;
+	size_t len = 0;
+	bool ret = false;
+
+	if (p == MAP_FAILED)
+		return false;
+	if (!read_file(AT_FDCWD, "/proc/self/maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len) &&
+	    !maps__parse(text, len, &maps)) {
+		own = maps__find(&maps, (uintptr_t)p);
+		ret = own && same_inode(own, m->inode, m->dev_major, m->dev_minor);
+		maps__free(&maps);
+	}
+	free(text);
+	munmap(p, 1);
+	return ret;
+}
+
+static bool same_file(int fd, const struct stat *st, const struct map *m)
+{
+	return same_inode(m, st->st_ino, major(st->st_dev), minor(st->st_dev)) ||
+	       is_mapped_as(fd, m);
+}
+
+static int open_root(const struct proc *p)
+{
+	int fd = openat(p->dirfd, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int open_in_root(const struct proc *p, const char *path, struct stat *st)
+{
+	int root, fd;
+
+	if (path[0] != '/')
+		return -EINVAL;
+	root = open_root(p);
+	if (root < 0)
+		return root;
+	fd = io__open_regular(root, path, LINKS_IN_ROOT, st);
+	close(root);
+	return fd;
+}
+
+/* After a chroot, paths in maps begin at the namespace's root. Returns the part from the process's
+ * root on, or NULL. */
+static const char *below_root(const struct proc *p, const char *path)
+{
+	char root[PATH_MAX];
+	ssize_t n = readlinkat(p->dirfd, "root", root, sizeof(root));
+
+	return n > 1 && n < (ssize_t)sizeof(root) && !strncmp(path, root, (size_t)n) &&
+			       path[n] == '/'
+		       ? path + n
+		       : NULL;
+}
+
+int proc__open_file(const struct proc *p, const char *path)
+{
+	int fd = open_in_root(p, path, NULL);
+
+	if (fd == -ENOENT) {
+		path = below_root(p, path);
+		fd = path ? open_in_root(p, path, NULL) : fd;
+	}
+	return fd;
+}
+
+int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major,
+		      uint32_t *dev_minor)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	int root, fd, err = 0;
+	struct stat st;
+
+	if (path[0] != '/')
+		return -EINVAL;
+	root = open_root(p);
+	if (root < 0)
+		return root;
+	fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+	err = fd < 0 ? -errno : 0;
+	close(root);
+	if (err)
+		return err;
+	if (fstat(fd, &st))
+		err = -errno;
+	else if (!S_ISCHR(st.st_mode))
+		err = -ENODEV;
+	close(fd);
+	if (err)
+		return err;
+	*dev_major = major(st.st_rdev);
+	*dev_minor = minor(st.st_rdev);
+	return 0;
+}
+
+static void map_files_name(const struct map *m, char *buf, size_t size)
+{
+	snprintf(buf, size, "map_files/%" PRIx64 "-%" PRIx64, m->start, m->end);
+}
+
+int proc__open_map(const struct proc *p, const struct map *m)
+{
+	struct stat st;
+	char name[64];
+	int fd;
+
+	if (!m->inode)
+		return -ENOENT;
+	map_files_name(m, name, sizeof(name));
+	fd = io__open_regular(p->dirfd, name, LINKS_FOLLOW, &st);
+	/* not privileged, or the mapping was split or moved */
+	if (fd < 0 && !m->deleted && m->path[0] == '/')
+		fd = open_in_root(p, m->path, &st);
+	/* The process may have mapped another file at these addresses. */
+	if (fd >= 0 && !same_file(fd, &st, m)) {
+		close(fd);
+		return -ESTALE;
+	}
+	return fd;
+}
+
+int proc__pin_map(const struct proc *p, const struct map *m)
+{
+	char name[64];
+	int fd;
+
+	if (!m->inode)
+		return -ENOENT;
+	map_files_name(m, name, sizeof(name));
+	fd = openat(p->dirfd, name, O_PATH | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* ---- memory ---- */
+
+static int read_mem_file(int fd, uint64_t addr, char *buf, size_t len)
+{
+	ssize_t got = io__pread(fd, buf, len, addr);
+
+	if (got < 0)
+		return got == -EIO ? -EFAULT : (int)got;
+	/* Fewer bytes: the address space was released. */
+	return (size_t)got == len ? 0 : -ESRCH;
+}
+
+/* The open handle belongs to the address space before an exec; then a new one is needed. */
+static int read_mem(const struct proc *p, uint64_t addr, void *buf, size_t len)
+{
+	int fd, err;
+
+	if (addr > INT64_MAX)
+		return -EFAULT;
+	if (p->memfd >= 0) {
+		err = read_mem_file(p->memfd, addr, buf, len);
+		if (err != -ESRCH)
+			return err;
+	}
+	fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? -ESRCH : errno == EACCES ? -EPERM : -errno;
+	err = read_mem_file(fd, addr, buf, len);
+	close(fd);
+	return err;
+}
+
+int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len)
+{
+	struct iovec local = { .iov_base = buf, .iov_len = len };
+	struct iovec remote = { .iov_len = len };
+	uint64_t end;
+	ssize_t got;
+	int err;
+
+	if (!len)
+		return 0;
+	if (__builtin_add_overflow(addr, len - 1, &end) || len > SSIZE_MAX)
+		return -EFAULT;
+	remote.iov_base = (void *)(uintptr_t)addr;
+	got = process_vm_readv(p->pid, &local, 1, &remote, 1, 0);
+	if (got == (ssize_t)len)
+		err = 0;
+	else if (got >= 0 || errno == EFAULT)
+		err = -EFAULT;
+	else if (errno == EPERM || errno == ENOSYS)
+		err = read_mem(p, addr, buf, len); /* our own seccomp filter may forbid the call */
+	else
+		err = -errno;
+	/* If the process ended, the bytes may be from a new process with the PID. */
+	return pidfd_ended(p->pidfd) ? -ESRCH : err;
+}
+
+int proc__read_u64(const struct proc *p, uint64_t addr, uint64_t *ret)
+{
+	uint64_t v;
+	int err = proc__read(p, addr, &v, sizeof(v));
+
+	if (!err)
+		*ret = v;
+	return err;
+}
+
+int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret)
+{
+	uint32_t v;
+	int err = proc__read(p, addr, &v, sizeof(v));
+
+	if (!err)
+		*ret = v;
+	return err;
+}
+
+#define PIECES_AT_ONCE 1024u /* IOV_MAX */
+#define PAGE_LEAST 4096u     /* pages are this large or larger, by a power of two */
+
+static bool piece_ok(const struct proc_piece *v)
+{
+	uint64_t end;
+
+	return v->len && v->len <= SSIZE_MAX / PIECES_AT_ONCE &&
+	       !__builtin_add_overflow(v->addr, v->len - 1, &end);
+}
+
+/* One process_vm_readv(): where the bytes go, and where they come from. */
+struct batch {
+	struct iovec local[PIECES_AT_ONCE], remote[PIECES_AT_ONCE];
+	uint32_t first[PIECES_AT_ONCE]; /* first piece of each remote range */
+	size_t n_local, n_remote, bytes;
+	char gap[PAGE_LEAST]; /* for bytes between pieces */
+};
+
+/*
+ * Adds a piece. For the kernel a range is the larger part of the cost, so pieces of one page that
+ * follow one another are one range: a page is readable or it is not.
+ */
+static void batch__add(struct batch *b, const struct proc_piece *v, uint32_t i)
+{
+	struct iovec *last = b->n_remote ? &b->remote[b->n_remote - 1] : NULL;
+	uint64_t begin = last ? (uint64_t)(uintptr_t)last->iov_base : 0;
+	uint64_t end = last ? begin + last->iov_len : 0;
+
+	if (last && v->addr >= end && begin / PAGE_LEAST == (v->addr + v->len - 1) / PAGE_LEAST) {
+		if (v->addr > end)
+			b->local[b->n_local++] = (struct iovec){ b->gap, v->addr - end };
+		b->bytes += v->addr - end + v->len;
+		last->iov_len = v->addr + v->len - begin;
+	} else {
+		b->first[b->n_remote] = i;
+		b->remote[b->n_remote++] = (struct iovec){ (void *)(uintptr_t)v->addr, v->len };
+		b->bytes += v->len;
+	}
+	b->local[b->n_local++] = (struct iovec){ v->buf, v->len };
+}
+
+/* The data ends inside the first unreadable range: its pieces have failed. Returns the number of
+ * pieces until its end. */
+static size_t batch__failed(const struct batch *b, struct proc_piece *v, size_t n, size_t got)
+{
+	size_t i = 0, to;
+
+	while (got >= b->remote[i].iov_len)
+		got -= b->remote[i++].iov_len;
+	to = i + 1 < b->n_remote ? b->first[i + 1] : n;
+	for (size_t k = b->first[i]; k < to; k++)
+		v[k].err = -EFAULT;
+	return to;
+}
+
+/* Reads some pieces. Returns how many have a result, or -errno. */
+static ssize_t read_pieces(const struct proc *p, struct proc_piece *v, size_t n)
+{
+	struct batch b;
+	ssize_t got;
+	size_t i;
+
+	b.n_local = b.n_remote = b.bytes = 0;
+	for (i = 0; i < n && b.n_local + 2 <= PIECES_AT_ONCE && piece_ok(&v[i]); i++) {
+		batch__add(&b, &v[i], (uint32_t)i);
+		v[i].err = 0;
+	}
+	if (!i) {
+		v[0].err = v[0].len ? -EFAULT : 0;
+		return 1;
+	}
+	got = process_vm_readv(p->pid, b.local, b.n_local, b.remote, b.n_remote, 0);
+	if (got == (ssize_t)b.bytes)
+		return (ssize_t)i;
+	if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
+		v[0].err = read_mem(p, v[0].addr, v[0].buf, v[0].len);
+		return v[0].err && v[0].err != -EFAULT ? v[0].err : 1;
+	}
+	if (got < 0 && errno != EFAULT)
+		return -errno;
+	return (ssize_t)batch__failed(&b, v, i, got > 0 ? (size_t)got : 0);
+}
+
+int proc__readv(const struct proc *p, struct proc_piece *v, size_t n)
+{
+	ssize_t done;
+
+	while (n) {
+		done = read_pieces(p, v, n);
+		if (done < 0)
+			return (int)done;
+		v += done;
+		n -= (size_t)done;
+	}
+	return pidfd_ended(p->pidfd) ? -ESRCH : 0;
+}

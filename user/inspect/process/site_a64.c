@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <stdio.h>
+
+#include "inspect/process/insn_a64.h"
+#include "inspect/process/site_internal.h"
+
+#define FP 29
+#define LR 30
+#define ARGS 8 /* x0 to x7 */
+
+/* Branches in all of a function's code, as for x86-64 (site_x86.c). */
+struct body {
+	bool whole;	       /* every instruction was decoded */
+	uint64_t first_target; /* lowest branch target after the entry */
+	bool indirect;	       /* has jumps with computed targets */
+	bool indexed;	       /* has loads as for jump tables */
+};
+
+/* The stack and x30 in the straight-line beginning of a function. */
+struct frame {
+	int32_t sp;	  /* the stack pointer, minus the one at entry */
+	int32_t saved_at; /* place of the stored x30, from the stack pointer at entry; 0: none */
+	bool is_signed;	  /* x30 is signed */
+};
+
+static const char *const cond_names[16] = { "eq", "ne", "cs", "cc", "mi", "pl", "vs", "vc",
+					    "hi", "ls", "ge", "lt", "gt", "le", "al", "nv" };
+
+static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, struct body *b)
+{
+	struct insn_a64 in;
+	int64_t target;
+	size_t pos;
+
+	*b = (struct body){ .first_target = UINT64_MAX };
+	if (!func_size || func_size > size)
+		return;
+	for (pos = 0; pos < func_size; pos += INSN_A64_SIZE) {
+		if (insn_a64__decode(code + pos, func_size - pos, &in))
+			return;
+		if (in.kind == A64_BR || in.kind == A64_BR_SIGNED)
+			b->indirect = true;
+		if (in.indexed)
+			b->indexed = true;
+		target = (int64_t)pos + in.target;
+		if (in.has_target && target > 0 && (uint64_t)target < b->first_target)
+			b->first_target = (uint64_t)target;
+	}
+	b->whole = true;
+}
+
+/* Whether all control flow to this offset comes from the entry, once per call. */
+static bool only_from_entry(const struct body *b, size_t offset)
+{
+	if (!offset)
+		return true;
+	return b->whole && b->first_target > offset && !(b->indirect && b->indexed);
+}
+
+/* Class of an instruction that kernels with uprobes emulate. */
+static enum site_class emulated(const struct insn_a64 *in, size_t offset)
+{
+	switch (in->kind) {
+	case A64_ADR:
+		return SITE_ADR;
+	case A64_B:
+		return SITE_JMP;
+	case A64_B_IF:
+		return SITE_JCC;
+	case A64_BL:
+		return SITE_CALL;
+	case A64_BR:
+		return offset ? SITE_JMP : SITE_NONE;
+	case A64_BLR:
+		return offset ? SITE_CALL : SITE_NONE;
+	case A64_RET:
+		return offset ? SITE_RET : SITE_NONE;
+	default:
+		return SITE_NONE;
+	}
+}
+
+/* Follows the stack pointer and x30. False: the code after this instruction is not understood. */
+static bool follow(const struct insn_a64 *in, struct frame *f)
+{
+	int32_t at;
+
+	if (in->stores_x30 && !f->saved_at && !__builtin_add_overflow(f->sp, in->x30_at, &at))
+		f->saved_at = at;
+	if (in->writes & 1u << INSN_A64_SP &&
+	    (!in->has_sp || __builtin_add_overflow(f->sp, in->sp, &f->sp) || f->sp > 0))
+		return false;
+	if (in->writes & 1u << LR) {
+		if (in->kind != A64_LANDING || f->is_signed)
+			return false;
+		f->is_signed = true;
+	}
+	return true;
+}
+
+static const char *mnemonic(const struct insn_a64 *in)
+{
+	static const char *const alu[4] = { "add", "adds", "sub", "subs" };
+	static const char *const mov[4] = { "movn", "?", "movz", "movk" };
+	uint32_t w = in->word;
+
+	if (in->kind == A64_LANDING)
+		return (w & 0xf00) == 0x400 ? "bti" : "paciasp";
+	if (in->kind != A64_PLAIN)
+		return NULL;
+	if ((w & 0x7fe0ffe0) == 0x2a0003e0 || (w & 0x7ffffc00) == 0x11000000)
+		return "mov";
+	if ((w & 0x1f000000) == 0x11000000 || (w & 0x1f000000) == 0x0b000000)
+		return alu[w >> 29 & 3];
+	if ((w & 0x1f800000) == 0x12800000)
+		return mov[w >> 29 & 3];
+	if ((w & 0x3a400000) == 0x28000000)
+		return "stp";
+	if ((w & 0x3a400000) == 0x28400000)
+		return "ldp";
+	if ((w & 0x3bc00000) == 0x39000000 || (w & 0x3be00000) == 0x38000000)
+		return "str";
+	if ((w & 0x3bc00000) == 0x39400000 || (w & 0x3be00000) == 0x38400000)
+		return "ldr";
+	return NULL;
+}
+
+/* in at offset, as text. */
+static void describe(const struct insn_a64 *in, size_t offset, char *buf, size_t size)
+{
+	long target = (long)offset + (long)in->target;
+	uint32_t w = in->word, n = w & 31, r = w >> 5 & 31;
+	const char *name = mnemonic(in);
+
+	switch (in->kind) {
+	case A64_ADR:
+		snprintf(buf, size, "adr%s x%u", w >> 31 ? "p" : "", n);
+		return;
+	case A64_NOP:
+		snprintf(buf, size, "nop");
+		return;
+	case A64_B:
+	case A64_BL:
+		snprintf(buf, size, "%s %+ld", in->kind == A64_B ? "b" : "bl", target);
+		return;
+	case A64_BR:
+	case A64_BLR:
+	case A64_RET:
+		snprintf(buf, size, "%s x%u",
+			 in->kind == A64_BR    ? "br"
+			 : in->kind == A64_BLR ? "blr"
+					       : "ret",
+			 r);
+		return;
+	case A64_B_IF:
+		if (w >> 24 == 0x54)
+			snprintf(buf, size, "b.%s %+ld", cond_names[w & 15], target);
+		else
+			snprintf(buf, size, "%s%s %c%u, %+ld", w >> 25 & 1 ? "tb" : "cb",
+				 w >> 24 & 1 ? "nz" : "z", w >> 31 ? 'x' : 'w', n, target);
+		return;
+	default:
+		if (name)
+			snprintf(buf, size, "%s", name);
+		else
+			snprintf(buf, size, "word %08x", w);
+	}
+}
+
+/* A candidate of less use than any emulated instruction: the better the higher. */
+static unsigned rank(const struct insn_a64 *in)
+{
+	if (in->kind == A64_NOP)
+		return 3;
+	if (in->kind == A64_PLAIN)
+		return 2;
+	return in->kind == A64_LANDING ? 1 : 0;
+}
+
+static void choose(const struct insn_a64 *in, size_t offset, enum site_class cls,
+		   const struct frame *f, struct site *ret)
+{
+	struct site s = { .offset = (uint32_t)offset,
+			  .length = INSN_A64_SIZE,
+			  .cls = cls,
+			  .ret = f->is_signed ? SITE_X30_SIGNED : SITE_X30,
+			  .sp = f->sp };
+
+	describe(in, offset, s.text, sizeof(s.text));
+	*ret = s;
+}
+
+/* Picks the site, except saved_at. */
+static int pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
+		struct site *ret)
+{
+	uint32_t keep = args & ((1u << ARGS) - 1);
+	struct body body = { 0 };
+	struct frame f = { 0 };
+	unsigned best = 0;
+	struct insn_a64 in;
+	size_t offset = 0;
+	int i;
+
+	for (i = 0; i <= SITE_PASS_MAX; i++, offset += INSN_A64_SIZE) {
+		if (i == 1)
+			scan_body(code, size, func_size, &body);
+		if (insn_a64__decode(code + offset, size - offset, &in) ||
+		    !only_from_entry(&body, offset))
+			break;
+		if (emulated(&in, offset) != SITE_NONE) {
+			choose(&in, offset, emulated(&in, offset), &f, ret);
+			return 0;
+		}
+		if (rank(&in) > best) {
+			best = rank(&in);
+			choose(&in, offset, in.kind == A64_NOP ? SITE_NOP : SITE_STEPPED, &f, ret);
+		}
+		if (!insn_a64__continues(&in) || in.kind == A64_EXCLUSIVE ||
+		    in.kind == A64_OPAQUE || in.writes & keep || !follow(&in, &f))
+			break;
+		if (args & SITE_AT_ENTRY && in.writes & (1u << INSN_A64_SP | 1u << FP))
+			break;
+	}
+	return best ? 0 : -EINVAL;
+}
+
+/* Finds the place where the straight-line code from the entry on stores x30. */
+static int32_t find_saved(const uint8_t *code, size_t size)
+{
+	struct frame f = { 0 };
+	struct insn_a64 in;
+	size_t offset = 0;
+
+	while (!f.saved_at && offset < SITE_PASS_MAX * INSN_A64_SIZE &&
+	       !insn_a64__decode(code + offset, size - offset, &in) && insn_a64__continues(&in) &&
+	       follow(&in, &f))
+		offset += INSN_A64_SIZE;
+	return f.saved_at < 0 ? f.saved_at : 0;
+}
+
+int site_a64__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
+		   struct site *ret)
+{
+	struct site s = { 0 };
+	int err;
+
+	if (func_size && func_size < size)
+		size = func_size;
+	err = pick(code, size, func_size, args, &s);
+	if (err)
+		return err;
+	s.saved_at = find_saved(code, size);
+	*ret = s;
+	return 0;
+}

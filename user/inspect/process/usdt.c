@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/usdt.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/elf.h"
+#include "inspect/site.h"
+
+#define NT_STAPSDT 3
+#define NOTES_MAX (1u << 20)
+#define CODE_LEN 16
+
+/* Reads a NUL-terminated text in [*pos, end) and moves *pos past it. NULL: not terminated. */
+static const char *text(const uint8_t *notes, size_t *pos, size_t end)
+{
+	const char *s = (const char *)notes + *pos;
+	const char *nul = *pos < end ? memchr(s, '\0', end - *pos) : NULL;
+
+	if (nul)
+		*pos += (size_t)(nul - s) + 1;
+	return nul ? s : NULL;
+}
+
+static bool read_note(const uint8_t *notes, size_t pos, size_t end, const char *provider,
+		      const char *name, struct usdt *ret)
+{
+	const char *what, *which, *args;
+	uint64_t v[3];
+
+	if (end - pos < sizeof(v))
+		return false;
+	memcpy(v, notes + pos, sizeof(v));
+	pos += sizeof(v);
+	what = text(notes, &pos, end);
+	which = what ? text(notes, &pos, end) : NULL;
+	args = which ? text(notes, &pos, end) : NULL;
+	if (!args || strcmp(what, provider) || strcmp(which, name) ||
+	    strlen(args) >= sizeof(ret->args))
+		return false;
+	*ret = (struct usdt){ .pc = v[0], .base = v[1], .semaphore = v[2] };
+	memcpy(ret->args, args, strlen(args) + 1);
+	return true;
+}
+
+size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const char *name,
+		   struct usdt *v, size_t max)
+{
+	size_t pos = 0, n = 0;
+	uint64_t desc, next;
+	Elf64_Nhdr h;
+
+	while (n < max && pos <= len && len - pos >= sizeof(h)) {
+		memcpy(&h, notes + pos, sizeof(h));
+		/* lengths have 32 bits: these sums cannot overflow */
+		desc = pos + sizeof(h) + ((uint64_t)h.n_namesz + 3) / 4 * 4;
+		next = desc + ((uint64_t)h.n_descsz + 3) / 4 * 4;
+		if (desc + h.n_descsz > len)
+			break;
+		if (h.n_type == NT_STAPSDT && h.n_namesz == 8 &&
+		    !memcmp(notes + pos + sizeof(h), "stapsdt", 8) &&
+		    read_note(notes, desc, desc + h.n_descsz, provider, name, &v[n]))
+			n++;
+		pos = next;
+	}
+	return n;
+}
+
+/* ---- arguments ---- */
+
+/* PyTorch has static probes on x86 only (c10/util/static_tracepoint.h). Offsets in struct pt_regs,
+ * arch/x86/include/uapi/asm/ptrace.h; names by size: 8, 4, 2, 1 bytes. */
+static const struct {
+	uint16_t offset;
+	const char *name[4];
+} registers[] = {
+	{ 80, { "rax", "eax", "ax", "al" } },	   { 40, { "rbx", "ebx", "bx", "bl" } },
+	{ 88, { "rcx", "ecx", "cx", "cl" } },	   { 96, { "rdx", "edx", "dx", "dl" } },
+	{ 104, { "rsi", "esi", "si", "sil" } },	   { 112, { "rdi", "edi", "di", "dil" } },
+	{ 32, { "rbp", "ebp", "bp", "bpl" } },	   { 152, { "rsp", "esp", "sp", "spl" } },
+	{ 72, { "r8", "r8d", "r8w", "r8b" } },	   { 64, { "r9", "r9d", "r9w", "r9b" } },
+	{ 56, { "r10", "r10d", "r10w", "r10b" } }, { 48, { "r11", "r11d", "r11w", "r11b" } },
+	{ 24, { "r12", "r12d", "r12w", "r12b" } }, { 16, { "r13", "r13d", "r13w", "r13b" } },
+	{ 8, { "r14", "r14d", "r14w", "r14b" } },  { 0, { "r15", "r15d", "r15w", "r15b" } },
+};
+
+/* Parses "%rax" at *s and moves *s past it. whole: only 8-byte names. */
+static bool parse_register(const char **s, bool whole, uint16_t *offset)
+{
+	size_t len, i, k;
+
+	if (**s != '%')
+		return false;
+	++*s;
+	len = strspn(*s, "abcdefghijklmnopqrstuvwxyz0123456789");
+	for (i = 0; i < sizeof(registers) / sizeof(registers[0]); i++) {
+		for (k = 0; k < (whole ? 1 : 4); k++) {
+			const char *name = registers[i].name[k];
+
+			if (strlen(name) != len || memcmp(name, *s, len))
+				continue;
+			*s += len;
+			*offset = registers[i].offset;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Parses one argument, "-8@-56(%rbp)", at *s and moves *s past it. */
+static bool parse_arg(const char **s, struct mt_usdt_arg *a)
+{
+	char *end;
+	long v;
+
+	errno = 0;
+	v = strtol(*s, &end, 10);
+	if (errno || end == *s || *end != '@')
+		return false;
+	v = v < 0 ? -v : v;
+	if (v != 1 && v != 2 && v != 4 && v != 8)
+		return false;
+	*a = (struct mt_usdt_arg){ .size = (uint8_t)v };
+	*s = end + 1;
+	if (**s == '%')
+		return parse_register(s, false, &a->reg);
+	a->memory = 1;
+	if (**s != '(') {
+		v = strtol(*s, &end, 10);
+		if (errno || end == *s || v < INT32_MIN || v > INT32_MAX)
+			return false;
+		a->disp = (int32_t)v;
+		*s = end;
+	}
+	if (**s != '(')
+		return false;
+	++*s;
+	if (!parse_register(s, true, &a->reg) || **s != ')')
+		return false;
+	++*s;
+	return true;
+}
+
+int usdt__args(const char *args, struct mt_usdt_arg *v, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		args += strspn(args, " ");
+		if (!parse_arg(&args, &v[i]) || (*args && *args != ' '))
+			return -EINVAL;
+	}
+	return 0;
+}
+
+/* ---- in a file ---- */
+
+/* Adjusts addresses as linked by the shift of .stapsdt.base, in case a tool moved the file's
+ * sections. */
+static void adjust(const struct elf *e, struct usdt *u)
+{
+	uint64_t base, size;
+
+	if (!u->base || elf__section(e, ".stapsdt.base", &base, &size))
+		return;
+	u->pc += base - u->base;
+	if (u->semaphore)
+		u->semaphore += base - u->base;
+}
+
+/* Whether vaddr is a semaphore: 2 bytes in the section .probes. The kernel writes to it. */
+static bool is_counter(const struct elf *e, uint64_t vaddr)
+{
+	uint64_t addr, size;
+
+	return elf__section(e, ".probes", &addr, &size) == 0 && size >= 2 && vaddr >= addr &&
+	       vaddr - addr <= size - 2;
+}
+
+static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct usdt_sites *ret)
+{
+	uint8_t code[CODE_LEN];
+	struct site site;
+	size_t n = ret->n;
+
+	adjust(e, u);
+	if (usdt__args(u->args, ret->args[n].arg, n_args))
+		return -EINVAL;
+	if (elf__vaddr_to_offset(e, u->pc, &ret->site[n].offset) ||
+	    elf__read(e, u->pc, code, sizeof(code)) ||
+	    site__pick(ELF_X86_64, code, sizeof(code), 0, 0, &site))
+		return -EINVAL;
+	ret->site[n].semaphore = 0;
+	if (u->semaphore && !is_counter(e, u->semaphore))
+		return -EINVAL;
+	if (u->semaphore && elf__vaddr_to_offset(e, u->semaphore, &ret->site[n].semaphore))
+		return -EINVAL;
+	ret->n++;
+	return 0;
+}
+
+static int find_in(const struct elf *e, const char *provider, const char *name, size_t n_args,
+		   struct usdt_sites *ret)
+{
+	struct usdt u[MT_ASKED_SITES + 1];
+	uint8_t *notes;
+	size_t len, n, i;
+	int err;
+
+	err = elf__section_bytes(e, ".note.stapsdt", NOTES_MAX, &notes, &len);
+	if (err)
+		return err;
+	n = usdt__notes(notes, len, provider, name, u, MT_ASKED_SITES + 1);
+	free(notes);
+	if (!n)
+		return -ENOENT;
+	if (n > MT_ASKED_SITES)
+		return -EINVAL;
+	for (i = 0; i < n && !err; i++)
+		err = add_site(e, &u[i], n_args, ret);
+	return err;
+}
+
+int usdt__find(const struct elf *e, const char *provider, const char *name, size_t n,
+	       struct usdt_sites *ret)
+{
+	struct usdt_sites sites = { .n = 0 };
+	int err;
+
+	if (n > MT_ASKED_ARGS)
+		return -EINVAL;
+	err = elf__machine(e) == ELF_X86_64 ? find_in(e, provider, name, n, &sites) : -ENOENT;
+	if (!err)
+		*ret = sites;
+	return err;
+}

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Layout of dicts. A dict's keys object has a header, a hash index and the entries. A "split" table
+ * has its values in a separate array: instances of a class share the keys.
+ *
+ * to 3.10     header 40 bytes: dk_size i64 at 8; entries {hash, key, value};
+ *             values in the order of the keys
+ * from 3.11   header 32 bytes: log2 of the index's bytes at 9, kind at 10; entries {key, value}
+ *             if all keys are str (kind 1) or the table is split (kind 2)
+ * 3.11, 3.12  values[]; before it the order of insertion: byte [-1] is its size, [-2] used,
+ *             [-3 - i] the i-th key
+ * from 3.13   {capacity, size, embedded, valid}, values[] at 8, then the order of insertion
+ */
+#include "inspect/python/pydict.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "inspect/pyobj.h"
+
+#define TRIES 3
+#define WINDOW 1024 /* bytes of a keys object read at once: about 40 entries */
+#define SHARED_KEYS_MAX 30
+#define VALUES_PREFIX_MAX 32 /* SHARED_KEYS_MAX + 2, in whole words */
+
+#define FLAG_INLINE_VALUES (1ul << 2)
+#define FLAG_MANAGED_DICT (1ul << 4)
+
+void pyitems__fini(struct pyitems *it)
+{
+	free(it->v);
+	free(it->raw);
+	memset(it, 0, sizeof(*it));
+}
+
+int pydict__type_of(struct pymem *m, uint64_t obj, uint64_t *type)
+{
+	uint64_t t;
+	int err;
+
+	if (!obj || obj % 8)
+		return -EBADMSG;
+	err = pymem__u64(m, obj + m->l->ob_type, &t);
+	if (err)
+		return err;
+	if (!t || t % 8)
+		return -EBADMSG;
+	*type = t;
+	return 0;
+}
+
+int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit)
+{
+	uint64_t type, flags;
+	int err;
+
+	err = pydict__type_of(m, obj, &type);
+	if (!err)
+		err = pymem__old_u64(m, type + m->l->tp_flags, &flags);
+	if (err)
+		return err;
+	return flags & bit ? 0 : -EBADMSG;
+}
+
+/* Parsed header of a keys object. */
+struct keys {
+	uint64_t entries; /* address of the entries */
+	size_t n;
+	uint8_t stride, key_at, value_at;
+	uint8_t seen[WINDOW]; /* the first bytes, from the header on */
+	size_t seen_len;
+	size_t head; /* bytes from the header to the entries */
+};
+
+static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *slots, uint64_t *n)
+{
+	uint64_t size, width;
+
+	memcpy(&size, head + 8, 8);
+	memcpy(n, head + 32, 8);
+	if (!size || size & (size - 1) || size > 4ull * PYOBJ_MAX_DICT)
+		return size > 4ull * PYOBJ_MAX_DICT && !(size & (size - 1)) ? -E2BIG : -EAGAIN;
+	width = size <= 0xff ? 1 : size <= 0xffff ? 2 : 4;
+	*index_bytes = size * width;
+	*slots = size;
+	return 0;
+}
+
+static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *slots, uint64_t *n)
+{
+	memcpy(n, head + 24, 8);
+	if (head[8] > 40 || head[9] > 43 || head[9] < head[8] || head[10] > 2)
+		return -EAGAIN;
+	if (1ull << head[8] > 4ull * PYOBJ_MAX_DICT)
+		return -E2BIG;
+	*index_bytes = 1ull << head[9];
+	*slots = 1ull << head[8];
+	return 0;
+}
+
+/* Reads the header, and with it the entries of a small dict. In a snapshot, only the needed fields:
+ * reference count and version may change. */
+static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool old, size_t head)
+{
+	int err;
+
+	if (m->snapshot) {
+		size_t n_at = old ? 32 : 24;
+
+		memset(k->seen, 0, head);
+		err = pymem__read(m, addr + 8, k->seen + 8, old ? 8 : 4);
+		if (!err)
+			err = pymem__read(m, addr + n_at, k->seen + n_at, 8);
+		k->seen_len = head;
+		return err;
+	}
+	err = pymem__read_page(m, addr, k->seen, sizeof(k->seen));
+	if (err >= 0 && (size_t)err < head)
+		err = pymem__read(m, addr, k->seen, head) ?: (int)head;
+	k->seen_len = err > 0 ? err : 0;
+	return err < 0 ? err : 0;
+}
+
+/* Reads and parses the header. -EAGAIN: implausible, so possibly changing. */
+static int read_keys(struct pymem *m, uint64_t addr, struct keys *k)
+{
+	bool old = m->l->minor <= 10;
+	size_t head = old ? 40 : 32;
+	uint64_t index_bytes, slots, n;
+	bool wide;
+	int err;
+
+	if (!addr || addr % 8 || addr > UINT64_MAX - WINDOW)
+		return -EAGAIN;
+	err = read_keys_head(m, addr, k, old, head);
+	if (err)
+		return err;
+	err = old ? parse_old_head(k->seen, &index_bytes, &slots, &n)
+		  : parse_new_head(k->seen, &index_bytes, &slots, &n);
+	if (err)
+		return err;
+	if (n > slots)
+		return -EAGAIN;
+	if (n > PYOBJ_MAX_DICT)
+		return -E2BIG;
+	wide = old || k->seen[10] == 0;
+	k->stride = wide ? 24 : 16;
+	k->key_at = wide ? 8 : 0;
+	k->value_at = k->key_at + 8;
+	k->n = n;
+	k->head = head + index_bytes;
+	return __builtin_add_overflow(addr, k->head, &k->entries) ? -EAGAIN : 0;
+}
+
+/* The first k->n entries, from the bytes read with the header or by another read. */
+static int read_entries(struct pymem *m, const struct keys *k, struct pyitems *it,
+			const uint8_t **ret)
+{
+	size_t len = k->n * k->stride;
+	int err;
+
+	if (k->head + len <= k->seen_len) {
+		*ret = k->seen + k->head;
+		return 0;
+	}
+	err = array__grow(&it->raw, &it->raw_cap, len, 1);
+	if (err)
+		return err;
+	*ret = it->raw;
+	return pymem__read(m, k->entries, it->raw, len);
+}
+
+static uint64_t word(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static int combined(struct pymem *m, const struct keys *k, uint64_t used, struct pyitems *it)
+{
+	const uint8_t *e;
+	int err;
+
+	err = array__grow(&it->v, &it->cap, k->n, sizeof(*it->v));
+	if (!err)
+		err = read_entries(m, k, it, &e);
+	if (err)
+		return err;
+	it->n = 0;
+	for (size_t i = 0; i < k->n; i++, e += k->stride) {
+		struct pyitem item = { word(e + k->key_at), word(e + k->value_at) };
+
+		/* A deleted entry has no value. */
+		if (!item.value)
+			continue;
+		if (!item.key)
+			return -EAGAIN;
+		it->v[it->n++] = item;
+	}
+	return it->n == used ? 0 : -EAGAIN;
+}
+
+/* To 3.10, a dict stays split only if it was filled in the order of the keys. It may have many
+ * keys. */
+static int split_3_10(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
+		      struct pyitems *it)
+{
+	const uint8_t *e;
+	int err;
+
+	if (used > k->n || !values || values % 8)
+		return -EAGAIN;
+	err = array__grow(&it->v, &it->cap, used, sizeof(*it->v));
+	if (!err)
+		err = read_entries(m, k, it, &e);
+	if (err)
+		return err;
+	for (size_t i = 0; i < used; i++)
+		it->v[i].key = word(e + i * k->stride + k->key_at);
+	err = array__grow(&it->raw, &it->raw_cap, used * sizeof(uint64_t), 1);
+	if (!err)
+		err = pymem__read(m, values, it->raw, used * sizeof(uint64_t));
+	if (err)
+		return err;
+	for (size_t i = 0; i < used; i++) {
+		it->v[i].value = word(it->raw + i * sizeof(uint64_t));
+		if (!it->v[i].key || !it->v[i].value)
+			return -EAGAIN;
+	}
+	it->n = used;
+	return 0;
+}
+
+/* Values of a split table from 3.11 on: the i-th inserted value has key order[i]. */
+struct values {
+	uint64_t v[SHARED_KEYS_MAX];
+	uint8_t order[SHARED_KEYS_MAX];
+	size_t n, cap;
+};
+
+static int read_values_3_12(struct pymem *m, uint64_t addr, size_t nkeys, struct values *v)
+{
+	uint8_t raw[VALUES_PREFIX_MAX + 8 * SHARED_KEYS_MAX], tail[2];
+	size_t prefix;
+	int err;
+
+	if (addr < VALUES_PREFIX_MAX || nkeys > SHARED_KEYS_MAX)
+		return -EAGAIN;
+	err = pymem__read(m, addr - 2, tail, sizeof(tail));
+	if (err)
+		return err;
+	prefix = tail[1];
+	if (prefix < 8 || prefix > VALUES_PREFIX_MAX || nkeys > prefix - 2)
+		return -EAGAIN;
+	err = pymem__read(m, addr - prefix, raw, prefix + 8 * nkeys);
+	if (err)
+		return err;
+	v->n = raw[prefix - 2];
+	v->cap = nkeys;
+	if (raw[prefix - 1] != prefix || v->n > nkeys || v->n > prefix - 2)
+		return -EAGAIN;
+	for (size_t i = 0; i < v->n; i++)
+		v->order[i] = raw[prefix - 3 - i];
+	memcpy(v->v, raw + prefix, 8 * nkeys);
+	return 0;
+}
+
+static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
+{
+	uint8_t raw[8 + 9 * SHARED_KEYS_MAX];
+	int err;
+
+	err = pymem__read(m, addr, raw, 8);
+	if (err)
+		return err;
+	v->cap = raw[0];
+	if (v->cap > SHARED_KEYS_MAX)
+		return -EAGAIN;
+	err = pymem__read(m, addr, raw, 8 + 9 * v->cap);
+	if (err)
+		return err;
+	if (raw[0] != v->cap || raw[1] > v->cap || raw[2] > 1)
+		return -EAGAIN;
+	/* Embedded values are invalid if the attributes moved to a dict or were all removed.
+	 * CPython does not maintain this byte for other values. */
+	v->n = raw[2] && !raw[3] ? 0 : raw[1];
+	memcpy(v->v, raw + 8, 8 * v->cap);
+	memcpy(v->order, raw + 8 + 8 * v->cap, v->cap);
+	return 0;
+}
+
+/* used: the dict's count; SIZE_MAX: inline values, which have no count. */
+static int split(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
+		 struct pyitems *it)
+{
+	struct values v;
+	const uint8_t *e;
+	int err;
+
+	if (m->l->minor <= 10)
+		return split_3_10(m, k, values, used, it);
+	if (!values || values % 8)
+		return -EAGAIN;
+	if (m->l->minor <= 12)
+		err = read_values_3_12(m, values, k->n, &v);
+	else
+		err = read_values_3_13(m, values, &v);
+	if (!err)
+		err = array__grow(&it->v, &it->cap, v.n, sizeof(*it->v));
+	if (!err)
+		err = read_entries(m, k, it, &e);
+	if (err)
+		return err;
+	for (size_t i = 0; i < v.n; i++) {
+		size_t ix = v.order[i];
+
+		if (ix >= k->n || ix >= v.cap || !v.v[ix])
+			return -EAGAIN;
+		it->v[i].key = word(e + ix * k->stride + k->key_at);
+		it->v[i].value = v.v[ix];
+		if (!it->v[i].key)
+			return -EAGAIN;
+	}
+	it->n = v.n;
+	return used == SIZE_MAX || it->n == used ? 0 : -EAGAIN;
+}
+
+struct dict_head {
+	uint64_t used, keys, values;
+};
+
+static int read_head(struct pymem *m, uint64_t dict, struct dict_head *h)
+{
+	uint8_t raw[64];
+	unsigned first = m->l->ma_used, len = m->l->ma_values + 8u - first;
+	int err;
+
+	if (m->l->ma_values < first || len > sizeof(raw) || m->l->ma_keys < first ||
+	    m->l->ma_keys > m->l->ma_values)
+		return -EBADMSG;
+	err = pymem__read(m, dict + first, raw, len);
+	if (err)
+		return err;
+	h->used = word(raw);
+	h->keys = word(raw + m->l->ma_keys - first);
+	h->values = word(raw + m->l->ma_values - first);
+	return 0;
+}
+
+static int items_once(struct pymem *m, uint64_t dict, struct pyitems *it)
+{
+	struct dict_head a, b;
+	struct keys k;
+	int err;
+
+	err = read_head(m, dict, &a);
+	if (err)
+		return err;
+	if (a.used > PYOBJ_MAX_DICT)
+		return -E2BIG;
+	err = read_keys(m, a.keys, &k);
+	if (!err)
+		err = a.values ? split(m, &k, a.values, a.used, it) : combined(m, &k, a.used, it);
+	if (m->snapshot) /* pymem__holds() checks it */
+		return err;
+	/* Keys freed during the reading may contain anything, or be unmapped. */
+	if (read_head(m, dict, &b))
+		return -EFAULT;
+	if (a.used != b.used || a.keys != b.keys || a.values != b.values)
+		return -EAGAIN;
+	return err;
+}
+
+int pydict__items(struct pymem *m, uint64_t dict, struct pyitems *ret)
+{
+	int err;
+
+	ret->n = 0;
+	err = pydict__check_kind(m, dict, PYTYPE_DICT);
+	for (int i = 0; !err && i < TRIES; i++) {
+		err = items_once(m, dict, ret);
+		if (err != -EAGAIN)
+			break;
+		err = i + 1 < TRIES ? 0 : -EAGAIN;
+	}
+	if (err)
+		ret->n = 0;
+	return err;
+}
+
+struct type_head {
+	uint64_t flags, basicsize, itemsize;
+	int64_t dictoffset;
+};
+
+static int read_type(struct pymem *m, uint64_t type, struct type_head *t)
+{
+	uint64_t dictoffset;
+	int err;
+
+	err = pymem__old_u64(m, type + m->l->tp_flags, &t->flags);
+	if (!err)
+		err = pymem__old_u64(m, type + m->l->tp_basicsize, &t->basicsize);
+	if (!err) /* tp_itemsize follows tp_basicsize */
+		err = pymem__old_u64(m, type + m->l->tp_basicsize + 8, &t->itemsize);
+	if (!err)
+		err = pymem__old_u64(m, type + m->l->tp_dictoffset, &dictoffset);
+	if (err)
+		return err;
+	t->dictoffset = (int64_t)dictoffset;
+	if (t->basicsize < 16 || t->basicsize > 1u << 20 || t->itemsize > 1u << 20)
+		return -EBADMSG;
+	return 0;
+}
+
+/* Address of an object's dict pointer, by tp_dictoffset; negative offsets count from the object's
+ * end. 0: none. */
+static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *ret)
+{
+	uint64_t size, n, room = t->basicsize;
+	int err;
+
+	*ret = 0;
+	if (!t->dictoffset)
+		return 0;
+	if (t->dictoffset > 0) {
+		if (t->dictoffset > 1 << 20)
+			return -EBADMSG;
+		*ret = obj + t->dictoffset;
+		return 0;
+	}
+	if (t->dictoffset < -(1 << 20))
+		return -EBADMSG;
+	err = pymem__u64(m, obj + m->l->ob_size, &n);
+	if (err)
+		return err;
+	if ((int64_t)n < 0) /* the sign of an int is in its ob_size */
+		n = -n;
+	if (__builtin_mul_overflow(n, t->itemsize, &size) ||
+	    __builtin_add_overflow(room, size, &room) || room > UINT64_MAX / 2)
+		return -EBADMSG;
+	room = (room + 7) & ~7ull;
+	if (room < (uint64_t)-t->dictoffset)
+		return -EBADMSG;
+	*ret = obj + room + t->dictoffset;
+	return 0;
+}
+
+/* Finds an object's attributes: a dict object, inline values, or neither. */
+static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *dict,
+		      uint64_t *values)
+{
+	uint64_t w[2], slot;
+	int err;
+
+	*dict = *values = 0;
+	if (m->l->minor <= 10 || !(t->flags & FLAG_MANAGED_DICT)) {
+		err = dict_slot(m, obj, t, &slot);
+		return err || !slot ? err : pymem__u64(m, slot, dict);
+	}
+	if (obj < 32)
+		return -EFAULT;
+	/* From 3.12 on the word before is a list of weak references. Without a PyGC_Head the dict
+	 * is right before the object. */
+	w[0] = 0;
+	err = m->l->minor == 11 ? pymem__read(m, obj - 32, w, sizeof(w))
+				: pymem__u64(m, obj - (m->l->free_threaded ? 8 : 24), &w[1]);
+	if (err)
+		return err;
+	if (m->l->minor == 11) {
+		*values = w[0];
+		*dict = w[0] ? 0 : w[1];
+	} else if (m->l->minor == 12) {
+		if (w[1] & 1)
+			*values = w[1] + 1;
+		else
+			*dict = w[1];
+	} else {
+		*dict = w[1];
+		if (!*dict && t->flags & FLAG_INLINE_VALUES)
+			*values = obj + t->basicsize;
+	}
+	return 0;
+}
+
+static int attrs_once(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *it)
+{
+	uint64_t dict, values, dict2, values2, keys;
+	struct type_head t;
+	struct keys k;
+	int err;
+
+	err = read_type(m, type, &t);
+	if (!err)
+		err = find_attrs(m, obj, &t, &dict, &values);
+	if (err)
+		return err;
+	if (!dict && !values)
+		return 0;
+	if (dict) {
+		err = pydict__items(m, dict, it);
+	} else {
+		err = pymem__u64(m, type + m->l->ht_cached_keys, &keys);
+		if (!err)
+			err = read_keys(m, keys, &k);
+		if (!err)
+			err = split(m, &k, values, SIZE_MAX, it);
+	}
+	if (m->snapshot)
+		return err;
+	if (find_attrs(m, obj, &t, &dict2, &values2))
+		return -EFAULT;
+	return dict != dict2 || values != values2 ? -EAGAIN : err;
+}
+
+int pydict__attrs(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *ret)
+{
+	int err = 0;
+
+	if (!obj || obj % 8)
+		return -EBADMSG;
+	for (int i = 0; i < TRIES; i++) {
+		ret->n = 0;
+		err = attrs_once(m, obj, type, ret);
+		if (err != -EAGAIN)
+			break;
+	}
+	if (err)
+		ret->n = 0;
+	return err;
+}

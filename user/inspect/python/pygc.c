@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A tracked object has PyGC_Head {next, prev} before it; the low bits of both are flags. The lists
+ * are circular. Their heads are in the interpreter's state (3.9 on) or the runtime's (3.8):
+ *
+ *   struct { PyGC_Head head; int threshold, count; } generations[3];
+ *   PyGC_Head *generation0;  // always &generations[0].head: the search looks for it
+ *   struct { PyGC_Head head; ... } permanent_generation;
+ *
+ * Until 3.13, {PyObject *, int, int enabled, debug} come before the generations.
+ *
+ * Debian 13's Python 3.13 aligns PyGC_Head to 4 bytes instead of 8 (_PyObject_MIN_ALIGNMENT). So 4
+ * bytes of padding may follow the generations.
+ *
+ * From 3.14.5 on the permanent generation follows the generations, and the pointer follows both,
+ * after statistics. 3.14.0 to 3.14.4 collect in increments: {young, old[2], permanent} follow each
+ * other as those four do, and no word points to them. An increment takes objects out of all lists
+ * and puts the survivors into one of the old ones; both old lists change roles. Statistics (72
+ * bytes) follow, then a flag that is set while an increment runs.
+ */
+#include "inspect/python/pygc.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "inspect/proc.h"
+#include "inspect/process/memcache.h"
+#include "inspect/pylayout.h"
+#include "inspect/python.h"
+
+#define HEAD_SIZE 16
+#define GENERATION 24
+#define GENERATIONS (3 * GENERATION) /* bytes */
+#define HEAD_ALIGN 4u
+#define FOUR_LISTS (4 * GENERATION)
+#define POINTER_MAX 512u /* bytes from the first list to the pointer; 200 in 3.14, 3.15 */
+#define COLLECTING_AT (FOUR_LISTS + 72)
+#define SEARCH_MAX (512u << 10) /* bytes searched; 3.13's interpreter state has about 100 KiB */
+#define STEP 4096u
+#define LOOKS 8
+#define SEARCHES 8    /* attempts at least, since the collector may be running */
+#define PAUSE 5000000 /* ns between two attempts */
+#define FLAGS 3ull
+#define MAX_OBJECTS (256u << 20)
+#define MAX_REPAIRS 10000u
+#define CLOCK_EVERY 16384u
+
+struct link {
+	uint64_t next, prev;
+};
+
+struct object {
+	struct link link;
+	uint64_t refs, type;
+};
+
+static bool is_link(uint64_t p)
+{
+	return p && p % HEAD_ALIGN == 0 && p < 1ull << 56;
+}
+
+/* Whether the neighbours of a head point back to it; both: both must. The program changes the
+ * lists, so each neighbour may confirm it in a different attempt. If none does in the first one,
+ * this is hardly a head: one attempt keeps the search short, and callers search again. */
+static int is_head(const struct proc *p, uint64_t head, bool both)
+{
+	bool next_knows = false, prev_knows = false;
+	uint64_t back;
+	struct link l;
+	int err;
+
+	for (int i = 0; i < LOOKS && !(next_knows && prev_knows); i++) {
+		err = proc__read(p, head, &l, sizeof(l));
+		if (err)
+			return err;
+		l.next &= ~FLAGS;
+		l.prev &= ~FLAGS;
+		if (!is_link(l.next) || !is_link(l.prev))
+			return -ENOENT;
+		err = proc__read_u64(p, l.next + 8, &back);
+		next_knows |= !err && (back & ~FLAGS) == head;
+		if (err != -ESRCH && err != -EPERM)
+			err = proc__read_u64(p, l.prev, &back);
+		prev_knows |= !err && (back & ~FLAGS) == head;
+		if (err == -ESRCH || err == -EPERM)
+			return err;
+		if (!next_knows && !prev_knows)
+			return -ENOENT;
+	}
+	return both ? (next_knows && prev_knows ? 0 : -ENOENT)
+		    : (next_knows || prev_knows ? 0 : -ENOENT);
+}
+
+/* Addresses of the youngest and of the permanent generation, and of the flag; see struct pygc. */
+static int check_lists(const struct proc *p, uint64_t first, uint64_t permanent,
+		       uint64_t collecting, struct pygc *ret)
+{
+	struct pygc gc = { .collecting = collecting };
+	int err = 0;
+
+	for (size_t i = 0; !err && i < PYGC_LISTS; i++) {
+		gc.head[i] = i < 3 ? first + i * GENERATION : permanent;
+		err = is_head(p, gc.head[i], i > 0);
+	}
+	if (!err)
+		*ret = gc;
+	return err;
+}
+
+/* The permanent generation, if the word at addr may point to the youngest; 0: it does not. */
+static uint64_t permanent_of(uint64_t addr, uint64_t value)
+{
+	uint64_t distance = addr - value;
+
+	if (distance == GENERATIONS || distance == GENERATIONS + HEAD_ALIGN)
+		return addr + 8;
+	return distance >= FOUR_LISTS && distance <= POINTER_MAX && value % HEAD_ALIGN == 0
+		       ? value + GENERATIONS
+		       : 0;
+}
+
+/* Whether the words at addr may be the links of four lists in a row. Both links of an empty list
+ * lead to itself. */
+static bool are_four_lists(uint64_t addr, const uint64_t *w)
+{
+	for (size_t i = 0; i < FOUR_LISTS / 8; i += GENERATION / 8) {
+		uint64_t head = addr + 8 * i, next = w[i] & ~FLAGS, prev = w[i + 1] & ~FLAGS;
+
+		if (!is_link(next) || !is_link(prev) || (next == head) != (prev == head))
+			return false;
+	}
+	return true;
+}
+
+/* pointed: lists that a pointer leads to, otherwise four lists in a row. */
+static int search(const struct proc *p, uint64_t base, bool pointed, struct pygc *ret)
+{
+	uint64_t w[(STEP + FOUR_LISTS) / 8];
+	int err;
+
+	for (size_t at = 0; at < SEARCH_MAX; at += STEP) {
+		err = proc__read(p, base + at, w, pointed ? STEP : sizeof(w));
+		if (err)
+			return err == -EFAULT ? -ENOENT : err;
+		for (size_t i = 0; i < STEP / 8; i++) {
+			uint64_t addr = base + at + 8 * i, permanent = permanent_of(addr, w[i]);
+
+			if (pointed ? !permanent : !are_four_lists(addr, &w[i]))
+				continue;
+			err = pointed ? check_lists(p, w[i], permanent, 0, ret)
+				      : check_lists(p, addr, addr + GENERATIONS,
+						    addr + COLLECTING_AT, ret);
+			if (err != -ENOENT && err != -EFAULT)
+				return err;
+		}
+	}
+	return -ENOENT;
+}
+
+int pygc__search(const struct proc *p, uint64_t base, bool increments, struct pygc *ret)
+{
+	int err = search(p, base, true, ret);
+
+	return err == -ENOENT && increments ? search(p, base, false, ret) : err;
+}
+
+int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret)
+{
+	static const struct timespec pause = { .tv_nsec = PAUSE };
+	const struct pylayout *l = python__layout(py);
+	const struct proc *p = python__proc(py);
+	uint64_t base = python__runtime(py), until = clock__monotonic() + within_ns;
+	int err = 0;
+
+	if (l->minor > 8)
+		err = proc__read_u64(p, python__runtime(py) + l->rt_interp_main, &base);
+	if (err)
+		return err;
+	for (int i = 0; i < SEARCHES || clock__monotonic() < until; i++) {
+		if (i)
+			nanosleep(&pause, NULL);
+		err = is_link(base) ? pygc__search(p, base, l->minor >= 14, ret) : -ENOENT;
+		if (err != -ENOENT)
+			break;
+	}
+	/* From 3.14 on other fields may be there. */
+	if (!err && l->minor < 14)
+		ret->enabled = ret->head[0] - (ret->head[0] % 8 ? 8 : 12);
+	return err == -ENOENT && python__ended(py) ? -ESRCH : err;
+}
+
+struct walk {
+	struct memcache *c;
+	int (*fn)(uint64_t obj, uint64_t type, void *ctx);
+	void *ctx;
+	struct pygc_stats *stats;
+	uint64_t deadline, since_clock;
+};
+
+static int report_object(struct walk *w, uint64_t at, const struct object *o)
+{
+	if (++w->stats->objects > MAX_OBJECTS)
+		return -E2BIG;
+	if (++w->since_clock >= CLOCK_EVERY) {
+		w->since_clock = 0;
+		if (clock__monotonic() > w->deadline)
+			return -ETIME;
+	}
+	return w->fn(at + HEAD_SIZE, o->type, w->ctx);
+}
+
+static bool fatal(int err)
+{
+	return err == -ESRCH || err == -EPERM;
+}
+
+/* Reads the link of `from` and its neighbour *to again, since the cached link is outdated. -EAGAIN:
+ * `from` is no longer in this list. */
+static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o, bool back)
+{
+	struct link l;
+	int err;
+
+	for (int i = 0; i < 3 && w->stats->repairs < MAX_REPAIRS; i++) {
+		w->stats->repairs++;
+		err = memcache__read_now(w->c, from, &l, sizeof(l));
+		if (err)
+			return fatal(err) ? err : -EAGAIN;
+		*to = (back ? l.prev : l.next) & ~FLAGS;
+		if (!is_link(*to))
+			return -EAGAIN;
+		err = memcache__read_now(w->c, *to, o, sizeof(*o));
+		if (fatal(err))
+			return err;
+		if (!err && ((back ? o->link.next : o->link.prev) & ~FLAGS) == from)
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+/*
+ * Walks a list from its head in one direction; *last is the last object reached. -EAGAIN: the walk
+ * got lost, since links changed. Cached links are from different moments and may form a circle. So
+ * the walk must not return to mark, which moves after 64, 128, 256 ... steps.
+ */
+static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, uint64_t *last)
+{
+	uint64_t from = head, to, mark = 0, steps = 0, until = 64;
+	struct object o;
+	struct link l;
+	int err;
+
+	err = memcache__read_now(w->c, head, &l, sizeof(l));
+	if (err)
+		return fatal(err) ? err : -EAGAIN;
+	to = (back ? l.prev : l.next) & ~FLAGS;
+	for (;;) {
+		*last = from;
+		if (to == head)
+			return 0;
+		if (is_link(to)) {
+			err = memcache__read(w->c, to, &o, sizeof(o));
+			if (fatal(err))
+				return err;
+		}
+		if (!is_link(to) || err || ((back ? o.link.next : o.link.prev) & ~FLAGS) != from) {
+			err = repair(w, from, &to, &o, back);
+			if (err)
+				return err;
+			if (to == head)
+				return 0;
+		}
+		if (to == stop)
+			return 0;
+		if (to == mark)
+			return -EAGAIN;
+		if (++steps == until) {
+			mark = to;
+			steps = 0;
+			until *= 2;
+		}
+		err = report_object(w, to, &o);
+		if (err)
+			return err;
+		from = to;
+		to = (back ? o.link.prev : o.link.next) & ~FLAGS;
+	}
+}
+
+/* Objects that an increment has taken out are in no list. If it ends, they are in an old one, which
+ * is walked later; so a look before each list is enough. */
+static int note_increment(struct walk *w, const struct pygc *gc)
+{
+	uint32_t running = 0;
+	int err = 0;
+
+	if (gc->collecting)
+		err = memcache__read_now(w->c, gc->collecting, &running, sizeof(running));
+	if (fatal(err))
+		return err;
+	w->stats->torn |= err || running;
+	return 0;
+}
+
+int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
+	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx,
+	       struct pygc_stats *stats)
+{
+	/* Objects move from younger to older lists, so this order misses none. Increments move them
+	 * between the old lists in either direction. */
+	static const uint8_t order[] = { 0, 1, 2, 3 }, increments[] = { 0, 1, 2, 1, 3 };
+	struct walk w = { .c = c, .fn = fn, .ctx = ctx, .stats = stats, .deadline = deadline };
+	size_t n = gc->collecting ? sizeof(increments) : sizeof(order);
+	uint64_t last, end;
+	int err;
+
+	memset(stats, 0, sizeof(*stats));
+	for (size_t i = 0; i < n; i++) {
+		uint64_t head = gc->head[gc->collecting ? increments[i] : order[i]];
+
+		err = note_increment(&w, gc);
+		if (!err)
+			err = walk_list(&w, head, false, 0, &last);
+		if (err == -EAGAIN)
+			err = walk_list(&w, head, true, last, &end);
+		if (err && err != -EAGAIN)
+			return err;
+		/* The walk from the other end must meet the place where this walk got lost. */
+		stats->torn |= err == -EAGAIN;
+	}
+	return 0;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* PyCodeObject has a tuple of all variable names. From 3.11 on it is right before the bytes of
+ * variable kinds and co_filename. To 3.10 the tuples of free and cell variables are in between. */
+#include "inspect/python/pylocals.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "inspect/ipython.h"
+#include "inspect/proc.h"
+#include "inspect/pyobj.h"
+#include "inspect/python/pydict.h"
+#include "inspect/python/pystr.h"
+
+#define MAX_FRAMES 512
+#define MAX_VARIABLES 1024u
+#define MAX_LOCALS (1u << 16)
+#define MAX_THREADS 4096u
+#define KIND_LOCAL 0x20	 /* CO_FAST_LOCAL */
+#define KIND_FREE 0x80	 /* CO_FAST_FREE */
+#define KIND_SHARED 0xc0 /* CO_FAST_CELL, CO_FAST_FREE */
+
+struct locals {
+	struct pylocal *v;
+	size_t n, cap;
+};
+
+static bool fatal(int err)
+{
+	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
+}
+
+/* Reads the tuple of variable names, their number and their kinds. */
+static int names_of(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n, uint8_t *kinds)
+{
+	unsigned at = m->l->co_filename - (m->l->minor >= 11 ? 16u : 32u);
+	uint64_t bytes, len;
+	int err;
+
+	err = pymem__u64(m, code + at, tuple);
+	if (!err)
+		err = pydict__check_kind(m, *tuple, PYTYPE_TUPLE);
+	if (!err)
+		err = pymem__u64(m, *tuple + m->l->ob_size, n);
+	if (err || *n > MAX_VARIABLES)
+		return err ? err : -E2BIG;
+	memset(kinds, KIND_LOCAL, *n);
+	if (m->l->minor < 11)
+		return 0;
+	err = pymem__u64(m, code + at + 8, &bytes);
+	if (!err)
+		err = pydict__check_kind(m, bytes, PYTYPE_BYTES);
+	if (!err)
+		err = pymem__u64(m, bytes + m->l->ob_size, &len);
+	if (err || len != *n)
+		return err ? err : -EBADMSG;
+	return pymem__read(m, bytes + m->l->bytes_val, kinds, *n);
+}
+
+static int add(struct locals *l, const struct pylocal *x)
+{
+	int err;
+
+	if (l->n >= MAX_LOCALS)
+		return 0;
+	err = array__grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v));
+	if (!err)
+		l->v[l->n++] = *x;
+	return err;
+}
+
+/* shared: kinds of variables that are left out */
+static int read_frame(struct pymem *m, const struct pythread *t, const struct pyframe *f,
+		      uint8_t shared, struct locals *l, bool (*wanted)(void *ctx, uint64_t obj),
+		      void *ctx)
+{
+	uint64_t slots[MAX_VARIABLES], tuple, n, obj;
+	uint8_t kinds[MAX_VARIABLES];
+	int err;
+
+	err = names_of(m, f->code, &tuple, &n, kinds);
+	if (!err && n)
+		err = proc__read(m->proc, f->addr + m->l->fr_local0, slots, n * sizeof(slots[0]));
+	for (uint64_t i = 0; !err && i < n; i++) {
+		obj = slots[i] & m->l->tag_mask;
+		if (!obj || !(kinds[i] & (KIND_LOCAL | KIND_SHARED)) || (kinds[i] & shared) ||
+		    !wanted(ctx, obj))
+			continue;
+		err = add(l, &(struct pylocal){
+				     .obj = obj,
+				     .slot = f->addr + m->l->fr_local0 + i * sizeof(slots[0]),
+				     .frame = f->addr,
+				     .code = f->code,
+				     .thread = *t,
+				     .number = (uint32_t)i,
+			     });
+	}
+	return fatal(err) ? err : 0;
+}
+
+int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), void *ctx,
+		   struct pylocal **ret, size_t *n)
+{
+	struct pyframe *frames = calloc(MAX_FRAMES, sizeof(*frames));
+	struct locals l = { 0 };
+	struct pythread *t = NULL;
+	size_t threads = 0;
+	int err = frames ? python__threads(m->py, &t, &threads) : -ENOMEM;
+
+	if (err && !fatal(err))
+		threads = err = 0;
+	for (size_t i = 0; !err && i < threads && i < MAX_THREADS; i++) {
+		int depth = python__stack(m->py, &t[i], frames, MAX_FRAMES);
+
+		err = fatal(depth) ? depth : 0;
+		while (!err && depth-- > 0)
+			err = read_frame(m, &t[i], &frames[depth], KIND_SHARED, &l, wanted, ctx);
+	}
+	free(frames);
+	free(t);
+	if (err) {
+		free(l.v);
+		return err;
+	}
+	*ret = l.v;
+	*n = l.n;
+	return 0;
+}
+
+int pylocals__of_frame(struct pymem *m, uint64_t frame, uint64_t code,
+		       bool (*wanted)(void *ctx, uint64_t obj), void *ctx, struct pylocal **ret,
+		       size_t *n)
+{
+	struct pyframe f = { .addr = frame, .code = code };
+	struct locals l = { 0 };
+	int err = read_frame(m, &(struct pythread){ 0 }, &f, 0, &l, wanted, ctx);
+
+	if (err)
+		free(l.v);
+	*ret = err ? NULL : l.v;
+	*n = err ? 0 : l.n;
+	return err;
+}
+
+/* A call that ended leaves its variables in memory. */
+static bool is_running(const struct pyframe *frames, int depth, const struct pylocal *x)
+{
+	for (int i = 0; i < depth; i++)
+		if (frames[i].addr == x->frame)
+			return frames[i].code == x->code;
+	return false;
+}
+
+int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *holds)
+{
+	struct pyframe *frames = calloc(MAX_FRAMES, sizeof(*frames));
+	uint64_t word;
+	int depth = 0, err = frames ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < n; i++) {
+		if (!i || v[i].thread.tstate != v[i - 1].thread.tstate)
+			depth = python__stack(m->py, &v[i].thread, frames, MAX_FRAMES);
+		err = fatal(depth) ? depth : 0;
+		holds[i] = !err && is_running(frames, depth, &v[i]);
+		if (!holds[i])
+			continue;
+		err = proc__read_u64(m->proc, v[i].slot, &word);
+		holds[i] = !err && (word & m->l->tag_mask) == v[i].obj;
+		err = fatal(err) ? err : 0;
+	}
+	free(frames);
+	return err;
+}
+
+/* "train.py:31", or "cell 7, line 2" in a notebook whose kernel says which cell it is. */
+static void place_of(struct pymem *m, const struct pycode *code, char *buf, size_t size)
+{
+	const char *file = strrchr(code->file, '/');
+	uint64_t cell;
+
+	if (strstr(code->file, "/ipykernel_") && !ipython__cell(m->py, code->file, &cell))
+		snprintf(buf, size, "cell %" PRIu64 ", line %u", cell, code->firstlineno);
+	else
+		snprintf(buf, size, "%s:%u", file ? file + 1 : code->file, code->firstlineno);
+}
+
+int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size)
+{
+	uint64_t tuple, n, str;
+	uint8_t kinds[MAX_VARIABLES];
+	struct pycode code;
+	char name[256], place[sizeof(code.file) + 16];
+	int err;
+
+	err = names_of(m, l->code, &tuple, &n, kinds);
+	if (!err)
+		err = l->number < n
+			      ? pymem__u64(m, tuple + m->l->tuple_item + 8ull * l->number, &str)
+			      : -EBADMSG;
+	if (!err) {
+		err = pystr__read(m, str, name, sizeof(name), NULL);
+		err = err < 0 ? err : 0;
+	}
+	if (!err)
+		err = pyobj__code(m->py, l->code, &code);
+	if (err)
+		return err;
+	place_of(m, &code, place, sizeof(place));
+	snprintf(buf, size, "%s in %s (%s)", name, code.name, place);
+	pycode__free(&code);
+	/* Not a variable of the program: the argument of "<listcomp>", or made by a tool. */
+	return name[0] == '.' || !name[0] ? -EBADMSG : 0;
+}
+
+/* Index of the i-th free variable in the tuple of names. To 3.10, free variables have their own
+ * tuple. */
+static int find_free(struct pymem *m, uint64_t code, uint64_t i, uint64_t *tuple, uint64_t *at)
+{
+	uint8_t kinds[MAX_VARIABLES];
+	uint64_t n;
+	int err;
+
+	if (m->l->minor < 11) {
+		err = pymem__u64(m, code + m->l->co_filename - 24, tuple);
+		if (!err)
+			err = pydict__check_kind(m, *tuple, PYTYPE_TUPLE);
+		if (!err)
+			err = pymem__u64(m, *tuple + m->l->ob_size, &n);
+		*at = i;
+		return err ? err : i < n ? 0 : -ENOENT;
+	}
+	err = names_of(m, code, tuple, &n, kinds);
+	for (*at = 0; !err && *at < n; ++*at)
+		if ((kinds[*at] & KIND_FREE) && !i--)
+			return 0;
+	return err ? err : -ENOENT;
+}
+
+int pylocals__free_name(struct pymem *m, uint64_t code, uint64_t i, char *buf, size_t size)
+{
+	uint64_t tuple, at, str;
+	int err = find_free(m, code, i, &tuple, &at);
+
+	if (!err)
+		err = pymem__u64(m, tuple + m->l->tuple_item + 8ull * at, &str);
+	if (err)
+		return err;
+	err = pystr__read(m, str, buf, size, NULL);
+	return err < 0 ? err : 0;
+}

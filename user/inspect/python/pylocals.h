@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Local variables of the functions that a process's threads run. Threads run on while they are
+ * read, so pylocals__check() tells whether a variable still has its value. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "inspect/pymem.h"
+#include "inspect/python.h"
+
+struct pylocal {
+	uint64_t obj;  /* the variable's value */
+	uint64_t slot; /* address of the variable in the frame */
+	uint64_t frame, code;
+	struct pythread thread;
+	uint32_t number; /* index among the function's variables */
+};
+
+/*
+ * Reads the variables whose value wanted() accepts, outer frames first, without cell variables
+ * shared with inner functions. The caller frees *ret. Unreadable variables are left out. 0,
+ * -ENOMEM, -ESRCH, -EPERM.
+ */
+int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), void *ctx,
+		   struct pylocal **ret, size_t *n);
+/* Variables of a frame that no thread runs, also those shared with inner functions (from CPython
+ * 3.11 on, as cells). Otherwise as pylocals__read(). */
+int pylocals__of_frame(struct pymem *m, uint64_t frame, uint64_t code,
+		       bool (*wanted)(void *ctx, uint64_t obj), void *ctx, struct pylocal **ret,
+		       size_t *n);
+/* Sets whether each variable still has its value, in a call that still runs. 0, -ENOMEM, -ESRCH,
+ * -EPERM. */
+int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *holds);
+#define PYLOCAL_TEXT 1600 /* room for a variable's text */
+/* "x in GPT.forward (gpt.py:52)", with the function's first line. 0, -EBADMSG, -EFAULT, -ESRCH. */
+int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size);
+/* Name of the i-th free variable of a code object. 0; -ENOENT: fewer; -EBADMSG, -EFAULT, -ESRCH. */
+int pylocals__free_name(struct pymem *m, uint64_t code, uint64_t i, char *buf, size_t size);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/python/pylong.h"
+
+#include <errno.h>
+
+#include "inspect/python/pydict.h"
+
+#define DIGIT_BITS 30
+#define PYTYPE_LONG (1ul << 24) /* Py_TPFLAGS_LONG_SUBCLASS */
+
+/* Layout: ob_size, then digits of 30 bits, lowest first. ob_size is the number of digits, negative
+ * for negative numbers. From CPython 3.12 on it is lv_tag: the number is in bits 3 and up, the sign
+ * in the lowest two (0 positive, 1 zero, 2 negative). */
+int pylong__read(struct pymem *m, uint64_t obj, uint64_t *ret)
+{
+	struct {
+		uint64_t size;
+		uint32_t digits[2];
+	} o;
+	uint64_t n;
+	int err = pydict__check_kind(m, obj, PYTYPE_LONG);
+
+	if (!err)
+		err = pymem__read(m, obj + m->l->ob_size, &o.size, sizeof(o.size));
+	if (err)
+		return err;
+	n = o.size;
+	if (m->l->minor >= 12) {
+		if (n & 2)
+			return -E2BIG;
+		n = n & 1 ? 0 : n >> 3;
+	}
+	if (n > 2)
+		return -E2BIG;
+	/* The second digit of a small int is beyond the object. */
+	o.digits[0] = o.digits[1] = 0;
+	err = n ? pymem__read(m, obj + m->l->ob_size + 8, o.digits, n * sizeof(*o.digits)) : 0;
+	if (err)
+		return err;
+	if ((o.digits[0] | o.digits[1]) >> DIGIT_BITS)
+		return -EBADMSG;
+	*ret = (uint64_t)o.digits[1] << DIGIT_BITS | o.digits[0];
+	return 0;
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Python's int objects. Internal to python/, torch/ and census/. */
+#include <stdint.h>
+
+#include "inspect/pymem.h"
+
+/* Reads an int below 2^60 that is not negative. 0; -EBADMSG: no int; -E2BIG: another one; or the
+ * error of the read. */
+int pylong__read(struct pymem *m, uint64_t obj, uint64_t *ret);

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/pyobj.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/pymem.h"
+#include "inspect/python.h"
+#include "inspect/python/pydict.h"
+#include "inspect/python/pystr.h"
+#include "inspect/pytype.h"
+
+/* Maps "keeps changing" to "not such an object" for callers. */
+static int map_error(int err)
+{
+	return err == -EAGAIN ? -EBADMSG : err;
+}
+
+int pyobj__str(const struct python *py, uint64_t obj, char *buf, size_t size)
+{
+	char tmp[PYOBJ_MAX_STRING + 1];
+	struct pymem m;
+	int n;
+
+	pymem__init(&m, py, false);
+	n = pystr__read(&m, obj, tmp, size < sizeof(tmp) ? size : sizeof(tmp), NULL);
+	pymem__fini(&m);
+	if (n < 0)
+		return n;
+	memcpy(buf, tmp, n + 1);
+	return 0;
+}
+
+int pyobj__type(const struct python *py, uint64_t obj, uint64_t *type)
+{
+	struct pymem m;
+
+	pymem__init(&m, py, false);
+	return pydict__type_of(&m, obj, type);
+}
+
+int pyobj__type_name(const struct python *py, uint64_t type, char *buf, size_t size)
+{
+	char tmp[PYOBJ_MAX_STRING + 1];
+	struct pymem m;
+	int err;
+
+	pymem__init(&m, py, false);
+	err = pytype__name(&m, type, tmp, size < sizeof(tmp) ? size : sizeof(tmp));
+	if (!err)
+		memcpy(buf, tmp, strlen(tmp) + 1);
+	return err;
+}
+
+bool pyobj__is_a(const struct python *py, uint64_t type, const char *name, const char *module)
+{
+	struct pymem m;
+	int err;
+
+	pymem__init(&m, py, true);
+	err = pytype__is_a(&m, type, name, module);
+	pymem__fini(&m);
+	return err == 1;
+}
+
+/* 0 if obj is an instance of the exported type symbol, or of a subclass unless exact. */
+static int check_type(struct pymem *m, uint64_t obj, const char *symbol, bool exact)
+{
+	uint64_t want = python__symbol(m->py, symbol), type, mro[PYTYPE_MRO_MAX];
+	int err, n;
+
+	if (!want)
+		return -EBADMSG;
+	err = pydict__type_of(m, obj, &type);
+	if (err)
+		return err;
+	if (type == want)
+		return 0;
+	if (exact)
+		return -EBADMSG;
+	n = pytype__mro(m, type, mro, PYTYPE_MRO_MAX);
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++)
+		if (mro[i] == want)
+			return 0;
+	return -EBADMSG;
+}
+
+static int code_str(struct pymem *m, uint64_t code, unsigned at, char *buf, size_t size)
+{
+	uint64_t obj;
+	int err;
+
+	err = pymem__u64(m, code + at, &obj);
+	if (!err)
+		err = pystr__read(m, obj, buf, size, NULL);
+	return err < 0 ? err : 0;
+}
+
+static int code_table(struct pymem *m, uint64_t code, struct pycode *c)
+{
+	uint64_t obj, n;
+	uint8_t *table;
+	int err;
+
+	err = pymem__u64(m, code + m->l->co_linetable, &obj);
+	if (!err)
+		err = pydict__check_kind(m, obj, PYTYPE_BYTES);
+	if (!err)
+		err = pymem__u64(m, obj + m->l->ob_size, &n);
+	if (err)
+		return err;
+	if (n > PYOBJ_MAX_LINETABLE)
+		return -E2BIG;
+	table = malloc(n ? n : 1);
+	if (!table)
+		return -ENOMEM;
+	err = pymem__read(m, obj + m->l->bytes_val, table, n);
+	if (err) {
+		free(table);
+		return err;
+	}
+	c->linetable = table;
+	c->linetable_len = n;
+	return 0;
+}
+
+int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
+{
+	uint32_t firstlineno;
+	struct pycode c = { 0 };
+	struct pymem m;
+	unsigned name;
+	int err;
+
+	pymem__init(&m, py, false);
+	name = m.l->co_qualname != PYLAYOUT_NONE ? m.l->co_qualname : m.l->co_name;
+	err = check_type(&m, code, "PyCode_Type", true);
+	if (!err)
+		err = code_str(&m, code, name, c.name, sizeof(c.name));
+	if (!err)
+		err = code_str(&m, code, m.l->co_filename, c.file, sizeof(c.file));
+	if (!err)
+		err = pymem__read(&m, code + m.l->co_firstlineno, &firstlineno,
+				  sizeof(firstlineno));
+	if (!err)
+		err = code_table(&m, code, &c);
+	/* The object may have been freed and its memory reused meanwhile. */
+	if (!err)
+		err = check_type(&m, code, "PyCode_Type", true);
+	if (err) {
+		pycode__free(&c);
+		return err;
+	}
+	c.firstlineno = firstlineno;
+	*ret = c;
+	return 0;
+}
+
+void pycode__free(struct pycode *c)
+{
+	free(c->linetable);
+	c->linetable = NULL;
+	c->linetable_len = 0;
+}
+
+int pyobj__dict_each(const struct python *py, uint64_t dict,
+		     int (*fn)(uint64_t key, uint64_t value, void *ctx), void *ctx)
+{
+	struct pyitems it = { 0 };
+	struct pymem m;
+	int err;
+
+	pymem__init(&m, py, false);
+	err = map_error(pydict__items(&m, dict, &it));
+	for (size_t i = 0; !err && i < it.n; i++)
+		err = fn(it.v[i].key, it.v[i].value, ctx);
+	pyitems__fini(&it);
+	return err;
+}
+
+static int dict_get(struct pymem *m, uint64_t dict, const char *key, uint64_t *value)
+{
+	struct pyitems it = { 0 };
+	int err;
+
+	err = pydict__items(m, dict, &it);
+	if (!err)
+		err = pystr__find(m, &it, key, NULL, value);
+	pyitems__fini(&it);
+	return err;
+}
+
+int pyobj__dict_get(const struct python *py, uint64_t dict, const char *key, uint64_t *value)
+{
+	struct pymem m;
+	int err;
+
+	pymem__init(&m, py, true);
+	err = dict_get(&m, dict, key, value);
+	pymem__fini(&m);
+	return map_error(err);
+}
+
+int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_t *value)
+{
+	struct pyitems it = { 0 };
+	struct pymem m;
+	uint64_t type;
+	int err;
+
+	pymem__init(&m, py, true);
+	err = pydict__type_of(&m, obj, &type);
+	if (!err)
+		err = pydict__check_kind(&m, type, PYTYPE_TYPE);
+	if (!err)
+		err = pydict__attrs(&m, obj, type, &it);
+	if (!err)
+		err = pystr__find(&m, &it, name, NULL, value);
+	pyitems__fini(&it);
+	pymem__fini(&m);
+	return map_error(err);
+}
+
+int pyobj__module(const struct python *py, const char *name, uint64_t *module)
+{
+	uint64_t modules = python__modules(py);
+
+	return modules ? pyobj__dict_get(py, modules, name, module) : -ENOENT;
+}
+
+int pyobj__module_attr(const struct python *py, uint64_t module, const char *name, uint64_t *value)
+{
+	struct pymem m;
+	uint64_t dict;
+	int err;
+
+	pymem__init(&m, py, true);
+	err = check_type(&m, module, "PyModule_Type", false);
+	if (!err)
+		err = pymem__u64(&m, module + m.l->md_dict, &dict);
+	if (!err)
+		err = dict_get(&m, dict, name, value);
+	pymem__fini(&m);
+	return map_error(err);
+}
+
+int pyobj__type_attr(const struct python *py, uint64_t type, const char *name, uint64_t *value)
+{
+	struct pymem m;
+	int err;
+
+	pymem__init(&m, py, true);
+	err = pytype__attr(&m, type, name, value);
+	pymem__fini(&m);
+	return map_error(err);
+}
+
+int pyobj__func_code(const struct python *py, uint64_t func, uint64_t *code)
+{
+	struct pymem m;
+	uint64_t c;
+	int err;
+
+	pymem__init(&m, py, false);
+	err = check_type(&m, func, "PyFunction_Type", true);
+	if (!err)
+		err = pymem__u64(&m, func + m.l->func_code, &c);
+	if (!err)
+		err = check_type(&m, c, "PyCode_Type", true);
+	if (!err)
+		*code = c;
+	return err;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/python/pystr.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "inspect/pyobj.h"
+#include "inspect/python/pydict.h"
+
+#define REPLACEMENT 0xfffdu
+#define CHUNK 256 /* characters per read */
+
+struct head {
+	uint64_t data;	 /* address */
+	uint64_t length; /* characters */
+	unsigned width;	 /* bytes a character */
+};
+
+static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
+{
+	uint64_t type, flags, data;
+	uint8_t raw[64];
+	uint32_t state;
+	unsigned width;
+	int err;
+
+	if (!obj || obj % 8)
+		return -EBADMSG;
+	if (m->l->str_state + 4u > sizeof(raw) || m->l->str_length + 8u > sizeof(raw))
+		return -EBADMSG;
+	err = pymem__read_old(m, obj, raw, m->l->str_state + 4u);
+	if (err)
+		return err;
+	memcpy(&type, raw + m->l->ob_type, 8);
+	memcpy(&ret->length, raw + m->l->str_length, 8);
+	memcpy(&state, raw + m->l->str_state, 4);
+	if (!type || type % 8)
+		return -EBADMSG;
+	err = pymem__old_u64(m, type + m->l->tp_flags, &flags);
+	if (err)
+		return err;
+	state >>= m->l->str_kind;
+	width = state & 7;
+	if (!(flags & PYTYPE_STR) || (int64_t)ret->length < 0 ||
+	    (width != 1 && width != 2 && width != 4))
+		return -EBADMSG;
+	data = obj + (state & 1 << 4 ? m->l->str_ascii_size : m->l->str_compact_size);
+	/* Instances of str subclasses have their text elsewhere. */
+	if (!(state & 1 << 3)) {
+		err = pymem__old_u64(m, obj + m->l->str_compact_size, &data);
+		if (err)
+			return err;
+	}
+	ret->data = data;
+	ret->width = width;
+	return 0;
+}
+
+int pystr__size(struct pymem *m, uint64_t obj, uint64_t *ret)
+{
+	struct head h;
+	int err = read_head(m, obj, &h);
+
+	if (err)
+		return err;
+	if (h.data - obj != m->l->str_ascii_size && h.data - obj != m->l->str_compact_size)
+		return -ENOENT;
+	if (__builtin_mul_overflow(h.length, h.width, ret) ||
+	    __builtin_add_overflow(*ret, h.data - obj + h.width, ret))
+		return -EBADMSG;
+	return 0;
+}
+
+/* Appends a character to buf[at..size). Number of bytes; 0: no room. */
+static size_t put(char *buf, size_t at, size_t size, uint32_t c)
+{
+	uint8_t out[4];
+	size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+
+	if (n > size - at)
+		return 0;
+	switch (n) {
+	case 1:
+		out[0] = c;
+		break;
+	case 2:
+		out[0] = 0xc0 | c >> 6;
+		break;
+	case 3:
+		out[0] = 0xe0 | c >> 12;
+		break;
+	default:
+		out[0] = 0xf0 | c >> 18;
+		break;
+	}
+	for (size_t i = 1; i < n; i++)
+		out[i] = 0x80 | (c >> 6 * (n - 1 - i) & 0x3f);
+	memcpy(buf + at, out, n);
+	return n;
+}
+
+static uint32_t character(const uint8_t *raw, size_t i, unsigned width)
+{
+	uint32_t c = 0;
+
+	memcpy(&c, raw + i * width, width);
+	if (!c || (c >= 0xd800 && c <= 0xdfff) || c > 0x10ffff)
+		return REPLACEMENT;
+	return c;
+}
+
+int pystr__read(struct pymem *m, uint64_t obj, char *buf, size_t size, bool *cut)
+{
+	uint8_t raw[CHUNK * 4];
+	size_t at = 0;
+	struct head h;
+	uint64_t done = 0;
+	int err;
+
+	if (!size)
+		return -EINVAL;
+	if (size > PYOBJ_MAX_STRING + 1)
+		size = PYOBJ_MAX_STRING + 1;
+	err = read_head(m, obj, &h);
+	if (err)
+		return err;
+	while (done < h.length && at < size - 1) {
+		/* A character takes at least one byte, so read no more than room. */
+		size_t room = size - 1 - at, n = h.length - done < CHUNK ? h.length - done : CHUNK;
+		size_t i, put_n;
+
+		n = n < room ? n : room;
+		err = pymem__read_old(m, h.data + done * h.width, raw, n * h.width);
+		if (err)
+			return err;
+		for (i = 0; i < n; i++) {
+			put_n = put(buf, at, size - 1, character(raw, i, h.width));
+			if (!put_n)
+				break;
+			at += put_n;
+		}
+		done += i;
+		if (i < n)
+			break;
+	}
+	buf[at] = '\0';
+	if (cut)
+		*cut = done < h.length;
+	return (int)at;
+}
+
+int pystr__equal(struct pymem *m, uint64_t obj, const char *text)
+{
+	char buf[PYOBJ_MAX_STRING + 1];
+	size_t len = strlen(text);
+	struct head h;
+	bool cut;
+	int err;
+
+	err = read_head(m, obj, &h);
+	if (err == -EBADMSG)
+		return 0;
+	if (err)
+		return err;
+	/* A character has 1 to 4 bytes of UTF-8. */
+	if (h.length > len || h.length * 4 < len)
+		return 0;
+	err = pystr__read(m, obj, buf, sizeof(buf), &cut);
+	if (err < 0)
+		return err == -EBADMSG ? 0 : err;
+	return !cut && (size_t)err == len && !memcmp(buf, text, len);
+}
+
+int pystr__find(struct pymem *m, const struct pyitems *it, const char *key, uint64_t *known,
+		uint64_t *value)
+{
+	int err;
+
+	for (size_t i = 0; known && *known && i < it->n; i++) {
+		if (it->v[i].key == *known) {
+			*value = it->v[i].value;
+			return 0;
+		}
+	}
+	for (size_t i = 0; i < it->n; i++) {
+		err = pystr__equal(m, it->v[i].key, key);
+		if (err < 0)
+			return err;
+		if (!err)
+			continue;
+		if (known)
+			*known = it->v[i].key;
+		*value = it->v[i].value;
+		return 0;
+	}
+	return -ENOENT;
+}

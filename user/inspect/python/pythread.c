@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The interpreter's threads: their list, the path to each thread's state, and their frames. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "inspect/arch.h"
+#include "inspect/python/pyinternal.h"
+
+#define MAX_INTERPS 64
+#define MAX_THREADS 65536
+#define MAX_VOTERS 256 /* threads searched for the slot */
+#define LIST_TRIES 5   /* attempts, since the process changes the lists */
+#define WALKS 50       /* attempts, since the process goes on; the second nearly always does */
+
+#define BLOCK_KEYS 32
+#define PAIR 16
+#define GLIBC_KEYS (BLOCK_KEYS * BLOCK_KEYS)
+#define MUSL_KEYS 128
+/* Where the thread pointer is after struct pthread: */
+#define GLIBC_PTHREAD_MIN (ARCH_GLIBC_BLOCKS + 8 * BLOCK_KEYS)
+#define GLIBC_PTHREAD_MAX 8192 /* 1856 bytes in glibc 2.36 */
+#define TLS_HEADER 16	       /* bytes between the thread pointer and the first block */
+#define TLS_MODULES 8	       /* entries of the table that are looked at */
+#define TLS_BLOCKS (1u << 20)  /* the blocks that follow the thread pointer end before */
+#define ASK_THREADS 4
+#define TLS_WORDS 512 /* searched for variables */
+#define TLS_READ 8    /* words in one read */
+
+#define NR_KEYS (GLIBC_KEYS + MUSL_KEYS) /* indexes of musl's keys follow glibc's */
+
+static uint64_t word_of(const void *block, size_t pos)
+{
+	uint64_t v;
+
+	memcpy(&v, (const uint8_t *)block + pos, sizeof(v));
+	return v;
+}
+
+/* Whether thread_id is the address of glibc's struct pthread, checked by its key blocks. */
+static bool is_glibc(const struct python *py, uint64_t pthread)
+{
+	uint64_t block;
+
+	return pthread && !(pthread & 7) &&
+	       !proc__read_u64(py->proc, pthread + ARCH_GLIBC_BLOCKS, &block) &&
+	       block == pthread + ARCH_GLIBC_BLOCK1;
+}
+
+struct threads {
+	struct pythread *v;
+	size_t n, cap;
+};
+
+static int add_thread(struct threads *list, const struct pythread *t)
+{
+	if (list->n == MAX_THREADS)
+		return -E2BIG;
+	if (array__grow(&list->v, &list->cap, list->n + 1, sizeof(*list->v)))
+		return -ENOMEM;
+	list->v[list->n++] = *t;
+	return 0;
+}
+
+static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp,
+		       struct pythread *ret, uint64_t *next)
+{
+	const struct pylayout *l = &py->layout;
+	uint64_t owner, native = 0;
+	uint32_t tid = 0;
+	int err;
+
+	err = proc__read_u64(py->proc, tstate + l->ts_interp, &owner);
+	if (!err)
+		err = proc__read_u64(py->proc, tstate + l->ts_next, next);
+	if (!err)
+		err = proc__read_u64(py->proc, tstate + l->ts_thread_id, &ret->thread_id);
+	if (!err && l->ts_native_id != PYLAYOUT_NONE)
+		err = proc__read_u64(py->proc, tstate + l->ts_native_id, &native);
+	if (err)
+		return err;
+	if (owner != interp)
+		return -EAGAIN; /* freed and reused meanwhile */
+	if (l->ts_native_id == PYLAYOUT_NONE && is_glibc(py, ret->thread_id) &&
+	    !proc__read_u32(py->proc, ret->thread_id + ARCH_GLIBC_TID, &tid))
+		native = tid;
+	ret->tstate = tstate;
+	ret->tid = native <= INT32_MAX ? (uint32_t)native : 0;
+	return 0;
+}
+
+static int list_threads(const struct python *py, struct threads *list)
+{
+	const struct pylayout *l = &py->layout;
+	uint64_t interp, tstate, next;
+	struct pythread t;
+	int err;
+
+	err = proc__read_u64(py->proc, py->runtime + l->rt_interp_head, &interp);
+	for (size_t i = 0; !err && interp; i++) {
+		if (i == MAX_INTERPS)
+			return -E2BIG;
+		err = proc__read_u64(py->proc, interp + l->is_threads, &tstate);
+		while (!err && tstate) {
+			err = read_thread(py, tstate, interp, &t, &next);
+			if (!err)
+				err = add_thread(list, &t);
+			tstate = next;
+		}
+		if (!err)
+			err = proc__read_u64(py->proc, interp + l->is_next, &interp);
+	}
+	return err;
+}
+
+int python__threads(const struct python *py, struct pythread **ret, size_t *n)
+{
+	struct threads list;
+	int err = -EAGAIN;
+
+	for (int i = 0; i < LIST_TRIES; i++) {
+		list = (struct threads){ 0 };
+		err = list_threads(py, &list);
+		if (!err) {
+			*ret = list.v;
+			*n = list.n;
+			return 0;
+		}
+		free(list.v);
+		if (err == -ENOMEM || err == -ESRCH || err == -EPERM)
+			break;
+	}
+	return err;
+}
+
+bool python__ended(const struct python *py)
+{
+	uint64_t interp;
+	int err = proc__read_u64(py->proc, py->runtime + py->layout.rt_interp_head, &interp);
+
+	return err == -ESRCH || !proc__alive(py->proc) || (!err && !interp);
+}
+
+/* For each key, the number of threads with their state under it; and the number of threads
+ * searched. */
+struct votes {
+	uint32_t key[NR_KEYS];
+	uint32_t threads;
+};
+
+static void vote_block(const struct python *py, uint64_t block, uint64_t tstate, uint32_t *keys)
+{
+	uint8_t pairs[BLOCK_KEYS * PAIR];
+
+	if (proc__read(py->proc, block, pairs, sizeof(pairs)))
+		return;
+	for (size_t i = 0; i < BLOCK_KEYS; i++)
+		keys[i] += word_of(pairs, i * PAIR + 8) == tstate;
+}
+
+static void vote_glibc(const struct python *py, const struct pythread *t, struct votes *v)
+{
+	uint64_t blocks[BLOCK_KEYS];
+
+	vote_block(py, t->thread_id + ARCH_GLIBC_BLOCK1, t->tstate, v->key);
+	if (proc__read(py->proc, t->thread_id + ARCH_GLIBC_BLOCKS, blocks, sizeof(blocks)))
+		return;
+	for (size_t i = 1; i < BLOCK_KEYS; i++) {
+		if (blocks[i])
+			vote_block(py, blocks[i], t->tstate, v->key + i * BLOCK_KEYS);
+	}
+}
+
+static bool is_musl(const struct python *py, uint64_t pthread)
+{
+	uint64_t self, tsd;
+
+	return pthread && !proc__read_u64(py->proc, pthread, &self) && self == pthread &&
+	       !proc__read_u64(py->proc, pthread + ARCH_MUSL_TSD, &tsd) && tsd;
+}
+
+static void vote_musl(const struct python *py, const struct pythread *t, struct votes *v)
+{
+	uint64_t tsd, values[MUSL_KEYS];
+
+	if (proc__read_u64(py->proc, t->thread_id + ARCH_MUSL_TSD, &tsd) ||
+	    proc__read(py->proc, tsd, values, sizeof(values)))
+		return;
+	for (size_t i = 0; i < MUSL_KEYS; i++)
+		v->key[GLIBC_KEYS + i] += values[i] == t->tstate;
+}
+
+/*
+ * Whether glibc's thread pointer could be here: the address of a table of TLS blocks lies there,
+ * and the table leads to a block that follows.
+ */
+static bool is_glibc_pointer(const struct python *py, uint64_t tp, uint64_t dtv)
+{
+	uint64_t table[2 + 2 * TLS_MODULES]; /* capacity, -, generation, -, {block, to free} ... */
+
+	if (dtv & 7 || dtv < sizeof(table) ||
+	    proc__read(py->proc, dtv - 16, table, sizeof(table)) || !table[0] ||
+	    table[0] > UINT16_MAX || table[2] > UINT32_MAX)
+		return false;
+	for (size_t i = 0; i < TLS_MODULES - 1 && i < table[0]; i++) {
+		uint64_t block = table[4 + 2 * i];
+
+		if (block - tp >= TLS_HEADER && block - tp < TLS_BLOCKS)
+			return true;
+	}
+	return false;
+}
+
+/* Bytes from glibc's struct pthread to the thread pointer after it; 0: not found. The size of the
+ * structure differs between versions. */
+static int64_t glibc_pointer(const struct python *py, uint64_t pthread)
+{
+	uint64_t dtv;
+
+	for (int64_t at = GLIBC_PTHREAD_MIN; at < GLIBC_PTHREAD_MAX; at += TLS_HEADER) {
+		if (proc__read_u64(py->proc, pthread + (uint64_t)at, &dtv))
+			return 0;
+		if (is_glibc_pointer(py, pthread + (uint64_t)at, dtv))
+			return at;
+	}
+	return 0;
+}
+
+/* Bytes from a thread's pthread to its thread pointer, which all threads agree on. -1: they do not,
+ * or it was not found. */
+static int64_t pointer_after(const struct python *py, const struct pythread *t, size_t n,
+			     bool glibc)
+{
+	int64_t all = -1, at;
+	size_t asked = 0;
+
+	if (!ARCH_POINTER_AFTER_PTHREAD)
+		return 0;
+	if (!glibc)
+		return ARCH_MUSL_PTHREAD;
+	for (size_t i = 0; i < n && asked < ASK_THREADS; i++) {
+		if (!is_glibc(py, t[i].thread_id))
+			continue;
+		asked++;
+		at = glibc_pointer(py, t[i].thread_id);
+		if (!at || (all >= 0 && all != at))
+			return -1;
+		all = at;
+	}
+	return all;
+}
+
+/* Offset of a word from the thread pointer: thread-local variables of the program, and of libraries
+ * loaded with it, are before or after it. */
+static int64_t local_at(size_t i)
+{
+	return ARCH_POINTER_AFTER_PTHREAD ? TLS_HEADER + 8 * (int64_t)i : -8 * ((int64_t)i + 1);
+}
+
+/* From 3.15 on. after: from pointer_after(). Words beyond the variables may be unmapped. */
+static void vote_locals(const struct python *py, const struct pythread *t, int64_t after,
+			struct votes *v)
+{
+	uint64_t words[TLS_READ], tp = t->thread_id + (uint64_t)after;
+
+	for (size_t i = 0; i < TLS_WORDS; i += TLS_READ) {
+		int64_t first = local_at(i), last = local_at(i + TLS_READ - 1),
+			low = first < last ? first : last;
+
+		if (proc__read(py->proc, tp + (uint64_t)low, words, sizeof(words)))
+			return;
+		for (size_t k = 0; k < TLS_READ; k++)
+			v->key[i + k] += words[(local_at(i + k) - low) / 8] == t->tstate;
+	}
+}
+
+/* Each thread state votes for the keys that hold it. A thread with states of several interpreters
+ * counts once. Threads that ended or have not begun have no pthread and do not count. */
+static void collect_votes(const struct python *py, const struct pythread *t, size_t n,
+			  struct votes *v)
+{
+	bool locals = py->layout.rt_tss_key == PYLAYOUT_NONE;
+
+	for (size_t i = 0; i < n && i < MAX_VOTERS; i++) {
+		bool glibc = is_glibc(py, t[i].thread_id);
+		int64_t after = locals ? pointer_after(py, &t[i], 1, glibc) : 0;
+		size_t k = 0;
+
+		if (!glibc && !is_musl(py, t[i].thread_id))
+			continue;
+		if (locals) {
+			if (after >= 0)
+				vote_locals(py, &t[i], after, v);
+		} else if (glibc)
+			vote_glibc(py, &t[i], v);
+		else
+			vote_musl(py, &t[i], v);
+		while (k < i && t[k].thread_id != t[i].thread_id)
+			k++;
+		v->threads += k == i;
+	}
+}
+
+/* The key in the runtime's state; UINT32_MAX: implausible. */
+static uint32_t key_of_runtime(const struct python *py)
+{
+	uint32_t tss[2]; /* Py_tss_t: initialized flag, key */
+
+	if (proc__read(py->proc, py->runtime + py->layout.rt_tss_key, tss, sizeof(tss)) ||
+	    tss[0] != 1 || tss[1] >= GLIBC_KEYS)
+		return UINT32_MAX;
+	return tss[1];
+}
+
+/*
+ * Selects the runtime's own key if any thread confirms it, because extension modules (pybind11)
+ * keep the thread state under keys of their own. Otherwise the key with most votes. UINT32_MAX:
+ * none.
+ */
+static uint32_t elect(const struct votes *v, uint32_t key)
+{
+	uint32_t need = v->threads > 1 ? 2 : 1, best = UINT32_MAX;
+
+	if (key < GLIBC_KEYS && v->key[key])
+		return key;
+	if (key < MUSL_KEYS && v->key[GLIBC_KEYS + key])
+		return GLIBC_KEYS + key;
+	for (uint32_t i = 0; i < NR_KEYS; i++) {
+		if (v->key[i] >= need && (best == UINT32_MAX || v->key[i] > v->key[best]))
+			best = i;
+	}
+	return best;
+}
+
+/* The place of a key's value. after: from pointer_after(). */
+static struct pyslot slot_of(uint32_t key, int64_t after)
+{
+	struct pyslot s = { 0 };
+
+	if (key < BLOCK_KEYS) {
+		s.off1 = ARCH_GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
+	} else if (key < GLIBC_KEYS) {
+		s.kind = PYSLOT_INDIRECT;
+		s.off1 = ARCH_GLIBC_BLOCKS + 8 * (int64_t)(key / BLOCK_KEYS);
+		s.off2 = PAIR * (int64_t)(key % BLOCK_KEYS) + 8;
+	} else {
+		s.kind = PYSLOT_INDIRECT;
+		s.off1 = ARCH_MUSL_TSD;
+		s.off2 = 8 * (int64_t)(key - GLIBC_KEYS);
+	}
+	s.off1 -= after;
+	return s;
+}
+
+/* 0, or -ENOENT with *why. */
+static int find_key(const struct python *py, const struct pythread *t, size_t n,
+		    const struct votes *v, struct pyslot *ret, const char **why)
+{
+	uint32_t key = elect(v, key_of_runtime(py));
+	int64_t after;
+
+	if (key == UINT32_MAX)
+		return python__refuse(
+			why, -ENOENT,
+			"no thread-specific key, of glibc's or musl's, holds the thread state of "
+			"enough of the %u Python threads",
+			v->threads);
+	after = pointer_after(py, t, n, key < GLIBC_KEYS);
+	if (after < 0)
+		return python__refuse(why, -ENOENT, "the threads' thread pointers were not found");
+	*ret = slot_of(key, after);
+	return 0;
+}
+
+/*
+ * A thread's own state is in the variable _Py_tss_gilstate always, and in _Py_tss_tstate while the
+ * thread may run Python code. If all threads searched may, both have the same votes; either serves
+ * then, as what is not 0 is the state.
+ */
+static int find_local(const struct votes *v, struct pyslot *ret, const char **why)
+{
+	uint32_t most = 0, n = 0;
+	int64_t at[2] = { 0 };
+
+	for (uint32_t i = 0; i < TLS_WORDS; i++)
+		most = v->key[i] > most ? v->key[i] : most;
+	for (uint32_t i = 0; most && i < TLS_WORDS; i++) {
+		if (v->key[i] == most && n++ < 2)
+			at[n - 1] = local_at(i);
+	}
+	if (most < (v->threads > 1 ? 2 : 1) || n > 2)
+		return python__refuse(why, -ENOENT,
+				      "%u thread-local variables hold the thread state of %u of "
+				      "the %u Python threads; one or two should",
+				      n, most, v->threads);
+	*ret = (struct pyslot){ n == 2 ? PYSLOT_EITHER : PYSLOT_DIRECT, at[0], at[1] };
+	return 0;
+}
+
+int python__slot(const struct python *py, struct pyslot *ret, const char **why)
+{
+	struct pythread *threads = NULL;
+	const char *unused;
+	struct votes *v;
+	size_t n = 0;
+	int err;
+
+	if (!why)
+		why = &unused;
+	v = calloc(1, sizeof(*v));
+	if (!v)
+		return python__refuse(why, -ENOMEM, "out of memory");
+	err = python__threads(py, &threads, &n);
+	if (err) {
+		python__refuse(why, err, "the interpreter's threads cannot be listed: %s",
+			       strerror(-err));
+		goto out;
+	}
+	collect_votes(py, threads, n, v);
+	if (!v->threads)
+		err = python__refuse(why, -ENOENT, "no Python thread has begun to run");
+	else if (py->layout.rt_tss_key == PYLAYOUT_NONE)
+		err = find_local(v, ret, why);
+	else
+		err = find_key(py, threads, n, v, ret, why);
+out:
+	free(threads);
+	free(v);
+	return err;
+}
+
+/* Address of the innermost frame; 0: the thread runs no Python code. */
+static int innermost(const struct python *py, uint64_t tstate, uint64_t *ret)
+{
+	const struct pylayout *l = &py->layout;
+	uint64_t frame;
+	int err;
+
+	err = proc__read_u64(py->proc, tstate + l->ts_frame, &frame);
+	if (!err && frame && l->cframe_current != PYLAYOUT_NONE)
+		err = proc__read_u64(py->proc, frame + l->cframe_current, &frame);
+	if (!err)
+		*ret = frame;
+	return err;
+}
+
+/* Address of the thread's copy of the bytecode: _PyCodeArray {size, copies[]}. */
+static int copy_of_code(const struct python *py, const uint8_t *frame, uint64_t code, uint64_t *ret)
+{
+	const struct pylayout *l = &py->layout;
+	uint64_t array, n;
+	int32_t number;
+	int err;
+
+	memcpy(&number, frame + l->fr_tlbc, sizeof(number));
+	err = proc__read_u64(py->proc, code + l->co_tlbc, &array);
+	if (!err)
+		err = proc__read_u64(py->proc, array, &n);
+	if (!err && (number < 0 || (uint64_t)number >= n))
+		err = -EBADMSG;
+	return err ? err : proc__read_u64(py->proc, array + 8 + 8ull * number, ret);
+}
+
+/* Byte offset of a frame's instruction. False: outside this code object. */
+static bool instruction_of(const struct python *py, const uint8_t *frame, uint64_t code,
+			   int32_t *ret)
+{
+	const struct pylayout *l = &py->layout;
+	uint64_t first = code + l->co_code_adaptive;
+	int32_t lasti;
+	int64_t at;
+
+	if (l->lasti_scale) {
+		memcpy(&lasti, frame + l->fr_instr, sizeof(lasti));
+		at = lasti < 0 ? -1 : (int64_t)lasti * l->lasti_scale;
+	} else {
+		if (l->fr_tlbc != PYLAYOUT_NONE && copy_of_code(py, frame, code, &first))
+			return false;
+		at = (int64_t)(word_of(frame, l->fr_instr) - first);
+		if (at == -2) /* 3.11, 3.12: one unit before the first instruction */
+			at = -1;
+	}
+	if (at < -1 || at > INT32_MAX)
+		return false;
+	*ret = (int32_t)at;
+	return true;
+}
+
+struct link {
+	uint64_t prev;
+	bool shim;
+	bool outermost; /* can be the thread's first frame */
+	struct pyframe f;
+};
+
+/*
+ * A frame loses its link when its generator yields or its function returns. So a walk of a thread
+ * that runs can find no link where the stack does not end. It does end at a shim, from 3.12 on; in
+ * 3.11 at a frame that belongs to the thread; before, at an object in use that is no generator's.
+ * 0, or -errno.
+ */
+static int find_outermost(const struct python *py, const uint8_t *frame, struct link *ret)
+{
+	const struct pylayout *l = &py->layout;
+	const uint32_t generators = 0x20 | 0x80 | 0x100 | 0x200; /* CO_GENERATOR ... */
+	uint32_t flags;
+	int err;
+
+	if (l->fr_owner != PYLAYOUT_NONE) {
+		ret->outermost = l->shim_owner ? ret->shim : !frame[l->fr_owner];
+		return 0;
+	}
+	err = proc__read(py->proc, ret->f.code + l->co_flags, &flags, sizeof(flags));
+	ret->outermost = !err && word_of(frame, 0) && !(flags & generators);
+	return err;
+}
+
+/* Reads a frame. 0, or -errno if it is not a complete frame (any more). */
+static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type, struct link *ret)
+{
+	const struct pylayout *l = &py->layout;
+	uint8_t frame[512];
+	uint64_t type, local0;
+	int err;
+
+	if (l->fr_local0 > sizeof(frame) || l->fr_prev + 8u > l->fr_local0 ||
+	    l->fr_code + 8u > l->fr_local0 || l->fr_instr + 8u > l->fr_local0 ||
+	    (l->fr_owner != PYLAYOUT_NONE && l->fr_owner >= l->fr_local0) ||
+	    (l->fr_tlbc != PYLAYOUT_NONE && l->fr_tlbc + 4u > l->fr_local0))
+		return -EBADMSG;
+	err = proc__read(py->proc, addr, frame, l->fr_local0);
+	if (err)
+		return err;
+	ret->prev = word_of(frame, l->fr_prev);
+	ret->shim = l->shim_owner && frame[l->fr_owner] >= l->shim_owner;
+	if (ret->shim)
+		return find_outermost(py, frame, ret);
+	ret->f.addr = addr;
+	ret->f.code = word_of(frame, l->fr_code) & l->tag_mask;
+	err = proc__read_u64(py->proc, ret->f.code + l->ob_type, &type);
+	if (err)
+		return err;
+	if (type != code_type || !instruction_of(py, frame, ret->f.code, &ret->f.at))
+		return -EBADMSG;
+	/* a frame without locals may end at the end of its mapping */
+	ret->f.local0 = proc__read_u64(py->proc, addr + l->fr_local0, &local0)
+				? 0
+				: local0 & l->tag_mask;
+	return ret->prev ? 0 : find_outermost(py, frame, ret);
+}
+
+/* Sets *torn to the error that ended the walk early; 0: it reached the thread's first frame, or
+ * max. */
+static int walk(const struct python *py, uint64_t tstate, struct pyframe *frames, size_t max,
+		int *torn)
+{
+	uint64_t code_type = python__symbol(py, "PyCode_Type"), frame;
+	size_t n = 0, visits;
+	struct link link;
+
+	*torn = innermost(py, tstate, &frame);
+	if (*torn)
+		return *torn;
+	/* at most one shim per frame; the limit also ends circular lists */
+	for (visits = 0; frame && n < max && visits < 3 * max + 64; visits++) {
+		*torn = read_frame(py, frame, code_type, &link);
+		if (*torn)
+			return n ? (int)n : *torn;
+		if (!link.shim)
+			frames[n++] = link.f;
+		frame = link.prev;
+		if (!frame && !link.outermost)
+			*torn = -EBADMSG;
+	}
+	return (int)n;
+}
+
+int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
+		  size_t max)
+{
+	int n, torn;
+
+	if (max > INT32_MAX / 4)
+		max = INT32_MAX / 4;
+	n = walk(py, t->tstate, frames, max, &torn);
+	/* The frames that it came from may have returned meanwhile. */
+	for (unsigned i = 1; i < WALKS && (torn == -EFAULT || torn == -EBADMSG); i++)
+		n = walk(py, t->tstate, frames, max, &torn);
+	return n;
+}

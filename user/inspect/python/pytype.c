@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/pytype.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "inspect/python/pydict.h"
+#include "inspect/python/pystr.h"
+
+#define NAME_MAX_BYTES 1024
+
+/* In pieces within a page, since the next page may not be mapped. */
+int pytype__text(struct pymem *m, uint64_t addr, char *buf, size_t size)
+{
+	size_t at = 0;
+	int err;
+
+	if (!addr)
+		return -EBADMSG;
+	while (at < size - 1) {
+		size_t n = size - 1 - at, rest = 64 - (addr + at) % 64;
+		const char *end;
+
+		n = n < rest ? n : rest;
+		if (addr > UINT64_MAX - size)
+			return -EFAULT;
+		err = pymem__read_old(m, addr + at, buf + at, n);
+		if (err)
+			return err;
+		end = memchr(buf + at, '\0', n);
+		if (end)
+			return 0;
+		at += n;
+	}
+	/* Cut before an incomplete character, whose later bytes are 10xxxxxx. */
+	while (at && (buf[at - 1] & 0xc0) == 0x80)
+		at--;
+	if (at && (buf[at - 1] & 0xc0) == 0xc0)
+		at--;
+	buf[at] = '\0';
+	return 0;
+}
+
+int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size)
+{
+	uint64_t name;
+	int err;
+
+	if (!size)
+		return -EINVAL;
+	err = pydict__check_kind(m, type, PYTYPE_TYPE);
+	if (!err)
+		err = pymem__old_u64(m, type + m->l->tp_name, &name);
+	return err ? err : pytype__text(m, name, buf, size);
+}
+
+int pytype__attr(struct pymem *m, uint64_t type, const char *name, uint64_t *value)
+{
+	struct pyitems it = { 0 };
+	uint64_t dict;
+	int err;
+
+	err = pydict__check_kind(m, type, PYTYPE_TYPE);
+	if (!err)
+		err = pymem__u64(m, type + m->l->tp_dict, &dict);
+	if (err)
+		return err;
+	if (!dict)
+		return -ENOENT;
+	err = pydict__items(m, dict, &it);
+	if (!err)
+		err = pystr__find(m, &it, name, NULL, value);
+	pyitems__fini(&it);
+	return err;
+}
+
+int pytype__mro(struct pymem *m, uint64_t type, uint64_t *ret, size_t max)
+{
+	uint64_t mro, n;
+	int err;
+
+	err = pydict__check_kind(m, type, PYTYPE_TYPE);
+	if (!err)
+		err = pymem__u64(m, type + m->l->tp_mro, &mro);
+	if (!err)
+		err = pydict__check_kind(m, mro, PYTYPE_TUPLE);
+	if (!err)
+		err = pymem__u64(m, mro + m->l->ob_size, &n);
+	if (err)
+		return err;
+	if (!n || n > max)
+		return n ? -E2BIG : -EBADMSG;
+	err = pymem__read(m, mro + m->l->tuple_item, ret, n * sizeof(*ret));
+	return err ? err : (int)n;
+}
+
+static int is_named(struct pymem *m, uint64_t type, const char *name, const char *module)
+{
+	char buf[NAME_MAX_BYTES];
+	uint64_t value;
+	int err;
+
+	err = pytype__name(m, type, buf, sizeof(buf));
+	if (err)
+		return err;
+	if (strcmp(buf, name))
+		return 0;
+	if (!module)
+		return 1;
+	err = pytype__attr(m, type, "__module__", &value);
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	return pystr__equal(m, value, module);
+}
+
+int pytype__is_a(struct pymem *m, uint64_t type, const char *name, const char *module)
+{
+	uint64_t mro[PYTYPE_MRO_MAX];
+	int n, err;
+
+	n = pytype__mro(m, type, mro, PYTYPE_MRO_MAX);
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++) {
+		err = is_named(m, mro[i], name, module);
+		if (err)
+			return err;
+	}
+	return 0;
+}

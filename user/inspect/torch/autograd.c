@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/autograd.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/proc.h"
+
+#define NAME_MAX_BYTES 512
+#define WATCHED 65536		  /* nodes examined before the statistics stop */
+#define MAX_SEQUENCE (1ULL << 40) /* smaller than any address, larger than any count */
+
+static const struct node_layout layouts[NODE_LAYOUTS] = {
+	/* PyTorch up to 2.12: after enable_shared_from_this */
+	{ 3, 6, 472 },
+	/* PyTorch from 2.13 on: after a reference count */
+	{ 2, 5, 464 },
+};
+
+void node_guess__init(struct node_guess *g, const char *torch_version)
+{
+	char *end;
+	unsigned long major = strtoul(torch_version, &end, 10);
+	unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+
+	memset(g, 0, sizeof(*g));
+	g->first = major > 2 || (major == 2 && minor >= 13);
+}
+
+/* Whether the values can be a sequence number and a thread. */
+static bool is_possible(uint64_t sequence, uint64_t thread)
+{
+	return (sequence < MAX_SEQUENCE || sequence == NODE_NO_SEQUENCE) && thread &&
+	       thread <= UINT32_MAX;
+}
+
+/* Whether they can be those of a node made after the thread's previous one. Views, AOTAutograd and
+ * functorch also show older nodes again. */
+static bool follows(const struct node_guess *g, unsigned int i, uint32_t slot, bool known,
+		    uint64_t sequence, uint64_t thread)
+{
+	return !known ||
+	       (sequence > g->last[slot].sequence[i] && thread == g->last[slot].thread[i]);
+}
+
+void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
+		     const __u64 head[MT_NODE_WORDS])
+{
+	uint32_t slot = tid % NODE_THREADS;
+	bool known = g->last[slot].tid == tid;
+
+	if (g->seen >= WATCHED ||
+	    (known && g->last[slot].node == node)) /* a further output of the same node */
+		return;
+	g->seen++;
+	for (unsigned int i = 0; i < NODE_LAYOUTS; i++) {
+		uint64_t sequence = head[layouts[i].sequence], thread = head[layouts[i].thread];
+
+		if (!is_possible(sequence, thread))
+			g->bad[i]++;
+		else if (follows(g, i, slot, known, sequence, thread))
+			g->good[i]++;
+		g->last[slot].sequence[i] = sequence;
+		g->last[slot].thread[i] = thread;
+	}
+	g->last[slot].tid = tid;
+	g->last[slot].node = node;
+}
+
+/* A few impossible nodes are accepted. */
+static bool is_plausible(const struct node_guess *g, unsigned int i)
+{
+	return g->bad[i] <= 4 + (g->seen - g->bad[i]) / 8;
+}
+
+/* Whether layout i has far more nodes in order than layout k. */
+static bool is_better(const struct node_guess *g, unsigned int i, unsigned int k)
+{
+	return is_plausible(g, i) && g->good[i] > 8 + 2 * g->good[k];
+}
+
+const struct node_layout *node_guess__layout(const struct node_guess *g)
+{
+	unsigned int best = NODE_LAYOUTS;
+
+	for (unsigned int k = 0; k < NODE_LAYOUTS; k++) {
+		unsigned int i = (g->first + k) % NODE_LAYOUTS;
+
+		if (best == NODE_LAYOUTS ? is_plausible(g, i) : is_better(g, i, best))
+			best = i;
+	}
+	return best < NODE_LAYOUTS ? &layouts[best] : NULL;
+}
+
+/* Parses one component: its length in decimal, then the characters. NULL: no component. */
+static const char *name_part(const char *s, const char **name, size_t *len)
+{
+	size_t n = 0;
+
+	if (*s < '1' || *s > '9')
+		return NULL;
+	while (*s >= '0' && *s <= '9' && n <= NAME_MAX_BYTES)
+		n = n * 10 + (size_t)(*s++ - '0');
+	if (strnlen(s, n) < n)
+		return NULL;
+	*name = s;
+	*len = n;
+	return s + n;
+}
+
+bool autograd_node__plain_name(const char *mangled, char *buf, size_t size)
+{
+	const char *s = mangled + (*mangled == '*'), *name = NULL, *next;
+	size_t len = 0;
+
+	/* "*" means that names are compared by address. Nested names must be plain "N components
+	 * E". */
+	s += *s == 'N';
+	while ((next = name_part(s, &name, &len)))
+		s = next;
+	if (!len || len >= size)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		if (!isalnum((unsigned char)name[i]) && name[i] != '_')
+			return false;
+	}
+	memcpy(buf, name, len);
+	buf[len] = '\0';
+	return true;
+}
+
+int autograd_node__class(const struct proc *p, uint64_t vptr, char *buf, size_t size)
+{
+	char text[NAME_MAX_BYTES];
+	uint64_t type, name;
+	size_t at = 0;
+	int err;
+
+	if (vptr < 8 || vptr % 8)
+		return -EBADMSG;
+	err = proc__read_u64(p, vptr - 8, &type);
+	if (!err)
+		err = proc__read_u64(p, type + 8, &name);
+	/* Reads pieces within a page: the next page may not exist. */
+	while (!err && at < sizeof(text)) {
+		size_t n = 64 - (name + at) % 64;
+
+		n = n < sizeof(text) - at ? n : sizeof(text) - at;
+		err = proc__read(p, name + at, text + at, n);
+		if (!err && memchr(text + at, '\0', n))
+			return autograd_node__plain_name(text, buf, size) ? 0 : -EBADMSG;
+		at += n;
+	}
+	return err ? err : -EBADMSG;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/cuda.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/elf.h"
+#include "inspect/site.h"
+
+#define ENTRY_BYTES 16 /* enough for any instruction */
+#define BODY_MAX 4096  /* in cudaSetDevice, whose probe may be after the entry */
+#define STT_FUNC 2
+
+/* c10::cuda::CUDACachingAllocator::allocator, a pointer to the current allocator */
+#define ALLOCATOR "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
+
+/* Symbol of the library that stands in for a GPU (tools/dryrun). */
+#define DRYRUN_USAGE "memtrace_dryrun_usage"
+
+#define TAKES(name, how, size, device, flags)                                                      \
+	{                                                                                          \
+		name, CUDA_TAKE, how, CUDA_SIZE_##size, CUDA_DEVICE_##device,                      \
+			MT_CALL_WALK | (flags)                                                     \
+	}
+#define GIVES(name, how)                                                                           \
+	{                                                                                          \
+		name, CUDA_GIVE, how, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, 0                          \
+	}
+#define GIVES_SIZE(name, how)                                                                      \
+	{                                                                                          \
+		name, CUDA_GIVE, how, CUDA_SIZE_ARG1, CUDA_DEVICE_NONE, 0                          \
+	}
+#define OTHER(name, op, device, flags)                                                             \
+	{                                                                                          \
+		name, CUDA_##op, 0, CUDA_SIZE_NONE, CUDA_DEVICE_##device, flags                    \
+	}
+#define OUT MT_CALL_OUT
+
+/* Signatures: cuda_runtime_api.h and cuda.h. Programs compiled with a default stream per thread
+ * call the _ptsz forms. */
+static const struct cuda_function functions[] = {
+	TAKES("cudaMalloc", MEM_DEVICE, ARG1, CURRENT, OUT),
+	TAKES("cudaMallocPitch", MEM_DEVICE, PITCH, CURRENT, OUT | MT_CALL_PITCH),
+	TAKES("cudaMalloc3D", MEM_DEVICE, EXTENT, CURRENT, OUT | MT_CALL_EXTENT),
+	GIVES("cudaFree", MEM_DEVICE),
+	TAKES("cudaMallocAsync", MEM_ASYNC, ARG1, CURRENT, OUT),
+	TAKES("cudaMallocAsync_ptsz", MEM_ASYNC, ARG1, CURRENT, OUT),
+	TAKES("cudaMallocFromPoolAsync", MEM_ASYNC, ARG1, POOL, OUT),
+	TAKES("cudaMallocFromPoolAsync_ptsz", MEM_ASYNC, ARG1, POOL, OUT),
+	GIVES("cudaFreeAsync", MEM_ASYNC),
+	GIVES("cudaFreeAsync_ptsz", MEM_ASYNC),
+	TAKES("cudaMallocManaged", MEM_MANAGED, ARG1, CURRENT, OUT),
+	TAKES("cudaHostAlloc", MEM_HOST, ARG1, NONE, OUT),
+	TAKES("cudaMallocHost", MEM_HOST, ARG1, NONE, OUT),
+	GIVES("cudaFreeHost", MEM_HOST),
+	TAKES("cudaHostRegister", MEM_REGISTERED, ARG1, NONE, 0),
+	GIVES("cudaHostUnregister", MEM_REGISTERED),
+	OTHER("cudaSetDevice", SET_DEVICE, NONE, 0),
+	OTHER("cudaMemPoolCreate", POOL, NONE, OUT | MT_CALL_POOL),
+	OTHER("cudaDeviceReset", RESET, CURRENT, 0),
+	TAKES("cuMemAlloc_v2", MEM_DEVICE, ARG1, CURRENT, OUT),
+	TAKES("cuMemAllocPitch_v2", MEM_DEVICE, PITCH, CURRENT, OUT | MT_CALL_PITCH),
+	GIVES("cuMemFree_v2", MEM_DEVICE),
+	TAKES("cuMemAllocAsync", MEM_ASYNC, ARG1, CURRENT, OUT),
+	TAKES("cuMemAllocAsync_ptsz", MEM_ASYNC, ARG1, CURRENT, OUT),
+	TAKES("cuMemAllocFromPoolAsync", MEM_ASYNC, ARG1, POOL, OUT),
+	TAKES("cuMemAllocFromPoolAsync_ptsz", MEM_ASYNC, ARG1, POOL, OUT),
+	GIVES("cuMemFreeAsync", MEM_ASYNC),
+	GIVES("cuMemFreeAsync_ptsz", MEM_ASYNC),
+	TAKES("cuMemAllocManaged", MEM_MANAGED, ARG1, CURRENT, OUT),
+	TAKES("cuMemAllocHost_v2", MEM_HOST, ARG1, NONE, OUT),
+	TAKES("cuMemHostAlloc", MEM_HOST, ARG1, NONE, OUT),
+	GIVES("cuMemFreeHost", MEM_HOST),
+	TAKES("cuMemHostRegister_v2", MEM_REGISTERED, ARG1, NONE, 0),
+	GIVES("cuMemHostUnregister", MEM_REGISTERED),
+	TAKES("cuMemAddressReserve", MEM_RESERVED, ARG1, NONE, OUT),
+	GIVES_SIZE("cuMemAddressFree", MEM_RESERVED),
+	TAKES("cuMemCreate", MEM_PHYSICAL, ARG1, PROP, OUT | MT_CALL_PROP),
+	{ "cuMemRetainAllocationHandle", CUDA_RETAIN, MEM_PHYSICAL, CUDA_SIZE_NONE,
+	  CUDA_DEVICE_NONE, OUT },
+	GIVES("cuMemRelease", MEM_PHYSICAL),
+	TAKES("cuMemMap", MEM_MAPPED, ARG1, HANDLE, 0),
+	GIVES_SIZE("cuMemUnmap", MEM_MAPPED),
+	OTHER("cuMemImportFromShareableHandle", IMPORT, NONE, OUT),
+	OTHER("cuMemPoolCreate", POOL, NONE, OUT | MT_CALL_POOL),
+	OTHER("cuDevicePrimaryCtxReset", RESET, ARG0, 0),
+	OTHER("cuDevicePrimaryCtxReset_v2", RESET, ARG0, 0),
+	OTHER("cuDevicePrimaryCtxRetain", CTX_RETAIN, ARG1, OUT),
+	OTHER("cuCtxCreate_v2", CTX_CREATE, ARG2, OUT),
+	OTHER("cuCtxCreate_v3", CTX_CREATE, NONE, OUT), /* the device is the fifth argument */
+	OTHER("cuCtxCreate_v4", CTX_CREATE, ARG3, OUT),
+	OTHER("cuCtxDestroy_v2", CTX_DESTROY, NONE, 0),
+	OTHER("cuCtxSetCurrent", CTX_SET, NONE, 0),
+	OTHER("cuCtxPushCurrent_v2", CTX_PUSH, NONE, 0),
+	OTHER("cuCtxPopCurrent_v2", CTX_POP, NONE, 0),
+};
+#define FUNCTIONS (sizeof(functions) / sizeof(functions[0]))
+_Static_assert(FUNCTIONS <= CUDA_SITES_MAX, "room for a file that has all of them");
+
+uint32_t cuda__functions(void)
+{
+	return FUNCTIONS;
+}
+
+const struct cuda_function *cuda__function(uint32_t fn)
+{
+	return fn < FUNCTIONS ? &functions[fn] : NULL;
+}
+
+static const struct map *code_map(const struct maps *m, const struct map *file, uint64_t offset)
+{
+	const struct map *map;
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		map = &m->v[i];
+		if (map->x && map->inode == file->inode && map->dev_major == file->dev_major &&
+		    map->dev_minor == file->dev_minor && offset >= map->offset &&
+		    offset - map->offset < map->end - map->start)
+			return map;
+	}
+	return NULL;
+}
+
+/* A return probe replaces the return address: on x86-64 on top of the stack, on AArch64 in x30,
+ * before the function signs and saves it. So it must be at the first instruction. That must be
+ * decodable and not a 5-byte nop (see site.h). */
+static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
+		struct site *site)
+{
+	/* On x86-64 the rest of the function shows whether the entry has a second place. */
+	bool part = (entry_only && elf__machine(e) != ELF_X86_64) || sym->size > BODY_MAX;
+	uint8_t code[BODY_MAX];
+	size_t len = part ? ENTRY_BYTES : sym->size;
+	int err;
+
+	if (!sym->size || sym->size < len)
+		len = sym->size ? sym->size : ENTRY_BYTES;
+	err = elf__read(e, sym->value, code, len);
+	return err
+		       ?: site__pick(elf__machine(e), code, len, entry_only && part ? 0 : sym->size,
+				     args | (entry_only ? SITE_FIRST : 0), site);
+}
+
+static bool known_offset(const struct cuda_file *f, uint64_t offset)
+{
+	size_t i;
+
+	for (i = 0; i < f->n; i++)
+		if (f->site[i].offset == offset)
+			return true; /* another name of the same function */
+	return false;
+}
+
+struct search {
+	const struct elf *e;
+	const struct maps *m;
+	const struct map *map;
+	struct cuda_file *f;
+	unsigned args; /* for site__pick() */
+};
+
+static void add_site(const struct search *l, uint32_t fn, const struct elf_sym *sym)
+{
+	struct cuda_file *f = l->f;
+	uint64_t offset;
+	struct site in;
+
+	if (sym->type != STT_FUNC || f->n == CUDA_SITES_MAX ||
+	    elf__vaddr_to_offset(l->e, sym->value, &offset) || !code_map(l->m, l->map, offset))
+		return;
+	if (pick(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, l->args, &in)) {
+		f->refused++;
+		if (functions[fn].op == CUDA_TAKE)
+			f->refused_take = functions[fn].name;
+	} else if (!known_offset(f, offset + in.offset)) {
+		f->site[f->n++] = (struct cuda_site){ fn, offset + in.offset, in };
+	}
+}
+
+/* Splits "cuMemAlloc_v2_ptsz". Returns the length of "cuMemAlloc". *form: 2 (1 if not named).
+ * *form_len: length without "_ptsz". */
+static size_t split_name(const char *name, size_t *form_len, unsigned long *form)
+{
+	size_t len = strlen(name), base;
+
+	if (len > 5 && (!strcmp(name + len - 5, "_ptsz") || !strcmp(name + len - 5, "_ptds")))
+		len -= 5;
+	*form_len = len;
+	*form = 1;
+	for (base = len; base && isdigit((unsigned char)name[base - 1]); base--)
+		;
+	if (base == len || base < 3 || name[base - 1] != 'v' || name[base - 2] != '_')
+		return len;
+	*form = strtoul(name + base, NULL, 10);
+	return base - 2;
+}
+
+/* Finds other forms of the functions in the table. */
+static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
+{
+	unsigned long form, known, newest = 0;
+	const struct search *l = ctx;
+	size_t base, len, known_len;
+	uint32_t fn, twin = FUNCTIONS;
+
+	if (strncmp(name, "cu", 2))
+		return 0;
+	base = split_name(name, &len, &form);
+	for (fn = 0; fn < FUNCTIONS; fn++) {
+		if (!strcmp(functions[fn].name, name))
+			return 0;
+		if (split_name(functions[fn].name, &known_len, &known) != base ||
+		    strncmp(functions[fn].name, name, base))
+			continue;
+		if (known == form)
+			twin = fn;
+		newest = known > newest ? known : newest;
+	}
+	if (twin < FUNCTIONS)
+		add_site(l, twin, sym);
+	else if (newest && form > newest)
+		snprintf(l->f->newer, sizeof(l->f->newer), "%s", name);
+	return 0;
+}
+
+static int on_import(const char *name, const struct elf_sym *sym, void *ctx)
+{
+	(void)sym;
+	(void)ctx;
+	return !strcmp(name, "__cxa_throw") || !strcmp(name, "_Unwind_Resume");
+}
+
+/* An exception must not pass a return probe. CUDA's own libraries never throw to callers, whatever
+ * they import. */
+static bool may_throw(const struct elf *e)
+{
+	const char *soname = elf__soname(e);
+
+	return strncmp(soname, "libcuda.so", 10) && strncmp(soname, "libcudart.so", 12) &&
+	       elf__each_import(e, on_import, NULL) != 0;
+}
+
+static void find_functions(const struct proc *p, const struct elf *e, const struct maps *m,
+			   const struct map *map, struct cuda_file *f)
+{
+	struct search l = { e, m, map, f, 1 | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0) };
+	struct elf_sym sym;
+	uint64_t offset;
+	uint32_t fn;
+
+	if (elf__dynsym(e, DRYRUN_USAGE, &sym) == 0 &&
+	    elf__bias(e, map->start, map->offset, &offset) == 0)
+		f->usage = sym.value + offset;
+	f->allocator = elf__dynsym(e, ALLOCATOR, &sym) == 0;
+	if (!site__is_native(elf__machine(e)))
+		return;
+	for (fn = 0; fn < FUNCTIONS; fn++)
+		if (elf__dynsym(e, functions[fn].name, &sym) == 0)
+			add_site(&l, fn, &sym);
+	if (!f->n)
+		return;
+	f->throws = may_throw(e);
+	if (f->throws)
+		f->n = 0;
+	else
+		elf__each_dynsym(e, on_symbol, &l);
+}
+
+int cuda__look(const struct proc *p, const struct maps *m, const struct map *map,
+	       struct cuda_file *ret)
+{
+	struct cuda_file f = { .n = 0 };
+	struct elf *e;
+
+	e = elf__open_map(p, map);
+	if (!e)
+		return -errno;
+	find_functions(p, e, m, map, &f);
+	if (f.n || f.allocator)
+		f.elf = e;
+	else
+		elf__free(e);
+	*ret = f;
+	return 0;
+}

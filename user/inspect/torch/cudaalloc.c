@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/cudaalloc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/elf.h"
+#include "inspect/proc.h"
+#include "inspect/torch.h"
+#include "inspect/torch/cudaalloc_internal.h"
+
+/* std::atomic<c10::cuda::CUDACachingAllocator::CUDAAllocator *>, exported since PyTorch 2.0 */
+#define SYMBOL "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
+/* Attempts to find the layout; the majority decides. In tests the majority was always right, and
+ * one attempt in ten was wrong. */
+#define ATTEMPTS 7
+
+/* ---- the allocator object ---- */
+
+static bool has_allocator(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+
+	return !strncmp(base, "libc10_cuda.", 12) || !strncmp(base, "libc10_cuda-", 12) ||
+	       !strncmp(base, "libtorch_cuda.", 14) || !strncmp(base, "libtorch.", 9);
+}
+
+/* Address of the symbol, from the file's lowest mapping. 0, -ENOENT, -errno. */
+static int symbol_address(const struct proc *p, const struct map *map, uint64_t *ret)
+{
+	struct elf_sym sym;
+	struct elf *e;
+	uint64_t bias;
+	int err;
+
+	e = elf__open_map(p, map);
+	if (!e)
+		return -errno;
+	err = elf__dynsym(e, SYMBOL, &sym);
+	if (!err)
+		err = elf__bias(e, map->start, map->offset, &bias);
+	if (!err)
+		*ret = bias + sym.value;
+	elf__free(e);
+	return err;
+}
+
+/* Finds the allocator pointer. Among several PyTorchs, uses the one whose functions are probed. */
+static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, const char **why)
+{
+	const char *last = "";
+	int err = -ENOENT, e, rank;
+	bool any = false;
+
+	*why = "no libc10_cuda is mapped";
+	for (rank = 0; rank <= 1 && !any; rank++) {
+		for (size_t i = 0; i < m->n; i++) {
+			const struct map *map = &m->v[i];
+
+			if (map->path[0] != '/' || !strcmp(map->path, last) ||
+			    !has_allocator(map->path) || torch__rank(m, map->path) != rank)
+				continue;
+			last = map->path;
+			any = true;
+			e = symbol_address(p, map, ret);
+			if (!e)
+				return 0;
+			if (err == -ENOENT) {
+				err = e;
+				*why = e == -ENOENT ? "libc10_cuda does not export its allocator "
+						      "(torch before 2.0)"
+						    : "libc10_cuda cannot be read";
+			}
+		}
+	}
+	return err;
+}
+
+/* Mangled type name of an object, from its vtable's type information. */
+static int type_name(const struct proc *p, uint64_t object, char *buf, size_t size)
+{
+	uint64_t vtable, info, name;
+	int err;
+
+	err = proc__read_u64(p, object, &vtable);
+	if (!err)
+		err = pointer_like(vtable) ? proc__read_u64(p, vtable - 8, &info) : -EFAULT;
+	if (!err)
+		err = pointer_like(info) ? proc__read_u64(p, info + 8, &name) : -EFAULT;
+	if (err)
+		return err;
+	memset(buf, 0, size);
+	if (name < UINT64_MAX - size &&
+	    cudaalloc_mem__read_window(p, name, (uint8_t *)buf, size - 1) <= 0)
+		return -EFAULT;
+	return 0;
+}
+
+static const struct {
+	const char *part, *name;
+} backends[] = {
+	[ALLOC_NONE] = { NULL, "none" },
+	[ALLOC_NATIVE] = { "NativeCachingAllocator", "native" },
+	[ALLOC_CUDA_ASYNC] = { "CudaMallocAsyncAllocator", "cudaMallocAsync" },
+	[ALLOC_PLUGGABLE] = { "CUDAPluggableAllocator", "pluggable" },
+	[ALLOC_UNKNOWN] = { NULL, "unknown" },
+};
+
+const char *alloc_backend__name(enum alloc_backend b)
+{
+	return (unsigned)b <= ALLOC_UNKNOWN ? backends[b].name : "unknown";
+}
+
+/* Reads the allocator pointer and the type of its object. */
+static int read_object(struct cudaalloc *a)
+{
+	uint64_t object;
+	int err;
+
+	err = proc__read_u64(a->proc, a->slot, &object);
+	if (err)
+		return err;
+	a->object = object;
+	a->type[0] = '\0';
+	a->backend = object ? ALLOC_UNKNOWN : ALLOC_NONE;
+	if (!object)
+		return 0;
+	err = type_name(a->proc, object, a->type, sizeof(a->type));
+	if (err)
+		return err == -EFAULT ? 0 : err;
+	for (enum alloc_backend b = ALLOC_NATIVE; b < ALLOC_UNKNOWN; b++) {
+		if (strstr(a->type, backends[b].part))
+			a->backend = b;
+	}
+	return 0;
+}
+
+struct cudaalloc *cudaalloc__open(const struct proc *p, const struct maps *m, const char **why)
+{
+	struct cudaalloc *a = calloc(1, sizeof(*a));
+	int err;
+
+	*why = "out of memory";
+	if (!a)
+		return NULL;
+	a->proc = p;
+	a->active_bytes = a->requested_bytes = -1;
+	err = find_slot(p, m, &a->slot, why);
+	if (!err) {
+		*why = "the allocator cannot be read";
+		err = read_object(a);
+	}
+	if (err) {
+		free(a);
+		errno = -err;
+		return NULL;
+	}
+	*why = "";
+	return a;
+}
+
+void cudaalloc__free(struct cudaalloc *a)
+{
+	free(a);
+}
+
+enum alloc_backend cudaalloc__backend(const struct cudaalloc *a)
+{
+	return a->backend;
+}
+
+int cudaalloc__look(struct cudaalloc *a)
+{
+	struct cudaalloc before;
+	uint64_t object;
+	int err = proc__read_u64(a->proc, a->slot, &object);
+
+	if (err || (object == a->object && a->backend != ALLOC_UNKNOWN))
+		return err;
+	before = *a;
+	err = read_object(a);
+	if (err)
+		*a = before;
+	return err;
+}
+
+const char *cudaalloc__type(const struct cudaalloc *a)
+{
+	return a->type;
+}
+
+bool cudaalloc__calibrated(const struct cudaalloc *a)
+{
+	return a->calibrated;
+}
+
+const char *cudaalloc__why(const struct cudaalloc *a)
+{
+	return a->why;
+}
+
+/* ---- calibration ---- */
+
+static const char *const field_names[F_NR] = {
+	[F_DEVICES] = "devices",	   [F_MAPS] = "maps",
+	[F_NMAPS] = "number of maps",	   [F_LARGE] = "large pool",
+	[F_SMALL] = "small pool",	   [F_SETS] = "sets of a pool",
+	[F_ACTIVE] = "active blocks",	   [F_STATS] = "statistics",
+	[F_DEVICE] = "Block.device",	   [F_STREAM] = "Block.stream",
+	[F_SIZE] = "Block.size",	   [F_REQUESTED] = "Block.requested_size",
+	[F_POOL] = "Block.pool",	   [F_PTR] = "Block.ptr",
+	[F_ALLOCATED] = "Block.allocated", [F_PREV] = "Block.prev",
+	[F_NEXT] = "Block.next",
+};
+
+/* First field that is not known; F_NR: all are known. */
+static int missing_field(const struct layout *l)
+{
+	int i = 0;
+
+	while (i < F_NR && l->field[i] >= 0)
+		i++;
+	return i;
+}
+
+/* Takes for each field the value that most attempts found. */
+static void majority(const struct layout *attempts, unsigned n, struct layout *ret)
+{
+	for (int f = 0; f < F_NR; f++) {
+		unsigned best = 0;
+
+		ret->field[f] = -1;
+		for (unsigned i = 0; i < n; i++) {
+			unsigned votes = 0;
+
+			for (unsigned k = 0; k < n; k++)
+				votes += attempts[k].field[f] == attempts[i].field[f];
+			if (attempts[i].field[f] >= 0 && votes > best) {
+				best = votes;
+				ret->field[f] = attempts[i].field[f];
+			}
+		}
+	}
+}
+
+/* Whether a pass with this layout matches the allocator's own totals, which proves the layout. */
+static bool is_proved(struct cudaalloc *a, const struct layout *l)
+{
+	struct cudaalloc copy = *a;
+	struct cudaalloc_state st;
+	struct pass s;
+	bool ok = false;
+
+	copy.layout = *l;
+	copy.active_bytes = copy.requested_bytes = -1;
+	if (pass__run(&copy, l, &s))
+		return false;
+	if (!cudaalloc_state__build(&copy, &s, &st)) {
+		ok = st.consistent;
+		if (ok) {
+			cudaalloc_state__find_more_stats(&copy, &s, &st);
+			a->active_bytes = copy.active_bytes;
+			a->requested_bytes = copy.requested_bytes;
+		}
+		cudaalloc_state__free(&st);
+	}
+	pass__free(&s);
+	return ok;
+}
+
+static int accept(struct cudaalloc *a, const struct layout *l)
+{
+	a->layout = *l;
+	a->calibrated = true;
+	a->why[0] = '\0';
+	return 0;
+}
+
+static int set_why(struct cudaalloc *a, int err, const char *why)
+{
+	snprintf(a->why, sizeof(a->why), "%s", why);
+	return err;
+}
+
+int cudaalloc__calibrate(struct cudaalloc *a)
+{
+	struct layout attempts[ATTEMPTS], sum;
+	unsigned n = 0, later = 0;
+	int err;
+
+	err = read_object(a);
+	if (err)
+		return set_why(a, err, "the allocator cannot be read");
+	if (a->backend == ALLOC_NONE)
+		return set_why(a, -EAGAIN, "the allocator does not exist yet");
+	if (a->backend != ALLOC_NATIVE)
+		return set_why(a, -ENOTSUP, "not PyTorch's own caching allocator");
+	for (int i = 0; i < ATTEMPTS; i++) {
+		err = layout__find_fields(a, &attempts[n]);
+		if (err == -ESRCH || err == -EPERM || err == -ENOMEM)
+			return err;
+		if (err == -EAGAIN && ++later == 2 && !n)
+			return err; /* two attempts found nothing */
+		if (err)
+			continue;
+		if (missing_field(&attempts[n]) == F_NR && is_proved(a, &attempts[n]))
+			return accept(a, &attempts[n]);
+		n++;
+	}
+	if (!n)
+		return err;
+	majority(attempts, n, &sum);
+	if (missing_field(&sum) < F_NR) {
+		snprintf(a->why, sizeof(a->why), "not found in the allocator's memory: %s",
+			 field_names[missing_field(&sum)]);
+		return -ENOTSUP;
+	}
+	a->active_bytes = a->requested_bytes = -1;
+	return accept(a, &sum);
+}
+
+/* ---- reading ---- */
+
+int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
+{
+	struct cudaalloc_state st;
+	uint64_t object;
+	struct pass s;
+	int err;
+
+	if (!a->calibrated)
+		return set_why(a, -EINVAL, "the allocator's layout is unknown");
+	err = proc__read_u64(a->proc, a->slot, &object);
+	if (!err && object != a->object)
+		err = -ESTALE;
+	if (err)
+		return set_why(a, err,
+			       err == -ESTALE ? "the program now uses another allocator"
+					      : "the allocator cannot be read");
+	err = pass__run(a, &a->layout, &s);
+	if (err)
+		return set_why(a, err,
+			       err == -ESTALE ? "the allocator's structures have moved"
+					      : "the allocator cannot be read");
+	err = cudaalloc_state__build(a, &s, &st);
+	if (!err && st.consistent && a->active_bytes < 0)
+		cudaalloc_state__find_more_stats(a, &s, &st);
+	pass__free(&s);
+	if (!err)
+		*ret = st;
+	return err;
+}
+
+int cudaalloc__devices(struct cudaalloc *a)
+{
+	struct layout l;
+	struct devices d;
+	uint8_t *object;
+	long len;
+	int err;
+
+	if (a->backend != ALLOC_NATIVE) {
+		err = read_object(a);
+		if (err || a->backend != ALLOC_NATIVE)
+			return err;
+	}
+	l = a->layout;
+	if (!a->calibrated) {
+		memset(&l, 0xff, sizeof(l)); /* all -1 */
+		object = malloc(OBJECT_WINDOW);
+		if (!object)
+			return -ENOMEM;
+		len = cudaalloc_mem__read_window(a->proc, a->object, object, OBJECT_WINDOW);
+		err = len < 0 ? (int)len : layout__find_devices(a, object, (size_t)len, &l);
+		free(object);
+		if (err)
+			return err == -EAGAIN ? 0 : err;
+	}
+	err = devices__read(a, &l, &d);
+	if (err)
+		return err;
+	err = (int)d.n;
+	devices__free(&d);
+	return err;
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The device allocators of the allocator object, and their pools. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/proc.h"
+#include "base/array.h"
+#include "inspect/torch/cudaalloc_internal.h"
+
+#define MAX_SETS 4	  /* sets in a BlockPool: 2 up to PyTorch 2.11, 3 in 2.13 */
+#define PRIVATE_ENTRY 32u /* {distance, two halves of the id, PrivatePool *} */
+
+/* ---- pools ---- */
+
+static int pools_add(struct pools *ps, const struct pool *pool, const struct tree *trees, size_t n)
+{
+	if (ps->n >= MAX_POOLS)
+		return -EFBIG;
+	if (array__grow(&ps->v, &ps->cap, ps->n + 1, sizeof(*ps->v)) ||
+	    array__grow(&ps->trees, &ps->trees_cap, ps->ntrees + n, sizeof(*ps->trees)))
+		return -ENOMEM;
+	ps->v[ps->n++] = *pool;
+	memcpy(ps->trees + ps->ntrees, trees, n * sizeof(*trees));
+	ps->ntrees += n;
+	return 0;
+}
+
+ARRAY_COMPARE(pool_by_addr, struct pool, addr)
+
+const struct pool *pools__find(const struct pools *ps, uint64_t addr)
+{
+	struct pool key = { .addr = addr };
+
+	return ps->n ? bsearch(&key, ps->v, ps->n, sizeof(*ps->v), pool_by_addr) : NULL;
+}
+
+void pools__free(struct pools *ps)
+{
+	free(ps->v);
+	free(ps->trees);
+	memset(ps, 0, sizeof(*ps));
+}
+
+/* Parses a BlockPool at w + off, read from addr: sets, a bool, its PrivatePool. sets: number
+ * expected, 0: any. Returns the number of sets, 0: not a BlockPool. */
+static unsigned pool_parse(const uint8_t *w, size_t len, uint64_t addr, size_t off, unsigned sets,
+			   struct tree *trees, bool *small, uint64_t *owner)
+{
+	unsigned n = 0, most = sets ? sets : MAX_SETS;
+
+	while (n < most && off + (n + 1) * TREE_HEADER <= len &&
+	       tree__parse(w + off + n * TREE_HEADER, addr + off + n * TREE_HEADER, &trees[n]))
+		n++;
+	if (n < 2 || (sets && n != sets) || off + n * TREE_HEADER + 16 > len)
+		return 0;
+	off += n * TREE_HEADER;
+	if (w[off] > 1)
+		return 0;
+	*small = w[off];
+	*owner = get64(w + off + 8);
+	return n;
+}
+
+/* Finds the device's own pools: the first two without a PrivatePool, large then small. */
+static bool find_own_pools(const uint8_t *w, size_t len, uint64_t addr, struct layout *l)
+{
+	struct tree trees[MAX_SETS];
+	unsigned n, large_sets = 0;
+	int large = -1;
+	uint64_t owner;
+	bool small;
+
+	for (size_t off = 0; off + 2 * TREE_HEADER <= len; off += 8) {
+		n = pool_parse(w, len, addr, off, 0, trees, &small, &owner);
+		if (!n)
+			continue;
+		if (!owner && !small && large < 0) {
+			large = (int)off;
+			large_sets = n;
+		} else if (!owner && small && large >= 0 && n == large_sets) {
+			l->field[F_LARGE] = large;
+			l->field[F_SMALL] = (int)off;
+			l->field[F_SETS] = (int)n;
+			return true;
+		}
+		off += n * TREE_HEADER - 8;
+	}
+	return false;
+}
+
+static int add_own_pool(const struct layout *l, const struct device *d, unsigned index, bool small,
+			struct pools *ret, bool *torn)
+{
+	size_t off = (size_t)l->field[small ? F_SMALL : F_LARGE];
+	unsigned sets = (unsigned)l->field[F_SETS], n = 0;
+	size_t flag = off + sets * TREE_HEADER;
+	struct tree trees[MAX_SETS];
+	struct pool pool = { .addr = d->addr + off, .device = (uint8_t)index, .small = small };
+
+	if (flag + 16 > d->len || d->window[flag] != small || get64(d->window + flag + 8))
+		return -ESTALE;
+	for (unsigned i = 0; i < sets; i++, off += TREE_HEADER) {
+		if (tree__parse(d->window + off, d->addr + off, &trees[n]))
+			n++;
+		else
+			*torn = true; /* the pool was changing */
+	}
+	return pools_add(ret, &pool, trees, n);
+}
+
+/* ---- private pools ---- */
+
+struct private_ctx {
+	const struct cudaalloc *a;
+	const struct layout *l;
+	unsigned device;
+	struct pools *ret;
+	size_t tried;
+};
+
+/* Adds private pools from a table entry, if its pointer leads to pools that point back. */
+static int on_private(void *arg, const uint8_t *entry)
+{
+	struct private_ctx *c = arg;
+	uint8_t w[POOL_WINDOW];
+	struct tree trees[MAX_SETS];
+	uint64_t addr = get64(entry + 24), owner;
+	unsigned n, sets = (unsigned)c->l->field[F_SETS];
+	bool small;
+	long len;
+	int err;
+
+	if (!pointer_like(addr))
+		return 0;
+	if (++c->tried > MAX_POOLS)
+		return -EFBIG;
+	len = cudaalloc_mem__read_window(c->a->proc, addr, w, sizeof(w));
+	if (len < 0)
+		return (int)len;
+	for (size_t off = 0; off + sets * TREE_HEADER + 16 <= (size_t)len; off += 8) {
+		struct pool pool = { .device = (uint8_t)c->device };
+
+		n = pool_parse(w, (size_t)len, addr, off, sets, trees, &small, &owner);
+		if (!n || owner != addr)
+			continue;
+		pool.addr = addr + off;
+		pool.id[0] = get64(entry + 8);
+		pool.id[1] = get64(entry + 16);
+		pool.small = small;
+		err = pools_add(c->ret, &pool, trees, n);
+		if (err)
+			return err;
+		off += n * TREE_HEADER;
+	}
+	return 0;
+}
+
+static int add_private_pools(struct private_ctx *c, const struct device *d)
+{
+	struct table t;
+	uint64_t seen;
+	size_t off;
+	int err = 0;
+
+	off = (size_t)c->l->field[F_SMALL] + (size_t)c->l->field[F_SETS] * TREE_HEADER;
+	for (; off + TABLE_HEADER <= d->len && !err; off += 8) {
+		if (!table__parse(d->window + off, &t) || !t.count || t.slots > MAX_POOLS ||
+		    (c->l->field[F_ACTIVE] >= 0 && off == (size_t)c->l->field[F_ACTIVE]))
+			continue;
+		err = table__each(c->a->proc, &t, PRIVATE_ENTRY, on_private, c, &seen);
+		if (err == -EFAULT)
+			/* a table with smaller entries, read beyond its end */
+			err = 0;
+		off += TABLE_HEADER - 8;
+	}
+	return err;
+}
+
+int devices__pools(const struct cudaalloc *a, const struct layout *l, const struct devices *d,
+		   struct pools *ret)
+{
+	struct private_ctx c = { .a = a, .l = l, .ret = ret };
+	bool torn = false;
+	int err = 0;
+
+	memset(ret, 0, sizeof(*ret));
+	for (unsigned i = 0; i < d->n && !err; i++) {
+		err = add_own_pool(l, &d->v[i], i, false, ret, &torn);
+		if (!err)
+			err = add_own_pool(l, &d->v[i], i, true, ret, &torn);
+		c.device = i;
+		if (!err)
+			err = add_private_pools(&c, &d->v[i]);
+	}
+	if (err) {
+		pools__free(ret);
+		return err;
+	}
+	/* Drop duplicates: a pool that no graph uses any more is in two tables. */
+	if (ret->n)
+		qsort(ret->v, ret->n, sizeof(*ret->v), pool_by_addr);
+	for (size_t i = 0, kept = 0; i < ret->n; i++) {
+		if (!kept || ret->v[kept - 1].addr != ret->v[i].addr)
+			ret->v[kept++] = ret->v[i];
+		if (i + 1 == ret->n) {
+			ret->n = kept;
+			break;
+		}
+	}
+	return torn;
+}
+
+/* ---- devices ---- */
+
+/* Reads a device allocator. glibc's chunk size limits the window, if plausible. */
+static int read_device(const struct cudaalloc *a, uint64_t addr, struct device *ret)
+{
+	size_t want = DEVICE_WINDOW;
+	uint64_t chunk;
+	long got;
+
+	if (!proc__read_u64(a->proc, addr - 8, &chunk) && (chunk & ~UINT64_C(7)) >= 512 &&
+	    (chunk & ~UINT64_C(7)) <= DEVICE_WINDOW)
+		want = (chunk & ~UINT64_C(7)) - 8;
+	ret->window = malloc(want);
+	if (!ret->window)
+		return -ENOMEM;
+	got = cudaalloc_mem__read_window(a->proc, addr, ret->window, want);
+	if (got < 0)
+		return (int)got;
+	ret->addr = addr;
+	ret->len = (size_t)got;
+	return 0;
+}
+
+void devices__free(struct devices *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		free(d->v[i].window);
+	memset(d, 0, sizeof(*d));
+}
+
+/* Other heaps have no chunk sizes, so cut each window where the next device allocator begins. */
+static void split_windows(struct devices *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		for (size_t k = 0; k < d->n; k++) {
+			if (d->v[k].addr > d->v[i].addr &&
+			    d->v[k].addr - d->v[i].addr < d->v[i].len)
+				d->v[i].len = d->v[k].addr - d->v[i].addr;
+		}
+	}
+}
+
+/* vector: {begin, end, end of storage} of pointers. 0, -ESTALE: not such a vector, or -errno. */
+static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct devices *ret)
+{
+	uint64_t begin = get64(vector), end = get64(vector + 8), cap = get64(vector + 16);
+	uint64_t addrs[MAX_DEVICES];
+	size_t n;
+	int err;
+
+	memset(ret, 0, sizeof(*ret));
+	if (!pointer_like(begin) || end <= begin || cap < end || (end - begin) % 8 ||
+	    end - begin > sizeof(addrs))
+		return -ESTALE;
+	n = (end - begin) / 8;
+	err = proc__read(a->proc, begin, addrs, end - begin);
+	if (err)
+		return err == -EFAULT ? -ESTALE : err;
+	for (size_t i = 0; i < n; i++) {
+		if (!pointer_like(addrs[i]))
+			return -ESTALE;
+	}
+	for (size_t i = 0; i < n && !err; i++) {
+		ret->n = i + 1;
+		err = read_device(a, addrs[i], &ret->v[i]);
+	}
+	if (err)
+		devices__free(ret);
+	split_windows(ret);
+	return err;
+}
+
+int devices__read(const struct cudaalloc *a, const struct layout *l, struct devices *ret)
+{
+	uint8_t vector[24];
+	int err;
+
+	err = proc__read(a->proc, a->object + (uint64_t)l->field[F_DEVICES], vector,
+			 sizeof(vector));
+	if (err)
+		return err == -EFAULT ? -ESTALE : err;
+	return read_devices(a, vector, ret);
+}
+
+/* Whether all device allocators have their pools at the same offsets. */
+static bool devices_agree(const struct devices *d, struct layout *l)
+{
+	struct layout other = *l;
+
+	for (size_t i = 0; i < d->n; i++) {
+		if (!find_own_pools(d->v[i].window, d->v[i].len, d->v[i].addr, i ? &other : l))
+			return false;
+		if (i && (other.field[F_LARGE] != l->field[F_LARGE] ||
+			  other.field[F_SMALL] != l->field[F_SMALL] ||
+			  other.field[F_SETS] != l->field[F_SETS]))
+			return false;
+	}
+	return true;
+}
+
+/* Finds the longest run of hash tables: 67 since PyTorch 2.3, to reduce lock contention. */
+static void find_maps(const uint8_t *object, size_t len, struct layout *l, bool *used)
+{
+	size_t off = 0, n, best = 0;
+	struct table t;
+
+	*used = false;
+	while (off + TABLE_HEADER <= len) {
+		for (n = 0; n < MAX_MAPS && off + (n + 1) * TABLE_HEADER <= len &&
+			    table__parse(object + off + n * TABLE_HEADER, &t);
+		     n++)
+			*used = *used || t.count;
+		if (n > best) {
+			best = n;
+			l->field[F_MAPS] = (int)off;
+			l->field[F_NMAPS] = (int)n;
+		}
+		off += n ? n * TABLE_HEADER : 8;
+	}
+}
+
+static int set_why(struct cudaalloc *a, int err, const char *why)
+{
+	snprintf(a->why, sizeof(a->why), "%s", why);
+	return err;
+}
+
+int layout__find_devices(struct cudaalloc *a, const uint8_t *object, size_t len, struct layout *l)
+{
+	struct devices d;
+	bool used, ok;
+	int err;
+
+	find_maps(object, len, l, &used);
+	if (l->field[F_MAPS] < 0)
+		return set_why(a, -ENOTSUP, "no table of blocks in the allocator's object");
+	for (size_t off = 0; off + 24 <= len; off += 8) {
+		err = read_devices(a, object + off, &d);
+		if (err == -ESTALE)
+			continue;
+		if (err)
+			return set_why(a, err, "the allocator's devices cannot be read");
+		ok = devices_agree(&d, l);
+		devices__free(&d);
+		if (ok) {
+			l->field[F_DEVICES] = (int)off;
+			return 0;
+		}
+	}
+	if (used)
+		return set_why(a, -ENOTSUP,
+			       "the allocator has blocks, but no device allocator was found");
+	return set_why(a, -EAGAIN, "CUDA has not been used yet");
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Combines many small reads into few large ones, and reads the C++ containers that the allocator
+ * uses. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "inspect/proc.h"
+#include "inspect/torch/cudaalloc_internal.h"
+
+#define PAGE 4096u
+
+/* ---- reading ---- */
+
+long cudaalloc_mem__read_window(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len)
+{
+	size_t done = 0, n;
+	int err;
+
+	if (!len || addr > UINT64_MAX - len)
+		return 0;
+	err = proc__read(p, addr, buf, len);
+	if (!err)
+		return (long)len;
+	while (err == -EFAULT && done < len) {
+		n = PAGE - (addr + done) % PAGE;
+		if (n > len - done)
+			n = len - done;
+		if (proc__read(p, addr + done, buf + done, n))
+			break;
+		done += n;
+	}
+	return err == -EFAULT ? (long)done : err;
+}
+
+#define RUN_MAX (64u << 10) /* maximum bytes of one piece */
+#define RUN_GAP 1024u /* less than a page, so the gap between two readable items is readable */
+#define BATCH_BYTES (1u << 20)
+#define BATCH_PIECES 1024u
+
+/* Items [first, end) that one system call reads. */
+struct batch {
+	const struct proc *p;
+	const uint64_t *addrs;
+	size_t len;
+	uint8_t *scratch;
+	struct proc_piece pieces[BATCH_PIECES];
+	size_t npieces, bytes;
+	size_t first, end;
+};
+
+static void batch_fill(struct batch *b, size_t first, size_t n)
+{
+	struct proc_piece *piece = NULL;
+	uint64_t stop = 0, addr;
+	size_t i;
+
+	b->npieces = b->bytes = 0;
+	b->first = first;
+	for (i = first; i < n; i++) {
+		addr = b->addrs[i];
+		if (addr > UINT64_MAX / 2)
+			addr = UINT64_MAX / 2; /* this read fails */
+		if (piece && addr >= piece->addr && addr <= stop + RUN_GAP &&
+		    addr + b->len - piece->addr <= RUN_MAX &&
+		    b->bytes + (addr + b->len > stop ? addr + b->len - stop : 0) <= BATCH_BYTES) {
+			if (addr + b->len <= stop)
+				continue;
+			b->bytes += addr + b->len - stop;
+			piece->len += addr + b->len - stop;
+			stop = addr + b->len;
+			continue;
+		}
+		if (b->npieces == BATCH_PIECES || b->bytes + b->len > BATCH_BYTES)
+			break;
+		piece = &b->pieces[b->npieces++];
+		*piece = (struct proc_piece){ .addr = addr,
+					      .buf = b->scratch + b->bytes,
+					      .len = b->len };
+		b->bytes += b->len;
+		stop = addr + b->len;
+	}
+	b->end = i;
+}
+
+/* Passes the batch's items to fn. If a piece failed, reads its items one by one. */
+static int batch_deliver(struct batch *b, item_fn fn, void *ctx)
+{
+	const struct proc_piece *piece = b->pieces;
+	uint8_t one[BLOCK_WINDOW > 256 ? BLOCK_WINDOW : 256];
+	int err = 0;
+
+	for (size_t i = b->first; i < b->end && !err; i++) {
+		uint64_t addr = b->addrs[i] > UINT64_MAX / 2 ? UINT64_MAX / 2 : b->addrs[i];
+
+		while (addr < piece->addr || addr + b->len > piece->addr + piece->len)
+			piece++;
+		if (!piece->err) {
+			err = fn(ctx, i, (uint8_t *)piece->buf + (addr - piece->addr));
+			continue;
+		}
+		if (piece->len == b->len || b->len > sizeof(one)) {
+			err = fn(ctx, i, NULL);
+			continue;
+		}
+		err = proc__read(b->p, addr, one, b->len);
+		if (!err || err == -EFAULT)
+			err = fn(ctx, i, err ? NULL : one);
+	}
+	return err;
+}
+
+int cudaalloc_mem__read_items(const struct proc *p, const uint64_t *addrs, size_t n, size_t len,
+			      item_fn fn, void *ctx)
+{
+	struct batch *b;
+	size_t done = 0;
+	int err = 0;
+
+	if (!n)
+		return 0;
+	if (!len || len > RUN_MAX)
+		return -EINVAL;
+	b = malloc(sizeof(*b));
+	if (!b)
+		return -ENOMEM;
+	b->p = p;
+	b->addrs = addrs;
+	b->len = len;
+	b->scratch = malloc(BATCH_BYTES);
+	if (!b->scratch)
+		err = -ENOMEM;
+	while (!err && done < n) {
+		batch_fill(b, done, n);
+		err = proc__readv(p, b->pieces, b->npieces);
+		if (!err)
+			err = batch_deliver(b, fn, ctx);
+		done = b->end;
+	}
+	free(b->scratch);
+	free(b);
+	return err;
+}
+
+/* ---- addresses ---- */
+
+int addrs__add(struct addrs *a, uint64_t addr)
+{
+	if (a->n >= MAX_BLOCKS)
+		return -EFBIG;
+	if (array__grow(&a->v, &a->cap, a->n + 1, sizeof(*a->v)))
+		return -ENOMEM;
+	a->v[a->n++] = addr;
+	return 0;
+}
+
+void addrs__sort(struct addrs *a)
+{
+	size_t kept = 0;
+
+	if (a->n)
+		qsort(a->v, a->n, sizeof(*a->v), array__compare_u64);
+	for (size_t i = 0; i < a->n; i++) {
+		if (!kept || a->v[kept - 1] != a->v[i])
+			a->v[kept++] = a->v[i];
+	}
+	a->n = kept;
+}
+
+void addrs__free(struct addrs *a)
+{
+	free(a->v);
+	memset(a, 0, sizeof(*a));
+}
+
+/* ---- ska::flat_hash_map ---- */
+
+/*
+ * Header: entries, number of slots - 1 (slots: a power of two), shift, max_lookups, load factor
+ * 0.5f, number of elements. An entry begins with its distance from its place, negative in a free
+ * slot. max_lookups extra slots follow; the last one ends the iteration.
+ */
+bool table__parse(const uint8_t *h, struct table *ret)
+{
+	uint64_t entries = get64(h), mask = get64(h + 8), count = get64(h + 24);
+	uint8_t lookups = h[17];
+	uint32_t load;
+
+	memcpy(&load, h + 20, sizeof(load));
+	if (load != 0x3f000000u || !pointer_like(entries) || (mask & (mask + 1)) ||
+	    mask >= MAX_BLOCKS * 4ull)
+		return false;
+	if (!lookups || lookups > 64 || count > mask + 1 || (!mask && count))
+		return false;
+	ret->entries = entries;
+	ret->slots = mask + lookups;
+	ret->count = count;
+	ret->lookups = lookups;
+	return true;
+}
+
+int table__each(const struct proc *p, const struct table *t, size_t width, entry_fn fn, void *ctx,
+		uint64_t *seen)
+{
+	uint64_t done = 0, n, at_once = RUN_MAX * 4 / width;
+	uint8_t *buf;
+	int err = 0;
+
+	*seen = 0;
+	if (!t->count)
+		return 0;
+	buf = malloc((t->slots < at_once ? t->slots : at_once) * width);
+	if (!buf)
+		return -ENOMEM;
+	while (!err && done < t->slots) {
+		n = t->slots - done < at_once ? t->slots - done : at_once;
+		err = proc__read(p, t->entries + done * width, buf, n * width);
+		for (uint64_t i = 0; i < n && !err; i++) {
+			int8_t distance = (int8_t)buf[i * width];
+
+			if (distance < 0)
+				continue;
+			if (distance > t->lookups)
+				continue; /* not such a table: the count will not match */
+			(*seen)++;
+			err = fn(ctx, buf + i * width);
+		}
+		done += n;
+	}
+	free(buf);
+	return err;
+}
+
+/* ---- std::set ---- */
+
+#define NODE_SIZE 40u /* colour, parent, left, right, value */
+
+bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
+{
+	uint64_t root = get64(h + 16), left = get64(h + 24), right = get64(h + 32),
+		 count = get64(h + 40);
+	uint64_t head = addr + 8;
+	uint32_t colour;
+
+	/* the colour's four padding bytes are not initialized */
+	memcpy(&colour, h + 8, sizeof(colour));
+	if (colour)
+		return false;
+	if (!root && (left != head || right != head || count))
+		return false;
+	if (root && (!pointer_like(root) || !pointer_like(left) || !pointer_like(right) || !count ||
+		     count > MAX_BLOCKS))
+		return false;
+	if (root == head || (root && (left == head || right == head)))
+		return false;
+	ret->root = root;
+	ret->head = head;
+	ret->count = count;
+	return true;
+}
+
+/* Nodes of one level of all trees, each with its expected parent. */
+struct level {
+	struct node_ref {
+		uint64_t addr, parent;
+	} * v;
+	size_t n, cap;
+};
+
+static int level_add(struct level *l, uint64_t addr, uint64_t parent)
+{
+	if (array__grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v)))
+		return -ENOMEM;
+	l->v[l->n++] = (struct node_ref){ addr, parent };
+	return 0;
+}
+
+struct walk {
+	struct level now, next;
+	struct addrs *out;
+	uint64_t left; /* limit of further nodes */
+	uint64_t found;
+	bool torn;
+};
+
+static int on_node(void *ctx, size_t i, const uint8_t *data)
+{
+	struct walk *w = ctx;
+	const struct node_ref *ref = &w->now.v[i];
+	uint64_t left, right, value;
+	int err = 0;
+
+	if (!data || get64(data + 8) != ref->parent) {
+		w->torn = true;
+		return 0;
+	}
+	if (!w->left) {
+		/* more nodes than the sets' counts: a cycle, or a set that grew */
+		w->torn = true;
+		return 0;
+	}
+	w->left--;
+	w->found++;
+	left = get64(data + 16);
+	right = get64(data + 24);
+	value = get64(data + 32);
+	if (pointer_like(value))
+		err = addrs__add(w->out, value);
+	else
+		w->torn = true;
+	if (!err && left)
+		err = level_add(&w->next, left, ref->addr);
+	if (!err && right && right != left)
+		err = level_add(&w->next, right, ref->addr);
+	return err;
+}
+
+ARRAY_COMPARE(by_addr, struct node_ref, addr)
+
+static int read_level(const struct proc *p, struct walk *w)
+{
+	uint64_t *addrs = malloc(w->now.n * sizeof(*addrs));
+	int err;
+
+	if (!addrs)
+		return -ENOMEM;
+	qsort(w->now.v, w->now.n, sizeof(*w->now.v), by_addr);
+	for (size_t i = 0; i < w->now.n; i++)
+		addrs[i] = w->now.v[i].addr;
+	w->next.n = 0;
+	err = cudaalloc_mem__read_items(p, addrs, w->now.n, NODE_SIZE, on_node, w);
+	free(addrs);
+	return err;
+}
+
+int cudaalloc_mem__tree_values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
+			       struct addrs *out, bool *torn)
+{
+	struct walk w = { .out = out };
+	uint64_t total = 0;
+	struct level swap;
+	int err = 0;
+
+	for (size_t i = 0; i < n && !err; i++) {
+		total += t[i].count;
+		if (t[i].root)
+			err = level_add(&w.now, t[i].root, t[i].head);
+	}
+	w.left = total < most ? total + 64 : most;
+	while (!err && w.now.n) {
+		err = read_level(p, &w);
+		swap = w.now;
+		w.now = w.next;
+		w.next = swap;
+	}
+	if (!err && (w.torn || w.found != total))
+		*torn = true;
+	free(w.now.v);
+	free(w.next.v);
+	return err;
+}

@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Names come from trees, one for each root module. A tree is read on first use and again when a
+ * module is missing from it. Pauses after each reading, and a share of time for all readings, limit
+ * the cost in targets that make modules all the time.
+ */
+#include "inspect/nnmodule.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/map64.h"
+#include "inspect/pymem.h"
+#include "inspect/python/pydict.h"
+#include "inspect/pytype.h"
+#include "inspect/torch/nntree.h"
+
+#define MAX_ROOTS 256
+#define MAX_STRAYS 4096
+#define MAX_FRONTS 4096
+#define PAUSE_NS 50000000ull   /* minimum time between two readings of a tree */
+#define PAUSE_COSTS 20	       /* minimum pause, as a multiple of the reading's duration */
+#define SHARE 10	       /* all readings take at most 1/SHARE of the time */
+#define SAVED_NS 2000000000ull /* maximum of unused reading time that is saved up */
+
+struct root {
+	uint64_t addr, type;
+	struct nntree *tree;
+	uint64_t next_read; /* ns */
+	uint64_t used;	    /* order of use; the least recently used root is dropped */
+	bool sole;	    /* nnmodules__model() returned it as its own root */
+};
+
+/* A module outside all trees, and its name. */
+struct stray {
+	uint64_t addr, root, type;
+	char *name;
+};
+
+struct nnmodules {
+	struct pymem m;
+	struct root roots[MAX_ROOTS];
+	size_t nroots;
+	struct stray strays[MAX_STRAYS];
+	size_t nstrays;
+	struct map64 *stray_at; /* address -> index */
+	uint64_t credit, credit_at, uses;
+	bool changed; /* a name that was returned has changed */
+	bool urgent;  /* nnmodules__recheck() will change names */
+	/* As told: module -> root of its model; NULL: none. Text before the names below a root. */
+	struct map64 *told;
+	struct front {
+		uint64_t type;
+		char *text;
+	} * fronts;
+	struct map64 *front_at; /* root -> index */
+	size_t nfronts, capfronts;
+	char name[NN_MAX_NAME + 1], cls[NN_MAX_CLASS], root_cls[NN_MAX_CLASS];
+	char name_a[NN_MAX_NAME + 1], name_b[NN_MAX_NAME + 1]; /* names being compared */
+};
+
+struct nnmodules *nnmodules__new(const struct python *py)
+{
+	struct nnmodules *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->stray_at = map64__new();
+	n->front_at = map64__new();
+	if (!n->stray_at || !n->front_at) {
+		map64__free(n->stray_at);
+		map64__free(n->front_at);
+		free(n);
+		errno = ENOMEM;
+		return NULL;
+	}
+	pymem__init(&n->m, py, true);
+	n->credit = SAVED_NS;
+	n->credit_at = clock__monotonic();
+	return n;
+}
+
+static void forget_strays(struct nnmodules *n)
+{
+	for (size_t i = 0; i < n->nstrays; i++)
+		free(n->strays[i].name);
+	n->nstrays = 0;
+	map64__clear(n->stray_at);
+}
+
+static void forget_fronts(struct nnmodules *n)
+{
+	for (size_t i = 0; i < n->nfronts; i++)
+		free(n->fronts[i].text);
+	n->nfronts = 0;
+	map64__clear(n->front_at);
+}
+
+void nnmodules__free(struct nnmodules *n)
+{
+	if (!n)
+		return;
+	for (size_t i = 0; i < n->nroots; i++)
+		nntree__free(n->roots[i].tree);
+	forget_strays(n);
+	map64__free(n->stray_at);
+	map64__free(n->told);
+	forget_fronts(n);
+	map64__free(n->front_at);
+	free(n->fronts);
+	pymem__fini(&n->m);
+	free(n);
+}
+
+/* Whether a named module has another name in the new tree. Marks the modules that keep their
+ * names. */
+static bool compare(struct nnmodules *n, const struct nntree *old, struct nntree *new)
+{
+	bool same_root = !strcmp(nntree__root_class(old), nntree__root_class(new)), changed = false;
+
+	for (size_t i = 0; i < nntree__count(old); i++) {
+		size_t j;
+
+		if (!nntree__marked(old, i))
+			continue;
+		if (same_root && nntree__find(new, nntree__addr(old, i), &j) &&
+		    nntree__type(old, i) == nntree__type(new, j) &&
+		    !strcmp(nntree__class(old, i), nntree__class(new, j)) &&
+		    !strcmp(nntree__name(old, i, n->name_a), nntree__name(new, j, n->name_b)))
+			nntree__mark(new, j);
+		else
+			changed = true;
+	}
+	return changed;
+}
+
+static bool any_marked(const struct nntree *t)
+{
+	for (size_t i = 0; i < nntree__count(t); i++)
+		if (nntree__marked(t, i))
+			return true;
+	return false;
+}
+
+static void drop_root(struct nnmodules *n, struct root *r)
+{
+	if (r->tree && any_marked(r->tree))
+		n->changed = true;
+	nntree__free(r->tree);
+	*r = n->roots[--n->nroots];
+}
+
+static struct root *find_root(struct nnmodules *n, uint64_t addr)
+{
+	for (size_t i = 0; i < n->nroots; i++) {
+		if (n->roots[i].addr == addr) {
+			n->roots[i].used = ++n->uses;
+			return &n->roots[i];
+		}
+	}
+	return NULL;
+}
+
+static struct root *add_root(struct nnmodules *n, uint64_t addr)
+{
+	struct root *r;
+
+	if (n->nroots == MAX_ROOTS) {
+		struct root *oldest = &n->roots[0];
+
+		for (size_t i = 1; i < n->nroots; i++)
+			if (n->roots[i].used < oldest->used)
+				oldest = &n->roots[i];
+		drop_root(n, oldest);
+	}
+	r = &n->roots[n->nroots++];
+	*r = (struct root){ .addr = addr, .used = ++n->uses };
+	return r;
+}
+
+/* Whether the tree contains a module that nnmodules__model() returned as its own root. */
+static bool has_sole_root(const struct nnmodules *n, const struct nntree *t)
+{
+	size_t at;
+
+	for (size_t i = 0; i < n->nroots; i++) {
+		const struct root *r = &n->roots[i];
+
+		if (r->sole && nntree__find(t, r->addr, &at) && at &&
+		    nntree__type(t, at) == r->type)
+			return true;
+	}
+	return false;
+}
+
+/* Reads a root's tree. On failure, or if the root is torn, keeps the old tree. */
+static int read_root(struct nnmodules *n, struct root *r)
+{
+	uint64_t start = clock__monotonic(), end, cost;
+	struct nntree *t;
+	int err;
+
+	err = nntree__read(&n->m, r->addr, &t);
+	end = clock__monotonic();
+	cost = end - start;
+	n->credit -= cost < n->credit ? cost : n->credit;
+	r->next_read = end + (PAUSE_COSTS * cost > PAUSE_NS ? PAUSE_COSTS * cost : PAUSE_NS);
+	if (err)
+		return err;
+	if (r->tree && nntree__torn(t) && nntree__type(t, 0) == r->type) {
+		nntree__free(t);
+		return 0;
+	}
+	if (r->tree && compare(n, r->tree, t))
+		n->changed = true;
+	else if (!r->tree && has_sole_root(n, t))
+		n->urgent = true;
+	nntree__free(r->tree);
+	r->tree = t;
+	r->type = nntree__type(t, 0);
+	return 0;
+}
+
+static bool may_read(struct nnmodules *n)
+{
+	uint64_t now = clock__monotonic();
+
+	n->credit += (now - n->credit_at) / SHARE;
+	n->credit = n->credit < SAVED_NS ? n->credit : SAVED_NS;
+	n->credit_at = now;
+	return n->credit > 0;
+}
+
+/* Gets the root at addr. *ret is NULL if it may not be read now. */
+static int get_root(struct nnmodules *n, uint64_t addr, struct root **ret)
+{
+	struct root *r = find_root(n, addr);
+	uint64_t type;
+	int err;
+
+	err = pydict__type_of(&n->m, addr, &type);
+	if (r && (err || r->type != type)) {
+		drop_root(n, r);
+		r = NULL;
+	}
+	if (err)
+		return err;
+	if (!r && may_read(n)) {
+		r = add_root(n, addr);
+		err = read_root(n, r);
+		if (err) {
+			drop_root(n, r);
+			return err;
+		}
+	}
+	*ret = r;
+	return 0;
+}
+
+/* Finds a module in a tree, and reads the tree again if allowed. */
+static bool find_module(struct nnmodules *n, struct root *r, uint64_t self, uint64_t type,
+			size_t *ret)
+{
+	for (int again = 0; again < 2; again++) {
+		if (nntree__find(r->tree, self, ret) && nntree__type(r->tree, *ret) == type)
+			return true;
+		if (again || clock__monotonic() < r->next_read || !may_read(n) || read_root(n, r))
+			return false;
+	}
+	return false;
+}
+
+static int class_name(struct nnmodules *n, uint64_t type, char *buf)
+{
+	int err;
+
+	pymem__forget(&n->m);
+	err = nnmodules__is_type(&n->m, type);
+	if (err <= 0)
+		return err && err != -EAGAIN ? err : -EBADMSG;
+	return pytype__name(&n->m, type, buf, NN_MAX_CLASS);
+}
+
+static const struct stray *find_stray(const struct nnmodules *n, uint64_t addr, uint64_t root)
+{
+	uint64_t i;
+
+	if (!map64__get(n->stray_at, addr, &i) || n->strays[i].root != root)
+		return NULL;
+	return &n->strays[i];
+}
+
+static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_t type,
+		      const char *name)
+{
+	char *copy = strdup(name);
+	struct stray *s;
+	uint64_t i;
+
+	if (!copy)
+		return -ENOMEM;
+	if (map64__get(n->stray_at, addr, &i)) {
+		s = &n->strays[i];
+		free(s->name);
+	} else {
+		if (n->nstrays == MAX_STRAYS)
+			forget_strays(n);
+		if (map64__set(n->stray_at, addr, n->nstrays)) {
+			free(copy);
+			return -ENOMEM;
+		}
+		s = &n->strays[n->nstrays++];
+	}
+	*s = (struct stray){ .addr = addr, .root = root, .type = type, .name = copy };
+	return 0;
+}
+
+/* Joins two names into n->name. If that is too long, the name is "?". */
+static void join(struct nnmodules *n, const char *a, const char *b)
+{
+	size_t la = strlen(a), lb = strlen(b);
+
+	if (la + lb + 1 > NN_MAX_NAME) {
+		strcpy(n->name, "?");
+		return;
+	}
+	memmove(n->name, a, la);
+	if (la)
+		n->name[la++] = '.';
+	memcpy(n->name + la, b, lb + 1);
+}
+
+/* Names a module outside the root's tree: the parent's name and "?". If the parent is outside, too,
+ * but contains the module: the path below the parent. */
+static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct root *root,
+		      uint64_t root_addr, uint64_t parent)
+{
+	const struct stray *known;
+	char base[NN_MAX_NAME + 1] = "?";
+	struct root *r = NULL;
+	uint64_t parent_type;
+	size_t i;
+
+	strcpy(n->name, "?");
+	if (!parent || parent == self || pydict__type_of(&n->m, parent, &parent_type))
+		return keep_stray(n, self, root_addr, type, n->name);
+	if (root && nntree__find(root->tree, parent, &i) &&
+	    nntree__type(root->tree, i) == parent_type) {
+		join(n, nntree__name(root->tree, i, base), "?");
+		return keep_stray(n, self, root_addr, type, n->name);
+	}
+	known = find_stray(n, parent, root_addr);
+	if (known && known->type == parent_type)
+		strcpy(base, known->name);
+	/* get_root() may drop root to make room. */
+	if (!get_root(n, parent, &r) && r && find_module(n, r, self, type, &i))
+		join(n, base, nntree__name(r->tree, i, n->name_a));
+	else
+		join(n, base, "?");
+	return keep_stray(n, self, root_addr, type, n->name);
+}
+
+/* The largest other root whose tree contains the module; NULL: none. */
+static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
+{
+	struct root *best = NULL;
+	size_t at;
+
+	for (size_t i = 0; i < n->nroots; i++) {
+		struct root *r = &n->roots[i];
+
+		if (r->addr != addr && nntree__find(r->tree, addr, &at) &&
+		    nntree__type(r->tree, at) == type &&
+		    (!best || nntree__count(r->tree) > nntree__count(best->tree)))
+			best = r;
+	}
+	return best;
+}
+
+/* The root of the model that a module is in, as told, if its tree has the module; 0: none. */
+static uint64_t told_holder(struct nnmodules *n, uint64_t addr, uint64_t type)
+{
+	struct root *r = NULL;
+	uint64_t root;
+	size_t at;
+
+	if (!n->told || !map64__get(n->told, addr, &root) || get_root(n, root, &r) || !r)
+		return 0;
+	return nntree__find(r->tree, addr, &at) && nntree__type(r->tree, at) == type ? root : 0;
+}
+
+uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
+{
+	struct root *r = NULL, *holder;
+	uint64_t told;
+	uint64_t type;
+
+	if (pydict__type_of(&n->m, root, &type))
+		return root;
+	holder = holder_of(n, root, type);
+	if (holder)
+		return holder->addr;
+	told = told_holder(n, root, type);
+	if (told)
+		return told;
+	if (!get_root(n, root, &r) && r)
+		r->sole = true;
+	return root;
+}
+
+int nnmodules__has_tensors(struct nnmodules *n, uint64_t root)
+{
+	struct root *r = NULL;
+
+	return get_root(n, root, &r) || !r ? -EAGAIN : nntree__has_tensors(r->tree);
+}
+
+void nnmodules__tell(struct nnmodules *n, struct map64 *roots)
+{
+	uint64_t root;
+
+	map64__free(n->told);
+	n->told = roots;
+	for (size_t i = 0; roots && i < n->nroots && !n->urgent; i++)
+		n->urgent = n->roots[i].sole && map64__get(roots, n->roots[i].addr, &root);
+}
+
+static const char *front_of(const struct nnmodules *n, uint64_t root, uint64_t type)
+{
+	uint64_t i;
+
+	return map64__get(n->front_at, root, &i) && n->fronts[i].type == type ? n->fronts[i].text
+									      : "";
+}
+
+int nnmodules__set_front(struct nnmodules *n, uint64_t root, uint64_t type, const char *text)
+{
+	struct front f = { .type = type };
+	uint64_t i;
+	int err;
+
+	if (!strcmp(front_of(n, root, type), text))
+		return 0;
+	for (i = 0; i < n->nroots; i++)
+		n->urgent |= n->roots[i].addr == root;
+	n->changed |= n->urgent;
+	if (n->nfronts == MAX_FRONTS)
+		forget_fronts(n);
+	f.text = strndup(text, NN_MAX_NAME / 2);
+	if (!f.text)
+		return -ENOMEM;
+	if (map64__get(n->front_at, root, &i)) {
+		free(n->fronts[i].text);
+		n->fronts[i] = f;
+		return 0;
+	}
+	err = array__grow(&n->fronts, &n->capfronts, n->nfronts + 1, sizeof(f));
+	if (!err)
+		err = map64__set(n->front_at, root, n->nfronts);
+	if (err) {
+		free(f.text);
+		return err;
+	}
+	n->fronts[n->nfronts++] = f;
+	return 0;
+}
+
+/* Puts the root's front before n->name, if there is room. */
+static void put_front(struct nnmodules *n, uint64_t root, uint64_t type)
+{
+	const char *front = front_of(n, root, type);
+	size_t a = strlen(front), b = strlen(n->name), dot = b > 0;
+
+	if (!a || a + dot + b > NN_MAX_NAME)
+		return;
+	memmove(n->name + a + dot, n->name, b + 1);
+	memcpy(n->name, front, a);
+	if (dot)
+		n->name[a] = '.';
+}
+
+static int name_module(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
+		       struct nnmodule *ret)
+{
+	uint64_t type, root_type;
+	struct root *r = NULL;
+	size_t i;
+	int err;
+
+	err = pydict__type_of(&n->m, self, &type);
+	if (!err)
+		err = get_root(n, root, &r);
+	if (err)
+		return err;
+	if (r && find_module(n, r, self, type, &i)) {
+		nntree__mark(r->tree, i);
+		ret->name = nntree__name(r->tree, i, n->name);
+		ret->cls = strcpy(n->cls, nntree__class(r->tree, i));
+		ret->root = strcpy(n->root_cls, nntree__root_class(r->tree));
+		return 0;
+	}
+	err = class_name(n, type, n->cls);
+	if (err)
+		return err;
+	if (r) {
+		strcpy(n->root_cls, nntree__root_class(r->tree));
+	} else {
+		err = pydict__type_of(&n->m, root, &root_type);
+		if (!err)
+			err = class_name(n, root_type, n->root_cls);
+	}
+	if (!err)
+		err = name_stray(n, self, type, r, root, parent);
+	if (err)
+		return err;
+	*ret = (struct nnmodule){ .name = n->name, .cls = n->cls, .root = n->root_cls };
+	return 0;
+}
+
+int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
+		    struct nnmodule *ret)
+{
+	uint64_t type;
+	int err = name_module(n, self, root, parent, ret);
+
+	if (!err && n->nfronts && !pydict__type_of(&n->m, root, &type))
+		put_front(n, root, type);
+	return err;
+}
+
+/* Drops strays that no longer exist. True: a stray is in its root's tree now. */
+static bool recheck_strays(struct nnmodules *n)
+{
+	bool changed = false;
+	uint64_t type;
+
+	for (size_t i = 0; i < n->nstrays;) {
+		struct stray *s = &n->strays[i];
+		struct root *r = find_root(n, s->root);
+		bool gone = pydict__type_of(&n->m, s->addr, &type) || type != s->type, placed;
+		size_t at;
+
+		placed = !gone && r && nntree__find(r->tree, s->addr, &at) &&
+			 nntree__type(r->tree, at) == type;
+		changed |= placed;
+		if (!gone && !placed) {
+			i++;
+			continue;
+		}
+		map64__del(n->stray_at, s->addr, NULL);
+		free(s->name);
+		*s = n->strays[--n->nstrays];
+		/* The key exists, so this needs no memory. */
+		if (i < n->nstrays)
+			map64__set(n->stray_at, s->addr, i);
+	}
+	return changed;
+}
+
+bool nnmodules__is_urgent(const struct nnmodules *n)
+{
+	return n->urgent;
+}
+
+bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
+{
+	uint64_t start = clock__monotonic();
+	bool changed;
+
+	for (size_t i = 0; i < n->nroots;) {
+		if (read_root(n, &n->roots[i]))
+			drop_root(n, &n->roots[i]);
+		else
+			i++;
+	}
+	for (size_t i = 0; i < n->nroots; i++) {
+		struct root *r = &n->roots[i];
+		uint64_t addr = r->addr;
+
+		if (!r->sole || (!holder_of(n, addr, r->type) && !told_holder(n, addr, r->type)))
+			continue;
+		r = find_root(n, addr); /* told_holder() may move roots */
+		if (r)
+			r->sole = false;
+		n->changed = true;
+	}
+	changed = recheck_strays(n);
+	changed |= n->changed | n->urgent;
+	n->changed = n->urgent = false;
+	if (cost_ns)
+		*cost_ns = clock__monotonic() - start;
+	return changed;
+}

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/torch/torch_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/text.h"
+#include "inspect/elf.h"
+
+#define FILES_MAX 4096u
+#define VERSION_TEXT_MAX (16u << 10)
+#define CODE_MAX (64u << 10) /* bytes of one function; the probed ones have a few hundred */
+
+#define ARG(n) (1u << (n))
+
+/* Functions to find in torch's libraries. args: as for site__pick(). */
+static const struct want {
+	enum hook_id id;
+	bool required;
+	unsigned args;
+	const char *symbols[3]; /* by version, newest first; totals were signed before PyTorch 2.0 */
+	const char *missing;
+} wants[] = {
+	{ HOOK_REPORT,
+	  true,
+	  ARG(0) | ARG(1) | ARG(2) | ARG(3) | ARG(4),
+	  { "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+	    "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE" },
+	  "no mapped file exports it (torch before 1.10, or torch not loaded yet)" },
+	{ HOOK_OOM,
+	  false,
+	  ARG(0) | ARG(1) | ARG(2) | ARG(3),
+	  { "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+	    "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
+	    "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE" },
+	  "no mapped file exports it (torch before 1.13)" },
+	{ HOOK_CPU_NEW,
+	  true,
+	  ARG(1) | ARG(2),
+	  { "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm" },
+	  "no mapped file exports it" },
+	{ HOOK_CPU_DELETE,
+	  true,
+	  ARG(1),
+	  { "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv" },
+	  "no mapped file exports it" },
+	{ HOOK_EDGE,
+	  false,
+	  ARG(1),
+	  { "_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE" },
+	  "no mapped file exports it: backward memory is not traced to lines of forward" },
+	{ HOOK_EVALUATE,
+	  false,
+	  ARG(2) | SITE_AT_ENTRY,
+	  { "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_"
+	    "4NodeERNS0_11InputBufferE"
+	    "RKS2_INS0_10ReadyQueueEE" },
+	  "no mapped file exports it: backward memory is not traced to lines of forward" },
+};
+#define WANTS (sizeof(wants) / sizeof(wants[0]))
+#define SYMBOLS (sizeof(wants[0].symbols) / sizeof(wants[0].symbols[0]))
+
+/* A mapped file; map: its first mapping. */
+struct file {
+	const struct map *map;
+	int rank; /* lower ranks are searched first */
+};
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static bool same_file(const struct map *a, const struct map *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+/* ---- several PyTorchs ---- */
+
+/* Whether this mapping's file is named like the library with PyTorch's Python objects. */
+static bool is_python(const struct map *map)
+{
+	return map->x && text__starts(base_name(map->path), "libtorch_python");
+}
+
+/* Folder of the libtorch_python in use: *len bytes, with the last slash. NULL: none is mapped. */
+static const char *python_folder(const struct maps *m, size_t *len)
+{
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		if (is_python(&m->v[i])) {
+			*len = (size_t)(base_name(m->v[i].path) - m->v[i].path);
+			return m->v[i].path;
+		}
+	}
+	return NULL;
+}
+
+static int rank_of(const char *path, const char *folder, size_t len)
+{
+	const char *base = base_name(path);
+
+	if (!text__starts(base, "libc10") && !text__starts(base, "libtorch"))
+		return 2;
+	return folder && (size_t)(base - path) == len && !memcmp(path, folder, len) ? 0 : 1;
+}
+
+int torch__rank(const struct maps *m, const char *path)
+{
+	size_t len = 0;
+	const char *folder = python_folder(m, &len);
+
+	return rank_of(path, folder, len);
+}
+
+bool torch__is_other(const struct maps *m, const char *path)
+{
+	size_t len = 0;
+	const char *folder = python_folder(m, &len);
+
+	return folder && rank_of(path, folder, len) == 1;
+}
+
+/* ---- version ---- */
+
+/* Characters of a version; any other ends it. */
+static bool version_char(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+	       c == '.' || c == '+' || c == '-' || c == '_' || c == '!';
+}
+
+/* Parses "__version__ = '2.1.0'" or "__version__: str = '2.1.0'". Other expressions are ignored. */
+static bool parse_version_line(const char *line, const char *end, char *buf, size_t size)
+{
+	static const char name[] = "__version__";
+	const char *p = line + sizeof(name) - 1, *eq;
+	size_t n = 0;
+	char quote;
+
+	if ((size_t)(end - line) < sizeof(name) - 1 || memcmp(line, name, sizeof(name) - 1))
+		return false;
+	while (p < end && (*p == ' ' || *p == '\t'))
+		p++;
+	if (p == end || (*p != '=' && *p != ':'))
+		return false;
+	eq = memchr(p, '=', (size_t)(end - p));
+	if (!eq)
+		return false;
+	p = eq + 1;
+	while (p < end && (*p == ' ' || *p == '\t'))
+		p++;
+	if (p == end || (*p != '\'' && *p != '"'))
+		return false;
+	quote = *p++;
+	while (p + n < end && version_char(p[n]))
+		n++;
+	if (!n || n >= size || p + n == end || p[n] != quote)
+		return false;
+	memcpy(buf, p, n);
+	buf[n] = '\0';
+	return true;
+}
+
+static void parse_version(const char *text, size_t len, char *buf, size_t size)
+{
+	const char *p = text, *end = text + len, *eol;
+
+	while (p < end) {
+		eol = memchr(p, '\n', (size_t)(end - p));
+		if (!eol)
+			eol = end;
+		if (parse_version_line(p, eol, buf, size))
+			return;
+		p = eol + 1;
+	}
+}
+
+static void read_version(const struct proc *p, const char *path, char *buf, size_t size)
+{
+	ssize_t len;
+	char *text;
+	int fd;
+
+	fd = proc__open_file(p, path);
+	if (fd < 0)
+		return;
+	text = malloc(VERSION_TEXT_MAX);
+	len = text ? io__read(fd, text, VERSION_TEXT_MAX) : -1;
+	if (len > 0)
+		parse_version(text, (size_t)len, buf, size);
+	free(text);
+	close(fd);
+}
+
+/* ".../torch/lib/libtorch_cpu.so" or ".../torch/_C.cpython-312.so" -> ".../torch/version.py" */
+static bool version_path(const char *lib, char *buf, size_t size)
+{
+	const char *base = base_name(lib);
+	size_t dir = (size_t)(base - lib);
+	int n;
+
+	if (text__starts(base, "_C.") && dir >= 7 && !memcmp(base - 7, "/torch/", 7))
+		;
+	else if ((text__starts(base, "libtorch") || text__starts(base, "libc10")) && dir >= 11 &&
+		 !memcmp(base - 11, "/torch/lib/", 11))
+		dir -= 4;
+	else
+		return false;
+	n = snprintf(buf, size, "%.*sversion.py", (int)dir, lib);
+	return n > 0 && (size_t)n < size;
+}
+
+/* Reads the version next to the files of the lowest rank. A deleted file means that PyTorch was
+ * replaced since: the version file is another version's. */
+static void find_version(const struct proc *p, const struct maps *m, char *buf, size_t size)
+{
+	const char *last = "";
+	char path[4096];
+	size_t i, len = 0;
+	const char *folder = python_folder(m, &len);
+	bool any = false;
+	int rank;
+
+	for (rank = 0; rank <= 2 && !any; rank++) {
+		for (i = 0; i < m->n && !buf[0]; i++) {
+			const struct map *map = &m->v[i];
+
+			if (map->path[0] != '/' || !strcmp(map->path, last) ||
+			    rank_of(map->path, folder, len) != rank ||
+			    !version_path(map->path, path, sizeof(path)))
+				continue;
+			last = map->path;
+			any = true;
+			if (!map->deleted)
+				read_version(p, path, buf, size);
+		}
+	}
+}
+
+void torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret)
+{
+	struct torch_info info = { 0 };
+	const char *base, *last = "";
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		const struct map *map = &m->v[i];
+
+		if (map->path[0] != '/' || !strcmp(map->path, last))
+			continue;
+		last = map->path;
+		base = base_name(map->path);
+		if (text__starts(base, "libc10_cuda.") || text__starts(base, "libc10_cuda-"))
+			info.cuda = true;
+		else if (text__starts(base, "libc10.") || text__starts(base, "libc10-"))
+			info.found = true;
+		if (text__starts(base, "libcudart") && !info.cuda_runtime[0])
+			snprintf(info.cuda_runtime, sizeof(info.cuda_runtime), "%s", base);
+	}
+	find_version(p, m, info.version, sizeof(info.version));
+	*ret = info;
+}
+
+const char *hook__name(enum hook_id id)
+{
+	static const char *const names[HOOK_NR] = {
+		[HOOK_REPORT] = "report",	    [HOOK_OOM] = "out of memory",
+		[HOOK_CPU_NEW] = "cpu new",	    [HOOK_CPU_DELETE] = "cpu delete",
+		[HOOK_SCOPE_END] = "scope end",	    [HOOK_CODE_GONE] = "code gone",
+		[HOOK_MODULE_CALL] = "module call", [HOOK_EDGE] = "autograd edge",
+		[HOOK_EVALUATE] = "autograd node",  [HOOK_MODULE_BOUND] = "bound call",
+	};
+
+	return (unsigned)id < HOOK_NR ? names[id] : "unknown";
+}
+
+/* ---- one hook ---- */
+
+static void name_file(const struct map *map, char *buf, size_t size)
+{
+	const char *mark = map->deleted ? " (deleted)" : "", *path = map->path;
+	const char *cut = "";
+	size_t len = strlen(path), room = size - 1 - strlen(mark);
+	int n;
+
+	if (len > room) {
+		cut = "...";
+		path += len - (room - 3);
+	}
+	n = snprintf(buf, size, "%s%s", cut, path);
+	if (n > 0 && (size_t)n < size)
+		snprintf(buf + n, size - (size_t)n, "%s", mark);
+}
+
+/* Picks the site from the file's code, since memory may contain breakpoints of others. Reading also
+ * brings in the page where the kernel sets the breakpoint. */
+static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, unsigned args,
+		     struct site *ret)
+{
+	/* unknown size: up to the end of the segment */
+	static const size_t guesses[] = { 256, 64, 16 };
+	uint8_t *code;
+	size_t len, i;
+	int err;
+
+	len = func_size && func_size < CODE_MAX ? func_size : func_size ? CODE_MAX : guesses[0];
+	code = malloc(len);
+	if (!code)
+		return -ENOMEM;
+	err = elf__read(e, vaddr, code, len);
+	for (i = 1; err == -ERANGE && !func_size && i < sizeof(guesses) / sizeof(guesses[0]); i++) {
+		len = guesses[i];
+		err = elf__read(e, vaddr, code, len);
+	}
+	if (!err)
+		err = site__pick(elf__machine(e), code, len, func_size, args, ret);
+	free(code);
+	return err;
+}
+
+static void close_file(struct hook *h)
+{
+	elf__free(h->elf);
+	h->elf = NULL;
+}
+
+void hook__close_all(struct hook *hooks)
+{
+	for (size_t i = 0; i < HOOK_NR; i++)
+		close_file(&hooks[i]);
+	memset(hooks, 0, HOOK_NR * sizeof(*hooks));
+}
+
+int torch__refuse_hook(struct hook *h, int err, const char *why)
+{
+	close_file(h);
+	h->found = false;
+	h->why_not = why;
+	return err;
+}
+
+int torch__set_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t vaddr,
+		    uint64_t offset, uint64_t func_size, unsigned args, struct hook *h)
+{
+	char name[ELF_NAME];
+	struct site site;
+	int err;
+
+	if (!site__is_native(elf__machine(e)))
+		return torch__refuse_hook(h, -ENOEXEC, "its file is code for another machine");
+	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0),
+			&site);
+	if (err == -ENOTSUP)
+		return torch__refuse_hook(
+			h, err,
+			"it begins with a nop that the kernel may turn into a call, which "
+			"would break forked children, "
+			"and nothing behind it can be probed");
+	if (err == -EINVAL)
+		return torch__refuse_hook(h, err,
+					  "no instruction that can be probed at its beginning");
+	if (err)
+		return torch__refuse_hook(h, err, "its code cannot be read from its file");
+	if (!elf__name(e, name))
+		return torch__refuse_hook(
+			h, -ESTALE,
+			"its file cannot be named to the kernel: it was replaced on disk, and "
+			"map_files cannot be read");
+	close_file(h);
+	h->elf = elf__share(e);
+	h->inode = map->inode;
+	h->dev_major = map->dev_major;
+	h->dev_minor = map->dev_minor;
+	name_file(map, h->file, sizeof(h->file));
+	h->offset = offset + site.offset;
+	h->site = site;
+	h->why_not = NULL;
+	h->found = true;
+	return 0;
+}
+
+/* ---- torch's own ---- */
+
+static const struct map *exec_map_at(const struct maps *m, const struct map *file, uint64_t offset)
+{
+	const struct map *map;
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		map = &m->v[i];
+		if (map->x && same_file(map, file) && offset >= map->offset &&
+		    offset - map->offset < map->end - map->start)
+			return map;
+	}
+	return NULL;
+}
+
+/* Fills the hook if the file exports a symbol of it. 0; -ESTALE: the file cannot be named; or
+ * -errno: the symbol cannot be used. */
+static int hook_from_file(const struct proc *p, const struct maps *m, struct elf *e,
+			  const struct map *file, const struct want *w, struct hook *h)
+{
+	const struct map *map;
+	struct elf_sym sym;
+	const char *name;
+	uint64_t offset;
+	unsigned i;
+
+	for (i = 0; i < SYMBOLS && (name = w->symbols[i]); i++)
+		if (!elf__dynsym(e, name, &sym) && sym.type == 2 /* STT_FUNC */)
+			break;
+	if (i == SYMBOLS || !name)
+		return 0;
+	if (h->found) {
+		h->others++;
+		return 0;
+	}
+	snprintf(h->symbol, sizeof(h->symbol), "%s", name);
+	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : exec_map_at(m, file, offset);
+	if (!map)
+		return torch__refuse_hook(h, -ENOENT, "its code is not mapped");
+	h->fixed = !elf__is_memory(e);
+	return torch__set_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
+}
+
+static int file_cmp(const void *a, const void *b)
+{
+	const struct file *x = a, *y = b;
+
+	if (x->rank != y->rank)
+		return x->rank - y->rank;
+	return x->map < y->map ? -1 : x->map > y->map;
+}
+
+/* Lists the distinct files with an executable mapping, by rank. */
+static size_t list_files(const struct maps *m, struct file *files, size_t max)
+{
+	size_t n = 0, len = 0, i, k;
+	const char *folder = python_folder(m, &len);
+
+	for (i = 0; i < m->n && n < max; i++) {
+		const struct map *map = &m->v[i];
+
+		if (!map->x || !map->inode || map->path[0] != '/')
+			continue;
+		for (k = 0; k < n && !same_file(files[k].map, map); k++)
+			;
+		if (k == n)
+			files[n++] = (struct file){ map, rank_of(map->path, folder, len) };
+	}
+	qsort(files, n, sizeof(*files), file_cmp);
+	return n;
+}
+
+static bool all_found(const struct hook *hooks)
+{
+	size_t i;
+
+	for (i = 0; i < WANTS; i++)
+		if (wants[i].required && !hooks[wants[i].id].found)
+			return false;
+	return true;
+}
+
+static void init_hooks(struct hook *hooks)
+{
+	size_t i;
+
+	hook__close_all(hooks);
+	for (i = 0; i < HOOK_NR; i++) {
+		hooks[i].id = (enum hook_id)i;
+		hooks[i].why_not = "lies in the interpreter, which was not looked at";
+	}
+	for (i = 0; i < WANTS; i++) {
+		hooks[wants[i].id].required = wants[i].required;
+		hooks[wants[i].id].why_not = wants[i].missing;
+		snprintf(hooks[wants[i].id].symbol, sizeof(hooks[0].symbol), "%s",
+			 wants[i].symbols[0]);
+	}
+}
+
+static void explain_unopened(struct hook *hooks, int err)
+{
+	const char *why = err == -EACCES || err == -EPERM
+				  ? "torch's library cannot be opened: no permission (a FUSE mount "
+				    "of another user is closed to root, too)"
+			  : err == -ESTALE || err == -ENOENT
+				  ? "torch's library cannot be opened: replaced, and "
+				    "map_files is not permitted"
+				  : "torch's library cannot be opened";
+	size_t i;
+
+	for (i = 0; i < WANTS; i++)
+		if (!hooks[wants[i].id].found)
+			hooks[wants[i].id].why_not = why;
+}
+
+int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
+{
+	int unopened = 0;
+	struct file *files;
+	size_t n, i, k;
+	struct elf *e;
+
+	init_hooks(hooks);
+	files = calloc(FILES_MAX, sizeof(*files));
+	if (!files)
+		return -ENOMEM;
+	n = list_files(m, files, FILES_MAX);
+	for (i = 0; i < n; i++) {
+		if (files[i].rank == 2 && all_found(hooks))
+			break;
+		e = elf__open_map(p, files[i].map);
+		if (!e && files[i].rank < 2 && errno != ENOEXEC)
+			unopened = -errno;
+		for (k = 0; e && k < WANTS; k++)
+			if (hook_from_file(p, m, e, files[i].map, &wants[k], &hooks[wants[k].id]) ==
+			    -ESTALE)
+				unopened = unopened ?: -ESTALE;
+		elf__free(e);
+	}
+	free(files);
+	if (all_found(hooks))
+		return 0;
+	if (!proc__alive(p))
+		return -ESRCH;
+	if (unopened)
+		explain_unopened(hooks, unopened);
+	return unopened == -EACCES || unopened == -EPERM ? -EPERM : unopened ? -ESTALE : -ENOENT;
+}
