@@ -2,8 +2,8 @@
 #pragma once
 /*
  * The contract between a recorder and the library that runs the programs inside the recorder's own
- * child (tools/inprocess/, user/capture/probes_inside.c). Both map one memfd. It replaces the
- * kernel's BPF maps and the programs' variables:
+ * child (tools/inprocess/, user/capture/probes/probes_inside.c). Both map one memfd. It replaces
+ * the kernel's BPF maps and the programs' variables:
  *
  *   0                    struct mt_inside
  *   MT_INSIDE_VARIABLES  the programs' variables; the library maps them over its own

@@ -13,9 +13,9 @@
 
 #include "archive/rolling_view.h"
 #include "base/log.h"
+#include "capture/save/rolling_store.h"
 #include "record/folder.h"
 #include "record/totals.h"
-#include "save/rolling_store.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

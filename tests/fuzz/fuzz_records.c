@@ -6,13 +6,13 @@
  */
 
 #include "base/log.h"
-#include "capture/autograd.h"
-#include "capture/code_cache.h"
-#include "capture/decoder.h"
-#include "capture/modules.h"
+#include "capture/decode/autograd.h"
+#include "capture/decode/code_cache.h"
+#include "capture/decode/decoder.h"
+#include "capture/decode/modules.h"
+#include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
 #include "capture/session.h"
-#include "capture/symbolizer.h"
 #include "capture/target.h"
 #include "record/dict.h"
 #include "saved_python.h"

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 
 #include "base/exit.h"
+#include "capture/launch/child.h"
 #include "estimate/ranks.h"
-#include "launch/child.h"
 
 static int run(const struct estimate_ranks *r)
 {

@@ -21,19 +21,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "capture/session_internal.h"
+#include "capture/session/session_internal.h"
 
 #include "base/failure.h"
 #include "base/text.h"
-#include "capture/code_cache.h"
-#include "capture/decoder.h"
+#include "capture/decode/code_cache.h"
+#include "capture/decode/decoder.h"
+#include "capture/save/rolling_store.h"
 #include "model/model.h"
 #include "record/dict.h"
 #include "record/flight.h"
 #include "record/folder.h"
 #include "record/mtr.h"
 #include "record/totals.h"
-#include "save/rolling_store.h"
 
 #define BATCH 4096 /* records per round */
 #define GPUS 2

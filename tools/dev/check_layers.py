@@ -59,8 +59,7 @@ FOREIGN = frozenset("""
 COMMENTS = {".c": r"/\*.*?\*/|//[^\n]*", ".h": r"/\*.*?\*/|//[^\n]*", ".py": r'#[^\n]*|""".*?"""', ".sh": r"#[^\n]*"}
 # Rooms whose files are not in their place yet, and folders that belong to them.
 WAITING = frozenset("""
-    advice archive capture cost diff dump ending estimate export fetch follow hostmem kernel kineto labels launch leaks live mcp model
-    replay report save serve tables watch
+    advice archive diff dump estimate export fetch kineto labels leaks live mcp model replay report serve tables watch
 """.split())
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 USER = ROOT / "user"

@@ -16,7 +16,7 @@ import re
 import sys
 
 FOLDER = "user/capture"
-RING = "user/kernel/bpf_ring.c"
+RING = "user/capture/kernel/bpf_ring.c"
 START = "bpf_ring__consume"
 # A store keeps the record; the function that takes it out again and passes it on comes next on the way.
 STORES = {

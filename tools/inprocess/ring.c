@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The writer of the ring, in the layout of the kernel's ring (user/kernel/bpf_ring.c reads both).
- * Each record has a word of length and flags before it. The writer sets it to busy under a lock
- * before the record is visible. A writer waits while the ring is full, because records from the
- * recorder's own child must not be lost. It stops waiting when the recorder ends.
+ * The writer of the ring, in the layout of the kernel's ring (user/capture/kernel/bpf_ring.c reads
+ * both). Each record has a word of length and flags before it. The writer sets it to busy under a
+ * lock before the record is visible. A writer waits while the ring is full, because records from
+ * the recorder's own child must not be lost. It stops waiting when the recorder ends.
  */
 #include <errno.h>
 #include <linux/bpf.h>

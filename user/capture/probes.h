@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "cost/cost_control.h"
-#include "cost/hit_cost.h"
+#include "capture/cost/cost_control.h"
+#include "capture/cost/hit_cost.h"
 #include "inspect/torch.h"
 #include "memtrace.h"
 
@@ -243,10 +243,10 @@ int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
  * unseen. They find them on the stack again. */
 void probes__forget_calls(struct probes *p);
 /*
- * Asks for a level of detail (cost/cost_control.h) for the process. Programs that several processes
- * share take the highest. keep_modules: calls of modules stay, since steps are counted by them.
- * hooks: the process's, to probe again what comes back. Without effect for programs that run in the
- * process itself.
+ * Asks for a level of detail (capture/cost/cost_control.h) for the process. Programs that several
+ * processes share take the highest. keep_modules: calls of modules stay, since steps are counted by
+ * them. hooks: the process's, to probe again what comes back. Without effect for programs that run
+ * in the process itself.
  */
 void probes__want_level(struct probes *p, uint32_t number, unsigned int level, bool keep_modules,
 			pid_t pid, const struct hook *hooks);

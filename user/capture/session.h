@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "base/exit.h"
-#include "capture/session_opts.h"
+#include "capture/probes/session_opts.h"
 #include "record/stream.h"
 
 struct failure; /* base/failure.h */
@@ -31,7 +31,7 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
  * A session for a process that was forked from parent's process, directly or through others. It
  * runs under the parent's probes. time: when it was forked; diverged: when the first process in
  * between was (CLOCK_MONOTONIC, ns). early: its records received so far, in the form of
- * capture/queue.h; takes ownership. The process may have ended. NULL and *f on failure. The
+ * capture/decode/queue.h; takes ownership. The process may have ended. NULL and *f on failure. The
  * fact attached_at is "fork", or "live" if session__misses_forks(parent).
  */
 struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number,

@@ -9,12 +9,12 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "capture/capture_args.h"
+#include "capture/option_groups.h"
 #include "cmd/check_lines.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "follow/capture_args.h"
-#include "follow/option_groups.h"
 
 struct check_args {
 	pid_t pid;

@@ -9,17 +9,17 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/text.h"
+#include "capture/bpf_token.h"
 #include "capture/caps.h"
+#include "capture/dryrun.h"
+#include "capture/features.h"
+#include "capture/hooks.h"
 #include "capture/probes.h"
 #include "cmd/check_lines.h"
-#include "ending/hooks.h"
 #include "inspect/arch.h"
 #include "inspect/gpus.h"
 #include "inspect/guest.h"
 #include "inspect/proc.h"
-#include "kernel/bpf_token.h"
-#include "kernel/features.h"
-#include "launch/dryrun.h"
 
 #define NVML_WAIT UINT64_C(3000000000) /* ns; a GPU that sleeps needs a moment */
 

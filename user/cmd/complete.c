@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "capture/pick.h"
 #include "cmd/options.h"
 #include "estimate/device_kinds.h"
-#include "follow/pick.h"
 
 #define TITLE 60 /* bytes of a process's command line */
 #define PIDS_MAX 500

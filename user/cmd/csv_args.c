@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "cmd/csv_args.h"
 
+#include "capture/option_groups.h"
 #include "cmd/report_args.h"
-#include "follow/option_groups.h"
 #include "labels/csv.h"
 
 enum { OPT_CSV = 0x8300 };

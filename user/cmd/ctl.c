@@ -15,13 +15,13 @@
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
-#include "follow/capture_args.h"
+#include "capture/capture_args.h"
 #include "labels/words.h"
 #include "base/exit.h"
 #include "base/text.h"
 #include "base/log.h"
 #include "inspect/proc.h"
-#include "save/control.h"
+#include "capture/control.h"
 
 struct ctl_args {
 	pid_t pid;

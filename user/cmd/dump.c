@@ -17,7 +17,7 @@
 #include "dump/dump.h"
 #include "dump/host.h"
 #include "dump/tree.h"
-#include "follow/capture_args.h"
+#include "capture/capture_args.h"
 #include "base/exit.h"
 #include "base/failure.h"
 #include "base/text.h"

@@ -14,7 +14,7 @@
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "estimate/estimate.h"
-#include "launch/inside.h"
+#include "capture/inside.h"
 #include "base/exit.h"
 #include "base/memory.h"
 #include "base/outfile.h"

@@ -8,6 +8,7 @@
 #include "archive/analysis.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "capture/capture_args.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/report_args.h"
@@ -15,7 +16,6 @@
 #include "cmd/usage.h"
 #include "fetch/fetch.h"
 #include "fetch/sources.h"
-#include "follow/capture_args.h"
 #include "serve/secret.h"
 
 #define SECOND UINT64_C(1000000000)

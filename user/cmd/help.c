@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "capture/option_groups.h"
 #include "cmd/options.h"
-#include "follow/option_groups.h"
 
 #define WIDTH 80
 #define CELL_MAX 24 /* longer options have a line of their own */

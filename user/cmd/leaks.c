@@ -10,8 +10,8 @@
 
 #include "archive/analysis.h"
 #include "capture/session.h"
-#include "follow/capture_args.h"
-#include "follow/capture_loop.h"
+#include "capture/capture_args.h"
+#include "capture/capture_loop.h"
 #include "cmd/commands.h"
 #include "labels/growth_summary.h"
 #include "labels/words.h"

@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "capture/option_groups.h"
 #include "cmd/help.h"
 #include "cmd/options.h"
-#include "follow/option_groups.h"
 
 /* Writes text on a line of its own. */
 static void text_line(FILE *out, const char *s, size_t n)

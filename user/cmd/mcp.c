@@ -11,10 +11,10 @@
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "capture/option_groups.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "follow/option_groups.h"
 
 #define ANSWER_DEFAULT (64 << 10)
 #define ANSWER_LEAST 1024

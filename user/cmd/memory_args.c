@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #include "base/text.h"
-#include "follow/option_groups.h"
+#include "capture/option_groups.h"
 #include "record/room.h"
 
 enum { OPT_MAX_MEMORY = 0x8200 };

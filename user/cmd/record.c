@@ -6,10 +6,10 @@
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "follow/option_groups.h"
-#include "follow/capture_args.h"
-#include "follow/capture_loop.h"
-#include "save/recording.h"
+#include "capture/option_groups.h"
+#include "capture/capture_args.h"
+#include "capture/capture_loop.h"
+#include "capture/recording.h"
 
 struct record_args {
 	struct capture_args capture;

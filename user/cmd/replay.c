@@ -16,7 +16,7 @@
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "cmd/memory_args.h"
-#include "launch/dryrun.h"
+#include "capture/dryrun.h"
 #include "base/exit.h"
 #include "base/failure.h"
 #include "base/outfile.h"

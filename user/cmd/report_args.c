@@ -7,8 +7,8 @@
 
 #include "archive/analysis.h"
 #include "base/exit.h"
+#include "capture/capture_args.h"
 #include "cmd/usage.h"
-#include "follow/capture_args.h"
 
 const char *const report_args_formats[] = { "text", "json", NULL };
 

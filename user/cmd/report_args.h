@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "follow/option_groups.h"
+#include "capture/option_groups.h"
 #include "model/model.h"
 #include "report/filter.h"
 #include "report/text.h"

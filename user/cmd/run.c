@@ -7,12 +7,12 @@
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "capture/dryrun.h"
+#include "capture/option_groups.h"
+#include "capture/run_command.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "follow/option_groups.h"
-#include "launch/dryrun.h"
-#include "save/run_command.h"
 
 enum {
 	OPT_DRY_RUN = 0x5000,

@@ -8,8 +8,8 @@
 
 #include "archive/analysis.h"
 #include "assets/schemas.h"
+#include "capture/option_groups.h"
 #include "cmd/usage.h"
-#include "follow/option_groups.h"
 
 enum { OPT_SCHEMA = 0x8500 };
 

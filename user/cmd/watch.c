@@ -10,7 +10,7 @@
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
-#include "follow/capture_args.h"
+#include "capture/capture_args.h"
 #include "base/text.h"
 #include "base/log.h"
 #include "watch/watch.h"

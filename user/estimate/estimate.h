@@ -12,6 +12,7 @@
 
 #include "advice/advice.h"
 #include "archive/analysis.h"
+#include "capture/run_command.h"
 #include "estimate/device_kinds.h"
 #include "estimate/known.h"
 #include "estimate/parts.h"
@@ -19,7 +20,6 @@
 #include "estimate/run.h"
 #include "labels/growth_summary.h"
 #include "report/text.h"
-#include "save/run_command.h"
 
 struct json;
 

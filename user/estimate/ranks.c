@@ -10,9 +10,9 @@
 
 #include "base/exit.h"
 #include "base/log.h"
+#include "capture/dryrun.h"
 #include "estimate/launch.h"
 #include "estimate/tcp_store_serve.h"
-#include "launch/dryrun.h"
 
 #define MAX_ENV 40
 #define MACHINE 8u	 /* default of ranks per machine */

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "capture/run_command.h"
 #include "estimate/repeat.h"
-#include "save/run_command.h"
 
 enum run_end {
 	RUN_ENDED,    /* the script ended: wait_status */

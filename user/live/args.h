@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "follow/capture_args.h"
+#include "capture/capture_args.h"
 #include "live/rows.h"
 #include "report/filter.h"
 #include "report/text.h"

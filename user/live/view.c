@@ -15,9 +15,10 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
+#include "capture/capture_loop.h"
+#include "capture/control.h"
 #include "capture/session.h"
-#include "follow/capture_loop.h"
-#include "follow/tracees.h"
+#include "capture/tracees.h"
 #include "live/args.h"
 #include "live/keys.h"
 #include "live/save.h"
@@ -28,7 +29,6 @@
 #include "live/words.h"
 #include "record/dict.h"
 #include "report/text.h"
-#include "save/control.h"
 
 #define BUDGET 100 /* refreshing may use 1/BUDGET of the time */
 /* bytes of events kept for each process; less if there are many processes */

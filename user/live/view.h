@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "follow/capture_loop.h"
+#include "capture/capture_loop.h"
 #include "live/save.h"
 #include "live/state.h"
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "capture/control.h"
 #include "capture/session.h"
-#include "save/control.h"
 
 struct source *view__source(const struct live_proc *p)
 {

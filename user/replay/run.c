@@ -17,8 +17,8 @@
 #include "base/exit.h"
 #include "base/failure.h"
 #include "base/subprocess.h"
+#include "capture/dryrun.h"
 #include "capture/session.h"
-#include "launch/dryrun.h"
 #include "replay/internal.h"
 #include "replay/trust.h"
 

@@ -16,8 +16,8 @@
 #include <sys/types.h>
 
 #include "base/device_figure.h"
-#include "follow/pick.h"
-#include "follow/shares.h"
+#include "capture/pick.h"
+#include "capture/shares.h"
 #include "inspect/cgroup.h"
 #include "inspect/cudaalloc.h"
 #include "inspect/nvml.h"

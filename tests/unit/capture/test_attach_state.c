@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/attach_state.h"
+#include "capture/session/attach_state.h"
 
 #define SLOTS 64 /* blocks of one segment */
 #define SEGMENTS 12

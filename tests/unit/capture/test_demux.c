@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "capture/demux.h"
+#include "capture/probes/demux.h"
 
 struct taker {
 	unsigned int n;

@@ -21,7 +21,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "capture/inside_memory.h"
+#include "capture/probes/inside_memory.h"
 #include "inspect/inside_plan.h"
 #include "capture/probes.h"
 #include "inspect/proc.h"

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "capture/probes_internal.h"
+#include "capture/probes/probes_internal.h"
 
 static unsigned int sums;
 static uint64_t lost;

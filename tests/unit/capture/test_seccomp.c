@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "capture/probes_internal.h"
+#include "capture/probes/probes_internal.h"
 #include "inspect/seccomp.h"
 
 static void filter(void)

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/map64.h"
-#include "capture/decoder.h"
-#include "capture/session_opts.h"
-#include "capture/stages.h"
+#include "capture/decode/decoder.h"
+#include "capture/probes/session_opts.h"
+#include "capture/session/stages.h"
 #include "capture/target.h"
 #include "record/dict.h"
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "capture/code_cache.h"
-#include "capture/queue.h"
-#include "capture/symbolizer.h"
+#include "capture/decode/code_cache.h"
+#include "capture/decode/queue.h"
+#include "capture/decode/symbolizer.h"
 #include "record/dict.h"
 #include "record/stream/limits.h"
 

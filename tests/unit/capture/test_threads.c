@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "capture/decoder.h"
+#include "capture/decode/decoder.h"
 #include "capture/session.h"
 #include "capture/target.h"
 #include "inspect/proc.h"

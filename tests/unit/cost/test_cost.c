@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cost/cost_control.h"
-#include "cost/hit_cost.h"
-#include "cost/measure.h"
+#include "capture/cost/cost_control.h"
+#include "capture/cost/hit_cost.h"
+#include "capture/cost/measure.h"
 #include "record/detail.h"
 
 #define SECOND 1000000000ULL

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "ending/oom_log.h"
+#include "capture/ending/oom_log.h"
 
 static pid_t feed(struct oom_report *r, const char *const *lines)
 {

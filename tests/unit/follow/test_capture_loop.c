@@ -15,7 +15,7 @@
 
 #include "base/exit.h"
 #include "base/log.h"
-#include "follow/capture_loop.h"
+#include "capture/capture_loop.h"
 
 struct world {
 	struct capture_loop loop;

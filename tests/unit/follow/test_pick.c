@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "follow/pick.h"
+#include "capture/pick.h"
 #include "inspect/cgroup.h"
 #include "inspect/container.h"
 #include "unit/scratch.h"

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "follow/pick.h"
-#include "follow/shares.h"
+#include "capture/pick.h"
+#include "capture/shares.h"
 
 static struct owners owners;
 

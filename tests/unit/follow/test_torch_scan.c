@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "follow/pick.h"
-#include "follow/torch_scan.h"
+#include "capture/pick.h"
+#include "capture/torch_scan.h"
 
 /* Processes that are not there, beyond the largest PID. */
 enum { WITH = 1 << 23, WITHOUT, SLOW, STUCK, CRASHES };

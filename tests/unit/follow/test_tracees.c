@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/exit.h"
-#include "follow/pick.h"
-#include "follow/tracees_internal.h"
+#include "capture/follow/tracees_internal.h"
+#include "capture/pick.h"
 
 #define WRAPPED(name) __typeof__(name) __wrap_##name
 WRAPPED(session__finish);

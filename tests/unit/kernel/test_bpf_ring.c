@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernel/bpf_ring.h"
-#include "capture/decoder.h"
-#include "capture/session_internal.h"
+#include "capture/kernel/bpf_ring.h"
+#include "capture/decode/decoder.h"
+#include "capture/session/session_internal.h"
 
 #define BYTES 4096u /* bytes of data: a page */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Descriptors in threads with a table of their own: user/kernel/holder.h. */
+/* Descriptors in threads with a table of their own: user/capture/kernel/holder.h. */
 #include "unit/cmocka.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernel/holder.h"
+#include "capture/kernel/holder.h"
 
 #define N 8
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "kernel/programs.h"
+#include "capture/kernel/programs.h"
 
 /* A kernel with two programs, 5 and 7, that have skipped hits. */
 static int kernel(int fd, void *info, uint32_t *len)

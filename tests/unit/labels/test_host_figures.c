@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture/save/windows_values.h"
 #include "record/host_figures.h"
 #include "record/stream.h"
-#include "save/windows_values.h"
 
 #define MIB (UINT64_C(1) << 20)
 

@@ -24,7 +24,7 @@ static void test_parts(void **state)
 {
 	char part[LOG_PART];
 
-	assert_string_equal(log__part(part, "user/capture/session.c"), "capture");
+	assert_string_equal(log__part(part, "user/capture/session/session.c"), "capture");
 	assert_string_equal(log__part(part, "user/cmd/run.c"), "cmd");
 	assert_string_equal(log__part(part, "user/serve/web/sse.c"), "serve");
 	assert_string_equal(log__part(part, "user/main.c"), "main");

@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 #include "base/map64.h"
+#include "capture/save/windows_values.h"
 #include "model/model.h"
 #include "record/cond.h"
 #include "record/dict.h"
 #include "record/mtr/live_set.h"
 #include "record/totals.h"
 #include "replay/plan_internal.h"
-#include "save/windows_values.h"
 #include "unit/event_tape.h"
 
 #define BLOCKS 64

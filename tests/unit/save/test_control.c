@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "save/control.h"
+#include "capture/control.h"
 
 static char folder[64];
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "save/reserve.h"
+#include "capture/save/reserve.h"
 #include "unit/scratch.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -10,10 +10,10 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
+#include "capture/save/windows.h"
 #include "mtr_util.h"
 #include "record/folder.h"
 #include "record/step_clock.h"
-#include "save/windows.h"
 #include "unit/scratch.h"
 
 #define MS UINT64_C(1000000)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Each capture is a process, `record` or `run`, that writes to a file created here. It reports its
- * state through a pipe (save/status_pipe.h). Its exit status and messages go into the trace. */
+ * state through a pipe (capture/save/status_pipe.h). Its exit status and messages go into the
+ * trace. */
 #include "serve/broker/capture.h"
 
 #include <errno.h>

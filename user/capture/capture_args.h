@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Options of all capturing commands, as argp parsers for the command's children. */
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "capture/pick.h"
+#include "capture/probes/session_opts.h"
+
+struct capture_args {
+	pid_t pid;	       /* the one process, and its children; 0: pick chooses */
+	struct pick_args pick; /* choice of processes, if pick_args__many() of it */
+	uint64_t duration;     /* ns; 0: until the process ends, or Ctrl-C */
+	bool children;	       /* follow child processes and their children */
+	struct session_opts
+		session; /* options of each session; the capture's loop sets started to inside */
+};
+
+/* Input of both parsers: a struct capture_args. */
+extern const struct argp capture_argp;	      /* all options; one must choose a process */
+extern const struct argp capture_bounds_argp; /* all options but those that choose processes */
+
+/* Parses a count; calls argp_error() unless arg is a whole number >= min. */
+uint64_t capture_args__parse_count(struct argp_state *state, const char *option, const char *arg,
+				   uint64_t min);
+/* Parses the argument of --cost, "1%" or "off"; calls argp_error() on errors. Returns the share, 0:
+ * off. */
+double capture_args__parse_cost(struct argp_state *state, const char *arg);
+#define CAPTURE_COST "1%" /* --cost of captures that no person starts, by default */
+/* Parses the argument of --pid; calls argp_error() on errors. */
+pid_t capture_args__parse_pid(struct argp_state *state, const char *arg);
+/* The same for a command that takes one process: *pid is 0, or that of another --pid. more: a text
+ * for the error of two processes, such as "; --children ...". */
+void capture_args__parse_only_pid(struct argp_state *state, const char *arg, const char *more,
+				  pid_t *pid);
+/* Calls argp_error() if no process is chosen, or if --container or --pod are combined with PIDs
+ * alone. */
+void capture_args__check_pick(struct argp_state *state, const struct pick_args *p);

@@ -1,0 +1,719 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/decode/decoder.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/decode/autograd.h"
+#include "capture/decode/code_cache.h"
+#include "capture/decode/cuda_calls.h"
+#include "inspect/host_memory.h"
+#include "capture/decode/modules.h"
+#include "capture/probes.h"
+#include "capture/probes/session_opts.h"
+#include "capture/decode/symbolizer.h"
+#include "capture/target.h"
+#include "record/detail.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/map64.h"
+#include "base/log.h"
+#include "inspect/native_stacks.h"
+#include "inspect/proc.h"
+#include "record/dict.h"
+
+#define MAX_STACK_IDS (1u << 19) /* stacks kept, and as many of earlier epochs */
+#define MAX_THREADS (1u << 16)	 /* threads kept */
+#define CHANGED_MAX (1u << 20)	 /* addresses kept after the requested steps */
+#define LOOKED_AT 64		 /* threads checked in a second */
+#define SILENT 250000000ULL	 /* ns without records after which a tid may be another thread's */
+#define OPTIMIZER_EXIT (1ULL << 32)
+#define WHOLE (1ULL << 33)  /* all its frames and modules are named */
+#define BEGINS (1ULL << 34) /* it ends where the call of its only module begins */
+
+struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
+			     struct probes *probes, struct dict *dict, struct facts *facts)
+{
+	struct decoder *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return NULL;
+	d->opts = opts;
+	d->target = target;
+	d->probes = probes;
+	d->dict = dict;
+	d->facts = facts;
+	d->names = symbolizer__new(dict, target->has_slot ? target->python : NULL);
+	d->stacks = map64__new();
+	d->outer = map64__new();
+	d->old_stacks = map64__new();
+	d->old_outer = map64__new();
+	d->roots = map64__new();
+	d->old_roots = map64__new();
+	d->root_names = map64__new();
+	d->threads = map64__new();
+	if (d->names && d->stacks && d->outer && d->old_stacks && d->old_outer && d->roots &&
+	    d->old_roots && d->root_names && d->threads)
+		return d;
+	decoder__free(d);
+	return NULL;
+}
+
+void decoder__free(struct decoder *d)
+{
+	if (!d)
+		return;
+	cuda_calls__free(d->calls);
+	autograd__free(d->autograd);
+	modules__free(d->modules);
+	native_stacks__free(d->native);
+	host_memory__free(d->host);
+	symbolizer__free(d->names);
+	map64__free(d->stacks);
+	map64__free(d->outer);
+	map64__free(d->old_stacks);
+	map64__free(d->old_outer);
+	map64__free(d->roots);
+	map64__free(d->old_roots);
+	map64__free(d->root_names);
+	map64__free(d->threads);
+	map64__free(d->changed);
+	free(d->thread);
+	free(d);
+}
+
+/* Drops an event after the requested steps. Readings need to know which blocks changed. */
+static int drop(struct decoder *d, const struct event *e)
+{
+	if (!d->changed)
+		return 0;
+	if (e->kind == EVENT_LOST || map64__count(d->changed) >= CHANGED_MAX) {
+		map64__free(d->changed);
+		d->changed = NULL;
+		return 0;
+	}
+	return e->kind == EVENT_ALLOC || e->kind == EVENT_FREE ? map64__set(d->changed, e->addr, 1)
+							       : 0;
+}
+
+int decoder__emit(struct decoder *d, const struct event *e)
+{
+	return d->cut ? drop(d, e) : d->next->event(d->next, e);
+}
+
+bool decoder__knows_stayed(const struct decoder *d)
+{
+	return !d->cut || d->changed;
+}
+
+bool decoder__stayed(const struct decoder *d, uint64_t addr)
+{
+	uint64_t one;
+
+	return !d->cut || (d->changed && !map64__get(d->changed, addr, &one));
+}
+
+/* A process that records itself stamps its records with our clock, the kernel with its own. */
+uint64_t decoder__clock(const struct decoder *d)
+{
+	return d->opts->inside ? clock__monotonic() : clock__kernel();
+}
+
+uint64_t decoder__now(const struct decoder *d)
+{
+	return d->start ? decoder__clock(d) - d->start : 0;
+}
+
+uint64_t decoder__since(const struct decoder *d, uint64_t time)
+{
+	return time > d->start ? time - d->start : 0;
+}
+
+uint64_t decoder__steps(const struct decoder *d)
+{
+	/* A live attach sees only the end of the first step. */
+	if (d->clock.by_calls)
+		return d->clock.steps;
+	return d->steps - (d->steps && !d->from_start && !d->forked);
+}
+
+uint32_t decoder__string(struct decoder *d, const char *text)
+{
+	return *text ? symbolizer__number(d->names, dict__string(d->dict, text, strlen(text))) : 0;
+}
+
+/*
+ * True if the thread has ended and another one has its tid. Asks the kernel only if the thread was
+ * seen to have ended, or was silent for long: tids are given round robin, so it takes that long
+ * until one is given again.
+ */
+static bool is_another(const struct decoder *d, struct thread *t)
+{
+	bool was_silent = d->record_time > t->seen && d->record_time - t->seen > SILENT;
+	uint64_t started;
+
+	if (!t->gone && !was_silent)
+		return false;
+	if (proc__thread_started(d->target->proc, t->tid, &started)) {
+		t->gone = true;
+		return false;
+	}
+	return started != t->started;
+}
+
+void decoder__check_threads(struct decoder *d)
+{
+	uint64_t started;
+	size_t i, looked = 0;
+
+	for (i = 0; i < d->n_threads && looked < LOOKED_AT; i++) {
+		struct thread *t = &d->thread[d->next_thread++ % d->n_threads];
+
+		if (t->gone)
+			continue;
+		looked++;
+		t->gone = proc__thread_started(d->target->proc, t->tid, &started) ||
+			  started != t->started;
+	}
+}
+
+struct thread *decoder__thread(struct decoder *d, uint32_t tid)
+{
+	char name[32] = "";
+	struct dict_thread t = { .tid = tid };
+	uint64_t i;
+
+	if (map64__get(d->threads, tid, &i)) {
+		if (!is_another(d, &d->thread[i])) {
+			d->thread[i].seen = d->record_time;
+			return &d->thread[i];
+		}
+		map64__del(d->threads, tid, NULL);
+	}
+	if (d->n_threads == MAX_THREADS) {
+		/* Most of these threads have ended; the others are added again. */
+		map64__clear(d->threads);
+		d->n_threads = 0;
+		d->threads_forgotten = true;
+	}
+	if (array__grow(&d->thread, &d->cap_threads, d->n_threads + 1, sizeof(*d->thread)))
+		return NULL;
+	if (proc__thread_comm(d->target->proc, tid, name, sizeof(name)))
+		name[0] = '\0';
+	t.name = decoder__string(d, name);
+	i = d->n_threads;
+	d->thread[i] = (struct thread){ .tid = tid, .seen = d->record_time };
+	if (proc__thread_started(d->target->proc, tid, &d->thread[i].started))
+		d->thread[i].started = 0;
+	if (d->from_start && !d->threads_forgotten)
+		d->thread[i].cuda_device = 1; /* the CUDA runtime's default */
+	if (t.name != UINT32_MAX)
+		d->thread[i].number = symbolizer__number(d->names, dict__thread(d->dict, t));
+	if (t.name == UINT32_MAX || d->thread[i].number == UINT32_MAX ||
+	    map64__set(d->threads, tid, i))
+		return NULL;
+	d->n_threads++;
+	return &d->thread[i];
+}
+
+/*
+ * True for the second record of a hit. While the sleepable programs take over, both sets run and
+ * record each hit, one right after the other on its thread. The kernel calls a probe's programs
+ * from the youngest to the oldest, so the sleepable program's record comes first. The other one is
+ * dropped, unless the first was lost.
+ */
+static bool is_twin(struct decoder *d, struct thread *t, const struct mt_rec_mem *r)
+{
+	bool same;
+
+	if (r->h.time > probes__both_until(d->probes))
+		return false;
+	if (r->h.sleepable) {
+		t->first = *r;
+		t->first_open = true;
+		return false;
+	}
+	same = t->first_open && t->first.h.type == r->h.type && t->first.addr == r->addr &&
+	       t->first.size == r->size && t->first.allocated == r->allocated;
+	t->first_open = false;
+	d->twins += same;
+	return same;
+}
+
+/* decoder__stack(), which also tells whether the stack is the exit of an optimizer's step. */
+static uint32_t event_stack(struct decoder *d, uint64_t id, uint8_t *walk, bool *optimizer_exit)
+{
+	uint64_t v;
+
+	if (optimizer_exit)
+		*optimizer_exit = false;
+	if (!id)
+		return 0;
+	if (!map64__get(d->stacks, id, &v) && !map64__get(d->old_stacks, id, &v)) {
+		d->unknown_stacks++;
+		*walk = MT_WALK_LOST;
+		return 0;
+	}
+	if (optimizer_exit)
+		*optimizer_exit = v & OPTIMIZER_EXIT;
+	if (!(uint32_t)v)
+		*walk = MT_WALK_LOST; /* the dictionary is full */
+	return (uint32_t)v;
+}
+
+uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk)
+{
+	return event_stack(d, id, walk, NULL);
+}
+
+uint32_t decoder__named_stack(struct decoder *d, const char *file, const char *function)
+{
+	struct dict_frame frame = { 0 };
+	struct dict_loc loc = { 0 };
+
+	loc.file = decoder__string(d, file);
+	loc.func = decoder__string(d, function);
+	if (loc.file == UINT32_MAX || loc.func == UINT32_MAX)
+		return UINT32_MAX;
+	frame.loc = symbolizer__number(d->names, dict__loc(d->dict, loc));
+	if (frame.loc == UINT32_MAX)
+		return UINT32_MAX;
+	return symbolizer__number(d->names, dict__stack(d->dict, &frame, 1, MT_WALK_OFF));
+}
+
+/* The stack of allocations that were not drawn for a walk. UINT32_MAX: out of memory. */
+static uint32_t not_sampled(struct decoder *d)
+{
+	if (!d->not_sampled)
+		d->not_sampled = decoder__named_stack(d, DETAIL_FILE, DETAIL_FUNCTION);
+	return d->not_sampled;
+}
+
+/* Sets the stack of an event by its record. 0 or -ENOMEM. */
+static int set_stack(struct decoder *d, const struct mt_rec_mem *r, struct event *e)
+{
+	if (r->h.walk != MT_WALK_NOT_SAMPLED) {
+		e->stack = event_stack(d, r->stack, &e->walk, NULL);
+		return 0;
+	}
+	e->walk = MT_WALK_OFF;
+	e->stack = not_sampled(d);
+	return e->stack == UINT32_MAX ? -ENOMEM : 0;
+}
+
+int decoder__join_native(struct decoder *d, uint32_t tid, uint64_t time, uint32_t *stack,
+			 uint8_t *walk)
+{
+	int err = d->native ? native_stacks__join(d->native, tid, time, stack, walk) : 0;
+
+	if (!err || err == -ENOMEM)
+		return err;
+	if (!d->warned_native)
+		log_warn("PID %d: stacks of compiled code could not be read: %s",
+			 (int)proc__pid(d->target->proc), strerror(-err));
+	d->warned_native = true;
+	return 0;
+}
+
+/* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
+static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
+{
+	bool same = t->cpu_addr && t->cpu_addr == r->addr &&
+		    (r->size == t->cpu_size || (r->size < 0 && t->cpu_size < 0));
+
+	t->cpu_addr = 0;
+	return same;
+}
+
+static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .walk = r->h.walk, .addr = r->addr };
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	if (is_twin(d, t, r))
+		return 0;
+	if (!r->size && r->h.type != MT_REC_OOM)
+		return 0; /* an empty tensor has no memory */
+	d->has_memory = true;
+	if (r->h.type != MT_REC_CPU_NEW)
+		e.device = (struct device){ .type = r->device & 0xff, .index = r->device >> 8 };
+	if (e.device.type == DEVICE_CPU) {
+		e.device.index = 0;
+		if (r->h.type == MT_REC_REPORT && repeats_cpu(t, r))
+			return 0;
+		if (r->h.type == MT_REC_CPU_NEW) {
+			t->cpu_addr = r->addr;
+			t->cpu_size = r->size;
+		}
+	}
+	if (e.device.type == DEVICE_CUDA && r->h.type == MT_REC_REPORT && r->size > 0 &&
+	    e.device.index < DEVICE_UNKNOWN)
+		/* PyTorch allocates on the thread's current device. */
+		t->cuda_device = e.device.index + 1;
+	e.totals = e.device.type != DEVICE_CPU;
+	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
+	e.size = r->size < 0 && e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
+	e.thread = t->number;
+	e.time = decoder__since(d, r->h.time);
+	e.allocated = e.totals ? r->allocated : 0;
+	e.reserved = e.totals ? r->reserved : 0;
+	if (e.reserved)
+		cuda_calls__in_use(d, e.device.index);
+	if (e.kind != EVENT_FREE) {
+		if (set_stack(d, r, &e) || autograd__node(d, t, &r->h, &e.node))
+			return -ENOMEM;
+		err = decoder__join_native(d, r->h.tid, r->h.time, &e.stack, &e.walk);
+		if (err)
+			return err;
+		err = modules__seen(d, &r->h, r->stack);
+		if (err)
+			return err;
+	}
+	if (e.kind == EVENT_OOM)
+		cuda_calls__used_soon(d);
+	return decoder__emit(d, &e);
+}
+
+static int on_cpu_delete(struct decoder *d, const struct mt_rec_free *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .kind = EVENT_FREE, .addr = r->addr };
+
+	if (!t)
+		return -ENOMEM;
+	if (!r->addr)
+		return 0;
+	t->cpu_addr = r->addr;
+	t->cpu_size = -1;
+	e.thread = t->number;
+	e.time = decoder__since(d, r->h.time);
+	return decoder__emit(d, &e);
+}
+
+/*
+ * True while the probes are put in place one after the other, until those of allocations are.
+ * Steps of that time are not recorded: their allocations were not seen.
+ */
+static bool is_before_memory(const struct decoder *d, const struct mt_hdr *h)
+{
+	return h->time < d->start && !d->has_memory;
+}
+
+/* Drops later events if the requested steps are complete. 0 or -ENOMEM. */
+static int end_if_complete(struct decoder *d, uint64_t time)
+{
+	if (!d->opts->steps || decoder__steps(d) < d->opts->steps)
+		return 0;
+	d->changed = map64__new();
+	d->cut = time + !time;
+	return d->changed ? 0 : -ENOMEM;
+}
+
+static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .time = decoder__since(d, r->h.time), .walk = r->h.walk };
+	/* without the stack, which the two programs may have read differently */
+	struct mt_rec_mem as_mem = { .h = r->h };
+	bool step;
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	e.thread = t->number;
+	if (is_twin(d, t, &as_mem))
+		return 0;
+	e.stack = event_stack(d, r->stack, &e.walk, &step);
+	if (!step || is_before_memory(d, &r->h))
+		return 0;
+	if (d->on_step)
+		d->on_step(d->on_step_ctx, e.time);
+	if (d->cut)
+		return 0;
+	e.kind = EVENT_STEP;
+	d->steps++;
+	step_clock__ended(&d->clock, d->facts, &e);
+	err = decoder__emit(d, &e);
+	return err ?: end_if_complete(d, e.time);
+}
+
+/* A call that begins is not emitted if the one before it is the last of the requested ones. */
+static int emit_call(struct decoder *d, const struct event *e)
+{
+	bool by_calls = d->clock.by_calls;
+	int err = 0;
+
+	if (step_clock__ended(&d->clock, d->facts, e) && d->opts->steps && !d->cut) {
+		if (!by_calls)
+			log_info("PID %d: no optimizer: --steps counts calls of the model",
+				 (int)proc__pid(d->target->proc));
+		err = end_if_complete(d, e->time);
+	}
+	return err ?: decoder__emit(d, e);
+}
+
+enum root_kind { ROOT_UNKNOWN, ROOT_MODEL, ROOT_NO_TENSORS };
+
+/* Learns whether a root has tensors. */
+static enum root_kind root_kind(struct decoder *d, uint64_t self)
+{
+	uint64_t kind = ROOT_UNKNOWN;
+	int tensors;
+
+	map64__get(d->roots, self, &kind);
+	if (kind == ROOT_MODEL) /* another may be at the place of a loss by now */
+		return kind;
+	tensors = symbolizer__has_tensors(d->names, self);
+	if (tensors >= 0)
+		kind = tensors ? ROOT_MODEL : ROOT_NO_TENSORS;
+	d->tensor_root |= kind == ROOT_MODEL;
+	map64__set(d->roots, self, kind);
+	return kind;
+}
+
+/* Next to a model, a root without tensors is a loss or a metric: its calls do not count. */
+static int call_of_root(struct decoder *d, const struct mt_hdr *h, const struct event *e,
+			uint64_t self)
+{
+	if (is_before_memory(d, h) || (root_kind(d, self) == ROOT_NO_TENSORS && d->tensor_root))
+		return 0;
+	return emit_call(d, e);
+}
+
+/* A call through a bound method, by its stack. Other callers of the function, and modules that such
+ * a call calls in the same way, are no root's calls. */
+static int on_bound_call(struct decoder *d, const struct mt_rec_enter *r, struct event e)
+{
+	uint64_t v, self = decoder__outer_module(d, r->stack);
+	int err;
+
+	if (!self || !map64__get(d->stacks, r->stack, &v) || !(v & BEGINS))
+		return 0;
+	e.module = symbolizer__root(d->names, self);
+	err = call_of_root(d, &r->h, &e, self);
+	return err ?: modules__bound(d, r, self, e.module);
+}
+
+/*
+ * Emits EVENT_CALL for root modules, which steps may be counted by; then the modules' own events.
+ */
+static int on_call(struct decoder *d, const struct mt_rec_enter *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .kind = EVENT_CALL, .time = decoder__since(d, r->h.time) };
+	uint64_t v;
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	e.thread = t->number;
+	err = modules__left(d, &r->h, r->keep);
+	if (!err && r->depth == MT_DEPTH_BOUND)
+		return on_bound_call(d, r, e);
+	if (!err && map64__get(d->roots, r->self, &v)) {
+		e.module = symbolizer__root(d->names, r->self);
+		err = call_of_root(d, &r->h, &e, r->self);
+	}
+	return err ?: modules__entered(d, r);
+}
+
+static void swap(struct map64 **a, struct map64 **b)
+{
+	struct map64 *was = *a;
+
+	*a = *b;
+	*b = was;
+}
+
+/* Roots in use come back with their stacks. */
+void decoder__forget_roots(struct decoder *d)
+{
+	probes__clear_roots(d->probes, d->opts->number);
+	swap(&d->roots, &d->old_roots);
+	map64__clear(d->roots);
+	modules__forget(d);
+	probes__bump_epoch(d->probes);
+}
+
+/* The stack shows the first call of a root. If there was another of the same name before, the
+ * program may make a model for each request: the call counts. The first root of all may have been
+ * called before the attach. */
+static int first_call(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .kind = EVENT_CALL, .time = decoder__since(d, r->h.time) };
+	uint64_t known;
+
+	if (!t)
+		return -ENOMEM;
+	e.thread = t->number;
+	e.module = symbolizer__root(d->names, self);
+	if (!e.module || symbolizer__is_part(d->names, self) ||
+	    map64__get(d->old_roots, self, &known))
+		return 0;
+	if (map64__get(d->root_names, e.module, &known))
+		return call_of_root(d, &r->h, &e, self);
+	return map64__set(d->root_names, e.module, 1);
+}
+
+/* Makes the programs report the calls of a root module. */
+static int add_root(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)
+{
+	uint64_t v;
+
+	if (map64__get(d->roots, self, &v))
+		return 0;
+	if (probes__add_root(d->probes, d->opts->number, self)) {
+		/* The table is full, mostly of modules that are gone. */
+		decoder__forget_roots(d);
+		if (probes__add_root(d->probes, d->opts->number, self))
+			return 0;
+	}
+	root_kind(d, self);
+	if (!probes__attached(d->probes, proc__pid(d->target->proc), HOOK_MODULE_CALL))
+		target__attach_optional(d->target, d->probes, HOOK_MODULE_CALL);
+	return first_call(d, r, self);
+}
+
+uint64_t decoder__outer_module(const struct decoder *d, uint64_t id)
+{
+	uint64_t module = 0;
+
+	if (id && !map64__get(d->outer, id, &module))
+		map64__get(d->old_outer, id, &module);
+	return module;
+}
+
+bool decoder__knows_stack(const struct decoder *d, uint64_t id)
+{
+	uint64_t v;
+
+	return map64__get(d->stacks, id, &v) && v & WHOLE;
+}
+
+/* _call_impl, around it _wrapped_call_impl if there is one, and no other module. */
+static bool begins_call(const struct decoder *d, const struct named_stack *ns)
+{
+	return ns->modules == 1 && ns->root_at == (d->target->module_self_in_cell ? 1 : 2);
+}
+
+static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
+{
+	struct named_stack ns;
+	int err;
+
+	if (decoder__knows_stack(d, r->stack)) {
+		d->stacks_again++;
+		return 0;
+	}
+	err = symbolizer__stack(d->names, r, &ns);
+	if (err)
+		return err;
+	if (map64__count(d->stacks) >= MAX_STACK_IDS) {
+		/* Most of these are of past epochs; stacks in use are sent again. */
+		swap(&d->stacks, &d->old_stacks);
+		swap(&d->outer, &d->old_outer);
+		map64__clear(d->stacks);
+		map64__clear(d->outer);
+		probes__bump_epoch(d->probes);
+	}
+	if (ns.root) {
+		err = add_root(d, r, ns.root);
+		if (err)
+			return err;
+		if (map64__set(d->outer, r->stack, ns.root))
+			return -ENOMEM;
+	}
+	return map64__set(d->stacks, r->stack,
+			  ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0) |
+				  (ns.whole ? WHOLE : 0) | (begins_call(d, &ns) ? BEGINS : 0));
+}
+
+static void on_gone(struct decoder *d, const struct mt_rec_gone *r)
+{
+	code_cache__passed(symbolizer__codes(d->names), r->code, r->epoch);
+}
+
+/* The smallest size of a record of this type; 0: no such type. */
+static size_t size_of(uint8_t type)
+{
+	static const size_t sizes[] = {
+		[MT_REC_REPORT] = sizeof(struct mt_rec_mem),
+		[MT_REC_OOM] = sizeof(struct mt_rec_mem),
+		[MT_REC_CPU_NEW] = sizeof(struct mt_rec_mem),
+		[MT_REC_CPU_DELETE] = sizeof(struct mt_rec_free),
+		[MT_REC_STACK] = sizeof(struct mt_rec_stack),
+		[MT_REC_CODE_GONE] = sizeof(struct mt_rec_gone),
+		[MT_REC_SCOPE_END] = sizeof(struct mt_rec_mark),
+		[MT_REC_MODULE_CALL] = sizeof(struct mt_rec_enter),
+		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave),
+		[MT_REC_CUDA_CALL] = sizeof(struct mt_rec_call),
+		[MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),
+		[MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),
+		[MT_REC_EDGE] = sizeof(struct mt_rec_node),
+		[MT_REC_NODE] = sizeof(struct mt_rec_node),
+		[MT_REC_HOST] = sizeof(struct mt_rec_host),
+		[MT_REC_NATIVE] = sizeof(struct mt_rec_native),
+	};
+
+	return type < sizeof(sizes) / sizeof(*sizes) ? sizes[type] : 0;
+}
+
+bool decoder__is_record(const void *rec, size_t len)
+{
+	const struct mt_rec_stack *r = rec;
+
+	if (len < sizeof(r->h) || !size_of(r->h.type) || len < size_of(r->h.type))
+		return false;
+	return r->h.type != MT_REC_STACK ||
+	       (r->n <= MT_MAX_ENTRIES && len >= sizeof(*r) + r->n * sizeof(struct mt_frame));
+}
+
+int decoder__record(struct decoder *d, const void *rec, size_t len)
+{
+	const struct mt_hdr *h = rec;
+
+	if (!decoder__is_record(rec, len))
+		return -EBADMSG;
+	d->record_time = h->time;
+	switch (h->type) {
+	case MT_REC_REPORT:
+	case MT_REC_OOM:
+	case MT_REC_CPU_NEW:
+		return on_mem(d, rec);
+	case MT_REC_CPU_DELETE:
+		return on_cpu_delete(d, rec);
+	case MT_REC_STACK:
+		return on_stack(d, rec);
+	case MT_REC_CODE_GONE:
+		on_gone(d, rec);
+		return 0;
+	case MT_REC_SCOPE_END:
+		return on_mark(d, rec);
+	case MT_REC_MODULE_CALL:
+		return on_call(d, rec);
+	case MT_REC_MODULE_LEAVE:
+		return modules__left(d, rec, ((const struct mt_rec_leave *)rec)->keep);
+	case MT_REC_CUDA_CALL:
+		return cuda_calls__record(d, rec);
+	case MT_REC_SET_DEVICE:
+		return cuda_calls__set_device(d, rec);
+	case MT_REC_REQUESTED:
+		return cuda_calls__asked(d, rec);
+	case MT_REC_EDGE:
+		return autograd__made(d, rec);
+	case MT_REC_NODE:
+		return autograd__runs(d, rec);
+	case MT_REC_NATIVE:
+		return d->native ? native_stacks__record(d->native, rec, len) : 0;
+	case MT_REC_HOST:
+		return decoder__since(d, h->time) > d->same_until
+			       ? 0
+			       : host_memory__record(d->host, rec);
+	}
+	return -EBADMSG;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/capture_args.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "capture/option_groups.h"
+
+#define SWITCH_KEY(field, name, help) OPT_##field,
+#define SWITCH_OPTION(field, name, help)                                                           \
+	{ name, OPT_##field, NULL, OPTION_RARE, help, OPTIONS_RECORD },
+#define SWITCH_CASE(field, name, help)                                                             \
+	case OPT_##field:                                                                          \
+		a->session.field = true;                                                           \
+		break;
+
+#define COST_MIN 0.01 /* percent */
+#define COST_MAX 100.0
+
+enum {
+	OPT_STEPS = 0x1000,
+	OPT_RING,
+	OPT_COST,
+	OPT_CLOCK,
+	OPT_CHILDREN,
+	OPT_NAME,
+	OPT_ALL,
+	OPT_FOLLOW,
+	OPT_CONTAINER,
+	OPT_POD,
+	SESSION_SWITCHES(SWITCH_KEY)
+};
+
+static const struct argp_option pid_options[] = {
+	{ "pid", 'p', "PID", 0, "This process; repeatable", OPTIONS_PROCESS },
+	{ "name", OPT_NAME, "PATTERN", 0, "Processes whose command line matches, also new ones",
+	  OPTIONS_PROCESS },
+	{ "all", OPT_ALL, NULL, 0, "All processes that use PyTorch, also new ones",
+	  OPTIONS_PROCESS },
+	{ "container", OPT_CONTAINER, "NAME|ID", OPTION_RARE,
+	  "With --name or --all: only processes in this container (name, or start of its ID)",
+	  OPTIONS_PROCESS },
+	{ "pod", OPT_POD, "NAME|UID", OPTION_RARE,
+	  "With --name or --all: only processes in this Kubernetes pod (name, or start of its UID)",
+	  OPTIONS_PROCESS },
+	{ "follow", OPT_FOLLOW, NULL, 0, "When a process ends, trace the one that replaces it",
+	  OPTIONS_PROCESS },
+	{ 0 },
+};
+
+static const struct argp_option options[] = {
+	{ "children", OPT_CHILDREN, NULL, 0, "Also trace child processes", OPTIONS_PROCESS },
+	{ "duration", 'd', "TIME", 0, "Stop after TIME, such as 5m (default: at its end)",
+	  OPTIONS_TIME },
+	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole optimizer steps", OPTIONS_TIME },
+	{ "clock-offset", OPT_CLOCK, "OFFSET,ERROR", OPTION_HIDDEN, NULL, 0 }, /* for serve */
+	{ "ring-size", OPT_RING, "SIZE", OPTION_RARE,
+	  "Buffer between the kernel and memtrace-bpf: a power of two (default 16M)",
+	  OPTIONS_RECORD },
+	{ "cost", OPT_COST, "PERCENT", 0, "Record less detail while tracing adds more time: 1%",
+	  OPTIONS_RECORD },
+	{ "verbose", 'v', NULL, OPTION_RARE,
+	  "Also print what memtrace-bpf does, and the kernel's messages", OPTIONS_MESSAGES },
+	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
+	SESSION_SWITCHES(SWITCH_OPTION){ 0 },
+};
+
+uint64_t capture_args__parse_count(struct argp_state *state, const char *option, const char *arg,
+				   uint64_t min)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(arg, &end, 10);
+	if (errno || end == arg || *end || *arg == '-' || n < min)
+		argp_error(state, "%s: '%s' is not a whole number of at least %llu", option, arg,
+			   (unsigned long long)min);
+	return n;
+}
+
+pid_t capture_args__parse_pid(struct argp_state *state, const char *arg)
+{
+	uint64_t n = capture_args__parse_count(state, "--pid", arg, 1);
+
+	if (n > INT32_MAX)
+		argp_error(state, "--pid: '%s' is not a PID", arg);
+	return n;
+}
+
+void capture_args__parse_only_pid(struct argp_state *state, const char *arg, const char *more,
+				  pid_t *pid)
+{
+	pid_t other = *pid;
+
+	*pid = capture_args__parse_pid(state, arg);
+	if (other && other != *pid)
+		argp_error(state, "-p %d and -p %d cannot be combined; give one process%s", other,
+			   *pid, more);
+}
+
+double capture_args__parse_cost(struct argp_state *state, const char *arg)
+{
+	char *end;
+	double v = strtod(arg, &end);
+
+	if (!strcmp(arg, "off"))
+		return 0;
+	if (end == arg || (*end && strcmp(end, "%") != 0) || !(v >= COST_MIN && v <= COST_MAX))
+		argp_error(state,
+			   "--cost: '%s' is not a share of time between %g%% and %g%%; try 1%%, "
+			   "or off",
+			   arg, COST_MIN, COST_MAX);
+	return v / 100;
+}
+
+/* "OFFSET,ERROR", ns. */
+static void parse_clock(struct argp_state *state, const char *arg, struct clock_offset *ret)
+{
+	char *end;
+
+	errno = 0;
+	ret->offset = strtoll(arg, &end, 10);
+	ret->known = *end == ',' && isdigit((unsigned char)end[1]);
+	if (ret->known)
+		ret->error = strtoull(end + 1, &end, 10);
+	if (errno || !ret->known || *end)
+		argp_error(state, "--clock-offset: '%s' is not OFFSET,ERROR in nanoseconds", arg);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct capture_args *a = state->input;
+	uint64_t n = 0;
+
+	switch (key) {
+	case 'd':
+		if (text__parse_time(arg, &a->duration) || !a->duration)
+			argp_error(state, "--duration: '%s' is not a time; try 10s, 5m or 500ms",
+				   arg);
+		break;
+	case OPT_STEPS:
+		a->session.steps = capture_args__parse_count(state, "--steps", arg, 1);
+		break;
+	case OPT_RING:
+		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))
+			argp_error(state,
+				   "--ring-size: '%s' is not a power of two between 64K and 1G",
+				   arg);
+		a->session.ring_bytes = n;
+		break;
+	case OPT_CLOCK:
+		parse_clock(state, arg, &a->session.clock_offset);
+		break;
+	case OPT_COST:
+		a->session.cost = capture_args__parse_cost(state, arg);
+		break;
+	case OPT_CHILDREN:
+		a->children = true;
+		break;
+		SESSION_SWITCHES(SWITCH_CASE)
+	case 'v':
+		log__set_level(LOG_DEBUG);
+		break;
+	case 'q':
+		log__set_level(LOG_WARN);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static void add_text(struct argp_state *state, const char *option, const char **list, size_t *n,
+		     const char *arg)
+{
+	if (!*arg)
+		argp_error(state, "%s needs a value", option);
+	if (*n == PICK_MAX)
+		argp_error(state, "%s: at most %d", option, PICK_MAX);
+	list[(*n)++] = arg;
+}
+
+static void add_pid(struct argp_state *state, struct capture_args *a, const char *arg)
+{
+	pid_t pid = capture_args__parse_pid(state, arg);
+	size_t i;
+
+	for (i = 0; i < a->pick.n_pids; i++) {
+		if (a->pick.pids[i] == pid)
+			return;
+	}
+	if (a->pick.n_pids == PICK_MAX)
+		argp_error(state, "--pid: at most %d", PICK_MAX);
+	a->pick.pids[a->pick.n_pids++] = pid;
+}
+
+void capture_args__check_pick(struct argp_state *state, const struct pick_args *p)
+{
+	const char *where = p->n_containers ? "--container" : "--pod";
+
+	if (!p->n_pids && !p->n_names && !p->n_containers && !p->n_pods && !p->all)
+		argp_error(state,
+			   "no process given; choose it with -p PID, --name PATTERN or --all");
+	if (p->n_pids && !p->n_names && !p->all && (p->n_containers || p->n_pods))
+		argp_error(state, "-p and %s cannot be combined; %s limits --name or --all", where,
+			   where);
+}
+
+/* A single -p is the one process of its capture; all other choices pick processes. */
+static void check_target(struct argp_state *state, struct capture_args *a)
+{
+	const struct pick_args *p = &a->pick;
+
+	capture_args__check_pick(state, p);
+	if (!pick_args__many(p))
+		a->pid = p->pids[0];
+}
+
+static error_t parse_target(int key, char *arg, struct argp_state *state)
+{
+	struct capture_args *a = state->input;
+	struct pick_args *p = &a->pick;
+	const char *why;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = a;
+		break;
+	case 'p':
+		add_pid(state, a, arg);
+		break;
+	case OPT_NAME:
+		add_text(state, "--name", p->names, &p->n_names, arg);
+		why = pick__bad_pattern(arg);
+		if (why)
+			argp_error(state, "--name: '%s' is not a valid regular expression: %s", arg,
+				   why);
+		break;
+	case OPT_CONTAINER:
+		add_text(state, "--container", p->containers, &p->n_containers, arg);
+		break;
+	case OPT_POD:
+		add_text(state, "--pod", p->pods, &p->n_pods, arg);
+		break;
+	case OPT_ALL:
+		p->all = true;
+		break;
+	case OPT_FOLLOW:
+		p->follow = true;
+		break;
+	case ARGP_KEY_END:
+		check_target(state, a);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+const struct argp capture_bounds_argp = { .options = options, .parser = parse };
+
+static const struct argp_child bounds[] = { { &capture_bounds_argp, 0, NULL, 0 }, { 0 } };
+
+const struct argp capture_argp = { .options = pid_options,
+				   .parser = parse_target,
+				   .children = bounds };

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/pick.h"
+
+#include <errno.h>
+#include <regex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "inspect/container.h"
+#include "inspect/descendants.h"
+
+#define CMDLINE_MAX 16384
+#define ANCESTORS_MAX 64
+#define TICK 20000000ULL /* ns: /proc has the start of a process in ticks, mostly of 10 ms */
+
+/* A place that another process may take after its holder's end (--follow). */
+struct place {
+	struct pick_process was;
+	pid_t holder;	/* present process; 0: none */
+	uint64_t since; /* CLOCK_BOOTTIME at the end of the last holder, ns */
+};
+
+struct pick {
+	struct pick_args args;
+	regex_t names[PICK_MAX];
+	size_t n_names; /* number of compiled names */
+	struct place *place;
+	size_t n_places;
+	pid_t ancestor[ANCESTORS_MAX];
+	size_t n_ancestors;
+	struct stat exe; /* file of our own program */
+};
+
+/* ---- a process ---- */
+
+static int read_stat(pid_t pid, struct pick_process *p)
+{
+	unsigned long long start;
+	char text[1024], *end;
+	int parent;
+	char state;
+
+	if (io__text_of_process(pid, "stat", text, sizeof(text)) <= 0)
+		return -ESRCH;
+	end = strrchr(text, ')');
+	if (!end ||
+	    sscanf(end + 1,
+		   " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+		   "%llu",
+		   &state, &parent, &start) != 3 ||
+	    state == 'Z' || state == 'X')
+		return -ESRCH;
+	p->parent = parent;
+	p->started = start * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
+	return 0;
+}
+
+/* The owner of /proc/PID is root for processes that are not dumpable. */
+static int read_users(pid_t pid, struct pick_process *p)
+{
+	char text[4096];
+	const char *at;
+
+	if (io__text_of_process(pid, "status", text, sizeof(text)) <= 0)
+		return -ESRCH;
+	at = strstr(text, "\nUid:"); /* the name before it has no newline */
+	return at && sscanf(at, " Uid: %u %u", &p->real_uid, &p->uid) == 2 ? 0 : -ESRCH;
+}
+
+int pick_process__read(pid_t pid, struct pick_process *ret)
+{
+	struct pick_process p = { .pid = pid };
+	char buf[CMDLINE_MAX];
+	ssize_t n;
+
+	if (pid <= 0 || read_stat(pid, &p))
+		return -ESRCH;
+	n = io__text_of_process(pid, "cmdline", buf, sizeof(buf));
+	if (n <= 0 || read_users(pid, &p))
+		return -ESRCH; /* kernel threads have no command line */
+	p.cmdline = malloc((size_t)n + 1);
+	if (!p.cmdline)
+		return -ENOMEM;
+	memcpy(p.cmdline, buf, (size_t)n + 1);
+	p.len = (size_t)n;
+	n = io__text_of_process(pid, "comm", p.comm, sizeof(p.comm));
+	if (n > 0)
+		p.comm[strcspn(p.comm, "\n")] = '\0';
+	cgroup__read(pid, &p.cgroup);
+	*ret = p;
+	return 0;
+}
+
+void pick_process__free(struct pick_process *p)
+{
+	free(p->cmdline);
+	p->cmdline = NULL;
+}
+
+/* Joins the arguments with spaces. */
+static void words_of(const struct pick_process *p, char *buf, size_t size)
+{
+	size_t i, len = p->len < size - 1 ? p->len : size - 1;
+
+	memcpy(buf, p->cmdline, len);
+	while (len && !buf[len - 1])
+		len--;
+	for (i = 0; i < len; i++)
+		buf[i] = buf[i] ? buf[i] : ' ';
+	buf[len] = '\0';
+}
+
+/* Returns the part after the last "/". */
+static char *last_part(char *word)
+{
+	char *ret = word;
+
+	for (char *c = word; *c && *c != ' '; c++)
+		ret = *c == '/' ? c + 1 : ret;
+	return ret;
+}
+
+/* Removes the folders of the script's path, the first argument that is no option. */
+static void drop_folders(char *words)
+{
+	char *at = strchr(words, ' '), *part;
+
+	while (at && at[1] == '-')
+		at = strchr(at + 1, ' ');
+	if (!at)
+		return;
+	part = last_part(at + 1);
+	memmove(at + 1, part, strlen(part) + 1);
+}
+
+char *pick_process__title(const struct pick_process *p, char *buf, size_t size)
+{
+	char words[CMDLINE_MAX + 1], *start;
+
+	words_of(p, words, sizeof(words));
+	/* Drops the interpreter's folders first, then the script's. */
+	start = last_part(words);
+	if (strlen(start) >= size)
+		drop_folders(start);
+	return text__clean(buf, size, start, strlen(start));
+}
+
+/* ---- choice ---- */
+
+bool pick_args__many(const struct pick_args *a)
+{
+	return a->n_pids > 1 || a->n_names || a->n_containers || a->n_pods || a->all || a->follow;
+}
+
+const char *pick__bad_pattern(const char *pattern)
+{
+	static char why[128];
+	regex_t re;
+	int err = regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB);
+
+	if (!err) {
+		regfree(&re);
+		return NULL;
+	}
+	regerror(err, &re, why, sizeof(why));
+	return why;
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	struct pick_process p = { 0 };
+
+	return read_stat(pid, &p) ? 0 : p.parent;
+}
+
+struct pick *pick__new(const struct pick_args *args)
+{
+	struct pick *p = calloc(1, sizeof(*p));
+	pid_t pid;
+
+	if (!p)
+		return NULL;
+	p->args = *args;
+	for (; p->n_names < args->n_names; p->n_names++) {
+		if (regcomp(&p->names[p->n_names], args->names[p->n_names],
+			    REG_EXTENDED | REG_NOSUB)) {
+			pick__free(p);
+			return NULL;
+		}
+	}
+	for (pid = getppid(); pid > 1 && p->n_ancestors < ANCESTORS_MAX; pid = parent_of(pid))
+		p->ancestor[p->n_ancestors++] = pid;
+	if (stat("/proc/self/exe", &p->exe))
+		memset(&p->exe, 0, sizeof(p->exe));
+	return p;
+}
+
+void pick__free(struct pick *p)
+{
+	size_t i;
+
+	if (!p)
+		return;
+	for (i = 0; i < p->n_names; i++)
+		regfree(&p->names[i]);
+	for (i = 0; i < p->n_places; i++)
+		pick_process__free(&p->place[i].was);
+	free(p->place);
+	free(p);
+}
+
+/* True for this program, another memtrace-bpf, and sudo. */
+static bool is_ours(const struct pick *p, const struct pick_process *q)
+{
+	char name[48];
+	struct stat st;
+
+	if (q->pid == getpid() || !strcmp(q->comm, "sudo"))
+		return true;
+	snprintf(name, sizeof(name), "/proc/%d/exe", (int)q->pid);
+	return p->exe.st_ino && !stat(name, &st) && st.st_ino == p->exe.st_ino &&
+	       st.st_dev == p->exe.st_dev;
+}
+
+static bool has_started_us(const struct pick *p, pid_t pid)
+{
+	size_t i;
+
+	for (i = 0; i < p->n_ancestors && p->ancestor[i] != pid; i++)
+		;
+	return i < p->n_ancestors;
+}
+
+static bool has_name(struct pick *p, const struct pick_process *q)
+{
+	char words[CMDLINE_MAX + 1];
+	size_t i;
+
+	if (!p->n_names)
+		return false;
+	words_of(q, words, sizeof(words));
+	for (i = 0; i < p->n_names; i++) {
+		if (!regexec(&p->names[i], words, 0, NULL, 0) ||
+		    !regexec(&p->names[i], q->comm, 0, NULL, 0))
+			return true;
+	}
+	return false;
+}
+
+static bool begins(const char *text, const char *with)
+{
+	return text[0] && !strncmp(text, with, strlen(with));
+}
+
+/* True if the process is in a given container or pod, or if none was given. */
+static bool is_there(const struct pick *p, const struct pick_process *q)
+{
+	struct container_names n = { 0 };
+	size_t i;
+
+	if (!p->args.n_containers && !p->args.n_pods)
+		return true;
+	if (!q->cgroup.container[0] && !q->cgroup.name[0] && !q->cgroup.pod[0])
+		return false;
+	container__names(q->pid, &q->cgroup, "", &n);
+	for (i = 0; i < p->args.n_containers; i++) {
+		if (begins(q->cgroup.container, p->args.containers[i]) ||
+		    !strcmp(n.name, p->args.containers[i]))
+			return true;
+	}
+	for (i = 0; i < p->args.n_pods; i++) {
+		if (begins(q->cgroup.pod, p->args.pods[i]) || !strcmp(n.pod, p->args.pods[i]))
+			return true;
+	}
+	return false;
+}
+
+static bool is_same_program(const struct pick_process *a, const struct pick_process *b)
+{
+	return a->uid == b->uid && a->len == b->len && !memcmp(a->cmdline, b->cmdline, a->len) &&
+	       cgroup__same_place(&a->cgroup, &b->cgroup);
+}
+
+/* True if the process takes the place of an ended one. Workers of that one may look alike, but
+ * started before its end. */
+static bool takes_place(const struct pick *p, const struct pick_process *q)
+{
+	size_t i;
+
+	for (i = 0; i < p->n_places; i++) {
+		const struct place *at = &p->place[i];
+
+		if (!at->holder && q->started + TICK >= at->since && is_same_program(&at->was, q))
+			return true;
+	}
+	return false;
+}
+
+static bool has_pid(const struct pick *p, pid_t pid)
+{
+	for (size_t i = 0; i < p->args.n_pids; i++) {
+		if (p->args.pids[i] == pid)
+			return true;
+	}
+	return false;
+}
+
+bool pick__is_given(const struct pick *p, const struct pick_process *q)
+{
+	return has_pid(p, q->pid) || takes_place(p, q);
+}
+
+enum pick_is pick__is(struct pick *p, const struct pick_process *q)
+{
+	const struct pick_args *a = &p->args;
+
+	if (has_pid(p, q->pid))
+		return PICK_YES;
+	if (is_ours(p, q))
+		return PICK_NO;
+	if (takes_place(p, q))
+		return PICK_YES;
+	if (!a->all && !a->n_names && !a->n_containers && !a->n_pods)
+		return PICK_NO;
+	if (a->n_names && !has_name(p, q))
+		return PICK_NO;
+	if (!is_there(p, q))
+		return PICK_NO;
+	if (!a->n_names)
+		return PICK_IF_TORCH;
+	return has_started_us(p, q->pid) && !descendants__has_torch(q->pid) ? PICK_NO : PICK_YES;
+}
+
+/* ---- places ---- */
+
+static struct place *place_of(struct pick *p, const struct pick_process *q)
+{
+	size_t i;
+
+	for (i = 0; i < p->n_places; i++) {
+		if ((!p->place[i].holder || p->place[i].holder == q->pid) &&
+		    is_same_program(&p->place[i].was, q))
+			return &p->place[i];
+	}
+	return NULL;
+}
+
+int pick__remember(struct pick *p, const struct pick_process *q)
+{
+	struct place *at = place_of(p, q), *grown;
+
+	if (!p->args.follow || !p->args.n_pids)
+		return 0;
+	if (at) {
+		at->holder = q->pid;
+		return 0;
+	}
+	grown = realloc(p->place, (p->n_places + 1) * sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	p->place = grown;
+	at = &p->place[p->n_places];
+	*at = (struct place){ .was = *q, .holder = q->pid };
+	at->was.cmdline = malloc(q->len + 1);
+	if (!at->was.cmdline)
+		return -ENOMEM;
+	memcpy(at->was.cmdline, q->cmdline, q->len + 1);
+	p->n_places++;
+	return 0;
+}
+
+void pick__ended(struct pick *p, pid_t pid, uint64_t when)
+{
+	size_t i;
+
+	for (i = 0; i < p->args.n_pids; i++) {
+		if (p->args.pids[i] == pid)
+			p->args.pids[i] = 0; /* the PID may be given to another process */
+	}
+	for (i = 0; i < p->n_places; i++) {
+		if (p->place[i].holder == pid) {
+			p->place[i].holder = 0;
+			p->place[i].since = when + clock__read(CLOCK_BOOTTIME) -
+					    clock__read(CLOCK_MONOTONIC);
+		}
+	}
+}
+
+bool pick__open_ended(const struct pick *p)
+{
+	return p->args.all || p->args.follow;
+}
+
+bool pick__needs_torch(const struct pick *p)
+{
+	return !p->args.n_names && !p->args.n_pids;
+}
+
+bool pick__only_pids(const struct pick *p)
+{
+	return p->args.n_pids && !p->args.n_names && !p->args.all && !p->args.n_containers &&
+	       !p->args.n_pods;
+}
+
+static void append(char *buf, size_t size, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void append(char *buf, size_t size, const char *fmt, ...)
+{
+	size_t len = strlen(buf);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(buf + len, size - len, fmt, ap);
+	va_end(ap);
+}
+
+char *pick__title(const struct pick *p, char *buf, size_t size)
+{
+	const struct pick_args *a = &p->args;
+	size_t i;
+
+	buf[0] = '\0';
+	if (pick__only_pids(p) && !pick__open_ended(p)) {
+		for (i = 0; i < a->n_pids; i++)
+			append(buf, size, "%s%d",
+			       i	       ? ", "
+			       : a->n_pids > 1 ? "PIDs "
+					       : "PID ",
+			       (int)a->pids[i]);
+		return buf;
+	}
+	if (pick__only_pids(p)) {
+		append(buf, size, "process with the same command line, user and container");
+		return buf;
+	}
+	append(buf, size, "process");
+	for (i = 0; i < a->n_names; i++)
+		append(buf, size, "%s'%s'", i ? " or " : " that matches ", a->names[i]);
+	if (!a->n_names)
+		append(buf, size, " with PyTorch");
+	for (i = 0; i < a->n_containers; i++)
+		append(buf, size, "%s%s", i ? ", " : " in container ", a->containers[i]);
+	for (i = 0; i < a->n_pods; i++)
+		append(buf, size, "%s%s", i ? ", " : " in pod ", a->pods[i]);
+	return buf;
+}

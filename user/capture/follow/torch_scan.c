@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/torch_scan.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "capture/pick.h"
+#include "capture/shares.h"
+
+#define SECOND UINT64_C(1000000000)
+#define CHECK_EVERY 50		  /* ms */
+#define BLOCKED_MOST (SECOND / 2) /* time that an answer may spend waiting */
+#define ANSWER_MOST (10 * SECOND) /* and with computing; a busy machine takes long */
+#define OWNER_MOST (SECOND / 5)	  /* time of an owner in a scan */
+#define HELD_FOR (10 * SECOND)	  /* doubled with each time */
+#define HELD_MOST (600 * SECOND)  /* at most */
+#define HELD 256		  /* processes that did not answer */
+#define LOST 32			  /* helpers that did not end */
+#define LOST_OF_OWNER 2
+
+/* A process whose files did not answer. */
+struct held {
+	pid_t pid;
+	struct owner *owner;
+	uint64_t started; /* as in struct pick_process */
+	uint64_t until;	  /* left out until then; CLOCK_MONOTONIC, ns */
+	unsigned times;
+};
+
+struct spent {
+	struct owner *owner;
+	uint64_t ns;
+};
+
+/* A helper that was ended, and that the kernel may still have in a wait. */
+struct lost {
+	struct subprocess process;
+	struct owner *owner;
+};
+
+struct torch_scan {
+	bool (*look)(pid_t pid);
+	struct owners owners;
+	struct subprocess helper;
+	int link; /* -1: no helper */
+	struct held held[HELD];
+	size_t next_held; /* the oldest entry */
+	struct spent *spent;
+	size_t n_spent, cap_spent;
+	struct lost lost[LOST];
+};
+
+struct answer {
+	pid_t pid;
+	int has_torch;
+};
+
+/* ---- the helper ---- */
+
+struct helper {
+	const struct torch_scan *s;
+	int link;
+};
+
+static int help(void *ctx)
+{
+	const struct helper *h = ctx;
+	struct answer a;
+	pid_t pid;
+
+	if (subprocess__close_others(&h->link, 1))
+		return 1;
+	while (recv(h->link, &pid, sizeof(pid), 0) == sizeof(pid)) {
+		a = (struct answer){ pid, h->s->look(pid) };
+		if (send(h->link, &a, sizeof(a), MSG_NOSIGNAL) != sizeof(a))
+			break;
+	}
+	return 0;
+}
+
+static int start(struct torch_scan *s)
+{
+	int fds[2], err;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds))
+		return -errno;
+	err = subprocess__start(
+		&(struct subprocess_opts){
+			.main = help,
+			.ctx = &(struct helper){ s, fds[1] },
+			/* A helper that cannot be ended must not hold our output open. */
+			.err = 0,
+			.keep_all_fds = true, /* help() closes them */
+			.group = SUBPROCESS_OWN_GROUP,
+			.death_signal = SIGKILL,
+		},
+		&s->helper);
+	close(fds[1]);
+	if (err)
+		close(fds[0]);
+	else
+		s->link = fds[0];
+	return err;
+}
+
+/* Collects helpers that have ended. Returns how many of the owner have not; owner NULL: of all. */
+static size_t still_lost(struct torch_scan *s, const struct owner *owner)
+{
+	size_t n = 0;
+	int status;
+
+	for (size_t i = 0; i < LOST; i++) {
+		struct lost *l = &s->lost[i];
+
+		if (!l->process.pid)
+			continue;
+		if (subprocess__ended(&l->process, &status)) {
+			owner__drop(l->owner);
+			*l = (struct lost){ 0 };
+		} else {
+			n += !owner || l->owner == owner;
+		}
+	}
+	return n;
+}
+
+/* Ends the helper without waiting for it. */
+static void lose(struct torch_scan *s, struct owner *owner)
+{
+	subprocess__signal(&s->helper, SIGKILL);
+	for (size_t i = 0; i < LOST; i++) {
+		if (s->lost[i].process.pid)
+			continue;
+		s->lost[i] = (struct lost){ s->helper, owner__share(owner) };
+		break;
+	}
+	s->helper = (struct subprocess){ 0 };
+	close(s->link);
+	s->link = -1;
+}
+
+/* ---- a question ---- */
+
+/* Waits for the answer. 0; -ETIMEDOUT; or -EPIPE: the helper ended. */
+static int await(struct torch_scan *s, pid_t pid, bool *has_torch)
+{
+	uint64_t begun = clock__monotonic(), blocked = 0;
+	struct pollfd p = { .fd = s->link, .events = POLLIN };
+	struct answer a;
+
+	while (poll(&p, 1, CHECK_EVERY) <= 0) {
+		if (!subprocess__computes(&s->helper))
+			blocked += CHECK_EVERY * UINT64_C(1000000);
+		if (blocked >= BLOCKED_MOST || clock__monotonic() - begun >= ANSWER_MOST)
+			return -ETIMEDOUT;
+	}
+	if (recv(s->link, &a, sizeof(a), MSG_DONTWAIT) != sizeof(a) || a.pid != pid)
+		return -EPIPE;
+	*has_torch = a.has_torch;
+	return 0;
+}
+
+static struct held *find_held(struct torch_scan *s, const struct pick_process *q)
+{
+	for (size_t i = 0; i < HELD; i++)
+		if (s->held[i].pid == q->pid && s->held[i].started == q->started)
+			return &s->held[i];
+	return NULL;
+}
+
+static void hold(struct torch_scan *s, const struct pick_process *q, struct owner *owner)
+{
+	struct held *h = find_held(s, q);
+	uint64_t pause = HELD_FOR;
+
+	if (!h) {
+		h = &s->held[s->next_held++ % HELD];
+		owner__drop(h->owner);
+		*h = (struct held){ .pid = q->pid,
+				    .started = q->started,
+				    .owner = owner__share(owner) };
+	}
+	for (unsigned i = 0; i < h->times && pause < HELD_MOST; i++)
+		pause *= 2;
+	h->until = clock__monotonic() + (pause < HELD_MOST ? pause : HELD_MOST);
+	h->times++;
+	if (!owner->said)
+		log_warn("PID %d (%s) is left out for now: the files that it has mapped do not "
+			 "answer; "
+			 "look at its file systems, or give the PID with -p",
+			 (int)q->pid, owner->name);
+	owner->said = true;
+}
+
+/* The time that an owner has spent in this scan, or NULL. */
+static uint64_t *spent_by(struct torch_scan *s, struct owner *owner)
+{
+	for (size_t i = 0; i < s->n_spent; i++)
+		if (s->spent[i].owner == owner)
+			return &s->spent[i].ns;
+	if (array__grow(&s->spent, &s->cap_spent, s->n_spent + 1, sizeof(*s->spent)))
+		return NULL;
+	s->spent[s->n_spent] = (struct spent){ .owner = owner__share(owner) };
+	return &s->spent[s->n_spent++].ns;
+}
+
+static enum torch_scan_is ask(struct torch_scan *s, const struct pick_process *q,
+			      struct owner *owner)
+{
+	bool has_torch = false;
+	int err = s->link < 0 ? start(s) : 0;
+
+	if (!err && send(s->link, &q->pid, sizeof(q->pid), MSG_NOSIGNAL) != sizeof(q->pid))
+		err = -EPIPE;
+	if (!err)
+		err = await(s, q->pid, &has_torch);
+	if (!err)
+		return has_torch ? TORCH_YES : TORCH_NO;
+	if (err == -ETIMEDOUT)
+		hold(s, q, owner);
+	if (s->link >= 0)
+		lose(s, owner);
+	return TORCH_LATER;
+}
+
+enum torch_scan_is torch_scan__ask(struct torch_scan *s, const struct pick_process *q)
+{
+	struct owner *owner = owners__of(&s->owners, q);
+	uint64_t *ns = owner ? spent_by(s, owner) : NULL, begun = clock__monotonic();
+	const struct held *h = find_held(s, q);
+	enum torch_scan_is is = TORCH_LATER;
+
+	if (ns && *ns < OWNER_MOST && !(h && begun < h->until) &&
+	    still_lost(s, owner) < LOST_OF_OWNER && still_lost(s, NULL) < LOST) {
+		is = ask(s, q, owner);
+		*ns += clock__monotonic() - begun;
+	}
+	owner__drop(owner);
+	return is;
+}
+
+/* ---- */
+
+struct torch_scan *torch_scan__new(bool (*look)(pid_t pid))
+{
+	struct torch_scan *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->look = look;
+	s->link = -1;
+	return s;
+}
+
+void torch_scan__begin(struct torch_scan *s)
+{
+	for (size_t i = 0; i < s->n_spent; i++)
+		owner__drop(s->spent[i].owner);
+	s->n_spent = 0;
+}
+
+void torch_scan__free(struct torch_scan *s)
+{
+	if (!s)
+		return;
+	torch_scan__begin(s);
+	if (s->link >= 0)
+		close(s->link);
+	subprocess__kill(&s->helper); /* it waits for a question, so it ends at once */
+	for (size_t i = 0; i < LOST; i++)
+		if (s->lost[i].process.pid)
+			close(s->lost[i].process.pidfd);
+	free(s->spent);
+	owners__free(&s->owners);
+	free(s);
+}

@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The records of a process group (capture/probes/proc_group.h) arrive at any time, also during a
+ * drain. They are noted then, and acted on in tracees__pump() and tracees__drain_new(). A process
+ * that a traced one forks is traced from its first instruction on. Its records are queued until the
+ * first allocation, when it gets a session. Other processes get a session that waits for PyTorch.
+ */
+#include "capture/follow/tracees_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "capture/caps.h"
+#include "capture/decode/queue.h"
+#include "capture/ending/scene.h"
+#include "capture/hooks.h"
+#include "capture/pick.h"
+#include "capture/probes.h"
+#include "capture/probes/proc_group.h"
+#include "capture/session.h"
+#include "capture/torch_scan.h"
+#include "inspect/descendants.h"
+#include "inspect/proc.h"
+
+#define LEFT_OUT_MAX 64		 /* descendants of a process that are looked at */
+#define MAY_EXEC 5000000ULL	 /* ns after a fork until the child has usually called exec */
+#define LOOK_EVERY 1000000000ULL /* ns between two checks for ended processes */
+
+uint64_t tracees__clock(void)
+{
+	return clock__kernel();
+}
+
+static struct proc_group *group_of(const struct tracees *r)
+{
+	return r->opts.session.group;
+}
+
+/* ---- records of the group ---- */
+
+static struct session *find_session(const struct tracees *r, uint32_t number)
+{
+	return number < MT_MEMBERS && r->numbered[number] && r->numbered[number]->state == TRACED
+		       ? r->numbered[number]->session
+		       : NULL;
+}
+
+struct tracee *tracees__find(const struct tracees *r, pid_t pid)
+{
+	size_t i;
+
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->pid == pid && !r->at[i]->told_end)
+			return r->at[i];
+	}
+	return NULL;
+}
+
+static struct probes *set_of(const struct tracees *r, uint32_t group)
+{
+	const struct probes_sets *sets = r->opts.session.sets;
+	size_t i;
+
+	for (i = 0; i < sets->n; i++) {
+		if (probes__group(sets->set[i]) == group)
+			return sets->set[i];
+	}
+	return NULL;
+}
+
+struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t number,
+			    struct owner *owner)
+{
+	struct tracee *p = NULL;
+	size_t slot;
+
+	for (slot = 0; slot < TRACEES_MAX && r->at[slot]; slot++)
+		;
+	if (slot < TRACEES_MAX && owner)
+		p = calloc(1, sizeof(*p));
+	if (!p) {
+		if (group_of(r))
+			proc_group__forget(group_of(r), pid, number);
+		if (number)
+			proc_group__free_number(group_of(r), number);
+		owner__drop(owner);
+		return NULL;
+	}
+	p->all = r;
+	p->pid = pid;
+	p->parent = parent;
+	p->owner = owner;
+	p->came = ++r->came;
+	p->number = number;
+	p->state = WATCHED;
+	p->times = 1;
+	p->slot = slot;
+	r->at[slot] = p;
+	if (slot >= r->top)
+		r->top = slot + 1;
+	if (number)
+		r->numbered[number % MT_MEMBERS] = p;
+	return p;
+}
+
+void tracees__numbered(struct tracee *p)
+{
+	uint32_t number = session__number(p->session);
+
+	if (number == p->number)
+		return;
+	p->number = number;
+	p->lacks_number = false;
+	p->all->numbered[number % MT_MEMBERS] = p;
+}
+
+void tracees__retire(struct tracee *p)
+{
+	struct tracees *r = p->all;
+
+	if (!p->number)
+		return;
+	proc_group__give_back(group_of(r), p->pid, p->number);
+	r->numbered[p->number] = NULL;
+	r->retired[r->n_retired++] = p->number;
+	p->number = 0;
+}
+
+/* Returns the session with number, or that of the nearest traced ancestor. */
+static struct session *nearest(const struct tracees *r, uint32_t number)
+{
+	struct session *s = find_session(r, number);
+
+	return s || number >= MT_MEMBERS || !r->numbered[number] ? s
+								 : r->numbered[number]->forked_by;
+}
+
+static void ended(struct tracee *p, uint64_t when)
+{
+	if (!p->told_end)
+		p->end = when;
+	p->all->unrecorded += p->lacks_number && !p->told_end;
+	p->all->unprobed += p->lacks_probes && p->state != TRACED && !p->told_end;
+	p->told_end = true;
+}
+
+static void execed(struct tracee *p, uint64_t when)
+{
+	p->exec = when;
+	p->told_exec = true;
+	p->lacks_probes = false; /* another program */
+}
+
+static int on_fork(struct tracees *r, const struct mt_rec_group *k)
+{
+	struct tracee *parent = tracees__find(r, (pid_t)k->parent), *p;
+
+	p = tracees__add(r, k->pid, k->parent, k->number,
+			 parent ? owner__share(parent->owner) : tracees_find__owner_of(r, k->pid));
+	if (!p) {
+		r->unplaced++;
+		return 0;
+	}
+	p->is_child = true;
+	if (!tracees_find__keeps(r, p->pid)) {
+		tracee__remove(p, "");
+		return 0;
+	}
+	p->lacks_number = !k->number && nearest(r, k->from);
+	p->forked = p->diverged = k->time;
+	if (!find_session(r, k->from) && r->numbered[k->from % MT_MEMBERS])
+		p->diverged = r->numbered[k->from % MT_MEMBERS]->diverged;
+	p->next = k->time + MAY_EXEC;
+	p->early_from = k->group ? set_of(r, k->group) : NULL;
+	p->forked_by = nearest(r, k->from);
+	p->lacks_probes = p->forked_by && session__misses_forks(p->forked_by);
+	if (!p->early_from || !p->forked_by || session__probes(p->forked_by) != p->early_from) {
+		p->early_from = NULL;
+		p->forked_by = NULL;
+		return 0;
+	}
+	p->state = FORKED;
+	p->early_from = probes__share_set(p->early_from);
+	probes__feed(p->early_from, p->number, tracee__on_early, p);
+	return 0;
+}
+
+static int on_group_record(void *ctx, const struct mt_rec_group *k)
+{
+	struct tracees *r = ctx;
+	struct tracee *p = k->what == MT_GROUP_STRANGER ? NULL : tracees__find(r, k->pid);
+
+	if (k->what == MT_GROUP_FORK && k->number < MT_MEMBERS && !r->numbered[k->number]) {
+		if (p)
+			ended(p, k->time); /* the record of its end was lost */
+		return on_fork(r, k);
+	}
+	/* Looked at later, because this may be during a drain. */
+	if (k->what == MT_GROUP_STRANGER || (k->what == MT_GROUP_EXEC && !p)) {
+		if (r->n_strangers < STRANGERS_MAX)
+			r->stranger[r->n_strangers++] = k->pid;
+		else
+			r->too_many_strangers = true;
+		return 0;
+	}
+	if (!p)
+		return 0;
+	if (k->what == MT_GROUP_EXEC)
+		execed(p, k->time);
+	if (k->what == MT_GROUP_END)
+		ended(p, k->time);
+	return 0;
+}
+
+static void read_group_records(void *ctx)
+{
+	struct tracees *r = ctx;
+
+	if (group_of(r))
+		proc_group__consume(group_of(r), on_group_record, r);
+}
+
+void tracees__know_sets(struct tracees *r)
+{
+	struct probes_sets *sets = r->opts.session.sets;
+	struct epoll_event ev = { .events = EPOLLIN };
+	size_t i;
+
+	for (i = 0; sets && i < sets->n; i++) {
+		probes__on_unknown(sets->set[i], read_group_records, r);
+		epoll_ctl(r->wake, EPOLL_CTL_ADD, probes__wake_fd(sets->set[i]), &ev);
+	}
+}
+
+/* Applies noted execs and ends once all earlier records were drained. */
+static void apply_records(struct tracees *r)
+{
+	const struct probes_sets *sets = r->opts.session.sets;
+	bool exec[TRACEES_MAX] = { 0 }, end[TRACEES_MAX] = { 0 };
+	size_t i, retired = r->n_retired;
+
+	read_group_records(r);
+	for (i = 0; i < r->top; i++) {
+		exec[i] = r->at[i] && r->at[i]->told_exec;
+		end[i] = r->at[i] && r->at[i]->told_end;
+	}
+	for (i = 0; sets && i < sets->n; i++) {
+		if (probes__consume(sets->set[i], NULL, NULL) < 0)
+			return; /* the queue is full: try again later */
+	}
+	for (i = 0; i < r->top; i++) {
+		if (exec[i])
+			r->at[i]->told_exec = false;
+		if (r->at[i]) {
+			r->at[i]->execed |= exec[i];
+			r->at[i]->ended |= end[i];
+		}
+	}
+	for (i = 0; i < retired; i++)
+		if (!tracees_places__inherit(r, r->retired[i]))
+			proc_group__free_number(group_of(r), r->retired[i]);
+	r->n_retired -= retired;
+	memmove(r->retired, r->retired + retired, r->n_retired * sizeof(*r->retired));
+}
+
+/* ---- all processes ---- */
+
+static void say_missed(struct tracees *r)
+{
+	struct proc_group *group = group_of(r);
+	uint64_t missed = (group ? proc_group__missed(group) : 0) + r->unplaced;
+
+	if (r->unrecorded)
+		log_warn("%" PRIu64 " forked processes ended before one of %d places was free: "
+			 "they are not recorded",
+			 r->unrecorded, MT_MEMBERS - 1);
+	r->unrecorded = 0;
+	if (r->unprobed)
+		log_warn("%" PRIu64 " forked processes ended before they were attached to: they "
+			 "are not recorded (root may not open their PyTorch, so probes do not pass "
+			 "on to children)",
+			 r->unprobed);
+	r->unprobed = 0;
+	if (missed == r->missed_said)
+		return;
+	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time",
+		 missed - r->missed_said, MT_WATCHED);
+	r->missed_said = missed;
+}
+
+/* Does not wait: a process without a group is checked on each call. */
+static bool has_ended(const struct session *s)
+{
+	struct pollfd fd = { .fd = proc__pidfd(session__proc(s)), .events = POLLIN };
+
+	return poll(&fd, 1, 0) > 0;
+}
+
+/* Finds the ends and execs that no record tells of: without a group all, otherwise lost ones. */
+static void look_for_ends(struct tracees *r, uint64_t now)
+{
+	size_t i;
+
+	if (group_of(r) && now < r->next_look)
+		return;
+	r->next_look = now + LOOK_EVERY;
+	for (i = 0; i < r->top; i++) {
+		struct tracee *p = r->at[i];
+
+		if (p && (p->session ? has_ended(p->session) : !descendants__exists(p->pid)))
+			ended(p, now - LOOK_EVERY);
+		else if (p && p->state == TRACED && session__replaced(p->session))
+			execed(p, now);
+	}
+}
+
+struct tracees *tracees__new(const struct tracees_opts *opts)
+{
+	struct tracees *r = calloc(1, sizeof(*r));
+	struct epoll_event ev = { .events = EPOLLIN };
+	bool only_pids = pick__only_pids(opts->pick);
+
+	if (!r)
+		return NULL;
+	r->opts = *opts;
+	r->wake = epoll_create1(EPOLL_CLOEXEC);
+	if (r->wake < 0 ||
+	    (group_of(r) &&
+	     epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(group_of(r)), &ev)) ||
+	    (opts->endings &&
+	     epoll_ctl(r->wake, EPOLL_CTL_ADD, ending_hooks__wake_fd(opts->endings), &ev))) {
+		tracees__free(r);
+		return NULL;
+	}
+	if (group_of(r) && only_pids && !opts->children)
+		proc_group__alone(group_of(r));
+	if (group_of(r) && (!only_pids || pick__open_ended(opts->pick)))
+		proc_group__tell_untracked(group_of(r));
+	return r;
+}
+
+void tracees__free(struct tracees *r)
+{
+	size_t i;
+
+	if (!r)
+		return;
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i])
+			tracee__remove(r->at[i], "");
+	}
+	probes__free(r->kept);
+	if (r->wake >= 0)
+		close(r->wake);
+	free(r->seen);
+	torch_scan__free(r->torch);
+	owners__free(&r->owners);
+	free(r);
+}
+
+int tracees__begin_output(struct tracees *r)
+{
+	return r->only ? tracee__begin_output(r->only) : EXIT_OK;
+}
+
+#define NICE_DRAINING (-20)
+
+/* With many threads of the target for each CPU, an ordinary thread gets too little time for the few
+ * percent of a core that draining takes. Optional: needs CAP_SYS_NICE. What we start later gets the
+ * usual priority. */
+static void hurry(struct tracees *r)
+{
+	struct sched_param param = { 0 };
+
+	if (r->hurries)
+		return;
+	r->nice = getpriority(PRIO_PROCESS, 0);
+	r->hurries = !sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &param) &&
+		     !setpriority(PRIO_PROCESS, 0, NICE_DRAINING);
+	if (!r->hurries)
+		log_debug("the priority is as before: %s", strerror(errno));
+}
+
+void tracees__limit_caps(struct tracees *r)
+{
+	bool perf = !r->opts.session.inside && probes__kernel_perf();
+	int err;
+
+	hurry(r);
+	err = caps__limit(r->opts.caps | (perf ? CAPS_PERF : 0));
+	if (err)
+		log_debug("cannot give up capabilities: %s", strerror(-err));
+}
+
+void tracees__pump(struct tracees *r)
+{
+	uint64_t now = tracees__clock();
+	size_t i;
+
+	tracees__read_endings(r);
+	tracees__know_sets(r);
+	look_for_ends(r, now);
+	apply_records(r);
+	tracees_find__others(r, now);
+	tracees_places__trim(r);
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->scene)
+			scene__tick(r->at[i]->scene, now);
+		if (r->at[i])
+			tracee__pump(r->at[i], now);
+	}
+	say_missed(r);
+}
+
+void tracees__drain_new(struct tracees *r)
+{
+	struct tracee *p;
+	size_t i;
+	int err;
+
+	tracees__read_endings(r);
+	apply_records(r);
+	for (i = 0; i < r->top; i++) {
+		p = r->at[i];
+		if (p && p->state == FORKED && p->has_events)
+			tracee__open_forked(p);
+		if (!p || (p->execed && !tracee__after_exec(p)) || p->state != TRACED)
+			continue;
+		err = session__drain_new(p->session, p->sink);
+		if (err) {
+			tracee__finish(p, "signal", err);
+			p->state = OVER;
+		}
+	}
+}
+
+int tracees__poll_ms(const struct tracees *r)
+{
+	uint64_t now = tracees__clock(), next = r->n_strangers ? now : UINT64_MAX;
+	size_t i;
+
+	for (i = 0; i < r->top; i++) {
+		const struct tracee *p = r->at[i];
+
+		if (p && p->next < next &&
+		    (p->state == WAITING || (p->state == FORKED && p->lacks_probes)))
+			next = p->next;
+	}
+	if (next == UINT64_MAX)
+		return -1;
+	return next > now ? (int)((next - now + 999999) / 1000000) : 0;
+}
+
+bool tracees__quiet(const struct tracees *r)
+{
+	for (size_t i = 0; i < r->top; i++) {
+		const struct tracee *p = r->at[i];
+
+		if (p && (p->state != TRACED || !session__quiet(p->session)))
+			return false;
+	}
+	return true;
+}
+
+int tracees__wake_fd(const struct tracees *r)
+{
+	return r->wake;
+}
+
+struct session *tracees__only(const struct tracees *r)
+{
+	return r->only ? r->only->session : NULL;
+}
+
+static bool is_hopeful(const struct tracee *p)
+{
+	const struct tracees_opts *o = &p->all->opts;
+
+	if (p->state != WAITING || o->only)
+		return p->state == TRACED || (p->state == WAITING && p == p->all->only);
+	return o->children || session__has_python(p->session);
+}
+
+size_t tracees__hopeful(const struct tracees *r)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < r->top; i++)
+		n += r->at[i] && is_hopeful(r->at[i]);
+	return n;
+}
+
+size_t tracees__traced(const struct tracees *r)
+{
+	return r->traced;
+}
+
+size_t tracees__ever(const struct tracees *r)
+{
+	return r->ever;
+}
+
+static bool is_in(const struct tracees *r, pid_t pid)
+{
+	for (size_t i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->pid == pid)
+			return true;
+	}
+	return false;
+}
+
+size_t tracees__left_out(const struct tracees *r, pid_t *parent, pid_t *first)
+{
+	pid_t v[LEFT_OUT_MAX];
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->top; i++) {
+		const struct tracee *t = r->at[i];
+		size_t k, of = 0, all;
+		pid_t child = 0;
+
+		if (!t || !t->picked || t->state == OVER)
+			continue;
+		all = descendants__with_torch(t->pid, v, LEFT_OUT_MAX);
+		for (k = 0; k < all && k < LEFT_OUT_MAX; k++) {
+			if (is_in(r, v[k]))
+				continue;
+			child = of++ ? child : v[k];
+		}
+		if (of > n) {
+			*parent = t->pid;
+			*first = child;
+			n = of;
+		}
+	}
+	return n;
+}
+
+uint64_t tracees__now(const struct tracees *r)
+{
+	return r->begin ? tracees__clock() - r->begin : 0;
+}
+
+int tracees__finish(struct tracees *r, const char *reason)
+{
+	size_t i;
+
+	apply_records(r);
+	/* The end of a traced process begins the recordings of those that it forked, which may be
+	 * anywhere in the list. Numbers are not freed meanwhile, so only so many can begin. */
+	while (r->top) {
+		for (i = 0; i < r->top; i++) {
+			if (r->at[i] && r->at[i]->state != FORKED)
+				tracee__remove(r->at[i],
+					       r->at[i]->ended ? "target exited" : reason);
+		}
+	}
+	say_missed(r);
+	if (r->hurries)
+		setpriority(PRIO_PROCESS, 0, r->nice);
+	r->hurries = false;
+	return r->status;
+}

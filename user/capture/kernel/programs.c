@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/kernel/programs.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TRACE_UPROBE_MULTI 48 /* younger than Debian 12's headers: include/uapi/linux/bpf.h */
+#define PROGRAMS_MAX 32
+#define THREADS_MAX 4
+
+/* An object with some of the programs, all others left out. */
+struct part {
+	const struct programs *of;
+	const char *names[PROGRAMS_MAX];
+	size_t n;
+	struct bpf_object *obj; /* NULL: could not be loaded */
+	int err;
+	pthread_t thread;
+	bool has_thread;
+};
+
+struct programs {
+	const struct bpf_object *maps;
+	const void *elf;
+	size_t size;
+	bool multi;
+	struct bpf_object *objs[PROGRAMS_MAX];
+	size_t n_objs;
+	/* programs__begin(): */
+	const char *names[PROGRAMS_MAX];
+	size_t n_names;
+	pthread_t thread;
+	bool under_way; /* the thread must be joined */
+	bool done;	/* set by the thread at its end */
+	int err;
+};
+
+struct programs *programs__new(const struct bpf_object *maps, const void *elf, size_t size,
+			       bool multi)
+{
+	struct programs *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->maps = maps;
+	p->elf = elf;
+	p->size = size;
+	p->multi = multi;
+	return p;
+}
+
+void programs__free(struct programs *p)
+{
+	if (!p)
+		return;
+	if (p->under_way)
+		pthread_join(p->thread, NULL);
+	for (size_t i = 0; i < p->n_objs; i++)
+		bpf_object__close(p->objs[i]);
+	free(p);
+}
+
+struct bpf_program *programs__get(const struct programs *p, const char *name)
+{
+	for (size_t i = 0; i < p->n_objs; i++) {
+		struct bpf_program *prog = bpf_object__find_program_by_name(p->objs[i], name);
+
+		if (prog && bpf_program__autoload(prog))
+			return prog;
+	}
+	return NULL;
+}
+
+static int use_maps(const struct programs *p, struct bpf_object *obj)
+{
+	struct bpf_map *map;
+	int err = 0;
+
+	bpf_object__for_each_map(map, obj)
+	{
+		int fd = bpf_object__find_map_fd_by_name(p->maps, bpf_map__name(map));
+
+		err = fd < 0 ? fd : bpf_map__reuse_fd(map, fd);
+		if (err)
+			break;
+	}
+	return err;
+}
+
+static int choose(const struct part *part, struct bpf_object *obj)
+{
+	struct bpf_program *prog;
+
+	bpf_object__for_each_program(prog, obj)
+	{
+		bpf_program__set_autoload(prog, false);
+		if (part->of->multi && bpf_program__type(prog) == BPF_PROG_TYPE_KPROBE)
+			bpf_program__set_expected_attach_type(prog, TRACE_UPROBE_MULTI);
+	}
+	for (size_t i = 0; i < part->n; i++) {
+		prog = bpf_object__find_program_by_name(obj, part->names[i]);
+		if (!prog)
+			return -ENOENT;
+		bpf_program__set_autoload(prog, true);
+	}
+	return 0;
+}
+
+static void *load_part(void *arg)
+{
+	struct part *part = arg;
+	/* Names of maps for variables begin with the object's. */
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = bpf_object__name(part->of->maps));
+	struct bpf_object *obj = bpf_object__open_mem(part->of->elf, part->of->size, &opts);
+
+	part->err = obj ? use_maps(part->of, obj) : -errno;
+	if (!part->err)
+		part->err = choose(part, obj);
+	if (!part->err)
+		part->err = bpf_object__load(obj);
+	if (!part->err)
+		part->obj = obj;
+	else
+		bpf_object__close(obj);
+	return NULL;
+}
+
+/* Deals the programs to the parts. Returns the number of programs, or -E2BIG. */
+static int deal(const struct programs *p, struct part *parts, size_t n_parts,
+		const char *const *names, size_t n)
+{
+	size_t dealt = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct part *part = &parts[dealt % n_parts];
+
+		if (programs__get(p, names[i]))
+			continue;
+		if (part->n == PROGRAMS_MAX || p->n_objs + n_parts > PROGRAMS_MAX)
+			return -E2BIG;
+		part->names[part->n++] = names[i];
+		dealt++;
+	}
+	return (int)dealt;
+}
+
+static size_t cpus(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (size_t)n;
+}
+
+static int load(struct programs *p, const char *const *names, size_t n, size_t n_parts)
+{
+	struct part parts[THREADS_MAX] = { 0 };
+	size_t i;
+	int dealt = deal(p, parts, n_parts, names, n), err = 0;
+
+	if (dealt < 0)
+		return dealt;
+	for (i = 0; i < n_parts && i < (size_t)dealt; i++) {
+		parts[i].of = p;
+		parts[i].has_thread = i &&
+				      !pthread_create(&parts[i].thread, NULL, load_part, &parts[i]);
+	}
+	for (i = 0; i < n_parts && i < (size_t)dealt; i++) {
+		if (parts[i].has_thread)
+			pthread_join(parts[i].thread, NULL);
+		else
+			load_part(&parts[i]);
+		err = err ?: parts[i].err;
+	}
+	for (i = 0; i < n_parts; i++) {
+		if (err)
+			bpf_object__close(parts[i].obj);
+		else if (parts[i].obj)
+			p->objs[p->n_objs++] = parts[i].obj;
+	}
+	return err;
+}
+
+int programs__load(struct programs *p, const char *const *names, size_t n)
+{
+	return load(p, names, n, cpus());
+}
+
+static void *load_all(void *arg)
+{
+	struct programs *p = arg;
+
+	p->err = load(p, p->names, p->n_names, 1);
+	__atomic_store_n(&p->done, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+int programs__begin(struct programs *p, const char *const *names, size_t n)
+{
+	int err;
+
+	if (n > PROGRAMS_MAX)
+		return -E2BIG;
+	memcpy(p->names, names, n * sizeof(*names));
+	p->n_names = n;
+	p->done = false;
+	err = pthread_create(&p->thread, NULL, load_all, p);
+	p->under_way = !err;
+	return -err;
+}
+
+int programs__wait(struct programs *p)
+{
+	if (p->under_way && !__atomic_load_n(&p->done, __ATOMIC_ACQUIRE))
+		return -EINPROGRESS;
+	if (p->under_way)
+		pthread_join(p->thread, NULL);
+	p->under_way = false;
+	return p->err;
+}
+
+/* ---- hits without a run ---- */
+
+uint64_t programs__skipped_of(const int *fds, size_t n, programs_info_fn info)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct bpf_prog_info in = { 0 };
+		uint32_t len = sizeof(in);
+
+		/* An older kernel fills less and leaves the rest 0. */
+		if (fds[i] >= 0 && !info(fds[i], &in, &len))
+			sum += in.recursion_misses;
+	}
+	return sum;
+}
+
+uint64_t programs__skipped(const struct programs *p)
+{
+	struct bpf_program *prog;
+	int fds[PROGRAMS_MAX];
+	uint64_t sum = 0;
+	size_t n;
+
+	if (!p || p->under_way) /* a thread changes the objects */
+		return 0;
+	for (size_t i = 0; i < p->n_objs; i++) {
+		n = 0;
+		bpf_object__for_each_program(prog, p->objs[i])
+		{
+			if (n < PROGRAMS_MAX && bpf_program__autoload(prog))
+				fds[n++] = bpf_program__fd(prog);
+		}
+		sum += programs__skipped_of(fds, n, bpf_obj_get_info_by_fd);
+	}
+	return sum;
+}

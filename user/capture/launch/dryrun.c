@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/dryrun.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "base/user.h"
+#include "inspect/proc.h"
+
+#define CUDA "libcuda.so.1"
+#define NVML "libnvidia-ml.so.1"
+#define MAX_ENV 64
+
+struct dryrun {
+	char dir[PATH_MAX];
+	char *cache;
+	struct subprocess keeper;
+	int done; /* a byte makes the keeper remove the folder */
+	char *env[MAX_ENV + 1];
+	size_t n_env;
+};
+
+static bool has_both(const char *dir)
+{
+	static const char *const names[] = { CUDA, NVML };
+	char path[PATH_MAX + 32];
+	size_t i;
+
+	for (i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+		if (access(path, R_OK))
+			return false;
+	}
+	return true;
+}
+
+int dryrun__find(char *buf, size_t size)
+{
+	static const char *const places[] = { "dryrun", "../lib/memtrace-bpf/dryrun" };
+	char exe[PATH_MAX], dir[PATH_MAX + 32], real[PATH_MAX], *slash;
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	size_t i;
+
+	exe[n > 0 ? n : 0] = '\0';
+	slash = strrchr(exe, '/');
+	if (!slash)
+		return -ENOENT;
+	*slash = '\0';
+	for (i = 0; i < 2; i++) {
+		snprintf(dir, sizeof(dir), "%s/%s", exe, places[i]);
+		if (!realpath(dir, real) || !has_both(real))
+			continue;
+		if (strlen(real) >= size)
+			return -ENAMETOOLONG;
+		strcpy(buf, real);
+		return strpbrk(real, ": \t\n") ? -EINVAL : 0;
+	}
+	snprintf(buf, size, "%s/%s or %s/%s", exe, places[0], exe, places[1]);
+	return -ENOENT;
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	(void)st;
+	(void)kind;
+	(void)ftw;
+	remove(path);
+	return 0;
+}
+
+/* Arguments of the keeper process. */
+struct keeping {
+	const struct dryrun *d;
+	const struct user *user;
+	int done;
+};
+
+/* Runs in the keeper process. If the pipe closes without a byte, we were killed; the command
+ * continues and may need the folder. */
+static int keep(void *ctx)
+{
+	const struct keeping *k = ctx;
+	ssize_t n;
+	char c;
+
+	do {
+		n = read(k->done, &c, 1);
+	} while (n < 0 && errno == EINTR);
+	if (n == 1 && (!k->user || !user__become(k->user)))
+		nftw(k->d->cache, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	return 0;
+}
+
+static int start_keeper(struct dryrun *d, const struct user *user)
+{
+	int fds[2], err;
+
+	if (pipe2(fds, O_CLOEXEC))
+		return -errno;
+	err = subprocess__start(
+		&(struct subprocess_opts){ .main = keep,
+					   .ctx = &(struct keeping){ d, user, fds[0] },
+					   .fds = &(struct subprocess_fd){ fds[0], fds[0] },
+					   .n_fds = 1,
+					   .keep_signals = true },
+		&d->keeper);
+	close(fds[0]);
+	d->done = fds[1];
+	return err;
+}
+
+static int make_cache(struct dryrun *d, const struct user *user)
+{
+	const char *tmp = getenv("TMPDIR");
+	int err;
+
+	if (!tmp || tmp[0] != '/')
+		tmp = "/tmp";
+	if (asprintf(&d->cache, "%s/memtrace-dryrun-XXXXXX", tmp) < 0) {
+		d->cache = NULL;
+		return -ENOMEM;
+	}
+	if (!mkdtemp(d->cache)) {
+		free(d->cache);
+		d->cache = NULL;
+		return -errno;
+	}
+	err = user && lchown(d->cache, user->uid, user->gid) ? -errno : start_keeper(d, user);
+	if (err)
+		rmdir(d->cache);
+	return err;
+}
+
+__attribute__((format(printf, 2, 3))) static int add(struct dryrun *d, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = d->n_env < MAX_ENV ? vasprintf(&d->env[d->n_env], fmt, ap) : -1;
+	va_end(ap);
+	if (n < 0) {
+		d->env[d->n_env] = NULL;
+		return -ENOMEM;
+	}
+	d->n_env++;
+	return 0;
+}
+
+static int add_device(struct dryrun *d, const struct dryrun_args *a)
+{
+	int err = 0;
+
+	if (a->name)
+		err |= add(d, "MEMTRACE_DRYRUN_NAME=%s", a->name);
+	if (a->sm_major)
+		err |= add(d, "MEMTRACE_DRYRUN_SM=%d.%d", a->sm_major, a->sm_minor);
+	if (a->processors)
+		err |= add(d, "MEMTRACE_DRYRUN_PROCESSORS=%u", a->processors);
+	if (a->context_given)
+		err |= add(d, "MEMTRACE_DRYRUN_CONTEXT=%" PRIu64, a->context);
+	if (a->cudnn_workspace_given)
+		err |= add(d, "MEMTRACE_DRYRUN_CUDNN_WORKSPACE=%" PRIu64, a->cudnn_workspace);
+	if (a->log)
+		err |= add(d, "MEMTRACE_DRYRUN_LOG=%s", a->log);
+	/* old and new name of the same variable */
+	if (a->alloc_conf) {
+		err |= add(d, "PYTORCH_CUDA_ALLOC_CONF=%s", a->alloc_conf);
+		err |= add(d, "PYTORCH_ALLOC_CONF=%s", a->alloc_conf);
+	}
+	return err;
+}
+
+static int make_env(struct dryrun *d, const struct dryrun_args *a)
+{
+	const char *others = getenv("LD_PRELOAD");
+	int err = 0;
+
+	/* The CUDA library replaces libcuda.so.1 and also has the functions of the CUDA runtime. */
+	err |= add(d, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", d->dir, d->dir,
+		   others && *others ? ":" : "", others ? others : "");
+	if (a->vram)
+		err |= add(d, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, a->vram);
+	if (a->paced)
+		err |= add(d, "MEMTRACE_DRYRUN_PACED=%d", DRYRUN_PACED);
+	if (a->devices)
+		err |= add(d, "MEMTRACE_DRYRUN_DEVICES=%u", a->devices);
+	err |= add_device(d, a);
+	err |= add(d, "TRITON_LIBCUDA_PATH=%s", d->dir);
+	err |= add(d, "TRITON_CACHE_DIR=%s/triton", d->cache);
+	err |= add(d, "TORCHINDUCTOR_CACHE_DIR=%s/inductor", d->cache);
+	err |= add(d, "CUDA_CACHE_PATH=%s/cuda", d->cache);
+	err |= add(d, "VLLM_CACHE_ROOT=%s/vllm", d->cache);
+	err |= add(d, "CUPY_CACHE_DIR=%s/cupy", d->cache);
+	/* vLLM's second runner reads the number of tokens from a kernel's result, which is always 0
+	 * in a dry run: its requests would never end. */
+	if (!getenv("VLLM_USE_V2_MODEL_RUNNER"))
+		err |= add(d, "VLLM_USE_V2_MODEL_RUNNER=0");
+	/* It refers to the machine's real devices. */
+	if (getenv("CUDA_VISIBLE_DEVICES")) {
+		log_info("CUDA_VISIBLE_DEVICES is ignored: all devices of a dry run are visible; "
+			 "--devices N sets their number");
+		err |= add(d, "CUDA_VISIBLE_DEVICES");
+	}
+	for (const char *const *e = a->env; e && *e; e++)
+		err |= add(d, "%s", *e);
+	return err ? -ENOMEM : 0;
+}
+
+struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *user, int *status)
+{
+	struct dryrun *d = calloc(1, sizeof(*d));
+	int err;
+
+	*status = EXIT_FAILED;
+	if (!d) {
+		log_err("out of memory");
+		return NULL;
+	}
+	d->done = -1;
+	err = dryrun__find(d->dir, sizeof(d->dir));
+	if (err == -ENOENT) {
+		*status = EXIT_NOT_PERMITTED;
+		log_err("the libraries of the dry run are not there (" CUDA ", " NVML
+			" in %s): `make` builds them, `make install` "
+			"installs them",
+			d->dir);
+	} else if (err) {
+		*status = EXIT_NOT_PERMITTED;
+		log_err("%s: the dry run cannot be preloaded from a folder whose name is too long "
+			"or has a space or a colon: install it elsewhere",
+			d->dir);
+	} else {
+		err = make_cache(d, user);
+		if (err)
+			log_err("cannot make a folder for the dry run's caches: %s; set TMPDIR to "
+				"another folder",
+				strerror(-err));
+		else if ((err = make_env(d, args)))
+			log_err("out of memory");
+	}
+	if (!err)
+		return d;
+	dryrun__free(d);
+	return NULL;
+}
+
+const char *const *dryrun__env(const struct dryrun *d)
+{
+	return (const char *const *)d->env;
+}
+
+bool dryrun__mapped(const struct dryrun *d, pid_t pid)
+{
+	struct proc *p = proc__open(pid);
+	struct maps maps;
+	bool ret = true;
+	size_t i, len = strlen(d->dir);
+
+	if (p && !proc__maps(p, &maps)) {
+		for (i = 0; i < maps.n; i++) {
+			const char *path = maps.v[i].path;
+
+			if (!strncmp(path, d->dir, len) && !strcmp(path + len, "/" CUDA))
+				break;
+		}
+		ret = i < maps.n;
+		maps__free(&maps);
+	}
+	proc__free(p);
+	return ret;
+}
+
+pid_t dryrun__keeper(const struct dryrun *d)
+{
+	return d->keeper.pid;
+}
+
+void dryrun__free(struct dryrun *d)
+{
+	size_t i;
+	int status;
+
+	if (!d)
+		return;
+	if (d->keeper.pid) {
+		while (write(d->done, "", 1) < 0 && errno == EINTR)
+			;
+		subprocess__wait(&d->keeper, -1, &status);
+	}
+	if (d->done >= 0)
+		close(d->done);
+	for (i = 0; i < d->n_env; i++)
+		free(d->env[i]);
+	free(d->cache);
+	free(d);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/inside.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/exit.h"
+#include "base/log.h"
+#include "capture/probes/inside_memory.h"
+
+#define PRELOAD "LD_PRELOAD="
+
+struct inside {
+	struct inside_memory *memory;
+	char *preload, *shared_memory_env; /* strings in env */
+	const char **env;
+};
+
+/* Finds the library: inside/ next to the program, or ../lib/memtrace-bpf/inside/ when installed.
+ * Returns 0, or -errno with the reason in why. */
+static int find_library(char *path, size_t size, char *why, size_t why_size)
+{
+	static const char *const places[] = { "inside", "../lib/memtrace-bpf/inside" };
+	char exe[PATH_MAX], at[PATH_MAX + 64], real[PATH_MAX], *slash;
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	size_t i;
+
+	exe[n > 0 ? n : 0] = '\0';
+	slash = strrchr(exe, '/');
+	if (slash)
+		*slash = '\0';
+	for (i = 0; i < 2 && slash; i++) {
+		snprintf(at, sizeof(at), "%s/%s/" MT_INSIDE_LIBRARY, exe, places[i]);
+		if (!realpath(at, real) || access(real, R_OK))
+			continue;
+		if (strlen(real) >= size || strpbrk(real, ": \t\n")) {
+			snprintf(why, why_size,
+				 "%s: cannot be preloaded from a folder whose name is too long or "
+				 "has a space or a colon: install it elsewhere",
+				 real);
+			return -EINVAL;
+		}
+		strcpy(path, real);
+		return 0;
+	}
+	snprintf(why, why_size,
+		 "its library is not there (" MT_INSIDE_LIBRARY
+		 " in %s/%s or %s/%s): `make` builds it, `make install` "
+		 "installs it",
+		 exe, places[0], exe, places[1]);
+	return -ENOENT;
+}
+
+/* Yama's restriction of ptrace. -1: no Yama. */
+static int ptrace_scope(void)
+{
+	FILE *f = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
+	int scope = -1;
+
+	if (f && fscanf(f, "%d", &scope) != 1)
+		scope = -1;
+	if (f)
+		fclose(f);
+	return scope;
+}
+
+static int may_ptrace(char *why, size_t size)
+{
+	int scope = ptrace_scope();
+
+	if (scope < 2 || (scope == 2 && !geteuid()))
+		return 0;
+	snprintf(why, size,
+		 "this host does not allow reading a child process (kernel.yama.ptrace_scope is "
+		 "%d); set it to 1",
+		 scope);
+	return -EPERM;
+}
+
+int inside__can(char *buf, size_t size)
+{
+	char path[PATH_MAX];
+	int err = find_library(path, sizeof(path), buf, size);
+
+	return err ?: may_ptrace(buf, size);
+}
+
+static int make_env(struct inside *i, const char *library, const char *const *env)
+{
+	const char *others = getenv("LD_PRELOAD");
+	struct stat st;
+	size_t n = 0, k = 0;
+
+	while (env && env[n])
+		n++;
+	i->env = calloc(n + 3, sizeof(*i->env));
+	if (!i->env || fstat(i->memory->fd, &st))
+		return -ENOMEM;
+	for (n = 0; env && env[n]; n++) {
+		if (strncmp(env[n], PRELOAD, strlen(PRELOAD)))
+			i->env[k++] = env[n];
+		else
+			others = env[n] + strlen(PRELOAD);
+	}
+	if (asprintf(&i->preload, PRELOAD "%s%s%s", library, others && *others ? ":" : "",
+		     others ? others : "") < 0 ||
+	    asprintf(&i->shared_memory_env, MT_INSIDE_ENV "=%d:%" PRIu64 ":%" PRIu64, i->memory->fd,
+		     (uint64_t)st.st_dev, (uint64_t)st.st_ino) < 0)
+		return -ENOMEM;
+	i->env[k++] = i->preload;
+	i->env[k++] = i->shared_memory_env;
+	return 0;
+}
+
+struct inside *inside__new(const char *const *env, size_t ring_bytes, const struct user *user,
+			   int *status)
+{
+	char library[PATH_MAX], why[PATH_MAX + 256];
+	struct inside *i = calloc(1, sizeof(*i));
+
+	*status = EXIT_FAILED;
+	if (!i) {
+		log_err("out of memory");
+		return NULL;
+	}
+	if (inside__can(why, sizeof(why)) ||
+	    find_library(library, sizeof(library), why, sizeof(why))) {
+		*status = EXIT_NOT_PERMITTED;
+		log_err("recording from inside: %s", why);
+		goto fail;
+	}
+	i->memory = inside_memory__new(ring_bytes, user);
+	if (!i->memory) {
+		log_err("recording from inside: cannot make shared memory: %s", strerror(errno));
+		goto fail;
+	}
+	if (!make_env(i, library, env))
+		return i;
+	log_err("out of memory");
+fail:
+	inside__free(i);
+	return NULL;
+}
+
+const char *const *inside__env(const struct inside *i)
+{
+	return i->env;
+}
+
+struct inside_memory *inside__memory(const struct inside *i)
+{
+	return i->memory;
+}
+
+void inside__free(struct inside *i)
+{
+	if (!i)
+		return;
+	inside_memory__free(i->memory);
+	free(i->preload);
+	free(i->shared_memory_env);
+	free(i->env);
+	free(i);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * The two places where the programs can run: the kernel (probes_kernel.c), and the process itself
+ * (probes_inside.c). probes.c calls them through struct probes_place. Its functions return as those
+ * of the same name in probes.h.
+ */
+#include "capture/kernel/bpf_ring.h"
+#include "capture/probes.h"
+#include "capture/probes/demux.h"
+
+#define RECORD_TYPES 32 /* more than there are types */
+#define PROBES_ONE (-1)
+
+struct probes_place {
+	void (*free)(struct probes *p); /* frees everything; called when detached */
+	int (*attach)(struct probes *p, pid_t pid, const struct hook *h);
+	/* In a group, for one process; NULL: not possible. */
+	int (*attach_own)(struct probes *p, pid_t pid, const struct hook *h);
+	/* pid 0: for all processes of the group; PROBES_ONE: for any of them by itself. */
+	bool (*attached)(const struct probes *p, pid_t pid, enum hook_id id);
+	int (*attach_calls)(struct probes *p, pid_t pid, enum call_probe which,
+			    const struct call_file *file, const struct probe_site *sites, size_t n);
+	void (*begin_detach)(struct probes *p); /* may be NULL */
+	void (*detach)(
+		struct probes *p,
+		pid_t pid); /* 0: everything; otherwise only what is attached for this process */
+	size_t (*renew)(struct probes *p); /* see probes__renew(); may be NULL */
+	void (*detach_hook)(struct probes *p, enum hook_id id); /* does not wait; may be NULL */
+	void (*prepare_sleepable)(struct probes *p);		/* may be NULL */
+	int (*go_sleepable)(struct probes *p, pid_t pid, const struct hook *hooks);
+	void (*forget_wake)(struct probes *p); /* later stacks make the descriptor readable again */
+	void (*consumed)(struct probes *p); /* may be NULL; called when the ring has room again */
+	int (*counters)(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR]);
+	/* With a group only. */
+	void (*zero_counters)(struct probes *p, uint32_t number);
+	/* Keys are those of own_key() in the programs. */
+	int (*add_root)(struct probes *p, uint64_t key);
+	void (*clear_roots)(struct probes *p, uint32_t number);
+	int (*set_module_type)(struct probes *p, uint64_t key, enum mt_module_type is);
+	int (*attach_host)(struct probes *p, const char **way); /* NULL: not possible */
+	void (*skipped)(const struct probes *p, struct probes_skipped *ret); /* NULL: none */
+};
+
+struct file_id {
+	uint64_t inode;
+	uint32_t dev_major, dev_minor;
+};
+
+struct place {
+	struct file_id file;
+	uint64_t offset;
+};
+
+static inline struct place place__of(const struct hook *h)
+{
+	return (struct place){ { h->inode, h->dev_major, h->dev_minor }, h->offset };
+}
+
+static inline bool file_id__same(const struct file_id *a, const struct file_id *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+static inline bool place__same(const struct place *a, const struct place *b)
+{
+	return file_id__same(&a->file, &b->file) && a->offset == b->offset;
+}
+
+struct probes {
+	const struct probes_place *in;
+	struct bpf_ring *ring;
+	int pidfd; /* the target's, borrowed; -1: unknown */
+	int wake;  /* readable after a program saw a new stack */
+	bool multi, sleepable;
+	bool old; /* bpf/memtrace_old.bpf.c */
+	/* By process: see probes__want_level(). */
+	uint8_t level[MT_MEMBERS];
+	bool keep_modules[MT_MEMBERS];
+	bool filter; /* without group: the programs filter by process, as links cannot */
+	/* Variables of the programs, read and written while they run. */
+	struct {
+		uint8_t *stopped, *seen_code;
+		uint64_t *notices, *code_epoch, *module_code;
+		uint64_t *known_types; /* NULL: programs in the process itself, which have the map
+					  only */
+		uint64_t *absent; /* NULL: programs in the process itself, which fault pages in */
+		struct mt_usdt_args *asked_args;
+		uint64_t *native_own;  /* two words: begin and end */
+		uint32_t *native_most; /* NULL: these programs copy no stacks */
+		uint64_t *native_from;
+		struct mt_node_layout *node_layout;
+		/* NULL: programs in the process itself, which record everything. */
+		struct mt_detail *detail;
+		const struct mt_timed *timed;
+	} vars;
+	probes_fn fn;
+	void *ctx;
+	struct mt_py_layout py;
+	uint64_t bumps, ends, both_until, forgotten;
+	struct place at_place[HOOK_NR];
+	unsigned int users;
+	/* With a group only: */
+	struct proc_group *group;
+	uint32_t group_id; /* from proc_group__new_group(); 0: without group */
+	struct probes_sets *sets;
+	struct file_id *files; /* files whose calls are attached */
+	size_t n_files;
+	bool calls_each; /* calls are attached for each process by itself: return probes would end
+			    others that have a seccomp filter */
+	struct demux feeds;
+	uint64_t lost_ends; /* lost records of numbers that other processes have now */
+	/* The last result of probes__lost_ends(), and probes__notices() before it. */
+	uint64_t ends_sum, ends_notices;
+	bool ends_known;
+	bool empty;				    /* see struct probes_opts */
+	uint64_t records[MT_MEMBERS][RECORD_TYPES]; /* by process and type */
+};
+
+/*
+ * The PID to attach probes on calls into CUDA for; 0: every process that maps the file. At one
+ * address it must be the same for all: on Linux 6.11 to 6.13 a return probe fires for every process
+ * that has any probe there. It is, since it depends on the file only.
+ */
+static inline pid_t probes__calls_pid(const struct probes *p, pid_t pid,
+				      const struct call_file *file)
+{
+	return probes__everywhere(p) && !probes__calls_each(p, file) ? 0 : pid;
+}
+
+/* Load the programs, and set the rest of *p. NULL with errno and *why. */
+struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why);
+struct probes *probes_inside__load(const struct probes_opts *opts, const char **why);

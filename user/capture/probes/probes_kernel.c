@@ -1,0 +1,1200 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The programs in the kernel: libbpf, links, maps. */
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "capture/bpf_token.h"
+#include "capture/caps.h"
+#include "capture/kernel/host_programs.h"
+#include "capture/probes/probes_internal.h"
+#include "capture/probes/proc_group.h"
+#include "capture/features.h"
+#include "capture/kernel/holder.h"
+#include "capture/kernel/libbpf_log.h"
+#include "capture/kernel/programs.h"
+#include "capture/kernel/site_program.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "memtrace.skel.h"
+#include "memtrace_old.skel.h"
+
+/* uprobe.multi links (kernel 6.6) are younger than Debian 12's headers. These values are the
+ * kernel's, include/uapi/linux/bpf.h. */
+#define LINK_CREATE 28
+#define TRACE_UPROBE_MULTI 48
+#define UPROBE_MULTI_RETURN 1
+
+#define OWN_TABLES 64	   /* links with a thread of their own */
+#define CALL_SITES_MAX 128 /* sites in one file */
+/* Processes with a probe of their own at one place: each hit passes all of them. */
+#define OWN_MAX 8
+#define OWN_MEMORY_MAX 32 /* if the file could not be opened: no other process has these probes */
+
+struct link_create_uprobe_multi {
+	uint32_t prog_fd, target_fd, attach_type, flags;
+	uint64_t path, offsets, ref_ctr_offsets, cookies;
+	uint32_t cnt, uflags, pid, pad;
+};
+_Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LINK_CREATE");
+
+#define CALL_FILES_MAX 4096
+
+struct attachment {
+	struct holder *link; /* NULL: none */
+	pid_t pid;	     /* the process that a probe is for; 0: all */
+	bool is_hook;	     /* a hook of that process, not a call */
+	enum hook_id id;
+	struct place place; /* of a hook of that process */
+};
+
+struct kernel_probes {
+	struct probes p;		  /* first */
+	struct memtrace_bpf *skel;	  /* maps and variables; its programs are not loaded */
+	struct programs *programs;	  /* all but the next ones */
+	struct programs *twins;		  /* those that can wait for pages; NULL: not needed yet */
+	bool atomic;			  /* there must be no twins */
+	struct bpf_link *thread_gone;	  /* with the programs for older kernels */
+	struct site_program_maps sites;	  /* with the same programs */
+	struct attachment at[HOOK_NR][2]; /* [.][1]: by the programs that can wait for pages */
+	struct attachment *listed;	  /* calls, and hooks of single processes */
+	size_t n_listed, cap_listed;
+	/* With a group: the programs' group_counters, mapped. */
+	uint64_t (*counters)[MT_CNT_NR];
+	uint32_t stripes; /* copies for each process */
+	int types;	  /* see no_types(); -1: none */
+	struct host_programs host;
+};
+
+static struct kernel_probes *kernel(const struct probes *p)
+{
+	return (struct kernel_probes *)p;
+}
+
+static long link_create(struct link_create_uprobe_multi *attr)
+{
+	long fd;
+
+	attr->attach_type = TRACE_UPROBE_MULTI;
+	fd = syscall(__NR_bpf, LINK_CREATE, attr, sizeof(*attr));
+	return fd < 0 ? -errno : fd;
+}
+
+static long link_create_multi(int prog_fd, const char *path, uint64_t offset, uint64_t cookie,
+			      pid_t pid)
+{
+	struct link_create_uprobe_multi attr = {
+		.prog_fd = prog_fd,
+		.path = (uintptr_t)path,
+		.offsets = (uintptr_t)&offset,
+		.cookies = (uintptr_t)&cookie,
+		.cnt = 1,
+		.pid = pid,
+	};
+
+	return link_create(&attr);
+}
+
+/* Loads a program that does nothing, to test the kernel. A descriptor or -errno. */
+static int load_empty(struct bpf_prog_load_opts *opts)
+{
+	const struct bpf_insn insns[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	int fd;
+
+	bpf_token__use(opts);
+	fd = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "memtrace_ask", "GPL", insns, 2, opts);
+	return fd < 0 ? -errno : fd;
+}
+
+static long ask_multi(int prog_fd, pid_t pid)
+{
+	long fd = link_create_multi(prog_fd, "/", 0, 0, pid);
+
+	if (fd >= 0)
+		close(fd);
+	return fd;
+}
+
+/*
+ * Programs loaded for uprobe.multi cannot be attached through perf, so find this out before
+ * loading. "/" is not a regular file: a kernel with these links answers EBADF, one without them
+ * EINVAL. Kernels whose links filter by process check the PID first: they answer EINVAL to -1.
+ */
+enum probes_multi probes__kernel_multi(void)
+{
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = TRACE_UPROBE_MULTI);
+	static enum probes_multi known;
+	int fd;
+
+	if (known)
+		return known;
+	fd = load_empty(&opts);
+	if (fd < 0)
+		return PROBES_MULTI_NONE;
+	known = ask_multi(fd, 0) != -EBADF     ? PROBES_MULTI_NONE
+		: ask_multi(fd, -1) == -EINVAL ? PROBES_MULTI_PROCESS
+					       : PROBES_MULTI_THREAD;
+	close(fd);
+	return known;
+}
+
+/* Probes this program's own file: see capture/cost/hit_cost.h. */
+static int probe_self(uint64_t offset)
+{
+	const struct uprobe_place at = { .path = "/proc/self/exe", .offset = offset };
+	bool multi = !probes__kernel_perf();
+	LIBBPF_OPTS(bpf_prog_load_opts, opts,
+		    .expected_attach_type = multi ? TRACE_UPROBE_MULTI : 0);
+	int program = load_empty(&opts), fd;
+
+	if (program < 0)
+		return program;
+	fd = multi ? (int)link_create_multi(program, "/proc/self/exe", offset, 0, getpid())
+		   : site_program__probe(program, 0, &at);
+	close(program);
+	return fd;
+}
+
+int probes__hit_cost(struct hit_cost *ret)
+{
+	static struct hit_cost known;
+	int err = known.emulated ? 0 : hit_cost__measure(probe_self, &known);
+
+	if (!err)
+		*ret = known;
+	return err;
+}
+
+static bool needs_old(const struct probes_opts *opts)
+{
+	return opts->old || *features__missing();
+}
+
+/* For one process, where uprobe.multi links miss threads: perf's probes filter by process as they
+ * should. Without the right to use them, the links are in every process that maps the file. */
+static bool prefers_perf(const struct probes_opts *opts)
+{
+	return !opts->group && !opts->filter && probes__kernel_multi() == PROBES_MULTI_THREAD &&
+	       caps__sys_admin();
+}
+
+bool probes__kernel_perf(void)
+{
+	struct probes_opts opts = { 0 };
+
+	probes__from_environment(&opts);
+	return needs_old(&opts) || opts.perf || probes__kernel_multi() == PROBES_MULTI_NONE ||
+	       prefers_perf(&opts);
+}
+
+bool probes__kernel_sleepable(void)
+{
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .prog_flags = BPF_F_SLEEPABLE);
+	static int known = -1;
+	int fd;
+
+	if (known >= 0)
+		return known;
+	fd = load_empty(&opts);
+	if (fd >= 0)
+		close(fd);
+	else if (fd != -EINVAL)
+		return false; /* no program can be loaded */
+	known = fd >= 0;
+	return known;
+}
+
+/* NULL: there is no such twin. Programs that read no memory of the target need none. */
+static const char *program_name(enum hook_id id, bool sleepable)
+{
+	static const char *const names[HOOK_NR][2] = {
+		[HOOK_REPORT] = { "report", "report_s" },
+		[HOOK_OOM] = { "oom", "oom_s" },
+		[HOOK_CPU_NEW] = { "cpu_new", "cpu_new_s" },
+		[HOOK_CPU_DELETE] = { "cpu_delete", NULL },
+		[HOOK_CODE_GONE] = { "code_gone", NULL },
+		[HOOK_SCOPE_END] = { "scope_end", "scope_end_s" },
+		[HOOK_MODULE_CALL] = { "module_call", NULL },
+		[HOOK_MODULE_BOUND] = { "module_bound", NULL },
+		[HOOK_EDGE] = { "edge", "edge_s" },
+		[HOOK_EVALUATE] = { "evaluate", NULL },
+	};
+
+	return names[id][sleepable];
+}
+
+static const char *call_name(enum call_probe which)
+{
+	static const char *const names[] = { [CALL_RETURN] = "call_return",
+					     [CALL_ENTER] = "call_enter",
+					     [CALL_SET_DEVICE] = "set_device",
+					     [CALL_ASKED] = "asked" };
+
+	return names[which];
+}
+
+/* The names of all twins. Returns their number. */
+static size_t twin_names(const char *names[HOOK_NR])
+{
+	size_t n = 0;
+
+	for (int i = 0; i < HOOK_NR; i++) {
+		names[n] = program_name(i, true);
+		n += names[n] != NULL;
+	}
+	return n;
+}
+
+#define FIRST_MAX (HOOK_NR + 5)
+
+/* The names of the programs that nearly every capture needs, those that are verified longest first.
+ * Returns their number. */
+static size_t first_names(const struct probes_opts *opts, bool old, const char *names[FIRST_MAX])
+{
+	static const enum hook_id all[] = { HOOK_REPORT,     HOOK_OOM,	     HOOK_CPU_NEW,
+					    HOOK_CPU_DELETE, HOOK_CODE_GONE, HOOK_SCOPE_END,
+					    HOOK_MODULE_CALL };
+	static const enum hook_id steps[] = { HOOK_SCOPE_END, HOOK_MODULE_CALL, HOOK_CODE_GONE };
+	size_t n = 0;
+
+	if (opts->steps_only) {
+		for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+			names[n++] = program_name(steps[i], false);
+	} else {
+		if (!opts->no_autograd) {
+			names[n++] = program_name(HOOK_EDGE, false);
+			names[n++] = program_name(HOOK_EVALUATE, false);
+		}
+		for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+			names[n++] = program_name(all[i], false);
+	}
+	if (!opts->steps_only || old) {
+		names[n++] = call_name(CALL_ENTER);
+		names[n++] = call_name(CALL_RETURN);
+		names[n++] = call_name(CALL_SET_DEVICE);
+	}
+	if (old || opts->all) {
+		names[n++] = call_name(CALL_ASKED);
+		names[n++] = program_name(HOOK_MODULE_BOUND, false);
+	}
+	if (old)
+		names[n++] = "thread_gone";
+	return n;
+}
+
+/* A program, which is loaded if it is not yet. Its descriptor or -errno. */
+static int program(const struct probes *p, const char *name)
+{
+	struct programs *of = kernel(p)->programs;
+	int err = programs__get(of, name) ? 0 : programs__load(of, &name, 1);
+
+	return err ?: bpf_program__fd(programs__get(of, name));
+}
+
+const char probes__oldest_kernel[] = "5.10";
+
+static bool reads_kernel; /* the programs that are being loaded read the kernel's memory */
+static bool locked_down;  /* the kernel is locked down, which is why loading failed */
+
+static bool too_old(void)
+{
+	int major = 0, minor = 0, least_major = 0, least_minor = 0;
+	struct utsname un;
+
+	if (uname(&un) || sscanf(un.release, "%d.%d", &major, &minor) != 2 ||
+	    sscanf(probes__oldest_kernel, "%d.%d", &least_major, &least_minor) != 2)
+		return false;
+	return major < least_major || (major == least_major && minor < least_minor);
+}
+
+static const char *load_why(int err)
+{
+	static char text[160];
+
+	if (locked_down && *features__missing())
+		return "this kernel is locked down (lockdown=confidentiality), and the BPF "
+		       "programs for kernels of its age must read its memory; boot with "
+		       "lockdown=integrity or none";
+	if (locked_down)
+		return "this kernel is locked down (lockdown=confidentiality), so inside a "
+		       "container the BPF programs cannot tell processes apart; run memtrace-bpf "
+		       "on the host";
+	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)
+		return bpf_token__text(bpf_token__state());
+	/* With all capabilities, EACCES is the verifier's. */
+	if (err == -EPERM || (err == -EACCES && *caps__missing())) {
+		snprintf(text, sizeof(text),
+			 "loading BPF programs is not permitted: %s needed; run it with sudo",
+			 *caps__missing() ? caps__missing() : "CAP_BPF and CAP_PERFMON");
+		return text;
+	}
+	if (err == -ENOENT || err == -ESRCH)
+		return "the kernel shows no BTF (/sys/kernel/btf/vmlinux): it must be built with "
+		       "CONFIG_DEBUG_INFO_BTF";
+	if (too_old()) {
+		snprintf(text, sizeof(text),
+			 "this kernel is too old for the BPF programs: Linux %s or newer is needed",
+			 probes__oldest_kernel);
+		return text;
+	}
+	return "the kernel refused the BPF programs; -v shows the kernel's message";
+}
+
+/* Readable when a program wakes us. The ring itself is readable while it has any record, which is
+ * nearly always. */
+static int open_wake(struct probes *p)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+
+	p->wake = epoll_create1(EPOLL_CLOEXEC);
+	if (p->wake < 0 ||
+	    epoll_ctl(p->wake, EPOLL_CTL_ADD, bpf_map__fd(kernel(p)->skel->maps.ring), &ev))
+		return -errno;
+	return 0;
+}
+
+/* A copy of the counters for each process and CPU, up to MT_COUNTER_STRIPES of a process. */
+static int set_group_counters(struct kernel_probes *k)
+{
+	int cpus = libbpf_num_possible_cpus();
+
+	if (cpus < 0)
+		return cpus;
+	for (k->stripes = 1; k->stripes < MT_COUNTER_STRIPES && k->stripes < (uint32_t)cpus;)
+		k->stripes *= 2;
+	k->skel->rodata->counter_stripes = k->stripes;
+	return bpf_map__set_max_entries(k->skel->maps.group_counters, MT_MEMBERS * k->stripes);
+}
+
+/* Uses the group's maps or, without a group, the smallest possible. */
+static int set_group(struct probes *p, const struct probes_opts *opts)
+{
+	int err;
+
+	p->users = 1;
+	if (!opts->group) {
+		bpf_map__set_max_entries(kernel(p)->skel->maps.processes, 1);
+		return bpf_map__set_max_entries(kernel(p)->skel->maps.members, 1);
+	}
+	p->group = opts->group;
+	p->group_id = proc_group__new_group(opts->group);
+	kernel(p)->skel->rodata->group = p->group_id;
+	p->files = calloc(CALL_FILES_MAX, sizeof(*p->files));
+	err = p->files ? bpf_map__reuse_fd(kernel(p)->skel->maps.processes,
+					   proc_group__processes_fd(p->group))
+		       : -ENOMEM;
+	if (!err)
+		err = bpf_map__reuse_fd(kernel(p)->skel->maps.members,
+					proc_group__members_fd(p->group));
+	if (!err)
+		err = set_group_counters(kernel(p));
+	if (opts->sets && opts->sets->n < PROBES_SETS) {
+		p->sets = opts->sets;
+		p->sets->set[p->sets->n++] = p;
+	}
+	return err;
+}
+
+static const struct probes_place in_kernel;
+
+/* Finds the variables that are read and written while the programs run. */
+static void point(struct probes *p)
+{
+	struct memtrace_bpf *skel = kernel(p)->skel;
+
+	p->vars.stopped = &skel->bss->stopped;
+	p->vars.notices = (uint64_t *)&skel->bss->notices;
+	p->vars.absent = (uint64_t *)skel->bss->absent;
+	p->vars.seen_code = skel->bss->seen_code;
+	p->vars.code_epoch = (uint64_t *)&skel->bss->code_epoch;
+	p->vars.module_code = (uint64_t *)skel->bss->module_code;
+	p->vars.known_types = (uint64_t *)skel->bss->known_types;
+	p->vars.asked_args = skel->bss->asked_args;
+	p->vars.native_own = (uint64_t *)skel->bss->native_own;
+	p->vars.native_most = &skel->bss->native_most;
+	p->vars.native_from = (uint64_t *)&skel->bss->native_from;
+	p->vars.node_layout = &skel->bss->node_layout;
+	p->vars.detail = &skel->bss->detail;
+	p->vars.timed = skel->bss->timed;
+}
+
+/*
+ * Called before a program is loaded. A kernel with lockdown=confidentiality refuses
+ * bpf_probe_read_kernel(). libbpf takes it for one without bpf_probe_read_user() and replaces both
+ * by the older bpf_probe_read(), which is refused, too.
+ */
+static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *opts,
+			   long sleepable)
+{
+	struct bpf_insn *insns = (struct bpf_insn *)bpf_program__insns(prog);
+	size_t n = bpf_program__insn_cnt(prog), i;
+
+	for (i = 0; i < n; i++) {
+		if (insns[i].code != (BPF_JMP | BPF_CALL) || insns[i].src_reg ||
+		    insns[i].imm != BPF_FUNC_probe_read)
+			continue;
+		if (reads_kernel) {
+			locked_down = true;
+			return -EPERM;
+		}
+		insns[i].imm = BPF_FUNC_probe_read_user;
+	}
+	if (sleepable)
+		opts->prog_flags |= BPF_F_SLEEPABLE;
+	return 0;
+}
+
+static void handle_sections(void)
+{
+	static const char *const sections[] = { "uprobe", "uretprobe", "uprobe.s" };
+	LIBBPF_OPTS(libbpf_prog_handler_opts, host, .prog_prepare_load_fn = keep_user_reads);
+	static bool done;
+
+	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]) && !done; i++) {
+		LIBBPF_OPTS(libbpf_prog_handler_opts, opts,
+			    .cookie = !strcmp(sections[i], "uprobe.s"),
+			    .prog_prepare_load_fn = keep_user_reads);
+
+		libbpf_register_prog_handler(sections[i], BPF_PROG_TYPE_KPROBE, 0, &opts);
+	}
+	if (!done) {
+		libbpf_register_prog_handler("mt_host", BPF_PROG_TYPE_TRACING, BPF_TRACE_FEXIT,
+					     &host);
+		libbpf_register_prog_handler("mt_host_raw", BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP,
+					     &host);
+	}
+	done = true;
+}
+
+/* The skeleton of memtrace.bpf.c with the other programs: their maps, programs and variables have
+ * the same names, and these variables the same places. */
+#define SAME_PLACE(section, variable)                                                              \
+	_Static_assert(offsetof(struct memtrace_bpf__##section, variable) ==                       \
+			       offsetof(struct memtrace_old_bpf__##section, variable),             \
+		       #variable " has another place in the programs for older kernels")
+SAME_PLACE(rodata, py);
+SAME_PLACE(rodata, modules);
+SAME_PLACE(rodata, bench_verify);
+SAME_PLACE(rodata, bench_empty);
+SAME_PLACE(rodata, counter_stripes);
+SAME_PLACE(rodata, group);
+SAME_PLACE(rodata, only);
+SAME_PLACE(rodata, pid_ns);
+SAME_PLACE(bss, stopped);
+SAME_PLACE(bss, notices);
+SAME_PLACE(bss, absent);
+SAME_PLACE(bss, seen_code);
+SAME_PLACE(bss, code_epoch);
+SAME_PLACE(bss, module_code);
+SAME_PLACE(bss, known_types);
+SAME_PLACE(bss, asked_args);
+SAME_PLACE(bss, native_own);
+SAME_PLACE(bss, native_most);
+SAME_PLACE(bss, native_from);
+SAME_PLACE(bss, node_layout);
+SAME_PLACE(bss, detail);
+SAME_PLACE(bss, timed);
+
+static size_t group_counters_size(const struct kernel_probes *k)
+{
+	return sizeof(*k->counters) * MT_MEMBERS * k->stripes;
+}
+
+static int map_group_counters(struct kernel_probes *k)
+{
+	void *at = mmap(NULL, group_counters_size(k), PROT_READ | PROT_WRITE, MAP_SHARED,
+			bpf_map__fd(k->skel->maps.group_counters), 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	k->counters = at;
+	return 0;
+}
+
+/* The bytes of the object file with the programs. */
+static const void *elf_bytes(const struct kernel_probes *k, size_t *size)
+{
+	return k->p.old ? memtrace_old_bpf__elf_bytes(size) : memtrace_bpf__elf_bytes(size);
+}
+
+/*
+ * libbpf reads the kernel's types for each object, in about 30 ms, also for one that loads no
+ * program. It takes another file's types instead: *fd gets a file in memory, and path its name.
+ * NULL: that is not possible.
+ */
+static const char *no_types(int *fd, char path[32])
+{
+	struct btf *empty = btf__new_empty();
+	uint32_t size;
+	const void *raw = empty ? btf__raw_data(empty, &size) : NULL;
+	int again = -1;
+
+	*fd = raw ? memfd_create("memtrace-bpf-types", MFD_CLOEXEC) : -1;
+	if (*fd >= 0 && io__write(*fd, raw, size)) {
+		close(*fd);
+		*fd = -1;
+	}
+	btf__free(empty);
+	snprintf(path, 32, "/proc/self/fd/%d", *fd);
+	if (*fd >= 0)
+		again = open(path, O_RDONLY | O_CLOEXEC);
+	if (again < 0)
+		return NULL;
+	close(again);
+	return path;
+}
+
+/* Opens the maps. Programs are loaded by themselves; some: except some of this object. */
+static int open_maps(struct kernel_probes *k, bool some)
+{
+	struct memtrace_bpf *skel = calloc(1, sizeof(*skel));
+	char path[32];
+	LIBBPF_OPTS(bpf_object_open_opts, opts,
+		    .btf_custom_path = some ? NULL : no_types(&k->types, path));
+	struct bpf_program *prog;
+	size_t size;
+	int err;
+
+	if (!skel)
+		return -ENOMEM;
+	err = memtrace_bpf__create_skeleton(skel);
+	if (!err) {
+		skel->skeleton->data = (void *)elf_bytes(k, &size);
+		skel->skeleton->data_sz = size;
+		err = bpf_object__open_skeleton(skel->skeleton, &opts);
+	}
+	if (err) {
+		memtrace_bpf__destroy(skel);
+		return err;
+	}
+	bpf_object__for_each_program(prog, skel->obj) bpf_program__set_autoload(prog, false);
+	k->skel = skel;
+	return 0;
+}
+
+static struct programs *new_programs(const struct kernel_probes *k)
+{
+	size_t size;
+	const void *elf = elf_bytes(k, &size);
+
+	return programs__new(k->skel->obj, elf, size, k->p.multi);
+}
+
+/* Loads the programs that the capture begins with. 0 or -errno. */
+static int load_programs(struct kernel_probes *k, const struct probes_opts *opts)
+{
+	const char *names[FIRST_MAX], *twins[HOOK_NR];
+	int err;
+
+	k->programs = new_programs(k);
+	if (!k->programs)
+		return -ENOMEM;
+	err = programs__load(k->programs, names, first_names(opts, k->p.old, names));
+	if (err || !(k->p.sleepable || (opts->all && !k->atomic)))
+		return err;
+	k->twins = new_programs(k);
+	return k->twins ? programs__load(k->twins, twins, twin_names(twins)) : -ENOMEM;
+}
+
+/* After loading: what only the programs for older kernels have. 0 or -errno. */
+static int start_old(struct kernel_probes *k)
+{
+	static const enum call_probe of[] = { CALL_ENTER, CALL_SET_DEVICE, CALL_ASKED };
+	size_t i;
+
+	k->sites.cookies = bpf_object__find_map_fd_by_name(k->skel->obj, "site_cookies");
+	k->sites.programs = bpf_object__find_map_fd_by_name(k->skel->obj, "site_programs");
+	for (i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		uint32_t at = of[i];
+		int fd = program(&k->p, call_name(of[i]));
+
+		if (fd < 0)
+			return fd;
+		if (bpf_map_update_elem(k->sites.programs, &at, &fd, BPF_ANY))
+			return -errno;
+	}
+	k->thread_gone = bpf_program__attach(programs__get(k->programs, "thread_gone"));
+	return k->thread_gone ? 0 : -errno;
+}
+
+/* The constants of the programs. */
+static void set_constants(struct kernel_probes *k, const struct probes_opts *opts)
+{
+	memcpy((void *)&k->skel->rodata->py, &opts->py, sizeof(opts->py));
+	k->skel->rodata->pid_ns = proc__pid_namespace();
+	k->skel->rodata->bench_empty = opts->empty;
+	k->skel->rodata->bench_verify = opts->verify;
+	k->skel->rodata->modules = opts->modules;
+	k->skel->rodata->host_pid = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
+	if (!k->p.filter)
+		return;
+	/* without a PID, drop all hits */
+	k->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
+	log_debug("probes are in every process that maps the same files: the programs tell "
+		  "PID %d from others",
+		  (int)opts->pid);
+}
+
+/* 0 or -errno. */
+static int load(struct kernel_probes *k, const struct probes_opts *opts)
+{
+	struct probes *p = &k->p;
+	int err = open_maps(k, opts->host);
+
+	if (!err)
+		err = set_group(p, opts);
+	if (err)
+		return err;
+	if (opts->ring_bytes)
+		bpf_map__set_max_entries(k->skel->maps.ring, opts->ring_bytes);
+	set_constants(k, opts);
+	if (opts->host)
+		host_programs__prepare(&k->host, k->skel, opts->host_raw);
+	err = memtrace_bpf__load(k->skel);
+	if (k->types >= 0)
+		close(k->types);
+	k->types = -1;
+	if (!err)
+		err = load_programs(k, opts);
+	if (!err && p->old)
+		err = start_old(k);
+	if (err)
+		return err;
+	p->ring = bpf_ring__new(bpf_map__fd(k->skel->maps.ring),
+				bpf_map__max_entries(k->skel->maps.ring));
+	if (!p->ring)
+		return -errno;
+	err = open_wake(p);
+	return !err && p->group ? map_group_counters(k) : err;
+}
+
+struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why)
+{
+	struct kernel_probes *k = calloc(1, sizeof(*k));
+	struct probes *p = &k->p;
+	int err;
+
+	if (!k)
+		return NULL;
+	p->in = &in_kernel;
+	p->wake = p->pidfd = k->types = -1;
+	p->py = opts->py;
+	libbpf_log__quiet();
+	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
+	p->old = needs_old(opts);
+	reads_kernel = p->old || proc__pid_namespace();
+	p->multi = !p->old && !opts->perf && probes__kernel_multi() != PROBES_MULTI_NONE &&
+		   !prefers_perf(opts);
+	p->filter = !opts->group &&
+		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
+	k->atomic = opts->atomic || p->old || !probes__kernel_sleepable();
+	p->sleepable = opts->sleepable && !k->atomic;
+	handle_sections();
+	err = load(k, opts);
+	if (!err) {
+		point(p);
+		return p;
+	}
+	*why = load_why(err);
+	probes__free(p);
+	errno = -err;
+	return NULL;
+}
+
+static void detach_one(struct attachment *a)
+{
+	holder__close(a->link);
+	a->link = NULL;
+}
+
+/* Owns the new link fd. Removes it if the target's PID may have been another process's when it was
+ * attached. 0 or -errno. */
+static int keep(struct probes *p, struct attachment *a, int fd)
+{
+	struct pollfd gone = { .fd = p->pidfd, .events = POLLIN };
+
+	if (p->pidfd >= 0 && poll(&gone, 1, 0) > 0) {
+		probes__stop(p);
+		close(fd);
+		return -ESRCH;
+	}
+	a->link = holder__new(fd, kernel(p)->n_listed < OWN_TABLES);
+	return a->link ? 0 : -ENOMEM;
+}
+
+static struct attachment *attachment(struct kernel_probes *k, size_t i)
+{
+	return i < HOOK_NR * 2 ? &k->at[0][0] + i : &k->listed[i - HOOK_NR * 2];
+}
+
+static bool is_of(const struct attachment *a, pid_t pid)
+{
+	return a->link && (!pid || a->pid == pid);
+}
+
+static void begin_close(struct kernel_probes *k, pid_t pid)
+{
+	for (size_t i = 0; i < HOOK_NR * 2 + k->n_listed; i++) {
+		if (is_of(attachment(k, i), pid))
+			holder__begin_close(attachment(k, i)->link);
+	}
+}
+
+static void begin_detach(struct probes *p)
+{
+	begin_close(kernel(p), 0);
+}
+
+static void detach(struct probes *p, pid_t pid)
+{
+	struct kernel_probes *k = kernel(p);
+	size_t i, n = HOOK_NR * 2 + k->n_listed, kept = 0;
+
+	begin_close(k, pid);
+	if (!pid)
+		host_programs__detach(&k->host);
+	for (i = 0; i < n; i++) {
+		if (is_of(attachment(k, i), pid))
+			detach_one(attachment(k, i));
+	}
+	for (i = 0; i < k->n_listed; i++) {
+		if (k->listed[i].link)
+			k->listed[kept++] = k->listed[i];
+	}
+	k->n_listed = kept;
+}
+
+static void free_all(struct probes *p)
+{
+	if (p->wake >= 0)
+		close(p->wake);
+	if (kernel(p)->types >= 0)
+		close(kernel(p)->types);
+	bpf_ring__free(p->ring);
+	if (kernel(p)->counters)
+		munmap(kernel(p)->counters, group_counters_size(kernel(p)));
+	bpf_link__destroy(kernel(p)->thread_gone);
+	programs__free(kernel(p)->programs);
+	programs__free(kernel(p)->twins);
+	memtrace_bpf__destroy(kernel(p)->skel);
+	free(kernel(p)->listed);
+	free(p->files);
+	free(p);
+}
+
+/* of: 0: every process that maps the file. */
+static int attach_to(struct probes *p, pid_t of, const struct hook *h, bool sleepable,
+		     struct attachment *to)
+{
+	char path[ELF_NAME];
+	const struct uprobe_place at = { .path = h->elf ? elf__name(h->elf, path) : NULL,
+					 .offset = h->offset };
+	const char *name = program_name(h->id, sleepable);
+	int prog = sleepable ? bpf_program__fd(programs__get(kernel(p)->twins, name))
+			     : program(p, name);
+	long fd;
+
+	if (prog < 0)
+		return prog;
+	if (!at.path)
+		return -ENOENT; /* another process of the group has this function */
+	fd = p->multi ? link_create_multi(prog, at.path, h->offset, h->id, of)
+		      : site_program__probe(prog, of ?: -1, &at);
+	return fd < 0 ? fd : keep(p, to, fd);
+}
+
+static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
+{
+	return attach_to(p, probes__everywhere(p) ? 0 : pid, h, sleepable,
+			 &kernel(p)->at[h->id][sleepable]);
+}
+
+static int attach(struct probes *p, pid_t pid, const struct hook *h)
+{
+	bool sleepable = p->sleepable && program_name(h->id, true);
+
+	return attach_one(p, pid, h, sleepable);
+}
+
+/* Processes that have the hook by themselves. pid 0: any. */
+static size_t owners(const struct probes *p, pid_t pid, enum hook_id id)
+{
+	const struct kernel_probes *k = kernel(p);
+	size_t n = 0;
+
+	for (size_t i = 0; i < k->n_listed; i++)
+		n += k->listed[i].is_hook && k->listed[i].id == id && is_of(&k->listed[i], pid);
+	return n;
+}
+
+static bool attached(const struct probes *p, pid_t pid, enum hook_id id)
+{
+	const struct attachment *a = kernel(p)->at[id];
+
+	if (pid == PROBES_ONE)
+		return owners(p, 0, id);
+	return a[0].link || a[1].link || (pid && owners(p, pid, id));
+}
+
+static struct attachment *add_listed(struct probes *p, struct attachment of)
+{
+	if (array__grow(&kernel(p)->listed, &kernel(p)->cap_listed, kernel(p)->n_listed + 1,
+			sizeof(*kernel(p)->listed)))
+		return NULL;
+	kernel(p)->listed[kernel(p)->n_listed] = of;
+	return &kernel(p)->listed[kernel(p)->n_listed++];
+}
+
+/* Links by PID reach the main thread only. */
+static bool misses_threads(const struct probes *p)
+{
+	return p->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD);
+}
+
+static size_t owners_at(const struct probes *p, const struct place *at)
+{
+	const struct kernel_probes *k = kernel(p);
+	size_t n = 0;
+
+	for (size_t i = 0; i < k->n_listed; i++)
+		n += k->listed[i].is_hook && place__same(&k->listed[i].place, at);
+	return n;
+}
+
+static int attach_own(struct probes *p, pid_t pid, const struct hook *h)
+{
+	const struct attachment of = {
+		.pid = pid, .is_hook = true, .id = h->id, .place = place__of(h)
+	};
+	struct attachment *a;
+	int err;
+
+	if (misses_threads(p))
+		return -EXDEV;
+	if (owners_at(p, &of.place) >= (elf__is_memory(h->elf) ? OWN_MEMORY_MAX : OWN_MAX))
+		return -ENOSPC;
+	a = add_listed(p, of);
+	if (!a)
+		return -ENOMEM;
+	err = attach_to(p, pid, h, p->sleepable && program_name(h->id, true), a);
+	if (err)
+		kernel(p)->n_listed--;
+	return err;
+}
+
+static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which, int prog,
+			      const struct call_file *file, const struct probe_site *sites,
+			      size_t n)
+{
+	char name[ELF_NAME];
+	uint64_t offsets[CALL_SITES_MAX], cookies[CALL_SITES_MAX], ref_ctrs[CALL_SITES_MAX];
+	struct link_create_uprobe_multi attr = {
+		.prog_fd = prog,
+		.path = (uintptr_t)elf__name(file->elf, name),
+		.offsets = (uintptr_t)offsets,
+		.cookies = (uintptr_t)cookies,
+		.ref_ctr_offsets = (uintptr_t)ref_ctrs,
+		.cnt = n,
+		.uflags = which == CALL_RETURN ? UPROBE_MULTI_RETURN : 0,
+		.pid = probes__calls_pid(p, pid, file),
+	};
+	struct attachment *a = add_listed(p, (struct attachment){ .pid = attr.pid });
+	long fd;
+	size_t i;
+
+	if (!a)
+		return -ENOMEM;
+	for (i = 0; i < n; i++) {
+		offsets[i] = sites[i].offset;
+		cookies[i] = sites[i].cookie;
+		ref_ctrs[i] = sites[i].ref_ctr;
+	}
+	fd = link_create(&attr);
+	if (fd >= 0)
+		fd = keep(p, a, fd);
+	if (fd < 0)
+		kernel(p)->n_listed--;
+	return fd;
+}
+
+static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, int prog,
+			    const struct call_file *file, const struct probe_site *site)
+{
+	char name[ELF_NAME];
+	const struct uprobe_place at = { .path = elf__name(file->elf, name),
+					 .offset = site->offset,
+					 .ref_ctr = site->ref_ctr,
+					 .cookie = p->old && which == CALL_RETURN ? 0
+										  : site->cookie,
+					 .returns = which == CALL_RETURN };
+	pid_t of = probes__calls_pid(p, pid, file) ?: -1;
+	struct attachment *a = add_listed(p, (struct attachment){ .pid = of == -1 ? 0 : of });
+	int fd;
+
+	if (!a)
+		return -ENOMEM;
+	fd = p->old && which != CALL_RETURN
+		     ? site_program__attach(&kernel(p)->sites, which, of, &at)
+		     : site_program__probe(prog, of, &at);
+	if (fd >= 0)
+		fd = keep(p, a, fd);
+	if (fd < 0)
+		kernel(p)->n_listed--;
+	return fd;
+}
+
+static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
+			const struct call_file *file, const struct probe_site *sites, size_t n)
+{
+	size_t before = kernel(p)->n_listed, i;
+	char name[ELF_NAME];
+	int err = 0, prog;
+
+	if (!elf__name(file->elf, name))
+		return -ESTALE;
+	if (misses_threads(p) && elf__is_memory(file->elf))
+		return -EXDEV;
+	if (n > CALL_SITES_MAX)
+		return -E2BIG;
+	prog = program(p, call_name(which));
+	if (prog < 0)
+		return prog;
+	if (p->multi)
+		return attach_calls_multi(p, pid, which, prog, file, sites, n);
+	for (i = 0; i < n && !err; i++)
+		err = attach_call_perf(p, pid, which, prog, file, &sites[i]);
+	while (err && kernel(p)->n_listed > before)
+		detach_one(&kernel(p)->listed[--kernel(p)->n_listed]);
+	return err;
+}
+
+/* Loads the twins in a thread: the ring must be drained meanwhile. 0, -EINPROGRESS or -errno. */
+static int load_twins(struct kernel_probes *k)
+{
+	const char *names[HOOK_NR];
+	int err;
+
+	if (k->twins)
+		return programs__wait(k->twins);
+	k->twins = new_programs(k);
+	if (!k->twins)
+		return -ENOMEM;
+	err = programs__begin(k->twins, names, twin_names(names));
+	return err ?: -EINPROGRESS;
+}
+
+static void prepare_sleepable(struct probes *p)
+{
+	if (!kernel(p)->atomic && !kernel(p)->twins)
+		load_twins(kernel(p));
+}
+
+/* Whether processes have the allocator's hooks by themselves, which keep their programs. */
+static bool has_own(const struct probes *p)
+{
+	return attached(p, PROBES_ONE, HOOK_REPORT) || attached(p, PROBES_ONE, HOOK_CPU_NEW);
+}
+
+static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
+{
+	struct kernel_probes *k = kernel(p);
+	int i, err = k->atomic || has_own(p) ? -EOPNOTSUPP : load_twins(k);
+
+	if (err)
+		return err;
+	for (i = 0; i < HOOK_NR; i++) {
+		if (!program_name(i, true) || !attached(p, 0, i))
+			continue;
+		err = attach_one(p, pid, &hooks[i], true);
+		if (err)
+			goto undo;
+	}
+	for (i = 0; i < HOOK_NR; i++) {
+		if (k->at[i][1].link && k->at[i][0].link)
+			holder__begin_close(k->at[i][0].link);
+	}
+	for (i = 0; i < HOOK_NR; i++) {
+		if (k->at[i][1].link)
+			detach_one(&k->at[i][0]);
+	}
+	p->sleepable = true;
+	p->both_until = clock__kernel();
+	return 0;
+undo:
+	for (i = 0; i < HOOK_NR; i++)
+		detach_one(&k->at[i][1]);
+	return err;
+}
+
+static void detach_hook(struct probes *p, enum hook_id id)
+{
+	struct kernel_probes *k = kernel(p);
+
+	for (int i = 0; i < 2; i++) {
+		holder__drop(k->at[id][i].link);
+		k->at[id][i].link = NULL;
+	}
+	for (size_t i = k->n_listed; i-- > 0;) {
+		if (!k->listed[i].is_hook || k->listed[i].id != id)
+			continue;
+		holder__drop(k->listed[i].link);
+		k->listed[i] = k->listed[--k->n_listed];
+	}
+}
+
+static void forget_wake(struct probes *p)
+{
+	struct epoll_event ev;
+
+	epoll_wait(p->wake, &ev, 1, 0);
+}
+
+static uint64_t *group_copy(const struct kernel_probes *k, uint32_t number, uint32_t copy)
+{
+	return k->counters[(number & (MT_MEMBERS - 1)) * k->stripes + copy];
+}
+
+static void read_group_counters(const struct kernel_probes *k, uint32_t number,
+				uint64_t c[MT_CNT_NR])
+{
+	uint32_t i, j;
+
+	memset(c, 0, MT_CNT_NR * sizeof(*c));
+	for (i = 0; i < k->stripes; i++) {
+		for (j = 0; j < MT_CNT_NR; j++)
+			c[j] += __atomic_load_n(&group_copy(k, number, i)[j], __ATOMIC_RELAXED);
+	}
+}
+
+static int read_counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
+{
+	int cpus, err, i, j;
+	uint64_t *v;
+
+	if (p->group) {
+		read_group_counters(kernel(p), number, c);
+		return 0;
+	}
+	cpus = libbpf_num_possible_cpus();
+	if (cpus < 0)
+		return cpus;
+	v = calloc(cpus, MT_CNT_NR * sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	err = bpf_map_lookup_elem(bpf_map__fd(kernel(p)->skel->maps.counters), &number, v);
+	if (err) {
+		err = -errno;
+		goto out;
+	}
+	memset(c, 0, MT_CNT_NR * sizeof(*c));
+	for (i = 0; i < cpus; i++) {
+		for (j = 0; j < MT_CNT_NR; j++)
+			c[j] += v[i * MT_CNT_NR + j];
+	}
+out:
+	free(v);
+	return err;
+}
+
+static void zero_counters(struct probes *p, uint32_t number)
+{
+	uint32_t i, j;
+
+	for (i = 0; i < kernel(p)->stripes; i++) {
+		for (j = 0; j < MT_CNT_NR; j++)
+			__atomic_store_n(&group_copy(kernel(p), number, i)[j], 0, __ATOMIC_RELAXED);
+	}
+}
+
+static int add_root(struct probes *p, uint64_t key)
+{
+	uint8_t one = 1;
+
+	return bpf_map_update_elem(bpf_map__fd(kernel(p)->skel->maps.root_modules), &key, &one,
+				   BPF_ANY)
+		       ? -errno
+		       : 0;
+}
+
+static void clear_roots(struct probes *p, uint32_t number)
+{
+	int fd = bpf_map__fd(kernel(p)->skel->maps.root_modules);
+	uint64_t key, next;
+	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
+
+	/* Find the next key before this one is deleted. */
+	while (more) {
+		key = next;
+		more = bpf_map_get_next_key(fd, &key, &next) == 0;
+		if (key >> 48 == number)
+			bpf_map_delete_elem(fd, &key);
+	}
+}
+
+static int attach_host(struct probes *p, const char **way)
+{
+	struct host_programs *h = &kernel(p)->host;
+	int err = h->link[0] ? 0 : host_programs__attach(h, kernel(p)->skel);
+
+	*way = h->raw ? "sys_exit" : "fexit";
+	return err;
+}
+
+static void skipped(const struct probes *p, struct probes_skipped *ret)
+{
+	const struct kernel_probes *k = kernel(p);
+	int fds[HOST_CALLS + 1];
+
+	ret->events = programs__skipped(k->programs) + programs__skipped(k->twins);
+	ret->host = programs__skipped_of(fds, host_programs__fds(k->skel, fds),
+					 bpf_obj_get_info_by_fd);
+}
+
+static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type is)
+{
+	int fd = bpf_map__fd(kernel(p)->skel->maps.module_types);
+	uint8_t v = is;
+
+	if (!is)
+		return bpf_map_delete_elem(fd, &key) && errno != ENOENT ? -errno : 0;
+	return bpf_map_update_elem(fd, &key, &v, BPF_ANY) ? -errno : 0;
+}
+
+static const struct probes_place in_kernel = {
+	.free = free_all,
+	.attach = attach,
+	.attach_own = attach_own,
+	.attached = attached,
+	.attach_calls = attach_calls,
+	.begin_detach = begin_detach,
+	.detach = detach,
+	.detach_hook = detach_hook,
+	.prepare_sleepable = prepare_sleepable,
+	.go_sleepable = go_sleepable,
+	.forget_wake = forget_wake,
+	.counters = read_counters,
+	.zero_counters = zero_counters,
+	.add_root = add_root,
+	.clear_roots = clear_roots,
+	.set_module_type = set_module_type,
+	.attach_host = attach_host,
+	.skipped = skipped,
+};

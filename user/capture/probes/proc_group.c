@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/caps.h"
+#include "capture/probes/proc_group.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "capture/bpf_token.h"
+#include "capture/kernel/libbpf_log.h"
+#include "capture/probes/probes_internal.h"
+#include "group.skel.h"
+#include "inspect/proc.h"
+
+struct proc_group {
+	struct group_bpf *skel;
+	struct ring_buffer *ring;
+	struct mt_member *members;
+	uint32_t groups;
+	int (*fn)(void *ctx, const struct mt_rec_group *r);
+	void *ctx;
+};
+
+static size_t members_size(void)
+{
+	return (MT_MEMBERS * sizeof(struct mt_member) + 4095) & ~(size_t)4095;
+}
+
+static int on_record(void *ctx, void *data, size_t len)
+{
+	struct proc_group *k = ctx;
+
+	return len < sizeof(struct mt_rec_group) ? -EBADMSG : k->fn(k->ctx, data);
+}
+
+static int open_maps(struct proc_group *k)
+{
+	void *at = mmap(NULL, members_size(), PROT_READ | PROT_WRITE, MAP_SHARED,
+			proc_group__members_fd(k), 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	k->members = at;
+	k->ring = ring_buffer__new(bpf_map__fd(k->skel->maps.comings), on_record, k, NULL);
+	return k->ring ? 0 : -errno;
+}
+
+struct proc_group *proc_group__new(int processes, const char **why)
+{
+	struct proc_group *k = calloc(1, sizeof(*k));
+	int err;
+
+	*why = "out of memory";
+	if (!k)
+		return NULL;
+	*why = "the kernel refused the programs that follow processes";
+	libbpf_log__quiet();
+	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
+	k->skel = group_bpf__open();
+	err = k->skel ? 0 : -errno;
+	if (!err) {
+		k->skel->rodata->pid_ns = proc__pid_namespace();
+		if (processes >= 0)
+			err = bpf_map__reuse_fd(k->skel->maps.processes, processes);
+	}
+	if (!err)
+		err = group_bpf__load(k->skel);
+	if (!err)
+		err = open_maps(k);
+	if (!err)
+		err = group_bpf__attach(k->skel);
+	if (!err)
+		return k;
+	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)
+		*why = bpf_token__text(bpf_token__state());
+	else if (err == -EPERM || (err == -EACCES && *caps__missing()))
+		*why = "loading BPF programs is not permitted: CAP_BPF and CAP_PERFMON are needed; "
+		       "run it with sudo";
+	proc_group__free(k);
+	errno = -err;
+	return NULL;
+}
+
+void proc_group__free(struct proc_group *k)
+{
+	if (!k)
+		return;
+	ring_buffer__free(k->ring);
+	if (k->members)
+		munmap(k->members, members_size());
+	group_bpf__destroy(k->skel);
+	free(k);
+}
+
+int proc_group__processes_fd(const struct proc_group *k)
+{
+	return bpf_map__fd(k->skel->maps.processes);
+}
+
+int proc_group__members_fd(const struct proc_group *k)
+{
+	return bpf_map__fd(k->skel->maps.members);
+}
+
+uint32_t proc_group__new_group(struct proc_group *k)
+{
+	/* 16 bits: a number is used again long after its set is gone. */
+	k->groups = k->groups % UINT16_MAX + 1;
+	return k->groups;
+}
+
+struct mt_member *proc_group__member(struct proc_group *k, uint32_t number)
+{
+	return &k->members[number & (MT_MEMBERS - 1)];
+}
+
+static uint32_t claim(struct proc_group *k)
+{
+	uint32_t i;
+
+	for (i = 1; i < MT_MEMBERS; i++) {
+		uint32_t none = 0;
+
+		if (__atomic_compare_exchange_n(&k->members[i].busy, &none, 1, false,
+						__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return i;
+	}
+	return 0;
+}
+
+/* The programs may claim the number at any time; then they add to busy, and take that back. */
+static void clear_member(struct mt_member *m)
+{
+	memset(m->module_code, 0, sizeof(m->module_code));
+	m->type_cell = 0;
+	memset(&m->node, 0, sizeof(m->node));
+}
+
+void proc_group__free_number(struct proc_group *k, uint32_t number)
+{
+	struct mt_member *m = proc_group__member(k, number);
+
+	clear_member(m);
+	__atomic_fetch_sub(&m->busy, 1, __ATOMIC_SEQ_CST);
+}
+
+int proc_group__add(struct proc_group *k, pid_t pid)
+{
+	uint32_t key = pid, entry = 0;
+
+	if (!bpf_map_update_elem(proc_group__processes_fd(k), &key, &entry, BPF_NOEXIST))
+		return 0;
+	return errno == E2BIG ? -ENOSPC : -errno;
+}
+
+/* The process may exec or end in between; the record about that does the rest. */
+static int change(struct proc_group *k, pid_t pid, uint32_t number, uint32_t entry)
+{
+	uint32_t key = pid, now;
+
+	if (bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now) ||
+	    MT_GROUP_NUMBER(now) != number)
+		return -ESRCH;
+	return bpf_map_update_elem(proc_group__processes_fd(k), &key, &entry, BPF_EXIST) ? -ESRCH
+											 : 0;
+}
+
+int proc_group__hand_over(struct proc_group *k, uint32_t number, pid_t pid)
+{
+	clear_member(proc_group__member(k, number));
+	return change(k, pid, 0, MT_GROUP(0, number));
+}
+
+int proc_group__number(struct proc_group *k, pid_t pid)
+{
+	uint32_t number = claim(k);
+
+	if (!number)
+		return -ENOSPC;
+	if (!change(k, pid, 0, MT_GROUP(0, number)))
+		return (int)number;
+	proc_group__free_number(k, number);
+	return -ESRCH;
+}
+
+void proc_group__give_back(struct proc_group *k, pid_t pid, uint32_t number)
+{
+	change(k, pid, number, 0);
+}
+
+int proc_group__set_group(struct proc_group *k, pid_t pid, uint32_t number, uint32_t group)
+{
+	return change(k, pid, number, MT_GROUP(group, number));
+}
+
+int proc_group__stop(struct proc_group *k, pid_t pid, uint32_t number)
+{
+	uint32_t key = pid, now;
+
+	if (bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now))
+		return -ESRCH;
+	return change(k, pid, number, now | MT_GROUP_STOPPED);
+}
+
+void proc_group__forget(struct proc_group *k, pid_t pid, uint32_t number)
+{
+	uint32_t key = pid, now;
+
+	if (!bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now) &&
+	    MT_GROUP_NUMBER(now) == number)
+		bpf_map_delete_elem(proc_group__processes_fd(k), &key);
+}
+
+void proc_group__alone(struct proc_group *k)
+{
+	__atomic_store_n(&k->skel->bss->alone, 1, __ATOMIC_SEQ_CST);
+}
+
+void proc_group__tell_untracked(struct proc_group *k)
+{
+	__atomic_store_n(&k->skel->bss->strangers, 1, __ATOMIC_SEQ_CST);
+}
+
+int proc_group__consume(struct proc_group *k, int (*fn)(void *ctx, const struct mt_rec_group *r),
+			void *ctx)
+{
+	int n;
+
+	k->fn = fn;
+	k->ctx = ctx;
+	n = ring_buffer__consume(k->ring);
+	return n < 0 ? n : 0;
+}
+
+int proc_group__wake_fd(const struct proc_group *k)
+{
+	return ring_buffer__epoll_fd(k->ring);
+}
+
+uint64_t proc_group__missed(const struct proc_group *k)
+{
+	return __atomic_load_n(&k->skel->bss->missed, __ATOMIC_SEQ_CST);
+}
+
+uint64_t proc_group__untold(const struct proc_group *k)
+{
+	return __atomic_load_n(&k->skel->bss->untold, __ATOMIC_SEQ_CST);
+}

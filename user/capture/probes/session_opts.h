@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* The options of one session. The command line's are among them: capture/capture_args.h. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The host's clock, seen from another machine that compares several (fetch). */
+struct clock_offset {
+	int64_t offset; /* this host's clock minus the other's, ns */
+	uint64_t error; /* the offset is wrong by at most this, ns */
+	bool known;
+};
+
+struct inside_memory;
+struct proc_group;
+struct probes_sets;
+
+/* The switches of a capture. Each is a bool of struct session_opts and an option of the command
+ * line: field, name of the option, help. A new switch needs a line here, and its use. */
+#define SESSION_SWITCHES(SWITCH)                                                                   \
+	SWITCH(requested, "requested",                                                             \
+	       "Also record the requested size and the stream of each block (one more probe)")     \
+	SWITCH(host, "host", "Also record all memory that the process maps on the host, by line")  \
+	SWITCH(no_autograd, "no-autograd",                                                         \
+	       "Do not link allocations in backward to their lines in forward (two probes less)")  \
+	SWITCH(no_modules, "no-modules",                                                           \
+	       "Do not record module entry and exit (less overhead; no time per module)")          \
+	SWITCH(no_census, "no-census",                                                             \
+	       "Do not read parameters, gradients and optimizer state from Python objects")        \
+	SWITCH(native, "native",                                                                   \
+	       "Also record the functions of compiled code (NCCL, cuBLAS ...) that take CUDA "     \
+	       "memory, also from PyTorch's allocator for blocks of 1 MiB and more")
+
+#define SESSION_SWITCH_FIELD(field, name, help) bool field;
+
+struct session_opts {
+	SESSION_SWITCHES(SESSION_SWITCH_FIELD)
+	double cost; /* share of the target's time that the capture may add; 0: no limit */
+	bool requested_if_there; /* requested, without a warning if PyTorch lacks the probe for it */
+	bool steps_only;   /* only the ends of optimizer steps: implies all no_* switches, and no
+			      probe but those for steps and for the ends of code objects */
+	uint64_t steps;	   /* whole optimizer steps after which the stream ends; 0: no bound */
+	size_t ring_bytes; /* 0: default */
+	bool dry_run;	   /* the target computes nothing, so its steps take no time */
+	bool started; /* our child, which waits to run its program; that may turn out to be anything
+		       */
+	bool late;    /* not our child, and not held, but it may turn out to be anything */
+	/* With --children or several processes: the group, its sets of programs, and the number of
+	 * the process in it (proc_group.h; 0: given when the session needs it). Otherwise NULL,
+	 * NULL, 0. */
+	struct proc_group *group;
+	struct probes_sets *sets;
+	uint32_t number;
+	struct clock_offset clock_offset;
+	struct inside_memory *inside; /* shared with a child of ours that records itself; NULL: the
+					 kernel records it. Never with group */
+};

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "capture/bpf_token.h"
+#include "capture/caps.h"
+#include "capture/probes.h"
+#include "capture/target.h"
+#include "base/failure.h"
+#include "base/text.h"
+#include "base/log.h"
+#include "inspect/nvml.h"
+#include "inspect/arrival.h"
+#include "inspect/elf.h"
+#include "inspect/guest.h"
+#include "inspect/proc.h"
+#include "inspect/pyobj.h"
+#include "record/stream.h"
+#include "inspect/nnmodule.h"
+#include "inspect/torchpy.h"
+
+/* From 3.11 on a walk reads a frame at once; older frames have their fields far from the start. */
+#define OLD_FRAME_BASE 24
+#define ALLOC_LOOK_EVERY 100000000ULL /* ns */
+#define FIRST_ARG 0x1		      /* a bit for the argument register that our probe reads */
+
+int target__open(pid_t pid, struct target *t, struct failure *f)
+{
+	struct stat st;
+	char name[32];
+	int err;
+
+	memset(t, 0, sizeof(*t));
+	t->proc = proc__open(pid);
+	if (t->proc)
+		return 0;
+	err = -errno;
+	if (err == -ESRCH && proc__lost_leader(pid))
+		return failure__set(f, EXIT_UNUSABLE, err,
+				    "PID %d cannot be recorded: its main thread has ended while "
+				    "other threads run, and the kernel does not allow attaching to "
+				    "such a process by its PID. Start the job with `memtrace-bpf "
+				    "run`, or attach before its main thread ends",
+				    (int)pid);
+	if (err == -ESRCH && proc__is_zombie(pid))
+		return failure__set(f, EXIT_UNUSABLE, err,
+				    "PID %d has ended and is a zombie until its parent waits for "
+				    "it: it has no memory",
+				    (int)pid);
+	if (err == -ESRCH)
+		return failure__set(f, EXIT_UNUSABLE, err,
+				    "no process with PID %d; `ps -e` lists the processes",
+				    (int)pid);
+	if (err == -EINVAL)
+		return failure__set(f, EXIT_UNUSABLE, err,
+				    "PID %d is a kernel thread: it has no memory to trace",
+				    (int)pid);
+	if ((err == -EPERM || err == -EACCES) && !geteuid() && !*caps__missing_to_read())
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "not permitted to look at PID %d, not even as root: %s; a "
+				    "security module (AppArmor, SELinux) or the settings of "
+				    "this container forbid it. Run memtrace-bpf on the host",
+				    (int)pid, strerror(-err));
+	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
+	if (err == -EPERM || err == -EACCES)
+		return failure__set(
+			f, EXIT_NOT_PERMITTED, err,
+			"not permitted to look at PID %d: %s: CAP_SYS_PTRACE needed; %s", (int)pid,
+			!(!stat(name, &st) && st.st_uid == geteuid()) ? "it is another user's"
+			: bpf_token__state() != BPF_TOKEN_NOT_NEEDED
+				? "it is yours, but it was started outside of this user namespace"
+				: "it is yours, but the system restricts that "
+				  "(kernel.yama.ptrace_scope)",
+			bpf_token__state() != BPF_TOKEN_NOT_NEEDED
+				? "start it here, or run memtrace-bpf on the host with sudo"
+			: geteuid() ? "run it with sudo"
+				    : "give it to this container (--cap-add SYS_PTRACE)");
+	return failure__set(f, EXIT_FAILED, err, "cannot open PID %d: %s", (int)pid,
+			    strerror(-err));
+}
+
+void target__close(struct target *t)
+{
+	hook__close_all(t->hooks);
+	cudaalloc__free(t->alloc);
+	python__free(t->python);
+	maps__free(&t->maps);
+	proc__free(t->proc);
+	memset(t, 0, sizeof(*t));
+}
+
+static void look_for_python(struct target *t)
+{
+	const char *why = "";
+
+	python__free(t->python);
+	t->has_slot = false;
+	t->python_why[0] = '\0';
+	t->python = python__open(t->proc, &t->maps, &why);
+	t->has_python = t->python || errno != ENOENT;
+	if (!t->python) {
+		text__clean(t->python_why, sizeof(t->python_why), why, strlen(why));
+		return;
+	}
+	t->has_slot = python__slot(t->python, &t->slot, &why) == 0;
+	if (!t->has_slot)
+		text__clean(t->python_why, sizeof(t->python_why), why, strlen(why));
+}
+
+/* code_dealloc is in the interpreter; torch's own hooks in Python come with the first module. */
+static void look_for_code_dealloc(struct target *t)
+{
+	struct hook_file in = { .source = HOOK_OF_TYPE, .symbol = "PyCode_Type" };
+	struct hook *h = &t->hooks[HOOK_CODE_GONE];
+	uint64_t type, addr;
+
+	h->id = HOOK_CODE_GONE;
+	h->why_not = "no Python in the process";
+	if (!t->python)
+		return;
+	h->why_not = "PyCode_Type is not exported or cannot be read";
+	in.offset = python__layout(t->python)->tp_dealloc;
+	type = python__symbol(t->python, in.symbol);
+	if (!type || proc__read_u64(t->proc, type + in.offset, &addr))
+		return;
+	if (hook__at_address(t->proc, &t->maps, addr, &in, FIRST_ARG, h) == 0)
+		snprintf(h->symbol, sizeof(h->symbol), "PyCode_Type.tp_dealloc");
+}
+
+/* Without code_dealloc, a code object at a reused address gets another one's name. Then no frames
+ * are read: no lines instead of wrong ones. */
+static void need_code_dealloc(struct target *t)
+{
+	const struct hook *h = &t->hooks[HOOK_CODE_GONE];
+
+	if (!t->has_slot || h->found)
+		return;
+	t->has_slot = false;
+	snprintf(t->python_why, sizeof(t->python_why), "cannot see the end of code objects: %s",
+		 h->why_not ? h->why_not : "no probe is possible there");
+}
+
+/* Sets a hook that a Python object points to. args: as for site__pick(). */
+static void hook_at(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr,
+		    const struct hook_file *in, unsigned args)
+{
+	struct hook *h = &t->hooks[id];
+
+	h->id = id;
+	h->found = false;
+	h->why_not = "PyTorch's own object for it cannot be read";
+	if (!err && hook__at_address(t->proc, &t->maps, addr, in, args, h) == 0)
+		snprintf(h->symbol, sizeof(h->symbol), "%s", symbol);
+}
+
+/* libtorch_python exports it, from 1.13 to 2.15 (torch/csrc/autograd/python_variable.h). */
+#define IN_TORCH "THPVariableClass"
+
+/* Entries of tables: PyMethodDef (Include/methodobject.h) begins with name and function; struct
+ * wrapperbase (Include/descrobject.h), of which CPython's table of slots is, with name, int and
+ * function. */
+static const struct hook_file of_scope_exit = { HOOK_OF_TABLE, IN_TORCH, "__exit__", 8 };
+static const struct hook_file of_slot_call = { HOOK_OF_TABLE, "PyCode_Type", "__call__", 16 };
+/* pybind11 writes the address of such a function into an object on the heap. */
+static const struct hook_file of_first_called = { HOOK_OF_CODE, IN_TORCH, NULL, 0 };
+
+int target__look_into_torch(struct target *t)
+{
+	const char *name;
+	struct pycode pc;
+	uint64_t addr = 0;
+	int err;
+
+	if (!t->python)
+		return -ENOENT;
+	err = nnmodules__call_codes(t->python, t->module_codes, MT_MAX_MODULE_CODES,
+				    &t->n_module_codes);
+	if (err)
+		return err;
+	if (t->n_module_codes && pyobj__code(t->python, t->module_codes[0], &pc) == 0) {
+		t->module_self_in_cell = !strstr(pc.name, "_wrapped_call_impl");
+		pycode__free(&pc);
+	}
+	err = torchpy__scope_exit(t->python, &addr);
+	hook_at(t, HOOK_SCOPE_END, TORCHPY_SCOPE_EXIT, err, addr, &of_scope_exit, FIRST_ARG);
+	err = nnmodules__slot_call(t->python, &addr);
+	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr, &of_slot_call,
+		FIRST_ARG | SITE_AT_ENTRY);
+	err = nnmodules__first_called(t->python, &addr, &name);
+	hook_at(t, HOOK_MODULE_BOUND, name, err, addr, &of_first_called, 0);
+	return 0;
+}
+
+/* The address of a dry run's table, 0: the map is of another library. */
+static uint64_t dry_run_table(const struct proc *p, const struct map *map)
+{
+	struct elf *e = elf__open_map(p, map);
+	struct elf_sym sym;
+	uint64_t bias, ret = 0;
+
+	if (!e)
+		return 0;
+	if (!elf__dynsym(e, "memtrace_dryrun_usage", &sym) &&
+	    !elf__bias(e, map->start, map->offset, &bias))
+		ret = bias + sym.value;
+	elf__free(e);
+	return ret;
+}
+
+static int is_cuda_function(const char *name, const struct elf_sym *sym, void *ctx)
+{
+	(void)sym, (void)ctx;
+	return !strncmp(name, "cudaMalloc", 10) || !strncmp(name, "cudaLaunch", 10) ||
+	       !strncmp(name, "cuMem", 5) || !strcmp(name, "cuInit");
+}
+
+static bool imports_cuda(const struct proc *p, const struct map *map)
+{
+	struct elf *e = map->inode ? elf__open_map(p, map) : NULL;
+	bool ret = e && elf__each_import(e, is_cuda_function, NULL) > 0;
+
+	elf__free(e);
+	return ret;
+}
+
+static bool is_device_used(const struct proc *p, uint64_t dry_run)
+{
+	struct nvml *nvml = nvml__open(p, dry_run);
+	struct nvml_figures figures = { 0 };
+	bool ret = false;
+
+	if (!nvml)
+		return false;
+	nvml__refresh(nvml);
+	nvml__read(nvml, &figures);
+	for (unsigned i = 0; i < figures.n; i++)
+		ret = ret || (figures.known[i] && figures.used[i]);
+	nvml__free(nvml);
+	return ret;
+}
+
+/* True if the dry run found a CUDA runtime that is linked into the program: the table's fourth
+ * number (struct dryrun_usage in tools/dryrun/dryrun.h). */
+static bool has_linked_runtime(const struct proc *p, uint64_t dry_run)
+{
+	uint32_t linked;
+
+	return !proc__read(p, dry_run + 12, &linked, sizeof(linked)) && linked;
+}
+
+bool target__uses_cuda(const struct target *t, const struct maps *m)
+{
+	uint64_t dry_run = 0;
+	size_t i;
+
+	if (!arrival__cuda(m))
+		return false;
+	for (i = 0; i < m->n && !dry_run; i++)
+		dry_run = arrival__is_cuda(&m->v[i]) ? dry_run_table(t->proc, &m->v[i]) : 0;
+	if (!dry_run)
+		return true;
+	for (i = 0; i < m->n; i++)
+		if (m->v[i].x && !arrival__is_cuda(&m->v[i]) && imports_cuda(t->proc, &m->v[i]))
+			return true;
+	return has_linked_runtime(t->proc, dry_run) || is_device_used(t->proc, dry_run);
+}
+
+int target__look(struct target *t, struct failure *f)
+{
+	int pid = proc__pid(t->proc), err;
+	enum guest_kind guest;
+	struct maps maps;
+	char comm[64];
+
+	err = proc__maps(t->proc, &maps);
+	if (err == -EPERM || err == -EACCES)
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "not permitted to read the memory map of PID %d: %s needed; "
+				    "run it with sudo",
+				    pid, *caps__missing() ? caps__missing() : "CAP_SYS_PTRACE");
+	if (err || !maps.n) {
+		if (!err)
+			maps__free(&maps);
+		return failure__set(f, EXIT_UNUSABLE, err ? err : -ESRCH, "PID %d has ended", pid);
+	}
+	maps__free(&t->maps);
+	t->maps = maps;
+	t->uses_cuda = target__uses_cuda(t, &t->maps);
+	torch__info(t->proc, &t->maps, &t->torch);
+	t->hooks_err = torch__hooks(t->proc, &t->maps, t->hooks);
+	look_for_python(t);
+	look_for_code_dealloc(t);
+	need_code_dealloc(t);
+	guest = guest__kind(t->proc, &t->maps);
+	text__clean(comm, sizeof(comm), proc__comm(t->proc), strlen(proc__comm(t->proc)));
+	if (guest == GUEST_GVISOR || (guest && !t->has_python && !t->torch.found && !t->uses_cuda))
+		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC, "PID %d (%s) %s", pid, comm,
+				    guest__text(guest));
+	if (!t->has_python && !t->torch.found && !t->uses_cuda)
+		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC,
+				    "PID %d (%s) has no Python interpreter, PyTorch or CUDA in "
+				    "it; give the PID of the "
+				    "python process itself (not of its launcher: `ps --ppid %d` "
+				    "lists its children)",
+				    pid, comm, pid);
+	return 0;
+}
+
+void target__look_for_python(struct target *t, struct maps *maps)
+{
+	maps__free(&t->maps);
+	t->maps = *maps;
+	hook__close_all(t->hooks);
+	look_for_python(t);
+	look_for_code_dealloc(t);
+	need_code_dealloc(t);
+}
+
+int target__renew(struct target *t)
+{
+	struct maps maps;
+	int err = proc__maps(t->proc, &maps);
+
+	if (err)
+		return err;
+	maps__free(&t->maps);
+	t->maps = maps;
+	torch__info(t->proc, &t->maps, &t->torch);
+	return 0;
+}
+
+struct mt_py_layout target__layout(const struct target *t)
+{
+	struct mt_py_layout k = { 0 };
+	const struct pylayout *l;
+
+	if (!t->python || !t->has_slot)
+		return k;
+	l = python__layout(t->python);
+	k.tls_kind = t->slot.kind == PYSLOT_INDIRECT ? MT_TLS_INDIRECT
+		     : t->slot.kind == PYSLOT_EITHER ? MT_TLS_EITHER
+						     : MT_TLS_DIRECT;
+	k.tls_off1 = t->slot.off1;
+	k.tls_off2 = t->slot.off2;
+	k.tstate_frame = l->ts_frame;
+	k.tstate_cframe = l->cframe_current != PYLAYOUT_NONE;
+	k.cframe_frame = k.tstate_cframe ? l->cframe_current : 0;
+	k.frame_base = l->lasti_scale ? OLD_FRAME_BASE : 0;
+	k.frame_code = l->fr_code - k.frame_base;
+	k.frame_prev = l->fr_prev - k.frame_base;
+	k.frame_instr = l->fr_instr - k.frame_base;
+	k.frame_owner = l->shim_owner ? l->fr_owner - k.frame_base : 0xffffffff;
+	k.frame_local0 = l->fr_local0;
+	k.owner_shim = l->shim_owner;
+	k.lasti_scale = l->lasti_scale;
+	k.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
+	k.tag_mask = l->tag_mask;
+	k.ob_type = l->ob_type;
+	k.frame_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0xffffffff : l->fr_tlbc;
+	k.code_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0 : l->co_tlbc;
+	k.type_cell = python__symbol(t->python, "PyCell_Type");
+	if (t->n_module_codes && !t->module_self_in_cell)
+		k.type_cell = 0; /* a plain local, whose type needs no check */
+	return k;
+}
+
+void target__attach_optional(const struct target *t, struct probes *p, enum hook_id id)
+{
+	const struct hook *h = &t->hooks[id];
+	int err;
+
+	if (!h->found) {
+		log_debug("%s: not probed: %s", hook__name(id), h->why_not);
+		return;
+	}
+	if (probes__is_off(p, id))
+		return; /* dropped, because hits are too dear */
+	if (probes__attached(p, proc__pid(t->proc), id))
+		return; /* by another process that shares these programs */
+	err = probes__attach(p, proc__pid(t->proc), h);
+	if (err)
+		log_debug("%s: the probe was refused: %s", hook__name(id), strerror(-err));
+}
+
+void target__open_allocator(struct target *t, const struct maps *m)
+{
+	const char *why = "";
+
+	t->alloc = cudaalloc__open(t->proc, m, &why);
+	if (!t->alloc)
+		log_debug("cannot read the CUDA allocator's tables: %s", why);
+}
+
+void target__set_backend_fact(const struct target *t, struct facts *facts)
+{
+	enum alloc_backend b = t->alloc ? cudaalloc__backend(t->alloc) : ALLOC_NONE;
+
+	if (b != ALLOC_NONE && b != ALLOC_UNKNOWN)
+		facts__set(facts, "allocator", alloc_backend__name(b));
+}
+
+enum alloc_backend target__backend(struct target *t, struct facts *facts, uint64_t now)
+{
+	struct maps maps;
+
+	if (!t->alloc && now >= t->next_alloc_look && proc__maps(t->proc, &maps) == 0) {
+		t->next_alloc_look = now + ALLOC_LOOK_EVERY;
+		target__open_allocator(t, &maps);
+		maps__free(&maps);
+	}
+	if (t->alloc)
+		cudaalloc__look(t->alloc);
+	target__set_backend_fact(t, facts);
+	return t->alloc ? cudaalloc__backend(t->alloc) : ALLOC_NONE;
+}
+
+int target__cuda_devices(const struct target *t)
+{
+	return t->alloc && cudaalloc__backend(t->alloc) == ALLOC_NATIVE
+		       ? cudaalloc__devices(t->alloc)
+		       : -1;
+}

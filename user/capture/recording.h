@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * A capture into files, for `record` and `run`: its options, and an output (output.h) for each
+ * process. Logs to standard error.
+ */
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "capture/capture_loop.h"
+#include "capture/save/output.h"
+#include "capture/save/output_rolling.h"
+#include "capture/save/window_args.h"
+#include "capture/save/windows.h"
+#include "record/host.h"
+#include "record/mtr.h"
+#include "record/stream.h"
+
+struct control;
+struct folder;
+struct reserve;
+
+struct recording_args {
+	const char *output; /* -o; NULL: memtrace-PID-TIME.mtr */
+	bool force;
+	struct mtr_writer_opts bounds;
+	struct oom_args oom;
+	struct rolling_args rolling;
+	struct window_args windows;
+	int tell; /* descriptor for status_pipe.h; 0: none */
+};
+
+extern const struct argp recording_argp; /* its input is a struct recording_args */
+
+/* Calls about the process of loop.args.pid. Each may be NULL. */
+struct recording_calls {
+	/* The process is attached to, and its facts are known. */
+	void (*attached)(void *ctx, struct session *s);
+	/* Chooses the events that go into its file. */
+	bool (*keep)(void *ctx, const struct event *e);
+	/* Called after each drain. Returns a static reason to end its recording, or NULL. */
+	const char *(*over)(void *ctx);
+	void *ctx;
+};
+
+struct recording {
+	struct recording_args args;
+	struct capture_loop loop; /* The caller fills loop.args and loop.command. */
+	struct recording_calls calls;
+	enum output_kind kind;
+	struct output *outputs; /* outputs of the processes that are captured now, oldest first */
+	unsigned int written;	/* number of windows and rolling folders */
+	char path[64];		/* default name; "" until needed */
+	struct folder *folder;	/* folder of all outputs; NULL: none */
+	bool made_folder;	/* the folder is new */
+	struct windows_opts window_opts; /* options of each process's windows */
+	char until[320];		 /* condition that ends the capture, with windows */
+	uint64_t told;			 /* time of the last status, ns since the start */
+	bool told_end;			 /* the last status was told */
+	struct host_sheet reading;	 /* of host memory, not yet complete, for the status */
+	struct host_sheet ledger;	 /* the last complete one */
+	bool has_ledger;
+	struct reserve *reserve; /* room for the last files, with --on-kill; NULL: none */
+	struct control *control;
+	int signals; /* signalfd; -1: none */
+};
+
+/*
+ * Opens the process, then its output (so that a full disk or an existing file is known before
+ * attaching), captures to the end and prints a summary. Removes files without events. Returns an
+ * exit code, logged.
+ */
+int recording__run(struct recording *r);
+/* True if --children or the choice of processes allows more than one process. */
+bool recording__of_several(const struct recording *r);

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/control.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/text.h"
+
+#define FOLDER "/run/memtrace-bpf"
+#define CLIENTS 8
+#define REQUESTS                                                                                   \
+	16 /* requests per control__pump(): a client that never stops must not hold up the capture \
+	    */
+#define ANSWER_TIMEOUT 10 /* seconds until a client gives up */
+#define PLACES 1024
+
+struct control {
+	char path[108];
+	int listening, epoll;
+	struct client {
+		int fd; /* socket; -1: unused */
+		unsigned long since;
+	} clients[CLIENTS];
+	unsigned long connected; /* clients so far */
+	control_handler *handler;
+	void *ctx;
+};
+
+/* Returns the folder's path, for users other than root in their runtime directory; NULL: they have
+ * none. */
+static const char *folder_path(const char *folder, char buf[80])
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+
+	if (folder)
+		return folder;
+	if (!geteuid())
+		return FOLDER;
+	if (!runtime || *runtime != '/' || strlen(runtime) > 60)
+		return NULL;
+	snprintf(buf, 80, "%s/memtrace-bpf", runtime);
+	return buf;
+}
+
+/* The folder must be ours alone, so that no other user can add or open a socket in it. */
+static int make_folder(const char *path)
+{
+	struct stat st;
+
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return -errno;
+	if (lstat(path, &st))
+		return -errno;
+	return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077) ? 0 : -EPERM;
+}
+
+static int set_address(struct sockaddr_un *sa, const char *path)
+{
+	*sa = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	if (strlen(path) >= sizeof(sa->sun_path))
+		return -ENAMETOOLONG;
+	strcpy(sa->sun_path, path);
+	return 0;
+}
+
+static void watch(struct control *c, int fd, uint32_t which)
+{
+	struct epoll_event e = { .events = EPOLLIN, .data.u32 = which };
+
+	epoll_ctl(c->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+static int listen_at(struct control *c)
+{
+	struct sockaddr_un sa;
+	char early[sizeof(c->path) + 4];
+	int err;
+
+	/* The socket gets its name only when it listens: clients remove a socket that refuses them.
+	 */
+	snprintf(early, sizeof(early), "%s.new", c->path);
+	err = set_address(&sa, early);
+	c->epoll = epoll_create1(EPOLL_CLOEXEC);
+	c->listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (err)
+		return err;
+	if (c->epoll < 0 || c->listening < 0)
+		return -errno;
+	unlink(early); /* left by a process that had our PID */
+	if (bind(c->listening, (struct sockaddr *)&sa, sizeof(sa)))
+		return -errno;
+	if (chmod(early, 0600) || listen(c->listening, CLIENTS) || rename(early, c->path)) {
+		err = -errno;
+		unlink(early);
+		return err;
+	}
+	watch(c, c->listening, CLIENTS);
+	return 0;
+}
+
+static void remove_stale(const char *folder);
+
+int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx,
+		  struct control **ret)
+{
+	struct control *c;
+	char buf[80];
+	int err;
+
+	folder = folder_path(folder, buf);
+	if (!folder)
+		return -ENOENT;
+	err = make_folder(folder);
+	if (err)
+		return err;
+	remove_stale(folder);
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->listening = c->epoll = -1;
+	for (int i = 0; i < CLIENTS; i++)
+		c->clients[i].fd = -1;
+	c->handler = handler;
+	c->ctx = ctx;
+	if ((size_t)snprintf(c->path, sizeof(c->path), "%s/%d.%d.sock", folder, (int)target,
+			     (int)getpid()) >= sizeof(c->path)) {
+		free(c);
+		return -ENAMETOOLONG;
+	}
+	err = listen_at(c);
+	if (err) {
+		control__close(c);
+		return err;
+	}
+	*ret = c;
+	return 0;
+}
+
+void control__close(struct control *c)
+{
+	if (!c)
+		return;
+	for (int i = 0; i < CLIENTS; i++) {
+		if (c->clients[i].fd >= 0)
+			close(c->clients[i].fd);
+	}
+	if (c->listening >= 0) {
+		close(c->listening);
+		unlink(c->path);
+	}
+	if (c->epoll >= 0)
+		close(c->epoll);
+	free(c);
+}
+
+int control__fd(const struct control *c)
+{
+	return c->epoll;
+}
+
+/* ---- clients ---- */
+
+static void disconnect(struct client *k)
+{
+	close(k->fd);
+	k->fd = -1;
+}
+
+static bool is_trusted(int fd)
+{
+	struct ucred u;
+	socklen_t len = sizeof(u);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len) &&
+	       (u.uid == 0 || u.uid == geteuid());
+}
+
+/* If all places are taken, drops the client that connected first: it may never send a request. */
+static void accept_client(struct control *c)
+{
+	int fd = accept4(c->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), oldest = 0;
+
+	if (fd < 0)
+		return;
+	if (!is_trusted(fd)) {
+		close(fd);
+		return;
+	}
+	for (int i = 0; i < CLIENTS && c->clients[oldest].fd >= 0; i++) {
+		if (c->clients[i].fd < 0 || c->clients[i].since < c->clients[oldest].since)
+			oldest = i;
+	}
+	if (c->clients[oldest].fd >= 0)
+		disconnect(&c->clients[oldest]);
+	c->clients[oldest] = (struct client){ .fd = fd, .since = ++c->connected };
+	watch(c, fd, oldest);
+}
+
+/* Splits a request into action and argument, in place. False: it is not text. */
+static bool parse(char *request, size_t len, char **word, char **argument)
+{
+	char clean[CONTROL_REQUEST + 1];
+
+	while (len && (request[len - 1] == '\n' || request[len - 1] == ' '))
+		len--;
+	request[len] = '\0';
+	if (!len || strlen(request) != len ||
+	    strcmp(text__clean(clean, sizeof(clean), request, len), request))
+		return false;
+	*word = request;
+	*argument = request + strcspn(request, " ");
+	while (**argument == ' ')
+		*(*argument)++ = '\0';
+	return **word;
+}
+
+static void answer(struct control *c, FILE *out, char *request, size_t len)
+{
+	struct json *j = json__new(out, false);
+	char *word, *argument;
+	int err = -EINVAL;
+
+	if (!j)
+		return;
+	json__open_object(j, NULL);
+	if (len > CONTROL_REQUEST)
+		json__string(j, "error", "the request is too long");
+	else if (!parse(request, len, &word, &argument))
+		json__string(j, "error", "the request is not text");
+	else
+		err = c->handler(c->ctx, word, argument, j);
+	if (err == -ENOTSUP)
+		json__string(j, "error",
+			     "the capture does not know this action; it may be of another version "
+			     "of memtrace-bpf");
+	json__bool(j, "ok", !err);
+	json__close_object(j);
+	json__free(j);
+}
+
+static void serve(struct control *c, struct client *k)
+{
+	char request[CONTROL_REQUEST + 2], *text = NULL;
+	size_t size = 0;
+	ssize_t len = recv(k->fd, request, sizeof(request) - 1, MSG_DONTWAIT);
+	FILE *out;
+
+	if (len <= 0) {
+		if (!len || (errno != EAGAIN && errno != EINTR))
+			disconnect(k);
+		return;
+	}
+	out = open_memstream(&text, &size);
+	if (out) {
+		answer(c, out, request, (size_t)len);
+		if (fclose(out))
+			size = 0;
+	}
+	if (!size || size > CONTROL_ANSWER ||
+	    send(k->fd, text, size, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)size)
+		disconnect(k);
+	free(text);
+}
+
+void control__pump(struct control *c)
+{
+	struct epoll_event e[CLIENTS + 1];
+
+	for (int round = 0; round < REQUESTS; round++) {
+		int n = epoll_wait(c->epoll, e, CLIENTS + 1, 0);
+
+		if (n <= 0)
+			return;
+		for (int i = 0; i < n; i++) {
+			if (e[i].data.u32 == CLIENTS)
+				accept_client(c);
+			else if (c->clients[e[i].data.u32].fd >= 0)
+				serve(c, &c->clients[e[i].data.u32]);
+		}
+	}
+}
+
+/* ---- client ---- */
+
+static int connect_to(const char *folder, const char *name)
+{
+	const struct timeval timeout = { .tv_sec = ANSWER_TIMEOUT };
+	struct sockaddr_un sa;
+	char path[160];
+	int fd, err;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	err = set_address(&sa, path);
+	if (err)
+		return err;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	if (!connect(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		return fd;
+	err = -errno;
+	close(fd);
+	if (err == -ECONNREFUSED) /* its program was killed */
+		unlink(path);
+	return err;
+}
+
+static bool parse_name(const char *name, struct control_place *ret)
+{
+	int target, capturer, end = 0;
+
+	if (sscanf(name, "%9d.%9d.sock%n", &target, &capturer, &end) != 2 || !end || name[end] ||
+	    target <= 0 || capturer <= 0)
+		return false;
+	*ret = (struct control_place){ target, capturer };
+	return true;
+}
+
+/* Removes sockets that killed captures left. Keeps those of running programs, because a stopped
+ * program refuses connections, too. */
+static void remove_stale(const char *folder)
+{
+	DIR *d = opendir(folder);
+	const struct dirent *e;
+	struct control_place p;
+
+	while (d && (e = readdir(d))) {
+		if (parse_name(e->d_name, &p) && kill(p.capturer, 0) && errno == ESRCH) {
+			/* The capture may run in another PID namespace. */
+			int fd = connect_to(folder, e->d_name);
+
+			if (fd >= 0)
+				close(fd);
+		}
+	}
+	if (d)
+		closedir(d);
+}
+
+static int by_pid(const void *x, const void *y)
+{
+	const struct control_place *a = x, *b = y;
+
+	return a->target != b->target ? (a->target < b->target ? -1 : 1)
+				      : (a->capturer > b->capturer) - (a->capturer < b->capturer);
+}
+
+ssize_t control__find(const char *folder, pid_t pid, struct control_place **ret)
+{
+	struct control_place *all, p;
+	const struct dirent *e;
+	char buf[80];
+	ssize_t n = 0;
+	DIR *d;
+
+	folder = folder_path(folder, buf);
+	d = folder ? opendir(folder) : NULL;
+	if (!d)
+		return folder ? -errno : -ENOENT;
+	all = calloc(PLACES, sizeof(*all));
+	while (all && n < PLACES && (e = readdir(d))) {
+		int fd;
+
+		if (!parse_name(e->d_name, &p) || (pid && p.target != pid && p.capturer != pid))
+			continue;
+		fd = connect_to(folder, e->d_name);
+		if (fd < 0)
+			continue;
+		close(fd);
+		all[n++] = p;
+	}
+	closedir(d);
+	if (!all)
+		return -ENOMEM;
+	qsort(all, (size_t)n, sizeof(*all), by_pid);
+	*ret = all;
+	return n;
+}
+
+int control__ask(const char *folder, const struct control_place *p, const char *request, char **ret)
+{
+	char buf[80], name[40], *text;
+	ssize_t len;
+	int fd, err;
+
+	folder = folder_path(folder, buf);
+	if (!folder)
+		return -ENOENT;
+	snprintf(name, sizeof(name), "%d.%d.sock", (int)p->target, (int)p->capturer);
+	fd = connect_to(folder, name);
+	if (fd < 0)
+		return fd;
+	text = malloc(CONTROL_ANSWER + 1);
+	err = text ? 0 : -ENOMEM;
+	if (!err && send(fd, request, strlen(request), MSG_NOSIGNAL) < 0)
+		err = -errno;
+	len = err ? 0 : recv(fd, text, CONTROL_ANSWER, 0);
+	if (!err && len <= 0)
+		err = !len ? -ECONNRESET : errno == EAGAIN ? -ETIMEDOUT : -errno;
+	close(fd);
+	if (err) {
+		free(text);
+		return err;
+	}
+	text[len] = '\0';
+	*ret = text;
+	return 0;
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/save/output.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "capture/recording.h"
+#include "capture/save/output_file.h"
+#include "capture/save/output_folder.h"
+#include "capture/save/output_rolling.h"
+#include "capture/save/output_windows.h"
+#include "capture/session.h"
+#include "inspect/proc.h"
+#include "record/folder.h"
+
+static bool is_folder(const struct recording *r)
+{
+	const char *output = r->args.output;
+
+	return output && strcmp(output, "-") != 0 && folder__wanted(output);
+}
+
+static bool looks_back(const struct recording *r)
+{
+	return r->args.oom.on || r->args.oom.kill;
+}
+
+enum output_kind output__kind(const struct recording *r)
+{
+	if (r->args.rolling.size)
+		return OUTPUT_ROLLING;
+	if (r->args.windows.given || looks_back(r))
+		return OUTPUT_WINDOWS;
+	if (!is_folder(r))
+		return OUTPUT_FILE;
+	return recording__of_several(r) ? OUTPUT_FOLDER : OUTPUT_WINDOWS;
+}
+
+/* ---- names ---- */
+
+char *output__path_with(const char *path, const char *more)
+{
+	size_t len = strlen(path);
+	bool mtr = len > 4 && !strcmp(path + len - 4, ".mtr");
+	char *name;
+
+	if (asprintf(&name, "%.*s%s%s", (int)(mtr ? len - 4 : len), path, more, mtr ? ".mtr" : "") <
+	    0)
+		return NULL;
+	return name;
+}
+
+/* Makes the default name, memtrace-PID-TIME.mtr. */
+static void default_path(char buf[64], pid_t pid)
+{
+	time_t now = time(NULL);
+	char when[32];
+	struct tm tm;
+
+	localtime_r(&now, &tm);
+	strftime(when, sizeof(when), "%Y%m%dT%H%M%S", &tm);
+	snprintf(buf, 64, "memtrace-%d-%s.mtr", (int)pid, when);
+}
+
+const char *output__main_path(struct recording *r)
+{
+	if (r->args.output)
+		return r->args.output;
+	if (!r->path[0])
+		default_path(r->path, r->loop.args.pid);
+	return r->path;
+}
+
+char *output__path(const struct output *o)
+{
+	bool alone = !o->r->args.output && !o->r->loop.args.pid;
+	char more[32] = "", own[64];
+	size_t n = 0;
+
+	if (alone)
+		default_path(own, o->pid);
+	else if (o->times)
+		n = (size_t)snprintf(more, sizeof(more), ".%d", (int)o->pid);
+	if (o->times > 1)
+		snprintf(more + n, sizeof(more) - n, "-%u", o->times);
+	return output__path_with(alone ? own : output__main_path(o->r), more);
+}
+
+const char *output__fact(const struct output *o, const char *key)
+{
+	const char *value = facts__get(session__facts(o->session), key);
+
+	return value ? value : "";
+}
+
+/* Returns "train.py" for "python -u /a/train.py --lr 1", "torch.distributed.run" for "python -m
+ * torch.distributed.run". */
+static const char *program_of(const char *args, size_t len)
+{
+	const char *end = args + len, *p = args, *base = strrchr(args, '/');
+
+	base = base ? base + 1 : args;
+	if (strncmp(base, "python", 6) != 0)
+		return base;
+	for (p += strlen(p) + 1; p < end; p += strlen(p) + 1) {
+		if (!strcmp(p, "-c"))
+			break;
+		if (*p == '-' && strcmp(p, "-m") != 0)
+			continue;
+		if (*p == '-' && p + 3 >= end)
+			break;
+		p += *p == '-' ? 3 : 0;
+		return strrchr(p, '/') ? strrchr(p, '/') + 1 : p;
+	}
+	return base;
+}
+
+/* A forked process inherits its parent's environment, and with it the rank. */
+/* The name that the program gave to the process, or that of a spawned one, whose command line says
+ * nothing. "": none, or multiprocessing's own name of a forked process. */
+static const char *given_name(const struct output *o)
+{
+	const char *name = output__fact(o, "process_name");
+
+	return strncmp(name, "Process-", 8) && strncmp(name, "ForkProcess-", 12) ? name : "";
+}
+
+void output__stem(const struct output *o, char *buf, size_t size)
+{
+	const struct proc *proc = session__proc(o->session);
+	const char *rank = output__fact(o, "rank"), *args, *name;
+	bool forked = session__is_forked(o->session);
+	bool worker = !strncmp(proc__comm(proc), "pt_data_worker", 14);
+	char of_rank[32] = "";
+	size_t len, n;
+
+	if (*rank)
+		snprintf(of_rank, sizeof(of_rank), "rank-%s", rank);
+	if (*rank && !forked) {
+		snprintf(buf, size, "%s", of_rank);
+	} else if (*rank || worker) {
+		snprintf(buf, size, "%s%s%s-%d", of_rank, *rank ? "-" : "",
+			 worker ? "worker" : "child", (int)proc__pid(proc));
+	} else {
+		args = proc__cmdline(proc, &len);
+		name = *given_name(o) ? given_name(o)
+		       : len	      ? program_of(args, len)
+				      : proc__comm(proc);
+		n = strlen(name);
+		if (n > 3 && !strcmp(name + n - 3, ".py"))
+			n -= 3;
+		snprintf(buf, size, "%.*s-%d", n > 100 ? 100 : (int)n, name, (int)proc__pid(proc));
+	}
+}
+
+/* ---- the folder of all ---- */
+
+static bool wants_folder(const struct recording *r)
+{
+	const struct window_args *a = &r->args.windows;
+
+	if (r->kind == OUTPUT_ROLLING)
+		return recording__of_several(r) && r->args.output;
+	if (r->kind == OUTPUT_WINDOWS && !looks_back(r) &&
+	    (window_args__repeat(a) || a->wait || recording__of_several(r)))
+		return true;
+	return is_folder(r);
+}
+
+int output__open_folder(struct recording *r)
+{
+	const char *path = output__main_path(r);
+	size_t len = strlen(path);
+	char name[64];
+	int err;
+
+	if (!wants_folder(r))
+		return EXIT_OK;
+	if (!r->args.output) {
+		snprintf(name, sizeof(name), "%.*s", (int)len - 4, path);
+		path = name;
+	} else if (r->kind == OUTPUT_WINDOWS && !is_folder(r)) {
+		log_err("%s: several windows need a folder: -o NAME/", path);
+		return EXIT_USAGE;
+	}
+	r->made_folder = access(path, F_OK);
+	err = folder__create(path, r->args.force, &r->folder);
+	if (!err)
+		return EXIT_OK;
+	log_err("%s: %s", path, folder__why(err));
+	return EXIT_FAILED;
+}
+
+/* Removes the folder unless it has other files in it. */
+static void remove_folder(const char *path)
+{
+	char *index;
+
+	if (asprintf(&index, "%s/" FOLDER_INDEX, path) < 0)
+		return;
+	unlink(index);
+	rmdir(path);
+	free(index);
+}
+
+static void say_nothing(const struct recording *r)
+{
+	if (looks_back(r))
+		log_info("%s: nothing was written",
+			 !r->args.oom.kill ? "nothing ran out of memory"
+			 : !r->args.oom.on ? "nothing was killed and nothing failed"
+					   : "nothing ran out of memory, was killed or failed");
+	else if (r->kind == OUTPUT_WINDOWS)
+		log_info("no window began: nothing was written");
+	else if (r->folder)
+		log_warn("nothing was written: no recorded process allocated a tensor");
+}
+
+void output__say_next(const char *command, const char *path)
+{
+	char word[PATH_MAX];
+
+	log_info("next: memtrace-bpf %s %s", command,
+		 text__shell(word, sizeof(word), path) ?: path);
+}
+
+void output__close_folder(struct recording *r, int status)
+{
+	bool one = r->kind == OUTPUT_WINDOWS;
+	size_t n = 0;
+
+	if (r->folder && !folder__read_again(r->folder))
+		folder__entries(r->folder, &n);
+	if (n)
+		output__say_next(one && n > 1 ? "compare" : "report", folder__path(r->folder));
+	else if (!n && !status && !r->written)
+		say_nothing(r);
+	if (r->folder && !n && r->made_folder)
+		remove_folder(folder__path(r->folder));
+	folder__free(r->folder);
+	r->folder = NULL;
+}
+
+/* ---- outputs ---- */
+
+struct output *output__new(struct recording *r, struct session *s, pid_t pid, unsigned int times)
+{
+	static struct output *(*const new[])(const struct output *process) = {
+		[OUTPUT_FILE] = output_file__new,
+		[OUTPUT_FOLDER] = output_folder__new,
+		[OUTPUT_WINDOWS] = output_windows__new,
+		[OUTPUT_ROLLING] = output_rolling__new,
+	};
+	struct output **at = &r->outputs;
+	const struct output process = { .r = r, .session = s, .pid = pid, .times = times };
+
+	while (*at)
+		at = &(*at)->next;
+	*at = new[r->kind](&process);
+	return *at;
+}
+
+int output__end(struct output *o, const char *reason, int err)
+{
+	struct output **at = &o->r->outputs;
+
+	while (*at != o)
+		at = &(*at)->next;
+	*at = o->next;
+	return o->end(o, reason, err);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/save/output_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
+#include "capture/recording.h"
+#include "capture/save/status_pipe.h"
+#include "capture/session.h"
+#include "record/mtr.h"
+
+#define FLUSH_EVERY UINT64_C(1000000000) /* ns */
+
+int output_file__open(struct output_file *f, char *path)
+{
+	const struct recording *r = f->o.r;
+	int err = path ? outfile__create(path, OUTFILE_DIRECT, r->args.force, &f->file) : -ENOMEM;
+
+	f->path = path;
+	f->failed = true;
+	if (err) {
+		log_err("%s: %s", path ? path : "a recording", outfile__why(err));
+		return err;
+	}
+	f->writer = mtr_writer__new(outfile__fd(f->file), session__dict(f->o.session),
+				    session__facts(f->o.session), &r->args.bounds);
+	if (!f->writer) {
+		err = -errno;
+		log_err("%s: cannot write: %s", outfile__name(f->file), outfile__why(err));
+		return err;
+	}
+	f->failed = false;
+	return 0;
+}
+
+/* Removes the file that -f replaces only now: a capture that never attaches must not cost the old
+ * file. */
+static int replace(struct output_file *f)
+{
+	int err = outfile__replace(f->file);
+
+	if (!err)
+		return 0;
+	log_err("%s: %s", outfile__name(f->file), outfile__why(err));
+	f->failed = true;
+	return err;
+}
+
+static int on_attached(struct output *o)
+{
+	struct output_file *f = (struct output_file *)o;
+
+	return f->writer && replace(f) ? EXIT_FAILED : EXIT_OK;
+}
+
+int output_file__event(struct output_file *f, const struct event *e)
+{
+	f->write_err = mtr_writer__event(f->writer, e);
+	return f->write_err;
+}
+
+static int on_event(struct sink *s, const struct event *e)
+{
+	struct output_file *f = (struct output_file *)s;
+	const struct recording_calls *calls = &f->o.r->calls;
+	int err;
+
+	if (f->o.pid == f->o.r->loop.args.pid)
+		status_pipe__event(f->o.r, e);
+	if (!f->writer) {
+		err = output_file__open(f, output__path(&f->o));
+		err = err ? err : replace(f);
+		if (err)
+			return err;
+	}
+	if (!f->o.times && calls->keep && !calls->keep(calls->ctx, e))
+		return 0;
+	return output_file__event(f, e);
+}
+
+int output_file__tick(struct output_file *f, uint64_t now)
+{
+	if (!f->writer || now - f->flushed < FLUSH_EVERY)
+		return 0;
+	f->flushed = now;
+	f->write_err = mtr_writer__flush(f->writer);
+	return f->write_err;
+}
+
+static int on_tick(struct sink *s, uint64_t now)
+{
+	return output_file__tick((struct output_file *)s, now);
+}
+
+const char *output_file__full(struct output *o)
+{
+	const struct output_file *f = (struct output_file *)o;
+	const char *reason;
+
+	return f->writer && mtr_writer__full(f->writer, &reason) ? reason : NULL;
+}
+
+static void say_written(const struct output_file *f, const char *reason, uint64_t bytes,
+			uint64_t dropped)
+{
+	uint64_t events = session__events(f->o.session), lost = session__lost(f->o.session);
+	uint64_t other = session__lost_with_room(f->o.session), no_room = lost - other;
+	const char *name = outfile__name(f->file);
+	char n[32], l[32], size[24];
+
+	log_event(LOG_INFO, "recorded",
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_INT("target", f->o.pid),
+			     LOG_UINT("events", events), LOG_UINT("lost", lost),
+			     LOG_UINT("bytes", bytes), LOG_UINT("dropped", dropped),
+			     LOG_UINT("steps", session__steps(f->o.session)),
+			     LOG_STRING("reason", reason)),
+		  "%s: %s, %s lost, %s (%.1f bytes an event)", name,
+		  text__counted(n, sizeof(n), events, "event"), text__count(l, sizeof(l), lost),
+		  text__bytes(size, sizeof(size), bytes), events ? (double)bytes / events : 0.0);
+	if (no_room)
+		log_warn("%s lost because the buffer was full: blocks may be missing, "
+			 "or shown after they were freed (totals of GPUs are still exact); try "
+			 "--ring-size 64M",
+			 text__counted(l, sizeof(l), no_room, "event"));
+	if (other)
+		log_warn("%s lost that no probe recorded: blocks may be missing, or shown after "
+			 "they were freed",
+			 text__counted(l, sizeof(l), other, "event"));
+	if (dropped)
+		log_warn("--%s was reached: the file lacks %s after that", reason,
+			 text__counted(n, sizeof(n), dropped, "event"));
+	if (!events)
+		log_warn("nothing was allocated while attached");
+	else if (f->o.r->kind == OUTPUT_FILE && strcmp(name, "standard output"))
+		output__say_next("report", name);
+}
+
+static void say_failed(const struct output_file *f, int err)
+{
+	if (f->write_err)
+		log_err("%s: cannot write: %s. The part written before is readable",
+			outfile__name(f->file), outfile__why(f->write_err));
+	else
+		log_err("the capture broke off: %s", strerror(-err));
+}
+
+int output_file__close(struct output_file *f, const char *reason, int err, uint64_t *bytes)
+{
+	int status = err || f->failed ? EXIT_FAILED : EXIT_OK, closed;
+	uint64_t dropped;
+
+	if (err && !f->failed)
+		say_failed(f, err);
+	if (f->writer) {
+		dropped = mtr_writer__dropped(f->writer);
+		err = f->write_err ? 0 : mtr_writer__flush(f->writer);
+		*bytes = mtr_writer__bytes(f->writer);
+		closed = mtr_writer__close(f->writer);
+		if (!err && !f->write_err)
+			err = closed;
+		if (err) {
+			log_err("%s: cannot write: %s", outfile__name(f->file), outfile__why(err));
+			status = EXIT_FAILED;
+		}
+		if (!status && session__now(f->o.session))
+			say_written(f, reason, *bytes, dropped);
+	}
+	if (!f->writer || !session__now(f->o.session)) {
+		outfile__discard(f->file); /* leave no empty file */
+	} else {
+		err = outfile__commit(f->file);
+		if (err && !status) {
+			log_err("%s: cannot write: %s", f->path, outfile__why(err));
+			status = EXIT_FAILED;
+		}
+	}
+	free(f->path);
+	return status;
+}
+
+static int on_end(struct output *o, const char *reason, int err)
+{
+	struct output_file *f = (struct output_file *)o;
+	uint64_t bytes;
+	int status = output_file__close(f, reason, err, &bytes);
+
+	free(f);
+	return status;
+}
+
+struct output *output_file__new(const struct output *process)
+{
+	struct output_file *f = calloc(1, sizeof(*f));
+
+	if (!f) {
+		log_err("out of memory");
+		return NULL;
+	}
+	f->o = *process;
+	f->o.sink = (struct sink){ .event = on_event, .tick = on_tick };
+	f->o.attached = on_attached;
+	f->o.full = output_file__full;
+	f->o.end = on_end;
+	if (!f->o.times && output_file__open(f, output__path(&f->o))) {
+		on_end(&f->o, NULL, 0);
+		return NULL;
+	}
+	return &f->o;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/save/reserve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "base/memcg.h"
+
+struct reserve {
+	int dir; /* folder */
+	int fd;	 /* the file without a name; negative: none */
+	uint64_t bytes;
+};
+
+/* Returns 0 or -errno. */
+static int take(struct reserve *r)
+{
+	int err;
+
+	r->fd = openat(r->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	if (r->fd < 0)
+		return errno == EISDIR ? -EOPNOTSUPP : -errno;
+	err = fallocate(r->fd, 0, 0, (off_t)r->bytes) ? -errno : 0;
+	if (err)
+		reserve__release(r);
+	return err;
+}
+
+static int open_folder(const char *path)
+{
+	char *copy = strdup(path);
+	struct stat st;
+	int fd = -1;
+
+	if (!copy)
+		return -1;
+	fd = open(!stat(path, &st) && S_ISDIR(st.st_mode) ? path : dirname(copy),
+		  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	free(copy);
+	return fd;
+}
+
+struct reserve *reserve__new(const char *path, uint64_t bytes)
+{
+	struct reserve *r = calloc(1, sizeof(*r));
+	int err;
+
+	if (!r)
+		return NULL;
+	r->fd = -1;
+	r->bytes = bytes;
+	r->dir = open_folder(path);
+	err = r->dir < 0 ? -errno : take(r);
+	if (!err)
+		return r;
+	reserve__free(r);
+	errno = -err;
+	return NULL;
+}
+
+void reserve__release(struct reserve *r)
+{
+	if (r->fd >= 0)
+		close(r->fd);
+	r->fd = -1;
+}
+
+void reserve__renew(struct reserve *r)
+{
+	int err = r->fd < 0 ? take(r) : 0;
+
+	if (err)
+		log_warn("no room can be set aside for the next file: %s", strerror(-err));
+}
+
+void reserve__free(struct reserve *r)
+{
+	if (!r)
+		return;
+	reserve__release(r);
+	if (r->dir >= 0)
+		close(r->dir);
+	free(r);
+}
+
+bool reserve__shares_limit(pid_t pid, char *path, size_t size)
+{
+	struct memcg ours, its, limiting;
+	size_t len;
+
+	if (memcg__find(getpid(), &ours) || memcg__find(pid, &its) ||
+	    !memcg__limiting(&its, &limiting))
+		return false;
+	len = strlen(limiting.dir);
+	if (strncmp(ours.dir, limiting.dir, len) || (ours.dir[len] && ours.dir[len] != '/'))
+		return false;
+	snprintf(path, size, "%s", memcg__path(&limiting));
+	return true;
+}
+
+static bool may_be_exempt(pid_t pid)
+{
+	struct memcg ours, limiting;
+	char path[256];
+
+	if (memcg__find(getpid(), &ours) || !memcg__limiting(&ours, &limiting))
+		return true;
+	return pid && reserve__shares_limit(pid, path, sizeof(path));
+}
+
+static int exempt(void)
+{
+	static const char never[] = "-1000";
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	int err = fd < 0 ? -errno : io__write(fd, never, strlen(never));
+
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+void reserve__protect(pid_t pid)
+{
+	int err = may_be_exempt(pid) ? exempt() : -EBUSY;
+
+	if (err)
+		log_debug("the OOM killer may choose this process, too: %s",
+			  err == -EBUSY ? "its cgroup has a limit of its own" : strerror(-err));
+	/* Not later mappings: they would fail beyond RLIMIT_MEMLOCK once CAP_IPC_LOCK is given up. */
+	if (mlockall(MCL_CURRENT | MCL_ONFAULT))
+		log_debug("the pages of this process may be paged out: %s", strerror(errno));
+}

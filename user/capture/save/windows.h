@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Windows of one process's events: when a window begins and ends, its file, and its entry in a
+ * folder. All events go in, also between windows: a window starts with the blocks that are live,
+ * and with the lines that allocated them.
+ *
+ * Logs to standard error.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "capture/save/window_args.h"
+#include "record/mtr.h"
+#include "record/stream.h"
+
+struct dict;
+struct facts;
+struct folder;
+struct json;
+struct reserve;
+struct windows;
+
+struct windows_opts {
+	struct window_args args;
+	uint64_t duration, steps;      /* ns and steps of each window; 0: no bound */
+	struct mtr_writer_opts bounds; /* bounds of each file */
+	struct folder *folder;	       /* folder of the files; NULL: path */
+	const char *path;	       /* path of the only file */
+	const char *name;	       /* with on_oom or on_kill, name in the folder */
+	bool on_oom; /* windows of args.before up to each out-of-memory error, at most args.count */
+	bool on_kill; /* a window of args.before up to the end, unless the process ends well */
+	/* With on_oom or on_kill, bounds limit the events in memory. */
+	struct reserve *reserve; /* room for the files, borrowed; NULL: none */
+	struct outfile *file;	 /* the only file if it is open already; taken over */
+	bool force;
+	pid_t pid;
+	bool of_many; /* other processes write windows into the same folder */
+};
+
+/* Borrows d, f and the folder. NULL with errno. */
+struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o);
+void windows__free(struct windows *w); /* w may be NULL; call windows__finish() first */
+struct sink *windows__sink(struct windows *w);
+/* Begins a window at once if the options say so. Returns 0 or a negative error, as the sink does. */
+int windows__attached(struct windows *w);
+
+/* Begins, ends or saves a window. who: "signal" or "ctl". Returns 0; -EBUSY: a window is open, or
+ * enough are written; -EALREADY: no window is open; or a negative error of the sink. */
+int windows__start(struct windows *w, const char *who);
+int windows__stop(struct windows *w, const char *who);
+int windows__save(struct windows *w, const char *who);
+/* Adds the present state to an open object, for ctl. */
+void windows__tell(const struct windows *w, struct json *j);
+/* Returns the path of the last complete file, or "". */
+const char *windows__last(const struct windows *w);
+
+/* Returns the fact stop_reason if no more windows will be written, or NULL. */
+const char *windows__over(const struct windows *w);
+/* Ends an open window at the end of the stream. With on_kill, the facts say how the process ended,
+ * if the reason is "target exited". Returns 0 or a negative error; errors of files are
+ * logged. */
+int windows__finish(struct windows *w, const char *reason);
+unsigned int windows__written(const struct windows *w);
+/* Returns the first error, negative, or 0. *said: it was logged. */
+int windows__err(const struct windows *w, bool *said);

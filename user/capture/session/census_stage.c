@@ -1,0 +1,902 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/session/stages.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "capture/decode/autograd.h"
+#include "capture/decode/cuda_calls.h"
+#include "capture/decode/decoder.h"
+#include "capture/decode/symbolizer.h"
+#include "capture/target.h"
+#include "capture/probes/session_opts.h"
+#include "inspect/census.h"
+#include "inspect/job_steps.h"
+#include "inspect/host_memory.h"
+#include "inspect/hostmem.h"
+#include "base/clock.h"
+#include "base/map64.h"
+#include "base/log.h"
+#include "inspect/proc.h"
+#include "record/dict.h"
+#include "record/stream.h"
+#include "inspect/pytensor.h"
+
+#define FIRST_WITHIN 5000000000ULL /* ns that the reading at attach may take */
+#define LAST_WITHIN 5000000000ULL  /* ns that the last one may take; usually it is 0.2 s */
+#define OTHER_WITHIN 1000000000ULL /* ns that any other may take */
+#define DRY_WITHIN 20000000000ULL  /* ns that any may take in a dry run, whose time is no matter */
+#define EVERY 10000000000ULL	   /* ns between two readings, at least */
+#define UNCHANGED_MAX 3		   /* times that the pause between two readings doubles */
+#define EARLY 1000000000ULL	   /* ns until the first reading of a process that may be brief */
+#define SPREAD 8		   /* times of that among processes that were forked together */
+#define HOST_SHARE 1000		   /* readings of the host memory, in the long run */
+#define SHARE 50		   /* readings take at most one part in this many of the time */
+#define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
+#define SEARCHES_MAX 8	      /* for the collector's lists; each pause is twice the one before */
+#define TORN_FIRST 8	      /* torn first readings that are repeated soon */
+#define NEAR_END 100000000ULL /* ns, and twice the last reading, before the last step */
+#define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
+#define OOMS_READ 3  /* out-of-memory errors that readings follow at once */
+#define STEPS_ALL 4  /* steps before the first reading of all tensors in a dry run */
+#define FREED_MAX (1u << 20) /* addresses freed during one reading that are kept */
+
+/*
+ * Memory of tensors that have a role as of the last reading. An object may end and another take its
+ * address: a role is known only as long as its memory was not freed.
+ */
+struct roles {
+	struct map64 *addrs;	/* memory of these tensors */
+	struct map64 *gone;	/* addresses freed since that reading began; may hold others, too */
+	struct map64 *during;	/* addresses freed since the current reading began */
+	bool lost, lost_during; /* events were lost since either began: a free may be among them */
+	bool too_many;		/* during is full */
+};
+
+/* Owned by the reading's thread until done is set; the fields of the tensors until tensors_done. */
+struct job {
+	struct census *census;
+	struct census_opts opts;
+	struct census_state state;
+	const char *why;
+	int err;
+	struct hostmem *host; /* NULL: read no host memory */
+	struct host_ledger ledger;
+	bool has_ledger;
+	uint64_t tensors_took; /* CPU time, ns */
+	uint64_t took;	       /* of all */
+	atomic_bool cancel;
+	atomic_bool tensors_done; /* state is no longer the thread's */
+	atomic_bool done;
+};
+
+struct census_stage {
+	struct sink sink; /* first: the sink is the stage */
+	struct sink *next;
+	struct decoder *d;
+	struct census *census; /* NULL: not opened */
+	struct job job;
+	pthread_t thread;
+	bool running;		  /* a reading is under way */
+	bool is_last;		  /* it is the last one, whose ledger comes by itself */
+	bool only_ledger;	  /* its tensors were taken, or could not be read */
+	bool first;		  /* it is the one at attach */
+	struct census_state last; /* parameters of the last reading */
+	struct roles roles;
+	struct job_steps *job_steps;
+	uint64_t next_read;	 /* earliest next reading, ns since start */
+	uint64_t steps_read;	 /* optimizer steps at the last reading */
+	uint64_t next_all;	 /* ns since start of the next reading of all */
+	uint64_t next_all_steps; /* steps of it in a dry run that has steps */
+	uint64_t took;		 /* ns of the last reading */
+	unsigned torn_first;	 /* readings that were torn before any found a lasting tensor */
+	struct hostmem *host;	 /* NULL: not opened */
+	uint64_t next_host;	 /* earliest next reading of host memory, ns since start */
+	bool maybe_brief;	 /* a child process, which may end before a reading after EVERY */
+	bool host_only;		 /* tensors cannot be read, but host memory can */
+	bool late;		 /* the reading before the last of the requested steps was begun */
+	bool ran_out;		 /* out of memory since the last reading began */
+	unsigned ooms_read;	 /* readings after that */
+	unsigned readings, torn, holders_cut;
+	uint64_t lasting;   /* census_state__lasting() of the last reading */
+	unsigned unchanged; /* readings in a row with the same */
+	bool have_last;
+	bool first_over;     /* the reading at attach was made or is not needed */
+	bool refused;	     /* this Python cannot be read, or the last reading was begun */
+	unsigned searches;   /* for the lists of the garbage collector, without success */
+	const char *problem; /* why the last reading failed, as logged */
+};
+
+/* Storages of tensors on the CPU, for the ledger. NULL: no memory. */
+static struct host_storage *host_storages(const struct census_state *st, size_t *n)
+{
+	struct host_storage *v = calloc(st->ntensors + 1, sizeof(*v));
+
+	*n = 0;
+	for (size_t i = 0; v && i < st->ntensors; i++)
+		if (st->tensors[i].device_type == DEVICE_CPU)
+			v[(*n)++] = (struct host_storage){ st->tensors[i].addr,
+							   st->tensors[i].size };
+	return v;
+}
+
+static bool is_cancelled(void *ctx)
+{
+	struct job *j = ctx;
+
+	return atomic_load(&j->cancel);
+}
+
+static void *run(void *ctx)
+{
+	struct job *j = ctx;
+	struct host_opts o = { .storages_known = j->census, .cancelled = is_cancelled, .ctx = j };
+	struct host_storage *storages = NULL;
+	uint64_t began = clock__read(CLOCK_THREAD_CPUTIME_ID);
+	bool host = j->host;
+
+	if (j->census)
+		j->err = census__read(j->census, &j->opts, &j->state, &j->why);
+	j->tensors_took = clock__read(CLOCK_THREAD_CPUTIME_ID) - began;
+	host = host && !j->err && !atomic_load(&j->cancel);
+	if (host)
+		storages = host_storages(&j->state, &o.n);
+	o.storages = storages;
+	atomic_store(&j->tensors_done, true);
+	if (storages)
+		j->has_ledger = !hostmem__read(j->host, &o, &j->ledger);
+	free(storages);
+	j->took = clock__read(CLOCK_THREAD_CPUTIME_ID) - began;
+	atomic_store(&j->done, true);
+	return NULL;
+}
+
+static void roles__free(struct roles *p)
+{
+	map64__free(p->addrs);
+	map64__free(p->gone);
+	map64__free(p->during);
+	memset(p, 0, sizeof(*p));
+}
+
+static int roles__begin(struct roles *p)
+{
+	map64__free(p->during);
+	p->during = map64__new();
+	p->lost_during = p->too_many = false;
+	return p->during ? 0 : -ENOMEM;
+}
+
+static void roles__drop(struct roles *p)
+{
+	map64__free(p->during);
+	p->during = NULL;
+}
+
+/* True if the memory has the role of the last reading. */
+static bool roles__has(const struct roles *p, uint64_t addr)
+{
+	uint64_t one;
+
+	return p->addrs && p->gone && !p->lost && map64__get(p->addrs, addr, &one) &&
+	       !map64__get(p->gone, addr, &one);
+}
+
+/* The current reading becomes the last one. If it lacks objects, what the one before found stays. 0
+ * or -ENOMEM. */
+static int roles__take(struct roles *p, const struct census_state *st)
+{
+	struct map64 *addrs = map64__new();
+	uint64_t addr, one;
+	size_t pos = 0;
+	int err = addrs ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < st->ntensors; i++)
+		if (st->tensors[i].kind != CENSUS_OTHER)
+			err = map64__set(addrs, st->tensors[i].addr, 1);
+	while (!err && st->torn_lists && p->addrs && map64__next(p->addrs, &pos, &addr, &one)) {
+		if (roles__has(p, addr))
+			err = map64__set(addrs, addr, 1);
+	}
+	map64__free(p->addrs);
+	map64__free(p->gone);
+	p->addrs = addrs;
+	p->gone = p->during;
+	p->lost = p->lost_during;
+	p->during = NULL;
+	return err;
+}
+
+static int roles__see(struct roles *p, const struct event *e)
+{
+	uint64_t one;
+	int err = 0;
+
+	if (e->kind == EVENT_LOST)
+		p->lost = p->lost_during = true;
+	if (e->kind != EVENT_FREE)
+		return 0;
+	if (p->during && map64__count(p->during) >= FREED_MAX)
+		p->lost_during = p->too_many = true;
+	else if (p->during)
+		err = map64__set(p->during, e->addr, 1);
+	if (!err && p->addrs && p->gone && map64__get(p->addrs, e->addr, &one))
+		err = map64__set(p->gone, e->addr, 1);
+	return err;
+}
+
+/* True if the memory was not freed during the current reading, so the block read is still live. */
+static bool roles__stayed(const struct roles *p, uint64_t addr)
+{
+	uint64_t one;
+
+	return p->during && !p->too_many && !map64__get(p->during, addr, &one);
+}
+
+/* True if the tensor is still the parameter that was read. */
+static bool roles__holds(const struct roles *p, const struct census_tensor *t)
+{
+	return t->allocated && roles__has(p, t->addr);
+}
+
+static enum category category_of(enum census_kind k)
+{
+	switch (k) {
+	case CENSUS_PARAMETER:
+		return CATEGORY_PARAMETER;
+	case CENSUS_BUFFER:
+		return CATEGORY_BUFFER;
+	case CENSUS_GRADIENT:
+		return CATEGORY_GRADIENT;
+	case CENSUS_OPTIMIZER:
+		return CATEGORY_OPTIMIZER_STATE;
+	case CENSUS_KV_CACHE:
+		return CATEGORY_KV_CACHE;
+	case CENSUS_ACTIVATION:
+		return CATEGORY_ACTIVATION;
+	default:
+		return CATEGORY_UNKNOWN;
+	}
+}
+
+/* Dictionary numbers of a tensor's name and module. 0 or -ENOMEM. */
+static int intern(struct decoder *d, const struct census_tensor *t, uint32_t *name,
+		  uint32_t *module)
+{
+	struct dict_module m;
+
+	*module = 0;
+	*name = decoder__string(d, t->about->name);
+	if (*name == UINT32_MAX)
+		return -ENOMEM;
+	if (!*t->about->cls)
+		return 0;
+	m.name = decoder__string(d, t->about->module);
+	m.cls = decoder__string(d, t->about->cls);
+	m.root = decoder__string(d, t->about->root);
+	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
+		return -ENOMEM;
+	*module = symbolizer__number(d->names, dict__module(d->dict, m));
+	return *module == UINT32_MAX ? -ENOMEM : 0;
+}
+
+static bool is_traced(uint8_t device_type)
+{
+	return device_type == DEVICE_CPU || device_type == DEVICE_CUDA;
+}
+
+/*
+ * True if the tensor's block, when no event told of it, was there before attach. Memory of other
+ * allocators is not: the stream never sees its end.
+ */
+static bool was_before(const struct census_stage *c, const struct census_tensor *t)
+{
+	return c->first && t->allocated && roles__stayed(&c->roles, t->addr);
+}
+
+/* The bits of TENSOR_ITEM for a dtype. */
+static uint8_t item_of(uint8_t dtype)
+{
+	unsigned bits = pytensor__dtype_bits(dtype);
+
+	for (uint8_t i = 1; i <= 5; i++)
+		if (bits == 8U << (i - 1))
+			return i;
+	return 0;
+}
+
+static int emit_tensor(struct census_stage *c, const struct census_tensor *t, uint64_t begin)
+{
+	struct event e = {
+		.kind = EVENT_TENSOR,
+		.device = { t->device_type, t->device_index },
+		.time = begin,
+		.addr = t->addr,
+		.size = t->size,
+		.category = category_of(t->kind),
+		.flags = was_before(c, t) ? CENSUS_FIRST : 0,
+	};
+	int err;
+
+	if (!*t->about->name && t->kind == CENSUS_OTHER && !e.flags)
+		return 0; /* says only that there is a tensor */
+	if (!decoder__stayed(c->d, t->addr))
+		return 0;
+	/* The module or optimizer that holds it may be among the objects that this reading lacks. */
+	if (c->job.state.torn_lists && t->kind == CENSUS_OTHER && roles__has(&c->roles, t->addr))
+		return 0;
+	e.flags |= item_of(t->about->dtype);
+	err = intern(c->d, t, &e.name, &e.module);
+	return err ? err : c->next->event(c->next, &e);
+}
+
+static int pass_on(void *ctx, const struct event *e)
+{
+	struct census_stage *c = ctx;
+
+	return c->next->event(c->next, e);
+}
+
+/* After the requested steps, a reading tells of the blocks that stayed since. */
+static uint64_t until_cut(const struct census_stage *c, uint64_t time)
+{
+	return c->d->cut && time > c->d->cut ? c->d->cut : time;
+}
+
+static int emit_reading(struct census_stage *c, const struct census_state *st)
+{
+	uint64_t begin = until_cut(c, decoder__since(c->d, st->begin)),
+		 end = until_cut(c, decoder__now(c->d));
+	bool all_known = !c->job.opts.named_only && !st->torn && !st->torn_lists && !st->ended &&
+			 !st->unreadable;
+	int err = 0;
+
+	for (size_t i = 0; !err && i < st->ntensors; i++)
+		if (is_traced(st->tensors[i].device_type))
+			err = emit_tensor(c, &st->tensors[i], begin);
+	for (size_t i = 0; !err && i < st->ndevices; i++) {
+		const struct census_device *d = &st->devices[i];
+		struct event e = {
+			.kind = EVENT_CENSUS,
+			.device = { d->type, d->index },
+			.time = end,
+			.flags = (c->first ? CENSUS_FIRST : 0) |
+				 (st->torn || st->torn_lists ? CENSUS_TORN : 0),
+		};
+
+		for (size_t k = 0; k < CENSUS_KINDS; k++)
+			e.size += d->bytes[k];
+		if (d->type == DEVICE_CUDA && all_known && !c->d->cut)
+			cuda_calls__tensors(c->d, d->index, e.size);
+		if (is_traced(d->type))
+			err = c->next->event(c->next, &e);
+	}
+	return err;
+}
+
+/* Logs why a reading failed, unless the last one failed for the same reason. */
+static void log_failure(struct census_stage *c, int err, const char *why)
+{
+	if (c->problem == why)
+		return;
+	c->problem = why;
+	log_debug("the roles of blocks were not read: %s (%s)", why, strerror(-err));
+}
+
+/* Says why tensors have no names, until a reading gives them some. */
+static void say_problem(struct census_stage *c, int err, const char *why)
+{
+	if (!c->have_last && why != census__no_tensor &&
+	    (err == -EAGAIN || err == -ENOTSUP || err == -ETIME))
+		facts__setf(c->d->facts, "census_problem", "%s, so tensors have no names", why);
+}
+
+static void end_problem(struct census_stage *c)
+{
+	if (facts__get(c->d->facts, "census_problem"))
+		facts__set(c->d->facts, "census_problem", "");
+}
+
+/* Sets the facts about the number of the first step, if they changed. */
+static int set_first_step(struct census_stage *c)
+{
+	const char *why, *old = facts__get(c->d->facts, "job_step"),
+			 *old_why = facts__get(c->d->facts, "job_step_unknown");
+	char number[24] = "";
+	uint64_t first;
+	int err = 0;
+
+	if (job_steps__first(c->job_steps, &first, &why))
+		snprintf(number, sizeof(number), "%" PRIu64, first);
+	if (!old || strcmp(old, number) != 0)
+		err = facts__set(c->d->facts, "job_step", number);
+	if (!err && (!old_why || strcmp(old_why, why) != 0))
+		err = facts__set(c->d->facts, "job_step_unknown", why);
+	return err == -ENOMEM ? err : 0;
+}
+
+/* Takes the counts of a reading. All records up to its end have come. */
+static int take_counts(struct census_stage *c, struct census_state *st)
+{
+	for (size_t i = 0; i < st->ncounts; i++) {
+		st->counts[i].begin = decoder__since(c->d, st->counts[i].begin);
+		st->counts[i].end = decoder__since(c->d, st->counts[i].end);
+	}
+	if (facts__setf(c->d->facts, "optimizers", "%zu", st->ncounts) == -ENOMEM)
+		return -ENOMEM;
+	job_steps__settle(c->job_steps);
+	job_steps__read(c->job_steps, st->counts, st->ncounts);
+	job_steps__settle(c->job_steps);
+	return set_first_step(c);
+}
+
+static uint64_t now_of(void *ctx)
+{
+	return decoder__now(ctx);
+}
+
+int census_stage__look(struct census_stage *c, uint64_t now)
+{
+	if (!job_steps__is_due(c->job_steps, now))
+		return 0;
+	job_steps__look(c->job_steps, c->d->target->proc, now_of, c->d);
+	return set_first_step(c);
+}
+
+bool census_stage__look_last(struct census_stage *c)
+{
+	if (!job_steps__has_few(c->job_steps) || !proc__alive(c->d->target->proc))
+		return false;
+	job_steps__look(c->job_steps, c->d->target->proc, now_of, c->d);
+	return true;
+}
+
+int census_stage__end_looks(struct census_stage *c)
+{
+	job_steps__settle(c->job_steps);
+	return set_first_step(c);
+}
+
+void census_stage__lost_steps(struct census_stage *c)
+{
+	job_steps__lost(c->job_steps);
+}
+
+static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
+{
+	sigset_t every, old;
+	int err;
+
+	memset(&c->job, 0, sizeof(c->job));
+	c->job.census = c->census;
+	c->job.opts = (struct census_opts){ .named_only = !all,
+					    .memory = all && c->d->host && !c->d->cut,
+					    .limit_ns = c->d->opts->dry_run ? DRY_WITHIN : limit,
+					    .cancelled = is_cancelled,
+					    .ctx = &c->job,
+					    .clock = c->d->opts->inside ? clock__monotonic
+									: clock__kernel };
+	c->job.why = "";
+	if (all && !c->host)
+		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
+	c->job.host = all && !c->d->cut ? c->host : NULL;
+	if (c->job.opts.memory)
+		host_memory__begin_hold(c->d->host);
+	c->first = !c->first_over;
+	c->steps_read = c->d->steps;
+	/* Signals are for the thread that waits for them. */
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
+	err = -roles__begin(&c->roles);
+	if (!err)
+		err = pthread_create(&c->thread, NULL, run, &c->job);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	c->running = !err;
+	if (err) {
+		roles__drop(&c->roles);
+		log_failure(c, -err, "cannot start a thread");
+		c->next_read = decoder__now(c->d) + EVERY;
+	}
+}
+
+/* True if there is something to read: Python, and torch with a tensor in it. now: UINT64_MAX at the
+ * end, when nothing can be put off. */
+static bool is_ready(struct census_stage *c, uint64_t now)
+{
+	const char *why = "";
+
+	if (c->refused || !c->d->target->python)
+		return false;
+	if (c->census)
+		return true;
+	if (now < c->next_read)
+		return false;
+	c->census = census__open(c->d->target->python, 0, &why);
+	if (c->census)
+		return true;
+	c->next_read = now + OPEN_EVERY;
+	if (errno == ENOENT)
+		return false; /* torch is not imported yet */
+	if (errno == EAGAIN && c->searches < SEARCHES_MAX && now != UINT64_MAX) {
+		c->next_read = now + (OPEN_EVERY << c->searches++);
+		return false;
+	}
+	c->refused = c->host_only = errno == ENOTSUP || errno == EAGAIN;
+	log_failure(c, -errno, why);
+	if (c->refused)
+		facts__set(c->d->facts, "census_problem", why);
+	return false;
+}
+
+/*
+ * True in the last of the requested steps, or earlier if steps are short: after that step the
+ * program may end, without time for the last reading.
+ */
+static bool is_near_end(const struct census_stage *c, uint64_t now)
+{
+	uint64_t wanted = c->d->opts->steps, done = decoder__steps(c->d);
+
+	return c->first_over && !c->late && done && done < wanted &&
+	       (wanted - done - 1) * (now / done) < 2 * c->took + NEAR_END;
+}
+
+/*
+ * Readings of all tensors say what holds memory that grows. A program that ends by itself leaves no
+ * time for a last one, so the time between two of them doubles: the last is of the second half. In
+ * a dry run, where thousands of steps may take a second, their number doubles instead.
+ */
+static bool is_all_due(const struct census_stage *c, uint64_t now)
+{
+	return c->d->opts->dry_run && c->d->steps ? c->d->steps >= c->next_all_steps
+						  : now >= c->next_all;
+}
+
+/* A reading after each of the first steps. */
+static bool is_early_due(const struct census_stage *c)
+{
+	return c->d->steps != c->steps_read && c->steps_read < STEPS_READ;
+}
+
+/* What holds the memory is known soon after an out-of-memory error, or never: the program ends, or
+ * tries something else. */
+static bool is_oom_due(const struct census_stage *c, uint64_t now)
+{
+	return c->ran_out && (c->ooms_read < OOMS_READ || now >= c->next_read);
+}
+
+/* Readings of the host memory need all tensors. They take a thousandth of the time in the long run,
+ * apart from those that come with a reading of all tensors for other reasons. */
+static bool is_host_due(const struct census_stage *c, uint64_t now)
+{
+	return now >= c->next_host;
+}
+
+uint64_t census_stage__pause(unsigned unchanged, uint64_t took)
+{
+	uint64_t every = EVERY << (unchanged < UNCHANGED_MAX ? unchanged : UNCHANGED_MAX);
+
+	return took * SHARE > every ? took * SHARE : every;
+}
+
+/*
+ * Time until the next reading, ns. took: CPU time of the last one. Those of a process that may be
+ * brief come at times that double: whenever it ends, the last one is of its second half. A first
+ * reading that was torn is soon repeated. So is each in a dry run without steps, whose time is no
+ * matter: a server takes most of its memory late, when its weights are loaded.
+ */
+static uint64_t pause_after(const struct census_stage *c, uint64_t now, uint64_t took)
+{
+	uint64_t early = now > EARLY ? now : EARLY;
+	bool torn_first = c->job.state.torn_lists && !c->lasting && c->torn_first <= TORN_FIRST;
+
+	if (torn_first || (c->d->opts->dry_run && !c->d->steps))
+		return 4 * took > EARLY ? 4 * took : EARLY;
+	if (!c->maybe_brief || now >= EVERY)
+		return census_stage__pause(c->unchanged, took);
+	return took * SHARE > early ? took * SHARE : early;
+}
+
+/* True for a DataLoader's worker. These are many, and seldom hold weights. */
+static bool is_data_worker(const struct census_stage *c)
+{
+	const struct proc *p = c->d->target->proc;
+	char comm[64];
+
+	return !proc__thread_comm(p, proc__pid(p), comm, sizeof(comm)) &&
+	       !strcmp(comm, "pt_data_worker");
+}
+
+static bool is_due(const struct census_stage *c, uint64_t now)
+{
+	return now >= c->next_read || (c->d->opts->dry_run && is_all_due(c, now)) ||
+	       is_early_due(c) || is_oom_due(c, now);
+}
+
+/* Begins a reading of the host memory alone. */
+static void begin_host_only(struct census_stage *c, uint64_t now)
+{
+	if (!c->host_only || !is_host_due(c, now))
+		return;
+	begin_reading(c, true, OTHER_WITHIN);
+}
+
+void census_stage__begin(struct census_stage *c, uint64_t now)
+{
+	bool first = !c->first_over, near_end = is_near_end(c, now), all;
+
+	if (c->running || c->d->cut)
+		return;
+	if (!is_ready(c, now)) {
+		begin_host_only(c, now);
+		return;
+	}
+	if (!near_end && !is_due(c, now))
+		return;
+	if (c->maybe_brief && c->d->forked && now < EVERY && is_data_worker(c)) {
+		c->maybe_brief = false;
+		c->next_read = EVERY;
+		return;
+	}
+	all = first || near_end || is_all_due(c, now) || is_early_due(c) || is_host_due(c, now) ||
+	      c->ran_out;
+	c->ooms_read += c->ran_out;
+	c->ran_out = false;
+	if (all) {
+		c->next_all_steps = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
+		c->next_all = now > EVERY ? 2 * now : EVERY;
+	}
+	begin_reading(c, all, first || is_early_due(c) ? FIRST_WITHIN : OTHER_WITHIN);
+	c->late |= near_end;
+}
+
+void census_stage__begin_last(struct census_stage *c)
+{
+	/* see census_stage__new() */
+	if ((c->d->forked && !c->have_last) || !proc__alive(c->d->target->proc))
+		return;
+	if (!is_ready(c, UINT64_MAX) && !c->host_only)
+		return;
+	c->is_last = true;
+	begin_reading(c, true, LAST_WITHIN);
+	c->refused = true;
+}
+
+/* True if the part of the reading is over that the session waits for. */
+static bool is_over(const struct census_stage *c)
+{
+	return atomic_load(c->is_last ? &c->job.tensors_done : &c->job.done);
+}
+
+bool census_stage__reads(const struct census_stage *c)
+{
+	return c->running && !c->only_ledger && !is_over(c);
+}
+
+/* Counts the readings in a row that found the same lasting tensors, and those that were torn before
+ * one found any. */
+static void compare(struct census_stage *c, const struct census_state *st)
+{
+	uint64_t lasting = census_state__lasting(st);
+
+	c->unchanged = lasting && lasting == c->lasting && !st->torn_lists ? c->unchanged + 1 : 0;
+	c->lasting = lasting;
+	c->torn_first += st->torn_lists && !lasting;
+}
+
+/* After the thread's end. */
+static void join(struct census_stage *c)
+{
+	pthread_join(c->thread, NULL);
+	c->running = false;
+	if (c->job.host)
+		c->next_host = decoder__now(c->d) + (c->job.took * HOST_SHARE > EVERY
+							     ? c->job.took * HOST_SHARE
+							     : EVERY);
+}
+
+int census_stage__end(struct census_stage *c)
+{
+	if (!c->running || c->only_ledger || !is_over(c))
+		return 0;
+	c->only_ledger = c->is_last;
+	if (!c->is_last)
+		join(c);
+	if (c->job.err) {
+		roles__drop(&c->roles);
+		log_failure(c, c->job.err, c->job.why);
+		say_problem(c, c->job.err, c->job.why);
+		c->next_read = decoder__now(c->d) + (c->job.err != -EAGAIN ? EVERY
+						     : c->maybe_brief	   ? EARLY
+									   : EVERY / 5);
+		/* Other failures do not end the capture: it notices by itself if the target ended. */
+		return c->job.err == -ENOMEM ? -ENOMEM : 0;
+	}
+	c->took = c->job.state.end - c->job.state.begin;
+	compare(c, &c->job.state);
+	c->next_read = decoder__now(c->d) + pause_after(c, decoder__now(c->d), c->job.tensors_took);
+	return 1;
+}
+
+static int emit_ledger(struct census_stage *c, uint64_t latest)
+{
+	uint64_t time = decoder__since(c->d, c->job.ledger.end);
+
+	return host_sheet__emit(&c->job.ledger.sheet, time < latest ? time : latest, pass_on, c);
+}
+
+/* The fact about models of which there are several: "73 models of class Net, 16.00 MiB each: held
+ * by global best[*]". 0 or -ENOMEM. */
+static int set_models(struct census_stage *c, const struct census_state *st)
+{
+	char text[3 * 1024] = "", one[1024];
+	const char *old = facts__get(c->d->facts, "models");
+	size_t n = 0, len = 0;
+	int err;
+
+	for (size_t i = 0; i < st->nmodels && n < 3; i++)
+		if (st->models[i].count > 1)
+			len += snprintf(text + len, sizeof(text) - len, "%s%s", n++ ? "; " : "",
+					census_model__say(st, &st->models[i], one,
+							  sizeof(one) - 4));
+	if (!strcmp(text, old ? old : ""))
+		return 0;
+	err = facts__set(c->d->facts, "models", text);
+	return err == -ENOMEM ? err : 0;
+}
+
+int census_stage__take(struct census_stage *c, bool whole)
+{
+	struct census_state *st = &c->job.state;
+	int err = 0;
+
+	if (whole && c->job.census)
+		err = take_counts(c, st);
+	whole = whole && decoder__knows_stayed(c->d);
+	if (!err && whole && c->job.census)
+		err = emit_reading(c, st);
+	if (whole && !err && !c->d->cut && c->job.census && c->job.opts.memory)
+		err = session_host__hold(c->d, st);
+	if (whole && !err && !c->d->cut && !c->is_last && c->job.has_ledger)
+		err = emit_ledger(c, UINT64_MAX);
+	if (!c->job.census) {
+		roles__drop(&c->roles);
+		return err;
+	}
+	if (!whole || err) {
+		roles__drop(&c->roles);
+		census_state__free(st);
+		return err;
+	}
+	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", st->ntensors,
+		  (double)(st->end - st->begin) / 1e6, st->objects,
+		  st->torn_lists ? ", parts kept changing" : "", c->first ? ", at attach" : "");
+	err = symbolizer__take_models(c->d->names, st);
+	if (!err && st->models_reached)
+		err = set_models(c, st);
+	if (err)
+		return err;
+	c->readings++;
+	c->torn += st->torn || st->torn_lists;
+	c->holders_cut += st->holders_cut;
+	census_state__free(&c->last);
+	c->last = *st;
+	memset(st, 0, sizeof(*st));
+	c->have_last = c->first_over = true;
+	end_problem(c);
+	facts__setf(c->d->facts, "census", "%u", c->readings);
+	facts__setf(c->d->facts, "counter.census.torn", "%u", c->torn);
+	if (c->holders_cut)
+		facts__setf(c->d->facts, "counter.census.holders_cut", "%u", c->holders_cut);
+	err = roles__take(&c->roles, &c->last);
+	census_state__keep_params(&c->last);
+	return err;
+}
+
+bool census_stage__reads_ledger(const struct census_stage *c)
+{
+	return c->running && c->is_last && !atomic_load(&c->job.done);
+}
+
+void census_stage__give_up(struct census_stage *c)
+{
+	if (c->running)
+		atomic_store(&c->job.cancel, true);
+}
+
+int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end)
+{
+	if (!c->running || !c->is_last)
+		return 0;
+	join(c);
+	return whole && c->job.has_ledger && !c->d->cut ? emit_ledger(c, end) : 0;
+}
+
+/* autograd_parameter: as of the last reading. */
+static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t *module)
+{
+	struct census_stage *c = ctx;
+	const struct census_tensor *t;
+
+	if (!c->have_last)
+		return false;
+	t = census__param(&c->last, c->d->target->proc, tensor);
+	if (!t || t->kind != CENSUS_PARAMETER || !*t->about->name || !roles__holds(&c->roles, t))
+		return false;
+	return intern(c->d, t, name, module) == 0 && *name;
+}
+
+static void on_step(void *ctx, uint64_t time)
+{
+	struct census_stage *c = ctx;
+
+	job_steps__ended(c->job_steps, time);
+}
+
+static int on_event(struct sink *sink, const struct event *e)
+{
+	struct census_stage *c = (struct census_stage *)sink;
+	int err = roles__see(&c->roles, e);
+
+	c->ran_out |= e->kind == EVENT_OOM;
+	return err ? err : c->next->event(c->next, e);
+}
+
+struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
+{
+	struct census_stage *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->job_steps = job_steps__new();
+	if (!c->job_steps) {
+		free(c);
+		return NULL;
+	}
+	d->on_step = on_step;
+	d->on_step_ctx = c;
+	c->sink.event = on_event;
+	c->next = next;
+	c->d = d;
+	/* With the probes in place from the start, no block was there before. */
+	c->first_over = d->from_start || d->forked;
+	c->next_all = EVERY;
+	c->next_all_steps = STEPS_ALL;
+	c->maybe_brief = d->forked || (d->from_start && d->opts->late);
+	/* A forked process's first objects are in its parent's recording. */
+	if (d->forked) {
+		c->next_read = EARLY + d->opts->number % SPREAD * (EARLY / 2 / SPREAD);
+		c->next_host = EVERY; /* that takes longer, and can hold up changes of mappings */
+	}
+	autograd__set_parameters(d, find_parameter, c);
+	return c;
+}
+
+void census_stage__free(struct census_stage *c)
+{
+	if (!c)
+		return;
+	if (c->running) {
+		atomic_store(&c->job.cancel, true);
+		pthread_join(c->thread, NULL);
+		if (!c->job.err)
+			census_state__free(&c->job.state);
+	}
+	census_state__free(&c->last);
+	roles__free(&c->roles);
+	job_steps__free(c->job_steps);
+	census__free(c->census);
+	hostmem__free(c->host);
+	free(c);
+}
+
+struct sink *census_stage__sink(struct census_stage *c)
+{
+	return &c->sink;
+}

@@ -1,0 +1,720 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/session/session_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "capture/decode/autograd.h"
+#include "capture/decode/code_cache.h"
+#include "capture/decode/cuda_calls.h"
+#include "capture/decode/decoder.h"
+#include "capture/probes/inside_memory.h"
+#include "capture/decode/modules.h"
+#include "capture/session/stages.h"
+#include "capture/decode/symbolizer.h"
+#include "record/detail.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "inspect/arrival.h"
+#include "inspect/proc.h"
+#include "record/dict.h"
+
+struct session *session__make(const struct session_opts *opts, struct failure *f)
+{
+	struct session *s = calloc(1, sizeof(*s));
+
+	/* Return large buffers to the system as soon as they are freed; a fixed threshold does. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 20);
+	if (s) {
+		s->opts = *opts;
+		if (opts->steps_only)
+			s->opts.no_autograd = s->opts.no_modules = s->opts.no_census = true;
+		s->image = -1;
+		s->dict = dict__new();
+		s->facts = facts__new();
+	}
+	if (s && s->dict && s->facts)
+		return s;
+	failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	session__free(s);
+	return NULL;
+}
+
+struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f)
+{
+	struct session *s = session__make(opts, f);
+
+	if (!s)
+		return NULL;
+	if (target__open(pid, &s->target, f) ||
+	    (!opts->started && !opts->late && target__look(&s->target, f)))
+		goto fail;
+	if (opts->inside)
+		inside_memory__bind(opts->inside, pid);
+	/* our own program, if we started the process and it has not run its own yet */
+	s->image = proc__image(s->target.proc);
+	return s;
+fail:
+	session__free(s);
+	return NULL;
+}
+
+void session__free(struct session *s)
+{
+	if (!s)
+		return;
+	session__let_go(s, false);
+	if (s->opts.inside)
+		inside_memory__close(s->opts.inside);
+	session__leave(s);
+	if (s->probes && s->opts.group) {
+		probes__want_level(s->probes, s->opts.number, 0, false, 0, s->target.hooks);
+		probes__feed(s->probes, s->opts.number, NULL, NULL);
+		probes__reset_counters(s->probes, s->opts.number);
+		probes__leave(s->probes, proc__pid(s->target.proc));
+	}
+	probes__free(s->probes);
+	census_stage__free(s->census);
+	attach_stage__free(s->attach);
+	sleep_stage__free(s->sleep);
+	decoder__free(s->decoder);
+	facts__free(s->facts);
+	dict__free(s->dict);
+	free(s->queue.buf);
+	if (s->image >= 0)
+		close(s->image);
+	target__close(&s->target);
+	free(s);
+}
+
+bool session__attached(const struct session *s)
+{
+	return s->attached;
+}
+
+bool session__cuda_only(const struct session *s)
+{
+	return s->cuda_only;
+}
+
+bool session__has_python(const struct session *s)
+{
+	return s->target.has_python || s->target.torch.found || s->target.uses_cuda;
+}
+
+#define LOAD_SLEEPABLE_AFTER 1000000000ULL /* ns since start: later than the first figures */
+
+/* Once a walk met an absent page, the programs that can wait for pages replace the others. */
+static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t c[MT_CNT_NR])
+{
+	int err;
+
+	/* A walk that meets an absent page is cut short until they are loaded. */
+	if (now > LOAD_SLEEPABLE_AFTER && !s->opts.steps_only)
+		probes__prepare_sleepable(s->probes);
+	if (probes__sleepable(s->probes) || s->tried_sleepable ||
+	    !(c[MT_CNT_WALK + MT_WALK_FAULT_FRAME] + c[MT_CNT_WALK + MT_WALK_FAULT_THREAD] +
+	      c[MT_CNT_WALK + MT_WALK_FAULT_SELF]))
+		return;
+	err = probes__go_sleepable(s->probes, proc__pid(s->target.proc), s->target.hooks);
+	if (err == -EINPROGRESS)
+		return;
+	s->tried_sleepable = true;
+	if (err)
+		log_warn("a page of the process is not in memory, and there are no programs here "
+			 "that could wait for it (%s). memtrace-bpf reads such pages; stacks "
+			 "before it has done so stay short",
+			 strerror(-err));
+	else
+		log_debug("a page of the process was not in memory: using the sleepable programs");
+}
+
+#define PAGE 4096
+#define CHUNK_PAGES 4 /* DATA_STACK_CHUNK_SIZE in CPython's Python/pystate.c, 16 KiB */
+
+/* Reads the pages that walks missed, so that later walks find them in memory. */
+static void bring_in_pages(struct session *s, uint64_t now)
+{
+	uint64_t addrs[MT_ABSENT], word;
+	size_t i, j, n;
+
+	if (probes__sleepable(s->probes))
+		return;
+	n = probes__take_absent(s->probes, s->opts.number, addrs);
+	if (n)
+		s->busy = now; /* walks fail until the pages are there */
+	for (i = 0; i < n; i++) {
+		/* Outer frames are below, in the thread's chunk of memory. */
+		for (j = 0; j < CHUNK_PAGES; j++)
+			s->losses.brought_in += !proc__read(s->target.proc, addrs[i] - j * PAGE,
+							    &word, sizeof(word));
+	}
+}
+
+/* Counts reports of the allocator that hit no probe as lost. Stopped programs count no hits, but a
+ * running process goes on reporting. */
+static void count_unseen(struct session *s)
+{
+	uint64_t n = s->stopped ? 0 : cuda_calls__unseen(s->decoder);
+
+	if (n <= s->losses.unseen)
+		return;
+	if (!s->losses.unseen)
+		log_warn("%" PRIu64
+			 " reports of PyTorch's allocator were missed: does another tool "
+			 "probe the same place?",
+			 n);
+	s->losses.early += n - s->losses.unseen;
+	s->losses.unseen = n;
+}
+
+/* Counts each breakpoint that was gone as one lost event, since the number of its hits is unknown. */
+static void count_removed(struct session *s)
+{
+	uint64_t n = s->stopped ? 0 : probes__renew(s->probes);
+
+	if (!n)
+		return;
+	if (!s->losses.removed)
+		log_warn("PID %d: another tool removed the breakpoints of this recording, for up "
+			 "to a second. They are set again, and the recording counts at least one "
+			 "lost event for each; do not probe a process that records itself",
+			 (int)proc__pid(s->target.proc));
+	s->losses.early += n;
+	s->losses.removed += n;
+}
+
+static uint64_t above(uint64_t n, uint64_t before)
+{
+	return n > before ? n - before : 0;
+}
+
+/*
+ * Counts hits that the kernel skipped as lost events. Calls that change the address space are no
+ * events of tensors, and the next reading of host memory finds what they did: these are only said.
+ */
+static void count_skipped(struct session *s)
+{
+	struct probes_skipped now = probes__skipped(s->probes), *had = &s->losses.skipped;
+
+	if (!s->losses.skipped_known && s->opts.group)
+		s->losses.skipped_before = now; /* others share the programs */
+	s->losses.skipped_known = true;
+	now.events = above(now.events, s->losses.skipped_before.events);
+	now.host = above(now.host, s->losses.skipped_before.host);
+	if (now.events > had->events) {
+		if (!had->events)
+			log_warn("PID %d: the kernel skipped probes in preempted threads: each hit "
+				 "counts as a lost event",
+				 (int)proc__pid(s->target.proc));
+		s->losses.early += now.events - had->events;
+		had->events = now.events;
+	}
+	had->host = now.host > had->host ? now.host : had->host;
+}
+
+/* A process that was attached for its calls into CUDA alone may import PyTorch at any time. */
+static void look_for_torch(struct session *s)
+{
+	struct maps maps;
+	uint64_t pages;
+
+	if (!s->cuda_only || s->torch_came || proc__pages(s->target.proc, &pages) ||
+	    pages == s->wait.pages || proc__maps(s->target.proc, &maps))
+		return;
+	s->wait.pages = pages;
+	s->torch_came = arrival__is_torch(s->target.proc, &maps, true);
+	maps__free(&maps);
+	if (!s->torch_came)
+		return;
+	facts__set(s->facts, "torch_came", "1");
+	log_warn("PID %d has imported PyTorch: this capture goes on with its calls into CUDA. "
+		 "To record tensors by line, end it and begin another",
+		 (int)proc__pid(s->target.proc));
+}
+
+static int housekeeping(struct session *s, uint64_t now)
+{
+	const uint64_t *c = s->losses.counters;
+	int err = session__end_losses(s, now);
+
+	if (err)
+		return err;
+	maybe_go_sleepable(s, now, c);
+	bring_in_pages(s, now);
+	session__renew_marks(s);
+	session__look_into_torch(s, now);
+	cuda_calls__look(s->decoder, now);
+	if (!s->blind && autograd__is_due(s->decoder, now)) {
+		s->begins = now;
+		session__renew(s);
+		autograd__look(s->decoder, now);
+	}
+	if (symbolizer__recheck(s->decoder->names, now))
+		decoder__forget_roots(s->decoder);
+	if (now - s->last_facts >= SESSION_FACTS_EVERY || !s->last_facts) {
+		s->last_facts = now;
+		decoder__check_threads(s->decoder);
+		count_unseen(s);
+		count_removed(s);
+		count_skipped(s);
+		look_for_torch(s);
+		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
+		facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
+		facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
+		session__set_counters(s, c);
+		if (c[MT_CNT_RING_LOST + MT_REC_SCOPE_END] && !s->losses.steps_warned) {
+			log_warn("ends of steps were lost: steps and figures per step are not "
+				 "exact");
+			if (s->census)
+				census_stage__lost_steps(s->census);
+			s->losses.steps_warned = true;
+		}
+		if (s->opts.group)
+			session__set_rank(s);
+	}
+	return 0;
+}
+
+/* ---- the capture's cost ---- */
+
+/* Which hooks of the process have a probe that the kernel steps over. */
+static void find_stepped(struct session *s)
+{
+	static const struct {
+		enum mt_rec_type type;
+		enum hook_id hook;
+	} all[] = { { MT_REC_REPORT, HOOK_REPORT },
+		    { MT_REC_OOM, HOOK_OOM },
+		    { MT_REC_CPU_NEW, HOOK_CPU_NEW },
+		    { MT_REC_CPU_DELETE, HOOK_CPU_DELETE },
+		    { MT_REC_CODE_GONE, HOOK_CODE_GONE },
+		    { MT_REC_SCOPE_END, HOOK_SCOPE_END },
+		    { MT_REC_MODULE_CALL, HOOK_MODULE_CALL },
+		    { MT_REC_EDGE, HOOK_EDGE },
+		    { MT_REC_NODE, HOOK_EVALUATE } };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		s->cost.measure.stepped[all[i].type] = s->target.hooks[all[i].hook].site.cls ==
+						       SITE_STEPPED;
+}
+
+/* Notes a change of detail in the facts and, as a mark, in the stream. now: after the change.
+ * share: measured before it. 0 or -ENOMEM. */
+static int note_detail(struct session *s, uint64_t now, double share)
+{
+	struct cost_detail is = probes__detail(s->probes);
+	struct detail_change c = {
+		.time = now, .below = is.below, .off = is.off, .share = (uint32_t)(share * 1e6)
+	};
+	struct event mark = { .kind = EVENT_MARK };
+	char words[160];
+	int err;
+
+	if (is.off == s->cost.noted.off && is.below == s->cost.noted.below)
+		return 0;
+	s->cost.noted = is;
+	detail__words(words, sizeof(words), is.off, is.below);
+	log_info("tracing takes %.1f %% of the target's time, %.1f %% are allowed: %s%s",
+		 share * 100, s->cost.control.limit * 100,
+		 *words ? "no longer recorded: " : "all detail is recorded again", words);
+	err = detail__add(s->facts, &c);
+	if (err == -ENOMEM || !s->sink)
+		return err == -ENOMEM ? err : 0;
+	detail__mark(words, sizeof(words), is.off, is.below);
+	mark.time = c.time;
+	mark.name = decoder__string(s->decoder, words);
+	return mark.name == UINT32_MAX ? -ENOMEM : decoder__emit(s->decoder, &mark);
+}
+
+/* Looks at what the capture adds to the target, and changes the detail. 0 or -ENOMEM. */
+static int pump_cost(struct session *s, uint64_t now)
+{
+	struct spending *cost = &s->cost;
+	uint64_t c[MT_CNT_NR], cpu;
+
+	if (!cost->control.limit || s->stopped || now < cost->next)
+		return 0;
+	cost->next = now + COST_EVERY;
+	if (probes__counters(s->probes, s->opts.number, c) || proc__cpu_time(s->target.proc, &cpu))
+		return 0;
+	find_stepped(s);
+	cost->last = measure__look(&cost->measure, c, probes__timed(s->probes), now, cpu);
+	cost_control__look(&cost->control, now + 1, cost->last, measure__walks(&cost->measure));
+	/* Without an optimizer, calls of modules show the steps. */
+	probes__want_level(s->probes, s->opts.number, cost->control.level,
+			   !decoder__steps(s->decoder), proc__pid(s->target.proc), s->target.hooks);
+	facts__setf(s->facts, "cost.limit", "%g", cost->control.limit);
+	facts__setf(s->facts, "cost.share", "%.6f", measure__share(&cost->measure));
+	return note_detail(s, session__now(s), cost->last);
+}
+
+/* Takes a reading of the allocator's tables. read: what attach_stage__read() returned. */
+static int take_tables(struct session *s, int read)
+{
+	uint64_t written;
+	int err;
+
+	if (read <= 0)
+		return read;
+	written = probes__written(s->probes);
+	err = session__round(s);
+	return err ? err : attach_stage__take(s->attach, s->taken >= written, session__now(s));
+}
+
+/* Takes a census reading. ended: what census_stage__end() returned. */
+static int take_census(struct session *s, int ended)
+{
+	int err = 0;
+
+	if (ended <= 0)
+		return ended;
+	for (int i = 0; i < DRAINS && !err; i++) {
+		err = session__round(s);
+		if (!err && !s->behind)
+			return census_stage__take(s->census, !session__replaced(s));
+	}
+	census_stage__take(s->census, false);
+	return err;
+}
+
+static int pump_census(struct session *s, uint64_t now)
+{
+	int ended = s->census ? census_stage__end(s->census) : 0,
+	    err = s->census && !ended && !s->stopped ? census_stage__look(s->census, now) : 0;
+
+	if (err)
+		return err;
+	if (s->census && !ended && attach_stage__settled(s->attach))
+		census_stage__begin(s->census, now);
+	return take_census(s, ended);
+}
+
+/* Waits for a census reading under way, and drains the ring meanwhile. */
+static int await_census(struct session *s)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+	int err = 0;
+
+	while (!err && census_stage__reads(s->census)) {
+		err = session__round(s);
+		nanosleep(&pause, NULL);
+	}
+	return err ? err : take_census(s, census_stage__end(s->census));
+}
+
+#define LAST_ROUNDS 32
+#define LEDGER_WITHIN 20000000000ULL /* ns that a capture's end waits for the last ledger */
+
+/* A brief capture looks at the optimizers' counts a few more times, at different moments of a
+ * step. */
+static int last_looks(struct session *s)
+{
+	static const struct timespec pause = { .tv_nsec = 1700000 };
+	int err = 0;
+
+	for (int i = 0; i < LAST_ROUNDS && !err && census_stage__look_last(s->census); i++) {
+		nanosleep(&pause, NULL);
+		err = session__round(s);
+	}
+	if (!err)
+		err = session__round(s);
+	return err || s->behind ? err : census_stage__end_looks(s->census);
+}
+
+static int last_census(struct session *s)
+{
+	int err;
+
+	if (!s->census)
+		return 0;
+	err = await_census(s);
+	if (err || !attach_stage__settled(s->attach))
+		return err;
+	if (!session__replaced(s))
+		census_stage__begin_last(s->census);
+	err = await_census(s);
+	return err ? err : last_looks(s);
+}
+
+/* Takes the ledger of the last reading, as of `end`. Drains the ring until it is there: other
+ * processes of the capture go on. Gives it up after LEDGER_WITHIN. */
+static int last_ledger(struct session *s, uint64_t end)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+	uint64_t until = session__now(s) + LEDGER_WITHIN;
+	int err = 0;
+
+	while (!err && census_stage__reads_ledger(s->census)) {
+		if (session__now(s) > until) {
+			log_warn("the last reading of host memory took longer than %u s and was "
+				 "given up: the report shows the one before. `dump --device host` "
+				 "has no such limit",
+				 (unsigned)(LEDGER_WITHIN / 1000000000));
+			census_stage__give_up(s->census);
+			until = UINT64_MAX;
+		}
+		err = session__round(s);
+		nanosleep(&pause, NULL);
+	}
+	return err ? err : census_stage__take_ledger(s->census, !session__replaced(s), end);
+}
+
+static void send_to(struct session *s, struct sink *sink)
+{
+	s->sink = sink;
+	sleep_stage__send_to(s->sleep, sink);
+}
+
+#define QUIET 500000000ULL /* ns without much to drain */
+#define MUCH 64		   /* one part in this many of the ring, since the last pump */
+/* ns after attach, and after all of PyTorch was found, in which much is read for the first time */
+#define BEGINS 3000000000ULL
+
+bool session__quiet(const struct session *s)
+{
+	uint64_t now = session__now(s);
+
+	return s->attached && now > s->begins + BEGINS && now - s->busy > QUIET &&
+	       attach_stage__settled(s->attach) && !(s->census && census_stage__reads(s->census));
+}
+
+/* Notes whether much was written to the ring since the last pump. */
+static void note_written(struct session *s, uint64_t now)
+{
+	uint64_t written = probes__written(s->probes);
+
+	if (written - s->written > session__ring_size(s) / MUCH)
+		s->busy = now;
+	s->written = written;
+}
+
+int session__pump(struct session *s, struct sink *sink)
+{
+	uint64_t now = session__now(s);
+	int err;
+
+	send_to(s, sink);
+	note_written(s, now);
+	err = session__round(s);
+	if (!err && !s->blind)
+		err = modules__pump(s->decoder, now);
+	if (!err)
+		err = take_tables(s, attach_stage__read(s->attach, now));
+	if (!err)
+		err = pump_census(s, now);
+	if (!err)
+		err = session__pump_host(s);
+	if (!err)
+		err = pump_cost(s, now);
+	/* Events held or in the ring may belong to a transition. */
+	if (!err && !s->behind && attach_stage__settled(s->attach))
+		err = sleep_stage__pump(s->sleep, now);
+	if (!err)
+		err = housekeeping(s, now);
+	if (!err && sink && sink->tick)
+		err = sink->tick(sink, now);
+	return err;
+}
+
+int session__wake_fd(const struct session *s)
+{
+	return probes__wake_fd(s->probes);
+}
+
+int session__drain_new(struct session *s, struct sink *sink)
+{
+	send_to(s, sink);
+	s->busy = session__now(s);
+	/* Without asking the driver, which may take longer than the new code objects live. */
+	return session__drain_ring(s, true);
+}
+
+int session__drain(struct session *s)
+{
+	int err = 0;
+
+	/* The second round decodes what the first one drained to confirm names. */
+	for (int i = 0; i < 2 && !err && s->attached && s->sink; i++)
+		err = session__round(s);
+	return err;
+}
+
+int session__mark(struct session *s, const char *name)
+{
+	struct event e = { .kind = EVENT_MARK };
+	int err = session__drain(s);
+
+	if (err || !s->attached || !s->sink)
+		return err;
+	e.time = session__now(s);
+	e.name = decoder__string(s->decoder, name);
+	return e.name == UINT32_MAX ? -ENOMEM : decoder__emit(s->decoder, &e);
+}
+
+static void stop(struct session *s)
+{
+	s->stopped = true;
+	if (s->opts.group)
+		proc_group__stop(s->opts.group, proc__pid(s->target.proc), s->opts.number);
+	else
+		probes__stop(s->probes);
+}
+
+static void remove_probes(struct session *s, const char *stop_reason)
+{
+	if (!s->opts.group)
+		probes__detach(s->probes);
+	else if (strcmp(stop_reason, "exec"))
+		proc_group__forget(s->opts.group, proc__pid(s->target.proc), s->opts.number);
+	if (s->opts.inside)
+		inside_memory__close(s->opts.inside);
+}
+
+int session__finish(struct session *s, struct sink *sink, const char *stop_reason)
+{
+	uint64_t end;
+	int err, rounds = 0;
+
+	if (!s->attached)
+		return 0;
+	send_to(s, sink);
+	err = last_census(s);
+	if (!err)
+		err = session__last_host(s);
+	if (!err)
+		err = take_tables(s, attach_stage__read_last(s->attach, session__now(s)));
+	end = session__now(s);
+	session__set_clock_end(s);
+	count_unseen(s);
+	count_removed(s);
+	count_skipped(s);
+	stop(s);
+	if (!err)
+		err = session__pump(s, sink);
+	/* The probes go while the driver answers. */
+	if (!s->opts.group)
+		probes__begin_detach(s->probes);
+	if (!err)
+		err = cuda_calls__used(s->decoder, true);
+	if (!err && s->opts.group)
+		err = session__account(s);
+	remove_probes(s, stop_reason);
+	log_debug("detached after %.1f ms", (session__now(s) - end) / 1e6);
+	s->blind = true;
+	s->last_facts = 0;
+	facts__set(s->facts, "stop_reason", stop_reason);
+	if (!err && !s->opts.group)
+		err = session__account(s);
+	if (err)
+		goto out;
+	do {
+		err = session__pump(s, sink);
+		if (err)
+			goto out;
+	} while (s->queue.len || rounds++ < 1);
+	session__set_counters(s, s->losses.counters);
+	facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
+	err = s->census ? last_ledger(s, end) : 0;
+	if (!err)
+		err = attach_stage__finish(s->attach);
+	if (!err)
+		err = sleep_stage__finish(s->sleep);
+out:
+	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->decoder->cut ? s->decoder->cut : end);
+	facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
+	s->attached = false;
+	return err;
+}
+
+struct probes *session__probes(const struct session *s)
+{
+	return s->probes;
+}
+
+struct dict *session__dict(struct session *s)
+{
+	return s->dict;
+}
+
+struct facts *session__facts(struct session *s)
+{
+	return s->facts;
+}
+
+void session__give_words(struct session *s, struct dict **dict, struct facts **facts)
+{
+	*dict = s->dict;
+	*facts = s->facts;
+	s->dict = NULL;
+	s->facts = NULL;
+}
+
+const struct proc *session__proc(const struct session *s)
+{
+	return s->target.proc;
+}
+
+uint64_t session__now(const struct session *s)
+{
+	return s->decoder ? decoder__now(s->decoder) : 0;
+}
+
+uint64_t session__start(const struct session *s)
+{
+	return s->decoder ? s->decoder->start : 0;
+}
+
+uint64_t session__events(const struct session *s)
+{
+	return s->attach ? attach_stage__events(s->attach) : 0;
+}
+
+uint64_t session__lost(const struct session *s)
+{
+	return s->losses.total;
+}
+
+uint64_t session__lost_with_room(const struct session *s)
+{
+	uint64_t n = s->losses.unseen + s->losses.skipped.events;
+
+	if (s->opts.inside)
+		return s->losses.total; /* threads wait while the ring is full */
+	for (size_t i = 0; i < MT_REC_TYPES; i++)
+		n += s->losses.unaccounted[i];
+	return n < s->losses.total ? n : s->losses.total;
+}
+
+uint64_t session__steps(const struct session *s)
+{
+	return s->decoder ? decoder__steps(s->decoder) : 0;
+}
+
+bool session__replaced(const struct session *s)
+{
+	int now;
+	bool runs;
+
+	if (s->image < 0 || !proc__image_gone(s->image))
+		return false;
+	/* The image of an ending process is gone, too, but there is no new one. */
+	now = proc__image(s->target.proc);
+	runs = now >= 0 && !proc__image_gone(now);
+	if (now >= 0)
+		close(now);
+	return runs;
+}
+
+const char *session__python_problem(const struct session *s)
+{
+	/* Compiled programs have none. */
+	bool wanted = s->target.has_python || !s->cuda_only;
+
+	return wanted && s->target.python_why[0] ? s->target.python_why : NULL;
+}

@@ -1,0 +1,641 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Getting into a process: waits for PyTorch, loads the programs and attaches them, if possible
+ * before PyTorch allocates.
+ *
+ * After libc10 is mapped, the loader relocates PyTorch's libraries before any of their code runs.
+ * That takes at least 40 ms with everything in the page cache (PyTorch 2.1 to 2.15). So we compare
+ * the size of the address space every 2 ms (one small file of /proc, 5 us), and read the memory map
+ * only when it changed. The slow work is done before: as soon as the interpreter runs, we find its
+ * layout and load the BPF programs. A command of ours is held (ptrace_hold.h) during that, and
+ * again once PyTorch's libraries are mapped.
+ */
+#include "capture/session/session_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "capture/decode/autograd.h"
+#include "capture/caps.h"
+#include "capture/decode/cuda_calls.h"
+#include "capture/decode/decoder.h"
+#include "capture/probes/inside_memory.h"
+#include "capture/decode/modules.h"
+#include "capture/session/stages.h"
+#include "base/clock.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "inspect/arrival.h"
+#include "inspect/native_stacks.h"
+#include "inspect/proc.h"
+#include "inspect/pyobj.h"
+
+#define PAUSE 2		/* ms between looks while the process maps files */
+#define PAUSE_QUIET 10	/* ms, if it mapped nothing for QUIET: torch is not imported first */
+#define PAUSE_OTHER 100 /* ms, if it has no Python either */
+#define CUDA_QUIET 1000000000ULL    /* ns that Python has CUDA without PyTorch, and maps nothing */
+#define CUDA_ALONE 10000000000ULL   /* ns that it has CUDA without PyTorch and maps more */
+#define QUIET 1000000000ULL	    /* ns without new mappings */
+#define RETRY 5000000ULL	    /* ns between looks while the interpreter starts */
+#define NUMBER 1000000000ULL	    /* ns between looks for a free number of the group */
+#define NICE_WAITING (-20)	    /* our nice value while time is short */
+#define NO_PYTHON 1000000000ULL	    /* ns after an exec, by when Python would have started */
+#define LOOK_PAUSE_MIN 50000000ULL  /* ns between looks for torch.nn, doubling up to */
+#define LOOK_PAUSE_MAX 100000000ULL /* ns */
+
+/* Starts over if the process runs another program. 0, -EAGAIN (it is ending), or negative with
+ * *f. */
+static int follow_exec(struct session *s, uint64_t now, struct failure *f)
+{
+	struct target t;
+	int err;
+
+	if (s->image < 0 || !proc__image_gone(s->image))
+		return 0;
+	err = target__open(proc__pid(s->target.proc), &t, f);
+	if (err)
+		return err == -ESRCH ? -EAGAIN : err;
+	if (!proc__alive(s->target.proc)) { /* then the PID may be another process's */
+		target__close(&t);
+		return -EAGAIN;
+	}
+	close(s->image);
+	s->image = proc__image(t.proc);
+	session__leave(s);
+	probes__free(s->probes);
+	s->probes = NULL;
+	s->wait.joined_early = false;
+	s->queue.len = s->queue.floor = 0;
+	target__close(&s->target);
+	s->target = t;
+	s->wait.since = now;
+	s->wait.pages = s->wait.changed = s->wait.next = 0;
+	log_debug("PID %d runs %s now", (int)proc__pid(t.proc), proc__comm(t.proc));
+	return 0;
+}
+
+/* For --cost. */
+static void measure_hit(struct session *s)
+{
+	struct hit_cost *hit = &s->cost.measure.hit;
+	int err = s->opts.cost ? probes__hit_cost(hit) : 0;
+
+	if (err)
+		log_warn("cannot measure the cost of a probe on this host (%s): --cost is ignored",
+			 strerror(-err));
+	else if (s->opts.cost)
+		log_debug("a probe's hit costs %" PRIu32 " ns on this host, %" PRIu32
+			  " where the kernel steps over the instruction",
+			  hit->emulated, hit->stepped);
+	s->cost.control.limit = err ? 0 : s->opts.cost;
+}
+
+/* Loads the BPF programs for the interpreter, unless they are loaded. 0 or negative with *f. */
+static int load_programs(struct session *s, struct failure *f)
+{
+	const char *why = "";
+	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
+				  .inside = s->opts.inside,
+				  .host = s->opts.host,
+				  .py = target__layout(&s->target),
+				  .no_autograd = s->opts.no_autograd,
+				  .steps_only = s->opts.steps_only,
+				  .group = s->opts.group,
+				  .sets = s->opts.sets };
+	uint64_t cell = po.py.type_cell;
+
+	if (po.group)
+		po.py.type_cell = 0; /* an address: each process has its own */
+
+	if (s->probes && !memcmp(&po.py, &s->layout, sizeof(po.py))) {
+		if (po.group)
+			proc_group__member(po.group, s->opts.number)->type_cell = cell;
+		return 0;
+	}
+	session__leave(s);
+	probes__free(s->probes);
+	probes__from_environment(&po);
+	po.pid = proc__pid(s->target.proc);
+	po.modules = !s->opts.no_modules && s->target.has_slot;
+	s->layout = po.py;
+	s->probes = po.sets ? probes__share(po.sets, &po.py, s->target.hooks) : NULL;
+	if (!s->probes)
+		s->probes = probes__load(&po, &why);
+	if (!s->probes)
+		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
+	if (!po.group)
+		probes__set_process(s->probes, proc__pidfd(s->target.proc));
+	session__join(s, cell);
+	measure_hit(s);
+	return 0;
+}
+
+/* Optional: without the privilege some looks come late. What we start meanwhile gets the usual
+ * priority. */
+static void hasten(struct session *s)
+{
+	struct sched_param param = { 0 };
+
+	if (s->wait.hastened || sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &param))
+		return;
+	s->wait.nice = getpriority(PRIO_PROCESS, 0);
+	s->wait.hastened = !setpriority(PRIO_PROCESS, 0, NICE_WAITING);
+}
+
+void session__let_go(struct session *s, bool again)
+{
+	ptrace_hold__release(&s->wait.hold);
+	if (s->opts.inside && !again)
+		inside_memory__let_go(s->opts.inside);
+	if (!s->wait.hastened || (again && s->opts.started))
+		return;
+	setpriority(PRIO_PROCESS, 0, s->wait.nice);
+	s->wait.hastened = false;
+}
+
+/* Stops our command until session__let_go(). */
+static void hold_command(struct session *s)
+{
+	int err = s->opts.started && !s->opts.inside
+			  ? ptrace_hold__take(&s->wait.hold, proc__pid(s->target.proc))
+			  : 0;
+
+	if (err)
+		log_debug("cannot stop PID %d: %s", (int)proc__pid(s->target.proc), strerror(-err));
+}
+
+/* True if a group's programs are attached to PyTorch's files already, and this process has not
+ * mapped them yet: then no event of it is missed. */
+static bool is_early(struct session *s)
+{
+	static const enum hook_id all[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW,
+					    HOOK_REPORT };
+	struct maps maps;
+	bool ret = s->opts.group && !proc__maps(s->target.proc, &maps);
+	size_t i;
+
+	if (!ret)
+		return false;
+	ret = !arrival__torch(&maps);
+	maps__free(&maps);
+	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		ret = ret && probes__attached(s->probes, proc__pid(s->target.proc), all[i]);
+	return ret;
+}
+
+/* True while Python runs the code of `import torch`: its ModuleSpec says so (importlib._bootstrap,
+ * _load_unlocked()). CUDA's libraries are mapped first, and on a busy machine or from a slow disk
+ * PyTorch's come seconds later. */
+static bool imports_torch(const struct session *s)
+{
+	const struct python *py = s->target.python;
+	uint64_t module, spec, initializing;
+
+	return py && !pyobj__module(py, "torch", &module) &&
+	       !pyobj__module_attr(py, module, "__spec__", &spec) &&
+	       !pyobj__attr(py, spec, "_initializing", &initializing) &&
+	       initializing == python__symbol(py, "_Py_TrueStruct");
+}
+
+/* True if only calls into CUDA are to be recorded: the process uses CUDA, and PyTorch does not
+ * come. */
+static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
+{
+	struct waiting *w = &s->wait;
+
+	if (s->opts.steps_only)
+		return false;
+	if (s->target.has_python &&
+	    (!w->cuda_since || now - w->cuda_since < CUDA_QUIET ||
+	     (now - w->changed < CUDA_QUIET && now - w->cuda_since < CUDA_ALONE)))
+		return false;
+	if (!s->target.has_python && !w->cuda_since && (s->opts.started || !s->target.uses_cuda))
+		return false;
+	s->cuda_only = !target__look(&s->target, f) && s->target.uses_cuda &&
+		       !s->target.torch.found && !imports_torch(s);
+	/* look again after a while */
+	w->cuda_since = s->cuda_only || !w->cuda_since ? w->cuda_since : now;
+	return s->cuda_only;
+}
+
+/* Notes that CUDA is mapped and PyTorch is not. Our command is held, as it may use CUDA at once. */
+static void note_cuda(struct session *s, uint64_t now)
+{
+	if (!s->target.has_python && !target__uses_cuda(&s->target, &s->target.maps))
+		return;
+	if (!s->wait.cuda_since && !s->target.has_python)
+		hold_command(s);
+	s->wait.cuda_since = s->wait.cuda_since ?: now;
+}
+
+/* Finds the interpreter and loads the programs before PyTorch is mapped. Owns maps. 0 or negative
+ * with *f. */
+static int prepare(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
+{
+	int err;
+
+	target__look_for_python(&s->target, maps);
+	/* A starting interpreter can be read once a thread runs in it. */
+	s->wait.next = s->target.has_python && !s->target.has_slot ? now + RETRY : UINT64_MAX;
+	if (!s->target.has_slot) {
+		if (s->target.has_python && !s->wait.said_why)
+			log_debug("PID %d: no frames of Python so far: %s",
+				  (int)proc__pid(s->target.proc), s->target.python_why);
+		s->wait.said_why = s->target.has_python;
+		return 0;
+	}
+	if (!session__take_number(s)) {
+		s->wait.next = now + NUMBER;
+		return 0;
+	}
+	/* The kernel takes half a second to verify the programs; `import torch` may be faster. */
+	hold_command(s);
+	err = load_programs(s, f);
+	if (err)
+		return err;
+	target__attach_optional(&s->target, s->probes, HOOK_CODE_GONE);
+	s->wait.joined_early = is_early(s);
+	log_debug("PID %d: Python is understood, the programs are loaded",
+		  (int)proc__pid(s->target.proc));
+	return 0;
+}
+
+/*
+ * Looks once whether PyTorch is in the process, and prepares what it can before. 0: it is, and
+ * s->target has it; -EAGAIN: not yet; other negative with *f.
+ */
+static int await_torch(struct session *s, struct failure *f)
+{
+	uint64_t now = clock__monotonic(), pages;
+	struct maps maps;
+	bool grew, untouched, whole, arrived;
+	int err;
+
+	if (s->cuda_only || (s->target.torch.found && !s->target.hooks_err))
+		return 0;
+	err = follow_exec(s, now, f);
+	if (err)
+		return err;
+	if (is_cuda_only(s, now, f))
+		return 0;
+	if (!s->wait.since) {
+		s->wait.since = now;
+		if (s->opts.started)
+			hasten(s);
+	}
+	if (!s->opts.started && !s->opts.late && !s->target.has_python &&
+	    now - s->wait.since > NO_PYTHON)
+		return target__look(&s->target, f) ?: s->target.torch.found ? 0 : -EAGAIN;
+	if (proc__pages(s->target.proc, &pages))
+		return -EAGAIN; /* it is ending */
+	if (s->opts.inside)
+		inside_memory__meet(s->opts.inside);
+	arrived = s->opts.inside && inside_memory__arrived(s->opts.inside);
+	if (pages == s->wait.pages && now < s->wait.next && !arrived)
+		return -EAGAIN;
+	grew = pages != s->wait.pages;
+	if (grew)
+		s->wait.changed = now;
+	s->wait.pages = pages;
+	err = proc__maps(s->target.proc, &maps);
+	if (err == -ESRCH)
+		return -EAGAIN;
+	if (!err && !arrival__torch(&maps)) {
+		bool cuda = arrival__cuda(&maps);
+
+		if (!s->probes)
+			err = prepare(s, &maps, now, f);
+		else
+			maps__free(&maps);
+		if (!err && cuda)
+			note_cuda(s, now);
+		return err ?: -EAGAIN;
+	}
+	hasten(s); /* now time is short for all */
+	if (!err) {
+		/* Libraries are mapped one by one and then relocated, which maps nothing. */
+		untouched = (s->opts.started || s->opts.late) &&
+			    arrival__untouched(s->target.proc, &maps);
+		whole = !grew || !untouched || arrived; /* all libraries are mapped */
+		if (untouched && whole)
+			hold_command(s);
+		maps__free(&maps);
+		if (!whole) {
+			s->wait.next = now;
+			return -EAGAIN;
+		}
+	}
+	err = target__look(&s->target, f); /* also sets *f if the maps cannot be read */
+	return err ?: s->target.torch.found ? 0 : -EAGAIN;
+}
+
+void session__look_into_torch(struct session *s, uint64_t now)
+{
+	if (s->have_codes || !s->target.python || !s->target.has_slot || now < s->wait.next_look)
+		return;
+	s->wait.look_pause = s->wait.look_pause ? s->wait.look_pause * 2 : LOOK_PAUSE_MIN;
+	if (s->wait.look_pause > LOOK_PAUSE_MAX)
+		s->wait.look_pause = LOOK_PAUSE_MAX;
+	s->wait.next_look = now + s->wait.look_pause;
+	/* What runs before torch.nn is found has no names of modules: look soon. */
+	s->begins = now;
+	session__renew(s);
+	if (target__look_into_torch(&s->target))
+		return;
+	probes__set_module_codes(s->probes, s->opts.number, s->target.module_codes,
+				 s->target.n_module_codes);
+	s->have_codes = true;
+	target__attach_optional(&s->target, s->probes, HOOK_SCOPE_END);
+	if (s->decoder->modules)
+		target__attach_optional(&s->target, s->probes, HOOK_MODULE_CALL);
+}
+
+/* It needs probes of its own, since this process decides where they are. */
+static int refuse_own(const struct session *s, struct failure *f, const struct hook *h, int err)
+{
+	int pid = proc__pid(s->target.proc);
+	bool group = s->opts.group;
+	char next[64] = "Run memtrace-bpf as root";
+
+	if (group)
+		snprintf(next, sizeof(next), "Record it by itself: record -p %d", pid);
+	return failure__set(
+		f, EXIT_NOT_PERMITTED, err,
+		"PID %d is not recorded%s: %s (%s), so it needs probes of its own, and %s. %s", pid,
+		group ? " together with others" : "",
+		!elf__is_memory(h->elf)
+			? "the file does not say where the function is that Python frees code with"
+		: group ? "root may not open its file, which is on a FUSE or NFS mount of another "
+			  "user"
+			: "its file cannot be opened",
+		h->file,
+		err == -ENOSPC ? "as many processes as may have them do: each call passes the "
+				 "probes of all"
+			       : "this kernel's probes for one process miss threads",
+		next);
+}
+
+/* Attaches the hooks of the allocator. 0 or negative with *f. */
+static int attach_all(struct session *s, struct failure *f)
+{
+	/*
+	 * First the ends of code objects, which names depend on; then frees before allocations, so
+	 * that no free of a recorded block is missed. Out of memory comes last: its record carries
+	 * totals, and all events after it must be recorded.
+	 */
+	static const enum hook_id order[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW,
+					      HOOK_REPORT, HOOK_OOM };
+	pid_t pid = proc__pid(s->target.proc);
+	size_t i;
+	int err;
+
+	for (i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		const struct hook *h = &s->target.hooks[order[i]];
+
+		/* The programs must know calls of modules before the first event. */
+		if (i == 1)
+			session__look_into_torch(s, 0);
+		if (i && s->opts.steps_only)
+			break;
+		if (probes__attached(s->probes, pid, order[i]))
+			continue;
+		if (!h->found) {
+			log_debug("%s: not probed: %s", hook__name(order[i]), h->why_not);
+			continue;
+		}
+		err = probes__attach(s->probes, pid, h);
+		if (err && s->opts.inside)
+			return failure__set(
+				f, EXIT_NOT_PERMITTED, err,
+				"no breakpoint can be set on %s at %s+%#" PRIx64 ": %s",
+				hook__name(h->id), h->file, h->offset,
+				err == -EBUSY ? "another capture of several processes (--all, "
+						"--name, --children, watch, serve) has probes "
+						"there: try again when it has ended"
+					      : strerror(-err));
+		if (err == -EPERM || err == -EACCES)
+			return failure__set(
+				f, EXIT_NOT_PERMITTED, err,
+				"not permitted to probe PID %d: %s needed; run it with sudo",
+				(int)pid,
+				*caps__missing() ? caps__missing()
+				: probes__have_multi(s->probes)
+					? "CAP_PERFMON"
+					: "CAP_SYS_ADMIN (this kernel has no uprobe.multi)");
+		if (err == -EXDEV || err == -ENOSPC)
+			return refuse_own(s, f, h, err);
+		/* For a process that is ending the kernel has other errors, too. */
+		if (err == -ESRCH || (err && !proc__alive(s->target.proc)))
+			return failure__set(f, EXIT_UNUSABLE, -ESRCH,
+					    "PID %d ended while attaching", (int)pid);
+		if (err)
+			return failure__set(f, h->required ? EXIT_NOT_PERMITTED : EXIT_FAILED, err,
+					    "the kernel refused the probe on %s at %s+%#" PRIx64
+					    ": %s; `memtrace-bpf check -p %d` shows the details",
+					    hook__name(h->id), h->file, h->offset, strerror(-err),
+					    (int)pid);
+	}
+	return 0;
+}
+
+int session__open_decoder(struct session *s)
+{
+	s->decoder = decoder__new(&s->opts, &s->target, s->probes, s->dict, s->facts);
+	return s->decoder ? 0 : -ENOMEM;
+}
+
+int session__open_attach_stage(struct session *s)
+{
+	s->attach = attach_stage__new(&s->target, s->facts, !s->opts.steps_only);
+	s->sleep = sleep_stage__new(s->decoder);
+	if (!s->attach || !s->sleep)
+		return -ENOMEM;
+	attach_stage__send_to(s->attach, sleep_stage__sink(s->sleep));
+	s->decoder->next = attach_stage__sink(s->attach);
+	return 0;
+}
+
+int session__open_census_stage(struct session *s)
+{
+	if (s->opts.no_census || s->cuda_only)
+		return 0;
+	s->census = census_stage__new(s->decoder, s->decoder->next);
+	if (!s->census)
+		return -ENOMEM;
+	s->decoder->next = census_stage__sink(s->census);
+	return 0;
+}
+
+int session__open_native_stacks(struct session *s)
+{
+	uint32_t most = s->cuda_only || s->opts.native ? NATIVE_STACKS_A_SECOND
+						       : NATIVE_STACKS_OF_HOST;
+
+	s->decoder->cuda_only = s->cuda_only;
+	if (s->opts.steps_only || (!s->cuda_only && !s->opts.native && !s->opts.host))
+		return 0;
+	s->decoder->native = native_stacks__new(s->target.proc, s->dict, s->facts);
+	if (!s->decoder->native) {
+		if (errno == ENOMEM)
+			return -ENOMEM;
+		log_warn("stacks of compiled code are not recorded: %s", strerror(errno));
+		return 0;
+	}
+	probes__copy_stacks(s->probes, most);
+	if (s->opts.native)
+		probes__copy_stacks_from(s->probes, NATIVE_STACKS_FROM);
+	return 0;
+}
+
+/* All that takes and adds events, before the probes bring any. 0 or -ENOMEM. */
+static int open_stages(struct session *s)
+{
+	bool all = !s->opts.steps_only;
+	int err = session__open_decoder(s);
+
+	if (!err)
+		err = session__open_native_stacks(s);
+
+	if (!err)
+		err = session__catch_up(s);
+	if (!err)
+		err = session__set_facts(s);
+	if (!err)
+		err = session__open_attach_stage(s);
+	if (!err && all)
+		err = attach_stage__hint(s->attach);
+	/* Segments before blocks: a block's total counts all segments taken until then. */
+	if (!err && all)
+		err = cuda_calls__attach(s->decoder);
+	if (!err && !s->opts.no_autograd && !s->cuda_only)
+		err = autograd__attach(s->decoder);
+	if (!err && !s->opts.no_modules && s->target.has_slot && !s->cuda_only)
+		err = modules__open(s->decoder);
+	return err;
+}
+
+/* True if none of PyTorch's code can have run before now. */
+static bool is_before_torch(const struct session *s)
+{
+	struct maps maps;
+	bool ret;
+
+	if (proc__maps(s->target.proc, &maps))
+		return false;
+	ret = arrival__untouched(s->target.proc, &maps);
+	maps__free(&maps);
+	return ret;
+}
+
+/* The probes are in place: events begin now. 0 or -ENOMEM. */
+static int begin_events(struct session *s)
+{
+	int err;
+
+	s->decoder->start = decoder__clock(s->decoder);
+	err = session__set_start(s); /* at once: events count their time from here */
+	if (err)
+		return err;
+	s->decoder->from_start = s->wait.joined_early || (!s->cuda_only && is_before_torch(s));
+	if (s->cuda_only)
+		err = facts__set(s->facts, "allocator", "none");
+	if (err)
+		return -ENOMEM;
+	err = facts__set(s->facts, "attached_at", s->decoder->from_start ? "start" : "live");
+	if (err)
+		return -ENOMEM;
+	s->attached = true;
+	err = session__begin_host(s, false);
+	if (!err && !s->opts.steps_only)
+		err = attach_stage__begin(s->attach);
+	return err ? err : session__open_census_stage(s);
+}
+
+static int no_memory(struct failure *f)
+{
+	return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+}
+
+static int attach(struct session *s, struct failure *f)
+{
+	int err;
+
+	if (s->target.hooks_err && !s->cuda_only) {
+		const struct hook *h = s->target.hooks;
+		int i;
+
+		for (i = 0; i < HOOK_NR - 1 && !(h[i].required && !h[i].found); i++)
+			;
+		if (*caps__missing())
+			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
+					    "%s: %s needed; run it with sudo",
+					    h[i].why_not ? h[i].why_not
+							 : "torch's library cannot be looked into",
+					    caps__missing());
+		if (s->target.hooks_err != -ENOENT && !caps__reach_replaced())
+			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
+					    "%s; where its file was replaced on disk, "
+					    "CAP_CHECKPOINT_RESTORE is needed too; run it "
+					    "with sudo",
+					    h[i].why_not ? h[i].why_not
+							 : "torch's library cannot be looked into");
+		if (s->target.hooks_err == -EPERM)
+			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
+					    "%s. Run memtrace-bpf as the user who mounted it, or "
+					    "mount it with -o allow_other",
+					    h[i].why_not ? h[i].why_not
+							 : "torch's library cannot be opened");
+		return failure__set(
+			f, EXIT_UNUSABLE, s->target.hooks_err,
+			"this PyTorch (%s) does not export %s: %s; versions 1.13 and newer do",
+			s->target.torch.version[0] ? s->target.torch.version : "version unknown",
+			h[i].symbol, h[i].why_not ? h[i].why_not : "not found");
+	}
+	target__look_into_torch(&s->target); /* torch.nn may be imported already */
+	err = load_programs(s, f);
+	if (!err)
+		err = session__fit(s, f);
+	if (err)
+		return err;
+	if (open_stages(s))
+		return no_memory(f);
+	err = s->cuda_only ? 0 : attach_all(s, f);
+	if (err)
+		return err;
+	return begin_events(s) ? no_memory(f) : 0;
+}
+
+int session__attach(struct session *s, struct failure *f)
+{
+	int err = await_torch(s, f);
+
+	if (!err)
+		err = session__take_number(s) ? attach(s, f) : -EAGAIN;
+	session__let_go(s, err == -EAGAIN);
+	return err;
+}
+
+int session__poll_ms(const struct session *s)
+{
+	bool quiet = clock__monotonic() - s->wait.changed > QUIET;
+
+	if (quiet && s->opts.late && !s->target.has_python)
+		return PAUSE_OTHER;
+	return quiet ? PAUSE_QUIET : PAUSE;
+}
+
+void session__renew(struct session *s)
+{
+	uint64_t pages;
+
+	if (proc__pages(s->target.proc, &pages) || pages == s->wait.pages)
+		return;
+	s->wait.pages = pages;
+	if (!target__renew(&s->target))
+		session__set_torch_facts(s);
+}

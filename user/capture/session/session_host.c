@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Host memory (inspect/host_memory.h) in a session. */
+#include "capture/session/session_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "capture/decode/decoder.h"
+#include "capture/session/stages.h"
+#include "inspect/census.h"
+#include "inspect/host_memory.h"
+#include "inspect/proc.h"
+
+static uint64_t now(void *decoder)
+{
+	return decoder__now(decoder);
+}
+
+static uint64_t since(void *decoder, uint64_t time)
+{
+	return decoder__since(decoder, time);
+}
+
+static int emit(void *decoder, const struct event *e)
+{
+	return decoder__emit(decoder, e);
+}
+
+static uint32_t thread(void *decoder, uint32_t tid)
+{
+	const struct thread *t = decoder__thread(decoder, tid);
+
+	return t ? t->number : UINT32_MAX;
+}
+
+static uint32_t stack(void *decoder, uint64_t id, uint8_t *walk)
+{
+	return decoder__stack(decoder, id, walk);
+}
+
+static int native(void *decoder, const struct mt_rec_host *r, uint32_t *stack, uint8_t *walk)
+{
+	return decoder__join_native(decoder, r->h.tid, r->h.time, stack, walk);
+}
+
+static uint32_t named(void *decoder, const char *file, const char *function)
+{
+	return decoder__named_stack(decoder, file, function);
+}
+
+static int open_host(struct session *s, bool inherited)
+{
+	const struct host_capture c = { .proc = s->target.proc,
+					.ctx = s->decoder,
+					.now = now,
+					.since = since,
+					.emit = emit,
+					.thread = thread,
+					.stack = stack,
+					.native = native,
+					.named = named };
+
+	s->decoder->host = host_memory__new(&c, inherited);
+	return s->decoder->host ? 0 : -ENOMEM;
+}
+
+int session__begin_host(struct session *s, bool inherited)
+{
+	const char *way = "";
+	int err = s->opts.host ? probes__attach_host(s->probes, &way) : 0;
+
+	if (!s->opts.host)
+		return 0;
+	if (err)
+		log_warn("host memory has no lines: %s",
+			 s->opts.inside
+				 ? "a process that records itself cannot see its system calls"
+			 : err == -EOPNOTSUPP ? "this kernel lets no BPF program see system calls"
+					      : strerror(-err));
+	if (facts__set(s->facts, "host", err ? "no lines" : way))
+		return -ENOMEM;
+	return open_host(s, inherited);
+}
+
+/* Takes a reading of host memory. ended: what host_memory__end() returned. */
+static int take_host(struct session *s, int ended)
+{
+	bool whole = false;
+	int err = 0;
+
+	if (ended <= 0)
+		return ended;
+	for (int i = 0; i < DRAINS && !whole && !err; i++) {
+		err = session__round(s);
+		whole = !err && !s->behind;
+	}
+	err = host_memory__take(s->decoder->host, whole && !session__replaced(s)) ?: err;
+	/* The file of a window may end before the session sets its facts again. */
+	host_memory__set_facts(s->decoder->host, s->facts);
+	return err;
+}
+
+int session__pump_host(struct session *s)
+{
+	int ended = host_memory__end(s->decoder->host), err;
+
+	if (!s->decoder->host)
+		return 0;
+	if (!ended && !s->decoder->cut && !session__replaced(s))
+		host_memory__begin(s->decoder->host, false);
+	err = take_host(s, ended);
+	return err || ended || s->behind ? err : host_memory__between(s->decoder->host);
+}
+
+static int await_host(struct session *s)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+	int err = 0;
+
+	while (!err && host_memory__reads(s->decoder->host)) {
+		err = session__round(s);
+		nanosleep(&pause, NULL);
+	}
+	return err ? err : take_host(s, host_memory__end(s->decoder->host));
+}
+
+/* Brings in what was recorded until now. */
+static int last_records(struct session *s)
+{
+	int err = 0;
+
+	s->behind = true;
+	for (int i = 0; i < DRAINS && s->behind && !err; i++)
+		err = session__round(s);
+	return err;
+}
+
+/* The process has ended, or runs another program, and cannot be read. What it had at the end is
+ * known from the kernel. */
+static int last_look(struct session *s)
+{
+	int err = last_records(s);
+	uint64_t rss;
+
+	facts__number(s->facts, "end_rss", &rss);
+	return err || s->behind ? err : host_memory__look(s->decoder->host, rss);
+}
+
+int session__last_host(struct session *s)
+{
+	int err = await_host(s);
+
+	if (err || s->decoder->cut)
+		return err;
+	if (!proc__alive(s->target.proc) || session__replaced(s))
+		return s->decoder->host ? last_look(s) : 0;
+	if (s->decoder->host)
+		err = last_records(s);
+	if (err)
+		return err;
+	host_memory__begin(s->decoder->host, true);
+	return await_host(s);
+}
+
+/* ---- what holds the memory ---- */
+
+struct held_list {
+	struct decoder *d;
+	struct host_held *v;
+	size_t n;
+	const char *last; /* name of the last item */
+};
+
+static int add(struct held_list *l, uint64_t addr, uint64_t size, const char *name)
+{
+	struct host_held *to = &l->v[l->n];
+
+	*to = (struct host_held){ .addr = addr, .size = size };
+	/* Objects of one container follow each other. */
+	to->name = name == l->last ? l->v[l->n - 1].name : decoder__string(l->d, name);
+	l->last = name;
+	l->n++;
+	return to->name == UINT32_MAX ? -ENOMEM : 0;
+}
+
+int session_host__hold(struct decoder *d, const struct census_state *st)
+{
+	struct held_list l = { .d = d, .v = calloc(st->ntensors + st->nmemory + 1, sizeof(*l.v)) };
+	int err = l.v ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < st->ntensors; i++) {
+		const struct census_tensor *t = &st->tensors[i];
+
+		if (t->device_type == DEVICE_CPU && *t->about->name)
+			err = add(&l, t->addr, t->size, t->about->name);
+	}
+	for (size_t i = 0; !err && i < st->nmemory; i++)
+		err = add(&l, st->memory[i].addr, st->memory[i].size, st->memory[i].name);
+	if (err)
+		free(l.v);
+	else
+		host_memory__hold(d->host, l.v, l.n);
+	return err;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Shared by the files of a session: its life (session.c), getting into the process
+ * (session_attach.c), draining the ring (session_round.c), groups (session_group.c) and facts
+ * (session_facts.c). The events go their own way: stages.h.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "capture/cost/cost_control.h"
+#include "capture/cost/measure.h"
+#include "capture/decode/queue.h"
+#include "capture/probes.h"
+#include "capture/probes/proc_group.h"
+#include "capture/session.h"
+#include "capture/target.h"
+#include "inspect/ptrace_hold.h"
+
+struct attach_stage;
+struct census_stage;
+struct sleep_stage;
+struct decoder;
+struct dict;
+
+#define DRAINS 64			  /* rounds at most to empty the ring */
+#define SESSION_FACTS_EVERY 1000000000ULL /* ns between two updates of counters and facts */
+
+/* For session_attach.c: the wait for PyTorch. Times are CLOCK_MONOTONIC, ns. */
+struct waiting {
+	uint64_t since;		 /* since the process has run this program; 0: not looked at yet */
+	uint64_t pages;		 /* size of the address space when its map was read last */
+	uint64_t changed;	 /* when that size changed last */
+	uint64_t next;		 /* look again then, even if the size is the same */
+	struct ptrace_hold hold; /* the command that we hold while we attach */
+	int nice;		 /* our nice value before it was lowered */
+	bool hastened;		 /* our nice value is lowered */
+	uint64_t cuda_since;	 /* when CUDA was seen first without PyTorch; 0: not yet */
+	bool lacks_number;	 /* all numbers were taken at the last look */
+	bool said_why;		 /* a debug message said why Python cannot be read */
+	bool joined_early; /* a group's probes recorded the process before it mapped PyTorch */
+	uint64_t next_look,
+		look_pause; /* for torch.nn: time of the next look and pause after it, ns */
+};
+
+/*
+ * For session_round.c: are all records about freed code objects in? Epochs count the ends of code
+ * objects that stacks may have; see code_cache.h.
+ */
+struct code_ends {
+	uint64_t lost;	     /* records lost so far */
+	uint64_t read_until; /* epoch when this round's reading ended; UINT64_MAX: before that */
+	uint64_t after;	     /* records of this round with a later epoch */
+	uint64_t sure_epoch; /* all records up to it are accounted for */
+	uint64_t forgotten;  /* probes__times_forgotten() as of the last round */
+	uint32_t unmarked;   /* ends of code objects on no stack since the programs forgot marks */
+};
+
+/* For session_round.c: records that got lost. */
+struct losses {
+	uint64_t counters[MT_CNT_NR]; /* the programs' counters, at most a second old */
+	uint64_t notices;	      /* probes__notices() before they were read */
+	uint64_t early;		      /* records without room before attach, unseen, and removed */
+	uint64_t unseen;	      /* cuda_calls__unseen() */
+	uint64_t removed;	      /* breakpoints that were set again: probes__renew() */
+	/* Hits that the kernel skipped since the first look. With a group, any process's. */
+	struct probes_skipped skipped, skipped_before;
+	bool skipped_known; /* there was a first look */
+	/* Hits that no other count has, by enum mt_rec_type: session__account() at the end */
+	uint64_t unaccounted[MT_REC_TYPES];
+	uint64_t brought_in; /* pages read because walks missed them */
+	uint64_t total;	     /* records of all kinds */
+	uint64_t told;	     /* records about memory, as of the last EVENT_LOST */
+	uint64_t in_round;   /* part of told that was added in this round */
+	bool open;	     /* records older than the last loss may be in the ring */
+	bool steps_warned;
+};
+
+/* For session.c: what the capture adds to the target, and what it leaves out. */
+struct spending {
+	struct cost_control control;
+	struct measure measure;
+	struct cost_detail noted; /* as in the fact cost.changes */
+	uint64_t next;		  /* time of the next look, ns since start */
+	double last;		  /* share at the last look */
+};
+
+struct session {
+	struct session_opts opts;
+	struct target target;
+	struct probes *probes;
+	struct mt_py_layout layout; /* the interpreter that the programs were loaded for */
+	struct waiting wait;
+	struct dict *dict;
+	struct facts *facts;
+	struct queue queue;	     /* records between ring and decoder */
+	struct decoder *decoder;     /* NULL before attach, as the stages */
+	struct census_stage *census; /* NULL with no_census, too */
+	struct attach_stage *attach;
+	struct sleep_stage *sleep;
+	struct sink *sink; /* sink of the last pump, borrowed; NULL: none */
+	struct code_ends ends;
+	struct losses losses;
+	struct spending cost;
+	int image;	     /* proc__image() of the program to be traced; negative: unknown */
+	uint64_t last_facts; /* time of the last update of facts, ns since start */
+	uint64_t taken;	     /* all records up to this place in the ring are decoded */
+	uint64_t written;    /* probes__written() at the last pump */
+	uint64_t begins;     /* ns since start: the last look for a part of PyTorch; 0: none */
+	uint64_t busy;	     /* ns since start: the last time with a new stack, a page that was
+			absent or much to drain */
+	bool attached;
+	bool forked;	 /* from session__new_forked() */
+	bool cuda_only;	 /* the process uses CUDA without PyTorch: only those calls are recorded */
+	bool torch_came; /* it has imported PyTorch since */
+	bool behind;	 /* the ring was not drained to its end */
+	bool stopped;	 /* the programs record and count no more */
+	bool blind;	 /* the probes are removed: code objects must not be read any more */
+	bool tried_sleepable; /* the sleepable programs were attached or refused */
+	bool have_codes;      /* the programs know which frames are calls of modules */
+};
+
+/* session.c: a session without a process. NULL and *f on failure. */
+struct session *session__make(const struct session_opts *opts, struct failure *f);
+
+/* ---- session_attach.c ---- */
+
+/* Lets a held command run. again: the session goes on waiting, so keep the lowered nice value. */
+void session__let_go(struct session *s, bool again);
+/* Reads the map and PyTorch's facts again if more was mapped. */
+void session__renew(struct session *s);
+/* Attaches the hooks of modules and steps once torch.nn is imported; now: ns since start. */
+void session__look_into_torch(struct session *s, uint64_t now);
+/* Begins to record host memory, if the options say so. inherited: of a forked process. 0 or -ENOMEM.
+ */
+int session__begin_host(struct session *s, bool inherited);
+/* Takes a reading that has ended, and begins one if it is time to. 0, -ENOMEM or a sink's error. */
+int session__pump_host(struct session *s);
+/* The last reading, before the probes are removed. Returns as session__pump_host(). */
+int session__last_host(struct session *s);
+/* Open the decoder and the stages (stages.h), in this order. 0 or -ENOMEM. */
+int session__open_decoder(struct session *s);
+int session__open_native_stacks(struct session *s); /* if the options and the process want them */
+int session__open_attach_stage(struct session *s);
+int session__open_census_stage(struct session *s);
+
+/* ---- session_round.c ---- */
+
+/* Bytes of the ring that the programs write to. */
+size_t session__ring_size(const struct session *s);
+/* For probes__consume(): puts a record of the process into the queue. 0, -ENOMEM, or -EAGAIN: it is
+ * in, but the queue is full. */
+int session__enqueue(void *session, const void *rec, size_t len);
+/* After the decoder is opened: notes the code objects that were freed before. 0 or -ENOMEM. */
+int session__catch_up(struct session *s);
+/* Drains the ring once, decodes what was in it, and asks for the driver's figure. 0, -ENOMEM or the
+ * sink's error. */
+int session__round(struct session *s);
+/* The same without the driver's figure. only_names: the ring is drained for the names of a new
+ * stack; do not look for losses unless it is half full. */
+int session__drain_ring(struct session *s, bool only_names);
+/* Emits the end of a loss once all records from before it are decoded. 0 or the sink's error. */
+int session__end_losses(struct session *s, uint64_t now);
+/*
+ * Once the programs are stopped: drains the ring and checks that for each type of record
+ * hits = records + filtered + lost. Waits for programs that still run. Hits that are in no count
+ * after that count as lost, which the next round emits, and a warning says so. Two types are left
+ * out:
+ *   - MT_REC_STACK, which is part of other hits,
+ *   - MT_REC_CODE_GONE of a process in a group, whose programs go on. Code objects have epochs.
+ * With a group, call it before the group forgets the process: programs look up the process's number
+ * again for each count and record. Otherwise call it when the probes are removed, since stopped
+ * programs go on counting MT_REC_CODE_GONE. 0, -ENOMEM or the sink's error.
+ */
+int session__account(struct session *s);
+/*
+ * Makes the programs forget which code objects stacks have, once many others were freed. They mark
+ * objects by hash: with too many marks nearly every end makes all stacks be sent again.
+ */
+void session__renew_marks(struct session *s);
+
+/* ---- session_group.c: without a group, these do nothing ---- */
+
+/* False: no number is left, or the process has ended. */
+bool session__take_number(struct session *s);
+/* s->probes record the process's hits from now on. type_cell: as in struct mt_py_layout. */
+void session__join(struct session *s, uint64_t type_cell);
+void session__leave(struct session *s); /* Ends that. */
+/* Gets other programs if s->probes are attached at other places than this process has its hooks. 0
+ * or negative with *f. */
+int session__fit(struct session *s, struct failure *f);
+
+/* ---- session_facts.c ---- */
+
+/* The facts about target and capture, once the target is known. 0 or -ENOMEM. */
+int session__set_facts(struct session *s);
+/* The facts "rank", "local_rank" and "world_size", unless they are set. */
+void session__set_rank(struct session *s);
+/* The fact "start": now, and, once events have a time, the facts about the host's clock. 0 or
+ * -ENOMEM. */
+int session__set_start(struct session *s);
+/* The fact "clock_moved_ns", at the end. */
+void session__set_clock_end(struct session *s);
+/* The facts about PyTorch; again when more of it was mapped. 0 or -ENOMEM. */
+int session__set_torch_facts(struct session *s);
+/* The programs' counters and ours. */
+void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR]);

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A round: the records in the ring go through the decoder, in the allocator's order. The names of a
+ * stack must be read while its code objects are alive, so a round reads first and decodes later:
+ *
+ *   1. drain the ring into the queue, and read the code objects that new stacks mention;
+ *   2. drain again until the records about all code objects freed by then are in (code_cache.h);
+ *   3. decode what the first drain brought. The rest waits for the next round.
+ */
+#include "capture/session/session_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "capture/decode/code_cache.h"
+#include "capture/decode/cuda_calls.h"
+#include "capture/decode/decoder.h"
+#include "capture/decode/symbolizer.h"
+#include "inspect/proc.h"
+
+#define SETTLE_TRIES 100	 /* drains in step 2, at most */
+#define UNMARKED_MAX 16384	 /* a quarter of MT_SEEN_SLOTS */
+#define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */
+
+static struct code_cache *codes(const struct session *s)
+{
+	return symbolizer__codes(s->decoder->names);
+}
+
+size_t session__ring_size(const struct session *s)
+{
+	return s->opts.ring_bytes ? s->opts.ring_bytes : RING_DEFAULT;
+}
+
+/* Room for a full ring, and for later records that come while it is drained. */
+static size_t queue_max(const struct session *s)
+{
+	return session__ring_size(s) + session__ring_size(s) / 4 + (1u << 20);
+}
+
+int session__enqueue(void *ctx, const void *rec, size_t len)
+{
+	const struct mt_rec_gone *gone = rec;
+	struct session *s = ctx;
+	int err;
+
+	if (!decoder__is_record(rec, len))
+		return -EBADMSG;
+	/* Not attached yet: keep what fits, so that the group's other processes need not wait. */
+	if (!s->decoder) {
+		if (s->queue.len <= QUEUE_EARLY || gone->h.type == MT_REC_CODE_GONE)
+			return queue__push_early(&s->queue, rec, len, QUEUE_EARLY);
+		s->losses.early++;
+		return 0;
+	}
+	err = queue__push(&s->queue, rec, len);
+	if (!err && gone->h.type == MT_REC_CODE_GONE) {
+		s->ends.after += gone->epoch > s->ends.read_until;
+		s->ends.unmarked += gone->h.member == s->opts.number &&
+				    !code_cache__known(codes(s), gone->code);
+		err = code_cache__gone(codes(s), gone->code, gone->epoch);
+	}
+	if (!err && s->queue.len > queue_max(s))
+		return -EAGAIN;
+	return err;
+}
+
+int session__catch_up(struct session *s)
+{
+	const struct mt_rec_gone *gone;
+	uint64_t lost = 0;
+	size_t pos = 0, len;
+	int err = 0;
+
+	/* A forked process inherits code objects that these ends closed in its parent. */
+	code_cache__floor(codes(s), s->queue.floor);
+	while (!err && (gone = queue__at(&s->queue, &pos, s->queue.len, &len))) {
+		if (gone->h.type == MT_REC_CODE_GONE)
+			err = code_cache__gone(codes(s), gone->code, gone->epoch);
+	}
+	s->ends.forgotten = probes__times_forgotten(s->probes);
+	/* Lost ends may be of this process: no stack from before now gets names. */
+	if (!err && s->opts.group && !probes__lost_ends(s->probes, &lost) && lost) {
+		code_cache__lost(codes(s), 0, probes__epoch(s->probes));
+		s->ends.lost = lost;
+	}
+	return err;
+}
+
+/*
+ * Drains the ring until the queue is full. A target that fills the ring faster than we decode must
+ * not make the queue grow: what stays in the ring is lost there and counted.
+ */
+static int consume(struct session *s)
+{
+	int err = probes__consume(s->probes, session__enqueue, s);
+
+	s->behind = err == -EAGAIN;
+	return s->behind ? 0 : err;
+}
+
+/* Reads the code objects of new stacks. */
+static int prefetch(struct session *s)
+{
+	const struct mt_hdr *h;
+	size_t pos = 0, len;
+	int err;
+
+	while ((h = queue__at(&s->queue, &pos, s->queue.len, &len))) {
+		if (h->type != MT_REC_STACK)
+			continue;
+		if (decoder__knows_stack(s->decoder, ((const struct mt_rec_stack *)h)->stack))
+			continue;
+		err = symbolizer__prefetch(s->decoder->names, (const struct mt_rec_stack *)h);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+void session__renew_marks(struct session *s)
+{
+	if (s->ends.unmarked < UNMARKED_MAX)
+		return;
+	log_debug("%" PRIu32 " ends of code objects that no stack had: marks are cleared",
+		  s->ends.unmarked);
+	s->ends.unmarked = 0;
+	probes__forget_seen(s->probes);
+}
+
+/* After the programs forgot their marks, what was read before is valid for no later stack. */
+static void note_forgotten(struct session *s)
+{
+	uint64_t n = probes__times_forgotten(s->probes);
+
+	if (n == s->ends.forgotten)
+		return;
+	s->ends.lost += (n - s->ends.forgotten) * PROBES_FORGOTTEN_ENDS;
+	s->ends.forgotten = n;
+	code_cache__lost(codes(s), s->ends.sure_epoch, probes__epoch(s->probes));
+}
+
+/* After lost records about freed code objects, names are unsure from the last sure epoch on. */
+static int note_lost_ends(struct session *s, bool *lost)
+{
+	uint64_t n;
+	int err = probes__lost_ends(s->probes, &n);
+
+	if (err)
+		return err;
+	*lost = n != s->ends.lost;
+	if (!*lost)
+		return 0;
+	s->ends.lost = n;
+	code_cache__drop_new(codes(s));
+	code_cache__lost(codes(s), s->ends.sure_epoch, probes__epoch(s->probes));
+	return 0;
+}
+
+/*
+ * Keeps what this round read if the records about all code objects freed before the reading's end
+ * are in, and drops it otherwise. A record follows its object's end within microseconds.
+ */
+static int confirm_names(struct session *s)
+{
+	bool lost = false;
+	int tries, err;
+
+	s->ends.after = 0;
+	s->ends.read_until = probes__epoch(s->probes);
+	code_cache__read_until(codes(s), s->ends.read_until);
+	for (tries = 0; tries < SETTLE_TRIES && !lost; tries++) {
+		if (probes__bumps(s->probes) + probes__ends(s->probes) - s->ends.after +
+			    s->ends.lost >=
+		    s->ends.read_until) {
+			s->ends.sure_epoch = s->ends.read_until;
+			code_cache__confirm(codes(s));
+			return 0;
+		}
+		err = consume(s);
+		if (err >= 0)
+			err = note_lost_ends(s, &lost);
+		if (err < 0)
+			return err;
+	}
+	code_cache__drop_new(codes(s));
+	return 0;
+}
+
+static uint64_t sum_of_lost(const struct losses *l, const unsigned *what, size_t n)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += l->counters[MT_CNT_RING_LOST + what[i]] + l->unaccounted[what[i]];
+	return sum;
+}
+
+/* Lost records about memory. */
+static uint64_t sum_lost(const struct losses *l)
+{
+	static const unsigned what[] = { MT_REC_REPORT,	    MT_REC_OOM,	      MT_REC_CPU_NEW,
+					 MT_REC_CPU_DELETE, MT_REC_CUDA_CALL, MT_REC_REQUESTED,
+					 MT_REC_SET_DEVICE };
+
+	return sum_of_lost(l, what, sizeof(what) / sizeof(what[0]));
+}
+
+/* Lost records about owners of memory and steps. A lost end of modules is repeated by the next
+ * record. */
+static uint64_t sum_lost_names(const struct losses *l)
+{
+	static const unsigned what[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE,
+					 MT_REC_NODE };
+
+	return sum_of_lost(l, what, sizeof(what) / sizeof(what[0]));
+}
+
+/*
+ * Emits EVENT_LOST before the first event that may have come after the loss. The queue may hold
+ * older events, too: session__end_losses() emits the end of the loss.
+ */
+static int begin_losses(struct session *s)
+{
+	struct event e = { .kind = EVENT_LOST, .time = session__now(s) };
+	const struct mt_hdr *first;
+	uint64_t notices = probes__notices(s->probes);
+	size_t pos = 0, len;
+	uint64_t events;
+	int err;
+
+	if (notices != s->losses.notices || s->blind || !s->last_facts ||
+	    session__now(s) - s->last_facts >= SESSION_FACTS_EVERY) {
+		err = probes__counters(s->probes, s->opts.number, s->losses.counters);
+		if (err)
+			return err;
+		s->losses.notices = notices;
+	}
+	events = sum_lost(&s->losses) + s->losses.early;
+	s->losses.total = events + sum_lost_names(&s->losses);
+	if (events == s->losses.told)
+		return 0;
+	first = queue__at(&s->queue, &pos, s->queue.len, &len);
+	if (first)
+		e.time = decoder__since(s->decoder, first->time);
+	e.size = events - s->losses.told;
+	s->losses.told = events;
+	s->losses.open = true;
+	s->losses.in_round = e.size; /* the size of this round's loss */
+	return decoder__emit(s->decoder, &e);
+}
+
+int session__end_losses(struct session *s, uint64_t now)
+{
+	struct event e = { .kind = EVENT_LOST, .time = now };
+
+	if (!s->losses.open || s->behind || s->losses.in_round)
+		return 0;
+	s->losses.open = false;
+	return decoder__emit(s->decoder, &e);
+}
+
+#define ACCOUNT_TRIES 100 /* of 1 ms */
+
+/* Hits of each type that are in no other count by now, and their sum. 0 or -errno. */
+static int find_unaccounted(struct session *s, uint64_t ret[MT_REC_TYPES], uint64_t *sum)
+{
+	uint64_t *c = s->losses.counters, known;
+	int err = probes__counters(s->probes, s->opts.number, c);
+
+	*sum = 0;
+	memset(ret, 0, MT_REC_TYPES * sizeof(*ret));
+	for (unsigned i = 1; i < MT_REC_TYPES && !err && !probes__empty(s->probes); i++) {
+		if (i == MT_REC_STACK || (i == MT_REC_CODE_GONE && s->opts.group))
+			continue;
+		known = probes__records(s->probes, s->opts.number, i) + c[MT_CNT_FILTERED + i] +
+			c[MT_CNT_RING_LOST + i];
+		ret[i] = c[MT_CNT_HIT + i] > known ? c[MT_CNT_HIT + i] - known : 0;
+		*sum += ret[i];
+	}
+	return err;
+}
+
+int session__account(struct session *s)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+	uint64_t missing[MT_REC_TYPES], n, written = probes__written(s->probes);
+	int err, tries = 0;
+
+	while (!(err = session__round(s) ?: find_unaccounted(s, missing, &n)) && n &&
+	       tries < ACCOUNT_TRIES) {
+		/* While a queue is full, a drain may take a single record: drain again at once. */
+		if (s->behind && s->taken < written)
+			continue;
+		nanosleep(&pause, NULL);
+		tries++;
+	}
+	if (err || !n)
+		return err;
+	memcpy(s->losses.unaccounted, missing, sizeof(missing));
+	log_warn("PID %d: %" PRIu64 " hits of probes left no record: they count as lost. The "
+		 "process was ended in a probe, or this is a fault of memtrace-bpf; `report "
+		 "--format json` has the counters",
+		 (int)proc__pid(s->target.proc), n);
+	return 0;
+}
+
+/* After a drain. The programs record the process's system calls also when it has become another
+ * program, at an unknown time since the last drain. */
+static void note_same(struct session *s)
+{
+	struct decoder *d = s->decoder;
+
+	if (d->host && !session__replaced(s))
+		d->same_until = session__now(s);
+}
+
+int session__drain_ring(struct session *s, bool only_names)
+{
+	size_t end, pos = 0, len;
+	uint64_t taken;
+	const void *rec;
+	int err;
+
+	s->ends.read_until = UINT64_MAX;
+	note_forgotten(s);
+	err = consume(s);
+	taken = probes__taken(s->probes);
+	note_same(s);
+	cuda_calls__after_drain(s->decoder, err >= 0 && !s->behind);
+	s->losses.in_round = 0;
+	if (err >= 0 && (!only_names || s->queue.len > session__ring_size(s) / 2))
+		err = begin_losses(s);
+	if (err >= 0 && !s->blind)
+		err = prefetch(s);
+	end = s->queue.len;
+	if (err >= 0 && !s->blind)
+		err = confirm_names(s);
+	while (err >= 0 && (rec = queue__at(&s->queue, &pos, end, &len)))
+		err = decoder__record(s->decoder, rec, len);
+	queue__drop(&s->queue, pos);
+	s->taken = taken;
+	if (err >= 0)
+		err = cuda_calls__used(s->decoder, false);
+	return err < 0 ? err : 0;
+}
+
+int session__round(struct session *s)
+{
+	cuda_calls__before_drain(s->decoder);
+	return session__drain_ring(s, false);
+}
