@@ -113,7 +113,7 @@ $(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(Q)$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -c -o $@ $<
 
 # What runs for each event of a recording.
-$(OUTPUT)/obj/user/model/%.o $(OUTPUT)/obj/user/record/%.o: override CFLAGS := $(subst -O2,-O3,$(CFLAGS))
+$(OUTPUT)/obj/user/model/heap/%.o $(OUTPUT)/obj/user/record/%.o: override CFLAGS := $(subst -O2,-O3,$(CFLAGS))
 
 $(OUTPUT)/man/memtrace-bpf-%.8: docs/man/memtrace-bpf-%.8.in $(OUTPUT)/memtrace-bpf
 	$(Q)mkdir -p $(dir $@)

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archive/rolling_view.h"
 #include "base/log.h"
 #include "capture/save/rolling_store.h"
+#include "model/rolling_view.h"
 #include "record/folder.h"
 #include "record/totals.h"
 #include "terminal.h"

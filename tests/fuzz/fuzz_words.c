@@ -14,7 +14,7 @@
 #include "inspect/nvml.h"
 #include "inspect/pyline.h"
 #include "inspect/usdt.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/stream.h"
 #include "terminal.h"
 

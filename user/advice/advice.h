@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "archive/analysis.h"
+#include "model/analysis.h"
 #include "record/stream.h"
 
 struct json;

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labels/growth_graph.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
+#include "model/growth_graph.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 
 #define NAME 128 /* characters of a holder's name in the text */
 

@@ -9,7 +9,7 @@
 #include "advice/internal.h"
 #include "base/array.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 
 char *advice__format(const char *fmt, ...)
 {

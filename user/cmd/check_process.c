@@ -12,7 +12,7 @@
 #include "inspect/cuda.h"
 #include "inspect/elf.h"
 #include "inspect/proc.h"
-#include "labels/words.h"
+#include "model/words.h"
 
 static void check_threads(struct check_lines *l, struct target *t)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archive/inputs.h"
+#include "model/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/schema_args.h"
 #include "cmd/log_args.h"

@@ -3,7 +3,7 @@
 
 #include "capture/option_groups.h"
 #include "cmd/report_args.h"
-#include "labels/csv.h"
+#include "model/csv.h"
 
 enum { OPT_CSV = 0x8300 };
 

@@ -9,7 +9,7 @@
 		&csv_argp, 0, NULL, 0                                                              \
 	}
 
-/* Sets how labels/csv.h writes text. Its input is a bool, set to true if the option is given: for
+/* Sets how model/csv.h writes text. Its input is a bool, set to true if the option is given: for
  * csv_args__check(). */
 extern const struct argp csv_argp;
 /* Calls argp_error() if the option is given and the output is no CSV. */

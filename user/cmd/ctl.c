@@ -16,7 +16,7 @@
 #include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "capture/capture_args.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "base/exit.h"
 #include "base/text.h"
 #include "base/log.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analysis.h"
-#include "archive/inputs.h"
+#include "model/analysis.h"
+#include "model/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/schema_args.h"

@@ -21,7 +21,7 @@
 #include "base/exit.h"
 #include "base/failure.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "base/log.h"
 #include "inspect/descendants.h"
 #include "inspect/proc.h"

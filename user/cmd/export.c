@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "record/folder.h"
-#include "archive/inputs.h"
+#include "model/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/log_args.h"

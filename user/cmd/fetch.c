@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analysis.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
@@ -16,6 +15,7 @@
 #include "cmd/usage.h"
 #include "fetch/fetch.h"
 #include "fetch/sources.h"
+#include "model/analysis.h"
 #include "serve/secret.h"
 
 #define SECOND UINT64_C(1000000000)

@@ -8,16 +8,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archive/analysis.h"
+#include "model/analysis.h"
 #include "capture/session.h"
 #include "capture/capture_args.h"
 #include "capture/capture_loop.h"
 #include "cmd/commands.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "leaks/leaks.h"
 #include "leaks/ranks.h"
-#include "archive/inputs.h"
+#include "model/inputs.h"
 #include "base/grammar.h"
 #include "base/json.h"
 #include "base/log.h"

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analysis.h"
 #include "base/config.h"
 #include "capture/option_groups.h"
 #include "cmd/help.h"
 #include "cmd/usage.h"
+#include "model/analysis.h"
 
 enum { OPT_LOG_LEVEL = 0x8100, OPT_LOG_FILE, OPT_LOG_FORMAT };
 

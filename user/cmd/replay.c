@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analysis.h"
-#include "archive/inputs.h"
+#include "model/analysis.h"
+#include "model/inputs.h"
 #include "capture/session.h"
 #include "cmd/commands.h"
 #include "cmd/schema_args.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analysis.h"
-#include "archive/inputs.h"
+#include "model/analysis.h"
+#include "model/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/schema_args.h"
@@ -15,7 +15,7 @@
 #include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "report/columns.h"
 #include "report/fail.h"
 #include "report/files.h"

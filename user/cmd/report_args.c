@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "archive/analysis.h"
 #include "base/exit.h"
 #include "capture/capture_args.h"
 #include "cmd/usage.h"
+#include "model/analysis.h"
 
 const char *const report_args_formats[] = { "text", "json", NULL };
 

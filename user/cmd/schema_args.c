@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analysis.h"
 #include "assets/schemas.h"
 #include "capture/option_groups.h"
 #include "cmd/usage.h"
+#include "model/analysis.h"
 
 enum { OPT_SCHEMA = 0x8500 };
 

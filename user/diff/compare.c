@@ -9,7 +9,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "record/stream.h"
 

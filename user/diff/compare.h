@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "archive/analysis.h"
+#include "model/analysis.h"
 #include "model/model.h"
 #include "report/text.h"
 

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "diff/compare.h"
-#include "labels/words.h"
+#include "model/words.h"
 
 /* Smallest width of names; wider if names cut to it are equal. */
 #define NAME_WIDTH 24

@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "archive/analysis.h"
 #include "diff/match.h"
+#include "model/analysis.h"
 #include "model/model.h"
 #include "report/text.h"
 

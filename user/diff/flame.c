@@ -14,7 +14,7 @@
 #include "diff/diff.h"
 #include "export/flametree.h"
 #include "export/frames.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "record/stream.h"
 

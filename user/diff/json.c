@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "diff/diff.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/stream.h"

@@ -8,7 +8,7 @@
 #include "base/grid.h"
 #include "base/text.h"
 #include "diff/diff.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/stream.h"

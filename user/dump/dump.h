@@ -10,7 +10,7 @@
 #include "inspect/census.h"
 #include "inspect/cudaalloc.h"
 #include "inspect/torch.h"
-#include "labels/holders.h"
+#include "model/holders.h"
 
 struct json; /* base/json.h */
 

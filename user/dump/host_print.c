@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "dump/host.h"
-#include "labels/host_words.h"
+#include "model/host_words.h"
 
 static void malloc_text(FILE *out, const struct host_malloc *m, size_t columns)
 {

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "dump/dump.h"
 #include "inspect/pytensor.h"
-#include "labels/words.h"
+#include "model/words.h"
 
 static const char *const titles[] = {
 	[DUMP_BY_HOLDER] = "Held by",

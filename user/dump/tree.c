@@ -10,8 +10,8 @@
 #include "base/grid.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "labels/process_tree.h"
-#include "labels/words.h"
+#include "model/process_tree.h"
+#include "model/words.h"
 
 /* A device in all processes. */
 struct sum {

@@ -11,14 +11,14 @@
 #include <stdio.h>
 
 #include "advice/advice.h"
-#include "archive/analysis.h"
 #include "capture/run_command.h"
 #include "estimate/device_kinds.h"
 #include "estimate/known.h"
 #include "estimate/parts.h"
 #include "estimate/ranks.h"
 #include "estimate/run.h"
-#include "labels/growth_summary.h"
+#include "model/analysis.h"
+#include "model/growth_summary.h"
 #include "report/text.h"
 
 struct json;

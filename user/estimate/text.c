@@ -7,7 +7,7 @@
 
 #include "base/bar.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 
 #define BAR 20
 #define KNOWN_SHOWN 8 /* entries shown per kind */

@@ -6,7 +6,7 @@
 
 #include "export/events.h"
 #include "export/export.h"
-#include "labels/csv.h"
+#include "model/csv.h"
 
 static void field(FILE *out, const char *s)
 {

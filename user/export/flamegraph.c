@@ -13,8 +13,8 @@
 #include "export/export.h"
 #include "export/flametree.h"
 #include "export/frames.h"
-#include "labels/holders.h"
-#include "labels/words.h"
+#include "model/holders.h"
+#include "model/words.h"
 #include "record/detail.h"
 
 struct view {

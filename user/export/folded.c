@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "export/export.h"
 #include "export/frames.h"
-#include "labels/holders.h"
+#include "model/holders.h"
 
 static const char *base_name(const char *path)
 {

@@ -8,8 +8,8 @@
 
 #include "base/array.h"
 #include "base/map64.h"
-#include "labels/holders.h"
 #include "memtrace.h"
+#include "model/holders.h"
 #include "record/dict.h"
 #include "record/files.h"
 

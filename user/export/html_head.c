@@ -5,9 +5,9 @@
 
 #include "base/json.h"
 #include "export/html.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
 #include "leaks/leaks.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "report/doc.h"
 
 #define BUCKETS 1600	/* buckets of the first chart, for all devices together */

@@ -10,7 +10,7 @@
 #include "base/map64.h"
 #include "export/frames.h"
 #include "export/html.h"
-#include "labels/holders.h"
+#include "model/holders.h"
 
 #define NODES_MAX 400000 /* limit of the stack tree; further stacks share one frame */
 
@@ -31,7 +31,7 @@ enum {
 	ROW_TID,
 	ROW_BEFORE,
 	ROW_NODE,
-	ROW_HOLDER, /* of memory from before attach: what holds it (labels/holders.h) */
+	ROW_HOLDER, /* of memory from before attach: what holds it (model/holders.h) */
 	ROW_FIELDS,
 };
 

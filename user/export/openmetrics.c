@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #include "export/export.h"
-#include "labels/device_values.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
+#include "model/device_values.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "base/openmetrics.h"
 #include "record/detail.h"
 #include "record/host.h"

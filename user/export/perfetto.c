@@ -18,7 +18,7 @@
 #include "export/passing.h"
 #include "export/spans.h"
 #include "kineto/kineto.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
 

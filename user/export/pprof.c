@@ -17,7 +17,7 @@
 #include "export/export.h"
 #include "export/frames.h"
 #include "export/gzip.h"
-#include "labels/holders.h"
+#include "model/holders.h"
 #include "record/detail.h"
 #include "record/dict.h"
 

@@ -7,13 +7,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "archive/analysis.h"
-#include "archive/inputs.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/outfile.h"
 #include "base/passed_files.h"
 #include "base/text.h"
+#include "model/analysis.h"
+#include "model/inputs.h"
 #include "record/detail.h"
 
 struct export_run {

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "export/export.h"
 #include "export/snapshot.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/detail.h"
 
 #define TRACE_MAX 500000 /* events kept; older events are dropped, as in PyTorch */

@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "export/export.h"
 #include "export/frames.h"
-#include "labels/holders.h"
+#include "model/holders.h"
 #include "record/detail.h"
 
 struct sample {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "export/timeline.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "report/doc.h"
 

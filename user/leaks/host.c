@@ -3,8 +3,8 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "labels/growth_summary.h"
 #include "leaks/leaks.h"
+#include "model/growth_summary.h"
 #include "model/model.h"
 #include "model/trend.h"
 

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
 #include "leaks/host.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "report/doc.h"
 

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analysis.h"
 #include "base/array.h"
 #include "base/strings.h"
-#include "labels/words.h"
 #include "leaks/words.h"
+#include "model/analysis.h"
+#include "model/words.h"
 #include "record/dict.h"
 
 /* Identity of a line. The set interns its texts, so pointers can be compared. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Writes growing lines of several recordings as JSON: docs/reference/leaks.md has the keys. */
 #include "base/json.h"
-#include "labels/growth_summary.h"
 #include "leaks/ranks.h"
+#include "model/growth_summary.h"
 #include "report/doc.h"
 
 static void put_recording(struct json *j, const struct rank *k)

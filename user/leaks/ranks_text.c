@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
 #include "leaks/ranks.h"
 #include "leaks/words.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "report/text.h"
 
 struct page {

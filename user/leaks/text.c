@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/growth_graph.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
 #include "leaks/host.h"
 #include "leaks/words.h"
+#include "model/growth_graph.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "record/stream.h"
 #include "report/pools.h"

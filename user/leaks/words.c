@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/growth_graph.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
 #include "leaks/leaks.h"
+#include "model/growth_graph.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "record/host_names.h"
 
 #define FIGURES 64 /* most steps to print; the last ones */

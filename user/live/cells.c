@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
 #include "live/words.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 
 const struct live_column live_columns[COL_NR] = {
 	[COL_LIVE] = { "LIVE", 9, SORT_LIVE, false },

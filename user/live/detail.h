@@ -7,7 +7,7 @@
 #include "live/rows.h"
 #include "model/model.h"
 
-#include "labels/holders.h"
+#include "model/holders.h"
 
 struct dict;
 

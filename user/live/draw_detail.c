@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/words.h"
 #include "live/cells.h"
 #include "live/detail.h"
 #include "live/state.h"
 #include "live/words.h"
+#include "model/words.h"
 #include "record/dict.h"
 
 #define FRAMES 200 /* frames shown per stack */

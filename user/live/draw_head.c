@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/host_words.h"
-#include "labels/words.h"
 #include "live/keys.h"
 #include "live/state.h"
 #include "live/words.h"
+#include "model/host_words.h"
+#include "model/words.h"
 #include "report/text.h"
 
 #define HOST_LEAST 30		   /* columns */

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/words.h"
 #include "live/state.h"
 #include "live/words.h"
+#include "model/words.h"
 #include "report/text.h"
 
 #define HELD_BY 65 /* column of the lines that hold a segment */

@@ -2,9 +2,9 @@
 /* The table of lines, functions, modules or categories with bytes, share, growth and rate. */
 #include "live/paint.h"
 
-#include "labels/words.h"
 #include "live/cells.h"
 #include "live/state.h"
+#include "model/words.h"
 
 static void put(struct paint *p, int y, int x, enum live_col c, enum ink ink, const char *text)
 {

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "base/json.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "report/doc.h"
 
 static void fact_if(struct json *j, const struct facts *f, const char *name)

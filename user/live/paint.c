@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/words.h"
 #include "live/keys.h"
+#include "model/words.h"
 
 static attr_t inks[INK_NR];
 

@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "labels/holders.h"
-#include "labels/words.h"
 #include "live/graph.h"
 #include "live/words.h"
+#include "model/holders.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
 #include "report/filter.h"

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "labels/growth_summary.h"
 #include "live/rows.h"
+#include "model/growth_summary.h"
 #include "model/model.h"
 #include "record/stream.h"
 

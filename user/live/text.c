@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/host_words.h"
-#include "labels/words.h"
 #include "live/cells.h"
 #include "live/words.h"
+#include "model/host_words.h"
+#include "model/words.h"
 
 /* As the screen: while steps run, the current value changes all the time. */
 static void print_allocated(FILE *out, const struct live_proc *p, const struct model_device *d)

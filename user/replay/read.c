@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archive/analysis.h"
 #include "base/exit.h"
 #include "base/failure.h"
 #include "capture/session.h"
+#include "model/analysis.h"
 #include "model/model.h"
 #include "record/mtr.h"
 #include "record/room.h"

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/text.h"
-#include "labels/holders.h"
-#include "labels/words.h"
+#include "model/holders.h"
+#include "model/words.h"
 #include "record/stream.h"
 
 const char *blame__kind(enum blame_kind k)

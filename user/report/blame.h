@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "archive/analysis.h"
+#include "model/analysis.h"
 #include "model/growth.h"
 #include "model/model.h"
 #include "record/cond.h"

@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "labels/holders.h"
-#include "labels/words.h"
-#include "labels/csv.h"
+#include "model/holders.h"
+#include "model/words.h"
+#include "model/csv.h"
 #include "report/columns.h"
 #include "report/doc.h"
 #include "report/filter.h"

@@ -11,9 +11,9 @@
 #include "base/docs.h"
 #include "base/strings.h"
 #include "base/text.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
 #include "model/growth.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "record/host_figures.h"
 #include "record/stream.h"
 

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "archive/analysis.h"
+#include "model/analysis.h"
 #include "model/model.h"
 #include "record/cond.h"
 #include "report/blame.h"

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "report/doc.h"
 
 #define COLUMNS 100 /* columns of a location */

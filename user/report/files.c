@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "advice/advice.h"
-#include "archive/analysis.h"
-#include "archive/rolling_view.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/analysis.h"
 #include "model/growth.h"
+#include "model/rolling_view.h"
 #include "report/doc.h"
 #include "report/fail.h"
 #include "report/filter.h"

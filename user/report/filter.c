@@ -12,7 +12,7 @@
 #include "base/array.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/dict.h"
 
 #define MOST_VALUES 256 /* most values of all terms */

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 
 #include "base/text.h"
-#include "labels/host_words.h"
-#include "labels/words.h"
+#include "model/host_words.h"
+#include "model/words.h"
 #include "report/text.h"
 
 #define OLD UINT64_C(1000000000) /* ns: a last reading that is older says so */

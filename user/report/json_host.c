@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "base/json.h"
-#include "labels/host_words.h"
+#include "model/host_words.h"
 #include "report/doc.h"
 
 static void point_json(struct json *j, const char *key, const struct host_point *p)

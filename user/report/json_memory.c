@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/dict.h"
 #include "report/doc.h"
 #include "report/pools.h"

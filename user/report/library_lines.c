@@ -7,8 +7,8 @@
 
 #include "base/array.h"
 #include "base/text.h"
-#include "labels/words.h"
 #include "model/model.h"
+#include "model/words.h"
 
 #define SHOWN 5
 

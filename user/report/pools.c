@@ -9,7 +9,7 @@
 #include "base/grid.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "report/doc.h"
 
 #define FIGURE 10

@@ -8,7 +8,7 @@
 
 #include "base/grid.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/folder.h"
 #include "report/ranks.h"
 

@@ -8,9 +8,9 @@
 #include "base/array.h"
 #include "base/strings.h"
 #include "base/text.h"
-#include "labels/growth_summary.h"
-#include "labels/holders.h"
-#include "labels/words.h"
+#include "model/growth_summary.h"
+#include "model/holders.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "report/filter.h"
 

@@ -7,11 +7,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "archive/analysis.h"
+#include "model/analysis.h"
 #include "model/model.h"
-#include "labels/job_spans.h"
-#include "labels/outliers.h"
-#include "labels/process_tree.h"
+#include "model/job_spans.h"
+#include "model/outliers.h"
+#include "model/process_tree.h"
 #include "report/rank_groups.h"
 #include "report/text.h"
 

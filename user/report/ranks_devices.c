@@ -9,7 +9,7 @@
 #include "base/array.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "report/ranks.h"
 
 #define MOST_SHARED 8

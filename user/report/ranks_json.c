@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/json.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "record/folder.h"
 #include "report/doc.h"
 #include "report/fail.h"

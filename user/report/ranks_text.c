@@ -8,8 +8,8 @@
 #include "base/bar.h"
 #include "base/grid.h"
 #include "base/text.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "report/rank_table.h"
 #include "report/ranks.h"
 

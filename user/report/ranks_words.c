@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "report/ranks.h"
 
 #define MOST_NAMES 4

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "report/pools.h"
 #include "report/text.h"
 

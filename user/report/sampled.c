@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/words.h"
 #include "model/model.h"
 #include "model/rows.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "record/sampling.h"
 #include "report/text.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "record/dict.h"
 #include "record/files.h"
 #include "record/stream.h"

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "labels/growth_summary.h"
-#include "labels/holders.h"
-#include "labels/words.h"
+#include "model/growth_summary.h"
+#include "model/holders.h"
+#include "model/words.h"
 #include "base/bar.h"
 #include "base/grid.h"
 #include "base/text.h"

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "record/ending.h"
-#include "labels/growth_summary.h"
-#include "labels/kept_error.h"
-#include "labels/words.h"
+#include "model/growth_summary.h"
+#include "model/kept_error.h"
+#include "model/words.h"
 #include "base/text.h"
 #include "memtrace.h"
 #include "record/dict.h"

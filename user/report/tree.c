@@ -8,7 +8,7 @@
 
 #include "base/bar.h"
 #include "base/text.h"
-#include "labels/words.h"
+#include "model/words.h"
 #include "report/modules.h"
 #include "report/text.h"
 

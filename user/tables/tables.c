@@ -7,9 +7,9 @@
 
 #include "base/text.h"
 #include "export/events.h"
-#include "labels/growth_summary.h"
-#include "labels/words.h"
 #include "model/growth.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
 #include "tables/files.h"

@@ -6,7 +6,7 @@
 #include <errno.h>
 
 #include "export/pickle.h"
-#include "labels/csv.h"
+#include "model/csv.h"
 #include "record/crc32c.h"
 #include "terminal.h"
 #include "unit/pb_reader.h"

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "labels/growth_graph.h"
+#include "model/growth_graph.h"
 
 static void test_words(void **state)
 {

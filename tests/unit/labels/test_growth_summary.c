@@ -6,7 +6,7 @@
 #include <locale.h>
 
 #include "base/json.h"
-#include "labels/growth_summary.h"
+#include "model/growth_summary.h"
 #include "record/detail.h"
 #include "unit/model_world.h"
 

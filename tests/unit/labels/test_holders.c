@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "labels/holders.h"
+#include "model/holders.h"
 
 static const struct held gpt[] = {
 	{ "blocks.0.up.weight", "parameter", "blocks.0.up", "Linear", "GPT", "[8, 4] float32", 128,

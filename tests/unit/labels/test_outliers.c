@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labels/outliers.h"
+#include "model/outliers.h"
 
 #define MOST 40
 

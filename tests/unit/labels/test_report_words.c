@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labels/words.h"
 #include "model/model.h"
+#include "model/words.h"
 #include "record/dict.h"
 #include "report/text.h"
 

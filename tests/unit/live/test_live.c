@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "labels/words.h"
 #include "live/cells.h"
 #include "live/detail.h"
 #include "live/graph.h"
@@ -16,6 +15,7 @@
 #include "live/paint.h"
 #include "live/state.h"
 #include "live/words.h"
+#include "model/words.h"
 
 #define S UINT64_C(1000000000)
 #define MIB UINT64_C(1048576)

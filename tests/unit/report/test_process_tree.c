@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "labels/process_tree.h"
+#include "model/process_tree.h"
 #include "unit/golden.h"
 #include "unit/report_tape.h"
 #include "unit/scratch.h"

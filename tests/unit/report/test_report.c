@@ -11,10 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "archive/analysis.h"
 #include "base/text.h"
 #include "cmd/commands.h"
 #include "memtrace.h"
+#include "model/analysis.h"
 #include "record/dict.h"
 #include "record/host.h"
 #include "record/mtr.h"

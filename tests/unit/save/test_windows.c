@@ -6,11 +6,11 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "archive/inputs.h"
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "capture/save/windows.h"
+#include "model/inputs.h"
 #include "mtr_util.h"
 #include "record/folder.h"
 #include "record/step_clock.h"

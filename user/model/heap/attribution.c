@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Phase, module and line of a stack. Each stack is examined once. */
+#include "model/heap/attribution.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/text.h"
+#include "memtrace.h"
+#include "record/dict.h"
+#include "record/engine.h"
+#include "record/files.h"
+
+enum file_flag {
+	FILE_KNOWN = 1,
+	FILE_LIBRARY = 2,
+	/* torch/autograd/{graph,__init__}.py and torch/_tensor.py, whose functions start a
+	 * backward */
+	FILE_AUTOGRAD = 4,
+	FILE_FUNCTION = 8, /* torch/autograd/function.py */
+	FILE_OPTIM = 16,
+	FILE_DATA = 32,
+	FILE_CUDA = 64,	      /* CUDA's driver and runtime */
+	FILE_IN_MEMORY = 128, /* code in no file */
+	FILE_UNOWNED = 256,   /* FILE_GENERATED */
+	/* An installed package, or a part of PyTorch that generates code. Other parts, and the
+	 * standard library, call user code on behalf of others. */
+	FILE_GENERATES = 512,
+	FILE_STARTS = 1024, /* starts a process: python -c "from multiprocessing..." calls it */
+};
+
+const char *phase__name(enum phase p)
+{
+	static const char *const names[PHASE_NR] = { "forward", "backward", "optimizer", "data",
+						     "other" };
+
+	return (unsigned)p < PHASE_NR ? names[p] : "other";
+}
+
+static bool generates(const char *path, enum file_origin kind)
+{
+	static const char *const parts[] = { "torch/_functorch/", "torch/_inductor/",
+					     "torch/export/", "torch/fx/" };
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		if (kind == FILE_TORCH && files__after_dir(path, parts[i]))
+			return true;
+	return kind == FILE_PACKAGE && *path != '<';
+}
+
+static bool starts_process(const char *path)
+{
+	return files__is(path, "multiprocessing/spawn.py") ||
+	       files__is(path, "multiprocessing/forkserver.py") ||
+	       files__is(path, "multiprocessing/resource_tracker.py");
+}
+
+static uint16_t attribution__file(struct attribution *w, uint32_t file)
+{
+	const char *path;
+	uint16_t flags = FILE_KNOWN;
+	enum file_origin kind;
+
+	if (file < w->nfiles && w->files[file])
+		return w->files[file];
+	path = dict__str(w->dict, file);
+	kind = files__kind(path, w->facts);
+	if (kind == FILE_GENERATED)
+		flags |= FILE_UNOWNED;
+	else if (kind != FILE_USER)
+		flags |= FILE_LIBRARY;
+	if (*path == '<')
+		flags |= FILE_IN_MEMORY;
+	if (generates(path, kind))
+		flags |= FILE_GENERATES;
+	if (kind == FILE_STDLIB && starts_process(path))
+		flags |= FILE_STARTS;
+	if (engine__is_file(path))
+		flags |= FILE_AUTOGRAD;
+	if (files__is(path, "torch/autograd/function.py"))
+		flags |= FILE_FUNCTION;
+	if (files__after_dir(path, "torch/optim/"))
+		flags |= FILE_OPTIM;
+	if (files__after_dir(path, "torch/utils/data/"))
+		flags |= FILE_DATA;
+	if (!strncmp(path, "libcuda.so", 10) || !strncmp(path, "libcudart", 9))
+		flags |= FILE_CUDA;
+	/* Without memory for the cache, the next call computes the flags again. */
+	if (file < dict__counts(w->dict).strings &&
+	    !array__grow_zero(&w->files, &w->nfiles, (size_t)file + 1, sizeof(*w->files)))
+		w->files[file] = flags;
+	return flags;
+}
+
+static bool starts_engine(struct attribution *w, uint32_t location)
+{
+	struct dict_loc loc = dict__get_loc(w->dict, location);
+
+	return (attribution__file(w, loc.file) & FILE_AUTOGRAD) &&
+	       engine__starts(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
+}
+
+/* Phase after one more frame, from the root to the leaf. */
+static enum phase attribution__next_phase(struct attribution *w, enum phase p, struct dict_frame f,
+					  bool root)
+{
+	uint16_t flags = attribution__file(w, dict__get_loc(w->dict, f.loc).file);
+
+	if (starts_engine(w, f.loc))
+		return PHASE_BACKWARD;
+	/* The engine calls a custom Function's backward on its own thread, without Python frames
+	 * below. */
+	if (root && (flags & FILE_FUNCTION))
+		return PHASE_BACKWARD;
+	if (flags & FILE_OPTIM)
+		return PHASE_OPTIMIZER;
+	if (f.module)
+		/* recomputation (checkpointing) counts as backward */
+		return p == PHASE_BACKWARD ? p : PHASE_FORWARD;
+	if ((flags & FILE_DATA) && p == PHASE_OTHER)
+		return PHASE_DATA;
+	return p;
+}
+
+/* Whether code in no file is a library's. i: the frame's index in s. */
+static bool made_by_library(struct attribution *w, const struct frame_owners *o,
+			    struct dict_stack s, uint32_t i)
+{
+	struct dict_loc loc = dict__get_loc(w->dict, s.frames[i].loc);
+	const char *func = dict__str(w->dict, loc.func);
+	uint32_t called = i ? s.frames[i - 1].loc : 0;
+
+	if (called && attribution__file(w, dict__get_loc(w->dict, called).file) & FILE_STARTS)
+		return true;
+	/* The standard library's dataclasses. */
+	if (!strncmp(func, "__create_fn__.", 14))
+		return true;
+	return o->library && !(!strcmp(dict__str(w->dict, loc.file), "<string>") &&
+			       files__in_command(w->facts, func));
+}
+
+bool attribution__is_user(struct attribution *w, struct frame_owners *o, struct dict_stack s,
+			  uint32_t i)
+{
+	uint32_t loc = s.frames[i].loc;
+	uint16_t flags;
+
+	if (!loc)
+		return false;
+	flags = attribution__file(w, dict__get_loc(w->dict, loc).file);
+	if (dict__is_native(w->dict, loc))
+		return !(flags & FILE_LIBRARY);
+	if (flags & FILE_UNOWNED)
+		return !made_by_library(w, o, s, i);
+	if (flags & FILE_GENERATES)
+		o->library = true;
+	else if (!(flags & FILE_LIBRARY))
+		o->library = false;
+	return !(flags & FILE_LIBRARY);
+}
+
+/* Locations of a stack's compiled code. */
+struct native_locs {
+	uint32_t user, named, any; /* innermost of user code, that says what for, of all */
+	bool engine;		   /* of autograd's engine */
+	enum category role;
+};
+
+/* Functions of PyTorch that make any tensor, so that they do not tell what it is for. */
+static bool makes_any_tensor(const char *function)
+{
+	static const char *const made_by[] = { "c10::",
+					       "at::detail::empty",
+					       "at::detail::_empty",
+					       "at::native::empty",
+					       "at::_ops::empty",
+					       "at::empty",
+					       "at::(anonymous namespace)::" };
+
+	for (size_t i = 0; i < sizeof(made_by) / sizeof(*made_by); i++)
+		if (text__starts(function, made_by[i]))
+			return true;
+	return false;
+}
+
+/* The role of memory that PyTorch's code takes from its allocator by this function, or below it.
+ * Seen in PyTorch 2.1, 2.11 and 2.15, or in their source. */
+static enum category role_of_function(const char *function)
+{
+	static const struct {
+		const char *function;
+		enum category role;
+	} known[] = {
+		/* aten/src/ATen/cuda/CublasHandlePool.cpp, CUDABlas.cpp */
+		{ "at::cuda::getCurrentCUDABlasHandle", CATEGORY_WORKSPACE },
+		{ "at::cuda::getCUDABlasLtWorkspace", CATEGORY_WORKSPACE },
+		{ "at::cuda::blas::CublasLtWorkspace", CATEGORY_WORKSPACE },
+		/* aten/src/ATen/native/cudnn/Conv_v8.cpp */
+		{ "at::native::run_conv_plan", CATEGORY_WORKSPACE },
+		{ "at::native::(anonymous namespace)::run_conv_plan", CATEGORY_WORKSPACE },
+		/* torch/csrc/distributed/c10d/reducer.cpp */
+		{ "c10d::Reducer::initialize_buckets", CATEGORY_BUCKET },
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (text__starts(function, known[i].function))
+			return known[i].role;
+	return CATEGORY_UNKNOWN;
+}
+
+static void native_locs__add(struct attribution *w, struct native_locs *n, uint32_t id)
+{
+	struct dict_loc loc = dict__get_loc(w->dict, id);
+	const char *function = dict__str(w->dict, loc.func);
+	uint16_t flags = attribution__file(w, loc.file);
+
+	n->any = id;
+	if (*function != '+' && !(flags & FILE_CUDA) && !makes_any_tensor(function))
+		n->named = id;
+	if (!(flags & FILE_LIBRARY))
+		n->user = id;
+	n->engine |= text__starts(function, "torch::autograd::Engine::");
+	n->role = role_of_function(function) ?: n->role;
+}
+
+/* Chooses the stack's lines, once all Python frames are examined. in_file: the innermost one in a
+ * file. */
+static void native_locs__choose(const struct native_locs *n, uint32_t in_file,
+				struct stack_words *r)
+{
+	r->only_native = !r->inner_loc && n->any;
+	if (r->only_native)
+		r->inner_loc = n->any;
+	if (!r->user_loc && r->only_native)
+		r->user_loc = n->user ?: n->named;
+	if (!r->user_loc)
+		r->user_loc = in_file ?: r->inner_loc;
+	r->native_loc = n->named ?: n->any ?: r->user_loc;
+	r->has_line = r->inner_loc;
+}
+
+uint32_t attribution__loc(const struct stack_words *w, enum frame_choice which)
+{
+	switch (which) {
+	case FRAMES_ALL:
+		return w->inner_loc;
+	case FRAMES_NATIVE:
+		return w->native_loc;
+	case FRAMES_USER:
+		break;
+	}
+	return w->user_loc;
+}
+
+static struct stack_words words_of(struct attribution *w, uint32_t stack)
+{
+	struct stack_words r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
+	struct dict_stack s = dict__get_stack(w->dict, stack);
+	struct native_locs native = { 0 };
+	struct frame_owners owners = { 0 };
+	uint32_t in_file = 0,
+		 inner = 0; /* inner: of the innermost Python frame; 0: it has no line */
+	/* A truncated stack lacks its outermost frames, so its last frame is not the root. */
+	bool whole = s.walk == MT_WALK_OK || s.walk == MT_WALK_FAULT_SELF;
+
+	for (uint32_t i = s.n; i-- > 0;) {
+		struct dict_frame f = s.frames[i];
+
+		for (int t = 0; t < 2; t++)
+			r.phase[t] = attribution__next_phase(w, r.phase[t], f,
+							     whole && i == s.n - 1);
+		if (f.module) {
+			r.module = f.module;
+			r.inside_node = true;
+			if (!r.outermost)
+				r.outermost = f.module;
+		}
+		if (f.loc && dict__is_native(w->dict, f.loc)) {
+			native_locs__add(w, &native, f.loc);
+			continue;
+		}
+		inner = f.loc;
+		if (!f.loc)
+			continue;
+		if (starts_engine(w, f.loc))
+			/* frames further out are outside all nodes that this engine runs */
+			r.inside_node = r.user_in_node = false;
+		r.inner_loc = f.loc;
+		if (!(attribution__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_IN_MEMORY))
+			in_file = f.loc;
+		if (attribution__is_user(w, &owners, s, i)) {
+			r.user_loc = f.loc;
+			r.user_in_node = true;
+		}
+	}
+	/* Copies of native stacks may end before the engine's frames. */
+	r.engine = inner ? starts_engine(w, inner)
+			 : native.engine || (native.any && s.walk == MT_WALK_TRUNCATED);
+	if (native.engine)
+		r.phase[0] = r.phase[1] = PHASE_BACKWARD;
+	r.role = native.role;
+	native_locs__choose(&native, in_file, &r);
+	return r;
+}
+
+struct stack_words attribution__examine(struct attribution *w, uint32_t stack)
+{
+	struct stack_words r = words_of(w, stack);
+
+	if (stack < dict__counts(w->dict).stacks &&
+	    !array__grow_zero(&w->stacks, &w->nstacks, (size_t)stack + 1, sizeof(*w->stacks)))
+		w->stacks[stack] = r;
+	return r;
+}
+
+bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_t module)
+{
+	struct dict_stack s = dict__get_stack(w->dict, stack);
+
+	for (uint32_t i = 0; i < s.n; i++)
+		if (s.frames[i].module == module)
+			return true;
+	return false;
+}
+
+static bool attribution__old_torch(struct attribution *w)
+{
+	if (w->old_torch < 0) {
+		const char *v = facts__get(w->facts, "torch");
+		char *end;
+		unsigned long major, minor;
+
+		if (!v || !*v)
+			return false; /* the fact "torch" may come later */
+		major = strtoul(v, &end, 10);
+		minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+		w->old_torch = major < 2 || (major == 2 && minor < 4);
+	}
+	return w->old_torch;
+}
+
+static bool attribution__autograd_thread(struct attribution *w, uint32_t thread)
+{
+	const char *name;
+	uint8_t state;
+
+	if (thread < w->nthreads && w->threads[thread])
+		return w->threads[thread] == 2;
+	name = dict__str(w->dict, dict__get_thread(w->dict, thread).name);
+	state = strncmp(name, "pt_autograd_", strlen("pt_autograd_")) ? 1 : 2;
+	if (thread < dict__counts(w->dict).threads &&
+	    !array__grow_zero(&w->threads, &w->nthreads, (size_t)thread + 1, sizeof(*w->threads)))
+		w->threads[thread] = state;
+	return state == 2;
+}
+
+enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t thread, uint8_t walk)
+{
+	bool autograd = attribution__autograd_thread(w, thread);
+
+	/* PyTorch before 2.4 did not name autograd threads. They have Python state and no frame. */
+	if (!stack && walk == MT_WALK_NO_FRAME && !autograd)
+		autograd = attribution__old_torch(w);
+	return attribution__stack(w, stack).phase[autograd];
+}
+
+/* The stack has no frames of the node's own: it is empty, or ends where the engine was started. */
+static bool attribution__only_engine(struct attribution *w, uint32_t stack, uint8_t walk)
+{
+	if (stack)
+		return attribution__stack(w, stack).engine;
+	return walk == MT_WALK_NO_THREAD || walk == MT_WALK_NO_FRAME;
+}
+
+void attribution__charge(struct attribution *w, struct event *e)
+{
+	uint32_t stack = e->node ? dict__get_node(w->dict, e->node).stack : 0;
+
+	if (!stack || !attribution__only_engine(w, e->stack, e->walk) ||
+	    attribution__stack(w, e->stack).role)
+		return;
+	e->stack = stack;
+	e->walk = dict__get_stack(w->dict, stack).walk;
+}
+
+uint32_t attribution__line_stack(struct attribution *w, uint32_t stack, uint32_t node)
+{
+	uint32_t made = node ? dict__get_node(w->dict, node).stack : 0;
+	struct stack_words sw;
+
+	if (!made || made == stack || !stack)
+		return stack;
+	sw = attribution__stack(w, stack);
+	return sw.has_line && !sw.only_native && !sw.user_in_node && !sw.engine && !sw.role &&
+			       attribution__stack(w, made).user_in_node
+		       ? made
+		       : stack;
+}
+
+bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t node)
+{
+	/* A stack inside a backward has an engine frame, and a forward call's stack has none. */
+	return node && stack && dict__get_node(w->dict, node).stack == stack;
+}
+
+uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t node, uint8_t walk)
+{
+	struct stack_words sw = attribution__stack(w, stack);
+	struct dict_node n = dict__get_node(w->dict, node);
+
+	/* A gradient's module is the parameter's, wherever the line is. */
+	if (n.name && n.module && attribution__charged(w, stack, node))
+		return n.module;
+	if (!node || attribution__charged(w, stack, node) || sw.inside_node)
+		return sw.module;
+	if (n.module || (!stack && !attribution__only_engine(w, stack, walk)))
+		return n.module;
+	/* Without a module call in the node, the module is that of the forward call that made the
+	 * node. */
+	return attribution__stack(w, n.stack).module;
+}
+
+void attribution__free(struct attribution *w)
+{
+	if (!w)
+		return;
+	free(w->files);
+	free(w->stacks);
+	free(w->threads);
+	free(w);
+}

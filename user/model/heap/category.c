@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Category of a block whose role the program's own objects do not give. Rules use the phase of its
+ * birth and the device's events until its death. Each rule needs evidence from both ends of the
+ * life. A block that outlives its rule becomes unknown again, such as a library's workspace made in
+ * forward. docs/reference/report.md lists the rules.
+ */
+#include "model/heap/category.h"
+
+#include "base/array.h"
+#include "model/heap/blocks.h"
+#include "model/heap/device.h"
+#include "model/heap/extents.h"
+#include "model/heap/state.h"
+#include "model/heap/steps.h"
+
+/* Steps after which an activation, gradient or input no longer counts as one. Programs with two
+ * optimizers have two steps per iteration. */
+#define OUTLIVED 3
+
+const char *category__name(enum category c)
+{
+	static const char *const names[CATEGORY_NR] = {
+		[CATEGORY_UNKNOWN] = "unknown",
+		[CATEGORY_PARAMETER] = "parameter",
+		[CATEGORY_BUFFER] = "buffer",
+		[CATEGORY_GRADIENT] = "gradient",
+		[CATEGORY_OPTIMIZER_STATE] = "optimizer_state",
+		[CATEGORY_ACTIVATION] = "activation",
+		[CATEGORY_INPUT] = "input",
+		[CATEGORY_TEMPORARY] = "temporary",
+		[CATEGORY_KV_CACHE] = "kv_cache",
+		[CATEGORY_WORKSPACE] = "workspace",
+		[CATEGORY_BUCKET] = "ddp_bucket",
+		[CATEGORY_PRIVATE_POOL] = "private_pool",
+	};
+
+	return (unsigned)c < CATEGORY_NR ? names[c] : names[0];
+}
+
+static void unref(struct life *l, uint32_t stamp)
+{
+	struct stamp *s = &l->stamps[stamp];
+
+	if (--s->refs)
+		return;
+	s->steps = l->free1;
+	l->free1 = stamp + 1;
+}
+
+void category__drop(struct dev *dev, uint32_t stamp)
+{
+	unref(&dev->life, stamp);
+}
+
+/* Adds a stamp with one reference, which the caller owns. */
+static int new_stamp(struct life *l, struct stamp s, uint32_t *ret)
+{
+	uint32_t i = l->free1 ? l->free1 - 1 : l->n;
+	int err = array__grow_zero(&l->stamps, &l->cap, (size_t)i + 1, sizeof(*l->stamps));
+
+	if (err)
+		return err;
+	if (l->free1)
+		l->free1 = l->stamps[i].steps;
+	else
+		l->n++;
+	l->stamps[i] = s;
+	*ret = i;
+	return 0;
+}
+
+static void end_stretch(struct life *l)
+{
+	if (l->now1)
+		unref(l, l->now1 - 1);
+	l->now1 = 0;
+}
+
+static int begin_stretch(const struct model *m, struct life *l, enum phase phase)
+{
+	uint8_t after = l->after;
+	uint32_t i;
+	int err;
+
+	end_stretch(l);
+	l->forwards += phase == PHASE_FORWARD;
+	l->backwards += phase == PHASE_BACKWARD;
+	l->optimizers += phase == PHASE_OPTIMIZER;
+	if (phase == PHASE_FORWARD || phase == PHASE_BACKWARD || phase == PHASE_OPTIMIZER)
+		l->after = phase;
+	err = new_stamp(l,
+			(struct stamp){
+				.refs = 1,
+				.phase = phase,
+				.after = after,
+				.forwards = l->forwards,
+				.backwards = l->backwards,
+				.optimizers = l->optimizers,
+				.steps = m->steps.n[STEP_OPT],
+				.calls = m->steps.n[STEP_CALL],
+			},
+			&i);
+	if (!err)
+		l->now1 = i + 1;
+	return err;
+}
+
+int category__born(const struct model *m, struct dev *dev, enum phase phase, uint32_t *ret)
+{
+	struct life *l = &dev->life;
+	int err = 0;
+
+	if (!l->now1 || l->stamps[l->now1 - 1].phase != phase)
+		err = begin_stretch(m, l, phase);
+	if (err)
+		return err;
+	*ret = l->now1 - 1;
+	l->stamps[*ret].refs++;
+	return 0;
+}
+
+int category__known(const struct model *m, struct dev *dev, int phase, uint32_t *ret)
+{
+	struct life *l = &dev->life;
+	struct stamp s = { .refs = 1, .phase = phase, .after = LIFE_NONE };
+	uint32_t i;
+	int err;
+
+	(void)m;
+	if (!l->known1[phase]) {
+		err = new_stamp(l, s, &i);
+		if (err)
+			return err;
+		l->known1[phase] = i + 1;
+	}
+	*ret = l->known1[phase] - 1;
+	l->stamps[*ret].refs++;
+	return 0;
+}
+
+void category__step(struct model *m)
+{
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		end_stretch(&m->devs[i]->life);
+}
+
+/* Category of a block allocated outside forward, backward and optimizer. */
+static uint8_t category_of_other(const struct model *m, const struct life *l, const struct stamp *s,
+				 uint32_t steps, bool dead)
+{
+	uint32_t forwards = l->forwards - s->forwards, backwards = l->backwards - s->backwards;
+	bool in_backward = l->now1 && l->stamps[l->now1 - 1].phase == PHASE_BACKWARD;
+
+	/* Between a forward and its backward: the loss. A block freed in that backward was an
+	 * activation. */
+	if (s->after == PHASE_FORWARD && l->backwards)
+		return dead && backwards == 1 && !steps && in_backward ? CATEGORY_ACTIVATION
+								       : CATEGORY_UNKNOWN;
+	/* Without an optimizer, steps are calls of the model. */
+	if (!m->steps.n[STEP_OPT] && !l->optimizers)
+		steps = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
+	if (!forwards || steps >= OUTLIVED)
+		return CATEGORY_UNKNOWN;
+	/* Models are built before the first forward, too. The block is an input if its site
+	 * allocates again. */
+	return s->after == LIFE_NONE ? LIFE_MAYBE_INPUT : CATEGORY_INPUT;
+}
+
+static uint8_t category_by_life(const struct model *m, const struct dev *dev, const struct rec *rec,
+				bool dead)
+{
+	const struct life *l = &dev->life;
+	const struct stamp *s = &l->stamps[rec->stamp];
+	uint64_t n = m->steps.n[STEP_OPT];
+	uint32_t steps = n ? (uint32_t)n - s->steps : l->optimizers - s->optimizers;
+	uint32_t calls = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
+	const struct site *site = &m->sites.all[rec->site];
+	bool freed_outside = site->node && l->freeing1 && l->freeing1 - 1 != site->thread;
+
+	/* A block of the host is the memory of many objects, and is found some time after they are
+	 * made. */
+	if (s->phase == LIFE_NONE || dev->pub.device.type == DEVICE_HOST)
+		return CATEGORY_UNKNOWN;
+	/* The engine's thread frees the temporaries of its nodes, and the program frees gradients. */
+	if (l->now1 == rec->stamp + 1 && s->phase == PHASE_BACKWARD && dead && freed_outside)
+		return CATEGORY_GRADIENT;
+	if (l->now1 == rec->stamp + 1)
+		return dead ? CATEGORY_TEMPORARY : CATEGORY_UNKNOWN;
+	switch (s->phase) {
+	case PHASE_FORWARD:
+		return l->backwards != s->backwards && steps < OUTLIVED ? CATEGORY_ACTIVATION
+									: CATEGORY_UNKNOWN;
+	case PHASE_BACKWARD:
+		if (!n && !l->optimizers)
+			return calls < OUTLIVED ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
+		return steps && steps < OUTLIVED ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
+	case PHASE_OPTIMIZER:
+		return steps > 1 ? CATEGORY_OPTIMIZER_STATE : CATEGORY_UNKNOWN;
+	}
+	return category_of_other(m, l, s, steps, dead);
+}
+
+uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec,
+			   bool dead)
+{
+	uint8_t c = rec->label1 ? m->labels.all[rec->label1 - 1].category : CATEGORY_UNKNOWN;
+
+	if (!c)
+		c = m->sites.all[rec->site].role;
+	return c ? c : category_by_life(m, dev, rec, dead);
+}
+
+uint8_t category__of_block(const struct model *m, const struct dev *dev, uint64_t addr,
+			   const struct rec *rec, bool dead)
+{
+	uint8_t c = category__category(m, dev, rec, dead);
+	const struct extent *e;
+
+	if (c != CATEGORY_UNKNOWN || !dev->extents.pools)
+		return c;
+	e = extents__over(&dev->extents, EXTENT_MEMORY, addr);
+	return e && (e->pool[0] || e->pool[1]) ? CATEGORY_PRIVATE_POOL : c;
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Memory taken from and returned to CUDA, the allocator's tables, and driver-reported use. */
+#include "model/heap/events.h"
+
+#include <stdlib.h>
+
+#include "model/heap/device.h"
+#include "model/heap/extents.h"
+#include "model/heap/state.h"
+
+#define DEVICES_MAX 256 /* devices searched for an address without a device */
+
+static struct extent extent_of(const struct model *m, const struct event *e)
+{
+	return (struct extent){
+		.addr = e->addr,
+		.size = e->size,
+		.time = e->time,
+		.seq = m->seq,
+		.cuda_stream = e->cuda_stream,
+		.pool = { e->pool[0], e->pool[1] },
+		.stack = e->stack,
+		.thread = e->thread,
+		.how = e->how,
+		.flags = e->flags,
+		.walk = e->walk,
+	};
+}
+
+/* The i-th table of extents, model.loose last; NULL: no more. *dev: its device, NULL for loose. */
+static struct extents *table(struct model *m, uint32_t i, struct dev **dev)
+{
+	uint32_t n = m->ndevs < DEVICES_MAX ? m->ndevs : DEVICES_MAX;
+
+	*dev = i < n ? m->devs[i] : NULL;
+	return i < n ? &m->devs[i]->extents : i == n ? &m->loose : NULL;
+}
+
+/* Segments were added or removed: updates reserved bytes before the allocator reports them. */
+static void reserved_changed(struct model *m, struct dev *dev, uint64_t before, uint64_t time)
+{
+	uint64_t now = dev->extents.sums[SUM_SEGMENTS], sum = dev->pub.reserved + (now - before);
+
+	if (dev->pub.has_totals && now != before)
+		dev__set_reserved(m, dev, (int64_t)sum > 0 ? sum : 0, time);
+}
+
+static int cut_everywhere(struct model *m, enum extent_class c, uint64_t addr, uint64_t size)
+{
+	struct extents *x;
+	struct dev *dev;
+	int err = 0;
+
+	for (uint32_t i = 0; (x = table(m, i, &dev)) && !err; i++)
+		if (x->count[c])
+			err = extents__cut(x, c, addr, size);
+	return err;
+}
+
+/* The extent on any device that contains addr. Physical and host memory must start at addr. */
+static const struct extent *find(struct model *m, enum extent_class c, uint64_t addr,
+				 struct extents **in, struct dev **dev)
+{
+	const struct extent *e = NULL;
+
+	for (uint32_t i = 0; !e && (*in = table(m, i, dev)); i++)
+		if ((*in)->count[c])
+			e = c == EXTENT_PHYSICAL || c == EXTENT_HOST ? extents__at(*in, c, addr)
+								     : extents__over(*in, c, addr);
+	return e;
+}
+
+static bool bad_range(const struct event *e)
+{
+	return !e->size || e->size > UINT64_MAX - e->addr;
+}
+
+/* True for mappings by other code than PyTorch's allocator, such as that of a MemPool. */
+static bool is_foreign_mapping(const struct event *e)
+{
+	return e->how == MEM_MAPPED && !(e->flags & MEM_BY_ALLOCATOR) && !bad_range(e);
+}
+
+/* Keeps a mapping that other code ends. vLLM's sleep mode unmaps memory below the blocks of a
+ * MemPool, which stay allocated, and maps other memory there at the wake-up. */
+static int note_unmapped(struct dev *dev, const struct extent *old, const struct event *e)
+{
+	uint64_t end = old->addr + old->size;
+	struct extent gone = {
+		.addr = e->addr > old->addr ? e->addr : old->addr,
+		.time = e->time,
+		.seq = old->seq,
+		.cuda_stream = old->cuda_stream,
+		.pool = { old->pool[0], old->pool[1] },
+		.flags = old->flags,
+	};
+
+	end = end < e->addr + e->size ? end : e->addr + e->size;
+	gone.size = end - gone.addr;
+	return extents__put(&dev->extents, EXTENT_UNMAPPED, &gone, true);
+}
+
+static int cuda_memory__take(struct model *m, const struct event *e)
+{
+	enum extent_class c = extent__class(e->how);
+	bool loose = c == EXTENT_HOST || e->device.index == DEVICE_UNKNOWN ||
+		     device__on_host(e->device);
+	struct extent new = extent_of(m, e);
+	const struct extent *old;
+	struct extents *in;
+	struct dev *dev = NULL, *other;
+	uint64_t before;
+	bool wakes;
+	int err = 0;
+
+	if (!e->how || e->how >= MEM_HOW_NR || bad_range(e))
+		return 0;
+	if (!loose)
+		err = dev__get(m, e->device, &dev);
+	if (err)
+		return err;
+	if (dev && dev__is_new(dev, e))
+		dev__begin(m, dev, e);
+	/* The allocator's tables may have listed the segment before the call returned: keep their
+	 * details. */
+	old = find(m, c, e->addr, &in, &other);
+	if (old && old->listed && old->addr == new.addr && old->size == new.size &&other == dev) {
+		new.listed = old->listed;
+		new.cuda_stream = old->cuda_stream;
+		new.pool[0] = old->pool[0];
+		new.pool[1] = old->pool[1];
+		new.flags |= old->flags;
+	}
+	/* The same addresses have memory again: a segment of the same pool. PyTorch never ceased to
+	 * count it. */
+	old = dev && is_foreign_mapping(e) ? extents__at(&dev->extents, EXTENT_UNMAPPED, e->addr)
+					   : NULL;
+	wakes = old && old->size == new.size && (old->pool[0] || old->pool[1]);
+	if (wakes) {
+		new.listed = dev->round;
+		new.cuda_stream = old->cuda_stream;
+		new.pool[0] = old->pool[0];
+		new.pool[1] = old->pool[1];
+		new.flags |= old->flags;
+	}
+	before = dev ? dev->extents.sums[SUM_SEGMENTS] : 0;
+	if (c == EXTENT_MEMORY || c == EXTENT_RESERVED)
+		err = cut_everywhere(m, c, e->addr, e->size);
+	if (!err && (c == EXTENT_MEMORY || c == EXTENT_RESERVED))
+		err = cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size);
+	if (!err)
+		err = extents__put(dev ? &dev->extents : &m->loose, c, &new, true);
+	if (!err && dev && !wakes)
+		reserved_changed(m, dev, before, e->time);
+	return err;
+}
+
+static int cuda_memory__give(struct model *m, const struct event *e)
+{
+	enum extent_class c = extent__class(e->how);
+	const struct extent *old;
+	struct extents *in;
+	struct dev *dev;
+	uint64_t before;
+	bool foreign;
+	int err = 0;
+
+	if (!e->how || e->how >= MEM_HOW_NR)
+		return 0;
+	if (e->how == MEM_RESERVED && !bad_range(e)) /* nothing is mapped there again */
+		err = cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size);
+	old = find(m, c, e->addr, &in, &dev);
+	if (err || !old)
+		return err; /* none: taken before attach */
+	before = in->sums[SUM_SEGMENTS];
+	foreign = dev && is_foreign_mapping(e) && !(old->flags & MEM_BY_ALLOCATOR);
+	if (foreign)
+		err = note_unmapped(dev, old, e);
+	else if (e->how == MEM_RESERVED)
+		err = cut_everywhere(m, EXTENT_UNMAPPED, old->addr, old->size);
+	if (err)
+		return err;
+	old = find(m, c, e->addr, &in, &dev);
+	/* A mapping can end in part, and a listed segment may be many mappings. Other memory is
+	 * returned as a whole. */
+	if (e->how == MEM_MAPPED && !bad_range(e))
+		err = extents__cut(in, c, e->addr, e->size);
+	else if (old->addr == e->addr)
+		err = extents__del(in, c, e->addr, true);
+	else
+		err = 0;
+	/* PyTorch still counts a segment whose memory other code unmapped. */
+	if (!err && dev && !foreign)
+		reserved_changed(m, dev, before, e->time);
+	return err;
+}
+
+static int cuda_memory__segment(struct model *m, const struct event *e)
+{
+	struct extent new = extent_of(m, e);
+	const struct extent *old;
+	struct extents *in;
+	struct dev *dev, *other;
+	bool same;
+	int err;
+
+	if (bad_range(e) || e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
+		return 0;
+	err = dev__get(m, e->device, &dev);
+	if (err)
+		return err;
+	if (!dev->listing) {
+		dev->listing = true;
+		dev->round_seq = m->seq;
+		if (!++dev->round)
+			dev->round = 1;
+	}
+	new.listed = dev->round;
+	new.how = 0;
+	/* Keep the caller if the segment's allocation was seen. */
+	old = find(m, EXTENT_MEMORY, e->addr, &in, &other);
+	if (old) {
+		new.how = old->how;
+		new.time = old->time;
+		new.stack = old->stack;
+		new.thread = old->thread;
+		new.walk = old->walk;
+		new.flags |= old->flags &MEM_BY_ALLOCATOR;
+	}
+	/* Stream and pool of a segment do not change. If it was there at the mark, its pool was the
+	 * same one. */
+	same = old && other == dev && !old->listed && old->addr == new.addr &&
+	       old->size == new.size &&extent__sum(old) == extent__sum(&new);
+	err = same ? 0 : cut_everywhere(m, EXTENT_MEMORY, e->addr, e->size);
+	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &new, !same);
+}
+
+/* Removes segments that a complete round of EVENT_SEGMENTs did not list and that are older than the
+ * round. */
+static int drop_unlisted(struct dev *dev)
+{
+	struct extent *all;
+	size_t n;
+	int err = extents__list(&dev->extents, EXTENT_MEMORY, false, &all, &n);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < n && !err; i++)
+		if (extent__sum(&all[i]) == SUM_SEGMENTS && all[i].listed != dev->round &&
+		    all[i].seq < dev->round_seq)
+			err = extents__del(&dev->extents, EXTENT_MEMORY, all[i].addr, true);
+	free(all);
+	return err;
+}
+
+static int cuda_memory__state(struct model *m, const struct event *e)
+{
+	bool exact = e->flags & STATE_EXACT, listing;
+	struct dev *dev;
+	int err;
+
+	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
+		return 0;
+	err = dev__get(m, e->device, &dev);
+	if (err)
+		return err;
+	listing = dev->listing;
+	dev->listing = false;
+	if (listing && (e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT)))
+		err = drop_unlisted(dev);
+	if (err)
+		return err;
+	/* Only the first EVENT_STATE is the state at attach. A later one has no known place among
+	 * the events. */
+	if (dev__is_new(dev, e) || !dev->pub.has_totals) {
+		if (dev__is_new(dev, e))
+			dev__begin(m, dev, e);
+		dev__set_totals(m, dev, e, -1);
+		dev->pub.state = exact ? STATE_FULL : STATE_PARTLY;
+	} else if (dev->pub.state == STATE_NONE) {
+		dev->pub.state = STATE_PARTLY;
+	}
+	return 0;
+}
+
+static bool is_of_mark(const struct dev *dev, const struct used *u)
+{
+	return u->below + u->others == dev->mark_below + dev->mark_others;
+}
+
+/* The use that e reports, with the memory known at that moment. */
+static struct used used_by(const struct dev *dev, const struct event *e)
+{
+	return (struct used){
+		.known = true,
+		.time = e->time,
+		.bytes = e->size,
+		.below = dev__reserved(dev),
+		.others = dev->extents.sums[SUM_OTHERS],
+	};
+}
+
+static int cuda_memory__used(struct model *m, const struct event *e)
+{
+	struct dev *dev;
+	int err;
+
+	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
+		return 0;
+	/* Ignore a use of 0 on a device without other events. */
+	if (!e->size &&
+	    !(m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]))
+		return 0;
+	err = dev__get(m, e->device, &dev);
+	if (err)
+		return err;
+	if (!dev->any)
+		dev__begin(m, dev, e);
+	dev->used = used_by(dev, e);
+	/* The driver's figure comes after the event. If the sums are still those of the mark, the
+	 * figure is the mark's. */
+	if (dev->pub.marked && (!dev->mark_used.known ||
+				(is_of_mark(dev, &dev->used) && !is_of_mark(dev, &dev->mark_used))))
+		dev->mark_used = dev->used;
+	return 0;
+}
+
+static int cuda_memory__left_event(struct model *m, const struct event *e)
+{
+	struct dev *dev;
+	int err;
+
+	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
+		return 0;
+	err = dev__get(m, e->device, &dev);
+	if (err)
+		return err;
+	dev->left = used_by(dev, e);
+	return 0;
+}
+
+bool cuda_memory__left(const struct dev *dev, uint64_t *ret)
+{
+	uint64_t then = dev->left.below + dev->left.others,
+		 now = dev__reserved(dev) + dev->extents.sums[SUM_OTHERS], taken;
+
+	*ret = 0;
+	if (!dev->left.known)
+		return false;
+	taken = now > then ? now - then : 0;
+	*ret = dev->left.bytes > taken ? dev->left.bytes - taken : 0;
+	*ret += now < then ? then - now : 0;
+	return true;
+}
+
+int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr)
+{
+	const struct extent *loose = extents__over(&m->loose, EXTENT_MEMORY, addr);
+	struct extent e;
+	int err;
+
+	if (!loose || dev->pub.device.index == DEVICE_UNKNOWN || device__on_host(dev->pub.device))
+		return 0;
+	e = *loose;
+	err = extents__del(&m->loose, EXTENT_MEMORY, e.addr, false);
+	/* The memory was on this device since it was taken. If that was before the mark, the mark
+	 * includes it. */
+	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &e, e.seq > dev->mark_seq);
+}
+
+int cuda_memory__event(struct model *m, const struct event *e)
+{
+	switch (e->kind) {
+	case EVENT_CUDA_ALLOC:
+		return cuda_memory__take(m, e);
+	case EVENT_CUDA_FREE:
+		return cuda_memory__give(m, e);
+	case EVENT_SEGMENT:
+		return cuda_memory__segment(m, e);
+	case EVENT_STATE:
+		return cuda_memory__state(m, e);
+	case EVENT_USED:
+		return cuda_memory__used(m, e);
+	case EVENT_LEFT:
+		return cuda_memory__left_event(m, e);
+	}
+	return 0;
+}

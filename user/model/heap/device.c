@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/heap/device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/map64.h"
+#include "model/heap/blocks.h"
+#include "model/heap/category.h"
+#include "model/heap/extents.h"
+#include "model/heap/observers.h"
+#include "model/heap/state.h"
+#include "model/heap/steps.h"
+
+/* Limit on freed addresses. Until its last event, the reading at attach may name a block that was
+ * freed. */
+#define FREED_MAX (UINT32_C(1) << 20)
+
+/* Accelerators come first, and the host's memory, which contains the CPU's tensors, last. */
+static int rank_of(struct device d)
+{
+	return d.type == DEVICE_HOST ? 2 : d.type == DEVICE_CPU;
+}
+
+static bool dev__before(struct device a, struct device b)
+{
+	int ra = rank_of(a), rb = rank_of(b);
+
+	if (ra != rb)
+		return ra < rb;
+	return a.type != b.type ? a.type < b.type : a.index < b.index;
+}
+
+static int dev__add(struct model *m, struct device d, struct dev **ret)
+{
+	struct dev *dev, **devs;
+	uint32_t *order, pos;
+
+	if (!m->by_type[d.type]) {
+		m->by_type[d.type] = calloc(256, sizeof(*m->by_type[0]));
+		if (!m->by_type[d.type])
+			return -ENOMEM;
+	}
+	devs = realloc(m->devs, (m->ndevs + 1) * sizeof(*devs));
+	if (devs)
+		m->devs = devs;
+	order = realloc(m->order, (m->ndevs + 1) * sizeof(*order));
+	if (order)
+		m->order = order;
+	dev = devs && order ? calloc(1, sizeof(*dev)) : NULL;
+	if (!dev)
+		return -ENOMEM;
+	dev->pub.device = d;
+	dev->number = m->ndevs;
+	dev->phase = -1;
+	dev->life.after = LIFE_NONE;
+	device__name(d, dev->pub.name, sizeof(dev->pub.name));
+	extents__init(&dev->extents, hash__u64(m->seed, m->ndevs + 1));
+	observers__device(m, dev);
+	if (blocks__init(&dev->blocks) || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
+		blocks__free(&dev->blocks);
+		free(dev->step[STEP_OPT]);
+		free(dev->step[STEP_CALL]);
+		free(dev);
+		return -ENOMEM;
+	}
+	for (pos = m->ndevs; pos && dev__before(d, m->devs[order[pos - 1]]->pub.device); pos--)
+		order[pos] = order[pos - 1];
+	order[pos] = m->ndevs;
+	m->devs[m->ndevs++] = dev;
+	m->by_type[d.type][d.index] = m->ndevs;
+	*ret = dev;
+	return 0;
+}
+
+int dev__find(struct model *m, struct device d, struct dev **ret)
+{
+	uint32_t i;
+	int err = 0;
+
+	if (device__on_host(d))
+		d.index = 0;
+	i = m->by_type[d.type] ? m->by_type[d.type][d.index] : 0;
+	if (i)
+		*ret = m->devs[i - 1];
+	else
+		err = dev__add(m, d, ret);
+	if (!err)
+		m->last_dev = *ret;
+	return err;
+}
+
+struct dev *dev__known(const struct model *m, struct device d)
+{
+	const uint32_t *by_index = m->by_type[d.type];
+
+	return by_index && by_index[d.index] ? m->devs[by_index[d.index] - 1] : NULL;
+}
+
+uint64_t dev__reserved(const struct dev *dev)
+{
+	if (dev->pub.has_totals)
+		return dev->pub.reserved;
+	return dev->extents.sums[SUM_SEGMENTS] ? dev->extents.sums[SUM_SEGMENTS]
+					       : dev->pub.allocated;
+}
+
+uint64_t dev__before_attach(const struct dev *dev)
+{
+	return dev->census + ((int64_t)dev->outside > 0 ? dev->outside : 0);
+}
+
+void dev__mark(struct model *m, struct dev *dev, uint64_t time)
+{
+	dev->pub.marked = true;
+	dev->pub.mark_time = time;
+	dev->pub.mark_allocated = dev->pub.allocated;
+	dev->pub.mark_reserved = dev->pub.reserved;
+	dev->pub.mark_before_attach = dev__before_attach(dev);
+	dev->mark_outside = (int64_t)dev->outside > 0 ? dev->outside : 0;
+	dev->mark_seq = m->seq;
+	dev->mark_unsure = dev->unsure || m->losing;
+	dev->mark_open = true;
+	dev->mark_used = dev->used;
+	dev->mark_below = dev__reserved(dev);
+	dev->mark_others = dev->extents.sums[SUM_OTHERS];
+	dev->blocks.gone[ROWS_AT_MARK].n = 0;
+	extents__mark(&dev->extents);
+	memcpy(dev->mark_loose, m->loose.sums, sizeof(dev->mark_loose));
+}
+
+void dev__lost(struct dev *dev)
+{
+	dev->unsure = true;
+	dev->mark_unsure |= dev->mark_open;
+}
+
+/* PyTorch's own allocator has totals. A recording without them has reached its bound before the
+ * reading at attach was in it; or PyTorch has no memory on the device, and a reading of its tensors
+ * says so. */
+static bool dev__lacks_totals(const struct model *m, const struct model_device *d)
+{
+	const char *allocator = facts__get(m->words->facts, "allocator");
+
+	return d->device.type == DEVICE_CUDA && !d->has_totals && !d->empty && allocator &&
+	       !strcmp(allocator, "native");
+}
+
+void dev__figures(const struct model *m, const struct dev *dev, struct model_device *ret)
+{
+	ret->empty = !ret->has_totals && !ret->allocs && !ret->frees && !ret->live_blocks &&
+		     !ret->before_attach && facts__get(m->words->facts, "census");
+	if (!m->lost && !dev__lacks_totals(m, ret)) {
+		ret->peak_is = ret->allocated_is = ret->mark_is = ret->before_known
+									  ? FIGURE_EXACT
+									  : FIGURE_SINCE_ATTACH;
+		return;
+	}
+	if (!ret->has_totals) {
+		ret->peak_is = ret->allocated_is = ret->mark_is = FIGURE_NOT_EXACT;
+		return;
+	}
+	ret->peak_is = FIGURE_LOWER_BOUND;
+	ret->allocated_is = dev->unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
+	ret->mark_is = m->opts.at == AT_PEAK ? FIGURE_LOWER_BOUND
+		       : dev->mark_unsure    ? FIGURE_NOT_EXACT
+					     : FIGURE_EXACT;
+}
+
+/* Updates the sums over all devices except the CPU, and their peaks. */
+static void dev__add_up(struct model *m, const struct dev *dev, uint64_t allocated,
+			uint64_t reserved, uint64_t time)
+{
+	struct model_all *all = &m->all;
+
+	if (device__on_host(dev->pub.device))
+		return;
+	all->allocated += dev->pub.allocated - allocated;
+	all->reserved += dev->pub.reserved - reserved;
+	if (all->allocated > all->peak_allocated) {
+		all->peak_allocated = all->allocated;
+		all->peak_allocated_time = time;
+	}
+	if (all->reserved > all->peak_reserved) {
+		all->peak_reserved = all->reserved;
+		all->peak_reserved_time = time;
+	}
+}
+
+void dev__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint64_t time)
+{
+	uint64_t was = dev->pub.reserved;
+
+	dev->pub.reserved = reserved;
+	if (reserved > dev->pub.peak_reserved)
+		dev->pub.peak_reserved = reserved;
+	dev__add_up(m, dev, dev->pub.allocated, was, time);
+}
+
+static void dev__peak(struct model *m, struct dev *dev, uint64_t time, enum phase phase)
+{
+	dev->pub.peak_allocated = dev->pub.allocated;
+	dev->pub.peak_time = time;
+	dev->pub.peak_phase = phase;
+	dev->peak_seq = m->seq;
+	for (int k = 0; k < STEP_KINDS; k++)
+		dev->peak_step[k] = m->steps.n[k];
+	if (m->opts.at == AT_PEAK)
+		dev__mark(m, dev, time);
+}
+
+/* Before attach: the first total less the blocks that were seen. */
+void dev__begin(struct model *m, struct dev *dev, const struct event *e)
+{
+	uint64_t before = e->totals ? e->allocated : 0, allocated = dev->pub.allocated,
+		 reserved = dev->pub.reserved;
+	bool first = !dev->any, first_totals = e->totals && !dev->pub.has_totals;
+
+	dev->any = true;
+	if (first && !e->totals) { /* blocks from before it, which a reading told */
+		dev->pub.allocated = dev->pub.live;
+		dev__add_up(m, dev, allocated, reserved, e->time);
+	}
+	if (first && m->opts.at == AT_PEAK)
+		/* a device without allocations has a peak of 0 */
+		dev__mark(m, dev, e->time);
+	if (e->totals) {
+		if (e->kind == EVENT_ALLOC)
+			before = e->size < before ? before - e->size : 0;
+		else if (e->kind == EVENT_FREE)
+			before += e->size;
+		dev->pub.has_totals = true;
+		dev->outside = before - dev->pub.live;
+		dev->pub.before_attach_start = dev__before_attach(dev);
+		dev->pub.allocated = before;
+		dev->pub.reserved = e->reserved;
+		for (int k = 0; k < STEP_KINDS; k++)
+			if (before > dev->step_peak[k])
+				dev->step_peak[k] = before;
+		if (before > dev->pub.peak_allocated ||
+		    (first_totals && before && before == dev->pub.peak_allocated))
+			dev__peak(m, dev, e->time, PHASE_OTHER);
+		dev__add_up(m, dev, allocated, reserved, e->time);
+	}
+	for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && first;
+	     when++) /* moments noted earlier get this state */
+		*dev__noted(dev,
+			    when) = (struct noted){ .allocated = e->totals ? before : dev->pub.live,
+						    .outside = dev->outside };
+	if (first && m->time_passed)
+		dev__mark(m, dev, m->opts.at_time);
+	if (first) {
+		dev->first_allocated = dev->pub.allocated;
+		dev->first_reserved = dev->pub.reserved;
+		dev->first_outside = dev->outside;
+	}
+	if (dev->peak_seq && dev->peak_seq == m->seq)
+		dev->peak_seq--;
+	if (dev->pub.marked && dev->mark_seq && dev->mark_seq == m->seq)
+		dev->mark_seq--; /* the current event comes after the mark */
+}
+
+/* Updates the stretch of a phase (see model.h). total: allocated bytes before the event. */
+static void dev__phase(struct dev *dev, const struct event *e, uint64_t total, int phase)
+{
+	struct model_phase *p;
+
+	if (phase >= 0 && (phase != dev->phase || dev->phase_over)) {
+		if (dev->phase >= 0) {
+			p = &dev->phases[dev->phase];
+			/* wraps around: totals come from the target and may be any number */
+			p->allocated_delta = (int64_t)((uint64_t)p->allocated_delta + total -
+						       dev->phase_total);
+			p->duration += dev->phase_last - dev->phase_begin;
+		}
+		dev->phase = phase;
+		dev->phase_over = false;
+		dev->phase_total = total;
+		dev->phase_begin = dev->phase_last = e->time;
+		dev->phases[phase].count++;
+	}
+	if (dev->phase < 0)
+		return;
+	p = &dev->phases[dev->phase];
+	if (dev->pub.allocated > p->peak_allocated) {
+		p->peak_allocated = dev->pub.allocated;
+		p->peak_time = e->time;
+	}
+	if (dev->pub.has_totals && dev->pub.reserved > p->peak_reserved)
+		p->peak_reserved = dev->pub.reserved;
+	if (e->time > dev->phase_last)
+		dev->phase_last = e->time;
+}
+
+void dev__set_totals(struct model *m, struct dev *dev, const struct event *e, int phase)
+{
+	uint64_t total = dev->pub.allocated, reserved = dev->pub.reserved,
+		 ours = dev->outside + dev->pub.live;
+
+	dev->pub.allocated = (int64_t)ours > 0 ? ours : 0;
+	if (e->totals) {
+		uint64_t drift = e->allocated > ours ? e->allocated - ours : ours - e->allocated;
+
+		/* after losses ours may be negative; the unsigned distance is still right */
+		if ((int64_t)ours < 0)
+			drift = e->allocated - ours;
+		if (drift) {
+			dev->pub.drift_events++;
+			if (drift > dev->pub.drift)
+				dev->pub.drift = drift;
+		}
+		dev->unsure = m->losing;
+		dev->pub.allocated = e->allocated;
+		dev->pub.reserved = e->reserved;
+		if (e->reserved > e->allocated &&
+		    e->reserved - e->allocated > dev->pub.most_unused) {
+			dev->pub.most_unused = e->reserved - e->allocated;
+			dev->pub.most_unused_reserved = e->reserved;
+		}
+		if (e->reserved > dev->pub.peak_reserved)
+			dev->pub.peak_reserved = e->reserved;
+	}
+	dev__add_up(m, dev, total, reserved, e->time);
+	dev__phase(dev, e, total, phase);
+	for (int k = 0; k < STEP_KINDS; k++)
+		if (dev->pub.allocated > dev->step_peak[k])
+			dev->step_peak[k] = dev->pub.allocated;
+	if (dev->pub.allocated > dev->pub.peak_allocated)
+		dev__peak(m, dev, e->time, phase >= 0 ? (enum phase)phase : PHASE_OTHER);
+	dev->mark_open &= !e->totals;
+}
+
+void dev__average(struct dev *dev, const struct event *e)
+{
+	if (!e->totals)
+		return;
+	if (e->reserved > e->allocated)
+		dev->frag_sum += (double)(e->reserved - e->allocated) / (double)e->reserved;
+	dev->frag_n++;
+}
+
+int dev__note_freed(struct dev *dev, uint64_t addr)
+{
+	if (dev->census_done)
+		return 0;
+	if (!dev->freed)
+		dev->freed = map64__new();
+	if (dev->freed && map64__count(dev->freed) >= FREED_MAX) {
+		map64__free(dev->freed);
+		dev->freed = NULL;
+		/* further blocks of the reading may have been freed */
+		dev->census_done = true;
+		return 0;
+	}
+	return dev->freed ? map64__set(dev->freed, addr, 1) : -ENOMEM;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* A device: its totals, peaks, marks and live blocks. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/heap/blocks.h"
+#include "model/heap/category.h"
+#include "model/heap/extents.h"
+#include "model/heap/steps.h"
+#include "model/model.h"
+
+struct map64;
+
+struct used { /* a driver-reported figure, and the model's sums at that moment */
+	bool known;
+	uint64_t time, bytes, below, others;
+};
+
+struct dev {
+	struct model_device pub;
+	struct blocks blocks;
+	struct life life;
+	/* Bytes of the reported total outside known blocks; negative as int64_t after losses. */
+	uint64_t outside;
+	bool any;    /* an event came */
+	bool unsure; /* records were lost since the last event with totals */
+	/* Records were lost at the mark, or before the first event with totals after it. */
+	bool mark_unsure;
+	bool mark_open; /* no event with totals since the mark */
+	uint64_t peak_step[STEP_KINDS];
+	uint32_t peak_site1; /* 1 + site of the allocation that made the peak; 0: none */
+	/* Rings parallel to steps.ring; NULL for devices beyond STEP_DEVICES. */
+	struct step_level *step[STEP_KINDS];
+	uint64_t step_peak[STEP_KINDS]; /* peak of the current step */
+	int phase;			/* phase of the current stretch, -1: none */
+	bool phase_over; /* a step or call ended: the next allocation begins another stretch */
+	uint64_t phase_total, phase_begin, phase_last;
+	struct model_phase phases[PHASE_NR];
+	/* memory taken from CUDA */
+	struct extents extents;
+	uint64_t mark_outside; /* outside at the mark, at least 0 */
+	uint64_t mark_seq;     /* last event before the mark */
+	struct noted {	       /* state at ROWS_AT_BASE and ROWS_AT_STEP */
+		/* As mark_seq, pub.mark_allocated and mark_outside. */
+		uint64_t seq, allocated, outside;
+	} noted[2];
+	uint64_t census; /* bytes of live blocks from before attach; part of pub.live */
+	/* Without totals: bytes from before attach that were found after the first event. */
+	uint64_t late;
+	bool census_done; /* all events of the reading at attach have come */
+	/* Addresses of blocks from before attach that were freed, kept until census_done; NULL:
+	 * none. */
+	struct map64 *freed;
+	/* address -> size: freed before attach, waiting for a stream; NULL: none. */
+	struct map64 *pending;
+	/* Bytes of outside that became known blocks from before attach. */
+	uint64_t told;
+	/* Event that reached the peak. If the peak was there at the first event: the event before
+	 * it. */
+	uint64_t peak_seq;
+	uint64_t first_allocated, first_reserved,
+		first_outside; /* values just before the first event */
+	double frag_sum;       /* sum of (reserved - allocated) / reserved at events with totals */
+	uint64_t frag_n;
+	uint32_t number;
+	struct model *of;
+	bool listing;	/* EVENT_SEGMENTs came, and not yet their EVENT_STATE */
+	uint32_t round; /* current round of EVENT_SEGMENTs */
+	uint64_t round_seq;
+	struct used used, mark_used;
+	struct used left;		  /* from EVENT_LEFT */
+	uint64_t mark_below, mark_others; /* as below and others in struct used, at the mark */
+	uint64_t mark_loose[SUM_NR];	  /* model.loose at the mark */
+	struct model_oom *ooms;
+};
+
+/* As dev__get() in state.h, for a device other than that of the last call. */
+int dev__find(struct model *m, struct device d, struct dev **ret);
+/* NULL: the device had no event. */
+struct dev *dev__known(const struct model *m, struct device d);
+void dev__mark(struct model *m, struct dev *dev, uint64_t time);
+/* Notes that records were lost since the previous event. */
+void dev__lost(struct dev *dev);
+/* Sets how exact the device's figures are after losses, in a copy for callers. */
+void dev__figures(const struct model *m, const struct dev *dev, struct model_device *ret);
+/* Handles the device's first event, or its first event with totals. */
+void dev__begin(struct model *m, struct dev *dev, const struct event *e);
+static inline bool dev__is_new(const struct dev *dev, const struct event *e)
+{
+	return !dev->any || (e->totals && !dev->pub.has_totals);
+}
+/* Sets the device's totals from e; updates drift and peaks. phase: of an allocation, or -1. */
+void dev__set_totals(struct model *m, struct dev *dev, const struct event *e, int phase);
+/* Adds an allocation or free to the average fragmentation. */
+void dev__average(struct dev *dev, const struct event *e);
+/* Sets reserved bytes that changed between two events with totals. */
+void dev__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint64_t time);
+uint64_t dev__before_attach(const struct dev *dev);
+
+static inline struct noted *dev__noted(struct dev *dev, enum row_when when)
+{
+	return &dev->noted[when - ROWS_AT_BASE];
+}
+/* Notes that a block the model did not know was freed. */
+int dev__note_freed(struct dev *dev, uint64_t addr);
+
+/* Bytes that PyTorch's allocator reserves, as far as known. */
+uint64_t dev__reserved(const struct dev *dev);

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/heap/extents.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/map64.h"
+
+#define NOTES_MIN 4096
+
+struct extent_node {
+	struct extent e;
+	/* 1 + index, 0: none; in a free node, left1 is the next free one */
+	uint32_t left1, right1;
+	uint32_t priority;
+};
+
+struct extent_note {	      /* content of addr before its first change after the mark */
+	struct extent before; /* addr is set even if there is false */
+	uint8_t class;
+	bool there;
+};
+
+enum extent_class extent__class(uint8_t how)
+{
+	switch (how) {
+	case MEM_PHYSICAL:
+		return EXTENT_PHYSICAL;
+	case MEM_RESERVED:
+		return EXTENT_RESERVED;
+	case MEM_HOST:
+	case MEM_REGISTERED:
+		return EXTENT_HOST;
+	default:
+		return EXTENT_MEMORY;
+	}
+}
+
+enum extent_sum extent__sum(const struct extent *e)
+{
+	bool allocator = e->flags & MEM_BY_ALLOCATOR;
+
+	if (e->listed)
+		return SUM_SEGMENTS;
+	switch (e->how) {
+	case MEM_DEVICE:
+		return allocator ? SUM_SEGMENTS : SUM_OTHERS;
+	case MEM_MAPPED:
+		return allocator ? SUM_SEGMENTS : SUM_NONE;
+	case MEM_PHYSICAL: /* the allocator's own is counted through its mappings */
+		return allocator ? SUM_NONE : SUM_OTHERS;
+	case MEM_ASYNC:
+		return SUM_OTHERS;
+	case MEM_MANAGED:
+		return SUM_MANAGED;
+	case MEM_HOST:
+		return SUM_HOST;
+	case MEM_REGISTERED:
+		return SUM_REGISTERED;
+	}
+	return SUM_NONE;
+}
+
+void extents__init(struct extents *x, uint64_t random)
+{
+	*x = (struct extents){ .random = random | 1, .limit = NOTES_MIN };
+}
+
+void extents__free(struct extents *x)
+{
+	free(x->nodes);
+	free(x->notes);
+}
+
+void extents__mark(struct extents *x)
+{
+	x->marked = true;
+	x->nnotes = 0;
+	x->limit = NOTES_MIN;
+	memcpy(x->mark_sums, x->sums, sizeof(x->mark_sums));
+}
+
+/* --- the treap */
+
+static struct extent_node *node(const struct extents *x, uint32_t id1)
+{
+	return &x->nodes[id1 - 1];
+}
+
+/* Splits tree t: extents that start before addr go to *l, the rest to *r. */
+static void split(struct extents *x, uint32_t t, uint64_t addr, uint32_t *l, uint32_t *r)
+{
+	while (t) {
+		if (node(x, t)->e.addr < addr) {
+			*l = t;
+			l = &node(x, t)->right1;
+			t = *l;
+		} else {
+			*r = t;
+			r = &node(x, t)->left1;
+			t = *r;
+		}
+	}
+	*l = *r = 0;
+}
+
+/* Joins two trees; all extents of a lie before those of b. */
+static uint32_t merge(struct extents *x, uint32_t a, uint32_t b)
+{
+	uint32_t root, *at = &root;
+
+	while (a && b) {
+		if (node(x, a)->priority >= node(x, b)->priority) {
+			*at = a;
+			at = &node(x, a)->right1;
+			a = *at;
+		} else {
+			*at = b;
+			at = &node(x, b)->left1;
+			b = *at;
+		}
+	}
+	*at = a ? a : b;
+	return root;
+}
+
+static uint32_t draw(struct extents *x)
+{
+	/* xorshift64*: the random, secret seed is enough */
+	x->random ^= x->random >> 12;
+	x->random ^= x->random << 25;
+	x->random ^= x->random >> 27;
+	return x->random * UINT64_C(0x2545f4914f6cdd1d) >> 32;
+}
+
+/* The extent with the largest start <= addr; 0: none. */
+static uint32_t floor_of(const struct extents *x, enum extent_class c, uint64_t addr)
+{
+	uint32_t t = x->root1[c], best = 0;
+
+	while (t) {
+		if (node(x, t)->e.addr <= addr) {
+			best = t;
+			t = node(x, t)->right1;
+		} else {
+			t = node(x, t)->left1;
+		}
+	}
+	return best;
+}
+
+/* The extent with the smallest start >= addr; 0: none. */
+static uint32_t ceiling_of(const struct extents *x, enum extent_class c, uint64_t addr)
+{
+	uint32_t t = x->root1[c], best = 0;
+
+	while (t) {
+		if (node(x, t)->e.addr >= addr) {
+			best = t;
+			t = node(x, t)->left1;
+		} else {
+			t = node(x, t)->right1;
+		}
+	}
+	return best;
+}
+
+const struct extent *extents__at(const struct extents *x, enum extent_class c, uint64_t addr)
+{
+	uint32_t t = floor_of(x, c, addr);
+
+	return t && node(x, t)->e.addr == addr ? &node(x, t)->e : NULL;
+}
+
+const struct extent *extents__over(const struct extents *x, enum extent_class c, uint64_t addr)
+{
+	uint32_t t = floor_of(x, c, addr);
+
+	return t && addr - node(x, t)->e.addr < node(x, t)->e.size ? &node(x, t)->e : NULL;
+}
+
+/* --- notes */
+
+/* Drops all notes except the first of each address. */
+static int compact(struct extents *x)
+{
+	struct map64 *seen[EXTENT_CLASSES] = { 0 };
+	uint32_t n = 0;
+	int err = 0;
+
+	for (int c = 0; c < EXTENT_CLASSES && !err; c++)
+		if (!(seen[c] = map64__new()))
+			err = -ENOMEM;
+	for (uint32_t i = 0; i < x->nnotes && !err; i++) {
+		struct extent_note *note = &x->notes[i];
+		uint64_t one;
+
+		if (map64__get(seen[note->class], note->before.addr, &one))
+			continue;
+		err = map64__set(seen[note->class], note->before.addr, 1);
+		x->notes[n++] = *note;
+	}
+	for (int c = 0; c < EXTENT_CLASSES; c++)
+		map64__free(seen[c]);
+	if (err)
+		return err; /* duplicate notes may remain, which does no harm */
+	x->nnotes = n;
+	x->limit = n > NOTES_MIN / 2 ? 2 * n : NOTES_MIN;
+	return 0;
+}
+
+static int note_before(struct extents *x, enum extent_class c, uint64_t addr)
+{
+	const struct extent *old = extents__at(x, c, addr);
+	int err = 0;
+
+	if (!x->marked)
+		return 0;
+	if (x->nnotes >= x->limit)
+		err = compact(x);
+	if (!err)
+		err = array__grow_zero(&x->notes, &x->capnotes, (size_t)x->nnotes + 1,
+				       sizeof(*x->notes));
+	if (err)
+		return err;
+	x->notes[x->nnotes++] = (struct extent_note){
+		.before = old ? *old : (struct extent){ .addr = addr },
+		.class = c,
+		.there = old != NULL,
+	};
+	return 0;
+}
+
+/* --- changes */
+
+int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool later)
+{
+	uint32_t l, mid, r;
+	int err;
+
+	if (!extents__at(x, c, addr))
+		return 0;
+	err = later ? note_before(x, c, addr) : 0;
+	if (err)
+		return err;
+	split(x, x->root1[c], addr, &l, &mid);
+	/* addr + 1 does not overflow: an extent does not reach the last address. */
+	split(x, mid, addr + 1, &mid, &r);
+	x->sums[extent__sum(&node(x, mid)->e)] -= node(x, mid)->e.size;
+	x->count[c]--;
+	if (x->changed && c == EXTENT_MEMORY)
+		x->changed(x->ctx, &node(x, mid)->e, false);
+	node(x, mid)->left1 = x->free1;
+	x->free1 = mid;
+	x->root1[c] = merge(x, l, r);
+	return 0;
+}
+
+int extents__put(struct extents *x, enum extent_class c, const struct extent *e, bool later)
+{
+	struct extent copy = *e;
+	uint32_t id1, l, r;
+	int err;
+
+	/* An extent is not empty and does not reach the last address. */
+	if (!copy.size || copy.size > UINT64_MAX - copy.addr)
+		return 0;
+	err = later ? note_before(x, c, copy.addr) : 0;
+	if (!err)
+		err = extents__del(x, c, copy.addr, false);
+	if (!err && !x->free1)
+		err = array__grow_zero(&x->nodes, &x->cap, (size_t)x->n + 1, sizeof(*x->nodes));
+	if (err)
+		return err;
+	id1 = x->free1;
+	if (id1)
+		x->free1 = node(x, id1)->left1;
+	else
+		id1 = ++x->n;
+	*node(x, id1) = (struct extent_node){ .e = copy, .priority = draw(x) };
+	x->sums[extent__sum(&copy)] += copy.size;
+	x->count[c]++;
+	x->pools |= copy.pool[0] || copy.pool[1];
+	split(x, x->root1[c], copy.addr, &l, &r);
+	x->root1[c] = merge(x, merge(x, l, id1), r);
+	if (x->changed && c == EXTENT_MEMORY)
+		x->changed(x->ctx, &copy, true);
+	return 0;
+}
+
+int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t size)
+{
+	uint64_t end = size > UINT64_MAX - addr ? UINT64_MAX : addr + size;
+	const struct extent *over = extents__over(x, c, addr);
+	uint32_t id1 = over ? floor_of(x, c, addr) : ceiling_of(x, c, addr);
+	int err = 0;
+
+	while (id1 && node(x, id1)->e.addr < end && !err) {
+		struct extent old = node(x, id1)->e, part = old;
+
+		err = extents__del(x, c, old.addr, true);
+		if (!err && old.addr < addr) {
+			part.size = addr - old.addr;
+			err = extents__put(x, c, &part, true);
+		}
+		if (!err && old.addr + old.size > end) {
+			part.addr = end;
+			part.size = old.addr + old.size - end;
+			err = extents__put(x, c, &part, true);
+		}
+		id1 = end == UINT64_MAX && old.addr + old.size == end
+			      ? 0
+			      : ceiling_of(x, c, old.addr + 1);
+	}
+	return err;
+}
+
+/* --- lists */
+
+ARRAY_COMPARE(cmp_extent, struct extent, addr)
+
+int extents__list(const struct extents *x, enum extent_class c, bool at_mark, struct extent **ret,
+		  size_t *n)
+{
+	struct extent *all = malloc(((size_t)x->count[c] + x->nnotes + 1) * sizeof(*all));
+	struct map64 *noted = at_mark ? map64__new() : NULL;
+	uint64_t one;
+	size_t k = 0;
+	int err = all && (noted || !at_mark) ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; at_mark && i < x->nnotes && !err; i++) {
+		const struct extent_note *note = &x->notes[i];
+
+		if (note->class != c || map64__get(noted, note->before.addr, &one))
+			continue;
+		err = map64__set(noted, note->before.addr, 1);
+		if (note->there)
+			all[k++] = note->before;
+	}
+	/* Iterates by the next start, without recursion. */
+	for (uint32_t id1 = err ? 0 : ceiling_of(x, c, 0); id1;) {
+		const struct extent *e = &node(x, id1)->e;
+
+		if (!at_mark || !map64__get(noted, e->addr, &one))
+			all[k++] = *e;
+		id1 = ceiling_of(x, c, e->addr + 1);
+	}
+	map64__free(noted);
+	if (err) {
+		free(all);
+		return err;
+	}
+	qsort(all, k, sizeof(*all), cmp_extent);
+	*ret = all;
+	*n = k;
+	return 0;
+}
+
+bool extent__is_expandable(const struct extent *e)
+{
+	return e->how == MEM_MAPPED || (e->listed && (e->flags & SEGMENT_EXPANDABLE));
+}
+
+enum segment_size extent__kind(const struct extent *e)
+{
+	if (e->listed)
+		return e->flags & SEGMENT_SMALL ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
+	if (e->flags & MEM_BY_ALLOCATOR)
+		return e->size == SMALL_BUFFER ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
+	return SEGMENT_ANY;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Bounds the model's memory in programs that run for days. Entries that no block uses, now or at
+ * the mark, are removed. Allocations of removed sites are summed by
+ * stack and thread without sizes, and beyond a limit by device alone.
+ */
+#include "model/heap/gc.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/map64.h"
+#include "model/heap/blocks.h"
+#include "model/heap/device.h"
+#include "model/heap/growth_internal.h"
+#include "model/heap/hash_index.h"
+#include "model/heap/heap.h"
+#include "model/heap/layers.h"
+#include "model/heap/state.h"
+#include "model/heap/steps.h"
+
+#define VARIED_PART 4 /* fraction of the sites kept that sums without sizes may use */
+
+/* A flag for each entry in use. */
+struct in_use {
+	uint8_t *sites, *asks, *labels;
+};
+
+static void mark_block(const struct in_use *u, uint32_t site, uint32_t ask1, uint32_t label1)
+{
+	u->sites[site] = 1;
+	if (ask1)
+		u->asks[ask1 - 1] = 1;
+	if (label1)
+		u->labels[label1 - 1] = 1;
+}
+
+static void mark_device(const struct dev *dev, const struct in_use *u)
+{
+	const struct blocks *b = &dev->blocks;
+	uint64_t addr, i;
+	size_t pos = 0;
+
+	while (map64__next(b->at, &pos, &addr, &i))
+		mark_block(u, b->recs[i].site, b->recs[i].ask1, b->recs[i].label1);
+	for (int when = 0; when < ROWS_MOMENTS; when++)
+		for (uint32_t g = 0; g < b->gone[when].n; g++) {
+			const struct block *r = &b->gone[when].all[g];
+
+			mark_block(u, r->site, r->ask1, r->label1);
+		}
+	if (dev->peak_site1)
+		u->sites[dev->peak_site1 - 1] = 1;
+}
+
+static int mark_all(const struct model *m, struct in_use *u)
+{
+	u->sites = calloc((size_t)m->sites.n + 1, 1);
+	u->asks = calloc((size_t)m->asks.n + 1, 1);
+	u->labels = calloc((size_t)m->labels.n + 1, 1);
+	if (!u->sites || !u->asks || !u->labels)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		mark_device(m->devs[i], u);
+	for (uint32_t i = 0; m->growth && i < m->growth->n; i++)
+		u->sites[m->growth->units[i].site] = 1;
+	return 0;
+}
+
+/* ---- sites ---- */
+
+/* The sum over sites like this one whose sizes are not kept. NULL: none yet. */
+static struct site *varied_site(const struct model *m, const struct site *of)
+{
+	uint32_t hash = heap__site_hash(m, of), pos = hash, id;
+
+	while ((id = hash_index__next(&m->sites.index, hash, &pos)) != UINT32_MAX) {
+		struct site *s = &m->sites.all[id];
+
+		if (s->varied && s->stack == of->stack && s->thread == of->thread &&
+		    s->node == of->node && s->dev == of->dev && s->walk == of->walk &&
+		    s->drawn == of->drawn)
+			return s;
+	}
+	return NULL;
+}
+
+/* Adds an empty sum. NULL: no memory. */
+static struct site *new_varied(struct model *m, const struct site *of)
+{
+	uint32_t hash = heap__site_hash(m, of), id;
+	struct site *s;
+
+	id = m->sites.free1 ? m->sites.free1 - 1 : m->sites.n;
+	if (id == m->sites.n &&
+	    array__grow_zero(&m->sites.all, &m->sites.cap, (size_t)id + 1, sizeof(*m->sites.all)))
+		return NULL;
+	if (hash_index__add(&m->sites.index, hash, id))
+		return NULL;
+	s = &m->sites.all[id];
+	if (id == m->sites.n)
+		m->sites.n++;
+	else
+		m->sites.free1 = s->stack;
+	*s = *of;
+	s->total = s->size = 0;
+	m->sites.varied++;
+	return s;
+}
+
+/* Adds what a removed site allocated to its sum. */
+static int keep_sum(struct model *m, struct site gone, uint32_t most)
+{
+	uint64_t bytes = site__bytes(&gone, gone.total);
+	struct site *s;
+
+	if (!gone.total)
+		return 0;
+	gone.varied = true;
+	s = varied_site(m, &gone);
+	/* Too many sums: use that of the device. */
+	if (!s && m->sites.varied >= most) {
+		gone = (struct site){ .dev = gone.dev,
+				      .total = gone.total,
+				      .walk = MT_WALK_LOST,
+				      .phase = PHASE_OTHER,
+				      .varied = true };
+		s = varied_site(m, &gone);
+	}
+	if (!s)
+		s = new_varied(m, &gone);
+	if (!s)
+		return -ENOMEM;
+	s->size += bytes;
+	s->total += gone.total;
+	return 0;
+}
+
+/* Rebuilds the index from the sites in use and frees the others; *gone receives a copy of them. */
+static int take_apart(struct model *m, const uint8_t *used, struct site **gone, uint32_t *n)
+{
+	*gone = NULL;
+	*n = 0;
+	free(m->sites.index.slots);
+	m->sites.index = (struct hash_index){ 0 };
+	memset(m->sites.recent, 0, sizeof(m->sites.recent));
+	for (uint32_t i = 0; i < m->sites.n; i++)
+		*n += !m->sites.all[i].unused && !m->sites.all[i].varied && !used[i];
+	*gone = malloc(((size_t)*n + 1) * sizeof(**gone));
+	if (!*gone)
+		return -ENOMEM;
+	*n = 0;
+	for (uint32_t i = 0; i < m->sites.n; i++) {
+		struct site *s = &m->sites.all[i];
+
+		if (s->unused)
+			continue;
+		if (used[i] || s->varied) {
+			if (hash_index__add(&m->sites.index, heap__site_hash(m, s), i))
+				return -ENOMEM;
+			continue;
+		}
+		(*gone)[(*n)++] = *s;
+		*s = (struct site){ .unused = true, .stack = m->sites.free1 };
+		m->sites.free1 = i + 1;
+		if (m->growth && i < m->growth->nsites)
+			m->growth->of_site[i] = 0;
+	}
+	return 0;
+}
+
+static int sweep_sites(struct model *m, const uint8_t *used)
+{
+	uint32_t most = m->sites.max / VARIED_PART, n;
+	struct site *gone;
+	int err = take_apart(m, used, &gone, &n);
+
+	for (uint32_t i = 0; i < n && !err; i++)
+		err = keep_sum(m, gone[i], most);
+	free(gone);
+	return err;
+}
+
+/* ---- asks and labels ---- */
+
+/* Moves the entries in use together. number receives the new index of each. */
+static uint32_t pack(void *array, size_t size, uint32_t n, const uint8_t *used, uint32_t *number)
+{
+	uint32_t k = 0;
+	char *p = array;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (!used[i])
+			continue;
+		if (i != k)
+			memcpy(p + k * size, p + i * size, size);
+		number[i] = k++;
+	}
+	return k;
+}
+
+static void renumber(const struct model *m, const uint32_t *asks, const uint32_t *labels)
+{
+	for (uint32_t d = 0; d < m->ndevs; d++) {
+		struct blocks *b = &m->devs[d]->blocks;
+		uint64_t addr, i;
+		size_t pos = 0;
+
+		while (map64__next(b->at, &pos, &addr, &i)) {
+			struct rec *r = &b->recs[i];
+
+			r->ask1 = r->ask1 ? asks[r->ask1 - 1] + 1 : 0;
+			r->label1 = r->label1 ? labels[r->label1 - 1] + 1 : 0;
+		}
+		for (int when = 0; when < ROWS_MOMENTS; when++)
+			for (uint32_t g = 0; g < b->gone[when].n; g++) {
+				struct block *r = &b->gone[when].all[g];
+
+				r->ask1 = r->ask1 ? asks[r->ask1 - 1] + 1 : 0;
+				r->label1 = r->label1 ? labels[r->label1 - 1] + 1 : 0;
+			}
+	}
+}
+
+static int sweep_words(struct model *m, const struct in_use *u)
+{
+	uint32_t *asks = malloc(((size_t)m->asks.n + 1) * sizeof(*asks));
+	uint32_t *labels = malloc(((size_t)m->labels.n + 1) * sizeof(*labels));
+	int err = asks && labels ? 0 : -ENOMEM;
+
+	if (!err) {
+		m->asks.n = pack(m->asks.all, sizeof(*m->asks.all), m->asks.n, u->asks, asks);
+		m->labels.n = pack(m->labels.all, sizeof(*m->labels.all), m->labels.n, u->labels,
+				   labels);
+		renumber(m, asks, labels);
+		err = blocks__index_words(m);
+	}
+	free(asks);
+	free(labels);
+	return err;
+}
+
+/* ---- when ---- */
+
+int gc__all(struct model *m)
+{
+	struct in_use u = { 0 };
+	uint32_t left, n;
+	int err = 0;
+
+	/* An export of the whole history needs all entries to the end. */
+	if (m->watch.went) {
+		m->sites.sweep_at = UINT32_MAX;
+		return 0;
+	}
+	err = mark_all(m, &u);
+	if (!err)
+		err = sweep_sites(m, u.sites);
+	if (!err)
+		err = sweep_words(m, &u);
+	free(u.sites);
+	free(u.asks);
+	free(u.labels);
+	/* If most entries are in use, wait for twice as many before the next sweep. */
+	left = m->asks.n > m->labels.n ? m->asks.n : m->labels.n;
+	n = m->sites.index.n;
+	if (n > left)
+		left = n;
+	m->sites.sweep_at = left > m->sites.max / 2
+				    ? (left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2)
+				    : m->sites.max;
+	return err;
+}
+
+/* Treats threads without events since the last sweep as ended. Their layers and calls end with
+ * their last event. */
+int gc__threads(struct model *m)
+{
+	uint32_t left = 0;
+	int err = 0;
+
+	for (uint32_t i = 0; i < m->threads.n && !err; i++) {
+		struct thread_state *t = m->threads.all[i];
+
+		if (!t)
+			continue;
+		if (t->seen >= m->threads.swept) {
+			left++;
+			continue;
+		}
+		layers__close(m, t);
+		layers__leave_all(m, t, i, t->last);
+		if (m->steps.caller == t)
+			err = steps__close_call(m);
+		free(t->entered);
+		free(t);
+		m->threads.all[i] = NULL;
+	}
+	m->threads.swept = m->seq;
+	m->threads.states = left;
+	m->threads.sweep_at = left > THREADS_KEPT / 2 ? left * 2 : THREADS_KEPT;
+	return err;
+}

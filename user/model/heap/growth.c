@@ -1,0 +1,626 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Records live bytes while events pass; growth_judge.c evaluates them. */
+#include "model/growth.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
+#include "model/heap/attribution.h"
+#include "model/heap/blocks.h"
+#include "model/heap/category.h"
+#include "model/heap/device.h"
+#include "model/heap/extents.h"
+#include "model/heap/growth_internal.h"
+#include "model/heap/hash_index.h"
+#include "model/heap/heap.h"
+#include "model/heap/state.h"
+#include "model/heap/steps.h"
+#include "record/dict.h"
+#include "record/files.h"
+
+#define UNITS_MAX (1u << 20)
+#define CELLS_MAX (UINT64_C(1) << 24) /* values of all units together: 128 MiB */
+#define LEAST 32		      /* values kept of each unit, however many units there are */
+#define STEPS_ENOUGH 16		      /* enough steps to stop counting slices of time */
+
+int growth__watch(struct model *m, enum group by)
+{
+	struct growth_watch *w;
+
+	if (by != BY_LINE && by != BY_STACK && by != BY_MODULE && by != BY_CATEGORY)
+		return -EINVAL;
+	if (m->growth)
+		return m->growth->by == by ? 0 : -EINVAL;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	w->by = by;
+	w->max = TREND_MAX;
+	w->kind = STEP_CALL;
+	for (int t = 0; t < TRACK_NR; t++)
+		w->track[t] = (struct growth_track){ .on = t != TRACK_INSIDE, .stride = 1 };
+	m->growth = w;
+	return 0;
+}
+
+int growth__per_line(struct model *m, const char *file, uint32_t line)
+{
+	if (!m->growth)
+		return -EINVAL;
+	m->growth->per = (struct growth_requests){ .file = file, .line = line };
+	return 0;
+}
+
+uint64_t growth__requests(const struct model *m)
+{
+	return m->growth && m->growth->per.file ? m->growth->track[TRACK_STEPS].passed : 0;
+}
+
+bool growth__watches(const struct model *m, enum group by)
+{
+	return m->growth && m->growth->by == by;
+}
+
+void growth__unwatch(struct model *m)
+{
+	struct growth_watch *w = m->growth;
+
+	if (!w)
+		return;
+	for (uint32_t i = 0; i < w->n; i++)
+		for (int t = 0; t < TRACK_NR; t++)
+			free(w->units[i].s[t].v);
+	for (uint32_t i = 0; i < w->nsums; i++)
+		free(w->sums[i]);
+	for (int t = 0; t < TRACK_NR; t++)
+		growth__free_names(&w->late_names[t].names);
+	free(w->sums);
+	free(w->inside.best);
+	free(w->units);
+	free(w->index.slots);
+	free(w->of_site);
+	free(w->per.locs);
+	free(w);
+	m->growth = NULL;
+}
+
+/* ---- units ---- */
+
+static struct growth_key key_of(const struct model *m, const struct growth_watch *w,
+				const struct site *s)
+{
+	struct growth_key k = { .dev = s->dev + 1 };
+	struct stack_words sw;
+	struct dict_loc loc;
+
+	if (w->n >= UNITS_MAX)
+		return k;
+	if (w->by == BY_STACK) {
+		k.a = s->stack;
+		k.b = s->node;
+		k.c = s->walk;
+		return k;
+	}
+	if (w->by == BY_MODULE) {
+		k.a = s->module;
+		return k;
+	}
+	sw = attribution__stack(m->words, attribution__line_stack(m->words, s->stack, s->node));
+	if (!sw.has_line) {
+		k.c = UINT32_MAX - (s->walk == MT_WALK_NO_THREAD);
+		return k;
+	}
+	loc = dict__get_loc(m->dict, sw.user_loc);
+	k.a = loc.file;
+	k.b = loc.func;
+	k.c = loc.line;
+	return k;
+}
+
+static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_key k = key_of(m, w, &m->sites.all[site]);
+	int err;
+
+	w->coarse |= w->n >= UNITS_MAX;
+	err = hash_index__entry(&w->index, m->seed, &k, sizeof(k), &w->units, &w->n, &w->cap,
+				sizeof(*w->units), ret);
+	if (err == 1)
+		w->units[*ret].site = site;
+	return err < 0 ? err : 0;
+}
+
+static int find_unit(struct model *m, uint32_t site)
+{
+	struct growth_watch *w = m->growth;
+	uint32_t id;
+	int err = array__grow_zero(&w->of_site, &w->nsites, (size_t)site + 1, sizeof(*w->of_site));
+
+	if (!err)
+		err = new_unit(m, site, &id);
+	if (!err)
+		w->of_site[site] = id + 1;
+	return err;
+}
+
+static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
+{
+	const struct growth_watch *w = m->growth;
+	int err = site < w->nsites && w->of_site[site] ? 0 : find_unit(m, site);
+
+	if (err)
+		return err;
+	*ret = &w->units[w->of_site[site] - 1];
+	return 0;
+}
+
+/* ---- values ---- */
+
+int growth__fill_in(struct growth_watch *w, struct growth_unit *u, unsigned track)
+{
+	struct growth_series *s = &u->s[track];
+	uint32_t n = w->track[track].n, cap;
+	uint64_t *v;
+
+	if (!s->v && !u->live) {
+		s->n = n;
+		return 0;
+	}
+	if (n > s->cap) {
+		for (cap = s->cap ? s->cap : LEAST; cap < n; cap *= 2)
+			;
+		v = realloc(s->v, cap * sizeof(*v));
+		if (!v)
+			return -ENOMEM;
+		if (!s->v)
+			memset(v, 0, s->n * sizeof(*v));
+		w->cells += cap - s->cap;
+		s->v = v;
+		s->cap = cap;
+	}
+	while (s->n < n)
+		s->v[s->n++] = u->live;
+	return 0;
+}
+
+/* Keeps every second value. */
+static int drop_every_second(struct growth_watch *w, unsigned track)
+{
+	struct growth_track *t = &w->track[track];
+	int err = 0;
+
+	for (uint32_t i = 0; !err && i < w->n; i++) {
+		struct growth_series *s = &w->units[i].s[track];
+
+		err = growth__fill(w, &w->units[i], track);
+		if (err)
+			return err;
+		s->n = t->n / 2;
+		for (uint32_t k = 0; s->v && k < s->n; k++)
+			s->v[k] = s->v[2 * k + 1];
+	}
+	for (uint32_t d = 0; d < w->nsums; d++)
+		for (int i = 0; w->sums[d] && i < GROWTH_SUMS; i++)
+			for (uint32_t k = 0; k < t->n / 2; k++)
+				w->sums[d]->v[track][i][k] = w->sums[d]->v[track][i][2 * k + 1];
+	for (uint32_t k = 0; track == TRACK_STEPS && k < t->n / 2; k++)
+		w->per.times[k] = w->per.times[2 * k + 1];
+	t->n /= 2;
+	t->stride *= 2;
+	return 0;
+}
+
+/* Halves the number of values kept of each unit, because there are too many units. */
+static int halve_values(struct growth_watch *w)
+{
+	int err = 0;
+
+	w->max /= 2;
+	for (unsigned t = 0; !err && t < TRACK_NR; t++)
+		while (!err && w->track[t].n > w->max)
+			err = drop_every_second(w, t);
+	for (uint32_t i = 0; !err && i < w->n; i++)
+		for (int t = 0; t < TRACK_NR; t++) {
+			struct growth_series *s = &w->units[i].s[t];
+			uint64_t *v = s->cap > w->max ? realloc(s->v, w->max * sizeof(*v)) : NULL;
+
+			if (!v)
+				continue;
+			w->cells -= s->cap - w->max;
+			s->v = v;
+			s->cap = w->max;
+		}
+	return err;
+}
+
+static int note_sums(struct model *m, unsigned track, uint32_t at)
+{
+	struct growth_watch *w = m->growth;
+	int err = array__grow_zero(&w->sums, &w->nsums, m->ndevs, sizeof(*w->sums));
+
+	for (uint32_t d = 0; !err && d < m->ndevs; d++) {
+		const struct dev *dev = m->devs[d];
+
+		if (!w->sums[d])
+			w->sums[d] = calloc(1, sizeof(*w->sums[d]));
+		if (!w->sums[d])
+			return -ENOMEM;
+		w->sums[d]->v[track][SUM_ALLOCATED][at] = dev->pub.allocated - dev->late;
+		w->sums[d]->v[track][SUM_RESERVED][at] = dev->pub.reserved;
+		w->sums[d]->v[track][SUM_TAKEN][at] = dev->extents.sums[SUM_OTHERS];
+	}
+	return err;
+}
+
+/* Adds the live bytes of now as a value. */
+int growth__add_value(struct model *m, unsigned track)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_track *t = &w->track[track];
+	int err = 0;
+
+	if (t->n == w->max)
+		err = drop_every_second(w, track);
+	if (!err && w->cells > CELLS_MAX && w->max > LEAST)
+		err = halve_values(w);
+	if (err || t->passed % t->stride)
+		return err;
+	if (track == TRACK_STEPS)
+		w->per.times[t->n] = w->now;
+	return note_sums(m, track, t->n++);
+}
+
+static void clear_track(struct growth_watch *w, unsigned track)
+{
+	for (uint32_t i = 0; i < w->n; i++) {
+		struct growth_series *s = &w->units[i].s[track];
+
+		free(s->v);
+		w->cells -= s->cap;
+		*s = (struct growth_series){ 0 };
+		memset(w->units[i].gone[track], 0, sizeof(w->units[i].gone[track]));
+		memset(&w->units[i].late[track], 0, sizeof(w->units[i].late[track]));
+		if (track == TRACK_STEPS)
+			w->units[i].tops = (struct growth_tops){ .top = w->units[i].live };
+	}
+	w->track[track] = (struct growth_track){ .stride = 1 };
+}
+
+static int end_step(struct model *m)
+{
+	struct growth_watch *w = m->growth;
+
+	w->per.last = w->now;
+	if (++w->track[TRACK_STEPS].passed == STEPS_ENOUGH)
+		clear_track(w, TRACK_TIME);
+	return growth__add_value(m, TRACK_STEPS);
+}
+
+int growth__step(struct model *m, enum step_kind kind)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_track *t = &w->track[TRACK_STEPS];
+	int err = 0;
+
+	if (w->per.file)
+		return 0;
+	if (kind != w->kind) {
+		if (kind == STEP_CALL)
+			return growth_inside__call(m);
+		/* After the first optimizer step, calls count within a step only. */
+		err = growth_inside__step(m, TRACK_STEPS);
+		if (!err && t->passed)
+			clear_track(w, TRACK_STEPS);
+		t->on = true;
+		w->kind = kind;
+	} else if (kind == STEP_OPT) {
+		err = growth_inside__step(m, TRACK_INSIDE);
+	}
+	return err ?: end_step(m);
+}
+
+int growth__time(struct model *m, uint64_t time)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_track *t = &w->track[TRACK_TIME];
+	int err = 0;
+
+	if (!w->begun) {
+		w->begun = true;
+		w->start = time;
+	}
+	if (time > w->now)
+		w->now = time;
+	if (!t->on || w->now <= w->start || w->now < w->due)
+		return 0;
+	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
+		err = drop_every_second(w, TRACK_TIME);
+	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
+		t->passed = (t->n + 1) * t->stride;
+		err = growth__add_value(m, TRACK_TIME);
+	}
+	if (__builtin_mul_overflow((t->n + 1) * t->stride, GROWTH_SLICE, &w->due) ||
+	    __builtin_add_overflow(w->due, w->start, &w->due))
+		w->due = UINT64_MAX;
+	return err;
+}
+
+/* ---- requests ---- */
+
+/* Whether a stack is charged to the line that begins requests. */
+static bool is_request_line(const struct model *m, uint32_t stack)
+{
+	struct growth_requests *r = &m->growth->per;
+	struct stack_words sw = attribution__stack(m->words, stack);
+	struct dict_loc loc;
+	bool is;
+
+	if (!sw.has_line)
+		return false;
+	if (sw.user_loc < r->nlocs && r->locs[sw.user_loc])
+		return r->locs[sw.user_loc] - 1;
+	loc = dict__get_loc(m->dict, sw.user_loc);
+	is = loc.line == r->line && files__is(dict__str(m->dict, loc.file), r->file);
+	/* Without memory for the cache, the next call looks again. */
+	if (sw.user_loc < dict__counts(m->dict).locs &&
+	    !array__grow_zero(&r->locs, &r->nlocs, (size_t)sw.user_loc + 1, 1))
+		r->locs[sw.user_loc] = 1 + is;
+	return is;
+}
+
+static bool begins_request(const struct model *m, const struct site *s)
+{
+	const struct growth_requests *r = &m->growth->per;
+
+	if (!r->file || (r->dev1 && r->dev1 != s->dev + 1u) ||
+	    m->devs[s->dev]->pub.device.type == DEVICE_HOST)
+		return false;
+	return is_request_line(m, s->stack) && !attribution__charged(m->words, s->stack, s->node);
+}
+
+/* Requests that began after a block of this time. Between values that are kept the number is not
+ * known, and the least one is taken. */
+static uint64_t requests_since(const struct growth_watch *w, uint64_t time)
+{
+	const struct growth_track *t = &w->track[TRACK_STEPS];
+	uint32_t low = 0, high = t->n;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (w->per.times[middle] <= time)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < t->n ? t->passed - low * t->stride - (t->stride - 1) : 0;
+}
+
+/* ---- names ---- */
+
+int growth__add_name(struct growth_names *s, const struct growth_named *blocks)
+{
+	uint64_t key = (uint64_t)blocks->unit << 32 | blocks->name, i;
+	int err;
+
+	if (!s->at)
+		s->at = map64__new();
+	if (!s->at)
+		return -ENOMEM;
+	if (!map64__get(s->at, key, &i)) {
+		i = s->n;
+		err = array__grow_zero(&s->all, &s->cap, i + 1, sizeof(*s->all));
+		if (!err)
+			err = map64__set(s->at, key, i);
+		if (err)
+			return err;
+		s->all[s->n++] = (struct growth_named){ .unit = blocks->unit,
+							.name = blocks->name };
+	}
+	s->all[i].bytes += blocks->bytes;
+	s->all[i].count += blocks->count;
+	return 0;
+}
+
+static int cmp_named(const void *a, const void *b)
+{
+	const struct growth_named *x = a, *y = b;
+
+	if (x->unit != y->unit)
+		return x->unit < y->unit ? -1 : 1;
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x->name < y->name ? -1 : x->name > y->name;
+}
+
+void growth__sort_names(struct growth_names *s)
+{
+	if (s->n)
+		qsort(s->all, s->n, sizeof(*s->all), cmp_named);
+}
+
+void growth__free_names(struct growth_names *s)
+{
+	map64__free(s->at);
+	free(s->all);
+	*s = (struct growth_names){ 0 };
+}
+
+/* ---- blocks ---- */
+
+uint64_t growth__age(const struct model *m, const struct dev *dev, const struct rec *rec,
+		     unsigned track)
+{
+	const struct growth_watch *w = m->growth;
+	const struct stamp *s = &dev->life.stamps[rec->stamp];
+
+	if (track == TRACK_STEPS && w->per.file)
+		return requests_since(w, rec->time);
+	if (track == TRACK_TIME)
+		return w->now > rec->time ? (w->now - rec->time) / GROWTH_SLICE : 0;
+	if (track == TRACK_INSIDE || w->kind == STEP_CALL)
+		return (uint32_t)m->steps.n[STEP_CALL] - s->calls;
+	return (uint32_t)m->steps.n[STEP_OPT] - s->steps;
+}
+
+/* Older than two steps and allocated after the warm-up. */
+bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigned track,
+		    uint64_t age)
+{
+	const struct growth_track *t = &w->track[track];
+	uint32_t warmup = 1 + t->n / 10;
+
+	return rec->born && age > 2 && t->n > warmup && age <= (t->n - warmup) * t->stride;
+}
+
+/* A value of time is the one of the last allocation, so no block comes after it. */
+bool growth__is_after(const struct growth_watch *w, const struct rec *rec, unsigned track,
+		      uint64_t age)
+{
+	if (track == TRACK_TIME)
+		return false;
+	return w->per.file ? rec->time > w->per.last : !age;
+}
+
+static uint64_t epoch(const struct growth_watch *w, unsigned track)
+{
+	return track == TRACK_TIME ? w->allocs : w->track[track].passed;
+}
+
+const struct growth_late *growth__late(const struct growth_watch *w, struct growth_unit *u,
+				       unsigned track)
+{
+	struct growth_late *l = &u->late[track];
+	uint64_t now = epoch(w, track);
+
+	if (l->ages && l->epoch == now)
+		return l;
+	for (; l->ages; l->ages &= l->ages - 1) {
+		unsigned i = (unsigned)__builtin_ctz(l->ages);
+
+		u->gone[track][i] += l->by_age[i];
+		l->by_age[i] = 0;
+	}
+	memset(l->of_category, 0, sizeof(l->of_category));
+	l->old = l->blocks = l->after = 0;
+	l->epoch = now;
+	return NULL;
+}
+
+const struct growth_names *growth__late_names(struct growth_watch *w, unsigned track)
+{
+	struct growth_late_names *l = &w->late_names[track];
+	uint64_t now = epoch(w, track);
+
+	if (l->epoch != now)
+		growth__free_names(&l->names);
+	l->epoch = now;
+	return &l->names;
+}
+
+static int note_name(struct model *m, const struct dev *dev, const struct rec *rec,
+		     const struct growth_unit *u, unsigned track)
+{
+	struct growth_watch *w = m->growth;
+	uint32_t name = rec->label1 ? m->labels.all[rec->label1 - 1].name : 0;
+
+	if (!name || growth__is_after(w, rec, track, growth__age(m, dev, rec, track)))
+		return 0;
+	growth__late_names(w, track);
+	return growth__add_name(&w->late_names[track].names,
+				&(struct growth_named){ (uint32_t)(u - w->units), name,
+							m->sites.all[rec->site].size, 1 });
+}
+
+static void note_gone(struct model *m, const struct dev *dev, const struct rec *rec,
+		      struct growth_unit *u, unsigned track)
+{
+	uint64_t size = m->sites.all[rec->site].size, age = growth__age(m, dev, rec, track);
+	struct growth_late *l = &u->late[track];
+	uint8_t category = category__decide(&m->sites.all[rec->site],
+					    category__category(m, dev, rec, false));
+
+	growth__late(m->growth, u, track);
+	if (track == TRACK_STEPS && category == CATEGORY_INPUT)
+		u->tops.input += size;
+	l->by_age[growth__bucket(age)] += size;
+	l->ages |= 1u << growth__bucket(age);
+	if (growth__is_after(m->growth, rec, track, age)) {
+		l->after += size;
+		return;
+	}
+	l->of_category[category < CATEGORY_NR ? category : CATEGORY_UNKNOWN] += size;
+	l->old += growth__is_old(m->growth, rec, track, age) ? size : 0;
+	l->blocks++;
+}
+
+/* Blocks from before attach can only be freed. */
+static bool is_followed(const struct site *s)
+{
+	return s->walk != WALK_CENSUS;
+}
+
+int growth__came(struct model *m, uint32_t site)
+{
+	const struct site *s = &m->sites.all[site];
+	struct growth_unit *u;
+	int err;
+
+	if (!is_followed(s))
+		return 0;
+	err = unit_of(m, site, &u);
+	for (unsigned t = 0; !err && t < TRACK_NR; t++) {
+		struct growth_series *values = &u->s[t];
+
+		if (!m->growth->track[t].on ||
+		    (values->n == m->growth->track[t].n &&
+		     (t != TRACK_INSIDE || u->round == m->growth->inside.round)))
+			continue;
+		values->settled = u->live;
+		values->settled_allocations = u->allocations;
+		err = growth__fill(m->growth, u, t);
+	}
+	if (err)
+		return err;
+	growth__touch_peaks(m->growth, u);
+	m->growth->allocs++;
+	m->growth->last_alloc = m->growth->now;
+	u->live += s->size;
+	if (u->live > u->tops.top)
+		u->tops.top = u->live;
+	u->allocated += s->size;
+	u->allocations++;
+	if (!begins_request(m, s))
+		return 0;
+	m->growth->per.dev1 = s->dev + 1u;
+	return end_step(m);
+}
+
+int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)
+{
+	const struct site *s = &m->sites.all[rec->site];
+	struct growth_unit *u;
+	int err;
+
+	if (!is_followed(s))
+		return 0;
+	err = unit_of(m, rec->site, &u);
+	if (!err)
+		growth__touch_peaks(m->growth, u);
+	for (unsigned t = 0; !err && t < TRACK_NR; t++) {
+		if (!m->growth->track[t].on)
+			continue;
+		err = growth__fill(m->growth, u, t);
+		note_gone(m, dev, rec, u, t);
+		if (!err)
+			err = note_name(m, dev, rec, u, t);
+	}
+	if (!err)
+		u->live -= s->size;
+	return err;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Sites and blocks: allocation, free, and their effect on the device's totals. */
+#include "model/heap/heap.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "model/heap/attribution.h"
+#include "model/heap/blocks.h"
+#include "model/heap/category.h"
+#include "model/heap/device.h"
+#include "model/heap/events.h"
+#include "model/heap/extents.h"
+#include "model/heap/growth_internal.h"
+#include "model/heap/hash_index.h"
+#include "model/heap/layers.h"
+#include "model/heap/observers.h"
+#include "model/heap/state.h"
+#include "record/dict.h"
+
+struct site_key {
+	uint64_t size;
+	uint32_t stack, thread, node;
+	uint16_t dev;
+	uint8_t walk;
+	uint8_t drawn;
+};
+
+/* Adds the modules around the one that allocates, so that their layers have a class. */
+static int heap__stack_layers(struct model *m, uint32_t stack)
+{
+	struct dict_stack s = dict__get_stack(m->dict, stack);
+	struct chain c;
+	int err = 0;
+
+	for (uint32_t i = 0; i < s.n && !err; i++)
+		if (s.frames[i].module)
+			err = layers__chain(m, s.frames[i].module, &c);
+	return err;
+}
+
+static int heap__new_site(struct model *m, const struct site_key *k, uint32_t hash, uint32_t *ret)
+{
+	struct site *s;
+	uint32_t id;
+	int err;
+
+	id = m->sites.free1 ? m->sites.free1 - 1 : m->sites.n;
+	if (id == UINT32_MAX - 1)
+		return -ENOMEM;
+	err = heap__stack_layers(m, k->stack);
+	if (!err && id == m->sites.n)
+		err = array__grow_zero(&m->sites.all, &m->sites.cap, (size_t)id + 1,
+				       sizeof(*m->sites.all));
+	if (!err)
+		err = hash_index__add(&m->sites.index, hash, id);
+	if (err)
+		return err;
+	s = &m->sites.all[id];
+	if (id == m->sites.n)
+		m->sites.n++;
+	else
+		m->sites.free1 = s->stack;
+	*s = (struct site){
+		.size = k->size,
+		.stack = k->stack,
+		.thread = k->thread,
+		.node = k->node,
+		.dev = k->dev,
+		.walk = k->walk,
+		.drawn = k->drawn,
+		.role = attribution__stack(m->words, k->stack).role,
+		.module = attribution__module(m->words, k->stack, k->node, k->walk),
+		.phase = k->walk == WALK_CENSUS
+				 ? LIFE_NONE
+				 : attribution__node_phase(m->words, k->stack, k->node, k->thread,
+							   k->walk),
+	};
+	*ret = id;
+	return 0;
+}
+
+uint32_t heap__site_hash(const struct model *m, const struct site *s)
+{
+	struct site_key k = {
+		.size = s->varied ? 0 : s->size,
+		.stack = s->stack,
+		.thread = s->thread,
+		.node = s->node,
+		.dev = s->dev,
+		.walk = s->walk,
+		.drawn = s->drawn,
+	};
+
+	return hash__bytes(m->seed, &k, sizeof(k));
+}
+
+static bool site__is(const struct site *s, const struct site_key *k)
+{
+	return !s->varied && s->size == k->size && s->stack == k->stack && s->thread == k->thread &&
+	       s->node == k->node && s->dev == k->dev && s->walk == k->walk && s->drawn == k->drawn;
+}
+
+/* The seeded hash resists collisions made by the target but is slow. The cache of recent sites
+ * avoids it. */
+/* For the cache of recent sites. */
+static uint64_t quick_hash(const struct event *e)
+{
+	return (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^ e->thread) *
+	       UINT64_C(0x9e3779b97f4a7c15);
+}
+
+void heap__soon(const struct model *m, const struct event *e)
+{
+	__builtin_prefetch(m->sites.recent[quick_hash(e) >> 52], 1);
+}
+
+int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk,
+	       uint32_t *ret)
+{
+	struct site_key k = {
+		.size = e->size,
+		.stack = e->stack,
+		.thread = e->thread,
+		.node = e->node,
+		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
+		.walk = walk,
+		.drawn = e->kind == EVENT_ALLOC && e->device.type != DEVICE_HOST
+				 ? sampling__of(&m->sampling, e->time, e->size)
+				 : 0,
+	};
+	uint64_t quick = quick_hash(e);
+	struct recent_site *recent = m->sites.recent[quick >> 52];
+	uint32_t tag = (uint32_t)(quick >> 20), hash, pos, id;
+	int err;
+
+	for (int i = 0; i < SITE_WAYS && recent[i].id1; i++) {
+		if (recent[i].tag == tag && site__is(&m->sites.all[recent[i].id1 - 1], &k)) {
+			*ret = recent[i].id1 - 1;
+			return 0;
+		}
+	}
+	hash = pos = hash__bytes(m->seed, &k, sizeof(k));
+	while ((id = hash_index__next(&m->sites.index, hash, &pos)) != UINT32_MAX &&
+	       !site__is(&m->sites.all[id], &k))
+		;
+	err = id == UINT32_MAX ? heap__new_site(m, &k, hash, &id) : 0;
+	if (err)
+		return err;
+	memmove(recent + 1, recent, (SITE_WAYS - 1) * sizeof(*recent));
+	*recent = (struct recent_site){ .tag = tag, .id1 = id + 1 };
+	*ret = id;
+	return 0;
+}
+
+_Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are an index");
+
+/* Handles the end of the block at addr; rec is its record. 0 or the observer's error. */
+static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec,
+		      bool freed)
+{
+	struct site *s = &m->sites.all[rec->site];
+	int err = m->watch.went ? observers__went(m, dev, addr, rec, true) : 0;
+
+	if (!err && m->growth)
+		err = growth__left(m, dev, rec);
+	dev->pub.live -= s->size;
+	dev->pub.live_blocks--;
+	dev->pub.total_freed += freed && !rec->older ? s->size : 0;
+	if (s->walk == WALK_CENSUS)
+		dev->census -= s->size;
+	category__drop(dev, rec->stamp);
+	layers__free_block(m, s, freed);
+	return err;
+}
+
+int heap__add(struct model *m, struct dev *dev, const struct event *e, struct rec *rec,
+	      bool *replaced)
+{
+	struct rec old;
+	int err = 0;
+
+	if (e->requested)
+		err = blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream },
+				  &rec->ask1);
+	if (!err)
+		err = blocks__put(m, dev, e->addr, rec, replaced, &old);
+	if (err) {
+		category__drop(dev, rec->stamp);
+		return err;
+	}
+	if (*replaced)
+		err = heap__left(m, dev, e->addr, &old, false);
+	if (!err && m->growth)
+		err = growth__came(m, rec->site);
+	dev->pub.live += e->size;
+	dev->pub.live_blocks++;
+	return err;
+}
+
+int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site)
+{
+	struct rec rec = { .born = m->seq, .time = e->time };
+	uint64_t peak;
+	bool replaced;
+	int err;
+
+	if (dev__is_new(dev, e))
+		dev__begin(m, dev, e);
+	err = heap__site(m, dev, e, e->walk, &rec.site);
+	if (!err)
+		err = category__born(m, dev, m->sites.all[rec.site].phase, &rec.stamp);
+	if (!err)
+		err = heap__add(m, dev, e, &rec, &replaced);
+	if (err)
+		return err;
+	*site = rec.site;
+	dev->pub.overwritten += replaced;
+	m->sites.all[rec.site].total++;
+	m->sites.all[rec.site].again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
+	dev->pub.total_allocated += e->size;
+	dev->pub.allocs++;
+	peak = dev->pub.peak_allocated;
+	dev__set_totals(m, dev, e, m->sites.all[rec.site].phase);
+	dev__average(dev, e);
+	if (dev->pub.peak_allocated != peak)
+		dev->peak_site1 = rec.site + 1;
+	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__found(m, dev, e->addr) : 0;
+}
+
+int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct rec rec;
+	int err;
+
+	if (dev__is_new(dev, e))
+		dev__begin(m, dev, e);
+	dev->pub.frees++;
+	dev->life.freeing1 = e->thread + 1;
+	err = blocks__take(m, dev, e->addr, &rec);
+	if (!err)
+		err = heap__left(m, dev, e->addr, &rec, true);
+	dev->life.freeing1 = 0;
+	if (err == -ENOENT) {
+		dev->pub.frees_unknown++;
+		if (dev->pub.has_totals)
+			dev->outside -= e->size;
+		err = dev__note_freed(dev, e->addr);
+	} else if (!err && m->sites.all[rec.site].walk == WALK_CENSUS && dev->pub.has_totals &&
+		   e->size) {
+		/* The census knew the tensors' bytes in the block, not the block's rounded size. */
+		dev->outside -= e->size - m->sites.all[rec.site].size;
+	}
+	if (err)
+		return err;
+	dev__set_totals(m, dev, e, -1);
+	dev__average(dev, e);
+	return 0;
+}

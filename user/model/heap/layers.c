@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Layers: a module with everything inside it. "encoder.layers.0.linear1" counts for itself and for
+ * "encoder.layers.0", "encoder.layers", "encoder" and the root "". Containers that are never called
+ * are layers, too.
+ */
+#include "model/heap/layers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
+#include "model/heap/device.h"
+#include "model/heap/hash_index.h"
+#include "model/heap/heap.h"
+#include "model/heap/state.h"
+#include "record/dict.h"
+
+static int layers__intern(struct model *m, uint32_t root, const char *name, size_t len,
+			  uint32_t *ret)
+{
+	struct layers *l = &m->layers;
+	uint32_t hash = hash__bytes(m->seed, name, len) ^ root, pos = hash, id;
+	char *copy;
+
+	while ((id = hash_index__next(&l->index, hash, &pos)) != UINT32_MAX) {
+		const char *other = l->all[id].name;
+
+		if (l->all[id].root == root && !strncmp(other, name, len) && !other[len]) {
+			*ret = id;
+			return 0;
+		}
+	}
+	copy = strndup(name, len);
+	if (!copy)
+		return -ENOMEM;
+	if (array__grow_zero(&l->all, &l->cap, (size_t)l->n + 1, sizeof(*l->all)) ||
+	    hash_index__add(&l->index, hash, l->n)) {
+		free(copy);
+		return -ENOMEM;
+	}
+	l->all[l->n] = (struct layer){ .name = copy, .root = root };
+	*ret = l->n++;
+	return 0;
+}
+
+static int layers__build_chain(struct model *m, uint32_t module, struct chain *ret)
+{
+	struct layers *l = &m->layers;
+	struct dict_module mod = dict__get_module(m->dict, module);
+	const char *name = dict__str(m->dict, mod.name), *p = name;
+	struct chain c = { .known = true, .off = l->npool };
+	uint32_t id;
+	int err;
+
+	err = array__grow_zero(&l->pool, &l->cappool, (size_t)l->npool + LAYER_CHAIN,
+			       sizeof(*l->pool));
+	if (err)
+		return err;
+	err = layers__intern(m, mod.root, "", 0, &id);
+	while (!err) {
+		if (!c.n || l->pool[c.off + c.n - 1] != id)
+			l->pool[c.off + c.n++] = id;
+		if (!*p)
+			break;
+		p += strcspn(p, ".");
+		if (c.n > LAYER_DEPTH)
+			p += strlen(p);
+		err = layers__intern(m, mod.root, name, p - name, &id);
+		p += *p == '.';
+	}
+	if (err)
+		return err;
+	l->all[l->pool[c.off]].cls = mod.root;
+	if (!l->all[id].cls)
+		l->all[id].cls = mod.cls;
+	l->npool += c.n;
+	*ret = c;
+	return 0;
+}
+
+int layers__new_chain(struct model *m, uint32_t module, struct chain *ret)
+{
+	struct layers *l = &m->layers;
+	int err;
+
+	if (!module) {
+		*ret = (struct chain){ .known = true };
+		return 0;
+	}
+	if (module >= m->seen.modules) {
+		m->seen.modules = dict__counts(m->dict).modules;
+		if (module >= m->seen.modules)
+			return layers__new_chain(m, 0, ret);
+	}
+	err = array__grow_zero(&l->chains, &l->nchains, (size_t)module + 1, sizeof(*l->chains));
+	if (!err)
+		err = layers__build_chain(m, module, &l->chains[module]);
+	if (!err)
+		*ret = l->chains[module];
+	return err;
+}
+
+static enum layer_part part_of(uint8_t phase)
+{
+	static const uint8_t parts[LIFE_NONE + 1] = {
+		[PHASE_FORWARD] = PART_FORWARD, [PHASE_BACKWARD] = PART_BACKWARD
+	};
+
+	return parts[phase]; /* others: PART_OTHER */
+}
+
+/* Ends the current part (such as forward) in layers from depth on. */
+static void layers__close_part(struct model *m, struct thread_state *t, uint32_t depth)
+{
+	for (uint32_t i = depth; i < t->open.n; i++)
+		if (t->last > t->begin_part[i])
+			layer_at(m, &t->open, i)->part[t->part].duration += t->last -
+									    t->begin_part[i];
+}
+
+/* Ends the calls from depth on, at the thread's last allocation. */
+static void layers__close_from(struct model *m, struct thread_state *t, uint32_t depth)
+{
+	for (uint32_t i = depth; i < t->open.n; i++)
+		if (t->last > t->begin[i])
+			layer_at(m, &t->open, i)->duration += t->last - t->begin[i];
+	if (depth < t->open.n)
+		t->open.n = depth;
+}
+
+void layers__close(struct model *m, struct thread_state *t)
+{
+	layers__close_part(m, t, 0);
+	layers__close_from(m, t, 0);
+}
+
+static void add_bytes(struct layer *l, struct layer_sums *s, uint64_t size)
+{
+	l->live += size;
+	if (l->live > l->peak)
+		l->peak = l->live;
+	s->live += size;
+	if (s->live > s->peak)
+		s->peak = s->live;
+}
+
+static void add_alloc(struct layer_sums *l, const struct dev *dev, double frag)
+{
+	l->allocs++;
+	if (!dev->pub.has_totals)
+		return;
+	if (dev->pub.reserved > l->peak_reserved)
+		l->peak_reserved = dev->pub.reserved;
+	l->frag_sum += frag;
+	l->frag_n++;
+}
+
+/* The thread's allocations move from the layers of its last one to those of c. */
+static void layers__move(struct model *m, struct thread_state *t, struct chain c,
+			 enum layer_part part, uint64_t time)
+{
+	const uint32_t *pool = m->layers.pool;
+	uint32_t same = 0, same_part;
+
+	while (same < c.n && same < t->open.n && pool[c.off + same] == pool[t->open.off + same])
+		same++;
+	same_part = part == t->part ? same : 0;
+	layers__close_part(m, t, same_part);
+	layers__close_from(m, t, same);
+	for (uint32_t i = same; i < c.n; i++)
+		t->begin[i] = time;
+	for (uint32_t i = same_part; i < c.n; i++)
+		t->begin_part[i] = time;
+	t->open = c;
+	t->part = part;
+}
+
+int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev,
+		  const struct event *e, const struct site *s)
+{
+	enum layer_part part = part_of(s->phase);
+	struct chain c;
+	double frag = 0;
+	int err;
+
+	err = layers__chain(m, s->module, &c);
+	if (err)
+		return err;
+	if (c.off != t->open.off || c.n != t->open.n || part != t->part)
+		layers__move(m, t, c, part, e->time);
+	t->last = e->time;
+	if (e->totals && e->reserved > e->allocated)
+		frag = (double)(e->reserved - e->allocated) / (double)e->reserved;
+	for (uint32_t i = 0; i < c.n; i++) {
+		struct layer *l = layer_at(m, &c, i);
+
+		add_bytes(l, &l->part[part], e->size);
+		add_alloc(&l->part[part], dev, frag);
+	}
+	return 0;
+}
+
+void layers__free_block(struct model *m, const struct site *s, bool freed)
+{
+	enum layer_part part = part_of(s->phase);
+	struct chain c;
+
+	/* layers__alloc() made the chain, so nothing is allocated here. */
+	if (layers__chain(m, s->module, &c))
+		return;
+	for (uint32_t i = 0; i < c.n; i++) {
+		struct layer *l = layer_at(m, &c, i);
+
+		l->live -= s->size;
+		l->part[part].live -= s->size;
+		l->part[part].frees += freed;
+	}
+}
+
+int layers__add_known_block(struct model *m, const struct site *s)
+{
+	enum layer_part part = part_of(s->phase);
+	struct chain c;
+	int err = layers__chain(m, s->module, &c);
+
+	for (uint32_t i = 0; i < c.n && !err; i++) {
+		struct layer *l = layer_at(m, &c, i);
+
+		add_bytes(l, &l->part[part], s->size);
+	}
+	return err;
+}
+
+size_t model__layers(const struct model *m)
+{
+	return m->layers.n;
+}
+
+/* Time in a layer. In backward, allocations show only the time between them. */
+static uint64_t time_in(const struct layer_sums *l)
+{
+	return l->inside > l->duration ? l->inside : l->duration;
+}
+
+static struct model_layer_sums sums_of(const struct layer_sums *l)
+{
+	return (struct model_layer_sums){
+		.peak_allocated = l->peak,
+		.peak_reserved = l->peak_reserved,
+		.allocs = l->allocs,
+		.frees = l->frees,
+		.avg_fragmentation = l->frag_n ? l->frag_sum / (double)l->frag_n : 0,
+		.duration = l->duration,
+		.calls = l->calls,
+	};
+}
+
+static struct model_layer_sums all_of(const struct layer *l)
+{
+	struct layer_sums all = { .peak = l->peak, .duration = l->duration };
+
+	for (int p = 0; p < PART_NR; p++) {
+		const struct layer_sums *s = &l->part[p];
+
+		all.peak_reserved = s->peak_reserved > all.peak_reserved ? s->peak_reserved
+									 : all.peak_reserved;
+		all.allocs += s->allocs;
+		all.frees += s->frees;
+		all.frag_sum += s->frag_sum;
+		all.frag_n += s->frag_n;
+		all.calls += s->calls;
+	}
+	return sums_of(&all);
+}
+
+void model__layer(const struct model *m, size_t i, struct model_layer *ret)
+{
+	const struct layer *l;
+
+	*ret = (struct model_layer){ .name = "", .cls = "", .root = "" };
+	if (i >= m->layers.n)
+		return;
+	l = &m->layers.all[i];
+	*ret = (struct model_layer){
+		.name = l->name,
+		.cls = dict__str(m->dict, l->cls),
+		.root = dict__str(m->dict, l->root),
+		.all = all_of(l),
+		.forward = sums_of(&l->part[PART_FORWARD]),
+		.backward = sums_of(&l->part[PART_BACKWARD]),
+	};
+	ret->calls_known = m->layers.entered;
+	if (!ret->calls_known)
+		return;
+	ret->forward.duration = l->part[PART_FORWARD].inside;
+	ret->backward.duration = time_in(&l->part[PART_BACKWARD]);
+	ret->all.duration = ret->forward.duration + ret->backward.duration;
+}
+
+void layers__free(struct layers *l)
+{
+	for (uint32_t i = 0; i < l->n; i++)
+		free(l->all[i].name);
+	free(l->all);
+	free(l->index.slots);
+	free(l->chains);
+	map64__free(l->open);
+	free(l->pool);
+}

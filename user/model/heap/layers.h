@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Layers: modules by dotted name, and the state of each thread. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/heap/hash_index.h"
+#include "model/model.h"
+
+struct dev;
+struct map64;
+struct site;
+
+/* Components of a dotted name that are layers of their own, from the root. The whole name is always
+ * a layer. */
+#define LAYER_DEPTH 32
+#define LAYER_CHAIN (LAYER_DEPTH + 2)
+
+/* Sums of a layer are kept for each part. */
+enum layer_part { PART_OTHER, PART_FORWARD, PART_BACKWARD, PART_NR };
+
+struct layer {
+	char *name;
+	uint32_t root, cls; /* dict strings */
+	/* Values over all parts that do not follow from the values of each part. */
+	uint64_t live, peak, duration;
+	struct layer_sums {
+		uint64_t live, peak, peak_reserved;
+		uint64_t allocs, frees;
+		double frag_sum;
+		uint64_t frag_n;
+		uint64_t duration; /* ns between allocations */
+		/* From EVENT_ENTER: number of entries; ns in the layer or in a module below it. */
+		uint64_t calls, inside;
+	} part[PART_NR];
+};
+
+struct chain {
+	bool known;
+	uint32_t off, n; /* range in layers.pool, root first */
+};
+
+struct layers {
+	struct layer *all;
+	uint32_t n;
+	size_t cap;
+	struct hash_index index;
+	struct chain *chains; /* by module number */
+	size_t nchains;
+	uint32_t *pool;
+	uint32_t npool;
+	size_t cappool;
+	/* Thread and layer -> entry time, while the thread is in the layer; NULL: none yet. */
+	struct map64 *open;
+	bool entered; /* the recording has EVENT_ENTER */
+};
+
+/* A module call on a thread's call stack. */
+struct entered {
+	uint32_t module;
+	uint8_t part; /* enum layer_part */
+	struct chain chain;
+	uint64_t begun; /* bit i: the call began the time of the chain's layer i */
+};
+_Static_assert(LAYER_CHAIN <= 64, "a bit for each layer of a chain");
+
+struct thread_state {
+	uint64_t seen;	   /* number of the thread's last event */
+	uint64_t last;	   /* time of the last allocation */
+	struct chain open; /* layers of the last allocation */
+	uint64_t begin[LAYER_CHAIN];
+	enum layer_part part; /* part of the last allocation */
+	uint64_t begin_part[LAYER_CHAIN];
+	struct entered *entered; /* outermost first */
+	uint32_t nentered;
+	size_t capentered;
+};
+/* As layers__chain() in state.h, for a module that has no chain yet. */
+int layers__new_chain(struct model *m, uint32_t module, struct chain *ret);
+int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev,
+		  const struct event *e, const struct site *s);
+void layers__free_block(struct model *m, const struct site *s, bool gone);
+/* Adds a block from before attach. 0 or -ENOMEM. */
+int layers__add_known_block(struct model *m, const struct site *s);
+void layers__close(struct model *m, struct thread_state *t);
+/* module_spans.c: EVENT_ENTER, EVENT_LEAVE, and the end of the recording. 0 or -ENOMEM. */
+int layers__enter(struct model *m, struct thread_state *t, const struct event *e);
+void layers__leave(struct model *m, struct thread_state *t, const struct event *e);
+void layers__leave_all(struct model *m, struct thread_state *t, uint32_t thread, uint64_t time);
+void layers__free(struct layers *l);

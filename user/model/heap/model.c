@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
+#include "model/heap/attribution.h"
+#include "model/heap/blocks.h"
+#include "model/heap/device.h"
+#include "model/heap/events.h"
+#include "model/heap/extents.h"
+#include "model/heap/gc.h"
+#include "model/heap/growth_internal.h"
+#include "model/heap/heap.h"
+#include "model/heap/layers.h"
+#include "model/heap/observers.h"
+#include "model/heap/state.h"
+#include "model/heap/steps.h"
+#include "record/mark.h"
+#include "record/dict.h"
+
+struct model *model__new(const struct dict *d, const struct facts *f, const struct model_opts *opts)
+{
+	struct model *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		goto nomem;
+	m->words = calloc(1, sizeof(*m->words));
+	if (!m->words)
+		goto nomem;
+	m->opts = opts ? *opts : (struct model_opts){ .at = AT_PEAK };
+	m->dict = d;
+	m->words->dict = d;
+	m->words->facts = f;
+	m->words->old_torch = -1;
+	m->seed = hash__seed();
+	m->sites.max = m->sites.sweep_at = m->opts.sites ? m->opts.sites : SITES_KEPT;
+	m->threads.sweep_at = THREADS_KEPT;
+	extents__init(&m->loose, hash__u64(m->seed, 0));
+	return m;
+nomem:
+	model__free(m);
+	errno = ENOMEM;
+	return NULL;
+}
+
+void model__set_facts(struct model *m, const struct facts *f)
+{
+	m->words->facts = f;
+}
+
+static void thread__free(struct thread_state *t)
+{
+	if (t)
+		free(t->entered);
+	free(t);
+}
+
+void model__free(struct model *m)
+{
+	if (!m)
+		return;
+	growth__unwatch(m);
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		blocks__free(&m->devs[i]->blocks);
+		free(m->devs[i]->life.stamps);
+		map64__free(m->devs[i]->pending);
+		map64__free(m->devs[i]->freed);
+		extents__free(&m->devs[i]->extents);
+		free(m->devs[i]->ooms);
+		free(m->devs[i]->step[STEP_OPT]);
+		free(m->devs[i]->step[STEP_CALL]);
+		free(m->devs[i]);
+	}
+	free(m->devs);
+	free(m->order);
+	for (size_t i = 0; i < 256; i++)
+		free(m->by_type[i]);
+	free(m->sites.all);
+	extents__free(&m->loose);
+	free(m->asks.all);
+	free(m->asks.index.slots);
+	free(m->labels.all);
+	free(m->labels.index.slots);
+	free(m->watch.classes);
+	free(m->watch.index.slots);
+	free(m->sites.index.slots);
+	for (uint32_t i = 0; i < m->threads.n; i++)
+		thread__free(m->threads.all[i]);
+	free(m->threads.all);
+	free(m->steps.ring[STEP_OPT]);
+	free(m->steps.ring[STEP_CALL]);
+	layers__free(&m->layers);
+	attribution__free(m->words);
+	free(m);
+}
+
+/* Replaces numbers beyond the dict by 0 ("none"), so that a bad number cannot grow a table. */
+static void model__bound(struct model *m, struct event *e)
+{
+	struct dict_counts c = dict__counts(m->dict);
+
+	m->seen.stacks = c.stacks;
+	m->seen.threads = c.threads;
+	m->seen.nodes = c.nodes;
+	if (e->stack >= c.stacks)
+		e->stack = 0;
+	if (e->thread >= c.threads)
+		e->thread = 0;
+	if (e->node >= c.nodes)
+		e->node = 0;
+	if (e->walk >= MT_WALK_NR)
+		e->walk = MT_WALK_OFF;
+}
+
+static bool is_bound(const struct model *m, const struct event *e)
+{
+	return e->stack < m->seen.stacks && e->thread < m->seen.threads &&
+	       e->node < m->seen.nodes && e->walk < MT_WALK_NR;
+}
+
+static int model__new_thread(struct model *m, uint32_t thread, struct thread_state **ret)
+{
+	int err = array__grow_zero(&m->threads.all, &m->threads.n, (size_t)thread + 1,
+				   sizeof(*m->threads.all));
+
+	if (err)
+		return err;
+	if (!m->threads.all[thread]) {
+		err = m->threads.states >= m->threads.sweep_at ? gc__threads(m) : 0;
+		if (err)
+			return err;
+		m->threads.all[thread] = calloc(1, sizeof(**m->threads.all));
+		m->threads.states += m->threads.all[thread] != NULL;
+	}
+	*ret = m->threads.all[thread];
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
+{
+	int err = 0;
+
+	if (thread < m->threads.n && m->threads.all[thread])
+		*ret = m->threads.all[thread];
+	else
+		err = model__new_thread(m, thread, ret);
+	if (!err)
+		(*ret)->seen = m->seq;
+	return err;
+}
+
+/* stack, walk: as recorded, before autograd allocations were charged to their forward call. */
+static int model__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t stack,
+			uint8_t walk)
+{
+	struct thread_state *t;
+	uint32_t site = 0;
+	int err = model__thread(m, e->thread, &t);
+
+	if (!err && m->steps.caller == t)
+		err = steps__alloc(m, e->time, stack, walk);
+	if (!err)
+		err = heap__alloc(m, dev, e, &site);
+	if (!err)
+		err = layers__alloc(m, t, dev, e, &m->sites.all[site]);
+	/* The name of a mapping is no stack that could not be read. */
+	if (!err && !(e->device.type == DEVICE_HOST && walk == MT_WALK_OFF))
+		m->walks[walk]++;
+	return err;
+}
+
+static void model__pass_time(struct model *m, uint64_t time)
+{
+	m->time_passed = true;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		dev__mark(m, m->devs[i], time);
+}
+
+static void add_value(struct host_values *s, uint64_t time, uint64_t value)
+{
+	s->stride = s->stride ?: 1;
+	if (s->number++ % s->stride)
+		return;
+	if (s->n == TREND_MAX) {
+		s->n /= 2;
+		s->stride *= 2;
+		for (uint32_t i = 0; i < s->n; i++) {
+			s->time[i] = s->time[2 * i];
+			s->values[i] = s->values[2 * i];
+		}
+	}
+	s->time[s->n] = time;
+	s->values[s->n++] = value;
+}
+
+/* Private memory comes more often than whole readings, next to the blocks of the device "host". */
+static void add_own(struct model *m, const struct event *e)
+{
+	int host = model__find_device(m, "host");
+
+	if (e->flags & HOST_NOT_KNOWN)
+		return;
+	add_value(&m->host.series[HOST_SERIES_OWN], e->time, e->size);
+	add_value(&m->host.series[HOST_SERIES_RSS], e->time,
+		  host < 0 ? 0 : m->devs[m->order[host]]->pub.allocated);
+}
+
+bool model__host_trend(const struct model *m, enum host_series of, uint64_t min_growth,
+		       struct host_trend *ret)
+{
+	const struct host_values *s = &m->host.series[of];
+	uint64_t took;
+
+	if (s->n < TREND_MIN || s->unknown)
+		return false;
+	trend__judge(s->values, s->n, &(struct trend_opts){ min_growth, 1 }, &ret->trend);
+	ret->first = s->values[0];
+	ret->last = s->values[s->n - 1];
+	took = s->time[s->n - 1] - s->time[0];
+	ret->per_second = took ? ret->trend.slope * (s->n - 1) * 1e9 / (double)took : 0;
+	return true;
+}
+
+static void host_event(struct model *m, const struct event *e)
+{
+	struct model_host *h = &m->host.pub;
+	struct host_point p = { .time = e->time };
+
+	if (e->how == HOST_USS)
+		add_own(m, e);
+	if (!host_sheet__take(&m->host.reading, e))
+		return;
+	p.sheet = m->host.reading;
+	m->host.reading = (struct host_sheet){ 0 };
+	if (!h->readings++)
+		h->first = h->highest = h->at_moment = p;
+	h->last = p;
+	m->host.series[HOST_SERIES_PINNED].unknown |= !p.sheet.part[HOST_PINNED].known;
+	add_value(&m->host.series[HOST_SERIES_PINNED], p.time, p.sheet.part[HOST_PINNED].bytes);
+	if (p.sheet.part[HOST_TOTAL].bytes > h->highest.sheet.part[HOST_TOTAL].bytes)
+		h->highest = p;
+	if (m->opts.at != AT_TIME || p.time <= m->opts.at_time)
+		h->at_moment = m->opts.at == AT_PEAK ? h->highest : p;
+}
+
+const struct model_host *model__host(const struct model *m)
+{
+	return m->host.pub.readings ? &m->host.pub : NULL;
+}
+
+static bool of_blocks(uint8_t kind)
+{
+	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM ||
+	       kind == EVENT_BLOCK || kind == EVENT_REQUESTED || kind == EVENT_TENSOR;
+}
+
+/* True if nothing is known from before the first event, which begins a reading or a window. */
+static bool begins_late(const struct model *m, const struct event *e)
+{
+	uint64_t from;
+
+	return e->kind == EVENT_SEGMENT || e->kind == EVENT_BLOCK || e->kind == EVENT_STATE ||
+	       model__window(m, &from);
+}
+
+/* stack, walk: as in model__alloc(). */
+static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t walk)
+{
+	struct thread_state *t;
+	struct dev *dev;
+	int err = 0;
+
+	/* A moment before what is known is its start. */
+	if (m->opts.at == AT_TIME && !m->seq && e->time > m->opts.at_time && begins_late(m, e))
+		m->opts.at_time = e->time;
+	if (m->opts.at == AT_TIME && !m->time_passed && e->time > m->opts.at_time)
+		model__pass_time(m, m->opts.at_time);
+	m->seq++;
+	if (m->sites.index.n >= m->sites.sweep_at || m->asks.n >= m->sites.sweep_at ||
+	    m->labels.n >= m->sites.sweep_at)
+		err = gc__all(m); /* here only live blocks hold indexes of sites, asks and labels */
+	if (err)
+		return err;
+	if (of_blocks(e->kind)) {
+		err = dev__get(m, e->device, &dev);
+		if (!err && m->growth)
+			err = growth__time(m, e->time);
+		if (err)
+			return err;
+	}
+	if (!m->sampling.loaded)
+		sampling__load(&m->sampling, m->words->facts);
+	switch (e->kind) {
+	case EVENT_ALLOC:
+		err = model__alloc(m, dev, e, stack, walk);
+		break;
+	case EVENT_FREE:
+		err = heap__free_block(m, dev, e);
+		break;
+	case EVENT_OOM:
+		err = oom__event(m, dev, e);
+		break;
+	case EVENT_BLOCK:
+		err = known_at_attach__add_block(m, dev, e);
+		break;
+	case EVENT_REQUESTED:
+		err = known_at_attach__asked(m, dev, e);
+		break;
+	case EVENT_TENSOR:
+		err = known_at_attach__tensor(m, dev, e);
+		break;
+	case EVENT_CENSUS:
+		if (m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]) {
+			err = dev__get(m, e->device, &dev);
+			if (!err)
+				known_at_attach__census(dev, e);
+		}
+		break;
+	case EVENT_STEP:
+		/* A call before it is over. */
+		err = m->steps.caller ? steps__close_call(m) : 0;
+		if (!err)
+			err = steps__end(m, STEP_OPT, e->time);
+		break;
+	case EVENT_CALL:
+		err = model__thread(m, e->thread, &t);
+		if (!err)
+			err = steps__call(m, e);
+		break;
+	case EVENT_ENTER:
+	case EVENT_LEAVE:
+		err = model__thread(m, e->thread, &t);
+		if (!err && e->kind == EVENT_ENTER)
+			err = layers__enter(m, t, e);
+		else if (!err)
+			layers__leave(m, t, e);
+		break;
+	case EVENT_HOST:
+		host_event(m, e);
+		break;
+	case EVENT_MARK: /* a mark changes no memory and is not counted */
+		sampling__mark(&m->sampling, dict__str(m->dict, e->name), e->time);
+		if (m->marks.n < MODEL_MARKS) {
+			m->marks.first[m->marks.n].time = e->time;
+			m->marks.first[m->marks.n].name = e->name;
+		}
+		m->marks.n++;
+		if (*m->opts.at_mark && mark__is(dict__str(m->dict, e->name), m->opts.at_mark)) {
+			m->opts.at_time = e->time;
+			*m->opts.at_mark = '\0';
+		}
+		return 0;
+	case EVENT_LOST:
+		m->lost += e->size;
+		m->losing = e->size;
+		for (uint32_t i = 0; i < m->ndevs; i++)
+			dev__lost(m->devs[i]);
+		return 0; /* a loss is not counted as an event */
+	default:
+		err = cuda_memory__event(m, e);
+	}
+	if (m->watch.err)
+		err = m->watch.err;
+	if (!err)
+		m->events++;
+	return err;
+}
+
+int model__event(struct model *m, const struct event *event)
+{
+	struct event e;
+	uint32_t stack;
+	uint8_t walk;
+
+	if (is_bound(m, event) && !event->node)
+		return take(m, event, event->stack, event->walk);
+	e = *event;
+	if (!is_bound(m, event))
+		model__bound(m, &e);
+	stack = e.stack;
+	walk = e.walk;
+	if (e.node)
+		attribution__charge(m->words, &e);
+	return take(m, &e, stack, walk);
+}
+
+void model__soon(const struct model *m, const struct event *e, size_t n)
+{
+	const struct dev *dev;
+
+	for (size_t i = 0; i < n; i++) {
+		if (e[i].kind != EVENT_ALLOC && e[i].kind != EVENT_FREE)
+			continue;
+		dev = dev__known(m, e[i].device);
+		if (dev)
+			map64__prefetch(dev->blocks.at, e[i].addr);
+		if (e[i].kind == EVENT_ALLOC)
+			heap__soon(m, &e[i]);
+	}
+}
+
+void model__finish(struct model *m, uint64_t now)
+{
+	if (m->finished)
+		return;
+	m->finished = true;
+	for (uint32_t i = 0; i < m->threads.n; i++)
+		if (m->threads.all[i]) {
+			layers__close(m, m->threads.all[i]);
+			layers__leave_all(m, m->threads.all[i], i, now);
+		}
+	/* Fails only if memory for the last step is missing; earlier steps stay. */
+	if (m->steps.caller)
+		(void)steps__close_call(m);
+	if (m->opts.at == AT_TIME && m->opts.at_time > now)
+		m->opts.at_time = now;
+	if (m->opts.at == AT_TIME && !m->time_passed)
+		model__pass_time(m, m->opts.at_time);
+	/* A device with blocks from before attach and without events keeps this state. */
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		if (!m->devs[i]->any) {
+			dev__begin(m, m->devs[i], &(struct event){ .time = now });
+			dev__set_totals(m, m->devs[i], &(struct event){ .time = now }, -1);
+		}
+	for (uint32_t i = 0; m->opts.at == AT_END && i < m->ndevs; i++)
+		dev__mark(m, m->devs[i], now);
+	if (m->watch.went && !m->watch.err)
+		m->watch.err = observers__finish(m);
+}
+
+void model__note(struct model *m, enum row_when when, uint64_t time)
+{
+	m->noted[when - ROWS_AT_BASE].set = true;
+	m->noted[when - ROWS_AT_BASE].time = time;
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		struct dev *dev = m->devs[i];
+
+		*dev__noted(dev, when) = (struct noted){ .seq = m->seq,
+							 .allocated = dev->pub.allocated,
+							 .outside = dev->outside };
+		dev->blocks.gone[when].n = 0;
+	}
+}
+
+void model__forget(struct model *m, enum row_when when)
+{
+	m->noted[when - ROWS_AT_BASE].set = false;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		m->devs[i]->blocks.gone[when].n = 0;
+}

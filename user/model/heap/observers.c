@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Callbacks for each block that is freed and each segment that changes (model__watch()). */
+#include "model/heap/observers.h"
+
+#include <errno.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
+#include "model/heap/blocks.h"
+#include "model/heap/category.h"
+#include "model/heap/device.h"
+#include "model/heap/extents.h"
+#include "model/heap/hash_index.h"
+#include "model/heap/state.h"
+
+static void watch__extent(void *ctx, const struct extent *e, bool there)
+{
+	struct dev *dev = ctx;
+	struct model *m = dev->of;
+	const struct extent *range = extents__over(&dev->extents, EXTENT_RESERVED, e->addr);
+	struct model_extent x = {
+		.device = dev->number,
+		.addr = e->addr,
+		.size = e->size,
+		.range = range ? range->addr : 0,
+		.cuda_stream = e->cuda_stream,
+		.pool = { e->pool[0], e->pool[1] },
+		.told = e->listed,
+		.expandable = extent__is_expandable(e),
+		.kind = extent__kind(e),
+		.there = there,
+	};
+
+	if (extent__sum(e) == SUM_SEGMENTS && !m->watch.err)
+		m->watch.err = m->watch.segment(m->watch.ctx, &x);
+}
+
+void observers__device(struct model *m, struct dev *dev)
+{
+	dev->of = m;
+	dev->extents.changed = m->watch.segment ? watch__extent : NULL;
+	dev->extents.ctx = dev;
+}
+
+void model__watch(struct model *m, const struct model_watch *w)
+{
+	m->watch.went = w->went;
+	m->watch.segment = w->segment;
+	m->watch.ctx = w->ctx;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		observers__device(m, m->devs[i]);
+}
+
+int model__watched(const struct model *m)
+{
+	return m->watch.err;
+}
+
+int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
+		    bool dead)
+{
+	struct watch_class class = {
+		.site = rec->site,
+		.label1 = rec->label1,
+		.category = category__of_block(m, dev, addr, rec, dead),
+	};
+	struct model_block b = {
+		.device = m->sites.all[rec->site].dev,
+		.addr = addr,
+		.size = m->sites.all[rec->site].size,
+		.born = rec->born,
+		.gone = dead ? m->seq : 0,
+	};
+	int err = hash_index__entry(&m->watch.index, m->seed, &class, sizeof(class),
+				    &m->watch.classes, &m->watch.nclasses, &m->watch.capclasses,
+				    sizeof(class), &b.class);
+
+	return err < 0 ? err : m->watch.went(m->watch.ctx, &b);
+}
+
+int observers__finish(struct model *m)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		const struct blocks *b = &m->devs[i]->blocks;
+		uint64_t addr, k;
+		size_t pos = 0;
+
+		while (!err && map64__next(b->at, &pos, &addr, &k))
+			err = observers__went(m, m->devs[i], addr, &b->recs[k], false);
+	}
+	return err;
+}

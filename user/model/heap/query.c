@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Figures of the model, for its callers. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/grammar.h"
+#include "model/heap/attribution.h"
+#include "model/heap/blocks.h"
+#include "model/heap/category.h"
+#include "model/heap/device.h"
+#include "model/heap/heap.h"
+#include "model/heap/state.h"
+#include "model/heap/steps.h"
+#include "model/rows.h"
+#include "record/dict.h"
+
+#define JOB_STEP_MOST (UINT64_C(1) << 53) /* JSON's numbers are exact up to here */
+
+const char *const moment_names[] = { WORD_ARRAY(MOMENT_WORDS) "time", NULL };
+const char *const group_names[] = { WORD_ARRAY(GROUP_WORDS) NULL };
+_Static_assert(sizeof(group_names) / sizeof(*group_names) == BY_NR + 1,
+	       "a word of --by for each group");
+
+const char *state__name(enum state s)
+{
+	return s == STATE_FULL ? "exact" : s == STATE_PARTLY ? "approximate" : "none";
+}
+
+const char *figure__name(enum figure f)
+{
+	static const char *const names[] = {
+		[FIGURE_EXACT] = "exact",
+		[FIGURE_SINCE_ATTACH] = "since_attach",
+		[FIGURE_LOWER_BOUND] = "lower_bound",
+		[FIGURE_NOT_EXACT] = "not_exact",
+	};
+
+	return names[f];
+}
+
+size_t model__devices(const struct model *m)
+{
+	return m->ndevs;
+}
+
+/* The capture began before PyTorch's first allocation. */
+static bool seen_from_start(const struct model *m)
+{
+	const char *at = facts__get(m->words->facts, "attached_at");
+
+	return at && !strcmp(at, "start");
+}
+
+void model__device(const struct model *m, size_t i, struct model_device *ret)
+{
+	const struct dev *dev;
+
+	memset(ret, 0, sizeof(*ret));
+	if (i >= m->ndevs)
+		return;
+	dev = m->devs[m->order[i]];
+	*ret = dev->pub;
+	ret->before_attach = dev__before_attach(dev);
+	ret->before_known = dev->pub.has_totals || seen_from_start(m);
+	ret->late = dev->late;
+	ret->avg_fragmentation = dev->frag_n ? dev->frag_sum / (double)dev->frag_n : 0;
+	ret->mark_event = dev->mark_seq;
+	dev__figures(m, dev, ret);
+	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
+}
+
+bool model__noted(const struct model *m, enum row_when when, uint64_t *time)
+{
+	if (time)
+		*time = m->noted[when - ROWS_AT_BASE].time;
+	return m->noted[when - ROWS_AT_BASE].set;
+}
+
+uint64_t model__noted_allocated(const struct model *m, size_t device, enum row_when when)
+{
+	return device < m->ndevs ? m->devs[m->order[device]]->noted[when - ROWS_AT_BASE].allocated
+				 : 0;
+}
+
+bool model__peak_line(const struct model *m, size_t device, enum frame_choice which_line,
+		      struct row *ret)
+{
+	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
+	const struct site *s = dev && dev->peak_site1 ? &m->sites.all[dev->peak_site1 - 1] : NULL;
+
+	if (s)
+		rows__line(m, which_line, s->stack, s->node, s->thread, s->walk, ret);
+	return s;
+}
+
+int model__main_device(const struct model *m)
+{
+	int best = -1;
+
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		const struct model_device *d = &m->devs[m->order[i]]->pub;
+
+		if (best < 0 || (!device__on_host(d->device) &&
+				 d->peak_allocated > m->devs[m->order[best]]->pub.peak_allocated))
+			best = i;
+	}
+	return best;
+}
+
+bool model__reserves(const struct model *m)
+{
+	int i = model__main_device(m);
+	struct model_device d;
+
+	if (i < 0)
+		return false;
+	model__device(m, (size_t)i, &d);
+	return d.has_totals;
+}
+
+int model__find_device(const struct model *m, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		const struct model_device *d = &m->devs[m->order[i]]->pub;
+
+		if (!strcmp(d->name, name) ||
+		    (d->device.index == 0 && !strncmp(d->name, name, len) &&
+		     !strcmp(d->name + len, ":0")))
+			return i;
+	}
+	return -1;
+}
+
+void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
+{
+	int main = model__main_device(m);
+	const struct dev *dev;
+
+	memset(ret, 0, sizeof(*ret));
+	if (main < 0 || (unsigned)p >= PHASE_NR)
+		return;
+	dev = m->devs[m->order[main]];
+	*ret = dev->phases[p];
+	if (dev->phase == (int)p) { /* the current stretch */
+		ret->allocated_delta = (int64_t)((uint64_t)ret->allocated_delta +
+						 dev->pub.allocated - dev->phase_total);
+		ret->duration += dev->phase_last - dev->phase_begin;
+	}
+}
+
+void model__charge(const struct model *m, struct event *e)
+{
+	attribution__charge(m->words, e);
+}
+
+enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk)
+{
+	return attribution__phase(m->words, stack, thread, walk);
+}
+
+uint32_t model__stack_module(const struct model *m, uint32_t stack)
+{
+	return attribution__stack(m->words, stack).module;
+}
+
+uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uint8_t walk)
+{
+	return attribution__module(m->words, stack, node, walk);
+}
+
+void model__all(const struct model *m, struct model_all *ret)
+{
+	*ret = m->all;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		ret->devices += !device__on_host(m->devs[i]->pub.device);
+}
+
+uint64_t model__walks(const struct model *m, unsigned walk)
+{
+	return walk < MT_WALK_NR ? m->walks[walk] : 0;
+}
+
+uint64_t model__events(const struct model *m)
+{
+	return m->events;
+}
+
+uint64_t model__lost(const struct model *m)
+{
+	return m->lost;
+}
+
+static enum step_kind steps__kind(const struct model *m)
+{
+	return m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL;
+}
+
+bool model__steps_are_calls(const struct model *m)
+{
+	return steps__kind(m) == STEP_CALL;
+}
+
+size_t model__steps(const struct model *m)
+{
+	return m->steps.n[steps__kind(m)];
+}
+
+size_t model__marks(const struct model *m)
+{
+	return m->marks.n;
+}
+
+const char *model__mark(const struct model *m, size_t i, uint64_t *time)
+{
+	*time = m->marks.first[i].time;
+	return dict__str(m->dict, m->marks.first[i].name);
+}
+
+size_t model__whole_steps(const struct model *m)
+{
+	const char *at = facts__get(m->words->facts, "attached_at");
+	size_t n = model__steps(m);
+	bool whole = steps__kind(m) == STEP_CALL || model__first_step_whole(m) ||
+		     (at && (!strcmp(at, "start") || !strcmp(at, "fork")));
+
+	return n - (n && !whole);
+}
+
+static bool step_number(const struct facts *f, const char *key, uint64_t *ret)
+{
+	return facts__number(f, key, ret) && *ret <= JOB_STEP_MOST;
+}
+
+bool model__job_step(const struct model *m, uint64_t *ret)
+{
+	uint64_t before = 0;
+
+	if (model__steps_are_calls(m) || !step_number(m->words->facts, "job_step", ret))
+		return false;
+	/* The fact is of the capture's first step. */
+	if (facts__get(m->words->facts, "window_first_step") &&
+	    !step_number(m->words->facts, "window_first_step", &before))
+		return false;
+	*ret += before;
+	return *ret != 0;
+}
+
+bool model__window(const struct model *m, uint64_t *ret)
+{
+	return facts__number(m->words->facts, "window_start_ns", ret);
+}
+
+uint64_t model__length(const struct model *m, uint64_t end)
+{
+	uint64_t from;
+
+	model__window(m, &from);
+	return end > from ? end - from : 0;
+}
+
+/* Start and end of a kept step. The first step of a window begins with the window. Older recorders
+ * wrote this fact after the events, so it may come after the step's end. */
+static struct step_span span_of(const struct model *m, uint64_t number)
+{
+	struct step_span s = m->steps.ring[steps__kind(m)][number % STEPS_KEPT];
+
+	if (!number && !s.start && model__window(m, &s.start) && s.start > s.end)
+		s.start = s.end;
+	return s;
+}
+
+static void read_step(const struct model *m, const struct dev *dev, uint64_t number,
+		      struct model_step *ret)
+{
+	enum step_kind k = steps__kind(m);
+	uint32_t slot = number % STEPS_KEPT;
+	struct step_span s = span_of(m, number);
+
+	*ret = (struct model_step){ .start = s.start, .end = s.end };
+	if (dev && dev->step[k]) {
+		ret->peak = dev->step[k][slot].peak + dev->late;
+		ret->end_allocated = dev->step[k][slot].end_allocated + dev->late;
+	}
+}
+
+bool model__step(const struct model *m, size_t i, struct model_step *ret)
+{
+	uint64_t n = model__steps(m), kept = n < STEPS_KEPT ? n : STEPS_KEPT;
+	int main = model__main_device(m);
+
+	if (i >= kept)
+		return false;
+	read_step(m, main < 0 ? NULL : m->devs[m->order[main]], n - kept + i, ret);
+	return true;
+}
+
+bool model__last_step(const struct model *m, size_t device, struct model_step *ret)
+{
+	uint64_t n = model__steps(m);
+
+	if (!n || m->order[device] >= STEP_DEVICES)
+		return false;
+	read_step(m, m->devs[m->order[device]], n - 1, ret);
+	return ret->peak != 0;
+}
+
+uint64_t model__step_time(const struct model *m)
+{
+	uint64_t n = model__steps(m), kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
+	/* the first step is still kept */
+	size_t skip = n == kept && !model__first_step_whole(m);
+
+	if (kept <= skip)
+		return 0;
+	times = malloc(kept * sizeof(*times));
+	if (!times)
+		return 0;
+	for (size_t i = skip; i < kept; i++) {
+		struct step_span s = span_of(m, n - kept + i);
+
+		times[i - skip] = s.end - s.start;
+	}
+	kept -= skip;
+	qsort(times, kept, sizeof(*times), array__compare_u64);
+	ret = kept % 2 ? times[kept / 2] : (times[kept / 2 - 1] + times[kept / 2]) / 2;
+	free(times);
+	return ret;
+}
+
+struct model_opts model__opts(const struct model *m)
+{
+	return m->opts;
+}
+
+void model__mark_end(struct model *m)
+{
+	m->opts.at = AT_END;
+}
+
+uint32_t model__block_classes(const struct model *m)
+{
+	return m->watch.nclasses;
+}
+
+static uint64_t not_below_0(uint64_t v)
+{
+	return (int64_t)v > 0 ? v : 0;
+}
+
+uint32_t model__number(const struct model *m, size_t i)
+{
+	return m->order[i];
+}
+
+uint32_t model__number_of(const struct model *m, struct device d)
+{
+	const uint32_t *by_index = m->by_type[d.type];
+
+	uint32_t number1 = by_index ? by_index[device__on_host(d) ? 0 : d.index] : 0;
+
+	return number1 ? number1 - 1 : UINT32_MAX;
+}
+
+bool model__now(const struct model *m, uint32_t number, struct model_now *ret)
+{
+	const struct dev *dev = number < m->ndevs ? m->devs[number] : NULL;
+
+	*ret = (struct model_now){ .seq = m->seq };
+	if (!dev || !dev->any)
+		return false;
+	ret->allocated = dev->pub.allocated;
+	ret->reserved = dev->pub.reserved;
+	ret->unknown = not_below_0(dev->outside);
+	ret->late = dev->late;
+	ret->told = dev->told;
+	ret->peak_seq = dev->peak_seq;
+	ret->peak = dev->pub.peak_allocated;
+	ret->phase = dev->phase;
+	return true;
+}
+
+void model__first(const struct model *m, uint32_t number, struct model_now *ret)
+{
+	const struct dev *dev = m->devs[number];
+
+	*ret = (struct model_now){
+		.allocated = dev->first_allocated,
+		.reserved = dev->first_reserved,
+		.unknown = not_below_0(dev->first_outside),
+		.phase = -1,
+	};
+}
+
+/* ---- live blocks ---- */
+
+static struct live_block describe(const struct model *m, const struct block *b)
+{
+	const struct site *s = &m->sites.all[b->site];
+	const struct label *l = b->label1 ? &m->labels.all[b->label1 - 1] : NULL;
+	const struct request_info *ask = b->ask1 ? &m->asks.all[b->ask1 - 1] : NULL;
+
+	return (struct live_block){
+		.addr = b->addr,
+		.size = s->size,
+		.requested = ask ? ask->requested : 0,
+		.cuda_stream = ask ? ask->cuda_stream : 0,
+		.stack = s->stack,
+		.node = s->node,
+		.thread = s->thread,
+		.walk = s->walk == WALK_CENSUS ? MT_WALK_OFF : s->walk,
+		.before_attach = s->walk == WALK_CENSUS,
+		.category = b->category,
+		.name = l && l->name ? dict__str(m->dict, l->name) : NULL,
+		.module = l && l->module ? l->module : s->module,
+	};
+}
+
+bool model__live_block(const struct model *m, struct device device, uint64_t addr,
+		       struct live_block *ret)
+{
+	const struct dev *dev = dev__known(m, device);
+	const struct rec *rec = dev ? blocks__at(&dev->blocks, addr) : NULL;
+	struct block b;
+
+	if (!rec)
+		return false;
+	b = blocks__of(m, dev, addr, rec, true);
+	b.category = category__decide(&m->sites.all[b.site], b.category);
+	*ret = describe(m, &b);
+	ret->time = rec->time;
+	ret->older = rec->older;
+	return true;
+}
+
+int model__live_blocks(const struct model *m, size_t device, enum row_when when,
+		       struct live_block **ret, size_t *n)
+{
+	bool mark = when == ROWS_AT_MARK;
+	struct live_block *all;
+	const struct dev *dev;
+	struct block *blocks;
+	int err;
+
+	if (device >= m->ndevs)
+		return -ENOENT;
+	dev = m->devs[m->order[device]];
+	if (mark && !dev->pub.marked)
+		return -ENOENT;
+	err = blocks__list(m, dev, mark ? ROWS_AT_MARK : ROWS_NOW, &blocks, n);
+	if (err)
+		return err;
+	all = calloc(*n + 1, sizeof(*all));
+	for (size_t i = 0; i < *n && all; i++) {
+		const struct rec *rec = mark ? NULL : blocks__at(&dev->blocks, blocks[i].addr);
+
+		all[i] = describe(m, &blocks[i]);
+		all[i].time = rec ? rec->time : 0;
+		all[i].older = rec && rec->older;
+	}
+	free(blocks);
+	*ret = all;
+	return all ? 0 : -ENOMEM;
+}

@@ -1,0 +1,753 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The table of rows: a device's sites grouped by line, stack, module ... */
+#include "model/rows.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "model/heap/attribution.h"
+#include "model/heap/blocks.h"
+#include "model/heap/category.h"
+#include "model/heap/device.h"
+#include "model/heap/hash_index.h"
+#include "model/heap/heap.h"
+#include "model/heap/layers.h"
+#include "model/heap/state.h"
+#include "record/dict.h"
+
+/* Properties that a row's blocks share; 0 where the table does not split. No padding, since keys
+ * are compared as bytes. */
+struct key {
+	uint32_t file, func, line, stack, module, layer1, thread, name, node;
+	uint8_t phase1, category, has_line, native, walk, census, charged, filtered;
+};
+
+struct bucket {
+	struct key key;
+	struct row row;
+	uint64_t largest; /* bytes of the largest part so far */
+	size_t pattern;	  /* 1 + offset in table.patterns; 0: the row's own module */
+	uint64_t asked;	  /* number of blocks whose requested size is known */
+	uint32_t name;
+	uint8_t category;
+	bool categories, names; /* the row has several */
+	bool unsized;		/* the size of some blocks is not known */
+	bool not_sampled;	/* the row has blocks that were not drawn for a stack */
+	struct drawn drawn[SAMPLING_BOUNDS];
+	struct pieces pieces; /* on the host */
+};
+
+struct block_class {			 /* blocks of a site with equal properties */
+	uint32_t site, label1, category; /* the key */
+	uint64_t count, requested, asked;
+};
+
+struct part { /* blocks of one size and module in a group */
+	uint64_t size, count;
+	uint32_t group, module;
+};
+
+struct table {
+	struct model *m;
+	const struct row_opts *opts;
+	struct hide sel;
+	unsigned split; /* bits 1 << BY_* */
+	bool by_name;	/* memory from before attach is split by name */
+	struct block_class *classes;
+	uint32_t nclasses;
+	size_t capclasses;
+	struct hash_index class_index;
+	struct bucket *groups;
+	uint32_t n;
+	size_t cap;
+	struct part *parts;
+	uint32_t nparts;
+	size_t capparts;
+	struct hash_index index;
+	uint64_t not_sampled[SAMPLING_BOUNDS]; /* bytes of blocks that were not drawn */
+	bool host;			       /* requested sizes are those of pieces */
+	uint64_t pieces;		       /* bytes of all pieces */
+	char *patterns;			       /* module patterns one after another, by offset */
+	size_t npatterns, cappatterns;
+};
+
+static const char *row__source(uint8_t walk, const struct stack_words *w)
+{
+	if (w->only_native)
+		return "native";
+	/* A stack without a walk says only that the block was not drawn for one. */
+	if (w->has_line && walk != MT_WALK_OFF)
+		return "frame";
+	return walk == MT_WALK_NO_THREAD ? "native" : "untraced";
+}
+
+static void row__set_line(const struct model *m, enum frame_choice which_line, uint32_t stack,
+			  struct row *r)
+{
+	struct row_frame f;
+
+	if (model__stack_line(m, stack, which_line, &f)) {
+		r->file = f.file;
+		r->func = f.func;
+		r->line = f.line;
+	}
+}
+
+/* The stack whose line counts. */
+static uint32_t line_stack(const struct model *m, enum frame_choice which_line, uint32_t stack,
+			   uint32_t node)
+{
+	return which_line == FRAMES_USER ? attribution__line_stack(m->words, stack, node) : stack;
+}
+
+/* Charges the row as this table does. False: the row has a line, and it is hidden. */
+static bool table__set_line(struct table *t, const struct site *s, struct row *r)
+{
+	uint32_t stack = line_stack(t->m, t->opts->which_line, s->stack, s->node);
+	uint32_t id = hide__loc(&t->sel, stack);
+	struct dict_loc loc = dict__get_loc(t->m->dict, id);
+
+	if (!id)
+		return !attribution__stack(t->m->words, stack).has_line;
+	if (stack != s->stack)
+		r->source = "autograd";
+	r->file = dict__str(t->m->dict, loc.file);
+	r->func = dict__str(t->m->dict, loc.func);
+	r->line = loc.line;
+	return true;
+}
+
+static void row__set_module(const struct model *m, uint32_t module, struct row *r)
+{
+	struct dict_module mod = dict__get_module(m->dict, module);
+
+	r->module = dict__str(m->dict, mod.name);
+	r->module_class = dict__str(m->dict, mod.cls);
+	r->module_root = dict__str(m->dict, mod.root);
+}
+
+static void row__set_before_attach(struct row *r)
+{
+	r->before_attach = true;
+	r->module = r->module_class = r->module_root = "";
+	r->phase = PHASE_OTHER;
+	r->source = "census";
+}
+
+static void row__set_node(const struct model *m, uint32_t stack, uint32_t node, struct row *r)
+{
+	const char *cls = node ? dict__str(m->dict, dict__get_node(m->dict, node).cls) : "";
+
+	r->node_class = *cls ? cls : NULL;
+	r->charged = attribution__charged(m->words, stack, node);
+	if (r->charged)
+		r->source = "autograd";
+}
+
+void rows__line(const struct model *m, enum frame_choice which_line, uint32_t stack, uint32_t node,
+		uint32_t thread, uint8_t walk, struct row *r)
+{
+	struct stack_words w;
+
+	*r = (struct row){ .stack = stack, .category = category__name(CATEGORY_UNKNOWN) };
+	if (walk == WALK_CENSUS) {
+		row__set_before_attach(r);
+		return;
+	}
+	w = attribution__stack(m->words, stack);
+	r->phase = attribution__node_phase(m->words, stack, node, thread, walk);
+	r->source = row__source(walk, &w);
+	row__set_node(m, stack, node, r);
+	row__set_line(m, which_line, line_stack(m, which_line, stack, node), r);
+	row__set_module(m, w.module, r);
+	r->modules = w.module != 0;
+}
+
+static void bucket__set_thread(const struct table *t, struct row *r, uint32_t thread)
+{
+	struct dict_thread th = dict__get_thread(t->m->dict, thread);
+
+	r->thread = dict__str(t->m->dict, th.name);
+	r->tid = th.tid;
+}
+
+static void bucket__set_layer(const struct table *t, struct row *r, uint32_t layer)
+{
+	const struct layer *l;
+
+	if (layer == UINT32_MAX) /* outside all modules */
+		return;
+	l = &t->m->layers.all[layer];
+	r->module = l->name;
+	r->module_class = dict__str(t->m->dict, l->cls);
+	r->module_root = dict__str(t->m->dict, l->root);
+}
+
+void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread,
+		      uint8_t walk, struct row *ret)
+{
+	rows__line(m, false, stack, node, thread, walk, ret);
+}
+
+#define SPLIT(by) (1U << (by))
+/* Splits by a block's origin. Memory from before attach has no known origin. */
+#define SPLIT_ORIGIN (SPLIT(BY_LINE) | SPLIT(BY_STACK) | SPLIT(BY_PHASE) | SPLIT(BY_THREAD))
+
+static unsigned split_of(const struct row_opts *o)
+{
+	if (o->split)
+		return o->split;
+	if (o->by != BY_LINE)
+		return SPLIT(o->by) | (o->by == BY_STACK ? SPLIT(BY_PHASE) : 0);
+	return SPLIT(BY_LINE) | (o->any_module ? 0 : SPLIT(BY_MODULE)) |
+	       (o->any_phase ? 0 : SPLIT(BY_PHASE)) | (o->any_category ? 0 : SPLIT(BY_CATEGORY));
+}
+
+/* The owner from the program's objects takes precedence over the module that allocated. */
+static uint32_t block_class__module(const struct table *t, const struct block_class *k)
+{
+	uint32_t module = k->label1 ? t->m->labels.all[k->label1 - 1].module : 0;
+
+	return module ? module : t->m->sites.all[k->site].module;
+}
+
+static uint32_t block_class__name(const struct table *t, const struct block_class *k)
+{
+	return k->label1 ? t->m->labels.all[k->label1 - 1].name : 0;
+}
+
+/* Whether the block goes to the row before_attach. Memory from before attach does, unless the table
+ * shows its category or its module. */
+static bool is_before(const struct table *t, const struct block_class *k)
+{
+	bool module = t->split != SPLIT(BY_CATEGORY) && block_class__module(t, k);
+
+	return t->m->sites.all[k->site].walk == WALK_CENSUS &&
+	       ((t->split & SPLIT_ORIGIN) || (!k->category && !module));
+}
+
+/* Fills a row from the block class, which is the group's largest part. */
+static void bucket__describe(struct table *t, struct row *r, const struct block_class *k,
+			     uint32_t layer1)
+{
+	const struct site *s = &t->m->sites.all[k->site];
+	struct stack_words w = attribution__stack(t->m->words, s->stack);
+	bool lines = t->split & (SPLIT(BY_LINE) | SPLIT(BY_STACK));
+
+	r->stack = s->stack;
+	r->module = r->module_class = r->module_root = "";
+	if (is_before(t, k)) {
+		row__set_before_attach(r);
+	} else {
+		r->phase = s->phase;
+		r->source = s->walk == WALK_CENSUS ? "census" : row__source(s->walk, &w);
+		row__set_node(t->m, s->stack, s->node, r);
+		if (lines && !table__set_line(t, s, r))
+			r->source = "hidden";
+		if (t->split & (SPLIT(BY_THREAD) | SPLIT(BY_STACK)))
+			bucket__set_thread(t, r, s->thread);
+	}
+	if (t->split & SPLIT(BY_LAYER))
+		bucket__set_layer(t, r, layer1 - 1);
+	else if (lines || (t->split & SPLIT(BY_MODULE)))
+		row__set_module(t->m, block_class__module(t, k), r);
+}
+
+static struct key block_class__key(struct table *t, const struct block_class *k, uint32_t layer1)
+{
+	const struct site *s = &t->m->sites.all[k->site];
+	struct attribution *w = t->m->words;
+	struct stack_words sw = attribution__stack(w, s->stack);
+	struct key key = { .layer1 = layer1 };
+	bool charged = attribution__charged(w, s->stack, s->node);
+
+	if (t->split & SPLIT(BY_CATEGORY))
+		key.category = k->category;
+	if (t->split & SPLIT(BY_MODULE))
+		key.module = block_class__module(t, k);
+	if (is_before(t, k)) {
+		key.census = 1;
+		key.name = t->by_name ? block_class__name(t, k) : 0;
+		return key;
+	}
+	if (t->split & SPLIT(BY_LINE)) {
+		uint32_t from = line_stack(t->m, t->opts->which_line, s->stack, s->node);
+		uint32_t id = hide__loc(&t->sel, from);
+		struct dict_loc loc = dict__get_loc(t->m->dict, id);
+
+		key.file = loc.file;
+		key.func = loc.func;
+		key.line = loc.line;
+		key.has_line = !sw.has_line ? 0 : id ? 1 : 2; /* 2: hidden */
+		key.native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
+		charged = charged || from != s->stack;
+	}
+	if (t->split & SPLIT(BY_STACK)) {
+		key.stack = s->stack;
+		key.walk = s->stack ? 0 : s->walk;
+		key.node = attribution__charged(w, s->stack, s->node) || !s->stack ? s->node : 0;
+	}
+	if (t->split & SPLIT(BY_PHASE)) {
+		key.phase1 = s->phase + 1;
+		key.charged = t->split & SPLIT(BY_LINE) && charged;
+	}
+	if (t->split & SPLIT(BY_THREAD))
+		key.thread = s->thread;
+	return key;
+}
+
+static int table__group(struct table *t, const struct key *key, uint32_t *ret)
+{
+	int err = hash_index__entry(&t->index, t->m->seed, key, sizeof(*key), &t->groups, &t->n,
+				    &t->cap, sizeof(*t->groups), ret);
+
+	return err < 0 ? err : 0;
+}
+
+/* Whether row_opts.keep accepts the block class. */
+static bool block_class__kept(struct table *t, const struct block_class *k)
+{
+	const struct site *s = &t->m->sites.all[k->site];
+	struct stack_words w = attribution__stack(t->m->words, s->stack);
+	struct row r = { .bytes = site__bytes(s, k->count),
+			 .count = k->count,
+			 .median = s->varied ? 0 : s->size,
+			 .stack = s->stack,
+			 .category = category__name(k->category),
+			 .name = block_class__name(t, k)
+					 ? dict__str(t->m->dict, block_class__name(t, k))
+					 : NULL };
+
+	if (!t->opts->keep)
+		return true;
+	r.module = r.module_class = r.module_root = "";
+	if (s->walk == WALK_CENSUS) {
+		row__set_before_attach(&r);
+	} else {
+		r.phase = s->phase;
+		r.source = row__source(s->walk, &w);
+		row__set_node(t->m, s->stack, s->node, &r);
+		if (!table__set_line(t, s, &r))
+			r.source = "hidden";
+		bucket__set_thread(t, &r, s->thread);
+	}
+	row__set_module(t->m, block_class__module(t, k), &r);
+	return t->opts->keep(t->opts->ctx, &r);
+}
+
+/* True if the blocks have no stack because they were not drawn. */
+static bool site__not_sampled(const struct site *s)
+{
+	return s->drawn && s->walk == MT_WALK_OFF;
+}
+
+static void bucket__count_drawn(struct bucket *g, const struct site *s, uint64_t count)
+{
+	struct drawn *d = s->drawn ? &g->drawn[s->drawn - 1] : NULL;
+
+	g->not_sampled |= site__not_sampled(s);
+	if (!d || site__not_sampled(s))
+		return;
+	d->count += count;
+	d->bytes += site__bytes(s, count);
+}
+
+static int table__add(struct table *t, const struct block_class *k, uint32_t layer1, bool kept)
+{
+	const struct site *s = &t->m->sites.all[k->site];
+	struct key key = block_class__key(t, k, layer1);
+	uint32_t id, name = block_class__name(t, k);
+	uint64_t bytes = site__bytes(s, k->count);
+	struct bucket *g;
+
+	key.filtered = !kept;
+	if (table__group(t, &key, &id) ||
+	    array__grow_zero(&t->parts, &t->capparts, (size_t)t->nparts + 1, sizeof(*t->parts)))
+		return -ENOMEM;
+	g = &t->groups[id];
+	if (!g->row.count) {
+		g->category = k->category;
+		g->name = name;
+	}
+	g->unsized |= s->varied;
+	g->categories |= g->category != k->category;
+	g->names |= g->name != name;
+	if (!g->row.count || bytes > g->largest) {
+		bucket__describe(t, &g->row, k, layer1);
+		g->largest = bytes;
+	}
+	bucket__count_drawn(g, s, k->count);
+	g->row.bytes += bytes;
+	g->row.count += k->count;
+	if (t->host) {
+		g->pieces.bytes += s->size * k->asked;
+		g->pieces.squares += (double)s->size * (double)k->requested;
+	} else {
+		g->row.requested += k->requested;
+		g->asked += k->asked;
+	}
+	t->parts[t->nparts++] = (struct part){
+		.size = s->size, .count = k->count, .group = id, .module = block_class__module(t, k)
+	};
+	return 0;
+}
+
+static int table__add_class(struct table *t, const struct block_class *k)
+{
+	const struct site *s = &t->m->sites.all[k->site];
+	bool kept = block_class__kept(t, k);
+	struct chain c;
+	int err;
+
+	if (t->host)
+		t->pieces += s->size * k->asked;
+	if (site__not_sampled(s))
+		t->not_sampled[s->drawn - 1] += site__bytes(s, k->count);
+	if (!(t->split & SPLIT(BY_LAYER)) || is_before(t, k))
+		return table__add(t, k, 0, kept);
+	err = layers__chain(t->m, block_class__module(t, k), &c);
+	if (!err && !c.n)
+		err = table__add(t, k, 0, kept);
+	for (uint32_t i = 0; i < c.n && !err; i++)
+		err = table__add(t, k, t->m->layers.pool[c.off + i] + 1, kept);
+	return err;
+}
+
+static int table__count_block(struct table *t, const struct block *b)
+{
+	uint32_t key[3] = { b->site, b->label1, b->category }, id;
+	int err = hash_index__entry(&t->class_index, t->m->seed, key, sizeof(key), &t->classes,
+				    &t->nclasses, &t->capclasses, sizeof(*t->classes), &id);
+
+	if (err < 0)
+		return err;
+	t->classes[id].count++;
+	if (b->ask1) {
+		t->classes[id].requested += t->m->asks.all[b->ask1 - 1].requested;
+		t->classes[id].asked++;
+	}
+	return 0;
+}
+
+static int cmp_class(const void *a, const void *b)
+{
+	const struct block_class *x = a, *y = b;
+
+	if (x->site != y->site)
+		return x->site < y->site ? -1 : 1;
+	if (x->label1 != y->label1)
+		return x->label1 < y->label1 ? -1 : 1;
+	return x->category < y->category ? -1 : x->category > y->category;
+}
+
+/* Collects the block classes: from live blocks, or for ROWS_TOTAL from sites, without labels. */
+static int table__gather(struct table *t, const struct dev *dev, uint32_t number)
+{
+	struct block *blocks = NULL;
+	size_t n = 0;
+	int err = 0;
+
+	if (t->opts->when != ROWS_TOTAL) {
+		err = blocks__all(t->m, dev, t->opts->when, &blocks, &n);
+		for (size_t i = 0; i < n && !err; i++)
+			err = table__count_block(t, &blocks[i]);
+		free(blocks);
+		/* Blocks come in the order of a seeded hash table, and rows must not depend on it. */
+		if (t->nclasses)
+			qsort(t->classes, t->nclasses, sizeof(*t->classes), cmp_class);
+		return err;
+	}
+	for (uint32_t i = 0; i < t->m->sites.n && !err; i++) {
+		if (t->m->sites.all[i].dev != number || !t->m->sites.all[i].total)
+			continue;
+		err = array__grow_zero(&t->classes, &t->capclasses, (size_t)t->nclasses + 1,
+				       sizeof(*t->classes));
+		if (!err)
+			t->classes[t->nclasses++] = (struct block_class){
+				.site = i, .count = t->m->sites.all[i].total
+			};
+	}
+	return err;
+}
+
+static int cmp_part(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	if (x->group != y->group)
+		return x->group < y->group ? -1 : 1;
+	return x->size < y->size ? -1 : x->size > y->size;
+}
+
+static void table__medians(struct table *t)
+{
+	uint64_t seen = 0;
+
+	if (t->nparts)
+		qsort(t->parts, t->nparts, sizeof(*t->parts), cmp_part);
+	for (uint32_t i = 0; i < t->nparts; i++) {
+		const struct part *p = &t->parts[i];
+		struct row *r = &t->groups[p->group].row;
+
+		if (!i || p[-1].group != p->group)
+			seen = 0;
+		if (!t->groups[p->group].unsized && seen <= r->count / 2 &&
+		    r->count / 2 < seen + p->count)
+			r->median = p->size;
+		seen += p->count;
+	}
+}
+
+static int cmp_module(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	if (x->group != y->group)
+		return x->group < y->group ? -1 : 1;
+	return x->module < y->module ? -1 : x->module > y->module;
+}
+
+/* Counts the modules of each group and builds their common pattern. */
+static int table__modules(struct table *t)
+{
+	if (t->nparts)
+		qsort(t->parts, t->nparts, sizeof(*t->parts), cmp_module);
+	for (uint32_t i = 0; i < t->nparts; i++) {
+		const struct part *p = &t->parts[i];
+		struct bucket *g = &t->groups[p->group];
+		const char *name = dict__str(t->m->dict,
+					     dict__get_module(t->m->dict, p->module).name);
+		/* a component may become "*", and the pattern may gain ".*" */
+		size_t len = strlen(name) + 4;
+
+		if (i && p[-1].group == p->group && p[-1].module == p->module)
+			continue;
+		g->row.modules += p->module != 0;
+		if (g->row.modules == 1 && p->module) {
+			if (array__grow(&t->patterns, &t->cappatterns, t->npatterns + len, 1))
+				return -ENOMEM;
+			memcpy(t->patterns + t->npatterns, name, len - 3);
+			g->pattern = t->npatterns + 1;
+			t->npatterns += len;
+		} else if (p->module) {
+			pattern__cover(t->patterns + g->pattern - 1, name);
+		}
+	}
+	return 0;
+}
+
+static int cmp_text(const char *a, const char *b)
+{
+	return strcmp(a ? a : "", b ? b : "");
+}
+
+int row__compare(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+	int c;
+
+	if (x->filtered != y->filtered)
+		return x->filtered ? 1 : -1;
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	c = cmp_text(x->file, y->file);
+	if (!c && x->line != y->line)
+		c = x->line < y->line ? -1 : 1;
+	if (!c)
+		c = cmp_text(x->func, y->func);
+	if (!c)
+		c = cmp_text(x->module, y->module);
+	if (!c)
+		c = cmp_text(x->module_class, y->module_class);
+	if (!c)
+		c = cmp_text(x->thread, y->thread);
+	if (!c)
+		c = (int)x->phase - (int)y->phase;
+	if (!c)
+		c = cmp_text(x->category, y->category);
+	if (!c)
+		c = cmp_text(x->name, y->name);
+	if (!c && x->stack != y->stack)
+		c = x->stack < y->stack ? -1 : 1;
+	return c;
+}
+
+/* The group of blocks before attach without category, module or name. */
+static bool is_anonymous(const struct bucket *g, bool filtered)
+{
+	return g->key.census && !g->key.category && !g->key.module && !g->key.name &&
+	       g->key.filtered == filtered;
+}
+
+/* Row of bytes that lie in no known block. */
+static struct row before_row(uint64_t bytes)
+{
+	struct row r = { .bytes = bytes,
+			 .anonymous = bytes,
+			 .category = category__name(CATEGORY_UNKNOWN) };
+
+	row__set_before_attach(&r);
+	return r;
+}
+
+/* Rows with blocks that were not drawn, and of memory from before attach, are what they are. */
+static void table__estimate(const struct table *t, const struct bucket *g, struct row *r)
+{
+	struct drawn drawn[SAMPLING_BOUNDS];
+
+	r->sampled = (struct sampled){ r->bytes, r->bytes, r->bytes };
+	if (g->not_sampled || r->before_attach)
+		return;
+	if (t->host) {
+		struct pieces p = g->pieces;
+
+		p.others = t->pieces - p.bytes;
+		r->sampled = sampling__pieces(r->bytes, &p);
+		return;
+	}
+	memcpy(drawn, g->drawn, sizeof(drawn));
+	for (size_t i = 0; i < SAMPLING_BOUNDS; i++)
+		drawn[i].others = t->not_sampled[i];
+	r->sampled = sampling__estimate(r->bytes, drawn);
+}
+
+static void table__row(const struct table *t, const struct bucket *g, char *text,
+		       struct row *before, struct row *r)
+{
+	*r = g->row;
+	r->filtered = g->key.filtered;
+	if (r->modules > 1 &&
+	    !(t->split & (SPLIT(BY_MODULE) | SPLIT(BY_LAYER) | SPLIT(BY_STACK))) &&
+	    (t->split & SPLIT(BY_LINE)))
+		r->module = text + g->pattern - 1;
+	r->category = g->categories ? NULL : category__name(g->category);
+	r->name = g->names || !g->name ? NULL : dict__str(t->m->dict, g->name);
+	if (is_anonymous(g, before->filtered)) {
+		r->requested = before->bytes ? 0 : r->requested;
+		r->anonymous = before->bytes;
+		r->bytes += before->bytes;
+		before->bytes = 0;
+	}
+	if (g->asked != r->count)
+		r->requested = 0;
+	table__estimate(t, g, r);
+}
+
+static int table__rows(struct table *t, uint64_t outside, struct row **ret, size_t *n)
+{
+	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns),
+		   before = before_row(outside);
+	uint64_t sum = 0;
+	size_t nr = 0;
+	char *text;
+
+	if (!rows)
+		return -ENOMEM;
+	before.filtered = t->opts->keep && !t->opts->keep(t->opts->ctx, &before);
+	text = (char *)(rows + t->n + 1); /* one allocation, so that one free() releases all */
+	if (t->npatterns)
+		memcpy(text, t->patterns, t->npatterns);
+	for (uint32_t i = 0; i < t->n; i++)
+		table__row(t, &t->groups[i], text, &before, &rows[nr++]);
+	before.sampled = (struct sampled){ before.bytes, before.bytes, before.bytes };
+	if (before.bytes)
+		rows[nr++] = before;
+	qsort(rows, nr, sizeof(*rows), row__compare);
+	for (size_t i = 0; i < nr; i++) {
+		sum += rows[i].bytes;
+		rows[i].cumulative = sum;
+	}
+	*ret = rows;
+	*n = nr;
+	return 0;
+}
+
+int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret,
+		size_t *n)
+{
+	/* only caches change */
+	struct table t = { .m = (struct model *)(uintptr_t)m, .opts = opts };
+	const struct dev *dev;
+	uint32_t number;
+	int err;
+
+	if (device >= m->ndevs)
+		return -ENOENT;
+	number = m->order[device];
+	dev = m->devs[number];
+	t.host = dev->pub.device.type == DEVICE_HOST;
+	if (opts->when < ROWS_MOMENTS &&
+	    !(opts->when == ROWS_AT_MARK ? dev->pub.marked
+					 : m->noted[opts->when - ROWS_AT_BASE].set))
+		return -ENOENT;
+	t.sel = (struct hide){ .m = t.m, .opts = opts };
+	t.split = split_of(opts);
+	t.by_name = !opts->split && opts->by == BY_LINE && !opts->any_module && !opts->any_category;
+	err = table__gather(&t, dev, number);
+	for (uint32_t i = 0; i < t.nclasses && !err; i++)
+		err = table__add_class(&t, &t.classes[i]);
+	if (!err) {
+		table__medians(&t);
+		err = table__modules(&t);
+	}
+	if (!err)
+		err = table__rows(&t, blocks__outside(dev, opts->when), ret, n);
+	free(t.classes);
+	free(t.class_index.slots);
+	free(t.groups);
+	free(t.parts);
+	free(t.patterns);
+	free(t.index.slots);
+	hide__free(&t.sel);
+	return err;
+}
+
+uint64_t model__block_class(const struct model *m, uint32_t class, struct row *ret)
+{
+	const struct watch_class *k = &m->watch.classes[class];
+	const struct site *s = &m->sites.all[k->site];
+	const struct label *l = k->label1 ? &m->labels.all[k->label1 - 1] : NULL;
+	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);
+	struct dict_thread th = dict__get_thread(m->dict, s->thread);
+
+	rows__line(m, false, s->stack, s->node, s->thread, s->walk, ret);
+	ret->module = dict__str(m->dict, mod.name);
+	ret->module_class = dict__str(m->dict, mod.cls);
+	ret->module_root = dict__str(m->dict, mod.root);
+	ret->category = category__name(category__decide(s, k->category));
+	ret->name = l && l->name ? dict__str(m->dict, l->name) : NULL;
+	if (s->walk != WALK_CENSUS) {
+		ret->thread = dict__str(m->dict, th.name);
+		ret->tid = th.tid;
+	}
+	return s->size;
+}
+
+bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice which_line,
+		       struct row_frame *ret)
+{
+	struct stack_words w = attribution__stack(m->words, stack);
+	struct dict_loc loc;
+
+	if (!w.has_line)
+		return false;
+	loc = dict__get_loc(m->dict, attribution__loc(&w, which_line));
+	*ret = (struct row_frame){
+		.func = dict__str(m->dict, loc.func),
+		.file = dict__str(m->dict, loc.file),
+		.line = loc.line,
+	};
+	return true;
+}
+
+bool model__event_line(const struct model *m, const struct event *e, struct row_frame *ret)
+{
+	struct event charged = *e;
+
+	model__charge(m, &charged);
+	return model__stack_line(m, line_stack(m, FRAMES_USER, charged.stack, charged.node),
+				 FRAMES_USER, ret);
+}

@@ -1,0 +1,703 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Segments, their gaps and the lines that pin them. Computed on request, from the extents and
+ * blocks of now or of the mark, in one pass in order of addresses. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
+#include "model/heap/attribution.h"
+#include "model/heap/blocks.h"
+#include "model/heap/device.h"
+#include "model/heap/extents.h"
+#include "model/heap/gc.h"
+#include "model/heap/hash_index.h"
+#include "model/heap/heap.h"
+#include "model/heap/state.h"
+#include "model/rows.h"
+#include "record/dict.h"
+
+#define LARGE_BUFFER (UINT64_C(20) << 20)
+
+struct line { /* blocks of one line and phase */
+	uint64_t key[3];
+	struct row row;
+	/* Values in the current segment. */
+	uint64_t bytes, count;
+	uint32_t module;
+	bool here, mixed;
+};
+
+struct others {
+	uint32_t how, line; /* the key */
+	uint64_t bytes, count;
+};
+
+struct gc {
+	const struct model *m;
+	const struct dev *dev;
+	bool at_mark;
+	enum frame_choice which_line;
+	struct extent *extents, *reserved, *unmapped;
+	size_t nextents, nreserved, nunmapped;
+	struct block *blocks, *pending; /* pending: size is set */
+	size_t nblocks, npending, next_block, next_pending;
+	struct line *lines;
+	uint32_t nlines;
+	size_t caplines;
+	struct hash_index line_index;
+	uint32_t *site_line; /* 1 + line by site, 0: not looked up */
+	uint32_t *here;	     /* lines in the current segment */
+	uint32_t nhere;
+	size_t caphere;
+	uint64_t *sizes; /* sizes of the blocks in the current segment */
+	struct segment *all;
+	uint32_t n;
+	size_t cap;
+	struct row *pins;
+	uint32_t npins;
+	size_t cappins;
+	struct others *others;
+	uint32_t nothers;
+	size_t capothers;
+	struct hash_index other_index;
+	/* Mappings by other code that the allocator uses, bytes; those whose physical memory is not
+	 * found yet. */
+	uint64_t mapped_foreign, unfound;
+};
+
+static uint64_t block__size(const struct gc *s, const struct block *b)
+{
+	return s->m->sites.all[b->site].size;
+}
+
+/* c10/cuda/CUDACachingAllocator.cpp: MemPool numbers the pools that programs make in the second
+ * half of the id, and those of captures in the first. */
+int segment__private_pool(const struct segment *s)
+{
+	return s->pool[0] ? PRIVATE_GRAPH : s->pool[1] ? PRIVATE_MEMPOOL : -1;
+}
+
+/* --- lines */
+
+static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
+		    uint32_t *ret)
+{
+	struct attribution *w = s->m->words;
+	uint32_t from = s->which_line == FRAMES_USER ? attribution__line_stack(w, stack, node)
+						     : stack;
+	struct stack_words sw = attribution__stack(w, from);
+	struct dict_loc loc = dict__get_loc(s->m->dict, attribution__loc(&sw, s->which_line));
+	uint64_t phase = walk == WALK_CENSUS
+				 ? PHASE_OTHER
+				 : attribution__node_phase(w, stack, node, thread, walk);
+	uint64_t kind = walk == WALK_CENSUS ? 2 : !sw.has_line && walk == MT_WALK_NO_THREAD;
+	uint64_t charged = attribution__charged(w, stack, node) || from != stack;
+	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line,
+			    phase << 5 | charged << 4 | kind << 1 | sw.has_line };
+	int err = hash_index__entry(&s->line_index, s->m->seed, key, sizeof(key), &s->lines,
+				    &s->nlines, &s->caplines, sizeof(*s->lines), ret);
+
+	if (err == 1)
+		rows__line(s->m, s->which_line, stack, node, thread, walk, &s->lines[*ret].row);
+	return err < 0 ? err : 0;
+}
+
+static int gc__site_line(struct gc *s, uint32_t site, uint32_t *ret)
+{
+	const struct site *of = &s->m->sites.all[site];
+	int err;
+
+	if (s->site_line[site]) {
+		*ret = s->site_line[site] - 1;
+		return 0;
+	}
+	err = gc__line(s, of->stack, of->node, of->thread, of->walk, ret);
+	if (!err)
+		s->site_line[site] = *ret + 1;
+	return err;
+}
+
+static int pin(struct gc *s, const struct block *b)
+{
+	uint32_t site = b->site, module = s->m->sites.all[site].module, id;
+	int err = gc__site_line(s, site, &id);
+	struct line *l;
+
+	if (err)
+		return err;
+	l = &s->lines[id];
+	if (!l->here) {
+		err = array__grow_zero(&s->here, &s->caphere, (size_t)s->nhere + 1,
+				       sizeof(*s->here));
+		if (err)
+			return err;
+		s->here[s->nhere++] = id;
+		l->here = true;
+		l->mixed = false;
+		l->bytes = l->count = 0;
+		l->module = module;
+	}
+	l->mixed |= l->module != module;
+	l->bytes += block__size(s, b);
+	l->count++;
+	return 0;
+}
+
+static int cmp_pin(const void *a, const void *b, void *ctx)
+{
+	const struct gc *s = ctx;
+	const struct line *x = &s->lines[*(const uint32_t *)a],
+			  *y = &s->lines[*(const uint32_t *)b];
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
+
+/* Adds the lines of the current segment as its pins, largest first. */
+static int put_pins(struct gc *s, struct segment *seg)
+{
+	struct dict_module mod;
+
+	if (s->nhere)
+		qsort_r(s->here, s->nhere, sizeof(*s->here), cmp_pin, s);
+	seg->npins = s->nhere < SEGMENT_PINS ? s->nhere : SEGMENT_PINS;
+	if (array__grow_zero(&s->pins, &s->cappins, (size_t)s->npins + seg->npins,
+			     sizeof(*s->pins)))
+		return -ENOMEM;
+	for (uint32_t i = 0; i < s->nhere; i++) {
+		struct line *l = &s->lines[s->here[i]];
+		struct row *r;
+
+		l->here = false;
+		if (i >= seg->npins) {
+			seg->more_pins++;
+			seg->more_pinned += l->bytes;
+			continue;
+		}
+		r = &s->pins[s->npins++];
+		*r = l->row;
+		r->bytes = l->bytes;
+		r->count = l->count;
+		mod = dict__get_module(s->m->dict, l->mixed ? 0 : l->module);
+		r->module = l->mixed ? "*" : dict__str(s->m->dict, mod.name);
+		r->module_class = dict__str(s->m->dict, mod.cls);
+		r->module_root = dict__str(s->m->dict, mod.root);
+		r->modules = l->mixed ? 2 : l->module != 0;
+	}
+	s->nhere = 0;
+	return 0;
+}
+
+/* --- segments */
+
+static uint64_t end_of(const struct segment *seg)
+{
+	return seg->addr + seg->size;
+}
+
+/* Bytes of whole mappings in [from, to). *e moves to the mapping that contains to. */
+static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint64_t from,
+			       uint64_t to)
+{
+	uint64_t sum = 0;
+
+	for (;; (*e)++) {
+		const struct extent *x = &s->extents[*e];
+		uint64_t end = x->addr + x->size, piece = x->size, lo, hi;
+
+		if (x->listed) /* a listed segment is a run of mappings of this size */
+			piece = (x->flags & SEGMENT_SMALL) || x->size % LARGE_BUFFER ? SMALL_BUFFER
+										     : LARGE_BUFFER;
+		if (from < end && to > x->addr) {
+			lo = from > x->addr ? (from - x->addr + piece - 1) / piece * piece : 0;
+			hi = (to < end ? to - x->addr : x->size) / piece * piece;
+			sum += hi > lo ? hi - lo : 0;
+		}
+		if (to <= end || *e + 1 >= last)
+			return sum;
+	}
+}
+
+static void gap(const struct gc *s, struct segment *seg, size_t *e, size_t last, uint64_t from,
+		uint64_t to)
+{
+	if (to <= from)
+		return;
+	if (seg->expandable)
+		seg->releasable += whole_mappings(s, e, last, from, to);
+	seg->free += to - from;
+	seg->gaps++;
+	if (to - from > seg->largest_gap)
+		seg->largest_gap = to - from;
+}
+
+static void set_median(struct gc *s, struct segment *seg)
+{
+	if (!seg->blocks)
+		return;
+	qsort(s->sizes, seg->blocks, sizeof(*s->sizes), array__compare_u64);
+	seg->median = s->sizes[seg->blocks / 2];
+}
+
+/* Sets a segment's blocks, gaps and pins. Blocks before it are outside all segments. e, last:
+ * index of its first extent, and of the one after its last. */
+static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
+{
+	uint64_t cursor = seg->addr, asked = 0, requested = 0;
+	int err = 0;
+
+	while (s->next_pending < s->npending && s->pending[s->next_pending].addr < seg->addr)
+		s->next_pending++;
+	for (;;) {
+		const struct block *b = s->next_block < s->nblocks ? &s->blocks[s->next_block]
+								   : NULL;
+		const struct block *p = s->next_pending < s->npending ? &s->pending[s->next_pending]
+								      : NULL;
+		bool is_pending = p && (!b || p->addr < b->addr);
+		uint64_t size, addr = is_pending ? p->addr : b ? b->addr : UINT64_MAX;
+
+		if (addr >= end_of(seg))
+			break;
+		size = is_pending ? p->size : block__size(s, b);
+		size = size < end_of(seg) - addr ? size : end_of(seg) - addr;
+		gap(s, seg, &e, last, cursor, addr);
+		cursor = addr + size > cursor ? addr + size : cursor;
+		if (is_pending) {
+			seg->pending += size;
+			s->next_pending++;
+			continue;
+		}
+		err = pin(s, b);
+		if (err)
+			return err;
+		s->sizes[seg->blocks++] = block__size(s, b);
+		seg->allocated += block__size(s, b);
+		if (b->ask1) {
+			const struct request_info *ask = &s->m->asks.all[b->ask1 - 1];
+
+			asked++;
+			requested += ask->requested;
+			/* Odd values are PyTorch's own stream numbers, not handles. */
+			if (!seg->stream_known && !(ask->cuda_stream & 1)) {
+				seg->stream_known = true;
+				seg->cuda_stream = ask->cuda_stream;
+			}
+		}
+		s->next_block++;
+	}
+	gap(s, seg, &e, last, cursor, end_of(seg));
+	seg->requested = asked == seg->blocks ? requested : 0;
+	if (!seg->expandable && seg->free == seg->size)
+		seg->releasable = seg->size;
+	seg->stuck = seg->free - seg->releasable;
+	set_median(s, seg);
+	return put_pins(s, seg);
+}
+
+ARRAY_UP_TO(extents_up_to, struct extent, addr)
+ARRAY_UP_TO(blocks_up_to, struct block, addr)
+
+/* Of extents in the order of their addresses, the one that contains addr; NULL: none. */
+static struct extent *extent_at(struct extent *all, size_t n, uint64_t addr)
+{
+	size_t k = extents_up_to(all, n, addr);
+
+	return k && addr - all[k - 1].addr < all[k - 1].size ? &all[k - 1] : NULL;
+}
+
+/* The reserved range that contains addr; NULL: not known. */
+static const struct extent *range_of(const struct gc *s, uint64_t addr)
+{
+	return extent_at(s->reserved, s->nreserved, addr);
+}
+
+/* Whether b, which follows a, belongs to the same segment. */
+static bool same_segment(const struct gc *s, const struct extent *a, const struct extent *b)
+{
+	if (!extent__is_expandable(a) || !extent__is_expandable(b) ||
+	    a->addr + a->size != b->addr || range_of(s, a->addr) != range_of(s, b->addr))
+		return false;
+	return !(a->listed && b->listed) ||
+	       (a->cuda_stream == b->cuda_stream && !memcmp(a->pool, b->pool, sizeof(a->pool)));
+}
+
+static void set_kind(struct segment *seg, const struct extent *e)
+{
+	if (e->listed) {
+		seg->stream_known = seg->pool_known = true;
+		seg->cuda_stream = e->cuda_stream;
+		memcpy(seg->pool, e->pool, sizeof(seg->pool));
+	}
+	if (extent__kind(e) != SEGMENT_ANY)
+		seg->kind = extent__kind(e);
+}
+
+/* Makes a segment from one or more extents, from *i on; *i moves past them. */
+static int add_segment(struct gc *s, size_t *i)
+{
+	const struct extent *e = &s->extents[*i];
+	struct segment seg = {
+		.addr = e->addr,
+		.size = e->size,
+		.expandable = extent__is_expandable(e),
+		.foreign = extent__sum(e) != SUM_SEGMENTS ||
+			   (e->how && !(e->flags & MEM_BY_ALLOCATOR)),
+		.seen = e->how != 0,
+		.time = e->time,
+	};
+	size_t first = *i;
+	int err;
+
+	rows__line(s->m, s->which_line, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS,
+		   &seg.taken);
+	set_kind(&seg, e);
+	for ((*i)++; *i < s->nextents && same_segment(s, &s->extents[*i - 1], &s->extents[*i]);
+	     (*i)++) {
+		seg.size += s->extents[*i].size;
+		if (!seg.pool_known && s->extents[*i].listed)
+			set_kind(&seg, &s->extents[*i]);
+	}
+	if (seg.foreign && e->how == MEM_MAPPED)
+		s->mapped_foreign += seg.size;
+	err = fill(s, &seg, first, *i);
+	if (!err)
+		err = array__grow_zero(&s->all, &s->cap, (size_t)s->n + 1, sizeof(*s->all));
+	if (!err)
+		s->all[s->n++] = seg;
+	return err;
+}
+
+/* --- memory taken by other code */
+
+static int add_other(struct gc *s, uint8_t how, const struct extent *e)
+{
+	uint32_t key[2] = { how }, id;
+	int err = gc__line(s, e->stack, 0, e->thread, e->walk, &key[1]);
+
+	if (err)
+		return err;
+	err = hash_index__entry(&s->other_index, s->m->seed, key, sizeof(key), &s->others,
+				&s->nothers, &s->capothers, sizeof(*s->others), &id);
+	if (err < 0)
+		return err;
+	s->others[id].bytes += e->size;
+	s->others[id].count++;
+	return 0;
+}
+
+/* Adds physical memory, less the part that the allocator maps and has among its segments. */
+static int add_physical(struct gc *s)
+{
+	struct extent *all;
+	size_t n;
+	int err = extents__list(&s->dev->extents, EXTENT_PHYSICAL, s->at_mark, &all, &n);
+
+	if (err)
+		return err;
+	s->unfound = s->mapped_foreign;
+	for (size_t i = 0; i < n && !err; i++) {
+		if (extent__sum(&all[i]) != SUM_OTHERS)
+			continue;
+		if (all[i].size <= s->unfound)
+			s->unfound -= all[i].size;
+		else
+			err = add_other(s, MEM_PHYSICAL, &all[i]);
+	}
+	free(all);
+	return err;
+}
+
+/* --- the pass over extents and blocks */
+
+/* The unmapped memory that contains addr; NULL: none. */
+static struct extent *unmapped_at(const struct gc *s, uint64_t addr)
+{
+	return extent_at(s->unmapped, s->nunmapped, addr);
+}
+
+/* Counts a block that is in no segment. */
+static void add_outside(struct gc *s, const struct block *b, struct model_segments *ret)
+{
+	struct extent *e = unmapped_at(s, b->addr);
+
+	if (!e) {
+		ret->outside += block__size(s, b);
+		ret->outside_blocks++;
+		return;
+	}
+	ret->unmapped_inside += block__size(s, b);
+	ret->unmapped_blocks++;
+	ret->unmapped += e->counted ? 0 : e->size;
+	e->counted = true;
+	if (e->time > ret->unmapped_time)
+		ret->unmapped_time = e->time;
+}
+
+static int walk(struct gc *s, struct model_segments *ret)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < s->nextents && !err;) {
+		const struct extent *e = &s->extents[i];
+		enum extent_sum sum = extent__sum(e);
+		uint64_t first;
+
+		while (s->next_block < s->nblocks && s->blocks[s->next_block].addr < e->addr) {
+			add_outside(s, &s->blocks[s->next_block++], ret);
+		}
+		first = s->next_block < s->nblocks ? s->blocks[s->next_block].addr : UINT64_MAX;
+		if (sum == SUM_SEGMENTS || first - e->addr < e->size) {
+			err = add_segment(s, &i);
+			continue;
+		}
+		if (sum == SUM_OTHERS || sum == SUM_MANAGED)
+			err = add_other(s, e->how, e);
+		i++;
+	}
+	for (; s->next_block < s->nblocks; s->next_block++)
+		add_outside(s, &s->blocks[s->next_block], ret);
+	return err ? err : add_physical(s);
+}
+
+static int cmp_segment(const void *a, const void *b)
+{
+	const struct segment *x = a, *y = b;
+
+	if (x->stuck != y->stuck)
+		return x->stuck > y->stuck ? -1 : 1;
+	if (x->size != y->size)
+		return x->size > y->size ? -1 : 1;
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+static int cmp_taken(const void *a, const void *b)
+{
+	const struct taken *x = a, *y = b;
+
+	if (x->row.bytes != y->row.bytes)
+		return x->row.bytes > y->row.bytes ? -1 : 1;
+	return (int)x->how - (int)y->how;
+}
+
+ARRAY_COMPARE(cmp_block, struct block, addr)
+
+/* Lists pending blocks. An address that holds a live block is no longer pending. */
+static int list_pending(struct gc *s)
+{
+	uint64_t addr, size;
+	size_t pos = 0, k = 0;
+
+	if (!s->dev->pending)
+		return 0;
+	s->pending = malloc((map64__count(s->dev->pending) + 1) * sizeof(*s->pending));
+	if (!s->pending)
+		return -ENOMEM;
+	while (map64__next(s->dev->pending, &pos, &addr, &size)) {
+		size_t next = blocks_up_to(s->blocks, s->nblocks, addr);
+
+		if (next && addr - s->blocks[next - 1].addr < block__size(s, &s->blocks[next - 1]))
+			continue;
+		if (next < s->nblocks && s->blocks[next].addr - addr < size)
+			continue;
+		s->pending[k++] = (struct block){ .addr = addr, .size = size };
+	}
+	qsort(s->pending, k, sizeof(*s->pending), cmp_block);
+	s->npending = k;
+	return 0;
+}
+
+static int gather(struct gc *s)
+{
+	int err = blocks__list(s->m, s->dev, s->at_mark ? ROWS_AT_MARK : ROWS_NOW, &s->blocks,
+			       &s->nblocks);
+
+	if (!err)
+		err = extents__list(&s->dev->extents, EXTENT_MEMORY, s->at_mark, &s->extents,
+				    &s->nextents);
+	if (!err)
+		err = extents__list(&s->dev->extents, EXTENT_RESERVED, s->at_mark, &s->reserved,
+				    &s->nreserved);
+	if (!err)
+		err = extents__list(&s->dev->extents, EXTENT_UNMAPPED, s->at_mark, &s->unmapped,
+				    &s->nunmapped);
+	if (!err)
+		err = list_pending(s);
+	if (err)
+		return err;
+	s->site_line = calloc((size_t)s->m->sites.n + 1, sizeof(*s->site_line));
+	s->sizes = malloc((s->nblocks + 1) * sizeof(*s->sizes));
+	return s->site_line && s->sizes ? 0 : -ENOMEM;
+}
+
+static void sum_requested(const struct gc *s, struct model_segments *ret)
+{
+	for (size_t i = 0; i < s->nblocks; i++) {
+		uint32_t ask1 = s->blocks[i].ask1;
+
+		if (!ask1) {
+			ret->requested = 0;
+			return;
+		}
+		ret->requested += s->m->asks.all[ask1 - 1].requested;
+	}
+	if (ret->inside + ret->outside + ret->unmapped_inside != ret->allocated)
+		ret->requested = 0; /* some blocks are not known */
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static void sum_free(const struct segment *seg, struct model_segments *ret)
+{
+	bool empty = !seg->blocks && !seg->pending;
+	int private = segment__private_pool(seg);
+
+	if (private >= 0) {
+		ret->private[private].free += seg->free;
+		ret->private[private].empty += empty ? seg->size : 0;
+		ret->private[private].empties += empty;
+		return;
+	}
+	ret->stuck += seg->stuck;
+	ret->releasable += seg->releasable;
+	ret->empty += empty ? seg->size : 0;
+	ret->empties += empty;
+	if (seg->largest_gap > ret->largest_gap)
+		ret->largest_gap = seg->largest_gap;
+}
+
+static void sum_up(const struct gc *s, struct model_segments *ret)
+{
+	const struct dev *dev = s->dev;
+	const uint64_t *loose = s->at_mark ? dev->mark_loose : s->m->loose.sums;
+	const struct used *used = s->at_mark ? &dev->mark_used : &dev->used;
+
+	for (uint32_t i = 0; i < s->n; i++) {
+		const struct segment *seg = &s->all[i];
+
+		ret->known += seg->size;
+		ret->inside += seg->allocated;
+		ret->pending += seg->pending;
+		sum_free(seg, ret);
+	}
+	for (size_t i = 0; i < ret->nothers; i++)
+		*(ret->others[i].how == MEM_MANAGED
+			  ? &ret->managed
+			  : &ret->others_bytes) += ret->others[i].row.bytes;
+	/* PyTorch reports a free when the program frees, and not when the streams are done. */
+	ret->pending_known = !dev->pub.frees;
+	ret->has_totals = dev->pub.has_totals;
+	ret->allocated = s->at_mark ? dev->pub.mark_allocated : dev->pub.allocated;
+	ret->reserved = s->at_mark ? dev->pub.mark_reserved : dev->pub.reserved;
+	ret->host = loose[SUM_HOST];
+	ret->registered = loose[SUM_REGISTERED];
+	ret->unknown_device = loose[SUM_SEGMENTS] + loose[SUM_OTHERS];
+	ret->used_known = used->known;
+	ret->used = used->bytes;
+	ret->used_time = used->time;
+	ret->used_below = less(used->below, ret->unmapped);
+	ret->used_others = less(used->others, s->mapped_foreign - s->unfound);
+	sum_requested(s, ret);
+}
+
+/* Moves the results to the caller. Pins become pointers, since their array moved while it grew. */
+static int finish(struct gc *s, struct model_segments *ret)
+{
+	struct row *pin = s->pins;
+
+	*ret = (struct model_segments){ .all = s->all, .n = s->n, .pool = s->pins };
+	s->all = NULL;
+	s->pins = NULL;
+	ret->others = calloc((size_t)s->nothers + 1, sizeof(*ret->others));
+	for (size_t i = 0; i < ret->n; i++) {
+		ret->all[i].pins = pin;
+		if (pin) /* NULL: no segment has pins */
+			pin += ret->all[i].npins;
+	}
+	if (!ret->others)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < s->nothers; i++) {
+		struct taken *t = &ret->others[ret->nothers++];
+
+		t->how = s->others[i].how;
+		t->row = s->lines[s->others[i].line].row;
+		t->row.bytes = s->others[i].bytes;
+		t->row.count = s->others[i].count;
+	}
+	qsort(ret->others, ret->nothers, sizeof(*ret->others), cmp_taken);
+	if (ret->n)
+		qsort(ret->all, ret->n, sizeof(*ret->all), cmp_segment);
+	return 0;
+}
+
+int model__segments(const struct model *m, size_t device, enum row_when when,
+		    enum frame_choice which_line, struct model_segments *ret)
+{
+	struct gc s = { .m = m, .at_mark = when == ROWS_AT_MARK, .which_line = which_line };
+	struct model_segments sums = { 0 }, all = { 0 };
+	int err;
+
+	if (device >= m->ndevs)
+		return -ENOENT;
+	s.dev = m->devs[m->order[device]];
+	if (device__on_host(s.dev->pub.device) || (when != ROWS_AT_MARK && when != ROWS_NOW))
+		return -EINVAL;
+	if (s.at_mark && !s.dev->pub.marked)
+		return -ENOENT;
+	err = gather(&s);
+	if (!err)
+		err = walk(&s, &sums);
+	if (!err)
+		err = finish(&s, &all);
+	if (!err) {
+		all.outside = sums.outside;
+		all.outside_blocks = sums.outside_blocks;
+		all.unmapped = sums.unmapped;
+		all.unmapped_inside = sums.unmapped_inside;
+		all.unmapped_blocks = sums.unmapped_blocks;
+		all.unmapped_time = sums.unmapped_time;
+		s.all = all.all; /* borrowed for sum_up() */
+		s.n = all.n;
+		sum_up(&s, &all);
+		s.all = NULL;
+		*ret = all;
+	} else {
+		model__free_segments(&all);
+	}
+	free(s.extents);
+	free(s.reserved);
+	free(s.unmapped);
+	free(s.blocks);
+	free(s.pending);
+	free(s.lines);
+	free(s.line_index.slots);
+	free(s.site_line);
+	free(s.here);
+	free(s.sizes);
+	free(s.all);
+	free(s.pins);
+	free(s.others);
+	free(s.other_index.slots);
+	return err;
+}
+
+bool model_segments__graphs_keep(const struct model_segments *s)
+{
+	uint64_t others = s->stuck + s->releasable + s->private[PRIVATE_MEMPOOL].free;
+
+	return s->private[PRIVATE_GRAPH].free > others;
+}
+
+void model__free_segments(struct model_segments *s)
+{
+	free(s->all);
+	free(s->pool);
+	free(s->others);
+	*s = (struct model_segments){ 0 };
+}

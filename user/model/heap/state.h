@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * The model's state, shared by its files. One pass over the events, O(1) each; O(depth) for modules.
+ *
+ * block  a live address. The device's block map leads to its record: site, birth, requested size
+ *        and label if known.
+ * site   a distinct (device, stack, node, thread, walk, size), with its live and total blocks.
+ * stamp  a stretch of allocations in one phase on a device: when a block was born. The category
+ *        of a block follows from its stamp and the device's counters at its death, or now.
+ * label  a distinct (category, name, module) that the program's own objects gave a block.
+ * mark   the moment in opts.at, kept as the number of the last event before it. Blocks born by
+ *        then were live at the mark. The device lists those that were freed since, each with its
+ *        category. So a mark at each new peak costs nothing.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "memtrace.h"
+#include "model/heap/attribution.h"
+#include "model/heap/device.h"
+#include "model/heap/extents.h"
+#include "model/heap/heap.h"
+#include "model/heap/layers.h"
+#include "model/heap/observers.h"
+#include "model/heap/steps.h"
+#include "model/model.h"
+#include "record/dict.h"
+#include "record/sampling.h"
+
+struct growth_watch;
+
+#define SITE_RECENT 4096 /* number of sets */
+#define SITE_WAYS 4
+
+struct model {
+	struct model_opts opts;
+	const struct dict *dict;
+	struct attribution *words; /* a pointer, because look-ups on a const model fill its caches */
+	struct hash_seed seed;
+	struct dev **devs; /* by number */
+	uint32_t ndevs;
+	uint32_t *order;	/* numbers in the order of model__devices() */
+	uint32_t *by_type[256]; /* number + 1 by index */
+	struct dev *last_dev;
+	struct {
+		struct site *all;
+		uint32_t n;
+		size_t cap;
+		struct hash_index index;
+		/* Cache of recent sites by a fast hash, most recent first: steps repeat the same
+		 * sites. */
+		struct recent_site {
+			uint32_t tag, id1; /* id1: 1 + site */
+		} recent[SITE_RECENT][SITE_WAYS];
+		/* 1 + the first free site, whose stack is the next one; 0: none */
+		uint32_t free1;
+		uint32_t varied, max, sweep_at; /* see gc.c */
+	} sites;
+	struct layers layers;
+	struct steps steps;
+	struct growth_watch *growth; /* NULL: growth__watch() was not called */
+	struct {
+		struct thread_state **all; /* by the dict's number */
+		size_t n;
+		/* states: threads with a state. sweep_at: number of them that starts a sweep. */
+		uint32_t states, sweep_at;
+		uint64_t swept; /* number of the event of the last sweep */
+	} threads;
+	struct {
+		bool set;
+		uint64_t time;
+	} noted[2];	  /* ROWS_AT_BASE, ROWS_AT_STEP */
+	bool time_passed; /* AT_TIME: the mark was set */
+	bool finished;
+	uint64_t walks[MT_WALK_NR];
+	struct sampling sampling;
+	struct {
+		size_t n;
+		struct {
+			uint64_t time;
+			uint32_t name;
+		} first[MODEL_MARKS];
+	} marks;
+	uint64_t events, lost;
+	bool losing;	      /* a loss began, and its end is not known yet */
+	uint64_t seq;	      /* number of the current event, from 1 */
+	struct extents loose; /* host memory, and device memory on an unknown device */
+	struct {
+		struct request_info *all;
+		uint32_t n;
+		size_t cap;
+		struct hash_index index;
+	} asks;
+	struct {
+		struct label *all;
+		uint32_t n;
+		size_t cap;
+		struct hash_index index;
+	} labels;
+	struct model_all all;
+	uint64_t oom_work; /* blocks walked so far for the gaps at out-of-memory events */
+	struct observers watch;
+	struct {
+		struct host_sheet reading; /* under way */
+		struct model_host pub;
+		/* Each stride-th value; the stride doubles when there is no more room. */
+		struct host_values {
+			uint64_t values[TREND_MAX], time[TREND_MAX], number;
+			bool unknown;
+			uint32_t n, stride;
+		} series[HOST_SERIES_NR];
+	} host;
+	struct {
+		uint32_t stacks, threads, modules, nodes;
+	} seen; /* sizes of the dict when last read */
+};
+
+/* The device's state, which the device's first event adds. 0 or -ENOMEM. */
+static inline int dev__get(struct model *m, struct device d, struct dev **ret)
+{
+	struct dev *dev = m->last_dev;
+
+	if (d.type == DEVICE_CPU)
+		d.index = 0;
+	if (!dev || dev->pub.device.type != d.type || dev->pub.device.index != d.index)
+		return dev__find(m, d, ret);
+	*ret = dev;
+	return 0;
+}
+
+/* The layers that contain a module. 0 or -ENOMEM. */
+static inline int layers__chain(struct model *m, uint32_t module, struct chain *ret)
+{
+	if (module >= m->layers.nchains || !m->layers.chains[module].known)
+		return layers__new_chain(m, module, ret);
+	*ret = m->layers.chains[module];
+	return 0;
+}
+
+/* The i-th layer of a chain. Valid until a layer is added. */
+static inline struct layer *layer_at(struct model *m, const struct chain *c, uint32_t i)
+{
+	return &m->layers.all[m->layers.pool[c->off + i]];
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Finds steps of optimizers and of calls together. If the recording has one EVENT_STEP, the calls
+ * do not count. */
+#include "model/heap/steps.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/heap/attribution.h"
+#include "model/heap/category.h"
+#include "model/heap/device.h"
+#include "model/heap/growth_internal.h"
+#include "model/heap/layers.h"
+#include "model/heap/state.h"
+
+static int steps__grow(struct model *m, enum step_kind kind)
+{
+	struct steps *s = &m->steps;
+	uint32_t cap = s->cap[kind] ? s->cap[kind] * 2 : 64;
+	void *p;
+
+	if (s->n[kind] < s->cap[kind] || s->cap[kind] == STEPS_KEPT)
+		return 0;
+	p = realloc(s->ring[kind], cap * sizeof(*s->ring[kind]));
+	if (!p)
+		return -ENOMEM;
+	s->ring[kind] = p;
+	for (uint32_t i = 0; i < m->ndevs && i < STEP_DEVICES; i++) {
+		p = realloc(m->devs[i]->step[kind], cap * sizeof(*m->devs[i]->step[kind]));
+		if (!p)
+			return -ENOMEM;
+		m->devs[i]->step[kind] = p;
+	}
+	s->cap[kind] = cap;
+	return 0;
+}
+
+int steps__new_device(struct model *m, struct dev *dev)
+{
+	for (int k = 0; k < STEP_KINDS; k++) {
+		if (!m->steps.cap[k])
+			continue;
+		/* the device had no memory in earlier steps */
+		dev->step[k] = calloc(m->steps.cap[k], sizeof(*dev->step[k]));
+		if (!dev->step[k])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+bool model__first_step_whole(const struct model *m)
+{
+	const char *s = facts__get(m->words->facts, "window_begins");
+
+	return s && !strcmp(s, "step");
+}
+
+int steps__end(struct model *m, enum step_kind kind, uint64_t time)
+{
+	struct steps *s = &m->steps;
+	uint64_t start = s->last_end[kind]; /* 0 for the first step: see span_of() */
+	uint32_t i;
+	int err;
+
+	err = steps__grow(m, kind);
+	if (err)
+		return err;
+	i = s->n[kind]++ % STEPS_KEPT;
+	s->ring[kind][i] = (struct step_span){ .start = start, .end = time > start ? time : start };
+	s->last_end[kind] = s->ring[kind][i].end;
+	for (uint32_t d = 0; d < m->ndevs && d < STEP_DEVICES; d++) {
+		struct dev *dev = m->devs[d];
+
+		dev->step[kind][i] = (struct step_level){
+			.peak = dev->step_peak[kind] - dev->late,
+			.end_allocated = dev->pub.allocated - dev->late,
+		};
+		dev->step_peak[kind] = dev->pub.allocated;
+	}
+	for (uint32_t d = 0; d < m->ndevs; d++)
+		m->devs[d]->phase_over = true;
+	category__step(m);
+	/* Frees that came later, as at the exit of the process, may be in the live bytes of a call
+	 * that nothing ended. */
+	return m->growth && !m->finished ? growth__step(m, kind) : 0;
+}
+
+int steps__close_call(struct model *m)
+{
+	m->steps.caller = NULL;
+	return steps__end(m, STEP_CALL, m->steps.call_last);
+}
+
+/* A call ends when the next one begins in any thread, since a thread may end after its only call. */
+int steps__call(struct model *m, const struct event *e)
+{
+	struct thread_state *t = m->threads.all[e->thread];
+	int err = 0;
+
+	layers__close(m, t);
+	if (m->steps.caller)
+		err = steps__close_call(m);
+	if (err)
+		return err;
+	if (!m->steps.called) {
+		m->steps.called = true;
+		m->steps.last_end[STEP_CALL] = e->time;
+		for (uint32_t d = 0; d < m->ndevs; d++)
+			m->devs[d]->step_peak[STEP_CALL] = m->devs[d]->pub.allocated;
+	}
+	m->steps.begun++;
+	m->steps.caller = t;
+	m->steps.call_module = e->module;
+	m->steps.call_last = e->time;
+	return 0;
+}
+
+/* An allocation on the thread that is in a call: ends the call if it is outside. */
+int steps__alloc(struct model *m, uint64_t time, uint32_t stack, uint8_t walk)
+{
+	uint32_t outermost = attribution__stack(m->words, stack).outermost;
+	uint32_t module = m->steps.call_module;
+	/* A call whose module has no name: any root module matches. */
+	bool inside = module ? outermost == module : outermost != 0;
+
+	if (!inside && module)
+		inside = attribution__stack_has(m->words, stack, module);
+	if (inside) {
+		if (time > m->steps.call_last)
+			m->steps.call_last = time;
+		return 0;
+	}
+	/* A truncated stack may lack the module. */
+	return walk == MT_WALK_OK ? steps__close_call(m) : 0;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/analysis.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/progress.h"
+#include "base/text.h"
+#include "record/dict.h"
+#include "record/room.h"
+
+#define BATCH 24 /* events per batch */
+
+/* Cleans a path for a message, because the target may have chosen it. */
+static const char *clean(char *buf, size_t size, const char *s)
+{
+	return text__clean(buf, size, s, strlen(s));
+}
+
+static char *make_name(const char *path)
+{
+	const char *base = strrchr(path, '/');
+	size_t len;
+
+	if (!strcmp(path, "-"))
+		return strdup("stdin");
+	base = base ? base + 1 : path;
+	len = strlen(base);
+	if (len > 4 && !strcmp(base + len - 4, ".mtr"))
+		len -= 4;
+	return strndup(base, len);
+}
+
+static const char *name_of(const char *path)
+{
+	return !strcmp(path, "-") ? "standard input" : path;
+}
+
+void analysis__open_failure(const char *path, int err, const char *why, struct failure *f)
+{
+	const char *name = name_of(path);
+
+	switch (err) {
+	case EINVAL:
+		failure__set(f, EXIT_UNUSABLE, 0, "%s: %s; make one with `memtrace-bpf record`",
+			     name, why ? why : "not a recording");
+		return;
+	case ENOTSUP:
+		failure__set(f, EXIT_UNUSABLE, 0, "%s: %s", name, why ? why : "a newer format");
+		return;
+	case ENOMEM:
+	case EIO:
+	case EMFILE:
+	case ENFILE:
+		failure__set(f, EXIT_FAILED, 0, "%s: cannot read: %s", name, strerror(err));
+		return;
+	}
+	if (err == ELOOP) {
+		failure__set(
+			f, EXIT_UNUSABLE, 0,
+			"%s: cannot open: it is a symbolic link in a folder of recordings; name "
+			"the file that it leads to",
+			name);
+		return;
+	}
+	failure__set(f, EXIT_UNUSABLE, 0, "%s: cannot open: %s%s", name, strerror(err),
+		     err == ENOENT ? "; `memtrace-bpf record` says at its end which file it wrote"
+		     : err == EACCES
+			     ? "; the recording belongs to another user: run memtrace-bpf with sudo"
+			     : "");
+}
+
+int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret)
+{
+	struct analysis *a = calloc(1, sizeof(*a));
+	const char *why = NULL;
+	struct failure f;
+
+	if (!a)
+		goto nomem;
+	a->path = strdup(path);
+	a->name = make_name(path);
+	if (!a->path || !a->name)
+		goto nomem;
+	a->reader = mtr_reader__open(path, &why);
+	if (!a->reader) {
+		analysis__open_failure(path, errno, why, &f);
+		log_err("%s", f.text);
+		analysis__free(a);
+		return f.status;
+	}
+	a->dict = mtr_reader__dict(a->reader);
+	a->facts = mtr_reader__facts(a->reader);
+	a->model = model__new(a->dict, a->facts, opts);
+	if (!a->model)
+		goto nomem;
+	*ret = a;
+	return 0;
+nomem:
+	analysis__free(a);
+	log_err("out of memory");
+	return EXIT_FAILED;
+}
+
+void analysis__free(struct analysis *a)
+{
+	if (!a)
+		return;
+	/* Free the model first, because it borrows the reader's dict and facts. */
+	model__free(a->model);
+	mtr_reader__free(a->reader);
+	free(a->path);
+	free(a->name);
+	free(a);
+}
+
+/* The last moments of a killed process (--on-kill) begin with the facts about its end. */
+static void choose_moment(struct analysis *a)
+{
+	struct model_opts o = model__opts(a->model);
+
+	if (o.at_default && facts__get(a->facts, "end_signal"))
+		model__mark_end(a->model);
+}
+
+/* Keeps the name of a mark for the message that the one asked for is not there. */
+static void note_mark(struct analysis *a, const struct event *e)
+{
+	size_t len = strlen(a->marks);
+	char name[256];
+
+	if (e->kind != EVENT_MARK || len > sizeof(a->marks) / 2)
+		return;
+	clean(name, sizeof(name), dict__str(a->dict, e->name));
+	snprintf(a->marks + len, sizeof(a->marks) - len, "%s'%s'", len ? ", " : "", name);
+}
+
+/* Returns 1 at the end of the readable part, or a negative error with *context, a text for its
+ * message. */
+static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx,
+		struct progress *p, const char **context)
+{
+	struct event e[BATCH];
+	int err, n;
+
+	for (;;) {
+		*context = "cannot read";
+		n = mtr_reader__some(a->reader, e, BATCH);
+		if (n <= 0)
+			return n ? n : 1;
+		if (!a->events)
+			choose_moment(a);
+		*context = "cannot go on";
+		model__soon(a->model, e, (size_t)n);
+		for (int i = 0; i < n; i++) {
+			err = each ? each(ctx, &e[i]) : 0;
+			if (!err)
+				err = model__event(a->model, &e[i]);
+			if (err)
+				return err;
+			if (e[i].time > a->last_time)
+				a->last_time = e[i].time;
+			note_mark(a, &e[i]);
+			a->events++;
+		}
+		progress__at(p, mtr_reader__position(a->reader), a->events);
+	}
+}
+
+static void read_duration(struct analysis *a)
+{
+	facts__number(a->facts, "duration_ns", &a->duration);
+	/* If the recording was cut, the fact is as old as the last flush. */
+	if (a->last_time > a->duration)
+		a->duration = a->last_time < STREAM_MOST ? a->last_time : STREAM_MOST;
+}
+
+/* False, with a message, if --at names a mark that is not in the recording. */
+static bool has_mark(const struct analysis *a)
+{
+	struct model_opts o = model__opts(a->model);
+	char name[512], mark[256];
+
+	if (!*o.at_mark)
+		return true;
+	clean(name, sizeof(name), a->path);
+	clean(mark, sizeof(mark), o.at_mark);
+	if (*a->marks)
+		log_err("%s: no mark '%s'; the first marks are %s", name, mark, a->marks);
+	else
+		log_err("%s: no mark '%s': the recording has no marks", name, mark);
+	return false;
+}
+
+/* Warns that --at is before the start or after the end, which the model shows then. asked: the
+ * time, ns. */
+static void warn_outside(const struct analysis *a, uint64_t asked)
+{
+	struct model_opts o = model__opts(a->model);
+	char name[512], at[24], end[24];
+
+	if (o.at == AT_TIME && asked && o.at_time > asked)
+		log_warn("%s: --at %s is before its start; showing its start, at %s",
+			 clean(name, sizeof(name), a->path), text__time(at, sizeof(at), asked),
+			 text__time(end, sizeof(end), o.at_time));
+	if (o.at == AT_TIME && o.at_time > a->duration)
+		log_warn("%s: --at %s is after its end; showing its end, at %s",
+			 clean(name, sizeof(name), a->path), text__time(at, sizeof(at), o.at_time),
+			 text__time(end, sizeof(end), a->duration));
+}
+
+int analysis__end_failure(const char *path, const struct mtr_reader *r, uint64_t events,
+			  struct failure *f)
+{
+	char name[512], count[32];
+	const char *why = "";
+	uint64_t offset;
+	enum mtr_end end = mtr_reader__end(r, &offset, &why);
+
+	if (end == MTR_TRUNCATED && !events && !facts__get(mtr_reader__facts(r), "pid"))
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
+				    "%s: stops at byte %" PRIu64
+				    " (%s): nothing of a recording can be read; the copy is short, "
+				    "or its recorder was killed at once",
+				    name_of(path), offset, why);
+	if (end == MTR_DAMAGED && !events)
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
+				    "%s: damaged at byte %" PRIu64 " (%s): no event can be read",
+				    name_of(path), offset, why);
+	clean(name, sizeof(name), name_of(path));
+	text__counted(count, sizeof(count), events, "event");
+	if (end == MTR_DAMAGED)
+		log_warn("%s: damaged at byte %" PRIu64
+			 " (%s): only the %s before that can be used",
+			 name, offset, why, count);
+	else if (end == MTR_TRUNCATED)
+		log_warn("%s: stops at byte %" PRIu64
+			 " without an end (%s): the recorder was killed, is still at work, "
+			 "or the copy is short; what it has, %s, is used",
+			 name, offset, why, count);
+	return 0;
+}
+
+int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx)
+{
+	const uint64_t asked = model__opts(a->model).at_time;
+	struct progress p;
+	const char *context;
+	char name[512], why[256];
+	struct failure f;
+	int err;
+
+	snprintf(name, sizeof(name), "%s %s", a->doing ? a->doing : "reading", a->name);
+	p = progress__begin(name, mtr_reader__size(a->reader), "events");
+	err = feed(a, each, ctx, &p, &context);
+	progress__end(&p);
+	if (err < 0) {
+		clean(name, sizeof(name), a->path);
+		if (err == -ENOBUFS || err == -ENOMEM)
+			log_err("%s: %s", name, room__why(why, sizeof(why), err));
+		else
+			log_err("%s: %s: %s", name, context, strerror(-err));
+		return EXIT_FAILED;
+	}
+	if (!has_mark(a))
+		return EXIT_UNUSABLE;
+	read_duration(a);
+	warn_outside(a, asked);
+	model__finish(a->model, a->duration);
+	a->end_why = "";
+	a->end = mtr_reader__end(a->reader, &a->end_offset, &a->end_why);
+	a->complete = a->end == MTR_COMPLETE;
+	if (!analysis__end_failure(a->path, a->reader, a->events, &f))
+		return 0;
+	log_err("%s", f.text);
+	return f.status;
+}
+
+int analysis__parse_at(const char *s, struct model_opts *ret)
+{
+	uint64_t time;
+
+	for (int at = 0; at < AT_TIME; at++)
+		if (!strcmp(s, moment_names[at])) {
+			ret->at = at;
+			return 0;
+		}
+	if (!strncmp(s, "mark:", 5) && s[5] && strlen(s + 5) < sizeof(ret->at_mark)) {
+		*ret = (struct model_opts){ .at = AT_TIME, .at_time = UINT64_MAX };
+		strcpy(ret->at_mark, s + 5);
+		return 0;
+	}
+	if (text__parse_time(s, &time))
+		return -EINVAL;
+	*ret = (struct model_opts){ .at = AT_TIME, .at_time = time };
+	return 0;
+}
+
+/* After the kernel's OOM killer, the device whose memory was the cause. */
+static int default_device(const struct analysis *a)
+{
+	const char *why = facts__get(a->facts, "end_reason");
+	int host = why && !strcmp(why, "oom killer") ? model__find_device(a->model, "host") : -1;
+
+	return host >= 0 ? host : model__main_device(a->model);
+}
+
+int analysis__device(const struct analysis *a, const char *name, size_t *ret)
+{
+	int i = name ? model__find_device(a->model, name) : default_device(a);
+	char path[512], wanted[64], there[256] = "";
+	struct model_device d;
+	size_t len = 0, n = model__devices(a->model);
+
+	if (i >= 0) {
+		*ret = i;
+		return 0;
+	}
+	clean(path, sizeof(path), a->path);
+	if (!n) {
+		log_err("%s: the recording has no memory events", path);
+		return EXIT_UNUSABLE;
+	}
+	for (size_t k = 0; k < n && len < sizeof(there) - 24; k++) {
+		model__device(a->model, k, &d);
+		len += snprintf(there + len, sizeof(there) - len, "%s%s", k ? ", " : "", d.name);
+	}
+	log_err("%s: no device '%s' in it; there %s %s", path, clean(wanted, sizeof(wanted), name),
+		n == 1 ? "is" : "are", there);
+	return EXIT_UNUSABLE;
+}
+
+int analysis__check_output(FILE *out, const char *name)
+{
+	char clean_name[512];
+	int err = outfile__flush(out);
+
+	if (!err)
+		return 0;
+	log_err("%s: cannot write: %s", clean(clean_name, sizeof(clean_name), name),
+		outfile__why(err));
+	/* Drop the rest, so that exit() does not report the error again. */
+	__fpurge(out);
+	clearerr(out);
+	return EXIT_FAILED;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/inputs.h"
+
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/rolling_view.h"
+#include "record/folder.h"
+
+#define LISTED 12 /* names in a message */
+
+void inputs__free(struct inputs *in)
+{
+	for (size_t i = 0; i < in->n; i++) {
+		free(in->paths[i]);
+		free(in->names[i]);
+		free(in->hosts[i]);
+	}
+	free(in->paths);
+	free(in->names);
+	free(in->hosts);
+	free(in->missing);
+	*in = (struct inputs){ 0 };
+}
+
+static int out_of_memory(void)
+{
+	log_err("out of memory");
+	return EXIT_FAILED;
+}
+
+int inputs__add(struct inputs *in, char *path, char *name)
+{
+	char **paths = path ? reallocarray(in->paths, in->n + 1, sizeof(*paths)) : NULL;
+	char **names = paths ? reallocarray(in->names, in->n + 1, sizeof(*names)) : NULL;
+	char **hosts = names ? reallocarray(in->hosts, in->n + 1, sizeof(*hosts)) : NULL;
+
+	if (paths)
+		in->paths = paths;
+	if (names)
+		in->names = names;
+	if (hosts)
+		in->hosts = hosts;
+	if (!hosts) {
+		free(path);
+		free(name);
+		return out_of_memory();
+	}
+	in->paths[in->n] = path;
+	in->hosts[in->n] = NULL;
+	in->names[in->n++] = name;
+	return EXIT_OK;
+}
+
+static const char *title(const struct folder_entry *e, char buf[256])
+{
+	const char *s = *e->name ? e->name : e->file;
+
+	return text__clean(buf, 256, s, strlen(s));
+}
+
+static int add_path(struct inputs *in, const struct folder *f, const struct folder_entry *e)
+{
+	char buf[256], *path, *name = strdup(title(e, buf));
+	int status;
+
+	if (!name || asprintf(&path, "%s/%s", folder__path(f), e->file) < 0) {
+		free(name);
+		return out_of_memory();
+	}
+	status = inputs__add(in, path, name);
+	if (!status && *e->host && !(in->hosts[in->n - 1] = strdup(e->host)))
+		status = out_of_memory();
+	return status;
+}
+
+/* The number of an entry after "#". */
+static unsigned long number_of(const struct folder_entry *e, size_t i)
+{
+	unsigned long number;
+
+	return !strcmp(e->kind, "segment") && sscanf(e->file, "segment-%lu.mtr", &number) == 1
+		       ? number
+		       : (unsigned long)i + 1;
+}
+
+/* The name of an entry next to "FOLDER#1", which is also a part's name. */
+static const char *choice(const struct folder_entry *e, char buf[256])
+{
+	if (strcmp(e->kind, "segment") != 0)
+		return title(e, buf);
+	return text__clean(buf, 256, e->file, strlen(e->file));
+}
+
+/* Logs the recordings to choose from. */
+static int log_choices(const struct folder *f, const char *why)
+{
+	const struct folder_entry *e;
+	char buf[256], clean[512];
+	const char *path = text__clean(clean, sizeof(clean), folder__path(f),
+				       strlen(folder__path(f)));
+	size_t n;
+
+	e = folder__entries(f, &n);
+	log_err("%s: %s:", path, why);
+	for (size_t i = 0; i < n && i < LISTED; i++)
+		log_err("  %s#%lu  %s", path, number_of(&e[i], i), choice(&e[i], buf));
+	if (n > LISTED)
+		log_err("  and %zu more", n - LISTED);
+	return EXIT_USAGE;
+}
+
+static int open_folder(const char *path, struct folder **f)
+{
+	const char *why = NULL;
+	int err = folder__read(path, f, &why);
+	char clean[512];
+
+	if (!err)
+		return EXIT_OK;
+	log_err("%s: %s%s%s", text__clean(clean, sizeof(clean), path, strlen(path)),
+		folder__why(err), why ? ": " : "", why ? why : "");
+	return EXIT_UNUSABLE;
+}
+
+/* The folder of one process: a report is of it as it is, others are of its segments. */
+static int add_rolling(struct inputs *in, const char *path, enum inputs_of what)
+{
+	const struct folder_entry *e;
+	struct folder *f;
+	int status = open_folder(path, &f);
+	size_t n;
+
+	if (status)
+		return status;
+	e = folder__entries(f, &n);
+	if (n > 1 && what != INPUTS_EACH)
+		status = log_choices(f, "which one?");
+	for (size_t i = 0; i < n && !status; i++)
+		status = add_path(in, f, &e[i]);
+	folder__free(f);
+	return status;
+}
+
+static int add_entry(struct inputs *in, const struct folder *f, const struct folder_entry *e,
+		     enum inputs_of what)
+{
+	char *path;
+	int status;
+
+	if (strcmp(e->kind, "rolling") || what == INPUTS_REPORT)
+		return add_path(in, f, e);
+	if (asprintf(&path, "%s/%s", folder__path(f), e->file) < 0)
+		return out_of_memory();
+	status = add_rolling(in, path, what);
+	free(path);
+	return status;
+}
+
+static int add_named(struct inputs *in, const struct folder *f, const char *name,
+		     enum inputs_of what)
+{
+	const struct folder_entry *e;
+	size_t n, found = SIZE_MAX, times = 0;
+	unsigned long number;
+	char *end;
+
+	e = folder__entries(f, &n);
+	for (size_t i = 0; i < n; i++) {
+		if (!strcmp(e[i].file, name) || !strcmp(e[i].name, name)) {
+			found = i;
+			times++;
+		}
+	}
+	number = strtoul(name, &end, 10);
+	for (size_t i = 0; !times && !*end && i < n; i++) {
+		if (number_of(&e[i], i) == number) {
+			found = i;
+			times = 1;
+		}
+	}
+	return times == 1 ? add_entry(in, f, &e[found], what)
+			  : log_choices(f, times ? "several have this name"
+						 : "unknown name; use one of");
+}
+
+static int add_missing(struct inputs *in, const struct folder *f)
+{
+	size_t n;
+	const struct folder_missing *m = folder__missing(f, &n);
+	struct folder_missing *bigger;
+
+	if (!n)
+		return EXIT_OK;
+	bigger = reallocarray(in->missing, in->n_missing + n, sizeof(*m));
+	if (!bigger)
+		return out_of_memory();
+	memcpy(bigger + in->n_missing, m, n * sizeof(*m));
+	in->missing = bigger;
+	in->n_missing += n;
+	return EXIT_OK;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct folder_entry *x = *(const struct folder_entry *const *)a;
+	const struct folder_entry *y = *(const struct folder_entry *const *)b;
+
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
+
+/* The entries in order: by rank if each is of a rank of its own, otherwise by time. The caller
+ * frees it; NULL: out of memory. */
+static const struct folder_entry **in_order(const struct folder *f, size_t *n)
+{
+	const struct folder_entry *e = folder__entries(f, n);
+	const struct folder_entry **all = calloc(*n + 1, sizeof(*all));
+	bool ranks = true;
+
+	for (size_t i = 0; all && i < *n; i++) {
+		all[i] = &e[i];
+		ranks &= e[i].rank >= 0 && !strcmp(e[i].kind, "process");
+	}
+	if (all && ranks)
+		qsort(all, *n, sizeof(*all), by_rank);
+	return all;
+}
+
+static int add_entries(struct inputs *in, const struct folder *f, enum inputs_of what, bool ends)
+{
+	size_t n;
+	const struct folder_entry **e = in_order(f, &n);
+	int status = e ? EXIT_OK : out_of_memory();
+
+	for (size_t i = 0; i < n && !status; i += ends ? n - 1 : 1)
+		status = add_entry(in, f, e[i], what);
+	free(e);
+	return status;
+}
+
+static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of what, size_t others)
+{
+	const struct folder_entry *e;
+	int status;
+	size_t n;
+
+	e = folder__entries(f, &n);
+	if (!n) {
+		log_err("%s: contains no recording", folder__path(f));
+		return EXIT_UNUSABLE;
+	}
+	if (n > 1 && what == INPUTS_ENDS && !others)
+		return add_entries(in, f, what, true);
+	if (n > 1 && (what == INPUTS_ONE || what == INPUTS_ENDS))
+		return log_choices(f, "which one?");
+	if (what == INPUTS_REPORT && rolling_view__is(folder__path(f)))
+		return inputs__add(in, strdup(folder__path(f)), NULL);
+	for (size_t i = 0; (what == INPUTS_PROCESSES || what == INPUTS_REPORT) && i < n; i++) {
+		for (size_t k = 0; k < i; k++) {
+			if (e[k].pid == e[i].pid && !strcmp(e[k].host, e[i].host))
+				return log_choices(f, "several recordings are of one process, and "
+						      "their memory cannot be added; choose one");
+		}
+	}
+	status = add_entries(in, f, what, false);
+	return status ? status : add_missing(in, f);
+}
+
+/* Splits "FOLDER#NAME" unless it is a file. Returns the folder's path, for free(), and *name. */
+static char *split(const char *arg, const char **name)
+{
+	const char *hash = strrchr(arg, '#');
+	char *path;
+
+	if (!hash || hash == arg || !hash[1] || !access(arg, F_OK))
+		return NULL;
+	path = strndup(arg, (size_t)(hash - arg));
+	if (path && !folder__is(path)) {
+		free(path);
+		return NULL;
+	}
+	*name = hash + 1;
+	return path;
+}
+
+static bool is_plain_folder(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+/* Explains that a folder has no index. */
+static int log_no_index(const char *path)
+{
+	char clean[512], word[PATH_MAX], *pattern = NULL;
+	glob_t found = { 0 };
+
+	text__clean(clean, sizeof(clean), path, strlen(path));
+	if (asprintf(&pattern, "%s/*.mtr", path) >= 0)
+		glob(pattern, 0, NULL, &found);
+	if (found.gl_pathc)
+		log_err("%s: it is a folder without an index.json; name its %zu recording%s: "
+			"%s/*.mtr",
+			clean, found.gl_pathc, found.gl_pathc == 1 ? "" : "s",
+			text__shell(word, sizeof(word), path) ?: clean);
+	else
+		log_err("%s: it is a folder without a recording in it", clean);
+	globfree(&found);
+	free(pattern);
+	return EXIT_UNUSABLE;
+}
+
+static int expand(struct inputs *in, const char *arg, enum inputs_of what, size_t others)
+{
+	const char *name = NULL;
+	char *of = split(arg, &name);
+	struct folder *f = NULL;
+	int status;
+
+	if (!of && !folder__is(arg))
+		return is_plain_folder(arg) ? log_no_index(arg)
+					    : inputs__add(in, strdup(arg), NULL);
+	status = open_folder(of ? of : arg, &f);
+	if (!status)
+		status = of ? add_named(in, f, name, what) : add_folder(in, f, what, others);
+	folder__free(f);
+	free(of);
+	return status;
+}
+
+int inputs__expand(char *const *args, size_t n, enum inputs_of what, struct inputs *ret)
+{
+	int status = EXIT_OK;
+
+	*ret = (struct inputs){ 0 };
+	for (size_t i = 0; i < n && !status; i++)
+		status = expand(ret, args[i], what, n - 1);
+	if (status)
+		inputs__free(ret);
+	return status;
+}

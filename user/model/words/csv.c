@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/csv.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+static bool is_plain(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || (unsigned char)*s > 0x7e || *s == ',' || *s == '"')
+			return false;
+	return true;
+}
+
+static void put_quoted(FILE *out, const char *s)
+{
+	fputc('"', out);
+	for (; *s; s++) {
+		if (*s == '"')
+			fputc('"', out);
+		fputc(*s, out);
+	}
+	fputc('"', out);
+}
+
+static bool raw;
+
+void csv__set_raw(bool set)
+{
+	raw = set;
+}
+
+/* Some spreadsheets treat full-width characters in the same way. */
+static bool is_formula(const char *s)
+{
+	static const char *const wide[] = { "\xef\xbc\x9d", "\xef\xbc\x8b", "\xef\xbc\x8d",
+					    "\xef\xbc\xa0" };
+
+	if (*s && strchr("=+-@", *s))
+		return true;
+	for (size_t i = 0; i < sizeof(wide) / sizeof(*wide); i++) {
+		if (!strncmp(s, wide[i], strlen(wide[i])))
+			return true;
+	}
+	return false;
+}
+
+/* True if a program may begin a cell here: at the start of the field, or after a semicolon, which
+ * separates columns in some countries. */
+static bool begins_cell(const char *field, const char *at)
+{
+	return at == field || at[-1] == ';';
+}
+
+static void put_clean(FILE *out, const char *s)
+{
+	size_t size = 4 * strlen(s) + 1;
+	char *clean;
+
+	if (is_plain(s)) {
+		fputs(s, out);
+		return;
+	}
+	clean = malloc(size);
+	if (!clean)
+		return;
+	text__clean(clean, size, s, strlen(s));
+	if (strpbrk(clean, ",\""))
+		put_quoted(out, clean);
+	else
+		fputs(clean, out);
+	free(clean);
+}
+
+void csv__put(FILE *out, const char *s)
+{
+	size_t marks = 0, n = 0;
+	char *safe;
+
+	for (const char *at = s; s && !raw && *at; at++)
+		marks += begins_cell(s, at) && is_formula(at);
+	if (!marks) {
+		put_clean(out, s ? s : "");
+		return;
+	}
+	safe = malloc(strlen(s) + marks + 1);
+	if (!safe)
+		return;
+	for (const char *at = s; *at; at++) {
+		if (begins_cell(s, at) && is_formula(at))
+			safe[n++] = '\'';
+		safe[n++] = *at;
+	}
+	safe[n] = '\0';
+	put_clean(out, safe);
+	free(safe);
+}

@@ -1,0 +1,901 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/growth_summary.h"
+#include "model/growth_graph.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "model/words.h"
+#include "record/detail.h"
+
+#define KNOWN_NS UINT64_C(60000000000) /* least time without steps */
+#define FAR_STEPS 1e9
+#define FAR_SECONDS (3650.0 * 86400)
+
+/* ---- judgement ---- */
+
+/* Mean duration of the kept steps, in minutes. 0: not known, or of no meaning in a dry run, which
+ * computes nothing. */
+static double step_minutes(const struct model *m, const struct facts *f, const struct growth *g)
+{
+	struct model_step first, last;
+	size_t from = model__first_step_whole(m) ? 0 : 1, n = from;
+
+	if (!facts__get(f, "dry_run") && g->clock == GROWTH_REQUESTS)
+		return g->request.seconds / 60;
+	if (facts__get(f, "dry_run") || g->after_steps || !model__step(m, from, &first))
+		return 0;
+	while (model__step(m, n, &last))
+		n++;
+	model__step(m, n - 1, &last);
+	return last.end > first.start ? (double)(last.end - first.start) / 60e9 / (double)(n - from)
+				      : 0;
+}
+
+/* After an out-of-memory error people look for growth: the confidence of `leaks` is enough. */
+static bool is_said(const struct growth_summary *s, const struct trend *t)
+{
+	return s->ran_out ? trend__counts(t, GROWTH_SUMMARY_CONFIDENCE)
+			  : trend__is_sure(t, s->clock == GROWTH_STEPS);
+}
+
+static bool is_negligible(const struct growth_summary *s, double rate)
+{
+	return s->clock != GROWTH_TIME && rate < GROWTH_SUMMARY_LITTLE;
+}
+
+/* The part that grows most, by its rate. */
+static void choose_part(struct growth_summary *s)
+{
+	const struct growth *g = &s->growth;
+
+	for (size_t i = 0; i < g->n; i++) {
+		if (!is_said(s, &g->lines[i].trend))
+			continue;
+		if (is_negligible(s, g->lines[i].per_step)) {
+			s->little = s->little ?: &g->lines[i];
+			continue;
+		}
+		if (!s->lines++)
+			s->line = &g->lines[i];
+		s->lines_per_step += g->lines[i].per_step;
+	}
+	if (s->line) {
+		s->per_step = s->line->per_step;
+		s->confidence = s->line->trend.confidence;
+		s->holder = s->line->nnames ? &s->line->names[0] : NULL;
+	}
+	if (growth__pool_grows(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->reserved.trend) &&
+	    (!s->line || g->reserved.per_step > s->lines_per_step)) {
+		s->part = GROWTH_OF_POOL;
+		s->per_step = g->reserved.per_step;
+		s->confidence = g->reserved.trend.confidence;
+	}
+	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->others.trend) &&
+	    (s->confidence == TREND_NONE ||
+	     g->others.per_step > (s->part == GROWTH_OF_LINE ? s->lines_per_step : s->per_step))) {
+		s->part = GROWTH_OF_OTHERS;
+		s->per_step = g->others.per_step;
+		s->confidence = g->others.trend.confidence;
+	}
+	if (s->part != GROWTH_OF_LINE) {
+		s->line = NULL;
+		s->holder = NULL;
+	}
+}
+
+/* Bytes that the part in s has grown by. */
+static double grown(const struct growth_summary *s)
+{
+	const struct growth *g = &s->growth;
+	double sum = 0;
+
+	if (s->confidence == TREND_NONE)
+		return 0;
+	if (s->part != GROWTH_OF_LINE)
+		return (double)(s->part == GROWTH_OF_POOL ? g->reserved.trend.grown
+							  : g->others.trend.grown);
+	for (size_t i = 0; i < g->n; i++)
+		if (is_said(s, &g->lines[i].trend))
+			sum += (double)g->lines[i].trend.grown;
+	return sum;
+}
+
+static void set_line(struct growth_summary *s, enum growth_part part,
+		     const struct growth_line *line, double rate, const struct trend *t)
+{
+	s->part = part;
+	s->line = line;
+	s->lines = line != NULL;
+	s->per_step = s->lines_per_step = rate;
+	s->confidence = t->confidence;
+	s->holder = line && line->nnames ? &line->names[0] : NULL;
+}
+
+/* Peaks of steps, and calls within a step, if they grew by more bytes than the other parts. */
+static void choose_larger(struct growth_summary *s)
+{
+	struct growth *g = &s->growth;
+	const struct growth_inside *in = &g->inside;
+	double most = grown(s);
+	/* Peaks that grow leave pieces of the pool that fit no more. */
+	double without_pool = s->part == GROWTH_OF_POOL ? 0 : most;
+	bool calls = growth__inside_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
+		     is_said(s, &in->line->trend) && (double)in->grown > most;
+
+	if (growth__peaks_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->peaks.trend) &&
+	    (double)g->peaks.trend.grown > without_pool)
+		set_line(s, GROWTH_OF_PEAKS, g->peaks.line, g->peaks.per_step, &g->peaks.trend);
+	else if (calls && in->open)
+		set_line(s, GROWTH_OF_CALLS, in->line, in->line->per_step, &in->line->trend);
+	else
+		s->inside = calls && s->confidence == TREND_NONE;
+	if (s->confidence != TREND_NONE || s->inside)
+		s->little = NULL;
+	if (s->part != GROWTH_OF_CALLS)
+		return;
+	s->lines = in->lines;
+	s->lines_per_step = in->lines_per_call;
+	s->clock = g->clock = GROWTH_CALLS;
+	s->steps = in->calls;
+	g->after_steps = in->step;
+}
+
+static bool is_open(const struct trend *t)
+{
+	return t->verdict == TREND_SHORT || t->verdict == TREND_UNSURE || t->verdict == TREND_GROWS;
+}
+
+/* Returns what may grow in the steps that there are, or NULL: nothing. */
+static const char *what_is_uneven(const struct growth_summary *s)
+{
+	const struct growth *g = &s->growth;
+
+	for (size_t i = 0; i < g->n; i++)
+		if (is_open(&g->lines[i].trend) && !(s->little && is_said(s, &g->lines[i].trend)))
+			return "uneven";
+	if (g->coarse || (is_open(&g->allocated.trend) &&
+			  !(s->little && is_negligible(s, g->allocated.per_step))))
+		return "no_line";
+	return (g->has_reserved && g->reserved.trend.verdict == TREND_GROWS) ||
+			       (g->has_others && is_open(&g->others.trend))
+		       ? "uneven"
+		       : NULL;
+}
+
+/* Returns why "nothing grows" is not known, or NULL if it is known. */
+static const char *what_is_missing(const struct growth_summary *s, uint64_t lost)
+{
+	const struct growth *g = &s->growth;
+
+	if (lost)
+		return "events_lost";
+	if (g->observed < TREND_STEADY)
+		return g->clock == GROWTH_TIME ? "too_short" : "too_few_steps";
+	return what_is_uneven(s);
+}
+
+/*
+ * The device is full when the peak of a step reaches what the driver has for PyTorch. The rate is
+ * that of everything that grows on the device, but for the pool: PyTorch gives back cached memory
+ * before it runs out. The CUDA context and other libraries' memory are
+ * what the driver reports beyond reserved memory; other processes are not known.
+ */
+static int find_full(struct growth_summary *s, const struct model *m, const struct facts *f,
+		     size_t device)
+{
+	const struct growth *g = &s->growth;
+	double rate = s->lines_per_step, minutes = step_minutes(m, f, g);
+	struct model_segments seg;
+	struct model_device d;
+	uint64_t taken = 0;
+	int err;
+
+	model__device(m, device, &d);
+	s->capacity = words__device_total(f, &d);
+	s->per_minute = s->clock == GROWTH_TIME ? s->per_step * 60
+			: minutes > 0		? s->per_step / minutes
+						: 0;
+	if (!s->capacity)
+		return 0;
+	err = model__segments(m, device, ROWS_NOW, false, &seg);
+	if (err == -ENOMEM)
+		return err;
+	if (!err) {
+		if (seg.used_known && seg.used > seg.used_below)
+			taken = seg.used - seg.used_below;
+		model__free_segments(&seg);
+	}
+	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE))
+		rate += g->others.per_step;
+	taken += d.peak_allocated;
+	s->room = s->capacity > taken ? s->capacity - taken : 0;
+	if (rate <= 0)
+		return 0;
+	if (s->clock == GROWTH_TIME)
+		s->seconds_left = (double)s->room / rate;
+	else
+		s->steps_left = (double)s->room / rate;
+	if (s->clock != GROWTH_TIME)
+		s->seconds_left = s->steps_left * minutes * 60;
+	s->full_known = s->steps_left < FAR_STEPS && s->seconds_left < FAR_SECONDS;
+	return 0;
+}
+
+int growth_summary__of(const struct model *m, const struct facts *f, size_t device,
+		       uint64_t duration, struct growth_summary *ret)
+{
+	struct growth_summary s = { .why = NULL };
+	struct model_device d;
+	int err;
+
+	if (!growth__watches(m, BY_LINE))
+		return -EINVAL;
+	err = growth__judge(m, device, GROWTH_SUMMARY_LEAST, &s.growth);
+	if (err)
+		return err;
+	model__device(m, device, &d);
+	snprintf(s.device, sizeof(s.device), "%s", d.name);
+	s.clock = s.growth.clock;
+	s.steps = s.growth.steps;
+	s.duration = model__length(m, duration);
+	s.cwd = facts__get(f, "cwd");
+	s.ran_out = d.ooms;
+	choose_part(&s);
+	choose_larger(&s);
+	s.judged = s.growth.values >= TREND_MIN && s.growth.observed >= TREND_MIN;
+	s.may_grow = what_is_uneven(&s) || s.confidence != TREND_NONE;
+	if (s.clock == GROWTH_TIME && s.duration < KNOWN_NS) {
+		s.why = "too_short";
+	} else if (s.confidence != TREND_NONE) {
+		s.verdict = GROWTH_VERDICT_GROWS;
+		err = find_full(&s, m, f, device);
+		s.full_known &= !d.ooms; /* it was full already */
+	} else {
+		s.why = what_is_missing(&s, words__lost(m, f));
+		s.verdict = s.why ? GROWTH_VERDICT_UNKNOWN : GROWTH_VERDICT_NONE;
+	}
+	if (err)
+		growth_summary__free(&s);
+	else
+		*ret = s;
+	return err;
+}
+
+void growth_summary__free(struct growth_summary *s)
+{
+	growth__free(&s->growth);
+}
+
+struct growth_summary *growth_summary__copy(const struct growth_summary *s)
+{
+	struct {
+		struct growth_summary s;
+		struct growth_line line;
+		struct growth_name holder;
+		char texts[];
+	} * k;
+	const struct growth_line *of = s->inside ? s->growth.inside.line : s->little;
+	struct growth_line line = { .nnames = 0 };
+	struct growth_name holder = { NULL };
+	struct row input = { .file = s->growth.peaks.input.file,
+			     .func = s->growth.peaks.input.func,
+			     .line = s->growth.peaks.input.line,
+			     .bytes = s->growth.peaks.input.bytes,
+			     .source = "frame" };
+	const char *cwd = s->cwd, **const texts[] = { &cwd,
+						      &holder.text,
+						      &line.row.file,
+						      &line.row.func,
+						      &line.row.module,
+						      &line.row.module_class,
+						      &line.row.module_root,
+						      &line.row.category,
+						      &line.row.name,
+						      &line.row.source,
+						      &line.row.node_class,
+						      &line.row.thread,
+						      &input.file,
+						      &input.func };
+	size_t size = sizeof(*k);
+	char *to;
+
+	if (of) {
+		line.row = of->row;
+		line.per_step = of->per_step;
+	}
+	if (s->line)
+		line.row = s->line->row;
+	if (s->holder)
+		holder = *s->holder;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+		size += *texts[i] ? strlen(*texts[i]) + 1 : 0;
+	k = malloc(size);
+	if (!k)
+		return NULL;
+	to = k->texts;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+		if (*texts[i]) {
+			const char *from = *texts[i];
+
+			*texts[i] = to;
+			to = stpcpy(to, from) + 1;
+		}
+	k->s = *s;
+	k->line = line;
+	k->holder = holder;
+	k->s.cwd = cwd;
+	k->s.line = s->line ? &k->line : NULL;
+	k->s.holder = s->holder ? &k->holder : NULL;
+	k->s.growth = (struct growth){ .clock = s->growth.clock,
+				       .after_steps = s->growth.after_steps };
+	k->s.growth.peaks.input = input;
+	k->s.growth.peaks.line = k->s.part == GROWTH_OF_PEAKS ? k->s.line : NULL;
+	k->s.growth.inside = s->growth.inside;
+	k->s.growth.inside.line = &k->line;
+	k->s.little = s->little ? &k->line : NULL;
+	return &k->s;
+}
+
+bool growth_summary__is_known(const struct growth_summary *s)
+{
+	return s->verdict != GROWTH_VERDICT_UNKNOWN;
+}
+
+bool growth_summary__has_text(const struct growth_summary *s)
+{
+	return growth_summary__is_known(s) || s->inside || s->judged;
+}
+
+bool growth_summary__is_finding(const struct growth_summary *s)
+{
+	return s->verdict == GROWTH_VERDICT_GROWS || s->inside;
+}
+
+const struct growth_line *growth_summary__line(const struct growth_summary *s, const struct row *r)
+{
+	if (s->verdict != GROWTH_VERDICT_GROWS || r->before_attach || !r->file)
+		return NULL;
+	for (size_t i = 0; i < s->growth.n; i++) {
+		const struct growth_line *l = &s->growth.lines[i];
+
+		if (l->row.file && l->row.line == r->line && !strcmp(l->row.file, r->file) &&
+		    !strcmp(l->row.func, r->func) && is_said(s, &l->trend))
+			return l;
+	}
+	return NULL;
+}
+
+/* ---- text ---- */
+
+const char *growth_summary__unit(const struct growth *g)
+{
+	static const char *const units[] = { [GROWTH_STEPS] = "step",
+					     [GROWTH_CALLS] = "call",
+					     [GROWTH_TIME] = "second",
+					     [GROWTH_REQUESTS] = "request" };
+
+	return units[g->clock];
+}
+
+const char *growth_summary__rate_key(enum growth_clock c)
+{
+	return c == GROWTH_TIME	      ? "bytes_per_second"
+	       : c == GROWTH_REQUESTS ? "bytes_per_request"
+				      : "bytes_per_step";
+}
+
+const char *growth_summary__steps_key(enum growth_clock c)
+{
+	return c == GROWTH_TIME ? "slices" : c == GROWTH_REQUESTS ? "requests" : "steps";
+}
+
+char *growth_summary__signed(char *buf, size_t size, double bytes)
+{
+	char b[24];
+	double abs = bytes < 0 ? -bytes : bytes;
+
+	snprintf(buf, size, "%s%s", bytes < 0 ? "-" : "+",
+		 text__bytes(b, sizeof(b), abs < 9e18 ? (uint64_t)(abs + 0.5) : UINT64_MAX / 2));
+	return buf;
+}
+
+bool growth_summary__of_graph(const struct growth_name *n)
+{
+	return growth_graph__has(n->text);
+}
+
+bool growth_summary__is_holder(const struct growth_name *n)
+{
+	return growth_summary__of_graph(n) || !strncmp(n->text, "global ", 7) ||
+	       !strncmp(n->text, "local ", 6);
+}
+
+size_t growth_summary__models(const struct growth_name *n, size_t *at)
+{
+	const char *name = n->text, *of, *end = NULL;
+
+	if (growth_summary__is_holder(n))
+		return 0;
+	while ((of = strstr(name, " of ")))
+		name = of + 4;
+	for (const char *p = strstr(name, "[*]."); p; p = strstr(p + 1, "[*]."))
+		end = p + 3;
+	*at = name - n->text;
+	return end ? (size_t)(end - name) : 0;
+}
+
+bool growth_summary__in_models(const struct growth_line *l, const struct growth_name *n)
+{
+	const char *role = l->row.category ? l->row.category : "";
+	size_t at;
+
+	if (growth_summary__models(n, &at))
+		return true;
+	return n->same > 1 && !strpbrk(n->text, " [") &&
+	       (!strcmp(role, "parameter") || !strcmp(role, "buffer"));
+}
+
+static char *rate_words(const struct growth_summary *s, char *buf, size_t size)
+{
+	char step[40], minute[40];
+
+	growth_summary__signed(step, sizeof(step), s->per_step);
+	growth_summary__signed(minute, sizeof(minute), s->per_minute);
+	if (s->clock == GROWTH_TIME)
+		snprintf(buf, size, "%s/min", minute);
+	else if (s->per_minute > 0)
+		snprintf(buf, size, "%s/%s (%s/min)", step, growth_summary__unit(&s->growth),
+			 minute + 1);
+	else
+		snprintf(buf, size, "%s/%s", step, growth_summary__unit(&s->growth));
+	return buf;
+}
+
+char *growth_summary__mark(const struct growth_summary *s, const struct growth_line *line,
+			   size_t columns, char buf[GROWTH_SUMMARY_MARK])
+{
+	struct growth_summary of_line = { .clock = s->clock, .growth.clock = s->clock };
+	char rate[48];
+
+	of_line.per_step = line->per_step;
+	of_line.per_minute = s->clock == GROWTH_TIME ? line->per_step * 60 : 0;
+	rate_words(&of_line, rate, sizeof(rate));
+	snprintf(buf, GROWTH_SUMMARY_MARK, "<- grows %s", rate + 1);
+	if (text__width(buf) > columns)
+		strcpy(buf, "<- grows");
+	return buf;
+}
+
+uint64_t growth_summary__steps_left(const struct growth_summary *s)
+{
+	uint64_t i = s->steps_left < 1e18 ? (uint64_t)s->steps_left : (uint64_t)1e18, unit = 1;
+
+	while (i / unit >= 100)
+		unit *= 10;
+	return i / unit * unit;
+}
+
+static const char *about(char *buf, size_t size, double seconds)
+{
+	static const struct {
+		double limit, unit;
+		const char *name;
+	} units[] = { { 90, 1, "s" }, { 5400, 60, "min" }, { 172800, 3600, "h" } };
+
+	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+		if (seconds < units[i].limit) {
+			snprintf(buf, size, "%.0f %s", seconds / units[i].unit, units[i].name);
+			return buf;
+		}
+	snprintf(buf, size, "%.0f days", seconds / 86400);
+	return buf;
+}
+
+static char *full_words(const struct growth_summary *s, char *buf, size_t size)
+{
+	const char *unit = growth_summary__unit(&s->growth);
+	char time[24], count[32];
+	uint64_t steps = growth_summary__steps_left(s);
+
+	buf[0] = '\0';
+	if (s->verdict != GROWTH_VERDICT_GROWS || !s->full_known)
+		return buf;
+	about(time, sizeof(time), s->seconds_left);
+	if (s->seconds_left < 1)
+		strcpy(time, "a second");
+	text__count(count, sizeof(count), steps);
+	if (s->clock == GROWTH_TIME)
+		snprintf(buf, size, "full in about %s", time);
+	else if (!steps)
+		snprintf(buf, size, "full within a %s", unit);
+	else if (s->seconds_left > 0)
+		snprintf(buf, size, "full in about %s (%s %s%s)", time, count, unit,
+			 steps == 1 ? "" : "s");
+	else
+		snprintf(buf, size, "full in about %s %s%s", count, unit, steps == 1 ? "" : "s");
+	return buf;
+}
+
+/* The holder as the program calls it: "history[*]". */
+static void say_holder(const struct growth_line *l, const struct growth_name *n, char *buf,
+		       size_t size)
+{
+	size_t at = 0, len = growth_summary__models(n, &at);
+	const char *text = n->text;
+	char name[512], count[32];
+
+	text__count(count, sizeof(count), n->same);
+	if (len) {
+		text__clean(name, sizeof(name), text + at, len);
+		snprintf(buf, size, ", held by %s (%s model%s)", name, count,
+			 n->same == 1 ? "" : "s");
+		return;
+	}
+	if (growth_summary__in_models(l, n)) {
+		text__clean(name, sizeof(name), text, strlen(text));
+		snprintf(buf, size, ", it is %s of %s models", name, count);
+		return;
+	}
+	if (growth_summary__of_graph(n)) {
+		snprintf(buf, size, ", held by %s",
+			 growth_graph__words(text, true, name, sizeof(name)));
+		return;
+	}
+	if (!strncmp(text, "global ", 7))
+		text += 7;
+	else if (!strncmp(text, "local ", 6))
+		text += 6;
+	text__clean(name, sizeof(name), text, strlen(text));
+	snprintf(buf, size, "%s%s", growth_summary__is_holder(n) ? ", held by " : ", it is ", name);
+}
+
+const char *growth_summary__between(enum growth_clock c)
+{
+	return c == GROWTH_STEPS      ? " from step to step"
+	       : c == GROWTH_CALLS    ? " from call to call"
+	       : c == GROWTH_REQUESTS ? " from request to request"
+				      : "";
+}
+
+char *growth_summary__calls(uint64_t calls, uint64_t after_steps, char *buf, size_t size)
+{
+	char count[32], step[32];
+
+	snprintf(buf, size, " in %s calls of the model since step %s",
+		 text__count(count, sizeof(count), calls),
+		 text__count(step, sizeof(step), after_steps));
+	return buf;
+}
+
+char *growth_summary__inside(const struct growth_inside *in, const char *cwd,
+			     char buf[GROWTH_SUMMARY_TEXT])
+{
+	char count[32], step[40], rate[40], where[REPORT_TEXT];
+
+	snprintf(buf, GROWTH_SUMMARY_TEXT, "%s calls of the model in %s kept %s each at %.1100s",
+		 text__count(count, sizeof(count), in->calls), text__step(step, in->step),
+		 growth_summary__signed(rate, sizeof(rate), in->line->per_step) + 1,
+		 words__location(where, &in->line->row, cwd, 200));
+	return buf;
+}
+
+char *growth_summary__drivers(const struct growth_peaks *p, const char *cwd,
+			      char buf[GROWTH_SUMMARY_TEXT])
+{
+	char where[REPORT_TEXT], bytes[24];
+	size_t len = 0;
+
+	*buf = '\0';
+	if (p->line)
+		len = snprintf(buf, GROWTH_SUMMARY_TEXT, "most of it at %.900s",
+			       words__location(where, &p->line->row, cwd, 200));
+	if (p->input.file)
+		snprintf(buf + len, GROWTH_SUMMARY_TEXT - len,
+			 "%swith the input of %.900s, %s in the last step", len ? ", " : "",
+			 words__location(where, &p->input, cwd, 200),
+			 text__bytes(bytes, sizeof(bytes), p->input.bytes));
+	return buf;
+}
+
+static void say_little(const struct growth_summary *s, char *buf, size_t size)
+{
+	char rate[40], where[REPORT_TEXT];
+
+	snprintf(buf, size, "for %s/%s at %.1100s",
+		 growth_summary__signed(rate, sizeof(rate), s->little->per_step),
+		 growth_summary__unit(&s->growth),
+		 words__location(where, &s->little->row, s->cwd, 200));
+}
+
+/* "43 steps", "40.0 s" */
+static const char *span(const struct growth_summary *s, char *buf, size_t size)
+{
+	char count[32];
+
+	if (s->clock == GROWTH_TIME)
+		return text__time(buf, size, s->duration);
+	snprintf(buf, size, "%s %s%s", text__count(count, sizeof(count), s->steps),
+		 growth_summary__unit(&s->growth), s->steps == 1 ? "" : "s");
+	return buf;
+}
+
+/* Says why growth is not known. */
+static void say_unknown(const struct growth_summary *s, bool brief, char buf[GROWTH_SUMMARY_TEXT])
+{
+	bool time = s->clock == GROWTH_TIME;
+	char length[64], record[40];
+
+	span(s, length, sizeof(length));
+	if (time)
+		strcpy(record, s->duration < KNOWN_NS ? "a minute" : "longer");
+	else
+		snprintf(record, sizeof(record), "%d", TREND_STEADY);
+	if (!strcmp(s->why, "events_lost"))
+		strcpy(buf, "growth not known: events were lost");
+	else if (!strcmp(s->why, "no_line"))
+		strcpy(buf, "growth not known: memory grew, but in no single line");
+	else if (!strcmp(s->why, "uneven"))
+		strcpy(buf, "growth not known: memory changes too unevenly");
+	else if (s->may_grow)
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "growth not known in %s: record %s", length,
+			 record);
+	else
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s (not sure: record %s)",
+			 brief ? "" : growth_summary__between(s->clock), length, record);
+}
+
+static void say_none(const struct growth_summary *s, bool brief, char buf[GROWTH_SUMMARY_TEXT])
+{
+	char length[64], inside[GROWTH_SUMMARY_TEXT] = "";
+
+	if (s->inside && !brief)
+		growth_summary__inside(&s->growth.inside, s->cwd, inside);
+	if (s->little && !brief)
+		say_little(s, inside, sizeof(inside));
+	if (s->verdict != GROWTH_VERDICT_UNKNOWN)
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s%s%.1500s",
+			 brief ? "" : growth_summary__between(s->clock),
+			 span(s, length, sizeof(length)), *inside ? ", but " : "", inside);
+	else if (s->inside && !brief)
+		strcpy(buf, inside);
+	else
+		say_unknown(s, brief, buf);
+}
+
+/* True if the growing line is that of all blocks without a sampled stack. */
+static bool is_not_sampled(const struct growth_summary *s)
+{
+	return s->line && s->line->row.file && !strcmp(s->line->row.file, DETAIL_FILE);
+}
+
+static void say_peaks(const struct growth_summary *s, char *buf, size_t size)
+{
+	char drivers[GROWTH_SUMMARY_TEXT];
+
+	growth_summary__drivers(&s->growth.peaks, s->cwd, drivers);
+	snprintf(buf, size, " in the peak of each %s%s%s", growth_summary__unit(&s->growth),
+		 *drivers ? ", " : "", drivers);
+}
+
+char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT])
+{
+	char rate[96], full[96], held[600] = "", more[96] = "", all[40], calls[96] = "";
+	char where[REPORT_TEXT + GROWTH_SUMMARY_TEXT];
+
+	if (s->verdict != GROWTH_VERDICT_GROWS) {
+		buf[0] = '\0';
+		if (growth_summary__has_text(s))
+			say_none(s, false, buf);
+		return buf;
+	}
+	if (s->part == GROWTH_OF_POOL)
+		strcpy(where, " in reserved memory, but not in the tensors in it");
+	else if (s->part == GROWTH_OF_OTHERS)
+		strcpy(where, " in memory allocated outside PyTorch's allocator");
+	else if (s->part == GROWTH_OF_PEAKS)
+		say_peaks(s, where, sizeof(where));
+	else if (is_not_sampled(s))
+		strcpy(where, " in small blocks, whose stacks were not recorded (--cost)");
+	else
+		memcpy(where, " at ", 5);
+	if (s->growth.after_steps)
+		growth_summary__calls(s->steps, s->growth.after_steps, calls, sizeof(calls));
+	if (s->line && !is_not_sampled(s) && s->part != GROWTH_OF_PEAKS)
+		words__location(where + 4, &s->line->row, s->cwd, 200);
+	if (s->holder)
+		say_holder(s->line, s->holder, held, sizeof(held));
+	if (s->line && s->lines > 1)
+		snprintf(more, sizeof(more), "; %zu lines grow by %s/%s in all", s->lines,
+			 growth_summary__signed(all, sizeof(all), s->lines_per_step),
+			 growth_summary__unit(&s->growth));
+	full_words(s, full, sizeof(full));
+	snprintf(buf, GROWTH_SUMMARY_TEXT, "%s%s%.1100s%s, confidence %s%s%s%s",
+		 rate_words(s, rate, sizeof(rate)), calls, where, held,
+		 trend__confidence(s->confidence), more, *full ? "; " : "", full);
+	return buf;
+}
+
+/* The file's name without its folder, and the line: "leaky.py:22". */
+static void short_place(const struct growth_summary *s, char *buf, size_t size)
+{
+	const struct row *r = s->line ? &s->line->row : NULL;
+	char file[128];
+	const char *name;
+
+	buf[0] = '\0';
+	if (!r || !r->file)
+		return;
+	if (is_not_sampled(s)) {
+		snprintf(buf, size, " in small blocks");
+		return;
+	}
+	name = strrchr(r->file, '/');
+	name = name ? name + 1 : r->file;
+	text__clean(file, sizeof(file), name, strlen(name));
+	snprintf(buf, size, r->line ? " at %s:%" PRIu32 : " at %s", file, r->line);
+}
+
+char *growth_summary__brief(const struct growth_summary *s, size_t columns,
+			    char buf[GROWTH_SUMMARY_TEXT])
+{
+	char step[40], minute[40] = "", at[160] = "", full[96], held[600] = "", forms[7][1024];
+	const char *comma;
+
+	buf[0] = '\0';
+	if (s->verdict != GROWTH_VERDICT_GROWS && growth_summary__has_text(s)) {
+		say_none(s, false, buf);
+		if (text__width(buf) > columns)
+			say_none(s, true, buf);
+		if (text__width(buf) > columns)
+			buf[0] = '\0';
+	}
+	if (s->verdict != GROWTH_VERDICT_GROWS)
+		return buf;
+	growth_summary__signed(step, sizeof(step),
+			       s->clock == GROWTH_TIME ? s->per_minute : s->per_step);
+	strcat(strcat(step, "/"),
+	       s->clock == GROWTH_TIME ? "min" : growth_summary__unit(&s->growth));
+	if (s->clock != GROWTH_TIME && s->per_minute > 0) {
+		strcpy(minute, ", ");
+		growth_summary__signed(minute + 1, sizeof(minute) - 1, s->per_minute);
+		minute[1] = ' ';
+		strcat(minute, "/min");
+	}
+	if (s->part == GROWTH_OF_PEAKS)
+		strcpy(at, " in peaks");
+	short_place(s, at + strlen(at), sizeof(at) - strlen(at));
+	if (s->holder && *at)
+		say_holder(s->line, s->holder, held, sizeof(held));
+	full_words(s, full, sizeof(full));
+	comma = *full ? ", " : "";
+	snprintf(forms[0], sizeof(forms[0]), "growth %s%s%s%s%s%s", step, minute, at, held, comma,
+		 full);
+	snprintf(forms[1], sizeof(forms[1]), "growth %s%s%s%s%s", step, at, held, comma, full);
+	snprintf(forms[2], sizeof(forms[2]), "growth %s%s%s%s%s", step, minute, at, comma, full);
+	snprintf(forms[3], sizeof(forms[3]), "growth %s%s%s%s", step, at, comma, full);
+	snprintf(forms[4], sizeof(forms[4]), "growth %s%s%s", step, minute, at);
+	snprintf(forms[5], sizeof(forms[5]), "growth %s%s", step, at);
+	snprintf(forms[6], sizeof(forms[6]), "growth %s", step);
+	for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)
+		if (text__width(forms[i]) <= columns)
+			return strcpy(buf, forms[i]);
+	return buf;
+}
+
+/* ---- JSON ---- */
+
+static const char *const verdicts[] = {
+	[GROWTH_VERDICT_UNKNOWN] = "unknown",
+	[GROWTH_VERDICT_NONE] = "no_growth",
+	[GROWTH_VERDICT_GROWS] = "grows",
+};
+
+static const char *const parts[] = {
+	[GROWTH_OF_LINE] = "line",   [GROWTH_OF_POOL] = "reserved", [GROWTH_OF_OTHERS] = "others",
+	[GROWTH_OF_PEAKS] = "peaks", [GROWTH_OF_CALLS] = "calls",
+};
+
+static void put_line(struct json *j, const struct growth_summary *s)
+{
+	const struct row *r = &s->line->row;
+
+	json__string(j, "file", r->file);
+	json__uint_or_null(j, "line", r->file && r->line, r->line);
+	json__string(j, "function", r->func);
+	json__string(j, "module", r->module);
+	json__string(j, "held_by", s->holder ? s->holder->text : NULL);
+	json__uint(j, "bytes", r->bytes);
+	json__uint(j, "count", r->count);
+	json__uint(j, "lines", s->lines);
+	json__double(j,
+		     s->clock == GROWTH_TIME	   ? "lines_per_second"
+		     : s->clock == GROWTH_REQUESTS ? "lines_per_request"
+						   : "lines_per_step",
+		     s->lines_per_step, 3);
+}
+
+static void put_full(struct json *j, const struct growth_summary *s)
+{
+	if (!s->full_known) {
+		json__null(j, "full");
+		return;
+	}
+	json__open_object(j, "full");
+	json__uint(j, "capacity", s->capacity);
+	json__uint(j, "room", s->room);
+	json__uint_or_null(j, "steps", s->clock != GROWTH_TIME, (uint64_t)s->steps_left);
+	if (s->seconds_left > 0)
+		json__double(j, "seconds", s->seconds_left, 1);
+	else
+		json__null(j, "seconds");
+	json__close_object(j);
+}
+
+void growth_summary__put_input(struct json *j, const struct growth_peaks *p)
+{
+	if (!p->input.file) {
+		json__null(j, "input");
+		return;
+	}
+	json__open_object(j, "input");
+	json__string(j, "file", p->input.file);
+	json__uint(j, "line", p->input.line);
+	json__string(j, "function", p->input.func);
+	json__uint(j, "bytes", p->input.bytes);
+	json__close_object(j);
+}
+
+void growth_summary__json_keys(struct json *j, const struct growth_summary *s)
+{
+	char text[GROWTH_SUMMARY_TEXT];
+
+	json__string(j, "verdict", verdicts[s->verdict]);
+	if (s->why)
+		json__string(j, "why", s->why);
+	json__string(j, "clock", growth__clock(s->clock));
+	json__uint(j, growth_summary__steps_key(s->clock), s->steps);
+	if (s->growth.after_steps)
+		json__uint(j, "after_steps", s->growth.after_steps);
+	if (growth_summary__has_text(s))
+		json__string(j, "text", growth_summary__say(s, text));
+	if (s->verdict == GROWTH_VERDICT_GROWS) {
+		json__string(j, "part", parts[s->part]);
+		json__double(j, growth_summary__rate_key(s->clock), s->per_step, 3);
+		if (s->per_minute > 0)
+			json__double(j, "bytes_per_minute", s->per_minute, 3);
+		else
+			json__null(j, "bytes_per_minute");
+		json__string(j, "confidence", trend__confidence(s->confidence));
+		if (s->line)
+			put_line(j, s);
+		if (s->part == GROWTH_OF_PEAKS)
+			growth_summary__put_input(j, &s->growth.peaks);
+		put_full(j, s);
+	}
+}
+
+void growth_summary__json(struct json *j, const struct growth_summary *s)
+{
+	json__open_object(j, "growth");
+	growth_summary__json_keys(j, s);
+	json__close_object(j);
+}
+
+int growth_summary__device_json(struct json *j, const struct model *m, const struct facts *f,
+				size_t device, uint64_t duration)
+{
+	struct growth_summary s;
+	int err = growth_summary__of(m, f, device, duration, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err;
+	growth_summary__json(j, &s);
+	growth_summary__free(&s);
+	return 0;
+}

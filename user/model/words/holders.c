@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/holders.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/map64.h"
+
+#define MOST_LEAVES 16 /* distinct names that are counted separately */
+#define LEAVES 3       /* names of parameters or of optimizer state that a holder lists */
+#define SEP '\x1f'
+
+struct item {
+	const struct held *held;
+	char *key;
+	size_t at; /* index of held */
+};
+
+static const char *text_or(const char *s, const char *otherwise)
+{
+	return s ? s : otherwise;
+}
+
+/* Copies a name with "[12]" as "[*]", ".12." as ".*." and "and 12 more" as "and * more". */
+static void copy_pattern(char *dst, const char *src)
+{
+	for (char before = '.'; *src; before = *src, src++) {
+		size_t digits = *src >= '0' && *src <= '9' ? strspn(src, "0123456789") : 0;
+		char after = src[digits];
+
+		if (digits && ((before == '[' && after == ']') || (before == ' ' && after == ' ') ||
+			       (before == '.' && (after == '.' || !after || after == ' ')))) {
+			*dst++ = '*';
+			src += digits - 1;
+		} else {
+			*dst++ = *src;
+		}
+	}
+	*dst = '\0';
+}
+
+/* Whether the memory belongs to a module and has a role there. */
+static bool held__is_of_module(const struct held *x)
+{
+	return x->category && strcmp(x->category, "unknown") != 0 &&
+	       (*text_or(x->module, "") || *text_or(x->module_class, ""));
+}
+
+/* Writes the key of a holder: role, then its module or its name. Returns the bytes written. */
+static size_t put_key(char *buf, const struct held *x, bool by_role)
+{
+	char *p = buf;
+
+	p = stpcpy(p, text_or(x->category, ""));
+	*p++ = SEP;
+	if (held__is_of_module(x)) {
+		*p++ = 'm';
+		if (!by_role) {
+			p = stpcpy(p, text_or(x->module_root, ""));
+			*p++ = SEP;
+			p = stpcpy(p, text_or(x->module_class, ""));
+			*p++ = SEP;
+			copy_pattern(p, text_or(x->module, ""));
+			p += strlen(p);
+		}
+	} else {
+		*p++ = 'n';
+		copy_pattern(p, text_or(x->name, ""));
+		p += strlen(p);
+	}
+	*p = '\0';
+	return p - buf + 1;
+}
+
+/* ---- keys with names of their own ---- */
+
+#define MANY 16	       /* siblings with different names that become one */
+#define COMPONENTS 24u /* compared at most, in a module's name */
+
+/* The part of a key that is the name of a module; NULL: none. */
+static char *module_of_key(const char *key)
+{
+	const char *p = strchr(key, SEP);
+
+	if (!p || p[1] != 'm')
+		return NULL;
+	for (int i = 0; p && i < 2; i++)
+		p = strchr(p + 1, SEP);
+	return p ? (char *)p + 1 : NULL;
+}
+
+/* Hash of a key without component k of its module; false: it has no such component. */
+static bool hash_without(struct hash_seed seed, const char *key, const char *module, unsigned k,
+			 uint64_t *ret)
+{
+	const char *p = module;
+
+	for (unsigned i = 0; i < k; i++) {
+		p += strcspn(p, ".");
+		if (!*p++)
+			return false;
+	}
+	*ret = hash__u64(seed, hash__bytes(seed, key, p - key) + k) ^
+	       hash__bytes(seed, p + strcspn(p, "."), strlen(p + strcspn(p, ".")));
+	return true;
+}
+
+static void put_star(char *module, unsigned k)
+{
+	char *p = module;
+	size_t len;
+
+	for (unsigned i = 0; i < k; i++)
+		p += strcspn(p, ".") + 1;
+	len = strcspn(p, ".");
+	if (len) {
+		*p = '*';
+		memmove(p + 1, p + len, strlen(p + len) + 1);
+	}
+}
+
+/* Keys of adapters and the like: if many differ in one component of the module, such as the key of
+ * a ModuleDict, it becomes "*". items are in the order of their keys. 0 or -ENOMEM. */
+static int cover_siblings(struct item *items, size_t n)
+{
+	struct hash_seed seed = hash__seed();
+	struct map64 *count = map64__new();
+	const char *last = "";
+	uint64_t hash, c;
+	int err = count ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < n && !err; i++) {
+		const char *module = strcmp(items[i].key, last) ? module_of_key(items[i].key)
+								: NULL;
+
+		last = items[i].key;
+		for (unsigned k = 0; module && k < COMPONENTS && !err; k++) {
+			if (!hash_without(seed, items[i].key, module, k, &hash))
+				break;
+			c = 0;
+			map64__get(count, hash, &c);
+			err = map64__set(count, hash, c + 1);
+		}
+	}
+	for (size_t i = 0; i < n && !err; i++) {
+		char *module = module_of_key(items[i].key);
+		uint64_t most = MANY;
+		unsigned at = COMPONENTS;
+
+		for (unsigned k = 0; module && k < COMPONENTS; k++) {
+			if (!hash_without(seed, items[i].key, module, k, &hash))
+				break;
+			if (map64__get(count, hash, &c) && c > most) {
+				most = c;
+				at = k;
+			}
+		}
+		if (at < COMPONENTS)
+			put_star(module, at);
+	}
+	map64__free(count);
+	return err;
+}
+
+static size_t key_room(const struct held *x)
+{
+	return strlen(text_or(x->category, "")) + strlen(text_or(x->name, "")) +
+	       strlen(text_or(x->module, "")) + strlen(text_or(x->module_class, "")) +
+	       strlen(text_or(x->module_root, "")) + 16;
+}
+
+static int cmp_item(const void *a, const void *b)
+{
+	const struct item *x = a, *y = b;
+	int c = strcmp(x->key, y->key);
+
+	if (!c)
+		c = strcmp(text_or(x->held->module, ""), text_or(y->held->module, ""));
+	return c ? c : x->at < y->at ? -1 : 1;
+}
+
+/* The parts of a name: "grad of " | "AdamW " before, a leaf such as "weight" or "exp_avg". */
+struct name_parts {
+	const char *before, *leaf, *middle;
+	size_t before_len, leaf_len;
+	uint64_t bytes; /* sum over all tensors with this leaf */
+};
+
+static struct name_parts split_name(const struct held *x)
+{
+	const char *name = text_or(x->name, ""), *of = strstr(name, " of "), *space;
+	size_t len = strlen(text_or(x->module, ""));
+	struct name_parts p = { .before = "", .leaf = name, .leaf_len = strcspn(name, " ") };
+
+	if (of && !strncmp(name, "grad of ", 8)) {
+		p.before = name;
+		p.before_len = 8;
+		p.leaf = name + 8;
+		p.leaf_len = strcspn(p.leaf, " ");
+	} else if (of) { /* "AdamW exp_avg of layers.0.weight" */
+		space = memchr(name, ' ', of - name);
+		p.before = name;
+		p.before_len = space ? (size_t)(space - name) + 1 : 0;
+		p.leaf = name + p.before_len;
+		p.leaf_len = of - p.leaf;
+		p.middle = " of ";
+		return p;
+	}
+	if (len && p.leaf_len > len && !strncmp(p.leaf, x->module, len) && p.leaf[len] == '.') {
+		p.leaf += len + 1;
+		p.leaf_len -= len + 1;
+	}
+	return p;
+}
+
+static bool leaf_is(const struct name_parts *a, const struct name_parts *b)
+{
+	return a->leaf_len == b->leaf_len && !memcmp(a->leaf, b->leaf, a->leaf_len);
+}
+
+/* Orders the largest first, so that addresses do not matter. */
+static int cmp_leaf(const void *a, const void *b)
+{
+	const struct name_parts *x = a, *y = b;
+	size_t len = x->leaf_len < y->leaf_len ? x->leaf_len : y->leaf_len;
+	int c;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	c = memcmp(x->leaf, y->leaf, len);
+	return c ? c : x->leaf_len < y->leaf_len ? -1 : x->leaf_len > y->leaf_len;
+}
+
+/* Writes "blocks.*.mlp.weight, .bias" or "AdamW exp_avg, exp_avg_sq of blocks.*". */
+static void put_module_name(FILE *out, const struct item *v, size_t n, const char *module)
+{
+	struct name_parts leaves[MOST_LEAVES], first = { .before = "" };
+	size_t k = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct name_parts p = split_name(v[i].held);
+		size_t seen = 0;
+
+		if (!p.leaf_len)
+			continue;
+		while (seen < k && !leaf_is(&leaves[seen], &p))
+			seen++;
+		if (seen == MOST_LEAVES)
+			continue;
+		if (seen == k)
+			leaves[k++] = p;
+		leaves[seen].bytes += v[i].held->bytes;
+	}
+	qsort(leaves, k, sizeof(*leaves), cmp_leaf);
+	if (k)
+		first = leaves[0];
+	fprintf(out, "%.*s", (int)first.before_len, first.before);
+	if (!first.middle)
+		fputs(module, out);
+	for (size_t i = 0; i < k && i < LEAVES; i++) {
+		const char *sep = i ? ", " : "", *dot = first.middle || (!i && !*module) ? "" : ".";
+
+		fprintf(out, "%s%s%.*s", sep, dot, (int)leaves[i].leaf_len, leaves[i].leaf);
+	}
+	if (k > LEAVES)
+		fputs(", ...", out);
+	if (first.middle && *module)
+		fprintf(out, "%s%s", first.middle, module);
+}
+
+/* Writes the names of the items [0, n): the name they share, or its pattern. */
+static void put_name(FILE *out, const struct item *v, size_t n, const char *module)
+{
+	const char *name = text_or(v->held->name, "");
+	bool same = true;
+
+	for (size_t i = 1; i < n && same; i++)
+		same = !strcmp(text_or(v[i].held->name, ""), name);
+	if (same)
+		fputs(name, out);
+	else if (held__is_of_module(v->held))
+		put_module_name(out, v, n, module);
+	else
+		fputs(strchr(v->key, SEP) + 2, out);
+	fputc('\0', out);
+}
+
+/* Covers the modules of the items with a pattern. Returns it, to be freed; NULL on ENOMEM. */
+static char *cover(const struct item *v, size_t n, uint32_t *modules)
+{
+	const struct held *last = NULL;
+	size_t len = 0;
+	char *pattern;
+
+	for (size_t i = 0; i < n; i++)
+		len += strlen(text_or(v[i].held->module, "")) + 2;
+	pattern = calloc(1, len + 2);
+	*modules = 0;
+	for (size_t i = 0; pattern && i < n; i++) {
+		const struct held *x = v[i].held;
+		const char *module = text_or(x->module, "");
+
+		if (!*module && !*text_or(x->module_class, ""))
+			continue;
+		if (!last)
+			strcpy(pattern, module);
+		else if (strcmp(module, text_or(last->module, "")) != 0)
+			pattern__cover(pattern, module);
+		*modules += !last || strcmp(module, text_or(last->module, "")) != 0;
+		last = x;
+	}
+	return pattern;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b && !strcmp(a, b);
+}
+
+static void holder__add(struct holder *h, const struct held *x)
+{
+	h->bytes += x->bytes;
+	h->count += x->count;
+	if (h->size != x->size)
+		h->size = 0;
+	if (!same_text(h->detail, x->detail))
+		h->detail = NULL;
+	if (!same_text(h->module_class, x->module_class))
+		h->module_class = "";
+	if (!same_text(h->module_root, x->module_root))
+		h->module_root = "";
+}
+
+static int make_holder(FILE *out, const struct item *v, size_t n, struct holder *h)
+{
+	const struct held *x = v->held;
+	char *module = cover(v, n, &h->modules);
+
+	if (!module)
+		return -ENOMEM;
+	*h = (struct holder){ .category = x->category,
+			      .module_class = text_or(x->module_class, ""),
+			      .module_root = text_or(x->module_root, ""),
+			      .detail = x->detail,
+			      .size = x->size,
+			      .modules = h->modules };
+	for (size_t i = 0; i < n; i++)
+		holder__add(h, v[i].held);
+	put_name(out, v, n, module);
+	fputs(module, out);
+	fputc('\0', out);
+	free(module);
+	return 0;
+}
+
+static int cmp_holder(const void *a, const void *b)
+{
+	const struct holder *x = *(const struct holder *const *)a,
+			    *y = *(const struct holder *const *)b;
+	int c;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	c = strcmp(text_or(x->category, ""), text_or(y->category, ""));
+	if (!c)
+		c = strcmp(x->name, y->name);
+	return c ? c : x < y ? -1 : x > y;
+}
+
+/* Sorts the holders, and renumbers of. */
+static int holders__sort(struct holders *h, size_t n)
+{
+	struct holder **order = malloc((h->n + 1) * sizeof(*order)),
+		      *sorted = malloc((h->n + 1) * sizeof(*sorted));
+	uint32_t *place = malloc((h->n + 1) * sizeof(*place));
+
+	if (!order || !sorted || !place) {
+		free(order);
+		free(sorted);
+		free(place);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < h->n; i++)
+		order[i] = &h->all[i];
+	if (h->n)
+		qsort(order, h->n, sizeof(*order), cmp_holder);
+	for (size_t i = 0; i < h->n; i++) {
+		sorted[i] = *order[i];
+		place[order[i] - h->all] = i;
+	}
+	for (size_t i = 0; i < n; i++)
+		h->of[i] = place[h->of[i]];
+	free(h->all);
+	free(order);
+	free(place);
+	h->all = sorted;
+	return 0;
+}
+
+static int make_holders(const struct item *items, size_t n, struct holders *h)
+{
+	size_t size;
+	FILE *out = open_memstream(&h->text, &size);
+	const char *p;
+	int err = out ? 0 : -ENOMEM;
+
+	for (size_t i = 0, end; i < n && !err; i = end) {
+		for (end = i; end < n && !strcmp(items[end].key, items[i].key); end++)
+			h->of[items[end].at] = h->n;
+		err = make_holder(out, &items[i], end - i, &h->all[h->n++]);
+	}
+	if (out && fclose(out))
+		err = -ENOMEM;
+	p = h->text;
+	for (size_t i = 0; i < h->n && !err; i++) {
+		h->all[i].name = p;
+		h->all[i].module = p += strlen(p) + 1;
+		p += strlen(p) + 1;
+	}
+	return err ? err : holders__sort(h, n);
+}
+
+/* room_of: room for of, at least n. */
+static int group(const struct held *v, size_t n, size_t room_of, bool by_role, struct holders *ret)
+{
+	struct holders h = { .all = calloc(n + 1, sizeof(*h.all)),
+			     .of = calloc(room_of + 1, sizeof(*h.of)) };
+	struct item *items = calloc(n + 1, sizeof(*items));
+	size_t room = 1;
+	char *keys, *p;
+	int err = -ENOMEM;
+
+	for (size_t i = 0; i < n; i++)
+		room += key_room(&v[i]);
+	keys = p = malloc(room);
+	if (h.all && h.of && items && keys) {
+		for (size_t i = 0; i < n; i++) {
+			items[i] = (struct item){ .held = &v[i], .key = p, .at = i };
+			p += put_key(p, &v[i], by_role);
+		}
+		if (n)
+			qsort(items, n, sizeof(*items), cmp_item);
+		err = by_role || n <= MANY ? 0 : cover_siblings(items, n);
+		if (!err && n)
+			qsort(items, n, sizeof(*items), cmp_item);
+		if (!err)
+			err = make_holders(items, n, &h);
+	}
+	free(items);
+	free(keys);
+	if (err)
+		holders__free(&h);
+	else
+		*ret = h;
+	return err;
+}
+
+int holders__group(const struct held *v, size_t n, bool by_role, struct holders *ret)
+{
+	return group(v, n, n, by_role, ret);
+}
+
+void holders__free(struct holders *h)
+{
+	free(h->all);
+	free(h->of);
+	free(h->text);
+	*h = (struct holders){ 0 };
+}
+
+static struct held held_of_row(const struct row *r)
+{
+	return (struct held){ .name = r->name,
+			      .category = r->category,
+			      .module = r->module,
+			      .module_class = r->module_class,
+			      .module_root = r->module_root,
+			      .bytes = r->bytes,
+			      .count = r->count,
+			      .size = r->count * r->median == r->bytes ? r->median : 0 };
+}
+
+int holders__of_rows(const struct row *rows, size_t n, bool by_role, struct holders *ret)
+{
+	struct held *v = calloc(n + 1, sizeof(*v));
+	size_t k = 0;
+	int err = -ENOMEM;
+
+	for (size_t i = 0; v && i < n; i++)
+		if (rows[i].before_attach)
+			v[k++] = held_of_row(&rows[i]);
+	if (v)
+		err = group(v, k, n, by_role, ret);
+	free(v);
+	for (size_t i = n; !err && i-- > 0;) /* k rows of n are grouped, in their order */
+		ret->of[i] = rows[i].before_attach ? ret->of[--k] : HOLDERS_NONE;
+	return err;
+}
+
+static struct row row_of_holder(const struct holder *h)
+{
+	return (struct row){ .bytes = h->bytes,
+			     .count = h->count,
+			     .median = h->size,
+			     .module = h->module,
+			     .module_class = h->module_class,
+			     .module_root = h->module_root,
+			     .modules = h->modules,
+			     .category = h->category,
+			     .name = *h->name ? h->name : NULL,
+			     .phase = PHASE_OTHER,
+			     .source = "census",
+			     .before_attach = true };
+}
+
+/* Replaces the rows of memory from before attach that no filter leaves out. named: rows by name. */
+static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
+{
+	uint64_t sum = 0;
+	struct row *rows;
+	size_t k;
+	int err;
+
+	for (k = 0; k < n && !named[k].filtered; k++)
+		;
+	err = holders__of_rows(named, k, true, &r->holders);
+	rows = err ? NULL : calloc(r->n + r->holders.n + 1, sizeof(*rows));
+	if (!rows)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->holders.n; i++)
+		rows[i] = row_of_holder(&r->holders.all[i]);
+	for (size_t i = 0; i < k; i++)
+		if (named[i].before_attach)
+			rows[r->holders.of[i]].anonymous += named[i].anonymous;
+	k = r->holders.n;
+	for (size_t i = 0; i < r->n; i++)
+		if (!r->all[i].before_attach || r->all[i].filtered)
+			rows[k++] = r->all[i];
+	r->all = rows; /* of_model stays: it owns patterns of modules */
+	r->n = k;
+	if (k)
+		qsort(rows, k, sizeof(*rows), row__compare);
+	for (size_t i = 0; i < k; i++)
+		rows[i].cumulative = sum += rows[i].bytes;
+	return 0;
+}
+
+int holder_rows__of(const struct model *m, size_t device, const struct row_opts *opts, bool names,
+		    struct holder_rows *ret)
+{
+	struct row_opts by_name = *opts;
+	struct holder_rows r = { .n = 0 };
+	struct row *named = NULL;
+	size_t n;
+	int err = model__rows(m, device, opts, &r.of_model, &r.n);
+
+	r.all = r.of_model;
+	if (!err && names) {
+		by_name.by = BY_LINE;
+		by_name.split = 0;
+		by_name.any_module = by_name.any_phase = by_name.any_category = false;
+		err = model__rows(m, device, &by_name, &named, &n);
+		if (!err)
+			err = put_holders(&r, named, n);
+		free(named);
+	}
+	if (err)
+		holder_rows__free(&r);
+	else
+		*ret = r;
+	return err;
+}
+
+void holder_rows__free(struct holder_rows *r)
+{
+	if (r->all != r->of_model)
+		free(r->all);
+	free(r->of_model);
+	holders__free(&r->holders);
+	*r = (struct holder_rows){ 0 };
+}

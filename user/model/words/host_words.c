@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/host_words.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/text.h"
+
+#define LARGE (UINT64_C(1) << 30) /* RSS of a process whose reading is brief, bytes */
+
+static const struct {
+	const char *name, *second, *meaning;
+} parts[HOST_PART_NR] = {
+	[HOST_TOTAL] = { "RSS", NULL, "all resident memory of the process" },
+	[HOST_PINNED] = { "pinned memory", "cached", "cudaHostAlloc and cudaHostRegister" },
+	[HOST_SHARED_LOADER] = { "shared memory of PyTorch", "in tensors",
+				 "DataLoader and torch.multiprocessing" },
+	[HOST_SHARED_NCCL] = { "shared memory of NCCL", "in tensors", "buffers between ranks" },
+	[HOST_SHARED] = { "other shared memory", "in tensors", "/dev/shm, memfd, System V" },
+	[HOST_LIBRARIES] = { "libraries", "private copies", "programs and libraries" },
+	[HOST_FILES] = { "mapped files", "private copies", "checkpoints and data sets" },
+	[HOST_TENSORS] = { "CPU tensors", NULL, "storages that Python or autograd holds" },
+	[HOST_PYTHON] = { "small Python objects", "free inside",
+			  "CPython's arenas: objects of up to 512 bytes" },
+	[HOST_STACKS] = { "stacks", NULL, "stacks of threads" },
+	[HOST_MALLOC] = { "malloc", "free inside", "C and C++, large Python objects, numpy" },
+	[HOST_UNKNOWN] = { "unknown", NULL, "memory that no table explains" },
+	[HOST_PSS] = { "PSS", NULL, "RSS with shared pages by share" },
+	[HOST_USS] = { "USS", NULL, "pages of this process alone" },
+	[HOST_SWAP] = { "swap", NULL, "swapped out" },
+	[HOST_HUGETLB] = { "huge pages", NULL, "huge pages of hugetlbfs, not in RSS" },
+	[HOST_PAGE_TABLES] = { "page tables", NULL, "the kernel's page tables, not in RSS" },
+	[HOST_GROUP] = { "control group", "limit", "use of the memory control group" },
+	[HOST_GROUP_KERNEL] = { "kernel memory of the group", NULL,
+				"kernel stacks, slab, sockets, page tables" },
+	[HOST_PINNED_REQUESTED] = { "requested", NULL, "tensors in pinned blocks of PyTorch" },
+	[HOST_PINNED_ROUNDING] = { "rounding", NULL, "the rest of these blocks" },
+	[HOST_PINNED_CACHED] = { "cached", NULL, "pinned blocks that are not in use" },
+	[HOST_PINNED_OTHER] = { "in use without a tensor", NULL, "other pinned blocks in use" },
+};
+
+const char *host_words__part(unsigned part)
+{
+	return part < HOST_PART_NR ? parts[part].name : NULL;
+}
+
+const char *host_words__second(unsigned part)
+{
+	return part < HOST_PART_NR ? parts[part].second : NULL;
+}
+
+const char *host_words__meaning(unsigned part)
+{
+	return part < HOST_PART_NR ? parts[part].meaning : NULL;
+}
+
+struct item {
+	uint8_t part;
+	uint64_t bytes;
+};
+
+static int by_size(const void *a, const void *b)
+{
+	const struct item *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return (int)x->part - (int)y->part;
+}
+
+/* Parts that add up to RSS and are not empty, largest first; the unknown one last. Returns their
+ * number. */
+static size_t sort_parts(const struct host_sheet *s, struct item *v)
+{
+	size_t n = 0;
+
+	for (uint8_t i = 1; i < HOST_UNKNOWN; i++)
+		if (s->part[i].bytes)
+			v[n++] = (struct item){ i, s->part[i].bytes };
+	qsort(v, n, sizeof(*v), by_size);
+	if (s->part[HOST_UNKNOWN].bytes)
+		v[n++] = (struct item){ HOST_UNKNOWN, s->part[HOST_UNKNOWN].bytes };
+	return n;
+}
+
+char *host_words__line(char *buf, size_t size, const struct host_sheet *s)
+{
+	struct item v[HOST_PARTS_END];
+	size_t n = sort_parts(s, v), at = 0;
+	uint64_t other = 0;
+	char bytes[24];
+
+	*buf = '\0';
+	for (size_t i = 0; i < n && at < size; i++) {
+		if (v[i].bytes < s->part[HOST_TOTAL].bytes / 100)
+			other += v[i].bytes;
+		else
+			at += snprintf(buf + at, size - at, "%s%s %s", at ? ", " : "",
+				       parts[v[i].part].name,
+				       text__bytes(bytes, sizeof(bytes), v[i].bytes));
+	}
+	if (other && at < size)
+		snprintf(buf + at, size - at, "%sother %s", at ? ", " : "",
+			 text__bytes(bytes, sizeof(bytes), other));
+	return buf;
+}
+
+enum { COL_SIZE, COL_PERCENT, COL_PART, COL_SECOND, COL_NR };
+
+static void put_cells(struct grid *g, const struct host_sheet *s, unsigned part)
+{
+	const struct host_figure *f = &s->part[part];
+	char text[64], bytes[24];
+
+	grid__row(g);
+	grid__put(g, COL_SIZE, text__bytes(bytes, sizeof(bytes), f->bytes), NULL);
+	grid__put(g, COL_PERCENT, text__percent(text, f->bytes, s->part[HOST_TOTAL].bytes), NULL);
+	grid__put(g, COL_PART, parts[part].name, NULL);
+	if (!parts[part].second)
+		return;
+	if (!f->has_second)
+		snprintf(text, sizeof(text), "unknown %s", parts[part].second);
+	else if (!f->second)
+		return;
+	else
+		snprintf(text, sizeof(text), "%s %s", text__bytes(bytes, sizeof(bytes), f->second),
+			 parts[part].second);
+	grid__put(g, COL_SECOND, text, NULL);
+}
+
+static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	static const struct column cols[COL_NR] = {
+		[COL_SIZE] = { .title = "Size", .right = true, .least = 10 },
+		[COL_PERCENT] = { .title = "%", .right = true, .least = 3 },
+		[COL_PART] = { .title = "Part" },
+		[COL_SECOND] = { .title = "Of it", .goes = 2 },
+	};
+	struct item v[HOST_PARTS_END];
+	size_t n = sort_parts(s, v), room;
+	struct grid *g = grid__new(cols, COL_NR);
+	char text[128];
+	int err;
+
+	if (!g)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		put_cells(g, s, v[i].part);
+	err = grid__error(g);
+	grid__last_goes(g, 1);
+	room = grid__fit(g, columns, 40, COL_NR);
+	if (!err)
+		grid__print_titles(g, out, text__colour(out), "Contains");
+	for (size_t i = 0; i < n && !err; i++) {
+		snprintf(text, sizeof(text), "%s", parts[v[i].part].meaning);
+		grid__print(g, out, i, text__width(text) > room ? "" : text);
+	}
+	grid__free(g);
+	return err;
+}
+
+/* "PSS 1.1 GiB, USS 1.0 GiB, page tables 3.0 MiB": figures that are known and not zero. */
+static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	char text[256], bytes[24], limit[24];
+	size_t at = 0;
+
+	for (unsigned i = HOST_PARTS_END; i < HOST_GROUP; i++)
+		if (s->part[i].known && s->part[i].bytes)
+			at += snprintf(text + at, sizeof(text) - at, "%s%s %s", at ? ", " : "",
+				       parts[i].name,
+				       text__bytes(bytes, sizeof(bytes), s->part[i].bytes));
+	if (at)
+		text__paragraph(out, columns, "", "  ", "%s", text);
+	if (!s->part[HOST_USS].known && s->part[HOST_TOTAL].bytes >= LARGE)
+		text__paragraph(out, columns, "", "  ",
+				"PSS, USS and private copies are not read for a process of this "
+				"size: the kernel would lock its address space meanwhile");
+	if (!s->part[HOST_GROUP].known)
+		return;
+	text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP].bytes);
+	at = snprintf(text, sizeof(text), "control group %s%s%s", bytes,
+		      s->part[HOST_GROUP].has_second ? " of " : "",
+		      s->part[HOST_GROUP].has_second
+			      ? text__bytes(limit, sizeof(limit), s->part[HOST_GROUP].second)
+			      : "");
+	if (s->part[HOST_GROUP_KERNEL].known)
+		snprintf(text + at, sizeof(text) - at, ", of it kernel memory %s",
+			 text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP_KERNEL].bytes));
+	text__paragraph(out, columns, "", "  ", "%s", text);
+}
+
+/* "pinned blocks of PyTorch: 32.00 GiB = 20.00 GiB requested + 12.00 GiB rounding". */
+static void print_pinned(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	char text[256] = "", bytes[24];
+	uint64_t all = 0;
+	size_t at = 0;
+
+	for (unsigned i = HOST_PINNED_REQUESTED; i <= HOST_PINNED_OTHER; i++) {
+		const struct host_figure *f = &s->part[i];
+
+		if (f->known && f->bytes)
+			at += snprintf(text + at, sizeof(text) - at, "%s%s %s", at ? " + " : "",
+				       text__bytes(bytes, sizeof(bytes), f->bytes), parts[i].name);
+		all += f->known ? f->bytes : 0;
+	}
+	if (at && s->part[HOST_PINNED_REQUESTED].known)
+		text__paragraph(out, columns, "", "  ", "pinned blocks of PyTorch: %s = %s",
+				text__bytes(bytes, sizeof(bytes), all), text);
+}
+
+/* Parts whose tables could not be read: their memory is in other parts. */
+static void print_unread(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	char text[256] = "";
+	size_t at = 0;
+
+	for (unsigned i = 1; i < HOST_UNKNOWN; i++)
+		if (!s->part[i].known)
+			at += snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
+				       parts[i].name);
+	if (at)
+		text__paragraph(out, columns, "", "  ",
+				"not read: %s (their memory is in the other parts)", text);
+}
+
+int host_words__table(FILE *out, const struct host_sheet *s, size_t columns)
+{
+	int err = print_parts(out, s, columns);
+
+	if (err)
+		return err;
+	fputc('\n', out);
+	print_pinned(out, s, columns);
+	print_others(out, s, columns);
+	print_unread(out, s, columns);
+	return 0;
+}
+
+void host_words__json(struct json *j, const struct host_sheet *s)
+{
+	json__open_object(j, "parts");
+	for (unsigned i = 1; i < HOST_PART_NR; i++) {
+		const struct host_figure *f = &s->part[i];
+
+		if (!parts[i].name || (!host_part__adds_up(i) && !f->known))
+			continue;
+		json__open_object(j, host_part__name(i));
+		json__string(j, "label", parts[i].name);
+		json__bool(j, "of_rss", host_part__adds_up(i));
+		json__uint(j, "bytes", f->bytes);
+		json__bool(j, "known", f->known);
+		if (parts[i].second) {
+			json__uint_or_null(j, "second", f->has_second, f->second);
+			json__string(j, "second_label", parts[i].second);
+		}
+		json__close_object(j);
+	}
+	json__close_object(j);
+}

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/words.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "memtrace.h"
+#include "record/files.h"
+
+#define ELLIPSIS "..."
+
+/* Copies the character at *p to one and moves *p past it. Returns its width in columns. */
+static size_t char_width(char **p, char one[8])
+{
+	size_t len = 0;
+
+	do
+		one[len++] = *(*p)++;
+	while ((**p & 0xc0) == 0x80 && len < 7);
+	one[len] = '\0';
+	return text__width(one);
+}
+
+char *words__cut(char *s, size_t columns)
+{
+	size_t keep = columns > 3 ? columns - 3 : 0, width = 0;
+	char *p = s, *end = s, one[8];
+
+	if (text__width(s) <= columns)
+		return s;
+	while (*end) {
+		width += char_width(&end, one);
+		if (width > keep)
+			break;
+		p = end;
+	}
+	/* The replaced text is at least as wide as "...", and the result fits the buffer. */
+	memcpy(p, ELLIPSIS, columns < 3 ? columns : 3);
+	p[columns < 3 ? columns : 3] = '\0';
+	return s;
+}
+
+char *words__cut_front(char *s, size_t columns)
+{
+	size_t width = text__width(s);
+	char *p = s, one[8];
+
+	if (width <= columns || columns <= 3)
+		return words__cut(s, columns);
+	while (*p && width > columns - 3)
+		width -= char_width(&p, one);
+	memmove(s + 3, p, strlen(p) + 1);
+	memcpy(s, ELLIPSIS, 3);
+	return s;
+}
+
+char *words__cut_middle(char *s, size_t columns)
+{
+	size_t width = 0, w;
+	char *p = s, *next = s, one[8];
+
+	if (text__width(s) <= columns || columns < 12)
+		return words__cut(s, columns);
+	while (w = char_width(&next, one), width + w <= columns / 3) {
+		width += w;
+		p = next;
+	}
+	words__cut_front(p, columns - width);
+	return s;
+}
+
+/* The useful part of a path: from the target's folder or the installed package on. */
+static const char *path_start(const char *path, const char *cwd)
+{
+	static const char *const dirs[] = { "/site-packages/", "/dist-packages/" };
+	size_t len = cwd ? strlen(cwd) : 0;
+	const char *p;
+
+	if (len && !strncmp(path, cwd, len) && (path[len] == '/' || cwd[len - 1] == '/'))
+		return path + len + (path[len] == '/');
+	for (size_t i = 0; i < 2; i++) {
+		p = strstr(path, dirs[i]);
+		if (p)
+			return p + strlen(dirs[i]);
+	}
+	return path;
+}
+
+/* The last n parts of a path. */
+static const char *path_tail(const char *path, unsigned n)
+{
+	const char *p = path + strlen(path);
+
+	while (p > path)
+		if (*--p == '/' && !--n)
+			return p == path ? path : p + 1;
+	return path;
+}
+
+/* Formats a location with the last n parts of the path; 0: all. Returns its width. */
+static size_t format_location(char *buf, const char *path, unsigned n, const char *line,
+			      const char *func)
+{
+	const char *tail = n ? path_tail(path, n) : path;
+
+	snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", tail == path ? "" : ".../", tail, line, func);
+	return text__width(buf);
+}
+
+const char *words__window(const struct model *m, const struct facts *f, char *buf, size_t size)
+{
+	char time[24];
+	uint64_t from;
+
+	*buf = '\0';
+	if (model__window(m, &from))
+		snprintf(buf, size, "%s from %s on", facts__get(f, "segment") ? "part" : "window",
+			 text__time(time, sizeof(time), from));
+	return buf;
+}
+
+void words__put_window(struct json *j, const struct model *m)
+{
+	uint64_t from;
+
+	if (model__window(m, &from))
+		json__seconds(j, "window_start", from, 9);
+}
+
+/* Writes the location of memory without a Python line; false: it has one. */
+static bool without_line(char *buf, const struct row *r)
+{
+	if (r->before_attach && r->name)
+		text__clean(buf, REPORT_TEXT, r->name, strlen(r->name));
+	else if (r->before_attach)
+		strcpy(buf, "before attach");
+	else if (r->file)
+		return false;
+	else if (!strcmp(r->source, "native"))
+		strcpy(buf, "native (no Python thread)");
+	else if (!strcmp(r->source, "hidden"))
+		strcpy(buf, "(hidden)");
+	else if (r->node_class && strcmp(r->node_class, "unknown node") != 0)
+		strcpy(buf, "no line of forward");
+	else
+		strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)" : "untraced");
+	return true;
+}
+
+/* Writes the location in a cell of a notebook: "cell 7, line 2 (train)". False: it is in none. */
+static bool in_cell(char *buf, const struct row *r)
+{
+	char func[REPORT_TEXT / 2 - 32];
+	size_t len;
+	const char *cell = files__cell(r->file, &len);
+
+	if (!cell)
+		return false;
+	text__clean(func, sizeof(func), r->func, strlen(r->func));
+	snprintf(buf, REPORT_TEXT, "cell %.*s, line %u (%s)", (int)len, cell, r->line, func);
+	return true;
+}
+
+/* short_name: never with the class of a function's qualified name. */
+static char *location(char *buf, const struct row *r, const char *cwd, size_t columns,
+		      bool short_name)
+{
+	char path[REPORT_TEXT / 2 - 32], func[REPORT_TEXT / 2 - 32], line[16] = "";
+	const char *start, *dot, *name;
+	unsigned n;
+
+	if (without_line(buf, r))
+		return words__cut_middle(buf, columns);
+	if (in_cell(buf, r))
+		return words__cut(buf, columns);
+	start = path_start(r->file, cwd);
+	text__clean(path, sizeof(path), start, strlen(start));
+	text__clean(func, sizeof(func), r->func, strlen(r->func));
+	if (r->line)
+		snprintf(line, sizeof(line), ":%u", r->line);
+	dot = strrchr(func, '.');
+	name = dot && dot[1] ? dot + 1 : func;
+	/* A relative path is useful from its start; of another path only the last parts are. */
+	n = start == r->file ? 3 : 0;
+	/* Shorten the function's qualified name first, then the path. */
+	if (!short_name && format_location(buf, path, n, line, func) <= columns)
+		return buf;
+	if (format_location(buf, path, n, line, name) <= columns)
+		return buf;
+	for (n = 3; n; n--)
+		if (format_location(buf, path, n, line, name) <= columns)
+			return buf;
+	if (format_location(buf, path_tail(path, 1), 0, line, name) <= columns)
+		return buf;
+	/* The line number is the last thing to be cut. */
+	snprintf(buf, REPORT_TEXT, "%s%s", path_tail(path, 1), line);
+	return words__cut_front(buf, columns);
+}
+
+char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns)
+{
+	return location(buf, r, cwd, columns, false);
+}
+
+char *words__location_short(char *buf, const struct row *r, const char *cwd, size_t columns)
+{
+	return location(buf, r, cwd, columns, true);
+}
+
+char *words__place(char *buf, const char *file, uint32_t line, const char *cwd)
+{
+	char path[REPORT_TEXT / 2];
+	const char *start = path_start(file, cwd);
+
+	text__clean(path, sizeof(path), start, strlen(start));
+	snprintf(buf, REPORT_TEXT, "%s:%" PRIu32, path, line);
+	return buf;
+}
+
+char *words__frame(char *buf, const struct dict *d, struct dict_frame f)
+{
+	struct dict_loc loc = dict__get_loc(d, f.loc);
+
+	if (!f.loc)
+		strcpy(buf, "?");
+	else if (loc.line)
+		snprintf(buf, REPORT_TEXT, "%s (%s:%u)", dict__str(d, loc.func),
+			 dict__str(d, loc.file), loc.line);
+	else
+		snprintf(buf, REPORT_TEXT, "%s (%s)", dict__str(d, loc.func),
+			 dict__str(d, loc.file));
+	return buf;
+}
+
+char *words__module(char *buf, const struct row *r)
+{
+	char cls[REPORT_TEXT / 2];
+
+	text__clean(buf, REPORT_TEXT, r->module, strlen(r->module));
+	if (*buf || !*r->module_class)
+		return buf;
+	text__clean(cls, sizeof(cls), r->module_class, strlen(r->module_class));
+	snprintf(buf, REPORT_TEXT, "%s (model)", cls);
+	return buf;
+}
+
+const char *words__where_title(enum group by)
+{
+	switch (by) {
+	case BY_MODULE:
+		return "Module";
+	case BY_LAYER:
+		return "Module, with all inside";
+	case BY_PHASE:
+		return "Phase";
+	case BY_THREAD:
+		return "Thread";
+	case BY_CATEGORY:
+		return "Role";
+	default:
+		return "Location";
+	}
+}
+
+char *words__thread(char *buf, const struct row *r)
+{
+	char name[REPORT_TEXT / 2];
+
+	if (!r->thread)
+		return strcpy(buf, "");
+	text__clean(name, sizeof(name), r->thread, strlen(r->thread));
+	snprintf(buf, REPORT_TEXT, r->tid ? "%s (%u)" : "%s", name, r->tid);
+	return buf;
+}
+
+/* Formats "blocks.0.attn (Attention)". */
+static void module_and_class(char *buf, const struct row *r)
+{
+	char cls[REPORT_TEXT / 2];
+	size_t len;
+
+	if (!*r->module && !*r->module_class) {
+		strcpy(buf, "(no module)");
+		return;
+	}
+	words__module(buf, r);
+	if (!*r->module || !*r->module_class)
+		return;
+	len = strlen(buf);
+	text__clean(cls, sizeof(cls), r->module_class, strlen(r->module_class));
+	snprintf(buf + len, REPORT_TEXT - len, " (%s)", cls);
+}
+
+char *words__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns)
+{
+	if (by == BY_LINE || by == BY_STACK)
+		return words__location(buf, r, cwd, columns);
+	if (r->before_attach)
+		return words__cut(strcpy(buf, "before attach"), columns);
+	if (by == BY_PHASE)
+		strcpy(buf, words__phase(r->phase));
+	else if (by == BY_CATEGORY)
+		strcpy(buf, words__role(r->category));
+	else if (by == BY_THREAD)
+		words__thread(buf, r);
+	else
+		module_and_class(buf, r);
+	return words__cut_front(buf, columns);
+}
+
+const char *words__role(const char *category)
+{
+	if (!category)
+		return "(several)";
+	if (!strcmp(category, "optimizer_state"))
+		return "optimizer state";
+	if (!strcmp(category, "kv_cache"))
+		return "KV cache";
+	if (!strcmp(category, "ddp_bucket"))
+		return "DDP bucket";
+	if (!strcmp(category, "private_pool"))
+		return "private pool";
+	return strcmp(category, "unknown") != 0 ? category : "no role found";
+}
+
+const char *words__phase(enum phase p)
+{
+	return p == PHASE_OTHER	 ? "between phases"
+	       : p == PHASE_DATA ? "data loading"
+				 : phase__name(p);
+}
+
+static bool is_same_word(const char *a, const char *b)
+{
+	for (; *a && *b; a++, b++) {
+		char x = *a == '-' || *a == ' ' ? '_' : (char)tolower((unsigned char)*a),
+		     y = *b == '-' || *b == ' ' ? '_' : (char)tolower((unsigned char)*b);
+
+		if (x != y)
+			return false;
+	}
+	return *a == *b;
+}
+
+const char *words__parse_role(const char *text)
+{
+	for (int i = 0; i < CATEGORY_NR; i++)
+		if (is_same_word(text, category__name(i)) ||
+		    is_same_word(text, words__role(category__name(i))))
+			return category__name(i);
+	return NULL;
+}
+
+const char *words__parse_phase(const char *text)
+{
+	for (int i = 0; i < PHASE_NR; i++)
+		if (is_same_word(text, phase__name(i)) || is_same_word(text, words__phase(i)))
+			return phase__name(i);
+	return NULL;
+}
+
+bool words__walk_failed(unsigned walk)
+{
+	return walk != MT_WALK_OK && walk != MT_WALK_TRUNCATED && walk != MT_WALK_NO_THREAD &&
+	       walk != MT_WALK_NO_FRAME;
+}
+
+void words__stacks(const struct model *m, struct report_stacks *ret)
+{
+	*ret = (struct report_stacks){
+		.full = model__walks(m, MT_WALK_OK),
+		.truncated = model__walks(m, MT_WALK_TRUNCATED),
+		.none = model__walks(m, MT_WALK_NO_THREAD) + model__walks(m, MT_WALK_NO_FRAME),
+	};
+	for (unsigned i = 0; i < MT_WALK_NR; i++) {
+		ret->all += model__walks(m, i);
+		if (words__walk_failed(i))
+			ret->failed += model__walks(m, i);
+	}
+}
+
+uint64_t words__fact_number(const struct facts *f, const char *key)
+{
+	uint64_t ret;
+
+	facts__number(f, key, &ret);
+	return ret;
+}
+
+const char *words__models(char *buf, size_t size, const struct facts *f)
+{
+	const char *models = facts__get(f, "models");
+
+	return text__clean(buf, size, models ? models : "", models ? strlen(models) : 0);
+}
+
+uint64_t words__lost(const struct model *m, const struct facts *f)
+{
+	uint64_t fact = words__fact_number(f, "lost");
+
+	return fact > model__lost(m) ? fact : model__lost(m);
+}
+
+const char *words__about(enum figure f)
+{
+	return f == FIGURE_LOWER_BOUND ? "at least " : f == FIGURE_NOT_EXACT ? "about " : "";
+}
+
+double words__fragmentation(uint64_t allocated, uint64_t reserved)
+{
+	return reserved > allocated ? (double)(reserved - allocated) / (double)reserved : 0;
+}
+
+unsigned words__speaks_of(enum group by, unsigned split)
+{
+	if (split)
+		return split;
+	if (by == BY_LINE || by == BY_STACK)
+		return 1U << BY_LINE | 1U << BY_MODULE | 1U << BY_PHASE | 1U << BY_CATEGORY |
+		       (by == BY_STACK ? 1U << BY_STACK : 0);
+	return 1U << by;
+}
+
+char *words__groups(char buf[64], enum group by, unsigned split)
+{
+	size_t len = 0;
+
+	if (!split)
+		return strcpy(buf, group_names[by]);
+	buf[0] = '\0';
+	for (int g = 0; g < BY_NR; g++)
+		if (split & 1U << g)
+			len += snprintf(buf + len, 64 - len, "%s%s", len ? "," : "",
+					group_names[g]);
+	return buf;
+}
+
+const char *words__device_fact(const struct facts *f, const struct model_device *d,
+			       const char *what)
+{
+	char key[40];
+
+	snprintf(key, sizeof(key), "device.%u.%s", d->device.index, what);
+	return device__on_host(d->device) ? NULL : facts__get(f, key);
+}
+
+uint64_t words__device_total(const struct facts *f, const struct model_device *d)
+{
+	char key[40];
+
+	snprintf(key, sizeof(key), "device.%u.total", d->device.index);
+	return device__on_host(d->device) ? 0 : words__fact_number(f, key);
+}
+
+const char *words__how(uint8_t how)
+{
+	return facts__how_name(how);
+}
+
+const char *words__segment_kind(const struct segment *s)
+{
+	return s->kind == SEGMENT_OF_SMALL   ? "small"
+	       : s->kind == SEGMENT_OF_LARGE ? "large"
+					     : "unknown";
+}
+
+struct report_below words__below(const struct model_segments *s)
+{
+	struct report_below b = {
+		.segments_known = s->n,
+		.any = s->n || s->used_known || s->nothers || s->host || s->registered ||
+		       s->unknown_device,
+		.missing = s->has_totals ? (int64_t)(s->reserved - s->known - s->unmapped) : 0,
+		.nameless = (int64_t)(s->allocated - s->inside - s->outside - s->unmapped_inside),
+		.not_seen = s->used_known ? (int64_t)(s->used - s->used_below - s->used_others) : 0,
+	};
+
+	b.adds_up = !b.missing && !b.nameless && b.not_seen >= 0;
+	return b;
+}
