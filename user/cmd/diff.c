@@ -14,7 +14,7 @@
 #include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
-#include "diff/diff.h"
+#include "report/diff.h"
 #include "base/outfile.h"
 #include "base/text.h"
 #include "base/log.h"

@@ -11,12 +11,12 @@
 #include "base/array.h"
 #include "base/json.h"
 #include "base/map64.h"
-#include "diff/diff.h"
 #include "export/flametree.h"
 #include "export/frames.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "record/stream.h"
+#include "report/diff.h"
 
 /* A frame of either side or of both. */
 struct merged_frame {

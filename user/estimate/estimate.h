@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "advice/advice.h"
 #include "capture/run_command.h"
 #include "estimate/device_kinds.h"
 #include "estimate/known.h"
@@ -19,6 +18,7 @@
 #include "estimate/run.h"
 #include "model/analysis.h"
 #include "model/growth_summary.h"
+#include "report/advice.h"
 #include "report/text.h"
 
 struct json;

@@ -5,10 +5,10 @@
 
 #include "base/json.h"
 #include "export/html.h"
-#include "leaks/leaks.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "report/doc.h"
+#include "report/leaks.h"
 
 #define BUCKETS 1600	/* buckets of the first chart, for all devices together */
 #define BUCKETS_MIN 200 /* smallest number of buckets per device */

@@ -17,7 +17,7 @@
 #include "model/analysis.h"
 #include "model/model.h"
 #include "record/cond.h"
-#include "report/blame.h"
+#include "report/recording/blame.h"
 
 struct json;
 struct report_fail;

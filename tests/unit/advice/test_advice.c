@@ -6,8 +6,8 @@
  */
 #include "unit/model_world.h"
 
-#include "advice/internal.h"
 #include "record/host.h"
+#include "report/advice/internal.h"
 
 #define LAYERS 6
 #define CASTS 5

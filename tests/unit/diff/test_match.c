@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "diff/match.h"
+#include "report/diff/match.h"
 
 #define OLD MATCH_OLD
 #define NEW MATCH_NEW

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dump/dump.h"
+#include "report/dump.h"
 
 #define FLOAT 6
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/pools.h"
+#include "report/recording/pools.h"
 
 #define MB (UINT64_C(1) << 20)
 

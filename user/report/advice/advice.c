@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/advice/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "model/growth.h"
+
+#define TRACKS 64
+
+const char *advice__kind(enum advice_kind k)
+{
+	static const char *const names[ADVICE_KINDS] = {
+		[ADVICE_GROWTH] = "growth",
+		[ADVICE_CHECKPOINT] = "checkpoint",
+		[ADVICE_OPTIMIZER_8BIT] = "optimizer_8bit",
+		[ADVICE_OPTIMIZER_FOREACH] = "optimizer_foreach",
+		[ADVICE_GRADIENTS_LATE] = "gradients_late",
+		[ADVICE_BUFFERS] = "buffers",
+		[ADVICE_CASTS] = "autocast_casts",
+		[ADVICE_LOGITS] = "logits",
+		[ADVICE_OUTPUTS_HELD] = "outputs_held",
+		[ADVICE_DDP_BUCKETS] = "ddp_buckets",
+		[ADVICE_CACHED] = "cached",
+		[ADVICE_MALLOC_FREE] = "malloc_free",
+		[ADVICE_PINNED_CACHED] = "pinned_cached",
+		[ADVICE_PINNED_ROUNDING] = "pinned_rounding",
+	};
+
+	return (unsigned)k < ADVICE_KINDS ? names[k] : "";
+}
+
+const char *advice__figure(enum advice_figure f)
+{
+	return f == ADVICE_EXACT ? "exact" : f == ADVICE_ESTIMATE ? "estimate" : "upper_bound";
+}
+
+struct advisor *advisor__new(const struct analysis *a)
+{
+	struct advisor *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return NULL;
+	v->a = a;
+	if (growth__watch(a->model, BY_LINE)) {
+		free(v);
+		return NULL;
+	}
+	return v;
+}
+
+void advisor__free(struct advisor *v)
+{
+	if (!v)
+		return;
+	for (uint32_t i = 0; i < v->ntracks; i++)
+		track__free(v->tracks[i]);
+	free(v->tracks);
+	free(v);
+}
+
+static bool same_device(struct device a, struct device b)
+{
+	return a.type == b.type && a.index == b.index;
+}
+
+static int track_of(struct advisor *v, struct device d, struct track **ret)
+{
+	struct track **more;
+	int err;
+
+	*ret = NULL;
+	for (uint32_t i = 0; i < v->ntracks; i++)
+		if (same_device(v->tracks[i]->device, d)) {
+			*ret = v->tracks[i];
+			return 0;
+		}
+	if (v->ntracks == TRACKS)
+		return 0;
+	more = realloc(v->tracks, (v->ntracks + 1) * sizeof(struct track *));
+	if (!more)
+		return -ENOMEM;
+	v->tracks = more;
+	err = track__new(d, ret);
+	if (!err)
+		v->tracks[v->ntracks++] = *ret;
+	return err;
+}
+
+int advisor__event(void *advisor, const struct event *e)
+{
+	struct advisor *v = advisor;
+	struct track *t;
+	int err = 0;
+
+	switch (e->kind) {
+	case EVENT_STEP:
+		for (uint32_t i = 0; i < v->ntracks && !err; i++)
+			err = track__step(v->tracks[i]);
+		return err;
+	case EVENT_ALLOC:
+	case EVENT_FREE:
+	case EVENT_OOM:
+	case EVENT_BLOCK:
+	case EVENT_TENSOR:
+		err = track_of(v, e->device, &t);
+		return err || !t ? err : track__event(t, v->a->model, e);
+	}
+	return 0;
+}
+
+static int by_saving(const void *x, const void *y)
+{
+	const struct advice *a = x, *b = y;
+
+	if ((a->kind == ADVICE_GROWTH) != (b->kind == ADVICE_GROWTH))
+		return a->kind == ADVICE_GROWTH ? -1 : 1;
+	if (a->of_host != b->of_host)
+		return a->of_host - b->of_host;
+	if (a->of_reserved != b->of_reserved)
+		return a->of_reserved - b->of_reserved;
+	if (a->saves != b->saves)
+		return a->saves > b->saves ? -1 : 1;
+	return (int)a->kind - (int)b->kind;
+}
+
+static void sort(struct advice_list *list)
+{
+	if (list->n)
+		qsort(list->all, list->n, sizeof(*list->all), by_saving);
+}
+
+static int advise(struct advising *a, const struct model_device *d)
+{
+	int err = 0;
+
+	if (a->t && a->t->nkept && !a->list->too_long) {
+		err = advice_checkpoint(a);
+		if (!err)
+			err = advice_lasting(a);
+		if (!err)
+			err = advice_gradients(a);
+		if (!err)
+			err = advice_step(a);
+		if (!err)
+			err = advice_casts(a);
+	}
+	return err ? err : advice_lasting__cached(a, d);
+}
+
+int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
+{
+	struct advice_list list = { 0 };
+	struct advising a = {
+		.v = v, .m = v->a->model, .d = v->a->dict, .f = v->a->facts, .list = &list
+	};
+	struct model_device d;
+	int err = 0;
+
+	model__device(a.m, device, &d);
+	for (uint32_t i = 0; i < v->ntracks; i++)
+		if (same_device(v->tracks[i]->device, d.device))
+			a.t = v->tracks[i];
+	snprintf(list.device, sizeof(list.device), "%s", d.name);
+	list.peak = d.peak_allocated;
+	list.reserved = d.has_totals ? d.peak_reserved : 0;
+	list.unnamed = d.before_attach;
+	if (a.t) {
+		err = track__end(a.t);
+		for (uint32_t i = 0; i < a.t->nkept; i++)
+			a.peak = a.t->kept[i].peak > a.peak ? a.t->kept[i].peak : a.peak;
+		list.steps = a.t->nkept;
+		list.others = a.t->others;
+		list.too_long = a.t->others > a.peak && a.t->too_long;
+	}
+	if (!err)
+		err = advice_growth(&a, device, &d);
+	if (!err)
+		err = advise(&a, &d);
+	if (!err) {
+		sort(&list);
+		while (list.n > ADVICE_MOST)
+			advice__free_texts(&list.all[--list.n]);
+		err = advice_host(&a);
+	}
+	if (err) {
+		advice__free_list(&list);
+		return err;
+	}
+	sort(&list);
+	*ret = list;
+	return 0;
+}
+
+void advice__free_list(struct advice_list *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		advice__free_texts(&list->all[i]);
+	free(list->all);
+	*list = (struct advice_list){ 0 };
+}

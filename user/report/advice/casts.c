@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Advice about parameters that autocast casts in each call of a module, while backward keeps all
+ * casts. */
+#include "report/advice/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+
+#define LEAST 3 /* casts that live next to the first one */
+
+/* A parameter of four bytes an element, and its casts to two. */
+struct cast {
+	uint32_t module, name;
+	uint64_t size;		   /* of a cast */
+	uint32_t keeper, n, stack; /* keeper: place where the first cast is freed */
+	uint32_t most;		   /* largest number of casts next to the first one */
+};
+
+struct casts {
+	struct cast *all;
+	size_t n, cap;
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct cast *x = a, *y = b;
+
+	if (x->module != y->module)
+		return x->module < y->module ? -1 : 1;
+	return x->size < y->size ? -1 : x->size > y->size;
+}
+
+static int list_parameters(const struct track *t, struct casts *s)
+{
+	const struct ablock *b;
+
+	for (uint32_t i = 0; (b = track__lasting(t, &i));) {
+		if (b->category != CATEGORY_PARAMETER || b->item != 4 || !b->owner)
+			continue;
+		if (array__grow(&s->all, &s->cap, s->n + 1, sizeof(*s->all)))
+			return -ENOMEM;
+		s->all[s->n++] = (struct cast){ .module = b->owner,
+						.name = b->name,
+						.size = b->size / 2 };
+	}
+	if (s->n)
+		qsort(s->all, s->n, sizeof(*s->all), compare);
+	return 0;
+}
+
+/* The parameter of which a block may be a cast; NULL: none. */
+static struct cast *cast_of(struct casts *s, const struct ablock *b)
+{
+	struct cast key = { .module = b->module, .size = b->size };
+
+	if (!b->born || !b->module || b->phase != PHASE_FORWARD || !s->n)
+		return NULL;
+	return bsearch(&key, s->all, s->n, sizeof(*s->all), compare);
+}
+
+/* Counts the casts of a window, and removes those next to a first one from it. */
+static uint64_t drop(const struct window *w, struct casts *s, struct changes *c)
+{
+	uint64_t dropped = 0;
+
+	for (size_t i = 0; i < s->n; i++)
+		s->all[i].keeper = s->all[i].n = 0;
+	for (uint32_t k = 0; k < w->nblocks; k++) {
+		const struct ablock *b = &w->blocks[k];
+		struct cast *of = cast_of(s, b);
+
+		if (!of)
+			continue;
+		if (b->born > of->keeper) {
+			of->keeper = b->gone;
+			of->n = 0;
+			continue;
+		}
+		if (++of->n > of->most) {
+			of->most = of->n;
+			of->stack = b->stack;
+		}
+		changes__absent(c, b, b->born, NEVER);
+		dropped++;
+	}
+	return dropped;
+}
+
+int advice_casts(struct advising *a)
+{
+	struct casts s = { 0 };
+	struct remedy r = { 0 };
+	const struct cast *most = NULL;
+	uint64_t dropped = 0;
+	int err = list_parameters(a->t, &s);
+
+	for (uint32_t i = 0; i < a->t->nkept && !err && s.n; i++)
+		dropped += drop(&a->t->kept[i], &s, &r.c[i]);
+	for (size_t i = 0; i < s.n && !err; i++)
+		if (!most || s.all[i].most > most->most)
+			most = &s.all[i];
+	if (!err && dropped && most->most >= LEAST) {
+		struct advice of = { .kind = ADVICE_CASTS, .figure = ADVICE_UP_TO };
+		char each[24];
+
+		of.text = advice__format("let autocast keep its casts (cache_enabled=True, the "
+					 "default): parameters are cast again in each call, and "
+					 "backward keeps all casts");
+		of.where = advice__line(a, most->stack);
+		of.basis = advice__format("%u blocks of %s at once, the size of %s in two bytes an "
+					  "element",
+					  most->most + 1, advice__bytes(each, most->size),
+					  dict__str(a->d, most->name));
+		err = remedy__advise(a, &r, &of);
+	}
+	remedy__free(&r);
+	free(s.all);
+	return err;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Advice to recompute repeated modules in backward. Blocks that a module keeps for backward would
+ * be absent from the end of its forward to the start of its backward. Its output stays, as the next
+ * module's input. Backward then repeats the allocations of the forward.
+ */
+#include "report/advice/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+
+/* A call of a module instance in one forward. */
+struct call {
+	uint32_t leave;	      /* place of the last allocation in the call's forward */
+	uint32_t back;	      /* place where the call's backward starts; NEVER: none */
+	uint32_t output;      /* 1 + last block allocated in the call */
+	uint64_t live, most;  /* bytes allocated in the call's forward: now, and peak so far */
+	uint64_t again, kept; /* peak of recomputing the call; bytes kept for backward */
+};
+
+struct call_list {
+	struct call *all;
+	size_t n, cap;
+	struct map64 *at; /* epoch and instance -> index */
+};
+
+/* Returns an index, -1: no call, -2: memory is short. */
+static int64_t call_of(struct call_list *c, uint32_t instance1, uint32_t epoch, bool make)
+{
+	uint64_t key = (uint64_t)epoch << 32 | instance1, i;
+
+	if (map64__get(c->at, key, &i))
+		return (int64_t)i;
+	if (!make)
+		return -1;
+	if (array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all)) ||
+	    map64__set(c->at, key, c->n))
+		return -2;
+	c->all[c->n] = (struct call){ .back = NEVER };
+	return (int64_t)c->n++;
+}
+
+static uint32_t instance_of(const struct instances *s, uint32_t level, uint32_t module)
+{
+	return module < s->nmodules ? s->of[(size_t)level * s->nmodules + module] : 0;
+}
+
+static bool is_from_forward(const struct ablock *b)
+{
+	return b->born && b->phase == PHASE_FORWARD;
+}
+
+/* Finds the calls in a window and the ends of their forwards. */
+static int find_calls(const struct window *w, const struct instances *s, uint32_t group,
+		      struct call_list *c)
+{
+	uint32_t level = s->groups[group].level;
+
+	for (uint32_t p = 1; p <= w->n; p++) {
+		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
+		uint32_t instance = is_from_forward(b) ? instance_of(s, level, b->module) : 0;
+		struct call *call;
+		int64_t i;
+
+		if (!instance || s->all[instance - 1].group != group)
+			continue;
+		i = call_of(c, instance, b->epoch, true);
+		if (i < 0)
+			return -ENOMEM;
+		if (w->moves[p] & 1)
+			continue;
+		call = &c->all[i];
+		call->leave = p;
+		call->output = (w->moves[p] >> 1) + 1;
+	}
+	return 0;
+}
+
+/* Finds the starts of the calls' backwards: the first allocation for the module, or the first free
+ * of a kept block. */
+static void find_backwards(const struct window *w, const struct instances *s, uint32_t group,
+			   struct call_list *c)
+{
+	uint32_t level = s->groups[group].level, phase = PHASE_OTHER;
+
+	for (uint32_t p = 1; p <= w->n; p++) {
+		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
+		bool goes = w->moves[p] & 1;
+		uint32_t instance;
+		int64_t i;
+
+		if (!goes)
+			phase = b->phase;
+		instance = goes && !is_from_forward(b) ? 0 : instance_of(s, level, b->module);
+		if (!instance || (goes ? phase : b->phase) != PHASE_BACKWARD)
+			continue;
+		i = call_of(c, instance, b->epoch, false);
+		if (i >= 0 && p > c->all[i].leave && p < c->all[i].back)
+			c->all[i].back = p;
+	}
+}
+
+/* True if a block is kept for backward and freed there. If the step ended out of memory before its
+ * backward, all blocks live then count as kept. */
+static bool is_kept(const struct window *w, const struct ablock *b, const struct call *call)
+{
+	if (call->back == NEVER)
+		return is_from_forward(b) && w->oom >= call->leave && b->gone > w->oom;
+	return is_from_forward(b) && b->gone != NEVER && b->gone > call->leave &&
+	       b->gone >= call->back;
+}
+
+/* Computes the peak of recomputing each call, up to its last kept block. */
+static void find_recompute_peaks(const struct window *w, const struct instances *s, uint32_t group,
+				 struct call_list *c)
+{
+	for (uint32_t p = 1; p <= w->n; p++) {
+		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
+		uint32_t instance = is_from_forward(b)
+					    ? instance_of(s, s->groups[group].level, b->module)
+					    : 0;
+		int64_t i = instance && s->all[instance - 1].group == group
+				    ? call_of(c, instance, b->epoch, false)
+				    : -1;
+		struct call *call = i >= 0 ? &c->all[i] : NULL;
+
+		if (!call)
+			continue;
+		if (w->moves[p] & 1) {
+			call->live -= b->size;
+			continue;
+		}
+		call->live += b->size;
+		if (call->live > call->most)
+			call->most = call->live;
+		if (is_kept(w, b, call))
+			call->again = call->most;
+	}
+}
+
+struct sum {
+	uint32_t calls;
+	uint64_t kept, inputs;
+	uint32_t stack; /* stack of a kept block */
+	bool cut;	/* true if the step ended out of memory before its backward */
+};
+
+static int change_window(const struct window *w, const struct instances *s, uint32_t group,
+			 struct changes *ch, struct sum *sum)
+{
+	struct call_list c = { .at = map64__new() };
+	int err = c.at ? find_calls(w, s, group, &c) : -ENOMEM;
+
+	*sum = (struct sum){ 0 };
+	if (!err) {
+		find_backwards(w, s, group, &c);
+		find_recompute_peaks(w, s, group, &c);
+	}
+	for (uint32_t k = 0; k < w->nblocks && !err; k++) {
+		const struct ablock *b = &w->blocks[k];
+		uint32_t instance = is_from_forward(b)
+					    ? instance_of(s, s->groups[group].level, b->module)
+					    : 0;
+		int64_t i = instance && s->all[instance - 1].group == group
+				    ? call_of(&c, instance, b->epoch, false)
+				    : -1;
+		struct call *call = i >= 0 ? &c.all[i] : NULL;
+
+		if (!call || (call->back == NEVER && !w->oom))
+			continue;
+		if (call->output == k + 1) {
+			/* The remedy keeps the next call's input longer. */
+			if (b->gone < call->back && call->back != NEVER) {
+				changes__add(ch, b->gone, (int64_t)b->size, false);
+				changes__add(ch, call->back, changes__less(b->size), false);
+			}
+			sum->inputs += b->size;
+			continue;
+		}
+		if (!is_kept(w, b, call))
+			continue;
+		call->kept += b->size;
+		sum->kept += b->size;
+		sum->stack = b->stack;
+		changes__absent(ch, b, call->leave + 1, call->back);
+	}
+	for (size_t i = 0; i < c.n && !err; i++) {
+		const struct call *call = &c.all[i];
+
+		if (!call->kept)
+			continue;
+		sum->calls++;
+		sum->cut |= call->back == NEVER;
+		if (call->back != NEVER && call->again > call->kept)
+			changes__add(ch, call->back, (int64_t)(call->again - call->kept), true);
+	}
+	free(c.all);
+	map64__free(c.at);
+	return err ? err : ch->err;
+}
+
+/* Cost as a share of a step on a GPU. A dry run has no useful times. NULL if memory is short. */
+static char *costs_of(const struct advising *a, const struct instances *s, uint32_t group)
+{
+	uint64_t forward = 0, step = model__step_time(a->m);
+
+	if (facts__get(a->f, "dry_run") || !step || !model__sees_calls(a->m))
+		return advice__format("one more forward pass of them in each backward");
+	for (size_t i = 0; i < model__layers(a->m); i++) {
+		struct model_layer l;
+
+		model__layer(a->m, i, &l);
+		for (uint32_t k = 0; k < s->n; k++) {
+			struct dict_module m = dict__get_module(a->d, s->all[k].module);
+
+			if (s->all[k].group == group && !strcmp(dict__str(a->d, m.name), l.name) &&
+			    !strcmp(dict__str(a->d, m.root), l.root))
+				forward += l.forward.duration;
+		}
+	}
+	forward /= model__steps(a->m) ? model__steps(a->m) : 1;
+	return advice__format("one more forward pass of them in each backward: %.0f %% of a step's "
+			      "time, measured on the host",
+			      100.0 * (double)forward / (double)step);
+}
+
+/* True for models of Hugging Face, which support checkpointing themselves. */
+static bool is_of_transformers(const struct dict *d, uint32_t stack)
+{
+	struct dict_stack s = dict__get_stack(d, stack);
+
+	for (uint32_t i = 0; i < s.n; i++)
+		if (strstr(dict__str(d, dict__get_loc(d, s.frames[i].loc).file),
+			   "/transformers/models/"))
+			return true;
+	return false;
+}
+
+static int add_advice(struct advising *a, const struct instances *s, uint32_t group,
+		      struct remedy *r, const struct sum *sum)
+{
+	const struct instance_group *g = &s->groups[group];
+	char kept[24], inputs[24];
+	bool one = strchr(g->pattern, ',') == NULL;
+	struct advice of = { .kind = ADVICE_CHECKPOINT,
+			     .figure = sum->cut ? ADVICE_UP_TO : ADVICE_ESTIMATE };
+
+	of.text = advice__format(
+		"checkpoint %s: %s", one ? g->pattern : "these modules",
+		is_of_transformers(a->d, sum->stack)
+			? "model.gradient_checkpointing_enable()"
+			: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)");
+	of.where = advice__format("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
+	of.basis = advice__format(
+		"%u calls in the step of the peak keep %s for backward; with checkpointing, %s of "
+		"inputs stay, and one call's memory at a time%s",
+		sum->calls, advice__bytes(kept, sum->kept), advice__bytes(inputs, sum->inputs),
+		sum->cut ? "; the step ran out of memory, so the need of its rest is unknown" : "");
+	of.costs = costs_of(a, s, group);
+	return remedy__advise(a, r, &of);
+}
+
+/* Returns the window with the largest peak. */
+static uint32_t peak_window(const struct track *t)
+{
+	uint32_t best = 0;
+
+	for (uint32_t i = 1; i < t->nkept; i++)
+		if (t->kept[i].peak > t->kept[best].peak)
+			best = i;
+	return best;
+}
+
+static int try_group(struct advising *a, const struct instances *s, uint32_t group,
+		     struct remedy *r, struct sum *sum, uint64_t *after)
+{
+	bool sure;
+	int err = 0;
+
+	*after = a->peak;
+	*sum = (struct sum){ 0 };
+	for (uint32_t i = 0; i < a->t->nkept && !err; i++) {
+		struct sum one;
+
+		err = change_window(&a->t->kept[i], s, group, &r->c[i], &one);
+		if (i == peak_window(a->t))
+			*sum = one;
+	}
+	if (!err && sum->calls > 1)
+		err = remedy__peak(a, r, after, &sure);
+	return err;
+}
+
+int advice_checkpoint(struct advising *a)
+{
+	struct instances s;
+	int err = instances__find(a->d, &s);
+	struct remedy best = { 0 };
+	struct sum best_sum = { 0 };
+	uint64_t best_after = a->peak;
+	uint32_t best_group = 0;
+
+	for (uint32_t g = 0; g < s.ngroups && !err; g++) {
+		struct remedy r = { 0 };
+		struct sum sum;
+		uint64_t after;
+
+		err = s.groups[g].n > 1 ? try_group(a, &s, g, &r, &sum, &after) : 0;
+		if (!err && s.groups[g].n > 1 && after < best_after) {
+			struct remedy old = best;
+
+			best = r;
+			r = old;
+			best_sum = sum;
+			best_after = after;
+			best_group = g;
+		}
+		remedy__free(&r);
+	}
+	if (!err && best_after < a->peak)
+		err = add_advice(a, &s, best_group, &best, &best_sum);
+	remedy__free(&best);
+	instances__free(&s);
+	return err;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Advice about memory that grows from step to step: it comes first. */
+#include "report/advice/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/growth_graph.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
+
+#define NAME 128 /* characters of a holder's name in the text */
+
+/* Bytes at the end that would not be there without the growth: those that have stayed. */
+static uint64_t grown(const struct growth_summary *s)
+{
+	const struct growth *g = &s->growth;
+	uint64_t bytes = 0;
+
+	if (s->part == GROWTH_OF_POOL)
+		return g->reserved.trend.grown;
+	if (s->part == GROWTH_OF_PEAKS)
+		return g->peaks.trend.grown;
+	if (s->part == GROWTH_OF_CALLS)
+		return g->inside.grown;
+	for (size_t i = 0; i < g->n; i++) {
+		const struct growth_line *l = &g->lines[i];
+
+		if (trend__counts(&l->trend, GROWTH_SUMMARY_CONFIDENCE))
+			bytes += l->kind == GROWTH_PILES_UP ? l->old : l->trend.grown;
+	}
+	return bytes;
+}
+
+/* Whether graphs keep what reserved memory has more. */
+static bool of_graphs(const struct advising *a, size_t device)
+{
+	struct model_segments s;
+	bool ret;
+
+	if (model__segments(a->m, device, ROWS_NOW, FRAMES_USER, &s))
+		return false;
+	ret = model_segments__graphs_keep(&s);
+	model__free_segments(&s);
+	return ret;
+}
+
+static char *graph_remedy(const struct advising *a, const struct growth_name *n)
+{
+	struct model_phase backward;
+	char what[512];
+
+	model__phase(a->m, PHASE_BACKWARD, &backward);
+	return advice__format("stop the leak: %s stays; %s",
+			      growth_graph__words(n->text, true, what, sizeof(what)),
+			      growth_graph__remedy(n->text, backward.count > 0));
+}
+
+static char *remedy(const struct advising *a, size_t device, const struct growth_summary *s)
+{
+	const struct growth_name *n = s->holder;
+
+	if (s->part == GROWTH_OF_POOL && of_graphs(a, device))
+		return advice__format("stop the growth of reserved memory: captures of CUDA graphs "
+				      "keep a private pool each; capture once and replay, or give "
+				      "all captures one pool (torch.cuda.graph_pool_handle())");
+	if (s->part == GROWTH_OF_POOL)
+		return advice__format(
+			"stop the growth of reserved memory: PYTORCH_CUDA_ALLOC_CONF="
+			"expandable_segments:True, or tensors of fewer different sizes");
+	if (s->part == GROWTH_OF_PEAKS)
+		return advice__format("limit the size of a batch: the peak of each %s grows, as "
+				      "with inputs that get longer (truncate them, or put fewer "
+				      "of them into a batch)",
+				      growth_summary__unit(&s->growth));
+	if (s->part == GROWTH_OF_CALLS && s->line->row.phase == PHASE_FORWARD)
+		return advice__format("free what each call of the model keeps: without a backward "
+				      "pass, use torch.no_grad() and keep numbers (loss.item())");
+	if (n && growth_summary__of_graph(n))
+		return graph_remedy(a, n);
+	if (n && growth_summary__is_holder(n))
+		return advice__format("stop the leak: %.*s holds more each %s; keep numbers "
+				      "(.item()) or copies on "
+				      "the host (.cpu()) there, or empty it",
+				      NAME, n->text, growth_summary__unit(&s->growth));
+	if (s->line->kind == GROWTH_ENLARGED)
+		return advice__format("stop the growth: this tensor is replaced by a larger one "
+				      "each %s (as torch.cat does)",
+				      growth_summary__unit(&s->growth));
+	return advice__format(
+		"stop the leak: what this line allocates is never freed; "
+		"`memtrace-bpf leaks -p PID` says what holds it in a running process");
+}
+
+static char *place(const struct advising *a, const struct growth_summary *s)
+{
+	char *buf, *ret;
+
+	if (!s->line)
+		return strdup("");
+	buf = malloc(REPORT_TEXT);
+	ret = buf ? strdup(words__location(buf, &s->line->row, facts__get(a->f, "cwd"), 60)) : NULL;
+	free(buf);
+	return ret;
+}
+
+static int advise(struct advising *a, size_t device, const struct growth_summary *s,
+		  const struct model_device *d)
+{
+	bool pool = s->part == GROWTH_OF_POOL;
+	uint64_t whole = pool ? d->peak_reserved : d->peak_allocated, bytes = grown(s);
+	char said[GROWTH_SUMMARY_TEXT];
+	struct advice of = {
+		.kind = ADVICE_GROWTH,
+		.figure = ADVICE_UP_TO,
+		.of_reserved = pool,
+		.saves = bytes < whole ? bytes : whole,
+	};
+
+	of.after = whole - of.saves;
+	of.text = remedy(a, device, s);
+	of.where = place(a, s);
+	of.basis = advice__format("memory grows: %s", growth_summary__say(s, said));
+	return advising__add(a, &of);
+}
+
+int advice_growth(struct advising *a, size_t device, const struct model_device *d)
+{
+	struct growth_summary s;
+	int err = growth_summary__of(a->m, a->f, device, a->v->a->duration, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err;
+	/* Memory of other libraries is not in the peak. */
+	if (s.verdict == GROWTH_VERDICT_GROWS && s.part != GROWTH_OF_OTHERS)
+		err = advise(a, device, &s, d);
+	growth_summary__free(&s);
+	return err;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Declarations shared by the files of advice. A window has a device's allocations and frees from
+ * the end of one step to the end of the next; a place is an index of one. From similar windows only
+ * the one with the largest peak is kept, and only a few of these. A remedy is a list of changes to
+ * a window: bytes added or removed at a place. Replaying the window with its changes gives the new
+ * peak.
+ */
+#include "base/map64.h"
+#include "record/dict.h"
+#include "report/advice.h"
+
+#define WINDOWS_KEPT 4
+/* Most allocations and frees of a window; a longer one is not replayed. */
+#define WINDOW_MOVES (UINT32_C(1) << 21)
+#define NEVER UINT32_MAX
+
+struct ablock {
+	uint64_t addr, size;
+	uint64_t window; /* window that allocated the block; 0: before the first event */
+	/* Bytes of the block's tensor according to the program's objects; 0: unknown. */
+	uint64_t tensor_size;
+	uint32_t place; /* place of the block's allocation in its window */
+	/* Places in the current window. born 0: allocated before; gone NEVER: live at the end. */
+	uint32_t born, gone;
+	uint32_t stack, module; /* module: from the stack or the node */
+	uint32_t name, owner;	/* tensor's name (string) and owning module */
+	uint32_t epoch;		/* number of the latest forward at the allocation */
+	uint8_t phase;
+	uint8_t after;		/* latest phase before the allocation; PHASE_NR: none */
+	uint8_t category, item; /* category: enum category; item: bytes of an element, 0: unknown */
+};
+
+/* True if two blocks have the same size, as far as it is known. The allocator may leave a remainder
+ * of up to 1 MiB in a large block. */
+#define UNSPLIT (UINT64_C(1) << 20)
+static inline bool block__same_size(uint64_t a, uint64_t b)
+{
+	return a == b || (a > UNSPLIT && b > UNSPLIT && (a > b ? a - b : b - a) <= UNSPLIT);
+}
+
+struct window {
+	uint64_t number; /* number, from 1 */
+	uint64_t base;	 /* allocated bytes when the window starts */
+	uint64_t peak;
+	uint64_t signature;
+	uint32_t *moves; /* block numbers by place, from 1: 2 * number, + 1 for a free */
+	struct ablock *blocks;
+	uint32_t n, nblocks;
+	size_t capmoves, capblocks;
+	uint32_t end; /* place after the last move; NEVER: no step ended the window */
+	uint32_t oom; /* place of the last move before the first out-of-memory error; 0: none */
+	bool known;   /* true if base and peak are known */
+	bool part;    /* true for a part of a step that is too long */
+	bool stepped; /* true if the window starts at the end of a step */
+};
+
+/* The allocations of one device. */
+struct track {
+	struct device device;
+	/* address -> 2 * number, + 1 if allocated in the current window; otherwise the number is in
+	 * old. */
+	struct map64 *at;
+	struct ablock *old;
+	/* free1: 1 + first unused entry of old; its place has the next one. */
+	uint32_t nold, free1;
+	size_t capold;
+	struct window now, kept[WINDOWS_KEPT];
+	uint32_t nkept;
+	uint64_t number; /* number of the current window */
+	uint64_t total;	 /* allocated bytes */
+	uint64_t others; /* largest peak of a window that is not kept */
+	/* Blocks that were live at the end of the last step, and later ones that the program's
+	 * objects name. */
+	struct ablock *lasting;
+	uint32_t nlasting;
+	struct map64 *lasting_at; /* window and place -> index in lasting */
+	uint8_t after;
+	uint32_t epoch;
+	bool too_long;
+};
+
+struct advisor {
+	const struct analysis *a;
+	struct track **tracks;
+	uint32_t ntracks;
+};
+
+/* ---- window.c: all functions return 0 or -ENOMEM ---- */
+int track__new(struct device d, struct track **ret);
+void track__free(struct track *t);
+int track__event(struct track *t, const struct model *m, const struct event *e);
+int track__step(struct track *t); /* ends a window with a step */
+/* Ends the last window. lasting then has the blocks that were live when the last step ended. Frees
+ * at the end of the program belong to no step. */
+int track__end(struct track *t);
+/* Returns the next lasting block and advances *i, which starts at 0. NULL: no more. The order is
+ * undefined. */
+const struct ablock *track__lasting(const struct track *t, uint32_t *i);
+/* True if a block of a window is among the lasting blocks. */
+bool track__lasts(const struct track *t, const struct ablock *b);
+
+struct change {
+	uint32_t at; /* place of the move that the change precedes; 0: from the start */
+	bool once;   /* true: only for a moment */
+	int64_t bytes;
+};
+
+struct changes {
+	struct change *all;
+	size_t n, cap;
+	int err; /* -ENOMEM: changes are missing */
+};
+void changes__add(struct changes *c, uint32_t at, int64_t bytes, bool once);
+/* Negates bytes. Works for any number, because a recording may contain any. */
+static inline int64_t changes__less(uint64_t bytes)
+{
+	return (int64_t)(0 - bytes);
+}
+/* Removes a block at place from, and restores it at place to, unless it is freed before. */
+void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, uint32_t to);
+/* Returns the peak of a window with the changes, which it sorts. */
+uint64_t window__peak(const struct window *w, struct changes *c);
+
+/* ---- modules.c: groups of repeated modules ---- */
+struct instances {
+	uint32_t *of; /* 1 + instance, by level and module */
+	uint32_t nmodules, levels;
+	struct instance {
+		uint32_t module; /* dict number; 0: not in the recording */
+		uint32_t group;
+	} * all;
+	uint32_t n;
+	struct instance_group {
+		char *pattern;	 /* name pattern, such as "blocks.*" */
+		const char *cls; /* class; "": unknown */
+		uint32_t n, level;
+	} * groups;
+	uint32_t ngroups;
+};
+/* Returns 0 or -ENOMEM. Free ret in both cases. */
+int instances__find(const struct dict *d, struct instances *ret);
+void instances__free(struct instances *s);
+
+/* ---- the kinds of advice; each adds to list and returns 0 or -ENOMEM ---- */
+struct advising {
+	const struct advisor *v;
+	struct track *t;
+	const struct model *m;
+	const struct dict *d;
+	const struct facts *f;
+	struct advice_list *list;
+	size_t cap;
+	uint64_t peak; /* largest peak of all windows */
+};
+/* device: index in the model. */
+int advice_growth(struct advising *a, size_t device, const struct model_device *d);
+int advice_checkpoint(struct advising *a);
+int advice_lasting(struct advising *a); /* optimizer state, buffers, buckets */
+int advice_gradients(struct advising *a);
+/* Blocks that live within a step: the optimizer's temporaries, logits, held outputs. */
+int advice_step(struct advising *a);
+int advice_casts(struct advising *a); /* casts that autocast repeats */
+int advice_host(struct advising *a);  /* of the process's host memory */
+int advice_lasting__cached(struct advising *a, const struct model_device *d);
+
+/* A remedy: its changes to each kept window. remedy__peak() gives the new peak; *sure is false if a
+ * window that is not kept had a larger one. */
+struct remedy {
+	struct changes c[WINDOWS_KEPT];
+};
+int remedy__peak(const struct advising *a, struct remedy *r, uint64_t *after, bool *sure);
+void remedy__free(struct remedy *r);
+/*
+ * Adds the remedy to the list if it saves enough. *of has kind, figure and texts, which the
+ * function takes over. An exact figure that is not sure becomes an upper bound. Returns 0 or
+ * -ENOMEM.
+ */
+int remedy__advise(struct advising *a, struct remedy *r, struct advice *of);
+/* Adds an entry to the list, which takes over the texts, also on -ENOMEM. */
+int advising__add(struct advising *a, const struct advice *of);
+
+/* True if a frame's file path ends with `file` and its function's name, without the class, starts
+ * with `func` (NULL: any). */
+bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const char *file,
+				 const char *func);
+
+void advice__free_texts(const struct advice *a);
+/* Texts, allocated; NULL if memory is short. The target's names in them are cleaned. */
+char *advice__format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Returns a line such as "train.py:41 (step)"; "": none. */
+char *advice__line(const struct advising *a, uint32_t stack);
+const char *advice__bytes(char buf[24], uint64_t bytes);

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Advice about memory that lasts from step to step: optimizer state, buffers, the buckets of
+ * DistributedDataParallel, and reserved bytes. */
+#include "report/advice/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+
+#define ROUND 512 /* rounding of the allocator, bytes */
+/* Elements; 8-bit optimizers leave smaller states unchanged. */
+#define SMALL_STATE 4096
+#define STATE_BLOCK 256 /* elements per 4-byte scale in an 8-bit state */
+
+/* Shrinks a lasting block by some bytes in all kept windows that contain it. */
+static void shrink(const struct track *t, struct remedy *r, const struct ablock *b, uint64_t less)
+{
+	for (uint32_t i = 0; i < t->nkept; i++)
+		if (b->window < t->kept[i].number)
+			changes__add(&r->c[i], 0, changes__less(less), false);
+		else if (b->window == t->kept[i].number)
+			changes__add(&r->c[i], b->place, changes__less(less), false);
+}
+
+static uint64_t rounded(uint64_t bytes)
+{
+	return (bytes + ROUND - 1) / ROUND * ROUND;
+}
+
+/* ---- optimizer state ---- */
+
+/* Splits a name such as "AdamW exp_avg of layers.3.weight"; *optimizer is the length of "AdamW". */
+static bool is_moment_by_name(const char *name, size_t *optimizer)
+{
+	const char *p = strchr(name, ' ');
+
+	if (!p || (strncmp(p, " exp_avg of ", 12) != 0 && strncmp(p, " exp_avg_sq of ", 15) != 0))
+		return false;
+	*optimizer = (size_t)(p - name);
+	return true;
+}
+
+/* Recognizes a moment without a name: Adam allocates both for a parameter in its first step. */
+static bool is_moment_by_line(const struct dict *d, const struct ablock *b)
+{
+	return b->window && b->phase == PHASE_OPTIMIZER && !b->name && b->size > ROUND &&
+	       (advice_lasting__stack_is_in(d, b->stack, "torch/optim/adam.py", "_init_group") ||
+		advice_lasting__stack_is_in(d, b->stack, "torch/optim/adamw.py", "_init_group"));
+}
+
+struct moments {
+	uint64_t n, bytes, less8, less16;
+	uint32_t of_parameters; /* bytes per element of all parameters; 0: different or unknown */
+	bool guessed;		/* true if some element sizes are unknown */
+	bool by_line;		/* true if some moments have no name */
+	const char *optimizer;	/* text that starts with the optimizer's name */
+	size_t len;
+};
+
+/* Bytes of a moment in 8 bit: one per element, plus the scales, which are a separate tensor. */
+static uint64_t bytes_in_8bit(uint64_t elements)
+{
+	return rounded(elements) + rounded((elements + STATE_BLOCK - 1) / STATE_BLOCK * 4);
+}
+
+static void add_moment(const struct track *t, const struct ablock *b, struct moments *m,
+		       struct remedy *r)
+{
+	uint32_t item = b->item ? b->item : m->of_parameters ? m->of_parameters : 4;
+	uint64_t elements = (b->tensor_size ? b->tensor_size : b->size) / item, small;
+
+	m->n++;
+	m->bytes += b->size;
+	m->guessed |= !b->item && !m->of_parameters;
+	if (item < 2 || !elements)
+		return;
+	if (item > 2 && rounded(elements * 2) < b->size)
+		m->less16 += b->size - rounded(elements * 2);
+	small = bytes_in_8bit(elements);
+	if (elements < SMALL_STATE || small >= b->size)
+		return;
+	m->less8 += b->size - small;
+	shrink(t, r, b, b->size - small);
+}
+
+static uint32_t item_of_parameters(const struct track *t)
+{
+	const struct ablock *b;
+	uint32_t item = 0;
+
+	for (uint32_t i = 0; (b = track__lasting(t, &i));) {
+		if (b->category != CATEGORY_PARAMETER)
+			continue;
+		if (!b->item || (item && b->item != item))
+			return 0;
+		item = b->item;
+	}
+	return item;
+}
+
+static int advise_state(struct advising *a)
+{
+	struct moments m = { .of_parameters = item_of_parameters(a->t),
+			     .optimizer = "Adam",
+			     .len = 4 };
+	struct remedy r = { 0 };
+	const struct ablock *b;
+	int err = 0;
+
+	for (uint32_t i = 0; (b = track__lasting(a->t, &i));) {
+		const char *name = dict__str(a->d, b->name);
+		bool by_line = is_moment_by_line(a->d, b);
+
+		if (!by_line &&
+		    (b->category != CATEGORY_OPTIMIZER_STATE || !is_moment_by_name(name, &m.len)))
+			continue;
+		m.by_line |= by_line;
+		m.optimizer = by_line ? m.optimizer : name;
+		add_moment(a->t, b, &m, &r);
+	}
+	if (m.n > 1 && m.less8) {
+		char bytes[24], less[24], less16[24];
+		struct advice of = { .kind = ADVICE_OPTIMIZER_8BIT,
+				     .figure = m.guessed ? ADVICE_UP_TO : ADVICE_ESTIMATE };
+
+		of.text = advice__format(
+			"optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or "
+			"torchao.optim.AdamW8bit instead of %.*s",
+			(int)m.len, m.optimizer);
+		of.where = advice__format("%s", "");
+		of.basis = advice__format(
+			"%llu moments%s use %s; one byte an element and a scale for each %d "
+			"elements use %s less%s%s%s",
+			(unsigned long long)m.n, m.by_line ? ", by the line that made them," : "",
+			advice__bytes(bytes, m.bytes), STATE_BLOCK, advice__bytes(less, m.less8),
+			m.guessed ? ", if they are float32, which the recording does not say" : "",
+			m.less16 ? "; in bfloat16 " : "",
+			m.less16 ? advice__bytes(less16, m.less16) : "");
+		of.costs = advice__format("a less exact state");
+		err = remedy__advise(a, &r, &of);
+	}
+	remedy__free(&r);
+	return err;
+}
+
+/* ---- buffers ---- */
+
+static const char *last_part(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	return dot ? dot + 1 : name;
+}
+
+/* True for statistics of a module, which modules cannot share. */
+static bool is_statistic(const char *name)
+{
+	return !strncmp(name, "running_", 8) || !strncmp(name, "num_batches", 11);
+}
+
+struct buffers {
+	struct sorted {
+		const struct ablock *b;
+		const char *name;
+		const char *cls;
+	} * all;
+	size_t n, cap;
+};
+
+static int by_likeness(const void *x, const void *y)
+{
+	const struct sorted *a = x, *b = y;
+	int c = strcmp(a->name, b->name);
+
+	if (!c)
+		c = strcmp(a->cls, b->cls);
+	if (!c)
+		c = (a->b->size > b->b->size) - (a->b->size < b->b->size);
+	if (!c)
+		c = (a->b->addr > b->b->addr) - (a->b->addr < b->b->addr);
+	return c;
+}
+
+static bool are_alike(const struct sorted *a, const struct sorted *b)
+{
+	return !strcmp(a->name, b->name) && !strcmp(a->cls, b->cls) && a->b->size == b->b->size;
+}
+
+static int advise_alike(struct advising *a, const struct buffers *s, size_t from, size_t to)
+{
+	struct remedy r = { 0 };
+	char each[24];
+	struct dict_module m = dict__get_module(a->d, s->all[from].b->owner);
+	struct advice of = { .kind = ADVICE_BUFFERS, .figure = ADVICE_UP_TO };
+	int err;
+
+	for (size_t i = from + 1; i < to; i++)
+		shrink(a->t, &r, s->all[i].b, s->all[i].b->size);
+	of.text = advice__format(
+		"share one buffer if all hold the same values: make %s once and pass it to each %s",
+		s->all[from].name, *s->all[from].cls ? s->all[from].cls : "module");
+	of.where = advice__format("%s in %s and %zu more (%s)", s->all[from].name,
+				  dict__str(a->d, m.name), to - from - 1,
+				  *s->all[from].cls ? s->all[from].cls : "class not known");
+	of.basis = advice__format("%zu buffers of %s, each in its own memory; the recording does "
+				  "not show whether they hold the same values",
+				  to - from, advice__bytes(each, s->all[from].b->size));
+	err = remedy__advise(a, &r, &of);
+	remedy__free(&r);
+	return err;
+}
+
+static int advise_buffers(struct advising *a)
+{
+	struct buffers s = { 0 };
+	const struct ablock *b;
+	int err = 0;
+
+	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
+		const char *name = last_part(dict__str(a->d, b->name));
+
+		if (b->category != CATEGORY_BUFFER || !*name || is_statistic(name) ||
+		    strstr(name, " and "))
+			continue;
+		err = array__grow(&s.all, &s.cap, s.n + 1, sizeof(*s.all));
+		if (!err)
+			s.all[s.n++] = (struct sorted){
+				b, name, dict__str(a->d, dict__get_module(a->d, b->owner).cls)
+			};
+	}
+	if (s.n)
+		qsort(s.all, s.n, sizeof(*s.all), by_likeness);
+	for (size_t i = 0, k; i < s.n && !err; i = k) {
+		for (k = i + 1; k < s.n && are_alike(&s.all[i], &s.all[k]); k++)
+			;
+		if (k - i > 1)
+			err = advise_alike(a, &s, i, k);
+	}
+	free(s.all);
+	return err;
+}
+
+/* ---- buckets ---- */
+
+bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const char *file,
+				 const char *func)
+{
+	struct dict_stack s = dict__get_stack(d, stack);
+
+	for (uint32_t i = 0; i < s.n; i++) {
+		struct dict_loc l = dict__get_loc(d, s.frames[i].loc);
+		const char *name = dict__str(d, l.func), *path = dict__str(d, l.file);
+		size_t n = strlen(path), f = strlen(file);
+
+		if (n < f || strcmp(path + n - f, file) != 0)
+			continue;
+		if (!func || !strncmp(last_part(name), func, strlen(func)))
+			return true;
+	}
+	return false;
+}
+
+static bool is_bucket(const struct advising *a, const struct ablock *b)
+{
+	return b->window && (b->category == CATEGORY_UNKNOWN || b->category == CATEGORY_GRADIENT) &&
+	       advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
+					   NULL) &&
+	       (advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
+					    "_ddp_init_helper") ||
+		advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
+					    "_pre_forward"));
+}
+
+/* Applies gradient_as_bucket_view to a window: gradients lie in the buckets, which exist all the
+ * time. Backward copies its results there and frees them. */
+static void drop_gradients(const struct window *w, const struct track *t, struct changes *ch)
+{
+	for (uint32_t k = 0; k < w->nblocks; k++) {
+		const struct ablock *b = &w->blocks[k];
+
+		if (b->phase != PHASE_BACKWARD || b->size <= ROUND || !b->module)
+			continue;
+		if (!b->born && b->window && w->stepped)
+			changes__absent(ch, b, 0, b->gone);
+		else if (b->born && b->gone == NEVER && w->end != NEVER && !track__lasts(t, b))
+			changes__absent(ch, b, b->born + 1, NEVER);
+	}
+}
+
+/* Gradients that are already views of buckets have names such as "grad of a and 12 more". */
+static int advise_buckets(struct advising *a)
+{
+	uint64_t buckets = 0, parameters = 0, viewed = 0, n = 0;
+	const struct ablock *b;
+	struct remedy r = { 0 };
+	int err = 0;
+
+	for (uint32_t i = 0; (b = track__lasting(a->t, &i));) {
+		if (is_bucket(a, b)) {
+			buckets += b->size;
+			viewed += b->category == CATEGORY_GRADIENT ? b->size : 0;
+			n++;
+		}
+		parameters += b->category == CATEGORY_PARAMETER ? b->size : 0;
+	}
+	/* The buckets cover the parameters that take part, not necessarily all. */
+	if (n && !viewed && buckets <= parameters + parameters / 8 && buckets >= parameters / 8) {
+		char bytes[24];
+		struct advice of = { .kind = ADVICE_DDP_BUCKETS, .figure = ADVICE_ESTIMATE };
+
+		for (uint32_t i = 0; i < a->t->nkept; i++)
+			drop_gradients(&a->t->kept[i], a->t, &r.c[i]);
+		of.text = advice__format(
+			"gradients as views of DDP's buckets: "
+			"DistributedDataParallel(..., gradient_as_bucket_view=True)");
+		of.where = advice__format("%s", "");
+		of.basis = advice__format(
+			"%llu buckets hold %s, and the gradients use as much again",
+			(unsigned long long)n, advice__bytes(bytes, buckets));
+		of.costs = advice__format("gradients cannot be detached in place");
+		err = remedy__advise(a, &r, &of);
+	}
+	remedy__free(&r);
+	return err;
+}
+
+int advice_lasting(struct advising *a)
+{
+	int err = advise_state(a);
+
+	if (!err)
+		err = advise_buffers(a);
+	return err ? err : advise_buckets(a);
+}
+
+/* ---- reserved ---- */
+
+int advice_lasting__cached(struct advising *a, const struct model_device *d)
+{
+	uint64_t spare = d->has_totals && d->peak_reserved > d->peak_allocated
+				 ? d->peak_reserved - d->peak_allocated
+				 : 0;
+	struct advice of = {
+		.kind = ADVICE_CACHED, .figure = ADVICE_UP_TO, .of_reserved = true, .saves = spare
+	};
+
+	if (!spare || spare < d->peak_reserved / 20)
+		return 0;
+	of.after = d->peak_allocated;
+	of.text = advice__format("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): "
+				 "`memtrace-bpf replay FILE --search` tries them");
+	of.where = advice__format("%s", "");
+	of.basis = advice__format(
+		"peak reserved minus peak allocated: memory that the allocator keeps cached");
+	return advising__add(a, &of);
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Advice about memory that comes and goes within a step: the optimizer's temporaries, logits, and
+ * outputs held by a variable. */
+#include "report/advice/internal.h"
+
+#include <string.h>
+
+/* Returns the window with the largest peak. */
+static const struct window *peak_window(const struct advising *a)
+{
+	const struct window *w = &a->t->kept[0];
+
+	for (uint32_t i = 1; i < a->t->nkept; i++)
+		if (a->t->kept[i].peak > w->peak)
+			w = &a->t->kept[i];
+	return w;
+}
+
+/* ---- foreach ---- */
+
+/* Returns "adamw" for a stack in "_multi_tensor_adamw", which handles all parameters at once;
+ * otherwise NULL. */
+static const char *foreach_of(const struct dict *d, uint32_t stack)
+{
+	struct dict_stack s = dict__get_stack(d, stack);
+
+	for (uint32_t i = 0; i < s.n; i++) {
+		struct dict_loc l = dict__get_loc(d, s.frames[i].loc);
+		const char *name = dict__str(d, l.func);
+
+		if (!strncmp(name, "_multi_tensor_", 14) &&
+		    strstr(dict__str(d, l.file), "torch/optim/"))
+			return name + 14;
+	}
+	return NULL;
+}
+
+static bool has_fused(const char *optimizer)
+{
+	static const char *const all[] = { "adam", "adamw", "sgd", "adagrad" };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strcmp(optimizer, all[i]))
+			return true;
+	return false;
+}
+
+static int advise_foreach(struct advising *a)
+{
+	const char *optimizer = NULL, *one;
+	struct remedy r = { 0 };
+	uint64_t n = 0, largest = 0;
+	uint32_t stack = 0;
+	int err = 0;
+
+	for (uint32_t i = 0; i < a->t->nkept; i++) {
+		const struct window *w = &a->t->kept[i];
+
+		for (uint32_t k = 0; k < w->nblocks; k++) {
+			const struct ablock *b = &w->blocks[k];
+
+			/* Blocks that stay are state. */
+			if (!b->born || b->gone == NEVER || b->phase != PHASE_OPTIMIZER ||
+			    !(one = foreach_of(a->d, b->stack)))
+				continue;
+			changes__absent(&r.c[i], b, b->born, NEVER);
+			changes__add(&r.c[i], b->gone + 1, (int64_t)b->size, false);
+			optimizer = one;
+			stack = b->stack;
+			n += w == peak_window(a);
+			largest = b->size > largest ? b->size : largest;
+		}
+	}
+	if (n && optimizer) {
+		bool fused = has_fused(optimizer);
+		struct advice of = { .kind = ADVICE_OPTIMIZER_FOREACH,
+				     .figure = fused ? ADVICE_EXACT : ADVICE_UP_TO };
+		char bytes[24];
+
+		of.text = fused ? advice__format(
+					  "use one kernel for the optimizer's step: fused=True (or "
+					  "foreach=False, slower)")
+				: advice__format("run the optimizer's step parameter by parameter: "
+						 "foreach=False");
+		of.where = advice__line(a, stack);
+		of.basis = advice__format(
+			"%llu temporary block%s of %s in the step of the peak, up to %s each",
+			(unsigned long long)n, n == 1 ? "" : "s", optimizer,
+			advice__bytes(bytes, largest));
+		if (!fused)
+			of.costs = advice__format("a slower step of the optimizer");
+		err = remedy__advise(a, &r, &of);
+	}
+	remedy__free(&r);
+	return err;
+}
+
+/* ---- logits ---- */
+
+#define PARTS 4
+
+static bool is_from_cross_entropy(const struct advising *a, const struct ablock *b)
+{
+	return b->born && b->phase != PHASE_BACKWARD &&
+	       advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/functional.py",
+					   "cross_entropy");
+}
+
+/*
+ * Returns the size of the largest block that a cross entropy allocates in forward. Its
+ * log-probabilities have the size of the logits. Returns 0 if there is no such block, or if several
+ * similar ones show that the loss is already computed in parts.
+ */
+static uint64_t logits_size(const struct advising *a, const struct window *w, uint32_t *stack)
+{
+	const struct ablock *largest = NULL;
+	uint32_t parts = 0;
+
+	for (uint32_t i = 0; i < w->nblocks; i++) {
+		const struct ablock *b = &w->blocks[i];
+
+		if ((!largest || b->size > largest->size) && is_from_cross_entropy(a, b))
+			largest = b;
+	}
+	for (uint32_t i = 0; largest && i < w->nblocks; i++) {
+		const struct ablock *b = &w->blocks[i];
+
+		parts += b->epoch == largest->epoch && b->size >= largest->size / 2 &&
+			 is_from_cross_entropy(a, b);
+	}
+	if (!largest || parts >= PARTS)
+		return 0;
+	*stack = largest->stack;
+	return largest->size;
+}
+
+/* True for sizes near the logits': the same, or in a type of half or double width. */
+static bool is_near_logits_size(uint64_t size, uint64_t logits)
+{
+	for (uint64_t times = 1; times <= 4; times *= 2) {
+		uint64_t wanted = logits / 2 * times;
+
+		if (size >= wanted - wanted / 16 && size <= wanted + wanted / 16)
+			return true;
+	}
+	return false;
+}
+
+/* True for a block of the model's last layer or of the loss: not within a repeated module. */
+static bool is_logits(const struct ablock *b, const struct instances *s, uint64_t logits)
+{
+	bool inside = b->module < s->nmodules && s->of[b->module];
+
+	return b->born && b->gone != NEVER && !inside && b->phase != PHASE_OPTIMIZER &&
+	       is_near_logits_size(b->size, logits);
+}
+
+#define CHUNKS 8
+
+static int advise_logits(struct advising *a)
+{
+	struct instances s;
+	struct remedy r = { 0 };
+	uint32_t stack = 0, n = 0;
+	uint64_t logits = 0;
+	int err = instances__find(a->d, &s);
+
+	for (uint32_t i = 0; i < a->t->nkept && !err; i++) {
+		const struct window *w = &a->t->kept[i];
+		uint64_t size = logits_size(a, w, &stack);
+
+		for (uint32_t k = 0; k < w->nblocks && size; k++) {
+			const struct ablock *b = &w->blocks[k];
+
+			if (!is_logits(b, &s, size))
+				continue;
+			changes__add(&r.c[i], b->born, changes__less(b->size - b->size / CHUNKS),
+				     false);
+			changes__add(&r.c[i], b->gone + 1, (int64_t)(b->size - b->size / CHUNKS),
+				     false);
+			n += w == peak_window(a);
+		}
+		logits = size > logits ? size : logits;
+	}
+	if (!err && n) {
+		char bytes[24];
+		struct advice of = { .kind = ADVICE_LOGITS, .figure = ADVICE_UP_TO };
+
+		of.text = advice__format("compute cross entropy in parts: head and loss together, "
+					 "for a part of the positions at a time (a fused linear "
+					 "cross entropy, or torch.utils.checkpoint around both)");
+		of.where = advice__line(a, stack);
+		of.basis = advice__format(
+			"%u block%s of about %s in the step of the peak; estimated with %d parts",
+			n, n == 1 ? "" : "s", advice__bytes(bytes, logits), CHUNKS);
+		of.costs = advice__format("logits are computed twice if the parts are not fused");
+		err = remedy__advise(a, &r, &of);
+	}
+	remedy__free(&r);
+	instances__free(&s);
+	return err;
+}
+
+/* ---- held outputs ---- */
+
+/* Finds the first backward after a place. Returns its start, or NEVER; *end: the next allocation
+ * after it, or the end of the step. Blocks freed until then may have belonged to autograd. */
+static uint32_t backward_after(const struct window *w, uint32_t place, uint32_t *end)
+{
+	uint32_t begin = NEVER;
+
+	*end = w->end;
+	for (uint32_t p = place; p <= w->n; p++) {
+		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
+
+		if (w->moves[p] & 1)
+			continue;
+		if (b->phase == PHASE_BACKWARD && begin == NEVER)
+			begin = p;
+		else if (b->phase != PHASE_BACKWARD && begin != NEVER) {
+			*end = p;
+			break;
+		}
+	}
+	return begin;
+}
+
+static bool from_forward(const struct ablock *b)
+{
+	return b->phase == PHASE_FORWARD || (b->phase == PHASE_OTHER && b->after == PHASE_FORWARD);
+}
+
+/* True for a block that was held from the step before until its variable got a new value. */
+static bool is_held_over(const struct window *w, const struct ablock *b)
+{
+	return !b->born && b->window && b->window + 1 == w->number && w->stepped &&
+	       b->gone != NEVER && from_forward(b) && b->category != CATEGORY_PARAMETER &&
+	       b->category != CATEGORY_BUFFER && b->category != CATEGORY_OPTIMIZER_STATE;
+}
+
+struct held {
+	uint64_t bytes, largest, n;
+	uint32_t stack;
+};
+
+/* True if the window started with a similar held block, so this one is held into the next
+ * window. */
+static bool has_precursor(const struct window *w, const struct ablock *of)
+{
+	for (uint32_t i = 0; i < w->nblocks; i++) {
+		const struct ablock *b = &w->blocks[i];
+
+		if (b->stack == of->stack && block__same_size(b->size, of->size) &&
+		    is_held_over(w, b))
+			return true;
+	}
+	return false;
+}
+
+/* Removes the blocks of forward that outlive their backward, because a variable holds them. With
+ * the remedy such a block would be freed at the start of backward. */
+static void change_held(const struct track *t, const struct window *w, struct changes *ch,
+			struct held *h)
+{
+	uint32_t begin = NEVER, end = 0;
+
+	for (uint32_t i = 0; i < w->nblocks; i++) {
+		const struct ablock *b = &w->blocks[i];
+
+		if (is_held_over(w, b)) {
+			changes__absent(ch, b, 0, b->gone);
+			continue;
+		}
+		if (!b->born || !from_forward(b) || b->size < w->peak / 1000)
+			continue;
+		if (b->born > end)
+			begin = backward_after(w, b->born, &end);
+		if (begin == NEVER || b->gone <= end)
+			continue;
+		/* A block that stays for good has another cause, unless a similar one shows the
+		 * pattern. */
+		if (b->gone == NEVER && track__lasts(t, b) && !has_precursor(w, b))
+			continue;
+		changes__absent(ch, b, begin, b->gone);
+		h->bytes += b->size;
+		h->n++;
+		if (b->size <= h->largest)
+			continue;
+		h->largest = b->size;
+		h->stack = b->stack;
+	}
+}
+
+static int advise_held(struct advising *a)
+{
+	struct remedy r = { 0 };
+	struct held most = { 0 };
+	int err = 0;
+
+	for (uint32_t i = 0; i < a->t->nkept; i++) {
+		struct held h = { 0 };
+
+		change_held(a->t, &a->t->kept[i], &r.c[i], &h);
+		if (h.bytes > most.bytes)
+			most = h;
+	}
+	if (most.n) {
+		char bytes[24];
+		struct advice of = { .kind = ADVICE_OUTPUTS_HELD, .figure = ADVICE_UP_TO };
+
+		of.text = advice__format(
+			"free the output once the loss is computed: `del` it before backward");
+		of.where = advice__line(a, most.stack);
+		of.basis = advice__format("%llu block%s of forward with %s %s still there when the "
+					  "optimizer's step begins: held by a "
+					  "variable, not by autograd",
+					  (unsigned long long)most.n, most.n == 1 ? "" : "s",
+					  advice__bytes(bytes, most.bytes),
+					  most.n == 1 ? "is" : "are");
+		err = remedy__advise(a, &r, &of);
+	}
+	remedy__free(&r);
+	return err;
+}
+
+int advice_step(struct advising *a)
+{
+	int err = advise_foreach(a);
+
+	if (!err)
+		err = advise_logits(a);
+	return err ? err : advise_held(a);
+}

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Records each device's allocations by step, and keeps the steps with the largest peaks block by
+ * block. */
+#include "report/advice/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+
+int track__new(struct device d, struct track **ret)
+{
+	struct track *t = calloc(1, sizeof(*t));
+
+	if (t)
+		t->at = map64__new();
+	if (!t || !t->at) {
+		free(t);
+		return -ENOMEM;
+	}
+	t->device = d;
+	t->after = PHASE_NR;
+	t->number = t->now.number = 1;
+	*ret = t;
+	return 0;
+}
+
+static void window__free(struct window *w)
+{
+	free(w->moves);
+	free(w->blocks);
+}
+
+void track__free(struct track *t)
+{
+	if (!t)
+		return;
+	map64__free(t->at);
+	map64__free(t->lasting_at);
+	free(t->lasting);
+	free(t->old);
+	window__free(&t->now);
+	for (uint32_t i = 0; i < t->nkept; i++)
+		window__free(&t->kept[i]);
+	free(t);
+}
+
+/* ---- blocks ---- */
+
+static int put_old(struct track *t, struct ablock b)
+{
+	uint32_t i = t->free1 ? t->free1 - 1 : t->nold;
+
+	if (array__grow(&t->old, &t->capold, (size_t)i + 1, sizeof(*t->old)))
+		return -ENOMEM;
+	if (t->free1)
+		t->free1 = t->old[i].place;
+	else
+		t->nold++;
+	b.born = 0;
+	b.gone = NEVER;
+	t->old[i] = b;
+	return map64__set(t->at, b.addr, (uint64_t)i << 1);
+}
+
+static struct ablock take_old(struct track *t, uint32_t i)
+{
+	struct ablock b = t->old[i];
+
+	t->old[i] = (struct ablock){ .gone = 0, .place = t->free1 };
+	t->free1 = i + 1;
+	return b;
+}
+
+static struct ablock *block_at(const struct track *t, uint64_t addr)
+{
+	uint64_t i;
+
+	if (!map64__get(t->at, addr, &i))
+		return NULL;
+	return i & 1 ? &t->now.blocks[i >> 1] : &t->old[i >> 1];
+}
+
+/* ---- windows ---- */
+
+static bool same_moves(const struct window *a, const struct window *b)
+{
+	return a->signature == b->signature && a->nblocks == b->nblocks && a->n == b->n;
+}
+
+static void swap(struct window *a, struct window *b)
+{
+	struct window w = *a;
+
+	*a = *b;
+	*b = w;
+}
+
+static void note_dropped(struct track *t, const struct window *w)
+{
+	if (w->peak > t->others)
+		t->others = w->peak;
+}
+
+/* Keeps or drops the current window. Afterwards t->now has only reusable memory. */
+static void keep_or_drop(struct track *t)
+{
+	struct window *w = &t->now, *least = NULL;
+
+	/* A window without allocations cannot exceed the end of the one before. */
+	if (!w->known || !w->signature)
+		return;
+	if (w->part) {
+		t->too_long |= w->peak > t->others;
+		note_dropped(t, w);
+		return;
+	}
+	for (uint32_t i = 0; i < t->nkept; i++) {
+		struct window *k = &t->kept[i];
+
+		if (same_moves(k, w)) {
+			if (w->peak > k->peak)
+				swap(k, w);
+			return;
+		}
+		if (!least || k->peak < least->peak)
+			least = k;
+	}
+	if (t->nkept < WINDOWS_KEPT) {
+		t->kept[t->nkept++] = *w;
+		*w = (struct window){ 0 };
+	} else if (w->peak > least->peak) {
+		swap(least, w);
+		note_dropped(t, w);
+	} else {
+		note_dropped(t, w);
+	}
+}
+
+/* Ends the current window. Its live blocks become old blocks of the next one. */
+static int end_window(struct track *t, bool stepped, bool part)
+{
+	struct window *w = &t->now;
+	int err = 0;
+
+	w->part |= part;
+	w->end = stepped ? w->n + 1 : NEVER;
+	for (uint32_t i = 0; i < w->nblocks && !err; i++)
+		if (w->blocks[i].gone == NEVER)
+			err = put_old(t, w->blocks[i]);
+	if (err)
+		return err;
+	keep_or_drop(t);
+	w->n = w->nblocks = w->oom = 0;
+	w->signature = w->peak = 0;
+	w->known = false;
+	w->part = part;
+	w->stepped = stepped;
+	w->number = ++t->number;
+	return 0;
+}
+
+int track__step(struct track *t)
+{
+	/* Frees after the last step belong to no step. */
+	return end_window(t, true, false);
+}
+
+/* ---- lasting blocks ---- */
+
+const struct ablock *track__lasting(const struct track *t, uint32_t *i)
+{
+	return *i < t->nlasting ? &t->lasting[(*i)++] : NULL;
+}
+
+static uint64_t identity(const struct ablock *b)
+{
+	return b->window << 32 | b->place;
+}
+
+bool track__lasts(const struct track *t, const struct ablock *b)
+{
+	uint64_t i;
+
+	return b->window && map64__get(t->lasting_at, identity(b), &i);
+}
+
+static int add_lasting(struct track *t, const struct ablock *b)
+{
+	t->lasting[t->nlasting++] = *b;
+	return b->window ? map64__set(t->lasting_at, identity(b), t->nlasting - 1) : 0;
+}
+
+int track__end(struct track *t)
+{
+	const struct window *w = &t->now;
+	int err = 0;
+
+	t->lasting_at = map64__new();
+	t->lasting = malloc(((size_t)t->nold + w->nblocks + 1) * sizeof(*t->lasting));
+	if (!t->lasting || !t->lasting_at)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < t->nold && !err; i++)
+		if (t->old[i].gone == NEVER)
+			err = add_lasting(t, &t->old[i]);
+	for (uint32_t i = 0; i < w->nblocks && !err; i++)
+		if (!w->blocks[i].born || w->blocks[i].gone == NEVER || w->blocks[i].category)
+			err = add_lasting(t, &w->blocks[i]);
+	return err ? err : end_window(t, false, false);
+}
+
+/* ---- events ---- */
+
+static int add_move(struct window *w, uint32_t block, bool goes)
+{
+	if (array__grow(&w->moves, &w->capmoves, (size_t)w->n + 2, sizeof(*w->moves)))
+		return -ENOMEM;
+	w->moves[++w->n] = block << 1 | goes;
+	return 0;
+}
+
+static int add_block(struct window *w, const struct ablock *b)
+{
+	if (array__grow(&w->blocks, &w->capblocks, (size_t)w->nblocks + 1, sizeof(*w->blocks)))
+		return -ENOMEM;
+	w->blocks[w->nblocks++] = *b;
+	return 0;
+}
+
+/* Sets base and peak before the first move of a window. */
+static void begin_move(struct track *t)
+{
+	struct window *w = &t->now;
+
+	if (w->known)
+		return;
+	w->known = true;
+	w->base = w->peak = t->total;
+}
+
+static int free_block(struct track *t, uint64_t addr, uint64_t size)
+{
+	struct window *w = &t->now;
+	uint64_t i;
+	struct ablock b = { .addr = addr, .size = size, .phase = PHASE_OTHER, .after = PHASE_NR };
+	uint32_t number;
+	int err;
+
+	if (map64__del(t->at, addr, &i)) {
+		if (i & 1) {
+			number = (uint32_t)(i >> 1);
+			w->blocks[number].gone = w->n + 1;
+			t->total -= w->blocks[number].size < t->total ? w->blocks[number].size
+								      : t->total;
+			return add_move(w, number, true);
+		}
+		b = take_old(t, (uint32_t)(i >> 1));
+	}
+	b.gone = w->n + 1;
+	t->total -= b.size < t->total ? b.size : t->total;
+	number = w->nblocks;
+	err = add_block(w, &b);
+	return err ? err : add_move(w, number, true);
+}
+
+static void note_phase(struct track *t, enum phase phase)
+{
+	if (phase != PHASE_FORWARD && phase != PHASE_BACKWARD && phase != PHASE_OPTIMIZER)
+		return;
+	t->epoch += phase == PHASE_FORWARD && t->after != PHASE_FORWARD;
+	t->after = phase;
+}
+
+static int alloc_block(struct track *t, const struct model *m, const struct event *event)
+{
+	struct window *w = &t->now;
+	struct event e = *event;
+	struct ablock b = { .addr = e.addr, .size = e.size, .gone = NEVER };
+	uint32_t number = w->nblocks;
+	int err;
+
+	b.module = model__module(m, e.stack, e.node, e.walk);
+	b.phase = e.node ? PHASE_BACKWARD : model__stack_phase(m, e.stack, e.thread, e.walk);
+	if (e.node)
+		model__charge(m, &e);
+	b.after = t->after;
+	note_phase(t, b.phase);
+	b.epoch = t->epoch;
+	b.stack = e.stack;
+	b.window = w->number;
+	b.born = b.place = w->n + 1;
+	w->signature += hash__u64(hash__seed(), (uint64_t)e.stack << 32 ^ e.node ^ e.size << 7);
+	err = add_block(w, &b);
+	if (!err)
+		err = add_move(w, number, false);
+	if (!err)
+		err = map64__set(t->at, e.addr, (uint64_t)number << 1 | 1);
+	t->total += e.size;
+	if (t->total > w->peak)
+		w->peak = t->total;
+	return err;
+}
+
+/* Adds a block from before the first event; ignores a repeated one. */
+static int add_known(struct track *t, const struct event *e)
+{
+	struct ablock b = {
+		.addr = e->addr, .size = e->size, .phase = PHASE_OTHER, .after = PHASE_NR
+	};
+	struct ablock *known = block_at(t, e->addr);
+
+	if (known || (e->flags & BLOCK_PENDING && e->kind == EVENT_BLOCK))
+		return 0;
+	/* The next event corrects the total, if the allocator reports totals. */
+	t->total += e->size;
+	return put_old(t, b);
+}
+
+static int name_block(struct track *t, const struct event *e)
+{
+	struct ablock *b = block_at(t, e->addr);
+	uint8_t item = e->flags & TENSOR_ITEM;
+	int err;
+
+	if (!b && !(e->flags & CENSUS_FIRST))
+		return 0;
+	if (!b) {
+		err = add_known(t, e);
+		b = err ? NULL : block_at(t, e->addr);
+		if (!b)
+			return err;
+	}
+	b->name = e->name;
+	b->owner = e->module;
+	b->category = e->category;
+	b->tensor_size = e->size;
+	b->item = item ? (uint8_t)(1U << (item - 1)) : 0;
+	return 0;
+}
+
+int track__event(struct track *t, const struct model *m, const struct event *e)
+{
+	struct window *w = &t->now;
+	int err;
+
+	switch (e->kind) {
+	case EVENT_BLOCK:
+		return add_known(t, e);
+	case EVENT_TENSOR:
+		return name_block(t, e);
+	case EVENT_OOM:
+		w->oom = w->oom ? w->oom : w->n;
+		return 0;
+	case EVENT_ALLOC:
+	case EVENT_FREE:
+		break;
+	default:
+		return 0;
+	}
+	if (w->n + 2 >= WINDOW_MOVES) {
+		err = end_window(t, false, true);
+		if (err)
+			return err;
+	}
+	/* Use the allocator's own total, because it includes unseen blocks. */
+	if (e->totals)
+		t->total = e->kind == EVENT_FREE    ? e->allocated + e->size
+			   : e->allocated > e->size ? e->allocated - e->size
+						    : 0;
+	begin_move(t);
+	if (e->kind == EVENT_FREE)
+		return free_block(t, e->addr, e->size);
+	if (block_at(t, e->addr)) { /* the event of its free was lost */
+		err = free_block(t, e->addr, 0);
+		if (err)
+			return err;
+	}
+	return alloc_block(t, m, e);
+}
+
+/* ---- replaying with changes ---- */
+
+void changes__add(struct changes *c, uint32_t at, int64_t bytes, bool once)
+{
+	if (!bytes || c->err)
+		return;
+	c->err = array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all));
+	if (!c->err)
+		c->all[c->n++] = (struct change){ .at = at, .once = once, .bytes = bytes };
+}
+
+void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, uint32_t to)
+{
+	if (from >= to)
+		return;
+	changes__add(c, from, changes__less(b->size), false);
+	if (to == NEVER)
+		return;
+	changes__add(c, to >= b->gone ? b->gone + 1 : to, (int64_t)b->size, false);
+}
+
+static int by_place(const void *x, const void *y)
+{
+	const struct change *a = x, *b = y;
+
+	if (a->at != b->at)
+		return a->at < b->at ? -1 : 1;
+	if (a->once != b->once)
+		return a->once - b->once;
+	return (a->bytes > b->bytes) - (a->bytes < b->bytes);
+}
+
+/* Adds modulo 2^64, because a recording may contain any size. */
+static int64_t add_wrapping(int64_t a, int64_t b)
+{
+	return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+uint64_t window__peak(const struct window *w, struct changes *c)
+{
+	int64_t total = (int64_t)w->base, most = 0;
+	size_t k = 0;
+
+	if (c->n)
+		qsort(c->all, c->n, sizeof(*c->all), by_place);
+	for (uint32_t p = 0; p <= w->n; p++) {
+		for (; k < c->n && c->all[k].at <= p; k++) {
+			if (!c->all[k].once)
+				total = add_wrapping(total, c->all[k].bytes);
+			else if (add_wrapping(total, c->all[k].bytes) > most)
+				most = add_wrapping(total, c->all[k].bytes);
+		}
+		if (p && total > most)
+			most = total;
+		if (p) {
+			uint64_t size = w->blocks[w->moves[p] >> 1].size;
+
+			total = add_wrapping(total,
+					     w->moves[p] & 1 ? changes__less(size) : (int64_t)size);
+		}
+		if (total > most)
+			most = total;
+	}
+	return (uint64_t)most;
+}

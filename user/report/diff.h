@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Compares the rows of two recordings, each at one moment. Two rows are the same if their lines
+ * match (report/diff/match.h), or their stacks line by line, and if module, phase and category are
+ * equal.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "model/analysis.h"
+#include "model/model.h"
+#include "report/diff/match.h"
+#include "report/text.h"
+
+enum diff_status { DIFF_GREW, DIFF_SHRANK, DIFF_NEW, DIFF_GONE, DIFF_SAME, DIFF_NR };
+/* Returns "grew", "shrank", "new", "gone" or "unchanged". */
+const char *diff__status(enum diff_status s);
+
+struct diff_side {
+	const struct analysis *a;
+	size_t number; /* index of the device in the recording's model */
+	struct model_device device;
+	struct row *rows;
+	size_t n;
+	uint64_t sum; /* sum of the rows, bytes */
+};
+
+struct diff_row {
+	const struct row *old, *new; /* old or new may be NULL, not both */
+	enum diff_status status;
+	bool moved; /* true if the line has another number */
+};
+
+struct diff_sum {
+	uint64_t rows, bytes; /* bytes: sum of the absolute changes */
+};
+
+struct diff_opts {
+	struct model_opts at[MATCH_SIDES];
+	enum group by;
+	/* With BY_LINE: one row for all modules that share a line. */
+	bool any_module;
+	bool any_phase, any_category;
+};
+
+struct diff {
+	struct diff_opts opts;
+	struct diff_side side[MATCH_SIDES];
+	struct match *match;
+	struct diff_row *rows; /* rows, largest change first */
+	size_t n;
+	struct diff_sum sums[DIFF_NR];
+	bool overlap;	 /* true for rows by layer, which overlap, so their sum is meaningless */
+	bool adds_up;	 /* true if the changes add up to the change of allocated bytes */
+	int64_t missing; /* change of allocated bytes minus the sum of the rows' changes */
+};
+
+/* Compares two recordings that have been run. Borrows both. Returns 0 or -ENOMEM. */
+int diff__new(const struct analysis *old, size_t old_device, const struct analysis *new,
+	      size_t new_device, const struct diff_opts *opts, struct diff **ret);
+void diff__free(struct diff *d); /* NULL is fine */
+/* Makes new rows with other values of by and any_*. Returns 0, or -ENOMEM, and then d has
+ * no rows. */
+int diff__again(struct diff *d, const struct diff_opts *opts);
+
+uint64_t diff__old(const struct diff_row *r);
+uint64_t diff__new_bytes(const struct diff_row *r);
+/* Writes the difference, such as "+2.00 GiB", "-512 B" or "0 B". buf: 24 bytes. */
+char *diff__signed(char *buf, size_t size, uint64_t old, uint64_t new);
+/* Writes the difference, such as "-24.7 %"; "" if old is 0. buf: 24 bytes. */
+char *diff__percent(char *buf, size_t size, uint64_t old, uint64_t new);
+
+struct diff_text_opts {
+	size_t top;	/* rows to print; 0: all */
+	unsigned width; /* columns; 0: the terminal's */
+	enum report_choice colour;
+};
+/* Print the rows. All three functions return 0 or -ENOMEM. The caller checks out for errors. */
+int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o);
+int diff_json__print(FILE *out, const struct diff *d, size_t top);
+int diff_csv__print(FILE *out, const struct diff *d, size_t top);
+/* Prints a page for a browser, always by stack. */
+int diff_flame__print(FILE *out, struct diff *d);

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/diff.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/map64.h"
+#include "base/text.h"
+#include "record/dict.h"
+#include "record/files.h"
+#include "record/stream.h"
+
+const char *diff__status(enum diff_status s)
+{
+	static const char *const names[DIFF_NR] = {
+		[DIFF_GREW] = "grew", [DIFF_SHRANK] = "shrank",	 [DIFF_NEW] = "new",
+		[DIFF_GONE] = "gone", [DIFF_SAME] = "unchanged",
+	};
+
+	return names[s];
+}
+
+uint64_t diff__old(const struct diff_row *r)
+{
+	return r->old ? r->old->bytes : 0;
+}
+
+uint64_t diff__new_bytes(const struct diff_row *r)
+{
+	return r->new ? r->new->bytes : 0;
+}
+
+static uint64_t change(uint64_t old, uint64_t new)
+{
+	return old > new ? old - new : new - old;
+}
+
+char *diff__signed(char *buf, size_t size, uint64_t old, uint64_t new)
+{
+	char bytes[24];
+
+	text__bytes(bytes, sizeof(bytes), change(old, new));
+	snprintf(buf, size, "%s%s", new > old ? "+" : new < old ? "-" : "", bytes);
+	return buf;
+}
+
+char *diff__percent(char *buf, size_t size, uint64_t old, uint64_t new)
+{
+	double p = old ? 100.0 * ((double)new - (double)old) / (double)old : 0;
+
+	buf[0] = '\0';
+	if (old && p < 100000)
+		snprintf(buf, size, "%+.1f %%", p);
+	return buf;
+}
+
+/* Hashes a module's name without its numbers ("blocks.*.mlp"), which shift when layers are
+ * inserted. */
+static uint64_t hash_name(const struct match *m, const char *name)
+{
+	char text[256];
+	size_t n = 0;
+
+	for (; *name && n < sizeof(text) - 1; name++) {
+		bool digit = *name >= '0' && *name <= '9';
+
+		if (!digit || !n || text[n - 1] != '*')
+			text[n++] = digit ? '*' : *name;
+	}
+	text[n] = '\0';
+	return match__hash(m, text, 2);
+}
+
+/* True for frames of nn.Module itself. Their number depends on the PyTorch version. Recordings also
+ * differ in the frame that carries the module. */
+static bool is_machinery(const struct dict *d, struct dict_frame f)
+{
+	const char *rest = f.loc ? files__after_dir(dict__str(d, dict__get_loc(d, f.loc).file),
+						    "torch/nn/modules/")
+				 : NULL;
+
+	return rest && !strcmp(rest, "module.py");
+}
+
+/* Adds the lines of a stack: each calls the next inner one, and the innermost one allocates. All
+ * calls of modules go through one function, so class and name of the module distinguish them. */
+static int add_stack(struct match *m, enum match_side side, const struct dict *d,
+		     const struct row *r)
+{
+	struct dict_stack s = dict__get_stack(d, r->stack);
+	uint64_t does = match__hash(m, "allocates", r->phase),
+		 detail = match__hash(m, "size", r->median);
+	uint64_t calls = match__hash(m, "calls a module", 0);
+	int err = 0;
+
+	for (uint32_t i = 0; i < s.n && !err; i++) {
+		struct dict_loc loc = dict__get_loc(d, s.frames[i].loc);
+		struct dict_module mod = dict__get_module(d, s.frames[i].module);
+		bool machinery = is_machinery(d, s.frames[i]);
+
+		if (s.frames[i].loc)
+			err = match__add(m, side, dict__str(d, loc.file), dict__str(d, loc.func),
+					 loc.line, machinery ? calls : does,
+					 machinery ? 0 : detail);
+		if (s.frames[i].module) {
+			does = match__hash(m, dict__str(d, mod.cls), 1);
+			detail = hash_name(m, dict__str(d, mod.name));
+		} else if (!machinery) {
+			does = match__hash(m, dict__str(d, loc.func), 0);
+			detail = 0;
+		}
+	}
+	return err;
+}
+
+/* Adds the lines of all allocations, not only of live blocks, because more lines give better
+ * matches. */
+static int add_lines(struct match *m, enum match_side side, const struct diff_side *s)
+{
+	static const enum row_when when[] = { ROWS_TOTAL, ROWS_AT_MARK };
+	int err = 0;
+
+	for (size_t i = 0; i < 2 && !err; i++) {
+		struct row_opts o = { .by = BY_STACK, .when = when[i] };
+		struct row *rows = NULL;
+		size_t n = 0;
+
+		err = model__rows(s->a->model, s->number, &o, &rows, &n);
+		for (size_t k = 0; k < n && !err; k++)
+			if (!rows[k].before_attach)
+				err = add_stack(m, side, s->a->dict, &rows[k]);
+		free(rows);
+	}
+	return err;
+}
+
+struct joiner {
+	const struct diff *d;
+	struct hash_seed seed;
+	/* (side, location) -> number of the line; caches frequent look-ups. */
+	struct map64 *numbers;
+};
+
+static void mix(uint64_t *h, struct hash_seed seed, uint64_t value)
+{
+	*h = hash__u64(seed, *h ^ value) + value;
+}
+
+static void mix_text(uint64_t *h, struct hash_seed seed, const char *s)
+{
+	mix(h, seed, s ? hash__bytes(seed, s, strlen(s)) : 1);
+}
+
+static int location(struct joiner *j, enum match_side side, uint32_t loc, uint64_t *ret)
+{
+	const struct dict *d = j->d->side[side].a->dict;
+	uint64_t key = (uint64_t)side << 32 | loc;
+	struct dict_loc l;
+
+	if (map64__get(j->numbers, key, ret))
+		return 0;
+	l = dict__get_loc(d, loc);
+	*ret = match__number(j->d->match, side, dict__str(d, l.file), dict__str(d, l.func), l.line);
+	return map64__set(j->numbers, key, *ret);
+}
+
+static int mix_stack(struct joiner *j, enum match_side side, const struct row *r, uint64_t *h)
+{
+	const struct dict *d = j->d->side[side].a->dict;
+	struct dict_stack s = dict__get_stack(d, r->stack);
+	uint64_t number;
+	int err = 0;
+
+	mix(h, j->seed, s.walk);
+	for (uint32_t i = 0; i < s.n && !err; i++) {
+		struct dict_module m = dict__get_module(d, s.frames[i].module);
+
+		if (s.frames[i].module) {
+			mix_text(h, j->seed, dict__str(d, m.name));
+			mix_text(h, j->seed, dict__str(d, m.cls));
+		}
+		if (is_machinery(d, s.frames[i]))
+			continue;
+		err = location(j, side, s.frames[i].loc, &number);
+		mix(h, j->seed, err ? 0 : number);
+	}
+	if (row__has_leaf(r))
+		mix_text(h, j->seed, r->node_class);
+	return err;
+}
+
+/* Computes the identity of a row: 64 bits with a random seed, so that collisions cannot be crafted.
+ */
+static int key_of(struct joiner *j, enum match_side side, const struct row *r, bool category,
+		  uint64_t *ret)
+{
+	const struct diff_opts *o = &j->d->opts;
+	bool line = o->by == BY_LINE || o->by == BY_STACK;
+	uint64_t h = j->seed.k1;
+	int err = 0;
+
+	mix(&h, j->seed, r->before_attach);
+	if (line && r->file)
+		mix(&h, j->seed, match__number(j->d->match, side, r->file, r->func, r->line));
+	else if (line)
+		mix_text(&h, j->seed, r->source);
+	if (line && !o->any_phase && !r->before_attach)
+		mix(&h, j->seed, r->charged);
+	if (o->by == BY_STACK && !r->before_attach)
+		err = mix_stack(j, side, r, &h);
+	if (o->by == BY_MODULE || o->by == BY_LAYER || (o->by == BY_LINE && !o->any_module)) {
+		mix_text(&h, j->seed, r->module);
+		mix_text(&h, j->seed, r->module_class);
+		mix_text(&h, j->seed, r->module_root);
+	}
+	if (o->by == BY_PHASE || (line && !o->any_phase))
+		mix(&h, j->seed, r->before_attach ? 99 : r->phase);
+	if (category && (o->by == BY_CATEGORY || (o->by == BY_LINE && !o->any_category)))
+		mix_text(&h, j->seed, r->category);
+	if (o->by == BY_LINE && r->before_attach)
+		mix_text(&h, j->seed, r->name);
+	if (o->by == BY_THREAD)
+		mix_text(&h, j->seed, r->thread);
+	*ret = h;
+	return err;
+}
+
+static void set_status(struct diff_row *r)
+{
+	const struct row *a = r->old, *b = r->new;
+
+	if (!a || !b)
+		r->status = a ? DIFF_GONE : DIFF_NEW;
+	else
+		r->status = a->bytes < b->bytes	  ? DIFF_GREW
+			    : a->bytes > b->bytes ? DIFF_SHRANK
+						  : DIFF_SAME;
+	r->moved = a && b && a->file && b->file && a->line != b->line;
+}
+
+static bool has_unknown_role(const struct row *r)
+{
+	return r->category && !strcmp(r->category, category__name(CATEGORY_UNKNOWN));
+}
+
+/* Finds an unpaired old row with this key that may equal r; SIZE_MAX: none. */
+static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_t key,
+		       const struct row *r, bool category)
+{
+	uint64_t i;
+
+	for (; map64__get(by_key, key, &i); key++)
+		if (!d->rows[i].new &&
+		    (category || has_unknown_role(r) || has_unknown_role(d->rows[i].old)))
+			return i;
+	return SIZE_MAX;
+}
+
+/*
+ * Pairs rows that have no partner yet. Rows with the same key (such as threads of one name) pair in
+ * order of size. category: it must be equal. Otherwise one side's may be unknown, because a short
+ * recording recognizes fewer roles.
+ */
+static int pair_rows(struct joiner *j, struct diff *d, bool *paired, bool category)
+{
+	struct map64 *by_key = map64__new();
+	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
+	uint64_t key, found;
+	int err = by_key ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < nold && !err; i++) {
+		if (d->rows[i].new)
+			continue;
+		err = key_of(j, MATCH_OLD, d->rows[i].old, category, &key);
+		while (!err && map64__get(by_key, key, &found))
+			key++;
+		if (!err)
+			err = map64__set(by_key, key, i);
+	}
+	for (size_t i = 0; i < nnew && !err; i++) {
+		const struct row *r = &d->side[MATCH_NEW].rows[i];
+		size_t old;
+
+		if (paired[i])
+			continue;
+		err = key_of(j, MATCH_NEW, r, category, &key);
+		old = err ? SIZE_MAX : find_old(d, by_key, key, r, category);
+		if (old == SIZE_MAX)
+			continue;
+		d->rows[old].new = r;
+		paired[i] = true;
+	}
+	map64__free(by_key);
+	return err;
+}
+
+static int join(struct diff *d)
+{
+	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
+	struct joiner j = { .d = d, .seed = hash__seed(), .numbers = map64__new() };
+	bool *paired = calloc(nnew + 1, sizeof(*paired));
+	int err = paired && j.numbers ? 0 : -ENOMEM;
+
+	d->rows = calloc(nold + nnew + 1, sizeof(*d->rows));
+	err = d->rows ? err : -ENOMEM;
+	for (size_t i = 0; i < nold && !err; i++)
+		d->rows[d->n++].old = &d->side[MATCH_OLD].rows[i];
+	if (!err)
+		err = pair_rows(&j, d, paired, true);
+	if (!err && d->opts.by == BY_LINE && !d->opts.any_category)
+		err = pair_rows(&j, d, paired, false);
+	for (size_t i = 0; i < nnew && !err; i++)
+		if (!paired[i])
+			d->rows[d->n++].new = &d->side[MATCH_NEW].rows[i];
+	map64__free(j.numbers);
+	free(paired);
+	return err;
+}
+
+static int cmp_text(const char *a, const char *b)
+{
+	return strcmp(a ? a : "", b ? b : "");
+}
+
+/* Orders by change, then by size, then by text, so that the order is stable. */
+static int cmp_row(const void *pa, const void *pb)
+{
+	const struct diff_row *a = pa, *b = pb;
+	uint64_t x = change(diff__old(a), diff__new_bytes(a)),
+		 y = change(diff__old(b), diff__new_bytes(b));
+	const struct row *ra = a->new ? a->new : a->old, *rb = b->new ? b->new : b->old;
+	int c;
+
+	if (x != y)
+		return x > y ? -1 : 1;
+	if (a->status != b->status)
+		return a->status < b->status ? -1 : 1;
+	if (ra->bytes != rb->bytes)
+		return ra->bytes > rb->bytes ? -1 : 1;
+	c = cmp_text(ra->file, rb->file);
+	if (!c && ra->line != rb->line)
+		c = ra->line < rb->line ? -1 : 1;
+	c = c ? c : cmp_text(ra->func, rb->func);
+	c = c ? c : cmp_text(ra->module, rb->module);
+	c = c ? c : cmp_text(ra->thread, rb->thread);
+	c = c ? c : (int)ra->phase - (int)rb->phase;
+	c = c ? c : cmp_text(ra->category, rb->category);
+	c = c ? c : cmp_text(ra->name, rb->name);
+	return c ? c : (ra->cumulative > rb->cumulative) - (ra->cumulative < rb->cumulative);
+}
+
+static void sum_up(struct diff *d)
+{
+	uint64_t sum = d->side[MATCH_NEW].sum - d->side[MATCH_OLD].sum;
+	uint64_t real = d->side[MATCH_NEW].device.mark_allocated -
+			d->side[MATCH_OLD].device.mark_allocated;
+
+	memset(d->sums, 0, sizeof(d->sums));
+	for (size_t i = 0; i < d->n; i++) {
+		struct diff_sum *s;
+
+		set_status(&d->rows[i]);
+		s = &d->sums[d->rows[i].status];
+		s->rows++;
+		s->bytes += change(diff__old(&d->rows[i]), diff__new_bytes(&d->rows[i]));
+	}
+	d->overlap = d->opts.by == BY_LAYER;
+	d->missing = (int64_t)(real - sum);
+	d->adds_up = !d->overlap && !d->missing;
+}
+
+static void drop_rows(struct diff *d)
+{
+	for (int k = 0; k < MATCH_SIDES; k++) {
+		free(d->side[k].rows);
+		d->side[k].rows = NULL;
+		d->side[k].n = 0;
+		d->side[k].sum = 0;
+	}
+	free(d->rows);
+	d->rows = NULL;
+	d->n = 0;
+}
+
+int diff__again(struct diff *d, const struct diff_opts *opts)
+{
+	struct row_opts o = { .by = opts->by,
+			      .when = ROWS_AT_MARK,
+			      .any_module = opts->any_module,
+			      .any_phase = opts->any_phase,
+			      .any_category = opts->any_category };
+	int err = 0;
+
+	drop_rows(d);
+	d->opts = *opts;
+	for (int k = 0; k < MATCH_SIDES && !err; k++) {
+		struct diff_side *s = &d->side[k];
+
+		err = model__rows(s->a->model, s->number, &o, &s->rows, &s->n);
+		for (size_t i = 0; i < s->n && !err; i++)
+			s->sum += s->rows[i].bytes;
+	}
+	if (!err)
+		err = join(d);
+	if (err) {
+		drop_rows(d);
+		return err;
+	}
+	sum_up(d);
+	qsort(d->rows, d->n, sizeof(*d->rows), cmp_row);
+	return 0;
+}
+
+int diff__new(const struct analysis *old, size_t old_device, const struct analysis *new,
+	      size_t new_device, const struct diff_opts *opts, struct diff **ret)
+{
+	struct diff *d = calloc(1, sizeof(*d));
+	int err = 0;
+
+	if (!d)
+		return -ENOMEM;
+	d->side[MATCH_OLD] = (struct diff_side){ .a = old, .number = old_device };
+	d->side[MATCH_NEW] = (struct diff_side){ .a = new, .number = new_device };
+	d->match = match__new(facts__get(old->facts, "cwd"), facts__get(new->facts, "cwd"));
+	if (!d->match)
+		err = -ENOMEM;
+	for (int k = 0; k < MATCH_SIDES && !err; k++) {
+		model__device(d->side[k].a->model, d->side[k].number, &d->side[k].device);
+		err = add_lines(d->match, k, &d->side[k]);
+	}
+	if (!err)
+		err = match__settle(d->match);
+	if (!err)
+		err = diff__again(d, opts);
+	if (err) {
+		diff__free(d);
+		return err;
+	}
+	*ret = d;
+	return 0;
+}
+
+void diff__free(struct diff *d)
+{
+	if (!d)
+		return;
+	drop_rows(d);
+	match__free(d->match);
+	free(d);
+}

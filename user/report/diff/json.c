@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Writes the comparison as JSON and CSV. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "model/words.h"
+#include "record/detail.h"
+#include "record/dict.h"
+#include "record/stream.h"
+#include "report/diff.h"
+#include "report/doc.h"
+
+/* Returns new minus old, limited to 63 bits. Only a damaged recording exceeds them. */
+static int64_t change(uint64_t old, uint64_t new)
+{
+	uint64_t by = old > new ? old - new : new - old;
+	int64_t most = by > INT64_MAX ? INT64_MAX : (int64_t)by;
+
+	return old > new ? -most : most;
+}
+
+static void put_side(struct json *j, const struct diff *d, enum match_side side)
+{
+	const struct diff_side *s = &d->side[side];
+	const struct model_opts *at = &d->opts.at[side];
+	const struct facts *f = s->a->facts;
+
+	json__open_object(j, side == MATCH_OLD ? "old" : "new");
+	json__string(j, "recording", s->a->name);
+	json__string(j, "cwd", facts__get(f, "cwd"));
+	json__string(j, "torch", facts__get(f, "torch"));
+	json__string(j, "python", facts__get(f, "python"));
+	json__string(j, "attached_at", facts__get(f, "attached_at"));
+	json__seconds(j, "duration", s->a->duration, 9);
+	words__put_window(j, s->a->model);
+	json__uint(j, "events", model__events(s->a->model));
+	json__uint(j, "lost", words__lost(s->a->model, f));
+	json__uint(j, "steps", model__whole_steps(s->a->model));
+	json__bool(j, "complete", s->a->complete);
+	detail__put(j, f);
+	json__string(j, "device", s->device.name);
+	json__string(j, "at", moment_names[at->at]);
+	json__seconds(j, "time", at->at == AT_TIME ? at->at_time : s->device.mark_time, 9);
+	json__uint(j, "allocated", s->device.mark_allocated);
+	json__string(j, "allocated_is", figure__name(s->device.mark_is));
+	json__uint(j, "peak_allocated", s->device.peak_allocated);
+	json__uint(j, "rows", s->n);
+	json__uint(j, "rows_bytes", s->sum);
+	json__close_object(j);
+}
+
+static void put_sums(struct json *j, const struct diff *d)
+{
+	json__int(j, "change",
+		  change(d->side[MATCH_OLD].device.mark_allocated,
+			 d->side[MATCH_NEW].device.mark_allocated));
+	if (!d->overlap) {
+		json__bool(j, "adds_up", d->adds_up);
+		json__int(j, "missing", d->missing);
+	}
+	json__open_object(j, "summary");
+	for (int i = 0; i < DIFF_NR; i++) {
+		json__open_object(j, diff__status(i));
+		json__uint(j, "rows", d->sums[i].rows);
+		if (!d->overlap)
+			json__uint(j, "bytes", d->sums[i].bytes);
+		json__close_object(j);
+	}
+	json__close_object(j);
+}
+
+static void put_files(struct json *j, const struct diff *d)
+{
+	const struct match_files *f;
+	size_t n = match__renamed(d->match, &f);
+
+	json__open_array(j, "renamed_files");
+	for (size_t i = 0; i < n; i++) {
+		json__open_object(j, NULL);
+		json__string(j, "old", f[i].old);
+		json__string(j, "new", f[i].new);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_place(struct json *j, const char *key, const struct dict *dict, const struct row *r,
+		      bool stack, char *buf)
+{
+	struct dict_stack s;
+
+	if (!r) {
+		json__null(j, key);
+		return;
+	}
+	json__open_object(j, key);
+	json__string(j, "file", r->file);
+	json__uint_or_null(j, "line", r->file && r->line, r->line);
+	json__string(j, "function", r->func);
+	if (stack) {
+		s = dict__get_stack(dict, r->before_attach ? 0 : r->stack);
+		json__open_array(j, "stack");
+		for (uint32_t i = s.n; i-- > 0;)
+			json__string(j, NULL, words__frame(buf, dict, s.frames[i]));
+		if (row__has_leaf(r))
+			json__string(j, NULL, r->node_class);
+		json__close_array(j);
+	}
+	json__close_object(j);
+}
+
+/* Writes the properties of a row; if both sides have it, the new side's. */
+static void put_words(struct json *j, const struct diff *d, const struct row *r)
+{
+	unsigned of = words__speaks_of(d->opts.by, 0);
+
+	if (of & (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)) {
+		json__string(j, "module", r->module);
+		json__string(j, "module_class", r->module_class);
+		json__string(j, "module_root", r->module_root);
+	}
+	if ((of & 1U << BY_PHASE) && !r->before_attach)
+		json__string(j, "phase", phase__name(r->phase));
+	if (r->thread && d->opts.by == BY_THREAD)
+		json__string(j, "thread", r->thread);
+	json__string(j, "category", r->category);
+	if (r->name)
+		json__string(j, "name", r->name);
+	json__string(j, "source", r->source);
+	if (r->before_attach)
+		json__bool(j, "before_attach", true);
+}
+
+static void put_row(struct json *j, const struct diff *d, const struct diff_row *r, char *buf)
+{
+	bool line = d->opts.by == BY_LINE || d->opts.by == BY_STACK, stack = d->opts.by == BY_STACK;
+
+	json__open_object(j, NULL);
+	json__string(j, "status", diff__status(r->status));
+	json__int(j, "change", change(diff__old(r), diff__new_bytes(r)));
+	json__uint(j, "old_bytes", diff__old(r));
+	json__uint(j, "new_bytes", diff__new_bytes(r));
+	json__uint(j, "old_count", r->old ? r->old->count : 0);
+	json__uint(j, "new_count", r->new ? r->new->count : 0);
+	if (line) {
+		put_place(j, "old", d->side[MATCH_OLD].a->dict, r->old, stack, buf);
+		put_place(j, "new", d->side[MATCH_NEW].a->dict, r->new, stack, buf);
+		json__bool(j, "moved", r->moved);
+	}
+	put_words(j, d, r->new ? r->new : r->old);
+	if (r->old && r->new && r->old->category &&
+	    r->new->category &&strcmp(r->old->category, r->new->category) != 0)
+		json__string(j, "old_category", r->old->category);
+	json__close_object(j);
+}
+
+static void put_rows(struct json *j, const struct diff *d, size_t top, char *buf)
+{
+	size_t shown = top && top < d->n ? top : d->n;
+
+	json__open_array(j, "rows");
+	for (size_t i = 0; i < shown; i++)
+		put_row(j, d, &d->rows[i], buf);
+	json__close_array(j);
+	if (shown < d->n)
+		json__uint(j, "rows_left_out", d->n - shown);
+}
+
+int diff_json__print(FILE *out, const struct diff *d, size_t top)
+{
+	struct json *j = json__new(out, true);
+	char *buf = malloc(REPORT_TEXT);
+
+	if (j && buf) {
+		json__open_object(j, NULL);
+		json__open_object(j, "memtrace");
+		json__string(j, "version", MEMTRACE_VERSION);
+		json__close_object(j);
+		put_side(j, d, MATCH_OLD);
+		put_side(j, d, MATCH_NEW);
+		json__string(j, "device", d->side[MATCH_NEW].device.name);
+		json__string(j, "by", group_names[d->opts.by]);
+		put_sums(j, d);
+		put_files(j, d);
+		put_rows(j, d, top, buf);
+		json__close_object(j);
+	}
+	json__free(j);
+	free(buf);
+	return j && buf ? 0 : -ENOMEM;
+}
+
+static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *dr)
+{
+	const struct row *r = dr->new ? dr->new : dr->old;
+	const struct dict *dict = d->side[dr->new ? MATCH_NEW : MATCH_OLD].a->dict;
+	unsigned of = words__speaks_of(d->opts.by, 0);
+
+	fprintf(out, "%s,%" PRId64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
+		diff__status(dr->status), change(diff__old(dr), diff__new_bytes(dr)), diff__old(dr),
+		diff__new_bytes(dr), dr->old ? dr->old->count : 0, dr->new ? dr->new->count : 0);
+	report_csv__field(out, d->side[MATCH_NEW].device.name);
+	report_csv__place(out, of & 1U << BY_LINE ? dr->old : NULL);
+	report_csv__place(out, of & 1U << BY_LINE ? dr->new : NULL);
+	report_csv__field(out, r->module);
+	report_csv__field(out, r->module_class);
+	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase)
+									  : NULL);
+	report_csv__field(out, r->category);
+	report_csv__field(out, r->source);
+	report_csv__field(out, d->opts.by == BY_THREAD ? r->thread : NULL);
+	report_csv__field(out, r->name);
+	if (d->opts.by == BY_STACK && !r->before_attach) {
+		int err = report_csv__stack(out, dict, r);
+
+		if (err)
+			return err;
+	} else {
+		report_csv__field(out, NULL);
+	}
+	fputs("\r\n", out);
+	return 0;
+}
+
+int diff_csv__print(FILE *out, const struct diff *d, size_t top)
+{
+	int err = 0;
+
+	fputs("status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_"
+	      "function,new_file,new_line,"
+	      "new_function,module,module_class,phase,category,source,thread,name,stack\r\n",
+	      out);
+	for (size_t i = 0; i < d->n && !err && (!top || i < top); i++)
+		err = put_csv_row(out, d, &d->rows[i]);
+	return err;
+}

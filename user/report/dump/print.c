@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Prints a dump as text and as JSON. All texts come from the target. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "inspect/pytensor.h"
+#include "model/words.h"
+#include "report/dump.h"
+
+static const char *const titles[] = {
+	[DUMP_BY_HOLDER] = "Held by",
+	[DUMP_BY_TENSOR] = "Name",
+	[DUMP_BY_MODULE] = "Module",
+	[DUMP_BY_CATEGORY] = "Role",
+};
+static const char unheld[] = WORDS_UNHELD;
+
+#define MODELS_LISTED 100
+#define MODELS_SHOWN 8 /* kinds of models that have several */
+
+static const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+char *dump__shape(char *buf, size_t size, const struct census_about *a)
+{
+	char dtype[16];
+	size_t at = 0;
+
+	at += snprintf(buf, size, "[");
+	for (size_t i = 0; i < a->ndim && at < size; i++) {
+		if (i == CENSUS_DIMS) {
+			at += snprintf(buf + at, size - at, ", ..");
+			break;
+		}
+		at += snprintf(buf + at, size - at, "%s%" PRId64, i ? ", " : "", a->shape[i]);
+	}
+	if (at < size)
+		snprintf(buf + at, size - at, "] %s",
+			 pytensor__dtype(a->dtype, dtype, sizeof(dtype)));
+	return buf;
+}
+
+enum { COL_SIZE, COL_PERCENT, COL_COUNT, COL_ROLE, COL_NR };
+
+struct table {
+	FILE *out;
+	const struct dump *d;
+	const struct dump_opts *o;
+	unsigned width;
+	struct grid *grid;
+	char text[REPORT_TEXT], more[REPORT_TEXT];
+};
+
+/* Joins a name and the shape of its tensors, "[256, 16] float32", in at most room columns. */
+static const char *with_detail(struct table *t, const char *name, const char *detail, size_t room)
+{
+	size_t len = detail ? text__width(detail) + 2 : 0;
+
+	text__clean(t->text, sizeof(t->text), name, strlen(name));
+	if (len && room < len + (text__width(t->text) < 40 ? text__width(t->text) : 40))
+		len = 0; /* the name is more important */
+	words__cut_middle(t->text, room - len);
+	if (len)
+		snprintf(t->text + strlen(t->text), sizeof(t->text) - strlen(t->text), "  %s",
+			 detail);
+	return t->text;
+}
+
+/* The text of a row's last column. */
+static const char *what(struct table *t, const struct dump_row *r, size_t room)
+{
+	const struct census_about *x = r->tensor ? r->tensor->about : NULL;
+	const struct dump_device *dev = &t->d->devices[r->device];
+	char detail[256], new[96] = "";
+	struct row row;
+
+	if (!x) {
+		if (dev->unheld_new_blocks)
+			snprintf(new, sizeof(new), ", %s allocated during the reading",
+				 text__count(detail, 32, dev->unheld_new_blocks));
+		snprintf(t->text, sizeof(t->text), "%s (%s block%s%s)", unheld,
+			 text__count(detail, 32, r->count), plural(r->count), new);
+		return words__cut(t->text, room);
+	}
+	switch (t->o->by) {
+	case DUMP_BY_HOLDER:
+		return with_detail(t, *r->holder->name ? r->holder->name : "(no name found)",
+				   r->holder->detail, room);
+	case DUMP_BY_TENSOR:
+		return with_detail(t, *x->name ? x->name : "(no name found)",
+				   dump__shape(detail, sizeof(detail), x), room);
+	case DUMP_BY_MODULE:
+		row = (struct row){ .module = x->module, .module_class = x->cls };
+		return words__where(t->text, &row, BY_MODULE, NULL, room);
+	default:
+		return words__role(census_kind__name(r->kind));
+	}
+}
+
+static void put_cells(struct table *t, const struct dump_row *r, uint64_t all)
+{
+	bool role = r->tensor && (t->o->by == DUMP_BY_HOLDER || t->o->by == DUMP_BY_TENSOR);
+	char text[32];
+
+	grid__row(t->grid);
+	grid__put(t->grid, COL_SIZE, text__bytes(text, sizeof(text), r->bytes), NULL);
+	grid__put(t->grid, COL_PERCENT, text__percent(text, r->bytes, all), NULL);
+	grid__put(t->grid, COL_COUNT, text__count(text, sizeof(text), r->count), NULL);
+	if (role)
+		grid__put(t->grid, COL_ROLE, words__role(census_kind__name(r->kind)), NULL);
+}
+
+/* Prints the rows [0, n) of a device. Returns 0 or -ENOMEM. */
+static int rows_text(struct table *t, const struct dump_device *dev, const struct dump_row *rows,
+		     size_t n)
+{
+	static const struct column columns[COL_NR] = {
+		[COL_SIZE] = { .title = "Size", .right = true, .least = 10 },
+		[COL_PERCENT] = { .title = "%", .right = true, .least = 3 },
+		[COL_COUNT] = { .title = "Tensors", .right = true, .goes = 2 },
+		[COL_ROLE] = { .title = "Role", .goes = 1 },
+	};
+	size_t shown = t->o->top && t->o->top < n ? t->o->top : n, room;
+	struct dump_row rest = { 0 };
+	char count[32];
+	int err;
+
+	t->grid = grid__new(columns, COL_NR);
+	if (!t->grid)
+		return -ENOMEM;
+	grid__show(t->grid, COL_COUNT, t->o->by != DUMP_BY_TENSOR);
+	grid__show(t->grid, COL_ROLE, t->o->by == DUMP_BY_HOLDER || t->o->by == DUMP_BY_TENSOR);
+	for (size_t i = 0; i < shown; i++) {
+		put_cells(t, &rows[i], dev->allocated);
+		if (!rows[i].tensor) /* its count is that of blocks, which what() prints */
+			grid__put(t->grid, COL_COUNT, "-", NULL);
+	}
+	for (size_t i = shown; i < n; i++) {
+		rest.bytes += rows[i].bytes;
+		rest.count += rows[i].count;
+	}
+	if (shown < n)
+		put_cells(t, &rest, dev->allocated);
+	err = grid__error(t->grid);
+	if (!err) {
+		room = grid__fit(t->grid, t->width, 24, COL_NR);
+		grid__print_titles(t->grid, t->out, text__colour(t->out), titles[t->o->by]);
+		for (size_t i = 0; i < shown; i++)
+			grid__print(t->grid, t->out, i, what(t, &rows[i], room));
+		if (shown < n) {
+			snprintf(t->text, sizeof(t->text), "+ %s more row%s (--top 0 shows all)",
+				 text__count(count, sizeof(count), n - shown), plural(n - shown));
+			grid__print(t->grid, t->out, shown, words__cut(t->text, room));
+		}
+	}
+	grid__free(t->grid);
+	return err;
+}
+
+static void device_text(FILE *out, const struct dump_device *dev)
+{
+	char a[24], b[24], n[32];
+
+	text__bytes(a, sizeof(a), dev->allocated);
+	text__count(n, sizeof(n), dev->blocks);
+	if (!dev->known) {
+		fprintf(out, "%s  %s in %s storage%s of tensors\n", dev->name, a, n,
+			plural(dev->blocks));
+		return;
+	}
+	fprintf(out, "%s  %s allocated in %s block%s, %s reserved%s\n", dev->name, a, n,
+		plural(dev->blocks), text__bytes(b, sizeof(b), dev->reserved),
+		dev->consistent ? "" : " (changed during the reading)");
+	if (dev->moved) {
+		text__count(n, sizeof(n), dev->moved);
+		fprintf(out, "%s  %s tensor%s came or went during the reading and %s left out\n",
+			dev->name, n, plural(dev->moved), dev->moved == 1 ? "is" : "are");
+	}
+	if (dev->elsewhere) {
+		text__count(n, sizeof(n), dev->elsewhere);
+		fprintf(out,
+			"%s  %s tensor%s in memory that PyTorch's allocator did not take, such as "
+			"pinned host memory, %s left out\n",
+			dev->name, n, plural(dev->elsewhere), dev->elsewhere == 1 ? "is" : "are");
+	}
+}
+
+/* Prints the sums by category, before the single rows. */
+static void kinds_text(FILE *out, const struct dump_device *dev, size_t columns)
+{
+	size_t at = 0, len;
+	char bytes[24], part[96];
+
+	for (unsigned int k = 0; k <= CENSUS_KINDS; k++) {
+		uint64_t n = k < CENSUS_KINDS ? dev->bytes[k] : dev->unheld;
+
+		if (!n)
+			continue;
+		snprintf(part, sizeof(part), "%s %s",
+			 k < CENSUS_KINDS ? words__role(census_kind__name(k)) : unheld,
+			 text__bytes(bytes, sizeof(bytes), n));
+		len = text__width(part);
+		if (at && at + 3 + len > columns) {
+			fputc('\n', out);
+			at = 0;
+		}
+		fprintf(out, "%s%s", at ? text__dot() : "  ", part);
+		at += len + (at ? 3 : 2);
+	}
+	if (at)
+		fputc('\n', out);
+}
+
+/* Explains memory that no Python object holds, and views that keep larger blocks. */
+static void remarks_text(FILE *out, const struct dump_device *dev, size_t columns)
+{
+	char used[24], all[24];
+
+	if (dev->unheld - dev->unheld_new > dev->allocated / 10)
+		text__paragraph(
+			out, columns, "  ", "  ",
+			"Tensors of C++ code hold memory without a Python object: workspaces of "
+			"cuBLAS, autocast's cache of casts, operations under way.");
+	if (dev->view_bytes - dev->view_used > dev->allocated / 100)
+		text__paragraph(out, columns, "  ", "  ",
+				"views of larger blocks: %s of %s are used; keep a .clone() of the "
+				"view instead, so that its block is freed",
+				text__bytes(used, sizeof(used), dev->view_used),
+				text__bytes(all, sizeof(all), dev->view_bytes));
+}
+
+char *dump__command(char *buf, size_t size, const struct dump_opts *o)
+{
+	if (*o->command)
+		snprintf(buf, size, "%s", o->command);
+	else
+		text__clean(buf, size, o->comm, strlen(o->comm));
+	return buf;
+}
+
+static void header_text(FILE *out, const struct dump *d, const struct dump_opts *o, size_t columns)
+{
+	char n[3][32], took[24], command[1024], torch[64], said[1024];
+	const struct census_state *s = &d->census;
+	uint64_t changed = s->torn + s->ended;
+	size_t models = 0;
+
+	words__cut(dump__command(command, sizeof(command), o), columns > 88 ? columns - 56 : 32);
+	text__clean(torch, sizeof(torch), o->torch->version, strlen(o->torch->version));
+	fprintf(out, "%s%sPID %d%s%s%s%s%s%s\n", command, text__dot(), o->pid,
+		torch[0] ? text__dot() : "", torch[0] ? "torch " : "", torch,
+		o->python[0] ? text__dot() : "", o->python[0] ? "Python " : "", o->python);
+	fprintf(out, "%s module%s, %s optimizer%s, %s Python object%s, read in %s\n",
+		text__count(n[0], sizeof(n[0]), s->modules), plural(s->modules),
+		text__count(n[1], sizeof(n[1]), s->optimizers), plural(s->optimizers),
+		text__count(n[2], sizeof(n[2]), s->objects), plural(s->objects),
+		text__time(took, sizeof(took), s->end - s->begin));
+	for (size_t i = 0; i < s->nmodels && models < MODELS_SHOWN; i++) {
+		if (s->models[i].count < 2)
+			continue;
+		models++;
+		text__paragraph(out, columns, "", "  ", "%s",
+				census_model__say(s, &s->models[i], said, sizeof(said)));
+	}
+	if (changed)
+		fprintf(out, "%s tensor%s changed during the reading and %s left out\n",
+			text__count(n[0], sizeof(n[0]), changed), plural(changed),
+			changed == 1 ? "is" : "are");
+	if (s->unreadable)
+		fprintf(out, "%s tensor%s could not be read\n",
+			text__count(n[0], sizeof(n[0]), s->unreadable), plural(s->unreadable));
+	if (s->torn_lists)
+		fprintf(out, "Some Python objects changed during the reading: tensors that they "
+			     "hold may be missing\n");
+	if (changed || s->unreadable || s->torn_lists)
+		fprintf(out, "A stopped process has a whole list: kill -STOP PID, dump, "
+			     "kill -CONT PID\n");
+	if (s->holders_cut)
+		fprintf(out, "There are too many containers to search them all: tensors without a "
+			     "holder may have one\n");
+	if (d->alloc_why[0])
+		fprintf(out,
+			"CUDA's allocator could not be read (%s): sizes are those of the tensors\n",
+			d->alloc_why);
+}
+
+int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
+	       const struct dump_opts *o)
+{
+	struct table *t = calloc(1, sizeof(*t));
+	int err = t ? 0 : -ENOMEM;
+	size_t first = 0;
+
+	if (t)
+		*t = (struct table){ .out = out, .d = d, .o = o, .width = text__columns(out) };
+	header_text(out, d, o, text__columns(out));
+	for (size_t i = 0; i < d->ndevices && !err; i++) {
+		size_t of = 0;
+
+		fprintf(out, "\n");
+		device_text(out, &d->devices[i]);
+		if (o->by != DUMP_BY_CATEGORY)
+			kinds_text(out, &d->devices[i], t->width);
+		remarks_text(out, &d->devices[i], text__prose(t->width));
+		while (first + of < n && rows[first + of].device == i)
+			of++;
+		fprintf(out, "\n");
+		err = rows_text(t, &d->devices[i], &rows[first], of);
+		first += of;
+	}
+	free(t);
+	return err;
+}
+
+/* ---- JSON ---- */
+
+static void device_json(struct json *j, const struct dump_device *dev)
+{
+	json__open_object(j, NULL);
+	json__string(j, "device", dev->name);
+	json__uint(j, "allocated", dev->allocated);
+	json__uint_or_null(j, "reserved", dev->known, dev->reserved);
+	json__uint(j, "blocks", dev->blocks);
+	json__string(j, "source", dev->known ? "allocator" : "tensors");
+	json__bool(j, "consistent", dev->known ? dev->consistent : true);
+	json__open_object(j, "categories");
+	for (size_t k = 0; k < CENSUS_KINDS; k++) {
+		json__open_object(j, census_kind__name(k));
+		json__uint(j, "bytes", dev->bytes[k]);
+		json__uint(j, "count", dev->count[k]);
+		json__close_object(j);
+	}
+	json__close_object(j);
+	json__uint(j, "unheld", dev->unheld);
+	json__uint(j, "unheld_blocks", dev->unheld_blocks);
+	json__uint(j, "unheld_new", dev->unheld_new);
+	json__uint(j, "unheld_new_blocks", dev->unheld_new_blocks);
+	json__uint(j, "moved", dev->moved);
+	json__uint(j, "elsewhere", dev->elsewhere);
+	json__uint(j, "view_bytes", dev->view_bytes);
+	json__uint(j, "view_used", dev->view_used);
+	json__close_object(j);
+}
+
+static void shape_json(struct json *j, const struct census_about *a)
+{
+	char dtype[16];
+
+	json__open_array(j, "shape");
+	for (size_t i = 0; i < a->ndim && i < CENSUS_DIMS; i++)
+		json__int(j, NULL, a->shape[i]);
+	json__close_array(j);
+	json__uint(j, "ndim", a->ndim);
+	json__string(j, "dtype", pytensor__dtype(a->dtype, dtype, sizeof(dtype)));
+}
+
+static void tensor_json(struct json *j, const struct census_tensor *t)
+{
+	json__string(j, "name", t->about->name);
+	json__uint(j, "address", t->addr);
+	json__uint(j, "size", t->size);
+	shape_json(j, t->about);
+	json__uint(j, "views", t->views);
+}
+
+/* shape and dtype are written if all tensors of the holder have the same. */
+static void holder_json(struct json *j, const struct holder *h, const struct census_tensor *t)
+{
+	json__string(j, "holder", *h->name ? h->name : NULL);
+	json__string(j, "module", h->module);
+	json__string(j, "module_class", h->module_class);
+	json__string(j, "module_root", h->module_root);
+	json__uint(j, "modules", h->modules);
+	json__uint_or_null(j, "size", h->size, h->size);
+	if (h->detail)
+		shape_json(j, t->about);
+}
+
+static void row_json(struct json *j, const struct dump *d, const struct dump_row *r,
+		     enum dump_by by)
+{
+	json__open_object(j, NULL);
+	json__string(j, "device", d->devices[r->device].name);
+	json__uint(j, "bytes", r->bytes);
+	json__uint(j, "count", r->count);
+	json__bool(j, "held", r->tensor != NULL);
+	if (by != DUMP_BY_MODULE || !r->tensor)
+		json__string(j, "category", census_kind__name(r->kind));
+	if (r->holder)
+		holder_json(j, r->holder, r->tensor);
+	else if (r->tensor && by != DUMP_BY_CATEGORY) {
+		json__string(j, "module", r->tensor->about->module);
+		json__string(j, "module_class", r->tensor->about->cls);
+		json__string(j, "module_root", r->tensor->about->root);
+	}
+	if (r->tensor && by == DUMP_BY_TENSOR)
+		tensor_json(j, r->tensor);
+	json__close_object(j);
+}
+
+static void models_json(struct json *j, const struct census_state *s)
+{
+	json__open_array(j, "models");
+	for (size_t i = 0; i < s->nmodels && i < MODELS_LISTED; i++) {
+		const struct census_model *m = &s->models[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "class", m->cls);
+		json__string(j, "held_by", *m->held_by ? m->held_by : NULL);
+		json__uint(j, "count", m->count);
+		json__uint(j, "bytes", m->bytes);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+void dump__put(struct json *j, const char *key, const struct dump *d, const struct dump_row *rows,
+	       size_t n, const struct dump_opts *o)
+{
+	const struct census_state *s = &d->census;
+	uint64_t shown[256] = { 0 }, left = 0, left_bytes = 0;
+
+	json__open_object(j, key);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__close_object(j);
+	json__open_object(j, "target");
+	json__int(j, "pid", o->pid);
+	json__string(j, "comm", o->comm);
+	json__string(j, "python", o->python[0] ? o->python : NULL);
+	json__string(j, "torch", o->torch->version[0] ? o->torch->version : NULL);
+	json__close_object(j);
+	json__open_object(j, "reading");
+	json__seconds(j, "seconds", s->end - s->begin, 6);
+	json__uint(j, "objects", s->objects);
+	json__uint(j, "modules", s->modules);
+	json__uint(j, "optimizers", s->optimizers);
+	json__uint(j, "torn", s->torn + s->ended);
+	json__uint(j, "unreadable", s->unreadable);
+	json__bool(j, "complete", !s->torn && !s->ended && !s->unreadable && !s->torn_lists);
+	json__bool(j, "holders_complete", !s->holders_cut);
+	json__bool(j, "gradients", s->know_grad);
+	json__string(j, "allocator", d->alloc_why[0] ? d->alloc_why : NULL);
+	json__close_object(j);
+	models_json(j, s);
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < d->ndevices; i++)
+		device_json(j, &d->devices[i]);
+	json__close_array(j);
+	json__open_array(j, "rows");
+	for (size_t i = 0; i < n; i++) {
+		if (shown[rows[i].device]++ < o->top || !o->top) {
+			row_json(j, d, &rows[i], o->by);
+		} else {
+			left++;
+			left_bytes += rows[i].bytes;
+		}
+	}
+	json__close_array(j);
+	json__open_object(j, "rows_left_out");
+	json__uint(j, "rows", left);
+	json__uint(j, "bytes", left_bytes);
+	json__close_object(j);
+	json__close_object(j);
+}
+
+int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
+	       const struct dump_opts *o)
+{
+	struct json *j = json__new(out, true);
+
+	if (!j)
+		return -ENOMEM;
+	dump__put(j, NULL, d, rows, n, o);
+	json__free(j);
+	return 0;
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/leaks_ranks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/strings.h"
+#include "model/analysis.h"
+#include "model/words.h"
+#include "record/dict.h"
+#include "report/leaks/words.h"
+
+/* Identity of a line. The set interns its texts, so pointers can be compared. */
+struct words {
+	const char *kind, *file, *func, *source, *node_class, *module, *module_root, *category,
+		*stack;
+	uint64_t line;
+};
+
+struct leaks_ranks {
+	const struct leaks_opts *opts;
+	struct ranks_opts rank_opts;
+	struct ranks *ranks;	       /* ranks of the recordings */
+	struct strings *strings, *ids; /* ids: identity of each line, by its index */
+	struct leaks_line *lines;
+	struct leaks_cell *cells; /* cells, sorted by line after leaks_ranks__finish() */
+	struct leaks_device *devices;
+	size_t nlines, room_lines, ncells, room_cells, ndevices, room_devices;
+	uint32_t taken; /* recordings with events so far */
+};
+
+struct leaks_ranks *leaks_ranks__new(const struct leaks_opts *o)
+{
+	struct leaks_ranks *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->opts = o;
+	r->rank_opts = (struct ranks_opts){ .by = BY_PHASE, .words = true, .at = AT_END };
+	r->ranks = ranks__new(&r->rank_opts);
+	r->strings = strings__new();
+	r->ids = strings__new();
+	if (r->ranks && r->strings && r->ids)
+		return r;
+	leaks_ranks__free(r);
+	return NULL;
+}
+
+void leaks_ranks__free(struct leaks_ranks *r)
+{
+	if (!r)
+		return;
+	for (size_t i = 0; i < r->nlines; i++)
+		free(r->lines[i].stack);
+	for (size_t i = 0; i < r->ncells; i++)
+		free((uint64_t *)r->cells[i].at.values);
+	ranks__free(r->ranks);
+	strings__free(r->strings);
+	strings__free(r->ids);
+	free(r->lines);
+	free(r->cells);
+	free(r->devices);
+	free(r);
+}
+
+/* ---- adding a recording ---- */
+
+static int keep_words(struct leaks_ranks *r, struct growth_line *l)
+{
+	const char **own[] = { &l->row.file,	     &l->row.func,	  &l->row.module,
+			       &l->row.module_class, &l->row.module_root, &l->row.category,
+			       &l->row.name,	     &l->row.source,	  &l->row.node_class,
+			       &l->row.thread };
+
+	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+		if (strings__keep(r->strings, own[i]))
+			return -ENOMEM;
+	for (size_t i = 0; i < l->nnames; i++)
+		if (strings__keep(r->strings, &l->names[i].text))
+			return -ENOMEM;
+	return 0;
+}
+
+/* Returns the frames as text, root first, NULL-terminated, for free(); *all: the same as one
+ * string. NULL if memory is short. */
+static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, const struct row *row,
+			       const char **all)
+{
+	struct dict_stack s = dict__get_stack(d, row->stack);
+	const char **frames = calloc((size_t)s.n + 2, sizeof(*frames)), *text;
+	char *buf = malloc(REPORT_TEXT), *joined = NULL;
+	size_t n = 0, size;
+	FILE *f = open_memstream(&joined, &size);
+	int err = frames && buf && f ? 0 : -ENOMEM;
+
+	for (uint32_t i = s.n; i-- > 0 && !err;) {
+		text = words__frame(buf, d, s.frames[i]);
+		err = strings__keep(r->strings, &text);
+		frames[n++] = text;
+	}
+	if (!err && row__has_leaf(row))
+		frames[n++] = row->node_class;
+	for (size_t i = 0; i < n && !err; i++)
+		fprintf(f, "%zu:%s", strlen(frames[i]), frames[i]);
+	if (f && fclose(f))
+		err = -ENOMEM;
+	*all = joined;
+	if (!err)
+		err = strings__keep(r->strings, all);
+	free(joined);
+	free(buf);
+	if (!err)
+		return frames;
+	free(frames);
+	return NULL;
+}
+
+static struct words words_of(enum group by, const char *kind, const struct row *row,
+			     const char *stack)
+{
+	struct words w;
+
+	memset(&w, 0, sizeof(w)); /* clears padding, because words are compared as bytes */
+	w.kind = kind;
+	if (by == BY_MODULE) {
+		w.module = row->module;
+		w.module_root = row->module_root;
+	} else if (by == BY_CATEGORY) {
+		w.category = row->category;
+	} else {
+		w.file = row->file;
+		w.func = row->func;
+		w.line = row->line;
+		w.source = row->file ? NULL : row->source;
+		w.node_class = row->file ? NULL : row->node_class;
+		w.stack = stack;
+	}
+	return w;
+}
+
+/* Finds or adds a line. A new line takes over stack. */
+static int line_of(struct leaks_ranks *r, const struct words *w, const char ***stack, uint32_t *ret)
+{
+	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
+	    strings__number(r->ids, w, sizeof(*w), ret))
+		return -ENOMEM;
+	if (*ret < r->nlines)
+		return 0;
+	r->lines[r->nlines] = (struct leaks_line){ .kind = w->kind, .stack = *stack };
+	*stack = NULL;
+	r->nlines++;
+	return 0;
+}
+
+static int keep_values(const struct leaks_opts *o, struct growth_line *l)
+{
+	uint64_t *copy = NULL;
+
+	if (o->figures && l->trend.values) {
+		copy = calloc(l->trend.values, sizeof(*copy));
+		if (!copy)
+			return -ENOMEM;
+		memcpy(copy, l->values, l->trend.values * sizeof(*copy));
+	}
+	l->values = copy;
+	return 0;
+}
+
+static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device, const char *kind,
+		    const struct growth_line *line)
+{
+	struct leaks_cell c = { .device = device,
+				.counts = trend__counts(&line->trend, r->opts->min_confidence),
+				.at = *line };
+	const char **stack = NULL, *joined = NULL;
+	struct words w;
+	int err = keep_words(r, &c.at);
+
+	if (!err && r->opts->by == BY_STACK) {
+		stack = keep_stack(r, d, &c.at.row, &joined);
+		err = stack ? 0 : -ENOMEM;
+	}
+	if (!err) {
+		w = words_of(r->opts->by, kind, &c.at.row, joined);
+		err = line_of(r, &w, &stack, &c.line);
+	}
+	free(stack);
+	if (!err)
+		err = array__grow(&r->cells, &r->room_cells, r->ncells + 1, sizeof(*r->cells));
+	if (!err)
+		err = keep_values(r->opts, &c.at);
+	if (!err)
+		r->cells[r->ncells++] = c;
+	return err;
+}
+
+static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t device)
+{
+	struct leaks_device d = { .recording = r->taken,
+				  .duration = model__length(a->model, a->duration),
+				  .no_holder = leaks__no_holder(a->facts) };
+	struct model_device md;
+	const char *kind = d.kind;
+	struct growth g;
+	int err;
+
+	model__device(a->model, device, &md);
+	if (!rank__uses(&md))
+		return 0;
+	err = growth__judge(a->model, device, r->opts->min_growth, &g);
+	if (err)
+		return err;
+	snprintf(d.name, sizeof(d.name), "%s", md.name);
+	snprintf(d.kind, sizeof(d.kind), "%.*s", (int)strcspn(d.name, ":"), d.name);
+	d.of = g;
+	d.of.lines = NULL;
+	d.of.pool = NULL;
+	d.of.n = 0;
+	d.of.allocated.values = d.of.reserved.values = d.of.others.values = NULL;
+	d.pool = growth__pool_grows(&g, r->opts->min_confidence);
+	d.others = growth__others_grow(&g, r->opts->min_confidence);
+	if (!strcmp(md.name, "host"))
+		leaks_host__judge(a->model, r->opts, &d.host);
+	d.counted = growth__count(&g, r->opts->min_confidence);
+	err = strings__keep(r->strings, &kind);
+	if (!err)
+		err = array__grow(&r->devices, &r->room_devices, r->ndevices + 1,
+				  sizeof(*r->devices));
+	if (!err)
+		r->devices[r->ndevices++] = d;
+	for (size_t i = 0; i < g.n && !err; i++)
+		err = add_line(r, a->dict, (uint32_t)r->ndevices - 1, kind, &g.lines[i]);
+	growth__free(&g);
+	return err;
+}
+
+int leaks_ranks__add(struct leaks_ranks *r, const struct analysis *a)
+{
+	int err = ranks__add(r->ranks, a, -1);
+
+	for (size_t i = 0; i < model__devices(a->model) && !err; i++)
+		if (!r->opts->device || model__find_device(a->model, r->opts->device) == (int)i)
+			err = add_device(r, a, i);
+	if (!err)
+		r->taken++;
+	return err;
+}
+
+/* ---- finishing ---- */
+
+static int cmp_device(const void *a, const void *b, void *ctx)
+{
+	const struct leaks_device *all = ctx, *x = &all[*(const uint32_t *)a],
+				  *y = &all[*(const uint32_t *)b];
+	bool cx = !strcmp(x->kind, "cpu"), cy = !strcmp(y->kind, "cpu");
+
+	if (cx != cy)
+		return cx ? 1 : -1;
+	if (strcmp(x->kind, y->kind) != 0)
+		return strcmp(x->kind, y->kind);
+	if (x->recording != y->recording)
+		return x->recording < y->recording ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
+
+/* Renumbers recordings from order of arrival to order of ranks, then sorts the devices. */
+static int sort_devices(struct leaks_ranks *r)
+{
+	size_t n = ranks__count(r->ranks);
+	uint32_t *place = calloc(n + 1, sizeof(*place)),
+		 *order = calloc(r->ndevices + 1, 2 * sizeof(*order));
+	struct leaks_device *copy = calloc(r->ndevices + 1, sizeof(*copy));
+	int err = place && order && copy ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < n && !err; i++)
+		place[ranks__at(r->ranks, i)->added] = (uint32_t)i;
+	for (size_t i = 0; i < r->ndevices && !err; i++) {
+		copy[i] = r->devices[i];
+		copy[i].recording = place[copy[i].recording];
+		order[i] = (uint32_t)i;
+	}
+	if (!err && r->ndevices) {
+		uint32_t *now = order + r->ndevices;
+
+		qsort_r(order, r->ndevices, sizeof(*order), cmp_device, copy);
+		for (size_t i = 0; i < r->ndevices; i++) {
+			r->devices[i] = copy[order[i]];
+			now[order[i]] = (uint32_t)i;
+		}
+		for (size_t i = 0; i < r->ncells; i++)
+			r->cells[i].device = now[r->cells[i].device];
+	}
+	free(place);
+	free(order);
+	free(copy);
+	return err;
+}
+
+static int cmp_cell(const void *a, const void *b)
+{
+	const struct leaks_cell *x = a, *y = b;
+
+	if (x->line != y->line)
+		return x->line < y->line ? -1 : 1;
+	return x->device < y->device ? -1 : x->device > y->device;
+}
+
+static bool grows_more(const struct leaks_cell *a, const struct leaks_cell *b)
+{
+	return a->counts != b->counts ? a->counts : a->at.per_step > b->at.per_step;
+}
+
+static int cmp_line(const void *a, const void *b, void *ctx)
+{
+	const struct leaks_line *x = a, *y = b;
+	const struct leaks_ranks *r = ctx;
+	const struct leaks_cell *cx = &r->cells[x->most], *cy = &r->cells[y->most];
+
+	if (x->kind != y->kind)
+		return cx->device < cy->device ? -1 : 1;
+	if (grows_more(cx, cy) != grows_more(cy, cx))
+		return grows_more(cx, cy) ? -1 : 1;
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+int leaks_ranks__finish(struct leaks_ranks *r)
+{
+	int err = ranks__finish(r->ranks);
+
+	if (!err)
+		err = sort_devices(r);
+	if (err)
+		return err;
+	if (r->opts->device && !r->ndevices && r->taken)
+		return -ENOENT;
+	if (r->ncells)
+		qsort(r->cells, r->ncells, sizeof(*r->cells), cmp_cell);
+	for (size_t i = 0; i < r->ncells; i++) {
+		struct leaks_line *l = &r->lines[r->cells[i].line];
+
+		if (!l->n++)
+			l->first = l->most = (uint32_t)i;
+		else if (grows_more(&r->cells[i], &r->cells[l->most]))
+			l->most = (uint32_t)i;
+		l->counted += r->cells[i].counts;
+	}
+	if (r->nlines) /* from here on a line finds its cells by first and n */
+		qsort_r(r->lines, r->nlines, sizeof(*r->lines), cmp_line, r);
+	return 0;
+}
+
+/* ---- results ---- */
+
+const struct leaks_opts *leaks_ranks__opts(const struct leaks_ranks *r)
+{
+	return r->opts;
+}
+
+const struct ranks *leaks_ranks__ranks(const struct leaks_ranks *r)
+{
+	return r->ranks;
+}
+
+size_t leaks_ranks__devices(const struct leaks_ranks *r, const struct leaks_device **ret)
+{
+	*ret = r->devices;
+	return r->ndevices;
+}
+
+size_t leaks_ranks__lines(const struct leaks_ranks *r, const struct leaks_line **ret)
+{
+	*ret = r->lines;
+	return r->nlines;
+}
+
+const struct leaks_cell *leaks_ranks__cells(const struct leaks_ranks *r, const struct leaks_line *l)
+{
+	return &r->cells[l->first];
+}
+
+bool leaks_ranks__found(const struct leaks_ranks *r)
+{
+	for (size_t i = 0; i < r->ndevices; i++)
+		if (r->devices[i].counted || r->devices[i].pool || r->devices[i].others ||
+		    r->devices[i].host.copies || r->devices[i].host.pinned)
+			return true;
+	return false;
+}

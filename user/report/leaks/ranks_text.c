@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Prints growing lines of several recordings: where each grows, and its verdict in the others. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
+#include "report/leaks/words.h"
+#include "report/leaks_ranks.h"
+#include "report/text.h"
+
+struct page {
+	FILE *out;
+	size_t width;
+	const struct leaks_ranks *r;
+	const struct leaks_opts *o;
+	const struct ranks *ranks;
+	size_t n;			    /* number of recordings */
+	bool *in;			    /* recordings to name in the text */
+	const struct leaks_device *devices; /* devices of one kind */
+	const struct leaks_line *lines;	    /* growing lines on them that are shown */
+	size_t ndevices, shown;
+	const struct leaks_device *all;
+	char list[640], text[REPORT_TEXT];
+};
+
+static const char *cwd(const struct page *p)
+{
+	return p->n ? ranks__at(p->ranks, 0)->cwd : NULL;
+}
+
+static void nobody(struct page *p)
+{
+	memset(p->in, 0, p->n * sizeof(*p->in));
+}
+
+/* Counts recordings with a device of this kind, without worker processes. */
+static size_t compared(struct page *p)
+{
+	size_t n = 0;
+
+	nobody(p);
+	for (size_t i = 0; i < p->ndevices; i++) {
+		uint32_t k = p->devices[i].recording;
+
+		n += !p->in[k] && !ranks__at(p->ranks, k)->worker;
+		p->in[k] = true;
+	}
+	return n;
+}
+
+/* Writes "in all 4 ranks", "in rank 2 of 4 only", "in ranks 0-1 of 4", "in 1 of 3 recordings only,
+ * a". */
+static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_t size)
+{
+	const struct leaks_cell *c = leaks_ranks__cells(p->r, l);
+	size_t all = compared(p), n = 0, workers = 0;
+	bool job = ranks__one_job(p->ranks);
+	const char *only;
+
+	nobody(p);
+	for (uint32_t i = 0; i < l->n; i++) {
+		uint32_t k = p->all[c[i].device].recording;
+
+		if (!c[i].counts || p->in[k])
+			continue;
+		p->in[k] = true;
+		*(ranks__at(p->ranks, k)->worker ? &workers : &n) += 1;
+	}
+	only = n + workers == 1 && all > 1 ? " only" : "";
+	ranks__list(p->ranks, p->in, p->list, sizeof(p->list));
+	if (n == all && n > 1 && !workers)
+		snprintf(buf, size, "in all %zu %s", all, job ? "ranks" : "recordings");
+	else if (!job && all > 1)
+		snprintf(buf, size, "in %zu of %zu recordings%s, %s", n + workers, all, only,
+			 p->list);
+	else if (workers || all < 2)
+		snprintf(buf, size, "in %s%s", p->list, only);
+	else
+		snprintf(buf, size, "in %s of %zu%s", p->list, all, only);
+}
+
+/* Writes "+4.00 MiB a step", or "+3.90 MiB to +4.10 MiB a step". */
+static void say_rate(const struct page *p, const struct leaks_line *l, const struct growth *g,
+		     char *buf, size_t size)
+{
+	const struct leaks_cell *c = leaks_ranks__cells(p->r, l);
+	double least = 0, most = 0;
+	char a[40], b[40];
+	bool any = false;
+
+	for (uint32_t i = 0; i < l->n; i++) {
+		if (!c[i].counts)
+			continue;
+		least = !any || c[i].at.per_step < least ? c[i].at.per_step : least;
+		most = !any || c[i].at.per_step > most ? c[i].at.per_step : most;
+		any = true;
+	}
+	growth_summary__signed(a, sizeof(a), least);
+	growth_summary__signed(b, sizeof(b), most);
+	if (strcmp(a, b) != 0)
+		snprintf(buf, size, "%s to %s a %s", a, b, growth_summary__unit(g));
+	else
+		snprintf(buf, size, "%s a %s%s", b, growth_summary__unit(g),
+			 l->counted > 1 ? " in each" : "");
+}
+
+/* Returns the verdict of a line that does not count on a device; -1: none worth a mention. */
+static int why_not(const struct leaks_cell *c, const struct leaks_device *d)
+{
+	if (d->of.values < TREND_MIN)
+		return TREND_SHORT;
+	return c && c->at.trend.verdict != TREND_FLAT ? (int)c->at.trend.verdict : -1;
+}
+
+/* Writes the verdicts in other recordings: " In rank 1 it grew and then stopped.". */
+static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf, size_t size)
+{
+	static const struct {
+		int verdict;
+		const char *words;
+	} all[] = {
+		{ TREND_STOPPED, "it grew and then stopped" },
+		{ TREND_RELEASED, "it grows and is freed again" },
+		{ TREND_UNSURE, "it grew too unevenly or too shortly to judge" },
+		{ TREND_GROWS, "it grows, with less than the requested confidence" },
+		{ TREND_SHORT, "the steps are too few to judge" },
+	};
+	const struct leaks_cell *cells = leaks_ranks__cells(p->r, l);
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (size_t w = 0; w < sizeof(all) / sizeof(*all); w++) {
+		bool any = false;
+
+		nobody(p);
+		for (size_t i = 0; i < p->ndevices; i++) {
+			const struct leaks_cell *c = NULL;
+
+			for (uint32_t k = 0; k < l->n && !c; k++)
+				c = &p->all[cells[k].device] == &p->devices[i] ? &cells[k] : NULL;
+			if (!(c && c->counts) && why_not(c, &p->devices[i]) == all[w].verdict)
+				any = p->in[p->devices[i].recording] = true;
+		}
+		if (!any || len + sizeof(p->list) + 64 > size)
+			continue;
+		ranks__list(p->ranks, p->in, p->list, sizeof(p->list));
+		len += snprintf(buf + len, size - len, " In %s %s.", p->list, all[w].words);
+	}
+}
+
+static void sentence(struct page *p, const struct leaks_line *l)
+{
+	const struct leaks_cell *m = &leaks_ranks__cells(p->r, l)[l->most - l->first];
+	const struct leaks_device *d = &p->all[m->device];
+	char who[800], rate[120], n[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT],
+		module[128] = "", most[80] = "", by_block[120] = "";
+
+	leaks__where(p->o->by, &m->at.row, cwd(p), at, 200);
+	if (p->o->by == BY_LINE && *m->at.row.module && strcmp(m->at.row.module, "*"))
+		snprintf(module, sizeof(module), " in %.80s", words__module(p->text, &m->at.row));
+	say_who(p, l, who, sizeof(who));
+	say_rate(p, l, &d->of, rate, sizeof(rate));
+	say_elsewhere(p, l, other, sizeof(other));
+	leaks__say_held(&m->at, d->no_holder, held, sizeof(held));
+	leaks__say_stays(&d->of, &m->at, keeps, sizeof(keeps));
+	if (l->counted == 1)
+		leaks__by_block(&d->of, &m->at, by_block, sizeof(by_block));
+	if (l->counted > 1)
+		snprintf(most, sizeof(most), "; in %s", ranks__at(p->ranks, d->recording)->label);
+	text__paragraph(p->out, p->width, "", "  ",
+			"%s%s grows %s: %s%s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
+			rate, by_block, l->counted > 1 ? most : ",",
+			leaks__rises(&d->of, &m->at.trend, n, sizeof(n)), keeps, held,
+			trend__confidence(m->at.trend.confidence), other);
+}
+
+static void table_row(struct page *p, const struct leaks_line *l, size_t all, size_t room)
+{
+	const struct leaks_cell *c = leaks_ranks__cells(p->r, l), *m = &c[l->most - l->first];
+	char slope[40], live[24], grew[24], in[32], count[32], at[REPORT_TEXT];
+	uint64_t bytes = 0, blocks = 0;
+	size_t n = 0;
+
+	nobody(p);
+	for (uint32_t i = 0; i < l->n; i++) {
+		uint32_t k = p->all[c[i].device].recording;
+
+		if (!c[i].counts)
+			continue;
+		bytes += c[i].at.row.bytes;
+		blocks += c[i].at.row.count;
+		n += !p->in[k] && !ranks__at(p->ranks, k)->worker;
+		p->in[k] = true;
+	}
+	snprintf(in, sizeof(in), n ? "%zu/%zu" : "worker", n, all);
+	leaks__rose_in(&p->all[m->device].of, &m->at.trend, grew, sizeof(grew));
+	fprintf(p->out, "%10s  %7s  %8s  %10s  %7s  %s\n",
+		growth_summary__signed(slope, sizeof(slope), m->at.per_step), in, grew,
+		text__bytes(live, sizeof(live), bytes), text__count(count, sizeof(count), blocks),
+		leaks__where(p->o->by, &m->at.row, cwd(p), at, room));
+}
+
+static void table(struct page *p)
+{
+	size_t room = p->width > 66 ? p->width - 55 : 12, all = compared(p);
+	char title[24];
+	bool job = ranks__one_job(p->ranks);
+
+	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n",
+		leaks__rate_title(&p->devices[0].of, title, sizeof(title)), job ? "Ranks" : "Files",
+		"Rose in", "At end", "Blocks", words__where_title(p->o->by));
+	for (size_t i = 0; i < p->shown; i++)
+		table_row(p, &p->lines[i], all, room);
+}
+
+/* Prints the values of each line where it grows most, for --steps. */
+static void figures(struct page *p)
+{
+	char at[REPORT_TEXT], title[REPORT_TEXT + 64];
+
+	for (size_t i = 0; i < p->shown; i++) {
+		const struct leaks_line *l = &p->lines[i];
+		const struct leaks_cell *m = &leaks_ranks__cells(p->r, l)[l->most - l->first];
+
+		leaks__where(p->o->by, &m->at.row, cwd(p), at, p->width > 80 ? p->width - 56 : 24);
+		snprintf(title, sizeof(title), "%s, %s", at,
+			 ranks__at(p->ranks, p->all[m->device].recording)->label);
+		leaks__figures(p->out, &p->all[m->device].of, title, m->at.values, &m->at.trend);
+	}
+}
+
+/* Writes "rank 2", or "rank 2 (cuda:1)" if it has several devices. */
+static const char *whose(const struct page *p, const struct leaks_device *d, char *buf, size_t size)
+{
+	const char *label = ranks__at(p->ranks, d->recording)->label;
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->ndevices; i++)
+		n += p->devices[i].recording == d->recording;
+	snprintf(buf, size, n > 1 ? "%s (%s)" : "%s", label, d->name);
+	return buf;
+}
+
+static bool say_pools(struct page *p)
+{
+	char slope[40], n[96], who[96];
+	bool any = false;
+
+	for (size_t i = 0; i < p->ndevices; i++) {
+		const struct leaks_device *d = &p->devices[i];
+		const struct growth_sum *s = d->pool ? &d->of.reserved : &d->of.others;
+
+		if (!d->pool && !d->others)
+			continue;
+		any = true;
+		text__paragraph(p->out, p->width, "\n", "  ",
+				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. For details, "
+				"run leaks on that recording.",
+				d->pool ? "The pool" : "Memory outside PyTorch's allocator",
+				whose(p, d, who, sizeof(who)),
+				d->pool ? ", but the tensors in it do not" : "",
+				growth_summary__signed(slope, sizeof(slope), s->per_step),
+				growth_summary__unit(&d->of),
+				leaks__rises(&d->of, &s->trend, n, sizeof(n)),
+				trend__confidence(s->trend.confidence));
+	}
+	return any;
+}
+
+/* Prints growth on the host without a line, for the recording where it grows most. */
+static bool say_host(struct page *p, bool pinned)
+{
+	const struct leaks_host *most = NULL;
+	char who[700];
+	size_t n = 0;
+
+	nobody(p);
+	for (size_t i = 0; i < p->ndevices; i++) {
+		const struct leaks_host *h = &p->devices[i].host;
+
+		if (!(pinned ? h->pinned || h->pinned_before : h->copies || h->copied_before))
+			continue;
+		p->in[p->devices[i].recording] = true;
+		n++;
+		if (!most ||
+		    (pinned ? h->pinned_rate > most->pinned_rate : h->copied > most->copied))
+			most = h;
+	}
+	if (!most)
+		return false;
+	ranks__list(p->ranks, p->in, p->list, sizeof(p->list));
+	snprintf(who, sizeof(who), " of %s%s", p->list,
+		 n > 1 ? " (figures: where it grows most)" : "");
+	(pinned ? leaks_host__say_pinned : leaks_host__say_copies)(p->out, p->width, most, who);
+	return true;
+}
+
+/* Writes "12 steps", or the range over the recordings: "11 steps to 12 steps". of: leaks__span() or
+ * leaks__heading(). */
+static void span(const struct page *p,
+		 const char *(*of)(const struct growth *, uint64_t, char *, size_t), char *buf,
+		 size_t size)
+{
+	const struct leaks_device *least = p->devices, *most = p->devices;
+	char a[LEAKS_SPAN], b[LEAKS_SPAN];
+
+	for (size_t i = 0; i < p->ndevices; i++) {
+		const struct leaks_device *d = &p->devices[i];
+
+		if (ranks__at(p->ranks, d->recording)->worker)
+			continue;
+		least = d->of.steps < least->of.steps ? d : least;
+		most = d->of.steps > most->of.steps ? d : most;
+	}
+	of(&least->of, least->duration, a, sizeof(a));
+	of(&most->of, most->duration, b, sizeof(b));
+	snprintf(buf, size, strcmp(a, b) != 0 ? "%s to %s" : "%s", a, b);
+}
+
+static void say_nothing(struct page *p, const char *sp)
+{
+	uint64_t range = 0;
+	bool tell = false, sum = false;
+	char text[24], nothing[LEAKS_NOTHING];
+
+	for (size_t i = 0; i < p->ndevices; i++) {
+		uint64_t here = p->devices[i].of.allocated.trend.range;
+
+		range = here > range ? here : range;
+		tell |= p->devices[i].of.values >= TREND_MIN;
+		sum |= growth__sum_grows(&p->devices[i].of);
+	}
+	if (tell && sum)
+		text__paragraph(p->out, p->width, "", "  ",
+				"no single line is shown to grow in any recording, but the sum of "
+				"all lines may: %s. `leaks` of one recording says more.",
+				sp);
+	else if (tell)
+		text__paragraph(p->out, p->width, "", "  ",
+				"%s in any recording: %s, memory at their ends varies by %s",
+				leaks__nothing(p->o, p->devices->of.clock, nothing,
+					       sizeof(nothing)),
+				sp, text__bytes(text, sizeof(text), range));
+	else
+		leaks__say_short(p->out, p->width, &p->devices->of, sp);
+}
+
+/* Finds the lines of the kind of device that count. They follow each other. Returns their number. */
+static size_t find_lines(struct page *p)
+{
+	size_t n = leaks_ranks__lines(p->r, &p->lines), counted = 0;
+
+	for (; n && strcmp(p->lines->kind, p->devices[0].kind) != 0; n--)
+		p->lines++;
+	while (counted < n && p->lines[counted].counted &&
+	       !strcmp(p->lines[counted].kind, p->devices[0].kind))
+		counted++;
+	return counted;
+}
+
+/* Prints all devices of one kind. */
+static void kind_text(struct page *p)
+{
+	size_t counted = find_lines(p);
+	char sp[2 * LEAKS_SPAN];
+	bool any;
+
+	p->shown = p->o->top && p->o->top < counted ? p->o->top : counted;
+	span(p, leaks__heading, sp, sizeof(sp));
+	fprintf(p->out, "\n%s%s%s\n", p->devices[0].kind, text__dot(), sp);
+	span(p, leaks__span, sp, sizeof(sp));
+	for (size_t i = 0; i < p->shown; i++)
+		sentence(p, &p->lines[i]);
+	if (p->shown < counted)
+		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", counted - p->shown);
+	if (counted)
+		table(p);
+	any = say_pools(p);
+	any |= say_host(p, false);
+	any |= say_host(p, true);
+	if (!any && !counted)
+		say_nothing(p, sp);
+	if (counted)
+		text__paragraph(p->out, p->width, "", "  ",
+				"Memory that is freed less than once in %s looks like a leak, too: "
+				"record longer to be sure.",
+				sp);
+	if (p->o->figures)
+		figures(p);
+}
+
+static void head(struct page *p)
+{
+	uint64_t events = 0, lost = 0;
+	char a[32], b[32];
+
+	ranks__print_title(p->out, p->width, p->ranks);
+	for (size_t i = 0; i < p->n; i++) {
+		events += ranks__at(p->ranks, i)->events;
+		lost += ranks__at(p->ranks, i)->lost;
+	}
+	text__paragraph(p->out, p->width, "", "  ", "%s, %s lost",
+			text__counted(a, sizeof(a), events, "event"),
+			text__count(b, sizeof(b), lost));
+	if (lost)
+		text__paragraph(p->out, p->width, "", "  ",
+				"Events were lost: a block whose free was lost looks as if it had "
+				"stayed. Growth below may be that.");
+}
+
+int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)
+{
+	const struct report_text_opts ro = { .width = 0 };
+	struct page *p = calloc(1, sizeof(*p));
+	size_t n;
+
+	if (!p)
+		return -ENOMEM;
+	*p = (struct page){ .out = out,
+			    .r = r,
+			    .o = leaks_ranks__opts(r),
+			    .ranks = leaks_ranks__ranks(r),
+			    .width = report_text__width(out, &ro) };
+	p->n = ranks__count(p->ranks);
+	p->in = calloc(p->n + 1, sizeof(*p->in));
+	if (!p->in) {
+		free(p);
+		return -ENOMEM;
+	}
+	n = leaks_ranks__devices(r, &p->all);
+	if (p->n)
+		head(p);
+	else
+		fprintf(out, "nothing was allocated\n");
+	for (size_t from = 0, to; from < n; from = to) {
+		for (to = from + 1; to < n && !strcmp(p->all[to].kind, p->all[from].kind); to++)
+			;
+		p->devices = &p->all[from];
+		p->ndevices = to - from;
+		kind_text(p);
+	}
+	free(p->in);
+	free(p);
+	return 0;
+}

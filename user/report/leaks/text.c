@@ -1,0 +1,654 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Prints growing lines: a sentence per line, a table, and the limits of the result. */
+#include "report/leaks.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "model/growth_graph.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
+#include "record/detail.h"
+#include "record/stream.h"
+#include "report/leaks/host.h"
+#include "report/leaks/words.h"
+#include "report/recording/pools.h"
+#include "report/text.h"
+
+#define POOL_LINES 3
+
+struct page {
+	FILE *out;
+	size_t width;
+	const struct leaks_doc *doc;
+	const struct leaks_opts *o;
+	const char *cwd;
+	char more[REPORT_TEXT];
+};
+
+/* ---- parts ---- */
+
+/* Adds what the first holder has with its memory from before attach, whose line is not known. */
+static void add_older(struct page *p, size_t device, const struct growth_line *l, char *buf,
+		      size_t size)
+{
+	const struct row_opts now = { .by = BY_LINE, .when = ROWS_NOW };
+	const struct growth_name *name = l->nnames ? &l->names[0] : NULL;
+	uint64_t bytes = 0, count = 0;
+	char b[24], c[32];
+	size_t n, len = strlen(buf);
+	struct row *rows;
+
+	if (!name || !growth_summary__is_holder(name) ||
+	    model__rows(p->doc->model, device, &now, &rows, &n))
+		return;
+	for (size_t i = 0; i < n; i++)
+		if (rows[i].before_attach && rows[i].name && !strcmp(rows[i].name, name->text)) {
+			bytes += rows[i].bytes;
+			count += rows[i].count;
+		}
+	free(rows);
+	if (bytes)
+		snprintf(buf + len, size - len, ". It also has %s from before attach, %s",
+			 text__counted(c, sizeof(c), count, "block"),
+			 text__bytes(b, sizeof(b), bytes));
+}
+
+static void sentence(struct page *p, size_t device, const struct growth *g,
+		     const struct growth_line *l)
+{
+	char slope[40], n[96], held[1200], keeps[160], at[REPORT_TEXT], module[REPORT_TEXT] = "";
+	char by_block[120];
+
+	leaks__where(p->o->by, &l->row, p->cwd, at, 200);
+	if (p->o->by == BY_LINE && *l->row.module && strcmp(l->row.module, "*")) {
+		snprintf(p->more, sizeof(p->more), "%s", words__module(module, &l->row));
+		snprintf(module, sizeof(module), " in %.80s", p->more);
+	}
+	leaks__say_held(l, leaks__no_holder(p->doc->facts), held, 1024);
+	add_older(p, device, l, held, sizeof(held));
+	leaks__say_stays(g, l, keeps, sizeof(keeps));
+	text__paragraph(p->out, p->width, "", "  ",
+			"%s%s: %s a %s%s, in %s; %s. %s. Confidence: %s.", at, module,
+			growth_summary__signed(slope, sizeof(slope), l->per_step),
+			growth_summary__unit(g), leaks__by_block(g, l, by_block, sizeof(by_block)),
+			leaks__rises(g, &l->trend, n, sizeof(n)), keeps, held,
+			trend__confidence(l->trend.confidence));
+}
+
+static void table(struct page *p, const struct growth *g, size_t shown)
+{
+	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT], title[24], share[16];
+	const char *less;
+	unsigned percent;
+	size_t room = p->width > 66 ? p->width - 55 : 12;
+
+	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n",
+		leaks__rate_title(g, title, sizeof(title)), "Rose in", "Stays", "At end", "Blocks",
+		words__where_title(p->o->by));
+	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
+		const struct growth_line *l = &g->lines[i];
+
+		if (!trend__counts(&l->trend, p->o->min_confidence))
+			continue;
+		k++;
+		leaks__rose_in(g, &l->trend, grew, sizeof(grew));
+		percent = leaks__stays_percent(l, &less);
+		snprintf(share, sizeof(share), "%s%u %%", less, percent);
+		fprintf(p->out, "%10s  %8s  %5s  %10s  %7s  %s\n",
+			growth_summary__signed(slope, sizeof(slope), l->per_step), grew, share,
+			text__bytes(live, sizeof(live), l->row.bytes),
+			text__count(count, sizeof(count), l->row.count),
+			leaks__where(p->o->by, &l->row, p->cwd, at, room));
+	}
+}
+
+/* Sums up lines kept by autograd's graph, because they have one cause. */
+static void say_graph(struct page *p, const struct growth *g)
+{
+	const struct growth_name *kept = NULL, *name = NULL;
+	struct model_phase backward;
+	size_t n = 0, graph = 0;
+	double sum = 0;
+	char slope[40], text[256], by[320] = "", who[48];
+	const char *at;
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct growth_line *l = &g->lines[i];
+
+		if (!trend__counts(&l->trend, p->o->min_confidence))
+			continue;
+		n++;
+		sum += l->per_step;
+		if (!l->nnames || !growth_summary__of_graph(&l->names[0]))
+			continue;
+		graph++;
+		if (!name || !growth_graph__keeper(name->text, &at))
+			name = &l->names[0];
+		for (size_t k = 1; k < l->nnames; k++)
+			if (!growth_summary__of_graph(&l->names[k]) &&
+			    (!kept || l->names[k].count > kept->count))
+				kept = &l->names[k];
+	}
+	if (!graph && n < 2)
+		return;
+	fputc('\n', p->out);
+	if (n > 1)
+		text__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n,
+				growth_summary__signed(slope, sizeof(slope), sum),
+				growth_summary__unit(g));
+	if (kept)
+		snprintf(by, sizeof(by),
+			 "; among what came out of these lines: %s (%" PRIu64 " blocks)",
+			 text__clean(text, sizeof(text), kept->text, strlen(kept->text)),
+			 kept->count);
+	if (!graph)
+		return;
+	model__phase(p->doc->model, PHASE_BACKWARD, &backward);
+	snprintf(who, sizeof(who), "%zu of them hold%s", graph, graph == 1 ? "s" : "");
+	text__paragraph(
+		p->out, p->width, "", "  ",
+		"%s memory that autograd keeps for backward. A graph is freed with the last "
+		"tensor computed from it: %s%s.",
+		n == 1 ? "The line holds" : who,
+		growth_graph__remedy(name->text, backward.count > 0), by);
+}
+
+/* Writes "; 640.00 MiB cached in 32 private pools of CUDA graphs, which nothing else can use", for
+ * each kind of pools with free memory. */
+static int private_words(const struct model_segments *s, char *buf, size_t size)
+{
+	struct report_pool *pools;
+	size_t n, len = 0;
+	char bytes[24], count[32];
+	int err = report_pools__of(s, &pools, &n);
+
+	*buf = '\0';
+	for (int kind = 0; kind < PRIVATE_NR && !err; kind++) {
+		size_t of_kind = 0;
+
+		for (size_t i = 0; i < n; i++)
+			of_kind += (int)pools[i].kind == kind && pools[i].free;
+		if (of_kind && len < size)
+			len += snprintf(buf + len, size - len,
+					"; %s cached in %s private pool%s of %ss, which nothing "
+					"else can use",
+					text__bytes(bytes, sizeof(bytes), s->private[kind].free),
+					text__count(count, sizeof(count), of_kind),
+					of_kind == 1 ? "" : "s", report_pool__kind(kind));
+	}
+	if (!err)
+		free(pools);
+	return err;
+}
+
+/* Says what the reserved memory is at the end, in parts that add up to it. */
+static int say_segments(struct page *p, const struct model_segments *s)
+{
+	char all[24], used[24], stuck[24], size[24], at[REPORT_TEXT], pin[REPORT_TEXT];
+	char pools[320], waits[64] = "", unknown[64] = "";
+	uint64_t reserved = s->has_totals ? s->reserved : s->known, known = s->allocated;
+	int err = private_words(s, pools, sizeof(pools));
+
+	if (err || !s->n)
+		return err;
+	known += s->stuck + s->releasable + s->pending;
+	for (int kind = 0; kind < PRIVATE_NR; kind++)
+		known += s->private[kind].free;
+	if (s->pending)
+		snprintf(waits, sizeof(waits), "; freed, but waiting for a stream: %s",
+			 text__bytes(size, sizeof(size), s->pending));
+	if (reserved > known)
+		snprintf(unknown, sizeof(unknown), "; not known: %s",
+			 text__bytes(size, sizeof(size), reserved - known));
+	text__paragraph(p->out, p->width, "  ", "  ",
+			"Reserved at the end: %s. Allocated: %s%s%s; cached in segments that have "
+			"blocks in use, which cannot be returned to CUDA: %s; can be returned: "
+			"%s%s.",
+			text__bytes(all, sizeof(all), reserved),
+			text__bytes(used, sizeof(used), s->allocated), pools, waits,
+			text__bytes(stuck, sizeof(stuck), s->stuck),
+			text__bytes(size, sizeof(size), s->releasable), unknown);
+	for (size_t i = 0; i < s->n && i < POOL_LINES && s->all[i].stuck; i++) {
+		const struct segment *g = &s->all[i];
+
+		if (segment__private_pool(g) >= 0)
+			continue;
+		text__paragraph(p->out, p->width, "  ", "    ",
+				"segment of %s, %s unreturnable, taken by %s%s%s",
+				text__bytes(size, sizeof(size), g->size),
+				text__bytes(stuck, sizeof(stuck), g->stuck),
+				g->seen ? words__location(at, &g->taken, p->cwd, 60)
+					: "memory from before attach",
+				g->npins ? ", held by " : "",
+				g->npins ? words__location(pin, &g->pins[0], p->cwd, 60) : "");
+	}
+	return 0;
+}
+
+static void say_others(struct page *p, size_t device)
+{
+	char bytes[24], at[REPORT_TEXT];
+	struct model_segments s;
+
+	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
+		return;
+	for (size_t i = 0; i < s.nothers && i < POOL_LINES; i++)
+		text__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s",
+				text__bytes(bytes, sizeof(bytes), s.others[i].row.bytes),
+				words__how(s.others[i].how),
+				words__location(at, &s.others[i].row, p->cwd, 60));
+	model__free_segments(&s);
+}
+
+/* Says that reserved memory grows without the tensors in it, and what keeps it. */
+static int say_reserved(struct page *p, const struct growth *g, size_t device)
+{
+	struct model_segments s;
+	bool known = !model__segments(p->doc->model, device, ROWS_NOW, false, &s),
+	     graphs = known && model_segments__graphs_keep(&s);
+	char slope[40], n[96];
+	int err = 0;
+
+	text__paragraph(
+		p->out, p->width, "\n", "  ",
+		"The pool grows, but the tensors in it do not: reserved %s a %s, in "
+		"%s. %s Confidence: %s.",
+		growth_summary__signed(slope, sizeof(slope), g->reserved.per_step),
+		growth_summary__unit(g), leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
+		graphs ? "Most of the cached memory is in private pools of CUDA graphs. A pool is "
+			 "freed with the last graph that uses it, and never after a capture that "
+			 "failed. Capture once and replay, reset() graphs that are no longer "
+			 "needed, or give all captures one pool (pool=torch.cuda."
+			 "graph_pool_handle())."
+		       : "The allocator takes more from CUDA although enough is free: "
+			 "fragmentation, or sizes that never fit again.",
+		trend__confidence(g->reserved.trend.confidence));
+	if (known) {
+		err = say_segments(p, &s);
+		model__free_segments(&s);
+	}
+	return err;
+}
+
+static int say_pool(struct page *p, const struct growth *g, size_t device, bool *ret)
+{
+	bool pool = growth__pool_grows(g, p->o->min_confidence),
+	     others = growth__others_grow(g, p->o->min_confidence);
+	char slope[40], n[96];
+	int err = pool ? say_reserved(p, g, device) : 0;
+
+	if (others) {
+		text__paragraph(p->out, p->width, "\n", "  ",
+				"Memory outside PyTorch's allocator grows: %s a %s, in %s. "
+				"Confidence: %s.",
+				growth_summary__signed(slope, sizeof(slope), g->others.per_step),
+				growth_summary__unit(g),
+				leaks__rises(g, &g->others.trend, n, sizeof(n)),
+				trend__confidence(g->others.trend.confidence));
+		say_others(p, device);
+	}
+	*ret = pool || others;
+	return err;
+}
+
+static void say_peaks(struct page *p, const struct growth *g)
+{
+	char slope[40], n[96], drivers[GROWTH_SUMMARY_TEXT], first[24], last[24];
+	const struct trend *t = &g->peaks.trend;
+
+	if (!growth__peaks_grow(g, p->o->min_confidence))
+		return;
+	growth_summary__drivers(&g->peaks, p->cwd, drivers);
+	text__paragraph(
+		p->out, p->width, "", "  ",
+		"The peak of each %s grows: %s a %s, from %s to %s, in %s. %s%s%sMemory at "
+		"the ends of %ss does not: inputs that get longer, for example. Confidence: %s.",
+		growth_summary__unit(g),
+		growth_summary__signed(slope, sizeof(slope), g->peaks.per_step),
+		growth_summary__unit(g), text__bytes(first, sizeof(first), t->first),
+		text__bytes(last, sizeof(last), t->last), leaks__rises(g, t, n, sizeof(n)),
+		*drivers ? "M" : "", *drivers ? drivers + 1 : "", *drivers ? ". " : "",
+		growth_summary__unit(g), trend__confidence(t->confidence));
+}
+
+/* Says which memory calls of the model piled up within one step. *found: it is still there. */
+static void say_inside(struct page *p, const struct growth *g, bool *found)
+{
+	const struct growth_inside *in = &g->inside;
+	char what[GROWTH_SUMMARY_TEXT], held[1024], bytes[24], more[96] = "", rate[40];
+
+	if (!growth__inside_grows(g, p->o->min_confidence))
+		return;
+	growth_summary__inside(in, p->cwd, what);
+	if (in->open)
+		leaks__say_held(in->line, leaks__no_holder(p->doc->facts), held, sizeof(held));
+	else
+		strcpy(held, "The step freed it");
+	if (in->lines > 1)
+		snprintf(more, sizeof(more), "; %zu lines, %s a call together", in->lines,
+			 growth_summary__signed(rate, sizeof(rate), in->lines_per_call));
+	text__paragraph(p->out, p->width, "", "  ", "%s, %s at the top%s. %s. %sConfidence: %s.",
+			what, text__bytes(bytes, sizeof(bytes), in->line->row.bytes), more, held,
+			in->line->row.phase == PHASE_FORWARD
+				? "Without a backward pass, use torch.no_grad() and keep numbers "
+				  "(loss.item()). "
+				: "",
+			trend__confidence(in->line->trend.confidence));
+	*found |= in->open;
+}
+
+/* Counts the lines with each verdict that is no leak. */
+static void say_rest(struct page *p, const struct growth *g)
+{
+	static const struct {
+		enum trend_verdict v;
+		const char *one, *many;
+	} words[] = {
+		{ TREND_STOPPED, "grew and then stopped", "grew and then stopped" },
+		{ TREND_RELEASED, "grows and is released again", "grow and are released again" },
+		{ TREND_UNSURE, "grew too unevenly or too shortly to judge (--min-confidence low)",
+		  "grew too unevenly or too shortly to judge (--min-confidence low)" },
+		{ TREND_SHORT, "grew, but the steps are too few to judge",
+		  "grew, but the steps are too few to judge" },
+	};
+	char text[512] = "";
+	size_t len = 0;
+
+	for (size_t w = 0; w < sizeof(words) / sizeof(*words); w++) {
+		size_t n = 0;
+
+		for (size_t i = 0; i < g->n; i++)
+			n += g->lines[i].trend.verdict == words[w].v &&
+			     !trend__counts(&g->lines[i].trend, p->o->min_confidence);
+		if (n && len < sizeof(text))
+			len += snprintf(text + len, sizeof(text) - len, "%s%zu %s", len ? "; " : "",
+					n, n == 1 ? words[w].one : words[w].many);
+	}
+	if (len)
+		text__paragraph(p->out, p->width, "", "  ",
+				"Not a leak as far as this recording shows, by %s: %s.",
+				group_names[p->o->by], text);
+	if (g->coarse)
+		text__paragraph(p->out, p->width, "", "  ",
+				"There are too many lines to list them all.");
+}
+
+static const char *span(const struct page *p, const struct growth *g, char buf[LEAKS_SPAN])
+{
+	return leaks__span(g, model__length(p->doc->model, p->doc->duration), buf, LEAKS_SPAN);
+}
+
+/* said: the sentence of other commands, or "". */
+static void say_nothing(struct page *p, const struct growth *g, const char *said)
+{
+	bool narrowed = p->o->min_growth > GROWTH_SUMMARY_LEAST ||
+			p->o->min_confidence > GROWTH_SUMMARY_CONFIDENCE;
+	char range[24], sp[LEAKS_SPAN], slope[40], none[LEAKS_NOTHING + LEAKS_SPAN];
+	size_t len;
+
+	span(p, g, sp);
+	if (g->values < TREND_MIN)
+		leaks__say_short(p->out, p->width, g, sp);
+	else if (g->observed < TREND_MIN)
+		text__paragraph(p->out, p->width, "", "  ", "Too few readings to judge: %u in %s.",
+				g->observed, sp);
+	else if (growth__sum_grows(g))
+		text__paragraph(p->out, p->width, "", "  ",
+				"no single %s is shown to grow, but their sum %s, by %s a %s: %s",
+				group_names[p->o->by],
+				g->allocated.trend.verdict == TREND_GROWS ? "grows" : "may grow",
+				growth_summary__signed(slope, sizeof(slope), g->allocated.per_step),
+				growth_summary__unit(g), sp);
+	else {
+		leaks__nothing(p->o, g->clock, none, sizeof(none));
+		len = strlen(none);
+		snprintf(none + len, sizeof(none) - len, " in %s", sp);
+		text__paragraph(p->out, p->width, "", "  ",
+				"%s; memory at the %ss of %ss varies by %s",
+				*said && !narrowed ? said : none,
+				g->clock == GROWTH_REQUESTS ? "start" : "end",
+				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
+				text__bytes(range, sizeof(range), g->allocated.trend.range));
+	}
+}
+
+/* Names the line that grew most among those that cannot be judged: a job that is killed early shall
+ * have a lead. any: however few the values are. */
+static void say_lead(struct page *p, const struct growth *g, bool any)
+{
+	char slope[40], n[96], live[24], at[REPORT_TEXT];
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct growth_line *l = &g->lines[i];
+
+		if ((l->trend.verdict != TREND_SHORT && l->trend.verdict != TREND_UNSURE) ||
+		    l->per_step <= 0 || (!any && g->values < TREND_MIN))
+			continue;
+		text__paragraph(p->out, p->width, "", "  ",
+				"Grew most, not proven: %s, by %s a %s, in %s; %s at the end. "
+				"Confidence: %s.",
+				leaks__where(p->o->by, &l->row, p->cwd, at, 200),
+				growth_summary__signed(slope, sizeof(slope), l->per_step),
+				growth_summary__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)),
+				text__bytes(live, sizeof(live), l->row.bytes),
+				l->trend.verdict == TREND_SHORT ? "none, there are too few values"
+								: "low");
+		return;
+	}
+}
+
+/* Whether a growing line of tensors on the CPU grows on the host, too. */
+static bool is_among(const struct growth *g, const struct growth_line *l,
+		     enum trend_confidence least)
+{
+	for (size_t i = 0; i < g->n; i++)
+		if (trend__counts(&g->lines[i].trend, least) && g->lines[i].row.file &&
+		    l->row.file && g->lines[i].row.line == l->row.line &&
+		    !strcmp(g->lines[i].row.file, l->row.file))
+			return true;
+	return false;
+}
+
+/*
+ * The host's rows are the lines that made the process grow. Of tensors in malloc's memory that may
+ * be another line than the one that keeps them, and the rows of the CPU are exact.
+ */
+static int say_tensors(struct page *p, const struct growth *host)
+{
+	int cpu = model__find_device(p->doc->model, "cpu");
+	char slope[40], at[REPORT_TEXT];
+	struct growth g;
+	int err;
+
+	if (p->o->by != BY_LINE || cpu < 0)
+		return 0;
+	err = growth__judge(p->doc->model, (size_t)cpu, p->o->min_growth, &g);
+	for (size_t i = 0; !err && i < g.n; i++) {
+		const struct growth_line *l = &g.lines[i];
+
+		if (!trend__counts(&l->trend, TREND_MEDIUM) ||
+		    is_among(host, l, p->o->min_confidence))
+			continue;
+		text__paragraph(
+			p->out, p->width, "", "  ",
+			"Tensors on the CPU, which are a part of this memory, grow at %s by %s "
+			"a %s. Confidence: %s.",
+			leaks__where(BY_LINE, &l->row, p->cwd, at, 200),
+			growth_summary__signed(slope, sizeof(slope), l->per_step),
+			growth_summary__unit(&g), trend__confidence(l->trend.confidence));
+	}
+	if (!err)
+		growth__free(&g);
+	return err;
+}
+
+static void head(struct page *p)
+{
+	const struct leaks_doc *d = p->doc;
+	char name[512], count[32], lost[32], time[24], window[48], detail[DETAIL_TEXT],
+		models[WORDS_MODELS];
+
+	words__window(d->model, d->facts, window, sizeof(window));
+	text__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s%s%s, %s lost",
+			text__clean(name, sizeof(name), d->name, strlen(d->name)), text__dot(),
+			text__time(time, sizeof(time), model__length(d->model, d->duration)),
+			*window ? text__dot() : "", window, text__dot(),
+			text__counted(count, sizeof(count), model__events(d->model), "event"),
+			text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
+	if (*detail__sentence(detail, sizeof(detail), d->facts))
+		text__paragraph(p->out, p->width, "Detail  ", "  ", "%s", detail);
+	if (*words__models(models, sizeof(models), d->facts))
+		text__paragraph(p->out, p->width, "Models  ", "  ", "%s", models);
+	if (words__lost(d->model, d->facts))
+		text__paragraph(p->out, p->width, "", "  ",
+				"Events were lost: a block whose free was lost looks as if it had "
+				"stayed. Growth below may be that.");
+}
+
+/* Whether the options of the command let the growth of a summary count, too. */
+static bool is_wanted(const struct page *p, const struct growth_summary *s)
+{
+	const struct trend *t = s->part == GROWTH_OF_POOL     ? &s->growth.reserved.trend
+				: s->part == GROWTH_OF_OTHERS ? &s->growth.others.trend
+				: s->part == GROWTH_OF_PEAKS  ? &s->growth.peaks.trend
+							      : &s->line->trend;
+
+	return t->grown >= p->o->min_growth && trend__counts(t, p->o->min_confidence);
+}
+
+/* The sentence that report, the live view and others print, too. Prints it if it is a finding, or
+ * writes it to text. */
+static int headline(struct page *p, size_t device, char text[GROWTH_SUMMARY_TEXT])
+{
+	struct growth_summary s;
+	int err = growth_summary__of(p->doc->model, p->doc->facts, device, p->doc->duration, &s);
+
+	*text = '\0';
+	if (err)
+		return err == -EINVAL ? 0 : err;
+	growth_summary__say(&s, text);
+	if ((s.verdict == GROWTH_VERDICT_GROWS && is_wanted(p, &s)) ||
+	    (s.verdict == GROWTH_VERDICT_NONE && s.little))
+		text__paragraph(p->out, text__one_line(p->width), "", "  ", "Growth  %s", text);
+	if (growth_summary__is_finding(&s) || s.little)
+		*text = '\0';
+	growth_summary__free(&s);
+	return 0;
+}
+
+/* Says what grows on the host without a line. Returns whether anything does. */
+static bool say_host(struct page *p)
+{
+	struct leaks_host h;
+
+	leaks_host__judge(p->doc->model, p->o, &h);
+	if (h.copies || h.copied_before)
+		leaks_host__say_copies(p->out, p->width, &h, "");
+	if (h.pinned || h.pinned_before)
+		leaks_host__say_pinned(p->out, p->width, &h, "");
+	return h.copies || h.pinned;
+}
+
+static int device_text(struct page *p, size_t device, bool *found)
+{
+	struct model_device d;
+	struct growth g;
+	size_t n, shown;
+	char sp[LEAKS_SPAN], said[GROWTH_SUMMARY_TEXT];
+	bool pool = false;
+	int err = growth__judge(p->doc->model, device, p->o->min_growth, &g);
+
+	if (err)
+		return err;
+	model__device(p->doc->model, device, &d);
+	n = growth__count(&g, p->o->min_confidence);
+	shown = p->o->top && p->o->top < n ? p->o->top : n;
+	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(),
+		leaks__heading(&g, model__length(p->doc->model, p->doc->duration), sp, sizeof(sp)));
+	err = headline(p, device, said);
+	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
+		if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
+			sentence(p, device, &g, &g.lines[i]);
+			k++;
+		}
+	if (shown < n)
+		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", n - shown);
+	if (n > 1) /* the sentence about one line has the same figures */
+		table(p, &g, shown);
+	if (n)
+		say_graph(p, &g);
+	if (!err)
+		err = say_pool(p, &g, device, &pool);
+	if (!err && !strcmp(d.name, "host"))
+		pool |= say_host(p);
+	pool |= growth__peaks_grow(&g, p->o->min_confidence);
+	say_peaks(p, &g);
+	if (n)
+		say_inside(p, &g, found);
+	if (pool || n) {
+		*found = true;
+	} else {
+		say_nothing(p, &g, said);
+		say_inside(p, &g, found);
+		say_lead(p, &g, !strcmp(d.name, "host"));
+	}
+	if (!err && !strcmp(d.name, "host"))
+		err = say_tensors(p, &g);
+	say_rest(p, &g);
+	if (n)
+		text__paragraph(p->out, p->width, "", "  ",
+				"Memory that is freed less than once in %s looks like a leak, too: "
+				"record longer to be sure.",
+				span(p, &g, sp));
+	if (n && (g.clock == GROWTH_CALLS || g.clock == GROWTH_TIME))
+		text__paragraph(p->out, p->width, "", "  ", "%s", LEAKS_HINT);
+	if (p->o->figures) {
+		char at[REPORT_TEXT];
+
+		leaks__figures(p->out, &g, d.name, g.allocated.values, &g.allocated.trend);
+		for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
+			if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
+				leaks__figures(p->out, &g,
+					       leaks__where(p->o->by, &g.lines[i].row, p->cwd, at,
+							    p->width - 36),
+					       g.lines[i].values, &g.lines[i].trend);
+				k++;
+			}
+	}
+	growth__free(&g);
+	return err;
+}
+
+int leaks__text(FILE *out, const struct leaks_doc *doc, const struct leaks_opts *o, bool *found)
+{
+	const struct report_text_opts ro = { .width = 0 };
+	struct page *p = malloc(sizeof(*p));
+	size_t n = model__devices(doc->model), told = 0;
+	int err = 0;
+
+	if (!p)
+		return -ENOMEM;
+	p->out = out;
+	p->width = report_text__width(out, &ro);
+	p->doc = doc;
+	p->o = o;
+	p->cwd = facts__get(doc->facts, "cwd");
+	for (size_t i = 0; !err && i < n; i++) {
+		if (!leaks__wants(o, doc, i))
+			continue;
+		if (!told++)
+			head(p);
+		err = device_text(p, i, found);
+	}
+	if (!err && !told) {
+		err = o->device ? -ENOENT : 0;
+		if (!err)
+			fprintf(out, "nothing was allocated\n");
+	}
+	free(p);
+	return err;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/leaks/words.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "model/growth_graph.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
+#include "record/host_names.h"
+#include "report/leaks.h"
+
+#define FIGURES 64 /* most steps to print; the last ones */
+#define CHART 24   /* width of a bar, columns */
+
+const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size)
+{
+	char n[32];
+
+	text__count(n, sizeof(n), g->steps);
+	if (g->clock == GROWTH_TIME)
+		text__time(buf, size, duration);
+	else
+		snprintf(buf, size, "%s %s%s%s", n, growth_summary__unit(g),
+			 g->steps == 1 ? "" : "s", g->clock == GROWTH_CALLS ? " of the model" : "");
+	if (g->after_steps)
+		snprintf(buf + strlen(buf), size - strlen(buf), " since step %" PRIu64,
+			 g->after_steps);
+	return buf;
+}
+
+const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf, size_t size)
+{
+	const char *name = g->request.file ? g->request.file : "", *slash = strrchr(name, '/');
+	size_t len = strlen(leaks__span(g, duration, buf, size));
+	char file[128];
+
+	name = slash ? slash + 1 : name;
+	buf += len;
+	size -= len;
+	if (g->clock == GROWTH_TIME && !g->values)
+		snprintf(buf, size, " (no steps)");
+	else if (g->clock == GROWTH_TIME)
+		snprintf(buf, size, " in %zu equal slices (no steps)", g->values);
+	else if (g->clock == GROWTH_REQUESTS)
+		snprintf(buf, size, ", each a block of %.40s:%" PRIu32 "%s%s",
+			 text__clean(file, sizeof(file), name, strlen(name)), g->request.line,
+			 *g->request.device ? " on " : "", g->request.device);
+	else if (g->clock == GROWTH_CALLS && !g->after_steps)
+		snprintf(buf, size, " (no optimizer)");
+	return buf - len;
+}
+
+void leaks__say_short(FILE *out, size_t width, const struct growth *g, const char *span)
+{
+	if (g->clock == GROWTH_TIME)
+		text__paragraph(out, width, "", "  ",
+				"Too few allocations in %s to judge. Record a minute.", span);
+	else
+		text__paragraph(out, width, "", "  ",
+				"Too short to judge: %s. Record at least 20, better 60.", span);
+}
+
+const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, char *buf,
+			   size_t size)
+{
+	bool large = o->min_growth > GROWTH_SUMMARY_LEAST,
+	     sure = o->min_confidence > GROWTH_SUMMARY_CONFIDENCE;
+	const char *level = trend__confidence(o->min_confidence);
+	char b[24];
+
+	text__bytes(b, sizeof(b), o->min_growth);
+	if (large && sure)
+		snprintf(buf, size,
+			 "nothing grew by %s with %s confidence (--min-growth, --min-confidence)",
+			 b, level);
+	else if (large)
+		snprintf(buf, size, "nothing grew by %s (--min-growth)", b);
+	else if (sure)
+		snprintf(buf, size, "no growth with %s confidence (--min-confidence)", level);
+	else
+		snprintf(buf, size, "no growth%s", growth_summary__between(clock));
+	return buf;
+}
+
+/* True if the first value belongs to a step that began before the recording. It rose from 0, and
+ * the step does not count. */
+static bool begins_partly(const struct growth *g, const struct trend *t)
+{
+	return g->partly && g->stride == 1 && t->values == g->values && t->rises;
+}
+
+const char *leaks__rose_in(const struct growth *g, const struct trend *t, char *buf, size_t size)
+{
+	bool partly = begins_partly(g, t);
+
+	snprintf(buf, size, "%u/%u", t->rises - partly, t->values - partly);
+	return buf;
+}
+
+const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size)
+{
+	if (g->clock == GROWTH_TIME)
+		snprintf(buf, size, "%u of %u slices", t->rises, t->values);
+	else if (g->stride > 1)
+		snprintf(buf, size, "%u of %u intervals of %" PRIu64 " %ss", t->rises, t->values,
+			 g->stride, growth_summary__unit(g));
+	else
+		snprintf(buf, size, "%u of %u %ss", t->rises - begins_partly(g, t),
+			 t->values - begins_partly(g, t), growth_summary__unit(g));
+	return buf;
+}
+
+const char *leaks__where(enum group by, const struct row *r, const char *cwd, char *buf,
+			 size_t columns)
+{
+	switch (by) {
+	case BY_CATEGORY:
+		return strcpy(buf, words__role(r->category));
+	case BY_MODULE:
+		words__module(buf, r);
+		return *buf ? words__cut_front(buf, columns) : strcpy(buf, "(no module)");
+	default:
+		return words__location(buf, r, cwd, columns);
+	}
+}
+
+/* Whether the row is host memory that is named by its mapping. */
+static bool is_mapping(const struct row *r)
+{
+	return r->before_attach ||
+	       (r->file && (!strcmp(r->file, HOST_BEFORE_ATTACH) ||
+			    !strcmp(r->file, HOST_INHERITED) || !strcmp(r->file, HOST_UNSEEN)));
+}
+
+const char *leaks__by_block(const struct growth *g, const struct growth_line *l, char *buf,
+			    size_t size)
+{
+	double block = l->row.count ? (double)l->row.bytes / (double)l->row.count : 0;
+	/* The mean of blocks that differ, as with a library's workspace, says little about a line
+	 * that runs in each call. */
+	bool seldom = g->clock == GROWTH_TIME ||
+		      (g->clock == GROWTH_CALLS && block >= 1.5 * l->per_step &&
+		       (double)l->allocations * 1.5 <= (double)g->steps);
+	char of[40];
+
+	*buf = '\0';
+	/* No line of the program allocates mappings that were there before. */
+	if (seldom && !is_mapping(&l->row) && l->kind == GROWTH_PILES_UP && l->per_step > 0 &&
+	    l->per_block > 0)
+		snprintf(buf, size, " (%s for each block allocated there)",
+			 growth_summary__signed(of, sizeof(of), l->per_block));
+	return buf;
+}
+
+const char *leaks__rate_title(const struct growth *g, char *buf, size_t size)
+{
+	snprintf(buf, size, "A %s", growth_summary__unit(g));
+	return buf;
+}
+
+unsigned leaks__percent(double share)
+{
+	return (unsigned)(share * 100 + 0.5);
+}
+
+unsigned leaks__stays_percent(const struct growth_line *l, const char **less)
+{
+	unsigned percent = leaks__percent(leaks__stays(l));
+	bool below = !percent && leaks__stays(l) > 0;
+
+	*less = below ? "<" : "";
+	return below ? 1 : percent;
+}
+
+double leaks__stays(const struct growth_line *l)
+{
+	return l->ages ? l->survives[l->ages - 1] : 0;
+}
+
+void leaks__say_stays(const struct growth *g, const struct growth_line *l, char *buf, size_t size)
+{
+	uint64_t age = l->ages ? UINT64_C(1) << (l->ages - 1) : 0;
+	char b[24], count[32], blocks[80];
+	const char *less;
+	unsigned stays = leaks__stays_percent(l, &less);
+
+	snprintf(blocks, sizeof(blocks), "%s in %s block%s",
+		 text__bytes(b, sizeof(b), l->row.bytes),
+		 text__count(count, sizeof(count), l->row.count), l->row.count == 1 ? "" : "s");
+	if (l->kind == GROWTH_ENLARGED)
+		snprintf(buf, size,
+			 "its blocks do not stay: each is replaced by a larger one (a tensor that "
+			 "is enlarged, or inputs "
+			 "that grow)");
+	else if (!l->ages)
+		snprintf(buf, size, "no block of it was recorded for a whole %s",
+			 growth_summary__unit(g));
+	else if (g->clock == GROWTH_TIME)
+		snprintf(buf, size, "%s%u %% of what it allocates stays, %s at the end", less,
+			 stays, blocks);
+	else
+		snprintf(buf, size,
+			 "%s%u %% of what it allocates stays (followed for %" PRIu64
+			 " %s%s), %s %s%s",
+			 less, stays, age, growth_summary__unit(g), age == 1 ? "" : "s", blocks,
+			 g->clock == GROWTH_REQUESTS ? "at the end" : "after the last ",
+			 g->clock == GROWTH_REQUESTS ? "" : growth_summary__unit(g));
+}
+
+const char *leaks__no_holder(const struct facts *f)
+{
+	if (!facts__get(f, "census"))
+		return " (the program's objects were not read)";
+	if (facts__get(f, "counter.census.holders_cut"))
+		return " (the program has too many containers to search)";
+	return "";
+}
+
+/* Writes the models that hold the memory: "best[*] (59 models: 0.weight)", or "0.weight (59
+ * models)". */
+static size_t say_models(const struct growth_name *n, char *buf, size_t size)
+{
+	size_t at = 0, len = growth_summary__models(n, &at);
+	char name[256], variable[256] = "", count[32];
+	const char *rest = n->text + (len ? at + len + 1 : 0);
+
+	text__clean(variable, sizeof(variable), n->text + at, len);
+	text__clean(name, sizeof(name), rest, strlen(rest));
+	text__count(count, sizeof(count), n->same);
+	return snprintf(buf, size, "%s (%s model%s%s%s)", len ? variable : name, count,
+			n->same == 1 ? "" : "s", len ? ": " : "", len ? name : "");
+}
+
+void leaks__say_held(const struct growth_line *l, const char *why, char *buf, size_t size)
+{
+	char name[512];
+	size_t len = 0, shown, at;
+	bool of_models;
+
+	if (!l->nnames) {
+		snprintf(buf, size, "The holder is not known%s",
+			 l->row.category && strcmp(l->row.category, "unknown") ? "" : why);
+		return;
+	}
+	of_models = growth_summary__models(&l->names[0], &at) > 0;
+	shown = of_models ? 1 : 2;
+	len = snprintf(buf, size,
+		       of_models || growth_summary__is_holder(&l->names[0]) ? "Held by "
+									    : "It is ");
+	for (size_t i = 0; i < l->nnames && i < shown && len < size; i++) {
+		if (growth_summary__in_models(l, &l->names[i])) {
+			len += snprintf(buf + len, size - len, "%s", i ? ", " : "");
+			if (len < size)
+				len += say_models(&l->names[i], buf + len, size - len);
+			continue;
+		}
+		if (growth_summary__of_graph(&l->names[i]))
+			growth_graph__words(l->names[i].text, false, name, sizeof(name));
+		else
+			text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
+		len += snprintf(buf + len, size - len, "%s%s (%" PRIu64 " block%s)", i ? ", " : "",
+				name, l->names[i].count, l->names[i].count == 1 ? "" : "s");
+	}
+	if (len < size && l->nnames > shown)
+		len += snprintf(buf + len, size - len, " and others");
+	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3) {
+		unsigned unknown = leaks__percent(1 - (double)l->named / (double)l->row.bytes);
+
+		snprintf(buf + len, size - len,
+			 "; unknown for %u %%, newer than the last reading of names or held by no "
+			 "Python object",
+			 unknown < 100 ? unknown : 99); /* it is known for a part */
+	}
+}
+
+void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v,
+		    const struct trend *t)
+{
+	size_t n = t->values, from = n > FIGURES ? n - FIGURES : 0;
+	uint64_t most = 1, before = from ? v[from - 1] : 0;
+	char live[24], change[40];
+
+	for (size_t i = from; i < n; i++)
+		most = v[i] > most ? v[i] : most;
+	fprintf(out, "\n%s, live at the %s of each %s%s", title,
+		g->clock == GROWTH_REQUESTS ? "start" : "end",
+		g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
+		g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
+	if (from)
+		fprintf(out, ": the last %zu of %zu", n - from, n);
+	fputc('\n', out);
+	for (size_t i = from; i < n; i++) {
+		unsigned bar = (unsigned)((double)v[i] / (double)most * CHART + 0.5);
+
+		fprintf(out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n",
+			(uint64_t)(i + 1 + g->values - n) *
+				(g->clock == GROWTH_TIME ? 1 : g->stride),
+			text__bytes(live, sizeof(live), v[i]),
+			v[i] == before ? ""
+				       : growth_summary__signed(change, sizeof(change),
+								(double)v[i] - (double)before),
+			(int)bar, "########################", i < t->warmup ? " (warm-up)" : "");
+		before = v[i];
+	}
+}

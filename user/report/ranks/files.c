@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/files.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/analysis.h"
+#include "model/growth.h"
+#include "model/rolling_view.h"
+#include "report/advice.h"
+#include "report/doc.h"
+#include "report/fail.h"
+#include "report/filter.h"
+#include "report/ranks/ranks.h"
+
+#define MOST_TEXTS 32 /* texts that are kept in memory until it is clear that they are needed */
+
+bool report_files__can_be_together(const struct report_files *args)
+{
+	return !args->tree && !args->segments && !args->advice &&
+	       (args->split || args->by != BY_STACK);
+}
+
+/* Options of the text. Width and colour are those of standard output, even if the text goes to a
+ * buffer first. */
+static struct report_text_opts text_opts(const struct report_files *args)
+{
+	struct report_text_opts o = {
+		.by = args->by,
+		.split = args->split,
+		.tree = args->tree,
+		.when = ROWS_AT_MARK,
+		.at = args->at.at,
+		.at_time = args->at.at_time,
+		.which_line = args->which_line,
+		.segments = args->segments,
+		.select = args->select,
+		.bars = args->bars,
+		.colour = args->colour,
+		.overview = args->overview,
+		.columns = args->columns,
+		.top = args->top,
+	};
+
+	o.width = report_text__width(stdout, &o);
+	o.colour = report_text__colour(stdout, &o) ? REPORT_ALWAYS : REPORT_NEVER;
+	return o;
+}
+
+static bool is_host(const struct report_files *args)
+{
+	return args->device && !strcmp(args->device, "host");
+}
+
+static int print_text(const struct analysis *a, const struct report_files *args, int device,
+		      bool first, FILE *out)
+{
+	struct report_text_opts o = text_opts(args);
+
+	o.duration = a->duration;
+	o.at = model__opts(a->model).at;
+	o.at_time = model__opts(a->model).at_time;
+	o.host = is_host(args);
+	o.cut = a->complete ? NULL : a->end_why;
+	if (!first)
+		fputc('\n', out);
+	if (args->n > 1) {
+		char name[4096];
+
+		fprintf(out, "== %s\n", text__clean(name, sizeof(name), a->path, strlen(a->path)));
+	}
+	return report_text__summary(out, a->model, device, a->dict, a->facts, &o);
+}
+
+/* State of a run. Text and CSV go to out, JSON to j, and each recording to ranks for one report
+ * of all. */
+struct reports {
+	const struct report_files *args;
+	FILE *out;
+	struct json *j;
+	struct ranks *ranks;
+	size_t fail_from; /* results of --fail-if before the current recording */
+	/* folder that the current recording is a part of; NULL: none */
+	const struct rolling_view *rolling;
+	const char *host; /* of the current recording, as in struct analysis */
+	bool apart;	  /* true if each recording has a report of its own */
+	bool first;
+};
+
+static int print(const struct analysis *a, struct reports *s, int device,
+		 const struct advice_list *advice)
+{
+	const struct report_files *args = s->args;
+	struct report_doc doc = report_doc__of(a, device);
+	int err;
+
+	doc.at = model__opts(a->model).at;
+	doc.at_time = model__opts(a->model).at_time;
+	doc.by = args->by;
+	doc.split = args->split;
+	doc.which_line = args->which_line;
+	doc.segments = args->segments;
+	doc.select = args->select;
+	doc.top = args->top;
+	doc.fields = args->fields;
+	doc.fail = args->fail;
+	doc.fail_from = s->fail_from;
+	doc.rolling = s->rolling;
+	doc.advice = advice;
+
+	switch (args->format) {
+	case REPORT_AS_JSON:
+		return report_json__document(s->j, NULL, &doc);
+	case REPORT_AS_CSV:
+		return report_csv__rows(s->out, &doc);
+	case REPORT_AS_HTML: /* a page of all recordings only: print_together() */
+		return -EINVAL;
+	case REPORT_AS_TEXT:
+		break;
+	}
+	if (s->rolling)
+		rolling_view__print(s->rolling, s->out);
+	err = print_text(a, args, device, s->first, s->out);
+	if (!err && advice) {
+		fputc('\n', s->out);
+		advice__text(s->out, advice, args->top, text_opts(args).width);
+	}
+	return err;
+}
+
+/* Writes the name of a device whose allocator has segments; "": none. */
+static void find_segments(const struct analysis *a, char *buf, size_t size)
+{
+	struct model_device d;
+
+	*buf = '\0';
+	for (size_t i = 0; i < model__devices(a->model) && !*buf; i++) {
+		model__device(a->model, i, &d);
+		if (d.has_totals)
+			snprintf(buf, size, "%s", d.name);
+	}
+}
+
+static int check_segments(const struct analysis *a, const struct report_files *args, size_t device,
+			  const struct model_device *d)
+{
+	struct model_segments s;
+	int err = model__segments(a->model, device, ROWS_AT_MARK, args->which_line, &s);
+	bool none = !err && !s.n && (s.reserved || !s.has_totals);
+	char path[512], other[64];
+
+	if (!err)
+		model__free_segments(&s);
+	if (err == -ENOMEM) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	if (!err && !none)
+		return 0;
+	find_segments(a, other, sizeof(other));
+	log_err("%s: no segments of %s in it, %s; try %s%s",
+		text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
+		device__on_host(d->device) ? "the CPU allocator has none"
+					   : "the allocator's blocks only",
+		device__on_host(d->device) && *other ? "--device " : "--by line",
+		device__on_host(d->device) ? other : "");
+	return EXIT_UNUSABLE;
+}
+
+/* Chooses the device; -1 if the recording has no device and --device was not given. */
+static int choose_device(const struct analysis *a, const struct report_files *args, int *ret)
+{
+	struct model_device d;
+	char path[512];
+	size_t device;
+	int status;
+
+	*ret = -1;
+	if (!model__devices(a->model) && !args->device)
+		return 0;
+	if (is_host(args) && model__host(a->model) && model__find_device(a->model, "host") < 0)
+		return 0; /* parts, but no rows */
+	status = analysis__device(a, args->device, &device);
+	if (status)
+		return status;
+	model__device(a->model, device, &d);
+	if (!d.marked) {
+		text__clean(path, sizeof(path), a->path, strlen(a->path));
+		log_err("%s: no out-of-memory event of %s in it; try --at peak", path, d.name);
+		return EXIT_UNUSABLE;
+	}
+	*ret = device;
+	return args->segments ? check_segments(a, args, device, &d) : 0;
+}
+
+/* Receivers of events besides the model. */
+struct receivers {
+	struct report_fail *fail;
+	struct advisor *advisor;
+};
+
+static int pass_event(void *ctx, const struct event *e)
+{
+	const struct receivers *o = ctx;
+	int err = o->fail ? report_fail__event(o->fail, e) : 0;
+
+	return err || !o->advisor ? err : advisor__event(o->advisor, e);
+}
+
+static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
+{
+	struct report_fail *fail = s->args->fail;
+	struct receivers o = { fail, advisor };
+
+	if (!fail && !advisor)
+		return analysis__run(a, NULL, NULL);
+	if (fail)
+		s->fail_from = report_fail__count(fail);
+	if (fail && report_fail__begin(fail, a)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	return analysis__run(a, pass_event, &o);
+}
+
+/* True, with a warning: the filter matches memory of the recording, but none at the moment. */
+static bool says_of_other_moments(const struct analysis *a, const struct report_select *select,
+				  size_t device)
+{
+	struct row_opts o = { .by = BY_LINE, .when = ROWS_TOTAL };
+	uint64_t bytes, count;
+	char path[512], expr[256];
+	struct row *rows;
+	size_t n, kept;
+
+	report_select__apply(select, &o);
+	if (model__rows(a->model, device, &o, &rows, &n))
+		return false;
+	kept = report_select__kept(rows, n, &bytes, &count);
+	free(rows);
+	if (kept)
+		log_warn("%s: --filter: what '%s' matches holds no memory at this moment; try "
+			 "another one (--at)",
+			 text__clean(path, sizeof(path), a->path, strlen(a->path)),
+			 text__clean(expr, sizeof(expr), select->expr, strlen(select->expr)));
+	return kept;
+}
+
+/* A mistyped filter keeps nothing, which looks like a job without memory. */
+static void warn_of_nothing(const struct analysis *a, const struct report_select *select,
+			    size_t device)
+{
+	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK };
+	char path[512], expr[256], instead[1024];
+	uint64_t bytes, count;
+	struct row *rows;
+	size_t n, kept;
+
+	report_select__apply(select, &o);
+	if (model__rows(a->model, device, &o, &rows, &n))
+		return;
+	kept = report_select__kept(rows, n, &bytes, &count);
+	free(rows);
+	o.keep = NULL;
+	if (kept || says_of_other_moments(a, select, device) ||
+	    model__rows(a->model, device, &o, &rows, &n))
+		return;
+	report_select__instead(select, rows, n, instead, sizeof(instead));
+	log_warn("%s: --filter: nothing matches '%s'; %s",
+		 text__clean(path, sizeof(path), a->path, strlen(a->path)),
+		 text__clean(expr, sizeof(expr), select->expr, strlen(select->expr)),
+		 *instead ? instead : "--by module, category or thread lists the names");
+	free(rows);
+}
+
+/* Prints a report, with the advice of --advice. */
+static int print_advised(const struct analysis *a, struct reports *s, int device,
+			 struct advisor *advisor)
+{
+	struct advice_list list = { 0 };
+	int err;
+
+	if (!advisor || device < 0)
+		return print(a, s, device, NULL);
+	err = advisor__finish(advisor, (size_t)device, &list);
+	if (err)
+		return err;
+	err = print(a, s, device, &list);
+	advice__free_list(&list);
+	return err;
+}
+
+static int report_recording(const char *path, struct reports *s)
+{
+	const struct report_files *args = s->args;
+	struct advisor *advisor = NULL;
+	struct analysis *a;
+	int status, device, err = 0;
+
+	status = analysis__open(path, &args->at, &a);
+	if (status)
+		return status;
+	a->host = s->host;
+	advisor = args->advice ? advisor__new(a) : NULL;
+	if ((args->advice && !advisor) || growth__watch(a->model, BY_LINE)) {
+		log_err("out of memory");
+		advisor__free(advisor);
+		analysis__free(a);
+		return EXIT_FAILED;
+	}
+	status = run(a, s, advisor);
+	if (!status)
+		status = choose_device(a, args, &device);
+	if (!status && args->fail &&
+	    report_fail__judge(args->fail, a, args->device ? device : -1, &args->at,
+			       args->which_line)) {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	}
+	if (!status) {
+		if (s->ranks)
+			err = ranks__add(s->ranks, a, args->device ? device : -1);
+		if (err == -ENODATA)
+			err = 0;
+		if (s->apart && device >= 0 && args->select->filter)
+			warn_of_nothing(a, args->select, (size_t)device);
+		if (!err && s->apart)
+			err = print_advised(a, s, device, advisor);
+		s->first = false;
+		if (err) {
+			log_err("%s", strerror(-err));
+			status = EXIT_FAILED;
+		}
+	}
+	advisor__free(advisor);
+	analysis__free(a);
+	return status;
+}
+
+/* Reports a recording, or in a folder of --rolling the part with the moment. */
+static int report_file(size_t i, struct reports *s)
+{
+	const char *path = s->args->paths[i];
+	struct rolling_view *v;
+	const char *segment;
+	int status;
+
+	s->host = s->args->hosts ? s->args->hosts[i] : NULL;
+	if (!rolling_view__is(path))
+		return report_recording(path, s);
+	status = rolling_view__open(path, &v);
+	if (status)
+		return status;
+	status = rolling_view__segment(v, &s->args->at, s->args->device, &segment);
+	s->rolling = v;
+	if (!status)
+		status = report_recording(segment, s);
+	s->rolling = NULL;
+	rolling_view__free(v);
+	return status;
+}
+
+static int print_together(struct reports *s)
+{
+	struct report_text_opts o = text_opts(s->args);
+
+	switch (s->args->format) {
+	case REPORT_AS_JSON:
+		return ranks__json(s->j, s->ranks, s->args->top);
+	case REPORT_AS_HTML:
+		return ranks__html(s->out, s->ranks);
+	case REPORT_AS_CSV:
+		ranks__csv(s->out, s->ranks, s->args->top);
+		return 0;
+	case REPORT_AS_TEXT:
+		break;
+	}
+	return ranks__text(s->out, s->ranks, &o, s->args->side);
+}
+
+/* Prints the report of all recordings. Returns an exit code. */
+static int finish_together(struct reports *s)
+{
+	int err;
+
+	if (s->args->columns) {
+		log_err("--columns: the report of all recordings of a job has no choice of "
+			"columns; for a report of each, add --apart");
+		return EXIT_USAGE;
+	}
+	err = ranks__finish(s->ranks);
+	if (!err)
+		err = print_together(s);
+	if (!err)
+		return EXIT_OK;
+	log_err("%s", strerror(-err));
+	return EXIT_FAILED;
+}
+
+static int report_together(struct reports *s)
+{
+	int worst = EXIT_OK, status;
+
+	for (size_t i = 0; i < s->args->n; i++) {
+		status = report_file(i, s);
+		worst = status > worst ? status : worst;
+	}
+	/* Print nothing if no recording could be read. */
+	status = worst == EXIT_OK || ranks__count(s->ranks) ? finish_together(s) : EXIT_OK;
+	return status ? status : worst;
+}
+
+static int report_apart(struct reports *s)
+{
+	const struct report_files *args = s->args;
+	int worst = EXIT_OK;
+
+	if (s->j && args->n > 1)
+		json__open_array(s->j, NULL);
+	if (args->format == REPORT_AS_CSV)
+		report_csv__header(stdout, args->segments, args->fields);
+	for (size_t i = 0; i < args->n; i++) {
+		int status = report_file(i, s);
+
+		worst = status > worst ? status : worst;
+	}
+	if (s->j && args->n > 1)
+		json__close_array(s->j);
+	return worst;
+}
+
+/* True if recordings can be read again. Conditions are judged once. */
+static bool can_read_again(const struct report_files *args)
+{
+	for (size_t i = 0; i < args->n; i++)
+		if (!strcmp(args->paths[i], "-"))
+			return false;
+	return !args->fail;
+}
+
+/* Only all recordings together show whether they are of one job or one process tree. Until then,
+ * keep the text of each recording in memory; of many, that of the first ones, and read the others
+ * again. */
+static int report_either(struct reports *s)
+{
+	const struct report_files *args = s->args;
+	size_t size, i, texts = can_read_again(args) ? MOST_TEXTS : SIZE_MAX;
+	int worst = EXIT_OK, status;
+	char *text = NULL;
+
+	s->out = open_memstream(&text, &size);
+	if (!s->out)
+		return EXIT_FAILED;
+	for (i = 0; i < args->n; i++) {
+		s->apart = i < texts;
+		status = report_file(i, s);
+		worst = status > worst ? status : worst;
+		if (ranks__count(s->ranks) && !ranks__can_belong(s->ranks))
+			break; /* each recording gets its own report */
+	}
+	if (fclose(s->out)) {
+		free(text);
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	s->out = stdout;
+	if (i >= args->n && (ranks__one_job(s->ranks) || ranks__one_tree(s->ranks))) {
+		free(text);
+		status = finish_together(s);
+		return status ? status : worst;
+	}
+	fputs(text, stdout);
+	free(text);
+	ranks__free(s->ranks);
+	s->ranks = NULL;
+	s->apart = true;
+	for (i = i < texts ? i + 1 : texts; i < args->n; i++) {
+		status = report_file(i, s);
+		worst = status > worst ? status : worst;
+	}
+	return worst;
+}
+
+int report_files__print(const struct report_files *args)
+{
+	const struct ranks_opts ro = {
+		.by = args->by,
+		.split = args->split,
+		.words = args->format == REPORT_AS_TEXT || args->format == REPORT_AS_HTML,
+		.which_line = args->which_line,
+		.at = args->at.at,
+		.select = args->select,
+		.fail = args->fail,
+		.missing = args->missing,
+		.n_missing = args->n_missing,
+		.outliers = args->outliers,
+	};
+	bool together = args->together == TOGETHER_YES;
+	bool either = args->together == TOGETHER_AUTO && args->n > 1 &&
+		      args->format == REPORT_AS_TEXT && report_files__can_be_together(args);
+	struct reports s = { .args = args, .out = stdout, .apart = !together, .first = true };
+	int status = EXIT_FAILED;
+
+	s.j = args->format == REPORT_AS_JSON ? json__new(stdout, true) : NULL;
+	s.ranks = together || either ? ranks__new(&ro) : NULL;
+	if ((args->format == REPORT_AS_JSON && !s.j) || ((together || either) && !s.ranks))
+		log_err("out of memory");
+	else
+		status = together ? report_together(&s)
+			 : either ? report_either(&s)
+				  : report_apart(&s);
+	ranks__free(s.ranks);
+	json__free(s.j);
+	return status;
+}

@@ -1,0 +1,1163 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/ranks/ranks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/strings.h"
+#include "base/text.h"
+#include "model/growth_summary.h"
+#include "model/holders.h"
+#include "model/words.h"
+#include "record/detail.h"
+#include "report/filter.h"
+
+#define SLOW_NS UINT64_C(1000000) /* least difference of step times that counts, ns */
+
+struct ranks {
+	const struct ranks_opts *opts;
+	struct rank *all;
+	size_t n, room, empty, workers;
+	struct rank_line *lines;
+	size_t nlines, room_lines, kept;
+	struct rank_cell *cells; /* sorted by line after ranks__finish() */
+	size_t ncells, room_cells;
+	struct strings *strings, *ids; /* ids: words of each line, by its index */
+	struct outliers outliers, slow;
+	struct step_match match;
+	struct rank_groups groups;
+	struct process_tree tree;
+	struct shared_devices shared;
+};
+
+struct ranks *ranks__new(const struct ranks_opts *o)
+{
+	struct ranks *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->opts = o;
+	r->strings = strings__new();
+	r->ids = strings__new();
+	if (r->strings && r->ids)
+		return r;
+	ranks__free(r);
+	return NULL;
+}
+
+void ranks__free(struct ranks *r)
+{
+	if (!r)
+		return;
+	for (size_t i = 0; i < r->n; i++) {
+		free(r->all[i].name);
+		free(r->all[i].host);
+		free(r->all[i].cwd);
+		free(r->all[i].detail);
+		free(r->all[i].command);
+		job_spans__free(&r->all[i].spans);
+		for (size_t k = 0; k < r->all[i].ngrowth; k++)
+			free(r->all[i].growth[k]);
+		free(r->all[i].growth);
+		free(r->all[i].each);
+	}
+	strings__free(r->strings);
+	strings__free(r->ids);
+	free(r->all);
+	free(r->lines);
+	free(r->cells);
+	free(r->outliers.all);
+	free(r->slow.all);
+	rank_groups__free(&r->groups);
+	process_tree__free(&r->tree);
+	shared_devices__free(&r->shared);
+	free(r);
+}
+
+/* ---- words that identify a row ---- */
+
+/* Interned strings: equal texts have equal pointers. */
+struct words {
+	const char *file, *func, *module, *module_class, *module_root, *category, *name, *source,
+		*thread;
+	uint32_t line, phase;
+	uint64_t flags;
+};
+
+/* Gets the words that identify a row across recordings, and clears the row's other fields. */
+static int words_of(struct ranks *r, struct row *row, struct words *ret)
+{
+	unsigned of = words__speaks_of(r->opts->by, r->opts->split);
+	bool line = of & 1U << BY_LINE, place = line && r->opts->words && !r->opts->split;
+	bool module = (of & (1U << BY_MODULE | 1U << BY_LAYER)) && !place,
+	     phase = (of & 1U << BY_PHASE) && !place && !row->before_attach;
+	const char **own[] = { &row->file,	  &row->func, &row->module, &row->module_class,
+			       &row->module_root, &row->name, &row->thread };
+
+	if (!module)
+		row->module = row->module_class = row->module_root = "";
+	if (!(of & 1U << BY_CATEGORY) || place)
+		row->category = NULL;
+	if (!line || !row->before_attach) /* names identify only rows from before attach */
+		row->name = NULL;
+	row->node_class = NULL;
+	if (!line)
+		row->file = row->func = NULL;
+	if (!(of & 1U << BY_THREAD))
+		row->thread = NULL;
+	if (!phase)
+		row->phase = PHASE_OTHER;
+	row->tid = 0; /* thread IDs differ in each recording */
+	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+		if (strings__keep(r->strings, own[i]))
+			return -ENOMEM;
+	memset(ret, 0, sizeof(*ret)); /* compared as bytes: no padding may differ */
+	ret->file = row->file;
+	ret->func = row->func;
+	ret->module = *row->module ? row->module : NULL;
+	ret->module_class = *row->module_class ? row->module_class : NULL;
+	ret->module_root = *row->module_root ? row->module_root : NULL;
+	ret->category = row->category;
+	ret->name = row->name;
+	ret->source = line && !(place && row->file) ? row->source : NULL;
+	ret->thread = row->thread;
+	ret->line = line ? row->line : 0;
+	ret->phase = phase ? row->phase + 1 : 0;
+	ret->flags = row->before_attach | (uint64_t)row->filtered << 1;
+	return 0;
+}
+
+static int line_of(struct ranks *r, struct row *row, uint32_t *ret)
+{
+	struct words w;
+
+	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
+	    words_of(r, row, &w) || strings__number(r->ids, &w, sizeof(w), ret))
+		return -ENOMEM;
+	if (*ret < r->nlines)
+		return 0;
+	r->lines[r->nlines] = (struct rank_line){ .row = *row };
+	r->lines[r->nlines].row.bytes = r->lines[r->nlines].row.count = r->lines[r->nlines]
+										.row.anonymous = 0;
+	r->nlines++;
+	return 0;
+}
+
+/* ---- adding a recording ---- */
+
+static int add_row(struct ranks *r, uint32_t recording, struct row row)
+{
+	uint64_t bytes = row.bytes, count = row.count, anonymous = row.anonymous;
+	struct rank_line *l;
+	uint32_t line;
+	int err = line_of(r, &row, &line);
+
+	if (err)
+		return err;
+	if (array__grow(&r->cells, &r->room_cells, r->ncells + 1, sizeof(*r->cells)))
+		return -ENOMEM;
+	r->cells[r->ncells++] = (struct rank_cell){
+		.recording = recording, .line = line, .bytes = bytes, .count = count
+	};
+	l = &r->lines[line];
+	l->row.bytes += bytes;
+	l->row.count += count;
+	l->row.anonymous += anonymous;
+	return 0;
+}
+
+static int add_rows(struct ranks *r, const struct analysis *a, size_t device, uint32_t recording)
+{
+	struct row_opts o = { .by = r->opts->by,
+			      .split = r->opts->split,
+			      .when = ROWS_AT_MARK,
+			      .which_line = r->opts->which_line };
+	bool names = r->opts->words && o.by == BY_LINE && !o.split;
+	struct holder_rows rows;
+	int err;
+
+	o.any_module = o.any_phase = o.any_category = r->opts->words;
+	report_select__apply(r->opts->select, &o);
+	err = holder_rows__of(a->model, device, &o, names, &rows);
+	if (err)
+		return err;
+	for (size_t i = 0; i < rows.n && !err; i++) {
+		err = add_row(r, recording, rows.all[i]);
+		r->all[recording].rows += rows.all[i].bytes;
+	}
+	holder_rows__free(&rows);
+	return err;
+}
+
+/* True for the lines of PyTorch that map a tensor which another process put into shared memory. */
+static bool maps_shared(const struct row *row)
+{
+	static const char file[] = "torch/multiprocessing/reductions.py";
+	size_t len = row->file ? strlen(row->file) : 0, n = sizeof(file) - 1;
+
+	return row->func && len >= n && !strcmp(row->file + len - n, file) &&
+	       (!strcmp(row->func, "rebuild_storage_fd") ||
+		!strcmp(row->func, "rebuild_storage_filename"));
+}
+
+static int add_shared(struct rank *k, const struct analysis *a, size_t device)
+{
+	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK, .which_line = FRAMES_ALL };
+	struct row *rows;
+	size_t n;
+	int err;
+
+	o.any_module = o.any_phase = o.any_category = true;
+	err = model__rows(a->model, device, &o, &rows, &n);
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	for (size_t i = 0; i < n; i++)
+		if (maps_shared(&rows[i]))
+			k->shared += rows[i].bytes;
+	free(rows);
+	return 0;
+}
+
+static int add_process(struct ranks *r, const struct analysis *a)
+{
+	const struct rank *k = &r->all[r->n - 1];
+	struct process_facts *f = malloc(sizeof(*f));
+	int err;
+
+	if (!f)
+		return -ENOMEM;
+	process_facts__read(f, a->facts, k->command);
+	err = process_tree__add(&r->tree, f, (uint32_t)r->n - 1, k->allocated);
+	free(f);
+	return err;
+}
+
+static void add_device(struct rank *k, const struct model_device *d)
+{
+	size_t len = strlen(k->devices);
+
+	snprintf(k->devices + len, sizeof(k->devices) - len, "%s%s", len ? " " : "", d->name);
+	if (!k->ndevices++ || d->mark_time < k->time)
+		k->time = d->mark_time;
+	k->allocated += d->mark_allocated;
+	k->reserved += d->mark_reserved;
+	k->peak += d->peak_allocated;
+	k->total_allocated += d->total_allocated;
+	k->before_attach += d->mark_before_attach;
+	k->is = d->mark_is > k->is ? d->mark_is : k->is;
+	k->drift = d->drift > k->drift ? d->drift : k->drift;
+	k->has_totals |= d->has_totals;
+	k->before_unknown |= !d->before_known;
+}
+
+/* Notes an accelerator that the recording uses. */
+static int note_device(struct rank *k, const struct model_device *d)
+{
+	struct rank_device *e;
+
+	if (array__grow(&k->each, &k->room_each, k->neach + 1, sizeof(*k->each)))
+		return -ENOMEM;
+	e = &k->each[k->neach++];
+	*e = (struct rank_device){ .device = d->device,
+				   .bytes = d->mark_allocated,
+				   .peak = d->peak_allocated };
+	snprintf(e->name, sizeof(e->name), "%s", d->name);
+	return 0;
+}
+
+/* Notes the largest row of each device, for a recording that uses several. */
+static int note_rows(struct ranks *r, const struct analysis *a)
+{
+	struct row_opts o = { .by = BY_LINE,
+			      .when = ROWS_AT_MARK,
+			      .which_line = r->opts->which_line,
+			      .any_module = true,
+			      .any_phase = true,
+			      .any_category = true };
+	struct rank *k = &r->all[r->n - 1];
+	int err = 0, device;
+
+	for (size_t i = 0; i < k->neach && k->neach > 1 && !err; i++) {
+		struct row *most = &k->each[i].most;
+		struct holder_rows rows;
+
+		device = model__find_device(a->model, k->each[i].name);
+		err = device < 0 ? -ENOENT
+				 : holder_rows__of(a->model, (size_t)device, &o, true, &rows);
+		if (err)
+			return err == -ENOENT ? 0 : err;
+		if (rows.n)
+			*most = (struct row){ .bytes = rows.all[0].bytes,
+					      .before_attach = rows.all[0].before_attach,
+					      .file = rows.all[0].file,
+					      .line = rows.all[0].line,
+					      .name = rows.all[0].name,
+					      .module = "" };
+		if (strings__keep(r->strings, &most->file) ||
+		    strings__keep(r->strings, &most->name))
+			err = -ENOMEM;
+		if (err)
+			most->file = most->name = NULL; /* not ours */
+		holder_rows__free(&rows);
+	}
+	return err;
+}
+
+/* The moment of a recording whose devices have several: that of the sum's peak. */
+static void set_time(const struct ranks *r, struct rank *k, const struct analysis *a)
+{
+	struct model_all all;
+
+	if (k->ndevices < 2 || r->opts->at != AT_PEAK)
+		return;
+	model__all(a->model, &all);
+	k->time = all.peak_allocated_time;
+}
+
+static void set_pss(struct rank *k, const struct model_host *h)
+{
+	const struct host_figure *pss = h ? &h->at_moment.sheet.part[HOST_PSS] : NULL;
+
+	k->on_host = true;
+	k->has_pss = pss && pss->known;
+	k->pss = k->has_pss ? pss->bytes : 0;
+}
+
+static int add_growth(struct rank *k, const struct analysis *a, size_t device)
+{
+	struct growth_summary s, *copy;
+	int err = growth_summary__of(a->model, a->facts, device, a->duration, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err;
+	copy = growth_summary__copy(&s);
+	growth_summary__free(&s);
+	if (!copy || array__grow(&k->growth, &k->growth_room, k->ngrowth + 1, sizeof(*k->growth))) {
+		free(copy);
+		return -ENOMEM;
+	}
+	k->growth[k->ngrowth++] = copy;
+	k->steady &= copy->verdict == GROWTH_VERDICT_NONE;
+	if (copy->verdict == GROWTH_VERDICT_GROWS &&
+	    (!k->grows || copy->per_step > k->grows->per_step))
+		k->grows = copy;
+	return 0;
+}
+
+/* Old launchers pass the rank as an argument. The rest of the command line is the same in the
+ * whole job. */
+static char *command_of(const struct facts *f)
+{
+	char **argv = words__cmdline(f), *text = NULL, word[REPORT_TEXT / 4];
+	FILE *out;
+	size_t size;
+
+	out = open_memstream(&text, &size);
+	if (!out) {
+		words__free_cmdline(argv);
+		return NULL;
+	}
+	for (char **p = argv; p && *p; p++) {
+		const char *slash = p == argv ? strrchr(*p, '/') : NULL,
+			   *s = slash ? slash + 1 : *p;
+
+		if (!strncmp(*p, "--local_rank", 12) || !strncmp(*p, "--local-rank", 12)) {
+			p += !(*p)[12] && p[1];
+			continue;
+		}
+		fprintf(out, "%s%s", p == argv ? "" : " ",
+			text__clean(word, sizeof(word), s, strlen(s)));
+	}
+	words__free_cmdline(argv);
+	if (fclose(out)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+/* The facts of fetch. Values that make no sense are not known. */
+static void read_clock(struct rank_clock *c, const struct facts *f)
+{
+	uint64_t zero, from, error;
+
+	if (!facts__signed(f, "clock_offset_ns", &c->offset) ||
+	    !facts__number(f, "clock_offset_error_ns", &error) ||
+	    !facts__number(f, "clock_zero_ns", &zero))
+		return;
+	facts__number(f, "window_start_ns", &from);
+	c->error = error;
+	c->known = zero < INT64_MAX / 4 && from < INT64_MAX / 4 && error < INT64_MAX / 4 &&
+		   c->offset < INT64_MAX / 4 && c->offset > -INT64_MAX / 4;
+	if (c->known)
+		c->begin = (int64_t)zero + (int64_t)from - c->offset;
+}
+
+/* Copies the numbered steps, or why they have no numbers. */
+static int read_steps(struct rank *k, const struct analysis *a)
+{
+	const char *why = facts__get(a->facts, "job_step_unknown");
+
+	k->steps = model__whole_steps(a->model);
+	k->step_time = model__step_time(a->model);
+	k->older = !why && !facts__get(a->facts, "job_step");
+	if (!why || !*why)
+		why = "its recording does not have the number";
+	if (job_spans__of(a->model, &k->spans))
+		return -ENOMEM;
+	if (!k->spans.n || !model__job_step(a->model, &k->first_job_step))
+		text__clean(k->no_number, sizeof(k->no_number), why, strlen(why));
+	return 0;
+}
+
+static int describe(struct rank *k, const struct analysis *a)
+{
+	const char *cwd = facts__get(a->facts, "cwd"), *comm = facts__get(a->facts, "comm");
+	const char *host = a->host ? a->host : facts__get(a->facts, "hostname");
+	char detail[DETAIL_TEXT];
+
+	k->name = strdup(a->name);
+	k->host = host ? strdup(host) : NULL;
+	k->cwd = cwd ? strdup(cwd) : NULL;
+	k->command = command_of(a->facts);
+	k->detail = strdup(detail__sentence(detail, sizeof(detail), a->facts));
+	k->has_number = facts__number(a->facts, "rank", &k->number);
+	k->has_local = facts__number(a->facts, "local_rank", &k->local);
+	k->has_world = facts__number(a->facts, "world_size", &k->world);
+	k->pid = words__fact_number(a->facts, "pid");
+	k->parent = words__fact_number(a->facts, "parent");
+	k->data_worker = comm && !strcmp(comm, "pt_data_worker");
+	k->events = model__events(a->model);
+	k->lost = words__lost(a->model, a->facts);
+	k->complete = a->complete;
+	read_clock(&k->clock, a->facts);
+	if (read_steps(k, a))
+		return -ENOMEM;
+	return k->name && k->command && k->detail && (!cwd || k->cwd) && (!host || k->host)
+		       ? 0
+		       : -ENOMEM;
+}
+
+static bool helps(const struct rank *k, const struct rank *boss)
+{
+	if (k == boss || k->worker || !k->parent || k->parent != boss->pid)
+		return false;
+	return k->has_number && boss->has_number ? k->number == boss->number : k->data_worker;
+}
+
+/* Marks a worker, unless its parent is in the end its own worker: damaged facts can form a
+ * circle. */
+static void set_worker(struct ranks *r, size_t worker, size_t boss)
+{
+	struct rank *k = &r->all[worker];
+	size_t top = boss;
+
+	while (r->all[top].worker)
+		top = r->all[top].boss;
+	if (top == worker)
+		return;
+	k->worker = true;
+	k->boss = (uint32_t)boss;
+	r->workers++;
+	if (!k->has_number && r->all[boss].has_number) {
+		k->number = r->all[boss].number;
+		k->has_number = true;
+	}
+}
+
+/* Child processes inherit the variables with the rank, so a process with its parent's rank is a
+ * worker. */
+static void find_workers(struct ranks *r)
+{
+	size_t last = r->n - 1;
+
+	for (size_t i = 0; i < last; i++) {
+		if (helps(&r->all[last], &r->all[i]))
+			set_worker(r, last, i);
+		if (helps(&r->all[i], &r->all[last]))
+			set_worker(r, i, last);
+	}
+}
+
+/* Memory of the host by line has the tensors on the CPU in it. */
+static bool wanted(const struct analysis *a, size_t i, int device, bool others)
+{
+	int host = model__find_device(a->model, "host");
+	struct model_device d;
+
+	model__device(a->model, i, &d);
+	if (device >= 0)
+		return (size_t)device == i && d.marked;
+	if (others)
+		return d.marked && !device__on_host(d.device) && rank__uses(&d);
+	return d.marked && (host < 0 || (size_t)host == i);
+}
+
+int ranks__add(struct ranks *r, const struct analysis *a, int device)
+{
+	size_t n = model__devices(a->model);
+	struct model_device d;
+	bool others = false;
+	int err;
+
+	for (size_t i = 0; i < n; i++)
+		others |= wanted(a, i, device, true);
+	if (!n) {
+		r->empty++;
+		return -ENODATA;
+	}
+	if (r->n >= UINT32_MAX || array__grow(&r->all, &r->room, r->n + 1, sizeof(*r->all)))
+		return -ENOMEM;
+	r->all[r->n] = (struct rank){ .added = (uint32_t)r->n,
+				      .steady = growth__watches(a->model, BY_LINE) };
+	err = describe(&r->all[r->n++], a);
+	find_workers(r);
+	for (size_t i = 0; i < n && !err; i++) {
+		model__device(a->model, i, &d);
+		if (d.marked && !device__on_host(d.device) && rank__uses(&d))
+			err = note_device(&r->all[r->n - 1], &d);
+		if (err || !wanted(a, i, device, others))
+			continue;
+		add_device(&r->all[r->n - 1], &d);
+		err = add_rows(r, a, i, (uint32_t)r->n - 1);
+		if (!err)
+			err = add_growth(&r->all[r->n - 1], a, i);
+		if (!err && device__on_host(d.device))
+			err = add_shared(&r->all[r->n - 1], a, i);
+		if (d.device.type == DEVICE_HOST)
+			set_pss(&r->all[r->n - 1], model__host(a->model));
+	}
+	if (!err)
+		err = note_rows(r, a);
+	set_time(r, &r->all[r->n - 1], a);
+	return err ? err : add_process(r, a);
+}
+
+/* ---- after the last recording ---- */
+
+static bool is_twin(const struct rank *a, const struct rank *b)
+{
+	return a != b && !a->worker && !b->worker && a->number == b->number;
+}
+
+bool ranks__one_job(const struct ranks *r)
+{
+	const struct rank *first = NULL;
+
+	for (size_t i = 0; i < r->n; i++) {
+		const struct rank *a = &r->all[i];
+
+		if (a->worker)
+			continue;
+		first = first ? first : a;
+		if (!a->has_number || strcmp(a->command, first->command) != 0 ||
+		    (a->has_world && first->has_world && a->world != first->world))
+			return false;
+		for (size_t k = 0; k < i; k++)
+			if (is_twin(a, &r->all[k]))
+				return false;
+	}
+	return r->n > 1;
+}
+
+bool ranks__can_belong(const struct ranks *r)
+{
+	return r->n && (r->all[r->n - 1].has_number || r->tree.recordings == r->n);
+}
+
+bool ranks__one_tree(const struct ranks *r)
+{
+	size_t roots = 0;
+
+	for (size_t i = 0; i < r->tree.n; i++)
+		roots += r->tree.all[i].parent == PROCESS_NONE;
+	return r->n > 1 && roots == 1 && r->tree.recordings == r->n && !ranks__one_job(r);
+}
+
+static int cmp_rank(const void *a, const void *b, void *ctx)
+{
+	const struct rank *all = ctx, *x = &all[*(const uint32_t *)a],
+			  *y = &all[*(const uint32_t *)b];
+
+	if (x->has_number && y->has_number && x->number != y->number)
+		return x->number < y->number ? -1 : 1;
+	if (x->worker != y->worker)
+		return x->worker ? 1 : -1;
+	return x < y ? -1 : x > y;
+}
+
+/* Sorts the recordings by rank, if all have one, and renumbers the cells. */
+static int sort_ranks(struct ranks *r)
+{
+	uint32_t *order = calloc(r->n + 1, 2 * sizeof(*order)), *place = order + r->n;
+	struct rank *copy = calloc(r->n + 1, sizeof(*copy));
+	bool all = true;
+
+	if (!order || !copy) {
+		free(order);
+		free(copy);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < r->n; i++) {
+		order[i] = (uint32_t)i;
+		all &= r->all[i].has_number;
+		copy[i] = r->all[i];
+	}
+	if (all && r->n)
+		qsort_r(order, r->n, sizeof(*order), cmp_rank, copy);
+	for (size_t i = 0; i < r->n; i++) {
+		r->all[i] = copy[order[i]];
+		place[order[i]] = (uint32_t)i;
+	}
+	for (size_t i = 0; i < r->ncells; i++)
+		r->cells[i].recording = place[r->cells[i].recording];
+	for (size_t i = 0; i < r->tree.n; i++)
+		if (r->tree.all[i].recording != PROCESS_NONE)
+			r->tree.all[i].recording = place[r->tree.all[i].recording];
+	free(order);
+	free(copy);
+	return 0;
+}
+
+static void set_labels(struct ranks *r)
+{
+	bool job = ranks__one_job(r);
+	uint64_t worker = 0;
+
+	for (size_t i = 0; i < r->n; i++) {
+		struct rank *k = &r->all[i];
+
+		worker = k->worker && i && (!k->has_number || r->all[i - 1].number == k->number)
+				 ? worker + 1
+				 : k->worker;
+		if (!job)
+			text__clean(k->label, sizeof(k->label), k->name, strlen(k->name));
+		else if (k->has_number && k->worker)
+			snprintf(k->label, sizeof(k->label), "rank %llu worker %llu",
+				 (unsigned long long)k->number, (unsigned long long)worker);
+		else
+			snprintf(k->label, sizeof(k->label), "rank %llu",
+				 (unsigned long long)k->number);
+	}
+}
+
+/* Names the host of each rank, unless all are on one. */
+static void set_hosts(struct ranks *r)
+{
+	const char *first = r->n ? r->all[0].host : NULL;
+	bool several = false;
+	char host[48];
+
+	for (size_t i = 1; i < r->n && first; i++)
+		several |= r->all[i].host && strcmp(r->all[i].host, first) != 0;
+	for (size_t i = 0; i < r->n && several; i++) {
+		struct rank *k = &r->all[i];
+
+		if (k->host)
+			snprintf(k->on, sizeof(k->on), " on %s",
+				 text__clean(host, sizeof(host), k->host, strlen(k->host)));
+	}
+}
+
+/* In a tree, processes have their names and PIDs instead of the names of files. */
+static void set_tree_labels(struct ranks *r)
+{
+	for (size_t i = 0; i < r->tree.n; i++) {
+		const struct process_node *p = &r->tree.all[i];
+		char name[PROCESS_NAME];
+
+		if (p->recording == PROCESS_NONE)
+			continue;
+		snprintf(name, sizeof(name), "%s", p->name);
+		snprintf(r->all[p->recording].label, sizeof(r->all[p->recording].label), "%s %llu",
+			 words__cut(name, 24), (unsigned long long)p->id.pid);
+	}
+}
+
+static int cmp_cell(const void *a, const void *b)
+{
+	const struct rank_cell *x = a, *y = b;
+
+	if (x->line != y->line)
+		return x->line < y->line ? -1 : 1;
+	return x->recording < y->recording ? -1 : x->recording > y->recording;
+}
+
+static int cmp_line(const void *a, const void *b)
+{
+	return row__compare(&((const struct rank_line *)a)->row,
+			    &((const struct rank_line *)b)->row);
+}
+
+/* Merges the cells of a line on several devices of a recording, and gives each line its range of
+ * cells. */
+static void gather_cells(struct ranks *r)
+{
+	size_t n = 0;
+
+	if (r->ncells)
+		qsort(r->cells, r->ncells, sizeof(*r->cells), cmp_cell);
+	for (size_t i = 0; i < r->ncells; i++) {
+		struct rank_cell *last = n ? &r->cells[n - 1] : NULL;
+
+		if (last && last->line == r->cells[i].line &&
+		    last->recording == r->cells[i].recording) {
+			last->bytes += r->cells[i].bytes;
+			last->count += r->cells[i].count;
+			continue;
+		}
+		if (!last || last->line != r->cells[i].line)
+			r->lines[r->cells[i].line].first = (uint32_t)n;
+		r->lines[r->cells[i].line].n++;
+		r->cells[n++] = r->cells[i];
+	}
+	r->ncells = n;
+}
+
+#define NO_FAMILY UINT32_MAX
+
+/* Values of the recordings of a family, which are compared with each other. */
+struct compared {
+	uint64_t *values, *sorted;
+	uint32_t *which;	  /* the recordings of all families, family by family */
+	size_t n;		  /* number of values */
+	bool no_holders;	  /* lines of memory from before attach are not comparable */
+	uint32_t *family, *place; /* of each recording: its family or NO_FAMILY, its place there */
+	struct family {
+		uint32_t first, n; /* range of which */
+	} * families;
+	size_t n_families;
+	struct rank_cell *cells; /* of a line */
+};
+
+/* True if only a part of the memory from before attach is named. The reading of objects may have
+ * been too late in some ranks, whose equal memory is then in another line. */
+static bool has_unnamed_holders(const struct ranks *r)
+{
+	bool named = false, unnamed = false;
+
+	for (size_t i = 0; i < r->nlines; i++) {
+		named |= r->lines[i].row.before_attach && r->lines[i].row.name;
+		unnamed |= r->lines[i].row.before_attach && !r->lines[i].row.name;
+	}
+	return named && unnamed;
+}
+
+/* Compares the values of the recordings from which[first] on. */
+static int add_outliers(struct outliers *o, struct compared *c, size_t first, uint64_t least,
+			uint32_t line1)
+{
+	size_t from = o->n;
+	int err;
+
+	memcpy(c->sorted, c->values, c->n * sizeof(*c->values));
+	outliers__sort(c->sorted, c->n);
+	err = outliers__add(o, c->values, c->sorted, c->n, least, line1);
+	for (size_t i = from; i < o->n; i++)
+		o->all[i].recording = c->which[first + o->all[i].recording];
+	return err;
+}
+
+/* Makes a family of the recorded processes from one on that the same process started, and that have
+ * the same name but for a number. */
+static void take_likes(const struct ranks *r, struct compared *c, size_t from)
+{
+	for (size_t i = from; i < r->tree.n; i++)
+		if (r->tree.all[i].recording != PROCESS_NONE &&
+		    process_node__is_like(&r->tree.all[i], &r->tree.all[from]))
+			c->family[r->tree.all[i].recording] = (uint32_t)c->n_families;
+	c->n_families++;
+}
+
+/* True for the first of the processes that take_likes() takes together. */
+static bool is_first_like(const struct ranks *r, size_t at)
+{
+	for (size_t i = 0; i < at; i++)
+		if (r->tree.all[i].recording != PROCESS_NONE &&
+		    process_node__is_like(&r->tree.all[i], &r->tree.all[at]))
+			return false;
+	return r->tree.all[at].recording != PROCESS_NONE;
+}
+
+static int cmp_family(const void *a, const void *b, void *ctx)
+{
+	const uint32_t *family = ctx;
+	const struct rank_cell *x = a, *y = b;
+	uint32_t p = family[x->recording], q = family[y->recording];
+
+	if (p != q)
+		return p < q ? -1 : 1;
+	return x->recording < y->recording ? -1 : x->recording > y->recording;
+}
+
+/* Compares a family at a line. cells: those of its recordings that have the line; 0 for the others.
+ * The time is that of the cells, whatever the number of recordings. */
+static int compare_cells(struct ranks *r, struct compared *c, const struct family *f,
+			 const struct rank_cell *cells, size_t n, uint32_t line1)
+{
+	int err = 0;
+
+	if (2 * n + 1 < f->n) {
+		for (size_t i = 0; i < n && !err; i++)
+			err = outliers__add_to_zeros(&r->outliers, cells[i].recording,
+						     cells[i].bytes, OUTLIER_BYTES, line1);
+		return err;
+	}
+	c->n = f->n;
+	memset(c->values, 0, c->n * sizeof(*c->values));
+	for (size_t i = 0; i < n; i++)
+		c->values[c->place[cells[i].recording]] = cells[i].bytes;
+	return add_outliers(&r->outliers, c, f->first, OUTLIER_BYTES, line1);
+}
+
+static int compare_line(struct ranks *r, struct compared *c, const struct rank_line *l)
+{
+	uint32_t line1 = (uint32_t)(l - r->lines) + 1;
+	size_t n = 0, end;
+	int err = 0;
+
+	for (size_t i = l->first; i < (size_t)l->first + l->n; i++)
+		if (c->family[r->cells[i].recording] != NO_FAMILY)
+			c->cells[n++] = r->cells[i];
+	if (n)
+		qsort_r(c->cells, n, sizeof(*c->cells), cmp_family, c->family);
+	for (size_t i = 0; i < n && !err; i = end) {
+		uint32_t family = c->family[c->cells[i].recording];
+
+		for (end = i + 1; end < n && c->family[c->cells[end].recording] == family;)
+			end++;
+		if (c->families[family].n > 1)
+			err = compare_cells(r, c, &c->families[family], &c->cells[i], end - i,
+					    line1);
+	}
+	return err;
+}
+
+/* Lists the recordings of each family. */
+static void list_families(const struct ranks *r, struct compared *c)
+{
+	uint32_t sum = 0;
+
+	for (size_t i = 0; i < r->n; i++)
+		if (c->family[i] != NO_FAMILY)
+			c->families[c->family[i]].n++;
+	for (size_t i = 0; i < c->n_families; i++) {
+		c->families[i].first = sum;
+		sum += c->families[i].n;
+		c->families[i].n = 0;
+	}
+	for (size_t i = 0; i < r->n; i++)
+		if (c->family[i] != NO_FAMILY) {
+			struct family *f = &c->families[c->family[i]];
+
+			c->place[i] = f->n;
+			c->which[f->first + f->n++] = (uint32_t)i;
+		}
+}
+
+static int compare_families(struct ranks *r, struct compared *c)
+{
+	int err = 0;
+
+	list_families(r, c);
+	for (size_t k = 0; k < c->n_families && !err; k++) {
+		const struct family *f = &c->families[k];
+
+		c->n = f->n;
+		for (size_t i = 0; i < c->n; i++)
+			c->values[i] = r->all[c->which[f->first + i]].allocated;
+		err = c->n > 1 ? add_outliers(&r->outliers, c, f->first, OUTLIER_BYTES, 0) : 0;
+	}
+	for (size_t k = 0; k < r->nlines && !err; k++) {
+		const struct rank_line *l = &r->lines[k];
+
+		if ((l->row.before_attach && c->no_holders) || l->row.filtered ||
+		    l->max - l->min <= OUTLIER_BYTES)
+			continue;
+		err = compare_line(r, c, l);
+	}
+	return err;
+}
+
+/* The least, the median and the most of each line. Workers do not count next to several others:
+ * their memory is not comparable. */
+static void measure_lines(struct ranks *r, struct compared *c)
+{
+	bool workers = r->n - r->workers < 2;
+	size_t all = workers ? r->n : r->n - r->workers;
+
+	for (size_t k = 0; k < r->nlines && all; k++) {
+		struct rank_line *l = &r->lines[k];
+		size_t n = 0;
+
+		for (size_t i = l->first; i < (size_t)l->first + l->n; i++)
+			if (workers || !r->all[r->cells[i].recording].worker)
+				c->sorted[n++] = r->cells[i].bytes;
+		outliers__sort(c->sorted, n);
+		l->min = n == all ? c->sorted[0] : 0;
+		l->max = n ? c->sorted[n - 1] : 0;
+		l->median = outliers__median_with_zeros(c->sorted, all, all - n);
+	}
+}
+
+static bool has_steps(const struct rank *k)
+{
+	return !k->worker && k->step_time;
+}
+
+/* Finds the numbers of steps that all ranks have. */
+static void match_steps(struct ranks *r)
+{
+	struct step_match *m = &r->match;
+	bool job = ranks__one_job(r);
+	size_t n = 0;
+
+	*m = (struct step_match){ .by = STEPS_BY_OPTIMIZER, .last = UINT64_MAX };
+	for (size_t i = 0; i < r->n; i++) {
+		const struct rank *k = &r->all[i];
+
+		if (!has_steps(k))
+			continue;
+		n++;
+		if (m->by == STEPS_BY_TIME)
+			continue;
+		if (job && job_spans__narrow(&k->spans, &m->first, &m->last))
+			continue;
+		m->by = STEPS_BY_TIME;
+		if (!job)
+			snprintf(m->why, sizeof(m->why), "the recordings are no ranks of one job");
+		else if (k->spans.n)
+			snprintf(m->why, sizeof(m->why), "no step is in all recordings");
+		else
+			snprintf(m->why, sizeof(m->why), "%s: %s", k->label, k->no_number);
+		m->older = !k->spans.n && k->older;
+	}
+	if (n < 2)
+		*m = (struct step_match){ .by = STEPS_NOT_MATCHED };
+	for (size_t i = 0; i < r->n && m->by == STEPS_BY_OPTIMIZER; i++)
+		if (has_steps(&r->all[i]))
+			r->all[i].step_time = job_spans__median(&r->all[i].spans, m->first,
+								m->last);
+}
+
+/* Ranks of one job step together, whatever they allocate. */
+static int compare_steps(struct ranks *r, struct compared *c)
+{
+	c->n = 0;
+	for (size_t i = 0; i < r->n; i++)
+		if (has_steps(&r->all[i])) {
+			c->values[c->n] = r->all[i].step_time;
+			c->which[c->n++] = (uint32_t)i;
+		}
+	return c->n ? add_outliers(&r->slow, c, 0, SLOW_NS, 0) : 0;
+}
+
+static int make_groups(struct ranks *r)
+{
+	bool no_holders = has_unnamed_holders(r);
+	bool *out_lines = calloc(r->nlines + 1, sizeof(*out_lines)),
+	     *out = calloc(r->n + 1, sizeof(*out));
+	int err = -ENOMEM;
+
+	for (size_t i = 0; i < r->nlines && out_lines; i++)
+		out_lines[i] = r->lines[i].row.filtered ||
+			       (r->lines[i].row.before_attach && no_holders);
+	for (size_t i = 0; i < r->n && out; i++)
+		out[i] = r->all[i].worker || r->all[i].guest;
+	if (out_lines && out)
+		err = rank_groups__make(r->cells, r->ncells, out_lines, out, r->n, &r->groups);
+	free(out_lines);
+	free(out);
+	return err;
+}
+
+static int compare_tree(struct ranks *r, struct compared *c)
+{
+	for (size_t i = 0; i < r->tree.n; i++)
+		if (is_first_like(r, i))
+			take_likes(r, c, i);
+	return compare_families(r, c);
+}
+
+static int compare_groups(struct ranks *r, struct compared *c)
+{
+	int err;
+
+	match_steps(r);
+	err = compare_steps(r, c);
+	c->n_families = r->groups.n;
+	for (size_t i = 0; i < r->n; i++)
+		if (!r->all[i].worker && !r->all[i].guest)
+			c->family[i] = rank_groups__family(&r->groups, i);
+	return err ? err : compare_families(r, c);
+}
+
+static int compare(struct ranks *r)
+{
+	size_t n = r->n + 1;
+	struct compared c = { .values = calloc(n, 2 * sizeof(*c.values)),
+			      .which = calloc(n, 3 * sizeof(*c.which)),
+			      .families = calloc(n + r->tree.n, sizeof(*c.families)),
+			      .cells = calloc(n, sizeof(*c.cells)),
+			      .no_holders = has_unnamed_holders(r) };
+	int err = c.values && c.which && c.families && c.cells ? 0 : -ENOMEM;
+
+	if (!err) {
+		c.sorted = c.values + r->n;
+		c.family = c.which + n;
+		c.place = c.family + n;
+		memset(c.family, 0xff, n * sizeof(*c.family));
+		measure_lines(r, &c);
+		/* Processes of a service do different work. */
+		err = ranks__one_tree(r) ? compare_tree(r, &c) : compare_groups(r, &c);
+	}
+	outliers__order(&r->outliers);
+	outliers__order(&r->slow);
+	free(c.values);
+	free(c.which);
+	free(c.families);
+	free(c.cells);
+	return err;
+}
+
+/* Memory on the own device of another rank is not compared with that rank's. */
+static int share_devices(struct ranks *r)
+{
+	int err = shared_devices__find(r->all, r->n, &r->shared);
+
+	for (size_t i = 0; i < r->n && !err && r->shared.n; i++)
+		r->all[i].guest = r->all[i].ndevices == 1 && r->all[i].neach > 1 &&
+				  shared_devices__guest(&r->shared, i, r->all[i].devices);
+	return err;
+}
+
+int ranks__finish(struct ranks *r)
+{
+	uint64_t sum = 0;
+	int err = sort_ranks(r);
+
+	if (!err)
+		err = process_tree__finish(&r->tree);
+	if (err)
+		return err;
+	set_labels(r);
+	if (ranks__one_job(r)) {
+		set_hosts(r);
+		err = share_devices(r);
+		if (err)
+			return err;
+	}
+	if (ranks__one_tree(r))
+		set_tree_labels(r);
+	gather_cells(r);
+	err = make_groups(r); /* cells number lines in their present order */
+	if (err)
+		return err;
+	if (r->nlines)
+		/* from here on, lines find their cells by first and n */
+		qsort(r->lines, r->nlines, sizeof(*r->lines), cmp_line);
+	for (size_t i = 0; i < r->nlines; i++) {
+		sum += r->lines[i].row.bytes;
+		r->lines[i].row.cumulative = sum;
+		r->kept += !r->lines[i].row.filtered;
+	}
+	return compare(r);
+}
+
+/* ---- results ---- */
+
+size_t ranks__count(const struct ranks *r)
+{
+	return r->n;
+}
+
+const struct rank *ranks__at(const struct ranks *r, size_t i)
+{
+	return &r->all[i];
+}
+
+const struct shared_devices *ranks__shared(const struct ranks *r)
+{
+	return &r->shared;
+}
+
+const struct process_tree *ranks__tree(const struct ranks *r)
+{
+	return &r->tree;
+}
+
+size_t ranks__empty(const struct ranks *r)
+{
+	return r->empty;
+}
+
+size_t ranks__workers(const struct ranks *r)
+{
+	return r->workers;
+}
+
+size_t ranks__lines(const struct ranks *r, size_t *kept)
+{
+	*kept = r->kept;
+	return r->nlines;
+}
+
+const struct rank_line *ranks__line(const struct ranks *r, size_t i)
+{
+	return &r->lines[i];
+}
+
+uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t recording)
+{
+	size_t lo = l->first, hi = (size_t)l->first + l->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (r->cells[mid].recording == recording)
+			return r->cells[mid].bytes;
+		if (r->cells[mid].recording < recording)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return 0;
+}
+
+const struct ranks_opts *ranks__opts(const struct ranks *r)
+{
+	return r->opts;
+}
+
+size_t ranks__outliers(const struct ranks *r, const struct outlier **ret)
+{
+	*ret = r->outliers.all;
+	return r->outliers.n;
+}
+
+const struct rank_groups *ranks__groups(const struct ranks *r)
+{
+	return &r->groups;
+}
+
+size_t ranks__slow(const struct ranks *r, const struct outlier **ret)
+{
+	*ret = r->slow.all;
+	return r->slow.n;
+}
+
+const struct step_match *ranks__step_match(const struct ranks *r)
+{
+	return &r->match;
+}
+
+bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording)
+{
+	for (size_t i = 0; i < r->outliers.n; i++)
+		if (r->outliers.all[i].recording == recording &&
+		    r->outliers.all[i].line1 == (l ? (size_t)(l - r->lines) + 1 : 0))
+			return true;
+	return false;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* One report of several recordings: the bytes of each line in all of them and in each. A
+ * recording can be freed after it was added; its texts and sums are copied. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "model/analysis.h"
+#include "model/model.h"
+#include "model/job_spans.h"
+#include "model/outliers.h"
+#include "model/process_tree.h"
+#include "report/ranks/rank_groups.h"
+#include "report/text.h"
+
+struct growth_summary;
+struct json;
+struct ranks;
+struct report_fail;
+
+/* Returns whether the process ever used the device. A process that can use a device reports it
+ * from the start. */
+static inline bool rank__uses(const struct model_device *d)
+{
+	return d->peak_allocated || d->peak_reserved || d->total_allocated;
+}
+
+struct folder_missing;
+
+struct rank_clock {
+	int64_t begin;	/* begin on the clock of the machine that compared, ns */
+	int64_t offset; /* this host's clock minus that one, ns */
+	uint64_t error; /* how far the offset may be off, ns */
+	bool known;
+};
+
+struct rank_device { /* an accelerator that a recording uses */
+	struct device device;
+	char name[16];
+	uint64_t bytes, peak; /* at its moment, and its largest */
+	/* The largest row as with --by line, with file, line and name only; strings owned by the
+	 * ranks. Set if the recording uses several devices. */
+	struct row most;
+};
+
+/* Devices that are the own one of a rank and have memory of others. Indices are comparable then:
+ * processes that each see only their own GPU all call it cuda:0. */
+struct shared_devices {
+	struct shared_device {
+		uint32_t first, n; /* range of uses, by recording */
+		uint32_t guests;   /* those whose own device is another one */
+	} * all;
+	size_t n;
+	struct device_use {
+		uint32_t recording;
+		const struct rank_device *device, *own;
+	} * uses;
+	size_t n_uses;
+};
+
+struct rank {		/* one recording */
+	uint32_t added; /* index in the order of adding */
+	char *name;
+	/* "rank 3" or "rank 3 worker 1"; without a job, the start of the name, cleaned */
+	char label[48];
+	char on[64];   /* " on HOST", cleaned, if the ranks of a job are on several hosts */
+	char *host;    /* name of the host, hostile text; NULL: unknown */
+	char *cwd;     /* working directory; NULL: unknown */
+	char *detail;  /* detail that --cost left out, for people; "": none */
+	char *command; /* command line, cleaned, without arguments that differ for each rank */
+	uint64_t number, local, world; /* rank, local rank, number of ranks */
+	bool has_number, has_local, has_world;
+	/* True for a helper process of another recording's process, such as a DataLoader worker.
+	 * It has the parent's rank or, without ranks, PyTorch's name for workers. Sums include
+	 * it; comparisons do not. */
+	bool worker;
+	bool data_worker; /* true if it has PyTorch's name for workers */
+	uint32_t boss;	  /* a worker's parent, by index; valid before ranks__finish() */
+	uint64_t pid, parent, events, lost, steps; /* parent 0: unknown */
+	/* Median, ns; 0: not known. After ranks__finish() that of the steps in step_match, if they
+	 * are matched by number. */
+	uint64_t step_time;
+	uint64_t first_job_step; /* valid if spans has steps */
+	struct job_spans spans;
+	char no_number[96]; /* why its steps have no numbers, cleaned; "" if they have */
+	struct rank_clock clock;
+	bool complete;
+	bool older;	   /* the recording is of a version that did not number its steps */
+	char devices[256]; /* devices that count here, such as "cuda:0 cuda:1" */
+	uint32_t ndevices;
+	struct rank_device *each; /* all that it uses, also those that do not count here */
+	size_t neach, room_each;
+	bool guest; /* its memory is on the own device of another rank */
+	/* Sums over these devices, each at its own moment, in bytes. */
+	uint64_t allocated, reserved, peak, total_allocated, before_attach;
+	uint64_t time;	     /* moment of the first device; of the sum's peak, if it has several */
+	uint64_t drift;	     /* largest drift of the devices, bytes */
+	bool has_totals;     /* true if one device carries totals, so that drift is known */
+	bool before_unknown; /* true if memory from before attach is unknown for a device */
+	enum figure is;
+	/* Bytes of shared memory that it mapped from other processes; they count in each. */
+	uint64_t shared;
+	bool on_host;  /* the figures are resident memory: pages may be in several processes */
+	bool has_pss;  /* pss is known */
+	uint64_t pss;  /* at the reading of the moment, bytes */
+	uint64_t rows; /* sum of its rows, bytes */
+	struct growth_summary **growth; /* copies, one for each of these devices */
+	size_t ngrowth, growth_room;
+	const struct growth_summary *grows; /* the one that grows most; NULL: none is known to */
+	bool steady;			    /* true if no device grows, and that is known of all */
+};
+
+enum step_match_by {
+	STEPS_NOT_MATCHED,  /* fewer than two ranks have steps */
+	STEPS_BY_OPTIMIZER, /* the same numbers of the optimizers' own counts in all ranks */
+	STEPS_BY_TIME,	    /* all steps of each recording */
+};
+
+struct step_match {
+	enum step_match_by by;
+	uint64_t first, last; /* by number */
+	char why[160];	      /* why not by number */
+	bool older;	      /* since a recording is of an older version */
+};
+
+struct rank_line {	   /* equal rows of several recordings */
+	struct row row;	   /* sums over all recordings; strings owned by the ranks */
+	uint32_t first, n; /* range of its cells, sorted by recording */
+	uint64_t min, median,
+		max; /* bytes over recordings without workers; 0 in those without the line */
+};
+
+struct ranks_opts {
+	enum group by; /* any but BY_STACK */
+	unsigned split;
+	bool words; /* for people: rows by place, over modules, phases and categories */
+	enum frame_choice which_line;
+	enum moment at;
+	const struct report_select *select;
+	const struct report_fail *fail;	      /* source of "failed" in JSON; NULL: no --fail-if */
+	const struct folder_missing *missing; /* recordings that fetch did not get */
+	size_t n_missing;
+	bool outliers; /* in JSON, only the lines in which recordings differ, without their cells */
+};
+
+struct ranks *ranks__new(const struct ranks_opts *o); /* returns NULL on ENOMEM; borrows o */
+void ranks__free(struct ranks *r);
+/* Adds a recording's rows at its moment. device: index; -1: all used devices but the CPU, or the
+ * CPU if no other is used. Returns 0, -ENOMEM, or -ENODATA for a recording without memory
+ * events, which is only counted. */
+int ranks__add(struct ranks *r, const struct analysis *a, int device);
+/* Ends adding: sorts recordings by rank, if all have one, and finds outliers. Returns 0 or
+ * -ENOMEM. */
+int ranks__finish(struct ranks *r);
+/* Returns whether these are at least two ranks of one job: the same command and number of ranks,
+ * different ranks, workers ignored. */
+bool ranks__one_job(const struct ranks *r);
+
+/* Returns whether the last added recording may be a rank, or of a process tree. */
+bool ranks__can_belong(const struct ranks *r);
+/* Returns whether these are at least two recordings that are no ranks, and one process started all
+ * of the processes. */
+bool ranks__one_tree(const struct ranks *r);
+
+/* The functions below are valid after ranks__finish(). */
+/* Returns which process started which. */
+const struct process_tree *ranks__tree(const struct ranks *r);
+size_t ranks__count(const struct ranks *r);
+const struct rank *ranks__at(const struct ranks *r, size_t i);
+size_t ranks__empty(const struct ranks *r); /* number of recordings without memory events */
+size_t ranks__workers(const struct ranks *r);
+size_t ranks__lines(const struct ranks *r,
+		    /* lines, largest first; *kept: those that match --filter, which come first */
+		    size_t *kept);
+const struct rank_line *ranks__line(const struct ranks *r, size_t i);
+/* Returns the bytes of a line in a recording. */
+uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t recording);
+const struct ranks_opts *ranks__opts(const struct ranks *r);
+/* Outliers of all memory first, then by difference. */
+size_t ranks__outliers(const struct ranks *r, const struct outlier **ret);
+/* Returns whether the line is an outlier in this recording. l NULL: all memory. */
+bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording);
+
+const struct rank_groups *ranks__groups(const struct ranks *r);
+/* Recordings whose steps take OUTLIER_PERCENT longer or shorter than the median of the others, and
+ * by more than a millisecond; bytes and others are ns. By difference. */
+size_t ranks__slow(const struct ranks *r, const struct outlier **ret);
+/* Returns which steps of the ranks are compared. */
+const struct step_match *ranks__step_match(const struct ranks *r);
+
+/* Prints "4 recordings of one job, ranks 0-3 of 4: python train.py", and the number of recordings
+ * without memory events. */
+void ranks__print_title(FILE *out, size_t width, const struct ranks *r);
+/* Writes the names of recordings whose in is true (in NULL: all but workers): "rank 2", "ranks
+ * 0-3, 7", "rank 0, worker 1". Without a job, writes some of their names. Returns their number. */
+size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);
+/* Appends a range to a list of numbers: "0-3, 7". Returns the new length, or len without room. */
+size_t ranks__add_range(char *buf, size_t size, size_t len, uint64_t first, uint64_t last);
+/* Returns the devices that have memory of several ranks of one job. */
+const struct shared_devices *ranks__shared(const struct ranks *r);
+/* ranks: recordings of one job, n of them, which *ret borrows. Returns 0 or -ENOMEM; the caller
+ * frees ret, also after an error. */
+int shared_devices__find(const struct rank *ranks, size_t n, struct shared_devices *ret);
+void shared_devices__free(struct shared_devices *s);
+/* Returns whether the device of this name is another rank's own one. */
+bool shared_devices__guest(const struct shared_devices *s, size_t recording, const char *device);
+/* Writes the devices that count, "cuda:0-1, 3". Returns buf. */
+char *rank__devices(char *buf, size_t size, const struct rank *k);
+/* Prints which devices have memory of several ranks, if there are any. */
+void ranks__print_shared(FILE *out, const struct ranks *r, size_t width);
+/* Prints one text. side: a column for each recording. Returns 0 or -ENOMEM. */
+int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
+/* Writes one document. top: most rows; 0: all. Returns 0 or -ENOMEM. */
+int ranks__json(struct json *j, const struct ranks *r, size_t top);
+/* Writes a page that shows the document, for opts with outliers. Returns 0 or -ENOMEM; the caller
+ * checks out for errors. */
+int ranks__html(FILE *out, const struct ranks *r);
+/* Writes the members that identify a recording into the open object. */
+void ranks_json__who(struct json *j, const struct rank *k);
+/* Writes the array of devices that have memory of several ranks. */
+void ranks_json__shared(struct json *j, const struct ranks *r);
+/* Prints a header line and the rows, with a column for each recording. */
+void ranks__csv(FILE *out, const struct ranks *r, size_t top);

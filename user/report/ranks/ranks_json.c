@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Several recordings as one JSON document, or one CSV table. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/json.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
+#include "record/folder.h"
+#include "report/doc.h"
+#include "report/fail.h"
+#include "report/ranks/ranks.h"
+
+void ranks_json__who(struct json *j, const struct rank *k)
+{
+	json__string(j, "recording", k->name);
+	json__uint_or_null(j, "rank", k->has_number, k->number);
+	json__uint_or_null(j, "local_rank", k->has_local, k->local);
+	json__uint_or_null(j, "world_size", k->has_world, k->world);
+	json__string(j, "host", k->host);
+	json__uint(j, "pid", k->pid);
+	json__uint_or_null(j, "parent", k->parent, k->parent);
+	json__bool(j, "worker", k->worker);
+	json__string(j, "command", k->command);
+}
+
+static void put_recording(struct json *j, const struct rank *k, uint32_t group)
+{
+	json__open_object(j, NULL);
+	ranks_json__who(j, k);
+	json__string(j, "devices", k->devices);
+	json__uint(j, "allocated", k->allocated);
+	json__string(j, "allocated_is", figure__name(k->is));
+	json__uint_or_null(j, "reserved", k->has_totals, k->reserved);
+	json__seconds(j, "time", k->time, 9);
+	json__uint(j, "peak_allocated", k->peak);
+	json__uint(j, "total_allocated", k->total_allocated);
+	json__uint_or_null(j, "before_attach", !k->before_unknown, k->before_attach);
+	json__uint(j, "rows_bytes", k->rows);
+	json__uint(j, "events", k->events);
+	json__uint(j, "lost", k->lost);
+	json__uint_or_null(j, "drift", k->has_totals, k->drift);
+	json__uint(j, "steps", k->steps);
+	if (k->step_time)
+		json__seconds(j, "step_time", k->step_time, 9);
+	else
+		json__null(j, "step_time");
+	json__uint_or_null(j, "first_job_step", k->spans.n, k->first_job_step);
+	json__uint_or_null(j, "group", group != RANK_GROUPS_NONE, group);
+	if (k->clock.known) {
+		json__int(j, "begin_ns", k->clock.begin);
+		json__int(j, "clock_offset_ns", k->clock.offset);
+		json__uint(j, "clock_offset_error_ns", k->clock.error);
+	}
+	json__uint(j, "shared", k->shared);
+	json__bool(j, "complete", k->complete);
+	json__open_array(j, "growth");
+	for (size_t i = 0; i < k->ngrowth; i++) {
+		json__open_object(j, NULL);
+		json__string(j, "device", k->growth[i]->device);
+		growth_summary__json_keys(j, k->growth[i]);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
+
+static void put_words(struct json *j, const struct ranks_opts *o, const struct row *r)
+{
+	unsigned of = o->words && !o->split ? 1U << o->by : words__speaks_of(o->by, o->split);
+
+	if (of & 1U << BY_LINE) {
+		json__string(j, "file", r->file);
+		json__uint_or_null(j, "line", r->file && r->line, r->line);
+		json__string(j, "function", r->func);
+	}
+	if (of & (1U << BY_MODULE | 1U << BY_LAYER)) {
+		json__string(j, "module", r->module);
+		json__string(j, "module_class", r->module_class);
+		json__string(j, "module_root", r->module_root);
+	}
+	if ((of & 1U << BY_PHASE) && !r->before_attach)
+		json__string(j, "phase", phase__name(r->phase));
+	if (r->thread)
+		json__string(j, "thread", r->thread);
+	if (of & 1U << BY_CATEGORY)
+		json__string(j, "category", r->category);
+	if (r->name)
+		json__string(j, "name", r->name);
+	json__string(j, "source", r->source);
+	if (r->before_attach)
+		json__bool(j, "before_attach", true);
+}
+
+/* The bytes of each recording, or the line's index in the rows of a document with all rows. */
+static void put_cells(struct json *j, const struct ranks *r, size_t line)
+{
+	if (ranks__opts(r)->outliers) {
+		json__uint(j, "index", line);
+		return;
+	}
+	json__open_array(j, "recordings");
+	for (size_t i = 0; i < ranks__count(r); i++)
+		json__uint(j, NULL, ranks__bytes(r, ranks__line(r, line), i));
+	json__close_array(j);
+}
+
+static void put_line(struct json *j, const struct ranks *r, size_t line)
+{
+	const struct rank_line *l = ranks__line(r, line);
+
+	json__open_object(j, NULL);
+	json__uint(j, "bytes", l->row.bytes);
+	json__uint(j, "count", l->row.count);
+	json__uint(j, "cumulative", l->row.cumulative);
+	json__uint(j, "min", l->min);
+	json__uint(j, "median", l->median);
+	json__uint(j, "max", l->max);
+	put_cells(j, r, line);
+	put_words(j, ranks__opts(r), &l->row);
+	json__close_object(j);
+}
+
+/* wanted: lines that are not left out; NULL: none. */
+static void put_left_out(struct json *j, const struct ranks *r, const char *key, size_t from,
+			 size_t to, const bool *wanted)
+{
+	const struct ranks_opts *o = ranks__opts(r);
+	uint64_t sum = 0;
+	size_t n = 0;
+
+	for (size_t i = from; i < to; i++) {
+		if (wanted && wanted[i])
+			continue;
+		sum += ranks__line(r, i)->row.bytes;
+		n++;
+	}
+	if (!n)
+		return;
+	json__open_object(j, key);
+	json__uint(j, "rows", n);
+	if (o->split || o->by != BY_LAYER)
+		json__uint(j, "bytes", sum);
+	json__close_object(j);
+}
+
+/* row: index in rows, counting rows that --top leaves out. */
+static void put_outliers(struct json *j, const struct ranks *r)
+{
+	const struct outlier *all;
+	size_t n = ranks__outliers(r, &all);
+
+	json__open_object(j, "outlier_limits");
+	json__uint(j, "percent", OUTLIER_PERCENT);
+	json__uint(j, "bytes", OUTLIER_BYTES);
+	json__close_object(j);
+	json__open_array(j, "outliers");
+	for (size_t i = 0; i < n; i++) {
+		json__open_object(j, NULL);
+		json__uint(j, "recording", all[i].recording);
+		json__uint_or_null(j, "row", all[i].line1, all[i].line1 - 1);
+		json__uint(j, "bytes", all[i].bytes);
+		json__uint(j, "others_median", all[i].others);
+		json__int(j, "difference", (int64_t)(all[i].bytes - all[i].others));
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+/* The least, the median and the most of the members. */
+static void put_spread(struct json *j, const char *key, const struct ranks *r,
+		       const struct rank_group *g, bool steps)
+{
+	static const char *const names[] = { "min", "median", "max" };
+	uint64_t *values = calloc(g->n + 1, sizeof(*values));
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < g->n && values; i++) {
+		const struct rank *k = ranks__at(r, ranks__groups(r)->members[g->first + i]);
+
+		values[n] = steps ? k->step_time : k->allocated;
+		n += values[n] || !steps;
+	}
+	if (!n) {
+		free(values);
+		json__null(j, key);
+		return;
+	}
+	outliers__sort(values, n);
+	json__open_object(j, key);
+	for (int i = 0; i < 3; i++) {
+		uint64_t v = i == 0   ? values[0]
+			     : i == 1 ? outliers__median(values, n)
+				      : values[n - 1];
+
+		if (steps)
+			json__seconds(j, names[i], v, 9);
+		else
+			json__uint(j, names[i], v);
+	}
+	json__close_object(j);
+	free(values);
+}
+
+static void put_groups(struct json *j, const struct ranks *r)
+{
+	const struct rank_groups *g = ranks__groups(r);
+
+	json__open_array(j, "groups");
+	for (uint32_t i = 0; i < g->n; i++) {
+		json__open_object(j, NULL);
+		json__open_array(j, "recordings");
+		for (uint32_t k = 0; k < g->all[i].n; k++)
+			json__uint(j, NULL, g->members[g->all[i].first + k]);
+		json__close_array(j);
+		json__uint_or_null(j, "compared_with", g->all[i].family != i, g->all[i].family);
+		put_spread(j, "allocated", r, &g->all[i], false);
+		put_spread(j, "step_time", r, &g->all[i], true);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_slow(struct json *j, const struct ranks *r)
+{
+	const struct outlier *all;
+	size_t n = ranks__slow(r, &all);
+
+	json__open_array(j, "step_outliers");
+	for (size_t i = 0; i < n; i++) {
+		json__open_object(j, NULL);
+		json__uint(j, "recording", all[i].recording);
+		json__seconds(j, "step_time", all[i].bytes, 9);
+		json__seconds(j, "others_median", all[i].others, 9);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_match(struct json *j, const struct step_match *m)
+{
+	if (m->by == STEPS_NOT_MATCHED) {
+		json__null(j, "step_match");
+		return;
+	}
+	json__open_object(j, "step_match");
+	json__string(j, "by", m->by == STEPS_BY_OPTIMIZER ? "optimizer" : "time");
+	if (m->by == STEPS_BY_OPTIMIZER) {
+		json__uint(j, "first", m->first);
+		json__uint(j, "last", m->last);
+	} else {
+		json__string(j, "why", m->why);
+	}
+	json__close_object(j);
+}
+
+static void put_missing(struct json *j, const struct ranks_opts *o)
+{
+	json__open_array(j, "missing");
+	for (size_t i = 0; i < o->n_missing; i++) {
+		const struct folder_missing *m = &o->missing[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "host", *m->host ? m->host : NULL);
+		json__uint_or_null(j, "pid", m->pid >= 0, (uint64_t)m->pid);
+		json__uint_or_null(j, "rank", m->rank >= 0, (uint64_t)m->rank);
+		json__string(j, "why", m->why);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+/* Marks the lines below n with an outlier. NULL: out of memory. */
+static bool *mark_outliers(const struct ranks *r, size_t n)
+{
+	bool *ret = calloc(n + 1, sizeof(*ret));
+	const struct outlier *all;
+	size_t n_all = ranks__outliers(r, &all);
+
+	for (size_t i = 0; i < n_all && ret; i++)
+		if (all[i].line1 && all[i].line1 <= n)
+			ret[all[i].line1 - 1] = true;
+	return ret;
+}
+
+static int put_lines(struct json *j, const struct ranks *r, size_t top)
+{
+	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
+	bool *wanted = ranks__opts(r)->outliers ? mark_outliers(r, kept) : NULL;
+
+	if (ranks__opts(r)->outliers && !wanted)
+		return -ENOMEM;
+	json__open_array(j, "rows");
+	for (size_t i = 0; i < (wanted ? kept : shown); i++)
+		if (!wanted || wanted[i])
+			put_line(j, r, i);
+	json__close_array(j);
+	put_left_out(j, r, "rows_left_out", wanted ? 0 : shown, kept, wanted);
+	put_left_out(j, r, "rows_filtered_out", kept, n, NULL);
+	free(wanted);
+	return 0;
+}
+
+int ranks__json(struct json *j, const struct ranks *r, size_t top)
+{
+	const struct ranks_opts *o = ranks__opts(r);
+	uint64_t allocated = 0;
+	char by[64];
+	int err;
+
+	json__open_object(j, NULL);
+	json__bool(j, "together", true);
+	json__bool(j, "one_job", ranks__one_job(r));
+	json__bool(j, "one_tree", ranks__one_tree(r));
+	json__open_array(j, "recordings");
+	for (size_t i = 0; i < ranks__count(r); i++) {
+		put_recording(j, ranks__at(r, i), ranks__groups(r)->of[i]);
+		allocated += ranks__at(r, i)->allocated;
+	}
+	json__close_array(j);
+	json__uint(j, "recordings_without_events", ranks__empty(r));
+	process_tree__json(j, ranks__tree(r));
+	json__string(j, "at", moment_names[o->at]);
+	json__string(j, "by", words__groups(by, o->by, o->split));
+	report_json__select(j, o->select);
+	json__uint(j, "allocated", allocated);
+	err = put_lines(j, r, top);
+	put_outliers(j, r);
+	ranks_json__shared(j, r);
+	put_groups(j, r);
+	put_match(j, ranks__step_match(r));
+	put_slow(j, r);
+	put_missing(j, o);
+	if (o->fail)
+		report_fail__json(j, o->fail, 0);
+	json__close_object(j);
+	return err;
+}
+
+static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
+{
+	unsigned of = words__speaks_of(ranks__opts(r)->by, ranks__opts(r)->split);
+	const struct row *row = &l->row;
+	char line[16] = "";
+
+	if (row->file && row->line)
+		snprintf(line, sizeof(line), "%u", row->line);
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
+		row->bytes, row->count, row->cumulative, l->min, l->median, l->max);
+	report_csv__field(out, row->file);
+	report_csv__field(out, line);
+	report_csv__field(out, row->func);
+	report_csv__field(out, row->module);
+	report_csv__field(out, row->module_class);
+	report_csv__field(
+		out, !row->before_attach && (of & 1U << BY_PHASE) ? phase__name(row->phase) : NULL);
+	report_csv__field(out, row->category);
+	report_csv__field(out, row->source);
+	report_csv__field(out, row->thread);
+	report_csv__field(out, row->name);
+	for (size_t i = 0; i < ranks__count(r); i++)
+		fprintf(out, ",%" PRIu64, ranks__bytes(r, l, i));
+	fputs("\r\n", out);
+}
+
+/* Writes one row for all lines that the filter refused: those from kept on. */
+static void put_filtered(FILE *out, const struct ranks *r, size_t kept, size_t n)
+{
+	uint64_t bytes = 0, count = 0, mine;
+
+	for (size_t i = kept; i < n; i++) {
+		bytes += ranks__line(r, i)->row.bytes;
+		count += ranks__line(r, i)->row.count;
+	}
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,", bytes, count,
+		ranks__line(r, n - 1)->row.cumulative);
+	for (size_t i = 0; i < ranks__count(r); i++) {
+		mine = 0;
+		for (size_t k = kept; k < n; k++)
+			mine += ranks__bytes(r, ranks__line(r, k), i);
+		fprintf(out, ",%" PRIu64, mine);
+	}
+	fputs("\r\n", out);
+}
+
+void ranks__csv(FILE *out, const struct ranks *r, size_t top)
+{
+	const struct ranks_opts *o = ranks__opts(r);
+	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
+
+	fputs("bytes,count,cumulative,min,median,max,file,line,function,module,module_class,phase,"
+	      "category,source,thread,name",
+	      out);
+	for (size_t i = 0; i < ranks__count(r); i++)
+		report_csv__field(out, ranks__at(r, i)->has_number ? ranks__at(r, i)->label
+								   : ranks__at(r, i)->name);
+	fputs("\r\n", out);
+	for (size_t i = 0; i < shown; i++)
+		put_row(out, r, ranks__line(r, i));
+	if (kept < n && (o->split || o->by != BY_LAYER))
+		put_filtered(out, r, kept, n);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/recording/stacks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "model/words.h"
+#include "record/dict.h"
+#include "record/files.h"
+#include "record/stream.h"
+
+#define INDENT 2
+#define DEEPEST 20 /* levels that are indented */
+
+struct report_frames {
+	const struct dict *d;
+	const struct facts *facts;
+	bool all;
+	uint8_t *origin; /* 1 + enum file_origin by string of the dict; 0: not known yet */
+	char **patterns; /* modules of merged rows */
+	size_t npatterns;
+	char text[REPORT_TEXT];
+};
+
+struct report_frames *report_frames__new(const struct dict *d, const struct facts *f, bool all)
+{
+	struct report_frames *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->d = d;
+	s->facts = f;
+	s->all = all;
+	s->origin = calloc(dict__counts(d).strings + 1, 1);
+	if (!s->origin) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void report_frames__free(struct report_frames *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->npatterns; i++)
+		free(s->patterns[i]);
+	free(s->patterns);
+	free(s->origin);
+	free(s);
+}
+
+static bool is_hidden(struct report_frames *s, struct dict_frame f)
+{
+	uint32_t file = dict__get_loc(s->d, f.loc).file;
+
+	if (s->all || !f.loc)
+		return false;
+	if (!s->origin[file])
+		s->origin[file] = 1 + files__origin(dict__str(s->d, file), s->facts);
+	return s->origin[file] == 1 + FILE_TORCH;
+}
+
+/* Moves *i, frames from the innermost on, to the next frame that is shown. False: there is none. */
+static bool next_shown(struct report_frames *s, struct dict_stack st, uint32_t *i)
+{
+	while (*i < st.n && is_hidden(s, st.frames[*i]))
+		++*i;
+	return *i < st.n;
+}
+
+/* Orders rows by what is shown of them. */
+static int compare(const void *a, const void *b, void *ctx)
+{
+	const struct row *x = a, *y = b;
+	struct dict_stack p, q;
+	struct report_frames *s = ctx;
+	uint32_t i = 0, k = 0;
+	int c;
+
+	if (x->before_attach != y->before_attach)
+		return x->before_attach ? 1 : -1;
+	c = (int)x->phase - (int)y->phase;
+	if (!c)
+		c = strcmp(x->source, y->source);
+	if (!c && row__has_leaf(x) != row__has_leaf(y))
+		c = row__has_leaf(x) ? 1 : -1;
+	if (!c && row__has_leaf(x))
+		c = strcmp(x->node_class, y->node_class);
+	if (c || x->stack == y->stack)
+		return c;
+	p = dict__get_stack(s->d, x->stack);
+	q = dict__get_stack(s->d, y->stack);
+	for (;; i++, k++) {
+		bool more = next_shown(s, p, &i), other = next_shown(s, q, &k);
+
+		if (!more || !other)
+			return more != other ? (more ? 1 : -1) : (int)p.walk - (int)q.walk;
+		if (p.frames[i].loc != q.frames[k].loc)
+			return p.frames[i].loc < q.frames[k].loc ? -1 : 1;
+		if (s->all && p.frames[i].module != q.frames[k].module)
+			return p.frames[i].module < q.frames[k].module ? -1 : 1;
+	}
+}
+
+/* Covers both modules. Returns false if memory is short. */
+static bool cover(struct report_frames *s, struct row *to, const struct row *r)
+{
+	char **v, *pattern;
+
+	if (!strcmp(to->module, r->module))
+		return true;
+	v = reallocarray(s->patterns, s->npatterns + 1, sizeof(*v));
+	if (!v)
+		return false;
+	s->patterns = v;
+	pattern = malloc(strlen(to->module) + 4);
+	if (!pattern)
+		return false;
+	v[s->npatterns++] = pattern;
+	strcpy(pattern, to->module);
+	pattern__cover(pattern, r->module);
+	to->module = pattern;
+	return true;
+}
+
+static int cmp_module(const struct row *x, const struct row *y)
+{
+	int c = strcmp(x->module, y->module);
+
+	if (!c)
+		c = strcmp(x->module_class ?: "", y->module_class ?: "");
+	return c ? c : strcmp(x->module_root ?: "", y->module_root ?: "");
+}
+
+/* Puts rows of one module next to each other, so that the module counts once. */
+static int cmp_stack_module(const void *a, const void *b, void *ctx)
+{
+	int c = compare(a, b, ctx);
+
+	return c ? c : cmp_module(a, b);
+}
+
+/* last: the row before r in the order of cmp_stack_module(), as it was. */
+static bool add(struct report_frames *s, struct row *to, const struct row *last,
+		const struct row *r)
+{
+	if (cmp_module(last, r))
+		to->modules += r->modules;
+	to->bytes += r->bytes;
+	to->count += r->count;
+	to->sampled.bytes += r->sampled.bytes;
+	to->sampled.low += r->sampled.low;
+	to->sampled.high += r->sampled.high;
+	to->anonymous += r->anonymous;
+	to->requested = to->requested && r->requested ? to->requested + r->requested : 0;
+	if (to->median != r->median)
+		to->median = 0;
+	if (to->category && (!r->category || strcmp(to->category, r->category) != 0))
+		to->category = NULL;
+	return cover(s, to, r);
+}
+
+int report_frames__merge(struct report_frames *s, struct row *rows, size_t *n)
+{
+	uint64_t sum = 0;
+	struct row last;
+	size_t k = 0;
+
+	if (!*n)
+		return 0;
+	qsort_r(rows, *n, sizeof(*rows), cmp_stack_module, s);
+	for (size_t i = 0; i < *n; i++) {
+		struct row r = rows[i];
+
+		if (!k || rows[i].before_attach || compare(&rows[k - 1], &rows[i], s) != 0)
+			rows[k++] = r;
+		else if (!add(s, &rows[k - 1], &last, &r))
+			return -ENOMEM;
+		last = r;
+	}
+	*n = k;
+	qsort(rows, k, sizeof(*rows), row__compare);
+	for (size_t i = 0; i < k; i++)
+		rows[i].cumulative = sum += rows[i].bytes;
+	return 0;
+}
+
+static void print_line(FILE *out, unsigned depth, const char *text)
+{
+	fprintf(out, "%*s%s\n", (int)(4 + INDENT * (depth < DEEPEST ? depth : DEEPEST)), "", text);
+}
+
+static void print_frame(struct report_frames *s, FILE *out, unsigned depth, struct dict_frame f)
+{
+	struct dict_loc loc = dict__get_loc(s->d, f.loc);
+	struct row r = { .file = dict__str(s->d, loc.file),
+			 .func = dict__str(s->d, loc.func),
+			 .line = loc.line,
+			 .source = "frame" };
+
+	if (f.loc)
+		words__location(s->text, &r, facts__get(s->facts, "cwd"), SIZE_MAX);
+	else
+		strcpy(s->text, "?");
+	print_line(out, depth, s->text);
+}
+
+void report_frames__print(struct report_frames *s, FILE *out, const struct row *r)
+{
+	struct dict_stack st = dict__get_stack(s->d, r->stack);
+	unsigned depth = 0;
+
+	for (uint32_t i = st.n; i-- > 0;)
+		if (!is_hidden(s, st.frames[i]))
+			print_frame(s, out, depth++, st.frames[i]);
+	if (st.walk)
+		fprintf(out, "    (%s)\n", facts__walk_name(st.walk));
+	if (row__has_leaf(r)) {
+		text__clean(s->text, sizeof(s->text), r->node_class, strlen(r->node_class));
+		print_line(out, depth, s->text);
+	}
+	fputc('\n', out);
+}

@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The table of the text report: as many columns as fit. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/growth_summary.h"
+#include "model/holders.h"
+#include "model/words.h"
+#include "base/bar.h"
+#include "base/grid.h"
+#include "base/text.h"
+#include "record/dict.h"
+#include "record/stream.h"
+#include "report/recording/library_lines.h"
+#include "report/columns.h"
+#include "report/filter.h"
+#include "report/recording/stacks.h"
+#include "report/text.h"
+
+#define WHERE_MIN 24	/* least columns of the last one while Module or Role is shown */
+#define WHERE_WANTED 26 /* the same while Phase is shown */
+#define MODULE_MAX 32
+#define MODULE_NARROW 18 /* the same if that saves a column */
+#define LARGE 30	 /* percent; larger shares are red */
+
+static const char *const titles[COL_WHERE] = { "Size",	     "%",      "",	    "Blocks",
+					       "Cumulative", "Median", "Requested", "Role",
+					       "Phase",	     "Thread", "Module" };
+
+struct table {
+	FILE *out;
+	const struct dict *d;
+	const struct report_text_opts *o;
+	const char *cwd;
+	struct holder_rows of;
+	struct row *rows; /* of.all, or those after merging */
+	size_t n, shown;
+	struct row rest;	      /* sum of the rows that --top leaves out */
+	size_t nout;		      /* rows that --filter leaves out, after the n rows */
+	struct row out_rest;	      /* sum of those rows */
+	struct report_frames *frames; /* for --by stack */
+	uint64_t all;		      /* 100 %: the allocator's figure */
+	uint64_t sum;		      /* of all rows */
+	bool lost;		      /* events were lost */
+	enum group last;	      /* subject of the last column */
+	struct column columns[COL_WHERE];
+	struct grid *grid;
+	size_t where_width, room; /* columns of the last one: of its longest text; available */
+	size_t module_max;
+	struct growth_summary growth;	    /* unknown unless rows are by line */
+	const struct growth_line **growing; /* for each row: its line, at the largest row */
+	bool short_names;		    /* functions without their class in all rows */
+	char text[REPORT_TEXT];
+};
+
+unsigned report_text__width(FILE *out, const struct report_text_opts *o)
+{
+	return o->width ? (o->width < 40 ? 40 : o->width) : text__columns(out);
+}
+
+bool report_text__colour(FILE *out, const struct report_text_opts *o)
+{
+	return o->colour == REPORT_AUTO ? text__colour(out) : o->colour == REPORT_ALWAYS;
+}
+
+bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room)
+{
+	return o->bars == REPORT_AUTO ? room && isatty(fileno(out)) : o->bars == REPORT_ALWAYS;
+}
+
+/* Returns the text of the last column without a mark. */
+static const char *place(struct table *t, const struct row *r, size_t columns)
+{
+	bool line = t->last == BY_LINE || t->last == BY_STACK;
+
+	if (line && t->short_names)
+		return words__location_short(t->text, r, t->cwd, columns);
+	return words__where(t->text, r, t->last, t->cwd, columns);
+}
+
+/* Writes the modules of a line: "blocks.*.mlp (4)". */
+static const char *modules(struct table *t, const struct row *r, size_t columns)
+{
+	char count[24];
+
+	if (r->modules > 1 && !strcmp(r->module, "*")) {
+		snprintf(t->text, sizeof(t->text), "(%u modules)", r->modules);
+		return words__cut(t->text, columns);
+	}
+	words__module(t->text, r);
+	if (r->modules <= 1)
+		return words__cut_front(t->text, columns);
+	snprintf(count, sizeof(count), " (%u)", r->modules);
+	if (columns > strlen(count))
+		words__cut_front(t->text, columns - strlen(count));
+	return strcat(t->text, count);
+}
+
+#define MARK_SHORT 10 /* columns of "  <- grows" */
+#define MARKED_MIN 12 /* least columns of a place before a mark */
+
+static const struct growth_line *line_of(const struct table *t, const struct row *r)
+{
+	return t->growing ? t->growing[r - t->rows] : NULL;
+}
+
+/* Returns the text of the last column: the place, and a mark if the line grows. */
+static const char *where(struct table *t, const struct row *r, size_t columns)
+{
+	const struct growth_line *line = line_of(t, r);
+	char mark[GROWTH_SUMMARY_MARK];
+	size_t used;
+
+	if (!line || columns < MARKED_MIN + MARK_SHORT)
+		return place(t, r, columns);
+	used = text__width(place(t, r, columns - MARK_SHORT));
+	growth_summary__mark(&t->growth, line, columns - used - 2, mark);
+	snprintf(t->text + strlen(t->text), sizeof(t->text) - strlen(t->text), "  %s", mark);
+	return t->text;
+}
+
+static const char *cell(struct table *t, const struct row *r, int col, size_t columns)
+{
+	switch (col) {
+	case COL_SIZE:
+		return text__bytes(t->text, 24, r->bytes);
+	case COL_PERCENT:
+		return text__percent(t->text, r->bytes, t->all);
+	case COL_BAR:
+		return bar__draw(t->text, r->bytes, t->n ? t->rows[0].bytes : 0, REPORT_BAR,
+				 bar__unicode(), true);
+	case COL_CUMULATIVE:
+		return text__bytes(t->text, 24, r->cumulative);
+	case COL_MEDIAN:
+		return r->count && r->median ? text__bytes(t->text, 24, r->median) : "-";
+	case COL_REQUESTED:
+		return r->requested ? text__bytes(t->text, 24, r->requested) : "-";
+	case COL_BLOCKS:
+		text__count(t->text, 32, r->count);
+		/* Some blocks have no count: "12+". */
+		return !r->count ? "-" : r->anonymous ? strcat(t->text, "+") : t->text;
+	case COL_ROLE:
+		return words__role(r->category);
+	case COL_THREAD:
+		return words__cut(words__thread(t->text, r), MODULE_MAX);
+	case COL_PHASE:
+		return r->before_attach ? "before attach" : words__phase(r->phase);
+	case COL_MODULE:
+		return r->modules || *r->module_class ? modules(t, r, columns) : "(no module)";
+	}
+	return where(t, r, columns);
+}
+
+static bool overlap(const struct table *t)
+{
+	return t->last == BY_LAYER;
+}
+
+static const char *colour_of(const struct table *t, const struct row *r, int col)
+{
+	if (!report_text__colour(t->out, t->o))
+		return NULL;
+	if (col == COL_PERCENT && t->all && r->bytes / LARGE >= t->all / 100)
+		return "\033[31m";
+	return col == COL_BAR ? "\033[36m" : NULL;
+}
+
+/* Adds a row. sum: the row is the sum of rows that are not shown. */
+static void put_row(struct table *t, const struct row *r, bool sum)
+{
+	const unsigned sums = 1U << COL_SIZE | 1U << COL_PERCENT | 1U << COL_CUMULATIVE |
+			      1U << COL_BLOCKS;
+
+	grid__row(t->grid);
+	for (int c = 0; c < COL_WHERE; c++)
+		if (!sum || (!overlap(t) && (sums & 1U << c)))
+			grid__put(t->grid, c, cell(t, r, c, t->module_max),
+				  sum ? NULL : colour_of(t, r, c));
+}
+
+/* Fills the grid with the rows. Hidden columns stay hidden. Returns 0 or -ENOMEM. */
+static int fill(struct table *t)
+{
+	struct grid *before = t->grid;
+
+	t->grid = grid__new(t->columns, COL_WHERE);
+	for (int c = 0; t->grid && before && c < COL_WHERE; c++)
+		grid__show(t->grid, c, grid__shown(before, c));
+	grid__free(before);
+	if (!t->grid)
+		return -ENOMEM;
+	t->where_width = 0;
+	for (size_t i = 0; i < t->shown; i++) {
+		size_t w = text__width(where(t, &t->rows[i], 200));
+
+		t->where_width = w > t->where_width ? w : t->where_width;
+		put_row(t, &t->rows[i], false);
+	}
+	if (t->shown < t->n)
+		put_row(t, &t->rest, true);
+	if (t->nout)
+		put_row(t, &t->out_rest, true);
+	return grid__error(t->grid);
+}
+
+/* Leaves out columns up to goes until the last one has room for its longest text, or for most
+ * columns. */
+static void fit(struct table *t, size_t width, size_t most, int goes)
+{
+	t->room = grid__fit(t->grid, width, t->where_width < most ? t->where_width : most, goes);
+}
+
+/* Returns the subject of the last column: the widest of those that rows are split by. */
+static enum group last_column(const struct report_text_opts *o)
+{
+	static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE };
+
+	if (!o->split)
+		return o->by;
+	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++)
+		if (o->split & 1U << order[i])
+			return order[i];
+	return BY_CATEGORY;
+}
+
+/* Shows bars if there is room for them without leaving out a column. */
+static void add_bars(struct table *t, size_t width)
+{
+	bool bars;
+
+	grid__show(t->grid, COL_BAR, false);
+	fit(t, width, 0, 0);
+	bars = report_text__bars(t->out, t->o, t->room >= REPORT_BAR + 2 + t->where_width);
+	grid__show(t->grid, COL_BAR, bars);
+}
+
+/* Sets which columns go first where there is no room. Columns that the user named stay. */
+static void order_columns(struct table *t)
+{
+	static const int plain[COL_WHERE] = {
+		[COL_PHASE] = 1, [COL_BLOCKS] = 2, [COL_MODULE] = 3, [COL_ROLE] = 4
+	};
+	static const int split[COL_WHERE] = {
+		[COL_BLOCKS] = 1, [COL_ROLE] = 2, [COL_THREAD] = 3, [COL_MODULE] = 4, [COL_PHASE] = 5
+	};
+
+	for (int c = 0; c < COL_WHERE; c++)
+		t->columns[c] = (struct column){ .title = titles[c],
+						 .right = c < COL_ROLE,
+						 .goes = t->o->columns ? 0
+							 : t->o->split ? split[c]
+								       : plain[c],
+						 .least = c == COL_SIZE	     ? 10
+							  : c == COL_PERCENT ? 3
+									     : 0 };
+}
+
+/* Hides columns that the user did not choose, or that have no information. */
+static void hide_columns(struct table *t)
+{
+	unsigned of = words__speaks_of(t->o->by, t->o->split);
+	unsigned wanted = t->o->columns ? t->o->columns : COLUMNS_DEFAULT;
+	bool known = t->o->split || t->o->columns, module = known;
+
+	for (size_t i = 0; i < t->n; i++) {
+		known |= t->rows[i].category &&
+			 strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
+		module |= t->rows[i].modules != 0;
+	}
+	for (int c = 0; c < COL_WHERE; c++)
+		grid__show(t->grid, c,
+			   (wanted & 1U << c) && report_columns__is_of(c, of) &&
+				   (c < COL_ROLE || !report_columns__is_of(c, 1U << t->last)) &&
+				   (c != COL_ROLE || known) && (c != COL_MODULE || module));
+	grid__show(t->grid, COL_BAR, t->o->bars == REPORT_ALWAYS);
+}
+
+static void choose_columns(struct table *t, size_t width)
+{
+	hide_columns(t);
+	if (t->o->split) {
+		fit(t, width, WHERE_MIN / 2, COL_WHERE);
+	} else {
+		fit(t, width, WHERE_WANTED, 1);
+		fit(t, width, WHERE_MIN, 3);
+		fit(t, width, WHERE_MIN / 2, 4);
+	}
+	add_bars(t, width);
+}
+
+static void print_titles(struct table *t)
+{
+	char title[32];
+
+	snprintf(title, sizeof(title), "%s", words__where_title(t->last));
+	grid__print_titles(t->grid, t->out, report_text__colour(t->out, t->o),
+			   words__cut(title, t->room));
+}
+
+void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n, const char *what,
+			   size_t room)
+{
+	char words[64], count[32];
+
+	snprintf(words, sizeof(words), "+ %s %s%s", text__count(count, sizeof(count), n), what,
+		 n == 1 ? "" : "s");
+	grid__print(g, out, row, words__cut(words, room));
+}
+
+/* True if the row is a line of the user's code that has most of the memory. */
+static bool is_most(const struct table *t, const struct row *r)
+{
+	return t->last == BY_LINE && !t->o->split && t->o->which_line == FRAMES_USER &&
+	       t->o->when != ROWS_TOTAL && !r->before_attach && r->file && !t->nout &&
+	       r->bytes / 9 > t->all / 10;
+}
+
+static int print_rows(struct table *t, const struct model *m, size_t device)
+{
+	struct row_opts of_rows = { .when = t->o->when,
+				    .any_phase = !grid__shown(t->grid, COL_PHASE),
+				    .any_category = !grid__shown(t->grid, COL_ROLE) };
+	int err = 0;
+
+	for (size_t i = 0; i < t->shown && !err; i++) {
+		grid__print(t->grid, t->out, i, where(t, &t->rows[i], t->room));
+		if (is_most(t, &t->rows[i]))
+			err = library_lines__print(t->out, m, device, &of_rows, &t->rows[i], t->cwd,
+						   report_text__width(t->out, t->o));
+		if (t->last == BY_STACK && !t->rows[i].before_attach)
+			report_frames__print(t->frames, t->out, &t->rows[i]);
+	}
+	if (t->shown < t->n)
+		report_text__left_out(t->grid, t->out, t->shown, t->n - t->shown, "more row",
+				      t->room);
+	if (t->nout)
+		report_text__left_out(t->grid, t->out, t->shown + (t->shown < t->n), t->nout,
+				      "filtered row", t->room);
+	return err;
+}
+
+void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev)
+{
+	enum figure is = o->when == ROWS_AT_MARK ? dev->mark_is : dev->allocated_is;
+	uint64_t mem = o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
+	char bytes[24], time[24], title[64];
+
+	/* The device's line has the peak. */
+	if (o->when == ROWS_TOTAL || (o->when == ROWS_AT_MARK && o->at == AT_PEAK))
+		return;
+	if (o->when == ROWS_NOW)
+		strcpy(title, "Now");
+	else if (o->at == AT_END)
+		strcpy(title, "At the end");
+	else if (o->at == AT_TIME && !o->at_time)
+		strcpy(title, "At the start");
+	else
+		snprintf(title, sizeof(title), "At %s%s",
+			 o->at == AT_OOM ? "the first out of memory, " : "",
+			 text__time(time, sizeof(time),
+				    o->at == AT_OOM ? dev->mark_time : o->at_time));
+	fprintf(out, "%s: %s%s\n", title, words__about(is), text__bytes(bytes, sizeof(bytes), mem));
+}
+
+/* The rows add up to the allocator's figure, unless events were lost. */
+static void print_check(const struct table *t)
+{
+	char a[24], b[24], c[24];
+
+	if (overlap(t) || t->sum == t->all)
+		return;
+	fprintf(t->out, "These rows add up to %s, not to the %s of the allocator: %s %s%s.\n",
+		text__bytes(a, sizeof(a), t->sum), text__bytes(b, sizeof(b), t->all),
+		text__bytes(c, sizeof(c), t->sum > t->all ? t->sum - t->all : t->all - t->sum),
+		t->sum > t->all ? "too much" : "are missing",
+		t->lost ? " because events were lost" : "");
+}
+
+/* Finds the rows of lines that grow; the largest of each. Returns 0 or -ENOMEM. */
+static int mark_rows(struct table *t)
+{
+	const struct growth_line *line;
+
+	free(t->growing);
+	t->growing = NULL;
+	if (t->growth.verdict != GROWTH_VERDICT_GROWS)
+		return 0;
+	t->growing = calloc(t->of.n + 1, sizeof(*t->growing));
+	if (!t->growing)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->n; i++) {
+		bool marked = false;
+
+		line = growth_summary__line(&t->growth, &t->rows[i]);
+		for (size_t k = 0; k < i && line && !marked; k++)
+			marked = t->growing[k] == line;
+		t->growing[i] = marked ? NULL : line;
+	}
+	return 0;
+}
+
+/* Sets the rows. Returns 0, -ENOMEM or -ENOENT. */
+static int fetch(struct table *t, const struct model *m, size_t device, const struct row_opts *opts)
+{
+	bool names = !t->o->split && (t->o->by == BY_LINE || t->o->by == BY_STACK);
+	uint64_t sum = 0;
+	int err;
+
+	holder_rows__free(&t->of);
+	err = holder_rows__of(m, device, opts, names && t->o->when != ROWS_TOTAL, &t->of);
+	if (err)
+		return err;
+	t->rows = t->of.all;
+	t->sum = t->of.n ? t->rows[t->of.n - 1].cumulative : 0;
+	t->n = report_select__kept(t->rows, t->of.n, &t->out_rest.bytes, &t->out_rest.count);
+	t->nout = t->of.n - t->n;
+	t->out_rest.cumulative = t->sum;
+	if (t->frames)
+		err = report_frames__merge(t->frames, t->rows, &t->n);
+	if (err)
+		return err;
+	if (t->n)
+		qsort(t->rows, t->n, sizeof(*t->rows), row__compare);
+	t->shown = t->o->top && t->o->top < t->n ? t->o->top : t->n;
+	t->rest = (struct row){ 0 };
+	for (size_t i = 0; i < t->n; i++) {
+		/* Rows that overlap have the model's sums, which are not shown. */
+		t->rows[i].cumulative = sum += t->rows[i].bytes;
+		if (i < t->shown)
+			continue;
+		t->rest.bytes += t->rows[i].bytes;
+		t->rest.count += t->rows[i].count;
+		t->rest.cumulative = sum;
+	}
+	return mark_rows(t);
+}
+
+static bool all_columns(const struct table *t)
+{
+	return t->o->columns ||
+	       (grid__shown(t->grid, COL_PHASE) && grid__shown(t->grid, COL_BLOCKS));
+}
+
+/* Fills the grid and chooses columns; a narrower Module may save others. Returns 0 or -ENOMEM. */
+static int lay_out(struct table *t, size_t width)
+{
+	int err;
+
+	t->module_max = MODULE_MAX;
+	err = fill(t);
+	if (err)
+		return err;
+	choose_columns(t, width);
+	if (t->last == BY_MODULE || all_columns(t))
+		return 0;
+	t->module_max = MODULE_NARROW;
+	err = fill(t);
+	if (!err)
+		choose_columns(t, width);
+	return err;
+}
+
+/* Functions have their class in all rows, or in none. */
+static void choose_names(struct table *t)
+{
+	t->short_names = false;
+	for (size_t i = 0; i < t->shown && !t->short_names; i++)
+		t->short_names = !t->rows[i].before_attach &&
+				 text__width(place(t, &t->rows[i], SIZE_MAX)) +
+						 (line_of(t, &t->rows[i]) ? MARK_SHORT : 0) >
+					 t->room;
+}
+
+static int prepare(struct table *t, const struct model *m, size_t device)
+{
+	struct row_opts opts = {
+		.by = t->o->by,
+		.split = t->o->split,
+		.when = t->o->when,
+		.which_line = t->o->which_line,
+	};
+	size_t width = report_text__width(t->out, t->o);
+	int err;
+
+	report_select__apply(t->o->select, &opts);
+	/* One row for a line in all layers that run it; the Module column names them. */
+	opts.any_module = t->o->by == BY_LINE;
+	order_columns(t);
+	err = fetch(t, m, device, &opts);
+	if (!err)
+		err = lay_out(t, width);
+	if (err)
+		return err;
+	/* Merge rows that differ only in hidden columns. */
+	opts.any_phase = !grid__shown(t->grid, COL_PHASE);
+	opts.any_category = !grid__shown(t->grid, COL_ROLE);
+	if (!t->o->split && t->o->by == BY_LINE && (opts.any_phase || opts.any_category)) {
+		err = fetch(t, m, device, &opts);
+		if (!err)
+			err = fill(t);
+	}
+	t->room = grid__fit(t->grid, width, 0, 0);
+	t->room = t->room ? t->room : 8;
+	choose_names(t);
+	return err;
+}
+
+static void drop(struct table *t)
+{
+	grid__free(t->grid);
+	report_frames__free(t->frames);
+	growth_summary__free(&t->growth);
+	free(t->growing);
+	holder_rows__free(&t->of);
+	free(t);
+}
+
+int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d,
+		       const struct facts *f, const struct report_text_opts *o)
+{
+	struct table *t = calloc(1, sizeof(*t));
+	struct model_device dev;
+	int err = t ? 0 : -ENOMEM;
+
+	if (!t)
+		return err;
+	*t = (struct table){
+		.out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .last = last_column(o)
+	};
+	model__device(m, device, &dev);
+	t->lost = words__lost(m, f);
+	t->all = o->when == ROWS_TOTAL	   ? dev.total_allocated
+		 : o->when == ROWS_AT_MARK ? dev.mark_allocated
+					   : dev.allocated;
+	if (t->last == BY_STACK) {
+		t->frames = report_frames__new(d, f, o->which_line);
+		err = t->frames ? 0 : -ENOMEM;
+	}
+	if (!err && t->last == BY_LINE && o->when != ROWS_TOTAL)
+		err = growth_summary__of(m, f, device,
+					 o->duration ? o->duration
+						     : words__fact_number(f, "duration_ns"),
+					 &t->growth);
+	if (err == -EINVAL) /* growth is not watched */
+		err = 0;
+	if (!err)
+		err = prepare(t, m, device);
+	if (!err) {
+		if (!o->no_sums)
+			report_text__sums(out, o, &dev);
+		print_titles(t);
+		err = print_rows(t, m, device);
+		print_check(t);
+	}
+	drop(t);
+	return err;
+}
