@@ -45,7 +45,7 @@ FAULTS = [
           "user/inspect/hostmem/host_smaps.c", "*to += kb * 1024;", "*to += kb * 1000;",
           "test_host test_host_ledger"),
     Fault("swapped-columns", "peak and end of a step are swapped in the Parquet tables",
-          "user/tables/tables.c", "\tparquet__uint(p, true, step->peak);\n\tparquet__uint(p, true, step->end_allocated);",
+          "user/export/tables/tables.c", "\tparquet__uint(p, true, step->peak);\n\tparquet__uint(p, true, step->end_allocated);",
           "\tparquet__uint(p, true, step->end_allocated);\n\tparquet__uint(p, true, step->peak);",
           "test_tables"),
     Fault("wrong-sign", "diff shows growth in percent as negative",

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "kineto/kineto.h"
+#include "export/formats/kineto.h"
 #include "record/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

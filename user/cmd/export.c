@@ -15,7 +15,7 @@
 #include "cmd/report_args.h"
 #include "export/run.h"
 #include "base/exit.h"
-#include "tables/tables.h"
+#include "export/tables.h"
 
 /* Formats that write to a folder. The HTTP API has none of them. */
 static const struct export_format *const folder_formats[] = { &tables_parquet, NULL };

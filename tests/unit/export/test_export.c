@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdbool.h>
 
-#include "export/frames.h"
+#include "export/formats/frames.h"
 #include "unit/export_world.h"
 
 static uint64_t rows_sum(const struct model *m, size_t device, enum row_when when, uint64_t *count)

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "export/pickle.h"
+#include "export/formats/pickle.h"
 #include "model/csv.h"
 #include "record/crc32c.h"
 #include "terminal.h"

@@ -6,7 +6,7 @@
 #include <zlib.h>
 
 #include "base/text.h"
-#include "export/counters.h"
+#include "export/formats/counters.h"
 #include "unit/pb_reader.h"
 
 /* --- perfetto */

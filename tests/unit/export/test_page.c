@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <zlib.h>
 
-#include "export/html.h"
+#include "export/page/html.h"
 #include "record/varint.h"
 
 /* The format's state is struct page_data. */

@@ -5,7 +5,7 @@
  */
 #include "unit/export_world.h"
 
-#include "export/html.h"
+#include "export/page/html.h"
 
 #define EVENTS 400
 #define PLACES 48 /* addresses in use */

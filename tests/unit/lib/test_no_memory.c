@@ -12,8 +12,8 @@
 #include "base/outfile.h"
 #include "base/pb.h"
 #include "base/strings.h"
-#include "export/gzip.h"
-#include "export/pickle.h"
+#include "export/formats/gzip.h"
+#include "export/formats/pickle.h"
 
 static int fill_map(void *ctx)
 {

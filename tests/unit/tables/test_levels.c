@@ -2,7 +2,7 @@
 /* Parquet's hybrid of runs and packed bits, decoded as the format's document says. */
 #include "unit/cmocka.h"
 
-#include "tables/levels.h"
+#include "export/tables/levels.h"
 
 #include <stdlib.h>
 #include <string.h>

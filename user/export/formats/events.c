@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "export/formats/events.h"
+
+#include "record/dict.h"
+#include "record/host.h"
+
+static const char *const kinds[EVENT_KINDS] = {
+	[EVENT_ALLOC] = "alloc",     [EVENT_FREE] = "free",	 [EVENT_OOM] = "oom",
+	[EVENT_STEP] = "step",	     [EVENT_CALL] = "call",	 [EVENT_LOST] = "lost",
+	[EVENT_CUDA_ALLOC] = "take", [EVENT_CUDA_FREE] = "give", [EVENT_BLOCK] = "block",
+	[EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_REQUESTED] = "asked",
+	[EVENT_USED] = "used",	     [EVENT_TENSOR] = "tensor",	 [EVENT_CENSUS] = "census",
+	[EVENT_ENTER] = "enter",     [EVENT_LEAVE] = "leave",	 [EVENT_MARK] = "mark",
+	[EVENT_LEFT] = "left",	     [EVENT_HOST] = "host",
+};
+
+static bool has_stack(uint8_t kind)
+{
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_CUDA_ALLOC ||
+	       kind == EVENT_BLOCK;
+}
+
+/* False for events of the whole process or of a thread. */
+static bool is_of_device(uint8_t kind)
+{
+	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST &&
+	       kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK &&
+	       kind != EVENT_HOST;
+}
+
+static const char *non_empty(const char *s)
+{
+	return s && *s ? s : NULL;
+}
+
+static void set_module(const struct export_ctx *c, uint32_t module, struct event_row *t)
+{
+	struct dict_module m = dict__get_module(c->dict, module);
+
+	if (!module)
+		return;
+	t->module = dict__str(c->dict, m.name);
+	t->module_class = dict__str(c->dict, m.cls);
+}
+
+static void set_stack(const struct export_ctx *c, uint32_t stack, uint32_t node, uint32_t thread,
+		      uint8_t walk, struct event_row *t)
+{
+	struct row row;
+
+	model__stack_row(c->model, stack, node, thread, walk, &row);
+	t->stack = stack;
+	t->phase = phase__name(row.phase);
+	t->file = non_empty(row.file);
+	t->function = non_empty(row.func);
+	t->line = row.line;
+	t->source = row.source;
+	set_module(c, model__module(c->model, stack, node, walk), t);
+}
+
+void events__place(const struct export_ctx *c, const struct live_block *b, struct event_row *t)
+{
+	if (b->before_attach)
+		t->source = "census";
+	else
+		set_stack(c, b->stack, b->node, b->thread, b->walk, t);
+	set_module(c, b->module, t);
+	t->requested = b->requested;
+	t->category = category__name(b->category);
+	t->name = b->name;
+}
+
+static void set_block(const struct export_ctx *c, const struct events *ev, struct event_row *t)
+{
+	const struct live_block *b = &ev->block;
+	const struct event *e = t->event;
+
+	if (!ev->block_known)
+		return;
+	events__place(c, b, t);
+	t->size = e->size ? e->size : b->size;
+	t->has_lifetime = !b->older && e->time >= b->time;
+	t->lifetime = t->has_lifetime ? e->time - b->time : 0;
+}
+
+static void set_where(const struct export_ctx *c, const struct events *ev, struct event_row *t)
+{
+	struct event charged = *t->event;
+
+	if (charged.kind == EVENT_FREE) {
+		set_block(c, ev, t);
+	} else if (charged.kind == EVENT_BLOCK && !charged.stack && !charged.walk) {
+		t->source = "census";
+	} else if (has_stack(charged.kind)) {
+		model__charge(c->model, &charged);
+		set_stack(c, charged.stack, charged.node, charged.thread, charged.walk, t);
+	} else if (charged.module) {
+		set_module(c, charged.module, t);
+	}
+	if (charged.kind == EVENT_TENSOR) {
+		t->category = charged.category < CATEGORY_NR ? category__name(charged.category)
+							     : NULL;
+		t->name = non_empty(dict__str(c->dict, charged.name));
+	}
+	if (charged.kind == EVENT_MARK)
+		t->name = non_empty(dict__str(c->dict, charged.name));
+}
+
+static const char *how_of(const struct event *e)
+{
+	if (e->kind == EVENT_HOST)
+		return host_part__name(e->how);
+	return e->how ? facts__how_name(e->how) : NULL;
+}
+
+/* Puts the waiting event. Call when the model has processed it, but no later event. */
+static int flush(struct export_ctx *c, struct events *ev, void *state)
+{
+	const struct event *e = &ev->wait.event;
+	struct dict_thread thread = dict__get_thread(c->dict, e->thread);
+	struct model_device d;
+	struct event_row t = {
+		.event = e,
+		.number = ev->number,
+		.kind = e->kind < EVENT_KINDS && kinds[e->kind] ? kinds[e->kind] : "unknown",
+		.how = how_of(e),
+		.size = e->size,
+		.requested = e->requested,
+		.tid = thread.tid,
+		.thread = non_empty(dict__str(c->dict, thread.name)),
+		.step = passing__steps(c),
+	};
+
+	ev->wait.any = false;
+	t.step -= e->kind == EVENT_STEP && t.step; /* belongs to the step that it ended */
+	if (is_of_device(e->kind) && passing__device(c, &ev->wait, e->device, &d)) {
+		if (!passing__is_selected(c, d.name))
+			return 0;
+		t.device = d.name;
+		t.has_totals = true;
+		t.allocated = d.allocated;
+		t.has_reserved = d.has_totals;
+		t.reserved = d.has_totals ? d.reserved : 0;
+	} else if (is_of_device(e->kind) && c->device_name) {
+		return 0;
+	}
+	set_where(c, ev, &t);
+	return ev->put(c, state, &t);
+}
+
+int events__pass(struct export_ctx *c, struct events *ev, void *state, const struct event *e)
+{
+	int err = ev->wait.any ? flush(c, ev, state) : 0;
+
+	ev->number++;
+	ev->block_known = e->kind == EVENT_FREE &&
+			  model__live_block(c->model, e->device, e->addr, &ev->block);
+	passing__hold(c, &ev->wait, e);
+	return err;
+}
+
+int events__end(struct export_ctx *c, struct events *ev, void *state)
+{
+	return ev->wait.any ? flush(c, ev, state) : 0;
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Chrome trace events as JSON for ui.perfetto.dev, written as events arrive. Memory is shown as
+ * counters, modules as spans of threads, steps and phases as spans of two extra threads, segments
+ * and out-of-memory as instants.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "export/export.h"
+#include "export/formats/counters.h"
+#include "export/formats/kineto.h"
+#include "export/formats/passing.h"
+#include "export/formats/spans.h"
+#include "model/words.h"
+#include "record/detail.h"
+#include "record/dict.h"
+
+/* Thread IDs that Linux does not assign. */
+#define TID_STEPS 4194305
+#define TID_PHASES 4194306
+/* With another trace, modules have threads of their own, because that trace's spans are on the
+ * process's threads. */
+#define TID_MODULES 4194307
+
+struct stretch { /* interval of allocations in one phase on the main device */
+	bool any;
+	enum phase phase;
+	uint64_t begin, last;
+};
+
+struct perfetto {
+	struct json *j;
+	const struct dict *dict;
+	struct passing wait;
+	struct spans *spans;
+	struct counters *counters;
+	uint64_t pid; /* process ID in the document; 0: the head is not written yet */
+	bool *named;  /* threads whose name was written, by number */
+	size_t nnamed;
+	bool *modules; /* likewise, their threads of modules */
+	size_t nmodules;
+	size_t steps;
+	struct stretch stretch;
+	bool merges; /* with another trace */
+	int err;
+};
+
+static void put_time(struct perfetto *p, const char *key, uint64_t ns)
+{
+	json__double(p->j, key, (double)ns / 1e3, 3); /* microseconds */
+}
+
+static void open_event(struct perfetto *p, const char *ph, const char *name, uint64_t time)
+{
+	json__open_object(p->j, NULL);
+	json__string(p->j, "ph", ph);
+	json__string(p->j, "name", name);
+	json__uint(p->j, "pid", p->pid);
+	put_time(p, "ts", time);
+}
+
+static void put_name(struct perfetto *p, const char *what, uint64_t tid, const char *name,
+		     const char *more)
+{
+	char *text = NULL;
+
+	if (more && asprintf(&text, "%s %s", name, more) < 0) {
+		p->err = -ENOMEM;
+		return;
+	}
+	json__open_object(p->j, NULL);
+	json__string(p->j, "ph", "M");
+	json__string(p->j, "name", what);
+	json__uint(p->j, "pid", p->pid);
+	json__uint(p->j, "tid", tid);
+	json__open_object(p->j, "args");
+	json__string(p->j, "name", text ? text : name);
+	json__close_object(p->j);
+	json__close_object(p->j);
+	free(text);
+}
+
+/* The thread's ID in the document. Writes its name on first use. */
+static uint64_t tid_of(struct perfetto *p, uint32_t thread)
+{
+	struct dict_thread t = dict__get_thread(p->dict, thread);
+	uint32_t need = dict__counts(p->dict).threads;
+	const char *name = dict__str(p->dict, t.name);
+
+	if (thread >= need)
+		thread = 0;
+	if (array__grow_zero(&p->named, &p->nnamed, (size_t)thread + 1, sizeof(*p->named))) {
+		p->err = -ENOMEM;
+		return t.tid;
+	}
+	if (!p->named[thread] && *name)
+		put_name(p, "thread_name", t.tid, name, NULL);
+	p->named[thread] = true;
+	return t.tid;
+}
+
+/* The thread of modules that belongs to a thread. */
+static uint64_t modules_tid(struct perfetto *p, uint32_t thread)
+{
+	uint64_t tid = TID_MODULES + thread;
+	char name[48];
+
+	if (array__grow_zero(&p->modules, &p->nmodules, (size_t)thread + 1, sizeof(*p->modules)))
+		p->err = -ENOMEM;
+	else if (!p->modules[thread]) {
+		p->modules[thread] = true;
+		snprintf(name, sizeof(name), "modules of %" PRIu32,
+			 dict__get_thread(p->dict, thread).tid);
+		put_name(p, "thread_name", tid, name, NULL);
+	}
+	return tid;
+}
+
+static void put_span(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread)
+{
+	struct perfetto *p = ctx;
+	uint64_t tid = tid_of(p, thread);
+	const char *name = spans__name(p->dict, module);
+
+	if (p->merges)
+		tid = modules_tid(p, thread);
+	open_event(p, enter ? "B" : "E", name ? name : "(a module without a name)", time);
+	json__uint(p->j, "tid", tid);
+	if (enter) {
+		json__string(p->j, "cat", "module");
+		json__open_object(p->j, "args");
+		json__string(p->j, "class",
+			     dict__str(p->dict, dict__get_module(p->dict, module).cls));
+		json__close_object(p->j);
+	}
+	json__close_object(p->j);
+}
+
+static void put_counter(void *ctx, const char *device, const char *what, uint64_t time,
+			uint64_t value)
+{
+	struct perfetto *p = ctx;
+	char name[64];
+
+	/* One event per counter: allocated is part of reserved, but some readers stack the
+	 * values of one event. */
+	snprintf(name, sizeof(name), "%s %s", device, what);
+	open_event(p, "C", name, time);
+	json__open_object(p->j, "args");
+	json__uint(p->j, "bytes", value);
+	json__close_object(p->j);
+	json__close_object(p->j);
+}
+
+static void put_complete(struct perfetto *p, const char *name, uint64_t tid, uint64_t begin,
+			 uint64_t end)
+{
+	open_event(p, "X", name, begin);
+	json__uint(p->j, "tid", tid);
+	put_time(p, "dur", end > begin ? end - begin : 0);
+}
+
+/* Opens an instant event with the given scope, and its "args". */
+static void open_instant(struct perfetto *p, const struct event *e, const char *name,
+			 const char *scope)
+{
+	uint64_t tid = tid_of(p, e->thread);
+
+	open_event(p, "i", name, e->time);
+	json__uint(p->j, "tid", tid);
+	json__string(p->j, "s", scope);
+	json__open_object(p->j, "args");
+}
+
+static void close_instant(struct perfetto *p)
+{
+	json__close_object(p->j);
+	json__close_object(p->j);
+}
+
+static void put_line(struct export_ctx *c, struct perfetto *p, const struct event *e)
+{
+	struct row_frame f;
+	char *line;
+
+	if (!model__event_line(c->model, e, &f))
+		return;
+	if (asprintf(&line, "%s:%" PRIu32 " (%s)", f.file, f.line, f.func) < 0) {
+		p->err = -ENOMEM;
+		return;
+	}
+	json__string(p->j, "line", line);
+	free(line);
+}
+
+static void put_address(struct perfetto *p, uint64_t addr)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "0x%" PRIx64, addr);
+	json__string(p->j, "address", text);
+}
+
+static void put_oom(struct export_ctx *c, struct perfetto *p, const struct event *e,
+		    const struct model_device *d)
+{
+	char name[80], size[24];
+
+	snprintf(name, sizeof(name), "out of memory: %s asked on %s",
+		 text__bytes(size, sizeof(size), e->size), d->name);
+	open_instant(p, e, name, "g");
+	json__uint(p->j, "asked", e->size);
+	json__uint(p->j, "allocated", d->allocated);
+	json__uint(p->j, "reserved", d->reserved);
+	json__string(p->j, "phase", phase__name(passing__phase(c, e)));
+	put_line(c, p, e);
+	close_instant(p);
+}
+
+/* True for memory taken from the device. Mapping of previously created memory is counted again. */
+static bool is_segment(const struct event *e)
+{
+	return e->how == MEM_DEVICE || e->how == MEM_ASYNC || e->how == MEM_MANAGED ||
+	       e->how == MEM_MAPPED || e->how == MEM_PHYSICAL;
+}
+
+static void put_segment(struct export_ctx *c, struct perfetto *p, const struct event *e,
+			const char *device)
+{
+	bool own = e->flags & MEM_BY_ALLOCATOR, take = e->kind == EVENT_CUDA_ALLOC;
+	char name[80];
+
+	snprintf(name, sizeof(name), "%s%s%s", device, own ? " segment" : " memory of others",
+		 take ? " taken" : " given back");
+	open_instant(p, e, name, "p");
+	if (e->size)
+		json__uint(p->j, "bytes", e->size);
+	put_address(p, e->addr);
+	if (take)
+		put_line(c, p, e);
+	close_instant(p);
+}
+
+/* Allocations and frees one by one, which queries assign to the spans of the other trace. */
+static void put_block(struct export_ctx *c, struct perfetto *p, const struct event *e,
+		      const char *device)
+{
+	open_instant(p, e, e->kind == EVENT_ALLOC ? "alloc" : "free", "t");
+	json__string(p->j, "device", device);
+	if (e->size)
+		json__uint(p->j, "bytes", e->size);
+	put_address(p, e->addr);
+	if (e->kind == EVENT_ALLOC)
+		put_line(c, p, e);
+	json__close_object(p->j);
+	json__string(p->j, "cat", "memory");
+	json__close_object(p->j);
+}
+
+static void put_lost(struct perfetto *p, const struct event *e)
+{
+	open_instant(p, e, "records lost", "g");
+	json__uint(p->j, "records", e->size);
+	close_instant(p);
+}
+
+static void put_mark(struct perfetto *p, const struct event *e)
+{
+	open_instant(p, e, dict__str(p->dict, e->name), "g");
+	close_instant(p);
+}
+
+static void close_stretch(struct perfetto *p)
+{
+	struct stretch *s = &p->stretch;
+
+	if (s->any) {
+		put_complete(p, phase__name(s->phase), TID_PHASES, s->begin, s->last);
+		json__string(p->j, "cat", "phase");
+		json__close_object(p->j);
+	}
+	s->any = false;
+}
+
+/* Phases as in the model: from the first allocation in a phase to the last event before the next
+ * phase. */
+static void put_phase(struct export_ctx *c, struct perfetto *p, const struct event *e)
+{
+	struct stretch *s = &p->stretch;
+	struct model_device main;
+
+	if (!passing__main(c, &main) || main.device.type != e->device.type ||
+	    main.device.index != e->device.index)
+		return;
+	if (e->kind == EVENT_ALLOC) {
+		enum phase phase = passing__phase(c, e);
+
+		if (!s->any || s->phase != phase) {
+			close_stretch(p);
+			*s = (struct stretch){
+				.any = true, .phase = phase, .begin = e->time, .last = e->time
+			};
+		}
+	}
+	if (e->time > s->last)
+		s->last = e->time;
+}
+
+static void put_steps(struct export_ctx *c, struct perfetto *p)
+{
+	size_t steps = passing__steps(c), kept = 0;
+	struct model_step step;
+	char name[40];
+
+	if (steps <
+	    p->steps) /* reading from a pipe: optimizer steps replace the calls counted so far */
+		p->steps = steps;
+	/* A pipe from an older recorder brings the facts, and with them the start of the first
+	 * step, after the events. */
+	if (steps == p->steps || (!c->duration && !facts__count(c->facts)))
+		return;
+	while (model__step(c->model, kept, &step)) /* at most a few thousand steps are kept */
+		kept++;
+	for (size_t i = steps - p->steps < kept ? kept - (steps - p->steps) : 0; i < kept; i++) {
+		model__step(c->model, i, &step);
+		put_complete(p, text__step(name, steps - kept + i), TID_STEPS, step.start,
+			     step.end);
+		json__string(p->j, "cat", "step");
+		json__open_object(p->j, "args");
+		json__uint(p->j, "peak_allocated", step.peak);
+		json__uint(p->j, "end_allocated", step.end_allocated);
+		json__close_object(p->j);
+		json__close_object(p->j);
+	}
+	p->steps = steps;
+}
+
+static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct event *e)
+{
+	struct model_device d;
+
+	if (!passing__device(c, &p->wait, e->device, &d) || !passing__is_selected(c, d.name))
+		return;
+	switch (e->kind) {
+	case EVENT_ALLOC:
+		p->err = spans__alloc(p->spans, e);
+		break;
+	case EVENT_OOM:
+		put_oom(c, p, e, &d);
+		break;
+	case EVENT_CUDA_ALLOC:
+	case EVENT_CUDA_FREE:
+		if (is_segment(e))
+			put_segment(c, p, e, d.name);
+		break;
+	}
+	if (!p->err && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE ||
+			e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE))
+		p->err = counters__device(p->counters, &d, e->time);
+	if (!p->err && e->kind == EVENT_USED)
+		p->err = counters__used(p->counters, &d, e->time, e->size);
+	if (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)
+		put_phase(c, p, e);
+	if (p->merges && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE))
+		put_block(c, p, e, d.name);
+}
+
+/* Call after the first event, because the recording's facts come with it. */
+static void put_head(struct export_ctx *c, struct perfetto *p)
+{
+	const char *comm = facts__get(c->facts, "comm");
+	uint64_t pid;
+
+	if (p->pid)
+		return;
+	/* Some readers do not accept process 0. */
+	p->pid = facts__number(c->facts, "pid", &pid) && pid && pid <= INT32_MAX ? (int)pid : 1;
+	json__open_object(p->j, NULL);
+	json__string(p->j, "displayTimeUnit", "ns");
+	json__open_array(p->j, "traceEvents");
+	put_name(p, "process_name", 0, comm ? comm : "python", c->name);
+	put_name(p, "thread_name", TID_STEPS, "steps", NULL);
+	put_name(p, "thread_name", TID_PHASES, "phases", c->ahead ? NULL : "(as far as known)");
+}
+
+static int flush(struct export_ctx *c, struct perfetto *p)
+{
+	const struct event *e = &p->wait.event;
+
+	if (!p->wait.any)
+		return 0;
+	p->wait.any = false;
+	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE)
+		p->err = spans__call(p->spans, e);
+	else if (e->kind == EVENT_LOST && e->size)
+		put_lost(p, e);
+	else if (e->kind == EVENT_MARK)
+		put_mark(p, e);
+	else if (e->kind != EVENT_HOST)
+		put_on_device(c, p, e);
+	put_steps(c, p);
+	return p->err;
+}
+
+static int perfetto_event(struct export_ctx *c, void *state, const struct event *e)
+{
+	struct perfetto *p = state;
+	int err;
+
+	put_head(c, p);
+	err = flush(c, p);
+	passing__hold(c, &p->wait, e);
+	return err;
+}
+
+static void perfetto_release(void *state)
+{
+	struct perfetto *p = state;
+
+	if (!p)
+		return;
+	json__free(p->j);
+	spans__free(p->spans);
+	counters__free(p->counters);
+	free(p->named);
+	free(p->modules);
+	free(p);
+}
+
+static int perfetto_begin(struct export_ctx *c, void **state)
+{
+	struct perfetto *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	p->dict = c->dict;
+	p->merges = c->with;
+	p->j = json__new(c->out, false);
+	p->spans = spans__new(c->dict, c->ahead && model__sees_calls(c->ahead), put_span, p);
+	p->counters = counters__new(c->ahead_duration, put_counter, p);
+	if (!p->j || !p->spans || !p->counters) {
+		perfetto_release(p);
+		return -ENOMEM;
+	}
+	*state = p;
+	return 0;
+}
+
+static void put_facts(struct export_ctx *c, struct perfetto *p)
+{
+	static const char *const keys[] = { "version", "start",	      "cmdline",    "python",
+					    "torch",   "attached_at", "stop_reason" };
+	char detail[DETAIL_TEXT];
+
+	json__open_object(p->j, "otherData");
+	json__string(p->j, "recording", c->name);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (facts__get(c->facts, keys[i]))
+			json__string(p->j, keys[i], facts__get(c->facts, keys[i]));
+	json__uint(p->j, "events", model__events(c->model));
+	json__uint(p->j, "lost", words__lost(c->model, c->facts));
+	if (*detail__sentence(detail, sizeof(detail), c->facts))
+		json__string(p->j, "reduced_detail", detail);
+	json__close_object(p->j);
+}
+
+static int perfetto_end(struct export_ctx *c, void *state)
+{
+	struct perfetto *p = state;
+	uint64_t last = p->wait.event.time;
+	int err;
+
+	put_head(c, p);
+	err = flush(c, p);
+	if (err)
+		return err;
+	spans__close(p->spans, c->duration > last ? c->duration : last);
+	close_stretch(p);
+	counters__end(p->counters);
+	err = c->with ? kineto__merge(p->j, c->with, c->facts) : 0;
+	c->with_failed = err;
+	if (err)
+		return err;
+	json__close_array(p->j);
+	put_facts(c, p);
+	json__close_object(p->j);
+	json__free(p->j); /* writes the final line end, while the stream is still open */
+	p->j = NULL;
+	return p->err;
+}
+
+const struct export_format export_perfetto = {
+	.name = "perfetto",
+	.suffix = ".perfetto.json",
+	.whole = true,
+	.looks_ahead = true,
+	.help = "a trace of counters, modules and steps, for ui.perfetto.dev",
+	.next = "\"Open trace file\" on https://ui.perfetto.dev shows it, and keeps it on your "
+		"machine",
+	.begin = perfetto_begin,
+	.event = perfetto_event,
+	.end = perfetto_end,
+	.release = perfetto_release,
+};

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * PyTorch's viewer takes a part of the format alone, and puts what is appended to a list onto
+ * JavaScript's stack at once: so items are appended some hundred at a time.
+ */
+#include "export/formats/pickle.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEPTH 32
+#define TOGETHER 512
+#define KEYS 64
+
+/* Opcodes, by the names of Python's pickletools. */
+enum {
+	PROTO = 0x80,
+	STOP = '.',
+	MARK = '(',
+	EMPTY_DICT = '}',
+	SETITEMS = 'u',
+	EMPTY_LIST = ']',
+	APPENDS = 'e',
+	BINUNICODE = 'X',
+	BININT = 'J',
+	BININT1 = 'K',
+	BININT2 = 'M',
+	LONG1 = 0x8a,
+	NEWTRUE = 0x88,
+	NEWFALSE = 0x89,
+	TUPLE2 = 0x86,
+	BINPUT = 'q',
+	LONG_BINPUT = 'r',
+	BINGET = 'h',
+	LONG_BINGET = 'j',
+};
+
+struct level {
+	bool list;
+	uint32_t n; /* items since the last mark, in a list */
+};
+
+struct pickle {
+	FILE *out;
+	uint32_t kept, depth, nkeys;
+	struct level levels[DEPTH];
+	struct {
+		const char *key;
+		uint32_t kept;
+	} keys[KEYS];
+};
+
+struct pickle *pickle__new(FILE *out)
+{
+	struct pickle *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->out = out;
+	fputc(PROTO, out);
+	fputc(2, out);
+	return p;
+}
+
+void pickle__end(struct pickle *p)
+{
+	if (!p)
+		return;
+	fputc(STOP, p->out);
+	free(p);
+}
+
+static void put_le(struct pickle *p, uint64_t v, int bytes)
+{
+	for (int i = 0; i < bytes; i++)
+		fputc((int)(v >> (8 * i) & 0xff), p->out);
+}
+
+/* Before each value. */
+static void begin(struct pickle *p)
+{
+	struct level *l = p->depth ? &p->levels[p->depth - 1] : NULL;
+
+	if (!l || !l->list)
+		return;
+	if (l->n++ < TOGETHER)
+		return;
+	fputc(APPENDS, p->out);
+	fputc(MARK, p->out);
+	l->n = 1;
+}
+
+static void open_level(struct pickle *p, bool list)
+{
+	begin(p);
+	if (p->depth == DEPTH)
+		abort();
+	p->levels[p->depth++] = (struct level){ .list = list };
+	fputc(list ? EMPTY_LIST : EMPTY_DICT, p->out);
+	fputc(MARK, p->out);
+}
+
+static void close_level(struct pickle *p, bool list)
+{
+	if (!p->depth || p->levels[--p->depth].list != list)
+		abort();
+	fputc(list ? APPENDS : SETITEMS, p->out);
+}
+
+void pickle__open_dict(struct pickle *p)
+{
+	open_level(p, false);
+}
+
+void pickle__close_dict(struct pickle *p)
+{
+	close_level(p, false);
+}
+
+void pickle__open_list(struct pickle *p)
+{
+	open_level(p, true);
+}
+
+void pickle__close_list(struct pickle *p)
+{
+	close_level(p, true);
+}
+
+static void put_string(struct pickle *p, const char *s)
+{
+	size_t len = strlen(s);
+
+	len = len < UINT32_MAX ? len : UINT32_MAX;
+	fputc(BINUNICODE, p->out);
+	put_le(p, len, 4);
+	fwrite(s, 1, len, p->out);
+}
+
+void pickle__string(struct pickle *p, const char *s)
+{
+	begin(p);
+	put_string(p, s);
+}
+
+uint32_t pickle__keep(struct pickle *p)
+{
+	uint32_t i = p->kept++;
+
+	fputc(i < 256 ? BINPUT : LONG_BINPUT, p->out);
+	put_le(p, i, i < 256 ? 1 : 4);
+	return i;
+}
+
+static void put_again(struct pickle *p, uint32_t i)
+{
+	fputc(i < 256 ? BINGET : LONG_BINGET, p->out);
+	put_le(p, i, i < 256 ? 1 : 4);
+}
+
+void pickle__again(struct pickle *p, uint32_t kept)
+{
+	begin(p);
+	put_again(p, kept);
+}
+
+void pickle__key(struct pickle *p, const char *key)
+{
+	for (uint32_t i = 0; i < p->nkeys; i++) {
+		if (p->keys[i].key == key) {
+			put_again(p, p->keys[i].kept);
+			return;
+		}
+	}
+	put_string(p, key);
+	if (p->nkeys == KEYS)
+		return;
+	p->keys[p->nkeys].key = key;
+	p->keys[p->nkeys++].kept = pickle__keep(p);
+}
+
+static void put_uint(struct pickle *p, uint64_t v)
+{
+	int n = 5;
+
+	if (v <= 0xff) {
+		fputc(BININT1, p->out);
+		put_le(p, v, 1);
+	} else if (v <= 0xffff) {
+		fputc(BININT2, p->out);
+		put_le(p, v, 2);
+	} else if (v <= INT32_MAX) {
+		fputc(BININT, p->out);
+		put_le(p, v, 4);
+	} else { /* signed: the top bit of the last byte is 0 */
+		while (n < 8 && v >> (8 * n - 1))
+			n++;
+		fputc(LONG1, p->out);
+		fputc(v >> 63 ? 9 : n, p->out);
+		put_le(p, v, n);
+		if (v >> 63)
+			fputc(0, p->out);
+	}
+}
+
+void pickle__uint(struct pickle *p, uint64_t v)
+{
+	begin(p);
+	put_uint(p, v);
+}
+
+void pickle__int(struct pickle *p, int64_t v)
+{
+	if (v >= 0) {
+		pickle__uint(p, (uint64_t)v);
+		return;
+	}
+	begin(p);
+	if (v >= INT32_MIN) {
+		fputc(BININT, p->out);
+		put_le(p, (uint64_t)v, 4);
+	} else {
+		fputc(LONG1, p->out);
+		fputc(8, p->out);
+		put_le(p, (uint64_t)v, 8);
+	}
+}
+
+void pickle__bool(struct pickle *p, bool v)
+{
+	begin(p);
+	fputc(v ? NEWTRUE : NEWFALSE, p->out);
+}
+
+void pickle__pair(struct pickle *p, uint64_t a, uint64_t b)
+{
+	begin(p);
+	put_uint(p, a);
+	put_uint(p, b);
+	fputc(TUPLE2, p->out);
+}

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The output of torch.cuda.memory._snapshot() as torch.cuda.memory._dump_snapshot() writes it, for
+ * PyTorch's viewer and similar tools. It has the segments and blocks at the marked moment and the
+ * last events before it.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/map64.h"
+#include "base/text.h"
+#include "export/export.h"
+#include "export/formats/snapshot.h"
+#include "model/words.h"
+#include "record/detail.h"
+
+#define TRACE_MAX 500000 /* events kept; older events are dropped, as in PyTorch */
+#define RECENT 65536 /* recent allocations searched for the one that an EVENT_REQUESTED describes */
+#define SIZE_BITS 56 /* bits of a segment's size; the other bits hold its device */
+
+enum action { ALLOC, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM };
+
+struct entry {
+	uint64_t number; /* event number, from 1 */
+	uint64_t time, addr, size;
+	uint64_t cuda_stream;
+	uint32_t stack, node, thread;
+	uint8_t action, walk, device;
+	bool before_attach;
+};
+
+struct snapshot {
+	struct entry *ring;
+	size_t n, cap, first; /* first: index of the oldest entry when the ring is full */
+	uint64_t number, added;
+	uint64_t recent[RECENT]; /* by address hash: 1 + entries added before the allocation */
+	/* Address -> size and device of memory taken by the allocator, because a free event
+	 * lacks both. */
+	struct map64 *segments;
+	/* memory left on the device according to the driver, and the reserved bytes at that
+	 * time */
+	struct left {
+		bool known;
+		uint64_t bytes, reserved;
+	} left[256]; /* by device */
+};
+
+static bool is_of_gpu(const struct event *e)
+{
+	return !device__on_host(e->device) && e->device.index != DEVICE_UNKNOWN;
+}
+
+static struct entry *entry_at(struct snapshot *s, size_t i)
+{
+	return &s->ring[(s->first + i) % s->n];
+}
+
+static uint64_t *recent_of(struct snapshot *s, uint64_t addr)
+{
+	/* Blocks are aligned to 512 bytes. */
+	return &s->recent[(addr >> 9 ^ addr >> 25) % RECENT];
+}
+
+static int add(struct snapshot *s, const struct entry *entry)
+{
+	if (s->n == TRACE_MAX) {
+		s->ring[s->first] = *entry;
+		s->first = (s->first + 1) % TRACE_MAX;
+	} else {
+		if (array__grow(&s->ring, &s->cap, s->n + 1, sizeof(*s->ring)))
+			return -ENOMEM;
+		s->ring[s->n++] = *entry;
+	}
+	s->added++;
+	if (entry->action == ALLOC)
+		*recent_of(s, entry->addr) = s->added;
+	return 0;
+}
+
+/* True if the current event is known to be after the device's marked moment. */
+static bool is_after_moment(const struct export_ctx *c, const struct snapshot *s,
+			    struct device device)
+{
+	struct model_device d;
+
+	for (size_t i = 0; c->ahead && i < model__devices(c->ahead); i++) {
+		model__device(c->ahead, i, &d);
+		if (d.device.type == device.type && d.device.index == device.index)
+			return d.marked && s->number > d.mark_event;
+	}
+	return false;
+}
+
+/* The model's index of the device with this number; -1: none. */
+static int device_of(const struct export_ctx *c, unsigned int index)
+{
+	struct model_device d;
+
+	for (size_t i = 0; i < model__devices(c->model); i++) {
+		model__device(c->model, i, &d);
+		if (!device__on_host(d.device) && d.device.index == index &&
+		    d.device.index != DEVICE_UNKNOWN)
+			return (int)i;
+	}
+	return -1;
+}
+
+/* Free bytes on the device: the driver's figure, if the reserved bytes have not changed since.
+ * -1: not known. */
+static int64_t free_of(const struct snapshot *s, const struct event *e)
+{
+	const struct left *l = &s->left[e->device.index];
+
+	if (l->bytes > INT64_MAX || !l->known || !e->totals || l->reserved != e->reserved)
+		return -1;
+	return (int64_t)l->bytes;
+}
+
+static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struct event *e,
+		     struct entry entry)
+{
+	struct event charged = *e;
+
+	model__charge(c->model, &charged);
+	entry.action = e->kind == EVENT_OOM ? OOM : ALLOC;
+	entry.stack = charged.stack;
+	entry.walk = charged.walk;
+	entry.cuda_stream = e->cuda_stream;
+	if (e->kind == EVENT_OOM)
+		entry.addr = (uint64_t)free_of(s, e);
+	else if (e->requested && e->requested < e->size)
+		entry.size = e->requested;
+	return add(s, &entry);
+}
+
+/* Adds a free with the stack of the allocation, as PyTorch does by default. */
+static int add_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
+		    struct entry entry)
+{
+	struct live_block b;
+
+	entry.action = FREE;
+	entry.before_attach = true;
+	if (model__live_block(c->model, e->device, e->addr, &b)) {
+		entry.size = b.requested && b.requested < b.size ? b.requested : b.size;
+		entry.stack = b.stack;
+		entry.node = b.node;
+		entry.thread = b.thread;
+		entry.walk = b.walk;
+		entry.cuda_stream = b.cuda_stream;
+		entry.before_attach = b.before_attach;
+	}
+	return add(s, &entry);
+}
+
+static int note_segment(struct snapshot *s, const struct event *e)
+{
+	return map64__set(s->segments, e->addr,
+			  (uint64_t)e->device.index << SIZE_BITS |
+				  (e->size & ((UINT64_C(1) << SIZE_BITS) - 1)));
+}
+
+static int add_segment_alloc(struct snapshot *s, const struct event *e, struct entry entry)
+{
+	if (!(e->flags & MEM_BY_ALLOCATOR) || (e->how != MEM_DEVICE && e->how != MEM_MAPPED))
+		return 0;
+	entry.action = e->how == MEM_MAPPED ? SEGMENT_MAP : SEGMENT_ALLOC;
+	return add(s, &entry) || note_segment(s, e) ? -ENOMEM : 0;
+}
+
+static int add_segment_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
+			    struct entry entry)
+{
+	struct device device = { .type = DEVICE_CUDA };
+	uint64_t old;
+
+	if ((e->how != MEM_DEVICE && e->how != MEM_MAPPED) ||
+	    !map64__del(s->segments, e->addr, &old))
+		return 0;
+	entry.action = e->how == MEM_MAPPED ? SEGMENT_UNMAP : SEGMENT_FREE;
+	entry.device = device.index = old >> SIZE_BITS;
+	if (!entry.size)
+		entry.size = old & ((UINT64_C(1) << SIZE_BITS) - 1);
+	if (is_of_gpu(e))
+		device = e->device;
+	return is_after_moment(c, s, device) ? 0 : add(s, &entry);
+}
+
+static void set_requested(struct snapshot *s, const struct event *e)
+{
+	uint64_t added = *recent_of(s, e->addr);
+	struct entry *entry;
+
+	if (!added || s->added - added >= s->n)
+		return;
+	entry = entry_at(s, s->n - 1 - (s->added - added));
+	if (entry->action != ALLOC || entry->addr != e->addr || entry->device != e->device.index)
+		return;
+	if (e->requested && e->requested < entry->size)
+		entry->size = e->requested;
+	entry->cuda_stream = e->cuda_stream;
+}
+
+static int snapshot_event(struct export_ctx *c, void *state, const struct event *e)
+{
+	struct snapshot *s = state;
+	struct entry entry = {
+		.number = ++s->number,
+		.time = e->time,
+		.addr = e->addr,
+		.size = e->size,
+		.stack = e->stack,
+		.node = e->node,
+		.thread = e->thread,
+		.walk = e->walk,
+		.device = e->device.index,
+	};
+
+	if (e->kind == EVENT_CUDA_FREE) /* the event may lack a device */
+		return add_segment_free(c, s, e, entry);
+	if (!is_of_gpu(e))
+		return 0;
+	if (e->kind == EVENT_LEFT) {
+		struct model_device d;
+		int i = device_of(c, e->device.index);
+
+		model__device(c->model, i < 0 ? SIZE_MAX : (size_t)i, &d);
+		s->left[e->device.index] = (struct left){ .known = i >= 0,
+							  .bytes = e->size,
+							  .reserved = d.reserved };
+	}
+	if (e->kind == EVENT_SEGMENT)
+		return note_segment(s, e);
+	if (is_after_moment(c, s, e->device))
+		return e->kind == EVENT_CUDA_ALLOC && (e->flags & MEM_BY_ALLOCATOR)
+			       ? note_segment(s, e)
+			       : 0;
+	switch (e->kind) {
+	case EVENT_ALLOC:
+	case EVENT_OOM:
+		return add_alloc(c, s, e, entry);
+	case EVENT_FREE:
+		return add_free(c, s, e, entry);
+	case EVENT_CUDA_ALLOC:
+		return add_segment_alloc(s, e, entry);
+	case EVENT_REQUESTED:
+		set_requested(s, e);
+		break;
+	}
+	return 0;
+}
+
+static void snapshot_release(void *state)
+{
+	struct snapshot *s = state;
+
+	if (!s)
+		return;
+	map64__free(s->segments);
+	free(s->ring);
+	free(s);
+}
+
+static int snapshot_begin(struct export_ctx *c, void **state)
+{
+	struct snapshot *s = calloc(1, sizeof(*s));
+
+	(void)c;
+	if (!s)
+		return -ENOMEM;
+	s->segments = map64__new();
+	if (!s->segments) {
+		free(s);
+		return -ENOMEM;
+	}
+	*state = s;
+	return 0;
+}
+
+struct writer {
+	struct export_ctx *c;
+	struct snapshot *s;
+	struct pickle *p;
+	struct stacks *stacks;
+	uint64_t start; /* start of the capture, ns since 1970; 0: not known */
+	struct snapshot_sums sums;
+};
+
+static int put_entry(struct writer *w, const struct entry *e, const char *action)
+{
+	struct row row;
+	int err;
+
+	model__stack_row(w->c->model, e->stack, e->node, e->thread, e->walk, &row);
+	row.before_attach = e->before_attach;
+	pickle__open_dict(w->p);
+	pickle__key(w->p, "action");
+	pickle__key(w->p, action);
+	if (e->action == OOM) {
+		pickle__key(w->p, "device_free");
+		pickle__int(w->p, (int64_t)e->addr); /* free bytes on the device, from free_of() */
+	} else {
+		pickle__key(w->p, "addr");
+		pickle__uint(w->p, e->addr);
+	}
+	pickle__key(w->p, "size");
+	pickle__uint(w->p, e->size);
+	pickle__key(w->p, "stream");
+	pickle__uint(w->p, e->cuda_stream);
+	pickle__key(w->p, "time_us");
+	pickle__uint(w->p, (w->start + e->time) / 1000);
+	pickle__key(w->p, "frames");
+	err = stacks__put(w->stacks, &row);
+	pickle__close_dict(w->p);
+	return err;
+}
+
+static int put_trace(struct writer *w, unsigned int device, uint64_t last)
+{
+	static const char *const names[] = {
+		[ALLOC] = "alloc",
+		[FREE] = "free_requested",
+		[SEGMENT_ALLOC] = "segment_alloc",
+		[SEGMENT_FREE] = "segment_free",
+		[SEGMENT_MAP] = "segment_map",
+		[SEGMENT_UNMAP] = "segment_unmap",
+		[OOM] = "oom",
+	};
+	int err = 0;
+
+	pickle__open_list(w->p);
+	for (size_t i = 0; i < w->s->n && !err; i++) {
+		const struct entry *e = entry_at(w->s, i);
+
+		if (e->device != device || e->number > last)
+			continue;
+		err = put_entry(w, e, names[e->action]);
+		if (!err && e->action == FREE)
+			err = put_entry(w, e, "free_completed");
+	}
+	pickle__close_list(w->p);
+	return err;
+}
+
+/* Like device_of(), but -1 for devices that --device excludes. */
+static int shown_device(const struct writer *w, unsigned int index)
+{
+	int i = device_of(w->c, index);
+
+	return w->c->device < 0 || w->c->device == i ? i : -1;
+}
+
+/* Writes one list per device number, also for missing devices, because readers use it as an
+ * index. */
+static int put_traces(struct writer *w, unsigned int devices)
+{
+	struct model_device d;
+	int err = 0, i;
+
+	pickle__key(w->p, "device_traces");
+	pickle__open_list(w->p);
+	for (unsigned int index = 0; index < devices && !err; index++) {
+		i = shown_device(w, index);
+		if (i >= 0)
+			model__device(w->c->model, i, &d);
+		err = put_trace(w, index, i >= 0 && d.marked ? d.mark_event : 0);
+	}
+	pickle__close_list(w->p);
+	return err;
+}
+
+/* Collects address ranges of the device's blocks and segments from the events. The caller frees
+ * past->blocks, which holds both arrays. Returns 0 or -ENOMEM. */
+static int collect_ranges(const struct writer *w, unsigned int device, uint64_t last,
+			  struct snapshot_past *past)
+{
+	struct snapshot_range *all = calloc(2 * w->s->n + 1, sizeof(*all)), range;
+
+	if (!all)
+		return -ENOMEM;
+	*past = (struct snapshot_past){ .blocks = all, .segments = all + w->s->n };
+	for (size_t i = 0; i < w->s->n; i++) {
+		const struct entry *e = entry_at(w->s, i);
+
+		if (e->device != device || e->number > last || e->action == OOM ||
+		    e->size > UINT64_MAX - e->addr)
+			continue;
+		range = (struct snapshot_range){ e->addr, e->addr + e->size };
+		if (e->action == ALLOC || e->action == FREE)
+			past->blocks[past->nblocks++] = range;
+		else
+			past->segments[past->nsegments++] = range;
+	}
+	return 0;
+}
+
+static int put_device(struct writer *w, size_t device)
+{
+	struct snapshot_past past = { 0 };
+	struct model_device d;
+	int err;
+
+	model__device(w->c->model, device, &d);
+	if (!d.marked)
+		return -ENOENT;
+	err = collect_ranges(w, d.device.index, d.mark_event, &past);
+	if (!err)
+		err = snapshot__segments(w->c, w->p, w->stacks, device, &past, &w->sums);
+	free(past.blocks);
+	return err;
+}
+
+static int put_segments(struct writer *w, unsigned int devices)
+{
+	bool marked = false;
+	int err = 0, i;
+
+	pickle__key(w->p, "segments");
+	pickle__open_list(w->p);
+	for (unsigned int index = 0; index < devices && !err; index++) {
+		i = shown_device(w, index);
+		if (i < 0)
+			continue;
+		err = put_device(w, (size_t)i);
+		marked |= !err;
+		err = err == -ENOENT ? 0 : err;
+	}
+	pickle__close_list(w->p);
+	return err ? err : marked ? 0 : -ENOENT;
+}
+
+/* Adds a "memtrace_bpf" entry with information that PyTorch's format does not have. */
+static void put_notes(const struct writer *w)
+{
+	const char *version = facts__get(w->c->facts, "version");
+	char detail[DETAIL_TEXT];
+
+	pickle__key(w->p, "memtrace_bpf");
+	pickle__open_dict(w->p);
+	pickle__key(w->p, "version");
+	pickle__string(w->p, version ? version : "unknown");
+	pickle__key(w->p, "moment");
+	pickle__string(w->p, w->c->moment);
+	pickle__key(w->p, "bytes_without_address");
+	pickle__uint(w->p, w->sums.without_address);
+	pickle__key(w->p, "bytes_outside_segments");
+	pickle__uint(w->p, w->sums.outside);
+	pickle__key(w->p, "bytes_of_unknown_segments");
+	pickle__uint(w->p, w->sums.made_up);
+	pickle__key(w->p, "bytes_cut");
+	pickle__uint(w->p, w->sums.cut);
+	pickle__key(w->p, "blocks_of_unknown_request");
+	pickle__uint(w->p, w->sums.unasked);
+	pickle__key(w->p, "events_left_out");
+	pickle__uint(w->p, w->s->added - w->s->n);
+	pickle__key(w->p, "events_lost");
+	pickle__uint(w->p, words__lost(w->c->model, w->c->facts));
+	if (*detail__sentence(detail, sizeof(detail), w->c->facts)) {
+		pickle__key(w->p, "reduced_detail");
+		pickle__string(w->p, detail);
+	}
+	pickle__close_dict(w->p);
+}
+
+static int put_document(struct writer *w)
+{
+	unsigned int devices = 0;
+	struct model_device d;
+	int err;
+
+	if (w->c->device >= 0) {
+		model__device(w->c->model, (size_t)w->c->device, &d);
+		if (device__on_host(d.device))
+			return -ENODEV;
+	}
+	for (size_t i = 0; i < model__devices(w->c->model); i++) {
+		model__device(w->c->model, i, &d);
+		if (!device__on_host(d.device) && d.device.index != DEVICE_UNKNOWN &&
+		    d.device.index >= devices)
+			devices = d.device.index + 1U;
+	}
+	if (!devices)
+		return model__devices(w->c->model) ? -ENODEV : -ENODATA;
+	pickle__open_dict(w->p);
+	err = put_segments(w, devices);
+	if (!err)
+		err = put_traces(w, devices);
+	if (err)
+		return err;
+	pickle__key(w->p, "external_annotations");
+	pickle__open_list(w->p);
+	pickle__close_list(w->p);
+	put_notes(w);
+	pickle__close_dict(w->p);
+	return 0;
+}
+
+static int snapshot_end(struct export_ctx *c, void *state)
+{
+	const char *start = facts__get(c->facts, "start");
+	struct writer w = { .c = c, .s = state, .p = pickle__new(c->out) };
+	int err = -ENOMEM;
+
+	if (start && text__parse_date(start, &w.start))
+		w.start = 0;
+	w.stacks = w.p ? stacks__new(c, w.p) : NULL;
+	if (w.stacks)
+		err = put_document(&w);
+	stacks__free(w.stacks);
+	pickle__end(w.p);
+	return err;
+}
+
+const struct export_format export_snapshot = {
+	.name = "snapshot",
+	.suffix = ".pickle",
+	.of_end = true,
+	.help = "PyTorch's memory snapshot, for pytorch.org/memory_viz, _memory_viz.py and Mosaic",
+	.next = "https://pytorch.org/memory_viz shows it, and keeps it on your machine",
+	.begin = snapshot_begin,
+	.event = snapshot_event,
+	.end = snapshot_end,
+	.release = snapshot_release,
+};

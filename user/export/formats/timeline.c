@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Events as JSON objects, written as they arrive. Only the statistics are written at the end. An
+ * event is written when the next one arrives, because only then are its totals known. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/json.h"
+#include "export/export.h"
+#include "export/formats/timeline.h"
+#include "record/dict.h"
+
+#define SNAPSHOT_EVERY 1000000000 /* ns between two snapshots */
+
+static double fragmentation(const struct model_device *d)
+{
+	if (!d->has_totals || !d->reserved || d->allocated >= d->reserved)
+		return 0;
+	return (double)(d->reserved - d->allocated) / (double)d->reserved;
+}
+
+static void open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size,
+		       const char *layer, const struct model_device *d)
+{
+	t->written++;
+	json__open_object(t->j, NULL);
+	json__seconds(t->j, "timestamp", time, 9);
+	json__string(t->j, "event_type", type);
+	json__uint(t->j, "size_bytes", size);
+	json__string(t->j, "layer_name", layer);
+	json__uint(t->j, "allocated_bytes", d->allocated);
+	json__uint(t->j, "reserved_bytes", d->has_totals ? d->reserved : 0);
+	json__double(t->j, "fragmentation_ratio", fragmentation(d), 4);
+	json__string(t->j, "device", d->name);
+}
+
+/* Writes a module call with the device of the last event. */
+static void put_layer(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread)
+{
+	struct timeline *t = ctx;
+	struct dict_module m = dict__get_module(t->dict, module);
+
+	open_event(t, time, enter ? "layer_enter" : "layer_exit", 0, spans__name(t->dict, module),
+		   &t->layer_device);
+	json__string(t->j, "layer_class", dict__str(t->dict, m.cls));
+	json__uint(t->j, "thread", dict__get_thread(t->dict, thread).tid);
+	json__close_object(t->j);
+}
+
+static void put_snapshot(struct timeline *t, uint64_t time, const struct model_device *d,
+			 const char *reason)
+{
+	open_event(t, time, "snapshot", 0, NULL, d);
+	json__string(t->j, "reason", reason);
+	if (!strcmp(reason, "step"))
+		json__uint(t->j, "step", t->steps);
+	json__close_object(t->j);
+}
+
+static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t time,
+			  const char *reason)
+{
+	struct model_device d;
+
+	for (size_t i = 0; i < model__devices(c->model); i++) {
+		passing__device_at(c, i, &d);
+		if (passing__is_selected(c, d.name))
+			put_snapshot(t, time, &d, reason);
+	}
+}
+
+/* Writes a snapshot for a new peak. d: state before memory shrinks, or at the end. */
+static int put_peak(struct timeline *t, const struct model_device *d)
+{
+	struct snapshot_peak *h = NULL;
+
+	if (!d->peak_allocated || d->allocated != d->peak_allocated)
+		return 0;
+	for (size_t i = 0; i < t->nhighs && !h; i++)
+		if (t->highs[i].device.type == d->device.type &&
+		    t->highs[i].device.index == d->device.index)
+			h = &t->highs[i];
+	if (!h) {
+		if (array__grow(&t->highs, &t->room_highs, t->nhighs + 1, sizeof(*t->highs)))
+			return -ENOMEM;
+		h = &t->highs[t->nhighs++];
+		*h = (struct snapshot_peak){ .device = d->device };
+	}
+	if (d->peak_allocated > h->shown) {
+		h->shown = d->peak_allocated;
+		put_snapshot(t, d->peak_time, d, "peak");
+	}
+	return 0;
+}
+
+static void put_memory(struct export_ctx *c, struct timeline *t, const struct event *e,
+		       const char *type, uint64_t size, const struct model_device *after)
+{
+	bool stack = e->kind != EVENT_FREE;
+	uint32_t module;
+	struct event charged = *e;
+	struct row_frame line;
+	char address[24];
+
+	model__charge(c->model, &charged);
+	module = stack ? model__stack_module(c->model, charged.stack) : 0;
+	open_event(t, e->time, type, size, spans__name(c->dict, module), after);
+	if (e->addr) {
+		snprintf(address, sizeof(address), "0x%" PRIx64, e->addr);
+		json__string(t->j, "address", address);
+	}
+	json__uint(t->j, "thread", dict__get_thread(c->dict, e->thread).tid);
+	if (stack) {
+		json__string(t->j, "phase", phase__name(passing__phase(c, e)));
+		if (model__event_line(c->model, e, &line)) {
+			json__string(t->j, "file", line.file);
+			json__uint(t->j, "line", line.line);
+			json__string(t->j, "function", line.func);
+		}
+	}
+	json__close_object(t->j);
+}
+
+static void put_lost(struct timeline *t, const struct event *e)
+{
+	static const struct model_device none = { .name = "" };
+
+	open_event(t, e->time, "lost", 0, NULL, &none);
+	json__uint(t->j, "records", e->size);
+	json__close_object(t->j);
+}
+
+static int put_on_device(struct export_ctx *c, struct timeline *t, const struct event *e)
+{
+	const struct model_device *before = &t->wait.before;
+	struct model_device after;
+	uint64_t size = e->size;
+	int err = 0;
+
+	if (!passing__device(c, &t->wait, e->device, &after) ||
+	    !passing__is_selected(c, after.name))
+		return 0;
+	switch (e->kind) {
+	case EVENT_ALLOC:
+		t->layer_device = before->name[0] ? *before : after;
+		err = spans__alloc(t->spans, e);
+		if (!err)
+			put_memory(c, t, e, "alloc", size, &after);
+		break;
+	case EVENT_FREE:
+		err = put_peak(t, before);
+		/* If the free event has no size, use the difference of the totals. */
+		if (!size && before->allocated > after.allocated)
+			size = before->allocated - after.allocated;
+		if (!err)
+			put_memory(c, t, e, "free", size, &after);
+		break;
+	case EVENT_OOM:
+		put_memory(c, t, e, "oom", size, &after);
+		break;
+	}
+	return err;
+}
+
+/* Writes the waiting event. Call when the model has processed it, but no later event. */
+static int flush(struct export_ctx *c, struct timeline *t)
+{
+	const struct event *e = &t->wait.event;
+	size_t steps = passing__steps(c);
+	int err;
+
+	if (!t->wait.any)
+		return 0;
+	t->wait.any = false;
+	if (e->kind == EVENT_LOST && e->size)
+		put_lost(t, e);
+	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE) {
+		passing__main(c, &t->layer_device);
+		err = spans__call(t->spans, e);
+	} else if (e->kind == EVENT_MARK || e->kind == EVENT_HOST) {
+		err = 0;
+	} else {
+		err = put_on_device(c, t, e);
+	}
+	if (steps != t->steps) {
+		bool ended = steps > t->steps;
+
+		t->steps = steps;
+		if (ended)
+			put_snapshots(c, t, e->time, "step");
+	}
+	if (e->time >= t->next_snapshot && e->time < UINT64_MAX - SNAPSHOT_EVERY) {
+		t->next_snapshot = e->time + SNAPSHOT_EVERY;
+		put_snapshots(c, t, e->time, "interval");
+	}
+	return err;
+}
+
+static int timeline_event(struct export_ctx *c, void *state, const struct event *e)
+{
+	struct timeline *t = state;
+	int err = flush(c, t);
+
+	passing__hold(c, &t->wait, e);
+	return err;
+}
+
+static void timeline_release(void *state)
+{
+	struct timeline *t = state;
+
+	if (!t)
+		return;
+	json__free(t->j);
+	spans__free(t->spans);
+	free(t->highs);
+	free(t);
+}
+
+static int timeline_begin(struct export_ctx *c, void **state)
+{
+	struct timeline *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	t->dict = c->dict;
+	t->j = json__new(c->out, false);
+	t->spans = spans__new(c->dict, c->ahead && model__sees_calls(c->ahead), put_layer, t);
+	if (!t->j || !t->spans) {
+		timeline_release(t);
+		return -ENOMEM;
+	}
+	json__open_object(t->j, NULL);
+	json__open_array(t->j, "events");
+	*state = t;
+	return 0;
+}
+
+static int timeline_end(struct export_ctx *c, void *state)
+{
+	struct timeline *t = state;
+	uint64_t last = t->wait.event.time;
+	uint64_t end = c->duration > last ? c->duration : last;
+	struct model_device d;
+	int err = flush(c, t);
+
+	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
+		passing__device_at(c, i, &d);
+		if (passing__is_selected(c, d.name))
+			err = put_peak(t, &d);
+	}
+	if (err)
+		return err;
+	passing__main(c, &t->layer_device);
+	spans__close(t->spans, last);
+	put_snapshots(c, t, end, "end");
+	json__close_array(t->j);
+	err = timeline__layers(c, t->j);
+	if (err)
+		return err;
+	timeline__summary(c, t->j, t->written);
+	json__close_object(t->j);
+	json__free(t->j); /* writes the final line end, while the stream is still open */
+	t->j = NULL;
+	return 0;
+}
+
+const struct export_format export_timeline = {
+	.name = "timeline",
+	.suffix = ".json",
+	.whole = true,
+	.looks_ahead = true,
+	.help = "events, layers and totals as JSON, for pandas and matplotlib",
+	.next = "json.load() reads it, pandas.DataFrame(t[\"events\"]) makes a table of it",
+	.begin = timeline_begin,
+	.event = timeline_event,
+	.end = timeline_end,
+	.release = timeline_release,
+};

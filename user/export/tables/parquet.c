@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "export/tables/parquet.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+#include "base/array.h"
+#include "base/strings.h"
+#include "base/text.h"
+#include "export/tables/levels.h"
+#include "export/tables/thrift.h"
+
+#define ROWS 65536	 /* in a row group, which is what memory holds */
+#define TEXTS (32 << 20) /* bytes of texts in a row group, after which it ends */
+#define TEXT_MOST 65536	 /* bytes of a text; the rest is cut */
+#define LEVEL 3		 /* of zstd */
+#define MAGIC "PAR1"
+
+/* Numbers of parquet.thrift. */
+enum { BOOLEAN = 0, INT64 = 2, DOUBLE = 5, BYTE_ARRAY = 6 };
+enum { OPTIONAL = 1 };
+enum { UTF8 = 0, TIMESTAMP_MICROS = 10 };
+enum { PLAIN = 0, RLE = 3, RLE_DICTIONARY = 8 };
+enum { ZSTD = 6 };
+enum { DATA_PAGE = 0, DICTIONARY_PAGE = 2 };
+
+/* A column's values of the row group. */
+struct values {
+	uint32_t *present; /* for each row: 1, or 0 for null */
+	uint64_t *v;	   /* for each present value; texts have their number here */
+	size_t n, present_cap, v_cap;
+	struct strings *set;
+	struct thrift texts; /* in the order of their numbers, as the dictionary page has them */
+	uint32_t ntexts;
+	/* The last one: its number, and its place in texts. Neighbours are often equal. */
+	uint32_t last;
+	size_t last_at, last_len;
+};
+
+/* A column of a row group that is in the file. */
+struct chunk {
+	uint64_t dictionary, data; /* offsets; 0: no dictionary */
+	uint64_t values, plain, stored;
+};
+
+struct group {
+	uint64_t rows;
+	struct chunk *chunks;
+};
+
+struct parquet {
+	FILE *out;
+	const struct column *columns;
+	size_t n, at;
+	struct values *values;
+	uint64_t offset; /* in the file */
+	size_t rows;	 /* in the row group */
+	uint64_t all;
+	struct group *groups;
+	size_t ngroups, groups_cap;
+	struct thrift page, header;
+	void *stored;
+	size_t stored_cap;
+	int err;
+};
+
+static void write_bytes(struct parquet *p, const void *bytes, size_t n)
+{
+	if (!p->err && fwrite(bytes, 1, n, p->out) != n)
+		p->err = -EIO;
+	p->offset += n;
+}
+
+struct parquet *parquet__new(FILE *out, const struct column *columns, size_t n)
+{
+	struct parquet *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	*p = (struct parquet){ .out = out, .columns = columns, .n = n };
+	p->values = calloc(n, sizeof(*p->values));
+	for (size_t i = 0; p->values && i < n; i++)
+		if (columns[i].type == COLUMN_TEXT && !(p->values[i].set = strings__new()))
+			p->err = -ENOMEM;
+	if (!p->values || p->err) {
+		parquet__free(p);
+		return NULL;
+	}
+	write_bytes(p, MAGIC, 4);
+	return p;
+}
+
+void parquet__free(struct parquet *p)
+{
+	if (!p)
+		return;
+	for (size_t i = 0; p->values && i < p->n; i++) {
+		free(p->values[i].present);
+		free(p->values[i].v);
+		free(p->values[i].texts.buf);
+		strings__free(p->values[i].set);
+	}
+	for (size_t i = 0; i < p->ngroups; i++)
+		free(p->groups[i].chunks);
+	free(p->groups);
+	free(p->values);
+	free(p->page.buf);
+	free(p->header.buf);
+	free(p->stored);
+	free(p);
+}
+
+/* ---- values ---- */
+
+static void put(struct parquet *p, bool known, uint64_t v)
+{
+	struct values *c = &p->values[p->at++];
+
+	if (!p->err)
+		p->err = array__grow(&c->present, &c->present_cap, p->rows + 1,
+				     sizeof(*c->present));
+	if (!p->err && known)
+		p->err = array__grow(&c->v, &c->v_cap, c->n + 1, sizeof(*c->v));
+	if (p->err)
+		return;
+	c->present[p->rows] = known;
+	if (known)
+		c->v[c->n++] = v;
+}
+
+void parquet__int(struct parquet *p, bool known, int64_t v)
+{
+	put(p, known, (uint64_t)v);
+}
+
+void parquet__uint(struct parquet *p, bool known, uint64_t v)
+{
+	put(p, known && v <= INT64_MAX, v);
+}
+
+void parquet__double(struct parquet *p, bool known, double v)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	put(p, known && isfinite(v), bits);
+}
+
+void parquet__bool(struct parquet *p, bool known, bool v)
+{
+	put(p, known, v);
+}
+
+static void put_u32(struct thrift *t, uint32_t v)
+{
+	v = htole32(v);
+	thrift__bytes(t, &v, sizeof(v));
+}
+
+/* Adds a text to the set of the row group. The set takes no empty text, so each has a byte in
+ * front. */
+static int add_text(struct values *c, const char *s, size_t len)
+{
+	char *clean = malloc(3 * len + 2);
+	uint32_t number;
+	size_t n;
+	int err;
+
+	if (!clean)
+		return -ENOMEM;
+	clean[0] = 't';
+	n = text__utf8(clean + 1, 3 * len + 1, s, len);
+	err = strings__number(c->set, clean, n + 1, &number);
+	if (!err && number == c->ntexts) {
+		put_u32(&c->texts, (uint32_t)n);
+		c->last_at = c->texts.n;
+		thrift__bytes(&c->texts, clean + 1, n);
+		c->ntexts++;
+		err = c->texts.err;
+		c->last_len = n;
+	} else {
+		c->last_len = SIZE_MAX; /* its place is not known */
+	}
+	c->last = number;
+	free(clean);
+	return err;
+}
+
+void parquet__text(struct parquet *p, const char *s)
+{
+	struct values *c = &p->values[p->at];
+	size_t len = s ? strlen(s) : 0;
+	bool again = s && c->ntexts && len == c->last_len &&
+		     !memcmp(s, c->texts.buf + c->last_at, len);
+
+	len = len > TEXT_MOST ? TEXT_MOST : len;
+	if (s && !again && !p->err)
+		p->err = add_text(c, s, len);
+	put(p, s != NULL, c->last);
+}
+
+/* ---- pages ---- */
+
+static int compress_page(struct parquet *p, size_t *stored)
+{
+	size_t n = ZSTD_compressBound(p->page.n);
+	int err = p->page.err
+			  ?: p->page.n > INT32_MAX ? -EFBIG
+						   : array__grow(&p->stored, &p->stored_cap, n, 1);
+
+	if (err)
+		return err;
+	*stored = ZSTD_compress(p->stored, p->stored_cap, p->page.buf, p->page.n, LEVEL);
+	return ZSTD_isError(*stored) ? -EIO : 0;
+}
+
+/* Writes the page in p->page with its header. */
+static void put_page(struct parquet *p, int type, size_t values, int encoding, struct chunk *k)
+{
+	struct thrift *h = &p->header;
+	size_t stored = 0;
+
+	if (!p->err)
+		p->err = compress_page(p, &stored);
+	if (p->err)
+		return;
+	h->n = 0;
+	thrift__open(h, 0);
+	thrift__i32(h, 1, type);
+	thrift__i32(h, 2, (int32_t)p->page.n);
+	thrift__i32(h, 3, (int32_t)stored);
+	thrift__open(h, type == DATA_PAGE ? 5 : 7);
+	thrift__i32(h, 1, (int32_t)values);
+	thrift__i32(h, 2, encoding);
+	if (type == DATA_PAGE) {
+		thrift__i32(h, 3, RLE); /* of definition levels */
+		thrift__i32(h, 4, RLE); /* of repetition levels; this file has none */
+	}
+	thrift__close(h);
+	thrift__close(h);
+	p->err = h->err;
+	k->plain += h->n + p->page.n;
+	k->stored += h->n + stored;
+	write_bytes(p, h->buf, h->n);
+	write_bytes(p, p->stored, stored);
+}
+
+static void put_present(struct parquet *p, const struct values *c)
+{
+	size_t at = p->page.n;
+	uint32_t len;
+
+	put_u32(&p->page, 0);
+	levels__put(&p->page, c->present, p->rows, 1);
+	if (p->page.err)
+		return;
+	len = htole32((uint32_t)(p->page.n - at - sizeof(len)));
+	memcpy(p->page.buf + at, &len, sizeof(len));
+}
+
+static int put_numbers(struct parquet *p, const struct values *c)
+{
+	uint32_t *numbers = calloc(c->n + 1, sizeof(*numbers));
+	uint8_t width = (uint8_t)levels__width(c->ntexts);
+
+	if (!numbers)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->n; i++)
+		numbers[i] = (uint32_t)c->v[i];
+	thrift__bytes(&p->page, &width, 1);
+	levels__put(&p->page, numbers, c->n, width);
+	free(numbers);
+	return 0;
+}
+
+static void put_plain(struct parquet *p, const struct values *c, enum column_type type)
+{
+	uint8_t bits = 0;
+
+	if (type != COLUMN_BOOL)
+		for (size_t i = 0; i < c->n; i++) {
+			uint64_t v = htole64(c->v[i]);
+
+			thrift__bytes(&p->page, &v, sizeof(v));
+		}
+	for (size_t i = 0; type == COLUMN_BOOL && i < c->n; i++) {
+		bits |= (uint8_t)(c->v[i] << i % 8);
+		if (i % 8 == 7 || i + 1 == c->n) {
+			thrift__bytes(&p->page, &bits, 1);
+			bits = 0;
+		}
+	}
+}
+
+static void put_chunk(struct parquet *p, size_t i, struct chunk *k)
+{
+	struct values *c = &p->values[i];
+	bool text = p->columns[i].type == COLUMN_TEXT;
+
+	k->values = p->rows;
+	if (text) {
+		k->dictionary = p->offset;
+		p->page.n = 0;
+		thrift__bytes(&p->page, c->texts.buf, c->texts.n);
+		put_page(p, DICTIONARY_PAGE, c->ntexts, PLAIN, k);
+	}
+	k->data = p->offset;
+	p->page.n = 0;
+	put_present(p, c);
+	if (text)
+		p->err = p->err ?: put_numbers(p, c);
+	else
+		put_plain(p, c, p->columns[i].type);
+	put_page(p, DATA_PAGE, p->rows, text ? RLE_DICTIONARY : PLAIN, k);
+	c->n = 0;
+	if (!text)
+		return;
+	strings__free(c->set);
+	c->set = strings__new();
+	if (!c->set)
+		p->err = -ENOMEM;
+	c->texts.n = c->ntexts = 0;
+}
+
+static int end_group(struct parquet *p)
+{
+	struct chunk *chunks = calloc(p->n, sizeof(*chunks));
+
+	if (!chunks)
+		return -ENOMEM;
+	if (!p->err)
+		p->err = array__grow(&p->groups, &p->groups_cap, p->ngroups + 1,
+				     sizeof(*p->groups));
+	for (size_t i = 0; i < p->n && !p->err; i++)
+		put_chunk(p, i, &chunks[i]);
+	if (p->err) {
+		free(chunks);
+		return p->err;
+	}
+	p->groups[p->ngroups++] = (struct group){ p->rows, chunks };
+	p->rows = 0;
+	return 0;
+}
+
+static size_t texts(const struct parquet *p)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		n += p->values[i].texts.n;
+	return n;
+}
+
+int parquet__row(struct parquet *p)
+{
+	if (p->at != p->n)
+		p->err = p->err ?: -EINVAL;
+	p->at = 0;
+	if (p->err)
+		return p->err;
+	p->rows++;
+	p->all++;
+	return p->rows == ROWS || texts(p) > TEXTS ? end_group(p) : 0;
+}
+
+uint64_t parquet__rows(const struct parquet *p)
+{
+	return p->all;
+}
+
+/* ---- the file's end ---- */
+
+static int physical(enum column_type type)
+{
+	static const int types[] = { [COLUMN_INT] = INT64,
+				     [COLUMN_TIME] = INT64,
+				     [COLUMN_DOUBLE] = DOUBLE,
+				     [COLUMN_BOOL] = BOOLEAN,
+				     [COLUMN_TEXT] = BYTE_ARRAY };
+
+	return types[type];
+}
+
+static void put_schema(struct parquet *p, struct thrift *t)
+{
+	thrift__list(t, 2, THRIFT_STRUCT, p->n + 1);
+	thrift__open(t, 0);
+	thrift__text(t, 4, "schema");
+	thrift__i32(t, 5, (int32_t)p->n);
+	thrift__close(t);
+	for (size_t i = 0; i < p->n; i++) {
+		thrift__open(t, 0);
+		thrift__i32(t, 1, physical(p->columns[i].type));
+		thrift__i32(t, 3, OPTIONAL);
+		thrift__text(t, 4, p->columns[i].name);
+		if (p->columns[i].type == COLUMN_TEXT)
+			thrift__i32(t, 6, UTF8);
+		else if (p->columns[i].type == COLUMN_TIME)
+			thrift__i32(t, 6, TIMESTAMP_MICROS);
+		thrift__close(t);
+	}
+}
+
+static void put_column(struct thrift *t, const struct column *column, const struct chunk *k)
+{
+	thrift__open(t, 0);
+	thrift__i64(t, 2, (int64_t)(k->dictionary ? k->dictionary : k->data));
+	thrift__open(t, 3);
+	thrift__i32(t, 1, physical(column->type));
+	thrift__list(t, 2, THRIFT_I32, k->dictionary ? 3 : 2);
+	thrift__i32_element(t, PLAIN);
+	thrift__i32_element(t, RLE);
+	if (k->dictionary)
+		thrift__i32_element(t, RLE_DICTIONARY);
+	thrift__list(t, 3, THRIFT_BINARY, 1);
+	thrift__text_element(t, column->name);
+	thrift__i32(t, 4, ZSTD);
+	thrift__i64(t, 5, (int64_t)k->values);
+	thrift__i64(t, 6, (int64_t)k->plain);
+	thrift__i64(t, 7, (int64_t)k->stored);
+	thrift__i64(t, 9, (int64_t)k->data);
+	if (k->dictionary)
+		thrift__i64(t, 11, (int64_t)k->dictionary);
+	thrift__close(t);
+	thrift__close(t);
+}
+
+static void put_group(struct parquet *p, struct thrift *t, const struct group *g)
+{
+	uint64_t bytes = 0;
+
+	thrift__open(t, 0);
+	thrift__list(t, 1, THRIFT_STRUCT, p->n);
+	for (size_t i = 0; i < p->n; i++) {
+		put_column(t, &p->columns[i], &g->chunks[i]);
+		bytes += g->chunks[i].plain;
+	}
+	thrift__i64(t, 2, (int64_t)bytes);
+	thrift__i64(t, 3, (int64_t)g->rows);
+	thrift__close(t);
+}
+
+int parquet__finish(struct parquet *p)
+{
+	struct thrift t = { 0 };
+	uint32_t len;
+	int err = p->rows ? end_group(p) : p->err;
+
+	if (err)
+		return err;
+	thrift__open(&t, 0);
+	thrift__i32(&t, 1, 1); /* version */
+	put_schema(p, &t);
+	thrift__i64(&t, 3, (int64_t)p->all);
+	thrift__list(&t, 4, THRIFT_STRUCT, p->ngroups);
+	for (size_t i = 0; i < p->ngroups; i++)
+		put_group(p, &t, &p->groups[i]);
+	thrift__text(&t, 6, "memtrace-bpf version " MEMTRACE_VERSION);
+	thrift__close(&t);
+	err = t.err;
+	if (!err) {
+		len = htole32((uint32_t)t.n);
+		write_bytes(p, t.buf, t.n);
+		write_bytes(p, &len, sizeof(len));
+		write_bytes(p, MAGIC, 4);
+		err = p->err;
+	}
+	free(t.buf);
+	return err;
+}

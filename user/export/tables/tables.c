@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "export/tables.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "export/formats/events.h"
+#include "export/tables/files.h"
+#include "export/tables/parquet.h"
+#include "export/tables/schema.h"
+#include "model/growth.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
+#include "record/detail.h"
+#include "record/dict.h"
+
+struct tables {
+	struct events events;
+	struct table_files *files;
+	/* facts that all rows repeat */
+	const char *recording, *host;
+	bool has_rank, has_pid;
+	int64_t rank, pid;
+	bool has_start;
+	uint64_t start; /* ns since 1970 */
+	size_t steps;	/* that have rows */
+	bool numbered;	/* first_job_step is known */
+	uint64_t first_job_step;
+};
+
+static void put_common(const struct tables *s, struct parquet *p)
+{
+	parquet__text(p, s->recording);
+	parquet__text(p, s->host);
+	parquet__int(p, s->has_rank, s->rank);
+	parquet__int(p, s->has_pid, s->pid);
+}
+
+static void put_time(const struct tables *s, struct parquet *p, uint64_t ns)
+{
+	parquet__uint(p, s->has_start, (s->start + ns) / 1000);
+}
+
+static void put_place(struct parquet *p, const struct event_row *t)
+{
+	parquet__text(p, t->phase);
+	parquet__text(p, t->module);
+	parquet__text(p, t->module_class);
+	parquet__text(p, t->file);
+	parquet__int(p, t->line, t->line);
+	parquet__text(p, t->function);
+	parquet__text(p, t->source);
+	parquet__text(p, t->category);
+	parquet__text(p, t->name);
+}
+
+static struct parquet *table(const struct tables *s, enum table t)
+{
+	return table_files__at(s->files, t);
+}
+
+/* ---- events, and blocks that are freed ---- */
+
+/* freed NULL: live at the end. */
+static int put_block(const struct tables *s, const struct event_row *t, const char *device,
+		     const struct live_block *b, const uint64_t *freed)
+{
+	struct parquet *p = table(s, TABLE_BLOCKS);
+	bool timed = !b->older;
+
+	put_common(s, p);
+	parquet__text(p, device);
+	parquet__uint(p, b->addr, b->addr);
+	parquet__uint(p, true, b->size);
+	parquet__uint(p, b->requested, b->requested);
+	parquet__uint(p, timed, b->time);
+	parquet__uint(p, freed, freed ? *freed : 0);
+	parquet__uint(p, freed && timed && *freed >= b->time, freed ? *freed - b->time : 0);
+	parquet__bool(p, true, b->before_attach);
+	put_place(p, t);
+	return parquet__row(p);
+}
+
+static int put(struct export_ctx *c, void *state, const struct event_row *t)
+{
+	struct tables *s = state;
+	struct parquet *p = table(s, TABLE_EVENTS);
+	const struct event *e = t->event;
+	int err;
+
+	(void)c;
+	put_common(s, p);
+	parquet__uint(p, true, t->number);
+	put_time(s, p, e->time);
+	parquet__uint(p, true, e->time);
+	parquet__text(p, t->kind);
+	parquet__text(p, t->device);
+	parquet__uint(p, e->addr, e->addr);
+	parquet__uint(p, t->size, t->size);
+	parquet__uint(p, t->requested, t->requested);
+	parquet__uint(p, t->has_totals, t->allocated);
+	parquet__uint(p, t->has_reserved, t->reserved);
+	parquet__int(p, t->tid, t->tid);
+	parquet__text(p, t->thread);
+	parquet__uint(p, true, t->step);
+	put_place(p, t);
+	parquet__uint(p, t->has_lifetime, t->lifetime);
+	parquet__text(p, t->how);
+	err = parquet__row(p);
+	if (!err && e->kind == EVENT_FREE && s->events.block_known && t->device)
+		err = put_block(s, t, t->device, &s->events.block, &e->time);
+	return err;
+}
+
+/* ---- steps ---- */
+
+static int put_step(const struct tables *s, const char *device, const struct model_step *step)
+{
+	struct parquet *p = table(s, TABLE_STEPS);
+
+	put_common(s, p);
+	parquet__text(p, device);
+	parquet__uint(p, true, s->steps - 1);
+	parquet__uint(p, s->numbered, s->first_job_step + s->steps - 1);
+	parquet__uint(p, true, step->start);
+	parquet__uint(p, true, step->end);
+	parquet__uint(p, step->end >= step->start, step->end - step->start);
+	put_time(s, p, step->end);
+	parquet__uint(p, true, step->peak);
+	parquet__uint(p, true, step->end_allocated);
+	return parquet__row(p);
+}
+
+/* Puts the step that ended with the last event, if one did. */
+static int put_steps(struct export_ctx *c, struct tables *s)
+{
+	size_t now = passing__steps(c);
+	struct model_step step;
+	struct model_device d;
+	int err = 0;
+
+	if (now == s->steps)
+		return 0;
+	s->steps = now;
+	/* The fact may come after the events. */
+	s->numbered = model__job_step(c->ahead ? c->ahead : c->model, &s->first_job_step);
+	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
+		model__device(c->model, i, &d);
+		if (passing__is_selected(c, d.name) && model__last_step(c->model, i, &step))
+			err = put_step(s, d.name, &step);
+	}
+	return err;
+}
+
+/* ---- rows, devices, and blocks that are live at the end ---- */
+
+static int put_row(const struct tables *s, const struct model_device *d, const char *moment,
+		   uint64_t time, const struct row *r)
+{
+	struct parquet *p = table(s, TABLE_ROWS);
+
+	put_common(s, p);
+	parquet__text(p, moment);
+	parquet__uint(p, true, time);
+	parquet__text(p, d->name);
+	parquet__uint(p, true, r->bytes);
+	parquet__uint(p, true, r->count);
+	parquet__uint(p, true, r->median);
+	parquet__uint(p, r->requested, r->requested);
+	parquet__bool(p, true, r->before_attach);
+	parquet__text(p, r->module_root);
+	put_place(p, &(struct event_row){
+			     .phase = r->before_attach ? NULL : phase__name(r->phase),
+			     .module = r->module,
+			     .module_class = r->module_class,
+			     .file = r->file,
+			     .line = r->file ? r->line : 0,
+			     .function = r->func,
+			     .source = r->source,
+			     .category = r->category,
+			     .name = r->name,
+		     });
+	return parquet__row(p);
+}
+
+static int put_rows(struct export_ctx *c, const struct tables *s, size_t device, enum row_when when)
+{
+	struct row_opts o = { .by = BY_LINE, .when = when };
+	bool at_end = when == ROWS_NOW;
+	struct row *rows = NULL;
+	struct model_device d;
+	size_t n = 0;
+	int err = model__rows(c->model, device, &o, &rows, &n);
+
+	model__device(c->model, device, &d);
+	for (size_t i = 0; i < n && !err; i++)
+		err = put_row(s, &d, at_end ? "end" : c->moment, at_end ? c->duration : d.mark_time,
+			      &rows[i]);
+	free(rows);
+	return err == -ENOENT ? 0 : err; /* the device never reached the moment */
+}
+
+static int put_live(struct export_ctx *c, const struct tables *s, size_t device)
+{
+	struct live_block *all = NULL;
+	struct model_device d;
+	size_t n = 0;
+	int err = model__live_blocks(c->model, device, ROWS_NOW, &all, &n);
+
+	model__device(c->model, device, &d);
+	for (size_t i = 0; i < n && !err; i++) {
+		struct event_row t = { .size = all[i].size };
+
+		events__place(c, &all[i], &t);
+		err = put_block(s, &t, d.name, &all[i], NULL);
+	}
+	free(all);
+	return err == -ENOENT || err == -EINVAL ? 0 : err;
+}
+
+static void put_growth(struct export_ctx *c, struct parquet *p, size_t device)
+{
+	static const char *const verdicts[] = { "unknown", "none", "grows" };
+	struct growth_summary g = { 0 };
+	char text[GROWTH_SUMMARY_TEXT];
+	bool known = !growth_summary__of(c->model, c->facts, device, c->duration, &g),
+	     grows = known && g.verdict == GROWTH_VERDICT_GROWS,
+	     by_step = known && growth_summary__is_known(&g) && g.clock != GROWTH_TIME;
+	const struct row *r = grows && g.line ? &g.line->row : &(struct row){ 0 };
+
+	parquet__text(p, known ? verdicts[g.verdict] : NULL);
+	parquet__double(p, by_step, grows ? g.per_step : 0);
+	parquet__text(p, grows ? trend__confidence(g.confidence) : NULL);
+	parquet__text(p, r->file);
+	parquet__int(p, r->file && r->line, r->line);
+	parquet__text(p,
+		      known && growth_summary__has_text(&g) ? growth_summary__say(&g, text) : NULL);
+	if (known)
+		growth_summary__free(&g);
+}
+
+static void put_capture(struct export_ctx *c, const struct tables *s, struct parquet *p)
+{
+	const struct facts *f = c->facts;
+	char **argv = words__cmdline(f), command[1024] = "";
+	size_t used = 0;
+
+	put_time(s, p, 0);
+	parquet__uint(p, true, c->duration);
+	parquet__uint(p, true, model__events(c->model));
+	parquet__uint(p, true, words__lost(c->model, f));
+	parquet__bool(p, true, c->complete);
+	parquet__uint(p, true, model__whole_steps(c->model));
+	parquet__uint(p, model__step_time(c->model), model__step_time(c->model));
+	for (char **a = argv; a && *a && used < sizeof(command); a++)
+		used += (size_t)snprintf(command + used, sizeof(command) - used, "%s%s",
+					 used ? " " : "", *a);
+	parquet__text(p, argv ? command : NULL);
+	words__free_cmdline(argv);
+	parquet__text(p, facts__get(f, "torch"));
+	parquet__text(p, facts__get(f, "python"));
+}
+
+static int put_device(struct export_ctx *c, const struct tables *s, size_t device)
+{
+	struct parquet *p = table(s, TABLE_DEVICES);
+	char detail[DETAIL_TEXT];
+	struct model_device d;
+	uint64_t total;
+
+	model__device(c->model, device, &d);
+	total = words__device_total(c->facts, &d);
+	put_common(s, p);
+	parquet__text(p, d.name);
+	parquet__text(p, words__device_fact(c->facts, &d, "name"));
+	parquet__uint(p, total, total);
+	put_capture(c, s, p);
+	parquet__uint(p, true, d.allocated);
+	parquet__uint(p, d.has_totals, d.reserved);
+	parquet__uint(p, true, d.peak_allocated);
+	parquet__uint(p, d.has_totals, d.peak_reserved);
+	parquet__uint(p, true, d.peak_time);
+	parquet__uint(p, true, d.peak_step);
+	parquet__text(p, phase__name(d.peak_phase));
+	parquet__text(p, figure__name(d.peak_is));
+	parquet__double(p, d.has_totals, words__fragmentation(d.allocated, d.reserved));
+	parquet__double(p, d.has_totals, d.avg_fragmentation);
+	parquet__uint(p, d.before_known, d.before_attach_start);
+	parquet__uint(p, d.has_totals, d.drift);
+	parquet__uint(p, true, d.allocs);
+	parquet__uint(p, true, d.frees);
+	parquet__uint(p, true, d.ooms);
+	parquet__uint(p, true, d.total_allocated);
+	put_growth(c, p, device);
+	parquet__text(p, *detail__sentence(detail, sizeof(detail), c->facts) ? detail : NULL);
+	return parquet__row(p);
+}
+
+/* ---- the format ---- */
+
+static void set_number(const struct facts *f, const char *key, bool *has, int64_t *ret)
+{
+	uint64_t number;
+
+	*has = facts__number(f, key, &number);
+	*ret = (int64_t)number;
+}
+
+static int tables_begin(struct export_ctx *c, void **state)
+{
+	struct tables *s = calloc(1, sizeof(*s));
+	const char *start = facts__get(c->facts, "start");
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	*state = s;
+	s->events.put = put;
+	s->recording = c->name;
+	s->host = c->folder->host ? c->folder->host : facts__get(c->facts, "hostname");
+	set_number(c->facts, "rank", &s->has_rank, &s->rank);
+	set_number(c->facts, "pid", &s->has_pid, &s->pid);
+	s->has_start = start && !text__parse_date(start, &s->start);
+	err = growth__watch(c->model, BY_LINE);
+	if (err)
+		return err;
+	return table_files__open(&s->files, c->folder, s->recording, s->has_pid ? s->pid : 0,
+				 s->has_start ? s->start : 0);
+}
+
+static int tables_event(struct export_ctx *c, void *state, const struct event *e)
+{
+	struct tables *s = state;
+	int err = put_steps(c, s);
+
+	return err ? err : events__pass(c, &s->events, s, e);
+}
+
+static int tables_end(struct export_ctx *c, void *state)
+{
+	struct tables *s = state;
+	struct model_device d;
+	int err = put_steps(c, s);
+
+	if (!err)
+		err = events__end(c, &s->events, s);
+	if (!err && !model__devices(c->model))
+		err = -ENODATA;
+	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
+		model__device(c->model, i, &d);
+		if (!passing__is_selected(c, d.name))
+			continue;
+		err = put_device(c, s, i);
+		if (!err)
+			err = put_rows(c, s, i, ROWS_AT_MARK);
+		if (!err)
+			err = put_rows(c, s, i, ROWS_NOW);
+		if (!err)
+			err = put_live(c, s, i);
+	}
+	return err ? err : table_files__commit(s->files);
+}
+
+static void tables_release(void *state)
+{
+	struct tables *s = state;
+
+	if (s)
+		table_files__free(s->files);
+	free(s);
+}
+
+const struct export_format tables_parquet = {
+	.name = "parquet",
+	.suffix = "",
+	.looks_ahead = true,
+	.to_folder = true,
+	.help = "events, blocks, rows, steps, devices as tables, for DuckDB, Spark",
+	.next = "DuckDB, Spark, Trino, ClickHouse and pandas read them",
+	.begin = tables_begin,
+	.event = tables_event,
+	.end = tables_end,
+	.release = tables_release,
+};
