@@ -143,7 +143,7 @@ $(OUTPUT)/gen/built_in_terminal.h: Makefile
 	$(Q)mkdir -p $(dir $@)
 	$(Q)infocmp -0 -Q2 $(BUILT_IN_TERMINAL) | sed -n 's/^b64:.*/#define BUILT_IN_TERMINAL "&"/p' >$@
 	$(Q)printf '#define %s "%s"\n' BUILT_IN_TERMINAL_NAME $(BUILT_IN_TERMINAL) >>$@
-$(OUTPUT)/obj/user/live/terminal.o: $(OUTPUT)/gen/built_in_terminal.h
+$(OUTPUT)/obj/user/live/screen/terminal.o: $(OUTPUT)/gen/built_in_terminal.h
 
 include bpf/build.mk tools/dev/pages.mk tools/dryrun/build.mk tools/inprocess/build.mk tools/replayer/build.mk tools/token/build.mk tools/nvml/build.mk tests/build.mk tests/fuzz/build.mk \
 	tools/dev/targets.mk tools/packaging/install.mk tools/packaging/packages.mk

@@ -10,7 +10,7 @@ FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
 FUZZ_CPPFLAGS := -DMEMTRACE_VERSION='"$(VERSION)"' -DMEMTRACE_HTTPS=$(HTTPS) -Iuser -Ibpf -I$(OUTPUT)/gen -Itests -MMD -MP
 
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CPPFLAGS := -Ibpf/host $(FUZZ_CPPFLAGS) -D__TARGET_ARCH_x86
-$(OUTPUT)/fuzz/obj/user/live/terminal.o: $(OUTPUT)/gen/built_in_terminal.h
+$(OUTPUT)/fuzz/obj/user/live/screen/terminal.o: $(OUTPUT)/gen/built_in_terminal.h
 $(OUTPUT)/obj/tests/fuzz/fuzz_walk.o: override CPPFLAGS := -Ibpf/host $(CPPFLAGS) -D__TARGET_ARCH_x86
 # The kernel takes what is not aligned.
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CFLAGS := -fno-sanitize=alignment

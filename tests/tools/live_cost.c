@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "live/state.h"
+#include "live/rows/state.h"
 #include "record/dict.h"
 #include "record/stream.h"
 

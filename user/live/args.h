@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "capture/capture_args.h"
-#include "live/rows.h"
+#include "live/rows/rows.h"
 #include "report/filter.h"
 #include "report/text.h"
 

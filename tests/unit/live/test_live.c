@@ -7,14 +7,14 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "live/cells.h"
-#include "live/detail.h"
-#include "live/graph.h"
-#include "live/json.h"
-#include "live/keys.h"
-#include "live/paint.h"
-#include "live/state.h"
-#include "live/words.h"
+#include "live/rows/cells.h"
+#include "live/rows/detail.h"
+#include "live/rows/graph.h"
+#include "live/rows/state.h"
+#include "live/rows/words.h"
+#include "live/screen/keys.h"
+#include "live/screen/paint.h"
+#include "live/view/json.h"
 #include "model/words.h"
 
 #define S UINT64_C(1000000000)

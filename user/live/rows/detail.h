@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Details of a row: its allocation stacks, and sizes and ages of its blocks. */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "live/rows/rows.h"
+#include "model/model.h"
+
+#include "model/holders.h"
+
+struct dict;
+
+#define DETAIL_SIZES 6
+enum { AGE_SECOND, AGE_TEN, AGE_MINUTE, AGE_TEN_MINUTES, AGE_HOUR, AGE_MORE, AGE_BEFORE, AGE_NR };
+
+struct detail_sum {
+	uint64_t size; /* bytes of each block; 0 for ages */
+	uint64_t count, bytes;
+};
+
+struct live_detail {
+	struct row *stacks; /* rows by stack, largest first; strings belong to the dict */
+	size_t nstacks;
+	struct holder_rows held; /* of a row of memory from before attach: its holders */
+	struct detail_sum sizes[DETAIL_SIZES]; /* block sizes with the largest part of the row */
+	size_t nsizes; /* number of different block sizes; may exceed DETAIL_SIZES */
+	struct detail_sum ages[AGE_NR];
+	/* bytes of the counted blocks; blocks without attribution are not counted */
+	uint64_t bytes;
+};
+
+/* Collects the details of a row of r at time now (ns). d: the model's dict. Returns 0, -ENOMEM
+ * or -ENOENT. Release with live_detail__release(). */
+int live_detail__take(const struct live_rows *r, const struct live_row *row, const struct model *m,
+		      const struct dict *d, uint64_t now, struct live_detail *ret);
+void live_detail__release(struct live_detail *x);
+const char *live_detail__age(int age); /* label of an age, "under 10 s" */

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/rows/rows.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/map64.h"
+
+/* Shortest time over which a rate per minute is shown, ns. */
+#define LEAST_PACE 1024 /* bytes a step or a minute */
+#define LEAST_INTERVAL UINT64_C(10000000000)
+
+struct live_seen {
+	uint64_t key;
+	uint64_t step, base;   /* bytes at the end and start of the growth interval */
+	uint64_t count, bytes; /* totals ever allocated, as of the last refresh */
+	uint64_t new_count, new_bytes;
+	uint64_t peak;
+	uint32_t round; /* number of the last refresh that has this row */
+	size_t row;	/* index of the row in that refresh */
+};
+
+const char *const live_sort_names[] = {
+	[SORT_LIVE] = "live",	[SORT_PEAK] = "peak",	  [SORT_GROWTH] = "growth",
+	[SORT_CHURN] = "churn", [SORT_ALLOCS] = "allocs", [SORT_NR] = NULL
+};
+const char *const live_by_names[] = {
+	[LIVE_LINE] = "line",	      [LIVE_FUNCTION] = "function", [LIVE_MODULE] = "module",
+	[LIVE_CATEGORY] = "category", [LIVE_LAYER] = "layer",	    [LIVE_BY_NR] = NULL
+};
+
+static uint64_t mix(uint64_t h, const char *s)
+{
+	struct hash_seed seed = hash__seed();
+
+	return s ? hash__u64(seed, h ^ hash__bytes(seed, s, strlen(s))) : hash__u64(seed, h + 1);
+}
+
+uint64_t live_rows__key(enum live_by by, const struct row *r)
+{
+	uint64_t key = 1 + (r->filtered ? 2 : 0);
+
+	/* Filtered memory is one row, except in the module tree. */
+	if (r->filtered && by != LIVE_LAYER)
+		return mix(key, "filtered");
+	if (r->before_attach)
+		return mix(key, "before attach");
+	switch (by) {
+	case LIVE_LINE:
+	case LIVE_FUNCTION:
+		if (!r->file)
+			return mix(key, r->source);
+		key = mix(mix(key, r->file), r->func);
+		return by == LIVE_LINE ? hash__u64(hash__seed(), key + r->line) : key;
+	case LIVE_CATEGORY:
+		return mix(key, r->category);
+	default:
+		return mix(mix(mix(key, r->module_root), r->module), r->module_class);
+	}
+}
+
+static void make_opts(const struct live_rows *r, enum row_when when, struct row_opts *ret)
+{
+	static const unsigned split[LIVE_BY_NR] = { [LIVE_LINE] = 1U << BY_LINE,
+						    [LIVE_FUNCTION] = 1U << BY_LINE,
+						    [LIVE_MODULE] = 1U << BY_MODULE,
+						    [LIVE_CATEGORY] = 1U << BY_CATEGORY };
+
+	*ret = (struct row_opts){ .by = BY_LAYER,
+				  .split = split[r->by],
+				  .when = when,
+				  .which_line = r->which_line,
+				  .hide = r->hide,
+				  .keep = r->keep,
+				  .ctx = r->ctx };
+}
+
+static int find_device(const struct live_rows *r, const struct model *m, struct model_device *d)
+{
+	for (size_t i = 0; i < model__devices(m); i++) {
+		model__device(m, i, d);
+		if (d->device.type == r->device.type && d->device.index == r->device.index)
+			return (int)i;
+	}
+	return -ENOENT;
+}
+
+static struct live_seen *find_seen(struct live_rows *r, uint64_t key)
+{
+	uint64_t at;
+
+	if (!r->index && !(r->index = map64__new()))
+		return NULL;
+	if (map64__get(r->index, key, &at))
+		return &r->seen[at];
+	if (array__grow(&r->seen, &r->seen_room, r->nseen + 1, sizeof(*r->seen)) ||
+	    map64__set(r->index, key, r->nseen))
+		return NULL;
+	r->seen[r->nseen] = (struct live_seen){ .key = key };
+	return &r->seen[r->nseen++];
+}
+
+/* Stores the bytes of each row in the field at offset `field` of struct live_seen. Returns 0 or
+ * -ENOMEM. */
+static int note(struct live_rows *r, const struct row *rows, size_t n, size_t field)
+{
+	for (size_t i = 0; i < r->nseen; i++)
+		*(uint64_t *)((char *)&r->seen[i] + field) = 0;
+	for (size_t i = 0; i < n; i++) {
+		struct live_seen *s = find_seen(r, live_rows__key(r->by, &rows[i]));
+
+		if (!s)
+			return -ENOMEM;
+		*(uint64_t *)((char *)s + field) += rows[i].bytes;
+	}
+	return 0;
+}
+
+/* Like note(), for the rows at a noted moment. Returns 0 or a negative error. */
+static int note_moment(struct live_rows *r, const struct model *m, size_t device,
+		       enum row_when when, size_t field)
+{
+	struct row_opts o;
+	struct row *rows;
+	size_t n;
+	int err;
+
+	make_opts(r, when, &o);
+	err = model__rows(m, device, &o, &rows, &n);
+	if (err)
+		return err;
+	err = note(r, rows, n, field);
+	free(rows);
+	return err;
+}
+
+/* Merges the model's rows with the same key. */
+static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct live_row *all,
+		     size_t *ret)
+{
+	size_t k = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t key = live_rows__key(r->by, &rows[i]);
+		struct live_seen *s = find_seen(r, key);
+
+		if (!s)
+			return -ENOMEM;
+		if (s->round == r->round) {
+			struct row *to = &all[s->row].row;
+
+			to->bytes += rows[i].bytes;
+			to->count += rows[i].count;
+			to->requested = to->requested && rows[i].requested
+						? to->requested + rows[i].requested
+						: 0;
+			to->median = 0;
+			if (to->category &&
+			    (!rows[i].category || strcmp(to->category, rows[i].category) != 0))
+				to->category = NULL;
+			to->modules = to->modules > rows[i].modules ? to->modules : rows[i].modules;
+			continue;
+		}
+		s->round = r->round;
+		s->row = k;
+		all[k++] = (struct live_row){ .row = rows[i], .key = key };
+	}
+	*ret = k;
+	return 0;
+}
+
+/* Adds an empty row for freed memory, if there is no row with its key. */
+static void add_empty_row(const struct live_rows *r, struct live_seen *s, const struct row *row,
+			  struct live_row *all, size_t *nall)
+{
+	struct row *to;
+
+	if (s->round == r->round)
+		return;
+	s->round = r->round;
+	s->row = (*nall)++;
+	all[s->row] = (struct live_row){ .row = *row, .key = s->key };
+	to = &all[s->row].row;
+	to->bytes = to->count = to->requested = to->median = 0;
+}
+
+static int take_gone(struct live_rows *r, const struct row *rows, size_t n, struct live_row *all,
+		     size_t *nall)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct live_seen *s = find_seen(r, live_rows__key(r->by, &rows[i]));
+
+		if (!s)
+			return -ENOMEM;
+		add_empty_row(r, s, &rows[i], all, nall);
+	}
+	return 0;
+}
+
+/* Computes rates from the totals since the last refresh. Adds an empty row if all its new memory
+ * was freed. */
+static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct live_row *all,
+		       size_t *nall)
+{
+	double seconds = (double)(r->now - r->time) / 1e9;
+	bool known = r->begun && seconds > 0;
+
+	for (size_t i = 0; i < r->nseen; i++)
+		r->seen[i].new_count = r->seen[i].new_bytes = 0;
+	for (size_t i = 0; i < n; i++) {
+		struct live_seen *s = find_seen(r, live_rows__key(r->by, &rows[i]));
+
+		if (!s)
+			return -ENOMEM;
+		s->new_count += rows[i].count;
+		s->new_bytes += rows[i].bytes;
+		add_empty_row(r, s, &rows[i], all, nall);
+	}
+	for (size_t i = 0; i < r->nseen; i++) {
+		struct live_seen *s = &r->seen[i];
+
+		if (known && s->round == r->round) {
+			all[s->row].rates_known = true;
+			all[s->row].allocs = (double)(s->new_count - s->count) / seconds;
+			all[s->row].churn = (double)(s->new_bytes - s->bytes) / seconds;
+		}
+		s->count = s->new_count;
+		s->bytes = s->new_bytes;
+	}
+	return 0;
+}
+
+/* Updates the bytes at the peak if there is a new peak. */
+static int take_peak(struct live_rows *r, const struct model *m, size_t device,
+		     const struct model_device *d)
+{
+	int err;
+
+	if (!d->marked || (r->has_peak && r->peak_event == d->mark_event))
+		return 0;
+	err = note_moment(r, m, device, ROWS_AT_MARK, offsetof(struct live_seen, peak));
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	r->has_peak = true;
+	r->peak_event = d->mark_event;
+	return 0;
+}
+
+/* The steps or minutes of the growth interval; 0: it is too short for a rate. */
+static double growth_interval(const struct live_rows *r)
+{
+	double minutes = (double)(r->now - r->since) / 60e9;
+
+	if (!r->growth_known)
+		return 0;
+	if (r->by_steps)
+		return (double)r->steps;
+	return r->now - r->since >= LEAST_INTERVAL ? minutes : 0;
+}
+
+/* Less than 1 KiB is a block that was replaced by one of another size, and no growth. */
+static int64_t pace_of(double bytes)
+{
+	return bytes > -LEAST_PACE && bytes < LEAST_PACE ? 0 : (int64_t)bytes;
+}
+
+static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
+{
+	double interval = growth_interval(r);
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t at;
+		struct live_seen *s = map64__get(r->index, all[i].key, &at) ? &r->seen[at] : NULL;
+
+		if (!s)
+			continue;
+		all[i].at_peak = s->peak;
+		all[i].holders = all[i].row.before_attach ? r->holders : NULL;
+		if (all[i].holders && r->by == LIVE_LINE) /* they name the modules themselves */
+			all[i].row.module = all[i].row.module_class = "";
+		all[i].growth_known = r->growth_known;
+		all[i].growth = (int64_t)(s->step - s->base);
+		all[i].pace_known = interval > 0;
+		if (interval > 0)
+			all[i].pace = pace_of((double)all[i].growth / interval);
+	}
+}
+
+struct fetched {
+	struct row *now, *ever, *base; /* must outlive the shown rows, which use their strings */
+	size_t n_now, n_ever, n_base;
+	struct live_row *all;
+	size_t n;
+};
+
+static void fetched__free(struct fetched *f)
+{
+	free(f->now);
+	free(f->ever);
+	free(f->base);
+	free(f->all);
+}
+
+static int fetch_rows(const struct live_rows *r, const struct model *m, size_t device,
+		      enum row_when when, struct row **rows, size_t *n)
+{
+	struct row_opts o;
+
+	make_opts(r, when, &o);
+	return model__rows(m, device, &o, rows, n);
+}
+
+/* Reads each row's bytes at the start and end of the growth interval. */
+static int take_growth(struct live_rows *r, const struct model *m, size_t device,
+		       const struct fetched *f)
+{
+	uint64_t until = r->now;
+	bool by_steps = r->by_steps = model__noted(m, ROWS_AT_STEP, &until);
+	int err = note(r, f->base, f->n_base, offsetof(struct live_seen, base));
+
+	if (!err && by_steps)
+		err = note_moment(r, m, device, ROWS_AT_STEP, offsetof(struct live_seen, step));
+	else if (!err)
+		err = note(r, f->now, f->n_now, offsetof(struct live_seen, step));
+	r->growth_known = model__noted(m, ROWS_AT_BASE, &r->since) &&
+			  (by_steps ? until : r->now) > r->since;
+	return err;
+}
+
+static int fetch(struct live_rows *r, const struct model *m, size_t device,
+		 const struct model_device *d, struct fetched *f)
+{
+	int err = fetch_rows(r, m, device, ROWS_NOW, &f->now, &f->n_now);
+
+	if (!err && r->by != LIVE_CATEGORY) /* the category of freed memory is not known */
+		err = fetch_rows(r, m, device, ROWS_TOTAL, &f->ever, &f->n_ever);
+	if (!err && model__noted(m, ROWS_AT_BASE, NULL))
+		err = fetch_rows(r, m, device, ROWS_AT_BASE, &f->base, &f->n_base);
+	if (err)
+		return err;
+	f->all = calloc(f->n_now + f->n_ever + f->n_base + 1, sizeof(*f->all));
+	if (!f->all)
+		return -ENOMEM;
+	r->round++;
+	err = take_rows(r, f->now, f->n_now, f->all, &f->n);
+	if (!err && r->by != LIVE_CATEGORY)
+		err = take_totals(r, f->ever, f->n_ever, f->all, &f->n);
+	if (!err)
+		err = take_gone(r, f->base, f->n_base, f->all, &f->n);
+	if (!err)
+		err = take_growth(r, m, device, f);
+	return err ? err : take_peak(r, m, device, d);
+}
+
+static void free_strings(struct live_rows *r)
+{
+	for (size_t i = 0; i < sizeof(r->strings) / sizeof(*r->strings); i++) {
+		free(r->strings[i]);
+		r->strings[i] = NULL;
+	}
+}
+
+int live_rows__refresh(struct live_rows *r, const struct model *m, uint64_t now)
+{
+	struct fetched f = { 0 };
+	struct model_device d;
+	int device = find_device(r, m, &d), err;
+
+	if (device < 0)
+		return device;
+	r->now = now;
+	err = fetch(r, m, device, &d, &f);
+	if (err) {
+		fetched__free(&f);
+		return err;
+	}
+	finish_rows(r, f.all, f.n);
+	free(r->all);
+	free_strings(r);
+	r->all = f.all;
+	r->n = r->shown = f.n;
+	r->strings[0] = f.now;
+	r->strings[1] = f.ever;
+	r->strings[2] = f.base;
+	r->total = d.allocated;
+	r->time = now;
+	r->begun = true;
+	return 0;
+}
+
+void live_rows__release(struct live_rows *r)
+{
+	free(r->all);
+	free_strings(r);
+	free(r->seen);
+	map64__free(r->index);
+	r->all = NULL;
+	r->seen = NULL;
+	r->index = NULL;
+	r->n = r->shown = r->nseen = r->seen_room = 0;
+}
+
+void live_rows__forget(struct live_rows *r)
+{
+	live_rows__release(r);
+	r->asked = r->begun = r->has_peak = r->growth_known = false;
+	r->round = 0;
+}
+
+static double value(const struct live_row *x, enum live_sort sort)
+{
+	switch (sort) {
+	case SORT_PEAK:
+		return (double)x->at_peak;
+	case SORT_GROWTH:
+		return (double)x->growth;
+	case SORT_CHURN:
+		return x->churn;
+	case SORT_ALLOCS:
+		return x->allocs;
+	default:
+		return (double)x->row.bytes;
+	}
+}
+
+int live_row__compare(const struct live_row *x, const struct live_row *y, enum live_sort sort)
+{
+	double vx = value(x, sort), vy = value(y, sort);
+
+	if (x->row.filtered != y->row.filtered)
+		return x->row.filtered ? 1 : -1;
+	if (vx != vy)
+		return vx > vy ? -1 : 1;
+	return row__compare(&x->row, &y->row);
+}
+
+static int compare(const void *a, const void *b, void *sort)
+{
+	return live_row__compare(a, b, *(enum live_sort *)sort);
+}
+
+void live_rows__sort(struct live_rows *r, enum live_sort sort)
+{
+	if (r->n)
+		qsort_r(r->all, r->n, sizeof(*r->all), compare, &sort);
+	r->shown = r->n;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Top and bottom lines of the screen: process, device, memory, views, events and losses, keys. */
+#include "live/screen/paint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "live/rows/state.h"
+#include "live/rows/words.h"
+#include "live/screen/keys.h"
+#include "model/host_words.h"
+#include "model/words.h"
+#include "report/text.h"
+
+#define HOST_LEAST 30		   /* columns */
+#define FRESH UINT64_C(8000000000) /* time that a message is shown, in ns */
+
+/* "cuda:0 (1 of 2) NVIDIA H200 80.0 GiB"; the number only if there are several devices */
+static void device_words(char *buf, size_t size, const struct live_proc *p,
+			 const struct model_device *d, int i)
+{
+	const char *name = words__device_fact(p->facts, d, "name");
+	uint64_t total = words__device_total(p->facts, d);
+	char clean[48] = "", of[48] = "", bytes[24] = "";
+	size_t n = model__devices(p->model);
+
+	if (name)
+		text__clean(clean, sizeof(clean), name, strlen(name));
+	if (n > 1)
+		snprintf(of, sizeof(of), " (%d of %zu)", i + 1, n);
+	if (total)
+		live__bytes(bytes, total);
+	snprintf(buf, size, "%s%s%s%s%s%s", d->name, of, *clean ? " " : "", clean, total ? " " : "",
+		 bytes);
+}
+
+static void draw_bar(struct paint *p, const struct live_state *s, const struct live_proc *proc,
+		     const struct model_device *d, int device)
+{
+	char right[200] = "", what[128] = "", clock[24], cmd[1024] = "", text[1200], of[64] = "";
+	const char *rank = proc ? facts__get(proc->facts, "rank") : NULL;
+	int room;
+
+	paint__fill(p, 0, INK_BAR);
+	if (!proc) {
+		paint__put(p, 0, 0, p->columns, INK_BAR, " memtrace-bpf  waiting for PyTorch");
+		return;
+	}
+	if (device >= 0)
+		device_words(what, sizeof(what), proc, d, device);
+	snprintf(right, sizeof(right), "%s%s%s ", what, *what ? "  " : "",
+		 live__clock(clock, proc->now));
+	room = p->columns - (int)text__width(right) - 2;
+	if (rank && *rank)
+		snprintf(of, sizeof(of), " rank %s", text__clean(text, 8, rank, strnlen(rank, 6)));
+	if (s->nprocs > 1)
+		snprintf(of + strlen(of), sizeof(of) - strlen(of), " (%zu of %zu)", s->chosen + 1,
+			 s->nprocs);
+	report_text__command(cmd, sizeof(cmd), proc->facts, 200);
+	snprintf(text, sizeof(text), " %sPID %d%s%s  %.1000s", room > 60 ? "memtrace-bpf  " : "",
+		 (int)proc->pid, of, proc->ended ? " ENDED" : "", cmd);
+	paint__put(p, 0, 0, room, INK_BAR, text);
+	paint__right(p, 0, p->columns - (int)text__width(right), (int)text__width(right), INK_BAR,
+		     right);
+}
+
+/* While steps run, the current value changes all the time: their end and their peak tell more. */
+static int draw_allocated(struct paint *p, const struct live_proc *proc,
+			  const struct model_device *d, int device)
+{
+	struct model_step step;
+	char buf[24];
+	int x = 0;
+
+	if (!live_proc__last_step(proc, (size_t)device, &step))
+		return paint__figure(p, 1, x, "allocated", live__bytes(buf, d->allocated),
+				     INK_ALLOCATED);
+	x = paint__figure(p, 1, x, "live", live__bytes(buf, step.end_allocated), INK_ALLOCATED);
+	return paint__figure(p, 1, x,
+			     model__steps_are_calls(proc->model) ? "call peak" : "step peak",
+			     live__bytes(buf, step.peak), INK_WITHIN);
+}
+
+static void draw_figures(struct paint *p, const struct live_proc *proc,
+			 const struct model_device *d, int device)
+{
+	char buf[24], about[40];
+	int x = draw_allocated(p, proc, d, device);
+	uint64_t used;
+
+	if (d->has_totals)
+		x = paint__figure(p, 1, x, "reserved", live__bytes(buf, d->reserved), INK_RESERVED);
+	snprintf(about, sizeof(about), "%s%s", words__about(d->peak_is),
+		 live__bytes(buf, d->peak_allocated));
+	x = paint__figure(p, 1, x, "peak", about, INK_PEAK);
+	if (live_proc__used(proc, d->device, &used))
+		x = paint__figure(p, 1, x, "driver", live__bytes(buf, used), INK_PLAIN);
+	if (proc->rss)
+		x = paint__figure(p, 1, x, "RSS", live__bytes(buf, proc->rss), INK_PLAIN);
+	if (d->before_known)
+		x = paint__figure(p, 1, x, "before attach",
+				  live__bytes(buf, d->before_attach_start), INK_PLAIN);
+}
+
+static int part(struct paint *p, int x, enum ink ink, const char *text)
+{
+	int width = (int)text__width(text);
+
+	if (!width || x + width > p->columns)
+		return x;
+	paint__put(p, 2, x, width, ink, text);
+	return x + width + 2;
+}
+
+/* The parts of the host memory, as far as there is room. */
+static void draw_host(struct paint *p, const struct live_proc *proc, int x)
+{
+	const struct model_host *host = model__host(proc->model);
+	char parts[1024], text[1040];
+
+	if (!host || p->columns - x < HOST_LEAST)
+		return;
+	snprintf(text, sizeof(text), "RSS: %s",
+		 host_words__line(parts, sizeof(parts), &host->last.sheet));
+	part(p, x, INK_DIM, words__cut(text, (size_t)(p->columns - x)));
+}
+
+static void draw_second(struct paint *p, const struct live_proc *proc, const struct model_device *d)
+{
+	char text[96], time[24], count[32], said[GROWTH_SUMMARY_TEXT];
+	const struct growth_summary *growth;
+	int x = 0;
+
+	if (model__whole_steps(proc->model)) {
+		snprintf(text, sizeof(text), "%s %-6s %8s a %s",
+			 model__steps_are_calls(proc->model) ? "call" : "step",
+			 text__count(count, sizeof(count), model__whole_steps(proc->model)),
+			 text__time(time, sizeof(time), model__step_time(proc->model)),
+			 model__steps_are_calls(proc->model) ? "call" : "step");
+		x = part(p, x, INK_BOLD, text);
+	}
+	growth = live_proc__growth(proc, d->device);
+	if (growth && x < p->columns) {
+		growth_summary__brief(growth, (size_t)(p->columns - x), said);
+		x = part(p, x, growth->verdict == GROWTH_VERDICT_GROWS ? INK_BOLD : INK_PLAIN,
+			 said);
+	}
+	if (d->has_totals) {
+		snprintf(text, sizeof(text), "cached %4.1f %%",
+			 100 * words__fragmentation(d->allocated, d->reserved));
+		x = part(p, x, INK_PLAIN, text);
+	}
+	if (d->peak_allocated) {
+		char step[48] = "";
+
+		if (model__steps(proc->model))
+			strcat(text__step(step, d->peak_step), ", ");
+		snprintf(text, sizeof(text), "peak at %s (%s%s)",
+			 text__time(time, sizeof(time), d->peak_time), step,
+			 words__phase(d->peak_phase));
+		if (x + (int)strlen(text) > p->columns)
+			snprintf(text, sizeof(text), "peak in %s%s", step,
+				 words__phase(d->peak_phase));
+		x = part(p, x, INK_PLAIN, text);
+	}
+	if (d->ooms) {
+		snprintf(text, sizeof(text), "%s OUT OF MEMORY",
+			 text__count(count, sizeof(count), d->ooms));
+		x = part(p, x, INK_WARN, text);
+	}
+	draw_host(p, proc, x);
+}
+
+void draw_head(struct paint *p, const struct live_state *s)
+{
+	const struct live_proc *proc = live_state__proc(s);
+	struct model_device d;
+	int device = live_state__device(s, &d);
+
+	draw_bar(p, s, proc, &d, device);
+	if (device < 0) {
+		paint__put(p, 1, 0, p->columns, INK_DIM,
+			   proc ? "no tensor has been allocated or freed so far" : "");
+		return;
+	}
+	draw_figures(p, proc, &d, device);
+	draw_second(p, proc, &d);
+}
+
+void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
+{
+	const struct live_rows *r = live_state__table(s);
+	char text[LIVE_TYPED + 80], clock[24];
+	int x = 0;
+
+	paint__fill(p, y, INK_PLAIN);
+	for (int v = 0; v < VIEW_NR; v++) {
+		bool on = (int)s->view == v;
+
+		if (!live_state__offers(s, v))
+			continue;
+		snprintf(text, sizeof(text), "%d %s", v + 1,
+			 v == VIEW_LINES && s->by_function ? "Functions" : live_view__name(v));
+		if (!s->typing)
+			paint__hit(p, y, x, (int)text__width(text), '1' + v);
+		x += paint__put(p, y, x, p->columns - x, on ? INK_BAR_ON : INK_PLAIN, text) + 2;
+	}
+	if (s->typing)
+		snprintf(text, sizeof(text), "%s%s_",
+			 s->typing == TYPING_FILTER ? "/" : "name: ", s->typed);
+	else if (s->filter[0])
+		snprintf(text, sizeof(text), "/%s%s", s->filter, s->paused ? "  PAUSED" : "");
+	else if (s->paused)
+		snprintf(text, sizeof(text), "PAUSED");
+	else if (r && r->growth_known && s->view < VIEW_SEGMENTS)
+		snprintf(text, sizeof(text), "growth since %s", live__clock(clock, r->since));
+	else
+		text[0] = '\0';
+	if (x < p->columns)
+		paint__right(p, y, x, p->columns - x,
+			     s->typing || s->paused ? INK_WARN
+			     : s->filter[0]	    ? INK_BOLD
+						    : INK_DIM,
+			     text);
+}
+
+static void draw_events(struct paint *p, const struct live_state *s, int y)
+{
+	const struct live_message *m = live_state__message(s, 0);
+	const struct live_proc *proc = live_state__proc(s);
+	char events[32], rate[24], lost[32], drift[24], stretched[24], text[256];
+	struct report_stacks stacks;
+	struct model_device d;
+	int x;
+
+	if (m && (s->now - m->time < FRESH || !proc)) {
+		paint__put(p, y, 0, p->columns, m->level <= LOG_WARN ? INK_WARN : INK_BOLD,
+			   m->text);
+		return;
+	}
+	if (!proc)
+		return;
+	words__stacks(proc->model, &stacks);
+	snprintf(text, sizeof(text), "events %s  %6s/s",
+		 text__count(events, sizeof(events), proc->events), live__rate(rate, proc->rate));
+	x = paint__put(p, y, 0, p->columns, INK_PLAIN, text);
+	snprintf(text, sizeof(text), "  lost %s", text__count(lost, sizeof(lost), proc->lost));
+	x += paint__put(p, y, x, p->columns - x, proc->lost ? INK_WARN : INK_PLAIN, text);
+	if (live_state__device(s, &d) >= 0 && d.has_totals) {
+		snprintf(text, sizeof(text), "  drift %s", live__bytes(drift, d.drift));
+		x += paint__put(p, y, x, p->columns - x, d.drift ? INK_WARN : INK_PLAIN, text);
+	}
+	if (stacks.all) {
+		snprintf(text, sizeof(text), "  unresolved %s",
+			 live__share(rate, stacks.failed + stacks.truncated, stacks.all));
+		x += paint__put(p, y, x, p->columns - x, INK_PLAIN, text);
+	}
+	if (s->stretched) {
+		snprintf(text, sizeof(text), "table every %s (1%% of a core)",
+			 text__time(stretched, sizeof(stretched), s->stretched));
+		paint__right(p, y, x + 2, p->columns - x - 2, INK_DIM, text);
+	} else if (proc->ended) {
+		paint__right(p, y, x + 2, p->columns - x - 2, INK_WARN, proc->end);
+	}
+}
+
+/* The key of a name in the footer; 0: of several keys. */
+static int key_of(const char *name)
+{
+	static const struct {
+		const char *name;
+		int key;
+	} all[] = { { "Tab", '\t' },
+		    { "Enter", KEY_LIVE_ENTER },
+		    { "Esc", KEY_LIVE_ESCAPE },
+		    { "Space", ' ' },
+		    { "Ctrl-U", 'U' - '@' } };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strcmp(name, all[i].name))
+			return all[i].key;
+	return name[1] ? 0 : name[0];
+}
+
+static int key(struct paint *p, int x, const char *name, const char *does)
+{
+	int y = p->rows - 1, width = (int)(strlen(name) + strlen(does)) + 2;
+
+	if (x + width > p->columns)
+		return p->columns;
+	if (key_of(name))
+		paint__hit(p, y, x, width - 1, key_of(name));
+	x += paint__put(p, y, x, width, INK_BAR, name);
+	paint__put(p, y, x + 1, width, INK_PLAIN, does);
+	return x + (int)strlen(does) + 2;
+}
+
+void draw_head__foot(struct paint *p, const struct live_state *s)
+{
+	const struct live_proc *proc = live_state__proc(s);
+	int x = 0;
+
+	draw_events(p, s, p->rows - 2);
+	if (s->typing) {
+		x = key(p, x, "Enter", s->typing == TYPING_FILTER ? "Filter" : "Mark");
+		x = key(p, x, "Esc", "Cancel");
+		key(p, x, "Ctrl-U", "Clear");
+		return;
+	}
+	x = key(p, x, "q", s->help || s->log ? "Back" : "Quit");
+	if (s->help || s->log) {
+		key(p, x, "arrows", "Scroll");
+		return;
+	}
+	x = key(p, x, "?", "Help");
+	x = key(p, x, "Tab", "View");
+	if (s->detail)
+		x = key(p, x, "Esc", "Back");
+	else if (s->view != VIEW_SEGMENTS)
+		x = key(p, x, "Enter", s->view == VIEW_PROCESSES ? "Choose" : "Detail");
+	if (!s->over)
+		x = key(p, x, "Space", s->paused ? "Resume" : "Pause");
+	if (s->view == VIEW_TREE && !s->detail)
+		x = key(p, x, "Left Right", "Fold");
+	x = key(p, x, "/", "Filter");
+	x = key(p, x, "tpdca", "Sort");
+	if (proc && model__devices(proc->model) > 1)
+		x = key(p, x, "g", "Device");
+	if (s->nprocs > 1)
+		x = key(p, x, "n", "Process");
+	x = key(p, x, "r", "Reset growth");
+	x = key(p, x, "w", "Save");
+	x = key(p, x, "e", "Export");
+	key(p, x, "m", "Mark");
+}

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/screen/keys.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "live/rows/graph.h"
+#include "live/rows/state.h"
+
+const struct live_key_help live_keys__help[] = {
+	{ NULL, "Views (what the screen shows: see the end of this list)", NULL },
+	{ "Tab, Shift-Tab", "next view, the one before", NULL },
+	{ "1 2 3", "lines, modules, roles", NULL },
+	{ "4 5 6", "tree of modules, CUDA segments, processes", NULL },
+	{ "l", "lines or functions", NULL },
+	{ "M, P", "modules, processes", NULL },
+	{ "g, n", "next device, next process", NULL },
+	{ "Enter, s", "a row's stacks, sizes and ages; Esc goes back", NULL },
+	{ "+ -", "graph: less time in more detail, or more time", NULL },
+	{ NULL, "Table", NULL },
+	{ "t", "sort by live memory", NULL },
+	{ "p", "sort by memory at the device's peak", NULL },
+	{ "d", "sort by growth", NULL },
+	{ "c, a", "sort by bytes, by allocations per second", NULL },
+	{ "/", "filter: words, or module:blocks.3 role:activation block:>1M; empty: all", NULL },
+	{ "r", "measure growth from now on", NULL },
+	{ "Space", "pause the table; head, graph and events go on", NULL },
+	{ "Up, Down, PgUp, Home", "choose a row, or scroll", NULL },
+	{ "Right, Left", "tree: unfold a module, fold it", NULL },
+	{ NULL, "Actions", NULL },
+	{ "w", "save a recording of the last 5 minutes, at most 64 MiB", NULL },
+	{ "e, E", "export it as a page, as a flame graph", NULL },
+	{ "m", "write a mark into the recording", NULL },
+	{ "L", "messages so far", NULL },
+	{ "Ctrl-L", "draw the screen again", NULL },
+	{ "?, h, F1", "this list", NULL },
+	{ "Mouse", "click a view, a title or a row; wheel: scroll; with Shift: select text", NULL },
+	{ "q, F10, Ctrl-C", "detach, quit, and print a summary", NULL },
+	{ NULL, "On the screen", NULL },
+	{ "live, step peak", "memory at the end of the last step, and the most during it", NULL },
+	{ "allocated, reserved", "memory of tensors now; what the allocator took from CUDA", NULL },
+	{ "driver, RSS", "the process's GPU memory by the driver; its host memory", NULL },
+	{ "\u2588", "graph: memory that stayed allocated all the time", "#" },
+	{ "\u2592", "graph: memory that was allocated only at times, such as activations", ":" },
+	{ "\u2500", "graph: reserved memory", "-" },
+	{ "\u25b2", "graph: a mark, of a person, a script or the sleep of an inference server",
+	  "^" },
+	{ "AT PEAK", "what the row held when the device had its peak", NULL },
+	{ "GROWTH/STEP, /MIN", "growth between ends of steps; per minute in a job without steps",
+	  NULL },
+	{ "ALLOCS/S, BYTES/S", "allocations per second, also of memory that was freed again",
+	  NULL },
+	{ "ROLE", "parameter, gradient, optimizer state, activation, input ...", NULL },
+	{ "(several)", "the row has memory of several roles or modules", NULL },
+	{ "no role found", "no object in the program names this memory, so far", NULL },
+	{ "before attach",
+	  "memory older than the capture, without a stack; Enter lists what holds it", NULL },
+	{ "lost", "events that were not recorded", NULL },
+	{ "drift", "largest difference from the allocator's own total", NULL },
+	{ "unresolved", "share of stacks that could not be read in full", NULL },
+	{ NULL, NULL, NULL },
+};
+
+static enum live_act type(struct live_state *s, int key)
+{
+	size_t len = strlen(s->typed);
+	bool offered = s->offered;
+	char why[200];
+
+	s->offered = false;
+	switch (key) {
+	case KEY_LIVE_ESCAPE:
+		s->typing = TYPING_NOTHING;
+		return ACT_DRAW;
+	case KEY_LIVE_ENTER:
+		if (s->typing == TYPING_MARK) {
+			s->typing = TYPING_NOTHING;
+			return ACT_MARK;
+		}
+		if (live_state__set_filter(s, s->typed, why, sizeof(why))) {
+			live_state__say(s, LOG_WARN, true, "%s", why);
+			s->refused = s->nmessages;
+			return ACT_DRAW;
+		}
+		/* The filter is valid now: remove the message about the last one. */
+		if (s->refused && s->refused == s->nmessages)
+			s->nmessages--;
+		s->refused = 0;
+		s->typing = TYPING_NOTHING;
+		return ACT_REFRESH;
+	case KEY_LIVE_BACKSPACE:
+		/* remove all bytes of the character */
+		while (len && (s->typed[len - 1] & 0xc0) == 0x80)
+			len--;
+		if (len)
+			len--;
+		s->typed[len] = '\0';
+		return ACT_DRAW;
+	case 'U' - '@':
+		s->typed[0] = '\0';
+		return ACT_DRAW;
+	default:
+		if (key < ' ' || key > 0xff || key == 0x7f || len + 1 >= sizeof(s->typed))
+			return ACT_NONE;
+		len = offered ? 0 : len;
+		s->typed[len] = (char)key;
+		s->typed[len + 1] = '\0';
+		return ACT_DRAW;
+	}
+}
+
+static enum live_act select_row(struct live_state *s, size_t to)
+{
+	size_t n = live_state__rows(s);
+	const struct live_row *row;
+
+	s->selected = to < n ? to : n ? n - 1 : 0;
+	row = live_state__row(s);
+	s->moved = s->selected != 0;
+	s->selected_key = row ? row->key : 0;
+	return ACT_DRAW;
+}
+
+static size_t less(size_t n, size_t by)
+{
+	return n > by ? n - by : 0;
+}
+
+/* Scrolls a page that has no selected row. */
+static enum live_act scroll(size_t *first, int key, size_t page)
+{
+	switch (key) {
+	case KEY_LIVE_UP:
+		*first = less(*first, 1);
+		return ACT_DRAW;
+	case KEY_LIVE_DOWN:
+		++*first;
+		return ACT_DRAW;
+	case KEY_LIVE_PAGE_UP:
+		*first = less(*first, page);
+		return ACT_DRAW;
+	case KEY_LIVE_PAGE_DOWN:
+		*first += page;
+		return ACT_DRAW;
+	case KEY_LIVE_HOME:
+		*first = 0;
+		return ACT_DRAW;
+	case KEY_LIVE_END: /* drawing limits it */
+		*first = SIZE_MAX / 2;
+		return ACT_DRAW;
+	default:
+		return ACT_NONE;
+	}
+}
+
+static enum live_act move(struct live_state *s, int key, size_t page)
+{
+	switch (key) {
+	case KEY_LIVE_UP:
+		return select_row(s, less(s->selected, 1));
+	case KEY_LIVE_DOWN:
+		return select_row(s, s->selected + 1);
+	case KEY_LIVE_PAGE_UP:
+		return select_row(s, less(s->selected, page));
+	case KEY_LIVE_PAGE_DOWN:
+		return select_row(s, s->selected + page);
+	case KEY_LIVE_HOME:
+		return select_row(s, 0);
+	case KEY_LIVE_END:
+		return select_row(s, SIZE_MAX);
+	default:
+		return ACT_NONE;
+	}
+}
+
+/* Answers a key that has no effect now. */
+static enum live_act refuse(struct live_state *s, const char *why)
+{
+	live_state__say(s, LOG_INFO, true, "%s", why);
+	return ACT_DRAW;
+}
+
+#define SECOND UINT64_C(1000000000)
+
+/* Selects the next shorter or longer span. 0 (the whole history) is the longest. */
+static enum live_act zoom(struct live_state *s, bool in)
+{
+	static const uint64_t spans[] = { 30, 120, 600, 3600, 14400, 86400 }; /* seconds */
+	const size_t n = sizeof(spans) / sizeof(*spans);
+	const struct live_proc *p = live_state__proc(s);
+	uint64_t all = p ? p->now : 0, shown = s->span ? s->span : all;
+	uint64_t was = s->span;
+	size_t i = 0;
+
+	if (in) {
+		for (i = n; i-- > 0 && spans[i] * SECOND >= shown;)
+			;
+		s->span = i < n ? spans[i] * SECOND : s->span;
+	} else {
+		while (i < n && spans[i] * SECOND <= shown)
+			i++;
+		s->span = i < n && spans[i] * SECOND < all ? spans[i] * SECOND : 0;
+	}
+	if (s->span == was)
+		return refuse(s, in ? "the graph shows the shortest time"
+				    : "the graph shows all of the time");
+	return ACT_DRAW;
+}
+
+static enum live_act show(struct live_state *s, enum live_view v)
+{
+	live_state__choose_view(s, v);
+	return ACT_REFRESH;
+}
+
+static enum live_act sort(struct live_state *s, enum live_sort by)
+{
+	if (s->view == VIEW_SEGMENTS || s->view == VIEW_PROCESSES)
+		return refuse(s, "this view has one order: 1 to 4 can be sorted");
+	s->sort = by;
+	s->moved = false;
+	s->selected = s->first = 0;
+	live_state__settle(s);
+	return ACT_DRAW;
+}
+
+static enum live_act enter(struct live_state *s)
+{
+	if (s->view == VIEW_PROCESSES) {
+		live_state__choose_proc(s, s->selected);
+		return show(s, VIEW_LINES);
+	}
+	if (!live_state__rows(s))
+		return refuse(s, "there is no row to look at");
+	select_row(s, s->selected);
+	s->detail = !s->detail;
+	s->detail_first = 0;
+	return ACT_REFRESH;
+}
+
+#define ONE_PROCESS "this is the only process: --children follows those that it starts"
+
+static enum live_act next_proc(struct live_state *s)
+{
+	if (s->nprocs < 2)
+		return refuse(s, ONE_PROCESS);
+	live_state__choose_proc(s, (s->chosen + 1) % s->nprocs);
+	return ACT_REFRESH;
+}
+
+static enum live_act back(struct live_state *s)
+{
+	if (!s->detail)
+		return refuse(s, "there is nothing to go back from: q detaches and quits");
+	s->detail = false;
+	return ACT_DRAW;
+}
+
+static enum live_act next_device(struct live_state *s)
+{
+	const struct live_proc *p = live_state__proc(s);
+
+	if (!p || model__devices(p->model) < 2)
+		return refuse(s, "this is the only device with tensors so far");
+	live_state__next_device(s);
+	return ACT_REFRESH;
+}
+
+/* The next view that is offered, or the one before. */
+static enum live_act turn(struct live_state *s, bool back)
+{
+	unsigned v = s->view;
+
+	do
+		v = (v + (back ? VIEW_NR - 1 : 1)) % VIEW_NR;
+	while (!live_state__offers(s, v));
+	return show(s, v);
+}
+
+static enum live_act choose_view(struct live_state *s, enum live_view v)
+{
+	const struct live_proc *p = live_state__proc(s);
+
+	if (live_state__offers(s, v))
+		return show(s, v);
+	if (v == VIEW_PROCESSES)
+		return refuse(s, ONE_PROCESS);
+	return refuse(s, p && model__devices(p->model) > 1
+				 ? "the CPU allocator has no segments: g chooses another device"
+				 : "the CPU allocator has no segments");
+}
+
+static enum live_act press_view(struct live_state *s, int key)
+{
+	switch (key) {
+	case '\t':
+		return turn(s, false);
+	case KEY_LIVE_BACKTAB:
+		return turn(s, true);
+	case '1':
+	case '2':
+	case '3':
+	case '4':
+	case '5':
+	case '6':
+		return choose_view(s, key - '1');
+	case 'l':
+		s->by_function = s->view == VIEW_LINES ? !s->by_function : s->by_function;
+		return show(s, VIEW_LINES);
+	case 'M':
+		return show(s, VIEW_MODULES);
+	case 'P':
+		return choose_view(s, VIEW_PROCESSES);
+	case 'g':
+		return next_device(s);
+	case 'n':
+		return next_proc(s);
+	case 's':
+	case KEY_LIVE_ENTER:
+		return enter(s);
+	case '+':
+	case '=':
+		return zoom(s, true);
+	case '-':
+		return zoom(s, false);
+	default:
+		return ACT_NONE;
+	}
+}
+
+/* In the tree: unfolds the module; or folds it, or selects its parent. */
+static enum live_act unfold(struct live_state *s, bool open)
+{
+	const struct live_row *row = live_state__row(s);
+	size_t i = s->selected;
+
+	if (s->view != VIEW_TREE || s->detail)
+		return refuse(s, "Left and Right fold modules in the tree: press 4");
+	if (!row)
+		return ACT_NONE;
+	if (row->has_inside && row->open != open) {
+		select_row(s, s->selected);
+		s->moved = true;
+		live_state__fold(s, s->selected_key);
+		return ACT_DRAW;
+	}
+	while (!open && i && live_state__table(s)->all[i].depth >= row->depth)
+		i--;
+	return open ? ACT_NONE : select_row(s, i);
+}
+
+static enum live_act press_table(struct live_state *s, int key)
+{
+	switch (key) {
+	case 't':
+		return sort(s, SORT_LIVE);
+	case 'p':
+		return sort(s, SORT_PEAK);
+	case 'd':
+		return sort(s, SORT_GROWTH);
+	case 'c':
+		return sort(s, SORT_CHURN);
+	case 'a':
+		return sort(s, SORT_ALLOCS);
+	case KEY_LIVE_RIGHT:
+		return unfold(s, true);
+	case KEY_LIVE_LEFT:
+		return unfold(s, false);
+	case '/':
+		memcpy(s->typed, s->filter, sizeof(s->typed));
+		s->typing = TYPING_FILTER;
+		return ACT_DRAW;
+	case 'r':
+		return ACT_RESET;
+	case ' ':
+		s->paused = !s->paused;
+		return s->paused ? ACT_DRAW : ACT_REFRESH;
+	default:
+		return ACT_NONE;
+	}
+}
+
+static enum live_act press_overlay(struct live_state *s, int key, size_t page)
+{
+	bool help = key == '?' || key == 'h' || key == KEY_LIVE_HELP;
+
+	if (key == KEY_LIVE_ESCAPE || key == 'q' || key == KEY_LIVE_QUIT || (s->help && help) ||
+	    (s->log && key == 'L')) {
+		s->help = s->log = false;
+		return ACT_DRAW;
+	}
+	if (help || key == 'L') {
+		s->help = help;
+		s->log = !s->help;
+		s->help_first = 0;
+		return ACT_DRAW;
+	}
+	return scroll(&s->help_first, key, page);
+}
+
+#define WHEEL 3 /* rows by which the wheel scrolls */
+
+static enum live_act wheel(struct live_state *s, bool up, size_t page)
+{
+	enum live_act act = ACT_NONE;
+
+	for (int i = 0; i < WHEEL; i++)
+		act = live_keys__press(s, up ? KEY_LIVE_UP : KEY_LIVE_DOWN, page);
+	return act;
+}
+
+/* A click selects a row; on the selected row it acts as Enter. */
+static enum live_act click(struct live_state *s, size_t row)
+{
+	if (s->typing || s->help || s->log || s->detail || row >= live_state__rows(s))
+		return ACT_NONE;
+	return row == s->selected ? enter(s) : select_row(s, row);
+}
+
+enum live_act live_keys__press(struct live_state *s, int key, size_t page)
+{
+	enum live_act act;
+
+	if (key == KEY_LIVE_WHEEL_UP || key == KEY_LIVE_WHEEL_DOWN)
+		return wheel(s, key == KEY_LIVE_WHEEL_UP, page);
+	if (key >= KEY_LIVE_ROW)
+		return click(s, s->first + (size_t)(key - KEY_LIVE_ROW));
+
+	if (key == 'L' - '@')
+		return ACT_REDRAW;
+	if (s->typing)
+		return type(s, key);
+	if (s->help || s->log)
+		return press_overlay(s, key, page);
+	switch (key) {
+	case 'q':
+	case 'Q':
+	case KEY_LIVE_QUIT:
+		return ACT_QUIT;
+	case KEY_LIVE_ESCAPE:
+		return back(s);
+	case '?':
+	case 'h':
+	case KEY_LIVE_HELP:
+	case 'L':
+		s->help = key != 'L';
+		s->log = !s->help;
+		s->help_first = 0;
+		return ACT_DRAW;
+	case 'w':
+		return ACT_SAVE;
+	case 'e':
+		return ACT_EXPORT;
+	case 'E':
+		return ACT_FLAME;
+	case 'm':
+		snprintf(s->typed, sizeof(s->typed), "mark %u", s->marks + 1);
+		s->typing = TYPING_MARK;
+		s->offered = true;
+		return ACT_DRAW;
+	}
+	act = s->detail ? scroll(&s->detail_first, key, page) : move(s, key, page);
+	if (act == ACT_NONE)
+		act = press_view(s, key);
+	if (act == ACT_NONE)
+		act = press_table(s, key);
+	if (act == ACT_NONE && key > ' ' && key < 0x7f)
+		return refuse(s, "this key does nothing: ? lists all keys");
+	return act;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Live view without a screen: text or JSON every interval, and a summary at the end. */
+#include <inttypes.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "capture/capture_loop.h"
+#include "capture/session.h"
+#include "capture/tracees.h"
+#include "live/args.h"
+#include "live/rows/proc.h"
+#include "live/view/json.h"
+#include "report/text.h"
+
+struct plain {
+	const struct live_args *args;
+	struct capture_loop loop;
+	struct live_table table;
+	bool several; /* more than one process may be shown */
+	int err;      /* negative error of standard output or of memory */
+	bool said;    /* err was logged */
+};
+
+struct shown {		  /* a process in the output */
+	struct sink sink; /* must be the first member: callbacks cast it to struct shown */
+	struct plain *plain;
+	struct live_proc *proc;
+	struct session *session;
+	bool first;    /* the process of -p */
+	uint64_t next; /* time of the next output, ns since the start */
+	uint64_t blocks;
+};
+
+static int on_event(struct sink *s, const struct event *e)
+{
+	struct live_proc *p = ((struct shown *)s)->proc;
+
+	return p->sink.event(&p->sink, e);
+}
+
+/* Returns 0 or the negative error of standard output. After an error, output is discarded. */
+static int flush_output(struct plain *l)
+{
+	errno = 0;
+	if (fflush(stdout) || ferror(stdout)) {
+		l->err = errno ? -errno : -EIO;
+		__fpurge(stdout);
+		clearerr(stdout);
+	}
+	return l->err;
+}
+
+/* EPIPE is not a failure: the reader has closed the pipe. */
+static int output_status(struct plain *l)
+{
+	if (l->err == -EPIPE)
+		return EXIT_OK;
+	if (!l->said)
+		log_err("standard output: cannot write: %s", outfile__why(l->err));
+	l->said = true;
+	return EXIT_FAILED;
+}
+
+static int refresh(struct shown *s)
+{
+	const struct live_args *a = s->plain->args;
+	struct live_rows *r = &s->proc->rows[a->by];
+	int device = model__main_device(s->proc->model), err = 0;
+	struct live_selection of;
+	struct model_device d;
+
+	live_proc__rates(s->proc);
+	if (device < 0)
+		return 0;
+	model__device(s->proc->model, (size_t)device, &d);
+	of = (struct live_selection){ d.device, a->which_line, &a->select };
+	live_proc__select(s->proc, a->by, &of);
+	for (size_t i = 0; !err && i < model__devices(s->proc->model); i++)
+		if (a->format == LIVE_JSON || (int)i == device)
+			err = live_proc__judge(s->proc, i);
+	r->holders = live_proc__holders(s->proc, d.device);
+	if (!err)
+		err = live_rows__refresh(r, s->proc->model, s->proc->now);
+	if (err)
+		return err;
+	live_rows__sort(r, a->sort);
+	return live_proc__refresh_host(s->proc, &of, a->sort);
+}
+
+/* Prints a process. end: reason for the last output; "" if more follows. */
+static int print(struct shown *s, const char *end)
+{
+	struct plain *l = s->plain;
+	const struct report_text_opts o = { 0 };
+	int err;
+
+	if (*end)
+		live_proc__judge_anew(s->proc);
+	err = refresh(s);
+	if (!err && l->args->format == LIVE_JSON)
+		err = live_json__line(stdout, s->proc, &l->table, end);
+	else if (!err)
+		live_text__block(stdout, s->proc, &l->table, l->several,
+				 (int)report_text__width(stdout, &o));
+	return err ? err : flush_output(l);
+}
+
+static void pass(struct shown *s, uint64_t now)
+{
+	live_proc__set_time(s->proc, now, session__events(s->session), session__lost(s->session));
+}
+
+static int on_tick(struct sink *sink, uint64_t now)
+{
+	struct shown *s = (struct shown *)sink;
+	const struct live_args *a = s->plain->args;
+
+	if (now < s->next || (a->count && s->blocks >= a->count))
+		return 0;
+	s->next = now - now % a->interval + a->interval;
+	pass(s, now);
+	if (a->count && ++s->blocks >= a->count)
+		s->plain->loop.quit = true;
+	return print(s, "");
+}
+
+static void *begin(void *ctx, struct session *session, pid_t pid, unsigned int times,
+		   struct sink **sink)
+{
+	struct plain *l = ctx;
+	struct shown *s = calloc(1, sizeof(*s));
+
+	if (s)
+		s->proc = live_proc__new(pid, session__dict(session), session__facts(session));
+	if (!s || !s->proc) {
+		log_err("out of memory");
+		free(s);
+		return NULL;
+	}
+	s->sink = (struct sink){ .event = on_event, .tick = on_tick };
+	s->plain = l;
+	s->session = session;
+	s->first = !times;
+	s->next = l->args->interval;
+	*sink = &s->sink;
+	return s;
+}
+
+/* Prints the last output of a process: a summary or a final line. */
+static int finish(struct shown *s, const char *reason)
+{
+	struct report_text_opts opts = { .by = BY_LINE,
+					 .when = ROWS_AT_MARK,
+					 .top = s->plain->table.top,
+					 .select = &s->plain->args->select,
+					 .colour = s->plain->args->colour };
+	struct live_proc *p = s->proc;
+
+	pass(s, session__now(s->session));
+	opts.duration = p->now;
+	model__finish(p->model, p->now);
+	if (s->plain->args->format == LIVE_JSON) {
+		bool enough = s->plain->args->count && s->blocks >= s->plain->args->count;
+
+		return print(s, enough ? "count" : reason ? reason : "target exited");
+	}
+	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts,
+			     &opts);
+	return flush_output(s->plain);
+}
+
+/* Prints the end of a process that was attached to. Of others than the first, which may never
+ * allocate a tensor, only if there were events. */
+static int end(void *output, const char *reason, int err)
+{
+	struct shown *s = output;
+	struct plain *l = s->plain;
+	int status = err ? EXIT_FAILED : EXIT_OK;
+
+	if (err && !l->err)
+		log_err("the capture of PID %d broke off: %s", (int)s->proc->pid, strerror(-err));
+	if (!l->err && (s->first ? session__now(s->session) : !err && session__events(s->session)))
+		l->err = finish(s, reason);
+	if (l->err)
+		status = output_status(l);
+	live_proc__free(s->proc);
+	free(s);
+	return status;
+}
+
+int live_plain__run(const struct live_args *args)
+{
+	static const struct tracees_output outputs = { begin, NULL, NULL, end };
+	struct plain l = { .args = args, .loop.args = args->capture };
+	char until[64];
+	int status;
+
+	l.table = (struct live_table){ .sort = args->sort,
+				       .top = args->top,
+				       .select = &args->select };
+	if (args->count)
+		snprintf(until, sizeof(until), "%" PRIu64 " update%s printed", args->count,
+			 args->count == 1 ? " is" : "s are");
+	l.loop.until = args->count ? until : NULL;
+	l.several = args->capture.children || pick_args__many(&args->capture.pick);
+	l.loop.prints = true;
+	l.loop.ctx = &l;
+	l.loop.output = &outputs;
+	status = capture_loop__open(&l.loop);
+	if (!status)
+		status = capture_loop__run(&l.loop);
+	capture_loop__close(&l.loop);
+	return status;
+}

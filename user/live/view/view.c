@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The live view of a running capture: processes, keyboard, clock, messages and end. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "capture/capture_loop.h"
+#include "capture/control.h"
+#include "capture/session.h"
+#include "capture/tracees.h"
+#include "live/args.h"
+#include "live/rows/state.h"
+#include "live/rows/words.h"
+#include "live/screen/keys.h"
+#include "live/screen/screen.h"
+#include "live/tty_restore.h"
+#include "live/view/save.h"
+#include "live/view/view.h"
+#include "record/dict.h"
+#include "report/text.h"
+
+#define BUDGET 100 /* refreshing may use 1/BUDGET of the time */
+/* bytes of events kept for each process; less if there are many processes */
+#define KEPT_BYTES (UINT64_C(64) << 20)
+#define ENDED_KEPT 32 /* processes kept after their end */
+/* The first refreshes come early: after 50, 100, 200, 400 ... ms. */
+#define EARLY UINT64_C(50000000) /* ns */
+#define EARLY_REFRESHES 6
+
+static void on_message(void *ctx, enum log_level level, const char *text)
+{
+	struct view *v = ctx;
+
+	v->state.now = clock__monotonic() - v->begun;
+	live_state__say(&v->state, level, false, "%s", text);
+}
+
+/* Shows errors not written by log.h: from libraries or a sanitizer. */
+void view__take_errors(struct view *v)
+{
+	static const char ours[] = "memtrace-bpf: ", warning[] = "warning: ";
+	char buf[1024], *line, *rest;
+
+	while (tty_restore__read_errors(v->guard, buf, sizeof(buf)) > 0) {
+		for (line = strtok_r(buf, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+			/* written by an export */
+			bool said = !strncmp(line, ours, sizeof(ours) - 1);
+
+			line += said ? sizeof(ours) - 1 : 0;
+			on_message(v,
+				   said && strncmp(line, warning, sizeof(warning) - 1) ? LOG_INFO
+										       : LOG_WARN,
+				   line);
+		}
+	}
+}
+
+/* ---- the clock ---- */
+
+static void set_clock(struct view *v, uint64_t ns)
+{
+	struct itimerspec it = { .it_value = { .tv_sec = ns / UINT64_C(1000000000),
+					       .tv_nsec = ns % UINT64_C(1000000000) } };
+
+	if (v->clock >= 0)
+		timerfd_settime(v->clock, 0, &it, NULL);
+}
+
+/* Time until the next refresh, depending on the cost of the last one in ns. */
+static uint64_t pause_after(struct view *v, uint64_t cost)
+{
+	uint64_t wanted = v->state.interval;
+
+	v->refreshes++;
+	if (v->refreshes < EARLY_REFRESHES)
+		wanted = wanted < EARLY << v->refreshes ? wanted : EARLY << v->refreshes;
+	return cost * BUDGET > wanted ? cost * BUDGET : wanted;
+}
+
+static void draw(struct view *v)
+{
+	v->state.now = clock__monotonic() - v->begun;
+	screen__draw(v->screen, &v->state);
+}
+
+/* Logs why and when a process's events ended. */
+static void log_end(struct view *v, struct live_proc *p, const char *reason, int err)
+{
+	char why[96], clock[24];
+
+	live__clock(clock, p->now);
+	if (err)
+		snprintf(why, sizeof(why), "the capture broke off at %s: %s", clock,
+			 strerror(-err));
+	else if (!reason || !strcmp(reason, "target exited"))
+		snprintf(why, sizeof(why), "PID %d has ended (exit seen at %s)", (int)p->pid,
+			 clock);
+	else if (!strcmp(reason, "exec"))
+		snprintf(why, sizeof(why), "PID %d runs another program since %s", (int)p->pid,
+			 clock);
+	else
+		snprintf(why, sizeof(why), "detached from PID %d at %s (%s)", (int)p->pid, clock,
+			 reason);
+	live_proc__end(p, why);
+	live_state__say(&v->state, err ? LOG_ERROR : LOG_INFO, true, "%s", why);
+}
+
+/* Refreshes the rows. With many blocks that is slow, so rows are refreshed less often than the
+ * top lines. */
+static void refresh_rows(struct view *v)
+{
+	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID), cost;
+
+	if (live_state__refresh(&v->state))
+		v->failed = v->loop.quit = true;
+	cost = clock__read(CLOCK_THREAD_CPUTIME_ID) - begin;
+	v->rows_due = clock__monotonic() + cost * BUDGET;
+	v->state.stretched = cost * BUDGET > v->state.interval ? cost * BUDGET : 0;
+}
+
+/* by_clock: called by the timer, not by a key. */
+static void refresh(struct view *v, bool by_clock)
+{
+	uint64_t begin;
+
+	view__take_errors(v);
+	view__say_marks(v);
+	if (tty_restore__orphaned(v->guard))
+		v->quit = v->loop.quit = true;
+	for (size_t i = 0; by_clock && i < v->state.nprocs; i++)
+		live_proc__rates(v->state.procs[i]);
+	if (!by_clock || (!v->state.paused && clock__monotonic() >= v->rows_due))
+		refresh_rows(v);
+	begin = clock__read(CLOCK_THREAD_CPUTIME_ID);
+	draw(v);
+	if (by_clock)
+		set_clock(v, pause_after(v, clock__read(CLOCK_THREAD_CPUTIME_ID) - begin));
+}
+
+static void on_clock(void *ctx)
+{
+	struct view *v = ctx;
+	uint64_t n;
+
+	if (read(v->clock, &n, sizeof(n)) > 0)
+		refresh(v, true);
+}
+
+/* ---- keys and signals ---- */
+
+static void run_action(struct view *v, enum live_act a)
+{
+	struct live_proc *p = live_state__proc(&v->state);
+
+	switch (a) {
+	case ACT_QUIT:
+		v->quit = v->loop.quit = true;
+		break;
+	case ACT_REDRAW:
+		screen__redraw(v->screen);
+		draw(v);
+		break;
+	case ACT_RESET:
+		if (p)
+			live_proc__reset(p);
+		refresh(v, false);
+		break;
+	case ACT_REFRESH:
+		refresh(v, false);
+		break;
+	case ACT_SAVE:
+		view__save(v, live_state__proc(&v->state));
+		draw(v);
+		break;
+	case ACT_EXPORT:
+	case ACT_FLAME:
+		view__export(v, a == ACT_EXPORT ? "html" : "flamegraph");
+		draw(v);
+		break;
+	case ACT_MARK:
+		view__mark(v, live_state__proc(&v->state), v->state.typed);
+		draw(v);
+		break;
+	case ACT_DRAW:
+		draw(v);
+		break;
+	default:
+		break;
+	}
+}
+
+void view__drop_source(struct view *v, int fd)
+{
+	for (size_t i = 0; i < v->loop.n_sources; i++) {
+		if (v->loop.sources[i].fd == fd) {
+			v->loop.sources[i] = v->loop.sources[--v->loop.n_sources];
+			return;
+		}
+	}
+}
+
+static void on_key(void *ctx)
+{
+	struct view *v = ctx;
+	int key, n = 0;
+
+	while (n++ < 64 && (key = screen__key(v->screen)) >= 0)
+		run_action(v, live_keys__press(&v->state, key, screen__page(v->screen)));
+	if (key != -2)
+		return;
+	v->gone = v->quit = v->loop.quit = true;
+	view__drop_source(v, tty_restore__input(v->guard));
+}
+
+/* Ctrl-Z: restores the terminal and stops; returns when continued. */
+static void suspend(struct view *v)
+{
+	screen__suspend(v->screen);
+	tty_restore__stop(v->guard);
+}
+
+static void on_signal(void *ctx)
+{
+	struct view *v = ctx;
+	struct signalfd_siginfo si;
+
+	while (read(v->signals, &si, sizeof(si)) == sizeof(si)) {
+		if (tty_restore__orphaned(v->guard)) {
+			v->quit = v->loop.quit = true;
+		} else if (si.ssi_signo == SIGTSTP && v->screen) {
+			suspend(v);
+		} else if (si.ssi_signo == SIGTSTP) {
+			tty_restore__stop(v->guard);
+		} else if (!v->screen) {
+			continue;
+		} else if (si.ssi_signo == SIGCONT) {
+			screen__resume(v->screen);
+			draw(v);
+		} else if (si.ssi_signo == SIGWINCH) {
+			screen__resized(v->screen);
+			draw(v);
+		} else {
+			v->quit = v->loop.quit = true;
+		}
+	}
+}
+
+void view__add_source(struct view *v, int fd, void (*ready)(void *ctx))
+{
+	if (fd >= 0 && v->loop.n_sources < LOOP_SOURCES)
+		v->loop.sources[v->loop.n_sources++] = (struct loop_source){ fd, ready, v };
+}
+
+static int block(int fd, const int *all, size_t n)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < n; i++)
+		sigaddset(&set, all[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(fd, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Opens the screen when there are data to show, so that attach errors appear as normal messages. */
+static int show(struct view *v)
+{
+	if (v->screen)
+		return 0;
+	v->begun = clock__monotonic();
+	v->screen = screen__open(
+		v->guard,
+		report_text__colour(stdout,
+				    &(struct report_text_opts){ .colour = v->args->colour }),
+		!v->args->no_mouse);
+	if (!v->screen) {
+		log_err("the terminal cannot show a screen: pipe the output through cat for plain "
+			"text");
+		return EXIT_FAILED;
+	}
+	if (!tty_restore__catch_errors(v->guard))
+		log__divert(on_message, v);
+	v->clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	view__add_source(v, tty_restore__input(v->guard), on_key);
+	view__add_source(v, v->clock, on_clock);
+	view__open_control(v);
+	set_clock(v, EARLY);
+	draw(v);
+	return 0;
+}
+
+/* ---- processes ---- */
+
+static int on_tick(struct sink *s, uint64_t now)
+{
+	struct live_proc *p = (struct live_proc *)s;
+	const struct source *from = p->owner;
+
+	live_proc__set_time(p, now, session__events(from->session), session__lost(from->session));
+	if (p->also)
+		p->also->tick(p->also, now);
+	return 0;
+}
+
+static void free_source(struct live_proc *p)
+{
+	struct source *from = view__source(p);
+
+	if (from)
+		live_save__free(from->save);
+	free(from);
+	p->owner = NULL;
+	p->also = NULL;
+}
+
+static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
+{
+	struct view *v = ctx;
+	struct live_proc *p = live_proc__new(pid, session__dict(s), session__facts(s));
+	struct source *from = calloc(1, sizeof(*from));
+
+	if (from)
+		from->save = live_save__new(pid, session__dict(s), session__facts(s),
+					    KEPT_BYTES / (1 + v->state.nprocs / 4));
+	if (!p || !from || !from->save) {
+		log_err("out of memory");
+		if (from)
+			live_save__free(from->save);
+		free(from);
+		live_proc__free(p);
+		return NULL;
+	}
+	from->session = s;
+	from->first = !times;
+	p->sink.tick = on_tick;
+	p->owner = from;
+	p->also = live_save__sink(from->save);
+	p->view = v;
+	*sink = &p->sink;
+	return p;
+}
+
+static int attached(void *output)
+{
+	struct live_proc *p = output;
+	struct view *v = p->view;
+
+	if (live_state__add(&v->state, p)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	view__source(p)->listed = true;
+	return show(v);
+}
+
+static void free_proc(struct live_proc *p)
+{
+	free_source(p);
+	live_proc__free(p);
+}
+
+/* Frees processes that ended long ago, to limit memory. */
+static void drop_old(struct view *v)
+{
+	struct live_proc *old;
+
+	while ((old = live_state__remove_ended(&v->state, ENDED_KEPT)))
+		free_proc(old);
+}
+
+/* Ends a session but keeps its dict and facts for viewing. */
+static int end(void *output, const char *reason, int err)
+{
+	struct live_proc *p = output;
+	struct source *from = p->owner;
+	struct session *s = from->session;
+	struct view *v = p->view;
+	struct dict *dict;
+	struct facts *facts;
+
+	if (!from->listed) {
+		free_proc(p);
+		return EXIT_OK;
+	}
+	p->now = session__now(s) > p->now ? session__now(s) : p->now;
+	live_proc__set_time(p, p->now, session__events(s), session__lost(s));
+	session__give_words(s, &dict, &facts);
+	live_proc__own(p);
+	from->session = NULL;
+	log_end(v, p, reason, err);
+	drop_old(v);
+	v->err = err ? err : v->err;
+	return err ? EXIT_FAILED : EXIT_OK;
+}
+
+/* ---- end ---- */
+
+/* Keeps the view open after the capture has ended, until the user quits. */
+static void view_after_end(struct view *v)
+{
+	static const int ends[] = { SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH };
+	struct pollfd fds[LOOP_SOURCES];
+	size_t n;
+
+	v->signals = block(v->signals, ends, sizeof(ends) / sizeof(*ends));
+	v->state.over = true;
+	v->state.paused = false;
+	/* The process has freed everything: its peak is what there is to see. */
+	if (v->state.sort == SORT_LIVE)
+		v->state.sort = SORT_PEAK;
+	refresh(v, false);
+	while (!v->quit && !v->failed) {
+		n = v->loop.n_sources;
+		for (size_t i = 0; i < n; i++)
+			fds[i] = (struct pollfd){ .fd = v->loop.sources[i].fd, .events = POLLIN };
+		if (poll(fds, n, -1) < 0 && errno != EINTR)
+			break;
+		for (size_t i = 0; i < n && i < v->loop.n_sources; i++)
+			if (fds[i].revents && fds[i].fd == v->loop.sources[i].fd)
+				v->loop.sources[i].ready(v->loop.sources[i].ctx);
+	}
+}
+
+static void print_summary(const struct view *v, const struct live_proc *p)
+{
+	const struct report_text_opts opts = {
+		.by = BY_LINE,
+		.when = ROWS_AT_MARK,
+		.top = v->args->top,
+		.colour = v->args->colour,
+		.duration = p->now,
+	};
+
+	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts,
+			     &opts);
+}
+
+/* Restores the terminal, then prints the messages and the summary. */
+static void finish_view(struct view *v)
+{
+	if (v->exporting.pid) {
+		live_save__end_export(&v->exporting, true);
+		live_state__say(&v->state, LOG_WARN, false,
+				"the export was stopped: `memtrace-bpf export` can make it");
+	}
+	v->gone |= tty_restore__orphaned(v->guard);
+	view__take_errors(v);
+	if (v->gone)
+		tty_restore__restore(v->guard);
+	else
+		screen__close(v->screen);
+	v->screen = NULL;
+	log__divert(NULL, NULL);
+	tty_restore__release_errors(v->guard);
+	for (size_t i = LIVE_MESSAGES; i-- > 0;) {
+		const struct live_message *m = live_state__message(&v->state, i);
+
+		if (m && !m->own)
+			log__show(m->level, m->text);
+	}
+	if (v->gone)
+		return;
+	for (size_t i = 0; i < v->state.nprocs; i++)
+		if (v->state.procs[i]->now &&
+		    (view__source(v->state.procs[i])->first || v->state.procs[i]->events))
+			print_summary(v, v->state.procs[i]);
+}
+
+static int capture(struct view *v)
+{
+	int status = capture_loop__open(&v->loop);
+
+	if (!status)
+		status = capture_loop__run(&v->loop);
+	if (!v->screen)
+		return status;
+	tty_restore__stop_forwarding(v->guard);
+	/* End at once after a signal or q. */
+	if (v->err || !v->loop.stop_reason || strcmp(v->loop.stop_reason, "signal") != 0)
+		view_after_end(v);
+	finish_view(v);
+	if (v->err)
+		log_err("the capture broke off: %s", strerror(-v->err));
+	if (v->failed)
+		log_err("out of memory");
+	return v->failed ? EXIT_FAILED : status;
+}
+
+static void set_state(struct live_state *s, const struct live_args *a)
+{
+	static const enum live_view views[LIVE_BY_NR] = { [LIVE_LINE] = VIEW_LINES,
+							  [LIVE_FUNCTION] = VIEW_LINES,
+							  [LIVE_MODULE] = VIEW_MODULES,
+							  [LIVE_CATEGORY] = VIEW_CATEGORIES,
+							  [LIVE_LAYER] = VIEW_TREE };
+	char why[200];
+
+	s->interval = a->interval;
+	s->view = views[a->by];
+	s->by_function = a->by == LIVE_FUNCTION;
+	s->sort = a->sort;
+	s->which_line = a->which_line;
+	s->select.hide = a->select.hide;
+	s->select.nhide = a->select.nhide;
+	if (a->select.expr)
+		live_state__set_filter(s, a->select.expr, why, sizeof(why));
+}
+
+int live_view__run(const struct live_args *args, struct tty_restore *g)
+{
+	static const int handled[] = { SIGTSTP, SIGCONT, SIGWINCH };
+	static const struct tracees_output outputs = { begin, attached, NULL, end };
+	struct view v = { .args = args, .guard = g, .clock = -1, .signals = -1 };
+	int status;
+
+	v.loop.args = args->capture;
+	v.loop.ctx = &v;
+	v.loop.output = &outputs;
+	v.loop.writes_later = true;
+	set_state(&v.state, args);
+	v.begun = clock__monotonic();
+	/* on_signal() handles Ctrl-Z also before the screen is open. */
+	v.signals = block(-1, handled, sizeof(handled) / sizeof(*handled));
+	view__add_source(&v, v.signals, on_signal);
+	/* A signal of the waiting process's death had no effect until now. */
+	v.quit = v.loop.quit = tty_restore__orphaned(g);
+	status = capture(&v);
+	for (size_t i = 0; i < v.state.nprocs; i++)
+		free_source(v.state.procs[i]);
+	live_state__release(&v.state);
+	capture_loop__close(&v.loop);
+	control__close(v.control);
+	if (v.clock >= 0)
+		close(v.clock);
+	close(v.signals);
+	return status;
+}
