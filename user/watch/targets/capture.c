@@ -24,7 +24,7 @@
 #include "base/outfile.h"
 #include "base/text.h"
 #include "record/folder.h"
-#include "watch/spawn.h"
+#include "watch/targets/spawn.h"
 
 /* time limit of dump, in ns; of record beyond its capture length */
 #define DUMP_MOST UINT64_C(30000000000)

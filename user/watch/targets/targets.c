@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "watch/black_box.h"
+#include "watch/targets/black_box.h"
 
 /* ---- series: growth is measured per device ---- */
 

@@ -19,7 +19,7 @@
 #include "base/memcg.h"
 #include "inspect/proc.h"
 #include "record/host_figures.h"
-#include "watch/spawn.h"
+#include "watch/targets/spawn.h"
 #include "watch/watch.h"
 
 #define EVERY UINT64_C(10000000000)   /* ns between readings of a process, at least */

@@ -22,7 +22,7 @@
 #include "capture/target.h"
 #include "inspect/proc.h"
 #include "record/host_figures.h"
-#include "watch/black_box.h"
+#include "watch/targets/black_box.h"
 
 #define SCAN_EVERY UINT64_C(3000000000) /* interval of scans for new processes, in ns */
 /* Interval for growth rules, in ns, short enough to see the lows of steps; longer with many

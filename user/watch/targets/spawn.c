@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "watch/spawn.h"
+#include "watch/targets/spawn.h"
 
 #include <errno.h>
 #include <signal.h>

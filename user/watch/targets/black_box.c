@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "watch/black_box.h"
+#include "watch/targets/black_box.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "record/folder.h"
-#include "watch/spawn.h"
+#include "watch/targets/spawn.h"
 #include "watch/watch.h"
 
 #define LABEL "watch-killed" /* begins the names of the recorder's files */
