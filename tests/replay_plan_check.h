@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "estimate/replay/wire.h"
 #include "record/varint.h"
-#include "replay/wire.h"
 
 struct plan_reader {
 	struct replay_plan head;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "estimate/tcp_store.h"
+#include "estimate/store/tcp_store.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

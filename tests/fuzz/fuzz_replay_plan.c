@@ -2,9 +2,9 @@
 /* libFuzzer target: a recording made into a replay plan, which the replayer must accept. */
 #include <sys/mman.h>
 
+#include "estimate/replay/plan.h"
 #include "record/mtr.h"
 #include "recording_file.h"
-#include "replay/plan.h"
 #include "replay_plan_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -12,7 +12,7 @@
 
 #include "base/exit.h"
 #include "capture/launch/child.h"
-#include "estimate/ranks.h"
+#include "estimate/runs/ranks.h"
 
 static int run(const struct estimate_ranks *r)
 {

@@ -59,7 +59,7 @@ FOREIGN = frozenset("""
 COMMENTS = {".c": r"/\*.*?\*/|//[^\n]*", ".h": r"/\*.*?\*/|//[^\n]*", ".py": r'#[^\n]*|""".*?"""', ".sh": r"#[^\n]*"}
 # Rooms whose files are not in their place yet, and folders that belong to them.
 WAITING = frozenset("""
-    estimate fetch mcp replay serve
+    fetch mcp serve
 """.split())
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 USER = ROOT / "user"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Replays a plan (user/replay/wire.h) through PyTorch's allocator once and writes the result.
- * memtrace-bpf starts this program with the dry run preloaded and the settings in the environment.
- * Descriptors: 3 the plan, 4 a pipe for the result, 5 the folder of PyTorch's libraries.
+ * Replays a plan (user/estimate/replay/wire.h) through PyTorch's allocator once and writes the
+ * result. memtrace-bpf starts this program with the dry run preloaded and the settings in the
+ * environment. Descriptors: 3 the plan, 4 a pipe for the result, 5 the folder of PyTorch's
+ * libraries.
  */
 #include <errno.h>
 #include <fcntl.h>

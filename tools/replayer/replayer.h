@@ -2,7 +2,7 @@
 #pragma once
 /* State and steps of one replay. Sizes in bytes. */
 #include "allocator.h"
-#include "replay/wire.h"
+#include "estimate/replay/wire.h"
 
 struct replay_slot {
 	void *ptr; /* NULL: the slot is empty */

@@ -22,9 +22,9 @@
 #include "base/outfile.h"
 #include "base/text.h"
 #include "base/log.h"
-#include "replay/print.h"
-#include "replay/replay.h"
-#include "replay/search.h"
+#include "estimate/replay_print.h"
+#include "estimate/replay.h"
+#include "estimate/replay_search.h"
 
 struct replay_args {
 	struct replay_opts opts;

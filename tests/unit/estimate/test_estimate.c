@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "estimate/estimate.h"
-#include "estimate/known.h"
-#include "estimate/parts.h"
-#include "estimate/repeat.h"
-#include "estimate/watch.h"
+#include "estimate/runs/known.h"
+#include "estimate/runs/parts.h"
+#include "estimate/runs/repeat.h"
+#include "estimate/runs/watch.h"
 
 #define GIB (UINT64_C(1) << 30)
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/exit.h"
-#include "estimate/launch.h"
-#include "estimate/ranks.h"
+#include "estimate/runs/launch.h"
+#include "estimate/runs/ranks.h"
 
 #define MAX_ARGS 40
 

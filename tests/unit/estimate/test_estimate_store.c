@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "estimate/tcp_store.h"
-#include "estimate/tcp_store_serve.h"
+#include "estimate/store/tcp_store.h"
+#include "estimate/store/tcp_store_serve.h"
 
 enum {
 	VALIDATE,

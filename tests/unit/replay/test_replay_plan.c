@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "replay/plan.h"
-#include "replay/places.h"
-#include "replay/trust.h"
+#include "estimate/replay/plan.h"
+#include "estimate/replay/places.h"
+#include "estimate/replay/trust.h"
 #include "replay_plan_check.h"
 #include "unit/scratch.h"
 

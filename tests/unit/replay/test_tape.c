@@ -14,12 +14,12 @@
 
 #include "base/map64.h"
 #include "capture/save/windows_values.h"
+#include "estimate/replay/plan_internal.h"
 #include "model/model.h"
 #include "record/cond.h"
 #include "record/dict.h"
 #include "record/mtr/live_set.h"
 #include "record/totals.h"
-#include "replay/plan_internal.h"
 #include "unit/event_tape.h"
 
 #define BLOCKS 64

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "estimate/replay/plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "estimate/replay/plan_internal.h"
+
+#define CONTEXT_GUESS (512ULL << 20) /* bytes, until the driver's figure is known */
+
+struct replay_plan_maker *replay_plan__new(int fd, uint8_t device, uint64_t total)
+{
+	struct replay_plan_maker *p = calloc(1, sizeof(*p));
+	static const struct replay_plan nothing;
+
+	if (!p)
+		return NULL;
+	p->out.fd = fd;
+	p->device = device;
+	p->total = total;
+	p->segment = UINT32_MAX;
+	p->live = map64__new();
+	p->others = map64__new();
+	if (p->live && p->others && !plan_pools__init(&p->pools) &&
+	    !plan_out__bytes(&p->out, &nothing, sizeof(nothing)))
+		return p;
+	replay_plan__free(p);
+	errno = ENOMEM;
+	return NULL;
+}
+
+void replay_plan__free(struct replay_plan_maker *p)
+{
+	if (!p)
+		return;
+	map64__free(p->live);
+	map64__free(p->others);
+	free(p->free_slots);
+	free(p->free_others);
+	free(p->other_size);
+	plan_pools__free(&p->pools);
+	plan_state__free(&p->state);
+	free(p);
+}
+
+/* Returns a free number, or a new one. */
+static int take_number(uint32_t *free_numbers, size_t *n_free, uint32_t *n, uint32_t *ret)
+{
+	if (*n_free) {
+		*ret = free_numbers[--*n_free];
+		return 0;
+	}
+	if (*n >= REPLAY_MAX_SLOTS)
+		return -EFBIG;
+	*ret = (*n)++;
+	return 0;
+}
+
+static int free_number(uint32_t **free_numbers, size_t *n_free, size_t *cap, uint32_t number)
+{
+	if (array__grow(free_numbers, cap, *n_free + 1, sizeof(**free_numbers)))
+		return -ENOMEM;
+	(*free_numbers)[(*n_free)++] = number;
+	return 0;
+}
+
+int replay_plan__slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret)
+{
+	int err = take_number(p->free_slots, &p->n_free, &p->n_slots, ret);
+
+	return err ? err : map64__set(p->live, addr, *ret);
+}
+
+/* Writes the recorded reserved bytes after the event; the plan has them before the event. */
+static int write_expected(struct replay_plan_maker *p, const struct event *e)
+{
+	if (!e->totals)
+		return 0;
+	p->has_totals = true;
+	p->reserved = e->reserved;
+	if (e->allocated > p->info.peak_allocated)
+		p->info.peak_allocated = e->allocated;
+	if (e->reserved > p->info.peak_reserved)
+		p->info.peak_reserved = e->reserved;
+	if (p->has_expected && p->expected == e->reserved)
+		return 0;
+	p->has_expected = true;
+	p->expected = e->reserved;
+	return plan_out__op(&p->out, REPLAY_RESERVED, &e->reserved, 1);
+}
+
+static int free_slot(struct replay_plan_maker *p, uint64_t slot, uint64_t index, uint64_t time)
+{
+	int err = plan_out__event(&p->out, REPLAY_FREE, index, time, &slot, 1);
+
+	return err ? err : free_number(&p->free_slots, &p->n_free, &p->cap_free, (uint32_t)slot);
+}
+
+/* Writes the pending allocation. */
+static int flush_pending(struct replay_plan_maker *p)
+{
+	const struct event *e = &p->pending;
+	const struct plan_segment *seg;
+	uint32_t slot, number;
+	uint64_t old;
+	int err = 0;
+
+	if (!p->has_pending)
+		return 0;
+	p->has_pending = false;
+	if (map64__del(p->live, e->addr, &old)) {
+		p->info.mended++;
+		err = free_slot(p, old, p->pending_index, e->time);
+	}
+	seg = plan_pools__find(&p->pools, e->addr);
+	number = seg ? seg->number : 0;
+	plan_pools__note_block(&p->pools, number, e->size);
+	if (!err && number != p->segment)
+		err = plan_out__op(&p->out, REPLAY_POOL, (uint64_t[]){ number }, 1);
+	p->segment = number;
+	if (!err)
+		err = write_expected(p, e);
+	if (!err)
+		err = replay_plan__slot(p, e->addr, &slot);
+	if (err)
+		return err;
+	p->info.events++;
+	p->info.allocs++;
+	p->info.asked += e->requested != 0;
+	return plan_out__event(
+		&p->out, REPLAY_ALLOC, p->pending_index, e->time,
+		(uint64_t[]){ slot, e->size, e->requested, p->pending_stack, e->node }, 5);
+}
+
+/*
+ * Decides why the allocator gave memory back. On a full device it did so for the next request, and
+ * a replay repeats that by itself. Otherwise the program emptied the cache, and the plan must say
+ * so.
+ */
+static int note_given_back(struct replay_plan_maker *p, const struct event *next)
+{
+	uint64_t outside = p->info.context_known ? p->info.context : CONTEXT_GUESS;
+	bool fell = next->totals && p->has_totals && next->reserved < p->reserved;
+	bool full = p->took && p->total &&
+		    p->reserved + p->took_bytes + outside + p->others_bytes > p->total;
+	bool gave = p->gave || fell;
+
+	p->gave = p->took = false;
+	p->took_bytes = 0;
+	if (!gave)
+		return 0;
+	if (next->kind == EVENT_OOM || (next->kind == EVENT_ALLOC && full)) {
+		p->info.retries++;
+		return 0;
+	}
+	p->info.empties++;
+	return plan_out__op(&p->out, REPLAY_EMPTY, NULL, 0);
+}
+
+static int on_alloc(struct replay_plan_maker *p, const struct event *e, uint64_t index,
+		    uint32_t stack)
+{
+	int err = note_given_back(p, e);
+
+	p->pending = *e;
+	p->pending_index = index;
+	p->pending_stack = stack;
+	p->has_pending = e->size != 0;
+	p->info.async |= e->how != 0;
+	return err;
+}
+
+static int on_free(struct replay_plan_maker *p, const struct event *e, uint64_t index)
+{
+	int err = note_given_back(p, e);
+	uint64_t slot;
+
+	if (!err && !map64__del(p->live, e->addr, &slot)) {
+		p->info.unknown_frees++;
+		return 0;
+	}
+	if (!err)
+		err = write_expected(p, e);
+	if (!err)
+		err = free_slot(p, slot, index, e->time);
+	p->info.events++;
+	return err;
+}
+
+static int on_oom(struct replay_plan_maker *p, const struct event *e, uint64_t index,
+		  uint32_t stack)
+{
+	int err = note_given_back(p, e);
+
+	p->info.ooms++;
+	return err ? err
+		   : plan_out__event(&p->out, REPLAY_OOM, index, e->time,
+				     (uint64_t[]){ e->size, stack, e->node }, 3);
+}
+
+/* True for calls that take device memory. */
+static bool is_device_memory(const struct event *e)
+{
+	return e->how == MEM_DEVICE || e->how == MEM_ASYNC || e->how == MEM_PHYSICAL;
+}
+
+static int take_for_others(struct replay_plan_maker *p, const struct event *e)
+{
+	uint32_t number;
+	int err = take_number(p->free_others, &p->n_free_others, &p->n_others, &number);
+
+	if (err ||
+	    array__grow(&p->other_size, &p->cap_other_size, p->n_others, sizeof(*p->other_size)))
+		return err ? err : -ENOMEM;
+	p->other_size[number] = e->size;
+	p->others_bytes += e->size;
+	err = map64__set(p->others, e->addr, number);
+	return err ? err : plan_out__op(&p->out, REPLAY_TAKE, (uint64_t[]){ number, e->size }, 2);
+}
+
+static int give_from_others(struct replay_plan_maker *p, const struct event *e)
+{
+	uint64_t number;
+	int err;
+
+	if (!map64__del(p->others, e->addr, &number))
+		return 0;
+	p->others_bytes -= p->other_size[number];
+	err = plan_out__op(&p->out, REPLAY_GIVE, &number, 1);
+	return err ? err
+		   : free_number(&p->free_others, &p->n_free_others, &p->cap_free_others,
+				 (uint32_t)number);
+}
+
+static int on_take(struct replay_plan_maker *p, const struct event *e)
+{
+	uint64_t number;
+	int err;
+
+	if (!(e->flags & MEM_BY_ALLOCATOR)) {
+		if (!is_device_memory(e) || map64__get(p->others, e->addr, &number) || !e->size)
+			return 0;
+		return take_for_others(p, e);
+	}
+	if (e->how == MEM_DEVICE || e->how == MEM_PHYSICAL) {
+		p->took = true;
+		p->took_bytes = e->size;
+	}
+	/* All mappings in the range of an expandable segment belong to one stream. */
+	if (e->how == MEM_RESERVED)
+		return plan_pools__add(&p->pools, e->addr, e->size, true);
+	if (e->how == MEM_MAPPED)
+		plan_pools__extend(&p->pools, e->addr, e->size);
+	if (e->how != MEM_DEVICE)
+		return 0;
+	err = plan_pools__add(&p->pools, e->addr, e->size, false);
+	return err ? err : plan_out__op(&p->out, REPLAY_PLACE, (uint64_t[]){ e->addr, e->size }, 2);
+}
+
+static int on_give(struct replay_plan_maker *p, const struct event *e)
+{
+	if (!(e->flags & MEM_BY_ALLOCATOR))
+		return give_from_others(p, e);
+	if (e->how == MEM_DEVICE)
+		p->gave |= plan_pools__remove(&p->pools, e->addr);
+	else
+		p->gave |= e->how == MEM_MAPPED;
+	return 0;
+}
+
+static void on_used(struct replay_plan_maker *p, const struct event *e)
+{
+	uint64_t known = p->reserved + p->others_bytes;
+
+	/* Ignore figures between a memory call and its event, while reserved is outdated. */
+	if (!p->has_totals || p->gave || p->took || e->size < known || e->size < p->highest_used)
+		return;
+	p->highest_used = e->size;
+	p->info.context = e->size - known;
+	p->info.context_known = true;
+}
+
+static int on_segment(struct replay_plan_maker *p, const struct event *e)
+{
+	struct plan_segment *seg = plan_pools__find(&p->pools, e->addr);
+	int err = 0;
+
+	if (!seg) {
+		err = plan_pools__add(&p->pools, e->addr, e->size, false);
+		seg = plan_pools__find(&p->pools, e->addr);
+	}
+	if (seg)
+		plan_pools__set_pool(&p->pools, seg->number, e->cuda_stream, e->pool);
+	return err;
+}
+
+static void on_requested(struct replay_plan_maker *p, const struct event *e)
+{
+	const struct plan_segment *seg = plan_pools__find(&p->pools, e->addr);
+
+	if (seg)
+		plan_pools__set_stream(&p->pools, seg->number, e->cuda_stream);
+	if (p->has_pending && p->pending.addr == e->addr && e->requested <= p->pending.size)
+		p->pending.requested = e->requested;
+}
+
+/* True for events of this device. The device of a memory call may be unknown. */
+static bool is_on_device(const struct replay_plan_maker *p, const struct event *e)
+{
+	bool call = e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE;
+
+	return e->device.type == DEVICE_CUDA &&
+	       (e->device.index == p->device ||
+		(call && (e->device.index == DEVICE_UNKNOWN || e->kind == EVENT_CUDA_FREE)));
+}
+
+static bool is_state(const struct event *e)
+{
+	return e->kind == EVENT_SEGMENT || e->kind == EVENT_BLOCK;
+}
+
+int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint64_t index,
+		       uint32_t stack)
+{
+	int err = 0;
+
+	if (e->kind == EVENT_LOST)
+		p->info.lost += e->size;
+	if (!is_on_device(p, e))
+		return 0;
+	if (!p->state.over) {
+		if (is_state(e))
+			return plan_state__keep(&p->state, e);
+		if (e->kind == EVENT_STATE || e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) {
+			err = plan_state__write(p, e);
+			p->segment = UINT32_MAX;
+		}
+		if (err)
+			return err;
+	}
+	/* No EVENT_REQUESTED for the pending allocation can follow now. */
+	if (e->kind != EVENT_REQUESTED)
+		err = flush_pending(p);
+	if (err)
+		return err;
+	switch (e->kind) {
+	case EVENT_ALLOC:
+		return on_alloc(p, e, index, stack);
+	case EVENT_FREE:
+		return on_free(p, e, index);
+	case EVENT_OOM:
+		return on_oom(p, e, index, stack);
+	case EVENT_CUDA_ALLOC:
+		return on_take(p, e);
+	case EVENT_CUDA_FREE:
+		return on_give(p, e);
+	case EVENT_SEGMENT:
+		return on_segment(p, e);
+	case EVENT_REQUESTED:
+		on_requested(p, e);
+		return 0;
+	case EVENT_USED:
+		on_used(p, e);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+static int write_pools(struct replay_plan_maker *p)
+{
+	int err = plan_pools__settle(&p->pools, &p->info.pools_unknown);
+
+	for (size_t i = 0; i < p->pools.n_owners && !err; i++) {
+		uint32_t pool = p->pools.owners[i].pool1 - 1;
+
+		err = plan_out__bytes(&p->out, &pool, sizeof(pool));
+	}
+	return err;
+}
+
+int replay_plan__finish(struct replay_plan_maker *p, struct replay_plan_info *ret)
+{
+	struct replay_plan head = { .magic = REPLAY_MAGIC };
+	int err = flush_pending(p);
+
+	if (!err && p->gave)
+		err = plan_out__op(&p->out, REPLAY_EMPTY, NULL, 0);
+	if (!err)
+		err = plan_out__op(&p->out, REPLAY_END, NULL, 0);
+	if (!err)
+		err = plan_out__flush(&p->out);
+	head.ops_end = p->out.at;
+	if (!err)
+		err = write_pools(p);
+	if (!err)
+		err = plan_out__flush(&p->out);
+	if (err)
+		return err;
+	head.segments = p->pools.n_owners;
+	head.slots = p->n_slots;
+	head.takes = p->n_others;
+	head.pools = p->info.pools = p->pools.n_pools;
+	if (pwrite(p->out.fd, &head, sizeof(head), 0) != sizeof(head))
+		return errno ? -errno : -EIO;
+	*ret = p->info;
+	return 0;
+}

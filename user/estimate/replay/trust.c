@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "estimate/replay/trust.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/exit.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "base/user.h"
+#include "capture/session.h"
+#include "estimate/replay.h"
+#include "estimate/replay/places.h"
+#include "estimate/replay/wire.h"
+#include "record/stream.h"
+
+/* Limit on the interpreter, ms; it only looks for torch and does not import it. */
+#define TIMEOUT 20000
+#define LINKS 40 /* as many links as the kernel follows */
+
+/* Removes the current folder from the path, which Python would search first. */
+static const char question[] = "import sys; sys.path[:1] = []; from importlib.util import "
+			       "find_spec; s = find_spec('torch'); "
+			       "print(s.submodule_search_locations[0] if s else '')";
+
+/* ---- paths from a recording ---- */
+
+/* A walk along a path: the present folder, and the rest of the path. */
+struct walk {
+	int at;
+	unsigned links;
+	char left[2 * PATH_MAX];
+};
+
+/* Returns 0 if only root can change the file. A link is safe if its folder is, which was checked
+ * before. */
+static int check_root_only(int fd, struct stat *st)
+{
+	struct statfs fs;
+
+	if (fstat(fd, st) || fstatfs(fd, &fs))
+		return -errno;
+	if (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC)
+		return -EXDEV;
+	/* Sticky folders are no exception: others may mount on folders that they add there, with
+	 * any owner. */
+	return st->st_uid || (!S_ISLNK(st->st_mode) && st->st_mode & (S_IWGRP | S_IWOTH)) ? -EPERM
+											  : 0;
+}
+
+static int begin(struct walk *w)
+{
+	struct stat st;
+
+	if (w->at >= 0)
+		close(w->at);
+	w->at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return w->at < 0 ? -errno : check_root_only(w->at, &st);
+}
+
+/* Puts the link's target before the rest of the path. */
+static int follow(struct walk *w, int link)
+{
+	char to[2 * PATH_MAX];
+	ssize_t n = readlinkat(link, "", to, PATH_MAX);
+	size_t left = strlen(w->left);
+
+	if (n <= 0)
+		return n ? -errno : -ENOENT;
+	if (++w->links > LINKS)
+		return -ELOOP;
+	if (n >= PATH_MAX || left >= PATH_MAX)
+		return -ENAMETOOLONG;
+	to[n] = '/';
+	memcpy(to + n + 1, w->left, left + 1);
+	strcpy(w->left, to);
+	return to[0] == '/' ? begin(w) : 0;
+}
+
+static int step(struct walk *w)
+{
+	char name[PATH_MAX], *from = w->left + strspn(w->left, "/");
+	size_t n = strcspn(from, "/");
+	struct stat st;
+	int fd, err;
+
+	if (n >= sizeof(name))
+		return -ENAMETOOLONG;
+	memcpy(name, from, n);
+	name[n] = '\0';
+	memmove(w->left, from + n, strlen(from + n) + 1);
+	if (!n)
+		return 0;
+	fd = openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	err = check_root_only(fd, &st);
+	if (!err && S_ISLNK(st.st_mode)) {
+		err = follow(w, fd);
+		close(fd);
+		return err;
+	}
+	close(w->at);
+	w->at = fd;
+	return err;
+}
+
+int replay_trust__open(const char *path)
+{
+	struct walk w = { .at = -1 };
+	int err;
+
+	if (path[0] != '/')
+		return -EINVAL;
+	if (strlen(path) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	strcpy(w.left, path);
+	err = begin(&w);
+	while (!err && w.left[0])
+		err = step(&w);
+	if (!err)
+		return w.at;
+	if (w.at >= 0)
+		close(w.at);
+	return err;
+}
+
+/* True for a path into a folder that differs between processes. Checks only the text. */
+static bool differs_by_process(const char *path)
+{
+	static const char *const folders[] = { "/proc", "/sys", "/dev/fd" };
+
+	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+		size_t n = strlen(folders[i]);
+		const char *p = path + strspn(path, "/") - (path[0] == '/');
+
+		if (!strncmp(p, folders[i], n) && (!p[n] || p[n] == '/'))
+			return true;
+	}
+	return false;
+}
+
+/* True if path is the folder or lies in it. False for the root folder, because it contains every
+ * path. */
+static bool is_in(const char *path, const char *folder)
+{
+	size_t n = strlen(folder);
+
+	return n > 1 && !strncmp(path, folder, n) && (!path[n] || path[n] == '/');
+}
+
+/* Finds the real folder of a file. False: unknown. */
+static bool folder_of(const char *file, bool follow_it, char *buf)
+{
+	char path[PATH_MAX], *slash;
+
+	if (follow_it) {
+		if (!realpath(file, buf))
+			return false;
+		slash = strrchr(buf, '/');
+		*slash = '\0';
+		return true;
+	}
+	if ((size_t)snprintf(path, sizeof(path), "%s", file) >= sizeof(path))
+		return false;
+	slash = strrchr(path, '/');
+	if (slash)
+		slash[slash == path] = '\0';
+	return realpath(slash ? path : ".", buf);
+}
+
+/* True if the checked file fd lies with the recording or in the current folder. It may then have
+ * the same origin as the recording, even if root owns it. */
+static bool is_near_recording(const struct replay_opts *opts, int fd)
+{
+	char link[32], path[PATH_MAX], folder[PATH_MAX];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n < 0)
+		return true;
+	path[n] = '\0';
+	if (!getcwd(folder, sizeof(folder)) || is_in(path, folder))
+		return true;
+	for (int follow_it = 0; follow_it < 2 && strcmp(opts->path, "-"); follow_it++) {
+		if (!folder_of(opts->path, follow_it, folder) || is_in(path, folder))
+			return true;
+	}
+	return false;
+}
+
+/* True if the file's own name is that of a Python: "python3.12", "python3.13t". Ignores
+ * link names. */
+static bool is_python(int fd)
+{
+	char link[32], path[PATH_MAX];
+	const char *name;
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[n > 0 ? n : 0] = '\0';
+	name = strrchr(path, '/');
+	if (!name || strncmp(name, "/python", 7) != 0)
+		return false;
+	name += 7 + strspn(name + 7, "0123456789.");
+	return !name[strspn(name, "dmtu")];
+}
+
+/* ---- the interpreter ---- */
+
+int replay_trust__become(bool own, const struct user *user)
+{
+	struct user sudo;
+	bool behind = false;
+	int err = 0;
+
+	if (!own && !user__behind_sudo(&sudo, &behind))
+		err = behind ? user__become(&sudo) : 0;
+	else if (!own)
+		err = -ENOENT;
+	else if (user)
+		err = user__become(user);
+	return err ? 126 : 0;
+}
+
+/* A question to an interpreter. fd: the checked file; -1: the user named it, perhaps for PATH. */
+struct question_ctx {
+	const struct replay_opts *opts;
+	int fd;
+};
+
+/* In the process of the interpreter. 0 or an exit code. */
+static int become(void *ctx)
+{
+	const struct question_ctx *q = ctx;
+	int status = replay_trust__become(q->opts->own, q->opts->user);
+
+	return status ? status : q->fd >= 0 && chdir("/") ? 126 : 0;
+}
+
+/* Reads the interpreter's output to its end or the time limit, then kills it. Returns the bytes
+ * read. */
+static size_t read_output(int fd, struct subprocess *p, char *buf, size_t size)
+{
+	struct pollfd written = { .fd = fd, .events = POLLIN };
+	size_t n = 0;
+
+	while (n < size - 1) {
+		int ready = poll(&written, 1, TIMEOUT);
+		ssize_t got;
+
+		if (ready < 0 && errno == EINTR)
+			continue;
+		got = ready > 0 ? read(fd, buf + n, size - 1 - n) : 0;
+		if (got <= 0)
+			break;
+		n += (size_t)got;
+	}
+	subprocess__kill(p);
+	buf[n] = '\0';
+	return n;
+}
+
+/* Runs the interpreter to find the folder of its torch. Returns 0, or -errno and *f. */
+static int ask_interpreter(const struct replay_opts *opts, const char *python, int fd, char *torch,
+			   size_t size, struct failure *f)
+{
+	const char *const argv[] = { python, "-c", question, NULL };
+	/* A script's interpreter opens the script by this number. */
+	const struct subprocess_fd kept = { fd, fd };
+	struct subprocess p;
+	int fds[2], err;
+
+	if (pipe2(fds, O_CLOEXEC))
+		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
+	err = subprocess__start(
+		&(struct subprocess_opts){ .program = fd < 0 ? python : NULL,
+					   .program_fd = fd < 0 ? 0 : fd,
+					   .argv = argv,
+					   .prepare = become,
+					   .ctx = &(struct question_ctx){ opts, fd },
+					   .out = fds[1],
+					   .fds = &kept,
+					   .n_fds = fd >= 0 },
+		&p);
+	close(fds[1]);
+	if (err) {
+		close(fds[0]);
+		return failure__set(f, EXIT_FAILED, err, "cannot start %s: %s", python,
+				    strerror(-err));
+	}
+	read_output(fds[0], &p, torch, size);
+	close(fds[0]);
+	torch[strcspn(torch, "\n")] = '\0';
+	if (torch[0] == '/')
+		return 0;
+	return failure__set(
+		f, EXIT_UNUSABLE, -ENOENT,
+		"%s: no Python with PyTorch; give an interpreter that has it with --python",
+		python);
+}
+
+/* ---- the recorded PyTorch ---- */
+
+/* Finds the interpreter: the path in the command line, for a virtual environment, otherwise the
+ * executable. */
+static void find_interpreter(const struct facts *facts, char *buf, size_t size)
+{
+	const char *cmdline = facts__get(facts, "cmdline"), *exe = facts__get(facts, "exe");
+	json_t *words = cmdline ? json_loads(cmdline, 0, NULL) : NULL;
+	const char *first = json_string_value(json_array_get(words, 0));
+
+	snprintf(buf, size, "%s",
+		 first && first[0] == '/' && (differs_by_process(first) || !access(first, X_OK))
+			 ? first
+		 : exe ? exe
+		       : "");
+	json_decref(words);
+}
+
+static const char *refusal(int err)
+{
+	switch (err) {
+	case -EPERM:
+		return "users other than root can change it";
+	case -EEXIST:
+		return "it is in the folder of the recording or in the current folder: both may "
+		       "have the same origin";
+	case -EDOM:
+		return "it is in no folder that packages fill (" REPLAY_PLACES_TEXT
+		       ") or that " REPLAY_PLACES_LIST " lists";
+	}
+	return NULL;
+}
+
+/* Explains why the path is not used, and which command would use it. */
+static int explain_refusal(const struct replay_opts *opts, const struct facts *facts,
+			   const char *path, int err, struct failure *f)
+{
+	char python[PATH_MAX], word[PATH_MAX], clean[512];
+
+	text__clean(clean, sizeof(clean), path, strlen(path));
+	if (err == -EXDEV)
+		return failure__set(
+			f, EXIT_NOT_PERMITTED, err,
+			"%s: the recording names this file, but this name means another file in "
+			"each process, so it is not used. Choose an interpreter with --python",
+			clean);
+	if (!refusal(err))
+		return failure__set(f, EXIT_UNUSABLE, err, "%s: the recording names this file: %s",
+				    clean, strerror(-err));
+	find_interpreter(facts, python, sizeof(python));
+	if (differs_by_process(python) || access(python, X_OK) ||
+	    !text__shell(word, sizeof(word), python))
+		snprintf(word, sizeof(word), "PATH");
+	return failure__set(f, EXIT_NOT_PERMITTED, err,
+			    "%s: the recording names this file, and %s. Its code is not run. "
+			    "If you trust it, run: memtrace-bpf replay --python %s %s",
+			    clean, refusal(err), word, opts->again ? opts->again : "FILE");
+}
+
+/* 0; -EEXIST: near the recording; -EDOM: in no place of packages. */
+static int check_place(const struct replay_opts *opts, const char *path, int fd)
+{
+	if (is_near_recording(opts, fd))
+		return -EEXIST;
+	return replay_places__has(path, fd, REPLAY_PLACES_LIST) ? 0 : -EDOM;
+}
+
+static int open_named(const struct replay_opts *opts, const struct facts *facts, const char *path,
+		      struct failure *f)
+{
+	int fd = differs_by_process(path) ? -EXDEV
+		 : opts->own		  ? open(path, O_PATH | O_CLOEXEC)
+					  : replay_trust__open(path);
+	int err;
+
+	if (fd < 0 && opts->own)
+		fd = -errno;
+	err = fd < 0 ? fd : opts->own ? 0 : check_place(opts, path, fd);
+	if (!err)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return explain_refusal(opts, facts, path, err, f);
+}
+
+static void log_use(const struct replay_opts *opts, const char *does, const char *path)
+{
+	char clean[PATH_MAX];
+
+	if (!opts->own)
+		log_info("replay: %s %s, which the recording names", does,
+			 text__clean(clean, sizeof(clean), path, strlen(path)));
+}
+
+/* Opens the folder in the fact torch_lib. */
+static int recorded_folder(const struct replay_opts *opts, const struct facts *facts,
+			   const char *lib, char *path, size_t size, struct failure *f)
+{
+	char file[PATH_MAX + sizeof(REPLAY_LIBRARY)];
+	int fd, dir = open_named(opts, facts, lib, f);
+
+	if (dir < 0)
+		return dir;
+	/* The replayer loads this name from the folder's descriptor. */
+	snprintf(file, sizeof(file), "%s/" REPLAY_LIBRARY, lib);
+	fd = open_named(opts, facts, file, f);
+	if (fd < 0) {
+		close(dir);
+		return fd;
+	}
+	close(fd);
+	snprintf(path, size, "%s", lib);
+	log_use(opts, "loads", file);
+	return dir;
+}
+
+static int recorded_interpreter(const struct replay_opts *opts, const struct facts *facts,
+				char *torch, size_t size, struct failure *f)
+{
+	const char *version = facts__get(facts, "torch");
+	char python[PATH_MAX], clean[512], known[64];
+	int fd, err;
+
+	find_interpreter(facts, python, sizeof(python));
+	if (!python[0] || (!differs_by_process(python) && access(python, X_OK)))
+		return failure__set(
+			f, EXIT_UNUSABLE, -ENOENT,
+			"the interpreter of the recording (%s) is not on this host; give one with "
+			"PyTorch (recorded: %s) with --python FILE",
+			python[0] ? text__clean(clean, sizeof(clean), python, strlen(python))
+				  : "not known",
+			version ? text__clean(known, sizeof(known), version, strlen(version))
+				: "not known");
+	fd = open_named(opts, facts, python, f);
+	if (fd < 0)
+		return fd;
+	/* Another program of root's could have side effects. */
+	if (!opts->own && !is_python(fd)) {
+		close(fd);
+		return failure__set(
+			f, EXIT_UNUSABLE, -ENOEXEC,
+			"%s: the recording names this file as its interpreter, but its name is not "
+			"that of a Python. Choose an interpreter with --python",
+			text__clean(clean, sizeof(clean), python, strlen(python)));
+	}
+	log_use(opts, "runs", python);
+	err = ask_interpreter(opts, python, fd, torch, size, f);
+	close(fd);
+	return err;
+}
+
+int replay_trust__find(const struct replay_opts *opts, const struct facts *facts, char *path,
+		       size_t size, struct failure *f)
+{
+	const char *lib = facts__get(facts, "torch_lib");
+	char torch[PATH_MAX];
+	int dir, err;
+
+	if (!opts->python && lib && lib[0] == '/' && strlen(lib) < PATH_MAX &&
+	    (differs_by_process(lib) || !access(lib, R_OK)))
+		return recorded_folder(opts, facts, lib, path, size, f);
+	err = opts->python ? ask_interpreter(opts, opts->python, -1, torch, sizeof(torch), f)
+			   : recorded_interpreter(opts, facts, torch, sizeof(torch), f);
+	if (err)
+		return err;
+	if ((size_t)snprintf(path, size, "%s/lib", torch) >= size)
+		return failure__set(f, EXIT_UNUSABLE, -ENAMETOOLONG, "%s: too long a name", torch);
+	dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0 || faccessat(dir, REPLAY_LIBRARY, R_OK, 0)) {
+		err = errno;
+		if (dir >= 0)
+			close(dir);
+		return failure__set(f, EXIT_UNUSABLE, -err,
+				    "%s/" REPLAY_LIBRARY
+				    ": %s: replay needs PyTorch with CUDA; choose an interpreter "
+				    "that has it with --python",
+				    path, strerror(err));
+	}
+	if (!opts->python && !opts->own)
+		log_info("replay: loads %s/" REPLAY_LIBRARY ", the PyTorch of that interpreter",
+			 path);
+	return dir;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * One dry run of the script, recorded into a file, until its steps repeat, it ends, or it reaches a
+ * bound. The run has its own process, forked from the caller, because recording gives up rights
+ * that the next run needs. Messages go to standard error.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "capture/run_command.h"
+#include "estimate/runs/repeat.h"
+
+enum run_end {
+	RUN_ENDED,    /* the script ended: wait_status */
+	RUN_REPEATED, /* the steps repeated; the runner stopped the script, as for all ends below */
+	RUN_STEPS,    /* requested number of steps */
+	RUN_GROWS,    /* the steps repeated, but for memory that they keep */
+	RUN_OOM,      /* a request was refused, with until_oom */
+	RUN_TIME,
+	RUN_HOST_MEMORY,
+	RUN_INTERRUPTED, /* a signal asked this program to stop */
+};
+const char *run_end__name(enum run_end e); /* returns "ended", "repeated", ... */
+
+struct estimate_run_opts {
+	/* Command, user, dryrun and so on. The runner sets the recording's output. */
+	const struct run_command_args *args;
+	const char *path;	  /* path of the recording; must not exist */
+	uint64_t steps;		  /* steps after which to stop; 0: when they repeat or grow */
+	uint64_t steps_at_most;	  /* most steps in any case; 0: no bound */
+	bool until_oom;		  /* stop at the first refused request */
+	bool lean;		  /* record only the data that decide whether the job fits */
+	uint64_t max_time;	  /* ns */
+	uint64_t max_host_memory; /* bytes of the script's process and its descendants */
+	/* File for the script's output and our messages; NULL: unchanged. */
+	const char *quiet;
+};
+
+struct estimate_run {
+	enum run_end end;
+	bool attached;	 /* true if PyTorch was found, so a recording exists */
+	bool at_end;	 /* true if the script had ended before the runner stopped it */
+	int wait_status; /* status of waitpid(), if the script ended */
+	uint64_t steps;
+	uint64_t ooms; /* refused requests of PyTorch */
+	struct repeat_found repeat;
+	uint64_t time;	      /* ns from the script's start to its end */
+	uint64_t host_memory; /* largest sampled memory of the processes, bytes */
+	bool killed_workers;  /* true if child processes still ran when the script was stopped */
+};
+
+/* Runs the script. Returns 0 or an exit code, logged: the recording failed. */
+int estimate_run(const struct estimate_run_opts *opts, struct estimate_run *ret);

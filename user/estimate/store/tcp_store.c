@@ -1,0 +1,712 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "estimate/store/tcp_store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/array.h"
+#include "base/text.h"
+#include "estimate/store/tcp_store_internal.h"
+
+#define MAGIC 0x3c85f7ceu
+#define REQUEST_MAX (STORE_BYTES_MAX / 4) /* most bytes of an unfinished request */
+#define LARGE (1u << 20)		  /* bytes; larger buffers are freed when they are empty */
+#define NCCL_ID 128u
+#define LAST_WORKER ":last_worker"
+#define SHOWN_KEY 256u
+
+/* Requests as of 2.2, where a client begins with VALIDATE and MAGIC. Before 2.2 VALIDATE is
+ * missing, so all numbers are one less. */
+enum query {
+	VALIDATE,
+	SET,
+	COMPARE_SET,
+	GET,
+	ADD,
+	CHECK,
+	WAIT,
+	GET_NUM_KEYS,
+	DELETE_KEY,
+	APPEND,
+	MULTI_GET,
+	MULTI_SET,
+	CANCEL_WAIT,
+	PING,
+	QUEUE_PUSH,
+	QUEUE_POP,
+	QUEUE_LEN,
+	LIST_KEYS,
+	BARRIER,
+	N_QUERIES,
+};
+enum { READY, NOT_READY };
+enum { STOP_WAITING, WAIT_CANCELED };
+
+/* A request being parsed; is_short is set if bytes are missing. */
+struct reader {
+	const char *at, *end;
+	bool is_short, bad;
+};
+
+static const void *take(struct reader *r, size_t n)
+{
+	const char *at = r->at;
+
+	if (r->is_short || r->bad || (size_t)(r->end - r->at) < n) {
+		r->is_short = true;
+		return NULL;
+	}
+	r->at += n;
+	return at;
+}
+
+static uint64_t take_u64(struct reader *r)
+{
+	uint64_t n = 0;
+	const void *at = take(r, sizeof(n));
+
+	if (at)
+		memcpy(&n, at, sizeof(n));
+	return n;
+}
+
+static struct slice take_slice(struct reader *r, size_t max)
+{
+	uint64_t n = take_u64(r);
+
+	if (n > max)
+		r->bad = true;
+	return (struct slice){ .data = take(r, n > max ? 0 : (size_t)n), .n = (size_t)n };
+}
+
+static struct slice take_key(struct reader *r)
+{
+	return take_slice(r, STORE_KEY_MAX);
+}
+
+static struct slice take_value(struct reader *r)
+{
+	return take_slice(r, STORE_VALUE_MAX);
+}
+
+static bool is_complete(const struct reader *r)
+{
+	return !r->is_short && !r->bad;
+}
+
+static int append(struct tcp_store_client *c, struct bytes *b, const void *data, size_t n)
+{
+	size_t *held = &c->store->buffered, had = b->cap;
+	int err = 0;
+
+	if (b->n + n > had) {
+		/* array__grow() may double the size. */
+		err = *held - had + 2 * (b->n + n) > STORE_BUFFERS_MAX
+			      ? -ENOMEM
+			      : array__grow(&b->data, &b->cap, b->n + n, 1);
+		*held += b->cap - had;
+	}
+	if (err)
+		return err;
+	if (n)
+		memcpy(b->data + b->n, data, n);
+	b->n += n;
+	return 0;
+}
+
+static int put_u8(struct tcp_store_client *c, uint8_t n)
+{
+	return append(c, &c->out, &n, sizeof(n));
+}
+
+static int put_u64(struct tcp_store_client *c, uint64_t n)
+{
+	return append(c, &c->out, &n, sizeof(n));
+}
+
+static int put_slice(struct tcp_store_client *c, const void *data, size_t n)
+{
+	int err = c->out.n + n > STORE_BYTES_MAX ? -EPROTO : put_u64(c, n);
+
+	return err ? err : append(c, &c->out, data, n);
+}
+
+static void drop(struct tcp_store_client *c, struct bytes *b)
+{
+	c->store->buffered -= b->cap;
+	free(b->data);
+	*b = (struct bytes){ 0 };
+}
+
+static int flush(struct tcp_store *s, struct tcp_store_client *c)
+{
+	int err = c->out.n ? s->opts.send(s->opts.ctx, c->connection, c->out.data, c->out.n) : 0;
+
+	c->out.n = 0;
+	if (c->out.cap > LARGE)
+		drop(c, &c->out);
+	return err;
+}
+
+static bool is_there(const struct entry *e)
+{
+	return e && (e->value || e->queue);
+}
+
+/* Answers the clients that waited only for this entry. one: only the first, which waited
+ * longest. */
+static int wake(struct tcp_store *s, struct entry *e, bool one)
+{
+	for (struct tcp_store_client *c = s->clients; c; c = c->next) {
+		size_t left = 0;
+		int err;
+
+		if (!c->n_waits)
+			continue;
+		for (size_t i = 0; i < c->n_waits; i++) {
+			if (c->waits[i] != e)
+				c->waits[left++] = c->waits[i];
+		}
+		if (left == c->n_waits)
+			continue;
+		c->n_waits = left;
+		if (left)
+			continue;
+		err = put_u8(c, STOP_WAITING);
+		/* Reading from a broken connection will report the error. */
+		if (!err)
+			flush(s, c);
+		if (one)
+			break;
+	}
+	return 0;
+}
+
+static int set(struct tcp_store *s, struct slice key, struct slice value)
+{
+	struct entry *e = tcp_store__entry(s, key);
+	struct value *v;
+
+	if (!e)
+		return -ENOMEM;
+	v = tcp_store__make_value(s, value, (struct slice){ 0 });
+	if (!v)
+		return -ENOMEM;
+	s->n_keys += !e->value;
+	tcp_store__drop_value(s, &e->value);
+	e->value = v;
+	return wake(s, e, false);
+}
+
+/* ---- keys of the missing ranks ---- */
+
+static bool ends_with(struct slice key, const char *text)
+{
+	size_t n = strlen(text);
+
+	return key.n >= n && !memcmp(key.data + key.n - n, text, n);
+}
+
+/* True for the key of an NCCL communicator's identity: ".../cuda//0", ".../cuda//0:1" for a pair,
+ * ".../cuda//0_1" for one of several roots, ".../nccl_storekey_0" from 2.15 on. */
+static bool is_nccl_id(struct slice key)
+{
+	size_t i = key.n;
+
+	while (i && strchr("0123456789:_,", key.data[i - 1]) && key.data[i - 1])
+		i--;
+	return i < key.n && (ends_with((struct slice){ key.data, i }, "cuda//") ||
+			     ends_with((struct slice){ key.data, i }, "nccl_storekey"));
+}
+
+/* Sets a key that another rank would have set, if its value is known. */
+static int set_for_missing_rank(struct tcp_store *s, struct slice key)
+{
+	char id[NCCL_ID];
+
+	if (ends_with(key, LAST_WORKER))
+		return set(s, key, (struct slice){ "1", 1 });
+	if (!is_nccl_id(key))
+		return 0;
+	/* Any identity works, because the dry run's NCCL ignores it. */
+	memset(id, 0, sizeof(id));
+	if (getrandom(id, 32, 0) < 0)
+		return -errno;
+	return set(s, key, (struct slice){ id, sizeof(id) });
+}
+
+/* ---- requests: each parses completely before it acts, and answers into c->out ---- */
+
+static int do_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct slice key = take_key(r), value = take_value(r);
+
+	(void)c;
+	return is_complete(r) ? set(s, key, value) : 0;
+}
+
+static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct slice key = take_key(r), expected = take_value(r), wanted = take_value(r), now;
+	const struct entry *e;
+	int err;
+
+	if (!is_complete(r))
+		return 0;
+	e = tcp_store__find(s, key);
+	if (!e || !e->value) {
+		/* TCPStore answers with the expected value if the key is absent. */
+		if (expected.n)
+			return put_slice(c, expected.data, expected.n);
+		now = wanted;
+	} else {
+		now = (struct slice){ e->value->bytes, e->value->n };
+		if (now.n != expected.n || memcmp(now.data, expected.data, now.n))
+			return put_slice(c, now.data, now.n);
+	}
+	err = set(s, key, wanted);
+	return err ? err : put_slice(c, wanted.data, wanted.n);
+}
+
+static int put_value(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
+{
+	const struct entry *e = tcp_store__find(s, key);
+
+	return e && e->value ? put_slice(c, e->value->bytes, e->value->n) : put_u64(c, 0);
+}
+
+static int do_get(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct slice key = take_key(r);
+
+	return is_complete(r) ? put_value(s, c, key) : 0;
+}
+
+static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct slice key = take_key(r);
+	uint64_t sum = take_u64(r);
+	const struct entry *e;
+	char text[32];
+	int err;
+
+	if (!is_complete(r))
+		return 0;
+	e = tcp_store__find(s, key);
+	if (e && e->value) {
+		size_t n = e->value->n < sizeof(text) - 1 ? e->value->n : sizeof(text) - 1;
+
+		memcpy(text, e->value->bytes, n);
+		text[n] = '\0';
+		sum += (uint64_t)strtoll(text, NULL, 10);
+	}
+	err = set(s, key,
+		  (struct slice){ text,
+				  (size_t)snprintf(text, sizeof(text), "%" PRId64, (int64_t)sum) });
+	return err ? err : put_u64(c, sum);
+}
+
+/* Calls one() for each key of a list; stops at its first nonzero result. */
+static int each_key(struct tcp_store *s, struct tcp_store_client *c, struct reader *r,
+		    int (*one)(struct tcp_store *s, struct tcp_store_client *c, struct slice key))
+{
+	uint64_t n = take_u64(r);
+	struct reader ahead = *r;
+	int err = 0;
+
+	if (n > STORE_KEYS_MAX)
+		r->bad = true;
+	for (uint64_t i = 0; i < n && is_complete(&ahead); i++)
+		take_key(&ahead);
+	if (!is_complete(r) || !is_complete(&ahead)) {
+		r->is_short |= ahead.is_short;
+		r->bad |= ahead.bad;
+		return 0;
+	}
+	for (uint64_t i = 0; i < n && !err; i++)
+		err = one(s, c, take_key(r));
+	r->at = ahead.at;
+	return err;
+}
+
+static int check_missing(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
+{
+	int err = is_there(tcp_store__find(s, key)) ? 0 : set_for_missing_rank(s, key);
+
+	(void)c;
+	return err ? err : !is_there(tcp_store__find(s, key));
+}
+
+static int do_check(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	int ret = each_key(s, c, r, check_missing);
+
+	if (ret < 0 || !is_complete(r))
+		return ret;
+	return put_u8(c, ret ? NOT_READY : READY);
+}
+
+static int wait_for(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
+{
+	struct entry *e;
+	int ret = check_missing(s, c, key);
+
+	if (ret <= 0)
+		return ret;
+	e = tcp_store__entry(s, key);
+	if (!e || array__grow(&c->waits, &c->cap_waits, c->n_waits + 1, sizeof(*c->waits)))
+		return -ENOMEM;
+	c->waits[c->n_waits++] = e;
+	return 0;
+}
+
+static int do_wait(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	int err;
+
+	c->n_waits = 0;
+	err = each_key(s, c, r, wait_for);
+	if (err || !is_complete(r))
+		return err;
+	return c->n_waits ? 0 : put_u8(c, STOP_WAITING);
+}
+
+static int do_get_num_keys(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	(void)r;
+	return put_u64(c, s->n_keys);
+}
+
+static int do_delete_key(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct slice key = take_key(r);
+	struct entry *e;
+	bool was;
+
+	if (!is_complete(r))
+		return 0;
+	e = tcp_store__find(s, key);
+	was = e && e->value;
+	if (was) {
+		/* Keep the entry, because clients may wait for it. */
+		tcp_store__drop_value(s, &e->value);
+		s->n_keys--;
+	}
+	return put_u64(c, was);
+}
+
+static int do_append(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct slice key = take_key(r), value = take_value(r);
+	struct entry *e;
+	struct value *v;
+
+	(void)c;
+	if (!is_complete(r))
+		return 0;
+	e = tcp_store__entry(s, key);
+	if (!e || !e->value)
+		return e ? set(s, key, value) : -ENOMEM;
+	v = tcp_store__make_value(s, (struct slice){ e->value->bytes, e->value->n }, value);
+	if (!v)
+		return -ENOMEM;
+	tcp_store__drop_value(s, &e->value);
+	e->value = v;
+	return wake(s, e, false);
+}
+
+static int do_multi_get(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	return each_key(s, c, r, put_value);
+}
+
+static int do_multi_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	uint64_t n = take_u64(r);
+	struct reader ahead = *r;
+	int err = 0;
+
+	(void)c;
+	if (n > STORE_KEYS_MAX)
+		r->bad = true;
+	for (uint64_t i = 0; i < n && is_complete(&ahead); i++) {
+		take_key(&ahead);
+		take_value(&ahead);
+	}
+	r->is_short |= ahead.is_short;
+	r->bad |= ahead.bad;
+	for (uint64_t i = 0; i < n && is_complete(r) && !err; i++) {
+		struct slice key = take_key(r), value = take_value(r);
+
+		err = set(s, key, value);
+	}
+	return err;
+}
+
+static int do_cancel_wait(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	(void)s;
+	(void)r;
+	c->n_waits = 0;
+	return put_u8(c, WAIT_CANCELED);
+}
+
+static int do_ping(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	const void *nonce = take(r, sizeof(uint32_t));
+
+	(void)s;
+	return nonce ? append(c, &c->out, nonce, sizeof(uint32_t)) : 0;
+}
+
+static int do_queue_push(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct slice key = take_key(r), value = take_value(r);
+	struct value *v;
+	struct entry *e;
+
+	(void)c;
+	if (!is_complete(r))
+		return 0;
+	e = tcp_store__entry(s, key);
+	v = e && e->n_queue < STORE_KEYS_MAX ? tcp_store__make_value(s, value, (struct slice){ 0 })
+					     : NULL;
+	if (!v)
+		return -ENOMEM;
+	*e->queue_end = v;
+	e->queue_end = &v->next;
+	e->n_queue++;
+	return wake(s, e, true);
+}
+
+static int do_queue_pop(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct slice key = take_key(r);
+	struct value *v;
+	struct entry *e;
+	int err;
+
+	if (!is_complete(r))
+		return 0;
+	e = tcp_store__find(s, key);
+	err = put_u64(c, e ? e->n_queue : 0);
+	if (err || !e || !e->queue)
+		return err;
+	v = e->queue;
+	e->queue = v->next;
+	if (!e->queue)
+		e->queue_end = &e->queue;
+	e->n_queue--;
+	err = put_slice(c, v->bytes, v->n);
+	tcp_store__drop_value(s, &v);
+	return err;
+}
+
+static int do_queue_len(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct slice key = take_key(r);
+	const struct entry *e;
+
+	if (!is_complete(r))
+		return 0;
+	e = tcp_store__find(s, key);
+	return put_u64(c, e ? e->n_queue : 0);
+}
+
+static int do_list_keys(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	int err = put_u64(c, s->n_keys);
+
+	(void)r;
+	for (size_t i = 0; i < BUCKETS; i++) {
+		for (const struct entry *e = s->buckets[i]; e && !err; e = e->next) {
+			if (e->value)
+				err = put_slice(c, e->key, e->n);
+		}
+	}
+	return err;
+}
+
+/* Answers at once, as if all other ranks had arrived. */
+static int do_barrier(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	(void)s;
+	take_key(r);
+	take_u64(r);
+	return is_complete(r) ? put_u8(c, STOP_WAITING) : 0;
+}
+
+typedef int request_t(struct tcp_store *s, struct tcp_store_client *c, struct reader *r);
+
+static request_t *const requests[N_QUERIES] = {
+	[SET] = do_set,
+	[COMPARE_SET] = do_compare_set,
+	[GET] = do_get,
+	[ADD] = do_add,
+	[CHECK] = do_check,
+	[WAIT] = do_wait,
+	[GET_NUM_KEYS] = do_get_num_keys,
+	[DELETE_KEY] = do_delete_key,
+	[APPEND] = do_append,
+	[MULTI_GET] = do_multi_get,
+	[MULTI_SET] = do_multi_set,
+	[CANCEL_WAIT] = do_cancel_wait,
+	[PING] = do_ping,
+	[QUEUE_PUSH] = do_queue_push,
+	[QUEUE_POP] = do_queue_pop,
+	[QUEUE_LEN] = do_queue_len,
+	[LIST_KEYS] = do_list_keys,
+	[BARRIER] = do_barrier,
+};
+
+/* Recognizes the client's protocol by its first bytes. False: more bytes are needed. */
+static bool detect_protocol(struct tcp_store_client *c, struct reader *r)
+{
+	static const uint8_t opening[] = { VALIDATE, MAGIC & 0xff, MAGIC >> 8 & 0xff,
+					   MAGIC >> 16 & 0xff, MAGIC >> 24 };
+	size_t n = (size_t)(r->end - r->at);
+	bool same = !memcmp(r->at, opening, n < sizeof(opening) ? n : sizeof(opening));
+
+	if (same && n < sizeof(opening))
+		return false;
+	c->known = true;
+	c->old = !same;
+	if (same)
+		r->at += sizeof(opening);
+	return true;
+}
+
+/* Handles one request. Leaves r unchanged if the request is incomplete. */
+static int one_request(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
+{
+	struct reader begin;
+	const uint8_t *type;
+	unsigned query;
+	int err;
+
+	if (!c->known && (!detect_protocol(c, r) || r->at == r->end))
+		return 0;
+	begin = *r;
+	type = take(r, 1);
+	query = type ? *type + (unsigned)c->old : 0;
+	if (query >= N_QUERIES || !requests[query]) {
+		r->bad = true;
+		return 0;
+	}
+	err = requests[query](s, c, r);
+	if (r->is_short && !r->bad)
+		*r = begin;
+	return err;
+}
+
+int tcp_store__feed(struct tcp_store *s, struct tcp_store_client *c, const void *bytes, size_t n,
+		    uint64_t now_ms)
+{
+	struct reader r;
+	int err;
+
+	if (!n)
+		return 0;
+	if (c->in.n + n > REQUEST_MAX)
+		return -EPROTO;
+	err = append(c, &c->in, bytes, n);
+	if (err)
+		return err;
+	r = (struct reader){ .at = c->in.data, .end = c->in.data + c->in.n };
+	while (r.at < r.end && !err) {
+		const char *before = r.at;
+
+		r.is_short = false;
+		c->since_ms = now_ms;
+		err = one_request(s, c, &r);
+		if (r.bad)
+			err = -EPROTO;
+		if (r.at == before)
+			break;
+	}
+	c->in.n = (size_t)(r.end - r.at);
+	memmove(c->in.data, r.at, c->in.n);
+	if (!c->in.n && c->in.cap > LARGE)
+		drop(c, &c->in);
+	return err ? err : flush(s, c);
+}
+
+/* ---- clients ---- */
+
+int tcp_store__tick(struct tcp_store *s, uint64_t now_ms)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (struct tcp_store_client *c = s->clients; c; c = c->next) {
+		uint64_t until = c->since_ms + s->opts.wait_limit_ms;
+		char shown[SHOWN_KEY];
+
+		if (!c->n_waits)
+			continue;
+		if (until > now_ms) {
+			next = until - now_ms < next ? until - now_ms : next;
+			continue;
+		}
+		text__clean(shown, sizeof(shown), c->waits[0]->key, c->waits[0]->n);
+		c->n_waits = 0;
+		if (s->opts.gave_up)
+			s->opts.gave_up(s->opts.ctx, shown);
+		if (!put_u8(c, WAIT_CANCELED))
+			flush(s, c);
+	}
+	return next == UINT64_MAX ? -1 : next > INT_MAX ? INT_MAX : (int)next;
+}
+
+struct tcp_store_client *tcp_store__connect(struct tcp_store *s, void *connection)
+{
+	struct tcp_store_client *c = calloc(1, sizeof(*c)), **last = &s->clients;
+
+	if (!c)
+		return NULL;
+	c->store = s;
+	c->connection = connection;
+	while (*last)
+		last = &(*last)->next;
+	*last = c;
+	return c;
+}
+
+void tcp_store__disconnect(struct tcp_store *s, struct tcp_store_client *c)
+{
+	struct tcp_store_client **at = &s->clients;
+
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	drop(c, &c->in);
+	drop(c, &c->out);
+	free(c->waits);
+	free(c);
+}
+
+struct tcp_store *tcp_store__new(const struct tcp_store_opts *opts)
+{
+	struct tcp_store *s = calloc(1, sizeof(*s));
+
+	if (s) {
+		s->opts = *opts;
+		s->seed = hash__seed();
+	}
+	return s;
+}
+
+void tcp_store__free(struct tcp_store *s)
+{
+	if (!s)
+		return;
+	while (s->clients)
+		tcp_store__disconnect(s, s->clients);
+	tcp_store__clear(s);
+	free(s);
+}
