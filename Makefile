@@ -74,8 +74,8 @@ BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra $(ERROR_ON_WARNING) -Wno-unused-parameter \
 	$(NO_PATHS) -I$(OUTPUT)/gen -Ibpf -MMD -MP
 
-OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c user/cmd/fetch.c $(wildcard user/serve/*.c user/serve/*/*.c user/fetch/*.c) $(shell grep -rlsE --include=*.c '"(serve|fetch)/' tests/unit tests/fuzz)) \
-	$(if $(filter 0,$(HTTPS)),user/serve/certificate.c tests/unit/serve/test_secret.c,user/serve/no_certificate.c)
+OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c user/cmd/fetch.c $(wildcard user/serve/*/*.c) $(shell grep -rlsE --include=*.c '"serve/' tests/unit tests/fuzz)) \
+	$(if $(filter 0,$(HTTPS)),user/serve/server/certificate.c tests/unit/serve/test_secret.c,user/serve/server/no_certificate.c)
 SRCS := $(filter-out $(OF_SERVE),$(wildcard user/*.c user/*/*.c user/*/*/*.c))
 # All of user/ but main.c, for the program and for tests.
 LIB := $(OUTPUT)/libmemtrace.a

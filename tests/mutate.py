@@ -55,7 +55,7 @@ FAULTS = [
           "user/inspect/process/proc.c", "\tclose(fd);\n\treturn got < 0 ? (int)got : 0;", "\treturn got < 0 ? (int)got : 0;",
           "test_scan test_watch http_api"),
     Fault("wrong-clock", "fetch takes the time of an answer from the monotonic clock",
-          "user/fetch/http.c", "c->answer.answered = clock__read(CLOCK_REALTIME);", "c->answer.answered = clock__read(CLOCK_MONOTONIC);",
+          "user/serve/fetch/http.c", "c->answer.answered = clock__read(CLOCK_REALTIME);", "c->answer.answered = clock__read(CLOCK_MONOTONIC);",
           "test_fetch test_clock"),
     Fault("filter-inverted", "size>N keeps what is smaller",
           "user/report/recording/filter.c", "v->op[0] == '>' ? r->median > v->bytes : r->median < v->bytes",

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "serve/link.h"
 #include "serve/serve.h"
+#include "serve/server/link.h"
 
 #define RESPONSE_TIMEOUT 3 /* ms to wait for the next byte of a response */
 #define ANSWERS (1 << 20)

@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "serve/link.h"
-#include "serve/state.h"
-#include "serve/summary.h"
+#include "serve/server/link.h"
+#include "serve/server/state.h"
+#include "serve/server/summary.h"
 #include "serve/web/metrics.h"
 #include "terminal.h"
 

@@ -58,9 +58,7 @@ FOREIGN = frozenset("""
 """.split())
 COMMENTS = {".c": r"/\*.*?\*/|//[^\n]*", ".h": r"/\*.*?\*/|//[^\n]*", ".py": r'#[^\n]*|""".*?"""', ".sh": r"#[^\n]*"}
 # Rooms whose files are not in their place yet, and folders that belong to them.
-WAITING = frozenset("""
-    fetch mcp serve
-""".split())
+WAITING = frozenset("""""".split())
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 USER = ROOT / "user"
 

@@ -34,14 +34,14 @@ ALLOWED = {
     "user/estimate/runs/estimate.c": "files of its own folder",
     "user/estimate/runs/run.c": "files of its own folder",
     "user/estimate/store/tcp_store_serve.c": "files of /proc that it lists",
-    "user/fetch/hosts.c": USER,
+    "user/serve/fetch/hosts.c": USER,
     "user/capture/follow/owners.c": PROC,
     "user/record/folder/json_items.c": USER,
     "user/base/io.c": "the one way to open files, and names of /proc and /sys that callers make",
     "user/base/outfile.c": "its own new file again, for writing",
     "user/base/passed_files.c": USER,
     "user/base/log/file.c": USER,
-    "user/mcp/argv.c": "only looks (O_PATH)",
+    "user/serve/mcp/argv.c": "only looks (O_PATH)",
     "user/inspect/process/descendants.c": PROC,
     "user/inspect/process/proc.c": PROC,
     "user/inspect/process/seccomp.c": PROC,
@@ -49,8 +49,8 @@ ALLOWED = {
     "user/serve/broker/jobs.c": OWN,
     "user/serve/broker/store.c": "its own folder, without links, and with a check",
     "user/serve/broker/trace.c": OWN,
-    "user/serve/sandbox.c": "its terminal",
-    "user/serve/secret.c": USER,
+    "user/serve/server/sandbox.c": "its terminal",
+    "user/serve/server/secret.c": USER,
 }
 CALL = re.compile(r"(?<![\w.>])(?:(?:open|openat|open64|openat64|openat2|creat|fopen|fopen64|freopen|gzopen|json_load_file)\(|syscall\(SYS_open\w*)")
 HARMLESS = re.compile(r"\bO_PATH\b|\bO_DIRECTORY\b|\bO_TMPFILE\b|\bO_CREAT\s*\|\s*O_EXCL\b")

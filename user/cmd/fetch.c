@@ -13,10 +13,10 @@
 #include "cmd/report_args.h"
 #include "cmd/schema_args.h"
 #include "cmd/usage.h"
-#include "fetch/fetch.h"
-#include "fetch/sources.h"
 #include "model/analysis.h"
+#include "serve/fetch.h"
 #include "serve/secret.h"
+#include "serve/sources.h"
 
 #define SECOND UINT64_C(1000000000)
 

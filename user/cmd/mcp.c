@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* memtrace-bpf mcp: answers questions of agents about recordings. */
-#include "mcp/mcp.h"
+#include "serve/mcp.h"
 
 #include <errno.h>
 #include <fcntl.h>

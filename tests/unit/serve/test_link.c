@@ -12,7 +12,7 @@
 #include <unistd.h>
 /* cmocka needs the headers above */
 
-#include "serve/link.h"
+#include "serve/server/link.h"
 
 struct heard {
 	int n, last, fds;

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "serve/lows.h"
-#include "serve/state.h"
+#include "serve/server/lows.h"
+#include "serve/server/state.h"
 #include "serve/web/climb.h"
 
 #define MIB (UINT64_C(1) << 20)

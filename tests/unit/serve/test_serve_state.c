@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "serve/state.h"
-#include "serve/summary.h"
+#include "serve/server/state.h"
+#include "serve/server/summary.h"
 
 static struct state s;
 

@@ -3,7 +3,7 @@
  * kept of its report. */
 #include "unit/cmocka.h"
 
-#include "serve/summary.h"
+#include "serve/server/summary.h"
 
 #define NO_GROWTH "{'verdict': 'no_growth', 'text': 'no growth in 120 steps'}"
 #define GROWS(rate)                                                                                \

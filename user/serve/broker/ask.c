@@ -17,7 +17,7 @@
 #include "serve/broker/processes.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
-#include "serve/link.h"
+#include "serve/server/link.h"
 
 #define TEXT_MOST 1024 /* 256 UTF-8 characters, the limit of the web process */
 

@@ -28,8 +28,8 @@
 #include "serve/broker/scan_guard.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
-#include "serve/link.h"
 #include "serve/serve.h"
+#include "serve/server/link.h"
 
 #define TELL_EVERY UINT64_C(500000000)	 /* ns */
 #define ENDS_WITHIN UINT64_C(6000000000) /* ns, time for captures to end when the server ends */

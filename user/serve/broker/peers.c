@@ -27,9 +27,9 @@
 #include "serve/broker/scan_guard.h"
 #include "serve/broker/scanner.h"
 #include "serve/broker/trace.h"
-#include "serve/link.h"
-#include "serve/sandbox.h"
 #include "serve/serve.h"
+#include "serve/server/link.h"
+#include "serve/server/sandbox.h"
 
 #define AGAIN_AFTER UINT64_C(1000000000) /* ns, doubled with each failure */
 #define AGAIN_MOST UINT64_C(60000000000)

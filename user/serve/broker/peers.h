@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "base/subprocess.h"
-#include "serve/link.h"
+#include "serve/server/link.h"
 
 struct broker;
 

@@ -21,7 +21,7 @@
 #include "serve/broker/broker.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
-#include "serve/link.h"
+#include "serve/server/link.h"
 
 #define NOTES_MOST 65536 /* limit of a JSON file, in bytes */
 

@@ -22,8 +22,8 @@
 #include "serve/broker/broker.h"
 #include "serve/broker/processes.h"
 #include "serve/broker/scan_guard.h"
-#include "serve/link.h"
 #include "serve/serve.h"
+#include "serve/server/link.h"
 #include "watch/watch.h"
 
 #define SCAN_EVERY UINT64_C(2000000000) /* ns */

@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "serve/sandbox.h"
+#include "serve/server/sandbox.h"
 
 #define PREFIX "memtrace-bpf: "
 

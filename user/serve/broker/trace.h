@@ -9,7 +9,7 @@
 
 #include "record/host.h"
 #include "serve/broker/spawn.h"
-#include "serve/link.h"
+#include "serve/server/link.h"
 
 #define TRACES 1024
 #define TRACE_SHAPE 16 /* members of input_shape */

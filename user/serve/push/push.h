@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "serve/link.h"
 #include "serve/serve.h"
-#include "serve/state.h"
+#include "serve/server/link.h"
+#include "serve/server/state.h"
 
 /* ---- documents: no side effects ---- */
 

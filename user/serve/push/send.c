@@ -13,9 +13,9 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "serve/authorities.h"
 #include "serve/loopback.h"
 #include "serve/push/push.h"
+#include "serve/server/authorities.h"
 
 #define QUEUE 64		 /* queued posts, at most */
 #define QUEUE_BYTES (64UL << 20) /* total size of queued posts, at most */

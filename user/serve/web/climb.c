@@ -2,7 +2,7 @@
 #include "serve/web/climb.h"
 
 #include "model/trend.h"
-#include "serve/state.h"
+#include "serve/server/state.h"
 
 #define VALUES 32 /* most values of the curve */
 /* Less growth is flat: bytes, and the part of the last value. The C heap makes resident memory

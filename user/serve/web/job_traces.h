@@ -3,7 +3,7 @@
 /* Traces that belong together. A job is a target, or the folder of recordings on the command line. */
 #include <jansson.h>
 
-#include "serve/state.h"
+#include "serve/server/state.h"
 
 /*
  * IDs of the finished traces of a job (NULL: of each), oldest first. Traces of a rank that ended

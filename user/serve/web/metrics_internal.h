@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/openmetrics.h"
-#include "serve/state.h"
+#include "serve/server/state.h"
 
 struct metrics_writer {
 	FILE *out;

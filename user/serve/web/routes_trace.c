@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/grammar.h"
-#include "serve/summary.h"
+#include "serve/server/summary.h"
 #include "serve/web/job_traces.h"
 #include "serve/web/state_public.h"
 #include "serve/web/validate.h"

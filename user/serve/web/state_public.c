@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "serve/web/state_public.h"
 
-#include "serve/state.h"
-#include "serve/summary.h"
+#include "serve/server/state.h"
+#include "serve/server/summary.h"
 #include "serve/web/climb.h"
 
 json_t *state_public__trace(const struct state_trace *t)

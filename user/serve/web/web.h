@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "serve/link.h"
 #include "serve/serve.h"
-#include "serve/state.h"
+#include "serve/server/link.h"
+#include "serve/server/state.h"
 #include "serve/web/auth.h"
 #include "serve/web/metrics.h"
 #include "serve/web/route.h"

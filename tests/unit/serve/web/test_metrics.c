@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/state.h"
+#include "serve/server/state.h"
 #include "serve/web/metrics.h"
 
 static char *written(const struct state *s, const struct metrics *m, bool openmetrics)

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "serve/link.h"
 #include "serve/serve.h"
+#include "serve/server/link.h"
 
 #define REPORT                                                                                     \
 	"{\"capture\": {\"events\": 12, \"duration\": 2.5}, \"device\": \"cpu\", \"devices\": "    \

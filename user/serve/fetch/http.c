@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/fetch/http.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "serve/loopback.h"
+#include "serve/server/authorities.h"
+
+#define MS UINT64_C(1000000)
+#define FIRST_WAIT (250 * MS)
+#define LONGEST_WAIT (4000 * MS)
+#define TURN 200		  /* ms */
+#define ERROR_TEXT (HTTP_WHY * 4) /* bytes kept of an error's text that comes instead of a file */
+
+struct call {
+	struct http *http;
+	struct http_call c;
+	char *url, *body;
+	unsigned attempts;
+	CURL *easy; /* attempt in progress; NULL: none */
+	struct curl_slist *headers;
+	struct http_answer answer;
+	char *data;
+	size_t size, room;
+	uint64_t deadline; /* end of this attempt at a file; 0: not set yet */
+	bool too_long, failed_to_write, too_late, told; /* told: the error's text is long enough */
+	struct call *next;
+};
+
+struct http {
+	struct http_opts opts;
+	CURLM *multi;
+	struct call *calls, **last; /* in the order of http__call() */
+	size_t busy;
+	char *token; /* header */
+	char ca[64];
+	unsigned random;
+};
+
+struct http *http__new(const struct http_opts *o)
+{
+	struct http *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return NULL;
+	h->opts = *o;
+	h->last = &h->calls;
+	h->random = (unsigned)clock__monotonic();
+	h->multi = curl_multi_init();
+	if (!o->ca)
+		authorities__find(h->ca, sizeof(h->ca));
+	if (o->token && asprintf(&h->token, "Authorization: Bearer %s", o->token) < 0)
+		h->token = NULL;
+	if (h->multi && (h->token || !o->token)) {
+		curl_multi_setopt(h->multi, CURLMOPT_MAXCONNECTS, (long)o->parallel);
+		return h;
+	}
+	http__free(h);
+	errno = ENOMEM;
+	return NULL;
+}
+
+static void stop(struct call *c)
+{
+	if (!c->easy)
+		return;
+	curl_multi_remove_handle(c->http->multi, c->easy);
+	curl_easy_cleanup(c->easy);
+	curl_slist_free_all(c->headers);
+	c->easy = NULL;
+	c->headers = NULL;
+	c->http->busy--;
+	--*c->c.of_host;
+}
+
+static void drop(struct call *c)
+{
+	struct http *h = c->http;
+	struct call **at = &h->calls;
+
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	if (h->last == &c->next)
+		h->last = at;
+	stop(c);
+	free(c->url);
+	free(c->body);
+	free(c->data);
+	free(c);
+}
+
+void http__free(struct http *h)
+{
+	if (!h)
+		return;
+	while (h->calls)
+		drop(h->calls);
+	curl_multi_cleanup(h->multi);
+	if (h->token)
+		explicit_bzero(h->token, strlen(h->token));
+	free(h->token);
+	free(h);
+}
+
+int http__call(struct http *h, const struct http_call *call)
+{
+	struct call *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	c->http = h;
+	c->c = *call;
+	c->url = strdup(call->url);
+	c->body = call->body ? strdup(call->body) : NULL;
+	c->data = call->fd < 0 ? malloc(1) : NULL;
+	*h->last = c;
+	h->last = &c->next;
+	if (c->url && (c->body || !call->body) && (c->data || call->fd >= 0))
+		return 0;
+	drop(c);
+	return -ENOMEM;
+}
+
+/* ---- one attempt ---- */
+
+/* A file comes at 1 MiB per second, after the time that any answer may take. */
+static bool is_late(struct call *c)
+{
+	curl_off_t size = -1;
+
+	if (!c->deadline) {
+		curl_easy_getinfo(c->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &size);
+		if (size < 0 || (uint64_t)size > c->c.most)
+			size = (curl_off_t)c->c.most;
+		c->deadline = clock__monotonic() + c->http->opts.patience +
+			      ((uint64_t)size >> 20) * 1000 * MS;
+	}
+	return clock__monotonic() > c->deadline;
+}
+
+/* Keeps the beginning of an error's text that comes instead of a file, and ends the attempt. */
+static size_t keep_error(struct call *c, const char *data, size_t len)
+{
+	size_t room = ERROR_TEXT - c->size, kept = len < room ? len : room;
+
+	if (!c->data && !(c->data = malloc(ERROR_TEXT + 1)))
+		return 0;
+	memcpy(c->data + c->size, data, kept);
+	c->size += kept;
+	c->told = c->size == ERROR_TEXT;
+	return c->told ? 0 : len;
+}
+
+static size_t take(char *data, size_t one, size_t n, void *ctx)
+{
+	struct call *c = ctx;
+	size_t len = one * n, room;
+	char *bigger;
+	long status = 0;
+
+	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+	c->too_long = len > c->c.most - c->size;
+	if (c->too_long)
+		return 0;
+	if (c->c.fd >= 0 && status == 200) {
+		c->failed_to_write = io__write(c->c.fd, data, len);
+		c->size += len;
+		c->too_late = is_late(c);
+		return c->failed_to_write || c->too_late ? 0 : len;
+	}
+	if (c->c.fd >= 0)
+		return keep_error(c, data, len);
+	if (c->size + len + 1 > c->room) {
+		room = (c->size + len + 1) * 2;
+		bigger = realloc(c->data, room);
+		if (!bigger)
+			return 0;
+		c->data = bigger;
+		c->room = room;
+	}
+	memcpy(c->data + c->size, data, len);
+	c->size += len;
+	return len;
+}
+
+static size_t take_header(char *data, size_t one, size_t n, void *ctx)
+{
+	struct call *c = ctx;
+
+	(void)data;
+	if (!c->answer.answered)
+		c->answer.answered = clock__read(CLOCK_REALTIME);
+	return one * n;
+}
+
+static int before_request(void *ctx, char *ip, char *own_ip, int port, int own_port)
+{
+	struct call *c = ctx;
+
+	(void)ip;
+	(void)own_ip;
+	(void)port;
+	(void)own_port;
+	c->answer.sent = true;
+	c->answer.asked = clock__read(CLOCK_REALTIME);
+	return CURL_PREREQFUNC_OK;
+}
+
+static bool add_header(struct call *c, const char *text)
+{
+	struct curl_slist *more = curl_slist_append(c->headers, text);
+
+	if (more)
+		c->headers = more;
+	return more;
+}
+
+static bool set_up(struct call *c, CURL *e)
+{
+	const struct http *h = c->http;
+	const char *ca = h->opts.ca ? h->opts.ca : *h->ca ? h->ca : NULL;
+
+	/* No "Expect" header: servers that do not support it cause a delay of 1 s. */
+	if (!add_header(c, "Expect:") || !add_header(c, "Accept: application/json, */*") ||
+	    (c->body && !add_header(c, "Content-Type: application/json")) ||
+	    (h->token && !add_header(c, h->token)))
+		return false;
+	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
+	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)(h->opts.patience / MS));
+	curl_easy_setopt(e, CURLOPT_SERVER_RESPONSE_TIMEOUT,
+			 (long)(h->opts.patience / (1000 * MS)) + 1);
+	curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, (long)(c->c.fd < 0 ? 1 : HTTP_LEAST_SPEED));
+	curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)(h->opts.patience / (1000 * MS)) + 1);
+	/* The body of an error may come byte by byte. */
+	curl_easy_setopt(
+		e, CURLOPT_TIMEOUT_MS,
+		(long)(2 * h->opts.patience / MS + (c->c.fd < 0 ? 0 : (c->c.most >> 20) * 1000)));
+	if (loopback__direct(c->url, h->token))
+		curl_easy_setopt(e, CURLOPT_NOPROXY, "*");
+	curl_easy_setopt(e, CURLOPT_USERAGENT, "memtrace-bpf/" MEMTRACE_VERSION);
+	curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, c->c.method);
+	if (c->body)
+		curl_easy_setopt(e, CURLOPT_POSTFIELDS, c->body);
+	curl_easy_setopt(e, CURLOPT_HTTPHEADER, c->headers);
+	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take);
+	curl_easy_setopt(e, CURLOPT_WRITEDATA, c);
+	curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, take_header);
+	curl_easy_setopt(e, CURLOPT_HEADERDATA, c);
+	curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, before_request);
+	curl_easy_setopt(e, CURLOPT_PREREQDATA, c);
+	curl_easy_setopt(e, CURLOPT_PRIVATE, c);
+	curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, 1L);
+	curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, 2L);
+	return !curl_easy_setopt(e, CURLOPT_URL, c->url) &&
+	       (!ca || !curl_easy_setopt(e, CURLOPT_CAINFO, ca)) &&
+	       !curl_multi_add_handle(c->http->multi, e);
+}
+
+static void answer(struct call *c)
+{
+	void (*done)(void *ctx, const struct http_answer *a) = c->c.done;
+	struct http_answer a = c->answer;
+	char *data = c->data;
+
+	/* With a file, the size is the file's, and the data is the text of an earlier error. */
+	if (c->c.fd < 0)
+		data[c->size] = '\0';
+	a.data = c->c.fd < 0 ? data : "";
+	a.size = c->size;
+	c->data = NULL;
+	void *ctx = c->c.ctx;
+
+	drop(c);
+	done(ctx, &a);
+	free(data);
+}
+
+static void start(struct call *c)
+{
+	c->attempts++;
+	c->size = 0;
+	c->deadline = 0;
+	c->too_long = c->failed_to_write = c->too_late = c->told = false;
+	c->answer = (struct http_answer){ 0 };
+	if (c->c.fd >= 0 && (ftruncate(c->c.fd, 0) || lseek(c->c.fd, 0, SEEK_SET))) {
+		snprintf(c->answer.why, HTTP_WHY, "cannot write: %s", strerror(errno));
+		answer(c);
+		return;
+	}
+	c->easy = curl_easy_init();
+	if (c->easy) {
+		c->http->busy++;
+		++*c->c.of_host;
+		if (set_up(c, c->easy))
+			return;
+		stop(c);
+	}
+	snprintf(c->answer.why, HTTP_WHY, "out of memory, or not an address");
+	answer(c);
+}
+
+/* ---- the end of an attempt ---- */
+
+/* Takes "detail" of an error's document, otherwise the beginning of its text. */
+static void explain(struct call *c, long status)
+{
+	json_t *o = c->data ? json_loadb(c->data, c->size, 0, NULL) : NULL;
+	const char *detail = json_string_value(json_object_get(o, "detail"));
+	char text[HTTP_WHY - 64];
+
+	if (!detail && c->data)
+		c->data[c->size] = '\0';
+	detail = detail ? detail : c->data ? c->data : "";
+	text__clean(text, sizeof(text), detail, strnlen(detail, HTTP_WHY));
+	snprintf(c->answer.why, HTTP_WHY, "the server answers %ld%s%s", status, *text ? ": " : "",
+		 text);
+	json_decref(o);
+}
+
+/* Returns whether the server has said that it has no file, though perhaps not to the end. */
+static bool is_refusal(const struct call *c, CURLcode code, long status)
+{
+	return c->c.fd >= 0 && status >= 300 && (c->told || code == CURLE_OPERATION_TIMEDOUT);
+}
+
+static bool judge(struct call *c, CURLcode code, long status)
+{
+	char bytes[24];
+
+	code = is_refusal(c, code, status) ? CURLE_OK : code;
+
+	if (c->too_long)
+		snprintf(c->answer.why, HTTP_WHY, "its answer is longer than %s",
+			 text__bytes(bytes, sizeof(bytes), c->c.most));
+	else if (c->failed_to_write)
+		snprintf(c->answer.why, HTTP_WHY, "cannot write its answer: the disk is full?");
+	else if (c->too_late)
+		snprintf(c->answer.why, HTTP_WHY,
+			 "its file comes at less than 1 MiB/s; a longer --timeout gives it more "
+			 "time");
+	else if (code == CURLE_OPERATION_TIMEDOUT && c->c.fd >= 0 && status == 200)
+		snprintf(c->answer.why, HTTP_WHY, "its file comes at less than %s/s",
+			 text__bytes(bytes, sizeof(bytes), HTTP_LEAST_SPEED));
+	else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+		snprintf(c->answer.why, HTTP_WHY, "%s: trust its authority with --ca",
+			 curl_easy_strerror(code));
+	else if (code == CURLE_SSL_CONNECT_ERROR)
+		snprintf(c->answer.why, HTTP_WHY,
+			 "%s: if it has no certificate, write http://HOST:PORT or give --http",
+			 curl_easy_strerror(code));
+	else if (code)
+		snprintf(c->answer.why, HTTP_WHY, "%s", curl_easy_strerror(code));
+	else if (status >= 200 && status < 300) {
+		c->answer.status = (int)status;
+		return false;
+	} else {
+		c->answer.status = (int)status;
+		explain(c, status);
+	}
+	if (c->too_long || c->failed_to_write || c->too_late ||
+	    code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+	    code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
+	    (code == CURLE_SSL_CONNECT_ERROR && c->attempts > 1)) /* a server without TLS */
+		return false;
+	if (!code)
+		return status == 408 || status == 429 || status >= 500;
+	return !c->c.once || !c->answer.sent;
+}
+
+static void finish(struct call *c, CURLcode code)
+{
+	uint64_t now = clock__monotonic(),
+		 wait = FIRST_WAIT << (c->attempts < 6 ? c->attempts - 1 : 5);
+	curl_off_t retry_after = 0;
+	struct http *h = c->http;
+	long status = 0;
+	bool again;
+
+	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+	curl_easy_getinfo(c->easy, CURLINFO_RETRY_AFTER, &retry_after);
+	again = judge(c, code, status);
+	stop(c);
+	if (wait > LONGEST_WAIT)
+		wait = LONGEST_WAIT;
+	/* A random part, so that calls do not all come back at once. */
+	h->random = h->random * 1103515245u + 12345u;
+	wait += wait * (h->random >> 16 & 0xff) / 1024;
+	if (retry_after > 0 && retry_after < 600 && (uint64_t)retry_after * 1000 * MS > wait)
+		wait = (uint64_t)retry_after * 1000 * MS;
+	if (again && now + wait < c->c.until)
+		c->c.after = now + wait;
+	else
+		answer(c);
+}
+
+/* ---- all calls ---- */
+
+void http__wake(struct http *h)
+{
+	curl_multi_wakeup(h->multi);
+}
+
+static void start_due(struct http *h)
+{
+	uint64_t now = clock__monotonic();
+
+	for (struct call *c = h->calls, *next; c && h->busy < h->opts.parallel; c = next) {
+		next = c->next;
+		if (!c->easy && c->c.after <= now && *c->c.of_host < HTTP_OF_HOST)
+			start(c);
+	}
+}
+
+/* The time to the next call, ms. */
+static int sleep_for(const struct http *h)
+{
+	uint64_t now = clock__monotonic();
+	int least = TURN;
+
+	if (h->busy >= h->opts.parallel)
+		return least;
+	for (const struct call *c = h->calls; c; c = c->next) {
+		uint64_t left = c->c.after > now ? (c->c.after - now) / MS + 1 : 0;
+
+		if (!c->easy && *c->c.of_host < HTTP_OF_HOST && left < (uint64_t)least)
+			least = (int)left;
+	}
+	return least;
+}
+
+void http__run(struct http *h, int (*tick)(void *ctx), void *ctx)
+{
+	CURLMsg *m;
+	int left, more;
+
+	for (;;) {
+		more = tick ? tick(ctx) : 0;
+		while (more < 0 && h->calls)
+			drop(h->calls);
+		if (more < 0 || (!more && !h->calls))
+			return;
+		start_due(h);
+		curl_multi_perform(h->multi, &left);
+		while ((m = curl_multi_info_read(h->multi, &left))) {
+			CURLcode code = m->data.result;
+			struct call *c;
+
+			if (m->msg == CURLMSG_DONE &&
+			    !curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &c))
+				finish(c, code);
+		}
+		if (h->calls || more)
+			curl_multi_poll(h->multi, NULL, 0, sleep_for(h), NULL);
+	}
+}

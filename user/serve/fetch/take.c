@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Starts the captures, waits for their end, and downloads the recordings. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/outfile.h"
+#include "base/text.h"
+#include "serve/fetch/internal.h"
+
+#define POLL_EVERY (500 * FETCH_MS)
+#define ABSENT 3 /* lists without a trace after which it is lost */
+#define STARTS 3 /* most requests for a capture */
+
+/* ---- start ---- */
+
+static void on_gone(void *ctx, const struct http_answer *a)
+{
+	(void)ctx;
+	(void)a;
+}
+
+/* The host need not keep the recording: it is here, or not wanted. */
+static void drop_trace(struct fetch_process *p)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/api/trace/%s", p->trace);
+	fetch__call(p->host, "DELETE", path, NULL, 0, on_gone, p);
+}
+
+static void on_started(void *ctx, const struct http_answer *a);
+
+/* Only an ID as the server makes it goes into later addresses. */
+static bool is_trace(const char *id)
+{
+	size_t digits = id && !strncmp(id, "trace_", 6) ? strspn(id + 6, "0123456789") : 0;
+
+	return digits && digits <= 20 && !id[6 + digits];
+}
+
+static bool take_id(struct fetch_process *p, const json_t *trace)
+{
+	const char *id = json_string_value(json_object_get(trace, "trace_id"));
+
+	if (!is_trace(id))
+		return false;
+	snprintf(p->trace, sizeof(p->trace), "%s", id);
+	p->known = clock__monotonic();
+	return true;
+}
+
+static void start(struct fetch_process *p)
+{
+	const struct fetch_host *h = p->host;
+	const struct fetch_opts *o = h->f->o;
+	json_t *body = json_pack("{s:I, s:b, s:f}", "pid", (json_int_t)p->pid, "wait", 0,
+				 "start_at", p->start_at);
+	char *text;
+
+	p->started++;
+	if (o->duration)
+		json_object_set_new(body, "duration_s", json_real((double)o->duration / 1e9));
+	if (o->steps)
+		json_object_set_new(body, "steps", json_integer((json_int_t)o->steps));
+	if (o->max_events)
+		json_object_set_new(body, "max_events", json_integer((json_int_t)o->max_events));
+	if (o->host)
+		json_object_set_new(body, "host", json_true());
+	json_object_set_new(body, "clock_offset_ns", json_integer(h->offset));
+	json_object_set_new(body, "clock_offset_error_ns", json_integer((json_int_t)h->error));
+	text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	if (!text)
+		h->f->no_memory = true;
+	else if (fetch__call(p->host, "POST", "/api/trace/memory", text, 0, on_started, p))
+		p->state = FETCH_STARTED;
+	free(text);
+	json_decref(body);
+}
+
+/* Looks for a capture that the server may have started without an answer. */
+static void on_list_for_start(void *ctx, const struct http_answer *a)
+{
+	struct fetch_process *p = ctx;
+	json_t *doc = a->status == 200 ? fetch_ask__parse(a) : NULL, *t;
+	const json_t *list = json_object_get(doc, "traces");
+	size_t i;
+
+	json_array_foreach(list, i, t)
+	{
+		double at = json_number_value(json_object_get(t, "start_at"));
+
+		if (json_integer_value(json_object_get(t, "pid")) == p->pid &&
+		    fabs(at - p->start_at) < 1e-3 && take_id(p, t))
+			break;
+	}
+	json_decref(doc);
+	if (a->status != 200)
+		fetch__miss(p, "%s", a->why);
+	else if (!*p->trace)
+		start(p);
+}
+
+static void on_started(void *ctx, const struct http_answer *a)
+{
+	struct fetch_process *p = ctx;
+	json_t *o;
+
+	if (!a->status && a->sent && p->started < STARTS) {
+		fetch__call(p->host, "GET", "/api/trace/list", NULL,
+			    clock__monotonic() + POLL_EVERY, on_list_for_start, p);
+		return;
+	}
+	if (a->status != 200) {
+		fetch__miss(p, "%s", a->why);
+		return;
+	}
+	o = fetch_ask__parse(a);
+	if (!take_id(p, o))
+		fetch__miss(p, "the server's answer has no trace");
+	json_decref(o);
+}
+
+/* ---- wait ---- */
+
+static void download(struct fetch_process *p);
+
+static void take_trace(struct fetch_process *p, const json_t *t)
+{
+	const char *state = json_string_value(json_object_get(t, "state")),
+		   *error = json_string_value(json_object_get(t, "error"));
+	char text[HTTP_WHY - 32];
+
+	if (!state || json_integer_value(json_object_get(t, "pid")) != p->pid)
+		return;
+	if (p->host->f->o->host && !json_is_true(json_object_get(t, "host"))) {
+		/* A server that does not know a member ignores it. */
+		drop_trace(p);
+		fetch__miss(p, "the server is too old for --host-memory");
+	} else if (!strcmp(state, "done")) {
+		p->state = FETCH_CAPTURED;
+		download(p);
+	} else if (!strcmp(state, "failed")) {
+		error = error ? error : "its capture failed";
+		fetch__miss(p, "%s", text__clean(text, sizeof(text), error, strlen(error)));
+	}
+}
+
+static void on_list(void *ctx, const struct http_answer *a)
+{
+	struct fetch_host *h = ctx;
+	json_t *doc = a->status == 200 ? fetch_ask__parse(a) : NULL, *t;
+	const json_t *list = json_object_get(doc, "traces");
+
+	h->polling = false;
+	for (size_t i = 0; i < h->n; i++) {
+		struct fetch_process *p = &h->processes[i];
+		size_t k;
+		bool there = false;
+
+		if (p->state != FETCH_STARTED || !*p->trace)
+			continue;
+		json_array_foreach(list, k, t)
+		{
+			const char *id = json_string_value(json_object_get(t, "trace_id"));
+
+			if (there || !id || strcmp(id, p->trace) != 0)
+				continue;
+			there = true;
+			take_trace(p, t);
+		}
+		/* A server that has just started may not have read its traces yet, and a list may
+		 * be older than the trace. */
+		p->absent = there || p->known >= h->looked ? 0 : p->absent + 1;
+		if (a->status != 200)
+			fetch__miss(p, "%s", a->why);
+		else if (p->absent > ABSENT)
+			fetch__miss(p, "its host has lost the recording, such as by a restart");
+	}
+	json_decref(doc);
+}
+
+/* ---- download ---- */
+
+static void on_recording(void *ctx, const struct http_answer *a)
+{
+	struct fetch_process *p = ctx;
+
+	if (a->status != 200) {
+		fetch__miss(p, "%s", a->why);
+		return;
+	}
+	p->entry.bytes = a->size;
+	p->state = FETCH_ARRIVED;
+	p->host->f->arrived++;
+}
+
+void fetch_take__checked(struct fetch_process *p, bool good)
+{
+	struct fetch *f = p->host->f;
+	int err;
+
+	if (!good) {
+		fetch__miss(p, "%s", p->why);
+		return;
+	}
+	err = outfile__commit(p->file);
+	p->file = NULL;
+	if (err) {
+		fetch__miss(p, "cannot write it: %s", outfile__why(err));
+		return;
+	}
+	p->state = FETCH_KEPT;
+	drop_trace(p);
+	progress__at(&f->progress, fetch__count(f, FETCH_KEPT), fetch__count(f, FETCH_KEPT));
+}
+
+static void download(struct fetch_process *p)
+{
+	struct fetch *f = p->host->f;
+	char *path = folder__new_path(f->folder, p->stem, ".mtr"), url[512];
+	int err = path ? outfile__create(path, OUTFILE_RENAME, false, &p->file) : -ENOMEM;
+
+	if (err) {
+		fetch__miss(p, "cannot write it: %s", outfile__why(err));
+		free(path);
+		return;
+	}
+	snprintf(p->entry.file, sizeof(p->entry.file), "%s", strrchr(path, '/') + 1);
+	free(path);
+	snprintf(url, sizeof(url), "%s/api/trace/%s/recording", p->host->is->url, p->trace);
+	f->no_memory |= http__call(f->http, &(struct http_call){ .method = "GET",
+								 .url = url,
+								 .most = f->o->max_size,
+								 .fd = outfile__fd(p->file),
+								 .until = f->until,
+								 .of_host = &p->host->busy,
+								 .done = on_recording,
+								 .ctx = p });
+}
+
+/* ---- all ---- */
+
+/* Whether some process of the host is still captured. */
+static bool waits(const struct fetch_host *h)
+{
+	for (size_t i = 0; i < h->n; i++)
+		if (h->processes[i].state == FETCH_STARTED && *h->processes[i].trace)
+			return true;
+	return false;
+}
+
+static void give_up(struct fetch_host *h)
+{
+	for (size_t i = 0; i < h->n; i++)
+		if (h->processes[i].state == FETCH_STARTED)
+			fetch__miss(&h->processes[i], "its capture has not ended in time");
+}
+
+/* Asks for the traces of hosts whose captures should have ended. */
+static int tick(void *ctx)
+{
+	struct fetch *f = ctx;
+	uint64_t now = clock__monotonic(),
+		 first = f->begin_monotonic + (f->o->steps ? 0 : f->o->duration);
+	bool more = false;
+
+	if (fetch__interrupted(f))
+		return -1;
+	for (size_t i = 0; i < f->n; i++) {
+		struct fetch_host *h = &f->hosts[i];
+
+		if (!waits(h))
+			continue;
+		if (now >= f->until) {
+			give_up(h);
+			continue;
+		}
+		more = true;
+		if (h->polling || now < first || now < h->looked + POLL_EVERY)
+			continue;
+		h->looked = now;
+		h->polling = fetch__call(h, "GET", "/api/trace/list", NULL, 0, on_list, h);
+	}
+	more |= fetch_check__turn(f);
+	fetch_keep__soon(f);
+	return f->no_memory ? -1 : more;
+}
+
+/* Frees hosts of captures whose recordings will not come. */
+static void drop_missing(struct fetch *f)
+{
+	f->until = clock__monotonic() + 2 * FETCH_SECOND;
+	for (size_t i = 0; i < f->n; i++)
+		for (size_t k = 0; k < f->hosts[i].n; k++) {
+			struct fetch_process *p = &f->hosts[i].processes[k];
+
+			if (p->state != FETCH_KEPT && *p->trace)
+				drop_trace(p);
+		}
+	http__run(f->http, NULL, NULL);
+}
+
+void fetch_take__all(struct fetch *f)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		struct fetch_host *h = &f->hosts[i];
+		double offset = h->error == UINT64_MAX ? 0 : (double)h->offset / 1e9;
+
+		for (size_t k = 0; k < h->n; k++) {
+			h->processes[k].start_at = round(((double)f->begin / 1e9 + offset) * 1e3) /
+						   1e3;
+			start(&h->processes[k]);
+		}
+	}
+	http__run(f->http, tick, f);
+	fetch_check__stop(f);
+	for (size_t i = 0; i < f->n; i++)
+		for (size_t k = 0; k < f->hosts[i].n; k++)
+			if (f->hosts[i].processes[k].state < FETCH_KEPT)
+				fetch__miss(&f->hosts[i].processes[k], "%s",
+					    f->interrupted ? "interrupted" : "out of memory");
+	drop_missing(f);
+}

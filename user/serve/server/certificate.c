@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/server/certificate.h"
+
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "serve/secret.h"
+
+#define CHAIN 16 /* number of certificates checked per file */
+#define MONTH (30 * 24 * 3600)
+
+struct pair {
+	gnutls_x509_crt_t chain[CHAIN];
+	unsigned n;
+	gnutls_x509_privkey_t key;
+};
+
+static void release(struct pair *p)
+{
+	for (unsigned i = 0; i < p->n; i++)
+		gnutls_x509_crt_deinit(p->chain[i]);
+	if (p->key)
+		gnutls_x509_privkey_deinit(p->key);
+}
+
+static int load(struct pair *p, const char *cert_path, const char *cert, const char *key_path,
+		const char *key, char *why)
+{
+	const gnutls_datum_t c = { (unsigned char *)cert, strlen(cert) },
+			     k = { (unsigned char *)key, strlen(key) };
+	unsigned n = CHAIN;
+	int rc = gnutls_x509_crt_list_import(p->chain, &n, &c, GNUTLS_X509_FMT_PEM,
+					     GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
+
+	if (rc < 0 || !n)
+		return secret__refuse(-EINVAL, cert_path,
+				      rc < 0 ? gnutls_strerror(rc) : "contains no certificate",
+				      why);
+	p->n = n;
+	rc = gnutls_x509_privkey_init(&p->key);
+	if (!rc)
+		rc = gnutls_x509_privkey_import2(p->key, &k, GNUTLS_X509_FMT_PEM, NULL, 0);
+	return rc < 0 ? secret__refuse(
+				-EINVAL, key_path,
+				rc == GNUTLS_E_DECRYPTION_FAILED
+					? "the key has a password, which serve cannot ask for; use "
+					  "a key without one"
+					: gnutls_strerror(rc),
+				why)
+		      : 0;
+}
+
+static int key_fits(const struct pair *p, const char *key_path, char *why)
+{
+	unsigned char of_cert[64], of_key[64];
+	size_t cert_len = sizeof(of_cert), key_len = sizeof(of_key);
+
+	if (gnutls_x509_crt_get_key_id(p->chain[0], GNUTLS_KEYID_USE_SHA256, of_cert, &cert_len) ||
+	    gnutls_x509_privkey_get_key_id(p->key, GNUTLS_KEYID_USE_SHA256, of_key, &key_len) ||
+	    cert_len != key_len || memcmp(of_cert, of_key, key_len))
+		return secret__refuse(
+			-EINVAL, key_path,
+			"does not match the certificate, which must be the first in its file", why);
+	return 0;
+}
+
+static int check_time(const struct pair *p, const char *path, char *warning, char *why)
+{
+	time_t now = time(NULL), from = gnutls_x509_crt_get_activation_time(p->chain[0]),
+	       to = gnutls_x509_crt_get_expiration_time(p->chain[0]);
+	char date[32] = "?", text[96];
+	struct tm tm;
+
+	if (from == (time_t)-1 || to == (time_t)-1)
+		return secret__refuse(-EINVAL, path, "the certificate has no expiry date", why);
+	if (gmtime_r(now < from ? &from : &to, &tm))
+		strftime(date, sizeof(date), "%Y-%m-%d", &tm);
+	if (now < from || now > to) {
+		snprintf(text, sizeof(text),
+			 now < from ? "the certificate is valid only from %s on"
+				    : "the certificate expired on %s",
+			 date);
+		return secret__refuse(-EINVAL, path, text, why);
+	}
+	*warning = '\0';
+	if (to - now < MONTH) {
+		snprintf(text, sizeof(text), "the certificate expires on %s", date);
+		secret__refuse(0, path, text, warning);
+	}
+	return 0;
+}
+
+int certificate__check(const char *cert_path, const char *cert, const char *key_path,
+		       const char *key, char *warning, char *why)
+{
+	struct pair p = { .n = 0 };
+	int err = load(&p, cert_path, cert, key_path, key, why);
+
+	if (!err)
+		err = key_fits(&p, key_path, why);
+	if (!err)
+		err = check_time(&p, cert_path, warning, why);
+	release(&p);
+	return err;
+}

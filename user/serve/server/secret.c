@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/secret.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/text.h"
+#include "serve/server/certificate.h"
+
+#define PEM_MAX 1048576
+#define SHOWN 80
+
+void secret__free(char *text)
+{
+	if (text)
+		explicit_bzero(text, strlen(text));
+	free(text);
+}
+
+/* ---- files ---- */
+
+int secret__refuse(int err, const char *path, const char *what, char *why)
+{
+	char shown[SHOWN + 1];
+
+	text__clean(shown, sizeof(shown), path, strlen(path));
+	snprintf(why, SECRET_WHY, "%s: %s", shown, what ? what : strerror(-err));
+	return err;
+}
+
+/* Checks the open descriptor, so that the checked file is also the file that is read. */
+static int check_file(int fd, size_t max, int is_private, const char *path, char *why)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return secret__refuse(-errno, path, NULL, why);
+	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
+		return secret__refuse(-EINVAL, path,
+				      "not a file: it has to be a regular file or a pipe", why);
+	if (is_private && st.st_mode & (S_IROTH | S_IWOTH | S_IWGRP))
+		return secret__refuse(
+			-EPERM, path,
+			"others can read or write it: run chmod o-rwx,g-w and replace its content",
+			why);
+	if ((uint64_t)st.st_size > max)
+		return secret__refuse(-EFBIG, path, "too long", why);
+	return 0;
+}
+
+int secret__read(const char *path, size_t max, int is_private, char **ret, char *why)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), err;
+	ssize_t got;
+	size_t len;
+	char *text;
+
+	if (fd < 0)
+		return secret__refuse(-errno, path, NULL, why);
+	err = check_file(fd, max, is_private, path, why);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	text = malloc(max + 2);
+	got = text ? io__read(fd, text, max + 1) : -ENOMEM;
+	len = got > 0 ? (size_t)got : 0;
+	err = got < 0 ? (int)got : len > max ? -EFBIG : 0;
+	close(fd);
+	if (!err) {
+		text[len] = '\0';
+		if (strlen(text) != len)
+			err = secret__refuse(-EINVAL, path, "contains a NUL byte", why);
+	} else {
+		secret__refuse(err, path, err == -EFBIG ? "too long" : NULL, why);
+	}
+	if (err) {
+		if (text)
+			explicit_bzero(text, max + 2);
+		free(text);
+		return err;
+	}
+	*ret = text;
+	return 0;
+}
+
+/* ---- the token ---- */
+
+int secret__token(const char *path, char **ret, char *why)
+{
+	char *text;
+	size_t len;
+	int err = secret__read(path, SECRET_TOKEN_MAX + 2, 1, &text, why);
+
+	if (err)
+		return err;
+	len = strlen(text);
+	if (len && text[len - 1] == '\n')
+		text[--len] = '\0';
+	if (len && text[len - 1] == '\r')
+		text[--len] = '\0';
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] <= ' ' || text[i] > '~')
+			err = secret__refuse(
+				-EINVAL, path,
+				"a token must be one line of ASCII without spaces; make one "
+				"with openssl rand -hex 32",
+				why);
+	}
+	if (!err && (len < SECRET_TOKEN_MIN || len > SECRET_TOKEN_MAX))
+		err = secret__refuse(
+			-EINVAL, path,
+			"a token must have 16 to 512 characters; make one with openssl rand "
+			"-hex 32",
+			why);
+	if (err)
+		secret__free(text);
+	else
+		*ret = text;
+	return err;
+}
+
+/* ---- certificate and key ---- */
+
+int secret__tls(const char *cert_path, const char *key_path, char **ret_cert, char **ret_key,
+		char *warning, char *why)
+{
+	char *cert = NULL, *key = NULL;
+	int err = secret__read(cert_path, PEM_MAX, 0, &cert, why);
+
+	if (!err)
+		err = secret__read(key_path, PEM_MAX, 1, &key, why);
+	if (!err)
+		err = certificate__check(cert_path, cert, key_path, key, warning, why);
+	if (err) {
+		secret__free(cert);
+		secret__free(key);
+		return err;
+	}
+	*ret_cert = cert;
+	*ret_key = key;
+	return 0;
+}

@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/server/state.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "serve/server/summary.h"
+
+#define TARGETS 128    /* targets in a message, at most */
+#define WITH_LAYERS 16 /* newest finished traces whose summary keeps its layers */
+/* limit of a trace's facts as JSON text; most of it is a command's output */
+#define FACT_BYTES 32768
+#define VALUE_TEXT 512
+
+void serve_state__init(struct state *s)
+{
+	memset(s, 0, sizeof(*s));
+}
+
+static void free_process(struct state_process *p)
+{
+	for (size_t i = 0; i < STATE_HISTORY; i++)
+		free(p->history[i]);
+	free(p);
+}
+
+static void free_trace(struct state_trace *t)
+{
+	json_decref(t->facts);
+	json_decref(t->summary);
+	json_decref(t->report);
+	free(t);
+}
+
+void serve_state__release(struct state *s)
+{
+	json_decref(s->hello);
+	json_decref(s->targets);
+	json_decref(s->push);
+	for (size_t i = 0; i < s->n_processes; i++)
+		free_process(s->processes[i]);
+	for (size_t i = 0; i < s->n_traces; i++)
+		free_trace(s->traces[i]);
+	memset(s, 0, sizeof(*s));
+}
+
+struct state_trace *serve_state__trace(struct state *s, const char *id)
+{
+	for (size_t i = 0; i < s->n_traces; i++)
+		if (!strcmp(s->traces[i]->id, id))
+			return s->traces[i];
+	return NULL;
+}
+
+struct state_process *serve_state__process(struct state *s, pid_t pid)
+{
+	for (size_t i = 0; i < s->n_processes; i++)
+		if (s->processes[i]->pid == pid)
+			return s->processes[i];
+	return NULL;
+}
+
+const json_t *serve_state__host_parts(const struct state *s, pid_t pid)
+{
+	for (size_t i = s->n_traces; i-- > 0;) {
+		const json_t *facts = s->traces[i]->facts,
+			     *parts = json_object_get(facts, "host_parts");
+
+		if (parts && json_integer_value(json_object_get(facts, "pid")) == pid)
+			return parts;
+	}
+	return NULL;
+}
+
+const char *serve_state__trace_state(const struct state_trace *t)
+{
+	return json_string_value(json_object_get(t->facts, "state"));
+}
+
+bool serve_state__trace_ended(const struct state_trace *t)
+{
+	const char *state = serve_state__trace_state(t);
+
+	return !strcmp(state, "done") || !strcmp(state, "failed");
+}
+
+/* ---- validation of messages ---- */
+
+static bool is_time(const json_t *v)
+{
+	double d = json_number_value(v);
+
+	return json_is_number(v) && isfinite(d) && d >= 0 && d < 1e11;
+}
+
+static bool is_count(const json_t *v)
+{
+	return json_is_integer(v) && json_integer_value(v) >= 0;
+}
+
+/* True if the value is absent or a string shorter than size bytes. */
+static bool text_or_none(const json_t *msg, const char *key, size_t size)
+{
+	const json_t *v = json_object_get(msg, key);
+
+	return !v || json_is_null(v) || (json_is_string(v) && json_string_length(v) < size);
+}
+
+static void copy_text(char *to, size_t size, const json_t *msg, const char *key)
+{
+	const char *v = json_string_value(json_object_get(msg, key));
+
+	text__clean(to, size, v ? v : "", v ? strlen(v) : 0);
+}
+
+static bool get_pid(const json_t *msg, pid_t *ret)
+{
+	const json_t *v = json_object_get(msg, "pid");
+
+	if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > (1 << 22))
+		return false;
+	*ret = (pid_t)json_integer_value(v);
+	return true;
+}
+
+static bool is_id(const json_t *v)
+{
+	return json_is_string(v) && json_string_length(v) && json_string_length(v) < STATE_ID;
+}
+
+/* ---- one function per kind of message ---- */
+
+static int take_hello(struct state *s, json_t *msg)
+{
+	if (!json_is_string(json_object_get(msg, "version")) ||
+	    !json_is_object(json_object_get(msg, "limits")) ||
+	    !json_is_array(json_object_get(msg, "formats")) ||
+	    !json_is_boolean(json_object_get(msg, "can_trace")) || !text_or_none(msg, "why", 1024))
+		return -EPROTO;
+	json_decref(s->hello);
+	s->hello = json_deep_copy(msg);
+	json_object_del(s->hello, "event");
+	return 0;
+}
+
+static bool is_target(const json_t *t)
+{
+	const json_t *pids = json_object_get(t, "pids"), *pid;
+	size_t i;
+
+	if (!json_is_string(json_object_get(t, "name")) ||
+	    !json_is_string(json_object_get(t, "kind")) || !text_or_none(t, "name", 128) ||
+	    !text_or_none(t, "kind", 16) || !text_or_none(t, "pattern", 4096) ||
+	    (pids && !json_is_array(pids)))
+		return false;
+	json_array_foreach(pids, i, pid) if (!is_count(pid)) return false;
+	return true;
+}
+
+static int take_targets(struct state *s, json_t *msg)
+{
+	json_t *targets = json_object_get(msg, "targets"),
+	       *left_out = json_object_get(msg, "left_out"), *t;
+	size_t i;
+
+	if (!json_is_array(targets) || json_array_size(targets) > TARGETS)
+		return -EPROTO;
+	json_array_foreach(targets, i, t) if (!is_target(t)) return -EPROTO;
+	json_decref(s->targets);
+	s->targets = json_deep_copy(targets);
+	s->processes_left_out = is_count(left_out) ? (uint64_t)json_integer_value(left_out) : 0;
+	return 0;
+}
+
+/* The smallest slot number that no other process of this target has. */
+static unsigned free_slot(const struct state *s, const char *target)
+{
+	for (unsigned slot = 0;; slot++) {
+		size_t i = 0;
+
+		while (i < s->n_processes &&
+		       !(s->processes[i]->pid && s->processes[i]->slot == slot &&
+			 !strcmp(s->processes[i]->target, target)))
+			i++;
+		if (i == s->n_processes)
+			return slot;
+	}
+}
+
+static int take_process(struct state *s, json_t *msg)
+{
+	const json_t *rank = json_object_get(msg, "rank"),
+		     *started = json_object_get(msg, "started");
+	char target[sizeof(((struct state_process *)0)->target)];
+	struct state_process *p;
+	pid_t pid;
+
+	if (!get_pid(msg, &pid))
+		return -EPROTO;
+	copy_text(target, sizeof(target), msg, "target");
+	p = serve_state__process(s, pid);
+	if (json_is_true(json_object_get(msg, "gone"))) {
+		for (size_t i = 0; p && i < s->n_processes; i++) {
+			if (s->processes[i] != p)
+				continue;
+			memmove(s->processes + i, s->processes + i + 1,
+				(s->n_processes - i - 1) * sizeof(*s->processes));
+			s->n_processes--;
+			free_process(p);
+			break;
+		}
+		return 0;
+	}
+	if (!is_time(started) || !json_is_string(json_object_get(msg, "name")) ||
+	    !text_or_none(msg, "target", sizeof(p->target)) ||
+	    !text_or_none(msg, "container", sizeof(p->container)) ||
+	    !text_or_none(msg, "pod", sizeof(p->pod)) ||
+	    (rank && !json_is_null(rank) &&
+	     (!json_is_integer(rank) || json_integer_value(rank) < 0)))
+		return -EPROTO;
+	if (!p) {
+		if (s->n_processes == STATE_PROCESSES)
+			/* The broker reports how many processes it watches; those beyond this
+			 * limit are not shown. */
+			return 0;
+		p = calloc(1, sizeof(*p));
+		if (!p)
+			return 0;
+		s->processes[s->n_processes++] = p;
+	} else if (p->started != json_number_value(started)) {
+		/* The PID was reused by a new process. */
+		for (size_t i = 0; i < STATE_HISTORY; i++)
+			free(p->history[i]);
+		memset(p, 0, sizeof(*p));
+	}
+	if (p->pid && strcmp(p->target, target))
+		p->pid = 0;
+	if (!p->pid)
+		p->slot = free_slot(s, target);
+	p->pid = pid;
+	p->started = json_number_value(started);
+	memcpy(p->target, target, sizeof(target));
+	copy_text(p->name, sizeof(p->name), msg, "name");
+	copy_text(p->container, sizeof(p->container), msg, "container");
+	copy_text(p->pod, sizeof(p->pod), msg, "pod");
+	p->rank = json_is_integer(rank) ? json_integer_value(rank) : -1;
+	return 0;
+}
+
+static bool is_device(const json_t *d)
+{
+	const json_t *name = json_object_get(d, "device");
+
+	if (!json_is_string(name) || !json_string_length(name) ||
+	    json_string_length(name) >= sizeof(((struct state_device *)0)->name))
+		return false;
+	for (size_t i = 0; i < FIG_NR; i++) {
+		const json_t *v = json_object_get(d, device_figures[i].json);
+
+		if (v && !is_count(v))
+			return false;
+	}
+	return true;
+}
+
+/* Adds a sample to the process's history and takes it over. As text: JSON objects for many
+ * processes would need hundreds of megabytes. */
+static void add_sample(struct state_process *p, char *sample)
+{
+	size_t at = (p->history_first + p->n_history) % STATE_HISTORY;
+
+	if (p->n_history == STATE_HISTORY)
+		p->history_first = (p->history_first + 1) % STATE_HISTORY;
+	else
+		p->n_history++;
+	free(p->history[at]);
+	p->history[at] = sample;
+}
+
+/* Adds the memory of all devices, or of the host. It begins again when the process comes to use a
+ * device. */
+static void add_low(struct state_process *p)
+{
+	uint64_t sum = 0;
+	bool known = false;
+
+	for (size_t i = 0; i < p->n_devices; i++) {
+		if (!(p->devices[i].has & 1u << FIG_ALLOCATED))
+			continue;
+		sum += p->devices[i].figures[FIG_ALLOCATED];
+		known = true;
+	}
+	if (!known && !p->has_rss)
+		return;
+	if (known == p->lows_of_host) {
+		p->lows_of_host = !known;
+		p->lows = (struct lows){ 0 };
+	}
+	lows__add(&p->lows, p->time, known ? sum : p->rss);
+}
+
+static int take_sample(struct state *s, json_t *msg)
+{
+	json_t *devices = json_object_get(msg, "devices"), *rss = json_object_get(msg, "rss"), *d,
+	       *kept;
+	struct state_process *p;
+	char *text;
+	pid_t pid;
+	size_t i;
+
+	if (!get_pid(msg, &pid) || !is_time(json_object_get(msg, "time")) ||
+	    (rss && !is_count(rss)) || (devices && !json_is_array(devices)) ||
+	    json_array_size(devices) > STATE_DEVICES || !text_or_none(msg, "why", 1024))
+		return -EPROTO;
+	json_array_foreach(devices, i, d) if (!is_device(d)) return -EPROTO;
+	p = serve_state__process(s, pid);
+	if (!p)
+		return 0; /* the process was skipped for lack of room, or has ended */
+	p->time = json_number_value(json_object_get(msg, "time"));
+	p->has_rss = rss;
+	p->rss = (uint64_t)json_integer_value(rss);
+	copy_text(p->why, sizeof(p->why), msg, "why");
+	p->n_devices = json_array_size(devices);
+	json_array_foreach(devices, i, d)
+	{
+		struct state_device *to = &p->devices[i];
+
+		memset(to, 0, sizeof(*to));
+		copy_text(to->name, sizeof(to->name), d, "device");
+		for (size_t k = 0; k < FIG_NR; k++) {
+			const json_t *v = json_object_get(d, device_figures[k].json);
+
+			to->has |= v ? 1u << k : 0;
+			to->figures[k] = (uint64_t)json_integer_value(v);
+		}
+	}
+	add_low(p);
+	kept = json_pack("{s:O, s:O*, s:O*}", "time", json_object_get(msg, "time"), "rss", rss,
+			 "devices", devices);
+	text = kept ? json_dumps(kept, JSON_COMPACT) : NULL;
+	json_decref(kept);
+	if (text)
+		add_sample(p, text);
+	s->samples++;
+	return 0;
+}
+
+static bool is_trace(const json_t *t)
+{
+	static const char *const states[] = { "starting", "capturing", "finishing",
+					      "done",	  "failed",    NULL };
+	static const char *const counts[] = {
+		"events", "lost", "steps", "bytes", "max_events", NULL
+	};
+	const char *state = json_string_value(json_object_get(t, "state"));
+	const json_t *status = json_object_get(t, "status");
+	bool known = false;
+
+	if (!json_is_object(t) || !is_id(json_object_get(t, "trace_id")) || !state ||
+	    !is_time(json_object_get(t, "begun")) ||
+	    !json_is_string(json_object_get(t, "model_name")) ||
+	    !text_or_none(t, "model_name", VALUE_TEXT) || !text_or_none(t, "process", VALUE_TEXT) ||
+	    !text_or_none(t, "file", VALUE_TEXT) || !text_or_none(t, "error", 2048) ||
+	    (status && !json_is_null(status) &&
+	     (!json_is_integer(status) || json_integer_value(status) < 400 ||
+	      json_integer_value(status) > 599)))
+		return false;
+	for (size_t i = 0; counts[i]; i++) {
+		const json_t *v = json_object_get(t, counts[i]);
+
+		if (v && !json_is_null(v) && !is_count(v))
+			return false;
+	}
+	for (size_t i = 0; states[i]; i++)
+		known |= !strcmp(states[i], state);
+	return known && json_dumpb(t, NULL, 0, JSON_COMPACT) <= FACT_BYTES;
+}
+
+/* Drops the layers of older summaries: a thousand traces of 10^5 layers would need too much
+ * memory. */
+static void forget_layers(struct state *s)
+{
+	size_t with = 0;
+
+	for (size_t i = s->n_traces; i-- > 0;)
+		if (s->traces[i]->summary &&
+		    json_object_get(s->traces[i]->summary, "layer_stats") && ++with > WITH_LAYERS)
+			json_object_del(s->traces[i]->summary, "layer_stats");
+}
+
+static void remove_trace(struct state *s, size_t i)
+{
+	free_trace(s->traces[i]);
+	memmove(s->traces + i, s->traces + i + 1, (s->n_traces - i - 1) * sizeof(*s->traces));
+	s->n_traces--;
+}
+
+/* Inserts t in order of start time, after traces with the same time. */
+static void place_trace(struct state *s, struct state_trace *t, double begun)
+{
+	size_t at = s->n_traces;
+
+	while (at && json_number_value(json_object_get(s->traces[at - 1]->facts, "begun")) > begun)
+		at--;
+	memmove(s->traces + at + 1, s->traces + at, (s->n_traces - at) * sizeof(*s->traces));
+	s->traces[at] = t;
+	s->n_traces++;
+}
+
+static struct state_trace *add_trace(struct state *s, const char *id, double begun)
+{
+	struct state_trace *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	if (s->n_traces == STATE_TRACES)
+		remove_trace(s, 0);
+	place_trace(s, t, begun);
+	memcpy(t->id, id, strlen(id) + 1);
+	return t;
+}
+
+/* Counts an ended capture. Recordings from before the server's start do not count. */
+static void count_ended(struct state *s, const struct state_trace *t)
+{
+	if (json_number_value(json_object_get(t->facts, "begun")) <
+	    json_number_value(json_object_get(s->hello, "start")))
+		return;
+	/* Recordings given on the command line do not count. */
+	if (json_is_true(json_object_get(t->facts, "given")))
+		return;
+	if (strcmp(serve_state__trace_state(t), "done")) {
+		s->captures_failed++;
+		return;
+	}
+	s->captures_done++;
+	s->events += (uint64_t)json_integer_value(json_object_get(t->facts, "events"));
+	s->lost += (uint64_t)json_integer_value(json_object_get(t->facts, "lost"));
+}
+
+/* Takes PID and start time of a given recording from its report, because the broker does not
+ * read recordings. */
+static void take_origin(struct state *s, struct state_trace *t, const json_t *report)
+{
+	const json_t *pid = json_object_get(json_object_get(report, "target"), "pid");
+	const char *start = json_string_value(
+		json_object_get(json_object_get(report, "capture"), "start"));
+	uint64_t ns;
+
+	if (!json_is_true(json_object_get(t->facts, "given")))
+		return;
+	if (json_integer_value(pid) > 0 && json_integer_value(pid) <= INT32_MAX)
+		json_object_set_new(t->facts, "pid", json_integer(json_integer_value(pid)));
+	if (!start || text__parse_date(start, &ns) || !ns)
+		return;
+	for (size_t i = 0; i < s->n_traces; i++) {
+		if (s->traces[i] != t)
+			continue;
+		memmove(s->traces + i, s->traces + i + 1,
+			(s->n_traces - i - 1) * sizeof(*s->traces));
+		s->n_traces--;
+		place_trace(s, t, (double)ns / 1e9);
+		break;
+	}
+	json_object_set_new(t->facts, "begun", json_real((double)ns / 1e9));
+}
+
+static int take_trace(struct state *s, json_t *msg, int fd, struct state_trace **trace)
+{
+	json_t *told = json_object_get(msg, "trace"), *report, *summary;
+	const char *id = json_string_value(json_object_get(told, "trace_id"));
+	struct state_trace *t;
+	bool ended;
+
+	if (!is_trace(told))
+		return -EPROTO;
+	t = serve_state__trace(s, id);
+	ended = t && serve_state__trace_ended(t);
+	if (!t)
+		t = add_trace(s, id, json_number_value(json_object_get(told, "begun")));
+	if (!t)
+		return 0;
+	json_decref(t->facts);
+	t->facts = json_deep_copy(told);
+	if (!ended && serve_state__trace_ended(t))
+		count_ended(s, t);
+	if (fd >= 0 && !strcmp(serve_state__trace_state(t), "done")) {
+		report = summary__read(fd);
+		take_origin(s, t, report);
+		summary = report ? summary__make(t->facts, report) : NULL;
+		if (summary) {
+			json_decref(t->summary);
+			json_decref(t->report);
+			t->summary = summary;
+			t->report = summary__figures(report);
+			forget_layers(s);
+		}
+		json_decref(report);
+	}
+	*trace = t;
+	return 0;
+}
+
+static int take_gone(struct state *s, json_t *msg)
+{
+	const json_t *id = json_object_get(msg, "trace_id");
+
+	if (!is_id(id))
+		return -EPROTO;
+	for (size_t i = 0; i < s->n_traces; i++) {
+		if (strcmp(s->traces[i]->id, json_string_value(id)))
+			continue;
+		remove_trace(s, i);
+		break;
+	}
+	return 0;
+}
+
+/* Counts reported by the push process. */
+static int take_push(struct state *s, json_t *msg)
+{
+	static const char *const counts[] = { "sent", "failed", "dropped" };
+	static const char *const ways[] = { "pyroscope", "otlp" };
+
+	for (size_t i = 0; i < 2; i++)
+		for (size_t k = 0; k < 3; k++) {
+			const json_t *way = json_object_get(msg, ways[i]),
+				     *v = json_object_get(way, counts[k]);
+
+			if (way && !json_is_null(way) && !is_count(v))
+				return -EPROTO;
+		}
+	json_decref(s->push);
+	s->push = json_deep_copy(msg);
+	json_object_del(s->push, "event");
+	return 0;
+}
+
+double serve_state__scan_age(const struct state *s)
+{
+	uint64_t now = clock__monotonic();
+
+	if (!s->hello || !json_is_true(json_object_get(s->hello, "can_trace")))
+		return -1;
+	return now > s->scanned ? (double)(now - s->scanned) / 1e9 : 0;
+}
+
+int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace)
+{
+	const char *event = json_string_value(json_object_get(msg, "event"));
+	int err = -EPROTO;
+
+	*trace = NULL;
+	if (!event)
+		err = -EPROTO;
+	else if (!strcmp(event, "hello"))
+		err = take_hello(s, msg);
+	else if (!strcmp(event, "targets"))
+		err = take_targets(s, msg);
+	else if (!strcmp(event, "process"))
+		err = take_process(s, msg);
+	else if (!strcmp(event, "sample"))
+		err = take_sample(s, msg);
+	else if (!strcmp(event, "trace"))
+		err = take_trace(s, msg, fd, trace);
+	else if (!strcmp(event, "gone"))
+		err = take_gone(s, msg);
+	else if (!strcmp(event, "push"))
+		err = take_push(s, msg);
+	else if (!strcmp(event, "scan"))
+		err = 0;
+	/* Before the first of these, the server's start counts. */
+	if (!err && (!strcmp(event, "scan") || !s->scanned))
+		s->scanned = clock__monotonic();
+	if (fd >= 0)
+		close(fd);
+	if (!err)
+		s->messages++;
+	return err;
+}
