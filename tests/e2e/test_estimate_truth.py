@@ -56,7 +56,7 @@ def test_fake_tensors_agree():
 
 def test_devices_are_documented():
     """Each device in the program's table is a row of the document's table, with its figures."""
-    with open(os.path.join(harness.REPO, "user", "estimate", "device_kinds.c"), encoding="utf-8") as f:
+    with open(os.path.join(harness.REPO, "user", "estimate", "runs", "device_kinds.c"), encoding="utf-8") as f:
         source = f.read()
     with open(os.path.join(harness.REPO, "docs", "internals", "ESTIMATE.md"), encoding="utf-8") as f:
         document = f.read()

@@ -57,8 +57,6 @@ FOREIGN = frozenset("""
     cublasLt.h cuda.h cudaTypedefs.h cuda_runtime_api.h cudnn_adv.h cudnn_cnn.h cudnn_graph.h cudnn_ops.h library_types.h nccl.h nvml.h
 """.split())
 COMMENTS = {".c": r"/\*.*?\*/|//[^\n]*", ".h": r"/\*.*?\*/|//[^\n]*", ".py": r'#[^\n]*|""".*?"""', ".sh": r"#[^\n]*"}
-# Rooms whose files are not in their place yet, and folders that belong to them.
-WAITING = frozenset("""""".split())
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 USER = ROOT / "user"
 
@@ -71,17 +69,13 @@ def room_of(folder):
     return folder.split("/")[0]
 
 
-def is_waiting(folder):
-    return room_of(folder) in WAITING
-
-
 def check_folders(sources):
     """Every file has a room, and every folder of a room is in INSIDE."""
     for f in sources:
         folder = folder_of(f)
         if folder == "." and f.name != "main.c":
             yield "%s: only main.c lies in user/ itself" % f.relative_to(ROOT)
-        elif folder != "." and not is_waiting(folder) and (room_of(folder) not in FLOOR or folder != room_of(folder) and folder not in STOREY):
+        elif folder != "." and (room_of(folder) not in FLOOR or folder != room_of(folder) and folder not in STOREY):
             yield "%s: user/%s is no room, or no folder of one, in check_layers.py" % (f.relative_to(ROOT), folder)
 
 
@@ -96,7 +90,7 @@ def check_documented_floors():
 def is_lower(folder, other):
     """True if code of the folder may use that of the other one."""
     room, to = room_of(folder), room_of(other)
-    if folder in (".", other) or is_waiting(folder) or is_waiting(other):
+    if folder in (".", other):
         return True
     if room != to:
         return FLOOR[to] < FLOOR[room] and (room != LEFT_LEG or to not in RIGHT_LEG)
@@ -106,8 +100,6 @@ def is_lower(folder, other):
 def check_doors(entered):
     """Only headers in a room's own folder are included from other rooms, and each of them is. entered: header -> rooms that include it."""
     for header in sorted(p.relative_to(USER).as_posix() for p in USER.rglob("*.h")):
-        if is_waiting(header):
-            continue
         rooms, folder = entered.get(header, set()) - {room_of(header)}, header.rsplit("/", 1)[0]
         if folder not in FLOOR and rooms:
             yield "user/%s: private to %s, but included from %s" % (header, room_of(header), ", ".join(sorted(rooms)))
@@ -181,7 +173,7 @@ def check_calls(objects):
             edges[folder].add(to)
             if not is_lower(folder, to):
                 yield "%s uses %s() of %s, which is on no lower floor" % (folder, symbol, to)
-    yield from find_circles({a: {b for b in to if not is_waiting(b)} for a, to in edges.items() if not is_waiting(a)}, "call")
+    yield from find_circles(edges, "call")
 
 
 def check_uses(objects):

@@ -40,7 +40,7 @@ MIN_WORDS = 4  # words per sentence; shorter ones are labels
 GOAL = 2.0  # percent
 SAMPLE = 60
 SAMPLE_TEXT = 45
-HELP = ("user/cmd/", "user/follow/")  # files with the option tables
+HELP = ("user/cmd/", "user/capture/")  # files with the option tables
 
 
 def clean_markdown(text):
