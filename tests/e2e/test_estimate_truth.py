@@ -63,11 +63,10 @@ def test_devices_are_documented():
     kinds = re.findall(r'\{ "([^"]+)", "([^"]+)", (\d+), (\d+), (\d+), (\d+)( \* MIB)?,', source)
     contexts = dict(re.findall(r'\{ "([^"]+)", \d+, (\d+), FIGURE_', source))
     check(len(kinds) > 10 and len(kinds) == len(contexts), "the table is not understood: %s %s", kinds, contexts)
-    for option, name, major, minor, processors, size, mib in kinds:
+    for option, *_, size, mib in kinds:
         total = int(size) << (20 if mib else 0)
-        row = "| `%s` | %s | %s.%s | %s | %s |" % (option, name, major, minor, processors, format(total, ","))
-        check(any(line.startswith(row) and "| %s, " % contexts[option] in line for line in document.splitlines()),
-              "docs/internals/ESTIMATE.md has no row %s ... %s", row, contexts[option])
+        row = "| `%s` | %s | %s, " % (option, format(total, ","), contexts[option])
+        check(any(line.startswith(row) for line in document.splitlines()), "docs/internals/ESTIMATE.md has no row %s", row)
 
 
 def test_bundle_for_a_gpu():
