@@ -3,8 +3,46 @@
 /*
  * Messages between the processes of `serve` over a socket pair (SOCK_SEQPACKET). Each message is a
  * JSON object, with or without a file descriptor. Neither side trusts the other. Sending never
- * blocks: messages are queued, up to a limit. For the messages see docs/internals/SERVE.md, "The
- * processes".
+ * blocks: messages are queued, up to a limit.
+ *
+ * Questions of web and push to the broker have "id", an integer from 1 on, "do" and members. Each
+ * gets one answer: {"id", "ok": true, ...} or
+ * {"id", "ok": false, "status": 404|409|422|429|503, "detail", "field"?}. D: the answer has a
+ * descriptor of a JSON document and its "size". The broker checks everything again.
+ *
+ *   capture  pid or model_name; duration_s, steps, max_events, start_at, align_s, clock_offset_ns,
+ *            clock_offset_error_ns, enable_fragmentation, host, input_shape, batch_size, keep
+ *            (false: gone when the asker deletes it or goes)    -> trace, in state "starting"
+ *   stop     trace_id                        -> trace; its end comes as an event
+ *   delete   trace_id                        -> remaining; a capture is stopped first
+ *   report   trace_id, at, by, device, top, filter, frames      -> D
+ *   leaks    trace_id                        -> D of `leaks --steps`
+ *   diff     old, new (trace ids), by, at    -> D
+ *   compare  traces: ids                     -> D
+ *   export   trace_id, format, at, device    -> file: a name in the folder, size, type. Made once
+ *            and kept, 32 a trace; a second request for the same file waits for the first
+ *   cancel   asked: id of a question, which gets no answer and whose worker is ended. An export
+ *            that is being made is kept
+ *   open     file: a name that `export` told, or a trace's recording -> descriptor, size, type
+ *   dump     pid or model_name, by, top      -> D of now
+ *   pushed   (push alone) pyroscope, otlp: {"sent", "failed", "dropped"} since the beginning
+ *
+ * Events of the broker have "event" and members. At the beginning it sends hello, targets, every
+ * process and every trace. Times are in s since 1970.
+ *
+ *   hello    version, start, can_trace, why (if not), limits: max_events, max_traces,
+ *            max_captures, max_duration_s, disk_bytes; formats: [{name, suffix, type, help}];
+ *            interval (s between samples)
+ *   targets  targets: [{name, kind: pid|pattern|command|all, pattern?, pids}], left_out: number of
+ *            processes without a place
+ *   process  pid, started, target (name or ""), name, rank?, container?, pod?, when it is new; with
+ *            "gone": true when it has ended
+ *   sample   pid, time, rss?, why?, devices: [{device, allocated?, reserved?, peak_allocated?,
+ *            total?, used?, free?, ooms?, retries?}]. Figures that are not known are missing
+ *   trace    trace, on each change and every half second while it captures; when it is done, with a
+ *            descriptor of `report --format json --by line`. docs/reference/http.md has the members
+ *   gone     trace_id
+ *   push     from push: pyroscope, otlp, as above
  */
 #include <jansson.h>
 #include <stdbool.h>
