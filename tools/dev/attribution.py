@@ -46,15 +46,15 @@ module's dotted name are compared. Percent of the bytes that nodes allocated aft
 | column | |
 |---|---|
 | line | at the right line of forward; for an accumulated gradient, at the right parameter |
-| Python | Python ran in the node (a custom Function, recomputation, a compiled graph): the innermost frame is the place |
-| before attach | nodes made before attach, and their derivatives: the recording has the class, but not the line |
+| before attach | nodes made before attach, and their derivatives: the recording has the class, but not the line. In the rest, Python ran in the node, and the innermost frame is the place |
 | module | in the right module |
 | part | recomputation, after an attach in the middle of it: the name is the one within the called part of the model |
 
-**Blocks at attach.** The truth is `named_parameters()`, `named_buffers()`, the optimizer's state, all
-gradients, all other tensors that the garbage collector knows, and those that nodes of the graph
-keep. *Named*: right category and name, in percent of the bytes that the job can find. Blocks that no
-object visible to Python holds (workspaces of libraries, DDP's buckets) are in the row `before attach`.
+**Blocks at attach.** The truth is `named_parameters()`, `named_buffers()`, the optimizer's state,
+all gradients, all other tensors that the garbage collector knows, and those that nodes of the graph
+keep. *Named*: right category and name, in percent of the bytes that the job can find. Blocks that
+no object visible to Python holds (workspaces of libraries, DDP's buckets) are in the row `before
+attach`.
 
 **Wrong** counts allocations at another line, of another class, in another module or of another
 parameter, and blocks with a name or category that is not theirs. A cell has the figures on the CPU
@@ -121,12 +121,12 @@ def failed_why(c):
 
 def row_of(c):
     b, n = c["bytes"], c["inside"]
-    shares = [ratio(b.get(k, 0), n) for k in ("joined", "python", "attached")] + [c["module"] / n if n else 0, ratio(b.get("part", 0), n), c["live_share"]]
+    shares = [ratio(b.get(k, 0), n) for k in ("joined", "attached")] + [c["module"] / n if n else 0, ratio(b.get("part", 0), n), c["live_share"]]
     return ["%.2f" % (100 * share) for share in shares] + ["%d" % (c["n_wrong"] + c["n_live_wrong"])]
 
 
 def table(state, at):
-    lines = ["| job | line, % | Python, % | before attach, % | module, % | part, % | named, % | wrong |", "|---" + "|---:" * 7 + "|"]
+    lines = ["| job | line, % | before attach, % | module, % | part, % | named, % | wrong |", "|---" + "|---:" * 6 + "|"]
     notes, rows = [], {}
 
     def mark(text):
@@ -147,7 +147,7 @@ def table(state, at):
         if note_of(c):
             marks.append(mark(note_of(c)))
     for job, (cells, marks) in rows.items():
-        both = [" | ".join(v[0] if len(set(v)) == 1 else ", ".join(v) for v in zip(*cells, strict=True))] if cells else [" | " * 6]
+        both = [" | ".join(v[0] if len(set(v)) == 1 else ", ".join(v) for v in zip(*cells, strict=True))] if cells else [" | " * 5]
         lines.append("| %s%s | %s |" % (job, "".join(dict.fromkeys(marks)), both[0]))
     lines.append("")
     for i, note in enumerate(notes):

@@ -41,20 +41,14 @@ well.
 
 ## What is compared
 
-| | with the native allocator, also with expandable segments |
-|---|---|
-| events | each allocation, free, segment and out of memory: kind, address and order, per device, one by one |
-| sizes | number and sum of all allocated and freed sizes; no block smaller than requested |
-| totals | after every event our running sum equals the total in the event; nothing was lost |
-| peaks | peak allocated and peak reserved, to the byte |
-| live | blocks alive at the end: addresses and sizes |
-| segments | at the end: addresses and sizes; bytes taken from CUDA over the whole time |
-| state | attached in the middle: blocks and segments at attach, against the history replayed up to there |
-| requested | with `--requested`: each recorded requested size of a block |
-| report | its totals, peaks, counts, out of memory, before attach, lost |
-
-PyTorch's history has the requested size, a recording the size that was handed out. They are
-compared for blocks alive, where PyTorch reports both, and by PyTorch's counters.
+* Each allocation, free, segment and out of memory: kind, address and order, per device, one by one.
+  After every event our running sum equals the total in the event, and nothing was lost.
+* The number and sum of all allocated and freed sizes; with `--requested` each requested size.
+  PyTorch's history has the requested size, a recording the size that was handed out: they are
+  compared for blocks alive, and by PyTorch's counters.
+* Peaks to the byte, blocks and segments at the end, bytes taken from CUDA over the whole time.
+* Attached in the middle: blocks and segments at attach, against the history replayed up to there.
+* The totals, peaks and counts of `report`.
 
 With cudaMallocAsync PyTorch keeps no history and knows no segments. There the number and bytes of
 live blocks and the peak are compared with the pool's own figure and PyTorch's counters.
@@ -173,11 +167,9 @@ TEXTS = {
 
 
 def write(path, state, roles, versions, many):
-    lines = [HEAD.rstrip("\n"), "", "## Versions", "",
-             "| | |", "|---|---|"]
-    for role in roles:
-        lines.append("| torch %s | Python %s |" % tuple(versions[role]))
-    lines += ["| kernel | %s, %s |" % (platform.release(), platform.machine()), ""]
+    lines = [HEAD.rstrip("\n"), ""]
+    lines += ["* torch %s, Python %s" % tuple(versions[role]) for role in roles]
+    lines += ["* kernel %s, %s" % (platform.release(), platform.machine()), ""]
     for mode in ("start", "attached", "running"):
         lines += ["## " + TITLES[mode], "", TEXTS[mode], ""]
         lines += table(mode, state, roles, versions)
