@@ -17,18 +17,32 @@
 struct json;
 
 enum advice_kind {
-	ADVICE_GROWTH,		  /* memory that grows from step to step */
-	ADVICE_CHECKPOINT,	  /* recompute these modules in backward */
-	ADVICE_OPTIMIZER_8BIT,	  /* keep the optimizer's two moments in 8 bit */
-	ADVICE_OPTIMIZER_FOREACH, /* temporaries of an optimizer step over all parameters at once */
-	ADVICE_GRADIENTS_LATE,	  /* gradients that live on into the next forward */
-	ADVICE_BUFFERS,		  /* equal buffers of several modules */
-	ADVICE_CASTS,		  /* casts of a parameter that autocast makes again in each call */
-	ADVICE_LOGITS,		  /* blocks as large as the vocabulary */
-	ADVICE_OUTPUTS_HELD, /* outputs of forward that a variable keeps alive during backward */
+	ADVICE_GROWTH, /* memory that grows from step to step: report's line "Growth" */
+	/* Recompute these modules in backward: modules with numbers for names (blocks.3), of one
+	 * class, that keep blocks of forward until backward. */
+	ADVICE_CHECKPOINT,
+	/* Keep the optimizer's two moments in 8 bit: tensors called exp_avg, or that Adam's
+	 * _init_group made. */
+	ADVICE_OPTIMIZER_8BIT,
+	/* Temporaries of an optimizer step over all parameters at once: blocks made within
+	 * _multi_tensor_* and freed again. */
+	ADVICE_OPTIMIZER_FOREACH,
+	ADVICE_GRADIENTS_LATE, /* blocks of backward that exist when the next forward begins */
+	/* Equal buffers: of the same name and size, in modules of one class. Contents are not
+	 * compared. */
+	ADVICE_BUFFERS,
+	/* Casts of a parameter that autocast makes again in each call: blocks of forward with half
+	 * the bytes of a float32 parameter of their module, three or more next to a first one. */
+	ADVICE_CASTS,
+	/* Blocks as large as those of cross_entropy, half or twice as wide, outside of repeated
+	 * modules. */
+	ADVICE_LOGITS,
+	/* Outputs of forward that a variable keeps alive during backward: blocks of forward that
+	 * exist when the optimizer's step begins. */
+	ADVICE_OUTPUTS_HELD,
 	/* Gradients stored twice: separately, and in the buckets of DistributedDataParallel. */
 	ADVICE_DDP_BUCKETS,
-	ADVICE_CACHED, /* bytes reserved but not allocated */
+	ADVICE_CACHED, /* more than 5 % of the largest reserved bytes were not allocated */
 	/* Of host memory: */
 	ADVICE_MALLOC_FREE,	/* free inside malloc's arenas */
 	ADVICE_PINNED_CACHED,	/* pinned memory that PyTorch caches */
