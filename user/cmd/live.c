@@ -10,7 +10,7 @@
 #include "capture/capture_args.h"
 #include "base/text.h"
 #include "live/args.h"
-#include "live/tty_restore.h"
+#include "live/tty.h"
 #include "base/log.h"
 
 enum { OPT_SORT = OPT_COMMANDS_OWN, OPT_NO_MOUSE };
@@ -75,25 +75,22 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* Shows the live view on a terminal, otherwise text. The parent process stays to restore the
- * terminal. */
+/* Shows the live view on a terminal, otherwise text. */
 static int show(struct live_args *args)
 {
 	const char *why = NULL;
-	struct tty_restore *g = args->format == LIVE_SCREEN && !args->count ? tty_restore__new(&why)
-									    : NULL;
+	struct tty *t = args->format == LIVE_SCREEN && !args->count ? tty__open(&why) : NULL;
 	int status;
 
 	if (!args->interval)
-		args->interval = g ? UINT64_C(1000000000) : UINT64_C(2000000000);
-	if (!g) {
+		args->interval = t ? UINT64_C(1000000000) : UINT64_C(2000000000);
+	if (!t) {
 		if (why)
 			log_info("no live view: %s; plain text instead", why);
 		return live_plain__run(args);
 	}
-	if (tty_restore__fork(g, &status))
-		status = live_view__run(args, g);
-	tty_restore__free(g);
+	status = live_view__run(args, t);
+	tty__close(t);
 	return status;
 }
 

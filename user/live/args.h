@@ -26,10 +26,10 @@ struct live_args {
 	bool no_mouse;
 };
 
-struct tty_restore;
+struct tty;
 
 /* Runs the live view on a terminal until its end. Logs errors. Returns the exit code. */
-int live_view__run(const struct live_args *args, struct tty_restore *g);
+int live_view__run(const struct live_args *args, struct tty *t);
 /* Prints a block of text or JSON every interval and a summary at the end. Logs errors. Returns
  * the exit code. */
 int live_plain__run(const struct live_args *args);

@@ -14,12 +14,12 @@
 #include "live/screen/keys.h"
 #include "live/screen/paint.h"
 #include "live/screen/terminal.h"
-#include "live/tty_restore.h"
+#include "live/tty.h"
 
 #define ESCAPE_DELAY 40 /* ms after Esc during which further bytes belong to a key sequence */
 
 struct screen {
-	struct tty_restore *guard;
+	struct tty *tty;
 	FILE *in;
 	SCREEN *term;
 	struct paint paint;
@@ -84,7 +84,7 @@ static void on_stop(int sig)
 }
 
 /*
- * Starts curses but keeps our signal handlers: tty_restore restores the terminal.
+ * Starts curses but keeps our signal handlers.
  *
  * SIGTSTP gets a handler of ours, which never runs: the signal is blocked and read from a signalfd.
  * Without one, curses ignores the signal while it draws, and the kernel then discards one that was
@@ -111,10 +111,10 @@ static void take_mouse(void)
 	mouseinterval(0);
 }
 
-struct screen *screen__open(struct tty_restore *g, bool colour, bool mouse)
+struct screen *screen__open(struct tty *t, bool colour, bool mouse)
 {
 	struct screen *s = calloc(1, sizeof(*s));
-	int fd = s ? dup(tty_restore__input(g)) : -1;
+	int fd = s ? dup(tty__input(t)) : -1;
 
 	if (fd >= 0)
 		s->in = fdopen(fd, "r");
@@ -124,10 +124,10 @@ struct screen *screen__open(struct tty_restore *g, bool colour, bool mouse)
 		free(s);
 		return NULL;
 	}
-	s->guard = g;
-	tty_restore__screen(g, true);
+	s->tty = t;
+	tty__screen(t, true);
 	if (!take_over(s)) {
-		tty_restore__screen(g, false);
+		tty__screen(t, false);
 		fclose(s->in);
 		free(s);
 		return NULL;
@@ -156,7 +156,7 @@ void screen__close(struct screen *s)
 	endwin();
 	delscreen(s->term);
 	fclose(s->in);
-	tty_restore__screen(s->guard, false);
+	tty__screen(s->tty, false);
 	free(s);
 }
 

@@ -5,12 +5,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct tty_restore;
+struct tty;
 struct live_state;
 struct screen;
 
 /* Takes over the terminal. NULL on failure. */
-struct screen *screen__open(struct tty_restore *g, bool colour, bool mouse);
+struct screen *screen__open(struct tty *t, bool colour, bool mouse);
 /* Restores the terminal. NULL is fine. */
 void screen__close(struct screen *s);
 void screen__draw(struct screen *s, struct live_state *state);

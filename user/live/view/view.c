@@ -24,7 +24,7 @@
 #include "live/rows/words.h"
 #include "live/screen/keys.h"
 #include "live/screen/screen.h"
-#include "live/tty_restore.h"
+#include "live/tty.h"
 #include "live/view/save.h"
 #include "live/view/view.h"
 #include "record/dict.h"
@@ -52,7 +52,7 @@ void view__take_errors(struct view *v)
 	static const char ours[] = "memtrace-bpf: ", warning[] = "warning: ";
 	char buf[1024], *line, *rest;
 
-	while (tty_restore__read_errors(v->guard, buf, sizeof(buf)) > 0) {
+	while (tty__read_errors(v->tty, buf, sizeof(buf)) > 0) {
 		for (line = strtok_r(buf, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
 			/* written by an export */
 			bool said = !strncmp(line, ours, sizeof(ours) - 1);
@@ -136,8 +136,6 @@ static void refresh(struct view *v, bool by_clock)
 
 	view__take_errors(v);
 	view__say_marks(v);
-	if (tty_restore__orphaned(v->guard))
-		v->quit = v->loop.quit = true;
 	for (size_t i = 0; by_clock && i < v->state.nprocs; i++)
 		live_proc__rates(v->state.procs[i]);
 	if (!by_clock || (!v->state.paused && clock__monotonic() >= v->rows_due))
@@ -220,14 +218,14 @@ static void on_key(void *ctx)
 	if (key != -2)
 		return;
 	v->gone = v->quit = v->loop.quit = true;
-	view__drop_source(v, tty_restore__input(v->guard));
+	view__drop_source(v, tty__input(v->tty));
 }
 
 /* Ctrl-Z: restores the terminal and stops; returns when continued. */
 static void suspend(struct view *v)
 {
 	screen__suspend(v->screen);
-	tty_restore__stop(v->guard);
+	raise(SIGSTOP);
 }
 
 static void on_signal(void *ctx)
@@ -236,12 +234,10 @@ static void on_signal(void *ctx)
 	struct signalfd_siginfo si;
 
 	while (read(v->signals, &si, sizeof(si)) == sizeof(si)) {
-		if (tty_restore__orphaned(v->guard)) {
-			v->quit = v->loop.quit = true;
-		} else if (si.ssi_signo == SIGTSTP && v->screen) {
+		if (si.ssi_signo == SIGTSTP && v->screen) {
 			suspend(v);
 		} else if (si.ssi_signo == SIGTSTP) {
-			tty_restore__stop(v->guard);
+			raise(SIGSTOP);
 		} else if (!v->screen) {
 			continue;
 		} else if (si.ssi_signo == SIGCONT) {
@@ -280,7 +276,7 @@ static int show(struct view *v)
 		return 0;
 	v->begun = clock__monotonic();
 	v->screen = screen__open(
-		v->guard,
+		v->tty,
 		report_text__colour(stdout,
 				    &(struct report_text_opts){ .colour = v->args->colour }),
 		!v->args->no_mouse);
@@ -289,10 +285,10 @@ static int show(struct view *v)
 			"text");
 		return EXIT_FAILED;
 	}
-	if (!tty_restore__catch_errors(v->guard))
+	if (!tty__catch_errors(v->tty))
 		log__divert(on_message, v);
 	v->clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	view__add_source(v, tty_restore__input(v->guard), on_key);
+	view__add_source(v, tty__input(v->tty), on_key);
 	view__add_source(v, v->clock, on_clock);
 	view__open_control(v);
 	set_clock(v, EARLY);
@@ -454,15 +450,14 @@ static void finish_view(struct view *v)
 		live_state__say(&v->state, LOG_WARN, false,
 				"the export was stopped: `memtrace-bpf export` can make it");
 	}
-	v->gone |= tty_restore__orphaned(v->guard);
 	view__take_errors(v);
 	if (v->gone)
-		tty_restore__restore(v->guard);
+		tty__restore(v->tty);
 	else
 		screen__close(v->screen);
 	v->screen = NULL;
 	log__divert(NULL, NULL);
-	tty_restore__release_errors(v->guard);
+	tty__release_errors(v->tty);
 	for (size_t i = LIVE_MESSAGES; i-- > 0;) {
 		const struct live_message *m = live_state__message(&v->state, i);
 
@@ -485,7 +480,6 @@ static int capture(struct view *v)
 		status = capture_loop__run(&v->loop);
 	if (!v->screen)
 		return status;
-	tty_restore__stop_forwarding(v->guard);
 	/* End at once after a signal or q. */
 	if (v->err || !v->loop.stop_reason || strcmp(v->loop.stop_reason, "signal") != 0)
 		view_after_end(v);
@@ -517,11 +511,11 @@ static void set_state(struct live_state *s, const struct live_args *a)
 		live_state__set_filter(s, a->select.expr, why, sizeof(why));
 }
 
-int live_view__run(const struct live_args *args, struct tty_restore *g)
+int live_view__run(const struct live_args *args, struct tty *t)
 {
 	static const int handled[] = { SIGTSTP, SIGCONT, SIGWINCH };
 	static const struct tracees_output outputs = { begin, attached, NULL, end };
-	struct view v = { .args = args, .guard = g, .clock = -1, .signals = -1 };
+	struct view v = { .args = args, .tty = t, .clock = -1, .signals = -1 };
 	int status;
 
 	v.loop.args = args->capture;
@@ -533,8 +527,6 @@ int live_view__run(const struct live_args *args, struct tty_restore *g)
 	/* on_signal() handles Ctrl-Z also before the screen is open. */
 	v.signals = block(-1, handled, sizeof(handled) / sizeof(*handled));
 	view__add_source(&v, v.signals, on_signal);
-	/* A signal of the waiting process's death had no effect until now. */
-	v.quit = v.loop.quit = tty_restore__orphaned(g);
 	status = capture(&v);
 	for (size_t i = 0; i < v.state.nprocs; i++)
 		free_source(v.state.procs[i]);

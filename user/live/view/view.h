@@ -9,14 +9,14 @@
 #include "live/view/save.h"
 
 struct control;
-struct tty_restore;
+struct tty;
 struct live_args;
 struct screen;
 struct session;
 
 struct view {
 	const struct live_args *args;
-	struct tty_restore *guard;
+	struct tty *tty;
 	struct screen *screen;
 	struct live_state state;
 	struct capture_loop loop;
