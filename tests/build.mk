@@ -33,7 +33,7 @@ $(OUTPUT)/tests/unit/nvml/test_gpus: | dryrun
 
 # Programs whose stacks it unwinds, as compilers and strip leave them.
 NATIVE := $(OUTPUT)/tests/programs/native
-NATIVE_PROGRAMS := plain with_pointer clang stripped linked mistaken inlined $(if $(shell command -v xz),mini) $(if $(shell command -v rustc),rusty)
+NATIVE_PROGRAMS := plain with_pointer clang stripped linked mistaken inlined $(if $(shell command -v xz),mini) $(if $(shell rustc --version 2>/dev/null),rusty)
 $(OUTPUT)/tests/unit/native/test_native: | $(NATIVE_PROGRAMS:%=$(NATIVE)/%)
 $(NATIVE)/snapshot.o: tests/programs/native/snapshot.c tests/programs/native/snapshot.h
 	$(call msg,CC,$@)
