@@ -3,12 +3,10 @@
  * on. Attaches nothing. */
 #include <argp.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/exit.h"
 #include "base/failure.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "capture/capture_args.h"
 #include "capture/option_groups.h"
 #include "cmd/check_lines.h"
@@ -53,21 +51,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return ARGP_ERR_UNKNOWN;
 	}
 	return 0;
-}
-
-void check_lines__add(struct check_lines *l, bool ok, const char *what, const char *text,
-		      int status)
-{
-	char clean[1024], first[64];
-
-	text__clean(clean, sizeof(clean), text, strlen(text));
-	snprintf(first, sizeof(first), "%-4s %-16s ", ok ? "ok" : status ? "NO" : "-", what);
-	text__paragraph(l->out, text__one_line(text__columns(stdout)), first,
-			"                      ", "%s", clean);
-	if (ok || !status || l->status)
-		return;
-	l->status = status;
-	snprintf(l->why, sizeof(l->why), "%s: %.900s", what, clean);
 }
 
 static void host_verdict(const struct check_lines *l)
