@@ -20,6 +20,7 @@ int secret__token(const char *path, char **ret, char *why);
  * as for secret__token(). Returns -EINVAL if the text is malformed, the key does not match, or the
  * certificate is expired or not yet valid. *warning (at least SECRET_WHY bytes): "" or a warning
  * that the certificate expires within a month. Free *cert and *key with secret__free().
+ * certificate.c has it with GnuTLS; no_certificate.c, for builds without HTTPS, returns -ENOTSUP.
  */
 int secret__tls(const char *cert_path, const char *key_path, char **cert, char **key, char *warning,
 		char *why);

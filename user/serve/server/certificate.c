@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "serve/server/certificate.h"
+#include "serve/secret.h"
 
 #include <errno.h>
 #include <gnutls/gnutls.h>
@@ -8,8 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "serve/secret.h"
-
+#define PEM_MAX 1048576
 #define CHAIN 16 /* number of certificates checked per file */
 #define MONTH (30 * 24 * 3600)
 
@@ -94,8 +93,8 @@ static int check_time(const struct pair *p, const char *path, char *warning, cha
 	return 0;
 }
 
-int certificate__check(const char *cert_path, const char *cert, const char *key_path,
-		       const char *key, char *warning, char *why)
+static int check(const char *cert_path, const char *cert, const char *key_path, const char *key,
+		 char *warning, char *why)
 {
 	struct pair p = { .n = 0 };
 	int err = load(&p, cert_path, cert, key_path, key, why);
@@ -106,4 +105,24 @@ int certificate__check(const char *cert_path, const char *cert, const char *key_
 		err = check_time(&p, cert_path, warning, why);
 	release(&p);
 	return err;
+}
+
+int secret__tls(const char *cert_path, const char *key_path, char **ret_cert, char **ret_key,
+		char *warning, char *why)
+{
+	char *cert = NULL, *key = NULL;
+	int err = secret__read(cert_path, PEM_MAX, 0, &cert, why);
+
+	if (!err)
+		err = secret__read(key_path, PEM_MAX, 1, &key, why);
+	if (!err)
+		err = check(cert_path, cert, key_path, key, warning, why);
+	if (err) {
+		secret__free(cert);
+		secret__free(key);
+		return err;
+	}
+	*ret_cert = cert;
+	*ret_key = key;
+	return 0;
 }

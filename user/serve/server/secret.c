@@ -11,9 +11,7 @@
 
 #include "base/io.h"
 #include "base/text.h"
-#include "serve/server/certificate.h"
 
-#define PEM_MAX 1048576
 #define SHOWN 80
 
 void secret__free(char *text)
@@ -124,26 +122,4 @@ int secret__token(const char *path, char **ret, char *why)
 	else
 		*ret = text;
 	return err;
-}
-
-/* ---- certificate and key ---- */
-
-int secret__tls(const char *cert_path, const char *key_path, char **ret_cert, char **ret_key,
-		char *warning, char *why)
-{
-	char *cert = NULL, *key = NULL;
-	int err = secret__read(cert_path, PEM_MAX, 0, &cert, why);
-
-	if (!err)
-		err = secret__read(key_path, PEM_MAX, 1, &key, why);
-	if (!err)
-		err = certificate__check(cert_path, cert, key_path, key, warning, why);
-	if (err) {
-		secret__free(cert);
-		secret__free(key);
-		return err;
-	}
-	*ret_cert = cert;
-	*ret_key = key;
-	return 0;
 }
