@@ -27,11 +27,6 @@ void metrics__count(struct metrics *m, const char *method, const char *route, in
 	m->requests[m->n_requests++] = (struct metrics_count){ method, route, status, 1 };
 }
 
-void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f)
-{
-	openmetrics__head(w->out, f, w->openmetrics);
-}
-
 /* Write a family with one sample and no labels. */
 static void put_one(struct metrics_writer *w, const struct openmetrics_family *f, uint64_t value)
 {

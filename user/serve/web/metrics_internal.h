@@ -16,6 +16,10 @@ struct metrics_writer {
 	uint64_t devices_left_out, captures_left_out;
 };
 
-void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f);
+static inline void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f)
+{
+	openmetrics__head(w->out, f, w->openmetrics);
+}
+
 /* Writes the results of each target's last finished capture. */
 void metrics__captures(struct metrics_writer *w);
