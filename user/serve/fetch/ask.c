@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "serve/fetch/internal.h"
 
@@ -23,13 +22,6 @@ static void take_exchange(struct fetch_host *h, uint64_t theirs, const struct ht
 		return; /* our clock was set, or the answer took longer than another */
 	h->error = error;
 	h->offset = (int64_t)(theirs - a->asked) - (int64_t)error;
-}
-
-json_t *fetch_ask__parse(const struct http_answer *a)
-{
-	return json__memory_of(a->data, a->size) > FETCH_PARSED
-		       ? NULL
-		       : json_loadb(a->data, a->size, 0, NULL);
 }
 
 static void on_clock(void *ctx, const struct http_answer *a);
@@ -58,7 +50,7 @@ static void on_clock(void *ctx, const struct http_answer *a)
 		snprintf(h->why, sizeof(h->why), "%s", a->why);
 		return;
 	}
-	o = fetch_ask__parse(a);
+	o = fetch__parse(a);
 	ns = json_integer_value(json_object_get(o, "time_ns"));
 	json_decref(o);
 	if (ns <= 0) {
@@ -115,7 +107,7 @@ static void on_targets(void *ctx, const struct http_answer *a)
 		snprintf(h->why, sizeof(h->why), "%s", a->why);
 		return;
 	}
-	doc = fetch_ask__parse(a);
+	doc = fetch__parse(a);
 	list = json_object_get(doc, "processes");
 	n = json_array_size(list);
 	if (!json_is_array(list) || n > FETCH_PROCESSES) {

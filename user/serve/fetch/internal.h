@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* The state of a fetch, shared by its files: ask.c asks hosts for their clock and processes, take.c
- * captures and downloads, check.c has threads for keep.c, which checks a file and describes it,
- * result.c prints. */
+ * captures and downloads, keep.c checks a file and describes it, result.c prints. */
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
@@ -95,6 +94,7 @@ struct fetch {
 	size_t n_indexed; /* kept recordings in it */
 };
 
+/* state.c */
 /* Makes a call to a host, with answers in memory. path: begins with "/". Returns false without
  * memory, which is noted. */
 bool fetch__call(struct fetch_host *h, const char *method, const char *path, const char *body,
@@ -104,22 +104,13 @@ void fetch__miss(struct fetch_process *p, const char *fmt, ...)
 /* Whether a signal asks us to end. */
 bool fetch__interrupted(struct fetch *f);
 size_t fetch__count(const struct fetch *f, enum fetch_state state);
+/* Parses an answer. NULL: it is no JSON, or takes more than FETCH_PARSED. */
+json_t *fetch__parse(const struct http_answer *a);
 
 /* ask.c: asks all hosts for their clock and processes, until f->until. */
 void fetch_ask__all(struct fetch *f);
 /* take.c: asks for all captures, waits for them, and keeps the recordings. */
 void fetch_take__all(struct fetch *f);
-/* Ends the wait for a recording that was read. */
-void fetch_take__checked(struct fetch_process *p, bool good);
-/* Parses an answer. NULL: it is no JSON, or takes more than FETCH_PARSED. */
-json_t *fetch_ask__parse(const struct http_answer *a);
-/*
- * check.c: recordings are read in threads, since one that was made to take long must not hold up
- * the other hosts. Takes results, and starts with the recordings that have arrived. Returns whether
- * more is to do.
- */
-bool fetch_check__turn(struct fetch *f);
-void fetch_check__stop(struct fetch *f); /* ends all threads; their recordings count as not read */
 /* keep.c: reads the downloaded recording, and sets its entry. Returns false with p->why if it
  * is no good recording, or takes longer than --timeout and 1 s for each MiB. Any thread. */
 bool fetch_keep__check(struct fetch_process *p);

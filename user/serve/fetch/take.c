@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Starts the captures, waits for their end, and downloads the recordings. */
+/* Starts the captures, waits for their end, downloads the recordings and has them read. */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/outfile.h"
 #include "base/text.h"
+#include "record/room.h"
 #include "serve/fetch/internal.h"
 
 #define POLL_EVERY (500 * FETCH_MS)
@@ -88,7 +89,7 @@ static void start(struct fetch_process *p)
 static void on_list_for_start(void *ctx, const struct http_answer *a)
 {
 	struct fetch_process *p = ctx;
-	json_t *doc = a->status == 200 ? fetch_ask__parse(a) : NULL, *t;
+	json_t *doc = a->status == 200 ? fetch__parse(a) : NULL, *t;
 	const json_t *list = json_object_get(doc, "traces");
 	size_t i;
 
@@ -121,7 +122,7 @@ static void on_started(void *ctx, const struct http_answer *a)
 		fetch__miss(p, "%s", a->why);
 		return;
 	}
-	o = fetch_ask__parse(a);
+	o = fetch__parse(a);
 	if (!take_id(p, o))
 		fetch__miss(p, "the server's answer has no trace");
 	json_decref(o);
@@ -155,7 +156,7 @@ static void take_trace(struct fetch_process *p, const json_t *t)
 static void on_list(void *ctx, const struct http_answer *a)
 {
 	struct fetch_host *h = ctx;
-	json_t *doc = a->status == 200 ? fetch_ask__parse(a) : NULL, *t;
+	json_t *doc = a->status == 200 ? fetch__parse(a) : NULL, *t;
 	const json_t *list = json_object_get(doc, "traces");
 
 	h->polling = false;
@@ -201,7 +202,8 @@ static void on_recording(void *ctx, const struct http_answer *a)
 	p->host->f->arrived++;
 }
 
-void fetch_take__checked(struct fetch_process *p, bool good)
+/* Ends the wait for a recording that was read. */
+static void checked(struct fetch_process *p, bool good)
 {
 	struct fetch *f = p->host->f;
 	int err;
@@ -243,6 +245,89 @@ static void download(struct fetch_process *p)
 								 .of_host = &p->host->busy,
 								 .done = on_recording,
 								 .ctx = p });
+}
+
+/* ---- check: in threads, since a recording that was made to take long must not hold up the other
+ * hosts ---- */
+
+static void *run_check(void *arg)
+{
+	struct fetch_check *c = arg;
+
+	c->good = fetch_keep__check(c->p);
+	atomic_store(&c->done, true);
+	http__wake(c->p->host->f->http);
+	return NULL;
+}
+
+/* One recording of a host at a time, so that one host does not have all threads. */
+static bool is_checked(const struct fetch *f, const struct fetch_host *h)
+{
+	for (size_t i = 0; i < FETCH_CHECKS; i++)
+		if (f->checks[i].p && f->checks[i].p->host == h)
+			return true;
+	return false;
+}
+
+static struct fetch_process *next_arrived(struct fetch *f)
+{
+	for (size_t i = 0; i < f->n && f->arrived; i++) {
+		struct fetch_host *h = &f->hosts[i];
+
+		for (size_t k = 0; k < h->n && !is_checked(f, h); k++)
+			if (h->processes[k].state == FETCH_ARRIVED)
+				return &h->processes[k];
+	}
+	return NULL;
+}
+
+static void start_check(struct fetch *f, struct fetch_check *c)
+{
+	c->p = next_arrived(f);
+	if (!c->p)
+		return;
+	atomic_store(&c->done, false);
+	if (!pthread_create(&c->thread, NULL, run_check, c))
+		return;
+	f->arrived--;
+	snprintf(c->p->why, sizeof(c->p->why), "no thread to read it");
+	checked(c->p, false);
+	c->p = NULL;
+}
+
+static void end_check(struct fetch *f, struct fetch_check *c)
+{
+	struct fetch_process *p = c->p;
+
+	pthread_join(c->thread, NULL);
+	c->p = NULL;
+	f->arrived--;
+	checked(p, c->good);
+}
+
+/* Takes results, and starts with the recordings that have arrived. Returns whether more is to do. */
+static bool turn_checks(struct fetch *f)
+{
+	if (f->arrived)
+		room__check(); /* finds the bound, which threads then only read */
+	for (size_t i = 0; i < FETCH_CHECKS; i++) {
+		struct fetch_check *c = &f->checks[i];
+
+		if (c->p && atomic_load(&c->done))
+			end_check(f, c);
+		if (!c->p && f->arrived)
+			start_check(f, c);
+	}
+	return f->arrived;
+}
+
+/* Ends all threads; their recordings count as not read. */
+static void stop_checks(struct fetch *f)
+{
+	atomic_store(&f->stop, true);
+	for (size_t i = 0; i < FETCH_CHECKS; i++)
+		if (f->checks[i].p)
+			end_check(f, &f->checks[i]);
 }
 
 /* ---- all ---- */
@@ -288,7 +373,7 @@ static int tick(void *ctx)
 		h->looked = now;
 		h->polling = fetch__call(h, "GET", "/api/trace/list", NULL, 0, on_list, h);
 	}
-	more |= fetch_check__turn(f);
+	more |= turn_checks(f);
 	fetch_keep__soon(f);
 	return f->no_memory ? -1 : more;
 }
@@ -320,7 +405,7 @@ void fetch_take__all(struct fetch *f)
 		}
 	}
 	http__run(f->http, tick, f);
-	fetch_check__stop(f);
+	stop_checks(f);
 	for (size_t i = 0; i < f->n; i++)
 		for (size_t k = 0; k < f->hosts[i].n; k++)
 			if (f->hosts[i].processes[k].state < FETCH_KEPT)
