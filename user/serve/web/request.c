@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The life of a request, from the library's first callback to its last. */
+/* What handlers call: the values of a request, its answer, and questions to the broker. */
 #include "serve/web/web.h"
 
 #include <errno.h>
@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "serve/web/request_read.h"
+#include "base/text.h"
+#include "serve/web/validate.h"
 
 #define TEXT_OF(x) #x
 #define TEXT_OF_VALUE(x) TEXT_OF(x)
@@ -406,136 +407,4 @@ void request__abandon(struct web *web)
 {
 	for (struct request *r = web->requests; r; r = r->next)
 		give_up(r);
-}
-
-/* ---- life of a request ---- */
-
-static void request__free(struct request *r)
-{
-	if (r->release)
-		r->release(r->kept);
-	if (r->stream)
-		sse__release(r->stream);
-	if (r->response)
-		MHD_destroy_response(r->response);
-	if (r->verdict.costly)
-		auth__done(r->web->guard, &r->who.peer, &r->verdict);
-	for (size_t i = 0; i < r->n_headers; i++) {
-		free(r->headers[i].name);
-		free(r->headers[i].value);
-	}
-	for (size_t i = 0; i < r->n_query_text; i++)
-		free(r->query_text[i]);
-	if (r->prev)
-		r->prev->next = r->next;
-	else
-		r->web->requests = r->next;
-	if (r->next)
-		r->next->prev = r->prev;
-	json_decref(r->doc);
-	free(r->body);
-	free(r->url);
-	free(r);
-}
-
-static struct request *request__new(struct web *web, struct MHD_Connection *mhd)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-		mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-	struct request *r = info && info->socket_context ? calloc(1, sizeof(*r)) : NULL;
-
-	if (!r)
-		return NULL;
-	r->web = web;
-	r->mhd = mhd;
-	r->conn = info->socket_context;
-	r->conn->request = r;
-	r->next = web->requests;
-	if (r->next)
-		r->next->prev = r;
-	web->requests = r;
-	return r;
-}
-
-void request__completed(void *ctx, struct MHD_Connection *mhd, void **kept,
-			enum MHD_RequestTerminationCode why)
-{
-	struct request *r = *kept;
-
-	(void)ctx;
-	(void)mhd;
-	(void)why;
-	*kept = NULL;
-	if (!r)
-		return;
-	r->conn->request = NULL;
-	web__conn_idle(r->conn);
-	request__free(r);
-}
-
-static enum MHD_Result queue(struct request *r)
-{
-	enum MHD_Result ret;
-
-	if (!r->response)
-		return MHD_NO;
-	ret = MHD_queue_response(r->mhd, (unsigned)r->status, r->response);
-	MHD_destroy_response(r->response);
-	r->response = NULL;
-	r->sent = r->web->now;
-	metrics__count(&r->web->metrics, r->route ? r->route->method : NULL,
-		       r->route ? r->route->path : NULL, r->status);
-	return ret;
-}
-
-/* Validates the body and calls the route's handler. */
-static void handle(struct request *r)
-{
-	struct complaint c = { .field = "" };
-
-	if (r->route->in_body) {
-		r->doc = validate__body(r->route->in_body, r->body ? r->body : "", r->body_size,
-					&c);
-		if (!r->doc) {
-			request__error(r, 422, c.field, "%s", c.detail);
-			return;
-		}
-	}
-	free(r->body);
-	r->body = NULL;
-	r->route->handle(r);
-}
-
-enum MHD_Result request__access(void *ctx, struct MHD_Connection *mhd, const char *url,
-				const char *method, const char *version, const char *data,
-				size_t *size, void **kept)
-{
-	struct request *r = *kept;
-
-	(void)version;
-	if (!r) {
-		r = request__new(ctx, mhd);
-		*kept = r;
-		if (!r)
-			return MHD_NO;
-		/* If the body is far too long, answer now and close the connection without
-		 * reading it. */
-		return request__begin(r, url, method) ? MHD_YES : queue(r);
-	}
-	if (*size) {
-		bool go_on = request__take(r, data, *size);
-
-		*size = 0;
-		return go_on ? MHD_YES : MHD_NO;
-	}
-	if (!r->read) {
-		r->read = true;
-		if (!r->answered)
-			handle(r);
-	}
-	if (r->answered)
-		return queue(r);
-	r->suspended = true;
-	MHD_suspend_connection(mhd);
-	return MHD_YES;
 }

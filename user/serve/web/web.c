@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "serve/web/request_read.h"
 
 #define TLS "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 /* Strict parsing: a bare line feed does not end a line, and chunk sizes contain no blanks.
@@ -43,11 +42,24 @@ static uint64_t received(const struct conn *c)
 								      : info.tcpi_bytes_received;
 }
 
-void web__conn_idle(struct conn *c)
+/* The request has ended: starts the idle time of its connection. */
+static void on_completed(void *ctx, struct MHD_Connection *mhd, void **kept,
+			 enum MHD_RequestTerminationCode why)
 {
+	struct request *r = *kept;
+	struct conn *c = r ? r->conn : NULL;
+
+	(void)ctx;
+	(void)mhd;
+	(void)why;
+	*kept = NULL;
+	if (!r)
+		return;
+	c->request = NULL;
 	c->began = 0;
 	c->since = c->web->now;
 	c->received = received(c);
+	request__free(r);
 }
 
 /* Closes a connection. The library ends it later; it is no longer counted. */
@@ -250,7 +262,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *
 	log_debug("serve: %s", clean);
 }
 
-/* Decoding is left to request_read.c, after the path is split: "%2F" is not a
+/* Decoding is left to request_life.c, after the path is split: "%2F" is not a
  * separator. */
 static size_t leave_escaped(void *ctx, struct MHD_Connection *mhd, char *text)
 {
@@ -275,10 +287,10 @@ static int start(struct web *web, int fd)
 		0, NULL, NULL, request__access, web, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED,
-		request__completed, web, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)AUTH_CONNECTIONS + SPARE, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)WEB_IDLE_S, STRICT, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-		MHD_OPTION_ARRAY, tls ? with_tls : with_tls + 3, MHD_OPTION_END);
+		on_completed, web, MHD_OPTION_CONNECTION_LIMIT, (unsigned)AUTH_CONNECTIONS + SPARE,
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_S, STRICT,
+		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY,
+		tls ? with_tls : with_tls + 3, MHD_OPTION_END);
 
 	if (!d) {
 		close(fd);

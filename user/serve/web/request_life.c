@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "serve/web/request_read.h"
+/* The life of a request: reading and checking it, its handler, its end. */
+#include "serve/web/web.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,8 @@
 #include <strings.h>
 
 #include "base/array.h"
+#include "base/text.h"
+#include "serve/web/validate.h"
 
 static const char *header(const struct request *r, const char *name)
 {
@@ -285,7 +288,9 @@ static bool check_type(struct request *r)
 	return false;
 }
 
-bool request__begin(struct request *r, const char *url, const char *method)
+/* Checks the request line and headers, and sets an error answer if a check fails; the answer is
+ * sent after the body. False: do not read the body. */
+static bool begin(struct request *r, const char *url, const char *method)
 {
 	const char *length = header(r, "Content-Length");
 	unsigned long long size = length ? strtoull(length, NULL, 10) : 0;
@@ -308,7 +313,8 @@ bool request__begin(struct request *r, const char *url, const char *method)
 	return !(r->answered && (size > WEB_DRAIN || r->status == 400 || header(r, "Expect")));
 }
 
-bool request__take(struct request *r, const char *data, size_t size)
+/* Adds a piece of the body. False: the body is too long even to be discarded. */
+static bool take(struct request *r, const char *data, size_t size)
 {
 	if (!r->answered && size > WEB_BODY - r->body_size)
 		request__error(r, 413, NULL, "the body must be at most %d bytes long", WEB_BODY);
@@ -326,4 +332,120 @@ bool request__take(struct request *r, const char *data, size_t size)
 	memcpy(r->body + r->body_size, data, size);
 	r->body_size += size;
 	return true;
+}
+
+/* ---- life of a request ---- */
+
+void request__free(struct request *r)
+{
+	if (r->release)
+		r->release(r->kept);
+	if (r->stream)
+		sse__release(r->stream);
+	if (r->response)
+		MHD_destroy_response(r->response);
+	if (r->verdict.costly)
+		auth__done(r->web->guard, &r->who.peer, &r->verdict);
+	for (size_t i = 0; i < r->n_headers; i++) {
+		free(r->headers[i].name);
+		free(r->headers[i].value);
+	}
+	for (size_t i = 0; i < r->n_query_text; i++)
+		free(r->query_text[i]);
+	if (r->prev)
+		r->prev->next = r->next;
+	else
+		r->web->requests = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+	json_decref(r->doc);
+	free(r->body);
+	free(r->url);
+	free(r);
+}
+
+static struct request *new_request(struct web *web, struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct request *r = info && info->socket_context ? calloc(1, sizeof(*r)) : NULL;
+
+	if (!r)
+		return NULL;
+	r->web = web;
+	r->mhd = mhd;
+	r->conn = info->socket_context;
+	r->conn->request = r;
+	r->next = web->requests;
+	if (r->next)
+		r->next->prev = r;
+	web->requests = r;
+	return r;
+}
+
+static enum MHD_Result queue(struct request *r)
+{
+	enum MHD_Result ret;
+
+	if (!r->response)
+		return MHD_NO;
+	ret = MHD_queue_response(r->mhd, (unsigned)r->status, r->response);
+	MHD_destroy_response(r->response);
+	r->response = NULL;
+	r->sent = r->web->now;
+	metrics__count(&r->web->metrics, r->route ? r->route->method : NULL,
+		       r->route ? r->route->path : NULL, r->status);
+	return ret;
+}
+
+/* Validates the body and calls the route's handler. */
+static void handle(struct request *r)
+{
+	struct complaint c = { .field = "" };
+
+	if (r->route->in_body) {
+		r->doc = validate__body(r->route->in_body, r->body ? r->body : "", r->body_size,
+					&c);
+		if (!r->doc) {
+			request__error(r, 422, c.field, "%s", c.detail);
+			return;
+		}
+	}
+	free(r->body);
+	r->body = NULL;
+	r->route->handle(r);
+}
+
+enum MHD_Result request__access(void *ctx, struct MHD_Connection *mhd, const char *url,
+				const char *method, const char *version, const char *data,
+				size_t *size, void **kept)
+{
+	struct request *r = *kept;
+
+	(void)version;
+	if (!r) {
+		r = new_request(ctx, mhd);
+		*kept = r;
+		if (!r)
+			return MHD_NO;
+		/* If the body is far too long, answer now and close the connection without
+		 * reading it. */
+		return begin(r, url, method) ? MHD_YES : queue(r);
+	}
+	if (*size) {
+		bool go_on = take(r, data, *size);
+
+		*size = 0;
+		return go_on ? MHD_YES : MHD_NO;
+	}
+	if (!r->read) {
+		r->read = true;
+		if (!r->answered)
+			handle(r);
+	}
+	if (r->answered)
+		return queue(r);
+	r->suspended = true;
+	MHD_suspend_connection(mhd);
+	return MHD_YES;
 }
