@@ -138,6 +138,7 @@ def table(mode, state, roles, versions):
         marks.append(note("%s: %s" % (backend, c["why"])))
         return c["result"]
 
+    rows = []
     for job in truth.JOBS:
         if mode == "running" and job.name not in RUNNING:
             continue
@@ -145,12 +146,17 @@ def table(mode, state, roles, versions):
         for role in roles:
             marks = []
             cells = [cell(state.get("%s/%s/%s/%s" % (mode, job.name, role, b)), marks, b) for b in backends]
-            row.append((cells[0] if len(set(cells)) == 1 else ", ".join(cells)) + "".join(marks))
-        lines.append("| %s | " % job.name + " | ".join(row) + " |")
+            row.append((cells[0] if len(set(cells)) == 1 else ", ".join(cells), marks))
+        rows.append((job.name, row))
+    used = [m for _, row in rows for _, marks in row for m in marks]
+    usual = [m for m in dict.fromkeys(used) if used.count(m) > len(rows) * len(roles) / 2]
+    lines += ["| %s | " % name + " | ".join(text + "".join(m for m in marks if m not in usual) for text, marks in row) + " |" for name, row in rows]
     lines.append("")
     for i, text in enumerate(notes):
+        mark = " [%d]" % (i + 1)
         text = re.sub(r"\s+", " ", text).replace("|", "\\|").replace(os.path.dirname(harness.REPO), "")
-        lines += [textwrap.fill("[%d] %s" % (i + 1, text), 100, break_on_hyphens=False, break_long_words=False), ""]
+        text = "Most cells, %s" % text if mark in usual else "%s %s" % (mark.strip(), text)
+        lines += [textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False), ""]
     return lines
 
 
