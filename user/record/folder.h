@@ -47,7 +47,7 @@ struct folder_gap {
 	char why[160];
 };
 
-/* A recording that was asked for, and that did not come. "" and -1: unknown. */
+/* A recording that a fetch did not get. "" and -1: unknown. */
 struct folder_missing {
 	char host[128];
 	int64_t pid, rank;

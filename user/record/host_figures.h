@@ -13,7 +13,7 @@
  */
 void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64_t ram,
 		       const char *why);
-/* Sets host_cgroup alone. limit: UINT64_MAX: there is none. */
+/* Sets host_cgroup alone. limit: UINT64_MAX without one. */
 void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit);
 /* True for one of these figures but host_cgroup, which needs no reading of the process. */
 bool host_figures__is_part(enum cond_figure f);
