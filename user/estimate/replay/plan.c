@@ -7,6 +7,146 @@
 
 #include "base/array.h"
 #include "estimate/replay/plan_internal.h"
+#include "record/varint.h"
+
+static int take_slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret);
+
+/* ---- blocks and segments from before the first event, in order of address ---- */
+
+#define MAX_KEPT (1u << 24)
+#define GRAIN 512
+
+/* Keeps an EVENT_SEGMENT or EVENT_BLOCK. Returns 0 or -ENOMEM. */
+static int keep_state(struct plan_state *s, const struct event *e)
+{
+	struct event **v = e->kind == EVENT_BLOCK ? &s->blocks : &s->segments;
+	size_t *n = e->kind == EVENT_BLOCK ? &s->n_blocks : &s->n_segments;
+	size_t *cap = e->kind == EVENT_BLOCK ? &s->cap_blocks : &s->cap_segments;
+
+	if (!e->size || e->addr > UINT64_MAX - e->size || *n >= MAX_KEPT)
+		return 0;
+	if (array__grow(v, cap, *n + 1, sizeof(**v)))
+		return -ENOMEM;
+	(*v)[(*n)++] = *e;
+	return 0;
+}
+
+static void free_state(struct plan_state *s)
+{
+	free(s->segments);
+	free(s->blocks);
+	s->segments = s->blocks = NULL;
+	s->n_segments = s->n_blocks = 0;
+}
+
+ARRAY_COMPARE(by_addr, struct event, addr)
+
+/* Sorts by address and drops entries that overlap an earlier one. */
+static size_t sort_and_drop_overlaps(struct event *v, size_t n)
+{
+	size_t kept = 0;
+
+	if (n)
+		qsort(v, n, sizeof(*v), by_addr);
+	for (size_t i = 0; i < n; i++)
+		if (!kept || v[i].addr >= v[kept - 1].addr + v[kept - 1].size)
+			v[kept++] = v[i];
+	return kept;
+}
+
+static int slot_of(struct replay_plan_maker *p, const struct event *block, uint64_t *slot1)
+{
+	uint32_t slot = 0;
+	int err;
+
+	*slot1 = 0;
+	if (block->flags & BLOCK_PENDING)
+		return 0;
+	err = take_slot(p, block->addr, &slot);
+	*slot1 = 1 + (uint64_t)slot;
+	if (!err)
+		p->info.before += block->size;
+	return err;
+}
+
+static int write_segment(struct replay_plan_maker *p, const struct event *s,
+			 const struct event *blocks, size_t n)
+{
+	struct plan_segment *seg;
+	int err = plan_pools__add(&p->pools, s->addr, s->size, false);
+
+	if (err)
+		return err;
+	seg = plan_pools__find(&p->pools, s->addr);
+	plan_pools__set_pool(&p->pools, seg ? seg->number : 0, s->cuda_stream, s->pool);
+	err = plan_out__op(&p->out, REPLAY_SEGMENT,
+			   (uint64_t[]){ seg ? seg->number : 0, s->addr, s->size,
+					 !!(s->flags & SEGMENT_SMALL), n },
+			   5);
+	for (size_t i = 0; i < n && !err; i++) {
+		uint64_t v[4] = { blocks[i].addr - s->addr, blocks[i].size, blocks[i].requested };
+		uint8_t bytes[4 * VARINT_MAX], *end = bytes;
+
+		err = slot_of(p, &blocks[i], &v[3]);
+		for (size_t j = 0; j < 4; j++)
+			end = varint__put(end, v[j]);
+		if (!err)
+			err = plan_out__bytes(&p->out, bytes, (size_t)(end - bytes));
+	}
+	return err;
+}
+
+static int write_block(struct replay_plan_maker *p, const struct event *b)
+{
+	uint64_t slot1;
+	int err = slot_of(p, b, &slot1);
+
+	if (err || !slot1)
+		return err;
+	p->info.before_exact = false;
+	return plan_out__op(&p->out, REPLAY_BLOCK, (uint64_t[]){ b->size, b->requested, slot1 }, 3);
+}
+
+/* Writes all kept events. e: EVENT_STATE, or the first other event. Returns 0 or -errno. */
+static int write_state(struct replay_plan_maker *p, const struct event *e)
+{
+	struct plan_state *s = &p->state;
+	size_t at = 0;
+	int err = 0;
+
+	s->over = true;
+	s->n_segments = sort_and_drop_overlaps(s->segments, s->n_segments);
+	s->n_blocks = sort_and_drop_overlaps(s->blocks, s->n_blocks);
+	p->info.before_known = s->n_segments || s->n_blocks;
+	p->info.before_exact = e->kind == EVENT_STATE && e->flags & STATE_EXACT;
+	for (size_t i = 0; i < s->n_segments && !err; i++) {
+		const struct event *seg = &s->segments[i];
+		size_t from;
+
+		/* A segment that is no multiple of the grain is damaged; its blocks count as
+		 * outside segments. */
+		if (seg->size % GRAIN || seg->addr % GRAIN)
+			continue;
+		while (at < s->n_blocks && s->blocks[at].addr < seg->addr && !err)
+			err = write_block(p, &s->blocks[at++]);
+		for (from = at; at < s->n_blocks &&
+				s->blocks[at].addr + s->blocks[at].size <= seg->addr + seg->size;)
+			at++;
+		if (!err)
+			err = write_segment(p, seg, at > from ? &s->blocks[from] : NULL, at - from);
+	}
+	while (at < s->n_blocks && !err)
+		err = write_block(p, &s->blocks[at++]);
+	if (!err && p->info.before_known)
+		err = plan_out__op(&p->out, REPLAY_STATE,
+				   (uint64_t[]){ e->totals ? e->allocated : 0,
+						 e->totals ? e->reserved : 0 },
+				   2);
+	free_state(s);
+	return err;
+}
+
+/* ---- events ---- */
 
 #define CONTEXT_GUESS (512ULL << 20) /* bytes, until the driver's figure is known */
 
@@ -41,7 +181,7 @@ void replay_plan__free(struct replay_plan_maker *p)
 	free(p->free_others);
 	free(p->other_size);
 	plan_pools__free(&p->pools);
-	plan_state__free(&p->state);
+	free_state(&p->state);
 	free(p);
 }
 
@@ -66,7 +206,8 @@ static int free_number(uint32_t **free_numbers, size_t *n_free, size_t *cap, uin
 	return 0;
 }
 
-int replay_plan__slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret)
+/* Assigns a slot to a block at addr. Returns 0 or -errno. */
+static int take_slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret)
 {
 	int err = take_number(p->free_slots, &p->n_free, &p->n_slots, ret);
 
@@ -123,7 +264,7 @@ static int flush_pending(struct replay_plan_maker *p)
 	if (!err)
 		err = write_expected(p, e);
 	if (!err)
-		err = replay_plan__slot(p, e->addr, &slot);
+		err = take_slot(p, e->addr, &slot);
 	if (err)
 		return err;
 	p->info.events++;
@@ -332,9 +473,9 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 		return 0;
 	if (!p->state.over) {
 		if (is_state(e))
-			return plan_state__keep(&p->state, e);
+			return keep_state(&p->state, e);
 		if (e->kind == EVENT_STATE || e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) {
-			err = plan_state__write(p, e);
+			err = write_state(p, e);
 			p->segment = UINT32_MAX;
 		}
 		if (err)

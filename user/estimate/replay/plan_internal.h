@@ -82,7 +82,9 @@ void plan_pools__note_block(struct plan_pools *p, uint32_t number, uint64_t size
  * stream is unknown. Returns 0 or -ENOMEM. */
 int plan_pools__settle(struct plan_pools *p, unsigned *unknown);
 
-/* ---- plan_state.c: blocks from before the first event ---- */
+/* ---- plan.c ---- */
+
+/* Blocks and segments from before the first event. */
 
 struct plan_state {
 	struct event *segments, *blocks;
@@ -122,12 +124,3 @@ struct replay_plan_maker {
 	uint64_t total;
 	struct replay_plan_info info;
 };
-
-/* Keeps an EVENT_SEGMENT or EVENT_BLOCK. Returns 0 or -ENOMEM. */
-int plan_state__keep(struct plan_state *s, const struct event *e);
-void plan_state__free(struct plan_state *s);
-/* Writes all kept events. e: EVENT_STATE, or the first other event. Returns 0 or -errno. */
-int plan_state__write(struct replay_plan_maker *p, const struct event *e);
-
-/* Assigns a slot to a block at addr. Returns 0 or -errno. */
-int replay_plan__slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret);
