@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The live view of a running capture: processes, keyboard, clock, messages and end. */
+/* The live view of a running capture: processes, keyboard, clock, messages, actions and end. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/exit.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "capture/capture_loop.h"
 #include "capture/control.h"
@@ -26,7 +29,6 @@
 #include "live/screen/screen.h"
 #include "live/tty.h"
 #include "live/view/save.h"
-#include "live/view/view.h"
 #include "record/dict.h"
 #include "report/text.h"
 
@@ -38,6 +40,31 @@
 #define EARLY UINT64_C(50000000) /* ns */
 #define EARLY_REFRESHES 6
 
+struct view {
+	const struct live_args *args;
+	struct tty *tty;
+	struct screen *screen;
+	struct live_state state;
+	struct capture_loop loop;
+	int clock, signals;
+	uint64_t begun;	   /* start of the view, ns, monotonic */
+	uint64_t rows_due; /* earliest next refresh of the rows, ns, monotonic */
+	unsigned refreshes;
+	bool gone;		     /* the terminal is gone */
+	bool quit;		     /* the user asked to quit */
+	bool failed;		     /* a refresh ran out of memory */
+	int err;		     /* negative error that ended the capture of a process */
+	struct subprocess exporting; /* a running export */
+	struct control *control;     /* control socket; NULL: none */
+};
+
+struct source {			 /* capture of a process: owner of its struct live_proc */
+	struct session *session; /* running capture; NULL: it is over */
+	struct live_save *save;
+	bool first;  /* the process of -p */
+	bool listed; /* in the list of processes */
+};
+
 static void on_message(void *ctx, enum log_level level, const char *text)
 {
 	struct view *v = ctx;
@@ -47,7 +74,7 @@ static void on_message(void *ctx, enum log_level level, const char *text)
 }
 
 /* Shows errors not written by log.h: from libraries or a sanitizer. */
-void view__take_errors(struct view *v)
+static void take_errors(struct view *v)
 {
 	static const char ours[] = "memtrace-bpf: ", warning[] = "warning: ";
 	char buf[1024], *line, *rest;
@@ -65,6 +92,230 @@ void view__take_errors(struct view *v)
 		}
 	}
 }
+
+static void add_source(struct view *v, int fd, void (*ready)(void *ctx))
+{
+	if (fd >= 0 && v->loop.n_sources < LOOP_SOURCES)
+		v->loop.sources[v->loop.n_sources++] = (struct loop_source){ fd, ready, v };
+}
+
+static void drop_source(struct view *v, int fd)
+{
+	for (size_t i = 0; i < v->loop.n_sources; i++) {
+		if (v->loop.sources[i].fd == fd) {
+			v->loop.sources[i] = v->loop.sources[--v->loop.n_sources];
+			return;
+		}
+	}
+}
+
+/* Shows a message for each new mark, whoever set it. */
+static void say_marks(struct view *v)
+{
+	uint64_t time;
+
+	for (size_t i = 0; i < v->state.nprocs; i++) {
+		struct live_proc *p = v->state.procs[i];
+
+		for (; p->marks_said < p->nmarks; p->marks_said++) {
+			const char *name = live_proc__mark(p, p->nmarks - 1 - p->marks_said, &time);
+
+			if (name)
+				live_state__say(&v->state, LOG_INFO, true, "marked: %s", name);
+		}
+	}
+}
+
+/* ---- actions ---- */
+
+/* The process's capture; NULL if p is NULL. */
+static struct source *source_of(const struct live_proc *p)
+{
+	return p ? p->owner : NULL;
+}
+
+/* Save or mark, and show a message. True on success. */
+static bool save(struct view *v, struct live_proc *p)
+{
+	struct source *from = source_of(p);
+	char say[256];
+	int err;
+
+	if (!from || !from->save) {
+		live_state__say(&v->state, LOG_INFO, true, "there are no events to save");
+		return false;
+	}
+	/* Read pending events first. */
+	if (from->session && !p->ended && session__drain(from->session))
+		v->failed = v->loop.quit = true;
+	err = live_save__write(from->save, say, sizeof(say));
+	/* Keep the message after the view, because it has the path. */
+	live_state__say(&v->state, err ? LOG_WARN : LOG_INFO, false, "%s", say);
+	return !err;
+}
+
+static void on_exported(void *ctx)
+{
+	struct view *v = ctx;
+
+	drop_source(v, v->exporting.pidfd);
+	take_errors(v);
+	if (!live_save__end_export(&v->exporting, false))
+		live_state__say(&v->state, LOG_WARN, true, "the export failed: L shows why");
+}
+
+/* Exports the process's last file. Saves a file first if necessary. */
+static void export(struct view *v, const char *format)
+{
+	struct source *from = source_of(live_state__proc(&v->state));
+	const char *last = from && from->save ? live_save__last(from->save) : "";
+	int err;
+
+	if (v->exporting.pid) {
+		live_state__say(&v->state, LOG_INFO, true,
+				"an export is still running: wait for its end");
+		return;
+	}
+	if (!*last && !save(v, live_state__proc(&v->state)))
+		return;
+	last = live_save__last(from->save);
+	err = live_save__begin_export(&v->exporting, last, format);
+	if (err) {
+		live_state__say(&v->state, LOG_WARN, true, "cannot export: %s", strerror(-err));
+		return;
+	}
+	live_state__say(&v->state, LOG_INFO, true, "exporting %s as %s ...", last, format);
+	add_source(v, v->exporting.pidfd, on_exported);
+}
+
+static bool mark(struct view *v, struct live_proc *p, const char *name)
+{
+	struct source *from = source_of(p);
+
+	if (!from || !from->session || p->ended) {
+		live_state__say(&v->state, LOG_INFO, true, "%s: there is nothing to mark any more",
+				p ? p->end : "no process");
+		return false;
+	}
+	v->state.marks++;
+	if (session__mark(from->session, name))
+		v->failed = v->loop.quit = true;
+	say_marks(v);
+	return true;
+}
+
+/* ---- memtrace-bpf ctl ---- */
+
+static bool is_captured(const struct live_proc *p)
+{
+	const struct source *from = source_of(p);
+
+	return from && from->session && !p->ended;
+}
+
+static int no_process_error(struct json *j)
+{
+	json__string(j, "error", "no process is being captured");
+	return -ENXIO;
+}
+
+static int mark_all(struct view *v, const char *name, struct json *j)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < v->state.nprocs; i++)
+		if (is_captured(v->state.procs[i]))
+			any |= mark(v, v->state.procs[i], name);
+	if (!any)
+		return no_process_error(j);
+	json__string(j, "mark", name);
+	return 0;
+}
+
+static int save_all(struct view *v, struct json *j)
+{
+	bool any = false;
+
+	json__open_array(j, "processes");
+	for (size_t i = 0; i < v->state.nprocs; i++) {
+		struct live_proc *p = v->state.procs[i];
+		bool done;
+
+		if (!is_captured(p))
+			continue;
+		done = save(v, p);
+		any |= done;
+		json__open_object(j, NULL);
+		json__int(j, "pid", p->pid);
+		json__bool(j, "ok", done);
+		if (done)
+			json__string(j, "file", live_save__last(source_of(p)->save));
+		else
+			json__string(j, "error", live_state__message(&v->state, 0)->text);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	return any ? 0 : no_process_error(j);
+}
+
+static int status(const struct view *v, struct json *j)
+{
+	json__string(j, "writes", "live view");
+	json__int(j, "capturer", getpid());
+	json__open_array(j, "processes");
+	for (size_t i = 0; i < v->state.nprocs; i++) {
+		const struct live_proc *p = v->state.procs[i];
+
+		if (p->ended)
+			continue;
+		json__open_object(j, NULL);
+		json__int(j, "pid", p->pid);
+		json__seconds(j, "time", p->now, 3);
+		json__uint(j, "steps", model__whole_steps(p->model));
+		json__uint(j, "captured", p->events);
+		json__uint(j, "lost", p->lost);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	return 0;
+}
+
+static int handle(void *ctx, const char *word, const char *argument, struct json *j)
+{
+	struct view *v = ctx;
+
+	if (!strcmp(word, "status"))
+		return status(v, j);
+	if (!strcmp(word, "save"))
+		return save_all(v, j);
+	if (strcmp(word, "mark") != 0)
+		return -ENOTSUP;
+	if (*argument && strlen(argument) < 128)
+		return mark_all(v, argument, j);
+	json__string(j, "error", "a mark has a name of 1 to 127 bytes");
+	return -EINVAL;
+}
+
+static void on_control(void *ctx)
+{
+	struct view *v = ctx;
+
+	control__pump(v->control);
+}
+
+/* Opens the socket for `memtrace-bpf ctl`, if possible. */
+static void open_control(struct view *v)
+{
+	pid_t target = v->loop.args.pid ? v->loop.args.pid : getpid();
+	int err = control__open(target, NULL, handle, v, &v->control);
+
+	if (err)
+		log_debug("no socket for `memtrace-bpf ctl`: %s", strerror(-err));
+	else
+		add_source(v, control__fd(v->control), on_control);
+}
+
+/* ---- the view ---- */
 
 /* ---- the clock ---- */
 
@@ -134,8 +385,8 @@ static void refresh(struct view *v, bool by_clock)
 {
 	uint64_t begin;
 
-	view__take_errors(v);
-	view__say_marks(v);
+	take_errors(v);
+	say_marks(v);
 	for (size_t i = 0; by_clock && i < v->state.nprocs; i++)
 		live_proc__rates(v->state.procs[i]);
 	if (!by_clock || (!v->state.paused && clock__monotonic() >= v->rows_due))
@@ -178,16 +429,16 @@ static void run_action(struct view *v, enum live_act a)
 		refresh(v, false);
 		break;
 	case ACT_SAVE:
-		view__save(v, live_state__proc(&v->state));
+		save(v, live_state__proc(&v->state));
 		draw(v);
 		break;
 	case ACT_EXPORT:
 	case ACT_FLAME:
-		view__export(v, a == ACT_EXPORT ? "html" : "flamegraph");
+		export(v, a == ACT_EXPORT ? "html" : "flamegraph");
 		draw(v);
 		break;
 	case ACT_MARK:
-		view__mark(v, live_state__proc(&v->state), v->state.typed);
+		mark(v, live_state__proc(&v->state), v->state.typed);
 		draw(v);
 		break;
 	case ACT_DRAW:
@@ -195,16 +446,6 @@ static void run_action(struct view *v, enum live_act a)
 		break;
 	default:
 		break;
-	}
-}
-
-void view__drop_source(struct view *v, int fd)
-{
-	for (size_t i = 0; i < v->loop.n_sources; i++) {
-		if (v->loop.sources[i].fd == fd) {
-			v->loop.sources[i] = v->loop.sources[--v->loop.n_sources];
-			return;
-		}
 	}
 }
 
@@ -218,7 +459,7 @@ static void on_key(void *ctx)
 	if (key != -2)
 		return;
 	v->gone = v->quit = v->loop.quit = true;
-	view__drop_source(v, tty__input(v->tty));
+	drop_source(v, tty__input(v->tty));
 }
 
 /* Ctrl-Z: restores the terminal and stops; returns when continued. */
@@ -252,12 +493,6 @@ static void on_signal(void *ctx)
 	}
 }
 
-void view__add_source(struct view *v, int fd, void (*ready)(void *ctx))
-{
-	if (fd >= 0 && v->loop.n_sources < LOOP_SOURCES)
-		v->loop.sources[v->loop.n_sources++] = (struct loop_source){ fd, ready, v };
-}
-
 static int block(int fd, const int *all, size_t n)
 {
 	sigset_t set;
@@ -288,9 +523,9 @@ static int show(struct view *v)
 	if (!tty__catch_errors(v->tty))
 		log__divert(on_message, v);
 	v->clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	view__add_source(v, tty__input(v->tty), on_key);
-	view__add_source(v, v->clock, on_clock);
-	view__open_control(v);
+	add_source(v, tty__input(v->tty), on_key);
+	add_source(v, v->clock, on_clock);
+	open_control(v);
 	set_clock(v, EARLY);
 	draw(v);
 	return 0;
@@ -311,7 +546,7 @@ static int on_tick(struct sink *s, uint64_t now)
 
 static void free_source(struct live_proc *p)
 {
-	struct source *from = view__source(p);
+	struct source *from = source_of(p);
 
 	if (from)
 		live_save__free(from->save);
@@ -356,7 +591,7 @@ static int attached(void *output)
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	view__source(p)->listed = true;
+	source_of(p)->listed = true;
 	return show(v);
 }
 
@@ -450,7 +685,7 @@ static void finish_view(struct view *v)
 		live_state__say(&v->state, LOG_WARN, false,
 				"the export was stopped: `memtrace-bpf export` can make it");
 	}
-	view__take_errors(v);
+	take_errors(v);
 	if (v->gone)
 		tty__restore(v->tty);
 	else
@@ -468,7 +703,7 @@ static void finish_view(struct view *v)
 		return;
 	for (size_t i = 0; i < v->state.nprocs; i++)
 		if (v->state.procs[i]->now &&
-		    (view__source(v->state.procs[i])->first || v->state.procs[i]->events))
+		    (source_of(v->state.procs[i])->first || v->state.procs[i]->events))
 			print_summary(v, v->state.procs[i]);
 }
 
@@ -526,7 +761,7 @@ int live_view__run(const struct live_args *args, struct tty *t)
 	v.begun = clock__monotonic();
 	/* on_signal() handles Ctrl-Z also before the screen is open. */
 	v.signals = block(-1, handled, sizeof(handled) / sizeof(*handled));
-	view__add_source(&v, v.signals, on_signal);
+	add_source(&v, v.signals, on_signal);
 	status = capture(&v);
 	for (size_t i = 0; i < v.state.nprocs; i++)
 		free_source(v.state.procs[i]);
