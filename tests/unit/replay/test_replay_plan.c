@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include "estimate/replay/plan.h"
-#include "estimate/replay/places.h"
 #include "estimate/replay/trust.h"
 #include "replay_plan_check.h"
 #include "unit/scratch.h"
@@ -387,7 +386,7 @@ static void test_paths_of_root(void **state)
 static bool has(const char *path, const char *list)
 {
 	int fd = replay_trust__open(path);
-	bool ret = fd >= 0 && replay_places__has(path, fd, list);
+	bool ret = fd >= 0 && replay_trust__has_place(path, fd, list);
 
 	if (fd >= 0)
 		close(fd);
