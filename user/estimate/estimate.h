@@ -85,9 +85,6 @@ struct estimate {
 	struct estimate_smallest smallest;
 };
 
-/* True if the run ended normally: its steps repeated or grew evenly, it reached the requested
- * steps, or the script succeeded. */
-bool estimate__whole(const struct estimate_run *run);
 /* True if the script ended with an error. */
 bool estimate__failed(const struct estimate_run *run);
 /* The i-th reason why the figures are only lower bounds; NULL: no more. The text may be in buf. */
@@ -97,15 +94,6 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
  * sets args. */
 int estimate__run(struct estimate *e);
 void estimate__free(struct estimate *e);
-/* True if the script runs as another user, who is then *user. run_command__record() reports a wrong
- * user name. */
-bool estimate__other_user(const struct estimate *e, struct user *user);
-/* Runs the script once more with vram bytes of memory and records it under this name. */
-int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean,
-		  struct estimate_run *ret);
-
-/* Fills e->smallest from the full run. Returns 0 or an exit code, logged. */
-int estimate_smallest__find(struct estimate *e);
 
 /* Exit code of the verdict. EXIT_OK: fits; EXIT_HELD: does not fit; EXIT_UNUSABLE: unknown. */
 int estimate__status(const struct estimate *e);

@@ -11,19 +11,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/failure.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/user.h"
+#include "capture/session.h"
+#include "estimate/replay.h"
 
 /* Additional steps of later runs: a run short of memory may repeat later than the first run. */
 #define TRY_STEPS 8
+#define TRIES 16
 
 bool estimate__failed(const struct estimate_run *run)
 {
 	return run->end == RUN_ENDED && run->wait_status != 0;
 }
 
-bool estimate__whole(const struct estimate_run *run)
+/* True if the run ended normally: its steps repeated or grew evenly, it reached the requested
+ * steps, or the script succeeded. */
+static bool is_whole(const struct estimate_run *run)
 {
 	return run->end == RUN_REPEATED || run->end == RUN_STEPS || run->end == RUN_GROWS ||
 	       (run->end == RUN_ENDED && !run->wait_status);
@@ -36,7 +42,9 @@ static const char *join_path(const struct estimate *e, const char *name, char *b
 	return buf;
 }
 
-bool estimate__other_user(const struct estimate *e, struct user *user)
+/* True if the script runs as another user, who is then *user. run_command__record() reports a wrong
+ * user name. */
+static bool is_other_user(const struct estimate *e, struct user *user)
 {
 	bool other = false;
 
@@ -49,7 +57,7 @@ bool estimate__other_user(const struct estimate *e, struct user *user)
 static int make_log(const struct estimate *e)
 {
 	struct user user;
-	bool other = estimate__other_user(e, &user);
+	bool other = is_other_user(e, &user);
 	char path[128];
 	int fd;
 
@@ -105,7 +113,7 @@ static int run_ranked(struct estimate *e, struct estimate_run_opts *o,
 	ra.command = args->command;
 	if (!estimate_ranks__wanted(&ra))
 		return estimate_run(o, ret);
-	r = estimate_ranks__new(&ra, estimate__other_user(e, &user) ? &user : NULL, &status);
+	r = estimate_ranks__new(&ra, is_other_user(e, &user) ? &user : NULL, &status);
 	if (!r)
 		return status;
 	e->of_ranks = true;
@@ -124,8 +132,9 @@ static int run_ranked(struct estimate *e, struct estimate_run_opts *o,
 	return status;
 }
 
-int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean,
-		  struct estimate_run *ret)
+/* Runs the script once more with vram bytes of memory and records it under this name. */
+static int run_once_more(struct estimate *e, const char *name, uint64_t vram, bool lean,
+			 struct estimate_run *ret)
 {
 	struct run_command_args args = e->args->run;
 	char path[128], log[128], quiet[128];
@@ -155,6 +164,152 @@ int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean
 	*ret = (struct estimate_run){ 0 };
 	return run_ranked(e, &o, &args, ret);
 }
+
+/* ---- the smallest memory that the script runs with: each try runs it; the first size is a guess
+ * ---- */
+
+struct search {
+	struct estimate *e;
+	uint64_t fails, fits; /* granules: largest size known or assumed to fail, smallest known or
+				 assumed to fit */
+	bool fails_run, fits_run;
+	const char *why;
+};
+
+/* Runs the script. Returns 0 or an exit code, logged. *fits: it ended normally without a refused
+ * request. */
+static int try(struct search *s, uint64_t granules, bool *fits)
+{
+	struct estimate_smallest *r = &s->e->smallest;
+	uint64_t vram = granules * ESTIMATE_GRANULE;
+	struct estimate_run run;
+	char size[24];
+	int status;
+
+	log_info("trying %s", text__bytes(size, sizeof(size), vram));
+	status = run_once_more(s->e, "try.mtr", vram, true, &run);
+	if (status)
+		return status;
+	r->runs++;
+	*fits = run.attached && !run.ooms && is_whole(&run);
+	if (!*fits && !run.ooms)
+		s->why = run.end == RUN_INTERRUPTED ? "it was interrupted"
+			 : estimate__failed(&run)
+				 ? "the script failed in a run with less memory, but not because "
+				   "memory ran out"
+				 : "a run with less memory was stopped before it ended";
+	if (*fits) {
+		s->fits = granules;
+		s->fits_run = true;
+	} else if (run.ooms) {
+		s->fails = granules;
+		s->fails_run = true;
+	}
+	return EXIT_OK;
+}
+
+/* Searches outwards from a guess until one size fails and one fits. */
+static int search_around(struct search *s, uint64_t guess_by_replay)
+{
+	uint64_t step = 1, at = guess_by_replay;
+	bool fits, up;
+	int status;
+
+	if (guess_by_replay <= s->fails || guess_by_replay > s->fits)
+		return EXIT_OK;
+	status = try(s, at, &fits);
+	up = !fits;
+	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES) {
+		at = up			      ? guess_by_replay + step
+		     : guess_by_replay > step ? guess_by_replay - step
+					      : 0;
+		step *= 4;
+		if (at <= s->fails || at >= s->fits)
+			break;
+		status = try(s, at, &fits);
+		if (fits == up)
+			break;
+	}
+	return status;
+}
+
+static int bisect(struct search *s)
+{
+	int status = EXIT_OK;
+	bool fits;
+
+	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES)
+		status = try(s, s->fails + (s->fits - s->fails) / 2, &fits);
+	/* Run the assumed bounds, too. */
+	if (!status && !s->why && !s->fits_run)
+		status = try(s, s->fits, &fits);
+	if (!status && !s->why && s->fits_run && !s->fails_run && s->fits > 1)
+		status = try(s, s->fits - 1, &fits);
+	return status;
+}
+
+/* Guesses the smallest size by a replay through PyTorch's allocator, in milliseconds instead of
+ * seconds. The script may behave differently with less memory. 0: no guess. */
+static uint64_t guess_by_replay(const struct estimate *e)
+{
+	struct replay_opts o = { .path = e->full->path,
+				 .alloc_conf = e->args->run.dryrun.alloc_conf,
+				 .own = true };
+	struct user user;
+	struct replay_result result;
+	struct model_device d;
+	struct replay *r;
+	struct failure f;
+	uint64_t vram = 0;
+
+	model__device(e->full->model, (size_t)e->device, &d);
+	o.device = d.device.index;
+	o.user = is_other_user(e, &user) ? &user : NULL;
+	r = replay__open(&o, &f);
+	if (!r || replay__smallest(r, &o, &vram, &result, &f)) {
+		log_debug("no guess by a replay: %s", f.text);
+		vram = 0;
+	}
+	replay__close(r);
+	return vram;
+}
+
+/* Fills e->smallest from the full run. Returns 0 or an exit code, logged. */
+static int find_smallest(struct estimate *e)
+{
+	struct estimate_smallest *r = &e->smallest;
+	struct search s = { .e = e };
+	int status;
+
+	if (!e->full_is_whole || e->full_run.ooms) {
+		r->why = "no run ended without a refused allocation";
+		return EXIT_OK;
+	}
+	/* The peak of reserved bytes always fits; less than the peak of allocated bytes
+	 * never does. */
+	s.fits = granule__up(e->parts.needs) / ESTIMATE_GRANULE;
+	s.fails = granule__down(e->parts.allocated + e->parts.bytes[PART_OUTSIDE] +
+				e->parts.bytes[PART_CONTEXT]) /
+		  ESTIMATE_GRANULE;
+	s.fails -= s.fails != 0;
+	if (s.fails < DRYRUN_VRAM_MIN / ESTIMATE_GRANULE)
+		s.fails = DRYRUN_VRAM_MIN / ESTIMATE_GRANULE - 1;
+	if (s.fits <= s.fails)
+		s.fits = s.fails + 1;
+	r->guess = guess_by_replay(e);
+	status = r->guess ? search_around(&s, r->guess / ESTIMATE_GRANULE) : EXIT_OK;
+	if (!status && !s.why)
+		status = bisect(&s);
+	if (status)
+		return status;
+	r->found = !s.why && s.fits_run;
+	r->vram = s.fits * ESTIMATE_GRANULE;
+	r->less_refused = s.fails_run && s.fails + 1 == s.fits;
+	r->why = s.why ? s.why : "no run with less memory than the unlimited run ended";
+	return EXIT_OK;
+}
+
+/* ---- the estimate ---- */
 
 /* Runs the recording through the model. Returns 0 or an exit code, logged. */
 static int analyse(struct estimate *e, const char *name, struct analysis **ret)
@@ -201,7 +356,7 @@ static int choose_device(struct estimate *e)
 static enum verdict judge(const struct estimate *e)
 {
 	const struct verdict_facts f = {
-		.whole = estimate__whole(&e->run),
+		.whole = is_whole(&e->run),
 		.ooms = e->run.ooms,
 	};
 
@@ -261,7 +416,7 @@ static int run_full(struct estimate *e)
 
 	log_info("it does not fit: running it once more without a memory limit");
 	e->full_vram = DRYRUN_VRAM_MAX;
-	status = estimate__try(e, "full.mtr", e->full_vram, false, &e->full_run);
+	status = run_once_more(e, "full.mtr", e->full_vram, false, &e->full_run);
 	if (status || !e->full_run.attached || estimate__failed(&e->full_run))
 		show_tail(e);
 	if (status || !e->full_run.attached) {
@@ -278,7 +433,7 @@ int estimate__run(struct estimate *e)
 
 	e->device = -1;
 	if (!status)
-		status = estimate__try(e, "named.mtr", e->args->vram, false, &e->run);
+		status = run_once_more(e, "named.mtr", e->args->vram, false, &e->run);
 	if (status || !e->run.attached)
 		return status;
 	status = analyse(e, "named.mtr", &e->named);
@@ -294,7 +449,7 @@ int estimate__run(struct estimate *e)
 	}
 	if (status)
 		return status;
-	e->full_is_whole = estimate__whole(&e->full_run);
+	e->full_is_whole = is_whole(&e->full_run);
 	set_context_source(e);
 	if (known__read(join_path(e, "log", path, sizeof(path)), &e->known))
 		log_warn("cannot read the log of the dry run: the estimate does not list unknown "
@@ -312,7 +467,7 @@ int estimate__run(struct estimate *e)
 	e->smallest.asked = e->args->min_vram ||
 			    (e->verdict == VERDICT_DOES_NOT_FIT && !e->args->no_search);
 	if (!status && e->smallest.asked && e->device >= 0)
-		status = estimate_smallest__find(e);
+		status = find_smallest(e);
 	return status;
 }
 
