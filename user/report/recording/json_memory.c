@@ -200,6 +200,40 @@ static void put_sums(struct json *j, const struct model_segments *s, const struc
 	json__close_object(j);
 }
 
+/* Private pools. Returns 0 or -ENOMEM. */
+static int put_pools(struct json *j, const struct model_segments *s)
+{
+	struct report_pool *all;
+	size_t n;
+	int err = report_pools__of(s, &all, &n);
+	char id[48];
+
+	json__open_array(j, "pools");
+	for (size_t i = 0; i < n; i++) {
+		const struct segment *g = all[i].first;
+
+		json__open_object(j, NULL);
+		snprintf(id, sizeof(id), "%" PRIu64 ",%" PRIu64, all[i].id[0], all[i].id[1]);
+		json__string(j, "pool", id);
+		json__string(j, "kind", all[i].kind == PRIVATE_GRAPH ? "graph" : "mempool");
+		json__uint(j, "size", all[i].size);
+		json__uint(j, "allocated", all[i].allocated);
+		json__uint(j, "free", all[i].free);
+		json__uint(j, "empty", all[i].empty);
+		json__uint(j, "segments", all[i].segments);
+		json__open_object(j, "first_taken_by");
+		if (g->seen)
+			json__seconds(j, "time", g->time, 9);
+		report_json__line(j, &g->taken);
+		json__close_object(j);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	if (!err)
+		free(all);
+	return err;
+}
+
 int report_json__below(struct json *j, const struct report_doc *doc, size_t device)
 {
 	struct model_segments s;
@@ -236,7 +270,7 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 	json__uint_or_null(j, "requested", asked, s.requested);
 	json__uint_or_null(j, "rounding", asked, s.allocated - s.requested);
 	put_sums(j, &s, &b);
-	err = report_pools__json(j, &s);
+	err = put_pools(j, &s);
 	json__uint(j, "pinned_host", s.host);
 	json__uint(j, "registered_host", s.registered);
 	json__uint(j, "unknown_device", s.unknown_device);

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/grid.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "model/words.h"
 #include "report/doc.h"
@@ -162,38 +161,5 @@ int report_pools__print(FILE *out, const struct model_segments *s, const char *c
 	grid__free(t);
 	free(all);
 	free(text);
-	return err;
-}
-
-int report_pools__json(struct json *j, const struct model_segments *s)
-{
-	struct report_pool *all;
-	size_t n;
-	int err = report_pools__of(s, &all, &n);
-	char id[48];
-
-	json__open_array(j, "pools");
-	for (size_t i = 0; i < n; i++) {
-		const struct segment *g = all[i].first;
-
-		json__open_object(j, NULL);
-		snprintf(id, sizeof(id), "%" PRIu64 ",%" PRIu64, all[i].id[0], all[i].id[1]);
-		json__string(j, "pool", id);
-		json__string(j, "kind", all[i].kind == PRIVATE_GRAPH ? "graph" : "mempool");
-		json__uint(j, "size", all[i].size);
-		json__uint(j, "allocated", all[i].allocated);
-		json__uint(j, "free", all[i].free);
-		json__uint(j, "empty", all[i].empty);
-		json__uint(j, "segments", all[i].segments);
-		json__open_object(j, "first_taken_by");
-		if (g->seen)
-			json__seconds(j, "time", g->time, 9);
-		report_json__line(j, &g->taken);
-		json__close_object(j);
-		json__close_object(j);
-	}
-	json__close_array(j);
-	if (!err)
-		free(all);
 	return err;
 }

@@ -7,8 +7,6 @@
 
 #include "model/model.h"
 
-struct json;
-
 struct report_pool {
 	uint64_t id[2];
 	uint64_t size, allocated, free, empty,
@@ -32,5 +30,3 @@ const char *report_pools__say_free(const struct model_segments *s, enum private_
 /* Prints a table of the private pools, if there are any. Returns 0 or -ENOMEM. */
 int report_pools__print(FILE *out, const struct model_segments *s, const char *cwd, size_t width,
 			bool bold);
-/* Writes the array "pools". Returns 0 or -ENOMEM. */
-int report_pools__json(struct json *j, const struct model_segments *s);
