@@ -158,7 +158,7 @@ static void test_figures_are_those_of_smaps(void **state)
 static void test_the_same_on_older_kernels(void **state)
 {
 	(void)state;
-	if (!host_pages__zero_frame())
+	if (!host_resident__zero_frame())
 		skip(); /* pages of zeros are told apart by frames, which only root reads */
 	setenv("MEMTRACE_BENCH", "no-scan", 1);
 	check_figures();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by host_resident.c and host_pages.c: an open page map. */
+/* An open page map, for host_resident.c and its test. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,24 +35,5 @@ struct host_resident {
 	uint64_t frames[RESIDENT_WORDS];
 };
 
-/*
- * After each call that took `took` ns under the address space's lock: makes a pause if it is time
- * for one, so that a thread that waits for the lock gets it, and changes *step, the pages of a
- * call, if the call was full. 0, or -ECANCELED.
- */
-int host_resident__pace(struct host_resident *r, uint64_t *step, uint64_t took, bool full);
-
-/* As host_resident__walk(), for pages that are in memory or swapped out, by PAGEMAP_SCAN. Both
- * addresses are multiples of the page size. */
-int host_resident__scan(struct host_resident *r, uint64_t start, uint64_t end, resident_fn fn,
-			void *ctx);
-
-/* Calls fn for the words of [start, end) in /proc/PID/pagemap, piece by piece. It returns 0 or an
- * error, which ends the walk. 0 or -errno. */
-int host_pages__each(struct host_resident *r, uint64_t start, uint64_t end,
-		     int (*fn)(void *ctx, uint64_t start, const uint64_t *words, size_t n),
-		     void *ctx);
-/* Whether a word is of a resident page, as far as the word alone can tell. */
-bool host_pages__resident(const struct host_resident *r, uint64_t word);
 /* Frame of the kernel's page of zeros; 0: this process may not see frames. */
-uint64_t host_pages__zero_frame(void);
+uint64_t host_resident__zero_frame(void);
