@@ -1,15 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "inspect/native/helper.h"
 
+#include <dwarf.h>
+#include <elfutils/libdw.h>
+#include <elfutils/libdwelf.h>
+#include <elfutils/libdwfl.h>
 #include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "inspect/native/confine.h"
-#include "inspect/native/unwind.h"
+#include "inspect/native/demangle.h"
 #include "inspect/native/wire.h"
+
+#define CANDIDATES 8		  /* files with debug information that are tried */
+#define UNITS_MAX 200000	  /* compilation units looked through for an address */
+#define CHECKSUM_MAX (1ULL << 30) /* bytes of a file whose checksum is computed */
+#define THREAD 1
+
+#define NAMED 4096 /* addresses whose names are kept */
 
 union request {
 	struct wire_hdr h;
@@ -42,8 +56,9 @@ static ssize_t receive(int fd, void *buf, size_t size, int *passed)
 	return n < 0 ? 0 : n;
 }
 
-int helper__file(int fd, unsigned kind, uint32_t candidate, uint32_t module,
-		 const uint8_t *build_id, size_t build_id_len, const char *name)
+/* Sends a request for a file and waits for it. A descriptor or -1. */
+static int ask_file(int fd, unsigned kind, uint32_t candidate, uint32_t module,
+		    const uint8_t *build_id, size_t build_id_len, const char *name)
 {
 	struct wire_need need = { .h = { kind, candidate }, .module = module };
 	struct wire_hdr answer;
@@ -61,6 +76,470 @@ int helper__file(int fd, unsigned kind, uint32_t candidate, uint32_t module,
 	return passed;
 }
 
+/* ---- unwinding by libdw ---- */
+
+/* Names of a function; NULL: not known. They belong to libdw. */
+struct scope {
+	const char *function, *file;
+	int line;
+};
+
+/* What the code at an address is called. */
+struct named {
+	Dwarf_Addr in;
+	const char *symbol; /* libdw's; NULL: none */
+	GElf_Off offset;    /* bytes of `in` from the symbol's start */
+	/* The inlined functions, innermost first, and the function that has them; owned. NULL:
+	 * nothing is kept here. */
+	struct scope *scopes;
+	size_t n; /* at least 1 */
+};
+
+struct unwind {
+	int fd;
+	Dwfl *dwfl;
+	/* The stack being unwound. */
+	const struct native_regs *regs;
+	const uint8_t *stack;
+	size_t size;
+	bool cut; /* something after the copy's end was needed */
+	struct wire_frames *out;
+	struct wire_module *modules; /* as told last; owned */
+	uint32_t n_modules;
+	struct named named[NAMED]; /* found before, until other files are mapped */
+};
+
+/* libdw passes no argument to some callbacks. The helper has one thread, so one variable is enough.
+ */
+static struct unwind *current;
+
+/* ---- files ---- */
+
+static uint32_t module_of(void **userdata)
+{
+	return *userdata ? (uint32_t)(uintptr_t)*userdata - 1 : WIRE_NO_MODULE;
+}
+
+static int find_elf(Dwfl_Module *mod, void **userdata, const char *name, Dwarf_Addr base,
+		    char **file_name, Elf **elf)
+{
+	int fd = ask_file(current->fd, WIRE_NEED_ELF, 0, module_of(userdata), NULL, 0, NULL);
+
+	(void)mod, (void)base, (void)elf;
+	*file_name = strdup(name);
+	return fd;
+}
+
+static bool has_build_id(int fd, const unsigned char *id, size_t len)
+{
+	Elf *elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
+	const void *bytes = NULL;
+	ssize_t n = elf ? dwelf_elf_gnu_build_id(elf, &bytes) : -1;
+	bool same = n == (ssize_t)len && !memcmp(bytes, id, len);
+
+	elf_end(elf);
+	return same;
+}
+
+/* The checksum of .gnu_debuglink. */
+static bool has_checksum(int fd, GElf_Word want)
+{
+	uint8_t buf[65536];
+	uLong sum = crc32(0, NULL, 0);
+	uint64_t at = 0;
+	ssize_t n;
+
+	while ((n = pread(fd, buf, sizeof(buf), (off_t)at)) > 0 && at < CHECKSUM_MAX) {
+		sum = crc32(sum, buf, (uInt)n);
+		at += (uint64_t)n;
+	}
+	return !n && sum == want;
+}
+
+static int find_debug(Dwfl_Module *mod, void **userdata, const char *name, Dwarf_Addr base,
+		      const char *file_name, const char *link, GElf_Word checksum, char **found)
+{
+	const unsigned char *id = NULL;
+	GElf_Addr at;
+	int len = dwfl_module_build_id(mod, &id, &at), fd;
+
+	(void)base, (void)file_name;
+	if (len <= 0 && !link)
+		return -1;
+	for (uint32_t i = 0; i < CANDIDATES; i++) {
+		fd = ask_file(current->fd, WIRE_NEED_DEBUG, i, module_of(userdata), id,
+			      len > 0 ? (size_t)len : 0, link);
+		if (fd < 0)
+			continue;
+		if (len > 0 ? has_build_id(fd, id, (size_t)len) : has_checksum(fd, checksum)) {
+			*found = strdup(name);
+			return fd;
+		}
+		close(fd);
+	}
+	return -1;
+}
+
+static const Dwfl_Callbacks callbacks = { .find_elf = find_elf, .find_debuginfo = find_debug };
+
+/* Sets the mapped files. Files at the same place stay loaded. */
+static void set_modules(struct unwind *u, const struct wire_module *v, uint32_t n)
+{
+	Dwfl_Module *mod;
+	void **userdata;
+	char name[48];
+
+	/* The map of a process changes with each allocation, its files seldom do. */
+	if (u->modules && n == u->n_modules && !memcmp(u->modules, v, n * sizeof(*v)))
+		return;
+	free(u->modules);
+	u->n_modules = n;
+	u->modules = malloc(n * sizeof(*v) + 1);
+	if (u->modules)
+		memcpy(u->modules, v, n * sizeof(*v));
+	for (size_t i = 0; i < NAMED; i++)
+		free(u->named[i].scopes);
+	memset(u->named, 0, sizeof(u->named));
+	dwfl_report_begin(u->dwfl);
+	for (uint32_t i = 0; i < n; i++) {
+		/* libdwfl keeps a module with the same name and place. */
+		snprintf(name, sizeof(name), "%llx", (unsigned long long)v[i].start);
+		mod = dwfl_report_module(u->dwfl, name, v[i].start, v[i].end);
+		if (mod && dwfl_module_info(mod, &userdata, NULL, NULL, NULL, NULL, NULL, NULL))
+			*userdata = (void *)(uintptr_t)(i + 1);
+	}
+	dwfl_report_end(u->dwfl, NULL, NULL);
+}
+
+/* ---- the thread ---- */
+
+static pid_t next_thread(Dwfl *dwfl, void *arg, void **thread_arg)
+{
+	(void)dwfl;
+	if (*thread_arg)
+		return 0;
+	*thread_arg = arg;
+	return THREAD;
+}
+
+static bool get_thread(Dwfl *dwfl, pid_t tid, void *arg, void **thread_arg)
+{
+	(void)dwfl;
+	*thread_arg = arg;
+	return tid == THREAD;
+}
+
+static bool read_stack(Dwfl *dwfl, Dwarf_Addr addr, Dwarf_Word *ret, void *arg)
+{
+	struct unwind *u = arg;
+	uint64_t at = addr - u->regs->sp;
+
+	(void)dwfl;
+	if (addr < u->regs->sp || at > u->size || u->size - at < sizeof(*ret)) {
+		u->cut = true;
+		return false;
+	}
+	memcpy(ret, u->stack + at, sizeof(*ret));
+	return true;
+}
+
+static bool set_registers(Dwfl_Thread *thread, void *arg)
+{
+	const struct native_regs *r = ((const struct unwind *)arg)->regs;
+	/* Numbers of DWARF registers, from the processors' ABIs. */
+#ifdef __x86_64__
+	const Dwarf_Word fp_sp[] = { r->fp, r->sp };
+
+	if (!dwfl_thread_state_registers(thread, 6, 2, fp_sp) ||
+	    !dwfl_thread_state_registers(thread, 16, 1, &r->ip))
+		return false;
+#else
+	const Dwarf_Word fp_lr_sp[] = { r->fp, r->lr, r->sp };
+
+	if (!dwfl_thread_state_registers(thread, 29, 3, fp_lr_sp))
+		return false;
+#endif
+	dwfl_thread_state_register_pc(thread, r->ip);
+	return true;
+}
+
+static const Dwfl_Thread_Callbacks thread_callbacks = {
+	.next_thread = next_thread,
+	.get_thread = get_thread,
+	.memory_read = read_stack,
+	.set_initial_registers = set_registers,
+};
+
+static bool attach(struct unwind *u)
+{
+#ifdef __x86_64__
+	const Elf64_Half machine = EM_X86_64;
+#else
+	const Elf64_Half machine = EM_AARCH64;
+#endif
+	/* libdwfl learns the machine from it. */
+	static Elf64_Ehdr header = { .e_ident = { ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64,
+						  ELFDATA2LSB, EV_CURRENT },
+				     .e_type = ET_EXEC,
+				     .e_version = EV_CURRENT,
+				     .e_ehsize = sizeof(Elf64_Ehdr) };
+	Elf *elf;
+
+	header.e_machine = machine;
+	elf = elf_memory((char *)&header, sizeof(header));
+	return elf && dwfl_attach_state(u->dwfl, elf, THREAD, &thread_callbacks, u);
+}
+
+/* fd: socket for requests of files. NULL: out of memory. */
+static struct unwind *new_unwind(int fd)
+{
+	struct unwind *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return NULL;
+	elf_version(EV_CURRENT);
+	u->fd = fd;
+	u->dwfl = dwfl_begin(&callbacks);
+	if (!u->dwfl)
+		return NULL;
+	current = u;
+	set_modules(u, NULL, 0);
+	return attach(u) ? u : NULL;
+}
+
+/* ---- text of the answer ---- */
+
+static uint32_t add_text(struct wire_frames *out, const char *text)
+{
+	size_t len = text ? strlen(text) : 0;
+	uint32_t at = out->text;
+
+	if (!len || len + 1 > sizeof(out->chars) - out->text)
+		return 0;
+	for (uint32_t i = out->h.n; i-- > 0 && i + 4 > out->h.n;) {
+		const struct wire_frame *f = &out->v[i];
+		const uint32_t known[] = { f->build_id, f->function, f->file };
+
+		for (size_t k = 0; k < 3; k++)
+			if (!strcmp(out->chars + known[k], text))
+				return known[k];
+	}
+	memcpy(out->chars + at, text, len + 1);
+	out->text += (uint32_t)len + 1;
+	return at;
+}
+
+static uint32_t add_build_id(struct wire_frames *out, Dwfl_Module *mod)
+{
+	char hex[2 * WIRE_BUILD_ID_MAX + 1];
+	const unsigned char *id;
+	GElf_Addr at;
+	int len = dwfl_module_build_id(mod, &id, &at);
+
+	if (len <= 0 || len > WIRE_BUILD_ID_MAX)
+		return 0;
+	for (int i = 0; i < len; i++)
+		snprintf(hex + 2 * i, 3, "%02x", id[i]);
+	return add_text(out, hex);
+}
+
+static uint32_t add_name(struct wire_frames *out, const char *symbol)
+{
+	char name[1024];
+
+	return symbol ? add_text(out, demangle__name(symbol, name, sizeof(name))) : 0;
+}
+
+/* ---- names and lines ---- */
+
+/* The compilation unit of an address. Not all compilers write the table that libdw looks in. */
+static Dwarf_Die *unit_of(Dwfl_Module *mod, Dwarf_Addr pc, Dwarf_Addr *bias)
+{
+	Dwarf_Die *unit = dwfl_module_addrdie(mod, pc, bias), *next = NULL;
+	unsigned n = 0;
+
+	while (!unit && n++ < UNITS_MAX && (next = dwfl_module_nextcu(mod, next, bias)))
+		if (dwarf_haspc(next, pc - *bias) == 1)
+			unit = next;
+	return unit;
+}
+
+/* Sets the line of an address. */
+static void set_line(struct scope *s, Dwarf_Die *unit, Dwarf_Addr at)
+{
+	Dwarf_Line *l = dwarf_getsrc_die(unit, at);
+
+	if (!l)
+		return;
+	s->file = dwarf_linesrc(l, NULL, NULL);
+	if (dwarf_lineno(l, &s->line))
+		s->line = 0;
+}
+
+/* Sets the line that an inlined function was called from. */
+static void set_caller(struct scope *s, Dwarf_Die *unit, Dwarf_Die *inlined)
+{
+	Dwarf_Attribute a;
+	Dwarf_Word file, line;
+	Dwarf_Files *files;
+	size_t n;
+
+	if (dwarf_attr(inlined, DW_AT_call_line, &a) && !dwarf_formudata(&a, &line) &&
+	    line <= INT32_MAX)
+		s->line = (int)line;
+	if (dwarf_attr(inlined, DW_AT_call_file, &a) && !dwarf_formudata(&a, &file) &&
+	    !dwarf_getsrcfiles(unit, &files, &n) && file < n)
+		s->file = dwarf_filesrc(files, file, NULL, NULL);
+}
+
+static const char *name_of(Dwarf_Die *die)
+{
+	Dwarf_Attribute a;
+	const char *name = NULL;
+
+	if (dwarf_attr_integrate(die, DW_AT_linkage_name, &a) ||
+	    dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &a))
+		name = dwarf_formstring(&a);
+	return name ? name : dwarf_diename(die);
+}
+
+/* Fills the scopes of an address from a unit's debug information. v: zeros, NATIVE_FRAMES_MAX. How
+ * many. */
+static size_t read_scopes(struct scope *v, Dwarf_Die *unit, Dwarf_Addr at)
+{
+	Dwarf_Die *innermost = NULL, *scopes = NULL;
+	size_t last = 0;
+	int n = 0;
+
+	set_line(&v[0], unit, at);
+	if (dwarf_getscopes(unit, at, &innermost) > 0)
+		n = dwarf_getscopes_die(&innermost[0], &scopes);
+	for (int i = 0; i < n; i++) {
+		if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine &&
+		    last + 1 < NATIVE_FRAMES_MAX) {
+			v[last].function = name_of(&scopes[i]);
+			set_caller(&v[++last], unit, &scopes[i]);
+		} else if (dwarf_tag(&scopes[i]) == DW_TAG_subprogram) {
+			v[last].function = name_of(&scopes[i]);
+			break;
+		}
+	}
+	free(innermost);
+	free(scopes);
+	return last + 1;
+}
+
+/*
+ * The names of an address, which are valid until the next call. libdw goes through the module's
+ * whole table of symbols (20 ms for libtorch) and through the unit's whole tree (1 ms for an
+ * address of NCCL or CPython), and most stacks have the same callers. NULL: out of memory.
+ */
+static const struct named *name_address(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in)
+{
+	struct named *k = &u->named[(in ^ in >> 12 ^ in >> 24) % NAMED];
+	struct scope found[NATIVE_FRAMES_MAX] = { 0 };
+	Dwarf_Addr bias = 0;
+	Dwarf_Die *unit;
+	GElf_Sym sym;
+
+	if (k->scopes && k->in == in)
+		return k;
+	free(k->scopes);
+	*k = (struct named){ 0 };
+	k->symbol = dwfl_module_addrinfo(mod, in, &k->offset, &sym, NULL, NULL, NULL);
+	unit = unit_of(mod, in, &bias);
+	k->n = unit ? read_scopes(found, unit, in - bias) : 1;
+	k->scopes = malloc(k->n * sizeof(*k->scopes));
+	if (!k->scopes)
+		return NULL;
+	memcpy(k->scopes, found, k->n * sizeof(*found));
+	k->in = in;
+	return k;
+}
+
+static struct wire_frame *next_frame(struct wire_frames *out, const struct wire_frame *like,
+				     const struct scope *s)
+{
+	struct wire_frame *f;
+
+	if (out->h.n == NATIVE_FRAMES_MAX)
+		return NULL;
+	f = &out->v[out->h.n];
+	*f = *like;
+	f->file = add_text(out, s->file);
+	f->line = s->file && s->line > 0 ? (uint32_t)s->line : 0;
+	out->h.n++;
+	return f;
+}
+
+/* Adds the frames of one address. `in`: an address within the instruction. */
+static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
+{
+	static const struct scope unknown = { 0 };
+	Dwfl_Module *mod = dwfl_addrmodule(u->dwfl, in);
+	struct wire_frame like = { .at = pc, .module = WIRE_NO_MODULE }, *f;
+	const struct named *k;
+	Dwarf_Addr bias = 0;
+	void **userdata;
+	bool symbol;
+
+	if (!mod || !dwfl_module_getelf(mod, &bias)) {
+		next_frame(u->out, &like, &unknown);
+		return;
+	}
+	dwfl_module_info(mod, &userdata, NULL, NULL, NULL, NULL, NULL, NULL);
+	like.module = module_of(userdata);
+	like.at = pc - bias;
+	like.build_id = add_build_id(u->out, mod);
+	k = name_address(u, mod, in);
+	for (size_t i = 0; k && i + 1 < k->n; i++) {
+		f = next_frame(u->out, &like, &k->scopes[i]);
+		if (f) {
+			f->inlined = 1;
+			f->function = add_name(u->out, k->scopes[i].function);
+		}
+	}
+	f = next_frame(u->out, &like, k ? &k->scopes[k->n - 1] : &unknown);
+	if (!f || !k)
+		return;
+	symbol = k->symbol && *k->symbol;
+	f->function = add_name(u->out, symbol ? k->symbol : k->scopes[k->n - 1].function);
+	f->offset = symbol ? k->offset + (pc - in) : 0;
+}
+
+static int on_frame(Dwfl_Frame *state, void *arg)
+{
+	struct unwind *u = arg;
+	bool interrupted;
+	Dwarf_Addr pc;
+
+	if (!dwfl_frame_pc(state, &pc, &interrupted) || !pc)
+		return DWARF_CB_ABORT;
+	if (u->out->h.n == NATIVE_FRAMES_MAX)
+		return DWARF_CB_ABORT;
+	/* A return address is after the call, which may be the function's last instruction. */
+	add_frame(u, pc, interrupted ? pc : pc - 1);
+	return DWARF_CB_OK;
+}
+
+/* Fills *ret. */
+static void unwind_stack(struct unwind *u, const struct native_regs *r, const uint8_t *stack,
+			 size_t size, struct wire_frames *ret)
+{
+	u->regs = r;
+	u->stack = stack;
+	u->size = size;
+	u->out = ret;
+	ret->h = (struct wire_hdr){ .kind = WIRE_FRAMES };
+	ret->chars[0] = '\0';
+	ret->text = 1;
+	u->cut = false;
+	/* libdwfl takes a return address that it cannot read for the stack's end. */
+	ret->whole = dwfl_getthread_frames(u->dwfl, THREAD, on_frame, u) == DWARF_CB_OK && !u->cut;
+}
+
+/* ---- the helper ---- */
+
 static void answer(int fd, struct wire_frames *r)
 {
 	struct iovec parts[] = {
@@ -77,7 +556,7 @@ int helper__run(int fd)
 {
 	union request *q = malloc(sizeof(*q));
 	struct wire_frames *ret = malloc(sizeof(*ret));
-	struct unwind *u = unwind__new(fd);
+	struct unwind *u = new_unwind(fd);
 	size_t n;
 	int passed;
 
@@ -88,11 +567,11 @@ int helper__run(int fd)
 			close(passed);
 		if (n >= sizeof(q->h) && q->h.kind == WIRE_MODULES && q->h.n <= WIRE_MODULES_MAX &&
 		    n == sizeof(q->h) + q->h.n * sizeof(struct wire_module)) {
-			unwind__modules(u, (const struct wire_module *)(q->bytes + sizeof(q->h)),
-					q->h.n);
+			set_modules(u, (const struct wire_module *)(q->bytes + sizeof(q->h)),
+				    q->h.n);
 		} else if (n >= sizeof(q->unwind) && q->h.kind == WIRE_UNWIND) {
-			unwind__stack(u, &q->unwind.regs, q->bytes + sizeof(q->unwind),
-				      n - sizeof(q->unwind), ret);
+			unwind_stack(u, &q->unwind.regs, q->bytes + sizeof(q->unwind),
+				     n - sizeof(q->unwind), ret);
 			answer(fd, ret);
 		}
 	}
