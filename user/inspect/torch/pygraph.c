@@ -112,7 +112,7 @@ static int kind_of(struct walk *w, uint64_t vptr, enum cxx_kind *ret)
 		*ret = known;
 		return 0;
 	}
-	err = pytensor_find__cxx_node_kind(w->t, vptr, ret);
+	err = pytensors__node_kind(w->t, vptr, ret);
 	if (!err && map64__count(w->kinds) < MAX_VPTRS)
 		err = map64__set(w->kinds, vptr, *ret);
 	return err;

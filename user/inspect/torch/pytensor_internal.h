@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by pytensor.c, pytensor_find.c and pygraph.c. */
+/* Shared by pytensor.c, pytensor_shapes.c and pygraph.c. */
 #include <string.h>
 
 #include "base/hash.h"
@@ -75,20 +75,6 @@ struct pytensors {
 	bool calibrated;
 };
 
-/* Kind of the object with this vtable; CXX_OTHER if it cannot be read. 0, -ESRCH, -EPERM,
- * -ENOMEM. */
-int pytensor_find__cxx_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
-/* As pytensor_find__cxx_kind(); also recognizes autograd nodes, which takes longer. */
-int pytensor_find__cxx_node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
-/* Finds the layout of a released PyTorch that fits n Python tensors. One tensor with memory is
- * enough. 0; -ENOENT: none fits better than the others; -ESRCH, -EPERM, -ENOMEM. */
-int pytensor_known__find(struct pytensors *t, const uint64_t *objs, size_t n,
-			 struct pytensor_layout *ret);
-/* Reads shape, type and device from a TensorImpl's bytes. False: implausible at this offset. */
-bool pytensor_find__parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first,
-			       struct pytensor *ret);
-/* Whether a StorageImpl's bytes are of the meta device: it has a size and no memory. The tensor may
- * say another device: FakeTensor does. at: offset of data_ptr_. */
-bool pytensor_find__is_meta(const uint8_t *storage, unsigned at);
-/* Minimum bytes of the tensor's storage; 0: not known. */
-uint64_t pytensor_find__impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t);
+/* Kind of the object with this vtable; CXX_OTHER if it cannot be read. Also recognizes autograd
+ * nodes, which takes longer. 0, -ESRCH, -EPERM, -ENOMEM. */
+int pytensors__node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
