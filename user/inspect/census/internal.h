@@ -6,14 +6,8 @@
 /* names.c: names the tensors of modules and of optimizers. */
 int census__name_modules(struct reading *r);
 int census__name_optimizers(struct reading *r);
-/* caches.c: names the keys and values in the caches of transformers and the pools of SGLang. */
+/* Names the keys and values in the caches of transformers and the pools of SGLang. */
 int census__name_caches(struct reading *r);
-/* Whether an attribute of a module with this name holds keys and values, as in vLLM. */
-bool census__is_kv_name(const char *name);
-/* Names an object if it is a tensor; label: all but its name. */
-int census__name_tensor(struct reading *r, uint64_t obj, const char *name, struct label label);
-/* Reads the items of a list or tuple, at most 65,536. The caller frees *ret. -EBADMSG: neither. */
-int census__list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *n);
 /* Calls fn for the tensors inside a wrapper. name: the attribute; "" for DTensor's local part. */
 int census__inner(struct reading *r, uint64_t obj,
 		  int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx),

@@ -22,6 +22,55 @@
 #define LIST_ITEMS 24	 /* PyListObject.ob_item */
 #define DESCR_MEMBER 40	 /* PyMemberDescrObject.d_member */
 #define MEMBER_OFFSET 16 /* PyMemberDef.offset */
+#define DEPTH_MAX 3	 /* a cache, its list, a layer */
+
+/* Whether an attribute of a module with this name holds keys and values, as in vLLM. */
+static bool is_kv_name(const char *name)
+{
+	static const char *const names[] = { "kv_cache",  "k_cache",	 "v_cache",
+					     "key_cache", "value_cache", "kv_caches" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(name, names[i]))
+			return true;
+	}
+	return false;
+}
+
+/* Reads the items of a list or tuple, at most 65,536. The caller frees *ret. -EBADMSG: neither. */
+static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *n)
+{
+	uint64_t type, flags, count, at;
+	uint64_t *v;
+	int err;
+
+	err = pydict__type_of(&r->m, list, &type);
+	if (!err)
+		err = pymem__old_u64(&r->m, type + r->m.l->tp_flags, &flags);
+	if (!err && !(flags & (PYTYPE_TUPLE | PYTYPE_LIST)))
+		err = -EBADMSG;
+	if (!err)
+		err = pymem__u64(&r->m, list + r->m.l->ob_size, &count);
+	if (err)
+		return err;
+	at = list + r->m.l->tuple_item;
+	if (!(flags & PYTYPE_TUPLE))
+		err = pymem__u64(&r->m, list + LIST_ITEMS, &at);
+	if (err)
+		return err;
+	count = count < MAX_LIST ? count : MAX_LIST;
+	v = malloc(count ? count * sizeof(*v) : 1);
+	if (!v)
+		return -ENOMEM;
+	err = pymem__read(&r->m, at, v, count * sizeof(*v));
+	if (err) {
+		free(v);
+		return err;
+	}
+	*ret = v;
+	*n = count;
+	return 0;
+}
 
 static int key_text(struct reading *r, uint64_t key, char *buf, size_t size)
 {
@@ -41,7 +90,8 @@ static const char *join(char *buf, size_t size, const char *prefix, const char *
 	return buf;
 }
 
-int census__name_tensor(struct reading *r, uint64_t obj, const char *name, struct label label)
+/* Names an object if it is a tensor; label: all but its name. */
+static int name_tensor(struct reading *r, uint64_t obj, const char *name, struct label label)
 {
 	enum type_kind kind;
 	int err;
@@ -181,14 +231,14 @@ static int name_kv_list(struct module_walk *w, const struct pyitem *item, struct
 	size_t n = 0;
 	int err = key_text(w->r, item->key, w->key, sizeof(w->key));
 
-	if (err || !census__is_kv_name(w->key))
+	if (err || !is_kv_name(w->key))
 		return err;
 	label.kind = CENSUS_KV_CACHE;
-	err = census__list_items(w->r, item->value, &list, &n);
+	err = list_items(w->r, item->value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++) {
 		join(w->name, sizeof(w->name), w->prefix, w->key);
 		snprintf(name, sizeof(name), "%.*s[%zu]", MAX_NAME - 24, w->name, i);
-		err = census__name_tensor(w->r, list[i], name, label);
+		err = name_tensor(w->r, list[i], name, label);
 	}
 	free(list);
 	return err;
@@ -209,12 +259,12 @@ static int name_items(struct module_walk *w, const struct pyitems *it, const str
 		l = *label;
 		if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) {
 			err = key_text(w->r, it->v[i].key, w->key, sizeof(w->key));
-			if (!err && l.kind != CENSUS_PARAMETER && census__is_kv_name(w->key))
+			if (!err && l.kind != CENSUS_PARAMETER && is_kv_name(w->key))
 				l.kind = CENSUS_KV_CACHE;
 			if (!err)
-				err = census__name_tensor(
-					w->r, it->v[i].value,
-					join(w->name, sizeof(w->name), w->prefix, w->key), l);
+				err = name_tensor(w->r, it->v[i].value,
+						  join(w->name, sizeof(w->name), w->prefix, w->key),
+						  l);
 		} else if (l.kind == CENSUS_OTHER && is_list(w->r, it->v[i].value)) {
 			err = name_kv_list(w, &it->v[i], l);
 		}
@@ -323,40 +373,6 @@ int census__name_modules(struct reading *r)
 
 /* ---- optimizers ---- */
 
-int census__list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *n)
-{
-	uint64_t type, flags, count, at;
-	uint64_t *v;
-	int err;
-
-	err = pydict__type_of(&r->m, list, &type);
-	if (!err)
-		err = pymem__old_u64(&r->m, type + r->m.l->tp_flags, &flags);
-	if (!err && !(flags & (PYTYPE_TUPLE | PYTYPE_LIST)))
-		err = -EBADMSG;
-	if (!err)
-		err = pymem__u64(&r->m, list + r->m.l->ob_size, &count);
-	if (err)
-		return err;
-	at = list + r->m.l->tuple_item;
-	if (!(flags & PYTYPE_TUPLE))
-		err = pymem__u64(&r->m, list + LIST_ITEMS, &at);
-	if (err)
-		return err;
-	count = count < MAX_LIST ? count : MAX_LIST;
-	v = malloc(count ? count * sizeof(*v) : 1);
-	if (!v)
-		return -ENOMEM;
-	err = pymem__read(&r->m, at, v, count * sizeof(*v));
-	if (err) {
-		free(v);
-		return err;
-	}
-	*ret = v;
-	*n = count;
-	return 0;
-}
-
 /* A long list whose first items hold nothing, such as a history of losses. */
 static bool is_history(struct reading *r, const uint64_t *list, size_t n)
 {
@@ -404,13 +420,13 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 		label.count_of = counts && kind == TYPE_TENSOR ? w->optimizer + 1 : 0;
 		snprintf(name, sizeof(name), "%s %s%s", w->cls, what, w->of);
 		label.at = strlen(name) - (*w->of ? strlen(w->of) - strlen(" of ") : 0);
-		return census__name_tensor(w->r, obj, name, label);
+		return name_tensor(w->r, obj, name, label);
 	}
 	if (counts)
 		return census__python_count(w->r, w->optimizer, obj);
 	if (depth >= MAX_STATE_DEPTH || strlen(what) > MAX_NAME)
 		return 0;
-	err = reading__check_time(w->r) ?: census__list_items(w->r, obj, &list, &n);
+	err = reading__check_time(w->r) ?: list_items(w->r, obj, &list, &n);
 	if (!err && is_history(w->r, list, n))
 		n = 0;
 	for (size_t i = 0; !err && i < n; i++) {
@@ -470,13 +486,12 @@ static int name_group(struct reading *r, size_t optimizer, const char *cls, uint
 			err = name_state(&w, items.v[i].value, key,
 					 strcmp(key, "step") ? MAX_STATE_DEPTH - 1 : COUNT_DEPTH);
 		} else {
-			err = census__list_items(r, items.v[i].value, &list, &n);
+			err = list_items(r, items.v[i].value, &list, &n);
 			for (size_t k = 0; !err && k < n; k++) {
 				snprintf(name, sizeof(name), "%s param_groups[%zu].params[%zu]",
 					 cls, number, k);
-				err = census__name_tensor(
-					r, list[k], name,
-					(struct label){ .kind = CENSUS_PARAMETER });
+				err = name_tensor(r, list[k], name,
+						  (struct label){ .kind = CENSUS_PARAMETER });
 			}
 			free(list);
 			list = NULL;
@@ -503,7 +518,7 @@ static int name_optimizer(struct reading *r, size_t optimizer)
 		err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
 	/* Groups first: they give parameters outside modules the names used for their state. */
 	if (!err && pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == 0)
-		err = census__list_items(r, value, &list, &n);
+		err = list_items(r, value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++)
 		err = reading__check_time(r) ?: name_group(r, optimizer, cls, list[i], i);
 	free(list);
@@ -608,4 +623,94 @@ int census__inner(struct reading *r, uint64_t obj,
 	}
 	pyitems__fini(&attrs);
 	return reading__is_local(err) ? 0 : err;
+}
+
+/*
+ * ---- keys and values that attention keeps for the next tokens, by the object that holds them ----
+ *
+ * transformers.cache_utils.Cache (DynamicCache, StaticCache ...): `layers`, a list of objects with
+ * `keys` and `values`; before 4.56 the lists `key_cache` and `value_cache`.
+ * sglang.srt.mem_cache.memory_pool.KVCache (MHATokenToKVPool ...), the token_to_kv_pool of a model
+ * runner: the lists `k_buffer` and `v_buffer`, or `kv_buffer`.
+ *
+ * vLLM's layers and hand-made caches are modules: is_kv_name() says which attributes.
+ */
+
+static int name_held(struct reading *r, uint64_t obj, const char *name, int depth);
+
+/* Names the tensors that these attributes of a cache or a layer hold. */
+static int name_attrs(struct reading *r, uint64_t obj, uint64_t type, const char *name,
+		      const char *before, int depth)
+{
+	static const char *const keys[] = { "layers",	"key_cache", "value_cache", "k_buffer",
+					    "v_buffer", "kv_buffer", "keys",	    "values" };
+	struct pyitems attrs = { 0 };
+	char text[512];
+	uint64_t value;
+	int err = pydict__attrs(&r->m, obj, type, &attrs);
+
+	for (size_t i = 0; !err && i < sizeof(keys) / sizeof(keys[0]); i++) {
+		if (pystr__find(&r->m, &attrs, keys[i], NULL, &value))
+			continue;
+		snprintf(text, sizeof(text), "%.400s%s%s", name, before, keys[i]);
+		err = name_held(r, value, text, depth + 1);
+	}
+	pyitems__fini(&attrs);
+	return err;
+}
+
+static int name_held(struct reading *r, uint64_t obj, const char *name, int depth)
+{
+	struct label label = { .kind = CENSUS_KV_CACHE };
+	uint64_t *list = NULL, type;
+	enum type_kind kind;
+	char text[512];
+	size_t n = 0;
+	int err;
+
+	err = reading__kind_of(r, obj, &kind);
+	if (err)
+		return err;
+	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER)
+		return name_tensor(r, obj, name, label);
+	if (kind != TYPE_OTHER || depth > DEPTH_MAX)
+		return 0;
+	err = list_items(r, obj, &list, &n);
+	for (size_t i = 0; !err && i < n; i++) {
+		snprintf(text, sizeof(text), "%.400s[%zu]", name, i);
+		err = i % 16 ? 0 : reading__check_time(r);
+		if (!err)
+			err = name_held(r, list[i], text, depth + 1);
+		r->torn |= err == -EAGAIN;
+		if (reading__is_local(err))
+			err = 0;
+	}
+	free(list);
+	if (err != -EBADMSG)
+		return err;
+	err = pydict__type_of(&r->m, obj, &type);
+	return err ? err : name_attrs(r, obj, type, name, ".", depth);
+}
+
+static int name_cache(struct reading *r, const struct found *f)
+{
+	char cls[128];
+	int err = pytype__name(&r->m, f->type, cls, sizeof(cls));
+
+	if (err >= 0)
+		err = name_attrs(r, f->obj, f->type, cls, " ", 0);
+	r->torn |= err == -EAGAIN;
+	return reading__is_local(err) ? 0 : err;
+}
+
+int census__name_caches(struct reading *r)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < r->caches.n; i++) {
+		err = reading__check_time(r);
+		if (!err)
+			err = name_cache(r, &r->caches.v[i]);
+	}
+	return err;
 }
