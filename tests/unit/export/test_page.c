@@ -126,7 +126,7 @@ static void test_chosen_moments_are_exact(void **state)
 			assert_true(s->devices[i].n < e->devices[i].n || e->devices[i].n < 400);
 			compare_moments(e, &e->devices[i], s, &s->devices[i]);
 		}
-		assert_int_equal(html_thin__moments(s), 0);
+		assert_int_equal(html_moments__thin(s), 0);
 		assert_true(s->bucket > last);
 		last = s->bucket;
 	}
@@ -168,7 +168,7 @@ static void test_kept_moments(void **state)
 
 	world__run(&w, opts);
 	finish(&w);
-	while (!(err = html_thin__moments(p)))
+	while (!(err = html_moments__thin(p)))
 		;
 	assert_int_equal(err, -EFBIG);
 	d = &p->devices[0];

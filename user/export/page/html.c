@@ -38,7 +38,7 @@ static int choose(struct page_data *p)
 			moments += p->devices[i].n;
 		if (moments <= 2 * MOMENTS_CHOSEN)
 			break;
-		err = html_thin__moments(p);
+		err = html_moments__thin(p);
 	}
 	return err == -EFBIG ? 0 : err;
 }
@@ -57,7 +57,7 @@ static int make(struct page_data *p, struct bytes *payload)
 		if (!p->no_addresses)
 			p->no_addresses = true;
 		else
-			err = html_thin__moments(p);
+			err = html_moments__thin(p);
 	}
 	return err;
 }

@@ -117,13 +117,11 @@ int html_moments__event(struct page_data *p, const struct event *e);
 /* Call when the recording has ended and the model is finished. Returns 0 or -errno. */
 int html_moments__end(struct page_data *p);
 /*
- * In html_thin.c. Drops about half of the chosen moments; the first time keeps about
- * MOMENTS_CHOSEN. Repeats until blocks and passed blocks are within the limits. Returns 0, -ENOMEM,
- * or -EFBIG if no more moments can be dropped.
+ * Drops about half of the chosen moments; the first time keeps about MOMENTS_CHOSEN. Repeats until
+ * blocks and passed blocks are within the limits. Returns 0, -ENOMEM, or -EFBIG if no more moments
+ * can be dropped.
  */
-int html_thin__moments(struct page_data *p);
-/* comparison for qsort(): by moment, then by block class */
-int passed__cmp(const void *a, const void *b);
+int html_moments__thin(struct page_data *p);
 /* The index of the moment that contains event number seq; -1: before the first. */
 int64_t html_moments__of(const struct page_device *d, uint64_t seq);
 /* Final value for a moment's `allocated`: adds memory that the model learned of later. */
@@ -141,34 +139,6 @@ void bytes__free(struct bytes *b);
  * -ENOMEM. */
 int html_payload__make(struct page_data *p, struct bytes *ret);
 void html_payload__base64(FILE *out, const struct bytes *b);
-
-/* --- html_rows.c: rows with the attribution of blocks */
-struct json;
-struct page_rows;
-int page_rows__make(const struct page_data *p, struct page_rows **ret);
-void page_rows__free(struct page_rows *r);
-/* Row number of a block class. */
-uint32_t page_rows__of_class(const struct page_rows *r, uint32_t block_class);
-/* Writes strings and frames into the open JSON object, and the rows as columns. */
-void page_rows__put_words(const struct page_rows *r, struct json *j);
-struct page_columns;
-void page_rows__put_columns(const struct page_rows *r, struct page_columns *c);
-
-/* Columns of numbers, each named in the directory. */
-struct page_columns {
-	struct page_column {
-		char name[24];
-		struct bytes bytes;
-		uint64_t n;
-		bool zigzag;
-	} * all;
-	size_t n, cap;
-	bool failed;
-};
-/* Adds a column for a device of the page (-1: none). Fill it before adding the next one. */
-struct page_column *page_columns__add(struct page_columns *c, const char *name, int device,
-				      bool zigzag);
-void html_payload__put(struct page_column *c, uint64_t v);
 
 /* --- html_head.c: data that the page shows at once */
 int html_head__put(struct page_data *p);

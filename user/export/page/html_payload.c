@@ -4,14 +4,32 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <zlib.h>
 
 #include "base/array.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/map64.h"
+#include "export/formats/frames.h"
 #include "export/page/html.h"
+#include "model/holders.h"
 #include "record/varint.h"
 #include "report/doc.h"
+
+#define NODES_MAX 400000 /* limit of the stack tree; further stacks share one frame */
+
+/* Columns of numbers, each named in the directory. */
+struct page_columns {
+	struct page_column {
+		char name[24];
+		struct bytes bytes;
+		uint64_t n;
+		bool zigzag;
+	} * all;
+	size_t n, cap;
+	bool failed;
+};
 
 void bytes__free(struct bytes *b)
 {
@@ -32,7 +50,8 @@ static void put_varint(struct bytes *b, uint64_t v)
 		b->n = varint__put(b->p + b->n, v) - b->p;
 }
 
-struct page_column *page_columns__add(struct page_columns *c, const char *name, int device,
+/* Adds a column for a device of the page (-1: none). Fill it before adding the next one. */
+static struct page_column *add_column(struct page_columns *c, const char *name, int device,
 				      bool zigzag)
 {
 	/* dummy result; nothing is written, because it is marked as failed */
@@ -53,10 +72,357 @@ struct page_column *page_columns__add(struct page_columns *c, const char *name, 
 	return col;
 }
 
-void html_payload__put(struct page_column *c, uint64_t v)
+static void put(struct page_column *c, uint64_t v)
 {
 	put_varint(&c->bytes, c->zigzag ? zigzag(v) : v);
 	c->n++;
+}
+
+/* --- attribution of blocks: rows, strings by number, and stacks as one tree of frames */
+
+enum {
+	ROW_DEVICE,
+	ROW_STACK,
+	ROW_FILE, /* strings are 1 + number; 0: none */
+	ROW_LINE,
+	ROW_FUNCTION,
+	ROW_MODULE,
+	ROW_CLASS,
+	ROW_ROOT,
+	ROW_PHASE,
+	ROW_CATEGORY,
+	ROW_SOURCE,
+	ROW_NAME,
+	ROW_THREAD,
+	ROW_TID,
+	ROW_BEFORE,
+	ROW_NODE,
+	ROW_HOLDER, /* of memory from before attach: what holds it (model/holders.h) */
+	ROW_FIELDS,
+};
+
+static const char *const fields[] = {
+	[ROW_DEVICE] = "row.device",	 [ROW_STACK] = "row.stack",
+	[ROW_FILE] = "row.file",	 [ROW_LINE] = "row.line",
+	[ROW_FUNCTION] = "row.function", [ROW_MODULE] = "row.module",
+	[ROW_CLASS] = "row.class",	 [ROW_ROOT] = "row.root",
+	[ROW_PHASE] = "row.phase",	 [ROW_CATEGORY] = "row.category",
+	[ROW_SOURCE] = "row.source",	 [ROW_NAME] = "row.name",
+	[ROW_THREAD] = "row.thread",	 [ROW_TID] = "row.tid",
+	[ROW_BEFORE] = "row.before",	 [ROW_NODE] = "row.node",
+	[ROW_HOLDER] = "row.holder",
+};
+
+struct page_row {
+	uint32_t f[ROW_FIELDS];
+};
+
+struct stack_node {
+	uint32_t frame, parent1;
+};
+
+struct page_rows {
+	struct frames *frames;
+	struct map64 *children; /* (parent1, frame) -> node */
+	struct stack_node *nodes;
+	size_t nnodes, capnodes;
+	uint32_t smaller;	 /* node for stacks over the limit */
+	struct map64 *string_at; /* address -> number; the dict stores equal strings once */
+	const char **strings;
+	size_t nstrings, capstrings;
+	struct map64 *row_at; /* hash -> row */
+	struct page_row *rows;
+	size_t n, cap;
+	uint32_t *row_of_class;
+	struct holders *holders; /* of each device */
+	size_t nholders;
+};
+
+static int string1(struct page_rows *r, const char *s, uint32_t *ret)
+{
+	uint64_t at;
+	int err;
+
+	*ret = 0;
+	if (!s)
+		return 0;
+	if (map64__get(r->string_at, (uintptr_t)s, &at)) {
+		*ret = at + 1;
+		return 0;
+	}
+	if (array__grow(&r->strings, &r->capstrings, r->nstrings + 1, sizeof(*r->strings)))
+		return -ENOMEM;
+	err = map64__set(r->string_at, (uintptr_t)s, r->nstrings);
+	r->strings[r->nstrings++] = s;
+	*ret = r->nstrings;
+	return err;
+}
+
+/* The node of a stack; r->smaller if the tree is full. */
+static int find_node(struct page_rows *r, const uint32_t *frames, uint32_t n, uint32_t *ret)
+{
+	uint32_t parent1 = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t key = (uint64_t)parent1 << 32 | frames[i], at;
+		int err;
+
+		if (!map64__get(r->children, key, &at)) {
+			if (r->nnodes >= NODES_MAX) {
+				*ret = r->smaller;
+				return 0;
+			}
+			if (array__grow(&r->nodes, &r->capnodes, r->nnodes + 1, sizeof(*r->nodes)))
+				return -ENOMEM;
+			at = r->nnodes;
+			r->nodes[r->nnodes++] = (struct stack_node){ .frame = frames[i],
+								     .parent1 = parent1 };
+			err = map64__set(r->children, key, at);
+			if (err)
+				return err;
+		}
+		parent1 = at + 1;
+	}
+	*ret = parent1 - 1;
+	return 0;
+}
+
+static int find_row(struct page_rows *r, const struct page_row *row, uint32_t *ret)
+{
+	uint64_t hash = hash__bytes(hash__seed(), row, sizeof(*row)), at;
+
+	for (; map64__get(r->row_at, hash, &at); hash++) {
+		if (!memcmp(&r->rows[at], row, sizeof(*row))) {
+			*ret = at;
+			return 0;
+		}
+	}
+	if (r->n >= UINT32_MAX || array__grow(&r->rows, &r->cap, r->n + 1, sizeof(*r->rows)))
+		return -ENOMEM;
+	r->rows[r->n] = *row;
+	*ret = r->n;
+	return map64__set(r->row_at, hash, r->n++);
+}
+
+static int add_block_class(struct page_rows *r, const struct page_data *p, uint32_t block_class,
+			   int device)
+{
+	struct row row;
+	struct page_row out = { .f = { [ROW_DEVICE] = device } };
+	const uint32_t *frames;
+	uint32_t n;
+	int err;
+
+	model__block_class(p->c->model, block_class, &row);
+	err = frames__of_row(r->frames, &row, &frames, &n);
+	if (!err)
+		err = find_node(r, frames, n, &out.f[ROW_STACK]);
+	out.f[ROW_LINE] = row.file ? row.line : 0;
+	out.f[ROW_TID] = row.thread ? row.tid : 0;
+	out.f[ROW_BEFORE] = row.before_attach;
+	if (!err)
+		err = string1(r, row.file, &out.f[ROW_FILE]) ?: string1(r, row.func, &out.f[ROW_FUNCTION]) ?:
+		      string1(r, row.module, &out.f[ROW_MODULE]) ?: string1(r, row.module_class, &out.f[ROW_CLASS]) ?:
+		      string1(r, row.module_root, &out.f[ROW_ROOT]) ?: string1(r, row.category, &out.f[ROW_CATEGORY]) ?:
+		      string1(r, row.source, &out.f[ROW_SOURCE]) ?: string1(r, row.name, &out.f[ROW_NAME]) ?:
+		      string1(r, row.thread, &out.f[ROW_THREAD]) ?: string1(r, row.node_class, &out.f[ROW_NODE]);
+	if (!err && !row.before_attach)
+		err = string1(r, phase__name(row.phase), &out.f[ROW_PHASE]);
+	return err ? err : find_row(r, &out, &r->row_of_class[block_class]);
+}
+
+/* Rows in the order of their first block, so that similar recordings give similar pages. */
+static int add_device(struct page_rows *r, const struct page_data *p, const struct page_device *d,
+		      int device)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < d->nblocks && !err; i++)
+		if (r->row_of_class[d->blocks[i].block_class] == UINT32_MAX)
+			err = add_block_class(r, p, d->blocks[i].block_class, device);
+	for (size_t i = 0; i < d->npassed && !err; i++)
+		if (r->row_of_class[d->passed[i].block_class] == UINT32_MAX)
+			err = add_block_class(r, p, d->passed[i].block_class, device);
+	return err;
+}
+
+static const char *string_at(const struct page_rows *r, uint32_t number1)
+{
+	return number1 ? r->strings[number1 - 1] : NULL;
+}
+
+struct before { /* a row of memory from before attach, with the sum of its sizes of blocks */
+	uint64_t size;
+	uint32_t row;
+};
+
+static int cmp_before(const void *a, const void *b)
+{
+	const struct before *x = a, *y = b;
+
+	if (x->size != y->size)
+		return x->size > y->size ? -1 : 1;
+	return x->row < y->row ? -1 : x->row > y->row;
+}
+
+static struct held held_of(const struct page_rows *r, uint32_t row)
+{
+	const uint32_t *f = r->rows[row].f;
+
+	return (struct held){ .name = string_at(r, f[ROW_NAME]),
+			      .category = string_at(r, f[ROW_CATEGORY]),
+			      .module = string_at(r, f[ROW_MODULE]),
+			      .module_class = string_at(r, f[ROW_CLASS]),
+			      .module_root = string_at(r, f[ROW_ROOT]) };
+}
+
+/* Names the holders of a device's memory from before attach: n rows, the largest first. */
+static int name_holders(struct page_rows *r, const struct before *before, size_t n)
+{
+	struct holders *h = &r->holders[r->nholders++];
+	struct held *held = calloc(n, sizeof(*held));
+	int err = held ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < n && !err; i++)
+		held[i] = held_of(r, before[i].row);
+	if (!err)
+		err = holders__group(held, n, false, h);
+	for (size_t i = 0; i < n && !err; i++) {
+		const char *name = h->all[h->of[i]].name;
+
+		err = string1(r, *name ? name : NULL, &r->rows[before[i].row].f[ROW_HOLDER]);
+	}
+	free(held);
+	return err;
+}
+
+/* Over the whole recording, so that a holder has one name at all moments. */
+static int add_holders(struct page_rows *r, const struct model *m)
+{
+	struct before *before = calloc(r->n + 1, sizeof(*before));
+	uint64_t *sizes = calloc(r->n + 1, sizeof(*sizes));
+	int err = before && sizes ? 0 : -ENOMEM;
+	struct row unused;
+
+	r->holders = calloc(model__devices(m) + 1, sizeof(*r->holders));
+	if (!r->holders)
+		err = -ENOMEM;
+	for (uint32_t i = 0; i < model__block_classes(m) && !err; i++)
+		if (r->row_of_class[i] != UINT32_MAX)
+			sizes[r->row_of_class[i]] += model__block_class(m, i, &unused);
+	for (size_t d = 0; d < model__devices(m) && !err; d++) {
+		size_t n = 0;
+
+		for (uint32_t i = 0; i < r->n; i++)
+			if (r->rows[i].f[ROW_BEFORE] && r->rows[i].f[ROW_DEVICE] == d)
+				before[n++] = (struct before){ .size = sizes[i], .row = i };
+		if (!n)
+			continue;
+		qsort(before, n, sizeof(*before), cmp_before);
+		err = name_holders(r, before, n);
+	}
+	free(before);
+	free(sizes);
+	return err;
+}
+
+static int make_rows(const struct page_data *p, struct page_rows **ret)
+{
+	struct page_rows *r = calloc(1, sizeof(*r));
+	uint32_t classes = model__block_classes(p->c->model), smaller;
+	int err = 0;
+
+	*ret = r;
+	if (!r)
+		return -ENOMEM;
+	r->frames = frames__new(p->c->dict, p->c->facts);
+	r->children = map64__new();
+	r->string_at = map64__new();
+	r->row_at = map64__new();
+	r->row_of_class = malloc(((size_t)classes + 1) * sizeof(*r->row_of_class));
+	if (!r->frames || !r->children || !r->string_at || !r->row_at || !r->row_of_class)
+		return -ENOMEM;
+	memset(r->row_of_class, 0xff, ((size_t)classes + 1) * sizeof(*r->row_of_class));
+	err = frames__smaller(r->frames, &smaller);
+	if (!err)
+		err = find_node(r, &smaller, 1, &r->smaller);
+	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++) {
+		uint32_t number = model__number(p->c->model, i);
+		int device = html_head__put_device(p, i);
+
+		if (device >= 0 && number < p->n)
+			err = add_device(r, p, &p->devices[number], device);
+	}
+	return err ? err : add_holders(r, p->c->model);
+}
+
+static void free_rows(struct page_rows *r)
+{
+	if (!r)
+		return;
+	frames__free(r->frames);
+	map64__free(r->children);
+	map64__free(r->string_at);
+	map64__free(r->row_at);
+	free(r->nodes);
+	free(r->strings);
+	free(r->rows);
+	free(r->row_of_class);
+	for (size_t i = 0; i < r->nholders; i++)
+		holders__free(&r->holders[i]);
+	free(r->holders);
+	free(r);
+}
+
+/* Row number of a block class. */
+static uint32_t row_of(const struct page_rows *r, uint32_t block_class)
+{
+	return r->row_of_class[block_class] == UINT32_MAX ? 0 : r->row_of_class[block_class];
+}
+
+/* Writes strings and frames into the open JSON object, and the rows as columns. */
+static void put_words(const struct page_rows *r, struct json *j)
+{
+	static const char *const kinds[] = {
+		[FRAME_USER] = "user",	     [FRAME_MODULE] = "module", [FRAME_TORCH] = "torch",
+		[FRAME_LIBRARY] = "library", [FRAME_STDLIB] = "stdlib", [FRAME_NOTE] = "note",
+	};
+
+	json__open_array(j, "strings");
+	for (size_t i = 0; i < r->nstrings; i++)
+		json__string(j, NULL, r->strings[i]);
+	json__close_array(j);
+	json__open_array(j, "kinds");
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		json__string(j, NULL, kinds[i]);
+	json__close_array(j);
+	json__open_array(j, "frames"); /* name, file, line and kind of each frame */
+	for (size_t i = 0; i < frames__count(r->frames); i++) {
+		const struct frame *f = frames__at(r->frames, i);
+
+		json__string(j, NULL, f->name);
+		json__string(j, NULL, f->file);
+		json__uint(j, NULL, f->line);
+		json__uint(j, NULL, f->kind);
+	}
+	json__close_array(j);
+}
+
+static void put_row_columns(const struct page_rows *r, struct page_columns *c)
+{
+	struct page_column *col = add_column(c, "node.frame", -1, false);
+
+	for (size_t i = 0; i < r->nnodes; i++)
+		put(col, r->nodes[i].frame);
+	/* distance back to the parent; 0: none */
+	col = add_column(c, "node.parent", -1, false);
+	for (size_t i = 0; i < r->nnodes; i++)
+		put(col, r->nodes[i].parent1 ? i + 1 - r->nodes[i].parent1 : 0);
+	for (size_t k = 0; k < ROW_FIELDS; k++) {
+		col = add_column(c, fields[k], -1, false);
+		for (size_t i = 0; i < r->n; i++)
+			put(col, r->rows[i].f[k]);
+	}
 }
 
 /* --- columns of a device */
@@ -83,11 +449,11 @@ static void changes__put(struct changes *s, uint64_t v)
 static void changes__end(struct changes *s, struct page_columns *c, const char *at, const char *by,
 			 int device)
 {
-	struct page_column *col = page_columns__add(c, at, device, false);
+	struct page_column *col = add_column(c, at, device, false);
 
 	col->bytes = s->at;
 	col->n = s->n;
-	col = page_columns__add(c, by, device, true);
+	col = add_column(c, by, device, true);
 	col->bytes = s->by;
 	col->n = s->n;
 }
@@ -95,13 +461,13 @@ static void changes__end(struct changes *s, struct page_columns *c, const char *
 static void put_moments(struct page_columns *c, const struct page_data *p,
 			const struct page_device *d, int i)
 {
-	struct page_column *col = page_columns__add(c, "time", i, false);
+	struct page_column *col = add_column(c, "time", i, false);
 	struct changes reserved = { 0 };
 	struct model_now first;
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < d->n; k++) {
-		html_payload__put(col, d->moments[k].time - last);
+		put(col, d->moments[k].time - last);
 		last = d->moments[k].time;
 	}
 	model__first(p->c->model, d->number, &first);
@@ -113,37 +479,37 @@ static void put_moments(struct page_columns *c, const struct page_data *p,
 /* Not needed if every event is a moment. */
 static void put_curve(struct page_columns *c, const struct page_device *d, int i)
 {
-	struct page_column *number = page_columns__add(c, "curve.number", i, false), *col;
+	struct page_column *number = add_column(c, "curve.number", i, false), *col;
 	const struct curve *v = &d->curve;
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < v->n; k++) {
-		html_payload__put(number, v->parts[k].number - last);
+		put(number, v->parts[k].number - last);
 		last = v->parts[k].number;
 	}
-	col = page_columns__add(c, "curve.last", i, true);
+	col = add_column(c, "curve.last", i, true);
 	last = 0;
 	for (size_t k = 0; k < v->n; k++) {
-		html_payload__put(col, html_moments__allocated(d, v->parts[k].last) - last);
+		put(col, html_moments__allocated(d, v->parts[k].last) - last);
 		last = html_moments__allocated(d, v->parts[k].last);
 	}
 	/* distances below and above the last value */
-	col = page_columns__add(c, "curve.min", i, false);
+	col = add_column(c, "curve.min", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		html_payload__put(col, html_moments__allocated(d, v->parts[k].last) -
-					       html_moments__allocated(d, v->parts[k].min));
-	col = page_columns__add(c, "curve.max", i, false);
+		put(col, html_moments__allocated(d, v->parts[k].last) -
+				 html_moments__allocated(d, v->parts[k].min));
+	col = add_column(c, "curve.max", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		html_payload__put(col, html_moments__allocated(d, v->parts[k].max) -
-					       html_moments__allocated(d, v->parts[k].last));
-	col = page_columns__add(c, "curve.reserved", i, false); /* highest value and last value */
+		put(col, html_moments__allocated(d, v->parts[k].max) -
+				 html_moments__allocated(d, v->parts[k].last));
+	col = add_column(c, "curve.reserved", i, false); /* highest value and last value */
 	for (size_t k = 0; k < v->n; k++)
-		html_payload__put(col, v->parts[k].reserved_max);
-	col = page_columns__add(c, "curve.rlast", i, false);
+		put(col, v->parts[k].reserved_max);
+	col = add_column(c, "curve.rlast", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		html_payload__put(col, v->parts[k].reserved);
-	col = page_columns__add(c, "curve.width", i, false);
-	html_payload__put(col, v->width);
+		put(col, v->parts[k].reserved);
+	col = add_column(c, "curve.width", i, false);
+	put(col, v->width);
 }
 
 static uint64_t unknown_of(const struct page_device *d, int64_t value)
@@ -207,7 +573,7 @@ static int cmp_block(const void *a, const void *b)
 static int put_addresses(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct map64 *numbers = map64__new();
-	struct page_column *col = page_columns__add(c, "addr", i, false);
+	struct page_column *col = add_column(c, "addr", i, false);
 	uint64_t *all = malloc((d->nblocks + 1) * sizeof(*all)), n = 0, number;
 	int err = numbers && all ? 0 : -ENOMEM;
 
@@ -217,11 +583,11 @@ static int put_addresses(struct page_columns *c, const struct page_device *d, in
 			all[n] = d->blocks[k].addr;
 			number = n++;
 		}
-		html_payload__put(col, number);
+		put(col, number);
 	}
-	col = page_columns__add(c, "addr.of", i, true);
+	col = add_column(c, "addr.of", i, true);
 	for (size_t k = 0; k < n; k++)
-		html_payload__put(col, all[k] - (k ? all[k - 1] : 0));
+		put(col, all[k] - (k ? all[k - 1] : 0));
 	map64__free(numbers);
 	free(all);
 	return err;
@@ -229,79 +595,76 @@ static int put_addresses(struct page_columns *c, const struct page_device *d, in
 
 static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 {
-	struct page_column *col = page_columns__add(c, "born", i, false);
+	struct page_column *col = add_column(c, "born", i, false);
 	uint64_t last = 0;
 
 	if (d->nblocks)
 		qsort(d->blocks, d->nblocks, sizeof(*d->blocks), cmp_block);
 	for (size_t k = 0; k < d->nblocks; k++) {
-		html_payload__put(col, d->blocks[k].born1 - last);
+		put(col, d->blocks[k].born1 - last);
 		last = d->blocks[k].born1;
 	}
-	col = page_columns__add(c, "kin", i, false);
+	col = add_column(c, "kin", i, false);
 	for (size_t k = 0; k < d->nblocks; k++)
-		html_payload__put(col, d->blocks[k].block_class);
-	col = page_columns__add(c, "life", i,
-				false); /* moments until the free; 0: live until the end */
+		put(col, d->blocks[k].block_class);
+	col = add_column(c, "life", i, false); /* moments until the free; 0: live until the end */
 	for (size_t k = 0; k < d->nblocks; k++)
-		html_payload__put(col,
-				  d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
+		put(col, d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
 }
 
 static void put_passed(struct page_columns *c, const struct page_device *d, int i)
 {
-	struct page_column *col = page_columns__add(c, "pmoment", i, false);
+	struct page_column *col = add_column(c, "pmoment", i, false);
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < d->npassed; k++) {
-		html_payload__put(col, d->passed[k].moment - last);
+		put(col, d->passed[k].moment - last);
 		last = d->passed[k].moment;
 	}
-	col = page_columns__add(c, "pkin", i, false);
+	col = add_column(c, "pkin", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
-		html_payload__put(col, d->passed[k].block_class);
-	col = page_columns__add(c, "pn", i, false);
+		put(col, d->passed[k].block_class);
+	col = add_column(c, "pn", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
-		html_payload__put(col, d->passed[k].n);
+		put(col, d->passed[k].n);
 }
 
 /* addr, size, born1, gone1, range, flags (1: told, 2: expandable, 4: small, 8: large), stream
  * and pool of each segment. */
 static void put_segments(struct page_columns *c, const struct page_device *d, int i)
 {
-	struct page_column *col = page_columns__add(c, "segments", i, false);
+	struct page_column *col = add_column(c, "segments", i, false);
 
 	for (size_t k = 0; k < d->nsegments; k++) {
 		const struct page_segment *s = &d->segments[k];
 
 		if (!s->x.there)
 			continue;
-		html_payload__put(col, s->x.addr);
-		html_payload__put(col, s->x.size);
-		html_payload__put(col, s->born1);
-		html_payload__put(col, s->gone1);
-		html_payload__put(col, s->x.range);
-		html_payload__put(col, s->x.told | s->x.expandable << 1 |
-					       (s->x.kind == SEGMENT_OF_SMALL) << 2 |
-					       (s->x.kind == SEGMENT_OF_LARGE) << 3);
-		html_payload__put(col, s->x.cuda_stream);
-		html_payload__put(col, s->x.pool[0]);
-		html_payload__put(col, s->x.pool[1]);
+		put(col, s->x.addr);
+		put(col, s->x.size);
+		put(col, s->born1);
+		put(col, s->gone1);
+		put(col, s->x.range);
+		put(col, s->x.told | s->x.expandable << 1 | (s->x.kind == SEGMENT_OF_SMALL) << 2 |
+				 (s->x.kind == SEGMENT_OF_LARGE) << 3);
+		put(col, s->x.cuda_stream);
+		put(col, s->x.pool[0]);
+		put(col, s->x.pool[1]);
 	}
 }
 
 static void put_block_classes(struct page_columns *c, const struct page_data *p,
 			      const struct page_rows *r)
 {
-	struct page_column *row = page_columns__add(c, "kin.row", -1, false), *size;
+	struct page_column *row = add_column(c, "kin.row", -1, false), *size;
 	uint32_t n = model__block_classes(p->c->model);
 	struct row words;
 
 	for (uint32_t k = 0; k < n; k++)
-		html_payload__put(row, page_rows__of_class(r, k));
-	size = page_columns__add(c, "kin.size", -1, false);
+		put(row, row_of(r, k));
+	size = add_column(c, "kin.size", -1, false);
 	for (uint32_t k = 0; k < n; k++)
-		html_payload__put(size, model__block_class(p->c->model, k, &words));
+		put(size, model__block_class(p->c->model, k, &words));
 }
 
 /* --- complete payload */
@@ -327,7 +690,7 @@ static int put_columns(struct page_columns *c, struct page_data *p, const struct
 		put_segments(c, &p->devices[number], k);
 	}
 	put_block_classes(c, p, r);
-	page_rows__put_columns(r, c);
+	put_row_columns(r, c);
 	for (size_t i = 0; i < c->n; i++)
 		c->failed |= c->all[i].bytes.failed;
 	return err ? err : c->failed ? -ENOMEM : 0;
@@ -368,7 +731,7 @@ static int put_directory(FILE *out, const struct page_data *p, const struct page
 		json__close_array(j);
 	}
 	json__close_array(j);
-	page_rows__put_words(r, j);
+	put_words(r, j);
 	put_layers(j, p->c->model);
 	json__close_object(j);
 	json__free(j);
@@ -428,7 +791,7 @@ int html_payload__make(struct page_data *p, struct bytes *ret)
 	char *directory = NULL;
 	size_t n = 0;
 	FILE *f;
-	int err = page_rows__make(p, &r);
+	int err = make_rows(p, &r);
 
 	if (!err)
 		err = put_columns(&c, p, r);
@@ -447,7 +810,7 @@ int html_payload__make(struct page_data *p, struct bytes *ret)
 		bytes__free(&c.all[i].bytes);
 	free(c.all);
 	free(directory);
-	page_rows__free(r);
+	free_rows(r);
 	return err;
 }
 
