@@ -29,6 +29,7 @@ LOOKUPS = {
     "code_cache__gone": "notes the end of a code object", "code_cache__known": "table of code objects",
     "symbolizer__codes": "returns a pointer", "symbolizer__number": "counts what the dictionary had no room for",
     "autograd__node": "which autograd node the thread runs", "decoder__thread": "table of threads", "session__thread": "table of threads",
+    "decoder__stack": "table of stacks", "decoder__mark_stack": "table of stacks", "decoder__join_native": "adds native frames to a stack",
     "state_seam__before": "was the event before the state at attach?", "state_seam__emitted": "notes what was passed on",
 }
 POINTER = re.compile(r"(?:const )?(?:void|uint8_t|struct mt_\w+|struct event) \*(\w+)")
@@ -99,7 +100,7 @@ def connect_stages(functions):
         stage = re.search(r"->next = (\w+)__sink\(", functions[name].body)[1]
         handler = (stage + ".c", "on_event")
         following[stage], head = head, handler
-    following["decoder"] = head
+    following["decoder"] = following["decode_ctx"] = head
     return following
 
 
@@ -171,7 +172,7 @@ class Way:
 def main():
     record = sys.argv[1] if len(sys.argv) > 1 else "MT_REC_REPORT"
     root = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else pathlib.Path(__file__).resolve().parents[2]
-    way = Way(read_functions([root / RING, *sorted((root / FOLDER).glob("*.[ch]"))]), record)
+    way = Way(read_functions([root / RING, *sorted((root / FOLDER).rglob("*.[ch]"))]), record)
     way.go(way.functions[START], 0)
     print("%d files, %d returns to a file that was left" % (len(set(way.units)), way.returns))
     return bool(way.returns)

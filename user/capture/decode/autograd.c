@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/decode/decoder.h"
+#include "capture/decode/decode_ctx.h"
 #include "capture/probes.h"
 #include "capture/probes/session_opts.h"
 #include "capture/target.h"

@@ -12,7 +12,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "capture/decode/decoder.h"
+#include "capture/decode/decode_ctx.h"
 #include "capture/probes.h"
 #include "capture/probes/session_opts.h"
 #include "capture/target.h"

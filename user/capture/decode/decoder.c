@@ -15,22 +15,12 @@
 #include "capture/decode/symbolizer.h"
 #include "capture/target.h"
 #include "record/detail.h"
-#include "base/array.h"
-#include "base/clock.h"
 #include "base/map64.h"
 #include "base/log.h"
 #include "inspect/native_stacks.h"
 #include "inspect/proc.h"
-#include "record/dict.h"
 
 #define MAX_STACK_IDS (1u << 19) /* stacks kept, and as many of earlier epochs */
-#define MAX_THREADS (1u << 16)	 /* threads kept */
-#define CHANGED_MAX (1u << 20)	 /* addresses kept after the requested steps */
-#define LOOKED_AT 64		 /* threads checked in a second */
-#define SILENT 250000000ULL	 /* ns without records after which a tid may be another thread's */
-#define OPTIMIZER_EXIT (1ULL << 32)
-#define WHOLE (1ULL << 33)  /* all its frames and modules are named */
-#define BEGINS (1ULL << 34) /* it ends where the call of its only module begins */
 
 struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
 			     struct probes *probes, struct dict *dict, struct facts *facts)
@@ -83,140 +73,6 @@ void decoder__free(struct decoder *d)
 	free(d);
 }
 
-/* Drops an event after the requested steps. Readings need to know which blocks changed. */
-static int drop(struct decoder *d, const struct event *e)
-{
-	if (!d->changed)
-		return 0;
-	if (e->kind == EVENT_LOST || map64__count(d->changed) >= CHANGED_MAX) {
-		map64__free(d->changed);
-		d->changed = NULL;
-		return 0;
-	}
-	return e->kind == EVENT_ALLOC || e->kind == EVENT_FREE ? map64__set(d->changed, e->addr, 1)
-							       : 0;
-}
-
-int decoder__emit(struct decoder *d, const struct event *e)
-{
-	return d->cut ? drop(d, e) : d->next->event(d->next, e);
-}
-
-bool decoder__knows_stayed(const struct decoder *d)
-{
-	return !d->cut || d->changed;
-}
-
-bool decoder__stayed(const struct decoder *d, uint64_t addr)
-{
-	uint64_t one;
-
-	return !d->cut || (d->changed && !map64__get(d->changed, addr, &one));
-}
-
-/* A process that records itself stamps its records with our clock, the kernel with its own. */
-uint64_t decoder__clock(const struct decoder *d)
-{
-	return d->opts->inside ? clock__monotonic() : clock__kernel();
-}
-
-uint64_t decoder__now(const struct decoder *d)
-{
-	return d->start ? decoder__clock(d) - d->start : 0;
-}
-
-uint64_t decoder__since(const struct decoder *d, uint64_t time)
-{
-	return time > d->start ? time - d->start : 0;
-}
-
-uint64_t decoder__steps(const struct decoder *d)
-{
-	/* A live attach sees only the end of the first step. */
-	if (d->clock.by_calls)
-		return d->clock.steps;
-	return d->steps - (d->steps && !d->from_start && !d->forked);
-}
-
-uint32_t decoder__string(struct decoder *d, const char *text)
-{
-	return *text ? symbolizer__number(d->names, dict__string(d->dict, text, strlen(text))) : 0;
-}
-
-/*
- * True if the thread has ended and another one has its tid. Asks the kernel only if the thread was
- * seen to have ended, or was silent for long: tids are given round robin, so it takes that long
- * until one is given again.
- */
-static bool is_another(const struct decoder *d, struct thread *t)
-{
-	bool was_silent = d->record_time > t->seen && d->record_time - t->seen > SILENT;
-	uint64_t started;
-
-	if (!t->gone && !was_silent)
-		return false;
-	if (proc__thread_started(d->target->proc, t->tid, &started)) {
-		t->gone = true;
-		return false;
-	}
-	return started != t->started;
-}
-
-void decoder__check_threads(struct decoder *d)
-{
-	uint64_t started;
-	size_t i, looked = 0;
-
-	for (i = 0; i < d->n_threads && looked < LOOKED_AT; i++) {
-		struct thread *t = &d->thread[d->next_thread++ % d->n_threads];
-
-		if (t->gone)
-			continue;
-		looked++;
-		t->gone = proc__thread_started(d->target->proc, t->tid, &started) ||
-			  started != t->started;
-	}
-}
-
-struct thread *decoder__thread(struct decoder *d, uint32_t tid)
-{
-	char name[32] = "";
-	struct dict_thread t = { .tid = tid };
-	uint64_t i;
-
-	if (map64__get(d->threads, tid, &i)) {
-		if (!is_another(d, &d->thread[i])) {
-			d->thread[i].seen = d->record_time;
-			return &d->thread[i];
-		}
-		map64__del(d->threads, tid, NULL);
-	}
-	if (d->n_threads == MAX_THREADS) {
-		/* Most of these threads have ended; the others are added again. */
-		map64__clear(d->threads);
-		d->n_threads = 0;
-		d->threads_forgotten = true;
-	}
-	if (array__grow(&d->thread, &d->cap_threads, d->n_threads + 1, sizeof(*d->thread)))
-		return NULL;
-	if (proc__thread_comm(d->target->proc, tid, name, sizeof(name)))
-		name[0] = '\0';
-	t.name = decoder__string(d, name);
-	i = d->n_threads;
-	d->thread[i] = (struct thread){ .tid = tid, .seen = d->record_time };
-	if (proc__thread_started(d->target->proc, tid, &d->thread[i].started))
-		d->thread[i].started = 0;
-	if (d->from_start && !d->threads_forgotten)
-		d->thread[i].cuda_device = 1; /* the CUDA runtime's default */
-	if (t.name != UINT32_MAX)
-		d->thread[i].number = symbolizer__number(d->names, dict__thread(d->dict, t));
-	if (t.name == UINT32_MAX || d->thread[i].number == UINT32_MAX ||
-	    map64__set(d->threads, tid, i))
-		return NULL;
-	d->n_threads++;
-	return &d->thread[i];
-}
-
 /*
  * True for the second record of a hit. While the sleepable programs take over, both sets run and
  * record each hit, one right after the other on its thread. The kernel calls a probe's programs
@@ -241,47 +97,6 @@ static bool is_twin(struct decoder *d, struct thread *t, const struct mt_rec_mem
 	return same;
 }
 
-/* decoder__stack(), which also tells whether the stack is the exit of an optimizer's step. */
-static uint32_t event_stack(struct decoder *d, uint64_t id, uint8_t *walk, bool *optimizer_exit)
-{
-	uint64_t v;
-
-	if (optimizer_exit)
-		*optimizer_exit = false;
-	if (!id)
-		return 0;
-	if (!map64__get(d->stacks, id, &v) && !map64__get(d->old_stacks, id, &v)) {
-		d->unknown_stacks++;
-		*walk = MT_WALK_LOST;
-		return 0;
-	}
-	if (optimizer_exit)
-		*optimizer_exit = v & OPTIMIZER_EXIT;
-	if (!(uint32_t)v)
-		*walk = MT_WALK_LOST; /* the dictionary is full */
-	return (uint32_t)v;
-}
-
-uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk)
-{
-	return event_stack(d, id, walk, NULL);
-}
-
-uint32_t decoder__named_stack(struct decoder *d, const char *file, const char *function)
-{
-	struct dict_frame frame = { 0 };
-	struct dict_loc loc = { 0 };
-
-	loc.file = decoder__string(d, file);
-	loc.func = decoder__string(d, function);
-	if (loc.file == UINT32_MAX || loc.func == UINT32_MAX)
-		return UINT32_MAX;
-	frame.loc = symbolizer__number(d->names, dict__loc(d->dict, loc));
-	if (frame.loc == UINT32_MAX)
-		return UINT32_MAX;
-	return symbolizer__number(d->names, dict__stack(d->dict, &frame, 1, MT_WALK_OFF));
-}
-
 /* The stack of allocations that were not drawn for a walk. UINT32_MAX: out of memory. */
 static uint32_t not_sampled(struct decoder *d)
 {
@@ -294,26 +109,12 @@ static uint32_t not_sampled(struct decoder *d)
 static int set_stack(struct decoder *d, const struct mt_rec_mem *r, struct event *e)
 {
 	if (r->h.walk != MT_WALK_NOT_SAMPLED) {
-		e->stack = event_stack(d, r->stack, &e->walk, NULL);
+		e->stack = decoder__stack(d, r->stack, &e->walk);
 		return 0;
 	}
 	e->walk = MT_WALK_OFF;
 	e->stack = not_sampled(d);
 	return e->stack == UINT32_MAX ? -ENOMEM : 0;
-}
-
-int decoder__join_native(struct decoder *d, uint32_t tid, uint64_t time, uint32_t *stack,
-			 uint8_t *walk)
-{
-	int err = d->native ? native_stacks__join(d->native, tid, time, stack, walk) : 0;
-
-	if (!err || err == -ENOMEM)
-		return err;
-	if (!d->warned_native)
-		log_warn("PID %d: stacks of compiled code could not be read: %s",
-			 (int)proc__pid(d->target->proc), strerror(-err));
-	d->warned_native = true;
-	return 0;
 }
 
 /* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
@@ -427,7 +228,7 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 	e.thread = t->number;
 	if (is_twin(d, t, &as_mem))
 		return 0;
-	e.stack = event_stack(d, r->stack, &e.walk, &step);
+	e.stack = decoder__mark_stack(d, r->stack, &e.walk, &step);
 	if (!step || is_before_memory(d, &r->h))
 		return 0;
 	if (d->on_step)
@@ -491,7 +292,7 @@ static int on_bound_call(struct decoder *d, const struct mt_rec_enter *r, struct
 	uint64_t v, self = decoder__outer_module(d, r->stack);
 	int err;
 
-	if (!self || !map64__get(d->stacks, r->stack, &v) || !(v & BEGINS))
+	if (!self || !map64__get(d->stacks, r->stack, &v) || !(v & STACK_BEGINS))
 		return 0;
 	e.module = symbolizer__root(d->names, self);
 	err = call_of_root(d, &r->h, &e, self);
@@ -579,22 +380,6 @@ static int add_root(struct decoder *d, const struct mt_rec_stack *r, uint64_t se
 	return first_call(d, r, self);
 }
 
-uint64_t decoder__outer_module(const struct decoder *d, uint64_t id)
-{
-	uint64_t module = 0;
-
-	if (id && !map64__get(d->outer, id, &module))
-		map64__get(d->old_outer, id, &module);
-	return module;
-}
-
-bool decoder__knows_stack(const struct decoder *d, uint64_t id)
-{
-	uint64_t v;
-
-	return map64__get(d->stacks, id, &v) && v & WHOLE;
-}
-
 /* _call_impl, around it _wrapped_call_impl if there is one, and no other module. */
 static bool begins_call(const struct decoder *d, const struct named_stack *ns)
 {
@@ -629,8 +414,9 @@ static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
 			return -ENOMEM;
 	}
 	return map64__set(d->stacks, r->stack,
-			  ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0) |
-				  (ns.whole ? WHOLE : 0) | (begins_call(d, &ns) ? BEGINS : 0));
+			  ns.stack | (ns.optimizer_exit ? STACK_OPTIMIZER_EXIT : 0) |
+				  (ns.whole ? STACK_WHOLE : 0) |
+				  (begins_call(d, &ns) ? STACK_BEGINS : 0));
 }
 
 static void on_gone(struct decoder *d, const struct mt_rec_gone *r)
