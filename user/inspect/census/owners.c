@@ -19,287 +19,234 @@
 #include "base/map64.h"
 #include "inspect/census/owners.h"
 #include "inspect/process/memcache.h"
+#include "inspect/pyobj.h"
+#include "inspect/python.h"
+#include "inspect/python/pylocals.h"
 #include "inspect/python/pystr.h"
+#include "inspect/pytype.h"
 
-#define DEPTH_MAX 10
-#define PATH_MAX_LEN 200
-#define NODES_MAX 300000u  /* containers examined */
-#define ITEMS_MAX 2000000u /* items found in containers */
-#define TEXT_MAX (32u << 20)
 /* One search takes at most this much CPU time, ns, and this part of the reading's time. On a busy
  * machine it lasts longer, up to half of the time that is left. */
 #define SEARCH_MAX_NS 300000000ull
 #define SEARCH_SHARE 8
-#define CLOCKS_EVERY 16 /* looks at the limits; the clock of CPU time is a system call */
-#define FRESH_MAX 1024u
-#define MEMORY_MAX 1000000u		    /* objects whose memory is kept */
-#define MEMORY_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one */
+#define MODULES_MAX 32768u
+#define THREADS_MAX 4096u
+#define PARAMETERS_MAX 10000u
+/* Words of a thread's state with its context and its exceptions. */
+#define STATE_WORDS 48u
 
-bool census_owners__fatal(int err)
+/*
+ * ---- roots ----
+ *
+ * Globals of the program's own modules, variables of running functions, and what threads keep:
+ * contexts, and exceptions that are handled.
+ */
+
+/* Whether a module is not the program's own: its file is in a folder of packages or of the standard
+ * library, or it has none. l->it: its dictionary. */
+static bool is_package_now(struct census_owners *l, uint64_t *known)
 {
-	return err && !reading__is_local(err) && err != -ENOTSUP && err != -EINVAL;
+	static const char *const folders[] = { "/site-packages/", "/dist-packages/",
+					       "/lib/python3.", "/lib64/python3." };
+	char file[1024];
+	uint64_t value;
+
+	if (pystr__find(&l->r->m, &l->it, "__file__", known, &value) ||
+	    pystr__read(&l->r->m, value, file, sizeof(file), NULL) < 0)
+		return true;
+	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+		if (strstr(file, folders[i]))
+			return true;
+	return false;
 }
 
-bool census_owners__over_limit(struct census_owners *l)
+static bool is_package(struct census_owners *l, uint64_t *known)
 {
-	if (l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX)
-		l->cut = true;
-	else if (l->looks++ % CLOCKS_EVERY == 0)
-		l->cut |= clock__monotonic() > l->deadline ||
-			  clock__read(CLOCK_THREAD_CPUTIME_ID) > l->cpu_end;
-	return l->cut;
+	bool is;
+
+	pymem__begin_unchecked(&l->r->m); /* the file of a module does not change */
+	is = is_package_now(l, known);
+	pymem__end_unchecked(&l->r->m);
+	return is;
 }
 
-/* ---- paths ---- */
-
-int census_owners__add_text(struct census_owners *l, const char *s, uint32_t *ret)
+/* Names in a module of Python that the program may set: sys has the last exception of an
+ * interactive session. NULL: none. */
+static const char *users_names(struct census_owners *l, uint64_t name)
 {
-	size_t len = strlen(s);
-	int err = array__grow(&l->text, &l->text_cap, l->text_len + len + 1, 1);
+	const char *ret = NULL;
+
+	pymem__begin_unchecked(&l->r->m);
+	if (pystr__equal(&l->r->m, name, "sys") == 1)
+		ret = "last_";
+	else if (pystr__equal(&l->r->m, name, "builtins") == 1)
+		ret = "";
+	pymem__end_unchecked(&l->r->m);
+	return ret;
+}
+
+static int add_module(struct census_owners *l, uint64_t name, uint64_t dict, const char *only)
+{
+	char path[64 + 8] = "global ";
+	int err = census_owners__read_dict(l, dict), len;
 
 	if (err)
 		return err;
-	memcpy(l->text + l->text_len, s, len + 1);
-	*ret = l->text_len;
-	l->text_len += len + 1;
-	return 0;
-}
-
-static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
-{
-	char path[PATH_MAX_LEN + 128];
-	int err;
-
-	if (!c->path) {
-		snprintf(path, sizeof(path), "%.*s%s", PATH_MAX_LEN, l->text + c->of->path,
-			 c->word);
-		err = census_owners__add_text(l, path, &c->path);
-		if (err)
-			return err;
-	}
-	*ret = c->path;
-	return 0;
-}
-
-ARRAY_COMPARE(by_obj, struct owned, obj)
-
-/* Paths are made in the order of the search. */
-static int by_obj_and_path(const void *a, const void *b)
-{
-	const struct owned *x = a, *y = b;
-
-	return x->obj != y->obj ? (x->obj < y->obj ? -1 : 1)
-				: (x->path > y->path) - (x->path < y->path);
-}
-
-struct owned *census_owners__find(const struct census_owners *l, uint64_t obj)
-{
-	struct owned key = { .obj = obj };
-
-	return l->nowned ? bsearch(&key, l->owned, l->nowned, sizeof(key), by_obj) : NULL;
-}
-
-static int record(struct census_owners *l, struct child *c, uint64_t obj)
-{
-	uint32_t path;
-	int err = path_of(l, c, &path);
-
-	if (!err)
-		err = array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
-	if (!err)
-		l->owned[l->nowned++] = (struct owned){
-			obj, path, c->of->root | (c->of->state || c->state ? OWNED_STATE : 0)
-		};
-	return err;
-}
-
-/* Its graph is read at once, because the tensor may be gone soon. */
-static int add_new(struct census_owners *l, struct child *c, uint64_t obj)
-{
-	struct pytensor t = { .obj = obj };
-	uint32_t path;
-	int err = l->nfresh < FRESH_MAX ? pytensors__read(l->r->c->tensors, &t, 1) : 0;
-
-	if (err || t.state != PYTENSOR_OK || !t.grad_fn)
-		return err;
-	err = path_of(l, c, &path);
-	if (!err)
-		err = array__grow(&l->fresh, &l->capfresh, l->nfresh + 1, sizeof(*l->fresh));
-	if (!err)
-		l->fresh[l->nfresh++] = (struct owned){ t.grad_fn, path, c->of->root };
-	return err;
-}
-
-/* The second search: notes in the first one's list whether the tensor is where it was. */
-static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
-{
-	struct owned *was = census_owners__find(l->before, obj);
-	const char *suffix = l->roots[c->of->root].suffix;
-	uint32_t path;
-	int err;
-
-	if (!was) /* it is new: its place may hold one tensor after the other */
-		return add_new(l, c, obj);
-	if (was->root & OWNED_AGAIN)
+	pymem__begin_unchecked(&l->r->m); /* a str does not change */
+	len = pystr__read(&l->r->m, name, path + 7, sizeof(path) - 7, NULL);
+	pymem__end_unchecked(&l->r->m);
+	if (len < 0)
 		return 0;
-	was->root |= OWNED_AGAIN;
-	err = path_of(l, c, &path);
-	if (!err && !strcmp(l->before->text + was->path, l->text + path) &&
-	    !strcmp(l->before->roots[was->root & ROOT_MASK].suffix, suffix))
-		was->root |= OWNED_SAME;
-	return err;
+	if (!strcmp(path, "global __main__"))
+		return census_owners__add_globals(l, "global", " ", only);
+	return census_owners__add_globals(l, path, ".", only);
 }
 
-static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
+/* One module of sys.modules. type: of ordinary modules. */
+static int examine_module(struct census_owners *l, const struct pyitem *m, uint64_t type,
+			  uint64_t *known)
 {
-	return l->before ? compare_found(l, c, obj) : record(l, c, obj);
-}
+	const char *only;
+	uint64_t dict, is;
+	int err;
 
-/* Finds the memory of an object: its own, or that which it points to. 0 or -errno: it has none. */
-static int memory_of(struct census_owners *l, uint64_t obj, enum shape shape,
-		     struct owned_memory *ret)
-{
-	uint64_t w[8], dims, strides;
-	int err = shape == SHAPE_STR ? 0 : memcache__read(l->r->c->cache, obj, w, sizeof(w));
-
+	pymem__begin_unchecked(&l->r->m);
+	err = pydict__type_of(&l->r->m, m->value, &is);
+	if (!err)
+		err = pymem__u64(&l->r->m, m->value + l->r->m.l->md_dict, &dict);
+	pymem__end_unchecked(&l->r->m);
+	if (!err && is != type && pytype__is_a(&l->r->m, is, "module", NULL) != 1)
+		return 0;
+	if (!err)
+		err = census_owners__read_dict(l, dict);
 	if (err)
 		return err;
-	switch (shape) {
-	case SHAPE_STR:
-		ret->addr = obj;
-		return pystr__size(&l->r->m, obj, &ret->size);
-	case SHAPE_BYTES: /* ob_size, and a hash before the bytes */
-		ret->addr = obj;
-		ret->size = w[2] + 33;
-		return 0;
-	case SHAPE_BYTEARRAY: /* ob_size, ob_alloc, ob_bytes */
-		ret->addr = w[4];
-		ret->size = w[3];
-		return 0;
-	case SHAPE_MMAP: /* data, size */
-		ret->addr = w[2];
-		ret->size = w[3];
-		return 0;
-	case SHAPE_ARRAY: /* data, nd, dimensions, strides, base: of C order, with its own memory */
-		ret->addr = w[2];
-		if (w[6] || !(uint32_t)w[3] || pymem__u64(&l->r->m, w[4], &dims) ||
-		    pymem__u64(&l->r->m, w[5], &strides))
-			return -ENOENT;
-		return __builtin_mul_overflow(dims, strides, &ret->size) ? -EBADMSG : 0;
-	default:
-		return -ENOENT;
-	}
+	only = is_package(l, known) ? users_names(l, m->key) : "";
+	return only ? add_module(l, m->key, dict, only) : 0;
 }
 
-/* Records the memory of an object. */
-static int add_memory(struct census_owners *l, struct child *c, uint64_t obj, enum shape shape)
+/* The main module may have no file, such as that of an interactive session. */
+static int add_main(struct census_owners *l, const struct pyitems *modules, uint64_t *type)
 {
-	struct owned_memory m = { .in = c->of->obj, .root = c->of->root };
+	uint64_t module, dict, key = 0;
+	int err = pystr__find(&l->r->m, modules, "__main__", &key, &module);
+
+	if (!err)
+		err = pydict__type_of(&l->r->m, module, type);
+	if (!err)
+		err = pymem__u64(&l->r->m, module + l->r->m.l->md_dict, &dict);
+	return err ? err : add_module(l, key, dict, "");
+}
+
+static int add_modules(struct census_owners *l)
+{
+	uint64_t at = python__modules(l->r->c->py), type = 0, known = 0;
+	struct pyitems it = { 0 };
+	int err = at ? pydict__items(&l->r->m, at, &it) : -ENOENT;
+
+	if (!err) /* sys.modules is no holder */
+		err = map64__set(l->visited, at, 1);
+	if (!err)
+		err = add_main(l, &it, &type);
+	err = census_owners__fatal(err) ? err : 0;
+	for (size_t i = 0; !err && i < it.n && i < MODULES_MAX; i++) {
+		err = examine_module(l, &it.v[i], type, &known);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	pyitems__fini(&it);
+	return err;
+}
+
+static int add_locals(struct census_owners *l)
+{
+	char text[64 + PYOBJ_MAX_STRING], name[80], *in;
+	struct pylocal *v = NULL;
+	size_t n = 0;
+	int err = pylocals__read(&l->r->m, census_owners__is_container, l, &v, &n);
+
+	for (size_t i = 0; !err && i < n; i++) {
+		int at = snprintf(text, sizeof(text), "local ");
+
+		if (pylocal__text(&l->r->m, &v[i], text + at, sizeof(text) - at) ||
+		    !(in = strstr(text, " in ")))
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)(in - text), text);
+		err = census_owners__add_local(l, name, in, v[i].obj);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	free(v);
+	return err;
+}
+
+/* Adds objects that a thread's state points to: the values of its context variables, and
+ * exceptions. Versions differ in where. */
+static int add_state(struct census_owners *l, uint64_t tstate)
+{
+	struct node of = { .root = l->globals };
+	uint64_t w[STATE_WORDS], type;
+	char name[64];
+	int err = pymem__read(&l->r->m, tstate, w, sizeof(w));
+
+	for (unsigned i = 0; !err && i < STATE_WORDS; i++) {
+		if (w[i] < LOWEST || w[i] % 8)
+			continue;
+		err = census_owners__add_exception(l, &of, w[i], "local handled exception");
+		if (err || pydict__type_of(&l->r->m, w[i], &type) ||
+		    pytype__name(&l->r->m, type, name, sizeof(name)) < 0)
+			continue;
+		if (!strcmp(name, "Context") || !strcmp(name, "_contextvars.Context"))
+			err = census_owners__add_local(l, "local contextvar", "", w[i]);
+	}
+	return err;
+}
+
+static int add_states(struct census_owners *l)
+{
+	struct pythread *t = NULL;
+	size_t n = 0;
+	int err = python__threads(l->r->c->py, &t, &n);
+
+	for (size_t i = 0; !err && i < n && i < THREADS_MAX; i++) {
+		err = add_state(l, t[i].tstate);
+		err = census_owners__fatal(err) ? err : 0;
+	}
+	free(t);
+	return census_owners__fatal(err) ? err : 0;
+}
+
+/* Parameters may have attributes, such as main_grad, and hooks. */
+static int add_parameters(struct census_owners *l)
+{
+	struct reading *r = l->r;
 	int err = 0;
 
-	if (l->nmemory >= MEMORY_MAX || memory_of(l, obj, shape, &m) || m.size > MEMORY_SIZE_MAX)
-		return 0;
-	err = map64__set(l->visited, obj, 1);
-	if (!err)
-		err = path_of(l, c, &m.path);
-	if (!err)
-		err = array__grow(&l->memory, &l->capmemory, l->nmemory + 1, sizeof(m));
-	if (!err)
-		l->memory[l->nmemory++] = m;
+	for (size_t i = 0; !err && i < r->nnamed && i < PARAMETERS_MAX; i++) {
+		struct node of = { .root = l->globals };
+		struct child c = { .of = &of };
+
+		if (r->named[i].label.kind != CENSUS_PARAMETER)
+			continue;
+		err = census_owners__add_text(l, r->text + r->named[i].label.name, &of.path);
+		if (!err)
+			err = census_owners__add_found(l, &c, r->named[i].obj);
+	}
 	return err;
 }
 
-/* Handles an object found in a container: records a tensor or memory, or queues a container. */
-int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t obj)
+static int add_roots(struct census_owners *l)
 {
-	uint64_t type, one;
-	enum shape shape;
-	uint32_t path;
-	int err;
+	int err = census_owners__open_root(l, "", &l->globals);
 
-	l->items++;
-	err = census_owners__shape_of(l, obj, &type, &shape);
-	if (!err && shape == SHAPE_TENSOR) {
-		err = add_tensor(l, c, obj);
-		if (err || c->of->depth) /* a variable's tensor may have attributes */
-			return err;
-	}
-	if (err || shape == SHAPE_NONE || map64__get(l->visited, obj, &one))
-		return err;
-	if (shape >= SHAPE_MEMORY)
-		return add_memory(l, c, obj, shape);
-	if (map64__get(l->r->model_at, obj, &one)) /* a model: its variable is named, too */
-		err = add_tensor(l, c, obj);
-	if (err)
-		return err;
-	if (c->of->depth >= DEPTH_MAX)
-		return 0;
-	if (l->nnodes >= NODES_MAX) { /* the search of those in the queue goes on */
-		l->full = true;
-		return 0;
-	}
-	err = map64__set(l->visited, obj, 1);
 	if (!err)
-		err = path_of(l, c, &path);
+		err = add_modules(l);
 	if (!err)
-		err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
+		err = add_locals(l);
 	if (!err)
-		l->nodes[l->nnodes++] = (struct node){ .obj = obj,
-						       .type = type,
-						       .path = path,
-						       .root = c->of->root,
-						       .shape = shape,
-						       .state = c->of->state || c->state,
-						       .depth = c->of->depth + 1 };
-	return err;
+		err = add_states(l);
+	return err ? err : add_parameters(l);
 }
 
-/* Queues a container once more if its turn ended at item `end` of n. NODES_MAX does not count
- * these: a turn has thousands of items, so they are few. */
-int census_owners__add_rest(struct census_owners *l, const struct node *of, uint64_t end,
-			    uint64_t n)
-{
-	int err;
-
-	if (end >= n || census_owners__over_limit(l))
-		return 0;
-	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
-	if (err)
-		return err;
-	l->nodes[l->nnodes] = *of;
-	l->nodes[l->nnodes++].from = end;
-	return 0;
-}
-
-/* ---- start of the search ---- */
-
-int census_owners__open_root(struct census_owners *l, const char *suffix, uint32_t *ret)
-{
-	int err = l->nroots < ROOT_MASK
-			  ? array__grow(&l->roots, &l->caproots, l->nroots + 1, sizeof(*l->roots))
-			  : -E2BIG;
-
-	if (err)
-		return err;
-	l->roots[l->nroots].suffix = strdup(suffix);
-	if (!l->roots[l->nroots].suffix)
-		return -ENOMEM;
-	*ret = l->nroots++;
-	return 0;
-}
-
-int census_owners__add_local(struct census_owners *l, const char *name, const char *suffix,
-			     uint64_t obj)
-{
-	struct node none = { .depth = 0 };
-	struct child c = { .of = &none };
-	int err = census_owners__open_root(l, suffix, &none.root);
-
-	if (err)
-		return err;
-	snprintf(c.word, sizeof(c.word), "%s", name);
-	return census_owners__add_found(l, &c, obj);
-}
+/* ---- the search ---- */
 
 static int search_queue(struct census_owners *l)
 {
@@ -346,6 +293,15 @@ void census_owners__fini(struct census_owners *l)
 	free(l->text);
 }
 
+/* Paths are made in the order of the search. */
+static int by_obj_and_path(const void *a, const void *b)
+{
+	const struct owned *x = a, *y = b;
+
+	return x->obj != y->obj ? (x->obj < y->obj ? -1 : 1)
+				: (x->path > y->path) - (x->path < y->path);
+}
+
 /* Sorts the tensors found. Each stays once, where the search found it first. */
 static void sort_owned(struct census_owners *l)
 {
@@ -380,7 +336,7 @@ int census_owners__search(struct reading *r, struct census_owners *l, struct cen
 	err = pymem__old_u64(&r->m, r->c->module + r->m.l->tp_dealloc, &l->python_dealloc);
 	if (err)
 		return census_owners__fatal(err) ? err : 0;
-	err = census_owners__add_roots(l);
+	err = add_roots(l);
 	if (!err)
 		err = search_queue(l);
 	end_search(l);

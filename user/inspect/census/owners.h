@@ -133,8 +133,7 @@ int census_owners__search(struct reading *r, struct census_owners *l, struct cen
 struct owned *census_owners__find(const struct census_owners *l, uint64_t obj);
 void census_owners__fini(struct census_owners *l);
 
-/* owners_roots.c: adds the globals of the program's modules, and local variables. */
-int census_owners__add_roots(struct census_owners *l);
+/* ---- owners_found.c ---- */
 
 /* Whether an error ends the search. */
 bool census_owners__fatal(int err);

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Findings of the search for holders: tensors, other memory, and containers to examine, each with
+ * its path. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/map64.h"
+#include "inspect/census/owners.h"
+#include "inspect/process/memcache.h"
+#include "inspect/python/pystr.h"
+
+#define DEPTH_MAX 10
+#define PATH_MAX_LEN 200
+#define NODES_MAX 300000u  /* containers examined */
+#define ITEMS_MAX 2000000u /* items found in containers */
+#define TEXT_MAX (32u << 20)
+#define CLOCKS_EVERY 16 /* looks at the limits; the clock of CPU time is a system call */
+#define FRESH_MAX 1024u
+#define MEMORY_MAX 1000000u		    /* objects whose memory is kept */
+#define MEMORY_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one */
+
+bool census_owners__fatal(int err)
+{
+	return err && !reading__is_local(err) && err != -ENOTSUP && err != -EINVAL;
+}
+
+bool census_owners__over_limit(struct census_owners *l)
+{
+	if (l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX)
+		l->cut = true;
+	else if (l->looks++ % CLOCKS_EVERY == 0)
+		l->cut |= clock__monotonic() > l->deadline ||
+			  clock__read(CLOCK_THREAD_CPUTIME_ID) > l->cpu_end;
+	return l->cut;
+}
+
+/* ---- paths ---- */
+
+int census_owners__add_text(struct census_owners *l, const char *s, uint32_t *ret)
+{
+	size_t len = strlen(s);
+	int err = array__grow(&l->text, &l->text_cap, l->text_len + len + 1, 1);
+
+	if (err)
+		return err;
+	memcpy(l->text + l->text_len, s, len + 1);
+	*ret = l->text_len;
+	l->text_len += len + 1;
+	return 0;
+}
+
+static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
+{
+	char path[PATH_MAX_LEN + 128];
+	int err;
+
+	if (!c->path) {
+		snprintf(path, sizeof(path), "%.*s%s", PATH_MAX_LEN, l->text + c->of->path,
+			 c->word);
+		err = census_owners__add_text(l, path, &c->path);
+		if (err)
+			return err;
+	}
+	*ret = c->path;
+	return 0;
+}
+
+ARRAY_COMPARE(by_obj, struct owned, obj)
+
+struct owned *census_owners__find(const struct census_owners *l, uint64_t obj)
+{
+	struct owned key = { .obj = obj };
+
+	return l->nowned ? bsearch(&key, l->owned, l->nowned, sizeof(key), by_obj) : NULL;
+}
+
+static int record(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	uint32_t path;
+	int err = path_of(l, c, &path);
+
+	if (!err)
+		err = array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
+	if (!err)
+		l->owned[l->nowned++] = (struct owned){
+			obj, path, c->of->root | (c->of->state || c->state ? OWNED_STATE : 0)
+		};
+	return err;
+}
+
+/* Its graph is read at once, because the tensor may be gone soon. */
+static int add_new(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	struct pytensor t = { .obj = obj };
+	uint32_t path;
+	int err = l->nfresh < FRESH_MAX ? pytensors__read(l->r->c->tensors, &t, 1) : 0;
+
+	if (err || t.state != PYTENSOR_OK || !t.grad_fn)
+		return err;
+	err = path_of(l, c, &path);
+	if (!err)
+		err = array__grow(&l->fresh, &l->capfresh, l->nfresh + 1, sizeof(*l->fresh));
+	if (!err)
+		l->fresh[l->nfresh++] = (struct owned){ t.grad_fn, path, c->of->root };
+	return err;
+}
+
+/* The second search: notes in the first one's list whether the tensor is where it was. */
+static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	struct owned *was = census_owners__find(l->before, obj);
+	const char *suffix = l->roots[c->of->root].suffix;
+	uint32_t path;
+	int err;
+
+	if (!was) /* it is new: its place may hold one tensor after the other */
+		return add_new(l, c, obj);
+	if (was->root & OWNED_AGAIN)
+		return 0;
+	was->root |= OWNED_AGAIN;
+	err = path_of(l, c, &path);
+	if (!err && !strcmp(l->before->text + was->path, l->text + path) &&
+	    !strcmp(l->before->roots[was->root & ROOT_MASK].suffix, suffix))
+		was->root |= OWNED_SAME;
+	return err;
+}
+
+static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	return l->before ? compare_found(l, c, obj) : record(l, c, obj);
+}
+
+/* Finds the memory of an object: its own, or that which it points to. 0 or -errno: it has none. */
+static int memory_of(struct census_owners *l, uint64_t obj, enum shape shape,
+		     struct owned_memory *ret)
+{
+	uint64_t w[8], dims, strides;
+	int err = shape == SHAPE_STR ? 0 : memcache__read(l->r->c->cache, obj, w, sizeof(w));
+
+	if (err)
+		return err;
+	switch (shape) {
+	case SHAPE_STR:
+		ret->addr = obj;
+		return pystr__size(&l->r->m, obj, &ret->size);
+	case SHAPE_BYTES: /* ob_size, and a hash before the bytes */
+		ret->addr = obj;
+		ret->size = w[2] + 33;
+		return 0;
+	case SHAPE_BYTEARRAY: /* ob_size, ob_alloc, ob_bytes */
+		ret->addr = w[4];
+		ret->size = w[3];
+		return 0;
+	case SHAPE_MMAP: /* data, size */
+		ret->addr = w[2];
+		ret->size = w[3];
+		return 0;
+	case SHAPE_ARRAY: /* data, nd, dimensions, strides, base: of C order, with its own memory */
+		ret->addr = w[2];
+		if (w[6] || !(uint32_t)w[3] || pymem__u64(&l->r->m, w[4], &dims) ||
+		    pymem__u64(&l->r->m, w[5], &strides))
+			return -ENOENT;
+		return __builtin_mul_overflow(dims, strides, &ret->size) ? -EBADMSG : 0;
+	default:
+		return -ENOENT;
+	}
+}
+
+/* Records the memory of an object. */
+static int add_memory(struct census_owners *l, struct child *c, uint64_t obj, enum shape shape)
+{
+	struct owned_memory m = { .in = c->of->obj, .root = c->of->root };
+	int err = 0;
+
+	if (l->nmemory >= MEMORY_MAX || memory_of(l, obj, shape, &m) || m.size > MEMORY_SIZE_MAX)
+		return 0;
+	err = map64__set(l->visited, obj, 1);
+	if (!err)
+		err = path_of(l, c, &m.path);
+	if (!err)
+		err = array__grow(&l->memory, &l->capmemory, l->nmemory + 1, sizeof(m));
+	if (!err)
+		l->memory[l->nmemory++] = m;
+	return err;
+}
+
+/* Handles an object found in a container: records a tensor or memory, or queues a container. */
+int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	uint64_t type, one;
+	enum shape shape;
+	uint32_t path;
+	int err;
+
+	l->items++;
+	err = census_owners__shape_of(l, obj, &type, &shape);
+	if (!err && shape == SHAPE_TENSOR) {
+		err = add_tensor(l, c, obj);
+		if (err || c->of->depth) /* a variable's tensor may have attributes */
+			return err;
+	}
+	if (err || shape == SHAPE_NONE || map64__get(l->visited, obj, &one))
+		return err;
+	if (shape >= SHAPE_MEMORY)
+		return add_memory(l, c, obj, shape);
+	if (map64__get(l->r->model_at, obj, &one)) /* a model: its variable is named, too */
+		err = add_tensor(l, c, obj);
+	if (err)
+		return err;
+	if (c->of->depth >= DEPTH_MAX)
+		return 0;
+	if (l->nnodes >= NODES_MAX) { /* the search of those in the queue goes on */
+		l->full = true;
+		return 0;
+	}
+	err = map64__set(l->visited, obj, 1);
+	if (!err)
+		err = path_of(l, c, &path);
+	if (!err)
+		err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
+	if (!err)
+		l->nodes[l->nnodes++] = (struct node){ .obj = obj,
+						       .type = type,
+						       .path = path,
+						       .root = c->of->root,
+						       .shape = shape,
+						       .state = c->of->state || c->state,
+						       .depth = c->of->depth + 1 };
+	return err;
+}
+
+/* Queues a container once more if its turn ended at item `end` of n. NODES_MAX does not count
+ * these: a turn has thousands of items, so they are few. */
+int census_owners__add_rest(struct census_owners *l, const struct node *of, uint64_t end,
+			    uint64_t n)
+{
+	int err;
+
+	if (end >= n || census_owners__over_limit(l))
+		return 0;
+	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
+	if (err)
+		return err;
+	l->nodes[l->nnodes] = *of;
+	l->nodes[l->nnodes++].from = end;
+	return 0;
+}
+
+/* ---- roots ---- */
+
+int census_owners__open_root(struct census_owners *l, const char *suffix, uint32_t *ret)
+{
+	int err = l->nroots < ROOT_MASK
+			  ? array__grow(&l->roots, &l->caproots, l->nroots + 1, sizeof(*l->roots))
+			  : -E2BIG;
+
+	if (err)
+		return err;
+	l->roots[l->nroots].suffix = strdup(suffix);
+	if (!l->roots[l->nroots].suffix)
+		return -ENOMEM;
+	*ret = l->nroots++;
+	return 0;
+}
+
+int census_owners__add_local(struct census_owners *l, const char *name, const char *suffix,
+			     uint64_t obj)
+{
+	struct node none = { .depth = 0 };
+	struct child c = { .of = &none };
+	int err = census_owners__open_root(l, suffix, &none.root);
+
+	if (err)
+		return err;
+	snprintf(c.word, sizeof(c.word), "%s", name);
+	return census_owners__add_found(l, &c, obj);
+}
