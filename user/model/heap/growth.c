@@ -23,9 +23,7 @@
 #include "record/files.h"
 
 #define UNITS_MAX (1u << 20)
-#define CELLS_MAX (UINT64_C(1) << 24) /* values of all units together: 128 MiB */
-#define LEAST 32		      /* values kept of each unit, however many units there are */
-#define STEPS_ENOUGH 16		      /* enough steps to stop counting slices of time */
+#define STEPS_ENOUGH 16 /* enough steps to stop counting slices of time */
 
 int growth__watch(struct model *m, enum group by)
 {
@@ -159,137 +157,7 @@ static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
 	return 0;
 }
 
-/* ---- values ---- */
-
-int growth__fill_in(struct growth_watch *w, struct growth_unit *u, unsigned track)
-{
-	struct growth_series *s = &u->s[track];
-	uint32_t n = w->track[track].n, cap;
-	uint64_t *v;
-
-	if (!s->v && !u->live) {
-		s->n = n;
-		return 0;
-	}
-	if (n > s->cap) {
-		for (cap = s->cap ? s->cap : LEAST; cap < n; cap *= 2)
-			;
-		v = realloc(s->v, cap * sizeof(*v));
-		if (!v)
-			return -ENOMEM;
-		if (!s->v)
-			memset(v, 0, s->n * sizeof(*v));
-		w->cells += cap - s->cap;
-		s->v = v;
-		s->cap = cap;
-	}
-	while (s->n < n)
-		s->v[s->n++] = u->live;
-	return 0;
-}
-
-/* Keeps every second value. */
-static int drop_every_second(struct growth_watch *w, unsigned track)
-{
-	struct growth_track *t = &w->track[track];
-	int err = 0;
-
-	for (uint32_t i = 0; !err && i < w->n; i++) {
-		struct growth_series *s = &w->units[i].s[track];
-
-		err = growth__fill(w, &w->units[i], track);
-		if (err)
-			return err;
-		s->n = t->n / 2;
-		for (uint32_t k = 0; s->v && k < s->n; k++)
-			s->v[k] = s->v[2 * k + 1];
-	}
-	for (uint32_t d = 0; d < w->nsums; d++)
-		for (int i = 0; w->sums[d] && i < GROWTH_SUMS; i++)
-			for (uint32_t k = 0; k < t->n / 2; k++)
-				w->sums[d]->v[track][i][k] = w->sums[d]->v[track][i][2 * k + 1];
-	for (uint32_t k = 0; track == TRACK_STEPS && k < t->n / 2; k++)
-		w->per.times[k] = w->per.times[2 * k + 1];
-	t->n /= 2;
-	t->stride *= 2;
-	return 0;
-}
-
-/* Halves the number of values kept of each unit, because there are too many units. */
-static int halve_values(struct growth_watch *w)
-{
-	int err = 0;
-
-	w->max /= 2;
-	for (unsigned t = 0; !err && t < TRACK_NR; t++)
-		while (!err && w->track[t].n > w->max)
-			err = drop_every_second(w, t);
-	for (uint32_t i = 0; !err && i < w->n; i++)
-		for (int t = 0; t < TRACK_NR; t++) {
-			struct growth_series *s = &w->units[i].s[t];
-			uint64_t *v = s->cap > w->max ? realloc(s->v, w->max * sizeof(*v)) : NULL;
-
-			if (!v)
-				continue;
-			w->cells -= s->cap - w->max;
-			s->v = v;
-			s->cap = w->max;
-		}
-	return err;
-}
-
-static int note_sums(struct model *m, unsigned track, uint32_t at)
-{
-	struct growth_watch *w = m->growth;
-	int err = array__grow_zero(&w->sums, &w->nsums, m->ndevs, sizeof(*w->sums));
-
-	for (uint32_t d = 0; !err && d < m->ndevs; d++) {
-		const struct dev *dev = m->devs[d];
-
-		if (!w->sums[d])
-			w->sums[d] = calloc(1, sizeof(*w->sums[d]));
-		if (!w->sums[d])
-			return -ENOMEM;
-		w->sums[d]->v[track][SUM_ALLOCATED][at] = dev->pub.allocated - dev->late;
-		w->sums[d]->v[track][SUM_RESERVED][at] = dev->pub.reserved;
-		w->sums[d]->v[track][SUM_TAKEN][at] = dev->extents.sums[SUM_OTHERS];
-	}
-	return err;
-}
-
-/* Adds the live bytes of now as a value. */
-int growth__add_value(struct model *m, unsigned track)
-{
-	struct growth_watch *w = m->growth;
-	struct growth_track *t = &w->track[track];
-	int err = 0;
-
-	if (t->n == w->max)
-		err = drop_every_second(w, track);
-	if (!err && w->cells > CELLS_MAX && w->max > LEAST)
-		err = halve_values(w);
-	if (err || t->passed % t->stride)
-		return err;
-	if (track == TRACK_STEPS)
-		w->per.times[t->n] = w->now;
-	return note_sums(m, track, t->n++);
-}
-
-static void clear_track(struct growth_watch *w, unsigned track)
-{
-	for (uint32_t i = 0; i < w->n; i++) {
-		struct growth_series *s = &w->units[i].s[track];
-
-		free(s->v);
-		w->cells -= s->cap;
-		*s = (struct growth_series){ 0 };
-		memset(w->units[i].gone[track], 0, sizeof(w->units[i].gone[track]));
-		memset(&w->units[i].late[track], 0, sizeof(w->units[i].late[track]));
-		if (track == TRACK_STEPS)
-			w->units[i].tops = (struct growth_tops){ .top = w->units[i].live };
-	}
-	w->track[track] = (struct growth_track){ .stride = 1 };
-}
+/* ---- steps and time ---- */
 
 static int end_step(struct model *m)
 {
@@ -297,8 +165,8 @@ static int end_step(struct model *m)
 
 	w->per.last = w->now;
 	if (++w->track[TRACK_STEPS].passed == STEPS_ENOUGH)
-		clear_track(w, TRACK_TIME);
-	return growth__add_value(m, TRACK_STEPS);
+		growth_values__clear(w, TRACK_TIME);
+	return growth_values__add(m, TRACK_STEPS);
 }
 
 int growth__step(struct model *m, enum step_kind kind)
@@ -315,7 +183,7 @@ int growth__step(struct model *m, enum step_kind kind)
 		/* After the first optimizer step, calls count within a step only. */
 		err = growth_inside__step(m, TRACK_STEPS);
 		if (!err && t->passed)
-			clear_track(w, TRACK_STEPS);
+			growth_values__clear(w, TRACK_STEPS);
 		t->on = true;
 		w->kind = kind;
 	} else if (kind == STEP_OPT) {
@@ -339,10 +207,10 @@ int growth__time(struct model *m, uint64_t time)
 	if (!t->on || w->now <= w->start || w->now < w->due)
 		return 0;
 	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
-		err = drop_every_second(w, TRACK_TIME);
+		err = growth_values__thin(w, TRACK_TIME);
 	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
 		t->passed = (t->n + 1) * t->stride;
-		err = growth__add_value(m, TRACK_TIME);
+		err = growth_values__add(m, TRACK_TIME);
 	}
 	if (__builtin_mul_overflow((t->n + 1) * t->stride, GROWTH_SLICE, &w->due) ||
 	    __builtin_add_overflow(w->due, w->start, &w->due))
@@ -559,6 +427,36 @@ static void note_gone(struct model *m, const struct dev *dev, const struct rec *
 	l->blocks++;
 }
 
+/* ---- peaks ---- */
+
+static void add_top(struct growth_tops *t, uint64_t step, double top, uint64_t steps)
+{
+	double first, n;
+
+	if (step + steps <= GROWTH_WARMUP)
+		return;
+	first = step < GROWTH_WARMUP ? GROWTH_WARMUP : (double)step;
+	n = (double)(step + steps) - first;
+	t->sum += n * top;
+	t->moment += top * n * (2 * first + n - 1) / 2;
+}
+
+void growth__touch_peaks(const struct growth_watch *w, struct growth_unit *u)
+{
+	struct growth_tops *t = &u->tops;
+	uint64_t now = w->track[TRACK_STEPS].passed;
+
+	if (t->step >= now)
+		return;
+	add_top(t, t->step, (double)t->top, 1);
+	t->last = now == t->step + 1 ? t->top : u->live;
+	add_top(t, t->step + 1, (double)u->live, now - t->step - 1);
+	t->step = now;
+	t->top = u->live;
+}
+
+/* ---- events ---- */
+
 /* Blocks from before attach can only be freed. */
 static bool is_followed(const struct site *s)
 {
@@ -583,7 +481,7 @@ int growth__came(struct model *m, uint32_t site)
 			continue;
 		values->settled = u->live;
 		values->settled_allocations = u->allocations;
-		err = growth__fill(m->growth, u, t);
+		err = growth_values__fill(m->growth, u, t);
 	}
 	if (err)
 		return err;
@@ -615,7 +513,7 @@ int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)
 	for (unsigned t = 0; !err && t < TRACK_NR; t++) {
 		if (!m->growth->track[t].on)
 			continue;
-		err = growth__fill(m->growth, u, t);
+		err = growth_values__fill(m->growth, u, t);
 		note_gone(m, dev, rec, u, t);
 		if (!err)
 			err = note_name(m, dev, rec, u, t);

@@ -1,32 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Growth inside steps: by calls of the model within one, and of their peaks. */
-#include <string.h>
-
+/* Growth by calls of the model within one step. */
 #include "base/array.h"
 #include "model/heap/device.h"
 #include "model/heap/growth_internal.h"
 #include "model/heap/state.h"
-#include "model/rows.h"
 
-#define FROM 8	     /* the call whose end is the first value: most steps have fewer calls */
-#define LONGER 2     /* buckets of calls above the median step: at least about four times as many */
-#define PART 10	     /* the growth is at least a tenth of the device's peak */
-#define WARMUP 3     /* steps that do not count for the slope of a line */
-#define FASTER 2     /* than memory from step to step */
-#define PEAK_PART 20 /* the growth is at least this part of the highest peak */
-
-/* ---- calls within a step ---- */
-
-void growth_inside__begin(struct growth_watch *w, struct growth_unit *u)
-{
-	struct growth_series *s = &u->s[TRACK_INSIDE];
-
-	u->round = w->inside.round;
-	s->n = 0;
-	s->settled = s->settled_allocations = 0;
-	memset(u->gone[TRACK_INSIDE], 0, sizeof(u->gone[TRACK_INSIDE]));
-	memset(&u->late[TRACK_INSIDE], 0, sizeof(u->late[TRACK_INSIDE]));
-}
+#define FROM 8	 /* the call whose end is the first value: most steps have fewer calls */
+#define LONGER 2 /* buckets of calls above the median step: at least about four times as many */
+#define PART 10	 /* the growth is at least a tenth of the device's peak */
 
 int growth_inside__call(struct model *m)
 {
@@ -36,7 +17,7 @@ int growth_inside__call(struct model *m)
 		return 0;
 	w->track[TRACK_INSIDE].on = true;
 	w->track[TRACK_INSIDE].passed++;
-	return growth__add_value(m, TRACK_INSIDE);
+	return growth_values__add(m, TRACK_INSIDE);
 }
 
 /* Sets the device's rise until its highest value, and the number of values until then. */
@@ -72,12 +53,12 @@ static int judge(struct growth_watch *w, uint32_t dev, unsigned track, size_t n,
 
 		if (w->units[i].key.dev != dev + 1)
 			continue;
-		err = growth__fill(w, &w->units[i], track);
-		v = growth__values(&w->units[i], track);
+		err = growth_values__fill(w, &w->units[i], track);
+		v = growth_values__of(&w->units[i], track);
 		o.tests += !err && v[n - 1] > v[0];
 	}
 	for (uint32_t i = 0; i < w->n && !err; i++) {
-		const uint64_t *v = growth__values(&w->units[i], track);
+		const uint64_t *v = growth_values__of(&w->units[i], track);
 
 		if (w->units[i].key.dev != dev + 1 || v[n - 1] <= v[0] ||
 		    v[n - 1] - v[0] < ret->grown / 32)
@@ -198,137 +179,4 @@ int growth_inside__judge(const struct model *m, uint32_t dev_nr, struct growth_i
 		.lines = best->lines,
 	};
 	return 0;
-}
-
-/* ---- peaks ---- */
-
-static void add_top(struct growth_tops *t, uint64_t step, double top, uint64_t steps)
-{
-	double first, n;
-
-	if (step + steps <= WARMUP)
-		return;
-	first = step < WARMUP ? WARMUP : (double)step;
-	n = (double)(step + steps) - first;
-	t->sum += n * top;
-	t->moment += top * n * (2 * first + n - 1) / 2;
-}
-
-void growth__touch_peaks(const struct growth_watch *w, struct growth_unit *u)
-{
-	struct growth_tops *t = &u->tops;
-	uint64_t now = w->track[TRACK_STEPS].passed;
-
-	if (t->step >= now)
-		return;
-	add_top(t, t->step, (double)t->top, 1);
-	t->last = now == t->step + 1 ? t->top : u->live;
-	add_top(t, t->step + 1, (double)u->live, now - t->step - 1);
-	t->step = now;
-	t->top = u->live;
-}
-
-/* Slope of the tops over the steps that ended (least squares). */
-static double slope(const struct growth_watch *w, struct growth_unit *u)
-{
-	double from = WARMUP, n = (double)w->track[TRACK_STEPS].passed - from, mean, squares;
-
-	growth__touch_peaks(w, u);
-	if (n < 2)
-		return 0;
-	mean = from + (n - 1) / 2;
-	squares = n * (n * n - 1) / 12;
-	return (u->tops.moment - mean * u->tops.sum) / squares;
-}
-
-/* Peaks of the kept steps, of several together if there are many. */
-static size_t peaks_of(const struct model *m, const struct dev *dev, uint64_t v[TREND_MAX],
-		       uint64_t *stride)
-{
-	enum step_kind kind = m->growth->kind;
-	uint64_t n = m->steps.n[kind], kept = n < STEPS_KEPT ? n : STEPS_KEPT;
-	size_t count;
-
-	/* The peak of a step that was under way at attach is not known. */
-	if (n == kept && kept && !model__first_step_whole(m))
-		kept--;
-	*stride = kept / TREND_MAX + 1;
-	count = kept / *stride;
-	for (size_t i = 0; i < count; i++) {
-		v[i] = 0;
-		for (uint64_t k = 0; k < *stride; k++) {
-			uint64_t step = n - (count - i) * *stride + k;
-			uint64_t peak = dev->step[kind][step % STEPS_KEPT].peak + dev->late;
-
-			v[i] = peak > v[i] ? peak : v[i];
-		}
-	}
-	return count;
-}
-
-static void set_row(const struct model *m, const struct growth_unit *u, struct row *ret)
-{
-	const struct site *s = &m->sites.all[u->site];
-
-	rows__line(m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, ret);
-	ret->bytes = u->tops.top > u->tops.last ? u->tops.top : u->tops.last;
-}
-
-static void find_lines(const struct model *m, uint32_t dev_nr, struct growth_line *ret_line,
-		       struct growth_peaks *ret)
-{
-	struct growth_watch *w = m->growth;
-	double most = 0, most_input = 0;
-	uint32_t line = 0, input = 0;
-
-	for (uint32_t i = 0; i < w->n; i++) {
-		struct growth_unit *u = &w->units[i];
-		double grows;
-
-		if (u->key.dev != dev_nr + 1)
-			continue;
-		grows = slope(w, u);
-		if (grows > most) {
-			most = grows;
-			line = i + 1;
-		}
-		if (grows > most_input && u->tops.input) {
-			most_input = grows;
-			input = i + 1;
-		}
-	}
-	if (line) {
-		*ret_line = (struct growth_line){ .per_step = most, .trend = ret->trend };
-		set_row(m, &w->units[line - 1], &ret_line->row);
-		ret->line = ret_line;
-	}
-	if (input && input != line)
-		set_row(m, &w->units[input - 1], &ret->input);
-}
-
-void growth__judge_peaks(const struct model *m, uint32_t dev_nr, const struct growth_sum *ends,
-			 uint64_t min_growth, struct growth_line *line, struct growth_peaks *ret)
-{
-	const struct growth_watch *w = m->growth;
-	const struct dev *dev = m->devs[dev_nr];
-	struct trend_opts o = { .min_growth = min_growth };
-	uint64_t v[TREND_MAX], stride, least = dev->pub.peak_allocated / PEAK_PART;
-	size_t n;
-
-	*ret = (struct growth_peaks){ .known = false };
-	if (w->per.file || dev_nr >= STEP_DEVICES || !dev->step[w->kind] ||
-	    dev->pub.device.type == DEVICE_HOST)
-		return;
-	n = peaks_of(m, dev, v, &stride);
-	o.min_growth = least > min_growth ? least : min_growth;
-	trend__judge(v, n, &o, &ret->trend);
-	ret->known = true;
-	ret->per_step = ret->trend.slope / (double)stride;
-	if (!trend__counts(&ret->trend, TREND_LOW) || ret->per_step < FASTER * ends->per_step) {
-		ret->trend.confidence = TREND_NONE;
-		return;
-	}
-	if (m->lost && ret->trend.confidence > TREND_MEDIUM)
-		ret->trend.confidence = TREND_MEDIUM;
-	find_lines(m, dev_nr, line, ret);
 }

@@ -46,7 +46,7 @@ struct growth_unit {
 		uint32_t ages;	/* bit i: by_age[i] is not 0 */
 		uint64_t by_age[GROWTH_AGES], of_category[CATEGORY_NR];
 	} late[TRACK_NR];
-	/* Highest live bytes of each step, for their slope: growth_inside.c. */
+	/* Highest live bytes of each step, for their slope. */
 	struct growth_tops {
 		uint64_t step, top; /* this step's, so far */
 		uint64_t last;	    /* the step's before */
@@ -123,6 +123,7 @@ struct growth_watch {
 	} inside;
 };
 
+#define GROWTH_WARMUP 3			/* steps that do not count for the slope of a line */
 #define GROWTH_SLICE UINT64_C(10000000) /* ns */
 
 /* Call these only if m->growth is set. They return 0 or -ENOMEM. */
@@ -131,16 +132,8 @@ int growth__left(struct model *m, const struct dev *dev, const struct rec *rec);
 int growth__step(struct model *m, enum step_kind kind);
 int growth__time(struct model *m, uint64_t time);
 void growth__unwatch(struct model *m);
-/* Appends a unit's values up to now. 0 or -ENOMEM. */
-int growth__fill_in(struct growth_watch *w, struct growth_unit *u, unsigned track);
-/* Makes values of an earlier step void. */
-void growth_inside__begin(struct growth_watch *w, struct growth_unit *u);
-static inline int growth__fill(struct growth_watch *w, struct growth_unit *u, unsigned track)
-{
-	if (track == TRACK_INSIDE && u->round != w->inside.round)
-		growth_inside__begin(w, u);
-	return u->s[track].n == w->track[track].n ? 0 : growth__fill_in(w, u, track);
-}
+/* The unit's live bytes change next. */
+void growth__touch_peaks(const struct growth_watch *w, struct growth_unit *u);
 /* age: of a block, in steps or slices. bucket: index of an age in gone. is_old: the block stays. */
 uint64_t growth__age(const struct model *m, const struct dev *dev, const struct rec *rec,
 		     unsigned track);
@@ -167,10 +160,33 @@ int growth__add_name(struct growth_names *s, const struct growth_named *blocks);
 void growth__sort_names(struct growth_names *s);
 /* Frees its contents and makes it empty. */
 void growth__free_names(struct growth_names *s);
+
+/* ---- growth_values.c ---- */
+
+/* Makes values of an earlier step void. */
+void growth_values__begin(struct growth_watch *w, struct growth_unit *u);
+/* Appends a unit's values up to now. 0 or -ENOMEM. */
+int growth_values__fill_in(struct growth_watch *w, struct growth_unit *u, unsigned track);
+static inline int growth_values__fill(struct growth_watch *w, struct growth_unit *u, unsigned track)
+{
+	if (track == TRACK_INSIDE && u->round != w->inside.round)
+		growth_values__begin(w, u);
+	return u->s[track].n == w->track[track].n ? 0 : growth_values__fill_in(w, u, track);
+}
 /* Adds the live bytes of now as a value. 0 or -ENOMEM. */
-int growth__add_value(struct model *m, unsigned track);
-/* Values of a unit on a track; growth__fill() comes first. */
-const uint64_t *growth__values(const struct growth_unit *u, unsigned track);
+int growth_values__add(struct model *m, unsigned track);
+/* Values of a unit on a track; growth_values__fill() comes first. */
+const uint64_t *growth_values__of(const struct growth_unit *u, unsigned track);
+/* Values of a device; sum: SUM_ALLOCATED and so on. All 0 if it has none. */
+const uint64_t *growth_values__of_device(const struct growth_watch *w, uint32_t dev_nr,
+					 unsigned track, unsigned sum);
+/* Keeps every second value. 0 or -ENOMEM. */
+int growth_values__thin(struct growth_watch *w, unsigned track);
+/* Makes a track empty. */
+void growth_values__clear(struct growth_watch *w, unsigned track);
+
+/* ---- growth_inside.c ---- */
+
 /* A call of the model ended between two optimizer steps. 0 or -ENOMEM. */
 int growth_inside__call(struct model *m);
 /* An optimizer step ended; track has the values of the calls before it. 0 or -ENOMEM. */
@@ -179,8 +195,3 @@ int growth_inside__step(struct model *m, unsigned track);
  * matters did. *best: of that step; unit1 is 0 then. 0 or -ENOMEM. */
 int growth_inside__judge(const struct model *m, uint32_t dev_nr, struct growth_inside *ret,
 			 struct growth_interval *best);
-/* The unit's live bytes change next. */
-void growth__touch_peaks(const struct growth_watch *w, struct growth_unit *u);
-/* line: owned by the caller; ret->line is it, or NULL. */
-void growth__judge_peaks(const struct model *m, uint32_t dev_nr, const struct growth_sum *ends,
-			 uint64_t min_growth, struct growth_line *line, struct growth_peaks *ret);

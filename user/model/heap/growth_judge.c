@@ -15,6 +15,9 @@
 #include "model/rows.h"
 #include "record/dict.h"
 
+#define FASTER 2     /* than memory from step to step */
+#define PEAK_PART 20 /* the growth is at least this part of the highest peak */
+
 struct survey {			     /* blocks of a unit live at the end */
 	uint64_t young[GROWTH_AGES]; /* bytes by age */
 	uint64_t old, blocks;
@@ -387,16 +390,9 @@ static void names_of(const struct judge *j, uint32_t unit, struct growth_line *l
 
 /* ---- verdicts ---- */
 
-static const uint64_t zeros[TREND_MAX];
-
-const uint64_t *growth__values(const struct growth_unit *u, unsigned track)
-{
-	return u->s[track].v ? u->s[track].v : zeros;
-}
-
 static const uint64_t *values_of(const struct judge *j, const struct growth_unit *u)
 {
-	return growth__values(u, j->track);
+	return growth_values__of(u, j->track);
 }
 
 static bool is_constant(const uint64_t *v, size_t n)
@@ -463,7 +459,7 @@ static int by_line(struct judge *j)
 	for (uint32_t i = 0; !err && i < j->w->n; i++) {
 		if (j->w->units[i].key.dev != j->dev_nr + 1)
 			continue;
-		err = growth__fill(j->w, &j->w->units[i], j->track);
+		err = growth_values__fill(j->w, &j->w->units[i], j->track);
 		g->tested += !is_constant(values_of(j, &j->w->units[i]), g->values);
 	}
 	g->lines = err ? NULL : calloc((size_t)j->w->n + 1, sizeof(*g->lines));
@@ -488,7 +484,7 @@ static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growt
 
 		if (u->key.dev != j->dev_nr + 1 || s->category != category)
 			continue;
-		err = growth__fill(j->w, u, j->track);
+		err = growth_values__fill(j->w, u, j->track);
 		for (size_t k = 0; !err && k < j->g->values; k++)
 			sum[k] += values_of(j, u)[k];
 		all->allocated += u->allocated;
@@ -556,9 +552,7 @@ static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *
 {
 	struct trend_opts o = { .min_growth = j->min_growth };
 
-	ret->values = j->dev_nr < j->w->nsums && j->w->sums[j->dev_nr]
-			      ? j->w->sums[j->dev_nr]->v[j->track][which]
-			      : zeros;
+	ret->values = growth_values__of_device(j->w, j->dev_nr, j->track, which);
 	if (which == SUM_ALLOCATED)
 		ret->values = with_late(j, ret->values);
 	trend__judge(ret->values, j->g->values, &o, &ret->trend);
@@ -610,6 +604,115 @@ static int judge_inside(struct judge *j)
 	return 0;
 }
 
+/* ---- peaks ---- */
+
+/* Slope of the tops over the steps that ended (least squares). */
+static double slope(const struct growth_watch *w, struct growth_unit *u)
+{
+	double from = GROWTH_WARMUP, n = (double)w->track[TRACK_STEPS].passed - from, mean, squares;
+
+	growth__touch_peaks(w, u);
+	if (n < 2)
+		return 0;
+	mean = from + (n - 1) / 2;
+	squares = n * (n * n - 1) / 12;
+	return (u->tops.moment - mean * u->tops.sum) / squares;
+}
+
+/* Peaks of the kept steps, of several together if there are many. */
+static size_t peaks_of(const struct model *m, const struct dev *dev, uint64_t v[TREND_MAX],
+		       uint64_t *stride)
+{
+	enum step_kind kind = m->growth->kind;
+	uint64_t n = m->steps.n[kind], kept = n < STEPS_KEPT ? n : STEPS_KEPT;
+	size_t count;
+
+	/* The peak of a step that was under way at attach is not known. */
+	if (n == kept && kept && !model__first_step_whole(m))
+		kept--;
+	*stride = kept / TREND_MAX + 1;
+	count = kept / *stride;
+	for (size_t i = 0; i < count; i++) {
+		v[i] = 0;
+		for (uint64_t k = 0; k < *stride; k++) {
+			uint64_t step = n - (count - i) * *stride + k;
+			uint64_t peak = dev->step[kind][step % STEPS_KEPT].peak + dev->late;
+
+			v[i] = peak > v[i] ? peak : v[i];
+		}
+	}
+	return count;
+}
+
+static void set_row(const struct model *m, const struct growth_unit *u, struct row *ret)
+{
+	const struct site *s = &m->sites.all[u->site];
+
+	rows__line(m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, ret);
+	ret->bytes = u->tops.top > u->tops.last ? u->tops.top : u->tops.last;
+}
+
+static void find_lines(const struct model *m, uint32_t dev_nr, struct growth_line *ret_line,
+		       struct growth_peaks *ret)
+{
+	struct growth_watch *w = m->growth;
+	double most = 0, most_input = 0;
+	uint32_t line = 0, input = 0;
+
+	for (uint32_t i = 0; i < w->n; i++) {
+		struct growth_unit *u = &w->units[i];
+		double grows;
+
+		if (u->key.dev != dev_nr + 1)
+			continue;
+		grows = slope(w, u);
+		if (grows > most) {
+			most = grows;
+			line = i + 1;
+		}
+		if (grows > most_input && u->tops.input) {
+			most_input = grows;
+			input = i + 1;
+		}
+	}
+	if (line) {
+		*ret_line = (struct growth_line){ .per_step = most, .trend = ret->trend };
+		set_row(m, &w->units[line - 1], &ret_line->row);
+		ret->line = ret_line;
+	}
+	if (input && input != line)
+		set_row(m, &w->units[input - 1], &ret->input);
+}
+
+static void judge_peaks(const struct model *m, uint32_t dev_nr, const struct growth_sum *ends,
+			uint64_t min_growth, struct growth_line *line, struct growth_peaks *ret)
+{
+	const struct growth_watch *w = m->growth;
+	const struct dev *dev = m->devs[dev_nr];
+	struct trend_opts o = { .min_growth = min_growth };
+	uint64_t v[TREND_MAX], stride, least = dev->pub.peak_allocated / PEAK_PART;
+	size_t n;
+
+	*ret = (struct growth_peaks){ .known = false };
+	if (w->per.file || dev_nr >= STEP_DEVICES || !dev->step[w->kind] ||
+	    dev->pub.device.type == DEVICE_HOST)
+		return;
+	n = peaks_of(m, dev, v, &stride);
+	o.min_growth = least > min_growth ? least : min_growth;
+	trend__judge(v, n, &o, &ret->trend);
+	ret->known = true;
+	ret->per_step = ret->trend.slope / (double)stride;
+	if (!trend__counts(&ret->trend, TREND_LOW) || ret->per_step < FASTER * ends->per_step) {
+		ret->trend.confidence = TREND_NONE;
+		return;
+	}
+	if (m->lost && ret->trend.confidence > TREND_MEDIUM)
+		ret->trend.confidence = TREND_MEDIUM;
+	find_lines(m, dev_nr, line, ret);
+}
+
+/* ---- a device ---- */
+
 static int judge_all(struct judge *j)
 {
 	struct growth *g = j->g;
@@ -636,8 +739,8 @@ static int judge_all(struct judge *j)
 	judge_sum(j, SUM_RESERVED, &g->reserved);
 	judge_sum(j, SUM_TAKEN, &g->others);
 	if (g->clock == GROWTH_STEPS || (g->clock == GROWTH_CALLS && !g->after_steps))
-		growth__judge_peaks(j->m, j->dev_nr, &g->allocated, j->min_growth,
-				    &((struct growth_pool *)g->pool)->peaks, &g->peaks);
+		judge_peaks(j->m, j->dev_nr, &g->allocated, j->min_growth,
+			    &((struct growth_pool *)g->pool)->peaks, &g->peaks);
 	g->has_reserved = j->dev->pub.has_totals;
 	g->has_others = !device__on_host(j->dev->pub.device);
 	return judge_inside(j);

@@ -747,7 +747,7 @@ bool model__event_line(const struct model *m, const struct event *e, struct row_
 {
 	struct event charged = *e;
 
-	model__charge(m, &charged);
+	attribution__charge(m->words, &charged);
 	return model__stack_line(m, line_stack(m, FRAMES_USER, charged.stack, charged.node),
 				 FRAMES_USER, ret);
 }
