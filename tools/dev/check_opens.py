@@ -45,7 +45,7 @@ ALLOWED = {
     "user/inspect/process/descendants.c": PROC,
     "user/inspect/process/proc.c": PROC,
     "user/inspect/process/seccomp.c": PROC,
-    "user/serve/broker/broker.c": "files of /proc that it lists",
+    "user/serve/broker/users.c": "files of /proc that it lists",
     "user/serve/broker/jobs.c": OWN,
     "user/serve/broker/store.c": "its own folder, without links, and with a check",
     "user/serve/broker/trace.c": OWN,

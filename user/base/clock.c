@@ -45,6 +45,11 @@ uint64_t clock__monotonic(void)
 	return clock__read(CLOCK_MONOTONIC);
 }
 
+double clock__date(void)
+{
+	return (double)clock__read(CLOCK_REALTIME) / 1e9;
+}
+
 uint64_t clock__kernel(void)
 {
 	return clock__monotonic() - (uint64_t)offset();

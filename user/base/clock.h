@@ -8,6 +8,7 @@
 uint64_t clock__kernel(void);
 uint64_t clock__read(clockid_t clock); /* ns */
 uint64_t clock__monotonic(void);       /* CLOCK_MONOTONIC of this process, ns */
+double clock__date(void);	       /* CLOCK_REALTIME, s since 1970 */
 /* CLOCK_REALTIME, ns since 1970, and clock__kernel() at the same moment: within some microseconds,
  * unless the thread is interrupted at each of several tries. */
 uint64_t clock__wall(uint64_t *kernel);

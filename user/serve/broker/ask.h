@@ -6,9 +6,8 @@
 #include <stdint.h>
 
 struct peer;
-struct trace;
 
-/* Handles a request. */
+/* Handles a request; verbs.c. */
 void ask__handle(struct peer *p, json_t *msg);
 /* Refuses a request with an HTTP status. field: the member at fault; NULL: none. */
 void ask__refuse(struct peer *p, json_int_t id, int status, const char *field, const char *fmt, ...)
@@ -26,5 +25,3 @@ bool ask__count(struct peer *p, json_t *msg, const char *key, uint64_t min, uint
 		uint64_t *ret);
 /* At most 1024 bytes without control characters, owned by msg. */
 bool ask__text(struct peer *p, json_t *msg, const char *key, const char **ret);
-/* The trace whose id is in the member; NULL: refused. */
-struct trace *ask__trace(struct peer *p, json_t *msg, const char *key);

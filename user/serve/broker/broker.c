@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -17,7 +16,6 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
-#include "base/user.h"
 #include "capture/caps.h"
 #include "inspect/rlimit.h"
 #include "serve/broker/capture.h"
@@ -28,6 +26,7 @@
 #include "serve/broker/scan_guard.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
+#include "serve/broker/users.h"
 #include "serve/serve.h"
 #include "serve/server/link.h"
 
@@ -36,104 +35,7 @@
 #define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
 #define FILES_WANTED 4096
 
-double broker__date(void)
-{
-	return (double)clock__read(CLOCK_REALTIME) / 1e9;
-}
-
 /* ---- start ---- */
-
-static bool maps_own_ids(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	unsigned long long first, count;
-	bool all = false;
-
-	while (f && !all && fscanf(f, "%llu %*u %llu", &first, &count) == 2)
-		all = first <= BROKER_IDS &&
-		      first + count >= (unsigned long long)BROKER_IDS + BROKER_IDS_NR;
-	if (f)
-		fclose(f);
-	return all;
-}
-
-void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid)
-{
-	uint16_t random = 0;
-	bool taken = true;
-
-	*uid = b->ids.uid;
-	*gid = b->ids.gid;
-	if (!b->ids.own)
-		return;
-	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-		random = (uint16_t)clock__monotonic();
-	while (taken) {
-		*uid = BROKER_IDS + random++;
-		taken = jobs__uses(b, *uid);
-		for (int k = 0; k < PEER_NR; k++)
-			taken |= b->peers[k].process.pid && b->peers[k].uid == *uid;
-	}
-	*gid = *uid;
-}
-
-/* Chooses the user of processes without rights. 0 or an exit code, logged. */
-static int choose_user(struct broker *b)
-{
-	struct user u = { .uid = geteuid(), .gid = getegid() };
-	const char *name = b->args->user ? b->args->user : "nobody";
-
-	b->ids.uid = u.uid;
-	b->ids.gid = u.gid;
-	if (geteuid()) {
-		if (b->args->user) {
-			log_err("--user: only root can switch to another user");
-			return EXIT_NOT_PERMITTED;
-		}
-		return 0;
-	}
-	b->ids.own = !b->args->user && maps_own_ids("/proc/self/uid_map") &&
-		     maps_own_ids("/proc/self/gid_map");
-	if (b->ids.own)
-		return 0;
-	if (!b->args->user)
-		log_warn("this user namespace has no user IDs from %u on: the unprivileged "
-			 "processes run as nobody (which other services may use, too); choose "
-			 "another user with --user NAME",
-			 BROKER_IDS);
-	if (user__named(&u, name) || !u.uid) {
-		log_err("--user: %s: %s", name,
-			u.uid ? "no such user" : "must be a user other than root");
-		return EXIT_USAGE;
-	}
-	b->ids.uid = u.uid;
-	b->ids.gid = u.gid;
-	return 0;
-}
-
-/* Chooses the user of commands: root only if the options say so. */
-static int choose_command_user(struct broker *b)
-{
-	struct user u;
-	bool sudo = false;
-
-	if (geteuid())
-		return 0;
-	if (b->args->command_user) {
-		if (user__named(&u, b->args->command_user)) {
-			log_err("--command-user: no such user: %s", b->args->command_user);
-			return EXIT_USAGE;
-		}
-		snprintf(b->command_user, sizeof(b->command_user), "%s", u.name);
-		return 0;
-	}
-	if (!user__behind_sudo(&u, &sudo) && sudo)
-		snprintf(b->command_user, sizeof(b->command_user), "%s", u.name);
-	else
-		snprintf(b->command_user, sizeof(b->command_user), "%s",
-			 b->args->user ? b->args->user : "nobody");
-	return 0;
-}
 
 static void find_out_whether_we_may(struct broker *b)
 {
@@ -277,10 +179,10 @@ static void pump_all(struct broker *b)
 	for (size_t i = b->traces.n; i-- > 0;) {
 		struct trace *t = b->traces.v[i];
 
-		if (!capture__runs(t))
+		if (!trace__runs(t))
 			continue;
 		capture__pump(b, t, now);
-		if (tell && i < b->traces.n && b->traces.v[i] == t && capture__runs(t))
+		if (tell && i < b->traces.n && b->traces.v[i] == t && trace__runs(t))
 			trace__tell(b, t, true);
 	}
 	jobs__pump(b, now);
@@ -307,7 +209,7 @@ static size_t collect_fds(struct broker *b, struct pollfd *fds, size_t room)
 	for (size_t i = 0; i < b->traces.n && n + 3 <= room; i++) {
 		const struct trace *t = b->traces.v[i];
 
-		if (!capture__runs(t))
+		if (!trace__runs(t))
 			continue;
 		fds[n++] = (struct pollfd){ .fd = t->run.process.pidfd, .events = POLLIN };
 		if (t->run.said >= 0)
@@ -322,7 +224,7 @@ static size_t collect_fds(struct broker *b, struct pollfd *fds, size_t room)
  * limit. */
 static int poll_limit(const struct broker *b)
 {
-	if (b->jobs || b->processes.scanning || capture__count(b))
+	if (b->jobs || b->processes.scanning || traces__running(b))
 		return 250;
 	for (int k = 0; k < PEER_NR; k++)
 		if (!b->peers[k].process.pid && b->peers[k].again)
@@ -353,13 +255,13 @@ static void end_captures(struct broker *b)
 	uint64_t until = clock__monotonic() + ENDS_WITHIN;
 
 	for (size_t i = 0; i < b->traces.n; i++)
-		if (capture__runs(b->traces.v[i]))
+		if (trace__runs(b->traces.v[i]))
 			capture__stop(b, b->traces.v[i]);
-	while (capture__count(b) && clock__monotonic() < until) {
+	while (traces__running(b) && clock__monotonic() < until) {
 		uint64_t now = clock__monotonic();
 
 		for (size_t i = b->traces.n; i-- > 0;)
-			if (capture__runs(b->traces.v[i]))
+			if (trace__runs(b->traces.v[i]))
 				capture__pump(b, b->traces.v[i], now);
 		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 	}
@@ -387,9 +289,8 @@ static void wait_for_first_search(struct broker *b)
 static int begin(struct broker *b)
 {
 	char why[256];
-	int err, status = choose_user(b);
+	int err, status = users__choose(b);
 
-	status = status ? status : choose_command_user(b);
 	if (status)
 		return status;
 	find_out_whether_we_may(b);
@@ -466,7 +367,7 @@ int broker__run(const struct serve_args *args)
 	b->store.dir = -1;
 	for (int k = 0; k < PEER_NR; k++)
 		b->peers[k] = (struct peer){ .b = b, .kind = k };
-	b->start = broker__date();
+	b->start = clock__date();
 	status = begin(b);
 	if (!status) {
 		loop(b);

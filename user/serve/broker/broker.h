@@ -16,11 +16,6 @@
 #include "serve/listen.h"
 #include "serve/serve.h"
 
-/* User IDs for processes without rights, if the server runs as root without --user. No user has
- * them: docs/internals/SERVE.md, "Isolation". */
-#define BROKER_IDS 0x6d740000u
-#define BROKER_IDS_NR 0x10000u
-
 #define BROKER_ABANDONED 16
 
 struct job;
@@ -38,7 +33,7 @@ struct broker {
 	struct traces traces;
 	struct job *jobs; /* oldest first */
 	struct {
-		bool own; /* each process without rights gets an ID of BROKER_IDS, not these: */
+		bool own; /* each process without rights gets an ID of users.c, not these: */
 		uid_t uid;
 		gid_t gid;
 	} ids;
@@ -51,8 +46,3 @@ struct broker {
 	bool quit;
 	int status; /* exit code */
 };
-
-/* The time in s since 1970. */
-double broker__date(void);
-/* The user for the next process without rights, which no other process has. */
-void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid);

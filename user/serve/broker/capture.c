@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "serve/broker/broker.h"
+#include "serve/broker/jobs.h"
 #include "serve/broker/peers.h"
 #include "serve/broker/spawn.h"
 #include "serve/broker/store.h"
@@ -25,31 +26,6 @@
 #define LOG_SHOWN 2048 /* bytes of a command's output that go into its trace */
 #define SECOND UINT64_C(1000000000)
 #define URGE_AFTER (8 * SECOND) /* time between two requests to end */
-
-bool capture__runs(const struct trace *t)
-{
-	return t->run.process.pid;
-}
-
-size_t capture__count(const struct broker *b)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < b->traces.n; i++)
-		n += capture__runs(b->traces.v[i]);
-	return n;
-}
-
-uint64_t capture__reserved(const struct broker *b)
-{
-	uint64_t sum = 0;
-
-	for (size_t i = 0; i < b->traces.n; i++)
-		if (capture__runs(b->traces.v[i]) &&
-		    b->traces.v[i]->reserved > b->traces.v[i]->bytes)
-			sum += b->traces.v[i]->reserved - b->traces.v[i]->bytes;
-	return sum;
-}
 
 /* ---- ending a capture ---- */
 
@@ -76,10 +52,56 @@ static void send_end_signal(struct trace *t)
 void capture__stop(struct broker *b, struct trace *t)
 {
 	(void)b;
-	if (!capture__runs(t) || t->stopping)
+	if (!trace__runs(t) || t->stopping)
 		return;
 	t->stopping = true;
 	send_end_signal(t);
+}
+
+void trace__delete(struct broker *b, struct trace *t)
+{
+	if (trace__runs(t)) {
+		if (!t->dropping)
+			peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id),
+				    -1, false);
+		t->dropping = true;
+		/* The recorder has the file open and needs no name. */
+		store__remove(&b->store, t->file);
+		trace__forget_note(b, t);
+		capture__stop(b, t);
+		return;
+	}
+	if (!t->dropping)
+		peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1,
+			    false);
+	jobs__forget(b, NULL, t);
+	if (t->given < 0) {
+		store__remove(&b->store, t->file);
+		trace__forget_note(b, t);
+	}
+	for (size_t i = 0; i < t->n_exports; i++)
+		store__remove(&b->store, t->exports[i].file);
+	for (size_t i = 0; i < b->traces.n; i++) {
+		if (b->traces.v[i] != t)
+			continue;
+		memmove(&b->traces.v[i], &b->traces.v[i + 1],
+			(b->traces.n - i - 1) * sizeof(*b->traces.v));
+		b->traces.n--;
+		break;
+	}
+	trace__free(t);
+}
+
+void trace__finish(struct broker *b, struct trace *t)
+{
+	int err;
+
+	t->state = TRACE_FINISHING;
+	trace__tell(b, t, false);
+	trace__note(b, t);
+	err = jobs__report(b, t);
+	if (err)
+		trace__fail(b, t, 503, strerror(-err));
 }
 
 /* ---- status lines ---- */
@@ -95,7 +117,7 @@ static uint64_t count(const json_t *o, const char *key, uint64_t before)
 /* How long the recorder waits for the start of its window, s. */
 static double waits(const struct trace *t)
 {
-	double ahead = t->start_at > 0 ? t->start_at - broker__date() : t->align_s;
+	double ahead = t->start_at > 0 ? t->start_at - clock__date() : t->align_s;
 
 	return ahead > 0 ? ahead : 0;
 }

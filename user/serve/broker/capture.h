@@ -17,10 +17,5 @@ struct trace;
 void capture__asked(struct peer *p, json_t *msg);
 /* Asks a capture to end; its recording is completed. */
 void capture__stop(struct broker *b, struct trace *t);
-bool capture__runs(const struct trace *t);
 /* Reads what the capture reports, and ends it at its deadline. now: monotonic, ns. */
 void capture__pump(struct broker *b, struct trace *t, uint64_t now);
-/* Number of running captures. */
-size_t capture__count(const struct broker *b);
-/* Bytes of the folder that running captures may still take. */
-uint64_t capture__reserved(const struct broker *b);

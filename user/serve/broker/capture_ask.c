@@ -19,7 +19,6 @@
 #include "serve/broker/jobs.h"
 #include "serve/broker/peers.h"
 #include "serve/broker/processes.h"
-#include "serve/broker/saved.h"
 #include "serve/broker/spawn.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
@@ -95,7 +94,7 @@ static bool take_flag(struct peer *p, json_t *msg, const char *key, bool *ret)
 
 static bool take_start(struct peer *p, json_t *msg, double longest, struct wanted *w)
 {
-	double now = broker__date();
+	double now = clock__date();
 
 	if (!ask__number(p, msg, "start_at", 0, 9e9, &w->start_at) ||
 	    !ask__number(p, msg, "align_s", 0.1, longest, &w->align_s))
@@ -155,11 +154,11 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
  * still start. 0: not enough is left. */
 static uint64_t set_aside(const struct broker *b, uint64_t max_events)
 {
-	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
+	uint64_t used = store__used(&b->store) + traces__reserved(b) + jobs__reserved(b);
 	uint64_t want = max_events * BYTES_AN_EVENT + BYTES_ANYWAY, share;
 
 	share = used < b->args->max_disk
-			? (b->args->max_disk - used) / (b->args->max_captures - capture__count(b))
+			? (b->args->max_disk - used) / (b->args->max_captures - traces__running(b))
 			: 0;
 	if (share < BYTES_LEAST)
 		return 0;
@@ -171,7 +170,7 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 	struct broker *b = p->b;
 	size_t kept = 0;
 
-	if (capture__count(b) >= b->args->max_captures) {
+	if (traces__running(b) >= b->args->max_captures) {
 		ask__refuse(p, id, 429, NULL,
 			    "%u captures are running, the most that may run at once "
 			    "(--max-captures): try again when one has ended",
@@ -341,7 +340,7 @@ static void make_id(struct broker *b, char *buf, size_t size)
 	char file[96];
 
 	do {
-		int64_t now = (int64_t)(broker__date() * 1000);
+		int64_t now = (int64_t)(clock__date() * 1000);
 
 		b->traces.last_id = now > b->traces.last_id ? now : b->traces.last_id + 1;
 		snprintf(buf, size, "trace_%" PRId64, b->traces.last_id);
@@ -399,7 +398,7 @@ static void fill(struct trace *t, struct peer *p, const struct wanted *w)
 	} else {
 		text__clean(t->name, sizeof(t->name), w->target->text, strlen(w->target->text));
 	}
-	t->begun = broker__date();
+	t->begun = clock__date();
 	t->duration_s = w->duration_s;
 	t->start_at = w->start_at;
 	t->align_s = w->align_s;
@@ -447,6 +446,6 @@ void capture__asked(struct peer *p, json_t *msg)
 		return;
 	}
 	trace__tell(b, t, false);
-	broker_saved__note(b, t);
+	trace__note(b, t);
 	ask__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), -1);
 }

@@ -20,10 +20,10 @@
 #include "base/io.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
-#include "serve/broker/capture.h"
 #include "serve/broker/formats.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
+#include "serve/broker/users.h"
 
 #define SECOND UINT64_C(1000000000)
 #define MEMORY (UINT64_C(4) << 30)     /* limit of the address space, in bytes */
@@ -106,6 +106,21 @@ void job__append(struct broker *b, struct job *j)
 	while (*at)
 		at = &(*at)->next;
 	*at = j;
+}
+
+int jobs__report(struct broker *b, struct trace *t)
+{
+	struct job *j = job__new(JOB_REPORT, NULL, 0);
+
+	if (!j)
+		return -ENOMEM;
+	job__put(j, "report");
+	job__put(j, "--format=json");
+	job__put(j, "--by=line");
+	job__put(j, "%s", t->file);
+	j->traces[j->n_traces++] = t;
+	job__append(b, j);
+	return 0;
 }
 
 size_t jobs__waiting(const struct broker *b)
@@ -223,14 +238,6 @@ static size_t running(const struct broker *b)
 	return n;
 }
 
-bool jobs__uses(const struct broker *b, uid_t uid)
-{
-	for (const struct job *j = b->jobs; j; j = j->next)
-		if (j->running && j->uid == uid)
-			return true;
-	return false;
-}
-
 uint64_t jobs__reserved(const struct broker *b)
 {
 	uint64_t sum = 0;
@@ -245,7 +252,7 @@ uint64_t jobs__reserved(const struct broker *b)
  * may still start. 0: nothing is left. */
 static uint64_t export_share(const struct broker *b)
 {
-	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
+	uint64_t used = store__used(&b->store) + traces__reserved(b) + jobs__reserved(b);
 	size_t n = b->args->max_workers - running(b);
 
 	return used < b->args->max_disk ? (b->args->max_disk - used) / n : 0;
@@ -316,7 +323,7 @@ static int start(struct broker *b, struct job *j)
 	int err = j->lacks_argument ? -ENOMEM : open_output(b, j), out = err ? -1 : open_pipe(j);
 
 	err = err ? err : out < 0 ? out : 0;
-	broker__new_user(b, &j->uid, &j->gid);
+	users__new(b, &j->uid, &j->gid);
 
 	for (; !err && n < j->n_traces; n++) {
 		files[n] = (struct spawn_file){ .fd = trace__open(b, j->traces[n], &size),

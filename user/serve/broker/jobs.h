@@ -12,14 +12,8 @@ struct broker;
 struct peer;
 struct trace;
 
-/* Handle the requests of these names. */
-void jobs__ask_report(struct peer *p, json_t *msg);
-void jobs__ask_leaks(struct peer *p, json_t *msg);
-void jobs__ask_diff(struct peer *p, json_t *msg);
-void jobs__ask_compare(struct peer *p, json_t *msg);
-void jobs__ask_ranks(struct peer *p, json_t *msg);
-void jobs__ask_export(struct peer *p, json_t *msg);
-void jobs__ask_dump(struct peer *p, json_t *msg);
+/* Handles the requests compare, diff, dump, export, leaks, ranks and report. */
+void jobs__asked(struct peer *p, json_t *msg);
 /* Makes the report for trace__done(). 0 or -errno. */
 int jobs__report(struct broker *b, struct trace *t);
 /* Starts waiting jobs and reads running ones. now: monotonic, ns. */
@@ -34,5 +28,3 @@ void jobs__cancel(struct broker *b, const struct peer *p, json_int_t id);
 void jobs__free(struct broker *b);
 /* Bytes of the folder that running exports may still take. */
 uint64_t jobs__reserved(const struct broker *b);
-/* Does a running worker have this user? */
-bool jobs__uses(const struct broker *b, uid_t uid);

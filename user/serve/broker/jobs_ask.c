@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Jobs for requests, and for the report of a trace. */
+/* Jobs for requests. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static bool put_top(struct job *j, struct peer *p, json_t *msg)
 
 static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *key, struct trace *t)
 {
-	t = t ? t : ask__trace(p, msg, key);
+	t = t ? t : trace__asked(p, msg, key);
 	if (!t)
 		return false;
 	if (t->state != TRACE_DONE && t->state != TRACE_FINISHING) {
@@ -193,9 +193,21 @@ static bool ask_export(struct job *j, struct peer *p, json_t *msg)
 	return true;
 }
 
-static void start_job(enum job_kind kind, bool (*ask)(struct job *j, struct peer *p, json_t *msg),
-		      struct peer *p, json_t *msg)
+static const struct sort {
+	const char *name;
+	enum job_kind kind;
+	bool (*ask)(struct job *j, struct peer *p, json_t *msg);
+} sorts[] = {
+	{ "compare", JOB_DOCUMENT, ask_compare }, { "diff", JOB_DOCUMENT, ask_diff },
+	{ "dump", JOB_DUMP, ask_dump },		  { "export", JOB_EXPORT, ask_export },
+	{ "leaks", JOB_DOCUMENT, ask_leaks },	  { "ranks", JOB_DOCUMENT, ask_ranks },
+	{ "report", JOB_DOCUMENT, ask_report },	  { 0 },
+};
+
+void jobs__asked(struct peer *p, json_t *msg)
 {
+	const char *what = json_string_value(json_object_get(msg, "do"));
+	const struct sort *s = sorts;
 	json_int_t id = ask__id(msg);
 	struct job *j;
 
@@ -205,61 +217,13 @@ static void start_job(enum job_kind kind, bool (*ask)(struct job *j, struct peer
 			    BROKER_WAITING);
 		return;
 	}
-	j = job__new(kind, p, id);
+	while (s->name && strcmp(s->name, what) != 0)
+		s++;
+	j = s->name ? job__new(s->kind, p, id) : NULL;
 	if (!j)
 		ask__refuse(p, id, 503, NULL, "out of memory");
-	else if (ask(j, p, msg))
+	else if (s->ask(j, p, msg))
 		job__append(p->b, j);
 	else
 		job__free(j);
-}
-
-void jobs__ask_report(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DOCUMENT, ask_report, p, msg);
-}
-
-void jobs__ask_leaks(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DOCUMENT, ask_leaks, p, msg);
-}
-
-void jobs__ask_diff(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DOCUMENT, ask_diff, p, msg);
-}
-
-void jobs__ask_compare(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DOCUMENT, ask_compare, p, msg);
-}
-
-void jobs__ask_ranks(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DOCUMENT, ask_ranks, p, msg);
-}
-
-void jobs__ask_export(struct peer *p, json_t *msg)
-{
-	start_job(JOB_EXPORT, ask_export, p, msg);
-}
-
-void jobs__ask_dump(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DUMP, ask_dump, p, msg);
-}
-
-int jobs__report(struct broker *b, struct trace *t)
-{
-	struct job *j = job__new(JOB_REPORT, NULL, 0);
-
-	if (!j)
-		return -ENOMEM;
-	job__put(j, "report");
-	job__put(j, "--format=json");
-	job__put(j, "--by=line");
-	job__put(j, "%s", t->file);
-	j->traces[j->n_traces++] = t;
-	job__append(b, j);
-	return 0;
 }

@@ -27,6 +27,7 @@
 #include "serve/broker/scan_guard.h"
 #include "serve/broker/scanner.h"
 #include "serve/broker/trace.h"
+#include "serve/broker/users.h"
 #include "serve/serve.h"
 #include "serve/server/link.h"
 #include "serve/server/sandbox.h"
@@ -37,10 +38,6 @@
 #define MEMORY (UINT64_C(4) << 30)   /* limit of the address space, in bytes */
 #define FILES 4096		     /* limit of descriptors */
 #define ENDS_WITHIN 2000	     /* ms */
-
-static const char *const names[PEER_NR] = {
-	[PEER_WEB] = "web", [PEER_PUSH] = "push", [PEER_LOOK] = "look"
-};
 
 /* ---- in the process ---- */
 
@@ -65,7 +62,7 @@ static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 				  done.bounding ? "empty" : "as it was");
 		return true;
 	}
-	log_err("%s: %s", names[kind], why);
+	log_err("%s: %s", peer__name(kind), why);
 	return false;
 }
 
@@ -117,7 +114,7 @@ static int run(void *ctx)
 		keep[n + 1] = listens[n] = b->listens[n].fd;
 	forget_secrets(&b->args->secrets, s->kind);
 	/* Send log lines to the broker, because a process with the log file could overwrite it. */
-	log__relay_to(s->link_fd, names[s->kind]);
+	log__relay_to(s->link_fd, peer__name(s->kind));
 	prctl(PR_SET_NAME, s->kind == PEER_WEB	  ? "memtrace-web"
 			   : s->kind == PEER_PUSH ? "memtrace-push"
 						  : "memtrace-look");
@@ -199,7 +196,7 @@ int peer__start(struct broker *b, enum peer_kind kind)
 	*p = (struct peer){
 		.b = b, .kind = kind, .failures = p->failures, .begun = clock__monotonic()
 	};
-	broker__new_user(b, &p->uid, &p->gid);
+	users__new(b, &p->uid, &p->gid);
 	if (kind == PEER_LOOK)
 		scan_guard__begin(b->guard);
 	if (!err) {
@@ -229,7 +226,7 @@ int peer__start(struct broker *b, enum peer_kind kind)
 			meet(p);
 		return 0;
 	}
-	log_err("%s: cannot be started: %s", names[kind], strerror(-err));
+	log_err("%s: cannot be started: %s", peer__name(kind), strerror(-err));
 	subprocess__kill(&p->process);
 	link__free(p->link);
 	p->link = NULL;
@@ -245,7 +242,7 @@ static void take_message(void *ctx, json_t *msg, int fd)
 	if (fd >= 0)
 		close(fd);
 	if (json_is_object(log))
-		log__relayed(p->process.pid, names[p->kind], log);
+		log__relayed(p->process.pid, peer__name(p->kind), log);
 	else if (p->kind == PEER_LOOK)
 		processes__report(p->b, msg);
 	else
@@ -257,7 +254,7 @@ void peer__pump(struct peer *p)
 	int err = p->link ? link__pump(p->link, take_message, p) : 0;
 
 	if (err == -EPROTO) {
-		log_err("%s: sent an invalid message: stopping it", names[p->kind]);
+		log_err("%s: sent an invalid message: stopping it", peer__name(p->kind));
 		p->broken = true;
 	}
 	/* -EPIPE: the process is about to end. */
@@ -268,39 +265,6 @@ void peer__pump(struct peer *p)
 	}
 	if (p->broken)
 		subprocess__signal(&p->process, SIGKILL);
-}
-
-void peer__send(struct peer *p, json_t *msg, int fd)
-{
-	int err = -EPIPE;
-
-	if (p->link && msg) {
-		err = link__send(p->link, msg, fd);
-	} else {
-		json_decref(msg);
-		if (fd >= 0)
-			close(fd);
-	}
-	/* The peer has not read thousands of messages, so its state would be wrong. */
-	if (err == -ENOBUFS || err == -ENOMEM) {
-		log_err("%s: does not read its messages: stopping it", names[p->kind]);
-		p->broken = true;
-	}
-}
-
-void peers__tell(struct broker *b, json_t *msg, int fd, bool soft)
-{
-	for (int k = 0; k < PEER_LOOK && msg; k++) {
-		struct peer *p = &b->peers[k];
-
-		if (!p->link || !p->met)
-			continue;
-		if (soft)
-			link__offer(p->link, json_incref(msg));
-		else
-			peer__send(p, json_incref(msg), fd < 0 ? -1 : dup(fd));
-	}
-	json_decref(msg);
 }
 
 void peer__stop(struct peer *p, bool wait)
@@ -353,7 +317,7 @@ void peer__abandon(struct peer *p)
 		if (first)
 			log_err("%s: %d processes wait for file systems that do not answer, so no "
 				"other is started until one ends",
-				names[p->kind], BROKER_ABANDONED);
+				peer__name(p->kind), BROKER_ABANDONED);
 		return;
 	}
 	p->again = clock__monotonic();
@@ -376,15 +340,15 @@ bool peer__ended(struct peer *p)
 		return false;
 	if (WIFSIGNALED(status))
 		log_event(LOG_ERROR, "ended",
-			  LOG_FIELDS(LOG_STRING("who", names[p->kind]),
+			  LOG_FIELDS(LOG_STRING("who", peer__name(p->kind)),
 				     LOG_INT("signal", WTERMSIG(status))),
-			  "%s: ended by signal %d (%s)", names[p->kind], WTERMSIG(status),
+			  "%s: ended by signal %d (%s)", peer__name(p->kind), WTERMSIG(status),
 			  sigdescr_np(WTERMSIG(status)));
 	else
 		log_event(LOG_ERROR, "ended",
-			  LOG_FIELDS(LOG_STRING("who", names[p->kind]),
+			  LOG_FIELDS(LOG_STRING("who", peer__name(p->kind)),
 				     LOG_INT("exit_code", WEXITSTATUS(status))),
-			  "%s: ended with status %d", names[p->kind], WEXITSTATUS(status));
+			  "%s: ended with status %d", peer__name(p->kind), WEXITSTATUS(status));
 	if (p->kind == PEER_WEB)
 		return true;
 	p->failures = now - p->begun > STEADY ? 0 : p->failures + 1;

@@ -37,6 +37,9 @@ void peer__stop(struct peer *p, bool wait);
 void peer__abandon(struct peer *p);
 /* Has the process ended? Then its state is dropped. True: the broker has to end, too. */
 bool peer__ended(struct peer *p);
+
+/* ask.c */
+const char *peer__name(enum peer_kind kind);
 /* Sends a message. Takes over msg and fd; -1: no descriptor. */
 void peer__send(struct peer *p, json_t *msg, int fd);
 /* Sends a message to web and push. Takes over msg; fd stays the caller's. soft: the message may be

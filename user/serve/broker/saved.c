@@ -27,47 +27,6 @@
 
 /* ---- files with facts ---- */
 
-void broker_saved__note(const struct broker *b, const struct trace *t)
-{
-	char name[128], part[160], *text;
-	json_t *facts;
-	int fd, err;
-
-	errno = 0;
-	if (t->given >= 0 || b->store.own || t->dropping)
-		return;
-	snprintf(name, sizeof(name), "%s.json", t->id);
-	snprintf(part, sizeof(part), ".%s.part-facts", name);
-	facts = trace__facts(t);
-	text = facts ? json_dumps(facts, JSON_COMPACT) : NULL;
-	store__remove(&b->store, part); /* left by a killed server */
-	fd = text ? store__create(&b->store, part) : -ENOMEM;
-	err = fd < 0 ? fd : 0;
-	if (!err && write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		err = errno ? -errno : -ENOSPC;
-	if (fd >= 0)
-		close(fd);
-	/* The old file stays until the new one is complete, so that a kill or a full disk loses
-	 * nothing. */
-	if (!err)
-		err = store__replace(&b->store, part, name);
-	if (err) {
-		log_warn("%s/%s: cannot be written: %s", b->store.path, name, strerror(-err));
-		store__remove(&b->store, part);
-	}
-	free(text);
-	json_decref(facts);
-}
-
-void broker_saved__forget(const struct broker *b, const struct trace *t)
-{
-	char name[128];
-
-	snprintf(name, sizeof(name), "%s.json", t->id);
-	if (t->given < 0)
-		store__remove(&b->store, name);
-}
-
 static void take_text(const json_t *o, const char *key, char *buf, size_t size)
 {
 	const char *s = json_string_value(json_object_get(o, key));

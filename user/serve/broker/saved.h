@@ -3,10 +3,6 @@
 /* Recordings that exist when the server starts: in its folder, and from the command line. */
 
 struct broker;
-struct trace;
 
 /* Adds the recordings to the table. 0 or an exit code, logged. */
 int broker_saved__take(struct broker *b);
-/* Saves facts that a recording does not contain, for the next start. */
-void broker_saved__note(const struct broker *b, const struct trace *t);
-void broker_saved__forget(const struct broker *b, const struct trace *t);

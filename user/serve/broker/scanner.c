@@ -344,7 +344,7 @@ static void tell_sample(struct look *l, const struct watch_target *t)
 		if (t->devices[i].now.peak_reserved || t->devices[i].now.reserved)
 			json_array_append_new(devices, device(t, i));
 	o = json_pack("{s:s,s:i,s:f,s:I,s:o}", "event", "sample", "pid", (int)t->pid, "time",
-		      broker__date(), "rss", (json_int_t)t->rss, "devices", devices);
+		      clock__date(), "rss", (json_int_t)t->rss, "devices", devices);
 	if (o && *why)
 		json_object_set_new(
 			o, "why", json_string(text__clean(clean, sizeof(clean), why, strlen(why))));

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "base/text.h"
+#include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
-#include "serve/broker/capture.h"
-#include "serve/broker/jobs.h"
 #include "serve/broker/peers.h"
-#include "serve/broker/saved.h"
 #include "serve/broker/spawn.h"
 #include "serve/broker/store.h"
 
@@ -68,38 +68,45 @@ struct trace *trace__of_recording(const struct broker *b, const char *file)
 	return NULL;
 }
 
-void trace__delete(struct broker *b, struct trace *t)
+bool trace__runs(const struct trace *t)
 {
-	if (capture__runs(t)) {
-		if (!t->dropping)
-			peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id),
-				    -1, false);
-		t->dropping = true;
-		/* The recorder has the file open and needs no name. */
-		store__remove(&b->store, t->file);
-		broker_saved__forget(b, t);
-		capture__stop(b, t);
-		return;
-	}
-	if (!t->dropping)
-		peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1,
-			    false);
-	jobs__forget(b, NULL, t);
-	if (t->given < 0) {
-		store__remove(&b->store, t->file);
-		broker_saved__forget(b, t);
-	}
-	for (size_t i = 0; i < t->n_exports; i++)
-		store__remove(&b->store, t->exports[i].file);
-	for (size_t i = 0; i < b->traces.n; i++) {
-		if (b->traces.v[i] != t)
-			continue;
-		memmove(&b->traces.v[i], &b->traces.v[i + 1],
-			(b->traces.n - i - 1) * sizeof(*b->traces.v));
-		b->traces.n--;
-		break;
-	}
-	trace__free(t);
+	return t->run.process.pid;
+}
+
+size_t traces__running(const struct broker *b)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < b->traces.n; i++)
+		n += trace__runs(b->traces.v[i]);
+	return n;
+}
+
+uint64_t traces__reserved(const struct broker *b)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < b->traces.n; i++)
+		if (trace__runs(b->traces.v[i]) && b->traces.v[i]->reserved > b->traces.v[i]->bytes)
+			sum += b->traces.v[i]->reserved - b->traces.v[i]->bytes;
+	return sum;
+}
+
+struct trace *trace__asked(struct peer *p, json_t *msg, const char *key)
+{
+	const char *id = NULL;
+	struct trace *t;
+	char clean[300];
+
+	if (!ask__text(p, msg, key, &id))
+		return NULL;
+	t = id ? trace__find(p->b, id) : NULL;
+	if (!id)
+		ask__refuse(p, ask__id(msg), 422, key, "%s: is missing", key);
+	else if (!t)
+		ask__refuse(p, ask__id(msg), 404, key, "Trace %s not found",
+			    text__clean(clean, sizeof(clean), id, strlen(id)));
+	return t;
 }
 
 /* ---- facts ---- */
@@ -202,6 +209,49 @@ void trace__tell_one(struct peer *p, const struct trace *t)
 			   t->state == TRACE_DONE && t->report >= 0 ? dup(t->report) : -1);
 }
 
+/* ---- files with facts ---- */
+
+void trace__note(const struct broker *b, const struct trace *t)
+{
+	char name[128], part[160], *text;
+	json_t *facts;
+	int fd, err;
+
+	errno = 0;
+	if (t->given >= 0 || b->store.own || t->dropping)
+		return;
+	snprintf(name, sizeof(name), "%s.json", t->id);
+	snprintf(part, sizeof(part), ".%s.part-facts", name);
+	facts = trace__facts(t);
+	text = facts ? json_dumps(facts, JSON_COMPACT) : NULL;
+	store__remove(&b->store, part); /* left by a killed server */
+	fd = text ? store__create(&b->store, part) : -ENOMEM;
+	err = fd < 0 ? fd : 0;
+	if (!err && write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		err = errno ? -errno : -ENOSPC;
+	if (fd >= 0)
+		close(fd);
+	/* The old file stays until the new one is complete, so that a kill or a full disk loses
+	 * nothing. */
+	if (!err)
+		err = store__replace(&b->store, part, name);
+	if (err) {
+		log_warn("%s/%s: cannot be written: %s", b->store.path, name, strerror(-err));
+		store__remove(&b->store, part);
+	}
+	free(text);
+	json_decref(facts);
+}
+
+void trace__forget_note(const struct broker *b, const struct trace *t)
+{
+	char name[128];
+
+	snprintf(name, sizeof(name), "%s.json", t->id);
+	if (t->given < 0)
+		store__remove(&b->store, name);
+}
+
 /* ---- end ---- */
 
 void trace__fail(struct broker *b, struct trace *t, int status, const char *text)
@@ -212,21 +262,9 @@ void trace__fail(struct broker *b, struct trace *t, int status, const char *text
 		 *text ? text : "the capture failed without a message");
 	trace__tell(b, t, false);
 	if (!t->bytes)
-		broker_saved__forget(b, t);
+		trace__forget_note(b, t);
 	else
-		broker_saved__note(b, t);
-}
-
-void trace__finish(struct broker *b, struct trace *t)
-{
-	int err;
-
-	t->state = TRACE_FINISHING;
-	trace__tell(b, t, false);
-	broker_saved__note(b, t);
-	err = jobs__report(b, t);
-	if (err)
-		trace__fail(b, t, 503, strerror(-err));
+		trace__note(b, t);
 }
 
 void trace__done(struct broker *b, struct trace *t, int report)
@@ -234,7 +272,7 @@ void trace__done(struct broker *b, struct trace *t, int report)
 	t->state = TRACE_DONE;
 	t->report = report;
 	trace__tell(b, t, false);
-	broker_saved__note(b, t);
+	trace__note(b, t);
 	/* The report is not needed again: a restarted push process does not send old reports. */
 	close(t->report);
 	t->report = -1;

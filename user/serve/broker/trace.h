@@ -78,8 +78,13 @@ struct trace *trace__new(struct broker *b, const char *id);
 struct trace *trace__find(const struct broker *b, const char *id);
 /* The trace whose recording has this file name; NULL: none. */
 struct trace *trace__of_recording(const struct broker *b, const char *file);
-/* Deletes a trace with its files. A running capture is ended first, and the trace goes later. */
-void trace__delete(struct broker *b, struct trace *t);
+/* The trace whose id is in the member of a request; NULL: refused. */
+struct trace *trace__asked(struct peer *p, json_t *msg, const char *key);
+/* Is it captured now? */
+bool trace__runs(const struct trace *t);
+/* Number of running captures, and bytes of the folder that they may still take. */
+size_t traces__running(const struct broker *b);
+uint64_t traces__reserved(const struct broker *b);
 /* Frees the struct alone; the files stay. */
 void trace__free(struct trace *t);
 json_t *trace__facts(const struct trace *t);
@@ -87,10 +92,17 @@ json_t *trace__facts(const struct trace *t);
 void trace__tell(struct broker *b, const struct trace *t, bool soft);
 /* Sends them to one peer. */
 void trace__tell_one(struct peer *p, const struct trace *t);
-/* The recording is complete: starts its report, which ends with trace__done(). */
-void trace__finish(struct broker *b, struct trace *t);
+/* Saves facts that a recording does not contain, for the next start. */
+void trace__note(const struct broker *b, const struct trace *t);
+void trace__forget_note(const struct broker *b, const struct trace *t);
 /* The trace is complete. Takes over report, a descriptor; -1: none. */
 void trace__done(struct broker *b, struct trace *t, int report);
 void trace__fail(struct broker *b, struct trace *t, int status, const char *text);
 /* Opens the recording for reading. A descriptor or -errno. */
 int trace__open(const struct broker *b, const struct trace *t, uint64_t *size);
+
+/* capture.c */
+/* Deletes a trace with its files. A running capture is ended first, and the trace goes later. */
+void trace__delete(struct broker *b, struct trace *t);
+/* The recording is complete: starts its report, which ends with trace__done(). */
+void trace__finish(struct broker *b, struct trace *t);

@@ -209,17 +209,17 @@ static void test_facts_survive_a_full_disk(void **state)
 	uint64_t size;
 
 	snprintf(b->traces.v[0]->model, sizeof(b->traces.v[0]->model), "resnet50");
-	broker_saved__note(b, b->traces.v[0]);
+	trace__note(b, b->traces.v[0]);
 	size = facts_size();
 	assert_true(size > 0);
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
 	none = (struct rlimit){ .rlim_cur = 20, .rlim_max = before.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-	broker_saved__note(b, b->traces.v[0]);
+	trace__note(b, b->traces.v[0]);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_int_equal(facts_size(), size);
-	broker_saved__forget(b, b->traces.v[0]);
+	trace__forget_note(b, b->traces.v[0]);
 	assert_int_equal(facts_size(), 0);
 }
 

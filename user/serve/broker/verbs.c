@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The table of requests, and those that need no worker. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "serve/broker/ask.h"
+#include "serve/broker/broker.h"
+#include "serve/broker/capture.h"
+#include "serve/broker/formats.h"
+#include "serve/broker/jobs.h"
+#include "serve/broker/peers.h"
+#include "serve/broker/processes.h"
+#include "serve/broker/store.h"
+#include "serve/broker/trace.h"
+
+static void stop(struct peer *p, json_t *msg)
+{
+	struct trace *t = trace__asked(p, msg, "trace_id");
+
+	if (!t)
+		return;
+	if (t->state != TRACE_STARTING && t->state != TRACE_CAPTURING) {
+		ask__refuse(p, ask__id(msg), 409, "trace_id", "trace_id: %s is no longer capturing",
+			    t->id);
+		return;
+	}
+	capture__stop(p->b, t);
+	ask__answer(p, ask__id(msg), json_pack("{s:o}", "trace", trace__facts(t)), -1);
+}
+
+static void delete (struct peer *p, json_t *msg)
+{
+	struct trace *t = trace__asked(p, msg, "trace_id");
+	size_t left = 0;
+
+	if (!t)
+		return;
+	trace__delete(p->b, t);
+	for (size_t i = 0; i < p->b->traces.n; i++)
+		left += !p->b->traces.v[i]->dropping;
+	ask__answer(p, ask__id(msg), json_pack("{s:I}", "remaining", (json_int_t)left), -1);
+}
+
+static void cancel(struct peer *p, json_t *msg)
+{
+	uint64_t asked = 0;
+
+	if (!ask__count(p, msg, "asked", 1, INT64_MAX, &asked))
+		return;
+	if (!asked) {
+		ask__refuse(p, ask__id(msg), 422, "asked", "asked: must be the id of a request");
+		return;
+	}
+	jobs__cancel(p->b, p, (json_int_t)asked);
+	ask__answer(p, ask__id(msg), NULL, -1);
+}
+
+static struct trace *trace_of_file(struct broker *b, const char *file,
+				   const struct trace_export **export)
+{
+	*export = NULL;
+	for (size_t i = 0; i < b->traces.n; i++) {
+		struct trace *t = b->traces.v[i];
+
+		if (t->dropping)
+			continue;
+		/* A finishing trace is excluded, because no worker has checked the file yet. */
+		if (!strcmp(t->file, file) && t->state == TRACE_DONE)
+			return t;
+		for (size_t k = 0; k < t->n_exports; k++) {
+			if (!strcmp(t->exports[k].file, file)) {
+				*export = &t->exports[k];
+				return t;
+			}
+		}
+	}
+	return NULL;
+}
+
+/* Compares the name with known files; the request's text is never used as a path. */
+static void open_file(struct peer *p, json_t *msg)
+{
+	const struct trace_export *e;
+	const char *file = NULL;
+	struct trace *t;
+	uint64_t size = 0;
+	char clean[300];
+	int fd;
+
+	if (!ask__text(p, msg, "file", &file))
+		return;
+	t = file ? trace_of_file(p->b, file, &e) : NULL;
+	if (!t) {
+		ask__refuse(p, ask__id(msg), file ? 404 : 422, "file", "file: no file named '%s'",
+			    text__clean(clean, sizeof(clean), file ? file : "",
+					file ? strlen(file) : 0));
+		return;
+	}
+	fd = e ? store__open_file(&p->b->store, e->file, &size) : trace__open(p->b, t, &size);
+	if (fd < 0) {
+		ask__refuse(p, ask__id(msg), 503, "file", "file: %s cannot be opened: %s",
+			    e ? e->file : t->file, strerror(-fd));
+		return;
+	}
+	ask__answer(p, ask__id(msg),
+		    json_pack("{s:I,s:s}", "size", (json_int_t)size, "type",
+			      e ? e->type : broker_formats__content_type(t->file)),
+		    fd);
+}
+
+/* Forwards the counts of pushed profiles and metrics, for /metrics. */
+static void pushed(struct peer *p, json_t *msg)
+{
+	static const char *const ways[] = { "pyroscope", "otlp" }, *const counts[] = { "sent",
+										       "failed",
+										       "dropped" };
+	json_t *o = json_pack("{s:s}", "event", "push");
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		json_t *way = json_object_get(msg, ways[i]), *to = way ? json_object() : NULL;
+
+		for (size_t k = 0; to && k < sizeof(counts) / sizeof(*counts); k++) {
+			json_int_t n = json_integer_value(json_object_get(way, counts[k]));
+
+			json_object_set_new(to, counts[k], json_integer(n > 0 ? n : 0));
+		}
+		if (to)
+			json_object_set_new(o, ways[i], to);
+	}
+	peers__tell(p->b, o, -1, false);
+	ask__answer(p, ask__id(msg), NULL, -1);
+}
+
+/* ---- the table of requests ---- */
+
+enum verb_flags {
+	OF_PROCESS = 1, /* about a process; a new process needs a search first */
+	OF_PUSH = 2,	/* from push only */
+};
+
+static const struct verb {
+	const char *name;
+	void (*handle)(struct peer *p, json_t *msg);
+	unsigned flags; /* enum verb_flags */
+} verbs[] = {
+	{ "cancel", cancel, 0 },       { "capture", capture__asked, OF_PROCESS },
+	{ "compare", jobs__asked, 0 }, { "delete", delete, 0 },
+	{ "diff", jobs__asked, 0 },    { "dump", jobs__asked, OF_PROCESS },
+	{ "export", jobs__asked, 0 },  { "leaks", jobs__asked, 0 },
+	{ "open", open_file, 0 },      { "pushed", pushed, OF_PUSH },
+	{ "ranks", jobs__asked, 0 },   { "report", jobs__asked, 0 },
+	{ "stop", stop, 0 },
+};
+
+void ask__handle(struct peer *p, json_t *msg)
+{
+	const char *what = json_string_value(json_object_get(msg, "do"));
+	json_int_t id = ask__id(msg);
+
+	if (!what || id < 1 || (p->kind != PEER_WEB && p->kind != PEER_PUSH)) {
+		log_err("received a message that is not a request: stopping its sender");
+		p->broken = true;
+		return;
+	}
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++) {
+		const struct verb *v = &verbs[i];
+
+		if (strcmp(what, v->name) != 0 || ((v->flags & OF_PUSH) && p->kind != PEER_PUSH))
+			continue;
+		if (!(v->flags & OF_PROCESS) || !processes__hold(p, msg, v->handle))
+			v->handle(p, msg);
+		return;
+	}
+	ask__refuse(p, id, 422, "do", "do: unknown action");
+}
