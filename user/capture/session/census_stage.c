@@ -751,6 +751,47 @@ static int set_models(struct census_stage *c, const struct census_state *st)
 	return err == -ENOMEM ? err : 0;
 }
 
+struct held_list {
+	struct decoder *d;
+	struct host_held *v;
+	size_t n;
+	const char *last; /* name of the last item */
+};
+
+static int add_held(struct held_list *l, uint64_t addr, uint64_t size, const char *name)
+{
+	struct host_held *to = &l->v[l->n];
+
+	*to = (struct host_held){ .addr = addr, .size = size };
+	/* Objects of one container follow each other. */
+	to->name = name == l->last ? l->v[l->n - 1].name : decoder__string(l->d, name);
+	l->last = name;
+	l->n++;
+	return to->name == UINT32_MAX ? -ENOMEM : 0;
+}
+
+/* Passes the memory of CPU tensors and of other objects, with names, to host memory by line. 0 or
+ * -ENOMEM. */
+static int hold(struct decoder *d, const struct census_state *st)
+{
+	struct held_list l = { .d = d, .v = calloc(st->ntensors + st->nmemory + 1, sizeof(*l.v)) };
+	int err = l.v ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < st->ntensors; i++) {
+		const struct census_tensor *t = &st->tensors[i];
+
+		if (t->device_type == DEVICE_CPU && *t->about->name)
+			err = add_held(&l, t->addr, t->size, t->about->name);
+	}
+	for (size_t i = 0; !err && i < st->nmemory; i++)
+		err = add_held(&l, st->memory[i].addr, st->memory[i].size, st->memory[i].name);
+	if (err)
+		free(l.v);
+	else
+		host_memory__hold(d->host, l.v, l.n);
+	return err;
+}
+
 int census_stage__take(struct census_stage *c, bool whole)
 {
 	struct census_state *st = &c->job.state;
@@ -762,7 +803,7 @@ int census_stage__take(struct census_stage *c, bool whole)
 	if (!err && whole && c->job.census)
 		err = emit_reading(c, st);
 	if (whole && !err && !c->d->cut && c->job.census && c->job.opts.memory)
-		err = session_host__hold(c->d, st);
+		err = hold(c->d, st);
 	if (whole && !err && !c->d->cut && !c->is_last && c->job.has_ledger)
 		err = emit_ledger(c, UINT64_MAX);
 	if (!c->job.census) {

@@ -3,14 +3,11 @@
 #include "capture/session/session_internal.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/log.h"
 #include "capture/decode/decoder.h"
-#include "capture/session/stages.h"
-#include "inspect/census.h"
 #include "inspect/host_memory.h"
 #include "inspect/proc.h"
 
@@ -163,45 +160,4 @@ int session__last_host(struct session *s)
 		return err;
 	host_memory__begin(s->decoder->host, true);
 	return await_host(s);
-}
-
-/* ---- what holds the memory ---- */
-
-struct held_list {
-	struct decoder *d;
-	struct host_held *v;
-	size_t n;
-	const char *last; /* name of the last item */
-};
-
-static int add(struct held_list *l, uint64_t addr, uint64_t size, const char *name)
-{
-	struct host_held *to = &l->v[l->n];
-
-	*to = (struct host_held){ .addr = addr, .size = size };
-	/* Objects of one container follow each other. */
-	to->name = name == l->last ? l->v[l->n - 1].name : decoder__string(l->d, name);
-	l->last = name;
-	l->n++;
-	return to->name == UINT32_MAX ? -ENOMEM : 0;
-}
-
-int session_host__hold(struct decoder *d, const struct census_state *st)
-{
-	struct held_list l = { .d = d, .v = calloc(st->ntensors + st->nmemory + 1, sizeof(*l.v)) };
-	int err = l.v ? 0 : -ENOMEM;
-
-	for (size_t i = 0; !err && i < st->ntensors; i++) {
-		const struct census_tensor *t = &st->tensors[i];
-
-		if (t->device_type == DEVICE_CPU && *t->about->name)
-			err = add(&l, t->addr, t->size, t->about->name);
-	}
-	for (size_t i = 0; !err && i < st->nmemory; i++)
-		err = add(&l, st->memory[i].addr, st->memory[i].size, st->memory[i].name);
-	if (err)
-		free(l.v);
-	else
-		host_memory__hold(d->host, l.v, l.n);
-	return err;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Shared by the files of a session: its life (session.c), getting into the process
- * (session_attach.c), draining the ring (session_round.c), groups (session_group.c) and facts
- * (session_facts.c). The events go their own way: stages.h.
+ * Shared by the files of a session, of which each calls only those after it: forked processes
+ * (session_forked.c), a session's life (session.c), getting into the process (session_attach.c),
+ * groups (session_group.c), host memory (session_host.c), draining the ring (session_round.c),
+ * facts (session_facts.c), what a session tells of itself (session_state.c). The events go their
+ * own way: stages.h.
  */
 #include <stdbool.h>
 #include <stdint.h>

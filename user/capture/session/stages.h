@@ -129,8 +129,3 @@ void sleep_stage__send_to(struct sleep_stage *s, struct sink *next);
 int sleep_stage__pump(struct sleep_stage *s, uint64_t now);
 /* After the last event: emits the mark of a transition under way. Returns as sleep_stage__pump(). */
 int sleep_stage__finish(struct sleep_stage *s);
-
-/* Passes the memory of CPU tensors and of other objects, with names, to host memory by line. 0 or
- * -ENOMEM. */
-struct census_state;
-int session_host__hold(struct decoder *d, const struct census_state *st);
