@@ -9,12 +9,42 @@
 #include "estimate/replay/plan_internal.h"
 #include "record/varint.h"
 
-static int take_slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret);
-
-/* ---- blocks and segments from before the first event, in order of address ---- */
-
 #define MAX_KEPT (1u << 24)
 #define GRAIN 512
+#define CONTEXT_GUESS (512ULL << 20) /* bytes, until the driver's figure is known */
+
+/* ---- slots ---- */
+
+/* Returns a free number, or a new one. */
+static int take_number(uint32_t *free_numbers, size_t *n_free, uint32_t *n, uint32_t *ret)
+{
+	if (*n_free) {
+		*ret = free_numbers[--*n_free];
+		return 0;
+	}
+	if (*n >= REPLAY_MAX_SLOTS)
+		return -EFBIG;
+	*ret = (*n)++;
+	return 0;
+}
+
+static int free_number(uint32_t **free_numbers, size_t *n_free, size_t *cap, uint32_t number)
+{
+	if (array__grow(free_numbers, cap, *n_free + 1, sizeof(**free_numbers)))
+		return -ENOMEM;
+	(*free_numbers)[(*n_free)++] = number;
+	return 0;
+}
+
+/* Assigns a slot to a block at addr. Returns 0 or -errno. */
+static int take_slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret)
+{
+	int err = take_number(p->free_slots, &p->n_free, &p->n_slots, ret);
+
+	return err ? err : map64__set(p->live, addr, *ret);
+}
+
+/* ---- blocks and segments from before the first event, in order of address ---- */
 
 /* Keeps an EVENT_SEGMENT or EVENT_BLOCK. Returns 0 or -ENOMEM. */
 static int keep_state(struct plan_state *s, const struct event *e)
@@ -56,17 +86,18 @@ static size_t sort_and_drop_overlaps(struct event *v, size_t n)
 
 static int slot_of(struct replay_plan_maker *p, const struct event *block, uint64_t *slot1)
 {
-	uint32_t slot = 0;
+	uint32_t slot;
 	int err;
 
 	*slot1 = 0;
 	if (block->flags & BLOCK_PENDING)
 		return 0;
 	err = take_slot(p, block->addr, &slot);
+	if (err)
+		return err;
 	*slot1 = 1 + (uint64_t)slot;
-	if (!err)
-		p->info.before += block->size;
-	return err;
+	p->info.before += block->size;
+	return 0;
 }
 
 static int write_segment(struct replay_plan_maker *p, const struct event *s,
@@ -148,8 +179,6 @@ static int write_state(struct replay_plan_maker *p, const struct event *e)
 
 /* ---- events ---- */
 
-#define CONTEXT_GUESS (512ULL << 20) /* bytes, until the driver's figure is known */
-
 struct replay_plan_maker *replay_plan__new(int fd, uint8_t device, uint64_t total)
 {
 	struct replay_plan_maker *p = calloc(1, sizeof(*p));
@@ -183,35 +212,6 @@ void replay_plan__free(struct replay_plan_maker *p)
 	plan_pools__free(&p->pools);
 	free_state(&p->state);
 	free(p);
-}
-
-/* Returns a free number, or a new one. */
-static int take_number(uint32_t *free_numbers, size_t *n_free, uint32_t *n, uint32_t *ret)
-{
-	if (*n_free) {
-		*ret = free_numbers[--*n_free];
-		return 0;
-	}
-	if (*n >= REPLAY_MAX_SLOTS)
-		return -EFBIG;
-	*ret = (*n)++;
-	return 0;
-}
-
-static int free_number(uint32_t **free_numbers, size_t *n_free, size_t *cap, uint32_t number)
-{
-	if (array__grow(free_numbers, cap, *n_free + 1, sizeof(**free_numbers)))
-		return -ENOMEM;
-	(*free_numbers)[(*n_free)++] = number;
-	return 0;
-}
-
-/* Assigns a slot to a block at addr. Returns 0 or -errno. */
-static int take_slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret)
-{
-	int err = take_number(p->free_slots, &p->n_free, &p->n_slots, ret);
-
-	return err ? err : map64__set(p->live, addr, *ret);
 }
 
 /* Writes the recorded reserved bytes after the event; the plan has them before the event. */

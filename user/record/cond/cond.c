@@ -14,6 +14,8 @@
 #include "record/cond/growth.h"
 
 #define MOST_TERMS 32
+#define MOST_TEXT 1024
+#define FIGURES_TEXT 768 /* names of all figures */
 
 enum op { OP_GT, OP_GE, OP_LT, OP_LE, OP_EQ, OP_NE };
 #define OP_NR (OP_NE + 1)
@@ -43,15 +45,12 @@ struct cond {
 	size_t n;
 };
 
-static inline bool is_growth(enum cond_figure f)
+static bool is_growth(enum cond_figure f)
 {
 	return f >= COND_GROWTH;
 }
 
 /* ---- parsing ---- */
-
-#define MOST_TEXT 1024
-#define FIGURES_TEXT 768 /* names of all figures */
 
 static const char *const ops[OP_NR] = {
 	[OP_GT] = ">", [OP_GE] = ">=", [OP_LT] = "<", [OP_LE] = "<=", [OP_EQ] = "=", [OP_NE] = "!=",

@@ -26,15 +26,36 @@
 #include "record/json_items.h"
 #include "record/stream.h"
 
-static bool is_good_name(const char *file);
-static void sort_entries(struct folder *f);
-
-/* ---- index.json: times in seconds and sizes in bytes, as all machine formats ---- */
-
 #define INDEX_VERSION 1
 #define INDEX_BYTES (256 << 20) /* bytes of the largest accepted index, read by element */
+#define LOCK_TRIES 200		/* tries of 10 ms each */
 
-/* ---- writing ---- */
+static bool is_good_name(const char *file)
+{
+	size_t len = strlen(file);
+
+	return len && len < sizeof(((struct folder_entry *)0)->file) && file[0] != '.' &&
+	       !strchr(file, '/') && strcmp(file, FOLDER_INDEX);
+}
+
+/* Orders by time. All times have the same format, so text order is time order. */
+static int by_time(const void *x, const void *y)
+{
+	const struct folder_entry *a = x, *b = y;
+	int order = strcmp(a->begin, b->begin);
+
+	if (!order)
+		order = a->from < b->from ? -1 : a->from > b->from;
+	return order ? order : strcmp(a->file, b->file);
+}
+
+static void sort_entries(struct folder *f)
+{
+	if (f->n_entries)
+		qsort(f->entries, f->n_entries, sizeof(*f->entries), by_time);
+}
+
+/* ---- writing index.json: times in seconds and sizes in bytes, as all machine formats ---- */
 
 static void put_text(struct json *j, const char *key, const char *s)
 {
@@ -136,7 +157,7 @@ static int store_index(struct folder *f)
 	return outfile__rewrite(f->path, FOLDER_INDEX, write_index, f);
 }
 
-/* ---- reading ---- */
+/* ---- reading index.json ---- */
 
 /* Reads a text, "" if the key is missing. False: not a text, or too long. */
 static bool get_text(const json_t *o, const char *key, char *buf, size_t size)
@@ -379,8 +400,6 @@ static int load_index(struct folder *f, const char **why)
 
 /* ---- the folder ---- */
 
-#define LOCK_TRIES 200 /* tries of 10 ms each */
-
 const char *folder__why(int err)
 {
 	switch (-err) {
@@ -456,14 +475,6 @@ bool folder__is(const char *path)
 	is = !lstat(index, &st) && S_ISREG(st.st_mode);
 	free(index);
 	return is;
-}
-
-static bool is_good_name(const char *file)
-{
-	size_t len = strlen(file);
-
-	return len && len < sizeof(((struct folder_entry *)0)->file) && file[0] != '.' &&
-	       !strchr(file, '/') && strcmp(file, FOLDER_INDEX);
 }
 
 /* ---- opening ---- */
@@ -696,23 +707,6 @@ char *folder__new_path(const struct folder *f, const char *stem, const char *suf
 	for (unsigned int i = 2; exists(f, name) && i < FOLDER_MAX; i++)
 		snprintf(name, sizeof(name), "%s-%u%s", safe, i, suffix);
 	return asprintf(&path, "%s/%s", f->path, name) < 0 ? NULL : path;
-}
-
-/* Orders by time. All times have the same format, so text order is time order. */
-static int by_time(const void *x, const void *y)
-{
-	const struct folder_entry *a = x, *b = y;
-	int order = strcmp(a->begin, b->begin);
-
-	if (!order)
-		order = a->from < b->from ? -1 : a->from > b->from;
-	return order ? order : strcmp(a->file, b->file);
-}
-
-static void sort_entries(struct folder *f)
-{
-	if (f->n_entries)
-		qsort(f->entries, f->n_entries, sizeof(*f->entries), by_time);
 }
 
 static size_t find(const struct folder *f, const char *file)

@@ -48,7 +48,7 @@ struct match {
 	size_t nrenamed, room_renamed;
 };
 
-static inline uint32_t match__file(const struct match *m, const struct match_line *l)
+static uint32_t settled_file(const struct match *m, const struct match_line *l)
 {
 	return l->side == MATCH_NEW ? m->file_of[l->file] : l->file;
 }
@@ -618,7 +618,7 @@ static int cmp_order(const void *pa, const void *pb, void *ctx)
 	const struct match *m = ctx;
 	const struct match_line *a = &m->lines[*(const uint32_t *)pa],
 				*b = &m->lines[*(const uint32_t *)pb];
-	uint32_t fa = match__file(m, a), fb = match__file(m, b);
+	uint32_t fa = settled_file(m, a), fb = settled_file(m, b);
 
 	if (fa != fb)
 		return fa < fb ? -1 : 1;
@@ -639,7 +639,7 @@ static struct span function_at(const struct aligner *a, size_t at)
 	for (size_t i = at; i < a->m->n; i++) {
 		const struct match_line *l = line_at(a, i);
 
-		if (match__file(a->m, l) != match__file(a->m, first) || l->func != first->func)
+		if (settled_file(a->m, l) != settled_file(a->m, first) || l->func != first->func)
 			break;
 		if (l->side == MATCH_OLD)
 			s.old_end = s.new = i + 1;
