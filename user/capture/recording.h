@@ -72,5 +72,3 @@ struct recording {
  * exit code, logged.
  */
 int recording__run(struct recording *r);
-/* True if --children or the choice of processes allows more than one process. */
-bool recording__of_several(const struct recording *r);

@@ -3,47 +3,14 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/recording.h"
-#include "capture/save/output_file.h"
-#include "capture/save/output_folder.h"
-#include "capture/save/output_rolling.h"
-#include "capture/save/output_windows.h"
 #include "capture/session.h"
 #include "inspect/proc.h"
-#include "record/folder.h"
-
-static bool is_folder(const struct recording *r)
-{
-	const char *output = r->args.output;
-
-	return output && strcmp(output, "-") != 0 && folder__wanted(output);
-}
-
-static bool looks_back(const struct recording *r)
-{
-	return r->args.oom.on || r->args.oom.kill;
-}
-
-enum output_kind output__kind(const struct recording *r)
-{
-	if (r->args.rolling.size)
-		return OUTPUT_ROLLING;
-	if (r->args.windows.given || looks_back(r))
-		return OUTPUT_WINDOWS;
-	if (!is_folder(r))
-		return OUTPUT_FILE;
-	return recording__of_several(r) ? OUTPUT_FOLDER : OUTPUT_WINDOWS;
-}
-
-/* ---- names ---- */
 
 char *output__path_with(const char *path, const char *more)
 {
@@ -122,7 +89,6 @@ static const char *program_of(const char *args, size_t len)
 	return base;
 }
 
-/* A forked process inherits its parent's environment, and with it the rank. */
 /* The name that the program gave to the process, or that of a spawned one, whose command line says
  * nothing. "": none, or multiprocessing's own name of a forked process. */
 static const char *given_name(const struct output *o)
@@ -132,6 +98,7 @@ static const char *given_name(const struct output *o)
 	return strncmp(name, "Process-", 8) && strncmp(name, "ForkProcess-", 12) ? name : "";
 }
 
+/* A forked process inherits its parent's environment, and with it the rank. */
 void output__stem(const struct output *o, char *buf, size_t size)
 {
 	const struct proc *proc = session__proc(o->session);
@@ -160,119 +127,10 @@ void output__stem(const struct output *o, char *buf, size_t size)
 	}
 }
 
-/* ---- the folder of all ---- */
-
-static bool wants_folder(const struct recording *r)
-{
-	const struct window_args *a = &r->args.windows;
-
-	if (r->kind == OUTPUT_ROLLING)
-		return recording__of_several(r) && r->args.output;
-	if (r->kind == OUTPUT_WINDOWS && !looks_back(r) &&
-	    (window_args__repeat(a) || a->wait || recording__of_several(r)))
-		return true;
-	return is_folder(r);
-}
-
-int output__open_folder(struct recording *r)
-{
-	const char *path = output__main_path(r);
-	size_t len = strlen(path);
-	char name[64];
-	int err;
-
-	if (!wants_folder(r))
-		return EXIT_OK;
-	if (!r->args.output) {
-		snprintf(name, sizeof(name), "%.*s", (int)len - 4, path);
-		path = name;
-	} else if (r->kind == OUTPUT_WINDOWS && !is_folder(r)) {
-		log_err("%s: several windows need a folder: -o NAME/", path);
-		return EXIT_USAGE;
-	}
-	r->made_folder = access(path, F_OK);
-	err = folder__create(path, r->args.force, &r->folder);
-	if (!err)
-		return EXIT_OK;
-	log_err("%s: %s", path, folder__why(err));
-	return EXIT_FAILED;
-}
-
-/* Removes the folder unless it has other files in it. */
-static void remove_folder(const char *path)
-{
-	char *index;
-
-	if (asprintf(&index, "%s/" FOLDER_INDEX, path) < 0)
-		return;
-	unlink(index);
-	rmdir(path);
-	free(index);
-}
-
-static void say_nothing(const struct recording *r)
-{
-	if (looks_back(r))
-		log_info("%s: nothing was written",
-			 !r->args.oom.kill ? "nothing ran out of memory"
-			 : !r->args.oom.on ? "nothing was killed and nothing failed"
-					   : "nothing ran out of memory, was killed or failed");
-	else if (r->kind == OUTPUT_WINDOWS)
-		log_info("no window began: nothing was written");
-	else if (r->folder)
-		log_warn("nothing was written: no recorded process allocated a tensor");
-}
-
 void output__say_next(const char *command, const char *path)
 {
 	char word[PATH_MAX];
 
 	log_info("next: memtrace-bpf %s %s", command,
 		 text__shell(word, sizeof(word), path) ?: path);
-}
-
-void output__close_folder(struct recording *r, int status)
-{
-	bool one = r->kind == OUTPUT_WINDOWS;
-	size_t n = 0;
-
-	if (r->folder && !folder__read_again(r->folder))
-		folder__entries(r->folder, &n);
-	if (n)
-		output__say_next(one && n > 1 ? "compare" : "report", folder__path(r->folder));
-	else if (!n && !status && !r->written)
-		say_nothing(r);
-	if (r->folder && !n && r->made_folder)
-		remove_folder(folder__path(r->folder));
-	folder__free(r->folder);
-	r->folder = NULL;
-}
-
-/* ---- outputs ---- */
-
-struct output *output__new(struct recording *r, struct session *s, pid_t pid, unsigned int times)
-{
-	static struct output *(*const new[])(const struct output *process) = {
-		[OUTPUT_FILE] = output_file__new,
-		[OUTPUT_FOLDER] = output_folder__new,
-		[OUTPUT_WINDOWS] = output_windows__new,
-		[OUTPUT_ROLLING] = output_rolling__new,
-	};
-	struct output **at = &r->outputs;
-	const struct output process = { .r = r, .session = s, .pid = pid, .times = times };
-
-	while (*at)
-		at = &(*at)->next;
-	*at = new[r->kind](&process);
-	return *at;
-}
-
-int output__end(struct output *o, const char *reason, int err)
-{
-	struct output **at = &o->r->outputs;
-
-	while (*at != o)
-		at = &(*at)->next;
-	*at = o->next;
-	return o->end(o, reason, err);
 }

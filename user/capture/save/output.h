@@ -38,24 +38,8 @@ struct output {
 	struct output *next;	 /* next of r->outputs */
 };
 
-/* Returns the kind of output that the options of r ask for. */
-enum output_kind output__kind(const struct recording *r);
-/* Opens or makes the folder of all outputs, if there is one. Returns 0 or an exit code, logged. */
-int output__open_folder(struct recording *r);
 /* Logs "next: memtrace-bpf COMMAND PATH", quoted for a shell. */
 void output__say_next(const char *command, const char *path);
-/* Prints a summary, closes the folder, and removes it if r made it and it has no recording. */
-void output__close_folder(struct recording *r, int status);
-
-/*
- * Makes the output of a process and adds it to r->outputs. With times 0 its own file is opened at
- * once, so that a full disk is known before attaching. All other files are made with the first
- * event, because many processes end without one. NULL: failed, logged.
- */
-struct output *output__new(struct recording *r, struct session *s, pid_t pid, unsigned int times);
-/* Removes o from r->outputs and calls end(). */
-int output__end(struct output *o, const char *reason, int err);
-
 /* Inserts text before ".mtr": "run.mtr" and "-2" give "run-2.mtr". The caller frees the result.
  * NULL: out of memory. */
 char *output__path_with(const char *path, const char *more);

@@ -19,7 +19,7 @@ struct output_file {
 	bool failed;		   /* an error was logged */
 };
 
-/* The constructor for output__new(); process has the common members. */
+/* The constructor, for recording.c; process has the common members. */
 struct output *output_file__new(const struct output *process);
 
 /* The functions below are also for output_folder.c. */

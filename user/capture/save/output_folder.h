@@ -8,7 +8,7 @@ struct event;
 struct folder_entry;
 struct output;
 
-/* The constructor for output__new(); process has the common members. */
+/* The constructor, for recording.c; process has the common members. */
 struct output *output_folder__new(const struct output *process);
 
 /* The functions below keep a process's entry in the index of o->r->folder; output_rolling.c uses

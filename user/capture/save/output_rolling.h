@@ -14,5 +14,5 @@ struct rolling_args {
 
 extern const struct argp rolling_argp; /* its input is a struct rolling_args */
 
-/* The constructor for output__new(); process has the common members. */
+/* The constructor, for recording.c; process has the common members. */
 struct output *output_rolling__new(const struct output *process);

@@ -92,7 +92,7 @@ static void prepare_look_back(struct recording *r)
 		w->count = 1; /* several recordings in one stream would be unreadable */
 }
 
-int output_windows__prepare(struct recording *r)
+int output_windows__prepare(struct recording *r, bool of_several)
 {
 	struct windows_opts *o = &r->window_opts;
 	int status;
@@ -100,7 +100,7 @@ int output_windows__prepare(struct recording *r)
 	*o = (struct windows_opts){ .args = r->args.windows,
 				    .bounds = r->args.bounds,
 				    .force = r->args.force,
-				    .of_many = recording__of_several(r) };
+				    .of_many = of_several };
 	if (r->args.oom.on || r->args.oom.kill) {
 		prepare_look_back(r);
 		return EXIT_OK;

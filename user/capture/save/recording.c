@@ -3,19 +3,26 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
 #include "capture/option_groups.h"
+#include "capture/save/output_file.h"
+#include "capture/save/output_folder.h"
+#include "capture/save/output_rolling.h"
 #include "capture/save/output_windows.h"
 #include "capture/save/recording_control.h"
 #include "capture/save/reserve.h"
 #include "capture/save/status_pipe.h"
 #include "capture/tracees.h"
 #include "record/flight.h"
+#include "record/folder.h"
 
 enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS, OPT_TELL };
 
@@ -83,7 +90,8 @@ static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 },
 					      { 0 } };
 const struct argp recording_argp = { .options = options, .parser = parse, .children = children };
 
-bool recording__of_several(const struct recording *r)
+/* True if --children or the choice of processes allows more than one process. */
+static bool of_several(const struct recording *r)
 {
 	return r->loop.args.children || !r->loop.args.pid;
 }
@@ -93,7 +101,7 @@ static int check(const struct recording *r)
 {
 	bool to_stdout = r->args.output && !strcmp(r->args.output, "-");
 
-	if (recording__of_several(r) && to_stdout)
+	if (of_several(r) && to_stdout)
 		log_err("%s a file for each process; -o - is for one process",
 			r->loop.args.pid ? "--children writes" : "several processes write");
 	else if (r->args.rolling.size && to_stdout)
@@ -109,12 +117,138 @@ static int check(const struct recording *r)
 	return EXIT_USAGE;
 }
 
+/* ---- the folder of all outputs ---- */
+
+static bool is_folder(const struct recording *r)
+{
+	const char *output = r->args.output;
+
+	return output && strcmp(output, "-") != 0 && folder__wanted(output);
+}
+
+static bool looks_back(const struct recording *r)
+{
+	return r->args.oom.on || r->args.oom.kill;
+}
+
+static enum output_kind kind_of(const struct recording *r)
+{
+	if (r->args.rolling.size)
+		return OUTPUT_ROLLING;
+	if (r->args.windows.given || looks_back(r))
+		return OUTPUT_WINDOWS;
+	if (!is_folder(r))
+		return OUTPUT_FILE;
+	return of_several(r) ? OUTPUT_FOLDER : OUTPUT_WINDOWS;
+}
+
+static bool wants_folder(const struct recording *r)
+{
+	const struct window_args *a = &r->args.windows;
+
+	if (r->kind == OUTPUT_ROLLING)
+		return of_several(r) && r->args.output;
+	if (r->kind == OUTPUT_WINDOWS && !looks_back(r) &&
+	    (window_args__repeat(a) || a->wait || of_several(r)))
+		return true;
+	return is_folder(r);
+}
+
+/* Opens or makes the folder of all outputs, if there is one. Returns 0 or an exit code, logged. */
+static int open_folder(struct recording *r)
+{
+	const char *path = output__main_path(r);
+	size_t len = strlen(path);
+	char name[64];
+	int err;
+
+	if (!wants_folder(r))
+		return EXIT_OK;
+	if (!r->args.output) {
+		snprintf(name, sizeof(name), "%.*s", (int)len - 4, path);
+		path = name;
+	} else if (r->kind == OUTPUT_WINDOWS && !is_folder(r)) {
+		log_err("%s: several windows need a folder: -o NAME/", path);
+		return EXIT_USAGE;
+	}
+	r->made_folder = access(path, F_OK);
+	err = folder__create(path, r->args.force, &r->folder);
+	if (!err)
+		return EXIT_OK;
+	log_err("%s: %s", path, folder__why(err));
+	return EXIT_FAILED;
+}
+
+/* Removes the folder unless it has other files in it. */
+static void remove_folder(const char *path)
+{
+	char *index;
+
+	if (asprintf(&index, "%s/" FOLDER_INDEX, path) < 0)
+		return;
+	unlink(index);
+	rmdir(path);
+	free(index);
+}
+
+static void say_nothing(const struct recording *r)
+{
+	if (looks_back(r))
+		log_info("%s: nothing was written",
+			 !r->args.oom.kill ? "nothing ran out of memory"
+			 : !r->args.oom.on ? "nothing was killed and nothing failed"
+					   : "nothing ran out of memory, was killed or failed");
+	else if (r->kind == OUTPUT_WINDOWS)
+		log_info("no window began: nothing was written");
+	else if (r->folder)
+		log_warn("nothing was written: no recorded process allocated a tensor");
+}
+
+/* Prints a summary, closes the folder, and removes it if r made it and it has no recording. */
+static void close_folder(struct recording *r, int status)
+{
+	bool one = r->kind == OUTPUT_WINDOWS;
+	size_t n = 0;
+
+	if (r->folder && !folder__read_again(r->folder))
+		folder__entries(r->folder, &n);
+	if (n)
+		output__say_next(one && n > 1 ? "compare" : "report", folder__path(r->folder));
+	else if (!n && !status && !r->written)
+		say_nothing(r);
+	if (r->folder && !n && r->made_folder)
+		remove_folder(folder__path(r->folder));
+	folder__free(r->folder);
+	r->folder = NULL;
+}
+
 /* ---- the outputs ---- */
+
+/* Makes the output of a process and adds it to r->outputs. With times 0 its own file is opened at
+ * once, so that a full disk is known before attaching. All other files are made with the first
+ * event, because many processes end without one. NULL: failed, logged. */
+static struct output *new_output(struct recording *r, struct session *s, pid_t pid,
+				 unsigned int times)
+{
+	static struct output *(*const new[])(const struct output *process) = {
+		[OUTPUT_FILE] = output_file__new,
+		[OUTPUT_FOLDER] = output_folder__new,
+		[OUTPUT_WINDOWS] = output_windows__new,
+		[OUTPUT_ROLLING] = output_rolling__new,
+	};
+	struct output **at = &r->outputs;
+	const struct output process = { .r = r, .session = s, .pid = pid, .times = times };
+
+	while (*at)
+		at = &(*at)->next;
+	*at = new[r->kind](&process);
+	return *at;
+}
 
 static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
 	struct recording *r = ctx;
-	struct output *o = output__new(r, s, pid, times);
+	struct output *o = new_output(r, s, pid, times);
 
 	if (!o)
 		return NULL;
@@ -153,11 +287,14 @@ static const char *is_full(void *output)
 
 static int end(void *output, const char *reason, int err)
 {
-	struct output *o = output;
+	struct output *o = output, **at = &o->r->outputs;
 
 	if (!o->times)
 		status_pipe__tell(o->r, o, "ended", reason);
-	return output__end(o, reason, err);
+	while (*at != o)
+		at = &(*at)->next;
+	*at = o->next;
+	return o->end(o, reason, err);
 }
 
 static const struct tracees_output outputs = { begin, attached, is_full, end };
@@ -171,7 +308,7 @@ static int prepare_for_the_worst(struct recording *r)
 	const char *path = output__main_path(r);
 	char size[24];
 
-	reserve__protect(recording__of_several(r) ? 0 : r->loop.args.pid);
+	reserve__protect(of_several(r) ? 0 : r->loop.args.pid);
 	if (!strcmp(path, "-"))
 		return EXIT_OK;
 	r->reserve = reserve__new(path, most);
@@ -192,16 +329,16 @@ static int capture(struct recording *r)
 {
 	int status;
 
-	r->kind = output__kind(r);
+	r->kind = kind_of(r);
 	r->loop.writes_later = r->kind != OUTPUT_FILE;
 	r->loop.endings = r->args.oom.kill ? LOOP_ENDINGS_NEEDED : LOOP_ENDINGS_IF_POSSIBLE;
 	r->loop.output = &outputs;
 	r->loop.ctx = r;
-	status = r->kind == OUTPUT_WINDOWS ? output_windows__prepare(r) : EXIT_OK;
+	status = r->kind == OUTPUT_WINDOWS ? output_windows__prepare(r, of_several(r)) : EXIT_OK;
 	if (!status)
 		status = capture_loop__open(&r->loop);
 	if (!status)
-		status = output__open_folder(r);
+		status = open_folder(r);
 	if (!status && r->args.oom.kill)
 		status = prepare_for_the_worst(r);
 	if (status)
@@ -220,6 +357,6 @@ int recording__run(struct recording *r)
 	if (!status)
 		status = capture(r);
 	status_pipe__tell(r, NULL, "ended", NULL);
-	output__close_folder(r, status);
+	close_folder(r, status);
 	return status;
 }

@@ -35,11 +35,6 @@ static int open_conditions(struct windows *w)
 	return err;
 }
 
-bool windows__look_back(const struct windows_opts *o)
-{
-	return o->on_oom || o->on_kill;
-}
-
 struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o)
 {
 	struct windows *w = calloc(1, sizeof(*w));

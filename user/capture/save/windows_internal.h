@@ -44,7 +44,10 @@ struct windows {
 };
 
 /* True if windows end with something that happened, and nothing begins them. */
-bool windows__look_back(const struct windows_opts *o);
+static inline bool windows__look_back(const struct windows_opts *o)
+{
+	return o->on_oom || o->on_kill;
+}
 
 /* Callbacks of the flight recorder, in windows_file.c. */
 int windows__open_file(void *ctx, unsigned int number);
