@@ -10,19 +10,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/exit.h"
-#include "base/failure.h"
 #include "base/log.h"
-#include "capture/caps.h"
-#include "capture/decode/queue.h"
 #include "capture/ending/scene.h"
 #include "capture/hooks.h"
 #include "capture/pick.h"
@@ -37,16 +32,6 @@
 #define MAY_EXEC 5000000ULL	 /* ns after a fork until the child has usually called exec */
 #define LOOK_EVERY 1000000000ULL /* ns between two checks for ended processes */
 
-uint64_t tracees__clock(void)
-{
-	return clock__kernel();
-}
-
-static struct proc_group *group_of(const struct tracees *r)
-{
-	return r->opts.session.group;
-}
-
 /* ---- records of the group ---- */
 
 static struct session *find_session(const struct tracees *r, uint32_t number)
@@ -54,17 +39,6 @@ static struct session *find_session(const struct tracees *r, uint32_t number)
 	return number < MT_MEMBERS && r->numbered[number] && r->numbered[number]->state == TRACED
 		       ? r->numbered[number]->session
 		       : NULL;
-}
-
-struct tracee *tracees__find(const struct tracees *r, pid_t pid)
-{
-	size_t i;
-
-	for (i = 0; i < r->top; i++) {
-		if (r->at[i] && r->at[i]->pid == pid && !r->at[i]->told_end)
-			return r->at[i];
-	}
-	return NULL;
 }
 
 static struct probes *set_of(const struct tracees *r, uint32_t group)
@@ -77,64 +51,6 @@ static struct probes *set_of(const struct tracees *r, uint32_t group)
 			return sets->set[i];
 	}
 	return NULL;
-}
-
-struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t number,
-			    struct owner *owner)
-{
-	struct tracee *p = NULL;
-	size_t slot;
-
-	for (slot = 0; slot < TRACEES_MAX && r->at[slot]; slot++)
-		;
-	if (slot < TRACEES_MAX && owner)
-		p = calloc(1, sizeof(*p));
-	if (!p) {
-		if (group_of(r))
-			proc_group__forget(group_of(r), pid, number);
-		if (number)
-			proc_group__free_number(group_of(r), number);
-		owner__drop(owner);
-		return NULL;
-	}
-	p->all = r;
-	p->pid = pid;
-	p->parent = parent;
-	p->owner = owner;
-	p->came = ++r->came;
-	p->number = number;
-	p->state = WATCHED;
-	p->times = 1;
-	p->slot = slot;
-	r->at[slot] = p;
-	if (slot >= r->top)
-		r->top = slot + 1;
-	if (number)
-		r->numbered[number % MT_MEMBERS] = p;
-	return p;
-}
-
-void tracees__numbered(struct tracee *p)
-{
-	uint32_t number = session__number(p->session);
-
-	if (number == p->number)
-		return;
-	p->number = number;
-	p->lacks_number = false;
-	p->all->numbered[number % MT_MEMBERS] = p;
-}
-
-void tracees__retire(struct tracee *p)
-{
-	struct tracees *r = p->all;
-
-	if (!p->number)
-		return;
-	proc_group__give_back(group_of(r), p->pid, p->number);
-	r->numbered[p->number] = NULL;
-	r->retired[r->n_retired++] = p->number;
-	p->number = 0;
 }
 
 /* Returns the session with number, or that of the nearest traced ancestor. */
@@ -167,13 +83,13 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 	struct tracee *parent = tracees__find(r, (pid_t)k->parent), *p;
 
 	p = tracees__add(r, k->pid, k->parent, k->number,
-			 parent ? owner__share(parent->owner) : tracees_find__owner_of(r, k->pid));
+			 parent ? owner__share(parent->owner) : tracees__owner_of(r, k->pid));
 	if (!p) {
 		r->unplaced++;
 		return 0;
 	}
 	p->is_child = true;
-	if (!tracees_find__keeps(r, p->pid)) {
+	if (!tracees__keeps(r, p->pid)) {
 		tracee__remove(p, "");
 		return 0;
 	}
@@ -229,18 +145,6 @@ static void read_group_records(void *ctx)
 
 	if (group_of(r))
 		proc_group__consume(group_of(r), on_group_record, r);
-}
-
-void tracees__know_sets(struct tracees *r)
-{
-	struct probes_sets *sets = r->opts.session.sets;
-	struct epoll_event ev = { .events = EPOLLIN };
-	size_t i;
-
-	for (i = 0; sets && i < sets->n; i++) {
-		probes__on_unknown(sets->set[i], read_group_records, r);
-		epoll_ctl(r->wake, EPOLL_CTL_ADD, probes__wake_fd(sets->set[i]), &ev);
-	}
 }
 
 /* Applies noted execs and ends once all earlier records were drained. */
@@ -334,6 +238,7 @@ struct tracees *tracees__new(const struct tracees_opts *opts)
 	if (!r)
 		return NULL;
 	r->opts = *opts;
+	r->read_records = read_group_records;
 	r->wake = epoll_create1(EPOLL_CLOEXEC);
 	if (r->wake < 0 ||
 	    (group_of(r) &&
@@ -372,35 +277,6 @@ void tracees__free(struct tracees *r)
 int tracees__begin_output(struct tracees *r)
 {
 	return r->only ? tracee__begin_output(r->only) : EXIT_OK;
-}
-
-#define NICE_DRAINING (-20)
-
-/* With many threads of the target for each CPU, an ordinary thread gets too little time for the few
- * percent of a core that draining takes. Optional: needs CAP_SYS_NICE. What we start later gets the
- * usual priority. */
-static void hurry(struct tracees *r)
-{
-	struct sched_param param = { 0 };
-
-	if (r->hurries)
-		return;
-	r->nice = getpriority(PRIO_PROCESS, 0);
-	r->hurries = !sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &param) &&
-		     !setpriority(PRIO_PROCESS, 0, NICE_DRAINING);
-	if (!r->hurries)
-		log_debug("the priority is as before: %s", strerror(errno));
-}
-
-void tracees__limit_caps(struct tracees *r)
-{
-	bool perf = !r->opts.session.inside && probes__kernel_perf();
-	int err;
-
-	hurry(r);
-	err = caps__limit(r->opts.caps | (perf ? CAPS_PERF : 0));
-	if (err)
-		log_debug("cannot give up capabilities: %s", strerror(-err));
 }
 
 void tracees__pump(struct tracees *r)

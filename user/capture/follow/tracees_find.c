@@ -9,12 +9,10 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/array.h"
 #include "base/exit.h"
@@ -30,11 +28,6 @@
 #define LATER 1			 /* pages of no process: to be asked again */
 #define NEAREST 3		 /* near matches in a message */
 #define FULL_SCAN_EVERY 10	 /* every tenth scan looks at all processes again */
-
-static struct proc_group *group_of(const struct tracees *r)
-{
-	return r->opts.session.group;
-}
 
 /* Adds a process. Returns 0 or negative; -EEXIST: it was added before; -ENOSPC: it has no place. */
 static int add(struct tracees *r, const struct pick_process *q, struct tracee **ret)
@@ -128,92 +121,6 @@ int tracees__take(struct tracees *r, pid_t pid, struct failure *f)
 	return err;
 }
 
-/* True for programs that may import PyTorch. Scans find PyTorch in all others. */
-static bool looks_like_python(const struct pick_process *q)
-{
-	char name[48], exe[PATH_MAX], *base;
-	ssize_t n;
-
-	snprintf(name, sizeof(name), "/proc/%d/exe", (int)q->pid);
-	n = readlink(name, exe, sizeof(exe) - 1);
-	exe[n > 0 ? n : 0] = '\0';
-	base = basename(exe);
-	return !strncmp(base, "python", 6) || !strncmp(base, "pypy", 4) ||
-	       !strncmp(q->comm, "python", 6);
-}
-
-enum torch_scan_is tracees_find__torch(struct tracees *r, const struct pick_process *q)
-{
-	r->torch = r->torch ?: torch_scan__new(descendants__has_torch);
-	return r->torch ? torch_scan__ask(r->torch, q) : TORCH_NO;
-}
-
-/* *later: not known yet. */
-static bool is_picked(struct tracees *r, const struct pick_process *q, bool *later)
-{
-	enum pick_is is = pick__is(r->opts.pick, q);
-	enum torch_scan_is torch;
-
-	*later = false;
-	if (is != PICK_IF_TORCH || looks_like_python(q))
-		return is != PICK_NO;
-	torch = tracees_find__torch(r, q);
-	*later = torch == TORCH_LATER;
-	return torch == TORCH_YES;
-}
-
-struct owner *tracees_find__owner_of(struct tracees *r, pid_t pid)
-{
-	struct pick_process q;
-	struct owner *ret;
-
-	if (pick_process__read(pid, &q))
-		return owners__named(&r->owners, "a user that is not known");
-	ret = owners__of(&r->owners, &q);
-	pick_process__free(&q);
-	return ret;
-}
-
-void tracees_find__owner(struct tracee *p)
-{
-	struct owner *owner = tracees_find__owner_of(p->all, p->pid);
-
-	if (!owner)
-		return;
-	owner__drop(p->owner);
-	p->owner = owner;
-}
-
-bool tracees_find__keeps(struct tracees *r, pid_t pid)
-{
-	struct pick_process q;
-	bool ret, later;
-
-	if (r->opts.children || !group_of(r))
-		return r->opts.children;
-	if (pick_process__read(pid, &q))
-		return true; /* it has ended, and its record follows */
-	ret = is_picked(r, &q, &later);
-	pick_process__free(&q);
-	return ret;
-}
-
-void tracees_find__traced(const struct tracee *p)
-{
-	struct pick_process q;
-
-	if (!p->picked || pick_process__read(p->pid, &q))
-		return;
-	pick__remember(p->all->opts.pick, &q);
-	pick_process__free(&q);
-}
-
-void tracees_find__gone(const struct tracee *p)
-{
-	if (p->ended)
-		pick__ended(p->all->opts.pick, p->pid, p->end);
-}
-
 static void pick_found(struct tracees *r, const struct pick_process *q)
 {
 	struct failure f;
@@ -229,7 +136,7 @@ static void mark_untracked(struct tracees *r, pid_t pid)
 
 	if (tracees__find(r, pid) || pick_process__read(pid, &q))
 		return;
-	if (is_picked(r, &q, &later))
+	if (tracees__picks(r, &q, &later))
 		pick_found(r, &q);
 	pick_process__free(&q);
 }
@@ -243,7 +150,7 @@ static void look_at_new(struct tracees *r, struct seen *s)
 
 	if (pick_process__read(s->pid, &q))
 		return;
-	if (is_picked(r, &q, &later))
+	if (tracees__picks(r, &q, &later))
 		pick_found(r, &q);
 	else if (pick__is(r->opts.pick, &q) == PICK_IF_TORCH)
 		s->pages = later ? LATER : descendants__pages(s->pid);
@@ -352,7 +259,7 @@ void tracees__nearest(struct tracees *r, char *buf, size_t size)
 	for (i = 0; i < r->n_seen && said < NEAREST && len < size; i++) {
 		if (pick_process__read(r->seen[i].pid, &q))
 			continue;
-		if (tracees_find__torch(r, &q) == TORCH_YES)
+		if (tracees__torch(r, &q) == TORCH_YES)
 			len += snprintf(buf + len, size - len, "%s PID %d (%s)",
 					said++ ? "," : "; PyTorch is in", (int)q.pid,
 					pick_process__title(&q, title, sizeof(title)));

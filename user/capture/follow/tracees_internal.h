@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by tracees.c (records, pump), tracees_state.c (states of a process) and tracees_find.c
- * (which processes). */
+/*
+ * Shared by the files of tracees.h, of which each calls only those after it: the capture
+ * (tracees.c), the search for processes (tracees_find.c), a process's way to its recording
+ * (tracees_attach.c), shares (tracees_places.c), beginning and end (tracees_state.c), ends and
+ * ancestors (tracees_ending.c, tracees_ancestors.c), the table (tracees_table.c).
+ */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,6 +69,7 @@ struct seen {
 
 struct tracees {
 	struct tracees_opts opts;
+	void (*read_records)(void *tracees); /* takes what the kernel reports of a group */
 	struct tracee *only;		/* the process of opts.only; NULL: none, or it has left */
 	int status;			/* exit code of the first failure, logged; 0: none */
 	struct tracee *at[TRACEES_MAX]; /* below top, with gaps */
@@ -98,6 +103,12 @@ struct tracees {
 	struct probes *kept; /* programs of the last traced process, for later ones */
 };
 
+static inline struct proc_group *group_of(const struct tracees *r)
+{
+	return r->opts.session.group;
+}
+
+/* tracees_table.c */
 uint64_t tracees__clock(void); /* CLOCK_MONOTONIC, ns */
 /* Returns the running process with this PID, or NULL. */
 struct tracee *tracees__find(const struct tracees *r, pid_t pid);
@@ -111,24 +122,47 @@ struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t
 			    struct owner *owner);
 /* Registers the sets of programs that sessions have added. */
 void tracees__know_sets(struct tracees *r);
+/* The process waits for no number any longer. */
+void tracees__disinherit(struct tracee *p);
+/* True if the capture wants the process. *later: not known yet. */
+bool tracees__picks(struct tracees *r, const struct pick_process *q, bool *later);
+/* True if a process stays in the capture: a child that the kernel has added, or one after an exec.
+ * Without a group an exec ends the capture. */
+bool tracees__keeps(struct tracees *r, pid_t pid);
+/* Remembers a traced process for --follow. */
+void tracee__remember(const struct tracee *p);
+/* Finds the owner of a process again, which may have changed its user before an exec. */
+void tracee__find_owner(struct tracee *p);
+/* The owner of a process, with a reference. NULL: out of memory. */
+struct owner *tracees__owner_of(struct tracees *r, pid_t pid);
+/* Whether a process has PyTorch. */
+enum torch_scan_is tracees__torch(struct tracees *r, const struct pick_process *q);
+/* Tells pick that the process has left. */
+void tracee__tell_gone(const struct tracee *p);
 
 /* tracees_state.c */
 /* Queues a record of a forked process. */
 int tracee__on_early(void *tracee, const void *rec, size_t len);
 void tracee__open_forked(struct tracee *p);
-/* Begins to wait for PyTorch. Returns 0, or negative with *f. */
-int tracee__await(struct tracee *p, struct failure *f);
 /* Begins the output. Returns 0 or an exit code, logged. */
 int tracee__begin_output(struct tracee *p);
-/* Handles an exec. False: the process was removed and freed. */
-bool tracee__after_exec(struct tracee *p);
-/* Applies execs and ends, and drains the session. May free the process. */
-void tracee__pump(struct tracee *p, uint64_t now);
 /* Ends the session and the output; the process stays. reason and err: as in session__finish() and
  * end(). */
 void tracee__finish(struct tracee *p, const char *reason, int err);
 /* Ends, removes and frees the process. */
 void tracee__remove(struct tracee *p, const char *reason);
+/* Begins to trace an attached or forked process. False: its output failed. */
+bool tracee__begin(struct tracee *p);
+/* Keeps the exit code of the first failure. */
+void tracees__fail(struct tracees *r, int status);
+
+/* tracees_attach.c */
+/* Begins to wait for PyTorch. Returns 0, or negative with *f. */
+int tracee__await(struct tracee *p, struct failure *f);
+/* Handles an exec. False: the process was removed and freed. */
+bool tracee__after_exec(struct tracee *p);
+/* Applies execs and ends, and drains the session. May free the process. */
+void tracee__pump(struct tracee *p, uint64_t now);
 
 /* tracees_places.c */
 /* Makes room for a process of this owner if all places are taken. May remove and free another
@@ -142,8 +176,6 @@ void tracees_places__make_number(struct tracee *p);
 /* Gives a number whose last records were read to the process that it was taken for. False: the
  * number can be freed. */
 bool tracees_places__inherit(struct tracees *r, uint32_t number);
-/* The process needs no number any longer. */
-void tracees_places__forget(struct tracee *p);
 
 /* tracees_ending.c */
 /* Takes what the kernel reports about ends, and reads the memory of processes that end now. */
@@ -161,18 +193,5 @@ void tracee__set_ending(struct tracee *p);
 void tracee__set_ancestors(const struct tracee *p);
 
 /* tracees_find.c */
-/* True if a process stays in the capture: a child that the kernel has added, or one after an exec.
- * Without a group an exec ends the capture. */
-bool tracees_find__keeps(struct tracees *r, pid_t pid);
-/* Remembers a traced process for --follow. */
-void tracees_find__traced(const struct tracee *p);
-/* Finds the owner of a process again, which may have changed its user before an exec. */
-void tracees_find__owner(struct tracee *p);
-/* The owner of a process, with a reference. NULL: out of memory. */
-struct owner *tracees_find__owner_of(struct tracees *r, pid_t pid);
-/* Whether a process has PyTorch. */
-enum torch_scan_is tracees_find__torch(struct tracees *r, const struct pick_process *q);
 /* Looks for further processes, at most once a second. */
 void tracees_find__others(struct tracees *r, uint64_t now);
-/* Tells pick that the process has left. */
-void tracees_find__gone(const struct tracee *p);

@@ -97,7 +97,7 @@ int tracees_places__make_room(struct tracees *r, struct owner *owner, const stru
 	if (t.n < MT_WATCHED)
 		return 0;
 	i = shares__choose(t.v, t.n, owner, rank);
-	if (i == SHARES_NONE && rank == WITHOUT_TORCH && tracees_find__torch(r, q) == TORCH_YES)
+	if (i == SHARES_NONE && rank == WITHOUT_TORCH && tracees__torch(r, q) == TORCH_YES)
 		i = shares__choose(t.v, t.n, owner, FOLLOWED);
 	if (i == SHARES_NONE) {
 		say_refused(&t, q->pid, owner);
@@ -190,11 +190,4 @@ bool tracees_places__inherit(struct tracees *r, uint32_t number)
 	tracees__numbered(p);
 	p->next = 0;
 	return true;
-}
-
-void tracees_places__forget(struct tracee *p)
-{
-	for (size_t i = 1; i < MT_MEMBERS; i++)
-		if (p->all->heir[i] == p)
-			p->all->heir[i] = NULL;
 }

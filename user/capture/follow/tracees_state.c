@@ -6,10 +6,8 @@
  */
 #include "capture/follow/tracees_internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 #include "base/exit.h"
 #include "base/failure.h"
@@ -20,17 +18,6 @@
 #include "capture/probes.h"
 #include "capture/probes/proc_group.h"
 #include "capture/session.h"
-
-#define NO_PYTHON                                                                                  \
-	1000000000ULL /* ns: a picked process without Python by then gives its number back */
-#define NO_TORCH 10000000000ULL /* ns: the same for Python without PyTorch, if numbers are short */
-#define NUMBER_AGAIN 100000000ULL /* ns between two looks for a number */
-#define NUMBERS_SHORT (MT_MEMBERS * 3 / 4)
-
-static struct proc_group *group_of(const struct tracees *r)
-{
-	return r->opts.session.group;
-}
 
 int tracee__on_early(void *tracee, const void *rec, size_t len)
 {
@@ -83,8 +70,7 @@ static void open_all_forked_by(struct tracees *r, const struct session *s)
 	}
 }
 
-/* Keeps the exit code of the first failure. */
-static void fail(struct tracees *r, int status)
+void tracees__fail(struct tracees *r, int status)
 {
 	if (!r->status)
 		r->status = status;
@@ -128,7 +114,7 @@ void tracee__finish(struct tracee *p, const char *reason, int err)
 		p->all->traced--;
 	}
 	if (p->output)
-		fail(p->all, p->all->opts.output->end(p->output, reason, err));
+		tracees__fail(p->all, p->all->opts.output->end(p->output, reason, err));
 	p->state = WATCHED;
 	orphan_forked_by(p->all, p->session);
 	session__free(p->session);
@@ -145,8 +131,8 @@ void tracee__remove(struct tracee *p, const char *reason)
 	struct tracees *r = p->all;
 
 	tracee__finish(p, reason, 0);
-	tracees_find__gone(p);
-	tracees_places__forget(p);
+	tracee__tell_gone(p);
+	tracees__disinherit(p);
 	if (group_of(r) && !p->told_end) /* otherwise the PID may belong to another process */
 		proc_group__forget(group_of(r), p->pid, p->number);
 	r->at[p->slot] = NULL;
@@ -166,8 +152,7 @@ int tracee__begin_output(struct tracee *p)
 	return p->output ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Begins to trace an attached or forked process. False: its output failed. */
-static bool begin(struct tracee *p)
+bool tracee__begin(struct tracee *p)
 {
 	struct tracees *r = p->all;
 	int status;
@@ -176,12 +161,12 @@ static bool begin(struct tracee *p)
 		session__set_parent(p->session, p->parent);
 	session__set_process(p->session);
 	tracee__set_ancestors(p);
-	tracees_find__traced(p);
+	tracee__remember(p);
 	status = p->output ? EXIT_OK : tracee__begin_output(p);
 	if (!status && r->opts.output->attached)
 		status = r->opts.output->attached(p->output);
 	if (status) {
-		fail(r, status);
+		tracees__fail(r, status);
 		tracee__finish(p, "signal", 0);
 		p->state = OVER;
 		return false;
@@ -214,224 +199,11 @@ void tracee__open_forked(struct tracee *p)
 	probes__free(p->early_from);
 	p->early_from = NULL;
 	p->forked_by = NULL;
-	if (begin(p))
+	if (tracee__begin(p))
 		log_event(LOG_INFO, "attached",
 			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
 				     LOG_BOOL("forked", true)),
 			  "following PID %d, forked by PID %d%s", (int)p->pid, (int)p->parent,
 			  p->lacks_probes ? "; PyTorch may have allocated before" : "");
 	p->lacks_probes = false;
-}
-
-int tracee__await(struct tracee *p, struct failure *f)
-{
-	struct session_opts opts = p->all->opts.session;
-	bool first = p == p->all->only && !p->times;
-
-	opts.number = p->number;
-	opts.started = opts.started && first;
-	/* A launcher may never have PyTorch itself. */
-	opts.late = !opts.started && (opts.group || !first);
-	tracee__follow_ending(p);
-	p->since = tracees__clock();
-	p->session = session__new(p->pid, &opts, f);
-	p->state = p->session ? WAITING : WATCHED;
-	p->next = p->session ? 0 : UINT64_MAX;
-	return p->session ? 0 : -ESRCH;
-}
-
-/* The same for a process that is no reason to fail. */
-static void await(struct tracee *p)
-{
-	struct failure f;
-
-	if (tracee__await(p, &f))
-		log_debug("%s", f.text);
-}
-
-/* True if a picked process will hardly import PyTorch: its number is given back. */
-static bool is_hopeless(const struct tracee *p, uint64_t now)
-{
-	const struct tracees *r = p->all;
-	size_t i, n = 0;
-
-	if (r->opts.only || r->opts.children || !p->picked || now <= p->since)
-		return false;
-	if (!session__has_python(p->session))
-		return now - p->since > NO_PYTHON;
-	for (i = 1; i < MT_MEMBERS; i++)
-		n += r->numbered[i] != NULL;
-	return n >= NUMBERS_SHORT && !pick__only_pids(r->opts.pick) && now - p->since > NO_TORCH;
-}
-
-static void give_up(struct tracee *p)
-{
-	if (session__has_python(p->session))
-		log_debug("PID %d has no PyTorch so far: checking it from time to time",
-			  (int)p->pid);
-	else if (pick__only_pids(p->all->opts.pick))
-		log_warn("PID %d has no Python interpreter, PyTorch or CUDA in it: not traced "
-			 "(--children follows what it starts)",
-			 (int)p->pid);
-	tracee__remove(p, "");
-}
-
-static void say_only_traced(const struct tracee *p, bool start)
-{
-	const char *problem = session__python_problem(p->session);
-
-	if (session__cuda_only(p->session))
-		log_info("PID %d uses CUDA without PyTorch: recording its calls into CUDA",
-			 (int)p->pid);
-	if (problem)
-		log_warn("no Python lines: %s", problem);
-	if (p->all->opts.session.started)
-		log_event(LOG_INFO, "attached",
-			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", start)),
-			  "recording PID %d%s", (int)p->pid,
-			  start				   ? " from PyTorch's first allocation on"
-			  : session__cuda_only(p->session) ? "; it may have taken memory before"
-							   : "; PyTorch may have allocated before");
-	else
-		log_event(LOG_INFO, "attached",
-			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", false)),
-			  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)p->pid,
-			  p->all->opts.until);
-}
-
-static void say_traced(const struct tracee *p)
-{
-	const char *at = facts__get(session__facts(p->session), "attached_at");
-	bool start = at && !strcmp(at, "start");
-	const char *how = start ? ", from PyTorch's first allocation on"
-				: "; PyTorch may have allocated before";
-	struct pick_process q;
-	char title[96];
-
-	if (p == p->all->only && p->times == 1) {
-		say_only_traced(p, start);
-		return;
-	}
-	if (p->is_child || pick_process__read(p->pid, &q)) {
-		log_event(LOG_INFO, "attached",
-			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
-				     LOG_BOOL("from_start", start)),
-			  "following PID %d, started by PID %d%s", (int)p->pid, (int)p->parent,
-			  how);
-		return;
-	}
-	pick_process__title(&q, title, sizeof(title));
-	log_event(LOG_INFO, "attached",
-		  LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("title", title),
-			     LOG_BOOL("from_start", start)),
-		  "attached to PID %d (%s)%s", (int)p->pid, title, how);
-	pick_process__free(&q);
-}
-
-static void cannot_attach(struct tracee *p, const struct failure *f)
-{
-	if (p == p->all->only) {
-		log_err("%s", f->text);
-		fail(p->all, f->status);
-	} else {
-		log__print(p->picked ? LOG_WARN : LOG_DEBUG, "PID %d is not traced: %s",
-			   (int)p->pid, f->text);
-	}
-	tracee__finish(p, "", 0);
-	p->next = UINT64_MAX;
-}
-
-/* Without a group the process's own programs wake the loop. */
-static void add_wake(const struct tracee *p)
-{
-	struct epoll_event ev = { .events = EPOLLIN };
-
-	if (!group_of(p->all))
-		epoll_ctl(p->all->wake, EPOLL_CTL_ADD, session__wake_fd(p->session), &ev);
-}
-
-static void try_to_attach(struct tracee *p, uint64_t now)
-{
-	const uint64_t before = tracees__clock();
-	struct failure f;
-	int err = session__attach(p->session, &f);
-
-	tracees__numbered(p);
-	if (err == -EAGAIN) {
-		p->next = now + session__poll_ms(p->session) * 1000000ULL;
-		if (session__lacks_number(p->session)) {
-			p->next = now + NUMBER_AGAIN;
-			tracees_places__make_number(p);
-		}
-		return;
-	}
-	tracees__know_sets(p->all);
-	if (err) {
-		cannot_attach(p, &f);
-		return;
-	}
-	p->since = before;
-	add_wake(p);
-	if (!begin(p))
-		return;
-	if (p == p->all->only)
-		tracees__limit_caps(p->all);
-	say_traced(p);
-}
-
-bool tracee__after_exec(struct tracee *p)
-{
-	p->execed = false;
-	if (p->state == FORKED && p->has_events)
-		tracee__open_forked(p);
-	/* A session that was attached after the exec has the new program already. */
-	if ((p->state == TRACED && p->exec >= p->since) || p->state == FORKED)
-		tracee__finish(p, "exec", 0);
-	if (!p->ended)
-		tracees_find__owner(p);
-	if (!p->ended && !tracees_find__keeps(p->all, p->pid)) {
-		tracee__remove(p, "exec");
-		return false;
-	}
-	if (p->state == WAITING) /* the session notices an exec itself */
-		p->since = tracees__clock();
-	else if (p->state != TRACED && !p->ended)
-		await(p);
-	return true;
-}
-
-void tracee__pump(struct tracee *p, uint64_t now)
-{
-	const struct tracees_opts *o = &p->all->opts;
-	const char *reason = NULL;
-	int err;
-
-	if (p->execed && !tracee__after_exec(p))
-		return;
-	if (p->state == FORKED &&
-	    (p->has_events || (p->lacks_probes && !p->ended && now >= p->next)))
-		tracee__open_forked(p);
-	if (p->ended) {
-		tracee__remove(p, "target exited");
-		return;
-	}
-	if (p->state == WATCHED && now >= p->next)
-		await(p);
-	if (p->state == WAITING && now >= p->next)
-		try_to_attach(p, now);
-	if (p->state == WAITING && is_hopeless(p, now)) {
-		give_up(p);
-		return;
-	}
-	if (p->state != TRACED)
-		return;
-	err = session__pump(p->session, p->sink);
-	if (!err && o->session.steps && session__steps(p->session) >= o->session.steps)
-		reason = "steps";
-	else if (!err && o->output->full)
-		reason = o->output->full(p->output);
-	if (!reason && !err)
-		return;
-	tracee__finish(p, reason ? reason : "signal", err);
-	p->state = OVER;
 }
