@@ -20,7 +20,7 @@ STATIC ?= 0
 OUTPUT ?= .output$(if $(filter 1,$(STATIC)),-static)
 PREFIX ?= /usr/local
 UNITDIR ?= $(PREFIX)/lib/systemd/system
-VERSION := 0.1.0
+VERSION := 0.2.0
 # Compilers that you do not name get ccache in front of them, if it is installed and has a place. Releases are built without it.
 ifneq ($(STATIC),1)
 CCACHE := $(shell d=$$(ccache -k cache_dir 2>/dev/null) && mkdir -p "$$d" 2>/dev/null && [ -w "$$d" ] && echo ccache)
