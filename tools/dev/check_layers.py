@@ -6,6 +6,7 @@ Checks the layers of user/ (docs/internals/STYLE.md, "Folders"). Prints each vio
     tools/dev/check_layers.py             checks includes
     tools/dev/check_layers.py OBJECTS     also checks calls of compiled functions; OBJECTS: the objects of user/,
     .output/obj/user
+    tools/dev/check_layers.py --lower     lowers the budgets of rooms.txt to what there is now
 
 * user/ has main.c and rooms. A room includes and calls only rooms of lower floors, which docs/internals/STYLE.md lists; within a
 room, INSIDE has the floors of its folders.
@@ -14,6 +15,7 @@ room, INSIDE has the floors of its folders.
 * The prefix of a function in a header (before "__") is the name of its file or of a type that the header declares, and folders
 do not share a prefix.
 * Each function that is not static is used by another file of user/, tests/ or tools/ (with OBJECTS, of a whole build).
+* No room has more lines, and there are no more circles of files that call each other, than tools/dev/rooms.txt allows.
 * Each .c and .h file named in a comment of user/, bpf/ or tools/ is in the repository or is known to belong to others.
 """
 import collections
@@ -48,6 +50,7 @@ INSIDE = {
 }
 FLOOR = {name: i for i, line in enumerate(FLOORS) for name in line.split()}
 STOREY = {"%s/%s" % (room, name): i + 1 for room, floors in INSIDE.items() for i, line in enumerate(floors) for name in line.split()}
+BUDGETS = pathlib.Path(__file__).with_name("rooms.txt")
 LEFT_LEG = "capture"  # works without what only needs a file:
 RIGHT_LEG = frozenset(("model", "report", "export"))
 # Other projects' files that comments may name: all in these folders, and these.
@@ -150,20 +153,81 @@ def find_circles(edges, what):
             return
 
 
+def budgets():
+    """What rooms.txt allows: name -> number."""
+    rows = [line.split() for line in BUDGETS.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return {name: int(number) for name, number in rows}
+
+
+def lines_of_rooms(sources):
+    lines = collections.Counter()
+    for f in sources:
+        lines[room_of(folder_of(f))] += f.read_text(encoding="utf-8").count("\n")
+    return {room: n for room, n in lines.items() if room != "."}
+
+
+def check_budgets(found):
+    allowed = budgets()
+    for name, n in sorted(found.items()):
+        if n > allowed.get(name, 0):
+            yield "%s: %d, more than the %d of tools/dev/rooms.txt: delete something, or raise the number and say why in the commit" % (
+                name, n, allowed.get(name, 0))
+
+
+def lower_budgets(sources):
+    """Keeps comments and order."""
+    found, out = lines_of_rooms(sources), []
+    for line in BUDGETS.read_text(encoding="utf-8").splitlines():
+        name, *rest = line.split()
+        out.append("%s %d" % (name, min(found[name], int(rest[0]))) if name in found else line)
+    BUDGETS.write_text("\n".join(out) + "\n", encoding="utf-8")
+
+
+def circles(edges):
+    """Groups of names that reach each other (Tarjan)."""
+    number, low, stack, out = {}, {}, [], []
+
+    def visit(name):
+        number[name] = low[name] = len(number)
+        stack.append(name)
+        for to in sorted(edges.get(name, ())):
+            if to not in number:
+                visit(to)
+                low[name] = min(low[name], low[to])
+            elif to in stack:
+                low[name] = min(low[name], number[to])
+        if low[name] == number[name]:
+            group = stack[stack.index(name):]
+            del stack[-len(group):]
+            if len(group) > 1:
+                out.append(sorted(group))
+
+    for name in sorted(edges):
+        if name not in number:
+            visit(name)
+    return out
+
+
 def check_calls(objects):
     """Calls between objects, by defined and undefined symbols."""
     # Ignore objects whose source is gone.
     files = sorted(f for f in objects.rglob("*.o") if (USER / f.relative_to(objects)).with_suffix(".c").exists())
     listing = subprocess.run(["nm", "-A", *map(str, files)], check=True, capture_output=True, text=True).stdout
     defined, used = {}, collections.defaultdict(set)
+    file_of, uses = {}, collections.defaultdict(set)
     for line in listing.splitlines():
         name, rest = line.rsplit(":", 1)
-        folder = pathlib.Path(name).parent.relative_to(objects).as_posix()
+        path = pathlib.Path(name).relative_to(objects).with_suffix(".c")
+        folder = path.parent.as_posix()
         *_, kind, symbol = rest.split()
         if kind in "TDBRC":
-            defined[symbol] = folder
+            defined[symbol], file_of[symbol] = folder, path.as_posix()
         elif kind == "U":
             used[folder].add(symbol)
+            uses[path.as_posix()].add(symbol)
+    groups = circles({f: {file_of[s] for s in symbols if s in file_of} for f, symbols in uses.items()})
+    for too_many in check_budgets({"circles": len(groups)}):
+        yield too_many + "".join("\n    " + " ".join(g) for g in groups)
     edges = collections.defaultdict(set)
     for folder, symbols in sorted(used.items()):
         for symbol in sorted(symbols & defined.keys()):
@@ -246,8 +310,12 @@ def check_named_files(commented):
 
 def main():
     sources = sorted(USER.rglob("*.[ch]"))
+    if sys.argv[1:] == ["--lower"]:
+        lower_budgets(sources)
+        return 0
     commented = [f for f in listed("user", "bpf", "tools") if pathlib.Path(f).suffix in COMMENTS and (ROOT / f).is_file()]
-    violations = [*check_folders(sources), *check_documented_floors(), *check_includes(sources), *check_prefixes(sources), *check_named_files(commented)]
+    violations = [*check_folders(sources), *check_documented_floors(), *check_includes(sources), *check_prefixes(sources), *check_budgets(lines_of_rooms(sources)),
+                  *check_named_files(commented)]
     for objects in sys.argv[1:]:
         violations += [*check_calls(pathlib.Path(objects)), *check_uses(pathlib.Path(objects))]
     for v in violations:
