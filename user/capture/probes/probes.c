@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "capture/probes/probes_internal.h"
 #include "capture/probes/proc_group.h"
-#include "inspect/seccomp.h"
 
 #define CALL_FILES_MAX 4096
 
@@ -67,28 +66,6 @@ struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_
 uint32_t probes__group(const struct probes *p)
 {
 	return p->group_id;
-}
-
-struct probes *probes__load(const struct probes_opts *opts, const char **why)
-{
-	struct probes *p = opts->inside ? probes_inside__load(opts, why)
-					: probes_kernel__load(opts, why);
-	struct probes_opts without = *opts;
-
-	if (!p && opts->host) {
-		without.host = false;
-		p = probes__load(&without, why);
-		if (p)
-			log_debug("the kernel refused the programs for host memory");
-		return p;
-	}
-	if (p && opts->seen)
-		memset(p->vars.seen_code, 1, MT_SEEN_SLOTS);
-	if (p)
-		p->empty = opts->empty;
-	if (p)
-		p->calls_each = probes__everywhere(p) && seccomp__filters_returns();
-	return p;
 }
 
 bool probes__everywhere(const struct probes *p)

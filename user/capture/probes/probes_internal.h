@@ -2,8 +2,8 @@
 #pragma once
 /*
  * The two places where the programs can run: the kernel (probes_kernel.c), and the process itself
- * (probes_inside.c). probes.c calls them through struct probes_place. Its functions return as those
- * of the same name in probes.h.
+ * (probes_inside.c). probes_load.c chooses one of them; probes.c calls it through struct
+ * probes_place. Its functions return as those of the same name in probes.h.
  */
 #include "capture/kernel/bpf_ring.h"
 #include "capture/probes.h"
