@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Shared by the files of cuda_calls.h: a decoder's part for calls into CUDA and its records
+ * (cuda_calls.c), the files that are probed (cuda_files.c), the driver's figures (cuda_figures.c),
+ * what is taken (cuda_taken.c), contexts (cuda_contexts.c).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "capture/decode/cuda_calls.h"
+#include "capture/decode/decode_ctx.h"
+#include "inspect/cuda.h"
+#include "inspect/cudaalloc.h"
+#include "inspect/nvml.h"
+#include "inspect/proc.h"
+
+#define RANGES_MAX 64
+#define NO_INDEX UINT32_MAX
+#define CONTEXTS_MAX 64
+#define POOLS_MAX 256
+
+/* Kinds of addresses and handles. Values are unique within one kind. */
+enum space { SPACE_MEMORY, SPACE_PHYSICAL, SPACE_MAPPED, SPACE_RESERVED, SPACE_NR };
+
+/* Memory that was taken and not given back. */
+struct taken {
+	uint64_t addr, size;
+	uint64_t time;	   /* when the call returned, CLOCK_MONOTONIC ns */
+	uint32_t physical; /* MEM_MAPPED: index of the physical memory; in a free entry: index of
+			      the next one */
+	uint32_t mappings; /* MEM_PHYSICAL: number of mappings */
+	uint32_t holders;  /* MEM_PHYSICAL: number of handles that are not released */
+	struct device device;
+	uint8_t how;
+	bool block;  /* its event was an EVENT_ALLOC */
+	bool owed;   /* the entry before this one was ended early; the record of its end is still to
+			come */
+	bool silent; /* no event: another process's memory, or a mapping of host memory that is
+			counted already */
+	bool in_context;  /* ends with the CUDA context it was taken in */
+	uint8_t under;	  /* that context's device + 1, 0: unknown */
+	uint64_t context; /* that context, as in struct thread */
+};
+
+struct context {
+	uint64_t handle;
+	uint8_t device; /* DEVICE_UNKNOWN: unknown */
+	bool primary;
+};
+
+/* A memory pool of the program. */
+struct pool {
+	uint64_t handle;
+	uint8_t how, device; /* enum mem_how and device of the memory that it gives */
+};
+
+enum file { NOTHING, HAS_CALLS, HAS_ALLOCATOR }; /* bits of a set */
+
+struct range {
+	uint64_t start, end;
+};
+
+struct cuda_calls {
+	struct map64 *files;	      /* files looked into: file_key() -> bits of enum file */
+	struct range own[RANGES_MAX]; /* code of the recorded PyTorch's CUDA allocator */
+	size_t n_own;
+	/* Code that called functions that take memory: NVIDIA's libraries (for themselves), and all
+	 * other. */
+	struct range library[RANGES_MAX], elsewhere[RANGES_MAX];
+	size_t n_library, n_elsewhere;
+	struct range runtime[RANGES_MAX]; /* code of the CUDA runtimes that are probed */
+	size_t n_runtime;
+	struct context context[CONTEXTS_MAX];
+	size_t n_contexts;
+	struct pool pool[POOLS_MAX];
+	size_t n_pools;
+	uint64_t driver_since; /* when the driver's functions were probed, CLOCK_MONOTONIC ns; 0:
+				  not yet */
+	uint64_t runtime_took; /* calls of the runtime that took memory since then */
+	bool bypassed;	       /* the warning that the driver is bypassed was given */
+	struct map64 *at[SPACE_NR]; /* by space: address or handle -> index in taken */
+	struct taken *taken;
+	uint32_t n_taken, first_free;
+	size_t cap_taken;
+	uint64_t *done, *failed; /* calls by function */
+	uint64_t unreadable, forgotten, replaced;
+	int status;	  /* /proc/PID/status, -1: unreadable */
+	uint64_t lib_kib; /* mapped_code() at the last scan */
+	uint64_t next_look, next_scan;
+	struct nvml *smi; /* NULL: the process does not use CUDA so far */
+	uint64_t dry_run; /* address of the dry-run library's table, 0: not a dry run */
+	bool sites;	  /* a file with CUDA functions is mapped */
+	bool by_pid;	  /* a file with calls could not be opened: see probes__calls_each() */
+	/* The driver's figures; times are ns since start. */
+	struct nvml_figures figures;
+	uint64_t next_used, next_regular; /* earliest and latest time of the next reading */
+	bool moved;	   /* memory was taken or given back since the last reading */
+	bool asking;	   /* a dry run's figures were read before this drain */
+	bool whole;	   /* the last drain emptied the ring */
+	uint64_t asked_at; /* ticket of the question to NVML, for nvml__answered(); 0: none is open */
+	bool asked_whole;		  /* the drain before the question emptied the ring */
+	uint64_t changes, changes_at_ask; /* calls that change a device's memory: so far, and when
+					     NVML got the question */
+	uint64_t in_use;	    /* a bit for each device that the allocator has memory on */
+	bool to_tell;		    /* figures are to be emitted */
+	enum alloc_backend backend; /* backend of PyTorch's allocator */
+	bool asked;		    /* the probe pytorch:malloc was looked for */
+	bool warned_filtered;	    /* the warning that calls are not probed was given */
+	bool backend_fixed;	    /* the allocator was used: its backend cannot change any more */
+	unsigned devices;	    /* devices of the process, at most; 0: unknown */
+};
+
+static inline bool in_ranges(const struct range *v, size_t n, uint64_t addr)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (addr >= v[i].start && addr < v[i].end)
+			return true;
+	return false;
+}
+
+/* True for device memory on any device. */
+static inline bool on_device(uint8_t how)
+{
+	return how != MEM_HOST && how != MEM_REGISTERED && how != MEM_RESERVED;
+}
+
+/* ---- cuda_files.c ---- */
+
+/* Looks into the files that are mapped and not known yet. */
+void cuda_files__scan(struct decoder *d);
+/* Adds the mapped code of a file. */
+void cuda_files__add_ranges(struct range v[RANGES_MAX], size_t *n, const struct maps *m,
+			    const struct map *file);
+
+/* ---- cuda_figures.c ---- */
+
+void cuda_figures__count_devices(struct cuda_calls *c); /* once they are known */
+/* Starts the helper process for the figures of GPUs. A start takes up to 0.1 s on a busy machine,
+ * so it comes after the attach. */
+void cuda_figures__open(struct decoder *d);
+
+/* ---- cuda_taken.c: a record each. 0, -ENOMEM or the sink's error; e: thread, time and flags ---- */
+
+int cuda_taken__take(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
+		     struct thread *thread, struct event e);
+int cuda_taken__give(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
+		     struct event e);
+/* One more handle holds physical memory. */
+void cuda_taken__retain(struct cuda_calls *c, uint64_t handle);
+/* Keeps memory of another process, which counts there. */
+void cuda_taken__import(struct cuda_calls *c, const struct mt_rec_call *r);
+/* The program makes a pool. */
+void cuda_taken__pool(struct cuda_calls *c, const struct mt_rec_call *r);
+/* Removes an entry and emits its end. */
+int cuda_taken__end(struct decoder *d, enum space space, uint64_t addr, struct event e);
+
+/* ---- cuda_contexts.c ---- */
+
+/* A call that is none of the above. Returns as these. */
+int cuda_contexts__record(struct decoder *d, const struct cuda_function *fn,
+			  const struct mt_rec_call *r, struct thread *t, struct event e);
