@@ -3,6 +3,7 @@
 # run: check
 """The manual pages are valid, have the options of the help, and their examples run."""
 import concurrent.futures
+import glob
 import os
 import re
 import shutil
@@ -129,6 +130,32 @@ def test_all_facts_named():
             missing += ["%s (%s)" % (key, name) for key in found if key not in keys and not key.startswith(("counter.", "device."))]
     check({"pid", "torch", "counter.<name>"} <= keys, "the table has %s", sorted(keys))
     check(not missing, "not in the table: %s", ", ".join(sorted(set(missing))))
+
+
+PLACEHOLDER = re.compile(r"NAME|FIELD|SUFFIX|_N\b|vN\b|\*|\.\.\.")
+# CPython's, CUDA's and PyTorch's.
+FOREIGN = {"pycore_interpframe.h", "cuda_runtime_api.h", "torch/csrc/autograd/function.h", "DPy_GIL_DISABLED"}
+
+
+def test_howtos_name_what_exists():
+    """Each file and identifier in backticks of a how-to is in the repository."""
+    listed = subprocess.run(["git", "-C", REPO, "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
+    paths, words, found = set(), set(), 0
+    for name in listed:
+        parts = name.split("/")
+        paths |= {"/".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1)}
+        if re.search(r"^Makefile|\.(c|h|py|mk|sh|js|mjs|json|in|txt|md)$", name) and not name.startswith(("tests/data", "docs/internals/howto")):
+            with open(os.path.join(REPO, name), encoding="utf-8", errors="replace") as f:
+                words.update(re.findall(r"\w+", f.read()))
+    for page in glob.glob(os.path.join(REPO, "docs", "internals", "howto", "*.md")):
+        with open(page, encoding="utf-8") as f:
+            code = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", f.read())
+        for name in re.findall(r"[A-Za-z_]\w{3,}(?:/[\w.-]+)*(?:\.\w+)?", " ".join(c for c in code if not PLACEHOLDER.search(c))):
+            found += 1
+            is_path = "/" in name or re.search(r"\.(c|h|py|md|sh|mk|js)$", name)
+            exists = name in FOREIGN or (name in paths if is_path else words.issuperset(re.findall(r"\w+", name)))
+            check(exists, "%s names %s, which is not here", os.path.basename(page), name)
+    check(found > 300, "only %d names were found", found)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 /*
  * Memory of a Python process, read in a "walk". Data that may change (dicts, instances) is read
  * each time. Constant data (strings, type names) may come from pages cached in the same walk.
- * Internal to python/, torch/ and census/.
  * A system call costs the same for 8 bytes as for a page, so paged walks over many objects are ten
  * times faster. In a snapshot, all data comes from pages, and changeable data is noted.
  * pymem__holds() reads the noted data again: if it is equal, it was constant during the snapshot.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Type objects. Internal to python/, torch/ and census/. */
+/* Type objects. */
 #include <stddef.h>
 #include <stdint.h>
 

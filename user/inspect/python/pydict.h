@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Entries of dicts and attributes of instances, as a snapshot. They are read whole, checked against
- * the dict's count, and read again if the dict changed. Internal to python/, torch/ and census/. */
+ * the dict's count, and read again if the dict changed. */
 #include <stddef.h>
 #include <stdint.h>
 

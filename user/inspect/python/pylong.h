@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Python's int objects. Internal to python/, torch/ and census/. */
+/* Python's int objects. */
 #include <stdint.h>
 
 #include "inspect/pymem.h"

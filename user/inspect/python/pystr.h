@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Python's str objects and look-up by name. Internal to python/, torch/ and census/. */
+/* Python's str objects and look-up by name. */
 #include <stddef.h>
 #include <stdint.h>
 
