@@ -98,7 +98,9 @@ const Growth = (() => {
 		if (summary?.text)
 			box.append(el("p", {}, el("b", { textContent: summary.text.slice(0, 1).toUpperCase() + summary.text.slice(1) + "." })));
 		else if (!found && few)
-			box.append(el("p", {}, `${span(d, doc)} ${d.clock !== "time" && d.steps === 1 ? "is" : "are"} too few to judge growth. Record at least 20 steps, better 60.`), longer?.() ?? "");
+			box.append(el("p", {}, `${span(d, doc)} ${d.clock !== "time" && d.steps === 1 ? "is" : "are"} too few to judge growth. Record at least 20 steps, better 60.`));
+		if (!found && few)
+			box.append(longer?.() ?? "");
 		if (!found && /^no growth/.test(summary?.text ?? ""))
 			box.append(el("p", { className: "quiet", textContent: `Live memory at the ends of ${d.clock === "time" ? "time slices" : unit(d) + "s"} stays within ${bytes(d.allocated.range)}.` }));
 		if (!found)
