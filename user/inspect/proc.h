@@ -124,7 +124,7 @@ int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
 /* Whether the main thread has ended while others run. Then the kernel allows neither reading its
  * maps nor attaching by its PID, so such a process is not recorded. */
 bool proc__lost_leader(pid_t pid);
-/* Whether the main thread has ended, and nobody has waited for it. */
+/* Whether the main thread has ended, and its parent has not waited for it yet. */
 bool proc__is_zombie(pid_t pid);
 /* Whether the main thread has a user shadow stack (x86-64: a second copy of return addresses).
  * Other threads inherit it. */
