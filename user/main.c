@@ -26,7 +26,7 @@
 #include "cmd/manual.h"
 #include "cmd/usage.h"
 #include "in_this_build.h"
-#include "record/mtr_format.h"
+#include "record/mtr.h"
 
 /* In the order of the list that help prints. */
 static const struct command *const commands[] = {

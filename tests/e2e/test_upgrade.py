@@ -38,7 +38,7 @@ def name_of(path):
 
 
 def this_version():
-    with open(os.path.join(REPO, "user", "record", "mtr_format.h"), encoding="utf-8") as f:
+    with open(os.path.join(REPO, "user", "record", "mtr.h"), encoding="utf-8") as f:
         return int(re.search(r"#define MTR_VERSION (\d+)", f.read())[1])
 
 

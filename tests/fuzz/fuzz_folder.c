@@ -15,7 +15,7 @@
 #include "capture/save/rolling_store.h"
 #include "model/rolling_view.h"
 #include "record/folder.h"
-#include "record/totals.h"
+#include "record/mtr_rolling.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "record/crc32c.h"
-#include "record/mtr_format.h"
+#include "record/mtr/mtr_format.h"
+#include "record/varint.h"
 #include "tape.h"
 
 static void put_all(int fd, const void *data, size_t len)

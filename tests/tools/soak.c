@@ -33,7 +33,7 @@
 #include "record/flight.h"
 #include "record/folder.h"
 #include "record/mtr.h"
-#include "record/totals.h"
+#include "record/mtr_rolling.h"
 
 #define BATCH 4096 /* records per round */
 #define GPUS 2

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "capture/option_groups.h"
-#include "record/room.h"
+#include "record/mtr.h"
 
 enum { OPT_MAX_MEMORY = 0x8200 };
 

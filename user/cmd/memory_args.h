@@ -8,5 +8,5 @@
 		&memory_argp, 0, NULL, 0                                                           \
 	}
 
-/* Sets the limit of record/room.h; has no input. */
+/* Sets the limit of record/mtr.h; has no input. */
 extern const struct argp memory_argp;

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "model/trend.h"
+#include "record/detail.h"
 #include "record/host.h"
-#include "record/sampling.h"
 #include "record/stream.h"
 
 struct dict;
@@ -30,7 +30,7 @@ extern const char *const moment_names[]; /* values of --at, and "time"; NULL at 
 struct model_opts {
 	enum moment at;	  /* moment whose live blocks are kept ("the mark") */
 	uint64_t at_time; /* ns since the start, for AT_TIME */
-	/* Not "": AT_TIME is the time of the first mark of this name or pattern (record/mark.h),
+	/* Not "": AT_TIME is the time of the first mark of this name or pattern (event__mark_is()),
 	 * which model__event() puts into at_time. "" again from then on. */
 	char at_mark[128];
 	/* AT_PEAK was not asked for: analysis__run() shows a killed process's last moments
@@ -219,7 +219,7 @@ struct row {
 	bool filtered; /* the caller's filter excludes the row */
 	/* Bytes that the row would have if all stacks had been read, or if each small object on the
 	 * host had been charged to its line; all equal to bytes where the row is exact:
-	 * record/sampling.h. */
+	 * record/detail.h. */
 	struct sampled sampled;
 };
 

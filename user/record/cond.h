@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "record/host.h"
+
 /* Figures that a condition can compare; cond__figure_name() has their names. */
 enum cond_figure {
 	COND_ALLOCATED, /* bytes in tensors; of: the device's memory */
@@ -65,8 +67,7 @@ struct cond_values {
 	uint64_t step; /* number of the current step; growth by steps needs it */
 	/* Number of the process's device, below COND_SERIES. Each series has its own growth. */
 	unsigned series;
-	/* True if values are samples instead of a complete history; constant for a series. See
-	 * growth.h. */
+	/* True if values are samples instead of a complete history; constant for a series. */
 	bool sampled;
 	bool most; /* true: judge the largest growth so far instead of the present one */
 };
@@ -114,3 +115,16 @@ void cond__forget(struct cond *c, unsigned series);
 
 /* Returns "allocated", "step_time", "growth", ... */
 const char *cond__figure_name(enum cond_figure f);
+
+/* The figures host_tensors, host_malloc ... of conditions, from a reading of host memory. */
+
+/*
+ * Sets these figures. s NULL: there is no reading, and why, which v borrows, says so. ram: memory
+ * of the machine, which is 100% of all but host_cgroup, in bytes; 0: not known.
+ */
+void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64_t ram,
+		       const char *why);
+/* Sets host_cgroup alone. limit: UINT64_MAX without one. */
+void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit);
+/* True for one of these figures but host_cgroup, which needs no reading of the process. */
+bool host_figures__is_part(enum cond_figure f);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Origin of a source file, judged by the path in its code objects. */
-
+/* Origin of a source file, judged by the path in its code objects, and PyTorch's files that start
+ * its autograd engine. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -37,3 +37,11 @@ bool files__in_command(const struct facts *facts, const char *func);
 const char *files__after_dir(const char *path, const char *dir);
 /* Whether path is name, or ends with a slash and name. */
 bool files__is(const char *path, const char *name);
+
+/* True for torch/autograd/{graph,__init__}.py and torch/_tensor.py, the files with such
+ * functions. */
+bool files__has_engine(const char *path);
+/* True if this function starts the autograd engine: frames that it calls run in backward. From
+ * Python 3.11 on, names are qualified
+ * ("Tensor.backward"). */
+bool files__starts_engine(const char *path, const char *func);

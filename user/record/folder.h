@@ -6,6 +6,7 @@
  * and compare them. Each change replaces the index atomically; several captures may write to one
  * folder. The reader checks all input.
  */
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -103,3 +104,5 @@ int folder__add_all(struct folder *f, const struct folder_entry *e, size_t n,
 /* Removes a recording and its entry. Adds gap (may be NULL), merged with an adjacent last gap.
  * Returns 0 or -errno. */
 int folder__drop(struct folder *f, const char *file, const struct folder_gap *gap);
+/* Reads a member of an index that is a number from 0 on. False: o has no such member. */
+bool folder__count(const json_t *o, const char *key, uint64_t *ret);

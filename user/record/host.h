@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The ledger of a process's host memory, as outputs share it: a figure for each part. */
+/* The ledger of a process's host memory, as outputs share it: a figure for each part; and the names
+ * of lines that have no code. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -78,3 +79,11 @@ int host_sheet__emit(const struct host_sheet *s, uint64_t time,
 /* Adds an EVENT_HOST to a sheet that is zeroed before its first event. True: the sheet is complete.
  * Unknown parts are ignored. */
 bool host_sheet__take(struct host_sheet *s, const struct event *e);
+
+/* Frames of blocks on the device "host" that no recorded system call mapped. Such a stack has one
+ * frame without a line: its file is the mapping's name as in /proc/PID/maps, its function one of
+ * these. */
+#define HOST_BEFORE_ATTACH "before attach"
+#define HOST_INHERITED "inherited from the parent process"
+#define HOST_UNSEEN "mapped unseen"
+#define HOST_ANONYMOUS "[anonymous memory]" /* name of a mapping that has none */

@@ -6,9 +6,14 @@
  * last whole block.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "record/stream.h"
+
+/* Readers also accept older versions. Version 5 ends with the kind EVENT_LEFT, 4 with EVENT_MARK, 3
+ * with EVENT_LEAVE, 2 with EVENT_USED and without nodes, 1 with EVENT_LOST. */
+#define MTR_VERSION 6
 
 struct dict;
 struct mtr_writer;
@@ -89,3 +94,19 @@ enum mtr_end mtr_reader__end(const struct mtr_reader *r, uint64_t *offset, const
 uint64_t mtr_reader__position(const struct mtr_reader *r); /* bytes read, for progress */
 uint64_t mtr_reader__size(const struct mtr_reader *r);	   /* bytes of the file; 0 for a pipe */
 uint32_t mtr_reader__version(const struct mtr_reader *r);
+
+/*
+ * A bound on the memory of this process while it reads recordings. A file of a few KB can describe
+ * millions of allocations that are never freed, and the model keeps each of them. Readers check the
+ * bound as they go. Threads may check it after one of them has.
+ */
+
+/* Sets a bound in bytes. Without it the bound is half of the memory available at the first check,
+ * and 7/8 of RLIMIT_AS. */
+void room__set(uint64_t bytes);
+/* Returns 0, -ENOBUFS if the process uses more than the bound, or -ENOMEM. Reads /proc. */
+int room__check(void);
+/* As room__check(), before the process uses `bytes` more. */
+int room__check_more(uint64_t bytes);
+/* Text for -ENOBUFS and -ENOMEM: the reason and the remedy. buf: 256 bytes. Returns buf. */
+char *room__why(char *buf, size_t size, int err);

@@ -234,6 +234,10 @@ const char *facts__walk_name(unsigned walk);
 /* Name of an enum mem_how after its main call, such as "cudaMalloc"; "unknown" for other values. */
 const char *facts__how_name(unsigned how);
 
+/* Whether the name of an EVENT_MARK is the one asked for, or matches it as a pattern: * is any
+ * text, ? any character, [abc] one of these. */
+bool event__mark_is(const char *name, const char *asked);
+
 /* A consumer of a stream. Each call returns 0 or -errno; the producer stops at an error. */
 struct sink {
 	int (*event)(struct sink *s, const struct event *e);

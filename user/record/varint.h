@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* LEB128: seven bits per byte, least significant first; bit 7 is set on all bytes but the last. At
- * most ten bytes. */
+/* Numbers in files: LEB128, and the checksum of blocks. LEB128: seven bits per byte, least
+ * significant first; bit 7 is set on all bytes but the last. At most ten bytes. */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define VARINT_MAX 10
@@ -59,3 +60,6 @@ static inline uint64_t unzigzag(uint64_t v)
 {
 	return v >> 1 ^ (0 - (v & 1));
 }
+
+/* CRC-32C (Castagnoli) of len bytes. The CRC of "123456789" is e3069283. */
+uint32_t crc32c(const void *data, size_t len);

@@ -7,7 +7,7 @@
 
 #include "export/formats/pickle.h"
 #include "model/csv.h"
-#include "record/crc32c.h"
+#include "record/varint.h"
 #include "terminal.h"
 #include "unit/pb_reader.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "capture/save/windows_values.h"
-#include "record/host_figures.h"
+#include "record/cond.h"
 #include "record/stream.h"
 
 #define MIB (UINT64_C(1) << 20)

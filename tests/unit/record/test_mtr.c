@@ -11,7 +11,7 @@
 
 #include "mtr_util.h"
 #include "record/host.h"
-#include "record/mtr_format.h"
+#include "record/mtr/mtr_format.h"
 
 static void assert_dicts(const struct dict *got, const struct dict *want)
 {

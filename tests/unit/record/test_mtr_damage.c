@@ -3,8 +3,7 @@
  * crashes. */
 #include "unit/cmocka.h"
 #include "mtr_util.h"
-#include "record/crc32c.h"
-#include "record/mtr_format.h"
+#include "record/mtr/mtr_format.h"
 #include "record/varint.h"
 
 /* A recording with several blocks of each type, some compressed, and the ends of its blocks. */

@@ -13,7 +13,7 @@
 #include "record/mtr/live_set.h"
 #include "record/mtr.h"
 #include "record/mtr/renumber.h"
-#include "record/totals.h"
+#include "record/mtr_rolling.h"
 
 /* One entry of each kind. 0 or -errno. */
 static int fill(struct dict *d)

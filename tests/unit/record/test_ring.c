@@ -11,7 +11,6 @@
 #include "mtr_util.h"
 #include "record/mtr/renumber.h"
 #include "record/mtr_rolling.h"
-#include "record/totals.h"
 
 #define SECOND UINT64_C(1000000000)
 #define FILES 4096

@@ -19,7 +19,7 @@
 #include "record/cond.h"
 #include "record/dict.h"
 #include "record/mtr/live_set.h"
-#include "record/totals.h"
+#include "record/mtr_rolling.h"
 #include "unit/event_tape.h"
 
 #define BLOCKS 64

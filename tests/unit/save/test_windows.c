@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
+#include "capture/decode/step_clock.h"
 #include "capture/save/windows.h"
 #include "model/inputs.h"
 #include "mtr_util.h"
 #include "record/folder.h"
-#include "record/step_clock.h"
 #include "unit/scratch.h"
 
 #define MS UINT64_C(1000000)

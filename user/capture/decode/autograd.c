@@ -6,23 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/map64.h"
 #include "capture/decode/decode_ctx.h"
+#include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
 #include "capture/probes/session_opts.h"
 #include "capture/target.h"
-#include "capture/decode/symbolizer.h"
-#include "base/array.h"
-#include "base/clock.h"
-#include "base/map64.h"
-#include "base/log.h"
+#include "inspect/autograd.h"
 #include "inspect/proc.h"
 #include "inspect/pylayout.h"
 #include "inspect/pymem.h"
 #include "inspect/python.h"
 #include "inspect/pytype.h"
 #include "record/dict.h"
-#include "record/engine.h"
-#include "inspect/autograd.h"
+#include "record/files.h"
 
 #define NODES_MAX (1u << 20)	/* nodes kept; a new one then replaces the oldest */
 #define LOOK_PAUSE 200000000ULL /* ns between two looks for the functions */
@@ -235,7 +235,7 @@ static bool made_by_engine(const struct decoder *d, uint32_t stack, uint8_t walk
 	if (!st.n || !st.frames[0].loc)
 		return false;
 	loc = dict__get_loc(d->dict, st.frames[0].loc);
-	return engine__starts(dict__str(d->dict, loc.file), dict__str(d->dict, loc.func));
+	return files__starts_engine(dict__str(d->dict, loc.file), dict__str(d->dict, loc.func));
 }
 
 /* The stack of the call that made a node. In a double backward a running node makes others: then

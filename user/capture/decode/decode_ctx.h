@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "capture/decode/step_clock.h"
 #include "memtrace.h"
-#include "record/step_clock.h"
 #include "record/stream.h"
 
 struct autograd;

@@ -14,7 +14,7 @@
 #include "capture/save/rolling_store.h"
 #include "capture/session.h"
 #include "record/folder.h"
-#include "record/totals.h"
+#include "record/mtr_rolling.h"
 
 #define TICK UINT64_C(1000000000) /* ns between two flushes */
 

@@ -14,7 +14,6 @@
 #include "base/text.h"
 #include "record/folder.h"
 #include "record/mtr_rolling.h"
-#include "record/totals.h"
 
 #define SEGMENTS_MAX 256       /* segments at most, so that the index stays small */
 #define ENTRY_BYTES (5u << 10) /* bytes of the index per segment, at most */

@@ -3,7 +3,7 @@
 /*
  * A folder that stores a capture of any length in at most a given size: segments
  * (record/mtr_rolling.h), an index that also lists dropped time (folder.h), and totals.json with
- * the totals of the whole capture (record/totals.h). The source of the events does not matter.
+ * the totals of the whole capture (record/mtr_rolling.h). The source of the events does not matter.
  */
 #include <stdbool.h>
 #include <stdint.h>

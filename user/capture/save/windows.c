@@ -13,7 +13,6 @@
 #include "base/outfile.h"
 #include "base/text.h"
 #include "base/log.h"
-#include "record/mark.h"
 #include "record/dict.h"
 
 static int on_event(struct sink *s, const struct event *e);
@@ -241,7 +240,7 @@ static int look_at_call(struct windows *w, const struct event *e, bool by_calls)
 
 static bool is_named(const struct windows *w, const struct event *e, const char *name)
 {
-	return name && mark__is(dict__str(w->dict, e->name), name);
+	return name && event__mark_is(dict__str(w->dict, e->name), name);
 }
 
 /* Judges the conditions. step: a step has just ended. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Shared by windows.c (time) and windows_file.c (files). */
+#include "capture/decode/step_clock.h"
 #include "capture/save/windows.h"
 #include "capture/save/windows_values.h"
 #include "record/flight.h"
 #include "record/folder.h"
-#include "record/step_clock.h"
 
 struct windows {
 	struct sink sink; /* first */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/map64.h"
-#include "record/host_figures.h"
+#include "record/cond.h"
 
 #define DEVICES 64 /* devices at most */
 

@@ -14,7 +14,6 @@
 #include "model/analysis.h"
 #include "model/model.h"
 #include "record/mtr.h"
-#include "record/room.h"
 
 #define TOTAL_MAX (1ULL << 50)
 

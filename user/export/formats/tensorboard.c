@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "export/export.h"
 #include "export/formats/passing.h"
-#include "record/crc32c.h"
+#include "record/varint.h"
 
 /* Field numbers of TensorFlow's event.proto and summary.proto. */
 enum { EVENT_WALL_TIME = 1, EVENT_STEP_NUMBER = 2, EVENT_FILE_VERSION = 3, EVENT_SUMMARY = 5 };

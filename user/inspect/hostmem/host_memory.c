@@ -17,7 +17,6 @@
 #include "inspect/hostmem/residency.h"
 #include "inspect/proc.h"
 #include "record/host.h"
-#include "record/host_names.h"
 #include "record/stream.h"
 
 #define EVERY 1000000000ULL /* ns between two readings, at least */

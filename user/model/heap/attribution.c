@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/engine.h"
 #include "record/files.h"
 
 enum file_flag {
@@ -76,7 +75,7 @@ static uint16_t attribution__file(struct attribution *w, uint32_t file)
 		flags |= FILE_GENERATES;
 	if (kind == FILE_STDLIB && starts_process(path))
 		flags |= FILE_STARTS;
-	if (engine__is_file(path))
+	if (files__has_engine(path))
 		flags |= FILE_AUTOGRAD;
 	if (files__is(path, "torch/autograd/function.py"))
 		flags |= FILE_FUNCTION;
@@ -98,7 +97,7 @@ static bool starts_engine(struct attribution *w, uint32_t location)
 	struct dict_loc loc = dict__get_loc(w->dict, location);
 
 	return (attribution__file(w, loc.file) & FILE_AUTOGRAD) &&
-	       engine__starts(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
+	       files__starts_engine(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
 }
 
 /* Phase after one more frame, from the root to the leaf. */

@@ -29,7 +29,7 @@ struct site {
 	/* A sum over freed blocks whose sizes are not kept: size is their bytes, total their
 	 * number. */
 	bool varied;
-	/* Number of the bound below which stacks were a sample, see sampling.h; 0: none. */
+	/* Number of the bound below which stacks were a sample, see detail.h; 0: none. */
 	uint8_t drawn;
 };
 /* Bytes of count blocks of the site. */

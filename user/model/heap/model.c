@@ -19,7 +19,6 @@
 #include "model/heap/observers.h"
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
-#include "record/mark.h"
 #include "record/dict.h"
 
 struct model *model__new(const struct dict *d, const struct facts *f, const struct model_opts *opts)
@@ -349,7 +348,8 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 			m->marks.first[m->marks.n].name = e->name;
 		}
 		m->marks.n++;
-		if (*m->opts.at_mark && mark__is(dict__str(m->dict, e->name), m->opts.at_mark)) {
+		if (*m->opts.at_mark &&
+		    event__mark_is(dict__str(m->dict, e->name), m->opts.at_mark)) {
 			m->opts.at_time = e->time;
 			*m->opts.at_mark = '\0';
 		}

@@ -26,8 +26,8 @@
 #include "model/heap/observers.h"
 #include "model/heap/steps.h"
 #include "model/model.h"
+#include "record/detail.h"
 #include "record/dict.h"
-#include "record/sampling.h"
 
 struct growth_watch;
 

@@ -13,7 +13,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "record/dict.h"
-#include "record/room.h"
+#include "record/mtr.h"
 
 #define BATCH 24 /* events per batch */
 

@@ -16,10 +16,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "model/open/rolling_view_internal.h"
-#include "record/folder_internal.h"
+#include "record/folder.h"
 #include "record/mtr.h"
-#include "record/room.h"
-#include "record/totals.h"
+#include "record/mtr_rolling.h"
 
 #define TOTALS_BYTES (INT64_C(64) << 20) /* bytes of the largest totals.json that is written */
 

@@ -22,9 +22,19 @@
 #include "base/outfile.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "record/folder_internal.h"
 #include "record/json_items.h"
 #include "record/stream.h"
+
+struct folder {
+	char *path;
+	int dir;
+	struct folder_entry *entries;
+	size_t n_entries;
+	struct folder_gap *gaps;
+	size_t n_gaps;
+	struct folder_missing *missing;
+	size_t n_missing;
+};
 
 #define INDEX_VERSION 1
 #define INDEX_BYTES (256 << 20) /* bytes of the largest accepted index, read by element */
@@ -158,7 +168,6 @@ static int store_index(struct folder *f)
 }
 
 /* ---- reading index.json ---- */
-
 /* Reads a text, "" if the key is missing. False: not a text, or too long. */
 static bool get_text(const json_t *o, const char *key, char *buf, size_t size)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "record/host_figures.h"
+#include "record/cond.h"
 
 #include <stddef.h>
 

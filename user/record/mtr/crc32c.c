@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "record/crc32c.h"
+#include "record/varint.h"
 
 #include <pthread.h>
 

@@ -13,7 +13,7 @@
 #include "record/mtr/live_set.h"
 #include "record/mtr/mtr_decode.h"
 #include "record/mtr/mtr_encode.h"
-#include "record/mtr_format.h"
+#include "record/mtr/mtr_format.h"
 
 /* Chunks in a full window; the window moves by whole chunks. */
 #define CHUNKS 8

@@ -7,7 +7,7 @@
 #include "base/array.h"
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/mtr_format.h"
+#include "record/mtr/mtr_format.h"
 #include "record/varint.h"
 
 /* For functions whose argument kind is constant in the copies that run most. */

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "record/mtr_format.h"
+#include "record/mtr/mtr_format.h"
 #include "record/stream.h"
 
 struct dict;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "record/totals.h"
+#include "record/mtr_rolling.h"
 
 #include <errno.h>
 #include <inttypes.h>

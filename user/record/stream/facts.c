@@ -2,6 +2,7 @@
 #include "record/stream.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,4 +302,9 @@ const char *facts__how_name(unsigned how)
 	};
 
 	return how < MEM_HOW_NR ? names[how] : names[0];
+}
+
+bool event__mark_is(const char *name, const char *asked)
+{
+	return !strcmp(name, asked) || !fnmatch(asked, name, FNM_NOESCAPE);
 }

@@ -324,3 +324,24 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 		return FILE_STDLIB;
 	return in_torch(path) ? FILE_TORCH : FILE_USER;
 }
+
+bool files__has_engine(const char *path)
+{
+	return files__is(path, "torch/autograd/graph.py") ||
+	       files__is(path, "torch/autograd/__init__.py") || files__is(path, "torch/_tensor.py");
+}
+
+bool files__starts_engine(const char *path, const char *func)
+{
+	const char *dot = strrchr(func, '.');
+
+	if (!files__has_engine(path))
+		return false;
+	if (dot)
+		func = dot + 1;
+	if (files__is(path, "torch/autograd/graph.py"))
+		return !strcmp(func, "_engine_run_backward");
+	if (!strcmp(func, "backward"))
+		return true;
+	return !strcmp(func, "grad") && files__is(path, "torch/autograd/__init__.py");
+}

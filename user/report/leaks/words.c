@@ -8,7 +8,7 @@
 #include "model/growth_graph.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
-#include "record/host_names.h"
+#include "record/host.h"
 #include "report/leaks.h"
 
 #define FIGURES 64 /* most steps to print; the last ones */

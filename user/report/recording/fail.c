@@ -14,7 +14,7 @@
 #include "model/growth.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
-#include "record/host_figures.h"
+#include "record/cond.h"
 #include "record/stream.h"
 
 #define WARM_UP 2 /* steps before growth counts */

@@ -11,7 +11,6 @@
 #include "model/rows.h"
 #include "model/words.h"
 #include "record/detail.h"
-#include "record/sampling.h"
 #include "report/text.h"
 
 #define SAMPLED_SHOWN 3 /* rows */

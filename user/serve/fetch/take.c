@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/outfile.h"
 #include "base/text.h"
-#include "record/room.h"
+#include "record/mtr.h"
 #include "serve/fetch/internal.h"
 
 #define POLL_EVERY (500 * FETCH_MS)

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/memcg.h"
 #include "inspect/proc.h"
-#include "record/host_figures.h"
+#include "record/cond.h"
 #include "watch/targets/spawn.h"
 #include "watch/watch.h"
 

@@ -21,7 +21,7 @@
 #include "base/text.h"
 #include "capture/target.h"
 #include "inspect/proc.h"
-#include "record/host_figures.h"
+#include "record/cond.h"
 #include "watch/targets/black_box.h"
 
 #define SCAN_EVERY UINT64_C(3000000000) /* interval of scans for new processes, in ns */

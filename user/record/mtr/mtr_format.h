@@ -4,15 +4,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "record/mtr.h"
 #include "record/stream.h"
 
 /* Not ASCII and with both line ends, as in PNG, so that conversions of line ends damage it
  * visibly. */
 #define MTR_MAGIC "\x89MTR\r\n\x1a\n"
 #define MTR_MAGIC_SIZE 8
-/* Readers also accept older versions. Version 5 ends with the kind EVENT_LEFT, 4 with EVENT_MARK, 3
- * with EVENT_LEAVE, 2 with EVENT_USED and without nodes, 1 with EVENT_LOST. */
-#define MTR_VERSION 6
 #define MTR_BYTE_ORDER UINT32_C(0x01020304)
 #define MTR_FILE_HEADER 16
 
