@@ -99,6 +99,7 @@ struct growth_inside {
 struct growth_peaks {
 	bool known; /* they are judged: the clock is of steps or calls */
 	struct trend trend;
+	uint64_t stride; /* steps between two values */
 	double per_step;
 	/* The line whose highest bytes in a step grow most; NULL: none. */
 	const struct growth_line *line;

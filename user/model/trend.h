@@ -33,8 +33,9 @@ struct trend {
 	/* Number of values; how many of the first are left out of the fields below (not of rises,
 	 * falls). */
 	uint32_t values, warmup;
-	uint32_t rises,
-		falls;	      /* rises and falls between adjacent values; the first counts from 0 */
+	/* Rises and falls between adjacent values, the first from 0, in so many intervals: one for
+	 * each value, but for a first that ends a part of an interval. */
+	uint32_t rises, falls, intervals;
 	double slope;	      /* per value: the median over all pairs (Theil-Sen) */
 	double spread;	      /* median distance from the line with that slope */
 	uint64_t first, last; /* the first and the last value counted */
@@ -56,6 +57,7 @@ struct trend_opts {
 	uint64_t min_growth; /* bytes; less is flat */
 	uint32_t tests; /* number of series tested together, which raises the chance of an error; 0
 			   counts as 1 */
+	bool partly;	/* the first value ends a part of an interval */
 };
 
 /* Judges the last TREND_MAX of n values. */

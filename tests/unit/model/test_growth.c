@@ -161,6 +161,7 @@ static void test_figures(void **state)
 	trend__judge(v, 60, &opts, &t);
 	assert_int_equal(t.values, 60);
 	assert_int_equal(t.rises, 60); /* the first rise is from 0 */
+	assert_int_equal(t.intervals, 60);
 	assert_int_equal(t.falls, 0);
 	assert_true(t.slope == 4.0 * KIB);
 	assert_true(t.spread == 0);
@@ -432,6 +433,10 @@ static void test_steps_are_whole(void **state)
 		assert_int_equal(g.steps, 59 + i);
 		assert_int_equal(g.steps, model__whole_steps(w.m));
 		assert_int_equal(g.partly, !i);
+		/* A rise in the part of a step does not count. */
+		assert_int_equal(g.lines[0].trend.intervals, g.steps);
+		assert_int_equal(g.lines[0].trend.rises, g.steps);
+		assert_int_equal(g.allocated.trend.intervals, g.steps);
 		growth__free(&g);
 		world__free(&w);
 	}

@@ -44,7 +44,7 @@ const Growth = (() => {
 		return `${share} % of its allocations stay${followed}: ${bytes(l.bytes)} in ${Words.blocks(l.count)} ${when}.`;
 	}
 
-	const rises = (l, d) => `${count(l.rises)} of ${count(l.values)} ${d.clock === "time" ? "time slices" : d.stride > 1 ? `intervals of ${units(d, d.stride)}` : unit(d) + "s"}`;
+	const rises = (l, d) => `${count(l.rises)} of ${count(l.intervals)} ${d.clock === "time" ? "time slices" : d.stride > 1 ? `intervals of ${units(d, d.stride)}` : unit(d) + "s"}`;
 
 	// ---- the curve of a line: its live memory at the end of each step
 

@@ -424,6 +424,12 @@ static double per_block(const struct growth_unit *u, unsigned track)
 	return s->settled_allocations ? (double)s->settled / (double)s->settled_allocations : 0;
 }
 
+/* Whether the first of the values ends a step that began before the recording. */
+static bool begins_partly(const struct growth *g)
+{
+	return g->partly && g->stride == 1;
+}
+
 static void add_line(struct judge *j, const struct growth_unit *u)
 {
 	struct trend_opts o = { .min_growth = j->min_growth, .tests = j->g->tested };
@@ -438,6 +444,7 @@ static void add_line(struct judge *j, const struct growth_unit *u)
 	while (first + 1 < g->values && !l.values[first])
 		first++;
 	l.values += first;
+	o.partly = !first && begins_partly(g);
 	trend__judge(l.values, g->values - first, &o, &l.trend);
 	if (l.trend.verdict == TREND_FLAT)
 		return;
@@ -503,8 +510,10 @@ static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growt
 
 static int by_category(struct judge *j)
 {
-	struct trend_opts o = { .min_growth = j->min_growth, .tests = CATEGORY_NR };
 	struct growth *g = j->g;
+	struct trend_opts o = { .min_growth = j->min_growth,
+				.tests = CATEGORY_NR,
+				.partly = begins_partly(g) };
 	int err = 0;
 
 	j->by_category = calloc((size_t)CATEGORY_NR * TREND_MAX, sizeof(*j->by_category));
@@ -550,7 +559,7 @@ static const uint64_t *with_late(const struct judge *j, const uint64_t *values)
 
 static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *ret)
 {
-	struct trend_opts o = { .min_growth = j->min_growth };
+	struct trend_opts o = { .min_growth = j->min_growth, .partly = begins_partly(j->g) };
 
 	ret->values = growth_values__of_device(j->w, j->dev_nr, j->track, which);
 	if (which == SUM_ALLOCATED)
@@ -701,6 +710,7 @@ static void judge_peaks(const struct model *m, uint32_t dev_nr, const struct gro
 	o.min_growth = least > min_growth ? least : min_growth;
 	trend__judge(v, n, &o, &ret->trend);
 	ret->known = true;
+	ret->stride = stride;
 	ret->per_step = ret->trend.slope / (double)stride;
 	if (!trend__counts(&ret->trend, TREND_LOW) || ret->per_step < FASTER * ends->per_step) {
 		ret->trend.confidence = TREND_NONE;

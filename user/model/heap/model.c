@@ -216,7 +216,8 @@ bool model__host_trend(const struct model *m, enum host_series of, uint64_t min_
 
 	if (s->n < TREND_MIN || s->unknown)
 		return false;
-	trend__judge(s->values, s->n, &(struct trend_opts){ min_growth, 1 }, &ret->trend);
+	trend__judge(s->values, s->n, &(struct trend_opts){ .min_growth = min_growth, .tests = 1 },
+		     &ret->trend);
 	ret->first = s->values[0];
 	ret->last = s->values[s->n - 1];
 	took = s->time[s->n - 1] - s->time[0];

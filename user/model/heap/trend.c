@@ -25,11 +25,16 @@ bool trend__counts(const struct trend *t, enum trend_confidence least)
 	return (t->verdict == TREND_GROWS || t->verdict == TREND_UNSURE) && t->confidence >= least;
 }
 
+static bool rises_always(const struct trend *t)
+{
+	return t->rises + (t->values - t->intervals) >= (t->values - 1) * SURE_RISES;
+}
+
 bool trend__is_sure(const struct trend *t, bool training)
 {
 	return trend__counts(t, TREND_MEDIUM) &&
 	       (t->values >= SURE_VALUES ||
-		(training && t->values >= SURE_STEPS && t->rises >= (t->values - 1) * SURE_RISES));
+		(training && t->values >= SURE_STEPS && rises_always(t)));
 }
 
 const char *trend__verdict(enum trend_verdict v)
@@ -157,10 +162,11 @@ static void fit(const uint64_t *v, size_t n, struct trend *t)
 	t->spread = median(from, n);
 }
 
-static void count_changes(const uint64_t *v, size_t n, struct trend *t)
+static void count_changes(const uint64_t *v, size_t n, bool partly, struct trend *t)
 {
-	uint64_t before = 0;
+	uint64_t before = partly && n ? v[0] : 0;
 
+	t->intervals = n - (partly && n);
 	for (size_t i = 0; i < n; i++) {
 		t->rises += v[i] > before;
 		t->falls += v[i] < before;
@@ -293,7 +299,7 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 	uint64_t fell;
 
 	t.values = n;
-	count_changes(v, n, &t);
+	count_changes(v, n, o->partly, &t);
 	t.warmup = n ? 1 + n / 10 : 0;
 	if (t.warmup < n) {
 		v += t.warmup;
@@ -324,8 +330,7 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 /* Whether all of a half that was tested alone grew, as a cache that fills does not. */
 static bool is_steady(const struct trend *half)
 {
-	return half->verdict == TREND_GROWS && is_even(half, FAIR * 3 / 4, 0) &&
-	       half->rises >= (half->values - 1) * SURE_RISES;
+	return half->verdict == TREND_GROWS && is_even(half, FAIR * 3 / 4, 0) && rises_always(half);
 }
 
 /* Growth that began in the middle is not even over all values, nor is a leak after a larger
@@ -352,6 +357,7 @@ void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 	half.values = n;
 	half.rises = ret->rises;
 	half.falls = ret->falls;
+	half.intervals = ret->intervals;
 	half.confidence = TREND_MEDIUM;
 	*ret = half;
 }

@@ -29,6 +29,7 @@ void leaks_json__trend(struct json *j, const struct growth *g, const struct tren
 	json__uint(j, "grown", t->grown);
 	json__uint(j, "rises", t->rises);
 	json__uint(j, "falls", t->falls);
+	json__uint(j, "intervals", t->intervals);
 	json__uint(j, "values", t->values);
 	json__uint(j, "warmup", t->warmup);
 	json__uint(j, "range", t->range);

@@ -197,7 +197,7 @@ static void table_row(struct page *p, const struct leaks_line *l, size_t all, si
 		p->in[k] = true;
 	}
 	snprintf(in, sizeof(in), n ? "%zu/%zu" : "worker", n, all);
-	leaks__rose_in(&p->all[m->device].of, &m->at.trend, grew, sizeof(grew));
+	leaks__rose_in(&m->at.trend, grew, sizeof(grew));
 	fprintf(p->out, "%10s  %7s  %8s  %10s  %7s  %s\n",
 		growth_summary__signed(slope, sizeof(slope), m->at.per_step), in, grew,
 		text__bytes(live, sizeof(live), bytes), text__count(count, sizeof(count), blocks),

@@ -95,7 +95,7 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 		if (!trend__counts(&l->trend, p->o->min_confidence))
 			continue;
 		k++;
-		leaks__rose_in(g, &l->trend, grew, sizeof(grew));
+		leaks__rose_in(&l->trend, grew, sizeof(grew));
 		percent = leaks__stays_percent(l, &less);
 		snprintf(share, sizeof(share), "%s%u %%", less, percent);
 		fprintf(p->out, "%10s  %8s  %5s  %10s  %7s  %s\n",

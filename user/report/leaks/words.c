@@ -84,31 +84,24 @@ const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, 
 	return buf;
 }
 
-/* True if the first value belongs to a step that began before the recording. It rose from 0, and
- * the step does not count. */
-static bool begins_partly(const struct growth *g, const struct trend *t)
+const char *leaks__rose_in(const struct trend *t, char *buf, size_t size)
 {
-	return g->partly && g->stride == 1 && t->values == g->values && t->rises;
-}
-
-const char *leaks__rose_in(const struct growth *g, const struct trend *t, char *buf, size_t size)
-{
-	bool partly = begins_partly(g, t);
-
-	snprintf(buf, size, "%u/%u", t->rises - partly, t->values - partly);
+	snprintf(buf, size, "%u/%u", t->rises, t->intervals);
 	return buf;
 }
 
 const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size)
 {
+	uint64_t stride = t == &g->peaks.trend ? g->peaks.stride : g->stride;
+
 	if (g->clock == GROWTH_TIME)
-		snprintf(buf, size, "%u of %u slices", t->rises, t->values);
-	else if (g->stride > 1)
-		snprintf(buf, size, "%u of %u intervals of %" PRIu64 " %ss", t->rises, t->values,
-			 g->stride, growth_summary__unit(g));
+		snprintf(buf, size, "%u of %u slices", t->rises, t->intervals);
+	else if (stride > 1)
+		snprintf(buf, size, "%u of %u intervals of %" PRIu64 " %ss", t->rises, t->intervals,
+			 stride, growth_summary__unit(g));
 	else
-		snprintf(buf, size, "%u of %u %ss", t->rises - begins_partly(g, t),
-			 t->values - begins_partly(g, t), growth_summary__unit(g));
+		snprintf(buf, size, "%u of %u %ss", t->rises, t->intervals,
+			 growth_summary__unit(g));
 	return buf;
 }
 

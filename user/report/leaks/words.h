@@ -39,7 +39,7 @@ const char *leaks__rate_title(const struct growth *g, char *buf, size_t size);
 /* Writes the share of rises: "58 of 60 steps", "120 of 130 intervals of 4 steps". */
 const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size);
 /* Writes the share of rises for a table: "58/60". */
-const char *leaks__rose_in(const struct growth *g, const struct trend *t, char *buf, size_t size);
+const char *leaks__rose_in(const struct trend *t, char *buf, size_t size);
 /* Writes the location of a row of --by, at most this wide; buf: REPORT_TEXT bytes. */
 const char *leaks__where(enum group by, const struct row *r, const char *cwd, char *buf,
 			 size_t columns);
