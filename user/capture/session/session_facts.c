@@ -276,6 +276,19 @@ static void set_counter(struct session *s, const char *what, const char *of, uin
 		facts__setf(s->facts, key, "%" PRIu64, n);
 }
 
+/*
+ * For each type, hits = records + filtered + lost + unaccounted. Each outcome but the last is
+ * counted where it is decided. While probes are in place, the target has hits without an outcome,
+ * and records that were taken after c was read: then those count whose outcome is known.
+ */
+static uint64_t hits_of(struct session *s, size_t type, const uint64_t c[MT_CNT_NR])
+{
+	if (s->blind || !session__has_hits(s, type))
+		return c[MT_CNT_HIT + type];
+	return probes__records(s->probes, s->opts.number, type) + c[MT_CNT_FILTERED + type] +
+	       c[MT_CNT_RING_LOST + type];
+}
+
 void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 {
 	static const char *const types[] = {
@@ -291,10 +304,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	struct names_stats ns = symbolizer__stats(s->decoder->names);
 	size_t i;
 
-	/* For each type, hits = records + filtered + lost + unaccounted. Each outcome but the last
-	 * is counted where it is decided. */
 	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
-		set_counter(s, "hits", types[i], c[MT_CNT_HIT + i]);
+		set_counter(s, "hits", types[i], hits_of(s, i, c));
 		set_counter(s, "records", types[i], probes__records(s->probes, s->opts.number, i));
 		set_counter(s, "filtered", types[i], c[MT_CNT_FILTERED + i]);
 		set_counter(s, "lost", types[i], c[MT_CNT_RING_LOST + i]);

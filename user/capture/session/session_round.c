@@ -265,6 +265,11 @@ int session__end_losses(struct session *s, uint64_t now)
 
 #define ACCOUNT_TRIES 100 /* of 1 ms */
 
+bool session__has_hits(const struct session *s, unsigned int type)
+{
+	return type != MT_REC_STACK && (type != MT_REC_CODE_GONE || !s->opts.group);
+}
+
 /* Hits of each type that are in no other count by now, and their sum. 0 or -errno. */
 static int find_unaccounted(struct session *s, uint64_t ret[MT_REC_TYPES], uint64_t *sum)
 {
@@ -274,7 +279,7 @@ static int find_unaccounted(struct session *s, uint64_t ret[MT_REC_TYPES], uint6
 	*sum = 0;
 	memset(ret, 0, MT_REC_TYPES * sizeof(*ret));
 	for (unsigned i = 1; i < MT_REC_TYPES && !err && !probes__empty(s->probes); i++) {
-		if (i == MT_REC_STACK || (i == MT_REC_CODE_GONE && s->opts.group))
+		if (!session__has_hits(s, i))
 			continue;
 		known = probes__records(s->probes, s->opts.number, i) + c[MT_CNT_FILTERED + i] +
 			c[MT_CNT_RING_LOST + i];
