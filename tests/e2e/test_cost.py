@@ -8,7 +8,7 @@ import time
 import chaos
 import harness
 import truth
-from harness import check, device, equal, finish, nightly, own, python, record, report, run, scratch, spawn_job, tool, until_recorded, workload
+from harness import check, device, equal, finish, nightly, own, python, record, report, run, scratch, spawn, spawn_job, tool, until_recorded, workload
 
 LEVELS = 10
 NOT_SAMPLED = ("not sampled", "small blocks")
@@ -118,6 +118,24 @@ def test_priority():
     finish(recorder)
     equal((nice.pop(recorder.pid), set(nice.values())), (-20, {os.nice(0)}), "nice values of the thread that drains, and of the others")
     storm.process.stop()
+
+
+def policy(pid):
+    return os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
+
+
+def test_priority_until_pytorch_comes():
+    """Whoever waits for PyTorch in a command of ours has real-time priority, so that other sessions' load does not hide the start."""
+    p = spawn([harness.TOOL, "run", "--dry-run-cuda", "-o", scratch("waits.mtr"), "--", python(), "-u", "-c",
+               "print('here')\ninput()\nimport torch\nprint('there')\ninput()"], root=True)
+    p.wait_line("^here", 60)
+    harness.until(lambda: policy(p.pid) == os.SCHED_RR, "real-time priority before PyTorch is there")
+    p.send("\n")
+    p.wait_line("^there", 120)
+    equal(policy(p.pid), os.SCHED_OTHER, "while it records")
+    p.send("\n")
+    equal(p.wait(60), 0, p.stderr())
+    check("from PyTorch's first allocation on" in p.stderr(), "attached late: %s", p.stderr())
 
 
 def test_sampled_rows():

@@ -135,25 +135,35 @@ static int load_programs(struct session *s, struct failure *f)
 	return 0;
 }
 
-/* Optional: without the privilege some looks come late. What we start meanwhile gets the usual
- * priority. */
+/*
+ * Takes the highest priority until session__let_go(): the linker relocates PyTorch in milliseconds.
+ * A nice value counts only within a session or control group (sched(7), autogroup), so the least
+ * real-time priority is asked for, too. A look takes under a millisecond, one a millisecond.
+ * Optional: without the privilege some looks come late. What we start meanwhile gets the usual
+ * priority.
+ */
 static void hasten(struct session *s)
 {
-	struct sched_param param = { 0 };
+	struct sched_param none = { 0 }, least = { .sched_priority = 1 };
 
-	if (s->wait.hastened || sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &param))
+	if (s->wait.hastened || sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none))
 		return;
 	s->wait.nice = getpriority(PRIO_PROCESS, 0);
 	s->wait.hastened = !setpriority(PRIO_PROCESS, 0, NICE_WAITING);
+	if (s->wait.hastened)
+		sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &least);
 }
 
 void session__let_go(struct session *s, bool again)
 {
+	struct sched_param none = { 0 };
+
 	ptrace_hold__release(&s->wait.hold);
 	if (s->opts.inside && !again)
 		inside_memory__let_go(s->opts.inside);
 	if (!s->wait.hastened || (again && s->opts.started))
 		return;
+	sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none);
 	setpriority(PRIO_PROCESS, 0, s->wait.nice);
 	s->wait.hastened = false;
 }
@@ -283,11 +293,9 @@ static int await_torch(struct session *s, struct failure *f)
 		return err;
 	if (is_cuda_only(s, now, f))
 		return 0;
-	if (!s->wait.since) {
-		s->wait.since = now;
-		if (s->opts.started)
-			hasten(s);
-	}
+	s->wait.since = s->wait.since ?: now;
+	if (s->opts.started)
+		hasten(s);
 	if (!s->opts.started && !s->opts.late && !s->target.has_python &&
 	    now - s->wait.since > NO_PYTHON)
 		return target__look(&s->target, f) ?: s->target.torch.found ? 0 : -EAGAIN;
