@@ -6,24 +6,17 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/strings.h"
 #include "model/analysis.h"
 #include "model/words.h"
 #include "record/dict.h"
 #include "report/leaks/words.h"
-
-/* Identity of a line. The set interns its texts, so pointers can be compared. */
-struct words {
-	const char *kind, *file, *func, *source, *node_class, *module, *module_root, *category,
-		*stack;
-	uint64_t line;
-};
+#include "report/ranks/row_set.h"
 
 struct leaks_ranks {
 	const struct leaks_opts *opts;
 	struct ranks_opts rank_opts;
-	struct ranks *ranks;	       /* ranks of the recordings */
-	struct strings *strings, *ids; /* ids: identity of each line, by its index */
+	struct ranks *ranks; /* ranks of the recordings */
+	struct row_set set;  /* the lines' identities, by their index */
 	struct leaks_line *lines;
 	struct leaks_cell *cells; /* cells, sorted by line after leaks_ranks__finish() */
 	struct leaks_device *devices;
@@ -40,9 +33,7 @@ struct leaks_ranks *leaks_ranks__new(const struct leaks_opts *o)
 	r->opts = o;
 	r->rank_opts = (struct ranks_opts){ .by = BY_PHASE, .words = true, .at = AT_END };
 	r->ranks = ranks__new(&r->rank_opts);
-	r->strings = strings__new();
-	r->ids = strings__new();
-	if (r->ranks && r->strings && r->ids)
+	if (!row_set__init(&r->set) && r->ranks)
 		return r;
 	leaks_ranks__free(r);
 	return NULL;
@@ -57,8 +48,7 @@ void leaks_ranks__free(struct leaks_ranks *r)
 	for (size_t i = 0; i < r->ncells; i++)
 		free((uint64_t *)r->cells[i].at.values);
 	ranks__free(r->ranks);
-	strings__free(r->strings);
-	strings__free(r->ids);
+	row_set__drop(&r->set);
 	free(r->lines);
 	free(r->cells);
 	free(r->devices);
@@ -69,16 +59,10 @@ void leaks_ranks__free(struct leaks_ranks *r)
 
 static int keep_words(struct leaks_ranks *r, struct growth_line *l)
 {
-	const char **own[] = { &l->row.file,	     &l->row.func,	  &l->row.module,
-			       &l->row.module_class, &l->row.module_root, &l->row.category,
-			       &l->row.name,	     &l->row.source,	  &l->row.node_class,
-			       &l->row.thread };
-
-	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
-		if (strings__keep(r->strings, own[i]))
-			return -ENOMEM;
+	if (row_set__keep(&r->set, &l->row))
+		return -ENOMEM;
 	for (size_t i = 0; i < l->nnames; i++)
-		if (strings__keep(r->strings, &l->names[i].text))
+		if (strings__keep(r->set.texts, &l->names[i].text))
 			return -ENOMEM;
 	return 0;
 }
@@ -97,7 +81,7 @@ static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, cons
 
 	for (uint32_t i = s.n; i-- > 0 && !err;) {
 		text = words__frame(buf, d, s.frames[i]);
-		err = strings__keep(r->strings, &text);
+		err = strings__keep(r->set.texts, &text);
 		frames[n++] = text;
 	}
 	if (!err && row__has_leaf(row))
@@ -108,7 +92,7 @@ static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, cons
 		err = -ENOMEM;
 	*all = joined;
 	if (!err)
-		err = strings__keep(r->strings, all);
+		err = strings__keep(r->set.texts, all);
 	free(joined);
 	free(buf);
 	if (!err)
@@ -117,17 +101,17 @@ static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, cons
 	return NULL;
 }
 
-static struct words words_of(enum group by, const char *kind, const struct row *row,
-			     const char *stack)
+/* Finds or adds a line of a kind of device, by the words of its row that --by chooses. stack: as
+ * one text, for --by stack. A new line takes over frames. */
+static int line_of(struct leaks_ranks *r, const char *kind, const struct row *row,
+		   const char *stack, const char ***frames, uint32_t *ret)
 {
-	struct words w;
+	struct row w = { 0 };
 
-	memset(&w, 0, sizeof(w)); /* clears padding, because words are compared as bytes */
-	w.kind = kind;
-	if (by == BY_MODULE) {
+	if (r->opts->by == BY_MODULE) {
 		w.module = row->module;
 		w.module_root = row->module_root;
-	} else if (by == BY_CATEGORY) {
+	} else if (r->opts->by == BY_CATEGORY) {
 		w.category = row->category;
 	} else {
 		w.file = row->file;
@@ -135,22 +119,14 @@ static struct words words_of(enum group by, const char *kind, const struct row *
 		w.line = row->line;
 		w.source = row->file ? NULL : row->source;
 		w.node_class = row->file ? NULL : row->node_class;
-		w.stack = stack;
 	}
-	return w;
-}
-
-/* Finds or adds a line. A new line takes over stack. */
-static int line_of(struct leaks_ranks *r, const struct words *w, const char ***stack, uint32_t *ret)
-{
 	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
-	    strings__number(r->ids, w, sizeof(*w), ret))
+	    row_set__number(&r->set, &w, kind, stack, ret))
 		return -ENOMEM;
 	if (*ret < r->nlines)
 		return 0;
-	r->lines[r->nlines] = (struct leaks_line){ .kind = w->kind, .stack = *stack };
-	*stack = NULL;
-	r->nlines++;
+	r->lines[r->nlines++] = (struct leaks_line){ .kind = kind, .stack = *frames };
+	*frames = NULL;
 	return 0;
 }
 
@@ -175,17 +151,14 @@ static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device
 				.counts = trend__counts(&line->trend, r->opts->min_confidence),
 				.at = *line };
 	const char **stack = NULL, *joined = NULL;
-	struct words w;
 	int err = keep_words(r, &c.at);
 
 	if (!err && r->opts->by == BY_STACK) {
 		stack = keep_stack(r, d, &c.at.row, &joined);
 		err = stack ? 0 : -ENOMEM;
 	}
-	if (!err) {
-		w = words_of(r->opts->by, kind, &c.at.row, joined);
-		err = line_of(r, &w, &stack, &c.line);
-	}
+	if (!err)
+		err = line_of(r, kind, &c.at.row, joined, &stack, &c.line);
 	free(stack);
 	if (!err)
 		err = array__grow(&r->cells, &r->room_cells, r->ncells + 1, sizeof(*r->cells));
@@ -224,7 +197,7 @@ static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t de
 	if (!strcmp(md.name, "host"))
 		leaks_host__judge(a->model, r->opts, &d.host);
 	d.counted = growth__count(&g, r->opts->min_confidence);
-	err = strings__keep(r->strings, &kind);
+	err = strings__keep(r->set.texts, &kind);
 	if (!err)
 		err = array__grow(&r->devices, &r->room_devices, r->ndevices + 1,
 				  sizeof(*r->devices));

@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/strings.h"
 #include "base/text.h"
 #include "model/growth_summary.h"
 #include "model/holders.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "report/filter.h"
+#include "report/ranks/row_set.h"
 
 #define SLOW_NS UINT64_C(1000000) /* least difference of step times that counts, ns */
 
@@ -24,7 +24,7 @@ struct ranks {
 	size_t nlines, room_lines, kept;
 	struct rank_cell *cells; /* sorted by line after ranks__finish() */
 	size_t ncells, room_cells;
-	struct strings *strings, *ids; /* ids: words of each line, by its index */
+	struct row_set set; /* the lines' identities, by their index */
 	struct outliers outliers, slow;
 	struct step_match match;
 	struct rank_groups groups;
@@ -39,9 +39,7 @@ struct ranks *ranks__new(const struct ranks_opts *o)
 	if (!r)
 		return NULL;
 	r->opts = o;
-	r->strings = strings__new();
-	r->ids = strings__new();
-	if (r->strings && r->ids)
+	if (!row_set__init(&r->set))
 		return r;
 	ranks__free(r);
 	return NULL;
@@ -63,8 +61,7 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].growth);
 		free(r->all[i].each);
 	}
-	strings__free(r->strings);
-	strings__free(r->ids);
+	row_set__drop(&r->set);
 	free(r->all);
 	free(r->lines);
 	free(r->cells);
@@ -76,25 +73,15 @@ void ranks__free(struct ranks *r)
 	free(r);
 }
 
-/* ---- words that identify a row ---- */
+/* ---- lines ---- */
 
-/* Interned strings: equal texts have equal pointers. */
-struct words {
-	const char *file, *func, *module, *module_class, *module_root, *category, *name, *source,
-		*thread;
-	uint32_t line, phase;
-	uint64_t flags;
-};
-
-/* Gets the words that identify a row across recordings, and clears the row's other fields. */
-static int words_of(struct ranks *r, struct row *row, struct words *ret)
+/* Clears the words of a row that do not tell it from others, and gets those that do. */
+static int words_of(struct ranks *r, struct row *row, struct row *ret)
 {
 	unsigned of = words__speaks_of(r->opts->by, r->opts->split);
 	bool line = of & 1U << BY_LINE, place = line && r->opts->words && !r->opts->split;
 	bool module = (of & (1U << BY_MODULE | 1U << BY_LAYER)) && !place,
 	     phase = (of & 1U << BY_PHASE) && !place && !row->before_attach;
-	const char **own[] = { &row->file,	  &row->func, &row->module, &row->module_class,
-			       &row->module_root, &row->name, &row->thread };
 
 	if (!module)
 		row->module = row->module_class = row->module_root = "";
@@ -110,31 +97,22 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 	if (!phase)
 		row->phase = PHASE_OTHER;
 	row->tid = 0; /* thread IDs differ in each recording */
-	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
-		if (strings__keep(r->strings, own[i]))
-			return -ENOMEM;
-	memset(ret, 0, sizeof(*ret)); /* compared as bytes: no padding may differ */
-	ret->file = row->file;
-	ret->func = row->func;
-	ret->module = *row->module ? row->module : NULL;
-	ret->module_class = *row->module_class ? row->module_class : NULL;
-	ret->module_root = *row->module_root ? row->module_root : NULL;
-	ret->category = row->category;
-	ret->name = row->name;
-	ret->source = line && !(place && row->file) ? row->source : NULL;
-	ret->thread = row->thread;
-	ret->line = line ? row->line : 0;
-	ret->phase = phase ? row->phase + 1 : 0;
-	ret->flags = row->before_attach | (uint64_t)row->filtered << 1;
+	if (row_set__keep(&r->set, row))
+		return -ENOMEM;
+	*ret = *row;
+	if (!line)
+		ret->line = 0;
+	if (!line || (place && row->file))
+		ret->source = NULL;
 	return 0;
 }
 
 static int line_of(struct ranks *r, struct row *row, uint32_t *ret)
 {
-	struct words w;
+	struct row words;
 
 	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
-	    words_of(r, row, &w) || strings__number(r->ids, &w, sizeof(w), ret))
+	    words_of(r, row, &words) || row_set__number(&r->set, &words, NULL, NULL, ret))
 		return -ENOMEM;
 	if (*ret < r->nlines)
 		return 0;
@@ -295,8 +273,8 @@ static int note_rows(struct ranks *r, const struct analysis *a)
 					      .line = rows.all[0].line,
 					      .name = rows.all[0].name,
 					      .module = "" };
-		if (strings__keep(r->strings, &most->file) ||
-		    strings__keep(r->strings, &most->name))
+		if (strings__keep(r->set.texts, &most->file) ||
+		    strings__keep(r->set.texts, &most->name))
 			err = -ENOMEM;
 		if (err)
 			most->file = most->name = NULL; /* not ours */

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/* Rows that are the same in several recordings, and their texts, which outlive the recordings. */
+#include <stdint.h>
+
+#include "base/strings.h"
+#include "model/model.h"
+
+struct row_set {
+	struct strings *texts; /* for strings__keep(): equal texts have equal addresses */
+	struct strings *ids;   /* identity of each row, by its number */
+};
+
+int row_set__init(struct row_set *s); /* 0 or -ENOMEM; row_set__drop() in both cases */
+void row_set__drop(struct row_set *s);
+/* Replaces the row's texts with the set's copies. Returns 0 or -ENOMEM; then some are replaced. */
+int row_set__keep(struct row_set *s, struct row *row);
+/* Finds or adds a row by its words: file, func, line, source, node_class, the module's texts,
+ * category, name, thread, phase, before_attach and filtered. kind and stack: more words, or NULL.
+ * All texts are of the set. *ret: the row's number, from 0 in the order of adding. Returns 0 or
+ * -ENOMEM. */
+int row_set__number(struct row_set *s, const struct row *words, const char *kind, const char *stack,
+		    uint32_t *ret);
