@@ -13,7 +13,7 @@
 #include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
-#include "report/compare.h"
+#include "report/diff.h"
 #include "base/text.h"
 #include "base/log.h"
 

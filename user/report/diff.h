@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Compares the rows of two recordings, each at one moment. Two rows are the same if their lines
- * match (report/diff/match.h), or their stacks line by line, and if module, phase and category are
- * equal.
+ * Compares recordings: the rows of two, each at one moment, or the figures of any number. Two rows
+ * are the same if their lines match (report/diff/match.h), or their stacks line by line, and if
+ * module, phase and category are equal.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -84,3 +84,42 @@ int diff_json__print(FILE *out, const struct diff *d, size_t top);
 int diff_csv__print(FILE *out, const struct diff *d, size_t top);
 /* Prints a page for a browser, always by stack. */
 int diff_flame__print(FILE *out, struct diff *d);
+
+/* ---- any number of recordings ---- */
+
+/* The figures of a recording: peak memory, fragmentation, and the time of a step. */
+struct compared {
+	/* name: as given, otherwise as recording: the file's name without folder and ".mtr". */
+	char *name, *recording;
+	char *torch, *device_name, *cwd; /* facts of the recording; NULL: unknown */
+	char program[64];		 /* words__program() */
+	char *detail;			 /* detail that --cost left out, for people; "": none */
+	/* Place of the allocation that made the peak; NULL: unknown. */
+	char *file, *func, *module;
+	uint32_t line;
+	bool dry_run, complete, live; /* live: true if the recorder attached to a running process */
+	uint64_t duration, events, lost;
+	bool is_window;
+	uint64_t window_start; /* ns since the start of the capture */
+	struct model_device device;
+	uint64_t steps; /* number of steps */
+	/* step_time: median of `timed` whole steps, ns; 0, 0: none. */
+	uint64_t timed, step_time;
+};
+
+struct compare_opts {
+	const char *device;   /* device to compare; NULL: the main device of each recording */
+	uint64_t skip, steps; /* whole steps to skip, and to measure; steps 0: all */
+};
+
+/* Reads a recording to its end. Returns 0 and *ret, for compare__drop(), or an exit code, logged.
+ * name NULL: the file's name. */
+int compare__read(const char *path, const char *name, const struct compare_opts *o,
+		  struct compared *ret);
+void compare__drop(struct compared *c);
+
+/* Print a table, each recording against the first. All three functions return 0 or -ENOMEM. */
+int compare_text__print(FILE *out, const struct compared *all, size_t n,
+			const struct report_text_opts *o);
+int compare_markdown__print(FILE *out, const struct compared *all, size_t n);
+int compare_json__print(FILE *out, const struct compared *all, size_t n);
