@@ -26,7 +26,7 @@ OWN = "its own descriptor again"
 USER = "a file that the user named"
 ALLOWED = {
     "tools/token/token.c": PROC,
-    "user/capture/probes/inside_sites.c": PROC,
+    "user/capture/probes/inside_memory.c": PROC,
     "user/capture/probes/probes_kernel.c": OWN,
     "user/cmd/check_host.c": "files of /proc and /sys that it lists",
     "user/cmd/estimate.c": USER,
@@ -35,7 +35,7 @@ ALLOWED = {
     "user/estimate/runs/run.c": "files of its own folder",
     "user/estimate/store/tcp_store_serve.c": "files of /proc that it lists",
     "user/serve/fetch/hosts.c": USER,
-    "user/capture/follow/owners.c": PROC,
+    "user/capture/follow/shares.c": PROC,
     "user/record/folder/json_items.c": USER,
     "user/base/io.c": "the one way to open files, and names of /proc and /sys that callers make",
     "user/base/outfile.c": "its own new file again, for writing",

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The loop of all capturing commands: waits for PyTorch, attaches, drains on a timer, and detaches
+ * Captures of processes: the loop of all capturing commands, and the processes that it follows
+ * (tracees).
+ *
+ * The loop waits for PyTorch, attaches, drains on a timer, and detaches
  * at the duration, the steps, a signal, the processes' end or the caller's request. Logs to
  * standard error.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "capture/capture_args.h"
 #include "capture/follow/capture_remarks.h"
-#include "capture/tracees.h"
+#include "capture/session.h"
+#include "record/stream.h"
 
 struct ending_hooks;
 struct inside_memory;
@@ -78,3 +83,88 @@ int capture_loop__open(struct capture_loop *loop);
 /* Runs to the end. Returns 0 or an exit code, logged. */
 int capture_loop__run(struct capture_loop *loop);
 void capture_loop__close(struct capture_loop *loop);
+
+/*
+ * The processes of a capture: one, its child processes (--children), or all that are picked
+ * (pick.h). Each process with PyTorch gets a session and an output.
+ */
+
+struct pick;
+struct tracees;
+
+/* The outputs of the processes, from the command. */
+struct tracees_output {
+	/* A process is about to be traced, for the times-th time. times is 0 for the process of
+	 * tracees_opts.only, whose output begins before it is attached to, so that a full disk is
+	 * known then; otherwise it counts from 1. Returns the output, for the calls below, and sets
+	 * *sink; NULL: failed, logged. */
+	void *(*begin)(void *ctx, struct session *s, pid_t pid, unsigned int times,
+		       struct sink **sink);
+	/* The process is attached to, and its facts are known. Returns 0 or an exit code, logged.
+	 * May be NULL. */
+	int (*attached)(void *output);
+	/* Called after each drain. Returns a static stop reason or NULL. NULL: never full. */
+	const char *(*full)(void *output);
+	/* The session is over, with final facts and counters. err: the negative error that ended
+	 * it, or 0. Frees output. Returns 0 or an exit code, logged. */
+	int (*end)(void *output, const char *reason, int err);
+};
+
+struct tracees_opts {
+	/* Options of each session; number and late are set here, and started holds for only.
+	 * Without a group there is no other process than only. */
+	struct session_opts session;
+	struct pick *pick; /* choice of processes, borrowed */
+	pid_t only;	   /* the capture is of this process, which must be traceable, and with
+			      children of those that it starts; 0: of all that pick chooses */
+	bool children;	   /* follow child processes */
+	struct ending_hooks *endings; /* how processes end, borrowed; NULL: not wanted */
+	unsigned int caps;	      /* capabilities to keep besides (capture/kernel.h) */
+	const char *until;	      /* when the capture ends, for messages */
+	const struct tracees_output *output;
+	void *ctx;
+};
+
+struct tracees *tracees__new(const struct tracees_opts *opts); /* NULL: out of memory */
+void tracees__free(struct tracees *r); /* r may be NULL; sessions are not finished */
+
+/* Adds a process that was given by its PID, with its children. Returns 0, or negative with *f: no
+ * such process, or not permitted; of opts.only also: it cannot be traced. */
+int tracees__take(struct tracees *r, pid_t pid, struct failure *f);
+/* Begins the output of opts.only, if there is such a process. Returns 0 or an exit code, logged. */
+int tracees__begin_output(struct tracees *r);
+/* True if the processes have made few events for a while: tracees__pump() can wait a little longer.
+ */
+bool tracees__quiet(const struct tracees *r);
+/* Takes the highest priority of ordinary threads, which the thread that drains needs next to many
+ * runnable threads, and gives up all capabilities that tracing needs no longer. It is called here
+ * once opts.only is attached to; the owner may call it earlier. */
+void tracees__limit_caps(struct tracees *r);
+
+/* Describes processes that nearly match, to continue a sentence; "": none. After the first
+ * tracees__pump(). */
+void tracees__nearest(struct tracees *r, char *buf, size_t size);
+
+/* Call about a hundred times a second, and after tracees__poll_ms() ms (-1: no timeout). */
+void tracees__pump(struct tracees *r);
+int tracees__poll_ms(const struct tracees *r);
+/* A descriptor, owned by r: when it is readable, call tracees__drain_new() at once. */
+int tracees__wake_fd(const struct tracees *r);
+void tracees__drain_new(struct tracees *r);
+
+/* Returns the session of opts.only, attached or waiting for PyTorch; NULL: it is over. */
+struct session *tracees__only(const struct tracees *r);
+/* Returns the number of processes that the capture lasts for: they are traced, or may still import
+ * PyTorch. With opts.only, child processes count once they are traced. */
+size_t tracees__hopeful(const struct tracees *r);
+/* Return the number of processes traced now, and so far. */
+size_t tracees__traced(const struct tracees *r);
+size_t tracees__ever(const struct tracees *r);
+/* Returns how many processes with PyTorch, started by a picked one, are not in the capture, of the
+ * picked process with the most; it and the first of them are stored if there are any. */
+size_t tracees__left_out(const struct tracees *r, pid_t *parent, pid_t *first);
+/* Returns the time since the first attach, ns; 0: no attach so far. */
+uint64_t tracees__now(const struct tracees *r);
+/* Detaches from all processes and ends their outputs. Returns 0, or the exit code of the first
+ * failure so far: opts.only could not be traced, or the output of a process failed. */
+int tracees__finish(struct tracees *r, const char *reason);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The choice of processes for a capture of several: by PID, command line, container or pod, or all,
- * and with --follow their successors. tracees.h finds and captures the processes.
+ * The processes that captures choose: which are wanted, which have PyTorch, and the owners who
+ * share the places.
+ *
+ * The choice of several: by PID, command line, container or pod, or all,
+ * and with --follow their successors. capture_loop.h finds and captures the processes.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -82,3 +85,83 @@ bool pick__needs_torch(const struct pick *p);
 bool pick__only_pids(const struct pick *p);
 /* Describes the choice for "waiting for ...": "a process that matches 'train.py'". Returns buf. */
 char *pick__title(const struct pick *p, char *buf, size_t size);
+
+/*
+ * Fair shares of a table with a fixed number of places. Each process in it belongs to an owner, a
+ * user or a container. When the table is full, a process of an owner with few places takes one from
+ * an owner with more.
+ */
+
+#define OWNER_NAME 80
+
+struct pick_process;
+
+struct owner {
+	char name[OWNER_NAME]; /* "user 1000", "container 0123..." */
+	size_t uses;	       /* references; 0: the entry is free */
+	size_t places;	       /* for shares__choose() */
+	bool said;	       /* for the caller: a message about this owner was logged */
+};
+
+/* Owners by name. An entry does not move while it has references. */
+struct owners {
+	struct owner **v;
+	size_t n, cap;
+};
+
+/*
+ * The owner of a process, with a reference for the caller. NULL: out of memory. Processes of a user
+ * count for the user under whatever ID they run:
+ *  - in control groups that the user manages, and in user namespaces that the user made;
+ *  - a set-user-ID program counts for the user who started it.
+ * A container is an owner, because it can have any number of users; so is a user namespace of root.
+ */
+struct owner *owners__of(struct owners *o, const struct pick_process *p);
+/* The same by name. */
+struct owner *owners__named(struct owners *o, const char *name);
+/* Another reference. NULL is fine. */
+struct owner *owner__share(struct owner *w);
+/* Returns a reference. NULL is fine. */
+void owner__drop(struct owner *w);
+void owners__free(struct owners *o);
+
+/* A place that may be taken away. */
+struct place {
+	struct owner *owner;
+	unsigned rank; /* places of a lower rank make room for any process of a higher one */
+	uint64_t came; /* when it was given; the youngest goes first */
+};
+
+#define SHARES_NONE SIZE_MAX
+
+/* Chooses the place that a process of this owner and rank takes: of a lower rank, or of an owner
+ * who still has as many places of the same rank as this one afterwards. Else SHARES_NONE. */
+size_t shares__choose(const struct place *v, size_t n, const struct owner *owner, unsigned rank);
+/* The number of an owner's places. */
+size_t shares__count(const struct place *v, size_t n, const struct owner *owner);
+/* The owner with the most places. NULL: n is 0. */
+struct owner *shares__largest(const struct place *v, size_t n);
+
+/*
+ * Which processes have PyTorch: the question of scans, which look at processes that anybody may
+ * have made. To answer it, a helper process reads the maps and files of a process. Its file system
+ * may never answer: then the helper is ended, and the process is left out for a while. So each
+ * question takes a bounded time, and an owner has a bounded time in each scan.
+ */
+
+struct torch_scan;
+
+enum torch_scan_is {
+	TORCH_NO,
+	TORCH_YES,
+	TORCH_LATER, /* not known: ask in a later scan */
+};
+
+/* look: answers in the helper; descendants__has_torch() in everything but tests. NULL: no memory. */
+struct torch_scan *torch_scan__new(bool (*look)(pid_t pid));
+/* Does not wait for helpers that do not end. NULL is fine. */
+void torch_scan__free(struct torch_scan *s);
+/* Begins a scan: each owner has its whole time again. */
+void torch_scan__begin(struct torch_scan *s);
+/* Whether a process has PyTorch. Logs a warning when its files do not answer. */
+enum torch_scan_is torch_scan__ask(struct torch_scan *s, const struct pick_process *q);

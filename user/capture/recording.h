@@ -28,7 +28,7 @@ struct recording_args {
 	struct oom_args oom;
 	struct rolling_args rolling;
 	struct window_args windows;
-	int tell; /* descriptor for status_pipe.h; 0: none */
+	int tell; /* descriptor for output__tell_status(); 0: none */
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
@@ -72,3 +72,7 @@ struct recording {
  * exit code, logged.
  */
 int recording__run(struct recording *r);
+
+/* Handles a signal to this program: SIGUSR1 and SIGUSR2, as actions of `ctl`. False: it does not
+ * concern the recording. */
+bool recording__signal(struct recording *r, int number);

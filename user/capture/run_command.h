@@ -8,8 +8,8 @@
 #include <stdbool.h>
 
 #include "capture/capture_args.h"
-#include "capture/dryrun.h"
 #include "capture/launch/child.h"
+#include "capture/preload.h"
 #include "capture/recording.h"
 
 struct run_command_args {
@@ -17,7 +17,7 @@ struct run_command_args {
 	struct recording_args recording;
 	struct dryrun_args dryrun;
 	bool no_trace;
-	bool inside;		 /* the command records itself: inside.h */
+	bool inside;		 /* the command records itself: preload.h */
 	uint64_t max_time;	 /* ns after which the command is ended; 0: never */
 	bool stdout_to_stderr;	 /* keep our standard output from the command */
 	const char *user;	 /* user to run as; NULL: the user behind sudo, if any */

@@ -7,25 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/caps.h"
-#include "capture/target.h"
-#include "cmd/commands.h"
-#include "cmd/schema_args.h"
-#include "cmd/log_args.h"
-#include "cmd/usage.h"
-#include "cmd/report_args.h"
-#include "report/dump.h"
-#include "report/dump_host.h"
-#include "report/dump_tree.h"
-#include "capture/capture_args.h"
 #include "base/exit.h"
 #include "base/failure.h"
-#include "base/text.h"
-#include "model/words.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "capture/capture_args.h"
+#include "capture/kernel.h"
+#include "capture/target.h"
+#include "cmd/commands.h"
+#include "cmd/log_args.h"
+#include "cmd/report_args.h"
+#include "cmd/schema_args.h"
+#include "cmd/usage.h"
 #include "inspect/descendants.h"
 #include "inspect/proc.h"
 #include "inspect/pyprocess.h"
+#include "model/words.h"
+#include "report/dump.h"
+#include "report/dump_host.h"
+#include "report/dump_tree.h"
 
 #define LIMIT_NS 10000000000ull
 #define TOP 40

@@ -8,18 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/commands.h"
-#include "cmd/schema_args.h"
-#include "cmd/log_args.h"
-#include "cmd/usage.h"
-#include "cmd/report_args.h"
-#include "estimate/estimate.h"
-#include "capture/inside.h"
 #include "base/exit.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/outfile.h"
 #include "base/text.h"
-#include "base/log.h"
+#include "capture/preload.h"
+#include "cmd/commands.h"
+#include "cmd/log_args.h"
+#include "cmd/report_args.h"
+#include "cmd/schema_args.h"
+#include "cmd/usage.h"
+#include "estimate/estimate.h"
 
 #define DEFAULT_TOP 10
 #define DEFAULT_TIME (30 * 60 * 1000000000ULL) /* 30 minutes in ns */

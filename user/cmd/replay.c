@@ -7,24 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/analysis.h"
-#include "model/inputs.h"
-#include "capture/session.h"
-#include "cmd/commands.h"
-#include "cmd/schema_args.h"
-#include "cmd/log_args.h"
-#include "cmd/usage.h"
-#include "cmd/report_args.h"
-#include "cmd/memory_args.h"
-#include "capture/dryrun.h"
 #include "base/exit.h"
 #include "base/failure.h"
+#include "base/log.h"
 #include "base/outfile.h"
 #include "base/text.h"
-#include "base/log.h"
-#include "estimate/replay_print.h"
+#include "capture/preload.h"
+#include "capture/session.h"
+#include "cmd/commands.h"
+#include "cmd/log_args.h"
+#include "cmd/memory_args.h"
+#include "cmd/report_args.h"
+#include "cmd/schema_args.h"
+#include "cmd/usage.h"
 #include "estimate/replay.h"
+#include "estimate/replay_print.h"
 #include "estimate/replay_search.h"
+#include "model/analysis.h"
+#include "model/inputs.h"
 
 struct replay_args {
 	struct replay_opts opts;

@@ -17,7 +17,6 @@
 
 #include "base/device_figure.h"
 #include "capture/pick.h"
-#include "capture/shares.h"
 #include "inspect/cgroup.h"
 #include "inspect/cudaalloc.h"
 #include "inspect/nvml.h"

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "capture/pick.h"
-#include "capture/shares.h"
 
 static struct owners owners;
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "capture/pick.h"
-#include "capture/torch_scan.h"
 
 /* Processes that are not there, beyond the largest PID. */
 enum { WITH = 1 << 23, WITHOUT, SLOW, STUCK, CRASHES };

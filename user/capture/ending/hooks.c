@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/bpf_token.h"
 #include "capture/ending/oom_log.h"
+#include "capture/kernel.h"
 #include "capture/kernel/libbpf_log.h"
 #include "ending.skel.h"
-#include "group.h"
 #include "inspect/proc.h"
+#include "group.h"
 
 #define ENDS MT_WATCHED /* ends not taken yet; the oldest one gives way */
 

@@ -10,15 +10,15 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "capture/caps.h"
-#include "capture/probes.h"
-#include "capture/probes/proc_group.h"
-#include "capture/hooks.h"
-#include "capture/pick.h"
+#include "base/clock.h"
 #include "base/exit.h"
 #include "base/failure.h"
-#include "base/clock.h"
 #include "base/log.h"
+#include "capture/hooks.h"
+#include "capture/kernel.h"
+#include "capture/pick.h"
+#include "capture/probes.h"
+#include "capture/probes/proc_group.h"
 #include "inspect/rlimit.h"
 
 #define FILES_WANTED 8192     /* each process takes about ten */

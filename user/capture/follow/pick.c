@@ -22,7 +22,7 @@
 #define TICK 20000000ULL /* ns: /proc has the start of a process in ticks, mostly of 10 ms */
 
 /* A place that another process may take after its holder's end (--follow). */
-struct place {
+struct pick_place {
 	struct pick_process was;
 	pid_t holder;	/* present process; 0: none */
 	uint64_t since; /* CLOCK_BOOTTIME at the end of the last holder, ns */
@@ -32,7 +32,7 @@ struct pick {
 	struct pick_args args;
 	regex_t names[PICK_MAX];
 	size_t n_names; /* number of compiled names */
-	struct place *place;
+	struct pick_place *place;
 	size_t n_places;
 	pid_t ancestor[ANCESTORS_MAX];
 	size_t n_ancestors;
@@ -296,7 +296,7 @@ static bool takes_place(const struct pick *p, const struct pick_process *q)
 	size_t i;
 
 	for (i = 0; i < p->n_places; i++) {
-		const struct place *at = &p->place[i];
+		const struct pick_place *at = &p->place[i];
 
 		if (!at->holder && q->started + TICK >= at->since && is_same_program(&at->was, q))
 			return true;
@@ -341,7 +341,7 @@ enum pick_is pick__is(struct pick *p, const struct pick_process *q)
 
 /* ---- places ---- */
 
-static struct place *place_of(struct pick *p, const struct pick_process *q)
+static struct pick_place *place_of(struct pick *p, const struct pick_process *q)
 {
 	size_t i;
 
@@ -355,7 +355,7 @@ static struct place *place_of(struct pick *p, const struct pick_process *q)
 
 int pick__remember(struct pick *p, const struct pick_process *q)
 {
-	struct place *at = place_of(p, q), *grown;
+	struct pick_place *at = place_of(p, q), *grown;
 
 	if (!p->args.follow || !p->args.n_pids)
 		return 0;
@@ -368,7 +368,7 @@ int pick__remember(struct pick *p, const struct pick_process *q)
 		return -ENOMEM;
 	p->place = grown;
 	at = &p->place[p->n_places];
-	*at = (struct place){ .was = *q, .holder = q->pid };
+	*at = (struct pick_place){ .was = *q, .holder = q->pid };
 	at->was.cmdline = malloc(q->len + 1);
 	if (!at->was.cmdline)
 		return -ENOMEM;

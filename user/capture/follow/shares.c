@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/shares.h"
 
+#include <fcntl.h>
+#include <linux/nsfs.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "capture/pick.h"
 
 size_t shares__count(const struct place *v, size_t n, const struct owner *owner)
 {
@@ -60,4 +68,146 @@ size_t shares__choose(const struct place *v, size_t n, const struct owner *owner
 		}
 	}
 	return found;
+}
+
+/* Finds the owner of a process: a user or a container. */
+
+#define NAMESPACES 32 /* the kernel's limit of nested user namespaces */
+
+/* True if systemd lets a user manage this control group; *uid: the user. */
+static bool is_users_own(const char *path, unsigned *uid)
+{
+	/* In a control group namespace, the path may start with "/..". */
+	while (!strncmp(path, "/../", 4))
+		path += 3;
+	return sscanf(path, "/user.slice/user-%u.slice/", uid) == 1;
+}
+
+/* The outermost container of a path: a container may make control groups with names of others. */
+static void outermost(const struct cgroup *c, struct cgroup *ret)
+{
+	char line[CGROUP_PATH_MAX + 8];
+	const char *end = c->path;
+	int n;
+
+	*ret = *c;
+	while (*end) {
+		end += strcspn(end + 1, "/:") + 1;
+		n = snprintf(line, sizeof(line), "0::%.*s\n", (int)(end - c->path), c->path);
+		cgroup__parse(line, (size_t)n, ret);
+		if (*ret->container || *ret->name)
+			return;
+	}
+	*ret = *c;
+}
+
+/* The user namespace below ours that holds the process. A descriptor, or -1: it is in ours, or not
+ * known. */
+static int open_namespace(pid_t pid)
+{
+	struct stat ours, st;
+	int fd, parent;
+	char path[40];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	if (stat("/proc/self/ns/user", &ours) || stat(path, &st) ||
+	    (st.st_ino == ours.st_ino && st.st_dev == ours.st_dev))
+		return -1;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	for (int i = 0; fd >= 0 && i < NAMESPACES; i++) {
+		parent = ioctl(fd, NS_GET_PARENT);
+		if (parent < 0 || fstat(parent, &st) ||
+		    (st.st_ino == ours.st_ino && st.st_dev == ours.st_dev)) {
+			if (parent >= 0)
+				close(parent);
+			break;
+		}
+		close(fd);
+		fd = parent;
+	}
+	return fd;
+}
+
+/* Names the owner of the process's user namespace. False: it is in ours, or not known. buf must be
+ * "". */
+static bool name_of_namespace(pid_t pid, char *buf, size_t size)
+{
+	int fd = open_namespace(pid);
+	struct stat st;
+	uid_t user;
+
+	if (fd < 0)
+		return false;
+	if (!ioctl(fd, NS_GET_OWNER_UID, &user) && user)
+		snprintf(buf, size, "user %u", user);
+	else if (!fstat(fd, &st))
+		snprintf(buf, size, "user namespace %lu", (unsigned long)st.st_ino);
+	close(fd);
+	return *buf;
+}
+
+static void name_owner(const struct pick_process *p, char *buf, size_t size)
+{
+	struct cgroup c;
+	unsigned user;
+
+	*buf = '\0';
+	outermost(&p->cgroup, &c);
+	if ((*c.container || *c.name) && is_users_own(p->cgroup.path, &user))
+		snprintf(buf, size, "user %u", user);
+	else if (*c.container || *c.name)
+		snprintf(buf, size, "container %s", *c.container ? c.container : c.name);
+	else if (!name_of_namespace(p->pid, buf, size))
+		snprintf(buf, size, "user %u", p->real_uid);
+}
+
+struct owner *owners__named(struct owners *o, const char *name)
+{
+	struct owner *w = NULL;
+
+	for (size_t i = 0; i < o->n; i++) {
+		if (o->v[i]->uses && !strcmp(o->v[i]->name, name))
+			return owner__share(o->v[i]);
+		w = o->v[i]->uses ? w : o->v[i];
+	}
+	if (!w) {
+		if (array__grow(&o->v, &o->cap, o->n + 1, sizeof(*o->v)))
+			return NULL;
+		w = calloc(1, sizeof(*w));
+		if (!w)
+			return NULL;
+		o->v[o->n++] = w;
+	}
+	*w = (struct owner){ .uses = 1 };
+	snprintf(w->name, sizeof(w->name), "%s", name);
+	return w;
+}
+
+struct owner *owners__of(struct owners *o, const struct pick_process *p)
+{
+	char name[OWNER_NAME];
+
+	name_owner(p, name, sizeof(name));
+	return owners__named(o, name);
+}
+
+struct owner *owner__share(struct owner *w)
+{
+	if (w)
+		w->uses++;
+	return w;
+}
+
+void owner__drop(struct owner *w)
+{
+	if (w)
+		w->uses--;
+}
+
+void owners__free(struct owners *o)
+{
+	for (size_t i = 0; i < o->n; i++)
+		free(o->v[i]);
+	free(o->v);
+	*o = (struct owners){ 0 };
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/torch_scan.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,7 +15,6 @@
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "capture/pick.h"
-#include "capture/shares.h"
 
 #define SECOND UINT64_C(1000000000)
 #define CHECK_EVERY 50		  /* ms */

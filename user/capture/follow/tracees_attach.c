@@ -13,7 +13,7 @@
 
 #include "base/failure.h"
 #include "base/log.h"
-#include "capture/caps.h"
+#include "capture/kernel.h"
 #include "capture/pick.h"
 #include "capture/probes.h"
 #include "capture/session.h"

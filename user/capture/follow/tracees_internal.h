@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Shared by the files of tracees.h, of which each calls only those after it: the capture
- * (tracees.c), the search for processes (tracees_find.c), a process's way to its recording
- * (tracees_attach.c), shares (tracees_places.c), beginning and end (tracees_state.c), ends and
- * ancestors (tracees_ending.c, tracees_ancestors.c), the table (tracees_table.c).
+ * Shared by the files of tracees, of which each calls only those after it: the capture and its
+ * search for processes (tracees.c), a process's way to its recording (tracees_attach.c), shares
+ * (tracees_places.c), beginning and end (tracees_state.c), the table (tracees_table.c).
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "capture/capture_loop.h"
 #include "capture/decode/queue.h"
+#include "capture/pick.h"
 #include "capture/probes/proc_group.h"
-#include "capture/shares.h"
-#include "capture/torch_scan.h"
-#include "capture/tracees.h"
 
 #define STRANGERS_MAX 1024
 #define TRACEES_MAX (2 * MT_WATCHED) /* twice the processes: some have ended and are still listed */
@@ -140,7 +138,7 @@ enum torch_scan_is tracees__torch(struct tracees *r, const struct pick_process *
 /* Tells pick that the process has left. */
 void tracee__tell_gone(const struct tracee *p);
 
-/* tracees_state.c */
+/* tracees_state.c: beginning and end */
 /* Queues a record of a forked process. */
 int tracee__on_early(void *tracee, const void *rec, size_t len);
 void tracee__open_forked(struct tracee *p);
@@ -177,21 +175,10 @@ void tracees_places__make_number(struct tracee *p);
  * number can be freed. */
 bool tracees_places__inherit(struct tracees *r, uint32_t number);
 
-/* tracees_ending.c */
 /* Takes what the kernel reports about ends, and reads the memory of processes that end now. */
 void tracees__read_endings(struct tracees *r);
 /* Lets the kernel report the end of a process. Call it before the process is looked at, so that one
  * that ends during the attach has its reason. */
 void tracee__follow_ending(struct tracee *p);
-/* Begins to watch the memory of a process that is traced from now on. */
-void tracee__watch_ending(struct tracee *p);
-/* Sets the facts about the end of a process that has ended. */
-void tracee__set_ending(struct tracee *p);
-
-/* tracees_ancestors.c */
 /* Sets the fact about the processes that started this one. */
 void tracee__set_ancestors(const struct tracee *p);
-
-/* tracees_find.c */
-/* Looks for further processes, at most once a second. */
-void tracees_find__others(struct tracees *r, uint64_t now);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Chooses the followed and the recorded processes when there are more than places or numbers. The
- * owners of processes (shares.h) get equal shares of both. A process of --all that has no PyTorch
+ * owners of processes (pick.h) get equal shares of both. A process of --all that has no PyTorch
  * makes room for any that has.
  */
 #include "capture/follow/tracees_internal.h"

@@ -6,18 +6,178 @@
  */
 #include "capture/follow/tracees_internal.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/exit.h"
 #include "base/failure.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "capture/decode/queue.h"
+#include "capture/ending/oom_log.h"
 #include "capture/ending/scene.h"
+#include "capture/hooks.h"
 #include "capture/pick.h"
 #include "capture/probes.h"
 #include "capture/probes/proc_group.h"
 #include "capture/session.h"
+#include "record/stream.h"
+
+/*
+ * The processes that started a recorded one, so that a report can show which process of a service
+ * started which. Most of them have no PyTorch and no recording. They end at any time, so each
+ * recording has the names of its own ancestors, as of its attach.
+ */
+
+#define ANCESTORS_MAX 8
+#define TITLE 256
+
+static bool same_program(pid_t a, pid_t b)
+{
+	char path[48], exe[2][PATH_MAX];
+	ssize_t n[2];
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/exe", (int)(i ? b : a));
+		n[i] = readlink(path, exe[i], sizeof(exe[i]));
+	}
+	return n[0] > 0 && n[0] == n[1] && !memcmp(exe[0], exe[1], (size_t)n[0]);
+}
+
+/* True if the parent belongs to the program: it is in the capture, or has the same interpreter and
+ * session. Shells, terminals and supervisors do not. */
+static bool belongs(const struct tracees *r, const struct pick_process *child,
+		    const struct pick_process *parent)
+{
+	return tracees__find(r, parent->pid) ||
+	       (getsid(parent->pid) == getsid(child->pid) && getsid(child->pid) > 0 &&
+		same_program(parent->pid, child->pid));
+}
+
+static void put(struct json *j, const struct pick_process *q)
+{
+	char title[TITLE];
+
+	json__open_object(j, NULL);
+	json__uint(j, "pid", (uint64_t)q->pid);
+	json__uint(j, "started", q->started);
+	json__string(j, "title", pick_process__title(q, title, sizeof(title)));
+	json__close_object(j);
+}
+
+/* Writes the ancestors, nearest first. Returns their number. */
+static size_t put_all(struct json *j, const struct tracee *p)
+{
+	struct pick_process child, parent;
+	size_t n = 0;
+
+	if (pick_process__read(p->pid, &child))
+		return 0;
+	/* A process whose parent has ended has another one now. */
+	if (p->is_child && p->parent > 0)
+		child.parent = p->parent;
+	while (n < ANCESTORS_MAX && child.parent > 1 &&
+	       !pick_process__read(child.parent, &parent)) {
+		/* A younger process has the number of the parent, which has ended. */
+		if (parent.started > child.started || !belongs(p->all, &child, &parent)) {
+			pick_process__free(&parent);
+			break;
+		}
+		put(j, &parent);
+		n++;
+		pick_process__free(&child);
+		child = parent;
+	}
+	pick_process__free(&child);
+	return n;
+}
+
+void tracee__set_ancestors(const struct tracee *p)
+{
+	char *text = NULL;
+	size_t size, n = 0;
+	FILE *out = open_memstream(&text, &size);
+	struct json *j = out ? json__new(out, false) : NULL;
+
+	if (j) {
+		json__open_array(j, NULL);
+		n = put_all(j, p);
+		json__close_array(j);
+	}
+	json__free(j);
+	if (out && !fclose(out) && n) {
+		text[strcspn(text, "\n")] = '\0';
+		facts__set(session__facts(p->session), "ancestors", text);
+	}
+	free(text);
+}
+
+/* How traced processes end, and the memory that they have at that moment. */
+
+static void on_signal(void *ctx, const struct mt_rec_ending *r)
+{
+	struct tracee *p = tracees__find(ctx, (pid_t)r->pid);
+
+	if (p && p->scene)
+		scene__read(p->scene, r);
+}
+
+void tracees__read_endings(struct tracees *r)
+{
+	if (r->opts.endings)
+		ending_hooks__consume(r->opts.endings, on_signal, r);
+}
+
+void tracee__follow_ending(struct tracee *p)
+{
+	const struct tracees_opts *o = &p->all->opts;
+	int err;
+
+	/* A group's programs know the process already. */
+	err = !o->endings || o->session.group ? 0 : ending_hooks__follow(o->endings, p->pid);
+	if (err)
+		log_warn("PID %d: the recording will not say how it ended: %s", (int)p->pid,
+			 strerror(-err));
+}
+
+/* Begins to watch the memory of a process that is traced from now on. */
+static void tracee__watch_ending(struct tracee *p)
+{
+	if (p->all->opts.endings)
+		p->scene = scene__new(p->pid);
+}
+
+/* Sets the facts about the end of a process that has ended. */
+static void tracee__set_ending(struct tracee *p)
+{
+	const struct tracees_opts *o = &p->all->opts;
+	struct oom_report report;
+	struct mt_rec_ending r;
+	bool known;
+	int err;
+
+	if (!o->endings)
+		return;
+	tracees__read_endings(p->all);
+	known = ending_hooks__take(o->endings, p->pid, p->since, &r);
+	/* The memory of others matters unless the process ended well. */
+	if (p->scene && (!known || r.status))
+		scene__read(p->scene, known ? &r : NULL);
+	if (!p->scene)
+		return;
+	if (known && r.flags & MT_ENDING_VICTIM &&
+	    ending_hooks__oom_report(o->endings, p->pid, &report))
+		scene__take_report(p->scene, &report);
+	err = scene__set_facts(p->scene, session__facts(p->session), known ? &r : NULL,
+			       session__start(p->session));
+	if (err)
+		log_debug("PID %d: facts about its end: %s", (int)p->pid, strerror(-err));
+}
 
 int tracee__on_early(void *tracee, const void *rec, size_t len)
 {

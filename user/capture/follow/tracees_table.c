@@ -15,7 +15,6 @@
 #include "capture/probes.h"
 #include "capture/probes/proc_group.h"
 #include "capture/session.h"
-#include "capture/torch_scan.h"
 #include "inspect/descendants.h"
 
 uint64_t tracees__clock(void)

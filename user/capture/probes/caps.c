@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "capture/caps.h"
+#include "capture/kernel.h"
 
 static const struct {
 	unsigned bit;

@@ -14,7 +14,6 @@
 
 #include "base/log.h"
 #include "capture/probes/inside_memory.h"
-#include "capture/probes/inside_sites.h"
 #include "capture/probes/probes_internal.h"
 #include "inspect/proc.h"
 
@@ -38,14 +37,14 @@ static struct inside_probes *inside(const struct probes *p)
 static int open_process(struct inside_memory *m, pid_t pid, struct maps *maps)
 {
 	struct proc *proc;
-	int err = pid == m->pid ? inside_sites__open(m) : -EINVAL;
+	int err = pid == m->pid ? inside_memory__open_target(m) : -EINVAL;
 
 	if (err)
 		return err;
 	proc = proc__open(pid);
 	err = proc ? proc__maps(proc, maps) : -errno;
 	proc__free(proc);
-	if (err || inside_sites__in(m, maps))
+	if (err || inside_memory__same_program(m, maps))
 		return err;
 	maps__free(maps);
 	return -ENOEXEC;
@@ -212,8 +211,8 @@ static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
 
 		if (!m->x || !holds(m, file, at->offset))
 			continue;
-		err = inside_sites__add(ip->m, m->start + (at->offset - m->offset), at->second,
-					program, at->cookie);
+		err = inside_memory__add_site(ip->m, m->start + (at->offset - m->offset),
+					      at->second, program, at->cookie);
 		if (err)
 			return err;
 	}
@@ -230,8 +229,8 @@ static void remove_everywhere(struct inside_probes *ip, const struct maps *maps,
 		const struct map *m = &maps->v[i];
 
 		if (m->x && holds(m, file, at->offset))
-			inside_sites__remove(ip->m, m->start + (at->offset - m->offset), at->second,
-					     program, at->cookie);
+			inside_memory__remove_site(ip->m, m->start + (at->offset - m->offset),
+						   at->second, program, at->cookie);
 	}
 }
 
@@ -282,7 +281,7 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 
 		if (!m->w || !holds(m, file, offset))
 			continue;
-		err = ip->n_semaphores < MT_ASKED_SITES ? inside_sites__add_to(ip->m, addr, 1)
+		err = ip->n_semaphores < MT_ASKED_SITES ? inside_memory__add_to_word(ip->m, addr, 1)
 							: -ENOSPC;
 		if (!err) {
 			ip->semaphore[ip->n_semaphores++] = addr;
@@ -323,16 +322,16 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 
 static size_t renew(struct probes *p)
 {
-	return inside_sites__renew(inside(p)->m);
+	return inside_memory__renew_sites(inside(p)->m);
 }
 
 static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 {
 	struct inside_probes *ip = inside(p);
 
-	inside_sites__clear(ip->m);
+	inside_memory__clear_sites(ip->m);
 	while (ip->n_semaphores && ip->semaphores_of == ip->m->mem_image)
-		inside_sites__add_to(ip->m, ip->semaphore[--ip->n_semaphores], -1);
+		inside_memory__add_to_word(ip->m, ip->semaphore[--ip->n_semaphores], -1);
 	ip->n_semaphores = 0;
 	memset(ip->at, 0, sizeof(ip->at));
 }

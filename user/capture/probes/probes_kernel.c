@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The programs in the kernel: libbpf, links, maps. */
+#include "capture/probes/probes_internal.h"
+
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
@@ -8,6 +10,8 @@
 #include <linux/bpf.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,22 +21,151 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "capture/bpf_token.h"
-#include "capture/caps.h"
-#include "capture/kernel/host_programs.h"
-#include "capture/probes/probes_internal.h"
-#include "capture/probes/proc_group.h"
-#include "capture/features.h"
-#include "capture/kernel/holder.h"
-#include "capture/kernel/libbpf_log.h"
-#include "capture/kernel/programs.h"
-#include "capture/kernel/site_program.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "capture/kernel.h"
+#include "capture/kernel/holder.h"
+#include "capture/kernel/libbpf_log.h"
+#include "capture/kernel/programs.h"
+#include "capture/kernel/site_program.h"
+#include "capture/probes/proc_group.h"
+#include "memtrace.h"
 #include "memtrace.skel.h"
 #include "memtrace_old.skel.h"
+
+/* ---- the programs for host memory (bpf/host.bpf.h) ---- */
+
+#define HOST_CALLS 6
+
+struct host_programs {
+	struct bpf_link *link[HOST_CALLS];
+	bool raw; /* the tracepoint sys_exit, which every system call of the machine passes */
+};
+
+#ifdef __aarch64__
+#define SYSCALL_PREFIX "__arm64_sys_"
+#else
+#define SYSCALL_PREFIX "__x64_sys_"
+#endif
+
+/* The programs and the calls at whose end they run. The first three are needed. */
+#define PROGRAMS(skel)                                                                             \
+	{                                                                                          \
+		{ (skel)->progs.host_mmap, SYSCALL_PREFIX "mmap" },                                \
+			{ (skel)->progs.host_munmap, SYSCALL_PREFIX "munmap" },                    \
+			{ (skel)->progs.host_brk, SYSCALL_PREFIX "brk" },                          \
+			{ (skel)->progs.host_mremap, SYSCALL_PREFIX "mremap" },                    \
+			{ (skel)->progs.host_mprotect, SYSCALL_PREFIX "mprotect" },                \
+			{ (skel)->progs.host_shmat, SYSCALL_PREFIX "shmat" },                      \
+	}
+#define NEEDED 3
+
+struct host_program {
+	struct bpf_program *prog;
+	const char *call;
+};
+
+/* Loads a program that does nothing for the end of a call. 0 or -errno: some kernels do not let
+ * programs run at the ends of functions at all. */
+static int try_end(const char *call)
+{
+	const struct bpf_insn insns[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = BPF_TRACE_FEXIT);
+	int id = libbpf_find_vmlinux_btf_id(call, BPF_TRACE_FEXIT), fd;
+
+	if (id < 0)
+		return id;
+	opts.attach_btf_id = (uint32_t)id;
+	bpf_token__use(&opts);
+	fd = bpf_prog_load(BPF_PROG_TYPE_TRACING, "memtrace_ask", "GPL", insns, 2, &opts);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+/* Before loading. raw: use the tracepoint even if the kernel has better. */
+static void host_programs__prepare(struct host_programs *h, struct memtrace_bpf *skel, bool raw)
+{
+	const struct host_program all[] = PROGRAMS(skel);
+	int err, can = raw ? -EOPNOTSUPP : try_end(all[0].call);
+
+	for (size_t i = 0; i < HOST_CALLS; i++) {
+		bpf_program__set_expected_attach_type(all[i].prog, BPF_TRACE_FEXIT);
+		err = can ?: bpf_program__set_attach_target(all[i].prog, 0, all[i].call);
+		if (err && !raw)
+			log_debug("%s: no program at the end of this function: %s", all[i].call,
+				  strerror(-err));
+		bpf_program__set_autoload(all[i].prog, !err);
+		h->raw |= err && i < NEEDED;
+	}
+	bpf_program__set_expected_attach_type(skel->progs.host_any, BPF_TRACE_RAW_TP);
+	err = bpf_program__set_attach_target(skel->progs.host_any, 0, "sys_exit");
+	bpf_program__set_autoload(skel->progs.host_any, !err);
+}
+
+static int attach_host_call(struct host_programs *h, size_t i, struct bpf_program *prog)
+{
+	h->link[i] = bpf_program__autoload(prog) ? bpf_program__attach_trace(prog) : NULL;
+	if (h->link[i])
+		return 0;
+	return bpf_program__autoload(prog) ? -errno : -EOPNOTSUPP;
+}
+
+/* also if it is not attached */
+static void host_programs__detach(struct host_programs *h)
+{
+	for (size_t i = 0; i < HOST_CALLS; i++) {
+		bpf_link__destroy(h->link[i]);
+		h->link[i] = NULL;
+	}
+}
+
+static int attach_host_calls(struct host_programs *h, struct memtrace_bpf *skel)
+{
+	const struct host_program all[] = PROGRAMS(skel);
+	int err = 0;
+
+	for (size_t i = 0; i < HOST_CALLS && !err; i++) {
+		err = attach_host_call(h, i, all[i].prog);
+		if (err && i >= NEEDED)
+			err = 0;
+	}
+	if (err)
+		host_programs__detach(h);
+	return err;
+}
+
+/* 0 or -errno. -EOPNOTSUPP: the kernel has neither. */
+static int host_programs__attach(struct host_programs *h, struct memtrace_bpf *skel)
+{
+	int err = h->raw ? -EOPNOTSUPP : attach_host_calls(h, skel);
+
+	if (!err)
+		return 0;
+	log_debug("host memory: programs at the end of system calls: %s; using the tracepoint "
+		  "sys_exit",
+		  strerror(-err));
+	h->raw = true;
+	return attach_host_call(h, 0, skel->progs.host_any);
+}
+
+/* Descriptors of the loaded programs; returns their number. */
+static size_t host_programs__fds(const struct memtrace_bpf *skel, int fds[HOST_CALLS + 1])
+{
+	const struct host_program all[] = PROGRAMS(skel);
+	size_t n = 0;
+
+	for (size_t i = 0; i < HOST_CALLS; i++)
+		fds[n++] = bpf_program__fd(all[i].prog);
+	fds[n++] = bpf_program__fd(skel->progs.host_any);
+	return n;
+}
 
 /* uprobe.multi links (kernel 6.6) are younger than Debian 12's headers. These values are the
  * kernel's, include/uapi/linux/bpf.h. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/caps.h"
+#include "capture/kernel.h"
 #include "capture/probes/proc_group.h"
 
 #include <bpf/bpf.h>
@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "capture/bpf_token.h"
 #include "capture/kernel/libbpf_log.h"
 #include "capture/probes/probes_internal.h"
 #include "group.skel.h"

@@ -5,22 +5,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "capture/bpf_token.h"
-#include "capture/caps.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "capture/kernel.h"
 #include "capture/probes.h"
 #include "capture/target.h"
-#include "base/failure.h"
-#include "base/text.h"
-#include "base/log.h"
-#include "inspect/nvml.h"
 #include "inspect/arrival.h"
 #include "inspect/elf.h"
 #include "inspect/guest.h"
+#include "inspect/nnmodule.h"
+#include "inspect/nvml.h"
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
-#include "record/stream.h"
-#include "inspect/nnmodule.h"
 #include "inspect/torchpy.h"
+#include "record/stream.h"
 
 /* From 3.11 on a walk reads a frame at once; older frames have their fields far from the start. */
 #define OLD_FRAME_BASE 24

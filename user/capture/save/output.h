@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The destination of one process's events: a file (output_file.h), a file in a folder with an index
- * (output_folder.h), windows and --on-oom (output_windows.h), or a rolling folder
+ * The destination of one process's events: a file, or a file in a folder with an index
+ * (output_file.h), windows and --on-oom (output_windows.h), or a rolling folder
  * (output_rolling.h). Each destination is a struct that begins with a struct output.
  */
 #include <stddef.h>
@@ -52,3 +52,21 @@ char *output__path(const struct output *o);
 void output__stem(const struct output *o, char *buf, size_t size);
 /* Returns a fact of the process, or "". */
 const char *output__fact(const struct output *o, const char *key);
+
+/*
+ * The status of a capture, as JSON lines in a pipe to the program that started it (--tell, from
+ * `serve`). Writing never blocks.
+ * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped",
+ * "bytes", "host" (once read: resident bytes of each known part), "reason" (ended alone)}
+ */
+struct event;
+struct output;
+
+/* Writes a line. o: the output of the process of loop.args.pid; NULL: there is none. After "ended"
+ * nothing is written. */
+void output__tell_status(struct recording *r, const struct output *o, const char *state,
+			 const char *reason);
+/* Keeps the last reading of host memory for the next line. e: an event of that process. */
+void output__keep_reading(struct recording *r, const struct event *e);
+/* Writes a line "capturing", at most two a second. */
+void output__tell_drained(struct recording *r, const struct output *o);

@@ -2,21 +2,26 @@
 #include "capture/save/output_file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/outfile.h"
 #include "base/text.h"
+#include "capture/capture_loop.h"
 #include "capture/recording.h"
-#include "capture/save/status_pipe.h"
+#include "capture/save/output.h"
 #include "capture/session.h"
+#include "record/folder.h"
 #include "record/mtr.h"
 
 #define FLUSH_EVERY UINT64_C(1000000000) /* ns */
 
-int output_file__open(struct output_file *f, char *path)
+/* Opens path and takes ownership of it. Returns 0 or a negative error, logged. */
+static int output_file__open(struct output_file *f, char *path)
 {
 	const struct recording *r = f->o.r;
 	int err = path ? outfile__create(path, OUTFILE_DIRECT, r->args.force, &f->file) : -ENOMEM;
@@ -58,7 +63,7 @@ static int on_attached(struct output *o)
 	return f->writer && replace(f) ? EXIT_FAILED : EXIT_OK;
 }
 
-int output_file__event(struct output_file *f, const struct event *e)
+static int output_file__event(struct output_file *f, const struct event *e)
 {
 	f->write_err = mtr_writer__event(f->writer, e);
 	return f->write_err;
@@ -71,7 +76,7 @@ static int on_event(struct sink *s, const struct event *e)
 	int err;
 
 	if (f->o.pid == f->o.r->loop.args.pid)
-		status_pipe__event(f->o.r, e);
+		output__keep_reading(f->o.r, e);
 	if (!f->writer) {
 		err = output_file__open(f, output__path(&f->o));
 		err = err ? err : replace(f);
@@ -83,7 +88,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return output_file__event(f, e);
 }
 
-int output_file__tick(struct output_file *f, uint64_t now)
+static int output_file__tick(struct output_file *f, uint64_t now)
 {
 	if (!f->writer || now - f->flushed < FLUSH_EVERY)
 		return 0;
@@ -97,7 +102,7 @@ static int on_tick(struct sink *s, uint64_t now)
 	return output_file__tick((struct output_file *)s, now);
 }
 
-const char *output_file__full(struct output *o)
+static const char *output_file__full(struct output *o)
 {
 	const struct output_file *f = (struct output_file *)o;
 	const char *reason;
@@ -149,7 +154,11 @@ static void say_failed(const struct output_file *f, int err)
 		log_err("the capture broke off: %s", strerror(-err));
 }
 
-int output_file__close(struct output_file *f, const char *reason, int err, uint64_t *bytes)
+/*
+ * Completes the file, or removes it if no event was recorded. *bytes: size of the file. Returns an
+ * exit code, logged.
+ */
+static int output_file__close(struct output_file *f, const char *reason, int err, uint64_t *bytes)
 {
 	int status = err || f->failed ? EXIT_FAILED : EXIT_OK, closed;
 	uint64_t dropped;
@@ -211,4 +220,127 @@ struct output *output_file__new(const struct output *process)
 		return NULL;
 	}
 	return &f->o;
+}
+
+struct output_folder {
+	struct output_file file;   /* first: the output is cast to this struct */
+	struct folder_entry entry; /* entry of the file in the index */
+};
+
+static void copy(char *to, size_t size, const char *from)
+{
+	snprintf(to, size, "%s", from);
+}
+
+static void set_numbers(const struct output *o, struct folder_entry *e)
+{
+	uint64_t steps = session__steps(o->session);
+	const char *name = output__fact(o, "container.name");
+
+	e->events = session__events(o->session);
+	e->lost = session__lost(o->session);
+	e->first_step = steps ? 0 : -1;
+	e->last_step = (int64_t)steps - 1;
+	folder_entry__describe(e, session__facts(o->session));
+	if (*name)
+		copy(e->container, sizeof(e->container), name);
+}
+
+static void set_began(const struct output *o, struct folder_entry *e)
+{
+	const char *how = output__fact(o, "attached_at");
+
+	if (!strcmp(how, "fork"))
+		snprintf(e->began, sizeof(e->began), "forked by PID %s", output__fact(o, "parent"));
+	else
+		snprintf(e->began, sizeof(e->began), "attached %s",
+			 !strcmp(how, "start") ? "before PyTorch's first allocation"
+					       : "while it ran");
+}
+
+int output_file__add_entry(const struct output *o, struct folder_entry *e)
+{
+	int err;
+
+	set_numbers(o, e);
+	set_began(o, e);
+	err = folder__add(o->r->folder, e);
+	if (err)
+		log_err("%s: %s", folder__path(o->r->folder), folder__why(err));
+	return err;
+}
+
+char *output_file__begin_entry(const struct output *o, const char *kind, const char *suffix,
+			       struct folder_entry *e)
+{
+	char *path;
+
+	output__stem(o, e->name, sizeof(e->name));
+	path = folder__new_path(o->r->folder, e->name, suffix);
+	if (path)
+		copy(e->file, sizeof(e->file), strrchr(path, '/') + 1);
+	copy(e->kind, sizeof(e->kind), kind);
+	e->pid = o->pid;
+	e->from = e->to = tracees__now(o->r->loop.tracees);
+	text__date(e->begin, sizeof(e->begin), clock__read(CLOCK_REALTIME));
+	return path;
+}
+
+int output_file__finish_entry(const struct output *o, struct folder_entry *e, const char *reason)
+{
+	e->to = tracees__now(o->r->loop.tracees);
+	text__date(e->end, sizeof(e->end), clock__read(CLOCK_REALTIME));
+	copy(e->ended, sizeof(e->ended), reason ? reason : "");
+	return output_file__add_entry(o, e);
+}
+
+static int on_folder_event(struct sink *s, const struct event *e)
+{
+	struct output_folder *f = (struct output_folder *)s;
+	struct output *o = &f->file.o;
+	int err = 0;
+
+	if (!f->file.writer) {
+		err = output_file__open(&f->file,
+					output_file__begin_entry(o, "process", ".mtr", &f->entry));
+		if (!err)
+			err = output_file__add_entry(o, &f->entry);
+		f->file.failed = err;
+	}
+	if (err)
+		return err;
+	folder_entry__event(&f->entry, e);
+	return output_file__event(&f->file, e);
+}
+
+static int on_folder_tick(struct sink *s, uint64_t now)
+{
+	return output_file__tick((struct output_file *)s, now);
+}
+
+static int on_folder_end(struct output *o, const char *reason, int err)
+{
+	struct output_folder *f = (struct output_folder *)o;
+	bool opened = f->file.writer;
+	int status = output_file__close(&f->file, reason, err, &f->entry.bytes);
+
+	if (opened && output_file__finish_entry(o, &f->entry, reason))
+		status = EXIT_FAILED;
+	free(f);
+	return status;
+}
+
+struct output *output_file__new_in_folder(const struct output *process)
+{
+	struct output_folder *f = calloc(1, sizeof(*f));
+
+	if (!f) {
+		log_err("out of memory");
+		return NULL;
+	}
+	f->file.o = *process;
+	f->file.o.sink = (struct sink){ .event = on_folder_event, .tick = on_folder_tick };
+	f->file.o.full = output_file__full;
+	f->file.o.end = on_folder_end;
+	return &f->file.o;
 }

@@ -22,14 +22,25 @@ struct output_file {
 /* The constructor, for recording.c; process has the common members. */
 struct output *output_file__new(const struct output *process);
 
-/* The functions below are also for output_folder.c. */
-/* Opens path and takes ownership of it. Returns 0 or a negative error, logged. */
-int output_file__open(struct output_file *f, char *path);
-int output_file__event(struct output_file *f, const struct event *e);
-int output_file__tick(struct output_file *f, uint64_t now);
-const char *output_file__full(struct output *o);
 /*
- * Completes the file, or removes it if no event was recorded. *bytes: size of the file. Returns an
- * exit code, logged.
+ * An output: a file in the folder of a recording of several processes, named after rank or program.
+ * The folder's index lists the file from its first event on.
  */
-int output_file__close(struct output_file *f, const char *reason, int err, uint64_t *bytes);
+struct event;
+struct folder_entry;
+struct output;
+
+/* The constructor, for recording.c; process has the common members. */
+struct output *output_file__new_in_folder(const struct output *process);
+
+/* The functions below keep a process's entry in the index of o->r->folder; output_rolling.c uses
+ * them, too. */
+/* Fills e and makes a path that does not exist yet. The caller frees it. NULL: out of memory. */
+char *output_file__begin_entry(const struct output *o, const char *kind, const char *suffix,
+			       struct folder_entry *e);
+/* Adds or replaces the entry, with the session's present counters. Returns 0 or a negative error,
+ * logged. */
+int output_file__add_entry(const struct output *o, struct folder_entry *e);
+/* Adds the complete entry. reason: the fact stop_reason, or NULL. Returns 0 or a negative error,
+ * logged. */
+int output_file__finish_entry(const struct output *o, struct folder_entry *e, const char *reason);

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "capture/option_groups.h"
 #include "capture/recording.h"
-#include "capture/save/output_folder.h"
+#include "capture/save/output_file.h"
 #include "capture/save/rolling_store.h"
 #include "capture/session.h"
 #include "record/folder.h"
@@ -88,7 +88,7 @@ static char *folder_path(struct output_rolling *g)
 	size_t len;
 
 	if (o->r->folder)
-		return output_folder__begin(o, "rolling", "", &g->entry);
+		return output_file__begin_entry(o, "rolling", "", &g->entry);
 	if (o->r->args.output)
 		return strdup(o->r->args.output);
 	path = output__path(o);
@@ -110,7 +110,7 @@ static int open_store(struct output_rolling *g)
 	if (err)
 		log_err("%s: %s", path ? path : "a recording", rolling_store__why(NULL, err));
 	else if (g->o.r->folder)
-		err = output_folder__add(&g->o, &g->entry);
+		err = output_file__add_entry(&g->o, &g->entry);
 	g->failed = err;
 	free(path);
 	return err;
@@ -218,7 +218,7 @@ static int on_end(struct output *o, const char *reason, int err)
 	if (g->store) {
 		status = g->failed ? EXIT_FAILED : finish(g, err);
 		g->entry.bytes = rolling_store__sum(g->store).bytes;
-		if (o->r->folder && output_folder__finish(o, &g->entry, reason))
+		if (o->r->folder && output_file__finish_entry(o, &g->entry, reason))
 			status = EXIT_FAILED;
 		rolling_store__free(g->store, !rolling_store__sum(g->store).events);
 	} else if (err && !g->failed) {

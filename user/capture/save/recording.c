@@ -3,26 +3,235 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/exit.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
+#include "capture/capture_loop.h"
+#include "capture/control.h"
 #include "capture/option_groups.h"
+#include "capture/pick.h"
+#include "capture/save/output.h"
 #include "capture/save/output_file.h"
-#include "capture/save/output_folder.h"
 #include "capture/save/output_rolling.h"
 #include "capture/save/output_windows.h"
-#include "capture/save/recording_control.h"
 #include "capture/save/reserve.h"
-#include "capture/save/status_pipe.h"
-#include "capture/tracees.h"
+#include "capture/save/windows.h"
+#include "capture/session.h"
 #include "record/flight.h"
 #include "record/folder.h"
+
+/* Returns the first attached process from o on. */
+static struct output *attached_from(struct output *o)
+{
+	while (o && !session__attached(o->session))
+		o = o->next;
+	return o;
+}
+
+#define for_each(o, r)                                                                             \
+	for (struct output *o = attached_from((r)->outputs); o; o = attached_from(o->next))
+
+static const char *why_not(int err)
+{
+	switch (err) {
+	case -EBUSY:
+		return "a window is open already, or as many windows as requested are written";
+	case -EALREADY:
+		return "no window is being written";
+	case -ENXIO:
+		return "no process is attached at the moment";
+	case -EPERM:
+		return "this capture has no windows to start or stop: record with --wait or "
+		       "another option for windows";
+	default:
+		return strerror(-err);
+	}
+}
+
+/* ctl and signals cannot begin or end the windows of --on-oom. */
+static bool has_windows(const struct recording *r)
+{
+	return r->kind == OUTPUT_WINDOWS && !r->args.oom.on && !r->args.oom.kill;
+}
+
+/* Calls fn for the windows of each process. Returns 0 if it worked for at least one process. who:
+ * "ctl" or "signal". */
+static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *who),
+		  const char *who, struct json *j)
+{
+	int err = -ENXIO, one;
+
+	if (j)
+		json__open_array(j, "processes");
+	for_each(at, r)
+	{
+		/* Events up to now belong before the change. */
+		one = has_windows(r) ? session__drain(at->session) ?: fn(at->windows, who) : -EPERM;
+		if (j) {
+			json__open_object(j, NULL);
+			json__int(j, "pid", at->pid);
+			json__bool(j, "ok", !one);
+			if (!one && fn != windows__start)
+				json__string(j, "file", windows__last(at->windows));
+			if (one)
+				json__string(j, "error", why_not(one));
+			json__close_object(j);
+		}
+		err = err && one ? one : 0;
+	}
+	if (j)
+		json__close_array(j);
+	if (j && err)
+		json__string(j, "error", why_not(err));
+	return err;
+}
+
+static int mark(struct recording *r, const char *name, struct json *j)
+{
+	int err = -ENXIO;
+
+	if (!*name || strlen(name) >= 128) {
+		json__string(j, "error", "a mark has a name of 1 to 127 bytes");
+		return -EINVAL;
+	}
+	for_each(at, r) err = session__mark(at->session, name);
+	if (err)
+		json__string(j, "error", why_not(err));
+	else
+		json__string(j, "mark", name);
+	return err;
+}
+
+static int status(struct recording *r, struct json *j)
+{
+	json__string(j, "writes",
+		     r->args.oom.kill		 ? "kill"
+		     : r->args.oom.on		 ? "out of memory"
+		     : r->kind == OUTPUT_WINDOWS ? "windows"
+						 : "all");
+	json__int(j, "capturer", getpid());
+	json__open_array(j, "processes");
+	for_each(at, r)
+	{
+		json__open_object(j, NULL);
+		if (at->windows) {
+			windows__tell(at->windows, j);
+		} else {
+			json__int(j, "pid", at->pid);
+			json__seconds(j, "time", session__now(at->session), 3);
+			json__uint(j, "steps", session__steps(at->session));
+		}
+		json__uint(j, "captured", session__events(at->session));
+		json__uint(j, "lost", session__lost(at->session));
+		json__close_object(j);
+	}
+	json__close_array(j);
+	if (!attached_from(r->outputs)) {
+		char who[512], text[560];
+
+		pick__title(r->loop.pick, who, sizeof(who));
+		snprintf(text, sizeof(text), "%s%s%s", strncmp(who, "PID", 3) ? "a " : "", who,
+			 r->loop.args.pid ? " to import torch" : "");
+		json__string(j, "waiting_for", text);
+	}
+	return 0;
+}
+
+static int handle(void *ctx, const char *word, const char *argument, struct json *j)
+{
+	struct recording *r = ctx;
+
+	if (!strcmp(word, "mark"))
+		return mark(r, argument, j);
+	if (!strcmp(word, "start"))
+		return to_all(r, windows__start, "ctl", j);
+	if (!strcmp(word, "stop"))
+		return to_all(r, windows__stop, "ctl", j);
+	if (!strcmp(word, "save"))
+		return to_all(r, windows__save, "ctl", j);
+	if (!strcmp(word, "status"))
+		return status(r, j);
+	return -ENOTSUP;
+}
+
+bool recording__signal(struct recording *r, int number)
+{
+	int err;
+
+	if (!has_windows(r) || (number != SIGUSR1 && number != SIGUSR2))
+		return false;
+	err = to_all(r, number == SIGUSR1 ? windows__start : windows__stop, "signal", NULL);
+	if (err)
+		log_warn("%s: %s", number == SIGUSR1 ? "SIGUSR1" : "SIGUSR2", why_not(err));
+	return true;
+}
+
+static void on_control(void *ctx)
+{
+	struct recording *r = ctx;
+
+	control__pump(r->control);
+}
+
+static void on_signal(void *ctx)
+{
+	struct recording *r = ctx;
+	struct signalfd_siginfo si;
+
+	while (read(r->signals, &si, sizeof(si)) == sizeof(si))
+		recording__signal(r, (int)si.ssi_signo);
+}
+
+static void add_source(struct recording *r, int fd, void (*ready)(void *ctx))
+{
+	if (r->loop.n_sources < LOOP_SOURCES)
+		r->loop.sources[r->loop.n_sources++] = (struct loop_source){ .fd = fd,
+									     .ready = ready,
+									     .ctx = r };
+}
+
+/* Opens the socket and the signalfd, once the loop is open. Without them the capture goes on. */
+static void recording__open_control(struct recording *r)
+{
+	pid_t target = r->loop.args.pid ? r->loop.args.pid : getpid();
+	int err = control__open(target, NULL, handle, r, &r->control);
+	sigset_t set;
+
+	if (err)
+		log_debug("memtrace-bpf ctl will not work: cannot make its socket: %s",
+			  strerror(-err));
+	else
+		add_source(r, control__fd(r->control), on_control);
+	r->signals = -1;
+	if (!has_windows(r) || r->loop.command) /* `run` has its own signalfd */
+		return;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGUSR2);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (r->signals >= 0)
+		add_source(r, r->signals, on_signal);
+}
+
+static void recording__close_control(struct recording *r)
+{
+	control__close(r->control);
+	r->control = NULL;
+	if (r->signals >= 0)
+		close(r->signals);
+	r->signals = -1;
+	r->loop.n_sources = 0;
+}
 
 enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS, OPT_TELL };
 
@@ -33,7 +242,7 @@ static const struct argp_option options[] = {
 	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE reaches SIZE, such as 2G",
 	  OPTIONS_TIME },
 	{ "max-events", OPT_MAX_EVENTS, "N", OPTION_RARE, "Stop after N events", OPTIONS_TIME },
-	{ "tell", OPT_TELL, "FD", OPTION_HIDDEN, NULL, 0 }, /* for serve: status_pipe.h */
+	{ "tell", OPT_TELL, "FD", OPTION_HIDDEN, NULL, 0 }, /* for serve: output.h */
 	{ 0 },
 };
 
@@ -223,7 +432,6 @@ static void close_folder(struct recording *r, int status)
 }
 
 /* ---- the outputs ---- */
-
 /* Makes the output of a process and adds it to r->outputs. With times 0 its own file is opened at
  * once, so that a full disk is known before attaching. All other files are made with the first
  * event, because many processes end without one. NULL: failed, logged. */
@@ -232,7 +440,7 @@ static struct output *new_output(struct recording *r, struct session *s, pid_t p
 {
 	static struct output *(*const new[])(const struct output *process) = {
 		[OUTPUT_FILE] = output_file__new,
-		[OUTPUT_FOLDER] = output_folder__new,
+		[OUTPUT_FOLDER] = output_file__new_in_folder,
 		[OUTPUT_WINDOWS] = output_windows__new,
 		[OUTPUT_ROLLING] = output_rolling__new,
 	};
@@ -253,7 +461,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	if (!o)
 		return NULL;
 	if (!times)
-		status_pipe__tell(r, o, "opened", NULL);
+		output__tell_status(r, o, "opened", NULL);
 	*sink = &o->sink;
 	return o;
 }
@@ -265,7 +473,7 @@ static int attached(void *output)
 
 	if (o->times)
 		return EXIT_OK;
-	status_pipe__tell(r, o, "capturing", NULL);
+	output__tell_status(r, o, "capturing", NULL);
 	if (r->calls.attached)
 		r->calls.attached(r->calls.ctx, o->session);
 	return o->attached ? o->attached(o) : EXIT_OK;
@@ -278,7 +486,7 @@ static const char *is_full(void *output)
 	const char *reason;
 
 	if (!o->times)
-		status_pipe__drained(r, o);
+		output__tell_drained(r, o);
 	reason = o->full ? o->full(o) : NULL;
 	if (!reason && !o->times && r->calls.over)
 		reason = r->calls.over(r->calls.ctx);
@@ -290,7 +498,7 @@ static int end(void *output, const char *reason, int err)
 	struct output *o = output, **at = &o->r->outputs;
 
 	if (!o->times)
-		status_pipe__tell(o->r, o, "ended", reason);
+		output__tell_status(o->r, o, "ended", reason);
 	while (*at != o)
 		at = &(*at)->next;
 	*at = o->next;
@@ -300,7 +508,6 @@ static int end(void *output, const char *reason, int err)
 static const struct tracees_output outputs = { begin, attached, is_full, end };
 
 /* ---- the recording ---- */
-
 /* Sets room for the last file aside, and protects this process. Returns 0 or an exit code, logged. */
 static int prepare_for_the_worst(struct recording *r)
 {
@@ -343,9 +550,9 @@ static int capture(struct recording *r)
 		status = prepare_for_the_worst(r);
 	if (status)
 		return status;
-	recording_control__open(r);
+	recording__open_control(r);
 	status = capture_loop__run(&r->loop);
-	recording_control__close(r);
+	recording__close_control(r);
 	reserve__free(r->reserve);
 	return status;
 }
@@ -356,7 +563,7 @@ int recording__run(struct recording *r)
 
 	if (!status)
 		status = capture(r);
-	status_pipe__tell(r, NULL, "ended", NULL);
+	output__tell_status(r, NULL, "ended", NULL);
 	close_folder(r, status);
 	return status;
 }

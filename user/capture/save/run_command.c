@@ -10,15 +10,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/exit.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "capture/preload.h"
 #include "capture/probes.h"
 #include "capture/probes/inside_memory.h"
+#include "capture/recording.h"
 #include "capture/session.h"
-#include "capture/inside.h"
-#include "base/exit.h"
-#include "base/text.h"
-#include "base/log.h"
 #include "inspect/descendants.h"
-#include "capture/save/recording_control.h"
 
 #define EXIT_CANNOT_RUN 126 /* exit code as in shells */
 #define EXIT_NO_COMMAND 127
@@ -58,7 +58,7 @@ static bool on_signals(void *ctx)
 	bool any = false;
 
 	while (read(r->loop_command.signals, &si, sizeof(si)) == sizeof(si)) {
-		if (recording_control__signal(&r->recording, (int)si.ssi_signo))
+		if (recording__signal(&r->recording, (int)si.ssi_signo))
 			continue;
 		if (si.ssi_signo == SIGALRM && r->args.max_time) {
 			on_time(r);

@@ -2,10 +2,9 @@
 #pragma once
 /*
  * Shared by the files of a session, of which each calls only those after it: forked processes
- * (session_forked.c), a session's life (session.c), getting into the process (session_attach.c),
- * groups (session_group.c), host memory (session_host.c), draining the ring (session_round.c),
- * facts (session_facts.c), what a session tells of itself (session_state.c). The events go their
- * own way: stages.h.
+ * (session_forked.c), a session's life (session.c), getting into the process and groups
+ * (session_attach.c), host memory (session_host.c), draining the ring (session_round.c),
+ * facts and what a session tells of itself (session_facts.c). The events go their own way: stages.h.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -177,23 +176,18 @@ int session__end_losses(struct session *s, uint64_t now);
 int session__account(struct session *s);
 /* Whether hits and records of a type (enum mt_rec_type) are counted for this session: a stack has
  * no probe of its own, and programs of a process group count code objects for all of it. */
-bool session__has_hits(const struct session *s, unsigned int type);
+static inline bool session__has_hits(const struct session *s, unsigned int type)
+{
+	return type != MT_REC_STACK && (type != MT_REC_CODE_GONE || !s->opts.group);
+}
 /*
  * Makes the programs forget which code objects stacks have, once many others were freed. They mark
  * objects by hash: with too many marks nearly every end makes all stacks be sent again.
  */
 void session__renew_marks(struct session *s);
 
-/* ---- session_group.c: without a group, these do nothing ---- */
-
-/* False: no number is left, or the process has ended. */
-bool session__take_number(struct session *s);
-/* s->probes record the process's hits from now on. type_cell: as in struct mt_py_layout. */
-void session__join(struct session *s, uint64_t type_cell);
-void session__leave(struct session *s); /* Ends that. */
-/* Gets other programs if s->probes are attached at other places than this process has its hooks. 0
- * or negative with *f. */
-int session__fit(struct session *s, struct failure *f);
+/* Ends the session's part in its group, if it has one: see session__join(). */
+void session__leave(struct session *s);
 
 /* ---- session_facts.c ---- */
 

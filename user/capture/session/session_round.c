@@ -265,11 +265,6 @@ int session__end_losses(struct session *s, uint64_t now)
 
 #define ACCOUNT_TRIES 100 /* of 1 ms */
 
-bool session__has_hits(const struct session *s, unsigned int type)
-{
-	return type != MT_REC_STACK && (type != MT_REC_CODE_GONE || !s->opts.group);
-}
-
 /* Hits of each type that are in no other count by now, and their sum. 0 or -errno. */
 static int find_unaccounted(struct session *s, uint64_t ret[MT_REC_TYPES], uint64_t *sum)
 {

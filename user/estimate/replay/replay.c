@@ -19,7 +19,7 @@
 #include "base/failure.h"
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "capture/dryrun.h"
+#include "capture/preload.h"
 #include "capture/session.h"
 #include "estimate/replay/internal.h"
 #include "estimate/replay/trust.h"

@@ -10,7 +10,7 @@
 
 #include "base/exit.h"
 #include "base/log.h"
-#include "capture/dryrun.h"
+#include "capture/preload.h"
 #include "estimate/runs/launch.h"
 #include "estimate/store/tcp_store_serve.h"
 

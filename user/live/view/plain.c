@@ -12,7 +12,6 @@
 #include "base/outfile.h"
 #include "capture/capture_loop.h"
 #include "capture/session.h"
-#include "capture/tracees.h"
 #include "live/args.h"
 #include "live/rows/proc.h"
 #include "live/view/json.h"

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/outfile.h"
 #include "base/text.h"
-#include "capture/caps.h"
+#include "capture/kernel.h"
 #include "export/run.h"
 #include "record/flight.h"
 

@@ -21,7 +21,6 @@
 #include "capture/capture_loop.h"
 #include "capture/control.h"
 #include "capture/session.h"
-#include "capture/tracees.h"
 #include "live/args.h"
 #include "live/rows/state.h"
 #include "live/rows/words.h"

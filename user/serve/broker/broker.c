@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
-#include "capture/caps.h"
+#include "capture/kernel.h"
 #include "inspect/rlimit.h"
 #include "serve/broker/capture.h"
 #include "serve/broker/jobs.h"

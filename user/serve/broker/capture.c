@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Each capture is a process, `record` or `run`, that writes to a file created here. It reports its
- * state through a pipe (capture/save/status_pipe.h). Its exit status and messages go into the
+ * state through a pipe (capture/save/output.h). Its exit status and messages go into the
  * trace. */
 #include "serve/broker/capture.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/subprocess.h"
-#include "capture/shares.h"
+#include "capture/pick.h"
 
 #define SECOND UINT64_C(1000000000)
 #define STUCK_AFTER (10 * SECOND)

@@ -16,7 +16,7 @@ struct subprocess;
 struct scan_guard *scan_guard__new(void);    /* NULL: no memory */
 void scan_guard__free(struct scan_guard *g); /* NULL is fine */
 
-/* In the process that looks. Begins to read a process; pid 0: none. owner: as in shares.h, ""
+/* In the process that looks. Begins to read a process; pid 0: none. owner: as in pick.h, ""
  * unknown. False: the process is left out, so do not read it. g NULL: always true. */
 bool scan_guard__enter(struct scan_guard *g, pid_t pid, const char *owner);
 

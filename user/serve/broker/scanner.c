@@ -15,7 +15,7 @@
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "capture/shares.h"
+#include "capture/pick.h"
 #include "inspect/container.h"
 #include "inspect/descendants.h"
 #include "inspect/proc.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "capture/torch_scan.h"
+#include "capture/pick.h"
 #include "inspect/descendants.h"
 
 #define LATER 1	     /* pages of no process: to be asked again */
