@@ -124,7 +124,7 @@ struct model_device {
 size_t model__devices(const struct model *m); /* accelerators by index, then the CPU */
 void model__device(const struct model *m, size_t i, struct model_device *ret);
 /* Index of the device that a report shows by default: the one with the largest peak other than the
- * CPU, or the CPU. -1: no device. */
+ * CPU, or the CPU if no other is used. -1: no device. */
 int model__main_device(const struct model *m);
 /* Whether the main device's allocator reports reserved bytes. */
 bool model__reserves(const struct model *m);

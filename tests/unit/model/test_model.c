@@ -326,6 +326,12 @@ static void test_empty_device(void **state)
 	facts__set(w.f, "census", "1");
 	assert_int_equal(device(&w, "cuda").peak_is, FIGURE_SINCE_ATTACH);
 	assert_true(device(&w, "cuda").empty);
+	/* Reports show the CPU, unless CUDA was out of memory at once. */
+	assert_int_equal(model__main_device(w.m), 0);
+	alloc(&w, CPU, 1, 100, simple(&w, "/home/u/a.py", "f", 1));
+	assert_int_equal(model__main_device(w.m), 1);
+	feed(&w, (struct event){ .kind = EVENT_OOM, .device = CUDA(0), .size = 500 });
+	assert_int_equal(model__main_device(w.m), 0);
 	world__free(&w);
 }
 

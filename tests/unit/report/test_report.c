@@ -381,6 +381,24 @@ static void test_age_of_host_memory(void **state)
 	assert_non_null(strstr(o->out, "host  peak 64.00 MiB RSS at 0.20 s - end 48.00 MiB"));
 }
 
+/* The device "host" has the peak: its line and that of the readings do not both say "peak". */
+static void test_readings_beside_device(void **state)
+{
+	struct host_sheet s = { 0 };
+	struct tape t = tape__new(read_once);
+	struct output *o;
+
+	for (unsigned int i = 0; i < HOST_PARTS_END; i++)
+		s.part[i].known = true;
+	s.part[HOST_TOTAL].bytes = s.part[HOST_TENSORS].bytes = 64 * MIB;
+	assert_int_equal(host_sheet__emit(&s, 200 * MS, put_host, &t), 0);
+	alloc(&t, (struct device){ .type = DEVICE_HOST }, 0x1000, 66 * MIB, 0);
+	tape__close(&t);
+	o = report(read_once, NULL);
+	assert_non_null(strstr(o->out, "host  peak 66.00 MiB allocated"));
+	assert_non_null(strstr(o->out, "host  highest reading 64.00 MiB RSS at 0.20 s - CPU "));
+}
+
 /* The kernel's OOM killer ended it after the last reading: one figure for the host, and its table. */
 static void test_killed_for_host_memory(void **state)
 {
@@ -1365,6 +1383,7 @@ int main(void)
 		cmocka_unit_test(test_bars_and_colour),
 		cmocka_unit_test(test_cpu_text),
 		cmocka_unit_test(test_age_of_host_memory),
+		cmocka_unit_test(test_readings_beside_device),
 		cmocka_unit_test(test_killed_for_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),
 		cmocka_unit_test(test_json),

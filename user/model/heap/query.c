@@ -95,17 +95,23 @@ bool model__peak_line(const struct model *m, size_t device, enum frame_choice wh
 	return s;
 }
 
+/* Whether a report shows d rather than an earlier one. */
+static bool is_rather(const struct model_device *d, const struct model_device *than)
+{
+	bool unused = !than->peak_allocated && !than->peak_reserved && !than->ooms;
+
+	return (!device__on_host(d->device) || (d->device.type == DEVICE_CPU && unused)) &&
+	       d->peak_allocated > than->peak_allocated;
+}
+
 int model__main_device(const struct model *m)
 {
 	int best = -1;
 
-	for (uint32_t i = 0; i < m->ndevs; i++) {
-		const struct model_device *d = &m->devs[m->order[i]]->pub;
-
-		if (best < 0 || (!device__on_host(d->device) &&
-				 d->peak_allocated > m->devs[m->order[best]]->pub.peak_allocated))
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		if (best < 0 ||
+		    is_rather(&m->devs[m->order[i]]->pub, &m->devs[m->order[best]]->pub))
 			best = i;
-	}
 	return best;
 }
 

@@ -37,14 +37,17 @@ void report_text__host_line(FILE *out, const struct model *m, const struct facts
 {
 	const struct model_host *h = model__host(m);
 	char bytes[24], time[24], end[96], parts[1024];
+	bool device = model__find_device(m, "host") >= 0;
 
 	if (!h)
 		return;
+	/* The device's line has the peak and the end. Readings are fewer. */
 	text__paragraph(out, text__prose(report_text__width(out, o)), "", "  ",
-			"host  peak %s RSS at %s%s%s%s%s%s(--device host)",
+			"host  %s %s RSS at %s%s%s%s%s%s(--device host)",
+			device ? "highest reading" : "peak",
 			text__bytes(bytes, sizeof(bytes), rss(&h->highest)),
 			text__time(time, sizeof(time), h->highest.time), text__dot(),
-			end_words(end, sizeof(end), h, f), text__dot(),
+			device ? "" : end_words(end, sizeof(end), h, f), device ? "" : text__dot(),
 			host_words__line(parts, sizeof(parts), &h->highest.sheet), text__dot());
 }
 
