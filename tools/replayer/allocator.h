@@ -17,7 +17,7 @@ struct allocator {
 	char why[ALLOCATOR_WHY]; /* message of the last exception */
 };
 
-/* Indexes in the table of virtual functions, found by estimate/replay/abi.c. */
+/* Indexes in the table of virtual functions, found by estimate/replay/trust.c. */
 struct allocator_slots {
 	unsigned raw_alloc, raw_delete, init, empty_cache, set_fraction;
 };

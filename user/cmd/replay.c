@@ -21,8 +21,6 @@
 #include "cmd/schema_args.h"
 #include "cmd/usage.h"
 #include "estimate/replay.h"
-#include "estimate/replay_print.h"
-#include "estimate/replay_search.h"
 #include "model/analysis.h"
 #include "model/inputs.h"
 

@@ -7,7 +7,9 @@
  * try takes about 15 ms plus 0.3 us per event.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct failure; /* base/failure.h: exit status and text */
 struct replay;
@@ -118,3 +120,41 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t *vram,
 		     struct replay_result *ret, struct failure *f);
 void replay__close(struct replay *r); /* NULL is fine */
+
+/* Prints the results of tries as text or JSON. */
+
+struct replay_tried {
+	const char *alloc_conf; /* allocator settings; "": PyTorch's defaults */
+	bool own;		/* true for the recording's own settings */
+	bool failed;		/* true if PyTorch refused the settings; why has the reason */
+	char why[256];
+	struct replay_result result;
+	uint64_t smallest; /* smallest memory that fits; 0: not searched */
+	const char *costs; /* drawbacks of the settings, as text; "": none */
+};
+
+struct replay_found {
+	const struct replay_about *about;
+	uint64_t vram;	    /* bytes of the device; 0: no limit */
+	bool recorded_vram; /* vram is that of the recording, not of an option */
+	const struct replay_tried *v;
+	size_t n;
+	bool searched;
+	/* Recommended try after a search; NULL: no try is better. */
+	const struct replay_tried *best;
+	char verdict[256]; /* result of the search, as text */
+};
+
+void replay_print__text(FILE *out, const struct replay_found *f);
+/* Returns 0 or -errno. */
+int replay_print__json(FILE *out, const struct replay_found *f);
+
+/* Tries a list of useful settings and recommends one. */
+
+/*
+ * Makes all tries. opts: only vram counts. *v belongs to the caller, for free(), and starts with
+ * the recording's own settings. Sets v, n, searched, best and verdict of *found. A recommendation
+ * must save 1 % and more than the replay's known error. Returns 0, or -errno and *f.
+ */
+int replay__search(struct replay *r, const struct replay_opts *opts, struct replay_tried **v,
+		   struct replay_found *found, struct failure *f);

@@ -9,7 +9,7 @@
 #include "estimate/runs/known.h"
 #include "estimate/runs/parts.h"
 #include "estimate/runs/repeat.h"
-#include "estimate/runs/watch.h"
+#include "estimate/runs/run.h"
 
 #define GIB (UINT64_C(1) << 30)
 

@@ -14,7 +14,7 @@
 
 #include "base/map64.h"
 #include "capture/save/windows_values.h"
-#include "estimate/replay/plan_internal.h"
+#include "estimate/replay/plan.h"
 #include "model/model.h"
 #include "record/cond.h"
 #include "record/dict.h"
@@ -201,9 +201,9 @@ static void test_plan_at_the_end(void **state)
 		feed(&a, i);
 	assert_int_equal(replay_plan__finish(a.plan, &info), 0);
 	assert_int_equal(live_set__emit(a.live, 0, on_told, &told), 0);
-	assert_int_equal(map64__count(a.plan->live), told.n);
+	assert_int_equal(map64__count(replay_plan__live(a.plan)), told.n);
 	for (size_t i = 0; i < told.n; i++)
-		assert_true(map64__get(a.plan->live, told.v[i].addr, &slot));
+		assert_true(map64__get(replay_plan__live(a.plan), told.v[i].addr, &slot));
 	assert_true(level_of(&a, told.device, &level));
 	assert_int_equal(info.peak_allocated, level.peak_allocated);
 	assert_int_equal(info.peak_reserved, level.peak_reserved);

@@ -2,16 +2,387 @@
 #include "estimate/replay/plan.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/array.h"
-#include "estimate/replay/plan_internal.h"
+#include "base/io.h"
+#include "base/map64.h"
+#include "estimate/replay/wire.h"
 #include "record/varint.h"
 
+#define MAX_NUMBERS (1u << 24)
+#define MAX_SEGMENTS (1u << 17)	 /* present at one time; jobs have about 10,000 */
+#define SMALL_BLOCK (1ULL << 20) /* largest block in the pool for small blocks */
 #define MAX_KEPT (1u << 24)
 #define GRAIN 512
 #define CONTEXT_GUESS (512ULL << 20) /* bytes, until the driver's figure is known */
+
+struct plan_out {
+	int fd;
+	uint64_t at; /* bytes written */
+	size_t n;
+	uint8_t buf[1 << 16];
+	uint64_t event, time; /* event and time of the last operation with EVENT */
+};
+
+struct plan_segment {
+	uint64_t addr, size;
+	uint32_t number; /* unique number; 0: blocks in no known segment */
+};
+
+enum plan_size { PLAN_ANY, PLAN_SMALL, PLAN_LARGE, PLAN_SIZES };
+
+/* The pool of a segment, by the segment's number. */
+struct plan_owner {
+	uint32_t pool1; /* 1 + pool; 0: unknown */
+	bool has_stream;
+	/* True for the address range of an expandable segment. A pool has one for small and one for
+	 * large blocks. */
+	bool range;
+	uint8_t size;	 /* enum plan_size of the segment's blocks */
+	uint64_t stream; /* stream according to an allocation in the segment */
+};
+
+struct plan_pool {
+	uint64_t stream, id[2];
+};
+
+struct plan_pools {
+	struct plan_segment *segments; /* present segments, by address */
+	size_t n, cap;
+	struct plan_owner *owners;
+	size_t n_owners, cap_owners;
+	struct plan_pool pools[REPLAY_MAX_POOLS];
+	uint32_t n_pools;
+};
+
+/* Blocks and segments from before the first event. */
+
+struct plan_state {
+	struct event *segments, *blocks;
+	size_t n_segments, cap_segments, n_blocks, cap_blocks;
+	bool over; /* true after an EVENT_STATE or the first other event */
+};
+
+struct replay_plan_maker {
+	struct plan_out out;
+	struct plan_pools pools;
+	struct plan_state state;
+	struct map64 *live; /* address -> slot */
+	uint32_t *free_slots;
+	size_t n_free, cap_free;
+	uint32_t n_slots;
+	/* Device memory of other code than the allocator. */
+	struct map64 *others; /* address or handle -> number */
+	uint64_t *other_size; /* size by number */
+	size_t cap_other_size;
+	uint32_t *free_others;
+	size_t n_free_others, cap_free_others;
+	uint32_t n_others;
+	uint64_t others_bytes;
+	struct event pending; /* allocation that may still get an EVENT_REQUESTED */
+	uint64_t pending_index;
+	uint32_t pending_stack;
+	bool has_pending;
+	uint32_t segment;  /* segment of the last REPLAY_POOL */
+	uint64_t reserved; /* reserved bytes after the last event with totals */
+	uint64_t expected; /* value of the last REPLAY_RESERVED */
+	bool has_totals, has_expected;
+	/* Memory that the allocator gave back or took since its last event. */
+	bool gave, took;
+	uint64_t took_bytes;
+	uint64_t highest_used;
+	uint8_t device;
+	uint64_t total;
+	struct replay_plan_info info;
+};
+
+/* ---- writing operations ---- */
+
+static int flush_out(struct plan_out *o)
+{
+	int err = io__write(o->fd, o->buf, o->n);
+
+	if (err)
+		return err;
+	o->at += o->n;
+	o->n = 0;
+	return 0;
+}
+
+/* Writes raw bytes. All functions return 0 or -errno. */
+static int put_bytes(struct plan_out *o, const void *data, size_t size)
+{
+	const uint8_t *p = data;
+
+	while (size) {
+		size_t n = sizeof(o->buf) - o->n < size ? sizeof(o->buf) - o->n : size;
+		int err = n ? 0 : flush_out(o);
+
+		if (err)
+			return err;
+		memcpy(o->buf + o->n, p, n);
+		o->n += n;
+		p += n;
+		size -= n;
+	}
+	return 0;
+}
+
+/* Most numbers of an operation, with those of EVENT. */
+#define NUMBERS_MAX 8
+
+/* Writes an operation with n numbers. */
+static int put_op(struct plan_out *o, enum replay_op op, const uint64_t *v, size_t n)
+{
+	uint8_t *p;
+	int err = sizeof(o->buf) - o->n < 1 + NUMBERS_MAX * VARINT_MAX ? flush_out(o) : 0;
+
+	if (err)
+		return err;
+	p = o->buf + o->n;
+	*p++ = (uint8_t)op;
+	for (size_t i = 0; i < n; i++)
+		p = varint__put(p, v[i]);
+	o->n = (size_t)(p - o->buf);
+	return 0;
+}
+
+/* Writes an operation with EVENT and n numbers. */
+static int put_event(struct plan_out *o, enum replay_op op, uint64_t event, uint64_t time,
+		     const uint64_t *v, size_t n)
+{
+	uint64_t all[NUMBERS_MAX] = { event - o->event, zigzag(time - o->time) };
+
+	if (n)
+		memcpy(all + 2, v, n * sizeof(*v));
+	o->event = event;
+	o->time = time;
+	return put_op(o, op, all, n + 2);
+}
+
+/* ---- segments and their pools ---- */
+
+/*
+ * Segments by address, and their pools. A segment serves the blocks of one stream and one pool. The
+ * call that takes it does not tell which. Later readings of the allocator's tables do, and an
+ * EVENT_REQUESTED names the stream of its allocation. So blocks refer to segments by number, and
+ * settle_pools() chooses the pools at the end.
+ */
+
+/* Returns 0 or -ENOMEM. */
+static int init_pools(struct plan_pools *p)
+{
+	p->n_pools = 1; /* pool 0: the default stream without a private pool */
+	if (array__grow(&p->owners, &p->cap_owners, 1, sizeof(*p->owners)))
+		return -ENOMEM;
+	p->owners[p->n_owners++] = (struct plan_owner){ 0 };
+	return 0;
+}
+
+static void free_pools(struct plan_pools *p)
+{
+	free(p->segments);
+	free(p->owners);
+}
+
+/* Returns the index of the first segment that ends above addr. */
+static size_t find_above(const struct plan_pools *p, uint64_t addr)
+{
+	size_t low = 0, high = p->n;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (p->segments[mid].addr + p->segments[mid].size > addr)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low;
+}
+
+/* Adds a segment and removes segments that it overlaps. Returns 0 or -ENOMEM. */
+static int add_segment(struct plan_pools *p, uint64_t addr, uint64_t size, bool range)
+{
+	size_t from = find_above(p, addr), to = from;
+	uint32_t number = 0;
+
+	if (!size || addr > UINT64_MAX - size || p->n >= MAX_SEGMENTS)
+		return 0;
+	while (to < p->n && p->segments[to].addr < addr + size)
+		to++;
+	if (p->n_owners < MAX_NUMBERS) {
+		if (array__grow(&p->owners, &p->cap_owners, p->n_owners + 1, sizeof(*p->owners)))
+			return -ENOMEM;
+		number = (uint32_t)p->n_owners;
+		p->owners[p->n_owners++] = (struct plan_owner){ .range = range };
+	}
+	if (array__grow(&p->segments, &p->cap, p->n + 1, sizeof(*p->segments)))
+		return -ENOMEM;
+	memmove(&p->segments[from + 1], &p->segments[to], (p->n - to) * sizeof(*p->segments));
+	p->n += 1 + from - to;
+	p->segments[from] = (struct plan_segment){ addr, size, number };
+	return 0;
+}
+
+/* Extends the segment that ends at addr. Does nothing without such a segment, or if another segment
+ * follows too closely. */
+static void extend_segment(struct plan_pools *p, uint64_t addr, uint64_t size)
+{
+	size_t next = find_above(p, addr);
+	struct plan_segment *s = next ? &p->segments[next - 1] : NULL;
+
+	if (s && s->addr + s->size == addr && addr <= UINT64_MAX - size &&
+	    (next == p->n || p->segments[next].addr >= addr + size))
+		s->size += size;
+}
+
+/* Removes the segment that starts at addr. False: no such segment. */
+static bool remove_segment(struct plan_pools *p, uint64_t addr)
+{
+	size_t i = find_above(p, addr);
+
+	if (i == p->n || p->segments[i].addr != addr)
+		return false;
+	memmove(&p->segments[i], &p->segments[i + 1], (p->n - i - 1) * sizeof(*p->segments));
+	p->n--;
+	return true;
+}
+
+/* Returns the segment that contains addr, or NULL. */
+static struct plan_segment *find_segment(struct plan_pools *p, uint64_t addr)
+{
+	size_t i = find_above(p, addr);
+
+	return i < p->n && p->segments[i].addr <= addr ? &p->segments[i] : NULL;
+}
+
+static uint32_t pool_of(struct plan_pools *p, uint64_t stream, uint64_t id0, uint64_t id1)
+{
+	struct plan_pool want = { stream, { id0, id1 } };
+
+	for (uint32_t i = 0; i < p->n_pools; i++)
+		if (!memcmp(&p->pools[i], &want, sizeof(want)))
+			return i;
+	if (p->n_pools == REPLAY_MAX_POOLS)
+		return 0;
+	p->pools[p->n_pools] = want;
+	return p->n_pools++;
+}
+
+/* set_pool() sets a segment's stream and private pool, from the allocator's tables.
+ * set_stream() sets only its stream, from an allocation. */
+static void set_pool(struct plan_pools *p, uint32_t number, uint64_t stream, const uint64_t id[2])
+{
+	if (number)
+		p->owners[number].pool1 = 1 + pool_of(p, stream, id[0], id[1]);
+}
+
+static void set_stream(struct plan_pools *p, uint32_t number, uint64_t stream)
+{
+	if (number) {
+		p->owners[number].has_stream = true;
+		p->owners[number].stream = stream;
+	}
+}
+
+/* Notes the size of a block in the segment. */
+static void note_block(struct plan_pools *p, uint32_t number, uint64_t size)
+{
+	if (number && !p->owners[number].size)
+		p->owners[number].size = size <= SMALL_BLOCK ? PLAN_SMALL : PLAN_LARGE;
+}
+
+/* Gives unknown ranges of expandable segments distinct pools. Two ranges for blocks of the same
+ * size never share a pool. The choice of the stream does not affect the replay. */
+static unsigned separate_ranges(struct plan_pools *p)
+{
+	bool used[PLAN_SIZES][REPLAY_MAX_POOLS] = { 0 };
+	uint32_t next[PLAN_SIZES] = { 0 };
+	unsigned separated = 0;
+
+	for (size_t i = 1; i < p->n_owners; i++)
+		if (p->owners[i].range && p->owners[i].pool1)
+			used[p->owners[i].size][p->owners[i].pool1 - 1] = true;
+	for (size_t i = 1; i < p->n_owners; i++) {
+		struct plan_owner *o = &p->owners[i];
+		uint32_t *n = &next[o->size];
+
+		if (!o->range || o->pool1)
+			continue;
+		while (*n < p->n_pools && used[o->size][*n])
+			++*n;
+		if (*n == p->n_pools)
+			pool_of(p, UINT64_MAX - *n, 0, 0);
+		if (*n == p->n_pools)
+			break; /* no more pools */
+		o->pool1 = 1 + (*n)++;
+		separated++;
+	}
+	return separated;
+}
+
+/* Returns the pool of a stream named by allocations. A segment with both a name and a pool defines
+ * it; otherwise the stream gets a new pool. names: streams defined so far. */
+static bool pool_of_stream(struct plan_pools *p, struct map64 *names, uint64_t stream,
+			   uint32_t *ret)
+{
+	uint64_t pool;
+
+	if (!map64__get(names, stream, &pool)) {
+		pool = pool_of(p, stream, 0, 0);
+		if (map64__set(names, stream, pool))
+			return false;
+	}
+	*ret = (uint32_t)pool;
+	return true;
+}
+
+static int settle_streams(struct plan_pools *p, unsigned *unknown)
+{
+	struct map64 *names = map64__new();
+	uint32_t pool;
+	int err = names ? 0 : -ENOMEM;
+
+	for (size_t i = 1; i < p->n_owners && !err; i++)
+		if (p->owners[i].pool1 && p->owners[i].has_stream)
+			err = map64__set(names, p->owners[i].stream, p->owners[i].pool1 - 1);
+	for (size_t i = 1; i < p->n_owners && !err; i++) {
+		struct plan_owner *o = &p->owners[i];
+
+		if (o->pool1)
+			continue;
+		if (!o->has_stream)
+			++*unknown;
+		else if (pool_of_stream(p, names, o->stream, &pool))
+			o->pool1 = 1 + pool;
+		else
+			err = -ENOMEM;
+	}
+	map64__free(names);
+	return err;
+}
+
+/* Chooses a pool for every segment at the end, so that no pool1 is 0. *unknown: segments whose
+ * stream is unknown. Returns 0 or -ENOMEM. */
+static int settle_pools(struct plan_pools *p, unsigned *unknown)
+{
+	int err;
+
+	*unknown = 0;
+	err = settle_streams(p, unknown);
+	if (err)
+		return err;
+	*unknown -= separate_ranges(p);
+	for (size_t i = 0; i < p->n_owners; i++)
+		if (!p->owners[i].pool1)
+			p->owners[i].pool1 = 1;
+	return 0;
+}
 
 /* ---- slots ---- */
 
@@ -104,16 +475,16 @@ static int write_segment(struct replay_plan_maker *p, const struct event *s,
 			 const struct event *blocks, size_t n)
 {
 	struct plan_segment *seg;
-	int err = plan_pools__add(&p->pools, s->addr, s->size, false);
+	int err = add_segment(&p->pools, s->addr, s->size, false);
 
 	if (err)
 		return err;
-	seg = plan_pools__find(&p->pools, s->addr);
-	plan_pools__set_pool(&p->pools, seg ? seg->number : 0, s->cuda_stream, s->pool);
-	err = plan_out__op(&p->out, REPLAY_SEGMENT,
-			   (uint64_t[]){ seg ? seg->number : 0, s->addr, s->size,
-					 !!(s->flags & SEGMENT_SMALL), n },
-			   5);
+	seg = find_segment(&p->pools, s->addr);
+	set_pool(&p->pools, seg ? seg->number : 0, s->cuda_stream, s->pool);
+	err = put_op(&p->out, REPLAY_SEGMENT,
+		     (uint64_t[]){ seg ? seg->number : 0, s->addr, s->size,
+				   !!(s->flags & SEGMENT_SMALL), n },
+		     5);
 	for (size_t i = 0; i < n && !err; i++) {
 		uint64_t v[4] = { blocks[i].addr - s->addr, blocks[i].size, blocks[i].requested };
 		uint8_t bytes[4 * VARINT_MAX], *end = bytes;
@@ -122,7 +493,7 @@ static int write_segment(struct replay_plan_maker *p, const struct event *s,
 		for (size_t j = 0; j < 4; j++)
 			end = varint__put(end, v[j]);
 		if (!err)
-			err = plan_out__bytes(&p->out, bytes, (size_t)(end - bytes));
+			err = put_bytes(&p->out, bytes, (size_t)(end - bytes));
 	}
 	return err;
 }
@@ -135,7 +506,7 @@ static int write_block(struct replay_plan_maker *p, const struct event *b)
 	if (err || !slot1)
 		return err;
 	p->info.before_exact = false;
-	return plan_out__op(&p->out, REPLAY_BLOCK, (uint64_t[]){ b->size, b->requested, slot1 }, 3);
+	return put_op(&p->out, REPLAY_BLOCK, (uint64_t[]){ b->size, b->requested, slot1 }, 3);
 }
 
 /* Writes all kept events. e: EVENT_STATE, or the first other event. Returns 0 or -errno. */
@@ -169,10 +540,10 @@ static int write_state(struct replay_plan_maker *p, const struct event *e)
 	while (at < s->n_blocks && !err)
 		err = write_block(p, &s->blocks[at++]);
 	if (!err && p->info.before_known)
-		err = plan_out__op(&p->out, REPLAY_STATE,
-				   (uint64_t[]){ e->totals ? e->allocated : 0,
-						 e->totals ? e->reserved : 0 },
-				   2);
+		err = put_op(&p->out, REPLAY_STATE,
+			     (uint64_t[]){ e->totals ? e->allocated : 0,
+					   e->totals ? e->reserved : 0 },
+			     2);
 	free_state(s);
 	return err;
 }
@@ -192,12 +563,17 @@ struct replay_plan_maker *replay_plan__new(int fd, uint8_t device, uint64_t tota
 	p->segment = UINT32_MAX;
 	p->live = map64__new();
 	p->others = map64__new();
-	if (p->live && p->others && !plan_pools__init(&p->pools) &&
-	    !plan_out__bytes(&p->out, &nothing, sizeof(nothing)))
+	if (p->live && p->others && !init_pools(&p->pools) &&
+	    !put_bytes(&p->out, &nothing, sizeof(nothing)))
 		return p;
 	replay_plan__free(p);
 	errno = ENOMEM;
 	return NULL;
+}
+
+const struct map64 *replay_plan__live(const struct replay_plan_maker *p)
+{
+	return p->live;
 }
 
 void replay_plan__free(struct replay_plan_maker *p)
@@ -209,7 +585,7 @@ void replay_plan__free(struct replay_plan_maker *p)
 	free(p->free_slots);
 	free(p->free_others);
 	free(p->other_size);
-	plan_pools__free(&p->pools);
+	free_pools(&p->pools);
 	free_state(&p->state);
 	free(p);
 }
@@ -229,12 +605,12 @@ static int write_expected(struct replay_plan_maker *p, const struct event *e)
 		return 0;
 	p->has_expected = true;
 	p->expected = e->reserved;
-	return plan_out__op(&p->out, REPLAY_RESERVED, &e->reserved, 1);
+	return put_op(&p->out, REPLAY_RESERVED, &e->reserved, 1);
 }
 
 static int free_slot(struct replay_plan_maker *p, uint64_t slot, uint64_t index, uint64_t time)
 {
-	int err = plan_out__event(&p->out, REPLAY_FREE, index, time, &slot, 1);
+	int err = put_event(&p->out, REPLAY_FREE, index, time, &slot, 1);
 
 	return err ? err : free_number(&p->free_slots, &p->n_free, &p->cap_free, (uint32_t)slot);
 }
@@ -255,11 +631,11 @@ static int flush_pending(struct replay_plan_maker *p)
 		p->info.mended++;
 		err = free_slot(p, old, p->pending_index, e->time);
 	}
-	seg = plan_pools__find(&p->pools, e->addr);
+	seg = find_segment(&p->pools, e->addr);
 	number = seg ? seg->number : 0;
-	plan_pools__note_block(&p->pools, number, e->size);
+	note_block(&p->pools, number, e->size);
 	if (!err && number != p->segment)
-		err = plan_out__op(&p->out, REPLAY_POOL, (uint64_t[]){ number }, 1);
+		err = put_op(&p->out, REPLAY_POOL, (uint64_t[]){ number }, 1);
 	p->segment = number;
 	if (!err)
 		err = write_expected(p, e);
@@ -270,9 +646,8 @@ static int flush_pending(struct replay_plan_maker *p)
 	p->info.events++;
 	p->info.allocs++;
 	p->info.asked += e->requested != 0;
-	return plan_out__event(
-		&p->out, REPLAY_ALLOC, p->pending_index, e->time,
-		(uint64_t[]){ slot, e->size, e->requested, p->pending_stack, e->node }, 5);
+	return put_event(&p->out, REPLAY_ALLOC, p->pending_index, e->time,
+			 (uint64_t[]){ slot, e->size, e->requested, p->pending_stack, e->node }, 5);
 }
 
 /*
@@ -297,7 +672,7 @@ static int note_given_back(struct replay_plan_maker *p, const struct event *next
 		return 0;
 	}
 	p->info.empties++;
-	return plan_out__op(&p->out, REPLAY_EMPTY, NULL, 0);
+	return put_op(&p->out, REPLAY_EMPTY, NULL, 0);
 }
 
 static int on_alloc(struct replay_plan_maker *p, const struct event *e, uint64_t index,
@@ -337,8 +712,8 @@ static int on_oom(struct replay_plan_maker *p, const struct event *e, uint64_t i
 
 	p->info.ooms++;
 	return err ? err
-		   : plan_out__event(&p->out, REPLAY_OOM, index, e->time,
-				     (uint64_t[]){ e->size, stack, e->node }, 3);
+		   : put_event(&p->out, REPLAY_OOM, index, e->time,
+			       (uint64_t[]){ e->size, stack, e->node }, 3);
 }
 
 /* True for calls that take device memory. */
@@ -358,7 +733,7 @@ static int take_for_others(struct replay_plan_maker *p, const struct event *e)
 	p->other_size[number] = e->size;
 	p->others_bytes += e->size;
 	err = map64__set(p->others, e->addr, number);
-	return err ? err : plan_out__op(&p->out, REPLAY_TAKE, (uint64_t[]){ number, e->size }, 2);
+	return err ? err : put_op(&p->out, REPLAY_TAKE, (uint64_t[]){ number, e->size }, 2);
 }
 
 static int give_from_others(struct replay_plan_maker *p, const struct event *e)
@@ -369,7 +744,7 @@ static int give_from_others(struct replay_plan_maker *p, const struct event *e)
 	if (!map64__del(p->others, e->addr, &number))
 		return 0;
 	p->others_bytes -= p->other_size[number];
-	err = plan_out__op(&p->out, REPLAY_GIVE, &number, 1);
+	err = put_op(&p->out, REPLAY_GIVE, &number, 1);
 	return err ? err
 		   : free_number(&p->free_others, &p->n_free_others, &p->cap_free_others,
 				 (uint32_t)number);
@@ -391,13 +766,13 @@ static int on_take(struct replay_plan_maker *p, const struct event *e)
 	}
 	/* All mappings in the range of an expandable segment belong to one stream. */
 	if (e->how == MEM_RESERVED)
-		return plan_pools__add(&p->pools, e->addr, e->size, true);
+		return add_segment(&p->pools, e->addr, e->size, true);
 	if (e->how == MEM_MAPPED)
-		plan_pools__extend(&p->pools, e->addr, e->size);
+		extend_segment(&p->pools, e->addr, e->size);
 	if (e->how != MEM_DEVICE)
 		return 0;
-	err = plan_pools__add(&p->pools, e->addr, e->size, false);
-	return err ? err : plan_out__op(&p->out, REPLAY_PLACE, (uint64_t[]){ e->addr, e->size }, 2);
+	err = add_segment(&p->pools, e->addr, e->size, false);
+	return err ? err : put_op(&p->out, REPLAY_PLACE, (uint64_t[]){ e->addr, e->size }, 2);
 }
 
 static int on_give(struct replay_plan_maker *p, const struct event *e)
@@ -405,7 +780,7 @@ static int on_give(struct replay_plan_maker *p, const struct event *e)
 	if (!(e->flags & MEM_BY_ALLOCATOR))
 		return give_from_others(p, e);
 	if (e->how == MEM_DEVICE)
-		p->gave |= plan_pools__remove(&p->pools, e->addr);
+		p->gave |= remove_segment(&p->pools, e->addr);
 	else
 		p->gave |= e->how == MEM_MAPPED;
 	return 0;
@@ -425,24 +800,24 @@ static void on_used(struct replay_plan_maker *p, const struct event *e)
 
 static int on_segment(struct replay_plan_maker *p, const struct event *e)
 {
-	struct plan_segment *seg = plan_pools__find(&p->pools, e->addr);
+	struct plan_segment *seg = find_segment(&p->pools, e->addr);
 	int err = 0;
 
 	if (!seg) {
-		err = plan_pools__add(&p->pools, e->addr, e->size, false);
-		seg = plan_pools__find(&p->pools, e->addr);
+		err = add_segment(&p->pools, e->addr, e->size, false);
+		seg = find_segment(&p->pools, e->addr);
 	}
 	if (seg)
-		plan_pools__set_pool(&p->pools, seg->number, e->cuda_stream, e->pool);
+		set_pool(&p->pools, seg->number, e->cuda_stream, e->pool);
 	return err;
 }
 
 static void on_requested(struct replay_plan_maker *p, const struct event *e)
 {
-	const struct plan_segment *seg = plan_pools__find(&p->pools, e->addr);
+	const struct plan_segment *seg = find_segment(&p->pools, e->addr);
 
 	if (seg)
-		plan_pools__set_stream(&p->pools, seg->number, e->cuda_stream);
+		set_stream(&p->pools, seg->number, e->cuda_stream);
 	if (p->has_pending && p->pending.addr == e->addr && e->requested <= p->pending.size)
 		p->pending.requested = e->requested;
 }
@@ -512,12 +887,12 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 
 static int write_pools(struct replay_plan_maker *p)
 {
-	int err = plan_pools__settle(&p->pools, &p->info.pools_unknown);
+	int err = settle_pools(&p->pools, &p->info.pools_unknown);
 
 	for (size_t i = 0; i < p->pools.n_owners && !err; i++) {
 		uint32_t pool = p->pools.owners[i].pool1 - 1;
 
-		err = plan_out__bytes(&p->out, &pool, sizeof(pool));
+		err = put_bytes(&p->out, &pool, sizeof(pool));
 	}
 	return err;
 }
@@ -528,16 +903,16 @@ int replay_plan__finish(struct replay_plan_maker *p, struct replay_plan_info *re
 	int err = flush_pending(p);
 
 	if (!err && p->gave)
-		err = plan_out__op(&p->out, REPLAY_EMPTY, NULL, 0);
+		err = put_op(&p->out, REPLAY_EMPTY, NULL, 0);
 	if (!err)
-		err = plan_out__op(&p->out, REPLAY_END, NULL, 0);
+		err = put_op(&p->out, REPLAY_END, NULL, 0);
 	if (!err)
-		err = plan_out__flush(&p->out);
+		err = flush_out(&p->out);
 	head.ops_end = p->out.at;
 	if (!err)
 		err = write_pools(p);
 	if (!err)
-		err = plan_out__flush(&p->out);
+		err = flush_out(&p->out);
 	if (err)
 		return err;
 	head.segments = p->pools.n_owners;

@@ -11,6 +11,7 @@
 
 #include "record/stream.h"
 
+struct map64;
 struct replay_plan_maker;
 
 /* Facts about the plan. Sizes are in bytes. */
@@ -47,4 +48,6 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 		       uint32_t stack);
 /* Writes the rest. Returns 0 or -errno. */
 int replay_plan__finish(struct replay_plan_maker *p, struct replay_plan_info *ret);
+/* The live blocks: address to slot. The maker owns the map. */
+const struct map64 *replay_plan__live(const struct replay_plan_maker *p);
 void replay_plan__free(struct replay_plan_maker *p); /* NULL is fine */

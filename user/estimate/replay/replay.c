@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,12 +22,15 @@
 #include "base/text.h"
 #include "capture/preload.h"
 #include "capture/session.h"
-#include "estimate/replay/internal.h"
 #include "estimate/replay/trust.h"
+#include "estimate/replay/plan.h"
+#include "estimate/replay/wire.h"
+#include "model/analysis.h"
 #include "model/model.h"
 #include "record/dict.h"
 #include "record/mtr.h"
 
+#define TOTAL_MAX (1ULL << 50)
 #define MEMORY (8ULL << 30) /* limit, bytes: 16 per block, and the allocator's tables */
 #define SECONDS 60	    /* limit of CPU time, plus 1 s per EVENTS_A_SECOND */
 #define EVENTS_A_SECOND 20000
@@ -34,6 +38,194 @@
 #define CONTEXT_DEFAULT (512ULL << 20) /* the dry run's default */
 #define CONF_MAX 4096u
 #define STEP (2ULL << 20)
+
+struct replay {
+	struct mtr_reader *reader; /* reader of the recording; its dictionary has the names */
+	struct model *resolver;	   /* model without events, which resolves stacks */
+	int spool;		   /* copy of a recording that came through a pipe; -1: none */
+	int plan;
+	struct replay_plan_info info;
+	struct replay_torch torch;
+	bool own; /* as in replay_opts */
+	const struct user *user;
+	struct replay_about about;
+	/* True if something other than the device's size caused the out-of-memory errors: the size
+	 * is unknown, or a lower limit was set. */
+	bool refuse;
+	/* True if set_per_process_memory_fraction() was probably called in the recorded program. */
+	bool fraction;
+	char replayer[PATH_MAX], dryrun[PATH_MAX];
+};
+
+/* ---- reading the recording ---- */
+
+/* Reads a recording and makes the plan: first chooses the device, then converts the events. */
+
+/* Creates an unnamed file whose descriptor is above the numbers that the replayer uses. */
+static int temporary(struct failure *f)
+{
+	const char *dir = getenv("TMPDIR");
+	char path[PATH_MAX];
+	int fd, high;
+
+	if (!dir || dir[0] != '/')
+		dir = "/tmp";
+	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0 &&
+	    (size_t)snprintf(path, sizeof(path), "%s/memtrace-replay-XXXXXX", dir) < sizeof(path)) {
+		fd = mkostemp(path, O_CLOEXEC);
+		if (fd >= 0)
+			unlink(path);
+	}
+	high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 16);
+	if (fd >= 0)
+		close(fd);
+	if (high < 0)
+		failure__set(
+			f, EXIT_FAILED, -errno,
+			"%s: cannot make a temporary file there: %s; set TMPDIR to another folder",
+			dir, strerror(errno));
+	return high;
+}
+
+static int spool(struct replay *r, struct failure *f)
+{
+	char buf[1 << 16];
+	ssize_t n;
+
+	r->spool = temporary(f);
+	if (r->spool < 0)
+		return -EIO;
+	while ((n = read(STDIN_FILENO, buf, sizeof(buf))) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 || write(r->spool, buf, (size_t)n) != n)
+			return failure__set(f, EXIT_FAILED, -errno, "standard input: %s",
+					    strerror(errno));
+	}
+	return 0;
+}
+
+static struct mtr_reader *open_reader(const struct replay *r, const char *path, struct failure *f)
+{
+	char self[64];
+	const char *why = NULL;
+	struct mtr_reader *reader;
+
+	if (r->spool >= 0) {
+		snprintf(self, sizeof(self), "/proc/self/fd/%d", r->spool);
+		path = self;
+	}
+	reader = mtr_reader__open(path, &why);
+	if (!reader)
+		analysis__open_failure(r->spool >= 0 ? "-" : path, errno, why, f);
+	return reader;
+}
+
+static int fail(const struct replay_opts *opts, int err, struct failure *f)
+{
+	char why[256];
+
+	return failure__set(f, EXIT_FAILED, err, "%s: %s", opts->path,
+			    err == -EFBIG			? "too many live blocks to replay"
+			    : err == -ENOBUFS || err == -ENOMEM ? room__why(why, sizeof(why), err)
+								: strerror(-err));
+}
+
+/* Reads the recording once and sets about.device and about.vram. The device is the requested one,
+ * or the one with the largest peak of allocated bytes (-1: none). Returns 0, or -errno and *f. */
+static int survey(struct replay *r, const struct replay_opts *opts, struct failure *f)
+{
+	struct mtr_reader *reader = open_reader(r, opts->path, f);
+	uint64_t live[256] = { 0 }, peak[256] = { 0 }, events = 0;
+	struct event e;
+	int best = -1, got, err;
+	char key[32];
+
+	if (!reader)
+		return -EINVAL;
+	while ((got = mtr_reader__next(reader, &e)) == 1) {
+		uint8_t i = e.device.index;
+
+		events++;
+		if (e.device.type != DEVICE_CUDA || (e.kind != EVENT_ALLOC && e.kind != EVENT_FREE))
+			continue;
+		if (e.totals)
+			live[i] = e.allocated;
+		else if (e.kind == EVENT_ALLOC)
+			live[i] += e.size;
+		else
+			live[i] -= e.size < live[i] ? e.size : live[i];
+		if (live[i] > peak[i])
+			peak[i] = live[i];
+		if (best < 0 || peak[i] > peak[best])
+			best = i;
+	}
+	r->about.device = opts->device >= 0 ? opts->device : best;
+	snprintf(key, sizeof(key), "device.%d.total", r->about.device);
+	facts__number(mtr_reader__facts(reader), key, &r->about.vram);
+	if (r->about.vram > TOTAL_MAX)
+		r->about.vram = 0;
+	err = got < 0 ? fail(opts, got, f) : analysis__end_failure(opts->path, reader, events, f);
+	mtr_reader__free(reader);
+	return err;
+}
+
+static int plan_events(struct replay *r, struct replay_plan_maker *p)
+{
+	struct event e, charged;
+	uint64_t index = 0;
+	int got, err = 0;
+
+	while (!err && (got = mtr_reader__next(r->reader, &e)) != 0) {
+		if (got < 0)
+			return got;
+		charged = e;
+		if (e.kind == EVENT_ALLOC || e.kind == EVENT_OOM)
+			model__charge(r->resolver, &charged);
+		err = replay_plan__event(p, &e, index++, charged.stack);
+	}
+	return err;
+}
+
+/* Converts the recording of opts->path to a plan. Sets reader, resolver, spool, plan, info, and the
+ * fields of about that follow from them. */
+static int read_plan(struct replay *r, const struct replay_opts *opts, struct failure *f)
+{
+	struct replay_plan_maker *p;
+	int err = !strcmp(opts->path, "-") ? spool(r, f) : 0;
+
+	if (err)
+		return err;
+	err = survey(r, opts, f);
+	if (err)
+		return err;
+	if (r->about.device < 0 || r->about.device > 254)
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
+				    "%s: the recording has no CUDA allocations", opts->path);
+	r->reader = open_reader(r, opts->path, f);
+	if (!r->reader)
+		return -EINVAL;
+	r->plan = temporary(f);
+	if (r->plan < 0)
+		return -EIO;
+	r->resolver = model__new(mtr_reader__dict(r->reader), mtr_reader__facts(r->reader),
+				 &(struct model_opts){ .at = AT_PEAK });
+	p = r->resolver ? replay_plan__new(r->plan, (uint8_t)r->about.device, r->about.vram) : NULL;
+	err = p ? plan_events(r, p) : -ENOMEM;
+	if (!err)
+		err = replay_plan__finish(p, &r->info);
+	replay_plan__free(p);
+	if (err)
+		return fail(opts, err, f);
+	if (!r->info.events)
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
+				    "%s: the recording has no allocations on cuda:%d", opts->path,
+				    r->about.device);
+	return 0;
+}
+
+/* ---- tries ---- */
 
 struct run_opts {
 	const char *alloc_conf;
@@ -483,7 +675,7 @@ struct replay *replay__open(const struct replay_opts *opts, struct failure *f)
 	r->user = opts->user;
 	err = find_replayer(r, f);
 	if (!err)
-		err = replay_read__plan(r, opts, f);
+		err = read_plan(r, opts, f);
 	if (!err)
 		err = replay_torch__find(opts, mtr_reader__facts(r->reader), &r->torch, f);
 	if (!err) {

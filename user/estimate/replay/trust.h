@@ -9,6 +9,7 @@
  * neither in the folder of the recording nor in the current one. Only a file named like a Python is
  * run.
  */
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -36,13 +37,28 @@ int replay_trust__open(const char *path);
  * another in tests; only a file that root alone can change counts.
  */
 bool replay_trust__has_place(const char *name, int fd, const char *list);
-/*
- * Opens (O_PATH) the folder of libc10_cuda.so: of opts->python's PyTorch, or of the recorded one.
- * Writes its path to path, for messages. Returns the descriptor, which the caller closes, or -errno
- * and *f.
- */
-int replay_trust__find(const struct replay_opts *opts, const struct facts *facts, char *path,
-		       size_t size, struct failure *f);
 /* Drops rights in a process before it runs such code: becomes the user behind sudo, or, with own
  * (struct replay_opts), user. 0 or an exit code. */
 int replay_trust__become(bool own, const struct user *user);
+
+/*
+ * Finds a PyTorch, and the slots of its allocator's functions in the table of virtual functions.
+ * PyTorch's pluggable allocator derives from the same class as the native one, and its functions
+ * are exported by name. So the slots of both are known without a list of versions.
+ */
+
+struct facts;
+struct failure;
+struct replay_opts;
+
+struct replay_torch {
+	char lib[PATH_MAX]; /* path of libc10_cuda.so, for messages */
+	int dir;	    /* descriptor (O_PATH) of the library's folder; -1: none */
+	char version[64];   /* version in torch/version.py; "": unknown */
+	unsigned raw_alloc, raw_delete, init, empty_cache, set_fraction;
+};
+
+/* Finds the PyTorch of opts->python, otherwise the recorded one (trust.h). Returns 0, or -errno and
+ * *f. The caller closes ret->dir in both cases. */
+int replay_torch__find(const struct replay_opts *opts, const struct facts *facts,
+		       struct replay_torch *ret, struct failure *f);

@@ -7,6 +7,7 @@
  */
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "capture/run_command.h"
 #include "estimate/runs/repeat.h"
@@ -52,3 +53,15 @@ struct estimate_run {
 
 /* Runs the script. Returns 0 or an exit code, logged: the recording failed. */
 int estimate_run(const struct estimate_run_opts *opts, struct estimate_run *ret);
+
+/* The processes of a running script: their memory use and their end. */
+
+/*
+ * Bytes of host memory that a process and its descendants hold. The fast sum counts shared pages
+ * once per process. If it exceeds `enough`, the function returns the exact sum, if the kernel has
+ * it.
+ */
+uint64_t estimate_run__memory(pid_t pid, uint64_t enough);
+/* Ends a process with SIGTERM, or with SIGKILL if it handles SIGTERM or does not end. Then kills
+ * all its descendants, but not process `spare`. Returns the number of killed descendants. */
+unsigned estimate_run__end(pid_t pid, int pidfd, pid_t spare);

@@ -11,8 +11,8 @@
 #include <sys/random.h>
 
 #include "base/array.h"
+#include "base/hash.h"
 #include "base/text.h"
-#include "estimate/store/tcp_store_internal.h"
 
 #define MAGIC 0x3c85f7ceu
 #define REQUEST_MAX (STORE_BYTES_MAX / 4) /* most bytes of an unfinished request */
@@ -20,6 +20,139 @@
 #define NCCL_ID 128u
 #define LAST_WORKER ":last_worker"
 #define SHOWN_KEY 256u
+
+#define BUCKETS 4096u
+
+struct slice {
+	const char *data;
+	size_t n;
+};
+
+struct value {
+	struct value *next; /* next value in a queue */
+	size_t n;
+	char bytes[];
+};
+
+struct entry {
+	struct entry *next;
+	struct value *value; /* value of the key; NULL: only a queue or waiting clients */
+	struct value *queue, **queue_end;
+	size_t n_queue, n;
+	char key[]; /* n bytes and a NUL */
+};
+
+struct bytes {
+	char *data;
+	size_t n, cap;
+};
+
+struct tcp_store_client {
+	struct tcp_store_client *next;
+	struct tcp_store *store;
+	void *connection;
+	struct bytes in, out;
+	bool old; /* true for the protocol before 2.2 */
+	bool known;
+	struct entry **waits; /* absent keys that the client waits for */
+	size_t n_waits, cap_waits;
+	uint64_t since_ms;
+};
+
+struct tcp_store {
+	struct tcp_store_opts opts;
+	struct hash_seed seed;
+	struct entry *buckets[BUCKETS];
+	size_t n_keys, n_entries, bytes;
+	size_t buffered; /* sum of all clients' buffers, bytes */
+	struct tcp_store_client *clients;
+};
+
+/* ---- keys and values ---- */
+
+/* Returns the entry of a key, or NULL. */
+static struct entry *find_entry(const struct tcp_store *s, struct slice key)
+{
+	struct entry *e = s->buckets[hash__bytes(s->seed, key.data, key.n) % BUCKETS];
+
+	while (e && (e->n != key.n || memcmp(e->key, key.data, key.n)))
+		e = e->next;
+	return e;
+}
+
+/* Returns the entry of a key; creates it if it is absent. NULL if memory is short or a bound is
+ * reached. */
+static struct entry *make_entry(struct tcp_store *s, struct slice key)
+{
+	struct entry *e = find_entry(s, key), **bucket;
+
+	if (e)
+		return e;
+	if (s->n_entries >= STORE_KEYS_MAX || s->bytes + key.n > STORE_BYTES_MAX)
+		return NULL;
+	e = calloc(1, sizeof(*e) + key.n + 1);
+	if (!e)
+		return NULL;
+	memcpy(e->key, key.data, key.n);
+	e->n = key.n;
+	e->queue_end = &e->queue;
+	bucket = &s->buckets[hash__bytes(s->seed, key.data, key.n) % BUCKETS];
+	e->next = *bucket;
+	*bucket = e;
+	s->n_entries++;
+	s->bytes += key.n;
+	return e;
+}
+
+/* Creates a value of a followed by b. NULL if memory is short or a bound is reached. */
+static struct value *make_value(struct tcp_store *s, struct slice a, struct slice b)
+{
+	struct value *v;
+
+	if (a.n + b.n > STORE_VALUE_MAX || s->bytes + a.n + b.n > STORE_BYTES_MAX)
+		return NULL;
+	v = malloc(sizeof(*v) + a.n + b.n);
+	if (!v)
+		return NULL;
+	v->next = NULL;
+	v->n = a.n + b.n;
+	if (a.n)
+		memcpy(v->bytes, a.data, a.n);
+	if (b.n)
+		memcpy(v->bytes + a.n, b.data, b.n);
+	s->bytes += v->n;
+	return v;
+}
+
+static void drop_value(struct tcp_store *s, struct value **v)
+{
+	if (*v)
+		s->bytes -= (*v)->n;
+	free(*v);
+	*v = NULL;
+}
+
+void tcp_store__clear(struct tcp_store *s)
+{
+	for (size_t i = 0; i < BUCKETS; i++) {
+		while (s->buckets[i]) {
+			struct entry *e = s->buckets[i];
+
+			s->buckets[i] = e->next;
+			drop_value(s, &e->value);
+			while (e->queue) {
+				struct value *v = e->queue;
+
+				e->queue = v->next;
+				drop_value(s, &v);
+			}
+			free(e);
+		}
+	}
+	s->n_keys = s->n_entries = s->bytes = 0;
+}
+
+/* ---- parsing ---- */
 
 /* Requests as of 2.2, where a client begins with VALIDATE and MAGIC. Before 2.2 VALIDATE is
  * missing, so all numbers are one less. */
@@ -190,16 +323,16 @@ static int wake(struct tcp_store *s, struct entry *e, bool one)
 
 static int set(struct tcp_store *s, struct slice key, struct slice value)
 {
-	struct entry *e = tcp_store__entry(s, key);
+	struct entry *e = make_entry(s, key);
 	struct value *v;
 
 	if (!e)
 		return -ENOMEM;
-	v = tcp_store__make_value(s, value, (struct slice){ 0 });
+	v = make_value(s, value, (struct slice){ 0 });
 	if (!v)
 		return -ENOMEM;
 	s->n_keys += !e->value;
-	tcp_store__drop_value(s, &e->value);
+	drop_value(s, &e->value);
 	e->value = v;
 	return wake(s, e, false);
 }
@@ -259,7 +392,7 @@ static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struc
 
 	if (!is_complete(r))
 		return 0;
-	e = tcp_store__find(s, key);
+	e = find_entry(s, key);
 	if (!e || !e->value) {
 		/* TCPStore answers with the expected value if the key is absent. */
 		if (expected.n)
@@ -276,7 +409,7 @@ static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struc
 
 static int put_value(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
-	const struct entry *e = tcp_store__find(s, key);
+	const struct entry *e = find_entry(s, key);
 
 	return e && e->value ? put_slice(c, e->value->bytes, e->value->n) : put_u64(c, 0);
 }
@@ -298,7 +431,7 @@ static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader
 
 	if (!is_complete(r))
 		return 0;
-	e = tcp_store__find(s, key);
+	e = find_entry(s, key);
 	if (e && e->value) {
 		size_t n = e->value->n < sizeof(text) - 1 ? e->value->n : sizeof(text) - 1;
 
@@ -337,10 +470,10 @@ static int each_key(struct tcp_store *s, struct tcp_store_client *c, struct read
 
 static int check_missing(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
-	int err = is_there(tcp_store__find(s, key)) ? 0 : set_for_missing_rank(s, key);
+	int err = is_there(find_entry(s, key)) ? 0 : set_for_missing_rank(s, key);
 
 	(void)c;
-	return err ? err : !is_there(tcp_store__find(s, key));
+	return err ? err : !is_there(find_entry(s, key));
 }
 
 static int do_check(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
@@ -359,7 +492,7 @@ static int wait_for(struct tcp_store *s, struct tcp_store_client *c, struct slic
 
 	if (ret <= 0)
 		return ret;
-	e = tcp_store__entry(s, key);
+	e = make_entry(s, key);
 	if (!e || array__grow(&c->waits, &c->cap_waits, c->n_waits + 1, sizeof(*c->waits)))
 		return -ENOMEM;
 	c->waits[c->n_waits++] = e;
@@ -391,11 +524,11 @@ static int do_delete_key(struct tcp_store *s, struct tcp_store_client *c, struct
 
 	if (!is_complete(r))
 		return 0;
-	e = tcp_store__find(s, key);
+	e = find_entry(s, key);
 	was = e && e->value;
 	if (was) {
 		/* Keep the entry, because clients may wait for it. */
-		tcp_store__drop_value(s, &e->value);
+		drop_value(s, &e->value);
 		s->n_keys--;
 	}
 	return put_u64(c, was);
@@ -410,13 +543,13 @@ static int do_append(struct tcp_store *s, struct tcp_store_client *c, struct rea
 	(void)c;
 	if (!is_complete(r))
 		return 0;
-	e = tcp_store__entry(s, key);
+	e = make_entry(s, key);
 	if (!e || !e->value)
 		return e ? set(s, key, value) : -ENOMEM;
-	v = tcp_store__make_value(s, (struct slice){ e->value->bytes, e->value->n }, value);
+	v = make_value(s, (struct slice){ e->value->bytes, e->value->n }, value);
 	if (!v)
 		return -ENOMEM;
-	tcp_store__drop_value(s, &e->value);
+	drop_value(s, &e->value);
 	e->value = v;
 	return wake(s, e, false);
 }
@@ -474,9 +607,8 @@ static int do_queue_push(struct tcp_store *s, struct tcp_store_client *c, struct
 	(void)c;
 	if (!is_complete(r))
 		return 0;
-	e = tcp_store__entry(s, key);
-	v = e && e->n_queue < STORE_KEYS_MAX ? tcp_store__make_value(s, value, (struct slice){ 0 })
-					     : NULL;
+	e = make_entry(s, key);
+	v = e && e->n_queue < STORE_KEYS_MAX ? make_value(s, value, (struct slice){ 0 }) : NULL;
 	if (!v)
 		return -ENOMEM;
 	*e->queue_end = v;
@@ -494,7 +626,7 @@ static int do_queue_pop(struct tcp_store *s, struct tcp_store_client *c, struct 
 
 	if (!is_complete(r))
 		return 0;
-	e = tcp_store__find(s, key);
+	e = find_entry(s, key);
 	err = put_u64(c, e ? e->n_queue : 0);
 	if (err || !e || !e->queue)
 		return err;
@@ -504,7 +636,7 @@ static int do_queue_pop(struct tcp_store *s, struct tcp_store_client *c, struct 
 		e->queue_end = &e->queue;
 	e->n_queue--;
 	err = put_slice(c, v->bytes, v->n);
-	tcp_store__drop_value(s, &v);
+	drop_value(s, &v);
 	return err;
 }
 
@@ -515,7 +647,7 @@ static int do_queue_len(struct tcp_store *s, struct tcp_store_client *c, struct 
 
 	if (!is_complete(r))
 		return 0;
-	e = tcp_store__find(s, key);
+	e = find_entry(s, key);
 	return put_u64(c, e ? e->n_queue : 0);
 }
 
