@@ -5,10 +5,9 @@
  * it dumps the live tensors and records all events for a while. Both run as separate programs, so
  * that their failure does not end `watch`.
  *
- * watch.c: the loop and the rules. find.c: finds processes. targets.c: the table of them. target.c:
- * one process. host.c: its host memory.
- * capture.c: captures. black_box.c: recordings of killed processes. say.c: lines on standard
- * output. metrics.c: figures for other programs.
+ * watch.c: the table of processes, the rules and the loop. find.c: finds processes. target.c: one
+ * process. host.c: its host memory. capture.c: captures. black_box.c: recordings of killed
+ * processes. say.c: lines on standard output. metrics.c: figures for other programs.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -76,8 +75,8 @@ struct proc;
 
 struct watch_target {
 	pid_t pid;
-	struct owner *owner; /* for targets.c: owners share the places fairly */
-	uint64_t came;	     /* for targets.c: sequence number of its arrival */
+	struct owner *owner; /* for watch.c: owners share the places fairly */
+	uint64_t came;	     /* for watch.c: sequence number of its arrival */
 	uint64_t started;    /* start time, ns of CLOCK_BOOTTIME */
 	char name[80];	     /* command, "python train.py", cleaned and cut */
 	char comm[64];
@@ -182,17 +181,6 @@ struct watch {
 	uint64_t start, next_scan, next_tick;
 	bool metrics_failed;
 };
-
-/* ---- the table of watched processes (targets.c) ---- */
-
-/* Looks for new processes. Those that lost their place are offered again in later scans. */
-void watch_targets__scan(struct watch *w);
-/* Reports a new target after its first readings, including what cannot be read. */
-void watch_targets__report(struct watch *w, struct watch_target *t);
-/* Reports that a process has ended, or runs another program (replaced), and removes it. */
-void watch_targets__remove(struct watch *w, size_t i, bool replaced);
-/* A series for the growth of a device. COND_SERIES: none is free, and its growth is not known. */
-unsigned watch_targets__take_series(struct watch *w);
 
 /* Runs until a signal, the end of all targets or the duration. Logs errors. Returns the exit
  * code. */
