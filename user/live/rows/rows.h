@@ -83,8 +83,6 @@ void live_rows__sort(struct live_rows *r, enum live_sort sort);
  * -ENOMEM. */
 int live_rows__tree(struct live_rows *r, enum live_sort sort,
 		    bool (*is_open)(void *ctx, uint64_t key, unsigned depth), void *ctx);
-/* Compares two rows for qsort(). */
-int live_row__compare(const struct live_row *x, const struct live_row *y, enum live_sort sort);
 void live_rows__release(struct live_rows *r);
 /* The key of the row that contains r, for use in a keep() function. */
 uint64_t live_rows__key(enum live_by by, const struct row *r);

@@ -65,8 +65,8 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows);
 void draw_head__tabs(struct paint *p, const struct live_state *s, int y);
 /* the first row has the titles */
 void draw_table(struct paint *p, struct live_state *s, int y, int rows);
-void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows);
-void draw_more__processes(struct paint *p, struct live_state *s, int y, int rows);
+void draw_table__segments(struct paint *p, struct live_state *s, int y, int rows);
+void draw_table__processes(struct paint *p, struct live_state *s, int y, int rows);
 void draw_detail(struct paint *p, struct live_state *s, int y, int rows);
 void draw_help(struct paint *p, struct live_state *s, int y, int rows);
 void draw_help__log(struct paint *p, struct live_state *s, int y, int rows);

@@ -42,9 +42,9 @@ static void draw_body(struct paint *p, struct live_state *s, int y, int rows)
 	if (s->detail)
 		draw_detail(p, s, y, rows);
 	else if (s->view == VIEW_SEGMENTS)
-		draw_more__segments(p, s, y, rows);
+		draw_table__segments(p, s, y, rows);
 	else if (s->view == VIEW_PROCESSES)
-		draw_more__processes(p, s, y, rows);
+		draw_table__processes(p, s, y, rows);
 	else
 		draw_table(p, s, y, rows);
 }

@@ -23,7 +23,3 @@ static inline bool live_table__cuts(const struct live_table *t, size_t i, const 
  * line, "" if more follow. The caller checks `out` for errors. Returns 0 or -ENOMEM. */
 int live_json__line(FILE *out, const struct live_proc *p, const struct live_table *t,
 		    const char *end);
-/* Prints the process as text: two lines and a table. who: print the process, because several are
- * shown. */
-void live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
-		      int width);

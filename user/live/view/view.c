@@ -1,43 +1,240 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The live view of a running capture: processes, keyboard, clock, messages, actions and end. */
+#include "live/args.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
+#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/exit.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/outfile.h"
+#include "base/subprocess.h"
+#include "base/text.h"
 #include "capture/capture_loop.h"
 #include "capture/control.h"
+#include "capture/kernel.h"
 #include "capture/session.h"
-#include "live/args.h"
+#include "export/run.h"
 #include "live/rows/state.h"
 #include "live/rows/words.h"
 #include "live/screen/keys.h"
 #include "live/screen/screen.h"
 #include "live/tty.h"
-#include "live/view/save.h"
 #include "record/dict.h"
+#include "record/flight.h"
+#include "record/stream.h"
 #include "report/text.h"
 
-#define BUDGET 100 /* refreshing may use 1/BUDGET of the time */
+#define KEPT UINT64_C(300000000000) /* length of the kept stream, ns, if memory permits */
+#define NAMES 100		    /* file names tried within one second */
+#define NICE 10			    /* nice value of an export */
+#define BUDGET 100		    /* refreshing may use 1/BUDGET of the time */
 /* bytes of events kept for each process; less if there are many processes */
 #define KEPT_BYTES (UINT64_C(64) << 20)
 #define ENDED_KEPT 32 /* processes kept after their end */
 /* The first refreshes come early: after 50, 100, 200, 400 ... ms. */
 #define EARLY UINT64_C(50000000) /* ns */
 #define EARLY_REFRESHES 6
+
+/* ---- saving ---- */
+
+struct live_save {
+	struct sink sink; /* must come first */
+	struct flight *flight;
+	pid_t pid;
+	int err; /* error that ended saving, negative */
+	struct outfile *file;
+	char path[64], last[64];
+	struct flight_report written;
+};
+
+static int open_file(void *ctx, unsigned int number)
+{
+	struct live_save *s = ctx;
+	time_t now = time(NULL);
+	char when[32], more[16] = "";
+	struct tm tm;
+	int err = -EEXIST;
+
+	(void)number;
+	localtime_r(&now, &tm);
+	strftime(when, sizeof(when), "%Y%m%dT%H%M%S", &tm);
+	for (int i = 1; i < NAMES && err == -EEXIST; i++) {
+		if (i > 1)
+			snprintf(more, sizeof(more), "-%d", i);
+		snprintf(s->path, sizeof(s->path), "memtrace-%d-%s%s.mtr", (int)s->pid, when, more);
+		err = outfile__create(s->path, OUTFILE_RENAME, false, &s->file);
+	}
+	return err ? err : outfile__fd(s->file);
+}
+
+static int file_done(void *ctx, const struct flight_report *r, int err)
+{
+	struct live_save *s = ctx;
+
+	if (err)
+		outfile__discard(s->file);
+	else
+		err = outfile__commit(s->file);
+	s->file = NULL;
+	if (!err) {
+		memcpy(s->last, s->path, sizeof(s->last));
+		s->written = *r;
+	}
+	return err;
+}
+
+/* Errors end saving only, not the live view. */
+static int on_event(struct sink *sink, const struct event *e)
+{
+	struct live_save *s = (struct live_save *)sink;
+
+	if (!s->err)
+		s->err = flight__event(s->flight, e);
+	if (s->err == -EINVAL) /* a recording cannot contain this event */
+		s->err = 0;
+	return 0;
+}
+
+static int keep_tick(struct sink *sink, uint64_t now)
+{
+	struct live_save *s = (struct live_save *)sink;
+
+	if (!s->err)
+		s->err = flight__tick(s->flight, now);
+	return 0;
+}
+
+/* Borrows dict and facts, which must outlive the result. bytes: size of the kept events, at
+ * least 64 KiB. NULL: no memory. */
+static struct live_save *new_save(pid_t pid, struct dict *dict, const struct facts *facts,
+				  uint64_t bytes)
+{
+	struct live_save *s = calloc(1, sizeof(*s));
+	struct flight_opts opts = { .window = KEPT,
+				    .max_bytes = bytes,
+				    .no_oom = true,
+				    .open = open_file,
+				    .done = file_done,
+				    .ctx = s };
+
+	if (!s)
+		return NULL;
+	s->sink = (struct sink){ .event = on_event, .tick = keep_tick };
+	s->pid = pid;
+	s->flight = flight__new(dict, facts, &opts);
+	if (!s->flight) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+static void free_save(struct live_save *s)
+{
+	if (!s)
+		return;
+	flight__free(s->flight);
+	free(s);
+}
+
+/* The sink for the stream's events. It never fails: after an error nothing more is kept, and
+ * write_save() reports the error. */
+static struct sink *sink_of_save(struct live_save *s)
+{
+	return &s->sink;
+}
+
+/* Writes a recording. say: gets the result as a message. Returns 0 or a negative error. */
+static int write_save(struct live_save *s, char *say, size_t size)
+{
+	char events[32], span[24], bytes[24];
+	const struct flight_report *r = &s->written;
+	int err = s->err ? s->err : flight__save(s->flight, "the live view");
+
+	if (err && s->err) {
+		snprintf(say, size, "saving has failed: %s", strerror(-s->err));
+		return err;
+	}
+	if (err) {
+		snprintf(say, size, "%s: %s", s->path, outfile__why(err));
+		return err;
+	}
+	snprintf(say, size, "saved %s: %s of the last %s, %s", s->last,
+		 text__counted(events, sizeof(events), r->events, "event"),
+		 text__time(span, sizeof(span), r->to > r->from ? r->to - r->from : 0),
+		 text__bytes(bytes, sizeof(bytes), r->bytes));
+	return 0;
+}
+
+/* Path of the last written file; "": none. */
+static const char *last_saved(const struct live_save *s)
+{
+	return s->last;
+}
+
+/* ---- export ---- */
+
+struct exported {
+	const char *path, *format;
+};
+
+/* In the exporting process: closes the view's files, and keeps only the rights to create a file. */
+static int export_it(void *ctx)
+{
+	const struct exported *x = ctx;
+	const struct export_job job = { .format = export__find(x->format), .recording = x->path };
+	int err;
+
+	log__divert(NULL, NULL);
+	log__close();
+	err = subprocess__close_others(NULL, 0);
+	caps__only(CAPS_FILES);
+	return err ? EXIT_FAILED : export__run(&job);
+}
+
+/* Starts the export of a recording in a process with low priority and fewer rights. Its messages
+ * go to standard error. Returns 0 or -errno. */
+static int begin_export(struct subprocess *ret, const char *path, const char *format)
+{
+	return subprocess__start(
+		&(struct subprocess_opts){
+			.main = export_it,
+			.ctx = &(struct exported){ path, format },
+			.err = SUBPROCESS_INHERIT,
+			.keep_all_fds = true, /* export_it() closes them after the log */
+			.death_signal = SIGTERM,
+			.nice_by = NICE },
+		ret);
+}
+
+/* Waits for the end of an export; end: ends it first. True: it succeeded. */
+static bool end_export(struct subprocess *p, bool end)
+{
+	int status = 1;
+
+	if (end)
+		subprocess__signal(p, SIGTERM);
+	return subprocess__wait(p, -1, &status) && !status;
+}
+
+/* ---- the view ---- */
 
 struct view {
 	const struct live_args *args;
@@ -147,7 +344,7 @@ static bool save(struct view *v, struct live_proc *p)
 	/* Read pending events first. */
 	if (from->session && !p->ended && session__drain(from->session))
 		v->failed = v->loop.quit = true;
-	err = live_save__write(from->save, say, sizeof(say));
+	err = write_save(from->save, say, sizeof(say));
 	/* Keep the message after the view, because it has the path. */
 	live_state__say(&v->state, err ? LOG_WARN : LOG_INFO, false, "%s", say);
 	return !err;
@@ -159,7 +356,7 @@ static void on_exported(void *ctx)
 
 	drop_source(v, v->exporting.pidfd);
 	take_errors(v);
-	if (!live_save__end_export(&v->exporting, false))
+	if (!end_export(&v->exporting, false))
 		live_state__say(&v->state, LOG_WARN, true, "the export failed: L shows why");
 }
 
@@ -167,7 +364,7 @@ static void on_exported(void *ctx)
 static void export(struct view *v, const char *format)
 {
 	struct source *from = source_of(live_state__proc(&v->state));
-	const char *last = from && from->save ? live_save__last(from->save) : "";
+	const char *last = from && from->save ? last_saved(from->save) : "";
 	int err;
 
 	if (v->exporting.pid) {
@@ -177,8 +374,8 @@ static void export(struct view *v, const char *format)
 	}
 	if (!*last && !save(v, live_state__proc(&v->state)))
 		return;
-	last = live_save__last(from->save);
-	err = live_save__begin_export(&v->exporting, last, format);
+	last = last_saved(from->save);
+	err = begin_export(&v->exporting, last, format);
 	if (err) {
 		live_state__say(&v->state, LOG_WARN, true, "cannot export: %s", strerror(-err));
 		return;
@@ -248,7 +445,7 @@ static int save_all(struct view *v, struct json *j)
 		json__int(j, "pid", p->pid);
 		json__bool(j, "ok", done);
 		if (done)
-			json__string(j, "file", live_save__last(source_of(p)->save));
+			json__string(j, "file", last_saved(source_of(p)->save));
 		else
 			json__string(j, "error", live_state__message(&v->state, 0)->text);
 		json__close_object(j);
@@ -548,7 +745,7 @@ static void free_source(struct live_proc *p)
 	struct source *from = source_of(p);
 
 	if (from)
-		live_save__free(from->save);
+		free_save(from->save);
 	free(from);
 	p->owner = NULL;
 	p->also = NULL;
@@ -561,12 +758,12 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	struct source *from = calloc(1, sizeof(*from));
 
 	if (from)
-		from->save = live_save__new(pid, session__dict(s), session__facts(s),
-					    KEPT_BYTES / (1 + v->state.nprocs / 4));
+		from->save = new_save(pid, session__dict(s), session__facts(s),
+				      KEPT_BYTES / (1 + v->state.nprocs / 4));
 	if (!p || !from || !from->save) {
 		log_err("out of memory");
 		if (from)
-			live_save__free(from->save);
+			free_save(from->save);
 		free(from);
 		live_proc__free(p);
 		return NULL;
@@ -575,7 +772,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	from->first = !times;
 	p->sink.tick = on_tick;
 	p->owner = from;
-	p->also = live_save__sink(from->save);
+	p->also = sink_of_save(from->save);
 	p->view = v;
 	*sink = &p->sink;
 	return p;
@@ -680,7 +877,7 @@ static void print_summary(const struct view *v, const struct live_proc *p)
 static void finish_view(struct view *v)
 {
 	if (v->exporting.pid) {
-		live_save__end_export(&v->exporting, true);
+		end_export(&v->exporting, true);
 		live_state__say(&v->state, LOG_WARN, false,
 				"the export was stopped: `memtrace-bpf export` can make it");
 	}
