@@ -23,7 +23,6 @@
 #include "cmd/complete.h"
 #include "cmd/help.h"
 #include "cmd/log_args.h"
-#include "cmd/manual.h"
 #include "cmd/usage.h"
 #include "in_this_build.h"
 #include "record/mtr.h"
@@ -237,7 +236,7 @@ int main(int argc, char **argv)
 		return closed(EXIT_OK);
 	}
 	if (!strcmp(argv[1], MANUAL) && argc == 3 && find(argv[2])) {
-		manual__print(stdout, find(argv[2]), stdin);
+		help__manual(stdout, find(argv[2]), stdin);
 		return closed(EXIT_OK);
 	}
 	if (is_any(argv[1], "help", "--help", "-h"))

@@ -28,7 +28,7 @@ ALLOWED = {
     "tools/token/token.c": PROC,
     "user/capture/probes/inside_memory.c": PROC,
     "user/capture/probes/probes_kernel.c": OWN,
-    "user/cmd/check_host.c": "files of /proc and /sys that it lists",
+    "user/cmd/check.c": "files of /proc and /sys that it lists",
     "user/cmd/estimate.c": USER,
     "user/capture/ending/scene.c": PROC,
     "user/estimate/runs/estimate.c": "files of its own folder",

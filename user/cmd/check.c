@@ -1,18 +1,553 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* memtrace-bpf check: prints whether this host and a process can be traced, and what that depends
  * on. Attaches nothing. */
-#include <argp.h>
-#include <stdlib.h>
+#include "cmd/commands.h"
 
+#include <argp.h>
+#include <errno.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/clock.h"
 #include "base/exit.h"
 #include "base/failure.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "capture/capture_args.h"
+#include "capture/hooks.h"
+#include "capture/kernel.h"
 #include "capture/option_groups.h"
-#include "cmd/check_lines.h"
-#include "cmd/commands.h"
+#include "capture/preload.h"
+#include "capture/probes.h"
+#include "capture/target.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
+#include "inspect/arch.h"
+#include "inspect/census.h"
+#include "inspect/cuda.h"
+#include "inspect/elf.h"
+#include "inspect/gpus.h"
+#include "inspect/guest.h"
+#include "inspect/proc.h"
+#include "model/words.h"
+
+#define NVML_WAIT UINT64_C(3000000000) /* ns; a GPU that sleeps needs a moment */
+
+struct check_lines {
+	FILE *out;	/* memory; printed after the verdict */
+	bool details;	/* -v: also facts about the inside of PyTorch and Python */
+	bool explain;	/* --explain: each probe */
+	char why[1024]; /* first line that says NO, without its mark */
+	int status;	/* exit code of that line; 0: none says NO */
+};
+
+/* Adds a line. ok: the fact is good. Otherwise status is the exit code that it causes, or 0 for a
+ * fact that only limits what works. text may contain names of the target. */
+static void add_line(struct check_lines *l, bool ok, const char *what, const char *text, int status)
+{
+	char clean[1024], first[64];
+
+	text__clean(clean, sizeof(clean), text, strlen(text));
+	snprintf(first, sizeof(first), "%-4s %-16s ", ok ? "ok" : status ? "NO" : "-", what);
+	text__paragraph(l->out, text__one_line(text__columns(stdout)), first,
+			"                      ", "%s", clean);
+	if (ok || !status || l->status)
+		return;
+	l->status = status;
+	snprintf(l->why, sizeof(l->why), "%s: %.900s", what, clean);
+}
+
+/* ---- facts about this host ---- */
+
+/* Reads the first line of a file. Returns buf; "" if it cannot be read. */
+static char *first_line(const char *path, char *buf, size_t size)
+{
+	FILE *f = fopen(path, "re");
+
+	buf[0] = '\0';
+	if (f && !fgets(buf, (int)size, f))
+		buf[0] = '\0';
+	if (f)
+		fclose(f);
+	buf[strcspn(buf, "\n")] = '\0';
+	return buf;
+}
+
+/* Returns false in gVisor, where the lines about BPF would add nothing. */
+static bool check_kernel(struct check_lines *l)
+{
+	struct utsname un;
+	char text[256];
+	bool known, gvisor;
+
+	uname(&un);
+	known = !strcmp(un.machine, ARCH_UNAME);
+	gvisor = guest__in_gvisor(un.release, un.version);
+	snprintf(text, sizeof(text), "%s %s (needs Linux %s or newer)", un.release, un.machine,
+		 probes__oldest_kernel);
+	add_line(l, known, "kernel", known ? text : "this program is for " ARCH_UNAME,
+		 EXIT_NOT_PERMITTED);
+	add_line(l, !gvisor, "gVisor",
+		 gvisor ? "yes: its kernel has no BPF, and the host cannot see into it. "
+			  "Run the job in a container of another runtime, such as runc"
+			: "not used",
+		 EXIT_NOT_PERMITTED);
+	return !gvisor;
+}
+
+static void check_lockdown(struct check_lines *l)
+{
+	char text[128];
+	bool strict;
+
+	first_line("/sys/kernel/security/lockdown", text, sizeof(text));
+	strict = strstr(text, "[confidentiality]");
+	add_line(l, !strict, "lockdown",
+		 strict ? "confidentiality: the kernel keeps BPF programs from reading "
+			  "memory; boot with lockdown=integrity or none"
+		 : strstr(text, "[integrity]") ? "integrity: tracing works"
+					       : "none",
+		 0);
+}
+
+/* Yama limits who can read another process's memory. */
+static void check_ptrace(struct check_lines *l)
+{
+	char text[16];
+	int scope;
+
+	first_line("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text));
+	scope = text[0] ? text[0] - '0' : 0;
+	add_line(l, scope < 3, "ptrace_scope",
+		 scope >= 3 ? "3: not even root can read processes; set "
+			      "kernel.yama.ptrace_scope below 3 and reboot"
+		 : scope    ? "1 or 2: only root, or CAP_SYS_PTRACE, can read processes"
+			    : "0: no restriction",
+		 EXIT_NOT_PERMITTED);
+}
+
+/* Kernels of virtual machines may be built without uprobes. */
+static void check_uprobes(struct check_lines *l, const struct probes *p)
+{
+	if (!probes__have_multi(p) && access("/sys/bus/event_source/devices/uprobe/type", F_OK))
+		add_line(l, false, "uprobes",
+			 "this kernel puts no probes on programs: it must be built with "
+			 "CONFIG_UPROBE_EVENTS",
+			 EXIT_NOT_PERMITTED);
+}
+
+static void check_probes(struct check_lines *l, const struct probes *p)
+{
+	const char *filter = "only the captured process is probed", *missing = features__missing();
+	char text[256];
+
+	snprintf(text, sizeof(text),
+		 "not in this kernel: %s. Programs for older kernels run instead: at most 1024 "
+		 "threads can run modules or backward at a time",
+		 missing);
+	add_line(l, !probes__old(p), "BPF features",
+		 !probes__old(p) ? "all that the programs can use"
+		 : *missing	 ? text
+				 : "programs for older kernels, as MEMTRACE_BENCH asks",
+		 0);
+	add_line(l, probes__have_multi(p), "uprobe.multi",
+		 probes__have_multi(p) ? "attaches and detaches in milliseconds"
+				       : "not in this kernel (6.6 and newer have it): perf uprobes "
+					 "instead, which detach slower",
+		 0);
+	if (probes__everywhere(p))
+		filter = probes__kernel_multi() == PROBES_MULTI_THREAD
+				 ? "this kernel's filter misses threads (Linux 6.6 to 6.9): probes "
+				   "are in every process that maps the same files, and cost others "
+				   "about 1 us a hit"
+				 : "in the BPF programs, as MEMTRACE_BENCH asks";
+	add_line(l, !probes__everywhere(p), "process filter", filter, 0);
+	add_line(l, probes__kernel_sleepable(), "uprobe.s",
+		 probes__kernel_sleepable()
+			 ? "reads stack frames that are not in memory"
+			 : "not in this kernel (6.0 and newer have it): stacks are cut "
+			   "where a frame is not in memory",
+		 0);
+}
+
+static void check_cost(struct check_lines *l)
+{
+	struct hit_cost hit;
+	char text[160];
+	int err = probes__hit_cost(&hit);
+
+	if (err)
+		snprintf(text, sizeof(text), "cannot be measured (%s): --cost has no effect",
+			 strerror(-err));
+	else
+		snprintf(text, sizeof(text),
+			 "%.1f us and the program's time; %.1f us at instructions that the "
+			 "kernel cannot emulate",
+			 hit.emulated / 1e3, hit.stepped / 1e3);
+	add_line(l, !err, "cost of a hit", text, 0);
+}
+
+/* How processes end, for recordings and --on-kill. */
+static void check_endings(struct check_lines *l)
+{
+	const char *why = "", *missing;
+	struct ending_hooks *h = ending_hooks__new(&why);
+	char text[256];
+
+	missing = h ? ending_hooks__missing(h) : "";
+	if (!h)
+		snprintf(text, sizeof(text), "not seen, and no --on-kill: %s (%s)", why,
+			 strerror(errno));
+	else if (*missing)
+		snprintf(text, sizeof(text), "this kernel does not tell %s", missing);
+	else
+		snprintf(text, sizeof(text), "signals, the OOM killer and exit statuses are seen");
+	add_line(l, h && !*missing, "process ends", text, 0);
+	ending_hooks__free(h);
+}
+
+static void check_bpf(struct check_lines *l)
+{
+	const char *missing = caps__missing(), *why = "";
+	bool btf = !access("/sys/kernel/btf/vmlinux", R_OK);
+	struct probes_opts po = { .ring_bytes = 1 << 16, .all = true };
+	enum bpf_token_state token = bpf_token__state();
+	struct probes *p;
+	char text[256];
+
+	snprintf(text, sizeof(text), *missing ? "%s missing; run it with sudo" : "%sall", missing);
+	add_line(l, !*missing, "capabilities", text, EXIT_NOT_PERMITTED);
+	if (token != BPF_TOKEN_NOT_NEEDED)
+		add_line(l, token == BPF_TOKEN_HERE, "BPF token", bpf_token__text(token),
+			 EXIT_NOT_PERMITTED);
+	add_line(l, btf, "kernel BTF",
+		 btf ? "/sys/kernel/btf/vmlinux"
+		     : "no /sys/kernel/btf/vmlinux: the BPF programs find the kernel's "
+		       "structures there. The kernel must be built with "
+		       "CONFIG_DEBUG_INFO_BTF",
+		 EXIT_NOT_PERMITTED);
+	if (!btf)
+		return;
+	probes__from_environment(&po);
+	p = probes__load(&po, &why);
+	if (!p)
+		snprintf(text, sizeof(text), "%s (%s)", why, strerror(errno));
+	add_line(l, p, "BPF programs", p ? "the kernel accepts them" : text, EXIT_NOT_PERMITTED);
+	if (p)
+		check_uprobes(l, p);
+	if (p)
+		check_probes(l, p);
+	if (p)
+		check_cost(l);
+	if (p)
+		check_endings(l);
+	probes__free(p);
+}
+
+/* Shortens "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ..." to the number. */
+static const char *driver_version(char *line)
+{
+	char *rest = line;
+
+	for (char *word; (word = strsep(&rest, " "));)
+		if (word[0] >= '0' && word[0] <= '9' && strchr(word, '.'))
+			return word;
+	return "version not known";
+}
+
+/* Waits until NVML has answered. Returns the number of GPUs; 0: no answer. */
+static unsigned ask_nvml(void)
+{
+	uint64_t end = clock__monotonic() + NVML_WAIT;
+
+	while (!gpus__count() && clock__monotonic() < end)
+		usleep(20000);
+	return gpus__count();
+}
+
+static void check_driver(struct check_lines *l)
+{
+	char text[512], version[256], total[24];
+	unsigned n;
+
+	first_line("/proc/driver/nvidia/version", version, sizeof(version));
+	if (!version[0]) {
+		add_line(l, false, "GPU driver",
+			 "no NVIDIA driver on this host: memory of the CPU, and dry runs", 0);
+		return;
+	}
+	snprintf(text, sizeof(text), "NVIDIA %s", driver_version(version));
+	add_line(l, true, "GPU driver", text, 0);
+	gpus__open();
+	n = ask_nvml();
+	if (n)
+		snprintf(text, sizeof(text), "%u: %s, %s%s", n, gpus__get(0)->name,
+			 text__bytes(total, sizeof(total), gpus__get(0)->total),
+			 n > 1 ? ", ..." : "");
+	else
+		snprintf(text, sizeof(text),
+			 "libnvidia-ml.so.1 gives no answer: no driver-reported figures");
+	add_line(l, n > 0, "GPUs", text, 0);
+	gpus__close();
+}
+
+static void check_dryrun(struct check_lines *l)
+{
+	char dir[2 * PATH_MAX];
+	int err = dryrun__find(dir, sizeof(dir));
+
+	add_line(l, !err, "dry run",
+		 err == -ENOENT ? "its libraries are not installed: no estimate, no "
+				  "run --dry-run-cuda"
+		 : err		? "its folder has a name that cannot be preloaded"
+				: "available",
+		 0);
+}
+
+/* Adds the facts about this host. */
+static void check_host(struct check_lines *l)
+{
+	if (check_kernel(l)) {
+		check_bpf(l);
+		check_lockdown(l);
+		check_ptrace(l);
+	}
+	add_line(l, !proc__pid_namespace(), "PIDs",
+		 proc__pid_namespace()
+			 ? "a PID namespace (a container?): processes outside are not "
+			   "visible, and driver-reported figures are not available"
+			 : "those of the host",
+		 0);
+	check_driver(l);
+	check_dryrun(l);
+}
+
+/* ---- facts about a process ---- */
+
+static void check_threads(struct check_lines *l, struct target *t)
+{
+	struct pythread *threads = NULL;
+	struct pyframe frames[MT_MAX_FRAMES];
+	size_t n_threads = 0, i;
+	int with_frames = 0;
+	char text[512];
+
+	if (t->has_slot && t->slot.kind == PYSLOT_EITHER)
+		snprintf(text, sizeof(text), "thread pointer %+" PRId64 " or %+" PRId64,
+			 t->slot.off1, t->slot.off2);
+	else if (t->has_slot)
+		snprintf(text, sizeof(text), "thread pointer %+" PRId64 "%s", t->slot.off1,
+			 t->slot.kind == PYSLOT_INDIRECT ? ", one link" : "");
+	if (l->details || !t->has_slot)
+		add_line(l, t->has_slot, "thread state", t->has_slot ? text : t->python_why, 0);
+	if (python__threads(t->python, &threads, &n_threads) == 0) {
+		for (i = 0; i < n_threads; i++)
+			with_frames += python__stack(t->python, &threads[i], frames,
+						     MT_MAX_FRAMES) > 0;
+		free(threads);
+	}
+	snprintf(text, sizeof(text), "%zu, %d of them with frames now", n_threads, with_frames);
+	if (l->details || !n_threads)
+		add_line(l, n_threads > 0, "Python threads", text, 0);
+}
+
+static void check_python(struct check_lines *l, struct target *t)
+{
+	char version[32], text[512];
+
+	if (!t->python) {
+		add_line(l, false, "Python", t->python_why, 0);
+		return;
+	}
+	snprintf(text, sizeof(text), "%s in %s",
+		 python__version_text(t->python, version, sizeof(version)),
+		 python__file(t->python));
+	add_line(l, true, "Python", text, 0);
+	check_threads(l, t);
+}
+
+static void check_modules(struct check_lines *l, struct target *t)
+{
+	bool modules = t->python && !target__look_into_torch(t);
+
+	if (t->python)
+		add_line(l, modules, "nn.Module",
+			 modules ? "names of modules and steps are recorded"
+				 : "torch.nn is not imported yet: no names of modules, no "
+				   "steps",
+			 0);
+}
+
+/* Writes a probe's file, offset, instruction, the way that the kernel runs it, and the offset in
+ * its function. */
+static void explain_site(char *buf, size_t size, const char *file, uint64_t offset,
+			 const struct site *s, const char *what)
+{
+	const char *how = s->cls == SITE_STEPPED ? "single-stepped" : "emulated";
+
+	snprintf(buf, size, "%s+%#" PRIx64 ": %s (%s), %s+%u", file, offset, s->text, how, what,
+		 s->offset);
+}
+
+static void check_hook(struct check_lines *l, const struct hook *h, int id)
+{
+	char text[1024];
+
+	if (h->found && l->explain)
+		explain_site(text, sizeof(text), h->file, h->offset, &h->site, h->symbol);
+	else if (h->found)
+		snprintf(text, sizeof(text), "%s",
+			 h->site.cls == SITE_STEPPED
+				 ? "single-stepped: about 9 us a hit on a virtual machine"
+				 : "emulated by the kernel: about 0.5 us a hit");
+	else
+		snprintf(text, sizeof(text), "%s", h->why_not ? h->why_not : "not found");
+	add_line(l, h->found, hook__name(id), text, h->required ? EXIT_UNUSABLE : 0);
+}
+
+/* One line for all probes, and a line for each that is missing. */
+static void check_hooks(struct check_lines *l, const struct target *t)
+{
+	int found = 0, slow = 0;
+	char text[256];
+
+	for (int i = 0; i < HOOK_NR; i++) {
+		const struct hook *h = &t->hooks[i];
+
+		found += h->found;
+		slow += h->found && h->site.cls == SITE_STEPPED;
+		if (!h->found || l->details || l->explain)
+			check_hook(l, h, i);
+	}
+	snprintf(text, sizeof(text), "%d of %d can be placed%s", found, HOOK_NR,
+		 slow ? "; some must be single-stepped, which is slower" : "");
+	add_line(l, found > 0, "probes", text, 0);
+}
+
+/* Prints return probes. Only plain C functions have them, which no exception leaves. */
+static void print_calls(struct check_lines *l, const struct cuda_file *f, const struct map *map)
+{
+	char text[1024], what[1024 + PATH_MAX];
+	size_t i;
+
+	if (f->throws) {
+		snprintf(text, sizeof(text),
+			 "%s: not probed: C++ exceptions may leave its functions", map->path);
+		add_line(l, false, "CUDA calls", text, 0);
+		return;
+	}
+	if (f->newer[0]) {
+		snprintf(text, sizeof(text),
+			 "%s: %s is newer than this memtrace-bpf, and is not probed", map->path,
+			 f->newer);
+		add_line(l, false, "CUDA calls", text, 0);
+	}
+	if (!l->explain) {
+		snprintf(text, sizeof(text), "%zu functions%s in %s", f->n,
+			 f->refused ? ", some cannot be probed," : "", map->path);
+		add_line(l, true, "CUDA calls", text, 0);
+		return;
+	}
+	for (i = 0; i < f->n; i++) {
+		const struct cuda_function *fn = cuda__function(f->site[i].fn);
+
+		snprintf(text, sizeof(text),
+			 fn->op == CUDA_SET_DEVICE ? "entry, %s" : "entry and return, %s",
+			 fn->name);
+		explain_site(what, sizeof(what), map->path, f->site[i].offset, &f->site[i].site,
+			     text);
+		add_line(l, true, "CUDA call", what, 0);
+	}
+}
+
+/* Checks each file once, at its first executable mapping. */
+static void check_calls(struct check_lines *l, const struct target *t)
+{
+	const struct maps *m = &t->maps;
+	struct cuda_file f;
+	size_t i, k;
+
+	for (i = 0; i < m->n; i++) {
+		if (!m->v[i].x || !m->v[i].inode || m->v[i].path[0] != '/')
+			continue;
+		for (k = 0; k < i && !(m->v[k].x && m->v[k].inode == m->v[i].inode &&
+				       m->v[k].dev_major == m->v[i].dev_major &&
+				       m->v[k].dev_minor == m->v[i].dev_minor);
+		     k++)
+			;
+		if (k < i || cuda__look(t->proc, m, &m->v[i], &f))
+			continue;
+		if (f.n || f.throws)
+			print_calls(l, &f, &m->v[i]);
+		elf__free(f.elf);
+	}
+}
+
+/* Checks whether tensors can be named: reads all of them once, as a capture and `dump` do. */
+static void check_census(struct check_lines *l, const struct target *t)
+{
+	const struct census_opts o = { .limit_ns = 5000000000ull };
+	struct census_state s;
+	const char *why = "";
+	char text[256], n[32];
+	struct census *c;
+	int err = -ENOENT;
+
+	if (!t->python)
+		return;
+	c = census__open(t->python, CENSUS_WITHIN_NS, &why);
+	if (c)
+		err = census__read(c, &o, &s, &why);
+	if (!err) {
+		snprintf(text, sizeof(text),
+			 "%s storage%s, %" PRIu64 " module%s and %" PRIu64
+			 " optimizer%s read in %.0f ms%s",
+			 text__count(n, sizeof(n), s.ntensors), s.ntensors == 1 ? "" : "s",
+			 s.modules, s.modules == 1 ? "" : "s", s.optimizers,
+			 s.optimizers == 1 ? "" : "s", (double)(s.end - s.begin) / 1e6,
+			 s.know_grad ? "" : "; no gradient seen yet");
+		census_state__free(&s);
+	} else {
+		snprintf(text, sizeof(text), "%s: memory gets no names so far",
+			 *why ? why : "they cannot be read");
+	}
+	add_line(l, !err, "tensors", text, 0);
+	census__free(c);
+}
+
+/* Adds the facts about a process that target__look() looked at. */
+static void check_process(struct check_lines *l, struct target *t)
+{
+	char text[256], command[1024];
+	const char *cmdline;
+	size_t len;
+
+	cmdline = proc__cmdline(t->proc, &len);
+	words__arguments(command, sizeof(command), cmdline, len);
+	add_line(l, true, "process", *command ? command : proc__comm(t->proc), 0);
+	check_python(l, t);
+	if (!t->torch.found) {
+		add_line(l, false, "PyTorch", "not imported yet: a capture waits for it", 0);
+		return;
+	}
+	check_modules(l, t);
+	snprintf(text, sizeof(text), "%s%s%s",
+		 t->torch.version[0] ? t->torch.version : "version unknown",
+		 t->torch.cuda_runtime[0] ? ", " : "", t->torch.cuda_runtime);
+	add_line(l, true, "PyTorch", text, 0);
+	check_census(l, t);
+	check_hooks(l, t);
+	check_calls(l, t);
+}
+
+/* ---- the command ---- */
 
 struct check_args {
 	pid_t pid;
@@ -78,7 +613,7 @@ static int check_target(struct check_lines *l, pid_t pid)
 		log_err("%s", f.text);
 		return f.status;
 	}
-	check_lines__process(l, &t);
+	check_process(l, &t);
 	if (l->status)
 		printf(" PID %d cannot be attached: %s.\n", (int)pid, l->why);
 	else if (!t.torch.found)
@@ -105,7 +640,7 @@ static int cmd_check(int argc, char **argv)
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	check_lines__host(&l);
+	check_host(&l);
 	host_verdict(&l);
 	status = l.status;
 	if (a.pid) {

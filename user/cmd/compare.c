@@ -8,11 +8,9 @@
 
 #include "model/inputs.h"
 #include "cmd/commands.h"
-#include "cmd/schema_args.h"
+#include "cmd/report_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "cmd/memory_args.h"
-#include "cmd/report_args.h"
 #include "report/diff.h"
 #include "base/text.h"
 #include "base/log.h"

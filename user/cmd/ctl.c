@@ -11,10 +11,9 @@
 #include <unistd.h>
 
 #include "cmd/commands.h"
-#include "cmd/schema_args.h"
+#include "cmd/report_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "cmd/report_args.h"
 #include "capture/capture_args.h"
 #include "model/words.h"
 #include "base/exit.h"

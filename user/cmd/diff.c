@@ -8,12 +8,9 @@
 #include "model/analysis.h"
 #include "model/inputs.h"
 #include "cmd/commands.h"
-#include "cmd/csv_args.h"
-#include "cmd/schema_args.h"
+#include "cmd/report_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "cmd/memory_args.h"
-#include "cmd/report_args.h"
 #include "report/diff.h"
 #include "base/outfile.h"
 #include "base/text.h"
@@ -98,7 +95,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (a->shown.format == FORMAT_FLAMEGRAPH && a->shown.top)
 			argp_error(state, "--format flamegraph shows all stacks; it cannot be "
 					  "combined with --top");
-		csv_args__check(state, a->csv, a->shown.format == FORMAT_CSV);
+		report_args__check_csv(state, a->csv, a->shown.format == FORMAT_CSV);
 		if (!a->files[MATCH_OLD])
 			argp_error(state, "no recording given: memtrace-bpf diff OLD NEW");
 		else if (!a->files[MATCH_NEW])

@@ -17,7 +17,6 @@
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/report_args.h"
-#include "cmd/schema_args.h"
 #include "cmd/usage.h"
 #include "inspect/descendants.h"
 #include "inspect/proc.h"

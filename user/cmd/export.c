@@ -8,11 +8,9 @@
 #include "record/folder.h"
 #include "model/inputs.h"
 #include "cmd/commands.h"
-#include "cmd/csv_args.h"
+#include "cmd/report_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "cmd/memory_args.h"
-#include "cmd/report_args.h"
 #include "export/run.h"
 #include "base/exit.h"
 #include "export/tables.h"
@@ -95,7 +93,7 @@ static void check_options(struct argp_state *state, const struct options *o)
 			   "--at cannot be combined with %s: it has the whole recording and no "
 			   "moment",
 			   a->format->name);
-	csv_args__check(state, o->csv, a->format == &export_csv);
+	report_args__check_csv(state, o->csv, a->format == &export_csv);
 	if (!a->format->to_folder && (o->folder.job || o->folder.host))
 		argp_error(state, "--job and --host are for the format parquet");
 	if (!a->format->to_folder && o->n > 1)

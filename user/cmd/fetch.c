@@ -11,7 +11,6 @@
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/report_args.h"
-#include "cmd/schema_args.h"
 #include "cmd/usage.h"
 #include "model/analysis.h"
 #include "serve/fetch.h"

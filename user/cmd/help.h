@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Prints the help of a command, at most 80 columns wide. */
+/* Prints the help of a command, at most 80 columns wide, and its manual page. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -10,5 +10,6 @@
 /* all: describes all options; otherwise only names the rare ones (OPTION_RARE). */
 void help__print(FILE *out, const struct command *command, bool all);
 
-/* The heading of a group of options. */
-const char *help__title(const struct options_list *list, int group);
+/* Writes a command's manual page in mdoc, for the build: docs/man has the descriptions, the option
+ * tables have the rest. Copies the description from in, whose first line is the date (.Dd). */
+void help__manual(FILE *out, const struct command *command, FILE *in);

@@ -24,11 +24,9 @@
 #include "record/files.h"
 #include "record/dict.h"
 #include "base/text.h"
-#include "cmd/schema_args.h"
+#include "cmd/report_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "cmd/memory_args.h"
-#include "cmd/report_args.h"
 
 #define TOP 10 /* most lines of text */
 

@@ -9,12 +9,9 @@
 #include "model/analysis.h"
 #include "model/inputs.h"
 #include "cmd/commands.h"
-#include "cmd/csv_args.h"
-#include "cmd/schema_args.h"
+#include "cmd/report_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "cmd/memory_args.h"
-#include "cmd/report_args.h"
 #include "model/words.h"
 #include "report/columns.h"
 #include "report/fail.h"
@@ -189,7 +186,7 @@ static void check_options(struct options *o, struct argp_state *state)
 			o->shown.format != REPORT_AS_TEXT))
 		argp_error(state,
 			   "--tree works only with --by module and --format text; see --by layer");
-	csv_args__check(state, o->csv, o->shown.format == REPORT_AS_CSV);
+	report_args__check_csv(state, o->csv, o->shown.format == REPORT_AS_CSV);
 	if (r->segments && (o->shown.select.filter || o->shown.select.nhide))
 		argp_error(
 			state,

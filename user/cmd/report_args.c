@@ -2,13 +2,22 @@
 #include "cmd/report_args.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "assets/schemas.h"
 #include "base/exit.h"
+#include "base/text.h"
 #include "capture/capture_args.h"
+#include "capture/option_groups.h"
 #include "cmd/usage.h"
 #include "model/analysis.h"
+#include "model/csv.h"
+#include "record/mtr.h"
+
+/* ---- what to show ---- */
 
 const char *const report_args_formats[] = { "text", "json", NULL };
 
@@ -95,3 +104,88 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 	}
 	return 0;
 }
+
+/* ---- --csv ---- */
+
+enum { OPT_CSV = 0x8300 };
+
+static const struct argp_option csv_options[] = {
+	{ "csv", OPT_CSV, "safe|raw", OPTION_RARE,
+	  "Put ' before names that are formulas for a spreadsheet (safe, default) or not (raw)",
+	  OPTIONS_OUTPUT },
+	{ 0 },
+};
+
+static error_t parse_csv(int key, char *arg, struct argp_state *state)
+{
+	static const char *const words[] = { "safe", "raw", NULL };
+
+	if (key != OPT_CSV)
+		return ARGP_ERR_UNKNOWN;
+	*(bool *)state->input = true;
+	csv__set_raw(report_args__choose(state, "--csv", arg, words));
+	return 0;
+}
+
+void report_args__check_csv(struct argp_state *state, bool given, bool is_csv)
+{
+	if (given && !is_csv)
+		argp_error(state, "--csv is for the format csv");
+}
+
+const struct argp csv_argp = { .options = csv_options, .parser = parse_csv };
+
+/* ---- --max-memory ---- */
+
+enum { OPT_MAX_MEMORY = 0x8200 };
+
+static const struct argp_option memory_options[] = {
+	{ "max-memory", OPT_MAX_MEMORY, "SIZE", OPTION_RARE,
+	  "Stop if reading needs more memory than SIZE (default: half of the available memory)",
+	  OPTIONS_MESSAGES },
+	{ 0 },
+};
+
+static error_t parse_memory(int key, char *arg, struct argp_state *state)
+{
+	uint64_t bytes;
+
+	if (key != OPT_MAX_MEMORY)
+		return ARGP_ERR_UNKNOWN;
+	if (text__parse_size(arg, &bytes) || !bytes)
+		argp_error(state, "--max-memory: '%s' is not a size; try 8G", arg);
+	room__set(bytes);
+	return 0;
+}
+
+const struct argp memory_argp = { .options = memory_options, .parser = parse_memory };
+
+/* ---- --json-schema ---- */
+
+enum { OPT_SCHEMA = 0x8500 };
+
+static const struct argp_option schema_options[] = {
+	{ "json-schema", OPT_SCHEMA, NULL, OPTION_RARE,
+	  "Print the JSON Schema of this command's JSON", OPTIONS_OUTPUT },
+	{ 0 },
+};
+
+static error_t parse_schema(int key, char *arg, struct argp_state *state)
+{
+	const char *command = usage__command()->name;
+
+	(void)arg;
+	if (key != OPT_SCHEMA)
+		return ARGP_ERR_UNKNOWN;
+	for (size_t i = 0; i < sizeof(schemas) / sizeof(*schemas); i++) {
+		if (strcmp(schemas[i].command, command) != 0)
+			continue;
+		if (packed__write(&schemas[i].schema, stdout))
+			argp_failure(state, 1, ENOMEM, "--json-schema");
+		exit(analysis__check_output(stdout, "standard output"));
+	}
+	argp_error(state, "--json-schema: no schema of %s", command);
+	return EINVAL;
+}
+
+const struct argp schema_argp = { .options = schema_options, .parser = parse_schema };

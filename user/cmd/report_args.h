@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Options that commands share which show memory. A command lists its options in its own table,
- * with these keys. It passes keys that it does not parse itself to report_args__parse(). */
+/* Options that commands share. A command lists those that choose what to show in its own table, with
+ * these keys, and passes keys that it does not parse itself to report_args__parse(). The others
+ * (--csv, --max-memory, --json-schema) are children of its argp parser. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,3 +66,37 @@ extern const char *const report_args_formats[];
 /* Returns the index of arg in words (NULL-terminated). Calls argp_error() for another word. */
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words);
+
+/* --csv of commands that write tables, as a child of their argp parsers. */
+
+#define CSV_ARGP_CHILD                                                                             \
+	{                                                                                          \
+		&csv_argp, 0, NULL, 0                                                              \
+	}
+
+/* Sets how model/csv.h writes text. Its input is a bool, set to true if the option is given: for
+ * report_args__check_csv(). */
+extern const struct argp csv_argp;
+/* Calls argp_error() if the option is given and the output is no CSV. */
+void report_args__check_csv(struct argp_state *state, bool given, bool is_csv);
+
+/* --max-memory of commands that read recordings, as a child of their argp parsers. */
+
+#define MEMORY_ARGP_CHILD                                                                          \
+	{                                                                                          \
+		&memory_argp, 0, NULL, 0                                                           \
+	}
+
+/* Sets the limit of record/mtr.h; has no input. */
+extern const struct argp memory_argp;
+
+/* --json-schema of commands that write JSON, as a child of their argp parsers. The schemas are the
+ * files of user/cmd/schema, one for each command. */
+
+#define SCHEMA_ARGP_CHILD                                                                          \
+	{                                                                                          \
+		&schema_argp, 0, NULL, 0                                                           \
+	}
+
+/* Prints the schema of the command that is being parsed, and exits. Has no input. */
+extern const struct argp schema_argp;

@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "cmd/commands.h"
-#include "cmd/schema_args.h"
+#include "cmd/report_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "cmd/report_args.h"
 #include "capture/capture_args.h"
 #include "base/text.h"
 #include "base/log.h"
