@@ -15,6 +15,7 @@
 #include "inspect/pyobj.h"
 #include "inspect/python/pydict.h"
 #include "inspect/python/pystr.h"
+#include "record/files.h"
 
 #define MAX_FRAMES 512
 #define MAX_VARIABLES 1024u
@@ -176,13 +177,18 @@ int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *ho
 	return err;
 }
 
-/* "train.py:31", or "cell 7, line 2" in a notebook whose kernel says which cell it is. */
+/* "train.py:31", or "cell 7, line 2" in a notebook whose kernel says which cell it is, and in
+ * IPython's shell. */
 static void place_of(struct pymem *m, const struct pycode *code, char *buf, size_t size)
 {
-	const char *file = strrchr(code->file, '/');
+	size_t len = 0;
+	const char *file = strrchr(code->file, '/'),
+		   *typed = *code->file == '<' ? files__cell(code->file, &len) : NULL;
 	uint64_t cell;
 
-	if (strstr(code->file, "/ipykernel_") && !ipython__cell(m->py, code->file, &cell))
+	if (typed)
+		snprintf(buf, size, "cell %.*s, line %u", (int)len, typed, code->firstlineno);
+	else if (strstr(code->file, "/ipykernel_") && !ipython__cell(m->py, code->file, &cell))
 		snprintf(buf, size, "cell %" PRIu64 ", line %u", cell, code->firstlineno);
 	else
 		snprintf(buf, size, "%s:%u", file ? file + 1 : code->file, code->firstlineno);
