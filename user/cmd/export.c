@@ -11,9 +11,8 @@
 #include "cmd/report_args.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "export/run.h"
+#include "export/export.h"
 #include "base/exit.h"
-#include "export/tables.h"
 
 /* Formats that write to a folder. The HTTP API has none of them. */
 static const struct export_format *const folder_formats[] = { &tables_parquet, NULL };

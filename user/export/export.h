@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Export formats: one output file each. A format reads either the finished model (flame graph,
- * folded, speedscope) or every event (timeline). struct export_format tells which. */
+/* Exports: a recording as a file of one format. A format reads either the finished model (flame
+ * graph, folded, speedscope) or every event (timeline). struct export_format tells which. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -70,3 +70,27 @@ EXPORT_WORDS(DECLARE_FORMAT, DECLARE_FORMAT)
 /* NULL-terminated array. */
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);
+/* A recording as tables for engines, a Parquet file each: events, blocks, rows, steps and devices.
+ * Writes TABLE/job=JOB/date=DATE/NAME.parquet in the folder of the export. docs/reference/tables.md
+ * has the columns. */
+extern const struct export_format tables_parquet;
+
+/* ---- running an export: reads a recording and writes one file in one format ---- */
+
+struct export_job {
+	const struct export_format *format;
+	const char *recording; /* path; "-": standard input */
+	/* Path; "-": standard output. NULL: memtrace-FORMAT-RECORDING in the current folder,
+	 * without the recording's own "memtrace-". */
+	const char *output;
+	const struct export_folder *folder; /* of a format that writes to a folder; then no output */
+	const char *device;		    /* device name; NULL: all */
+	const char *with;		    /* trace to merge; NULL: none */
+	bool force;			    /* replace an existing file */
+	/* --at is given; otherwise formats of the whole recording show its end */
+	bool moment_given;
+	struct model_opts model;
+};
+
+/* Logs the written file or the error. Returns an exit code (base/exit.h). */
+int export__run(const struct export_job *job);

@@ -2,7 +2,7 @@
 /* Parquet's hybrid of runs and packed bits, decoded as the format's document says. */
 #include "unit/cmocka.h"
 
-#include "export/tables/levels.h"
+#include "export/tables/parquet.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ static void test_round_trips(void **state)
 				left--;
 				in[i] = left && i ? in[i - 1] : seed >> (32 - width);
 			}
-			levels__put(&t, in, n, width);
+			parquet__put_levels(&t, in, n, width);
 			assert_int_equal(t.err, 0);
 			decode(&t, width, out, n);
 			assert_memory_equal(in, out, n * sizeof(*in));
@@ -89,11 +89,11 @@ static void test_round_trips(void **state)
 static void test_widths(void **state)
 {
 	(void)state;
-	assert_int_equal(levels__width(0), 1);
-	assert_int_equal(levels__width(2), 1);
-	assert_int_equal(levels__width(3), 2);
-	assert_int_equal(levels__width(256), 8);
-	assert_int_equal(levels__width(257), 9);
+	assert_int_equal(parquet__level_width(0), 1);
+	assert_int_equal(parquet__level_width(2), 1);
+	assert_int_equal(parquet__level_width(3), 2);
+	assert_int_equal(parquet__level_width(256), 8);
+	assert_int_equal(parquet__level_width(257), 9);
 }
 
 int main(void)

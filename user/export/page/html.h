@@ -27,7 +27,7 @@ struct page_moment {
 	uint32_t keep;
 };
 
-/* --- html_curve.c */
+/* --- html_moments.c: the curve of allocated bytes */
 struct curve {
 	struct curve_part {		/* time intervals that contain an event */
 		int64_t min, max, last; /* allocated bytes as in struct page_moment */
@@ -37,8 +37,6 @@ struct curve {
 	size_t n, cap;
 	uint64_t width; /* length of an interval, in ns */
 };
-/* Adds the values after an event; time must not decrease. Returns 0 or -ENOMEM. */
-int curve__add(struct curve *c, uint64_t time, int64_t allocated, uint64_t reserved);
 
 #define GONE_NEVER 0
 struct page_block {

@@ -9,6 +9,62 @@
 #include "base/map64.h"
 #include "export/page/html.h"
 
+/* ---- the curve of allocated bytes ---- */
+
+#define CURVE_MAX 8192	 /* largest number of intervals */
+#define CURVE_FIRST 1024 /* first interval, in ns */
+
+static void cover(struct curve_part *a, const struct curve_part *b)
+{
+	a->min = b->min < a->min ? b->min : a->min;
+	a->max = b->max > a->max ? b->max : a->max;
+	a->reserved_max = b->reserved_max > a->reserved_max ? b->reserved_max : a->reserved_max;
+	a->last = b->last;
+	a->reserved = b->reserved;
+}
+
+static void halve(struct curve *c)
+{
+	size_t k = 0;
+
+	c->width *= 2;
+	for (size_t i = 0; i < c->n; i++) {
+		c->parts[i].number /= 2;
+		if (k && c->parts[k - 1].number == c->parts[i].number)
+			cover(&c->parts[k - 1], &c->parts[i]);
+		else
+			c->parts[k++] = c->parts[i];
+	}
+	c->n = k;
+}
+
+/* Adds the values after an event; time must not decrease. Returns 0 or -ENOMEM. */
+static int curve_add(struct curve *c, uint64_t time, int64_t allocated, uint64_t reserved)
+{
+	struct curve_part part = {
+		.min = allocated,
+		.max = allocated,
+		.last = allocated,
+		.reserved_max = reserved,
+		.reserved = reserved,
+	};
+
+	c->width = c->width ? c->width : CURVE_FIRST;
+	while (time / c->width >= CURVE_MAX)
+		halve(c);
+	part.number = time / c->width;
+	if (c->n && c->parts[c->n - 1].number == part.number) {
+		cover(&c->parts[c->n - 1], &part);
+		return 0;
+	}
+	if (array__grow(&c->parts, &c->cap, c->n + 1, sizeof(*c->parts)))
+		return -ENOMEM;
+	c->parts[c->n++] = part;
+	return 0;
+}
+
+/* ---- moments ---- */
+
 #define OOMS_CHOSEN 8
 #define MOMENTS_EXACT 1500000 /* limit of moments over all devices */
 #define BLOCKS_MAX 3000000
@@ -462,7 +518,7 @@ static int read_device(struct page_data *p, uint32_t number, bool always)
 	m->reserved = now.reserved;
 	d->open = true;
 	*last = now;
-	err = curve__add(&d->curve, p->time, m->allocated, m->reserved);
+	err = curve_add(&d->curve, p->time, m->allocated, m->reserved);
 	return err ? err : note_phase(d, &now, p->time);
 }
 

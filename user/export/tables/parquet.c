@@ -11,8 +11,184 @@
 #include "base/array.h"
 #include "base/strings.h"
 #include "base/text.h"
-#include "export/tables/levels.h"
-#include "export/tables/thrift.h"
+
+/* ---- Thrift's compact protocol ---- */
+
+enum thrift_type { THRIFT_I32 = 5, THRIFT_I64 = 6, THRIFT_BINARY = 8, THRIFT_STRUCT = 12 };
+
+enum { LIST = 9 };
+
+static void thrift_bytes(struct thrift *t, const void *bytes, size_t n)
+{
+	if (t->err || !n)
+		return;
+	t->err = array__grow(&t->buf, &t->cap, t->n + n, 1);
+	if (t->err)
+		return;
+	memcpy(t->buf + t->n, bytes, n);
+	t->n += n;
+}
+
+static void byte(struct thrift *t, unsigned v)
+{
+	uint8_t b = (uint8_t)v;
+
+	thrift_bytes(t, &b, 1);
+}
+
+static void thrift_varint(struct thrift *t, uint64_t v)
+{
+	for (; v > 127; v >>= 7)
+		byte(t, (unsigned)(v & 127) | 128);
+	byte(t, (unsigned)v);
+}
+
+static void zigzag(struct thrift *t, int64_t v)
+{
+	thrift_varint(t, (uint64_t)v << 1 ^ (uint64_t)(v >> 63));
+}
+
+/* Fields of Parquet are less than 16 apart. */
+static void header(struct thrift *t, int field, unsigned type)
+{
+	int16_t *last = &t->last[t->depth];
+
+	byte(t, (unsigned)(field - *last) << 4 | type);
+	*last = (int16_t)field;
+}
+
+static void thrift_i32(struct thrift *t, int field, int32_t v)
+{
+	header(t, field, THRIFT_I32);
+	zigzag(t, v);
+}
+
+static void thrift_i64(struct thrift *t, int field, int64_t v)
+{
+	header(t, field, THRIFT_I64);
+	zigzag(t, v);
+}
+
+static void thrift_text_element(struct thrift *t, const char *s)
+{
+	thrift_varint(t, strlen(s));
+	thrift_bytes(t, s, strlen(s));
+}
+
+static void thrift_text(struct thrift *t, int field, const char *s)
+{
+	header(t, field, THRIFT_BINARY);
+	thrift_text_element(t, s);
+}
+
+static void thrift_i32_element(struct thrift *t, int32_t v)
+{
+	zigzag(t, v);
+}
+
+static void thrift_open(struct thrift *t, int field)
+{
+	if (field)
+		header(t, field, THRIFT_STRUCT);
+	if (t->depth + 1 == THRIFT_DEPTH)
+		t->err = -EOVERFLOW;
+	else
+		t->last[++t->depth] = 0;
+}
+
+static void thrift_close(struct thrift *t)
+{
+	byte(t, 0);
+	if (t->depth)
+		t->depth--;
+}
+
+static void thrift_list(struct thrift *t, int field, enum thrift_type of, size_t n)
+{
+	header(t, field, LIST);
+	if (n < 15) {
+		byte(t, (unsigned)n << 4 | of);
+		return;
+	}
+	byte(t, 0xf0 | of);
+	thrift_varint(t, n);
+}
+
+/* ---- levels: Parquet's RLE and bit-packing hybrid ---- */
+
+#define GROUP 8
+#define GROUPS 63 /* a packed run's most, so that its header has one byte */
+
+unsigned parquet__level_width(size_t n)
+{
+	unsigned width = 1;
+
+	while (width < 32 && (size_t)1 << width < n)
+		width++;
+	return width;
+}
+
+static size_t run_at(const uint32_t *v, size_t n, size_t at)
+{
+	size_t end = at + 1;
+
+	while (end < n && v[end] == v[at])
+		end++;
+	return end - at;
+}
+
+static void put_run(struct thrift *t, uint32_t v, size_t n, unsigned width)
+{
+	uint8_t bytes[4] = { (uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16),
+			     (uint8_t)(v >> 24) };
+
+	thrift_varint(t, (uint64_t)n << 1);
+	thrift_bytes(t, bytes, (width + 7) / 8);
+}
+
+/* Packs n numbers, the last group filled up with zeroes. */
+static void put_packed(struct thrift *t, const uint32_t *v, size_t n, unsigned width)
+{
+	size_t groups = (n + GROUP - 1) / GROUP;
+
+	thrift_varint(t, (uint64_t)groups << 1 | 1);
+	for (size_t g = 0; g < groups; g++) {
+		uint8_t bytes[4 * GROUP] = { 0 };
+
+		for (size_t i = 0; i < GROUP && g * GROUP + i < n; i++)
+			for (unsigned b = 0; b < width; b++)
+				if (v[g * GROUP + i] >> b & 1)
+					bytes[(i * width + b) / 8] |= (uint8_t)(1U << (i * width +
+										       b) % 8);
+		thrift_bytes(t, bytes, width);
+	}
+}
+
+void parquet__put_levels(struct thrift *t, const uint32_t *v, size_t n, unsigned width)
+{
+	size_t packed = 0, run; /* packed: numbers before `at` that wait for put_packed() */
+
+	for (size_t at = 0; at < n;) {
+		run = run_at(v, n, at);
+		if (run >= GROUP) {
+			if (packed)
+				put_packed(t, v + at - packed, packed, width);
+			packed = 0;
+			put_run(t, v[at], run, width);
+			at += run;
+			continue;
+		}
+		run = n - at < GROUP ? n - at : GROUP;
+		packed += run;
+		at += run;
+		if (packed == GROUPS * GROUP || at == n) {
+			put_packed(t, v + at - packed, packed, width);
+			packed = 0;
+		}
+	}
+}
+
+/* ---- columns and pages ---- */
 
 #define ROWS 65536	 /* in a row group, which is what memory holds */
 #define TEXTS (32 << 20) /* bytes of texts in a row group, after which it ends */
@@ -158,7 +334,7 @@ void parquet__bool(struct parquet *p, bool known, bool v)
 static void put_u32(struct thrift *t, uint32_t v)
 {
 	v = htole32(v);
-	thrift__bytes(t, &v, sizeof(v));
+	thrift_bytes(t, &v, sizeof(v));
 }
 
 /* Adds a text to the set of the row group. The set takes no empty text, so each has a byte in
@@ -178,7 +354,7 @@ static int add_text(struct values *c, const char *s, size_t len)
 	if (!err && number == c->ntexts) {
 		put_u32(&c->texts, (uint32_t)n);
 		c->last_at = c->texts.n;
-		thrift__bytes(&c->texts, clean + 1, n);
+		thrift_bytes(&c->texts, clean + 1, n);
 		c->ntexts++;
 		err = c->texts.err;
 		c->last_len = n;
@@ -229,19 +405,19 @@ static void put_page(struct parquet *p, int type, size_t values, int encoding, s
 	if (p->err)
 		return;
 	h->n = 0;
-	thrift__open(h, 0);
-	thrift__i32(h, 1, type);
-	thrift__i32(h, 2, (int32_t)p->page.n);
-	thrift__i32(h, 3, (int32_t)stored);
-	thrift__open(h, type == DATA_PAGE ? 5 : 7);
-	thrift__i32(h, 1, (int32_t)values);
-	thrift__i32(h, 2, encoding);
+	thrift_open(h, 0);
+	thrift_i32(h, 1, type);
+	thrift_i32(h, 2, (int32_t)p->page.n);
+	thrift_i32(h, 3, (int32_t)stored);
+	thrift_open(h, type == DATA_PAGE ? 5 : 7);
+	thrift_i32(h, 1, (int32_t)values);
+	thrift_i32(h, 2, encoding);
 	if (type == DATA_PAGE) {
-		thrift__i32(h, 3, RLE); /* of definition levels */
-		thrift__i32(h, 4, RLE); /* of repetition levels; this file has none */
+		thrift_i32(h, 3, RLE); /* of definition levels */
+		thrift_i32(h, 4, RLE); /* of repetition levels; this file has none */
 	}
-	thrift__close(h);
-	thrift__close(h);
+	thrift_close(h);
+	thrift_close(h);
 	p->err = h->err;
 	k->plain += h->n + p->page.n;
 	k->stored += h->n + stored;
@@ -255,7 +431,7 @@ static void put_present(struct parquet *p, const struct values *c)
 	uint32_t len;
 
 	put_u32(&p->page, 0);
-	levels__put(&p->page, c->present, p->rows, 1);
+	parquet__put_levels(&p->page, c->present, p->rows, 1);
 	if (p->page.err)
 		return;
 	len = htole32((uint32_t)(p->page.n - at - sizeof(len)));
@@ -265,14 +441,14 @@ static void put_present(struct parquet *p, const struct values *c)
 static int put_numbers(struct parquet *p, const struct values *c)
 {
 	uint32_t *numbers = calloc(c->n + 1, sizeof(*numbers));
-	uint8_t width = (uint8_t)levels__width(c->ntexts);
+	uint8_t width = (uint8_t)parquet__level_width(c->ntexts);
 
 	if (!numbers)
 		return -ENOMEM;
 	for (size_t i = 0; i < c->n; i++)
 		numbers[i] = (uint32_t)c->v[i];
-	thrift__bytes(&p->page, &width, 1);
-	levels__put(&p->page, numbers, c->n, width);
+	thrift_bytes(&p->page, &width, 1);
+	parquet__put_levels(&p->page, numbers, c->n, width);
 	free(numbers);
 	return 0;
 }
@@ -285,12 +461,12 @@ static void put_plain(struct parquet *p, const struct values *c, enum column_typ
 		for (size_t i = 0; i < c->n; i++) {
 			uint64_t v = htole64(c->v[i]);
 
-			thrift__bytes(&p->page, &v, sizeof(v));
+			thrift_bytes(&p->page, &v, sizeof(v));
 		}
 	for (size_t i = 0; type == COLUMN_BOOL && i < c->n; i++) {
 		bits |= (uint8_t)(c->v[i] << i % 8);
 		if (i % 8 == 7 || i + 1 == c->n) {
-			thrift__bytes(&p->page, &bits, 1);
+			thrift_bytes(&p->page, &bits, 1);
 			bits = 0;
 		}
 	}
@@ -305,7 +481,7 @@ static void put_chunk(struct parquet *p, size_t i, struct chunk *k)
 	if (text) {
 		k->dictionary = p->offset;
 		p->page.n = 0;
-		thrift__bytes(&p->page, c->texts.buf, c->texts.n);
+		thrift_bytes(&p->page, c->texts.buf, c->texts.n);
 		put_page(p, DICTIONARY_PAGE, c->ntexts, PLAIN, k);
 	}
 	k->data = p->offset;
@@ -387,61 +563,61 @@ static int physical(enum column_type type)
 
 static void put_schema(struct parquet *p, struct thrift *t)
 {
-	thrift__list(t, 2, THRIFT_STRUCT, p->n + 1);
-	thrift__open(t, 0);
-	thrift__text(t, 4, "schema");
-	thrift__i32(t, 5, (int32_t)p->n);
-	thrift__close(t);
+	thrift_list(t, 2, THRIFT_STRUCT, p->n + 1);
+	thrift_open(t, 0);
+	thrift_text(t, 4, "schema");
+	thrift_i32(t, 5, (int32_t)p->n);
+	thrift_close(t);
 	for (size_t i = 0; i < p->n; i++) {
-		thrift__open(t, 0);
-		thrift__i32(t, 1, physical(p->columns[i].type));
-		thrift__i32(t, 3, OPTIONAL);
-		thrift__text(t, 4, p->columns[i].name);
+		thrift_open(t, 0);
+		thrift_i32(t, 1, physical(p->columns[i].type));
+		thrift_i32(t, 3, OPTIONAL);
+		thrift_text(t, 4, p->columns[i].name);
 		if (p->columns[i].type == COLUMN_TEXT)
-			thrift__i32(t, 6, UTF8);
+			thrift_i32(t, 6, UTF8);
 		else if (p->columns[i].type == COLUMN_TIME)
-			thrift__i32(t, 6, TIMESTAMP_MICROS);
-		thrift__close(t);
+			thrift_i32(t, 6, TIMESTAMP_MICROS);
+		thrift_close(t);
 	}
 }
 
 static void put_column(struct thrift *t, const struct column *column, const struct chunk *k)
 {
-	thrift__open(t, 0);
-	thrift__i64(t, 2, (int64_t)(k->dictionary ? k->dictionary : k->data));
-	thrift__open(t, 3);
-	thrift__i32(t, 1, physical(column->type));
-	thrift__list(t, 2, THRIFT_I32, k->dictionary ? 3 : 2);
-	thrift__i32_element(t, PLAIN);
-	thrift__i32_element(t, RLE);
+	thrift_open(t, 0);
+	thrift_i64(t, 2, (int64_t)(k->dictionary ? k->dictionary : k->data));
+	thrift_open(t, 3);
+	thrift_i32(t, 1, physical(column->type));
+	thrift_list(t, 2, THRIFT_I32, k->dictionary ? 3 : 2);
+	thrift_i32_element(t, PLAIN);
+	thrift_i32_element(t, RLE);
 	if (k->dictionary)
-		thrift__i32_element(t, RLE_DICTIONARY);
-	thrift__list(t, 3, THRIFT_BINARY, 1);
-	thrift__text_element(t, column->name);
-	thrift__i32(t, 4, ZSTD);
-	thrift__i64(t, 5, (int64_t)k->values);
-	thrift__i64(t, 6, (int64_t)k->plain);
-	thrift__i64(t, 7, (int64_t)k->stored);
-	thrift__i64(t, 9, (int64_t)k->data);
+		thrift_i32_element(t, RLE_DICTIONARY);
+	thrift_list(t, 3, THRIFT_BINARY, 1);
+	thrift_text_element(t, column->name);
+	thrift_i32(t, 4, ZSTD);
+	thrift_i64(t, 5, (int64_t)k->values);
+	thrift_i64(t, 6, (int64_t)k->plain);
+	thrift_i64(t, 7, (int64_t)k->stored);
+	thrift_i64(t, 9, (int64_t)k->data);
 	if (k->dictionary)
-		thrift__i64(t, 11, (int64_t)k->dictionary);
-	thrift__close(t);
-	thrift__close(t);
+		thrift_i64(t, 11, (int64_t)k->dictionary);
+	thrift_close(t);
+	thrift_close(t);
 }
 
 static void put_group(struct parquet *p, struct thrift *t, const struct group *g)
 {
 	uint64_t bytes = 0;
 
-	thrift__open(t, 0);
-	thrift__list(t, 1, THRIFT_STRUCT, p->n);
+	thrift_open(t, 0);
+	thrift_list(t, 1, THRIFT_STRUCT, p->n);
 	for (size_t i = 0; i < p->n; i++) {
 		put_column(t, &p->columns[i], &g->chunks[i]);
 		bytes += g->chunks[i].plain;
 	}
-	thrift__i64(t, 2, (int64_t)bytes);
-	thrift__i64(t, 3, (int64_t)g->rows);
-	thrift__close(t);
+	thrift_i64(t, 2, (int64_t)bytes);
+	thrift_i64(t, 3, (int64_t)g->rows);
+	thrift_close(t);
 }
 
 int parquet__finish(struct parquet *p)
@@ -452,15 +628,15 @@ int parquet__finish(struct parquet *p)
 
 	if (err)
 		return err;
-	thrift__open(&t, 0);
-	thrift__i32(&t, 1, 1); /* version */
+	thrift_open(&t, 0);
+	thrift_i32(&t, 1, 1); /* version */
 	put_schema(p, &t);
-	thrift__i64(&t, 3, (int64_t)p->all);
-	thrift__list(&t, 4, THRIFT_STRUCT, p->ngroups);
+	thrift_i64(&t, 3, (int64_t)p->all);
+	thrift_list(&t, 4, THRIFT_STRUCT, p->ngroups);
 	for (size_t i = 0; i < p->ngroups; i++)
 		put_group(p, &t, &p->groups[i]);
-	thrift__text(&t, 6, "memtrace-bpf version " MEMTRACE_VERSION);
-	thrift__close(&t);
+	thrift_text(&t, 6, "memtrace-bpf version " MEMTRACE_VERSION);
+	thrift_close(&t);
 	err = t.err;
 	if (!err) {
 		len = htole32((uint32_t)t.n);

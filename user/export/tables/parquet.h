@@ -40,3 +40,23 @@ int parquet__row(struct parquet *p);
 /* Writes the rest. Returns 0 or -errno of any error; the caller also checks the stream. */
 int parquet__finish(struct parquet *p);
 uint64_t parquet__rows(const struct parquet *p);
+
+/* ---- for parquet.c and its test ---- */
+
+/* Thrift's compact protocol, in memory. Parquet's headers use it
+ * (github.com/apache/thrift, doc/specs/thrift-compact-protocol.md). Fields of a struct are written
+ * in the order of their numbers. After an error all calls do nothing. */
+#define THRIFT_DEPTH 16
+
+struct thrift {
+	uint8_t *buf; /* owned by the caller, who frees it */
+	size_t n, cap;
+	int err;		    /* 0 or -ENOMEM */
+	int16_t last[THRIFT_DEPTH]; /* number of the last field, of each open struct */
+	unsigned depth;
+};
+
+/* Writes n numbers of `width` bits (1 to 32) in Parquet's hybrid of runs and packed bits. */
+void parquet__put_levels(struct thrift *t, const uint32_t *v, size_t n, unsigned width);
+/* Bits that the numbers below n need, at least 1. */
+unsigned parquet__level_width(size_t n);

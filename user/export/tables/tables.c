@@ -1,20 +1,275 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "export/tables.h"
+#include "export/export.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
+#include "base/log.h"
+#include "base/outfile.h"
 #include "base/text.h"
 #include "export/formats/events.h"
-#include "export/tables/files.h"
 #include "export/tables/parquet.h"
-#include "export/tables/schema.h"
 #include "model/growth.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
+
+/* ---- columns ---- */
+
+enum table { TABLE_EVENTS, TABLE_BLOCKS, TABLE_ROWS, TABLE_STEPS, TABLE_DEVICES, TABLE_NR };
+
+struct table_schema {
+	const char *name;
+	const struct column *columns; /* the first TABLE_COMMON are the same in all tables */
+	size_t n;
+};
+
+#define TABLE_COMMON 4
+
+#define INT(key)                                                                                   \
+	{                                                                                          \
+		key, COLUMN_INT                                                                    \
+	}
+#define TIME(key)                                                                                  \
+	{                                                                                          \
+		key, COLUMN_TIME                                                                   \
+	}
+#define DOUBLE(key)                                                                                \
+	{                                                                                          \
+		key, COLUMN_DOUBLE                                                                 \
+	}
+#define BOOL(key)                                                                                  \
+	{                                                                                          \
+		key, COLUMN_BOOL                                                                   \
+	}
+#define TEXT(key)                                                                                  \
+	{                                                                                          \
+		key, COLUMN_TEXT                                                                   \
+	}
+/* The first columns of all tables. job and date are in the path of the file. */
+#define COMMON TEXT("recording"), TEXT("host"), INT("rank"), INT("pid")
+#define PLACE                                                                                      \
+	TEXT("phase"), TEXT("module"), TEXT("module_class"), TEXT("file"), INT("line"),            \
+		TEXT("function"), TEXT("source"), TEXT("category"), TEXT("name")
+
+static const struct column event_columns[] = {
+	COMMON,		  INT("number"),    TIME("time"),    INT("elapsed_ns"),
+	TEXT("event"),	  TEXT("device"),   INT("address"),  INT("size"),
+	INT("requested"), INT("allocated"), INT("reserved"), INT("tid"),
+	TEXT("thread"),	  INT("step"),	    PLACE,	     INT("lifetime_ns"),
+	TEXT("call"),
+};
+static const struct column block_columns[] = {
+	COMMON,		 TEXT("device"),     INT("address"),
+	INT("size"),	 INT("requested"),   INT("allocated_ns"),
+	INT("freed_ns"), INT("lifetime_ns"), BOOL("before_attach"),
+	PLACE,
+};
+static const struct column row_columns[] = {
+	COMMON,	      TEXT("moment"), INT("moment_ns"), TEXT("device"),	       INT("bytes"),
+	INT("count"), INT("median"),  INT("requested"), BOOL("before_attach"), TEXT("module_root"),
+	PLACE,
+};
+static const struct column step_columns[] = {
+	COMMON,
+	TEXT("device"),
+	INT("step"),
+	INT("job_step"),
+	INT("start_ns"),
+	INT("end_ns"),
+	INT("duration_ns"),
+	TIME("end_time"),
+	INT("peak_allocated"),
+	INT("end_allocated"),
+};
+static const struct column device_columns[] = {
+	COMMON,
+	TEXT("device"),
+	TEXT("gpu"),
+	INT("capacity"),
+	TIME("start"),
+	INT("duration_ns"),
+	INT("events"),
+	INT("lost"),
+	BOOL("complete"),
+	INT("steps"),
+	INT("step_time_ns"),
+	TEXT("command"),
+	TEXT("torch"),
+	TEXT("python"),
+	INT("allocated"),
+	INT("reserved"),
+	INT("peak_allocated"),
+	INT("peak_reserved"),
+	INT("peak_ns"),
+	INT("peak_step"),
+	TEXT("peak_phase"),
+	TEXT("peak_is"),
+	DOUBLE("fragmentation"),
+	DOUBLE("avg_fragmentation"),
+	INT("before_attach"),
+	INT("drift"),
+	INT("allocs"),
+	INT("frees"),
+	INT("ooms"),
+	INT("total_allocated"),
+	TEXT("growth"),
+	DOUBLE("growth_bytes_per_step"),
+	TEXT("growth_confidence"),
+	TEXT("growth_file"),
+	INT("growth_line"),
+	TEXT("growth_text"),
+	TEXT("reduced_detail"),
+};
+
+#define TABLE(word)                                                                                \
+	{                                                                                          \
+#word "s", word##_columns, sizeof(word##_columns) / sizeof(*word##_columns)        \
+	}
+
+static const struct table_schema table_schemas[TABLE_NR] = {
+	[TABLE_EVENTS] = TABLE(event), [TABLE_BLOCKS] = TABLE(block),	[TABLE_ROWS] = TABLE(row),
+	[TABLE_STEPS] = TABLE(step),   [TABLE_DEVICES] = TABLE(device),
+};
+
+/* ---- files: FOLDER/TABLE/job=JOB/date=DATE/NAME-PID.parquet ---- */
+
+#define NO_DATE "__HIVE_DEFAULT_PARTITION__" /* Hive's word for null */
+#define NAME_MOST 128			     /* bytes of a job or of a recording's name in a path */
+
+struct table_files {
+	struct outfile *file[TABLE_NR];
+	struct parquet *p[TABLE_NR];
+	char *folder;
+};
+
+/* Hive's form of a value in a path: other characters than these become %XX. */
+static void escape(char *buf, size_t size, const char *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; s[i] && i < NAME_MOST && n + 4 < size; i++) {
+		unsigned char b = (unsigned char)s[i];
+		bool plain = (b >= '0' && b <= '9') || (b >= 'a' && b <= 'z') ||
+			     (b >= 'A' && b <= 'Z') || strchr("-_", b) || (b == '.' && i);
+
+		n += (size_t)snprintf(buf + n, size - n, plain ? "%c" : "%%%02X", b);
+	}
+	buf[n] = '\0';
+}
+
+static void put_date(char *buf, size_t size, uint64_t start)
+{
+	time_t seconds = (time_t)(start / 1000000000);
+	struct tm tm;
+
+	if (!start || !gmtime_r(&seconds, &tm) || !strftime(buf, size, "%Y-%m-%d", &tm))
+		snprintf(buf, size, NO_DATE);
+}
+
+/* Makes the folders of a path, which it changes and restores. */
+static int make_folders(char *path)
+{
+	for (char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/')) {
+		int err;
+
+		*s = '\0';
+		err = mkdir(path, 0777) && errno != EEXIST ? -errno : 0;
+		*s = '/';
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int open_table(struct table_files *t, enum table table, const char *folder, const char *rest,
+		      bool force)
+{
+	const struct table_schema *s = &table_schemas[table];
+	char *path, name[512];
+	int err;
+
+	if (asprintf(&path, "%s/%s/%s", folder, s->name, rest) < 0)
+		return -ENOMEM;
+	err = make_folders(path);
+	if (!err)
+		err = outfile__create(path, OUTFILE_RENAME, force, &t->file[table]);
+	if (err)
+		log_err("%s: cannot create: %s",
+			text__clean(name, sizeof(name), path, strlen(path)), outfile__why(err));
+	free(path);
+	if (!err && outfile__stream(t->file[table]))
+		t->p[table] = parquet__new(outfile__stream(t->file[table]), s->columns, s->n);
+	return err ? err : t->p[table] ? 0 : -ENOMEM;
+}
+
+static int open_files(struct table_files **ret, const struct export_folder *f,
+		      const char *recording, int64_t pid, uint64_t start)
+{
+	char job[4 * NAME_MOST], name[4 * NAME_MOST], date[40], rest[9 * NAME_MOST];
+	struct table_files *t = calloc(1, sizeof(*t));
+	int err = 0;
+
+	*ret = t;
+	if (!t)
+		return -ENOMEM;
+	t->folder = strdup(f->path);
+	if (!t->folder)
+		return -ENOMEM;
+	escape(job, sizeof(job), f->job && *f->job ? f->job : recording);
+	escape(name, sizeof(name), recording);
+	put_date(date, sizeof(date), start);
+	snprintf(rest, sizeof(rest), "job=%s/date=%s/%s-%" PRId64 ".parquet", job, date, name, pid);
+	for (int i = 0; i < TABLE_NR && !err; i++)
+		err = open_table(t, i, f->path, rest, f->force);
+	return err;
+}
+
+static struct parquet *file_at(const struct table_files *t, enum table table)
+{
+	return t->p[table];
+}
+
+static int commit_files(struct table_files *t)
+{
+	char name[512], events[32], blocks[32];
+	int err = 0;
+
+	for (int i = 0; i < TABLE_NR && !err; i++)
+		err = parquet__finish(t->p[i]);
+	for (int i = 0; i < TABLE_NR && !err; i++) {
+		err = outfile__commit(t->file[i]);
+		t->file[i] = NULL;
+	}
+	if (!err)
+		log_info("wrote %s and %s to %s",
+			 text__counted(events, sizeof(events), parquet__rows(t->p[TABLE_EVENTS]),
+				       "event"),
+			 text__counted(blocks, sizeof(blocks), parquet__rows(t->p[TABLE_BLOCKS]),
+				       "block"),
+			 text__clean(name, sizeof(name), t->folder, strlen(t->folder)));
+	return err;
+}
+
+static void free_files(struct table_files *t)
+{
+	if (!t)
+		return;
+	for (int i = 0; i < TABLE_NR; i++) {
+		parquet__free(t->p[i]);
+		outfile__discard(t->file[i]);
+	}
+	free(t->folder);
+	free(t);
+}
+
+/* ---- rows ---- */
 
 struct tables {
 	struct events events;
@@ -58,7 +313,7 @@ static void put_place(struct parquet *p, const struct event_row *t)
 
 static struct parquet *table(const struct tables *s, enum table t)
 {
-	return table_files__at(s->files, t);
+	return file_at(s->files, t);
 }
 
 /* ---- events, and blocks that are freed ---- */
@@ -326,8 +581,8 @@ static int tables_begin(struct export_ctx *c, void **state)
 	err = growth__watch(c->model, BY_LINE);
 	if (err)
 		return err;
-	return table_files__open(&s->files, c->folder, s->recording, s->has_pid ? s->pid : 0,
-				 s->has_start ? s->start : 0);
+	return open_files(&s->files, c->folder, s->recording, s->has_pid ? s->pid : 0,
+			  s->has_start ? s->start : 0);
 }
 
 static int tables_event(struct export_ctx *c, void *state, const struct event *e)
@@ -360,7 +615,7 @@ static int tables_end(struct export_ctx *c, void *state)
 		if (!err)
 			err = put_live(c, s, i);
 	}
-	return err ? err : table_files__commit(s->files);
+	return err ? err : commit_files(s->files);
 }
 
 static void tables_release(void *state)
@@ -368,7 +623,7 @@ static void tables_release(void *state)
 	struct tables *s = state;
 
 	if (s)
-		table_files__free(s->files);
+		free_files(s->files);
 	free(s);
 }
 

@@ -30,7 +30,7 @@
 #include "capture/control.h"
 #include "capture/kernel.h"
 #include "capture/session.h"
-#include "export/run.h"
+#include "export/export.h"
 #include "live/rows/state.h"
 #include "live/rows/words.h"
 #include "live/screen/keys.h"
