@@ -23,8 +23,6 @@
 #include "inspect/pyprocess.h"
 #include "model/words.h"
 #include "report/dump.h"
-#include "report/dump_host.h"
-#include "report/dump_tree.h"
 
 #define LIMIT_NS 10000000000ull
 #define TOP 40

@@ -16,7 +16,6 @@
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "report/leaks.h"
-#include "report/leaks_ranks.h"
 #include "model/inputs.h"
 #include "base/grammar.h"
 #include "base/json.h"

@@ -13,7 +13,7 @@
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "model/words.h"
-#include "report/columns.h"
+#include "report/text.h"
 #include "report/fail.h"
 #include "report/files.h"
 

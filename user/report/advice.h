@@ -57,7 +57,6 @@ enum advice_figure {
 	ADVICE_ESTIMATE, /* estimate, because the remedy allocates, too */
 	ADVICE_UP_TO,	 /* upper bound, because a part may be needed */
 };
-const char *advice__figure(enum advice_figure f); /* returns "exact", "estimate" or "upper_bound" */
 
 struct advice {
 	enum advice_kind kind;

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Reads the present contents of a process: its tensors, matched with the CUDA allocator's
- * blocks. */
+/* Reads and prints the present memory of a process, or of a process and its children: its tensors,
+ * matched with the CUDA allocator's blocks, and its host memory. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "inspect/census.h"
 #include "inspect/cudaalloc.h"
+#include "inspect/hostmem.h"
 #include "inspect/torch.h"
 #include "model/holders.h"
 
 struct json; /* base/json.h */
+struct map64;
+struct maps;
+struct proc;
+struct python;
 
 /* A tensor, or the sum of several. */
 struct dump_row {
@@ -75,16 +81,62 @@ void dump__free(struct dump *d); /* frees the contents of d */
  * or grouped again. Returns 0 or -ENOMEM. */
 int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n);
 
-/* The command line without the interpreter's path, or the process's name. Returns buf. */
-char *dump__command(char *buf, size_t size, const struct dump_opts *o);
 /* Writes "[1024, 4096] float32". Returns buf. */
 char *dump__shape(char *buf, size_t size, const struct census_about *a);
 /* Returns 0 or -ENOMEM. */
 int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o);
-/* Puts the document into another one, with this key; NULL: into an array. */
-void dump__put(struct json *j, const char *key, const struct dump *d, const struct dump_row *rows,
-	       size_t n, const struct dump_opts *o);
 /* Returns 0 or -ENOMEM. The caller checks out for errors. */
 int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o);
+
+/* ---- a process and its descendants: a router, its engine and workers ---- */
+
+struct dump_process {
+	pid_t pid, parent;  /* parent: 0 for the first process */
+	struct dump dump;   /* empty if why is not "" */
+	struct dump_opts o; /* borrows its texts */
+	char name[64];	    /* pyprocess__name(), clean; "": not known */
+	char why[256];	    /* why it was not read, such as "torch is not imported (yet)" */
+};
+
+/* A table of the processes with their devices and the sums, then dump__text() of each that was
+ * read. cuda:0 is the first device that a process sees. Returns 0 or -ENOMEM. */
+int dump_tree__text(FILE *out, struct dump_process *v, size_t n);
+/* One document, with dump__json()'s of each process. Returns 0 or -ENOMEM. */
+int dump_tree__json(FILE *out, struct dump_process *v, size_t n);
+
+/* ---- host memory ---- */
+
+struct dump_host_process {
+	pid_t pid;
+	char comm[64]; /* hostile */
+	struct host_ledger ledger;
+	uint64_t tensors; /* bytes of CPU storages that the census found, resident or not */
+	char why[160];	  /* why tensors are not known; "": they are */
+};
+
+/* Files of shared memory that processes map, each once. Pages that none of them has touched are in
+ * no RSS. */
+struct dump_shared {
+	uint64_t files, bytes; /* bytes: of the largest mapping of each file */
+	struct map64 *seen;    /* private: number of the file -> its bytes */
+};
+
+struct dump_host {
+	struct dump_host_process *v; /* the process, then its children */
+	size_t n, skipped;	     /* skipped: children that ended or cannot be read */
+	struct host_ledger sum;	     /* of the tree, with children; otherwise of the process */
+	struct dump_shared shared;
+	bool tree;
+};
+
+/* Reads a process and, with tree, its children. 0 or -errno. */
+int dump_host__read_all(const struct proc *p, const struct python *py, bool tree,
+			struct dump_host *ret);
+void dump_host__free(struct dump_host *d); /* frees its contents */
+
+/* command: the process's command line, clean. 0 or -ENOMEM. */
+int dump_host__text(FILE *out, const struct dump_host *d, const char *command);
+/* 0 or -ENOMEM; the caller checks out for errors. */
+int dump_host__json(FILE *out, const struct dump_host *d);

@@ -51,7 +51,6 @@ int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
 
 /* Results so far, in the order of recordings. */
 size_t report_fail__count(const struct report_fail *f);
-const struct failing *report_fail__at(const struct report_fail *f, size_t i);
 /* Writes "failed" into the open object: results from index from on. */
 void report_fail__json(struct json *j, const struct report_fail *f, size_t from);
 /* Prints conditions that hold or cannot be checked on standard error. Returns the worse of

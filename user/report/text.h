@@ -32,7 +32,7 @@ struct report_text_opts {
 	bool host; /* --device host: the parts of host memory, with the rows of that device if any */
 	bool no_sums;	   /* no sums before the table */
 	bool overview;	   /* categories and modules with bars, before the table */
-	unsigned columns;  /* bits 1 << COL_* (report/columns.h); 0: the default ones */
+	unsigned columns;  /* bits 1 << COL_* (report/files.h); 0: the default ones */
 	size_t top;	   /* most rows; 0: all */
 	unsigned width;	   /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */
 	uint64_t duration; /* ns; 0: the fact duration_ns */

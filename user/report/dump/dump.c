@@ -2,9 +2,11 @@
 #include "report/dump.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "inspect/pytensor.h"
 
 #define PASSES 5 /* readings of tables that change */
@@ -506,4 +508,23 @@ int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *
 	*ret = v;
 	*n = k;
 	return 0;
+}
+
+char *dump__shape(char *buf, size_t size, const struct census_about *a)
+{
+	char dtype[16];
+	size_t at = 0;
+
+	at += snprintf(buf, size, "[");
+	for (size_t i = 0; i < a->ndim && at < size; i++) {
+		if (i == CENSUS_DIMS) {
+			at += snprintf(buf + at, size - at, ", ..");
+			break;
+		}
+		at += snprintf(buf + at, size - at, "%s%" PRId64, i ? ", " : "", a->shape[i]);
+	}
+	if (at < size)
+		snprintf(buf + at, size - at, "] %s",
+			 pytensor__dtype(a->dtype, dtype, sizeof(dtype)));
+	return buf;
 }

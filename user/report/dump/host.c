@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/dump_host.h"
+#include "report/dump.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/map64.h"
+#include "base/text.h"
 #include "inspect/census.h"
 #include "inspect/descendants.h"
 #include "inspect/proc.h"
 #include "inspect/python.h"
+#include "model/host_words.h"
 #include "record/stream.h"
 
 #define LIMIT_NS 10000000000ull
@@ -49,7 +52,8 @@ static bool is_shared_file(const struct map *m)
 		!strncmp(m->path, "/SYSV", 5) || !strcmp(m->path, "/dev/zero"));
 }
 
-int dump_shared__add(struct dump_shared *s, const struct maps *m)
+/* Adds the files of one process's mappings. 0 or -ENOMEM. */
+static int add_shared_files(struct dump_shared *s, const struct maps *m)
 {
 	uint64_t key, bytes, old;
 	bool had;
@@ -73,8 +77,12 @@ int dump_shared__add(struct dump_shared *s, const struct maps *m)
 	return s->seen ? 0 : -ENOMEM;
 }
 
-int dump_host__read(const struct proc *p, const struct python *py, bool proportional,
-		    struct dump_host_process *ret)
+/*
+ * Reads a process. The interpreter and tensors are optional. proportional: see struct host_opts. 0
+ * or -errno, as hostmem__read().
+ */
+static int read_process(const struct proc *p, const struct python *py, bool proportional,
+			struct dump_host_process *ret)
 {
 	struct host_opts o = { .proportional = proportional };
 	struct hostmem *h = hostmem__new(p, py);
@@ -113,7 +121,7 @@ static int read_child(pid_t pid, struct dump_host_process *ret, struct dump_shar
 
 	if (!err) {
 		py = python__open(p, &m, &why);
-		err = dump_host__read(p, py, true, ret) ?: dump_shared__add(shared, &m);
+		err = read_process(p, py, true, ret) ?: add_shared_files(shared, &m);
 	}
 	python__free(py);
 	maps__free(&m);
@@ -133,9 +141,9 @@ int dump_host__read_all(const struct proc *p, const struct python *py, bool tree
 	d.v = calloc(n + 1, sizeof(*d.v));
 	if (!d.v)
 		return -ENOMEM;
-	err = dump_host__read(p, py, tree, &d.v[0]);
+	err = read_process(p, py, tree, &d.v[0]);
 	if (!err && !proc__maps(p, &m))
-		err = dump_shared__add(&d.shared, &m);
+		err = add_shared_files(&d.shared, &m);
 	maps__free(&m);
 	d.n = 1;
 	for (size_t i = 0; i < n && !err; i++) {
@@ -160,4 +168,213 @@ void dump_host__free(struct dump_host *d)
 	free(d->v);
 	map64__free(d->shared.seen);
 	*d = (struct dump_host){ 0 };
+}
+
+/* ---- printing ---- */
+
+static void malloc_text(FILE *out, const struct host_malloc *m, size_t columns)
+{
+	char arena[24], free_bytes[24], mapped[24], n[32], more[64] = "";
+
+	if (!m->known)
+		return;
+	if (m->free_known)
+		snprintf(more, sizeof(more), ", %s of it free",
+			 text__bytes(free_bytes, sizeof(free_bytes), m->free));
+	text__paragraph(out, columns, "", "  ",
+			"malloc: %s arena%s with %s%s, and %s in chunks with their own mappings",
+			text__count(n, sizeof(n), m->arenas), m->arenas == 1 ? "" : "s",
+			text__bytes(arena, sizeof(arena), m->arena), more,
+			text__bytes(mapped, sizeof(mapped),
+				    m->mapped_known ? m->mapped : m->mapped_found));
+}
+
+static void python_text(FILE *out, const struct host_python *p, size_t columns)
+{
+	char arena[24], used[24], n[2][32];
+
+	if (!p->known || !p->used_known)
+		return;
+	text__paragraph(out, columns, "", "  ",
+			"small Python objects: %s block%s with %s in %s arena%s of %s in all",
+			text__count(n[0], sizeof(n[0]), p->blocks), p->blocks == 1 ? "" : "s",
+			text__bytes(used, sizeof(used), p->used),
+			text__count(n[1], sizeof(n[1]), p->arenas), p->arenas == 1 ? "" : "s",
+			text__bytes(arena, sizeof(arena), p->arena));
+}
+
+static void processes_text(FILE *out, const struct dump_host *d, size_t columns)
+{
+	char bytes[24], comm[256], line[2048];
+
+	fprintf(out, "\nProcesses, shared pages by share:\n");
+	for (size_t i = 0; i < d->n; i++) {
+		const struct dump_host_process *p = &d->v[i];
+
+		text__clean(comm, sizeof(comm), p->comm, strlen(p->comm));
+		fprintf(out, "%10s  PID %d  %s: %s\n",
+			text__bytes(bytes, sizeof(bytes), p->ledger.sheet.part[HOST_TOTAL].bytes),
+			p->pid, comm, host_words__line(line, sizeof(line), &p->ledger.sheet));
+	}
+	if (d->skipped)
+		text__paragraph(out, columns, "", "  ",
+				"%zu child process%s ended or could not be read", d->skipped,
+				d->skipped == 1 ? "" : "es");
+}
+
+#define UNTOUCHED (UINT64_C(1) << 20) /* bytes of shared memory in no RSS: worth a line */
+
+static void shared_text(FILE *out, const struct dump_host *d, size_t columns)
+{
+	uint64_t resident = 0;
+	char mapped[24], bytes[24], n[32];
+
+	for (unsigned i = HOST_SHARED_LOADER; i <= HOST_SHARED; i++)
+		resident += d->sum.sheet.part[i].bytes;
+	if (d->shared.bytes < resident + UNTOUCHED)
+		return;
+	text__paragraph(out, columns, "", "  ",
+			"shared memory: %s in %s file%s that %s map%s, %s of it resident there. "
+			"Pages that a process maps and has not touched, such as tensors from "
+			"another process, are in no RSS; the control group counts them.",
+			text__bytes(mapped, sizeof(mapped), d->shared.bytes),
+			text__count(n, sizeof(n), d->shared.files), d->shared.files == 1 ? "" : "s",
+			d->n > 1 ? "the processes" : "the process", d->n > 1 ? "" : "s",
+			text__bytes(bytes, sizeof(bytes), resident));
+}
+
+int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
+{
+	const struct host_ledger *l = &d->sum;
+	size_t columns = text__columns(out), prose = text__prose(columns);
+	char bytes[24], took[24], more[64] = "";
+	int err;
+
+	if (d->tree)
+		snprintf(more, sizeof(more), "%s%zu process%s", text__dot(), d->n,
+			 d->n == 1 ? "" : "es");
+	fprintf(out, "%s%sPID %d%s\n", command, text__dot(), d->v[0].pid, more);
+	fprintf(out, "host  %s resident (%s), read in %s\n\n",
+		text__bytes(bytes, sizeof(bytes), l->sheet.part[HOST_TOTAL].bytes),
+		d->tree ? "PSS: shared pages once" : "RSS",
+		text__time(took, sizeof(took), l->end - l->begin));
+	err = host_words__table(out, &l->sheet, columns);
+	if (err)
+		return err;
+	shared_text(out, d, prose);
+	if (d->tree) {
+		processes_text(out, d, prose);
+	} else {
+		malloc_text(out, &l->malloc, prose);
+		python_text(out, &l->python, prose);
+	}
+	if (*l->allocator)
+		text__paragraph(out, prose, "", "  ",
+				"%s replaces malloc: memtrace-bpf does not read its tables, so its "
+				"memory is unknown",
+				l->allocator);
+	if (!d->tree && *d->v[0].why)
+		text__paragraph(out, prose, "", "  ", "CPU tensors were not read: %s", d->v[0].why);
+	return 0;
+}
+
+/* ---- JSON ---- */
+
+static void known_uint(struct json *j, const char *key, uint64_t v)
+{
+	json__uint_or_null(j, key, v != MEMCG_NONE, v);
+}
+
+static void group_json(struct json *j, const struct host_group *g)
+{
+	const struct memcg_figures *f = &g->figures;
+
+	if (!g->version) {
+		json__null(j, "cgroup");
+		return;
+	}
+	json__open_object(j, "cgroup");
+	json__string(j, "path", g->path);
+	json__uint(j, "version", g->version);
+	known_uint(j, "current", f->usage);
+	known_uint(j, "limit", f->limit);
+	known_uint(j, "anon", f->anon);
+	known_uint(j, "file", f->file);
+	known_uint(j, "swap", f->swap);
+	known_uint(j, "kernel", g->kernel);
+	known_uint(j, "kernel_stack", f->kernel_stack);
+	known_uint(j, "slab", f->slab);
+	known_uint(j, "sock", f->sock);
+	known_uint(j, "page_tables", f->page_tables);
+	known_uint(j, "oom_kills", f->oom_kills);
+	json__close_object(j);
+}
+
+static void allocators_json(struct json *j, const struct host_ledger *l)
+{
+	const struct host_malloc *m = &l->malloc;
+	const struct host_python *p = &l->python;
+
+	json__open_object(j, "malloc");
+	json__uint_or_null(j, "arenas", m->known, m->arenas);
+	json__uint_or_null(j, "arena_bytes", m->known, m->arena);
+	json__uint_or_null(j, "free", m->free_known, m->free);
+	json__uint_or_null(j, "top", m->free_known, m->top);
+	json__uint_or_null(j, "mapped", m->mapped_known, m->mapped);
+	json__uint_or_null(j, "mapped_found", m->known, m->mapped_found);
+	json__string(j, "replaced_by", *l->allocator ? l->allocator : NULL);
+	json__close_object(j);
+	json__open_object(j, "python");
+	json__uint_or_null(j, "arenas", p->known, p->arenas);
+	json__uint_or_null(j, "arena_bytes", p->known, p->arena);
+	json__uint_or_null(j, "blocks", p->used_known, p->blocks);
+	json__uint_or_null(j, "used", p->used_known, p->used);
+	json__close_object(j);
+}
+
+static void process_json(struct json *j, const struct dump_host_process *p)
+{
+	json__open_object(j, NULL);
+	json__int(j, "pid", p->pid);
+	json__string(j, "comm", p->comm);
+	json__uint(j, "rss", p->ledger.sheet.part[HOST_TOTAL].bytes);
+	json__uint(j, "status_rss", p->ledger.status_rss);
+	json__uint(j, "mappings", p->ledger.mappings);
+	json__uint(j, "adjusted", p->ledger.adjusted);
+	json__uint(j, "storages", p->tensors);
+	json__string(j, "tensors_unknown", *p->why ? p->why : NULL);
+	host_words__json(j, &p->ledger.sheet);
+	allocators_json(j, &p->ledger);
+	json__close_object(j);
+}
+
+int dump_host__json(FILE *out, const struct dump_host *d)
+{
+	struct json *j = json__new(out, true);
+
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__close_object(j);
+	json__open_object(j, "host");
+	json__seconds(j, "seconds", d->sum.end - d->sum.begin, 6);
+	json__string(j, "total", d->tree ? "pss" : "rss");
+	json__uint(j, "bytes", d->sum.sheet.part[HOST_TOTAL].bytes);
+	host_words__json(j, &d->sum.sheet);
+	group_json(j, &d->sum.group);
+	json__open_object(j, "shared_mapped");
+	json__uint(j, "files", d->shared.files);
+	json__uint(j, "bytes", d->shared.bytes);
+	json__close_object(j);
+	json__close_object(j);
+	json__open_array(j, "processes");
+	for (size_t i = 0; i < d->n; i++)
+		process_json(j, &d->v[i]);
+	json__close_array(j);
+	json__uint(j, "skipped", d->skipped);
+	json__close_object(j);
+	json__free(j);
+	return 0;
 }

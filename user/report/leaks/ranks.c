@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/leaks_ranks.h"
+#include "report/leaks.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "model/growth_summary.h"
 #include "report/doc.h"
-#include "report/leaks_ranks.h"
+#include "report/leaks.h"
 
 static void put_recording(struct json *j, const struct rank *k)
 {

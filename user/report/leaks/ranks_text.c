@@ -9,7 +9,7 @@
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "report/leaks/words.h"
-#include "report/leaks_ranks.h"
+#include "report/leaks.h"
 #include "report/text.h"
 
 struct page {

@@ -208,8 +208,6 @@ void shared_devices__free(struct shared_devices *s);
 bool shared_devices__guest(const struct shared_devices *s, size_t recording, const char *device);
 /* Writes the devices that count, "cuda:0-1, 3". Returns buf. */
 char *rank__devices(char *buf, size_t size, const struct rank *k);
-/* Prints which devices have memory of several ranks, if there are any. */
-void ranks__print_shared(FILE *out, const struct ranks *r, size_t width);
 /* Prints one text. side: a column for each recording. Returns 0 or -ENOMEM. */
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
 /* Writes one document. top: most rows; 0: all. Returns 0 or -ENOMEM. */
@@ -219,7 +217,5 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top);
 int ranks__html(FILE *out, const struct ranks *r);
 /* Writes the members that identify a recording into the open object. */
 void ranks_json__who(struct json *j, const struct rank *k);
-/* Writes the array of devices that have memory of several ranks. */
-void ranks_json__shared(struct json *j, const struct ranks *r);
 /* Prints a header line and the rows, with a column for each recording. */
 void ranks__csv(FILE *out, const struct ranks *r, size_t top);

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "assets/ranks.html.h"
 #include "base/json.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
@@ -11,6 +13,41 @@
 #include "report/doc.h"
 #include "report/fail.h"
 #include "report/ranks/ranks.h"
+
+static void put_use(struct json *j, const struct device_use *u)
+{
+	const struct row *row = &u->device->most;
+
+	json__open_object(j, NULL);
+	json__uint(j, "recording", u->recording);
+	json__uint(j, "allocated", u->device->bytes);
+	json__string(j, "own", u->own->name);
+	json__string(j, "file", row->file);
+	json__uint_or_null(j, "line", row->file && row->line, row->line);
+	json__string(j, "name", row->name);
+	json__close_object(j);
+}
+
+/* Writes the array of devices that have memory of several ranks. */
+static void put_shared_devices(struct json *j, const struct ranks *r)
+{
+	const struct shared_devices *s = ranks__shared(r);
+
+	json__open_array(j, "shared_devices");
+	for (size_t i = 0; i < s->n; i++) {
+		const struct device_use *u = &s->uses[s->all[i].first];
+
+		json__open_object(j, NULL);
+		json__string(j, "device", u->device->name);
+		json__string(j, "host", ranks__at(r, u->recording)->host);
+		json__open_array(j, "ranks");
+		for (uint32_t k = 0; k < s->all[i].n; k++)
+			put_use(j, &u[k]);
+		json__close_array(j);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
 
 void ranks_json__who(struct json *j, const struct rank *k)
 {
@@ -327,7 +364,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	json__uint(j, "allocated", allocated);
 	err = put_lines(j, r, top);
 	put_outliers(j, r);
-	ranks_json__shared(j, r);
+	put_shared_devices(j, r);
 	put_groups(j, r);
 	put_match(j, ranks__step_match(r));
 	put_slow(j, r);
@@ -400,4 +437,29 @@ void ranks__csv(FILE *out, const struct ranks *r, size_t top)
 		put_row(out, r, ranks__line(r, i));
 	if (kept < n && (o->split || o->by != BY_LAYER))
 		put_filtered(out, r, kept, n);
+}
+
+/* ---- a page ---- */
+
+#define HOLE "<!--HEAD-->"
+
+int ranks__html(FILE *out, const struct ranks *r)
+{
+	const char *html = packed__unpack(&asset_ranks_html), *hole;
+	struct json *j = json__new(out, false);
+	int err;
+
+	if (!html || !j) {
+		json__free(j);
+		return -ENOMEM;
+	}
+	hole = memmem(html, asset_ranks_html.full, HOLE, strlen(HOLE));
+	if (!hole)
+		abort(); /* impossible: the template is built in */
+	fwrite(html, 1, (size_t)(hole - html), out);
+	err = ranks__json(j, r, 0);
+	json__free(j);
+	hole += strlen(HOLE);
+	fwrite(hole, 1, asset_ranks_html.full - (size_t)(hole - html), out);
+	return err;
 }

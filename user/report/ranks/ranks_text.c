@@ -10,8 +10,423 @@
 #include "base/text.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
-#include "report/ranks/rank_table.h"
+#include "record/folder.h"
 #include "report/ranks/ranks.h"
+
+/* ---- groups, processes, steps, clocks and missing recordings ---- */
+
+#define FIGURE_WIDTH 10
+#define RANKS_MIN 16
+#define MOST_SLOW 5
+#define MOST_MISSING 12
+#define MOST_INDENT 12 /* levels */
+
+enum { GROUP_COUNT, GROUP_MEDIAN, GROUP_LEAST, GROUP_MOST, GROUP_STEP, GROUP_RANKS };
+
+/* The figure of each member, sorted. Returns their number; those that are 0 are not known. */
+static size_t figures(const struct ranks *r, const struct rank_group *g, bool steps, uint64_t *ret)
+{
+	const uint32_t *members = ranks__groups(r)->members + g->first;
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < g->n; i++) {
+		const struct rank *k = ranks__at(r, members[i]);
+		uint64_t value = steps ? k->step_time : k->allocated;
+
+		if (value || !steps)
+			ret[n++] = value;
+	}
+	outliers__sort(ret, n);
+	return n;
+}
+
+static void put_size(struct grid *t, size_t column, uint64_t n)
+{
+	char text[24];
+
+	grid__put(t, column, text__bytes(text, sizeof(text), n), NULL);
+}
+
+static void put_group(struct grid *t, const struct ranks *r, const struct rank_group *g,
+		      uint64_t *values)
+{
+	char text[32];
+	size_t n;
+
+	grid__row(t);
+	grid__put(t, GROUP_COUNT, text__count(text, sizeof(text), g->n), NULL);
+	n = figures(r, g, false, values);
+	put_size(t, GROUP_MEDIAN, outliers__median(values, n));
+	put_size(t, GROUP_LEAST, values[0]);
+	put_size(t, GROUP_MOST, values[n - 1]);
+	n = figures(r, g, true, values);
+	grid__put(t, GROUP_STEP,
+		  n ? text__time(text, sizeof(text), outliers__median(values, n)) : "-", NULL);
+}
+
+/* The groups, largest first. */
+static uint32_t *order_of(const struct rank_groups *g)
+{
+	uint32_t *order = calloc(g->n + 1, sizeof(*order));
+
+	/* Groups are few, or all small: an insertion stops soon. */
+	for (size_t i = 0; i < g->n && order; i++) {
+		size_t k = i;
+
+		for (; k && g->all[order[k - 1]].n < g->all[i].n; k--)
+			order[k] = order[k - 1];
+		order[k] = (uint32_t)i;
+	}
+	return order;
+}
+
+static void print_names(FILE *out, const struct ranks *r, const struct grid *t, size_t row,
+			const struct rank_group *g, bool *in, size_t room)
+{
+	const uint32_t *members = ranks__groups(r)->members + g->first;
+	char names[512];
+
+	for (uint32_t i = 0; i < g->n; i++)
+		in[members[i]] = true;
+	ranks__list(r, in, names, sizeof(names));
+	for (uint32_t i = 0; i < g->n; i++)
+		in[members[i]] = false;
+	grid__print(t, out, row, words__cut(names, room));
+}
+
+static int print_groups(FILE *out, const struct ranks *r, size_t width, bool bold, size_t most)
+{
+	const struct rank_groups *g = ranks__groups(r);
+	static const struct column columns[] = {
+		[GROUP_COUNT] = { "Ranks", true, 0, 6 },
+		[GROUP_MEDIAN] = { "Median", true, 0, FIGURE_WIDTH },
+		[GROUP_LEAST] = { "Least", true, 2, FIGURE_WIDTH },
+		[GROUP_MOST] = { "Most", true, 2, FIGURE_WIDTH },
+		[GROUP_STEP] = { "Step", true, 1, 9 },
+	};
+	struct grid *t = grid__new(columns, GROUP_RANKS);
+	uint64_t *values = calloc(ranks__count(r) + 1, sizeof(*values));
+	bool *in = calloc(ranks__count(r) + 1, sizeof(*in));
+	uint32_t *order = order_of(g);
+	size_t shown = g->n < most ? g->n : most, room, rest = 0;
+	int err = t && values && in && order ? 0 : -ENOMEM;
+	char a[32], b[32];
+
+	for (size_t i = 0; i < shown && !err; i++)
+		put_group(t, r, &g->all[order[i]], values);
+	err = err ? err : grid__error(t);
+	if (!err) {
+		room = grid__fit(t, width, RANKS_MIN, 2);
+		fprintf(out, "\n%s group%s of ranks that allocate alike\n",
+			text__count(a, sizeof(a), g->n), g->n == 1 ? "" : "s");
+		grid__print_titles(t, out, bold, "Which");
+		for (size_t i = 0; i < shown; i++)
+			print_names(out, r, t, i, &g->all[order[i]], in, room);
+		for (size_t i = shown; i < g->n; i++)
+			rest += g->all[order[i]].n;
+		if (rest)
+			fprintf(out, "+ %s more groups with %s ranks\n",
+				text__count(a, sizeof(a), g->n - shown),
+				text__count(b, sizeof(b), rest));
+	}
+	grid__free(t);
+	free(values);
+	free(in);
+	free(order);
+	return err;
+}
+
+/* ---- processes ---- */
+
+enum { TREE_OWN, TREE_ALL, TREE_RESERVED, TREE_TIME, TREE_DEVICE, TREE_PID, TREE_NAME };
+
+static void put_process(struct grid *t, const struct ranks *r, const struct process_node *p)
+{
+	const struct rank *k = p->recording != PROCESS_NONE ? ranks__at(r, p->recording) : NULL;
+	char text[64];
+
+	grid__row(t);
+	grid__put(t, TREE_OWN, k ? text__bytes(text, sizeof(text), p->own) : "-", NULL);
+	put_size(t, TREE_ALL, p->all);
+	grid__put(t, TREE_RESERVED,
+		  k && k->has_totals ? text__bytes(text, sizeof(text), k->reserved) : "-", NULL);
+	grid__put(t, TREE_TIME, k ? text__time(text, sizeof(text), k->time) : "-", NULL);
+	grid__put(t, TREE_DEVICE, k ? words__cut(rank__devices(text, sizeof(text), k), 16) : "-",
+		  NULL);
+	snprintf(text, sizeof(text), "%" PRIu64, p->id.pid);
+	grid__put(t, TREE_PID, text, NULL);
+}
+
+static int print_processes(FILE *out, const struct ranks *r, size_t width, bool bold,
+			   const char *when, size_t most)
+{
+	const struct process_tree *tree = ranks__tree(r);
+	const struct column columns[] = {
+		[TREE_OWN] = { when, true, 0, FIGURE_WIDTH },
+		[TREE_ALL] = { "With children", true, 0, FIGURE_WIDTH },
+		[TREE_RESERVED] = { "Reserved", true, 2, FIGURE_WIDTH },
+		[TREE_TIME] = { "At", true, 1, 9 },
+		[TREE_DEVICE] = { "Device", false, 3, 6 },
+		[TREE_PID] = { "PID", true, 4, 5 },
+	};
+	struct grid *t = grid__new(columns, TREE_NAME);
+	size_t shown = tree->n < most ? tree->n : most, room;
+	char name[2 * PROCESS_NAME], count[32];
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	for (size_t i = 0; i < shown; i++)
+		put_process(t, r, &tree->all[i]);
+	err = grid__error(t);
+	room = grid__fit(t, width, RANKS_MIN, 4);
+	fputc('\n', out);
+	grid__print_titles(t, out, bold, "Process");
+	for (size_t i = 0; i < shown && !err; i++) {
+		const struct process_node *p = &tree->all[i];
+
+		snprintf(name, sizeof(name), "%*s%s",
+			 2 * (int)(p->depth < MOST_INDENT ? p->depth : MOST_INDENT), "", p->name);
+		grid__print(t, out, i, words__cut(name, room));
+	}
+	if (shown < tree->n)
+		fprintf(out, "+ %s more processes\n",
+			text__count(count, sizeof(count), tree->n - shown));
+	grid__free(t);
+	return err;
+}
+
+/* ---- steps ---- */
+
+static void print_slow(FILE *out, const struct ranks *r, const struct outlier *o, size_t width)
+{
+	uint64_t d = o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
+	const struct rank *k = ranks__at(r, o->recording);
+	char a[24], b[24];
+
+	text__paragraph(out, width, "  ", "  ", "%s%s: %s a step, %.0f %% %s than the others' %s",
+			k->label, k->on, text__time(a, sizeof(a), o->bytes),
+			o->others ? 100.0 * (double)d / (double)o->others : 0.0,
+			o->bytes > o->others ? "longer" : "shorter",
+			text__time(b, sizeof(b), o->others));
+}
+
+static const char *step_words(char *buf, size_t size, const struct step_match *m)
+{
+	char a[32], b[32];
+
+	if (m->by != STEPS_BY_OPTIMIZER)
+		snprintf(buf, size, "Steps");
+	else
+		snprintf(buf, size, "Steps %s to %s of the job, by the optimizers' own count,",
+			 text__count(a, sizeof(a), m->first), text__count(b, sizeof(b), m->last));
+	return buf;
+}
+
+static void print_steps(FILE *out, const struct ranks *r, size_t width)
+{
+	size_t n = ranks__count(r), known = 0;
+	uint64_t *values = calloc(n + 1, sizeof(*values));
+	const struct outlier *slow;
+	size_t n_slow = ranks__slow(r, &slow);
+	char a[24], b[24], c[24], count[32], which[128];
+
+	for (size_t i = 0; i < n && values; i++)
+		if (!ranks__at(r, i)->worker && ranks__at(r, i)->step_time)
+			values[known++] = ranks__at(r, i)->step_time;
+	if (known > 1) {
+		outliers__sort(values, known);
+		fputc('\n', out);
+		text__paragraph(out, width, "", "  ",
+				"%s take %s in the median of ranks, from %s to %s",
+				step_words(which, sizeof(which), ranks__step_match(r)),
+				text__time(a, sizeof(a), outliers__median(values, known)),
+				text__time(b, sizeof(b), values[0]),
+				text__time(c, sizeof(c), values[known - 1]));
+		if (ranks__step_match(r)->by == STEPS_BY_TIME && !ranks__step_match(r)->older)
+			text__paragraph(out, width, "  ", "  ",
+					"all steps of each recording: they have no numbers of the "
+					"job in common (%s)",
+					ranks__step_match(r)->why);
+		for (size_t i = 0; i < n_slow && i < MOST_SLOW; i++)
+			print_slow(out, r, &slow[i], width);
+		if (n_slow > MOST_SLOW)
+			fprintf(out, "  + %s more\n",
+				text__count(count, sizeof(count), n_slow - MOST_SLOW));
+	}
+	free(values);
+}
+
+/* ---- clocks ---- */
+
+static void print_clocks(FILE *out, const struct ranks *r, size_t width)
+{
+	int64_t first = INT64_MAX, last = INT64_MIN, least = INT64_MAX, most = INT64_MIN;
+	uint64_t error = 0;
+	size_t known = 0;
+	char a[24], b[24], c[24];
+
+	for (size_t i = 0; i < ranks__count(r); i++) {
+		const struct rank_clock *k = &ranks__at(r, i)->clock;
+
+		if (!k->known)
+			continue;
+		known++;
+		first = k->begin < first ? k->begin : first;
+		last = k->begin > last ? k->begin : last;
+		least = k->offset < least ? k->offset : least;
+		most = k->offset > most ? k->offset : most;
+		error = k->error > error ? k->error : error;
+	}
+	if (known < 2)
+		return;
+	fputc('\n', out);
+	text__paragraph(
+		out, width, "", "  ",
+		"Clocks of the hosts differ by up to %s, measured to within %s; on one clock, "
+		"the recordings begin within %s of each other",
+		text__time(a, sizeof(a), (uint64_t)(most - least)), text__time(b, sizeof(b), error),
+		text__time(c, sizeof(c), (uint64_t)(last - first)));
+}
+
+/* ---- missing ---- */
+
+static void print_missing(FILE *out, const struct folder_missing *m, size_t width)
+{
+	char rank[32] = "", pid[32] = "", host[256], why[1024];
+
+	if (m->rank >= 0)
+		snprintf(rank, sizeof(rank), "rank %" PRId64 ", ", m->rank);
+	if (m->pid >= 0)
+		snprintf(pid, sizeof(pid), "PID %" PRId64 ": ", m->pid);
+	text__paragraph(out, width, "  ", "  ", "%s: %s%s%s",
+			text__clean(host, sizeof(host), m->host, strlen(m->host)), rank, pid,
+			text__clean(why, sizeof(why), m->why, strlen(m->why)));
+}
+
+/* Writes the numbers below the size of the job that no recording has. Returns how many. */
+static size_t absent_ranks(const struct ranks *r, char *buf, size_t size)
+{
+	uint64_t next = 0, world = 0, absent = 0;
+	size_t len = 0;
+
+	*buf = '\0';
+	for (size_t i = 0; i <= ranks__count(r); i++) {
+		const struct rank *k = i < ranks__count(r) ? ranks__at(r, i) : NULL;
+		uint64_t until = k ? k->number : world;
+
+		if (k && (k->worker || !k->has_number))
+			continue;
+		if (k && k->has_world)
+			world = k->world;
+		if (until > next) {
+			absent += until - next;
+			len = ranks__add_range(buf, size, len, next, until - 1);
+		}
+		next = k ? until + 1 : next;
+	}
+	return absent > SIZE_MAX ? SIZE_MAX : (size_t)absent;
+}
+
+static void print_missing_ranks(FILE *out, const struct ranks *r, size_t width)
+{
+	const struct ranks_opts *o = ranks__opts(r);
+	char numbers[256], count[32];
+	size_t absent = ranks__one_job(r) ? absent_ranks(r, numbers, sizeof(numbers)) : 0;
+
+	if (absent)
+		text__paragraph(out, width, "", "  ", "Missing: rank%s %s", absent == 1 ? "" : "s",
+				numbers);
+	else if (o->n_missing)
+		fputs("Missing:\n", out);
+	for (size_t i = 0; i < o->n_missing && i < MOST_MISSING; i++)
+		print_missing(out, &o->missing[i], width);
+	if (o->n_missing > MOST_MISSING)
+		fprintf(out, "  + %s more\n",
+			text__count(count, sizeof(count), o->n_missing - MOST_MISSING));
+}
+
+/* ---- devices of several ranks ---- */
+
+#define MOST_SHARED 8
+
+/* The place of a device's largest row: " (train.py:9)"; "" if it has no line and no name. */
+static const char *at(char *buf, size_t size, const struct rank_device *d, const char *cwd)
+{
+	char *where = malloc(REPORT_TEXT);
+
+	*buf = '\0';
+	if (where && (d->most.file || d->most.name))
+		snprintf(buf, size, " (%.200s)",
+			 d->most.file ? words__place(where, d->most.file, d->most.line, cwd)
+				      : words__where(where, &d->most, BY_LINE, cwd, 80));
+	free(where);
+	return buf;
+}
+
+static void print_shared(FILE *out, const struct ranks *r, const struct shared_device *s,
+			 const struct device_use *uses, size_t width)
+{
+	const struct device_use *most = NULL;
+	const struct rank *k;
+	char bytes[24], one[24], where[256], guests[512], all[32];
+	bool *in = calloc(ranks__count(r) + 1, sizeof(*in));
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < s->n && in; i++) {
+		const struct device_use *u = &uses[s->first + i];
+
+		if (u->device == u->own)
+			continue;
+		in[u->recording] = true;
+		sum += u->device->bytes;
+		if (!most || u->device->bytes > most->device->bytes)
+			most = u;
+	}
+	if (most) {
+		ranks__list(r, in, guests, sizeof(guests));
+		k = ranks__at(r, most->recording);
+		at(where, sizeof(where), most->device, k->cwd);
+		text__bytes(bytes, sizeof(bytes), sum);
+		text__count(all, sizeof(all), s->n);
+		if (s->guests == 1)
+			text__paragraph(out, width, "", "  ",
+					"%s has %s on %s%s besides its own %s%s. GPU %u%s holds "
+					"memory of %s ranks.",
+					guests, bytes, most->device->name, k->on, most->own->name,
+					where, most->device->device.index, k->on, all);
+		else
+			text__paragraph(out, width, "", "  ",
+					"%s have %s on %s%s besides their own devices, most of it "
+					"%s with %s%s. GPU %u%s holds memory of %s ranks.",
+					guests, bytes, most->device->name, k->on, k->label,
+					text__bytes(one, sizeof(one), most->device->bytes), where,
+					most->device->device.index, k->on, all);
+	}
+	free(in);
+}
+
+/* Prints which devices have memory of several ranks, if there are any. */
+static void print_shared_devices(FILE *out, const struct ranks *r, size_t width)
+{
+	const struct shared_devices *s = ranks__shared(r);
+	char more[32];
+
+	if (!s->n)
+		return;
+	fputc('\n', out);
+	for (size_t i = 0; i < s->n && i < MOST_SHARED; i++)
+		print_shared(out, r, &s->all[i], s->uses, width);
+	if (s->n > MOST_SHARED)
+		fprintf(out, "+ %s more devices with memory of several ranks\n",
+			text__count(more, sizeof(more), s->n - MOST_SHARED));
+	text__paragraph(out, width, "", "  ",
+			"Each of these ranks has a CUDA context there, too. Call "
+			"torch.cuda.set_device(local_rank) before anything uses CUDA, and load "
+			"checkpoints with torch.load(..., map_location='cpu').");
+}
+
+/* ---- the report ---- */
 
 #define GAP 2
 #define FIGURE 10
@@ -157,8 +572,8 @@ static int print_tree(struct page *p)
 	size_t most = p->o->top > MOST_TREE ? p->o->top : MOST_TREE;
 	char when[40];
 
-	return rank_table__tree(p->out, p->r, p->width, p->colour, moment(p, when, sizeof(when)),
-				p->o->top ? most : SIZE_MAX);
+	return print_processes(p->out, p->r, p->width, p->colour, moment(p, when, sizeof(when)),
+			       p->o->top ? most : SIZE_MAX);
 }
 
 /* Names the recordings that grow, with the sentence of the one that grows most. */
@@ -585,18 +1000,18 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 		return 0;
 	}
 	ranks__print_title(out, p->width, r);
-	rank_table__missing(out, r, p->width);
+	print_missing_ranks(out, r, p->width);
 	err = ranks__one_tree(r) ? print_tree(p)
 	      : p->n > MOST_RANKS && p->o->top && ranks__one_job(r)
-		      ? rank_table__groups(out, r, p->width, p->colour, MOST_RANKS)
+		      ? print_groups(out, r, p->width, p->colour, MOST_RANKS)
 		      : print_ranks(p);
 	if (!err)
 		err = print_growth(p);
 	if (!err) {
-		ranks__print_shared(p->out, p->r, p->width);
+		print_shared_devices(p->out, p->r, p->width);
 		print_outliers(p);
-		rank_table__steps(out, r, p->width);
-		rank_table__clocks(out, r, p->width);
+		print_steps(out, r, p->width);
+		print_clocks(out, r, p->width);
 		err = print_rows(p);
 	}
 	if (!err)

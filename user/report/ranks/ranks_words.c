@@ -2,6 +2,7 @@
 /* Names of several recordings. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -120,4 +121,33 @@ void ranks__print_title(FILE *out, size_t width, const struct ranks *r)
 		text__paragraph(out, width, "", "  ",
 				"%zu more without a memory event %s left aside", ranks__empty(r),
 				ranks__empty(r) == 1 ? "is" : "are");
+}
+
+char *rank__devices(char *buf, size_t size, const struct rank *k)
+{
+	uint64_t first = 0, last = 0;
+	char numbers[160] = "";
+	const char *s = k->devices, *colon = strchr(s, ':');
+	size_t kind = colon ? (size_t)(colon - s) + 1 : 0, len = 0;
+
+	snprintf(buf, size, "%s", s);
+	if (!colon || !strchr(s, ' '))
+		return buf;
+	for (bool any = false; s; s = strchr(s, ' ')) {
+		uint64_t number;
+
+		s += *s == ' ';
+		if (strncmp(s, k->devices, kind) != 0)
+			return buf;
+		number = strtoull(s + kind, NULL, 10);
+		if (any && number != last + 1)
+			len = ranks__add_range(numbers, sizeof(numbers), len, first, last);
+		if (!any || number != last + 1)
+			first = number;
+		last = number;
+		any = true;
+	}
+	ranks__add_range(numbers, sizeof(numbers), len, first, last);
+	snprintf(buf, size, "%.*s%s", (int)kind, k->devices, numbers);
+	return buf;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/columns.h"
+#include "report/files.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "model/holders.h"
 #include "model/words.h"
 #include "model/csv.h"
-#include "report/columns.h"
+#include "report/files.h"
 #include "report/doc.h"
 #include "report/filter.h"
 

@@ -1,15 +1,74 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* JSON of a device's memory below its blocks. */
+/* Parts of the JSON of a recording: layers, host memory, and a device's memory below its blocks. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "model/host_words.h"
 #include "model/words.h"
 #include "record/dict.h"
 #include "report/doc.h"
 #include "report/recording/pools.h"
+
+/* ---- a layer (calls of a module): the same keys in report, page and timeline ---- */
+
+static void put_layer_sums(struct json *j, const struct model_layer_sums *l, bool calls,
+			   bool reserved)
+{
+	json__uint(j, "peak_allocated", l->peak_allocated);
+	json__uint_or_null(j, "peak_reserved", reserved, l->peak_reserved);
+	json__uint(j, "total_allocations", l->allocs);
+	json__uint(j, "total_deallocations", l->frees);
+	if (reserved)
+		json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
+	else
+		json__null(j, "avg_fragmentation");
+	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
+	json__uint_or_null(j, "calls", calls, l->calls);
+}
+
+void report_json__layer(struct json *j, const struct model_layer *l, bool reserved)
+{
+	put_layer_sums(j, &l->all, l->calls_known, reserved);
+	json__open_object(j, "forward");
+	put_layer_sums(j, &l->forward, l->calls_known, reserved);
+	json__close_object(j);
+	json__open_object(j, "backward");
+	put_layer_sums(j, &l->backward, l->calls_known, reserved);
+	json__close_object(j);
+}
+
+/* ---- host memory ---- */
+
+static void point_json(struct json *j, const char *key, const struct host_point *p)
+{
+	json__open_object(j, key);
+	json__seconds(j, "time", p->time, 9);
+	json__uint(j, "rss", p->sheet.part[HOST_TOTAL].bytes);
+	host_words__json(j, &p->sheet);
+	json__close_object(j);
+}
+
+void report_json__host(struct json *j, const struct model *m)
+{
+	const struct model_host *h = model__host(m);
+
+	if (!h) {
+		json__null(j, "host");
+		return;
+	}
+	json__open_object(j, "host");
+	json__uint(j, "readings", h->readings);
+	point_json(j, "moment", &h->at_moment);
+	point_json(j, "first", &h->first);
+	point_json(j, "highest", &h->highest);
+	point_json(j, "last", &h->last);
+	json__close_object(j);
+}
+
+/* ---- memory below a device's blocks ---- */
 
 static void put_hex(struct json *j, const char *key, uint64_t v)
 {
