@@ -100,9 +100,9 @@ void leaks_host__say_pinned(FILE *out, size_t width, const struct leaks_host *h,
 			 text__bytes(first, sizeof(first), h->pinned_first), all,
 			 (unsigned)h->readings);
 	text__paragraph(out, width, "\n", "  ",
-			"PyTorch's cache of pinned memory%s %s; %s of %s of pinned memory are "
-			"cached. Blocks of the cache are powers of two, and are never returned by "
-			"themselves. Pin buffers of few sizes and use them again; "
+			"Pinned memory%s %s; %s of %s are in PyTorch's cache. Blocks of the cache "
+			"are powers of two, and are never returned by themselves. Pin buffers of "
+			"few sizes and use them again; "
 			"torch._C._host_emptyCache() returns the cache.",
 			who, grows, text__bytes(cached, sizeof(cached), h->cached), all);
 }
