@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 #include "capture/save/rolling_store.h"
-#include "model/rolling_view.h"
+#include "model/inputs.h"
 #include "record/folder.h"
 #include "record/mtr_rolling.h"
 #include "terminal.h"

@@ -132,8 +132,6 @@ int growth_summary__device_json(struct json *j, const struct model *m, const str
 const char *growth_summary__unit(const struct growth *g); /* "step", "call", "second", "request" */
 /* " from step to step"; "" with GROWTH_TIME. */
 const char *growth_summary__between(enum growth_clock c);
-/* Writes " in 60 calls of the model since step 12". */
-char *growth_summary__calls(uint64_t calls, uint64_t after_steps, char *buf, size_t size);
 /* Writes what calls within a step left: "60 calls of the model in step 21 kept +1.25 MiB each at
  * train.py:23 (validate)". */
 char *growth_summary__inside(const struct growth_inside *in, const char *cwd,
@@ -153,3 +151,15 @@ void growth_summary__put_input(struct json *j, const struct growth_peaks *p);
 bool growth_summary__of_graph(const struct growth_name *n);
 /* True if the name is that of a holder, such as a variable or container, and not of a parameter. */
 bool growth_summary__is_holder(const struct growth_name *n);
+
+/* ---- memory that autograd's graph keeps: "saved for MulBackward0, graph of global h" ---- */
+
+/* Whether autograd's graph holds what has this name. */
+bool growth_summary__graph_has(const char *name);
+/* The tensor that keeps the graph: its length, and *at. 0: not known. */
+size_t growth_summary__graph_keeper(const char *name, const char **at);
+/* "the graph of h, saved for MulBackward0" or "autograd's graph, saved for MulBackward0", cleaned.
+ * brief: without what it was saved for, if the keeper is known. Returns buf. */
+char *growth_summary__graph_words(const char *name, bool brief, char *buf, size_t size);
+/* How to free it: "keep its value (loss.item(), .detach())". backward: a backward pass ran. */
+const char *growth_summary__graph_remedy(const char *name, bool backward);

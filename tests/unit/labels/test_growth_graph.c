@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "model/growth_graph.h"
+#include "model/growth_summary.h"
 
 static void test_words(void **state)
 {
@@ -28,16 +28,17 @@ static void test_words(void **state)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		const char *at = "";
-		size_t n = growth_graph__keeper(cases[i].name, &at);
+		size_t n = growth_summary__graph_keeper(cases[i].name, &at);
 		char buf[512];
 
-		assert_true(growth_graph__has(cases[i].name));
+		assert_true(growth_summary__graph_has(cases[i].name));
 		assert_int_equal(n, strlen(cases[i].keeper));
 		assert_memory_equal(n ? at : "", cases[i].keeper, n + !n);
-		assert_string_equal(growth_graph__words(cases[i].name, false, buf, sizeof(buf)),
+		assert_string_equal(growth_summary__graph_words(cases[i].name, false, buf,
+								sizeof(buf)),
 				    cases[i].words);
 	}
-	assert_false(growth_graph__has("global saved for x"));
+	assert_false(growth_summary__graph_has("global saved for x"));
 }
 
 /* The remedy follows the cause. */
@@ -46,10 +47,11 @@ static void test_remedies(void **state)
 	const char *loss = "saved for MulBackward0, graph of global total",
 		   *grad = "saved for MulBackward0, graph of grad of 0.weight";
 
-	assert_non_null(strstr(growth_graph__remedy(loss, true), "loss.item()"));
-	assert_non_null(strstr(growth_graph__remedy(loss, false), "torch.no_grad()"));
-	assert_non_null(strstr(growth_graph__remedy(grad, true), "p.grad = None"));
-	assert_non_null(strstr(growth_graph__remedy("saved for X", false), "torch.no_grad()"));
+	assert_non_null(strstr(growth_summary__graph_remedy(loss, true), "loss.item()"));
+	assert_non_null(strstr(growth_summary__graph_remedy(loss, false), "torch.no_grad()"));
+	assert_non_null(strstr(growth_summary__graph_remedy(grad, true), "p.grad = None"));
+	assert_non_null(
+		strstr(growth_summary__graph_remedy("saved for X", false), "torch.no_grad()"));
 }
 
 int main(void)

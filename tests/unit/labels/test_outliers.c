@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/outliers.h"
+#include "report/ranks/outliers.h"
 
 #define MOST 40
 

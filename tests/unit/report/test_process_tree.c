@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "model/process_tree.h"
+#include "report/dump/process_tree.h"
 #include "unit/golden.h"
 #include "unit/report_tape.h"
 #include "unit/scratch.h"

@@ -11,7 +11,6 @@
 #include "live/rows/state.h"
 #include "live/rows/words.h"
 #include "live/screen/keys.h"
-#include "model/host_words.h"
 #include "model/words.h"
 #include "report/text.h"
 

@@ -19,7 +19,6 @@
 #include "live/rows/proc.h"
 #include "live/rows/words.h"
 #include "live/view/json.h"
-#include "model/host_words.h"
 #include "model/words.h"
 #include "report/text.h"
 

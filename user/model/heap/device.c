@@ -10,7 +10,6 @@
 #include "model/heap/blocks.h"
 #include "model/heap/category.h"
 #include "model/heap/extents.h"
-#include "model/heap/observers.h"
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
 

@@ -4,7 +4,7 @@
  * the mark, are removed. Allocations of removed sites are summed by
  * stack and thread without sizes, and beyond a limit by device alone.
  */
-#include "model/heap/gc.h"
+#include "model/heap/state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +18,6 @@
 #include "model/heap/hash_index.h"
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
-#include "model/heap/state.h"
 #include "model/heap/steps.h"
 
 #define VARIED_PART 4 /* fraction of the sites kept that sums without sizes may use */

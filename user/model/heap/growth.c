@@ -22,6 +22,348 @@
 #include "record/dict.h"
 #include "record/files.h"
 
+/* ---- values of units and devices ---- */
+
+#define CELLS_MAX (UINT64_C(1) << 24) /* values of all units together: 128 MiB */
+#define LEAST 32		      /* values kept of each unit, however many units there are */
+
+void growth_values__begin(struct growth_watch *w, struct growth_unit *u)
+{
+	struct growth_series *s = &u->s[TRACK_INSIDE];
+
+	u->round = w->inside.round;
+	s->n = 0;
+	s->settled = s->settled_allocations = 0;
+	memset(u->gone[TRACK_INSIDE], 0, sizeof(u->gone[TRACK_INSIDE]));
+	memset(&u->late[TRACK_INSIDE], 0, sizeof(u->late[TRACK_INSIDE]));
+}
+
+int growth_values__fill_in(struct growth_watch *w, struct growth_unit *u, unsigned track)
+{
+	struct growth_series *s = &u->s[track];
+	uint32_t n = w->track[track].n, cap;
+	uint64_t *v;
+
+	if (!s->v && !u->live) {
+		s->n = n;
+		return 0;
+	}
+	if (n > s->cap) {
+		for (cap = s->cap ? s->cap : LEAST; cap < n; cap *= 2)
+			;
+		v = realloc(s->v, cap * sizeof(*v));
+		if (!v)
+			return -ENOMEM;
+		if (!s->v)
+			memset(v, 0, s->n * sizeof(*v));
+		w->cells += cap - s->cap;
+		s->v = v;
+		s->cap = cap;
+	}
+	while (s->n < n)
+		s->v[s->n++] = u->live;
+	return 0;
+}
+
+/* Keeps every second value. 0 or -ENOMEM. */
+static int values_thin(struct growth_watch *w, unsigned track)
+{
+	struct growth_track *t = &w->track[track];
+	int err = 0;
+
+	for (uint32_t i = 0; !err && i < w->n; i++) {
+		struct growth_series *s = &w->units[i].s[track];
+
+		err = growth_values__fill(w, &w->units[i], track);
+		if (err)
+			return err;
+		s->n = t->n / 2;
+		for (uint32_t k = 0; s->v && k < s->n; k++)
+			s->v[k] = s->v[2 * k + 1];
+	}
+	for (uint32_t d = 0; d < w->nsums; d++)
+		for (int i = 0; w->sums[d] && i < GROWTH_SUMS; i++)
+			for (uint32_t k = 0; k < t->n / 2; k++)
+				w->sums[d]->v[track][i][k] = w->sums[d]->v[track][i][2 * k + 1];
+	for (uint32_t k = 0; track == TRACK_STEPS && k < t->n / 2; k++)
+		w->per.times[k] = w->per.times[2 * k + 1];
+	t->n /= 2;
+	t->stride *= 2;
+	return 0;
+}
+
+/* Halves the number of values kept of each unit, because there are too many units. */
+static int halve_values(struct growth_watch *w)
+{
+	int err = 0;
+
+	w->max /= 2;
+	for (unsigned t = 0; !err && t < TRACK_NR; t++)
+		while (!err && w->track[t].n > w->max)
+			err = values_thin(w, t);
+	for (uint32_t i = 0; !err && i < w->n; i++)
+		for (int t = 0; t < TRACK_NR; t++) {
+			struct growth_series *s = &w->units[i].s[t];
+			uint64_t *v = s->cap > w->max ? realloc(s->v, w->max * sizeof(*v)) : NULL;
+
+			if (!v)
+				continue;
+			w->cells -= s->cap - w->max;
+			s->v = v;
+			s->cap = w->max;
+		}
+	return err;
+}
+
+static int note_sums(struct model *m, unsigned track, uint32_t at)
+{
+	struct growth_watch *w = m->growth;
+	int err = array__grow_zero(&w->sums, &w->nsums, m->ndevs, sizeof(*w->sums));
+
+	for (uint32_t d = 0; !err && d < m->ndevs; d++) {
+		const struct dev *dev = m->devs[d];
+
+		if (!w->sums[d])
+			w->sums[d] = calloc(1, sizeof(*w->sums[d]));
+		if (!w->sums[d])
+			return -ENOMEM;
+		w->sums[d]->v[track][SUM_ALLOCATED][at] = dev->pub.allocated - dev->late;
+		w->sums[d]->v[track][SUM_RESERVED][at] = dev->pub.reserved;
+		w->sums[d]->v[track][SUM_TAKEN][at] = dev->extents.sums[SUM_OTHERS];
+	}
+	return err;
+}
+
+/* Adds the live bytes of now as a value. 0 or -ENOMEM. */
+static int values_add(struct model *m, unsigned track)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_track *t = &w->track[track];
+	int err = 0;
+
+	if (t->n == w->max)
+		err = values_thin(w, track);
+	if (!err && w->cells > CELLS_MAX && w->max > LEAST)
+		err = halve_values(w);
+	if (err || t->passed % t->stride)
+		return err;
+	if (track == TRACK_STEPS)
+		w->per.times[t->n] = w->now;
+	return note_sums(m, track, t->n++);
+}
+
+/* Makes a track empty. */
+static void values_clear(struct growth_watch *w, unsigned track)
+{
+	for (uint32_t i = 0; i < w->n; i++) {
+		struct growth_series *s = &w->units[i].s[track];
+
+		free(s->v);
+		w->cells -= s->cap;
+		*s = (struct growth_series){ 0 };
+		memset(w->units[i].gone[track], 0, sizeof(w->units[i].gone[track]));
+		memset(&w->units[i].late[track], 0, sizeof(w->units[i].late[track]));
+		if (track == TRACK_STEPS)
+			w->units[i].tops = (struct growth_tops){ .top = w->units[i].live };
+	}
+	w->track[track] = (struct growth_track){ .stride = 1 };
+}
+
+static const uint64_t zeros[TREND_MAX];
+
+const uint64_t *growth_values__of(const struct growth_unit *u, unsigned track)
+{
+	return u->s[track].v ? u->s[track].v : zeros;
+}
+
+const uint64_t *growth_values__of_device(const struct growth_watch *w, uint32_t dev_nr,
+					 unsigned track, unsigned sum)
+{
+	return dev_nr < w->nsums && w->sums[dev_nr] ? w->sums[dev_nr]->v[track][sum] : zeros;
+}
+
+/* ---- growth inside a step ---- */
+
+#define FROM 8	 /* the call whose end is the first value: most steps have fewer calls */
+#define LONGER 2 /* buckets of calls above the median step: at least about four times as many */
+#define PART 10	 /* the growth is at least a tenth of the device's peak */
+
+/* A call of the model ended between two optimizer steps. 0 or -ENOMEM. */
+static int inside_call(struct model *m)
+{
+	struct growth_watch *w = m->growth;
+
+	if (++w->inside.calls < FROM)
+		return 0;
+	w->track[TRACK_INSIDE].on = true;
+	w->track[TRACK_INSIDE].passed++;
+	return values_add(m, TRACK_INSIDE);
+}
+
+/* Sets the device's rise until its highest value, and the number of values until then. */
+static uint64_t rise(const struct growth_watch *w, uint32_t dev, unsigned track, size_t *n,
+		     uint64_t *top)
+{
+	const struct growth_track *t = &w->track[track];
+	const uint64_t *v = w->sums[dev]->v[track][SUM_ALLOCATED];
+	uint64_t low = UINT64_MAX;
+
+	*n = *top = 0;
+	for (size_t i = 0; i < t->n; i++)
+		if (v[i] >= *top) {
+			*top = v[i];
+			*n = i + 1;
+		}
+	for (size_t i = 0; i < *n; i++)
+		low = v[i] < low ? v[i] : low;
+	return *n ? *top - low : 0;
+}
+
+/* Judges the units of a device until the top. 0 or -ENOMEM. */
+static int judge(struct growth_watch *w, uint32_t dev, unsigned track, size_t n,
+		 struct growth_interval *ret)
+{
+	struct trend_opts o = { .min_growth = ret->grown / 32 };
+	double stride = (double)w->track[track].stride;
+	struct trend t;
+	int err = 0;
+
+	for (uint32_t i = 0; i < w->n && !err; i++) {
+		const uint64_t *v;
+
+		if (w->units[i].key.dev != dev + 1)
+			continue;
+		err = growth_values__fill(w, &w->units[i], track);
+		v = growth_values__of(&w->units[i], track);
+		o.tests += !err && v[n - 1] > v[0];
+	}
+	for (uint32_t i = 0; i < w->n && !err; i++) {
+		const uint64_t *v = growth_values__of(&w->units[i], track);
+
+		if (w->units[i].key.dev != dev + 1 || v[n - 1] <= v[0] ||
+		    v[n - 1] - v[0] < ret->grown / 32)
+			continue;
+		trend__judge(v, n, &o, &t);
+		if (!trend__counts(&t, TREND_MEDIUM))
+			continue;
+		ret->lines++;
+		ret->lines_per_call += t.slope / stride;
+		if (t.slope / stride <= ret->per_call)
+			continue;
+		ret->per_call = t.slope / stride;
+		ret->unit1 = i + 1;
+		ret->live = v[n - 1];
+		ret->trend = t;
+	}
+	return err;
+}
+
+/* The growth of a device in the calls of a track. ret->unit1 is 0 if nothing grew more than least.
+ */
+static int examine(const struct model *m, uint32_t dev, unsigned track, uint64_t least,
+		   struct growth_interval *ret)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_interval now = { .step = m->steps.n[STEP_OPT] };
+	size_t n;
+
+	*ret = now;
+	if (dev >= w->nsums || !w->sums[dev])
+		return 0;
+	now.grown = rise(w, dev, track, &n, &now.top);
+	if (n < TREND_MIN || now.grown <= least || now.grown < now.top / PART)
+		return 0;
+	now.calls = (track == TRACK_INSIDE ? FROM - 1 : 0) + n * w->track[track].stride;
+	*ret = now;
+	return judge(w, dev, track, n, ret);
+}
+
+/* An optimizer step ended; track has the values of the calls before it. 0 or -ENOMEM. */
+static int inside_step(struct model *m, unsigned track)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_inside_watch *s = &w->inside;
+	uint64_t calls = track == TRACK_INSIDE ? s->calls : w->track[track].passed;
+	struct growth_interval now;
+	int err = 0;
+
+	s->steps_of[growth__bucket(calls)]++;
+	s->calls = 0;
+	if (calls < FROM)
+		return 0;
+	err = array__grow_zero(&s->best, &s->nbest, m->ndevs, sizeof(*s->best));
+	for (uint32_t d = 0; d < m->ndevs && !err; d++) {
+		/* This step has ended, and is counted already. */
+		err = examine(m, d, track, s->best[d].grown, &now);
+		if (!err && now.unit1) {
+			now.step -= now.step > 0;
+			s->best[d] = now;
+		}
+	}
+	s->round++;
+	w->track[TRACK_INSIDE] = (struct growth_track){ .stride = 1 };
+	return err;
+}
+
+/* Steps with that many calls are longer than most. */
+static bool is_long(const struct growth_inside_watch *s, uint64_t calls)
+{
+	uint64_t all = 0, below = 0;
+	unsigned median = 0;
+
+	for (int i = 0; i < GROWTH_AGES; i++)
+		all += s->steps_of[i];
+	while (all && median < GROWTH_AGES - 1 && (below += s->steps_of[median]) * 2 < all)
+		median++;
+	return growth__bucket(calls) >= median + LONGER;
+}
+
+int growth_inside__judge(const struct model *m, uint32_t dev_nr, struct growth_inside *ret,
+			 struct growth_interval *best)
+{
+	struct growth_watch *w = m->growth;
+	const struct growth_track *t = &w->track[TRACK_INSIDE];
+	const struct dev *dev = m->devs[dev_nr];
+	struct growth_interval now;
+	bool open = false;
+	int err;
+
+	*best = (struct growth_interval){ .unit1 = 0 };
+	*ret = (struct growth_inside){ .known = false };
+	if (w->kind != STEP_OPT || w->per.file)
+		return 0;
+	err = examine(m, dev_nr, TRACK_INSIDE, 0, &now);
+	if (err)
+		return err;
+	if (dev_nr < w->inside.nbest)
+		*best = w->inside.best[dev_nr];
+	if (now.unit1 && is_long(&w->inside, now.calls)) {
+		uint64_t last = w->sums[dev_nr]->v[TRACK_INSIDE][SUM_ALLOCATED][t->n - 1];
+
+		open = now.top - last < now.grown / 2;
+		if (open || now.grown > best->grown)
+			*best = now;
+	}
+	if (!best->unit1 || !is_long(&w->inside, best->calls) ||
+	    best->grown < dev->pub.peak_allocated / PART ||
+	    best->top < dev->pub.peak_allocated / 2) {
+		best->unit1 = 0;
+		return 0;
+	}
+	*ret = (struct growth_inside){
+		.known = true,
+		.open = open,
+		.step = best->step,
+		.calls = best->calls,
+		.grown = best->grown,
+		.lines_per_call = best->lines_per_call,
+		.lines = best->lines,
+	};
+	return 0;
+}
+
+/* ---- units ---- */
+
 #define UNITS_MAX (1u << 20)
 #define STEPS_ENOUGH 16 /* enough steps to stop counting slices of time */
 
@@ -165,8 +507,8 @@ static int end_step(struct model *m)
 
 	w->per.last = w->now;
 	if (++w->track[TRACK_STEPS].passed == STEPS_ENOUGH)
-		growth_values__clear(w, TRACK_TIME);
-	return growth_values__add(m, TRACK_STEPS);
+		values_clear(w, TRACK_TIME);
+	return values_add(m, TRACK_STEPS);
 }
 
 int growth__step(struct model *m, enum step_kind kind)
@@ -179,15 +521,15 @@ int growth__step(struct model *m, enum step_kind kind)
 		return 0;
 	if (kind != w->kind) {
 		if (kind == STEP_CALL)
-			return growth_inside__call(m);
+			return inside_call(m);
 		/* After the first optimizer step, calls count within a step only. */
-		err = growth_inside__step(m, TRACK_STEPS);
+		err = inside_step(m, TRACK_STEPS);
 		if (!err && t->passed)
-			growth_values__clear(w, TRACK_STEPS);
+			values_clear(w, TRACK_STEPS);
 		t->on = true;
 		w->kind = kind;
 	} else if (kind == STEP_OPT) {
-		err = growth_inside__step(m, TRACK_INSIDE);
+		err = inside_step(m, TRACK_INSIDE);
 	}
 	return err ?: end_step(m);
 }
@@ -207,10 +549,10 @@ int growth__time(struct model *m, uint64_t time)
 	if (!t->on || w->now <= w->start || w->now < w->due)
 		return 0;
 	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
-		err = growth_values__thin(w, TRACK_TIME);
+		err = values_thin(w, TRACK_TIME);
 	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
 		t->passed = (t->n + 1) * t->stride;
-		err = growth_values__add(m, TRACK_TIME);
+		err = values_add(m, TRACK_TIME);
 	}
 	if (__builtin_mul_overflow((t->n + 1) * t->stride, GROWTH_SLICE, &w->due) ||
 	    __builtin_add_overflow(w->due, w->start, &w->due))

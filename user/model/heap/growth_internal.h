@@ -161,7 +161,7 @@ void growth__sort_names(struct growth_names *s);
 /* Frees its contents and makes it empty. */
 void growth__free_names(struct growth_names *s);
 
-/* ---- growth_values.c ---- */
+/* ---- values of units and devices ---- */
 
 /* Makes values of an earlier step void. */
 void growth_values__begin(struct growth_watch *w, struct growth_unit *u);
@@ -173,24 +173,14 @@ static inline int growth_values__fill(struct growth_watch *w, struct growth_unit
 		growth_values__begin(w, u);
 	return u->s[track].n == w->track[track].n ? 0 : growth_values__fill_in(w, u, track);
 }
-/* Adds the live bytes of now as a value. 0 or -ENOMEM. */
-int growth_values__add(struct model *m, unsigned track);
 /* Values of a unit on a track; growth_values__fill() comes first. */
 const uint64_t *growth_values__of(const struct growth_unit *u, unsigned track);
 /* Values of a device; sum: SUM_ALLOCATED and so on. All 0 if it has none. */
 const uint64_t *growth_values__of_device(const struct growth_watch *w, uint32_t dev_nr,
 					 unsigned track, unsigned sum);
-/* Keeps every second value. 0 or -ENOMEM. */
-int growth_values__thin(struct growth_watch *w, unsigned track);
-/* Makes a track empty. */
-void growth_values__clear(struct growth_watch *w, unsigned track);
 
-/* ---- growth_inside.c ---- */
+/* ---- growth inside a step ---- */
 
-/* A call of the model ended between two optimizer steps. 0 or -ENOMEM. */
-int growth_inside__call(struct model *m);
-/* An optimizer step ended; track has the values of the calls before it. 0 or -ENOMEM. */
-int growth_inside__step(struct model *m, unsigned track);
 /* Which unit grew most within one step, of a device by its number; ret->known is false if none that
  * matters did. *best: of that step; unit1 is 0 then. 0 or -ENOMEM. */
 int growth_inside__judge(const struct model *m, uint32_t dev_nr, struct growth_inside *ret,

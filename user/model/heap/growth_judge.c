@@ -12,7 +12,6 @@
 #include "model/heap/heap.h"
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
-#include "model/rows.h"
 #include "record/dict.h"
 
 #define FASTER 2     /* than memory from step to step */

@@ -16,7 +16,6 @@
 #include "model/heap/growth_internal.h"
 #include "model/heap/hash_index.h"
 #include "model/heap/layers.h"
-#include "model/heap/observers.h"
 #include "model/heap/state.h"
 #include "record/dict.h"
 

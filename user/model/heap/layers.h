@@ -83,7 +83,7 @@ void layers__free_block(struct model *m, const struct site *s, bool gone);
 /* Adds a block from before attach. 0 or -ENOMEM. */
 int layers__add_known_block(struct model *m, const struct site *s);
 void layers__close(struct model *m, struct thread_state *t);
-/* module_spans.c: EVENT_ENTER, EVENT_LEAVE, and the end of the recording. 0 or -ENOMEM. */
+/* EVENT_ENTER, EVENT_LEAVE, and the end of the recording. 0 or -ENOMEM. */
 int layers__enter(struct model *m, struct thread_state *t, const struct event *e);
 void layers__leave(struct model *m, struct thread_state *t, const struct event *e);
 void layers__leave_all(struct model *m, struct thread_state *t, uint32_t thread, uint64_t time);

@@ -12,12 +12,10 @@
 #include "model/heap/device.h"
 #include "model/heap/events.h"
 #include "model/heap/extents.h"
-#include "model/heap/gc.h"
+#include "model/heap/state.h"
 #include "model/heap/growth_internal.h"
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
-#include "model/heap/observers.h"
-#include "model/heap/state.h"
 #include "model/heap/steps.h"
 #include "record/dict.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Callbacks for each block that is freed and each segment that changes (model__watch()). */
-#include "model/heap/observers.h"
+#include "model/heap/state.h"
 
 #include <errno.h>
 
@@ -12,7 +12,6 @@
 #include "model/heap/device.h"
 #include "model/heap/extents.h"
 #include "model/heap/hash_index.h"
-#include "model/heap/state.h"
 
 static void watch__extent(void *ctx, const struct extent *e, bool there)
 {

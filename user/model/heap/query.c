@@ -13,7 +13,6 @@
 #include "model/heap/heap.h"
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
-#include "model/rows.h"
 #include "record/dict.h"
 
 #define JOB_STEP_MOST (UINT64_C(1) << 53) /* JSON's numbers are exact up to here */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The table of rows: a device's sites grouped by line, stack, module ... */
-#include "model/rows.h"
+#include "model/heap/state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,8 +15,82 @@
 #include "model/heap/hash_index.h"
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
-#include "model/heap/state.h"
 #include "record/dict.h"
+
+/* ---- the line that a stack is charged to when the caller hides files ---- */
+
+struct hide {
+	struct model *m;
+	const struct row_opts *opts;
+	uint8_t *files; /* flags by dict string */
+	size_t nfiles;
+	uint32_t *locs; /* 1 + location by stack, 0: not looked up yet */
+	size_t nlocs;
+};
+
+enum { KNOWN = 1, HIDDEN = 2 };
+
+/* Calls the caller's hide() once for each file. */
+static uint8_t hide__file(struct hide *s, uint32_t file)
+{
+	uint8_t flags = KNOWN;
+
+	if (file < s->nfiles && s->files[file])
+		return s->files[file];
+	if (s->opts->hide(s->opts->ctx, dict__str(s->m->dict, file)))
+		flags |= HIDDEN;
+	/* Without memory for the cache, the next call asks again. */
+	if (!array__grow_zero(&s->files, &s->nfiles, (size_t)file + 1, sizeof(*s->files)))
+		s->files[file] = flags;
+	return flags;
+}
+
+static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_native)
+{
+	struct dict_stack st = dict__get_stack(s->m->dict, stack);
+	struct frame_owners owners = { 0 };
+	uint32_t inner = 0, user = 0;
+
+	for (uint32_t i = st.n; i-- > 0;) { /* the innermost one comes last */
+		uint32_t loc = st.frames[i].loc;
+		bool is_user = attribution__is_user(s->m->words, &owners, st, i);
+		uint8_t file = loc ? hide__file(s, dict__get_loc(s->m->dict, loc).file) : HIDDEN;
+
+		if (file & HIDDEN || (dict__is_native(s->m->dict, loc) && !only_native &&
+				      s->opts->which_line != FRAMES_NATIVE))
+			continue;
+		inner = loc;
+		if (is_user)
+			user = loc;
+	}
+	return s->opts->which_line || !user ? inner : user;
+}
+
+static uint32_t hide_loc(struct hide *s, uint32_t stack)
+{
+	struct stack_words w = attribution__stack(s->m->words, stack);
+	uint32_t i = 0;
+
+	if (!w.has_line)
+		return 0;
+	if (!s->opts->hide)
+		return attribution__loc(&w, s->opts->which_line);
+	if (stack >= s->nlocs &&
+	    array__grow_zero(&s->locs, &s->nlocs, (size_t)stack + 1, sizeof(*s->locs)))
+		return hide__visible_loc(s, stack, w.only_native);
+	i = s->locs[stack];
+	if (!i)
+		s->locs[stack] = i = hide__visible_loc(s, stack, w.only_native) + 1;
+	return i - 1;
+}
+
+static void hide_free(struct hide *s)
+{
+	free(s->files);
+	free(s->locs);
+}
+
+/* ---- rows ---- */
 
 /* Properties that a row's blocks share; 0 where the table does not split. No padding, since keys
  * are compared as bytes. */
@@ -107,7 +181,7 @@ static uint32_t line_stack(const struct model *m, enum frame_choice which_line, 
 static bool table__set_line(struct table *t, const struct site *s, struct row *r)
 {
 	uint32_t stack = line_stack(t->m, t->opts->which_line, s->stack, s->node);
-	uint32_t id = hide__loc(&t->sel, stack);
+	uint32_t id = hide_loc(&t->sel, stack);
 	struct dict_loc loc = dict__get_loc(t->m->dict, id);
 
 	if (!id)
@@ -275,7 +349,7 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 	}
 	if (t->split & SPLIT(BY_LINE)) {
 		uint32_t from = line_stack(t->m, t->opts->which_line, s->stack, s->node);
-		uint32_t id = hide__loc(&t->sel, from);
+		uint32_t id = hide_loc(&t->sel, from);
 		struct dict_loc loc = dict__get_loc(t->m->dict, id);
 
 		key.file = loc.file;
@@ -701,7 +775,7 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	free(t.parts);
 	free(t.patterns);
 	free(t.index.slots);
-	hide__free(&t.sel);
+	hide_free(&t.sel);
 	return err;
 }
 

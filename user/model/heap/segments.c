@@ -12,11 +12,9 @@
 #include "model/heap/blocks.h"
 #include "model/heap/device.h"
 #include "model/heap/extents.h"
-#include "model/heap/gc.h"
+#include "model/heap/state.h"
 #include "model/heap/hash_index.h"
 #include "model/heap/heap.h"
-#include "model/heap/state.h"
-#include "model/rows.h"
 #include "record/dict.h"
 
 #define LARGE_BUFFER (UINT64_C(20) << 20)

@@ -23,11 +23,25 @@
 #include "model/heap/extents.h"
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
-#include "model/heap/observers.h"
+#include "model/heap/hash_index.h"
 #include "model/heap/steps.h"
 #include "model/model.h"
 #include "record/detail.h"
 #include "record/dict.h"
+
+/* Callbacks of model__watch() for blocks and segments. */
+struct observers {
+	int (*went)(void *ctx, const struct model_block *b); /* NULL: no observer */
+	int (*segment)(void *ctx, const struct model_extent *e);
+	void *ctx;
+	int err;
+	struct watch_class { /* compared as bytes: no padding */
+		uint32_t site, label1, category;
+	} * classes;
+	uint32_t nclasses;
+	size_t capclasses;
+	struct hash_index index;
+};
 
 struct growth_watch;
 
@@ -144,3 +158,25 @@ static inline struct layer *layer_at(struct model *m, const struct chain *c, uin
 {
 	return &m->layers.all[m->layers.pool[c->off + i]];
 }
+
+/* Sets what --by line shows for this stack: file, func, line, module, phase, source. */
+void rows__line(const struct model *m, enum frame_choice which_line, uint32_t stack, uint32_t node,
+		uint32_t thread, uint8_t walk, struct row *r);
+
+/* ---- gc.c: removes sites, asks and labels that are not in use, and ended threads. 0 or -ENOMEM.
+ * ---- */
+
+#define THREADS_KEPT 1024 /* exceeded if more are running */
+
+int gc__all(struct model *m);
+int gc__threads(struct model *m);
+
+/* ---- observers.c ---- */
+
+/* Connects a new device to the callbacks. */
+void observers__device(struct model *m, struct dev *dev);
+/* Reports a block. dead: it is freed now; false: it is live at the end. 0 or the observer's
+ * error. */
+int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
+		    bool dead);
+int observers__finish(struct model *m);

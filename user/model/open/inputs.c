@@ -12,7 +12,6 @@
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "model/rolling_view.h"
 #include "record/folder.h"
 
 #define LISTED 12 /* names in a message */

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "model/growth_summary.h"
-#include "model/growth_graph.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,8 +7,78 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "model/growth_summary.h"
 #include "model/words.h"
 #include "record/detail.h"
+
+/* ---- memory that autograd's graph keeps ---- */
+
+#define SAVED "saved for "
+#define GRAPH ", graph of "
+#define GRADIENT "grad of "
+
+bool growth_summary__graph_has(const char *name)
+{
+	return !strncmp(name, SAVED, strlen(SAVED));
+}
+
+/* Bytes of a name without " and 3 more", which stands for other names of the same memory. */
+static size_t own_length(const char *name)
+{
+	size_t len = strlen(name), end = len > 5 && !strcmp(name + len - 5, " more") ? len - 5 : 0;
+
+	while (end && strchr("0123456789,*", name[end - 1]))
+		end--;
+	return end > 5 && !strncmp(name + end - 5, " and ", 5) ? end - 5 : len;
+}
+
+size_t growth_summary__graph_keeper(const char *name, const char **at)
+{
+	const char *graph = growth_summary__graph_has(name) ? strstr(name, GRAPH) : NULL;
+
+	if (!graph)
+		return 0;
+	graph += strlen(GRAPH);
+	if (!strncmp(graph, "global ", 7))
+		graph += 7;
+	else if (!strncmp(graph, "local ", 6))
+		graph += 6;
+	*at = graph;
+	return own_length(graph);
+}
+
+char *growth_summary__graph_words(const char *name, bool brief, char *buf, size_t size)
+{
+	const char *keeper;
+	char of[400], what[400];
+	size_t n = growth_summary__graph_keeper(name, &keeper), len;
+
+	if (!n) {
+		text__clean(what, sizeof(what), name, strlen(name));
+		snprintf(buf, size, "autograd's graph, %s", what);
+		return buf;
+	}
+	text__clean(of, sizeof(of), keeper, n);
+	len = strstr(name, GRAPH) - name;
+	text__clean(what, sizeof(what), name, len);
+	snprintf(buf, size, "the graph of %s%s%s", of, brief ? "" : ", ", brief ? "" : what);
+	return buf;
+}
+
+const char *growth_summary__graph_remedy(const char *name, bool backward)
+{
+	const char *graph = strstr(name, GRAPH);
+
+	if (graph && !strncmp(graph + strlen(GRAPH), GRADIENT, strlen(GRADIENT)))
+		return "backward(create_graph=True) gives gradients a graph: set p.grad = None "
+		       "after each step, or use torch.autograd.grad()";
+	if (!backward)
+		return "no backward pass runs: compute it under torch.no_grad() or "
+		       "torch.inference_mode(), which each thread sets for itself";
+	return "keep its value (loss.item()) or loss.detach()";
+}
+
+/* ---- summaries ---- */
 
 #define KNOWN_NS UINT64_C(60000000000) /* least time without steps */
 #define FAR_STEPS 1e9
@@ -407,7 +474,7 @@ char *growth_summary__signed(char *buf, size_t size, double bytes)
 
 bool growth_summary__of_graph(const struct growth_name *n)
 {
-	return growth_graph__has(n->text);
+	return growth_summary__graph_has(n->text);
 }
 
 bool growth_summary__is_holder(const struct growth_name *n)
@@ -544,7 +611,7 @@ static void say_holder(const struct growth_line *l, const struct growth_name *n,
 	}
 	if (growth_summary__of_graph(n)) {
 		snprintf(buf, size, ", held by %s",
-			 growth_graph__words(text, true, name, sizeof(name)));
+			 growth_summary__graph_words(text, true, name, sizeof(name)));
 		return;
 	}
 	if (!strncmp(text, "global ", 7))
@@ -563,7 +630,8 @@ const char *growth_summary__between(enum growth_clock c)
 				      : "";
 }
 
-char *growth_summary__calls(uint64_t calls, uint64_t after_steps, char *buf, size_t size)
+/* Writes " in 60 calls of the model since step 12". */
+static char *call_words(uint64_t calls, uint64_t after_steps, char *buf, size_t size)
 {
 	char count[32], step[32];
 
@@ -705,7 +773,7 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 	else
 		memcpy(where, " at ", 5);
 	if (s->growth.after_steps)
-		growth_summary__calls(s->steps, s->growth.after_steps, calls, sizeof(calls));
+		call_words(s->steps, s->growth.after_steps, calls, sizeof(calls));
 	if (s->line && !is_not_sampled(s) && s->part != GROWTH_OF_PEAKS)
 		words__location(where + 4, &s->line->row, s->cwd, 200);
 	if (s->holder)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/growth_graph.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
 
@@ -53,8 +52,8 @@ static char *graph_remedy(const struct advising *a, const struct growth_name *n)
 
 	model__phase(a->m, PHASE_BACKWARD, &backward);
 	return advice__format("stop the leak: %s stays; %s",
-			      growth_graph__words(n->text, true, what, sizeof(what)),
-			      growth_graph__remedy(n->text, backward.count > 0));
+			      growth_summary__graph_words(n->text, true, what, sizeof(what)),
+			      growth_summary__graph_remedy(n->text, backward.count > 0));
 }
 
 static char *remedy(const struct advising *a, size_t device, const struct growth_summary *s)

@@ -12,7 +12,7 @@
 #include "inspect/descendants.h"
 #include "inspect/proc.h"
 #include "inspect/python.h"
-#include "model/host_words.h"
+#include "model/words.h"
 #include "record/stream.h"
 
 #define LIMIT_NS 10000000000ull

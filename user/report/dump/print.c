@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "inspect/pytensor.h"
-#include "model/process_tree.h"
+#include "report/dump/process_tree.h"
 #include "model/words.h"
 #include "report/dump.h"
 

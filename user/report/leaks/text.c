@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "model/growth_graph.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "record/detail.h"
@@ -126,7 +125,7 @@ static void say_graph(struct page *p, const struct growth *g)
 		if (!l->nnames || !growth_summary__of_graph(&l->names[0]))
 			continue;
 		graph++;
-		if (!name || !growth_graph__keeper(name->text, &at))
+		if (!name || !growth_summary__graph_keeper(name->text, &at))
 			name = &l->names[0];
 		for (size_t k = 1; k < l->nnames; k++)
 			if (!growth_summary__of_graph(&l->names[k]) &&
@@ -154,7 +153,7 @@ static void say_graph(struct page *p, const struct growth *g)
 		"%s memory that autograd keeps for backward. A graph is freed with the last "
 		"tensor computed from it: %s%s.",
 		n == 1 ? "The line holds" : who,
-		growth_graph__remedy(name->text, backward.count > 0), by);
+		growth_summary__graph_remedy(name->text, backward.count > 0), by);
 }
 
 /* Writes "; 640.00 MiB cached in 32 private pools of CUDA graphs, which nothing else can use", for

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "model/growth_graph.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "record/host.h"
@@ -250,7 +249,7 @@ void leaks__say_held(const struct growth_line *l, const char *why, char *buf, si
 			continue;
 		}
 		if (growth_summary__of_graph(&l->names[i]))
-			growth_graph__words(l->names[i].text, false, name, sizeof(name));
+			growth_summary__graph_words(l->names[i].text, false, name, sizeof(name));
 		else
 			text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
 		len += snprintf(buf + len, size - len, "%s%s (%" PRIu64 " block%s)", i ? ", " : "",

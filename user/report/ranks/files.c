@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "model/analysis.h"
 #include "model/growth.h"
-#include "model/rolling_view.h"
+#include "model/inputs.h"
 #include "report/advice.h"
 #include "report/doc.h"
 #include "report/fail.h"

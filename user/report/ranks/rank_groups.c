@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/outliers.h"
+#include "report/ranks/outliers.h"
 
 #define COMPARED 64 /* groups that others are compared with, at most */
 

@@ -9,10 +9,68 @@
 #include "base/text.h"
 #include "model/growth_summary.h"
 #include "model/holders.h"
+#include "model/model.h"
+#include "report/ranks/outliers.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "report/filter.h"
 #include "report/ranks/row_set.h"
+
+/* ---- steps with equal numbers of the job ---- */
+
+static size_t kept_steps(const struct model *m)
+{
+	struct model_step s;
+	size_t n = 0;
+
+	while (model__step(m, n, &s))
+		n++;
+	return n;
+}
+
+static int spans_of(const struct model *m, struct job_spans *ret)
+{
+	size_t kept = kept_steps(m), all = model__steps(m);
+	size_t skip = kept == all && !model__first_step_whole(m);
+	struct model_step s;
+
+	*ret = (struct job_spans){ 0 };
+	if (kept <= skip || !model__job_step(m, &ret->first))
+		return 0;
+	ret->ns = calloc(kept - skip, sizeof(*ret->ns));
+	if (!ret->ns)
+		return -ENOMEM;
+	ret->first += all - kept + skip;
+	for (size_t i = skip; i < kept && model__step(m, i, &s); i++)
+		ret->ns[ret->n++] = s.end - s.start;
+	return 0;
+}
+
+static void spans_free(struct job_spans *s)
+{
+	free(s->ns);
+	*s = (struct job_spans){ 0 };
+}
+
+static bool spans_narrow(const struct job_spans *s, uint64_t *first, uint64_t *last)
+{
+	if (!s->n)
+		return false;
+	*first = s->first > *first ? s->first : *first;
+	*last = s->first + s->n - 1 < *last ? s->first + s->n - 1 : *last;
+	return *first <= *last;
+}
+
+static uint64_t spans_median(struct job_spans *s, uint64_t first, uint64_t last)
+{
+	uint64_t *from = s->ns + (first - s->first);
+	size_t n = last - first + 1;
+
+	outliers__sort(from, n);
+	return outliers__median(from, n);
+}
+
+/* ---- recordings ---- */
 
 #define SLOW_NS UINT64_C(1000000) /* least difference of step times that counts, ns */
 
@@ -55,7 +113,7 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].cwd);
 		free(r->all[i].detail);
 		free(r->all[i].command);
-		job_spans__free(&r->all[i].spans);
+		spans_free(&r->all[i].spans);
 		for (size_t k = 0; k < r->all[i].ngrowth; k++)
 			free(r->all[i].growth[k]);
 		free(r->all[i].growth);
@@ -383,7 +441,7 @@ static int read_steps(struct rank *k, const struct analysis *a)
 	k->older = !why && !facts__get(a->facts, "job_step");
 	if (!why || !*why)
 		why = "its recording does not have the number";
-	if (job_spans__of(a->model, &k->spans))
+	if (spans_of(a->model, &k->spans))
 		return -ENOMEM;
 	if (!k->spans.n || !model__job_step(a->model, &k->first_job_step))
 		text__clean(k->no_number, sizeof(k->no_number), why, strlen(why));
@@ -901,7 +959,7 @@ static void match_steps(struct ranks *r)
 		n++;
 		if (m->by == STEPS_BY_TIME)
 			continue;
-		if (job && job_spans__narrow(&k->spans, &m->first, &m->last))
+		if (job && spans_narrow(&k->spans, &m->first, &m->last))
 			continue;
 		m->by = STEPS_BY_TIME;
 		if (!job)
@@ -916,8 +974,7 @@ static void match_steps(struct ranks *r)
 		*m = (struct step_match){ .by = STEPS_NOT_MATCHED };
 	for (size_t i = 0; i < r->n && m->by == STEPS_BY_OPTIMIZER; i++)
 		if (has_steps(&r->all[i]))
-			r->all[i].step_time = job_spans__median(&r->all[i].spans, m->first,
-								m->last);
+			r->all[i].step_time = spans_median(&r->all[i].spans, m->first, m->last);
 }
 
 /* Ranks of one job step together, whatever they allocate. */

@@ -9,9 +9,8 @@
 
 #include "model/analysis.h"
 #include "model/model.h"
-#include "model/job_spans.h"
-#include "model/outliers.h"
-#include "model/process_tree.h"
+#include "report/dump/process_tree.h"
+#include "report/ranks/outliers.h"
 #include "report/ranks/rank_groups.h"
 #include "report/text.h"
 
@@ -58,6 +57,14 @@ struct shared_devices {
 		const struct rank_device *device, *own;
 	} * uses;
 	size_t n_uses;
+};
+
+/* The durations of a recording's steps, by the job's numbers. Zeroes: none. */
+struct job_spans {
+	uint64_t first; /* number of ns[0] */
+	uint64_t *ns; /* owned; the last steps that the model keeps, without an incomplete first one
+		       */
+	size_t n;
 };
 
 struct rank {		/* one recording */

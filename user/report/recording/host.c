@@ -3,7 +3,6 @@
 #include <inttypes.h>
 
 #include "base/text.h"
-#include "model/host_words.h"
 #include "model/words.h"
 #include "report/text.h"
 

@@ -9,7 +9,7 @@
 #include "model/device_values.h"
 #include "model/growth_summary.h"
 #include "model/holders.h"
-#include "model/rolling_view.h"
+#include "model/inputs.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "record/ending.h"

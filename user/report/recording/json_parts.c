@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "model/host_words.h"
 #include "model/words.h"
 #include "record/dict.h"
 #include "report/doc.h"

@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "model/model.h"
-#include "model/rows.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "report/text.h"

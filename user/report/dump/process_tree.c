@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "model/process_tree.h"
+#include "report/dump/process_tree.h"
 
 #include <errno.h>
 #include <jansson.h>
