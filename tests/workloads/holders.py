@@ -47,13 +47,38 @@ def line(f):
     return " in %s (holders.py:%d)" % (name, f.__code__.co_firstlineno)
 
 
+deep, deep_later = ({"a": {"b": {"c": some("global %s['a']['b']['c'][*]" % name)}}} for name in ("deep", "deep_later"))
+
+
+class Call(threading.Thread):
+    """Runs a function that has a shorter way to a container than its global variable."""
+
+    def __init__(self, of):
+        super().__init__(daemon=True)
+        self.of, self.entered, self.leave = of, threading.Event(), threading.Event()
+        self.start()
+        self.entered.wait()
+
+    def run(self):
+        kept = globals()[self.of]["a"]["b"]["c"]
+        self.entered.set()
+        self.leave.wait()
+        kept.reverse()
+
+
 def main():
+    before = Call("deep")
     print("types", id(TensorBase), id(Tensor), id(Module), sep="\t")
     for address, name in HOLDS:
         print("hold", address, name, sep="\t")
     try:
         fail(some("local handled exception's traceback: kept[*]" + line(fail)))
     except ValueError:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        before.leave.set()
+        before.join()
+        before = Call("deep_later")
         print("ready", flush=True)
         sys.stdin.read()
 

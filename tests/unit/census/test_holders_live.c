@@ -93,6 +93,7 @@ static void run_one(struct test *t, const char *python)
 {
 	struct census_opts o = { .limit_ns = 60000000000ull };
 	struct census_owners first = { 0 }, second = { 0 };
+	char *f[LIVE_FIELDS];
 	struct reading r;
 
 	print_message("%s\n", python);
@@ -101,6 +102,8 @@ static void run_one(struct test *t, const char *python)
 	open_target(t);
 	assert_int_equal(reading__init(&r, &t->c, &o), 0);
 	assert_int_equal(census_owners__search(&r, &first, NULL), 0);
+	live__tell(&t->live, "other calls");
+	assert_true(live__next(&t->live, f) && !strcmp(f[0], "ready"));
 	assert_int_equal(census_owners__search(&r, &second, &first), 0);
 	assert_false(first.full || second.full);
 	for (size_t i = 0; i < t->n; i++)

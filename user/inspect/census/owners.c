@@ -5,9 +5,9 @@
  * takes the shortest path: "global history[*]",
  * "local trainer.outputs[*]['loss'] in main (train.py:31)". All items of a list share a name, and
  * so do the values of a thread-local in all threads. A path counts only if it is the same before
- * and after the tensors are read. Large containers take turns: after some thousand items one goes
- * to the end of the queue. So a list of a million samples does not use up the limits before others
- * are examined.
+ * and after the tensors are read, or if a function ran at one of these times only. Large containers
+ * take turns: after some thousand items one goes to the end of the queue. So a list of a million
+ * samples does not use up the limits before others are examined.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/map64.h"
+#include "base/text.h"
 #include "inspect/census/owners.h"
 #include "inspect/process/memcache.h"
 #include "inspect/python/pystr.h"
@@ -109,6 +110,28 @@ static int add_new(struct census_owners *l, struct child *c, uint64_t obj)
 	return err;
 }
 
+/* A function that runs during one of the searches only can have a shorter path to a tensor than a
+ * module's variable. That variable's path counts. */
+static int take_global(struct census_owners *before, struct owned *was, const char *path,
+		       const char *suffix)
+{
+	bool local = text__starts(before->text + was->path, "local ");
+	size_t len = strlen(path) + 1;
+	int err = 0;
+
+	if (local == text__starts(path, "local ") || (local && *suffix))
+		return 0;
+	if (local && before->text_len >= len &&
+	    !memcmp(before->text + before->text_len - len, path, len))
+		was->path = before->text_len - len; /* of the tensor before */
+	else if (local)
+		err = census_owners__add_text(before, path, &was->path);
+	if (local)
+		was->root = before->globals | (was->root & ~ROOT_MASK);
+	was->root |= OWNED_SAME;
+	return err;
+}
+
 /* The second search: notes in the first one's list whether the tensor is where it was. */
 static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
 {
@@ -123,10 +146,13 @@ static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
 		return 0;
 	was->root |= OWNED_AGAIN;
 	err = path_of(l, c, &path);
-	if (!err && !strcmp(l->before->text + was->path, l->text + path) &&
-	    !strcmp(l->before->roots[was->root & ROOT_MASK].suffix, suffix))
-		was->root |= OWNED_SAME;
-	return err;
+	if (err)
+		return err;
+	if (strcmp(l->before->text + was->path, l->text + path) ||
+	    strcmp(l->before->roots[was->root & ROOT_MASK].suffix, suffix))
+		return take_global(l->before, was, l->text + path, suffix);
+	was->root |= OWNED_SAME;
+	return 0;
 }
 
 static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
