@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "serve/server/sandbox_internal.h"
+#include "serve/server/sandbox.h"
 
 #define NOBODY 65534
 #define PASSED 42 /* differs from other exit codes, so that an early end does not count as passed */

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "serve/server/lows.h"
 #include "serve/server/state.h"
 #include "serve/web/climb.h"
 

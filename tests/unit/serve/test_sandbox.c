@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #include "unit/sandbox_attempt.h"
-#include "serve/server/sandbox_internal.h"
+#include "serve/server/sandbox.h"
 
 static char folder[64], inside[96];
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "unit/sandbox_attempt.h"
-#include "serve/server/sandbox_internal.h"
+#include "serve/server/sandbox.h"
 
 /* A session on its own terminal with input. */
 static int try_terminal(const struct sandbox_done *done)

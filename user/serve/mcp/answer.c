@@ -100,8 +100,8 @@ static void put_file(FILE *f, int fd, size_t most, const char *what)
 	free(text);
 }
 
-static void put_answer(FILE *f, const struct mcp_opts *o, const struct job *j,
-		       const struct mcp_argv *a, struct mcp_answer *ret)
+static void take_output(FILE *f, const struct mcp_opts *o, const struct job *j,
+			const struct mcp_argv *a, struct mcp_answer *ret)
 {
 	size_t all = size_of(j->out);
 
@@ -175,7 +175,7 @@ int mcp_answer__of_command(struct mcp_answer *ret, const struct mcp_opts *o,
 		fprintf(f, "%s: %s", t->name,
 			err == -ETIMEDOUT ? "it took too long and was ended" : strerror(-err));
 	} else if (f) {
-		put_answer(f, o, &j, a, ret);
+		take_output(f, o, &j, a, ret);
 	}
 	if (j.out >= 0)
 		close(j.out);

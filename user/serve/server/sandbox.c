@@ -5,19 +5,367 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/landlock.h>
 #include <linux/securebits.h>
+#include <sched.h>
+#include <seccomp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "serve/server/sandbox_internal.h"
+/* Constants of include/uapi/linux/landlock.h, Linux 6.12 */
+#define FS_TRUNCATE (UINT64_C(1) << 14)	 /* Landlock version 3 */
+#define FS_IOCTL_DEV (UINT64_C(1) << 15) /* Landlock version 5 */
+#define NET_BIND_TCP UINT64_C(1)	 /* Landlock version 4 */
+#define NET_CONNECT_TCP UINT64_C(2)
+#define SCOPE_ABSTRACT_SOCKETS UINT64_C(1) /* Landlock version 6 */
+#define SCOPE_SIGNALS UINT64_C(2)
 
+#define FS_FIRST ((LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1) /* all rights of Landlock version 1 */
+#define FS_OF_FILES                                                                                \
+	(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |                              \
+	 LANDLOCK_ACCESS_FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV)
+#define FS_READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define FS_RUN (FS_READ | LANDLOCK_ACCESS_FS_EXECUTE)
+#define FS_WRITE                                                                                   \
+	(FS_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |                   \
+	 LANDLOCK_ACCESS_FS_REMOVE_FILE | FS_TRUNCATE)
 #define WHY 160
+
+/* ---- system calls ---- */
+
+/* Denied system calls. A list of allowed calls would be stricter but break with each new C
+ * library, and each process has a user of its own. This list has dangerous calls that the server's
+ * processes never make. */
+
+static const char *const never[] = {
+	/* other processes and their memory */
+	"ptrace",
+	"process_vm_readv",
+	"process_vm_writev",
+	"process_madvise",
+	"process_mrelease",
+	"kcmp",
+	"pidfd_open",
+	"pidfd_getfd",
+	"pidfd_send_signal",
+	"kill",
+	"tkill",
+	"rt_sigqueueinfo",
+	"rt_tgsigqueueinfo",
+	"setpriority",
+	"sched_setaffinity",
+	/* kernel interfaces */
+	"bpf",
+	"perf_event_open",
+	"userfaultfd",
+	"io_uring_setup",
+	"io_uring_enter",
+	"io_uring_register",
+	"keyctl",
+	"add_key",
+	"request_key",
+	"kexec_load",
+	"kexec_file_load",
+	"init_module",
+	"finit_module",
+	"delete_module",
+	"reboot",
+	"syslog",
+	"acct",
+	"quotactl",
+	"quotactl_fd",
+	"swapon",
+	"swapoff",
+	"iopl",
+	"ioperm",
+	"modify_ldt",
+	"personality",
+	"settimeofday",
+	"clock_settime",
+	"clock_adjtime",
+	"adjtimex",
+	"sethostname",
+	"setdomainname",
+	"lookup_dcookie",
+	"fanotify_init",
+	"vhangup",
+	"vmsplice",
+	"move_pages",
+	"migrate_pages",
+	"mbind",
+	"set_mempolicy",
+	/* shared memory, semaphores and queues (System V), old asynchronous I/O */
+	"shmget",
+	"shmat",
+	"shmdt",
+	"shmctl",
+	"semget",
+	"semop",
+	"semtimedop",
+	"semctl",
+	"msgget",
+	"msgsnd",
+	"msgrcv",
+	"msgctl",
+	"mq_open",
+	"mq_unlink",
+	"mq_timedsend",
+	"mq_timedreceive",
+	"mq_notify",
+	"mq_getsetattr",
+	"io_setup",
+	"io_destroy",
+	"io_submit",
+	"io_cancel",
+	"io_getevents",
+	"io_pgetevents",
+	/* mounts, namespaces and file handles */
+	"mount",
+	"umount2",
+	"umount",
+	"pivot_root",
+	"chroot",
+	"move_mount",
+	"open_tree",
+	"fsopen",
+	"fsconfig",
+	"fsmount",
+	"fspick",
+	"mount_setattr",
+	"unshare",
+	"setns",
+	"open_by_handle_at",
+	"name_to_handle_at",
+	"memfd_secret",
+	/* user, group and capabilities */
+	"setuid",
+	"setgid",
+	"setreuid",
+	"setregid",
+	"setresuid",
+	"setresgid",
+	"setgroups",
+	"setfsuid",
+	"setfsgid",
+	"capset",
+	/* new processes; for clone see refuse_processes() */
+	"fork",
+	"vfork",
+	"setsid",
+	"setpgid",
+};
+
+static const char *const running[] = { "execve", "execveat" };
+
+/* Files, in addition to Landlock, which does not cover all of these calls and may be missing. */
+static const char *const opening[] = { "open",	"openat",   "openat2",
+				       "chdir", "readlink", "readlinkat" };
+
+static const char *const changing[] = {
+	"creat",   "unlink",  "unlinkat",  "rename",   "renameat",  "renameat2",   "link",
+	"linkat",  "symlink", "symlinkat", "mkdir",    "mkdirat",   "rmdir",	   "mknod",
+	"mknodat", "chmod",   "fchmodat",  "chown",    "lchown",    "fchownat",	   "truncate",
+	"utime",   "utimes",  "utimensat", "setxattr", "lsetxattr", "removexattr", "lremovexattr",
+};
+
+/* Denies the calls in names. Skips calls that this architecture does not have. */
+static int refuse(scmp_filter_ctx ctx, const char *const *names, size_t n, int with)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < n && !err; i++) {
+		int nr = seccomp_syscall_resolve_name(names[i]);
+
+		if (nr >= 0)
+			err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(with), nr, 0);
+	}
+	return err;
+}
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Denies new processes, but threads are also made by clone. clone3 passes its flags in memory,
+ * which seccomp cannot read. ENOSYS makes the C library use clone. */
+static int refuse_processes(scmp_filter_ctx ctx, unsigned flags)
+{
+	int err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+
+	if (err)
+		return err;
+	if (!(flags & (SANDBOX_THREADS | SANDBOX_EXECS)))
+		return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 0);
+	return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
+				SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+}
+
+/* Denies sockets. With SANDBOX_CONNECTS allows internet sockets, and netlink for name lookup. */
+static int refuse_sockets(scmp_filter_ctx ctx, unsigned flags)
+{
+	int err;
+
+	if (!(flags & SANDBOX_CONNECTS)) {
+		err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 0);
+		return err ? err
+			   : seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(connect), 0);
+	}
+	err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
+			       SCMP_A0(SCMP_CMP_LT, AF_INET));
+	if (!err)
+		err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
+				       SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
+	for (int family = AF_INET + 1; family < AF_NETLINK && !err; family++) {
+		if (family != AF_INET6)
+			err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
+					       SCMP_A0(SCMP_CMP_EQ, family));
+	}
+	return err;
+}
+
+/* Denies signals and limits for other processes. abort() signals its own process, and the C
+ * library reads its own limits with prlimit64. */
+static int refuse_to_others(scmp_filter_ctx ctx)
+{
+	int err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(tgkill), 1,
+				   SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()));
+
+	return err ? err
+		   : seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 1,
+				      SCMP_A0(SCMP_CMP_NE, 0));
+}
+
+/* Enables the seccomp filter for this process. Returns 0 or -errno. */
+static int filter_calls(const struct sandbox_opts *o)
+{
+	/* libseccomp's default kills a process that uses calls of another architecture or x32. */
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+	int err;
+
+	if (!ctx)
+		return -ENOMEM;
+	err = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_NNP, 1);
+	if (!err)
+		err = refuse(ctx, never, COUNT(never), EPERM);
+	if (!err && !(o->flags & SANDBOX_EXECS))
+		err = refuse(ctx, running, COUNT(running), EPERM);
+	if (!err && !o->readable && !o->writable && !o->runnable)
+		err = refuse(ctx, opening, COUNT(opening), EACCES);
+	if (!err && !o->writable)
+		err = refuse(ctx, changing, COUNT(changing), EACCES);
+	if (!err)
+		err = refuse_processes(ctx, o->flags);
+	if (!err)
+		err = refuse_sockets(ctx, o->flags);
+	if (!err)
+		err = refuse_to_others(ctx);
+	if (!err)
+		err = seccomp_load(ctx);
+	seccomp_release(ctx);
+	return err;
+}
+
+/* ---- files ---- */
+
+/* Landlock by direct system calls: the C library has no wrappers, and old headers lack new
+ * flags. */
+
+struct rules {
+	uint64_t fs, net, scoped;
+};
+
+static int version(void)
+{
+	long v = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+
+	return v < 0 ? 0 : (int)v;
+}
+
+static size_t size_of(int v)
+{
+	return v < 4   ? offsetof(struct rules, net)
+	       : v < 6 ? offsetof(struct rules, scoped)
+		       : sizeof(struct rules);
+}
+
+static int allow(int rules, const char *path, uint64_t access)
+{
+	struct landlock_path_beneath_attr beneath = { 0 };
+	struct stat st;
+	int fd = open(path, O_PATH | O_CLOEXEC), err = 0;
+
+	if (fd < 0)
+		return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+	if (fstat(fd, &st)) {
+		err = -errno;
+	} else {
+		beneath.allowed_access = S_ISDIR(st.st_mode) ? access : access & FS_OF_FILES;
+		beneath.parent_fd = fd;
+		if (syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0))
+			err = -errno;
+	}
+	close(fd);
+	return err;
+}
+
+static int allow_all(int rules, const char *const *paths, uint64_t access)
+{
+	int err = 0;
+
+	for (; paths && *paths && !err; paths++)
+		err = allow(rules, *paths, access);
+	return err;
+}
+
+/* Creates the Landlock rules while the paths can still be opened. *fd: the caller closes it; -1
+ * if the kernel has no Landlock. Returns 0 or -errno. */
+static int make_rules(const struct sandbox_opts *o, int *ret, int *ret_version)
+{
+	struct rules r = { .fs = FS_FIRST };
+	int v = version(), fd, err;
+
+	*ret = -1;
+	*ret_version = v;
+	if (v < 1)
+		return 0;
+	if (v >= 2)
+		r.fs |= LANDLOCK_ACCESS_FS_REFER;
+	if (v >= 3)
+		r.fs |= FS_TRUNCATE;
+	if (v >= 4)
+		r.net = NET_BIND_TCP | (o->flags & SANDBOX_CONNECTS ? 0 : NET_CONNECT_TCP);
+	if (v >= 5)
+		r.fs |= FS_IOCTL_DEV;
+	if (v >= 6)
+		r.scoped = SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS;
+	fd = syscall(SYS_landlock_create_ruleset, &r, size_of(v), 0);
+	if (fd < 0)
+		return -errno;
+	err = allow_all(fd, o->readable, FS_READ & r.fs);
+	if (!err)
+		err = allow_all(fd, o->writable, FS_WRITE & r.fs);
+	if (!err)
+		err = allow_all(fd, o->runnable, FS_RUN & r.fs);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	*ret = fd;
+	return 0;
+}
+
+/* Enforces the rules for this process. Returns 0 or -errno. */
+static int enforce_rules(int fd)
+{
+	return syscall(SYS_landlock_restrict_self, fd, 0) ? -errno : 0;
+}
+
+/* ---- rights ---- */
 
 const char *const drop_libraries[] = { "/lib",	     "/lib64",	       "/usr/lib",
 				       "/usr/lib64", "/usr/local/lib", NULL };
@@ -220,7 +568,7 @@ static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 
 static int give_up_files(int rules, char *why)
 {
-	int err = sandbox__enforce_rules(rules);
+	int err = enforce_rules(rules);
 
 	if (err)
 		return failed(why, "Landlock", err);
@@ -242,7 +590,7 @@ int sandbox__rights(const struct sandbox_opts *o, struct sandbox_done *ret, char
 		return failed(why, "cannot forbid core files", -errno);
 	/* Before changing the user, who may not be able to reach the paths. */
 	if (!SANDBOX_SANITIZED)
-		err = sandbox__make_rules(o, &rules, &done.landlock);
+		err = make_rules(o, &rules, &done.landlock);
 	if (err)
 		return failed(why, "Landlock", err);
 	err = give_up_ids(o, &done.bounding, why);
@@ -253,7 +601,7 @@ int sandbox__rights(const struct sandbox_opts *o, struct sandbox_done *ret, char
 	if (err)
 		return err;
 	if (!SANDBOX_SANITIZED) {
-		err = sandbox__filter_calls(o);
+		err = filter_calls(o);
 		/* EINVAL, ENOSYS: the kernel has no seccomp */
 		if (err && err != -EINVAL && err != -ENOSYS)
 			return failed(why, "cannot filter system calls", err);

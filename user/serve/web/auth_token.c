@@ -14,7 +14,7 @@
 #define COOKIE_VALUES 8 /* cookies of our name that are checked, per request */
 
 /* Compares all bytes, so that the time does not depend on where the values differ. */
-static bool is_same(const unsigned char *a, const unsigned char *b, size_t len)
+static bool is_equal(const unsigned char *a, const unsigned char *b, size_t len)
 {
 	volatile unsigned char differs = 0;
 
@@ -44,7 +44,7 @@ static bool is_token(const struct auth *g, const char *text, size_t len)
 	bool same;
 
 	memcpy(given, text, is_long ? sizeof(given) : len);
-	same = is_same(given, g->token, sizeof(given));
+	same = is_equal(given, g->token, sizeof(given));
 	explicit_bzero(given, sizeof(given));
 	return same & (len == g->token_len);
 }
@@ -89,7 +89,7 @@ static struct session *find(struct auth *g, const char *id, uint64_t now)
 	for (size_t i = 0; i < SESSIONS; i++) {
 		struct session *s = &g->sessions[i];
 
-		if (is_same((const unsigned char *)s->id, (const unsigned char *)id, SESSION_ID) &&
+		if (is_equal((const unsigned char *)s->id, (const unsigned char *)id, SESSION_ID) &&
 		    !is_over(s, now))
 			found = s;
 	}

@@ -85,7 +85,7 @@ static void put_number(struct metrics_writer *w, const json_t *number)
 		fprintf(w->out, "} %.6f\n", json_number_value(number));
 }
 
-static void put_devices(struct metrics_writer *w, const struct lasts *l)
+static void put_devices_of_capture(struct metrics_writer *w, const struct lasts *l)
 {
 	static const struct {
 		struct openmetrics_family family;
@@ -154,7 +154,7 @@ static void put_whole(struct metrics_writer *w, const struct lasts *l)
 	}
 }
 
-static void put_host(struct metrics_writer *w, const struct lasts *l)
+static void put_host_of_capture(struct metrics_writer *w, const struct lasts *l)
 {
 	static const struct openmetrics_family f = {
 		"capture_host_bytes", "gauge", "bytes",
@@ -278,8 +278,8 @@ void metrics__captures(struct metrics_writer *w)
 
 	find(w, &l);
 	put_whole(w, &l);
-	put_devices(w, &l);
-	put_host(w, &l);
+	put_devices_of_capture(w, &l);
+	put_host_of_capture(w, &l);
 	put_categories(w, &l);
 	put_lines(w, &l);
 }
