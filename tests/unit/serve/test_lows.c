@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "serve/server/state.h"
-#include "serve/web/climb.h"
+#include "serve/web/state_public.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -59,7 +59,7 @@ static double number_of(const json_t *o, const char *key)
 static void test_growth_and_time_to_full(void **state)
 {
 	struct state_process p = process_of(120, 200 * MIB, MIB);
-	json_t *o = climb__of_process(&p);
+	json_t *o = state_public__climb(&p);
 
 	assert_string_equal(json_string_value(json_object_get(o, "verdict")), "grows");
 	assert_string_equal(json_string_value(json_object_get(o, "of")), "devices");
@@ -70,7 +70,7 @@ static void test_growth_and_time_to_full(void **state)
 	assert_int_equal(json_array_size(json_object_get(o, "values")), 30);
 	json_decref(o);
 	p.lows_of_host = true;
-	o = climb__of_process(&p);
+	o = state_public__climb(&p);
 	assert_null(json_object_get(o, "full_s"));
 	json_decref(o);
 }
@@ -79,16 +79,16 @@ static void test_no_growth(void **state)
 {
 	struct state_process p = process_of(120, 200 * MIB, 0),
 			     few = process_of(20, 200 * MIB, MIB), none = { 0 };
-	json_t *o = climb__of_process(&p);
+	json_t *o = state_public__climb(&p);
 
 	assert_string_equal(json_string_value(json_object_get(o, "verdict")), "flat");
 	assert_null(json_object_get(o, "bytes_per_minute"));
 	json_decref(o);
-	o = climb__of_process(&few);
+	o = state_public__climb(&few);
 	assert_string_equal(json_string_value(json_object_get(o, "verdict")), "too_short");
 	assert_null(json_object_get(o, "bytes_per_minute"));
 	json_decref(o);
-	assert_null(climb__of_process(&none));
+	assert_null(state_public__climb(&none));
 }
 
 int main(void)

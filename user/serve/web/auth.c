@@ -3,19 +3,500 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/text.h"
-#include "serve/web/auth_internal.h"
 #include "serve/web/route.h"
 
+#define IDLE (12 * HOUR)
+#define LONGEST (7 * 24 * HOUR)
+#define SECOND UINT64_C(1000000000)
+#define COOKIE_VALUES 8 /* cookies of our name that are checked, per request */
 #define HOST_MAX 253
 #define BEARER "Bearer"
+
+#define SETS 256
+
+#define WAYS 8
+
+#define SESSIONS 64
+
+#define SESSION_ID 32 /* hexadecimal digits, of 128 random bits */
+
+#define FAILURES 10 /* wrong tokens that a peer may send at once, and then per minute */
+
+#define HOUR (3600 * UINT64_C(1000000000))
+
+enum bucket_kind { BUCKET_ALL, BUCKET_COSTLY, BUCKET_FAILURES, BUCKETS };
+
+/* Capacity and refill rate of a rate-limit bucket. most 0: no limit. */
+struct rate {
+	double most, per_second;
+};
+
+struct peer {
+	struct auth_peer who;
+	bool used;
+	double spent[BUCKETS]; /* requests taken from each bucket, as of `time` */
+	uint64_t time;
+	unsigned connections, costly;
+	/* Last time a local peer's correct token was accepted during its lock-out, in ns. */
+	uint64_t override;
+};
+
+struct session {
+	char id[SESSION_ID + 1]; /* ID in the cookie; "": unused entry */
+	uint64_t begun, used;
+};
+
+struct auth {
+	bool wants_token, tls;
+	/* Padded with zeroes to a fixed length, so that comparing takes the same time for any
+	 * input. */
+	unsigned char token[SECRET_TOKEN_MAX];
+	size_t token_len;
+	char **hosts; /* further accepted names in Host, NULL-terminated */
+	char machine[128];
+	char cookie[64]; /* name of the session cookie */
+	unsigned per_minute;
+	struct rate rates[BUCKETS];
+	struct hash_seed seed;
+	struct peer peers[SETS][WAYS];
+	/* Shared entry for peers that have none because their set is full. An entry with history
+	 * is never evicted, so a flood of addresses cannot reset a peer's limits. */
+	struct peer others;
+	unsigned connections, costly;
+	struct session sessions[SESSIONS];
+};
+
+/* ---- peers ---- */
+
+/* Request limits per peer, in a table of fixed size. */
+
+struct auth_peer auth__peer(const struct sockaddr *addr, int fd)
+{
+	struct auth_peer p = { .key = { 0 } };
+	struct sockaddr_in6 in6;
+	struct sockaddr_in in;
+	struct ucred u;
+	socklen_t len = sizeof(u);
+
+	if (addr && addr->sa_family == AF_INET) {
+		memcpy(&in, addr, sizeof(in));
+		p.key[0] = 4;
+		memcpy(p.key + 4, &in.sin_addr, 4);
+		p.is_local = ntohl(in.sin_addr.s_addr) >> 24 == 127;
+	} else if (addr && addr->sa_family == AF_INET6) {
+		memcpy(&in6, addr, sizeof(in6));
+		p.key[0] = 6;
+		/* An IPv6 customer usually has a whole /64 network. */
+		memcpy(p.key + 4, &in6.sin6_addr, 8);
+		p.is_local = IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
+	} else if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len)) {
+		p.is_unix = true;
+		p.key[0] = 1;
+		memcpy(p.key + 4, &u.uid, sizeof(u.uid));
+	}
+	/* Any local user can use all of 127.0.0.0/8 and ::1, so all local users are one peer. */
+	if (p.is_local) {
+		memset(p.key, 0, sizeof(p.key));
+		p.key[0] = 127;
+	}
+	return p;
+}
+
+static struct rate rate(double per_minute, double least)
+{
+	double most = per_minute / 4 < least ? least : per_minute / 4;
+
+	return (struct rate){ most > per_minute ? per_minute : most, per_minute / 60 };
+}
+
+static void set_rates(struct auth *g, unsigned per_minute)
+{
+	g->per_minute = per_minute;
+	if (per_minute) {
+		g->rates[BUCKET_ALL] = rate(per_minute, 20);
+		g->rates[BUCKET_COSTLY] = rate(per_minute < 10 ? 1 : per_minute / 10, 10);
+	}
+	g->rates[BUCKET_FAILURES] = (struct rate){ FAILURES, FAILURES / 60.0 };
+}
+
+/* ---- the table ---- */
+
+static void refill(const struct auth *g, struct peer *p, uint64_t now)
+{
+	double seconds = now > p->time ? (now - p->time) / 1e9 : 0;
+
+	for (int i = 0; i < BUCKETS; i++) {
+		p->spent[i] -= seconds * g->rates[i].per_second;
+		if (p->spent[i] < 0 || !(g->rates[i].most > 0))
+			p->spent[i] = 0;
+	}
+	if (now > p->time)
+		p->time = now;
+}
+
+/* True if dropping the entry gives its peer no advantage: no connections, no costly requests,
+ * full buckets. */
+static bool is_forgettable(const struct auth *g, struct peer *p, uint64_t now)
+{
+	if (!p->used)
+		return true;
+	if (p->connections || p->costly)
+		return false;
+	refill(g, p, now);
+	for (int i = 0; i < BUCKETS; i++) {
+		if (p->spent[i] > 0)
+			return false;
+	}
+	return true;
+}
+
+static bool is_same(const struct auth_peer *a, const struct auth_peer *b)
+{
+	return a->is_unix == b->is_unix && !memcmp(a->key, b->key, sizeof(a->key));
+}
+
+static struct peer *set_of(struct auth *g, const struct auth_peer *p)
+{
+	return g->peers[hash__bytes(g->seed, p->key, sizeof(p->key)) % SETS];
+}
+
+static struct peer *find_own(struct auth *g, const struct auth_peer *p)
+{
+	struct peer *set = set_of(g, p);
+
+	for (int i = 0; i < WAYS; i++) {
+		if (set[i].used && is_same(&set[i].who, p))
+			return &set[i];
+	}
+	return NULL;
+}
+
+/* The peer's entry, or the shared entry `others`. Never NULL. */
+static struct peer *find_peer(struct auth *g, const struct auth_peer *p, uint64_t now)
+{
+	struct peer *set = set_of(g, p), *found = find_own(g, p);
+
+	for (int i = 0; i < WAYS && !found; i++) {
+		if (!is_forgettable(g, &set[i], now))
+			continue;
+		found = &set[i];
+		*found = (struct peer){ .who = *p, .used = true, .time = now };
+	}
+	if (!found)
+		found = &g->others;
+	refill(g, found, now);
+	return found;
+}
+
+/* ---- buckets ---- */
+
+/* The seconds until the bucket has a request available; 0: now. */
+static unsigned wait_seconds(const struct auth *g, const struct peer *p, enum bucket_kind kind)
+{
+	const struct rate *r = &g->rates[kind];
+	double over = p->spent[kind] + 1 - r->most;
+
+	if (!(r->most > 0) || over <= 0)
+		return 0;
+	over = ceil(over / r->per_second);
+	return over < 1 ? 1 : over > 3600 ? 3600 : (unsigned)over;
+}
+
+/* Takes a request from the bucket and returns 0. If the bucket is empty, takes nothing and
+ * returns the seconds until it refills. */
+static unsigned take_request(struct auth *g, struct peer *p, enum bucket_kind kind, uint64_t now)
+{
+	unsigned wait;
+
+	refill(g, p, now);
+	wait = wait_seconds(g, p, kind);
+	if (!wait && g->rates[kind].most > 0)
+		p->spent[kind]++;
+	return wait;
+}
+
+/* ---- connections and costly requests ---- */
+
+enum auth_room auth__connect(struct auth *g, const struct auth_peer *who, uint64_t now)
+{
+	struct peer *p = find_peer(g, who, now);
+
+	if (p->connections >= AUTH_CONNECTIONS / 2)
+		return AUTH_PEER_FULL;
+	if (g->connections >= AUTH_CONNECTIONS)
+		return AUTH_FULL;
+	p->connections++;
+	g->connections++;
+	return AUTH_ROOM;
+}
+
+bool auth__same_peer(const struct auth *g, const struct auth_peer *a, const struct auth_peer *b)
+{
+	const struct peer *p = find_own((struct auth *)g, a), *q = find_own((struct auth *)g, b);
+
+	return p == q; /* peers without their own entry share one */
+}
+
+/* The counter at offset `which` that includes this peer: in its own entry or, if that is 0, in
+ * the shared entry. */
+static unsigned *counter_of(struct auth *g, const struct auth_peer *who, size_t which)
+{
+	struct peer *p = find_own(g, who);
+	unsigned *n = p ? (unsigned *)((char *)p + which) : NULL;
+
+	return n && *n ? n : (unsigned *)((char *)&g->others + which);
+}
+
+void auth__disconnect(struct auth *g, const struct auth_peer *who)
+{
+	unsigned *n = counter_of(g, who, offsetof(struct peer, connections));
+
+	if (*n)
+		--*n;
+	if (g->connections)
+		g->connections--;
+}
+
+/* Counts a costly request as in work. False: the limit is reached. */
+static bool begin_costly(struct auth *g, struct peer *p)
+{
+	if (g->costly >= AUTH_COSTLY || p->costly >= AUTH_COSTLY / 4)
+		return false;
+	g->costly++;
+	p->costly++;
+	return true;
+}
+
+void auth__done(struct auth *g, const struct auth_peer *who, const struct guard_verdict *v)
+{
+	unsigned *n;
+
+	if (!v->costly)
+		return;
+	n = counter_of(g, who, offsetof(struct peer, costly));
+	if (*n)
+		--*n;
+	if (g->costly)
+		g->costly--;
+}
+
+/* ---- tokens and sessions ---- */
+
+/* The token, and the browser sessions that replace it: a browser cannot send the token with
+ * every request. */
+
+/* Compares all bytes, so that the time does not depend on where the values differ. */
+static bool is_equal(const unsigned char *a, const unsigned char *b, size_t len)
+{
+	volatile unsigned char differs = 0;
+
+	for (size_t i = 0; i < len; i++)
+		differs |= a[i] ^ b[i];
+	return !differs;
+}
+
+static int set_token(struct auth *g, const char *token)
+{
+	size_t len = token ? strlen(token) : 0;
+
+	if (!token)
+		return 0;
+	if (len < SECRET_TOKEN_MIN || len > SECRET_TOKEN_MAX)
+		return -EINVAL;
+	memcpy(g->token, token, len);
+	g->token_len = len;
+	g->wants_token = true;
+	return 0;
+}
+
+static bool is_token(const struct auth *g, const char *text, size_t len)
+{
+	unsigned char given[SECRET_TOKEN_MAX] = { 0 };
+	bool is_long = len > sizeof(given);
+	bool same;
+
+	memcpy(given, text, is_long ? sizeof(given) : len);
+	same = is_equal(given, g->token, sizeof(given));
+	explicit_bzero(given, sizeof(given));
+	return same & (len == g->token_len);
+}
+
+/*
+ * Returns 0 if the token is correct, 401 if it is wrong, or 429 with v->retry_after after too many
+ * wrong tokens from this peer. All local users share one peer entry. So that one user's wrong
+ * tokens do not lock out the others, a correct token from loopback is accepted once per second even
+ * then.
+ */
+static int try_token(struct auth *g, struct peer *p, const struct guard_request *r,
+		     const char *token, struct guard_verdict *v)
+{
+	bool may_look = r->peer.is_local && r->now >= p->override + SECOND, right;
+
+	v->retry_after = wait_seconds(g, p, BUCKET_FAILURES);
+	if (v->retry_after && !may_look)
+		return 429;
+	right = token && is_token(g, token, strlen(token));
+	if (right) {
+		p->override = v->retry_after ? r->now : p->override;
+		v->retry_after = 0;
+		return 0;
+	}
+	if (v->retry_after)
+		return 429;
+	take_request(g, p, BUCKET_FAILURES, r->now);
+	return 401;
+}
+
+bool auth__wants_token(const struct auth *g)
+{
+	return g->wants_token;
+}
+
+/* ---- sessions ---- */
+
+static bool is_over(const struct session *s, uint64_t now)
+{
+	return !*s->id || now > s->used + IDLE || now > s->begun + LONGEST;
+}
+
+static struct session *find(struct auth *g, const char *id, uint64_t now)
+{
+	struct session *found = NULL;
+
+	/* Check all sessions, so that the time does not depend on which session matches. */
+	for (size_t i = 0; i < SESSIONS; i++) {
+		struct session *s = &g->sessions[i];
+
+		if (is_equal((const unsigned char *)s->id, (const unsigned char *)id, SESSION_ID) &&
+		    !is_over(s, now))
+			found = s;
+	}
+	return found;
+}
+
+const char *auth__cookie(const struct auth *g)
+{
+	return g->cookie;
+}
+
+/* Copies the next value of our cookie to id, starting at *at in a Cookie header. False: no more
+ * values. */
+static bool next_value(const struct auth *g, const char **at, char id[SESSION_ID + 1])
+{
+	size_t name = strlen(g->cookie), len;
+	const char *value;
+
+	while (**at) {
+		*at += strspn(*at, "; \t");
+		len = strcspn(*at, ";");
+		value = *at;
+		*at += len;
+		if (len != name + 1 + SESSION_ID || strncmp(value, g->cookie, name) ||
+		    value[name] != '=')
+			continue;
+		memcpy(id, value + name + 1, SESSION_ID);
+		id[SESSION_ID] = '\0';
+		return true;
+	}
+	return false;
+}
+
+static struct session *session_of(struct auth *g, const struct guard_request *r)
+{
+	const char *at = r->cookie;
+	struct session *s = NULL;
+	char id[SESSION_ID + 1];
+
+	for (int i = 0; at && i < COOKIE_VALUES && !s && next_value(g, &at, id); i++)
+		s = find(g, id, r->now);
+	return s;
+}
+
+static bool has_session(struct auth *g, const struct guard_request *r)
+{
+	struct session *s = session_of(g, r);
+
+	if (s)
+		s->used = r->now;
+	return s;
+}
+
+static void format_cookie(const struct auth *g, const char *value, bool gone, char *ret)
+{
+	snprintf(ret, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s%s", g->cookie, value,
+		 g->tls ? "; Secure" : "", gone ? "; Max-Age=0" : "");
+}
+
+/* A free entry, or the one not used for the longest time. */
+static struct session *free_session(struct auth *g, uint64_t now)
+{
+	struct session *s = &g->sessions[0];
+
+	for (size_t i = 0; i < SESSIONS; i++) {
+		if (is_over(&g->sessions[i], now))
+			return &g->sessions[i];
+		if (g->sessions[i].used < s->used)
+			s = &g->sessions[i];
+	}
+	return s;
+}
+
+int auth__log_in(struct auth *g, const struct guard_request *r, const char *token, char *set_cookie,
+		 struct guard_verdict *v)
+{
+	struct peer *p = find_peer(g, &r->peer, r->now);
+	unsigned char random[SESSION_ID / 2];
+	struct session *s;
+
+	*v = (struct guard_verdict){ .status = 0 };
+	*set_cookie = '\0';
+	if (!g->wants_token)
+		return 0;
+	v->status = try_token(g, p, r, token, v);
+	if (v->status == 429)
+		snprintf(v->why, sizeof(v->why),
+			 "too many wrong tokens from this address; try again in %u s",
+			 v->retry_after);
+	else if (v->status)
+		snprintf(v->why, sizeof(v->why), "wrong token");
+	if (v->status)
+		return v->status;
+	if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+		v->status = 503;
+		snprintf(v->why, sizeof(v->why), "cannot get random bytes");
+		return v->status;
+	}
+	s = free_session(g, r->now);
+	*s = (struct session){ .begun = r->now, .used = r->now };
+	for (size_t i = 0; i < sizeof(random); i++)
+		snprintf(s->id + 2 * i, 3, "%02x", random[i]);
+	format_cookie(g, s->id, false, set_cookie);
+	return 0;
+}
+
+void auth__log_out(struct auth *g, const struct guard_request *r, char *set_cookie)
+{
+	struct session *s = session_of(g, r);
+
+	if (s)
+		explicit_bzero(s, sizeof(*s));
+	format_cookie(g, "", true, set_cookie);
+}
+
+/* ---- requests ---- */
 
 /* ---- creation ---- */
 
@@ -50,8 +531,8 @@ struct auth *auth__new(const struct auth_opts *o)
 	/* Browsers accept the prefix __Host- only for cookies set by this host over https. */
 	snprintf(g->cookie, sizeof(g->cookie), "%smemtrace_session_%u", o->tls ? "__Host-" : "",
 		 o->port);
-	auth__set_rates(g, o->per_minute);
-	err = auth__set_token(g, o->token);
+	set_rates(g, o->per_minute);
+	err = set_token(g, o->token);
 	if (!err)
 		err = copy_hosts(g, o->hosts);
 	if (err) {
@@ -235,14 +716,14 @@ static bool is_allowed(struct auth *g, struct peer *p, const struct guard_reques
 	const char *token;
 	int status;
 
-	if (!g->wants_token || r->flags & ROUTE_OPEN || auth__has_session(g, r))
+	if (!g->wants_token || r->flags & ROUTE_OPEN || has_session(g, r))
 		return true;
 	if (!r->authorization) {
 		refuse(v, 401, "send the token: Authorization: Bearer TOKEN");
 		return false;
 	}
 	token = bearer(r->authorization);
-	status = auth__try_token(g, p, r, token, v);
+	status = try_token(g, p, r, token, v);
 	if (!status)
 		return true;
 	if (status == 429) {
@@ -259,13 +740,13 @@ static void check_costly(struct auth *g, struct peer *p, const struct guard_requ
 {
 	unsigned wait;
 
-	if (!auth__begin_costly(g, p)) {
+	if (!begin_costly(g, p)) {
 		v->retry_after = 1;
 		refuse(v, 429, "too many such requests are running; try again in 1 s");
 		return;
 	}
 	v->costly = true;
-	wait = auth__take(g, p, BUCKET_COSTLY, r->now);
+	wait = take_request(g, p, BUCKET_COSTLY, r->now);
 	if (!wait)
 		return;
 	auth__done(g, &r->peer, v);
@@ -275,11 +756,11 @@ static void check_costly(struct auth *g, struct peer *p, const struct guard_requ
 
 void auth__check(struct auth *g, const struct guard_request *r, struct guard_verdict *v)
 {
-	struct peer *p = auth__find(g, &r->peer, r->now);
+	struct peer *p = find_peer(g, &r->peer, r->now);
 	unsigned wait;
 
 	*v = (struct guard_verdict){ .status = 0 };
-	wait = auth__take(g, p, BUCKET_ALL, r->now);
+	wait = take_request(g, p, BUCKET_ALL, r->now);
 	if (wait) {
 		too_many(g, v, wait, false);
 		return;

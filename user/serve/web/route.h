@@ -43,7 +43,7 @@ struct field {
 struct answer {
 	int status;
 	const char *type;   /* MIME type, "application/json" */
-	const char *schema; /* name of a schema in openapi_schemas.c; NULL: any */
+	const char *schema; /* name of a schema in openapi.c; NULL: any */
 	const char *help;
 };
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "serve/web/climb.h"
 #include "serve/web/state_public.h"
 #include "serve/web/web.h"
 
@@ -226,7 +225,7 @@ static void put_growth(struct web *web, json_t *sample)
 	const json_t *pid = json_object_get(sample, "pid");
 	const struct state_process *p = serve_state__process(&web->state,
 							     (pid_t)json_integer_value(pid));
-	json_t *growth = p ? climb__of_process(p) : NULL;
+	json_t *growth = p ? state_public__climb(p) : NULL;
 
 	if (growth)
 		json_object_set_new(sample, "growth", growth);

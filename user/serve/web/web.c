@@ -262,7 +262,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *
 	log_debug("serve: %s", clean);
 }
 
-/* Decoding is left to request_life.c, after the path is split: "%2F" is not a
+/* Decoding is left to request.c, after the path is split: "%2F" is not a
  * separator. */
 static size_t leave_escaped(void *ctx, struct MHD_Connection *mhd, char *text)
 {

@@ -109,13 +109,11 @@ const struct route *routes__find(const struct route *const *tables, const char *
 /* The i-th route of the tables; NULL: past the end. */
 const struct route *routes__at(const struct route *const *tables, size_t i);
 
-/* ---- request_life.c ---- */
+/* ---- request.c ---- */
 enum MHD_Result request__access(void *web, struct MHD_Connection *mhd, const char *url,
 				const char *method, const char *version, const char *data,
 				size_t *size, void **kept);
 void request__free(struct request *r);
-
-/* ---- request.c ---- */
 /* Handles the broker's answer to a request. */
 void request__answered(struct web *web, json_t *msg, int fd);
 /* Runs the again() callbacks of waiting requests. Call after each broker message that is not an
