@@ -15,7 +15,7 @@
 #include "model/analysis.h"
 #include "serve/fetch.h"
 #include "serve/secret.h"
-#include "serve/sources.h"
+#include "serve/hosts.h"
 
 #define SECOND UINT64_C(1000000000)
 
@@ -228,9 +228,9 @@ static int read_hosts(struct fetch_args *a, struct hosts *h)
 		status = !err ? EXIT_OK : err == -ENOMEM ? EXIT_FAILED : EXIT_USAGE;
 	}
 	if (!status && a->slurm)
-		status = sources__slurm(h, a->nodes);
+		status = hosts__add_slurm(h, a->nodes);
 	if (!status && a->selector)
-		status = sources__kubernetes(h, a->selector, a->namespace);
+		status = hosts__add_kubernetes(h, a->selector, a->namespace);
 	if (!status && !h->n) {
 		log_err("the files of --hosts name no host: write one a line, such as node1 "
 			"(man memtrace-bpf-fetch)");

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "serve/fetch/hosts.h"
+#include "serve/hosts.h"
 
 struct fetch_opts {
 	const struct hosts *hosts;

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "serve/fetch/hosts.h"
+#include "serve/hosts.h"
 
 static void check(const char *server, const char *given, const char *url, const char *name)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The state of a fetch, shared by its files: ask.c asks hosts for their clock and processes, take.c
- * captures and downloads, keep.c checks a file and describes it, result.c prints. */
+/* The state of a fetch, shared by its files: fetch.c asks hosts for their clock and processes and
+ * prints the result, take.c captures, downloads and checks. */
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
@@ -107,16 +107,7 @@ size_t fetch__count(const struct fetch *f, enum fetch_state state);
 /* Parses an answer. NULL: it is no JSON, or takes more than FETCH_PARSED. */
 json_t *fetch__parse(const struct http_answer *a);
 
-/* ask.c: asks all hosts for their clock and processes, until f->until. */
-void fetch_ask__all(struct fetch *f);
 /* take.c: asks for all captures, waits for them, and keeps the recordings. */
 void fetch_take__all(struct fetch *f);
-/* keep.c: reads the downloaded recording, and sets its entry. Returns false with p->why if it
- * is no good recording, or takes longer than --timeout and 1 s for each MiB. Any thread. */
-bool fetch_keep__check(struct fetch_process *p);
-/* Adds kept recordings to the index, at most once a second. */
-void fetch_keep__soon(struct fetch *f);
 /* Writes the index, with the missing recordings. Returns 0 or -errno, logged. */
-int fetch_keep__index(struct fetch *f);
-/* result.c */
-void fetch_result__print(const struct fetch *f, FILE *out);
+int fetch_take__index(struct fetch *f);

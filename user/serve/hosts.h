@@ -24,12 +24,23 @@ struct hosts {
 /* Adds a server: URL, HOST or HOST:PORT, and its name (NULL: its host). Returns 0, -ENOMEM, or
  * -EINVAL with *why, a static text. */
 int hosts__add(struct hosts *h, const char *server, const char *name, const char **why);
-/* Adds a host that cannot be asked. why: static. Returns 0, -ENOMEM or -EINVAL. */
-int hosts__add_missing(struct hosts *h, const char *name, const char *why);
-int hosts__add_pod(struct hosts *h, const char *uid); /* returns 0 or -ENOMEM */
 /* Adds those of a file: a server on each line and, after a space, its name. "#" begins a comment.
  * Returns 0 or an exit code, logged. */
 int hosts__read(struct hosts *h, const char *path);
 /* The first server that would get a token unencrypted, from another machine; NULL: none. */
 const char *hosts__unencrypted(const struct hosts *h);
 void hosts__free(struct hosts *h);
+
+/* Hosts from a batch system or a cluster, through its own client program. */
+
+/* Adds the hosts of a Slurm job: of a list such as "node[1-8]" (NULL: SLURM_JOB_NODELIST), which
+ * `scontrol` expands. Returns 0 or an exit code, logged. */
+int hosts__add_slurm(struct hosts *h, const char *nodes);
+/*
+ * Adds the memtrace-bpf pods (the DaemonSet of the Helm chart) on the nodes of the job's pods,
+ * which the label selector chooses, through `kubectl`. Only processes of the job's pods count:
+ * h->pods. space: the namespace of the DaemonSet. Anybody who may make pods in another namespace
+ * can give them its label, and would get the token. Nodes with no running pod of memtrace-bpf, or
+ * several, are added as missing. Returns as hosts__add_slurm().
+ */
+int hosts__add_kubernetes(struct hosts *h, const char *selector, const char *space);
