@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Parts of the push process: documents (otlp.c, pyroscope.c), profiles from the broker
+ * Parts of the push process: documents of metrics (otlp.c), profiles from the broker
  * (profiles.c), sending (send.c). The event loop in push.c calls them. No function blocks except
  * sender__turn().
  */
@@ -35,8 +35,8 @@ struct profile_of {
 };
 /* The URL for posting a profile to the server base ("http://pyroscope:4040"), and the body with
  * the gzip'd pprof profile. Both from malloc(). Return 0 or -ENOMEM. */
-int pyroscope__url(const char *base, const struct profile_of *of, char **url);
-int pyroscope__body(const void *profile, size_t size, char **body, size_t *body_size);
+int profiles__url(const char *base, const struct profile_of *of, char **url);
+int profiles__body(const void *profile, size_t size, char **body, size_t *body_size);
 /* Content-Type of the body. */
 extern const char pyroscope_type[];
 

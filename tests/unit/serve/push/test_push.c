@@ -154,7 +154,7 @@ static void test_addresses(void **unused)
 	check_otlp_url("http://c:4318//", "http://c:4318/v1/metrics");
 	check_otlp_url("https://c/otlp/v1/metrics", "https://c/otlp/v1/metrics");
 	of.process = p;
-	assert_int_equal(pyroscope__url("http://p:4040/", &of, &url), 0);
+	assert_int_equal(profiles__url("http://p:4040/", &of, &url), 0);
 	assert_string_equal(url,
 			    "http://p:4040/"
 			    "ingest?name=train_a_b%7Bprocess%3D1%2Crank%3D3%2Chostname%3Dnode_1%"
@@ -166,7 +166,7 @@ static void test_addresses(void **unused)
 	p->rank = -1;
 	*p->container = '\0';
 	of.host = NULL;
-	assert_int_equal(pyroscope__url("http://p", &of, &url), 0);
+	assert_int_equal(profiles__url("http://p", &of, &url), 0);
 	assert_string_equal(url, "http://p/"
 				 "ingest?name=a_from_1_x_y___20__%7Bprocess%3D1%7D&from=1700000000&"
 				 "until=1700000010&format=pprof"
@@ -184,7 +184,7 @@ static void test_form(void **unused)
 
 	assert_non_null(type);
 	snprintf(boundary, sizeof(boundary), "--%s", type + strlen("boundary="));
-	assert_int_equal(pyroscope__body(profile, sizeof(profile), &body, &size), 0);
+	assert_int_equal(profiles__body(profile, sizeof(profile), &body, &size), 0);
 	assert_memory_equal(body, boundary, strlen(boundary));
 	found = strstr(body, "\r\n\r\n");
 	assert_non_null(found);
