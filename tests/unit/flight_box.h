@@ -228,7 +228,7 @@ static inline void job__oom(struct job *j, struct box *b)
 				   .reserved = UINT64_C(1) << 30 });
 }
 
-static inline struct job *job__new(struct box *b)
+static inline struct job *new_job(struct box *b)
 {
 	struct job *j = calloc(1, sizeof(*j));
 
@@ -244,7 +244,7 @@ static inline struct job *job__new(struct box *b)
 	return j;
 }
 
-static inline void job__free(struct job *j)
+static inline void free_job(struct job *j)
 {
 	free(j->live.e);
 	free(j);

@@ -9,7 +9,7 @@
 static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 {
 	struct box *b = box__new(opts);
-	struct job *j = job__new(b);
+	struct job *j = new_job(b);
 	struct events all = { 0 };
 	struct live got;
 	const struct flight_report *r = &b->reports[0];
@@ -64,7 +64,7 @@ static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 	}
 	free(got.e);
 	events__free(&all);
-	job__free(j);
+	free_job(j);
 	box__free(b);
 }
 
@@ -86,7 +86,7 @@ static void test_window(void **state)
 static void test_no_oom(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND });
-	struct job *j = job__new(b);
+	struct job *j = new_job(b);
 
 	for (int i = 0; i < 5000; i++) {
 		job__step(j, b);
@@ -96,7 +96,7 @@ static void test_no_oom(void **state)
 	assert_int_equal(b->n, 0);
 	assert_int_equal(flight__files(b->fl), 0);
 	assert_false(flight__full(b->fl));
-	job__free(j);
+	free_job(j);
 	box__free(b);
 }
 
@@ -104,7 +104,7 @@ static void test_no_oom(void **state)
 static void test_again_and_again(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND, .max_files = 3 });
-	struct job *j = job__new(b);
+	struct job *j = new_job(b);
 	struct events all = { 0 };
 	struct live before, got;
 	uint64_t ooms = 0;
@@ -144,7 +144,7 @@ static void test_again_and_again(void **state)
 	free(got.e);
 	free(before.e);
 	events__free(&all);
-	job__free(j);
+	free_job(j);
 	box__free(b);
 }
 
@@ -152,7 +152,7 @@ static void test_again_and_again(void **state)
 static void test_without_end(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND, .max_files = 3 });
-	struct job *j = job__new(b);
+	struct job *j = new_job(b);
 	struct events all = { 0 };
 	struct live got;
 
@@ -175,7 +175,7 @@ static void test_without_end(void **state)
 		free(got.e);
 		events__free(&all);
 	}
-	job__free(j);
+	free_job(j);
 	box__free(b);
 }
 
@@ -185,7 +185,7 @@ static void test_flood(void **state)
 {
 	struct box *b = box__new(
 		(struct flight_opts){ .window = SECOND, .max_events = 1000, .max_files = 1 });
-	struct job *j = job__new(b);
+	struct job *j = new_job(b);
 	struct events all = { 0 };
 	struct live got;
 
@@ -200,7 +200,7 @@ static void test_flood(void **state)
 	assert_true(all.n < 2000);
 	free(got.e);
 	events__free(&all);
-	job__free(j);
+	free_job(j);
 	box__free(b);
 }
 

@@ -87,7 +87,7 @@ static uint64_t gpu_peak(const struct flight *fl, uint64_t *allocated)
 static void check_windows(struct flight_opts opts, uint64_t before, int steps)
 {
 	struct box *b = box__new(opts);
-	struct job *j = job__new(b);
+	struct job *j = new_job(b);
 
 	for (unsigned int n = 0; n < 5; n++) {
 		struct live in_front = { 0 }, at_begin, got;
@@ -131,7 +131,7 @@ static void check_windows(struct flight_opts opts, uint64_t before, int steps)
 		free(at_begin.e);
 		free(got.e);
 	}
-	job__free(j);
+	free_job(j);
 	box__free(b);
 }
 
@@ -149,7 +149,7 @@ static void test_save(void **state)
 	for (int keep = 0; keep < 2; keep++) {
 		struct box *b = box__new(
 			(struct flight_opts){ .no_oom = true, .window = keep ? SECOND : 0 });
-		struct job *j = job__new(b);
+		struct job *j = new_job(b);
 		struct live in_front = { 0 }, got;
 		uint64_t peak;
 
@@ -164,7 +164,7 @@ static void test_save(void **state)
 		assert_live(&got, &j->live);
 		free(in_front.e);
 		free(got.e);
-		job__free(j);
+		free_job(j);
 		box__free(b);
 	}
 }
@@ -173,7 +173,7 @@ static void test_save(void **state)
 static void test_oom_in_a_window(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .no_oom = true, .window = SECOND });
-	struct job *j = job__new(b);
+	struct job *j = new_job(b);
 
 	job__oom(j, b);
 	assert_int_equal(flight__tick(b->fl, j->time + FLIGHT_AFTER_MAX), 0);
@@ -185,7 +185,7 @@ static void test_oom_in_a_window(void **state)
 	assert_int_equal(flight__finish(b->fl), 0);
 	assert_int_equal(b->n, 1);
 	assert_int_equal(b->reports[0].ooms, 0);
-	job__free(j);
+	free_job(j);
 	box__free(b);
 }
 
@@ -193,7 +193,7 @@ static void test_oom_in_a_window(void **state)
 static void test_idle_window(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .no_oom = true, .window = SECOND });
-	struct job *j = job__new(b);
+	struct job *j = new_job(b);
 	uint64_t end;
 
 	job__step(j, b);
@@ -203,7 +203,7 @@ static void test_idle_window(void **state)
 	assert_int_equal(flight__end(b->fl, "duration", ""), 0);
 	assert_true(b->reports[0].to == end);
 	assert_true(b->reports[0].from == j->time);
-	job__free(j);
+	free_job(j);
 	box__free(b);
 }
 
@@ -211,7 +211,7 @@ static void test_idle_window(void **state)
 static void test_bounds(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .no_oom = true, .bounds.max_events = 700 });
-	struct job *j = job__new(b);
+	struct job *j = new_job(b);
 	const char *reason = "";
 	int fd;
 
@@ -234,7 +234,7 @@ static void test_bounds(void **state)
 	assert_int_equal(flight__tick(b->fl, j->time + 2 * SECOND), -ENOSPC);
 	assert_int_equal(b->done_err, -ENOSPC);
 	assert_false(flight__writing(b->fl, NULL));
-	job__free(j);
+	free_job(j);
 	box__free(b);
 }
 

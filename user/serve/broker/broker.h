@@ -46,3 +46,10 @@ struct broker {
 	bool quit;
 	int status; /* exit code */
 };
+
+/* Recordings that exist when the server starts: in its folder, and from the command line. */
+
+struct broker;
+
+/* Adds the recordings to the table. 0 or an exit code, logged. */
+int broker_saved__take(struct broker *b);

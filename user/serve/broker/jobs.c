@@ -2,11 +2,12 @@
 /* Workers read recordings without rights, with limits of memory and time. `dump` reads a process. A
  * worker writes to a pipe, and the broker copies its output to a file. Clients get the file only if
  * the worker succeeds. A process that took over the pipe cannot read or change the file. */
-#include "serve/broker/jobs_internal.h"
+#include "serve/broker/jobs.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,12 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/io.h"
+#include "base/text.h"
+#include "export/export.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/formats.h"
+#include "serve/broker/processes.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
 #include "serve/broker/users.h"
@@ -34,10 +38,11 @@
 #define PIPE (1 << 20)	/* size of a worker's pipe, in bytes */
 #define TAKEN_AT_ONCE 8 /* full pipes read from a worker at a time */
 #define NICE 5
+#define COMPARED 16 /* traces of one comparison */
 
 /* ---- the list ---- */
 
-void job__free(struct job *j)
+static void free_job(struct job *j)
 {
 	spawned__close(&j->run);
 	if (j->out >= 0)
@@ -65,10 +70,11 @@ static void remove_job(struct broker *b, struct job *j)
 		}
 	}
 	drop_part(b, j);
-	job__free(j);
+	free_job(j);
 }
 
-struct job *job__new(enum job_kind kind, struct peer *p, json_int_t id)
+/* A job without arguments, for a request (p NULL: none). NULL: no memory. */
+static struct job *new_job(enum job_kind kind, struct peer *p, json_int_t id)
 {
 	struct job *j = calloc(1, sizeof(*j));
 
@@ -81,7 +87,9 @@ struct job *job__new(enum job_kind kind, struct peer *p, json_int_t id)
 	return j;
 }
 
-__attribute__((format(printf, 2, 3))) void job__put(struct job *j, const char *fmt, ...)
+/* Adds an argument of the command. Without memory for it, the job does not start: its answer would
+ * be another one. */
+static __attribute__((format(printf, 2, 3))) void put_argument(struct job *j, const char *fmt, ...)
 {
 	char *text;
 	va_list ap;
@@ -99,7 +107,8 @@ __attribute__((format(printf, 2, 3))) void job__put(struct job *j, const char *f
 	j->lacks_argument = true;
 }
 
-void job__append(struct broker *b, struct job *j)
+/* Adds the job to the end of the list. */
+static void append_job(struct broker *b, struct job *j)
 {
 	struct job **at = &b->jobs;
 
@@ -110,20 +119,21 @@ void job__append(struct broker *b, struct job *j)
 
 int jobs__report(struct broker *b, struct trace *t)
 {
-	struct job *j = job__new(JOB_REPORT, NULL, 0);
+	struct job *j = new_job(JOB_REPORT, NULL, 0);
 
 	if (!j)
 		return -ENOMEM;
-	job__put(j, "report");
-	job__put(j, "--format=json");
-	job__put(j, "--by=line");
-	job__put(j, "%s", t->file);
+	put_argument(j, "report");
+	put_argument(j, "--format=json");
+	put_argument(j, "--by=line");
+	put_argument(j, "%s", t->file);
 	j->traces[j->n_traces++] = t;
-	job__append(b, j);
+	append_job(b, j);
 	return 0;
 }
 
-size_t jobs__waiting(const struct broker *b)
+/* Number of requests that wait for a worker. */
+static size_t waiting(const struct broker *b)
 {
 	size_t n = 0;
 
@@ -169,7 +179,8 @@ void jobs__free(struct broker *b)
 
 /* ---- exported files ---- */
 
-const struct trace_export *job__use_export(struct trace *t, const char *key)
+/* The exported file for these options, now marked as most recently used. NULL: none. */
+static const struct trace_export *use_export(struct trace *t, const char *key)
 {
 	for (size_t i = 0; i < t->n_exports; i++) {
 		struct trace_export e = t->exports[i];
@@ -193,7 +204,8 @@ static bool is_under_way(const struct broker *b, const struct job *of)
 	return false;
 }
 
-void job__answer_export(struct peer *p, json_int_t id, const struct trace_export *e)
+/* Answers a request with an exported file. */
+static void answer_export(struct peer *p, json_int_t id, const struct trace_export *e)
 {
 	ask__answer(p, id,
 		    json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size, "type",
@@ -461,7 +473,7 @@ static void keep_export(struct broker *b, struct job *j)
 				    .type = broker_formats__content_type(j->file) };
 	snprintf(e->key, sizeof(e->key), "%s", j->key);
 	snprintf(e->file, sizeof(e->file), "%s", j->file);
-	job__answer_export(j->peer, j->id, e);
+	answer_export(j->peer, j->id, e);
 }
 
 static void send_document(struct broker *b, struct job *j)
@@ -548,12 +560,12 @@ static void answer_waiting_exports(struct broker *b)
 	for (struct job *j = b->jobs; j; j = next) {
 		const struct trace_export *e = j->running || j->kind != JOB_EXPORT
 						       ? NULL
-						       : job__use_export(j->traces[0], j->key);
+						       : use_export(j->traces[0], j->key);
 
 		next = j->next;
 		if (!e)
 			continue;
-		job__answer_export(j->peer, j->id, e);
+		answer_export(j->peer, j->id, e);
 		remove_job(b, j);
 	}
 }
@@ -603,4 +615,221 @@ size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room)
 			fds[n++] = (struct pollfd){ .fd = j->from, .events = POLLIN };
 	}
 	return n;
+}
+
+/* ---- jobs for requests ---- */
+
+/* Jobs for requests. */
+
+/* Adds --KEY=TEXT in one argument, so that the text cannot become an option. */
+static bool put_text(struct job *j, struct peer *p, json_t *msg, const char *key)
+{
+	const char *text = NULL;
+
+	if (!ask__text(p, msg, key, &text))
+		return false;
+	if (text)
+		put_argument(j, "--%s=%s", key, text);
+	return true;
+}
+
+static bool put_top(struct job *j, struct peer *p, json_t *msg)
+{
+	uint64_t top = UINT64_MAX;
+
+	if (!ask__count(p, msg, "top", 0, 1000000, &top))
+		return false;
+	if (top != UINT64_MAX)
+		put_argument(j, "--top=%" PRIu64, top);
+	return true;
+}
+
+static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *key, struct trace *t)
+{
+	t = t ? t : trace__asked(p, msg, key);
+	if (!t)
+		return false;
+	if (t->state != TRACE_DONE && t->state != TRACE_FINISHING) {
+		ask__refuse(p, j->id, 409, key,
+			    t->state == TRACE_FAILED ? "%s: %s failed, and nothing was recorded"
+						     : "%s: %s still captures",
+			    key, t->id);
+		return false;
+	}
+	if (j->n_traces == SPAWN_FILES) {
+		ask__refuse(p, j->id, 422, key, "%s: %d at most", key, SPAWN_FILES);
+		return false;
+	}
+	j->traces[j->n_traces++] = t;
+	put_argument(j, "%s", t->file);
+	return true;
+}
+
+static bool add_traces(struct job *j, struct peer *p, json_t *msg, size_t least, size_t most)
+{
+	const json_t *list = json_object_get(msg, "traces"), *v;
+	char clean[300];
+	size_t i;
+
+	if (json_array_size(list) < least || json_array_size(list) > most) {
+		ask__refuse(p, j->id, 422, "traces",
+			    "traces: must be an array of %zu to %zu trace ids", least, most);
+		return false;
+	}
+	json_array_foreach(list, i, v)
+	{
+		const char *id = json_string_value(v);
+		struct trace *t = id ? trace__find(p->b, id) : NULL;
+
+		if (!t) {
+			id = id ? id : "";
+			ask__refuse(p, j->id, 404, "traces", "Trace %s not found",
+				    text__clean(clean, sizeof(clean), id, strlen(id)));
+			return false;
+		}
+		if (!add_trace(j, p, msg, "traces", t))
+			return false;
+	}
+	return true;
+}
+
+static bool ask_report(struct job *j, struct peer *p, json_t *msg)
+{
+	put_argument(j, "report");
+	put_argument(j, "--format=json");
+	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") &&
+	       put_text(j, p, msg, "device") && put_text(j, p, msg, "filter") &&
+	       put_text(j, p, msg, "frames") && put_top(j, p, msg) &&
+	       add_trace(j, p, msg, "trace_id", NULL);
+}
+
+static bool ask_leaks(struct job *j, struct peer *p, json_t *msg)
+{
+	put_argument(j, "leaks");
+	put_argument(j, "--format=json");
+	put_argument(j, "--steps");
+	return put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_top(j, p, msg) &&
+	       add_trace(j, p, msg, "trace_id", NULL);
+}
+
+static bool ask_diff(struct job *j, struct peer *p, json_t *msg)
+{
+	put_argument(j, "diff");
+	put_argument(j, "--format=json");
+	return put_text(j, p, msg, "by") && put_text(j, p, msg, "at") &&
+	       put_text(j, p, msg, "device") && put_top(j, p, msg) &&
+	       add_trace(j, p, msg, "old", NULL) && add_trace(j, p, msg, "new", NULL);
+}
+
+static bool ask_compare(struct job *j, struct peer *p, json_t *msg)
+{
+	put_argument(j, "compare");
+	put_argument(j, "--format=json");
+	return put_text(j, p, msg, "device") && add_traces(j, p, msg, 2, COMPARED);
+}
+
+static bool ask_ranks(struct job *j, struct peer *p, json_t *msg)
+{
+	put_argument(j, "report");
+	put_argument(j, "--format=json");
+	put_argument(j, "--together");
+	put_argument(j, "--outliers");
+	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") &&
+	       put_text(j, p, msg, "device") && add_traces(j, p, msg, 1, SPAWN_FILES);
+}
+
+static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
+{
+	const struct serve_target *target;
+	struct broker_process *q = processes__find(p, j->id, msg, &target);
+
+	if (!q) {
+		if (target)
+			ask__refuse(p, j->id, 422, "model_name",
+				    "model_name: '%s' is a command, which runs only while it is "
+				    "captured",
+				    target->name);
+		return false;
+	}
+	put_argument(j, "dump");
+	put_argument(j, "--format=json");
+	put_argument(j, "-p");
+	put_argument(j, "%d", (int)q->pid);
+	return put_text(j, p, msg, "by") && put_top(j, p, msg);
+}
+
+static bool ask_export(struct job *j, struct peer *p, json_t *msg)
+{
+	const char *format = NULL, *at = NULL, *device = NULL;
+	const struct export_format *f;
+	const struct trace_export *e;
+	struct trace *t;
+	char clean[300];
+
+	if (!ask__text(p, msg, "format", &format) || !ask__text(p, msg, "at", &at) ||
+	    !ask__text(p, msg, "device", &device))
+		return false;
+	f = format ? export__find(format) : NULL;
+	if (!f) {
+		format = format ? format : "";
+		ask__refuse(p, j->id, 422, "format",
+			    "format: unknown format '%s'; GET /api/health lists the formats",
+			    text__clean(clean, sizeof(clean), format, strlen(format)));
+		return false;
+	}
+	put_argument(j, "export");
+	if (at)
+		put_argument(j, "--at=%s", at);
+	if (device)
+		put_argument(j, "--device=%s", device);
+	put_argument(j, "-o");
+	put_argument(j, "-");
+	put_argument(j, "%s", f->name);
+	if (!add_trace(j, p, msg, "trace_id", NULL))
+		return false;
+	t = j->traces[0];
+	snprintf(j->key, sizeof(j->key), "%s\n%s\n%s", f->name, at ? at : "", device ? device : "");
+	e = use_export(t, j->key);
+	if (e) {
+		answer_export(p, j->id, e);
+		return false;
+	}
+	j->format = f;
+	j->plain = !at && !device;
+	return true;
+}
+
+static const struct sort {
+	const char *name;
+	enum job_kind kind;
+	bool (*ask)(struct job *j, struct peer *p, json_t *msg);
+} sorts[] = {
+	{ "compare", JOB_DOCUMENT, ask_compare }, { "diff", JOB_DOCUMENT, ask_diff },
+	{ "dump", JOB_DUMP, ask_dump },		  { "export", JOB_EXPORT, ask_export },
+	{ "leaks", JOB_DOCUMENT, ask_leaks },	  { "ranks", JOB_DOCUMENT, ask_ranks },
+	{ "report", JOB_DOCUMENT, ask_report },	  { 0 },
+};
+
+void jobs__asked(struct peer *p, json_t *msg)
+{
+	const char *what = json_string_value(json_object_get(msg, "do"));
+	const struct sort *s = sorts;
+	json_int_t id = ask__id(msg);
+	struct job *j;
+
+	if (waiting(p->b) >= BROKER_WAITING) {
+		ask__refuse(p, id, 429, NULL,
+			    "%d requests already wait for a worker: try again in a moment",
+			    BROKER_WAITING);
+		return;
+	}
+	while (s->name && strcmp(s->name, what) != 0)
+		s++;
+	j = s->name ? new_job(s->kind, p, id) : NULL;
+	if (!j)
+		ask__refuse(p, id, 503, NULL, "out of memory");
+	else if (s->ask(j, p, msg))
+		append_job(p->b, j);
+	else
+		free_job(j);
 }

@@ -8,6 +8,8 @@
 #include <sys/poll.h>
 #include <sys/types.h>
 
+#include "serve/broker/spawn.h"
+
 struct broker;
 struct peer;
 struct trace;
@@ -28,3 +30,34 @@ void jobs__cancel(struct broker *b, const struct peer *p, json_int_t id);
 void jobs__free(struct broker *b);
 /* Bytes of the folder that running exports may still take. */
 uint64_t jobs__reserved(const struct broker *b);
+
+struct export_format;
+struct trace_export;
+
+enum job_kind { JOB_REPORT /* for a trace that ends */, JOB_DOCUMENT, JOB_EXPORT, JOB_DUMP };
+
+struct job {
+	struct job *next;
+	enum job_kind kind;
+	struct peer *peer; /* client; NULL: it has gone, or the job is for a trace */
+	json_int_t id;
+	struct trace *traces[SPAWN_FILES];
+	size_t n_traces;
+	char *argv[SPAWN_ARGS + 1];
+	size_t n_argv;
+	bool lacks_argument; /* there was no memory for one */
+	bool running;
+	struct spawned run;
+	uint64_t deadline;
+	int out;	     /* file for the output; not open in the worker */
+	int from;	     /* pipe from the worker's standard output; -1: closed */
+	uint64_t size, most; /* bytes of output: read so far, and the limit */
+	uid_t uid;
+	gid_t gid;
+	int write_err; /* error that ended reading: -EFBIG or that of write(); 0: none */
+	bool late;     /* it has exceeded its time limit */
+	/* For an export. Its file names are chosen when it starts. */
+	const struct export_format *format;
+	bool plain; /* with the default moment and device */
+	char key[600], file[200], part[256];
+};

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/user.h"
 #include "serve/broker/broker.h"
-#include "serve/broker/jobs_internal.h"
+#include "serve/broker/jobs.h"
 #include "serve/serve.h"
 
 /* User IDs for processes without rights, if the server runs as root without --user. No user has

@@ -16,8 +16,7 @@
 #include "base/clock.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
-#include "serve/broker/jobs_internal.h"
-#include "serve/broker/saved.h"
+#include "serve/broker/jobs.h"
 
 static struct serve_args args = {
 	.targets = { { .name = "job", .kind = TARGET_PATTERN, .text = "no-such-command-line" },
