@@ -743,8 +743,6 @@ void request__free(struct request *r)
 {
 	if (r->release)
 		r->release(r->kept);
-	if (r->stream)
-		sse__release(r->stream);
 	if (r->response)
 		MHD_destroy_response(r->response);
 	if (r->verdict.costly)

@@ -142,6 +142,15 @@ static size_t count_peer_streams(const struct request *r)
 	return n;
 }
 
+static void release(void *p)
+{
+	struct stream *s = p;
+
+	s->r->web->n_streams--;
+	free(s->text);
+	free(s);
+}
+
 void request__stream(struct request *r, const char *trace)
 {
 	struct state_trace *t = trace ? serve_state__trace(&r->web->state, trace) : NULL;
@@ -169,6 +178,7 @@ void request__stream(struct request *r, const char *trace)
 	s->r = r;
 	s->most = SIZE_MAX;
 	r->stream = s;
+	request__keep(r, s, release);
 	r->web->n_streams++;
 	if (t)
 		snprintf(s->trace, sizeof(s->trace), "%s", t->id);
@@ -180,13 +190,6 @@ void request__stream(struct request *r, const char *trace)
 	s->most = s->size + OVERFULL;
 	request__header(r, "X-Accel-Buffering", "no"); /* stops nginx from buffering the stream */
 	request__respond(r, 200, response, "text/event-stream");
-}
-
-void sse__release(struct stream *s)
-{
-	s->r->web->n_streams--;
-	free(s->text);
-	free(s);
 }
 
 /* True if the sample is of the process that the stream's trace captures. */

@@ -134,4 +134,3 @@ void request__resume(struct request *r);
 /* Sends a broker message to all streams, after serve_state__take(). trace: as set by that call. */
 void sse__publish(struct web *web, json_t *msg, struct state_trace *trace);
 void sse__sweep(struct web *web); /* sends heartbeats and ends streams of disconnected clients */
-void sse__release(struct stream *s);
