@@ -2,7 +2,6 @@
 #include "serve/broker/ask.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +12,6 @@
 #include "serve/broker/broker.h"
 #include "serve/broker/peers.h"
 #include "serve/server/link.h"
-
-#define TEXT_MOST 1024 /* 256 UTF-8 characters, the limit of the web process */
 
 /* ---- messages ---- */
 
@@ -104,58 +101,51 @@ void ask__refuse(struct peer *p, json_int_t id, int status, const char *field, c
 
 /* ---- members of a request ---- */
 
-bool ask__number(struct peer *p, json_t *msg, const char *key, double min, double max, double *ret)
+static void refuse_field(struct peer *p, const json_t *msg, const struct field *f)
 {
-	const json_t *v = json_object_get(msg, key);
-	double d = json_number_value(v);
+	json_int_t id = ask__id(msg);
 
-	if (!v || json_is_null(v))
-		return true;
-	if (!json_is_number(v) || !isfinite(d) || d < min || d > max) {
-		ask__refuse(p, ask__id(msg), 422, key, "%s: must be a number from %g to %g", key,
-			    min, max);
-		return false;
-	}
-	*ret = d;
-	return true;
+	if (f->help)
+		ask__refuse(p, id, 422, f->name, "%s: %s", f->name, f->help);
+	else if (f->type == FIELD_NUMBER)
+		ask__refuse(p, id, 422, f->name, "%s: must be a number from %g to %g", f->name,
+			    f->min, f->max);
+	else if (f->type == FIELD_INTEGER)
+		ask__refuse(p, id, 422, f->name, "%s: must be a whole number from %.0f to %.0f",
+			    f->name, f->min, f->max);
+	else if (f->type == FIELD_BOOLEAN)
+		ask__refuse(p, id, 422, f->name, "%s: must be true or false", f->name);
+	else if (field__is_text(f, json_object_get(msg, f->name)))
+		ask__refuse(p, id, 422, f->name, "%s: contains a control character", f->name);
+	else
+		ask__refuse(p, id, 422, f->name, "%s: must be text of %zu to %zu bytes", f->name,
+			    f->shortest, f->longest);
 }
 
-bool ask__count(struct peer *p, json_t *msg, const char *key, uint64_t min, uint64_t max,
-		uint64_t *ret)
+bool ask__fits(struct peer *p, const json_t *msg, const struct field *fields)
 {
-	const json_t *v = json_object_get(msg, key);
+	const struct field *wrong = field__wrong(fields, msg);
 
-	if (!v || json_is_null(v))
-		return true;
-	if (!json_is_integer(v) || json_integer_value(v) < (json_int_t)min ||
-	    json_integer_value(v) > (json_int_t)max) {
-		ask__refuse(p, ask__id(msg), 422, key,
-			    "%s: must be a whole number from %llu to %llu", key,
-			    (unsigned long long)min, (unsigned long long)max);
-		return false;
-	}
-	*ret = (uint64_t)json_integer_value(v);
-	return true;
+	if (wrong)
+		refuse_field(p, msg, wrong);
+	return !wrong;
 }
 
-bool ask__text(struct peer *p, json_t *msg, const char *key, const char **ret)
+const char *ask__text(const json_t *msg, const char *key)
+{
+	return json_string_value(json_object_get(msg, key));
+}
+
+double ask__number(const json_t *msg, const char *key, double otherwise)
 {
 	const json_t *v = json_object_get(msg, key);
-	const char *s = json_string_value(v);
 
-	if (!v || json_is_null(v))
-		return true;
-	if (!s || !*s || json_string_length(v) != strlen(s) || strlen(s) > TEXT_MOST) {
-		ask__refuse(p, ask__id(msg), 422, key, "%s: must be text of 1 to %d bytes", key,
-			    TEXT_MOST);
-		return false;
-	}
-	for (const char *c = s; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 127) {
-			ask__refuse(p, ask__id(msg), 422, key, "%s: contains a control character",
-				    key);
-			return false;
-		}
-	*ret = s;
-	return true;
+	return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+uint64_t ask__count(const json_t *msg, const char *key, uint64_t otherwise)
+{
+	const json_t *v = json_object_get(msg, key);
+
+	return json_is_integer(v) ? (uint64_t)json_integer_value(v) : otherwise;
 }

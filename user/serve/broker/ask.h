@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "serve/server/field.h"
+
 struct peer;
 
 /* Handles a request; verbs.c. */
@@ -18,10 +20,21 @@ void ask__answer(struct peer *p, json_int_t id, json_t *doc, int fd);
 
 /* The id of a request; 0: it has none. */
 json_int_t ask__id(const json_t *msg);
-/* These read a member of a request. False: the request has been refused. A missing member leaves
- * *ret unchanged. */
-bool ask__number(struct peer *p, json_t *msg, const char *key, double min, double max, double *ret);
-bool ask__count(struct peer *p, json_t *msg, const char *key, uint64_t min, uint64_t max,
-		uint64_t *ret);
-/* At most 1024 bytes without control characters, owned by msg. */
-bool ask__text(struct peer *p, json_t *msg, const char *key, const char **ret);
+/* Checks the members of a request. False: it has been refused. A member of null is missing. */
+bool ask__fits(struct peer *p, const json_t *msg, const struct field *fields);
+/* The value of a checked member. NULL: it is missing. */
+const char *ask__text(const json_t *msg, const char *key);
+/* The value of a checked number; otherwise: that of a missing one. */
+double ask__number(const json_t *msg, const char *key, double otherwise);
+uint64_t ask__count(const json_t *msg, const char *key, uint64_t otherwise);
+
+#define ASK_TEXT_MOST 1024 /* bytes; 256 UTF-8 characters, the limit of the web process */
+
+/* Rows of tables for ask__fits(): a text of 1 to ASK_TEXT_MOST bytes without control characters, a
+ * whole number, a number, a boolean. */
+#define ASK_TEXT(key) FIELD(key, STRING, .shortest = 1, .longest = ASK_TEXT_MOST, .nullable = true)
+#define ASK_COUNT(key, least, most)                                                                \
+	FIELD(key, INTEGER, .min = (least), .max = (most), .nullable = true)
+#define ASK_NUMBER(key, least, most)                                                               \
+	FIELD(key, NUMBER, .min = (least), .max = (most), .nullable = true)
+#define ASK_FLAG(key) FIELD(key, BOOLEAN, .nullable = true)

@@ -33,8 +33,7 @@
 
 #define DEFAULT_SECONDS 10.0
 #define DEFAULT_EVENTS 1000000
-#define START_WITHIN 600.0		       /* s: a capture starts at most this long from now */
-#define CLOCKS_APART INT64_C(9000000000000000) /* ns: largest offset of a client's clock */
+#define CLOCKS_APART 9e15 /* ns: largest offset of a client's clock */
 #define BYTES_AN_EVENT                                                                             \
 	40 /* upper bound of an event's size in a recording, without names;                        \
 	      docs/reference/mtr.md: usually 4 to 12 */
@@ -66,53 +65,28 @@ struct wanted {
 	uint64_t bytes; /* bytes of the folder, reserved for the capture */
 };
 
-static bool take_shape(struct peer *p, json_t *msg, struct wanted *w)
+static void take_shape(const json_t *msg, struct wanted *w)
 {
 	const json_t *a = json_object_get(msg, "input_shape");
 
-	if (!a || json_is_null(a))
-		return true;
 	w->n_shape = json_array_size(a);
-	if (!json_is_array(a) || !w->n_shape || w->n_shape > TRACE_SHAPE) {
-		ask__refuse(p, ask__id(msg), 422, "input_shape",
-			    "input_shape: must be an array of 1 to %d whole numbers", TRACE_SHAPE);
-		return false;
-	}
-	for (size_t i = 0; i < w->n_shape; i++) {
-		const json_t *v = json_array_get(a, i);
-
-		w->shape[i] = json_integer_value(v);
-		if (!json_is_integer(v) || w->shape[i] < 1 || w->shape[i] > INT32_MAX) {
-			ask__refuse(p, ask__id(msg), 422, "input_shape",
-				    "input_shape: each must be a whole number from 1 to %d",
-				    INT32_MAX);
-			return false;
-		}
-	}
-	return true;
+	for (size_t i = 0; i < w->n_shape; i++)
+		w->shape[i] = json_integer_value(json_array_get(a, i));
 }
 
-static bool take_flag(struct peer *p, json_t *msg, const char *key, bool *ret)
+static bool flag_of(const json_t *msg, const char *key, bool otherwise)
 {
 	const json_t *v = json_object_get(msg, key);
 
-	if (!v || json_is_null(v))
-		return true;
-	if (!json_is_boolean(v)) {
-		ask__refuse(p, ask__id(msg), 422, key, "%s: must be true or false", key);
-		return false;
-	}
-	*ret = json_is_true(v);
-	return true;
+	return json_is_boolean(v) ? json_is_true(v) : otherwise;
 }
 
 static bool take_start(struct peer *p, json_t *msg, double longest, struct wanted *w)
 {
 	double now = clock__date();
 
-	if (!ask__number(p, msg, "start_at", 0, 9e9, &w->start_at) ||
-	    !ask__number(p, msg, "align_s", 0.1, longest, &w->align_s))
-		return false;
+	w->start_at = ask__number(msg, "start_at", 0);
+	w->align_s = ask__number(msg, "align_s", 0);
 	if (w->start_at <= now + longest)
 		return true;
 	ask__refuse(p, ask__id(msg), 409, "start_at",
@@ -123,42 +97,54 @@ static bool take_start(struct peer *p, json_t *msg, double longest, struct wante
 }
 
 /* One of the two without the other says nothing and is ignored. */
-static bool take_clock(struct peer *p, json_t *msg, struct wanted *w)
+static void take_clock(const json_t *msg, struct wanted *w)
 {
 	const json_t *v = json_object_get(msg, "clock_offset_ns");
 
-	w->clock.error = UINT64_MAX;
-	if (!ask__count(p, msg, "clock_offset_error_ns", 0, CLOCKS_APART, &w->clock.error))
-		return false;
-	if (!v || json_is_null(v)) {
-		w->clock.error = UINT64_MAX;
-		return true;
-	}
 	w->clock.offset = json_integer_value(v);
-	if (json_is_integer(v) && w->clock.offset <= CLOCKS_APART &&
-	    w->clock.offset >= -CLOCKS_APART)
-		return true;
-	ask__refuse(p, ask__id(msg), 422, "clock_offset_ns",
-		    "clock_offset_ns: must be a whole number of nanoseconds");
-	return false;
+	w->clock.error = json_is_integer(v) ? ask__count(msg, "clock_offset_error_ns", UINT64_MAX)
+					    : UINT64_MAX;
 }
 
 static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 {
 	const struct serve_args *a = p->b->args;
 	double longest = (double)a->max_duration / 1e9;
+	const struct field fields[] = {
+		ASK_NUMBER("duration_s", 0.001, longest),
+		ASK_COUNT("steps", 1, 1000000000),
+		ASK_COUNT("max_events", 1, (double)a->max_events),
+		ASK_COUNT("batch_size", 1, INT32_MAX),
+		ASK_NUMBER("start_at", 0, 9e9),
+		ASK_NUMBER("align_s", 0.1, longest),
+		ASK_COUNT("clock_offset_error_ns", 0, CLOCKS_APART),
+		FIELD("clock_offset_ns", INTEGER, .min = -CLOCKS_APART, .max = CLOCKS_APART,
+		      .nullable = true, .help = "must be a whole number of nanoseconds"),
+		FIELD("input_shape", INTEGERS, .min = 1, .max = INT32_MAX, .shortest = 1,
+		      .longest = TRACE_SHAPE, .nullable = true,
+		      .help = "must be an array of whole numbers from 1 to 2147483647"),
+		ASK_FLAG("enable_fragmentation"),
+		ASK_FLAG("host"),
+		ASK_FLAG("keep"),
+		{ 0 },
+	};
 
-	*w = (struct wanted){ .fragmentation = true,
-			      .keep = true,
-			      .max_events = a->max_events < DEFAULT_EVENTS ? a->max_events
-									   : DEFAULT_EVENTS };
-	if (!ask__number(p, msg, "duration_s", 0.001, longest, &w->duration_s) ||
-	    !ask__count(p, msg, "steps", 1, 1000000000, &w->steps) ||
-	    !ask__count(p, msg, "max_events", 1, a->max_events, &w->max_events) ||
-	    !ask__count(p, msg, "batch_size", 1, INT32_MAX, &w->batch_size) ||
-	    !take_start(p, msg, longest, w) || !take_clock(p, msg, w) || !take_shape(p, msg, w) ||
-	    !take_flag(p, msg, "enable_fragmentation", &w->fragmentation) ||
-	    !take_flag(p, msg, "host", &w->host) || !take_flag(p, msg, "keep", &w->keep))
+	if (!ask__fits(p, msg, fields))
+		return false;
+	*w = (struct wanted){
+		.duration_s = ask__number(msg, "duration_s", 0),
+		.steps = ask__count(msg, "steps", 0),
+		.max_events = ask__count(msg, "max_events",
+					 a->max_events < DEFAULT_EVENTS ? a->max_events
+									: DEFAULT_EVENTS),
+		.batch_size = ask__count(msg, "batch_size", 0),
+		.fragmentation = flag_of(msg, "enable_fragmentation", true),
+		.host = flag_of(msg, "host", false),
+		.keep = flag_of(msg, "keep", true),
+	};
+	take_clock(msg, w);
+	take_shape(msg, w);
+	if (!take_start(p, msg, longest, w))
 		return false;
 	w->process = processes__find(p, ask__id(msg), msg, &w->target);
 	return w->process || (w->target && w->target->kind == TARGET_COMMAND);

@@ -619,29 +619,19 @@ size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room)
 
 /* ---- jobs for requests ---- */
 
-/* Jobs for requests. */
-
-/* Adds --KEY=TEXT in one argument, so that the text cannot become an option. */
-static bool put_text(struct job *j, struct peer *p, json_t *msg, const char *key)
+/* Adds --KEY=VALUE for each member of the table, in one argument, so that a text cannot become an
+ * option. */
+static void put_options(struct job *j, const json_t *msg, const struct field *options)
 {
-	const char *text = NULL;
+	for (const struct field *f = options; f->name; f++) {
+		const json_t *v = json_object_get(msg, f->name);
 
-	if (!ask__text(p, msg, key, &text))
-		return false;
-	if (text)
-		put_argument(j, "--%s=%s", key, text);
-	return true;
-}
-
-static bool put_top(struct job *j, struct peer *p, json_t *msg)
-{
-	uint64_t top = UINT64_MAX;
-
-	if (!ask__count(p, msg, "top", 0, 1000000, &top))
-		return false;
-	if (top != UINT64_MAX)
-		put_argument(j, "--top=%" PRIu64, top);
-	return true;
+		if (json_is_string(v))
+			put_argument(j, "--%s=%s", f->name, json_string_value(v));
+		else if (json_is_integer(v))
+			put_argument(j, "--%s=%" JSON_INTEGER_FORMAT, f->name,
+				     json_integer_value(v));
+	}
 }
 
 static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *key, struct trace *t)
@@ -693,52 +683,27 @@ static bool add_traces(struct job *j, struct peer *p, json_t *msg, size_t least,
 	return true;
 }
 
-static bool ask_report(struct job *j, struct peer *p, json_t *msg)
+static bool add_one(struct job *j, struct peer *p, json_t *msg)
 {
-	put_argument(j, "report");
-	put_argument(j, "--format=json");
-	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") &&
-	       put_text(j, p, msg, "device") && put_text(j, p, msg, "filter") &&
-	       put_text(j, p, msg, "frames") && put_top(j, p, msg) &&
-	       add_trace(j, p, msg, "trace_id", NULL);
+	return add_trace(j, p, msg, "trace_id", NULL);
 }
 
-static bool ask_leaks(struct job *j, struct peer *p, json_t *msg)
+static bool add_old_and_new(struct job *j, struct peer *p, json_t *msg)
 {
-	put_argument(j, "leaks");
-	put_argument(j, "--format=json");
-	put_argument(j, "--steps");
-	return put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_top(j, p, msg) &&
-	       add_trace(j, p, msg, "trace_id", NULL);
+	return add_trace(j, p, msg, "old", NULL) && add_trace(j, p, msg, "new", NULL);
 }
 
-static bool ask_diff(struct job *j, struct peer *p, json_t *msg)
+static bool add_compared(struct job *j, struct peer *p, json_t *msg)
 {
-	put_argument(j, "diff");
-	put_argument(j, "--format=json");
-	return put_text(j, p, msg, "by") && put_text(j, p, msg, "at") &&
-	       put_text(j, p, msg, "device") && put_top(j, p, msg) &&
-	       add_trace(j, p, msg, "old", NULL) && add_trace(j, p, msg, "new", NULL);
+	return add_traces(j, p, msg, 2, COMPARED);
 }
 
-static bool ask_compare(struct job *j, struct peer *p, json_t *msg)
+static bool add_ranks(struct job *j, struct peer *p, json_t *msg)
 {
-	put_argument(j, "compare");
-	put_argument(j, "--format=json");
-	return put_text(j, p, msg, "device") && add_traces(j, p, msg, 2, COMPARED);
+	return add_traces(j, p, msg, 1, SPAWN_FILES);
 }
 
-static bool ask_ranks(struct job *j, struct peer *p, json_t *msg)
-{
-	put_argument(j, "report");
-	put_argument(j, "--format=json");
-	put_argument(j, "--together");
-	put_argument(j, "--outliers");
-	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") &&
-	       put_text(j, p, msg, "device") && add_traces(j, p, msg, 1, SPAWN_FILES);
-}
-
-static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
+static bool add_process(struct job *j, struct peer *p, json_t *msg)
 {
 	const struct serve_target *target;
 	struct broker_process *q = processes__find(p, j->id, msg, &target);
@@ -751,24 +716,23 @@ static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
 				    target->name);
 		return false;
 	}
-	put_argument(j, "dump");
-	put_argument(j, "--format=json");
 	put_argument(j, "-p");
 	put_argument(j, "%d", (int)q->pid);
-	return put_text(j, p, msg, "by") && put_top(j, p, msg);
+	return true;
 }
 
-static bool ask_export(struct job *j, struct peer *p, json_t *msg)
+static bool add_exported(struct job *j, struct peer *p, json_t *msg)
 {
-	const char *format = NULL, *at = NULL, *device = NULL;
+	static const struct field fields[] = { ASK_TEXT("format"), { 0 } };
+	const char *format, *at = ask__text(msg, "at"), *device = ask__text(msg, "device");
 	const struct export_format *f;
 	const struct trace_export *e;
 	struct trace *t;
 	char clean[300];
 
-	if (!ask__text(p, msg, "format", &format) || !ask__text(p, msg, "at", &at) ||
-	    !ask__text(p, msg, "device", &device))
+	if (!ask__fits(p, msg, fields))
 		return false;
+	format = ask__text(msg, "format");
 	f = format ? export__find(format) : NULL;
 	if (!f) {
 		format = format ? format : "";
@@ -777,11 +741,6 @@ static bool ask_export(struct job *j, struct peer *p, json_t *msg)
 			    text__clean(clean, sizeof(clean), format, strlen(format)));
 		return false;
 	}
-	put_argument(j, "export");
-	if (at)
-		put_argument(j, "--at=%s", at);
-	if (device)
-		put_argument(j, "--device=%s", device);
 	put_argument(j, "-o");
 	put_argument(j, "-");
 	put_argument(j, "%s", f->name);
@@ -799,16 +758,58 @@ static bool ask_export(struct job *j, struct peer *p, json_t *msg)
 	return true;
 }
 
+#define TOP ASK_COUNT("top", 0, 1000000)
+
+/* Each request: its command, and the members that become options of the same names. */
 static const struct sort {
 	const char *name;
 	enum job_kind kind;
-	bool (*ask)(struct job *j, struct peer *p, json_t *msg);
+	const char *command[5];
+	struct field options[7];
+	/* Adds the recordings or the process, and what else the request needs. False: it has been
+	 * refused. */
+	bool (*add)(struct job *j, struct peer *p, json_t *msg);
 } sorts[] = {
-	{ "compare", JOB_DOCUMENT, ask_compare }, { "diff", JOB_DOCUMENT, ask_diff },
-	{ "dump", JOB_DUMP, ask_dump },		  { "export", JOB_EXPORT, ask_export },
-	{ "leaks", JOB_DOCUMENT, ask_leaks },	  { "ranks", JOB_DOCUMENT, ask_ranks },
-	{ "report", JOB_DOCUMENT, ask_report },	  { 0 },
+	{ "compare",
+	  JOB_DOCUMENT,
+	  { "compare", "--format=json" },
+	  { ASK_TEXT("device") },
+	  add_compared },
+	{ "diff",
+	  JOB_DOCUMENT,
+	  { "diff", "--format=json" },
+	  { ASK_TEXT("by"), ASK_TEXT("at"), ASK_TEXT("device"), TOP },
+	  add_old_and_new },
+	{ "dump", JOB_DUMP, { "dump", "--format=json" }, { ASK_TEXT("by"), TOP }, add_process },
+	{ "export", JOB_EXPORT, { "export" }, { ASK_TEXT("at"), ASK_TEXT("device") }, add_exported },
+	{ "leaks",
+	  JOB_DOCUMENT,
+	  { "leaks", "--format=json", "--steps" },
+	  { ASK_TEXT("by"), ASK_TEXT("device"), TOP },
+	  add_one },
+	{ "ranks",
+	  JOB_DOCUMENT,
+	  { "report", "--format=json", "--together", "--outliers" },
+	  { ASK_TEXT("at"), ASK_TEXT("by"), ASK_TEXT("device") },
+	  add_ranks },
+	{ "report",
+	  JOB_DOCUMENT,
+	  { "report", "--format=json" },
+	  { ASK_TEXT("at"), ASK_TEXT("by"), ASK_TEXT("device"), ASK_TEXT("filter"),
+	    ASK_TEXT("frames"), TOP },
+	  add_one },
+	{ 0 },
 };
+
+static bool fill_job(struct job *j, struct peer *p, json_t *msg, const struct sort *s)
+{
+	if (!ask__fits(p, msg, s->options))
+		return false;
+	for (size_t i = 0; s->command[i]; i++)
+		put_argument(j, "%s", s->command[i]);
+	put_options(j, msg, s->options);
+	return s->add(j, p, msg);
+}
 
 void jobs__asked(struct peer *p, json_t *msg)
 {
@@ -828,7 +829,7 @@ void jobs__asked(struct peer *p, json_t *msg)
 	j = s->name ? new_job(s->kind, p, id) : NULL;
 	if (!j)
 		ask__refuse(p, id, 503, NULL, "out of memory");
-	else if (s->ask(j, p, msg))
+	else if (fill_job(j, p, msg, s))
 		append_job(p->b, j);
 	else
 		free_job(j);

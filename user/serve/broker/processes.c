@@ -81,16 +81,20 @@ static const struct serve_target *of_process(const struct broker *b, const struc
 struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *msg,
 				       const struct serve_target **target)
 {
+	static const struct field fields[] = { ASK_COUNT("pid", 1, INT32_MAX),
+					       ASK_TEXT("model_name"),
+					       { 0 } };
 	struct broker *b = p->b;
 	struct broker_process *q;
-	const char *name = NULL;
-	uint64_t pid = 0;
+	const char *name;
+	uint64_t pid;
 	char clean[300];
 
 	*target = NULL;
-	if (!ask__count(p, msg, "pid", 1, INT32_MAX, &pid) ||
-	    !ask__text(p, msg, "model_name", &name))
+	if (!ask__fits(p, msg, fields))
 		return NULL;
+	pid = ask__count(msg, "pid", 0);
+	name = ask__text(msg, "model_name");
 	if (!pid && !name) {
 		ask__refuse(p, id, 422, "model_name", "model_name or pid: one is required");
 		return NULL;

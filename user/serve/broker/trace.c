@@ -94,12 +94,14 @@ uint64_t traces__reserved(const struct broker *b)
 
 struct trace *trace__asked(struct peer *p, json_t *msg, const char *key)
 {
-	const char *id = NULL;
+	const struct field fields[] = { ASK_TEXT(key), { 0 } };
+	const char *id;
 	struct trace *t;
 	char clean[300];
 
-	if (!ask__text(p, msg, key, &id))
+	if (!ask__fits(p, msg, fields))
 		return NULL;
+	id = ask__text(msg, key);
 	t = id ? trace__find(p->b, id) : NULL;
 	if (!id)
 		ask__refuse(p, ask__id(msg), 422, key, "%s: is missing", key);

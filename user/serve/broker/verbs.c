@@ -45,15 +45,14 @@ static void delete (struct peer *p, json_t *msg)
 
 static void cancel(struct peer *p, json_t *msg)
 {
-	uint64_t asked = 0;
+	static const struct field fields[] = { FIELD("asked", INTEGER, .required = true, .min = 1,
+						     .max = FIELD_COUNT_MAX, .nullable = true,
+						     .help = "must be the id of a request"),
+					       { 0 } };
 
-	if (!ask__count(p, msg, "asked", 1, INT64_MAX, &asked))
+	if (!ask__fits(p, msg, fields))
 		return;
-	if (!asked) {
-		ask__refuse(p, ask__id(msg), 422, "asked", "asked: must be the id of a request");
-		return;
-	}
-	jobs__cancel(p->b, p, (json_int_t)asked);
+	jobs__cancel(p->b, p, (json_int_t)ask__count(msg, "asked", 0));
 	ask__answer(p, ask__id(msg), NULL, -1);
 }
 
@@ -83,14 +82,16 @@ static struct trace *trace_of_file(struct broker *b, const char *file,
 static void open_file(struct peer *p, json_t *msg)
 {
 	const struct trace_export *e;
-	const char *file = NULL;
+	static const struct field fields[] = { ASK_TEXT("file"), { 0 } };
+	const char *file;
 	struct trace *t;
 	uint64_t size = 0;
 	char clean[300];
 	int fd;
 
-	if (!ask__text(p, msg, "file", &file))
+	if (!ask__fits(p, msg, fields))
 		return;
+	file = ask__text(msg, "file");
 	t = file ? trace_of_file(p->b, file, &e) : NULL;
 	if (!t) {
 		ask__refuse(p, ask__id(msg), file ? 404 : 422, "file", "file: no file named '%s'",

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "serve/server/field.h"
 #include "serve/server/summary.h"
 
 #define TARGETS 128    /* targets in a message, at most */
@@ -16,6 +17,7 @@
 /* limit of a trace's facts as JSON text; most of it is a command's output */
 #define FACT_BYTES 32768
 #define VALUE_TEXT 512
+#define TIME_MAX 99999999999.0
 
 void serve_state__init(struct state *s)
 {
@@ -89,26 +91,76 @@ bool serve_state__trace_ended(const struct state_trace *t)
 	return !strcmp(state, "done") || !strcmp(state, "failed");
 }
 
-/* ---- validation of messages ---- */
+/* ---- the members of messages ---- */
 
-static bool is_time(const json_t *v)
-{
-	double d = json_number_value(v);
+/* A count; a time in s since 1970; a text of less than `size` bytes. */
+#define COUNT(key, ...) FIELD(key, INTEGER, .max = FIELD_COUNT_MAX, __VA_ARGS__)
+#define TIME(key) FIELD(key, NUMBER, .required = true, .max = TIME_MAX)
+#define TEXT(key, size) FIELD(key, RAW, .longest = (size)-1, .nullable = true)
+#define REQUIRED_TEXT(key, size) FIELD(key, RAW, .required = true, .longest = (size)-1)
+#define ID FIELD("trace_id", RAW, .required = true, .shortest = 1, .longest = STATE_ID - 1)
+#define PID FIELD("pid", INTEGER, .required = true, .min = 1, .max = 1 << 22)
+#define OF_PROCESS(member) (sizeof(((struct state_process *)0)->member))
+#define OF_DEVICE(member) (sizeof(((struct state_device *)0)->member))
 
-	return json_is_number(v) && isfinite(d) && d >= 0 && d < 1e11;
-}
+static const char *const trace_states[] = { "starting", "capturing", "finishing",
+					    "done",	"failed",    NULL };
+
+static const struct field
+	hello_fields[] = { FIELD("version", RAW, .required = true),
+			   FIELD("limits", OBJECT, .required = true),
+			   FIELD("formats", ARRAY, .required = true),
+			   FIELD("can_trace", BOOLEAN, .required = true),
+			   TEXT("why", 1024),
+			   { 0 } },
+	targets_fields[] = { FIELD("targets", ARRAY, .required = true, .longest = TARGETS), { 0 } },
+	target_fields[] = { REQUIRED_TEXT("name", 128),
+			    REQUIRED_TEXT("kind", 16),
+			    TEXT("pattern", 4096),
+			    FIELD("pids", INTEGERS, .max = FIELD_COUNT_MAX),
+			    { 0 } },
+	gone_process_fields[] = { PID, { 0 } },
+	process_fields[] = { PID,
+			     TIME("started"),
+			     FIELD("name", RAW, .required = true),
+			     TEXT("target", OF_PROCESS(target)),
+			     TEXT("container", OF_PROCESS(container)),
+			     TEXT("pod", OF_PROCESS(pod)),
+			     COUNT("rank", .nullable = true),
+			     { 0 } },
+	sample_fields[] = { PID,
+			    TIME("time"),
+			    COUNT("rss"),
+			    FIELD("devices", ARRAY, .longest = STATE_DEVICES),
+			    TEXT("why", 1024),
+			    { 0 } },
+	device_fields[] = { FIELD("device", RAW, .required = true, .shortest = 1,
+				  .longest = OF_DEVICE(name) - 1),
+			    { 0 } },
+	trace_fields[] = { ID,
+			   FIELD("state", RAW, .required = true, .choices = trace_states),
+			   TIME("begun"),
+			   REQUIRED_TEXT("model_name", VALUE_TEXT),
+			   TEXT("process", VALUE_TEXT),
+			   TEXT("file", VALUE_TEXT),
+			   TEXT("error", 2048),
+			   FIELD("status", INTEGER, .min = 400, .max = 599, .nullable = true),
+			   COUNT("events", .nullable = true),
+			   COUNT("lost", .nullable = true),
+			   COUNT("steps", .nullable = true),
+			   COUNT("bytes", .nullable = true),
+			   COUNT("max_events", .nullable = true),
+			   { 0 } },
+	message_of_trace_fields[] = { FIELD("trace", OBJECT, .required = true), { 0 } },
+	gone_fields[] = { ID, { 0 } }, no_fields[] = { { 0 } },
+	push_fields[] = { COUNT("sent", .required = true),
+			  COUNT("failed", .required = true),
+			  COUNT("dropped", .required = true),
+			  { 0 } };
 
 static bool is_count(const json_t *v)
 {
 	return json_is_integer(v) && json_integer_value(v) >= 0;
-}
-
-/* True if the value is absent or a string shorter than size bytes. */
-static bool text_or_none(const json_t *msg, const char *key, size_t size)
-{
-	const json_t *v = json_object_get(msg, key);
-
-	return !v || json_is_null(v) || (json_is_string(v) && json_string_length(v) < size);
 }
 
 static void copy_text(char *to, size_t size, const json_t *msg, const char *key)
@@ -118,48 +170,19 @@ static void copy_text(char *to, size_t size, const json_t *msg, const char *key)
 	text__clean(to, size, v ? v : "", v ? strlen(v) : 0);
 }
 
-static bool get_pid(const json_t *msg, pid_t *ret)
+static pid_t pid_of(const json_t *msg)
 {
-	const json_t *v = json_object_get(msg, "pid");
-
-	if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > (1 << 22))
-		return false;
-	*ret = (pid_t)json_integer_value(v);
-	return true;
-}
-
-static bool is_id(const json_t *v)
-{
-	return json_is_string(v) && json_string_length(v) && json_string_length(v) < STATE_ID;
+	return (pid_t)json_integer_value(json_object_get(msg, "pid"));
 }
 
 /* ---- one function per kind of message ---- */
 
 static int take_hello(struct state *s, json_t *msg)
 {
-	if (!json_is_string(json_object_get(msg, "version")) ||
-	    !json_is_object(json_object_get(msg, "limits")) ||
-	    !json_is_array(json_object_get(msg, "formats")) ||
-	    !json_is_boolean(json_object_get(msg, "can_trace")) || !text_or_none(msg, "why", 1024))
-		return -EPROTO;
 	json_decref(s->hello);
 	s->hello = json_deep_copy(msg);
 	json_object_del(s->hello, "event");
 	return 0;
-}
-
-static bool is_target(const json_t *t)
-{
-	const json_t *pids = json_object_get(t, "pids"), *pid;
-	size_t i;
-
-	if (!json_is_string(json_object_get(t, "name")) ||
-	    !json_is_string(json_object_get(t, "kind")) || !text_or_none(t, "name", 128) ||
-	    !text_or_none(t, "kind", 16) || !text_or_none(t, "pattern", 4096) ||
-	    (pids && !json_is_array(pids)))
-		return false;
-	json_array_foreach(pids, i, pid) if (!is_count(pid)) return false;
-	return true;
 }
 
 static int take_targets(struct state *s, json_t *msg)
@@ -168,9 +191,7 @@ static int take_targets(struct state *s, json_t *msg)
 	       *left_out = json_object_get(msg, "left_out"), *t;
 	size_t i;
 
-	if (!json_is_array(targets) || json_array_size(targets) > TARGETS)
-		return -EPROTO;
-	json_array_foreach(targets, i, t) if (!is_target(t)) return -EPROTO;
+	json_array_foreach(targets, i, t) if (field__wrong(target_fields, t)) return -EPROTO;
 	json_decref(s->targets);
 	s->targets = json_deep_copy(targets);
 	s->processes_left_out = is_count(left_out) ? (uint64_t)json_integer_value(left_out) : 0;
@@ -198,10 +219,8 @@ static int take_process(struct state *s, json_t *msg)
 		     *started = json_object_get(msg, "started");
 	char target[sizeof(((struct state_process *)0)->target)];
 	struct state_process *p;
-	pid_t pid;
+	pid_t pid = pid_of(msg);
 
-	if (!get_pid(msg, &pid))
-		return -EPROTO;
 	copy_text(target, sizeof(target), msg, "target");
 	p = serve_state__process(s, pid);
 	if (json_is_true(json_object_get(msg, "gone"))) {
@@ -216,12 +235,7 @@ static int take_process(struct state *s, json_t *msg)
 		}
 		return 0;
 	}
-	if (!is_time(started) || !json_is_string(json_object_get(msg, "name")) ||
-	    !text_or_none(msg, "target", sizeof(p->target)) ||
-	    !text_or_none(msg, "container", sizeof(p->container)) ||
-	    !text_or_none(msg, "pod", sizeof(p->pod)) ||
-	    (rank && !json_is_null(rank) &&
-	     (!json_is_integer(rank) || json_integer_value(rank) < 0)))
+	if (field__wrong(process_fields, msg))
 		return -EPROTO;
 	if (!p) {
 		if (s->n_processes == STATE_PROCESSES)
@@ -254,10 +268,7 @@ static int take_process(struct state *s, json_t *msg)
 
 static bool is_device(const json_t *d)
 {
-	const json_t *name = json_object_get(d, "device");
-
-	if (!json_is_string(name) || !json_string_length(name) ||
-	    json_string_length(name) >= sizeof(((struct state_device *)0)->name))
+	if (field__wrong(device_fields, d))
 		return false;
 	for (size_t i = 0; i < FIG_NR; i++) {
 		const json_t *v = json_object_get(d, device_figures[i].json);
@@ -310,15 +321,10 @@ static int take_sample(struct state *s, json_t *msg)
 	       *kept;
 	struct state_process *p;
 	char *text;
-	pid_t pid;
 	size_t i;
 
-	if (!get_pid(msg, &pid) || !is_time(json_object_get(msg, "time")) ||
-	    (rss && !is_count(rss)) || (devices && !json_is_array(devices)) ||
-	    json_array_size(devices) > STATE_DEVICES || !text_or_none(msg, "why", 1024))
-		return -EPROTO;
 	json_array_foreach(devices, i, d) if (!is_device(d)) return -EPROTO;
-	p = serve_state__process(s, pid);
+	p = serve_state__process(s, pid_of(msg));
 	if (!p)
 		return 0; /* the process was skipped for lack of room, or has ended */
 	p->time = json_number_value(json_object_get(msg, "time"));
@@ -348,37 +354,6 @@ static int take_sample(struct state *s, json_t *msg)
 		add_sample(p, text);
 	s->samples++;
 	return 0;
-}
-
-static bool is_trace(const json_t *t)
-{
-	static const char *const states[] = { "starting", "capturing", "finishing",
-					      "done",	  "failed",    NULL };
-	static const char *const counts[] = {
-		"events", "lost", "steps", "bytes", "max_events", NULL
-	};
-	const char *state = json_string_value(json_object_get(t, "state"));
-	const json_t *status = json_object_get(t, "status");
-	bool known = false;
-
-	if (!json_is_object(t) || !is_id(json_object_get(t, "trace_id")) || !state ||
-	    !is_time(json_object_get(t, "begun")) ||
-	    !json_is_string(json_object_get(t, "model_name")) ||
-	    !text_or_none(t, "model_name", VALUE_TEXT) || !text_or_none(t, "process", VALUE_TEXT) ||
-	    !text_or_none(t, "file", VALUE_TEXT) || !text_or_none(t, "error", 2048) ||
-	    (status && !json_is_null(status) &&
-	     (!json_is_integer(status) || json_integer_value(status) < 400 ||
-	      json_integer_value(status) > 599)))
-		return false;
-	for (size_t i = 0; counts[i]; i++) {
-		const json_t *v = json_object_get(t, counts[i]);
-
-		if (v && !json_is_null(v) && !is_count(v))
-			return false;
-	}
-	for (size_t i = 0; states[i]; i++)
-		known |= !strcmp(states[i], state);
-	return known && json_dumpb(t, NULL, 0, JSON_COMPACT) <= FACT_BYTES;
 }
 
 /* Drops the layers of older summaries: a thousand traces of 10^5 layers would need too much
@@ -477,7 +452,8 @@ static int take_trace(struct state *s, json_t *msg, int fd, struct state_trace *
 	struct state_trace *t;
 	bool ended;
 
-	if (!is_trace(told))
+	if (field__wrong(trace_fields, told) ||
+	    json_dumpb(told, NULL, 0, JSON_COMPACT) > FACT_BYTES)
 		return -EPROTO;
 	t = serve_state__trace(s, id);
 	ended = t && serve_state__trace_ended(t);
@@ -510,8 +486,6 @@ static int take_gone(struct state *s, json_t *msg)
 {
 	const json_t *id = json_object_get(msg, "trace_id");
 
-	if (!is_id(id))
-		return -EPROTO;
 	for (size_t i = 0; i < s->n_traces; i++) {
 		if (strcmp(s->traces[i]->id, json_string_value(id)))
 			continue;
@@ -524,17 +498,14 @@ static int take_gone(struct state *s, json_t *msg)
 /* Counts reported by the push process. */
 static int take_push(struct state *s, json_t *msg)
 {
-	static const char *const counts[] = { "sent", "failed", "dropped" };
 	static const char *const ways[] = { "pyroscope", "otlp" };
 
-	for (size_t i = 0; i < 2; i++)
-		for (size_t k = 0; k < 3; k++) {
-			const json_t *way = json_object_get(msg, ways[i]),
-				     *v = json_object_get(way, counts[k]);
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		const json_t *way = json_object_get(msg, ways[i]);
 
-			if (way && !json_is_null(way) && !is_count(v))
-				return -EPROTO;
-		}
+		if (way && !json_is_null(way) && field__wrong(push_fields, way))
+			return -EPROTO;
+	}
 	json_decref(s->push);
 	s->push = json_deep_copy(msg);
 	json_object_del(s->push, "event");
@@ -550,31 +521,38 @@ double serve_state__scan_age(const struct state *s)
 	return now > s->scanned ? (double)(now - s->scanned) / 1e9 : 0;
 }
 
+static const struct kind {
+	const char *event;
+	const struct field *fields; /* checked before take() */
+	int (*take)(struct state *s, json_t *msg);
+} kinds[] = {
+	{ "hello", hello_fields, take_hello },
+	{ "targets", targets_fields, take_targets },
+	{ "process", gone_process_fields, take_process },
+	{ "sample", sample_fields, take_sample },
+	{ "trace", message_of_trace_fields, NULL /* take_trace(): may have a file */ },
+	{ "gone", gone_fields, take_gone },
+	{ "push", no_fields, take_push },
+	{ "scan", no_fields, NULL },
+	{ 0 },
+};
+
 int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace)
 {
 	const char *event = json_string_value(json_object_get(msg, "event"));
-	int err = -EPROTO;
+	const struct kind *k = kinds;
+	int err = 0;
 
 	*trace = NULL;
-	if (!event)
+	while (event && k->event && strcmp(event, k->event) != 0)
+		k++;
+	if (!event || !k->event || field__wrong(k->fields, msg))
 		err = -EPROTO;
-	else if (!strcmp(event, "hello"))
-		err = take_hello(s, msg);
-	else if (!strcmp(event, "targets"))
-		err = take_targets(s, msg);
-	else if (!strcmp(event, "process"))
-		err = take_process(s, msg);
-	else if (!strcmp(event, "sample"))
-		err = take_sample(s, msg);
+	else if (k->take)
+		err = k->take(s, msg);
 	else if (!strcmp(event, "trace"))
 		err = take_trace(s, msg, fd, trace);
-	else if (!strcmp(event, "gone"))
-		err = take_gone(s, msg);
-	else if (!strcmp(event, "push"))
-		err = take_push(s, msg);
-	else if (!strcmp(event, "scan"))
-		err = 0;
-	/* Before the first of these, the server's start counts. */
+	/* Before the first scan, the server's start counts. */
 	if (!err && (!strcmp(event, "scan") || !s->scanned))
 		s->scanned = clock__monotonic();
 	if (fd >= 0)

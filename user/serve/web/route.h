@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "serve/server/field.h"
+
 struct metrics;
 struct request;
 struct state;
@@ -13,32 +15,6 @@ struct state;
 /* Version of the API. Additions keep it. It grows when a client that follows docs/reference/http.md
  * could fail. */
 #define HTTP_API_VERSION 1
-
-enum field_type {
-	FIELD_INTEGER,
-	FIELD_NUMBER,
-	FIELD_STRING,
-	FIELD_BOOLEAN,
-	FIELD_INTEGERS /* an array of integers */,
-	FIELD_STRINGS
-};
-
-/* A member of a request body, or a parameter of a path or query. Parameters are parsed from
- * text. */
-struct field {
-	const char *name;
-	enum field_type type;
-	bool required;
-	double min, max; /* bounds of a number or of each number in an array; both 0: no limit */
-	/* Characters of a string or members of an array; 0: no limit, except 256 for strings. */
-	size_t shortest, longest;
-	const char *const *choices; /* allowed strings, NULL-terminated; NULL: any */
-	const char *help;	    /* description, one sentence */
-	const char *example;	    /* example value as JSON; NULL: none */
-	/* Extended regular expression for a string (base/grammar.h), with ^ and $; NULL: any. help
-	 * then names the allowed strings. */
-	const char *pattern;
-};
 
 struct answer {
 	int status;
