@@ -16,6 +16,7 @@
 #include "export/tables/parquet.h"
 #include "model/growth.h"
 #include "model/growth_summary.h"
+#include "model/row_fields.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
@@ -411,32 +412,42 @@ static int put_steps(struct export_ctx *c, struct tables *s)
 
 /* ---- rows, devices, and blocks that are live at the end ---- */
 
+/* Columns of rows that are not fields of struct row. */
+static void put_beside(struct parquet *p, const char *name, const struct model_device *d,
+		       const char *moment, uint64_t time, const struct row *r)
+{
+	if (!strcmp(name, "moment"))
+		parquet__text(p, moment);
+	else if (!strcmp(name, "moment_ns"))
+		parquet__uint(p, true, time);
+	else if (!strcmp(name, "device"))
+		parquet__text(p, d->name);
+	else if (!strcmp(name, "before_attach"))
+		parquet__bool(p, true, r->before_attach);
+}
+
 static int put_row(const struct tables *s, const struct model_device *d, const char *moment,
 		   uint64_t time, const struct row *r)
 {
+	const struct table_schema *schema = &table_schemas[TABLE_ROWS];
+	unsigned of = words__speaks_of(BY_LINE, 0);
 	struct parquet *p = table(s, TABLE_ROWS);
+	struct row_value v;
+	enum row_field f;
 
 	put_common(s, p);
-	parquet__text(p, moment);
-	parquet__uint(p, true, time);
-	parquet__text(p, d->name);
-	parquet__uint(p, true, r->bytes);
-	parquet__uint(p, true, r->count);
-	parquet__uint(p, true, r->median);
-	parquet__uint(p, r->requested, r->requested);
-	parquet__bool(p, true, r->before_attach);
-	parquet__text(p, r->module_root);
-	put_place(p, &(struct event_row){
-			     .phase = r->before_attach ? NULL : phase__name(r->phase),
-			     .module = r->module,
-			     .module_class = r->module_class,
-			     .file = r->file,
-			     .line = r->file ? r->line : 0,
-			     .function = r->func,
-			     .source = r->source,
-			     .category = r->category,
-			     .name = r->name,
-		     });
+	for (size_t i = TABLE_COMMON; i < schema->n; i++) {
+		f = row_field__of(schema->columns[i].name);
+		if (f == ROW_FIELDS) {
+			put_beside(p, schema->columns[i].name, d, moment, time, r);
+			continue;
+		}
+		v = row_field__get(f, r, of);
+		if (schema->columns[i].type == COLUMN_TEXT)
+			parquet__text(p, v.text);
+		else
+			parquet__uint(p, v.known, v.number);
+	}
 	return parquet__row(p);
 }
 

@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/holders.h"
+#include "model/row_fields.h"
 #include "model/words.h"
 #include "model/csv.h"
 #include "report/files.h"
@@ -73,52 +75,50 @@ int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 	return 0;
 }
 
-/* Writes a row's fields in the order of report_columns_csv. holder: as in struct holder; NULL:
- * none. */
+/* What a row of CSV has besides the fields of struct row. NULL: none. */
+struct beside {
+	const char *recording, *device, *stack, *holder; /* holder: as in struct holder */
+};
+
+static void put_value(FILE *out, const char *name, const struct row *r, unsigned of,
+		      const struct beside *b)
+{
+	enum row_field f = row_field__of(name);
+	struct row_value v;
+
+	if (f < ROW_FIELDS) {
+		v = row_field__get(f, r, of);
+		if (v.is_of && v.known && !v.text)
+			fprintf(out, "%" PRIu64, v.number);
+		else
+			csv__put(out, v.is_of ? v.text : NULL);
+	} else if (!strcmp(name, "recording")) {
+		csv__put(out, b->recording);
+	} else if (!strcmp(name, "device")) {
+		csv__put(out, b->device);
+	} else if (!strcmp(name, "stack")) {
+		csv__put(out, b->stack);
+	} else if (!strcmp(name, "holder")) {
+		csv__put(out, b->holder);
+	}
+}
+
 static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r,
 		   const char *holder)
 {
-	unsigned of = words__speaks_of(doc->by, doc->split), n = 0;
-	char number[5][24] = { "", "", "", "", "" };
+	unsigned of = words__speaks_of(doc->by, doc->split);
 	bool stacks = (of & 1U << BY_STACK) && !r->before_attach, first = true;
 	char *stack = stacks ? stack_text(doc->dict, r) : NULL;
+	struct beside b = { doc->name, device, stack, holder };
 
 	if (stacks && !stack)
 		return -ENOMEM;
-	snprintf(number[0], 24, "%" PRIu64, r->bytes);
-	snprintf(number[1], 24, "%" PRIu64, r->count);
-	snprintf(number[2], 24, "%" PRIu64, r->median);
-	snprintf(number[3], 24, "%" PRIu64, r->cumulative);
-	if (r->file && r->line)
-		snprintf(number[4], 24, "%u", r->line);
-	const char *const fields[] = {
-		number[0],
-		number[1],
-		number[2],
-		number[3],
-		doc->name,
-		device,
-		r->file,
-		number[4],
-		r->func,
-		r->module,
-		r->module_class,
-		!r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase) : NULL,
-		r->category,
-		r->source,
-		r->thread,
-		stack,
-		r->name,
-		of & 1U << BY_LINE ? r->node_class : NULL,
-		holder,
-	};
-
-	for (; report_columns_csv[n]; n++) {
+	for (unsigned n = 0; report_columns_csv[n]; n++) {
 		if (doc->fields && !(doc->fields & UINT32_C(1) << n))
 			continue;
 		if (!first)
 			fputc(',', out);
-		csv__put(out, fields[n]);
+		put_value(out, report_columns_csv[n], r, of, &b);
 		first = false;
 	}
 	fputs("\r\n", out);

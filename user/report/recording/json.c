@@ -10,6 +10,7 @@
 #include "model/growth_summary.h"
 #include "model/holders.h"
 #include "model/inputs.h"
+#include "model/row_fields.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "record/ending.h"
@@ -314,50 +315,43 @@ void report_json__stack(struct json *j, const struct dict *d, const struct row *
 	json__close_array(j);
 }
 
+static void put_field(struct json *j, enum row_field f, const struct row *r, unsigned of)
+{
+	struct row_value v = row_field__get(f, r, of);
+
+	if (!v.is_of || (v.optional && !v.known))
+		return;
+	if (v.known && !v.text)
+		json__uint(j, row_field__name(f), v.number);
+	else
+		json__string(j, row_field__name(f), v.text);
+}
+
+static void put_row_share(struct json *j, const struct row *r, uint64_t all)
+{
+	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, 6);
+	if (r->sampled.high == r->bytes && r->sampled.low == r->bytes)
+		return;
+	json__open_object(j, "sampled");
+	json__uint(j, "estimate", r->sampled.bytes);
+	json__uint(j, "low", r->sampled.low);
+	json__uint(j, "high", r->sampled.high);
+	json__close_object(j);
+}
+
 static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all,
 		    char *buf)
 {
 	unsigned of = words__speaks_of(doc->by, doc->split);
 
 	json__open_object(j, NULL);
-	json__uint(j, "bytes", r->bytes);
-	json__uint(j, "count", r->count);
-	json__uint(j, "median", r->median);
-	json__uint(j, "cumulative", r->cumulative);
-	if (r->requested)
-		json__uint(j, "requested", r->requested);
-	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, 6);
-	if (r->sampled.high > r->bytes || r->sampled.low < r->bytes) {
-		json__open_object(j, "sampled");
-		json__uint(j, "estimate", r->sampled.bytes);
-		json__uint(j, "low", r->sampled.low);
-		json__uint(j, "high", r->sampled.high);
-		json__close_object(j);
+	for (enum row_field f = 0; f < ROW_FIELDS; f++) {
+		put_field(j, f, r, of);
+		if (f == ROW_REQUESTED)
+			put_row_share(j, r, all);
+		if (f == ROW_FUNCTION && (of & 1U << BY_STACK))
+			report_json__stack(j, doc->dict, r, buf);
 	}
-	if (of & 1U << BY_LINE) {
-		json__string(j, "file", r->file);
-		json__uint_or_null(j, "line", r->file && r->line, r->line);
-		json__string(j, "function", r->func);
-	}
-	if (of & 1U << BY_STACK)
-		report_json__stack(j, doc->dict, r, buf);
-	if (of & (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)) {
-		json__string(j, "module", r->module);
-		json__string(j, "module_class", r->module_class);
-		json__string(j, "module_root", r->module_root);
-	}
-	if ((of & 1U << BY_PHASE) && !r->before_attach)
-		json__string(j, "phase", phase__name(r->phase));
-	if (r->thread) {
-		json__string(j, "thread", r->thread);
-		json__uint(j, "tid", r->tid);
-	}
-	json__string(j, "category", r->category);
-	if (r->name)
-		json__string(j, "name", r->name);
-	json__string(j, "source", r->source);
-	if ((of & 1U << BY_LINE) && r->node_class)
-		json__string(j, "node_class", r->node_class);
 	if (r->before_attach) {
 		json__bool(j, "before_attach", true);
 		json__uint(j, "anonymous", r->anonymous);
