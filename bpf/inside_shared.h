@@ -9,8 +9,10 @@
  *   MT_INSIDE_VARIABLES  the programs' variables; the library maps them over its own
  *   MT_INSIDE_RING       the ring: a page that the reader writes, a page that writers write, data
  *
- * No includes, as in memtrace.h.
+ * No includes of the system, as in memtrace.h.
  */
+#include "hook_table.h"
+
 #define MT_INSIDE_MAGIC 0x31306564736e694dULL
 #define MT_INSIDE_ENV "MEMTRACE_INSIDE" /* FD:DEVICE:INODE of the memfd */
 #define MT_INSIDE_LIBRARY "libmemtrace-inside.so"
@@ -21,23 +23,17 @@
 #define MT_INSIDE_SLOT 32    /* bytes: an instruction and the way back */
 #define MT_INSIDE_SLOTS 512
 
+#define MT_INSIDE_PROGRAM(id, program, twin, record, off, name) MT_INSIDE_##id,
 enum mt_inside_program {
-	MT_INSIDE_REPORT = 1,
-	MT_INSIDE_OOM,
-	MT_INSIDE_CPU_NEW,
-	MT_INSIDE_CPU_DELETE,
-	MT_INSIDE_EDGE,
-	MT_INSIDE_EVALUATE,
-	MT_INSIDE_SCOPE_END,
-	MT_INSIDE_CODE_GONE,
-	MT_INSIDE_MODULE_CALL,
-	MT_INSIDE_MODULE_BOUND,
+	MT_INSIDE_NONE,
+	MT_HOOKS(MT_INSIDE_PROGRAM) /* those of hooks */
 	MT_INSIDE_CALL_ENTER,
 	MT_INSIDE_CALL_RETURN, /* program of a probed call, run when the function returns */
 	MT_INSIDE_SET_DEVICE,
 	MT_INSIDE_ASKED,
 	MT_INSIDE_LINKER, /* the dynamic linker's debugger breakpoint, before a mapped library runs */
 };
+#undef MT_INSIDE_PROGRAM
 
 /* How to emulate the instruction that a breakpoint replaced. */
 enum mt_inside_way {

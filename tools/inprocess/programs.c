@@ -140,22 +140,13 @@ static void renew(struct block *b)
 
 void programs__run(enum mt_inside_program which, __u64 cookie, struct pt_regs *regs)
 {
-	static int (*const program[])(struct pt_regs *) = {
-		[MT_INSIDE_REPORT] = report,
-		[MT_INSIDE_OOM] = oom,
-		[MT_INSIDE_CPU_NEW] = cpu_new,
-		[MT_INSIDE_CPU_DELETE] = cpu_delete,
-		[MT_INSIDE_EDGE] = edge,
-		[MT_INSIDE_EVALUATE] = evaluate,
-		[MT_INSIDE_SCOPE_END] = scope_end,
-		[MT_INSIDE_CODE_GONE] = code_gone,
-		[MT_INSIDE_MODULE_CALL] = module_call,
-		[MT_INSIDE_MODULE_BOUND] = module_bound,
-		[MT_INSIDE_CALL_ENTER] = call_enter,
-		[MT_INSIDE_CALL_RETURN] = call_return,
-		[MT_INSIDE_SET_DEVICE] = set_device,
-		[MT_INSIDE_ASKED] = asked,
-	};
+#define PROGRAM(id, program, twin, record, off, name) [MT_INSIDE_##id] = program,
+	static int (*const program[])(struct pt_regs *) = { [MT_INSIDE_CALL_ENTER] = call_enter,
+							    [MT_INSIDE_CALL_RETURN] = call_return,
+							    [MT_INSIDE_SET_DEVICE] = set_device,
+							    [MT_INSIDE_ASKED] = asked,
+							    MT_HOOKS(PROGRAM) };
+#undef PROGRAM
 
 	if (which >= sizeof(program) / sizeof(program[0]) || !program[which])
 		return;
@@ -167,22 +158,15 @@ void programs__run(enum mt_inside_program which, __u64 cookie, struct pt_regs *r
 
 void programs__count_lost(enum mt_inside_program which)
 {
-	static const __u8 type[] = {
-		[MT_INSIDE_REPORT] = MT_REC_REPORT,
-		[MT_INSIDE_OOM] = MT_REC_OOM,
-		[MT_INSIDE_CPU_NEW] = MT_REC_CPU_NEW,
-		[MT_INSIDE_CPU_DELETE] = MT_REC_CPU_DELETE,
-		[MT_INSIDE_EDGE] = MT_REC_EDGE,
-		[MT_INSIDE_SCOPE_END] = MT_REC_SCOPE_END,
-		[MT_INSIDE_CODE_GONE] = MT_REC_CODE_GONE,
-		[MT_INSIDE_MODULE_CALL] = MT_REC_MODULE_CALL,
-		[MT_INSIDE_MODULE_BOUND] = MT_REC_MODULE_CALL,
-		[MT_INSIDE_CALL_RETURN] = MT_REC_CUDA_CALL,
-		[MT_INSIDE_SET_DEVICE] = MT_REC_SET_DEVICE,
-		[MT_INSIDE_ASKED] = MT_REC_REQUESTED,
-	};
+#define TYPE(id, program, twin, record, off, name) [MT_INSIDE_##id] = record,
+	static const __u8 type[] = { [MT_INSIDE_CALL_RETURN] = MT_REC_CUDA_CALL,
+				     [MT_INSIDE_SET_DEVICE] = MT_REC_SET_DEVICE,
+				     [MT_INSIDE_ASKED] = MT_REC_REQUESTED,
+				     MT_HOOKS(TYPE) };
+#undef TYPE
 
-	if (which >= sizeof(type) || !type[which] || stopped)
+	/* A run of a node has a record only if the running node has changed. */
+	if (which >= sizeof(type) || !type[which] || which == MT_INSIDE_EVALUATE || stopped)
 		return;
 	if (which == MT_INSIDE_CODE_GONE)
 		next_epoch(&code_epoch); /* as with each lost end of a code object */

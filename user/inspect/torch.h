@@ -4,27 +4,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "hook_table.h"
 #include "inspect/elf.h"
 #include "inspect/proc.h"
 #include "inspect/site.h"
 
-enum hook_id {
-	HOOK_REPORT,  /* c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, Device),
-			 libc10 */
-	HOOK_OOM,     /* c10::reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device), libc10,
-			 torch >= 1.13 */
-	HOOK_CPU_NEW, /* c10::ProfiledCPUMemoryReporter::New(void*, size_t), libc10 */
-	HOOK_CPU_DELETE, /* c10::ProfiledCPUMemoryReporter::Delete(void*), libc10 */
-	HOOK_EDGE, /* torch::autograd::impl::set_gradient_edge(const Variable&, Edge), libtorch_cpu */
-	HOOK_EVALUATE, /* torch::autograd::Engine::evaluate_function(shared_ptr<GraphTask>&, Node*,
-			  ...), libtorch_cpu */
-	/* End of a record_function scope, libtorch_python; see torchpy.h. */
-	HOOK_SCOPE_END,
-	HOOK_CODE_GONE,	   /* PyCode_Type.tp_dealloc, in the interpreter: a code object is freed */
-	HOOK_MODULE_CALL,  /* slot_tp_call, in the interpreter */
-	HOOK_MODULE_BOUND, /* first call of Module._call_impl, libtorch_python; nnmodule.h */
-	HOOK_NR
-};
+#define HOOK(id, program, twin, record, off, name) HOOK_##id,
+enum hook_id { MT_HOOKS(HOOK) HOOK_NR };
+#undef HOOK
 
 struct hook {
 	enum hook_id id;

@@ -252,16 +252,11 @@ int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 
 static uint32_t off_bit(enum hook_id id)
 {
-	switch (id) {
-	case HOOK_EDGE:
-	case HOOK_EVALUATE:
-		return MT_OFF_NODES;
-	case HOOK_MODULE_CALL:
-	case HOOK_MODULE_BOUND:
-		return MT_OFF_MODULES;
-	default:
-		return 0;
-	}
+#define OFF(id, program, twin, record, off, name) [HOOK_##id] = off,
+	static const uint32_t bits[HOOK_NR] = { MT_HOOKS(OFF) };
+#undef OFF
+
+	return bits[id];
 }
 
 bool probes__is_off(const struct probes *p, enum hook_id id)
@@ -284,22 +279,20 @@ const struct mt_timed *probes__timed(const struct probes *p)
 /* Makes the programs leave this out, and removes or attaches the hooks that only serve it. */
 static void set_off(struct probes *p, uint32_t off, pid_t pid, const struct hook *hooks)
 {
-	/* Nodes are made before they run, so probe that first. */
-	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE, HOOK_MODULE_CALL,
-					    HOOK_MODULE_BOUND };
 	uint32_t was = p->vars.detail->off;
 
 	__atomic_store_n(&p->vars.detail->off, off, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&p->vars.detail->generation, 1, __ATOMIC_SEQ_CST);
-	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
-		uint32_t bit = off_bit(ids[i]);
+	/* In the order of the hooks: nodes are made before they run, so that is probed first. */
+	for (int i = 0; i < HOOK_NR; i++) {
+		uint32_t bit = off_bit(i);
 
-		if (!(was & bit) && off & bit && probes__attached(p, pid, ids[i]))
-			p->in->detach_hook(p, ids[i]);
-		else if (was & bit && !(off & bit) && hooks[ids[i]].found &&
-			 ids[i] != HOOK_MODULE_BOUND && /* attached when a stack shows the need */
-			 !probes__attached(p, pid, ids[i]))
-			probes__attach(p, pid, &hooks[ids[i]]);
+		if (!(was & bit) && off & bit && probes__attached(p, pid, i))
+			p->in->detach_hook(p, i);
+		else if (was & bit && !(off & bit) && hooks[i].found &&
+			 i != HOOK_MODULE_BOUND && /* attached when a stack shows the need */
+			 !probes__attached(p, pid, i))
+			probes__attach(p, pid, &hooks[i]);
 	}
 }
 

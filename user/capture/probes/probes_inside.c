@@ -236,18 +236,9 @@ static void remove_everywhere(struct inside_probes *ip, const struct maps *maps,
 
 static int attach(struct probes *p, pid_t pid, const struct hook *h)
 {
-	static const enum mt_inside_program programs[HOOK_NR] = {
-		[HOOK_REPORT] = MT_INSIDE_REPORT,
-		[HOOK_OOM] = MT_INSIDE_OOM,
-		[HOOK_CPU_NEW] = MT_INSIDE_CPU_NEW,
-		[HOOK_CPU_DELETE] = MT_INSIDE_CPU_DELETE,
-		[HOOK_EDGE] = MT_INSIDE_EDGE,
-		[HOOK_EVALUATE] = MT_INSIDE_EVALUATE,
-		[HOOK_SCOPE_END] = MT_INSIDE_SCOPE_END,
-		[HOOK_CODE_GONE] = MT_INSIDE_CODE_GONE,
-		[HOOK_MODULE_CALL] = MT_INSIDE_MODULE_CALL,
-		[HOOK_MODULE_BOUND] = MT_INSIDE_MODULE_BOUND,
-	};
+#define PROGRAM(id, program, twin, record, off, name) [HOOK_##id] = MT_INSIDE_##id,
+	static const enum mt_inside_program programs[HOOK_NR] = { MT_HOOKS(PROGRAM) };
+#undef PROGRAM
 	const struct file_id file = { h->inode, h->dev_major, h->dev_minor };
 	const struct probe_site at = { .offset = h->offset,
 				       .cookie = h->id,

@@ -358,18 +358,10 @@ bool probes__kernel_sleepable(void)
 /* NULL: there is no such twin. Programs that read no memory of the target need none. */
 static const char *program_name(enum hook_id id, bool sleepable)
 {
-	static const char *const names[HOOK_NR][2] = {
-		[HOOK_REPORT] = { "report", "report_s" },
-		[HOOK_OOM] = { "oom", "oom_s" },
-		[HOOK_CPU_NEW] = { "cpu_new", "cpu_new_s" },
-		[HOOK_CPU_DELETE] = { "cpu_delete", NULL },
-		[HOOK_CODE_GONE] = { "code_gone", NULL },
-		[HOOK_SCOPE_END] = { "scope_end", "scope_end_s" },
-		[HOOK_MODULE_CALL] = { "module_call", NULL },
-		[HOOK_MODULE_BOUND] = { "module_bound", NULL },
-		[HOOK_EDGE] = { "edge", "edge_s" },
-		[HOOK_EVALUATE] = { "evaluate", NULL },
-	};
+#define NAMES(id, program, twin, record, off, name)                                                \
+	[HOOK_##id] = { #program, twin ? #program "_s" : NULL },
+	static const char *const names[HOOK_NR][2] = { MT_HOOKS(NAMES) };
+#undef NAMES
 
 	return names[id][sleepable];
 }

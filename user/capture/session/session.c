@@ -270,22 +270,15 @@ static int housekeeping(struct session *s, uint64_t now)
 /* Which hooks of the process have a probe that the kernel steps over. */
 static void find_stepped(struct session *s)
 {
-	static const struct {
-		enum mt_rec_type type;
-		enum hook_id hook;
-	} all[] = { { MT_REC_REPORT, HOOK_REPORT },
-		    { MT_REC_OOM, HOOK_OOM },
-		    { MT_REC_CPU_NEW, HOOK_CPU_NEW },
-		    { MT_REC_CPU_DELETE, HOOK_CPU_DELETE },
-		    { MT_REC_CODE_GONE, HOOK_CODE_GONE },
-		    { MT_REC_SCOPE_END, HOOK_SCOPE_END },
-		    { MT_REC_MODULE_CALL, HOOK_MODULE_CALL },
-		    { MT_REC_EDGE, HOOK_EDGE },
-		    { MT_REC_NODE, HOOK_EVALUATE } };
+#define RECORD(id, program, twin, record, off, name) [HOOK_##id] = record,
+	static const enum mt_rec_type types[HOOK_NR] = { MT_HOOKS(RECORD) };
+#undef RECORD
 
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		s->cost.measure.stepped[all[i].type] = s->target.hooks[all[i].hook].site.cls ==
-						       SITE_STEPPED;
+	/* The bound call has the records of the module call, which always has a probe. */
+	for (int i = 0; i < HOOK_NR; i++)
+		if (i != HOOK_MODULE_BOUND)
+			s->cost.measure.stepped[types[i]] = s->target.hooks[i].site.cls ==
+							    SITE_STEPPED;
 }
 
 /* Notes a change of detail in the facts and, as a mark, in the stream. now: after the change.

@@ -272,13 +272,9 @@ void torch__info(const struct proc *p, const struct maps *m, struct torch_info *
 
 const char *hook__name(enum hook_id id)
 {
-	static const char *const names[HOOK_NR] = {
-		[HOOK_REPORT] = "report",	    [HOOK_OOM] = "out of memory",
-		[HOOK_CPU_NEW] = "cpu new",	    [HOOK_CPU_DELETE] = "cpu delete",
-		[HOOK_SCOPE_END] = "scope end",	    [HOOK_CODE_GONE] = "code gone",
-		[HOOK_MODULE_CALL] = "module call", [HOOK_EDGE] = "autograd edge",
-		[HOOK_EVALUATE] = "autograd node",  [HOOK_MODULE_BOUND] = "bound call",
-	};
+#define NAME(id, program, twin, record, off, name) [HOOK_##id] = name,
+	static const char *const names[HOOK_NR] = { MT_HOOKS(NAME) };
+#undef NAME
 
 	return (unsigned)id < HOOK_NR ? names[id] : "unknown";
 }
