@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "export/formats/kineto.h"
+#include "export/formats/perfetto.h"
 #include "record/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!f || !j || facts__set(f, "clock_zero_ns", "1700000000123456789"))
 		abort();
 	json__open_array(j, NULL);
-	err = kineto__merge(j, file_of(data, size), f);
+	err = perfetto__merge(j, file_of(data, size), f);
 	json__close_array(j);
 	json__free(j);
 	if (fclose(out))

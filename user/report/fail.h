@@ -17,22 +17,9 @@
 #include "model/analysis.h"
 #include "model/model.h"
 #include "record/cond.h"
-#include "report/recording/blame.h"
 
 struct json;
 struct report_fail;
-
-struct failing { /* result of a condition for a device of a recording */
-	const char *condition;
-	struct cond_result result;
-	char *recording;
-	char *device; /* NULL: result for the whole recording, or the recording has no device */
-	char *cwd;    /* working directory; NULL: unknown */
-	bool has_rank;
-	bool empty; /* true if the recording has no events, such as a launcher's */
-	uint64_t rank;
-	struct blame blame; /* responsible lines, if the condition holds */
-};
 
 struct report_fail *report_fail__new(void);    /* returns NULL on ENOMEM */
 void report_fail__free(struct report_fail *f); /* accepts NULL */

@@ -6,7 +6,7 @@
 #include <zlib.h>
 
 #include "base/text.h"
-#include "export/formats/counters.h"
+#include "export/formats/perfetto.h"
 #include "unit/pb_reader.h"
 
 /* --- perfetto */
@@ -149,7 +149,7 @@ static void see(void *ctx, const char *device, const char *what, uint64_t time, 
 static void test_counters(void **state)
 {
 	struct seen seen = { .min = UINT64_MAX };
-	struct counters *c = counters__new(10 * UINT64_C(1000000000), see, &seen);
+	struct counters *c = perfetto_counters__new(10 * UINT64_C(1000000000), see, &seen);
 	struct model_device d = { .name = "cpu" };
 
 	assert_non_null(c);
@@ -159,14 +159,14 @@ static void test_counters(void **state)
 			d.allocated = 5000;
 		if (i == 654322)
 			d.allocated = 1;
-		assert_int_equal(counters__device(c, &d, i * 10000), 0);
+		assert_int_equal(perfetto_counters__device(c, &d, i * 10000), 0);
 	}
-	counters__end(c);
+	perfetto_counters__end(c);
 	assert_int_equal(seen.max, 5000);
 	assert_int_equal(seen.min, 1);
 	assert_int_equal(seen.last, d.allocated);
 	assert_true(seen.n <= 3 * 10001);
-	counters__free(c);
+	perfetto_counters__free(c);
 }
 
 /* --- pprof */

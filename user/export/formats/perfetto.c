@@ -6,6 +6,9 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +17,252 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "export/export.h"
-#include "export/formats/counters.h"
-#include "export/formats/kineto.h"
 #include "export/formats/passing.h"
+#include "export/formats/perfetto.h"
 #include "export/formats/spans.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
+#include "record/json_items.h"
+#include "record/stream.h"
+
+/* ---- traces of torch.profiler (Kineto) ---- */
+
+struct merge {
+	struct json *j;
+	bool has_base;
+	int64_t base;  /* the trace's time 0, ns since 1970 */
+	int64_t shift; /* ns to add to its times */
+	uint64_t events;
+};
+
+static int take_member(void *ctx, const char *key, const json_t *value)
+{
+	struct merge *m = ctx;
+
+	if (!strcmp(key, "baseTimeNanoseconds") && json_is_integer(value)) {
+		m->base = json_integer_value(value);
+		m->has_base = true;
+	}
+	return 0;
+}
+
+static int put_event(void *ctx, const char *array, json_t *event)
+{
+	struct merge *m = ctx;
+	const json_t *ts = json_object_get(event, "ts");
+	double at;
+	char *text;
+
+	(void)array;
+	if (!json_is_object(event))
+		return 0;
+	if (ts) {
+		/* Times since the base have 13 digits, so a double keeps nanoseconds. */
+		at = json_number_value(ts) + (double)(m->shift / 1000) +
+		     (double)(m->shift % 1000) / 1e3;
+		if (!json_is_number(ts) || !isfinite(at) ||
+		    json_object_set_new(event, "ts", json_real(at)))
+			return 0;
+	}
+	text = json_dumps(event, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(17));
+	if (!text)
+		return -ENOMEM;
+	json__raw(m->j, text);
+	free(text);
+	m->events++;
+	return 0;
+}
+
+/* The recording's time 0, ns since 1970. False: not known. */
+static bool zero_of(const struct facts *f, int64_t *ret)
+{
+	const char *start = facts__get(f, "start");
+	uint64_t ns;
+
+	if (facts__number(f, "clock_zero_ns", &ns)) {
+		*ret = (int64_t)ns;
+		return true;
+	}
+	/* Older recordings have milliseconds only. */
+	if (!start || text__parse_date(start, &ns) || ns > INT64_MAX)
+		return false;
+	*ret = (int64_t)ns;
+	return true;
+}
+
+int perfetto__merge(struct json *j, const char *path, const struct facts *f)
+{
+	static const char *const arrays[] = { "traceEvents", NULL };
+	struct merge m = { .j = j };
+	int64_t zero;
+	int err;
+
+	if (!zero_of(f, &zero))
+		return -ESTALE;
+	err = json_items__read(
+		path, &(struct json_items){ .arrays = arrays, .member = take_member, .ctx = &m });
+	if (!err && (!m.has_base || __builtin_sub_overflow(m.base, zero, &m.shift)))
+		err = -EBADMSG;
+	if (!err)
+		err = json_items__read(path, &(struct json_items){ .arrays = arrays,
+								   .item = put_event,
+								   .ctx = &m });
+	return err ? err : m.events ? 0 : -EBADMSG;
+}
+
+/* ---- counters and the trace ---- */
+
+/* ---- counters: the curves of a device, with few points ---- */
+
+#define WINDOW 1000000 /* window length, in ns */
+#define WINDOWS 200000 /* largest number of windows; a long recording has longer windows */
+
+enum what { ALLOCATED, RESERVED, USED, WHAT_NR };
+
+struct point {
+	uint64_t time, value;
+};
+
+struct counter {
+	bool any, put;		      /* any: unwritten points exist; put: a point was written */
+	uint64_t until, put_value;    /* until: end of the window; put_value: last written value */
+	struct point low, high, last; /* points of the current window */
+};
+
+struct series {
+	struct device device;
+	char name[16];
+	struct counter counters[WHAT_NR];
+};
+
+struct counters {
+	uint64_t window;
+	counters_put *put;
+	void *ctx;
+	struct series *all;
+	size_t n, room, recent;
+};
+
+struct counters *perfetto_counters__new(uint64_t duration, counters_put *put, void *ctx)
+{
+	struct counters *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->window = duration / WINDOWS > WINDOW ? duration / WINDOWS : WINDOW;
+	c->put = put;
+	c->ctx = ctx;
+	return c;
+}
+
+void perfetto_counters__free(struct counters *c)
+{
+	if (!c)
+		return;
+	free(c->all);
+	free(c);
+}
+
+static void put_point(struct counters *c, struct series *s, enum what what, struct point p)
+{
+	static const char *const names[WHAT_NR] = { "allocated", "reserved", "in use (driver)" };
+	struct counter *k = &s->counters[what];
+
+	if (k->put && k->put_value == p.value)
+		return;
+	k->put = true;
+	k->put_value = p.value;
+	c->put(c->ctx, s->name, names[what], p.time, p.value);
+}
+
+static void put_window(struct counters *c, struct series *s, enum what what)
+{
+	struct counter *k = &s->counters[what];
+	bool low_first = k->low.time < k->high.time;
+
+	if (!k->any)
+		return;
+	put_point(c, s, what, low_first ? k->low : k->high);
+	put_point(c, s, what, low_first ? k->high : k->low);
+	put_point(c, s, what, k->last);
+	k->any = false;
+}
+
+static void add(struct counters *c, struct series *s, enum what what, struct point p)
+{
+	struct counter *k = &s->counters[what];
+
+	if (k->any && p.time >= k->until)
+		put_window(c, s, what);
+	if (!k->any) {
+		k->any = true;
+		k->until = p.time < UINT64_MAX - c->window ? p.time + c->window : UINT64_MAX;
+		k->low = k->high = k->last = p;
+		return;
+	}
+	/* Times of different threads may differ by some microseconds. Points are put in the
+	 * order of events, so times must not decrease. */
+	if (p.time < k->last.time)
+		p.time = k->last.time;
+	if (p.value < k->low.value)
+		k->low = p;
+	if (p.value > k->high.value)
+		k->high = p;
+	k->last = p;
+}
+
+static int series_of(struct counters *c, const struct model_device *d, struct series **ret)
+{
+
+	for (size_t i = 0; i < c->n; i++) {
+		size_t k = (c->recent + i) % c->n;
+
+		if (c->all[k].device.type == d->device.type &&
+		    c->all[k].device.index == d->device.index) {
+			c->recent = k;
+			*ret = &c->all[k];
+			return 0;
+		}
+	}
+	if (array__grow(&c->all, &c->room, c->n + 1, sizeof(*c->all)))
+		return -ENOMEM;
+	c->all[c->n] = (struct series){ .device = d->device };
+	memcpy(c->all[c->n].name, d->name, sizeof(d->name));
+	*ret = &c->all[c->n++];
+	return 0;
+}
+
+int perfetto_counters__device(struct counters *c, const struct model_device *d, uint64_t time)
+{
+	struct series *s;
+	int err = series_of(c, d, &s);
+
+	if (err)
+		return err;
+	add(c, s, ALLOCATED, (struct point){ time, d->allocated });
+	if (d->has_totals)
+		add(c, s, RESERVED, (struct point){ time, d->reserved });
+	return 0;
+}
+
+int perfetto_counters__used(struct counters *c, const struct model_device *d, uint64_t time,
+			    uint64_t used)
+{
+	struct series *s;
+	int err = series_of(c, d, &s);
+
+	if (!err)
+		add(c, s, USED, (struct point){ time, used });
+	return err;
+}
+
+void perfetto_counters__end(struct counters *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		for (int what = 0; what < WHAT_NR; what++)
+			put_window(c, &c->all[i], what);
+}
 
 /* Thread IDs that Linux does not assign. */
 #define TID_STEPS 4194305
@@ -363,9 +605,9 @@ static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct
 	}
 	if (!p->err && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE ||
 			e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE))
-		p->err = counters__device(p->counters, &d, e->time);
+		p->err = perfetto_counters__device(p->counters, &d, e->time);
 	if (!p->err && e->kind == EVENT_USED)
-		p->err = counters__used(p->counters, &d, e->time, e->size);
+		p->err = perfetto_counters__used(p->counters, &d, e->time, e->size);
 	if (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)
 		put_phase(c, p, e);
 	if (p->merges && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE))
@@ -428,7 +670,7 @@ static void perfetto_release(void *state)
 		return;
 	json__free(p->j);
 	spans__free(p->spans);
-	counters__free(p->counters);
+	perfetto_counters__free(p->counters);
 	free(p->named);
 	free(p->modules);
 	free(p);
@@ -444,7 +686,7 @@ static int perfetto_begin(struct export_ctx *c, void **state)
 	p->merges = c->with;
 	p->j = json__new(c->out, false);
 	p->spans = spans__new(c->dict, c->ahead && model__sees_calls(c->ahead), put_span, p);
-	p->counters = counters__new(c->ahead_duration, put_counter, p);
+	p->counters = perfetto_counters__new(c->ahead_duration, put_counter, p);
 	if (!p->j || !p->spans || !p->counters) {
 		perfetto_release(p);
 		return -ENOMEM;
@@ -483,8 +725,8 @@ static int perfetto_end(struct export_ctx *c, void *state)
 		return err;
 	spans__close(p->spans, c->duration > last ? c->duration : last);
 	close_stretch(p);
-	counters__end(p->counters);
-	err = c->with ? kineto__merge(p->j, c->with, c->facts) : 0;
+	perfetto_counters__end(p->counters);
+	err = c->with ? perfetto__merge(p->j, c->with, c->facts) : 0;
 	c->with_failed = err;
 	if (err)
 		return err;

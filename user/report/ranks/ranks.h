@@ -207,12 +207,6 @@ size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size
 size_t ranks__add_range(char *buf, size_t size, size_t len, uint64_t first, uint64_t last);
 /* Returns the devices that have memory of several ranks of one job. */
 const struct shared_devices *ranks__shared(const struct ranks *r);
-/* ranks: recordings of one job, n of them, which *ret borrows. Returns 0 or -ENOMEM; the caller
- * frees ret, also after an error. */
-int shared_devices__find(const struct rank *ranks, size_t n, struct shared_devices *ret);
-void shared_devices__free(struct shared_devices *s);
-/* Returns whether the device of this name is another rank's own one. */
-bool shared_devices__guest(const struct shared_devices *s, size_t recording, const char *device);
 /* Writes the devices that count, "cuda:0-1, 3". Returns buf. */
 char *rank__devices(char *buf, size_t size, const struct rank *k);
 /* Prints one text. side: a column for each recording. Returns 0 or -ENOMEM. */

@@ -1,12 +1,38 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The tree of a device's modules. */
-#include "report/recording/modules.h"
-
+/* A device's modules, with the memory of each one alone and with all inside: as a tree, and as
+ * bars. */
 #include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bar.h"
+#include "base/text.h"
+#include "model/words.h"
 #include "report/filter.h"
+#include "report/text.h"
+
+struct module_node {
+	const char *root, *name,
+		/* names owned by the model. root: class of the outermost module; name: dotted */
+		*cls;
+	uint64_t total, own, count;   /* bytes with all inside, and alone; blocks with all inside */
+	uint32_t parent, first, next; /* ids + 1; 0: none. Siblings are sorted, largest first */
+};
+
+struct module_rest {
+	uint64_t bytes, count;
+};
+
+struct module_tree {
+	/* modules sorted by root and name: a module precedes its children */
+	struct module_node *all;
+	size_t n;
+	uint32_t roots; /* id + 1 of the first root */
+	struct module_rest before, outside,
+		filtered; /* before attach; in no module; not selected. They and all own add up */
+};
 
 static int cmp_names(const char *root_a, const char *a, const char *root_b, const char *b)
 {
@@ -137,8 +163,16 @@ static int build(struct module_tree *t, const struct row *layers, size_t nlayers
 	return link_nodes(t);
 }
 
-int report_modules__build(const struct model *m, size_t device, enum row_when when,
-			  const struct report_select *select, struct module_tree *ret)
+static void free_tree(struct module_tree *t)
+{
+	free(t->all);
+	t->all = NULL;
+}
+
+/* Builds the tree. select may be NULL. Returns 0, -ENOMEM, or -ENOENT as model__rows() does. The
+ * model must outlive *ret, which the caller frees. */
+static int build_tree(const struct model *m, size_t device, enum row_when when,
+		      const struct report_select *select, struct module_tree *ret)
 {
 	struct row_opts by_layer = { .by = BY_LAYER, .when = when },
 			by_module = { .by = BY_MODULE, .when = when };
@@ -157,12 +191,539 @@ int report_modules__build(const struct model *m, size_t device, enum row_when wh
 	free(layers);
 	free(own);
 	if (err)
-		report_modules__free(ret);
+		free_tree(ret);
 	return err;
 }
 
-void report_modules__free(struct module_tree *t)
+/* ---- modules as a tree ---- */
+
+#define FIGURE 10 /* columns of a number of bytes */
+#define COUNT 9
+#define PERCENT 3
+#define DEPTH 64
+#define INDENT 2
+#define NAME_MIN 40 /* columns of names, before bars are left out */
+
+struct tree {
+	FILE *out;
+	/* used: columns before names; left: lines that --top still allows */
+	size_t width, used, left;
+	uint64_t hidden; /* nodes without a line */
+	uint64_t all_bytes;
+	bool unicode, bars, colour;
+	bool more[DEPTH]; /* by depth: siblings follow */
+	struct module_tree modules;
+	char text[REPORT_TEXT];
+};
+
+/* Prints a line with the name in t->text, after lead. */
+static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t own, uint64_t count,
+		       const char *lead)
 {
-	free(t->all);
-	t->all = NULL;
+	char all[24], itself[24], blocks[32], bar[BAR_TEXT], percent[8];
+
+	fprintf(t->out, "%*s  %*s  ", FIGURE, text__bytes(all, sizeof(all), total), PERCENT,
+		text__percent(percent, total, t->all_bytes));
+	if (t->bars)
+		fprintf(t->out, "%s%s%s  ", t->colour ? "\033[36m" : "",
+			bar__draw(bar, total, t->all_bytes, REPORT_BAR, t->unicode, true),
+			t->colour ? "\033[0m" : "");
+	fprintf(t->out, "%*s  %*s  %s%s\n", FIGURE,
+		has_own ? text__bytes(itself, sizeof(itself), own) : "", COUNT,
+		count ? text__count(blocks, sizeof(blocks), count) : "-", lead,
+		words__cut_middle(t->text, t->width - t->used - text__width(lead)));
+}
+
+/* Writes the lines of the tree before a node; in deep trees only the innermost ones. */
+static void lead_to(const struct tree *t, unsigned depth, char *buf, size_t size)
+{
+	size_t most = (t->width - t->used) / 2 / INDENT, len = 0;
+	unsigned from = depth > most ? depth - (unsigned)most : 0;
+
+	buf[0] = '\0';
+	for (unsigned i = from + 1; i <= depth && len + 8 < size; i++) {
+		const char *s = !t->unicode	     ? "  "
+				: i < depth	     ? (t->more[i % DEPTH] ? "\u2502 " : "  ")
+				: t->more[i % DEPTH] ? "\u251c "
+						     : "\u2514 ";
+
+		len += snprintf(buf + len, size - len, "%s", s);
+	}
+}
+
+static const struct module_node *node(const struct tree *t, uint32_t id)
+{
+	return id ? &t->modules.all[id - 1] : NULL;
+}
+
+/* The name without the parent's. */
+static const char *own_name(const struct tree *t, const struct module_node *x)
+{
+	const struct module_node *p = node(t, x->parent);
+
+	return x->name + (p && *p->name ? strlen(p->name) + 1 : 0);
+}
+
+/* Whether two modules differ only in their numbers: all inside is alike, too. */
+static bool alike(const struct tree *t, const struct module_node *x, const struct module_node *y)
+{
+	const struct module_node *a = node(t, x->first), *b = node(t, y->first);
+
+	if (x->total != y->total || x->own != y->own || x->count != y->count ||
+	    strcmp(x->cls, y->cls) != 0)
+		return false;
+	while (a && b && !strcmp(own_name(t, a), own_name(t, b)) && alike(t, a, b)) {
+		a = node(t, a->next);
+		b = node(t, b->next);
+	}
+	return !a && !b;
+}
+
+static bool is_number(const char *s)
+{
+	return *s && !s[strspn(s, "0123456789")];
+}
+
+/* Counts the siblings from x on that are shown as one, and finds the one after them. */
+static uint32_t count_alike(const struct tree *t, const struct module_node *x, uint32_t *next)
+{
+	const struct module_node *y = node(t, x->next);
+	uint32_t n = 1;
+
+	*next = x->next;
+	if (!is_number(own_name(t, x)))
+		return 1;
+	for (; y && is_number(own_name(t, y)) && alike(t, x, y); y = node(t, y->next)) {
+		*next = y->next;
+		n++;
+	}
+	return n;
+}
+
+/* Writes the name of n alike siblings: "3", "0-3", or "*" for numbers that do not follow. */
+static void write_name(struct tree *t, const struct module_node *x, uint32_t n)
+{
+	unsigned long least = ULONG_MAX, most = 0, i;
+	const char *name = own_name(t, x);
+
+	text__clean(t->text, sizeof(t->text), name, strlen(name));
+	if (n == 1)
+		return;
+	for (uint32_t k = 0; k < n; k++, x = node(t, x->next)) {
+		i = strtoul(own_name(t, x), NULL, 10);
+		least = i < least ? i : least;
+		most = i > most ? i : most;
+	}
+	if (most - least + 1 == n)
+		snprintf(t->text, sizeof(t->text), "%lu-%lu", least, most);
+	else
+		strcpy(t->text, "*");
+}
+
+/* Prints "attn (CausalSelfAttention)", or "0-11 (Block) x12" for n modules. */
+static void print_node(struct tree *t, const struct module_node *x, uint32_t n, unsigned depth,
+		       uint64_t factor)
+{
+	char cls[REPORT_TEXT / 2], lead[64 * 5];
+	size_t len;
+
+	write_name(t, x, n);
+	text__clean(cls, sizeof(cls), x->cls, strlen(x->cls));
+	len = strlen(t->text);
+	if (*cls)
+		snprintf(t->text + len, sizeof(t->text) - len, *t->text ? " (%s)" : "%s (model)",
+			 cls);
+	len = strlen(t->text);
+	if (n > 1)
+		snprintf(t->text + len, sizeof(t->text) - len, " x%" PRIu32, n);
+	lead_to(t, depth, lead, sizeof(lead));
+	print_line(t, x->total * factor, true, x->own * factor, x->count * factor, lead);
+}
+
+/* Prints siblings and all inside; factor: modules for which these stand. Names have at most 32
+ * parts. */
+static void print_siblings(struct tree *t, uint32_t id, unsigned depth, uint64_t factor)
+{
+	while (id) {
+		const struct module_node *x = node(t, id);
+		uint32_t n = count_alike(t, x, &id);
+
+		t->more[depth % DEPTH] = id != 0;
+		if (t->left) {
+			print_node(t, x, n, depth, factor * n);
+			t->left--;
+		} else {
+			t->hidden++;
+		}
+		print_siblings(t, x->first, depth + 1, factor * n);
+	}
+}
+
+static void print_rest(struct tree *t, const struct module_rest *rest, const char *name)
+{
+	if (!rest->bytes)
+		return;
+	strcpy(t->text, name);
+	print_line(t, rest->bytes, false, 0, rest->count, "");
+}
+
+static void print_tree(struct tree *t)
+{
+	fprintf(t->out, "%s%*s  %*s%*s  %*s  %*s  Module%s\n", t->colour ? "\033[1m" : "", FIGURE,
+		"Size", PERCENT, "%", t->bars ? REPORT_BAR + 2 : 0, "", FIGURE, "Itself", COUNT,
+		"Blocks", t->colour ? "\033[0m" : "");
+	print_siblings(t, t->modules.roots, 0, 1);
+	if (t->hidden)
+		fprintf(t->out, "%*s+ %s more row%s\n", (int)t->used, "",
+			text__count(t->text, 32, t->hidden), t->hidden == 1 ? "" : "s");
+	print_rest(t, &t->modules.before, "before attach");
+	print_rest(t, &t->modules.outside, "(no module)");
+	print_rest(t, &t->modules.filtered, "(filtered out)");
+}
+
+int report_text__tree(FILE *out, const struct model *m, size_t device,
+		      const struct report_text_opts *o)
+{
+	struct tree *t = calloc(1, sizeof(*t));
+	struct model_device dev;
+	int err = t ? build_tree(m, device, o->when, o->select, &t->modules) : -ENOMEM;
+
+	if (!err) {
+		model__device(m, device, &dev);
+		t->out = out;
+		t->width = report_text__width(out, o);
+		t->left = o->top ? o->top : SIZE_MAX;
+		t->unicode = bar__unicode();
+		t->colour = report_text__colour(out, o);
+		t->used = 2 * (FIGURE + 2) + PERCENT + 2 + COUNT + 2;
+		t->bars = report_text__bars(out, o,
+					    t->used + REPORT_BAR + 2 + NAME_MIN <= t->width) &&
+			  t->width >= t->used + REPORT_BAR + 10;
+		t->used += t->bars ? REPORT_BAR + 2 : 0;
+		t->all_bytes = o->when == ROWS_AT_MARK ? dev.mark_allocated
+			       : o->when == ROWS_NOW   ? dev.allocated
+						       : dev.total_allocated;
+		report_text__sums(out, o, &dev);
+		print_tree(t);
+		free_tree(&t->modules);
+	}
+	free(t);
+	return err;
+}
+
+/* ---- categories and modules as bars ---- */
+
+#define ROWS 6	     /* rows of a list; smaller items share one more row */
+#define LABEL_MIN 15 /* length of "optimizer_state" */
+#define LABEL_MOST 32
+#define BAR_MIN 6
+#define BAR_WANTED 20
+#define GAP 2
+#define BETWEEN 3			   /* columns between lists side by side */
+#define FIXED (2 + GAP + 10 + BAR_PERCENT) /* columns of a line without label and bar */
+#define BAR_PERCENT (GAP + 5)		   /* columns of a percentage, and before it */
+#define LEAST (FIXED + LABEL_MIN)
+
+struct item {
+	char label[160]; /* text, cleaned */
+	uint64_t bytes;
+};
+
+struct list {
+	const char *title;
+	struct item all[ROWS + 4]; /* the largest items, then those of add_rest() */
+	size_t n, named;
+	uint64_t others, others_bytes; /* number and bytes of items without a row */
+};
+
+static void set(struct item *i, const char *label, uint64_t bytes)
+{
+	i->bytes = bytes;
+	text__clean(i->label, sizeof(i->label), label, strlen(label));
+}
+
+/* Orders items by size, then by name: blocks.2 before blocks.10. */
+static bool before(const struct item *a, const struct item *b)
+{
+	return a->bytes != b->bytes ? a->bytes > b->bytes : strverscmp(a->label, b->label) < 0;
+}
+
+/* Adds an item; only the largest get rows. */
+static void add(struct list *l, const char *label, uint64_t bytes)
+{
+	size_t at = l->named;
+	struct item i;
+
+	set(&i, label, bytes);
+	if (at == ROWS) {
+		bool goes = before(&i, &l->all[--at]);
+
+		l->others++;
+		l->others_bytes += goes ? l->all[at].bytes : bytes;
+		if (!goes)
+			return;
+	} else {
+		l->n = ++l->named;
+	}
+	for (; at && before(&i, &l->all[at - 1]); at--)
+		l->all[at] = l->all[at - 1];
+	l->all[at] = i;
+}
+
+/* Adds a row after those of add(). */
+static void add_rest(struct list *l, const char *label, uint64_t bytes)
+{
+	if (bytes && l->n < sizeof(l->all) / sizeof(*l->all))
+		set(&l->all[l->n++], label, bytes);
+}
+
+/* Adds one row for all items without a row. */
+static void add_others(struct list *l)
+{
+	char label[48];
+
+	if (!l->others)
+		return;
+	l->n--; /* this row replaces the smallest item */
+	snprintf(label, sizeof(label), "+ %" PRIu64 " more", l->others + 1);
+	add_rest(l, label, l->others_bytes + l->all[l->n].bytes);
+}
+
+static int categories(const struct model *m, size_t device, const struct report_text_opts *o,
+		      struct list *l)
+{
+	struct row_opts opts = { .by = BY_CATEGORY, .when = o->when };
+	uint64_t before = 0, out, count;
+	struct row *rows = NULL;
+	size_t n = 0, kept;
+	int err;
+
+	report_select__apply(o->select, &opts);
+	err = model__rows(m, device, &opts, &rows, &n);
+	if (err)
+		return err;
+	kept = report_select__kept(rows, n, &out, &count);
+	for (size_t i = 0; i < kept; i++)
+		if (rows[i].before_attach)
+			before += rows[i].bytes;
+		else if (rows[i].bytes)
+			add(l, words__role(rows[i].category), rows[i].bytes);
+	add_others(l);
+	add_rest(l, "before attach", before);
+	add_rest(l, "(filtered out)", out);
+	free(rows);
+	return 0;
+}
+
+static uint64_t in_modules(const struct module_tree *t)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t id = t->roots; id; id = t->all[id - 1].next)
+		sum += t->all[id - 1].total;
+	return sum;
+}
+
+static void add_module(struct list *l, const struct module_node *x, uint64_t bytes, bool alone)
+{
+	char label[256];
+
+	if (*x->name && !x->name[strspn(x->name, "0123456789")]) /* of nn.Sequential */
+		snprintf(label, sizeof(label), "%s (%s)%s", x->name, x->cls,
+			 alone ? " itself" : "");
+	else
+		snprintf(label, sizeof(label), *x->name ? "%s%s" : "%s (model)%s",
+			 *x->name ? x->name : x->cls, alone ? " itself" : "");
+	add(l, label, bytes);
+}
+
+/* Whether all siblings are numbered modules of one class, and there are several. */
+static bool numbered(const struct module_tree *t, uint32_t first)
+{
+	const struct module_node *x = &t->all[first - 1];
+
+	for (uint32_t id = first; id; id = t->all[id - 1].next) {
+		const struct module_node *y = &t->all[id - 1];
+		const char *name = strrchr(y->name, '.');
+
+		name = name ? name + 1 : y->name;
+		if (name == y->name || !*name || name[strspn(name, "0123456789")] ||
+		    strcmp(y->cls, x->cls) != 0)
+			return false;
+	}
+	return x->next;
+}
+
+/* Adds numbered siblings as one: "blocks.* (12)". */
+static void add_numbered(const struct module_tree *t, uint32_t first, struct list *l)
+{
+	const char *name = t->all[first - 1].name, *dot = strrchr(name, '.');
+	char label[256];
+	uint64_t bytes = 0;
+	unsigned n = 0;
+
+	for (uint32_t id = first; id; id = t->all[id - 1].next, n++)
+		bytes += t->all[id - 1].total;
+	snprintf(label, sizeof(label), "%.*s%s* (%u)", dot ? (int)(dot - name) : 0, name,
+		 dot ? "." : "", n);
+	add(l, label, bytes);
+}
+
+/* Splits modules that hold more than half of all modules' memory into their parts, recursively. */
+static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all, struct list *l)
+{
+	if (first && numbered(t, first)) {
+		add_numbered(t, first, l);
+		return;
+	}
+	for (uint32_t id = first; id; id = t->all[id - 1].next) {
+		const struct module_node *x = &t->all[id - 1];
+
+		if (x->total <= all / 2 || !x->first) {
+			add_module(l, x, x->total, false);
+			continue;
+		}
+		if (x->own)
+			add_module(l, x, x->own, true);
+		add_parts(t, x->first, all, l); /* at most 32 levels, the parts of a name */
+	}
+}
+
+static int modules(const struct model *m, size_t device, const struct report_text_opts *o,
+		   struct list *l)
+{
+	struct module_tree t;
+	int err = build_tree(m, device, o->when, o->select, &t);
+
+	if (err)
+		return err;
+	if (t.n) { /* without modules, the list has no information */
+		add_parts(&t, t.roots, in_modules(&t), l);
+		add_others(l);
+		add_rest(l, "(no module)", t.outside.bytes);
+		add_rest(l, "before attach", t.before.bytes);
+		add_rest(l, "(filtered out)", t.filtered.bytes);
+	}
+	free_tree(&t);
+	return 0;
+}
+
+struct shape {
+	size_t label, bar; /* widths in columns; bar 0: none */
+	uint64_t all;
+	bool unicode, colour;
+};
+
+static size_t shape__width(const struct shape *s)
+{
+	return FIXED + s->label + (s->bar ? GAP + s->bar : 0);
+}
+
+/* Prints an item as wide as the shape. fill: pad with spaces, for a list to the right. */
+static void print_item(FILE *out, const struct shape *s, const struct item *i, bool fill)
+{
+	char bar[BAR_TEXT], bytes[24], label[sizeof(i->label)], percent[16];
+	strcpy(label, i->label);
+	words__cut_middle(label, s->label);
+	fprintf(out, "  %s%*s  %10s  %3s %%", label, (int)(s->label - text__width(label)), "",
+		text__bytes(bytes, sizeof(bytes), i->bytes),
+		text__percent(percent, i->bytes, s->all));
+	if (!s->bar)
+		return;
+	bar__draw(bar, i->bytes, s->all, s->bar, s->unicode, fill);
+	fprintf(out, "  %s%s%s", s->colour ? "\033[36m" : "", bar, s->colour ? "\033[0m" : "");
+}
+
+static void print_title(FILE *out, const struct shape *s, const char *title, size_t columns)
+{
+	fprintf(out, "%s%s%s%*s", s->colour ? "\033[1m" : "", title, s->colour ? "\033[0m" : "",
+		(int)(columns > strlen(title) ? columns - strlen(title) : 0), "");
+}
+
+/* Computes the widths for this many columns. */
+static struct shape measure(const struct list *l, size_t columns)
+{
+	struct shape s = { .label = LABEL_MIN };
+	size_t room = columns - FIXED;
+
+	for (size_t i = 0; i < l->n; i++) {
+		size_t w = text__width(l->all[i].label);
+
+		s.label = w > s.label ? w : s.label;
+	}
+	s.label = s.label < LABEL_MOST ? s.label : LABEL_MOST;
+	s.label = s.label < room ? s.label : room;
+	room -= s.label;
+	s.bar = room < GAP + BAR_MIN ? 0 : room - GAP < BAR_WANTED ? room - GAP : BAR_WANTED;
+	return s;
+}
+
+static void print_beside(FILE *out, struct list l[2], const struct shape s[2])
+{
+	size_t width = shape__width(&s[0]);
+
+	print_title(out, &s[0], l[0].title, width + BETWEEN);
+	print_title(out, &s[1], l[1].title, 0);
+	fputc('\n', out);
+	for (size_t i = 0; i < l[0].n || i < l[1].n; i++) {
+		bool beside = i < l[1].n;
+
+		if (i < l[0].n)
+			print_item(out, &s[0], &l[0].all[i], beside);
+		if (beside) {
+			fprintf(out, "%*s", (int)(BETWEEN + (i < l[0].n ? 0 : width)), "");
+			print_item(out, &s[1], &l[1].all[i], false);
+		}
+		fputc('\n', out);
+	}
+}
+
+static void print_alone(FILE *out, const struct list *l, const struct shape *s)
+{
+	if (!l->n)
+		return;
+	print_title(out, s, l->title, 0);
+	fputc('\n', out);
+	for (size_t i = 0; i < l->n; i++) {
+		print_item(out, s, &l->all[i], false);
+		fputc('\n', out);
+	}
+}
+
+static void print_lists(FILE *out, struct list l[2], uint64_t all, const struct report_text_opts *o)
+{
+	size_t width = report_text__width(out, o), half = (width - BETWEEN) / 2;
+	bool beside = half >= LEAST && l[0].n && l[1].n;
+	struct shape s[2];
+
+	for (int k = 0; k < 2; k++) {
+		s[k] = measure(&l[k], beside ? half : width);
+		s[k].all = all;
+		s[k].unicode = bar__unicode();
+		s[k].colour = report_text__colour(out, o);
+	}
+	if (beside) {
+		print_beside(out, l, s);
+		return;
+	}
+	for (int k = 0; k < 2; k++)
+		print_alone(out, &l[k], &s[k]);
+}
+
+int report_text__overview(FILE *out, const struct model *m, size_t device,
+			  const struct report_text_opts *o)
+{
+	struct list l[2] = { { .title = "By role" }, { .title = "By module" } };
+	struct model_device d;
+	int err = categories(m, device, o, &l[0]);
+
+	if (!err)
+		err = modules(m, device, o, &l[1]);
+	if (!err) {
+		model__device(m, device, &d);
+		print_lists(out, l, o->when == ROWS_AT_MARK ? d.mark_allocated : d.allocated, o);
+		if (l[0].n || l[1].n)
+			fputc('\n', out);
+	}
+	return err;
 }
