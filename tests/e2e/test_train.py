@@ -125,7 +125,7 @@ def test_forward_has_line_and_module():
                 known += e["size_bytes"]
             else:
                 without[(e.get("file"), e.get("line"), e["layer_name"])] += e["size_bytes"]
-    check(total > 1 << 30, "only %d bytes in forward", total)
+    check(total > 64 << 20, "only %d bytes in forward", total)
     check(known >= 0.99 * total, "%.2f %% of forward's bytes have a user line and a module; without: %s",
           100 * known / total, without.most_common(5))
 
