@@ -119,9 +119,19 @@ static int print_library_lines(FILE *out, const struct model *m, size_t device,
 #define MODULE_NARROW 18 /* the same if that saves a column */
 #define LARGE 30	 /* percent; larger shares are red */
 
-static const char *const titles[COL_WHERE] = { "Size",	     "%",      "",	    "Blocks",
-					       "Cumulative", "Median", "Requested", "Role",
-					       "Phase",	     "Thread", "Module" };
+static const char *const titles[COL_WHERE] = {
+	[COL_SIZE] = "Size",
+	[COL_PERCENT] = "%",
+	[COL_BAR] = "",
+	[COL_BLOCKS] = "Blocks",
+	[COL_CUMULATIVE] = "Cumulative",
+	[COL_MEDIAN] = "Median",
+	[COL_REQUESTED] = "Requested",
+	[COL_ROLE] = "Role",
+	[COL_PHASE] = "Phase",
+	[COL_THREAD] = "Thread",
+	[COL_MODULE] = "Module",
+};
 
 struct table {
 	FILE *out;
