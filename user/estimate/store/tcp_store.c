@@ -20,7 +20,6 @@
 #define NCCL_ID 128u
 #define LAST_WORKER ":last_worker"
 #define SHOWN_KEY 256u
-
 #define BUCKETS 4096u
 
 struct slice {

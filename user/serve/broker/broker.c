@@ -29,7 +29,7 @@
 #include "serve/broker/jobs.h"
 #include "serve/broker/peers.h"
 #include "serve/broker/processes.h"
-#include "serve/broker/scan_guard.h"
+#include "serve/broker/scanner.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
 #include "serve/broker/users.h"

@@ -24,7 +24,6 @@
 #include "serve/broker/formats.h"
 #include "serve/broker/jobs.h"
 #include "serve/broker/processes.h"
-#include "serve/broker/scan_guard.h"
 #include "serve/broker/scanner.h"
 #include "serve/broker/trace.h"
 #include "serve/broker/users.h"

@@ -5,6 +5,14 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +23,729 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/outfile.h"
+#include "base/progress.h"
 #include "base/text.h"
-#include "serve/fetch/internal.h"
+#include "record/folder.h"
+#include "record/mtr.h"
+#include "record/stream.h"
+#include "serve/fetch/http.h"
+
+#define BATCH 256
+#define POLL_EVERY (500 * FETCH_MS)
+#define ABSENT 3 /* lists without a trace after which it is lost */
+#define STARTS 3 /* most requests for a capture */
+#define FETCH_SECOND UINT64_C(1000000000)
+#define FETCH_MS UINT64_C(1000000)
+#define FETCH_ANSWER (1UL << 20)  /* bytes of a JSON answer */
+#define FETCH_LIST (4UL << 20)	  /* bytes of a list of traces; a server has 1,024 */
+#define FETCH_PARSED (64UL << 20) /* bytes of an answer in memory */
+#define FETCH_CHECKS 4		  /* recordings that are read at the same time */
+#define FETCH_PROCESSES 1024	  /* processes of a host */
+#define FETCH_EXCHANGES 8	  /* readings of a host's clock */
+
+enum fetch_state {
+	FETCH_WANTED,	/* not asked yet */
+	FETCH_STARTED,	/* a request for its capture was sent */
+	FETCH_CAPTURED, /* the recording is complete on its host */
+	FETCH_ARRIVED,	/* it is here, and not read yet */
+	FETCH_KEPT,	/* it is in the folder */
+	FETCH_MISSING
+};
+
+struct fetch_process {
+	struct fetch_host *host;
+	int64_t pid, rank; /* rank -1: not known */
+	char stem[160];	   /* name in the folder */
+	enum fetch_state state;
+	char trace[32];	  /* its trace on the host; "": not known */
+	unsigned absent;  /* number of lists in a row that lack it */
+	uint64_t known;	  /* when the trace became known, clock__monotonic() */
+	double start_at;  /* begin of its capture, on the host's clock, s */
+	unsigned started; /* number of requests for its capture */
+	struct outfile *file;
+	struct folder_entry entry; /* of a kept recording */
+	bool complete;		   /* the kept recording has its end */
+	char why[HTTP_WHY];	   /* why it is missing */
+};
+
+struct fetch_host {
+	struct fetch *f;
+	const struct hosts_one *is;
+	bool answered; /* it has told its processes */
+	char why[HTTP_WHY];
+	unsigned exchanges;
+	unsigned busy;	 /* calls in progress */
+	int64_t offset;	 /* its clock minus ours, ns */
+	uint64_t error;	 /* largest error of the offset, ns; UINT64_MAX: not known */
+	bool polling;	 /* a list of its traces is on the way */
+	uint64_t looked; /* when we last asked for that list, ns */
+	struct fetch_process *processes;
+	size_t n;
+};
+
+/* A thread that reads a recording. */
+struct fetch_check {
+	pthread_t thread;
+	struct fetch_process *p; /* NULL: no thread */
+	bool good;
+	atomic_bool done;
+};
+
+struct fetch {
+	const struct fetch_opts *o;
+	struct http *http;
+	struct folder *folder;
+	struct fetch_host *hosts;
+	size_t n, processes;
+	uint64_t begin; /* moment of the window, our CLOCK_REALTIME, ns */
+	uint64_t begin_monotonic;
+	uint64_t until; /* end of the present phase, clock__monotonic() */
+	struct progress progress;
+	sigset_t signals; /* blocked; looked at now and then */
+	bool interrupted, no_memory;
+	struct fetch_check checks[FETCH_CHECKS];
+	size_t arrived;	  /* recordings in this state */
+	atomic_bool stop; /* threads are to end */
+	uint64_t indexed; /* when the index was last written, clock__monotonic() */
+	size_t n_indexed; /* kept recordings in it */
+};
+
+/* ---- calls and states ---- */
+
+/* Makes a call to a host, with answers in memory. path: begins with "/". Returns false without
+ * memory, which is noted. */
+static bool call(struct fetch_host *h, const char *method, const char *path, const char *body,
+		 uint64_t after, void (*done)(void *ctx, const struct http_answer *a), void *ctx)
+{
+	char url[512];
+	bool once = !strcmp(method, "POST");
+	struct http_call c = { .method = method,
+			       .url = url,
+			       .body = body,
+			       .most = strcmp(path, "/api/trace/list") ? FETCH_ANSWER : FETCH_LIST,
+			       .fd = -1,
+			       .after = after,
+			       .of_host = &h->busy,
+			       /* A capture that starts later is of another window. */
+			       .until = once ? h->f->begin_monotonic : h->f->until,
+			       .once = once,
+			       .done = done,
+			       .ctx = ctx };
+	int err = snprintf(url, sizeof(url), "%s%s", h->is->url, path) >= (int)sizeof(url)
+			  ? -ENOMEM
+			  : http__call(h->f->http, &c);
+
+	h->f->no_memory |= err;
+	return !err;
+}
+
+static void miss(struct fetch_process *p, const char *fmt, ...)
+{
+	char text[HTTP_WHY]; /* fmt's arguments may be p->why */
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	memcpy(p->why, text, sizeof(p->why));
+	p->state = FETCH_MISSING;
+	outfile__discard(p->file);
+	p->file = NULL;
+}
+
+static size_t count_of(const struct fetch *f, enum fetch_state state)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < f->n; i++)
+		for (size_t k = 0; k < f->hosts[i].n; k++)
+			n += f->hosts[i].processes[k].state == state;
+	return n;
+}
+
+/* Whether a signal asks us to end. */
+static bool is_interrupted(struct fetch *f)
+{
+	f->interrupted |= sigtimedwait(&f->signals, NULL, &(struct timespec){ 0 }) > 0;
+	return f->interrupted;
+}
+
+/* Parses an answer. NULL: it is no JSON, or takes more than FETCH_PARSED. */
+static json_t *parse_answer(const struct http_answer *a)
+{
+	return json__memory_of(a->data, a->size) > FETCH_PARSED
+		       ? NULL
+		       : json_loadb(a->data, a->size, 0, NULL);
+}
+
+/* ---- recordings that came ---- */
+
+/* Reads a downloaded recording from its begin to its end before it gets a name, and describes it in
+ * the folder's index. */
+
+static void copy_text(char *to, size_t size, const struct facts *f, const char *key)
+{
+	const char *s = facts__get(f, key);
+
+	text__clean(to, size, s ? s : "", s ? strlen(s) : 0);
+}
+
+static void describe(struct fetch_process *p, const struct facts *f, uint64_t last)
+{
+	struct folder_entry *e = &p->entry;
+	uint64_t zero, from, to;
+
+	facts__number(f, "clock_zero_ns", &zero);
+	facts__number(f, "window_start_ns", &from);
+	folder_entry__describe(e, f);
+	snprintf(e->kind, sizeof(e->kind), "process");
+	snprintf(e->name, sizeof(e->name), "%.*s", (int)sizeof(e->name) - 1, p->stem);
+	snprintf(e->host, sizeof(e->host), "%.*s", (int)sizeof(e->host) - 1, p->host->is->name);
+	e->pid = p->pid;
+	if (e->rank < 0)
+		e->rank = p->rank;
+	to = last > from ? last : from;
+	/* Seconds in the index go to 1e9. */
+	if (to / FETCH_SECOND < 1000000000) {
+		e->from = from;
+		e->to = to;
+	}
+	/* In the order of our clock. */
+	if (zero && zero < (uint64_t)INT64_MAX / 2 && to < (uint64_t)INT64_MAX / 2) {
+		uint64_t shift = p->host->error == UINT64_MAX ? 0 : (uint64_t)p->host->offset;
+
+		text__date(e->begin, sizeof(e->begin), zero + from - shift);
+		text__date(e->end, sizeof(e->end), zero + to - shift);
+	} else {
+		copy_text(e->begin, sizeof(e->begin), f, "start");
+	}
+	copy_text(e->began, sizeof(e->began), f, "window_began");
+	copy_text(e->ended, sizeof(e->ended), f, "stop_reason");
+	facts__number(f, "lost", &e->lost);
+}
+
+static bool refuse(struct fetch_process *p, const char *why)
+{
+	snprintf(p->why, sizeof(p->why), "the server's file is no good recording: %s", why);
+	return false;
+}
+
+/* Returns why reading has to end; NULL: it goes on. */
+static const char *is_late(const struct fetch_process *p, uint64_t begun)
+{
+	const struct fetch *f = p->host->f;
+	uint64_t most = f->o->timeout + (p->entry.bytes >> 20) * FETCH_SECOND;
+
+	if (atomic_load(&f->stop))
+		return "interrupted";
+	return clock__monotonic() - begun > most
+		       ? "reading it takes too long; a longer --timeout allows more"
+		       : NULL;
+}
+
+/* Reads the downloaded recording, and sets its entry. Returns false with p->why if it
+ * is no good recording, or takes longer than --timeout and 1 s for each MiB. Any thread. */
+static bool check_recording(struct fetch_process *p)
+{
+	struct folder_entry *e = &p->entry;
+	const char *why = NULL, *late;
+	struct event events[BATCH];
+	struct mtr_reader *r;
+	uint64_t offset, last = 0, steps = 0, pid;
+	uint64_t begun = clock__monotonic();
+	char path[64];
+	int n = 0;
+	bool ok;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", outfile__fd(p->file));
+	r = mtr_reader__open(path, &why);
+	if (!r)
+		return refuse(p, why ? why : strerror(errno));
+	e->events = 0;
+	while (!(late = is_late(p, begun)) && (n = mtr_reader__some(r, events, BATCH)) > 0) {
+		for (int i = 0; i < n; i++) {
+			folder_entry__event(e, &events[i]);
+			steps += events[i].kind == EVENT_STEP;
+			last = events[i].time > last ? events[i].time : last;
+		}
+		e->events += (uint64_t)n;
+	}
+	ok = !late && n == 0;
+	if (!ok)
+		refuse(p, late ? late : strerror(-n));
+	if (ok && mtr_reader__end(r, &offset, &why) == MTR_DAMAGED)
+		ok = refuse(p, why);
+	p->complete = ok && mtr_reader__end(r, &offset, &why) == MTR_COMPLETE;
+	if (ok && (!facts__number(mtr_reader__facts(r), "pid", &pid) || pid != (uint64_t)p->pid))
+		ok = refuse(p, "it is of another process");
+	if (ok) {
+		e->first_step = steps ? 0 : -1;
+		e->last_step = (int64_t)steps - 1;
+		describe(p, mtr_reader__facts(r), last);
+	}
+	mtr_reader__free(r);
+	return ok;
+}
+
+/* ---- the index ---- */
+
+static void set_missing(struct folder_missing *m, const struct fetch_host *h, int64_t pid,
+			int64_t rank, const char *why)
+{
+	*m = (struct folder_missing){ .pid = pid, .rank = rank };
+	snprintf(m->host, sizeof(m->host), "%.*s", (int)sizeof(m->host) - 1, h->is->name);
+	snprintf(m->why, sizeof(m->why), "%.*s", (int)sizeof(m->why) - 1, why);
+}
+
+/* Adds kept recordings to the index, at most once a second. */
+static void index_soon(struct fetch *f)
+{
+	size_t kept = count_of(f, FETCH_KEPT), n = 0;
+	struct folder_entry *e;
+
+	if (kept == f->n_indexed || clock__monotonic() < f->indexed + FETCH_SECOND)
+		return;
+	e = calloc(kept, sizeof(*e));
+	for (size_t i = 0; e && i < f->n; i++)
+		for (size_t k = 0; k < f->hosts[i].n; k++)
+			if (f->hosts[i].processes[k].state == FETCH_KEPT)
+				e[n++] = f->hosts[i].processes[k].entry;
+	/* write_index() meets the same error, and logs it. */
+	if (e)
+		folder__add_all(f->folder, e, n, NULL, 0);
+	free(e);
+	f->n_indexed = kept;
+	f->indexed = clock__monotonic();
+}
+
+/* Writes the index, with the missing recordings. Returns 0 or -errno, logged. */
+static int write_index(struct fetch *f)
+{
+	size_t n = 0, m = 0;
+	struct folder_entry *e = calloc(f->processes + 1, sizeof(*e));
+	struct folder_missing *missing = calloc(f->processes + f->n + 1, sizeof(*missing));
+	int err = e && missing ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < f->n && !err; i++) {
+		const struct fetch_host *h = &f->hosts[i];
+
+		if (*h->why)
+			set_missing(&missing[m++], h, -1, -1, h->why);
+		for (size_t k = 0; k < h->n; k++) {
+			const struct fetch_process *p = &h->processes[k];
+
+			if (p->state == FETCH_KEPT)
+				e[n++] = p->entry;
+			else
+				set_missing(&missing[m++], h, p->pid, p->rank, p->why);
+		}
+	}
+	if (!err)
+		err = folder__add_all(f->folder, e, n, missing, m);
+	free(e);
+	free(missing);
+	if (err)
+		log_err("%s: %s", folder__path(f->folder), folder__why(err));
+	return err;
+}
+
+/* ---- start of the captures ---- */
+
+static void on_gone(void *ctx, const struct http_answer *a)
+{
+	(void)ctx;
+	(void)a;
+}
+
+/* The host need not keep the recording: it is here, or not wanted. */
+static void drop_trace(struct fetch_process *p)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/api/trace/%s", p->trace);
+	call(p->host, "DELETE", path, NULL, 0, on_gone, p);
+}
+
+static void on_started(void *ctx, const struct http_answer *a);
+
+/* Only an ID as the server makes it goes into later addresses. */
+static bool is_trace(const char *id)
+{
+	size_t digits = id && !strncmp(id, "trace_", 6) ? strspn(id + 6, "0123456789") : 0;
+
+	return digits && digits <= 20 && !id[6 + digits];
+}
+
+static bool take_id(struct fetch_process *p, const json_t *trace)
+{
+	const char *id = json_string_value(json_object_get(trace, "trace_id"));
+
+	if (!is_trace(id))
+		return false;
+	snprintf(p->trace, sizeof(p->trace), "%s", id);
+	p->known = clock__monotonic();
+	return true;
+}
+
+static void start(struct fetch_process *p)
+{
+	const struct fetch_host *h = p->host;
+	const struct fetch_opts *o = h->f->o;
+	json_t *body = json_pack("{s:I, s:b, s:f}", "pid", (json_int_t)p->pid, "wait", 0,
+				 "start_at", p->start_at);
+	char *text;
+
+	p->started++;
+	if (o->duration)
+		json_object_set_new(body, "duration_s", json_real((double)o->duration / 1e9));
+	if (o->steps)
+		json_object_set_new(body, "steps", json_integer((json_int_t)o->steps));
+	if (o->max_events)
+		json_object_set_new(body, "max_events", json_integer((json_int_t)o->max_events));
+	if (o->host)
+		json_object_set_new(body, "host", json_true());
+	json_object_set_new(body, "clock_offset_ns", json_integer(h->offset));
+	json_object_set_new(body, "clock_offset_error_ns", json_integer((json_int_t)h->error));
+	text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	if (!text)
+		h->f->no_memory = true;
+	else if (call(p->host, "POST", "/api/trace/memory", text, 0, on_started, p))
+		p->state = FETCH_STARTED;
+	free(text);
+	json_decref(body);
+}
+
+/* Looks for a capture that the server may have started without an answer. */
+static void on_list_for_start(void *ctx, const struct http_answer *a)
+{
+	struct fetch_process *p = ctx;
+	json_t *doc = a->status == 200 ? parse_answer(a) : NULL, *t;
+	const json_t *list = json_object_get(doc, "traces");
+	size_t i;
+
+	json_array_foreach(list, i, t)
+	{
+		double at = json_number_value(json_object_get(t, "start_at"));
+
+		if (json_integer_value(json_object_get(t, "pid")) == p->pid &&
+		    fabs(at - p->start_at) < 1e-3 && take_id(p, t))
+			break;
+	}
+	json_decref(doc);
+	if (a->status != 200)
+		miss(p, "%s", a->why);
+	else if (!*p->trace)
+		start(p);
+}
+
+static void on_started(void *ctx, const struct http_answer *a)
+{
+	struct fetch_process *p = ctx;
+	json_t *o;
+
+	if (!a->status && a->sent && p->started < STARTS) {
+		call(p->host, "GET", "/api/trace/list", NULL, clock__monotonic() + POLL_EVERY,
+		     on_list_for_start, p);
+		return;
+	}
+	if (a->status != 200) {
+		miss(p, "%s", a->why);
+		return;
+	}
+	o = parse_answer(a);
+	if (!take_id(p, o))
+		miss(p, "the server's answer has no trace");
+	json_decref(o);
+}
+
+/* ---- wait ---- */
+
+static void download(struct fetch_process *p);
+
+static void take_trace(struct fetch_process *p, const json_t *t)
+{
+	const char *state = json_string_value(json_object_get(t, "state")),
+		   *error = json_string_value(json_object_get(t, "error"));
+	char text[HTTP_WHY - 32];
+
+	if (!state || json_integer_value(json_object_get(t, "pid")) != p->pid)
+		return;
+	if (p->host->f->o->host && !json_is_true(json_object_get(t, "host"))) {
+		/* A server that does not know a member ignores it. */
+		drop_trace(p);
+		miss(p, "the server is too old for --host-memory");
+	} else if (!strcmp(state, "done")) {
+		p->state = FETCH_CAPTURED;
+		download(p);
+	} else if (!strcmp(state, "failed")) {
+		error = error ? error : "its capture failed";
+		miss(p, "%s", text__clean(text, sizeof(text), error, strlen(error)));
+	}
+}
+
+static void on_list(void *ctx, const struct http_answer *a)
+{
+	struct fetch_host *h = ctx;
+	json_t *doc = a->status == 200 ? parse_answer(a) : NULL, *t;
+	const json_t *list = json_object_get(doc, "traces");
+
+	h->polling = false;
+	for (size_t i = 0; i < h->n; i++) {
+		struct fetch_process *p = &h->processes[i];
+		size_t k;
+		bool there = false;
+
+		if (p->state != FETCH_STARTED || !*p->trace)
+			continue;
+		json_array_foreach(list, k, t)
+		{
+			const char *id = json_string_value(json_object_get(t, "trace_id"));
+
+			if (there || !id || strcmp(id, p->trace) != 0)
+				continue;
+			there = true;
+			take_trace(p, t);
+		}
+		/* A server that has just started may not have read its traces yet, and a list may
+		 * be older than the trace. */
+		p->absent = there || p->known >= h->looked ? 0 : p->absent + 1;
+		if (a->status != 200)
+			miss(p, "%s", a->why);
+		else if (p->absent > ABSENT)
+			miss(p, "its host has lost the recording, such as by a restart");
+	}
+	json_decref(doc);
+}
+
+/* ---- download ---- */
+
+static void on_recording(void *ctx, const struct http_answer *a)
+{
+	struct fetch_process *p = ctx;
+
+	if (a->status != 200) {
+		miss(p, "%s", a->why);
+		return;
+	}
+	p->entry.bytes = a->size;
+	p->state = FETCH_ARRIVED;
+	p->host->f->arrived++;
+}
+
+/* Ends the wait for a recording that was read. */
+static void checked(struct fetch_process *p, bool good)
+{
+	struct fetch *f = p->host->f;
+	int err;
+
+	if (!good) {
+		miss(p, "%s", p->why);
+		return;
+	}
+	err = outfile__commit(p->file);
+	p->file = NULL;
+	if (err) {
+		miss(p, "cannot write it: %s", outfile__why(err));
+		return;
+	}
+	p->state = FETCH_KEPT;
+	drop_trace(p);
+	progress__at(&f->progress, count_of(f, FETCH_KEPT), count_of(f, FETCH_KEPT));
+}
+
+static void download(struct fetch_process *p)
+{
+	struct fetch *f = p->host->f;
+	char *path = folder__new_path(f->folder, p->stem, ".mtr"), url[512];
+	int err = path ? outfile__create(path, OUTFILE_RENAME, false, &p->file) : -ENOMEM;
+
+	if (err) {
+		miss(p, "cannot write it: %s", outfile__why(err));
+		free(path);
+		return;
+	}
+	snprintf(p->entry.file, sizeof(p->entry.file), "%s", strrchr(path, '/') + 1);
+	free(path);
+	snprintf(url, sizeof(url), "%s/api/trace/%s/recording", p->host->is->url, p->trace);
+	f->no_memory |= http__call(f->http, &(struct http_call){ .method = "GET",
+								 .url = url,
+								 .most = f->o->max_size,
+								 .fd = outfile__fd(p->file),
+								 .until = f->until,
+								 .of_host = &p->host->busy,
+								 .done = on_recording,
+								 .ctx = p });
+}
+
+/* ---- check: in threads, since a recording that was made to take long must not hold up the other
+ * hosts ---- */
+
+static void *run_check(void *arg)
+{
+	struct fetch_check *c = arg;
+
+	c->good = check_recording(c->p);
+	atomic_store(&c->done, true);
+	http__wake(c->p->host->f->http);
+	return NULL;
+}
+
+/* One recording of a host at a time, so that one host does not have all threads. */
+static bool is_checked(const struct fetch *f, const struct fetch_host *h)
+{
+	for (size_t i = 0; i < FETCH_CHECKS; i++)
+		if (f->checks[i].p && f->checks[i].p->host == h)
+			return true;
+	return false;
+}
+
+static struct fetch_process *next_arrived(struct fetch *f)
+{
+	for (size_t i = 0; i < f->n && f->arrived; i++) {
+		struct fetch_host *h = &f->hosts[i];
+
+		for (size_t k = 0; k < h->n && !is_checked(f, h); k++)
+			if (h->processes[k].state == FETCH_ARRIVED)
+				return &h->processes[k];
+	}
+	return NULL;
+}
+
+static void start_check(struct fetch *f, struct fetch_check *c)
+{
+	c->p = next_arrived(f);
+	if (!c->p)
+		return;
+	atomic_store(&c->done, false);
+	if (!pthread_create(&c->thread, NULL, run_check, c))
+		return;
+	f->arrived--;
+	snprintf(c->p->why, sizeof(c->p->why), "no thread to read it");
+	checked(c->p, false);
+	c->p = NULL;
+}
+
+static void end_check(struct fetch *f, struct fetch_check *c)
+{
+	struct fetch_process *p = c->p;
+
+	pthread_join(c->thread, NULL);
+	c->p = NULL;
+	f->arrived--;
+	checked(p, c->good);
+}
+
+/* Takes results, and starts with the recordings that have arrived. Returns whether more is to do. */
+static bool turn_checks(struct fetch *f)
+{
+	if (f->arrived)
+		room__check(); /* finds the bound, which threads then only read */
+	for (size_t i = 0; i < FETCH_CHECKS; i++) {
+		struct fetch_check *c = &f->checks[i];
+
+		if (c->p && atomic_load(&c->done))
+			end_check(f, c);
+		if (!c->p && f->arrived)
+			start_check(f, c);
+	}
+	return f->arrived;
+}
+
+/* Ends all threads; their recordings count as not read. */
+static void stop_checks(struct fetch *f)
+{
+	atomic_store(&f->stop, true);
+	for (size_t i = 0; i < FETCH_CHECKS; i++)
+		if (f->checks[i].p)
+			end_check(f, &f->checks[i]);
+}
+
+/* ---- all ---- */
+
+/* Whether some process of the host is still captured. */
+static bool waits(const struct fetch_host *h)
+{
+	for (size_t i = 0; i < h->n; i++)
+		if (h->processes[i].state == FETCH_STARTED && *h->processes[i].trace)
+			return true;
+	return false;
+}
+
+static void give_up(struct fetch_host *h)
+{
+	for (size_t i = 0; i < h->n; i++)
+		if (h->processes[i].state == FETCH_STARTED)
+			miss(&h->processes[i], "its capture has not ended in time");
+}
+
+/* Asks for the traces of hosts whose captures should have ended. */
+static int tick_of_take(void *ctx)
+{
+	struct fetch *f = ctx;
+	uint64_t now = clock__monotonic(),
+		 first = f->begin_monotonic + (f->o->steps ? 0 : f->o->duration);
+	bool more = false;
+
+	if (is_interrupted(f))
+		return -1;
+	for (size_t i = 0; i < f->n; i++) {
+		struct fetch_host *h = &f->hosts[i];
+
+		if (!waits(h))
+			continue;
+		if (now >= f->until) {
+			give_up(h);
+			continue;
+		}
+		more = true;
+		if (h->polling || now < first || now < h->looked + POLL_EVERY)
+			continue;
+		h->looked = now;
+		h->polling = call(h, "GET", "/api/trace/list", NULL, 0, on_list, h);
+	}
+	more |= turn_checks(f);
+	index_soon(f);
+	return f->no_memory ? -1 : more;
+}
+
+/* Frees hosts of captures whose recordings will not come. */
+static void drop_missing(struct fetch *f)
+{
+	f->until = clock__monotonic() + 2 * FETCH_SECOND;
+	for (size_t i = 0; i < f->n; i++)
+		for (size_t k = 0; k < f->hosts[i].n; k++) {
+			struct fetch_process *p = &f->hosts[i].processes[k];
+
+			if (p->state != FETCH_KEPT && *p->trace)
+				drop_trace(p);
+		}
+	http__run(f->http, NULL, NULL);
+}
+
+/* Asks for all captures, waits for them, and keeps the recordings. */
+static void take_all(struct fetch *f)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		struct fetch_host *h = &f->hosts[i];
+		double offset = h->error == UINT64_MAX ? 0 : (double)h->offset / 1e9;
+
+		for (size_t k = 0; k < h->n; k++) {
+			h->processes[k].start_at = round(((double)f->begin / 1e9 + offset) * 1e3) /
+						   1e3;
+			start(&h->processes[k]);
+		}
+	}
+	http__run(f->http, tick_of_take, f);
+	stop_checks(f);
+	for (size_t i = 0; i < f->n; i++)
+		for (size_t k = 0; k < f->hosts[i].n; k++)
+			if (f->hosts[i].processes[k].state < FETCH_KEPT)
+				miss(&f->hosts[i].processes[k], "%s",
+				     f->interrupted ? "interrupted" : "out of memory");
+	drop_missing(f);
+}
 
 /* ---- clocks and processes of the hosts ---- */
-
-/* Asks each host for its clock and its processes. */
 
 /* Takes the better of two measurements. The host read its clock after we asked and before its
  * answer was here. So its clock minus ours is between that reading minus the later of our times and
@@ -41,9 +766,9 @@ static void on_targets(void *ctx, const struct http_answer *a);
 static void ask_next(struct fetch_host *h)
 {
 	if (h->exchanges++ < FETCH_EXCHANGES)
-		fetch__call(h, "GET", "/api/clock", NULL, 0, on_clock, h);
+		call(h, "GET", "/api/clock", NULL, 0, on_clock, h);
 	else
-		fetch__call(h, "GET", "/api/targets", NULL, 0, on_targets, h);
+		call(h, "GET", "/api/targets", NULL, 0, on_targets, h);
 }
 
 static void on_clock(void *ctx, const struct http_answer *a)
@@ -61,7 +786,7 @@ static void on_clock(void *ctx, const struct http_answer *a)
 		snprintf(h->why, sizeof(h->why), "%s", a->why);
 		return;
 	}
-	o = fetch__parse(a);
+	o = parse_answer(a);
 	ns = json_integer_value(json_object_get(o, "time_ns"));
 	json_decref(o);
 	if (ns <= 0) {
@@ -118,7 +843,7 @@ static void on_targets(void *ctx, const struct http_answer *a)
 		snprintf(h->why, sizeof(h->why), "%s", a->why);
 		return;
 	}
-	doc = fetch__parse(a);
+	doc = parse_answer(a);
 	list = json_object_get(doc, "processes");
 	n = json_array_size(list);
 	if (!json_is_array(list) || n > FETCH_PROCESSES) {
@@ -150,7 +875,7 @@ static void on_targets(void *ctx, const struct http_answer *a)
 
 static int tick(void *ctx)
 {
-	return fetch__interrupted(ctx) ? -1 : 0;
+	return is_interrupted(ctx) ? -1 : 0;
 }
 
 /* Asks all hosts for their clock and processes, until f->until. */
@@ -167,9 +892,7 @@ static void ask_all(struct fetch *f)
 	http__run(f->http, tick, f);
 }
 
-/* ---- the result ---- */
-
-/* Prints the recordings that came, and the missing ones. */
+/* ---- the result: the recordings that came, and the missing ones ---- */
 
 /* The clock with the largest offset, and the largest error of all. */
 static const struct fetch_host *clocks(const struct fetch *f, uint64_t *error)
@@ -216,7 +939,7 @@ static void print_missing(const struct fetch *f, FILE *out)
 
 static void print_text(const struct fetch *f, FILE *out)
 {
-	size_t kept = fetch__count(f, FETCH_KEPT), hosts = 0;
+	size_t kept = count_of(f, FETCH_KEPT), hosts = 0;
 	uint64_t error, bytes = 0;
 	const struct fetch_host *most = clocks(f, &error);
 	char a[32], b[32], c[24], word[PATH_MAX];
@@ -292,7 +1015,7 @@ static void print_json(const struct fetch *f, FILE *out)
 	json__open_object(j, NULL);
 	json__string(j, "folder", folder__path(f->folder));
 	json__uint(j, "processes", f->processes);
-	json__uint(j, "kept", fetch__count(f, FETCH_KEPT));
+	json__uint(j, "kept", count_of(f, FETCH_KEPT));
 	json__string(j, "begin", f->begin ? text__date(date, sizeof(date), f->begin) : NULL);
 	json__open_array(j, "hosts");
 	for (size_t i = 0; i < f->n; i++)
@@ -403,18 +1126,18 @@ static int work(struct fetch *f)
 	if (f->processes && !f->interrupted) {
 		appoint(f);
 		f->progress = progress__begin("fetching", f->processes, "recordings");
-		fetch_take__all(f);
+		take_all(f);
 		progress__end(&f->progress);
 	}
 	for (size_t i = 0; i < f->n; i++)
 		if (!f->hosts[i].answered && !*f->hosts[i].why)
 			snprintf(f->hosts[i].why, sizeof(f->hosts[i].why), "interrupted");
-	return f->no_memory ? -ENOMEM : fetch_take__index(f);
+	return f->no_memory ? -ENOMEM : write_index(f);
 }
 
 static int status_of(const struct fetch *f)
 {
-	size_t kept = fetch__count(f, FETCH_KEPT);
+	size_t kept = count_of(f, FETCH_KEPT);
 	bool missing = kept < f->processes;
 
 	for (size_t i = 0; i < f->n; i++)

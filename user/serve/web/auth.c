@@ -24,17 +24,11 @@
 #define COOKIE_VALUES 8 /* cookies of our name that are checked, per request */
 #define HOST_MAX 253
 #define BEARER "Bearer"
-
 #define SETS 256
-
 #define WAYS 8
-
 #define SESSIONS 64
-
 #define SESSION_ID 32 /* hexadecimal digits, of 128 random bits */
-
-#define FAILURES 10 /* wrong tokens that a peer may send at once, and then per minute */
-
+#define FAILURES 10   /* wrong tokens that a peer may send at once, and then per minute */
 #define HOUR (3600 * UINT64_C(1000000000))
 
 enum bucket_kind { BUCKET_ALL, BUCKET_COSTLY, BUCKET_FAILURES, BUCKETS };
