@@ -16,10 +16,10 @@
 
 static int run(const struct estimate_ranks *r)
 {
-	const char *const *own = estimate_ranks__env(r);
+	const char *const *own = (const char *const *)r->env;
 	const char *env[128];
 	char preload[4096], devices[64];
-	struct child_opts co = { .argv = estimate_ranks__command(r), .env = env };
+	struct child_opts co = { .argv = r->command, .env = env };
 	struct child *c;
 	sigset_t none;
 	size_t n = 0;
@@ -31,7 +31,7 @@ static int run(const struct estimate_ranks *r)
 	if (getenv("DRYRUN_PRELOAD")) {
 		snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("DRYRUN_PRELOAD"));
 		snprintf(devices, sizeof(devices), "MEMTRACE_DRYRUN_DEVICES=%u",
-			 estimate_ranks__local_world_size(r));
+			 r->local_world_size);
 		env[n++] = preload;
 		env[n++] = devices;
 	}

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/exit.h"
-#include "estimate/runs/launch.h"
 #include "estimate/runs/ranks.h"
 
 #define MAX_ARGS 40
@@ -166,7 +165,7 @@ static void test_interpreter(void **state)
 
 static const char *value(const struct estimate_ranks *r, const char *name)
 {
-	const char *const *env = estimate_ranks__env(r);
+	const char *const *env = (const char *const *)r->env;
 	size_t n = strlen(name);
 
 	for (; *env; env++) {
@@ -191,9 +190,9 @@ static void test_one(void **state)
 	assert_true(estimate_ranks__wanted(&a));
 	r = estimate_ranks__new(&a, NULL, &status);
 	assert_non_null(r);
-	assert_int_equal(estimate_ranks__world_size(r), 32);
-	assert_int_equal(estimate_ranks__local_world_size(r), 8);
-	assert_string_equal(joined(estimate_ranks__command(r)), "python -u t.py");
+	assert_int_equal(r->world_size, 32);
+	assert_int_equal(r->local_world_size, 8);
+	assert_string_equal(joined(r->command), "python -u t.py");
 	assert_string_equal(value(r, "RANK"), "13");
 	assert_string_equal(value(r, "WORLD_SIZE"), "32");
 	assert_string_equal(value(r, "LOCAL_RANK"), "5");
@@ -211,8 +210,8 @@ static void test_one(void **state)
 	assert_true(estimate_ranks__wanted(&a));
 	a.rank = 11;
 	r = estimate_ranks__new(&a, NULL, &status);
-	assert_int_equal(estimate_ranks__local_world_size(r), 6);
-	assert_ptr_equal(estimate_ranks__command(r), a.command);
+	assert_int_equal(r->local_world_size, 6);
+	assert_ptr_equal(r->command, a.command);
 	estimate_ranks__free(r);
 }
 

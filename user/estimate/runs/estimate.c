@@ -117,11 +117,11 @@ static int run_ranked(struct estimate *e, struct estimate_run_opts *o,
 	if (!r)
 		return status;
 	e->of_ranks = true;
-	e->rank = estimate_ranks__rank(r);
-	e->world_size = estimate_ranks__world_size(r);
-	e->local_world_size = estimate_ranks__local_world_size(r);
-	args->command = estimate_ranks__command(r);
-	args->dryrun.env = estimate_ranks__env(r);
+	e->rank = r->rank;
+	e->world_size = r->world_size;
+	e->local_world_size = r->local_world_size;
+	args->command = r->command;
+	args->dryrun.env = (const char *const *)r->env;
 	if (args->dryrun.devices < e->local_world_size)
 		args->dryrun.devices = e->local_world_size;
 	status = estimate_run(o, ret);

@@ -3,29 +3,448 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/exit.h"
+#include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "capture/preload.h"
-#include "estimate/runs/launch.h"
 #include "estimate/store/tcp_store_serve.h"
 
-#define MAX_ENV 40
+#define MAX_PROCESSES (1u << 20)
 #define MACHINE 8u	 /* default of ranks per machine */
 #define RANKS_LIST 1024u /* most entries of a list; each takes a run */
 
-struct estimate_ranks {
-	unsigned rank, world_size, local_world_size;
-	struct launch launch;
-	char **command; /* command of the launcher, or as given */
-	struct tcp_store_server *server;
-	char *env[MAX_ENV + 1];
-	size_t n_env;
+/* ---- command lines of launchers ---- */
+
+/* An option of a launcher, with '-' in its name; '_' means the same. */
+struct option_of {
+	const char *name;
+	char letter;
+	bool value;
+	void (*take)(struct launch *l, const char *value);
+	bool refused; /* true: the option would change how the script runs, and the parser does not
+			 support it */
 };
+
+static unsigned number(const char *text)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+
+	return isdigit((unsigned char)text[0]) && !*end && n <= MAX_PROCESSES ? (unsigned)n : 0;
+}
+
+/* "2", or "1:4" for a range; its maximum counts. */
+static void take_nodes(struct launch *l, const char *value)
+{
+	const char *colon = strchr(value, ':');
+
+	l->nodes = number(colon ? colon + 1 : value);
+}
+
+/* "8"; words such as "gpu" and "auto" stand for an unknown number. */
+static void take_processes(struct launch *l, const char *value)
+{
+	l->processes = number(value);
+}
+
+static void take_all(struct launch *l, const char *value)
+{
+	l->all = number(value);
+}
+
+static void take_role(struct launch *l, const char *value)
+{
+	l->role = value;
+}
+
+static void take_run_id(struct launch *l, const char *value)
+{
+	l->run_id = value;
+}
+
+static void take_precision(struct launch *l, const char *value)
+{
+	l->mixed_precision = value;
+}
+
+static void take_accumulation(struct launch *l, const char *value)
+{
+	l->accumulation = value;
+}
+
+/* Options that read_options() recognizes by name. */
+#define MODULE "module"
+#define NO_PYTHON "no-python"
+#define USE_ENV "use-env"
+
+static const struct option_of torchrun_options[] = {
+	{ "nnodes", 0, true, take_nodes, false },
+	{ "nproc-per-node", 0, true, take_processes, false },
+	{ "role", 0, true, take_role, false },
+	{ "rdzv-id", 0, true, take_run_id, false },
+	{ MODULE, 'm', false, NULL, false },
+	{ NO_PYTHON, 0, false, NULL, false },
+	{ USE_ENV, 0, false, NULL, false },
+	{ "run-path", 0, false, NULL, false },
+	{ "standalone", 0, false, NULL, false },
+	{ "virtual-local-rank", 0, false, NULL, true },
+	{ "rdzv-backend", 0, true, NULL, false },
+	{ "rdzv-endpoint", 0, true, NULL, false },
+	{ "rdzv-conf", 0, true, NULL, false },
+	{ "max-restarts", 0, true, NULL, false },
+	{ "monitor-interval", 0, true, NULL, false },
+	{ "start-method", 0, true, NULL, false },
+	{ "event-log-handler", 0, true, NULL, false },
+	{ "log-dir", 0, true, NULL, false },
+	{ "redirects", 'r', true, NULL, false },
+	{ "tee", 't', true, NULL, false },
+	{ "log-line-prefix-template", 0, true, NULL, false },
+	{ "local-ranks-filter", 0, true, NULL, false },
+	{ "duplicate-stdout-filters", 0, true, NULL, false },
+	{ "duplicate-stderr-filters", 0, true, NULL, false },
+	{ "node-rank", 0, true, NULL, false },
+	{ "master-addr", 0, true, NULL, false },
+	{ "master-port", 0, true, NULL, false },
+	{ "local-addr", 0, true, NULL, false },
+	{ "logs-specs", 0, true, NULL, false },
+	{ "numa-binding", 0, true, NULL, false },
+	{ "signals-to-handle", 0, true, NULL, false },
+	{ "shutdown-timeout", 0, true, NULL, false },
+	{ NULL, 0, false, NULL, false },
+};
+
+static const struct option_of accelerate_options[] = {
+	{ "num-processes", 0, true, take_all, false },
+	{ "num-machines", 0, true, take_nodes, false },
+	{ "mixed-precision", 0, true, take_precision, false },
+	{ "gradient-accumulation-steps", 0, true, take_accumulation, false },
+	{ MODULE, 'm', false, NULL, false },
+	{ NO_PYTHON, 0, false, NULL, false },
+	{ "multi-gpu", 0, false, NULL, false },
+	{ "quiet", 'q', false, NULL, false },
+	{ "same-network", 0, false, NULL, false },
+	{ "machine-rank", 0, true, NULL, false },
+	{ "main-process-ip", 0, true, NULL, false },
+	{ "main-process-port", 0, true, NULL, false },
+	{ "gpu-ids", 0, true, NULL, false },
+	{ "num-cpu-threads-per-process", 0, true, NULL, false },
+	{ "rdzv-backend", 0, true, NULL, false },
+	{ "rdzv-conf", 0, true, NULL, false },
+	{ "max-restarts", 0, true, NULL, false },
+	{ "monitor-interval", 0, true, NULL, false },
+	{ "role", 0, true, take_role, false },
+	{ "config-file", 0, true, NULL, true },
+	{ "use-fsdp", 0, false, NULL, true },
+	{ "use-deepspeed", 0, false, NULL, true },
+	{ "use-megatron-lm", 0, false, NULL, true },
+	{ "cpu", 0, false, NULL, true },
+	{ NULL, 0, false, NULL, false },
+};
+
+static const char *file_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* True for "python", "python3", "python3.12", ... */
+static bool is_python(const char *path)
+{
+	const char *s = file_name(path);
+
+	if (strncmp(s, "python", 6))
+		return false;
+	return !s[6 + strspn(s + 6, "0123456789.")];
+}
+
+static int refuse(char *why, const struct launch *l, const char *what, const char *of)
+{
+	char shown[96];
+
+	text__clean(shown, sizeof(shown), of, strlen(of));
+	snprintf(why, LAUNCH_WHY, "%s: %s%s", l->name, what, shown);
+	return -EINVAL;
+}
+
+/* Finds a program in PATH, as a shell does. */
+static bool in_path(const char *name, char *buf, size_t size)
+{
+	const char *path = getenv("PATH"), *at, *end;
+
+	if (strchr(name, '/')) {
+		snprintf(buf, size, "%s", name);
+		return true;
+	}
+	for (at = path ? path : ""; *at; at = *end ? end + 1 : end) {
+		end = at + strcspn(at, ":");
+		if (snprintf(buf, size, "%.*s/%s", (int)(end - at), at, name) < (int)size &&
+		    !access(buf, X_OK))
+			return true;
+	}
+	return false;
+}
+
+/* The interpreter of a Python script, from its first line. If that path is too long for the kernel,
+ * installers use a shell; then the interpreter is the one in the script's folder. */
+static char *interpreter_of(const char *program)
+{
+	char path[PATH_MAX], line[PATH_MAX + 3] = "", *end;
+
+	if (!in_path(program, path, sizeof(path)))
+		return strdup("python3");
+	io__text(path, line, sizeof(line));
+	end = line + strcspn(line, "\n");
+	*end = '\0';
+	line[strcspn(line, " \t\r")] = '\0';
+	if (!strncmp(line, "#!/", 3) && is_python(line + 2) && !access(line + 2, X_OK))
+		return strdup(line + 2);
+	end = strrchr(path, '/');
+	snprintf(end ? end : path, sizeof(path) - (size_t)(end ? end - path : 0), "/python");
+	return strdup(end && !access(path, X_OK) ? path : "python3");
+}
+
+/* True if the n characters of arg are the option's name or its beginning, with '-' or '_'. */
+static bool name_begins(const struct option_of *o, const char *arg, size_t n)
+{
+	if (strlen(o->name) < n)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (o->name[i] != (arg[i] == '_' ? '-' : arg[i]))
+			return false;
+	}
+	return true;
+}
+
+/* Finds an option by its name or a unique beginning. NULL: none. */
+static const struct option_of *find_option(const struct option_of *all, const char *arg)
+{
+	const struct option_of *found = NULL;
+	size_t n;
+
+	if (arg[1] != '-') {
+		for (; all->name; all++) {
+			if (all->letter == arg[1])
+				return all;
+		}
+		return NULL;
+	}
+	n = strcspn(arg + 2, "=");
+	for (; all->name; all++) {
+		if (!name_begins(all, arg + 2, n))
+			continue;
+		if (all->name[n] == '\0')
+			return all;
+		if (found)
+			return NULL;
+		found = all;
+	}
+	return found;
+}
+
+struct how {
+	bool module, no_python, use_env;
+};
+
+/* Reads options up to the script and leaves *at there. */
+static int read_options(struct launch *l, char ***at, const struct option_of *all, struct how *how,
+			char *why)
+{
+	char **arg;
+
+	for (arg = *at; *arg && (*arg)[0] == '-'; arg++) {
+		const char *value = NULL, *given = *arg;
+		const struct option_of *o;
+
+		if (!strcmp(given, "--")) {
+			arg++;
+			break;
+		}
+		o = given[1] ? find_option(all, given) : NULL;
+		if (!o)
+			return refuse(why, l, "unknown option of the launcher: ", given);
+		if (o->refused)
+			return refuse(why, l, "estimate does not support the launcher's option ",
+				      given);
+		if (o->value) {
+			const char *equals = strchr(given, '=');
+
+			value = given[1] != '-' && given[2] ? given + 2
+				: equals		    ? equals + 1
+							    : *++arg;
+			if (!value)
+				return refuse(why, l, "no value for ", given);
+		}
+		if (o->take)
+			o->take(l, value);
+		how->module |= !strcmp(o->name, MODULE);
+		how->no_python |= !strcmp(o->name, NO_PYTHON);
+		how->use_env |= !strcmp(o->name, USE_ENV);
+	}
+	*at = arg;
+	return *arg ? 0 : refuse(why, l, "no script", "");
+}
+
+/* Builds: interpreter FLAGS -u [-m] SCRIPT [--local-rank=N] ARGUMENTS */
+static int make_command(struct launch *l, char **flags, size_t n_flags, char **script,
+			const struct how *how)
+{
+	size_t n = 0;
+
+	while (script[n])
+		n++;
+	l->command = calloc(n + n_flags + 6, sizeof(*l->command));
+	if (!l->command)
+		return -ENOMEM;
+	n = 0;
+	if (!how->no_python) {
+		l->command[n++] = l->interpreter;
+		for (size_t i = 0; i < n_flags; i++)
+			l->command[n++] = flags[i];
+		l->command[n++] = (char *)"-u";
+		if (how->module)
+			l->command[n++] = (char *)"-m";
+	}
+	l->command[n++] = *script++;
+	if (l->launcher == LAUNCHER_LAUNCH && !how->use_env)
+		l->local_rank_at = n++;
+	while (*script)
+		l->command[n++] = *script++;
+	return l->local_rank_at ? launch__set_local_rank(l, 0) : 0;
+}
+
+int launch__set_local_rank(struct launch *l, unsigned local_rank)
+{
+	char *text;
+
+	if (!l->local_rank_at)
+		return 0;
+	if (asprintf(&text, "--local-rank=%u", local_rank) < 0)
+		return -ENOMEM;
+	free(l->local_rank);
+	l->local_rank = l->command[l->local_rank_at] = text;
+	return 0;
+}
+
+/* Recognizes a launcher by the name of a program or Python module, and moves *argv past it. */
+static void find_launcher(struct launch *l, char ***argv, bool module)
+{
+	static const struct {
+		const char *name;
+		enum launcher launcher;
+		bool module;
+	} all[] = {
+		{ "torchrun", LAUNCHER_TORCHRUN, false },
+		{ "torch.distributed.run", LAUNCHER_TORCHRUN, true },
+		{ "torch.distributed.launch", LAUNCHER_LAUNCH, true },
+		{ "accelerate.commands.launch", LAUNCHER_ACCELERATE, true },
+		{ "deepspeed", LAUNCHER_OTHER, false },
+		{ "mpirun", LAUNCHER_OTHER, false },
+		{ "mpiexec", LAUNCHER_OTHER, false },
+		{ "srun", LAUNCHER_OTHER, false },
+		{ "horovodrun", LAUNCHER_OTHER, false },
+	};
+	const char *name = module ? **argv : file_name(**argv);
+
+	if (!module && !strcmp(name, "accelerate") && (*argv)[1] && !strcmp((*argv)[1], "launch")) {
+		l->launcher = LAUNCHER_ACCELERATE;
+		l->name = "accelerate launch";
+		*argv += 2;
+		return;
+	}
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		if (all[i].module == module && !strcmp(all[i].name, name)) {
+			l->launcher = all[i].launcher;
+			l->name = all[i].name;
+			++*argv;
+			return;
+		}
+	}
+}
+
+/* Counts Python's own options before -m or the script. */
+static size_t python_flags(char **argv)
+{
+	size_t n = 0;
+
+	while (argv[n] && argv[n][0] == '-' && argv[n][1] && strcmp(argv[n], "-m") &&
+	       strcmp(argv[n], "-c")) {
+		bool value = !strcmp(argv[n], "-X") || !strcmp(argv[n], "-W");
+
+		n += value && argv[n + 1] ? 2 : 1;
+	}
+	return n;
+}
+
+static void read_environment(struct launch *l)
+{
+	const char *nodes = getenv("PET_NNODES"), *processes = getenv("PET_NPROC_PER_NODE");
+
+	l->nodes = l->processes = 1; /* torchrun's defaults */
+	if (nodes)
+		take_nodes(l, nodes);
+	if (processes)
+		take_processes(l, processes);
+}
+
+int launch__parse(char **argv, struct launch *l, char *why)
+{
+	char **at = argv, **flags = NULL;
+	struct how how = { 0 };
+	size_t n_flags = 0;
+	int err;
+
+	*l = (struct launch){ .launcher = LAUNCHER_NONE };
+	if (!*at)
+		return 0;
+	if (is_python(*at)) {
+		flags = at + 1;
+		n_flags = python_flags(flags);
+		at = flags + n_flags;
+		if (!*at)
+			return 0;
+		if (strcmp(*at, "-m"))
+			find_launcher(l, &at, false); /* as in: python /path/bin/torchrun */
+		else if (at[1])
+			find_launcher(l, (at++, &at), true);
+	} else {
+		find_launcher(l, &at, false);
+	}
+	if (l->launcher == LAUNCHER_NONE || l->launcher == LAUNCHER_OTHER)
+		return 0;
+	if (l->launcher != LAUNCHER_ACCELERATE)
+		read_environment(l);
+	err = read_options(
+		l, &at, l->launcher == LAUNCHER_ACCELERATE ? accelerate_options : torchrun_options,
+		&how, why);
+	if (err)
+		return err;
+	l->interpreter = flags ? strdup(argv[0]) : interpreter_of(argv[0]);
+	err = l->interpreter ? make_command(l, flags, n_flags, at, &how) : -ENOMEM;
+	if (err)
+		launch__free(l);
+	return err;
+}
+
+void launch__free(struct launch *l)
+{
+	free(l->command);
+	free(l->interpreter);
+	free(l->local_rank);
+	l->command = NULL;
+	l->interpreter = l->local_rank = NULL;
+}
+
+/* ---- a rank ---- */
 
 /* Parses the command line. Returns 0, or -EINVAL, logged. */
 static int parse_command(const struct estimate_ranks_args *a, struct launch *l)
@@ -136,7 +555,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct estimate_ranks *r, 
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (r->n_env < MAX_ENV && vasprintf(&r->env[r->n_env], fmt, ap) >= 0)
+	if (r->n_env < RANKS_ENV && vasprintf(&r->env[r->n_env], fmt, ap) >= 0)
 		r->n_env++;
 	else
 		r->env[r->n_env] = NULL;
@@ -218,31 +637,6 @@ struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a,
 fail:
 	estimate_ranks__free(r);
 	return NULL;
-}
-
-char **estimate_ranks__command(const struct estimate_ranks *r)
-{
-	return r->command;
-}
-
-const char *const *estimate_ranks__env(const struct estimate_ranks *r)
-{
-	return (const char *const *)r->env;
-}
-
-unsigned estimate_ranks__rank(const struct estimate_ranks *r)
-{
-	return r->rank;
-}
-
-unsigned estimate_ranks__world_size(const struct estimate_ranks *r)
-{
-	return r->world_size;
-}
-
-unsigned estimate_ranks__local_world_size(const struct estimate_ranks *r)
-{
-	return r->local_world_size;
 }
 
 const char *estimate_ranks__end(struct estimate_ranks *r)

@@ -9,10 +9,57 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Parses the command line of a launcher: torchrun, python -m torch.distributed.run or .launch,
+ * accelerate launch. Finds the command of one process and the number of processes. */
+
+enum launcher {
+	LAUNCHER_NONE, /* plain command without a launcher */
+	LAUNCHER_TORCHRUN,
+	LAUNCHER_LAUNCH, /* torch.distributed.launch; passes the local rank as an argument */
+	LAUNCHER_ACCELERATE,
+	LAUNCHER_OTHER, /* launcher that is not parsed; name has its name */
+};
+
+#define LAUNCH_WHY 320
+
+struct launch {
+	enum launcher launcher;
+	const char *name; /* the launcher's name, such as "torchrun" */
+	/* Most machines, and processes per machine; 0: not given, or a word such as "gpu". */
+	unsigned nodes, processes;
+	unsigned all; /* accelerate: processes on all machines; 0: not given */
+	const char *role, *run_id;
+	const char *mixed_precision, *accumulation; /* accelerate's options; NULL: not given */
+	char **command; /* NULL-terminated command; NULL for LAUNCHER_NONE and LAUNCHER_OTHER */
+	size_t local_rank_at; /* LAUNCHER_LAUNCH: index of "--local-rank=N" in command; 0: none */
+	char *interpreter;    /* strings of command that this struct owns */
+	char *local_rank;
+};
+
+/* Parses argv, NULL-terminated, which must stay valid. Returns 0; -ENOMEM; or -EINVAL if a
+ * launcher's command line is invalid, with the reason in why (LAUNCH_WHY bytes). */
+int launch__parse(char **argv, struct launch *l, char *why);
+/* Sets the local rank in the command, if the launcher passes it there. Returns 0 or -ENOMEM. */
+int launch__set_local_rank(struct launch *l, unsigned local_rank);
+void launch__free(struct launch *l);
+
 struct user;
-struct estimate_ranks;
+struct tcp_store_server;
 
 #define ESTIMATE_WORLD_MAX (1u << 20)
+#define RANKS_ENV 40
+
+/* A rank that runs alone; read only. */
+struct estimate_ranks {
+	/* local_world_size: ranks per machine. The dry run must have as many devices, so that the
+	 * script can choose its own. */
+	unsigned rank, world_size, local_world_size;
+	struct launch launch;
+	char **command; /* to run, NULL-terminated */
+	struct tcp_store_server *server;
+	char *env[RANKS_ENV + 1]; /* its environment, for child_opts.env */
+	size_t n_env;
+};
 
 struct estimate_ranks_args {
 	unsigned world_size; /* ranks of the job; 0: from the launcher's command line, otherwise 1 */
@@ -33,16 +80,6 @@ bool estimate_ranks__wanted(const struct estimate_ranks_args *args);
  */
 struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *args,
 					   const struct user *user, int *status);
-
-/* Command to run, NULL-terminated, and its environment for child_opts.env; r owns both. */
-char **estimate_ranks__command(const struct estimate_ranks *r);
-const char *const *estimate_ranks__env(const struct estimate_ranks *r);
-
-unsigned estimate_ranks__rank(const struct estimate_ranks *r);
-unsigned estimate_ranks__world_size(const struct estimate_ranks *r);
-/* Ranks per machine. The dry run must have as many devices, so that the script can choose
- * its own. */
-unsigned estimate_ranks__local_world_size(const struct estimate_ranks *r);
 
 /* Ends the process of the store after the script ended. Returns the key that the script expected
  * from another rank without success, or NULL. r owns the text. */
