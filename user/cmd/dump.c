@@ -302,13 +302,14 @@ static int cmd_dump(int argc, char **argv)
 
 	usage__parse(&command_dump, argc, argv, 0, &a);
 	/* Programs that read the JSON expect single tensors. */
-	a.o.by = a.shown.by >= 0  ? (enum dump_by)a.shown.by
-		 : a.shown.format ? DUMP_BY_TENSOR
-				  : DUMP_BY_HOLDER;
+	a.o.by = a.shown.format ? DUMP_BY_TENSOR : DUMP_BY_HOLDER;
+	if (a.shown.by >= 0)
+		a.o.by = (enum dump_by)a.shown.by;
 	a.o.top = a.shown.top_given || a.shown.format ? a.shown.top : TOP;
-	err = a.host	   ? look_at_host(&a, &f)
-	      : a.children ? look_at_tree(&a, &f)
-			   : look_at_one(&a, &f);
+	if (a.host)
+		err = look_at_host(&a, &f);
+	else
+		err = a.children ? look_at_tree(&a, &f) : look_at_one(&a, &f);
 	if (err)
 		log_err("%s", f.text);
 	return err ? f.status : EXIT_OK;

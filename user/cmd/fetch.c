@@ -225,7 +225,8 @@ static int read_hosts(struct fetch_args *a, struct hosts *h)
 			log_err("%s: %s",
 				text__clean(clean, sizeof(clean), a->hosts[i], strlen(a->hosts[i])),
 				err == -ENOMEM ? "out of memory" : why);
-		status = !err ? EXIT_OK : err == -ENOMEM ? EXIT_FAILED : EXIT_USAGE;
+		if (err)
+			status = err == -ENOMEM ? EXIT_FAILED : EXIT_USAGE;
 	}
 	if (!status && a->slurm)
 		status = hosts__add_slurm(h, a->nodes);

@@ -482,10 +482,10 @@ static int cmd_leaks(int argc, char **argv)
 	args.files = in.paths;
 	args.hosts = in.hosts;
 	args.n = in.n;
-	if (!status)
-		status = args.n > 1 ? from_files(&args)
-			 : args.n   ? from_file(&args)
-				    : from_process(&args);
+	if (!status && args.n > 1)
+		status = from_files(&args);
+	else if (!status)
+		status = args.n ? from_file(&args) : from_process(&args);
 	inputs__free(&in);
 	free(args.per_file);
 	free(joined);

@@ -116,7 +116,9 @@ static int cmd_live(int argc, char **argv)
 	int status;
 
 	usage__parse(&command_live, argc, argv, 0, &o);
-	o.live.format = o.shown.format < 0 ? LIVE_SCREEN : o.shown.format ? LIVE_JSON : LIVE_TEXT;
+	o.live.format = LIVE_SCREEN;
+	if (o.shown.format >= 0)
+		o.live.format = o.shown.format ? LIVE_JSON : LIVE_TEXT;
 	o.live.top = o.shown.top;
 	o.live.by = o.shown.by;
 	o.live.which_line = o.shown.which_line;

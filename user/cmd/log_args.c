@@ -85,9 +85,10 @@ int log_args__take(int argc, char **argv)
 			    (argv[at][len] && argv[at][len] != '='))
 				continue;
 			o = &takers[i];
-			value = argv[at][len]	? argv[at] + len + 1
-				: at + 1 < argc ? argv[++at]
-						: NULL;
+			if (argv[at][len])
+				value = argv[at] + len + 1;
+			else if (at + 1 < argc)
+				value = argv[++at];
 		}
 		if (!o)
 			break;

@@ -190,7 +190,9 @@ static void parse_target(struct serve_args *a, const char *option, const char *a
 	snprintf(t->name, sizeof(t->name), "%.*s", (int)len, arg);
 	t->text = equals + 1;
 	t->pid = command ? 0 : as_pid(t->text);
-	t->kind = command ? TARGET_COMMAND : t->pid ? TARGET_PID : TARGET_PATTERN;
+	t->kind = t->pid ? TARGET_PID : TARGET_PATTERN;
+	if (command)
+		t->kind = TARGET_COMMAND;
 	bad = t->kind == TARGET_PATTERN ? pick__bad_pattern(t->text) : NULL;
 	if (bad)
 		argp_error(state, "%s: '%s' is not a valid regular expression: %s", option, t->text,
@@ -526,7 +528,9 @@ static int prepare(struct serve_args *a)
 		log_warn("%s", warning);
 	if (err)
 		log_err("%s", why);
-	return !err ? EXIT_OK : err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+	if (err == -EINVAL)
+		return EXIT_USAGE;
+	return err ? EXIT_FAILED : EXIT_OK;
 }
 
 static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };

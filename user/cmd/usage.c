@@ -119,13 +119,12 @@ void usage__unknown(struct argp_state *state, const char *what, const char *word
 	size_t used = 0;
 
 	for (int i = 0; words[i]; i++) {
+		const char *between = words[i + 1] ? ", " : " or ";
+
 		nearest__try(&n, words[i]);
 		if (used < sizeof(all))
 			used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s",
-						 !i		? ""
-						 : words[i + 1] ? ", "
-								: " or ",
-						 words[i]);
+						 i ? between : "", words[i]);
 	}
 	if (n.best)
 		argp_error(state, "%s '%s'; did you mean %s?", what, word, n.best);

@@ -260,7 +260,9 @@ static int become(void *ctx)
 	const struct question_ctx *q = ctx;
 	int status = replay_trust__become(q->opts->own, q->opts->user);
 
-	return status ? status : q->fd >= 0 && chdir("/") ? 126 : 0;
+	if (status)
+		return status;
+	return q->fd >= 0 && chdir("/") ? 126 : 0;
 }
 
 /* Reads the interpreter's output to its end or the time limit, then kills it. Returns the bytes
@@ -335,11 +337,9 @@ static void find_interpreter(const struct facts *facts, char *buf, size_t size)
 	json_t *words = cmdline ? json_loads(cmdline, 0, NULL) : NULL;
 	const char *first = json_string_value(json_array_get(words, 0));
 
-	snprintf(buf, size, "%s",
-		 first && first[0] == '/' && (differs_by_process(first) || !access(first, X_OK))
-			 ? first
-		 : exe ? exe
-		       : "");
+	if (first && first[0] == '/' && (differs_by_process(first) || !access(first, X_OK)))
+		exe = first;
+	snprintf(buf, size, "%s", exe ? exe : "");
 	json_decref(words);
 }
 
@@ -395,14 +395,16 @@ static int check_place(const struct replay_opts *opts, const char *path, int fd)
 static int open_named(const struct replay_opts *opts, const struct facts *facts, const char *path,
 		      struct failure *f)
 {
-	int fd = differs_by_process(path) ? -EXDEV
-		 : opts->own		  ? open(path, O_PATH | O_CLOEXEC)
-					  : replay_trust__open(path);
-	int err;
+	int fd = -EXDEV, err = 0;
 
-	if (fd < 0 && opts->own)
-		fd = -errno;
-	err = fd < 0 ? fd : opts->own ? 0 : check_place(opts, path, fd);
+	if (!differs_by_process(path) && opts->own) {
+		fd = open(path, O_PATH | O_CLOEXEC);
+		err = fd < 0 ? -errno : 0;
+	} else {
+		if (!differs_by_process(path))
+			fd = replay_trust__open(path);
+		err = fd < 0 ? fd : check_place(opts, path, fd);
+	}
 	if (!err)
 		return fd;
 	if (fd >= 0)

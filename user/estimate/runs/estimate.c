@@ -192,9 +192,10 @@ static int try(struct search *s, uint64_t granules, bool *fits)
 		return status;
 	r->runs++;
 	*fits = run.attached && !run.ooms && is_whole(&run);
-	if (!*fits && !run.ooms)
-		s->why = run.end == RUN_INTERRUPTED ? "it was interrupted"
-			 : estimate__failed(&run)
+	if (!*fits && !run.ooms && run.end == RUN_INTERRUPTED)
+		s->why = "it was interrupted";
+	else if (!*fits && !run.ooms)
+		s->why = estimate__failed(&run)
 				 ? "the script failed in a run with less memory, but not because "
 				   "memory ran out"
 				 : "a run with less memory was stopped before it ended";
@@ -220,9 +221,10 @@ static int search_around(struct search *s, uint64_t guess_by_replay)
 	status = try(s, at, &fits);
 	up = !fits;
 	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES) {
-		at = up			      ? guess_by_replay + step
-		     : guess_by_replay > step ? guess_by_replay - step
-					      : 0;
+		if (up)
+			at = guess_by_replay + step;
+		else
+			at = guess_by_replay > step ? guess_by_replay - step : 0;
 		step *= 4;
 		if (at <= s->fails || at >= s->fits)
 			break;

@@ -153,5 +153,7 @@ int estimate_many(FILE *out, struct estimate_args *args)
 	free(ranks);
 	if (err)
 		log_err("out of memory");
-	return status ? status : err ? EXIT_FAILED : m.status;
+	if (status)
+		return status;
+	return err ? EXIT_FAILED : m.status;
 }

@@ -278,9 +278,10 @@ static int read_options(struct launch *l, char ***at, const struct option_of *al
 		if (o->value) {
 			const char *equals = strchr(given, '=');
 
-			value = given[1] != '-' && given[2] ? given + 2
-				: equals		    ? equals + 1
-							    : *++arg;
+			if (given[1] != '-' && given[2])
+				value = given + 2;
+			else
+				value = equals ? equals + 1 : *++arg;
 			if (!value)
 				return refuse(why, l, "no value for ", given);
 		}

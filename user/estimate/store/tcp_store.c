@@ -791,7 +791,9 @@ int tcp_store__tick(struct tcp_store *s, uint64_t now_ms)
 		if (!put_u8(c, WAIT_CANCELED))
 			flush(s, c);
 	}
-	return next == UINT64_MAX ? -1 : next > INT_MAX ? INT_MAX : (int)next;
+	if (next == UINT64_MAX)
+		return -1;
+	return next > INT_MAX ? INT_MAX : (int)next;
 }
 
 struct tcp_store_client *tcp_store__connect(struct tcp_store *s, void *connection)

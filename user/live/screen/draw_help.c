@@ -63,17 +63,21 @@ static size_t help_lines(struct paint *p, size_t first, int y, int rows)
 	size_t n = 0;
 
 	for (const struct live_key_help *h = live_keys__help; h->does; h++)
-		n += !h->keys ? wrap(&g, NULL, 0, INK_BAR, h->does)
-			      : wrap(&g, !p->unicode && h->ascii ? h->ascii : h->keys,
-				     LIVE_KEYS_WIDTH + 2, INK_PLAIN, h->does);
+		if (!h->keys)
+			n += wrap(&g, NULL, 0, INK_BAR, h->does);
+		else
+			n += wrap(&g, !p->unicode && h->ascii ? h->ascii : h->keys,
+				  LIVE_KEYS_WIDTH + 2, INK_PLAIN, h->does);
 	return n;
 }
 
 void draw_help(struct paint *p, struct live_state *s, int y, int rows)
 {
 	size_t n = help_lines(p, 0, y, 0), page = rows > 0 ? (size_t)rows : 0;
+	size_t last = n > page ? n - page : 0;
 
-	s->help_first = n <= page ? 0 : s->help_first > n - page ? n - page : s->help_first;
+	if (s->help_first > last)
+		s->help_first = last;
 	p->table_rows = rows;
 	help_lines(p, s->help_first, y, rows);
 }
@@ -85,7 +89,8 @@ void draw_help__log(struct paint *p, struct live_state *s, int y, int rows)
 
 	if (!n)
 		paint__put(p, y, 0, p->columns, INK_DIM, "no messages so far");
-	s->help_first = s->help_first < n ? s->help_first : n ? n - 1 : 0;
+	if (s->help_first >= n)
+		s->help_first = n ? n - 1 : 0;
 	p->table_rows = rows;
 	for (size_t i = s->help_first; i < n && rows > 0 && p->columns > 20; i++) {
 		const struct live_message *m = live_state__message(s, i);

@@ -59,7 +59,9 @@ static enum ink cell_ink(enum live_col c, const struct live_row *r, int64_t most
 		return r->row.bytes ? INK_BOLD : INK_DIM;
 	if (c != COL_GROWTH || !r->pace_known || !r->pace)
 		return INK_PLAIN;
-	return r->pace < 0 ? INK_SHRANK : r->growth == most ? INK_GREW_MOST : INK_GREW;
+	if (r->pace < 0)
+		return INK_SHRANK;
+	return r->growth == most ? INK_GREW_MOST : INK_GREW;
 }
 
 static void draw_row(struct paint *p, const struct live_state *s, const struct live_proc *proc,
@@ -231,7 +233,8 @@ static void process_words(char *buf, size_t size, const struct live_proc *proc, 
 static void draw_process(struct paint *p, const struct live_proc *proc, int y, bool selected,
 			 bool chosen, struct sums *sums)
 {
-	enum ink ink = selected ? INK_SELECTED : proc->ended ? INK_DIM : INK_PLAIN;
+	enum ink unselected = proc->ended ? INK_DIM : INK_PLAIN;
+	enum ink ink = selected ? INK_SELECTED : unselected;
 	const char *rank = facts__get(proc->facts, "rank");
 	char a[24], b[24], c[24], g[24], r[24], step[32], pid[16], rank_text[16] = "-", cmd[1024],
 								   text[256];

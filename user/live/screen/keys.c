@@ -112,10 +112,10 @@ static enum live_act type(struct live_state *s, int key)
 
 static enum live_act select_row(struct live_state *s, size_t to)
 {
-	size_t n = live_state__rows(s);
+	size_t n = live_state__rows(s), last = n ? n - 1 : 0;
 	const struct live_row *row;
 
-	s->selected = to < n ? to : n ? n - 1 : 0;
+	s->selected = to < last ? to : last;
 	row = live_state__row(s);
 	s->moved = s->selected != 0;
 	s->selected_key = row ? row->key : 0;

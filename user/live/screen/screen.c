@@ -34,7 +34,11 @@ static int graph_rows(int rows)
 {
 	int n = (rows - 6) / 6 * 2;
 
-	return rows < 14 ? 0 : n < 4 ? 4 : n > 16 ? 16 : n;
+	if (rows < 14)
+		return 0;
+	if (n < 4)
+		return 4;
+	return n > 16 ? 16 : n;
 }
 
 static void draw_body(struct paint *p, struct live_state *s, int y, int rows)

@@ -309,9 +309,9 @@ static int finish(struct shown *s, const char *reason)
 	opts.duration = p->now;
 	model__finish(p->model, p->now);
 	if (s->plain->args->format == LIVE_JSON) {
-		bool enough = s->plain->args->count && s->blocks >= s->plain->args->count;
-
-		return print(s, enough ? "count" : reason ? reason : "target exited");
+		if (s->plain->args->count && s->blocks >= s->plain->args->count)
+			return print(s, "count");
+		return print(s, reason ? reason : "target exited");
 	}
 	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts,
 			     &opts);

@@ -348,9 +348,9 @@ static int open_listens(struct broker *b)
 
 		if (err) {
 			log_err("--listen: %s", why);
-			return err == -EINVAL			 ? EXIT_USAGE
-			       : err == -EACCES || err == -EPERM ? EXIT_NOT_PERMITTED
-								 : EXIT_FAILED;
+			if (err == -EINVAL)
+				return EXIT_USAGE;
+			return err == -EACCES || err == -EPERM ? EXIT_NOT_PERMITTED : EXIT_FAILED;
 		}
 		b->n_listens++;
 	}

@@ -332,9 +332,12 @@ static int start(struct broker *b, struct job *j)
 	struct spawn_file files[SPAWN_FILES];
 	size_t n = 0;
 	uint64_t size;
-	int err = j->lacks_argument ? -ENOMEM : open_output(b, j), out = err ? -1 : open_pipe(j);
+	int err = j->lacks_argument ? -ENOMEM : open_output(b, j), out = -1;
 
-	err = err ? err : out < 0 ? out : 0;
+	if (!err)
+		out = open_pipe(j);
+	if (!err && out < 0)
+		err = out;
 	users__new(b, &j->uid, &j->gid);
 
 	for (; !err && n < j->n_traces; n++) {
@@ -419,10 +422,10 @@ static int explain(const struct job *j, int status, char *why, size_t size)
 	     (strstr(why, "out of memory") || strstr(why, "not enough memory") ||
 	      strstr(why, "cannot write") || strstr(why, "disk is full"))))
 		return 503;
+	if (j->kind == JOB_DUMP && WEXITSTATUS(status) == EXIT_UNUSABLE)
+		return 404;
 	if (j->kind == JOB_DUMP)
-		return WEXITSTATUS(status) == EXIT_UNUSABLE ? 404
-		       : WEXITSTATUS(status) == EXIT_USAGE  ? 422
-							    : 503;
+		return WEXITSTATUS(status) == EXIT_USAGE ? 422 : 503;
 	/* 404: the request is valid, but the device or moment does not exist. */
 	return strstr(why, "no device '") || strstr(why, "no out-of-memory") ||
 			       strstr(why, "no mark '")

@@ -429,9 +429,8 @@ static json_t *device(const struct watch_target *t, size_t i)
 
 static void tell_sample(struct look *l, const struct watch_target *t)
 {
-	const char *why = t->alloc_why[0] ? t->alloc_why
-			  : !t->n_devices ? "the trace has no CUDA allocations"
-					  : "";
+	const char *none = t->n_devices ? "" : "the trace has no CUDA allocations";
+	const char *why = t->alloc_why[0] ? t->alloc_why : none;
 	json_t *devices = json_array(), *o;
 	char clean[160];
 

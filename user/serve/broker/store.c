@@ -180,7 +180,9 @@ int store__open_file(const struct store *s, const char *name, uint64_t *size)
 	if (fd < 0)
 		return -errno;
 	/* A file with two names may be root's file, linked into the folder by another user. */
-	err = fstat(fd, &st) ? -errno : S_ISREG(st.st_mode) && st.st_nlink == 1 ? 0 : -EINVAL;
+	err = fstat(fd, &st) ? -errno : 0;
+	if (!err && (!S_ISREG(st.st_mode) || st.st_nlink != 1))
+		err = -EINVAL;
 	if (err) {
 		close(fd);
 		return err;

@@ -54,7 +54,8 @@ static bool has_port(const char *host)
 
 static char *make_url(const struct hosts *h, const char *server)
 {
-	const char *scheme = has_scheme(server) ? "" : h->http ? "http://" : "https://";
+	const char *usual = h->http ? "http://" : "https://";
+	const char *scheme = has_scheme(server) ? "" : usual;
 	const char *host = *scheme ? server : authority(server);
 	size_t len = strcspn(host, "/");
 	char *url = NULL;
@@ -196,7 +197,9 @@ int hosts__read(struct hosts *h, const char *path)
 		fclose(f);
 	if (err)
 		log_err("%s: line %u: %s", clean, number, err == -ENOMEM ? "out of memory" : why);
-	return !err ? EXIT_OK : err == -ENOMEM ? EXIT_FAILED : EXIT_USAGE;
+	if (err == -ENOMEM)
+		return EXIT_FAILED;
+	return err ? EXIT_USAGE : EXIT_OK;
 }
 
 const char *hosts__unencrypted(const struct hosts *h)

@@ -228,7 +228,7 @@ static bool add_header(struct call *c, const char *text)
 static bool set_up(struct call *c, CURL *e)
 {
 	const struct http *h = c->http;
-	const char *ca = h->opts.ca ? h->opts.ca : *h->ca ? h->ca : NULL;
+	const char *found = *h->ca ? h->ca : NULL, *ca = h->opts.ca ? h->opts.ca : found;
 
 	/* No "Expect" header: servers that do not support it cause a delay of 1 s. */
 	if (!add_header(c, "Expect:") || !add_header(c, "Accept: application/json, */*") ||
@@ -321,9 +321,11 @@ static void explain(struct call *c, long status)
 	const char *detail = json_string_value(json_object_get(o, "detail"));
 	char text[HTTP_WHY - 64];
 
-	if (!detail && c->data)
+	if (!detail && c->data) {
 		c->data[c->size] = '\0';
-	detail = detail ? detail : c->data ? c->data : "";
+		detail = c->data;
+	}
+	detail = detail ? detail : "";
 	text__clean(text, sizeof(text), detail, strnlen(detail, HTTP_WHY));
 	snprintf(c->answer.why, HTTP_WHY, "the server answers %ld%s%s", status, *text ? ": " : "",
 		 text);

@@ -239,7 +239,7 @@ int mcp_argv__check_path(int folder, const char *path, bool file_only)
 					   RESOLVE_NO_MAGICLINKS };
 	struct stat st;
 	int fd = (int)syscall(SYS_openat2, folder, path, &how, sizeof(how));
-	int err = fd < 0 ? -errno : fstat(fd, &st) ? -errno : 0;
+	int err = fd < 0 || fstat(fd, &st) ? -errno : 0;
 
 	if (fd >= 0)
 		close(fd);

@@ -178,10 +178,10 @@ static void push_due(struct push *p)
 static int until_due(const struct push *p, int ms)
 {
 	uint64_t due = p->figures_due < p->profiles_due ? p->figures_due : p->profiles_due;
-	uint64_t left = due > p->now	       ? (due - p->now) / 1000000 + 1
-			: p->state.n_processes ? 0
-					       : 1000;
+	uint64_t left = p->state.n_processes ? 0 : 1000;
 
+	if (due > p->now)
+		left = (due - p->now) / 1000000 + 1;
 	return left < (uint64_t)ms ? (int)left : ms;
 }
 

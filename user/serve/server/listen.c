@@ -210,12 +210,13 @@ int listen__describe(int fd, bool tls, struct listen_at *ret)
 
 static int refused(const char *text, const char *doing, int err, char *why)
 {
-	const char *hint = err == -EADDRINUSE ? ": another program already listens there; choose "
-						"another port, or 0 for a free one"
-			   : err == -EADDRNOTAVAIL ? ": no such address on this machine"
-			   : err == -EACCES	   ? ": not permitted"
-						   : "";
+	const char *hint = err == -EACCES ? ": not permitted" : "";
 
+	if (err == -EADDRINUSE)
+		hint = ": another program already listens there; choose another port, or 0 for a "
+		       "free one";
+	else if (err == -EADDRNOTAVAIL)
+		hint = ": no such address on this machine";
 	snprintf(why, LISTEN_WHY, "%.*s: cannot %s: %s%s", SHOWN, text, doing, strerror(-err),
 		 hint);
 	return err;

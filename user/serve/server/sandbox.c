@@ -288,9 +288,9 @@ static int version(void)
 
 static size_t size_of(int v)
 {
-	return v < 4   ? offsetof(struct rules, net)
-	       : v < 6 ? offsetof(struct rules, scoped)
-		       : sizeof(struct rules);
+	if (v < 4)
+		return offsetof(struct rules, net);
+	return v < 6 ? offsetof(struct rules, scoped) : sizeof(struct rules);
 }
 
 static int allow(int rules, const char *path, uint64_t access)

@@ -69,7 +69,9 @@ int secret__read(const char *path, size_t max, int is_private, char **ret, char 
 	text = malloc(max + 2);
 	got = text ? io__read(fd, text, max + 1) : -ENOMEM;
 	len = got > 0 ? (size_t)got : 0;
-	err = got < 0 ? (int)got : len > max ? -EFBIG : 0;
+	err = got < 0 ? (int)got : 0;
+	if (len > max)
+		err = -EFBIG;
 	close(fd);
 	if (!err) {
 		text[len] = '\0';

@@ -205,8 +205,7 @@ static unsigned wait_seconds(const struct auth *g, const struct peer *p, enum bu
 
 	if (!(r->most > 0) || over <= 0)
 		return 0;
-	over = ceil(over / r->per_second);
-	return over < 1 ? 1 : over > 3600 ? 3600 : (unsigned)over;
+	return (unsigned)fmin(fmax(ceil(over / r->per_second), 1), 3600);
 }
 
 /* Takes a request from the bucket and returns 0. If the bucket is empty, takes nothing and

@@ -528,12 +528,11 @@ static bool check_who(struct request *r)
  * header, since proxies may use either. */
 static bool cut_authority(struct request *r)
 {
-	size_t scheme = !strncasecmp(r->url, "http://", 7)    ? 7
-			: !strncasecmp(r->url, "https://", 8) ? 8
-							      : 0,
-	       len;
+	size_t scheme = !strncasecmp(r->url, "http://", 7) ? 7 : 0, len;
 	const char *host = header(r, "Host");
 
+	if (!strncasecmp(r->url, "https://", 8))
+		scheme = 8;
 	if (!scheme)
 		return true;
 	len = strcspn(r->url + scheme, "/");
