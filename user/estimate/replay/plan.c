@@ -60,7 +60,6 @@ struct plan_pools {
 };
 
 /* Blocks and segments from before the first event. */
-
 struct plan_state {
 	struct event *segments, *blocks;
 	size_t n_segments, cap_segments, n_blocks, cap_blocks;

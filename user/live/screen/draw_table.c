@@ -17,8 +17,6 @@
 
 #define HELD_BY 65 /* column of the lines that hold a segment */
 
-/* The table of lines, functions, modules or categories with bytes, share, growth and rate. */
-
 static void put(struct paint *p, int y, int x, enum live_col c, enum ink ink, const char *text)
 {
 	if (live_columns[c].left)

@@ -511,8 +511,6 @@ static void open_control(struct view *v)
 		add_source(v, control__fd(v->control), on_control);
 }
 
-/* ---- the view ---- */
-
 /* ---- the clock ---- */
 
 static void set_clock(struct view *v, uint64_t ns)

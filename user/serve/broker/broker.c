@@ -317,8 +317,6 @@ int broker_saved__take(struct broker *b)
 	return status;
 }
 
-/* ---- the broker ---- */
-
 /* ---- start ---- */
 
 static void find_out_whether_we_may(struct broker *b)

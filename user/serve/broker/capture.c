@@ -450,8 +450,6 @@ void capture__asked(struct peer *p, json_t *msg)
 	ask__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), -1);
 }
 
-/* ---- running captures ---- */
-
 /* ---- ending a capture ---- */
 
 /* Sends the next stronger signal. A command gets SIGTERM first, so that it can save its data. */

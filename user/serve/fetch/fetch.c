@@ -1033,8 +1033,6 @@ static void print_result(const struct fetch *f, FILE *out)
 		print_text(f, out);
 }
 
-/* ---- the fetch ---- */
-
 /* ---- names ---- */
 
 static int by_rank(const void *a, const void *b)

@@ -223,9 +223,7 @@ void hosts__free(struct hosts *h)
 	*h = (struct hosts){ 0 };
 }
 
-/* ---- hosts of a job ---- */
-
-/* ---- programs ---- */
+/* ---- programs that know the hosts of a job ---- */
 
 /* Reads a pipe to its end. NULL: out of memory, or more than OUTPUT. */
 static char *read_all(int fd)

@@ -489,8 +489,6 @@ void auth__log_out(struct auth *g, const struct guard_request *r, char *set_cook
 	format_cookie(g, "", true, set_cookie);
 }
 
-/* ---- requests ---- */
-
 /* ---- creation ---- */
 
 static int copy_hosts(struct auth *g, const char *const *hosts)

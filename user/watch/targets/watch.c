@@ -32,8 +32,6 @@
 #define UNKNOWN_AFTER UINT64_C(30000000000)
 #define GROWTH_PROCESSES 8 /* processes read per GROWTH_EVERY */
 
-/* ---- the table of watched processes, which owners share fairly, and their series ---- */
-
 /* ---- series: growth is measured per device ---- */
 
 /* A series for the growth of a device. COND_SERIES: none is free, and its growth is not known. */
@@ -211,8 +209,6 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 	watch_find__ended(w->find, t->pid, clock__monotonic());
 	drop_target(w, i);
 }
-
-/* ---- rules and the loop ---- */
 
 /* ---- rules ---- */
 
