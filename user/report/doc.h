@@ -58,12 +58,8 @@ int report_json__rows(struct json *j, const struct report_doc *doc);
 int report_json__device(struct json *j, const struct report_doc *doc, size_t device);
 /* Writes those members of a device that the model counts all the time. */
 void report_json__figures(struct json *j, const struct model_device *d);
-/* Write the rows of --by segment, and a device's memory below its blocks. Return 0 or -ENOMEM. */
-int report_json__segments(struct json *j, const struct report_doc *doc);
-int report_json__below(struct json *j, const struct report_doc *doc, size_t device);
 /* Writes "host": the readings of host memory, or null. */
 void report_json__host(struct json *j, const struct model *m);
-void report_json__ooms(struct json *j, const struct report_doc *doc, size_t device);
 /* Writes file, line, function, module, phase and source of a row. */
 void report_json__line(struct json *j, const struct row *r);
 /* Writes "stack" of a row, from the root on. buf: REPORT_TEXT bytes (model/words.h). */

@@ -125,7 +125,7 @@ int64_t html_moments__of(const struct page_device *d, uint64_t seq);
 /* Final value for a moment's `allocated`: adds memory that the model learned of later. */
 uint64_t html_moments__allocated(const struct page_device *d, int64_t value);
 
-/* --- html_payload.c: bytes */
+/* --- html.c: the payload */
 struct bytes {
 	uint8_t *p;
 	size_t n, cap;
@@ -137,8 +137,3 @@ void bytes__free(struct bytes *b);
  * -ENOMEM. */
 int html_payload__make(struct page_data *p, struct bytes *ret);
 void html_payload__base64(FILE *out, const struct bytes *b);
-
-/* --- html_head.c: data that the page shows at once */
-int html_head__put(struct page_data *p);
-/* Index in the page of the model's device i; -1: left out. */
-int html_head__put_device(const struct page_data *p, size_t i);

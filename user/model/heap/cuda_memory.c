@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Memory taken from and returned to CUDA, the allocator's tables, and driver-reported use. */
-#include "model/heap/events.h"
 
 #include <stdlib.h>
 

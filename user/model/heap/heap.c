@@ -11,7 +11,6 @@
 #include "model/heap/blocks.h"
 #include "model/heap/category.h"
 #include "model/heap/device.h"
-#include "model/heap/events.h"
 #include "model/heap/extents.h"
 #include "model/heap/growth_internal.h"
 #include "model/heap/hash_index.h"

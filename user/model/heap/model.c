@@ -9,15 +9,322 @@
 #include "base/map64.h"
 #include "model/heap/attribution.h"
 #include "model/heap/blocks.h"
+#include "model/heap/category.h"
 #include "model/heap/device.h"
-#include "model/heap/events.h"
 #include "model/heap/extents.h"
-#include "model/heap/state.h"
 #include "model/heap/growth_internal.h"
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
+#include "model/heap/state.h"
 #include "model/heap/steps.h"
 #include "record/dict.h"
+
+/* ---- events of out of memory ---- */
+
+#define OOMS_FIRST 8
+#define OOMS_LAST 8
+/* Limit on blocks walked for gaps, plus one for each event: a few seconds at most. */
+#define GAP_WORK (UINT64_C(1) << 24)
+
+/* Finds the largest gap. The limit keeps jobs with many blocks and many out-of-memory events
+ * fast. */
+static int oom__gap(struct model *m, size_t device, struct model_oom *o)
+{
+	struct model_segments s;
+	uint64_t blocks = m->devs[m->order[device]]->pub.live_blocks;
+	int err;
+
+	if (device__on_host(m->devs[m->order[device]]->pub.device) ||
+	    m->oom_work + blocks > GAP_WORK + m->seq)
+		return 0;
+	m->oom_work += blocks;
+	err = model__segments(m, device, ROWS_NOW, false, &s);
+	if (err)
+		return err;
+	o->gap_known = s.n && s.reserved <= s.known;
+	o->largest_gap = s.largest_gap;
+	model__free_segments(&s);
+	return 0;
+}
+
+/* True for a block that only a call needs which has failed. */
+static bool is_of_failed(const struct model *m, const struct dev *dev, uint64_t addr,
+			 const struct rec *rec, const struct model_oom *now)
+{
+	const struct stamp *s = &dev->life.stamps[rec->stamp];
+	uint64_t n = now->number < OOMS_FIRST + OOMS_LAST ? now->number : OOMS_FIRST + OOMS_LAST;
+	bool failed = false;
+
+	if (rec->older || s->phase != PHASE_FORWARD)
+		return false;
+	for (uint64_t i = 0; i < n && !failed; i++) {
+		const struct model_oom *o = &dev->ooms[i];
+
+		/* Inside one call, a program may try again with less. */
+		failed = o->begun < now->begun && rec->born <= o->seq &&
+			 s->calls == (uint32_t)o->ended;
+	}
+	if (!failed)
+		return false;
+	switch (category__of_block(m, dev, addr, rec, false)) {
+	case CATEGORY_UNKNOWN:
+	case CATEGORY_ACTIVATION:
+	case CATEGORY_TEMPORARY:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Finds what failed calls hold still, because something keeps their exceptions. last: the out of
+ * memory before. */
+static void oom__kept(struct model *m, struct dev *dev, const struct model_oom *last,
+		      struct model_oom *o)
+{
+	uint64_t addr, i, blocks = dev->pub.live_blocks * (OOMS_FIRST + OOMS_LAST);
+	size_t pos = 0;
+
+	o->seq = m->seq;
+	o->begun = m->steps.begun;
+	o->ended = m->steps.n[STEP_CALL];
+	if (!last || o->begun == last->begun || m->oom_work + blocks > GAP_WORK + m->seq)
+		return;
+	m->oom_work += blocks;
+	o->kept_time = last->time;
+	while (map64__next(dev->blocks.at, &pos, &addr, &i)) {
+		const struct rec *rec = &dev->blocks.recs[i];
+
+		if (is_of_failed(m, dev, addr, rec, o))
+			o->kept += m->sites.all[rec->site].size;
+	}
+}
+
+static size_t place(uint64_t nr)
+{
+	return nr < OOMS_FIRST ? nr : OOMS_FIRST + (nr - OOMS_FIRST) % OOMS_LAST;
+}
+
+static int add_oom(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct model_oom o = {
+		.time = e->time,
+		.size = e->size,
+		.thread = e->thread,
+		.stack = e->stack,
+		.node = e->node,
+		.walk = e->walk,
+	};
+	uint64_t nr = dev->pub.ooms;
+	size_t i = 0;
+	int err;
+
+	if (dev__is_new(dev, e))
+		dev__begin(m, dev, e);
+	dev__set_totals(m, dev, e, -1);
+	dev->pub.ooms++;
+	if (!nr && m->opts.at == AT_OOM)
+		dev__mark(m, dev, e->time);
+	o.number = nr;
+	o.phase = attribution__node_phase(m->words, e->stack, e->node, e->thread, e->walk);
+	o.allocated = dev->pub.allocated;
+	o.reserved = dev->pub.reserved;
+	o.has_totals = dev->pub.has_totals;
+	o.used_known = dev->used.known;
+	o.used = dev->used.bytes;
+	o.left_known = cuda_memory__left(dev, &o.left);
+	if (!dev->ooms)
+		dev->ooms = calloc(OOMS_FIRST + OOMS_LAST, sizeof(*dev->ooms));
+	if (!dev->ooms)
+		return -ENOMEM;
+	while (i < m->ndevs && m->devs[m->order[i]] != dev)
+		i++;
+	err = oom__gap(m, i, &o);
+	if (err)
+		return err;
+	oom__kept(m, dev, nr ? &dev->ooms[place(nr - 1)] : NULL, &o);
+	dev->ooms[place(nr)] = o;
+	return 0;
+}
+
+bool model__oom(const struct model *m, size_t device, size_t i, struct model_oom *ret)
+{
+	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
+	uint64_t n = dev ? dev->pub.ooms : 0,
+		 kept = n < OOMS_FIRST + OOMS_LAST ? n : OOMS_FIRST + OOMS_LAST, nr = i;
+
+	if (i >= kept)
+		return false;
+	if (i >= OOMS_FIRST) {
+		nr = n - (kept - i);
+		i = place(nr);
+	}
+	*ret = dev->ooms[i];
+	return true;
+}
+
+/* ---- blocks from before attach ---- */
+
+/* A repeated report of a block gives its request, valid from its allocation on. */
+static int heap__set_ask(struct model *m, const struct event *e, struct rec *rec)
+{
+	if (!e->requested)
+		return 0;
+	return blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream }, &rec->ask1);
+}
+
+static int note_asked(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct rec *rec = blocks__at(&dev->blocks, e->addr);
+
+	return rec ? heap__set_ask(m, e, rec) : 0;
+}
+
+/* Keeps a block that was freed and still waits for a stream. */
+static int heap__pending(struct dev *dev, const struct event *e)
+{
+	if (!dev->pending)
+		dev->pending = map64__new();
+	return dev->pending ? map64__set(dev->pending, e->addr, e->size) : -ENOMEM;
+}
+
+/* On a device without totals, adds bytes from before attach that were found late to all its
+ * sums. */
+static void heap__add_late(struct model *m, struct dev *dev, uint64_t bytes)
+{
+	dev->late += bytes;
+	dev->outside += bytes; /* becomes a block in heap__add_known() */
+	dev->pub.allocated += bytes;
+	dev->pub.peak_allocated += bytes;
+	for (int k = 0; k < STEP_KINDS; k++)
+		dev->step_peak[k] += bytes;
+	dev->phase_total += bytes;
+	for (int p = 0; p < PHASE_NR; p++)
+		dev->phases[p].peak_allocated += dev->phases[p].count ? bytes : 0;
+	for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS; when++) {
+		dev__noted(dev, when)->allocated += bytes;
+		dev__noted(dev, when)->outside += bytes;
+	}
+	if (dev->pub.marked) {
+		dev->pub.mark_allocated += bytes;
+		dev->pub.mark_before_attach += bytes;
+		dev->mark_outside += bytes;
+	}
+	/* without segments, allocated stands for reserved */
+	if (!dev->extents.sums[SUM_SEGMENTS]) {
+		dev->mark_below += bytes;
+		dev->used.below += bytes;
+		dev->mark_used.below += bytes;
+	}
+	if (!device__on_host(dev->pub.device)) {
+		m->all.allocated += bytes;
+		m->all.peak_allocated += bytes;
+	}
+}
+
+/* Adds a block from before the first event. census: its origin is not known. outside: its bytes are
+ * part of dev->outside; otherwise an EVENT_STATE sets the totals later. */
+static int heap__add_known(struct model *m, struct dev *dev, const struct event *e, bool census,
+			   bool outside)
+{
+	struct rec rec = { .older = true };
+	bool replaced;
+	int err;
+
+	if (dev->any && !outside)
+		rec.born = m->seq; /* no sum included it until now */
+	if (dev->pub.marked && outside && dev->mark_outside < e->size)
+		rec.born = m->seq; /* the mark's sums have no room for it */
+	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site);
+	if (!err)
+		err = category__known(m, dev, m->sites.all[rec.site].phase, &rec.stamp);
+	if (!err)
+		err = heap__add(m, dev, e, &rec, &replaced);
+	if (!err)
+		err = layers__add_known_block(m, &m->sites.all[rec.site]);
+	if (err)
+		return err;
+	dev->census += census ? e->size : 0;
+	if (outside) {
+		dev->outside -= e->size;
+		dev->told += rec.born ? 0 : e->size;
+		for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && !rec.born; when++)
+			dev__noted(dev, when)->outside -= e->size;
+		if (dev->pub.marked && !rec.born)
+			dev->mark_outside -= e->size;
+	}
+	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__found(m, dev, e->addr) : 0;
+}
+
+static int add_known_block(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct rec *rec;
+
+	if (e->flags & BLOCK_PENDING)
+		return heap__pending(dev, e);
+	rec = blocks__at(&dev->blocks, e->addr);
+	if (rec && m->sites.all[rec->site].size == e->size)
+		return heap__set_ask(m, e, rec);
+	/* After the first totals, a block must fit into the bytes that have no known block yet. */
+	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
+		return 0;
+	return heap__add_known(m, dev, e, !e->stack && !e->walk, dev->pub.has_totals);
+}
+
+/* Adds a tensor's block from before the first event that the allocator's tables did not list. */
+static int heap__tensor_before(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct event block = { .device = e->device, .addr = e->addr, .size = e->size };
+	uint64_t one;
+
+	if (!e->size || dev->census_done || (dev->freed && map64__get(dev->freed, e->addr, &one)))
+		return 0;
+	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
+		return 0;
+	if (!dev->pub.has_totals && dev->any) {
+		if (e->size > INT64_MAX - dev->pub.peak_allocated)
+			return 0;
+		heap__add_late(m, dev, e->size);
+	}
+	return heap__add_known(m, dev, &block, true, dev->any);
+}
+
+static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct rec *rec = blocks__at(&dev->blocks, e->addr);
+	struct dict_counts c = dict__counts(m->dict);
+	struct label label = {
+		.name = e->name < c.strings ? e->name : 0,
+		.module = e->module < c.modules ? e->module : 0,
+		.category = e->category < CATEGORY_OF_EVENTS ? e->category : CATEGORY_UNKNOWN,
+	};
+	uint32_t label1;
+	int err = 0;
+
+	if (!rec && (e->flags & CENSUS_FIRST)) {
+		err = heap__tensor_before(m, dev, e);
+		rec = blocks__at(&dev->blocks, e->addr);
+	}
+	/* The block was allocated later, or is too small for the tensor. */
+	if (err || !rec || rec->time > e->time || e->size > m->sites.all[rec->site].size)
+		return err;
+	if (!label.category && !label.name && !label.module)
+		return 0;
+	err = blocks__label(m, label, &label1);
+	if (!err)
+		rec->label1 = label1;
+	return err;
+}
+
+static void note_census(struct dev *dev, const struct event *e)
+{
+	if (!(e->flags & CENSUS_FIRST))
+		return;
+	dev->census_done = true;
+	map64__free(dev->freed);
+	dev->freed = NULL;
+}
+
+/* ---- the model ---- */
 
 struct model *model__new(const struct dict *d, const struct facts *f, const struct model_opts *opts)
 {
@@ -300,22 +607,22 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 		err = heap__free_block(m, dev, e);
 		break;
 	case EVENT_OOM:
-		err = oom__event(m, dev, e);
+		err = add_oom(m, dev, e);
 		break;
 	case EVENT_BLOCK:
-		err = known_at_attach__add_block(m, dev, e);
+		err = add_known_block(m, dev, e);
 		break;
 	case EVENT_REQUESTED:
-		err = known_at_attach__asked(m, dev, e);
+		err = note_asked(m, dev, e);
 		break;
 	case EVENT_TENSOR:
-		err = known_at_attach__tensor(m, dev, e);
+		err = note_tensor(m, dev, e);
 		break;
 	case EVENT_CENSUS:
 		if (m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]) {
 			err = dev__get(m, e->device, &dev);
 			if (!err)
-				known_at_attach__census(dev, e);
+				note_census(dev, e);
 		}
 		break;
 	case EVENT_STEP:

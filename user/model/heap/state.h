@@ -180,3 +180,14 @@ void observers__device(struct model *m, struct dev *dev);
 int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
 		    bool dead);
 int observers__finish(struct model *m);
+
+/* ---- cuda_memory.c: memory taken from and returned to CUDA, and the allocator's tables ---- */
+
+/* Handles EVENT_CUDA_ALLOC, _CUDA_FREE, _SEGMENT, _STATE, _USED and _LEFT; ignores others. 0 or
+ * -ENOMEM. */
+int cuda_memory__event(struct model *m, const struct event *e);
+/* Bytes that the driver has available now: its last figure, less the bytes taken since.
+ * False: no figure came. */
+bool cuda_memory__left(const struct dev *dev, uint64_t *ret);
+/* Notes that a block of dev is at addr: memory of an unknown device there becomes dev's. */
+int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr);
