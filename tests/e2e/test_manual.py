@@ -158,5 +158,21 @@ def test_howtos_name_what_exists():
     check(found > 300, "only %d names were found", found)
 
 
+def test_pythons():
+    """Documents and messages name the range of CPythons that the table of layouts has, and only that file has it in code."""
+    with open(os.path.join(REPO, "user", "inspect", "pylayout.h"), encoding="utf-8") as f:
+        versions = re.search(r'#define PYLAYOUT_VERSIONS "(3\.\d+ to 3\.(\d+))"', f.read())
+    with open(os.path.join(REPO, "user", "inspect", "python", "pylayout.c"), encoding="utf-8") as f:
+        rows = [int(n) for n in re.findall(r"\.minor = (\d+)", f.read())]
+    equal("3.%d to 3.%d" % (min(rows), max(rows)), versions[1], "the table of layouts")
+    listed = subprocess.run(["git", "-C", REPO, "grep", "-lE", r"3\.8 to 3\.[0-9]+", "--", "docs", "user", "bpf", "*.md"], capture_output=True,
+                            text=True, check=True).stdout.split()
+    for name in listed:
+        with open(os.path.join(REPO, name), encoding="utf-8") as f:
+            for said in re.findall(r"Python\s+(3\.8\s+to\s+3\.\d+)", f.read()):
+                equal(" ".join(said.split()), versions[1], name)
+    equal([n for n in listed if n.endswith((".c", ".h"))], ["user/inspect/pylayout.h"], "code that has the range")
+
+
 if __name__ == "__main__":
     run(globals())

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Layouts of CPython's structures: one row for each minor version, 3.8 to 3.15, and one for each
- * free-threaded build, 3.13t to 3.15t, for the machine that the program is built for. Values are
+ * Layouts of CPython's structures: one row for each minor version and one for each free-threaded
+ * build (from 3.13 on), for the machine that the program is built for. Values are
  * byte offsets in the named C structures; NONE if the version has no such field. They were measured
  * with the headers of each version; patch releases agree. From 3.13 on the interpreter's own
  * _Py_DebugOffsets replace the table's values.
@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define PYLAYOUT_VERSIONS "3.8 to 3.15" /* the oldest and the newest row; documents say the same */
 #define PYLAYOUT_NONE UINT16_MAX
 
 struct pylayout {

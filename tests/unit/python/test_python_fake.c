@@ -78,7 +78,7 @@ static void versions_refused(void **state)
 	struct world w = make(12);
 
 	put(&w, VERSION, 0x031002f0);
-	refused(&w, ENOTSUP, "Python 3.16 is not known to this version; known: 3.8 to 3.15");
+	refused(&w, ENOTSUP, "Python 3.16 is not known to this version; known: " PYLAYOUT_VERSIONS);
 	put(&w, VERSION, 0x040000f0);
 	refused(&w, ENOTSUP, "Python 4.0 is not known");
 	put(&w, VERSION, 0x030c00b1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Looks into containers, in the layouts of CPython 3.8 to 3.15. */
+/* Looks into containers, in the layouts of all versions of pylayout.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -260,7 +260,7 @@ static int in_slot(struct census_owners *l, struct child *c, uint64_t slot)
 	return err || !obj ? err : census_owners__add_found(l, c, obj);
 }
 
-/* Fields of a function: PyFunctionObject of Include/cpython/funcobject.h, 3.8 to 3.15. */
+/* Fields of a function: PyFunctionObject of Include/cpython/funcobject.h, all versions. */
 struct function_fields {
 	uint64_t defaults, kwdefaults, closure;
 };
@@ -326,8 +326,8 @@ static int in_function(struct census_owners *l, const struct node *of)
 	return err ? err : add_word(l, of, "'s defaults", f.kwdefaults);
 }
 
-/* {fill, used, mask, table}; an entry is {key, hash}: Include/cpython/setobject.h, 3.8 to 3.15. The
- * key of a deleted entry is no object. */
+/* {fill, used, mask, table}; an entry is {key, hash}: Include/cpython/setobject.h, all versions.
+ * The key of a deleted entry is no object. */
 static int in_set(struct census_owners *l, struct child *c)
 {
 	uint64_t head[4], v[2 * CHUNK], n, end;

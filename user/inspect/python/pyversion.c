@@ -128,9 +128,10 @@ static int read_debug_offsets(struct python *py, uint32_t hexversion, uint8_t *b
 
 static int unknown_version(int major, int minor, const char **why)
 {
-	return python__refuse(why, -ENOTSUP,
-			      "Python %d.%d is not known to this version; known: 3.8 to 3.15",
-			      major, minor);
+	return python__refuse(
+		why, -ENOTSUP,
+		"Python %d.%d is not known to this version; known: " PYLAYOUT_VERSIONS, major,
+		minor);
 }
 
 static bool use_row(struct python *py, int major, int minor, int micro, bool free_threaded)

@@ -18,7 +18,7 @@
 #define TRACING_STATE "_get_tracing_state"
 #define IS_TRACING "_is_tracing"
 
-/* PyCFunctionObject.m_self (Include/cpython/methodobject.h), 3.8 to 3.15, from the object's type
+/* PyCFunctionObject.m_self (Include/cpython/methodobject.h), all versions, from the object's type
  * on. pybind11 puts the address of a function_record into a PyCapsule there, from version 3 on into
  * an object of its own; both have it right behind the type. */
 #define M_SELF 16

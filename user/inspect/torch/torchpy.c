@@ -9,7 +9,7 @@
 #include "inspect/python.h"
 
 /* PyMethodDescrObject.d_method and PyMethodDef.ml_meth (Include/cpython/descrobject.h,
- * methodobject.h), 3.8 to 3.15; the first is that far behind the object's type. */
+ * methodobject.h), all versions; the first is that far behind the object's type. */
 #define D_METHOD 32
 #define ML_METH 8
 
