@@ -2,7 +2,7 @@
 /*
  * CPython's allocator for small objects, from outside. No symbol leads to its tables, so the array
  * of arena objects is found by its structure: a pointer in the interpreter's data to 16 or more
- * entries that all verify. Layouts: Objects/obmalloc.c (3.8 to 3.11) and
+ * entries that all verify. Layouts: Objects/obmalloc.c (until 3.11) and
  * Include/internal/pycore_obmalloc.h (3.12 and later), which agree.
  */
 #include <errno.h>
