@@ -163,9 +163,9 @@ void dev__figures(const struct model *m, const struct dev *dev, struct model_dev
 	}
 	ret->peak_is = FIGURE_LOWER_BOUND;
 	ret->allocated_is = dev->unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
-	ret->mark_is = m->opts.at == AT_PEAK ? FIGURE_LOWER_BOUND
-		       : dev->mark_unsure    ? FIGURE_NOT_EXACT
-					     : FIGURE_EXACT;
+	ret->mark_is = dev->mark_unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
+	if (m->opts.at == AT_PEAK)
+		ret->mark_is = FIGURE_LOWER_BOUND;
 }
 
 /* Updates the sums over all devices except the CPU, and their peaks. */

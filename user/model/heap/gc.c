@@ -267,9 +267,9 @@ int gc__all(struct model *m)
 	n = m->sites.index.n;
 	if (n > left)
 		left = n;
-	m->sites.sweep_at = left > m->sites.max / 2
-				    ? (left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2)
-				    : m->sites.max;
+	m->sites.sweep_at = m->sites.max;
+	if (left > m->sites.max / 2)
+		m->sites.sweep_at = left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2;
 	return err;
 }
 

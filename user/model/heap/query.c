@@ -24,7 +24,9 @@ _Static_assert(sizeof(group_names) / sizeof(*group_names) == BY_NR + 1,
 
 const char *state__name(enum state s)
 {
-	return s == STATE_FULL ? "exact" : s == STATE_PARTLY ? "approximate" : "none";
+	if (s == STATE_FULL)
+		return "exact";
+	return s == STATE_PARTLY ? "approximate" : "none";
 }
 
 const char *figure__name(enum figure f)

@@ -75,7 +75,9 @@ static uint64_t block__size(const struct gc *s, const struct block *b)
  * half of the id, and those of captures in the first. */
 int segment__private_pool(const struct segment *s)
 {
-	return s->pool[0] ? PRIVATE_GRAPH : s->pool[1] ? PRIVATE_MEMPOOL : -1;
+	if (s->pool[0])
+		return PRIVATE_GRAPH;
+	return s->pool[1] ? PRIVATE_MEMPOOL : -1;
 }
 
 /* --- lines */

@@ -69,7 +69,7 @@ double trend__order_chance(const uint64_t *v, size_t n, double *tau)
 		for (size_t k = 0; k < i; k++)
 			first &= v[k] != v[i];
 		for (size_t k = i + 1; k < n; k++) {
-			sum += v[k] > v[i] ? 1 : v[k] < v[i] ? -1 : 0;
+			sum += (v[k] > v[i]) - (v[k] < v[i]);
 			same += v[k] == v[i];
 		}
 		if (first)

@@ -179,7 +179,9 @@ static int cmp_item(const void *a, const void *b)
 
 	if (!c)
 		c = strcmp(text_or(x->held->module, ""), text_or(y->held->module, ""));
-	return c ? c : x->at < y->at ? -1 : 1;
+	if (c)
+		return c;
+	return x->at < y->at ? -1 : 1;
 }
 
 /* The parts of a name: "grad of " | "AdamW " before, a leaf such as "weight" or "exp_avg". */

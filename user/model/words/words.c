@@ -331,9 +331,9 @@ const char *words__role(const char *category)
 
 const char *words__phase(enum phase p)
 {
-	return p == PHASE_OTHER	 ? "between phases"
-	       : p == PHASE_DATA ? "data loading"
-				 : phase__name(p);
+	if (p == PHASE_OTHER)
+		return "between phases";
+	return p == PHASE_DATA ? "data loading" : phase__name(p);
 }
 
 static bool is_same_word(const char *a, const char *b)
@@ -409,7 +409,9 @@ uint64_t words__lost(const struct model *m, const struct facts *f)
 
 const char *words__about(enum figure f)
 {
-	return f == FIGURE_LOWER_BOUND ? "at least " : f == FIGURE_NOT_EXACT ? "about " : "";
+	if (f == FIGURE_LOWER_BOUND)
+		return "at least ";
+	return f == FIGURE_NOT_EXACT ? "about " : "";
 }
 
 double words__fragmentation(uint64_t allocated, uint64_t reserved)
@@ -465,9 +467,9 @@ const char *words__how(uint8_t how)
 
 const char *words__segment_kind(const struct segment *s)
 {
-	return s->kind == SEGMENT_OF_SMALL   ? "small"
-	       : s->kind == SEGMENT_OF_LARGE ? "large"
-					     : "unknown";
+	if (s->kind == SEGMENT_OF_SMALL)
+		return "small";
+	return s->kind == SEGMENT_OF_LARGE ? "large" : "unknown";
 }
 
 struct report_below words__below(const struct model_segments *s)

@@ -67,7 +67,8 @@ static uint64_t bytes_in_8bit(uint64_t elements)
 static void add_moment(const struct track *t, const struct ablock *b, struct moments *m,
 		       struct remedy *r)
 {
-	uint32_t item = b->item ? b->item : m->of_parameters ? m->of_parameters : 4;
+	uint32_t known = b->item ? b->item : m->of_parameters;
+	uint32_t item = known ? known : 4;
 	uint64_t elements = (b->tensor_size ? b->tensor_size : b->size) / item, small;
 
 	m->n++;

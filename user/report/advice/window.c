@@ -364,10 +364,10 @@ int track__event(struct track *t, const struct model *m, const struct event *e)
 			return err;
 	}
 	/* Use the allocator's own total, because it includes unseen blocks. */
-	if (e->totals)
-		t->total = e->kind == EVENT_FREE    ? e->allocated + e->size
-			   : e->allocated > e->size ? e->allocated - e->size
-						    : 0;
+	if (e->totals && e->kind == EVENT_FREE)
+		t->total = e->allocated + e->size;
+	else if (e->totals)
+		t->total = e->allocated > e->size ? e->allocated - e->size : 0;
 	begin_move(t);
 	if (e->kind == EVENT_FREE)
 		return free_block(t, e->addr, e->size);

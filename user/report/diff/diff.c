@@ -42,7 +42,10 @@ char *diff__signed(char *buf, size_t size, uint64_t old, uint64_t new)
 	char bytes[24];
 
 	text__bytes(bytes, sizeof(bytes), change(old, new));
-	snprintf(buf, size, "%s%s", new > old ? "+" : new < old ? "-" : "", bytes);
+	if (new > old)
+		snprintf(buf, size, "+%s", bytes);
+	else
+		snprintf(buf, size, "%s%s", new < old ? "-" : "", bytes);
 	return buf;
 }
 
@@ -233,10 +236,10 @@ static void set_status(struct diff_row *r)
 
 	if (!a || !b)
 		r->status = a ? DIFF_GONE : DIFF_NEW;
+	else if (a->bytes == b->bytes)
+		r->status = DIFF_SAME;
 	else
-		r->status = a->bytes < b->bytes	  ? DIFF_GREW
-			    : a->bytes > b->bytes ? DIFF_SHRANK
-						  : DIFF_SAME;
+		r->status = a->bytes < b->bytes ? DIFF_GREW : DIFF_SHRANK;
 	r->moved = a && b && a->file && b->file && a->line != b->line;
 }
 

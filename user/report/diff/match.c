@@ -324,8 +324,9 @@ void match__free(struct match *m)
 
 uint64_t match__hash(const struct match *m, const char *s, uint64_t more)
 {
-	return hash__u64(m->seed, hash__bytes(m->seed, s ? s : "", s ? strlen(s) : 0) ^
-					  more * UINT64_C(0x9e3779b97f4a7c15));
+	s = s ? s : "";
+	return hash__u64(m->seed,
+			 hash__bytes(m->seed, s, strlen(s)) ^ more * UINT64_C(0x9e3779b97f4a7c15));
 }
 
 /* Number of a string; equal strings of both sides have the same number. */
@@ -472,7 +473,9 @@ static unsigned shared(const struct match *m, const struct match_line *a,
 
 static int64_t part(unsigned n, unsigned a, unsigned b)
 {
-	return n ? n * WEIGHT / (a > b ? a : b) : 0;
+	if (!n)
+		return 0;
+	return n * WEIGHT / (a > b ? a : b);
 }
 
 static int64_t weigh(const struct match *m, const struct match_line *old,

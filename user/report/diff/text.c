@@ -138,8 +138,9 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 	case BY_CATEGORY:
 		return strcpy(p->text, words__role(r->category));
 	case BY_THREAD:
-		text__clean(p->text, sizeof(p->text), r->thread ? r->thread : "",
-			    r->thread ? strlen(r->thread) : 0);
+		*p->text = '\0';
+		if (r->thread)
+			text__clean(p->text, sizeof(p->text), r->thread, strlen(r->thread));
 		return words__cut_front(p->text, columns_);
 	default:
 		break;

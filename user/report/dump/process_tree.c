@@ -38,8 +38,8 @@ static void read_ancestors(struct process_facts *p, const char *fact)
 					   .started = number_of(o, "started") };
 		if (!id->pid || !id->started)
 			break; /* the rest is above a process that is not known */
-		text__clean(id->title, sizeof(id->title), title ? title : "",
-			    title ? strlen(title) : 0);
+		if (title)
+			text__clean(id->title, sizeof(id->title), title, strlen(title));
 		p->n_ancestors++;
 	}
 	json_decref(list);

@@ -509,10 +509,10 @@ int report_files__print(const struct report_files *args)
 	s.ranks = together || either ? ranks__new(&ro) : NULL;
 	if ((args->format == REPORT_AS_JSON && !s.j) || ((together || either) && !s.ranks))
 		log_err("out of memory");
+	else if (together)
+		status = report_together(&s);
 	else
-		status = together ? report_together(&s)
-			 : either ? report_either(&s)
-				  : report_apart(&s);
+		status = either ? report_either(&s) : report_apart(&s);
 	ranks__free(s.ranks);
 	json__free(s.j);
 	return status;

@@ -15,9 +15,11 @@ void outliers__sort(uint64_t *values, size_t n)
 
 uint64_t outliers__median(const uint64_t *sorted, size_t n)
 {
-	return !n      ? 0
-	       : n % 2 ? sorted[n / 2]
-		       : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
+	if (!n)
+		return 0;
+	if (n % 2)
+		return sorted[n / 2];
+	return sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
 }
 
 uint64_t outliers__median_with_zeros(const uint64_t *sorted, size_t n, size_t zeros)

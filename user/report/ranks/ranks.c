@@ -58,7 +58,7 @@ static int cmp_use(const void *a, const void *b, void *ctx)
 	const struct device_use *x = a, *y = b;
 	int c = cmp_place(x, y, ctx);
 
-	return c ? c : x->recording < y->recording ? -1 : x->recording > y->recording;
+	return c ? c : (x->recording > y->recording) - (x->recording < y->recording);
 }
 
 static int list_uses(const struct rank *ranks, size_t n, struct shared_devices *s)

@@ -97,7 +97,7 @@ static int cmp_total(const void *a, const void *b, void *ctx)
 
 	if (x->total != y->total)
 		return x->total < y->total ? -1 : 1;
-	return x < y ? 1 : x > y ? -1 : 0;
+	return (x < y) - (x > y);
 }
 
 static int link_nodes(struct module_tree *t)

@@ -20,7 +20,9 @@ static int cmp_missing(const void *a, const void *b)
 	const struct row *x = a, *y = b;
 	uint64_t p = x->sampled.high - x->bytes, q = y->sampled.high - y->bytes;
 
-	return p != q ? (p > q ? -1 : 1) : row__compare(a, b);
+	if (p != q)
+		return p > q ? -1 : 1;
+	return row__compare(a, b);
 }
 
 /* Says how much the largest rows may hold of the blocks whose stacks were not drawn. */
@@ -76,7 +78,9 @@ static int cmp_unsure(const void *a, const void *b)
 	const struct row *x = a, *y = b;
 	uint64_t p = x->sampled.high - x->sampled.low, q = y->sampled.high - y->sampled.low;
 
-	return p != q ? (p > q ? -1 : 1) : row__compare(a, b);
+	if (p != q)
+		return p > q ? -1 : 1;
+	return row__compare(a, b);
 }
 
 /* Says how far small objects on the host may be charged to other lines than theirs. */

@@ -86,7 +86,7 @@ static int by_bytes(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
 
-	return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
+	return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
 static int print_library_lines(FILE *out, const struct model *m, size_t device,
