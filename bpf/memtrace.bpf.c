@@ -277,7 +277,7 @@ static __always_inline int do_scope_end(struct pt_regs *ctx, const bool sleepabl
 }
 
 /* torch._C.DisableTorchFunctionSubclass.__exit__, called by record_function.__exit__: see
- * user/inspect/torchpy.h */
+ * user/inspect/torch.h */
 SEC("uprobe")
 int scope_end(struct pt_regs *ctx)
 {

@@ -295,7 +295,7 @@ struct mt_rec_asked {
 	__u32 pad;
 };
 
-/* An autograd node's first bytes when the record was written; layout: user/inspect/autograd.h */
+/* An autograd node's first bytes when the record was written; layout: user/inspect/pytensor.h */
 struct mt_rec_node {
 	struct mt_hdr h;
 	__u64 node;		   /* its address */

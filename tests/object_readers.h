@@ -9,14 +9,13 @@
 
 #include "inspect/nnmodule.h"
 #include "inspect/process/memcache.h"
-#include "inspect/pylayout.h"
-#include "inspect/pyline.h"
+#include "inspect/python.h"
 #include "inspect/pyobj.h"
 #include "inspect/python/pygc.h"
 #include "inspect/python/pyinternal.h"
 #include "inspect/python/pylocals.h"
 #include "inspect/torch/nntree.h"
-#include "inspect/torchpy.h"
+#include "inspect/torch.h"
 
 enum root_kind {
 	ROOT_STR,
@@ -200,5 +199,5 @@ static void read_interpreter(const struct python *py)
 	}
 	(void)nnmodules__call_codes(py, codes, 4, &n);
 	(void)nnmodules__slot_call(py, &v);
-	(void)torchpy__scope_exit(py, &v);
+	(void)torch__scope_exit(py, &v);
 }

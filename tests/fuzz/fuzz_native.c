@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "inspect/native/answer.h"
-#include "inspect/native/demangle.h"
+#include "inspect/native/wire.h"
+#include "inspect/native/helper.h"
 #include "inspect/native/native.h"
 #include "inspect/proc.h"
 
@@ -110,7 +110,7 @@ static void read_answer(const uint8_t *data, size_t size)
 		abort();
 	if (size)
 		memcpy(answer, data, size);
-	if (answer__read(answer, size, &modules, &frames))
+	if (wire__read_answer(answer, size, &modules, &frames))
 		check_frames(&frames);
 	free(answer);
 }
@@ -121,8 +121,8 @@ static void read_name(const uint8_t *data, size_t size)
 
 	if (!symbol)
 		abort();
-	check_text(demangle__name(symbol, small, sizeof(small)), sizeof(small) - 1);
-	check_text(demangle__name(symbol, large, sizeof(large)), sizeof(large) - 1);
+	check_text(helper__demangle(symbol, small, sizeof(small)), sizeof(small) - 1);
+	check_text(helper__demangle(symbol, large, sizeof(large)), sizeof(large) - 1);
 	free(symbol);
 }
 

@@ -8,7 +8,6 @@
 
 #include "fake_process.h"
 #include "fake_tensors.h"
-#include "inspect/autograd.h"
 #include "inspect/proc.h"
 #include "inspect/process/memcache.h"
 #include "inspect/pytensor.h"

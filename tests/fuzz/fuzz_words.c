@@ -10,10 +10,10 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "inspect/autograd.h"
+#include "inspect/pytensor.h"
 #include "inspect/nvml.h"
-#include "inspect/pyline.h"
-#include "inspect/usdt.h"
+#include "inspect/python.h"
+#include "inspect/elf.h"
 #include "model/words.h"
 #include "record/stream.h"
 #include "terminal.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The helper process that calls NVML; user/inspect/gpus.h has its messages. A program of its own,
+ * The helper process that calls NVML; user/inspect/nvml.h has its messages. A program of its own,
  * because it loads a shared library of the host, which a static program cannot. memtrace-bpf has it
  * in itself as an array and starts it from memory. Usage: HELPER gpus-helper PARENT.
  */
@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "inspect/gpus.h"
+#include "inspect/nvml.h"
 
 /* ---- NVML: types and numbers as in nvml.h ---- */
 

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -185,4 +186,14 @@ int io__open_regular(int dir, const char *path, enum io_links links, struct stat
 		return fd >= 0 ? fd : err;
 	/* A target is read through /proc, so its files need no other way. */
 	return links == LINKS_IN_ROOT ? err : open_again(dir, path, links, st);
+}
+
+void io__raise_limit(uint64_t wanted)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur >= wanted)
+		return;
+	l.rlim_cur = l.rlim_max < wanted ? l.rlim_max : wanted;
+	setrlimit(RLIMIT_NOFILE, &l);
 }

@@ -43,3 +43,6 @@ enum io_links {
  * link.
  */
 int io__open_regular(int dir, const char *path, enum io_links links, struct stat *st);
+
+/* Raises this process's soft limit of open descriptors, up to the hard one. */
+void io__raise_limit(uint64_t wanted);

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "inspect/cgroup.h"
+#include "inspect/container.h"
 
 #define PICK_MAX 32 /* options of each kind */
 

@@ -31,10 +31,10 @@
 #include "cmd/usage.h"
 #include "inspect/arch.h"
 #include "inspect/census.h"
+#include "inspect/container.h"
 #include "inspect/cuda.h"
 #include "inspect/elf.h"
-#include "inspect/gpus.h"
-#include "inspect/guest.h"
+#include "inspect/nvml.h"
 #include "inspect/proc.h"
 #include "model/words.h"
 

@@ -18,9 +18,8 @@
 #include "cmd/log_args.h"
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
-#include "inspect/descendants.h"
 #include "inspect/proc.h"
-#include "inspect/pyprocess.h"
+#include "inspect/pyobj.h"
 #include "model/words.h"
 #include "report/dump.h"
 
@@ -150,7 +149,7 @@ static int look(struct seen *s, const struct dump_opts *o)
 		t->python = python__open(t->proc, &t->maps, &why);
 		err = t->python ? 0 : -errno;
 	}
-	if (!err && !pyprocess__name(t->python, name, sizeof(name)))
+	if (!err && !pynames__process(t->python, name, sizeof(name)))
 		text__clean(p->name, sizeof(p->name), name, strlen(name));
 	if (!err) {
 		python__version_text(t->python, own->python, sizeof(own->python));

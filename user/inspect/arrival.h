@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Arrival of PyTorch in a process: whether its libraries are mapped, and whether their code may
- * have run. */
+/* Arrival of PyTorch in a process: whether its libraries are mapped, whether their code may have
+ * run, and holding a command of ours meanwhile. */
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "inspect/proc.h"
 
@@ -22,3 +23,25 @@ bool arrival__is_torch(const struct proc *p, const struct maps *m, bool unreadab
  * pointer in its .init_array points into itself.
  */
 bool arrival__untouched(const struct proc *p, const struct maps *m);
+
+/*
+ * Stops the first thread of a command that memtrace-bpf started, for the milliseconds that
+ * attaching takes. Not for other processes.
+ * It uses PTRACE_SEIZE and PTRACE_INTERRUPT, which send no signal and cause no additional EINTR. If
+ * memtrace-bpf ends in any way, the kernel resumes the thread.
+ */
+
+struct ptrace_hold {
+	pid_t pid;  /* 0: no thread is held */
+	int signal; /* signal that was about to be delivered at the stop, 0: none */
+};
+
+/*
+ * Stops the first thread of pid, a child of the calling thread's process, and waits for the stop.
+ * 0. On errors no thread is held: -ECHILD: the child ended; or -EPERM, -ESRCH and others from
+ * ptrace().
+ */
+int ptrace_hold__take(struct ptrace_hold *h, pid_t pid);
+/* Resumes the thread; call it from the thread that called ptrace_hold__take(). Does nothing if no
+ * thread is held. */
+void ptrace_hold__release(struct ptrace_hold *h);

@@ -1,13 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Names of a container and its pod; a control group has only their ids (cgroup.h). They come from
+ * What a process is contained in, as far as captures must know: its container and pod, a kernel of
+ * its own (guest), and filters of system calls (seccomp).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "inspect/proc.h"
+
+#define CGROUP_PATH_MAX 1024
+
+/* Container and pod of a process, from the path of its control group. Supports docker, containerd,
+ * CRI-O, podman, Kubernetes, LXC and systemd-nspawn, both cgroup drivers, and cgroup v1 and v2. All
+ * text is hostile, except hexadecimal ids; "" if not known. */
+struct cgroup {
+	char path[CGROUP_PATH_MAX]; /* path in the hierarchy used, cut at its size */
+	char container[65];	    /* id: 64 hexadecimal digits */
+	char runtime[24];	    /* docker, containerd, crio, podman, nerdctl, lxc, nspawn */
+	char name[65];		    /* name of the container, if in the path (LXC, nspawn) */
+	/* UID of the pod: 8-4-4-4-12 hexadecimal digits, or 32 without dashes (static pods). */
+	char pod[37];
+};
+
+/* text: content of /proc/PID/cgroup, any bytes. Unknown paths are ignored. */
+void cgroup__parse(const char *text, size_t len, struct cgroup *ret);
+/* 0, or -errno if the process does not exist or its control groups are not readable; then all is
+ * "". */
+int cgroup__read(pid_t pid, struct cgroup *ret);
+/* Whether both are in the same pod; without pods, in the same container; or both in none. */
+bool cgroup__same_place(const struct cgroup *a, const struct cgroup *b);
+
+/*
+ * Names of a container and its pod; a control group has only their ids. They come from
  * the container runtime's files on the host or, if these are unreadable, from the process's own
  * files and environment. name_from and pod_from name the source.
  */
-#include <sys/types.h>
-
-#include "inspect/cgroup.h"
 
 #define CONTAINER_NAME_MAX 256
 
@@ -26,3 +55,47 @@ struct container_names {
  * paths on the host; "" except in tests. */
 void container__names(pid_t pid, const struct cgroup *c, const char *root,
 		      struct container_names *ret);
+
+/*
+ * Processes of this host that run programs under a kernel of their own: gVisor, virtual machines.
+ * The programs are no processes of the host, or their code does not run from the files that probes
+ * belong to. So the host's kernel sees none of their calls.
+ */
+
+struct maps;
+struct proc;
+
+enum guest_kind {
+	GUEST_NONE,
+	GUEST_GVISOR, /* gVisor's kernel, its file server, or one of its address spaces */
+	GUEST_KATA,   /* a virtual machine of Kata Containers, or a helper of one */
+	GUEST_VM,     /* another virtual machine */
+};
+/* exe: where /proc/PID/exe leads; "" if unknown. cmdline: len bytes of arguments, each with a NUL.
+ * All three are hostile: a process that looks like a guest is at worst not traced. */
+enum guest_kind guest__judge(const char *exe, const char *cmdline, size_t len,
+			     const struct maps *maps);
+/* The same of an open process. */
+enum guest_kind guest__kind(const struct proc *p, const struct maps *maps);
+/* Why it cannot be traced and what to do; static text. "" for GUEST_NONE. */
+const char *guest__text(enum guest_kind kind);
+/* True if this process itself runs in gVisor, by the release and the version of uname(). */
+bool guest__in_gvisor(const char *release, const char *version);
+
+/*
+ * Return probes and seccomp. From Linux 6.11 on a function with a return probe returns through the
+ * system call uretprobe, on x86-64 only. A seccomp filter that does not allow it, as in containers,
+ * kills the process. Later kernels exempt the call from filters.
+ */
+
+/* Whether this kernel applies filters to uretprobe, tried once in a child process. For tests, the
+ * environment variable MEMTRACE_FILTERED_RETURNS makes the answer true. */
+bool seccomp__filters_returns(void);
+/* Highest seccomp mode of all threads (/proc/PID/task/TID/status): 0 none, 1 strict, 2 filter.
+ * -errno. */
+int seccomp__mode(const struct proc *p);
+/* Whether the kernel with this uname() release keeps shadow stacks valid with return probes: from
+ * Linux 6.11 on. */
+bool seccomp__keeps_shadow_stack(const char *release);
+/* Whether a return probe is safe in this process. Ask each time, since a filter may be set late. */
+bool seccomp__allows_returns(const struct proc *p);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The instruction of a function to probe. Kernels emulate some instructions at a breakpoint, and
- * single-step a copy of any other one, which costs 2 to 20 times as much:
- *   x86-64   emulated: push, nop, jmp, call, jcc
- *   AArch64  emulated: adr(p), b, bl, b.cond, cbz, tbz, br, blr, ret; nop from Linux 6.13 on
+ * The instruction of a function to probe, and how a process that records itself emulates it.
+ * Kernels emulate some instructions at a breakpoint, and single-step a copy of any other one, which
+ * costs 2 to 20 times as much: x86-64   emulated: push, nop, jmp, call, jcc AArch64  emulated:
+ * adr(p), b, bl, b.cond, cbz, tbz, br, blr, ret; nop from Linux 6.13 on
  *            (arch/arm64/kernel/probes/decode-insn.c)
  * The picker takes the first emulated instruction of the straight-line prologue where arguments
  * are still in registers and no branch leads past or into it.
@@ -12,6 +12,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "memtrace.h"
+#include "inside_shared.h"
 
 /* No probe on a call instruction, on x86-64: the kernel would not update the shadow stack, which
  * kills a process that has one (proc.h). AArch64 kernels with uprobes have shadow stacks from 6.18
@@ -85,3 +88,27 @@ bool site__is_native(uint16_t machine);
  */
 int site__pick(uint16_t machine, const uint8_t *code, size_t size, uint64_t func_size,
 	       unsigned args, struct site *ret);
+
+/*
+ * Finds how to emulate the instruction at addr (n bytes from there on): sets all of *s but addr and
+ * at. If s->way is MT_INSIDE_SLOT_RUN, copy (MT_INSIDE_SLOT bytes) is what is to run at slot.
+ * 0; -ENOTSUP: it cannot be emulated; -ERANGE: it refers to memory too far from the slot.
+ */
+int inside_plan__x86(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
+		     struct mt_inside_site *s, uint8_t *copy);
+int inside_plan__a64(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
+		     struct mt_inside_site *s, uint8_t *copy);
+
+/* The breakpoint of the machine that the program is built for, and the first bytes of the code that
+ * it replaces. Bits outside of the mask may differ in others' breakpoints. */
+#ifdef __aarch64__
+#define BREAKPOINT_SIZE 4
+#define BREAKPOINT 0xd4200000u /* brk #0 */
+#define BREAKPOINT_MASK 0xffe0001fu
+#define INSIDE_PLAN inside_plan__a64
+#else
+#define BREAKPOINT_SIZE 1
+#define BREAKPOINT 0xccu /* int3 */
+#define BREAKPOINT_MASK 0xffu
+#define INSIDE_PLAN inside_plan__x86
+#endif

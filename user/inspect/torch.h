@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* PyTorch in a process: its libraries, its version, and the functions to probe. */
+/* PyTorch in a process: its libraries, its version, and the functions to probe, with a symbol or
+ * without. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -87,3 +88,15 @@ struct hook_file {
  */
 int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
 		     const struct hook_file *in, unsigned args, struct hook *h);
+
+struct python;
+
+#define TORCH_SCOPE_EXIT "torch._C.DisableTorchFunctionSubclass.__exit__"
+
+/*
+ * Address of the C function of torch._C.DisableTorchFunctionSubclass.__exit__, which
+ * record_function.__exit__ calls last (torch/autograd/profiler.py, 2.1 to 2.15). An optimizer's
+ * step runs in a record_function, so this call marks its end. It is called rarely, unlike
+ * at::RecordFunction::end(). 0; -ENOENT: torch is not imported; -EBADMSG, -EFAULT.
+ */
+int torch__scope_exit(const struct python *py, uint64_t *addr);

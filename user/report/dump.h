@@ -96,7 +96,7 @@ struct dump_process {
 	pid_t pid, parent;  /* parent: 0 for the first process */
 	struct dump dump;   /* empty if why is not "" */
 	struct dump_opts o; /* borrows its texts */
-	char name[64];	    /* pyprocess__name(), clean; "": not known */
+	char name[64];	    /* pynames__process(), clean; "": not known */
 	char why[256];	    /* why it was not read, such as "torch is not imported (yet)" */
 };
 

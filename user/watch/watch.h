@@ -16,7 +16,7 @@
 
 #include "base/device_figure.h"
 #include "capture/pick.h"
-#include "inspect/cgroup.h"
+#include "inspect/container.h"
 #include "inspect/cudaalloc.h"
 #include "inspect/nvml.h"
 #include "record/cond.h"

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "capture/probes/inside_memory.h"
-#include "inspect/inside_plan.h"
+#include "inspect/site.h"
 #include "capture/probes.h"
 #include "inspect/proc.h"
 

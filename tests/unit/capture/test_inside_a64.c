@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "../../../tools/inprocess/emulate_a64.c"
-#include "inspect/inside_plan.h"
+#include "inspect/site.h"
 
 #define ADDR 0x400120u
 #define SLOT 0x7f0000000000u

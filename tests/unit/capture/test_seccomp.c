@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Return probes and seccomp filters: user/inspect/seccomp.h. */
+/* Return probes and seccomp filters: user/inspect/container.h. */
 #include "unit/cmocka.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "capture/probes/probes_internal.h"
-#include "inspect/seccomp.h"
+#include "inspect/container.h"
 
 static void filter(void)
 {

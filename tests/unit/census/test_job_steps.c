@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "inspect/census.h"
-#include "inspect/job_steps.h"
 #include "inspect/proc.h"
 
 #define FLOAT32 6

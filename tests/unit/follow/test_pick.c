@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "capture/pick.h"
-#include "inspect/cgroup.h"
 #include "inspect/container.h"
 #include "unit/scratch.h"
 

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "inspect/host_memory.h"
+#include "inspect/hostmem.h"
 #include "inspect/proc.h"
 #include "record/stream.h"
 

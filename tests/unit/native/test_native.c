@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "inspect/native/confine.h"
+#include "inspect/native/helper.h"
 #include "inspect/native/native.h"
 #include "inspect/proc.h"
 #include "programs/native/snapshot.h"
@@ -346,7 +346,7 @@ static void test_confined(void **state)
 		char buf[64];
 		int before = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
 
-		if (confine__self())
+		if (helper__confine())
 			_exit(1);
 		if (open("/proc/self/status", O_RDONLY | O_CLOEXEC) >= 0 || errno != EPERM)
 			_exit(2);

@@ -22,7 +22,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "inspect/gpus.h"
 #include "inspect/nvml.h"
 #include "inspect/proc.h"
 #include "unit/scratch.h"

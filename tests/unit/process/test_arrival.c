@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "elf_image.h"
-#include "inspect/descendants.h"
+#include "inspect/proc.h"
 #include "unit/scratch.h"
 
 #define FILES 8

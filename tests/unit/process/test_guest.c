@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "inspect/guest.h"
+#include "inspect/container.h"
 #include "inspect/proc.h"
 
 static enum guest_kind judge(const char *exe, const char *words, const char *maps_text)

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "inspect/ptrace_hold.h"
+#include "inspect/arrival.h"
 
 static volatile uint64_t *count; /* shared; written by the child */
 

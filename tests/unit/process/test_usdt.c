@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "inspect/proc.h"
-#include "inspect/usdt.h"
+#include "inspect/elf.h"
 
 #define NT_STAPSDT 3
 

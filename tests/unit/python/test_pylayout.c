@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "inspect/arch.h"
-#include "inspect/pylayout.h"
+#include "inspect/python.h"
 
 #define FIRST 8
 #define LAST 15

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/pyline.h"
+#include "inspect/python.h"
 
 static size_t unhex(const char *hex, uint8_t *out, size_t max)
 {

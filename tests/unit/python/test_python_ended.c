@@ -10,7 +10,6 @@
 
 #include "inspect/census.h"
 #include "inspect/proc.h"
-#include "inspect/pylayout.h"
 #include "inspect/python.h"
 #include "inspect/python/pygc.h"
 #include "live.h"

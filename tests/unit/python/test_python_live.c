@@ -13,7 +13,6 @@
 #include <time.h>
 
 #include "inspect/proc.h"
-#include "inspect/pyline.h"
 #include "inspect/pyobj.h"
 #include "inspect/python.h"
 #include "live.h"

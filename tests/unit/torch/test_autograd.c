@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "inspect/autograd.h"
+#include "inspect/pytensor.h"
 #include "inspect/proc.h"
 
 static const char *plain(const char *mangled)

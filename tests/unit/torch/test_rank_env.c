@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "inspect/rank_env.h"
+#include "inspect/environ.h"
 
 static int get(void *ctx, const char *name, char *buf, size_t size)
 {

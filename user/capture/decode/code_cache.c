@@ -10,7 +10,6 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/map64.h"
-#include "inspect/ipython.h"
 #include "inspect/pyobj.h"
 #include "record/dict.h"
 #include "record/files.h"
@@ -144,7 +143,7 @@ static uint32_t file_name(struct code_cache *c, const char *path)
 	size_t len;
 
 	cell = *path == '/' ? files__cell(path, &len) : NULL;
-	if (cell && !ipython__cell(c->py, path, &number)) {
+	if (cell && !pynames__cell(c->py, path, &number)) {
 		snprintf(name, sizeof(name), "<cell %" PRIu64 ">", number);
 		return text(c, name);
 	}

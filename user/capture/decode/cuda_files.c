@@ -17,12 +17,12 @@
 #include "capture/probes.h"
 #include "capture/probes/session_opts.h"
 #include "capture/target.h"
+#include "inspect/container.h"
 #include "inspect/cuda.h"
+#include "inspect/elf.h"
 #include "inspect/native_stacks.h"
 #include "inspect/proc.h"
-#include "inspect/seccomp.h"
 #include "inspect/torch.h"
-#include "inspect/usdt.h"
 
 #define LOOK_EVERY 20000000ULL	/* ns between two checks whether more code is mapped */
 #define SCAN_EVERY 100000000ULL /* ns between two scans of the mapped files */

@@ -5,20 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/map64.h"
 #include "capture/decode/autograd.h"
 #include "capture/decode/code_cache.h"
 #include "capture/decode/cuda_calls.h"
-#include "inspect/host_memory.h"
 #include "capture/decode/modules.h"
+#include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
 #include "capture/probes/session_opts.h"
-#include "capture/decode/symbolizer.h"
 #include "capture/target.h"
-#include "record/detail.h"
-#include "base/map64.h"
-#include "base/log.h"
+#include "inspect/hostmem.h"
 #include "inspect/native_stacks.h"
 #include "inspect/proc.h"
+#include "record/detail.h"
 
 #define MAX_STACK_IDS (1u << 19) /* stacks kept, and as many of earlier epochs */
 

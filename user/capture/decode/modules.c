@@ -6,21 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/log.h"
+#include "base/map64.h"
 #include "capture/decode/autograd.h"
 #include "capture/decode/decode_ctx.h"
+#include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
 #include "capture/probes/session_opts.h"
 #include "capture/target.h"
-#include "capture/decode/symbolizer.h"
-#include "base/array.h"
-#include "base/map64.h"
-#include "base/log.h"
 #include "inspect/arch.h"
+#include "inspect/nnmodule.h"
 #include "inspect/proc.h"
-#include "inspect/pymem.h"
+#include "inspect/pyobj.h"
 #include "inspect/python.h"
 #include "record/dict.h"
-#include "inspect/nnmodule.h"
 
 #define MAX_THREADS 4096 /* threads whose calls are kept */
 #define MAX_NAMES (1u << 16)

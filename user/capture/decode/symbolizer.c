@@ -9,7 +9,6 @@
 #include "capture/decode/code_cache.h"
 #include "inspect/census.h"
 #include "inspect/nnmodule.h"
-#include "inspect/pyline.h"
 #include "inspect/python.h"
 #include "record/dict.h"
 

@@ -13,13 +13,13 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/failure.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "capture/hooks.h"
 #include "capture/kernel.h"
 #include "capture/pick.h"
 #include "capture/probes.h"
 #include "capture/probes/proc_group.h"
-#include "inspect/rlimit.h"
 
 #define FILES_WANTED 8192     /* each process takes about ten */
 #define DRAIN_EVERY 10000000L /* ns */
@@ -41,7 +41,7 @@ static int open_group(struct capture_loop *loop, struct failure *f)
 
 	if (!of_several(loop))
 		return 0;
-	rlimit__raise_files(FILES_WANTED);
+	io__raise_limit(FILES_WANTED);
 	loop->sets = calloc(1, sizeof(*loop->sets));
 	if (loop->sets)
 		loop->group = proc_group__new(

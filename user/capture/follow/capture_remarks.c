@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "capture/capture_loop.h"
 #include "capture/session.h"
-#include "inspect/descendants.h"
+#include "inspect/proc.h"
 
 #define SILENCE 5000000000ULL /* ns without an event until a warning */
 #define SILENCE_STARTED                                                                            \

@@ -15,7 +15,7 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "inspect/container.h"
-#include "inspect/descendants.h"
+#include "inspect/proc.h"
 
 #define CMDLINE_MAX 16384
 #define ANCESTORS_MAX 64

@@ -31,7 +31,6 @@
 #include "capture/probes.h"
 #include "capture/probes/proc_group.h"
 #include "capture/session.h"
-#include "inspect/descendants.h"
 #include "inspect/proc.h"
 
 /*

@@ -15,7 +15,7 @@
 #include "capture/probes.h"
 #include "capture/probes/proc_group.h"
 #include "capture/session.h"
-#include "inspect/descendants.h"
+#include "inspect/proc.h"
 
 uint64_t tracees__clock(void)
 {

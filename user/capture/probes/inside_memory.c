@@ -20,7 +20,6 @@
 #include "base/log.h"
 #include "base/user.h"
 #include "inspect/elf.h"
-#include "inspect/inside_plan.h"
 #include "inspect/proc.h"
 #include "inspect/site.h"
 

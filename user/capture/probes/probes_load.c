@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "capture/probes/probes_internal.h"
-#include "inspect/seccomp.h"
+#include "inspect/container.h"
 
 struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {

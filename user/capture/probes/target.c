@@ -12,13 +12,13 @@
 #include "capture/probes.h"
 #include "capture/target.h"
 #include "inspect/arrival.h"
+#include "inspect/container.h"
 #include "inspect/elf.h"
-#include "inspect/guest.h"
 #include "inspect/nnmodule.h"
 #include "inspect/nvml.h"
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
-#include "inspect/torchpy.h"
+#include "inspect/torch.h"
 #include "record/stream.h"
 
 /* From 3.11 on a walk reads a frame at once; older frames have their fields far from the start. */
@@ -183,8 +183,8 @@ int target__look_into_torch(struct target *t)
 		t->module_self_in_cell = !strstr(pc.name, "_wrapped_call_impl");
 		pycode__free(&pc);
 	}
-	err = torchpy__scope_exit(t->python, &addr);
-	hook_at(t, HOOK_SCOPE_END, TORCHPY_SCOPE_EXIT, err, addr, &of_scope_exit, FIRST_ARG);
+	err = torch__scope_exit(t->python, &addr);
+	hook_at(t, HOOK_SCOPE_END, TORCH_SCOPE_EXIT, err, addr, &of_scope_exit, FIRST_ARG);
 	err = nnmodules__slot_call(t->python, &addr);
 	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr, &of_slot_call,
 		FIRST_ARG | SITE_AT_ENTRY);

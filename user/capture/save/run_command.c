@@ -18,7 +18,7 @@
 #include "capture/probes/inside_memory.h"
 #include "capture/recording.h"
 #include "capture/session.h"
-#include "inspect/descendants.h"
+#include "inspect/proc.h"
 
 #define EXIT_CANNOT_RUN 126 /* exit code as in shells */
 #define EXIT_NO_COMMAND 127

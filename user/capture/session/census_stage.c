@@ -11,23 +11,21 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/map64.h"
 #include "capture/decode/autograd.h"
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/decoder.h"
 #include "capture/decode/symbolizer.h"
-#include "capture/target.h"
 #include "capture/probes/session_opts.h"
+#include "capture/target.h"
 #include "inspect/census.h"
-#include "inspect/job_steps.h"
-#include "inspect/host_memory.h"
 #include "inspect/hostmem.h"
-#include "base/clock.h"
-#include "base/map64.h"
-#include "base/log.h"
 #include "inspect/proc.h"
+#include "inspect/pytensor.h"
 #include "record/dict.h"
 #include "record/stream.h"
-#include "inspect/pytensor.h"
 
 #define FIRST_WITHIN 5000000000ULL /* ns that the reading at attach may take */
 #define LAST_WITHIN 5000000000ULL  /* ns that the last one may take; usually it is 0.2 s */

@@ -7,7 +7,7 @@
  * That takes at least 40 ms with everything in the page cache (PyTorch 2.1 to 2.15). So we compare
  * the size of the address space every 2 ms (one small file of /proc, 5 us), and read the memory map
  * only when it changed. The slow work is done before: as soon as the interpreter runs, we find its
- * layout and load the BPF programs. A command of ours is held (ptrace_hold.h) during that, and
+ * layout and load the BPF programs. A command of ours is held (arrival.h) during that, and
  * again once PyTorch's libraries are mapped.
  */
 #include "capture/session/session_internal.h"

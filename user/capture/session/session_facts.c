@@ -20,15 +20,13 @@
 #include "capture/decode/modules.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/session/stages.h"
-#include "inspect/cgroup.h"
 #include "inspect/container.h"
 #include "inspect/elf.h"
 #include "inspect/environ.h"
-#include "inspect/host_memory.h"
+#include "inspect/hostmem.h"
 #include "inspect/native_stacks.h"
 #include "inspect/proc.h"
-#include "inspect/pyprocess.h"
-#include "inspect/rank_env.h"
+#include "inspect/pyobj.h"
 
 /* ---- answers to the other files of a session and its owner ---- */
 
@@ -347,7 +345,7 @@ void session__set_process(struct session *s)
 	char name[256];
 
 	facts__setf(s->facts, "process_started", "%" PRIu64, proc__started(s->target.proc));
-	if (s->target.python && !pyprocess__name(s->target.python, name, sizeof(name)))
+	if (s->target.python && !pynames__process(s->target.python, name, sizeof(name)))
 		facts__set(s->facts, "process_name", name);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Host memory (inspect/host_memory.h) in a session. */
+/* Host memory (inspect/hostmem.h) in a session. */
 #include "capture/session/session_internal.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "capture/decode/decoder.h"
-#include "inspect/host_memory.h"
+#include "inspect/hostmem.h"
 #include "inspect/proc.h"
 
 static uint64_t now(void *decoder)

@@ -16,7 +16,7 @@
 #include "capture/probes/proc_group.h"
 #include "capture/session.h"
 #include "capture/target.h"
-#include "inspect/ptrace_hold.h"
+#include "inspect/arrival.h"
 
 struct attach_stage;
 struct census_stage;

@@ -23,7 +23,7 @@
 #include "base/map64.h"
 #include "base/memory.h"
 #include "base/subprocess.h"
-#include "inspect/descendants.h"
+#include "inspect/proc.h"
 
 #define MEMBERS 256
 #define TERM_WITHIN 3000 /* ms until SIGKILL */

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/census/internal.h"
-#include "inspect/job_steps.h"
 #include "base/map64.h"
+#include "inspect/census.h"
+#include "inspect/census/internal.h"
+#include "inspect/proc.h"
 #include "inspect/python/pydict.h"
 #include "inspect/python/pylong.h"
 #include "inspect/python/pystr.h"
-#include "inspect/proc.h"
 
 /* Whether an optimizer is a wrapper: accelerate's have neither groups nor state, lightning's have
  * the state of the optimizer that they wrap. What cannot be read is none. */

@@ -20,19 +20,6 @@ int census__calibrate(struct reading *r, bool all, const char **why);
 /* Reads all tensors into l, which must be empty. */
 int census__read_tensors(struct reading *r, struct census_list *l);
 
-/* locals.c: variables that hold unnamed tensors. Found before the tensors are read, and checked
- * after. */
-struct census_locals {
-	struct pylocal *v;
-	struct pyitem *globals; /* variables of the main module */
-	size_t n, nglobals;
-};
-
-int census__find_locals(struct reading *r, struct census_locals *ret);
-int census__name_locals(struct reading *r, struct census_list *l,
-			const struct census_locals *locals);
-void census_locals__free(struct census_locals *l);
-
 /* owners.c, owners_names.c: containers that hold unnamed tensors. Found before the tensors are
  * read, and again after. Adds other memory to the reading if it asks for it. */
 struct census_owners;
@@ -66,9 +53,6 @@ int census__front_names(struct reading *r, struct census_list *l);
 /* No text may be added afterwards. */
 int census__take_models(struct reading *r, struct census_state *s);
 void census__free_fronts(struct census *c);
-
-/* saved.c: adds tensors that autograd's graph saved for backward. */
-int census__add_saved(struct reading *r, struct census_list *l);
 
 /* merge.c: combines n tensors and their labels into storages. */
 int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/job_steps.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
 #include "base/array.h"
 #include "base/map64.h"
 #include "inspect/census/internal.h"
+#include "inspect/pyobj.h"
 #include "inspect/python/pystr.h"
-#include "inspect/pytype.h"
 #include "inspect/torch/nntree.h"
 
 #define MAX_KEY 512 /* bytes of an attribute's name; longer names are cut and end in ".." */

@@ -23,7 +23,6 @@
 #include "inspect/python.h"
 #include "inspect/python/pylocals.h"
 #include "inspect/python/pystr.h"
-#include "inspect/pytype.h"
 
 /* One search takes at most this much CPU time, ns, and this part of the reading's time. On a busy
  * machine it lasts longer, up to half of the time that is left. */

@@ -172,13 +172,6 @@ bool census_owners__is_container(void *ctx, uint64_t obj);
 
 /* owners_edges.c. Finds what a container holds. */
 int census_owners__examine(struct census_owners *l, const struct node *n);
-/* owners_words.c. Path component of a key: "['loss']", ".loss"; "[*]" if the key is not a short
- * string. */
-void census_owners__word(struct census_owners *l, uint64_t key, const char *before,
-			 const char *after, char *word, size_t size);
-/* Searches an object word by word. */
-int census_owners__in_words(struct census_owners *l, const struct node *of,
-			    const struct owner_type *t);
 /* A field of an object: the n-th word after its head. */
 static inline uint64_t census_owners__field(const struct census_owners *l, const struct node *of,
 					    unsigned n)
@@ -186,11 +179,6 @@ static inline uint64_t census_owners__field(const struct census_owners *l, const
 	return of->obj + l->r->m.l->ob_type + 8 + 8ul * n;
 }
 
-/* owners_frames.c. Adds the variables of a frame object, of the frames behind a traceback, of a
- * suspended generator. */
-int census_owners__in_frame(struct census_owners *l, const struct node *of);
-int census_owners__in_traceback(struct census_owners *l, const struct node *of);
-int census_owners__in_generator(struct census_owners *l, const struct node *of);
 /* Adds an object if it is an exception. word: its name after that of `of`. */
 int census_owners__add_exception(struct census_owners *l, const struct node *of, uint64_t obj,
 				 const char *word);

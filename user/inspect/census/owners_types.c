@@ -11,7 +11,7 @@
 #include "base/map64.h"
 #include "inspect/census/owners.h"
 #include "inspect/process/memcache.h"
-#include "inspect/pytype.h"
+#include "inspect/pyobj.h"
 
 #define TYPE_MANAGED_DICT (1ul << 4) /* from CPython 3.11 on */
 #define TYPE_TRACKED (1ul << 14)

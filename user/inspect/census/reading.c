@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/map64.h"
 #include "inspect/process/memcache.h"
-#include "inspect/pytype.h"
+#include "inspect/pyobj.h"
 
 #define MAX_TYPES (1u << 20)
 

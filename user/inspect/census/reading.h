@@ -2,7 +2,7 @@
 #pragma once
 /* One reading of a process: its objects by type, the names that they get, and the list of tensors. */
 #include "inspect/census.h"
-#include "inspect/pymem.h"
+#include "inspect/pyobj.h"
 #include "inspect/pytensor.h"
 #include "inspect/python/pydict.h"
 #include "inspect/python/pygc.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by the files of hostmem: where a process keeps its allocators' tables. */
+/* Shared by the files of hostmem: ranges of addresses, each of a part of the ledger, and where a
+ * process keeps its allocators' tables. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -8,7 +9,25 @@
 
 #include "inspect/hostmem.h"
 #include "inspect/hostmem/host_smaps.h"
-#include "inspect/hostmem/host_spans.h"
+
+struct span {
+	uint64_t start, end; /* [start, end) */
+	uint8_t part;	     /* enum host_part */
+};
+
+struct host_spans {
+	struct span *v;
+	size_t n, cap;
+};
+
+/* Adds a range; an empty one is ignored, and one that wraps around is cut. 0 or -ENOMEM. */
+int host_spans__add(struct host_spans *s, uint64_t start, uint64_t size, uint8_t part);
+/* Sorts the ranges by address and removes overlaps: the lower part keeps the bytes. 0 or
+ * -ENOMEM. */
+int host_spans__resolve(struct host_spans *s);
+/* Index of the first range that ends after addr; s->n: none. Of resolved spans. */
+size_t host_spans__after(const struct host_spans *s, uint64_t addr);
+void host_spans__free(struct host_spans *s);
 
 #define HOST_PAGE 4096u /* smallest page; addresses of mappings are multiples */
 
@@ -60,9 +79,6 @@ bool host_places__anonymous(const struct map *m);
 /* Whether [addr, addr + size) lies in one private, writable mapping without a file, or where the
  * heap may have grown to since. */
 bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size);
-/* Whether a mapping without a file directly follows a file's data, so that it begins with the
- * file's zeroed data (.bss). Other memory may be in the same mapping. */
-bool host_places__follows_data(const struct host_smaps *s, size_t i);
 /* Claims the zeroed data of all mapped libraries, by their program headers. */
 int host_places__find_bss(struct host_reading *r);
 /* Reads memory without making any of it resident: pages that are not resident read as zeros. 0 or

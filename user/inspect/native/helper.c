@@ -1,22 +1,254 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "inspect/native/helper.h"
 
+#include <ctype.h>
 #include <dwarf.h>
 #include <elfutils/libdw.h>
 #include <elfutils/libdwelf.h>
 #include <elfutils/libdwfl.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <zlib.h>
 
-#include "inspect/native/confine.h"
-#include "inspect/native/demangle.h"
+#include "base/io.h"
 #include "inspect/native/wire.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#define SANITIZED 1 /* its own calls and its shadow memory need more than we allow */
+#else
+#define SANITIZED 0
+#endif
+
+#ifdef __x86_64__
+#define MACHINE AUDIT_ARCH_X86_64
+#else
+#define MACHINE AUDIT_ARCH_AARCH64
+#endif
+
+#define MEMORY_MAX (8ULL << 30) /* address space: files are mapped as a whole */
+
+/* Memory, and descriptors that the process has. */
+static const int allowed[] = {
+	SYS_read,	  SYS_write,	     SYS_pread64, SYS_readv,	    SYS_recvmsg,
+	SYS_recvfrom,	  SYS_sendmsg,	     SYS_sendto,  SYS_close,	    SYS_fstat,
+	SYS_lseek,	  SYS_mmap,	     SYS_munmap,  SYS_mremap,	    SYS_mprotect,
+	SYS_madvise,	  SYS_brk,	     SYS_futex,	  SYS_rt_sigreturn, SYS_exit,
+	SYS_exit_group,	  SYS_clock_gettime, SYS_getpid,  SYS_gettid,	    SYS_restart_syscall,
+	SYS_rt_sigaction, SYS_rt_sigprocmask
+};
+#define N_ALLOWED (sizeof(allowed) / sizeof(*allowed))
+
+static int filter_calls(void)
+{
+	struct sock_filter code[4 + N_ALLOWED + 2];
+	struct sock_fprog prog = { .filter = code };
+	unsigned short n = 0;
+
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+						 offsetof(struct seccomp_data, arch));
+	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MACHINE, 1, 0);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL);
+	/* Numbers of the x32 ABI are others, so the list does not have them. */
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+						 offsetof(struct seccomp_data, nr));
+	for (size_t i = 0; i < N_ALLOWED; i++)
+		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+							 (unsigned)allowed[i],
+							 (unsigned char)(N_ALLOWED - i), 0);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	prog.len = n;
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog, 0, 0) ? -errno : 0;
+}
+
+/* The kernel ends this process first if memory is short. */
+static void offer_to_oom_killer(void)
+{
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	io__write(fd, "1000", 4);
+	close(fd);
+}
+
+int helper__confine(void)
+{
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2] = { 0 };
+	struct rlimit memory = { MEMORY_MAX, MEMORY_MAX }, no_core = { 0, 0 };
+
+	offer_to_oom_killer();
+	if (setrlimit(RLIMIT_CORE, &no_core) ||
+	    (!SANITIZED && (setrlimit(RLIMIT_AS, &memory) || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))))
+		return -errno;
+	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (syscall(SYS_capset, &h, none))
+		return -errno;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return -errno;
+	return SANITIZED ? 0 : filter_calls();
+}
+
+#define SYMBOL_MAX 4096 /* bytes; the demangler's work grows with them */
+
+/* A function of the C++ library's ABI. The caller frees the result. */
+char *__cxa_demangle(const char *mangled, char *buf, size_t *size, int *status);
+
+/* The length of a name without what compilers append: ".isra.0", ".cold", ".llvm.123", " [clone
+ * .part.0]". */
+static size_t without_suffix(const char *s)
+{
+	const char *dot = *s == '.' || *s == '_' ? strchr(s + 1, '.') : strchr(s, '.');
+	const char *clone = strstr(s, " [clone "), *version = strchr(s, '@');
+
+	if (version)
+		return (size_t)(version - s);
+
+	if (clone)
+		return (size_t)(clone - s);
+	return dot && !strchr(s, '(') ? (size_t)(dot - s) : strlen(s);
+}
+
+/* Start of the bracket that ends before `end`. NULL: it has no begin. */
+static char *begin_of_group(char *s, char *end)
+{
+	int depth = 0;
+
+	while (end-- > s) {
+		depth += *end == ')' ? 1 : *end == '(' ? -1 : 0;
+		if (!depth)
+			return end;
+	}
+	return NULL;
+}
+
+/* Cuts "(int) const" off. */
+static void cut_parameters(char *s)
+{
+	static const char *const after[] = { " const", " volatile", " &&", " &", "&&", "&" };
+	size_t len = strlen(s), i = 0, n;
+	char *begin;
+
+	while (i < sizeof(after) / sizeof(*after)) {
+		n = strlen(after[i]);
+		if (len > n && !strcmp(s + len - n, after[i])) {
+			len -= n;
+			i = 0;
+			continue;
+		}
+		i++;
+	}
+	if (!len || s[len - 1] != ')')
+		return;
+	begin = begin_of_group(s, s + len);
+	/* "(anonymous namespace)" has no parameters after it; "f()::operator()" neither. */
+	if (begin && begin > s && begin[-1] != ':' && strncmp(begin, "(anonymous", 10) != 0 &&
+	    !(begin - s >= 8 && !strncmp(begin - 8, "operator", 8)))
+		*begin = '\0';
+}
+
+/* Cuts the type before the name off, which only templates have. */
+static void cut_return_type(char *s)
+{
+	char *name = s;
+	int depth = 0;
+
+	if (strstr(s, "operator"))
+		return;
+	for (char *p = s; *p; p++) {
+		depth += *p == '<' || *p == '(' || *p == '{'   ? 1
+			 : *p == '>' || *p == ')' || *p == '}' ? -1
+							       : 0;
+		if (*p == ' ' && !depth)
+			name = p + 1;
+	}
+	memmove(s, name, strlen(name) + 1);
+}
+
+/* Rust's names for C++ demanglers end in a hash: "::h" and 16 digits. */
+static void cut_rust_hash(char *s)
+{
+	size_t len = strlen(s);
+
+	if (len <= 19 || strncmp(s + len - 19, "::h", 3) != 0)
+		return;
+	for (size_t i = len - 16; i < len; i++)
+		if (!isxdigit((unsigned char)s[i]))
+			return;
+	s[len - 19] = '\0';
+}
+
+/* "$LT$" and the like in Rust's older names. */
+static void undo_rust_escapes(char *s)
+{
+	static const struct {
+		const char *from;
+		char to;
+	} escapes[] = { { "$LT$", '<' },  { "$GT$", '>' },  { "$RF$", '&' },   { "$LP$", '(' },
+			{ "$RP$", ')' },  { "$BP$", '*' },  { "$C$", ',' },    { "$u20$", ' ' },
+			{ "$u7b$", '{' }, { "$u7d$", '}' }, { "$u27$", '\'' }, { "$u5b$", '[' },
+			{ "$u5d$", ']' } };
+	char *to = s;
+
+	for (const char *p = s; *p;) {
+		size_t i, n = sizeof(escapes) / sizeof(*escapes);
+
+		for (i = 0; i < n && strncmp(p, escapes[i].from, strlen(escapes[i].from)); i++)
+			;
+		if (i < n) {
+			*to++ = escapes[i].to;
+			p += strlen(escapes[i].from);
+		} else if (p[0] == '.' && p[1] == '.') {
+			*to++ = ':';
+			*to++ = ':';
+			p += 2;
+		} else {
+			*to++ = *p++;
+		}
+	}
+	*to = '\0';
+}
+
+char *helper__demangle(const char *symbol, char *buf, size_t size)
+{
+	char *plain = NULL;
+	int status;
+
+	snprintf(buf, size, "%.*s", (int)(size < INT32_MAX ? size - 1 : 0), symbol);
+	if (!strncmp(symbol, "_Z", 2) && strlen(symbol) < SYMBOL_MAX)
+		plain = __cxa_demangle(symbol, NULL, NULL, &status);
+	if (!plain) {
+		buf[without_suffix(buf)] = '\0';
+		return buf;
+	}
+	snprintf(buf, size, "%s", plain);
+	free(plain);
+	buf[without_suffix(buf)] = '\0';
+	if (strstr(symbol, "17h")) {
+		cut_rust_hash(buf);
+		undo_rust_escapes(buf);
+		return buf;
+	}
+	cut_parameters(buf);
+	cut_return_type(buf);
+	return buf;
+}
 
 #define CANDIDATES 8		  /* files with debug information that are tried */
 #define UNITS_MAX 200000	  /* compilation units looked through for an address */
@@ -347,7 +579,7 @@ static uint32_t add_name(struct wire_frames *out, const char *symbol)
 {
 	char name[1024];
 
-	return symbol ? add_text(out, demangle__name(symbol, name, sizeof(name))) : 0;
+	return symbol ? add_text(out, helper__demangle(symbol, name, sizeof(name))) : 0;
 }
 
 /* ---- names and lines ---- */
@@ -560,7 +792,7 @@ int helper__run(int fd)
 	size_t n;
 	int passed;
 
-	if (!q || !ret || !u || confine__self())
+	if (!q || !ret || !u || helper__confine())
 		return 2;
 	while ((n = (size_t)receive(fd, q, sizeof(*q), &passed))) {
 		if (passed >= 0)

@@ -4,6 +4,8 @@
  * Messages between native.c and its helper, over a socket that keeps message boundaries. The helper
  * parses hostile files, so native.c checks all that it says.
  */
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "inspect/native/native.h"
@@ -61,3 +63,14 @@ struct wire_frames {
 	struct wire_frame v[NATIVE_FRAMES_MAX];
 	char chars[WIRE_TEXT_MAX];
 };
+
+/* Paths of the modules by number; owned by the caller. */
+struct answer_modules {
+	const char *(*path)(const void *ctx, uint32_t module);
+	const void *ctx;
+	size_t n;
+};
+
+/* Checks an answer of len bytes and sets *ret, whose text belongs to a and m. False: not valid. */
+bool wire__read_answer(const struct wire_frames *a, size_t len, const struct answer_modules *m,
+		       struct native_frames *ret);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/gpus.h"
+#include "inspect/nvml.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "inspect/environ.h"
-#include "inspect/gpus.h"
 #include "inspect/proc.h"
 
 /* ---- the dry-run library's table: tools/dryrun ---- */

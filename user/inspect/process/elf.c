@@ -1,14 +1,53 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/elf.h"
+
+#include <elf.h>
 #include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "inspect/process/elf_file.h"
 #include "base/io.h"
 #include "inspect/proc.h"
+
+#define PIECES_MAX 16
+
+/* File offset and bytes of a table; len ends at the file's end. */
+struct span {
+	uint64_t off, len;
+};
+
+struct elf {
+	unsigned int users;
+	int fd;
+	uint64_t size;
+	/* If the file cannot be opened: fd only names it, or is -1, and these parts of the file are
+	 * in the process's memory. Owned. */
+	struct proc *process;
+	struct piece {
+		uint64_t addr, off, len;
+	} piece[PIECES_MAX];
+	size_t n_pieces;
+	uint16_t machine;
+	Elf64_Phdr *ph;
+	uint32_t ph_n;
+	Elf64_Shdr *sh; /* none if stripped or unreadable; optional */
+	uint32_t sh_n;
+	struct span shstr;
+	struct span symtab; /* up to the end of its segment, or the section's size */
+	uint64_t sym_n;	    /* from the section header; 0: not known */
+	struct span strtab;
+	struct span gnu_hash;
+	struct span sysv_hash;
+	struct span rela; /* relocations of data */
+	uint64_t symtab_vaddr;
+	char soname[256];
+};
 
 #define PHDR_MAX 1024u
 #define SHDR_MAX 8192u
@@ -49,8 +88,9 @@ static int read_file(const struct elf *e, uint64_t off, void *buf, size_t len)
 	return io__pread(e->fd, buf, len, at) == (ssize_t)len ? 0 : -EIO;
 }
 
-int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf,
-		       size_t len)
+/* All reads of the file use these. 0, -ERANGE beyond the file or the span, -EIO. */
+static int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf,
+			      size_t len)
 {
 	uint64_t end;
 
@@ -515,4 +555,599 @@ int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len)
 
 	err = span_at(e, vaddr, &s);
 	return err ? err : elf_file__pread_in(e, &s, 0, buf, len);
+}
+
+/* Pointers in a file's data, as they are once the file is loaded and before its code has run: a
+ * relocation's value, or without one the bytes in the file (DT_RELR, programs at fixed addresses).
+ */
+
+#define RELA_MAX (256u << 10) /* relocations: libtorch_python has 40,000 */
+#define DATA_MAX (16u << 20)  /* bytes of data */
+#define DATA_CHUNK 1024u
+
+/* Relocation types of the two machines (elf.h). */
+#define R_RELATIVE(machine) ((machine) == ELF_AARCH64 ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE)
+#define R_SYMBOL(machine) ((machine) == ELF_AARCH64 ? R_AARCH64_ABS64 : R_X86_64_64)
+
+/* The value that a relocation writes, without the load bias. False: not an address in this file. */
+static bool value_of(const struct elf *e, const Elf64_Rela *r, uint64_t *ret)
+{
+	uint64_t type = ELF64_R_TYPE(r->r_info), at = ELF64_R_SYM(r->r_info) * sizeof(Elf64_Sym);
+	Elf64_Sym sym;
+
+	*ret = (uint64_t)r->r_addend;
+	if (type == R_RELATIVE(e->machine))
+		return true;
+	if (type != R_SYMBOL(e->machine) ||
+	    elf_file__pread_in(e, &e->symtab, at, &sym, sizeof(sym)) || sym.st_shndx == SHN_UNDEF)
+		return false;
+	*ret += sym.st_value;
+	return true;
+}
+
+/* Calls fn for each relocation until it returns true. */
+static void each_rela(const struct elf *e, bool (*fn)(const Elf64_Rela *r, void *ctx), void *ctx)
+{
+	uint64_t total = e->rela.len / sizeof(Elf64_Rela), done, n;
+	Elf64_Rela buf[DATA_CHUNK];
+
+	if (total > RELA_MAX)
+		total = RELA_MAX;
+	for (done = 0; done < total; done += n) {
+		n = total - done < DATA_CHUNK ? total - done : DATA_CHUNK;
+		if (elf_file__pread_in(e, &e->rela, done * sizeof(*buf), buf, n * sizeof(*buf)))
+			return;
+		for (uint64_t i = 0; i < n; i++) {
+			if (fn(&buf[i], ctx))
+				return;
+		}
+	}
+}
+
+struct at_place {
+	const struct elf *e;
+	uint64_t vaddr, value;
+	bool found, known; /* a relocation is there; it gives a value */
+};
+
+static bool is_at(const Elf64_Rela *r, void *ctx)
+{
+	struct at_place *a = ctx;
+
+	if (r->r_offset != a->vaddr)
+		return false;
+	a->found = true;
+	a->known = value_of(a->e, r, &a->value);
+	return true;
+}
+
+int elf__pointer(const struct elf *e, uint64_t vaddr, uint64_t *ret)
+{
+	struct at_place a = { .e = e, .vaddr = vaddr };
+	int err = 0;
+
+	if (elf__is_memory(e))
+		return -ENOTSUP;
+	each_rela(e, is_at, &a);
+	if (a.found && !a.known)
+		return -ENOENT;
+	if (!a.found)
+		err = elf__read(e, vaddr, &a.value, sizeof(a.value));
+	if (!err)
+		*ret = a.value;
+	return err;
+}
+
+struct places {
+	const struct elf *e;
+	uint64_t value, *at;
+	size_t n, max;
+};
+
+static void add(struct places *p, uint64_t vaddr)
+{
+	if (p->n < p->max)
+		p->at[p->n++] = vaddr;
+}
+
+static bool has_value(const Elf64_Rela *r, void *ctx)
+{
+	struct places *p = ctx;
+	uint64_t value;
+
+	/* Most relocations have another addend: look no symbols up for them. */
+	if ((ELF64_R_TYPE(r->r_info) != R_RELATIVE(p->e->machine) ||
+	     (uint64_t)r->r_addend == p->value) &&
+	    value_of(p->e, r, &value) && value == p->value)
+		add(p, r->r_offset);
+	return p->n == p->max;
+}
+
+/* Searches the bytes of one segment of data. */
+static void search_data(struct places *p, const Elf64_Phdr *ph)
+{
+	uint64_t len = ph->p_filesz < DATA_MAX ? ph->p_filesz : DATA_MAX, buf[DATA_CHUNK], done, n;
+	uint64_t from = (ph->p_vaddr + 7) & ~UINT64_C(7);
+
+	if (len < from - ph->p_vaddr)
+		return;
+	len -= from - ph->p_vaddr;
+	for (done = 0; len - done >= sizeof(*buf); done += n * sizeof(*buf)) {
+		n = (len - done) / sizeof(*buf) < DATA_CHUNK ? (len - done) / sizeof(*buf)
+							     : DATA_CHUNK;
+		if (elf__read(p->e, from + done, buf, n * sizeof(*buf)))
+			return;
+		for (uint64_t i = 0; i < n; i++) {
+			if (buf[i] == p->value)
+				add(p, from + done + i * sizeof(*buf));
+		}
+	}
+}
+
+size_t elf__pointers_to(const struct elf *e, uint64_t value, uint64_t *at, size_t max)
+{
+	struct places p = { .e = e, .value = value, .at = at, .max = max };
+
+	if (elf__is_memory(e) || !value)
+		return 0;
+	each_rela(e, has_value, &p);
+	for (uint32_t i = 0; i < e->ph_n; i++) {
+		if (e->ph[i].p_type == PT_LOAD && e->ph[i].p_flags & PF_W)
+			search_data(&p, &e->ph[i]);
+	}
+	return p.n;
+}
+
+/* Dynamic symbols. Large libraries export 100,000 of them, so a name is looked up in the hash
+ * table, as the loader does, with few small reads. */
+
+/* A sparse file costs its owner nothing, so these are near what libraries have: libtorch_cpu has
+ * 97,000 symbols, 6 MiB of names and chains of 13. */
+#define STRTAB_MAX (64u << 20)
+#define SYM_MAX (2u << 20)
+/* Without a hash table, which every linker writes. */
+#define PLAIN_STRTAB_MAX (4u << 20)
+#define PLAIN_SYM_MAX 100000u
+#define NAME_MAX_LEN (16u << 10) /* maximum length of a name to look up */
+#define CHAIN_MAX 1024u		 /* maximum steps along a hash chain */
+#define CHUNK 1024u		 /* entries per read */
+
+static bool sym_defined(const Elf64_Sym *s)
+{
+	return s->st_shndx != SHN_UNDEF && s->st_shndx != SHN_ABS && s->st_shndx != SHN_COMMON &&
+	       ELF64_ST_BIND(s->st_info) != STB_LOCAL;
+}
+
+static void sym_fill(const Elf64_Sym *s, struct elf_sym *ret)
+{
+	ret->value = s->st_value;
+	ret->size = s->st_size;
+	ret->type = ELF64_ST_TYPE(s->st_info);
+}
+
+/* Whether the symbol at index is defined and has this name; len includes the NUL. */
+static bool sym_matches(const struct elf *e, uint64_t index, const char *name, size_t len,
+			Elf64_Sym *s)
+{
+	char buf[512];
+	size_t pos, part;
+
+	if (elf_file__pread_in(e, &e->symtab, index * sizeof(*s), s, sizeof(*s)) || !sym_defined(s))
+		return false;
+	for (pos = 0; pos < len; pos += part) {
+		part = len - pos < sizeof(buf) ? len - pos : sizeof(buf);
+		if (elf_file__pread_in(e, &e->strtab, s->st_name + (uint64_t)pos, buf, part) ||
+		    memcmp(buf, name + pos, part))
+			return false;
+	}
+	return true;
+}
+
+struct gnu_hash {
+	uint32_t buckets, first, bloom_words, bloom_shift;
+};
+
+/* Offsets in the table, after its header was checked. */
+static uint64_t gnu_bucket(const struct gnu_hash *h, uint64_t i)
+{
+	return sizeof(*h) + 8ull * h->bloom_words + 4 * i;
+}
+
+static uint64_t gnu_chain(const struct gnu_hash *h, uint64_t index)
+{
+	return gnu_bucket(h, h->buckets) + 4 * (index - h->first);
+}
+
+static int gnu_header(const struct elf *e, struct gnu_hash *h)
+{
+	if (elf_file__pread_in(e, &e->gnu_hash, 0, h, sizeof(*h)))
+		return -ENOENT;
+	if (!h->buckets || !h->bloom_words || gnu_bucket(h, h->buckets) > e->gnu_hash.len)
+		return -ENOENT;
+	return 0;
+}
+
+static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_Sym *ret)
+{
+	uint32_t hash = 5381, index, chain[64], i, left = CHAIN_MAX, n;
+	struct gnu_hash h;
+	uint64_t word, pos;
+	size_t k;
+
+	for (k = 0; k + 1 < len; k++)
+		hash = hash * 33 + (uint8_t)name[k];
+	if (gnu_header(e, &h) ||
+	    elf_file__pread_in(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words),
+			       &word, sizeof(word)))
+		return -ENOENT;
+	if (!(word >> (hash % 64) & 1) || !(word >> ((hash >> (h.bloom_shift & 31)) % 64) & 1))
+		return -ENOENT;
+	if (elf_file__pread_in(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index,
+			       sizeof(index)) ||
+	    index < h.first)
+		return -ENOENT;
+	while (left) {
+		pos = gnu_chain(&h, index);
+		if (pos >= e->gnu_hash.len)
+			return -ENOENT;
+		n = (e->gnu_hash.len - pos) / 4 < 64 ? (uint32_t)((e->gnu_hash.len - pos) / 4) : 64;
+		if (!n || elf_file__pread_in(e, &e->gnu_hash, pos, chain, n * sizeof(chain[0])))
+			return -ENOENT;
+		for (i = 0; i < n; i++, index++, left--) {
+			if ((chain[i] | 1) == (hash | 1) && sym_matches(e, index, name, len, ret))
+				return 0;
+			if (chain[i] & 1 || index == UINT32_MAX || left == 1)
+				return -ENOENT;
+		}
+	}
+	return -ENOENT;
+}
+
+static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_Sym *ret)
+{
+	uint32_t head[2], hash = 0, top, index, left = CHAIN_MAX;
+	size_t k;
+
+	for (k = 0; k + 1 < len; k++) {
+		hash = (hash << 4) + (uint8_t)name[k];
+		top = hash & 0xf0000000;
+		hash = (hash ^ top >> 24) & ~top;
+	}
+	if (elf_file__pread_in(e, &e->sysv_hash, 0, head, sizeof(head)) || !head[0] ||
+	    elf_file__pread_in(e, &e->sysv_hash, 8 + 4ull * (hash % head[0]), &index,
+			       sizeof(index)))
+		return -ENOENT;
+	for (; index && left; left--) {
+		if (sym_matches(e, index, name, len, ret))
+			return 0;
+		if (index >= head[1] ||
+		    elf_file__pread_in(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index,
+				       sizeof(index)))
+			return -ENOENT;
+	}
+	return -ENOENT;
+}
+
+/* Number of symbols: one past the last that a hash chain reaches. */
+static uint64_t gnu_count(const struct elf *e)
+{
+	uint32_t buf[CHUNK], max = 0, n, i, left = SYM_MAX;
+	struct gnu_hash h;
+	uint64_t b, pos;
+
+	if (gnu_header(e, &h))
+		return 0;
+	if (h.buckets > SYM_MAX)
+		return h.buckets;
+	for (b = 0; b < h.buckets; b += n) {
+		n = h.buckets - b < CHUNK ? (uint32_t)(h.buckets - b) : CHUNK;
+		if (elf_file__pread_in(e, &e->gnu_hash, gnu_bucket(&h, b), buf, n * sizeof(buf[0])))
+			return 0;
+		for (i = 0; i < n; i++)
+			if (buf[i] > max)
+				max = buf[i];
+	}
+	if (max < h.first)
+		return h.first;
+	for (; left; left -= n < left ? n : left) {
+		pos = gnu_chain(&h, max);
+		if (pos >= e->gnu_hash.len)
+			return max;
+		n = (e->gnu_hash.len - pos) / 4 < CHUNK ? (uint32_t)((e->gnu_hash.len - pos) / 4)
+							: CHUNK;
+		if (!n || elf_file__pread_in(e, &e->gnu_hash, pos, buf, n * sizeof(buf[0])))
+			return max;
+		for (i = 0; i < n; i++, max++)
+			if (buf[i] & 1 || max >= SYM_MAX)
+				return (uint64_t)max + 1;
+	}
+	return max;
+}
+
+static uint64_t sym_count(const struct elf *e)
+{
+	uint64_t fits = e->symtab.len / sizeof(Elf64_Sym), n = e->sym_n;
+	uint32_t head[2];
+
+	if (!n && e->sysv_hash.len && !elf_file__pread_in(e, &e->sysv_hash, 0, head, sizeof(head)))
+		n = head[1];
+	if (!n && e->gnu_hash.len)
+		n = gnu_count(e);
+	return n < fits ? n : fits;
+}
+
+/* names: the whole string table, with a NUL added at the end. */
+static int each_symbol(const struct elf *e, const char *names, bool imports,
+		       int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
+{
+	uint64_t total = sym_count(e), done, n, i;
+	struct elf_sym sym;
+	Elf64_Sym *buf;
+	int ret = 0;
+
+	buf = malloc(CHUNK * sizeof(*buf));
+	if (!buf)
+		return -ENOMEM;
+	for (done = 0; done < total && !ret; done += n) {
+		n = total - done < CHUNK ? total - done : CHUNK;
+		if (elf_file__pread_in(e, &e->symtab, done * sizeof(*buf), buf, n * sizeof(*buf))) {
+			ret = -EIO;
+			break;
+		}
+		for (i = 0; i < n && !ret; i++) {
+			if (!(imports ? buf[i].st_shndx == SHN_UNDEF : sym_defined(&buf[i])) ||
+			    buf[i].st_name >= e->strtab.len || !names[buf[i].st_name])
+				continue;
+			sym_fill(&buf[i], &sym);
+			ret = fn(names + buf[i].st_name, &sym, ctx);
+		}
+	}
+	free(buf);
+	return ret;
+}
+
+static int each_named(const struct elf *e, bool imports,
+		      int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
+{
+	bool plain = !e->gnu_hash.len && !e->sysv_hash.len;
+	char *names;
+	int ret;
+
+	if (!e->symtab.len || !e->strtab.len)
+		return 0;
+	if (e->strtab.len > (plain ? PLAIN_STRTAB_MAX : STRTAB_MAX) ||
+	    sym_count(e) > (plain ? PLAIN_SYM_MAX : SYM_MAX))
+		return -EFBIG;
+	names = malloc(e->strtab.len + 1);
+	if (!names)
+		return -ENOMEM;
+	ret = elf_file__pread_in(e, &e->strtab, 0, names, e->strtab.len);
+	if (!ret) {
+		names[e->strtab.len] = '\0';
+		ret = each_symbol(e, names, imports, fn, ctx);
+	}
+	free(names);
+	return ret;
+}
+
+int elf__each_dynsym(const struct elf *e,
+		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
+{
+	return each_named(e, false, fn, ctx);
+}
+
+int elf__each_import(const struct elf *e,
+		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
+{
+	return each_named(e, true, fn, ctx);
+}
+
+struct by_name {
+	const char *name;
+	struct elf_sym *ret;
+};
+
+static int match_name(const char *name, const struct elf_sym *sym, void *ctx)
+{
+	struct by_name *want = ctx;
+
+	if (strcmp(name, want->name))
+		return 0;
+	*want->ret = *sym;
+	return 1;
+}
+
+int elf__dynsym(const struct elf *e, const char *name, struct elf_sym *ret)
+{
+	struct by_name want = { .name = name, .ret = ret };
+	size_t len = strlen(name) + 1;
+	Elf64_Sym s;
+	int err;
+
+	if (len < 2 || len > NAME_MAX_LEN || !e->symtab.len)
+		return -ENOENT;
+	if (e->gnu_hash.len)
+		err = lookup_gnu(e, name, len, &s);
+	else if (e->sysv_hash.len)
+		err = lookup_sysv(e, name, len, &s);
+	else
+		return elf__each_dynsym(e, match_name, &want) == 1 ? 0 : -ENOENT;
+	if (!err)
+		sym_fill(&s, ret);
+	return err;
+}
+
+/* Sizes of functions from .eh_frame, through the sorted table of .eh_frame_hdr. Only the encodings
+ * that 64-bit linkers and compilers write are supported; others mean "not known". */
+
+#define PE_FORMAT 0x0f
+#define PE_ABSPTR 0x00
+#define PE_UDATA4 0x03
+#define PE_UDATA8 0x04
+#define PE_SDATA4 0x0b
+#define PE_SDATA8 0x0c
+#define PE_PCREL 0x10
+#define PE_TABLE 0x3b /* relative to the header, signed 32 bits: the searchable form */
+#define ENTRIES_MAX (64u << 20)
+#define CIE_MAX 64 /* bytes of a CIE read, which contain its augmentation */
+
+struct hdr {
+	uint8_t version, frame_enc, count_enc, table_enc;
+	int32_t frame;
+	uint32_t count;
+};
+
+struct entry {
+	int32_t start, fde; /* relative to the header */
+};
+
+static int find_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
+{
+	uint32_t i;
+
+	for (i = 0; i < e->ph_n; i++) {
+		if (e->ph[i].p_type != PT_GNU_EH_FRAME)
+			continue;
+		*vaddr = e->ph[i].p_vaddr;
+		if (elf__read(e, *vaddr, h, sizeof(*h)) || h->version != 1)
+			return -ENOENT;
+		if (h->count_enc != PE_UDATA4 || h->table_enc != PE_TABLE ||
+		    h->count > ENTRIES_MAX ||
+		    ((h->frame_enc & PE_FORMAT) != PE_SDATA4 &&
+		     (h->frame_enc & PE_FORMAT) != PE_UDATA4))
+			return -ENOENT;
+		return h->count ? 0 : -ENOENT;
+	}
+	return -ENOENT;
+}
+
+/* The last entry with start <= vaddr. */
+static int search(const struct elf *e, uint64_t table, uint32_t count, uint64_t base,
+		  uint64_t vaddr, struct entry *ret)
+{
+	uint32_t lo = 0, hi = count, mid;
+	struct entry en;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (elf__read(e, table + 8ull * mid, &en, sizeof(en)))
+			return -ENOENT;
+		if (base + (uint64_t)(int64_t)en.start <= vaddr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo || elf__read(e, table + 8ull * (lo - 1), ret, sizeof(*ret)))
+		return -ENOENT;
+	return 0;
+}
+
+static size_t encoded_size(uint8_t enc)
+{
+	switch (enc & PE_FORMAT) {
+	case PE_UDATA4:
+	case PE_SDATA4:
+		return 4;
+	case PE_ABSPTR:
+	case PE_UDATA8:
+	case PE_SDATA8:
+		return 8;
+	default:
+		return 0;
+	}
+}
+
+static size_t skip_leb(const uint8_t *b, size_t pos, size_t len)
+{
+	while (pos < len && b[pos] & 0x80)
+		pos++;
+	return pos + 1;
+}
+
+/* Encoding of addresses in a CIE's entries ('R' of its augmentation). */
+static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
+{
+	uint8_t b[CIE_MAX];
+	size_t pos = 9, aug, n;
+	uint32_t id;
+
+	if (elf__read(e, cie, b, sizeof(b)))
+		return -ENOENT;
+	memcpy(&id, b + 4, sizeof(id));
+	if (id || (b[8] != 1 && b[8] != 3))
+		return -ENOENT;
+	aug = pos;
+	n = strnlen((const char *)b + aug, 8);
+	if (n == 8 || b[aug] != 'z')
+		return -ENOENT;
+	pos = skip_leb(b, aug + n + 1, sizeof(b));		 /* code alignment */
+	pos = skip_leb(b, pos, sizeof(b));			 /* data alignment */
+	pos = b[8] == 1 ? pos + 1 : skip_leb(b, pos, sizeof(b)); /* return address register */
+	pos = skip_leb(b, pos, sizeof(b)); /* length of the augmentation data */
+	for (aug++; b[aug] && pos < sizeof(b); aug++) {
+		if (b[aug] == 'R') {
+			*ret = b[pos];
+			return 0;
+		}
+		if (b[aug] == 'P') {
+			if (!encoded_size(b[pos]))
+				return -ENOENT;
+			pos += 1 + encoded_size(b[pos]);
+		} else if (b[aug] == 'L') {
+			pos++;
+		} else if (b[aug] != 'S' && b[aug] != 'B') {
+			return -ENOENT;
+		}
+	}
+	return -ENOENT;
+}
+
+static uint64_t decode(const uint8_t *b, uint8_t enc, uint64_t at)
+{
+	uint64_t v = 0;
+	int32_t v32;
+
+	if (encoded_size(enc) == 4) {
+		memcpy(&v32, b, sizeof(v32));
+		v = (enc & PE_FORMAT) == PE_SDATA4 ? (uint64_t)(int64_t)v32 : (uint32_t)v32;
+	} else {
+		memcpy(&v, b, sizeof(v));
+	}
+	return enc & PE_PCREL ? v + at : v;
+}
+
+static int read_fde(const struct elf *e, uint64_t fde, uint64_t *start, uint64_t *size)
+{
+	uint32_t head[2];
+	uint8_t enc, b[16];
+	size_t width;
+
+	if (elf__read(e, fde, head, sizeof(head)) || !head[0] || head[0] == UINT32_MAX || !head[1])
+		return -ENOENT;
+	if (pointer_encoding(e, fde + 4 - head[1], &enc) || (enc & 0xf0 & ~PE_PCREL))
+		return -ENOENT;
+	width = encoded_size(enc);
+	if (!width || head[0] < 4 + 2 * width || elf__read(e, fde + 8, b, 2 * width))
+		return -ENOENT;
+	*start = decode(b, enc, fde + 8);
+	*size = decode(b + width, enc & PE_FORMAT & ~0x08, 0); /* lengths are unsigned */
+	return *size ? 0 : -ENOENT;
+}
+
+int elf__function(const struct elf *e, uint64_t vaddr, uint64_t *start, uint64_t *size)
+{
+	uint64_t base, from, len;
+	struct entry en;
+	struct hdr h;
+
+	if (find_table(e, &base, &h) || search(e, base + sizeof(h), h.count, base, vaddr, &en))
+		return -ENOENT;
+	if (read_fde(e, base + (uint64_t)(int64_t)en.fde, &from, &len))
+		return -ENOENT;
+	/* table and entry must agree, and the function must contain the address */
+	if (from != base + (uint64_t)(int64_t)en.start || vaddr < from || vaddr - from >= len)
+		return -ENOENT;
+	*start = from;
+	*size = len;
+	return 0;
 }

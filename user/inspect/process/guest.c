@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/guest.h"
+#include "inspect/container.h"
 
 #include <limits.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "inspect/inside_plan.h"
 #include "inspect/process/insn_a64.h"
+#include "inspect/site.h"
 
 #define BRK 0xd4200000u
 #define BTI(word) (((word)&0xffffff3f) == 0xd503241f)

@@ -3,8 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "inspect/inside_plan.h"
 #include "inspect/process/insn.h"
+#include "inspect/site.h"
 
 #define INT3 0xcc
 #define WAY_BACK 14 /* bytes of jmp *0(%rip) and its address */

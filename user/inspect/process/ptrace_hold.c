@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/ptrace_hold.h"
+#include "inspect/arrival.h"
 
 #include <errno.h>
 #include <signal.h>

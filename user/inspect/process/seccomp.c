@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/seccomp.h"
+#include "inspect/container.h"
 
 #include <ctype.h>
 #include <dirent.h>

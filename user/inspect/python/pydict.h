@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "inspect/pymem.h"
+#include "inspect/pyobj.h"
 
 struct pyitem {
 	uint64_t key, value; /* objects in the target, not 0 */

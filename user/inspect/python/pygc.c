@@ -27,7 +27,6 @@
 #include "base/clock.h"
 #include "inspect/proc.h"
 #include "inspect/process/memcache.h"
-#include "inspect/pylayout.h"
 #include "inspect/python.h"
 
 #define HEAD_SIZE 16

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by python.c, pyversion.c and pythread.c. */
+/* Shared by python.c and pythread.c. */
 #include "inspect/elf.h"
 #include "inspect/proc.h"
-#include "inspect/pylayout.h"
 #include "inspect/python.h"
 
 /* A file in the target that defines symbols of the interpreter. */
@@ -29,7 +28,5 @@ struct python {
 int python__refuse(const char **why, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Sets version and layout from the file and the process. 0 or -errno with *why set. */
-int python__identify(struct python *py, const char **why);
 /* Checks the layout against PyCode_Type. 0 or -errno with *why set. */
 int python__cross_check(const struct python *py, const char **why);

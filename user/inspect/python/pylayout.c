@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "inspect/arch.h"
-#include "inspect/pylayout.h"
+#include "inspect/python.h"
 
 #define NONE PYLAYOUT_NONE
 /* To 3.11 the runtime's state has two mutexes before the key. */

@@ -3,7 +3,7 @@
  * table can overflow them, and are checked at the end. */
 #include <stdbool.h>
 
-#include "inspect/pyline.h"
+#include "inspect/python.h"
 
 /* 0 for an impossible line (hostile deltas). */
 static uint32_t line_or_none(int64_t line)

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "inspect/ipython.h"
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
 #include "inspect/python/pydict.h"
@@ -188,7 +187,7 @@ static void place_of(struct pymem *m, const struct pycode *code, char *buf, size
 
 	if (typed)
 		snprintf(buf, size, "cell %.*s, line %u", (int)len, typed, code->firstlineno);
-	else if (strstr(code->file, "/ipykernel_") && !ipython__cell(m->py, code->file, &cell))
+	else if (strstr(code->file, "/ipykernel_") && !pynames__cell(m->py, code->file, &cell))
 		snprintf(buf, size, "cell %" PRIu64 ", line %u", cell, code->firstlineno);
 	else
 		snprintf(buf, size, "%s:%u", file ? file + 1 : code->file, code->firstlineno);

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "inspect/pymem.h"
+#include "inspect/pyobj.h"
 #include "inspect/python.h"
 
 struct pylocal {

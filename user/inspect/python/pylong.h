@@ -3,7 +3,7 @@
 /* Python's int objects. */
 #include <stdint.h>
 
-#include "inspect/pymem.h"
+#include "inspect/pyobj.h"
 
 /* Reads an int below 2^60 that is not negative. 0; -EBADMSG: no int; -E2BIG: another one; or the
  * error of the read. */

@@ -5,11 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/pymem.h"
 #include "inspect/python.h"
 #include "inspect/python/pydict.h"
 #include "inspect/python/pystr.h"
-#include "inspect/pytype.h"
 
 /* Maps "keeps changing" to "not such an object" for callers. */
 static int map_error(int err)

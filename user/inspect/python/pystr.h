@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "inspect/pymem.h"
+#include "inspect/pyobj.h"
 
 struct pyitems;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/autograd.h"
+#include "inspect/pytensor.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -12,9 +12,9 @@
 
 #include "base/array.h"
 #include "base/map64.h"
+#include "inspect/pyobj.h"
 #include "inspect/python/pydict.h"
 #include "inspect/python/pystr.h"
-#include "inspect/pytype.h"
 
 #define MAX_MODULES 1000000u
 #define MAX_DEPTH 1024u

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "inspect/pymem.h"
+#include "inspect/pyobj.h"
 
 #define NN_MAX_NAME 4096 /* bytes; modules with longer names are left out */
 #define NN_MAX_CLASS 512 /* bytes; longer ones are cut */

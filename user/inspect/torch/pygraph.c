@@ -9,8 +9,8 @@
 
 #include "base/array.h"
 #include "base/map64.h"
-#include "inspect/autograd.h"
 #include "inspect/proc.h"
+#include "inspect/pytensor.h"
 #include "inspect/torch/pytensor_internal.h"
 
 #define MAX_NODES (1u << 20)
@@ -585,4 +585,196 @@ void pygraph__free(struct pygraph *g)
 	free(g->edges);
 	free(g->classes);
 	memset(g, 0, sizeof(*g));
+}
+
+/*
+ * torch/csrc/autograd/saved_variable.h: after data_ come pointers, version and output number, then
+ * five bools: was_default_constructed_, is_inplace_on_view_, saved_original_, is_leaf_, is_output_.
+ * The original is saved unless it is an output and not a leaf. A saved original is a leaf if it has
+ * no node.
+ */
+
+#define FIRST 24u /* at least three pointers */
+#define STEP 8u
+/* Matches that suffice: five bytes that agree with one another and with the tensor are no
+ * coincidence. */
+#define ENOUGH 4u
+#define MAX_NUMBER 4096u /* maximum of output numbers of a node */
+
+enum { DEFAULT, INPLACE, ORIGINAL, LEAF, OUTPUT, FLAGS };
+
+static bool fits(const uint8_t *f, bool known, bool grad_fn)
+{
+	uint32_t number;
+
+	memcpy(&number, f - sizeof(number), sizeof(number));
+	if (number > MAX_NUMBER)
+		return false;
+	for (size_t k = 0; k < FLAGS; k++)
+		if (f[k] > 1)
+			return false;
+	if (f[DEFAULT] || f[ORIGINAL] != (!f[OUTPUT] || f[LEAF]))
+		return false;
+	return !known || !f[ORIGINAL] || f[LEAF] != grad_fn;
+}
+
+size_t pygraph__find_flags(const struct pygraph *g, const bool *grad_fn, const bool *known)
+{
+	size_t found = 0;
+
+	for (size_t at = FIRST; at + FLAGS <= PYGRAPH_AFTER; at += STEP) {
+		size_t good = 0, bad = 0, outputs = 0, others = 0;
+
+		for (size_t i = 0; i < g->nsaved; i++) {
+			const uint8_t *f = g->saved[i].after + at;
+
+			if (g->saved[i].leaf || !g->saved[i].has_after)
+				continue;
+			if (!fits(f, known[i], grad_fn[i])) {
+				bad++;
+				continue;
+			}
+			good++;
+			outputs += f[OUTPUT] && (f[LEAF] || !f[ORIGINAL]);
+			others += !f[OUTPUT] && !f[LEAF] && known[i] && grad_fn[i];
+		}
+		/* Needs outputs and others, so that zeroed memory does not match. Uninitialized
+		 * words may hold any value. */
+		if (!outputs || !others || good < ENOUGH || bad * 2 > good)
+			continue;
+		if (found)
+			return 0;
+		found = at;
+	}
+	return found;
+}
+
+enum pygraph_use pygraph__use(const struct pygraph_saved *s, size_t flags, bool known, bool grad_fn)
+{
+	const uint8_t *f = s->after + flags;
+
+	if (s->leaf || !flags || !s->has_after || !fits(f, known, grad_fn))
+		return PYGRAPH_HELD;
+	return f[OUTPUT] || (known && grad_fn) ? PYGRAPH_MADE : PYGRAPH_SAVED;
+}
+
+/* A tensor keeps all nodes that lead to it. Searches from all tensors mark nodes. A search that
+ * reaches the node of another tensor takes over what that one keeps, so that the last tensor of a
+ * chain has all of it. */
+
+struct holders {
+	struct map64 *index; /* node -> index */
+	uint32_t *first;     /* of its edges in to; one more at the end */
+	uint32_t *to;
+	uint32_t *mark;	 /* of a node: 1 + tensor; 0: none */
+	uint32_t *over;	 /* of a tensor: 1 + the one that took over; 0: none */
+	uint32_t *roots; /* of a tensor: its node */
+	uint32_t *stack;
+	uint32_t nodes;
+};
+
+static int index_of(struct holders *h, uint64_t node, uint32_t *ret)
+{
+	uint64_t known;
+	int err;
+
+	if (map64__get(h->index, node, &known)) {
+		*ret = known;
+		return 0;
+	}
+	err = map64__set(h->index, node, h->nodes);
+	*ret = h->nodes++;
+	return err;
+}
+
+static int index_edges(struct holders *h, const struct pygraph *g, const uint64_t *roots, size_t n)
+{
+	uint32_t from, to;
+	int err = index_of(h, 0, &from); /* no node */
+
+	for (size_t i = 0; !err && i < n; i++)
+		err = index_of(h, roots[i], &h->roots[i]);
+	for (size_t i = 0; !err && i < g->nedges; i++)
+		err = index_of(h, g->edges[i].from, &from) ?: index_of(h, g->edges[i].to, &to);
+	if (err)
+		return err;
+	h->first = calloc(h->nodes + 2ul, sizeof(*h->first));
+	h->mark = calloc(h->nodes + 1ul, sizeof(*h->mark));
+	h->stack = calloc(h->nodes + 1ul, sizeof(*h->stack));
+	if (!h->first || !h->mark || !h->stack)
+		return -ENOMEM;
+	for (size_t i = 0; !err && i < g->nedges; i++) {
+		err = index_of(h, g->edges[i].from, &from);
+		h->first[from + 2]++;
+	}
+	for (uint32_t i = 2; i < h->nodes + 2; i++)
+		h->first[i] += h->first[i - 1];
+	for (size_t i = 0; !err && i < g->nedges; i++) {
+		err = index_of(h, g->edges[i].from, &from) ?: index_of(h, g->edges[i].to, &to);
+		h->to[h->first[from + 1]++] = to;
+	}
+	return err;
+}
+
+/* The tensor, as 1 + its number, that has taken over what this one keeps. */
+static uint32_t last(struct holders *h, uint32_t tensor)
+{
+	uint32_t end = tensor, next;
+
+	while (end && h->over[end - 1])
+		end = h->over[end - 1];
+	for (; tensor != end; tensor = next) { /* shortens the way for the next search */
+		next = h->over[tensor - 1];
+		h->over[tensor - 1] = end;
+	}
+	return end;
+}
+
+static void mark_from(struct holders *h, uint32_t tensor)
+{
+	uint32_t n = 0, start = h->roots[tensor - 1];
+
+	if (!start || h->mark[start])
+		return; /* another tensor's graph has it already */
+	h->mark[start] = tensor;
+	h->stack[n++] = start;
+	while (n) {
+		uint32_t at = h->stack[--n];
+
+		for (uint32_t i = h->first[at]; i < h->first[at + 1]; i++) {
+			uint32_t to = h->to[i], other = h->mark[to];
+
+			if (!other) {
+				h->mark[to] = tensor;
+				h->stack[n++] = to;
+			} else if (h->roots[other - 1] == to && last(h, other) != tensor) {
+				h->over[other - 1] = tensor;
+			}
+		}
+	}
+}
+
+int pygraph__holders(const struct pygraph *g, const uint64_t *roots, size_t n, uint32_t *ret)
+{
+	struct holders h = {
+		.index = map64__new(),
+		.to = calloc(g->nedges + 1, sizeof(*h.to)),
+		.over = calloc(n + 1, sizeof(*h.over)),
+		.roots = calloc(n + 1, sizeof(*h.roots)),
+	};
+	int err = h.index && h.to && h.over && h.roots ? index_edges(&h, g, roots, n) : -ENOMEM;
+	uint64_t at;
+
+	for (uint32_t i = 0; !err && i < n; i++)
+		mark_from(&h, i + 1);
+	for (size_t i = 0; !err && i < g->nsaved; i++)
+		ret[i] = map64__get(h.index, g->saved[i].node, &at) ? last(&h, h.mark[at]) : 0;
+	map64__free(h.index);
+	free(h.first);
+	free(h.to);
+	free(h.mark);
+	free(h.over);
+	free(h.roots);
+	free(h.stack);
+	return err;
 }

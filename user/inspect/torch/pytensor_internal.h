@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by pytensor.c, pytensor_shapes.c and pygraph.c. */
+/* Shared by pytensor.c and pygraph.c. */
 #include <string.h>
 
 #include "base/hash.h"
@@ -60,12 +60,6 @@ struct shapes {
 	struct map64 *numbers; /* hash -> number */
 	struct hash_seed seed;
 };
-
-int shapes__init(struct shapes *s);  /* 0 or -ENOMEM; then shapes__fini() is due, too */
-void shapes__fini(struct shapes *s); /* all 0 is fine */
-void shapes__clear(struct shapes *s);
-/* Finds the number of PYTENSOR_DIMS sizes, or adds them. 0 or -ENOMEM. */
-int shapes__number(struct shapes *s, const int64_t *sizes, uint32_t *ret);
 
 struct pytensors {
 	const struct proc *proc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/torch/torch_internal.h"
+#include "inspect/torch.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +10,9 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "inspect/elf.h"
+#include "inspect/proc.h"
+#include "inspect/pyobj.h"
+#include "inspect/python.h"
 
 #define FILES_MAX 4096u
 #define VERSION_TEXT_MAX (16u << 10)
@@ -336,7 +339,8 @@ void hook__close_all(struct hook *hooks)
 	memset(hooks, 0, HOOK_NR * sizeof(*hooks));
 }
 
-int torch__refuse_hook(struct hook *h, int err, const char *why)
+/* The hook cannot be set: closes its file. why: static text. Returns err. */
+static int torch__refuse_hook(struct hook *h, int err, const char *why)
 {
 	close_file(h);
 	h->found = false;
@@ -344,8 +348,14 @@ int torch__refuse_hook(struct hook *h, int err, const char *why)
 	return err;
 }
 
-int torch__set_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t vaddr,
-		    uint64_t offset, uint64_t func_size, unsigned args, struct hook *h)
+/*
+ * Picks the site of a function and sets the hook. map: the executable mapping with the function.
+ * vaddr, offset, func_size: the function's in the file; size 0: not known. args: as for
+ * site__pick(). 0 or -errno with why_not.
+ */
+static int torch__set_hook(const struct proc *p, struct elf *e, const struct map *map,
+			   uint64_t vaddr, uint64_t offset, uint64_t func_size, unsigned args,
+			   struct hook *h)
 {
 	char name[ELF_NAME];
 	struct site site;
@@ -532,4 +542,150 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 	if (unopened)
 		explain_unopened(hooks, unopened);
 	return unopened == -EACCES || unopened == -EPERM ? -EPERM : unopened ? -ESTALE : -ENOENT;
+}
+
+/* Functions that are found by an address in the process's memory, which the process may write. */
+
+#define PLACES 64 /* pointers to one function in a file's data */
+#define NAME_MAX_LEN 64
+
+/* By what the file exports: a user can mount any file under any name. */
+static bool is_file(const struct elf *e, const struct hook_file *in)
+{
+	struct elf_sym sym;
+
+	return !elf__dynsym(e, in->symbol, &sym);
+}
+
+static bool is_text(const struct elf *e, uint64_t vaddr, const char *text)
+{
+	char buf[NAME_MAX_LEN];
+	size_t len = strlen(text) + 1;
+
+	return len <= sizeof(buf) && !elf__read(e, vaddr, buf, len) && !memcmp(buf, text, len);
+}
+
+static bool in_type(const struct elf *e, const struct hook_file *in, uint64_t function)
+{
+	struct elf_sym sym;
+	uint64_t value;
+
+	return !elf__dynsym(e, in->symbol, &sym) &&
+	       !elf__pointer(e, sym.value + in->offset, &value) && value == function;
+}
+
+static bool in_table(const struct elf *e, const struct hook_file *in, uint64_t function)
+{
+	uint64_t at[PLACES], value, name;
+	size_t i, n = elf__pointers_to(e, function, at, PLACES);
+
+	for (i = 0; i < n; i++) {
+		if (at[i] >= in->offset && !elf__pointer(e, at[i] - in->offset, &name) &&
+		    is_text(e, name, in->name) && !elf__pointer(e, at[i], &value) &&
+		    value == function)
+			return true;
+	}
+	return false;
+}
+
+/* Whether the file itself says that this function is the one. */
+static bool is_fixed(const struct elf *e, const struct hook_file *in, uint64_t function)
+{
+	switch (in->source) {
+	case HOOK_OF_TYPE:
+		return in_type(e, in, function);
+	case HOOK_OF_TABLE:
+		return in_table(e, in, function);
+	default:
+		return false;
+	}
+}
+
+/* The function's virtual address in its file, and its offset. 0 or -errno with why_not. */
+static int place_of(const struct elf *e, const struct map *map, uint64_t addr, struct hook *h,
+		    uint64_t *vaddr, uint64_t *offset)
+{
+	uint64_t bias = 0;
+	int err = elf__bias(e, map->start, map->offset, &bias);
+
+	*vaddr = addr - bias;
+	/* must match the mapping, or the probe would be set elsewhere */
+	if (err || elf__vaddr_to_offset(e, *vaddr, offset) ||
+	    *offset != addr - map->start + map->offset)
+		return torch__refuse_hook(h, -ERANGE, "its file does not match its mapping");
+	return 0;
+}
+
+static int fill(const struct proc *p, struct elf *e, const struct map *map, uint64_t addr,
+		const struct hook_file *in, unsigned args, struct hook *h)
+{
+	uint64_t vaddr, offset, start, size;
+	int err;
+
+	if (!is_file(e, in))
+		return torch__refuse_hook(h, -EXDEV,
+					  "its address is in another file than it has to be");
+	err = place_of(e, map, addr, h, &vaddr, &offset);
+	if (err)
+		return err;
+	if (elf__function(e, vaddr, &start, &size))
+		size = 0;
+	else if (start != vaddr)
+		return torch__refuse_hook(h, -EINVAL, "its address is not where a function begins");
+	h->fixed = !elf__is_memory(e) && is_fixed(e, in, vaddr);
+	return torch__set_hook(p, e, map, vaddr, offset, size, args, h);
+}
+
+int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
+		     const struct hook_file *in, unsigned args, struct hook *h)
+{
+	const struct map *map = maps__find(m, addr);
+	struct elf *e;
+	int err;
+
+	if (!map || !map->x)
+		return torch__refuse_hook(h, -EFAULT, "its address is not in mapped code");
+	if (!map->inode)
+		return torch__refuse_hook(h, -ENOENT, "its code is not from a file");
+	e = elf__open_map(p, map);
+	if (!e)
+		return torch__refuse_hook(h, -errno,
+					  errno == ENOEXEC || errno == EIO
+						  ? "its file is not an ELF file that can be read"
+						  : "its file cannot be opened");
+	err = fill(p, e, map, addr, in, args, h);
+	elf__free(e);
+	return err;
+}
+
+/* PyMethodDescrObject.d_method and PyMethodDef.ml_meth (Include/cpython/descrobject.h,
+ * methodobject.h), all versions; the first is that far behind the object's type. */
+#define D_METHOD 32
+#define ML_METH 8
+
+int torch__scope_exit(const struct python *py, uint64_t *addr)
+{
+	const struct proc *p = python__proc(py);
+	uint64_t module, type, descr, descr_type, def, meth;
+	char name[64];
+	int err;
+
+	err = pyobj__module(py, "torch._C", &module);
+	if (!err)
+		err = pyobj__module_attr(py, module, "DisableTorchFunctionSubclass", &type);
+	if (!err)
+		err = pyobj__type_attr(py, type, "__exit__", &descr);
+	if (!err)
+		err = pyobj__type(py, descr, &descr_type);
+	if (!err)
+		err = pyobj__type_name(py, descr_type, name, sizeof(name));
+	if (!err && strcmp(name, "method_descriptor"))
+		err = -EBADMSG;
+	if (!err)
+		err = proc__read_u64(p, descr + python__layout(py)->ob_type + D_METHOD, &def);
+	if (!err)
+		err = proc__read_u64(p, def + ML_METH, &meth);
+	if (!err)
+		*addr = meth;
+	return err;
 }

@@ -9,7 +9,6 @@
 #include "base/map64.h"
 #include "base/text.h"
 #include "inspect/census.h"
-#include "inspect/descendants.h"
 #include "inspect/proc.h"
 #include "inspect/python.h"
 #include "model/words.h"

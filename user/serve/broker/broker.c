@@ -24,7 +24,6 @@
 #include "base/passed_files.h"
 #include "base/text.h"
 #include "capture/kernel.h"
-#include "inspect/rlimit.h"
 #include "serve/broker/capture.h"
 #include "serve/broker/jobs.h"
 #include "serve/broker/peers.h"
@@ -576,7 +575,7 @@ static int begin(struct broker *b)
 	if (status)
 		return status;
 	find_out_whether_we_may(b);
-	rlimit__raise_files(FILES_WANTED);
+	io__raise_limit(FILES_WANTED);
 	err = store__open(&b->store, b->args->folder, why);
 	if (err) {
 		log_err("%s: %s", b->args->folder ? b->args->folder : "the folder for recordings",

@@ -21,7 +21,6 @@
 #include "base/text.h"
 #include "capture/pick.h"
 #include "inspect/container.h"
-#include "inspect/descendants.h"
 #include "inspect/proc.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/processes.h"

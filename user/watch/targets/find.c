@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 #include "capture/pick.h"
-#include "inspect/descendants.h"
+#include "inspect/proc.h"
 
 #define LATER 1	     /* pages of no process: to be asked again */
 #define SCAN_ANEW 12 /* scans after which all PIDs are checked again, because they may be reused */

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "inspect/pyobj.h"
+#include "inspect/python/pylong.h"
+
+int pynames__process(const struct python *py, char *buf, size_t size)
+{
+	uint64_t module, process, name;
+	int err;
+
+	/* A spawned process sets the name of its first object before it has one of its own. */
+	err = pyobj__module(py, "multiprocessing.process", &module);
+	if (!err)
+		err = pyobj__module_attr(py, module, "_current_process", &process);
+	if (!err)
+		err = pyobj__attr(py, process, "_name", &name);
+	if (!err)
+		err = pyobj__str(py, name, buf, size);
+	return !err && (!*buf || !strcmp(buf, "MainProcess")) ? -ENOENT : err;
+}
+
+int pynames__cell(const struct python *py, const char *file, uint64_t *ret)
+{
+	struct pymem m;
+	uint64_t at;
+	int err = pyobj__module(py, "IPython.core.interactiveshell", &at)
+			  ?: pyobj__module_attr(py, at, "InteractiveShell", &at)
+			  ?: pyobj__type_attr(py, at, "_instance", &at)
+			  ?: pyobj__attr(py, at, "compile", &at)
+			  ?: pyobj__attr(py, at, "_filename_map", &at)
+			  ?: pyobj__dict_get(py, at, file, &at);
+
+	if (err)
+		return err;
+	pymem__init(&m, py, false);
+	err = pylong__read(&m, at, ret);
+	pymem__fini(&m);
+	return err;
+}
