@@ -25,7 +25,7 @@
 	/* torch::autograd::Engine::evaluate_function(shared_ptr<GraphTask>&, Node*, ...),         \
 	 * libtorch_cpu. A record only where the running node has changed */                       \
 	X(EVALUATE, evaluate, 0, MT_REC_NODE, MT_OFF_NODES, "autograd node")                       \
-	/* end of a record_function scope, libtorch_python; see torchpy.h */                       \
+	/* end of a record_function scope, libtorch_python; see torch.h */                         \
 	X(SCOPE_END, scope_end, 1, MT_REC_SCOPE_END, 0, "scope end")                               \
 	/* PyCode_Type.tp_dealloc, in the interpreter: a code object is freed */                   \
 	X(CODE_GONE, code_gone, 0, MT_REC_CODE_GONE, 0, "code gone")                               \

@@ -12,11 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/config.h"
-#include "base/docs.h"
+#include "base/assets.h"
 #include "base/exit.h"
 #include "base/log.h"
-#include "base/nearest.h"
 #include "base/outfile.h"
 #include "base/text.h"
 #include "cmd/commands.h"

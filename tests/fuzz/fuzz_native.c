@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "inspect/native/wire.h"
-#include "inspect/native/helper.h"
 #include "inspect/native/native.h"
 #include "inspect/proc.h"
 

@@ -23,7 +23,7 @@
 
 #include "capture/session/session_internal.h"
 
-#include "base/failure.h"
+#include "base/exit.h"
 #include "base/text.h"
 #include "capture/decode/code_cache.h"
 #include "capture/decode/decoder.h"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Compresses the object in a skeleton of `bpftool gen skeleton`: reads the header from standard input and writes one whose
-NAME__elf_bytes() unpacks the object (user/base/packed.h).
+NAME__elf_bytes() unpacks the object (user/base/assets.h).
 
     bpftool gen skeleton FILE.bpf.o name NAME | tools/dev/pack_skeleton.py NAME FILE.bpf.o
 """
@@ -21,7 +21,7 @@ def main():
     text, count = re.subn(r"(%s__elf_bytes\(size_t \*sz\)\n)\{.*?\n\}" % name, lambda m: m[1] + body, text, flags=re.S)
     if count != 1:
         sys.exit("pack_skeleton.py: no function %s__elf_bytes() in the skeleton" % name)
-    print('#include "base/packed.h"')
+    print('#include "base/assets.h"')
     sys.stdout.write(text)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Writes compressed bytes as C: struct packed of user/base/packed.h. The generators in this folder call it. Equal input gives equal output."""
+"""Writes compressed bytes as C: struct packed of user/base/assets.h. The generators in this folder call it. Equal input gives equal output."""
 import gzip
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # The helper that calls NVML, as an array in the program.
 NVML_HELPER := $(OUTPUT)/nvml/helper
-NVML_HELPER_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/nvml/%.o,helper io memory memcg clock)
+NVML_HELPER_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/nvml/%.o,helper io memory clock)
 
 $(OUTPUT)/obj/tools/nvml/helper.o: tools/nvml/helper.c
 $(OUTPUT)/obj/tools/nvml/io.o: user/base/io.c
 $(OUTPUT)/obj/tools/nvml/memory.o: user/base/memory.c
-$(OUTPUT)/obj/tools/nvml/memcg.o: user/base/memcg.c
 $(OUTPUT)/obj/tools/nvml/clock.o: user/base/clock.c
 $(NVML_HELPER_OBJS):
 	$(call msg,CC,$@)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "base/failure.h"
+#include "base/exit.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Keyed hashes for tables whose keys come from a target or a file. The seed prevents deliberate
- * collisions. */
+/* Keyed hashes for tables whose keys come from a target or a file, and a set of strings. The seed
+ * prevents deliberate collisions. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,3 +23,17 @@ static inline uint64_t hash__u64(struct hash_seed seed, uint64_t key)
 	x = (unsigned __int128)(h ^ seed.k1) * UINT64_C(0x9e3779b97f4a7c15);
 	return (uint64_t)x ^ (uint64_t)(x >> 64);
 }
+
+/* A set of strings. Each string is stored once, so equal strings of one set have equal
+ * addresses. */
+
+struct strings;
+
+struct strings *strings__new(void);    /* NULL on ENOMEM */
+void strings__free(struct strings *s); /* with all its strings; NULL is fine */
+/* Replaces *text with the set's copy; NULL stays NULL. Returns 0, or -ENOMEM with *text
+ * unchanged. */
+int strings__keep(struct strings *s, const char **text);
+/* Adds len bytes, at least 1, unless the set has them. *ret: their number, from 0 in the order of
+ * adding, also of texts. Returns 0 or -ENOMEM. */
+int strings__number(struct strings *s, const void *bytes, size_t len, uint32_t *ret);

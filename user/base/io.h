@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Reads and writes of whole buffers and files. Calls that a signal interrupts or that move only a
- * part are repeated. Not for descriptors that do not block. */
+ * part are repeated. Not for descriptors that do not block.
+ * Files may also be passed by the process that started this one. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -46,3 +48,21 @@ int io__open_regular(int dir, const char *path, enum io_links links, struct stat
 
 /* Raises this process's soft limit of open descriptors, up to the hard one. */
 void io__raise_limit(uint64_t wanted);
+
+/* Files that the parent process has opened for this one: MEMTRACE_FILES="3:run.mtr,4:other.mtr". A
+ * process without rights to open files can read them by their names. */
+
+#define HANDED "MEMTRACE_FILES"
+#define FOLDER_INDEX "index.json" /* index of a folder of recordings: record/folder.h */
+
+/* Opens a file for reading, or duplicates the descriptor of a passed file. A passed file shares its
+ * offset with the parent, so use pread(). In a folder of recordings only a regular file is opened,
+ * and no link is followed. -1 with errno; EINVAL, ELOOP: not such a file. */
+int passed_files__open(const char *path);
+/* Like stat(), also for passed files. */
+int passed_files__stat(const char *path, struct stat *st);
+/* True if the path's last part lies in a folder of recordings, where the writer of the index, and
+ * not the user, chooses the files. */
+bool passed_files__in_folder(const char *path);
+/* True if the name may be used in HANDED: 1 to 200 letters, digits, '.', '_', '-' and '+'. */
+bool passed_files__good_name(const char *name);

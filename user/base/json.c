@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "base/utf8.h"
 
 #define JSON_MAX_DEPTH 64
 

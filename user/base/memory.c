@@ -1,14 +1,338 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "base/memory.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/io.h"
-#include "base/memcg.h"
+
+#define TEXT_MAX (256u << 10)
+#define DEEPEST 16 /* levels of cgroups below one that are read */
+
+/* ---- the cgroup of a process ---- */
+
+/* Finds the cgroup's path in /proc/PID/cgroup: the line of the memory controller, otherwise that of
+ * v2. Returns the length, 0: not found. */
+static size_t path_of(const char *cgroups, const char **path, bool *v2)
+{
+	size_t found = 0, len;
+
+	for (const char *line = cgroups; *line; line += len + (line[len] == '\n')) {
+		const char *first, *second;
+
+		len = strcspn(line, "\n");
+		first = memchr(line, ':', len);
+		second = first ? memchr(first + 1, ':', len - (size_t)(first + 1 - line)) : NULL;
+		if (!second || second[1] != '/')
+			continue;
+		if (second == first + 1 && !found) {
+			*v2 = true;
+		} else {
+			const char *name = memmem(first, (size_t)(second - first), "memory", 6);
+
+			/* a whole word in the list of controllers */
+			if (!name || (name[-1] != ':' && name[-1] != ',') ||
+			    (name + 6 != second && name[6] != ','))
+				continue;
+			*v2 = false;
+		}
+		*path = second + 1;
+		found = len - (size_t)(second + 1 - line);
+		if (!*v2)
+			break;
+	}
+	return found;
+}
+
+/* Decodes \040 and the like of mountinfo in place. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
+		    s[3] >= '0' && s[3] <= '7') {
+			*to++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
+			s += 3;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
+}
+
+/* Splits a line of mountinfo. True: it mounts the hierarchy. */
+static bool is_mount_of(char *line, bool v2, char **root, char **at)
+{
+	char *rest = strstr(line, " - "), *save = NULL, *type, *options;
+
+	if (!rest)
+		return false;
+	*rest = '\0';
+	type = strtok_r(rest + 3, " ", &save);
+	strtok_r(NULL, " ", &save);
+	options = strtok_r(NULL, " ", &save);
+	if (!type || strcmp(type, v2 ? "cgroup2" : "cgroup") != 0)
+		return false;
+	if (!v2) {
+		char *option, *more = NULL;
+
+		for (option = options ? strtok_r(options, ",", &more) : NULL;
+		     option && strcmp(option, "memory") != 0; option = strtok_r(NULL, ",", &more))
+			;
+		if (!option)
+			return false;
+	}
+	for (int i = 0; i < 3; i++) /* ID, ID of the parent, device */
+		strtok_r(i ? NULL : line, " ", &save);
+	*root = strtok_r(NULL, " ", &save);
+	*at = strtok_r(NULL, " ", &save);
+	if (!*root || !*at)
+		return false;
+	unescape(*root);
+	unescape(*at);
+	return true;
+}
+
+/* Joins the mount point and the part of the path below the mounted root. */
+static int join(struct memcg *m, const char *root, const char *at, const char *path, size_t len)
+{
+	size_t n = strlen(root);
+	int all;
+
+	if (n == 1)
+		n = 0;
+	if (len < n || memcmp(path, root, n) || (len > n && path[n] != '/') ||
+	    memmem(path, len, "/..", 3))
+		return -ENOENT;
+	path += n;
+	len -= n;
+	if (len == 1)
+		len = 0;
+	m->top = strlen(at);
+	all = snprintf(m->dir, sizeof(m->dir), "%s%.*s", at, (int)len, path);
+	return all < (int)sizeof(m->dir) ? 0 : -ENOENT;
+}
+
+int memcg__parse(const char *cgroups, const char *mounts, struct memcg *ret)
+{
+	const char *path = NULL;
+	char *text = strdup(mounts), *save = NULL, *root, *at;
+	size_t len;
+	int err = text ? -ENOENT : -ENOMEM;
+
+	*ret = (struct memcg){ 0 };
+	len = path_of(cgroups, &path, &ret->v2);
+	for (char *line = text && len ? strtok_r(text, "\n", &save) : NULL; line && err;
+	     line = strtok_r(NULL, "\n", &save)) {
+		if (is_mount_of(line, ret->v2, &root, &at))
+			err = join(ret, root, at, path, len);
+	}
+	free(text);
+	return err;
+}
+
+int memcg__find(pid_t pid, struct memcg *ret)
+{
+	char *cgroups = malloc(TEXT_MAX), *mounts = malloc(TEXT_MAX);
+	ssize_t n = cgroups && mounts ? io__text_of_process(pid, "cgroup", cgroups, TEXT_MAX)
+				      : -ENOMEM;
+
+	if (n >= 0)
+		n = io__text("/proc/self/mountinfo", mounts, TEXT_MAX);
+	if (n >= 0)
+		n = memcg__parse(cgroups, mounts, ret);
+	free(cgroups);
+	free(mounts);
+	return n < 0 ? (int)n : 0;
+}
+
+const char *memcg__path(const struct memcg *m)
+{
+	return m->dir[m->top] ? m->dir + m->top : "/";
+}
+
+/* ---- figures ---- */
+
+static int open_dir(const struct memcg *m)
+{
+	return open(m->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* A number in a file; "max" and v1's huge value are MEMCG_NONE. */
+static uint64_t number(int dir, const char *name)
+{
+	char text[64], *end;
+	unsigned long long n;
+
+	if (io__text_at(dir, name, text, sizeof(text)) <= 0)
+		return MEMCG_NONE;
+	n = strtoull(text, &end, 10);
+	return end == text || n >= UINT64_C(1) << 62 ? MEMCG_NONE : n;
+}
+
+/* A figure of a file with a name and a number on each line. */
+static uint64_t named(const char *text, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (!strncmp(line, name, len) && line[len] == ' ')
+			return strtoull(line + len + 1, NULL, 10);
+	}
+	return MEMCG_NONE;
+}
+
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	return a == MEMCG_NONE || b == MEMCG_NONE ? MEMCG_NONE : a + b;
+}
+
+void memcg__read(const struct memcg *m, struct memcg_figures *ret)
+{
+	char text[16384];
+	int dir = open_dir(m);
+	bool v2 = m->v2;
+
+	ret->limit = number(dir, v2 ? "memory.max" : "memory.limit_in_bytes");
+	ret->usage = number(dir, v2 ? "memory.current" : "memory.usage_in_bytes");
+	ret->peak = number(dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes");
+	ret->swap_limit = number(dir, v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes");
+	ret->swap_usage = number(dir, v2 ? "memory.swap.current" : "memory.memsw.usage_in_bytes");
+	io__text_at(dir, v2 ? "memory.events" : "memory.oom_control", text, sizeof(text));
+	ret->oom_kills = named(text, "oom_kill");
+	io__text_at(dir, "memory.stat", text, sizeof(text));
+	ret->swap = v2 ? ret->swap_usage : named(text, "total_swap");
+	ret->anon = named(text, v2 ? "anon" : "total_rss");
+	ret->file = named(text, v2 ? "file" : "total_cache");
+	ret->cache = sum(named(text, v2 ? "inactive_file" : "total_inactive_file"),
+			 named(text, v2 ? "active_file" : "total_active_file"));
+	/* v1 counts sockets outside of usage, and only of cgroups with a limit for them */
+	ret->sock = v2 ? named(text, "sock") : MEMCG_NONE;
+	ret->kernel = v2 ? named(text, "kernel") : number(dir, "memory.kmem.usage_in_bytes");
+	ret->kernel_stack = v2 ? named(text, "kernel_stack") : MEMCG_NONE;
+	ret->slab = v2 ? named(text, "slab") : MEMCG_NONE;
+	ret->page_tables = v2 ? named(text, "pagetables") : MEMCG_NONE;
+	if (dir >= 0)
+		close(dir);
+}
+
+uint64_t memcg__left(const struct memcg_figures *f)
+{
+	uint64_t cache = f->cache == MEMCG_NONE ? 0 : f->cache, in_use;
+
+	if (f->limit == MEMCG_NONE || f->usage == MEMCG_NONE)
+		return MEMCG_NONE;
+	in_use = f->usage > cache ? f->usage - cache : 0;
+	return f->limit > in_use ? f->limit - in_use : 0;
+}
+
+/* ---- ancestors ---- */
+
+bool memcg__climb(struct memcg *m)
+{
+	char *slash = strrchr(m->dir + m->top, '/');
+
+	if (!m->dir[m->top] || !slash)
+		return false;
+	*slash = '\0';
+	return true;
+}
+
+bool memcg__limiting(const struct memcg *m, struct memcg *ret)
+{
+	struct memcg at = *m;
+	uint64_t lowest = MEMCG_NONE, limit;
+
+	do {
+		int dir = open_dir(&at);
+
+		limit = number(dir, at.v2 ? "memory.max" : "memory.limit_in_bytes");
+		if (dir >= 0)
+			close(dir);
+		if (limit < lowest) {
+			lowest = limit;
+			*ret = at;
+		}
+	} while (memcg__climb(&at));
+	return lowest != MEMCG_NONE;
+}
+
+bool memcg__with_inode(const struct memcg *m, uint64_t inode, struct memcg *ret)
+{
+	struct stat st;
+
+	*ret = *m;
+	do {
+		if (!stat(ret->dir, &st) && st.st_ino == inode)
+			return true;
+	} while (memcg__climb(ret));
+	return false;
+}
+
+bool memcg__with_path(const struct memcg *m, const char *path, struct memcg *ret)
+{
+	*ret = *m;
+	do {
+		const char *at = memcg__path(ret);
+		size_t n = strlen(at), len = strlen(path);
+
+		if (len >= n && !strcmp(path + len - n, at))
+			return true;
+	} while (memcg__climb(ret));
+	return false;
+}
+
+/* ---- processes ---- */
+
+static size_t pids_at(int dir, pid_t *pids, size_t most)
+{
+	int fd = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	size_t n = 0;
+	int pid;
+
+	while (f && n < most && fscanf(f, "%d", &pid) == 1)
+		pids[n++] = pid;
+	if (f)
+		fclose(f);
+	else if (fd >= 0)
+		close(fd);
+	return n;
+}
+
+/* Reads the folder, which it closes, and those below. */
+static size_t pids_below(int dir, unsigned int depth, pid_t *pids, size_t most)
+{
+	size_t n = dir < 0 ? 0 : pids_at(dir, pids, most);
+	DIR *d = dir < 0 ? NULL : fdopendir(dir);
+	struct dirent *e;
+
+	if (dir >= 0 && !d)
+		close(dir);
+	while (d && depth < DEEPEST && n < most && (e = readdir(d))) {
+		if (e->d_type == DT_DIR && e->d_name[0] != '.')
+			n += pids_below(openat(dirfd(d), e->d_name,
+					       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
+					depth + 1, pids + n, most - n);
+	}
+	if (d)
+		closedir(d);
+	return n;
+}
+
+size_t memcg__pids(const struct memcg *m, pid_t *pids, size_t most)
+{
+	return pids_below(open(m->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0, pids, most);
+}
 
 bool memory__field(const char *text, const char *name, uint64_t *bytes)
 {

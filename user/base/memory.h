@@ -1,8 +1,56 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Available memory of this machine, and memory use of this process. */
+/* Memory: limits and use of a process's memory cgroup, v1 and v2 (memcg); available memory of this
+ * machine, and memory use of this process (memory). */
+#include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+#define MEMCG_NONE UINT64_MAX /* a figure that the kernel does not have; a limit that is not set */
+
+struct memcg {
+	bool v2;
+	size_t top;	    /* length of the mount point at the start of dir */
+	char dir[PATH_MAX]; /* folder of the cgroup */
+};
+
+/* Bytes; MEMCG_NONE: not known, or no limit. */
+struct memcg_figures {
+	uint64_t limit, usage, peak;
+	/* v2: of swap alone; v1: of memory and swap together */
+	uint64_t swap_limit, swap_usage;
+	uint64_t swap;		     /* swapped out */
+	uint64_t anon, file, kernel; /* parts of usage */
+	uint64_t cache; /* of file: page cache of files, which the kernel can reclaim */
+	uint64_t sock;	/* v2: buffers of sockets, a part of usage next to kernel */
+	uint64_t kernel_stack, slab, page_tables; /* v2: parts of kernel */
+	uint64_t oom_kills;			  /* processes that the OOM killer ended in it */
+};
+
+/* Finds the memory cgroup of a process. 0; -ENOENT: none that is visible here, or -errno. */
+int memcg__find(pid_t pid, struct memcg *ret);
+/* Parses /proc/PID/cgroup and /proc/self/mountinfo. 0 or -ENOENT. For tests. */
+int memcg__parse(const char *cgroups, const char *mounts, struct memcg *ret);
+/* Path of the cgroup below the mount point; "/": the root. Points into m. */
+const char *memcg__path(const struct memcg *m);
+/* Finds the cgroup or the ancestor with the lowest limit. False: none has a limit. */
+bool memcg__limiting(const struct memcg *m, struct memcg *ret);
+/* Finds the cgroup or the ancestor with this inode. False: none. */
+bool memcg__with_inode(const struct memcg *m, uint64_t inode, struct memcg *ret);
+/* Finds the cgroup or the ancestor with the path that the kernel's log has. That path begins at the
+ * root of the hierarchy, which may not be mounted here. False: none. */
+bool memcg__with_path(const struct memcg *m, const char *path, struct memcg *ret);
+/* Makes m the cgroup above it. False: it is the root. */
+bool memcg__climb(struct memcg *m);
+/* Available memory below the limit, in bytes. Page cache counts as available, as in MemAvailable.
+ * MEMCG_NONE: no limit, or not known. */
+uint64_t memcg__left(const struct memcg_figures *f);
+/* Reads the figures. Never fails: what cannot be read is MEMCG_NONE. */
+void memcg__read(const struct memcg *m, struct memcg_figures *ret);
+/* Writes at most `most` PIDs of the processes in the cgroup and below it. Returns the number. */
+size_t memcg__pids(const struct memcg *m, pid_t *pids, size_t most);
 
 /* Finds the available memory in bytes, by the kernel's figure and the limits of our control groups.
  * *bytes 0: not known. Returns 0 or -ENOMEM. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "base/passed_files.h"
+#include "base/io.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -9,8 +9,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-
-#include "base/io.h"
 
 bool passed_files__good_name(const char *name)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "base/strings.h"
+#include "base/hash.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/hash.h"
 #include "base/map64.h"
 
 struct strings {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "base/text.h"
-#include "base/bar.h"
 
 #include <errno.h>
+#include <langinfo.h>
+#include <limits.h>
 #include <regex.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "base/utf8.h"
 
 /* ---- foreign text ---- */
 
@@ -434,9 +434,14 @@ char *text__date(char *buf, size_t size, uint64_t ns)
 	return buf;
 }
 
+bool text__unicode(void)
+{
+	return !strcmp(nl_langinfo(CODESET), "UTF-8");
+}
+
 const char *text__dot(void)
 {
-	return bar__unicode() ? " \xc2\xb7 " : " - ";
+	return text__unicode() ? " \xc2\xb7 " : " - ";
 }
 
 /* ---- terminals ---- */
@@ -521,4 +526,87 @@ void text__paragraph(FILE *out, size_t width, const char *first, const char *res
 		begun = true;
 	}
 	fputc('\n', out);
+}
+
+char *text__bar(char *buf, uint64_t part, uint64_t whole, unsigned columns, bool unicode, bool fill)
+{
+	/* U+2588 is a full block, the seven after it one eighth less each. */
+	const unsigned steps = unicode ? 8 : 1;
+	unsigned all, full;
+	char *p = buf;
+
+	columns = columns < TEXT_BAR_MAX ? columns : TEXT_BAR_MAX;
+	all = columns * steps;
+	part = part < whole ? part : whole;
+	full = whole ? (unsigned)((unsigned __int128)part * all / whole) : 0;
+	if (part && !full)
+		full = 1;
+	for (unsigned c = 0; c < columns; c++) {
+		unsigned here = full > c * steps ? full - c * steps : 0;
+
+		here = here < steps ? here : steps;
+		if (here && unicode) {
+			memcpy(p, "\xe2\x96", 2);
+			p[2] = (char)(0x90 - here);
+			p += 3;
+		} else if (here || fill) {
+			*p++ = here ? '#' : ' ';
+		}
+	}
+	*p = '\0';
+	return buf;
+}
+
+#define LONGEST 63
+#define SHORTEST 3 /* shortest prefix that counts as the word */
+
+static unsigned least(unsigned a, unsigned b)
+{
+	return a < b ? a : b;
+}
+
+/* Optimal string alignment with three rows of its table, because a swap needs the row before the
+ * last. */
+unsigned nearest__distance(const char *a, const char *b)
+{
+	unsigned rows[3][LONGEST + 1], *two = rows[0], *one = rows[1], *now = rows[2];
+	size_t n = strlen(a), m = strlen(b);
+
+	if (n > LONGEST || m > LONGEST)
+		return UINT_MAX;
+	for (size_t k = 0; k <= m; k++)
+		one[k] = (unsigned)k;
+	for (size_t i = 1; i <= n; i++) {
+		unsigned *free_row = two;
+
+		now[0] = (unsigned)i;
+		for (size_t k = 1; k <= m; k++) {
+			now[k] = least(least(one[k], now[k - 1]) + 1,
+				       one[k - 1] + (a[i - 1] != b[k - 1]));
+			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
+				now[k] = least(now[k], two[k - 2] + 1);
+		}
+		two = one;
+		one = now;
+		now = free_row;
+	}
+	return one[m];
+}
+
+void nearest__try(struct nearest *n, const char *candidate)
+{
+	size_t len = strlen(n->word);
+	unsigned distance = nearest__distance(n->word, candidate), begins = 0;
+
+	if (len >= SHORTEST && !strncmp(n->word, candidate, len))
+		distance = 0; /* prefers "status" to "start" for "stat" */
+	while (n->word[begins] && n->word[begins] == candidate[begins])
+		begins++;
+	if (distance > least((unsigned)(len + 1) / 3, 3) ||
+	    (n->best &&
+	     (distance > n->distance || (distance == n->distance && begins <= n->begins))))
+		return;
+	n->best = candidate;
+	n->distance = distance;
+	n->begins = begins;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Cleans text from targets and files for terminals, and formats numbers for people. */
+/* Text for people and from others: cleans text of targets and files for terminals, formats numbers,
+ * draws bars, and finds the word that was meant. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -79,3 +80,71 @@ bool text__matches(const char *s, const char *pattern);
  * line. */
 void text__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
 		     ...) __attribute__((format(printf, 5, 6)));
+
+/* Decodes the character at s, which has len > 0 bytes. Returns its length, or 0 for invalid UTF-8:
+ * also overlong forms, surrogates, values over U+10FFFF and cut sequences. */
+static inline size_t utf8__decode(const char *s, size_t len, uint32_t *cp)
+{
+	const unsigned char *p = (const unsigned char *)s;
+	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	uint32_t c;
+	size_t n;
+
+	if (p[0] < 0x80) {
+		*cp = p[0];
+		return 1;
+	}
+	if (p[0] >= 0xc2 && p[0] <= 0xdf) {
+		n = 2;
+		c = p[0] & 0x1f;
+	} else if ((p[0] & 0xf0) == 0xe0) {
+		n = 3;
+		c = p[0] & 0x0f;
+	} else if (p[0] >= 0xf0 && p[0] <= 0xf4) {
+		n = 4;
+		c = p[0] & 0x07;
+	} else {
+		return 0;
+	}
+	if (n > len)
+		return 0;
+	for (size_t i = 1; i < n; i++) {
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (p[i] & 0x3f);
+	}
+	if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+		return 0;
+	*cp = c;
+	return n;
+}
+
+/* Bars made of characters: eighths of blocks in a UTF-8 locale, "#" in others. */
+
+#define TEXT_BAR_MAX 120		/* columns; wider bars are cut */
+#define TEXT_BAR (3 * TEXT_BAR_MAX + 1) /* size of a buffer for a bar */
+
+/* True if the locale that setlocale() chose uses UTF-8. */
+bool text__unicode(void);
+/* Draws part of whole as a bar in buf, which has TEXT_BAR bytes. fill: adds spaces up to the number
+ * of columns. Only 0 gives an empty bar, and only whole or more a full one. Returns buf. */
+char *text__bar(char *buf, uint64_t part, uint64_t whole, unsigned columns, bool unicode,
+		bool fill);
+
+/* Finds the word that the user probably meant, for "did you mean report?". */
+
+struct nearest {
+	const char *word; /* the typed word */
+	const char *best; /* nearest candidate; NULL: none is near enough */
+	unsigned distance;
+	unsigned begins; /* characters at the beginning that are equal */
+};
+
+/* Keeps the candidate if it is nearer than all before it and near enough. That means at most one
+ * edit for each three characters and three edits in total, or that the typed word (three characters
+ * or more) is its prefix. Of equally near ones, keeps the one that begins like the word. Borrows
+ * both. */
+void nearest__try(struct nearest *n, const char *candidate);
+/* Number of edits between two words: a character is added, removed, changed, or swapped with the
+ * next. UINT_MAX: a word has more than 63 bytes. */
+unsigned nearest__distance(const char *a, const char *b);

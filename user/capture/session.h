@@ -16,7 +16,7 @@
 #include "capture/probes/session_opts.h"
 #include "record/stream.h"
 
-struct failure; /* base/failure.h */
+struct failure; /* base/exit.h */
 struct queue;
 struct session;
 struct proc;

@@ -12,7 +12,7 @@
 #include "memtrace.h"
 
 struct facts;
-struct failure; /* base/failure.h */
+struct failure; /* base/exit.h */
 struct probes;
 struct proc;
 

@@ -17,7 +17,6 @@
 
 #include "base/clock.h"
 #include "base/exit.h"
-#include "base/failure.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/capture_args.h"

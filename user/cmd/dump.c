@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/exit.h"
-#include "base/failure.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/capture_args.h"

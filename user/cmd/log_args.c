@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/config.h"
+#include "base/log.h"
 #include "capture/option_groups.h"
 #include "cmd/help.h"
 #include "cmd/usage.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/nearest.h"
+#include "base/text.h"
 #include "cmd/options.h"
 
 #define AFTER "Try `" /* start of argp's own last lines */

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-struct failure; /* base/failure.h: exit status and text */
+struct failure; /* base/exit.h: exit status and text */
 struct replay;
 struct user;
 

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/memcg.h"
+#include "base/memory.h"
 #include "memtrace.h"
 #include "record/host.h"
 

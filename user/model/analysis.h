@@ -47,7 +47,7 @@ int analysis__open(const char *path, const struct model_opts *opts, struct analy
 /*
  * Feeds every event to the model and finishes it. The callback each (may be NULL) takes an event
  * before the model does. Its result other than 0, a -errno, stops the run. Shows progress on a
- * terminal (base/progress.h). Uses the readable part of a cut or damaged file and logs a warning.
+ * terminal (base/log.h). Uses the readable part of a cut or damaged file and logs a warning.
  * Returns 0, or EXIT_FAILED or EXIT_UNUSABLE, logged.
  */
 int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx);

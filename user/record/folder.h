@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/passed_files.h"
+#include "base/io.h"
 
 #define FOLDER_DEVICES 16
 #define FOLDER_MAX 65536 /* most entries of a folder */

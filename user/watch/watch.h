@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/device_figure.h"
+#include "base/openmetrics.h"
 #include "capture/pick.h"
 #include "inspect/container.h"
 #include "inspect/cudaalloc.h"

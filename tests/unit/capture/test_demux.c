@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "capture/probes/demux.h"
+#include "capture/probes/probes_internal.h"
 
 struct taker {
 	unsigned int n;

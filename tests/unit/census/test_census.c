@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "fake_tensors.h"
 #include "inspect/census.h"
-#include "inspect/census/reading.h"
+#include "inspect/census/internal.h"
 #include "inspect/proc.h"
 #include "inspect/process/memcache.h"
 #include "inspect/pytensor.h"

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "inspect/hostmem/host_smaps.h"
-#include "inspect/hostmem/resident.h"
 #include "inspect/proc.h"
 
 #define PAGE 4096ul

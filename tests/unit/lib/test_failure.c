@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/failure.h"
+#include "base/exit.h"
 
 /* File names come from the target: messages must not pass on their control characters. */
 static void test_names_do_not_act(void **state)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/memcg.h"
+#include "base/memory.h"
 #include "unit/scratch.h"
 
 #define V1 "36 32 0:31 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "base/nearest.h"
+#include "base/text.h"
 
 static void test_distance(void **state)
 {

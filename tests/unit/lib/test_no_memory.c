@@ -10,8 +10,8 @@
 #include "base/json.h"
 #include "base/map64.h"
 #include "base/outfile.h"
-#include "base/pb.h"
-#include "base/strings.h"
+#include "export/formats/pb.h"
+#include "base/hash.h"
 #include "export/formats/gzip.h"
 #include "export/formats/pickle.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 /* cmocka needs the headers above */
 
-#include "base/passed_files.h"
+#include "base/io.h"
 
 static int make(const char *text)
 {

@@ -11,9 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/bar.h"
 #include "base/log.h"
-#include "base/progress.h"
 #include "base/text.h"
 
 static uint64_t elapsed; /* ns */
@@ -197,21 +195,21 @@ static void test_no_terminal(void **state)
 
 static void test_draw(void **state)
 {
-	char buf[BAR_TEXT];
+	char buf[TEXT_BAR];
 
-	assert_string_equal(bar__draw(buf, 0, 10, 4, false, false), "");
-	assert_string_equal(bar__draw(buf, 1, 1000000, 4, false, true), "#   ");
-	assert_string_equal(bar__draw(buf, 999999, 1000000, 4, false, true), "### ");
-	assert_string_equal(bar__draw(buf, 10, 10, 4, false, true), "####");
-	assert_string_equal(bar__draw(buf, 11, 10, 4, false, true), "####");
-	assert_string_equal(bar__draw(buf, 5, 0, 4, false, true), "    ");
-	assert_string_equal(bar__draw(buf, UINT64_MAX / 2, UINT64_MAX, 4, true, true),
+	assert_string_equal(text__bar(buf, 0, 10, 4, false, false), "");
+	assert_string_equal(text__bar(buf, 1, 1000000, 4, false, true), "#   ");
+	assert_string_equal(text__bar(buf, 999999, 1000000, 4, false, true), "### ");
+	assert_string_equal(text__bar(buf, 10, 10, 4, false, true), "####");
+	assert_string_equal(text__bar(buf, 11, 10, 4, false, true), "####");
+	assert_string_equal(text__bar(buf, 5, 0, 4, false, true), "    ");
+	assert_string_equal(text__bar(buf, UINT64_MAX / 2, UINT64_MAX, 4, true, true),
 			    "\xe2\x96\x88\xe2\x96\x89  ");
-	assert_string_equal(bar__draw(buf, 1, 1000, 3, true, false), "\xe2\x96\x8f");
-	assert_string_equal(bar__draw(buf, 1, 2, 3, true, false), "\xe2\x96\x88\xe2\x96\x8c");
+	assert_string_equal(text__bar(buf, 1, 1000, 3, true, false), "\xe2\x96\x8f");
+	assert_string_equal(text__bar(buf, 1, 2, 3, true, false), "\xe2\x96\x88\xe2\x96\x8c");
 	for (unsigned columns = 0; columns < 200; columns += 7) {
-		bar__draw(buf, 123, 456, columns, true, true);
-		assert_int_equal(text__width(buf), columns < BAR_MAX ? columns : BAR_MAX);
+		text__bar(buf, 123, 456, columns, true, true);
+		assert_int_equal(text__width(buf), columns < TEXT_BAR_MAX ? columns : TEXT_BAR_MAX);
 	}
 }
 

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "inspect/native/helper.h"
+#include "inspect/native/wire.h"
 #include "inspect/native/native.h"
 #include "inspect/proc.h"
 #include "programs/native/snapshot.h"

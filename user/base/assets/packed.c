@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "base/packed.h"
+#include "base/assets.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 /* Shared by the files of log. */
 #include <sys/types.h>
 
-#include "base/config.h"
+#include "base/log.h"
 
 #define LOG_MAX_LINE 4096
 #define LOG_MAX_TEXT (2 * LOG_MAX_LINE) /* cleaned text, with the NUL */

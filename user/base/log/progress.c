@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "base/progress.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/bar.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/text.h"
 
 #define SECOND UINT64_C(1000000000)
@@ -84,7 +82,7 @@ static void numbers(char *buf, size_t size, const struct progress *p, uint64_t p
 
 static void show(struct progress *p, uint64_t passed)
 {
-	char words[64], bar[BAR_TEXT], count[32], time[24], what[sizeof(p->what)];
+	char words[64], bar[TEXT_BAR], count[32], time[24], what[sizeof(p->what)];
 	/* some terminals wrap after the last column */
 	unsigned width = columns() - 1, used, room;
 
@@ -109,8 +107,8 @@ static void show(struct progress *p, uint64_t passed)
 	fprintf(stderr, "\r\033[K%s", what);
 	if (p->total && room > 8)
 		fprintf(stderr, "  %s",
-			bar__draw(bar, p->done, p->total, room - 2 < BAR_MOST ? room - 2 : BAR_MOST,
-				  bar__unicode(), true));
+			text__bar(bar, p->done, p->total, room - 2 < BAR_MOST ? room - 2 : BAR_MOST,
+				  text__unicode(), true));
 	fputs(words, stderr);
 	fflush(stderr);
 	p->shown = true;

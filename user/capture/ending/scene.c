@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "base/memcg.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "capture/ending/oom_log.h"
 #include "capture/hooks.h"

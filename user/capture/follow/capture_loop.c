@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/exit.h"
-#include "base/failure.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "capture/hooks.h"

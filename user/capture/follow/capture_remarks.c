@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/progress.h"
 #include "base/text.h"
 #include "capture/capture_loop.h"
 #include "capture/session.h"

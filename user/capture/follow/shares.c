@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/pick.h"
 
 #include <fcntl.h>
 #include <linux/nsfs.h>
@@ -10,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "capture/pick.h"
 
 size_t shares__count(const struct place *v, size_t n, const struct owner *owner)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/pick.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +15,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/subprocess.h"
-#include "capture/pick.h"
 
 #define SECOND UINT64_C(1000000000)
 #define CHECK_EVERY 50		  /* ms */

@@ -22,7 +22,6 @@
 
 #include "base/array.h"
 #include "base/exit.h"
-#include "base/failure.h"
 #include "base/log.h"
 #include "capture/ending/scene.h"
 #include "capture/follow/tracees_internal.h"

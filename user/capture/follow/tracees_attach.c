@@ -11,7 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 
-#include "base/failure.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "capture/kernel.h"
 #include "capture/pick.h"

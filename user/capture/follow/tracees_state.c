@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/exit.h"
-#include "base/failure.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "capture/decode/queue.h"

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/failure.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/kernel.h"

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/recording.h"
-#include "capture/save/output_file.h"
 #include "capture/session.h"
 #include "inspect/proc.h"
 #include "record/mtr.h"

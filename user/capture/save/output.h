@@ -2,14 +2,18 @@
 #pragma once
 /*
  * The destination of one process's events: a file, or a file in a folder with an index
- * (output_file.h), windows and --on-oom (output_windows.h), or a rolling folder
+ * (output_file.c), windows and --on-oom (output_windows.c), or a rolling folder
  * (output_rolling.h). Each destination is a struct that begins with a struct output.
  */
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "record/stream.h"
 
+struct event;
+struct folder_entry;
 struct recording;
 struct session;
 struct windows;
@@ -38,6 +42,20 @@ struct output {
 	struct output *next;	 /* next of r->outputs */
 };
 
+struct mtr_writer;
+struct outfile;
+
+/* One .mtr file with all events of a process. */
+struct output_file {
+	struct output o; /* first: the output is cast to this struct */
+	char *path;	 /* path of the file; owned */
+	struct outfile *file;
+	struct mtr_writer *writer; /* writer; NULL: the file is not open */
+	uint64_t flushed;	   /* time of the last flush, ns since the start */
+	int write_err;		   /* negative error of the last write */
+	bool failed;		   /* an error was logged */
+};
+
 /* Logs "next: memtrace-bpf COMMAND PATH", quoted for a shell. */
 void output__say_next(const char *command, const char *path);
 /* Inserts text before ".mtr": "run.mtr" and "-2" give "run-2.mtr". The caller frees the result.
@@ -59,9 +77,6 @@ const char *output__fact(const struct output *o, const char *key);
  * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped",
  * "bytes", "host" (once read: resident bytes of each known part), "reason" (ended alone)}
  */
-struct event;
-struct output;
-
 /* Writes a line. o: the output of the process of loop.args.pid; NULL: there is none. After "ended"
  * nothing is written. */
 void output__tell_status(struct recording *r, const struct output *o, const char *state,
@@ -70,3 +85,29 @@ void output__tell_status(struct recording *r, const struct output *o, const char
 void output__keep_reading(struct recording *r, const struct event *e);
 /* Writes a line "capturing", at most two a second. */
 void output__tell_drained(struct recording *r, const struct output *o);
+
+/* Constructors, for recording.c; process has the common members. One file with all events: */
+struct output *output_file__new(const struct output *process);
+/* A file in the folder of a recording of several processes, named after rank or program. The
+ * folder's index lists the file from its first event on. */
+struct output *output_file__new_in_folder(const struct output *process);
+
+/* The functions below keep a process's entry in the index of o->r->folder; output_rolling.c uses
+ * them, too. */
+/* Fills e and makes a path that does not exist yet. The caller frees it. NULL: out of memory. */
+char *output_file__begin_entry(const struct output *o, const char *kind, const char *suffix,
+			       struct folder_entry *e);
+/* Adds or replaces the entry, with the session's present counters. Returns 0 or a negative error,
+ * logged. */
+int output_file__add_entry(const struct output *o, struct folder_entry *e);
+/* Adds the complete entry. reason: the fact stop_reason, or NULL. Returns 0 or a negative error,
+ * logged. */
+int output_file__finish_entry(const struct output *o, struct folder_entry *e, const char *reason);
+
+/*
+ * Sets r->window_opts and r->until. of_several: of more than one process. -d and --steps bound each
+ * window then, and no longer the capture. Returns 0 or an exit code, logged.
+ */
+int output_windows__prepare(struct recording *r, bool of_several);
+/* The constructor of windows of a process's events, by the options of window_argp or by --on-oom. */
+struct output *output_windows__new(const struct output *process);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/save/output_file.h"
+#include "capture/save/output.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "capture/capture_loop.h"
 #include "capture/recording.h"
-#include "capture/save/output.h"
 #include "capture/session.h"
 #include "record/folder.h"
 #include "record/mtr.h"

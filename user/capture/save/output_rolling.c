@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "capture/option_groups.h"
 #include "capture/recording.h"
-#include "capture/save/output_file.h"
+#include "capture/save/output.h"
 #include "capture/save/rolling_store.h"
 #include "capture/session.h"
 #include "record/folder.h"

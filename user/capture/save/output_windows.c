@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/save/output_windows.h"
+#include "capture/save/output.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "base/memcg.h"
+#include "base/memory.h"
 
 struct reserve {
 	int dir; /* folder */

@@ -9,18 +9,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/exit.h"
+#include "base/log.h"
 #include "capture/decode/autograd.h"
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/decoder.h"
-#include "capture/probes/inside_memory.h"
 #include "capture/decode/modules.h"
-#include "capture/session/stages.h"
 #include "capture/decode/symbolizer.h"
-#include "record/detail.h"
-#include "base/failure.h"
-#include "base/log.h"
+#include "capture/probes/inside_memory.h"
+#include "capture/session/stages.h"
 #include "inspect/arrival.h"
 #include "inspect/proc.h"
+#include "record/detail.h"
 #include "record/dict.h"
 
 struct session *session__make(const struct session_opts *opts, struct failure *f)

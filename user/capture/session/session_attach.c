@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/failure.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "capture/decode/autograd.h"
 #include "capture/decode/cuda_calls.h"

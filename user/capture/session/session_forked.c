@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/failure.h"
+#include "base/exit.h"
 #include "capture/decode/autograd.h"
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/decoder.h"

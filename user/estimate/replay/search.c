@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/exit.h"
-#include "base/failure.h"
 #include "base/text.h"
 #include "capture/session.h"
 

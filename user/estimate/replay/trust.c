@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "base/exit.h"
-#include "base/failure.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/subprocess.h"

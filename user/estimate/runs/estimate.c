@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/failure.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/user.h"

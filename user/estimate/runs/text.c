@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/bar.h"
 #include "base/text.h"
 #include "model/words.h"
 
@@ -189,10 +188,10 @@ static void put_overflow(struct text *t)
 static void put_part(struct text *t, uint64_t n, uint64_t whole, const char *title,
 		     const char *note)
 {
-	char a[24], bar[BAR_TEXT], first[BAR_TEXT + 64], rest[64];
+	char a[24], bar[TEXT_BAR], first[TEXT_BAR + 64], rest[64];
 
 	snprintf(first, sizeof(first), "  %10s  %s%s%s  ", bytes(a, n), t->colour ? "\033[36m" : "",
-		 bar__draw(bar, n, whole, BAR, bar__unicode(), true), t->colour ? "\033[0m" : "");
+		 text__bar(bar, n, whole, BAR, text__unicode(), true), t->colour ? "\033[0m" : "");
 	snprintf(rest, sizeof(rest), "  %10s  %*s  ", "", BAR, "");
 	text__paragraph(t->out, text__one_line(t->width), first, rest, "%s%s%s", title,
 			*note ? ": " : "", note);

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "base/utf8.h"
 #include "export/export.h"
 #include "export/formats/frames.h"
 #include "model/holders.h"

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/pb.h"
 #include "base/text.h"
 #include "export/export.h"
 #include "export/formats/frames.h"
 #include "export/formats/gzip.h"
+#include "export/formats/pb.h"
 #include "model/holders.h"
 #include "record/detail.h"
 #include "record/dict.h"

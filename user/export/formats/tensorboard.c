@@ -11,10 +11,10 @@
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "base/pb.h"
 #include "base/text.h"
 #include "export/export.h"
 #include "export/formats/passing.h"
+#include "export/formats/pb.h"
 #include "record/varint.h"
 
 /* Field numbers of TensorFlow's event.proto and summary.proto. */

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 
 #include "base/exit.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/outfile.h"
-#include "base/passed_files.h"
 #include "base/text.h"
 #include "model/analysis.h"
 #include "model/inputs.h"

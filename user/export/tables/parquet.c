@@ -9,7 +9,7 @@
 #include <zstd.h>
 
 #include "base/array.h"
-#include "base/strings.h"
+#include "base/hash.h"
 #include "base/text.h"
 
 /* ---- Thrift's compact protocol ---- */

@@ -1,7 +1,174 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
+/* One reading of a process: its objects by type, the names that they get, and the list of tensors. */
+#include "inspect/census.h"
+#include "inspect/pyobj.h"
+#include "inspect/pytensor.h"
+#include "inspect/python/pydict.h"
+#include "inspect/python/pygc.h"
+
+struct map64;
+struct memcache;
+
+#define CENSUS_MAX_TENSORS (4u << 20)
+#define CENSUS_MAX_MODULES (1u << 20)
+/* Maximum length of a name: module path, key, and the parameter that it is for. */
+#define CENSUS_NAME_ROOM 16384
+#define CENSUS_MAX_TEXT (256u << 20)
+
+enum type_kind {
+	TYPE_OTHER,
+	TYPE_TENSOR,
+	TYPE_WRAPPER /* subclass of Tensor */,
+	TYPE_MODULE,
+	TYPE_OPTIMIZER,
+	TYPE_CACHE, /* holds keys and values of attention */
+};
+
+#define CENSUS_CACHE_TYPES 2
+
+/* The variable before the names in a model. */
+struct front {
+	uint64_t root, type;
+	char *text; /* "teacher"; owned */
+};
+
+struct census {
+	const struct python *py;
+	const struct proc *proc;
+	struct memcache *cache;
+	struct pytensors *tensors;
+	struct pygc gc;
+	size_t saved_flags; /* see pygraph__find_flags() */
+	/* Addresses of type objects in the target; function may be 0. */
+	uint64_t tensor_base, tensor, parameter, module, optimizer, function;
+	uint64_t list;			     /* 0: unknown */
+	uint64_t caches[CENSUS_CACHE_TYPES]; /* 0: not imported */
+	struct front *fronts;		     /* kept from reading to reading */
+	size_t nfronts, capfronts;
+};
+
+/* A Python object found by walking the collector's lists. */
+struct found {
+	uint64_t obj, type;
+};
+
+struct found_list {
+	struct found *v;
+	size_t n, cap;
+};
+
+/* Name and role of a tensor. Texts are offsets into reading.text; 0 is "". */
+struct label {
+	uint32_t name, module, cls, root;
+	uint8_t kind;	   /* enum census_kind */
+	bool leaf;	   /* a leaf of autograd's graph, so not an activation */
+	bool grad;	   /* true: the gradient of tensor of; false: a tensor inside it */
+	uint32_t of;	   /* 1 + index in the list of the tensor that led to it; 0: none */
+	uint32_t count_of; /* 1 + index of the optimizer whose steps it counts; 0: none */
+	uint32_t model;	   /* 1 + index of the model that the name is of; 0: none */
+	uint32_t at;	   /* offset of that name in name: 8 in "grad of fc.weight" */
+};
+
+struct named {
+	uint64_t obj;
+	struct label label;
+	bool wrapper; /* a subclass, which may contain tensors */
+};
+
+/* A tree of modules. Texts are offsets into reading.text; 0 is "". */
+struct model_root {
+	uint64_t root, type; /* the root module and its class */
+	uint64_t bytes;	     /* its parameters and buffers */
+	uint32_t cls, path, front;
+	uint32_t like; /* index of the first model that has a name in common with it */
+	bool named;    /* it has tensors */
+};
+
+/* Memory that a container holds. */
+struct held {
+	uint64_t addr, size;
+	uint32_t name; /* offset into reading.text */
+};
+
+/* The graph of a tensor that a container got during the reading, in place of another. */
+struct passing {
+	uint64_t grad_fn;
+	uint32_t name; /* offset into reading.text */
+};
+
+struct reading {
+	struct census *c;
+	struct pymem m;
+	const struct census_opts *o;
+	uint64_t began, cpu_began; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
+	uint64_t (*clock)(void);   /* of counts */
+	struct map64 *types;	   /* type object -> enum type_kind */
+	struct map64 *seen;	   /* object -> enum type_kind, for objects in the lists below */
+	struct found_list tensors, modules, optimizers, caches;
+	struct census_optimizer *counts; /* of each in optimizers; owned */
+	size_t ncounts;
+	struct named *named;
+	size_t nnamed, named_cap;
+	struct map64 *by_obj; /* object -> index in named */
+	struct model_root *models;
+	size_t nmodels, capmodels;
+	struct map64 *model_at;	    /* root module -> index in models */
+	struct map64 *module_roots; /* any other module -> root of its model */
+	bool reached;		    /* the variables that lead to models were searched */
+	char *text;
+	size_t text_len, text_cap;
+	struct passing *passing; /* owned */
+	size_t npassing;
+	struct held *held; /* with census_opts.memory; owned */
+	size_t nheld;
+	bool torn;
+	bool holders_cut; /* see census_state */
+};
+
+/* All tensors to read, each with its label. */
+struct census_list {
+	struct pytensor *v;
+	struct label *labels;
+	bool *wrapper;
+	size_t n, cap;
+};
+
+/* Whether an error concerns one object only. Other errors end the reading. */
+bool reading__is_local(int err);
+/* A reading waits for a busy machine's CPUs, too: it may last so many times its limit. */
+#define READING_WAITS 4
+
+/* 0; -ECANCELED; -ETIME: this thread has used limit_ns of CPU time since cpu_began, or
+ * READING_WAITS times as much time has passed. */
+int reading__check_time(const struct reading *r);
+/* Kind of a type. 0 or an error that ends the reading. */
+int reading__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
+/* Kind of an object's current type; TYPE_OTHER if it cannot be read. 0 or an error that ends the
+ * reading. */
+int reading__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret);
+int reading__add_text(struct reading *r, const char *s, uint32_t *ret);
+/* Names an object, unless its label is of an earlier kind. */
+int reading__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper);
+bool reading__label(const struct reading *r, uint64_t obj, struct label *ret);
+
+/* ---- the list of tensors ---- */
+
+void census_list__free(struct census_list *l);
+int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
+		     bool wrapper);
+
+/* ---- a reading ---- */
+
+/* Begins a reading of c with these options, and its clocks. The caller calls reading__fini() in any
+ * case. 0 or -ENOMEM. */
+int reading__init(struct reading *r, struct census *c, const struct census_opts *o);
+void reading__fini(struct reading *r);
+/* Frees the lists and maps of objects, whose numbers stay, because a million tensors take room.
+ * Only texts can be added afterwards. */
+void reading__forget_objects(struct reading *r);
+
 /* Parts of a reading, one file each. census.c calls them. */
-#include "inspect/census/reading.h"
 
 /* names.c: names the tensors of modules and of optimizers. */
 int census__name_modules(struct reading *r);

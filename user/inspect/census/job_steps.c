@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/census.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/census.h"
 #include "inspect/proc.h"
 
 #define ENDS 4096     /* ends of steps kept; a reading that is older has no number */

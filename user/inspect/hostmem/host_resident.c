@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "inspect/hostmem/resident.h"
+#include "inspect/hostmem/host_smaps.h"
 
 /* Documentation/admin-guide/mm/pagemap.rst: a word for each page. */
 #define WORD_PRESENT (UINT64_C(1) << 63)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/native/helper.h"
+#include "inspect/native/wire.h"
 
 #include <ctype.h>
 #include <dwarf.h>
@@ -26,7 +26,6 @@
 #include <zlib.h>
 
 #include "base/io.h"
-#include "inspect/native/wire.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define SANITIZED 1 /* its own calls and its shadow memory need more than we allow */

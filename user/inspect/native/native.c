@@ -18,7 +18,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/subprocess.h"
-#include "inspect/native/helper.h"
 #include "inspect/native/wire.h"
 #include "inspect/proc.h"
 

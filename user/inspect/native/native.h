@@ -4,7 +4,7 @@
  * Native stacks: from a thread's registers and a copy of its stack to functions, files and lines.
  *
  * Files of the target are hostile. So a helper process without rights parses them: it has no
- * capability, no files but those that it is passed, and few system calls (inspect/native/helper.h).
+ * capability, no files but those that it is passed, and few system calls (inspect/native/helper.c).
  * It is killed if it takes too long. No call here stops the target or reads its memory.
  */
 #include <stdbool.h>

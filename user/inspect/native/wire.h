@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Messages between native.c and its helper, over a socket that keeps message boundaries. The helper
- * parses hostile files, so native.c checks all that it says.
+ * The helper of native.c, and the messages between them, over a socket that keeps message
+ * boundaries. The helper parses hostile files, so native.c checks all that it says.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,3 +74,20 @@ struct answer_modules {
 /* Checks an answer of len bytes and sets *ret, whose text belongs to a and m. False: not valid. */
 bool wire__read_answer(const struct wire_frames *a, size_t len, const struct answer_modules *m,
 		       struct native_frames *ret);
+
+/* ---- the helper, which parses files of the target: see native.h ---- */
+
+/* Main function of the helper, for base/subprocess.h. fd: its end of the socket. Returns when the
+ * other end is closed. Exit code 0, or 2: it could not be confined. */
+int helper__run(int fd);
+
+/*
+ * Confines this process for good: no capability, no privilege through exec, no core file, and only
+ * system calls for memory and for descriptors that it has. Other calls fail with EPERM. It cannot
+ * open a file or a socket, signal, trace or start a process. 0, or -errno: the process must exit.
+ */
+int helper__confine(void);
+
+/* Writes a symbol's name as people read it: C++ and Rust names demangled, without parameters,
+ * return type and the compiler's suffixes (".isra.0"). Other names stay. Returns buf. */
+char *helper__demangle(const char *symbol, char *buf, size_t size);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/proc.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,7 +10,6 @@
 
 #include "base/io.h"
 #include "inspect/arrival.h"
-#include "inspect/proc.h"
 
 #define MAX_PROCESSES 1024
 #define MAX_THREADS 1024 /* threads of one process: any may have started children */

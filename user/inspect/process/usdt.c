@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/elf.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -6,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/elf.h"
 #include "inspect/site.h"
 
 #define NT_STAPSDT 3

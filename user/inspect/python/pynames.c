@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/pyobj.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "inspect/pyobj.h"
 #include "inspect/python/pylong.h"
 
 int pynames__process(const struct python *py, char *buf, size_t size)

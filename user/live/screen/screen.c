@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/bar.h"
+#include "base/text.h"
 #include "live/rows/state.h"
 #include "live/screen/keys.h"
 #include "live/screen/paint.h"
@@ -149,7 +149,7 @@ struct screen *screen__open(struct tty *t, bool colour, bool mouse)
 	if (colour)
 		use_default_colors();
 	paint__set_inks(colour);
-	s->paint.unicode = bar__unicode();
+	s->paint.unicode = text__unicode();
 	return s;
 }
 

@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/config.h"
 #include "base/exit.h"
 #include "base/json.h"
 #include "base/log.h"

@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/failure.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "base/outfile.h"
-#include "base/progress.h"
 #include "base/text.h"
 #include "record/dict.h"
 #include "record/mtr.h"

@@ -13,7 +13,6 @@
 #include <strings.h>
 
 #include "base/array.h"
-#include "base/nearest.h"
 #include "base/text.h"
 
 /*

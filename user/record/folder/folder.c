@@ -21,7 +21,6 @@
 #include "base/json.h"
 #include "base/outfile.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "record/json_items.h"
 #include "record/stream.h"
 

@@ -11,8 +11,7 @@
 #include "record/dict.h"
 #include "record/mtr.h"
 #include "record/mtr/live_set.h"
-#include "record/mtr/mtr_decode.h"
-#include "record/mtr/mtr_encode.h"
+#include "record/mtr/mtr_events.h"
 #include "record/mtr/mtr_format.h"
 
 /* Chunks in a full window; the window moves by whole chunks. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "record/mtr/mtr_decode.h"
+#include "record/mtr/mtr_events.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -13,11 +13,11 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "base/passed_files.h"
-#include "base/utf8.h"
+#include "base/io.h"
+#include "base/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/mtr/mtr_decode.h"
+#include "record/mtr/mtr_events.h"
 #include "record/mtr/mtr_format.h"
 #include "record/stream.h"
 #include "record/stream/limits.h"

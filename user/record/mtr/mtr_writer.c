@@ -14,7 +14,7 @@
 #include "base/array.h"
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/mtr/mtr_encode.h"
+#include "record/mtr/mtr_events.h"
 #include "record/mtr/mtr_format.h"
 #include "record/varint.h"
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bar.h"
 #include "base/grid.h"
 #include "base/text.h"
 #include "model/growth_summary.h"
@@ -475,13 +474,13 @@ enum { HEAD_RECORDING, HEAD_MEM, HEAD_BAR, HEAD_RESERVED, HEAD_TIME, HEAD_DEVICE
 
 static void put_rank(const struct page *p, struct grid *t, const struct rank *k, uint64_t largest)
 {
-	char text[64], bar[BAR_TEXT];
+	char text[64], bar[TEXT_BAR];
 
 	grid__row(t);
 	snprintf(text, sizeof(text), "%s", k->label);
 	grid__put(t, HEAD_RECORDING, words__cut(text, LABEL_MOST), NULL);
 	put_bytes(t, HEAD_MEM, k->allocated);
-	bar__draw(bar, k->allocated, largest, REPORT_BAR, bar__unicode(), true);
+	text__bar(bar, k->allocated, largest, REPORT_BAR, text__unicode(), true);
 	grid__put(t, HEAD_BAR, bar, p->colour ? "\033[36m" : NULL);
 	if (k->has_totals)
 		put_bytes(t, HEAD_RESERVED, k->reserved);

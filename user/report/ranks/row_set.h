@@ -3,7 +3,7 @@
 /* Rows that are the same in several recordings, and their texts, which outlive the recordings. */
 #include <stdint.h>
 
-#include "base/strings.h"
+#include "base/hash.h"
 #include "model/model.h"
 
 struct row_set {

@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/docs.h"
+#include "base/assets.h"
 #include "base/exit.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/strings.h"
 #include "base/text.h"
 #include "model/growth.h"
 #include "model/growth_summary.h"

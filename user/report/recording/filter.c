@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/nearest.h"
 #include "base/text.h"
 #include "model/words.h"
 #include "record/dict.h"

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bar.h"
 #include "base/text.h"
 #include "model/words.h"
 #include "report/filter.h"
@@ -220,13 +219,13 @@ struct tree {
 static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t own, uint64_t count,
 		       const char *lead)
 {
-	char all[24], itself[24], blocks[32], bar[BAR_TEXT], percent[8];
+	char all[24], itself[24], blocks[32], bar[TEXT_BAR], percent[8];
 
 	fprintf(t->out, "%*s  %*s  ", FIGURE, text__bytes(all, sizeof(all), total), PERCENT,
 		text__percent(percent, total, t->all_bytes));
 	if (t->bars)
 		fprintf(t->out, "%s%s%s  ", t->colour ? "\033[36m" : "",
-			bar__draw(bar, total, t->all_bytes, REPORT_BAR, t->unicode, true),
+			text__bar(bar, total, t->all_bytes, REPORT_BAR, t->unicode, true),
 			t->colour ? "\033[0m" : "");
 	fprintf(t->out, "%*s  %*s  %s%s\n", FIGURE,
 		has_own ? text__bytes(itself, sizeof(itself), own) : "", COUNT,
@@ -393,7 +392,7 @@ int report_text__tree(FILE *out, const struct model *m, size_t device,
 		t->out = out;
 		t->width = report_text__width(out, o);
 		t->left = o->top ? o->top : SIZE_MAX;
-		t->unicode = bar__unicode();
+		t->unicode = text__unicode();
 		t->colour = report_text__colour(out, o);
 		t->used = 2 * (FIGURE + 2) + PERCENT + 2 + COUNT + 2;
 		t->bars = report_text__bars(out, o,
@@ -622,7 +621,7 @@ static size_t shape__width(const struct shape *s)
 /* Prints an item as wide as the shape. fill: pad with spaces, for a list to the right. */
 static void print_item(FILE *out, const struct shape *s, const struct item *i, bool fill)
 {
-	char bar[BAR_TEXT], bytes[24], label[sizeof(i->label)], percent[16];
+	char bar[TEXT_BAR], bytes[24], label[sizeof(i->label)], percent[16];
 	strcpy(label, i->label);
 	words__cut_middle(label, s->label);
 	fprintf(out, "  %s%*s  %10s  %3s %%", label, (int)(s->label - text__width(label)), "",
@@ -630,7 +629,7 @@ static void print_item(FILE *out, const struct shape *s, const struct item *i, b
 		text__percent(percent, i->bytes, s->all));
 	if (!s->bar)
 		return;
-	bar__draw(bar, i->bytes, s->all, s->bar, s->unicode, fill);
+	text__bar(bar, i->bytes, s->all, s->bar, s->unicode, fill);
 	fprintf(out, "  %s%s%s", s->colour ? "\033[36m" : "", bar, s->colour ? "\033[0m" : "");
 }
 
@@ -699,7 +698,7 @@ static void print_lists(FILE *out, struct list l[2], uint64_t all, const struct 
 	for (int k = 0; k < 2; k++) {
 		s[k] = measure(&l[k], beside ? half : width);
 		s[k].all = all;
-		s[k].unicode = bar__unicode();
+		s[k].unicode = text__unicode();
 		s[k].colour = report_text__colour(out, o);
 	}
 	if (beside) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/bar.h"
 #include "base/grid.h"
 #include "base/text.h"
 #include "model/growth_summary.h"
@@ -15,9 +14,9 @@
 #include "model/words.h"
 #include "record/dict.h"
 #include "record/stream.h"
+#include "report/files.h"
 #include "report/filter.h"
 #include "report/recording/stacks.h"
-#include "report/files.h"
 #include "report/text.h"
 
 /* ---- lines of libraries ---- */
@@ -233,8 +232,8 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	case COL_PERCENT:
 		return text__percent(t->text, r->bytes, t->all);
 	case COL_BAR:
-		return bar__draw(t->text, r->bytes, t->n ? t->rows[0].bytes : 0, REPORT_BAR,
-				 bar__unicode(), true);
+		return text__bar(t->text, r->bytes, t->n ? t->rows[0].bytes : 0, REPORT_BAR,
+				 text__unicode(), true);
 	case COL_CUMULATIVE:
 		return text__bytes(t->text, 24, r->cumulative);
 	case COL_MEDIAN:

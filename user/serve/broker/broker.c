@@ -21,7 +21,6 @@
 #include "base/exit.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/passed_files.h"
 #include "base/text.h"
 #include "capture/kernel.h"
 #include "serve/broker/capture.h"

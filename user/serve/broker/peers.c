@@ -16,8 +16,8 @@
 #endif
 
 #include "base/clock.h"
-#include "base/config.h"
 #include "base/exit.h"
+#include "base/log.h"
 #include "base/subprocess.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"

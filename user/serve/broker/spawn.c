@@ -13,11 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/passed_files.h"
 #include "base/io.h"
-#include "base/text.h"
-#include "base/config.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "serve/server/sandbox.h"
 
 #define PREFIX "memtrace-bpf: "

@@ -23,7 +23,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/outfile.h"
-#include "base/progress.h"
 #include "base/text.h"
 #include "record/folder.h"
 #include "record/mtr.h"

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/device_figure.h"
+#include "base/openmetrics.h"
 #include "serve/server/link.h"
 
 /*

@@ -3,7 +3,7 @@
  * program. They contain no data and need no token; their scripts call the API. */
 #include <string.h>
 
-#include "base/packed.h"
+#include "base/assets.h"
 #include "serve/web/route.h"
 
 struct page_asset {

@@ -10,7 +10,6 @@
 #include <strings.h>
 
 #include "base/text.h"
-#include "base/utf8.h"
 
 /* 2^53: a double represents every integer up to this */
 #define EXACT 9007199254740992.0

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/memcg.h"
+#include "base/memory.h"
 #include "inspect/proc.h"
 #include "record/cond.h"
 #include "watch/targets/spawn.h"

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/config.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "watch/watch.h"
 
 #define DOCUMENT_MAX (16u << 20) /* largest document of a program, bytes */

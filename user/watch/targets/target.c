@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/failure.h"
+#include "base/exit.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "capture/session.h"

@@ -16,7 +16,6 @@
 
 #include "base/clock.h"
 #include "base/exit.h"
-#include "base/failure.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/target.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Files that the program contains compressed: BPF programs, pages, schemas, the helper for NVML.
+/* Files that belong to the program: those that it contains compressed, and the documents next to it.
+ * Compressed are BPF programs, pages, schemas, the helper for NVML.
  * tools/dev/packed.py makes the arrays. */
 #include <stddef.h>
 #include <stdio.h>
@@ -17,3 +18,10 @@ const void *packed__unpack(struct packed *p);
 
 /* Writes the decompressed content. 0 or -ENOMEM; the caller checks `out` for errors. */
 int packed__write(struct packed *p, FILE *out);
+
+/*
+ * The path of a document of the guide or the reference, such as docs__path("guide/growth.md"), or
+ * with "" the folder with all of them: ../share/doc/memtrace-bpf next to an installed program,
+ * ../docs next to a build folder. The string is valid until the next call. Not for several threads.
+ */
+const char *docs__path(const char *name);

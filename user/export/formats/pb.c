@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "base/pb.h"
+#include "export/formats/pb.h"
 
 #include <endian.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "base/docs.h"
+#include "base/assets.h"
 
 #include <limits.h>
 #include <stdio.h>
