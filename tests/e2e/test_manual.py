@@ -160,7 +160,7 @@ def test_howtos_name_what_exists():
 
 def test_pythons():
     """Documents and messages name the range of CPythons that the table of layouts has, and only that file has it in code."""
-    with open(os.path.join(REPO, "user", "inspect", "pylayout.h"), encoding="utf-8") as f:
+    with open(os.path.join(REPO, "user", "inspect", "python.h"), encoding="utf-8") as f:
         versions = re.search(r'#define PYLAYOUT_VERSIONS "(3\.\d+ to 3\.(\d+))"', f.read())
     with open(os.path.join(REPO, "user", "inspect", "python", "pylayout.c"), encoding="utf-8") as f:
         rows = [int(n) for n in re.findall(r"\.minor = (\d+)", f.read())]
@@ -171,7 +171,7 @@ def test_pythons():
         with open(os.path.join(REPO, name), encoding="utf-8") as f:
             for said in re.findall(r"Python\s+(3\.8\s+to\s+3\.\d+)", f.read()):
                 equal(" ".join(said.split()), versions[1], name)
-    equal([n for n in listed if n.endswith((".c", ".h"))], ["user/inspect/pylayout.h"], "code that has the range")
+    equal([n for n in listed if n.endswith((".c", ".h"))], ["user/inspect/python.h"], "code that has the range")
 
 
 if __name__ == "__main__":

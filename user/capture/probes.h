@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include "capture/cost/cost_control.h"
-#include "capture/cost/hit_cost.h"
+#include "capture/cost/measure.h"
 #include "inspect/torch.h"
 #include "memtrace.h"
 

@@ -85,10 +85,19 @@ void pymem__fini(struct pymem *m);
 void pymem__forget(struct pymem *m);
 /* Starts a walk as a snapshot; without paging, as an ordinary walk. */
 void pymem__begin_snapshot(struct pymem *m);
+
 /* Between these two calls, changeable data may come from pages of the walk and is not noted. The
  * reader checks by other means what it found. Without paging they have no effect. */
-void pymem__begin_unchecked(struct pymem *m);
-void pymem__end_unchecked(struct pymem *m);
+static inline void pymem__begin_unchecked(struct pymem *m)
+{
+	m->snapshot = m->unchecked = m->paging;
+}
+
+static inline void pymem__end_unchecked(struct pymem *m)
+{
+	m->snapshot = m->unchecked = false;
+}
+
 /* Ends a snapshot. True: all data is still as it was read. */
 bool pymem__holds(struct pymem *m);
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "capture/cost/cost_control.h"
-#include "capture/cost/hit_cost.h"
 #include "capture/cost/measure.h"
 #include "record/detail.h"
 

@@ -1,15 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/*
- * The time that a capture adds to its target: hits of the probes times the cost of a hit, which is
- * that of the kernel's trap (hit_cost.h) plus the mean time in the program (mt_timed).
- */
+/* The cost of a probe's hit on this host, without the program that it runs (hit_cost), and the time
+ * that a capture adds to its target (measure). */
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "capture/cost/hit_cost.h"
 #include "memtrace.h"
 
+/*
+ * ns of a thread's time. Measured like hits in a busy process: other data has replaced the kernel's
+ * in the processor's caches.
+ */
+struct hit_cost {
+	uint32_t emulated; /* at an instruction that the kernel emulates; see inspect/site.h */
+	uint32_t stepped;  /* at any other instruction */
+};
+
+/* Puts a probe with an empty program on this offset of our own file, for our process. Returns a
+ * descriptor that holds the probe, or -errno. */
+typedef int (*hit_cost_probe)(uint64_t offset);
+
+/* Calls two functions of ours without a probe and with one: about 60 ms, nearly all of it to remove
+ * the probes. 0 or -errno. */
+int hit_cost__measure(hit_cost_probe probe, struct hit_cost *ret);
+
+/*
+ * The time that a capture adds to its target: hits of the probes times the cost of a hit, which is
+ * that of the kernel's trap plus the mean time in the program (mt_timed).
+ */
 #define MEASURE_TYPES 16 /* more than enum mt_rec_type has */
 
 struct measure {
@@ -36,7 +54,15 @@ struct measure {
  */
 double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struct mt_timed *timed,
 		     uint64_t wall, uint64_t cpu);
+
 /* Share of the hits since the look before that walked the stack. */
-double measure__walks(const struct measure *m);
+static inline double measure__walks(const struct measure *m)
+{
+	return m->new_hits > 0 ? m->new_walks / m->new_hits : 0;
+}
+
 /* The same share as measure__look(), over all looks; 0 before the second one. */
-double measure__share(const struct measure *m);
+static inline double measure__share(const struct measure *m)
+{
+	return m->alone > 0 ? m->added / m->alone : 0;
+}

@@ -39,32 +39,11 @@ int decoder__emit(struct decoder *d, const struct event *e)
 	return d->cut ? drop(d, e) : d->next->event(d->next, e);
 }
 
-bool decoder__knows_stayed(const struct decoder *d)
-{
-	return !d->cut || d->changed;
-}
-
 bool decoder__stayed(const struct decoder *d, uint64_t addr)
 {
 	uint64_t one;
 
 	return !d->cut || (d->changed && !map64__get(d->changed, addr, &one));
-}
-
-/* A process that records itself stamps its records with our clock, the kernel with its own. */
-uint64_t decoder__clock(const struct decoder *d)
-{
-	return d->opts->inside ? clock__monotonic() : clock__kernel();
-}
-
-uint64_t decoder__now(const struct decoder *d)
-{
-	return d->start ? decoder__clock(d) - d->start : 0;
-}
-
-uint64_t decoder__since(const struct decoder *d, uint64_t time)
-{
-	return time > d->start ? time - d->start : 0;
 }
 
 uint64_t decoder__steps(const struct decoder *d)

@@ -8,7 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "capture/decode/step_clock.h"
+#include "capture/probes/session_opts.h"
 #include "memtrace.h"
 #include "record/stream.h"
 
@@ -20,7 +22,6 @@ struct map64;
 struct modules;
 struct native_stacks;
 struct probes;
-struct session_opts;
 struct symbolizer;
 struct target;
 
@@ -106,8 +107,13 @@ struct decoder {
 
 /* Passes an event to the next sink, unless the requested steps are complete. 0 or its error. */
 int decoder__emit(struct decoder *d, const struct event *e);
+
 /* True if, after the requested steps, it is known which blocks stayed; before, always. */
-bool decoder__knows_stayed(const struct decoder *d);
+static inline bool decoder__knows_stayed(const struct decoder *d)
+{
+	return !d->cut || d->changed;
+}
+
 /* True if nothing was allocated or freed at addr since the requested steps were complete. */
 bool decoder__stayed(const struct decoder *d, uint64_t addr);
 
@@ -136,10 +142,24 @@ uint64_t decoder__outer_module(const struct decoder *d, uint64_t id);
  * memory. */
 uint32_t decoder__string(struct decoder *d, const char *text);
 
-uint64_t decoder__clock(const struct decoder *d); /* CLOCK_MONOTONIC of records, ns */
-uint64_t decoder__now(const struct decoder *d);	  /* ns since start; 0 before it */
+/* CLOCK_MONOTONIC of records, ns: ours for a process that records itself, otherwise the kernel's. */
+static inline uint64_t decoder__clock(const struct decoder *d)
+{
+	return d->opts->inside ? clock__monotonic() : clock__kernel();
+}
+
+/* ns since start; 0 before it */
+static inline uint64_t decoder__now(const struct decoder *d)
+{
+	return d->start ? decoder__clock(d) - d->start : 0;
+}
+
 /* A record's time as ns since start. */
-uint64_t decoder__since(const struct decoder *d, uint64_t time);
+static inline uint64_t decoder__since(const struct decoder *d, uint64_t time)
+{
+	return time > d->start ? time - d->start : 0;
+}
+
 /* Steps whose beginning and end are both in the stream: an optimizer's, or calls of the model
  * (clock.by_calls). */
 uint64_t decoder__steps(const struct decoder *d);

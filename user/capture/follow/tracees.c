@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "capture/ending/scene.h"
@@ -536,7 +537,7 @@ int tracees__begin_output(struct tracees *r)
 
 void tracees__pump(struct tracees *r)
 {
-	uint64_t now = tracees__clock();
+	uint64_t now = clock__kernel();
 	size_t i;
 
 	tracees__read_endings(r);
@@ -578,7 +579,7 @@ void tracees__drain_new(struct tracees *r)
 
 int tracees__poll_ms(const struct tracees *r)
 {
-	uint64_t now = tracees__clock(), next = r->n_strangers ? now : UINT64_MAX;
+	uint64_t now = clock__kernel(), next = r->n_strangers ? now : UINT64_MAX;
 	size_t i;
 
 	for (i = 0; i < r->top; i++) {
@@ -680,7 +681,7 @@ size_t tracees__left_out(const struct tracees *r, pid_t *parent, pid_t *first)
 
 uint64_t tracees__now(const struct tracees *r)
 {
-	return r->begin ? tracees__clock() - r->begin : 0;
+	return r->begin ? clock__kernel() - r->begin : 0;
 }
 
 int tracees__finish(struct tracees *r, const char *reason)

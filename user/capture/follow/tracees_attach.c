@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "capture/kernel.h"
@@ -63,7 +64,7 @@ int tracee__await(struct tracee *p, struct failure *f)
 	/* A launcher may never have PyTorch itself. */
 	opts.late = !opts.started && (opts.group || !first);
 	tracee__follow_ending(p);
-	p->since = tracees__clock();
+	p->since = clock__kernel();
 	p->session = session__new(p->pid, &opts, f);
 	p->state = p->session ? WAITING : WATCHED;
 	p->next = p->session ? 0 : UINT64_MAX;
@@ -182,7 +183,7 @@ static void add_wake(const struct tracee *p)
 
 static void try_to_attach(struct tracee *p, uint64_t now)
 {
-	const uint64_t before = tracees__clock();
+	const uint64_t before = clock__kernel();
 	struct failure f;
 	int err = session__attach(p->session, &f);
 
@@ -224,7 +225,7 @@ bool tracee__after_exec(struct tracee *p)
 		return false;
 	}
 	if (p->state == WAITING) /* the session notices an exec itself */
-		p->since = tracees__clock();
+		p->since = clock__kernel();
 	else if (p->state != TRACED && !p->ended)
 		await(p);
 	return true;

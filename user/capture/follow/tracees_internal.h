@@ -107,7 +107,6 @@ static inline struct proc_group *group_of(const struct tracees *r)
 }
 
 /* tracees_table.c */
-uint64_t tracees__clock(void); /* CLOCK_MONOTONIC, ns */
 /* Returns the running process with this PID, or NULL. */
 struct tracee *tracees__find(const struct tracees *r, pid_t pid);
 /* Takes over the number that the process's session may have got. */
@@ -135,8 +134,13 @@ void tracee__find_owner(struct tracee *p);
 struct owner *tracees__owner_of(struct tracees *r, pid_t pid);
 /* Whether a process has PyTorch. */
 enum torch_scan_is tracees__torch(struct tracees *r, const struct pick_process *q);
+
 /* Tells pick that the process has left. */
-void tracee__tell_gone(const struct tracee *p);
+static inline void tracee__tell_gone(const struct tracee *p)
+{
+	if (p->ended)
+		pick__ended(p->all->opts.pick, p->pid, p->end);
+}
 
 /* tracees_state.c: beginning and end */
 /* Queues a record of a forked process. */
@@ -151,8 +155,13 @@ void tracee__finish(struct tracee *p, const char *reason, int err);
 void tracee__remove(struct tracee *p, const char *reason);
 /* Begins to trace an attached or forked process. False: its output failed. */
 bool tracee__begin(struct tracee *p);
+
 /* Keeps the exit code of the first failure. */
-void tracees__fail(struct tracees *r, int status);
+static inline void tracees__fail(struct tracees *r, int status)
+{
+	if (!r->status)
+		r->status = status;
+}
 
 /* tracees_attach.c */
 /* Begins to wait for PyTorch. Returns 0, or negative with *f. */

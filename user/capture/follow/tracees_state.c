@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/exit.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -229,12 +230,6 @@ static void open_all_forked_by(struct tracees *r, const struct session *s)
 	}
 }
 
-void tracees__fail(struct tracees *r, int status)
-{
-	if (!r->status)
-		r->status = status;
-}
-
 static void say_stopped(const struct tracee *p, const char *reason, int err)
 {
 	const struct session *s = p->session;
@@ -339,7 +334,7 @@ bool tracee__begin(struct tracee *p)
 	r->traced++;
 	r->ever++;
 	if (!r->begin)
-		r->begin = tracees__clock();
+		r->begin = clock__kernel();
 	return true;
 }
 

@@ -17,11 +17,6 @@
 #include "capture/session.h"
 #include "inspect/proc.h"
 
-uint64_t tracees__clock(void)
-{
-	return clock__kernel();
-}
-
 struct tracee *tracees__find(const struct tracees *r, pid_t pid)
 {
 	size_t i;
@@ -189,10 +184,4 @@ void tracee__remember(const struct tracee *p)
 		return;
 	pick__remember(p->all->opts.pick, &q);
 	pick_process__free(&q);
-}
-
-void tracee__tell_gone(const struct tracee *p)
-{
-	if (p->ended)
-		pick__ended(p->all->opts.pick, p->pid, p->end);
 }

@@ -289,7 +289,7 @@ enum probes_multi probes__kernel_multi(void)
 	return known;
 }
 
-/* Probes this program's own file: see capture/cost/hit_cost.h. */
+/* Probes this program's own file: see capture/cost/measure.h. */
 static int probe_self(uint64_t offset)
 {
 	const struct uprobe_place at = { .path = "/proc/self/exe", .offset = offset };

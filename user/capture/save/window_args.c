@@ -263,8 +263,3 @@ static error_t parse_oom(int key, char *arg, struct argp_state *state)
 
 const struct argp oom_argp = { .options = oom_options, .parser = parse_oom };
 const struct argp window_argp = { .options = options, .parser = parse };
-
-bool window_args__repeat(const struct window_args *a)
-{
-	return a->count != 1 && (a->every || a->on || a->from_mark || a->wait);
-}

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* One reading of a process: its objects by type, the names that they get, and the list of tensors. */
+#include <errno.h>
+
 #include "inspect/census.h"
 #include "inspect/pyobj.h"
 #include "inspect/pytensor.h"
@@ -135,7 +137,12 @@ struct census_list {
 };
 
 /* Whether an error concerns one object only. Other errors end the reading. */
-bool reading__is_local(int err);
+static inline bool reading__is_local(int err)
+{
+	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT ||
+	       err == -E2BIG;
+}
+
 /* A reading waits for a busy machine's CPUs, too: it may last so many times its limit. */
 #define READING_WAITS 4
 

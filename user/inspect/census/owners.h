@@ -136,7 +136,11 @@ void census_owners__fini(struct census_owners *l);
 /* ---- owners_found.c ---- */
 
 /* Whether an error ends the search. */
-bool census_owners__fatal(int err);
+static inline bool census_owners__fatal(int err)
+{
+	return err && !reading__is_local(err) && err != -ENOTSUP && err != -EINVAL;
+}
+
 /* Whether a limit has ended the search. */
 bool census_owners__over_limit(struct census_owners *l);
 /* Adds a path. *ret: its offset in text. 0 or -ENOMEM. */

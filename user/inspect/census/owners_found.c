@@ -24,11 +24,6 @@
 #define MEMORY_MAX 1000000u		    /* objects whose memory is kept */
 #define MEMORY_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one */
 
-bool census_owners__fatal(int err)
-{
-	return err && !reading__is_local(err) && err != -ENOTSUP && err != -EINVAL;
-}
-
 bool census_owners__over_limit(struct census_owners *l)
 {
 	if (l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX)

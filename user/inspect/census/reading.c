@@ -13,12 +13,6 @@
 
 #define MAX_TYPES (1u << 20)
 
-bool reading__is_local(int err)
-{
-	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT ||
-	       err == -E2BIG;
-}
-
 int reading__check_time(const struct reading *r)
 {
 	uint64_t limit = r->o->limit_ns;

@@ -139,11 +139,6 @@ size_t host_spans__after(const struct host_spans *s, uint64_t addr)
 #define GUARD_MAX (64u << 10)
 #define HEAP_GROWTH (256u << 20) /* bytes that the heap may grow by during a reading */
 
-bool host_places__is_local(int err)
-{
-	return err == -EFAULT || err == -ENOENT || err == -EBADMSG;
-}
-
 size_t host_places__find(const struct host_smaps *s, uint64_t addr)
 {
 	const struct map *m = maps__find(&s->maps, addr);

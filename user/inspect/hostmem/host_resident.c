@@ -138,21 +138,6 @@ void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *c
 	r->ctx = ctx;
 }
 
-const struct host_status *host_resident__status(const struct host_resident *r)
-{
-	return &r->status;
-}
-
-bool host_resident__is_old(const struct host_resident *r)
-{
-	return r->no_scan;
-}
-
-bool host_resident__knows_shares(const struct host_resident *r)
-{
-	return r->counts >= 0;
-}
-
 /*
  * After each call that took `took` ns under the address space's lock: makes a pause if it is time
  * for one, so that a thread that waits for the lock gets it, and changes *step, the pages of a

@@ -82,12 +82,6 @@ struct host_resident *host_resident__open(const struct proc *p);
 void host_resident__close(struct host_resident *r); /* accepts NULL */
 /* Asks between two calls of the kernel whether to go on. Then readings fail with -ECANCELED. */
 void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *ctx), void *ctx);
-/* As of the opening. */
-const struct host_status *host_resident__status(const struct host_resident *r);
-/* True if the kernel lacks PAGEMAP_SCAN (before Linux 6.7): walks then cost by addresses. */
-bool host_resident__is_old(const struct host_resident *r);
-/* True if PSS is known without smaps: /proc/kpagecount may be read. */
-bool host_resident__knows_shares(const struct host_resident *r);
 /*
  * Calls fn for the resident ranges of the pages of [start, end), in order; neighbours may come in
  * pieces. Does not change the process's memory. Pages of zeros that the kernel shares do not count
@@ -140,3 +134,21 @@ struct host_resident {
 
 /* Frame of the kernel's page of zeros; 0: this process may not see frames. */
 uint64_t host_resident__zero_frame(void);
+
+/* As of the opening. */
+static inline const struct host_status *host_resident__status(const struct host_resident *r)
+{
+	return &r->status;
+}
+
+/* True if the kernel lacks PAGEMAP_SCAN (before Linux 6.7): walks then cost by addresses. */
+static inline bool host_resident__is_old(const struct host_resident *r)
+{
+	return r->no_scan;
+}
+
+/* True if PSS is known without smaps: /proc/kpagecount may be read. */
+static inline bool host_resident__knows_shares(const struct host_resident *r)
+{
+	return r->counts >= 0;
+}

@@ -2,6 +2,7 @@
 #pragma once
 /* Shared by the files of hostmem: ranges of addresses, each of a part of the ledger, and where a
  * process keeps its allocators' tables. */
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -103,5 +104,9 @@ bool host_glibc__is_heap(const struct host_reading *r, const struct map *m);
 /* Finds chunks with mappings of their own; after all other claims are resolved. */
 int host_glibc__find_mapped(struct host_reading *r);
 int host_places__find_stacks(struct host_reading *r);
+
 /* Whether an error concerns one object only. Other errors end the reading. */
-bool host_places__is_local(int err);
+static inline bool host_places__is_local(int err)
+{
+	return err == -EFAULT || err == -ENOENT || err == -EBADMSG;
+}

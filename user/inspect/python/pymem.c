@@ -149,16 +149,6 @@ void pymem__begin_snapshot(struct pymem *m)
 	m->snapshot = m->paging;
 }
 
-void pymem__begin_unchecked(struct pymem *m)
-{
-	m->snapshot = m->unchecked = m->paging;
-}
-
-void pymem__end_unchecked(struct pymem *m)
-{
-	m->snapshot = m->unchecked = false;
-}
-
 bool pymem__holds(struct pymem *m)
 {
 	size_t n = m->nnotes, cap = 0, i;
