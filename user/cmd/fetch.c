@@ -15,7 +15,6 @@
 #include "model/analysis.h"
 #include "serve/fetch.h"
 #include "serve/secret.h"
-#include "serve/hosts.h"
 
 #define SECOND UINT64_C(1000000000)
 

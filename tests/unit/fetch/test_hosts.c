@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "serve/hosts.h"
+#include "serve/fetch.h"
 
 static void check(const char *server, const char *given, const char *url, const char *name)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "serve/hosts.h"
+#include "serve/fetch.h"
 
 #include <ctype.h>
 #include <errno.h>
