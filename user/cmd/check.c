@@ -22,7 +22,6 @@
 #include "capture/capture_args.h"
 #include "capture/hooks.h"
 #include "capture/kernel.h"
-#include "capture/option_groups.h"
 #include "capture/preload.h"
 #include "capture/probes.h"
 #include "capture/target.h"

@@ -13,7 +13,7 @@ struct command {
 	const char *name;    /* word on the command line; "live": the command without a word */
 	const char *summary; /* for the list of commands */
 	/* doc: one or two sentences. args_doc: arguments, a line for each form. Option groups:
-	 * capture/option_groups.h. */
+	 * capture/capture_args.h. */
 	const struct argp *argp;
 	struct command_word (*word)(size_t i); /* i-th word; name NULL: no more. NULL: none */
 	const char *words;		       /* their heading in help */

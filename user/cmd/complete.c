@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "capture/pick.h"
 #include "cmd/options.h"
-#include "estimate/device_kinds.h"
+#include "estimate/estimate.h"
 
 #define TITLE 60 /* bytes of a process's command line */
 #define PIDS_MAX 500

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "capture/option_groups.h"
+#include "capture/capture_args.h"
 #include "cmd/options.h"
 
 #define WIDTH 80

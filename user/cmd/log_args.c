@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "capture/option_groups.h"
+#include "capture/capture_args.h"
 #include "cmd/help.h"
 #include "cmd/usage.h"
 #include "model/analysis.h"

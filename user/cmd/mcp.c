@@ -11,7 +11,7 @@
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "capture/option_groups.h"
+#include "capture/capture_args.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"

@@ -6,7 +6,6 @@
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
-#include "capture/option_groups.h"
 #include "capture/capture_args.h"
 #include "capture/capture_loop.h"
 #include "capture/recording.h"

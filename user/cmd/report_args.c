@@ -11,7 +11,6 @@
 #include "base/exit.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
-#include "capture/option_groups.h"
 #include "cmd/usage.h"
 #include "model/analysis.h"
 #include "model/csv.h"

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "capture/option_groups.h"
+#include "capture/capture_args.h"
 #include "model/model.h"
 #include "report/filter.h"
 #include "report/text.h"

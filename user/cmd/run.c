@@ -7,7 +7,7 @@
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "capture/option_groups.h"
+#include "capture/capture_args.h"
 #include "capture/preload.h"
 #include "capture/run_command.h"
 #include "cmd/commands.h"

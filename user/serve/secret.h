@@ -2,6 +2,7 @@
 #pragma once
 /* Token, certificate and key, read before the process gives up its rights. secret__free() wipes
  * the text. */
+#include <stdbool.h>
 #include <stddef.h>
 
 #define SECRET_WHY 256
@@ -30,3 +31,12 @@ int secret__read(const char *path, size_t max, int is_private, char **ret, char 
 void secret__free(char *text); /* NULL is fine */
 /* Writes "PATH: WHAT" or, if what is NULL, the text of err to why (SECRET_WHY bytes). Returns err. */
 int secret__refuse(int err, const char *path, const char *what, char *why);
+
+/* ---- where a token may go ---- */
+
+/* Returns whether an http:// or https:// URL names this machine, so that a token may go to it
+ * unencrypted. Only a plain host and port count: "http://localhost@other/" names another one. */
+bool loopback__is(const char *url);
+/* Returns whether a request to an http:// or https:// URL must not go through a proxy: the URL names
+ * this machine, which for a proxy is another one, or a token would reach the proxy unencrypted. */
+bool loopback__direct(const char *url, bool token);

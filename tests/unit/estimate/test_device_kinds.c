@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "estimate/device_kinds.h"
+#include "estimate/estimate.h"
 
 static void test_find(void **state)
 {

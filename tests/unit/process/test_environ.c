@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "inspect/environ.h"
 #include "inspect/proc.h"
 
 /* A process that was started with RANK=3 and then set LATER=yes, removed GONE, and waits. */

@@ -2,7 +2,7 @@
 /* Where a token may go unencrypted: to this machine, and to no URL that only looks like it. */
 #include "unit/cmocka.h"
 
-#include "serve/loopback.h"
+#include "serve/secret.h"
 
 static void test_this_machine(void **state)
 {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "inspect/environ.h"
+#include "inspect/proc.h"
 
 static int get(void *ctx, const char *name, char *buf, size_t size)
 {

@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "capture/option_groups.h"
 
 #define SWITCH_KEY(field, name, help) OPT_##field,
 #define SWITCH_OPTION(field, name, help)                                                           \

@@ -8,7 +8,7 @@
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "capture/option_groups.h"
+#include "capture/capture_args.h"
 #include "capture/recording.h"
 #include "capture/save/output.h"
 #include "capture/save/rolling_store.h"

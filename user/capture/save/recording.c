@@ -17,7 +17,6 @@
 #include "capture/capture_args.h"
 #include "capture/capture_loop.h"
 #include "capture/control.h"
-#include "capture/option_groups.h"
 #include "capture/pick.h"
 #include "capture/save/output.h"
 #include "capture/save/output_rolling.h"

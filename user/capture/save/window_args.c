@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "capture/capture_args.h"
-#include "capture/option_groups.h"
 #include "record/cond.h"
 
 enum { OPT_ON_OOM = 0x3000, OPT_ON_KILL, OPT_WINDOW, OPT_OOM_FILES };

@@ -22,10 +22,9 @@
 #include "capture/session/stages.h"
 #include "inspect/container.h"
 #include "inspect/elf.h"
-#include "inspect/environ.h"
+#include "inspect/proc.h"
 #include "inspect/hostmem.h"
 #include "inspect/native_stacks.h"
-#include "inspect/proc.h"
 #include "inspect/pyobj.h"
 
 /* ---- answers to the other files of a session and its owner ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "estimate/device_kinds.h"
+#include "estimate/estimate.h"
 
 #include <string.h>
 #include <strings.h>

@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "inspect/environ.h"
 #include "inspect/proc.h"
 
 /* ---- the dry-run library's table: tools/dryrun ---- */

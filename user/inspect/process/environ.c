@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/environ.h"
+#include "inspect/proc.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "inspect/elf.h"
-#include "inspect/proc.h"
 
 #define VARIABLES_MAX 8192
 #define PAGE 4096u

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "serve/loopback.h"
+#include "serve/secret.h"
 
 #define LINE 1024
 #define OUTPUT (64UL << 20) /* bytes of a program's output */

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "serve/loopback.h"
+#include "serve/secret.h"
 #include "serve/server/authorities.h"
 
 #define MS UINT64_C(1000000)

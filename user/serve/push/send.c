@@ -13,7 +13,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "serve/loopback.h"
+#include "serve/secret.h"
 #include "serve/push/push.h"
 #include "serve/server/authorities.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "serve/loopback.h"
+#include "serve/secret.h"
 
 #include <arpa/inet.h>
 #include <string.h>

@@ -15,7 +15,6 @@
 #include "capture/session.h"
 #include "inspect/cuda.h"
 #include "inspect/elf.h"
-#include "inspect/environ.h"
 #include "inspect/proc.h"
 
 #define LOOK_EVERY UINT64_C(2000000000) /* interval of searches for a missing allocator, in ns */
