@@ -20,7 +20,7 @@ JOB = os.path.join(harness.WORKLOADS, "inside.py")
 NOT_PERMITTED, USAGE = 3, 64
 NOBODY = 65534
 
-# In a namespace of its own, so that others can access paths below root's home.
+# In a namespace of its own, so that others can access paths below a folder that only root may enter, such as root's home.
 OPEN_HOME = """
 set -e
 mount --bind "$1" "$2/home"
@@ -30,6 +30,12 @@ shift 3
 while [ "$n" -gt 0 ]; do mkdir "$at/$1"; mount --bind "$from/$1" "$at/$1"; shift; n=$((n - 1)); done
 exec setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
 """
+
+
+def ancestors(path):
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
 
 
 def nobody():
@@ -43,9 +49,10 @@ def nobody():
     if not shutil.which("setpriv") or not shutil.which("unshare"):
         raise Skip("setpriv or unshare is not here")
     os.chown(folder, NOBODY, NOBODY)
-    home = os.path.expanduser("~")
-    inner = sorted({p[len(home) + 1:].split("/")[0] for q in (python(), REPO, OUT, JOB) for p in (os.path.abspath(q), os.path.realpath(q))
-                    if p.startswith(home + "/")})
+    paths = {p for q in (python(), REPO, OUT, JOB) for p in (os.path.abspath(q), os.path.realpath(q))}
+    closed = {a for p in paths for a in ancestors(p) if not os.stat(a).st_mode & 1}
+    home = min(closed, default=os.path.expanduser("~"))
+    inner = sorted({p[len(home) + 1:].split("/")[0] for p in paths if p.startswith(home + "/")})
     return ("unshare", "-m", "sh", "-c", OPEN_HOME, "sh", home, folder, str(len(inner)), *inner, "env", "HOME=" + folder), folder
 
 
