@@ -498,12 +498,16 @@ def many_holders(role, more=0):
     more containers than it examines, `dump` says so, and a list of very many does not keep the search from others."""
     p = spawn_job([python(role), "-c", HOLDERS, str(more)], env=dict(os.environ, OMP_NUM_THREADS="1"))
     p.wait_line("^ready", 120)
-    code, out, err = tool("dump", "-p", str(p.pid), "--by", "holder", "--format", "json", root=True)
-    equal((code, err), (0, ""), "dump of many holders (%s)" % role)
-    doc = json.loads(out)
-    held = {r["holder"]: r["count"] for r in doc["rows"]}
-    equal((held.get("global outputs[*]['out']"), held.get("global items[*].out")), (120000, 20000), "tensors by holder (%s), of %s" % (role, held))
-    equal(doc["reading"]["holders_complete"], not more, "whether all containers were examined (%s)" % role)
+    expected, found = (120000, 20000, not more), None
+    for _ in range(5):  # the search has a second or so, which a busy machine may take away
+        code, out, err = tool("dump", "-p", str(p.pid), "--by", "holder", "--format", "json", root=True)
+        equal((code, err), (0, ""), "dump of many holders (%s)" % role)
+        doc = json.loads(out)
+        held = {r["holder"]: r["count"] for r in doc["rows"]}
+        found = (held.get("global outputs[*]['out']"), held.get("global items[*].out"), doc["reading"]["holders_complete"])
+        if found == expected:
+            break
+    equal(found, expected, "tensors by holder, and whether all containers were examined (%s)" % role)
     code, out, err = tool("dump", "-p", str(p.pid), root=True)
     equal("too many containers" in out, bool(more), "what the text says (%s): %s" % (role, out))
     p.stop()
