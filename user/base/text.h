@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Text for people and from others: cleans text of targets and files for terminals, formats numbers,
- * draws bars, and finds the word that was meant. */
+ * draws bars, and finds the known word that is closest to a misspelled one. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

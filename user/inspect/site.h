@@ -2,10 +2,13 @@
 #pragma once
 /*
  * The instruction of a function to probe, and how a process that records itself emulates it.
+ *
  * Kernels emulate some instructions at a breakpoint, and single-step a copy of any other one, which
- * costs 2 to 20 times as much: x86-64   emulated: push, nop, jmp, call, jcc AArch64  emulated:
- * adr(p), b, bl, b.cond, cbz, tbz, br, blr, ret; nop from Linux 6.13 on
- *            (arch/arm64/kernel/probes/decode-insn.c)
+ * costs 2 to 20 times as much. They emulate
+ * - on x86-64: push, nop, jmp, call, jcc;
+ * - on AArch64 (arch/arm64/kernel/probes/decode-insn.c): adr(p), b, bl, b.cond, cbz, tbz, br, blr,
+ *   ret; nop from Linux 6.13 on.
+ *
  * The picker takes the first emulated instruction of the straight-line prologue where arguments
  * are still in registers and no branch leads past or into it.
  */

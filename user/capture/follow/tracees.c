@@ -42,7 +42,7 @@
 #define DESCENDANTS_MAX MT_WATCHED
 #define SCANS 8
 #define SCAN_EVERY 1000000000ULL /* ns */
-#define LATER 1			 /* pages of no process: to be asked again */
+#define LATER 1			 /* in place of a number of pages: look at the process again */
 #define NEAREST 3		 /* near matches in a message */
 #define FULL_SCAN_EVERY 10	 /* every tenth scan looks at all processes again */
 
@@ -182,11 +182,13 @@ static void look_again(struct tracees *r, struct seen *s, uint64_t pages_before)
 		look_at_new(r, s);
 }
 
-static void look_at(struct tracees *r, struct seen *s, const struct seen *before, bool anew)
+/* before: what the last scan saw of the process; NULL: it is new. all: also looks at processes that
+ * were not wanted then. */
+static void look_at(struct tracees *r, struct seen *s, const struct seen *before, bool all)
 {
 	if (tracees__find(r, s->pid))
 		return;
-	if (!before || (anew && !before->pages))
+	if (!before || (all && !before->pages))
 		look_at_new(r, s);
 	else if (before->pages)
 		look_again(r, s, before->pages);
@@ -194,7 +196,7 @@ static void look_at(struct tracees *r, struct seen *s, const struct seen *before
 
 static void scan(struct tracees *r)
 {
-	bool anew = !(r->scans++ % FULL_SCAN_EVERY) || r->too_many_strangers;
+	bool all = !(r->scans++ % FULL_SCAN_EVERY) || r->too_many_strangers;
 	DIR *dir = opendir("/proc");
 	size_t n = 0, cap = 0, old = 0;
 	struct seen *seen = NULL;
@@ -213,7 +215,7 @@ static void scan(struct tracees *r)
 			old++;
 		look_at(r, &seen[n],
 			old < r->n_seen && r->seen[old].pid == seen[n].pid ? &r->seen[old] : NULL,
-			anew);
+			all);
 		n++;
 	}
 	if (dir)

@@ -211,6 +211,19 @@ static void say(const struct windows *w, const struct flight_report *r,
 		output__say_next("report", path);
 }
 
+/* After the message about a file: what it lacks, and the command that reads it. */
+static void say_after(const struct windows *w, const struct flight_report *r, const char *name,
+		      const char *command)
+{
+	char span[24];
+
+	if (r->cut)
+		log_warn("there was not enough memory for the whole %s before it: raise --max-size",
+			 text__time(span, sizeof(span), w->opts.args.before));
+	if (!w->opts.folder && strcmp(name, "standard output"))
+		output__say_next(command, name);
+}
+
 static void say_oom(const struct windows *w, const struct flight_report *r, const char *name)
 {
 	char when[24], asked[24], events[32], span[24], size[24], blocks[32], more[48] = "";
@@ -233,11 +246,7 @@ static void say_oom(const struct windows *w, const struct flight_report *r, cons
 		  text__time(span, sizeof(span), before),
 		  text__counted(blocks, sizeof(blocks), r->blocks, "block"),
 		  text__bytes(size, sizeof(size), r->bytes));
-	if (r->cut)
-		log_warn("there was not enough memory for the whole %s before it: raise --max-size",
-			 text__time(span, sizeof(span), w->opts.args.before));
-	if (!w->opts.folder && strcmp(name, "standard output"))
-		output__say_next("report --at oom", name);
+	say_after(w, r, name, "report --at oom");
 }
 
 static void say_end(const struct windows *w, const struct flight_report *r, const char *name)
@@ -254,11 +263,7 @@ static void say_end(const struct windows *w, const struct flight_report *r, cons
 		 text__time(span, sizeof(span), r->to - r->from),
 		 text__counted(blocks, sizeof(blocks), r->blocks, "block"),
 		 text__bytes(size, sizeof(size), r->bytes));
-	if (r->cut)
-		log_warn("there was not enough memory for the whole %s before it: raise --max-size",
-			 text__time(span, sizeof(span), w->opts.args.before));
-	if (!w->opts.folder && strcmp(name, "standard output"))
-		output__say_next("report", name);
+	say_after(w, r, name, "report");
 }
 
 /* Adds the window to the folder, and drops the oldest one beyond --keep. */

@@ -413,8 +413,8 @@ static int put_steps(struct export_ctx *c, struct tables *s)
 /* ---- rows, devices, and blocks that are live at the end ---- */
 
 /* Columns of rows that are not fields of struct row. */
-static void put_beside(struct parquet *p, const char *name, const struct model_device *d,
-		       const char *moment, uint64_t time, const struct row *r)
+static void put_other(struct parquet *p, const char *name, const struct model_device *d,
+		      const char *moment, uint64_t time, const struct row *r)
 {
 	if (!strcmp(name, "moment"))
 		parquet__text(p, moment);
@@ -439,7 +439,7 @@ static int put_row(const struct tables *s, const struct model_device *d, const c
 	for (size_t i = TABLE_COMMON; i < schema->n; i++) {
 		f = row_field__of(schema->columns[i].name);
 		if (f == ROW_FIELDS) {
-			put_beside(p, schema->columns[i].name, d, moment, time, r);
+			put_other(p, schema->columns[i].name, d, moment, time, r);
 			continue;
 		}
 		v = row_field__get(f, r, of);

@@ -96,8 +96,8 @@ bool model__peak_line(const struct model *m, size_t device, enum frame_choice wh
 	return s;
 }
 
-/* Whether a report shows d rather than an earlier one. */
-static bool is_rather(const struct model_device *d, const struct model_device *than)
+/* Whether a report that shows one device shows d, and not the device than. */
+static bool comes_before(const struct model_device *d, const struct model_device *than)
 {
 	bool unused = !than->peak_allocated && !than->peak_reserved && !than->ooms;
 
@@ -111,7 +111,7 @@ int model__main_device(const struct model *m)
 
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		if (best < 0 ||
-		    is_rather(&m->devs[m->order[i]]->pub, &m->devs[m->order[best]]->pub))
+		    comes_before(&m->devs[m->order[i]]->pub, &m->devs[m->order[best]]->pub))
 			best = i;
 	return best;
 }

@@ -75,13 +75,13 @@ int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 	return 0;
 }
 
-/* What a row of CSV has besides the fields of struct row. NULL: none. */
-struct beside {
+/* Fields of a line of CSV that struct row does not have. NULL: empty. */
+struct other_fields {
 	const char *recording, *device, *stack, *holder; /* holder: as in struct holder */
 };
 
 static void put_value(FILE *out, const char *name, const struct row *r, unsigned of,
-		      const struct beside *b)
+		      const struct other_fields *o)
 {
 	enum row_field f = row_field__of(name);
 	struct row_value v;
@@ -93,13 +93,13 @@ static void put_value(FILE *out, const char *name, const struct row *r, unsigned
 		else
 			csv__put(out, v.is_of ? v.text : NULL);
 	} else if (!strcmp(name, "recording")) {
-		csv__put(out, b->recording);
+		csv__put(out, o->recording);
 	} else if (!strcmp(name, "device")) {
-		csv__put(out, b->device);
+		csv__put(out, o->device);
 	} else if (!strcmp(name, "stack")) {
-		csv__put(out, b->stack);
+		csv__put(out, o->stack);
 	} else if (!strcmp(name, "holder")) {
-		csv__put(out, b->holder);
+		csv__put(out, o->holder);
 	}
 }
 
@@ -109,7 +109,7 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 	unsigned of = words__speaks_of(doc->by, doc->split);
 	bool stacks = (of & 1U << BY_STACK) && !r->before_attach, first = true;
 	char *stack = stacks ? stack_text(doc->dict, r) : NULL;
-	struct beside b = { doc->name, device, stack, holder };
+	const struct other_fields other = { doc->name, device, stack, holder };
 
 	if (stacks && !stack)
 		return -ENOMEM;
@@ -118,7 +118,7 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 			continue;
 		if (!first)
 			fputc(',', out);
-		put_value(out, report_columns_csv[n], r, of, &b);
+		put_value(out, report_columns_csv[n], r, of, &other);
 		first = false;
 	}
 	fputs("\r\n", out);
