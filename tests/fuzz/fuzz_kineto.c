@@ -39,7 +39,9 @@ static void check_array(const char *text, size_t size)
 
 	if (!json_array_size(all))
 		abort();
-	json_array_foreach(all, i, event) if (!json_is_object(event)) abort();
+	json_array_foreach(all, i, event)
+		if (!json_is_object(event))
+			abort();
 	for (i = 0; i < size; i++)
 		if (text[i] & 0x80)
 			abort();

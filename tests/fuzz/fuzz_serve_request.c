@@ -106,12 +106,13 @@ static void check_body(const struct field *fields, const json_t *doc)
 		if (!json_is_array(v) || json_array_size(v) < f->shortest ||
 		    (f->longest && json_array_size(v) > f->longest))
 			abort();
-		json_array_foreach(v, i, member) if (!fits(f,
-							   f->type == FIELD_INTEGERS ? FIELD_INTEGER
-										     : FIELD_STRING,
-							   member)) abort();
+		json_array_foreach(v, i, member)
+			if (!fits(f, f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING,
+				  member))
+				abort();
 	}
-	json_object_foreach((json_t *)doc, name, v) named--;
+	json_object_foreach((json_t *)doc, name, v)
+		named--;
 	if (named)
 		abort();
 }

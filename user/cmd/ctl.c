@@ -200,8 +200,7 @@ static void print_process(const json_t *p)
 		       string(p, "began", began, sizeof(began)),
 		       text__counted(count, sizeof(count), number(p, "events"), "event"));
 	putchar('\n');
-	json_array_foreach(devices, i, d)
-	{
+	json_array_foreach(devices, i, d) {
 		printf("  %s  allocated %s", string(d, "device", name, sizeof(name)),
 		       text__bytes(a, sizeof(a), number(d, "allocated")));
 		if (number(d, "reserved"))
@@ -232,8 +231,7 @@ static void print_text(const json_t *doc, const char *word)
 	if (json_object_get(doc, "waiting_for"))
 		printf("PID %" PRIu64 ": captures nothing yet, waits for %s\n",
 		       number(doc, "capturer"), string(doc, "waiting_for", waits, sizeof(waits)));
-	json_array_foreach(json_object_get(doc, "processes"), i, p)
-	{
+	json_array_foreach(json_object_get(doc, "processes"), i, p) {
 		if (!strcmp(word, "status"))
 			print_process(p);
 		else

@@ -535,8 +535,7 @@ static void test_unknown_category(void **state)
 	assert_non_null(j);
 	rows = json_object_get(j, "rows");
 	assert_int_equal(json_array_size(rows), 4);
-	json_array_foreach(rows, i, row)
-	{
+	json_array_foreach(rows, i, row) {
 		const char *was = json_string_value(json_object_get(row, "old_category"));
 
 		assert_string_equal(json_string_value(json_object_get(row, "status")), "unchanged");

@@ -162,16 +162,15 @@ static void check_profile(const json_t *profile, size_t nframes, uint64_t want)
 	assert_string_equal(json_string_value(json_object_get(profile, "type")), "sampled");
 	assert_int_equal(json_integer_value(json_object_get(profile, "startValue")), 0);
 	assert_int_equal(json_array_size(samples), json_array_size(weights));
-	json_array_foreach(weights, i, v)
-	{
+	json_array_foreach(weights, i, v) {
 		assert_true(json_integer_value(v) > 0);
 		sum += json_integer_value(v);
 	}
-	json_array_foreach(samples, i, v)
-	{
+	json_array_foreach(samples, i, v) {
 		assert_true(json_array_size(v) > 0);
-		json_array_foreach(v, k, frame) assert_true(
-			json_is_integer(frame) && (size_t)json_integer_value(frame) < nframes);
+		json_array_foreach(v, k, frame)
+			assert_true(json_is_integer(frame) &&
+				    (size_t)json_integer_value(frame) < nframes);
 	}
 	assert_int_equal(sum, want);
 	assert_int_equal(json_integer_value(json_object_get(profile, "endValue")), want);
@@ -182,8 +181,7 @@ static void check_frames(const json_t *frames)
 	json_t *seen = json_object(), *v;
 	size_t i;
 
-	json_array_foreach(frames, i, v)
-	{
+	json_array_foreach(frames, i, v) {
 		char key[512];
 		const char *file = json_string_value(json_object_get(v, "file"));
 
@@ -260,7 +258,8 @@ static uint64_t array_sum(const json_t *array)
 	json_t *v;
 	size_t i;
 
-	json_array_foreach(array, i, v) sum += json_integer_value(v);
+	json_array_foreach(array, i, v)
+		sum += json_integer_value(v);
 	return sum;
 }
 
@@ -285,8 +284,7 @@ static void check_tree(const json_t *data)
 		assert_true(json_integer_value(v) >= -1 && json_integer_value(v) < (json_int_t)i);
 	json_array_foreach(frames, i, v)
 		assert_true(json_integer_value(v) >= 0 && (size_t)json_integer_value(v) < n / 4);
-	json_array_foreach(json_object_get(data, "frames"), i, v)
-	{
+	json_array_foreach(json_object_get(data, "frames"), i, v) {
 		json_int_t x = json_integer_value(v);
 
 		if (i % 4 < 2)

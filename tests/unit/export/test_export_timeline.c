@@ -17,8 +17,7 @@ static void check_layers(const json_t *events, uint64_t *enters)
 	size_t i;
 
 	*enters = 0;
-	json_array_foreach(events, i, e)
-	{
+	json_array_foreach(events, i, e) {
 		const char *type = json_string_value(json_object_get(e, "event_type"));
 		const char *layer = json_string_value(json_object_get(e, "layer_name"));
 
@@ -57,8 +56,7 @@ static void check_totals(const json_t *events, const struct model_device *d, uin
 	json_t *e;
 	size_t i;
 
-	json_array_foreach(events, i, e)
-	{
+	json_array_foreach(events, i, e) {
 		const char *type = json_string_value(json_object_get(e, "event_type"));
 		double frag = json_number_value(json_object_get(e, "fragmentation_ratio"));
 
@@ -191,8 +189,7 @@ static void test_timeline_partial_stacks(void **state)
 	send(&w, alloc_of(0, MT_WALK_OK, 0x4000, 10));
 	assert_int_equal(world__end(&w), 0);
 	j = parse(w.text, w.size);
-	json_array_foreach(json_object_get(j, "events"), i, e)
-	{
+	json_array_foreach(json_object_get(j, "events"), i, e) {
 		const char *type = json_string_value(json_object_get(e, "event_type"));
 
 		if (!strncmp(type, "layer", 5)) {

@@ -28,8 +28,7 @@ static size_t check_spans(json_t *events)
 	size_t spans = 0, i;
 	json_t *e;
 
-	json_array_foreach(events, i, e)
-	{
+	json_array_foreach(events, i, e) {
 		bool begin = !strcmp(str(e, "ph"), "B");
 		double ts = json_number_value(json_object_get(e, "ts"));
 		json_int_t tid = json_integer_value(json_object_get(e, "tid"));
@@ -62,8 +61,7 @@ static uint64_t largest(json_t *events, const char *counter)
 	size_t i;
 	json_t *e;
 
-	json_array_foreach(events, i, e)
-	{
+	json_array_foreach(events, i, e) {
 		if (strcmp(str(e, "ph"), "C") || strcmp(str(e, "name"), counter))
 			continue;
 		assert_int_equal(json_object_size(json_object_get(e, "args")), 1);

@@ -421,8 +421,7 @@ static uint64_t *read_column(const uint8_t *payload, size_t size, const char *na
 	uint64_t *ret = NULL;
 	size_t i;
 
-	json_array_foreach(json_object_get(directory, "columns"), i, column)
-	{
+	json_array_foreach(json_object_get(directory, "columns"), i, column) {
 		const uint8_t *next = p + json_integer_value(json_array_get(column, 1));
 
 		assert_true(next <= end);
@@ -559,8 +558,7 @@ static void test_head(void **state)
 	assert_int_equal(json_array_size(json_object_get(head, "devices")), 2);
 	assert_int_equal(json_array_size(json_object_get(head, "steps")), 200);
 	assert_true(json_array_size(json_object_get(head, "phases")) > 100);
-	json_array_foreach(json_object_get(head, "devices"), i, device)
-	{
+	json_array_foreach(json_object_get(head, "devices"), i, device) {
 		json_t *series = json_object_get(device, "series");
 		size_t n = json_array_size(json_object_get(series, "t"));
 

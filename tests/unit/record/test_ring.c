@@ -361,10 +361,9 @@ static json_t *level_of(const json_t *doc, const char *of, size_t level)
 	json_t *s;
 	size_t i;
 
-	json_array_foreach(json_object_get(doc, "series"), i,
-			   s) if (!strcmp(json_string_value(json_object_get(s, "of")),
-					  of)) return json_array_get(json_object_get(s, "levels"),
-								     level);
+	json_array_foreach(json_object_get(doc, "series"), i, s)
+		if (!strcmp(json_string_value(json_object_get(s, "of")), of))
+			return json_array_get(json_object_get(s, "levels"), level);
 	fail();
 	return NULL;
 }
@@ -384,8 +383,7 @@ static void check_levels(const json_t *doc, uint64_t allocs, uint64_t peak)
 			 last = 0, sum = 0, max = 0;
 		size_t i;
 
-		json_array_foreach(rows, i, row)
-		{
+		json_array_foreach(rows, i, row) {
 			assert_int_equal(at_row(row, 0) % step, 0);
 			assert_true(!i || at_row(row, 0) > last);
 			assert_true(at_row(row, 1) <= at_row(row, 3) &&

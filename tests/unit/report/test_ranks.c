@@ -391,12 +391,10 @@ static void test_json(void **state)
 		size_t i, k;
 
 		assert_true(json_is_true(json_object_get(doc, "one_job")));
-		json_array_foreach(rows, i, row)
-		{
+		json_array_foreach(rows, i, row) {
 			json_int_t all = 0;
 
-			json_array_foreach(json_object_get(row, "recordings"), k, rank)
-			{
+			json_array_foreach(json_object_get(row, "recordings"), k, rank) {
 				mine[k] += json_integer_value(rank);
 				all += json_integer_value(rank);
 			}
@@ -409,8 +407,7 @@ static void test_json(void **state)
 		}
 		assert_int_equal(sum, 356 * MIB);
 		assert_int_equal(integer(doc, "allocated"), sum);
-		json_array_foreach(json_object_get(doc, "recordings"), i, rank)
-		{
+		json_array_foreach(json_object_get(doc, "recordings"), i, rank) {
 			assert_int_equal(integer(rank, "rank"), i);
 			assert_int_equal(integer(rank, "world_size"), 4);
 			assert_int_equal(integer(rank, "allocated"), mine[i]);

@@ -470,8 +470,7 @@ static json_int_t rows_sum(json_t *doc)
 	json_int_t sum = 0;
 	size_t i;
 
-	json_array_foreach(rows, i, row)
-	{
+	json_array_foreach(rows, i, row) {
 		sum += integer(row, "bytes");
 		assert_int_equal(integer(row, "cumulative"), sum);
 		integer(row, "count");
@@ -848,8 +847,7 @@ static void test_json_cpu(void **state)
 		assert_true(json_is_null(json_object_get(dev, unknown[i])));
 	assert_true(json_is_null(json_object_get(doc, "reserved")));
 	assert_true(json_is_null(json_object_get(doc, "fragmentation")));
-	json_object_foreach(json_object_get(doc, "phases"), key, of)
-	{
+	json_object_foreach(json_object_get(doc, "phases"), key, of) {
 		assert_true(json_is_null(json_object_get(of, "peak_reserved")));
 		phases++;
 	}
@@ -1043,8 +1041,7 @@ static void check_holders(json_t *holders)
 	json_t *h;
 	size_t i;
 
-	json_array_foreach(holders, i, h)
-	{
+	json_array_foreach(holders, i, h) {
 		const char *name = json_string_value(json_object_get(h, "holder"));
 
 		assert_true(i < 4);
@@ -1085,8 +1082,7 @@ static void test_named(void **state)
 				       "  1.00 MiB    7                      1  (no module)\n"));
 	setenv("COLUMNS", "80", 1);
 	doc = parse(report("--format", "json", named, NULL)->out);
-	json_array_foreach(json_object_get(doc, "rows"), i, row)
-	{
+	json_array_foreach(json_object_get(doc, "rows"), i, row) {
 		const char *name = json_string_value(json_object_get(row, "name"));
 
 		names += name != NULL;

@@ -345,8 +345,7 @@ static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
 	json_t *value;
 	size_t n = 0;
 
-	json_object_foreach(said, key, value)
-	{
+	json_object_foreach(said, key, value) {
 		if (is_reserved(key) || strlen(key) > LOG_PART || n == max)
 			continue;
 		if (json_is_string(value))

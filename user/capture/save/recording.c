@@ -69,8 +69,7 @@ static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *
 
 	if (j)
 		json__open_array(j, "processes");
-	for_each(at, r)
-	{
+	for_each(at, r) {
 		/* Events up to now belong before the change. */
 		one = has_windows(r) ? session__drain(at->session) ?: fn(at->windows, who) : -EPERM;
 		if (j) {
@@ -100,7 +99,8 @@ static int mark(struct recording *r, const char *name, struct json *j)
 		json__string(j, "error", "a mark has a name of 1 to 127 bytes");
 		return -EINVAL;
 	}
-	for_each(at, r) err = session__mark(at->session, name);
+	for_each(at, r)
+		err = session__mark(at->session, name);
 	if (err)
 		json__string(j, "error", why_not(err));
 	else
@@ -117,8 +117,7 @@ static int status(struct recording *r, struct json *j)
 						 : "all");
 	json__int(j, "capturer", getpid());
 	json__open_array(j, "processes");
-	for_each(at, r)
-	{
+	for_each(at, r) {
 		json__open_object(j, NULL);
 		if (at->windows) {
 			windows__tell(at->windows, j);

@@ -80,8 +80,7 @@ static bool get_whole(struct rolling_view *v)
 	    !folder__count(whole, "last_ns", &v->last) || !json_is_array(devices) ||
 	    json_array_size(devices) > RING_DEVICES)
 		return false;
-	json_array_foreach(devices, i, d)
-	{
+	json_array_foreach(devices, i, d) {
 		if (!get_device(d, &v->devices[i]))
 			return false;
 		v->n_devices = i + 1;
@@ -435,8 +434,7 @@ static const json_t *levels_of(const struct rolling_view *v, const char *device)
 	const json_t *series = json_object_get(v->totals, "series"), *s;
 	size_t i;
 
-	json_array_foreach(series, i, s)
-	{
+	json_array_foreach(series, i, s) {
 		const json_t *of = json_object_get(s, "of");
 
 		if (json_is_string(of) && !strcmp(json_string_value(of), device))
@@ -451,15 +449,14 @@ static size_t column_of(const struct rolling_view *v, const char *device, const 
 	const json_t *series = json_object_get(v->totals, "series"), *s, *c;
 	size_t i, k;
 
-	json_array_foreach(series, i, s)
-	{
+	json_array_foreach(series, i, s) {
 		const json_t *of = json_object_get(s, "of");
 
 		if (!json_is_string(of) || strcmp(json_string_value(of), device))
 			continue;
-		json_array_foreach(json_object_get(s, "columns"), k,
-				   c) if (json_is_string(c) &&
-					  !strcmp(json_string_value(c), name)) return k;
+		json_array_foreach(json_object_get(s, "columns"), k, c)
+			if (json_is_string(c) && !strcmp(json_string_value(c), name))
+				return k;
 	}
 	return SIZE_MAX;
 }
@@ -480,8 +477,7 @@ static const json_t *level_from_begin(const json_t *levels)
 	uint64_t begin = value_of(json_array_get(json_object_get(coarsest, "rows"), 0), 0);
 	size_t i;
 
-	json_array_foreach(levels, i, level)
-	{
+	json_array_foreach(levels, i, level) {
 		const json_t *rows = json_object_get(level, "rows");
 		uint64_t from = value_of(json_array_get(rows, 0), 0);
 
@@ -503,8 +499,7 @@ static size_t fill_pieces(const struct rolling_view *v, const json_t *level, str
 	uint64_t begin = value_of(json_array_get(rows, 0), 0), end = v->last / SECOND + 1,
 		 span = end > begin ? end - begin : 1;
 
-	json_array_foreach(rows, i, row)
-	{
+	json_array_foreach(rows, i, row) {
 		uint64_t t = value_of(row, 0);
 		size_t k = t < begin ? 0 : (size_t)((t - begin) * LINES / span);
 

@@ -220,8 +220,7 @@ static bool get_devices(const json_t *o, struct folder_entry *e)
 	e->n_devices = json_array_size(a);
 	if (!json_is_array(a) || e->n_devices > FOLDER_DEVICES)
 		return false;
-	json_array_foreach(a, i, d)
-	{
+	json_array_foreach(a, i, d) {
 		struct folder_device *to = &e->devices[i];
 
 		if (!json_is_object(d) || !get_text(d, "device", to->name, sizeof(to->name)) ||

@@ -27,8 +27,7 @@ static void read_ancestors(struct process_facts *p, const char *fact)
 	json_t *list = fact ? json_loads(fact, JSON_REJECT_DUPLICATES, NULL) : NULL, *o;
 	size_t i;
 
-	json_array_foreach(list, i, o)
-	{
+	json_array_foreach(list, i, o) {
 		struct process_id *id = &p->ancestors[p->n_ancestors];
 		const char *title = json_string_value(json_object_get(o, "title"));
 

@@ -91,9 +91,9 @@ static void take_facts(struct trace *t, const json_t *o)
 	t->host = json_is_true(json_object_get(o, "host"));
 	if (json_is_integer(json_object_get(o, "exit_status")))
 		t->exit_status = (int)(take_count(o, "exit_status") & 255);
-	json_array_foreach(shape, i, v) if (t->n_shape < TRACE_SHAPE && json_is_integer(v) &&
-					    json_integer_value(v) > 0)
-		t->shape[t->n_shape++] = json_integer_value(v);
+	json_array_foreach(shape, i, v)
+		if (t->n_shape < TRACE_SHAPE && json_is_integer(v) && json_integer_value(v) > 0)
+			t->shape[t->n_shape++] = json_integer_value(v);
 }
 
 /* Reads the facts of a trace. False: the recording must not outlive its server. */

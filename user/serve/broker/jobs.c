@@ -669,8 +669,7 @@ static bool add_traces(struct job *j, struct peer *p, json_t *msg, size_t least,
 			    "traces: must be an array of %zu to %zu trace ids", least, most);
 		return false;
 	}
-	json_array_foreach(list, i, v)
-	{
+	json_array_foreach(list, i, v) {
 		const char *id = json_string_value(v);
 		struct trace *t = id ? trace__find(p->b, id) : NULL;
 

@@ -37,8 +37,7 @@ static struct broker_process *only_process(struct peer *p, json_int_t id,
 	const json_t *pids = NULL, *o;
 	size_t i, n;
 
-	json_array_foreach(json_object_get(p->b->processes.targets, "targets"), i, o)
-	{
+	json_array_foreach(json_object_get(p->b->processes.targets, "targets"), i, o) {
 		const char *name = json_string_value(json_object_get(o, "name"));
 
 		if (name && !strcmp(name, t->name))
@@ -150,8 +149,7 @@ static bool may_be_new(const struct broker *b, const json_t *msg)
 		return !process_of((struct broker *)b, (pid_t)json_integer_value(pid));
 	if (!t || t->kind == TARGET_COMMAND)
 		return false;
-	json_array_foreach(json_object_get(b->processes.targets, "targets"), i, o)
-	{
+	json_array_foreach(json_object_get(b->processes.targets, "targets"), i, o) {
 		const char *its = json_string_value(json_object_get(o, "name"));
 
 		if (its && !strcmp(its, t->name))

@@ -422,8 +422,7 @@ static void on_list_for_start(void *ctx, const struct http_answer *a)
 	const json_t *list = json_object_get(doc, "traces");
 	size_t i;
 
-	json_array_foreach(list, i, t)
-	{
+	json_array_foreach(list, i, t) {
 		double at = json_number_value(json_object_get(t, "start_at"));
 
 		if (json_integer_value(json_object_get(t, "pid")) == p->pid &&
@@ -496,8 +495,7 @@ static void on_list(void *ctx, const struct http_answer *a)
 
 		if (p->state != FETCH_STARTED || !*p->trace)
 			continue;
-		json_array_foreach(list, k, t)
-		{
+		json_array_foreach(list, k, t) {
 			const char *id = json_string_value(json_object_get(t, "trace_id"));
 
 			if (there || !id || strcmp(id, p->trace) != 0)
@@ -852,8 +850,7 @@ static void on_targets(void *ctx, const struct http_answer *a)
 	}
 	h->processes = calloc(n + 1, sizeof(*h->processes));
 	h->f->no_memory |= !h->processes;
-	json_array_foreach(list, i, o)
-	{
+	json_array_foreach(list, i, o) {
 		if (!h->processes || !is_wanted(h->f, o) || take_process(h, o))
 			continue;
 		snprintf(h->why, sizeof(h->why), "its answer is not that of memtrace-bpf serve");

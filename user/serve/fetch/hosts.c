@@ -361,14 +361,14 @@ static int port_of(const json_t *pod)
 		     *p;
 	size_t i, k;
 
-	json_array_foreach(containers, i, c) json_array_foreach(json_object_get(c, "ports"), k, p)
-	{
-		const char *name = json_string_value(json_object_get(p, "name"));
-		json_int_t port = json_integer_value(json_object_get(p, "containerPort"));
+	json_array_foreach(containers, i, c)
+		json_array_foreach(json_object_get(c, "ports"), k, p) {
+			const char *name = json_string_value(json_object_get(p, "name"));
+			json_int_t port = json_integer_value(json_object_get(p, "containerPort"));
 
-		if (name && !strcmp(name, "http") && port > 0 && port < 65536)
-			return (int)port;
-	}
+			if (name && !strcmp(name, "http") && port > 0 && port < 65536)
+				return (int)port;
+		}
 	return HOSTS_PORT;
 }
 
@@ -390,8 +390,7 @@ static int add_node(struct hosts *h, const char *node, const json_t *tracers)
 	size_t i, n = 0;
 	int err;
 
-	json_array_foreach(tracers, i, t)
-	{
+	json_array_foreach(tracers, i, t) {
 		if (is_at(t, node)) {
 			found = t;
 			n++;
@@ -427,8 +426,7 @@ static int add_job(struct hosts *h, const char *selector, const json_t *job, con
 	const json_t *pod;
 	size_t i;
 
-	json_array_foreach(job, i, pod)
-	{
+	json_array_foreach(job, i, pod) {
 		const char *node = member(pod, "spec", "nodeName"),
 			   *uid = member(pod, "metadata", "uid"),
 			   *phase = member(pod, "status", "phase");

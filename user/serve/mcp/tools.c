@@ -363,8 +363,10 @@ static int check_names(const struct mcp_tool *t, const json_t *given, char why[M
 
 	if (given && !json_is_object(given))
 		return refuse(why, "arguments: not an object");
-	json_object_foreach((json_t *)given, key, value) if (!find(t, key)) return refuse(
-		why, "%s has no argument of that name: '%.64s'", t->name, key);
+	json_object_foreach((json_t *)given, key, value)
+		if (!find(t, key))
+			return refuse(why, "%s has no argument of that name: '%.64s'", t->name,
+				      key);
 	return 0;
 }
 

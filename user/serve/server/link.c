@@ -225,9 +225,13 @@ static bool too_deep(const json_t *v, unsigned depth)
 	if (depth > DEPTH)
 		return true;
 	if (json_is_object(v)) {
-		json_object_foreach((json_t *)v, key, e) if (too_deep(e, depth + 1)) return true;
+		json_object_foreach((json_t *)v, key, e)
+			if (too_deep(e, depth + 1))
+				return true;
 	} else if (json_is_array(v)) {
-		json_array_foreach(v, i, e) if (too_deep(e, depth + 1)) return true;
+		json_array_foreach(v, i, e)
+			if (too_deep(e, depth + 1))
+				return true;
 	}
 	return false;
 }

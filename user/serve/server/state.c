@@ -191,7 +191,9 @@ static int take_targets(struct state *s, json_t *msg)
 	       *left_out = json_object_get(msg, "left_out"), *t;
 	size_t i;
 
-	json_array_foreach(targets, i, t) if (field__wrong(target_fields, t)) return -EPROTO;
+	json_array_foreach(targets, i, t)
+		if (field__wrong(target_fields, t))
+			return -EPROTO;
 	json_decref(s->targets);
 	s->targets = json_deep_copy(targets);
 	s->processes_left_out = is_count(left_out) ? (uint64_t)json_integer_value(left_out) : 0;
@@ -323,7 +325,9 @@ static int take_sample(struct state *s, json_t *msg)
 	char *text;
 	size_t i;
 
-	json_array_foreach(devices, i, d) if (!is_device(d)) return -EPROTO;
+	json_array_foreach(devices, i, d)
+		if (!is_device(d))
+			return -EPROTO;
 	p = serve_state__process(s, pid_of(msg));
 	if (!p)
 		return 0; /* the process was skipped for lack of room, or has ended */
@@ -332,8 +336,7 @@ static int take_sample(struct state *s, json_t *msg)
 	p->rss = (uint64_t)json_integer_value(rss);
 	copy_text(p->why, sizeof(p->why), msg, "why");
 	p->n_devices = json_array_size(devices);
-	json_array_foreach(devices, i, d)
-	{
+	json_array_foreach(devices, i, d) {
 		struct state_device *to = &p->devices[i];
 
 		memset(to, 0, sizeof(*to));

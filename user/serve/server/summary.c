@@ -37,8 +37,7 @@ static const json_t *device_of(const json_t *report)
 	const char *name = json_string_value(json_object_get(report, "device"));
 	size_t i;
 
-	json_array_foreach(devices, i, d)
-	{
+	json_array_foreach(devices, i, d) {
 		const char *this = json_string_value(json_object_get(d, "device"));
 
 		if (name && this && !strcmp(name, this))
@@ -74,8 +73,7 @@ static json_t *layer_stats(const json_t *layers, bool fragmentation)
 	const char *name;
 	json_t *l;
 
-	json_object_foreach((json_t *)layers, name, l)
-	{
+	json_object_foreach((json_t *)layers, name, l) {
 		json_t *one = json_object();
 
 		for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
@@ -109,8 +107,7 @@ static json_t *growth_of(const json_t *report, const json_t *d)
 	json_t *ret;
 	size_t i;
 
-	json_array_foreach(devices, i, one)
-	{
+	json_array_foreach(devices, i, one) {
 		const json_t *growth = json_object_get(one, "growth");
 		const char *verdict = json_string_value(json_object_get(growth, "verdict"));
 
@@ -181,8 +178,7 @@ static json_t *host_parts(const json_t *host)
 	       *ret = json_object();
 	const char *name;
 
-	json_object_foreach(all, name, part)
-	{
+	json_object_foreach(all, name, part) {
 		json_t *bytes = json_object_get(part, "bytes");
 
 		if (json_is_true(json_object_get(part, "of_rss")) &&
@@ -209,8 +205,7 @@ json_t *summary__figures(const json_t *report)
 	}
 	if (json_is_object(json_object_get(report, "host")))
 		json_object_set_new(ret, "host_parts", host_parts(json_object_get(report, "host")));
-	json_array_foreach(json_object_get(report, "rows"), i, row)
-	{
+	json_array_foreach(json_object_get(report, "rows"), i, row) {
 		if (i >= SUMMARY_ROWS)
 			break;
 		json_array_append(rows, row);

@@ -137,8 +137,7 @@ static void put_devices_of_capture(struct metrics_writer *w, const struct lasts 
 			size_t d;
 
 			json_array_foreach(json_object_get(l->of[k].trace->report, "devices"), d,
-					   device)
-			{
+					   device) {
 				number = json_object_get(device, figures[i].key);
 				if (d == STATE_DEVICES || !json_is_number(number))
 					continue;
@@ -278,8 +277,7 @@ static void put_lines(struct metrics_writer *w, const struct lasts *l)
 		json_int_t rest = json_integer_value(json_object_get(report, "allocated"));
 		size_t i;
 
-		json_array_foreach(rows, i, row)
-		{
+		json_array_foreach(rows, i, row) {
 			if (i == METRICS_LINES)
 				break;
 			put_line(w, &f, &l->of[k], row, i + 1);
@@ -373,8 +371,7 @@ static void put_targets(struct metrics_writer *w)
 	size_t i;
 
 	head_of(w, &f);
-	json_array_foreach(w->state->targets, i, target)
-	{
+	json_array_foreach(w->state->targets, i, target) {
 		const char *name = json_string_value(json_object_get(target, "name"));
 		const char *kind = json_string_value(json_object_get(target, "kind"));
 

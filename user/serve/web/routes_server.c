@@ -78,7 +78,8 @@ static void health(struct request *r)
 		return;
 	}
 	names = json_array();
-	json_array_foreach(s->targets, i, t) json_array_append(names, json_object_get(t, "name"));
+	json_array_foreach(s->targets, i, t)
+		json_array_append(names, json_object_get(t, "name"));
 	uptime = (double)clock__read(CLOCK_REALTIME) / 1e9 -
 		 json_number_value(json_object_get(s->hello, "start"));
 	json_object_set_new(o, "uptime_s", json_integer((json_int_t)uptime));

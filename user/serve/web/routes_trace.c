@@ -359,9 +359,9 @@ static bool is_target(const struct state *s, const char *name)
 	const json_t *t;
 	size_t i;
 
-	json_array_foreach(s->targets, i,
-			   t) if (!strcmp(json_string_value(json_object_get(t, "name")),
-					  name)) return true;
+	json_array_foreach(s->targets, i, t)
+		if (!strcmp(json_string_value(json_object_get(t, "name")), name))
+			return true;
 	return !s->targets;
 }
 

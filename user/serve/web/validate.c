@@ -203,8 +203,7 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 	if (check_length(f, n, c))
 		return -EINVAL;
 	all = json_array();
-	json_array_foreach(v, i, member)
-	{
+	json_array_foreach(v, i, member) {
 		json_t *checked = NULL;
 		char what[64];
 

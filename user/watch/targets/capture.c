@@ -356,8 +356,7 @@ static void read_blame(struct watch_shot *s, const json_t *rows)
 	size_t i;
 	json_t *r;
 
-	json_array_foreach(rows, i, r)
-	{
+	json_array_foreach(rows, i, r) {
 		if (!*string(r, "file"))
 			continue;
 		line_text(r, line, sizeof(line));
@@ -374,8 +373,7 @@ static void read_leaks(struct watch_shot *s, const json_t *doc)
 	double a_step;
 	size_t i;
 
-	json_array_foreach(json_object_get(doc, "devices"), i, d)
-	{
+	json_array_foreach(json_object_get(doc, "devices"), i, d) {
 		if (*s->device && strcmp(string(d, "device"), s->device))
 			continue;
 		first = json_array_get(json_object_get(d, "leaks"), 0);
@@ -395,8 +393,7 @@ static void read_devices(struct folder_entry *e, const json_t *devices)
 	size_t i;
 	json_t *d;
 
-	json_array_foreach(devices, i, d)
-	{
+	json_array_foreach(devices, i, d) {
 		struct folder_device *to = &e->devices[e->n_devices];
 
 		if (e->n_devices == FOLDER_DEVICES)

@@ -41,8 +41,9 @@ static void check(const struct state *s, const char *job, const char *want)
 	size_t i, n = 0;
 
 	assert_non_null(ids);
-	json_array_foreach(ids, i, id) n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s",
-							     i ? " " : "", json_string_value(id));
+	json_array_foreach(ids, i, id)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", i ? " " : "",
+				      json_string_value(id));
 	assert_string_equal(text, want);
 	json_decref(ids);
 }

@@ -113,9 +113,9 @@ static void check_refs(const json_t *doc, const json_t *v)
 	json_t *member;
 	size_t i;
 
-	json_array_foreach(v, i, member) check_refs(doc, member);
-	json_object_foreach((json_t *)v, key, member)
-	{
+	json_array_foreach(v, i, member)
+		check_refs(doc, member);
+	json_object_foreach((json_t *)v, key, member) {
 		check_refs(doc, member);
 		if (strcmp(key, "$ref"))
 			continue;
@@ -163,8 +163,10 @@ static void check_patterns(const json_t *v)
 	size_t i;
 
 	check_pattern(json_object_get(v, "pattern"));
-	json_array_foreach(v, i, member) check_patterns(member);
-	json_object_foreach((json_t *)v, key, member) check_patterns(member);
+	json_array_foreach(v, i, member)
+		check_patterns(member);
+	json_object_foreach((json_t *)v, key, member)
+		check_patterns(member);
 }
 
 static void test_patterns(void **state)
