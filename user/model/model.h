@@ -575,7 +575,7 @@ struct model_extent { /* a segment, or a mapping in an expandable one */
 	uint64_t range; /* start of its reserved address range, 0: not known */
 	uint64_t cuda_stream, pool[2];
 	/* The allocator's tables list it: stream and pool are known. */
-	bool told;
+	bool listed;
 	bool expandable;
 	enum segment_size kind;
 	bool there; /* false: it is removed now */
@@ -607,9 +607,9 @@ struct model_now {
 	uint64_t unknown; /* bytes of allocated outside known blocks; 0 without totals */
 	/*
 	 * Bytes from before attach that were found late, summed so far, to correct earlier values.
-	 * late: to add to allocated and unknown. told: bytes of unknown that became a known block.
+	 * late: to add to allocated and unknown. known: bytes of unknown that became a known block.
 	 */
-	uint64_t late, told;
+	uint64_t late, known;
 	uint64_t peak, peak_seq; /* peak_seq: event of the peak, 0: before the first */
 	int phase;		 /* phase of the current stretch, -1: none */
 };

@@ -228,8 +228,8 @@ static void test_learnt_late(void **state)
 	assert_int_equal(html_moments__allocated(d, d->moments[0].allocated), 9000);
 	/* 3000 of the 8000 bytes from before attach become known after this moment. */
 	assert_int_equal(d->moments[0].unknown, 8000);
-	assert_int_equal(d->last.told, 3000);
-	assert_int_equal(d->moments[1].unknown - (int64_t)d->last.told, 5000);
+	assert_int_equal(d->last.known, 3000);
+	assert_int_equal(d->moments[1].unknown - (int64_t)d->last.known, 5000);
 	assert_int_equal(d->nblocks, 2);
 	assert_int_equal(d->blocks[0].born1, 0);
 	assert_int_equal(d->blocks[0].gone1, 2);
@@ -314,8 +314,8 @@ static void test_segments(void **state)
 	d = &p->devices[0];
 	/* A reading with a stream and a pool starts a new segment entry. */
 	assert_int_equal(d->nsegments, 2);
-	assert_false(d->segments[0].x.told);
-	assert_true(d->segments[1].x.told);
+	assert_false(d->segments[0].x.listed);
+	assert_true(d->segments[1].x.listed);
 	assert_int_equal(d->segments[0].gone1, d->segments[1].born1);
 	assert_int_equal(d->segments[1].gone1, d->n);
 	assert_int_equal(d->moments[d->n - 1].reserved, 0);

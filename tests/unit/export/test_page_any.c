@@ -230,7 +230,7 @@ static void ask_page(const struct page_data *p, const struct page_device *d, int
 	model__first(p->c->model, d->number, &first);
 	unknown = moment < 0 ? (int64_t)first.unknown : d->moments[moment].unknown;
 	allocated = moment < 0 ? (int64_t)first.allocated : d->moments[moment].allocated;
-	unknown += (int64_t)d->last.late - (int64_t)d->last.told;
+	unknown += (int64_t)d->last.late - (int64_t)d->last.known;
 	ret->unknown = unknown > 0 ? unknown : 0;
 	ret->allocated = html_moments__allocated(d, allocated);
 	ret->reserved = moment < 0 ? first.reserved : d->moments[moment].reserved;
@@ -274,14 +274,14 @@ static void compare_at(struct any *a, const struct page_data *p, const struct pa
 
 /* Counts of rare cases over all streams. */
 static struct {
-	uint64_t told, late, unknown, drift, overwritten, labels;
+	uint64_t known, late, unknown, drift, overwritten, labels;
 } odd;
 
 static void note_odd(const struct page_data *p, const struct page_device *d)
 {
 	struct model_device info;
 
-	odd.told += d->last.told;
+	odd.known += d->last.known;
 	odd.late += d->last.late;
 	odd.unknown += d->last.unknown;
 	for (size_t i = 0; i < d->nblocks; i++) {
@@ -351,7 +351,7 @@ static void test_whole(void **state)
 	memset(&odd, 0, sizeof(odd));
 	for (uint64_t seed = 1; seed <= 30; seed++)
 		run(seed, false);
-	assert_true(odd.told && odd.late && odd.unknown && odd.labels);
+	assert_true(odd.known && odd.late && odd.unknown && odd.labels);
 	assert_int_equal(odd.drift + odd.overwritten, 0);
 }
 
@@ -360,7 +360,7 @@ static void test_with_losses(void **state)
 	memset(&odd, 0, sizeof(odd));
 	for (uint64_t seed = 101; seed <= 130; seed++)
 		run(seed, true);
-	assert_true(odd.told && odd.late && odd.unknown && odd.labels && odd.drift &&
+	assert_true(odd.known && odd.late && odd.unknown && odd.labels && odd.drift &&
 		    odd.overwritten);
 }
 

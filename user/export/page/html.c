@@ -823,7 +823,7 @@ static void put_curve(struct page_columns *c, const struct page_device *d, int i
 
 static uint64_t unknown_of(const struct page_device *d, int64_t value)
 {
-	uint64_t sum = (uint64_t)value + d->last.late - d->last.told;
+	uint64_t sum = (uint64_t)value + d->last.late - d->last.known;
 
 	return (int64_t)sum > 0 ? sum : 0;
 }
@@ -938,7 +938,7 @@ static void put_passed(struct page_columns *c, const struct page_device *d, int 
 		put(col, d->passed[k].n);
 }
 
-/* addr, size, born1, gone1, range, flags (1: told, 2: expandable, 4: small, 8: large), stream
+/* addr, size, born1, gone1, range, flags (1: listed, 2: expandable, 4: small, 8: large), stream
  * and pool of each segment. */
 static void put_segments(struct page_columns *c, const struct page_device *d, int i)
 {
@@ -954,7 +954,7 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 		put(col, s->born1);
 		put(col, s->gone1);
 		put(col, s->x.range);
-		put(col, s->x.told | s->x.expandable << 1 | (s->x.kind == SEGMENT_OF_SMALL) << 2 |
+		put(col, s->x.listed | s->x.expandable << 1 | (s->x.kind == SEGMENT_OF_SMALL) << 2 |
 				 (s->x.kind == SEGMENT_OF_LARGE) << 3);
 		put(col, s->x.cuda_stream);
 		put(col, s->x.pool[0]);

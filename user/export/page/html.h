@@ -20,7 +20,7 @@ enum { KEEP_STEP = 1, KEEP_OOM = 2, KEEP_ASKED = 4 };
 struct page_moment {
 	/* seq: number of the last event; time: latest time of all events so far, in ns */
 	uint64_t seq, time;
-	/* allocated: without model_now.late at that time. unknown: also with model_now.told
+	/* allocated: without model_now.late at that time. unknown: also with model_now.known
 	 * added. html_moments__allocated() adds what the model learned later. */
 	int64_t allocated, unknown;
 	uint64_t reserved;

@@ -386,7 +386,7 @@ static int on_block(void *ctx, const struct model_block *b)
 static bool same_segment(const struct model_extent *a, const struct model_extent *b)
 {
 	return a->addr == b->addr && a->size == b->size && a->cuda_stream == b->cuda_stream &&
-	       a->pool[0] == b->pool[0] && a->pool[1] == b->pool[1] && a->told == b->told &&
+	       a->pool[0] == b->pool[0] && a->pool[1] == b->pool[1] && a->listed == b->listed &&
 	       a->expandable == b->expandable && a->kind == b->kind && a->range == b->range;
 }
 
@@ -507,14 +507,14 @@ static int read_device(struct page_data *p, uint32_t number, bool always)
 	/* Ignore memory that the model learned of late: it existed before. */
 	if (!always && now.reserved == last->reserved &&
 	    now.allocated - now.late == last->allocated - last->late &&
-	    now.unknown - now.late + now.told == last->unknown - last->late + last->told) {
+	    now.unknown - now.late + now.known == last->unknown - last->late + last->known) {
 		*last = now;
 		return 0;
 	}
 	m->seq = now.seq;
 	m->time = p->time;
 	m->allocated = (int64_t)(now.allocated - now.late);
-	m->unknown = (int64_t)(now.unknown - now.late + now.told);
+	m->unknown = (int64_t)(now.unknown - now.late + now.known);
 	m->reserved = now.reserved;
 	d->open = true;
 	*last = now;

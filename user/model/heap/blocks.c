@@ -64,8 +64,8 @@ struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t a
 	return (struct block){
 		.addr = addr,
 		.site = rec->site,
-		.ask1 = rec->ask1,
-		.label1 = rec->label1,
+		.request_no = rec->request_no,
+		.label_no = rec->label_no,
 		.category = category__of_block(m, dev, addr, rec, dead),
 	};
 }
@@ -90,8 +90,8 @@ static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t
 		gone->all[gone->n++] = blocks__of(m, dev, addr, rec, true);
 	}
 	*ret = *rec;
-	rec->site = b->free1;
-	b->free1 = i + 1;
+	rec->site = b->free_no;
+	b->free_no = i + 1;
 	return 0;
 }
 
@@ -99,17 +99,15 @@ int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const str
 		bool *replaced, struct rec *old)
 {
 	struct blocks *b = &dev->blocks;
-	uint32_t i = b->free1 ? b->free1 - 1 : b->n;
+	uint32_t i = b->free_no ? b->free_no - 1 : b->n;
 	uint64_t was;
-	int err = i < b->cap ? 0
-			     : array__grow_zero(&b->recs, &b->cap, (size_t)i + 1, sizeof(*b->recs));
 
-	if (!err)
-		err = map64__swap(b->at, addr, i, replaced, &was);
-	if (err)
-		return err;
-	if (b->free1)
-		b->free1 = b->recs[i].site;
+	if (i >= b->cap && array__grow_zero(&b->recs, &b->cap, (size_t)i + 1, sizeof(*b->recs)))
+		return -ENOMEM;
+	if (map64__swap(b->at, addr, i, replaced, &was))
+		return -ENOMEM;
+	if (b->free_no)
+		b->free_no = b->recs[i].site;
 	else
 		b->n++;
 	b->recs[i] = *rec;
@@ -158,22 +156,23 @@ int blocks__list(const struct model *m, const struct dev *dev, enum row_when whe
 	return err;
 }
 
-int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1)
+int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret_no)
 {
-	int err = hash_index__entry(&m->asks.index, m->seed, &ask, sizeof(ask), &m->asks.all,
-				    &m->asks.n, &m->asks.cap, sizeof(ask), ret1);
+	int err = hash_index__entry(&m->requests.index, m->seed, &ask, sizeof(ask),
+				    &m->requests.all, &m->requests.n, &m->requests.cap, sizeof(ask),
+				    ret_no);
 
-	++*ret1;
+	++*ret_no;
 	return err < 0 ? err : 0;
 }
 
-int blocks__label(struct model *m, struct label label, uint32_t *ret1)
+int blocks__label(struct model *m, struct label label, uint32_t *ret_no)
 {
 	int err = hash_index__entry(&m->labels.index, m->seed, &label, sizeof(label),
 				    &m->labels.all, &m->labels.n, &m->labels.cap, sizeof(label),
-				    ret1);
+				    ret_no);
 
-	++*ret1;
+	++*ret_no;
 	return err < 0 ? err : 0;
 }
 
@@ -181,13 +180,13 @@ int blocks__index_words(struct model *m)
 {
 	int err = 0;
 
-	free(m->asks.index.slots);
+	free(m->requests.index.slots);
 	free(m->labels.index.slots);
-	m->asks.index = m->labels.index = (struct hash_index){ 0 };
-	for (uint32_t i = 0; i < m->asks.n && !err; i++)
-		err = hash_index__add(&m->asks.index,
-				      hash__bytes(m->seed, &m->asks.all[i], sizeof(*m->asks.all)),
-				      i);
+	m->requests.index = m->labels.index = (struct hash_index){ 0 };
+	for (uint32_t i = 0; i < m->requests.n && !err; i++)
+		err = hash_index__add(
+			&m->requests.index,
+			hash__bytes(m->seed, &m->requests.all[i], sizeof(*m->requests.all)), i);
 	for (uint32_t i = 0; i < m->labels.n && !err; i++)
 		err = hash_index__add(
 			&m->labels.index,

@@ -24,13 +24,13 @@ struct label {
 	uint32_t name, module, category;
 };
 
-struct rec {		    /* record of a live block */
-	uint64_t born : 63; /* event that allocated it, 0: before the first one */
-	uint64_t older : 1; /* it was there before the first event: time is not known */
-	uint64_t time;	    /* ns, of that event */
-	uint32_t site;	    /* in a free record: the next free one */
-	uint32_t ask1;	    /* 1 + index in model.asks, 0: not known */
-	uint32_t label1;    /* 1 + index in model.labels, 0: no label */
+struct rec {		     /* record of a live block */
+	uint64_t born : 63;  /* event that allocated it, 0: before the first one */
+	uint64_t older : 1;  /* it was there before the first event: time is not known */
+	uint64_t time;	     /* ns, of that event */
+	uint32_t site;	     /* in a free record: the next free one */
+	uint32_t request_no; /* in model.requests; 0: not known */
+	uint32_t label_no;   /* in model.labels; 0: no label */
 	uint32_t stamp;
 };
 
@@ -39,10 +39,10 @@ struct block { /* result of a query: a block and its category as known now */
 	union {
 		uint64_t size; /* size of a pending block */
 		struct {
-			uint32_t site, ask1;
+			uint32_t site, request_no;
 		};
 	};
-	uint32_t label1;
+	uint32_t label_no;
 	uint8_t category;
 };
 
@@ -50,8 +50,8 @@ struct blocks {
 	struct map64 *at; /* address -> index of its record */
 	struct rec *recs;
 	size_t cap;
-	uint32_t n, free1; /* free1: 1 + the first free record */
-	struct gone {	   /* blocks live at a moment (enum row_when), freed since */
+	uint32_t n, free_no; /* free_no: first free record */
+	struct gone {	     /* blocks live at a moment (enum row_when), freed since */
 		struct block *all;
 		uint32_t n;
 		size_t cap;
@@ -76,9 +76,9 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 		struct block **ret, size_t *n);
 /* Bytes of the total at that moment that lie in no known block. */
 uint64_t blocks__outside(const struct dev *dev, enum row_when when);
-int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1);
-int blocks__label(struct model *m, struct label label, uint32_t *ret1);
-/* Rebuilds the indexes of asks and labels after they were renumbered. 0 or -ENOMEM. */
+int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret_no);
+int blocks__label(struct model *m, struct label label, uint32_t *ret_no);
+/* Rebuilds the indexes of requests and labels after they were renumbered. 0 or -ENOMEM. */
 int blocks__index_words(struct model *m);
 /* The block of this record, with its category. dead: as if it were freed now. */
 struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t addr,

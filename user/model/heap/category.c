@@ -44,8 +44,8 @@ static void unref(struct life *l, uint32_t stamp)
 
 	if (--s->refs)
 		return;
-	s->steps = l->free1;
-	l->free1 = stamp + 1;
+	s->steps = l->free_no;
+	l->free_no = stamp + 1;
 }
 
 void category__drop(struct dev *dev, uint32_t stamp)
@@ -56,13 +56,13 @@ void category__drop(struct dev *dev, uint32_t stamp)
 /* Adds a stamp with one reference, which the caller owns. */
 static int new_stamp(struct life *l, struct stamp s, uint32_t *ret)
 {
-	uint32_t i = l->free1 ? l->free1 - 1 : l->n;
+	uint32_t i = l->free_no ? l->free_no - 1 : l->n;
 	int err = array__grow_zero(&l->stamps, &l->cap, (size_t)i + 1, sizeof(*l->stamps));
 
 	if (err)
 		return err;
-	if (l->free1)
-		l->free1 = l->stamps[i].steps;
+	if (l->free_no)
+		l->free_no = l->stamps[i].steps;
 	else
 		l->n++;
 	l->stamps[i] = s;
@@ -72,9 +72,9 @@ static int new_stamp(struct life *l, struct stamp s, uint32_t *ret)
 
 static void end_stretch(struct life *l)
 {
-	if (l->now1)
-		unref(l, l->now1 - 1);
-	l->now1 = 0;
+	if (l->stretch_no)
+		unref(l, l->stretch_no - 1);
+	l->stretch_no = 0;
 }
 
 static int begin_stretch(const struct model *m, struct life *l, enum phase phase)
@@ -102,7 +102,7 @@ static int begin_stretch(const struct model *m, struct life *l, enum phase phase
 			},
 			&i);
 	if (!err)
-		l->now1 = i + 1;
+		l->stretch_no = i + 1;
 	return err;
 }
 
@@ -111,30 +111,29 @@ int category__born(const struct model *m, struct dev *dev, enum phase phase, uin
 	struct life *l = &dev->life;
 	int err = 0;
 
-	if (!l->now1 || l->stamps[l->now1 - 1].phase != phase)
+	if (!l->stretch_no || l->stamps[l->stretch_no - 1].phase != phase)
 		err = begin_stretch(m, l, phase);
 	if (err)
 		return err;
-	*ret = l->now1 - 1;
+	*ret = l->stretch_no - 1;
 	l->stamps[*ret].refs++;
 	return 0;
 }
 
-int category__known(const struct model *m, struct dev *dev, int phase, uint32_t *ret)
+int category__known(struct dev *dev, int phase, uint32_t *ret)
 {
 	struct life *l = &dev->life;
 	struct stamp s = { .refs = 1, .phase = phase, .after = LIFE_NONE };
 	uint32_t i;
 	int err;
 
-	(void)m;
-	if (!l->known1[phase]) {
+	if (!l->known_no[phase]) {
 		err = new_stamp(l, s, &i);
 		if (err)
 			return err;
-		l->known1[phase] = i + 1;
+		l->known_no[phase] = i + 1;
 	}
-	*ret = l->known1[phase] - 1;
+	*ret = l->known_no[phase] - 1;
 	l->stamps[*ret].refs++;
 	return 0;
 }
@@ -150,7 +149,7 @@ static uint8_t category_of_other(const struct model *m, const struct life *l, co
 				 uint32_t steps, bool dead)
 {
 	uint32_t forwards = l->forwards - s->forwards, backwards = l->backwards - s->backwards;
-	bool in_backward = l->now1 && l->stamps[l->now1 - 1].phase == PHASE_BACKWARD;
+	bool in_backward = l->stretch_no && l->stamps[l->stretch_no - 1].phase == PHASE_BACKWARD;
 
 	/* Between a forward and its backward: the loss. A block freed in that backward was an
 	 * activation. */
@@ -176,16 +175,17 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	uint32_t steps = n ? (uint32_t)n - s->steps : l->optimizers - s->optimizers;
 	uint32_t calls = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
 	const struct site *site = &m->sites.all[rec->site];
-	bool freed_outside = site->node && l->freeing1 && l->freeing1 - 1 != site->thread;
+	bool freed_outside = site->node && l->freeing_thread_no &&
+			     l->freeing_thread_no - 1 != site->thread;
 
 	/* A block of the host is the memory of many objects, and is found some time after they are
 	 * made. */
 	if (s->phase == LIFE_NONE || dev->pub.device.type == DEVICE_HOST)
 		return CATEGORY_UNKNOWN;
 	/* The engine's thread frees the temporaries of its nodes, and the program frees gradients. */
-	if (l->now1 == rec->stamp + 1 && s->phase == PHASE_BACKWARD && dead && freed_outside)
+	if (l->stretch_no == rec->stamp + 1 && s->phase == PHASE_BACKWARD && dead && freed_outside)
 		return CATEGORY_GRADIENT;
-	if (l->now1 == rec->stamp + 1)
+	if (l->stretch_no == rec->stamp + 1)
 		return dead ? CATEGORY_TEMPORARY : CATEGORY_UNKNOWN;
 	switch (s->phase) {
 	case PHASE_FORWARD:
@@ -204,7 +204,7 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec,
 			   bool dead)
 {
-	uint8_t c = rec->label1 ? m->labels.all[rec->label1 - 1].category : CATEGORY_UNKNOWN;
+	uint8_t c = rec->label_no ? m->labels.all[rec->label_no - 1].category : CATEGORY_UNKNOWN;
 
 	if (!c)
 		c = m->sites.all[rec->site].role;

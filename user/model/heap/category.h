@@ -30,18 +30,18 @@ struct stamp {
 struct life {
 	struct stamp *stamps;
 	size_t cap;
-	uint32_t n, free1;
-	uint32_t now1; /* 1 + stamp of the current stretch, 0: none */
-	/* 1 + stamp of blocks from before the first event, by phase; 0: none. */
-	uint32_t known1[PHASE_NR + 1];
-	uint8_t after;	   /* last of forward, backward and optimizer */
-	uint32_t freeing1; /* 1 + thread that frees a block now, 0: none does */
+	uint32_t n, free_no;
+	uint32_t stretch_no; /* stamp of the current stretch; 0: none */
+	/* Stamp of blocks from before the first event, by phase; 0: none. */
+	uint32_t known_no[PHASE_NR + 1];
+	uint8_t after;		    /* last of forward, backward and optimizer */
+	uint32_t freeing_thread_no; /* thread that frees a block now; 0: none does */
 	uint32_t forwards, backwards, optimizers;
 };
 /* Stamp of a block that is allocated now in this phase; takes a reference. 0 or -ENOMEM. */
 int category__born(const struct model *m, struct dev *dev, enum phase phase, uint32_t *ret);
 /* Stamp of a block from before the first event; phase may be LIFE_NONE. 0 or -ENOMEM. */
-int category__known(const struct model *m, struct dev *dev, int phase, uint32_t *ret);
+int category__known(struct dev *dev, int phase, uint32_t *ret);
 void category__drop(struct dev *dev, uint32_t stamp);
 /* A step ended: the next allocation begins a new stretch, whatever its phase. */
 void category__step(struct model *m);

@@ -29,7 +29,7 @@ struct dev {
 	bool mark_unsure;
 	bool mark_open; /* no event with totals since the mark */
 	uint64_t peak_step[STEP_KINDS];
-	uint32_t peak_site1; /* 1 + site of the allocation that made the peak; 0: none */
+	uint32_t peak_site_no; /* site of the allocation that made the peak; 0: none */
 	/* Rings parallel to steps.ring; NULL for devices beyond STEP_DEVICES. */
 	struct step_level *step[STEP_KINDS];
 	uint64_t step_peak[STEP_KINDS]; /* peak of the current step */
@@ -55,7 +55,7 @@ struct dev {
 	/* address -> size: freed before attach, waiting for a stream; NULL: none. */
 	struct map64 *pending;
 	/* Bytes of outside that became known blocks from before attach. */
-	uint64_t told;
+	uint64_t known;
 	/* Event that reached the peak. If the peak was there at the first event: the event before
 	 * it. */
 	uint64_t peak_seq;

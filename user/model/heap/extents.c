@@ -12,8 +12,8 @@
 
 struct extent_node {
 	struct extent e;
-	/* 1 + index, 0: none; in a free node, left1 is the next free one */
-	uint32_t left1, right1;
+	/* Index + 1; 0: none. In a free node, left_no is the next free one. */
+	uint32_t left_no, right_no;
 	uint32_t priority;
 };
 
@@ -84,9 +84,9 @@ void extents__mark(struct extents *x)
 
 /* --- the treap */
 
-static struct extent_node *node(const struct extents *x, uint32_t id1)
+static struct extent_node *node(const struct extents *x, uint32_t node_no)
 {
-	return &x->nodes[id1 - 1];
+	return &x->nodes[node_no - 1];
 }
 
 /* Splits tree t: extents that start before addr go to *l, the rest to *r. */
@@ -95,11 +95,11 @@ static void split(struct extents *x, uint32_t t, uint64_t addr, uint32_t *l, uin
 	while (t) {
 		if (node(x, t)->e.addr < addr) {
 			*l = t;
-			l = &node(x, t)->right1;
+			l = &node(x, t)->right_no;
 			t = *l;
 		} else {
 			*r = t;
-			r = &node(x, t)->left1;
+			r = &node(x, t)->left_no;
 			t = *r;
 		}
 	}
@@ -114,11 +114,11 @@ static uint32_t merge(struct extents *x, uint32_t a, uint32_t b)
 	while (a && b) {
 		if (node(x, a)->priority >= node(x, b)->priority) {
 			*at = a;
-			at = &node(x, a)->right1;
+			at = &node(x, a)->right_no;
 			a = *at;
 		} else {
 			*at = b;
-			at = &node(x, b)->left1;
+			at = &node(x, b)->left_no;
 			b = *at;
 		}
 	}
@@ -138,14 +138,14 @@ static uint32_t draw(struct extents *x)
 /* The extent with the largest start <= addr; 0: none. */
 static uint32_t floor_of(const struct extents *x, enum extent_class c, uint64_t addr)
 {
-	uint32_t t = x->root1[c], best = 0;
+	uint32_t t = x->root_no[c], best = 0;
 
 	while (t) {
 		if (node(x, t)->e.addr <= addr) {
 			best = t;
-			t = node(x, t)->right1;
+			t = node(x, t)->right_no;
 		} else {
-			t = node(x, t)->left1;
+			t = node(x, t)->left_no;
 		}
 	}
 	return best;
@@ -154,14 +154,14 @@ static uint32_t floor_of(const struct extents *x, enum extent_class c, uint64_t 
 /* The extent with the smallest start >= addr; 0: none. */
 static uint32_t ceiling_of(const struct extents *x, enum extent_class c, uint64_t addr)
 {
-	uint32_t t = x->root1[c], best = 0;
+	uint32_t t = x->root_no[c], best = 0;
 
 	while (t) {
 		if (node(x, t)->e.addr >= addr) {
 			best = t;
-			t = node(x, t)->left1;
+			t = node(x, t)->left_no;
 		} else {
-			t = node(x, t)->right1;
+			t = node(x, t)->right_no;
 		}
 	}
 	return best;
@@ -245,23 +245,23 @@ int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool lat
 	err = later ? note_before(x, c, addr) : 0;
 	if (err)
 		return err;
-	split(x, x->root1[c], addr, &l, &mid);
+	split(x, x->root_no[c], addr, &l, &mid);
 	/* addr + 1 does not overflow: an extent does not reach the last address. */
 	split(x, mid, addr + 1, &mid, &r);
 	x->sums[extent__sum(&node(x, mid)->e)] -= node(x, mid)->e.size;
 	x->count[c]--;
 	if (x->changed && c == EXTENT_MEMORY)
 		x->changed(x->ctx, &node(x, mid)->e, false);
-	node(x, mid)->left1 = x->free1;
-	x->free1 = mid;
-	x->root1[c] = merge(x, l, r);
+	node(x, mid)->left_no = x->free_no;
+	x->free_no = mid;
+	x->root_no[c] = merge(x, l, r);
 	return 0;
 }
 
 int extents__put(struct extents *x, enum extent_class c, const struct extent *e, bool later)
 {
 	struct extent copy = *e;
-	uint32_t id1, l, r;
+	uint32_t node_no, l, r;
 	int err;
 
 	/* An extent is not empty and does not reach the last address. */
@@ -270,21 +270,21 @@ int extents__put(struct extents *x, enum extent_class c, const struct extent *e,
 	err = later ? note_before(x, c, copy.addr) : 0;
 	if (!err)
 		err = extents__del(x, c, copy.addr, false);
-	if (!err && !x->free1)
+	if (!err && !x->free_no)
 		err = array__grow_zero(&x->nodes, &x->cap, (size_t)x->n + 1, sizeof(*x->nodes));
 	if (err)
 		return err;
-	id1 = x->free1;
-	if (id1)
-		x->free1 = node(x, id1)->left1;
+	node_no = x->free_no;
+	if (node_no)
+		x->free_no = node(x, node_no)->left_no;
 	else
-		id1 = ++x->n;
-	*node(x, id1) = (struct extent_node){ .e = copy, .priority = draw(x) };
+		node_no = ++x->n;
+	*node(x, node_no) = (struct extent_node){ .e = copy, .priority = draw(x) };
 	x->sums[extent__sum(&copy)] += copy.size;
 	x->count[c]++;
 	x->pools |= copy.pool[0] || copy.pool[1];
-	split(x, x->root1[c], copy.addr, &l, &r);
-	x->root1[c] = merge(x, merge(x, l, id1), r);
+	split(x, x->root_no[c], copy.addr, &l, &r);
+	x->root_no[c] = merge(x, merge(x, l, node_no), r);
 	if (x->changed && c == EXTENT_MEMORY)
 		x->changed(x->ctx, &copy, true);
 	return 0;
@@ -294,11 +294,11 @@ int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t
 {
 	uint64_t end = size > UINT64_MAX - addr ? UINT64_MAX : addr + size;
 	const struct extent *over = extents__over(x, c, addr);
-	uint32_t id1 = over ? floor_of(x, c, addr) : ceiling_of(x, c, addr);
+	uint32_t node_no = over ? floor_of(x, c, addr) : ceiling_of(x, c, addr);
 	int err = 0;
 
-	while (id1 && node(x, id1)->e.addr < end && !err) {
-		struct extent old = node(x, id1)->e, part = old;
+	while (node_no && node(x, node_no)->e.addr < end && !err) {
+		struct extent old = node(x, node_no)->e, part = old;
 
 		err = extents__del(x, c, old.addr, true);
 		if (!err && old.addr < addr) {
@@ -310,9 +310,9 @@ int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t
 			part.size = old.addr + old.size - end;
 			err = extents__put(x, c, &part, true);
 		}
-		id1 = end == UINT64_MAX && old.addr + old.size == end
-			      ? 0
-			      : ceiling_of(x, c, old.addr + 1);
+		node_no = end == UINT64_MAX && old.addr + old.size == end
+				  ? 0
+				  : ceiling_of(x, c, old.addr + 1);
 	}
 	return err;
 }
@@ -340,12 +340,12 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 			all[k++] = note->before;
 	}
 	/* Iterates by the next start, without recursion. */
-	for (uint32_t id1 = err ? 0 : ceiling_of(x, c, 0); id1;) {
-		const struct extent *e = &node(x, id1)->e;
+	for (uint32_t node_no = err ? 0 : ceiling_of(x, c, 0); node_no;) {
+		const struct extent *e = &node(x, node_no)->e;
 
 		if (!at_mark || !map64__get(noted, e->addr, &one))
 			all[k++] = *e;
-		id1 = ceiling_of(x, c, e->addr + 1);
+		node_no = ceiling_of(x, c, e->addr + 1);
 	}
 	map64__free(noted);
 	if (err) {

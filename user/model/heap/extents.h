@@ -58,8 +58,8 @@ struct extent {
 struct extents {
 	struct extent_node *nodes;
 	size_t cap;
-	uint32_t n, free1; /* free1: 1 + the first free node */
-	uint32_t root1[EXTENT_CLASSES];
+	uint32_t n, free_no; /* free_no: first free node */
+	uint32_t root_no[EXTENT_CLASSES];
 	uint64_t random;
 	uint32_t count[EXTENT_CLASSES];
 	uint64_t sums[SUM_NR]; /* bytes now */

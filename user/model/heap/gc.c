@@ -24,16 +24,17 @@
 
 /* A flag for each entry in use. */
 struct in_use {
-	uint8_t *sites, *asks, *labels;
+	uint8_t *sites, *requests, *labels;
 };
 
-static void mark_block(const struct in_use *u, uint32_t site, uint32_t ask1, uint32_t label1)
+static void mark_block(const struct in_use *u, uint32_t site, uint32_t request_no,
+		       uint32_t label_no)
 {
 	u->sites[site] = 1;
-	if (ask1)
-		u->asks[ask1 - 1] = 1;
-	if (label1)
-		u->labels[label1 - 1] = 1;
+	if (request_no)
+		u->requests[request_no - 1] = 1;
+	if (label_no)
+		u->labels[label_no - 1] = 1;
 }
 
 static void mark_device(const struct dev *dev, const struct in_use *u)
@@ -43,23 +44,23 @@ static void mark_device(const struct dev *dev, const struct in_use *u)
 	size_t pos = 0;
 
 	while (map64__next(b->at, &pos, &addr, &i))
-		mark_block(u, b->recs[i].site, b->recs[i].ask1, b->recs[i].label1);
+		mark_block(u, b->recs[i].site, b->recs[i].request_no, b->recs[i].label_no);
 	for (int when = 0; when < ROWS_MOMENTS; when++)
 		for (uint32_t g = 0; g < b->gone[when].n; g++) {
 			const struct block *r = &b->gone[when].all[g];
 
-			mark_block(u, r->site, r->ask1, r->label1);
+			mark_block(u, r->site, r->request_no, r->label_no);
 		}
-	if (dev->peak_site1)
-		u->sites[dev->peak_site1 - 1] = 1;
+	if (dev->peak_site_no)
+		u->sites[dev->peak_site_no - 1] = 1;
 }
 
 static int mark_all(const struct model *m, struct in_use *u)
 {
 	u->sites = calloc((size_t)m->sites.n + 1, 1);
-	u->asks = calloc((size_t)m->asks.n + 1, 1);
+	u->requests = calloc((size_t)m->requests.n + 1, 1);
 	u->labels = calloc((size_t)m->labels.n + 1, 1);
-	if (!u->sites || !u->asks || !u->labels)
+	if (!u->sites || !u->requests || !u->labels)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		mark_device(m->devs[i], u);
@@ -92,7 +93,7 @@ static struct site *new_varied(struct model *m, const struct site *of)
 	uint32_t hash = heap__site_hash(m, of), id;
 	struct site *s;
 
-	id = m->sites.free1 ? m->sites.free1 - 1 : m->sites.n;
+	id = m->sites.free_no ? m->sites.free_no - 1 : m->sites.n;
 	if (id == m->sites.n &&
 	    array__grow_zero(&m->sites.all, &m->sites.cap, (size_t)id + 1, sizeof(*m->sites.all)))
 		return NULL;
@@ -102,7 +103,7 @@ static struct site *new_varied(struct model *m, const struct site *of)
 	if (id == m->sites.n)
 		m->sites.n++;
 	else
-		m->sites.free1 = s->stack;
+		m->sites.free_no = s->stack;
 	*s = *of;
 	s->total = s->size = 0;
 	m->sites.varied++;
@@ -162,8 +163,8 @@ static int take_apart(struct model *m, const uint8_t *used, struct site **gone, 
 			continue;
 		}
 		(*gone)[(*n)++] = *s;
-		*s = (struct site){ .unused = true, .stack = m->sites.free1 };
-		m->sites.free1 = i + 1;
+		*s = (struct site){ .unused = true, .stack = m->sites.free_no };
+		m->sites.free_no = i + 1;
 		if (m->growth && i < m->growth->nsites)
 			m->growth->of_site[i] = 0;
 	}
@@ -182,7 +183,7 @@ static int sweep_sites(struct model *m, const uint8_t *used)
 	return err;
 }
 
-/* ---- asks and labels ---- */
+/* ---- requests and labels ---- */
 
 /* Moves the entries in use together. number receives the new index of each. */
 static uint32_t pack(void *array, size_t size, uint32_t n, const uint8_t *used, uint32_t *number)
@@ -200,7 +201,7 @@ static uint32_t pack(void *array, size_t size, uint32_t n, const uint8_t *used, 
 	return k;
 }
 
-static void renumber(const struct model *m, const uint32_t *asks, const uint32_t *labels)
+static void renumber(const struct model *m, const uint32_t *requests, const uint32_t *labels)
 {
 	for (uint32_t d = 0; d < m->ndevs; d++) {
 		struct blocks *b = &m->devs[d]->blocks;
@@ -210,33 +211,34 @@ static void renumber(const struct model *m, const uint32_t *asks, const uint32_t
 		while (map64__next(b->at, &pos, &addr, &i)) {
 			struct rec *r = &b->recs[i];
 
-			r->ask1 = r->ask1 ? asks[r->ask1 - 1] + 1 : 0;
-			r->label1 = r->label1 ? labels[r->label1 - 1] + 1 : 0;
+			r->request_no = r->request_no ? requests[r->request_no - 1] + 1 : 0;
+			r->label_no = r->label_no ? labels[r->label_no - 1] + 1 : 0;
 		}
 		for (int when = 0; when < ROWS_MOMENTS; when++)
 			for (uint32_t g = 0; g < b->gone[when].n; g++) {
 				struct block *r = &b->gone[when].all[g];
 
-				r->ask1 = r->ask1 ? asks[r->ask1 - 1] + 1 : 0;
-				r->label1 = r->label1 ? labels[r->label1 - 1] + 1 : 0;
+				r->request_no = r->request_no ? requests[r->request_no - 1] + 1 : 0;
+				r->label_no = r->label_no ? labels[r->label_no - 1] + 1 : 0;
 			}
 	}
 }
 
 static int sweep_words(struct model *m, const struct in_use *u)
 {
-	uint32_t *asks = malloc(((size_t)m->asks.n + 1) * sizeof(*asks));
+	uint32_t *requests = malloc(((size_t)m->requests.n + 1) * sizeof(*requests));
 	uint32_t *labels = malloc(((size_t)m->labels.n + 1) * sizeof(*labels));
-	int err = asks && labels ? 0 : -ENOMEM;
+	int err = requests && labels ? 0 : -ENOMEM;
 
 	if (!err) {
-		m->asks.n = pack(m->asks.all, sizeof(*m->asks.all), m->asks.n, u->asks, asks);
+		m->requests.n = pack(m->requests.all, sizeof(*m->requests.all), m->requests.n,
+				     u->requests, requests);
 		m->labels.n = pack(m->labels.all, sizeof(*m->labels.all), m->labels.n, u->labels,
 				   labels);
-		renumber(m, asks, labels);
+		renumber(m, requests, labels);
 		err = blocks__index_words(m);
 	}
-	free(asks);
+	free(requests);
 	free(labels);
 	return err;
 }
@@ -260,10 +262,10 @@ int gc__all(struct model *m)
 	if (!err)
 		err = sweep_words(m, &u);
 	free(u.sites);
-	free(u.asks);
+	free(u.requests);
 	free(u.labels);
 	/* If most entries are in use, wait for twice as many before the next sweep. */
-	left = m->asks.n > m->labels.n ? m->asks.n : m->labels.n;
+	left = m->requests.n > m->labels.n ? m->requests.n : m->labels.n;
 	n = m->sites.index.n;
 	if (n > left)
 		left = n;

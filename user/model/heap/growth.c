@@ -176,10 +176,11 @@ const uint64_t *growth_values__of(const struct growth_unit *u, unsigned track)
 	return u->s[track].v ? u->s[track].v : zeros;
 }
 
-const uint64_t *growth_values__of_device(const struct growth_watch *w, uint32_t dev_nr,
+const uint64_t *growth_values__of_device(const struct growth_watch *w, uint32_t dev_index,
 					 unsigned track, unsigned sum)
 {
-	return dev_nr < w->nsums && w->sums[dev_nr] ? w->sums[dev_nr]->v[track][sum] : zeros;
+	return dev_index < w->nsums && w->sums[dev_index] ? w->sums[dev_index]->v[track][sum]
+							  : zeros;
 }
 
 /* ---- growth inside a step ---- */
@@ -251,14 +252,14 @@ static int judge(struct growth_watch *w, uint32_t dev, unsigned track, size_t n,
 		if (t.slope / stride <= ret->per_call)
 			continue;
 		ret->per_call = t.slope / stride;
-		ret->unit1 = i + 1;
+		ret->unit_no = i + 1;
 		ret->live = v[n - 1];
 		ret->trend = t;
 	}
 	return err;
 }
 
-/* The growth of a device in the calls of a track. ret->unit1 is 0 if nothing grew more than least.
+/* The growth of a device in the calls of a track. ret->unit_no is 0 if nothing grew more than least.
  */
 static int examine(const struct model *m, uint32_t dev, unsigned track, uint64_t least,
 		   struct growth_interval *ret)
@@ -295,7 +296,7 @@ static int inside_step(struct model *m, unsigned track)
 	for (uint32_t d = 0; d < m->ndevs && !err; d++) {
 		/* This step has ended, and is counted already. */
 		err = examine(m, d, track, s->best[d].grown, &now);
-		if (!err && now.unit1) {
+		if (!err && now.unit_no) {
 			now.step -= now.step > 0;
 			s->best[d] = now;
 		}
@@ -318,36 +319,36 @@ static bool is_long(const struct growth_inside_watch *s, uint64_t calls)
 	return growth__bucket(calls) >= median + LONGER;
 }
 
-int growth_inside__judge(const struct model *m, uint32_t dev_nr, struct growth_inside *ret,
+int growth_inside__judge(const struct model *m, uint32_t dev_index, struct growth_inside *ret,
 			 struct growth_interval *best)
 {
 	struct growth_watch *w = m->growth;
 	const struct growth_track *t = &w->track[TRACK_INSIDE];
-	const struct dev *dev = m->devs[dev_nr];
+	const struct dev *dev = m->devs[dev_index];
 	struct growth_interval now;
 	bool open = false;
 	int err;
 
-	*best = (struct growth_interval){ .unit1 = 0 };
+	*best = (struct growth_interval){ .unit_no = 0 };
 	*ret = (struct growth_inside){ .known = false };
 	if (w->kind != STEP_OPT || w->per.file)
 		return 0;
-	err = examine(m, dev_nr, TRACK_INSIDE, 0, &now);
+	err = examine(m, dev_index, TRACK_INSIDE, 0, &now);
 	if (err)
 		return err;
-	if (dev_nr < w->inside.nbest)
-		*best = w->inside.best[dev_nr];
-	if (now.unit1 && is_long(&w->inside, now.calls)) {
-		uint64_t last = w->sums[dev_nr]->v[TRACK_INSIDE][SUM_ALLOCATED][t->n - 1];
+	if (dev_index < w->inside.nbest)
+		*best = w->inside.best[dev_index];
+	if (now.unit_no && is_long(&w->inside, now.calls)) {
+		uint64_t last = w->sums[dev_index]->v[TRACK_INSIDE][SUM_ALLOCATED][t->n - 1];
 
 		open = now.top - last < now.grown / 2;
 		if (open || now.grown > best->grown)
 			*best = now;
 	}
-	if (!best->unit1 || !is_long(&w->inside, best->calls) ||
+	if (!best->unit_no || !is_long(&w->inside, best->calls) ||
 	    best->grown < dev->pub.peak_allocated / PART ||
 	    best->top < dev->pub.peak_allocated / 2) {
-		best->unit1 = 0;
+		best->unit_no = 0;
 		return 0;
 	}
 	*ret = (struct growth_inside){
@@ -587,7 +588,7 @@ static bool begins_request(const struct model *m, const struct site *s)
 {
 	const struct growth_requests *r = &m->growth->per;
 
-	if (!r->file || (r->dev1 && r->dev1 != s->dev + 1u) ||
+	if (!r->file || (r->dev_no && r->dev_no != s->dev + 1u) ||
 	    m->devs[s->dev]->pub.device.type == DEVICE_HOST)
 		return false;
 	return is_request_line(m, s->stack) && !attribution__charged(m->words, s->stack, s->node);
@@ -737,7 +738,7 @@ static int note_name(struct model *m, const struct dev *dev, const struct rec *r
 		     const struct growth_unit *u, unsigned track)
 {
 	struct growth_watch *w = m->growth;
-	uint32_t name = rec->label1 ? m->labels.all[rec->label1 - 1].name : 0;
+	uint32_t name = rec->label_no ? m->labels.all[rec->label_no - 1].name : 0;
 
 	if (!name || growth__is_after(w, rec, track, growth__age(m, dev, rec, track)))
 		return 0;
@@ -837,7 +838,7 @@ int growth__came(struct model *m, uint32_t site)
 	u->allocations++;
 	if (!begins_request(m, s))
 		return 0;
-	m->growth->per.dev1 = s->dev + 1u;
+	m->growth->per.dev_no = s->dev + 1u;
 	return end_step(m);
 }
 

@@ -57,7 +57,7 @@ struct growth_unit {
 
 /* Growth by calls within one step. */
 struct growth_interval {
-	uint32_t unit1;			  /* 1 + the unit that grew most; 0: none grew */
+	uint32_t unit_no;		  /* unit that grew most; 0: none grew */
 	uint64_t step, calls, grown, top; /* bytes of the device: rise, and at the top */
 	uint64_t live;			  /* bytes of the unit at the top */
 	double per_call, lines_per_call;
@@ -93,9 +93,9 @@ struct growth_watch {
 	uint64_t cells;	     /* room for values, of all units together */
 	bool coarse;	     /* too many units: later lines share one */
 	struct growth_requests {
-		const char *file;    /* NULL: steps are not requests */
-		uint32_t line, dev1; /* dev1: 1 + device whose blocks count; 0: none yet */
-		uint8_t *locs;	     /* by location of the dict: 1 + whether it is the line */
+		const char *file;      /* NULL: steps are not requests */
+		uint32_t line, dev_no; /* dev_no: device whose blocks count; 0: none yet */
+		uint8_t *locs;	       /* by location of the dict: 1 + whether it is the line */
 		size_t nlocs;
 		uint64_t times[TREND_MAX]; /* of the values in TRACK_STEPS, ns */
 		uint64_t last;		   /* time of the last request, ns */
@@ -176,12 +176,12 @@ static inline int growth_values__fill(struct growth_watch *w, struct growth_unit
 /* Values of a unit on a track; growth_values__fill() comes first. */
 const uint64_t *growth_values__of(const struct growth_unit *u, unsigned track);
 /* Values of a device; sum: SUM_ALLOCATED and so on. All 0 if it has none. */
-const uint64_t *growth_values__of_device(const struct growth_watch *w, uint32_t dev_nr,
+const uint64_t *growth_values__of_device(const struct growth_watch *w, uint32_t dev_index,
 					 unsigned track, unsigned sum);
 
 /* ---- growth inside a step ---- */
 
 /* Which unit grew most within one step, of a device by its number; ret->known is false if none that
- * matters did. *best: of that step; unit1 is 0 then. 0 or -ENOMEM. */
-int growth_inside__judge(const struct model *m, uint32_t dev_nr, struct growth_inside *ret,
+ * matters did. *best: of that step; unit_no is 0 then. 0 or -ENOMEM. */
+int growth_inside__judge(const struct model *m, uint32_t dev_index, struct growth_inside *ret,
 			 struct growth_interval *best);

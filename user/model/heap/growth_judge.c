@@ -29,7 +29,7 @@ struct judge {
 	const struct model *m;
 	struct growth_watch *w;
 	const struct dev *dev;
-	uint32_t dev_nr;
+	uint32_t dev_index;
 	unsigned track;
 	uint64_t min_growth;
 	struct growth *g;
@@ -90,8 +90,8 @@ static void describe_requests(const struct judge *j)
 
 	g->request.file = r->file;
 	g->request.line = r->line;
-	if (r->dev1)
-		strcpy(g->request.device, j->m->devs[r->dev1 - 1]->pub.name);
+	if (r->dev_no)
+		strcpy(g->request.device, j->m->devs[r->dev_no - 1]->pub.name);
 	if (t->n > 1)
 		g->request.seconds = (double)(r->times[t->n - 1] - r->times[0]) / 1e9 /
 				     (double)(t->n - 1) / (double)t->stride;
@@ -175,23 +175,23 @@ static int survey_blocks(struct judge *j)
 		return err;
 	for (size_t k = 0; k < j->nblocks; k++) {
 		const struct block *b = &j->blocks[k];
-		uint32_t unit1 = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
+		uint32_t unit_no = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
 
-		if (unit1)
-			j->survey[unit1 - 1].of_category[b->category] += j->m->sites.all[b->site]
-										 .size;
+		if (unit_no)
+			j->survey[unit_no - 1].of_category[b->category] += j->m->sites.all[b->site]
+										   .size;
 	}
 	while (map64__next(j->dev->blocks.at, &pos, &addr, &i)) {
 		const struct rec *rec = &j->dev->blocks.recs[i];
-		uint32_t unit1 = rec->site < j->w->nsites ? j->w->of_site[rec->site] : 0;
+		uint32_t unit_no = rec->site < j->w->nsites ? j->w->of_site[rec->site] : 0;
 
-		if (unit1)
-			add_live(j, rec, &j->survey[unit1 - 1]);
+		if (unit_no)
+			add_live(j, rec, &j->survey[unit_no - 1]);
 	}
 	for (uint32_t u = 0; u < j->w->n; u++) {
 		uint8_t *most = &j->survey[u].category;
 
-		if (j->w->units[u].key.dev == j->dev_nr + 1)
+		if (j->w->units[u].key.dev == j->dev_index + 1)
 			add_late(j, &j->w->units[u], &j->survey[u]);
 		for (int c = 0; c < CATEGORY_NR; c++)
 			if (j->survey[u].of_category[c] > j->survey[u].of_category[*most])
@@ -240,7 +240,7 @@ static int gather_rows(struct judge *j)
 			      .any_category = true };
 	size_t device;
 
-	for (device = 0; j->m->order[device] != j->dev_nr; device++)
+	for (device = 0; j->m->order[device] != j->dev_index; device++)
 		;
 	return model__rows(j->m, device, &o, &j->rows, &j->nrows);
 }
@@ -288,13 +288,13 @@ static int gather_names(struct judge *j)
 		err = growth__add_name(&j->names, &late->all[i]);
 	for (size_t k = 0; !err && k < j->nblocks; k++) {
 		const struct block *b = &j->blocks[k];
-		uint32_t unit1 = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
-		uint32_t name = b->label1 ? j->m->labels.all[b->label1 - 1].name : 0;
+		uint32_t unit_no = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
+		uint32_t name = b->label_no ? j->m->labels.all[b->label_no - 1].name : 0;
 
-		if (unit1 && name)
+		if (unit_no && name)
 			err = growth__add_name(
 				&j->names,
-				&(struct growth_named){ unit1 - 1, name,
+				&(struct growth_named){ unit_no - 1, name,
 							j->m->sites.all[b->site].size, 1 });
 	}
 	growth__sort_names(&j->names);
@@ -463,7 +463,7 @@ static int by_line(struct judge *j)
 	int err = 0;
 
 	for (uint32_t i = 0; !err && i < j->w->n; i++) {
-		if (j->w->units[i].key.dev != j->dev_nr + 1)
+		if (j->w->units[i].key.dev != j->dev_index + 1)
 			continue;
 		err = growth_values__fill(j->w, &j->w->units[i], j->track);
 		g->tested += !is_constant(values_of(j, &j->w->units[i]), g->values);
@@ -472,7 +472,7 @@ static int by_line(struct judge *j)
 	if (!g->lines)
 		return err ? err : -ENOMEM;
 	for (uint32_t i = 0; i < j->w->n; i++)
-		if (j->w->units[i].key.dev == j->dev_nr + 1)
+		if (j->w->units[i].key.dev == j->dev_index + 1)
 			add_line(j, &j->w->units[i]);
 	return 0;
 }
@@ -488,7 +488,7 @@ static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growt
 		struct growth_unit *u = &j->w->units[i];
 		const struct survey *s = &j->survey[i];
 
-		if (u->key.dev != j->dev_nr + 1 || s->category != category)
+		if (u->key.dev != j->dev_index + 1 || s->category != category)
 			continue;
 		err = growth_values__fill(j->w, u, j->track);
 		for (size_t k = 0; !err && k < j->g->values; k++)
@@ -560,7 +560,7 @@ static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *
 {
 	struct trend_opts o = { .min_growth = j->min_growth, .partly = begins_partly(j->g) };
 
-	ret->values = growth_values__of_device(j->w, j->dev_nr, j->track, which);
+	ret->values = growth_values__of_device(j->w, j->dev_index, j->track, which);
 	if (which == SUM_ALLOCATED)
 		ret->values = with_late(j, ret->values);
 	trend__judge(ret->values, j->g->values, &o, &ret->trend);
@@ -598,16 +598,16 @@ static int judge_inside(struct judge *j)
 	int err = 0;
 
 	if (j->track == TRACK_STEPS)
-		err = growth_inside__judge(j->m, j->dev_nr, in, &best);
+		err = growth_inside__judge(j->m, j->dev_index, in, &best);
 	if (err || !in->known)
 		return err;
-	s = &j->m->sites.all[j->w->units[best.unit1 - 1].site];
+	s = &j->m->sites.all[j->w->units[best.unit_no - 1].site];
 	pool->inside = (struct growth_line){ .trend = best.trend, .per_step = best.per_call };
 	rows__line(j->m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, &pool->inside.row);
 	pool->inside.row.phase = s->phase < PHASE_NR ? s->phase : PHASE_OTHER;
 	pool->inside.row.bytes = best.live;
 	if (in->open)
-		names_of(j, best.unit1 - 1, &pool->inside);
+		names_of(j, best.unit_no - 1, &pool->inside);
 	in->line = &pool->inside;
 	return 0;
 }
@@ -660,7 +660,7 @@ static void set_row(const struct model *m, const struct growth_unit *u, struct r
 	ret->bytes = u->tops.top > u->tops.last ? u->tops.top : u->tops.last;
 }
 
-static void find_lines(const struct model *m, uint32_t dev_nr, struct growth_line *ret_line,
+static void find_lines(const struct model *m, uint32_t dev_index, struct growth_line *ret_line,
 		       struct growth_peaks *ret)
 {
 	struct growth_watch *w = m->growth;
@@ -671,7 +671,7 @@ static void find_lines(const struct model *m, uint32_t dev_nr, struct growth_lin
 		struct growth_unit *u = &w->units[i];
 		double grows;
 
-		if (u->key.dev != dev_nr + 1)
+		if (u->key.dev != dev_index + 1)
 			continue;
 		grows = slope(w, u);
 		if (grows > most) {
@@ -692,17 +692,17 @@ static void find_lines(const struct model *m, uint32_t dev_nr, struct growth_lin
 		set_row(m, &w->units[input - 1], &ret->input);
 }
 
-static void judge_peaks(const struct model *m, uint32_t dev_nr, const struct growth_sum *ends,
+static void judge_peaks(const struct model *m, uint32_t dev_index, const struct growth_sum *ends,
 			uint64_t min_growth, struct growth_line *line, struct growth_peaks *ret)
 {
 	const struct growth_watch *w = m->growth;
-	const struct dev *dev = m->devs[dev_nr];
+	const struct dev *dev = m->devs[dev_index];
 	struct trend_opts o = { .min_growth = min_growth };
 	uint64_t v[TREND_MAX], stride, least = dev->pub.peak_allocated / PEAK_PART;
 	size_t n;
 
 	*ret = (struct growth_peaks){ .known = false };
-	if (w->per.file || dev_nr >= STEP_DEVICES || !dev->step[w->kind] ||
+	if (w->per.file || dev_index >= STEP_DEVICES || !dev->step[w->kind] ||
 	    dev->pub.device.type == DEVICE_HOST)
 		return;
 	n = peaks_of(m, dev, v, &stride);
@@ -717,7 +717,7 @@ static void judge_peaks(const struct model *m, uint32_t dev_nr, const struct gro
 	}
 	if (m->lost && ret->trend.confidence > TREND_MEDIUM)
 		ret->trend.confidence = TREND_MEDIUM;
-	find_lines(m, dev_nr, line, ret);
+	find_lines(m, dev_index, line, ret);
 }
 
 /* ---- a device ---- */
@@ -748,7 +748,7 @@ static int judge_all(struct judge *j)
 	judge_sum(j, SUM_RESERVED, &g->reserved);
 	judge_sum(j, SUM_TAKEN, &g->others);
 	if (g->clock == GROWTH_STEPS || (g->clock == GROWTH_CALLS && !g->after_steps))
-		judge_peaks(j->m, j->dev_nr, &g->allocated, j->min_growth,
+		judge_peaks(j->m, j->dev_index, &g->allocated, j->min_growth,
 			    &((struct growth_pool *)g->pool)->peaks, &g->peaks);
 	g->has_reserved = j->dev->pub.has_totals;
 	g->has_others = !device__on_host(j->dev->pub.device);
@@ -776,8 +776,8 @@ int growth__judge(const struct model *m, size_t device, uint64_t min_growth, str
 
 	if (!m->growth || device >= m->ndevs)
 		return -EINVAL;
-	j.dev_nr = m->order[device];
-	j.dev = m->devs[j.dev_nr];
+	j.dev_index = m->order[device];
+	j.dev = m->devs[j.dev_index];
 	j.min_growth = least_growth(j.dev, min_growth);
 	j.track = choose_track(m);
 	g.pool = pool = calloc(1, sizeof(*pool));

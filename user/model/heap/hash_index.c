@@ -14,11 +14,11 @@ uint32_t hash_index__next(const struct hash_index *h, uint32_t hash, uint32_t *p
 	for (;; (*pos)++) {
 		const struct hidx_slot *s = &h->slots[*pos & h->mask];
 
-		if (!s->id1)
+		if (!s->entry_no)
 			return UINT32_MAX;
 		if (s->hash == hash) {
 			(*pos)++;
-			return s->id1 - 1;
+			return s->entry_no - 1;
 		}
 	}
 }
@@ -27,7 +27,7 @@ static void hash_index__put(struct hidx_slot *slots, uint32_t mask, struct hidx_
 {
 	uint32_t pos = s.hash;
 
-	while (slots[pos & mask].id1)
+	while (slots[pos & mask].entry_no)
 		pos++;
 	slots[pos & mask] = s;
 }
@@ -43,7 +43,7 @@ static int hash_index__grow(struct hash_index *h)
 	if (!slots)
 		return -ENOMEM;
 	for (uint64_t i = 0; h->slots && i <= h->mask; i++)
-		if (h->slots[i].id1)
+		if (h->slots[i].entry_no)
 			hash_index__put(slots, cap - 1, h->slots[i]);
 	free(h->slots);
 	h->slots = slots;
@@ -59,7 +59,7 @@ int hash_index__add(struct hash_index *h, uint32_t hash, uint32_t id)
 		if (err)
 			return err;
 	}
-	hash_index__put(h->slots, h->mask, (struct hidx_slot){ .hash = hash, .id1 = id + 1 });
+	hash_index__put(h->slots, h->mask, (struct hidx_slot){ .hash = hash, .entry_no = id + 1 });
 	h->n++;
 	return 0;
 }

@@ -9,7 +9,7 @@
 /* Hash index of numbers. The caller keeps the entries. Entries cannot be removed. */
 struct hash_index {
 	struct hidx_slot {
-		uint32_t hash, id1; /* id + 1; 0: empty */
+		uint32_t hash, entry_no; /* entry_no: id + 1; 0: empty */
 	} * slots;
 	uint32_t mask, n;
 };

@@ -45,7 +45,7 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 	uint32_t id;
 	int err;
 
-	id = m->sites.free1 ? m->sites.free1 - 1 : m->sites.n;
+	id = m->sites.free_no ? m->sites.free_no - 1 : m->sites.n;
 	if (id == UINT32_MAX - 1)
 		return -ENOMEM;
 	err = heap__stack_layers(m, k->stack);
@@ -60,7 +60,7 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 	if (id == m->sites.n)
 		m->sites.n++;
 	else
-		m->sites.free1 = s->stack;
+		m->sites.free_no = s->stack;
 	*s = (struct site){
 		.size = k->size,
 		.stack = k->stack,
@@ -101,9 +101,7 @@ static bool site__is(const struct site *s, const struct site_key *k)
 	       s->node == k->node && s->dev == k->dev && s->walk == k->walk && s->drawn == k->drawn;
 }
 
-/* The seeded hash resists collisions made by the target but is slow. The cache of recent sites
- * avoids it. */
-/* For the cache of recent sites. */
+/* For the cache of recent sites: the seeded hash resists the target's collisions but is slow. */
 static uint64_t quick_hash(const struct event *e)
 {
 	return (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^ e->thread) *
@@ -134,9 +132,9 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 	uint32_t tag = (uint32_t)(quick >> 20), hash, pos, id;
 	int err;
 
-	for (int i = 0; i < SITE_WAYS && recent[i].id1; i++) {
-		if (recent[i].tag == tag && site__is(&m->sites.all[recent[i].id1 - 1], &k)) {
-			*ret = recent[i].id1 - 1;
+	for (int i = 0; i < SITE_WAYS && recent[i].site_no; i++) {
+		if (recent[i].tag == tag && site__is(&m->sites.all[recent[i].site_no - 1], &k)) {
+			*ret = recent[i].site_no - 1;
 			return 0;
 		}
 	}
@@ -148,7 +146,7 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 	if (err)
 		return err;
 	memmove(recent + 1, recent, (SITE_WAYS - 1) * sizeof(*recent));
-	*recent = (struct recent_site){ .tag = tag, .id1 = id + 1 };
+	*recent = (struct recent_site){ .tag = tag, .site_no = id + 1 };
 	*ret = id;
 	return 0;
 }
@@ -182,7 +180,7 @@ int heap__add(struct model *m, struct dev *dev, const struct event *e, struct re
 
 	if (e->requested)
 		err = blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream },
-				  &rec->ask1);
+				  &rec->request_no);
 	if (!err)
 		err = blocks__put(m, dev, e->addr, rec, replaced, &old);
 	if (err) {
@@ -224,7 +222,7 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 	dev__set_totals(m, dev, e, m->sites.all[rec.site].phase);
 	dev__average(dev, e);
 	if (dev->pub.peak_allocated != peak)
-		dev->peak_site1 = rec.site + 1;
+		dev->peak_site_no = rec.site + 1;
 	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__found(m, dev, e->addr) : 0;
 }
 
@@ -236,11 +234,11 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	if (dev__is_new(dev, e))
 		dev__begin(m, dev, e);
 	dev->pub.frees++;
-	dev->life.freeing1 = e->thread + 1;
+	dev->life.freeing_thread_no = e->thread + 1;
 	err = blocks__take(m, dev, e->addr, &rec);
 	if (!err)
 		err = heap__left(m, dev, e->addr, &rec, true);
-	dev->life.freeing1 = 0;
+	dev->life.freeing_thread_no = 0;
 	if (err == -ENOENT) {
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)

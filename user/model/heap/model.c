@@ -169,7 +169,8 @@ static int heap__set_ask(struct model *m, const struct event *e, struct rec *rec
 {
 	if (!e->requested)
 		return 0;
-	return blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream }, &rec->ask1);
+	return blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream },
+			   &rec->request_no);
 }
 
 static int note_asked(struct model *m, struct dev *dev, const struct event *e)
@@ -236,7 +237,7 @@ static int heap__add_known(struct model *m, struct dev *dev, const struct event 
 		rec.born = m->seq; /* the mark's sums have no room for it */
 	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site);
 	if (!err)
-		err = category__known(m, dev, m->sites.all[rec.site].phase, &rec.stamp);
+		err = category__known(dev, m->sites.all[rec.site].phase, &rec.stamp);
 	if (!err)
 		err = heap__add(m, dev, e, &rec, &replaced);
 	if (!err)
@@ -246,7 +247,7 @@ static int heap__add_known(struct model *m, struct dev *dev, const struct event 
 	dev->census += census ? e->size : 0;
 	if (outside) {
 		dev->outside -= e->size;
-		dev->told += rec.born ? 0 : e->size;
+		dev->known += rec.born ? 0 : e->size;
 		for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && !rec.born; when++)
 			dev__noted(dev, when)->outside -= e->size;
 		if (dev->pub.marked && !rec.born)
@@ -297,7 +298,7 @@ static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 		.module = e->module < c.modules ? e->module : 0,
 		.category = e->category < CATEGORY_OF_EVENTS ? e->category : CATEGORY_UNKNOWN,
 	};
-	uint32_t label1;
+	uint32_t label_no;
 	int err = 0;
 
 	if (!rec && (e->flags & CENSUS_FIRST)) {
@@ -309,9 +310,9 @@ static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 		return err;
 	if (!label.category && !label.name && !label.module)
 		return 0;
-	err = blocks__label(m, label, &label1);
+	err = blocks__label(m, label, &label_no);
 	if (!err)
-		rec->label1 = label1;
+		rec->label_no = label_no;
 	return err;
 }
 
@@ -385,8 +386,8 @@ void model__free(struct model *m)
 		free(m->by_type[i]);
 	free(m->sites.all);
 	extents__free(&m->loose);
-	free(m->asks.all);
-	free(m->asks.index.slots);
+	free(m->requests.all);
+	free(m->requests.index.slots);
 	free(m->labels.all);
 	free(m->labels.index.slots);
 	free(m->watch.classes);
@@ -585,9 +586,10 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 	if (m->opts.at == AT_TIME && !m->time_passed && e->time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
-	if (m->sites.index.n >= m->sites.sweep_at || m->asks.n >= m->sites.sweep_at ||
+	if (m->sites.index.n >= m->sites.sweep_at || m->requests.n >= m->sites.sweep_at ||
 	    m->labels.n >= m->sites.sweep_at)
-		err = gc__all(m); /* here only live blocks hold indexes of sites, asks and labels */
+		err = gc__all(
+			m); /* here only live blocks hold indexes of sites, requests and labels */
 	if (err)
 		return err;
 	if (of_blocks(e->kind)) {

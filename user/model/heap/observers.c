@@ -25,7 +25,7 @@ static void watch__extent(void *ctx, const struct extent *e, bool there)
 		.range = range ? range->addr : 0,
 		.cuda_stream = e->cuda_stream,
 		.pool = { e->pool[0], e->pool[1] },
-		.told = e->listed,
+		.listed = e->listed,
 		.expandable = extent__is_expandable(e),
 		.kind = extent__kind(e),
 		.there = there,
@@ -61,7 +61,7 @@ int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const
 {
 	struct watch_class class = {
 		.site = rec->site,
-		.label1 = rec->label1,
+		.label_no = rec->label_no,
 		.category = category__of_block(m, dev, addr, rec, dead),
 	};
 	struct model_block b = {

@@ -89,7 +89,8 @@ bool model__peak_line(const struct model *m, size_t device, enum frame_choice wh
 		      struct row *ret)
 {
 	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
-	const struct site *s = dev && dev->peak_site1 ? &m->sites.all[dev->peak_site1 - 1] : NULL;
+	const struct site *s = dev && dev->peak_site_no ? &m->sites.all[dev->peak_site_no - 1]
+							: NULL;
 
 	if (s)
 		rows__line(m, which_line, s->stack, s->node, s->thread, s->walk, ret);
@@ -365,11 +366,12 @@ uint32_t model__number(const struct model *m, size_t i)
 
 uint32_t model__number_of(const struct model *m, struct device d)
 {
-	const uint32_t *by_index = m->by_type[d.type];
+	const struct dev *dev;
 
-	uint32_t number1 = by_index ? by_index[device__on_host(d) ? 0 : d.index] : 0;
-
-	return number1 ? number1 - 1 : UINT32_MAX;
+	if (device__on_host(d))
+		d.index = 0;
+	dev = dev__known(m, d);
+	return dev ? dev->number : UINT32_MAX;
 }
 
 bool model__now(const struct model *m, uint32_t number, struct model_now *ret)
@@ -383,7 +385,7 @@ bool model__now(const struct model *m, uint32_t number, struct model_now *ret)
 	ret->reserved = dev->pub.reserved;
 	ret->unknown = not_below_0(dev->outside);
 	ret->late = dev->late;
-	ret->told = dev->told;
+	ret->known = dev->known;
 	ret->peak_seq = dev->peak_seq;
 	ret->peak = dev->pub.peak_allocated;
 	ret->phase = dev->phase;
@@ -407,8 +409,8 @@ void model__first(const struct model *m, uint32_t number, struct model_now *ret)
 static struct live_block describe(const struct model *m, const struct block *b)
 {
 	const struct site *s = &m->sites.all[b->site];
-	const struct label *l = b->label1 ? &m->labels.all[b->label1 - 1] : NULL;
-	const struct request_info *ask = b->ask1 ? &m->asks.all[b->ask1 - 1] : NULL;
+	const struct label *l = b->label_no ? &m->labels.all[b->label_no - 1] : NULL;
+	const struct request_info *ask = b->request_no ? &m->requests.all[b->request_no - 1] : NULL;
 
 	return (struct live_block){
 		.addr = b->addr,

@@ -95,8 +95,8 @@ static void hide_free(struct hide *s)
 /* Properties that a row's blocks share; 0 where the table does not split. No padding, since keys
  * are compared as bytes. */
 struct key {
-	uint32_t file, func, line, stack, module, layer1, thread, name, node;
-	uint8_t phase1, category, has_line, native, walk, census, charged, filtered;
+	uint32_t file, func, line, stack, module, layer_no, thread, name, node;
+	uint8_t phase_no, category, has_line, native, walk, census, charged, filtered;
 };
 
 struct bucket {
@@ -114,8 +114,8 @@ struct bucket {
 	struct pieces pieces; /* on the host */
 };
 
-struct block_class {			 /* blocks of a site with equal properties */
-	uint32_t site, label1, category; /* the key */
+struct block_class {			   /* blocks of a site with equal properties */
+	uint32_t site, label_no, category; /* the key */
 	uint64_t count, requested, asked;
 };
 
@@ -283,14 +283,14 @@ static unsigned split_of(const struct row_opts *o)
 /* The owner from the program's objects takes precedence over the module that allocated. */
 static uint32_t block_class__module(const struct table *t, const struct block_class *k)
 {
-	uint32_t module = k->label1 ? t->m->labels.all[k->label1 - 1].module : 0;
+	uint32_t module = k->label_no ? t->m->labels.all[k->label_no - 1].module : 0;
 
 	return module ? module : t->m->sites.all[k->site].module;
 }
 
 static uint32_t block_class__name(const struct table *t, const struct block_class *k)
 {
-	return k->label1 ? t->m->labels.all[k->label1 - 1].name : 0;
+	return k->label_no ? t->m->labels.all[k->label_no - 1].name : 0;
 }
 
 /* Whether the block goes to the row before_attach. Memory from before attach does, unless the table
@@ -305,7 +305,7 @@ static bool is_before(const struct table *t, const struct block_class *k)
 
 /* Fills a row from the block class, which is the group's largest part. */
 static void bucket__describe(struct table *t, struct row *r, const struct block_class *k,
-			     uint32_t layer1)
+			     uint32_t layer_no)
 {
 	const struct site *s = &t->m->sites.all[k->site];
 	struct stack_words w = attribution__stack(t->m->words, s->stack);
@@ -325,17 +325,17 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 			bucket__set_thread(t, r, s->thread);
 	}
 	if (t->split & SPLIT(BY_LAYER))
-		bucket__set_layer(t, r, layer1 - 1);
+		bucket__set_layer(t, r, layer_no - 1);
 	else if (lines || (t->split & SPLIT(BY_MODULE)))
 		row__set_module(t->m, block_class__module(t, k), r);
 }
 
-static struct key block_class__key(struct table *t, const struct block_class *k, uint32_t layer1)
+static struct key block_class__key(struct table *t, const struct block_class *k, uint32_t layer_no)
 {
 	const struct site *s = &t->m->sites.all[k->site];
 	struct attribution *w = t->m->words;
 	struct stack_words sw = attribution__stack(w, s->stack);
-	struct key key = { .layer1 = layer1 };
+	struct key key = { .layer_no = layer_no };
 	bool charged = attribution__charged(w, s->stack, s->node);
 
 	if (t->split & SPLIT(BY_CATEGORY))
@@ -365,7 +365,7 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 		key.node = attribution__charged(w, s->stack, s->node) || !s->stack ? s->node : 0;
 	}
 	if (t->split & SPLIT(BY_PHASE)) {
-		key.phase1 = s->phase + 1;
+		key.phase_no = s->phase + 1;
 		key.charged = t->split & SPLIT(BY_LINE) && charged;
 	}
 	if (t->split & SPLIT(BY_THREAD))
@@ -429,10 +429,10 @@ static void bucket__count_drawn(struct bucket *g, const struct site *s, uint64_t
 	d->bytes += site__bytes(s, count);
 }
 
-static int table__add(struct table *t, const struct block_class *k, uint32_t layer1, bool kept)
+static int table__add(struct table *t, const struct block_class *k, uint32_t layer_no, bool kept)
 {
 	const struct site *s = &t->m->sites.all[k->site];
-	struct key key = block_class__key(t, k, layer1);
+	struct key key = block_class__key(t, k, layer_no);
 	uint32_t id, name = block_class__name(t, k);
 	uint64_t bytes = site__bytes(s, k->count);
 	struct bucket *g;
@@ -450,7 +450,7 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 	g->categories |= g->category != k->category;
 	g->names |= g->name != name;
 	if (!g->row.count || bytes > g->largest) {
-		bucket__describe(t, &g->row, k, layer1);
+		bucket__describe(t, &g->row, k, layer_no);
 		g->largest = bytes;
 	}
 	bucket__count_drawn(g, s, k->count);
@@ -492,15 +492,15 @@ static int table__add_class(struct table *t, const struct block_class *k)
 
 static int table__count_block(struct table *t, const struct block *b)
 {
-	uint32_t key[3] = { b->site, b->label1, b->category }, id;
+	uint32_t key[3] = { b->site, b->label_no, b->category }, id;
 	int err = hash_index__entry(&t->class_index, t->m->seed, key, sizeof(key), &t->classes,
 				    &t->nclasses, &t->capclasses, sizeof(*t->classes), &id);
 
 	if (err < 0)
 		return err;
 	t->classes[id].count++;
-	if (b->ask1) {
-		t->classes[id].requested += t->m->asks.all[b->ask1 - 1].requested;
+	if (b->request_no) {
+		t->classes[id].requested += t->m->requests.all[b->request_no - 1].requested;
 		t->classes[id].asked++;
 	}
 	return 0;
@@ -512,8 +512,8 @@ static int cmp_class(const void *a, const void *b)
 
 	if (x->site != y->site)
 		return x->site < y->site ? -1 : 1;
-	if (x->label1 != y->label1)
-		return x->label1 < y->label1 ? -1 : 1;
+	if (x->label_no != y->label_no)
+		return x->label_no < y->label_no ? -1 : 1;
 	return x->category < y->category ? -1 : x->category > y->category;
 }
 
@@ -783,7 +783,7 @@ uint64_t model__block_class(const struct model *m, uint32_t class, struct row *r
 {
 	const struct watch_class *k = &m->watch.classes[class];
 	const struct site *s = &m->sites.all[k->site];
-	const struct label *l = k->label1 ? &m->labels.all[k->label1 - 1] : NULL;
+	const struct label *l = k->label_no ? &m->labels.all[k->label_no - 1] : NULL;
 	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);
 	struct dict_thread th = dict__get_thread(m->dict, s->thread);
 

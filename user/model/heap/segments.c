@@ -276,8 +276,8 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 			return err;
 		s->sizes[seg->blocks++] = block__size(s, b);
 		seg->allocated += block__size(s, b);
-		if (b->ask1) {
-			const struct request_info *ask = &s->m->asks.all[b->ask1 - 1];
+		if (b->request_no) {
+			const struct request_info *ask = &s->m->requests.all[b->request_no - 1];
 
 			asked++;
 			requested += ask->requested;
@@ -536,13 +536,13 @@ static int gather(struct gc *s)
 static void sum_requested(const struct gc *s, struct model_segments *ret)
 {
 	for (size_t i = 0; i < s->nblocks; i++) {
-		uint32_t ask1 = s->blocks[i].ask1;
+		uint32_t request_no = s->blocks[i].request_no;
 
-		if (!ask1) {
+		if (!request_no) {
 			ret->requested = 0;
 			return;
 		}
-		ret->requested += s->m->asks.all[ask1 - 1].requested;
+		ret->requested += s->m->requests.all[request_no - 1].requested;
 	}
 	if (ret->inside + ret->outside + ret->unmapped_inside != ret->allocated)
 		ret->requested = 0; /* some blocks are not known */

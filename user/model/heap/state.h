@@ -9,6 +9,7 @@
  * stamp  a stretch of allocations in one phase on a device: when a block was born. The category
  *        of a block follows from its stamp and the device's counters at its death, or now.
  * label  a distinct (category, name, module) that the program's own objects gave a block.
+ * NAME_no  an index + 1; 0: none.
  * mark   the moment in opts.at, kept as the number of the last event before it. Blocks born by
  *        then were live at the mark. The device lists those that were freed since, each with its
  *        category. So a mark at each new peak costs nothing.
@@ -36,7 +37,7 @@ struct observers {
 	void *ctx;
 	int err;
 	struct watch_class { /* compared as bytes: no padding */
-		uint32_t site, label1, category;
+		uint32_t site, label_no, category;
 	} * classes;
 	uint32_t nclasses;
 	size_t capclasses;
@@ -66,10 +67,10 @@ struct model {
 		/* Cache of recent sites by a fast hash, most recent first: steps repeat the same
 		 * sites. */
 		struct recent_site {
-			uint32_t tag, id1; /* id1: 1 + site */
+			uint32_t tag, site_no;
 		} recent[SITE_RECENT][SITE_WAYS];
-		/* 1 + the first free site, whose stack is the next one; 0: none */
-		uint32_t free1;
+		/* First free site, whose stack is the next one; 0: none. */
+		uint32_t free_no;
 		uint32_t varied, max, sweep_at; /* see gc.c */
 	} sites;
 	struct layers layers;
@@ -106,7 +107,7 @@ struct model {
 		uint32_t n;
 		size_t cap;
 		struct hash_index index;
-	} asks;
+	} requests;
 	struct {
 		struct label *all;
 		uint32_t n;
@@ -163,11 +164,11 @@ static inline struct layer *layer_at(struct model *m, const struct chain *c, uin
 void rows__line(const struct model *m, enum frame_choice which_line, uint32_t stack, uint32_t node,
 		uint32_t thread, uint8_t walk, struct row *r);
 
-/* ---- gc.c: removes sites, asks and labels that are not in use, and ended threads. 0 or -ENOMEM.
- * ---- */
+/* ---- gc.c: removes sites, requests and labels that are not in use, and ended threads ---- */
 
 #define THREADS_KEPT 1024 /* exceeded if more are running */
 
+/* Both return 0 or -ENOMEM. */
 int gc__all(struct model *m);
 int gc__threads(struct model *m);
 
