@@ -30,9 +30,9 @@ static uint64_t *live(const struct page_data *p, const struct page_device *d, in
 
 	assert_non_null(n);
 	for (size_t i = 0; i < d->nblocks; i++)
-		n[d->blocks[i].block_class] += d->blocks[i].born1 <= moment + 1 &&
-					       (!d->blocks[i].gone1 ||
-						d->blocks[i].gone1 > moment + 1);
+		n[d->blocks[i].block_class] += d->blocks[i].born_no <= moment + 1 &&
+					       (!d->blocks[i].gone_no ||
+						d->blocks[i].gone_no > moment + 1);
 	return n;
 }
 
@@ -43,7 +43,7 @@ static uint64_t *came(const struct page_data *p, const struct page_device *d)
 
 	assert_non_null(n);
 	for (size_t i = 0; i < d->nblocks; i++)
-		n[d->blocks[i].block_class] += d->blocks[i].born1 > 0;
+		n[d->blocks[i].block_class] += d->blocks[i].born_no > 0;
 	for (size_t i = 0; i < d->npassed; i++)
 		n[d->passed[i].block_class] += d->passed[i].n;
 	return n;
@@ -231,20 +231,20 @@ static void test_learnt_late(void **state)
 	assert_int_equal(d->last.known, 3000);
 	assert_int_equal(d->moments[1].unknown - (int64_t)d->last.known, 5000);
 	assert_int_equal(d->nblocks, 2);
-	assert_int_equal(d->blocks[0].born1, 0);
-	assert_int_equal(d->blocks[0].gone1, 2);
+	assert_int_equal(d->blocks[0].born_no, 0);
+	assert_int_equal(d->blocks[0].gone_no, 2);
 	assert_int_equal(model__block_class(w.m, d->blocks[0].block_class, &row), 3000);
 	assert_string_equal(row.category, "parameter");
 	assert_true(row.before_attach);
-	assert_int_equal(d->blocks[1].born1, 1);
-	assert_int_equal(d->blocks[1].gone1, GONE_NEVER);
+	assert_int_equal(d->blocks[1].born_no, 1);
+	assert_int_equal(d->blocks[1].gone_no, GONE_NEVER);
 
 	d = &p->devices[1];
 	assert_int_equal(d->last.late, 700);
 	assert_int_equal(html_moments__allocated(d, d->moments[0].allocated), 750);
 	assert_int_equal(html_moments__allocated(d, d->moments[d->n - 1].allocated), 50);
-	assert_int_equal(d->blocks[0].born1, 0);
-	assert_int_equal(d->blocks[0].gone1, d->n);
+	assert_int_equal(d->blocks[0].born_no, 0);
+	assert_int_equal(d->blocks[0].gone_no, d->n);
 	world__close(&w);
 }
 
@@ -260,10 +260,10 @@ static void test_overwritten(void **state)
 	finish(&w);
 	d = &p->devices[0];
 	assert_int_equal(d->nblocks, 2);
-	assert_int_equal(d->blocks[0].born1, 1);
-	assert_int_equal(d->blocks[0].gone1, 2);
-	assert_int_equal(d->blocks[1].born1, 2);
-	assert_int_equal(d->blocks[1].gone1, GONE_NEVER);
+	assert_int_equal(d->blocks[0].born_no, 1);
+	assert_int_equal(d->blocks[0].gone_no, 2);
+	assert_int_equal(d->blocks[1].born_no, 2);
+	assert_int_equal(d->blocks[1].gone_no, GONE_NEVER);
 	assert_int_equal(d->moments[1].allocated, 96);
 	world__close(&w);
 }
@@ -316,8 +316,8 @@ static void test_segments(void **state)
 	assert_int_equal(d->nsegments, 2);
 	assert_false(d->segments[0].x.listed);
 	assert_true(d->segments[1].x.listed);
-	assert_int_equal(d->segments[0].gone1, d->segments[1].born1);
-	assert_int_equal(d->segments[1].gone1, d->n);
+	assert_int_equal(d->segments[0].gone_no, d->segments[1].born_no);
+	assert_int_equal(d->segments[1].gone_no, d->n);
 	assert_int_equal(d->moments[d->n - 1].reserved, 0);
 	world__close(&w);
 }
@@ -355,7 +355,7 @@ static void test_many_segments(void **state)
 	}
 	finish(&w);
 	for (size_t i = 0; i < p->devices[0].nsegments; i++)
-		seen += p->devices[0].segments[i].x.there && !p->devices[0].segments[i].gone1;
+		seen += p->devices[0].segments[i].x.there && !p->devices[0].segments[i].gone_no;
 	assert_int_equal(seen, 100);
 	assert_int_equal(p->devices[0].moments[p->devices[0].n - 1].reserved, 200 << 20);
 	world__close(&w);

@@ -239,7 +239,7 @@ static void ask_page(const struct page_data *p, const struct page_device *d, int
 		struct row row;
 		uint64_t size = model__block_class(p->c->model, b->block_class, &row);
 
-		if (b->born1 > moment + 1 || (b->gone1 && b->gone1 <= moment + 1))
+		if (b->born_no > moment + 1 || (b->gone_no && b->gone_no <= moment + 1))
 			continue;
 		ret->bytes[category_number(row.category)] += size;
 		ret->lines[row.before_attach ? 15 : row.line % 15] += size;

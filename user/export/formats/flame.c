@@ -28,8 +28,8 @@ struct flame {
 	struct diff *d;
 	struct json *j;
 	struct frames *frames[MATCH_SIDES];
-	struct map64 *by_key;	    /* identity of a frame -> index in all */
-	uint32_t *ids[MATCH_SIDES]; /* 1 + index in all, by each side's frame */
+	struct map64 *by_key;		 /* identity of a frame -> index in all */
+	uint32_t *frame_no[MATCH_SIDES]; /* by each side's frame: its place in all; 0: none */
 	size_t room_ids[MATCH_SIDES];
 	struct merged_frame *all;
 	size_t n, room;
@@ -74,9 +74,8 @@ static int add_frame(struct flame *f, enum match_side side, const struct frame *
 		*ret = (uint32_t)found;
 		return 0;
 	}
-	err = array__grow(&f->all, &f->room, f->n + 1, sizeof(*f->all));
-	if (!err)
-		err = map64__set(f->by_key, key, f->n);
+	err = array__grow(&f->all, &f->room, f->n + 1, sizeof(*f->all))
+		      ?: map64__set(f->by_key, key, f->n);
 	if (err)
 		return err;
 	f->all[f->n] = (struct merged_frame){ .shown = *frame };
@@ -87,19 +86,17 @@ static int add_frame(struct flame *f, enum match_side side, const struct frame *
 /* Maps a frame of one side to its index in all, and caches the result. */
 static int map_frame(struct flame *f, enum match_side side, uint32_t i, uint32_t *ret)
 {
-	size_t had = f->room_ids[side];
-	int err = array__grow(&f->ids[side], &f->room_ids[side], (size_t)i + 1,
-			      sizeof(*f->ids[side]));
+	int err = array__grow_zero(&f->frame_no[side], &f->room_ids[side], (size_t)i + 1,
+				   sizeof(*f->frame_no[side]));
 
 	if (err)
 		return err;
-	memset(f->ids[side] + had, 0, (f->room_ids[side] - had) * sizeof(*f->ids[side]));
-	if (!f->ids[side][i]) {
+	if (!f->frame_no[side][i]) {
 		err = add_frame(f, side, frames__at(f->frames[side], i), ret);
-		f->ids[side][i] = err ? 0 : *ret + 1;
+		f->frame_no[side][i] = err ? 0 : *ret + 1;
 		return err;
 	}
-	*ret = f->ids[side][i] - 1;
+	*ret = f->frame_no[side][i] - 1;
 	return 0;
 }
 
@@ -107,10 +104,9 @@ static int map_frame(struct flame *f, enum match_side side, uint32_t i, uint32_t
 static int path_of(struct flame *f, enum match_side side, const struct row *row, uint32_t *n)
 {
 	const uint32_t *frames;
-	int err = frames__of_row(f->frames[side], row, &frames, n);
+	int err = frames__of_row(f->frames[side], row, &frames, n)
+			  ?: array__grow(&f->path, &f->room_path, *n, sizeof(*f->path));
 
-	if (!err)
-		err = array__grow(&f->path, &f->room_path, *n, sizeof(*f->path));
 	for (uint32_t i = 0; i < *n && !err; i++)
 		err = map_frame(f, side, frames[i], &f->path[i]);
 	return err;
@@ -125,8 +121,9 @@ static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 
 	if (!err && r->new)
 		err = path_of(f, MATCH_NEW, r->new, &n);
-	if (!err)
-		err = flametree__find(f->tree, f->path, n, ret);
+	if (err)
+		return err;
+	err = flametree__find(f->tree, f->path, n, ret);
 	if (err != -ENOENT)
 		return err;
 	f->left_out++;
@@ -137,10 +134,9 @@ static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 static int put_view(struct flame *f)
 {
 	uint32_t node;
-	int err = frames__smaller(f->frames[MATCH_NEW], &node);
+	int err = frames__smaller(f->frames[MATCH_NEW], &node)
+			  ?: map_frame(f, MATCH_NEW, node, &node);
 
-	if (!err)
-		err = map_frame(f, MATCH_NEW, node, &node);
 	if (!err)
 		err = flametree__find(f->tree, &node, 1, &f->smaller);
 	json__open_object(f->j, NULL);
@@ -231,13 +227,11 @@ int diff_flame__print(FILE *out, struct diff *d)
 		err = f.frames[k] ? 0 : -ENOMEM;
 	}
 	if (!err)
-		err = diff__again(d, &opts);
-	if (!err)
-		err = flametree__put_page(out, put_data, &f);
+		err = diff__again(d, &opts) ?: flametree__put_page(out, put_data, &f);
 	json__free(f.j);
 	for (int k = 0; k < MATCH_SIDES; k++) {
 		frames__free(f.frames[k]);
-		free(f.ids[k]);
+		free(f.frame_no[k]);
 	}
 	map64__free(f.by_key);
 	flametree__free(f.tree);

@@ -92,9 +92,7 @@ static int add_device(struct page *p, size_t i)
 	err = get_rows(p, i, ROWS_AT_MARK, &d->views[VIEW_MARK]);
 	if (!err && !mark_is_end)
 		err = get_rows(p, i, ROWS_NOW, &d->views[VIEW_END]);
-	if (!err)
-		err = get_rows(p, i, ROWS_TOTAL, &d->views[VIEW_TOTAL]);
-	return err;
+	return err ?: get_rows(p, i, ROWS_TOTAL, &d->views[VIEW_TOTAL]);
 }
 
 static int collect(struct page *p)
@@ -113,7 +111,9 @@ static int collect(struct page *p)
 			err = add_device(p, i);
 	for (size_t i = 0; i < p->ndevices; i++)
 		marked |= p->devices[i].views[VIEW_MARK].there;
-	return err ? err : marked ? 0 : -ENOENT;
+	if (!err && !marked)
+		err = -ENOENT;
+	return err;
 }
 
 static int put_view(struct page *p, struct view *v, const struct model_device *d, bool marked)
@@ -222,12 +222,12 @@ static int flamegraph_end(struct export_ctx *c, void *state)
 	p.frames = frames__new(c->dict, c->facts);
 	p.tree = flametree__new();
 	p.j = json__new(c->out, false);
-	if (p.frames && p.tree && p.j)
-		err = frames__name_holders(p.frames);
-	if (!err)
-		err = collect(&p);
+	if (!p.frames || !p.tree || !p.j)
+		goto out;
+	err = frames__name_holders(p.frames) ?: collect(&p);
 	if (!err)
 		err = flametree__put_page(c->out, put_data, &p);
+out:
 	for (size_t i = 0; i < p.ndevices; i++)
 		for (int k = 0; k < VIEW_NR; k++)
 			holder_rows__free(&p.devices[i].views[k].rows);

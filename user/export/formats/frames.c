@@ -134,17 +134,11 @@ enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts
 static int add_to(struct frames *f, struct map64 *map, uint64_t key, struct frame frame,
 		  char *owned, uint32_t *ret)
 {
-	int err = f->n >= UINT32_MAX ? -ENOMEM : 0;
-
-	if (!err)
-		err = array__grow(&f->all, &f->room, f->n + 1, sizeof(*f->all));
-	if (!err)
-		err = array__grow(&f->owned, &f->room_owned, f->n + 1, sizeof(*f->owned));
-	if (!err)
-		err = map64__set(map, key, f->n);
-	if (err) {
+	if (f->n >= UINT32_MAX || array__grow(&f->all, &f->room, f->n + 1, sizeof(*f->all)) ||
+	    array__grow(&f->owned, &f->room_owned, f->n + 1, sizeof(*f->owned)) ||
+	    map64__set(map, key, f->n)) {
 		free(owned);
-		return err;
+		return -ENOMEM;
 	}
 	f->all[f->n] = frame;
 	f->owned[f->n] = owned;
@@ -157,7 +151,7 @@ static int add(struct frames *f, uint64_t key, struct frame frame, char *owned, 
 	return add_to(f, f->by_key, key, frame, owned, ret);
 }
 
-static int note(struct frames *f, enum note which, uint32_t *ret)
+static int add_note(struct frames *f, enum note which, uint32_t *ret)
 {
 	uint64_t i;
 
@@ -169,10 +163,11 @@ static int note(struct frames *f, enum note which, uint32_t *ret)
 		   NULL, ret);
 }
 
-static int module(struct frames *f, uint32_t id, uint32_t *ret)
+static int add_module(struct frames *f, uint32_t id, uint32_t *ret)
 {
 	struct dict_module m = dict__get_module(f->dict, id);
-	const char *name = dict__str(f->dict, m.name), *cls = dict__str(f->dict, m.cls);
+	const char *name = dict__str(f->dict, m.name);
+	const char *cls = dict__str(f->dict, m.cls);
 	struct frame frame = { .kind = FRAME_MODULE };
 	char *label = NULL;
 	uint64_t i;
@@ -182,13 +177,19 @@ static int module(struct frames *f, uint32_t id, uint32_t *ret)
 		return 0;
 	}
 	/* The root module has no name. */
-	if (*cls && asprintf(&label, "%s (%s)", *name ? name : cls, *name ? cls : "model") < 0)
-		return -ENOMEM;
-	frame.name = label ? label : *name ? name : "[module without a name]";
+	frame.name = *name ? name : "[module without a name]";
+	if (*cls) {
+		int n = *name ? asprintf(&label, "%s (%s)", name, cls)
+			      : asprintf(&label, "%s (model)", cls);
+
+		if (n < 0)
+			return -ENOMEM;
+		frame.name = label;
+	}
 	return add(f, KEY_MODULE | id, frame, label, ret);
 }
 
-static int location(struct frames *f, uint32_t id, uint32_t *ret)
+static int add_location(struct frames *f, uint32_t id, uint32_t *ret)
 {
 	struct dict_loc l = dict__get_loc(f->dict, id);
 	struct frame frame = {
@@ -203,7 +204,7 @@ static int location(struct frames *f, uint32_t id, uint32_t *ret)
 		return 0;
 	}
 	if (!*frame.name && !*frame.file)
-		return note(f, NOTE_UNRESOLVED, ret);
+		return add_note(f, NOTE_UNRESOLVED, ret);
 	frame.kind = frames__kind_of_file(frame.file, f->facts);
 	if (!*frame.file)
 		frame.file = NULL;
@@ -213,7 +214,7 @@ static int location(struct frames *f, uint32_t id, uint32_t *ret)
 }
 
 /* A module call as the function of nn.Module. */
-static int call(struct frames *f, const struct dict_frame *of, uint32_t *ret)
+static int add_call(struct frames *f, const struct dict_frame *of, uint32_t *ret)
 {
 	struct dict_loc l = dict__get_loc(f->dict, of->loc);
 	uint64_t key = (uint64_t)of->module << 32 | of->loc, i;
@@ -226,7 +227,7 @@ static int call(struct frames *f, const struct dict_frame *of, uint32_t *ret)
 		*ret = i;
 		return 0;
 	}
-	err = module(f, of->module, ret);
+	err = add_module(f, of->module, ret);
 	if (err)
 		return err;
 	if (asprintf(&label, "%s [%s]", dict__str(f->dict, l.func), f->all[*ret].name) < 0)
@@ -238,7 +239,7 @@ static int call(struct frames *f, const struct dict_frame *of, uint32_t *ret)
 }
 
 /* Frame of an autograd node. */
-static int node(struct frames *f, const char *cls, uint32_t *ret)
+static int add_node(struct frames *f, const char *cls, uint32_t *ret)
 {
 	uint64_t key = KEY_NODE | (uintptr_t)cls, i;
 
@@ -250,7 +251,7 @@ static int node(struct frames *f, const char *cls, uint32_t *ret)
 }
 
 /* Frame of what holds memory from before attach. */
-static int holder(struct frames *f, const char *name, uint32_t *ret)
+static int add_holder(struct frames *f, const char *name, uint32_t *ret)
 {
 	uint32_t id = dict__string(f->holders, name, strlen(name));
 	char *copy;
@@ -297,25 +298,27 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 	if (array__grow(&f->row, &f->row_room, (size_t)s.n + 3, sizeof(*f->row)))
 		return -ENOMEM;
 	if (!s.n)
-		err = note(f, why_empty(row, &s), &f->row[used++]);
+		err = add_note(f, why_empty(row, &s), &f->row[used++]);
 	else if (s.walk == MT_WALK_TRUNCATED)
-		err = note(f, NOTE_CUT, &f->row[used++]);
+		err = add_note(f, NOTE_CUT, &f->row[used++]);
 	else if (s.walk == MT_WALK_FAULT_FRAME)
-		err = note(f, NOTE_OUTER_UNREADABLE, &f->row[used++]);
+		err = add_note(f, NOTE_OUTER_UNREADABLE, &f->row[used++]);
 	for (uint32_t i = s.n; i > 0 && !err; i--) {
 		const struct dict_frame *frame = &s.frames[i - 1];
 
 		if (frame->module && frame->loc && f->calls)
-			err = call(f, frame, &f->row[used++]);
+			err = add_call(f, frame, &f->row[used++]);
 		else if (frame->module)
-			err = module(f, frame->module, &f->row[used++]);
+			err = add_module(f, frame->module, &f->row[used++]);
 		else
-			err = location(f, frame->loc, &f->row[used++]);
+			err = add_location(f, frame->loc, &f->row[used++]);
 	}
 	if (!err && f->holders && row->before_attach && row->name && *row->name)
-		err = holder(f, row->name, &f->row[used++]);
-	if (!err && row__has_leaf(row))
-		err = node(f, row->node_class, &f->row[used++]);
+		err = add_holder(f, row->name, &f->row[used++]);
+	if (err)
+		return err;
+	if (row__has_leaf(row))
+		err = add_node(f, row->node_class, &f->row[used++]);
 	if (err)
 		return err;
 	*ret = f->row;
@@ -325,5 +328,5 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 
 int frames__smaller(struct frames *f, uint32_t *ret)
 {
-	return note(f, NOTE_SMALLER, ret);
+	return add_note(f, NOTE_SMALLER, ret);
 }

@@ -67,15 +67,10 @@ static int put_frames(struct export_ctx *c, uint32_t stack)
 
 static int show_stack(struct export_ctx *c, struct ndjson *n, uint32_t stack)
 {
-	size_t was = n->nshown;
-
 	if (!stack || stack >= dict__counts(c->dict).stacks)
 		return 0;
-	if (stack >= n->nshown) {
-		if (array__grow(&n->shown, &n->nshown, (size_t)stack + 1, 1))
-			return -ENOMEM;
-		memset(n->shown + was, 0, n->nshown - was);
-	}
+	if (array__grow_zero(&n->shown, &n->nshown, (size_t)stack + 1, 1))
+		return -ENOMEM;
 	if (n->shown[stack])
 		return 0;
 	n->shown[stack] = 1;

@@ -102,16 +102,16 @@ int perfetto__merge(struct json *j, const char *path, const struct facts *f)
 		return -ESTALE;
 	err = json_items__read(
 		path, &(struct json_items){ .arrays = arrays, .member = take_member, .ctx = &m });
-	if (!err && (!m.has_base || __builtin_sub_overflow(m.base, zero, &m.shift)))
-		err = -EBADMSG;
-	if (!err)
-		err = json_items__read(path, &(struct json_items){ .arrays = arrays,
-								   .item = put_event,
-								   .ctx = &m });
-	return err ? err : m.events ? 0 : -EBADMSG;
+	if (err)
+		return err;
+	if (!m.has_base || __builtin_sub_overflow(m.base, zero, &m.shift))
+		return -EBADMSG;
+	err = json_items__read(
+		path, &(struct json_items){ .arrays = arrays, .item = put_event, .ctx = &m });
+	if (err)
+		return err;
+	return m.events ? 0 : -EBADMSG;
 }
-
-/* ---- counters and the trace ---- */
 
 /* ---- counters: the curves of a device, with few points ---- */
 
@@ -214,7 +214,6 @@ static void add(struct counters *c, struct series *s, enum what what, struct poi
 
 static int series_of(struct counters *c, const struct model_device *d, struct series **ret)
 {
-
 	for (size_t i = 0; i < c->n; i++) {
 		size_t k = (c->recent + i) % c->n;
 
@@ -369,11 +368,11 @@ static void put_span(void *ctx, uint64_t time, bool enter, uint32_t module, uint
 {
 	struct perfetto *p = ctx;
 	uint64_t tid = tid_of(p, thread);
-	const char *name = spans__name(p->dict, module);
+	const char *name = spans__name(p->dict, module) ?: "(a module without a name)";
 
 	if (p->merges)
 		tid = modules_tid(p, thread);
-	open_event(p, enter ? "B" : "E", name ? name : "(a module without a name)", time);
+	open_event(p, enter ? "B" : "E", name, time);
 	json__uint(p->j, "tid", tid);
 	if (enter) {
 		json__string(p->j, "cat", "module");
@@ -476,11 +475,11 @@ static bool is_segment(const struct event *e)
 static void put_segment(struct export_ctx *c, struct perfetto *p, const struct event *e,
 			const char *device)
 {
-	bool own = e->flags & MEM_BY_ALLOCATOR, take = e->kind == EVENT_CUDA_ALLOC;
+	const char *what = e->flags & MEM_BY_ALLOCATOR ? "segment" : "memory of others";
+	bool take = e->kind == EVENT_CUDA_ALLOC;
 	char name[80];
 
-	snprintf(name, sizeof(name), "%s%s%s", device, own ? " segment" : " memory of others",
-		 take ? " taken" : " given back");
+	snprintf(name, sizeof(name), "%s %s %s", device, what, take ? "taken" : "given back");
 	open_instant(p, e, name, "p");
 	if (e->size)
 		json__uint(p->j, "bytes", e->size);
@@ -561,8 +560,8 @@ static void put_steps(struct export_ctx *c, struct perfetto *p)
 	struct model_step step;
 	char name[40];
 
-	if (steps <
-	    p->steps) /* reading from a pipe: optimizer steps replace the calls counted so far */
+	/* From a pipe, optimizer steps replace the calls counted so far. */
+	if (steps < p->steps)
 		p->steps = steps;
 	/* A pipe from an older recorder brings the facts, and with them the start of the first
 	 * step, after the events. */

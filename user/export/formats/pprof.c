@@ -187,10 +187,13 @@ static int put_samples(struct export_ctx *c, struct pprof *p)
 			continue;
 		err = put_view(c, p, i, ROWS_AT_MARK);
 		marked |= !err;
-		if (!err || err == -ENOENT)
-			err = put_view(c, p, i, ROWS_TOTAL);
+		if (err && err != -ENOENT)
+			break;
+		err = put_view(c, p, i, ROWS_TOTAL);
 	}
-	return err ? err : marked ? 0 : -ENOENT;
+	if (!err && !marked)
+		err = -ENOENT;
+	return err;
 }
 
 static int put_frame(struct pprof *p, uint32_t i)
@@ -221,8 +224,8 @@ static int put_frame(struct pprof *p, uint32_t i)
 
 static void put_facts(struct export_ctx *c, struct pprof *p)
 {
-	const char *start = facts__get(c->facts, "start"),
-		   *version = facts__get(c->facts, "version");
+	const char *start = facts__get(c->facts, "start");
+	const char *version = facts__get(c->facts, "version") ?: "unknown";
 	char comment[DETAIL_TEXT + 32], detail[DETAIL_TEXT], name[128];
 	uint64_t time;
 
@@ -231,7 +234,7 @@ static void put_facts(struct export_ctx *c, struct pprof *p)
 	put_number(p, PROFILE_DURATION, c->duration);
 	text__clean(name, sizeof(name), c->name, strlen(c->name));
 	snprintf(comment, sizeof(comment), "%s; in use: at %s; memtrace-bpf %s", name, c->moment,
-		 version ? version : "unknown");
+		 version);
 	put_number(p, PROFILE_COMMENT, string(p, comment));
 	if (!*detail__sentence(detail, sizeof(detail), c->facts))
 		return;

@@ -46,14 +46,14 @@ struct snapshot_past {
 struct list {		   /* a written list of frames */
 	uint32_t first, n; /* range in stacks.pool */
 	uint32_t kept;
-	uint32_t next1; /* 1 + number of the next list with the same hash */
+	uint32_t next_no; /* the next list with the same hash; 0: none */
 };
 
 struct stacks {
 	struct pickle *p;
 	struct frames *frames;
 	struct hash_seed seed;
-	uint32_t *kept1; /* by frame number: 1 + the index of the written frame */
+	uint32_t *kept_no; /* by frame: the number of the written one; 0: not written */
 	size_t nkept;
 	uint32_t *pool;
 	size_t npool, cappool;
@@ -68,7 +68,7 @@ static void free_stacks(struct stacks *s)
 		return;
 	frames__free(s->frames);
 	map64__free(s->by_hash);
-	free(s->kept1);
+	free(s->kept_no);
 	free(s->pool);
 	free(s->lists);
 	free(s);
@@ -94,39 +94,42 @@ static struct stacks *new_stacks(const struct export_ctx *c, struct pickle *p)
 static int put_frame(struct stacks *s, uint32_t i)
 {
 	const struct frame *f;
-	size_t n;
+	const char *file;
 
-	if (i >= s->nkept) {
-		n = s->nkept;
-		if (array__grow(&s->kept1, &s->nkept, frames__count(s->frames), sizeof(*s->kept1)))
-			return -ENOMEM;
-		memset(s->kept1 + n, 0, (s->nkept - n) * sizeof(*s->kept1));
-	}
-	if (s->kept1[i]) {
-		pickle__again(s->p, s->kept1[i] - 1);
+	if (array__grow_zero(&s->kept_no, &s->nkept, (size_t)i + 1, sizeof(*s->kept_no)))
+		return -ENOMEM;
+	if (s->kept_no[i]) {
+		pickle__again(s->p, s->kept_no[i] - 1);
 		return 0;
 	}
 	f = frames__at(s->frames, i);
+	file = f->kind == FRAME_MODULE ? "nn.Module" : "??";
 	pickle__open_dict(s->p);
 	pickle__key(s->p, "filename");
-	pickle__string(s->p, f->file ? f->file : f->kind == FRAME_MODULE ? "nn.Module" : "??");
+	pickle__string(s->p, f->file ? f->file : file);
 	pickle__key(s->p, "line");
 	pickle__uint(s->p, f->line);
 	pickle__key(s->p, "name");
 	pickle__string(s->p, f->name);
 	pickle__close_dict(s->p);
-	s->kept1[i] = pickle__keep(s->p) + 1;
+	s->kept_no[i] = pickle__keep(s->p) + 1;
 	return 0;
 }
 
-/* The written list with these frames, or NULL. */
-static const struct list *find(const struct stacks *s, uint64_t hash, const uint32_t *frames,
-			       uint32_t n, uint64_t *first)
+/* The first list with this hash; 0: none. */
+static uint32_t first_list_no(const struct stacks *s, uint64_t hash)
 {
-	uint32_t i1 = map64__get(s->by_hash, hash, first) ? (uint32_t)*first + 1 : 0;
+	uint64_t first;
 
-	for (; i1; i1 = s->lists[i1 - 1].next1) {
-		const struct list *l = &s->lists[i1 - 1];
+	return map64__get(s->by_hash, hash, &first) ? (uint32_t)first + 1 : 0;
+}
+
+/* The written list with these frames, or NULL. */
+static const struct list *find_list(const struct stacks *s, uint64_t hash, const uint32_t *frames,
+				    uint32_t n)
+{
+	for (uint32_t no = first_list_no(s, hash); no; no = s->lists[no - 1].next_no) {
+		const struct list *l = &s->lists[no - 1];
 
 		if (l->n == n && !memcmp(s->pool + l->first, frames, n * sizeof(*frames)))
 			return l;
@@ -134,8 +137,10 @@ static const struct list *find(const struct stacks *s, uint64_t hash, const uint
 	return NULL;
 }
 
-static int note(struct stacks *s, uint64_t hash, uint32_t next1, const uint32_t *frames, uint32_t n)
+static int note_list(struct stacks *s, uint64_t hash, const uint32_t *frames, uint32_t n)
 {
+	uint32_t next_no = first_list_no(s, hash);
+
 	if (s->npool > UINT32_MAX - n || s->nlists == UINT32_MAX - 1 ||
 	    array__grow(&s->pool, &s->cappool, s->npool + n, sizeof(*s->pool)) ||
 	    array__grow(&s->lists, &s->caplists, s->nlists + 1, sizeof(*s->lists)) ||
@@ -143,7 +148,7 @@ static int note(struct stacks *s, uint64_t hash, uint32_t next1, const uint32_t 
 		return -ENOMEM;
 	memcpy(s->pool + s->npool, frames, n * sizeof(*frames));
 	s->lists[s->nlists++] = (struct list){
-		.first = (uint32_t)s->npool, .n = n, .kept = pickle__keep(s->p), .next1 = next1
+		.first = (uint32_t)s->npool, .n = n, .kept = pickle__keep(s->p), .next_no = next_no
 	};
 	s->npool += n;
 	return 0;
@@ -153,14 +158,14 @@ static int put_stack(struct stacks *s, const struct row *row)
 {
 	const uint32_t *frames;
 	const struct list *l;
-	uint64_t hash, first = 0;
+	uint64_t hash;
 	uint32_t n;
 	int err = frames__of_row(s->frames, row, &frames, &n);
 
 	if (err)
 		return err;
 	hash = hash__bytes(s->seed, frames, n * sizeof(*frames));
-	l = find(s, hash, frames, n, &first);
+	l = find_list(s, hash, frames, n);
 	if (l) {
 		pickle__again(s->p, l->kept);
 		return 0;
@@ -169,9 +174,7 @@ static int put_stack(struct stacks *s, const struct row *row)
 	for (uint32_t i = n; i > 0 && !err; i--)
 		err = put_frame(s, frames[i - 1]);
 	pickle__close_list(s->p);
-	return err ? err
-		   : note(s, hash, map64__get(s->by_hash, hash, &first) ? (uint32_t)first + 1 : 0,
-			  frames, n);
+	return err ? err : note_list(s, hash, frames, n);
 }
 
 /* --- segments */
@@ -257,6 +260,9 @@ static void skip_blocks(struct tiles *t, uint64_t addr)
 /* Writes a segment [addr, end) with its blocks, starting at t->next. */
 static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struct segment *seg)
 {
+	static const char *const kinds[] = {
+		[SEGMENT_ANY] = "unknown", [SEGMENT_OF_SMALL] = "small", [SEGMENT_OF_LARGE] = "large"
+	};
 	uint64_t allocated = 0, requested = 0, at = addr;
 	size_t first = t->next, last = first;
 	int err = 0;
@@ -281,11 +287,12 @@ static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struc
 	pickle__key(t->p, "stream");
 	pickle__uint(t->p, seg && seg->stream_known ? seg->cuda_stream : 0);
 	pickle__key(t->p, "segment_type");
-	pickle__key(t->p, !seg || seg->kind == SEGMENT_ANY ? "unknown"
-			  : seg->kind == SEGMENT_OF_SMALL  ? "small"
-							   : "large");
+	pickle__key(t->p, kinds[seg ? seg->kind : SEGMENT_ANY]);
 	pickle__key(t->p, "segment_pool_id");
-	pickle__pair(t->p, seg ? seg->pool[0] : 0, seg ? seg->pool[1] : 0);
+	if (seg)
+		pickle__pair(t->p, seg->pool[0], seg->pool[1]);
+	else
+		pickle__pair(t->p, 0, 0);
 	pickle__key(t->p, "is_expandable");
 	pickle__bool(t->p, seg && seg->expandable);
 	pickle__key(t->p, "frames");
@@ -319,7 +326,7 @@ static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struc
 ARRAY_COMPARE(by_start, struct snapshot_range, addr)
 
 /* Sorts the ranges and merges overlapping or adjacent ones. Returns their number. */
-static size_t merge(struct snapshot_range *r, size_t n)
+static size_t merge_ranges(struct snapshot_range *r, size_t n)
 {
 	size_t k = 0;
 
@@ -349,8 +356,8 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 			struct snapshot_past *past, struct snapshot_range **ret, size_t *n)
 {
 	size_t nknown = past->nsegments + segs->n, k = 0;
-	struct snapshot_range *known = calloc(nknown + 1, sizeof(*known)),
-			      *all = calloc(past->nblocks + t->n + 1, sizeof(*all));
+	struct snapshot_range *known = calloc(nknown + 1, sizeof(*known));
+	struct snapshot_range *all = calloc(past->nblocks + t->n + 1, sizeof(*all));
 
 	if (!known || !all) {
 		free(known);
@@ -363,7 +370,7 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 		known[past->nsegments + i] = (struct snapshot_range){
 			segs->all[i].addr, segs->all[i].addr + segs->all[i].size
 		};
-	nknown = merge(known, nknown);
+	nknown = merge_ranges(known, nknown);
 	for (size_t i = 0; i < past->nblocks; i++)
 		if (!holds(known, nknown, past->blocks[i].addr))
 			all[k++] = past->blocks[i];
@@ -374,7 +381,7 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 			all[k++] = (struct snapshot_range){ t->blocks[i].addr,
 							    t->blocks[i].addr + t->blocks[i].size };
 	free(known);
-	*n = merge(all, k);
+	*n = merge_ranges(all, k);
 	*ret = all;
 	return 0;
 }
@@ -418,8 +425,7 @@ static int put_all(struct tiles *t, struct model_segments *segs, struct snapshot
 		if (!err)
 			err = put_segment(t, seg->addr, seg->addr + seg->size, seg);
 	}
-	if (!err)
-		err = put_outside(t, outside, n, &next, UINT64_MAX);
+	err = err ?: put_outside(t, outside, n, &next, UINT64_MAX);
 	skip_blocks(t, UINT64_MAX);
 	free(outside);
 	return err;
@@ -505,7 +511,7 @@ static uint64_t *recent_of(struct snapshot *s, uint64_t addr)
 	return &s->recent[(addr >> 9 ^ addr >> 25) % RECENT];
 }
 
-static int add(struct snapshot *s, const struct entry *entry)
+static int add_entry(struct snapshot *s, const struct entry *entry)
 {
 	if (s->n == TRACE_MAX) {
 		s->ring[s->first] = *entry;
@@ -574,7 +580,7 @@ static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struc
 		entry.addr = (uint64_t)free_of(s, e);
 	else if (e->requested && e->requested < e->size)
 		entry.size = e->requested;
-	return add(s, &entry);
+	return add_entry(s, &entry);
 }
 
 /* Adds a free with the stack of the allocation, as PyTorch does by default. */
@@ -594,7 +600,7 @@ static int add_free(const struct export_ctx *c, struct snapshot *s, const struct
 		entry.cuda_stream = b.cuda_stream;
 		entry.before_attach = b.before_attach;
 	}
-	return add(s, &entry);
+	return add_entry(s, &entry);
 }
 
 static int note_segment(struct snapshot *s, const struct event *e)
@@ -609,7 +615,7 @@ static int add_segment_alloc(struct snapshot *s, const struct event *e, struct e
 	if (!(e->flags & MEM_BY_ALLOCATOR) || (e->how != MEM_DEVICE && e->how != MEM_MAPPED))
 		return 0;
 	entry.action = e->how == MEM_MAPPED ? SEGMENT_MAP : SEGMENT_ALLOC;
-	return add(s, &entry) || note_segment(s, e) ? -ENOMEM : 0;
+	return add_entry(s, &entry) || note_segment(s, e) ? -ENOMEM : 0;
 }
 
 static int add_segment_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
@@ -627,7 +633,7 @@ static int add_segment_free(const struct export_ctx *c, struct snapshot *s, cons
 		entry.size = old & ((UINT64_C(1) << SIZE_BITS) - 1);
 	if (is_of_gpu(e))
 		device = e->device;
-	return is_after_moment(c, s, device) ? 0 : add(s, &entry);
+	return is_after_moment(c, s, device) ? 0 : add_entry(s, &entry);
 }
 
 static void set_requested(struct snapshot *s, const struct event *e)
@@ -870,7 +876,9 @@ static int put_segments(struct writer *w, unsigned int devices)
 		err = err == -ENOENT ? 0 : err;
 	}
 	pickle__close_list(w->p);
-	return err ? err : marked ? 0 : -ENOENT;
+	if (!err && !marked)
+		err = -ENOENT;
+	return err;
 }
 
 /* Adds a "memtrace_bpf" entry with information that PyTorch's format does not have. */

@@ -32,8 +32,10 @@ const char *spans__name(const struct dict *d, uint32_t module)
 	struct dict_module m = dict__get_module(d, module);
 	const char *name = dict__str(d, m.name);
 
+	if (!module)
+		return NULL;
 	/* The root module has no name, so use its class. */
-	return !module ? NULL : *name ? name : dict__str(d, m.cls);
+	return *name ? name : dict__str(d, m.cls);
 }
 
 struct spans *spans__new(const struct dict *d, bool calls, spans_put *put, void *ctx)

@@ -137,9 +137,7 @@ static int add_device(struct export_ctx *c, struct profiles *p, size_t device, b
 		err = add_profile(c, p, device, ROWS_NOW, "end", false);
 	if (!err)
 		err = add_profile(c, p, device, ROWS_TOTAL, "total", false);
-	if (!err)
-		err = add_profile(c, p, device, ROWS_TOTAL, "allocations", true);
-	return err;
+	return err ?: add_profile(c, p, device, ROWS_TOTAL, "allocations", true);
 }
 
 static int collect(struct export_ctx *c, struct profiles *p)
@@ -151,7 +149,9 @@ static int collect(struct export_ctx *c, struct profiles *p)
 	for (size_t i = 0; i < n && !err; i++)
 		if (c->device < 0 || (size_t)c->device == i)
 			err = add_device(c, p, i, &marked);
-	return err ? err : marked ? 0 : -ENOENT;
+	if (!err && !marked)
+		err = -ENOENT;
+	return err;
 }
 
 /* The profile shown first: the marked moment of the main device. */
@@ -241,14 +241,16 @@ static int speedscope_end(struct export_ctx *c, void *state)
 	int err = -ENOMEM;
 
 	(void)state;
-	if (profiles.frames && j)
-		err = frames__name_holders(profiles.frames);
-	if (!err)
-		err = collect(c, &profiles);
-	if (!err && !profiles.n)
-		err = -ENODATA;
-	if (!err)
+	if (!profiles.frames || !j)
+		goto out;
+	err = frames__name_holders(profiles.frames) ?: collect(c, &profiles);
+	if (err)
+		goto out;
+	if (profiles.n)
 		put_document(c, j, &profiles);
+	else
+		err = -ENODATA;
+out:
 	json__free(j);
 	profiles__free(&profiles);
 	return err;

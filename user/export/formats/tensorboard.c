@@ -258,12 +258,15 @@ static int tensorboard_end(struct export_ctx *c, void *state)
 
 	put_head(c, t);
 	err = flush(c, t);
+	if (err)
+		return err;
+	if (!model__devices(c->model))
+		return -ENODATA;
 	steps = passing__steps(c); /* calls in progress end with the recording */
-	if (!err && steps > t->steps)
+	if (steps > t->steps)
 		put_step(c, t, last, steps);
-	if (!err && model__devices(c->model))
-		put_second(c, t, 0);
-	return err ? err : model__devices(c->model) ? t->err : -ENODATA;
+	put_second(c, t, 0);
+	return t->err;
 }
 
 const struct export_format export_tensorboard = {

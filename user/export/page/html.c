@@ -43,12 +43,13 @@ struct picture {
 	uint64_t min, max, reserved;
 };
 
+/* Writes the field at an offset of struct picture, of each bucket. */
 static void put_picture(struct json *j, const char *key, const struct picture *b, size_t n,
-			int which)
+			size_t field)
 {
 	json__open_array(j, key);
 	for (size_t i = 0; i < n; i++)
-		json__uint(j, NULL, which == 0 ? b[i].min : which == 1 ? b[i].max : b[i].reserved);
+		json__uint(j, NULL, *(const uint64_t *)((const char *)&b[i] + field));
 	json__close_array(j);
 }
 
@@ -97,9 +98,9 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 	for (size_t i = 0; i < n; i++)
 		json__seconds(j, NULL, (since + i * each) * width, 6);
 	json__close_array(j);
-	put_picture(j, "allocated_min", b, n, 0);
-	put_picture(j, "allocated_max", b, n, 1);
-	put_picture(j, "reserved_max", b, n, 2);
+	put_picture(j, "allocated_min", b, n, offsetof(struct picture, min));
+	put_picture(j, "allocated_max", b, n, offsetof(struct picture, max));
+	put_picture(j, "reserved_max", b, n, offsetof(struct picture, reserved));
 	json__close_object(j);
 	free(b);
 	return 0;
@@ -312,10 +313,12 @@ static int put_head(struct page_data *p)
 	for (int i = 0; i < CATEGORY_NR; i++)
 		json__string(j, NULL, category__name(i));
 	json__close_array(j);
-	if (!err)
-		err = put_leaks(j, p);
+	if (err)
+		goto out;
+	err = put_leaks(j, p);
 	if (!err)
 		err = report_json__rows(j, &doc);
+out:
 	json__close_object(j);
 	json__free(j);
 	return err;
@@ -389,10 +392,10 @@ static void put(struct page_column *c, uint64_t v)
 
 /* --- attribution of blocks: rows, strings by number, and stacks as one tree of frames */
 
-enum {
+enum page_field {
 	ROW_DEVICE,
 	ROW_STACK,
-	ROW_FILE, /* strings are 1 + number; 0: none */
+	ROW_FILE, /* strings have a number; 0: none */
 	ROW_LINE,
 	ROW_FUNCTION,
 	ROW_MODULE,
@@ -427,12 +430,12 @@ struct page_row {
 };
 
 struct stack_node {
-	uint32_t frame, parent1;
+	uint32_t frame, parent_no;
 };
 
 struct page_rows {
 	struct frames *frames;
-	struct map64 *children; /* (parent1, frame) -> node */
+	struct map64 *children; /* (parent_no, frame) -> node */
 	struct stack_node *nodes;
 	size_t nnodes, capnodes;
 	uint32_t smaller;	 /* node for stacks over the limit */
@@ -447,7 +450,8 @@ struct page_rows {
 	size_t nholders;
 };
 
-static int string1(struct page_rows *r, const char *s, uint32_t *ret)
+/* *ret: the string's number in the page; 0: none. */
+static int number_string(struct page_rows *r, const char *s, uint32_t *ret)
 {
 	uint64_t at;
 	int err;
@@ -470,10 +474,10 @@ static int string1(struct page_rows *r, const char *s, uint32_t *ret)
 /* The node of a stack; r->smaller if the tree is full. */
 static int find_node(struct page_rows *r, const uint32_t *frames, uint32_t n, uint32_t *ret)
 {
-	uint32_t parent1 = 0;
+	uint32_t parent_no = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t key = (uint64_t)parent1 << 32 | frames[i], at;
+		uint64_t key = (uint64_t)parent_no << 32 | frames[i], at;
 		int err;
 
 		if (!map64__get(r->children, key, &at)) {
@@ -485,14 +489,14 @@ static int find_node(struct page_rows *r, const uint32_t *frames, uint32_t n, ui
 				return -ENOMEM;
 			at = r->nnodes;
 			r->nodes[r->nnodes++] = (struct stack_node){ .frame = frames[i],
-								     .parent1 = parent1 };
+								     .parent_no = parent_no };
 			err = map64__set(r->children, key, at);
 			if (err)
 				return err;
 		}
-		parent1 = at + 1;
+		parent_no = at + 1;
 	}
-	*ret = parent1 - 1;
+	*ret = parent_no - 1;
 	return 0;
 }
 
@@ -523,20 +527,31 @@ static int add_block_class(struct page_rows *r, const struct page_data *p, uint3
 	int err;
 
 	model__block_class(p->c->model, block_class, &row);
+	const struct {
+		enum page_field field;
+		const char *text;
+	} texts[] = {
+		{ ROW_FILE, row.file },
+		{ ROW_FUNCTION, row.func },
+		{ ROW_MODULE, row.module },
+		{ ROW_CLASS, row.module_class },
+		{ ROW_ROOT, row.module_root },
+		{ ROW_CATEGORY, row.category },
+		{ ROW_SOURCE, row.source },
+		{ ROW_NAME, row.name },
+		{ ROW_THREAD, row.thread },
+		{ ROW_NODE, row.node_class },
+		{ ROW_PHASE, row.before_attach ? NULL : phase__name(row.phase) },
+	};
+
 	err = frames__of_row(r->frames, &row, &frames, &n);
 	if (!err)
 		err = find_node(r, frames, n, &out.f[ROW_STACK]);
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts) && !err; i++)
+		err = number_string(r, texts[i].text, &out.f[texts[i].field]);
 	out.f[ROW_LINE] = row.file ? row.line : 0;
 	out.f[ROW_TID] = row.thread ? row.tid : 0;
 	out.f[ROW_BEFORE] = row.before_attach;
-	if (!err)
-		err = string1(r, row.file, &out.f[ROW_FILE]) ?: string1(r, row.func, &out.f[ROW_FUNCTION]) ?:
-		      string1(r, row.module, &out.f[ROW_MODULE]) ?: string1(r, row.module_class, &out.f[ROW_CLASS]) ?:
-		      string1(r, row.module_root, &out.f[ROW_ROOT]) ?: string1(r, row.category, &out.f[ROW_CATEGORY]) ?:
-		      string1(r, row.source, &out.f[ROW_SOURCE]) ?: string1(r, row.name, &out.f[ROW_NAME]) ?:
-		      string1(r, row.thread, &out.f[ROW_THREAD]) ?: string1(r, row.node_class, &out.f[ROW_NODE]);
-	if (!err && !row.before_attach)
-		err = string1(r, phase__name(row.phase), &out.f[ROW_PHASE]);
 	return err ? err : find_row(r, &out, &r->row_of_class[block_class]);
 }
 
@@ -555,9 +570,9 @@ static int add_device(struct page_rows *r, const struct page_data *p, const stru
 	return err;
 }
 
-static const char *string_at(const struct page_rows *r, uint32_t number1)
+static const char *string_at(const struct page_rows *r, uint32_t string_no)
 {
-	return number1 ? r->strings[number1 - 1] : NULL;
+	return string_no ? r->strings[string_no - 1] : NULL;
 }
 
 struct before { /* a row of memory from before attach, with the sum of its sizes of blocks */
@@ -599,7 +614,7 @@ static int name_holders(struct page_rows *r, const struct before *before, size_t
 	for (size_t i = 0; i < n && !err; i++) {
 		const char *name = h->all[h->of[i]].name;
 
-		err = string1(r, *name ? name : NULL, &r->rows[before[i].row].f[ROW_HOLDER]);
+		err = number_string(r, *name ? name : NULL, &r->rows[before[i].row].f[ROW_HOLDER]);
 	}
 	free(held);
 	return err;
@@ -726,7 +741,7 @@ static void put_row_columns(const struct page_rows *r, struct page_columns *c)
 	/* distance back to the parent; 0: none */
 	col = add_column(c, "node.parent", -1, false);
 	for (size_t i = 0; i < r->nnodes; i++)
-		put(col, r->nodes[i].parent1 ? i + 1 - r->nodes[i].parent1 : 0);
+		put(col, r->nodes[i].parent_no ? i + 1 - r->nodes[i].parent_no : 0);
 	for (size_t k = 0; k < ROW_FIELDS; k++) {
 		col = add_column(c, fields[k], -1, false);
 		for (size_t i = 0; i < r->n; i++)
@@ -844,9 +859,9 @@ static int put_rest(struct page_columns *c, const struct page_data *p, const str
 		struct row row;
 		uint64_t size = model__block_class(p->c->model, b->block_class, &row);
 
-		sums[b->born1] += size;
-		if (b->gone1)
-			sums[b->gone1] -= size;
+		sums[b->born_no] += size;
+		if (b->gone_no)
+			sums[b->gone_no] -= size;
 	}
 	model__first(p->c->model, d->number, &first);
 	for (size_t k = 0; k <= d->n; k++) {
@@ -869,12 +884,12 @@ static int cmp_block(const void *a, const void *b)
 {
 	const struct page_block *x = a, *y = b;
 
-	if (x->born1 != y->born1)
-		return x->born1 < y->born1 ? -1 : 1;
+	if (x->born_no != y->born_no)
+		return x->born_no < y->born_no ? -1 : 1;
 	if (x->block_class != y->block_class)
 		return x->block_class < y->block_class ? -1 : 1;
-	if (x->gone1 != y->gone1)
-		return x->gone1 < y->gone1 ? -1 : 1;
+	if (x->gone_no != y->gone_no)
+		return x->gone_no < y->gone_no ? -1 : 1;
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
@@ -910,15 +925,15 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 	if (d->nblocks)
 		qsort(d->blocks, d->nblocks, sizeof(*d->blocks), cmp_block);
 	for (size_t k = 0; k < d->nblocks; k++) {
-		put(col, d->blocks[k].born1 - last);
-		last = d->blocks[k].born1;
+		put(col, d->blocks[k].born_no - last);
+		last = d->blocks[k].born_no;
 	}
 	col = add_column(c, "kin", i, false);
 	for (size_t k = 0; k < d->nblocks; k++)
 		put(col, d->blocks[k].block_class);
 	col = add_column(c, "life", i, false); /* moments until the free; 0: live until the end */
 	for (size_t k = 0; k < d->nblocks; k++)
-		put(col, d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
+		put(col, d->blocks[k].gone_no ? d->blocks[k].gone_no - d->blocks[k].born_no : 0);
 }
 
 static void put_passed(struct page_columns *c, const struct page_device *d, int i)
@@ -938,7 +953,7 @@ static void put_passed(struct page_columns *c, const struct page_device *d, int 
 		put(col, d->passed[k].n);
 }
 
-/* addr, size, born1, gone1, range, flags (1: listed, 2: expandable, 4: small, 8: large), stream
+/* addr, size, born_no, gone_no, range, flags (1: listed, 2: expandable, 4: small, 8: large), stream
  * and pool of each segment. */
 static void put_segments(struct page_columns *c, const struct page_device *d, int i)
 {
@@ -951,8 +966,8 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 			continue;
 		put(col, s->x.addr);
 		put(col, s->x.size);
-		put(col, s->born1);
-		put(col, s->gone1);
+		put(col, s->born_no);
+		put(col, s->gone_no);
 		put(col, s->x.range);
 		put(col, s->x.listed | s->x.expandable << 1 | (s->x.kind == SEGMENT_OF_SMALL) << 2 |
 				 (s->x.kind == SEGMENT_OF_LARGE) << 3);
@@ -1002,7 +1017,9 @@ static int put_columns(struct page_columns *c, struct page_data *p, const struct
 	put_row_columns(r, c);
 	for (size_t i = 0; i < c->n; i++)
 		c->failed |= c->all[i].bytes.failed;
-	return err ? err : c->failed ? -ENOMEM : 0;
+	if (!err && c->failed)
+		err = -ENOMEM;
+	return err;
 }
 
 static void put_layers(struct json *j, const struct model *m)
@@ -1022,13 +1039,18 @@ static void put_layers(struct json *j, const struct model *m)
 	json__close_array(j);
 }
 
-static int put_directory(FILE *out, const struct page_data *p, const struct page_rows *r,
-			 const struct page_columns *c)
+/* Writes the directory to memory that the caller frees, also after an error. */
+static int put_directory(char **ret, size_t *n, const struct page_data *p,
+			 const struct page_rows *r, const struct page_columns *c)
 {
-	struct json *j = json__new(out, false);
+	FILE *out = open_memstream(ret, n);
+	struct json *j = out ? json__new(out, false) : NULL;
 
-	if (!j)
+	if (!j) {
+		if (out)
+			fclose(out);
 		return -ENOMEM;
+	}
 	json__open_object(j, NULL);
 	json__open_array(j, "columns"); /* name, bytes, count of numbers, zigzag */
 	for (size_t i = 0; i < c->n; i++) {
@@ -1044,7 +1066,9 @@ static int put_directory(FILE *out, const struct page_data *p, const struct page
 	put_layers(j, p->c->model);
 	json__close_object(j);
 	json__free(j);
-	return 0;
+	if (fclose(out))
+		return -ENOMEM;
+	return *n > UINT32_MAX ? -EFBIG : 0;
 }
 
 static int zip(z_stream *z, const void *data, size_t n, bool last, struct bytes *ret)
@@ -1081,9 +1105,7 @@ static int compress_all(const char *directory, size_t n, const struct page_colum
 
 	if (deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK)
 		return -ENOMEM;
-	err = zip(&z, length, sizeof(length), false, ret);
-	if (!err)
-		err = zip(&z, directory, n, false, ret);
+	err = zip(&z, length, sizeof(length), false, ret) ?: zip(&z, directory, n, false, ret);
 	for (size_t i = 0; i < c->n && !err; i++)
 		if (c->all[i].bytes.n)
 			err = zip(&z, c->all[i].bytes.p, c->all[i].bytes.n, false, ret);
@@ -1099,22 +1121,17 @@ int html_payload__make(struct page_data *p, struct bytes *ret)
 	struct page_columns c = { 0 };
 	char *directory = NULL;
 	size_t n = 0;
-	FILE *f;
 	int err = make_rows(p, &r);
 
-	if (!err)
-		err = put_columns(&c, p, r);
-	f = err ? NULL : open_memstream(&directory, &n);
-	if (!err && !f)
-		err = -ENOMEM;
-	if (!err)
-		err = put_directory(f, p, r, &c);
-	if (f && fclose(f) && !err)
-		err = -ENOMEM;
-	if (!err && n > UINT32_MAX)
-		err = -EFBIG;
+	if (err)
+		goto out;
+	err = put_columns(&c, p, r);
+	if (err)
+		goto out;
+	err = put_directory(&directory, &n, p, r, &c);
 	if (!err)
 		err = compress_all(directory, n, &c, ret);
+out:
 	for (size_t i = 0; i < c.n; i++)
 		bytes__free(&c.all[i].bytes);
 	free(c.all);
@@ -1132,9 +1149,12 @@ void html_payload__base64(FILE *out, const struct bytes *b)
 
 	for (size_t i = 0; i < b->n; i += 3) {
 		size_t left = b->n - i;
-		uint32_t v = (uint32_t)b->p[i] << 16 | (left > 1 ? b->p[i + 1] << 8 : 0) |
-			     (left > 2 ? b->p[i + 2] : 0);
+		uint32_t v = (uint32_t)b->p[i] << 16;
 
+		if (left > 1)
+			v |= b->p[i + 1] << 8;
+		if (left > 2)
+			v |= b->p[i + 2];
 		text[n++] = digits[v >> 18];
 		text[n++] = digits[v >> 12 & 63];
 		text[n++] = left > 1 ? digits[v >> 6 & 63] : '=';
@@ -1166,7 +1186,7 @@ static int html_event(struct export_ctx *c, void *state, const struct event *e)
 }
 
 /* Reduces moments chosen during streaming to the final number. */
-static int choose(struct page_data *p)
+static int drop_to_final_number(struct page_data *p)
 {
 	int err = 0;
 
@@ -1184,9 +1204,9 @@ static int choose(struct page_data *p)
 
 /* Makes the payload, as complete as the size limit allows: first without addresses, then with
  * fewer moments. */
-static int make(struct page_data *p, struct bytes *payload)
+static int make_payload(struct page_data *p, struct bytes *payload)
 {
-	int err = choose(p);
+	int err = drop_to_final_number(p);
 
 	while (!err) {
 		err = html_payload__make(p, payload);
@@ -1223,15 +1243,17 @@ static int html_end(struct export_ctx *c, void *state)
 		return -ENOENT;
 	if (!err)
 		err = html_moments__end(p);
-	if (!err)
-		err = make(p, &payload);
-	if (!err) {
-		html = template__until(c->out, html, end, "<!--HEAD-->");
-		err = put_head(p);
-		html = template__until(c->out, html, end, "<!--DATA-->");
-		html_payload__base64(c->out, &payload);
-		fwrite(html, 1, end - html, c->out);
-	}
+	if (err)
+		return err;
+	err = make_payload(p, &payload);
+	if (err)
+		goto out;
+	html = template__until(c->out, html, end, "<!--HEAD-->");
+	err = put_head(p);
+	html = template__until(c->out, html, end, "<!--DATA-->");
+	html_payload__base64(c->out, &payload);
+	fwrite(html, 1, end - html, c->out);
+out:
 	bytes__free(&payload);
 	return err;
 }

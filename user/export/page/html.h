@@ -42,9 +42,9 @@ struct curve {
 struct page_block {
 	uint64_t addr;
 	uint32_t block_class;
-	/* 1 + moment of allocation and free. born1 0: before the first moment; gone1
+	/* Moments of allocation and free. born_no 0: before the first moment; gone_no
 	 * GONE_NEVER: live at the end. */
-	uint32_t born1, gone1;
+	uint32_t born_no, gone_no;
 };
 
 struct passed { /* number of blocks of a class allocated and freed between two moments */
@@ -53,8 +53,8 @@ struct passed { /* number of blocks of a class allocated and freed between two m
 };
 
 struct page_segment {
-	struct model_extent x; /* x.there: the segment existed at some moment */
-	uint32_t born1, gone1; /* as in struct page_block */
+	struct model_extent x;	   /* x.there: the segment existed at some moment */
+	uint32_t born_no, gone_no; /* as in struct page_block */
 };
 
 struct stretch {

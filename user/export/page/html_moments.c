@@ -80,7 +80,7 @@ struct chooser {
 	size_t step, oom;
 };
 
-static void count(struct chooser *c, const struct page_device *d, size_t most)
+static void count_kept(struct chooser *c, const struct page_device *d, size_t most)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		c->steps += !!(d->moments[i].keep & KEEP_STEP);
@@ -115,7 +115,7 @@ static int drop_moments(const struct page_data *p, struct page_device *d, uint32
 	*map = reallocarray(NULL, d->n + 2, sizeof(**map));
 	if (!*map)
 		return -ENOMEM;
-	count(&c, d, p->most_steps);
+	count_kept(&c, d, p->most_steps);
 	for (size_t i = 0; i < d->n; i++) {
 		bool stay = is_kept(p, d, i, peak, &c);
 
@@ -153,13 +153,13 @@ static void merge_passed(struct page_device *d)
 	d->npassed = k;
 }
 
-static uint32_t map_moment1(const uint32_t *map, uint32_t moment1)
+static uint32_t new_moment_no(const uint32_t *map, uint32_t moment_no)
 {
-	return moment1 ? map[moment1 - 1] + 1 : 0;
+	return moment_no ? map[moment_no - 1] + 1 : 0;
 }
 
 /* Blocks allocated and freed between two remaining moments become counts. */
-static int move(struct page_device *d, const uint32_t *map)
+static int move_blocks(struct page_device *d, const uint32_t *map)
 {
 	size_t k = 0;
 
@@ -168,15 +168,15 @@ static int move(struct page_device *d, const uint32_t *map)
 	for (size_t i = 0; i < d->nblocks; i++) {
 		struct page_block b = d->blocks[i];
 
-		b.born1 = map_moment1(map, b.born1);
-		b.gone1 = map_moment1(map, b.gone1);
-		if (!b.gone1 || b.born1 != b.gone1) {
+		b.born_no = new_moment_no(map, b.born_no);
+		b.gone_no = new_moment_no(map, b.gone_no);
+		if (!b.gone_no || b.born_no != b.gone_no) {
 			d->blocks[k++] = b;
 			continue;
 		}
 		if (array__grow(&d->passed, &d->cappassed, d->npassed + 1, sizeof(*d->passed)))
 			return -ENOMEM;
-		d->passed[d->npassed++] = (struct passed){ .moment = b.born1 - 1,
+		d->passed[d->npassed++] = (struct passed){ .moment = b.born_no - 1,
 							   .block_class = b.block_class,
 							   .n = 1 };
 		if (d->npassed >= UINT32_C(1) << 22 && d->npassed == d->cappassed)
@@ -197,12 +197,12 @@ static int move_segments(struct page_device *d, const uint32_t *map)
 	for (size_t i = 0; i < d->nsegments && !err; i++) {
 		struct page_segment s = d->segments[i];
 
-		s.born1 = map_moment1(map, s.born1);
-		s.gone1 = map_moment1(map, s.gone1);
-		if (!s.x.there || (s.gone1 && s.gone1 <= s.born1))
+		s.born_no = new_moment_no(map, s.born_no);
+		s.gone_no = new_moment_no(map, s.gone_no);
+		if (!s.x.there || (s.gone_no && s.gone_no <= s.born_no))
 			continue;
 		d->segments[k] = s;
-		if (!s.gone1)
+		if (!s.gone_no)
 			err = map64__set(d->segment_at, s.x.addr, k);
 		k++;
 	}
@@ -236,9 +236,8 @@ static int thin_devices(struct page_data *p)
 
 		err = drop_moments(p, &p->devices[i], &map);
 		if (!err)
-			err = move(&p->devices[i], map);
-		if (!err)
-			err = move_segments(&p->devices[i], map);
+			err = move_blocks(&p->devices[i], map)
+				      ?: move_segments(&p->devices[i], map);
 		free(map);
 	}
 	return err;
@@ -294,7 +293,7 @@ uint64_t html_moments__allocated(const struct page_device *d, int64_t value)
 
 /* --- devices */
 
-static int device(struct page_data *p, uint32_t number, struct page_device **ret)
+static int find_device(struct page_data *p, uint32_t number, struct page_device **ret)
 {
 	struct page_device *all;
 
@@ -318,8 +317,8 @@ int64_t html_moments__of(const struct page_device *d, uint64_t seq)
 	return (int64_t)moments_up_to(d->moments, d->n, seq) - 1;
 }
 
-/* Returns 1 + the index of the first moment not before event seq; d->n + 1 for the open moment. */
-static uint32_t moment1_of(const struct page_device *d, uint64_t seq)
+/* The first moment not before event seq; d->n + 1: the open one. */
+static uint32_t moment_no_of(const struct page_device *d, uint64_t seq)
 {
 	return seq ? (uint32_t)moments_up_to(d->moments, d->n, seq - 1) + 1 : 0;
 }
@@ -364,16 +363,16 @@ static int on_block(void *ctx, const struct model_block *b)
 	struct page_device *d;
 	struct page_block block = { .addr = b->addr, .block_class = b->class };
 	struct model_now now;
-	int err = device(p, b->device, &d);
+	int err = find_device(p, b->device, &d);
 
 	if (err)
 		return err;
 	/* Skip blocks freed before the device's first event. */
 	if (b->gone && !model__now(p->c->model, b->device, &now))
 		return 0;
-	block.born1 = moment1_of(d, b->born);
-	block.gone1 = b->gone ? d->n + 1 : GONE_NEVER;
-	if (b->gone && block.born1 == block.gone1)
+	block.born_no = moment_no_of(d, b->born);
+	block.gone_no = b->gone ? d->n + 1 : GONE_NEVER;
+	if (b->gone && block.born_no == block.gone_no)
 		return add_passed(d, b->class, 1);
 	if (array__grow(&d->blocks, &d->capblocks, d->nblocks + 1, sizeof(*d->blocks)))
 		return -ENOMEM;
@@ -390,39 +389,39 @@ static bool same_segment(const struct model_extent *a, const struct model_extent
 	       a->expandable == b->expandable && a->kind == b->kind && a->range == b->range;
 }
 
-static int segment(void *ctx, const struct model_extent *x)
+static int on_segment(void *ctx, const struct model_extent *x)
 {
 	struct page_data *p = ctx;
 	struct page_device *d;
 	struct model_now now;
 	struct page_segment *s;
-	uint32_t here1;
+	uint32_t here_no;
 	uint64_t at;
-	int err = device(p, x->device, &d);
+	int err = find_device(p, x->device, &d);
 
 	if (!err && !d->segment_at && !(d->segment_at = map64__new()))
 		err = -ENOMEM;
 	if (err)
 		return err;
-	here1 = model__now(p->c->model, x->device, &now) ? d->n + 1 : 0;
+	here_no = model__now(p->c->model, x->device, &now) ? d->n + 1 : 0;
 	if (!x->there) {
 		if (map64__del(d->segment_at, x->addr, &at)) {
-			d->segments[at].gone1 = here1;
+			d->segments[at].gone_no = here_no;
 			/* Reported before the first event and freed by then. */
-			d->segments[at].x.there = here1 > d->segments[at].born1;
+			d->segments[at].x.there = here_no > d->segments[at].born_no;
 		}
 		return 0;
 	}
 	/* A repeated report removes and adds the segment in one event: undo the removal. */
 	s = d->nsegments ? &d->segments[d->nsegments - 1] : NULL;
-	if (s && s->gone1 == here1 && same_segment(&s->x, x)) {
-		s->gone1 = GONE_NEVER;
+	if (s && s->gone_no == here_no && same_segment(&s->x, x)) {
+		s->gone_no = GONE_NEVER;
 		s->x.there = true;
 		return map64__set(d->segment_at, x->addr, d->nsegments - 1);
 	}
 	if (array__grow(&d->segments, &d->capsegments, d->nsegments + 1, sizeof(*d->segments)))
 		return -ENOMEM;
-	d->segments[d->nsegments] = (struct page_segment){ .x = *x, .born1 = here1 };
+	d->segments[d->nsegments] = (struct page_segment){ .x = *x, .born_no = here_no };
 	return map64__set(d->segment_at, x->addr, d->nsegments++);
 }
 
@@ -496,7 +495,7 @@ static int read_device(struct page_data *p, uint32_t number, bool always)
 	struct page_device *d;
 	struct model_now now, *last;
 	struct page_moment *m;
-	int err = device(p, number, &d);
+	int err = find_device(p, number, &d);
 
 	if (err || !model__now(p->c->model, number, &now))
 		return err;
@@ -532,7 +531,8 @@ static bool is_peak(const struct page_data *p, const struct page_device *d, cons
 	       model__number_of(p->c->model, e->device) == d->number && !up;
 }
 
-static int choose(struct page_data *p, const struct event *e)
+/* Closes the moments that e comes after: each of them, or only those that are kept. */
+static int close_complete(struct page_data *p, const struct event *e)
 {
 	uint64_t time = e->time > p->time ? e->time : p->time;
 	int err = 0;
@@ -596,52 +596,50 @@ static int process_last_event(struct page_data *p)
 		err = read_device(p, number, true);
 	else if (may_change(kind))
 		err = read_all_devices(p);
-	if (!err && steps != p->steps)
+	p->last.kind = 0;
+	if (err)
+		return err;
+	if (steps != p->steps) {
+		p->steps = steps;
 		err = close_all(p, KEEP_STEP);
-	p->steps = steps;
+	}
 	if (!err && kind == EVENT_OOM && number != UINT32_MAX)
 		err = close_moment(&p->devices[number], KEEP_OOM);
-	p->last.kind = 0;
 	return err;
 }
 
 int html_moments__event(struct page_data *p, const struct event *e)
 {
 	struct model_opts asked = model__opts(p->c->model);
-	int err = process_last_event(p);
+	int err = process_last_event(p) ?: close_complete(p, e);
 
-	if (!err)
-		err = choose(p, e);
 	if (!err && asked.at == AT_TIME && !p->requested_passed && e->time > asked.at_time) {
 		p->requested_passed = true;
 		err = close_all(p, KEEP_ASKED);
 	}
-	if (!err)
-		err = check_limits(p);
 	p->last = *e;
-	return err;
+	return err ?: check_limits(p);
 }
 
 int html_moments__end(struct page_data *p)
 {
 	int err = process_last_event(p);
 
-	if (!err)
-		err = read_all_devices(p);
-	if (!err)
-		err = close_all(p, 0);
+	if (err)
+		return err;
+	err = read_all_devices(p) ?: close_all(p, 0);
 	/* Show blocks allocated after the last moment at the last moment. */
 	for (size_t i = 0; i < p->n; i++)
 		for (size_t k = p->devices[i].nblocks;
-		     k-- > 0 && p->devices[i].blocks[k].gone1 == GONE_NEVER;)
-			if (p->devices[i].blocks[k].born1 > p->devices[i].n)
-				p->devices[i].blocks[k].born1 = p->devices[i].n;
+		     k-- > 0 && p->devices[i].blocks[k].gone_no == GONE_NEVER;)
+			if (p->devices[i].blocks[k].born_no > p->devices[i].n)
+				p->devices[i].blocks[k].born_no = p->devices[i].n;
 	return err;
 }
 
 void html_moments__init(struct page_data *p, struct export_ctx *c)
 {
-	struct model_watch w = { .went = on_block, .segment = segment, .ctx = p };
+	struct model_watch w = { .went = on_block, .segment = on_segment, .ctx = p };
 
 	*p = (struct page_data){
 		.c = c,

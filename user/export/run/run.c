@@ -115,6 +115,7 @@ static void explain_other(const struct export_run *r, int err)
 static int explain(const struct export_run *r, int err)
 {
 	const char *file = r->job.recording;
+	const char *device = r->job.device ?: "";
 
 	if (r->ctx.with_failed)
 		explain_other(r, err);
@@ -122,15 +123,14 @@ static int explain(const struct export_run *r, int err)
 		log_err("%s: no out-of-memory in it; without --at oom the peak is shown", file);
 	else if (err == -ENOENT)
 		log_err("%s: it has no moment '%s'%s%s; without --at the peak is shown", file,
-			r->moment, r->job.device ? " for " : "",
-			r->job.device ? r->job.device : "");
+			r->moment, *device ? " for " : "", device);
 	else if (err == -ESPIPE)
 		log_err("%s: %s has to read a recording twice: save it to a file first",
 			!strcmp(file, "-") ? "standard input" : file, r->job.format->name);
 	else if (err == -ENODEV)
 		log_err("%s: %s needs CUDA events, and this recording has none%s; flamegraph, html "
 			"and other formats show what it has",
-			file, r->job.format->name, r->job.device ? " of this device" : "");
+			file, r->job.format->name, *device ? " of this device" : "");
 	else if (err == -EFBIG)
 		log_err("%s: too many different stacks and names in it for %s", file,
 			r->job.format->name);
@@ -172,6 +172,7 @@ static int convert(struct export_run *r)
 {
 	const struct export_format *f = r->job.format;
 	struct analysis *a = r->analysis;
+	struct analysis *ahead = r->ahead;
 	size_t device;
 	int status, err;
 
@@ -180,15 +181,18 @@ static int convert(struct export_run *r)
 		.folder = r->job.folder,
 		.with = r->job.with,
 		.dict = a->dict,
-		.facts = r->ahead ? r->ahead->facts : a->facts,
+		.facts = a->facts,
 		.model = a->model,
-		.ahead = r->ahead ? r->ahead->model : NULL,
-		.ahead_duration = r->ahead ? r->ahead->duration : 0,
 		.device = -1,
 		.name = a->name,
 		.moment = r->moment,
 		.device_name = r->job.device,
 	};
+	if (ahead) {
+		r->ctx.facts = ahead->facts;
+		r->ctx.ahead = ahead->model;
+		r->ctx.ahead_duration = ahead->duration;
+	}
 	err = f->begin ? f->begin(&r->ctx, &r->state) : 0;
 	if (err)
 		return explain(r, err);

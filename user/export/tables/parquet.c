@@ -384,10 +384,13 @@ void parquet__text(struct parquet *p, const char *s)
 static int compress_page(struct parquet *p, size_t *stored)
 {
 	size_t n = ZSTD_compressBound(p->page.n);
-	int err = p->page.err
-			  ?: p->page.n > INT32_MAX ? -EFBIG
-						   : array__grow(&p->stored, &p->stored_cap, n, 1);
+	int err = p->page.err;
 
+	if (err)
+		return err;
+	if (p->page.n > INT32_MAX)
+		return -EFBIG;
+	err = array__grow(&p->stored, &p->stored_cap, n, 1);
 	if (err)
 		return err;
 	*stored = ZSTD_compress(p->stored, p->stored_cap, p->page.buf, p->page.n, LEVEL);

@@ -198,16 +198,16 @@ static int open_table(struct table_files *t, enum table table, const char *folde
 
 	if (asprintf(&path, "%s/%s/%s", folder, s->name, rest) < 0)
 		return -ENOMEM;
-	err = make_folders(path);
-	if (!err)
-		err = outfile__create(path, OUTFILE_RENAME, force, &t->file[table]);
+	err = make_folders(path) ?: outfile__create(path, OUTFILE_RENAME, force, &t->file[table]);
 	if (err)
 		log_err("%s: cannot create: %s",
 			text__clean(name, sizeof(name), path, strlen(path)), outfile__why(err));
 	free(path);
-	if (!err && outfile__stream(t->file[table]))
+	if (err)
+		return err;
+	if (outfile__stream(t->file[table]))
 		t->p[table] = parquet__new(outfile__stream(t->file[table]), s->columns, s->n);
-	return err ? err : t->p[table] ? 0 : -ENOMEM;
+	return t->p[table] ? 0 : -ENOMEM;
 }
 
 static int open_files(struct table_files **ret, const struct export_folder *f,
@@ -230,11 +230,6 @@ static int open_files(struct table_files **ret, const struct export_folder *f,
 	for (int i = 0; i < TABLE_NR && !err; i++)
 		err = open_table(t, i, f->path, rest, f->force);
 	return err;
-}
-
-static struct parquet *file_at(const struct table_files *t, enum table table)
-{
-	return t->p[table];
 }
 
 static int commit_files(struct table_files *t)
@@ -314,7 +309,7 @@ static void put_place(struct parquet *p, const struct event_row *t)
 
 static struct parquet *table(const struct tables *s, enum table t)
 {
-	return file_at(s->files, t);
+	return s->files->p[t];
 }
 
 /* ---- events, and blocks that are freed ---- */
@@ -454,16 +449,21 @@ static int put_row(const struct tables *s, const struct model_device *d, const c
 static int put_rows(struct export_ctx *c, const struct tables *s, size_t device, enum row_when when)
 {
 	struct row_opts o = { .by = BY_LINE, .when = when };
-	bool at_end = when == ROWS_NOW;
+	const char *moment = c->moment;
+	uint64_t time;
 	struct row *rows = NULL;
 	struct model_device d;
 	size_t n = 0;
 	int err = model__rows(c->model, device, &o, &rows, &n);
 
 	model__device(c->model, device, &d);
+	time = d.mark_time;
+	if (when == ROWS_NOW) {
+		moment = "end";
+		time = c->duration;
+	}
 	for (size_t i = 0; i < n && !err; i++)
-		err = put_row(s, &d, at_end ? "end" : c->moment, at_end ? c->duration : d.mark_time,
-			      &rows[i]);
+		err = put_row(s, &d, moment, time, &rows[i]);
 	free(rows);
 	return err == -ENOENT ? 0 : err; /* the device never reached the moment */
 }
@@ -491,9 +491,9 @@ static void put_growth(struct export_ctx *c, struct parquet *p, size_t device)
 	static const char *const verdicts[] = { "unknown", "none", "grows" };
 	struct growth_summary g = { 0 };
 	char text[GROWTH_SUMMARY_TEXT];
-	bool known = !growth_summary__of(c->model, c->facts, device, c->duration, &g),
-	     grows = known && g.verdict == GROWTH_VERDICT_GROWS,
-	     by_step = known && growth_summary__is_known(&g) && g.clock != GROWTH_TIME;
+	bool known = !growth_summary__of(c->model, c->facts, device, c->duration, &g);
+	bool grows = known && g.verdict == GROWTH_VERDICT_GROWS;
+	bool by_step = known && growth_summary__is_known(&g) && g.clock != GROWTH_TIME;
 	const struct row *r = grows && g.line ? &g.line->row : &(struct row){ 0 };
 
 	parquet__text(p, known ? verdicts[g.verdict] : NULL);
@@ -568,7 +568,7 @@ static int put_device(struct export_ctx *c, const struct tables *s, size_t devic
 
 static void set_number(const struct facts *f, const char *key, bool *has, int64_t *ret)
 {
-	uint64_t number;
+	uint64_t number = 0;
 
 	*has = facts__number(f, key, &number);
 	*ret = (int64_t)number;
@@ -585,15 +585,16 @@ static int tables_begin(struct export_ctx *c, void **state)
 	*state = s;
 	s->events.put = put;
 	s->recording = c->name;
-	s->host = c->folder->host ? c->folder->host : facts__get(c->facts, "hostname");
+	s->host = c->folder->host ?: facts__get(c->facts, "hostname");
 	set_number(c->facts, "rank", &s->has_rank, &s->rank);
 	set_number(c->facts, "pid", &s->has_pid, &s->pid);
 	s->has_start = start && !text__parse_date(start, &s->start);
+	if (!s->has_start)
+		s->start = 0;
 	err = growth__watch(c->model, BY_LINE);
 	if (err)
 		return err;
-	return open_files(&s->files, c->folder, s->recording, s->has_pid ? s->pid : 0,
-			  s->has_start ? s->start : 0);
+	return open_files(&s->files, c->folder, s->recording, s->pid, s->start);
 }
 
 static int tables_event(struct export_ctx *c, void *state, const struct event *e)
@@ -608,25 +609,24 @@ static int tables_end(struct export_ctx *c, void *state)
 {
 	struct tables *s = state;
 	struct model_device d;
-	int err = put_steps(c, s);
+	int err = put_steps(c, s) ?: events__end(c, &s->events, s);
 
-	if (!err)
-		err = events__end(c, &s->events, s);
-	if (!err && !model__devices(c->model))
-		err = -ENODATA;
-	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
+	if (err)
+		return err;
+	if (!model__devices(c->model))
+		return -ENODATA;
+	for (size_t i = 0; i < model__devices(c->model); i++) {
 		model__device(c->model, i, &d);
 		if (!passing__is_selected(c, d.name))
 			continue;
-		err = put_device(c, s, i);
-		if (!err)
-			err = put_rows(c, s, i, ROWS_AT_MARK);
-		if (!err)
-			err = put_rows(c, s, i, ROWS_NOW);
-		if (!err)
-			err = put_live(c, s, i);
+		err = put_device(c, s, i) ?: put_rows(c, s, i, ROWS_AT_MARK);
+		if (err)
+			return err;
+		err = put_rows(c, s, i, ROWS_NOW) ?: put_live(c, s, i);
+		if (err)
+			return err;
 	}
-	return err ? err : commit_files(s->files);
+	return commit_files(s->files);
 }
 
 static void tables_release(void *state)
