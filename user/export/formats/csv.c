@@ -8,74 +8,54 @@
 #include "export/formats/events.h"
 #include "model/csv.h"
 
-static void field(FILE *out, const char *s)
+static void put_field(FILE *out, const struct event_field *f)
 {
-	fputc(',', out);
-	csv__put(out, s);
+	if (!f->known)
+		return;
+	switch (f->type) {
+	case FIELD_TEXT:
+		csv__put(out, f->text);
+		break;
+	case FIELD_NUMBER:
+		fprintf(out, "%" PRIu64, f->number);
+		break;
+	case FIELD_NS:
+		fprintf(out, "%" PRIu64 ".%09" PRIu64, f->number / 1000000000,
+			f->number % 1000000000);
+		break;
+	case FIELD_ADDRESS:
+		fprintf(out, "0x%" PRIx64, f->number);
+		break;
+	}
 }
 
-static void number(FILE *out, bool known, uint64_t v)
+static int put_event(struct export_ctx *c, void *state, const struct event_row *t)
 {
-	if (known)
-		fprintf(out, ",%" PRIu64, v);
-	else
-		fputc(',', out);
-}
-
-static void seconds(FILE *out, uint64_t ns)
-{
-	fprintf(out, "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
-}
-
-static int put(struct export_ctx *c, void *state, const struct event_row *t)
-{
-	const struct event *e = t->event;
-	FILE *out = c->out;
+	struct event_field fields[EVENT_FIELDS];
 
 	(void)state;
-	fprintf(out, "%" PRIu64 ",", t->number);
-	seconds(out, e->time);
-	field(out, t->kind);
-	field(out, t->device);
-	if (e->addr)
-		fprintf(out, ",0x%" PRIx64, e->addr);
-	else
-		fputc(',', out);
-	number(out, t->size, t->size);
-	number(out, t->requested, t->requested);
-	number(out, t->has_totals, t->allocated);
-	number(out, t->has_reserved, t->reserved);
-	number(out, t->tid, t->tid);
-	field(out, t->thread);
-	number(out, true, t->step);
-	field(out, t->phase);
-	field(out, t->module);
-	field(out, t->module_class);
-	field(out, t->file);
-	number(out, t->line, t->line);
-	field(out, t->function);
-	field(out, t->source);
-	field(out, t->category);
-	field(out, t->name);
-	fputc(',', out);
-	if (t->has_lifetime)
-		seconds(out, t->lifetime);
-	field(out, t->how);
-	fputs("\r\n", out);
+	events__fields(t, fields);
+	for (size_t i = 0; i < EVENT_FIELDS; i++) {
+		if (i)
+			fputc(',', c->out);
+		put_field(c->out, &fields[i]);
+	}
+	fputs("\r\n", c->out);
 	return 0;
 }
 
 static int csv_begin(struct export_ctx *c, void **state)
 {
+	struct event_field fields[EVENT_FIELDS];
 	struct events *ev = calloc(1, sizeof(*ev));
 
 	if (!ev)
 		return -ENOMEM;
-	ev->put = put;
-	fputs("number,time,event,device,address,size,requested,allocated,reserved,tid,thread,step,"
-	      "phase,module,module_class,file,"
-	      "line,function,source,category,name,lifetime,call\r\n",
-	      c->out);
+	ev->put = put_event;
+	events__fields(&(struct event_row){ .event = &(struct event){ 0 } }, fields);
+	for (size_t i = 0; i < EVENT_FIELDS; i++)
+		fprintf(c->out, "%s%s", i ? "," : "", fields[i].name);
+	fputs("\r\n", c->out);
 	*state = ev;
 	return 0;
 }

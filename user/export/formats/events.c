@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "export/formats/events.h"
 
+#include <string.h>
+
 #include "record/dict.h"
 #include "record/host.h"
 
@@ -111,6 +113,39 @@ static const char *how_of(const struct event *e)
 	if (e->kind == EVENT_HOST)
 		return host_part__name(e->how);
 	return e->how ? facts__how_name(e->how) : NULL;
+}
+
+void events__fields(const struct event_row *t, struct event_field ret[EVENT_FIELDS])
+{
+	const struct event *e = t->event;
+	const struct event_field all[] = {
+		{ "number", FIELD_NUMBER, true, t->number, NULL },
+		{ "time", FIELD_NS, true, e->time, NULL },
+		{ "event", FIELD_TEXT, t->kind, 0, t->kind },
+		{ "device", FIELD_TEXT, t->device, 0, t->device },
+		{ "address", FIELD_ADDRESS, e->addr, e->addr, NULL },
+		{ "size", FIELD_NUMBER, t->size, t->size, NULL },
+		{ "requested", FIELD_NUMBER, t->requested, t->requested, NULL },
+		{ "allocated", FIELD_NUMBER, t->has_totals, t->allocated, NULL },
+		{ "reserved", FIELD_NUMBER, t->has_reserved, t->reserved, NULL },
+		{ "tid", FIELD_NUMBER, t->tid, t->tid, NULL },
+		{ "thread", FIELD_TEXT, t->thread, 0, t->thread },
+		{ "step", FIELD_NUMBER, true, t->step, NULL },
+		{ "phase", FIELD_TEXT, t->phase, 0, t->phase },
+		{ "module", FIELD_TEXT, t->module, 0, t->module },
+		{ "module_class", FIELD_TEXT, t->module_class, 0, t->module_class },
+		{ "file", FIELD_TEXT, t->file, 0, t->file },
+		{ "line", FIELD_NUMBER, t->line, t->line, NULL },
+		{ "function", FIELD_TEXT, t->function, 0, t->function },
+		{ "source", FIELD_TEXT, t->source, 0, t->source },
+		{ "category", FIELD_TEXT, t->category, 0, t->category },
+		{ "name", FIELD_TEXT, t->name, 0, t->name },
+		{ "lifetime", FIELD_NS, t->has_lifetime, t->lifetime, NULL },
+		{ "call", FIELD_TEXT, t->how, 0, t->how },
+	};
+
+	_Static_assert(sizeof(all) / sizeof(*all) == EVENT_FIELDS, "fields of an event");
+	memcpy(ret, all, sizeof(all));
 }
 
 /* Puts the waiting event. Call when the model has processed it, but no later event. */

@@ -43,6 +43,20 @@ struct events {
 	int (*put)(struct export_ctx *c, void *state, const struct event_row *t);
 };
 
+enum event_field_type { FIELD_TEXT, FIELD_NUMBER, FIELD_NS, FIELD_ADDRESS };
+
+struct event_field {
+	const char *name;
+	enum event_field_type type;
+	bool known;
+	uint64_t number;
+	const char *text;
+};
+
+#define EVENT_FIELDS 23
+
+/* The fields of an event, in the order of csv and ndjson. Texts belong to t. */
+void events__fields(const struct event_row *t, struct event_field ret[EVENT_FIELDS]);
 /* Sets the place of a block's allocation, its category, name and requested size. */
 void events__place(const struct export_ctx *c, const struct live_block *b, struct event_row *t);
 int events__pass(struct export_ctx *c, struct events *ev, void *state, const struct event *e);

@@ -19,23 +19,6 @@ struct ndjson {
 	size_t nshown;
 };
 
-static void put_string(struct json *j, const char *key, const char *value)
-{
-	if (value)
-		json__string(j, key, value);
-}
-
-static void put_uint(struct json *j, const char *key, bool known, uint64_t value)
-{
-	if (known)
-		json__uint(j, key, value);
-}
-
-static void put_time(struct json *j, const char *key, uint64_t ns)
-{
-	json__seconds(j, key, ns, 9);
-}
-
 static int put_frames(struct export_ctx *c, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(c->dict, stack);
@@ -77,48 +60,43 @@ static int show_stack(struct export_ctx *c, struct ndjson *n, uint32_t stack)
 	return put_frames(c, stack);
 }
 
-static void put_body(struct json *j, const struct event_row *t)
+static void put_field(struct json *j, const struct event_field *f)
 {
-	const struct event *e = t->event;
 	char address[24];
 
-	json__uint(j, "number", t->number);
-	put_time(j, "time", e->time);
-	json__string(j, "event", t->kind);
-	put_string(j, "device", t->device);
-	snprintf(address, sizeof(address), "0x%" PRIx64, e->addr);
-	put_string(j, "address", e->addr ? address : NULL);
-	put_uint(j, "size", t->size, t->size);
-	put_uint(j, "requested", t->requested, t->requested);
-	put_uint(j, "allocated", t->has_totals, t->allocated);
-	put_uint(j, "reserved", t->has_reserved, t->reserved);
-	put_uint(j, "tid", t->tid, t->tid);
-	put_string(j, "thread", t->thread);
-	json__uint(j, "step", t->step);
-	put_string(j, "phase", t->phase);
-	put_string(j, "module", t->module);
-	put_string(j, "module_class", t->module_class);
-	put_string(j, "file", t->file);
-	put_uint(j, "line", t->line, t->line);
-	put_string(j, "function", t->function);
-	put_string(j, "source", t->source);
-	put_string(j, "category", t->category);
-	put_string(j, "name", t->name);
-	if (t->has_lifetime)
-		put_time(j, "lifetime", t->lifetime);
-	put_string(j, "call", t->how);
-	put_uint(j, "stack", t->stack, t->stack);
+	if (!f->known)
+		return;
+	switch (f->type) {
+	case FIELD_TEXT:
+		json__string(j, f->name, f->text);
+		break;
+	case FIELD_NUMBER:
+		json__uint(j, f->name, f->number);
+		break;
+	case FIELD_NS:
+		json__seconds(j, f->name, f->number, 9);
+		break;
+	case FIELD_ADDRESS:
+		snprintf(address, sizeof(address), "0x%" PRIx64, f->number);
+		json__string(j, f->name, address);
+		break;
+	}
 }
 
-static int put(struct export_ctx *c, void *state, const struct event_row *t)
+static int put_event(struct export_ctx *c, void *state, const struct event_row *t)
 {
+	struct event_field fields[EVENT_FIELDS];
 	int err = show_stack(c, state, t->stack);
 	struct json *j = err ? NULL : json__new(c->out, false);
 
 	if (!j)
 		return -ENOMEM;
 	json__open_object(j, NULL);
-	put_body(j, t);
+	events__fields(t, fields);
+	for (size_t i = 0; i < EVENT_FIELDS; i++)
+		put_field(j, &fields[i]);
+	if (t->stack)
+		json__uint(j, "stack", t->stack);
 	json__close_object(j);
 	json__free(j);
 	return 0;
@@ -131,7 +109,7 @@ static int ndjson_begin(struct export_ctx *c, void **state)
 	(void)c;
 	if (!n)
 		return -ENOMEM;
-	n->events.put = put;
+	n->events.put = put_event;
 	*state = n;
 	return 0;
 }

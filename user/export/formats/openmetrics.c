@@ -20,11 +20,18 @@
 #define LINES 10 /* lines shown separately */
 
 /* Writes a family with one sample. */
-static void put_one(FILE *out, const struct openmetrics_family *f, const char *value)
+static void put_count(FILE *out, const struct openmetrics_family *f, uint64_t n)
 {
 	openmetrics__head(out, f, true);
 	openmetrics__name(out, f);
-	fprintf(out, " %s\n", value);
+	fprintf(out, " %" PRIu64 "\n", n);
+}
+
+static void put_seconds(FILE *out, const struct openmetrics_family *f, uint64_t ns)
+{
+	openmetrics__head(out, f, true);
+	openmetrics__name(out, f);
+	fprintf(out, " %" PRIu64 ".%09" PRIu64 "\n", ns / 1000000000, ns % 1000000000);
 }
 
 static void put_recording(struct export_ctx *c)
@@ -52,7 +59,7 @@ static void put_recording(struct export_ctx *c)
 	static const struct openmetrics_family step = { "step_seconds", "gauge", "seconds",
 							"Median duration of a step." };
 	const char *from = facts__get(c->facts, "start");
-	char text[32], detail[DETAIL_TEXT];
+	char detail[DETAIL_TEXT];
 	uint64_t ns;
 
 	openmetrics__head(c->out, &info, true);
@@ -64,29 +71,16 @@ static void put_recording(struct export_ctx *c)
 	if (*detail__sentence(detail, sizeof(detail), c->facts))
 		openmetrics__label(c->out, "reduced_detail", detail, true);
 	fputs("} 1\n", c->out);
-	if (from && !text__parse_date(from, &ns)) {
-		snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000,
-			 ns % 1000000000);
-		put_one(c->out, &start, text);
-	}
-	snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, c->duration / 1000000000,
-		 c->duration % 1000000000);
-	put_one(c->out, &length, text);
-	if (model__window(c->model, &ns)) {
-		snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000,
-			 ns % 1000000000);
-		put_one(c->out, &window, text);
-	}
-	snprintf(text, sizeof(text), "%" PRIu64, model__events(c->model));
-	put_one(c->out, &events, text);
-	snprintf(text, sizeof(text), "%" PRIu64, words__lost(c->model, c->facts));
-	put_one(c->out, &lost, text);
-	snprintf(text, sizeof(text), "%zu", model__whole_steps(c->model));
-	put_one(c->out, &steps, text);
-	ns = model__step_time(c->model);
-	snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
-	if (ns)
-		put_one(c->out, &step, text);
+	if (from && !text__parse_date(from, &ns))
+		put_seconds(c->out, &start, ns);
+	put_seconds(c->out, &length, c->duration);
+	if (model__window(c->model, &ns))
+		put_seconds(c->out, &window, ns);
+	put_count(c->out, &events, model__events(c->model));
+	put_count(c->out, &lost, words__lost(c->model, c->facts));
+	put_count(c->out, &steps, model__whole_steps(c->model));
+	if (model__step_time(c->model))
+		put_seconds(c->out, &step, model__step_time(c->model));
 }
 
 static bool is_shown(const struct export_ctx *c, size_t i)
@@ -153,10 +147,7 @@ static void put_fragmentation(struct export_ctx *c)
 		model__device(c->model, i, &d);
 		if (is_shown(c, i) && d.has_totals && d.marked && d.mark_reserved)
 			fprintf(c->out, "memtrace_%s{device=\"%s\"} %.6f\n", f.name, d.name,
-				d.mark_reserved > d.mark_allocated
-					? (double)(d.mark_reserved - d.mark_allocated) /
-						  (double)d.mark_reserved
-					: 0);
+				words__fragmentation(d.mark_allocated, d.mark_reserved));
 	}
 }
 

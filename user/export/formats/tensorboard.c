@@ -15,6 +15,7 @@
 #include "export/export.h"
 #include "export/formats/passing.h"
 #include "export/formats/pb.h"
+#include "model/words.h"
 #include "record/varint.h"
 
 /* Field numbers of TensorFlow's event.proto and summary.proto. */
@@ -117,9 +118,7 @@ static void add_device(struct tensorboard *t, const char *of, const struct model
 		return;
 	add_scalar(t, of, d->name, "reserved_MiB", mib(d->reserved));
 	add_scalar(t, of, d->name, "fragmentation",
-		   d->reserved > d->allocated
-			   ? (double)(d->reserved - d->allocated) / (double)d->reserved
-			   : 0);
+		   words__fragmentation(d->allocated, d->reserved));
 }
 
 /* Adds a point for each device in its current state. */

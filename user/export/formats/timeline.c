@@ -165,16 +165,11 @@ struct timeline {
 
 #define SNAPSHOT_EVERY 1000000000 /* ns between two snapshots */
 
-static double fragmentation(const struct model_device *d)
-{
-	if (!d->has_totals || !d->reserved || d->allocated >= d->reserved)
-		return 0;
-	return (double)(d->reserved - d->allocated) / (double)d->reserved;
-}
-
 static void open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size,
 		       const char *layer, const struct model_device *d)
 {
+	uint64_t reserved = d->has_totals ? d->reserved : 0;
+
 	t->written++;
 	json__open_object(t->j, NULL);
 	json__seconds(t->j, "timestamp", time, 9);
@@ -182,8 +177,8 @@ static void open_event(struct timeline *t, uint64_t time, const char *type, uint
 	json__uint(t->j, "size_bytes", size);
 	json__string(t->j, "layer_name", layer);
 	json__uint(t->j, "allocated_bytes", d->allocated);
-	json__uint(t->j, "reserved_bytes", d->has_totals ? d->reserved : 0);
-	json__double(t->j, "fragmentation_ratio", fragmentation(d), 4);
+	json__uint(t->j, "reserved_bytes", reserved);
+	json__double(t->j, "fragmentation_ratio", words__fragmentation(d->allocated, reserved), 4);
 	json__string(t->j, "device", d->name);
 }
 

@@ -18,6 +18,7 @@
 #include "model/growth.h"
 #include "model/growth_summary.h"
 #include "model/holders.h"
+#include "model/row_fields.h"
 #include "model/words.h"
 #include "record/varint.h"
 #include "report/doc.h"
@@ -392,41 +393,28 @@ static void put(struct page_column *c, uint64_t v)
 
 /* --- attribution of blocks: rows, strings by number, and stacks as one tree of frames */
 
-enum page_field {
-	ROW_DEVICE,
-	ROW_STACK,
-	ROW_FILE, /* strings have a number; 0: none */
-	ROW_LINE,
-	ROW_FUNCTION,
-	ROW_MODULE,
-	ROW_CLASS,
-	ROW_ROOT,
-	ROW_PHASE,
-	ROW_CATEGORY,
-	ROW_SOURCE,
-	ROW_NAME,
-	ROW_THREAD,
-	ROW_TID,
-	ROW_BEFORE,
-	ROW_NODE,
-	ROW_HOLDER, /* of memory from before attach: what holds it (model/holders.h) */
-	ROW_FIELDS,
+/* Fields of a row of the page: those of struct row, and its own. */
+enum { PAGE_DEVICE = ROW_FIELDS, PAGE_STACK, PAGE_BEFORE, PAGE_HOLDER, PAGE_FIELDS };
+
+static const struct {
+	const char *column;
+	unsigned field;
+} page_fields[] = {
+	{ "row.file", ROW_FILE },	 { "row.function", ROW_FUNCTION },
+	{ "row.module", ROW_MODULE },	 { "row.class", ROW_MODULE_CLASS },
+	{ "row.root", ROW_MODULE_ROOT }, { "row.category", ROW_CATEGORY },
+	{ "row.source", ROW_SOURCE },	 { "row.name", ROW_NAME },
+	{ "row.thread", ROW_THREAD },	 { "row.node", ROW_NODE_CLASS },
+	{ "row.phase", ROW_PHASE },	 { "row.line", ROW_LINE },
+	{ "row.tid", ROW_TID },		 { "row.device", PAGE_DEVICE },
+	{ "row.stack", PAGE_STACK },	 { "row.before", PAGE_BEFORE },
+	{ "row.holder", PAGE_HOLDER }, /* of memory from before attach (model/holders.h) */
 };
 
-static const char *const fields[] = {
-	[ROW_DEVICE] = "row.device",	 [ROW_STACK] = "row.stack",
-	[ROW_FILE] = "row.file",	 [ROW_LINE] = "row.line",
-	[ROW_FUNCTION] = "row.function", [ROW_MODULE] = "row.module",
-	[ROW_CLASS] = "row.class",	 [ROW_ROOT] = "row.root",
-	[ROW_PHASE] = "row.phase",	 [ROW_CATEGORY] = "row.category",
-	[ROW_SOURCE] = "row.source",	 [ROW_NAME] = "row.name",
-	[ROW_THREAD] = "row.thread",	 [ROW_TID] = "row.tid",
-	[ROW_BEFORE] = "row.before",	 [ROW_NODE] = "row.node",
-	[ROW_HOLDER] = "row.holder",
-};
+#define N_PAGE_FIELDS (sizeof(page_fields) / sizeof(*page_fields))
 
 struct page_row {
-	uint32_t f[ROW_FIELDS];
+	uint32_t f[PAGE_FIELDS]; /* texts by their number; 0: none */
 };
 
 struct stack_node {
@@ -450,15 +438,12 @@ struct page_rows {
 	size_t nholders;
 };
 
-/* *ret: the string's number in the page; 0: none. */
+/* *ret: the string's number in the page, from 1. */
 static int number_string(struct page_rows *r, const char *s, uint32_t *ret)
 {
 	uint64_t at;
 	int err;
 
-	*ret = 0;
-	if (!s)
-		return 0;
 	if (map64__get(r->string_at, (uintptr_t)s, &at)) {
 		*ret = at + 1;
 		return 0;
@@ -521,37 +506,32 @@ static int add_block_class(struct page_rows *r, const struct page_data *p, uint3
 			   int device)
 {
 	struct row row;
-	struct page_row out = { .f = { [ROW_DEVICE] = device } };
+	struct page_row out = { 0 };
+	struct row_value v;
 	const uint32_t *frames;
 	uint32_t n;
 	int err;
 
 	model__block_class(p->c->model, block_class, &row);
-	const struct {
-		enum page_field field;
-		const char *text;
-	} texts[] = {
-		{ ROW_FILE, row.file },
-		{ ROW_FUNCTION, row.func },
-		{ ROW_MODULE, row.module },
-		{ ROW_CLASS, row.module_class },
-		{ ROW_ROOT, row.module_root },
-		{ ROW_CATEGORY, row.category },
-		{ ROW_SOURCE, row.source },
-		{ ROW_NAME, row.name },
-		{ ROW_THREAD, row.thread },
-		{ ROW_NODE, row.node_class },
-		{ ROW_PHASE, row.before_attach ? NULL : phase__name(row.phase) },
-	};
-
+	out.f[PAGE_DEVICE] = (uint32_t)device;
+	out.f[PAGE_BEFORE] = row.before_attach;
 	err = frames__of_row(r->frames, &row, &frames, &n);
 	if (!err)
-		err = find_node(r, frames, n, &out.f[ROW_STACK]);
-	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts) && !err; i++)
-		err = number_string(r, texts[i].text, &out.f[texts[i].field]);
-	out.f[ROW_LINE] = row.file ? row.line : 0;
-	out.f[ROW_TID] = row.thread ? row.tid : 0;
-	out.f[ROW_BEFORE] = row.before_attach;
+		err = find_node(r, frames, n, &out.f[PAGE_STACK]);
+	for (size_t i = 0; i < N_PAGE_FIELDS && !err; i++) {
+		unsigned f = page_fields[i].field;
+
+		if (f >= ROW_FIELDS)
+			continue;
+		v = row_field__get(f, &row, 0);
+		out.f[f] = (uint32_t)v.number;
+		if (v.text)
+			err = number_string(r, v.text, &out.f[f]);
+	}
+	if (!row.file)
+		out.f[ROW_LINE] = 0;
+	if (!row.thread)
+		out.f[ROW_TID] = 0;
 	return err ? err : find_row(r, &out, &r->row_of_class[block_class]);
 }
 
@@ -596,8 +576,8 @@ static struct held held_of(const struct page_rows *r, uint32_t row)
 	return (struct held){ .name = string_at(r, f[ROW_NAME]),
 			      .category = string_at(r, f[ROW_CATEGORY]),
 			      .module = string_at(r, f[ROW_MODULE]),
-			      .module_class = string_at(r, f[ROW_CLASS]),
-			      .module_root = string_at(r, f[ROW_ROOT]) };
+			      .module_class = string_at(r, f[ROW_MODULE_CLASS]),
+			      .module_root = string_at(r, f[ROW_MODULE_ROOT]) };
 }
 
 /* Names the holders of a device's memory from before attach: n rows, the largest first. */
@@ -614,7 +594,8 @@ static int name_holders(struct page_rows *r, const struct before *before, size_t
 	for (size_t i = 0; i < n && !err; i++) {
 		const char *name = h->all[h->of[i]].name;
 
-		err = number_string(r, *name ? name : NULL, &r->rows[before[i].row].f[ROW_HOLDER]);
+		if (*name)
+			err = number_string(r, name, &r->rows[before[i].row].f[PAGE_HOLDER]);
 	}
 	free(held);
 	return err;
@@ -638,7 +619,7 @@ static int add_holders(struct page_rows *r, const struct model *m)
 		size_t n = 0;
 
 		for (uint32_t i = 0; i < r->n; i++)
-			if (r->rows[i].f[ROW_BEFORE] && r->rows[i].f[ROW_DEVICE] == d)
+			if (r->rows[i].f[PAGE_BEFORE] && r->rows[i].f[PAGE_DEVICE] == d)
 				before[n++] = (struct before){ .size = sizes[i], .row = i };
 		if (!n)
 			continue;
@@ -698,12 +679,6 @@ static void free_rows(struct page_rows *r)
 	free(r);
 }
 
-/* Row number of a block class. */
-static uint32_t row_of(const struct page_rows *r, uint32_t block_class)
-{
-	return r->row_of_class[block_class] == UINT32_MAX ? 0 : r->row_of_class[block_class];
-}
-
 /* Writes strings and frames into the open JSON object, and the rows as columns. */
 static void put_words(const struct page_rows *r, struct json *j)
 {
@@ -742,10 +717,10 @@ static void put_row_columns(const struct page_rows *r, struct page_columns *c)
 	col = add_column(c, "node.parent", -1, false);
 	for (size_t i = 0; i < r->nnodes; i++)
 		put(col, r->nodes[i].parent_no ? i + 1 - r->nodes[i].parent_no : 0);
-	for (size_t k = 0; k < ROW_FIELDS; k++) {
-		col = add_column(c, fields[k], -1, false);
+	for (size_t k = 0; k < N_PAGE_FIELDS; k++) {
+		col = add_column(c, page_fields[k].column, -1, false);
 		for (size_t i = 0; i < r->n; i++)
-			put(col, r->rows[i].f[k]);
+			put(col, r->rows[i].f[page_fields[k].field]);
 	}
 }
 
@@ -985,7 +960,7 @@ static void put_block_classes(struct page_columns *c, const struct page_data *p,
 	struct row words;
 
 	for (uint32_t k = 0; k < n; k++)
-		put(row, row_of(r, k));
+		put(row, r->row_of_class[k] == UINT32_MAX ? 0 : r->row_of_class[k]);
 	size = add_column(c, "kin.size", -1, false);
 	for (uint32_t k = 0; k < n; k++)
 		put(size, model__block_class(p->c->model, k, &words));

@@ -33,26 +33,11 @@ struct table_schema {
 
 #define TABLE_COMMON 4
 
-#define INT(key)                                                                                   \
-	{                                                                                          \
-		key, COLUMN_INT                                                                    \
-	}
-#define TIME(key)                                                                                  \
-	{                                                                                          \
-		key, COLUMN_TIME                                                                   \
-	}
-#define DOUBLE(key)                                                                                \
-	{                                                                                          \
-		key, COLUMN_DOUBLE                                                                 \
-	}
-#define BOOL(key)                                                                                  \
-	{                                                                                          \
-		key, COLUMN_BOOL                                                                   \
-	}
-#define TEXT(key)                                                                                  \
-	{                                                                                          \
-		key, COLUMN_TEXT                                                                   \
-	}
+#define INT(key) ((struct column){ key, COLUMN_INT })
+#define TIME(key) ((struct column){ key, COLUMN_TIME })
+#define DOUBLE(key) ((struct column){ key, COLUMN_DOUBLE })
+#define BOOL(key) ((struct column){ key, COLUMN_BOOL })
+#define TEXT(key) ((struct column){ key, COLUMN_TEXT })
 /* The first columns of all tables. job and date are in the path of the file. */
 #define COMMON TEXT("recording"), TEXT("host"), INT("rank"), INT("pid")
 #define PLACE                                                                                      \
@@ -129,14 +114,14 @@ static const struct column device_columns[] = {
 	TEXT("reduced_detail"),
 };
 
-#define TABLE(word)                                                                                \
-	{                                                                                          \
-#word "s", word##_columns, sizeof(word##_columns) / sizeof(*word##_columns)        \
-	}
+#define COLUMNS(all) all, sizeof(all) / sizeof(*all)
 
 static const struct table_schema table_schemas[TABLE_NR] = {
-	[TABLE_EVENTS] = TABLE(event), [TABLE_BLOCKS] = TABLE(block),	[TABLE_ROWS] = TABLE(row),
-	[TABLE_STEPS] = TABLE(step),   [TABLE_DEVICES] = TABLE(device),
+	[TABLE_EVENTS] = { "events", COLUMNS(event_columns) },
+	[TABLE_BLOCKS] = { "blocks", COLUMNS(block_columns) },
+	[TABLE_ROWS] = { "rows", COLUMNS(row_columns) },
+	[TABLE_STEPS] = { "steps", COLUMNS(step_columns) },
+	[TABLE_DEVICES] = { "devices", COLUMNS(device_columns) },
 };
 
 /* ---- files: FOLDER/TABLE/job=JOB/date=DATE/NAME-PID.parquet ---- */
