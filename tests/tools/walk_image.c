@@ -85,8 +85,8 @@ int main(int argc, char **argv)
 	h.minor = python__layout(p)->minor;
 	h.free_threaded = python__layout(p)->free_threaded;
 	h.slot = slot.kind;
-	h.off1 = slot.off1;
-	h.off2 = slot.off2;
+	h.off1 = slot.first;
+	h.off2 = slot.second;
 	h.thread = threads[n - 1].thread_id;
 	h.type_cell = python__symbol(p, "PyCell_Type");
 	host_reset();

@@ -339,9 +339,9 @@ static void check_threads(struct check_lines *l, struct target *t)
 
 	if (t->has_slot && t->slot.kind == PYSLOT_EITHER)
 		snprintf(text, sizeof(text), "thread pointer %+" PRId64 " or %+" PRId64,
-			 t->slot.off1, t->slot.off2);
+			 t->slot.first, t->slot.second);
 	else if (t->has_slot)
-		snprintf(text, sizeof(text), "thread pointer %+" PRId64 "%s", t->slot.off1,
+		snprintf(text, sizeof(text), "thread pointer %+" PRId64 "%s", t->slot.first,
 			 t->slot.kind == PYSLOT_INDIRECT ? ", one link" : "");
 	if (l->details || !t->has_slot)
 		add_line(l, t->has_slot, "thread state", t->has_slot ? text : t->python_why, 0);

@@ -107,9 +107,6 @@ int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len);
 int pymem__read_old(struct pymem *m, uint64_t addr, void *buf, size_t len);
 int pymem__u64(struct pymem *m, uint64_t addr, uint64_t *ret);
 int pymem__old_u64(struct pymem *m, uint64_t addr, uint64_t *ret);
-/* Reads the current memory from addr up to len bytes or the end of the page. Number of bytes, or
- * -errno. */
-int pymem__read_page(struct pymem *m, uint64_t addr, void *buf, size_t len);
 
 /* A C string of a type, such as the name of a member: at most size - 1 bytes, cut at a whole
  * character. 0, -EBADMSG: NULL, -EFAULT. */

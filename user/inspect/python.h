@@ -34,7 +34,6 @@ void python__version(const struct python *py, int *major, int *minor, int *micro
 /* "3.12.1"; "3.10": the last part is not known; "3.14.7t": a free-threaded build. Returns buf. */
 const char *python__version_text(const struct python *py, char *buf, size_t size);
 const char *python__file(const struct python *py); /* path of the file that defines _PyRuntime */
-uint64_t python__runtime(const struct python *py); /* address of _PyRuntime */
 /* Address of an exported object such as "PyCode_Type"; 0: not exported. */
 uint64_t python__symbol(const struct python *py, const char *name);
 /* Address of the main interpreter's sys.modules dict; 0: unreadable. */
@@ -51,15 +50,15 @@ struct pythread {
 int python__threads(const struct python *py, struct pythread **ret, size_t *n);
 
 enum pyslot_kind {
-	PYSLOT_DIRECT,	 /* *(tp + off1) */
-	PYSLOT_INDIRECT, /* *(*(tp + off1) + off2) */
-	PYSLOT_EITHER,	 /* *(tp + off1), or *(tp + off2) while that is 0 */
+	PYSLOT_DIRECT,	 /* *(tp + first) */
+	PYSLOT_INDIRECT, /* *(*(tp + first) + second) */
+	PYSLOT_EITHER,	 /* *(tp + first), or *(tp + second) while that is 0 */
 };
 /* Location of a thread's own thread state, relative to its thread pointer tp (x86-64: fs base,
  * aarch64: tpidr_el0); for the kernel side. */
 struct pyslot {
 	enum pyslot_kind kind;
-	int64_t off1, off2;
+	int64_t first, second; /* bytes */
 };
 /* Finds that location by searching for known thread states in the threads' pthread blocks,
  * from 3.15 on in their thread-local variables. 0; -ENOENT with *why: not found. */

@@ -83,7 +83,7 @@ static void make(int minor)
 	host_add(HEAP, AREA, heap);
 	host_add(CHUNK, AREA, chunk);
 	host_add(STACK, AREA, stack);
-	k = image_layout(&l, (struct pyslot){ .off1 = 0x40 }, 0);
+	k = image_layout(&l, (struct pyslot){ .first = 0x40 }, 0);
 	memcpy((void *)&py, &k, sizeof(py));
 	modules = 1;
 	bench_verify = 0;

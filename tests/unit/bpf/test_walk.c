@@ -252,7 +252,7 @@ static void paged_out(void **state)
 /* From 3.15 on the first of two variables is 0, as in a thread that may not run Python code. */
 static struct mt_py_layout layout_of(const struct world *w)
 {
-	struct pyslot slot = { .off1 = 784 + 3 * 16 + 8 };
+	struct pyslot slot = { .first = 784 + 3 * 16 + 8 };
 
 	if (w->l.rt_tss_key == PYLAYOUT_NONE)
 		slot = (struct pyslot){ PYSLOT_EITHER, LOCAL_AT - 8, LOCAL_AT };

@@ -279,7 +279,7 @@ static void begin_thread_of(int minor, uint64_t seed, bool narrow)
 	host_add(C_STACK, C_SIZE, m.c_stack);
 	host_add(DATA, DATA_SIZE, m.data);
 	host_add(HEAP, HEAP_SIZE, m.heap);
-	k = image_layout(m.l, (struct pyslot){ .off1 = 16 }, 0);
+	k = image_layout(m.l, (struct pyslot){ .first = 16 }, 0);
 	memcpy((void *)&py, &k, sizeof(py));
 	host.task.thread.fsbase = HEAP;
 	put(HEAP + 16, TSTATE);

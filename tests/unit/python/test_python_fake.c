@@ -4,6 +4,7 @@
  * contradictory _Py_DebugOffsets, other C libraries, cyclic lists.
  */
 #include "unit/cmocka.h"
+#include "inspect/python/pyinternal.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -28,7 +29,7 @@ static void check_slot(struct world *w, enum pyslot_kind kind, int64_t off1, int
 	assert_int_equal(look(w), 0);
 	if (python__slot(w->py, &s, &why))
 		fail_msg("3.%d: %s", w->l.minor, why);
-	assert_true(s.kind == kind && s.off1 == off1 && s.off2 == off2);
+	assert_true(s.kind == kind && s.first == off1 && s.second == off2);
 }
 
 static void check_frames(struct world *w)
@@ -229,7 +230,7 @@ static void copied_runtime(void **state)
 	check_slot(&w, PYSLOT_DIRECT, 784 + 3 * 16 + 8, 0);
 	assert_string_equal(python__file(w.py), w.path);
 	assert_true(python__symbol(w.py, "PyCode_Type") == addr(&w, CODE_TYPE));
-	assert_true(python__runtime(w.py) == addr(&w, RUNTIME));
+	assert_true(w.py->runtime == addr(&w, RUNTIME));
 	drop(&w);
 }
 
@@ -283,7 +284,7 @@ static void musl(void **state)
 static void no_slot(void **state)
 {
 	struct world w = make(12);
-	struct pyslot s = { .off1 = 77 };
+	struct pyslot s = { .first = 77 };
 	const char *why = "";
 
 	forget_keys(&w);
@@ -300,7 +301,7 @@ static void no_slot(void **state)
 	assert_non_null(strstr(why, "no Python thread has begun"));
 	put(&w, TSTATE(0) + w.l.ts_next, addr(&w, SIZE));
 	assert_int_equal(python__slot(w.py, &s, &why), -EFAULT);
-	assert_int_equal(s.off1, 77);
+	assert_int_equal(s.first, 77);
 	drop(&w);
 }
 

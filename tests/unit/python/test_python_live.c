@@ -14,7 +14,7 @@
 
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
-#include "inspect/python.h"
+#include "inspect/python/pyinternal.h"
 #include "live.h"
 
 #define MAX_STACK 512
@@ -102,7 +102,7 @@ static void check_process(struct test *t)
 	assert_string_equal(dir, t->stdlib);
 	assert_int_equal(python__stdlib(t->py, tiny, sizeof(tiny)), -ENAMETOOLONG);
 	assert_string_equal(tiny, "old");
-	assert_int_equal(python__symbol(t->py, "_PyRuntime"), python__runtime(t->py));
+	assert_int_equal(python__symbol(t->py, "_PyRuntime"), t->py->runtime);
 	assert_int_equal(python__symbol(t->py, "Py_NoSuchThing"), 0);
 	assert_true(python__symbol(t->py, "PyCell_Type") != 0);
 	assert_int_equal(python__file(t->py)[0], '/');
@@ -111,7 +111,7 @@ static void check_process(struct test *t)
 	if (err)
 		fail_msg("%s: %s", why, strerror(-err));
 	print_message("  %s, %zu threads, slot %s %" PRId64 " %" PRId64 "\n", python__file(t->py),
-		      t->nthreads, kinds[t->slot.kind], t->slot.off1, t->slot.off2);
+		      t->nthreads, kinds[t->slot.kind], t->slot.first, t->slot.second);
 }
 
 /* The thread state as the kernel side finds it. ident: pthread_self() of the thread. Its thread
@@ -122,11 +122,11 @@ static uint64_t follow_slot(struct test *t, uint64_t ident)
 		      (uint64_t)pthread_self();
 	uint64_t v = 0;
 
-	assert_int_equal(proc__read_u64(t->proc, tp + (uint64_t)t->slot.off1, &v), 0);
+	assert_int_equal(proc__read_u64(t->proc, tp + (uint64_t)t->slot.first, &v), 0);
 	if (t->slot.kind == PYSLOT_EITHER && !v)
-		assert_int_equal(proc__read_u64(t->proc, tp + (uint64_t)t->slot.off2, &v), 0);
+		assert_int_equal(proc__read_u64(t->proc, tp + (uint64_t)t->slot.second, &v), 0);
 	else if (t->slot.kind == PYSLOT_INDIRECT)
-		assert_int_equal(proc__read_u64(t->proc, v + (uint64_t)t->slot.off2, &v), 0);
+		assert_int_equal(proc__read_u64(t->proc, v + (uint64_t)t->slot.second, &v), 0);
 	return v;
 }
 
@@ -354,8 +354,8 @@ static void check_running(struct test *t)
 			continue;
 		slots++;
 		if (!python__slot(t->py, &slot, NULL))
-			assert_true(slot.kind == t->slot.kind && slot.off1 == t->slot.off1 &&
-				    slot.off2 == t->slot.off2);
+			assert_true(slot.kind == t->slot.kind && slot.first == t->slot.first &&
+				    slot.second == t->slot.second);
 	}
 	print_message("  running: %zu looks, %zu stacks read to the thread's start, %zu cut off, "
 		      "%zu torn; %zu calibrations\n",

@@ -342,8 +342,8 @@ struct mt_py_layout target__layout(const struct target *t)
 	k.tls_kind = t->slot.kind == PYSLOT_INDIRECT ? MT_TLS_INDIRECT
 		     : t->slot.kind == PYSLOT_EITHER ? MT_TLS_EITHER
 						     : MT_TLS_DIRECT;
-	k.tls_off1 = t->slot.off1;
-	k.tls_off2 = t->slot.off2;
+	k.tls_off1 = t->slot.first;
+	k.tls_off2 = t->slot.second;
 	k.tstate_frame = l->ts_frame;
 	k.tstate_cframe = l->cframe_current != PYLAYOUT_NONE;
 	k.cframe_frame = k.tstate_cframe ? l->cframe_current : 0;

@@ -19,9 +19,11 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "inspect/proc.h"
 #include "inspect/pyobj.h"
 
 #define TRIES 3
+#define PAGE 4096u
 #define WINDOW 1024 /* bytes of a keys object read at once: about 40 entries */
 #define SHARED_KEYS_MAX 30
 #define VALUES_PREFIX_MAX 32 /* SHARED_KEYS_MAX + 2, in whole words */
@@ -57,12 +59,17 @@ int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit)
 	uint64_t type, flags;
 	int err;
 
-	err = pydict__type_of(m, obj, &type);
-	if (!err)
-		err = pymem__old_u64(m, type + m->l->tp_flags, &flags);
+	err = pydict__type_of(m, obj, &type) ?: pymem__old_u64(m, type + m->l->tp_flags, &flags);
 	if (err)
 		return err;
 	return flags & bit ? 0 : -EBADMSG;
+}
+
+int pydict__sequence(struct pymem *m, uint64_t field, uint64_t bit, uint64_t *obj, uint64_t *n)
+{
+	int err = pymem__u64(m, field, obj) ?: pydict__check_kind(m, *obj, bit);
+
+	return err ?: pymem__u64(m, *obj + m->l->ob_size, n);
 }
 
 /* Parsed header of a keys object. */
@@ -81,9 +88,14 @@ static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 
 	memcpy(&size, head + 8, 8);
 	memcpy(n, head + 32, 8);
-	if (!size || size & (size - 1) || size > 4ull * PYOBJ_MAX_DICT)
-		return size > 4ull * PYOBJ_MAX_DICT && !(size & (size - 1)) ? -E2BIG : -EAGAIN;
-	width = size <= 0xff ? 1 : size <= 0xffff ? 2 : 4;
+	if (!size || size & (size - 1))
+		return -EAGAIN;
+	if (size > 4ull * PYOBJ_MAX_DICT)
+		return -E2BIG;
+	if (size <= 0xff)
+		width = 1;
+	else
+		width = size <= 0xffff ? 2 : 4;
 	*index_bytes = size * width;
 	*slots = size;
 	return 0;
@@ -105,23 +117,26 @@ static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
  * reference count and version may change. */
 static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool old, size_t head)
 {
+	size_t len = PAGE - addr % PAGE; /* the next page may not be mapped */
 	int err;
 
 	if (m->snapshot) {
+		size_t size_len = old ? 8 : 4;
 		size_t n_at = old ? 32 : 24;
 
 		memset(k->seen, 0, head);
-		err = pymem__read(m, addr + 8, k->seen + 8, old ? 8 : 4);
-		if (!err)
-			err = pymem__read(m, addr + n_at, k->seen + n_at, 8);
 		k->seen_len = head;
-		return err;
+		return pymem__read(m, addr + 8, k->seen + 8, size_len)
+			       ?: pymem__read(m, addr + n_at, k->seen + n_at, 8);
 	}
-	err = pymem__read_page(m, addr, k->seen, sizeof(k->seen));
-	if (err >= 0 && (size_t)err < head)
-		err = pymem__read(m, addr, k->seen, head) ?: (int)head;
-	k->seen_len = err > 0 ? err : 0;
-	return err < 0 ? err : 0;
+	len = len < sizeof(k->seen) ? len : sizeof(k->seen);
+	err = proc__read(m->proc, addr, k->seen, len);
+	if (!err && len < head) {
+		len = head;
+		err = proc__read(m->proc, addr, k->seen, len);
+	}
+	k->seen_len = err ? 0 : len;
+	return err;
 }
 
 /* Reads and parses the header. -EAGAIN: implausible, so possibly changing. */
@@ -181,14 +196,12 @@ static uint64_t word(const uint8_t *p)
 	return v;
 }
 
-static int combined(struct pymem *m, const struct keys *k, uint64_t used, struct pyitems *it)
+static int read_combined(struct pymem *m, const struct keys *k, uint64_t used, struct pyitems *it)
 {
 	const uint8_t *e;
 	int err;
 
-	err = array__grow(&it->v, &it->cap, k->n, sizeof(*it->v));
-	if (!err)
-		err = read_entries(m, k, it, &e);
+	err = array__grow(&it->v, &it->cap, k->n, sizeof(*it->v)) ?: read_entries(m, k, it, &e);
 	if (err)
 		return err;
 	it->n = 0;
@@ -207,24 +220,21 @@ static int combined(struct pymem *m, const struct keys *k, uint64_t used, struct
 
 /* To 3.10, a dict stays split only if it was filled in the order of the keys. It may have many
  * keys. */
-static int split_3_10(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
-		      struct pyitems *it)
+static int read_split_3_10(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
+			   struct pyitems *it)
 {
 	const uint8_t *e;
 	int err;
 
 	if (used > k->n || !values || values % 8)
 		return -EAGAIN;
-	err = array__grow(&it->v, &it->cap, used, sizeof(*it->v));
-	if (!err)
-		err = read_entries(m, k, it, &e);
+	err = array__grow(&it->v, &it->cap, used, sizeof(*it->v)) ?: read_entries(m, k, it, &e);
 	if (err)
 		return err;
 	for (size_t i = 0; i < used; i++)
 		it->v[i].key = word(e + i * k->stride + k->key_at);
-	err = array__grow(&it->raw, &it->raw_cap, used * sizeof(uint64_t), 1);
-	if (!err)
-		err = pymem__read(m, values, it->raw, used * sizeof(uint64_t));
+	err = array__grow(&it->raw, &it->raw_cap, used * sizeof(uint64_t), 1)
+		      ?: pymem__read(m, values, it->raw, used * sizeof(uint64_t));
 	if (err)
 		return err;
 	for (size_t i = 0; i < used; i++) {
@@ -295,25 +305,24 @@ static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
 }
 
 /* used: the dict's count; SIZE_MAX: inline values, which have no count. */
-static int split(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
-		 struct pyitems *it)
+static int read_split(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
+		      struct pyitems *it)
 {
 	struct values v;
 	const uint8_t *e;
 	int err;
 
 	if (m->l->minor <= 10)
-		return split_3_10(m, k, values, used, it);
+		return read_split_3_10(m, k, values, used, it);
 	if (!values || values % 8)
 		return -EAGAIN;
 	if (m->l->minor <= 12)
 		err = read_values_3_12(m, values, k->n, &v);
 	else
 		err = read_values_3_13(m, values, &v);
-	if (!err)
-		err = array__grow(&it->v, &it->cap, v.n, sizeof(*it->v));
-	if (!err)
-		err = read_entries(m, k, it, &e);
+	if (err)
+		return err;
+	err = array__grow(&it->v, &it->cap, v.n, sizeof(*it->v)) ?: read_entries(m, k, it, &e);
 	if (err)
 		return err;
 	for (size_t i = 0; i < v.n; i++) {
@@ -365,7 +374,8 @@ static int items_once(struct pymem *m, uint64_t dict, struct pyitems *it)
 		return -E2BIG;
 	err = read_keys(m, a.keys, &k);
 	if (!err)
-		err = a.values ? split(m, &k, a.values, a.used, it) : combined(m, &k, a.used, it);
+		err = a.values ? read_split(m, &k, a.values, a.used, it)
+			       : read_combined(m, &k, a.used, it);
 	if (m->snapshot) /* pymem__holds() checks it */
 		return err;
 	/* Keys freed during the reading may contain anything, or be unmapped. */
@@ -382,11 +392,12 @@ int pydict__items(struct pymem *m, uint64_t dict, struct pyitems *ret)
 
 	ret->n = 0;
 	err = pydict__check_kind(m, dict, PYTYPE_DICT);
-	for (int i = 0; !err && i < TRIES; i++) {
+	if (err)
+		return err;
+	for (int i = 0; i < TRIES; i++) {
 		err = items_once(m, dict, ret);
 		if (err != -EAGAIN)
 			break;
-		err = i + 1 < TRIES ? 0 : -EAGAIN;
 	}
 	if (err)
 		ret->n = 0;
@@ -403,13 +414,13 @@ static int read_type(struct pymem *m, uint64_t type, struct type_head *t)
 	uint64_t dictoffset;
 	int err;
 
-	err = pymem__old_u64(m, type + m->l->tp_flags, &t->flags);
-	if (!err)
-		err = pymem__old_u64(m, type + m->l->tp_basicsize, &t->basicsize);
-	if (!err) /* tp_itemsize follows tp_basicsize */
-		err = pymem__old_u64(m, type + m->l->tp_basicsize + 8, &t->itemsize);
-	if (!err)
-		err = pymem__old_u64(m, type + m->l->tp_dictoffset, &dictoffset);
+	err = pymem__old_u64(m, type + m->l->tp_flags, &t->flags)
+		      ?: pymem__old_u64(m, type + m->l->tp_dictoffset, &dictoffset);
+	if (err)
+		return err;
+	/* tp_itemsize follows tp_basicsize. */
+	err = pymem__old_u64(m, type + m->l->tp_basicsize, &t->basicsize)
+		      ?: pymem__old_u64(m, type + m->l->tp_basicsize + 8, &t->itemsize);
 	if (err)
 		return err;
 	t->dictoffset = (int64_t)dictoffset;
@@ -455,7 +466,7 @@ static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, u
 static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *dict,
 		      uint64_t *values)
 {
-	uint64_t w[2], slot;
+	uint64_t w[2], slot, word;
 	int err;
 
 	*dict = *values = 0;
@@ -465,52 +476,50 @@ static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, 
 	}
 	if (obj < 32)
 		return -EFAULT;
-	/* From 3.12 on the word before is a list of weak references. Without a PyGC_Head the dict
-	 * is right before the object. */
-	w[0] = 0;
-	err = m->l->minor == 11 ? pymem__read(m, obj - 32, w, sizeof(w))
-				: pymem__u64(m, obj - (m->l->free_threaded ? 8 : 24), &w[1]);
-	if (err)
-		return err;
 	if (m->l->minor == 11) {
+		err = pymem__read(m, obj - 32, w, sizeof(w));
+		if (err)
+			return err;
 		*values = w[0];
 		*dict = w[0] ? 0 : w[1];
-	} else if (m->l->minor == 12) {
-		if (w[1] & 1)
-			*values = w[1] + 1;
-		else
-			*dict = w[1];
-	} else {
-		*dict = w[1];
-		if (!*dict && t->flags & FLAG_INLINE_VALUES)
-			*values = obj + t->basicsize;
+		return 0;
 	}
+	/* From 3.12 on the word before is a list of weak references. Without a PyGC_Head the dict
+	 * is right before the object. */
+	err = pymem__u64(m, obj - (m->l->free_threaded ? 8 : 24), &word);
+	if (err)
+		return err;
+	if (m->l->minor == 12 && word & 1)
+		*values = word + 1;
+	else if (m->l->minor > 12 && !word && t->flags & FLAG_INLINE_VALUES)
+		*values = obj + t->basicsize;
+	else
+		*dict = word;
 	return 0;
+}
+
+/* Inline values, whose keys are the type's. */
+static int read_inline(struct pymem *m, uint64_t type, uint64_t values, struct pyitems *it)
+{
+	uint64_t keys;
+	struct keys k;
+	int err = pymem__u64(m, type + m->l->ht_cached_keys, &keys) ?: read_keys(m, keys, &k);
+
+	return err ?: read_split(m, &k, values, SIZE_MAX, it);
 }
 
 static int attrs_once(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *it)
 {
-	uint64_t dict, values, dict2, values2, keys;
+	uint64_t dict, values, dict2, values2;
 	struct type_head t;
-	struct keys k;
 	int err;
 
-	err = read_type(m, type, &t);
-	if (!err)
-		err = find_attrs(m, obj, &t, &dict, &values);
+	err = read_type(m, type, &t) ?: find_attrs(m, obj, &t, &dict, &values);
 	if (err)
 		return err;
 	if (!dict && !values)
 		return 0;
-	if (dict) {
-		err = pydict__items(m, dict, it);
-	} else {
-		err = pymem__u64(m, type + m->l->ht_cached_keys, &keys);
-		if (!err)
-			err = read_keys(m, keys, &k);
-		if (!err)
-			err = split(m, &k, values, SIZE_MAX, it);
-	}
+	err = dict ? pydict__items(m, dict, it) : read_inline(m, type, values, it);
 	if (m->snapshot)
 		return err;
 	if (find_attrs(m, obj, &t, &dict2, &values2))

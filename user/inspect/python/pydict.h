@@ -30,6 +30,8 @@ void pyitems__fini(struct pyitems *it); /* {0} is a valid initial value */
 #define PYTYPE_TYPE (1ul << 31)
 /* 0 if obj's type has this bit, -EBADMSG if not, -EFAULT. */
 int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit);
+/* The tuple or bytes object that a field points to, and its length. Returns as the above. */
+int pydict__sequence(struct pymem *m, uint64_t field, uint64_t bit, uint64_t *obj, uint64_t *n);
 /* Current type of an object. -EBADMSG for a NULL or misaligned pointer. */
 int pydict__type_of(struct pymem *m, uint64_t obj, uint64_t *type);
 

@@ -27,7 +27,7 @@
 #include "base/clock.h"
 #include "inspect/proc.h"
 #include "inspect/process/memcache.h"
-#include "inspect/python.h"
+#include "inspect/python/pyinternal.h"
 
 #define HEAD_SIZE 16
 #define GENERATION 24
@@ -88,8 +88,7 @@ static int is_head(const struct proc *p, uint64_t head, bool both)
 		if (!next_knows && !prev_knows)
 			return -ENOENT;
 	}
-	return both ? (next_knows && prev_knows ? 0 : -ENOENT)
-		    : (next_knows || prev_knows ? 0 : -ENOENT);
+	return both && !(next_knows && prev_knows) ? -ENOENT : 0;
 }
 
 /* Addresses of the youngest and of the permanent generation, and of the flag; see struct pygc. */
@@ -134,7 +133,7 @@ static bool are_four_lists(uint64_t addr, const uint64_t *w)
 }
 
 /* pointed: lists that a pointer leads to, otherwise four lists in a row. */
-static int search(const struct proc *p, uint64_t base, bool pointed, struct pygc *ret)
+static int search_lists(const struct proc *p, uint64_t base, bool pointed, struct pygc *ret)
 {
 	uint64_t w[(STEP + FOUR_LISTS) / 8];
 	int err;
@@ -160,9 +159,9 @@ static int search(const struct proc *p, uint64_t base, bool pointed, struct pygc
 
 int pygc__search(const struct proc *p, uint64_t base, bool increments, struct pygc *ret)
 {
-	int err = search(p, base, true, ret);
+	int err = search_lists(p, base, true, ret);
 
-	return err == -ENOENT && increments ? search(p, base, false, ret) : err;
+	return err == -ENOENT && increments ? search_lists(p, base, false, ret) : err;
 }
 
 int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret)
@@ -170,11 +169,12 @@ int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret)
 	static const struct timespec pause = { .tv_nsec = PAUSE };
 	const struct pylayout *l = python__layout(py);
 	const struct proc *p = python__proc(py);
-	uint64_t base = python__runtime(py), until = clock__monotonic() + within_ns;
+	uint64_t until = clock__monotonic() + within_ns;
+	uint64_t base = py->runtime;
 	int err = 0;
 
 	if (l->minor > 8)
-		err = proc__read_u64(p, python__runtime(py) + l->rt_interp_main, &base);
+		err = proc__read_u64(p, py->runtime + l->rt_interp_main, &base);
 	if (err)
 		return err;
 	for (int i = 0; i < SEARCHES || clock__monotonic() < until; i++) {
@@ -217,7 +217,7 @@ static bool fatal(int err)
 
 /* Reads the link of `from` and its neighbour *to again, since the cached link is outdated. -EAGAIN:
  * `from` is no longer in this list. */
-static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o, bool back)
+static int repair_link(struct walk *w, uint64_t from, uint64_t *to, struct object *o, bool back)
 {
 	struct link l;
 	int err;
@@ -265,7 +265,7 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 				return err;
 		}
 		if (!is_link(to) || err || ((back ? o.link.next : o.link.prev) & ~FLAGS) != from) {
-			err = repair(w, from, &to, &o, back);
+			err = repair_link(w, from, &to, &o, back);
 			if (err)
 				return err;
 			if (to == head)

@@ -50,11 +50,6 @@ const char *python__file(const struct python *py)
 	return py->file[0].path;
 }
 
-uint64_t python__runtime(const struct python *py)
-{
-	return py->runtime;
-}
-
 uint64_t python__symbol(const struct python *py, const char *name)
 {
 	struct elf_sym sym;

@@ -18,7 +18,7 @@ struct python {
 	 * _PyRuntime. */
 	struct pyfile file[2];
 	size_t nr_files;
-	uint64_t runtime;
+	uint64_t runtime; /* address of _PyRuntime */
 	struct pylayout layout;
 	int major, minor, micro;
 };

@@ -35,33 +35,39 @@ static bool fatal(int err)
 }
 
 /* Reads the tuple of variable names, their number and their kinds. */
-static int names_of(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n, uint8_t *kinds)
+static int read_names(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n, uint8_t *kinds)
 {
 	unsigned at = m->l->co_filename - (m->l->minor >= 11 ? 16u : 32u);
 	uint64_t bytes, len;
 	int err;
 
-	err = pymem__u64(m, code + at, tuple);
-	if (!err)
-		err = pydict__check_kind(m, *tuple, PYTYPE_TUPLE);
-	if (!err)
-		err = pymem__u64(m, *tuple + m->l->ob_size, n);
-	if (err || *n > MAX_VARIABLES)
-		return err ? err : -E2BIG;
+	err = pydict__sequence(m, code + at, PYTYPE_TUPLE, tuple, n);
+	if (err)
+		return err;
+	if (*n > MAX_VARIABLES)
+		return -E2BIG;
 	memset(kinds, KIND_LOCAL, *n);
 	if (m->l->minor < 11)
 		return 0;
-	err = pymem__u64(m, code + at + 8, &bytes);
-	if (!err)
-		err = pydict__check_kind(m, bytes, PYTYPE_BYTES);
-	if (!err)
-		err = pymem__u64(m, bytes + m->l->ob_size, &len);
-	if (err || len != *n)
-		return err ? err : -EBADMSG;
+	err = pydict__sequence(m, code + at + 8, PYTYPE_BYTES, &bytes, &len);
+	if (err)
+		return err;
+	if (len != *n)
+		return -EBADMSG;
 	return pymem__read(m, bytes + m->l->bytes_val, kinds, *n);
 }
 
-static int add(struct locals *l, const struct pylocal *x)
+/* Text of an item of a tuple of names. */
+static int read_name(struct pymem *m, uint64_t tuple, uint64_t i, char *buf, size_t size)
+{
+	uint64_t str;
+	int err = pymem__u64(m, tuple + m->l->tuple_item + 8 * i, &str)
+			  ?: pystr__read(m, str, buf, size, NULL);
+
+	return err < 0 ? err : 0;
+}
+
+static int add_local(struct locals *l, const struct pylocal *x)
 {
 	int err;
 
@@ -82,7 +88,7 @@ static int read_frame(struct pymem *m, const struct pythread *t, const struct py
 	uint8_t kinds[MAX_VARIABLES];
 	int err;
 
-	err = names_of(m, f->code, &tuple, &n, kinds);
+	err = read_names(m, f->code, &tuple, &n, kinds);
 	if (!err && n)
 		err = proc__read(m->proc, f->addr + m->l->fr_local0, slots, n * sizeof(slots[0]));
 	for (uint64_t i = 0; !err && i < n; i++) {
@@ -90,14 +96,14 @@ static int read_frame(struct pymem *m, const struct pythread *t, const struct py
 		if (!obj || !(kinds[i] & (KIND_LOCAL | KIND_SHARED)) || (kinds[i] & shared) ||
 		    !wanted(ctx, obj))
 			continue;
-		err = add(l, &(struct pylocal){
-				     .obj = obj,
-				     .slot = f->addr + m->l->fr_local0 + i * sizeof(slots[0]),
-				     .frame = f->addr,
-				     .code = f->code,
-				     .thread = *t,
-				     .number = (uint32_t)i,
-			     });
+		err = add_local(l, &(struct pylocal){
+					   .obj = obj,
+					   .slot = f->addr + m->l->fr_local0 + i * sizeof(slots[0]),
+					   .frame = f->addr,
+					   .code = f->code,
+					   .thread = *t,
+					   .number = (uint32_t)i,
+				   });
 	}
 	return fatal(err) ? err : 0;
 }
@@ -180,11 +186,13 @@ int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *ho
  * IPython's shell. */
 static void place_of(struct pymem *m, const struct pycode *code, char *buf, size_t size)
 {
-	size_t len = 0;
-	const char *file = strrchr(code->file, '/'),
-		   *typed = *code->file == '<' ? files__cell(code->file, &len) : NULL;
+	const char *file = strrchr(code->file, '/');
+	const char *typed = NULL;
 	uint64_t cell;
+	size_t len = 0;
 
+	if (*code->file == '<')
+		typed = files__cell(code->file, &len);
 	if (typed)
 		snprintf(buf, size, "cell %.*s, line %u", (int)len, typed, code->firstlineno);
 	else if (strstr(code->file, "/ipykernel_") && !pynames__cell(m->py, code->file, &cell))
@@ -195,23 +203,19 @@ static void place_of(struct pymem *m, const struct pycode *code, char *buf, size
 
 int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size)
 {
-	uint64_t tuple, n, str;
+	uint64_t tuple, n;
 	uint8_t kinds[MAX_VARIABLES];
 	struct pycode code;
 	char name[256], place[sizeof(code.file) + 16];
 	int err;
 
-	err = names_of(m, l->code, &tuple, &n, kinds);
-	if (!err)
-		err = l->number < n
-			      ? pymem__u64(m, tuple + m->l->tuple_item + 8ull * l->number, &str)
-			      : -EBADMSG;
-	if (!err) {
-		err = pystr__read(m, str, name, sizeof(name), NULL);
-		err = err < 0 ? err : 0;
-	}
-	if (!err)
-		err = pyobj__code(m->py, l->code, &code);
+	err = read_names(m, l->code, &tuple, &n, kinds);
+	if (err)
+		return err;
+	if (l->number >= n)
+		return -EBADMSG;
+	err = read_name(m, tuple, l->number, name, sizeof(name))
+		      ?: pyobj__code(m->py, l->code, &code);
 	if (err)
 		return err;
 	place_of(m, &code, place, sizeof(place));
@@ -230,30 +234,22 @@ static int find_free(struct pymem *m, uint64_t code, uint64_t i, uint64_t *tuple
 	int err;
 
 	if (m->l->minor < 11) {
-		err = pymem__u64(m, code + m->l->co_filename - 24, tuple);
-		if (!err)
-			err = pydict__check_kind(m, *tuple, PYTYPE_TUPLE);
-		if (!err)
-			err = pymem__u64(m, *tuple + m->l->ob_size, &n);
 		*at = i;
-		return err ? err : i < n ? 0 : -ENOENT;
+		err = pydict__sequence(m, code + m->l->co_filename - 24, PYTYPE_TUPLE, tuple, &n);
+		if (err)
+			return err;
+		return i < n ? 0 : -ENOENT;
 	}
-	err = names_of(m, code, tuple, &n, kinds);
+	err = read_names(m, code, tuple, &n, kinds);
 	for (*at = 0; !err && *at < n; ++*at)
 		if ((kinds[*at] & KIND_FREE) && !i--)
 			return 0;
-	return err ? err : -ENOENT;
+	return err ?: -ENOENT;
 }
 
 int pylocals__free_name(struct pymem *m, uint64_t code, uint64_t i, char *buf, size_t size)
 {
-	uint64_t tuple, at, str;
-	int err = find_free(m, code, i, &tuple, &at);
+	uint64_t tuple, at;
 
-	if (!err)
-		err = pymem__u64(m, tuple + m->l->tuple_item + 8ull * at, &str);
-	if (err)
-		return err;
-	err = pystr__read(m, str, buf, size, NULL);
-	return err < 0 ? err : 0;
+	return find_free(m, code, i, &tuple, &at) ?: read_name(m, tuple, at, buf, size);
 }

@@ -18,10 +18,9 @@ int pylong__read(struct pymem *m, uint64_t obj, uint64_t *ret)
 		uint32_t digits[2];
 	} o;
 	uint64_t n;
-	int err = pydict__check_kind(m, obj, PYTYPE_LONG);
+	int err = pydict__check_kind(m, obj, PYTYPE_LONG)
+			  ?: pymem__read(m, obj + m->l->ob_size, &o.size, sizeof(o.size));
 
-	if (!err)
-		err = pymem__read(m, obj + m->l->ob_size, &o.size, sizeof(o.size));
 	if (err)
 		return err;
 	n = o.size;

@@ -192,11 +192,3 @@ int pymem__old_u64(struct pymem *m, uint64_t addr, uint64_t *ret)
 		*ret = v;
 	return err;
 }
-
-int pymem__read_page(struct pymem *m, uint64_t addr, void *buf, size_t len)
-{
-	size_t rest = PAGE - addr % PAGE, n = rest < len ? rest : len;
-	int err = proc__read(m->proc, addr, buf, n);
-
-	return err ? err : (int)n;
-}

@@ -13,27 +13,30 @@ int pynames__process(const struct python *py, char *buf, size_t size)
 	int err;
 
 	/* A spawned process sets the name of its first object before it has one of its own. */
-	err = pyobj__module(py, "multiprocessing.process", &module);
-	if (!err)
-		err = pyobj__module_attr(py, module, "_current_process", &process);
-	if (!err)
-		err = pyobj__attr(py, process, "_name", &name);
-	if (!err)
-		err = pyobj__str(py, name, buf, size);
-	return !err && (!*buf || !strcmp(buf, "MainProcess")) ? -ENOENT : err;
+	err = pyobj__module(py, "multiprocessing.process", &module)
+		      ?: pyobj__module_attr(py, module, "_current_process", &process);
+	if (err)
+		return err;
+	err = pyobj__attr(py, process, "_name", &name) ?: pyobj__str(py, name, buf, size);
+	if (err)
+		return err;
+	return !*buf || !strcmp(buf, "MainProcess") ? -ENOENT : 0;
 }
 
 int pynames__cell(const struct python *py, const char *file, uint64_t *ret)
 {
 	struct pymem m;
 	uint64_t at;
-	int err = pyobj__module(py, "IPython.core.interactiveshell", &at)
-			  ?: pyobj__module_attr(py, at, "InteractiveShell", &at)
-			  ?: pyobj__type_attr(py, at, "_instance", &at)
-			  ?: pyobj__attr(py, at, "compile", &at)
-			  ?: pyobj__attr(py, at, "_filename_map", &at)
-			  ?: pyobj__dict_get(py, at, file, &at);
+	int err;
 
+	err = pyobj__module(py, "IPython.core.interactiveshell", &at)
+		      ?: pyobj__module_attr(py, at, "InteractiveShell", &at);
+	if (err)
+		return err;
+	err = pyobj__type_attr(py, at, "_instance", &at) ?: pyobj__attr(py, at, "compile", &at);
+	if (err)
+		return err;
+	err = pyobj__attr(py, at, "_filename_map", &at) ?: pyobj__dict_get(py, at, file, &at);
 	if (err)
 		return err;
 	pymem__init(&m, py, false);

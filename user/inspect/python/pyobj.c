@@ -91,9 +91,7 @@ static int code_str(struct pymem *m, uint64_t code, unsigned at, char *buf, size
 	uint64_t obj;
 	int err;
 
-	err = pymem__u64(m, code + at, &obj);
-	if (!err)
-		err = pystr__read(m, obj, buf, size, NULL);
+	err = pymem__u64(m, code + at, &obj) ?: pystr__read(m, obj, buf, size, NULL);
 	return err < 0 ? err : 0;
 }
 
@@ -103,11 +101,7 @@ static int code_table(struct pymem *m, uint64_t code, struct pycode *c)
 	uint8_t *table;
 	int err;
 
-	err = pymem__u64(m, code + m->l->co_linetable, &obj);
-	if (!err)
-		err = pydict__check_kind(m, obj, PYTYPE_BYTES);
-	if (!err)
-		err = pymem__u64(m, obj + m->l->ob_size, &n);
+	err = pydict__sequence(m, code + m->l->co_linetable, PYTYPE_BYTES, &obj, &n);
 	if (err)
 		return err;
 	if (n > PYOBJ_MAX_LINETABLE)
@@ -127,7 +121,6 @@ static int code_table(struct pymem *m, uint64_t code, struct pycode *c)
 
 int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 {
-	uint32_t firstlineno;
 	struct pycode c = { 0 };
 	struct pymem m;
 	unsigned name;
@@ -135,24 +128,21 @@ int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 
 	pymem__init(&m, py, false);
 	name = m.l->co_qualname != PYLAYOUT_NONE ? m.l->co_qualname : m.l->co_name;
-	err = check_type(&m, code, "PyCode_Type", true);
-	if (!err)
-		err = code_str(&m, code, name, c.name, sizeof(c.name));
-	if (!err)
-		err = code_str(&m, code, m.l->co_filename, c.file, sizeof(c.file));
-	if (!err)
-		err = pymem__read(&m, code + m.l->co_firstlineno, &firstlineno,
-				  sizeof(firstlineno));
-	if (!err)
-		err = code_table(&m, code, &c);
-	/* The object may have been freed and its memory reused meanwhile. */
-	if (!err)
-		err = check_type(&m, code, "PyCode_Type", true);
+	err = check_type(&m, code, "PyCode_Type", true)
+		      ?: code_str(&m, code, name, c.name, sizeof(c.name));
+	if (err)
+		return err;
+	err = code_str(&m, code, m.l->co_filename, c.file, sizeof(c.file))
+		      ?: pymem__read(&m, code + m.l->co_firstlineno, &c.firstlineno,
+				     sizeof(c.firstlineno));
+	if (err)
+		return err;
+	/* Check it again: it may have been freed and its memory reused meanwhile. */
+	err = code_table(&m, code, &c) ?: check_type(&m, code, "PyCode_Type", true);
 	if (err) {
 		pycode__free(&c);
 		return err;
 	}
-	c.firstlineno = firstlineno;
 	*ret = c;
 	return 0;
 }
@@ -182,11 +172,8 @@ int pyobj__dict_each(const struct python *py, uint64_t dict,
 static int dict_get(struct pymem *m, uint64_t dict, const char *key, uint64_t *value)
 {
 	struct pyitems it = { 0 };
-	int err;
+	int err = pydict__items(m, dict, &it) ?: pystr__find(m, &it, key, NULL, value);
 
-	err = pydict__items(m, dict, &it);
-	if (!err)
-		err = pystr__find(m, &it, key, NULL, value);
 	pyitems__fini(&it);
 	return err;
 }
@@ -210,13 +197,11 @@ int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_
 	int err;
 
 	pymem__init(&m, py, true);
-	err = pydict__type_of(&m, obj, &type);
-	if (!err)
-		err = pydict__check_kind(&m, type, PYTYPE_TYPE);
-	if (!err)
-		err = pydict__attrs(&m, obj, type, &it);
-	if (!err)
-		err = pystr__find(&m, &it, name, NULL, value);
+	err = pydict__type_of(&m, obj, &type) ?: pydict__check_kind(&m, type, PYTYPE_TYPE);
+	if (err)
+		goto out;
+	err = pydict__attrs(&m, obj, type, &it) ?: pystr__find(&m, &it, name, NULL, value);
+out:
 	pyitems__fini(&it);
 	pymem__fini(&m);
 	return map_error(err);
@@ -236,9 +221,8 @@ int pyobj__module_attr(const struct python *py, uint64_t module, const char *nam
 	int err;
 
 	pymem__init(&m, py, true);
-	err = check_type(&m, module, "PyModule_Type", false);
-	if (!err)
-		err = pymem__u64(&m, module + m.l->md_dict, &dict);
+	err = check_type(&m, module, "PyModule_Type", false)
+		      ?: pymem__u64(&m, module + m.l->md_dict, &dict);
 	if (!err)
 		err = dict_get(&m, dict, name, value);
 	pymem__fini(&m);
@@ -263,11 +247,11 @@ int pyobj__func_code(const struct python *py, uint64_t func, uint64_t *code)
 	int err;
 
 	pymem__init(&m, py, false);
-	err = check_type(&m, func, "PyFunction_Type", true);
-	if (!err)
-		err = pymem__u64(&m, func + m.l->func_code, &c);
-	if (!err)
-		err = check_type(&m, c, "PyCode_Type", true);
+	err = check_type(&m, func, "PyFunction_Type", true)
+		      ?: pymem__u64(&m, func + m.l->func_code, &c);
+	if (err)
+		return err;
+	err = check_type(&m, c, "PyCode_Type", true);
 	if (!err)
 		*code = c;
 	return err;

@@ -72,27 +72,26 @@ int pystr__size(struct pymem *m, uint64_t obj, uint64_t *ret)
 }
 
 /* Appends a character to buf[at..size). Number of bytes; 0: no room. */
-static size_t put(char *buf, size_t at, size_t size, uint32_t c)
+static size_t put_character(char *buf, size_t at, size_t size, uint32_t c)
 {
 	uint8_t out[4];
-	size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+	size_t n;
 
+	if (c < 0x80) {
+		n = 1;
+		out[0] = c;
+	} else if (c < 0x800) {
+		n = 2;
+		out[0] = 0xc0 | c >> 6;
+	} else if (c < 0x10000) {
+		n = 3;
+		out[0] = 0xe0 | c >> 12;
+	} else {
+		n = 4;
+		out[0] = 0xf0 | c >> 18;
+	}
 	if (n > size - at)
 		return 0;
-	switch (n) {
-	case 1:
-		out[0] = c;
-		break;
-	case 2:
-		out[0] = 0xc0 | c >> 6;
-		break;
-	case 3:
-		out[0] = 0xe0 | c >> 12;
-		break;
-	default:
-		out[0] = 0xf0 | c >> 18;
-		break;
-	}
 	for (size_t i = 1; i < n; i++)
 		out[i] = 0x80 | (c >> 6 * (n - 1 - i) & 0x3f);
 	memcpy(buf + at, out, n);
@@ -134,7 +133,7 @@ int pystr__read(struct pymem *m, uint64_t obj, char *buf, size_t size, bool *cut
 		if (err)
 			return err;
 		for (i = 0; i < n; i++) {
-			put_n = put(buf, at, size - 1, character(raw, i, h.width));
+			put_n = put_character(buf, at, size - 1, character(raw, i, h.width));
 			if (!put_n)
 				break;
 			at += put_n;

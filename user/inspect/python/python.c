@@ -95,7 +95,8 @@ static int apply_debug_offsets(struct python *py, const uint8_t *block, const ch
 
 	for (size_t i = 0; i < sizeof(described) / sizeof(described[0]); i++) {
 		const struct described *d = &described[i];
-		uint64_t off = word_at(block, d->pos[col]), size = word_at(block, d->size[col]);
+		uint64_t off = word_at(block, d->pos[col]);
+		uint64_t size = word_at(block, d->size[col]);
 
 		if (off > MAX_STRUCT || off + d->width > size)
 			return python__refuse(
@@ -238,7 +239,7 @@ static int identify_by_sys(struct python *py, const char **why)
 }
 
 /* Sets version and layout from the file and the process. 0 or -errno with *why set. */
-static int python__identify(struct python *py, const char **why)
+static int identify_version(struct python *py, const char **why)
 {
 	uint64_t addr = python__symbol(py, "Py_Version");
 
@@ -332,18 +333,17 @@ static int check_members(const struct python *py, uint64_t table, const char **w
 
 int python__cross_check(const struct python *py, const char **why)
 {
-	uint64_t code = python__symbol(py, "PyCode_Type"), type = python__symbol(py, "PyType_Type");
+	uint64_t code = python__symbol(py, "PyCode_Type");
+	uint64_t type = python__symbol(py, "PyType_Type");
 	const struct pylayout *l = &py->layout;
 	uint64_t interp, of_code, basicsize, table;
 	int err;
 
-	err = proc__read_u64(py->proc, py->runtime + l->rt_interp_head, &interp);
+	err = proc__read_u64(py->proc, py->runtime + l->rt_interp_head, &interp)
+		      ?: proc__read_u64(py->proc, code + l->ob_type, &of_code);
 	if (!err)
-		err = proc__read_u64(py->proc, code + l->ob_type, &of_code);
-	if (!err)
-		err = proc__read_u64(py->proc, code + l->tp_basicsize, &basicsize);
-	if (!err)
-		err = proc__read_u64(py->proc, code + l->tp_members, &table);
+		err = proc__read_u64(py->proc, code + l->tp_basicsize, &basicsize)
+			      ?: proc__read_u64(py->proc, code + l->tp_members, &table);
 	if (err)
 		return python__refuse(why, err, "the interpreter's data cannot be read: %s",
 				      strerror(-err));
@@ -430,20 +430,19 @@ static int open_file(const struct proc *p, const struct map *map, const char *sy
 	f.elf = elf__open_map(p, map);
 	if (!f.elf)
 		return -errno;
-	err = elf__dynsym(f.elf, symbol, &sym);
-	if (!err)
-		err = elf__bias(f.elf, map->start, map->offset, &f.bias);
-	if (!err) {
-		f.path = strdup(map->path);
-		if (!f.path)
-			err = -ENOMEM;
-	}
-	if (err) {
-		elf__free(f.elf);
-		return err;
-	}
+	err = elf__dynsym(f.elf, symbol, &sym)
+		      ?: elf__bias(f.elf, map->start, map->offset, &f.bias);
+	if (err)
+		goto out;
+	err = -ENOMEM;
+	f.path = strdup(map->path);
+	if (!f.path)
+		goto out;
 	*ret = f;
 	return 0;
+out:
+	elf__free(f.elf);
+	return err;
 }
 
 /* Finds the first file that defines the symbol. -ENOENT, or the error of opening the most likely
@@ -515,6 +514,15 @@ static int check_machine(const struct python *py, const char **why)
 			      machine);
 }
 
+static int open_interpreter(struct python *py, const struct maps *m, const char **why)
+{
+	int err = find_files(py, m, why) ?: check_machine(py, why);
+
+	if (err)
+		return err;
+	return identify_version(py, why) ?: python__cross_check(py, why);
+}
+
 struct python *python__open(const struct proc *p, const struct maps *m, const char **why)
 {
 	struct python *py = calloc(1, sizeof(*py));
@@ -524,14 +532,8 @@ struct python *python__open(const struct proc *p, const struct maps *m, const ch
 	if (py) {
 		py->proc = p;
 		py->micro = -1;
-		err = find_files(py, m, &text);
+		err = open_interpreter(py, m, &text);
 	}
-	if (!err)
-		err = check_machine(py, &text);
-	if (!err)
-		err = python__identify(py, &text);
-	if (!err)
-		err = python__cross_check(py, &text);
 	if (!err)
 		return py;
 	python__free(py);

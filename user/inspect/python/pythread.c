@@ -71,11 +71,11 @@ static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp
 	uint32_t tid = 0;
 	int err;
 
-	err = proc__read_u64(py->proc, tstate + l->ts_interp, &owner);
-	if (!err)
-		err = proc__read_u64(py->proc, tstate + l->ts_next, next);
-	if (!err)
-		err = proc__read_u64(py->proc, tstate + l->ts_thread_id, &ret->thread_id);
+	err = proc__read_u64(py->proc, tstate + l->ts_interp, &owner)
+		      ?: proc__read_u64(py->proc, tstate + l->ts_next, next);
+	if (err)
+		return err;
+	err = proc__read_u64(py->proc, tstate + l->ts_thread_id, &ret->thread_id);
 	if (!err && l->ts_native_id != PYLAYOUT_NONE)
 		err = proc__read_u64(py->proc, tstate + l->ts_native_id, &native);
 	if (err)
@@ -103,13 +103,10 @@ static int list_threads(const struct python *py, struct threads *list)
 			return -E2BIG;
 		err = proc__read_u64(py->proc, interp + l->is_threads, &tstate);
 		while (!err && tstate) {
-			err = read_thread(py, tstate, interp, &t, &next);
-			if (!err)
-				err = add_thread(list, &t);
+			err = read_thread(py, tstate, interp, &t, &next) ?: add_thread(list, &t);
 			tstate = next;
 		}
-		if (!err)
-			err = proc__read_u64(py->proc, interp + l->is_next, &interp);
+		err = err ?: proc__read_u64(py->proc, interp + l->is_next, &interp);
 	}
 	return err;
 }
@@ -265,8 +262,9 @@ static void vote_locals(const struct python *py, const struct pythread *t, int64
 	uint64_t words[TLS_READ], tp = t->thread_id + (uint64_t)after;
 
 	for (size_t i = 0; i < TLS_WORDS; i += TLS_READ) {
-		int64_t first = local_at(i), last = local_at(i + TLS_READ - 1),
-			low = first < last ? first : last;
+		int64_t first = local_at(i);
+		int64_t last = local_at(i + TLS_READ - 1);
+		int64_t low = first < last ? first : last;
 
 		if (proc__read(py->proc, tp + (uint64_t)low, words, sizeof(words)))
 			return;
@@ -339,17 +337,17 @@ static struct pyslot slot_of(uint32_t key, int64_t after)
 	struct pyslot s = { 0 };
 
 	if (key < BLOCK_KEYS) {
-		s.off1 = ARCH_GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
+		s.first = ARCH_GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
 	} else if (key < GLIBC_KEYS) {
 		s.kind = PYSLOT_INDIRECT;
-		s.off1 = ARCH_GLIBC_BLOCKS + 8 * (int64_t)(key / BLOCK_KEYS);
-		s.off2 = PAIR * (int64_t)(key % BLOCK_KEYS) + 8;
+		s.first = ARCH_GLIBC_BLOCKS + 8 * (int64_t)(key / BLOCK_KEYS);
+		s.second = PAIR * (int64_t)(key % BLOCK_KEYS) + 8;
 	} else {
 		s.kind = PYSLOT_INDIRECT;
-		s.off1 = ARCH_MUSL_TSD;
-		s.off2 = 8 * (int64_t)(key - GLIBC_KEYS);
+		s.first = ARCH_MUSL_TSD;
+		s.second = 8 * (int64_t)(key - GLIBC_KEYS);
 	}
-	s.off1 -= after;
+	s.first -= after;
 	return s;
 }
 
@@ -440,9 +438,10 @@ static int innermost(const struct python *py, uint64_t tstate, uint64_t *ret)
 	err = proc__read_u64(py->proc, tstate + l->ts_frame, &frame);
 	if (!err && frame && l->cframe_current != PYLAYOUT_NONE)
 		err = proc__read_u64(py->proc, frame + l->cframe_current, &frame);
-	if (!err)
-		*ret = frame;
-	return err;
+	if (err)
+		return err;
+	*ret = frame;
+	return 0;
 }
 
 /* Address of the thread's copy of the bytecode: _PyCodeArray {size, copies[]}. */
@@ -454,12 +453,13 @@ static int copy_of_code(const struct python *py, const uint8_t *frame, uint64_t 
 	int err;
 
 	memcpy(&number, frame + l->fr_tlbc, sizeof(number));
-	err = proc__read_u64(py->proc, code + l->co_tlbc, &array);
-	if (!err)
-		err = proc__read_u64(py->proc, array, &n);
-	if (!err && (number < 0 || (uint64_t)number >= n))
-		err = -EBADMSG;
-	return err ? err : proc__read_u64(py->proc, array + 8 + 8ull * number, ret);
+	err = proc__read_u64(py->proc, code + l->co_tlbc, &array)
+		      ?: proc__read_u64(py->proc, array, &n);
+	if (err)
+		return err;
+	if (number < 0 || (uint64_t)number >= n)
+		return -EBADMSG;
+	return proc__read_u64(py->proc, array + 8 + 8ull * number, ret);
 }
 
 /* Byte offset of a frame's instruction. False: outside this code object. */

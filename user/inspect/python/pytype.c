@@ -48,10 +48,9 @@ int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size)
 
 	if (!size)
 		return -EINVAL;
-	err = pydict__check_kind(m, type, PYTYPE_TYPE);
-	if (!err)
-		err = pymem__old_u64(m, type + m->l->tp_name, &name);
-	return err ? err : pytype__text(m, name, buf, size);
+	err = pydict__check_kind(m, type, PYTYPE_TYPE)
+		      ?: pymem__old_u64(m, type + m->l->tp_name, &name);
+	return err ?: pytype__text(m, name, buf, size);
 }
 
 int pytype__attr(struct pymem *m, uint64_t type, const char *name, uint64_t *value)
@@ -60,16 +59,13 @@ int pytype__attr(struct pymem *m, uint64_t type, const char *name, uint64_t *val
 	uint64_t dict;
 	int err;
 
-	err = pydict__check_kind(m, type, PYTYPE_TYPE);
-	if (!err)
-		err = pymem__u64(m, type + m->l->tp_dict, &dict);
+	err = pydict__check_kind(m, type, PYTYPE_TYPE)
+		      ?: pymem__u64(m, type + m->l->tp_dict, &dict);
 	if (err)
 		return err;
 	if (!dict)
 		return -ENOENT;
-	err = pydict__items(m, dict, &it);
-	if (!err)
-		err = pystr__find(m, &it, name, NULL, value);
+	err = pydict__items(m, dict, &it) ?: pystr__find(m, &it, name, NULL, value);
 	pyitems__fini(&it);
 	return err;
 }
@@ -79,19 +75,13 @@ int pytype__mro(struct pymem *m, uint64_t type, uint64_t *ret, size_t max)
 	uint64_t mro, n;
 	int err;
 
-	err = pydict__check_kind(m, type, PYTYPE_TYPE);
-	if (!err)
-		err = pymem__u64(m, type + m->l->tp_mro, &mro);
-	if (!err)
-		err = pydict__check_kind(m, mro, PYTYPE_TUPLE);
-	if (!err)
-		err = pymem__u64(m, mro + m->l->ob_size, &n);
+	err = pydict__check_kind(m, type, PYTYPE_TYPE)
+		      ?: pydict__sequence(m, type + m->l->tp_mro, PYTYPE_TUPLE, &mro, &n);
 	if (err)
 		return err;
 	if (!n || n > max)
 		return n ? -E2BIG : -EBADMSG;
-	err = pymem__read(m, mro + m->l->tuple_item, ret, n * sizeof(*ret));
-	return err ? err : (int)n;
+	return pymem__read(m, mro + m->l->tuple_item, ret, n * sizeof(*ret)) ?: (int)n;
 }
 
 static int is_named(struct pymem *m, uint64_t type, const char *name, const char *module)
