@@ -48,24 +48,28 @@ static int type_object(const struct python *py, const char *module, const char *
 
 static int find_types(struct census *c)
 {
-	int err;
+	const struct {
+		const char *module, *name;
+		uint64_t *at;
+	} types[] = {
+		{ "torch", "Tensor", &c->tensor },
+		{ "torch.nn.modules.module", "Module", &c->module },
+		{ "torch.nn.parameter", "Parameter", &c->parameter },
+		{ "torch.optim.optimizer", "Optimizer", &c->optimizer },
+	};
+	int err = type_object(c->py, "torch._C", "TensorBase", &c->tensor_base);
 
-	err = type_object(c->py, "torch._C", "TensorBase", &c->tensor_base);
 	if (err) /* PyTorch 2.0 and before */
 		err = type_object(c->py, "torch._C", "_TensorBase", &c->tensor_base);
-	if (!err)
-		err = type_object(c->py, "torch", "Tensor", &c->tensor);
-	if (!err)
-		err = type_object(c->py, "torch.nn.modules.module", "Module", &c->module);
-	if (!err)
-		err = type_object(c->py, "torch.nn.parameter", "Parameter", &c->parameter);
-	if (!err)
-		err = type_object(c->py, "torch.optim.optimizer", "Optimizer", &c->optimizer);
-	if (!err && type_object(c->py, "torch._C", "_FunctionBase", &c->function))
+	for (size_t i = 0; !err && i < sizeof(types) / sizeof(types[0]); i++)
+		err = type_object(c->py, types[i].module, types[i].name, types[i].at);
+	if (err)
+		return err;
+	if (type_object(c->py, "torch._C", "_FunctionBase", &c->function))
 		c->function = 0; /* then tensors saved by custom autograd Functions stay unnamed */
-	if (!err && type_object(c->py, "builtins", "list", &c->list))
+	if (type_object(c->py, "builtins", "list", &c->list))
 		c->list = 0;
-	return err;
+	return 0;
 }
 
 /* ---- objects ---- */
@@ -80,12 +84,12 @@ static int add_object(struct reading *r, struct found_list *list, size_t max, ui
 		return 0;
 	if (list->n >= max)
 		return -E2BIG;
-	err = array__grow(&list->v, &list->cap, list->n + 1, sizeof(*list->v));
-	if (!err)
-		err = map64__set(r->seen, obj, kind);
-	if (!err)
-		list->v[list->n++] = (struct found){ obj, type };
-	return err;
+	err = array__grow(&list->v, &list->cap, list->n + 1, sizeof(*list->v))
+		      ?: map64__set(r->seen, obj, kind);
+	if (err)
+		return err;
+	list->v[list->n++] = (struct found){ obj, type };
+	return 0;
 }
 
 struct walk {
@@ -207,26 +211,25 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 	int err;
 
 	find_cache_types(r->c);
-	err = walk_objects(r, &s->objects);
-	if (!err)
-		err = census__name_modules(r);
-	if (!err)
-		err = census__name_optimizers(r);
-	if (!err)
-		err = census__name_caches(r);
+	err = walk_objects(r, &s->objects) ?: census__name_objects(r);
 	if (err)
 		return err;
 	if (!r->tensors.n && !r->nnamed) {
 		*why = r->torn ? "the garbage collector runs all the time" : census__no_tensor;
 		return -EAGAIN;
 	}
-	err = find_layout(r, &s->objects, why);
-	if (!err)
-		err = census__read_tensors(r, l);
+	err = find_layout(r, &s->objects, why) ?: census__read_tensors(r, l);
 	if (err)
 		return err;
 	reading__forget_objects(r);
 	return census__merge(r, l->v, l->labels, l->n, s);
+}
+
+static void free_list(struct census_list *l)
+{
+	free(l->v);
+	free(l->labels);
+	free(l->wrapper);
 }
 
 int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,
@@ -238,32 +241,31 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 	int err;
 
 	*why = "";
-	err = reading__init(&r, c, o);
-	s.begin = r.began;
 	pytensors__forget_shapes(c->tensors);
-	if (!err)
-		err = read_all(&r, &l, &s, why);
-	if (!err) {
-		s.end = clock__monotonic();
-		s.modules = r.modules.n;
-		s.optimizers = r.optimizers.n;
-		s.module_roots = r.module_roots;
-		r.module_roots = NULL;
-		s.counts = r.counts;
-		s.ncounts = r.ncounts;
-		r.counts = NULL;
-		s.torn_lists = r.torn;
-		s.holders_cut = r.holders_cut;
-		s.know_grad = pytensors__know_grad(c->tensors);
-		*ret = s;
-	} else {
+	err = reading__init(&r, c, o) ?: read_all(&r, &l, &s, why);
+	if (err) {
 		census_state__free(&s);
 		if (err == -ETIME)
 			*why = "there are too many objects to read in the time given";
 		else if (!**why)
 			*why = err == -ESRCH ? "the process ended" : "its memory cannot be read";
+		goto out;
 	}
-	census_list__free(&l);
+	s.begin = r.began;
+	s.end = clock__monotonic();
+	s.modules = r.modules.n;
+	s.optimizers = r.optimizers.n;
+	s.module_roots = r.module_roots;
+	r.module_roots = NULL;
+	s.counts = r.counts;
+	s.ncounts = r.ncounts;
+	r.counts = NULL;
+	s.torn_lists = r.torn;
+	s.holders_cut = r.holders_cut;
+	s.know_grad = pytensors__know_grad(c->tensors);
+	*ret = s;
+out:
+	free_list(&l);
 	reading__fini(&r);
 	return err;
 }
@@ -271,6 +273,28 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 const char census__no_tensor[] = "there is no tensor yet";
 const char census__no_lists[] =
 	"a free-threaded Python keeps no lists of its objects, so tensors have no names";
+
+static int find_objects(struct census *c, uint64_t within_ns, const char **why)
+{
+	int err = find_types(c);
+
+	if (err == -ENOENT || err == -EBADMSG) {
+		*why = "torch is not imported (yet)";
+		return -ENOENT;
+	}
+	if (err)
+		return err;
+	if (python__layout(c->py)->free_threaded) {
+		*why = census__no_lists;
+		return -ENOTSUP;
+	}
+	err = pygc__find(c->py, within_ns, &c->gc);
+	if (err != -ENOENT && err != -EAGAIN)
+		return err;
+	*why = "the lists of this Python's garbage collector are not known to this "
+	       "version, or it runs all the time, so tensors have no names";
+	return -EAGAIN;
+}
 
 struct census *census__open(const struct python *py, uint64_t within_ns, const char **why)
 {
@@ -284,21 +308,7 @@ struct census *census__open(const struct python *py, uint64_t within_ns, const c
 	c->proc = python__proc(py);
 	c->cache = memcache__new(c->proc);
 	c->tensors = pytensors__new(c->proc);
-	err = c->cache && c->tensors ? find_types(c) : -ENOMEM;
-	if (err == -ENOENT || err == -EBADMSG) {
-		*why = "torch is not imported (yet)";
-		err = -ENOENT;
-	} else if (!err && python__layout(py)->free_threaded) {
-		*why = census__no_lists;
-		err = -ENOTSUP;
-	} else if (!err) {
-		err = pygc__find(py, within_ns, &c->gc);
-		if (err == -ENOENT)
-			err = -EAGAIN;
-		if (err == -EAGAIN)
-			*why = "the lists of this Python's garbage collector are not known to this "
-			       "version, or it runs all the time, so tensors have no names";
-	}
+	err = c->cache && c->tensors ? find_objects(c, within_ns, why) : -ENOMEM;
 	if (!err)
 		return c;
 	/* If the process has ended, report that as the cause. */

@@ -13,59 +13,8 @@
 #include "inspect/python/pylong.h"
 #include "inspect/python/pystr.h"
 
-/* Whether an optimizer is a wrapper: accelerate's have neither groups nor state, lightning's have
- * the state of the optimizer that they wrap. What cannot be read is none. */
-static int is_wrapper(struct reading *r, const struct found *f, struct map64 *states, bool *ret)
-{
-	struct pyitems attrs = { 0 };
-	uint64_t value, before;
-	int err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
-
-	*ret = false;
-	if (!err && !pystr__find(&r->m, &attrs, "state", NULL, &value)) {
-		*ret = map64__get(states, value, &before);
-		err = map64__set(states, value, 1);
-	} else if (!err) {
-		*ret = pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == -ENOENT;
-	}
-	pyitems__fini(&attrs);
-	return reading__is_local(err) ? 0 : err;
-}
-
-int census__drop_wrappers(struct reading *r)
-{
-	struct map64 *states = map64__new();
-	int err = states ? 0 : -ENOMEM;
-	bool wrapper;
-	size_t n = 0;
-
-	for (size_t i = 0; !err && i < r->optimizers.n; i++) {
-		err = reading__check_time(r);
-		err = err ? err : is_wrapper(r, &r->optimizers.v[i], states, &wrapper);
-		if (!err && !wrapper)
-			r->optimizers.v[n++] = r->optimizers.v[i];
-	}
-	if (!err)
-		r->optimizers.n = n;
-	map64__free(states);
-	return err;
-}
-
-int census__begin_counts(struct reading *r)
-{
-	r->counts = calloc(r->optimizers.n + 1, sizeof(*r->counts));
-	r->ncounts = r->counts ? r->optimizers.n : 0;
-	return r->counts ? 0 : -ENOMEM;
-}
-
-void census__begin_count(struct reading *r, size_t optimizer)
-{
-	r->counts[optimizer] = (struct census_optimizer){ .obj = r->optimizers.v[optimizer].obj,
-							  .begin = r->clock() };
-}
-
 /* The highest count of all parameters: some have no gradient in each step. */
-static void take(struct census_optimizer *o, enum census_count is, uint64_t count)
+static void take_count(struct census_optimizer *o, enum census_count is, uint64_t count)
 {
 	o->is = is > o->is ? is : o->is;
 	if (is == CENSUS_COUNT_KNOWN && count > o->count)
@@ -81,7 +30,7 @@ int census__python_count(struct reading *r, size_t optimizer, uint64_t obj)
 	if (err && !reading__is_local(err))
 		return err;
 	if (!err)
-		take(o, CENSUS_COUNT_KNOWN, n);
+		take_count(o, CENSUS_COUNT_KNOWN, n);
 	o->end = r->clock();
 	return 0;
 }
@@ -106,11 +55,11 @@ static void add_piece(struct round *x, const struct census_list *l, size_t i,
 	const struct pytensor *t = &l->v[i];
 
 	if (t->state != PYTENSOR_TORN && t->state != PYTENSOR_BAD && t->device_type) {
-		take(o, CENSUS_COUNT_ON_DEVICE, 0);
+		take_count(o, CENSUS_COUNT_ON_DEVICE, 0);
 		return;
 	}
 	if (!is_scalar(t)) {
-		take(o, CENSUS_COUNT_UNREADABLE, 0);
+		take_count(o, CENSUS_COUNT_UNREADABLE, 0);
 		return;
 	}
 	x->whose[x->n] = i;
@@ -131,28 +80,26 @@ static void keep_place(struct census_optimizer *o, const struct pytensor *t, uin
 	o->dtype[o->n++] = t->dtype;
 }
 
-static void take_all(struct reading *r, const struct census_list *l, const struct round *x,
-		     uint64_t begin, uint64_t end)
+static void take_counts(struct reading *r, const struct census_list *l, const struct round *x,
+			uint64_t begin, uint64_t end)
 {
 	for (size_t i = 0; i < x->n; i++) {
 		const struct pytensor *t = &l->v[x->whose[i]];
 		struct census_optimizer *o = &r->counts[l->labels[x->whose[i]].count_of - 1];
 		uint64_t count;
 
-		if (o->end) { /* it has Python ints as well: one reading cannot be of both */
-			take(o, CENSUS_COUNT_UNREADABLE, 0);
-			continue;
-		}
-		if (x->pieces[i].err || !job_steps__parse(t->dtype, x->pieces[i].buf, &count)) {
-			take(o, CENSUS_COUNT_UNREADABLE, 0);
+		/* With o->end, it has Python ints as well: one reading cannot be of both. */
+		if (o->end || x->pieces[i].err ||
+		    !job_steps__parse(t->dtype, x->pieces[i].buf, &count)) {
+			take_count(o, CENSUS_COUNT_UNREADABLE, 0);
 			continue;
 		}
 		keep_place(o, t, count);
-		take(o, CENSUS_COUNT_KNOWN, count);
+		take_count(o, CENSUS_COUNT_KNOWN, count);
 		o->begin = begin;
 	}
 	for (size_t i = 0; i < r->ncounts; i++)
-		r->counts[i].end = r->counts[i].end ? r->counts[i].end : end;
+		r->counts[i].end = r->counts[i].end ?: end;
 }
 
 int census__read_counts(struct reading *r, const struct census_list *l)
@@ -160,7 +107,7 @@ int census__read_counts(struct reading *r, const struct census_list *l)
 	struct round x = { 0 };
 	size_t n = 0;
 	uint64_t begin;
-	int err = 0;
+	int err = -ENOMEM;
 
 	for (size_t i = 0; i < l->n; i++)
 		n += l->labels[i].count_of != 0;
@@ -168,15 +115,15 @@ int census__read_counts(struct reading *r, const struct census_list *l)
 	x.raw = calloc(n + 1, sizeof(*x.raw));
 	x.whose = calloc(n + 1, sizeof(*x.whose));
 	if (!x.pieces || !x.raw || !x.whose)
-		err = -ENOMEM;
-	for (size_t i = 0; !err && i < l->n; i++)
+		goto out;
+	for (size_t i = 0; i < l->n; i++)
 		if (l->labels[i].count_of)
 			add_piece(&x, l, i, &r->counts[l->labels[i].count_of - 1]);
 	begin = r->clock();
-	if (!err && x.n)
-		err = proc__readv(r->c->proc, x.pieces, x.n);
+	err = x.n ? proc__readv(r->c->proc, x.pieces, x.n) : 0;
 	if (!err)
-		take_all(r, l, &x, begin, r->clock());
+		take_counts(r, l, &x, begin, r->clock());
+out:
 	free(x.pieces);
 	free(x.raw);
 	free(x.whose);

@@ -136,6 +136,11 @@ struct census_list {
 	size_t n, cap;
 };
 
+static inline bool type_kind__is_tensor(enum type_kind kind)
+{
+	return kind == TYPE_TENSOR || kind == TYPE_WRAPPER;
+}
+
 /* Whether an error concerns one object only. Other errors end the reading. */
 static inline bool reading__is_local(int err)
 {
@@ -155,15 +160,9 @@ int reading__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
  * reading. */
 int reading__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret);
 int reading__add_text(struct reading *r, const char *s, uint32_t *ret);
-/* Names an object, unless its label is of an earlier kind. */
-int reading__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper);
-bool reading__label(const struct reading *r, uint64_t obj, struct label *ret);
-
-/* ---- the list of tensors ---- */
-
-void census_list__free(struct census_list *l);
-int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
-		     bool wrapper);
+#define READING_KEY 512 /* bytes of an attribute's name; longer names are cut and end in ".." */
+/* Text of a str object that names an attribute. 0 or -errno. */
+int reading__key(struct reading *r, uint64_t key, char *buf, size_t size);
 
 /* ---- a reading ---- */
 
@@ -177,15 +176,9 @@ void reading__forget_objects(struct reading *r);
 
 /* Parts of a reading, one file each. census.c calls them. */
 
-/* names.c: names the tensors of modules and of optimizers. */
-int census__name_modules(struct reading *r);
-int census__name_optimizers(struct reading *r);
-/* Names the keys and values in the caches of transformers and the pools of SGLang. */
-int census__name_caches(struct reading *r);
-/* Calls fn for the tensors inside a wrapper. name: the attribute; "" for DTensor's local part. */
-int census__inner(struct reading *r, uint64_t obj,
-		  int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx),
-		  void *ctx);
+/* names.c: names the tensors of modules and of optimizers, and the keys and values in the caches of
+ * transformers and the pools of SGLang. */
+int census__name_objects(struct reading *r);
 
 /* tensors.c: the list of tensors */
 /* Finds the layout of tensors, if not known yet. all: also from unnamed tensors, if there are
@@ -203,11 +196,6 @@ int census__name_owners(struct reading *r, struct census_list *l, struct census_
 void census_owners__free(struct census_owners *o); /* accepts NULL */
 
 /* counts.c: the steps that optimizers count. */
-/* Forgets optimizers that only wrap others. 0 or -errno. */
-int census__drop_wrappers(struct reading *r);
-/* Begins the counts of all optimizers, and of one before its objects are read. 0 or -ENOMEM. */
-int census__begin_counts(struct reading *r);
-void census__begin_count(struct reading *r, size_t optimizer);
 /* Takes a count that is a Python object, if it is an int. 0 or an error that ends the reading. */
 int census__python_count(struct reading *r, size_t optimizer, uint64_t obj);
 /* Reads the tensors of the list that are counts. 0 or an error that ends the reading. */

@@ -41,11 +41,11 @@ static bool is_better(const struct label *a, const struct label *b)
 }
 
 /* Makes a candidate for each TensorImpl, with its best label. */
-static int candidates(const struct pytensor *v, const struct label *labels, size_t n,
-		      struct cand **ret, size_t *count, struct census_state *s)
+static int find_candidates(const struct pytensor *v, const struct label *labels, size_t n,
+			   struct cand **ret, size_t *count, struct census_state *s)
 {
 	struct map64 *impls = map64__new();
-	struct cand *c = calloc(n ? n : 1, sizeof(*c));
+	struct cand *c = calloc(n + 1, sizeof(*c));
 	size_t k = 0;
 	uint64_t at;
 	int err = impls && c ? 0 : -ENOMEM;
@@ -225,9 +225,7 @@ static int abouts__index(struct abouts *a, const struct about_key *k, uint32_t *
 		*ret = (uint32_t)at;
 		return 0;
 	}
-	err = array__grow(&a->v, &a->cap, a->n + 1, sizeof(*k));
-	if (!err)
-		err = map64__set(a->at, hash, a->n);
+	err = array__grow(&a->v, &a->cap, a->n + 1, sizeof(*k)) ?: map64__set(a->at, hash, a->n);
 	if (err)
 		return err;
 	a->v[a->n] = *k;
@@ -274,11 +272,9 @@ static int describe(struct reading *r, const struct pytensor *v, const struct la
 				       .dtype = from->dtype };
 
 		err = name_several(r, l, best[i].more, &k.name) ?: common_module(r, &best[i], &k);
-		if (!err)
-			err = abouts__index(&a, &k, &best[i].about);
+		err = err ?: abouts__index(&a, &k, &best[i].about);
 	}
-	if (!err)
-		err = make_abouts(r, &a, s);
+	err = err ?: make_abouts(r, &a, s);
 	for (size_t i = 0; !err && i < s->ntensors; i++) {
 		struct census_tensor *t = &s->tensors[i];
 
@@ -304,7 +300,7 @@ static void sum_models(struct reading *r, const struct label *labels, const stru
 	}
 }
 
-static int sum(struct census_state *s)
+static int sum_devices(struct census_state *s)
 {
 	struct census_device *d = NULL;
 	size_t cap = 0;
@@ -362,36 +358,38 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 		  struct census_state *s)
 {
 	struct cand *c = NULL;
-	uint32_t *owner = malloc((n ? n : 1) * sizeof(*owner));
+	uint32_t *owner = malloc((n + 1) * sizeof(*owner));
 	struct best *best = NULL;
 	size_t count = 0;
-	int err = owner ? 0 : -ENOMEM;
+	int err = -ENOMEM;
 
-	if (!err) {
-		memset(owner, 0xff, n * sizeof(*owner));
-		err = candidates(v, labels, n, &c, &count, s);
-	}
-	if (!err) {
-		s->tensors = calloc(count ? count : 1, sizeof(*s->tensors));
-		best = calloc(count ? count : 1, sizeof(*best));
-		err = s->tensors && best ? 0 : -ENOMEM;
-	}
-	if (!err) {
-		if (count)
-			qsort(c, count, sizeof(*c), by_place);
-		group(r, v, labels, c, count, s, owner, best);
-		sum_models(r, labels, s, best);
-		err = describe(r, v, labels, s, best) ?: sum(s);
-	}
-	if (!err)
-		err = index_params(v, labels, n, owner, s);
+	if (!owner)
+		goto out;
+	memset(owner, 0xff, n * sizeof(*owner));
+	err = find_candidates(v, labels, n, &c, &count, s);
+	if (err)
+		goto out;
+	s->tensors = calloc(count + 1, sizeof(*s->tensors));
+	best = calloc(count + 1, sizeof(*best));
+	err = -ENOMEM;
+	if (!s->tensors || !best)
+		goto out;
+	qsort(c, count, sizeof(*c), by_place);
+	group(r, v, labels, c, count, s, owner, best);
+	sum_models(r, labels, s, best);
+	err = describe(r, v, labels, s, best) ?: sum_devices(s);
+	if (err)
+		goto out;
 	s->storage_at = pytensors__storage_at(r->c->tensors);
-	if (!err)
-		err = take_held(r, s) ?: census__take_models(r, s);
-	if (!err) {
-		s->text = r->text;
-		r->text = NULL;
-	}
+	err = index_params(v, labels, n, owner, s) ?: take_held(r, s);
+	if (err)
+		goto out;
+	err = census__take_models(r, s);
+	if (err)
+		goto out;
+	s->text = r->text;
+	r->text = NULL;
+out:
 	free(best);
 	free(c);
 	free(owner);

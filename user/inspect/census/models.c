@@ -31,10 +31,10 @@ int census__add_model(struct reading *r, const struct nntree *t, bool graph, uin
 	for (size_t i = 1; !err && !graph && i < nntree__count(t); i++)
 		if (!map64__get(r->module_roots, nntree__addr(t, i), &known))
 			err = map64__set(r->module_roots, nntree__addr(t, i), m.root);
-	if (!err)
-		err = array__grow(&r->models, &r->capmodels, r->nmodels + 1, sizeof(m));
-	if (!err)
-		err = map64__set(r->model_at, m.root, r->nmodels);
+	if (err)
+		return err;
+	err = array__grow(&r->models, &r->capmodels, r->nmodels + 1, sizeof(m))
+		      ?: map64__set(r->model_at, m.root, r->nmodels);
 	if (err)
 		return err;
 	m.like = r->nmodels;
@@ -205,8 +205,11 @@ int census__front_names(struct reading *r, struct census_list *l)
 	struct map64 *modules = map64__new(); /* text of a module -> the same with its front */
 	char *front = NULL;
 	uint64_t known;
-	int err = modules ? choose_fronts(r) ?: take_fronts(r) : -ENOMEM;
+	int err;
 
+	if (!modules)
+		return -ENOMEM;
+	err = choose_fronts(r) ?: take_fronts(r);
 	for (size_t i = 0; !err && r->c->nfronts && i < l->n; i++) {
 		struct label *x = &l->labels[i];
 		const struct model_root *m = x->model ? &r->models[x->model - 1] : NULL;
@@ -252,7 +255,9 @@ static int by_bytes(const void *a, const void *b)
 {
 	const struct census_model *x = a, *y = b;
 
-	return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : by_class_and_path(a, b);
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return by_class_and_path(a, b);
 }
 
 static enum census_gc read_gc(struct reading *r)
@@ -322,18 +327,19 @@ char *census_model__say(const struct census_state *s, const struct census_model 
 		[CENSUS_GC_OFF] = "no variable leads to them; reference cycles stay, because the "
 				  "garbage collector is off",
 	};
-	char n[32], least[24], most[24], cls[256], held[512];
+	const char *holder = s->holders_cut ? "the holder is not known" : garbage[s->gc];
+	const char *each = m->count == 1 ? "" : " each";
+	char n[32], sizes[64], most[24], cls[256], held[512];
 
+	text__counted(n, sizeof(n), m->count, "model");
 	text__clean(cls, sizeof(cls), m->cls, strlen(m->cls));
 	text__clean(held, sizeof(held), m->held_by, strlen(m->held_by));
-	text__bytes(least, sizeof(least), m->least);
-	text__bytes(most, sizeof(most), m->most);
-	snprintf(buf, size, "%s model%s of class %s, %s%s%s%s: %s%s",
-		 text__count(n, sizeof(n), m->count), m->count == 1 ? "" : "s", cls, least,
-		 m->least != m->most ? " to " : "", m->least != m->most ? most : "",
-		 m->count == 1 ? "" : " each", *held ? "held by " : "",
-		 *held		  ? held
-		 : s->holders_cut ? "the holder is not known"
-				  : garbage[s->gc]);
+	text__bytes(sizes, sizeof(sizes), m->least);
+	if (m->least != m->most) {
+		strcat(sizes, " to ");
+		strcat(sizes, text__bytes(most, sizeof(most), m->most));
+	}
+	snprintf(buf, size, "%s of class %s, %s%s: %s%s", n, cls, sizes, each,
+		 *held ? "held by " : holder, held);
 	return buf;
 }

@@ -13,16 +13,13 @@
 #include "inspect/python/pystr.h"
 #include "inspect/torch/nntree.h"
 
-#define MAX_KEY 512 /* bytes of an attribute's name; longer names are cut and end in ".." */
-#define MAX_NAME (NN_MAX_NAME + MAX_KEY + 64)
+#define MAX_NAME (NN_MAX_NAME + READING_KEY + 64)
 #define MAX_LIST 65536u /* list items examined */
 #define FIRST_ITEMS 64	/* of a list, if they hold nothing */
 #define MAX_STATE_DEPTH 3
-#define COUNT_DEPTH 1	 /* of "step" */
-#define LIST_ITEMS 24	 /* PyListObject.ob_item */
-#define DESCR_MEMBER 40	 /* PyMemberDescrObject.d_member */
-#define MEMBER_OFFSET 16 /* PyMemberDef.offset */
-#define DEPTH_MAX 3	 /* a cache, its list, a layer */
+#define COUNT_DEPTH 1 /* of "step" */
+#define LIST_ITEMS 24 /* PyListObject.ob_item */
+#define DEPTH_MAX 3   /* a cache, its list, a layer */
 
 /* Whether an attribute of a module with this name holds keys and values, as in vLLM. */
 static bool is_kv_name(const char *name)
@@ -44,17 +41,15 @@ static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *
 	uint64_t *v;
 	int err;
 
-	err = pydict__type_of(&r->m, list, &type);
-	if (!err)
-		err = pymem__old_u64(&r->m, type + r->m.l->tp_flags, &flags);
-	if (!err && !(flags & (PYTYPE_TUPLE | PYTYPE_LIST)))
-		err = -EBADMSG;
-	if (!err)
-		err = pymem__u64(&r->m, list + r->m.l->ob_size, &count);
+	err = pydict__type_of(&r->m, list, &type)
+		      ?: pymem__old_u64(&r->m, type + r->m.l->tp_flags, &flags);
 	if (err)
 		return err;
+	if (!(flags & (PYTYPE_TUPLE | PYTYPE_LIST)))
+		return -EBADMSG;
+	err = pymem__u64(&r->m, list + r->m.l->ob_size, &count);
 	at = list + r->m.l->tuple_item;
-	if (!(flags & PYTYPE_TUPLE))
+	if (!err && !(flags & PYTYPE_TUPLE))
 		err = pymem__u64(&r->m, list + LIST_ITEMS, &at);
 	if (err)
 		return err;
@@ -72,22 +67,46 @@ static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *
 	return 0;
 }
 
-static int key_text(struct reading *r, uint64_t key, char *buf, size_t size)
-{
-	bool cut = false;
-	int n = pystr__read(&r->m, key, buf, size - 3, &cut);
-
-	if (n < 0)
-		return n;
-	if (cut)
-		strcat(buf, "..");
-	return 0;
-}
-
-static const char *join(char *buf, size_t size, const char *prefix, const char *key)
+static const char *join_name(char *buf, size_t size, const char *prefix, const char *key)
 {
 	snprintf(buf, size, "%s%s%s", prefix, *prefix ? "." : "", key);
 	return buf;
+}
+
+/* Names an object, unless its label is of an earlier kind. */
+static int set_label(struct reading *r, uint64_t obj, const struct label *label, bool wrapper)
+{
+	uint64_t i;
+	int err;
+
+	if (map64__get(r->by_obj, obj, &i)) {
+		struct label *old = &r->named[i].label;
+
+		if (label->kind >= old->kind)
+			return 0;
+		if (old->cls && !label->cls)
+			old->kind = label->kind; /* the name within a module stays */
+		else
+			*old = *label;
+		return 0;
+	}
+	if (r->nnamed >= CENSUS_MAX_TENSORS)
+		return -E2BIG;
+	err = array__grow(&r->named, &r->named_cap, r->nnamed + 1, sizeof(*r->named))
+		      ?: map64__set(r->by_obj, obj, r->nnamed);
+	if (err)
+		return err;
+	r->named[r->nnamed++] = (struct named){ .obj = obj, .label = *label, .wrapper = wrapper };
+	return 0;
+}
+
+/* After a snapshot that did not hold: drops the names since there were n, and what was read. */
+static void forget_names(struct reading *r, size_t n, bool torn)
+{
+	for (; r->nnamed > n; r->nnamed--)
+		map64__del(r->by_obj, r->named[r->nnamed - 1].obj, NULL);
+	r->torn = torn;
+	pymem__forget(&r->m);
 }
 
 /* Names an object if it is a tensor; label: all but its name. */
@@ -97,10 +116,10 @@ static int name_tensor(struct reading *r, uint64_t obj, const char *name, struct
 	int err;
 
 	err = reading__kind_of(r, obj, &kind);
-	if (err || (kind != TYPE_TENSOR && kind != TYPE_WRAPPER))
+	if (err || !type_kind__is_tensor(kind))
 		return err;
-	err = reading__add_text(r, name, &label.name);
-	return err ? err : reading__name(r, obj, &label, kind == TYPE_WRAPPER);
+	return reading__add_text(r, name, &label.name)
+		       ?: set_label(r, obj, &label, kind == TYPE_WRAPPER);
 }
 
 /* ---- modules ---- */
@@ -115,7 +134,8 @@ struct tree {
 static int by_worth(const void *a, const void *b)
 {
 	const struct tree *x = a, *y = b;
-	size_t nx = nntree__count(x->t), ny = nntree__count(y->t);
+	size_t nx = nntree__count(x->t);
+	size_t ny = nntree__count(y->t);
 
 	if (x->graph != y->graph)
 		return x->graph - y->graph;
@@ -134,17 +154,17 @@ static int find_children(struct reading *r, struct map64 *children)
 	for (size_t i = 0; !err && i < r->modules.n; i++) {
 		const struct found *f = &r->modules.v[i];
 
-		err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
-		if (!err)
-			err = pystr__find(&r->m, &attrs, "_modules", &known, &dict);
+		err = pydict__attrs(&r->m, f->obj, f->type, &attrs)
+			      ?: pystr__find(&r->m, &attrs, "_modules", &known, &dict);
 		if (!err)
 			err = pydict__items(&r->m, dict, &items);
 		for (size_t k = 0; !err && k < items.n; k++)
 			if (items.v[k].value != f->obj)
 				err = map64__set(children, items.v[k].value, 1);
 		r->torn |= err == -EAGAIN;
-		if (!err || reading__is_local(err))
-			err = reading__check_time(r);
+		if (err && !reading__is_local(err))
+			break;
+		err = reading__check_time(r);
 	}
 	pyitems__fini(&attrs);
 	pyitems__fini(&items);
@@ -180,14 +200,16 @@ static int add_tree(struct reading *r, const struct found *f, struct map64 *done
  * hold one another. */
 static int read_trees(struct reading *r, struct tree **v, size_t *n)
 {
-	struct map64 *children = map64__new(), *done = map64__new();
+	struct map64 *children = map64__new();
+	struct map64 *done = map64__new();
 	size_t cap = 0;
 	uint64_t x;
-	int err = children && done ? 0 : -ENOMEM;
+	int err = -ENOMEM;
 
+	if (!children || !done)
+		goto out;
 	pymem__begin_snapshot(&r->m);
-	if (!err)
-		err = find_children(r, children);
+	err = find_children(r, children);
 	if (!err && !pymem__holds(&r->m)) {
 		map64__clear(children);
 		pymem__forget(&r->m);
@@ -201,6 +223,7 @@ static int read_trees(struct reading *r, struct tree **v, size_t *n)
 				      ?: add_tree(r, &r->modules.v[i], done, v, n, &cap);
 		}
 	}
+out:
 	map64__free(children);
 	map64__free(done);
 	return err;
@@ -219,7 +242,7 @@ struct module_walk {
 	uint64_t known_params, known_buffers;
 	uint32_t model; /* see struct label */
 	char prefix[NN_MAX_NAME + 1];
-	char key[MAX_KEY], name[MAX_NAME];
+	char key[READING_KEY], name[MAX_NAME];
 };
 
 /* Names the tensors in an attribute that is a list: vLLM's older versions keep one of each pipeline
@@ -229,14 +252,14 @@ static int name_kv_list(struct module_walk *w, const struct pyitem *item, struct
 	uint64_t *list = NULL;
 	char name[MAX_NAME];
 	size_t n = 0;
-	int err = key_text(w->r, item->key, w->key, sizeof(w->key));
+	int err = reading__key(w->r, item->key, w->key, sizeof(w->key));
 
 	if (err || !is_kv_name(w->key))
 		return err;
 	label.kind = CENSUS_KV_CACHE;
 	err = list_items(w->r, item->value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++) {
-		join(w->name, sizeof(w->name), w->prefix, w->key);
+		join_name(w->name, sizeof(w->name), w->prefix, w->key);
 		snprintf(name, sizeof(name), "%.*s[%zu]", MAX_NAME - 24, w->name, i);
 		err = name_tensor(w->r, list[i], name, label);
 	}
@@ -244,30 +267,34 @@ static int name_kv_list(struct module_walk *w, const struct pyitem *item, struct
 	return err;
 }
 
+static int name_item(struct module_walk *w, const struct pyitem *item, struct label label)
+{
+	enum type_kind kind;
+	/* Check the value first: most attributes are not tensors. */
+	int err = reading__kind_of(w->r, item->value, &kind);
+
+	if (err)
+		return err;
+	if (type_kind__is_tensor(kind)) {
+		err = reading__key(w->r, item->key, w->key, sizeof(w->key));
+		if (err)
+			return err;
+		if (label.kind != CENSUS_PARAMETER && is_kv_name(w->key))
+			label.kind = CENSUS_KV_CACHE;
+		join_name(w->name, sizeof(w->name), w->prefix, w->key);
+		return name_tensor(w->r, item->value, w->name, label);
+	}
+	if (label.kind == CENSUS_OTHER && is_list(w->r, item->value))
+		return name_kv_list(w, item, label);
+	return 0;
+}
+
 static int name_items(struct module_walk *w, const struct pyitems *it, const struct label *label)
 {
-	struct label l;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < it->n; i++) {
-		enum type_kind kind;
-
-		/* Check the value first: most attributes are not tensors. */
-		err = reading__kind_of(w->r, it->v[i].value, &kind);
-		if (err)
-			continue;
-		l = *label;
-		if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) {
-			err = key_text(w->r, it->v[i].key, w->key, sizeof(w->key));
-			if (!err && l.kind != CENSUS_PARAMETER && is_kv_name(w->key))
-				l.kind = CENSUS_KV_CACHE;
-			if (!err)
-				err = name_tensor(w->r, it->v[i].value,
-						  join(w->name, sizeof(w->name), w->prefix, w->key),
-						  l);
-		} else if (l.kind == CENSUS_OTHER && is_list(w->r, it->v[i].value)) {
-			err = name_kv_list(w, &it->v[i], l);
-		}
+		err = name_item(w, &it->v[i], *label);
 		if (reading__is_local(err))
 			err = 0;
 	}
@@ -280,10 +307,9 @@ static int name_dict(struct module_walk *w, const char *attr, uint64_t *known,
 	uint64_t dict;
 	int err;
 
-	err = pystr__find(&w->r->m, &w->attrs, attr, known, &dict);
-	if (!err)
-		err = pydict__items(&w->r->m, dict, &w->items);
-	return err ? err : name_items(w, &w->items, label);
+	err = pystr__find(&w->r->m, &w->attrs, attr, known, &dict)
+		      ?: pydict__items(&w->r->m, dict, &w->items);
+	return err ?: name_items(w, &w->items, label);
 }
 
 static int name_module(struct module_walk *w, const struct nntree *t, size_t i)
@@ -292,22 +318,25 @@ static int name_module(struct module_walk *w, const struct nntree *t, size_t i)
 	int err;
 
 	nntree__name(t, i, w->prefix);
-	err = pydict__attrs(&w->r->m, nntree__addr(t, i), nntree__type(t, i), &w->attrs);
-	if (!err)
-		err = reading__add_text(w->r, w->prefix, &label.module);
-	if (!err)
-		err = reading__add_text(w->r, nntree__class(t, i), &label.cls);
-	if (!err)
-		err = reading__add_text(w->r, nntree__root_class(t), &label.root);
+	err = pydict__attrs(&w->r->m, nntree__addr(t, i), nntree__type(t, i), &w->attrs)
+		      ?: reading__add_text(w->r, w->prefix, &label.module);
+	if (err)
+		return err;
+	err = reading__add_text(w->r, nntree__class(t, i), &label.cls)
+		      ?: reading__add_text(w->r, nntree__root_class(t), &label.root);
+	if (err)
+		return err;
 	label.kind = CENSUS_PARAMETER;
-	if (!err)
-		err = name_dict(w, "_parameters", &w->known_params, &label);
+	err = name_dict(w, "_parameters", &w->known_params, &label);
+	if (err)
+		return err;
 	label.kind = CENSUS_BUFFER;
-	if (!err)
-		err = name_dict(w, "_buffers", &w->known_buffers, &label);
+	err = name_dict(w, "_buffers", &w->known_buffers, &label);
+	if (err)
+		return err;
 	/* Tensors in the program's own attributes have names, too. */
 	label.kind = CENSUS_OTHER;
-	return err ? err : name_items(w, &w->attrs, &label);
+	return name_items(w, &w->attrs, &label);
 }
 
 static int name_tree(struct module_walk *w, const struct nntree *t)
@@ -337,14 +366,11 @@ static int name_tree_snapshot(struct module_walk *w, const struct nntree *t)
 	err = name_tree(w, t);
 	if ((err && err != -ETIME) || pymem__holds(&w->r->m))
 		return err;
-	for (; w->r->nnamed > n; w->r->nnamed--)
-		map64__del(w->r->by_obj, w->r->named[w->r->nnamed - 1].obj, NULL);
-	w->r->torn = torn;
-	pymem__forget(&w->r->m);
-	return err ? err : name_tree(w, t);
+	forget_names(w->r, n, torn);
+	return err ?: name_tree(w, t);
 }
 
-int census__name_modules(struct reading *r)
+static int name_modules(struct reading *r)
 {
 	struct module_walk *w = calloc(1, sizeof(*w));
 	struct tree *trees = NULL;
@@ -372,6 +398,50 @@ int census__name_modules(struct reading *r)
 }
 
 /* ---- optimizers ---- */
+
+/* Whether an optimizer is a wrapper: accelerate's have neither groups nor state, lightning's have
+ * the state of the optimizer that they wrap. What cannot be read is none. */
+static int is_wrapper(struct reading *r, const struct found *f, struct map64 *states, bool *ret)
+{
+	struct pyitems attrs = { 0 };
+	uint64_t value, before;
+	int err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
+
+	*ret = false;
+	if (err)
+		goto out;
+	if (!pystr__find(&r->m, &attrs, "state", NULL, &value)) {
+		*ret = map64__get(states, value, &before);
+		err = map64__set(states, value, 1);
+	} else {
+		*ret = pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == -ENOENT;
+	}
+out:
+	pyitems__fini(&attrs);
+	return reading__is_local(err) ? 0 : err;
+}
+
+/* Forgets optimizers that only wrap others. 0 or -errno. */
+static int drop_wrappers(struct reading *r)
+{
+	struct map64 *states = map64__new();
+	int err = states ? 0 : -ENOMEM;
+	bool wrapper;
+	size_t n = 0;
+
+	for (size_t i = 0; !err && i < r->optimizers.n; i++) {
+		err = reading__check_time(r)
+			      ?: is_wrapper(r, &r->optimizers.v[i], states, &wrapper);
+		if (err)
+			break;
+		if (!wrapper)
+			r->optimizers.v[n++] = r->optimizers.v[i];
+	}
+	map64__free(states);
+	if (!err)
+		r->optimizers.n = n;
+	return err;
+}
 
 /* A long list whose first items hold nothing, such as a history of losses. */
 static bool is_history(struct reading *r, const uint64_t *list, size_t n)
@@ -402,7 +472,7 @@ struct state_walk {
  * what: the key, "exp_avg". */
 static int name_state(struct state_walk *w, uint64_t obj, const char *what, int depth)
 {
-	char name[MAX_NAME * 2], key[MAX_KEY];
+	char name[MAX_NAME * 2], key[READING_KEY];
 	/* state[parameter]["step"] */
 	bool counts = depth == COUNT_DEPTH && !strcmp(what, "step");
 	struct pyitems items = { 0 };
@@ -414,7 +484,7 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 	err = reading__kind_of(w->r, obj, &kind);
 	if (err)
 		return err;
-	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) {
+	if (type_kind__is_tensor(kind)) {
 		struct label label = w->label;
 
 		label.count_of = counts && kind == TYPE_TENSOR ? w->optimizer + 1 : 0;
@@ -438,9 +508,9 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 		return err;
 	err = pydict__items(&w->r->m, obj, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		if (key_text(w->r, items.v[i].key, key, sizeof(key)))
+		if (reading__key(w->r, items.v[i].key, key, sizeof(key)))
 			continue;
-		err = name_state(w, items.v[i].value, join(name, sizeof(name), what, key),
+		err = name_state(w, items.v[i].value, join_name(name, sizeof(name), what, key),
 				 depth + 1);
 	}
 	pyitems__fini(&items);
@@ -452,16 +522,18 @@ static int name_param_state(struct reading *r, size_t optimizer, const char *cls
 {
 	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .of = "" };
 	char of[MAX_NAME + 8];
-	struct label param;
+	uint64_t i;
 
 	w.label.kind = CENSUS_OPTIMIZER;
-	if (reading__label(r, item->key, &param) && param.name) {
-		snprintf(of, sizeof(of), " of %s", r->text + param.name);
+	if (map64__get(r->by_obj, item->key, &i) && r->named[i].label.name) {
+		const struct label *param = &r->named[i].label;
+
+		snprintf(of, sizeof(of), " of %s", r->text + param->name);
 		w.of = of;
-		w.label.module = param.module;
-		w.label.cls = param.cls;
-		w.label.root = param.root;
-		w.label.model = param.model;
+		w.label.module = param->module;
+		w.label.cls = param->cls;
+		w.label.root = param->root;
+		w.label.model = param->model;
 	}
 	return name_state(&w, item->value, "", 0);
 }
@@ -472,14 +544,14 @@ static int name_group(struct reading *r, size_t optimizer, const char *cls, uint
 {
 	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .of = "" };
 	struct pyitems items = { 0 };
-	char key[MAX_KEY], name[MAX_NAME];
+	char key[READING_KEY], name[MAX_NAME];
 	uint64_t *list = NULL;
 	size_t n = 0;
 	int err;
 
 	err = pydict__items(&r->m, group, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		if (key_text(r, items.v[i].key, key, sizeof(key)))
+		if (reading__key(r, items.v[i].key, key, sizeof(key)))
 			continue;
 		if (strcmp(key, "params")) {
 			w.label = (struct label){ .kind = CENSUS_OPTIMIZER };
@@ -507,25 +579,26 @@ static int name_optimizer(struct reading *r, size_t optimizer)
 {
 	const struct found *f = &r->optimizers.v[optimizer];
 	struct pyitems attrs = { 0 }, items = { 0 };
-	char cls[MAX_KEY];
+	char cls[READING_KEY];
 	uint64_t value, *list = NULL;
 	size_t n = 0;
 	int err;
 
-	census__begin_count(r, optimizer);
-	err = pytype__name(&r->m, f->type, cls, sizeof(cls));
-	if (!err)
-		err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
+	r->counts[optimizer] = (struct census_optimizer){ .obj = f->obj, .begin = r->clock() };
+	err = pytype__name(&r->m, f->type, cls, sizeof(cls))
+		      ?: pydict__attrs(&r->m, f->obj, f->type, &attrs);
+	if (err)
+		goto out;
 	/* Groups first: they give parameters outside modules the names used for their state. */
-	if (!err && pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == 0)
+	if (!pystr__find(&r->m, &attrs, "param_groups", NULL, &value))
 		err = list_items(r, value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++)
 		err = reading__check_time(r) ?: name_group(r, optimizer, cls, list[i], i);
 	free(list);
-	if (!err)
-		err = pystr__find(&r->m, &attrs, "state", NULL, &value);
-	if (!err)
-		err = pydict__items(&r->m, value, &items);
+	if (err)
+		goto out;
+	err = pystr__find(&r->m, &attrs, "state", NULL, &value)
+		      ?: pydict__items(&r->m, value, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
 		err = i % 16 ? 0 : reading__check_time(r);
 		if (!err)
@@ -534,16 +607,23 @@ static int name_optimizer(struct reading *r, size_t optimizer)
 		if (reading__is_local(err))
 			err = 0;
 	}
+out:
 	pyitems__fini(&attrs);
 	pyitems__fini(&items);
 	r->torn |= err == -EAGAIN;
 	return reading__is_local(err) ? 0 : err;
 }
 
-int census__name_optimizers(struct reading *r)
+static int name_optimizers(struct reading *r)
 {
-	int err = census__drop_wrappers(r) ?: census__begin_counts(r);
+	int err = drop_wrappers(r);
 
+	if (err)
+		return err;
+	r->counts = calloc(r->optimizers.n + 1, sizeof(*r->counts));
+	if (!r->counts)
+		return -ENOMEM;
+	r->ncounts = r->optimizers.n;
 	for (size_t i = 0; !err && i < r->optimizers.n; i++) {
 		size_t n = r->nnamed;
 		bool torn = r->torn;
@@ -552,77 +632,10 @@ int census__name_optimizers(struct reading *r)
 		err = name_optimizer(r, i);
 		if (err || pymem__holds(&r->m))
 			continue;
-		for (; r->nnamed > n; r->nnamed--)
-			map64__del(r->by_obj, r->named[r->nnamed - 1].obj, NULL);
-		r->torn = torn;
-		pymem__forget(&r->m);
+		forget_names(r, n, torn);
 		err = name_optimizer(r, i);
 	}
 	return err;
-}
-
-/* ---- wrappers ---- */
-
-/* Offset of a __slots__ attribute in an instance, such as DTensor's local part. -ENOENT: no such
- * slot. */
-static int slot_offset(struct reading *r, uint64_t type, const char *name, uint64_t *ret)
-{
-	uint64_t mro[PYTYPE_MRO_MAX], descr, member, at, offset;
-	char text[64] = "";
-	int err, n;
-
-	n = pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
-	for (int i = 0; i < n; i++) {
-		if (pytype__attr(&r->m, mro[i], name, &descr))
-			continue;
-		err = pymem__u64(&r->m, descr + DESCR_MEMBER, &member);
-		if (!err)
-			err = pymem__u64(&r->m, member, &at);
-		if (!err)
-			err = pymem__read(&r->m, at, text, strlen(name) + 1);
-		if (!err)
-			err = pymem__u64(&r->m, member + MEMBER_OFFSET, &offset);
-		if (err || memcmp(text, name, strlen(name) + 1) || offset < 16 || offset > 4096)
-			return -ENOENT;
-		*ret = offset;
-		return 0;
-	}
-	return n < 0 ? n : -ENOENT;
-}
-
-int census__inner(struct reading *r, uint64_t obj,
-		  int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx),
-		  void *ctx)
-{
-	static const char *const local[] = { "_local_tensor", "elem" };
-	struct pyitems attrs = { 0 };
-	uint64_t type, offset, value;
-	enum type_kind kind;
-	char key[MAX_KEY];
-	int err;
-
-	err = pydict__type_of(&r->m, obj, &type);
-	for (size_t i = 0; !err && i < sizeof(local) / sizeof(local[0]); i++) {
-		if (slot_offset(r, type, local[i], &offset) ||
-		    pymem__u64(&r->m, obj + offset, &value))
-			continue;
-		err = reading__kind_of(r, value, &kind);
-		if (!err && (kind == TYPE_TENSOR || kind == TYPE_WRAPPER))
-			err = fn(r, value, "", ctx);
-	}
-	if (!err)
-		err = pydict__attrs(&r->m, obj, type, &attrs);
-	for (size_t i = 0; !err && i < attrs.n; i++) {
-		err = reading__kind_of(r, attrs.v[i].value, &kind);
-		if (err || (kind != TYPE_TENSOR && kind != TYPE_WRAPPER) ||
-		    key_text(r, attrs.v[i].key, key, sizeof(key)))
-			continue;
-		if (!strcmp(key, local[0]) || !strcmp(key, local[1]))
-			key[0] = '\0';
-		err = fn(r, attrs.v[i].value, key, ctx);
-	}
-	pyitems__fini(&attrs);
-	return reading__is_local(err) ? 0 : err;
 }
 
 /*
@@ -671,7 +684,7 @@ static int name_held(struct reading *r, uint64_t obj, const char *name, int dept
 	err = reading__kind_of(r, obj, &kind);
 	if (err)
 		return err;
-	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER)
+	if (type_kind__is_tensor(kind))
 		return name_tensor(r, obj, name, label);
 	if (kind != TYPE_OTHER || depth > DEPTH_MAX)
 		return 0;
@@ -688,29 +701,24 @@ static int name_held(struct reading *r, uint64_t obj, const char *name, int dept
 	free(list);
 	if (err != -EBADMSG)
 		return err;
-	err = pydict__type_of(&r->m, obj, &type);
-	return err ? err : name_attrs(r, obj, type, name, ".", depth);
+	return pydict__type_of(&r->m, obj, &type) ?: name_attrs(r, obj, type, name, ".", depth);
 }
 
 static int name_cache(struct reading *r, const struct found *f)
 {
 	char cls[128];
-	int err = pytype__name(&r->m, f->type, cls, sizeof(cls));
+	int err = pytype__name(&r->m, f->type, cls, sizeof(cls))
+			  ?: name_attrs(r, f->obj, f->type, cls, " ", 0);
 
-	if (err >= 0)
-		err = name_attrs(r, f->obj, f->type, cls, " ", 0);
 	r->torn |= err == -EAGAIN;
 	return reading__is_local(err) ? 0 : err;
 }
 
-int census__name_caches(struct reading *r)
+int census__name_objects(struct reading *r)
 {
-	int err = 0;
+	int err = name_modules(r) ?: name_optimizers(r);
 
-	for (size_t i = 0; !err && i < r->caches.n; i++) {
-		err = reading__check_time(r);
-		if (!err)
-			err = name_cache(r, &r->caches.v[i]);
-	}
+	for (size_t i = 0; !err && i < r->caches.n; i++)
+		err = reading__check_time(r) ?: name_cache(r, &r->caches.v[i]);
 	return err;
 }

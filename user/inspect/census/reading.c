@@ -10,6 +10,7 @@
 #include "base/map64.h"
 #include "inspect/process/memcache.h"
 #include "inspect/pyobj.h"
+#include "inspect/python/pystr.h"
 
 #define MAX_TYPES (1u << 20)
 
@@ -34,20 +35,19 @@ static int cached_mro(struct reading *r, uint64_t type, uint64_t *ret)
 	uint64_t meta, flags, mro, n;
 	int err;
 
-	err = memcache__read(c, type + l->ob_type, &meta, sizeof(meta));
-	if (!err)
-		err = memcache__read(c, meta + l->tp_flags, &flags, sizeof(flags));
-	if (!err && !(flags & PYTYPE_TYPE))
-		err = -EBADMSG;
-	if (!err)
-		err = memcache__read(c, type + l->tp_mro, &mro, sizeof(mro));
-	if (!err)
-		err = memcache__read(c, mro + l->ob_size, &n, sizeof(n));
-	if (!err && (!n || n > PYTYPE_MRO_MAX))
-		err = -EBADMSG;
-	if (!err)
-		err = memcache__read(c, mro + l->tuple_item, ret, n * sizeof(*ret));
-	return err ? err : (int)n;
+	err = memcache__read(c, type + l->ob_type, &meta, sizeof(meta))
+		      ?: memcache__read(c, meta + l->tp_flags, &flags, sizeof(flags));
+	if (err)
+		return err;
+	if (!(flags & PYTYPE_TYPE))
+		return -EBADMSG;
+	err = memcache__read(c, type + l->tp_mro, &mro, sizeof(mro))
+		      ?: memcache__read(c, mro + l->ob_size, &n, sizeof(n));
+	if (err)
+		return err;
+	if (!n || n > PYTYPE_MRO_MAX)
+		return -EBADMSG;
+	return memcache__read(c, mro + l->tuple_item, ret, n * sizeof(*ret)) ?: (int)n;
 }
 
 static int examine_type(struct reading *r, uint64_t type, enum type_kind *ret)
@@ -130,74 +130,15 @@ int reading__add_text(struct reading *r, const char *s, uint32_t *ret)
 	return 0;
 }
 
-int reading__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper)
+int reading__key(struct reading *r, uint64_t key, char *buf, size_t size)
 {
-	uint64_t i;
-	int err;
+	bool cut = false;
+	int n = pystr__read(&r->m, key, buf, size - 3, &cut);
 
-	if (map64__get(r->by_obj, obj, &i)) {
-		struct label *old = &r->named[i].label;
-
-		if (label->kind >= old->kind)
-			return 0;
-		if (old->cls && !label->cls)
-			old->kind = label->kind; /* the name within a module stays */
-		else
-			*old = *label;
-		return 0;
-	}
-	if (r->nnamed >= CENSUS_MAX_TENSORS)
-		return -E2BIG;
-	err = array__grow(&r->named, &r->named_cap, r->nnamed + 1, sizeof(*r->named));
-	if (!err)
-		err = map64__set(r->by_obj, obj, r->nnamed);
-	if (!err)
-		r->named[r->nnamed++] = (struct named){ .obj = obj,
-							.label = *label,
-							.wrapper = wrapper };
-	return err;
-}
-
-bool reading__label(const struct reading *r, uint64_t obj, struct label *ret)
-{
-	uint64_t i;
-
-	if (!map64__get(r->by_obj, obj, &i))
-		return false;
-	*ret = r->named[i].label;
-	return true;
-}
-
-/* ---- the list of tensors ---- */
-
-void census_list__free(struct census_list *l)
-{
-	free(l->v);
-	free(l->labels);
-	free(l->wrapper);
-}
-
-int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
-		     bool wrapper)
-{
-	size_t cap[3] = { l->cap, l->cap, l->cap };
-	int err;
-
-	if (l->n >= 3 * (size_t)CENSUS_MAX_TENSORS)
-		return -E2BIG;
-	err = array__grow(&l->v, &cap[0], l->n + 1, sizeof(*l->v));
-	if (!err)
-		err = array__grow(&l->labels, &cap[1], l->n + 1, sizeof(*l->labels));
-	if (!err)
-		err = array__grow(&l->wrapper, &cap[2], l->n + 1, sizeof(*l->wrapper));
-	if (err)
-		return err;
-	l->cap = cap[0];
-	memset(&l->v[l->n], 0, sizeof(*l->v));
-	l->v[l->n].obj = obj;
-	l->v[l->n].impl = impl;
-	l->labels[l->n] = *label;
-	l->wrapper[l->n++] = wrapper;
+	if (n < 0)
+		return n;
+	if (cut)
+		strcat(buf, "..");
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/map64.h"
 #include "inspect/pyobj.h"
 #include "inspect/python/pylocals.h"
@@ -34,9 +35,9 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
 {
 	struct reading *r = ctx;
 	uint64_t mro[PYTYPE_MRO_MAX], type;
-	int n, err = pydict__type_of(&r->m, obj, &type);
+	int err;
+	int n = pydict__type_of(&r->m, obj, &type) ?: pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
 
-	n = err ? err : pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
 	if (n == -ESRCH || n == -EPERM || n == -ENOMEM)
 		return n;
 	for (int i = 0; i < n; i++) {
@@ -71,7 +72,7 @@ static void add_keeper(struct keepers *k, uint64_t obj, uint32_t name)
 	k->name[k->n++] = name;
 }
 
-static int keeps_grad(struct reading *r, uint32_t of, uint32_t *name)
+static int name_gradient(struct reading *r, uint32_t of, uint32_t *name)
 {
 	char text[KEEPER_MAX + 16];
 
@@ -90,15 +91,16 @@ static int add_gradients(struct reading *r, const struct census_list *l, struct 
 		    l->v[i].grad)
 			add_keeper(k, l->v[i].obj, l->labels[i].name);
 	err = pytensors__read(r->c->tensors, k->v + from, k->n - from);
-	for (size_t i = from; !err && i < k->n; i++)
+	if (err)
+		return err;
+	for (size_t i = from; i < k->n; i++)
 		k->v[i] = (struct pytensor){ .impl = k->v[i].grad };
-	if (!err)
-		err = pytensors__read(r->c->tensors, k->v + from, k->n - from);
+	err = pytensors__read(r->c->tensors, k->v + from, k->n - from);
 	for (size_t i = from; !err && i < k->n; i++) {
 		if (!k->v[i].impl || k->v[i].state != PYTENSOR_OK || !k->v[i].grad_fn)
 			continue;
 		k->v[n] = k->v[i];
-		err = keeps_grad(r, k->name[i], &k->name[n]);
+		err = name_gradient(r, k->name[i], &k->name[n]);
 		n += !err;
 	}
 	k->n = n;
@@ -121,25 +123,18 @@ static int find_keepers(struct reading *r, const struct census_list *l, struct k
 		if (l->v[i].obj && l->v[i].state == PYTENSOR_OK && l->v[i].grad_fn &&
 		    is_lasting(r->text + l->labels[i].name))
 			add_keeper(k, l->v[i].obj, l->labels[i].name);
-	err = pytensors__read(r->c->tensors, k->v, k->n);
-	if (!err)
-		err = add_gradients(r, l, k);
-	for (size_t i = 0; !err && i < k->n; i++)
+	err = pytensors__read(r->c->tensors, k->v, k->n) ?: add_gradients(r, l, k);
+	if (err)
+		return err;
+	for (size_t i = 0; i < k->n; i++)
 		k->grad_fn[i] = k->v[i].state == PYTENSOR_OK ? k->v[i].grad_fn : 0;
-	for (size_t i = 0; !err && i < r->npassing; i++) {
+	for (size_t i = 0; i < r->npassing; i++) {
 		if (!is_lasting(r->text + r->passing[i].name))
 			continue;
 		k->grad_fn[k->n] = r->passing[i].grad_fn;
 		k->name[k->n++] = r->passing[i].name;
 	}
-	return err;
-}
-
-static void free_keepers(struct keepers *k)
-{
-	free(k->v);
-	free(k->name);
-	free(k->grad_fn);
+	return 0;
 }
 
 static int find_graph(struct reading *r, const struct census_list *l, const struct keepers *k,
@@ -207,15 +202,17 @@ static int label_saved(struct reading *r, const struct pygraph *g, const uint32_
 	if (!holds)
 		return -ENOMEM;
 	err = pygraph__check(r->c->proc, g, holds);
-	for (size_t i = 0; !err && i < g->nsaved; i++) {
+	if (err)
+		goto out;
+	for (size_t i = 0; i < g->nsaved; i++) {
 		if (!holds[i] || (g->saved[i].leaf && !pytensor__is_leaf(&v[i])))
 			v[i].state = PYTENSOR_NO_STORAGE;
 		known[i] = v[i].state == PYTENSOR_OK;
 		made[i] = known[i] && v[i].grad_fn;
 	}
-	if (!err && !r->c->saved_flags)
+	if (!r->c->saved_flags)
 		r->c->saved_flags = pygraph__find_flags(g, made, known);
-	for (size_t i = 0; !err && i < g->nsaved; i++) {
+	for (size_t i = 0; i < g->nsaved; i++) {
 		enum pygraph_use use = pygraph__use(&g->saved[i], r->c->saved_flags, known[i],
 						    made[i]);
 
@@ -224,12 +221,36 @@ static int label_saved(struct reading *r, const struct pygraph *g, const uint32_
 		if (use == PYGRAPH_MADE || (use == PYGRAPH_HELD && made[i]))
 			labels[i].kind = CENSUS_ACTIVATION;
 	}
+out:
 	free(holds);
 	return err;
 }
 
-static int add(struct reading *r, struct census_list *l, const struct pygraph *g,
-	       const struct keepers *k)
+/* The list of tensors. */
+
+static int add_tensor(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
+		      bool wrapper)
+{
+	size_t cap[3] = { l->cap, l->cap, l->cap };
+	int err;
+
+	if (l->n >= 3 * (size_t)CENSUS_MAX_TENSORS)
+		return -E2BIG;
+	err = array__grow(&l->v, &cap[0], l->n + 1, sizeof(*l->v))
+		      ?: array__grow(&l->labels, &cap[1], l->n + 1, sizeof(*l->labels));
+	if (!err)
+		err = array__grow(&l->wrapper, &cap[2], l->n + 1, sizeof(*l->wrapper));
+	if (err)
+		return err;
+	l->cap = cap[0];
+	l->v[l->n] = (struct pytensor){ .obj = obj, .impl = impl };
+	l->labels[l->n] = *label;
+	l->wrapper[l->n++] = wrapper;
+	return 0;
+}
+
+static int add_saved(struct reading *r, struct census_list *l, const struct pygraph *g,
+		     const struct keepers *k)
 {
 	uint32_t *names = calloc(g->nsaved + 1, sizeof(*names));
 	size_t from = l->n;
@@ -238,18 +259,19 @@ static int add(struct reading *r, struct census_list *l, const struct pygraph *g
 	for (size_t i = 0; !err && i < g->nsaved; i++) {
 		struct label label = { .kind = CENSUS_OTHER, .leaf = g->saved[i].leaf };
 
-		err = census_list__add(l, 0, g->saved[i].impl, &label, false);
+		err = add_tensor(l, 0, g->saved[i].impl, &label, false);
 	}
-	if (!err)
-		err = pytensors__read(r->c->tensors, l->v + from, g->nsaved);
-	if (!err)
-		err = label_saved(r, g, names, l->v + from, l->labels + from);
+	if (err)
+		goto out;
+	err = pytensors__read(r->c->tensors, l->v + from, g->nsaved)
+		      ?: label_saved(r, g, names, l->v + from, l->labels + from);
+out:
 	free(names);
 	return err;
 }
 
 /* Adds tensors that autograd's graph saved for backward. */
-static int census__add_saved(struct reading *r, struct census_list *l)
+static int read_saved(struct reading *r, struct census_list *l)
 {
 	struct keepers k = { 0 };
 	struct pygraph g = { 0 };
@@ -257,19 +279,19 @@ static int census__add_saved(struct reading *r, struct census_list *l)
 
 	if (!pytensors__know_grad(r->c->tensors))
 		return 0;
-	err = find_keepers(r, l, &k);
-	if (!err)
-		err = find_graph(r, l, &k, &g);
+	err = find_keepers(r, l, &k) ?: find_graph(r, l, &k, &g);
 	if (!err && g.nsaved)
-		err = add(r, l, &g, &k);
+		err = add_saved(r, l, &g, &k);
 	pygraph__free(&g); /* the graph is empty after an error */
-	free_keepers(&k);
+	free(k.v);
+	free(k.name);
+	free(k.grad_fn);
 	return err;
 }
 
 /* Names tensors by the variable that holds them: of a running function or of the main module. A
  * variable counts only if its value is the same before and after the tensors are read. */
-struct census_locals {
+struct variables {
 	struct pylocal *v;
 	struct pyitem *globals; /* variables of the main module */
 	size_t n, nglobals;
@@ -280,7 +302,7 @@ static bool is_nameless_tensor(void *ctx, uint64_t obj)
 	struct reading *r = ctx;
 	uint64_t kind, i;
 
-	return map64__get(r->seen, obj, &kind) && (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) &&
+	return map64__get(r->seen, obj, &kind) && type_kind__is_tensor(kind) &&
 	       !map64__get(r->by_obj, obj, &i);
 }
 
@@ -290,19 +312,16 @@ static int read_globals(struct reading *r, struct pyitems *it)
 	uint64_t module, dict;
 	int err;
 
-	it->n = 0;
-	err = pyobj__module(r->c->py, "__main__", &module);
-	if (!err)
-		err = pymem__u64(&r->m, module + r->m.l->md_dict, &dict);
+	err = pyobj__module(r->c->py, "__main__", &module)
+		      ?: pymem__u64(&r->m, module + r->m.l->md_dict, &dict);
 	if (!err)
 		err = pydict__items(&r->m, dict, it);
-	if (!err)
-		return 0;
-	it->n = 0;
+	if (err)
+		it->n = 0;
 	return reading__is_local(err) ? 0 : err;
 }
 
-static int find_globals(struct reading *r, struct census_locals *ret)
+static int find_globals(struct reading *r, struct variables *ret)
 {
 	struct pyitems it = { 0 };
 	int err = read_globals(r, &it);
@@ -317,34 +336,25 @@ static int find_globals(struct reading *r, struct census_locals *ret)
 	return err;
 }
 
-static int census__find_locals(struct reading *r, struct census_locals *ret)
+static int find_variables(struct reading *r, struct variables *ret)
 {
-	int err;
-
-	memset(ret, 0, sizeof(*ret));
 	pymem__forget(&r->m);
-	err = pylocals__read(&r->m, is_nameless_tensor, r, &ret->v, &ret->n);
-	return err ? err : find_globals(r, ret);
-}
-
-static void census_locals__free(struct census_locals *l)
-{
-	free(l->v);
-	free(l->globals);
-	memset(l, 0, sizeof(*l));
+	return pylocals__read(&r->m, is_nameless_tensor, r, &ret->v, &ret->n)
+		       ?: find_globals(r, ret);
 }
 
 /* Sets for each variable whether it still has its value: first function variables, then globals. */
-static int check(struct reading *r, const struct census_locals *l, bool *holds)
+static int check_variables(struct reading *r, const struct variables *l, bool *holds)
 {
 	struct map64 *now = map64__new();
 	struct pyitems it = { 0 };
 	uint64_t value;
-	int err = now ? 0 : -ENOMEM;
+	int err = -ENOMEM;
 
+	if (!now)
+		goto out;
 	pymem__forget(&r->m);
-	if (!err)
-		err = pylocals__check(&r->m, l->v, l->n, holds);
+	err = pylocals__check(&r->m, l->v, l->n, holds);
 	if (!err && l->nglobals)
 		err = read_globals(r, &it);
 	for (size_t i = 0; !err && i < it.n; i++)
@@ -352,6 +362,7 @@ static int check(struct reading *r, const struct census_locals *l, bool *holds)
 	for (size_t i = 0; !err && i < l->nglobals; i++)
 		holds[l->n + i] = map64__get(now, l->globals[i].key, &value) &&
 				  value == l->globals[i].value;
+out:
 	pyitems__fini(&it);
 	map64__free(now);
 	return err;
@@ -376,8 +387,8 @@ static bool same_tensor(const struct pytensor *a, const struct pytensor *b)
 }
 
 /* Text of a variable: "local x in GPT.forward (gpt.py:52)", "global x". */
-static int text_of(struct reading *r, const struct census_locals *l, size_t i, char *buf,
-		   size_t size)
+static int variable_text(struct reading *r, const struct variables *l, size_t i, char *buf,
+			 size_t size)
 {
 	size_t at = snprintf(buf, size, i < l->n ? "local " : "global ");
 	int err;
@@ -388,9 +399,10 @@ static int text_of(struct reading *r, const struct census_locals *l, size_t i, c
 	return err < 0 ? err : 0;
 }
 
-static int give_names(struct reading *r, struct census_list *l, const struct census_locals *locals,
-		      const struct map64 *by_obj, const struct pytensor *now, const bool *before,
-		      const bool *after)
+/* Names the tensors whose variable and memory are as before. */
+static int set_names(struct reading *r, struct census_list *l, const struct variables *locals,
+		     const struct map64 *by_obj, const struct pytensor *now, const bool *before,
+		     const bool *after)
 {
 	char text[64 + PYOBJ_MAX_STRING];
 	uint64_t ix;
@@ -400,38 +412,36 @@ static int give_names(struct reading *r, struct census_list *l, const struct cen
 		if (!before[i] || !after[i] || !map64__get(by_obj, now[i].obj, &ix) ||
 		    l->labels[ix].name || !same_tensor(&l->v[ix], &now[i]))
 			continue;
-		err = text_of(r, locals, i, text, sizeof(text));
-		if (!err)
-			err = reading__add_text(r, text, &l->labels[ix].name);
-		err = err && reading__is_local(err) ? 0 : err;
+		err = variable_text(r, locals, i, text, sizeof(text))
+			      ?: reading__add_text(r, text, &l->labels[ix].name);
+		if (reading__is_local(err))
+			err = 0;
 	}
 	return err;
 }
 
 /* Checks the variables, reads their tensors again, and checks the variables once more. Then neither
  * changed meanwhile. */
-static int census__name_locals(struct reading *r, struct census_list *l,
-			       const struct census_locals *locals)
+static int name_variables(struct reading *r, struct census_list *l, const struct variables *locals)
 {
 	size_t n = locals->n + locals->nglobals;
 	struct map64 *by_obj = map64__new();
 	struct pytensor *now = calloc(n + 1, sizeof(*now));
 	bool *before = calloc(2 * n + 1, sizeof(*before)), *after = before + n;
-	int err = by_obj && now && before ? 0 : -ENOMEM;
+	int err = -ENOMEM;
 
-	for (size_t i = 0; !err && i < n; i++)
+	if (!by_obj || !now || !before)
+		goto out;
+	for (size_t i = 0; i < n; i++)
 		now[i].obj = i < locals->n ? locals->v[i].obj
 					   : locals->globals[i - locals->n].value;
+	err = index_nameless(l, by_obj) ?: check_variables(r, locals, before);
+	if (err)
+		goto out;
+	err = pytensors__read(r->c->tensors, now, n) ?: check_variables(r, locals, after);
 	if (!err)
-		err = index_nameless(l, by_obj);
-	if (!err)
-		err = check(r, locals, before);
-	if (!err)
-		err = pytensors__read(r->c->tensors, now, n);
-	if (!err)
-		err = check(r, locals, after);
-	if (!err)
-		err = give_names(r, l, locals, by_obj, now, before, after);
+		err = set_names(r, l, locals, by_obj, now, before, after);
+out:
 	map64__free(by_obj);
 	free(now);
 	free(before);
@@ -441,6 +451,8 @@ static int census__name_locals(struct reading *r, struct census_list *l,
 #define SAMPLES 200 /* tensors used to find the layout, of each kind */
 #define ENOUGH 8    /* named samples that suffice */
 #define WRAPPED_DEPTH 3
+#define DESCR_MEMBER 40	 /* PyMemberDescrObject.d_member */
+#define MEMBER_OFFSET 16 /* PyMemberDef.offset */
 
 int census__calibrate(struct reading *r, bool all, const char **why)
 {
@@ -463,18 +475,17 @@ int census__calibrate(struct reading *r, bool all, const char **why)
 	return pytensors__calibrated(r->c->tensors) ? 0 : (int)i;
 }
 
-static int gather(struct reading *r, struct census_list *l)
+static int list_tensors(struct reading *r, struct census_list *l)
 {
 	static const struct label unnamed = { .kind = CENSUS_OTHER };
 	uint64_t i;
 	int err = 0;
 
 	for (size_t k = 0; !err && k < r->nnamed; k++)
-		err = census_list__add(l, r->named[k].obj, 0, &r->named[k].label,
-				       r->named[k].wrapper);
+		err = add_tensor(l, r->named[k].obj, 0, &r->named[k].label, r->named[k].wrapper);
 	for (size_t k = 0; !err && !r->o->named_only && k < r->tensors.n; k++)
 		if (!map64__get(r->by_obj, r->tensors.v[k].obj, &i))
-			err = census_list__add(l, r->tensors.v[k].obj, 0, &unnamed, false);
+			err = add_tensor(l, r->tensors.v[k].obj, 0, &unnamed, false);
 	return err;
 }
 
@@ -499,30 +510,48 @@ static int add_grads(struct reading *r, struct census_list *l, size_t from, size
 			err = reading__add_text(r, name, &label.name);
 			label.at += strlen("grad of ");
 		}
-		if (!err)
-			err = census_list__add(l, 0, l->v[i].grad, &label, true);
+		err = err ?: add_tensor(l, 0, l->v[i].grad, &label, true);
 	}
 	return err;
 }
 
-struct inner {
-	struct census_list *l;
-	size_t outer;
-};
-
-static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx)
+/* Offset of a __slots__ attribute in an instance, such as DTensor's local part. -ENOENT: no such
+ * slot. */
+static int slot_offset(struct reading *r, uint64_t type, const char *name, uint64_t *ret)
 {
-	struct inner *in = ctx;
-	struct label label = in->l->labels[in->outer];
+	uint64_t mro[PYTYPE_MRO_MAX], descr, member, at, offset;
+	char text[64] = "";
+	int n = pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
+
+	for (int i = 0; i < n; i++) {
+		if (pytype__attr(&r->m, mro[i], name, &descr))
+			continue;
+		if (pymem__u64(&r->m, descr + DESCR_MEMBER, &member) ||
+		    pymem__u64(&r->m, member, &at) ||
+		    pymem__read(&r->m, at, text, strlen(name) + 1) ||
+		    pymem__u64(&r->m, member + MEMBER_OFFSET, &offset))
+			return -ENOENT;
+		if (memcmp(text, name, strlen(name) + 1) || offset < 16 || offset > 4096)
+			return -ENOENT;
+		*ret = offset;
+		return 0;
+	}
+	return n < 0 ? n : -ENOENT;
+}
+
+/* Adds an attribute of a wrapper if it is a tensor. name: "" for DTensor's local part. */
+static int add_inner(struct reading *r, struct census_list *l, size_t outer, uint64_t obj,
+		     const char *name, enum type_kind kind)
+{
+	struct label label = l->labels[outer];
 	char text[CENSUS_NAME_ROOM];
-	enum type_kind kind;
 	int err;
 
 	label.grad = false;
 	label.count_of = 0;
-	label.of = in->outer + 1;
+	label.of = outer + 1;
 	/* A tensor with its own storage is not a wrapper; its attributes are other tensors. */
-	if (*name && in->l->v[in->outer].state != PYTENSOR_NO_STORAGE)
+	if (*name && l->v[outer].state != PYTENSOR_NO_STORAGE)
 		return 0;
 	if (*name && label.name) {
 		snprintf(text, sizeof(text), "%s.%s", r->text + label.name, name);
@@ -530,25 +559,56 @@ static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx
 		if (err)
 			return err;
 	}
-	err = reading__kind_of(r, obj, &kind);
-	return err ? err : census_list__add(in->l, obj, 0, &label, kind == TYPE_WRAPPER);
+	return add_tensor(l, obj, 0, &label, kind == TYPE_WRAPPER);
+}
+
+/* Adds the tensors inside a wrapper. */
+static int open_wrapper(struct reading *r, struct census_list *l, size_t outer, uint64_t obj)
+{
+	static const char *const local[] = { "_local_tensor", "elem" };
+	struct pyitems attrs = { 0 };
+	uint64_t type, offset, value;
+	enum type_kind kind;
+	char key[READING_KEY];
+	int err;
+
+	err = pydict__type_of(&r->m, obj, &type);
+	for (size_t i = 0; !err && i < sizeof(local) / sizeof(local[0]); i++) {
+		if (slot_offset(r, type, local[i], &offset) ||
+		    pymem__u64(&r->m, obj + offset, &value))
+			continue;
+		err = reading__kind_of(r, value, &kind);
+		if (!err && type_kind__is_tensor(kind))
+			err = add_inner(r, l, outer, value, "", kind);
+	}
+	err = err ?: pydict__attrs(&r->m, obj, type, &attrs);
+	for (size_t i = 0; !err && i < attrs.n; i++) {
+		err = reading__kind_of(r, attrs.v[i].value, &kind);
+		if (err || !type_kind__is_tensor(kind) ||
+		    reading__key(r, attrs.v[i].key, key, sizeof(key)))
+			continue;
+		if (!strcmp(key, local[0]) || !strcmp(key, local[1]))
+			key[0] = '\0';
+		err = add_inner(r, l, outer, attrs.v[i].value, key, kind);
+	}
+	pyitems__fini(&attrs);
+	return reading__is_local(err) ? 0 : err;
 }
 
 /* Adds the tensors inside the wrappers among [from, to). */
-static int add_inner(struct reading *r, struct census_list *l, size_t from, size_t to)
+static int open_wrappers(struct reading *r, struct census_list *l, size_t from, size_t to)
 {
 	int err = 0;
 
 	for (size_t i = from; !err && i < to; i++) {
-		struct inner in = { l, i };
-		uint64_t obj = l->v[i].obj ? l->v[i].obj : l->v[i].pyobj;
+		uint64_t obj = l->v[i].obj ?: l->v[i].pyobj;
 		enum type_kind kind;
 
 		if (!l->wrapper[i] || !obj || l->v[i].state == PYTENSOR_BAD)
 			continue;
 		err = reading__kind_of(r, obj, &kind);
 		if (!err && kind == TYPE_WRAPPER)
-			err = reading__check_time(r) ?: census__inner(r, obj, on_inner, &in);
+			err = reading__check_time(r) ?: open_wrapper(r, l, i, obj);
 	}
 	return err;
 }
@@ -563,14 +623,15 @@ static int confirm_grads(struct reading *r, struct census_list *l)
 	bool *gone = calloc(l->n + 1, sizeof(*gone));
 	struct pytensor *owners, *grads;
 	size_t n = 0, k = 0;
-	int err;
+	int err = -ENOMEM;
 
 	for (size_t i = 0; i < l->n; i++)
 		n += l->labels[i].grad;
 	owners = calloc(2 * n + 1, sizeof(*owners));
-	grads = owners ? owners + n : NULL;
-	err = gone && owners ? 0 : -ENOMEM;
-	for (size_t i = 0; !err && i < l->n; i++) {
+	if (!gone || !owners)
+		goto out;
+	grads = owners + n;
+	for (size_t i = 0; i < l->n; i++) {
 		const struct pytensor *owner;
 
 		if (!l->labels[i].grad)
@@ -580,12 +641,11 @@ static int confirm_grads(struct reading *r, struct census_list *l)
 					       .impl = owner->obj ? 0 : owner->impl };
 		grads[k++] = (struct pytensor){ .impl = l->v[i].impl };
 	}
-	if (!err)
-		err = pytensors__read(r->c->tensors, owners, n);
-	if (!err)
-		err = pytensors__read(r->c->tensors, grads, n);
+	err = pytensors__read(r->c->tensors, owners, n) ?: pytensors__read(r->c->tensors, grads, n);
+	if (err)
+		goto out;
 	k = 0;
-	for (size_t i = 0; !err && i < l->n; i++) {
+	for (size_t i = 0; i < l->n; i++) {
 		const struct label *label = &l->labels[i];
 
 		gone[i] = label->of && gone[label->of - 1];
@@ -601,6 +661,7 @@ static int confirm_grads(struct reading *r, struct census_list *l)
 		if (gone[i])
 			l->labels[i] = (struct label){ .kind = CENSUS_OTHER };
 	}
+out:
 	free(owners);
 	free(gone);
 	return err;
@@ -612,45 +673,50 @@ static int read_listed(struct reading *r, struct census_list *l)
 	int err = 0;
 
 	pymem__forget(&r->m);
-	for (int depth = 0; !err && from < l->n && depth < WRAPPED_DEPTH; depth++) {
+	for (int depth = 0; from < l->n && depth < WRAPPED_DEPTH; depth++) {
 		to = l->n;
-		err = reading__check_time(r);
-		if (!err)
-			err = pytensors__read(r->c->tensors, l->v + from, to - from);
-		if (!err)
-			err = add_grads(r, l, from, to);
-		if (!err)
-			err = add_inner(r, l, from, to);
+		err = reading__check_time(r)
+			      ?: pytensors__read(r->c->tensors, l->v + from, to - from);
+		if (err)
+			return err;
+		err = add_grads(r, l, from, to) ?: open_wrappers(r, l, from, to);
+		if (err)
+			return err;
 		from = to;
 	}
 	/* The last level is read but not searched for wrappers. */
-	if (!err && from < l->n)
+	if (from < l->n)
 		err = pytensors__read(r->c->tensors, l->v + from, l->n - from);
-	return err ?: confirm_grads(r, l) ?: census__read_counts(r, l);
+	if (err)
+		return err;
+	return confirm_grads(r, l) ?: census__read_counts(r, l);
 }
 
 int census__read_tensors(struct reading *r, struct census_list *l)
 {
-	struct census_locals locals = { 0 };
+	struct variables locals = { 0 };
 	struct census_owners *owners = NULL;
-	int err;
+	int err = list_tensors(r, l);
 
-	err = gather(r, l);
+	if (err)
+		return err;
 	if (r->o->named_only)
-		return err ?: read_listed(r, l) ?: census__front_names(r, l);
-	if (!err)
-		err = census__find_locals(r, &locals);
-	if (!err)
-		err = census__find_owners(r, &owners);
-	if (!err)
-		err = read_listed(r, l);
+		return read_listed(r, l) ?: census__front_names(r, l);
+	err = find_variables(r, &locals) ?: census__find_owners(r, &owners);
+	if (err)
+		goto out;
+	err = read_listed(r, l);
 	if (!err && (locals.n || locals.nglobals))
-		err = census__name_locals(r, l, &locals);
-	if (!err)
-		err = census__name_owners(r, l, owners) ?: census__front_names(r, l);
-	if (!err)
-		err = census__add_saved(r, l);
+		err = name_variables(r, l, &locals);
+	if (err)
+		goto out;
+	err = census__name_owners(r, l, owners) ?: census__front_names(r, l);
+	if (err)
+		goto out;
+	err = read_saved(r, l);
+out:
 	census_owners__free(owners);
-	census_locals__free(&locals);
+	free(locals.v);
+	free(locals.globals);
 	return err;
 }
