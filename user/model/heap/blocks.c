@@ -6,18 +6,11 @@
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "base/hash.h"
 #include "base/map64.h"
 #include "model/heap/category.h"
 #include "model/heap/device.h"
 #include "model/heap/hash_index.h"
 #include "model/heap/state.h"
-
-int blocks__init(struct blocks *b)
-{
-	b->at = map64__new();
-	return b->at ? 0 : -ENOMEM;
-}
 
 void blocks__free(struct blocks *b)
 {
@@ -43,21 +36,6 @@ static bool was_live(const struct model *m, const struct dev *dev, enum row_when
 	       rec->born <= dev->noted[when - ROWS_AT_BASE].seq;
 }
 
-uint64_t blocks__outside(const struct dev *dev, enum row_when when)
-{
-	uint64_t bytes;
-
-	switch (when) {
-	case ROWS_AT_MARK:
-		return dev->mark_outside;
-	case ROWS_TOTAL:
-		return 0;
-	default:
-		bytes = when == ROWS_NOW ? dev->outside : dev->noted[when - ROWS_AT_BASE].outside;
-		return (int64_t)bytes > 0 ? bytes : 0;
-	}
-}
-
 struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t addr,
 			const struct rec *rec, bool dead)
 {
@@ -72,7 +50,8 @@ struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t a
 
 /* Removes the block at addr, which has record i. Adds it to the lists of the moments at which it
  * was live. */
-static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t i, struct rec *ret)
+static int take_block(const struct model *m, struct dev *dev, uint64_t addr, uint32_t i,
+		      struct rec *ret)
 {
 	struct blocks *b = &dev->blocks;
 	struct rec *rec = &b->recs[i];
@@ -111,14 +90,14 @@ int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const str
 	else
 		b->n++;
 	b->recs[i] = *rec;
-	return *replaced ? leave(m, dev, addr, was, old) : 0;
+	return *replaced ? take_block(m, dev, addr, was, old) : 0;
 }
 
 int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct rec *ret)
 {
 	uint64_t i;
 
-	return map64__del(dev->blocks.at, addr, &i) ? leave(m, dev, addr, i, ret) : -ENOENT;
+	return map64__del(dev->blocks.at, addr, &i) ? take_block(m, dev, addr, i, ret) : -ENOENT;
 }
 
 int blocks__all(const struct model *m, const struct dev *dev, enum row_when when,
@@ -156,40 +135,17 @@ int blocks__list(const struct model *m, const struct dev *dev, enum row_when whe
 	return err;
 }
 
-int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret_no)
+int blocks__set_request(struct model *m, const struct event *e, struct rec *rec)
 {
-	int err = hash_index__entry(&m->requests.index, m->seed, &ask, sizeof(ask),
-				    &m->requests.all, &m->requests.n, &m->requests.cap, sizeof(ask),
-				    ret_no);
+	struct request_info request = { e->requested, e->cuda_stream };
+	uint32_t i;
 
-	++*ret_no;
-	return err < 0 ? err : 0;
-}
-
-int blocks__label(struct model *m, struct label label, uint32_t *ret_no)
-{
-	int err = hash_index__entry(&m->labels.index, m->seed, &label, sizeof(label),
-				    &m->labels.all, &m->labels.n, &m->labels.cap, sizeof(label),
-				    ret_no);
-
-	++*ret_no;
-	return err < 0 ? err : 0;
-}
-
-int blocks__index_words(struct model *m)
-{
-	int err = 0;
-
-	free(m->requests.index.slots);
-	free(m->labels.index.slots);
-	m->requests.index = m->labels.index = (struct hash_index){ 0 };
-	for (uint32_t i = 0; i < m->requests.n && !err; i++)
-		err = hash_index__add(
-			&m->requests.index,
-			hash__bytes(m->seed, &m->requests.all[i], sizeof(*m->requests.all)), i);
-	for (uint32_t i = 0; i < m->labels.n && !err; i++)
-		err = hash_index__add(
-			&m->labels.index,
-			hash__bytes(m->seed, &m->labels.all[i], sizeof(*m->labels.all)), i);
-	return err;
+	if (!e->requested)
+		return 0;
+	if (hash_index__entry(&m->requests.index, m->seed, &request, sizeof(request),
+			      &m->requests.all, &m->requests.n, &m->requests.cap, sizeof(request),
+			      &i) < 0)
+		return -ENOMEM;
+	rec->request_no = i + 1;
+	return 0;
 }

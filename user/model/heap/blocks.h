@@ -58,7 +58,6 @@ struct blocks {
 	} gone[ROWS_MOMENTS];
 };
 
-int blocks__init(struct blocks *b);
 void blocks__free(struct blocks *b);
 /* Record of the live block at addr; NULL: none. Valid until the next blocks__put(). */
 struct rec *blocks__at(const struct blocks *b, uint64_t addr);
@@ -74,12 +73,8 @@ int blocks__list(const struct model *m, const struct dev *dev, enum row_when whe
 /* As blocks__list(), in any order. */
 int blocks__all(const struct model *m, const struct dev *dev, enum row_when when,
 		struct block **ret, size_t *n);
-/* Bytes of the total at that moment that lie in no known block. */
-uint64_t blocks__outside(const struct dev *dev, enum row_when when);
-int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret_no);
-int blocks__label(struct model *m, struct label label, uint32_t *ret_no);
-/* Rebuilds the indexes of requests and labels after they were renumbered. 0 or -ENOMEM. */
-int blocks__index_words(struct model *m);
+/* Sets the request that e carries, if it does. 0 or -ENOMEM. */
+int blocks__set_request(struct model *m, const struct event *e, struct rec *rec);
 /* The block of this record, with its category. dead: as if it were freed now. */
 struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t addr,
 			const struct rec *rec, bool dead);

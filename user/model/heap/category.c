@@ -7,6 +7,8 @@
  */
 #include "model/heap/category.h"
 
+#include <errno.h>
+
 #include "base/array.h"
 #include "model/heap/blocks.h"
 #include "model/heap/device.h"
@@ -38,7 +40,7 @@ const char *category__name(enum category c)
 	return (unsigned)c < CATEGORY_NR ? names[c] : names[0];
 }
 
-static void unref(struct life *l, uint32_t stamp)
+void category__drop(struct life *l, uint32_t stamp)
 {
 	struct stamp *s = &l->stamps[stamp];
 
@@ -46,11 +48,6 @@ static void unref(struct life *l, uint32_t stamp)
 		return;
 	s->steps = l->free_no;
 	l->free_no = stamp + 1;
-}
-
-void category__drop(struct dev *dev, uint32_t stamp)
-{
-	unref(&dev->life, stamp);
 }
 
 /* Adds a stamp with one reference, which the caller owns. */
@@ -73,7 +70,7 @@ static int new_stamp(struct life *l, struct stamp s, uint32_t *ret)
 static void end_stretch(struct life *l)
 {
 	if (l->stretch_no)
-		unref(l, l->stretch_no - 1);
+		category__drop(l, l->stretch_no - 1);
 	l->stretch_no = 0;
 }
 
@@ -101,20 +98,19 @@ static int begin_stretch(const struct model *m, struct life *l, enum phase phase
 				.calls = m->steps.n[STEP_CALL],
 			},
 			&i);
-	if (!err)
-		l->stretch_no = i + 1;
-	return err;
+	if (err)
+		return err;
+	l->stretch_no = i + 1;
+	return 0;
 }
 
 int category__born(const struct model *m, struct dev *dev, enum phase phase, uint32_t *ret)
 {
 	struct life *l = &dev->life;
-	int err = 0;
 
-	if (!l->stretch_no || l->stamps[l->stretch_no - 1].phase != phase)
-		err = begin_stretch(m, l, phase);
-	if (err)
-		return err;
+	if ((!l->stretch_no || l->stamps[l->stretch_no - 1].phase != phase) &&
+	    begin_stretch(m, l, phase))
+		return -ENOMEM;
 	*ret = l->stretch_no - 1;
 	l->stamps[*ret].refs++;
 	return 0;
@@ -125,12 +121,10 @@ int category__known(struct dev *dev, int phase, uint32_t *ret)
 	struct life *l = &dev->life;
 	struct stamp s = { .refs = 1, .phase = phase, .after = LIFE_NONE };
 	uint32_t i;
-	int err;
 
 	if (!l->known_no[phase]) {
-		err = new_stamp(l, s, &i);
-		if (err)
-			return err;
+		if (new_stamp(l, s, &i))
+			return -ENOMEM;
 		l->known_no[phase] = i + 1;
 	}
 	*ret = l->known_no[phase] - 1;

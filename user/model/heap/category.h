@@ -42,7 +42,8 @@ struct life {
 int category__born(const struct model *m, struct dev *dev, enum phase phase, uint32_t *ret);
 /* Stamp of a block from before the first event; phase may be LIFE_NONE. 0 or -ENOMEM. */
 int category__known(struct dev *dev, int phase, uint32_t *ret);
-void category__drop(struct dev *dev, uint32_t stamp);
+/* Drops a reference to a stamp. */
+void category__drop(struct life *l, uint32_t stamp);
 /* A step ended: the next allocation begins a new stretch, whatever its phase. */
 void category__step(struct model *m);
 /* Category as known now. dead: the block is freed now. Pass the result to category__decide()
@@ -56,7 +57,7 @@ uint8_t category__of_block(const struct model *m, const struct dev *dev, uint64_
 /* Resolves LIFE_MAYBE_INPUT to input or unknown, which depends on later blocks of the site. */
 static inline uint8_t category__decide(const struct site *s, uint8_t category)
 {
-	return category != LIFE_MAYBE_INPUT ? category
-	       : s->again		    ? CATEGORY_INPUT
-					    : CATEGORY_UNKNOWN;
+	if (category != LIFE_MAYBE_INPUT)
+		return category;
+	return s->again ? CATEGORY_INPUT : CATEGORY_UNKNOWN;
 }

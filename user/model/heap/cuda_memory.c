@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Memory taken from and returned to CUDA, the allocator's tables, and driver-reported use. */
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/heap/device.h"
 #include "model/heap/extents.h"
@@ -27,12 +29,24 @@ static struct extent extent_of(const struct model *m, const struct event *e)
 }
 
 /* The i-th table of extents, model.loose last; NULL: no more. *dev: its device, NULL for loose. */
-static struct extents *table(struct model *m, uint32_t i, struct dev **dev)
+static struct extents *table_of(struct model *m, uint32_t i, struct dev **dev)
 {
 	uint32_t n = m->ndevs < DEVICES_MAX ? m->ndevs : DEVICES_MAX;
 
-	*dev = i < n ? m->devs[i] : NULL;
-	return i < n ? &m->devs[i]->extents : i == n ? &m->loose : NULL;
+	*dev = NULL;
+	if (i >= n)
+		return i == n ? &m->loose : NULL;
+	*dev = m->devs[i];
+	return &m->devs[i]->extents;
+}
+
+/* The event's device, which is added if needed; NULL: not known, or the host. 0 or -ENOMEM. */
+static int find_device(struct model *m, const struct event *e, struct dev **ret)
+{
+	*ret = NULL;
+	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
+		return 0;
+	return dev__get(m, e->device, ret);
 }
 
 /* Segments were added or removed: updates reserved bytes before the allocator reports them. */
@@ -48,25 +62,28 @@ static int cut_everywhere(struct model *m, enum extent_class c, uint64_t addr, u
 {
 	struct extents *x;
 	struct dev *dev;
-	int err = 0;
 
-	for (uint32_t i = 0; (x = table(m, i, &dev)) && !err; i++)
-		if (x->count[c])
-			err = extents__cut(x, c, addr, size);
-	return err;
+	for (uint32_t i = 0; (x = table_of(m, i, &dev)); i++)
+		if (x->count[c] && extents__cut(x, c, addr, size))
+			return -ENOMEM;
+	return 0;
 }
 
 /* The extent on any device that contains addr. Physical and host memory must start at addr. */
-static const struct extent *find(struct model *m, enum extent_class c, uint64_t addr,
-				 struct extents **in, struct dev **dev)
+static const struct extent *find_extent(struct model *m, enum extent_class c, uint64_t addr,
+					struct extents **in, struct dev **dev)
 {
-	const struct extent *e = NULL;
+	bool starts = c == EXTENT_PHYSICAL || c == EXTENT_HOST;
 
-	for (uint32_t i = 0; !e && (*in = table(m, i, dev)); i++)
+	for (uint32_t i = 0; (*in = table_of(m, i, dev)); i++) {
+		const struct extent *e = NULL;
+
 		if ((*in)->count[c])
-			e = c == EXTENT_PHYSICAL || c == EXTENT_HOST ? extents__at(*in, c, addr)
-								     : extents__over(*in, c, addr);
-	return e;
+			e = starts ? extents__at(*in, c, addr) : extents__over(*in, c, addr);
+		if (e)
+			return e;
+	}
+	return NULL;
 }
 
 static bool bad_range(const struct event *e)
@@ -99,62 +116,56 @@ static int note_unmapped(struct dev *dev, const struct extent *old, const struct
 	return extents__put(&dev->extents, EXTENT_UNMAPPED, &gone, true);
 }
 
-static int cuda_memory__take(struct model *m, const struct event *e)
+/* Copies what the allocator's tables said about the segment at these addresses. */
+static void keep_details(struct extent *e, const struct extent *old, uint32_t listed)
+{
+	e->listed = listed;
+	e->cuda_stream = old->cuda_stream;
+	memcpy(e->pool, old->pool, sizeof(e->pool));
+	e->flags |= old->flags;
+}
+
+static int take_memory(struct model *m, const struct event *e)
 {
 	enum extent_class c = extent__class(e->how);
-	bool loose = c == EXTENT_HOST || e->device.index == DEVICE_UNKNOWN ||
-		     device__on_host(e->device);
-	struct extent new = extent_of(m, e);
+	bool by_address = c == EXTENT_MEMORY || c == EXTENT_RESERVED;
+	struct extent taken = extent_of(m, e);
 	const struct extent *old;
 	struct extents *in;
 	struct dev *dev = NULL, *other;
 	uint64_t before;
 	bool wakes;
-	int err = 0;
 
 	if (!e->how || e->how >= MEM_HOW_NR || bad_range(e))
 		return 0;
-	if (!loose)
-		err = dev__get(m, e->device, &dev);
-	if (err)
-		return err;
+	if (c != EXTENT_HOST && find_device(m, e, &dev))
+		return -ENOMEM;
 	if (dev && dev__is_new(dev, e))
 		dev__begin(m, dev, e);
-	/* The allocator's tables may have listed the segment before the call returned: keep their
-	 * details. */
-	old = find(m, c, e->addr, &in, &other);
-	if (old && old->listed && old->addr == new.addr && old->size == new.size &&other == dev) {
-		new.listed = old->listed;
-		new.cuda_stream = old->cuda_stream;
-		new.pool[0] = old->pool[0];
-		new.pool[1] = old->pool[1];
-		new.flags |= old->flags;
-	}
+	/* The allocator's tables may have listed the segment before the call returned. */
+	old = find_extent(m, c, e->addr, &in, &other);
+	if (old && old->listed && old->addr == e->addr && old->size == e->size && other == dev)
+		keep_details(&taken, old, old->listed);
 	/* The same addresses have memory again: a segment of the same pool. PyTorch never ceased to
 	 * count it. */
-	old = dev && is_foreign_mapping(e) ? extents__at(&dev->extents, EXTENT_UNMAPPED, e->addr)
-					   : NULL;
-	wakes = old && old->size == new.size && (old->pool[0] || old->pool[1]);
-	if (wakes) {
-		new.listed = dev->round;
-		new.cuda_stream = old->cuda_stream;
-		new.pool[0] = old->pool[0];
-		new.pool[1] = old->pool[1];
-		new.flags |= old->flags;
-	}
+	old = NULL;
+	if (dev && is_foreign_mapping(e))
+		old = extents__at(&dev->extents, EXTENT_UNMAPPED, e->addr);
+	wakes = old && old->size == e->size && (old->pool[0] || old->pool[1]);
+	if (wakes)
+		keep_details(&taken, old, dev->round);
 	before = dev ? dev->extents.sums[SUM_SEGMENTS] : 0;
-	if (c == EXTENT_MEMORY || c == EXTENT_RESERVED)
-		err = cut_everywhere(m, c, e->addr, e->size);
-	if (!err && (c == EXTENT_MEMORY || c == EXTENT_RESERVED))
-		err = cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size);
-	if (!err)
-		err = extents__put(dev ? &dev->extents : &m->loose, c, &new, true);
-	if (!err && dev && !wakes)
+	if (by_address && (cut_everywhere(m, c, e->addr, e->size) ||
+			   cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size)))
+		return -ENOMEM;
+	if (extents__put(dev ? &dev->extents : &m->loose, c, &taken, true))
+		return -ENOMEM;
+	if (dev && !wakes)
 		reserved_changed(m, dev, before, e->time);
-	return err;
+	return 0;
 }
 
-static int cuda_memory__give(struct model *m, const struct event *e)
+static int return_memory(struct model *m, const struct event *e)
 {
 	enum extent_class c = extent__class(e->how);
 	const struct extent *old;
@@ -166,11 +177,13 @@ static int cuda_memory__give(struct model *m, const struct event *e)
 
 	if (!e->how || e->how >= MEM_HOW_NR)
 		return 0;
-	if (e->how == MEM_RESERVED && !bad_range(e)) /* nothing is mapped there again */
-		err = cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size);
-	old = find(m, c, e->addr, &in, &dev);
-	if (err || !old)
-		return err; /* none: taken before attach */
+	/* nothing is mapped there again */
+	if (e->how == MEM_RESERVED && !bad_range(e) &&
+	    cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size))
+		return -ENOMEM;
+	old = find_extent(m, c, e->addr, &in, &dev);
+	if (!old)
+		return 0; /* taken before attach */
 	before = in->sums[SUM_SEGMENTS];
 	foreign = dev && is_foreign_mapping(e) && !(old->flags & MEM_BY_ALLOCATOR);
 	if (foreign)
@@ -179,59 +192,60 @@ static int cuda_memory__give(struct model *m, const struct event *e)
 		err = cut_everywhere(m, EXTENT_UNMAPPED, old->addr, old->size);
 	if (err)
 		return err;
-	old = find(m, c, e->addr, &in, &dev);
+	old = find_extent(m, c, e->addr, &in, &dev);
 	/* A mapping can end in part, and a listed segment may be many mappings. Other memory is
 	 * returned as a whole. */
 	if (e->how == MEM_MAPPED && !bad_range(e))
 		err = extents__cut(in, c, e->addr, e->size);
 	else if (old->addr == e->addr)
 		err = extents__del(in, c, e->addr, true);
-	else
-		err = 0;
+	if (err)
+		return err;
 	/* PyTorch still counts a segment whose memory other code unmapped. */
-	if (!err && dev && !foreign)
+	if (dev && !foreign)
 		reserved_changed(m, dev, before, e->time);
-	return err;
+	return 0;
 }
 
-static int cuda_memory__segment(struct model *m, const struct event *e)
+static int list_segment(struct model *m, const struct event *e)
 {
-	struct extent new = extent_of(m, e);
+	struct extent segment = extent_of(m, e);
 	const struct extent *old;
 	struct extents *in;
 	struct dev *dev, *other;
 	bool same;
-	int err;
 
-	if (bad_range(e) || e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
+	if (bad_range(e))
 		return 0;
-	err = dev__get(m, e->device, &dev);
-	if (err)
-		return err;
+	if (find_device(m, e, &dev))
+		return -ENOMEM;
+	if (!dev)
+		return 0;
 	if (!dev->listing) {
 		dev->listing = true;
 		dev->round_seq = m->seq;
 		if (!++dev->round)
 			dev->round = 1;
 	}
-	new.listed = dev->round;
-	new.how = 0;
+	segment.listed = dev->round;
+	segment.how = 0;
 	/* Keep the caller if the segment's allocation was seen. */
-	old = find(m, EXTENT_MEMORY, e->addr, &in, &other);
+	old = find_extent(m, EXTENT_MEMORY, e->addr, &in, &other);
 	if (old) {
-		new.how = old->how;
-		new.time = old->time;
-		new.stack = old->stack;
-		new.thread = old->thread;
-		new.walk = old->walk;
-		new.flags |= old->flags &MEM_BY_ALLOCATOR;
+		segment.how = old->how;
+		segment.time = old->time;
+		segment.stack = old->stack;
+		segment.thread = old->thread;
+		segment.walk = old->walk;
+		segment.flags |= old->flags & MEM_BY_ALLOCATOR;
 	}
 	/* Stream and pool of a segment do not change. If it was there at the mark, its pool was the
 	 * same one. */
-	same = old && other == dev && !old->listed && old->addr == new.addr &&
-	       old->size == new.size &&extent__sum(old) == extent__sum(&new);
-	err = same ? 0 : cut_everywhere(m, EXTENT_MEMORY, e->addr, e->size);
-	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &new, !same);
+	same = old && other == dev && !old->listed && old->addr == e->addr &&
+	       old->size == e->size && extent__sum(old) == extent__sum(&segment);
+	if (!same && cut_everywhere(m, EXTENT_MEMORY, e->addr, e->size))
+		return -ENOMEM;
+	return extents__put(&dev->extents, EXTENT_MEMORY, &segment, !same);
 }
 
 /* Removes segments that a complete round of EVENT_SEGMENTs did not list and that are older than the
@@ -252,23 +266,18 @@ static int drop_unlisted(struct dev *dev)
 	return err;
 }
 
-static int cuda_memory__state(struct model *m, const struct event *e)
+static int end_reading(struct model *m, const struct event *e)
 {
 	bool exact = e->flags & STATE_EXACT, listing;
 	struct dev *dev;
-	int err;
+	int err = find_device(m, e, &dev);
 
-	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
-		return 0;
-	err = dev__get(m, e->device, &dev);
-	if (err)
+	if (err || !dev)
 		return err;
 	listing = dev->listing;
 	dev->listing = false;
-	if (listing && (e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT)))
-		err = drop_unlisted(dev);
-	if (err)
-		return err;
+	if (listing && (e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT)) && drop_unlisted(dev))
+		return -ENOMEM;
 	/* Only the first EVENT_STATE is the state at attach. A later one has no known place among
 	 * the events. */
 	if (dev__is_new(dev, e) || !dev->pub.has_totals) {
@@ -299,19 +308,16 @@ static struct used used_by(const struct dev *dev, const struct event *e)
 	};
 }
 
-static int cuda_memory__used(struct model *m, const struct event *e)
+static int note_used(struct model *m, const struct event *e)
 {
 	struct dev *dev;
 	int err;
 
-	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
-		return 0;
 	/* Ignore a use of 0 on a device without other events. */
-	if (!e->size &&
-	    !(m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]))
+	if (!e->size && !dev__known(m, e->device))
 		return 0;
-	err = dev__get(m, e->device, &dev);
-	if (err)
+	err = find_device(m, e, &dev);
+	if (err || !dev)
 		return err;
 	if (!dev->any)
 		dev__begin(m, dev, e);
@@ -324,15 +330,12 @@ static int cuda_memory__used(struct model *m, const struct event *e)
 	return 0;
 }
 
-static int cuda_memory__left_event(struct model *m, const struct event *e)
+static int note_left(struct model *m, const struct event *e)
 {
 	struct dev *dev;
-	int err;
+	int err = find_device(m, e, &dev);
 
-	if (e->device.index == DEVICE_UNKNOWN || device__on_host(e->device))
-		return 0;
-	err = dev__get(m, e->device, &dev);
-	if (err)
+	if (err || !dev)
 		return err;
 	dev->left = used_by(dev, e);
 	return 0;
@@ -356,32 +359,32 @@ int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr)
 {
 	const struct extent *loose = extents__over(&m->loose, EXTENT_MEMORY, addr);
 	struct extent e;
-	int err;
 
 	if (!loose || dev->pub.device.index == DEVICE_UNKNOWN || device__on_host(dev->pub.device))
 		return 0;
 	e = *loose;
-	err = extents__del(&m->loose, EXTENT_MEMORY, e.addr, false);
+	(void)extents__del(&m->loose, EXTENT_MEMORY, e.addr,
+			   false); /* without a note, it cannot fail */
 	/* The memory was on this device since it was taken. If that was before the mark, the mark
 	 * includes it. */
-	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &e, e.seq > dev->mark_seq);
+	return extents__put(&dev->extents, EXTENT_MEMORY, &e, e.seq > dev->mark_seq);
 }
 
 int cuda_memory__event(struct model *m, const struct event *e)
 {
 	switch (e->kind) {
 	case EVENT_CUDA_ALLOC:
-		return cuda_memory__take(m, e);
+		return take_memory(m, e);
 	case EVENT_CUDA_FREE:
-		return cuda_memory__give(m, e);
+		return return_memory(m, e);
 	case EVENT_SEGMENT:
-		return cuda_memory__segment(m, e);
+		return list_segment(m, e);
 	case EVENT_STATE:
-		return cuda_memory__state(m, e);
+		return end_reading(m, e);
 	case EVENT_USED:
-		return cuda_memory__used(m, e);
+		return note_used(m, e);
 	case EVENT_LEFT:
-		return cuda_memory__left_event(m, e);
+		return note_left(m, e);
 	}
 	return 0;
 }

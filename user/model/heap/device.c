@@ -13,10 +13,6 @@
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
 
-/* Limit on freed addresses. Until its last event, the reading at attach may name a block that was
- * freed. */
-#define FREED_MAX (UINT32_C(1) << 20)
-
 /* Accelerators come first, and the host's memory, which contains the CPU's tensors, last. */
 static int rank_of(struct device d)
 {
@@ -25,10 +21,8 @@ static int rank_of(struct device d)
 
 static bool dev__before(struct device a, struct device b)
 {
-	int ra = rank_of(a), rb = rank_of(b);
-
-	if (ra != rb)
-		return ra < rb;
+	if (rank_of(a) != rank_of(b))
+		return rank_of(a) < rank_of(b);
 	return a.type != b.type ? a.type < b.type : a.index < b.index;
 }
 
@@ -58,7 +52,8 @@ static int dev__add(struct model *m, struct device d, struct dev **ret)
 	device__name(d, dev->pub.name, sizeof(dev->pub.name));
 	extents__init(&dev->extents, hash__u64(m->seed, m->ndevs + 1));
 	observers__device(m, dev);
-	if (blocks__init(&dev->blocks) || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
+	dev->blocks.at = map64__new();
+	if (!dev->blocks.at || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
 		blocks__free(&dev->blocks);
 		free(dev->step[STEP_OPT]);
 		free(dev->step[STEP_CALL]);
@@ -128,12 +123,6 @@ void dev__mark(struct model *m, struct dev *dev, uint64_t time)
 	dev->blocks.gone[ROWS_AT_MARK].n = 0;
 	extents__mark(&dev->extents);
 	memcpy(dev->mark_loose, m->loose.sums, sizeof(dev->mark_loose));
-}
-
-void dev__lost(struct dev *dev)
-{
-	dev->unsure = true;
-	dev->mark_unsure |= dev->mark_open;
 }
 
 /* PyTorch's own allocator has totals. A recording without them has reached its bound before the
@@ -218,7 +207,7 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 	bool first = !dev->any, first_totals = e->totals && !dev->pub.has_totals;
 
 	dev->any = true;
-	if (first && !e->totals) { /* blocks from before it, which a reading told */
+	if (first && !e->totals) { /* the blocks of the reading at attach */
 		dev->pub.allocated = dev->pub.live;
 		dev__add_up(m, dev, allocated, reserved, e->time);
 	}
@@ -243,11 +232,10 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 			dev__peak(m, dev, e->time, PHASE_OTHER);
 		dev__add_up(m, dev, allocated, reserved, e->time);
 	}
-	for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && first;
-	     when++) /* moments noted earlier get this state */
-		*dev__noted(dev,
-			    when) = (struct noted){ .allocated = e->totals ? before : dev->pub.live,
-						    .outside = dev->outside };
+	/* moments noted earlier get this state */
+	for (int i = 0; first && i < 2; i++)
+		dev->noted[i] = (struct noted){ .allocated = e->totals ? before : dev->pub.live,
+						.outside = dev->outside };
 	if (first && m->time_passed)
 		dev__mark(m, dev, m->opts.at_time);
 	if (first) {
@@ -329,29 +317,4 @@ void dev__set_totals(struct model *m, struct dev *dev, const struct event *e, in
 	if (dev->pub.allocated > dev->pub.peak_allocated)
 		dev__peak(m, dev, e->time, phase >= 0 ? (enum phase)phase : PHASE_OTHER);
 	dev->mark_open &= !e->totals;
-}
-
-void dev__average(struct dev *dev, const struct event *e)
-{
-	if (!e->totals)
-		return;
-	if (e->reserved > e->allocated)
-		dev->frag_sum += (double)(e->reserved - e->allocated) / (double)e->reserved;
-	dev->frag_n++;
-}
-
-int dev__note_freed(struct dev *dev, uint64_t addr)
-{
-	if (dev->census_done)
-		return 0;
-	if (!dev->freed)
-		dev->freed = map64__new();
-	if (dev->freed && map64__count(dev->freed) >= FREED_MAX) {
-		map64__free(dev->freed);
-		dev->freed = NULL;
-		/* further blocks of the reading may have been freed */
-		dev->census_done = true;
-		return 0;
-	}
-	return dev->freed ? map64__set(dev->freed, addr, 1) : -ENOMEM;
 }

@@ -80,8 +80,6 @@ int dev__find(struct model *m, struct device d, struct dev **ret);
 /* NULL: the device had no event. */
 struct dev *dev__known(const struct model *m, struct device d);
 void dev__mark(struct model *m, struct dev *dev, uint64_t time);
-/* Notes that records were lost since the previous event. */
-void dev__lost(struct dev *dev);
 /* Sets how exact the device's figures are after losses, in a copy for callers. */
 void dev__figures(const struct model *m, const struct dev *dev, struct model_device *ret);
 /* Handles the device's first event, or its first event with totals. */
@@ -92,8 +90,6 @@ static inline bool dev__is_new(const struct dev *dev, const struct event *e)
 }
 /* Sets the device's totals from e; updates drift and peaks. phase: of an allocation, or -1. */
 void dev__set_totals(struct model *m, struct dev *dev, const struct event *e, int phase);
-/* Adds an allocation or free to the average fragmentation. */
-void dev__average(struct dev *dev, const struct event *e);
 /* Sets reserved bytes that changed between two events with totals. */
 void dev__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint64_t time);
 uint64_t dev__before_attach(const struct dev *dev);
@@ -102,8 +98,5 @@ static inline struct noted *dev__noted(struct dev *dev, enum row_when when)
 {
 	return &dev->noted[when - ROWS_AT_BASE];
 }
-/* Notes that a block the model did not know was freed. */
-int dev__note_freed(struct dev *dev, uint64_t addr);
-
 /* Bytes that PyTorch's allocator reserves, as far as known. */
 uint64_t dev__reserved(const struct dev *dev);

@@ -90,7 +90,7 @@ static struct extent_node *node(const struct extents *x, uint32_t node_no)
 }
 
 /* Splits tree t: extents that start before addr go to *l, the rest to *r. */
-static void split(struct extents *x, uint32_t t, uint64_t addr, uint32_t *l, uint32_t *r)
+static void split_tree(struct extents *x, uint32_t t, uint64_t addr, uint32_t *l, uint32_t *r)
 {
 	while (t) {
 		if (node(x, t)->e.addr < addr) {
@@ -107,7 +107,7 @@ static void split(struct extents *x, uint32_t t, uint64_t addr, uint32_t *l, uin
 }
 
 /* Joins two trees; all extents of a lie before those of b. */
-static uint32_t merge(struct extents *x, uint32_t a, uint32_t b)
+static uint32_t join_trees(struct extents *x, uint32_t a, uint32_t b)
 {
 	uint32_t root, *at = &root;
 
@@ -126,7 +126,7 @@ static uint32_t merge(struct extents *x, uint32_t a, uint32_t b)
 	return root;
 }
 
-static uint32_t draw(struct extents *x)
+static uint32_t draw_priority(struct extents *x)
 {
 	/* xorshift64*: the random, secret seed is enough */
 	x->random ^= x->random >> 12;
@@ -184,47 +184,46 @@ const struct extent *extents__over(const struct extents *x, enum extent_class c,
 /* --- notes */
 
 /* Drops all notes except the first of each address. */
-static int compact(struct extents *x)
+static int compact_notes(struct extents *x)
 {
 	struct map64 *seen[EXTENT_CLASSES] = { 0 };
 	uint32_t n = 0;
-	int err = 0;
+	int err = -ENOMEM;
 
-	for (int c = 0; c < EXTENT_CLASSES && !err; c++)
-		if (!(seen[c] = map64__new()))
-			err = -ENOMEM;
-	for (uint32_t i = 0; i < x->nnotes && !err; i++) {
+	for (int c = 0; c < EXTENT_CLASSES; c++) {
+		seen[c] = map64__new();
+		if (!seen[c])
+			goto out;
+	}
+	for (uint32_t i = 0; i < x->nnotes; i++) {
 		struct extent_note *note = &x->notes[i];
 		uint64_t one;
 
 		if (map64__get(seen[note->class], note->before.addr, &one))
 			continue;
-		err = map64__set(seen[note->class], note->before.addr, 1);
+		if (map64__set(seen[note->class], note->before.addr, 1))
+			goto out; /* duplicate notes remain, which does no harm */
 		x->notes[n++] = *note;
 	}
-	for (int c = 0; c < EXTENT_CLASSES; c++)
-		map64__free(seen[c]);
-	if (err)
-		return err; /* duplicate notes may remain, which does no harm */
 	x->nnotes = n;
 	x->limit = n > NOTES_MIN / 2 ? 2 * n : NOTES_MIN;
-	return 0;
+	err = 0;
+out:
+	for (int c = 0; c < EXTENT_CLASSES; c++)
+		map64__free(seen[c]);
+	return err;
 }
 
 static int note_before(struct extents *x, enum extent_class c, uint64_t addr)
 {
 	const struct extent *old = extents__at(x, c, addr);
-	int err = 0;
 
 	if (!x->marked)
 		return 0;
-	if (x->nnotes >= x->limit)
-		err = compact(x);
-	if (!err)
-		err = array__grow_zero(&x->notes, &x->capnotes, (size_t)x->nnotes + 1,
-				       sizeof(*x->notes));
-	if (err)
-		return err;
+	if (x->nnotes >= x->limit && compact_notes(x))
+		return -ENOMEM;
+	if (array__grow_zero(&x->notes, &x->capnotes, (size_t)x->nnotes + 1, sizeof(*x->notes)))
+		return -ENOMEM;
 	x->notes[x->nnotes++] = (struct extent_note){
 		.before = old ? *old : (struct extent){ .addr = addr },
 		.class = c,
@@ -238,23 +237,21 @@ static int note_before(struct extents *x, enum extent_class c, uint64_t addr)
 int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool later)
 {
 	uint32_t l, mid, r;
-	int err;
 
 	if (!extents__at(x, c, addr))
 		return 0;
-	err = later ? note_before(x, c, addr) : 0;
-	if (err)
-		return err;
-	split(x, x->root_no[c], addr, &l, &mid);
+	if (later && note_before(x, c, addr))
+		return -ENOMEM;
+	split_tree(x, x->root_no[c], addr, &l, &mid);
 	/* addr + 1 does not overflow: an extent does not reach the last address. */
-	split(x, mid, addr + 1, &mid, &r);
+	split_tree(x, mid, addr + 1, &mid, &r);
 	x->sums[extent__sum(&node(x, mid)->e)] -= node(x, mid)->e.size;
 	x->count[c]--;
 	if (x->changed && c == EXTENT_MEMORY)
 		x->changed(x->ctx, &node(x, mid)->e, false);
 	node(x, mid)->left_no = x->free_no;
 	x->free_no = mid;
-	x->root_no[c] = merge(x, l, r);
+	x->root_no[c] = join_trees(x, l, r);
 	return 0;
 }
 
@@ -262,29 +259,27 @@ int extents__put(struct extents *x, enum extent_class c, const struct extent *e,
 {
 	struct extent copy = *e;
 	uint32_t node_no, l, r;
-	int err;
 
 	/* An extent is not empty and does not reach the last address. */
 	if (!copy.size || copy.size > UINT64_MAX - copy.addr)
 		return 0;
-	err = later ? note_before(x, c, copy.addr) : 0;
-	if (!err)
-		err = extents__del(x, c, copy.addr, false);
-	if (!err && !x->free_no)
-		err = array__grow_zero(&x->nodes, &x->cap, (size_t)x->n + 1, sizeof(*x->nodes));
-	if (err)
-		return err;
+	if (later && note_before(x, c, copy.addr))
+		return -ENOMEM;
+	(void)extents__del(x, c, copy.addr, false); /* without a note, it cannot fail */
+	if (!x->free_no &&
+	    array__grow_zero(&x->nodes, &x->cap, (size_t)x->n + 1, sizeof(*x->nodes)))
+		return -ENOMEM;
 	node_no = x->free_no;
 	if (node_no)
 		x->free_no = node(x, node_no)->left_no;
 	else
 		node_no = ++x->n;
-	*node(x, node_no) = (struct extent_node){ .e = copy, .priority = draw(x) };
+	*node(x, node_no) = (struct extent_node){ .e = copy, .priority = draw_priority(x) };
 	x->sums[extent__sum(&copy)] += copy.size;
 	x->count[c]++;
 	x->pools |= copy.pool[0] || copy.pool[1];
-	split(x, x->root_no[c], copy.addr, &l, &r);
-	x->root_no[c] = merge(x, merge(x, l, node_no), r);
+	split_tree(x, x->root_no[c], copy.addr, &l, &r);
+	x->root_no[c] = join_trees(x, join_trees(x, l, node_no), r);
 	if (x->changed && c == EXTENT_MEMORY)
 		x->changed(x->ctx, &copy, true);
 	return 0;
@@ -295,26 +290,24 @@ int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t
 	uint64_t end = size > UINT64_MAX - addr ? UINT64_MAX : addr + size;
 	const struct extent *over = extents__over(x, c, addr);
 	uint32_t node_no = over ? floor_of(x, c, addr) : ceiling_of(x, c, addr);
-	int err = 0;
 
-	while (node_no && node(x, node_no)->e.addr < end && !err) {
+	while (node_no && node(x, node_no)->e.addr < end) {
 		struct extent old = node(x, node_no)->e, part = old;
 
-		err = extents__del(x, c, old.addr, true);
-		if (!err && old.addr < addr) {
-			part.size = addr - old.addr;
-			err = extents__put(x, c, &part, true);
-		}
-		if (!err && old.addr + old.size > end) {
-			part.addr = end;
-			part.size = old.addr + old.size - end;
-			err = extents__put(x, c, &part, true);
-		}
-		node_no = end == UINT64_MAX && old.addr + old.size == end
-				  ? 0
-				  : ceiling_of(x, c, old.addr + 1);
+		if (extents__del(x, c, old.addr, true))
+			return -ENOMEM;
+		part.size = addr - old.addr;
+		if (old.addr < addr && extents__put(x, c, &part, true))
+			return -ENOMEM;
+		part.addr = end;
+		part.size = old.addr + old.size - end;
+		if (old.addr + old.size > end && extents__put(x, c, &part, true))
+			return -ENOMEM;
+		if (end == UINT64_MAX && old.addr + old.size == end)
+			break;
+		node_no = ceiling_of(x, c, old.addr + 1);
 	}
-	return err;
+	return 0;
 }
 
 /* --- lists */
@@ -328,19 +321,21 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 	struct map64 *noted = at_mark ? map64__new() : NULL;
 	uint64_t one;
 	size_t k = 0;
-	int err = all && (noted || !at_mark) ? 0 : -ENOMEM;
 
-	for (uint32_t i = 0; at_mark && i < x->nnotes && !err; i++) {
+	if (!all || (at_mark && !noted))
+		goto nomem;
+	for (uint32_t i = 0; at_mark && i < x->nnotes; i++) {
 		const struct extent_note *note = &x->notes[i];
 
 		if (note->class != c || map64__get(noted, note->before.addr, &one))
 			continue;
-		err = map64__set(noted, note->before.addr, 1);
+		if (map64__set(noted, note->before.addr, 1))
+			goto nomem;
 		if (note->there)
 			all[k++] = note->before;
 	}
 	/* Iterates by the next start, without recursion. */
-	for (uint32_t node_no = err ? 0 : ceiling_of(x, c, 0); node_no;) {
+	for (uint32_t node_no = ceiling_of(x, c, 0); node_no;) {
 		const struct extent *e = &node(x, node_no)->e;
 
 		if (!at_mark || !map64__get(noted, e->addr, &one))
@@ -348,14 +343,14 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 		node_no = ceiling_of(x, c, e->addr + 1);
 	}
 	map64__free(noted);
-	if (err) {
-		free(all);
-		return err;
-	}
 	qsort(all, k, sizeof(*all), cmp_extent);
 	*ret = all;
 	*n = k;
 	return 0;
+nomem:
+	map64__free(noted);
+	free(all);
+	return -ENOMEM;
 }
 
 bool extent__is_expandable(const struct extent *e)

@@ -22,20 +22,10 @@
 
 #define VARIED_PART 4 /* fraction of the sites kept that sums without sizes may use */
 
-/* A flag for each entry in use. */
+/* A flag for each entry in use; of requests and labels, by request_no and label_no. */
 struct in_use {
 	uint8_t *sites, *requests, *labels;
 };
-
-static void mark_block(const struct in_use *u, uint32_t site, uint32_t request_no,
-		       uint32_t label_no)
-{
-	u->sites[site] = 1;
-	if (request_no)
-		u->requests[request_no - 1] = 1;
-	if (label_no)
-		u->labels[label_no - 1] = 1;
-}
 
 static void mark_device(const struct dev *dev, const struct in_use *u)
 {
@@ -43,13 +33,18 @@ static void mark_device(const struct dev *dev, const struct in_use *u)
 	uint64_t addr, i;
 	size_t pos = 0;
 
-	while (map64__next(b->at, &pos, &addr, &i))
-		mark_block(u, b->recs[i].site, b->recs[i].request_no, b->recs[i].label_no);
+	while (map64__next(b->at, &pos, &addr, &i)) {
+		u->sites[b->recs[i].site] = 1;
+		u->requests[b->recs[i].request_no] = 1;
+		u->labels[b->recs[i].label_no] = 1;
+	}
 	for (int when = 0; when < ROWS_MOMENTS; when++)
 		for (uint32_t g = 0; g < b->gone[when].n; g++) {
 			const struct block *r = &b->gone[when].all[g];
 
-			mark_block(u, r->site, r->request_no, r->label_no);
+			u->sites[r->site] = 1;
+			u->requests[r->request_no] = 1;
+			u->labels[r->label_no] = 1;
 		}
 	if (dev->peak_site_no)
 		u->sites[dev->peak_site_no - 1] = 1;
@@ -90,20 +85,12 @@ static struct site *varied_site(const struct model *m, const struct site *of)
 /* Adds an empty sum. NULL: no memory. */
 static struct site *new_varied(struct model *m, const struct site *of)
 {
-	uint32_t hash = heap__site_hash(m, of), id;
 	struct site *s;
+	uint32_t id;
 
-	id = m->sites.free_no ? m->sites.free_no - 1 : m->sites.n;
-	if (id == m->sites.n &&
-	    array__grow_zero(&m->sites.all, &m->sites.cap, (size_t)id + 1, sizeof(*m->sites.all)))
-		return NULL;
-	if (hash_index__add(&m->sites.index, hash, id))
+	if (heap__add_site(m, heap__site_hash(m, of), &id))
 		return NULL;
 	s = &m->sites.all[id];
-	if (id == m->sites.n)
-		m->sites.n++;
-	else
-		m->sites.free_no = s->stack;
 	*s = *of;
 	s->total = s->size = 0;
 	m->sites.varied++;
@@ -139,7 +126,7 @@ static int keep_sum(struct model *m, struct site gone, uint32_t most)
 }
 
 /* Rebuilds the index from the sites in use and frees the others; *gone receives a copy of them. */
-static int take_apart(struct model *m, const uint8_t *used, struct site **gone, uint32_t *n)
+static int remove_unused(struct model *m, const uint8_t *used, struct site **gone, uint32_t *n)
 {
 	*gone = NULL;
 	*n = 0;
@@ -175,7 +162,7 @@ static int sweep_sites(struct model *m, const uint8_t *used)
 {
 	uint32_t most = m->sites.max / VARIED_PART, n;
 	struct site *gone;
-	int err = take_apart(m, used, &gone, &n);
+	int err = remove_unused(m, used, &gone, &n);
 
 	for (uint32_t i = 0; i < n && !err; i++)
 		err = keep_sum(m, gone[i], most);
@@ -185,18 +172,21 @@ static int sweep_sites(struct model *m, const uint8_t *used)
 
 /* ---- requests and labels ---- */
 
-/* Moves the entries in use together. number receives the new index of each. */
-static uint32_t pack(void *array, size_t size, uint32_t n, const uint8_t *used, uint32_t *number)
+/* Moves the entries in use together. used, and number, which receives the new NAME_no of each: by
+ * NAME_no. */
+static uint32_t pack_used(void *array, size_t size, uint32_t n, const uint8_t *used,
+			  uint32_t *number)
 {
 	uint32_t k = 0;
 	char *p = array;
 
+	number[0] = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		if (!used[i])
+		if (!used[i + 1])
 			continue;
 		if (i != k)
 			memcpy(p + k * size, p + i * size, size);
-		number[i] = k++;
+		number[i + 1] = ++k;
 	}
 	return k;
 }
@@ -211,33 +201,50 @@ static void renumber(const struct model *m, const uint32_t *requests, const uint
 		while (map64__next(b->at, &pos, &addr, &i)) {
 			struct rec *r = &b->recs[i];
 
-			r->request_no = r->request_no ? requests[r->request_no - 1] + 1 : 0;
-			r->label_no = r->label_no ? labels[r->label_no - 1] + 1 : 0;
+			r->request_no = requests[r->request_no];
+			r->label_no = labels[r->label_no];
 		}
 		for (int when = 0; when < ROWS_MOMENTS; when++)
 			for (uint32_t g = 0; g < b->gone[when].n; g++) {
 				struct block *r = &b->gone[when].all[g];
 
-				r->request_no = r->request_no ? requests[r->request_no - 1] + 1 : 0;
-				r->label_no = r->label_no ? labels[r->label_no - 1] + 1 : 0;
+				r->request_no = requests[r->request_no];
+				r->label_no = labels[r->label_no];
 			}
 	}
+}
+
+/* Rebuilds the index of n entries of size bytes. 0 or -ENOMEM. */
+static int index_again(const struct model *m, struct hash_index *h, const void *all, uint32_t n,
+		       size_t size)
+{
+	free(h->slots);
+	*h = (struct hash_index){ 0 };
+	for (uint32_t i = 0; i < n; i++)
+		if (hash_index__add(h, hash__bytes(m->seed, (const char *)all + i * size, size), i))
+			return -ENOMEM;
+	return 0;
 }
 
 static int sweep_words(struct model *m, const struct in_use *u)
 {
 	uint32_t *requests = malloc(((size_t)m->requests.n + 1) * sizeof(*requests));
 	uint32_t *labels = malloc(((size_t)m->labels.n + 1) * sizeof(*labels));
-	int err = requests && labels ? 0 : -ENOMEM;
+	int err = -ENOMEM;
 
-	if (!err) {
-		m->requests.n = pack(m->requests.all, sizeof(*m->requests.all), m->requests.n,
-				     u->requests, requests);
-		m->labels.n = pack(m->labels.all, sizeof(*m->labels.all), m->labels.n, u->labels,
-				   labels);
-		renumber(m, requests, labels);
-		err = blocks__index_words(m);
-	}
+	if (!requests || !labels)
+		goto out;
+	m->requests.n = pack_used(m->requests.all, sizeof(*m->requests.all), m->requests.n,
+				  u->requests, requests);
+	m->labels.n = pack_used(m->labels.all, sizeof(*m->labels.all), m->labels.n, u->labels,
+				labels);
+	renumber(m, requests, labels);
+	if (index_again(m, &m->requests.index, m->requests.all, m->requests.n,
+			sizeof(*m->requests.all)) ||
+	    index_again(m, &m->labels.index, m->labels.all, m->labels.n, sizeof(*m->labels.all)))
+		goto out;
+	err = 0;
+out:
 	free(requests);
 	free(labels);
 	return err;
@@ -248,8 +255,8 @@ static int sweep_words(struct model *m, const struct in_use *u)
 int gc__all(struct model *m)
 {
 	struct in_use u = { 0 };
-	uint32_t left, n;
-	int err = 0;
+	uint32_t left = 0;
+	int err;
 
 	/* An export of the whole history needs all entries to the end. */
 	if (m->watch.went) {
@@ -257,18 +264,22 @@ int gc__all(struct model *m)
 		return 0;
 	}
 	err = mark_all(m, &u);
-	if (!err)
-		err = sweep_sites(m, u.sites);
-	if (!err)
-		err = sweep_words(m, &u);
+	if (err)
+		goto out;
+	err = sweep_sites(m, u.sites);
+	if (err)
+		goto out;
+	err = sweep_words(m, &u);
+out:
 	free(u.sites);
 	free(u.requests);
 	free(u.labels);
 	/* If most entries are in use, wait for twice as many before the next sweep. */
-	left = m->requests.n > m->labels.n ? m->requests.n : m->labels.n;
-	n = m->sites.index.n;
-	if (n > left)
-		left = n;
+	for (int i = 0; i < 3; i++) {
+		uint32_t n[] = { m->requests.n, m->labels.n, m->sites.index.n };
+
+		left = n[i] > left ? n[i] : left;
+	}
 	m->sites.sweep_at = m->sites.max;
 	if (left > m->sites.max / 2)
 		m->sites.sweep_at = left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2;

@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "base/hash.h"
+#include "base/map64.h"
 #include "model/heap/attribution.h"
 #include "model/heap/blocks.h"
 #include "model/heap/category.h"
@@ -17,6 +18,10 @@
 #include "model/heap/layers.h"
 #include "model/heap/state.h"
 #include "record/dict.h"
+
+/* Limit on freed addresses. Until its last event, the reading at attach may name a block that was
+ * freed. */
+#define FREED_MAX (UINT32_C(1) << 20)
 
 struct site_key {
 	uint64_t size;
@@ -31,37 +36,37 @@ static int heap__stack_layers(struct model *m, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(m->dict, stack);
 	struct chain c;
-	int err = 0;
 
-	for (uint32_t i = 0; i < s.n && !err; i++)
-		if (s.frames[i].module)
-			err = layers__chain(m, s.frames[i].module, &c);
-	return err;
+	for (uint32_t i = 0; i < s.n; i++)
+		if (s.frames[i].module && layers__chain(m, s.frames[i].module, &c))
+			return -ENOMEM;
+	return 0;
+}
+
+int heap__add_site(struct model *m, uint32_t hash, uint32_t *ret)
+{
+	uint32_t id = m->sites.free_no ? m->sites.free_no - 1 : m->sites.n;
+
+	if (id == UINT32_MAX - 1)
+		return -ENOMEM;
+	if (id == m->sites.n &&
+	    array__grow_zero(&m->sites.all, &m->sites.cap, (size_t)id + 1, sizeof(*m->sites.all)))
+		return -ENOMEM;
+	if (hash_index__add(&m->sites.index, hash, id))
+		return -ENOMEM;
+	if (id == m->sites.n)
+		m->sites.n++;
+	else
+		m->sites.free_no = m->sites.all[id].stack;
+	*ret = id;
+	return 0;
 }
 
 static int heap__new_site(struct model *m, const struct site_key *k, uint32_t hash, uint32_t *ret)
 {
-	struct site *s;
-	uint32_t id;
-	int err;
-
-	id = m->sites.free_no ? m->sites.free_no - 1 : m->sites.n;
-	if (id == UINT32_MAX - 1)
+	if (heap__stack_layers(m, k->stack) || heap__add_site(m, hash, ret))
 		return -ENOMEM;
-	err = heap__stack_layers(m, k->stack);
-	if (!err && id == m->sites.n)
-		err = array__grow_zero(&m->sites.all, &m->sites.cap, (size_t)id + 1,
-				       sizeof(*m->sites.all));
-	if (!err)
-		err = hash_index__add(&m->sites.index, hash, id);
-	if (err)
-		return err;
-	s = &m->sites.all[id];
-	if (id == m->sites.n)
-		m->sites.n++;
-	else
-		m->sites.free_no = s->stack;
-	*s = (struct site){
+	m->sites.all[*ret] = (struct site){
 		.size = k->size,
 		.stack = k->stack,
 		.thread = k->thread,
@@ -76,7 +81,6 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 				 : attribution__node_phase(m->words, k->stack, k->node, k->thread,
 							   k->walk),
 	};
-	*ret = id;
 	return 0;
 }
 
@@ -121,7 +125,7 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		.stack = e->stack,
 		.thread = e->thread,
 		.node = e->node,
-		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
+		.dev = dev->number,
 		.walk = walk,
 		.drawn = e->kind == EVENT_ALLOC && e->device.type != DEVICE_HOST
 				 ? sampling__of(&m->sampling, e->time, e->size)
@@ -167,7 +171,7 @@ static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const str
 	dev->pub.total_freed += freed && !rec->older ? s->size : 0;
 	if (s->walk == WALK_CENSUS)
 		dev->census -= s->size;
-	category__drop(dev, rec->stamp);
+	category__drop(&dev->life, rec->stamp);
 	layers__free_block(m, s, freed);
 	return err;
 }
@@ -176,54 +180,81 @@ int heap__add(struct model *m, struct dev *dev, const struct event *e, struct re
 	      bool *replaced)
 {
 	struct rec old;
-	int err = 0;
+	int err;
 
-	if (e->requested)
-		err = blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream },
-				  &rec->request_no);
-	if (!err)
-		err = blocks__put(m, dev, e->addr, rec, replaced, &old);
-	if (err) {
-		category__drop(dev, rec->stamp);
-		return err;
+	if (blocks__set_request(m, e, rec) || blocks__put(m, dev, e->addr, rec, replaced, &old)) {
+		category__drop(&dev->life, rec->stamp);
+		return -ENOMEM;
 	}
-	if (*replaced)
-		err = heap__left(m, dev, e->addr, &old, false);
-	if (!err && m->growth)
-		err = growth__came(m, rec->site);
 	dev->pub.live += e->size;
 	dev->pub.live_blocks++;
-	return err;
+	if (*replaced) {
+		err = heap__left(m, dev, e->addr, &old, false);
+		if (err)
+			return err;
+	}
+	return m->growth ? growth__came(m, rec->site) : 0;
+}
+
+/* Adds an allocation or free to the average fragmentation. */
+static void add_to_average(struct dev *dev, const struct event *e)
+{
+	if (!e->totals)
+		return;
+	if (e->reserved > e->allocated)
+		dev->frag_sum += (double)(e->reserved - e->allocated) / (double)e->reserved;
+	dev->frag_n++;
 }
 
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site)
 {
 	struct rec rec = { .born = m->seq, .time = e->time };
 	uint64_t peak;
+	struct site *s;
 	bool replaced;
 	int err;
 
 	if (dev__is_new(dev, e))
 		dev__begin(m, dev, e);
 	err = heap__site(m, dev, e, e->walk, &rec.site);
-	if (!err)
-		err = category__born(m, dev, m->sites.all[rec.site].phase, &rec.stamp);
-	if (!err)
-		err = heap__add(m, dev, e, &rec, &replaced);
+	if (err)
+		return err;
+	s = &m->sites.all[rec.site];
+	err = category__born(m, dev, s->phase, &rec.stamp);
+	if (err)
+		return err;
+	err = heap__add(m, dev, e, &rec, &replaced);
 	if (err)
 		return err;
 	*site = rec.site;
 	dev->pub.overwritten += replaced;
-	m->sites.all[rec.site].total++;
-	m->sites.all[rec.site].again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
+	s->total++;
+	s->again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
 	dev->pub.total_allocated += e->size;
 	dev->pub.allocs++;
 	peak = dev->pub.peak_allocated;
-	dev__set_totals(m, dev, e, m->sites.all[rec.site].phase);
-	dev__average(dev, e);
+	dev__set_totals(m, dev, e, s->phase);
+	add_to_average(dev, e);
 	if (dev->pub.peak_allocated != peak)
 		dev->peak_site_no = rec.site + 1;
 	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__found(m, dev, e->addr) : 0;
+}
+
+/* Notes the free of a block that the model did not know. */
+static int note_freed(struct dev *dev, uint64_t addr)
+{
+	if (dev->census_done)
+		return 0;
+	if (!dev->freed)
+		dev->freed = map64__new();
+	if (!dev->freed)
+		return -ENOMEM;
+	if (map64__count(dev->freed) < FREED_MAX)
+		return map64__set(dev->freed, addr, 1);
+	map64__free(dev->freed);
+	dev->freed = NULL;
+	dev->census_done = true; /* further blocks of the reading may have been freed */
+	return 0;
 }
 
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
@@ -243,7 +274,7 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)
 			dev->outside -= e->size;
-		err = dev__note_freed(dev, e->addr);
+		err = note_freed(dev, e->addr);
 	} else if (!err && m->sites.all[rec.site].walk == WALK_CENSUS && dev->pub.has_totals &&
 		   e->size) {
 		/* The census knew the tensors' bytes in the block, not the block's rounded size. */
@@ -252,6 +283,6 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	if (err)
 		return err;
 	dev__set_totals(m, dev, e, -1);
-	dev__average(dev, e);
+	add_to_average(dev, e);
 	return 0;
 }

@@ -42,6 +42,8 @@ static inline uint64_t site__bytes(const struct site *s, uint64_t count)
 /* site: set to the block's site, an index in model.sites. */
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site);
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e);
+/* Adds an entry, with unset fields, to the sites and their index. 0 or -ENOMEM. */
+int heap__add_site(struct model *m, uint32_t hash, uint32_t *ret);
 /* Hash of a site for the index of sites, without the size of a varied site. */
 uint32_t heap__site_hash(const struct model *m, const struct site *s);
 /* Prefetches what heap__site() looks into first. */

@@ -97,11 +97,13 @@ int layers__new_chain(struct model *m, uint32_t module, struct chain *ret)
 			return layers__new_chain(m, 0, ret);
 	}
 	err = array__grow_zero(&l->chains, &l->nchains, (size_t)module + 1, sizeof(*l->chains));
-	if (!err)
-		err = layers__build_chain(m, module, &l->chains[module]);
-	if (!err)
-		*ret = l->chains[module];
-	return err;
+	if (err)
+		return err;
+	err = layers__build_chain(m, module, &l->chains[module]);
+	if (err)
+		return err;
+	*ret = l->chains[module];
+	return 0;
 }
 
 static enum layer_part part_of(uint8_t phase)
@@ -227,12 +229,14 @@ int layers__add_known_block(struct model *m, const struct site *s)
 	struct chain c;
 	int err = layers__chain(m, s->module, &c);
 
-	for (uint32_t i = 0; i < c.n && !err; i++) {
+	if (err)
+		return err;
+	for (uint32_t i = 0; i < c.n; i++) {
 		struct layer *l = layer_at(m, &c, i);
 
 		add_bytes(l, &l->part[part], s->size);
 	}
-	return err;
+	return 0;
 }
 
 size_t model__layers(const struct model *m)
@@ -324,7 +328,7 @@ static uint64_t key_of(uint32_t thread, uint32_t layer)
 
 /* Starts the time of those layers of the call that the thread was not in. The call's end adds that
  * time. */
-static int begin(struct model *m, const struct event *e, struct entered *in)
+static int begin_call(struct model *m, const struct event *e, struct entered *in)
 {
 	const struct chain *c = &in->chain;
 	uint64_t since;
@@ -346,7 +350,7 @@ static int begin(struct model *m, const struct event *e, struct entered *in)
 	return 0;
 }
 
-static void end(struct model *m, uint32_t thread, const struct entered *in, uint64_t time)
+static void end_call(struct model *m, uint32_t thread, const struct entered *in, uint64_t time)
 {
 	const struct chain *c = &in->chain;
 	uint64_t since;
@@ -374,7 +378,6 @@ int layers__enter(struct model *m, struct thread_state *t, const struct event *e
 {
 	const struct entered *outer = t->nentered ? &t->entered[t->nentered - 1] : NULL;
 	struct entered in = { .module = e->module, .part = PART_FORWARD };
-	int err;
 
 	m->layers.entered = true;
 	if (t->nentered == ENTERED_DEPTH)
@@ -385,14 +388,10 @@ int layers__enter(struct model *m, struct thread_state *t, const struct event *e
 		return -ENOMEM;
 	if (e->node || (outer && outer->part == PART_BACKWARD))
 		in.part = PART_BACKWARD;
-	err = layers__chain(m, e->module, &in.chain);
-	if (!err)
-		err = begin(m, e, &in);
-	if (!err)
-		err = array__grow_zero(&t->entered, &t->capentered, (size_t)t->nentered + 1,
-				       sizeof(*t->entered));
-	if (err)
-		return err;
+	if (layers__chain(m, e->module, &in.chain) || begin_call(m, e, &in) ||
+	    array__grow_zero(&t->entered, &t->capentered, (size_t)t->nentered + 1,
+			     sizeof(*t->entered)))
+		return -ENOMEM;
 	if (in.chain.n && !is_wrapped(m, t, &in))
 		layer_at(m, &in.chain, in.chain.n - 1)->part[in.part].calls++;
 	t->entered[t->nentered++] = in;
@@ -408,13 +407,13 @@ void layers__leave(struct model *m, struct thread_state *t, const struct event *
 	if (!i)
 		return; /* entered before the first event */
 	while (t->nentered >= i)
-		end(m, e->thread, &t->entered[--t->nentered], e->time);
+		end_call(m, e->thread, &t->entered[--t->nentered], e->time);
 }
 
 void layers__leave_all(struct model *m, struct thread_state *t, uint32_t thread, uint64_t time)
 {
 	while (t->nentered)
-		end(m, thread, &t->entered[--t->nentered], time);
+		end_call(m, thread, &t->entered[--t->nentered], time);
 }
 
 bool model__sees_calls(const struct model *m)

@@ -13,6 +13,7 @@
 #include "model/heap/device.h"
 #include "model/heap/extents.h"
 #include "model/heap/growth_internal.h"
+#include "model/heap/hash_index.h"
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
 #include "model/heap/state.h"
@@ -99,7 +100,8 @@ static void oom__kept(struct model *m, struct dev *dev, const struct model_oom *
 	}
 }
 
-static size_t place(uint64_t nr)
+/* Index, in dev.ooms, of the out of memory with this number. */
+static size_t slot_of(uint64_t nr)
 {
 	return nr < OOMS_FIRST ? nr : OOMS_FIRST + (nr - OOMS_FIRST) % OOMS_LAST;
 }
@@ -141,52 +143,28 @@ static int add_oom(struct model *m, struct dev *dev, const struct event *e)
 	err = oom__gap(m, i, &o);
 	if (err)
 		return err;
-	oom__kept(m, dev, nr ? &dev->ooms[place(nr - 1)] : NULL, &o);
-	dev->ooms[place(nr)] = o;
+	oom__kept(m, dev, nr ? &dev->ooms[slot_of(nr - 1)] : NULL, &o);
+	dev->ooms[slot_of(nr)] = o;
 	return 0;
 }
 
 bool model__oom(const struct model *m, size_t device, size_t i, struct model_oom *ret)
 {
-	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
-	uint64_t n = dev ? dev->pub.ooms : 0,
-		 kept = n < OOMS_FIRST + OOMS_LAST ? n : OOMS_FIRST + OOMS_LAST, nr = i;
+	const struct dev *dev;
+	uint64_t n, kept;
 
+	if (device >= m->ndevs)
+		return false;
+	dev = m->devs[m->order[device]];
+	n = dev->pub.ooms;
+	kept = n < OOMS_FIRST + OOMS_LAST ? n : OOMS_FIRST + OOMS_LAST;
 	if (i >= kept)
 		return false;
-	if (i >= OOMS_FIRST) {
-		nr = n - (kept - i);
-		i = place(nr);
-	}
-	*ret = dev->ooms[i];
+	*ret = dev->ooms[i < OOMS_FIRST ? i : slot_of(n - (kept - i))];
 	return true;
 }
 
 /* ---- blocks from before attach ---- */
-
-/* A repeated report of a block gives its request, valid from its allocation on. */
-static int heap__set_ask(struct model *m, const struct event *e, struct rec *rec)
-{
-	if (!e->requested)
-		return 0;
-	return blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream },
-			   &rec->request_no);
-}
-
-static int note_asked(struct model *m, struct dev *dev, const struct event *e)
-{
-	struct rec *rec = blocks__at(&dev->blocks, e->addr);
-
-	return rec ? heap__set_ask(m, e, rec) : 0;
-}
-
-/* Keeps a block that was freed and still waits for a stream. */
-static int heap__pending(struct dev *dev, const struct event *e)
-{
-	if (!dev->pending)
-		dev->pending = map64__new();
-	return dev->pending ? map64__set(dev->pending, e->addr, e->size) : -ENOMEM;
-}
 
 /* On a device without totals, adds bytes from before attach that were found late to all its
  * sums. */
@@ -235,13 +213,13 @@ static int heap__add_known(struct model *m, struct dev *dev, const struct event 
 		rec.born = m->seq; /* no sum included it until now */
 	if (dev->pub.marked && outside && dev->mark_outside < e->size)
 		rec.born = m->seq; /* the mark's sums have no room for it */
-	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site);
-	if (!err)
-		err = category__known(dev, m->sites.all[rec.site].phase, &rec.stamp);
-	if (!err)
-		err = heap__add(m, dev, e, &rec, &replaced);
-	if (!err)
-		err = layers__add_known_block(m, &m->sites.all[rec.site]);
+	if (heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site) ||
+	    category__known(dev, m->sites.all[rec.site].phase, &rec.stamp))
+		return -ENOMEM;
+	err = heap__add(m, dev, e, &rec, &replaced);
+	if (err)
+		return err;
+	err = layers__add_known_block(m, &m->sites.all[rec.site]);
 	if (err)
 		return err;
 	dev->census += census ? e->size : 0;
@@ -260,11 +238,14 @@ static int add_known_block(struct model *m, struct dev *dev, const struct event 
 {
 	struct rec *rec;
 
-	if (e->flags & BLOCK_PENDING)
-		return heap__pending(dev, e);
+	if (e->flags & BLOCK_PENDING) { /* freed, and still waits for a stream */
+		if (!dev->pending)
+			dev->pending = map64__new();
+		return dev->pending ? map64__set(dev->pending, e->addr, e->size) : -ENOMEM;
+	}
 	rec = blocks__at(&dev->blocks, e->addr);
 	if (rec && m->sites.all[rec->site].size == e->size)
-		return heap__set_ask(m, e, rec);
+		return blocks__set_request(m, e, rec);
 	/* After the first totals, a block must fit into the bytes that have no known block yet. */
 	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
 		return 0;
@@ -293,27 +274,32 @@ static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct rec *rec = blocks__at(&dev->blocks, e->addr);
 	struct dict_counts c = dict__counts(m->dict);
-	struct label label = {
-		.name = e->name < c.strings ? e->name : 0,
-		.module = e->module < c.modules ? e->module : 0,
-		.category = e->category < CATEGORY_OF_EVENTS ? e->category : CATEGORY_UNKNOWN,
-	};
-	uint32_t label_no;
-	int err = 0;
+	struct label label = { 0 };
+	uint32_t i;
+	int err;
 
+	if (e->name < c.strings)
+		label.name = e->name;
+	if (e->module < c.modules)
+		label.module = e->module;
+	if (e->category < CATEGORY_OF_EVENTS)
+		label.category = e->category;
 	if (!rec && (e->flags & CENSUS_FIRST)) {
 		err = heap__tensor_before(m, dev, e);
+		if (err)
+			return err;
 		rec = blocks__at(&dev->blocks, e->addr);
 	}
 	/* The block was allocated later, or is too small for the tensor. */
-	if (err || !rec || rec->time > e->time || e->size > m->sites.all[rec->site].size)
-		return err;
+	if (!rec || rec->time > e->time || e->size > m->sites.all[rec->site].size)
+		return 0;
 	if (!label.category && !label.name && !label.module)
 		return 0;
-	err = blocks__label(m, label, &label_no);
-	if (!err)
-		rec->label_no = label_no;
-	return err;
+	if (hash_index__entry(&m->labels.index, m->seed, &label, sizeof(label), &m->labels.all,
+			      &m->labels.n, &m->labels.cap, sizeof(label), &i) < 0)
+		return -ENOMEM;
+	rec->label_no = i + 1;
+	return 0;
 }
 
 static void note_census(struct dev *dev, const struct event *e)
@@ -357,13 +343,6 @@ void model__set_facts(struct model *m, const struct facts *f)
 	m->words->facts = f;
 }
 
-static void thread__free(struct thread_state *t)
-{
-	if (t)
-		free(t->entered);
-	free(t);
-}
-
 void model__free(struct model *m)
 {
 	if (!m)
@@ -393,8 +372,11 @@ void model__free(struct model *m)
 	free(m->watch.classes);
 	free(m->watch.index.slots);
 	free(m->sites.index.slots);
-	for (uint32_t i = 0; i < m->threads.n; i++)
-		thread__free(m->threads.all[i]);
+	for (uint32_t i = 0; i < m->threads.n; i++) {
+		if (m->threads.all[i])
+			free(m->threads.all[i]->entered);
+		free(m->threads.all[i]);
+	}
 	free(m->threads.all);
 	free(m->steps.ring[STEP_OPT]);
 	free(m->steps.ring[STEP_CALL]);
@@ -447,15 +429,12 @@ static int model__new_thread(struct model *m, uint32_t thread, struct thread_sta
 
 static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
 {
-	int err = 0;
-
 	if (thread < m->threads.n && m->threads.all[thread])
 		*ret = m->threads.all[thread];
-	else
-		err = model__new_thread(m, thread, ret);
-	if (!err)
-		(*ret)->seen = m->seq;
-	return err;
+	else if (model__new_thread(m, thread, ret))
+		return -ENOMEM;
+	(*ret)->seen = m->seq;
+	return 0;
 }
 
 /* stack, walk: as recorded, before autograd allocations were charged to their forward call. */
@@ -466,16 +445,20 @@ static int model__alloc(struct model *m, struct dev *dev, const struct event *e,
 	uint32_t site = 0;
 	int err = model__thread(m, e->thread, &t);
 
-	if (!err && m->steps.caller == t)
-		err = steps__alloc(m, e->time, stack, walk);
-	if (!err)
-		err = heap__alloc(m, dev, e, &site);
-	if (!err)
-		err = layers__alloc(m, t, dev, e, &m->sites.all[site]);
+	if (err)
+		return err;
+	if (m->steps.caller == t && steps__alloc(m, e->time, stack, walk))
+		return -ENOMEM;
+	err = heap__alloc(m, dev, e, &site);
+	if (err)
+		return err;
+	err = layers__alloc(m, t, dev, e, &m->sites.all[site]);
+	if (err)
+		return err;
 	/* The name of a mapping is no stack that could not be read. */
-	if (!err && !(e->device.type == DEVICE_HOST && walk == MT_WALK_OFF))
+	if (e->device.type != DEVICE_HOST || walk != MT_WALK_OFF)
 		m->walks[walk]++;
-	return err;
+	return 0;
 }
 
 static void model__pass_time(struct model *m, uint64_t time)
@@ -573,12 +556,95 @@ static bool begins_late(const struct model *m, const struct event *e)
 	       model__window(m, &from);
 }
 
-/* stack, walk: as in model__alloc(). */
-static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t walk)
+static void note_mark(struct model *m, const struct event *e)
+{
+	const char *name = dict__str(m->dict, e->name);
+
+	sampling__mark(&m->sampling, name, e->time);
+	if (m->marks.n < MODEL_MARKS) {
+		m->marks.first[m->marks.n].time = e->time;
+		m->marks.first[m->marks.n].name = e->name;
+	}
+	m->marks.n++;
+	if (*m->opts.at_mark && event__mark_is(name, m->opts.at_mark)) {
+		m->opts.at_time = e->time;
+		*m->opts.at_mark = '\0';
+	}
+}
+
+static void note_loss(struct model *m, const struct event *e)
+{
+	m->lost += e->size;
+	m->losing = e->size;
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		m->devs[i]->unsure = true;
+		m->devs[i]->mark_unsure |= m->devs[i]->mark_open;
+	}
+}
+
+/* dev: set if of_blocks(). stack, walk: as in model__alloc(). */
+static int handle_event(struct model *m, struct dev *dev, const struct event *e, uint32_t stack,
+			uint8_t walk)
 {
 	struct thread_state *t;
-	struct dev *dev;
-	int err = 0;
+	struct rec *rec;
+	int err;
+
+	switch (e->kind) {
+	case EVENT_ALLOC:
+		return model__alloc(m, dev, e, stack, walk);
+	case EVENT_FREE:
+		return heap__free_block(m, dev, e);
+	case EVENT_OOM:
+		return add_oom(m, dev, e);
+	case EVENT_BLOCK:
+		return add_known_block(m, dev, e);
+	case EVENT_REQUESTED:
+		rec = blocks__at(&dev->blocks, e->addr);
+		return rec ? blocks__set_request(m, e, rec) : 0;
+	case EVENT_TENSOR:
+		return note_tensor(m, dev, e);
+	case EVENT_CENSUS:
+		dev = dev__known(m, e->device);
+		if (dev)
+			note_census(dev, e);
+		return 0;
+	case EVENT_STEP:
+		/* A call before it is over. */
+		if (m->steps.caller && steps__close_call(m))
+			return -ENOMEM;
+		return steps__end(m, STEP_OPT, e->time);
+	case EVENT_CALL:
+	case EVENT_ENTER:
+	case EVENT_LEAVE:
+		err = model__thread(m, e->thread, &t);
+		if (err)
+			return err;
+		if (e->kind == EVENT_CALL)
+			return steps__call(m, e);
+		if (e->kind == EVENT_ENTER)
+			return layers__enter(m, t, e);
+		layers__leave(m, t, e);
+		return 0;
+	case EVENT_HOST:
+		host_event(m, e);
+		return 0;
+	case EVENT_MARK:
+		note_mark(m, e);
+		return 0;
+	case EVENT_LOST:
+		note_loss(m, e);
+		return 0;
+	default:
+		return cuda_memory__event(m, e);
+	}
+}
+
+/* stack, walk: as in model__alloc(). */
+static int take_event(struct model *m, const struct event *e, uint32_t stack, uint8_t walk)
+{
+	struct dev *dev = NULL;
+	int err;
 
 	/* A moment before what is known is its start. */
 	if (m->opts.at == AT_TIME && !m->seq && e->time > m->opts.at_time && begins_late(m, e))
@@ -586,96 +652,23 @@ static int take(struct model *m, const struct event *e, uint32_t stack, uint8_t 
 	if (m->opts.at == AT_TIME && !m->time_passed && e->time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
-	if (m->sites.index.n >= m->sites.sweep_at || m->requests.n >= m->sites.sweep_at ||
-	    m->labels.n >= m->sites.sweep_at)
-		err = gc__all(
-			m); /* here only live blocks hold indexes of sites, requests and labels */
-	if (err)
-		return err;
-	if (of_blocks(e->kind)) {
-		err = dev__get(m, e->device, &dev);
-		if (!err && m->growth)
-			err = growth__time(m, e->time);
-		if (err)
-			return err;
-	}
+	/* Here only live blocks hold indexes of sites, requests and labels. */
+	if ((m->sites.index.n >= m->sites.sweep_at || m->requests.n >= m->sites.sweep_at ||
+	     m->labels.n >= m->sites.sweep_at) &&
+	    gc__all(m))
+		return -ENOMEM;
+	if (of_blocks(e->kind) &&
+	    (dev__get(m, e->device, &dev) || (m->growth && growth__time(m, e->time))))
+		return -ENOMEM;
 	if (!m->sampling.loaded)
 		sampling__load(&m->sampling, m->words->facts);
-	switch (e->kind) {
-	case EVENT_ALLOC:
-		err = model__alloc(m, dev, e, stack, walk);
-		break;
-	case EVENT_FREE:
-		err = heap__free_block(m, dev, e);
-		break;
-	case EVENT_OOM:
-		err = add_oom(m, dev, e);
-		break;
-	case EVENT_BLOCK:
-		err = add_known_block(m, dev, e);
-		break;
-	case EVENT_REQUESTED:
-		err = note_asked(m, dev, e);
-		break;
-	case EVENT_TENSOR:
-		err = note_tensor(m, dev, e);
-		break;
-	case EVENT_CENSUS:
-		if (m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]) {
-			err = dev__get(m, e->device, &dev);
-			if (!err)
-				note_census(dev, e);
-		}
-		break;
-	case EVENT_STEP:
-		/* A call before it is over. */
-		err = m->steps.caller ? steps__close_call(m) : 0;
-		if (!err)
-			err = steps__end(m, STEP_OPT, e->time);
-		break;
-	case EVENT_CALL:
-		err = model__thread(m, e->thread, &t);
-		if (!err)
-			err = steps__call(m, e);
-		break;
-	case EVENT_ENTER:
-	case EVENT_LEAVE:
-		err = model__thread(m, e->thread, &t);
-		if (!err && e->kind == EVENT_ENTER)
-			err = layers__enter(m, t, e);
-		else if (!err)
-			layers__leave(m, t, e);
-		break;
-	case EVENT_HOST:
-		host_event(m, e);
-		break;
-	case EVENT_MARK: /* a mark changes no memory and is not counted */
-		sampling__mark(&m->sampling, dict__str(m->dict, e->name), e->time);
-		if (m->marks.n < MODEL_MARKS) {
-			m->marks.first[m->marks.n].time = e->time;
-			m->marks.first[m->marks.n].name = e->name;
-		}
-		m->marks.n++;
-		if (*m->opts.at_mark &&
-		    event__mark_is(dict__str(m->dict, e->name), m->opts.at_mark)) {
-			m->opts.at_time = e->time;
-			*m->opts.at_mark = '\0';
-		}
-		return 0;
-	case EVENT_LOST:
-		m->lost += e->size;
-		m->losing = e->size;
-		for (uint32_t i = 0; i < m->ndevs; i++)
-			dev__lost(m->devs[i]);
-		return 0; /* a loss is not counted as an event */
-	default:
-		err = cuda_memory__event(m, e);
-	}
+	err = handle_event(m, dev, e, stack, walk);
 	if (m->watch.err)
-		err = m->watch.err;
-	if (!err)
-		m->events++;
-	return err;
+		return m->watch.err;
+	if (err)
+		return err;
+	m->events += event__counts(e);
+	return 0;
 }
 
 int model__event(struct model *m, const struct event *event)
@@ -685,7 +678,7 @@ int model__event(struct model *m, const struct event *event)
 	uint8_t walk;
 
 	if (is_bound(m, event) && !event->node)
-		return take(m, event, event->stack, event->walk);
+		return take_event(m, event, event->stack, event->walk);
 	e = *event;
 	if (!is_bound(m, event))
 		model__bound(m, &e);
@@ -693,7 +686,7 @@ int model__event(struct model *m, const struct event *event)
 	walk = e.walk;
 	if (e.node)
 		attribution__charge(m->words, &e);
-	return take(m, &e, stack, walk);
+	return take_event(m, &e, stack, walk);
 }
 
 void model__soon(const struct model *m, const struct event *e, size_t n)

@@ -80,15 +80,18 @@ int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const
 
 int observers__finish(struct model *m)
 {
-	int err = 0;
+	int err;
 
 	for (uint32_t i = 0; i < m->ndevs; i++) {
 		const struct blocks *b = &m->devs[i]->blocks;
 		uint64_t addr, k;
 		size_t pos = 0;
 
-		while (!err && map64__next(b->at, &pos, &addr, &k))
+		while (map64__next(b->at, &pos, &addr, &k)) {
 			err = observers__went(m, m->devs[i], addr, &b->recs[k], false);
+			if (err)
+				return err;
+		}
 	}
-	return err;
+	return 0;
 }

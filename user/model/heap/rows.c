@@ -739,6 +739,20 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 	return 0;
 }
 
+/* Bytes of the total at that moment that lie in no known block. */
+static uint64_t bytes_outside(const struct dev *dev, enum row_when when)
+{
+	uint64_t bytes = dev->outside;
+
+	if (when == ROWS_AT_MARK)
+		return dev->mark_outside;
+	if (when == ROWS_TOTAL)
+		return 0;
+	if (when != ROWS_NOW)
+		bytes = dev->noted[when - ROWS_AT_BASE].outside;
+	return (int64_t)bytes > 0 ? bytes : 0;
+}
+
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret,
 		size_t *n)
 {
@@ -768,7 +782,7 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 		err = table__modules(&t);
 	}
 	if (!err)
-		err = table__rows(&t, blocks__outside(dev, opts->when), ret, n);
+		err = table__rows(&t, bytes_outside(dev, opts->when), ret, n);
 	free(t.classes);
 	free(t.class_index.slots);
 	free(t.groups);
