@@ -60,8 +60,9 @@ uint64_t clock__wall(uint64_t *kernel)
 	uint64_t best = UINT64_MAX, ret = 0;
 
 	for (int i = 0; i < 8 && best > 2000; i++) {
-		uint64_t before = clock__kernel(), wall = clock__read(CLOCK_REALTIME),
-			 took = clock__kernel() - before;
+		uint64_t before = clock__kernel();
+		uint64_t wall = clock__read(CLOCK_REALTIME);
+		uint64_t took = clock__kernel() - before;
 
 		if (took >= best)
 			continue;

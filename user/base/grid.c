@@ -100,7 +100,7 @@ int grid__error(const struct grid *t)
 	return t->err;
 }
 
-static size_t used(const struct grid *t)
+static size_t used_width(const struct grid *t)
 {
 	size_t sum = 0;
 
@@ -116,7 +116,7 @@ void grid__last_goes(struct grid *t, int goes)
 
 size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes)
 {
-	for (int next = 1; used(t) + wanted > width && next <= goes; next++) {
+	for (int next = 1; used_width(t) + wanted > width && next <= goes; next++) {
 		for (size_t i = 0; i < t->n; i++)
 			if (t->c[i].goes == next)
 				t->hidden[i] = true;
@@ -126,13 +126,13 @@ size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes)
 			width += GAP; /* no gap after the last remaining column */
 		}
 	}
-	return used(t) < width && !t->last_hidden ? width - used(t) : 0;
+	return used_width(t) < width && !t->last_hidden ? width - used_width(t) : 0;
 }
 
 /* gap accumulates the spaces before the next cell. */
-static void cell(const struct grid *t, FILE *out, size_t i, const struct cell *c, int *gap)
+static void print_cell(const struct grid *t, FILE *out, size_t i, const struct cell *c, int *gap)
 {
-	const char *text = c->text ? c->text : "", *colour = c->colour;
+	const char *text = c->text ? c->text : "";
 	size_t width = text__width(text);
 	int pad = t->width[i] > width ? (int)(t->width[i] - width) : 0;
 
@@ -142,12 +142,15 @@ static void cell(const struct grid *t, FILE *out, size_t i, const struct cell *c
 		*gap += (int)t->width[i] + GAP;
 		return;
 	}
-	fprintf(out, "%*s%s%s%s", *gap + (t->c[i].right ? pad : 0), "", colour ? colour : "", text,
-		colour ? "\033[0m" : "");
+	fprintf(out, "%*s", *gap + (t->c[i].right ? pad : 0), "");
+	if (c->colour)
+		fprintf(out, "%s%s\033[0m", c->colour, text);
+	else
+		fputs(text, out);
 	*gap = GAP + (t->c[i].right ? 0 : pad);
 }
 
-static void last_cell(const struct grid *t, FILE *out, const char *last, int gap)
+static void print_last(const struct grid *t, FILE *out, const char *last, int gap)
 {
 	if (!t->last_hidden)
 		fprintf(out, "%*s%s", gap, "", last);
@@ -158,8 +161,8 @@ void grid__print(const struct grid *t, FILE *out, size_t row, const char *last)
 	int gap = 0;
 
 	for (size_t i = 0; i < t->n; i++)
-		cell(t, out, i, &t->cells[row * t->n + i], &gap);
-	last_cell(t, out, last, gap);
+		print_cell(t, out, i, &t->cells[row * t->n + i], &gap);
+	print_last(t, out, last, gap);
 	fputc('\n', out);
 }
 
@@ -170,7 +173,7 @@ void grid__print_titles(const struct grid *t, FILE *out, bool bold, const char *
 	if (bold)
 		fputs("\033[1m", out);
 	for (size_t i = 0; i < t->n; i++)
-		cell(t, out, i, &(struct cell){ .text = (char *)t->c[i].title }, &gap);
-	last_cell(t, out, last, gap);
+		print_cell(t, out, i, &(struct cell){ .text = (char *)t->c[i].title }, &gap);
+	print_last(t, out, last, gap);
 	fputs(bold ? "\033[0m\n" : "\n", out);
 }

@@ -16,9 +16,9 @@ static void make_seed(void)
 		struct timespec now;
 
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		own_seed.k0 = (uint64_t)now.tv_nsec * UINT64_C(0x9e3779b97f4a7c15) ^
-			      (uint64_t)getpid();
-		own_seed.k1 = (uint64_t)(uintptr_t)&now ^ (uint64_t)now.tv_sec << 32;
+		own_seed.key[0] = (uint64_t)now.tv_nsec * UINT64_C(0x9e3779b97f4a7c15) ^
+				  (uint64_t)getpid();
+		own_seed.key[1] = (uint64_t)(uintptr_t)&now ^ (uint64_t)now.tv_sec << 32;
 	}
 }
 
@@ -52,10 +52,10 @@ static void sip_round(uint64_t v[4])
 uint64_t hash__bytes(struct hash_seed seed, const void *data, size_t len)
 {
 	uint64_t v[4] = {
-		seed.k0 ^ UINT64_C(0x736f6d6570736575),
-		seed.k1 ^ UINT64_C(0x646f72616e646f6d),
-		seed.k0 ^ UINT64_C(0x6c7967656e657261),
-		seed.k1 ^ UINT64_C(0x7465646279746573),
+		seed.key[0] ^ UINT64_C(0x736f6d6570736575),
+		seed.key[1] ^ UINT64_C(0x646f72616e646f6d),
+		seed.key[0] ^ UINT64_C(0x6c7967656e657261),
+		seed.key[1] ^ UINT64_C(0x7465646279746573),
 	};
 	const unsigned char *p = data;
 	uint64_t m, last = (uint64_t)len << 56;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct hash_seed {
-	uint64_t k0, k1;
+	uint64_t key[2];
 };
 
 /* Random seed of this process; the same at every call. */
@@ -17,10 +17,10 @@ uint64_t hash__bytes(struct hash_seed seed, const void *data, size_t len);
 /* Two rounds of multiply and fold: fast enough to run for every event. */
 static inline uint64_t hash__u64(struct hash_seed seed, uint64_t key)
 {
-	unsigned __int128 x = (unsigned __int128)(key ^ seed.k0) * (seed.k1 | 1);
+	unsigned __int128 x = (unsigned __int128)(key ^ seed.key[0]) * (seed.key[1] | 1);
 	uint64_t h = (uint64_t)x ^ (uint64_t)(x >> 64);
 
-	x = (unsigned __int128)(h ^ seed.k1) * UINT64_C(0x9e3779b97f4a7c15);
+	x = (unsigned __int128)(h ^ seed.key[1]) * UINT64_C(0x9e3779b97f4a7c15);
 	return (uint64_t)x ^ (uint64_t)(x >> 64);
 }
 

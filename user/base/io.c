@@ -114,10 +114,12 @@ static int open_by(int dir, const char *path, enum io_links links, int flags)
 {
 	struct open_how how = { .flags = (uint64_t)flags,
 				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
-	int fd = links == LINKS_IN_ROOT
-			 ? (int)syscall(SYS_openat2, dir, path, &how, sizeof(how))
-			 : openat(dir, path, flags | (links == LINKS_NONE ? O_NOFOLLOW : 0));
+	int fd;
 
+	if (links == LINKS_IN_ROOT)
+		fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+	else
+		fd = openat(dir, path, flags | (links == LINKS_NONE ? O_NOFOLLOW : 0));
 	return fd < 0 ? -errno : fd;
 }
 
@@ -141,7 +143,7 @@ static bool is_of_kernel(int fd)
 }
 
 /* 0, or -errno: what a handle shows is no regular file. */
-static int check(int fd, struct stat *st)
+static int check_regular(int fd, struct stat *st)
 {
 	if (fstat(fd, st))
 		return -errno;
@@ -158,34 +160,35 @@ static int open_again(int dir, const char *path, enum io_links links, const stru
 
 	if (fd < 0)
 		return fd;
-	err = check(fd, &st);
-	if (!err && (st.st_dev != was->st_dev || st.st_ino != was->st_ino))
-		err = -ESTALE;
-	if (!err)
+	err = check_regular(fd, &st);
+	if (!err && st.st_dev == was->st_dev && st.st_ino == was->st_ino)
 		return fd;
 	close(fd);
-	return err;
+	return err ? err : -ESTALE;
 }
 
 int io__open_regular(int dir, const char *path, enum io_links links, struct stat *st)
 {
-	int handle = open_by(dir, path, links, O_PATH | O_CLOEXEC), fd, err;
+	int handle = open_by(dir, path, links, O_PATH | O_CLOEXEC), ret;
 	struct stat own;
 	char name[48];
 
 	if (handle < 0)
 		return handle;
 	st = st ?: &own;
-	err = check(handle, st);
-	/* A thread may have a table of its own, so this is not /proc/self. */
-	snprintf(name, sizeof(name), "/proc/thread-self/fd/%d", handle);
-	fd = err ? err : open(name, REGULAR_FLAGS);
-	err = fd < 0 && !err ? -errno : err;
+	ret = check_regular(handle, st);
+	if (!ret) {
+		/* A thread may have a table of its own, so this is not /proc/self. */
+		snprintf(name, sizeof(name), "/proc/thread-self/fd/%d", handle);
+		ret = open(name, REGULAR_FLAGS);
+		if (ret < 0)
+			ret = -errno;
+	}
 	close(handle);
-	if (fd >= 0 || err != -ENOENT)
-		return fd >= 0 ? fd : err;
 	/* A target is read through /proc, so its files need no other way. */
-	return links == LINKS_IN_ROOT ? err : open_again(dir, path, links, st);
+	if (ret != -ENOENT || links == LINKS_IN_ROOT)
+		return ret;
+	return open_again(dir, path, links, st);
 }
 
 void io__raise_limit(uint64_t wanted)

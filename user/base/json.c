@@ -42,7 +42,7 @@ void json__free(struct json *j)
 	free(j);
 }
 
-static void line(struct json *j)
+static void start_line(struct json *j)
 {
 	if (!j->pretty)
 		return;
@@ -82,8 +82,9 @@ static size_t plain_length(const char *s)
 
 static void put_string(FILE *out, const char *s)
 {
-	size_t len = strlen(s), i = plain_length(s), n;
+	size_t len = strlen(s), n, i;
 
+	i = plain_length(s);
 	fputc('"', out);
 	fwrite(s, 1, i, out);
 	for (; i < len; i += n) {
@@ -101,7 +102,7 @@ static void put_string(FILE *out, const char *s)
 }
 
 /* Writes the comma, line end and key before a value. */
-static void begin(struct json *j, const char *key)
+static void begin_value(struct json *j, const char *key)
 {
 	struct level *l;
 
@@ -117,7 +118,7 @@ static void begin(struct json *j, const char *key)
 	if (l->filled)
 		fputc(',', j->out);
 	l->filled = true;
-	line(j);
+	start_line(j);
 	if (key) {
 		put_string(j->out, key);
 		fputs(j->pretty ? ": " : ":", j->out);
@@ -126,7 +127,7 @@ static void begin(struct json *j, const char *key)
 
 static void open_level(struct json *j, const char *key, bool array)
 {
-	begin(j, key);
+	begin_value(j, key);
 	if (j->depth == JSON_MAX_DEPTH)
 		abort();
 	j->levels[j->depth++] = (struct level){ .array = array };
@@ -141,7 +142,7 @@ static void close_level(struct json *j, bool array)
 		abort();
 	filled = j->levels[--j->depth].filled;
 	if (filled)
-		line(j);
+		start_line(j);
 	fputc(array ? ']' : '}', j->out);
 }
 
@@ -167,7 +168,7 @@ void json__close_array(struct json *j)
 
 void json__string(struct json *j, const char *key, const char *value)
 {
-	begin(j, key);
+	begin_value(j, key);
 	if (value)
 		put_string(j->out, value);
 	else
@@ -176,19 +177,19 @@ void json__string(struct json *j, const char *key, const char *value)
 
 void json__uint(struct json *j, const char *key, uint64_t value)
 {
-	begin(j, key);
+	begin_value(j, key);
 	fprintf(j->out, "%llu", (unsigned long long)value);
 }
 
 void json__raw(struct json *j, const char *value)
 {
-	begin(j, NULL);
+	begin_value(j, NULL);
 	fputs(value, j->out);
 }
 
 void json__int(struct json *j, const char *key, int64_t value)
 {
-	begin(j, key);
+	begin_value(j, key);
 	fprintf(j->out, "%lld", (long long)value);
 }
 
@@ -201,7 +202,7 @@ void json__double(struct json *j, const char *key, double value, int decimals)
 		json__null(j, key);
 		return;
 	}
-	begin(j, key);
+	begin_value(j, key);
 	if (decimals < 0)
 		decimals = 0;
 	if (decimals > 17)
@@ -224,13 +225,13 @@ void json__seconds(struct json *j, const char *key, uint64_t ns, int decimals)
 
 void json__bool(struct json *j, const char *key, bool value)
 {
-	begin(j, key);
+	begin_value(j, key);
 	fputs(value ? "true" : "false", j->out);
 }
 
 void json__null(struct json *j, const char *key)
 {
-	begin(j, key);
+	begin_value(j, key);
 	fputs("null", j->out);
 }
 
@@ -245,9 +246,10 @@ void json__uint_or_null(struct json *j, const char *key, bool known, uint64_t va
 /* A number takes two bytes of text and 40 of memory, an empty object three and 300. */
 uint64_t json__memory_of(const char *text, size_t size)
 {
+	static const uint16_t most[UINT8_MAX + 1] = { [','] = 48, ['['] = 160, ['{'] = 320 };
 	uint64_t bytes = size;
 
 	for (size_t i = 0; i < size; i++)
-		bytes += text[i] == ',' ? 48 : text[i] == '[' ? 160 : text[i] == '{' ? 320 : 0;
+		bytes += most[(unsigned char)text[i]];
 	return bytes;
 }

@@ -141,10 +141,12 @@ int memcg__parse(const char *cgroups, const char *mounts, struct memcg *ret)
 
 int memcg__find(pid_t pid, struct memcg *ret)
 {
-	char *cgroups = malloc(TEXT_MAX), *mounts = malloc(TEXT_MAX);
-	ssize_t n = cgroups && mounts ? io__text_of_process(pid, "cgroup", cgroups, TEXT_MAX)
-				      : -ENOMEM;
+	char *cgroups = malloc(TEXT_MAX);
+	char *mounts = malloc(TEXT_MAX);
+	ssize_t n = -ENOMEM;
 
+	if (cgroups && mounts)
+		n = io__text_of_process(pid, "cgroup", cgroups, TEXT_MAX);
 	if (n >= 0)
 		n = io__text("/proc/self/mountinfo", mounts, TEXT_MAX);
 	if (n >= 0)
@@ -191,16 +193,12 @@ static uint64_t named(const char *text, const char *name)
 	return MEMCG_NONE;
 }
 
-static uint64_t sum(uint64_t a, uint64_t b)
-{
-	return a == MEMCG_NONE || b == MEMCG_NONE ? MEMCG_NONE : a + b;
-}
-
 void memcg__read(const struct memcg *m, struct memcg_figures *ret)
 {
 	char text[16384];
 	int dir = open_dir(m);
 	bool v2 = m->v2;
+	uint64_t active;
 
 	ret->limit = number(dir, v2 ? "memory.max" : "memory.limit_in_bytes");
 	ret->usage = number(dir, v2 ? "memory.current" : "memory.usage_in_bytes");
@@ -213,8 +211,10 @@ void memcg__read(const struct memcg *m, struct memcg_figures *ret)
 	ret->swap = v2 ? ret->swap_usage : named(text, "total_swap");
 	ret->anon = named(text, v2 ? "anon" : "total_rss");
 	ret->file = named(text, v2 ? "file" : "total_cache");
-	ret->cache = sum(named(text, v2 ? "inactive_file" : "total_inactive_file"),
-			 named(text, v2 ? "active_file" : "total_active_file"));
+	ret->cache = named(text, v2 ? "inactive_file" : "total_inactive_file");
+	active = named(text, v2 ? "active_file" : "total_active_file");
+	ret->cache = active == MEMCG_NONE || ret->cache == MEMCG_NONE ? MEMCG_NONE
+								      : ret->cache + active;
 	/* v1 counts sockets outside of usage, and only of cgroups with a limit for them */
 	ret->sock = v2 ? named(text, "sock") : MEMCG_NONE;
 	ret->kernel = v2 ? named(text, "kernel") : number(dir, "memory.kmem.usage_in_bytes");
@@ -234,8 +234,6 @@ uint64_t memcg__left(const struct memcg_figures *f)
 	in_use = f->usage > cache ? f->usage - cache : 0;
 	return f->limit > in_use ? f->limit - in_use : 0;
 }
-
-/* ---- ancestors ---- */
 
 bool memcg__climb(struct memcg *m)
 {
@@ -280,10 +278,12 @@ bool memcg__with_inode(const struct memcg *m, uint64_t inode, struct memcg *ret)
 
 bool memcg__with_path(const struct memcg *m, const char *path, struct memcg *ret)
 {
+	size_t len = strlen(path);
+
 	*ret = *m;
 	do {
 		const char *at = memcg__path(ret);
-		size_t n = strlen(at), len = strlen(path);
+		size_t n = strlen(at);
 
 		if (len >= n && !strcmp(path + len - n, at))
 			return true;
@@ -293,39 +293,47 @@ bool memcg__with_path(const struct memcg *m, const char *path, struct memcg *ret
 
 /* ---- processes ---- */
 
-static size_t pids_at(int dir, pid_t *pids, size_t most)
+static size_t read_pids(int dir, pid_t *pids, size_t most)
 {
-	int fd = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC);
-	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	int fd = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC), pid;
 	size_t n = 0;
-	int pid;
+	FILE *f;
 
-	while (f && n < most && fscanf(f, "%d", &pid) == 1)
-		pids[n++] = pid;
-	if (f)
-		fclose(f);
-	else if (fd >= 0)
+	if (fd < 0)
+		return 0;
+	f = fdopen(fd, "r");
+	if (!f) {
 		close(fd);
+		return 0;
+	}
+	while (n < most && fscanf(f, "%d", &pid) == 1)
+		pids[n++] = pid;
+	fclose(f);
 	return n;
 }
 
 /* Reads the folder, which it closes, and those below. */
 static size_t pids_below(int dir, unsigned int depth, pid_t *pids, size_t most)
 {
-	size_t n = dir < 0 ? 0 : pids_at(dir, pids, most);
-	DIR *d = dir < 0 ? NULL : fdopendir(dir);
 	struct dirent *e;
+	size_t n;
+	DIR *d;
 
-	if (dir >= 0 && !d)
+	if (dir < 0)
+		return 0;
+	n = read_pids(dir, pids, most);
+	d = fdopendir(dir);
+	if (!d) {
 		close(dir);
-	while (d && depth < DEEPEST && n < most && (e = readdir(d))) {
+		return n;
+	}
+	while (depth < DEEPEST && n < most && (e = readdir(d))) {
 		if (e->d_type == DT_DIR && e->d_name[0] != '.')
 			n += pids_below(openat(dirfd(d), e->d_name,
 					       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
 					depth + 1, pids + n, most - n);
 	}
-	if (d)
-		closedir(d);
+	closedir(d);
 	return n;
 }
 

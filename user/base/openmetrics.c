@@ -8,7 +8,9 @@
 
 static const char *suffix(const struct openmetrics_family *f)
 {
-	return !strcmp(f->type, "counter") ? "_total" : !strcmp(f->type, "info") ? "_info" : "";
+	if (!strcmp(f->type, "counter"))
+		return "_total";
+	return !strcmp(f->type, "info") ? "_info" : "";
 }
 
 void openmetrics__name(FILE *out, const struct openmetrics_family *f)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/outfile.h"
+#include "base/user.h"
 
 #define BUFFER (64 * 1024)
 
@@ -67,18 +68,9 @@ const char *outfile__why(int err)
 /* Reads an ID from an environment variable. False: the variable is missing or not a number. */
 static bool sudo_id(const char *name, uid_t *ret)
 {
-	const char *s = getenv(name);
-	char *end;
-	unsigned long v;
+	const char *text = getenv(name);
 
-	if (!s || *s < '0' || *s > '9')
-		return false;
-	errno = 0;
-	v = strtoul(s, &end, 10);
-	if (errno || *end || v >= UINT32_MAX)
-		return false;
-	*ret = v;
-	return true;
+	return text && user__parse_id(text, ret);
 }
 
 bool outfile__is_ours(const struct stat *st)
@@ -134,8 +126,10 @@ static int look_at(const struct outfile *o)
 	case S_IFCHR:
 		return 1;
 	case S_IFIFO:
+		if (!o->force)
+			return -EEXIST;
 		/* Another user may have created the FIFO in a public folder to read our output. */
-		return !o->force ? -EEXIST : outfile__is_ours(&st) ? 1 : -EACCES;
+		return outfile__is_ours(&st) ? 1 : -EACCES;
 	case S_IFREG:
 		return o->force ? 0 : -EEXIST;
 	case S_IFLNK:
@@ -358,13 +352,12 @@ int outfile__replace(struct outfile *o)
 
 int outfile__commit(struct outfile *o)
 {
-	int err = outfile__replace(o), closed = close_all(o);
+	int err = outfile__replace(o);
+	int closed = close_all(o);
 
 	err = err ?: closed;
-
 	if (o->how == OUTFILE_RENAME && !o->device) {
-		if (!err)
-			err = take_name(o);
+		err = err ?: take_name(o);
 		if (err)
 			unlinkat(o->dir, o->created, 0);
 	}

@@ -24,7 +24,7 @@
 
 /* ---- in the process ---- */
 
-static int compare(const void *a, const void *b)
+static int compare_fds(const void *a, const void *b)
 {
 	int x = *(const int *)a, y = *(const int *)b;
 
@@ -69,7 +69,7 @@ static int close_range_but(const int *keep, size_t n, unsigned flags)
 		return -ENOMEM;
 	if (n)
 		memcpy(sorted, keep, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), compare);
+	qsort(sorted, n, sizeof(*sorted), compare_fds);
 	for (size_t i = 0; i < n && !err; i++) {
 		if (sorted[i] < (int)from)
 			continue;
@@ -169,22 +169,28 @@ static int set_up(const struct subprocess_opts *o, pid_t parent)
 {
 	int err = end_with(parent, o->death_signal);
 
-	if (!err && o->group == SUBPROCESS_OWN_SESSION)
-		err = setsid() < 0 ? -errno : 0;
-	else if (!err && o->group == SUBPROCESS_OWN_GROUP)
-		err = setpgid(0, 0) ? -errno : 0;
+	if (err)
+		return err;
+	if (o->group == SUBPROCESS_OWN_SESSION && setsid() < 0)
+		return -errno;
+	if (o->group == SUBPROCESS_OWN_GROUP && setpgid(0, 0))
+		return -errno;
 	if (!o->keep_signals)
 		reset_signals();
-	if (!err)
-		err = place_fds(o);
-	for (size_t i = 0; i < o->n_limits && !err; i++)
+	err = place_fds(o);
+	if (err)
+		return err;
+	for (size_t i = 0; i < o->n_limits; i++) {
 		err = lower_limit(&o->limits[i]);
+		if (err)
+			return err;
+	}
 	if (o->nice_by && nice(o->nice_by) < 0)
 		errno = 0;
-	return err ? err : set_env(o);
+	return set_env(o);
 }
 
-__attribute__((noreturn)) static void run(const struct subprocess_opts *o, pid_t parent)
+__attribute__((noreturn)) static void run_child(const struct subprocess_opts *o, pid_t parent)
 {
 	int status = set_up(o, parent) ? CANNOT_PREPARE : 0;
 
@@ -226,7 +232,7 @@ int subprocess__start(const struct subprocess_opts *o, struct subprocess *ret)
 		fflush(NULL);
 	ret->pid = fork();
 	if (!ret->pid)
-		run(o, parent);
+		run_child(o, parent);
 	if (ret->pid < 0) {
 		err = -errno;
 		ret->pid = 0;

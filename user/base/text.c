@@ -459,7 +459,9 @@ unsigned text__columns(FILE *out)
 		width = ws.ws_col;
 	if (!width)
 		width = 80;
-	return width < 40 ? 40 : width > 1000 ? 1000 : width;
+	if (width < 40)
+		return 40;
+	return width > 1000 ? 1000 : width;
 }
 
 unsigned text__prose(unsigned width)
@@ -474,7 +476,8 @@ unsigned text__one_line(unsigned width)
 
 bool text__colour(FILE *out)
 {
-	const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+	const char *term = getenv("TERM");
+	const char *no = getenv("NO_COLOR");
 
 	return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
@@ -570,7 +573,8 @@ static unsigned least(unsigned a, unsigned b)
 unsigned nearest__distance(const char *a, const char *b)
 {
 	unsigned rows[3][LONGEST + 1], *two = rows[0], *one = rows[1], *now = rows[2];
-	size_t n = strlen(a), m = strlen(b);
+	size_t n = strlen(a);
+	size_t m = strlen(b);
 
 	if (n > LONGEST || m > LONGEST)
 		return UINT_MAX;

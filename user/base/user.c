@@ -43,7 +43,7 @@ static int fill_user(struct user *u, const struct passwd *pw)
 	return 0;
 }
 
-static bool parse_uid(const char *text, uid_t *ret)
+bool user__parse_id(const char *text, uid_t *ret)
 {
 	unsigned long n;
 	char *end;
@@ -119,24 +119,25 @@ int user__named(struct user *u, const char *name)
 	int err = find(name, 0, u);
 	uid_t uid;
 
-	return err == -ENOENT && parse_uid(name, &uid) ? find(NULL, uid, u) : err;
+	return err == -ENOENT && user__parse_id(name, &uid) ? find(NULL, uid, u) : err;
 }
 
 int user__behind_sudo(struct user *u, bool *ret)
 {
-	const char *uid_text = getenv("SUDO_UID"), *gid_text = getenv("SUDO_GID");
+	const char *uid_text = getenv("SUDO_UID");
+	const char *gid_text = getenv("SUDO_GID");
 	uid_t uid, gid;
 	int err;
 
 	*ret = false;
 	if (geteuid() || !uid_text)
 		return 0;
-	if (!parse_uid(uid_text, &uid))
+	if (!user__parse_id(uid_text, &uid))
 		return -EINVAL;
 	if (!uid)
 		return 0;
 	err = find(NULL, uid, u);
-	if (err == -ENOENT && gid_text && parse_uid(gid_text, &gid)) {
+	if (err == -ENOENT && gid_text && user__parse_id(gid_text, &gid)) {
 		*u = (struct user){ uid, gid, "", "/", "/bin/sh" };
 		err = 0;
 	}

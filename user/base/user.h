@@ -10,6 +10,8 @@ struct user {
 	char name[64], home[256], shell[128];
 };
 
+/* Parses the ID of a user or group. False: it is none. */
+bool user__parse_id(const char *text, uid_t *ret);
 /* Finds the user behind sudo. *ret: true if this process is root by sudo. A user whom the host does
  * not know has the IDs from sudo and no name. Returns 0, -ENOENT (no such user) or -EINVAL
  * (SUDO_UID is no user ID). */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "base/log.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -72,14 +71,14 @@ static int set_fd(struct log_config *c, const char *text, size_t len)
 }
 
 /* Parses one item of the comma-separated list. */
-static int parse_one(struct log_config *c, const char *text, size_t len, bool levels_only,
-		     char *why, size_t size)
+static int parse_item(struct log_config *c, const char *text, size_t len, bool levels_only,
+		      char *why, size_t size)
 {
 	const char *equals = memchr(text, '=', len), *value = equals ? equals + 1 : text;
 	size_t key = equals ? (size_t)(equals - text) : 0, n = len - (size_t)(value - text);
 	int level;
 
-	if (!equals) {
+	if (!equals || levels_only) {
 		level = log_config__level_of(text, len);
 		if (level < 0)
 			return refuse(why, size, text, len,
@@ -87,48 +86,47 @@ static int parse_one(struct log_config *c, const char *text, size_t len, bool le
 		c->level = level;
 		return 0;
 	}
-	if (!levels_only && key == 4 && !strncmp(text, "file", 4)) {
+	if (key == 4 && !strncmp(text, "file", 4)) {
 		free(c->file);
 		c->file = n ? strndup(value, n) : NULL;
 		return c->file ? 0 : refuse(why, size, text, len, "names no file");
 	}
-	if (!levels_only && key == 6 && !strncmp(text, "format", 6)) {
+	if (key == 6 && !strncmp(text, "format", 6)) {
 		c->json = n == 4 && !strncmp(value, "json", 4);
-		return c->json || (n == 4 && !strncmp(value, "text", 4))
-			       ? 0
-			       : refuse(why, size, text, len, "is not a format; use text or json");
+		if (c->json || (n == 4 && !strncmp(value, "text", 4)))
+			return 0;
+		return refuse(why, size, text, len, "is not a format; use text or json");
 	}
-	if (!levels_only && key == 2 && !strncmp(text, "fd", 2))
-		return set_fd(c, value, n) ? refuse(why, size, text, len, "names no descriptor")
-					   : 0;
+	if (key == 2 && !strncmp(text, "fd", 2)) {
+		if (!set_fd(c, value, n))
+			return 0;
+		return refuse(why, size, text, len, "names no descriptor");
+	}
 	return refuse(why, size, text, len,
-		      levels_only
-			      ? "is not a level; use error, warn, info or debug"
-			      : "is no setting of the log; use a level, file=PATH or format=json");
+		      "is no setting of the log; use a level, file=PATH or format=json");
 }
 
 int log_config__parse(struct log_config *c, const char *text, bool levels_only, char *why,
 		      size_t size)
 {
-	struct log_config new = *c;
+	struct log_config parsed = *c;
 	const char *at = text;
 	size_t len;
-	int err = 0;
+	int err;
 
-	new.file = c->file ? strdup(c->file) : NULL;
-	for (; !err; at += len + 1) {
+	parsed.file = c->file ? strdup(c->file) : NULL;
+	for (;; at += len + 1) {
 		len = strcspn(at, ",");
-		if (len || levels_only)
-			err = parse_one(&new, at, len, levels_only, why, size);
+		err = len || levels_only ? parse_item(&parsed, at, len, levels_only, why, size) : 0;
+		if (err) {
+			free(parsed.file);
+			return err;
+		}
 		if (!at[len])
 			break;
 	}
-	if (err) {
-		free(new.file);
-		return err;
-	}
 	free(c->file);
-	*c = new;
+	*c = parsed;
 	return 0;
 }
 
@@ -144,10 +142,4 @@ bool log_config__text(const struct log_config *c, int fd, char *buf, size_t size
 	if (fd >= 0)
 		fprintf(out, ",fd=%d", fd);
 	return !fclose(out) && strlen(buf) < size - 1;
-}
-
-void log_config__free(struct log_config *c)
-{
-	free(c->file);
-	*c = (struct log_config)LOG_CONFIG_INIT;
 }

@@ -49,7 +49,7 @@ int log_file__open(const char *path)
 		close(fd);
 		return err;
 	}
-	log_file__close();
+	log__close();
 	file = fd;
 	return 0;
 }
@@ -61,23 +61,18 @@ int log_file__take(int fd)
 	if (flags < 0 || (flags & O_ACCMODE) != O_WRONLY || !(flags & O_APPEND) ||
 	    fcntl(fd, F_SETFD, FD_CLOEXEC))
 		return -EBADF;
-	log_file__close();
+	log__close();
 	file = fd;
 	return 0;
 }
 
-void log_file__close(void)
+void log__close(void)
 {
 	if (file >= 0)
 		close(file);
 	file = -1;
 	missed = 0;
 	failing = false;
-}
-
-bool log_file__is_open(void)
-{
-	return file >= 0;
 }
 
 int log_file__fd(void)

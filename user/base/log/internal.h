@@ -30,9 +30,7 @@ char *log_line__write(const struct log_line *l, bool json, size_t *len);
 int log_file__open(const char *path);
 /* Uses an inherited descriptor as the log file. Returns 0 or -EBADF. */
 int log_file__take(int fd);
-void log_file__close(void);
-bool log_file__is_open(void);
-int log_file__fd(void);
+int log_file__fd(void); /* -1: no file is open */
 /* Writes a line with one write(). Counts lines that cannot be written; *why is set to the reason
  * for the first one, otherwise NULL. */
 void log_file__append(const char *line, size_t len, const char **why);

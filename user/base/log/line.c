@@ -25,10 +25,9 @@ static void field(struct json *j, const struct log_field *f)
 
 	switch (f->kind) {
 	case LOG_KIND_STRING:
-		json__string(j, f->key,
-			     f->string
-				     ? text__clean(text, sizeof(text), f->string, strlen(f->string))
-				     : NULL);
+		if (f->string)
+			text__clean(text, sizeof(text), f->string, strlen(f->string));
+		json__string(j, f->key, f->string ? text : NULL);
 		break;
 	case LOG_KIND_UINT:
 		json__uint(j, f->key, f->uint);
@@ -72,8 +71,10 @@ static void plain(const struct log_line *l, FILE *out)
 	char time[40];
 
 	write_time(time, sizeof(time), &l->time);
-	fprintf(out, "%s %-5s %s%s%s[%d] %s: ", time, log_config__level_name(l->level), l->command,
-		l->process ? "/" : "", l->process ? l->process : "", (int)l->pid, l->part);
+	fprintf(out, "%s %-5s %s", time, log_config__level_name(l->level), l->command);
+	if (l->process)
+		fprintf(out, "/%s", l->process);
+	fprintf(out, "[%d] %s: ", (int)l->pid, l->part);
 	for (const char *c = l->text; *c; c++) {
 		fputc(*c, out);
 		if (*c == '\n')

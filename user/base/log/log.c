@@ -33,34 +33,29 @@ static void *divert_ctx;
 
 /* ---- levels ---- */
 
-static enum log_level terminal_level(void)
+enum log_level log__level(void)
 {
-	return option_level >= 0   ? (enum log_level)option_level
-	       : config.level >= 0 ? (enum log_level)config.level
-				   : LOG_INFO;
+	if (option_level >= 0)
+		return (enum log_level)option_level;
+	return config.level >= 0 ? (enum log_level)config.level : LOG_INFO;
 }
 
 /* -q applies only to the terminal, -v also to the file. */
 static enum log_level file_level(void)
 {
-	return config.level >= 0	       ? (enum log_level)config.level
-	       : terminal_level() == LOG_DEBUG ? LOG_DEBUG
-					       : LOG_INFO;
+	if (config.level >= 0)
+		return (enum log_level)config.level;
+	return log__level() == LOG_DEBUG ? LOG_DEBUG : LOG_INFO;
 }
 
 static bool has_file(void)
 {
-	return log_file__is_open() || relay >= 0;
+	return log_file__fd() >= 0 || relay >= 0;
 }
 
 void log__set_level(enum log_level level)
 {
 	option_level = level;
-}
-
-enum log_level log__level(void)
-{
-	return terminal_level();
 }
 
 void log__hush(enum log_level level)
@@ -199,7 +194,7 @@ void log__write(enum log_level level, const char *file, const char *event,
 	if (level > hushed)
 		return;
 	log__part(part, file);
-	terminal = level <= terminal_level();
+	terminal = level <= log__level();
 	filed = has_file() && level <= file_level();
 	if (!terminal && !filed)
 		return;
@@ -267,7 +262,7 @@ int log__option_file(const char *arg, char *why, size_t size)
 		snprintf(why, size, "which file?");
 		return -1;
 	}
-	log_file__close();
+	log__close();
 	free(config.file);
 	config.file = file;
 	return 0;
@@ -298,11 +293,6 @@ void log__open(void)
 	config.file = NULL;
 }
 
-void log__close(void)
-{
-	log_file__close();
-}
-
 int log__hand_on(bool file_only)
 {
 	int fd = log_file__fd();
@@ -322,7 +312,7 @@ void log__relay_to(int fd, const char *name)
 	process = name;
 	if (!has_file())
 		return;
-	log_file__close();
+	log__close();
 	relay = fd;
 }
 
@@ -416,23 +406,25 @@ static bool is_allowed(const char *name, size_t bytes, const struct timespec *no
 
 void log__relayed(pid_t pid, const char *name, json_t *said)
 {
-	const char *text = json_string_value(json_object_get(said, "message")),
-		   *part = json_string_value(json_object_get(said, "part")),
-		   *level = json_string_value(json_object_get(said, "level")),
-		   *event = json_string_value(json_object_get(said, "event"));
-	int is = level ? log_config__level_of(level, strlen(level)) : -1;
+	const char *event = json_string_value(json_object_get(said, "event"));
+	const char *text, *part, *level;
+	int number;
 	char clean[LOG_MAX_TEXT], clean_part[LOG_PART], clean_event[LOG_PART];
 	struct log_field fields[RELAYED_FIELDS + 1];
-	struct log_line line = { .level = is,
-				 .pid = pid,
+	struct log_line line = { .pid = pid,
 				 .command = command,
 				 .process = name,
 				 .part = clean_part,
 				 .text = clean,
 				 .fields = fields };
 
-	if (!text || !part || is < 0 || !log_file__is_open())
+	if (log_file__fd() < 0 ||
+	    json_unpack(said, "{s:s, s:s, s:s}", "message", &text, "part", &part, "level", &level))
 		return;
+	number = log_config__level_of(level, strlen(level));
+	if (number < 0)
+		return;
+	line.level = number;
 	clean_text(clean, sizeof(clean), text);
 	text__clean(clean_part, sizeof(clean_part), part, strlen(part));
 	clock_gettime(CLOCK_REALTIME, &line.time);

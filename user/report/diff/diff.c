@@ -201,7 +201,7 @@ static int key_of(struct joiner *j, enum match_side side, const struct row *r, b
 {
 	const struct diff_opts *o = &j->d->opts;
 	bool line = o->by == BY_LINE || o->by == BY_STACK;
-	uint64_t h = j->seed.k1;
+	uint64_t h = j->seed.key[1];
 	int err = 0;
 
 	mix(&h, j->seed, r->before_attach);
