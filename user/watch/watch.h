@@ -117,7 +117,6 @@ struct watch_target {
  * memory. files_only: as proc__set_files_only(), for a process that --all found. */
 struct watch_target *watch_target__new(const struct pick_process *p, bool files_only, int *err);
 void watch_target__free(struct watch_target *t);
-bool watch_target__alive(const struct watch_target *t);
 /* Reads the process. Returns 0, -ESRCH (it has ended) or -ESTALE (it runs another program). now:
  * CLOCK_MONOTONIC, ns. steps: also count steps. used: also ask the driver. */
 int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool used);
@@ -194,7 +193,7 @@ void watch_host__free(struct watch_host *h); /* ends a reading under way; NULL i
 /* Takes a reading that has ended, or begins the next one that is due. Does not wait. now:
  * CLOCK_MONOTONIC, ns. */
 void watch_host__pump(struct watch_host *h, uint64_t now);
-/* Sets the figures of host memory that rules need. */
+/* Sets the figures of host memory that rules need, and the machine's memory. */
 void watch_host__values(const struct watch *w, const struct watch_target *t, struct cond_values *v);
 
 /* ---- captures (capture.c) ---- */
@@ -219,7 +218,8 @@ struct folder_entry;
 
 /* Fills the shot with the process and the present time. */
 void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const char *rule);
-struct watch_capture *watch_capture__new(const struct watch_args *args, struct watch *w);
+/* Borrows w. NULL, logged. */
+struct watch_capture *watch_capture__new(struct watch *w);
 /* Stops a running capture and saves what was recorded. */
 void watch_capture__free(struct watch_capture *c);
 bool watch_capture__busy(const struct watch_capture *c);
@@ -246,8 +246,6 @@ void watch_say__rule(const struct watch *w, const char *event, const struct watc
 		     const struct watch_device *d, const char *rule, const struct cond_result *r);
 void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s,
 		     const char *text);
-/* The current time in RFC 3339, UTC. */
-const char *watch_say__time(char buf[40]);
 /* A figure of a device. False: not known. */
 bool watch_device__figure(const struct watch_target *t, const struct watch_device *d,
 			  enum device_figure which, uint64_t *ret);

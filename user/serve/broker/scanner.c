@@ -452,7 +452,7 @@ static void look(struct look *l, uint64_t now)
 		struct seen *s = &l->seen[i];
 		uint64_t took;
 
-		if (now < s->next && watch_target__alive(s->t))
+		if (now < s->next && proc__alive(s->t->proc))
 			continue;
 		scan_guard__enter(l->guard, s->t->pid,
 				  is_named(l, s->targets) ? "" : s->owner->name);

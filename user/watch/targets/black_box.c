@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "watch/targets/black_box.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "inspect/proc.h"
 #include "record/folder.h"
 #include "watch/targets/spawn.h"
 #include "watch/watch.h"
@@ -71,7 +70,7 @@ bool black_box__busy(const struct black_box *b)
 static bool is_watched(const struct watch *w, pid_t pid)
 {
 	for (size_t i = 0; i < w->n_targets; i++)
-		if (w->targets[i]->pid == pid && watch_target__alive(w->targets[i]))
+		if (w->targets[i]->pid == pid && proc__alive(w->targets[i]->proc))
 			return true;
 	return false;
 }
@@ -79,7 +78,7 @@ static bool is_watched(const struct watch *w, pid_t pid)
 static bool all_alive(const struct watch *w)
 {
 	for (size_t i = 0; i < w->n_targets; i++)
-		if (!watch_target__alive(w->targets[i]))
+		if (!proc__alive(w->targets[i]->proc))
 			return false;
 	return true;
 }
@@ -120,7 +119,7 @@ static size_t add_processes(const struct watch *w, const char **argv, size_t n,
 	return chosen ? n : 0;
 }
 
-static void start(struct black_box *b, uint64_t now)
+static void start_recorder(struct black_box *b, uint64_t now)
 {
 	const struct watch_args *a = &b->w->args;
 	const char *argv[16 + 8 * PICK_MAX] = { "record", "-q",	    "--on-kill", "--label",
@@ -145,18 +144,18 @@ static void start(struct black_box *b, uint64_t now)
 
 static void look_at_recorder(struct black_box *b, uint64_t now)
 {
-	char text[WATCH_TEXT];
+	char text[WATCH_TEXT], result[24];
 	int status;
 
 	if (!b->recorder.pid) {
 		if (now >= b->next_start)
-			start(b, now);
+			start_recorder(b, now);
 		return;
 	}
 	if (!subprocess__ended(&b->recorder, &status))
 		return;
 	b->next_start = now + AGAIN_AFTER;
-	if ((WIFEXITED(status) && !WEXITSTATUS(status)) || !b->w->n_targets)
+	if (!status || !b->w->n_targets)
 		return;
 	/* A recorder refuses PIDs that have ended before it attached: start one for the others. */
 	if (b->one_ended || !all_alive(b->w)) {
@@ -165,10 +164,9 @@ static void look_at_recorder(struct black_box *b, uint64_t now)
 	}
 	b->next_start = now + AGAIN_AFTER_FAILURE;
 	snprintf(text, sizeof(text),
-		 "no recording if a process is killed: the recorder ended with %s %d; its messages "
+		 "no recording if a process is killed: the recorder ended with %s; its messages "
 		 "are on standard error; it starts again in 1m",
-		 WIFEXITED(status) ? "exit code" : "signal",
-		 WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+		 watch_spawn__result(status, result));
 	b->w->failed++;
 	watch_say__target(b->w, "failed", NULL, text);
 }
@@ -196,7 +194,7 @@ void black_box__expect(struct black_box *b, const struct watch_target *t)
 }
 
 /* The PID may have had another process before: its file ended before this one began. */
-static const struct folder_entry *find(const struct folder *f, const struct expected *x)
+static const struct folder_entry *find_entry(const struct folder *f, const struct expected *x)
 {
 	const struct folder_entry *v;
 	size_t n;
@@ -209,11 +207,6 @@ static const struct folder_entry *find(const struct folder *f, const struct expe
 	return NULL;
 }
 
-static void drop(struct black_box *b, size_t i)
-{
-	memmove(&b->expected[i], &b->expected[i + 1], (--b->n - i) * sizeof(*b->expected));
-}
-
 /* recorded: the recorder has ended, so there will be no more files. */
 static void look_at_files(struct black_box *b, bool recorded, uint64_t now)
 {
@@ -223,12 +216,13 @@ static void look_at_files(struct black_box *b, bool recorded, uint64_t now)
 	if (!b->n || watch_capture__busy(c) || folder__read_again(f))
 		return;
 	for (size_t i = 0; i < b->n;) {
-		const struct folder_entry *e = find(f, &b->expected[i]);
+		const struct folder_entry *e = find_entry(f, &b->expected[i]);
 
 		if (e && watch_capture__take(c, &b->expected[i].shot, e))
 			return; /* one at a time */
 		if (e || recorded || now >= b->expected[i].deadline)
-			drop(b, i);
+			memmove(&b->expected[i], &b->expected[i + 1],
+				(--b->n - i) * sizeof(*b->expected));
 		else
 			i++;
 	}

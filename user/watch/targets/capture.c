@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -39,7 +38,6 @@
 enum stage { IDLE, DUMPING, RECORDING, REPORTING, BLAMING };
 
 struct watch_capture {
-	const struct watch_args *args;
 	struct watch *w;
 	struct folder *folder;
 	struct watch_shot shot;
@@ -53,20 +51,19 @@ struct watch_capture {
 	json_t *doc; /* parsed report */
 };
 
-struct watch_capture *watch_capture__new(const struct watch_args *args, struct watch *w)
+struct watch_capture *watch_capture__new(struct watch *w)
 {
 	struct watch_capture *c = calloc(1, sizeof(*c));
-	int err = c ? folder__create(args->output, false, &c->folder) : -ENOMEM;
+	const char *output = w->args.output;
+	int err = c ? folder__create(output, false, &c->folder) : -ENOMEM;
 	char path[512];
 
 	if (err) {
-		log_err("%s: %s",
-			text__clean(path, sizeof(path), args->output, strlen(args->output)),
+		log_err("%s: %s", text__clean(path, sizeof(path), output, strlen(output)),
 			folder__why(err));
 		free(c);
 		return NULL;
 	}
-	c->args = args;
 	c->w = w;
 	c->out = -1;
 	return c;
@@ -80,7 +77,7 @@ void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const ch
 	snprintf(s->rule, sizeof(s->rule), "%s", rule);
 	snprintf(s->container, sizeof(s->container), "%s", t->cgroup.container);
 	snprintf(s->pod, sizeof(s->pod), "%s", t->cgroup.pod);
-	watch_say__time(s->begin);
+	text__date(s->begin, sizeof(s->begin), clock__read(CLOCK_REALTIME));
 }
 
 struct folder *watch_capture__folder(struct watch_capture *c)
@@ -130,7 +127,7 @@ static void drop_old(struct watch_capture *c)
 			bytes += v[i].bytes;
 			mine++;
 		}
-		if (mine <= 1 || (mine <= c->args->max_captures && bytes <= c->args->max_bytes))
+		if (mine <= 1 || (mine <= c->w->args.max_captures && bytes <= c->w->args.max_bytes))
 			return;
 		snprintf(file, sizeof(file), "%s", oldest->file);
 		if (folder__drop(c->folder, file, NULL))
@@ -143,14 +140,11 @@ static void drop_old(struct watch_capture *c)
 
 static void fail(struct watch_capture *c, const char *what)
 {
-	char text[WATCH_TEXT];
-
-	snprintf(text, sizeof(text), "%s", what);
 	c->w->failed++;
-	watch_say__shot(c->w, "failed", &c->shot, text);
+	watch_say__shot(c->w, "failed", &c->shot, what);
 }
 
-static void finish(struct watch_capture *c)
+static void end_stages(struct watch_capture *c)
 {
 	c->stage = IDLE;
 	c->asked = false;
@@ -192,24 +186,24 @@ static int begin_record(struct watch_capture *c)
 {
 	char pid[16], time[32], steps[32], size[32];
 	const char *argv[20] = { "record",     "-q",	     "-p", pid,	     "-o",
-				 c->shot.file, "--max-size", size, "--cost", c->args->cost };
+				 c->shot.file, "--max-size", size, "--cost", c->w->args.cost };
 	size_t n = 10;
 
 	snprintf(pid, sizeof(pid), "%d", (int)c->shot.pid);
 	snprintf(size, sizeof(size), "%" PRIu64,
-		 c->args->max_bytes < 65536 ? UINT64_C(65536) : c->args->max_bytes);
-	if (c->args->capture) {
-		snprintf(time, sizeof(time), "%" PRIu64 "ns", c->args->capture);
+		 c->w->args.max_bytes < 65536 ? UINT64_C(65536) : c->w->args.max_bytes);
+	if (c->w->args.capture) {
+		snprintf(time, sizeof(time), "%" PRIu64 "ns", c->w->args.capture);
 		argv[n++] = "-d";
 		argv[n++] = time;
 	}
-	if (c->args->capture_steps) {
-		snprintf(steps, sizeof(steps), "%" PRIu64, c->args->capture_steps);
+	if (c->w->args.capture_steps) {
+		snprintf(steps, sizeof(steps), "%" PRIu64, c->w->args.capture_steps);
 		argv[n++] = "--steps";
 		argv[n++] = steps;
 	}
 	return begin_stage(c, RECORDING, argv, -1, 0,
-			   c->args->capture ? c->args->capture + RECORD_MORE : STEPS_MOST);
+			   c->w->args.capture ? c->w->args.capture + RECORD_MORE : STEPS_MOST);
 }
 
 static int begin_report(struct watch_capture *c)
@@ -269,7 +263,7 @@ int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot)
 	*c->shot.snapshot = '\0';
 	if (begin_record(c)) {
 		fail(c, "cannot start the recorder");
-		finish(c);
+		end_stages(c);
 	}
 	return 0;
 }
@@ -293,7 +287,7 @@ int watch_capture__take(struct watch_capture *c, const struct watch_shot *shot,
 		fail(c, "the path of the folder is too long; choose a shorter one");
 	} else if (begin_report(c)) {
 		fail(c, "the recording cannot be read");
-		finish(c);
+		end_stages(c);
 	}
 	return 0;
 }
@@ -302,25 +296,27 @@ int watch_capture__take(struct watch_capture *c, const struct watch_shot *shot,
 
 static void end_dump(struct watch_capture *c, bool ok)
 {
+	struct outfile *dump = c->dump;
 	struct stat st;
-	int err = 0;
+	int err;
 
-	if (!ok || fstat(outfile__fd(c->dump), &st) || !st.st_size) {
-		outfile__discard(c->dump);
-		*c->shot.snapshot = '\0';
-	} else {
-		err = outfile__commit(c->dump);
-		if (err)
-			*c->shot.snapshot = '\0';
-	}
 	c->dump = NULL;
-	if (*c->shot.snapshot)
-		watch_say__shot(c->w, "snapshot", &c->shot, "wrote the live blocks");
-	else
-		fail(c, err ? strerror(-err) : "cannot read the live blocks from outside");
+	if (!ok || fstat(outfile__fd(dump), &st) || !st.st_size) {
+		outfile__discard(dump);
+		*c->shot.snapshot = '\0';
+		fail(c, "cannot read the live blocks from outside");
+		return;
+	}
+	err = outfile__commit(dump);
+	if (err) {
+		*c->shot.snapshot = '\0';
+		fail(c, strerror(-err));
+		return;
+	}
+	watch_say__shot(c->w, "snapshot", &c->shot, "wrote the live blocks");
 }
 
-static uint64_t number(const json_t *o, const char *key)
+static uint64_t number_of(const json_t *o, const char *key)
 {
 	const json_t *v = json_object_get(o, key);
 
@@ -329,7 +325,7 @@ static uint64_t number(const json_t *o, const char *key)
 	return 0;
 }
 
-static const char *string(const json_t *o, const char *key)
+static const char *string_of(const json_t *o, const char *key)
 {
 	const char *s = json_string_value(json_object_get(o, key));
 
@@ -337,15 +333,16 @@ static const char *string(const json_t *o, const char *key)
 }
 
 /* Writes "train.py:36 (forward)". */
-static void line_text(const json_t *row, char *buf, size_t size)
+static void write_line(const json_t *row, char *buf, size_t size)
 {
-	const char *path = string(row, "file"), *func = string(row, "function"),
-		   *base = strrchr(path, '/');
+	const char *path = string_of(row, "file");
+	const char *func = string_of(row, "function");
+	const char *base = strrchr(path, '/');
 	char file[160], name[64];
 
 	base = base ? base + 1 : path;
 	snprintf(buf, size, "%s:%" PRIu64 " (%s)",
-		 text__clean(file, sizeof(file), base, strlen(base)), number(row, "line"),
+		 text__clean(file, sizeof(file), base, strlen(base)), number_of(row, "line"),
 		 text__clean(name, sizeof(name), func, strlen(func)));
 }
 
@@ -357,11 +354,11 @@ static void read_blame(struct watch_shot *s, const json_t *rows)
 	json_t *r;
 
 	json_array_foreach(rows, i, r) {
-		if (!*string(r, "file"))
+		if (!*string_of(r, "file"))
 			continue;
-		line_text(r, line, sizeof(line));
+		write_line(r, line, sizeof(line));
 		snprintf(s->blame, sizeof(s->blame), "%s %s", line,
-			 text__bytes(bytes, sizeof(bytes), number(r, "bytes")));
+			 text__bytes(bytes, sizeof(bytes), number_of(r, "bytes")));
 		return;
 	}
 }
@@ -374,16 +371,16 @@ static void read_leaks(struct watch_shot *s, const json_t *doc)
 	size_t i;
 
 	json_array_foreach(json_object_get(doc, "devices"), i, d) {
-		if (*s->device && strcmp(string(d, "device"), s->device))
+		if (*s->device && strcmp(string_of(d, "device"), s->device))
 			continue;
 		first = json_array_get(json_object_get(d, "leaks"), 0);
 		a_step = json_number_value(json_object_get(first, "bytes_per_step"));
-		if (!*string(first, "file") || a_step < 1 || a_step > 1e18)
+		if (!*string_of(first, "file") || a_step < 1 || a_step > 1e18)
 			continue;
-		line_text(first, line, sizeof(line));
+		write_line(first, line, sizeof(line));
 		snprintf(s->blame, sizeof(s->blame), "%s +%s a %s", line,
 			 text__bytes(bytes, sizeof(bytes), (uint64_t)a_step),
-			 strcmp(string(d, "clock"), "time") ? "step" : "second");
+			 strcmp(string_of(d, "clock"), "time") ? "step" : "second");
 		return;
 	}
 }
@@ -399,11 +396,11 @@ static void read_devices(struct folder_entry *e, const json_t *devices)
 		if (e->n_devices == FOLDER_DEVICES)
 			return;
 		e->n_devices++;
-		snprintf(to->name, sizeof(to->name), "%s", string(d, "device"));
-		to->allocated = number(d, "allocated");
-		to->reserved = number(d, "reserved");
-		to->peak_allocated = number(d, "peak_allocated");
-		to->peak_reserved = number(d, "peak_reserved");
+		snprintf(to->name, sizeof(to->name), "%s", string_of(d, "device"));
+		to->allocated = number_of(d, "allocated");
+		to->reserved = number_of(d, "reserved");
+		to->peak_allocated = number_of(d, "peak_allocated");
+		to->peak_reserved = number_of(d, "peak_reserved");
 	}
 }
 
@@ -424,16 +421,16 @@ static void put_entry(struct watch_capture *c, const json_t *doc)
 	snprintf(e.container, sizeof(e.container), "%s", s->container);
 	snprintf(e.pod, sizeof(e.pod), "%s", s->pod);
 	snprintf(e.begin, sizeof(e.begin), "%s", s->begin);
-	watch_say__time(e.end);
+	text__date(e.end, sizeof(e.end), clock__read(CLOCK_REALTIME));
 	snprintf(e.began, sizeof(e.began), "rule %.60s: %.80s", s->rule, s->text);
 	snprintf(e.ended, sizeof(e.ended), "%s",
-		 *string(capture, "stop_reason") ? string(capture, "stop_reason")
-						 : "the recorder ended");
+		 *string_of(capture, "stop_reason") ? string_of(capture, "stop_reason")
+						    : "the recorder ended");
 	e.to = (uint64_t)(json_number_value(json_object_get(capture, "duration")) * 1e9);
-	s->events = e.events = number(capture, "events");
-	s->lost = e.lost = number(capture, "lost");
+	s->events = e.events = number_of(capture, "events");
+	s->lost = e.lost = number_of(capture, "lost");
 	snprintf(s->detail, sizeof(s->detail), "%s",
-		 string(json_object_get(capture, "detail"), "text"));
+		 string_of(json_object_get(capture, "detail"), "text"));
 	s->bytes = e.bytes = stat(s->file, &st) ? 0 : (uint64_t)st.st_size;
 	read_devices(&e, json_object_get(doc, "devices"));
 	if (!*s->blame)
@@ -449,7 +446,7 @@ static void put_entry(struct watch_capture *c, const json_t *doc)
 static void end_killed(struct watch_capture *c)
 {
 	struct watch_shot *s = &c->shot;
-	const char *why = string(json_object_get(c->doc, "end"), "text");
+	const char *why = string_of(json_object_get(c->doc, "end"), "text");
 	char text[2 * WATCH_TEXT];
 
 	read_blame(s, json_object_get(c->doc, "rows"));
@@ -463,27 +460,29 @@ static void end_killed(struct watch_capture *c)
 		 s->blame);
 	watch_say__shot(c->w, "killed", s, text);
 	watch_exec__run(c->w, "killed", s);
-	finish(c);
+	end_stages(c);
 }
 
 static void end_capture(struct watch_capture *c)
 {
 	struct watch_shot *s = &c->shot;
 	char text[2 * WATCH_TEXT], events[32], size[24];
-	const char *what;
+	/* Before put_entry(), which blames another line if none grew. */
+	const char *what = *s->blame ? "; grows: " : "; grew most since: ";
+	int len;
 
-	what = *s->blame ? "; grows: " : "; grew most since: ";
 	put_entry(c, c->doc);
 	json_decref(c->doc);
 	c->doc = NULL;
 	c->w->captured++;
-	snprintf(text, sizeof(text), "%s, %" PRIu64 " lost, %s%s%s%s%s",
-		 text__counted(events, sizeof(events), s->events, "event"), s->lost,
-		 text__bytes(size, sizeof(size), s->bytes), *s->blame ? what : "", s->blame,
-		 *s->detail ? "; reduced detail: " : "", s->detail);
+	len = snprintf(text, sizeof(text), "%s, %" PRIu64 " lost, %s%s%s",
+		       text__counted(events, sizeof(events), s->events, "event"), s->lost,
+		       text__bytes(size, sizeof(size), s->bytes), *s->blame ? what : "", s->blame);
+	if (*s->detail)
+		snprintf(text + len, sizeof(text) - (size_t)len, "; reduced detail: %s", s->detail);
 	watch_say__shot(c->w, "captured", s, text);
 	watch_exec__run(c->w, "captured", s);
-	finish(c);
+	end_stages(c);
 }
 
 static void end_report(struct watch_capture *c)
@@ -517,25 +516,23 @@ static void end_record(struct watch_capture *c)
 			"recorder's messages are on standard error");
 		*c->shot.file = '\0';
 		watch_exec__run(c->w, "failed", &c->shot);
-		finish(c);
+		end_stages(c);
 		return;
 	}
 	if (begin_report(c)) {
 		fail(c, "the recording cannot be read");
-		finish(c);
+		end_stages(c);
 	}
 }
 
-static void next(struct watch_capture *c, int status)
+static void end_stage(struct watch_capture *c, int status)
 {
-	bool ok = WIFEXITED(status) && !WEXITSTATUS(status);
-
 	switch (c->stage) {
 	case DUMPING:
-		end_dump(c, ok);
+		end_dump(c, !status);
 		if (begin_record(c)) {
 			fail(c, "cannot start the recorder");
-			finish(c);
+			end_stages(c);
 		}
 		break;
 	case RECORDING:
@@ -569,7 +566,7 @@ void watch_capture__pump(struct watch_capture *c, uint64_t now)
 	if (c->stage == IDLE || !c->process.pid)
 		return;
 	if (subprocess__ended(&c->process, &status))
-		next(c, status);
+		end_stage(c, status);
 	else
 		enforce_deadline(c, now);
 }
@@ -586,7 +583,7 @@ void watch_capture__free(struct watch_capture *c)
 	while (c->stage != IDLE && c->process.pid) {
 		enforce_deadline(c, clock__monotonic());
 		if (subprocess__wait(&c->process, KILL_AFTER / 1000000, &status))
-			next(c, status);
+			end_stage(c, status);
 		if (c->stage == RECORDING)
 			c->deadline = 0;
 	}

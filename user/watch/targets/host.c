@@ -5,17 +5,13 @@
  * `watch`. The control group's use is a number in a file, so each check reads it here.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "inspect/proc.h"
 #include "record/cond.h"
@@ -47,7 +43,7 @@ struct watch_host *watch_host__new(struct watch *w)
 	return h;
 }
 
-static void finish(struct watch_host *h)
+static void close_output(struct watch_host *h)
 {
 	if (h->out >= 0)
 		close(h->out);
@@ -63,13 +59,13 @@ void watch_host__free(struct watch_host *h)
 	subprocess__signal(&h->process, SIGINT);
 	if (h->process.pid && !subprocess__wait(&h->process, KILL_AFTER / 1000000, &status))
 		subprocess__kill(&h->process);
-	finish(h);
+	close_output(h);
 	free(h);
 }
 
 /* ---- readings ---- */
 
-static void begin(struct watch_host *h, struct watch_target *t, uint64_t now)
+static void begin_reading(struct watch_host *h, struct watch_target *t, uint64_t now)
 {
 	char pid[16];
 	const char *const argv[] = {
@@ -82,7 +78,7 @@ static void begin(struct watch_host *h, struct watch_target *t, uint64_t now)
 		return;
 	snprintf(pid, sizeof(pid), "%d", (int)t->pid);
 	if (watch_spawn__self(argv, h->out, 0, NICE, &h->process)) {
-		finish(h);
+		close_output(h);
 		return;
 	}
 	h->pid = t->pid;
@@ -116,8 +112,9 @@ static struct watch_target *target_of(const struct watch_host *h)
 
 static bool read_part(const json_t *parts, unsigned part, struct host_figure *ret)
 {
-	const json_t *o = json_object_get(parts, host_part__name(part)),
-		     *bytes = json_object_get(o, "bytes"), *second = json_object_get(o, "second");
+	const json_t *o = json_object_get(parts, host_part__name(part));
+	const json_t *bytes = json_object_get(o, "bytes");
+	const json_t *second = json_object_get(o, "second");
 
 	if (!json_is_integer(bytes) || json_integer_value(bytes) < 0)
 		return false;
@@ -145,7 +142,7 @@ static bool read_sheet(int fd, struct host_sheet *ret)
 	return whole;
 }
 
-static void take(struct watch_host *h, bool ok, uint64_t now)
+static void take_reading(struct watch_host *h, bool ok, uint64_t now)
 {
 	struct watch_target *t = target_of(h);
 	uint64_t pause = (now - h->begin) * SHARE;
@@ -155,7 +152,7 @@ static void take(struct watch_host *h, bool ok, uint64_t now)
 		t->host.failed = !t->host.known;
 		t->host.next = now + (pause > EVERY ? pause : EVERY);
 	}
-	finish(h);
+	close_output(h);
 }
 
 void watch_host__pump(struct watch_host *h, uint64_t now)
@@ -165,7 +162,7 @@ void watch_host__pump(struct watch_host *h, uint64_t now)
 
 	if (h->process.pid) {
 		if (subprocess__ended(&h->process, &status)) {
-			take(h, WIFEXITED(status) && !WEXITSTATUS(status), now);
+			take_reading(h, !status, now);
 		} else if (now >= h->deadline) {
 			subprocess__signal(&h->process, h->asked ? SIGKILL : SIGINT);
 			h->asked = true;
@@ -175,7 +172,7 @@ void watch_host__pump(struct watch_host *h, uint64_t now)
 	}
 	t = next_due(h->w, now);
 	if (t)
-		begin(h, t, now);
+		begin_reading(h, t, now);
 }
 
 /* ---- values ---- */
@@ -183,23 +180,27 @@ void watch_host__pump(struct watch_host *h, uint64_t now)
 static void put_group(const struct watch_target *t, struct cond_values *v)
 {
 	struct memcg_figures f;
-	struct memcg m, limiting;
+	struct memcg m;
 
 	/* alive: the PID was this process's when its group was read */
 	if (memcg__find(t->pid, &m) || !proc__alive(t->proc))
 		return;
-	memcg__read(memcg__limiting(&m, &limiting) ? &limiting : &m, &f);
+	memcg__limiting(&m, &m); /* m stays its own group if none has a limit */
+	memcg__read(&m, &f);
 	if (f.usage != MEMCG_NONE)
 		host_figures__put_group(v, f.usage, f.limit);
 }
 
 void watch_host__values(const struct watch *w, const struct watch_target *t, struct cond_values *v)
 {
+	const char *why = "the host memory was not read yet";
+
+	v->v[COND_RSS].of = w->ram;
 	if (!w->wants_host && !w->wants_cgroup)
 		return;
-	host_figures__put(v, t->host.known ? &t->host.sheet : NULL, w->ram,
-			  t->host.failed ? "the host memory of the process cannot be read"
-					 : "the host memory was not read yet");
+	if (t->host.failed)
+		why = "the host memory of the process cannot be read";
+	host_figures__put(v, t->host.known ? &t->host.sheet : NULL, w->ram, why);
 	v->v[COND_HOST_CGROUP] = (struct cond_value){ 0 };
 	v->why[COND_HOST_CGROUP] = "its memory control group is not visible here";
 	if (w->wants_cgroup)

@@ -13,15 +13,15 @@
 #include "base/openmetrics.h"
 #include "base/outfile.h"
 
-static void head(FILE *out, const char *name, const char *type, const char *help)
+static void put_head(FILE *out, const char *name, const char *type, const char *help)
 {
 	fprintf(out, "# HELP memtrace_watch_%s %s\n# TYPE memtrace_watch_%s %s\n", name, help, name,
 		type);
 }
 
 /* Opens the label list: {pid="1",name="python train.py",rank="0",device="cuda:0" */
-static void labels(FILE *out, const char *name, const struct watch_target *t,
-		   const struct watch_device *d)
+static void open_labels(FILE *out, const char *name, const struct watch_target *t,
+			const struct watch_device *d)
 {
 	char device[16];
 
@@ -37,10 +37,10 @@ static void labels(FILE *out, const char *name, const struct watch_target *t,
 		fprintf(out, ",device=\"%s\"", watch_device__name(t, d, device));
 }
 
-static void one(FILE *out, const char *name, const struct watch_target *t,
-		const struct watch_device *d, uint64_t value)
+static void put_figure(FILE *out, const char *name, const struct watch_target *t,
+		       const struct watch_device *d, uint64_t value)
 {
-	labels(out, name, t, d);
+	open_labels(out, name, t, d);
 	fprintf(out, "} %" PRIu64 "\n", value);
 }
 
@@ -52,28 +52,28 @@ static void put_devices(FILE *out, const struct watch *w)
 
 		snprintf(name, sizeof(name), "%s%s", f->name,
 			 !strcmp(f->type, "counter") ? "_total" : "");
-		head(out, name, f->type, f->help);
+		put_head(out, name, f->type, f->help);
 		for (size_t k = 0; k < w->n_targets; k++) {
 			const struct watch_target *t = w->targets[k];
 			uint64_t value;
 
 			for (size_t d = 0; d < t->n_devices; d++)
 				if (watch_device__figure(t, &t->devices[d], i, &value))
-					one(out, name, t, &t->devices[d], value);
+					put_figure(out, name, t, &t->devices[d], value);
 		}
 	}
 }
 
 static void put_host(FILE *out, const struct watch *w)
 {
-	head(out, "host_bytes", "gauge", "Resident host memory (RSS) by part.");
+	put_head(out, "host_bytes", "gauge", "Resident host memory (RSS) by part.");
 	for (size_t i = 0; i < w->n_targets; i++) {
 		const struct watch_target *t = w->targets[i];
 
 		for (unsigned k = 0; k < HOST_PARTS_END && t->host.known; k++) {
 			if (!host_part__adds_up(k))
 				continue;
-			labels(out, "host_bytes", t, NULL);
+			open_labels(out, "host_bytes", t, NULL);
 			openmetrics__label(out, "part", host_part__name(k), true);
 			fprintf(out, "} %" PRIu64 "\n", t->host.sheet.part[k].bytes);
 		}
@@ -82,35 +82,35 @@ static void put_host(FILE *out, const struct watch *w)
 
 static void put_processes(FILE *out, const struct watch *w)
 {
-	head(out, "resident_bytes", "gauge", "Resident memory of the process.");
+	put_head(out, "resident_bytes", "gauge", "Resident memory of the process.");
 	for (size_t i = 0; i < w->n_targets; i++)
-		one(out, "resident_bytes", w->targets[i], NULL, w->targets[i]->rss);
+		put_figure(out, "resident_bytes", w->targets[i], NULL, w->targets[i]->rss);
 	if (w->host)
 		put_host(out, w);
 	if (!w->wants_steps)
 		return;
-	head(out, "steps_total", "counter", "Optimizer steps seen.");
+	put_head(out, "steps_total", "counter", "Optimizer steps seen.");
 	for (size_t i = 0; i < w->n_targets; i++)
 		if (w->targets[i]->attached)
-			one(out, "steps_total", w->targets[i], NULL, w->targets[i]->steps);
-	head(out, "step_seconds", "gauge", "Duration of the last step.");
+			put_figure(out, "steps_total", w->targets[i], NULL, w->targets[i]->steps);
+	put_head(out, "step_seconds", "gauge", "Duration of the last step.");
 	for (size_t i = 0; i < w->n_targets; i++) {
 		if (!w->targets[i]->step_time)
 			continue;
-		labels(out, "step_seconds", w->targets[i], NULL);
+		open_labels(out, "step_seconds", w->targets[i], NULL);
 		fprintf(out, "} %.9f\n", (double)w->targets[i]->step_time / 1e9);
 	}
 }
 
 static void put_rules(FILE *out, const struct watch *w)
 {
-	head(out, "rule_firing", "gauge", "Number of devices for which the rule is true.");
+	put_head(out, "rule_firing", "gauge", "Number of devices for which the rule is true.");
 	for (size_t i = 0; i < w->n_rules; i++) {
 		fputs("memtrace_watch_rule_firing{", out);
 		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), false);
 		fprintf(out, "} %zu\n", w->rules[i].holding);
 	}
-	head(out, "rule_fired_total", "counter", "Number of times that the rule became true.");
+	put_head(out, "rule_fired_total", "counter", "Number of times that the rule became true.");
 	for (size_t i = 0; i < w->n_rules; i++) {
 		fputs("memtrace_watch_rule_fired_total{", out);
 		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), false);
@@ -122,42 +122,47 @@ static void put_self(FILE *out, const struct watch *w)
 {
 	struct rusage u;
 
-	head(out, "processes", "gauge", "Number of watched processes.");
+	put_head(out, "processes", "gauge", "Number of watched processes.");
 	fprintf(out, "memtrace_watch_processes %zu\n", w->n_targets);
-	head(out, "captures_total", "counter",
-	     "Captures by result: made, failed, or skipped by a limit.");
+	put_head(out, "captures_total", "counter",
+		 "Captures by result: made, failed, or skipped by a limit.");
 	fprintf(out, "memtrace_watch_captures_total{result=\"made\"} %" PRIu64 "\n", w->captured);
 	fprintf(out, "memtrace_watch_captures_total{result=\"failed\"} %" PRIu64 "\n", w->failed);
 	fprintf(out, "memtrace_watch_captures_total{result=\"skipped\"} %" PRIu64 "\n", w->skipped);
-	head(out, "cpu_seconds_total", "counter", "CPU time used for watching, without captures.");
+	put_head(out, "cpu_seconds_total", "counter",
+		 "CPU time used for watching, without captures.");
 	if (!getrusage(RUSAGE_SELF, &u))
 		fprintf(out, "memtrace_watch_cpu_seconds_total %.6f\n",
 			(double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
 				(double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
 }
 
-void watch_metrics__write(struct watch *w)
+static int write_file(const struct watch *w)
 {
 	struct outfile *o;
 	FILE *out;
 	int err = outfile__create(w->args.metrics, OUTFILE_RENAME, true, &o);
 
-	if (!err) {
-		out = outfile__stream(o);
-		/* Readable by the collector's user. The content is no more than ps shows to all
-		 * users. */
-		if (!out || fchmod(outfile__fd(o), 0644)) {
-			outfile__discard(o);
-			err = -EIO;
-		} else {
-			put_devices(out, w);
-			put_processes(out, w);
-			put_rules(out, w);
-			put_self(out, w);
-			fputs("# EOF\n", out);
-			err = outfile__commit(o);
-		}
+	if (err)
+		return err;
+	out = outfile__stream(o);
+	/* Readable by the collector's user. The content is no more than ps shows to all users. */
+	if (!out || fchmod(outfile__fd(o), 0644)) {
+		outfile__discard(o);
+		return -EIO;
 	}
+	put_devices(out, w);
+	put_processes(out, w);
+	put_rules(out, w);
+	put_self(out, w);
+	fputs("# EOF\n", out);
+	return outfile__commit(o);
+}
+
+void watch_metrics__write(struct watch *w)
+{
+	int err = write_file(w);
+
 	if (err && !w->metrics_failed)
 		log_warn("%s: %s; tried again", w->args.metrics, outfile__why(err));
 	w->metrics_failed = err;

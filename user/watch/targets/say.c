@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-const char *watch_say__time(char buf[40])
+static const char *now_text(char buf[40])
 {
 	return text__date(buf, 40, clock__read(CLOCK_REALTIME));
 }
@@ -30,7 +30,7 @@ static struct json *begin_json(const char *event, const struct line *l)
 	if (!j)
 		return NULL;
 	json__open_object(j, NULL);
-	json__string(j, "time", watch_say__time(time));
+	json__string(j, "time", now_text(time));
 	json__string(j, "event", event);
 	if (l->pid) {
 		json__uint(j, "pid", (uint64_t)l->pid);
@@ -55,14 +55,17 @@ static void end_json(struct json *j)
 
 static void begin_text(const char *event, const struct line *l)
 {
-	char time[40], rank[32] = "", who[220] = "";
+	char time[40];
 
-	if (l->rank >= 0)
-		snprintf(rank, sizeof(rank), " rank %" PRId64, l->rank);
-	if (l->pid)
-		snprintf(who, sizeof(who), " PID %d (%s)%s%s%s", (int)l->pid, l->name, rank,
-			 l->device && *l->device ? " " : "", l->device ? l->device : "");
-	printf("%s %s%s: ", watch_say__time(time), event, who);
+	printf("%s %s", now_text(time), event);
+	if (l->pid) {
+		printf(" PID %d (%s)", (int)l->pid, l->name);
+		if (l->rank >= 0)
+			printf(" rank %" PRId64, l->rank);
+		if (l->device && *l->device)
+			printf(" %s", l->device);
+	}
+	fputs(": ", stdout);
 }
 
 static void put_text(const char *text)

@@ -63,6 +63,15 @@ json_t *watch_spawn__document(int fd)
 	return doc;
 }
 
+const char *watch_spawn__result(int status, char buf[24])
+{
+	if (WIFEXITED(status))
+		snprintf(buf, 24, "exit code %d", WEXITSTATUS(status));
+	else
+		snprintf(buf, 24, "signal %d", WTERMSIG(status));
+	return buf;
+}
+
 /* ---- --exec ---- */
 
 struct waiting {
@@ -78,14 +87,14 @@ static struct {
 	const char *command;
 } exec;
 
-static void drop(struct waiting *x)
+static void free_command(struct waiting *x)
 {
 	for (size_t i = 0; i < x->n; i++)
 		free(x->env[i]);
 	x->n = 0;
 }
 
-static void put(struct waiting *x, const char *name, const char *value)
+static void put_variable(struct waiting *x, const char *name, const char *value)
 {
 	if (x->n + 1 < sizeof(x->env) / sizeof(*x->env) &&
 	    asprintf(&x->env[x->n], "MEMTRACE_%s=%s", name, value) > 0)
@@ -106,21 +115,21 @@ void watch_exec__run(struct watch *w, const char *event, const struct watch_shot
 	exec.command = w->args.exec;
 	memset(x, 0, sizeof(*x));
 	snprintf(number, sizeof(number), "%d", (int)s->pid);
-	put(x, "EVENT", event);
-	put(x, "PID", number);
-	put(x, "NAME", s->name);
-	put(x, "DEVICE", s->device);
-	put(x, "RULE", s->rule);
-	put(x, "TEXT", s->text);
-	put(x, "FILE", s->file);
-	put(x, "SNAPSHOT", s->snapshot);
-	put(x, "BLAME", s->blame);
+	put_variable(x, "EVENT", event);
+	put_variable(x, "PID", number);
+	put_variable(x, "NAME", s->name);
+	put_variable(x, "DEVICE", s->device);
+	put_variable(x, "RULE", s->rule);
+	put_variable(x, "TEXT", s->text);
+	put_variable(x, "FILE", s->file);
+	put_variable(x, "SNAPSHOT", s->snapshot);
+	put_variable(x, "BLAME", s->blame);
 	snprintf(number, sizeof(number), "%lld", (long long)s->rank);
-	put(x, "RANK", s->rank < 0 ? "" : number);
+	put_variable(x, "RANK", s->rank < 0 ? "" : number);
 	exec.n++;
 }
 
-static void begin(struct waiting *x, uint64_t now)
+static void start_command(struct waiting *x, uint64_t now)
 {
 	const char *argv[] = { "sh", "-c", exec.command, NULL };
 	int err = subprocess__start(&(struct subprocess_opts){ .program = "/bin/sh",
@@ -138,13 +147,13 @@ static void begin(struct waiting *x, uint64_t now)
 
 void watch_exec__pump(uint64_t now)
 {
+	char result[24];
 	int status;
 
 	if (subprocess__ended(&exec.process, &status)) {
-		if (!WIFEXITED(status) || WEXITSTATUS(status))
-			log_warn("--exec: the command ended with %s %d",
-				 WIFEXITED(status) ? "exit code" : "signal",
-				 WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+		if (status)
+			log_warn("--exec: the command ended with %s",
+				 watch_spawn__result(status, result));
 	} else if (exec.process.pid && now >= exec.deadline) {
 		/* End the whole group. A command that ends in time may leave processes behind. */
 		log_warn("--exec: ended the command after one minute");
@@ -153,8 +162,8 @@ void watch_exec__pump(uint64_t now)
 	}
 	if (exec.process.pid || !exec.n)
 		return;
-	begin(&exec.queue[0], now);
-	drop(&exec.queue[0]);
+	start_command(&exec.queue[0], now);
+	free_command(&exec.queue[0]);
 	memmove(exec.queue, exec.queue + 1, --exec.n * sizeof(*exec.queue));
 }
 
@@ -166,5 +175,5 @@ void watch_exec__finish(void)
 			nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
 	}
 	while (exec.n)
-		drop(&exec.queue[--exec.n]);
+		free_command(&exec.queue[--exec.n]);
 }

@@ -14,3 +14,5 @@ int watch_spawn__self(const char *const *argv, int out, int err, int nice_by,
 		      struct subprocess *ret);
 /* Reads the JSON that a program has written to a memfd. The caller frees it; NULL: none. */
 json_t *watch_spawn__document(int fd);
+/* The result of a program, by its status of waitpid(): "exit code 1", "signal 9". Returns buf. */
+const char *watch_spawn__result(int status, char buf[24]);

@@ -69,20 +69,24 @@ struct watch_target *watch_target__new(const struct pick_process *p, bool files_
 	pick_process__title(p, t->name, sizeof(t->name));
 	text__clean(t->comm, sizeof(t->comm), p->comm, strlen(p->comm));
 	t->proc = proc__open(p->pid);
-	*err = t->proc ? 0 : -errno;
-	if (t->proc) {
-		if (files_only)
-			proc__set_files_only(t->proc);
-		t->statm = proc__open_own(t->proc, "statm");
-		*err = t->statm < 0 ? t->statm : 0;
+	if (!t->proc) {
+		*err = -errno;
+		goto fail;
 	}
-	if (*err) {
-		watch_target__free(t);
-		return NULL;
+	if (files_only)
+		proc__set_files_only(t->proc);
+	t->statm = proc__open_own(t->proc, "statm");
+	if (t->statm < 0) {
+		*err = t->statm;
+		goto fail;
 	}
+	*err = 0;
 	t->image = proc__image(t->proc);
 	t->rank = rank_of(t->proc);
 	return t;
+fail:
+	watch_target__free(t);
+	return NULL;
 }
 
 void watch_target__free(struct watch_target *t)
@@ -100,11 +104,6 @@ void watch_target__free(struct watch_target *t)
 		close(t->statm);
 	proc__free(t->proc);
 	free(t);
-}
-
-bool watch_target__alive(const struct watch_target *t)
-{
-	return proc__alive(t->proc);
 }
 
 static int read_statm(struct watch_target *t)
@@ -321,12 +320,10 @@ static void look_at_steps(struct watch_target *t)
 
 int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool used)
 {
-	int err = proc__alive(t->proc) ? read_statm(t) : -ESRCH;
-
-	if (!err && t->image >= 0 && proc__image_gone(t->image))
-		err = -ESTALE;
-	if (err)
-		return err;
+	if (!proc__alive(t->proc) || read_statm(t))
+		return -ESRCH;
+	if (t->image >= 0 && proc__image_gone(t->image))
+		return -ESTALE;
 	look_for_allocator(t, now);
 	/* First, because attaching takes time and the figures must belong to the current step. */
 	if (steps)
@@ -347,8 +344,8 @@ bool watch_target__read_growth(struct watch_target *t, bool rss)
 	return true;
 }
 
-static void put(struct cond_values *v, enum cond_figure f, bool known, uint64_t value, uint64_t of,
-		const char *why)
+static void put_value(struct cond_values *v, enum cond_figure f, bool known, uint64_t value,
+		      uint64_t of, const char *why)
 {
 	v->v[f] = (struct cond_value){ known, value, of };
 	v->why[f] = why;
@@ -359,23 +356,22 @@ static void put_device(const struct watch_target *t, const struct watch_device *
 {
 	const struct cuda_figures *n = &d->now;
 	uint64_t unused = n->reserved > n->allocated ? n->reserved - n->allocated : 0;
-	const char *why = t->alloc_why[0] ? t->alloc_why : "",
-		   *driver = "the driver does not report it";
+	const char *why = t->alloc_why, *driver = "the driver does not report it";
 	bool known = !t->alloc_why[0];
 
-	put(ret, COND_ALLOCATED, known, n->allocated, d->total, why);
-	put(ret, COND_RESERVED, known, n->reserved, d->total, why);
-	put(ret, COND_PEAK, known, n->peak_allocated, d->total, why);
-	put(ret, COND_PEAK_RESERVED, known, n->peak_reserved, d->total, why);
-	put(ret, COND_UNUSED, known, unused, d->total, why);
-	put(ret, COND_FRAGMENTATION, known, unused, n->reserved ? n->reserved : 1, why);
-	put(ret, COND_USED, d->used_known, d->used, d->total, driver);
-	put(ret, COND_OTHER, d->used_known && known,
-	    d->used > n->reserved ? d->used - n->reserved : 0, d->total, driver);
-	put(ret, COND_OOMS, d->counts_known, d->ooms, 0,
-	    "this version of PyTorch does not count them");
-	put(ret, COND_RETRIES, d->counts_known, d->retries, 0,
-	    "this version of PyTorch does not count them");
+	put_value(ret, COND_ALLOCATED, known, n->allocated, d->total, why);
+	put_value(ret, COND_RESERVED, known, n->reserved, d->total, why);
+	put_value(ret, COND_PEAK, known, n->peak_allocated, d->total, why);
+	put_value(ret, COND_PEAK_RESERVED, known, n->peak_reserved, d->total, why);
+	put_value(ret, COND_UNUSED, known, unused, d->total, why);
+	put_value(ret, COND_FRAGMENTATION, known, unused, n->reserved ? n->reserved : 1, why);
+	put_value(ret, COND_USED, d->used_known, d->used, d->total, driver);
+	put_value(ret, COND_OTHER, d->used_known && known,
+		  d->used > n->reserved ? d->used - n->reserved : 0, d->total, driver);
+	put_value(ret, COND_OOMS, d->counts_known, d->ooms, 0,
+		  "this version of PyTorch does not count them");
+	put_value(ret, COND_RETRIES, d->counts_known, d->retries, 0,
+		  "this version of PyTorch does not count them");
 }
 
 /* Estimates the current step: assumes that steps since the last tick take as long as the ones
@@ -405,17 +401,17 @@ void watch_target__values(const struct watch_target *t, const struct watch_devic
 				     .series = d ? d->series : t->self.series };
 	ret->has_steps = t->attached;
 	ret->step = step_now(t);
-	put(ret, COND_RSS, true, t->rss, 0, "");
-	put(ret, COND_STEP_TIME, t->step_time, t->step_time, 0,
-	    t->steps_why[0] ? t->steps_why : "no complete step yet");
-	put(ret, COND_LOST, false, 0, 0, "it needs a recording");
-	put(ret, COND_LEAKS, false, 0, 0, "it needs a recording");
+	put_value(ret, COND_RSS, true, t->rss, 0, "");
+	put_value(ret, COND_STEP_TIME, t->step_time, t->step_time, 0,
+		  t->steps_why[0] ? t->steps_why : "no complete step yet");
+	put_value(ret, COND_LOST, false, 0, 0, "it needs a recording");
+	put_value(ret, COND_LEAKS, false, 0, 0, "it needs a recording");
 	if (d) {
 		put_device(t, d, ret);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(of_device) / sizeof(*of_device); i++)
-		put(ret, of_device[i], false, 0, 0, why);
+		put_value(ret, of_device[i], false, 0, 0, why);
 }
 
 bool watch_device__figure(const struct watch_target *t, const struct watch_device *d,

@@ -77,22 +77,24 @@ static void add_idle_rules(const struct watch *w, char *text, size_t size)
 static void report_target(struct watch *w, struct watch_target *t)
 {
 	char text[2 * WATCH_TEXT], why[200];
+	const char *probes = "";
 
 	if (t->reported)
 		return;
 	t->reported = true;
-	if (t->alloc && cudaalloc__calibrated(t->alloc))
+	if (t->alloc && cudaalloc__calibrated(t->alloc)) {
+		if (w->wants_steps && t->attached)
+			probes = ", and steps by a probe";
+		else if (!w->box)
+			probes = "; no probe";
 		snprintf(text, sizeof(text), "watching the CUDA allocator and resident memory%s%s",
-			 w->wants_host ? " with its parts" : "",
-			 w->wants_steps && t->attached ? ", and steps by a probe"
-			 : w->box		       ? ""
-						       : "; no probe");
-	else
+			 w->wants_host ? " with its parts" : "", probes);
+	} else {
 		snprintf(text, sizeof(text), "watching resident memory%s only: %s",
 			 w->wants_host ? " and its parts" : "",
 			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
-	if (!t->alloc || !cudaalloc__calibrated(t->alloc))
 		add_idle_rules(w, text, sizeof(text));
+	}
 	if (w->box) {
 		size_t len = strlen(text);
 
@@ -211,17 +213,8 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 
 /* ---- rules ---- */
 
-static void make_shot(struct watch_shot *s, const struct watch_target *t,
-		      const struct watch_device *d, const char *rule, const struct cond_result *r)
-{
-	watch_shot__of(s, t, rule);
-	watch_device__name(t, d, s->device);
-	snprintf(s->text, sizeof(s->text), "%s", r->text);
-	s->growth = r->figure >= COND_GROWTH;
-}
-
-static void capture(struct watch *w, struct watch_target *t, const struct watch_shot *s,
-		    uint64_t now)
+static void begin_capture(struct watch *w, struct watch_target *t, const struct watch_shot *s,
+			  uint64_t now)
 {
 	char text[160], time[24];
 
@@ -241,20 +234,24 @@ static void capture(struct watch *w, struct watch_target *t, const struct watch_
 	watch_say__shot(w, "skipped", s, text);
 }
 
-static void fire(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
-		 const struct cond_result *r, uint64_t now)
+static void fire_rule(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
+		      const struct cond_result *r, uint64_t now)
 {
+	const char *rule = cond__text(w->rules[i].cond);
 	struct watch_shot s;
 
 	w->rules[i].fired++;
-	watch_say__rule(w, "fired", t, d, cond__text(w->rules[i].cond), r);
-	make_shot(&s, t, d, cond__text(w->rules[i].cond), r);
+	watch_say__rule(w, "fired", t, d, rule, r);
+	watch_shot__of(&s, t, rule);
+	watch_device__name(t, d, s.device);
+	snprintf(s.text, sizeof(s.text), "%s", r->text);
+	s.growth = r->figure >= COND_GROWTH;
 	watch_exec__run(w, "fired", &s);
-	capture(w, t, &s, now);
+	begin_capture(w, t, &s, now);
 }
 
-static void judge(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
-		  struct cond_values *v, uint64_t now)
+static void judge_rule(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
+		       struct cond_values *v, uint64_t now)
 {
 	struct watch_rule *rule = &w->rules[i];
 	struct watch_state *st = &d->state[i];
@@ -269,7 +266,7 @@ static void judge(struct watch *w, size_t i, struct watch_target *t, struct watc
 	if (r.verdict == COND_HOLDS && !st->holds) {
 		st->holds = true;
 		rule->holding++;
-		fire(w, i, t, d, &r, now);
+		fire_rule(w, i, t, d, &r, now);
 	} else if (r.verdict == COND_NO && st->holds) {
 		st->holds = false;
 		rule->holding--;
@@ -293,10 +290,9 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 	 * device. */
 	watch_target__values(t, NULL, now, &v);
 	watch_host__values(w, t, &v);
-	v.v[COND_RSS].of = w->ram;
 	for (size_t i = 0; i < w->n_rules; i++)
 		if (w->rules[i].of_process || !t->n_devices)
-			judge(w, i, t, &t->self, &v, now);
+			judge_rule(w, i, t, &t->self, &v, now);
 	for (size_t k = 0; k < t->n_devices; k++) {
 		struct watch_device *d = &t->devices[k];
 
@@ -306,10 +302,9 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 			d->series = take_series(w);
 		watch_target__values(t, d, now, &v);
 		watch_host__values(w, t, &v);
-		v.v[COND_RSS].of = w->ram;
 		for (size_t i = 0; i < w->n_rules; i++)
 			if (!w->rules[i].of_process)
-				judge(w, i, t, d, &v, now);
+				judge_rule(w, i, t, d, &v, now);
 	}
 }
 
@@ -359,11 +354,10 @@ static int open_rules(struct watch *w)
 
 /* ---- the loop ---- */
 
-static void look(struct watch *w, uint64_t now)
+static void look_at_targets(struct watch *w, uint64_t now)
 {
 	for (size_t i = 0; i < w->n_targets;) {
 		struct watch_target *t = w->targets[i];
-
 		int err = watch_target__look(t, now, w->wants_steps, w->wants_used);
 
 		if (err) {
@@ -413,7 +407,7 @@ static void tick(struct watch *w, uint64_t now)
 		scan_targets(w);
 		w->next_scan = watch_find__open_ended(w->find) ? now + SCAN_EVERY : UINT64_MAX;
 	}
-	look(w, now);
+	look_at_targets(w, now);
 	if (w->captures)
 		watch_capture__pump(w->captures, now);
 	if (w->box)
@@ -590,7 +584,7 @@ static int run(struct watch *w)
 		return EXIT_FAILED;
 	}
 	if (w->args.output) {
-		w->captures = watch_capture__new(&w->args, w);
+		w->captures = watch_capture__new(w);
 		if (!w->captures)
 			return EXIT_FAILED;
 	}
