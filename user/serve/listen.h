@@ -2,7 +2,6 @@
 #pragma once
 /* Listening sockets: an address with a port, or a Unix socket. */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

@@ -2,8 +2,6 @@
 #pragma once
 /* Running captures: each is a `record` or `run` process. */
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define CAPTURE_START_WITHIN UINT64_C(30000000000) /* time limit for attaching, ns */

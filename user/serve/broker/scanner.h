@@ -3,7 +3,6 @@
 /* The process that looks for targets and reads their allocators, and the memory that the broker
  * shares with it. */
 #include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 struct scan_guard;

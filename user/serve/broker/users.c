@@ -12,7 +12,6 @@
 #include "base/user.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/jobs.h"
-#include "serve/serve.h"
 
 /* User IDs for processes without rights, if the server runs as root without --user. No user has
  * them: docs/internals/SERVE.md, "Isolation". */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The table of requests, and those that need no worker. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"

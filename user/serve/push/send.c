@@ -2,7 +2,6 @@
 /* Sends posts, a few at a time, and repeats failed ones. The queue has a fixed limit. */
 #include <curl/curl.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

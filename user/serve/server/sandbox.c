@@ -9,6 +9,7 @@
 #include <linux/securebits.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>

@@ -4,8 +4,6 @@
  * verifies the result. Irreversible. Call in a process that base/subprocess.h has started for it,
  * with few descriptors, limits and default signals, while it has one thread. */
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 #if defined(__SANITIZE_ADDRESS__)
