@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/leaks/host.h"
-
+/* Growth of host memory that no line of the program has. */
 #include "base/json.h"
 #include "base/text.h"
 #include "model/growth_summary.h"
 #include "model/model.h"
 #include "model/trend.h"
-#include "report/leaks.h"
+#include "report/leaks/internal.h"
 
 #define COPIED_LEAST (UINT64_C(16) << 20) /* bytes of growth that are worth a mention */
 
-/* Lines explain what RSS has more. */
+/* Copies: private memory grows, and resident memory does not. Growth of both has lines. */
 static void judge_copies(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
 {
 	struct host_trend own, rss;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Writes growing lines as JSON: docs/reference/leaks.md has the keys. */
-#include "report/leaks.h"
-
+/* Writes growing lines of one recording, and of several, as JSON: docs/reference/leaks.md has the
+ * keys. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +10,10 @@
 #include "model/words.h"
 #include "record/detail.h"
 #include "report/doc.h"
-#include "report/leaks/host.h"
+#include "report/leaks/internal.h"
 
-bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_t i)
-{
-	return !o->device || model__find_device(doc->model, o->device) == (int)i;
-}
-
-void leaks_json__trend(struct json *j, const struct growth *g, const struct trend *t,
-		       double per_step, const uint64_t *values, bool figures)
+static void put_trend(struct json *j, const struct growth *g, const struct trend *t,
+		      double per_step, const uint64_t *values, bool figures)
 {
 	json__string(j, "verdict", trend__verdict(t->verdict));
 	json__string(j, "confidence", trend__confidence(t->confidence));
@@ -47,7 +41,7 @@ void leaks_json__trend(struct json *j, const struct growth *g, const struct tren
 	json__close_array(j);
 }
 
-void leaks_json__request(struct json *j, const struct growth *g)
+static void put_request(struct json *j, const struct growth *g)
 {
 	if (g->clock != GROWTH_REQUESTS)
 		return;
@@ -59,10 +53,10 @@ void leaks_json__request(struct json *j, const struct growth *g)
 	json__close_object(j);
 }
 
-void leaks_json__figures(struct json *j, const struct growth *g, const struct growth_line *l,
-			 bool figures)
+static void put_figures(struct json *j, const struct growth *g, const struct growth_line *l,
+			bool figures)
 {
-	leaks_json__trend(j, g, &l->trend, l->per_step, l->values, figures);
+	put_trend(j, g, &l->trend, l->per_step, l->values, figures);
 	json__string(j, "kind", growth__kind(l->kind));
 	json__uint(j, "bytes", l->row.bytes);
 	json__uint(j, "count", l->row.count);
@@ -90,36 +84,32 @@ void leaks_json__figures(struct json *j, const struct growth *g, const struct gr
 	json__uint(j, "held_unknown", l->row.bytes > l->named ? l->row.bytes - l->named : 0);
 }
 
-static void put_where(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
-		      const struct row *r, char *buf)
+static void put_module(struct json *j, const struct row *r)
 {
-	if (o->by == BY_LINE || o->by == BY_STACK)
-		report_json__line(j, r);
-	if (o->by == BY_STACK)
-		report_json__stack(j, doc->dict, r, buf);
-	if (o->by == BY_MODULE) {
-		json__string(j, "module", r->module);
-		json__string(j, "module_class", r->module_class);
-		json__string(j, "module_root", r->module_root);
-	}
-	if (o->by != BY_CATEGORY && r->modules)
-		json__uint(j, "modules", r->modules);
-	json__string(j, "category", r->category);
+	json__string(j, "module", r->module);
+	json__string(j, "module_class", r->module_class);
+	json__string(j, "module_root", r->module_root);
 }
 
-static void put_line(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
-		     const struct growth *g, const struct growth_line *l, char *buf)
+static void put_where(struct json *j, enum group by, const struct dict *d, const struct row *r)
 {
-	json__open_object(j, NULL);
-	put_where(j, doc, o, &l->row, buf);
-	leaks_json__figures(j, g, l, o->figures);
-	json__close_object(j);
+	char buf[REPORT_TEXT];
+
+	if (by == BY_LINE || by == BY_STACK)
+		report_json__line(j, r);
+	if (by == BY_STACK)
+		report_json__stack(j, d, r, buf);
+	if (by == BY_MODULE)
+		put_module(j, r);
+	if (by != BY_CATEGORY && r->modules)
+		json__uint(j, "modules", r->modules);
+	json__string(j, "category", r->category);
 }
 
 /* Writes the lines that count (leaks), or the others with a verdict. Returns how many were left
  * out. */
 static size_t put_lines(struct json *j, const char *key, const struct leaks_doc *doc,
-			const struct leaks_opts *o, const struct growth *g, bool leaks, char *buf)
+			const struct leaks_opts *o, const struct growth *g, bool leaks)
 {
 	size_t k = 0;
 
@@ -127,42 +117,41 @@ static size_t put_lines(struct json *j, const char *key, const struct leaks_doc 
 	for (size_t i = 0; i < g->n; i++) {
 		if (trend__counts(&g->lines[i].trend, o->min_confidence) != leaks)
 			continue;
-		if (!o->top || k < o->top)
-			put_line(j, doc, o, g, &g->lines[i], buf);
 		k++;
+		if (o->top && k > o->top)
+			continue;
+		json__open_object(j, NULL);
+		put_where(j, o->by, doc->dict, &g->lines[i].row);
+		put_figures(j, g, &g->lines[i], o->figures);
+		json__close_object(j);
 	}
 	json__close_array(j);
 	return o->top && k > o->top ? k - o->top : 0;
 }
 
 static void put_sum(struct json *j, const char *key, const struct growth *g,
-		    const struct growth_sum *s, bool known, const struct leaks_opts *o)
+		    const struct growth_sum *s, bool known, bool figures)
 {
 	if (!known) {
 		json__null(j, key);
 		return;
 	}
 	json__open_object(j, key);
-	leaks_json__trend(j, g, &s->trend, s->per_step, s->values, o->figures);
+	put_trend(j, g, &s->trend, s->per_step, s->values, figures);
 	json__close_object(j);
 }
 
 /* A line that is always given by file and line. */
-static void put_driver(struct json *j, const char *key, const struct leaks_doc *doc,
-		       const struct leaks_opts *o, const struct growth_line *l, char *buf)
+static void put_driver(struct json *j, const struct growth_line *l)
 {
-	struct leaks_opts by_line = *o;
-
-	by_line.by = BY_LINE;
-	json__open_object(j, key);
-	put_where(j, doc, &by_line, &l->row, buf);
+	json__open_object(j, "line");
+	put_where(j, BY_LINE, NULL, &l->row);
 	json__uint(j, "bytes", l->row.bytes);
 	json__string(j, "held_by", l->nnames ? l->names[0].text : NULL);
 	json__close_object(j);
 }
 
-static void put_peaks(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
-		      const struct growth *g, char *buf)
+static void put_peaks(struct json *j, const struct growth *g)
 {
 	if (!g->peaks.known) {
 		json__null(j, "peaks");
@@ -170,23 +159,22 @@ static void put_peaks(struct json *j, const struct leaks_doc *doc, const struct 
 	}
 	json__open_object(j, "peaks");
 	json__open_object(j, "trend");
-	leaks_json__trend(j, g, &g->peaks.trend, g->peaks.per_step, NULL, false);
+	put_trend(j, g, &g->peaks.trend, g->peaks.per_step, NULL, false);
 	json__close_object(j);
 	if (g->peaks.line)
-		put_driver(j, "line", doc, o, g->peaks.line, buf);
+		put_driver(j, g->peaks.line);
 	else
 		json__null(j, "line");
 	growth_summary__put_input(j, &g->peaks);
 	json__close_object(j);
 }
 
-static void put_inside(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
-		       const struct growth *g, char *buf)
+static void put_inside(struct json *j, const struct growth *g, enum trend_confidence least)
 {
 	const struct growth_inside *in = &g->inside;
 	struct growth by_call = { .clock = GROWTH_CALLS };
 
-	if (!growth__inside_grows(g, o->min_confidence)) {
+	if (!growth__inside_grows(g, least)) {
 		json__null(j, "inside_step");
 		return;
 	}
@@ -197,15 +185,15 @@ static void put_inside(struct json *j, const struct leaks_doc *doc, const struct
 	json__uint(j, "grown_on_device", in->grown);
 	json__uint(j, "lines", in->lines);
 	json__double(j, "lines_per_call", in->lines_per_call, 3);
-	put_driver(j, "line", doc, o, in->line, buf);
+	put_driver(j, in->line);
 	json__open_object(j, "trend");
-	leaks_json__trend(j, &by_call, &in->line->trend, in->line->per_step, NULL, false);
+	put_trend(j, &by_call, &in->line->trend, in->line->per_step, NULL, false);
 	json__close_object(j);
 	json__close_object(j);
 }
 
 static int put_device(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
-		      size_t device, bool *found, char *buf)
+		      size_t device, bool *found)
 {
 	struct model_device d;
 	struct leaks_host host = { 0 };
@@ -230,26 +218,26 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	json__uint(j, growth_summary__steps_key(g.clock), g.steps);
 	if (g.after_steps)
 		json__uint(j, "after_steps", g.after_steps);
-	leaks_json__request(j, &g);
+	put_request(j, &g);
 	json__uint(j, "stride", g.stride);
 	if (g.clock == GROWTH_TIME)
 		json__double(j, "seconds_per_value", g.slice, 3);
 	json__uint(j, "observed", g.observed);
 	json__uint(j, "tested", g.tested);
 	json__bool(j, "coarse", g.coarse);
-	left = put_lines(j, "leaks", doc, o, &g, true, buf);
-	left += put_lines(j, "no_leaks", doc, o, &g, false, buf);
+	left = put_lines(j, "leaks", doc, o, &g, true);
+	left += put_lines(j, "no_leaks", doc, o, &g, false);
 	if (left)
 		json__uint(j, "lines_left_out", left);
 	json__bool(j, "pool_grows", growth__pool_grows(&g, o->min_confidence));
 	json__bool(j, "others_grow", growth__others_grow(&g, o->min_confidence));
 	leaks_host__json(j, &host);
 	json__bool(j, "peaks_grow", growth__peaks_grow(&g, o->min_confidence));
-	put_peaks(j, doc, o, &g, buf);
-	put_inside(j, doc, o, &g, buf);
-	put_sum(j, "allocated", &g, &g.allocated, true, o);
-	put_sum(j, "reserved", &g, &g.reserved, g.has_reserved, o);
-	put_sum(j, "others", &g, &g.others, g.has_others, o);
+	put_peaks(j, &g);
+	put_inside(j, &g, o->min_confidence);
+	put_sum(j, "allocated", &g, &g.allocated, true, o->figures);
+	put_sum(j, "reserved", &g, &g.reserved, g.has_reserved, o->figures);
+	put_sum(j, "others", &g, &g.others, g.has_others, o->figures);
 	err = growth_summary__device_json(j, doc->model, doc->facts, device, doc->duration);
 	json__close_object(j);
 	growth__free(&g);
@@ -259,16 +247,13 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 int leaks_json__devices(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
 			bool *found)
 {
-	size_t n = model__devices(doc->model);
-	char *buf = malloc(REPORT_TEXT);
-	int err = buf ? 0 : -ENOMEM;
+	int err = 0;
 
 	json__open_array(j, "devices");
-	for (size_t i = 0; !err && i < n; i++)
-		if (leaks__wants(o, doc, i))
-			err = put_device(j, doc, o, i, found, buf);
+	for (size_t i = 0; !err && i < model__devices(doc->model); i++)
+		if (leaks__wants(o, doc->model, i))
+			err = put_device(j, doc, o, i, found);
 	json__close_array(j);
-	free(buf);
 	return err;
 }
 
@@ -301,4 +286,135 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 	err = leaks_json__devices(j, doc, o, found);
 	json__close_object(j);
 	return err;
+}
+
+/* ---- several recordings ---- */
+
+static void put_recording(struct json *j, const struct rank *k)
+{
+	json__open_object(j, NULL);
+	ranks_json__who(j, k);
+	json__uint(j, "events", k->events);
+	json__uint(j, "lost", k->lost);
+	json__bool(j, "complete", k->complete);
+	json__close_object(j);
+}
+
+static void put_rank_device(struct json *j, const struct leaks_device *d)
+{
+	const struct growth *g = &d->of;
+
+	json__open_object(j, NULL);
+	json__uint(j, "recording", d->recording);
+	json__string(j, "device", d->name);
+	json__string(j, "clock", growth__clock(g->clock));
+	json__uint(j, growth_summary__steps_key(g->clock), g->steps);
+	put_request(j, g);
+	json__uint(j, "stride", g->stride);
+	if (g->clock == GROWTH_TIME)
+		json__double(j, "seconds_per_value", g->slice, 3);
+	json__uint(j, "tested", g->tested);
+	json__bool(j, "coarse", g->coarse);
+	json__uint(j, "leaks", d->counted);
+	json__bool(j, "pool_grows", d->pool);
+	json__bool(j, "others_grow", d->others);
+	leaks_host__json(j, &d->host);
+	put_sum(j, "allocated", g, &g->allocated, true, false);
+	put_sum(j, "reserved", g, &g->reserved, g->has_reserved, false);
+	put_sum(j, "others", g, &g->others, g->has_others, false);
+	json__close_object(j);
+}
+
+static void put_rank_where(struct json *j, enum group by, const struct leaks_line *l,
+			   const struct row *r)
+{
+	if (by == BY_LINE || by == BY_STACK)
+		report_json__line(j, r);
+	if (l->stack) {
+		json__open_array(j, "stack");
+		for (const char **s = l->stack; *s; s++)
+			json__string(j, NULL, *s);
+		json__close_array(j);
+	}
+	if (by == BY_MODULE)
+		put_module(j, r);
+	json__string(j, "category", r->category);
+}
+
+static void put_rank_line(struct json *j, const struct leaks_ranks *r, const struct leaks_line *l)
+{
+	const struct leaks_cell *cells = &r->cells[l->first];
+
+	json__open_object(j, NULL);
+	json__string(j, "kind_of_device", l->kind);
+	put_rank_where(j, r->opts->by, l, &r->cells[l->most].at.row);
+	json__open_array(j, "grows_in");
+	for (uint32_t i = 0; i < l->n; i++)
+		if (cells[i].counts)
+			json__uint(j, NULL, r->devices[cells[i].device].recording);
+	json__close_array(j);
+	json__open_array(j, "recordings");
+	for (uint32_t i = 0; i < l->n; i++) {
+		const struct leaks_device *d = &r->devices[cells[i].device];
+		const struct rank *k = ranks__at(r->ranks, d->recording);
+
+		json__open_object(j, NULL);
+		json__uint(j, "recording", d->recording);
+		if (k->has_number)
+			json__uint(j, "rank", k->number);
+		json__string(j, "device", d->name);
+		put_figures(j, &d->of, &cells[i].at, r->opts->figures);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
+
+/* Returns how many lines were left out. */
+static size_t put_rank_lines(struct json *j, const char *key, const struct leaks_ranks *r,
+			     bool leaks)
+{
+	size_t top = r->opts->top, k = 0;
+
+	json__open_array(j, key);
+	for (size_t i = 0; i < r->nlines; i++) {
+		if (!r->lines[i].counted == leaks)
+			continue;
+		if (!top || k < top)
+			put_rank_line(j, r, &r->lines[i]);
+		k++;
+	}
+	json__close_array(j);
+	return top && k > top ? k - top : 0;
+}
+
+void leaks_ranks__json(struct json *j, const struct leaks_ranks *r)
+{
+	const struct leaks_opts *o = r->opts;
+	const struct ranks *ranks = r->ranks;
+	size_t left;
+
+	json__open_object(j, NULL);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__close_object(j);
+	json__bool(j, "together", true);
+	json__bool(j, "one_job", ranks__one_job(ranks));
+	json__open_array(j, "recordings");
+	for (size_t i = 0; i < ranks__count(ranks); i++)
+		put_recording(j, ranks__at(ranks, i));
+	json__close_array(j);
+	json__uint(j, "recordings_without_events", ranks__empty(ranks));
+	json__string(j, "by", group_names[o->by]);
+	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
+	json__uint(j, "min_growth", o->min_growth);
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < r->ndevices; i++)
+		put_rank_device(j, &r->devices[i]);
+	json__close_array(j);
+	left = put_rank_lines(j, "leaks", r, true);
+	left += put_rank_lines(j, "no_leaks", r, false);
+	if (left)
+		json__uint(j, "lines_left_out", left);
+	json__close_object(j);
 }

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/leaks.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,20 +7,7 @@
 #include "model/analysis.h"
 #include "model/words.h"
 #include "record/dict.h"
-#include "report/leaks/words.h"
-#include "report/ranks/row_set.h"
-
-struct leaks_ranks {
-	const struct leaks_opts *opts;
-	struct ranks_opts rank_opts;
-	struct ranks *ranks; /* ranks of the recordings */
-	struct row_set set;  /* the lines' identities, by their index */
-	struct leaks_line *lines;
-	struct leaks_cell *cells; /* cells, sorted by line after leaks_ranks__finish() */
-	struct leaks_device *devices;
-	size_t nlines, room_lines, ncells, room_cells, ndevices, room_devices;
-	uint32_t taken; /* recordings with events so far */
-};
+#include "report/leaks/internal.h"
 
 struct leaks_ranks *leaks_ranks__new(const struct leaks_opts *o)
 {
@@ -73,29 +58,33 @@ static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, cons
 			       const char **all)
 {
 	struct dict_stack s = dict__get_stack(d, row->stack);
-	const char **frames = calloc((size_t)s.n + 2, sizeof(*frames)), *text;
+	const char **frames = calloc((size_t)s.n + 2, sizeof(*frames));
 	char *buf = malloc(REPORT_TEXT), *joined = NULL;
 	size_t n = 0, size;
 	FILE *f = open_memstream(&joined, &size);
-	int err = frames && buf && f ? 0 : -ENOMEM;
+	bool kept = false;
 
-	for (uint32_t i = s.n; i-- > 0 && !err;) {
-		text = words__frame(buf, d, s.frames[i]);
-		err = strings__keep(r->set.texts, &text);
-		frames[n++] = text;
+	if (!frames || !buf || !f)
+		goto out;
+	for (uint32_t i = s.n; i-- > 0;) {
+		frames[n] = words__frame(buf, d, s.frames[i]);
+		if (strings__keep(r->set.texts, &frames[n++]))
+			goto out;
 	}
-	if (!err && row__has_leaf(row))
+	if (row__has_leaf(row))
 		frames[n++] = row->node_class;
-	for (size_t i = 0; i < n && !err; i++)
+	for (size_t i = 0; i < n; i++)
 		fprintf(f, "%zu:%s", strlen(frames[i]), frames[i]);
-	if (f && fclose(f))
-		err = -ENOMEM;
+	if (fflush(f) || ferror(f))
+		goto out;
 	*all = joined;
-	if (!err)
-		err = strings__keep(r->set.texts, all);
+	kept = !strings__keep(r->set.texts, all);
+out:
+	if (f)
+		fclose(f);
 	free(joined);
 	free(buf);
-	if (!err)
+	if (kept)
 		return frames;
 	free(frames);
 	return NULL;
@@ -103,8 +92,8 @@ static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, cons
 
 /* Finds or adds a line of a kind of device, by the words of its row that --by chooses. stack: as
  * one text, for --by stack. A new line takes over frames. */
-static int line_of(struct leaks_ranks *r, const char *kind, const struct row *row,
-		   const char *stack, const char ***frames, uint32_t *ret)
+static int find_line(struct leaks_ranks *r, const char *kind, const struct row *row,
+		     const char *stack, const char ***frames, uint32_t *ret)
 {
 	struct row w = { 0 };
 
@@ -151,22 +140,24 @@ static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device
 				.counts = trend__counts(&line->trend, r->opts->min_confidence),
 				.at = *line };
 	const char **stack = NULL, *joined = NULL;
-	int err = keep_words(r, &c.at);
+	int err;
 
-	if (!err && r->opts->by == BY_STACK) {
+	if (keep_words(r, &c.at))
+		return -ENOMEM;
+	if (r->opts->by == BY_STACK) {
 		stack = keep_stack(r, d, &c.at.row, &joined);
-		err = stack ? 0 : -ENOMEM;
+		if (!stack)
+			return -ENOMEM;
 	}
-	if (!err)
-		err = line_of(r, kind, &c.at.row, joined, &stack, &c.line);
+	err = find_line(r, kind, &c.at.row, joined, &stack, &c.line);
 	free(stack);
-	if (!err)
-		err = array__grow(&r->cells, &r->room_cells, r->ncells + 1, sizeof(*r->cells));
-	if (!err)
-		err = keep_values(r->opts, &c.at);
-	if (!err)
-		r->cells[r->ncells++] = c;
-	return err;
+	if (err)
+		return err;
+	if (array__grow(&r->cells, &r->room_cells, r->ncells + 1, sizeof(*r->cells)) ||
+	    keep_values(r->opts, &c.at))
+		return -ENOMEM;
+	r->cells[r->ncells++] = c;
+	return 0;
 }
 
 static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t device)
@@ -198,13 +189,15 @@ static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t de
 		leaks_host__judge(a->model, r->opts, &d.host);
 	d.counted = growth__count(&g, r->opts->min_confidence);
 	err = strings__keep(r->set.texts, &kind);
-	if (!err)
-		err = array__grow(&r->devices, &r->room_devices, r->ndevices + 1,
-				  sizeof(*r->devices));
-	if (!err)
-		r->devices[r->ndevices++] = d;
+	if (err)
+		goto out;
+	err = array__grow(&r->devices, &r->room_devices, r->ndevices + 1, sizeof(*r->devices));
+	if (err)
+		goto out;
+	r->devices[r->ndevices++] = d;
 	for (size_t i = 0; i < g.n && !err; i++)
 		err = add_line(r, a->dict, (uint32_t)r->ndevices - 1, kind, &g.lines[i]);
+out:
 	growth__free(&g);
 	return err;
 }
@@ -213,12 +206,17 @@ int leaks_ranks__add(struct leaks_ranks *r, const struct analysis *a)
 {
 	int err = ranks__add(r->ranks, a, -1);
 
-	for (size_t i = 0; i < model__devices(a->model) && !err; i++)
-		if (!r->opts->device || model__find_device(a->model, r->opts->device) == (int)i)
-			err = add_device(r, a, i);
-	if (!err)
-		r->taken++;
-	return err;
+	if (err)
+		return err;
+	for (size_t i = 0; i < model__devices(a->model); i++) {
+		if (!leaks__wants(r->opts, a->model, i))
+			continue;
+		err = add_device(r, a, i);
+		if (err)
+			return err;
+	}
+	r->taken++;
+	return 0;
 }
 
 /* ---- finishing ---- */
@@ -227,10 +225,10 @@ static int cmp_device(const void *a, const void *b, void *ctx)
 {
 	const struct leaks_device *all = ctx, *x = &all[*(const uint32_t *)a],
 				  *y = &all[*(const uint32_t *)b];
-	bool cx = !strcmp(x->kind, "cpu"), cy = !strcmp(y->kind, "cpu");
+	bool on_cpu = !strcmp(x->kind, "cpu");
 
-	if (cx != cy)
-		return cx ? 1 : -1;
+	if (on_cpu != !strcmp(y->kind, "cpu"))
+		return on_cpu ? 1 : -1;
 	if (strcmp(x->kind, y->kind) != 0)
 		return strcmp(x->kind, y->kind);
 	if (x->recording != y->recording)
@@ -242,31 +240,33 @@ static int cmp_device(const void *a, const void *b, void *ctx)
 static int sort_devices(struct leaks_ranks *r)
 {
 	size_t n = ranks__count(r->ranks);
-	uint32_t *place = calloc(n + 1, sizeof(*place)),
-		 *order = calloc(r->ndevices + 1, 2 * sizeof(*order));
+	uint32_t *place = calloc(n + 1, sizeof(*place));
+	uint32_t *order = calloc(r->ndevices + 1, sizeof(*order));
+	uint32_t *now = calloc(r->ndevices + 1, sizeof(*now)); /* the device's new index */
 	struct leaks_device *copy = calloc(r->ndevices + 1, sizeof(*copy));
-	int err = place && order && copy ? 0 : -ENOMEM;
+	int err = -ENOMEM;
 
-	for (size_t i = 0; i < n && !err; i++)
+	if (!place || !order || !now || !copy)
+		goto out;
+	err = 0;
+	for (size_t i = 0; i < n; i++)
 		place[ranks__at(r->ranks, i)->added] = (uint32_t)i;
-	for (size_t i = 0; i < r->ndevices && !err; i++) {
+	for (size_t i = 0; i < r->ndevices; i++) {
 		copy[i] = r->devices[i];
 		copy[i].recording = place[copy[i].recording];
 		order[i] = (uint32_t)i;
 	}
-	if (!err && r->ndevices) {
-		uint32_t *now = order + r->ndevices;
-
-		qsort_r(order, r->ndevices, sizeof(*order), cmp_device, copy);
-		for (size_t i = 0; i < r->ndevices; i++) {
-			r->devices[i] = copy[order[i]];
-			now[order[i]] = (uint32_t)i;
-		}
-		for (size_t i = 0; i < r->ncells; i++)
-			r->cells[i].device = now[r->cells[i].device];
+	qsort_r(order, r->ndevices, sizeof(*order), cmp_device, copy);
+	for (size_t i = 0; i < r->ndevices; i++) {
+		r->devices[i] = copy[order[i]];
+		now[order[i]] = (uint32_t)i;
 	}
+	for (size_t i = 0; i < r->ncells; i++)
+		r->cells[i].device = now[r->cells[i].device];
+out:
 	free(place);
 	free(order);
+	free(now);
 	free(copy);
 	return err;
 }
@@ -302,8 +302,9 @@ int leaks_ranks__finish(struct leaks_ranks *r)
 {
 	int err = ranks__finish(r->ranks);
 
-	if (!err)
-		err = sort_devices(r);
+	if (err)
+		return err;
+	err = sort_devices(r);
 	if (err)
 		return err;
 	if (r->opts->device && !r->ndevices && r->taken)
@@ -322,35 +323,6 @@ int leaks_ranks__finish(struct leaks_ranks *r)
 	if (r->nlines) /* from here on a line finds its cells by first and n */
 		qsort_r(r->lines, r->nlines, sizeof(*r->lines), cmp_line, r);
 	return 0;
-}
-
-/* ---- results ---- */
-
-const struct leaks_opts *leaks_ranks__opts(const struct leaks_ranks *r)
-{
-	return r->opts;
-}
-
-const struct ranks *leaks_ranks__ranks(const struct leaks_ranks *r)
-{
-	return r->ranks;
-}
-
-size_t leaks_ranks__devices(const struct leaks_ranks *r, const struct leaks_device **ret)
-{
-	*ret = r->devices;
-	return r->ndevices;
-}
-
-size_t leaks_ranks__lines(const struct leaks_ranks *r, const struct leaks_line **ret)
-{
-	*ret = r->lines;
-	return r->nlines;
-}
-
-const struct leaks_cell *leaks_ranks__cells(const struct leaks_ranks *r, const struct leaks_line *l)
-{
-	return &r->cells[l->first];
 }
 
 bool leaks_ranks__found(const struct leaks_ranks *r)

@@ -8,45 +8,41 @@
 #include "base/text.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
-#include "report/leaks/words.h"
-#include "report/leaks.h"
+#include "report/leaks/internal.h"
 #include "report/text.h"
 
 struct page {
 	FILE *out;
 	size_t width;
 	const struct leaks_ranks *r;
-	const struct leaks_opts *o;
-	const struct ranks *ranks;
 	size_t n;			    /* number of recordings */
 	bool *in;			    /* recordings to name in the text */
 	const struct leaks_device *devices; /* devices of one kind */
 	const struct leaks_line *lines;	    /* growing lines on them that are shown */
 	size_t ndevices, shown;
-	const struct leaks_device *all;
 	char list[640], text[REPORT_TEXT];
 };
 
 static const char *cwd(const struct page *p)
 {
-	return p->n ? ranks__at(p->ranks, 0)->cwd : NULL;
+	return p->n ? ranks__at(p->r->ranks, 0)->cwd : NULL;
 }
 
-static void nobody(struct page *p)
+static void name_none(struct page *p)
 {
 	memset(p->in, 0, p->n * sizeof(*p->in));
 }
 
 /* Counts recordings with a device of this kind, without worker processes. */
-static size_t compared(struct page *p)
+static size_t count_compared(struct page *p)
 {
 	size_t n = 0;
 
-	nobody(p);
+	name_none(p);
 	for (size_t i = 0; i < p->ndevices; i++) {
 		uint32_t k = p->devices[i].recording;
 
-		n += !p->in[k] && !ranks__at(p->ranks, k)->worker;
+		n += !p->in[k] && !ranks__at(p->r->ranks, k)->worker;
 		p->in[k] = true;
 	}
 	return n;
@@ -56,22 +52,22 @@ static size_t compared(struct page *p)
  * a". */
 static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_t size)
 {
-	const struct leaks_cell *c = leaks_ranks__cells(p->r, l);
-	size_t all = compared(p), n = 0, workers = 0;
-	bool job = ranks__one_job(p->ranks);
+	const struct leaks_cell *c = &p->r->cells[l->first];
+	size_t all = count_compared(p), n = 0, workers = 0;
+	bool job = ranks__one_job(p->r->ranks);
 	const char *only;
 
-	nobody(p);
+	name_none(p);
 	for (uint32_t i = 0; i < l->n; i++) {
-		uint32_t k = p->all[c[i].device].recording;
+		uint32_t k = p->r->devices[c[i].device].recording;
 
 		if (!c[i].counts || p->in[k])
 			continue;
 		p->in[k] = true;
-		*(ranks__at(p->ranks, k)->worker ? &workers : &n) += 1;
+		*(ranks__at(p->r->ranks, k)->worker ? &workers : &n) += 1;
 	}
 	only = n + workers == 1 && all > 1 ? " only" : "";
-	ranks__list(p->ranks, p->in, p->list, sizeof(p->list));
+	ranks__list(p->r->ranks, p->in, p->list, sizeof(p->list));
 	if (n == all && n > 1 && !workers)
 		snprintf(buf, size, "in all %zu %s", all, job ? "ranks" : "recordings");
 	else if (!job && all > 1)
@@ -87,7 +83,7 @@ static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_
 static void say_rate(const struct page *p, const struct leaks_line *l, const struct growth *g,
 		     char *buf, size_t size)
 {
-	const struct leaks_cell *c = leaks_ranks__cells(p->r, l);
+	const struct leaks_cell *c = &p->r->cells[l->first];
 	double least = 0, most = 0;
 	char a[40], b[40];
 	bool any = false;
@@ -129,38 +125,39 @@ static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf,
 		{ TREND_GROWS, "it grows, with less than the requested confidence" },
 		{ TREND_SHORT, "the steps are too few to judge" },
 	};
-	const struct leaks_cell *cells = leaks_ranks__cells(p->r, l);
+	const struct leaks_cell *cells = &p->r->cells[l->first];
 	size_t len = 0;
 
 	buf[0] = '\0';
 	for (size_t w = 0; w < sizeof(all) / sizeof(*all); w++) {
 		bool any = false;
 
-		nobody(p);
+		name_none(p);
 		for (size_t i = 0; i < p->ndevices; i++) {
 			const struct leaks_cell *c = NULL;
 
 			for (uint32_t k = 0; k < l->n && !c; k++)
-				c = &p->all[cells[k].device] == &p->devices[i] ? &cells[k] : NULL;
+				c = &p->r->devices[cells[k].device] == &p->devices[i] ? &cells[k]
+										      : NULL;
 			if (!(c && c->counts) && why_not(c, &p->devices[i]) == all[w].verdict)
 				any = p->in[p->devices[i].recording] = true;
 		}
 		if (!any || len + sizeof(p->list) + 64 > size)
 			continue;
-		ranks__list(p->ranks, p->in, p->list, sizeof(p->list));
+		ranks__list(p->r->ranks, p->in, p->list, sizeof(p->list));
 		len += snprintf(buf + len, size - len, " In %s %s.", p->list, all[w].words);
 	}
 }
 
-static void sentence(struct page *p, const struct leaks_line *l)
+static void say_line(struct page *p, const struct leaks_line *l)
 {
-	const struct leaks_cell *m = &leaks_ranks__cells(p->r, l)[l->most - l->first];
-	const struct leaks_device *d = &p->all[m->device];
+	const struct leaks_cell *m = &p->r->cells[l->most];
+	const struct leaks_device *d = &p->r->devices[m->device];
 	char who[800], rate[120], n[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT],
 		module[128] = "", most[80] = "", by_block[120] = "";
 
-	leaks__where(p->o->by, &m->at.row, cwd(p), at, 200);
-	if (p->o->by == BY_LINE && *m->at.row.module && strcmp(m->at.row.module, "*"))
+	leaks__where(p->r->opts->by, &m->at.row, cwd(p), at, 200);
+	if (p->r->opts->by == BY_LINE && *m->at.row.module && strcmp(m->at.row.module, "*"))
 		snprintf(module, sizeof(module), " in %.80s", words__module(p->text, &m->at.row));
 	say_who(p, l, who, sizeof(who));
 	say_rate(p, l, &d->of, rate, sizeof(rate));
@@ -170,7 +167,8 @@ static void sentence(struct page *p, const struct leaks_line *l)
 	if (l->counted == 1)
 		leaks__by_block(&d->of, &m->at, by_block, sizeof(by_block));
 	if (l->counted > 1)
-		snprintf(most, sizeof(most), "; in %s", ranks__at(p->ranks, d->recording)->label);
+		snprintf(most, sizeof(most), "; in %s",
+			 ranks__at(p->r->ranks, d->recording)->label);
 	text__paragraph(p->out, p->width, "", "  ",
 			"%s%s grows %s: %s%s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
 			rate, by_block, l->counted > 1 ? most : ",",
@@ -180,63 +178,67 @@ static void sentence(struct page *p, const struct leaks_line *l)
 
 static void table_row(struct page *p, const struct leaks_line *l, size_t all, size_t room)
 {
-	const struct leaks_cell *c = leaks_ranks__cells(p->r, l), *m = &c[l->most - l->first];
+	const struct leaks_cell *c = &p->r->cells[l->first];
+	const struct leaks_cell *m = &p->r->cells[l->most];
 	char slope[40], live[24], grew[24], in[32], count[32], at[REPORT_TEXT];
 	uint64_t bytes = 0, blocks = 0;
 	size_t n = 0;
 
-	nobody(p);
+	name_none(p);
 	for (uint32_t i = 0; i < l->n; i++) {
-		uint32_t k = p->all[c[i].device].recording;
+		uint32_t k = p->r->devices[c[i].device].recording;
 
 		if (!c[i].counts)
 			continue;
 		bytes += c[i].at.row.bytes;
 		blocks += c[i].at.row.count;
-		n += !p->in[k] && !ranks__at(p->ranks, k)->worker;
+		n += !p->in[k] && !ranks__at(p->r->ranks, k)->worker;
 		p->in[k] = true;
 	}
 	snprintf(in, sizeof(in), n ? "%zu/%zu" : "worker", n, all);
-	leaks__rose_in(&m->at.trend, grew, sizeof(grew));
+	snprintf(grew, sizeof(grew), "%u/%u", m->at.trend.rises, m->at.trend.intervals);
 	fprintf(p->out, "%10s  %7s  %8s  %10s  %7s  %s\n",
 		growth_summary__signed(slope, sizeof(slope), m->at.per_step), in, grew,
 		text__bytes(live, sizeof(live), bytes), text__count(count, sizeof(count), blocks),
-		leaks__where(p->o->by, &m->at.row, cwd(p), at, room));
+		leaks__where(p->r->opts->by, &m->at.row, cwd(p), at, room));
 }
 
-static void table(struct page *p)
+static void print_table(struct page *p)
 {
-	size_t room = p->width > 66 ? p->width - 55 : 12, all = compared(p);
+	size_t room = p->width > 66 ? p->width - 55 : 12, all = count_compared(p);
 	char title[24];
-	bool job = ranks__one_job(p->ranks);
+	bool job = ranks__one_job(p->r->ranks);
 
-	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n",
-		leaks__rate_title(&p->devices[0].of, title, sizeof(title)), job ? "Ranks" : "Files",
-		"Rose in", "At end", "Blocks", words__where_title(p->o->by));
+	snprintf(title, sizeof(title), "A %s", growth_summary__unit(&p->devices[0].of));
+	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n", title, job ? "Ranks" : "Files",
+		"Rose in", "At end", "Blocks", words__where_title(p->r->opts->by));
 	for (size_t i = 0; i < p->shown; i++)
 		table_row(p, &p->lines[i], all, room);
 }
 
 /* Prints the values of each line where it grows most, for --steps. */
-static void figures(struct page *p)
+static void print_figures(struct page *p)
 {
 	char at[REPORT_TEXT], title[REPORT_TEXT + 64];
 
 	for (size_t i = 0; i < p->shown; i++) {
 		const struct leaks_line *l = &p->lines[i];
-		const struct leaks_cell *m = &leaks_ranks__cells(p->r, l)[l->most - l->first];
+		const struct leaks_cell *m = &p->r->cells[l->most];
 
-		leaks__where(p->o->by, &m->at.row, cwd(p), at, p->width > 80 ? p->width - 56 : 24);
+		leaks__where(p->r->opts->by, &m->at.row, cwd(p), at,
+			     p->width > 80 ? p->width - 56 : 24);
 		snprintf(title, sizeof(title), "%s, %s", at,
-			 ranks__at(p->ranks, p->all[m->device].recording)->label);
-		leaks__figures(p->out, &p->all[m->device].of, title, m->at.values, &m->at.trend);
+			 ranks__at(p->r->ranks, p->r->devices[m->device].recording)->label);
+		leaks__figures(p->out, &p->r->devices[m->device].of, title, m->at.values,
+			       &m->at.trend);
 	}
 }
 
 /* Writes "rank 2", or "rank 2 (cuda:1)" if it has several devices. */
-static const char *whose(const struct page *p, const struct leaks_device *d, char *buf, size_t size)
+static const char *say_owner(const struct page *p, const struct leaks_device *d, char *buf,
+			     size_t size)
 {
-	const char *label = ranks__at(p->ranks, d->recording)->label;
+	const char *label = ranks__at(p->r->ranks, d->recording)->label;
 	size_t n = 0;
 
 	for (size_t i = 0; i < p->ndevices; i++)
@@ -245,6 +247,7 @@ static const char *whose(const struct page *p, const struct leaks_device *d, cha
 	return buf;
 }
 
+/* Says which pools and which memory of other code grow. Returns whether any does. */
 static bool say_pools(struct page *p)
 {
 	char slope[40], n[96], who[96];
@@ -252,17 +255,21 @@ static bool say_pools(struct page *p)
 
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_device *d = &p->devices[i];
-		const struct growth_sum *s = d->pool ? &d->of.reserved : &d->of.others;
+		const struct growth_sum *s = &d->of.others;
+		const char *what = "Memory outside PyTorch's allocator", *but = "";
 
 		if (!d->pool && !d->others)
 			continue;
+		if (d->pool) {
+			s = &d->of.reserved;
+			what = "The pool";
+			but = ", but the tensors in it do not";
+		}
 		any = true;
 		text__paragraph(p->out, p->width, "\n", "  ",
 				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. For details, "
 				"run leaks on that recording.",
-				d->pool ? "The pool" : "Memory outside PyTorch's allocator",
-				whose(p, d, who, sizeof(who)),
-				d->pool ? ", but the tensors in it do not" : "",
+				what, say_owner(p, d, who, sizeof(who)), but,
 				growth_summary__signed(slope, sizeof(slope), s->per_step),
 				growth_summary__unit(&d->of),
 				leaks__rises(&d->of, &s->trend, n, sizeof(n)),
@@ -278,7 +285,7 @@ static bool say_host(struct page *p, bool pinned)
 	char who[700];
 	size_t n = 0;
 
-	nobody(p);
+	name_none(p);
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_host *h = &p->devices[i].host;
 
@@ -292,7 +299,7 @@ static bool say_host(struct page *p, bool pinned)
 	}
 	if (!most)
 		return false;
-	ranks__list(p->ranks, p->in, p->list, sizeof(p->list));
+	ranks__list(p->r->ranks, p->in, p->list, sizeof(p->list));
 	snprintf(who, sizeof(who), " of %s%s", p->list,
 		 n > 1 ? " (figures: where it grows most)" : "");
 	(pinned ? leaks_host__say_pinned : leaks_host__say_copies)(p->out, p->width, most, who);
@@ -301,9 +308,9 @@ static bool say_host(struct page *p, bool pinned)
 
 /* Writes "12 steps", or the range over the recordings: "11 steps to 12 steps". of: leaks__span() or
  * leaks__heading(). */
-static void span(const struct page *p,
-		 const char *(*of)(const struct growth *, uint64_t, char *, size_t), char *buf,
-		 size_t size)
+static void say_range(const struct page *p,
+		      const char *(*of)(const struct growth *, uint64_t, char *, size_t), char *buf,
+		      size_t size)
 {
 	const struct leaks_device *least = p->devices, *most = p->devices;
 	char a[LEAKS_SPAN], b[LEAKS_SPAN];
@@ -311,7 +318,7 @@ static void span(const struct page *p,
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_device *d = &p->devices[i];
 
-		if (ranks__at(p->ranks, d->recording)->worker)
+		if (ranks__at(p->r->ranks, d->recording)->worker)
 			continue;
 		least = d->of.steps < least->of.steps ? d : least;
 		most = d->of.steps > most->of.steps ? d : most;
@@ -342,7 +349,7 @@ static void say_nothing(struct page *p, const char *sp)
 	else if (tell)
 		text__paragraph(p->out, p->width, "", "  ",
 				"%s in any recording: %s, memory at their ends varies by %s",
-				leaks__nothing(p->o, p->devices->of.clock, nothing,
+				leaks__nothing(p->r->opts, p->devices->of.clock, nothing,
 					       sizeof(nothing)),
 				sp, text__bytes(text, sizeof(text), range));
 	else
@@ -352,8 +359,9 @@ static void say_nothing(struct page *p, const char *sp)
 /* Finds the lines of the kind of device that count. They follow each other. Returns their number. */
 static size_t find_lines(struct page *p)
 {
-	size_t n = leaks_ranks__lines(p->r, &p->lines), counted = 0;
+	size_t n = p->r->nlines, counted = 0;
 
+	p->lines = p->r->lines;
 	for (; n && strcmp(p->lines->kind, p->devices[0].kind) != 0; n--)
 		p->lines++;
 	while (counted < n && p->lines[counted].counted &&
@@ -363,22 +371,22 @@ static size_t find_lines(struct page *p)
 }
 
 /* Prints all devices of one kind. */
-static void kind_text(struct page *p)
+static void print_kind(struct page *p)
 {
 	size_t counted = find_lines(p);
 	char sp[2 * LEAKS_SPAN];
 	bool any;
 
-	p->shown = p->o->top && p->o->top < counted ? p->o->top : counted;
-	span(p, leaks__heading, sp, sizeof(sp));
+	p->shown = p->r->opts->top && p->r->opts->top < counted ? p->r->opts->top : counted;
+	say_range(p, leaks__heading, sp, sizeof(sp));
 	fprintf(p->out, "\n%s%s%s\n", p->devices[0].kind, text__dot(), sp);
-	span(p, leaks__span, sp, sizeof(sp));
+	say_range(p, leaks__span, sp, sizeof(sp));
 	for (size_t i = 0; i < p->shown; i++)
-		sentence(p, &p->lines[i]);
+		say_line(p, &p->lines[i]);
 	if (p->shown < counted)
 		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", counted - p->shown);
 	if (counted)
-		table(p);
+		print_table(p);
 	any = say_pools(p);
 	any |= say_host(p, false);
 	any |= say_host(p, true);
@@ -389,19 +397,19 @@ static void kind_text(struct page *p)
 				"Memory that is freed less than once in %s looks like a leak, too: "
 				"record longer to be sure.",
 				sp);
-	if (p->o->figures)
-		figures(p);
+	if (p->r->opts->figures)
+		print_figures(p);
 }
 
-static void head(struct page *p)
+static void print_head(struct page *p)
 {
 	uint64_t events = 0, lost = 0;
 	char a[32], b[32];
 
-	ranks__print_title(p->out, p->width, p->ranks);
+	ranks__print_title(p->out, p->width, p->r->ranks);
 	for (size_t i = 0; i < p->n; i++) {
-		events += ranks__at(p->ranks, i)->events;
-		lost += ranks__at(p->ranks, i)->lost;
+		events += ranks__at(p->r->ranks, i)->events;
+		lost += ranks__at(p->r->ranks, i)->lost;
 	}
 	text__paragraph(p->out, p->width, "", "  ", "%s, %s lost",
 			text__counted(a, sizeof(a), events, "event"),
@@ -416,32 +424,29 @@ int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)
 {
 	const struct report_text_opts ro = { .width = 0 };
 	struct page *p = calloc(1, sizeof(*p));
-	size_t n;
 
 	if (!p)
 		return -ENOMEM;
-	*p = (struct page){ .out = out,
-			    .r = r,
-			    .o = leaks_ranks__opts(r),
-			    .ranks = leaks_ranks__ranks(r),
-			    .width = report_text__width(out, &ro) };
-	p->n = ranks__count(p->ranks);
+	p->out = out;
+	p->r = r;
+	p->width = report_text__width(out, &ro);
+	p->n = ranks__count(r->ranks);
 	p->in = calloc(p->n + 1, sizeof(*p->in));
 	if (!p->in) {
 		free(p);
 		return -ENOMEM;
 	}
-	n = leaks_ranks__devices(r, &p->all);
 	if (p->n)
-		head(p);
+		print_head(p);
 	else
 		fprintf(out, "nothing was allocated\n");
-	for (size_t from = 0, to; from < n; from = to) {
-		for (to = from + 1; to < n && !strcmp(p->all[to].kind, p->all[from].kind); to++)
-			;
-		p->devices = &p->all[from];
-		p->ndevices = to - from;
-		kind_text(p);
+	for (size_t from = 0; from < r->ndevices; from += p->ndevices) {
+		p->devices = &r->devices[from];
+		p->ndevices = 1;
+		while (from + p->ndevices < r->ndevices &&
+		       !strcmp(p->devices[p->ndevices].kind, p->devices->kind))
+			p->ndevices++;
+		print_kind(p);
 	}
 	free(p->in);
 	free(p);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Prints growing lines: a sentence per line, a table, and the limits of the result. */
-#include "report/leaks.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,8 +10,7 @@
 #include "model/words.h"
 #include "record/detail.h"
 #include "record/stream.h"
-#include "report/leaks/host.h"
-#include "report/leaks/words.h"
+#include "report/leaks/internal.h"
 #include "report/recording/pools.h"
 #include "report/text.h"
 
@@ -30,7 +27,7 @@ struct page {
 
 /* ---- parts ---- */
 
-/* Adds what the first holder has with its memory from before attach, whose line is not known. */
+/* Adds the memory from before attach that the first holder has: its line is not known. */
 static void add_older(struct page *p, size_t device, const struct growth_line *l, char *buf,
 		      size_t size)
 {
@@ -56,7 +53,7 @@ static void add_older(struct page *p, size_t device, const struct growth_line *l
 			 text__bytes(b, sizeof(b), bytes));
 }
 
-static void sentence(struct page *p, size_t device, const struct growth *g,
+static void say_line(struct page *p, size_t device, const struct growth *g,
 		     const struct growth_line *l)
 {
 	char slope[40], n[96], held[1200], keeps[160], at[REPORT_TEXT], module[REPORT_TEXT] = "";
@@ -78,23 +75,23 @@ static void sentence(struct page *p, size_t device, const struct growth *g,
 			trend__confidence(l->trend.confidence));
 }
 
-static void table(struct page *p, const struct growth *g, size_t shown)
+static void print_table(struct page *p, const struct growth *g, size_t shown)
 {
 	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT], title[24], share[16];
 	const char *less;
 	unsigned percent;
 	size_t room = p->width > 66 ? p->width - 55 : 12;
 
-	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n",
-		leaks__rate_title(g, title, sizeof(title)), "Rose in", "Stays", "At end", "Blocks",
-		words__where_title(p->o->by));
+	snprintf(title, sizeof(title), "A %s", growth_summary__unit(g));
+	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n", title, "Rose in", "Stays", "At end",
+		"Blocks", words__where_title(p->o->by));
 	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
 		const struct growth_line *l = &g->lines[i];
 
 		if (!trend__counts(&l->trend, p->o->min_confidence))
 			continue;
 		k++;
-		leaks__rose_in(&l->trend, grew, sizeof(grew));
+		snprintf(grew, sizeof(grew), "%u/%u", l->trend.rises, l->trend.intervals);
 		percent = leaks__stays_percent(l, &less);
 		snprintf(share, sizeof(share), "%s%u %%", less, percent);
 		fprintf(p->out, "%10s  %8s  %5s  %10s  %7s  %s\n",
@@ -162,26 +159,27 @@ static int private_words(const struct model_segments *s, char *buf, size_t size)
 {
 	struct report_pool *pools;
 	size_t n, len = 0;
-	char bytes[24], count[32];
+	char bytes[24], count[48];
 	int err = report_pools__of(s, &pools, &n);
 
 	*buf = '\0';
-	for (int kind = 0; kind < PRIVATE_NR && !err; kind++) {
+	if (err)
+		return err;
+	for (int kind = 0; kind < PRIVATE_NR; kind++) {
 		size_t of_kind = 0;
 
 		for (size_t i = 0; i < n; i++)
 			of_kind += (int)pools[i].kind == kind && pools[i].free;
-		if (of_kind && len < size)
-			len += snprintf(buf + len, size - len,
-					"; %s cached in %s private pool%s of %ss, which nothing "
-					"else can use",
-					text__bytes(bytes, sizeof(bytes), s->private[kind].free),
-					text__count(count, sizeof(count), of_kind),
-					of_kind == 1 ? "" : "s", report_pool__kind(kind));
+		if (!of_kind || len >= size)
+			continue;
+		len += snprintf(buf + len, size - len,
+				"; %s cached in %s of %ss, which nothing else can use",
+				text__bytes(bytes, sizeof(bytes), s->private[kind].free),
+				text__counted(count, sizeof(count), of_kind, "private pool"),
+				report_pool__kind(kind));
 	}
-	if (!err)
-		free(pools);
-	return err;
+	free(pools);
+	return 0;
 }
 
 /* Says what the reserved memory is at the end, in parts that add up to it. */
@@ -213,17 +211,19 @@ static int say_segments(struct page *p, const struct model_segments *s)
 			text__bytes(size, sizeof(size), s->releasable), unknown);
 	for (size_t i = 0; i < s->n && i < POOL_LINES && s->all[i].stuck; i++) {
 		const struct segment *g = &s->all[i];
+		const char *taken = "memory from before attach", *holder = "";
 
 		if (segment__private_pool(g) >= 0)
 			continue;
+		if (g->seen)
+			taken = words__location(at, &g->taken, p->cwd, 60);
+		if (g->npins)
+			holder = words__location(pin, &g->pins[0], p->cwd, 60);
 		text__paragraph(p->out, p->width, "  ", "    ",
 				"segment of %s, %s unreturnable, taken by %s%s%s",
 				text__bytes(size, sizeof(size), g->size),
-				text__bytes(stuck, sizeof(stuck), g->stuck),
-				g->seen ? words__location(at, &g->taken, p->cwd, 60)
-					: "memory from before attach",
-				g->npins ? ", held by " : "",
-				g->npins ? words__location(pin, &g->pins[0], p->cwd, 60) : "");
+				text__bytes(stuck, sizeof(stuck), g->stuck), taken,
+				g->npins ? ", held by " : "", holder);
 	}
 	return 0;
 }
@@ -247,8 +247,8 @@ static void say_others(struct page *p, size_t device)
 static int say_reserved(struct page *p, const struct growth *g, size_t device)
 {
 	struct model_segments s;
-	bool known = !model__segments(p->doc->model, device, ROWS_NOW, false, &s),
-	     graphs = known && model_segments__graphs_keep(&s);
+	bool known = !model__segments(p->doc->model, device, ROWS_NOW, false, &s);
+	bool graphs = known && model_segments__graphs_keep(&s);
 	char slope[40], n[96];
 	int err = 0;
 
@@ -275,8 +275,8 @@ static int say_reserved(struct page *p, const struct growth *g, size_t device)
 
 static int say_pool(struct page *p, const struct growth *g, size_t device, bool *ret)
 {
-	bool pool = growth__pool_grows(g, p->o->min_confidence),
-	     others = growth__others_grow(g, p->o->min_confidence);
+	bool pool = growth__pool_grows(g, p->o->min_confidence);
+	bool others = growth__others_grow(g, p->o->min_confidence);
 	char slope[40], n[96];
 	int err = pool ? say_reserved(p, g, device) : 0;
 
@@ -297,21 +297,24 @@ static int say_pool(struct page *p, const struct growth *g, size_t device, bool 
 static void say_peaks(struct page *p, const struct growth *g)
 {
 	char slope[40], n[96], drivers[GROWTH_SUMMARY_TEXT], first[24], last[24];
+	const char *unit = growth_summary__unit(g);
 	const struct trend *t = &g->peaks.trend;
 
 	if (!growth__peaks_grow(g, p->o->min_confidence))
 		return;
 	growth_summary__drivers(&g->peaks, p->cwd, drivers);
+	if (*drivers) { /* they begin a sentence here */
+		drivers[0] = 'M';
+		snprintf(drivers + strlen(drivers), sizeof(drivers) - strlen(drivers), ". ");
+	}
 	text__paragraph(
 		p->out, p->width, "", "  ",
-		"The peak of each %s grows: %s a %s, from %s to %s, in %s. %s%s%sMemory at "
-		"the ends of %ss does not: inputs that get longer, for example. Confidence: %s.",
-		growth_summary__unit(g),
-		growth_summary__signed(slope, sizeof(slope), g->peaks.per_step),
-		growth_summary__unit(g), text__bytes(first, sizeof(first), t->first),
-		text__bytes(last, sizeof(last), t->last), leaks__rises(g, t, n, sizeof(n)),
-		*drivers ? "M" : "", *drivers ? drivers + 1 : "", *drivers ? ". " : "",
-		growth_summary__unit(g), trend__confidence(t->confidence));
+		"The peak of each %s grows: %s a %s, from %s to %s, in %s. %sMemory at the ends of "
+		"%ss does not: inputs that get longer, for example. Confidence: %s.",
+		unit, growth_summary__signed(slope, sizeof(slope), g->peaks.per_step), unit,
+		text__bytes(first, sizeof(first), t->first),
+		text__bytes(last, sizeof(last), t->last), leaks__rises(g, t, n, sizeof(n)), drivers,
+		unit, trend__confidence(t->confidence));
 }
 
 /* Says which memory calls of the model piled up within one step. *found: it is still there. */
@@ -345,27 +348,30 @@ static void say_rest(struct page *p, const struct growth *g)
 {
 	static const struct {
 		enum trend_verdict v;
-		const char *one, *many;
-	} words[] = {
-		{ TREND_STOPPED, "grew and then stopped", "grew and then stopped" },
-		{ TREND_RELEASED, "grows and is released again", "grow and are released again" },
+		const char *words, *of_one;
+	} all[] = {
+		{ TREND_STOPPED, "grew and then stopped", NULL },
+		{ TREND_RELEASED, "grow and are released again", "grows and is released again" },
 		{ TREND_UNSURE, "grew too unevenly or too shortly to judge (--min-confidence low)",
-		  "grew too unevenly or too shortly to judge (--min-confidence low)" },
-		{ TREND_SHORT, "grew, but the steps are too few to judge",
-		  "grew, but the steps are too few to judge" },
+		  NULL },
+		{ TREND_SHORT, "grew, but the steps are too few to judge", NULL },
 	};
 	char text[512] = "";
 	size_t len = 0;
 
-	for (size_t w = 0; w < sizeof(words) / sizeof(*words); w++) {
+	for (size_t w = 0; w < sizeof(all) / sizeof(*all); w++) {
+		const char *words = all[w].words;
 		size_t n = 0;
 
 		for (size_t i = 0; i < g->n; i++)
-			n += g->lines[i].trend.verdict == words[w].v &&
+			n += g->lines[i].trend.verdict == all[w].v &&
 			     !trend__counts(&g->lines[i].trend, p->o->min_confidence);
-		if (n && len < sizeof(text))
-			len += snprintf(text + len, sizeof(text) - len, "%s%zu %s", len ? "; " : "",
-					n, n == 1 ? words[w].one : words[w].many);
+		if (!n || len >= sizeof(text))
+			continue;
+		if (n == 1 && all[w].of_one)
+			words = all[w].of_one;
+		len += snprintf(text + len, sizeof(text) - len, "%s%zu %s", len ? "; " : "", n,
+				words);
 	}
 	if (len)
 		text__paragraph(p->out, p->width, "", "  ",
@@ -376,43 +382,48 @@ static void say_rest(struct page *p, const struct growth *g)
 				"There are too many lines to list them all.");
 }
 
-static const char *span(const struct page *p, const struct growth *g, char buf[LEAKS_SPAN])
+static const char *length_words(const struct page *p, const struct growth *g, char buf[LEAKS_SPAN])
 {
 	return leaks__span(g, model__length(p->doc->model, p->doc->duration), buf, LEAKS_SPAN);
 }
 
-/* said: the sentence of other commands, or "". */
-static void say_nothing(struct page *p, const struct growth *g, const char *said)
+/* summary: the sentence of other commands, or "". */
+static void say_nothing(struct page *p, const struct growth *g, const char *summary)
 {
 	bool narrowed = p->o->min_growth > GROWTH_SUMMARY_LEAST ||
 			p->o->min_confidence > GROWTH_SUMMARY_CONFIDENCE;
+	const char *unit = g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g);
 	char range[24], sp[LEAKS_SPAN], slope[40], none[LEAKS_NOTHING + LEAKS_SPAN];
 	size_t len;
 
-	span(p, g, sp);
-	if (g->values < TREND_MIN)
+	length_words(p, g, sp);
+	if (g->values < TREND_MIN) {
 		leaks__say_short(p->out, p->width, g, sp);
-	else if (g->observed < TREND_MIN)
+		return;
+	}
+	if (g->observed < TREND_MIN) {
 		text__paragraph(p->out, p->width, "", "  ", "Too few readings to judge: %u in %s.",
 				g->observed, sp);
-	else if (growth__sum_grows(g))
+		return;
+	}
+	if (growth__sum_grows(g)) {
 		text__paragraph(p->out, p->width, "", "  ",
 				"no single %s is shown to grow, but their sum %s, by %s a %s: %s",
 				group_names[p->o->by],
 				g->allocated.trend.verdict == TREND_GROWS ? "grows" : "may grow",
 				growth_summary__signed(slope, sizeof(slope), g->allocated.per_step),
 				growth_summary__unit(g), sp);
-	else {
+		return;
+	}
+	if (!*summary || narrowed) {
 		leaks__nothing(p->o, g->clock, none, sizeof(none));
 		len = strlen(none);
 		snprintf(none + len, sizeof(none) - len, " in %s", sp);
-		text__paragraph(p->out, p->width, "", "  ",
-				"%s; memory at the %ss of %ss varies by %s",
-				*said && !narrowed ? said : none,
-				g->clock == GROWTH_REQUESTS ? "start" : "end",
-				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
-				text__bytes(range, sizeof(range), g->allocated.trend.range));
+		summary = none;
 	}
+	text__paragraph(p->out, p->width, "", "  ", "%s; memory at the %ss of %ss varies by %s",
+			summary, g->clock == GROWTH_REQUESTS ? "start" : "end", unit,
+			text__bytes(range, sizeof(range), g->allocated.trend.range));
 }
 
 /* Names the line that grew most among those that cannot be judged: a job that is killed early shall
@@ -466,7 +477,9 @@ static int say_tensors(struct page *p, const struct growth *host)
 	if (p->o->by != BY_LINE || cpu < 0)
 		return 0;
 	err = growth__judge(p->doc->model, (size_t)cpu, p->o->min_growth, &g);
-	for (size_t i = 0; !err && i < g.n; i++) {
+	if (err)
+		return err;
+	for (size_t i = 0; i < g.n; i++) {
 		const struct growth_line *l = &g.lines[i];
 
 		if (!trend__counts(&l->trend, TREND_MEDIUM) ||
@@ -480,12 +493,11 @@ static int say_tensors(struct page *p, const struct growth *host)
 			growth_summary__signed(slope, sizeof(slope), l->per_step),
 			growth_summary__unit(&g), trend__confidence(l->trend.confidence));
 	}
-	if (!err)
-		growth__free(&g);
-	return err;
+	growth__free(&g);
+	return 0;
 }
 
-static void head(struct page *p)
+static void print_head(struct page *p)
 {
 	const struct leaks_doc *d = p->doc;
 	char name[512], count[32], lost[32], time[24], window[48], detail[DETAIL_TEXT],
@@ -511,17 +523,27 @@ static void head(struct page *p)
 /* Whether the options of the command let the growth of a summary count, too. */
 static bool is_wanted(const struct page *p, const struct growth_summary *s)
 {
-	const struct trend *t = s->part == GROWTH_OF_POOL     ? &s->growth.reserved.trend
-				: s->part == GROWTH_OF_OTHERS ? &s->growth.others.trend
-				: s->part == GROWTH_OF_PEAKS  ? &s->growth.peaks.trend
-							      : &s->line->trend;
+	const struct trend *t;
 
+	switch (s->part) {
+	case GROWTH_OF_POOL:
+		t = &s->growth.reserved.trend;
+		break;
+	case GROWTH_OF_OTHERS:
+		t = &s->growth.others.trend;
+		break;
+	case GROWTH_OF_PEAKS:
+		t = &s->growth.peaks.trend;
+		break;
+	default:
+		t = &s->line->trend;
+	}
 	return t->grown >= p->o->min_growth && trend__counts(t, p->o->min_confidence);
 }
 
 /* The sentence that report, the live view and others print, too. Prints it if it is a finding, or
  * writes it to text. */
-static int headline(struct page *p, size_t device, char text[GROWTH_SUMMARY_TEXT])
+static int print_summary(struct page *p, size_t device, char text[GROWTH_SUMMARY_TEXT])
 {
 	struct growth_summary s;
 	int err = growth_summary__of(p->doc->model, p->doc->facts, device, p->doc->duration, &s);
@@ -552,13 +574,70 @@ static bool say_host(struct page *p)
 	return h.copies || h.pinned;
 }
 
+/* Prints the values of the device and of its lines that are shown, for --steps. */
+static void print_figures(struct page *p, const struct growth *g, const char *device, size_t shown)
+{
+	char at[REPORT_TEXT];
+
+	leaks__figures(p->out, g, device, g->allocated.values, &g->allocated.trend);
+	for (size_t i = 0; i < g->n && shown; i++) {
+		const struct growth_line *l = &g->lines[i];
+
+		if (!trend__counts(&l->trend, p->o->min_confidence))
+			continue;
+		shown--;
+		leaks__where(p->o->by, &l->row, p->cwd, at, p->width - 36);
+		leaks__figures(p->out, g, at, l->values, &l->trend);
+	}
+}
+
+/* Prints what grows, or that nothing does. *found: true if anything does. */
+static int say_growth(struct page *p, const struct growth *g, size_t device, bool is_host,
+		      size_t shown, bool *found)
+{
+	size_t n = growth__count(g, p->o->min_confidence);
+	char summary[GROWTH_SUMMARY_TEXT];
+	bool pool;
+	int err = print_summary(p, device, summary);
+
+	if (err)
+		return err;
+	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
+		if (!trend__counts(&g->lines[i].trend, p->o->min_confidence))
+			continue;
+		say_line(p, device, g, &g->lines[i]);
+		k++;
+	}
+	if (shown < n)
+		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", n - shown);
+	if (n > 1) /* the sentence about one line has the same figures */
+		print_table(p, g, shown);
+	if (n)
+		say_graph(p, g);
+	err = say_pool(p, g, device, &pool);
+	if (err)
+		return err;
+	if (is_host)
+		pool |= say_host(p);
+	pool |= growth__peaks_grow(g, p->o->min_confidence);
+	say_peaks(p, g);
+	if (pool || n)
+		*found = true;
+	else
+		say_nothing(p, g, summary);
+	if (n || !pool)
+		say_inside(p, g, found);
+	if (!pool && !n)
+		say_lead(p, g, is_host);
+	return is_host ? say_tensors(p, g) : 0;
+}
+
 static int device_text(struct page *p, size_t device, bool *found)
 {
 	struct model_device d;
 	struct growth g;
 	size_t n, shown;
-	char sp[LEAKS_SPAN], said[GROWTH_SUMMARY_TEXT];
-	bool pool = false;
+	char sp[LEAKS_SPAN];
 	int err = growth__judge(p->doc->model, device, p->o->min_growth, &g);
 
 	if (err)
@@ -568,56 +647,20 @@ static int device_text(struct page *p, size_t device, bool *found)
 	shown = p->o->top && p->o->top < n ? p->o->top : n;
 	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(),
 		leaks__heading(&g, model__length(p->doc->model, p->doc->duration), sp, sizeof(sp)));
-	err = headline(p, device, said);
-	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
-		if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
-			sentence(p, device, &g, &g.lines[i]);
-			k++;
-		}
-	if (shown < n)
-		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", n - shown);
-	if (n > 1) /* the sentence about one line has the same figures */
-		table(p, &g, shown);
-	if (n)
-		say_graph(p, &g);
-	if (!err)
-		err = say_pool(p, &g, device, &pool);
-	if (!err && !strcmp(d.name, "host"))
-		pool |= say_host(p);
-	pool |= growth__peaks_grow(&g, p->o->min_confidence);
-	say_peaks(p, &g);
-	if (n)
-		say_inside(p, &g, found);
-	if (pool || n) {
-		*found = true;
-	} else {
-		say_nothing(p, &g, said);
-		say_inside(p, &g, found);
-		say_lead(p, &g, !strcmp(d.name, "host"));
-	}
-	if (!err && !strcmp(d.name, "host"))
-		err = say_tensors(p, &g);
+	err = say_growth(p, &g, device, !strcmp(d.name, "host"), shown, found);
+	if (err)
+		goto out;
 	say_rest(p, &g);
 	if (n)
 		text__paragraph(p->out, p->width, "", "  ",
 				"Memory that is freed less than once in %s looks like a leak, too: "
 				"record longer to be sure.",
-				span(p, &g, sp));
+				length_words(p, &g, sp));
 	if (n && (g.clock == GROWTH_CALLS || g.clock == GROWTH_TIME))
 		text__paragraph(p->out, p->width, "", "  ", "%s", LEAKS_HINT);
-	if (p->o->figures) {
-		char at[REPORT_TEXT];
-
-		leaks__figures(p->out, &g, d.name, g.allocated.values, &g.allocated.trend);
-		for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
-			if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
-				leaks__figures(p->out, &g,
-					       leaks__where(p->o->by, &g.lines[i].row, p->cwd, at,
-							    p->width - 36),
-					       g.lines[i].values, &g.lines[i].trend);
-				k++;
-			}
-	}
+	if (p->o->figures)
+		print_figures(p, &g, d.name, shown);
+out:
 	growth__free(&g);
 	return err;
 }
@@ -626,7 +669,7 @@ int leaks__text(FILE *out, const struct leaks_doc *doc, const struct leaks_opts 
 {
 	const struct report_text_opts ro = { .width = 0 };
 	struct page *p = malloc(sizeof(*p));
-	size_t n = model__devices(doc->model), told = 0;
+	bool any = false;
 	int err = 0;
 
 	if (!p)
@@ -636,18 +679,19 @@ int leaks__text(FILE *out, const struct leaks_doc *doc, const struct leaks_opts 
 	p->doc = doc;
 	p->o = o;
 	p->cwd = facts__get(doc->facts, "cwd");
-	for (size_t i = 0; !err && i < n; i++) {
-		if (!leaks__wants(o, doc, i))
+	for (size_t i = 0; !err && i < model__devices(doc->model); i++) {
+		if (!leaks__wants(o, doc->model, i))
 			continue;
-		if (!told++)
-			head(p);
+		if (!any)
+			print_head(p);
+		any = true;
 		err = device_text(p, i, found);
 	}
-	if (!err && !told) {
-		err = o->device ? -ENOENT : 0;
-		if (!err)
-			fprintf(out, "nothing was allocated\n");
-	}
 	free(p);
-	return err;
+	if (err || any)
+		return err;
+	if (o->device)
+		return -ENOENT;
+	fprintf(out, "nothing was allocated\n");
+	return 0;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/leaks/words.h"
-
+/* Texts about growth. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,21 +7,21 @@
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "record/host.h"
-#include "report/leaks.h"
+#include "report/leaks/internal.h"
 
 #define FIGURES 64 /* most steps to print; the last ones */
 #define CHART 24   /* width of a bar, columns */
 
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size)
 {
-	char n[32];
+	char n[48];
 
-	text__count(n, sizeof(n), g->steps);
 	if (g->clock == GROWTH_TIME)
 		text__time(buf, size, duration);
 	else
-		snprintf(buf, size, "%s %s%s%s", n, growth_summary__unit(g),
-			 g->steps == 1 ? "" : "s", g->clock == GROWTH_CALLS ? " of the model" : "");
+		snprintf(buf, size, "%s%s",
+			 text__counted(n, sizeof(n), g->steps, growth_summary__unit(g)),
+			 g->clock == GROWTH_CALLS ? " of the model" : "");
 	if (g->after_steps)
 		snprintf(buf + strlen(buf), size - strlen(buf), " since step %" PRIu64,
 			 g->after_steps);
@@ -31,7 +30,8 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
 
 const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf, size_t size)
 {
-	const char *name = g->request.file ? g->request.file : "", *slash = strrchr(name, '/');
+	const char *name = g->request.file ? g->request.file : "";
+	const char *slash = strrchr(name, '/');
 	size_t len = strlen(leaks__span(g, duration, buf, size));
 	char file[128];
 
@@ -80,12 +80,6 @@ const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, 
 		snprintf(buf, size, "no growth with %s confidence (--min-confidence)", level);
 	else
 		snprintf(buf, size, "no growth%s", growth_summary__between(clock));
-	return buf;
-}
-
-const char *leaks__rose_in(const struct trend *t, char *buf, size_t size)
-{
-	snprintf(buf, size, "%u/%u", t->rises, t->intervals);
 	return buf;
 }
 
@@ -146,59 +140,47 @@ const char *leaks__by_block(const struct growth *g, const struct growth_line *l,
 	return buf;
 }
 
-const char *leaks__rate_title(const struct growth *g, char *buf, size_t size)
-{
-	snprintf(buf, size, "A %s", growth_summary__unit(g));
-	return buf;
-}
-
-unsigned leaks__percent(double share)
+static unsigned in_percent(double share)
 {
 	return (unsigned)(share * 100 + 0.5);
 }
 
 unsigned leaks__stays_percent(const struct growth_line *l, const char **less)
 {
-	unsigned percent = leaks__percent(leaks__stays(l));
-	bool below = !percent && leaks__stays(l) > 0;
+	double stays = l->ages ? l->survives[l->ages - 1] : 0;
+	unsigned percent = in_percent(stays);
+	bool below = !percent && stays > 0;
 
 	*less = below ? "<" : "";
 	return below ? 1 : percent;
 }
 
-double leaks__stays(const struct growth_line *l)
-{
-	return l->ages ? l->survives[l->ages - 1] : 0;
-}
-
 void leaks__say_stays(const struct growth *g, const struct growth_line *l, char *buf, size_t size)
 {
 	uint64_t age = l->ages ? UINT64_C(1) << (l->ages - 1) : 0;
-	char b[24], count[32], blocks[80];
-	const char *less;
+	const char *unit = growth_summary__unit(g), *less;
 	unsigned stays = leaks__stays_percent(l, &less);
+	char b[24], count[48], blocks[80], when[40] = "at the end";
 
-	snprintf(blocks, sizeof(blocks), "%s in %s block%s",
-		 text__bytes(b, sizeof(b), l->row.bytes),
-		 text__count(count, sizeof(count), l->row.count), l->row.count == 1 ? "" : "s");
+	snprintf(blocks, sizeof(blocks), "%s in %s", text__bytes(b, sizeof(b), l->row.bytes),
+		 text__counted(count, sizeof(count), l->row.count, "block"));
+	if (g->clock != GROWTH_REQUESTS)
+		snprintf(when, sizeof(when), "after the last %s", unit);
 	if (l->kind == GROWTH_ENLARGED)
 		snprintf(buf, size,
 			 "its blocks do not stay: each is replaced by a larger one (a tensor that "
 			 "is enlarged, or inputs "
 			 "that grow)");
 	else if (!l->ages)
-		snprintf(buf, size, "no block of it was recorded for a whole %s",
-			 growth_summary__unit(g));
+		snprintf(buf, size, "no block of it was recorded for a whole %s", unit);
 	else if (g->clock == GROWTH_TIME)
 		snprintf(buf, size, "%s%u %% of what it allocates stays, %s at the end", less,
 			 stays, blocks);
 	else
 		snprintf(buf, size,
 			 "%s%u %% of what it allocates stays (followed for %" PRIu64
-			 " %s%s), %s %s%s",
-			 less, stays, age, growth_summary__unit(g), age == 1 ? "" : "s", blocks,
-			 g->clock == GROWTH_REQUESTS ? "at the end" : "after the last ",
-			 g->clock == GROWTH_REQUESTS ? "" : growth_summary__unit(g));
+			 " %s%s), %s %s",
+			 less, stays, age, unit, age == 1 ? "" : "s", blocks, when);
 }
 
 const char *leaks__no_holder(const struct facts *f)
@@ -215,50 +197,55 @@ const char *leaks__no_holder(const struct facts *f)
 static size_t say_models(const struct growth_name *n, char *buf, size_t size)
 {
 	size_t at = 0, len = growth_summary__models(n, &at);
-	char name[256], variable[256] = "", count[32];
+	char name[256], variable[256], count[48];
 	const char *rest = n->text + (len ? at + len + 1 : 0);
 
-	text__clean(variable, sizeof(variable), n->text + at, len);
 	text__clean(name, sizeof(name), rest, strlen(rest));
-	text__count(count, sizeof(count), n->same);
-	return snprintf(buf, size, "%s (%s model%s%s%s)", len ? variable : name, count,
-			n->same == 1 ? "" : "s", len ? ": " : "", len ? name : "");
+	text__counted(count, sizeof(count), n->same, "model");
+	if (!len)
+		return snprintf(buf, size, "%s (%s)", name, count);
+	text__clean(variable, sizeof(variable), n->text + at, len);
+	return snprintf(buf, size, "%s (%s: %s)", variable, count, name);
 }
 
 void leaks__say_held(const struct growth_line *l, const char *why, char *buf, size_t size)
 {
 	char name[512];
 	size_t len = 0, shown, at;
-	bool of_models;
+	bool of_models, held;
 
 	if (!l->nnames) {
-		snprintf(buf, size, "The holder is not known%s",
-			 l->row.category && strcmp(l->row.category, "unknown") ? "" : why);
+		bool has_role = l->row.category && strcmp(l->row.category, "unknown") != 0;
+
+		snprintf(buf, size, "The holder is not known%s", has_role ? "" : why);
 		return;
 	}
 	of_models = growth_summary__models(&l->names[0], &at) > 0;
 	shown = of_models ? 1 : 2;
-	len = snprintf(buf, size,
-		       of_models || growth_summary__is_holder(&l->names[0]) ? "Held by "
-									    : "It is ");
+	held = of_models || growth_summary__is_holder(&l->names[0]);
+	len = snprintf(buf, size, held ? "Held by " : "It is ");
 	for (size_t i = 0; i < l->nnames && i < shown && len < size; i++) {
-		if (growth_summary__in_models(l, &l->names[i])) {
-			len += snprintf(buf + len, size - len, "%s", i ? ", " : "");
-			if (len < size)
-				len += say_models(&l->names[i], buf + len, size - len);
+		const struct growth_name *n = &l->names[i];
+
+		if (i)
+			len += snprintf(buf + len, size - len, ", ");
+		if (len >= size)
+			break;
+		if (growth_summary__in_models(l, n)) {
+			len += say_models(n, buf + len, size - len);
 			continue;
 		}
-		if (growth_summary__of_graph(&l->names[i]))
-			growth_summary__graph_words(l->names[i].text, false, name, sizeof(name));
+		if (growth_summary__of_graph(n))
+			growth_summary__graph_words(n->text, false, name, sizeof(name));
 		else
-			text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
-		len += snprintf(buf + len, size - len, "%s%s (%" PRIu64 " block%s)", i ? ", " : "",
-				name, l->names[i].count, l->names[i].count == 1 ? "" : "s");
+			text__clean(name, sizeof(name), n->text, strlen(n->text));
+		len += snprintf(buf + len, size - len, "%s (%" PRIu64 " block%s)", name, n->count,
+				n->count == 1 ? "" : "s");
 	}
 	if (len < size && l->nnames > shown)
 		len += snprintf(buf + len, size - len, " and others");
 	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3) {
-		unsigned unknown = leaks__percent(1 - (double)l->named / (double)l->row.bytes);
+		unsigned unknown = in_percent(1 - (double)l->named / (double)l->row.bytes);
 
 		snprintf(buf + len, size - len,
 			 "; unknown for %u %%, newer than the last reading of names or held by no "
@@ -272,28 +259,29 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 {
 	size_t n = t->values, from = n > FIGURES ? n - FIGURES : 0;
 	uint64_t most = 1, before = from ? v[from - 1] : 0;
+	uint64_t stride = g->clock == GROWTH_TIME ? 1 : g->stride; /* steps from value to value */
+	const char *unit = g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g);
+	const char *moment = g->clock == GROWTH_REQUESTS ? "start" : "end";
 	char live[24], change[40];
 
 	for (size_t i = from; i < n; i++)
 		most = v[i] > most ? v[i] : most;
-	fprintf(out, "\n%s, live at the %s of each %s%s", title,
-		g->clock == GROWTH_REQUESTS ? "start" : "end",
-		g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
-		g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
+	fprintf(out, "\n%s, live at the %s of each %s%s", title, moment, unit,
+		stride > 1 ? " that is kept" : "");
 	if (from)
 		fprintf(out, ": the last %zu of %zu", n - from, n);
 	fputc('\n', out);
 	for (size_t i = from; i < n; i++) {
 		unsigned bar = (unsigned)((double)v[i] / (double)most * CHART + 0.5);
 
+		*change = '\0';
+		if (v[i] != before)
+			growth_summary__signed(change, sizeof(change),
+					       (double)v[i] - (double)before);
 		fprintf(out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n",
-			(uint64_t)(i + 1 + g->values - n) *
-				(g->clock == GROWTH_TIME ? 1 : g->stride),
-			text__bytes(live, sizeof(live), v[i]),
-			v[i] == before ? ""
-				       : growth_summary__signed(change, sizeof(change),
-								(double)v[i] - (double)before),
-			(int)bar, "########################", i < t->warmup ? " (warm-up)" : "");
+			(uint64_t)(i + 1 + g->values - n) * stride,
+			text__bytes(live, sizeof(live), v[i]), change, (int)bar,
+			"########################", i < t->warmup ? " (warm-up)" : "");
 		before = v[i];
 	}
 }
