@@ -238,8 +238,7 @@ static int run(struct diff_args *args)
 	if (!status) {
 		args->opts.by = args->shown.by;
 		args->opts.any_module = args->shown.format == FORMAT_TEXT;
-		err = diff__new(a[MATCH_OLD], device[MATCH_OLD], a[MATCH_NEW], device[MATCH_NEW],
-				&args->opts, &d);
+		err = diff__new(a, device, &args->opts, &d);
 		if (err)
 			log_err("%s", strerror(-err));
 		status = err ? EXIT_FAILED : write_out(d, args);

@@ -29,7 +29,7 @@ struct diff_side {
 };
 
 struct diff_row {
-	const struct row *old, *new; /* old or new may be NULL, not both */
+	const struct row *row[MATCH_SIDES]; /* one may be NULL, not both */
 	enum diff_status status;
 	bool moved; /* true if the line has another number */
 };
@@ -58,20 +58,34 @@ struct diff {
 	int64_t missing; /* change of allocated bytes minus the sum of the rows' changes */
 };
 
-/* Compares two recordings that have been run. Borrows both. Returns 0 or -ENOMEM. */
-int diff__new(const struct analysis *old, size_t old_device, const struct analysis *new,
-	      size_t new_device, const struct diff_opts *opts, struct diff **ret);
+/* Compares two recordings that have been run. Borrows both. device: its index in the recording's
+ * model. Returns 0 or -ENOMEM. */
+int diff__new(struct analysis *const a[MATCH_SIDES], const size_t device[MATCH_SIDES],
+	      const struct diff_opts *opts, struct diff **ret);
 void diff__free(struct diff *d); /* NULL is fine */
 /* Makes new rows with other values of by and any_*. Returns 0, or -ENOMEM, and then d has
  * no rows. */
 int diff__again(struct diff *d, const struct diff_opts *opts);
 
-uint64_t diff__old(const struct diff_row *r);
-uint64_t diff__new_bytes(const struct diff_row *r);
-/* Writes the difference, such as "+2.00 GiB", "-512 B" or "0 B". buf: 24 bytes. */
-char *diff__signed(char *buf, size_t size, uint64_t old, uint64_t new);
-/* Writes the difference, such as "-24.7 %"; "" if old is 0. buf: 24 bytes. */
-char *diff__percent(char *buf, size_t size, uint64_t old, uint64_t new);
+/* Bytes of the row in that recording. */
+static inline uint64_t diff__bytes(const struct diff_row *r, enum match_side side)
+{
+	return r->row[side] ? r->row[side]->bytes : 0;
+}
+
+/* The side whose row is shown: the new one if it has the row. */
+static inline enum match_side diff__shown_side(const struct diff_row *r)
+{
+	return r->row[MATCH_NEW] ? MATCH_NEW : MATCH_OLD;
+}
+
+static inline const struct row *diff__shown(const struct diff_row *r)
+{
+	return r->row[diff__shown_side(r)];
+}
+
+/* Writes the difference, such as "-24.7 %"; "" if from is 0. buf: 24 bytes. */
+char *diff__percent(char *buf, size_t size, uint64_t from, uint64_t to);
 
 struct diff_text_opts {
 	size_t top;	/* rows to print; 0: all */

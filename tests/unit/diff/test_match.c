@@ -173,8 +173,8 @@ static void test_renamed_folder(void **state)
 		for (int k = 0; k < 3; k++)
 			assert_int_equal(same(m, old[i], 10, new[k], 15), i == k);
 	assert_int_equal(match__renamed(m, &f), 3);
-	assert_string_equal(f[0].old, old[1]);
-	assert_string_equal(f[0].new, new[1]);
+	assert_string_equal(f[0].path[OLD], old[1]);
+	assert_string_equal(f[0].path[NEW], new[1]);
 	match__free(m);
 }
 

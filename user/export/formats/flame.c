@@ -117,12 +117,13 @@ static int path_of(struct flame *f, enum match_side side, const struct row *row,
 static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 {
 	uint32_t n = 0;
-	int err = r->old ? path_of(f, MATCH_OLD, r->old, &n) : 0;
+	int err;
 
-	if (!err && r->new)
-		err = path_of(f, MATCH_NEW, r->new, &n);
-	if (err)
-		return err;
+	for (int k = 0; k < MATCH_SIDES; k++) {
+		err = r->row[k] ? path_of(f, k, r->row[k], &n) : 0;
+		if (err)
+			return err;
+	}
 	err = flametree__find(f->tree, f->path, n, ret);
 	if (err != -ENOENT)
 		return err;
@@ -148,11 +149,11 @@ static int put_view(struct flame *f)
 	json__close_array(f->j);
 	json__open_array(f->j, "old");
 	for (size_t i = 0; i < f->d->n; i++)
-		json__uint(f->j, NULL, diff__old(&f->d->rows[i]));
+		json__uint(f->j, NULL, diff__bytes(&f->d->rows[i], MATCH_OLD));
 	json__close_array(f->j);
 	json__open_array(f->j, "new");
 	for (size_t i = 0; i < f->d->n; i++)
-		json__uint(f->j, NULL, diff__new_bytes(&f->d->rows[i]));
+		json__uint(f->j, NULL, diff__bytes(&f->d->rows[i], MATCH_NEW));
 	json__close_array(f->j);
 	json__uint(f->j, "smaller", f->left_out);
 	json__close_object(f->j);

@@ -15,9 +15,11 @@
 #include "record/stream.h"
 #include "report/diff.h"
 
-static char *copy(const char *s)
+/* Copies a text; "" and NULL become NULL. Returns 0 or -ENOMEM. */
+static int copy_text(char **ret, const char *s)
 {
-	return s && *s ? strdup(s) : NULL;
+	*ret = s && *s ? strdup(s) : NULL;
+	return s && *s && !*ret ? -ENOMEM : 0;
 }
 
 /* Computes the median step time. The first step does not count if its start is missing. The model
@@ -27,35 +29,31 @@ static int measure_steps(struct compared *c, const struct model *m, const struct
 	struct model_step s;
 	uint64_t *times = NULL, first, number, n = 0, partly = !model__first_step_whole(m);
 	size_t room = 0, kept = 0;
-	int err = 0;
 
 	c->steps = model__whole_steps(m);
 	while (model__step(m, kept, &s))
 		kept++;
 	first = model__steps(m) - kept;
-	for (size_t i = 0; i < kept && !err; i++) {
+	for (size_t i = 0; i < kept; i++) {
 		number = first + i; /* number among all steps */
 		if (number < partly || number - partly < o->skip ||
 		    (o->steps && number - partly - o->skip >= o->steps))
 			continue;
 		model__step(m, i, &s);
-		err = array__grow(&times, &room, n + 1, sizeof(*times));
-		if (!err)
-			times[n++] = s.end - s.start;
+		if (array__grow(&times, &room, n + 1, sizeof(*times))) {
+			free(times);
+			return -ENOMEM;
+		}
+		times[n++] = s.end - s.start;
 	}
-	if (n && !err) {
+	if (n) {
 		qsort(times, n, sizeof(*times), array__compare_u64);
 		/* Same rule as in model__step_time(). */
 		c->step_time = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
 		c->timed = n;
 	}
 	free(times);
-	return err;
-}
-
-static bool copy_failed(const char *s, const char *made)
-{
-	return s && *s && !made;
+	return 0;
 }
 
 /* Copies the figures of a recording, so that the recording itself can be freed. */
@@ -68,12 +66,9 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 
 	model__device(a->model, device, &c->device);
 	name = words__device_fact(a->facts, &c->device, "name");
-	c->torch = copy(facts__get(a->facts, "torch"));
-	c->cwd = copy(facts__get(a->facts, "cwd"));
-	c->device_name = copy(name);
 	c->detail = strdup(detail__sentence(detail, sizeof(detail), a->facts));
-	if (!c->detail || copy_failed(facts__get(a->facts, "torch"), c->torch) ||
-	    copy_failed(facts__get(a->facts, "cwd"), c->cwd) || copy_failed(name, c->device_name))
+	if (!c->detail || copy_text(&c->torch, facts__get(a->facts, "torch")) ||
+	    copy_text(&c->cwd, facts__get(a->facts, "cwd")) || copy_text(&c->device_name, name))
 		return -ENOMEM;
 	words__program(c->program, sizeof(c->program), a->facts);
 	c->dry_run = facts__get(a->facts, "dry_run");
@@ -83,15 +78,11 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 	c->is_window = model__window(a->model, &c->window_start);
 	c->events = model__events(a->model);
 	c->lost = words__lost(a->model, a->facts);
-	if (model__peak_line(a->model, device, false, &r)) {
-		c->file = copy(r.file);
-		c->func = copy(r.func);
-		c->module = copy(r.module);
-		c->line = r.line;
-		if (copy_failed(r.file, c->file) || copy_failed(r.func, c->func) ||
-		    copy_failed(r.module, c->module))
-			return -ENOMEM;
-	}
+	if (model__peak_line(a->model, device, false, &r) &&
+	    (copy_text(&c->file, r.file) || copy_text(&c->func, r.func) ||
+	     copy_text(&c->module, r.module)))
+		return -ENOMEM;
+	c->line = r.line;
 	return measure_steps(c, a->model, o);
 }
 
@@ -102,26 +93,27 @@ int compare__read(const char *path, const char *name, const struct compare_opts 
 	struct compared c = { 0 };
 	struct analysis *a = NULL;
 	size_t device;
-	int err = 0, status = analysis__open(path, &peak, &a);
+	int status = analysis__open(path, &peak, &a);
 
-	if (!status)
-		status = analysis__run(a, NULL, NULL);
-	if (!status)
-		status = analysis__device(a, o->device, &device);
-	if (!status) {
-		c.name = strdup(name ? name : a->name);
-		c.recording = strdup(a->name);
-		err = c.name && c.recording ? copy_figures(&c, a, device, o) : -ENOMEM;
-	}
-	analysis__free(a);
-	if (err) {
-		log_err("out of memory");
-		status = EXIT_FAILED;
-	}
 	if (status)
-		compare__drop(&c);
-	else
+		goto out;
+	status = analysis__run(a, NULL, NULL);
+	if (status)
+		goto out;
+	status = analysis__device(a, o->device, &device);
+	if (status)
+		goto out;
+	c.name = strdup(name ? name : a->name);
+	c.recording = strdup(a->name);
+	if (c.name && c.recording && !copy_figures(&c, a, device, o)) {
 		*ret = c;
+		goto out;
+	}
+	log_err("out of memory");
+	compare__drop(&c);
+	status = EXIT_FAILED;
+out:
+	analysis__free(a);
 	return status;
 }
 
@@ -142,8 +134,9 @@ void compare__drop(struct compared *c)
 /* Fragmentation when the most bytes were reserved but not allocated. */
 static double most_fragmentation(const struct model_device *d)
 {
-	return d->most_unused_reserved ? (double)d->most_unused / (double)d->most_unused_reserved
-				       : 0;
+	if (!d->most_unused_reserved)
+		return 0;
+	return (double)d->most_unused / (double)d->most_unused_reserved;
 }
 
 #define COMPARE_TEXT 560 /* size of a reason */
@@ -173,6 +166,7 @@ enum {
 /* Writes one reason. False: it does not apply. */
 static bool warn(const struct compared *first, const struct compared *c, int what, char *buf)
 {
+	static const char *const since[] = { "from its start", "while it ran" };
 	char a[100], b[100];
 	bool same = c == first;
 
@@ -231,9 +225,8 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 			 text__counted(a, 32, c->steps, "step"), text__count(b, 32, first->steps));
 		return !same && c->steps != first->steps;
 	case W_ATTACHED:
-		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first %s",
-			 c->live ? "while it ran" : "from its start",
-			 first->live ? "while it ran" : "from its start");
+		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first %s", since[c->live],
+			 since[first->live]);
 		return !same && c->live != first->live;
 	}
 	return false;
@@ -283,54 +276,54 @@ static const struct column columns[COL_NR] = {
 };
 
 struct cells {
-	char name[REPORT_TEXT], peak[40], percent[24], reserved[24], cached[16], most[16], step[24],
-		step_percent[24], steps[32];
-	char where[REPORT_TEXT];
+	char text[COL_NR][40]; /* without the name */
+	char name[REPORT_TEXT], where[REPORT_TEXT];
 };
 
 /* Writes "net/model.py:36 (forward), backward", or less of it if there is no room. */
-static void where(struct cells *s, const struct compared *c, size_t columns_)
+static void say_where(struct cells *s, const struct compared *c, size_t room)
 {
-	const char *phase = c->device.peak_allocated ? words__phase(c->device.peak_phase) : "",
-		   *slash = c->file ? strrchr(c->file, '/') : NULL,
-		   *file = slash ? slash + 1 : c->file;
+	const char *phase = c->device.peak_allocated ? words__phase(c->device.peak_phase) : "";
 	struct row r = { .file = c->file,
 			 .func = c->func ? c->func : "",
 			 .line = c->line,
 			 .source = "frame",
 			 .module = "" };
 	char place[REPORT_TEXT], clean[REPORT_TEXT / 2];
-	size_t rest = strlen(phase) + 2, room = columns_ > rest ? columns_ - rest : 0;
+	size_t rest = strlen(phase) + 2, of_place = room > rest ? room - rest : 0;
+	const char *file;
 
 	snprintf(s->where, sizeof(s->where), "%s", phase);
-	if (!c->file || columns_ < 8)
+	if (!c->file || room < 8)
 		return;
-	words__location(place, &r, c->cwd, room);
+	words__location(place, &r, c->cwd, of_place);
 	if (!strstr(place, ")")) {
-		snprintf(place, sizeof(place), "%s:%u",
-			 text__clean(clean, sizeof(clean), file, strlen(file)), c->line);
+		file = strrchr(c->file, '/') ? strrchr(c->file, '/') + 1 : c->file;
+		text__clean(clean, sizeof(clean), file, strlen(file));
+		snprintf(place, sizeof(place), "%s:%u", clean, c->line);
 		/* Keep the end, which has the line number. */
-		words__cut_front(place, columns_);
+		words__cut_front(place, room);
 	}
+	if (text__width(place) > of_place)
+		phase = "";
 	snprintf(s->where, sizeof(s->where), "%.*s%s%s", (int)sizeof(s->where) - 32, place,
-		 *phase && text__width(place) <= room ? ", " : "",
-		 text__width(place) <= room ? phase : "");
+		 *phase ? ", " : "", phase);
 }
 
-static const char *cut_name(char buf[REPORT_TEXT], const struct compared *c, size_t columns_)
+static const char *cut_name(char buf[REPORT_TEXT], const struct compared *c, size_t room)
 {
-	return words__cut_middle(text__clean(buf, REPORT_TEXT, c->name, strlen(c->name)), columns_);
+	return words__cut_middle(text__clean(buf, REPORT_TEXT, c->name, strlen(c->name)), room);
 }
 
-static bool any_alike(const struct compared *all, size_t n, size_t columns_)
+static bool any_alike(const struct compared *all, size_t n, size_t room)
 {
 	char a[REPORT_TEXT], b[REPORT_TEXT];
 
 	for (size_t i = 0; i < n; i++) {
-		cut_name(a, &all[i], columns_);
+		cut_name(a, &all[i], room);
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(all[i].name, all[k].name) != 0 &&
-			    !strcmp(a, cut_name(b, &all[k], columns_)))
+			    !strcmp(a, cut_name(b, &all[k], room)))
 				return true;
 	}
 	return false;
@@ -346,37 +339,38 @@ static size_t name_width(const struct compared *all, size_t n, size_t width)
 	return ret;
 }
 
-static void fill(struct cells *s, const struct compared *all, size_t i, size_t name_columns,
-		 size_t columns_)
+/* first: NULL for the first itself. */
+static void fill_cells(struct cells *s, const struct compared *c, const struct compared *first,
+		       size_t name_columns, size_t room)
 {
-	const struct compared *c = &all[i], *first = &all[0];
+	const struct model_device *d = &c->device;
+	const char *about = "";
 	char bytes[24];
 
+	if (d->peak_is == FIGURE_LOWER_BOUND)
+		about = ">= ";
+	else if (d->peak_is > FIGURE_SINCE_ATTACH)
+		about = "~ ";
+	for (int k = 0; k < COL_NR; k++)
+		strcpy(s->text[k], "-");
 	cut_name(s->name, c, name_columns);
-	snprintf(s->peak, sizeof(s->peak), "%s%s",
-		 c->device.peak_is <= FIGURE_SINCE_ATTACH  ? ""
-		 : c->device.peak_is == FIGURE_LOWER_BOUND ? ">= "
-							   : "~ ",
-		 text__bytes(bytes, sizeof(bytes), c->device.peak_allocated));
-	diff__percent(s->percent, sizeof(s->percent), i ? first->device.peak_allocated : 0,
-		      c->device.peak_allocated);
-	strcpy(s->reserved, "-");
-	strcpy(s->cached, "-");
-	strcpy(s->most, "-");
-	if (c->device.has_totals) {
-		text__bytes(s->reserved, sizeof(s->reserved), c->device.peak_reserved);
-		snprintf(s->cached, sizeof(s->cached), "%.1f %%",
-			 100 * words__fragmentation(c->device.mark_allocated,
-						    c->device.mark_reserved));
-		snprintf(s->most, sizeof(s->most), "%.1f %%", 100 * most_fragmentation(&c->device));
+	snprintf(s->text[COL_PEAK], sizeof(s->text[0]), "%s%s", about,
+		 text__bytes(bytes, sizeof(bytes), d->peak_allocated));
+	diff__percent(s->text[COL_PERCENT], sizeof(s->text[0]),
+		      first ? first->device.peak_allocated : 0, d->peak_allocated);
+	if (d->has_totals) {
+		text__bytes(s->text[COL_RESERVED], sizeof(s->text[0]), d->peak_reserved);
+		snprintf(s->text[COL_CACHED], sizeof(s->text[0]), "%.1f %%",
+			 100 * words__fragmentation(d->mark_allocated, d->mark_reserved));
+		snprintf(s->text[COL_MOST], sizeof(s->text[0]), "%.1f %%",
+			 100 * most_fragmentation(d));
 	}
-	strcpy(s->step, "-");
 	if (c->timed)
-		text__time(s->step, sizeof(s->step), c->step_time);
-	diff__percent(s->step_percent, sizeof(s->step_percent),
-		      i && c->timed ? first->step_time : 0, c->step_time);
-	text__count(s->steps, sizeof(s->steps), c->steps);
-	where(s, c, columns_);
+		text__time(s->text[COL_STEP], sizeof(s->text[0]), c->step_time);
+	diff__percent(s->text[COL_STEP_PERCENT], sizeof(s->text[0]),
+		      first && c->timed ? first->step_time : 0, c->step_time);
+	text__count(s->text[COL_STEPS], sizeof(s->text[0]), c->steps);
+	say_where(s, c, room);
 }
 
 static bool any_dry_run(const struct compared *all, size_t n)
@@ -395,19 +389,6 @@ static bool any_totals(const struct compared *all, size_t n)
 	return false;
 }
 
-static void put_cells(const struct cells *s, const char *cells[COL_NR])
-{
-	const char *all[COL_NR] = {
-		[COL_NAME] = s->name,	    [COL_PEAK] = s->peak,
-		[COL_PERCENT] = s->percent, [COL_RESERVED] = s->reserved,
-		[COL_CACHED] = s->cached,   [COL_MOST] = s->most,
-		[COL_STEP] = s->step,	    [COL_STEP_PERCENT] = s->step_percent,
-		[COL_STEPS] = s->steps,
-	};
-
-	memcpy(cells, all, sizeof(all));
-}
-
 /* Escapes characters with a meaning in Markdown. */
 static void put_markdown(FILE *out, const char *s)
 {
@@ -422,6 +403,8 @@ static void put_markdown(FILE *out, const char *s)
 static void print_notes(FILE *out, const struct compared *all, size_t n, bool markdown)
 {
 	char text[COMPARE_TEXT], name[REPORT_TEXT], line[COMPARE_TEXT + REPORT_TEXT];
+	const char *item = markdown ? "* " : "";
+	const char *indent = markdown ? "  " : "";
 	bool any = false;
 
 	for (size_t i = 0; i < n; i++)
@@ -429,13 +412,11 @@ static void print_notes(FILE *out, const struct compared *all, size_t n, bool ma
 			snprintf(line, sizeof(line), "%s: %s",
 				 text__clean(name, sizeof(name), all[i].name, strlen(all[i].name)),
 				 text);
-			fputs(any ? "" : "\n", out);
-			if (markdown) {
-				fputs("* ", out);
+			fprintf(out, "%s%s", any ? "" : "\n", item);
+			if (markdown)
 				put_markdown(out, line);
-			} else {
+			else
 				fputs(line, out);
-			}
 			fputc('\n', out);
 			any = true;
 		}
@@ -444,7 +425,7 @@ static void print_notes(FILE *out, const struct compared *all, size_t n, bool ma
 			"%s%sDry run: memory is what PyTorch's allocator does, to the byte; "
 			"kernels computed\n"
 			"%snothing, so that the time of a step is the host's alone.\n",
-			any ? "" : "\n", markdown ? "* " : "", markdown ? "  " : "");
+			any ? "" : "\n", item, indent);
 }
 
 int compare_text__print(FILE *out, const struct compared *all, size_t n,
@@ -452,35 +433,37 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 {
 	struct grid *t = grid__new(columns, COL_NR);
 	struct cells *s = calloc(1, sizeof(*s));
-	const char *cells[COL_NR];
-	int err = t && s ? 0 : -ENOMEM;
-	size_t width = report_text__width(out, o), names = name_width(all, n, width), room;
+	size_t width = report_text__width(out, o), room;
+	size_t names = name_width(all, n, width);
+	int err = -ENOMEM;
 
-	for (size_t i = 0; i < n && !err; i++) {
-		fill(s, all, i, names, 0);
-		put_cells(s, cells);
+	if (!t || !s)
+		goto out;
+	for (size_t i = 0; i < n; i++) {
+		fill_cells(s, &all[i], i ? &all[0] : NULL, names, 0);
 		grid__row(t);
 		for (size_t c = 0; c < COL_NR; c++)
-			grid__put(t, c, cells[c], NULL);
-		err = grid__error(t);
+			grid__put(t, c, c == COL_NAME ? s->name : s->text[c], NULL);
 	}
-	if (!err) {
-		if (!any_totals(all, n)) { /* as on the CPU */
-			grid__show(t, COL_RESERVED, false);
-			grid__show(t, COL_CACHED, false);
-			grid__show(t, COL_MOST, false);
-		}
-		/* A short path is useless, so it goes last. */
-		grid__last_goes(t, 5);
-		room = grid__fit(t, width, WHERE_WANTED, COL_NR);
-		grid__print_titles(t, out, report_text__colour(out, o),
-				   room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
-		for (size_t i = 0; i < n; i++) {
-			fill(s, all, i, names, room);
-			grid__print(t, out, i, words__cut(s->where, room));
-		}
-		print_notes(out, all, n, false);
+	err = grid__error(t);
+	if (err)
+		goto out;
+	if (!any_totals(all, n)) { /* as on the CPU */
+		grid__show(t, COL_RESERVED, false);
+		grid__show(t, COL_CACHED, false);
+		grid__show(t, COL_MOST, false);
 	}
+	/* A short path is useless, so it goes last. */
+	grid__last_goes(t, 5);
+	room = grid__fit(t, width, WHERE_WANTED, COL_NR);
+	grid__print_titles(t, out, report_text__colour(out, o),
+			   room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
+	for (size_t i = 0; i < n; i++) {
+		say_where(s, &all[i], room);
+		grid__print(t, out, i, words__cut(s->where, room));
+	}
+	print_notes(out, all, n, false);
+out:
 	grid__free(t);
 	free(s);
 	return err;
@@ -504,13 +487,10 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n)
 	      "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
 	      out);
 	for (size_t i = 0; i < n; i++) {
-		const char *cells[COL_NR];
-
-		fill(s, all, i, REPORT_TEXT, 60);
-		put_cells(s, cells);
+		fill_cells(s, &all[i], i ? &all[0] : NULL, REPORT_TEXT, 60);
 		fputc('|', out);
 		for (int k = 0; k < COL_NR; k++)
-			put_cell(out, cells[k]);
+			put_cell(out, k == COL_NAME ? s->name : s->text[k]);
 		put_cell(out, s->where);
 		fputc('\n', out);
 	}
@@ -519,10 +499,10 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n)
 	return 0;
 }
 
-static void put_times(struct json *j, const char *key, uint64_t old, uint64_t new)
+static void put_times(struct json *j, const char *key, uint64_t first, uint64_t value)
 {
-	if (old)
-		json__double(j, key, (double)new / (double)old, 6);
+	if (first)
+		json__double(j, key, (double)value / (double)first, 6);
 	else
 		json__null(j, key);
 }

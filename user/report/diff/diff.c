@@ -22,39 +22,17 @@ const char *diff__status(enum diff_status s)
 	return names[s];
 }
 
-uint64_t diff__old(const struct diff_row *r)
+static uint64_t distance(uint64_t a, uint64_t b)
 {
-	return r->old ? r->old->bytes : 0;
+	return a > b ? a - b : b - a;
 }
 
-uint64_t diff__new_bytes(const struct diff_row *r)
+char *diff__percent(char *buf, size_t size, uint64_t from, uint64_t to)
 {
-	return r->new ? r->new->bytes : 0;
-}
-
-static uint64_t change(uint64_t old, uint64_t new)
-{
-	return old > new ? old - new : new - old;
-}
-
-char *diff__signed(char *buf, size_t size, uint64_t old, uint64_t new)
-{
-	char bytes[24];
-
-	text__bytes(bytes, sizeof(bytes), change(old, new));
-	if (new > old)
-		snprintf(buf, size, "+%s", bytes);
-	else
-		snprintf(buf, size, "%s%s", new < old ? "-" : "", bytes);
-	return buf;
-}
-
-char *diff__percent(char *buf, size_t size, uint64_t old, uint64_t new)
-{
-	double p = old ? 100.0 * ((double)new - (double)old) / (double)old : 0;
+	double p = from ? 100.0 * ((double)to - (double)from) / (double)from : 0;
 
 	buf[0] = '\0';
-	if (old && p < 100000)
+	if (from && p < 100000)
 		snprintf(buf, size, "%+.1f %%", p);
 	return buf;
 }
@@ -80,10 +58,11 @@ static uint64_t hash_name(const struct match *m, const char *name)
  * differ in the frame that carries the module. */
 static bool is_machinery(const struct dict *d, struct dict_frame f)
 {
-	const char *rest = f.loc ? files__after_dir(dict__str(d, dict__get_loc(d, f.loc).file),
-						    "torch/nn/modules/")
-				 : NULL;
+	const char *rest;
 
+	if (!f.loc)
+		return false;
+	rest = files__after_dir(dict__str(d, dict__get_loc(d, f.loc).file), "torch/nn/modules/");
 	return rest && !strcmp(rest, "module.py");
 }
 
@@ -93,8 +72,8 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 		     const struct row *r)
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
-	uint64_t does = match__hash(m, "allocates", r->phase),
-		 detail = match__hash(m, "size", r->median);
+	uint64_t does = match__hash(m, "allocates", r->phase);
+	uint64_t detail = match__hash(m, "size", r->median);
 	uint64_t calls = match__hash(m, "calls a module", 0);
 	int err = 0;
 
@@ -103,10 +82,12 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 		struct dict_module mod = dict__get_module(d, s.frames[i].module);
 		bool machinery = is_machinery(d, s.frames[i]);
 
-		if (s.frames[i].loc)
+		if (s.frames[i].loc && machinery)
 			err = match__add(m, side, dict__str(d, loc.file), dict__str(d, loc.func),
-					 loc.line, machinery ? calls : does,
-					 machinery ? 0 : detail);
+					 loc.line, calls, 0);
+		else if (s.frames[i].loc)
+			err = match__add(m, side, dict__str(d, loc.file), dict__str(d, loc.func),
+					 loc.line, does, detail);
 		if (s.frames[i].module) {
 			does = match__hash(m, dict__str(d, mod.cls), 1);
 			detail = hash_name(m, dict__str(d, mod.name));
@@ -156,7 +137,7 @@ static void mix_text(uint64_t *h, struct hash_seed seed, const char *s)
 	mix(h, seed, s ? hash__bytes(seed, s, strlen(s)) : 1);
 }
 
-static int location(struct joiner *j, enum match_side side, uint32_t loc, uint64_t *ret)
+static int find_number(struct joiner *j, enum match_side side, uint32_t loc, uint64_t *ret)
 {
 	const struct dict *d = j->d->side[side].a->dict;
 	uint64_t key = (uint64_t)side << 32 | loc;
@@ -186,7 +167,7 @@ static int mix_stack(struct joiner *j, enum match_side side, const struct row *r
 		}
 		if (is_machinery(d, s.frames[i]))
 			continue;
-		err = location(j, side, s.frames[i].loc, &number);
+		err = find_number(j, side, s.frames[i].loc, &number);
 		mix(h, j->seed, err ? 0 : number);
 	}
 	if (row__has_leaf(r))
@@ -201,7 +182,7 @@ static int key_of(struct joiner *j, enum match_side side, const struct row *r, b
 {
 	const struct diff_opts *o = &j->d->opts;
 	bool line = o->by == BY_LINE || o->by == BY_STACK;
-	uint64_t h = j->seed.key[1];
+	uint64_t h = 0;
 	int err = 0;
 
 	mix(&h, j->seed, r->before_attach);
@@ -232,7 +213,7 @@ static int key_of(struct joiner *j, enum match_side side, const struct row *r, b
 
 static void set_status(struct diff_row *r)
 {
-	const struct row *a = r->old, *b = r->new;
+	const struct row *a = r->row[MATCH_OLD], *b = r->row[MATCH_NEW];
 
 	if (!a || !b)
 		r->status = a ? DIFF_GONE : DIFF_NEW;
@@ -255,10 +236,32 @@ static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_
 	uint64_t i;
 
 	for (; map64__get(by_key, key, &i); key++)
-		if (!d->rows[i].new &&
-		    (category || has_unknown_role(r) || has_unknown_role(d->rows[i].old)))
+		if (!d->rows[i].row[MATCH_NEW] && (category || has_unknown_role(r) ||
+						   has_unknown_role(d->rows[i].row[MATCH_OLD])))
 			return i;
 	return SIZE_MAX;
+}
+
+/* Maps the keys of unpaired old rows to their indices. A row whose key is taken has the next free
+ * one. */
+static int map_old_rows(struct joiner *j, const struct diff *d, struct map64 *by_key, bool category)
+{
+	uint64_t key, found;
+	int err;
+
+	for (size_t i = 0; i < d->side[MATCH_OLD].n; i++) {
+		if (d->rows[i].row[MATCH_NEW])
+			continue;
+		err = key_of(j, MATCH_OLD, d->rows[i].row[MATCH_OLD], category, &key);
+		if (err)
+			return err;
+		while (map64__get(by_key, key, &found))
+			key++;
+		err = map64__set(by_key, key, i);
+		if (err)
+			return err;
+	}
+	return 0;
 }
 
 /*
@@ -269,54 +272,53 @@ static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_
 static int pair_rows(struct joiner *j, struct diff *d, bool *paired, bool category)
 {
 	struct map64 *by_key = map64__new();
-	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
-	uint64_t key, found;
-	int err = by_key ? 0 : -ENOMEM;
+	uint64_t key;
+	int err;
 
-	for (size_t i = 0; i < nold && !err; i++) {
-		if (d->rows[i].new)
-			continue;
-		err = key_of(j, MATCH_OLD, d->rows[i].old, category, &key);
-		while (!err && map64__get(by_key, key, &found))
-			key++;
-		if (!err)
-			err = map64__set(by_key, key, i);
-	}
-	for (size_t i = 0; i < nnew && !err; i++) {
+	if (!by_key)
+		return -ENOMEM;
+	err = map_old_rows(j, d, by_key, category);
+	for (size_t i = 0; i < d->side[MATCH_NEW].n && !err; i++) {
 		const struct row *r = &d->side[MATCH_NEW].rows[i];
-		size_t old;
+		size_t at;
 
 		if (paired[i])
 			continue;
 		err = key_of(j, MATCH_NEW, r, category, &key);
-		old = err ? SIZE_MAX : find_old(d, by_key, key, r, category);
-		if (old == SIZE_MAX)
+		if (err)
+			break;
+		at = find_old(d, by_key, key, r, category);
+		if (at == SIZE_MAX)
 			continue;
-		d->rows[old].new = r;
+		d->rows[at].row[MATCH_NEW] = r;
 		paired[i] = true;
 	}
 	map64__free(by_key);
 	return err;
 }
 
-static int join(struct diff *d)
+static int join_rows(struct diff *d)
 {
 	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
-	struct joiner j = { .d = d, .seed = hash__seed(), .numbers = map64__new() };
+	struct joiner j = { .d = d, .seed = hash__seed() };
 	bool *paired = calloc(nnew + 1, sizeof(*paired));
-	int err = paired && j.numbers ? 0 : -ENOMEM;
+	int err = -ENOMEM;
 
+	j.numbers = map64__new();
 	d->rows = calloc(nold + nnew + 1, sizeof(*d->rows));
-	err = d->rows ? err : -ENOMEM;
-	for (size_t i = 0; i < nold && !err; i++)
-		d->rows[d->n++].old = &d->side[MATCH_OLD].rows[i];
-	if (!err)
-		err = pair_rows(&j, d, paired, true);
-	if (!err && d->opts.by == BY_LINE && !d->opts.any_category)
+	if (!paired || !j.numbers || !d->rows)
+		goto out;
+	for (size_t i = 0; i < nold; i++)
+		d->rows[d->n++].row[MATCH_OLD] = &d->side[MATCH_OLD].rows[i];
+	err = pair_rows(&j, d, paired, true);
+	if (err)
+		goto out;
+	if (d->opts.by == BY_LINE && !d->opts.any_category)
 		err = pair_rows(&j, d, paired, false);
-	for (size_t i = 0; i < nnew && !err; i++)
+	for (size_t i = 0; i < nnew; i++)
 		if (!paired[i])
-			d->rows[d->n++].new = &d->side[MATCH_NEW].rows[i];
+			d->rows[d->n++].row[MATCH_NEW] = &d->side[MATCH_NEW].rows[i];
+out:
 	map64__free(j.numbers);
 	free(paired);
 	return err;
@@ -324,34 +326,40 @@ static int join(struct diff *d)
 
 static int cmp_text(const char *a, const char *b)
 {
-	return strcmp(a ? a : "", b ? b : "");
+	if (!a || !b)
+		return (a && *a) - (b && *b);
+	return strcmp(a, b);
+}
+
+static uint64_t change_of(const struct diff_row *r)
+{
+	return distance(diff__bytes(r, MATCH_OLD), diff__bytes(r, MATCH_NEW));
 }
 
 /* Orders by change, then by size, then by text, so that the order is stable. */
 static int cmp_row(const void *pa, const void *pb)
 {
 	const struct diff_row *a = pa, *b = pb;
-	uint64_t x = change(diff__old(a), diff__new_bytes(a)),
-		 y = change(diff__old(b), diff__new_bytes(b));
-	const struct row *ra = a->new ? a->new : a->old, *rb = b->new ? b->new : b->old;
+	const struct row *x = diff__shown(a);
+	const struct row *y = diff__shown(b);
 	int c;
 
-	if (x != y)
-		return x > y ? -1 : 1;
+	if (change_of(a) != change_of(b))
+		return change_of(a) > change_of(b) ? -1 : 1;
 	if (a->status != b->status)
 		return a->status < b->status ? -1 : 1;
-	if (ra->bytes != rb->bytes)
-		return ra->bytes > rb->bytes ? -1 : 1;
-	c = cmp_text(ra->file, rb->file);
-	if (!c && ra->line != rb->line)
-		c = ra->line < rb->line ? -1 : 1;
-	c = c ? c : cmp_text(ra->func, rb->func);
-	c = c ? c : cmp_text(ra->module, rb->module);
-	c = c ? c : cmp_text(ra->thread, rb->thread);
-	c = c ? c : (int)ra->phase - (int)rb->phase;
-	c = c ? c : cmp_text(ra->category, rb->category);
-	c = c ? c : cmp_text(ra->name, rb->name);
-	return c ? c : (ra->cumulative > rb->cumulative) - (ra->cumulative < rb->cumulative);
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	c = cmp_text(x->file, y->file);
+	if (!c && x->line != y->line)
+		c = x->line < y->line ? -1 : 1;
+	c = c ? c : cmp_text(x->func, y->func);
+	c = c ? c : cmp_text(x->module, y->module);
+	c = c ? c : cmp_text(x->thread, y->thread);
+	c = c ? c : (int)x->phase - (int)y->phase;
+	c = c ? c : cmp_text(x->category, y->category);
+	c = c ? c : cmp_text(x->name, y->name);
+	return c ? c : (x->cumulative > y->cumulative) - (x->cumulative < y->cumulative);
 }
 
 static void sum_up(struct diff *d)
@@ -367,7 +375,7 @@ static void sum_up(struct diff *d)
 		set_status(&d->rows[i]);
 		s = &d->sums[d->rows[i].status];
 		s->rows++;
-		s->bytes += change(diff__old(&d->rows[i]), diff__new_bytes(&d->rows[i]));
+		s->bytes += change_of(&d->rows[i]);
 	}
 	d->overlap = d->opts.by == BY_LAYER;
 	d->missing = (int64_t)(real - sum);
@@ -406,7 +414,7 @@ int diff__again(struct diff *d, const struct diff_opts *opts)
 			s->sum += s->rows[i].bytes;
 	}
 	if (!err)
-		err = join(d);
+		err = join_rows(d);
 	if (err) {
 		drop_rows(d);
 		return err;
@@ -416,33 +424,37 @@ int diff__again(struct diff *d, const struct diff_opts *opts)
 	return 0;
 }
 
-int diff__new(const struct analysis *old, size_t old_device, const struct analysis *new,
-	      size_t new_device, const struct diff_opts *opts, struct diff **ret)
+int diff__new(struct analysis *const a[MATCH_SIDES], const size_t device[MATCH_SIDES],
+	      const struct diff_opts *opts, struct diff **ret)
 {
 	struct diff *d = calloc(1, sizeof(*d));
-	int err = 0;
+	int err = -ENOMEM;
 
 	if (!d)
 		return -ENOMEM;
-	d->side[MATCH_OLD] = (struct diff_side){ .a = old, .number = old_device };
-	d->side[MATCH_NEW] = (struct diff_side){ .a = new, .number = new_device };
-	d->match = match__new(facts__get(old->facts, "cwd"), facts__get(new->facts, "cwd"));
+	d->match = match__new(facts__get(a[MATCH_OLD]->facts, "cwd"),
+			      facts__get(a[MATCH_NEW]->facts, "cwd"));
 	if (!d->match)
-		err = -ENOMEM;
-	for (int k = 0; k < MATCH_SIDES && !err; k++) {
-		model__device(d->side[k].a->model, d->side[k].number, &d->side[k].device);
+		goto fail;
+	for (int k = 0; k < MATCH_SIDES; k++) {
+		d->side[k].a = a[k];
+		d->side[k].number = device[k];
+		model__device(a[k]->model, device[k], &d->side[k].device);
 		err = add_lines(d->match, k, &d->side[k]);
+		if (err)
+			goto fail;
 	}
-	if (!err)
-		err = match__settle(d->match);
-	if (!err)
-		err = diff__again(d, opts);
-	if (err) {
-		diff__free(d);
-		return err;
-	}
+	err = match__settle(d->match);
+	if (err)
+		goto fail;
+	err = diff__again(d, opts);
+	if (err)
+		goto fail;
 	*ret = d;
 	return 0;
+fail:
+	diff__free(d);
+	return err;
 }
 
 void diff__free(struct diff *d)

@@ -13,13 +13,18 @@
 #include "report/diff.h"
 #include "report/doc.h"
 
-/* Returns new minus old, limited to 63 bits. Only a damaged recording exceeds them. */
-static int64_t change(uint64_t old, uint64_t new)
+/* Returns the change, limited to 63 bits. Only a damaged recording exceeds them. */
+static int64_t change(uint64_t from, uint64_t to)
 {
-	uint64_t by = old > new ? old - new : new - old;
+	uint64_t by = from > to ? from - to : to - from;
 	int64_t most = by > INT64_MAX ? INT64_MAX : (int64_t)by;
 
-	return old > new ? -most : most;
+	return from > to ? -most : most;
+}
+
+static uint64_t count_of(const struct row *r)
+{
+	return r ? r->count : 0;
 }
 
 static void put_side(struct json *j, const struct diff *d, enum match_side side)
@@ -80,8 +85,8 @@ static void put_files(struct json *j, const struct diff *d)
 	json__open_array(j, "renamed_files");
 	for (size_t i = 0; i < n; i++) {
 		json__open_object(j, NULL);
-		json__string(j, "old", f[i].old);
-		json__string(j, "new", f[i].new);
+		json__string(j, "old", f[i].path[MATCH_OLD]);
+		json__string(j, "new", f[i].path[MATCH_NEW]);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -136,24 +141,24 @@ static void put_words(struct json *j, const struct diff *d, const struct row *r)
 
 static void put_row(struct json *j, const struct diff *d, const struct diff_row *r, char *buf)
 {
-	bool line = d->opts.by == BY_LINE || d->opts.by == BY_STACK, stack = d->opts.by == BY_STACK;
+	const struct row *a = r->row[MATCH_OLD], *b = r->row[MATCH_NEW];
+	bool stack = d->opts.by == BY_STACK;
 
 	json__open_object(j, NULL);
 	json__string(j, "status", diff__status(r->status));
-	json__int(j, "change", change(diff__old(r), diff__new_bytes(r)));
-	json__uint(j, "old_bytes", diff__old(r));
-	json__uint(j, "new_bytes", diff__new_bytes(r));
-	json__uint(j, "old_count", r->old ? r->old->count : 0);
-	json__uint(j, "new_count", r->new ? r->new->count : 0);
-	if (line) {
-		put_place(j, "old", d->side[MATCH_OLD].a->dict, r->old, stack, buf);
-		put_place(j, "new", d->side[MATCH_NEW].a->dict, r->new, stack, buf);
+	json__int(j, "change", change(diff__bytes(r, MATCH_OLD), diff__bytes(r, MATCH_NEW)));
+	json__uint(j, "old_bytes", diff__bytes(r, MATCH_OLD));
+	json__uint(j, "new_bytes", diff__bytes(r, MATCH_NEW));
+	json__uint(j, "old_count", count_of(a));
+	json__uint(j, "new_count", count_of(b));
+	if (stack || d->opts.by == BY_LINE) {
+		put_place(j, "old", d->side[MATCH_OLD].a->dict, a, stack, buf);
+		put_place(j, "new", d->side[MATCH_NEW].a->dict, b, stack, buf);
 		json__bool(j, "moved", r->moved);
 	}
-	put_words(j, d, r->new ? r->new : r->old);
-	if (r->old && r->new && r->old->category &&
-	    r->new->category &&strcmp(r->old->category, r->new->category) != 0)
-		json__string(j, "old_category", r->old->category);
+	put_words(j, d, diff__shown(r));
+	if (a && b && a->category && b->category && strcmp(a->category, b->category) != 0)
+		json__string(j, "old_category", a->category);
 	json__close_object(j);
 }
 
@@ -195,32 +200,32 @@ int diff_json__print(FILE *out, const struct diff *d, size_t top)
 
 static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *dr)
 {
-	const struct row *r = dr->new ? dr->new : dr->old;
-	const struct dict *dict = d->side[dr->new ? MATCH_NEW : MATCH_OLD].a->dict;
+	const struct row *a = dr->row[MATCH_OLD], *b = dr->row[MATCH_NEW], *r = diff__shown(dr);
+	const struct dict *dict = d->side[diff__shown_side(dr)].a->dict;
 	unsigned of = words__speaks_of(d->opts.by, 0);
+	int err = 0;
+	bool line = of & 1U << BY_LINE, phase = !r->before_attach && (of & 1U << BY_PHASE);
 
 	fprintf(out, "%s,%" PRId64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
-		diff__status(dr->status), change(diff__old(dr), diff__new_bytes(dr)), diff__old(dr),
-		diff__new_bytes(dr), dr->old ? dr->old->count : 0, dr->new ? dr->new->count : 0);
+		diff__status(dr->status),
+		change(diff__bytes(dr, MATCH_OLD), diff__bytes(dr, MATCH_NEW)),
+		diff__bytes(dr, MATCH_OLD), diff__bytes(dr, MATCH_NEW), count_of(a), count_of(b));
 	report_csv__field(out, d->side[MATCH_NEW].device.name);
-	report_csv__place(out, of & 1U << BY_LINE ? dr->old : NULL);
-	report_csv__place(out, of & 1U << BY_LINE ? dr->new : NULL);
+	report_csv__place(out, line ? a : NULL);
+	report_csv__place(out, line ? b : NULL);
 	report_csv__field(out, r->module);
 	report_csv__field(out, r->module_class);
-	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase)
-									  : NULL);
+	report_csv__field(out, phase ? phase__name(r->phase) : NULL);
 	report_csv__field(out, r->category);
 	report_csv__field(out, r->source);
 	report_csv__field(out, d->opts.by == BY_THREAD ? r->thread : NULL);
 	report_csv__field(out, r->name);
-	if (d->opts.by == BY_STACK && !r->before_attach) {
-		int err = report_csv__stack(out, dict, r);
-
-		if (err)
-			return err;
-	} else {
+	if (d->opts.by == BY_STACK && !r->before_attach)
+		err = report_csv__stack(out, dict, r);
+	else
 		report_csv__field(out, NULL);
-	}
+	if (err)
+		return err;
 	fputs("\r\n", out);
 	return 0;
 }

@@ -12,13 +12,11 @@
 #include "base/hash.h"
 #include "base/map64.h"
 
-struct map64;
-
 #define MATCH_THINGS 32 /* most actions and most details of a line that are compared */
 
 struct match_line {
 	uint32_t file, func, line; /* file, func: string numbers */
-	uint32_t mate1;		   /* 1 + its partner; 0: none */
+	uint32_t partner_no;	   /* 0: none */
 	size_t first[2];	   /* in things: first action, first detail */
 	uint8_t n[2], side;
 };
@@ -99,20 +97,22 @@ static int cmp_renamed(const void *a, const void *b)
 {
 	const struct match_files *x = a, *y = b;
 
-	return strcmp(x->old, y->old);
+	return strcmp(x->path[MATCH_OLD], y->path[MATCH_OLD]);
 }
 
-static uint64_t base_of(const struct match *m, uint32_t file)
+static uint64_t hash_base(const struct match *m, uint32_t file)
 {
-	const char *path = m->text[file], *slash = strrchr(path, '/');
+	const char *path = m->text[file];
+	const char *slash = strrchr(path, '/');
 
 	return match__hash(m, slash ? slash + 1 : path, 0);
 }
 
 /* Number of common path components at the end. */
-static uint64_t alike(const char *a, const char *b)
+static uint64_t count_common(const char *a, const char *b)
 {
-	const char *x = a + strlen(a), *y = b + strlen(b);
+	const char *x = a + strlen(a);
+	const char *y = b + strlen(b);
 	uint64_t n = 0;
 
 	while (x > a && y > b && x[-1] == y[-1]) {
@@ -123,7 +123,7 @@ static uint64_t alike(const char *a, const char *b)
 	return n + ((x == a || x[-1] == '/') && (y == b || y[-1] == '/') && *x != '/');
 }
 
-static const char *below(const char *path, const char *cwd)
+static const char *path_below(const char *path, const char *cwd)
 {
 	size_t len = cwd ? strlen(cwd) : 0;
 
@@ -134,14 +134,16 @@ static const char *below(const char *path, const char *cwd)
 
 /* Weight of a pair: the same path below the programs' folders, then common path components, then
  * common functions. 0: no common function. */
-static uint64_t score(const struct match *m, const struct file *old, const struct file *new)
+static uint64_t weigh_files(const struct match *m, const struct file *a, const struct file *b)
 {
-	const char *a = m->text[old->file], *b = m->text[new->file];
-	const char *in_a = below(a, m->cwd[MATCH_OLD]), *in_b = below(b, m->cwd[MATCH_NEW]);
+	const char *old_path = m->text[a->file], *new_path = m->text[b->file];
+	const char *old_inside = path_below(old_path, m->cwd[MATCH_OLD]);
+	const char *new_inside = path_below(new_path, m->cwd[MATCH_NEW]);
+	bool same = old_inside && new_inside && !strcmp(old_inside, new_inside);
 	uint64_t funcs = 0;
 
-	for (size_t i = 0, k = 0; i < old->nfuncs && k < new->nfuncs;) {
-		uint32_t x = old->funcs[i].func, y = new->funcs[k].func;
+	for (size_t i = 0, k = 0; i < a->nfuncs && k < b->nfuncs;) {
+		uint32_t x = a->funcs[i].func, y = b->funcs[k].func;
 
 		funcs += x == y;
 		i += x <= y;
@@ -149,24 +151,25 @@ static uint64_t score(const struct match *m, const struct file *old, const struc
 	}
 	if (!funcs)
 		return 0;
-	return (uint64_t)(in_a && in_b && !strcmp(in_a, in_b)) << 40 | alike(a, b) << 20 |
+	return (uint64_t)same << 40 | count_common(old_path, new_path) << 20 |
 	       (funcs < 0xfffff ? funcs : 0xfffff);
 }
 
-static int add_pair(struct match *m, struct file *old, struct file *new)
+static int add_pair(struct match *m, struct file *old_file, struct file *new_file)
 {
 	int err = array__grow(&m->renamed, &m->room_renamed, m->nrenamed + 1, sizeof(*m->renamed));
 
 	if (err)
 		return err;
-	old->taken = new->taken = true;
-	m->file_of[new->file] = old->file;
-	m->renamed[m->nrenamed++] = (struct match_files){ m->text[old->file], m->text[new->file] };
+	old_file->taken = new_file->taken = true;
+	m->file_of[new_file->file] = old_file->file;
+	m->renamed[m->nrenamed++] = (struct match_files){ { m->text[old_file->file],
+							    m->text[new_file->file] } };
 	return 0;
 }
 
 /* Index of the best partner. SIZE_MAX: none, or two are equally good. */
-static size_t best(const uint64_t *scores, size_t n, size_t step, const struct file *of)
+static size_t find_best(const uint64_t *scores, size_t n, size_t step, const struct file *of)
 {
 	size_t found = SIZE_MAX;
 	uint64_t most = 0;
@@ -185,24 +188,31 @@ static size_t best(const uint64_t *scores, size_t n, size_t step, const struct f
 }
 
 /* Pairs files of one name that are each other's best partner, then repeats with the rest. */
-static int pair_group(struct match *m, struct file *old, size_t nold, struct file *new, size_t nnew)
+static int pair_group(struct match *m, struct file *old_files, size_t nold, struct file *new_files,
+		      size_t nnew)
 {
-	bool more = nold && nnew && (uint64_t)nold * nnew <= MAX_GROUP;
-	uint64_t *scores = more ? malloc(nold * nnew * sizeof(*scores)) : NULL;
-	int err = more && !scores ? -ENOMEM : 0;
+	bool more = true;
+	uint64_t *scores;
+	int err = 0;
 
+	if (!nold || !nnew || (uint64_t)nold * nnew > MAX_GROUP)
+		return 0;
+	scores = malloc(nold * nnew * sizeof(*scores));
 	if (!scores)
-		return err;
+		return -ENOMEM;
 	for (size_t i = 0; i < nold * nnew; i++)
-		scores[i] = score(m, &old[i / nnew], &new[i % nnew]);
+		scores[i] = weigh_files(m, &old_files[i / nnew], &new_files[i % nnew]);
 	while (more && !err) {
 		more = false;
 		for (size_t i = 0; i < nold && !err; i++) {
-			size_t k = old[i].taken ? SIZE_MAX : best(scores + i * nnew, nnew, 1, new);
+			size_t k;
 
-			if (k == SIZE_MAX || best(scores + k, nold, nnew, old) != i)
+			if (old_files[i].taken)
 				continue;
-			err = add_pair(m, &old[i], &new[k]);
+			k = find_best(scores + i * nnew, nnew, 1, new_files);
+			if (k == SIZE_MAX || find_best(scores + k, nold, nnew, old_files) != i)
+				continue;
+			err = add_pair(m, &old_files[i], &new_files[k]);
 			more = true;
 		}
 	}
@@ -224,7 +234,7 @@ static size_t unpaired_files(const struct match *m, const struct place *p, size_
 		if (p[i].side == p[end - 1].side)
 			files[nfiles++] = (struct file){ .file = p[i].file,
 							 .side = p[i].side,
-							 .base = base_of(m, p[i].file),
+							 .base = hash_base(m, p[i].file),
 							 .funcs = p + i,
 							 .nfuncs = end - i };
 		i = end;
@@ -263,15 +273,15 @@ static int pair_files(struct match *m)
 		m->file_of[i] = (uint32_t)i;
 	n = unpaired_files(m, places, unique_places(m, places), files);
 	qsort_r(files, n, sizeof(*files), cmp_file, m);
-	for (size_t i = 0; i < n && !err;) {
-		size_t new = i, end;
+	for (size_t i = 0, end; i < n && !err; i = end) {
+		size_t new_from = i;
 
-		while (new < n && files[new].base == files[i].base &&files[new].side == MATCH_OLD)
-			new ++;
-		for (end = new; end < n &&files[end].base == files[i].base;)
+		while (new_from < n && files[new_from].base == files[i].base &&
+		       files[new_from].side == MATCH_OLD)
+			new_from++;
+		for (end = new_from; end < n && files[end].base == files[i].base;)
 			end++;
-		err = pair_group(m, files + i, new - i, files + new, end - new);
-		i = end;
+		err = pair_group(m, files + i, new_from - i, files + new_from, end - new_from);
 	}
 	if (m->nrenamed)
 		qsort(m->renamed, m->nrenamed, sizeof(*m->renamed), cmp_renamed);
@@ -329,28 +339,27 @@ uint64_t match__hash(const struct match *m, const char *s, uint64_t more)
 			 hash__bytes(m->seed, s, strlen(s)) ^ more * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* Number of a string; equal strings of both sides have the same number. */
-static int intern(struct match *m, const char *s, uint32_t *ret)
+/* Finds or adds a string; equal strings of both sides have the same number. NULL counts as "". */
+static int intern_text(struct match *m, const char *s, uint32_t *ret)
 {
-	uint64_t key = hash__bytes(m->seed, s, strlen(s)), found;
-	int err;
+	uint64_t key, found;
 
+	s = s ? s : "";
+	key = hash__bytes(m->seed, s, strlen(s));
 	if (map64__get(m->strings, key, &found)) {
 		*ret = (uint32_t)found;
 		return 0;
 	}
-	err = array__grow(&m->text, &m->room_text, m->ntext + 1, sizeof(*m->text));
-	if (!err)
-		err = map64__set(m->strings, key, m->ntext);
-	if (err)
-		return err;
+	if (array__grow(&m->text, &m->room_text, m->ntext + 1, sizeof(*m->text)) ||
+	    map64__set(m->strings, key, m->ntext))
+		return -ENOMEM;
 	m->text[m->ntext] = s;
 	*ret = (uint32_t)m->ntext++;
 	return 0;
 }
 
-static uint64_t place(const struct match *m, enum match_side side, uint32_t file, uint32_t func,
-		      uint32_t line)
+static uint64_t hash_place(const struct match *m, enum match_side side, uint32_t file,
+			   uint32_t func, uint32_t line)
 {
 	uint32_t key[4] = { side, file, func, line };
 
@@ -360,20 +369,16 @@ static uint64_t place(const struct match *m, enum match_side side, uint32_t file
 static int add_line(struct match *m, enum match_side side, uint32_t file, uint32_t func,
 		    uint32_t line, uint32_t *ret)
 {
-	uint64_t key = place(m, side, file, func, line), found;
-	int err;
+	uint64_t key = hash_place(m, side, file, func, line), found;
 
 	if (map64__get(m->by_place, key, &found)) {
 		*ret = (uint32_t)found;
 		return 0;
 	}
-	err = m->n >= UINT32_MAX - 1
-		      ? -ENOMEM
-		      : array__grow(&m->lines, &m->room, m->n + 1, sizeof(*m->lines));
-	if (!err)
-		err = map64__set(m->by_place, key, m->n);
-	if (err)
-		return err;
+	if (m->n >= UINT32_MAX - 1 ||
+	    array__grow(&m->lines, &m->room, m->n + 1, sizeof(*m->lines)) ||
+	    map64__set(m->by_place, key, m->n))
+		return -ENOMEM;
 	m->lines[m->n] = (struct match_line){
 		.side = side, .file = file, .func = func, .line = line
 	};
@@ -391,28 +396,21 @@ static int add_thing(struct match *m, uint32_t line, uint64_t hash, bool detail)
 	if (err || had)
 		return err;
 	err = array__grow(&m->things, &m->room_things, m->nthings + 1, sizeof(*m->things));
-	if (!err)
-		m->things[m->nthings++] = (struct match_thing){ .hash = hash,
-								.line = line,
-								.detail = detail };
-	return err;
+	if (err)
+		return err;
+	m->things[m->nthings++] = (struct match_thing){ hash, line, detail };
+	return 0;
 }
 
 int match__add(struct match *m, enum match_side side, const char *file, const char *func,
 	       uint32_t line, uint64_t does, uint64_t detail)
 {
 	uint32_t file_id, func_id, id;
-	int err = intern(m, file ? file : "", &file_id);
 
-	if (!err)
-		err = intern(m, func ? func : "", &func_id);
-	if (!err)
-		err = add_line(m, side, file_id, func_id, line, &id);
-	if (!err)
-		err = add_thing(m, id, does, false);
-	if (!err && detail)
-		err = add_thing(m, id, detail, true);
-	return err;
+	if (intern_text(m, file, &file_id) || intern_text(m, func, &func_id) ||
+	    add_line(m, side, file_id, func_id, line, &id) || add_thing(m, id, does, false))
+		return -ENOMEM;
+	return detail ? add_thing(m, id, detail, true) : 0;
 }
 
 static int cmp_thing(const void *a, const void *b)
@@ -426,9 +424,9 @@ static int cmp_thing(const void *a, const void *b)
 	return x->hash < y->hash ? -1 : x->hash > y->hash;
 }
 
-/* A line with very many actions keeps those with the smallest hashes, which are the same on both
- * sides. */
-static void give_things(struct match *m)
+/* Gives each line its actions. A line with very many actions keeps those with the smallest hashes,
+ * which are the same on both sides. */
+static void assign_things(struct match *m)
 {
 	if (m->nthings)
 		qsort(m->things, m->nthings, sizeof(*m->things), cmp_thing);
@@ -443,8 +441,8 @@ static void give_things(struct match *m)
 	}
 }
 
-static unsigned shared(const struct match *m, const struct match_line *a,
-		       const struct match_line *b, bool detail)
+static unsigned count_shared(const struct match *m, const struct match_line *a,
+			     const struct match_line *b, bool detail)
 {
 	const struct match_thing *x = m->things + a->first[detail],
 				 *y = m->things + b->first[detail];
@@ -471,33 +469,36 @@ static unsigned shared(const struct match *m, const struct match_line *a,
 #define WEIGHT_UNMOVED (1 * WEIGHT)
 #define FAR 1000
 
-static int64_t part(unsigned n, unsigned a, unsigned b)
+static int64_t weigh_part(unsigned n, unsigned a, unsigned b)
 {
 	if (!n)
 		return 0;
 	return n * WEIGHT / (a > b ? a : b);
 }
 
-static int64_t weigh(const struct match *m, const struct match_line *old,
-		     const struct match_line *new)
+static int64_t weigh_lines(const struct match *m, const struct match_line *a,
+			   const struct match_line *b)
 {
-	unsigned n = shared(m, old, new, false);
-	int64_t shift = (int64_t) new->line - (int64_t)old->line, far = shift < 0 ? -shift : shift;
+	unsigned n = count_shared(m, a, b, false);
+	int64_t shift = (int64_t)b->line - (int64_t)a->line;
+	int64_t weight = WEIGHT_PAIR, far = shift < 0 ? -shift : shift;
 
 	if (!n)
 		return 0;
-	return WEIGHT_PAIR + part(n, old->n[0], new->n[0]) +
-	       WEIGHT_DETAIL * part(shared(m, old, new, true), old->n[1], new->n[1]) +
-	       (shift ? 0 : WEIGHT_UNMOVED) - (far < FAR ? far : FAR);
+	weight += weigh_part(n, a->n[0], b->n[0]);
+	weight += WEIGHT_DETAIL * weigh_part(count_shared(m, a, b, true), a->n[1], b->n[1]);
+	if (!shift)
+		weight += WEIGHT_UNMOVED;
+	return weight - (far < FAR ? far : FAR);
 }
 
 struct span { /* lines of a function, as index ranges in order[] */
-	size_t old, old_end, new, new_end;
+	size_t old_from, old_end, new_from, new_end;
 };
 
 struct candidate { /* a pair, and the best sequence of pairs that ends with it */
-	uint32_t old, new;
-	uint32_t before1; /* 1 + the previous pair; 0: none */
+	uint32_t old_at, new_at;
+	uint32_t before_no; /* the previous pair */
 	int64_t sum;
 };
 
@@ -514,89 +515,100 @@ static struct match_line *line_at(const struct aligner *a, size_t i)
 	return &a->m->lines[a->order[i]];
 }
 
-static void pair(struct aligner *a, size_t old, size_t new)
+static void pair_lines(struct aligner *a, size_t old_at, size_t new_at)
 {
-	line_at(a, old)->mate1 = a->order[new] + 1;
-	line_at(a, new)->mate1 = a->order[old] + 1;
+	line_at(a, old_at)->partner_no = a->order[new_at] + 1;
+	line_at(a, new_at)->partner_no = a->order[old_at] + 1;
 }
 
 static void pair_unmoved(struct aligner *a, struct span s)
 {
-	while (s.old < s.old_end && s.new < s.new_end) {
-		const struct match_line *old = line_at(a, s.old), *new = line_at(a, s.new);
+	while (s.old_from < s.old_end && s.new_from < s.new_end) {
+		const struct match_line *x = line_at(a, s.old_from);
+		const struct match_line *y = line_at(a, s.new_from);
 
-		if (old->line == new->line && weigh(a->m, old, new))
-			pair(a, s.old, s.new);
-		s.old += old->line <= new->line;
-		s.new += new->line <= old->line;
+		if (x->line == y->line && weigh_lines(a->m, x, y))
+			pair_lines(a, s.old_from, s.new_from);
+		s.old_from += x->line <= y->line;
+		s.new_from += y->line <= x->line;
 	}
 }
 
-static int64_t sum_of(const struct aligner *a, uint32_t c1)
+/* Returns the sum of a sequence; 0: it is empty. */
+static int64_t sum_of(const struct aligner *a, uint32_t candidate_no)
 {
-	return c1 ? a->c[c1 - 1].sum : 0;
+	return candidate_no ? a->c[candidate_no - 1].sum : 0;
 }
 
 /* Adds a pair with the best sequence that ends with it. It follows the best sequence so far, or the
  * last pair with the same shift. */
-static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old, size_t new,
-			 int64_t weight, uint32_t best1)
+static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old_at, size_t new_at,
+			 int64_t weight, uint32_t best_no)
 {
-	uint64_t shift = (uint64_t)((int64_t)line_at(a, new)->line -
-				    (int64_t)line_at(a, old)->line),
-		 last1 = 0;
-	struct candidate c = { .old = (uint32_t)old,
-			       .new = (uint32_t) new,
-			       .before1 = best1,
-			       .sum = sum_of(a, best1) + weight };
+	int64_t shift = (int64_t)line_at(a, new_at)->line - (int64_t)line_at(a, old_at)->line;
+	struct candidate c = { .old_at = (uint32_t)old_at,
+			       .new_at = (uint32_t)new_at,
+			       .before_no = best_no,
+			       .sum = sum_of(a, best_no) + weight };
+	uint64_t last_no = 0;
+	int64_t last_sum;
 	int err = array__grow(&a->c, &a->room, a->n + 1, sizeof(*a->c));
 
 	if (err)
 		return err;
-	if (map64__get(by_shift, shift, &last1) &&
-	    sum_of(a, (uint32_t)last1) + WEIGHT_FOLLOWS > sum_of(a, best1)) {
-		c.before1 = (uint32_t)last1;
-		c.sum = sum_of(a, (uint32_t)last1) + WEIGHT_FOLLOWS + weight;
+	map64__get(by_shift, (uint64_t)shift, &last_no);
+	last_sum = sum_of(a, (uint32_t)last_no);
+	if (last_no && last_sum + WEIGHT_FOLLOWS > sum_of(a, best_no)) {
+		c.before_no = (uint32_t)last_no;
+		c.sum = last_sum + WEIGHT_FOLLOWS + weight;
 	}
 	a->c[a->n++] = c;
-	return !last1 || sum_of(a, (uint32_t)last1) < c.sum ? map64__set(by_shift, shift, a->n) : 0;
+	if (last_no && last_sum >= c.sum)
+		return 0;
+	return map64__set(by_shift, (uint64_t)shift, a->n);
 }
 
-/* best[k]: the best sequence of pairs over the old lines so far and the first k new ones. */
-static int fill(struct aligner *a, struct span s, struct map64 *by_shift, uint32_t *best)
+/*
+ * Fills a table by dynamic programming, a row for each old line. best_no[k] is the candidate that
+ * ends the best sequence of pairs over the old lines so far and the first k new ones. It is the
+ * best of three: the row above, the new line before (left), and this pair after the best sequence
+ * above and left of it.
+ */
+static int find_sequences(struct aligner *a, struct span s, struct map64 *by_shift,
+			  uint32_t *best_no)
 {
-	int err = 0;
+	for (size_t i = s.old_from; i < s.old_end; i++) {
+		uint32_t above_left_no = 0;
 
-	for (size_t i = s.old; i < s.old_end; i++) {
-		/* Previous line, up to the previous new line; this line. */
-		uint32_t above1 = 0, left1 = 0;
+		for (size_t k = 1; k <= s.new_end - s.new_from; k++) {
+			uint32_t above_no = best_no[k], left_no = best_no[k - 1];
+			size_t at = s.new_from + k - 1;
+			int64_t weight = weigh_lines(a->m, line_at(a, i), line_at(a, at));
+			int err;
 
-		for (size_t k = s.new; k < s.new_end; k++) {
-			uint32_t *here = &best[k - s.new + 1];
-			int64_t w = weigh(a->m, line_at(a, i), line_at(a, k));
-
-			err = w ? add_candidate(a, by_shift, i, k, w, above1) : 0;
-			if (err)
-				return err;
-			above1 = *here;
-			if (w && sum_of(a, (uint32_t)a->n) > sum_of(a, *here))
-				*here = (uint32_t)a->n;
-			if (sum_of(a, left1) > sum_of(a, *here))
-				*here = left1;
-			left1 = *here;
+			if (weight) {
+				err = add_candidate(a, by_shift, i, at, weight, above_left_no);
+				if (err)
+					return err;
+				if (a->c[a->n - 1].sum > sum_of(a, above_no))
+					best_no[k] = (uint32_t)a->n;
+			}
+			if (sum_of(a, left_no) > sum_of(a, best_no[k]))
+				best_no[k] = left_no;
+			above_left_no = above_no;
 		}
 	}
 	return 0;
 }
 
 /* Pairs the lines of one function, in order, with the largest sum of weights. */
-static int align(struct aligner *a, struct span s)
+static int align_lines(struct aligner *a, struct span s)
 {
-	uint64_t pairs = (uint64_t)(s.old_end - s.old) * (s.new_end - s.new);
-	size_t n = s.new_end - s.new;
+	size_t nold = s.old_end - s.old_from, nnew = s.new_end - s.new_from;
+	uint64_t pairs = (uint64_t)nold * nnew;
 	struct map64 *by_shift;
-	uint32_t *best;
-	int err;
+	uint32_t *best_no;
+	int err = -ENOMEM;
 
 	if (!pairs)
 		return 0;
@@ -606,13 +618,18 @@ static int align(struct aligner *a, struct span s)
 	}
 	a->work += pairs;
 	a->n = 0;
-	best = calloc(n + 1, sizeof(*best));
+	best_no = calloc(nnew + 1, sizeof(*best_no));
 	by_shift = map64__new();
-	err = best && by_shift ? fill(a, s, by_shift, best) : -ENOMEM;
-	for (uint32_t c1 = err ? 0 : best[n]; c1; c1 = a->c[c1 - 1].before1)
-		pair(a, a->c[c1 - 1].old, a->c[c1 - 1].new);
+	if (!best_no || !by_shift)
+		goto out;
+	err = find_sequences(a, s, by_shift, best_no);
+	if (err)
+		goto out;
+	for (uint32_t no = best_no[nnew]; no; no = a->c[no - 1].before_no)
+		pair_lines(a, a->c[no - 1].old_at, a->c[no - 1].new_at);
+out:
 	map64__free(by_shift);
-	free(best);
+	free(best_no);
 	return err;
 }
 
@@ -621,10 +638,11 @@ static int cmp_order(const void *pa, const void *pb, void *ctx)
 	const struct match *m = ctx;
 	const struct match_line *a = &m->lines[*(const uint32_t *)pa],
 				*b = &m->lines[*(const uint32_t *)pb];
-	uint32_t fa = settled_file(m, a), fb = settled_file(m, b);
+	uint32_t file = settled_file(m, a);
+	uint32_t other = settled_file(m, b);
 
-	if (fa != fb)
-		return fa < fb ? -1 : 1;
+	if (file != other)
+		return file < other ? -1 : 1;
 	if (a->func != b->func)
 		return a->func < b->func ? -1 : 1;
 	if (a->side != b->side)
@@ -645,7 +663,7 @@ static struct span function_at(const struct aligner *a, size_t at)
 		if (settled_file(a->m, l) != settled_file(a->m, first) || l->func != first->func)
 			break;
 		if (l->side == MATCH_OLD)
-			s.old_end = s.new = i + 1;
+			s.old_end = s.new_from = i + 1;
 		s.new_end = i + 1;
 	}
 	return s;
@@ -655,20 +673,24 @@ int match__settle(struct match *m)
 {
 	uint32_t *order = malloc((m->n + 1) * sizeof(*order));
 	struct aligner a = { .m = m, .order = order };
-	int err = order ? pair_files(m) : -ENOMEM;
+	int err;
 
-	for (size_t i = 0; i < m->n && !err; i++)
+	if (!order)
+		return -ENOMEM;
+	err = pair_files(m);
+	if (err)
+		goto out;
+	assign_things(m);
+	for (size_t i = 0; i < m->n; i++)
 		order[i] = (uint32_t)i;
-	if (!err) {
-		give_things(m);
-		qsort_r(order, m->n, sizeof(*order), cmp_order, m);
-	}
+	qsort_r(order, m->n, sizeof(*order), cmp_order, m);
 	for (size_t i = 0; i < m->n && !err;) {
 		struct span s = function_at(&a, i);
 
-		err = align(&a, s);
+		err = align_lines(&a, s);
 		i = s.new_end;
 	}
+out:
 	free(a.c);
 	free(order);
 	return err;
@@ -684,11 +706,11 @@ uint32_t match__number(const struct match *m, enum match_side side, const char *
 	func = func ? func : "";
 	if (!map64__get(m->strings, hash__bytes(m->seed, file, strlen(file)), &file_id) ||
 	    !map64__get(m->strings, hash__bytes(m->seed, func, strlen(func)), &func_id) ||
-	    !map64__get(m->by_place, place(m, side, (uint32_t)file_id, (uint32_t)func_id, line),
-			&found))
+	    !map64__get(m->by_place,
+			hash_place(m, side, (uint32_t)file_id, (uint32_t)func_id, line), &found))
 		return 0;
 	l = &m->lines[found];
-	return l->side == MATCH_NEW && l->mate1 ? l->mate1 : (uint32_t)found + 1;
+	return l->side == MATCH_NEW && l->partner_no ? l->partner_no : (uint32_t)found + 1;
 }
 
 size_t match__renamed(const struct match *m, const struct match_files **ret)

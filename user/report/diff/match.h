@@ -36,6 +36,6 @@ uint32_t match__number(const struct match *m, enum match_side side, const char *
 
 /* Paired files with different paths, in order of their old paths. */
 struct match_files {
-	const char *old, *new;
+	const char *path[MATCH_SIDES];
 };
 size_t match__renamed(const struct match *m, const struct match_files **ret);

@@ -30,6 +30,13 @@ static const struct column columns[COL_NR] = {
 	[COL_MODULE] = { "Module", false, 2 },
 };
 
+static const char *const titles[BY_NR] = {
+	[BY_LINE] = "Location", [BY_STACK] = "Location",
+	[BY_MODULE] = "Module", [BY_LAYER] = "Module, with all inside",
+	[BY_PHASE] = "Phase",	[BY_THREAD] = "Thread",
+	[BY_CATEGORY] = "Role",
+};
+
 struct printer {
 	FILE *out;
 	struct diff *d;
@@ -41,14 +48,27 @@ struct printer {
 	char text[REPORT_TEXT + 64], more[REPORT_TEXT];
 };
 
-static const struct row *shown(const struct diff_row *r)
+static uint64_t old_bytes(const struct diff_row *r)
 {
-	return r->new ? r->new : r->old;
+	return diff__bytes(r, MATCH_OLD);
 }
 
-static enum match_side side_of(const struct diff_row *r)
+static uint64_t new_bytes(const struct diff_row *r)
 {
-	return r->new ? MATCH_NEW : MATCH_OLD;
+	return diff__bytes(r, MATCH_NEW);
+}
+
+/* Writes the difference, such as "+2.00 GiB", "-512 B" or "0 B". */
+static char *say_change(char *buf, size_t size, uint64_t from, uint64_t to)
+{
+	uint64_t by = from > to ? from - to : to - from;
+	const char *sign = "";
+	char bytes[24];
+
+	if (from != to)
+		sign = to > from ? "+" : "-";
+	snprintf(buf, size, "%s%s", sign, text__bytes(bytes, sizeof(bytes), by));
+	return buf;
 }
 
 static const char *colour_of(const struct printer *p, const struct diff_row *r)
@@ -63,8 +83,8 @@ static const char *colour_of(const struct printer *p, const struct diff_row *r)
 static struct row both_modules(struct printer *p, const struct diff_row *dr, char *count,
 			       size_t size)
 {
-	const struct row *a = dr->old, *b = dr->new;
-	struct row r = *shown(dr);
+	const struct row *a = dr->row[MATCH_OLD], *b = dr->row[MATCH_NEW];
+	struct row r = *diff__shown(dr);
 
 	*count = '\0';
 	if (!a || !b || !a->modules || !b->modules) {
@@ -86,7 +106,7 @@ static struct row both_modules(struct printer *p, const struct diff_row *dr, cha
 }
 
 /* Formats "blocks.*.mlp (4)". */
-static char *module(struct printer *p, const struct diff_row *dr)
+static char *say_module(struct printer *p, const struct diff_row *dr)
 {
 	char count[32], words[40];
 	struct row r = both_modules(p, dr, count, sizeof(count));
@@ -106,7 +126,7 @@ static char *module(struct printer *p, const struct diff_row *dr)
 	return words__cut_front(p->text, MODULE_MAX);
 }
 
-static void module_words(struct printer *p, const struct row *r)
+static void say_module_and_class(struct printer *p, const struct row *r)
 {
 	char cls[REPORT_TEXT / 2];
 	size_t len;
@@ -122,17 +142,17 @@ static void module_words(struct printer *p, const struct row *r)
 }
 
 /* Formats the last column: the row's location and its former line. */
-static char *where(struct printer *p, const struct diff_row *dr, size_t columns_)
+static char *say_where(struct printer *p, const struct diff_row *dr, size_t room)
 {
-	const struct diff_side *s = &p->d->side[side_of(dr)];
-	const struct row *r = shown(dr);
+	const struct row *r = diff__shown(dr);
+	const char *cwd = facts__get(p->d->side[diff__shown_side(dr)].a->facts, "cwd");
 	char was[40] = "";
 
 	switch (r->before_attach ? BY_LINE : p->d->opts.by) {
 	case BY_MODULE:
 	case BY_LAYER:
-		module_words(p, r);
-		return words__cut_front(p->text, columns_);
+		say_module_and_class(p, r);
+		return words__cut_front(p->text, room);
 	case BY_PHASE:
 		return strcpy(p->text, words__phase(r->phase));
 	case BY_CATEGORY:
@@ -141,62 +161,54 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 		*p->text = '\0';
 		if (r->thread)
 			text__clean(p->text, sizeof(p->text), r->thread, strlen(r->thread));
-		return words__cut_front(p->text, columns_);
+		return words__cut_front(p->text, room);
 	default:
 		break;
 	}
 	if (dr->moved)
-		snprintf(was, sizeof(was), ", moved from :%u", dr->old->line);
-	columns_ = columns_ > strlen(was) ? columns_ - strlen(was) : 8;
+		snprintf(was, sizeof(was), ", moved from :%u", dr->row[MATCH_OLD]->line);
+	room = room > strlen(was) ? room - strlen(was) : 8;
 	if (p->short_names)
-		words__location_short(p->text, r, facts__get(s->a->facts, "cwd"), columns_);
+		words__location_short(p->text, r, cwd, room);
 	else
-		words__location(p->text, r, facts__get(s->a->facts, "cwd"), columns_);
+		words__location(p->text, r, cwd, room);
 	return strcat(p->text, was);
 }
 
-/* Returns the category, from the other side if one side's is unknown. */
-static const char *category(const struct diff_row *dr)
+/* Returns the role, from the old side if the new side's is unknown. */
+static const char *role_of(const struct diff_row *dr)
 {
-	const char *unknown = category__name(CATEGORY_UNKNOWN), *name = shown(dr)->category;
+	const struct row *a = dr->row[MATCH_OLD], *b = dr->row[MATCH_NEW];
+	const char *name = diff__shown(dr)->category;
 
-	if (dr->old && dr->new &&name && !strcmp(name, unknown) && dr->old->category)
-		name = dr->old->category;
+	if (a && b && name && !strcmp(name, category__name(CATEGORY_UNKNOWN)) && a->category)
+		name = a->category;
 	return words__role(name);
 }
 
 static void add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
 {
-	const struct row *r = shown(dr);
-	char old[24], new[24], sign[24], name[REPORT_TEXT];
+	const struct row *r = diff__shown(dr);
+	char change[24], bytes[MATCH_SIDES][24] = { "-", "-" }, name[REPORT_TEXT];
 	const char *cells[COL_NR] = {
-		[COL_CHANGE] = diff__signed(sign, sizeof(sign), diff__old(dr), diff__new_bytes(dr)),
-		[COL_OLD] = dr->old ? text__bytes(old, sizeof(old), diff__old(dr)) : "-",
-		[COL_NEW] = dr->new ? text__bytes(new, sizeof(new), diff__new_bytes(dr)) : "-",
+		[COL_CHANGE] = say_change(change, sizeof(change), old_bytes(dr), new_bytes(dr)),
+		[COL_OLD] = bytes[MATCH_OLD],
+		[COL_NEW] = bytes[MATCH_NEW],
 		[COL_STATUS] = diff__status(dr->status),
-		[COL_CATEGORY] = category(dr),
+		[COL_CATEGORY] = role_of(dr),
 		[COL_PHASE] = r->before_attach ? "before attach" : words__phase(r->phase),
-		[COL_MODULE] = strcpy(name, module(p, dr)),
+		[COL_MODULE] = strcpy(name, say_module(p, dr)),
 	};
 
+	for (int k = 0; k < MATCH_SIDES; k++)
+		if (dr->row[k])
+			text__bytes(bytes[k], sizeof(bytes[k]), dr->row[k]->bytes);
 	grid__row(t);
 	for (size_t i = 0; i < COL_NR; i++)
 		grid__put(t, i, cells[i], i ? NULL : colour_of(p, dr));
 }
 
-static const char *title(enum group by)
-{
-	static const char *const titles[BY_NR] = {
-		[BY_LINE] = "Location", [BY_STACK] = "Location",
-		[BY_MODULE] = "Module", [BY_LAYER] = "Module, with all inside",
-		[BY_PHASE] = "Phase",	[BY_THREAD] = "Thread",
-		[BY_CATEGORY] = "Role",
-	};
-
-	return titles[by];
-}
-
-static struct grid *new_columns(const struct printer *p)
+static struct grid *make_table(const struct printer *p)
 {
 	struct grid *t = grid__new(columns, COL_NR);
 	bool line = p->d->opts.by == BY_LINE || p->d->opts.by == BY_STACK;
@@ -212,7 +224,7 @@ static struct grid *new_columns(const struct printer *p)
 	return t;
 }
 
-static size_t changed(const struct diff *d)
+static size_t count_changed(const struct diff *d)
 {
 	return d->n - d->sums[DIFF_SAME].rows;
 }
@@ -220,29 +232,37 @@ static size_t changed(const struct diff *d)
 /* Counts the rows to print. Unchanged rows come last and are only counted. */
 static size_t rows_shown(const struct printer *p)
 {
-	return p->top && p->top < changed(p->d) ? p->top : changed(p->d);
+	return p->top && p->top < count_changed(p->d) ? p->top : count_changed(p->d);
 }
 
 static void print_rest(struct printer *p, size_t n)
 {
+	size_t left = count_changed(p->d) - n;
 	uint64_t more = 0, less = 0;
-	char a[24], b[24], count[32];
+	char grown[24] = "", shrunk[24] = "", count[48];
 
-	for (size_t i = n; i < changed(p->d); i++) {
-		uint64_t old = diff__old(&p->d->rows[i]), new = diff__new_bytes(&p->d->rows[i]);
-
-		more += new > old ? new - old : 0;
-		less += old > new ? old - new : 0;
+	if (!left)
+		return;
+	if (p->d->overlap) {
+		fprintf(p->out, "+ %s more rows\n", text__count(count, sizeof(count), left));
+		return;
 	}
-	if (n < changed(p->d) && p->d->overlap)
-		fprintf(p->out, "+ %s more rows\n",
-			text__count(count, sizeof(count), changed(p->d) - n));
-	else if (n < changed(p->d))
-		fprintf(p->out, "+ %s more row%s: %s%s%s\n",
-			text__count(count, sizeof(count), changed(p->d) - n),
-			changed(p->d) - n == 1 ? "" : "s",
-			more ? diff__signed(a, sizeof(a), 0, more) : "", more && less ? ", " : "",
-			less ? diff__signed(b, sizeof(b), less, 0) : "");
+	for (size_t i = n; i < count_changed(p->d); i++) {
+		const struct diff_row *r = &p->d->rows[i];
+		uint64_t from = old_bytes(r);
+		uint64_t to = new_bytes(r);
+
+		if (to > from)
+			more += to - from;
+		else
+			less += from - to;
+	}
+	if (more)
+		say_change(grown, sizeof(grown), 0, more);
+	if (less)
+		say_change(shrunk, sizeof(shrunk), less, 0);
+	fprintf(p->out, "+ %s: %s%s%s\n", text__counted(count, sizeof(count), left, "more row"),
+		grown, more && less ? ", " : "", shrunk);
 }
 
 static bool any_moved(const struct printer *p)
@@ -254,27 +274,26 @@ static bool any_moved(const struct printer *p)
 }
 
 /* Builds the table with the columns that fit. */
-static int build(struct printer *p)
+static int build_table(struct printer *p)
 {
 	size_t n = rows_shown(p);
-	int err;
 
 	grid__free(p->table);
-	p->table = new_columns(p);
-	err = p->table ? 0 : -ENOMEM;
-	for (size_t i = 0; i < n && !err; i++)
+	p->table = make_table(p);
+	if (!p->table)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
 		add_row(p, p->table, &p->d->rows[i]);
-	if (!err)
-		p->room = grid__fit(p->table, p->width,
-				    WHERE_WANTED + (any_moved(p) ? MOVED_WANTED : 0), COL_NR);
-	return err ? err : grid__error(p->table);
+	p->room = grid__fit(p->table, p->width, WHERE_WANTED + (any_moved(p) ? MOVED_WANTED : 0),
+			    COL_NR);
+	return grid__error(p->table);
 }
 
 /* Merges rows that differ only in a category or phase whose column does not fit. */
-static int prepare(struct printer *p)
+static int prepare_table(struct printer *p)
 {
 	struct diff_opts o = p->d->opts;
-	int err = build(p);
+	int err = build_table(p);
 
 	if (err || o.by != BY_LINE)
 		return err;
@@ -283,7 +302,7 @@ static int prepare(struct printer *p)
 	if (o.any_category == p->d->opts.any_category && o.any_phase == p->d->opts.any_phase)
 		return 0;
 	err = diff__again(p->d, &o);
-	return err ? err : build(p);
+	return err ? err : build_table(p);
 }
 
 static void print_table(struct printer *p)
@@ -295,14 +314,14 @@ static void print_table(struct printer *p)
 	/* Functions have their class in all rows, or in none. */
 	p->short_names = false;
 	for (size_t i = 0; i < n && !p->short_names; i++)
-		p->short_names = text__width(where(p, &p->d->rows[i], SIZE_MAX)) > p->room;
+		p->short_names = text__width(say_where(p, &p->d->rows[i], SIZE_MAX)) > p->room;
 	fputc('\n', p->out);
-	grid__print_titles(p->table, p->out, p->colour, title(p->d->opts.by));
+	grid__print_titles(p->table, p->out, p->colour, titles[p->d->opts.by]);
 	for (size_t i = 0; i < n; i++) {
-		grid__print(p->table, p->out, i, where(p, &p->d->rows[i], p->room));
+		grid__print(p->table, p->out, i, say_where(p, &p->d->rows[i], p->room));
 		if (p->d->opts.by == BY_STACK)
-			report_frames__print(p->frames[side_of(&p->d->rows[i])], p->out,
-					     shown(&p->d->rows[i]));
+			report_frames__print(p->frames[diff__shown_side(&p->d->rows[i])], p->out,
+					     diff__shown(&p->d->rows[i]));
 	}
 	print_rest(p, n);
 	p->short_names = false;
@@ -312,18 +331,21 @@ static void print_table(struct printer *p)
 static void print_list(struct printer *p, enum diff_status status, const char *words)
 {
 	uint64_t rows = p->d->sums[status].rows, sum = p->d->sums[status].bytes, n = 0;
-	char bytes[24], count[32];
+	char bytes[24], count[48];
 
 	for (size_t i = 0; i < rows_shown(p); i++) {
 		const struct diff_row *r = &p->d->rows[i];
 
-		rows -= r->status == status;
-		sum -= r->status == status ? diff__old(r) + diff__new_bytes(r) : 0;
+		if (r->status != status)
+			continue;
+		rows--;
+		sum -= old_bytes(r) + new_bytes(r);
 	}
 	if (!rows)
 		return;
-	fprintf(p->out, "\n%s: %s more row%s, %s\n", words, text__count(count, sizeof(count), rows),
-		rows == 1 ? "" : "s", text__bytes(bytes, sizeof(bytes), sum));
+	fprintf(p->out, "\n%s: %s, %s\n", words,
+		text__counted(count, sizeof(count), rows, "more row"),
+		text__bytes(bytes, sizeof(bytes), sum));
 	for (size_t i = rows_shown(p); i < p->d->n && (!p->top || n < p->top); i++) {
 		const struct diff_row *r = &p->d->rows[i];
 		const char *colour = colour_of(p, r);
@@ -331,16 +353,19 @@ static void print_list(struct printer *p, enum diff_status status, const char *w
 		if (r->status != status)
 			continue;
 		n++;
-		diff__signed(bytes, sizeof(bytes), diff__old(r), diff__new_bytes(r));
-		fprintf(p->out, "%s%11s%s  %s\n", colour ? colour : "", bytes,
-			colour ? "\033[0m" : "", where(p, r, p->width - 13));
+		say_change(bytes, sizeof(bytes), old_bytes(r), new_bytes(r));
+		if (colour)
+			fprintf(p->out, "%s%11s\033[0m", colour, bytes);
+		else
+			fprintf(p->out, "%11s", bytes);
+		fprintf(p->out, "  %s\n", say_where(p, r, p->width - 13));
 	}
 	if (n < rows)
 		fprintf(p->out, "             + %s more\n",
 			text__count(count, sizeof(count), rows - n));
 }
 
-static const char *max_mem(const struct model_opts *at, char *buf, size_t size)
+static const char *say_moment(const struct model_opts *at, char *buf, size_t size)
 {
 	char time[24];
 
@@ -365,7 +390,6 @@ static void print_recording(struct printer *p, enum match_side side)
 	const struct diff_side *s = &p->d->side[side];
 	const struct facts *f = s->a->facts;
 	char bytes[24], time[24], count[32], word[64], step[40], window[48], detail[DETAIL_TEXT];
-	bool steps = model__steps(s->a->model);
 	uint64_t lost = words__lost(s->a->model, f);
 	const char *torch = facts__get(f, "torch");
 
@@ -377,70 +401,81 @@ static void print_recording(struct printer *p, enum match_side side)
 	if (torch)
 		fprintf(p->out, "torch %s%s", text__clean(word, sizeof(word), torch, strlen(torch)),
 			text__dot());
+	text__time(time, sizeof(time), model__length(s->a->model, s->a->duration));
 	words__window(s->a->model, f, window, sizeof(window));
-	fprintf(p->out, "%s%s%s%s%s, ",
-		text__time(time, sizeof(time), model__length(s->a->model, s->a->duration)),
-		*window ? text__dot() : "", window, text__dot(),
+	fprintf(p->out, "%s%s%s%s%s, ", time, *window ? text__dot() : "", window, text__dot(),
 		text__counted(count, sizeof(count), model__events(s->a->model), "event"));
-	fprintf(p->out, "%s%s lost%s%s%s\n", lost && p->colour ? RED : "",
-		text__count(count, sizeof(count), lost), lost && p->colour ? "\033[0m" : "",
-		s->a->complete ? "" : text__dot(), s->a->complete ? "" : "not complete");
+	text__count(count, sizeof(count), lost);
+	fprintf(p->out, lost && p->colour ? RED "%s lost\033[0m" : "%s lost", count);
+	if (!s->a->complete)
+		fprintf(p->out, "%snot complete", text__dot());
+	fputc('\n', p->out);
 	if (*detail__sentence(detail, sizeof(detail), f))
 		text__paragraph(p->out, p->width, "     Detail  ", "     ", "%s", detail);
-	fprintf(p->out, "     %s  peak %s%s at %s (%s%s%s)\n", s->device.name,
+	fprintf(p->out, "     %s  peak %s%s at %s (", s->device.name,
 		words__about(s->device.peak_is),
 		text__bytes(bytes, sizeof(bytes), s->device.peak_allocated),
-		text__time(time, sizeof(time), s->device.peak_time),
-		steps ? text__step(step, s->device.peak_step) : "", steps ? ", " : "",
-		words__phase(s->device.peak_phase));
+		text__time(time, sizeof(time), s->device.peak_time));
+	if (model__steps(s->a->model))
+		fprintf(p->out, "%s, ", text__step(step, s->device.peak_step));
+	fprintf(p->out, "%s)\n", words__phase(s->device.peak_phase));
 }
 
 /* Says that the recordings are of two programs. */
 static void print_programs(struct printer *p)
 {
-	char old[64], new[64];
+	char name[MATCH_SIDES][64];
 
-	words__program(old, sizeof(old), p->d->side[MATCH_OLD].a->facts);
-	words__program(new, sizeof(new), p->d->side[MATCH_NEW].a->facts);
-	if (*old && *new &&strcmp(old, new) != 0)
+	for (int k = 0; k < MATCH_SIDES; k++)
+		words__program(name[k], sizeof(name[k]), p->d->side[k].a->facts);
+	if (*name[MATCH_OLD] && *name[MATCH_NEW] && strcmp(name[MATCH_OLD], name[MATCH_NEW]) != 0)
 		fprintf(p->out,
 			"These are two programs: %s and %s. Only lines of the same file and "
 			"function are matched.\n",
-			old, new);
+			name[MATCH_OLD], name[MATCH_NEW]);
+}
+
+/* Prints the moments of both sides, and how the device's memory changed. */
+static void print_change(struct printer *p)
+{
+	const struct model_device *a = &p->d->side[MATCH_OLD].device;
+	const struct model_device *b = &p->d->side[MATCH_NEW].device;
+	uint64_t from = a->mark_allocated, to = b->mark_allocated;
+	char at[MATCH_SIDES][64], bytes[MATCH_SIDES][24], sign[24], percent[24];
+	const char *first = say_moment(&p->d->opts.at[MATCH_OLD], at[0], sizeof(at[0]));
+	const char *second = say_moment(&p->d->opts.at[MATCH_NEW], at[1], sizeof(at[1]));
+
+	fprintf(p->out, "\n%s", first);
+	if (strcmp(first, second) != 0)
+		fprintf(p->out, ", then %c%s", second[0] == 'A' ? 'a' : 'p', second + 1);
+	fprintf(p->out, ": %s%s -> %s%s, %s", words__about(a->mark_is),
+		text__bytes(bytes[0], sizeof(bytes[0]), from), words__about(b->mark_is),
+		text__bytes(bytes[1], sizeof(bytes[1]), to),
+		say_change(sign, sizeof(sign), from, to));
+	if (*diff__percent(percent, sizeof(percent), from, to))
+		fprintf(p->out, " (%s)", percent);
+	fputc('\n', p->out);
 }
 
 static void print_sums(struct printer *p)
 {
-	static const char *const words[DIFF_NR] = { "grew", "shrank", "new", "gone", "unchanged" };
-	const struct diff_side *s = p->d->side;
-	char old[24], new[24], sign[24], percent[24], a[64], b[64], count[32];
-	const char *first = max_mem(&p->d->opts.at[MATCH_OLD], a, sizeof(a)),
-		   *second = max_mem(&p->d->opts.at[MATCH_NEW], b, sizeof(b));
+	char words[96], sign[24], count[32];
 	size_t at = 0;
 	int len;
 
-	diff__percent(percent, sizeof(percent), s[0].device.mark_allocated,
-		      s[1].device.mark_allocated);
-	fprintf(p->out, "\n%s", first);
-	if (strcmp(first, second) != 0)
-		fprintf(p->out, ", then %c%s", second[0] == 'A' ? 'a' : 'p', second + 1);
-	fprintf(p->out, ": %s%s -> %s%s, %s%s%s%s\n", words__about(s[0].device.mark_is),
-		text__bytes(old, sizeof(old), s[0].device.mark_allocated),
-		words__about(s[1].device.mark_is),
-		text__bytes(new, sizeof(new), s[1].device.mark_allocated),
-		diff__signed(sign, sizeof(sign), s[0].device.mark_allocated,
-			     s[1].device.mark_allocated),
-		*percent ? " (" : "", percent, *percent ? ")" : "");
 	for (int i = 0; i < DIFF_NR; i++) {
 		const struct diff_sum *sum = &p->d->sums[i];
-		bool up = i == DIFF_GREW || i == DIFF_NEW, bytes = i != DIFF_SAME && !p->d->overlap;
 
 		if (!sum->rows)
 			continue;
-		diff__signed(sign, sizeof(sign), up ? 0 : sum->bytes, up ? sum->bytes : 0);
-		len = snprintf(a, sizeof(a), "%s %s%s%s",
-			       text__count(count, sizeof(count), sum->rows), words[i],
-			       bytes ? " " : "", bytes ? sign : "");
+		len = snprintf(words, sizeof(words), "%s %s",
+			       text__count(count, sizeof(count), sum->rows), diff__status(i));
+		if (i == DIFF_GREW || i == DIFF_NEW)
+			say_change(sign, sizeof(sign), 0, sum->bytes);
+		else
+			say_change(sign, sizeof(sign), sum->bytes, 0);
+		if (i != DIFF_SAME && !p->d->overlap)
+			len += snprintf(words + len, sizeof(words) - (size_t)len, " %s", sign);
 		if (at && at + 2 + (size_t)len > p->width) {
 			fputs(",\n  ", p->out);
 			at = 2;
@@ -448,7 +483,7 @@ static void print_sums(struct printer *p)
 			fputs(", ", p->out);
 			at += 2;
 		}
-		fputs(a, p->out);
+		fputs(words, p->out);
 		at += (size_t)len;
 	}
 	fputs(at ? "\n" : "No rows.\n", p->out);
@@ -459,29 +494,31 @@ static void print_sums(struct printer *p)
 static void print_renamed(struct printer *p)
 {
 	const struct match_files *f;
-	size_t n = match__renamed(p->d->match, &f), shown_ = 0;
+	size_t n = match__renamed(p->d->match, &f), printed = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const char *a = f[i].old + strlen(f[i].old), *b = f[i].new + strlen(f[i].new),
-			   *from = a;
-		int before, after;
+		const char *old_path = f[i].path[MATCH_OLD], *new_path = f[i].path[MATCH_NEW];
+		const char *a = strchr(old_path, '\0');
+		const char *b = strchr(new_path, '\0');
+		const char *common = a; /* what both paths end with */
+		int old_len, new_len;	/* of the folders */
 
-		for (; a > f[i].old && b > f[i].new &&a[-1] == b[-1]; a--, b--)
+		for (; a > old_path && b > new_path && a[-1] == b[-1]; a--, b--)
 			if (a[-1] == '/')
-				from = a - 1;
-		before = (int)(from - f[i].old);
-		after = (int)(strlen(f[i].new) - strlen(from));
-		if (i && before && !strncmp(f[i - 1].old, f[i].old, before) &&
-		    !strncmp(f[i - 1].new, f[i].new, after))
+				common = a - 1;
+		old_len = (int)(common - old_path);
+		new_len = (int)(strlen(new_path) - strlen(common));
+		if (i && old_len && !strncmp(f[i - 1].path[MATCH_OLD], old_path, old_len) &&
+		    !strncmp(f[i - 1].path[MATCH_NEW], new_path, new_len))
 			continue; /* the same two folders as before */
-		if (shown_++ == 3)
+		if (printed++ == 3)
 			break;
-		if (!before || !after) {
-			before = (int)strlen(f[i].old);
-			after = (int)strlen(f[i].new);
+		if (!old_len || !new_len) {
+			old_len = (int)strlen(old_path);
+			new_len = (int)strlen(new_path);
 		}
-		text__clean(p->text, sizeof(p->text), f[i].old, before);
-		text__clean(p->more, sizeof(p->more), f[i].new, after);
+		text__clean(p->text, sizeof(p->text), old_path, old_len);
+		text__clean(p->more, sizeof(p->more), new_path, new_len);
 		fprintf(p->out, "Files in %s are matched with those in %s.\n", p->text, p->more);
 	}
 }
@@ -491,76 +528,78 @@ static void print_before(struct printer *p)
 {
 	uint64_t before[MATCH_SIDES] = { 0 };
 	char bytes[24];
+	bool of_old;
 
 	for (int k = 0; k < MATCH_SIDES; k++)
 		for (size_t i = 0; i < p->d->side[k].n; i++)
-			before[k] += p->d->side[k].rows[i].before_attach
-					     ? p->d->side[k].rows[i].bytes
-					     : 0;
+			if (p->d->side[k].rows[i].before_attach)
+				before[k] += p->d->side[k].rows[i].bytes;
 	if (!before[MATCH_OLD] == !before[MATCH_NEW])
 		return;
-	fprintf(p->out,
-		"\n%s of the %s recording were there before attach and have no line.\n"
-		"Rows that are %s may be the same memory.\n",
+	of_old = before[MATCH_OLD] > 0;
+	fprintf(p->out, "\n%s of the %s recording were there before attach and have no line.\n",
 		text__bytes(bytes, sizeof(bytes), before[MATCH_OLD] + before[MATCH_NEW]),
-		before[MATCH_OLD] ? "old" : "new", before[MATCH_OLD] ? "new" : "gone");
+		of_old ? "old" : "new");
+	fprintf(p->out, "Rows that are %s may be the same memory.\n", of_old ? "new" : "gone");
 }
 
 static void print_check(struct printer *p)
 {
-	const struct diff *d = p->d;
-	uint64_t old = d->side[0].device.mark_allocated, new = d->side[1].device.mark_allocated;
-	uint64_t short_of = d->missing < 0 ? 0 - (uint64_t)d->missing : (uint64_t)d->missing;
-	char a[24], b[24], c[24];
+	const struct diff_side *a = &p->d->side[MATCH_OLD], *b = &p->d->side[MATCH_NEW];
+	uint64_t short_of = p->d->missing < 0 ? 0 - (uint64_t)p->d->missing
+					      : (uint64_t)p->d->missing;
+	bool lost = words__lost(a->a->model, a->a->facts) || words__lost(b->a->model, b->a->facts);
+	char sum[24], real[24], bytes[24];
 
-	if (d->overlap) {
+	if (p->d->overlap) {
 		fputs("\nRows of modules with all inside overlap: their changes do not add up.\n",
 		      p->out);
 		return;
 	}
-	if (d->adds_up)
+	if (p->d->adds_up)
 		return;
 	fprintf(p->out,
 		"\nThe changes add up to %s, not to the difference in memory of %s:\n"
 		"%s are in no row%s.\n",
-		diff__signed(a, sizeof(a), d->side[0].sum, d->side[1].sum),
-		diff__signed(b, sizeof(b), old, new), text__bytes(c, sizeof(c), short_of),
-		words__lost(d->side[0].a->model, d->side[0].a->facts) ||
-				words__lost(d->side[1].a->model, d->side[1].a->facts)
-			? " because events were lost"
-			: "");
+		say_change(sum, sizeof(sum), a->sum, b->sum),
+		say_change(real, sizeof(real), a->device.mark_allocated, b->device.mark_allocated),
+		text__bytes(bytes, sizeof(bytes), short_of),
+		lost ? " because events were lost" : "");
 }
 
 int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 {
 	struct printer *p = calloc(1, sizeof(*p));
 	struct report_text_opts text = { .width = o->width, .colour = o->colour };
-	int err = 0;
+	int err = -ENOMEM;
 
 	if (!p)
 		return -ENOMEM;
-	*p = (struct printer){
-		.out = out, .d = d, .top = o->top, .colour = report_text__colour(out, &text)
-	};
+	p->out = out;
+	p->d = d;
+	p->top = o->top;
+	p->colour = report_text__colour(out, &text);
 	p->width = report_text__width(out, &text);
-	for (int k = 0; k < MATCH_SIDES && !err && d->opts.by == BY_STACK; k++) {
+	for (int k = 0; k < MATCH_SIDES && d->opts.by == BY_STACK; k++) {
 		p->frames[k] = report_frames__new(d->side[k].a->dict, d->side[k].a->facts, false);
-		err = p->frames[k] ? 0 : -ENOMEM;
+		if (!p->frames[k])
+			goto out;
 	}
-	if (!err)
-		err = prepare(p);
-	if (!err) {
-		print_recording(p, MATCH_OLD);
-		print_recording(p, MATCH_NEW);
-		print_programs(p);
-		print_sums(p);
-		print_renamed(p);
-		print_table(p);
-		print_list(p, DIFF_NEW, "New");
-		print_list(p, DIFF_GONE, "Gone");
-		print_before(p);
-		print_check(p);
-	}
+	err = prepare_table(p);
+	if (err)
+		goto out;
+	print_recording(p, MATCH_OLD);
+	print_recording(p, MATCH_NEW);
+	print_programs(p);
+	print_change(p);
+	print_sums(p);
+	print_renamed(p);
+	print_table(p);
+	print_list(p, DIFF_NEW, "New");
+	print_list(p, DIFF_GONE, "Gone");
+	print_before(p);
+	print_check(p);
+out:
 	grid__free(p->table);
 	for (int k = 0; k < MATCH_SIDES; k++)
 		report_frames__free(p->frames[k]);
