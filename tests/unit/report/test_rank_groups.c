@@ -40,7 +40,7 @@ static void check(const struct case_of *c, const char *groups, const char *famil
 
 		assert_int_equal(group, groups[i]);
 		if (group != '-')
-			assert_int_equal('a' + rank_groups__family(&g, i), families[i]);
+			assert_int_equal('a' + g.all[g.of[i]].family, families[i]);
 	}
 	for (size_t i = 0; i < g.n; i++)
 		for (uint32_t k = 0; k < g.all[i].n; k++)

@@ -119,11 +119,9 @@ static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 	uint32_t n = 0;
 	int err;
 
-	for (int k = 0; k < MATCH_SIDES; k++) {
-		err = r->row[k] ? path_of(f, k, r->row[k], &n) : 0;
-		if (err)
-			return err;
-	}
+	for (int k = 0; k < MATCH_SIDES; k++)
+		if (r->row[k] && path_of(f, k, r->row[k], &n))
+			return -ENOMEM;
 	err = flametree__find(f->tree, f->path, n, ret);
 	if (err != -ENOENT)
 		return err;

@@ -356,7 +356,7 @@ static void put_rank_line(struct json *j, const struct leaks_ranks *r, const str
 	json__open_array(j, "recordings");
 	for (uint32_t i = 0; i < l->n; i++) {
 		const struct leaks_device *d = &r->devices[cells[i].device];
-		const struct rank *k = ranks__at(r->ranks, d->recording);
+		const struct rank *k = &r->ranks->all[d->recording];
 
 		json__open_object(j, NULL);
 		json__uint(j, "recording", d->recording);
@@ -401,10 +401,10 @@ void leaks_ranks__json(struct json *j, const struct leaks_ranks *r)
 	json__bool(j, "together", true);
 	json__bool(j, "one_job", ranks__one_job(ranks));
 	json__open_array(j, "recordings");
-	for (size_t i = 0; i < ranks__count(ranks); i++)
-		put_recording(j, ranks__at(ranks, i));
+	for (size_t i = 0; i < ranks->n; i++)
+		put_recording(j, &ranks->all[i]);
 	json__close_array(j);
-	json__uint(j, "recordings_without_events", ranks__empty(ranks));
+	json__uint(j, "recordings_without_events", ranks->empty);
 	json__string(j, "by", group_names[o->by]);
 	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
 	json__uint(j, "min_growth", o->min_growth);

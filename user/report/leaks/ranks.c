@@ -239,7 +239,7 @@ static int cmp_device(const void *a, const void *b, void *ctx)
 /* Renumbers recordings from order of arrival to order of ranks, then sorts the devices. */
 static int sort_devices(struct leaks_ranks *r)
 {
-	size_t n = ranks__count(r->ranks);
+	size_t n = r->ranks->n;
 	uint32_t *place = calloc(n + 1, sizeof(*place));
 	uint32_t *order = calloc(r->ndevices + 1, sizeof(*order));
 	uint32_t *now = calloc(r->ndevices + 1, sizeof(*now)); /* the device's new index */
@@ -250,7 +250,7 @@ static int sort_devices(struct leaks_ranks *r)
 		goto out;
 	err = 0;
 	for (size_t i = 0; i < n; i++)
-		place[ranks__at(r->ranks, i)->added] = (uint32_t)i;
+		place[r->ranks->all[i].added] = (uint32_t)i;
 	for (size_t i = 0; i < r->ndevices; i++) {
 		copy[i] = r->devices[i];
 		copy[i].recording = place[copy[i].recording];

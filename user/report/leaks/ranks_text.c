@@ -25,7 +25,7 @@ struct page {
 
 static const char *cwd(const struct page *p)
 {
-	return p->n ? ranks__at(p->r->ranks, 0)->cwd : NULL;
+	return p->n ? p->r->ranks->all[0].cwd : NULL;
 }
 
 static void name_none(struct page *p)
@@ -42,7 +42,7 @@ static size_t count_compared(struct page *p)
 	for (size_t i = 0; i < p->ndevices; i++) {
 		uint32_t k = p->devices[i].recording;
 
-		n += !p->in[k] && !ranks__at(p->r->ranks, k)->worker;
+		n += !p->in[k] && !p->r->ranks->all[k].worker;
 		p->in[k] = true;
 	}
 	return n;
@@ -64,7 +64,7 @@ static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_
 		if (!c[i].counts || p->in[k])
 			continue;
 		p->in[k] = true;
-		*(ranks__at(p->r->ranks, k)->worker ? &workers : &n) += 1;
+		*(p->r->ranks->all[k].worker ? &workers : &n) += 1;
 	}
 	only = n + workers == 1 && all > 1 ? " only" : "";
 	ranks__list(p->r->ranks, p->in, p->list, sizeof(p->list));
@@ -167,8 +167,7 @@ static void say_line(struct page *p, const struct leaks_line *l)
 	if (l->counted == 1)
 		leaks__by_block(&d->of, &m->at, by_block, sizeof(by_block));
 	if (l->counted > 1)
-		snprintf(most, sizeof(most), "; in %s",
-			 ranks__at(p->r->ranks, d->recording)->label);
+		snprintf(most, sizeof(most), "; in %s", p->r->ranks->all[d->recording].label);
 	text__paragraph(p->out, p->width, "", "  ",
 			"%s%s grows %s: %s%s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
 			rate, by_block, l->counted > 1 ? most : ",",
@@ -192,7 +191,7 @@ static void table_row(struct page *p, const struct leaks_line *l, size_t all, si
 			continue;
 		bytes += c[i].at.row.bytes;
 		blocks += c[i].at.row.count;
-		n += !p->in[k] && !ranks__at(p->r->ranks, k)->worker;
+		n += !p->in[k] && !p->r->ranks->all[k].worker;
 		p->in[k] = true;
 	}
 	snprintf(in, sizeof(in), n ? "%zu/%zu" : "worker", n, all);
@@ -228,7 +227,7 @@ static void print_figures(struct page *p)
 		leaks__where(p->r->opts->by, &m->at.row, cwd(p), at,
 			     p->width > 80 ? p->width - 56 : 24);
 		snprintf(title, sizeof(title), "%s, %s", at,
-			 ranks__at(p->r->ranks, p->r->devices[m->device].recording)->label);
+			 p->r->ranks->all[p->r->devices[m->device].recording].label);
 		leaks__figures(p->out, &p->r->devices[m->device].of, title, m->at.values,
 			       &m->at.trend);
 	}
@@ -238,7 +237,7 @@ static void print_figures(struct page *p)
 static const char *say_owner(const struct page *p, const struct leaks_device *d, char *buf,
 			     size_t size)
 {
-	const char *label = ranks__at(p->r->ranks, d->recording)->label;
+	const char *label = p->r->ranks->all[d->recording].label;
 	size_t n = 0;
 
 	for (size_t i = 0; i < p->ndevices; i++)
@@ -318,7 +317,7 @@ static void say_range(const struct page *p,
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_device *d = &p->devices[i];
 
-		if (ranks__at(p->r->ranks, d->recording)->worker)
+		if (p->r->ranks->all[d->recording].worker)
 			continue;
 		least = d->of.steps < least->of.steps ? d : least;
 		most = d->of.steps > most->of.steps ? d : most;
@@ -408,8 +407,8 @@ static void print_head(struct page *p)
 
 	ranks__print_title(p->out, p->width, p->r->ranks);
 	for (size_t i = 0; i < p->n; i++) {
-		events += ranks__at(p->r->ranks, i)->events;
-		lost += ranks__at(p->r->ranks, i)->lost;
+		events += p->r->ranks->all[i].events;
+		lost += p->r->ranks->all[i].lost;
 	}
 	text__paragraph(p->out, p->width, "", "  ", "%s, %s lost",
 			text__counted(a, sizeof(a), events, "event"),
@@ -430,7 +429,7 @@ int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)
 	p->out = out;
 	p->r = r;
 	p->width = report_text__width(out, &ro);
-	p->n = ranks__count(r->ranks);
+	p->n = r->ranks->n;
 	p->in = calloc(p->n + 1, sizeof(*p->in));
 	if (!p->in) {
 		free(p);

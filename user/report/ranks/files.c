@@ -91,8 +91,8 @@ struct reports {
 	bool first;
 };
 
-static int print(const struct analysis *a, struct reports *s, int device,
-		 const struct advice_list *advice)
+static int print_recording(const struct analysis *a, struct reports *s, int device,
+			   const struct advice_list *advice)
 {
 	const struct report_files *args = s->args;
 	struct report_doc doc = report_doc__of(a, device);
@@ -150,24 +150,28 @@ static int check_segments(const struct analysis *a, const struct report_files *a
 {
 	struct model_segments s;
 	int err = model__segments(a->model, device, ROWS_AT_MARK, args->which_line, &s);
-	bool none = !err && !s.n && (s.reserved || !s.has_totals);
+	bool cpu = device__on_host(d->device);
 	char path[512], other[64];
 
-	if (!err)
-		model__free_segments(&s);
 	if (err == -ENOMEM) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	if (!err && !none)
-		return 0;
+	if (!err) {
+		bool none = !s.n && (s.reserved || !s.has_totals);
+
+		model__free_segments(&s);
+		if (!none)
+			return 0;
+	}
+	text__clean(path, sizeof(path), a->path, strlen(a->path));
 	find_segments(a, other, sizeof(other));
-	log_err("%s: no segments of %s in it, %s; try %s%s",
-		text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
-		device__on_host(d->device) ? "the CPU allocator has none"
-					   : "the allocator's blocks only",
-		device__on_host(d->device) && *other ? "--device " : "--by line",
-		device__on_host(d->device) ? other : "");
+	if (cpu && *other)
+		log_err("%s: no segments of %s in it, the CPU allocator has none; try --device %s",
+			path, d->name, other);
+	else
+		log_err("%s: no segments of %s in it, %s; try --by line", path, d->name,
+			cpu ? "the CPU allocator has none" : "the allocator's blocks only");
 	return EXIT_UNUSABLE;
 }
 
@@ -208,10 +212,12 @@ static int pass_event(void *ctx, const struct event *e)
 	const struct receivers *o = ctx;
 	int err = o->fail ? report_fail__event(o->fail, e) : 0;
 
-	return err || !o->advisor ? err : advisor__event(o->advisor, e);
+	if (err || !o->advisor)
+		return err;
+	return advisor__event(o->advisor, e);
 }
 
-static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
+static int run_analysis(struct analysis *a, struct reports *s, struct advisor *advisor)
 {
 	struct report_fail *fail = s->args->fail;
 	struct receivers o = { fail, advisor };
@@ -285,13 +291,31 @@ static int print_advised(const struct analysis *a, struct reports *s, int device
 	int err;
 
 	if (!advisor || device < 0)
-		return print(a, s, device, NULL);
+		return print_recording(a, s, device, NULL);
 	err = advisor__finish(advisor, (size_t)device, &list);
 	if (err)
 		return err;
-	err = print(a, s, device, &list);
+	err = print_recording(a, s, device, &list);
 	advice__free_list(&list);
 	return err;
+}
+
+/* Adds a recording to the report of all, and prints its own. */
+static int report_figures(struct analysis *a, struct reports *s, int device,
+			  struct advisor *advisor)
+{
+	const struct report_files *args = s->args;
+	int err = 0;
+
+	if (s->ranks)
+		err = ranks__add(s->ranks, a, args->device ? device : -1);
+	if (err == -ENODATA)
+		err = 0;
+	if (s->apart && device >= 0 && args->select->filter)
+		warn_of_nothing(a, args->select, (size_t)device);
+	if (err || !s->apart)
+		return err;
+	return print_advised(a, s, device, advisor);
 }
 
 static int report_recording(const char *path, struct reports *s)
@@ -305,36 +329,29 @@ static int report_recording(const char *path, struct reports *s)
 	if (status)
 		return status;
 	a->host = s->host;
-	advisor = args->advice ? advisor__new(a) : NULL;
+	if (args->advice)
+		advisor = advisor__new(a);
 	if ((args->advice && !advisor) || growth__watch(a->model, BY_LINE)) {
-		log_err("out of memory");
-		advisor__free(advisor);
-		analysis__free(a);
-		return EXIT_FAILED;
+		err = -ENOMEM;
+		goto out;
 	}
-	status = run(a, s, advisor);
-	if (!status)
-		status = choose_device(a, args, &device);
-	if (!status && args->fail &&
-	    report_fail__judge(args->fail, a, args->device ? device : -1, &args->at,
-			       args->which_line)) {
-		log_err("out of memory");
+	status = run_analysis(a, s, advisor);
+	if (status)
+		goto out;
+	status = choose_device(a, args, &device);
+	if (status)
+		goto out;
+	if (args->fail && report_fail__judge(args->fail, a, args->device ? device : -1, &args->at,
+					     args->which_line)) {
+		err = -ENOMEM;
+		goto out;
+	}
+	err = report_figures(a, s, device, advisor);
+	s->first = false;
+out:
+	if (err) {
+		log_err("%s", err == -ENOMEM ? "out of memory" : strerror(-err));
 		status = EXIT_FAILED;
-	}
-	if (!status) {
-		if (s->ranks)
-			err = ranks__add(s->ranks, a, args->device ? device : -1);
-		if (err == -ENODATA)
-			err = 0;
-		if (s->apart && device >= 0 && args->select->filter)
-			warn_of_nothing(a, args->select, (size_t)device);
-		if (!err && s->apart)
-			err = print_advised(a, s, device, advisor);
-		s->first = false;
-		if (err) {
-			log_err("%s", strerror(-err));
-			status = EXIT_FAILED;
-		}
 	}
 	advisor__free(advisor);
 	analysis__free(a);
@@ -395,10 +412,9 @@ static int finish_together(struct reports *s)
 	err = ranks__finish(s->ranks);
 	if (!err)
 		err = print_together(s);
-	if (!err)
-		return EXIT_OK;
-	log_err("%s", strerror(-err));
-	return EXIT_FAILED;
+	if (err)
+		log_err("%s", strerror(-err));
+	return err ? EXIT_FAILED : EXIT_OK;
 }
 
 static int report_together(struct reports *s)
@@ -410,7 +426,7 @@ static int report_together(struct reports *s)
 		worst = status > worst ? status : worst;
 	}
 	/* Print nothing if no recording could be read. */
-	status = worst == EXIT_OK || ranks__count(s->ranks) ? finish_together(s) : EXIT_OK;
+	status = worst == EXIT_OK || s->ranks->n ? finish_together(s) : EXIT_OK;
 	return status ? status : worst;
 }
 
@@ -448,7 +464,7 @@ static bool can_read_again(const struct report_files *args)
 static int report_either(struct reports *s)
 {
 	const struct report_files *args = s->args;
-	size_t size, i, texts = can_read_again(args) ? MOST_TEXTS : SIZE_MAX;
+	size_t n, size, i, texts = can_read_again(args) ? MOST_TEXTS : SIZE_MAX;
 	int worst = EXIT_OK, status;
 	char *text = NULL;
 
@@ -459,7 +475,8 @@ static int report_either(struct reports *s)
 		s->apart = i < texts;
 		status = report_file(i, s);
 		worst = status > worst ? status : worst;
-		if (ranks__count(s->ranks) && !ranks__can_belong(s->ranks))
+		n = s->ranks->n;
+		if (n && !s->ranks->all[n - 1].has_number && s->ranks->tree.recordings != n)
 			break; /* each recording gets its own report */
 	}
 	if (fclose(s->out)) {

@@ -67,7 +67,7 @@ static bool differs(uint64_t a, uint64_t others, uint64_t least)
 	       (unsigned __int128)d * 100 > (unsigned __int128)others * OUTLIER_PERCENT;
 }
 
-static int put(struct outliers *o, struct outlier x)
+static int add_outlier(struct outliers *o, struct outlier x)
 {
 	if (array__grow(&o->all, &o->room, o->n + 1, sizeof(*o->all)))
 		return -ENOMEM;
@@ -76,47 +76,42 @@ static int put(struct outliers *o, struct outlier x)
 }
 
 int outliers__add_to_zeros(struct outliers *o, uint32_t recording, uint64_t bytes, uint64_t least,
-			   uint32_t line1)
+			   uint32_t line_no)
 {
-	return bytes > least ? put(o, (struct outlier){ .recording = recording,
-							.line1 = line1,
-							.bytes = bytes })
-			     : 0;
+	if (bytes <= least)
+		return 0;
+	return add_outlier(
+		o, (struct outlier){ .recording = recording, .line_no = line_no, .bytes = bytes });
 }
 
 int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *sorted, size_t n,
-		  uint64_t least, uint32_t line1)
+		  uint64_t least, uint32_t line_no)
 {
 	for (size_t i = 0; i < n && n > 1; i++) {
 		uint64_t others = median_without(sorted, n, values[i]);
 
 		if (!differs(values[i], others, least) || (n == 2 && values[i] < others))
 			continue;
-		if (put(o, (struct outlier){ .recording = (uint32_t)i,
-					     .line1 = line1,
-					     .bytes = values[i],
-					     .others = others }))
+		if (add_outlier(o, (struct outlier){ .recording = (uint32_t)i,
+						     .line_no = line_no,
+						     .bytes = values[i],
+						     .others = others }))
 			return -ENOMEM;
 	}
 	return 0;
-}
-
-static uint64_t distance(const struct outlier *o)
-{
-	return o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
 }
 
 static int cmp_outlier(const void *a, const void *b)
 {
 	const struct outlier *x = a, *y = b;
 
-	if (!x->line1 != !y->line1)
-		return x->line1 ? 1 : -1;
-	if (distance(x) != distance(y))
-		return distance(x) > distance(y) ? -1 : 1;
+	if (!x->line_no != !y->line_no)
+		return x->line_no ? 1 : -1;
+	if (outlier__distance(x) != outlier__distance(y))
+		return outlier__distance(x) > outlier__distance(y) ? -1 : 1;
 	if (x->recording != y->recording)
 		return x->recording < y->recording ? -1 : 1;
-	return x->line1 < y->line1 ? -1 : x->line1 > y->line1;
+	return x->line_no < y->line_no ? -1 : x->line_no > y->line_no;
 }
 
 void outliers__order(struct outliers *o)

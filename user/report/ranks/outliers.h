@@ -10,9 +10,14 @@
 
 struct outlier {
 	uint32_t recording;
-	uint32_t line1;		/* 1 + the line; 0: all allocated memory */
+	uint32_t line_no;	/* 0: all allocated memory */
 	uint64_t bytes, others; /* bytes in the recording, and the median of the others */
 };
+
+static inline uint64_t outlier__distance(const struct outlier *o)
+{
+	return o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
+}
 
 struct outliers {
 	struct outlier *all; /* array, for free() */
@@ -27,12 +32,12 @@ uint64_t outliers__median_with_zeros(const uint64_t *sorted, size_t n, size_t ze
 /* Adds a recording that has `bytes` where most others have nothing, if that is more than least.
  * Returns 0 or -ENOMEM. */
 int outliers__add_to_zeros(struct outliers *o, uint32_t recording, uint64_t bytes, uint64_t least,
-			   uint32_t line1);
+			   uint32_t line_no);
 /* Adds the recordings that differ. values: bytes by recording; sorted: the same values sorted.
  * least: smallest difference, such as OUTLIER_BYTES. With two middle values among the others, the
  * nearer one counts. If there are only two recordings, the larger one is added. Returns 0 or
  * -ENOMEM. */
 int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *sorted, size_t n,
-		  uint64_t least, uint32_t line1);
+		  uint64_t least, uint32_t line_no);
 /* Sorts: differences of all memory first, then by size. */
 void outliers__order(struct outliers *o);

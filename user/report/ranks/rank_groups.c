@@ -52,7 +52,7 @@ static bool next_line(struct pair *p)
 	return true;
 }
 
-static bool alike(const struct profile *a, const struct profile *b)
+static bool are_alike(const struct profile *a, const struct profile *b)
 {
 	uint64_t most = (a->bytes > b->bytes ? a->bytes : b->bytes) / 100 * RANK_GROUPS_PERCENT,
 		 sum = 0;
@@ -68,7 +68,7 @@ static bool alike(const struct profile *a, const struct profile *b)
 }
 
 /* The bytes that both have at the same lines, in percent of the smaller one's. */
-static unsigned common(const struct profile *a, const struct profile *b)
+static unsigned percent_common(const struct profile *a, const struct profile *b)
 {
 	uint64_t least = a->bytes < b->bytes ? a->bytes : b->bytes, sum = 0;
 	struct pair p = { .a = a, .b = b };
@@ -85,35 +85,36 @@ static struct rank_cell *by_recording(const struct rank_cell *cells, size_t n_ce
 	struct rank_cell *sorted = malloc((n_cells + 1) * sizeof(*sorted));
 	size_t *at = calloc(n + 1, sizeof(*at)), sum = 0;
 
-	for (size_t i = 0; i < n_cells && at; i++)
+	if (!sorted || !at) {
+		free(sorted);
+		free(at);
+		return NULL;
+	}
+	for (size_t i = 0; i < n_cells; i++)
 		at[cells[i].recording] += !out_lines[cells[i].line];
-	for (size_t i = 0; i < n && at && sorted; i++) {
+	for (size_t i = 0; i < n; i++) {
 		size_t count = at[i];
 
 		profiles[i] = (struct profile){ .cells = sorted + sum, .n = count };
 		at[i] = sum;
 		sum += count;
 	}
-	for (size_t i = 0; i < n_cells && at && sorted; i++) {
+	for (size_t i = 0; i < n_cells; i++) {
 		if (out_lines[cells[i].line])
 			continue;
 		sorted[at[cells[i].recording]++] = cells[i];
 		profiles[cells[i].recording].bytes += cells[i].bytes;
-	}
-	if (!at) {
-		free(sorted);
-		sorted = NULL;
 	}
 	free(at);
 	return sorted;
 }
 
 /* Adds the recording to the first group whose first member is like it, or to a new one. */
-static void add(struct rank_groups *g, const struct profile *profiles, const uint32_t *leaders,
-		size_t recording, uint32_t *leader)
+static void add_recording(struct rank_groups *g, const struct profile *profiles,
+			  const uint32_t *leaders, size_t recording, uint32_t *leader)
 {
 	for (size_t i = 0; i < g->n; i++) {
-		if (!alike(&profiles[leaders[i]], &profiles[recording]))
+		if (!are_alike(&profiles[leaders[i]], &profiles[recording]))
 			continue;
 		g->of[recording] = (uint32_t)i;
 		g->all[i].n++;
@@ -142,7 +143,7 @@ static void list_members(struct rank_groups *g, size_t n)
 		}
 }
 
-static int by_size(const void *a, const void *b)
+static int cmp_size(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
@@ -155,7 +156,7 @@ static uint32_t least_size(const struct rank_groups *g, uint32_t *sizes)
 {
 	for (size_t i = 0; i < g->n; i++)
 		sizes[i] = g->all[i].n;
-	qsort(sizes, g->n, sizeof(*sizes), by_size);
+	qsort(sizes, g->n, sizeof(*sizes), cmp_size);
 	if (g->n > COMPARED && sizes[COMPARED] >= 2)
 		return sizes[COMPARED] + 1;
 	return 2;
@@ -175,7 +176,7 @@ static void find_families(struct rank_groups *g, const struct profile *profiles,
 
 			if (g->all[k].n < least || g->all[k].n < 2 * g->all[i].n)
 				continue;
-			percent = common(&profiles[leaders[i]], &profiles[leaders[k]]);
+			percent = percent_common(&profiles[leaders[i]], &profiles[leaders[k]]);
 			if (percent > best) {
 				best = percent;
 				g->all[i].family = (uint32_t)k;
@@ -218,7 +219,7 @@ int rank_groups__make(const struct rank_cell *cells, size_t n_cells, const bool 
 	for (size_t i = 0; i < n; i++) {
 		ret->of[i] = RANK_GROUPS_NONE;
 		if (!out[i])
-			add(ret, profiles, leaders, i, &leaders[ret->n]);
+			add_recording(ret, profiles, leaders, i, &leaders[ret->n]);
 	}
 	list_members(ret, n);
 	find_families(ret, profiles, leaders, leaders + n + 1);
@@ -235,9 +236,4 @@ void rank_groups__free(struct rank_groups *g)
 	free(g->members);
 	free(g->of);
 	*g = (struct rank_groups){ 0 };
-}
-
-uint32_t rank_groups__family(const struct rank_groups *g, size_t recording)
-{
-	return g->all[g->of[recording]].family;
 }

@@ -39,5 +39,3 @@ struct rank_groups {
 int rank_groups__make(const struct rank_cell *cells, size_t n_cells, const bool *out_lines,
 		      const bool *out, size_t n, struct rank_groups *ret);
 void rank_groups__free(struct rank_groups *g);
-/* The family of a recording with a group. */
-uint32_t rank_groups__family(const struct rank_groups *g, size_t recording);

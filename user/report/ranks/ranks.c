@@ -110,8 +110,6 @@ static int find_shared(const struct rank *ranks, size_t n, struct shared_devices
 	return 0;
 }
 
-/* ranks: recordings of one job, n of them, which *ret borrows. Returns 0 or -ENOMEM; the caller
- * frees ret, also after an error. */
 static void free_shared(struct shared_devices *s)
 {
 	free(s->all);
@@ -143,9 +141,10 @@ static size_t kept_steps(const struct model *m)
 	return n;
 }
 
-static int spans_of(const struct model *m, struct job_spans *ret)
+static int read_spans(const struct model *m, struct job_spans *ret)
 {
-	size_t kept = kept_steps(m), all = model__steps(m);
+	size_t kept = kept_steps(m);
+	size_t all = model__steps(m);
 	size_t skip = kept == all && !model__first_step_whole(m);
 	struct model_step s;
 
@@ -161,13 +160,14 @@ static int spans_of(const struct model *m, struct job_spans *ret)
 	return 0;
 }
 
-static void spans_free(struct job_spans *s)
+static void free_spans(struct job_spans *s)
 {
 	free(s->ns);
 	*s = (struct job_spans){ 0 };
 }
 
-static bool spans_narrow(const struct job_spans *s, uint64_t *first, uint64_t *last)
+/* Narrows a range of steps to those that these are, too. Returns whether any is left. */
+static bool narrow_steps(const struct job_spans *s, uint64_t *first, uint64_t *last)
 {
 	if (!s->n)
 		return false;
@@ -176,7 +176,7 @@ static bool spans_narrow(const struct job_spans *s, uint64_t *first, uint64_t *l
 	return *first <= *last;
 }
 
-static uint64_t spans_median(struct job_spans *s, uint64_t first, uint64_t last)
+static uint64_t median_span(struct job_spans *s, uint64_t first, uint64_t last)
 {
 	uint64_t *from = s->ns + (first - s->first);
 	size_t n = last - first + 1;
@@ -188,22 +188,6 @@ static uint64_t spans_median(struct job_spans *s, uint64_t first, uint64_t last)
 /* ---- recordings ---- */
 
 #define SLOW_NS UINT64_C(1000000) /* least difference of step times that counts, ns */
-
-struct ranks {
-	const struct ranks_opts *opts;
-	struct rank *all;
-	size_t n, room, empty, workers;
-	struct rank_line *lines;
-	size_t nlines, room_lines, kept;
-	struct rank_cell *cells; /* sorted by line after ranks__finish() */
-	size_t ncells, room_cells;
-	struct row_set set; /* the lines' identities, by their index */
-	struct outliers outliers, slow;
-	struct step_match match;
-	struct rank_groups groups;
-	struct process_tree tree;
-	struct shared_devices shared;
-};
 
 struct ranks *ranks__new(const struct ranks_opts *o)
 {
@@ -228,7 +212,7 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].cwd);
 		free(r->all[i].detail);
 		free(r->all[i].command);
-		spans_free(&r->all[i].spans);
+		free_spans(&r->all[i].spans);
 		for (size_t k = 0; k < r->all[i].ngrowth; k++)
 			free(r->all[i].growth[k]);
 		free(r->all[i].growth);
@@ -249,7 +233,7 @@ void ranks__free(struct ranks *r)
 /* ---- lines ---- */
 
 /* Clears the words of a row that do not tell it from others, and gets those that do. */
-static int words_of(struct ranks *r, struct row *row, struct row *ret)
+static int split_words(struct ranks *r, struct row *row, struct row *ret)
 {
 	unsigned of = words__speaks_of(r->opts->by, r->opts->split);
 	bool line = of & 1U << BY_LINE, place = line && r->opts->words && !r->opts->split;
@@ -280,19 +264,19 @@ static int words_of(struct ranks *r, struct row *row, struct row *ret)
 	return 0;
 }
 
-static int line_of(struct ranks *r, struct row *row, uint32_t *ret)
+static int find_line(struct ranks *r, struct row *row, uint32_t *ret)
 {
+	struct rank_line *l;
 	struct row words;
 
 	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
-	    words_of(r, row, &words) || row_set__number(&r->set, &words, NULL, NULL, ret))
+	    split_words(r, row, &words) || row_set__number(&r->set, &words, NULL, NULL, ret))
 		return -ENOMEM;
 	if (*ret < r->nlines)
 		return 0;
-	r->lines[r->nlines] = (struct rank_line){ .row = *row };
-	r->lines[r->nlines].row.bytes = r->lines[r->nlines].row.count = r->lines[r->nlines]
-										.row.anonymous = 0;
-	r->nlines++;
+	l = &r->lines[r->nlines++];
+	*l = (struct rank_line){ .row = *row };
+	l->row.bytes = l->row.count = l->row.anonymous = 0;
 	return 0;
 }
 
@@ -303,7 +287,7 @@ static int add_row(struct ranks *r, uint32_t recording, struct row row)
 	uint64_t bytes = row.bytes, count = row.count, anonymous = row.anonymous;
 	struct rank_line *l;
 	uint32_t line;
-	int err = line_of(r, &row, &line);
+	int err = find_line(r, &row, &line);
 
 	if (err)
 		return err;
@@ -428,15 +412,15 @@ static int note_rows(struct ranks *r, const struct analysis *a)
 			      .any_phase = true,
 			      .any_category = true };
 	struct rank *k = &r->all[r->n - 1];
-	int err = 0, device;
 
-	for (size_t i = 0; i < k->neach && k->neach > 1 && !err; i++) {
+	for (size_t i = 0; i < k->neach && k->neach > 1; i++) {
+		int device = model__find_device(a->model, k->each[i].name), err;
 		struct row *most = &k->each[i].most;
 		struct holder_rows rows;
 
-		device = model__find_device(a->model, k->each[i].name);
-		err = device < 0 ? -ENOENT
-				 : holder_rows__of(a->model, (size_t)device, &o, true, &rows);
+		if (device < 0)
+			return 0;
+		err = holder_rows__of(a->model, (size_t)device, &o, true, &rows);
 		if (err)
 			return err == -ENOENT ? 0 : err;
 		if (rows.n)
@@ -447,13 +431,15 @@ static int note_rows(struct ranks *r, const struct analysis *a)
 					      .name = rows.all[0].name,
 					      .module = "" };
 		if (strings__keep(r->set.texts, &most->file) ||
-		    strings__keep(r->set.texts, &most->name))
-			err = -ENOMEM;
-		if (err)
+		    strings__keep(r->set.texts, &most->name)) {
 			most->file = most->name = NULL; /* not ours */
+			err = -ENOMEM;
+		}
 		holder_rows__free(&rows);
+		if (err)
+			return err;
 	}
-	return err;
+	return 0;
 }
 
 /* The moment of a recording whose devices have several: that of the sum's peak. */
@@ -511,8 +497,8 @@ static char *command_of(const struct facts *f)
 		return NULL;
 	}
 	for (char **p = argv; p && *p; p++) {
-		const char *slash = p == argv ? strrchr(*p, '/') : NULL,
-			   *s = slash ? slash + 1 : *p;
+		const char *slash = p == argv ? strrchr(*p, '/') : NULL;
+		const char *s = slash ? slash + 1 : *p;
 
 		if (!strncmp(*p, "--local_rank", 12) || !strncmp(*p, "--local-rank", 12)) {
 			p += !(*p)[12] && p[1];
@@ -556,16 +542,17 @@ static int read_steps(struct rank *k, const struct analysis *a)
 	k->older = !why && !facts__get(a->facts, "job_step");
 	if (!why || !*why)
 		why = "its recording does not have the number";
-	if (spans_of(a->model, &k->spans))
+	if (read_spans(a->model, &k->spans))
 		return -ENOMEM;
 	if (!k->spans.n || !model__job_step(a->model, &k->first_job_step))
 		text__clean(k->no_number, sizeof(k->no_number), why, strlen(why));
 	return 0;
 }
 
-static int describe(struct rank *k, const struct analysis *a)
+static int describe_recording(struct rank *k, const struct analysis *a)
 {
-	const char *cwd = facts__get(a->facts, "cwd"), *comm = facts__get(a->facts, "comm");
+	const char *cwd = facts__get(a->facts, "cwd");
+	const char *comm = facts__get(a->facts, "comm");
 	const char *host = a->host ? a->host : facts__get(a->facts, "hostname");
 	char detail[DETAIL_TEXT];
 
@@ -584,14 +571,12 @@ static int describe(struct rank *k, const struct analysis *a)
 	k->lost = words__lost(a->model, a->facts);
 	k->complete = a->complete;
 	read_clock(&k->clock, a->facts);
-	if (read_steps(k, a))
+	if (!k->name || !k->command || !k->detail || (cwd && !k->cwd) || (host && !k->host))
 		return -ENOMEM;
-	return k->name && k->command && k->detail && (!cwd || k->cwd) && (!host || k->host)
-		       ? 0
-		       : -ENOMEM;
+	return read_steps(k, a);
 }
 
-static bool helps(const struct rank *k, const struct rank *boss)
+static bool is_worker_of(const struct rank *k, const struct rank *boss)
 {
 	if (k == boss || k->worker || !k->parent || k->parent != boss->pid)
 		return false;
@@ -625,15 +610,15 @@ static void find_workers(struct ranks *r)
 	size_t last = r->n - 1;
 
 	for (size_t i = 0; i < last; i++) {
-		if (helps(&r->all[last], &r->all[i]))
+		if (is_worker_of(&r->all[last], &r->all[i]))
 			set_worker(r, last, i);
-		if (helps(&r->all[i], &r->all[last]))
+		if (is_worker_of(&r->all[i], &r->all[last]))
 			set_worker(r, i, last);
 	}
 }
 
 /* Memory of the host by line has the tensors on the CPU in it. */
-static bool wanted(const struct analysis *a, size_t i, int device, bool others)
+static bool is_wanted(const struct analysis *a, size_t i, int device, bool others)
 {
 	int host = model__find_device(a->model, "host");
 	struct model_device d;
@@ -646,6 +631,25 @@ static bool wanted(const struct analysis *a, size_t i, int device, bool others)
 	return d.marked && (host < 0 || (size_t)host == i);
 }
 
+/* Adds a device's figures and rows to the last recording. */
+static int add_figures(struct ranks *r, const struct analysis *a, size_t device,
+		       const struct model_device *d)
+{
+	struct rank *k = &r->all[r->n - 1];
+	int err;
+
+	add_device(k, d);
+	if (d->device.type == DEVICE_HOST)
+		set_pss(k, model__host(a->model));
+	err = add_rows(r, a, device, (uint32_t)r->n - 1);
+	if (err)
+		return err;
+	err = add_growth(k, a, device);
+	if (err)
+		return err;
+	return device__on_host(d->device) ? add_shared(k, a, device) : 0;
+}
+
 int ranks__add(struct ranks *r, const struct analysis *a, int device)
 {
 	size_t n = model__devices(a->model);
@@ -654,7 +658,7 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		others |= wanted(a, i, device, true);
+		others |= is_wanted(a, i, device, true);
 	if (!n) {
 		r->empty++;
 		return -ENODATA;
@@ -663,27 +667,22 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 		return -ENOMEM;
 	r->all[r->n] = (struct rank){ .added = (uint32_t)r->n,
 				      .steady = growth__watches(a->model, BY_LINE) };
-	err = describe(&r->all[r->n++], a);
+	err = describe_recording(&r->all[r->n++], a);
 	find_workers(r);
 	for (size_t i = 0; i < n && !err; i++) {
 		model__device(a->model, i, &d);
 		if (d.marked && !device__on_host(d.device) && rank__uses(&d))
 			err = note_device(&r->all[r->n - 1], &d);
-		if (err || !wanted(a, i, device, others))
-			continue;
-		add_device(&r->all[r->n - 1], &d);
-		err = add_rows(r, a, i, (uint32_t)r->n - 1);
-		if (!err)
-			err = add_growth(&r->all[r->n - 1], a, i);
-		if (!err && device__on_host(d.device))
-			err = add_shared(&r->all[r->n - 1], a, i);
-		if (d.device.type == DEVICE_HOST)
-			set_pss(&r->all[r->n - 1], model__host(a->model));
+		if (!err && is_wanted(a, i, device, others))
+			err = add_figures(r, a, i, &d);
 	}
-	if (!err)
-		err = note_rows(r, a);
+	if (err)
+		return err;
+	err = note_rows(r, a);
+	if (err)
+		return err;
 	set_time(r, &r->all[r->n - 1], a);
-	return err ? err : add_process(r, a);
+	return add_process(r, a);
 }
 
 /* ---- after the last recording ---- */
@@ -711,11 +710,6 @@ bool ranks__one_job(const struct ranks *r)
 				return false;
 	}
 	return r->n > 1;
-}
-
-bool ranks__can_belong(const struct ranks *r)
-{
-	return r->n && (r->all[r->n - 1].has_number || r->tree.recordings == r->n);
 }
 
 bool ranks__one_tree(const struct ranks *r)
@@ -898,14 +892,14 @@ static bool has_unnamed_holders(const struct ranks *r)
 
 /* Compares the values of the recordings from which[first] on. */
 static int add_outliers(struct outliers *o, struct compared *c, size_t first, uint64_t least,
-			uint32_t line1)
+			uint32_t line_no)
 {
 	size_t from = o->n;
 	int err;
 
 	memcpy(c->sorted, c->values, c->n * sizeof(*c->values));
 	outliers__sort(c->sorted, c->n);
-	err = outliers__add(o, c->values, c->sorted, c->n, least, line1);
+	err = outliers__add(o, c->values, c->sorted, c->n, least, line_no);
 	for (size_t i = from; i < o->n; i++)
 		o->all[i].recording = c->which[first + o->all[i].recording];
 	return err;
@@ -946,26 +940,26 @@ static int cmp_family(const void *a, const void *b, void *ctx)
 /* Compares a family at a line. cells: those of its recordings that have the line; 0 for the others.
  * The time is that of the cells, whatever the number of recordings. */
 static int compare_cells(struct ranks *r, struct compared *c, const struct family *f,
-			 const struct rank_cell *cells, size_t n, uint32_t line1)
+			 const struct rank_cell *cells, size_t n, uint32_t line_no)
 {
 	int err = 0;
 
 	if (2 * n + 1 < f->n) {
 		for (size_t i = 0; i < n && !err; i++)
 			err = outliers__add_to_zeros(&r->outliers, cells[i].recording,
-						     cells[i].bytes, OUTLIER_BYTES, line1);
+						     cells[i].bytes, OUTLIER_BYTES, line_no);
 		return err;
 	}
 	c->n = f->n;
 	memset(c->values, 0, c->n * sizeof(*c->values));
 	for (size_t i = 0; i < n; i++)
 		c->values[c->place[cells[i].recording]] = cells[i].bytes;
-	return add_outliers(&r->outliers, c, f->first, OUTLIER_BYTES, line1);
+	return add_outliers(&r->outliers, c, f->first, OUTLIER_BYTES, line_no);
 }
 
 static int compare_line(struct ranks *r, struct compared *c, const struct rank_line *l)
 {
-	uint32_t line1 = (uint32_t)(l - r->lines) + 1;
+	uint32_t line_no = (uint32_t)(l - r->lines) + 1;
 	size_t n = 0, end;
 	int err = 0;
 
@@ -981,7 +975,7 @@ static int compare_line(struct ranks *r, struct compared *c, const struct rank_l
 			end++;
 		if (c->families[family].n > 1)
 			err = compare_cells(r, c, &c->families[family], &c->cells[i], end - i,
-					    line1);
+					    line_no);
 	}
 	return err;
 }
@@ -1074,7 +1068,7 @@ static void match_steps(struct ranks *r)
 		n++;
 		if (m->by == STEPS_BY_TIME)
 			continue;
-		if (job && spans_narrow(&k->spans, &m->first, &m->last))
+		if (job && narrow_steps(&k->spans, &m->first, &m->last))
 			continue;
 		m->by = STEPS_BY_TIME;
 		if (!job)
@@ -1089,7 +1083,7 @@ static void match_steps(struct ranks *r)
 		*m = (struct step_match){ .by = STEPS_NOT_MATCHED };
 	for (size_t i = 0; i < r->n && m->by == STEPS_BY_OPTIMIZER; i++)
 		if (has_steps(&r->all[i]))
-			r->all[i].step_time = spans_median(&r->all[i].spans, m->first, m->last);
+			r->all[i].step_time = median_span(&r->all[i].spans, m->first, m->last);
 }
 
 /* Ranks of one job step together, whatever they allocate. */
@@ -1107,8 +1101,8 @@ static int compare_steps(struct ranks *r, struct compared *c)
 static int make_groups(struct ranks *r)
 {
 	bool no_holders = has_unnamed_holders(r);
-	bool *out_lines = calloc(r->nlines + 1, sizeof(*out_lines)),
-	     *out = calloc(r->n + 1, sizeof(*out));
+	bool *out_lines = calloc(r->nlines + 1, sizeof(*out_lines));
+	bool *out = calloc(r->n + 1, sizeof(*out));
 	int err = -ENOMEM;
 
 	for (size_t i = 0; i < r->nlines && out_lines; i++)
@@ -1137,14 +1131,16 @@ static int compare_groups(struct ranks *r, struct compared *c)
 
 	match_steps(r);
 	err = compare_steps(r, c);
+	if (err)
+		return err;
 	c->n_families = r->groups.n;
 	for (size_t i = 0; i < r->n; i++)
 		if (!r->all[i].worker && !r->all[i].guest)
-			c->family[i] = rank_groups__family(&r->groups, i);
-	return err ? err : compare_families(r, c);
+			c->family[i] = r->groups.all[r->groups.of[i]].family;
+	return compare_families(r, c);
 }
 
-static int compare(struct ranks *r)
+static int compare_ranks(struct ranks *r)
 {
 	size_t n = r->n + 1;
 	struct compared c = { .values = calloc(n, 2 * sizeof(*c.values)),
@@ -1152,19 +1148,20 @@ static int compare(struct ranks *r)
 			      .families = calloc(n + r->tree.n, sizeof(*c.families)),
 			      .cells = calloc(n, sizeof(*c.cells)),
 			      .no_holders = has_unnamed_holders(r) };
-	int err = c.values && c.which && c.families && c.cells ? 0 : -ENOMEM;
+	int err = -ENOMEM;
 
-	if (!err) {
-		c.sorted = c.values + r->n;
-		c.family = c.which + n;
-		c.place = c.family + n;
-		memset(c.family, 0xff, n * sizeof(*c.family));
-		measure_lines(r, &c);
-		/* Processes of a service do different work. */
-		err = ranks__one_tree(r) ? compare_tree(r, &c) : compare_groups(r, &c);
-	}
+	if (!c.values || !c.which || !c.families || !c.cells)
+		goto out;
+	c.sorted = c.values + r->n;
+	c.family = c.which + n;
+	c.place = c.family + n;
+	memset(c.family, 0xff, n * sizeof(*c.family));
+	measure_lines(r, &c);
+	/* Processes of a service do different work. */
+	err = ranks__one_tree(r) ? compare_tree(r, &c) : compare_groups(r, &c);
 	outliers__order(&r->outliers);
 	outliers__order(&r->slow);
+out:
 	free(c.values);
 	free(c.which);
 	free(c.families);
@@ -1188,8 +1185,9 @@ int ranks__finish(struct ranks *r)
 	uint64_t sum = 0;
 	int err = sort_ranks(r);
 
-	if (!err)
-		err = process_tree__finish(&r->tree);
+	if (err)
+		return err;
+	err = process_tree__finish(&r->tree);
 	if (err)
 		return err;
 	set_labels(r);
@@ -1213,50 +1211,7 @@ int ranks__finish(struct ranks *r)
 		r->lines[i].row.cumulative = sum;
 		r->kept += !r->lines[i].row.filtered;
 	}
-	return compare(r);
-}
-
-/* ---- results ---- */
-
-size_t ranks__count(const struct ranks *r)
-{
-	return r->n;
-}
-
-const struct rank *ranks__at(const struct ranks *r, size_t i)
-{
-	return &r->all[i];
-}
-
-const struct shared_devices *ranks__shared(const struct ranks *r)
-{
-	return &r->shared;
-}
-
-const struct process_tree *ranks__tree(const struct ranks *r)
-{
-	return &r->tree;
-}
-
-size_t ranks__empty(const struct ranks *r)
-{
-	return r->empty;
-}
-
-size_t ranks__workers(const struct ranks *r)
-{
-	return r->workers;
-}
-
-size_t ranks__lines(const struct ranks *r, size_t *kept)
-{
-	*kept = r->kept;
-	return r->nlines;
-}
-
-const struct rank_line *ranks__line(const struct ranks *r, size_t i)
-{
-	return &r->lines[i];
+	return compare_ranks(r);
 }
 
 uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t recording)
@@ -1274,40 +1229,4 @@ uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t r
 			hi = mid;
 	}
 	return 0;
-}
-
-const struct ranks_opts *ranks__opts(const struct ranks *r)
-{
-	return r->opts;
-}
-
-size_t ranks__outliers(const struct ranks *r, const struct outlier **ret)
-{
-	*ret = r->outliers.all;
-	return r->outliers.n;
-}
-
-const struct rank_groups *ranks__groups(const struct ranks *r)
-{
-	return &r->groups;
-}
-
-size_t ranks__slow(const struct ranks *r, const struct outlier **ret)
-{
-	*ret = r->slow.all;
-	return r->slow.n;
-}
-
-const struct step_match *ranks__step_match(const struct ranks *r)
-{
-	return &r->match;
-}
-
-bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording)
-{
-	for (size_t i = 0; i < r->outliers.n; i++)
-		if (r->outliers.all[i].recording == recording &&
-		    r->outliers.all[i].line1 == (l ? (size_t)(l - r->lines) + 1 : 0))
-			return true;
-	return false;
 }

@@ -12,11 +12,11 @@
 #include "report/dump/process_tree.h"
 #include "report/ranks/outliers.h"
 #include "report/ranks/rank_groups.h"
+#include "report/ranks/row_set.h"
 #include "report/text.h"
 
 struct growth_summary;
 struct json;
-struct ranks;
 struct report_fail;
 
 /* Returns whether the process ever used the device. A process that can use a device reports it
@@ -152,6 +152,28 @@ struct ranks_opts {
 	bool outliers; /* in JSON, only the lines in which recordings differ, without their cells */
 };
 
+/* Results are valid after ranks__finish(). */
+struct ranks {
+	const struct ranks_opts *opts;
+	struct rank *all; /* by rank, if all have one */
+	size_t n, empty;  /* empty: number of recordings without memory events */
+	size_t workers;
+	struct rank_line *lines;  /* largest first; those that match --filter come first */
+	size_t nlines, kept;	  /* kept: those that match --filter */
+	struct rank_cell *cells;  /* by line */
+	struct outliers outliers; /* those of all memory first, then by difference */
+	/* Recordings whose steps take OUTLIER_PERCENT longer or shorter than the median of the
+	 * others, and by more than a millisecond; bytes and others are ns. By difference. */
+	struct outliers slow;
+	struct step_match match; /* which steps of the ranks are compared */
+	struct rank_groups groups;
+	struct process_tree tree; /* which process started which */
+	struct shared_devices shared;
+	/* Private. */
+	size_t room, room_lines, ncells, room_cells;
+	struct row_set set; /* the lines' identities, by their index */
+};
+
 struct ranks *ranks__new(const struct ranks_opts *o); /* returns NULL on ENOMEM; borrows o */
 void ranks__free(struct ranks *r);
 /* Adds a recording's rows at its moment. device: index; -1: all used devices but the CPU, or the
@@ -165,50 +187,19 @@ int ranks__finish(struct ranks *r);
  * different ranks, workers ignored. */
 bool ranks__one_job(const struct ranks *r);
 
-/* Returns whether the last added recording may be a rank, or of a process tree. */
-bool ranks__can_belong(const struct ranks *r);
 /* Returns whether these are at least two recordings that are no ranks, and one process started all
  * of the processes. */
 bool ranks__one_tree(const struct ranks *r);
 
 /* The functions below are valid after ranks__finish(). */
-/* Returns which process started which. */
-const struct process_tree *ranks__tree(const struct ranks *r);
-size_t ranks__count(const struct ranks *r);
-const struct rank *ranks__at(const struct ranks *r, size_t i);
-size_t ranks__empty(const struct ranks *r); /* number of recordings without memory events */
-size_t ranks__workers(const struct ranks *r);
-size_t ranks__lines(const struct ranks *r,
-		    /* lines, largest first; *kept: those that match --filter, which come first */
-		    size_t *kept);
-const struct rank_line *ranks__line(const struct ranks *r, size_t i);
 /* Returns the bytes of a line in a recording. */
 uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t recording);
-const struct ranks_opts *ranks__opts(const struct ranks *r);
-/* Outliers of all memory first, then by difference. */
-size_t ranks__outliers(const struct ranks *r, const struct outlier **ret);
-/* Returns whether the line is an outlier in this recording. l NULL: all memory. */
-bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording);
-
-const struct rank_groups *ranks__groups(const struct ranks *r);
-/* Recordings whose steps take OUTLIER_PERCENT longer or shorter than the median of the others, and
- * by more than a millisecond; bytes and others are ns. By difference. */
-size_t ranks__slow(const struct ranks *r, const struct outlier **ret);
-/* Returns which steps of the ranks are compared. */
-const struct step_match *ranks__step_match(const struct ranks *r);
-
 /* Prints "4 recordings of one job, ranks 0-3 of 4: python train.py", and the number of recordings
  * without memory events. */
 void ranks__print_title(FILE *out, size_t width, const struct ranks *r);
 /* Writes the names of recordings whose in is true (in NULL: all but workers): "rank 2", "ranks
  * 0-3, 7", "rank 0, worker 1". Without a job, writes some of their names. Returns their number. */
 size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);
-/* Appends a range to a list of numbers: "0-3, 7". Returns the new length, or len without room. */
-size_t ranks__add_range(char *buf, size_t size, size_t len, uint64_t first, uint64_t last);
-/* Returns the devices that have memory of several ranks of one job. */
-const struct shared_devices *ranks__shared(const struct ranks *r);
-/* Writes the devices that count, "cuda:0-1, 3". Returns buf. */
-char *rank__devices(char *buf, size_t size, const struct rank *k);
 /* Prints one text. side: a column for each recording. Returns 0 or -ENOMEM. */
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
 /* Writes one document. top: most rows; 0: all. Returns 0 or -ENOMEM. */

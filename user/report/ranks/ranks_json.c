@@ -31,7 +31,7 @@ static void put_use(struct json *j, const struct device_use *u)
 /* Writes the array of devices that have memory of several ranks. */
 static void put_shared_devices(struct json *j, const struct ranks *r)
 {
-	const struct shared_devices *s = ranks__shared(r);
+	const struct shared_devices *s = &r->shared;
 
 	json__open_array(j, "shared_devices");
 	for (size_t i = 0; i < s->n; i++) {
@@ -39,7 +39,7 @@ static void put_shared_devices(struct json *j, const struct ranks *r)
 
 		json__open_object(j, NULL);
 		json__string(j, "device", u->device->name);
-		json__string(j, "host", ranks__at(r, u->recording)->host);
+		json__string(j, "host", r->all[u->recording].host);
 		json__open_array(j, "ranks");
 		for (uint32_t k = 0; k < s->all[i].n; k++)
 			put_use(j, &u[k]);
@@ -133,19 +133,19 @@ static void put_words(struct json *j, const struct ranks_opts *o, const struct r
 /* The bytes of each recording, or the line's index in the rows of a document with all rows. */
 static void put_cells(struct json *j, const struct ranks *r, size_t line)
 {
-	if (ranks__opts(r)->outliers) {
+	if (r->opts->outliers) {
 		json__uint(j, "index", line);
 		return;
 	}
 	json__open_array(j, "recordings");
-	for (size_t i = 0; i < ranks__count(r); i++)
-		json__uint(j, NULL, ranks__bytes(r, ranks__line(r, line), i));
+	for (size_t i = 0; i < r->n; i++)
+		json__uint(j, NULL, ranks__bytes(r, &r->lines[line], i));
 	json__close_array(j);
 }
 
 static void put_line(struct json *j, const struct ranks *r, size_t line)
 {
-	const struct rank_line *l = ranks__line(r, line);
+	const struct rank_line *l = &r->lines[line];
 
 	json__open_object(j, NULL);
 	json__uint(j, "bytes", l->row.bytes);
@@ -155,7 +155,7 @@ static void put_line(struct json *j, const struct ranks *r, size_t line)
 	json__uint(j, "median", l->median);
 	json__uint(j, "max", l->max);
 	put_cells(j, r, line);
-	put_words(j, ranks__opts(r), &l->row);
+	put_words(j, r->opts, &l->row);
 	json__close_object(j);
 }
 
@@ -163,14 +163,14 @@ static void put_line(struct json *j, const struct ranks *r, size_t line)
 static void put_left_out(struct json *j, const struct ranks *r, const char *key, size_t from,
 			 size_t to, const bool *wanted)
 {
-	const struct ranks_opts *o = ranks__opts(r);
+	const struct ranks_opts *o = r->opts;
 	uint64_t sum = 0;
 	size_t n = 0;
 
 	for (size_t i = from; i < to; i++) {
 		if (wanted && wanted[i])
 			continue;
-		sum += ranks__line(r, i)->row.bytes;
+		sum += r->lines[i].row.bytes;
 		n++;
 	}
 	if (!n)
@@ -185,18 +185,17 @@ static void put_left_out(struct json *j, const struct ranks *r, const char *key,
 /* row: index in rows, counting rows that --top leaves out. */
 static void put_outliers(struct json *j, const struct ranks *r)
 {
-	const struct outlier *all;
-	size_t n = ranks__outliers(r, &all);
+	const struct outlier *all = r->outliers.all;
 
 	json__open_object(j, "outlier_limits");
 	json__uint(j, "percent", OUTLIER_PERCENT);
 	json__uint(j, "bytes", OUTLIER_BYTES);
 	json__close_object(j);
 	json__open_array(j, "outliers");
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < r->outliers.n; i++) {
 		json__open_object(j, NULL);
 		json__uint(j, "recording", all[i].recording);
-		json__uint_or_null(j, "row", all[i].line1, all[i].line1 - 1);
+		json__uint_or_null(j, "row", all[i].line_no, all[i].line_no - 1);
 		json__uint(j, "bytes", all[i].bytes);
 		json__uint(j, "others_median", all[i].others);
 		json__int(j, "difference", (int64_t)(all[i].bytes - all[i].others));
@@ -210,11 +209,11 @@ static void put_spread(struct json *j, const char *key, const struct ranks *r,
 		       const struct rank_group *g, bool steps)
 {
 	static const char *const names[] = { "min", "median", "max" };
-	uint64_t *values = calloc(g->n + 1, sizeof(*values));
+	uint64_t *values = calloc(g->n + 1, sizeof(*values)), figures[3];
 	size_t n = 0;
 
 	for (uint32_t i = 0; i < g->n && values; i++) {
-		const struct rank *k = ranks__at(r, ranks__groups(r)->members[g->first + i]);
+		const struct rank *k = &r->all[r->groups.members[g->first + i]];
 
 		values[n] = steps ? k->step_time : k->allocated;
 		n += values[n] || !steps;
@@ -225,24 +224,22 @@ static void put_spread(struct json *j, const char *key, const struct ranks *r,
 		return;
 	}
 	outliers__sort(values, n);
-	json__open_object(j, key);
-	for (int i = 0; i < 3; i++) {
-		uint64_t v = i == 0   ? values[0]
-			     : i == 1 ? outliers__median(values, n)
-				      : values[n - 1];
-
-		if (steps)
-			json__seconds(j, names[i], v, 9);
-		else
-			json__uint(j, names[i], v);
-	}
-	json__close_object(j);
+	figures[0] = values[0];
+	figures[1] = outliers__median(values, n);
+	figures[2] = values[n - 1];
 	free(values);
+	json__open_object(j, key);
+	for (int i = 0; i < 3; i++)
+		if (steps)
+			json__seconds(j, names[i], figures[i], 9);
+		else
+			json__uint(j, names[i], figures[i]);
+	json__close_object(j);
 }
 
 static void put_groups(struct json *j, const struct ranks *r)
 {
-	const struct rank_groups *g = ranks__groups(r);
+	const struct rank_groups *g = &r->groups;
 
 	json__open_array(j, "groups");
 	for (uint32_t i = 0; i < g->n; i++) {
@@ -261,11 +258,10 @@ static void put_groups(struct json *j, const struct ranks *r)
 
 static void put_slow(struct json *j, const struct ranks *r)
 {
-	const struct outlier *all;
-	size_t n = ranks__slow(r, &all);
+	const struct outlier *all = r->slow.all;
 
 	json__open_array(j, "step_outliers");
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < r->slow.n; i++) {
 		json__open_object(j, NULL);
 		json__uint(j, "recording", all[i].recording);
 		json__seconds(j, "step_time", all[i].bytes, 9);
@@ -312,21 +308,22 @@ static void put_missing(struct json *j, const struct ranks_opts *o)
 static bool *mark_outliers(const struct ranks *r, size_t n)
 {
 	bool *ret = calloc(n + 1, sizeof(*ret));
-	const struct outlier *all;
-	size_t n_all = ranks__outliers(r, &all);
 
-	for (size_t i = 0; i < n_all && ret; i++)
-		if (all[i].line1 && all[i].line1 <= n)
-			ret[all[i].line1 - 1] = true;
+	for (size_t i = 0; i < r->outliers.n && ret; i++) {
+		uint32_t line_no = r->outliers.all[i].line_no;
+
+		if (line_no && line_no <= n)
+			ret[line_no - 1] = true;
+	}
 	return ret;
 }
 
 static int put_lines(struct json *j, const struct ranks *r, size_t top)
 {
-	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
-	bool *wanted = ranks__opts(r)->outliers ? mark_outliers(r, kept) : NULL;
+	size_t kept = r->kept, shown = top && top < kept ? top : kept;
+	bool *wanted = r->opts->outliers ? mark_outliers(r, kept) : NULL;
 
-	if (ranks__opts(r)->outliers && !wanted)
+	if (r->opts->outliers && !wanted)
 		return -ENOMEM;
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < (wanted ? kept : shown); i++)
@@ -334,14 +331,14 @@ static int put_lines(struct json *j, const struct ranks *r, size_t top)
 			put_line(j, r, i);
 	json__close_array(j);
 	put_left_out(j, r, "rows_left_out", wanted ? 0 : shown, kept, wanted);
-	put_left_out(j, r, "rows_filtered_out", kept, n, NULL);
+	put_left_out(j, r, "rows_filtered_out", kept, r->nlines, NULL);
 	free(wanted);
 	return 0;
 }
 
 int ranks__json(struct json *j, const struct ranks *r, size_t top)
 {
-	const struct ranks_opts *o = ranks__opts(r);
+	const struct ranks_opts *o = r->opts;
 	uint64_t allocated = 0;
 	char by[64];
 	int err;
@@ -351,13 +348,13 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	json__bool(j, "one_job", ranks__one_job(r));
 	json__bool(j, "one_tree", ranks__one_tree(r));
 	json__open_array(j, "recordings");
-	for (size_t i = 0; i < ranks__count(r); i++) {
-		put_recording(j, ranks__at(r, i), ranks__groups(r)->of[i]);
-		allocated += ranks__at(r, i)->allocated;
+	for (size_t i = 0; i < r->n; i++) {
+		put_recording(j, &r->all[i], r->groups.of[i]);
+		allocated += r->all[i].allocated;
 	}
 	json__close_array(j);
-	json__uint(j, "recordings_without_events", ranks__empty(r));
-	process_tree__json(j, ranks__tree(r));
+	json__uint(j, "recordings_without_events", r->empty);
+	process_tree__json(j, &r->tree);
 	json__string(j, "at", moment_names[o->at]);
 	json__string(j, "by", words__groups(by, o->by, o->split));
 	report_json__select(j, o->select);
@@ -366,7 +363,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	put_outliers(j, r);
 	put_shared_devices(j, r);
 	put_groups(j, r);
-	put_match(j, ranks__step_match(r));
+	put_match(j, &r->match);
 	put_slow(j, r);
 	put_missing(j, o);
 	if (o->fail)
@@ -377,7 +374,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 
 static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 {
-	unsigned of = words__speaks_of(ranks__opts(r)->by, ranks__opts(r)->split);
+	unsigned of = words__speaks_of(r->opts->by, r->opts->split);
 	const struct row *row = &l->row;
 	char line[16] = "";
 
@@ -396,26 +393,26 @@ static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 	report_csv__field(out, row->source);
 	report_csv__field(out, row->thread);
 	report_csv__field(out, row->name);
-	for (size_t i = 0; i < ranks__count(r); i++)
+	for (size_t i = 0; i < r->n; i++)
 		fprintf(out, ",%" PRIu64, ranks__bytes(r, l, i));
 	fputs("\r\n", out);
 }
 
-/* Writes one row for all lines that the filter refused: those from kept on. */
-static void put_filtered(FILE *out, const struct ranks *r, size_t kept, size_t n)
+/* Writes one row for all lines that the filter refused. */
+static void put_filtered(FILE *out, const struct ranks *r)
 {
 	uint64_t bytes = 0, count = 0, mine;
 
-	for (size_t i = kept; i < n; i++) {
-		bytes += ranks__line(r, i)->row.bytes;
-		count += ranks__line(r, i)->row.count;
+	for (size_t i = r->kept; i < r->nlines; i++) {
+		bytes += r->lines[i].row.bytes;
+		count += r->lines[i].row.count;
 	}
 	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,", bytes, count,
-		ranks__line(r, n - 1)->row.cumulative);
-	for (size_t i = 0; i < ranks__count(r); i++) {
+		r->lines[r->nlines - 1].row.cumulative);
+	for (size_t i = 0; i < r->n; i++) {
 		mine = 0;
-		for (size_t k = kept; k < n; k++)
-			mine += ranks__bytes(r, ranks__line(r, k), i);
+		for (size_t k = r->kept; k < r->nlines; k++)
+			mine += ranks__bytes(r, &r->lines[k], i);
 		fprintf(out, ",%" PRIu64, mine);
 	}
 	fputs("\r\n", out);
@@ -423,20 +420,19 @@ static void put_filtered(FILE *out, const struct ranks *r, size_t kept, size_t n
 
 void ranks__csv(FILE *out, const struct ranks *r, size_t top)
 {
-	const struct ranks_opts *o = ranks__opts(r);
-	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
+	const struct ranks_opts *o = r->opts;
+	size_t shown = top && top < r->kept ? top : r->kept;
 
 	fputs("bytes,count,cumulative,min,median,max,file,line,function,module,module_class,phase,"
 	      "category,source,thread,name",
 	      out);
-	for (size_t i = 0; i < ranks__count(r); i++)
-		report_csv__field(out, ranks__at(r, i)->has_number ? ranks__at(r, i)->label
-								   : ranks__at(r, i)->name);
+	for (size_t i = 0; i < r->n; i++)
+		report_csv__field(out, r->all[i].has_number ? r->all[i].label : r->all[i].name);
 	fputs("\r\n", out);
 	for (size_t i = 0; i < shown; i++)
-		put_row(out, r, ranks__line(r, i));
-	if (kept < n && (o->split || o->by != BY_LAYER))
-		put_filtered(out, r, kept, n);
+		put_row(out, r, &r->lines[i]);
+	if (r->kept < r->nlines && (o->split || o->by != BY_LAYER))
+		put_filtered(out, r);
 }
 
 /* ---- a page ---- */

@@ -12,6 +12,155 @@
 #include "record/folder.h"
 #include "report/ranks/ranks.h"
 
+/* ---- names of recordings ---- */
+
+#define MOST_NAMES 4
+
+/* Appends a range to a list of numbers: "0-3, 7". Returns the new length, or len without room. */
+static size_t add_range(char *buf, size_t size, size_t len, uint64_t first, uint64_t last)
+{
+	if (len + 48 >= size)
+		return len;
+	if (len)
+		len += (size_t)snprintf(buf + len, size - len, ", ");
+	len += (size_t)snprintf(buf + len, size - len, "%" PRIu64, first);
+	if (last != first)
+		len += (size_t)snprintf(buf + len, size - len, "-%" PRIu64, last);
+	return len;
+}
+
+/* Adds numbers of ranks, labels of workers, or names. */
+static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size_t size)
+{
+	size_t len = 0, n = r->n, count = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < n;) {
+		const struct rank *k = &r->all[i];
+		uint64_t first = k->number, last = first;
+
+		if (k->worker || (in && !in[i])) {
+			i++;
+			continue;
+		}
+		for (i++, count++; i < n; i++) {
+			k = &r->all[i];
+			if (k->worker) /* workers are between the ranks */
+				continue;
+			if ((in && !in[i]) || k->number != last + 1)
+				break;
+			last++;
+			count++;
+		}
+		len = add_range(buf, size, len, first, last);
+	}
+	return count;
+}
+
+static size_t add_labels(const struct ranks *r, const bool *in, bool workers, char *buf,
+			 size_t size)
+{
+	size_t len = strlen(buf), count = 0;
+
+	for (size_t i = 0; i < r->n; i++) {
+		const struct rank *k = &r->all[i];
+
+		if ((in ? !in[i] : k->worker) || (workers && !k->worker))
+			continue;
+		if (count++ < MOST_NAMES && len + 64 < size)
+			len += snprintf(buf + len, size - len, "%s%s", len ? ", " : "", k->label);
+	}
+	if (count > MOST_NAMES && len + 64 < size)
+		snprintf(buf + len, size - len, " and %zu more", count - MOST_NAMES);
+	return count;
+}
+
+size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size)
+{
+	char numbers[256];
+	size_t n;
+
+	buf[0] = '\0';
+	if (!ranks__one_job(r))
+		return add_labels(r, in, false, buf, size);
+	n = add_numbers(r, in, numbers, sizeof(numbers));
+	if (n)
+		snprintf(buf, size, "rank%s %s", n == 1 ? "" : "s", numbers);
+	return n + (in ? add_labels(r, in, true, buf, size) : 0);
+}
+
+/* Writes "4 recordings of one job, ranks 0-3 of 4: python train.py". */
+static void say_title(const struct ranks *r, char *buf, size_t size)
+{
+	size_t workers = r->workers;
+	char numbers[256], world[32] = "", with[48] = "", all[40];
+
+	text__counted(all, sizeof(all), r->n, "recording");
+	if (ranks__one_tree(r)) {
+		const struct process_node *root = &r->tree.all[0];
+
+		snprintf(buf, size, "%s of one process tree, root PID %" PRIu64 ": %s", all,
+			 root->id.pid, *root->id.title ? root->id.title : root->name);
+		return;
+	}
+	if (!ranks__one_job(r)) {
+		snprintf(buf, size,
+			 r->n == 1 ? "%s"
+				   : "%s together; they do not say that they are ranks of one job",
+			 all);
+		return;
+	}
+	ranks__list(r, NULL, numbers, sizeof(numbers));
+	if (r->all[0].has_world)
+		snprintf(world, sizeof(world), " of %" PRIu64, r->all[0].world);
+	if (workers)
+		snprintf(with, sizeof(with), " and %zu worker%s", workers, workers == 1 ? "" : "s");
+	snprintf(buf, size, "%s of one job, %s%s%s: %s", all, numbers, world, with,
+		 r->all[0].command);
+}
+
+void ranks__print_title(FILE *out, size_t width, const struct ranks *r)
+{
+	char text[REPORT_TEXT];
+
+	say_title(r, text, sizeof(text));
+	text__paragraph(out, width, "", "  ", "%s", words__cut(text, 2 * width));
+	if (r->empty)
+		text__paragraph(out, width, "", "  ",
+				"%zu more without a memory event %s left aside", r->empty,
+				r->empty == 1 ? "is" : "are");
+}
+
+/* Writes the devices that count, "cuda:0-1, 3". Returns buf. */
+static char *list_devices(char *buf, size_t size, const struct rank *k)
+{
+	uint64_t first = 0, last = 0;
+	char numbers[160] = "";
+	const char *s = k->devices, *colon = strchr(s, ':');
+	size_t kind = colon ? (size_t)(colon - s) + 1 : 0, len = 0;
+
+	snprintf(buf, size, "%.*s", (int)size - 1, s);
+	if (!colon || !strchr(s, ' '))
+		return buf;
+	for (bool any = false; s; s = strchr(s, ' ')) {
+		uint64_t number;
+
+		s += *s == ' ';
+		if (strncmp(s, k->devices, kind) != 0)
+			return buf;
+		number = strtoull(s + kind, NULL, 10);
+		if (any && number != last + 1)
+			len = add_range(numbers, sizeof(numbers), len, first, last);
+		if (!any || number != last + 1)
+			first = number;
+		last = number;
+		any = true;
+	}
+	add_range(numbers, sizeof(numbers), len, first, last);
+	snprintf(buf, size, "%.*s%s", (int)kind, k->devices, numbers);
+	return buf;
+}
+
 /* ---- groups, processes, steps, clocks and missing recordings ---- */
 
 #define FIGURE_WIDTH 10
@@ -23,13 +172,14 @@
 enum { GROUP_COUNT, GROUP_MEDIAN, GROUP_LEAST, GROUP_MOST, GROUP_STEP, GROUP_RANKS };
 
 /* The figure of each member, sorted. Returns their number; those that are 0 are not known. */
-static size_t figures(const struct ranks *r, const struct rank_group *g, bool steps, uint64_t *ret)
+static size_t sort_figures(const struct ranks *r, const struct rank_group *g, bool steps,
+			   uint64_t *ret)
 {
-	const uint32_t *members = ranks__groups(r)->members + g->first;
+	const uint32_t *members = r->groups.members + g->first;
 	size_t n = 0;
 
 	for (uint32_t i = 0; i < g->n; i++) {
-		const struct rank *k = ranks__at(r, members[i]);
+		const struct rank *k = &r->all[members[i]];
 		uint64_t value = steps ? k->step_time : k->allocated;
 
 		if (value || !steps)
@@ -39,7 +189,7 @@ static size_t figures(const struct ranks *r, const struct rank_group *g, bool st
 	return n;
 }
 
-static void put_size(struct grid *t, size_t column, uint64_t n)
+static void put_bytes(struct grid *t, size_t column, uint64_t n)
 {
 	char text[24];
 
@@ -54,17 +204,17 @@ static void put_group(struct grid *t, const struct ranks *r, const struct rank_g
 
 	grid__row(t);
 	grid__put(t, GROUP_COUNT, text__count(text, sizeof(text), g->n), NULL);
-	n = figures(r, g, false, values);
-	put_size(t, GROUP_MEDIAN, outliers__median(values, n));
-	put_size(t, GROUP_LEAST, values[0]);
-	put_size(t, GROUP_MOST, values[n - 1]);
-	n = figures(r, g, true, values);
+	n = sort_figures(r, g, false, values);
+	put_bytes(t, GROUP_MEDIAN, outliers__median(values, n));
+	put_bytes(t, GROUP_LEAST, values[0]);
+	put_bytes(t, GROUP_MOST, values[n - 1]);
+	n = sort_figures(r, g, true, values);
 	grid__put(t, GROUP_STEP,
 		  n ? text__time(text, sizeof(text), outliers__median(values, n)) : "-", NULL);
 }
 
 /* The groups, largest first. */
-static uint32_t *order_of(const struct rank_groups *g)
+static uint32_t *order_groups(const struct rank_groups *g)
 {
 	uint32_t *order = calloc(g->n + 1, sizeof(*order));
 
@@ -82,7 +232,7 @@ static uint32_t *order_of(const struct rank_groups *g)
 static void print_names(FILE *out, const struct ranks *r, const struct grid *t, size_t row,
 			const struct rank_group *g, bool *in, size_t room)
 {
-	const uint32_t *members = ranks__groups(r)->members + g->first;
+	const uint32_t *members = r->groups.members + g->first;
 	char names[512];
 
 	for (uint32_t i = 0; i < g->n; i++)
@@ -95,7 +245,7 @@ static void print_names(FILE *out, const struct ranks *r, const struct grid *t, 
 
 static int print_groups(FILE *out, const struct ranks *r, size_t width, bool bold, size_t most)
 {
-	const struct rank_groups *g = ranks__groups(r);
+	const struct rank_groups *g = &r->groups;
 	static const struct column columns[] = {
 		[GROUP_COUNT] = { "Ranks", true, 0, 6 },
 		[GROUP_MEDIAN] = { "Median", true, 0, FIGURE_WIDTH },
@@ -104,30 +254,32 @@ static int print_groups(FILE *out, const struct ranks *r, size_t width, bool bol
 		[GROUP_STEP] = { "Step", true, 1, 9 },
 	};
 	struct grid *t = grid__new(columns, GROUP_RANKS);
-	uint64_t *values = calloc(ranks__count(r) + 1, sizeof(*values));
-	bool *in = calloc(ranks__count(r) + 1, sizeof(*in));
-	uint32_t *order = order_of(g);
+	uint64_t *values = calloc(r->n + 1, sizeof(*values));
+	bool *in = calloc(r->n + 1, sizeof(*in));
+	uint32_t *order = order_groups(g);
 	size_t shown = g->n < most ? g->n : most, room, rest = 0;
-	int err = t && values && in && order ? 0 : -ENOMEM;
-	char a[32], b[32];
+	int err = -ENOMEM;
+	char a[48], b[32];
 
-	for (size_t i = 0; i < shown && !err; i++)
+	if (!t || !values || !in || !order)
+		goto out;
+	for (size_t i = 0; i < shown; i++)
 		put_group(t, r, &g->all[order[i]], values);
-	err = err ? err : grid__error(t);
-	if (!err) {
-		room = grid__fit(t, width, RANKS_MIN, 2);
-		fprintf(out, "\n%s group%s of ranks that allocate alike\n",
-			text__count(a, sizeof(a), g->n), g->n == 1 ? "" : "s");
-		grid__print_titles(t, out, bold, "Which");
-		for (size_t i = 0; i < shown; i++)
-			print_names(out, r, t, i, &g->all[order[i]], in, room);
-		for (size_t i = shown; i < g->n; i++)
-			rest += g->all[order[i]].n;
-		if (rest)
-			fprintf(out, "+ %s more groups with %s ranks\n",
-				text__count(a, sizeof(a), g->n - shown),
-				text__count(b, sizeof(b), rest));
-	}
+	err = grid__error(t);
+	if (err)
+		goto out;
+	room = grid__fit(t, width, RANKS_MIN, 2);
+	fprintf(out, "\n%s of ranks that allocate alike\n",
+		text__counted(a, sizeof(a), g->n, "group"));
+	grid__print_titles(t, out, bold, "Which");
+	for (size_t i = 0; i < shown; i++)
+		print_names(out, r, t, i, &g->all[order[i]], in, room);
+	for (size_t i = shown; i < g->n; i++)
+		rest += g->all[order[i]].n;
+	if (rest)
+		fprintf(out, "+ %s more groups with %s ranks\n",
+			text__count(a, sizeof(a), g->n - shown), text__count(b, sizeof(b), rest));
+out:
 	grid__free(t);
 	free(values);
 	free(in);
@@ -141,16 +293,16 @@ enum { TREE_OWN, TREE_ALL, TREE_RESERVED, TREE_TIME, TREE_DEVICE, TREE_PID, TREE
 
 static void put_process(struct grid *t, const struct ranks *r, const struct process_node *p)
 {
-	const struct rank *k = p->recording != PROCESS_NONE ? ranks__at(r, p->recording) : NULL;
+	const struct rank *k = p->recording != PROCESS_NONE ? &r->all[p->recording] : NULL;
 	char text[64];
 
 	grid__row(t);
 	grid__put(t, TREE_OWN, k ? text__bytes(text, sizeof(text), p->own) : "-", NULL);
-	put_size(t, TREE_ALL, p->all);
+	put_bytes(t, TREE_ALL, p->all);
 	grid__put(t, TREE_RESERVED,
 		  k && k->has_totals ? text__bytes(text, sizeof(text), k->reserved) : "-", NULL);
 	grid__put(t, TREE_TIME, k ? text__time(text, sizeof(text), k->time) : "-", NULL);
-	grid__put(t, TREE_DEVICE, k ? words__cut(rank__devices(text, sizeof(text), k), 16) : "-",
+	grid__put(t, TREE_DEVICE, k ? words__cut(list_devices(text, sizeof(text), k), 16) : "-",
 		  NULL);
 	snprintf(text, sizeof(text), "%" PRIu64, p->id.pid);
 	grid__put(t, TREE_PID, text, NULL);
@@ -159,7 +311,7 @@ static void put_process(struct grid *t, const struct ranks *r, const struct proc
 static int print_processes(FILE *out, const struct ranks *r, size_t width, bool bold,
 			   const char *when, size_t most)
 {
-	const struct process_tree *tree = ranks__tree(r);
+	const struct process_tree *tree = &r->tree;
 	const struct column columns[] = {
 		[TREE_OWN] = { when, true, 0, FIGURE_WIDTH },
 		[TREE_ALL] = { "With children", true, 0, FIGURE_WIDTH },
@@ -199,13 +351,13 @@ static int print_processes(FILE *out, const struct ranks *r, size_t width, bool 
 
 static void print_slow(FILE *out, const struct ranks *r, const struct outlier *o, size_t width)
 {
-	uint64_t d = o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
-	const struct rank *k = ranks__at(r, o->recording);
+	uint64_t d = outlier__distance(o);
+	const struct rank *k = &r->all[o->recording];
+	double percent = o->others ? 100.0 * (double)d / (double)o->others : 0.0;
 	char a[24], b[24];
 
 	text__paragraph(out, width, "  ", "  ", "%s%s: %s a step, %.0f %% %s than the others' %s",
-			k->label, k->on, text__time(a, sizeof(a), o->bytes),
-			o->others ? 100.0 * (double)d / (double)o->others : 0.0,
+			k->label, k->on, text__time(a, sizeof(a), o->bytes), percent,
 			o->bytes > o->others ? "longer" : "shorter",
 			text__time(b, sizeof(b), o->others));
 }
@@ -224,35 +376,33 @@ static const char *step_words(char *buf, size_t size, const struct step_match *m
 
 static void print_steps(FILE *out, const struct ranks *r, size_t width)
 {
-	size_t n = ranks__count(r), known = 0;
-	uint64_t *values = calloc(n + 1, sizeof(*values));
-	const struct outlier *slow;
-	size_t n_slow = ranks__slow(r, &slow);
+	uint64_t *values = calloc(r->n + 1, sizeof(*values));
 	char a[24], b[24], c[24], count[32], which[128];
+	size_t known = 0;
 
-	for (size_t i = 0; i < n && values; i++)
-		if (!ranks__at(r, i)->worker && ranks__at(r, i)->step_time)
-			values[known++] = ranks__at(r, i)->step_time;
-	if (known > 1) {
-		outliers__sort(values, known);
-		fputc('\n', out);
-		text__paragraph(out, width, "", "  ",
-				"%s take %s in the median of ranks, from %s to %s",
-				step_words(which, sizeof(which), ranks__step_match(r)),
-				text__time(a, sizeof(a), outliers__median(values, known)),
-				text__time(b, sizeof(b), values[0]),
-				text__time(c, sizeof(c), values[known - 1]));
-		if (ranks__step_match(r)->by == STEPS_BY_TIME && !ranks__step_match(r)->older)
-			text__paragraph(out, width, "  ", "  ",
-					"all steps of each recording: they have no numbers of the "
-					"job in common (%s)",
-					ranks__step_match(r)->why);
-		for (size_t i = 0; i < n_slow && i < MOST_SLOW; i++)
-			print_slow(out, r, &slow[i], width);
-		if (n_slow > MOST_SLOW)
-			fprintf(out, "  + %s more\n",
-				text__count(count, sizeof(count), n_slow - MOST_SLOW));
-	}
+	for (size_t i = 0; i < r->n && values; i++)
+		if (!r->all[i].worker && r->all[i].step_time)
+			values[known++] = r->all[i].step_time;
+	if (known < 2)
+		goto out;
+	outliers__sort(values, known);
+	fputc('\n', out);
+	text__paragraph(out, width, "", "  ", "%s take %s in the median of ranks, from %s to %s",
+			step_words(which, sizeof(which), &r->match),
+			text__time(a, sizeof(a), outliers__median(values, known)),
+			text__time(b, sizeof(b), values[0]),
+			text__time(c, sizeof(c), values[known - 1]));
+	if (r->match.by == STEPS_BY_TIME && !r->match.older)
+		text__paragraph(out, width, "  ", "  ",
+				"all steps of each recording: they have no numbers of the job in "
+				"common (%s)",
+				r->match.why);
+	for (size_t i = 0; i < r->slow.n && i < MOST_SLOW; i++)
+		print_slow(out, r, &r->slow.all[i], width);
+	if (r->slow.n > MOST_SLOW)
+		fprintf(out, "  + %s more\n",
+			text__count(count, sizeof(count), r->slow.n - MOST_SLOW));
+out:
 	free(values);
 }
 
@@ -265,8 +415,8 @@ static void print_clocks(FILE *out, const struct ranks *r, size_t width)
 	size_t known = 0;
 	char a[24], b[24], c[24];
 
-	for (size_t i = 0; i < ranks__count(r); i++) {
-		const struct rank_clock *k = &ranks__at(r, i)->clock;
+	for (size_t i = 0; i < r->n; i++) {
+		const struct rank_clock *k = &r->all[i].clock;
 
 		if (!k->known)
 			continue;
@@ -310,8 +460,8 @@ static size_t absent_ranks(const struct ranks *r, char *buf, size_t size)
 	size_t len = 0;
 
 	*buf = '\0';
-	for (size_t i = 0; i <= ranks__count(r); i++) {
-		const struct rank *k = i < ranks__count(r) ? ranks__at(r, i) : NULL;
+	for (size_t i = 0; i <= r->n; i++) {
+		const struct rank *k = i < r->n ? &r->all[i] : NULL;
 		uint64_t until = k ? k->number : world;
 
 		if (k && (k->worker || !k->has_number))
@@ -320,7 +470,7 @@ static size_t absent_ranks(const struct ranks *r, char *buf, size_t size)
 			world = k->world;
 		if (until > next) {
 			absent += until - next;
-			len = ranks__add_range(buf, size, len, next, until - 1);
+			len = add_range(buf, size, len, next, until - 1);
 		}
 		next = k ? until + 1 : next;
 	}
@@ -329,7 +479,7 @@ static size_t absent_ranks(const struct ranks *r, char *buf, size_t size)
 
 static void print_missing_ranks(FILE *out, const struct ranks *r, size_t width)
 {
-	const struct ranks_opts *o = ranks__opts(r);
+	const struct ranks_opts *o = r->opts;
 	char numbers[256], count[32];
 	size_t absent = ranks__one_job(r) ? absent_ranks(r, numbers, sizeof(numbers)) : 0;
 
@@ -350,7 +500,7 @@ static void print_missing_ranks(FILE *out, const struct ranks *r, size_t width)
 #define MOST_SHARED 8
 
 /* The place of a device's largest row: " (train.py:9)"; "" if it has no line and no name. */
-static const char *at(char *buf, size_t size, const struct rank_device *d, const char *cwd)
+static const char *say_largest(char *buf, size_t size, const struct rank_device *d, const char *cwd)
 {
 	char *where = malloc(REPORT_TEXT);
 
@@ -369,7 +519,7 @@ static void print_shared(FILE *out, const struct ranks *r, const struct shared_d
 	const struct device_use *most = NULL;
 	const struct rank *k;
 	char bytes[24], one[24], where[256], guests[512], all[32];
-	bool *in = calloc(ranks__count(r) + 1, sizeof(*in));
+	bool *in = calloc(r->n + 1, sizeof(*in));
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < s->n && in; i++) {
@@ -384,8 +534,8 @@ static void print_shared(FILE *out, const struct ranks *r, const struct shared_d
 	}
 	if (most) {
 		ranks__list(r, in, guests, sizeof(guests));
-		k = ranks__at(r, most->recording);
-		at(where, sizeof(where), most->device, k->cwd);
+		k = &r->all[most->recording];
+		say_largest(where, sizeof(where), most->device, k->cwd);
 		text__bytes(bytes, sizeof(bytes), sum);
 		text__count(all, sizeof(all), s->n);
 		if (s->guests == 1)
@@ -408,7 +558,7 @@ static void print_shared(FILE *out, const struct ranks *r, const struct shared_d
 /* Prints which devices have memory of several ranks, if there are any. */
 static void print_shared_devices(FILE *out, const struct ranks *r, size_t width)
 {
-	const struct shared_devices *s = ranks__shared(r);
+	const struct shared_devices *s = &r->shared;
 	char more[32];
 
 	if (!s->n)
@@ -455,14 +605,7 @@ struct page {
 	char text[REPORT_TEXT], part[REPORT_TEXT];
 };
 
-static void put_bytes(struct grid *t, size_t column, uint64_t n)
-{
-	char text[24];
-
-	grid__put(t, column, text__bytes(text, sizeof(text), n), NULL);
-}
-
-static void bold(const struct page *p, bool on)
+static void set_bold(const struct page *p, bool on)
 {
 	if (p->colour)
 		fputs(on ? "\033[1m" : "\033[0m", p->out);
@@ -487,7 +630,7 @@ static void put_rank(const struct page *p, struct grid *t, const struct rank *k,
 	else
 		grid__put(t, HEAD_RESERVED, "-", NULL);
 	grid__put(t, HEAD_TIME, text__time(text, sizeof(text), k->time), NULL);
-	rank__devices(text, sizeof(text), k);
+	list_devices(text, sizeof(text), k);
 	grid__put(t, HEAD_DEVICE, words__cut(text, DEVICE_MOST), NULL);
 }
 
@@ -503,7 +646,7 @@ static size_t fit_head(const struct page *p, struct grid *t, bool *names)
 	return grid__fit(t, p->width, *names ? NAME_MIN : DEVICE, 4);
 }
 
-static const char *moment(const struct page *p, char *buf, size_t size)
+static const char *say_moment(const struct page *p, char *buf, size_t size)
 {
 	char time[24];
 
@@ -527,7 +670,7 @@ static int print_ranks(struct page *p)
 	char when[40], count[32];
 	const struct column columns[] = {
 		[HEAD_RECORDING] = { "Recording" },
-		[HEAD_MEM] = { moment(p, when, sizeof(when)), true, 0, FIGURE },
+		[HEAD_MEM] = { say_moment(p, when, sizeof(when)), true, 0, FIGURE },
 		[HEAD_BAR] = { "", false, 4 },
 		[HEAD_RESERVED] = { "Reserved", true, 3, FIGURE },
 		[HEAD_TIME] = { "At", true, 2, TIME },
@@ -542,19 +685,18 @@ static int print_ranks(struct page *p)
 	if (!t)
 		return -ENOMEM;
 	for (size_t i = 0; i < p->n; i++)
-		largest = ranks__at(p->r, i)->allocated > largest ? ranks__at(p->r, i)->allocated
-								  : largest;
+		largest = p->r->all[i].allocated > largest ? p->r->all[i].allocated : largest;
 	most = most < p->n ? most : p->n;
 	for (size_t i = 0; i < most; i++)
-		put_rank(p, t, ranks__at(p->r, i), largest);
+		put_rank(p, t, &p->r->all[i], largest);
 	err = grid__error(t);
 	room = fit_head(p, t, &names);
 	fputc('\n', p->out);
 	grid__print_titles(t, p->out, p->colour, names ? "Name" : "Device");
 	for (size_t i = 0; i < most && !err; i++) {
-		const struct rank *k = ranks__at(p->r, i);
+		const struct rank *k = &p->r->all[i];
 		char devices[64];
-		const char *last = names ? k->name : rank__devices(devices, sizeof(devices), k);
+		const char *last = names ? k->name : list_devices(devices, sizeof(devices), k);
 
 		text__clean(p->text, sizeof(p->text), last, strlen(last));
 		grid__print(t, p->out, i, words__cut(p->text, room));
@@ -571,7 +713,7 @@ static int print_tree(struct page *p)
 	size_t most = p->o->top > MOST_TREE ? p->o->top : MOST_TREE;
 	char when[40];
 
-	return print_processes(p->out, p->r, p->width, p->colour, moment(p, when, sizeof(when)),
+	return print_processes(p->out, p->r, p->width, p->colour, say_moment(p, when, sizeof(when)),
 			       p->o->top ? most : SIZE_MAX);
 }
 
@@ -586,7 +728,7 @@ static int print_growth(struct page *p)
 	if (!in)
 		return -ENOMEM;
 	for (size_t i = 0; i < p->n; i++) {
-		const struct rank *k = ranks__at(p->r, i);
+		const struct rank *k = &p->r->all[i];
 
 		in[i] = k->grows;
 		grows += in[i];
@@ -610,15 +752,15 @@ static int print_growth(struct page *p)
 
 /* ---- outliers ---- */
 
-/* The parts of words(), in order. */
+/* The parts of say_row(), in order. */
 static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE, BY_CATEGORY };
 #define N_PARTS (sizeof(order) / sizeof(*order))
 
 /* Writes what a row is about: one thing, or with --by several all of them. */
-static char *words(struct page *p, char *buf, const struct row *r, size_t columns)
+static char *say_row(struct page *p, char *buf, const struct row *r, size_t columns)
 {
-	const struct ranks_opts *o = ranks__opts(p->r);
-	const char *cwd = ranks__at(p->r, 0)->cwd;
+	const struct ranks_opts *o = p->r->opts;
+	const char *cwd = p->r->all[0].cwd;
 	struct row row = *r;
 	size_t len;
 
@@ -638,10 +780,10 @@ static char *words(struct page *p, char *buf, const struct row *r, size_t column
 	return words__cut(buf, columns);
 }
 
-/* The title of the column of words(): "Module, Role". */
-static char *title(const struct page *p, char *buf, size_t columns)
+/* The title of the column of say_row(): "Module, Role". */
+static char *rows_title(const struct page *p, char *buf, size_t columns)
 {
-	const struct ranks_opts *o = ranks__opts(p->r);
+	const struct ranks_opts *o = p->r->opts;
 	size_t len = 0;
 
 	if (!o->split)
@@ -655,12 +797,12 @@ static char *title(const struct page *p, char *buf, size_t columns)
 
 static void print_outlier(struct page *p, const struct outlier *o)
 {
-	const struct rank *k = ranks__at(p->r, o->recording);
+	const struct rank *k = &p->r->all[o->recording];
 	char a[24], b[24], c[24], percent[32] = "";
-	uint64_t d = o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
+	uint64_t d = outlier__distance(o);
 	bool pair = p->n == 2 && !ranks__one_tree(p->r);
-	const char *others = pair ? "the other has" : "the others' median is",
-		   *more = o->bytes > o->others ? "more" : "less";
+	const char *others = pair ? "the other has" : "the others' median is";
+	const char *more = o->bytes > o->others ? "more" : "less";
 
 	if (o->others)
 		snprintf(percent, sizeof(percent), " (%.0f %%)",
@@ -668,7 +810,7 @@ static void print_outlier(struct page *p, const struct outlier *o)
 	text__bytes(a, sizeof(a), d);
 	text__bytes(b, sizeof(b), o->bytes);
 	text__bytes(c, sizeof(c), o->others);
-	if (!o->line1) {
+	if (!o->line_no) {
 		snprintf(p->text, sizeof(p->text), "%s%s: %s %s%s in all: %s, %s %s", k->label,
 			 k->on, a, more, percent, b, others, c);
 	} else {
@@ -677,8 +819,8 @@ static void print_outlier(struct page *p, const struct outlier *o)
 		if (where)
 			snprintf(p->text, sizeof(p->text), "%s%s: %s %s%s at %s: %s, %s %s",
 				 k->label, k->on, a, more, percent,
-				 words(p, where, &ranks__line(p->r, o->line1 - 1)->row,
-				       p->width > 56 ? p->width - 20 : 36),
+				 say_row(p, where, &p->r->lines[o->line_no - 1].row,
+					 p->width > 56 ? p->width - 20 : 36),
 				 b, others, c);
 		free(where);
 	}
@@ -687,30 +829,32 @@ static void print_outlier(struct page *p, const struct outlier *o)
 
 static void print_outliers(struct page *p)
 {
-	const struct outlier *all;
-	size_t n = ranks__outliers(p->r, &all), families = 0;
+	size_t n = p->r->outliers.n, families = 0;
+	const char *others = "the median of the others";
 	char count[32], mib[24];
 
-	for (uint32_t i = 0; i < ranks__groups(p->r)->n; i++)
-		families += ranks__groups(p->r)->all[i].family == i;
+	for (uint32_t i = 0; i < p->r->groups.n; i++)
+		families += p->r->groups.all[i].family == i;
 
 	/* Most processes of a service do different work. */
-	if (p->n < 2 || (!n && (ranks__one_tree(p->r) || ranks__shared(p->r)->n)))
+	if (p->n < 2 || (!n && (ranks__one_tree(p->r) || p->r->shared.n)))
 		return;
+	if (ranks__one_tree(p->r))
+		others = "the others of the same name and parent";
+	else if (p->n == 2)
+		others = "the other";
+	else if (families > 1)
+		others = "the median of the others in their group";
 	snprintf(p->text, sizeof(p->text),
 		 n ? "Different by more than %d %% and %s from %s:"
 		   : "None differs by more than %d %% and %s from %s.",
-		 OUTLIER_PERCENT, text__bytes(mib, sizeof(mib), OUTLIER_BYTES),
-		 ranks__one_tree(p->r) ? "the others of the same name and parent"
-		 : p->n == 2	       ? "the other"
-		 : families > 1	       ? "the median of the others in their group"
-				       : "the median of the others");
+		 OUTLIER_PERCENT, text__bytes(mib, sizeof(mib), OUTLIER_BYTES), others);
 	fputc('\n', p->out);
-	bold(p, n);
+	set_bold(p, n);
 	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
-	bold(p, false);
+	set_bold(p, false);
 	for (size_t i = 0; i < n && i < MOST_OUTLIERS; i++)
-		print_outlier(p, &all[i]);
+		print_outlier(p, &p->r->outliers.all[i]);
 	if (n > MOST_OUTLIERS)
 		fprintf(p->out, "  + %s more\n",
 			text__count(count, sizeof(count), n - MOST_OUTLIERS));
@@ -718,11 +862,23 @@ static void print_outliers(struct page *p)
 
 /* ---- the rows ---- */
 
-static bool overlap(const struct page *p)
+static bool rows_overlap(const struct page *p)
 {
-	const struct ranks_opts *o = ranks__opts(p->r);
+	const struct ranks_opts *o = p->r->opts;
 
 	return !o->split && o->by == BY_LAYER;
+}
+
+/* Returns whether the line is an outlier in this recording. l NULL: all memory. */
+static bool differs_in(const struct ranks *r, const struct rank_line *l, size_t recording)
+{
+	uint32_t line_no = l ? (uint32_t)(l - r->lines) + 1 : 0;
+
+	for (size_t i = 0; i < r->outliers.n; i++)
+		if (r->outliers.all[i].recording == recording &&
+		    r->outliers.all[i].line_no == line_no)
+			return true;
+	return false;
 }
 
 /* Columns of some recordings, and one of the sum of the others, follow these. */
@@ -743,9 +899,9 @@ static void choose_recordings(struct page *p)
 	if (p->others && room)
 		room--;
 	for (size_t i = 0; i < p->n; i++)
-		differ += ranks__differs(p->r, NULL, i);
+		differ += differs_in(p->r, NULL, i);
 	for (size_t i = 0, before = 0; i < p->n; i++) {
-		bool differs = ranks__differs(p->r, NULL, i);
+		bool differs = differs_in(p->r, NULL, i);
 
 		if ((differs ? before : differ + i - before) < room)
 			p->which[p->n_which++] = i;
@@ -778,8 +934,7 @@ static int make_table(struct page *p)
 		p->columns[COL_RECORDINGS + i] = (struct column){ p->titles[i], true, 0,
 								  FIGURE + 1 };
 	for (size_t i = 0; i < p->n_which; i++) {
-		snprintf(p->titles[i], sizeof(*p->titles), "%s",
-			 ranks__at(p->r, p->which[i])->label);
+		snprintf(p->titles[i], sizeof(*p->titles), "%s", p->r->all[p->which[i]].label);
 		words__cut_front(p->titles[i], FIGURE);
 	}
 	snprintf(p->titles[p->n_which], sizeof(*p->titles), "%zu %s", p->n - p->n_which,
@@ -789,7 +944,7 @@ static int make_table(struct page *p)
 	return p->grid ? 0 : -ENOMEM;
 }
 
-static void fit(struct page *p)
+static void fit_table(struct page *p)
 {
 	for (int c = COL_CUMULATIVE; c < COL_RECORDINGS; c++)
 		grid__show(p->grid, c, !p->side);
@@ -798,7 +953,7 @@ static void fit(struct page *p)
 	/* There is room for cumulative sums again once the wider spread is left out. */
 	if (!p->side && !grid__shown(p->grid, COL_LEAST))
 		grid__show(p->grid, COL_CUMULATIVE, true);
-	if (overlap(p))
+	if (rows_overlap(p))
 		grid__show(p->grid, COL_CUMULATIVE, false);
 	grid__fit(p->grid, p->width, WHERE_MIN, 2);
 }
@@ -806,17 +961,19 @@ static void fit(struct page *p)
 static void put_recordings(struct page *p, size_t from, size_t to, bool sum, uint64_t rest)
 {
 	for (size_t i = 0; i < p->n_which; i++) {
-		const struct rank_line *l = ranks__line(p->r, from);
-		bool differs = !sum && ranks__differs(p->r, l, p->which[i]);
+		const struct rank_line *l = &p->r->lines[from];
+		bool differs = !sum && differs_in(p->r, l, p->which[i]);
 		uint64_t n = 0;
 		char text[32];
 
 		for (size_t k = from; k < to; k++)
-			n += ranks__bytes(p->r, ranks__line(p->r, k), p->which[i]);
+			n += ranks__bytes(p->r, &p->r->lines[k], p->which[i]);
 		rest -= n;
 		text__bytes(text, 24, n);
-		grid__put(p->grid, COL_RECORDINGS + i,
-			  strcat(n ? text : strcpy(text, "-"), differs ? "*" : " "),
+		if (!n)
+			strcpy(text, "-");
+		strcat(text, differs ? "*" : " ");
+		grid__put(p->grid, COL_RECORDINGS + i, text,
 			  differs && p->colour ? "\033[33m" : NULL);
 	}
 	put_bytes(p->grid, others_column(p), rest);
@@ -825,19 +982,19 @@ static void put_recordings(struct page *p, size_t from, size_t to, bool sum, uin
 /* Adds a row: a line, or the sum of lines that are not shown. */
 static void put_lines(struct page *p, size_t from, size_t to, bool sum)
 {
-	const struct rank_line *l = ranks__line(p->r, from);
+	const struct rank_line *l = &p->r->lines[from];
 	uint64_t bytes = 0, count = 0;
 	char text[40];
 
 	grid__row(p->grid);
-	if (sum && overlap(p))
+	if (sum && rows_overlap(p))
 		return;
 	for (size_t i = from; i < to; i++) {
-		bytes += ranks__line(p->r, i)->row.bytes;
-		count += ranks__line(p->r, i)->row.count;
+		bytes += p->r->lines[i].row.bytes;
+		count += p->r->lines[i].row.count;
 	}
 	put_bytes(p->grid, COL_MEM, bytes);
-	put_bytes(p->grid, COL_CUMULATIVE, ranks__line(p->r, to - 1)->row.cumulative);
+	put_bytes(p->grid, COL_CUMULATIVE, p->r->lines[to - 1].row.cumulative);
 	text__count(text, 32, count);
 	if (!sum) {
 		put_bytes(p->grid, COL_LEAST, l->min);
@@ -858,9 +1015,9 @@ static void print_pss(struct page *p)
 	char bytes[24];
 
 	for (size_t i = 0; i < p->n; i++) {
-		on_host += ranks__at(p->r, i)->on_host;
-		known += ranks__at(p->r, i)->has_pss;
-		sum += ranks__at(p->r, i)->pss;
+		on_host += p->r->all[i].on_host;
+		known += p->r->all[i].has_pss;
+		sum += p->r->all[i].pss;
 	}
 	if (on_host < 2)
 		return;
@@ -881,10 +1038,10 @@ static void print_sums(struct page *p)
 	char a[24];
 
 	for (size_t i = 0; i < p->n; i++) {
-		mem += ranks__at(p->r, i)->allocated;
-		total += ranks__at(p->r, i)->total_allocated;
-		shared += ranks__at(p->r, i)->shared;
-		is = ranks__at(p->r, i)->is > is ? ranks__at(p->r, i)->is : is;
+		mem += p->r->all[i].allocated;
+		total += p->r->all[i].total_allocated;
+		shared += p->r->all[i].shared;
+		is = p->r->all[i].is > is ? p->r->all[i].is : is;
 	}
 	snprintf(p->text, sizeof(p->text), "Together: %s%s%s", words__about(is),
 		 text__bytes(a, sizeof(a), mem),
@@ -904,13 +1061,13 @@ static void print_sums(struct page *p)
 
 static int print_rows(struct page *p)
 {
-	size_t kept, n = ranks__lines(p->r, &kept),
-		     shown = p->o->top && p->o->top < kept ? p->o->top : kept, room;
+	size_t kept = p->r->kept, n = p->r->nlines, room;
+	size_t shown = p->o->top && p->o->top < kept ? p->o->top : kept;
 	int err = make_table(p);
 
 	if (err)
 		return err;
-	fit(p);
+	fit_table(p);
 	for (size_t i = 0; i < shown; i++)
 		put_lines(p, i, i + 1, false);
 	if (shown < kept)
@@ -921,10 +1078,9 @@ static int print_rows(struct page *p)
 		return grid__error(p->grid);
 	room = grid__fit(p->grid, p->width, 0, 0);
 	print_sums(p);
-	grid__print_titles(p->grid, p->out, p->colour, title(p, p->text, room));
+	grid__print_titles(p->grid, p->out, p->colour, rows_title(p, p->text, room));
 	for (size_t i = 0; i < shown; i++)
-		grid__print(p->grid, p->out, i,
-			    words(p, p->text, &ranks__line(p->r, i)->row, room));
+		grid__print(p->grid, p->out, i, say_row(p, p->text, &p->r->lines[i].row, room));
 	if (shown < kept)
 		report_text__left_out(p->grid, p->out, shown, kept - shown, "more row", room);
 	if (kept < n)
@@ -941,35 +1097,37 @@ static void print_trust(struct page *p)
 	char a[32], b[32], c[24];
 
 	for (size_t i = 0; i < p->n; i++) {
-		const struct rank *k = ranks__at(p->r, i);
+		const struct rank *k = &p->r->all[i];
+		bool above = k->rows > k->allocated;
+		uint64_t by = above ? k->rows - k->allocated : k->allocated - k->rows;
 
 		events += k->events;
 		lost += k->lost;
 		drift = k->drift > drift ? k->drift : drift;
 		totals |= k->has_totals;
-		if (overlap(p) || k->rows == k->allocated)
+		if (rows_overlap(p) || !by)
 			continue;
-		snprintf(p->text, sizeof(p->text),
-			 "The rows of %s add up to %s, not to the %s of the allocator: %s %s "
-			 "because events were lost.",
-			 k->label, text__bytes(a, 24, k->rows), text__bytes(b, 24, k->allocated),
-			 text__bytes(c, sizeof(c),
-				     k->rows > k->allocated ? k->rows - k->allocated
-							    : k->allocated - k->rows),
-			 k->rows > k->allocated ? "too much" : "are missing");
-		text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
+		text__paragraph(p->out, p->width, "", "  ",
+				"The rows of %s add up to %s, not to the %s of the allocator: %s "
+				"%s because events were lost.",
+				k->label, text__bytes(a, 24, k->rows),
+				text__bytes(b, 24, k->allocated), text__bytes(c, sizeof(c), by),
+				above ? "too much" : "are missing");
 	}
-	snprintf(p->text, sizeof(p->text), "%s, %s lost%s%s%s%s--apart shows each by itself",
-		 text__counted(a, sizeof(a), events, "event"), text__count(b, sizeof(b), lost),
-		 totals ? text__dot() : "",
-		 !totals ? ""
-		 : drift ? "sizes differ from the allocator's totals by up to "
-			 : "sizes agree with the allocator's totals",
-		 drift ? text__bytes(c, sizeof(c), drift) : "", text__dot());
+	*p->part = '\0';
+	if (totals && drift)
+		snprintf(p->part, sizeof(p->part),
+			 "%ssizes differ from the allocator's totals by up to %s", text__dot(),
+			 text__bytes(c, sizeof(c), drift));
+	else if (totals)
+		snprintf(p->part, sizeof(p->part), "%ssizes agree with the allocator's totals",
+			 text__dot());
 	fputc('\n', p->out);
-	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
+	text__paragraph(p->out, p->width, "", "  ", "%s, %s lost%s%s--apart shows each by itself",
+			text__counted(a, sizeof(a), events, "event"),
+			text__count(b, sizeof(b), lost), p->part, text__dot());
 	for (size_t i = 0; i < p->n; i++) {
-		const struct rank *k = ranks__at(p->r, i);
+		const struct rank *k = &p->r->all[i];
 
 		if (!k->complete)
 			text__paragraph(p->out, p->width, "", "  ", "%s is not complete", k->label);
@@ -986,13 +1144,9 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 
 	if (!p)
 		return -ENOMEM;
-	*p = (struct page){ .out = out,
-			    .r = r,
-			    .o = o,
-			    .width = report_text__width(out, o),
-			    .n = ranks__count(r),
-			    .side = side,
-			    .colour = report_text__colour(out, o) };
+	*p = (struct page){ .out = out, .r = r, .o = o, .n = r->n, .side = side };
+	p->width = report_text__width(out, o);
+	p->colour = report_text__colour(out, o);
 	if (!p->n) {
 		fputs("No memory event was seen.\n", out);
 		free(p);
@@ -1000,21 +1154,26 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 	}
 	ranks__print_title(out, p->width, r);
 	print_missing_ranks(out, r, p->width);
-	err = ranks__one_tree(r) ? print_tree(p)
-	      : p->n > MOST_RANKS && p->o->top && ranks__one_job(r)
-		      ? print_groups(out, r, p->width, p->colour, MOST_RANKS)
-		      : print_ranks(p);
-	if (!err)
-		err = print_growth(p);
-	if (!err) {
-		print_shared_devices(p->out, p->r, p->width);
-		print_outliers(p);
-		print_steps(out, r, p->width);
-		print_clocks(out, r, p->width);
-		err = print_rows(p);
-	}
-	if (!err)
-		print_trust(p);
+	if (ranks__one_tree(r))
+		err = print_tree(p);
+	else if (p->n > MOST_RANKS && p->o->top && ranks__one_job(r))
+		err = print_groups(out, r, p->width, p->colour, MOST_RANKS);
+	else
+		err = print_ranks(p);
+	if (err)
+		goto out;
+	err = print_growth(p);
+	if (err)
+		goto out;
+	print_shared_devices(p->out, p->r, p->width);
+	print_outliers(p);
+	print_steps(out, r, p->width);
+	print_clocks(out, r, p->width);
+	err = print_rows(p);
+	if (err)
+		goto out;
+	print_trust(p);
+out:
 	grid__free(p->grid);
 	free(p->columns);
 	free(p->which);
