@@ -50,12 +50,13 @@ static bool ends_with(const char *s, size_t len, const char *end)
 	return len >= n && !memcmp(s + len - n, end, n);
 }
 
-static size_t without(const char *s, size_t len, const char *end)
+/* The length without this end. */
+static size_t cut_suffix(const char *s, size_t len, const char *end)
 {
 	return ends_with(s, len, end) ? len - strlen(end) : len;
 }
 
-static void set(char *to, size_t size, const char *from, size_t len)
+static void copy_text(char *to, size_t size, const char *from, size_t len)
 {
 	if (len >= size)
 		len = size - 1;
@@ -77,7 +78,8 @@ static void set_runtime(struct cgroup *c, const char *prefix, size_t len)
 
 	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		if (strlen(known[i].prefix) == len && !memcmp(known[i].prefix, prefix, len))
-			set(c->runtime, sizeof(c->runtime), known[i].name, strlen(known[i].name));
+			copy_text(c->runtime, sizeof(c->runtime), known[i].name,
+				  strlen(known[i].name));
 	}
 }
 
@@ -86,13 +88,13 @@ static bool take_container(struct cgroup *c, const char *part, size_t len)
 {
 	size_t before;
 
-	len = without(part, len, ".scope");
+	len = cut_suffix(part, len, ".scope");
 	if (len < ID || !is_hex(part + len - ID, ID))
 		return false;
 	before = len - ID;
 	if (before && (part[before - 1] != '-' || ends_with(part, before, "conmon-")))
 		return false;
-	set(c->container, sizeof(c->container), part + before, ID);
+	copy_text(c->container, sizeof(c->container), part + before, ID);
 	c->name[0] = c->runtime[0] = '\0';
 	if (before)
 		set_runtime(c, part, before - 1);
@@ -116,21 +118,25 @@ static bool is_uid(const char *s, char dash)
 	return true;
 }
 
+static bool ends_with_uid(const char *part, size_t len, size_t uid)
+{
+	return len >= uid + 3 && !memcmp(part + len - uid - 3, "pod", 3);
+}
+
 /* Takes a pod: "pod<uid>", "kubepods-burstable-pod<uid_>.slice". */
 static bool take_pod(struct cgroup *c, const char *part, size_t len)
 {
-	size_t i, n;
+	size_t i, n = UID;
 
-	len = without(part, len, ".slice");
-	n = len >= UID + 3 && !memcmp(part + len - UID - 3, "pod", 3)		    ? UID
-	    : len >= UID_PLAIN + 3 && !memcmp(part + len - UID_PLAIN - 3, "pod", 3) ? UID_PLAIN
-										    : 0;
-	if (!n || (len > n + 3 && part[len - n - 4] != '-'))
+	len = cut_suffix(part, len, ".slice");
+	if (!ends_with_uid(part, len, n))
+		n = UID_PLAIN;
+	if (!ends_with_uid(part, len, n) || (len > n + 3 && part[len - n - 4] != '-'))
 		return false;
 	part += len - n;
 	if (n == UID ? !is_uid(part, '-') && !is_uid(part, '_') : !is_hex(part, n))
 		return false;
-	set(c->pod, sizeof(c->pod), part, n);
+	copy_text(c->pod, sizeof(c->pod), part, n);
 	for (i = 0; i < n; i++)
 		c->pod[i] = c->pod[i] == '_' ? '-' : c->pod[i];
 	return true;
@@ -140,8 +146,8 @@ static bool take_name(struct cgroup *c, const char *runtime, const char *name, s
 {
 	if (!len)
 		return false;
-	set(c->runtime, sizeof(c->runtime), runtime, strlen(runtime));
-	set(c->name, sizeof(c->name), name, len);
+	copy_text(c->runtime, sizeof(c->runtime), runtime, strlen(runtime));
+	copy_text(c->name, sizeof(c->name), name, len);
 	c->container[0] = '\0';
 	return true;
 }
@@ -209,7 +215,9 @@ static int rank_of(const char *line, size_t len, const char **path, size_t *path
 	n = (size_t)(second - first - 1);
 	if (*path_len <= 1)
 		return 1;
-	return !n ? 4 : memmem(first + 1, n, "memory", 6) ? 3 : 2;
+	if (!n)
+		return 4;
+	return memmem(first + 1, n, "memory", 6) ? 3 : 2;
 }
 
 void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
@@ -230,7 +238,7 @@ void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
 		if (weight > best) {
 			best = weight;
 			*ret = c;
-			set(ret->path, sizeof(ret->path), path, path_len);
+			copy_text(ret->path, sizeof(ret->path), path, path_len);
 		}
 		n += end ? 1 : 0;
 	}
@@ -332,25 +340,29 @@ static void read_docker(const char *root, const char *id, struct container_names
 	json_decref(j);
 }
 
+/* The first of these annotations that has a text. */
+static void set_annotation(char *to, const json_t *annotations, const char *const keys[])
+{
+	for (; *keys && !to[0]; keys++)
+		set_text(to, json_string_value(json_object_get(annotations, *keys)));
+}
+
 /* Reads the annotations in an OCI bundle, written by containerd's CRI, CRI-O, nerdctl or podman. */
 static bool read_bundle(const char *path, struct container_names *n)
 {
 	static const char *const names[] = { "io.kubernetes.cri.container-name",
 					     "io.kubernetes.container.name", "nerdctl/name",
-					     "io.podman.annotations.name" };
+					     "io.podman.annotations.name", NULL };
 	static const char *const pods[] = { "io.kubernetes.cri.sandbox-name",
-					    "io.kubernetes.pod.name" };
+					    "io.kubernetes.pod.name", NULL };
 	static const char *const spaces[] = { "io.kubernetes.cri.sandbox-namespace",
-					      "io.kubernetes.pod.namespace" };
-	json_t *j = read_json(path), *a = json_object_get(j, "annotations");
-	size_t i;
+					      "io.kubernetes.pod.namespace", NULL };
+	json_t *j = read_json(path);
+	const json_t *annotations = json_object_get(j, "annotations");
 
-	for (i = 0; i < sizeof(names) / sizeof(names[0]) && !n->name[0]; i++)
-		set_text(n->name, json_string_value(json_object_get(a, names[i])));
-	for (i = 0; i < sizeof(pods) / sizeof(pods[0]) && !n->pod[0]; i++)
-		set_text(n->pod, json_string_value(json_object_get(a, pods[i])));
-	for (i = 0; i < sizeof(spaces) / sizeof(spaces[0]) && !n->space[0]; i++)
-		set_text(n->space, json_string_value(json_object_get(a, spaces[i])));
+	set_annotation(n->name, annotations, names);
+	set_annotation(n->pod, annotations, pods);
+	set_annotation(n->space, annotations, spaces);
 	json_decref(j);
 	if (n->name[0])
 		n->name_from = "OCI bundle";
@@ -431,13 +443,12 @@ void container__names(pid_t pid, const struct cgroup *c, const char *root,
 		set_text(ret->name, c->name);
 		ret->name_from = "cgroup";
 	}
-	if (c->container[0]) {
+	if (c->container[0])
 		read_docker(root, c->container, ret);
-		if (!ret->name[0])
-			read_bundles(root, c->container, ret);
-		if (!ret->name[0])
-			read_containerenv(pid, ret);
-	}
+	if (c->container[0] && !ret->name[0])
+		read_bundles(root, c->container, ret);
+	if (c->container[0] && !ret->name[0])
+		read_containerenv(pid, ret);
 	if (c->pod[0] && !ret->pod[0])
 		read_environment(pid, ret);
 }

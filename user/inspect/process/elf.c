@@ -88,9 +88,8 @@ static int read_file(const struct elf *e, uint64_t off, void *buf, size_t len)
 	return io__pread(e->fd, buf, len, at) == (ssize_t)len ? 0 : -EIO;
 }
 
-/* All reads of the file use these. 0, -ERANGE beyond the file or the span, -EIO. */
-static int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf,
-			      size_t len)
+/* 0, -ERANGE beyond the file or the span, -EIO. */
+static int read_span(const struct elf *e, const struct span *s, uint64_t off, void *buf, size_t len)
 {
 	uint64_t end;
 
@@ -179,7 +178,7 @@ static void read_string(const struct elf *e, uint64_t off, char *buf, size_t siz
 	if (off >= e->strtab.len)
 		return;
 	len = e->strtab.len - off < size - 1 ? e->strtab.len - off : size - 1;
-	if (elf_file__pread_in(e, &e->strtab, off, buf, len))
+	if (read_span(e, &e->strtab, off, buf, len))
 		len = 0;
 	buf[len] = '\0';
 }
@@ -316,10 +315,8 @@ static int open_file(struct elf *e)
 	    (eh.e_type != ET_DYN && eh.e_type != ET_EXEC))
 		return -ENOEXEC;
 	e->machine = eh.e_machine;
-	err = load_phdrs(e, &eh);
-	if (!err)
-		err = load_shdrs(e, &eh);
-	return err ? err : find_tables(e);
+	err = load_phdrs(e, &eh) ?: load_shdrs(e, &eh);
+	return err ?: find_tables(e);
 }
 
 static struct elf *new_elf(int fd)
@@ -366,7 +363,10 @@ static struct elf *open_memory(const struct proc *p, const struct map *map)
 	if (!e)
 		return NULL;
 	e->process = proc__open(proc__pid(p));
-	err = !e->process ? -errno : !proc__alive(p) ? -ESRCH : proc__maps(p, &maps);
+	if (!e->process)
+		err = -errno;
+	else
+		err = proc__alive(p) ? proc__maps(p, &maps) : -ESRCH;
 	if (err) {
 		elf__free(e);
 		errno = -err;
@@ -469,8 +469,7 @@ static const Elf64_Shdr *section(const struct elf *e, const char *name)
 		return NULL;
 	for (i = 0; i < e->sh_n; i++)
 		if (e->sh[i].sh_type != SHT_NULL &&
-		    !elf_file__pread_in(e, &e->shstr, e->sh[i].sh_name, buf, len) &&
-		    !memcmp(buf, name, len))
+		    !read_span(e, &e->shstr, e->sh[i].sh_name, buf, len) && !memcmp(buf, name, len))
 			return &e->sh[i];
 	return NULL;
 }
@@ -554,7 +553,7 @@ int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len)
 	int err;
 
 	err = span_at(e, vaddr, &s);
-	return err ? err : elf_file__pread_in(e, &s, 0, buf, len);
+	return err ?: read_span(e, &s, 0, buf, len);
 }
 
 /* Pointers in a file's data, as they are once the file is loaded and before its code has run: a
@@ -578,8 +577,8 @@ static bool value_of(const struct elf *e, const Elf64_Rela *r, uint64_t *ret)
 	*ret = (uint64_t)r->r_addend;
 	if (type == R_RELATIVE(e->machine))
 		return true;
-	if (type != R_SYMBOL(e->machine) ||
-	    elf_file__pread_in(e, &e->symtab, at, &sym, sizeof(sym)) || sym.st_shndx == SHN_UNDEF)
+	if (type != R_SYMBOL(e->machine) || read_span(e, &e->symtab, at, &sym, sizeof(sym)) ||
+	    sym.st_shndx == SHN_UNDEF)
 		return false;
 	*ret += sym.st_value;
 	return true;
@@ -595,7 +594,7 @@ static void each_rela(const struct elf *e, bool (*fn)(const Elf64_Rela *r, void 
 		total = RELA_MAX;
 	for (done = 0; done < total; done += n) {
 		n = total - done < DATA_CHUNK ? total - done : DATA_CHUNK;
-		if (elf_file__pread_in(e, &e->rela, done * sizeof(*buf), buf, n * sizeof(*buf)))
+		if (read_span(e, &e->rela, done * sizeof(*buf), buf, n * sizeof(*buf)))
 			return;
 		for (uint64_t i = 0; i < n; i++) {
 			if (fn(&buf[i], ctx))
@@ -644,7 +643,7 @@ struct places {
 	size_t n, max;
 };
 
-static void add(struct places *p, uint64_t vaddr)
+static void add_place(struct places *p, uint64_t vaddr)
 {
 	if (p->n < p->max)
 		p->at[p->n++] = vaddr;
@@ -659,7 +658,7 @@ static bool has_value(const Elf64_Rela *r, void *ctx)
 	if ((ELF64_R_TYPE(r->r_info) != R_RELATIVE(p->e->machine) ||
 	     (uint64_t)r->r_addend == p->value) &&
 	    value_of(p->e, r, &value) && value == p->value)
-		add(p, r->r_offset);
+		add_place(p, r->r_offset);
 	return p->n == p->max;
 }
 
@@ -679,7 +678,7 @@ static void search_data(struct places *p, const Elf64_Phdr *ph)
 			return;
 		for (uint64_t i = 0; i < n; i++) {
 			if (buf[i] == p->value)
-				add(p, from + done + i * sizeof(*buf));
+				add_place(p, from + done + i * sizeof(*buf));
 		}
 	}
 }
@@ -732,11 +731,11 @@ static bool sym_matches(const struct elf *e, uint64_t index, const char *name, s
 	char buf[512];
 	size_t pos, part;
 
-	if (elf_file__pread_in(e, &e->symtab, index * sizeof(*s), s, sizeof(*s)) || !sym_defined(s))
+	if (read_span(e, &e->symtab, index * sizeof(*s), s, sizeof(*s)) || !sym_defined(s))
 		return false;
 	for (pos = 0; pos < len; pos += part) {
 		part = len - pos < sizeof(buf) ? len - pos : sizeof(buf);
-		if (elf_file__pread_in(e, &e->strtab, s->st_name + (uint64_t)pos, buf, part) ||
+		if (read_span(e, &e->strtab, s->st_name + (uint64_t)pos, buf, part) ||
 		    memcmp(buf, name + pos, part))
 			return false;
 	}
@@ -760,7 +759,7 @@ static uint64_t gnu_chain(const struct gnu_hash *h, uint64_t index)
 
 static int gnu_header(const struct elf *e, struct gnu_hash *h)
 {
-	if (elf_file__pread_in(e, &e->gnu_hash, 0, h, sizeof(*h)))
+	if (read_span(e, &e->gnu_hash, 0, h, sizeof(*h)))
 		return -ENOENT;
 	if (!h->buckets || !h->bloom_words || gnu_bucket(h, h->buckets) > e->gnu_hash.len)
 		return -ENOENT;
@@ -777,13 +776,12 @@ static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_S
 	for (k = 0; k + 1 < len; k++)
 		hash = hash * 33 + (uint8_t)name[k];
 	if (gnu_header(e, &h) ||
-	    elf_file__pread_in(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words),
-			       &word, sizeof(word)))
+	    read_span(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words), &word,
+		      sizeof(word)))
 		return -ENOENT;
 	if (!(word >> (hash % 64) & 1) || !(word >> ((hash >> (h.bloom_shift & 31)) % 64) & 1))
 		return -ENOENT;
-	if (elf_file__pread_in(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index,
-			       sizeof(index)) ||
+	if (read_span(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index, sizeof(index)) ||
 	    index < h.first)
 		return -ENOENT;
 	while (left) {
@@ -791,7 +789,7 @@ static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_S
 		if (pos >= e->gnu_hash.len)
 			return -ENOENT;
 		n = (e->gnu_hash.len - pos) / 4 < 64 ? (uint32_t)((e->gnu_hash.len - pos) / 4) : 64;
-		if (!n || elf_file__pread_in(e, &e->gnu_hash, pos, chain, n * sizeof(chain[0])))
+		if (!n || read_span(e, &e->gnu_hash, pos, chain, n * sizeof(chain[0])))
 			return -ENOENT;
 		for (i = 0; i < n; i++, index++, left--) {
 			if ((chain[i] | 1) == (hash | 1) && sym_matches(e, index, name, len, ret))
@@ -813,16 +811,15 @@ static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_
 		top = hash & 0xf0000000;
 		hash = (hash ^ top >> 24) & ~top;
 	}
-	if (elf_file__pread_in(e, &e->sysv_hash, 0, head, sizeof(head)) || !head[0] ||
-	    elf_file__pread_in(e, &e->sysv_hash, 8 + 4ull * (hash % head[0]), &index,
-			       sizeof(index)))
+	if (read_span(e, &e->sysv_hash, 0, head, sizeof(head)) || !head[0] ||
+	    read_span(e, &e->sysv_hash, 8 + 4ull * (hash % head[0]), &index, sizeof(index)))
 		return -ENOENT;
 	for (; index && left; left--) {
 		if (sym_matches(e, index, name, len, ret))
 			return 0;
 		if (index >= head[1] ||
-		    elf_file__pread_in(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index,
-				       sizeof(index)))
+		    read_span(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index,
+			      sizeof(index)))
 			return -ENOENT;
 	}
 	return -ENOENT;
@@ -841,7 +838,7 @@ static uint64_t gnu_count(const struct elf *e)
 		return h.buckets;
 	for (b = 0; b < h.buckets; b += n) {
 		n = h.buckets - b < CHUNK ? (uint32_t)(h.buckets - b) : CHUNK;
-		if (elf_file__pread_in(e, &e->gnu_hash, gnu_bucket(&h, b), buf, n * sizeof(buf[0])))
+		if (read_span(e, &e->gnu_hash, gnu_bucket(&h, b), buf, n * sizeof(buf[0])))
 			return 0;
 		for (i = 0; i < n; i++)
 			if (buf[i] > max)
@@ -855,7 +852,7 @@ static uint64_t gnu_count(const struct elf *e)
 			return max;
 		n = (e->gnu_hash.len - pos) / 4 < CHUNK ? (uint32_t)((e->gnu_hash.len - pos) / 4)
 							: CHUNK;
-		if (!n || elf_file__pread_in(e, &e->gnu_hash, pos, buf, n * sizeof(buf[0])))
+		if (!n || read_span(e, &e->gnu_hash, pos, buf, n * sizeof(buf[0])))
 			return max;
 		for (i = 0; i < n; i++, max++)
 			if (buf[i] & 1 || max >= SYM_MAX)
@@ -869,7 +866,7 @@ static uint64_t sym_count(const struct elf *e)
 	uint64_t fits = e->symtab.len / sizeof(Elf64_Sym), n = e->sym_n;
 	uint32_t head[2];
 
-	if (!n && e->sysv_hash.len && !elf_file__pread_in(e, &e->sysv_hash, 0, head, sizeof(head)))
+	if (!n && e->sysv_hash.len && !read_span(e, &e->sysv_hash, 0, head, sizeof(head)))
 		n = head[1];
 	if (!n && e->gnu_hash.len)
 		n = gnu_count(e);
@@ -890,7 +887,7 @@ static int each_symbol(const struct elf *e, const char *names, bool imports,
 		return -ENOMEM;
 	for (done = 0; done < total && !ret; done += n) {
 		n = total - done < CHUNK ? total - done : CHUNK;
-		if (elf_file__pread_in(e, &e->symtab, done * sizeof(*buf), buf, n * sizeof(*buf))) {
+		if (read_span(e, &e->symtab, done * sizeof(*buf), buf, n * sizeof(*buf))) {
 			ret = -EIO;
 			break;
 		}
@@ -910,18 +907,19 @@ static int each_named(const struct elf *e, bool imports,
 		      int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
 	bool plain = !e->gnu_hash.len && !e->sysv_hash.len;
+	uint64_t strtab_max = plain ? PLAIN_STRTAB_MAX : STRTAB_MAX;
+	uint64_t sym_max = plain ? PLAIN_SYM_MAX : SYM_MAX;
 	char *names;
 	int ret;
 
 	if (!e->symtab.len || !e->strtab.len)
 		return 0;
-	if (e->strtab.len > (plain ? PLAIN_STRTAB_MAX : STRTAB_MAX) ||
-	    sym_count(e) > (plain ? PLAIN_SYM_MAX : SYM_MAX))
+	if (e->strtab.len > strtab_max || sym_count(e) > sym_max)
 		return -EFBIG;
 	names = malloc(e->strtab.len + 1);
 	if (!names)
 		return -ENOMEM;
-	ret = elf_file__pread_in(e, &e->strtab, 0, names, e->strtab.len);
+	ret = read_span(e, &e->strtab, 0, names, e->strtab.len);
 	if (!ret) {
 		names[e->strtab.len] = '\0';
 		ret = each_symbol(e, names, imports, fn, ctx);
@@ -1022,8 +1020,8 @@ static int find_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
 }
 
 /* The last entry with start <= vaddr. */
-static int search(const struct elf *e, uint64_t table, uint32_t count, uint64_t base,
-		  uint64_t vaddr, struct entry *ret)
+static int find_entry(const struct elf *e, uint64_t table, uint32_t count, uint64_t base,
+		      uint64_t vaddr, struct entry *ret)
 {
 	uint32_t lo = 0, hi = count, mid;
 	struct entry en;
@@ -1140,7 +1138,7 @@ int elf__function(const struct elf *e, uint64_t vaddr, uint64_t *start, uint64_t
 	struct entry en;
 	struct hdr h;
 
-	if (find_table(e, &base, &h) || search(e, base + sizeof(h), h.count, base, vaddr, &en))
+	if (find_table(e, &base, &h) || find_entry(e, base + sizeof(h), h.count, base, vaddr, &en))
 		return -ENOENT;
 	if (read_fde(e, base + (uint64_t)(int64_t)en.fde, &from, &len))
 		return -ENOENT;

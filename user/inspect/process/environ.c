@@ -76,12 +76,12 @@ static uint64_t find_variable(const struct proc *p, const struct maps *m)
 			addr = variable_in(p, &m->v[i]);
 			break;
 		}
-	for (i = 0; i < m->n && !addr; i++)
-		if (m->v[i].inode && is_libc(m->v[i].path)) {
-			addr = variable_in(p, &m->v[i]);
-			break;
-		}
-	return addr;
+	if (addr)
+		return addr;
+	for (i = 0; i < m->n; i++)
+		if (m->v[i].inode && is_libc(m->v[i].path))
+			return variable_in(p, &m->v[i]);
+	return 0;
 }
 
 /* Reads the value from memory. -EAGAIN: the program has not set up its environment yet; -ENOTSUP:
@@ -110,7 +110,9 @@ static int get_current(const struct proc *p, const struct maps *m, const char *n
 		if (!memcmp(head, name, len) && head[len] == '=')
 			return read_text(p, text + len + 1, buf, size);
 	}
-	return err ? err : i == VARIABLES_MAX ? -E2BIG : -ENOENT;
+	if (err)
+		return err;
+	return i == VARIABLES_MAX ? -E2BIG : -ENOENT;
 }
 
 /* Reads the value from the environment that the program was started with. */
@@ -163,8 +165,8 @@ static const struct launcher {
 	{ "JOB_COMPLETION_INDEX", NULL, NULL, false },
 };
 
-static bool number(int (*get)(void *ctx, const char *name, char *buf, size_t size), void *ctx,
-		   const char *name, uint64_t *ret)
+static bool read_number(int (*get)(void *ctx, const char *name, char *buf, size_t size), void *ctx,
+			const char *name, uint64_t *ret)
 {
 	char value[24], *end;
 
@@ -182,14 +184,14 @@ void rank_env__find(int (*get)(void *ctx, const char *name, char *buf, size_t si
 		const struct launcher *l = &launchers[i];
 
 		*ret = (struct rank_env){ 0 };
-		ret->has_rank = number(get, ctx, l->rank, &ret->rank);
-		if (!ret->has_rank && l->batch)
+		ret->has_rank = read_number(get, ctx, l->rank, &ret->rank);
+		if (l->batch && !ret->has_rank)
 			continue;
-		ret->has_world = number(get, ctx, l->world, &ret->world);
+		ret->has_world = read_number(get, ctx, l->world, &ret->world);
 		if (l->batch && (!ret->has_world || ret->world < 2 || ret->rank >= ret->world))
 			continue;
-		ret->has_local = number(get, ctx, l->local, &ret->local);
-		if (!ret->has_rank && !ret->has_local && !ret->has_world)
+		ret->has_local = read_number(get, ctx, l->local, &ret->local);
+		if (!(ret->has_rank || ret->has_local || ret->has_world))
 			continue;
 		ret->from = ret->has_rank ? l->rank : NULL;
 		return;

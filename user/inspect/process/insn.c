@@ -241,7 +241,7 @@ static uint16_t writes_two_byte(const struct insn *in)
 }
 
 /* Other opcode maps are rare in prologues and count as writing everything. */
-static uint16_t writes(const struct insn *in)
+static uint16_t written_registers(const struct insn *in)
 {
 	if (in->map == INSN_MAP_1)
 		return writes_one_byte(in);
@@ -373,7 +373,9 @@ static int read_modrm(struct cursor *c, struct insn *in)
 	} else if (rm == 5 && mod_of(in) == 0) {
 		return skip(c, 4);
 	}
-	return mod_of(in) == 0 ? 0 : skip(c, mod_of(in) == 1 ? 1 : 4);
+	if (mod_of(in) == 0)
+		return 0;
+	return skip(c, mod_of(in) == 1 ? 1 : 4);
 }
 
 static size_t imm_z(const struct insn *in)
@@ -442,17 +444,20 @@ static int read_operands(struct cursor *c, struct insn *in, char form)
 static int read_vex(struct cursor *c, struct insn *in, uint8_t first)
 {
 	bool evex = first == 0x62;
-	uint8_t b[3] = { 0 }, map;
-	size_t n = first == 0xc5 ? 1 : evex ? 3 : 2, i;
+	uint8_t b[3] = { 0 }, map = 1;
+	size_t n = evex ? 3 : 2, i;
 	char form = 'm';
 
 	if (in->rex || in->p66 || in->pf2 || in->pf3 || in->lock)
 		return -EINVAL;
+	if (first == 0xc5)
+		n = 1;
 	for (i = 0; i < n; i++)
 		if (next_byte(c, &b[i]))
 			return -EINVAL;
 	in->map = evex ? INSN_MAP_EVEX : INSN_MAP_VEX;
-	map = first == 0xc5 ? 1 : evex ? b[0] & 0x0f : b[0] & 0x1f;
+	if (first != 0xc5)
+		map = b[0] & (evex ? 0x0f : 0x1f);
 	if (evex && !(b[1] & 4))
 		return -EINVAL;
 	if (next_byte(c, &in->opcode))
@@ -520,7 +525,7 @@ int insn__decode(const uint8_t *code, size_t size, struct insn *ret)
 		return -EINVAL;
 	in.length = (uint8_t)c.pos;
 	in.flow = (uint8_t)flow_of(&in);
-	in.writes = writes(&in);
+	in.writes = written_registers(&in);
 	*ret = in;
 	return 0;
 }

@@ -239,8 +239,10 @@ static void write_back(uint32_t w, int64_t by, struct insn_a64 *in)
 
 static int pairs(uint32_t w, struct insn_a64 *in)
 {
-	bool vector = bit(w, 26), load = bit(w, 22), post = bits(w, 24, 23) == 1;
-	unsigned scale = vector ? 2 + bits(w, 31, 30) : bit(w, 31) ? 3 : 2;
+	bool vector = bit(w, 26);
+	bool load = bit(w, 22);
+	bool post = bits(w, 24, 23) == 1;
+	unsigned scale = 2 + (vector ? bits(w, 31, 30) : bit(w, 31));
 	int64_t by = signed_bits(w, 21, 15) * (1 << scale), at = post ? 0 : by;
 
 	if (bits(w, 31, 30) == 3) /* pairs of other sizes */
@@ -271,8 +273,10 @@ static int atomics(uint32_t w, struct insn_a64 *in)
 
 static int one_register(uint32_t w, struct insn_a64 *in)
 {
-	bool vector = bit(w, 26), unsigned_offset = bit(w, 24);
-	uint32_t opc = bits(w, 23, 22), mode = bits(w, 11, 10);
+	bool vector = bit(w, 26);
+	bool unsigned_offset = bit(w, 24);
+	uint32_t opc = bits(w, 23, 22);
+	uint32_t mode = bits(w, 11, 10);
 	bool prefetch = !vector && bits(w, 31, 30) == 3 && opc == 2;
 
 	if (!unsigned_offset && bit(w, 21)) {
@@ -388,9 +392,4 @@ int insn_a64__decode(const uint8_t *code, size_t size, struct insn_a64 *ret)
 	if (!err)
 		*ret = in;
 	return err;
-}
-
-bool insn_a64__continues(const struct insn_a64 *in)
-{
-	return in->kind < A64_B;
 }

@@ -51,5 +51,9 @@ struct insn_a64 {
 
 /* Decodes the instruction at code. 0; -EINVAL: unallocated or unknown, or size is below 4. */
 int insn_a64__decode(const uint8_t *code, size_t size, struct insn_a64 *ret);
+
 /* Whether straight-line code goes on after it. */
-bool insn_a64__continues(const struct insn_a64 *in);
+static inline bool insn_a64__continues(const struct insn_a64 *in)
+{
+	return in->kind < A64_B;
+}

@@ -121,7 +121,7 @@ out:
 }
 
 /* The name in brackets may contain spaces and brackets, so fields begin after the last bracket. */
-static int read_stat_of(int dirfd, const char *name, struct stat_line *ret)
+static int read_stat(int dirfd, const char *name, struct stat_line *ret)
 {
 	unsigned long long start;
 	unsigned int flags;
@@ -146,11 +146,6 @@ static int read_stat_of(int dirfd, const char *name, struct stat_line *ret)
 	ret->flags = flags;
 	ret->start_time = start;
 	return 0;
-}
-
-static int read_stat(int dirfd, struct stat_line *ret)
-{
-	return read_stat_of(dirfd, "stat", ret);
 }
 
 static bool pidfd_ended(int pidfd)
@@ -257,7 +252,7 @@ static int read_identity(struct proc *p)
 	struct stat_line st;
 	int err;
 
-	err = read_stat(p->dirfd, &st);
+	err = read_stat(p->dirfd, "stat", &st);
 	if (err)
 		return err == -ENOENT ? -ESRCH : err;
 	if (st.flags & STAT_PF_KTHREAD)
@@ -265,9 +260,7 @@ static int read_identity(struct proc *p)
 	if (st.state == 'Z' || st.state == 'X')
 		return -ESRCH;
 	p->start_time = st.start_time;
-	err = read_comm(p->dirfd, "comm", p->comm, sizeof(p->comm));
-	if (!err)
-		err = check_access(p);
+	err = read_comm(p->dirfd, "comm", p->comm, sizeof(p->comm)) ?: check_access(p);
 	if (!err)
 		err = read_cmdline(p);
 	if (err)
@@ -292,9 +285,7 @@ struct proc *proc__open(pid_t pid)
 		return NULL;
 	p->pid = pid;
 	p->pidfd = p->dirfd = p->memfd = -1;
-	err = open_handles(p);
-	if (!err)
-		err = read_identity(p);
+	err = open_handles(p) ?: read_identity(p);
 	if (err) {
 		proc__free(p);
 		errno = -err;
@@ -374,7 +365,7 @@ bool proc__alive(const struct proc *p)
 
 	if (pidfd_ended(p->pidfd))
 		return false;
-	return read_stat(p->dirfd, &st) == 0 && st.start_time == p->start_time;
+	return read_stat(p->dirfd, "stat", &st) == 0 && st.start_time == p->start_time;
 }
 
 uint64_t proc__started(const struct proc *p)
@@ -389,7 +380,7 @@ int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
 	int err;
 
 	snprintf(name, sizeof(name), "task/%d/stat", tid);
-	err = read_stat_of(p->dirfd, name, &st);
+	err = read_stat(p->dirfd, name, &st);
 	*ret = err ? 0 : st.start_time;
 	return err;
 }
@@ -400,7 +391,7 @@ bool proc__is_zombie(pid_t pid)
 	char name[48];
 
 	snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
-	return !read_stat_of(AT_FDCWD, name, &st) && st.state == 'Z';
+	return !read_stat(AT_FDCWD, name, &st) && st.state == 'Z';
 }
 
 bool proc__lost_leader(pid_t pid)
@@ -424,10 +415,14 @@ bool proc__lost_leader(pid_t pid)
 bool proc__says_shadow_stack(const char *status)
 {
 	static const char key[] = "x86_Thread_features:";
-	const char *line = strstr(status, key), *end = line ? strchr(line, '\n') : NULL,
-		   *at = line ? strstr(line, "shstk") : NULL;
+	const char *line = strstr(status, key);
+	const char *end, *at;
 
-	return at && (!end || at < end) && (line == status || line[-1] == '\n');
+	if (!line || (line != status && line[-1] != '\n'))
+		return false;
+	end = strchr(line, '\n');
+	at = strstr(line, "shstk");
+	return at && (!end || at < end);
 }
 
 bool proc__shadow_stack(const struct proc *p)
@@ -476,30 +471,31 @@ bool proc__image_gone(int image)
 	return pread(image, &c, 1, lseek(image, 0, SEEK_CUR)) == 0;
 }
 
-int proc__pages(const struct proc *p, uint64_t *ret)
+/* Pages of the address space, and resident ones. */
+static int read_statm(const struct proc *p, uint64_t *size, uint64_t *resident)
 {
-	unsigned long long pages;
 	char buf[128];
 	ssize_t n = io__text_at(p->dirfd, "statm", buf, sizeof(buf));
 
 	if (n <= 0)
 		return n ? (int)n : -ESRCH;
-	if (sscanf(buf, "%llu", &pages) != 1)
-		return -EIO;
-	*ret = pages;
-	return 0;
+	return sscanf(buf, "%" SCNu64 " %" SCNu64, size, resident) == 2 ? 0 : -EIO;
+}
+
+int proc__pages(const struct proc *p, uint64_t *ret)
+{
+	uint64_t resident;
+
+	return read_statm(p, ret, &resident);
 }
 
 int proc__resident(const struct proc *p, uint64_t *ret)
 {
-	unsigned long long pages;
-	char buf[128];
-	ssize_t n = io__text_at(p->dirfd, "statm", buf, sizeof(buf));
+	uint64_t size, pages;
+	int err = read_statm(p, &size, &pages);
 
-	if (n <= 0)
-		return n ? (int)n : -ESRCH;
-	if (sscanf(buf, "%*u %llu", &pages) != 1)
-		return -EIO;
+	if (err)
+		return err;
 	*ret = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 	return 0;
 }
@@ -583,7 +579,9 @@ int proc__open_own(const struct proc *p, const char *name)
 {
 	int fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-	return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+	if (fd >= 0)
+		return fd;
+	return errno == ENOENT ? -ESRCH : -errno;
 }
 
 int proc__text(const struct proc *p, const char *name, size_t max, char **ret, size_t *len)
@@ -786,8 +784,10 @@ static int read_mem(const struct proc *p, uint64_t addr, void *buf, size_t len)
 			return err;
 	}
 	fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+	if (fd < 0 && errno == EACCES)
+		return -EPERM;
 	if (fd < 0)
-		return errno == ENOENT ? -ESRCH : errno == EACCES ? -EPERM : -errno;
+		return errno == ENOENT ? -ESRCH : -errno;
 	err = read_mem_file(fd, addr, buf, len);
 	close(fd);
 	return err;

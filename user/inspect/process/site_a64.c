@@ -9,14 +9,6 @@
 #define LR 30
 #define ARGS 8 /* x0 to x7 */
 
-/* Branches in all of a function's code, as for x86-64 (site_x86.c). */
-struct body {
-	bool whole;	       /* every instruction was decoded */
-	uint64_t first_target; /* lowest branch target after the entry */
-	bool indirect;	       /* has jumps with computed targets */
-	bool indexed;	       /* has loads as for jump tables */
-};
-
 /* The stack and x30 in the straight-line beginning of a function. */
 struct frame {
 	int32_t sp;	  /* the stack pointer, minus the one at entry */
@@ -27,13 +19,13 @@ struct frame {
 static const char *const cond_names[16] = { "eq", "ne", "cs", "cc", "mi", "pl", "vs", "vc",
 					    "hi", "ls", "ge", "lt", "gt", "le", "al", "nv" };
 
-static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, struct body *b)
+static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, struct site_body *b)
 {
 	struct insn_a64 in;
 	int64_t target;
 	size_t pos;
 
-	*b = (struct body){ .first_target = UINT64_MAX };
+	*b = (struct site_body){ .first_target = UINT64_MAX };
 	if (!func_size || func_size > size)
 		return;
 	for (pos = 0; pos < func_size; pos += INSN_A64_SIZE) {
@@ -48,14 +40,6 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
 			b->first_target = (uint64_t)target;
 	}
 	b->whole = true;
-}
-
-/* Whether all control flow to this offset comes from the entry, once per call. */
-static bool only_from_entry(const struct body *b, size_t offset)
-{
-	if (!offset)
-		return true;
-	return b->whole && b->first_target > offset && !(b->indirect && b->indexed);
 }
 
 /* Class of an instruction that kernels with uprobes emulate. */
@@ -131,6 +115,8 @@ static void describe(const struct insn_a64 *in, size_t offset, char *buf, size_t
 {
 	long target = (long)offset + (long)in->target;
 	uint32_t w = in->word, n = w & 31, r = w >> 5 & 31;
+	const char *test = w >> 25 & 1 ? "tb" : "cb";
+	const char *zero = w >> 24 & 1 ? "nz" : "z";
 	const char *name = mnemonic(in);
 
 	switch (in->kind) {
@@ -145,20 +131,20 @@ static void describe(const struct insn_a64 *in, size_t offset, char *buf, size_t
 		snprintf(buf, size, "%s %+ld", in->kind == A64_B ? "b" : "bl", target);
 		return;
 	case A64_BR:
+		snprintf(buf, size, "br x%u", r);
+		return;
 	case A64_BLR:
+		snprintf(buf, size, "blr x%u", r);
+		return;
 	case A64_RET:
-		snprintf(buf, size, "%s x%u",
-			 in->kind == A64_BR    ? "br"
-			 : in->kind == A64_BLR ? "blr"
-					       : "ret",
-			 r);
+		snprintf(buf, size, "ret x%u", r);
 		return;
 	case A64_B_IF:
 		if (w >> 24 == 0x54)
 			snprintf(buf, size, "b.%s %+ld", cond_names[w & 15], target);
 		else
-			snprintf(buf, size, "%s%s %c%u, %+ld", w >> 25 & 1 ? "tb" : "cb",
-				 w >> 24 & 1 ? "nz" : "z", w >> 31 ? 'x' : 'w', n, target);
+			snprintf(buf, size, "%s%s %c%u, %+ld", test, zero, w >> 31 ? 'x' : 'w', n,
+				 target);
 		return;
 	default:
 		if (name)
@@ -196,7 +182,7 @@ static int pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned a
 		struct site *ret)
 {
 	uint32_t keep = args & ((1u << ARGS) - 1);
-	struct body body = { 0 };
+	struct site_body body = { 0 };
 	struct frame f = { 0 };
 	unsigned best = 0;
 	struct insn_a64 in;
@@ -207,7 +193,7 @@ static int pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned a
 		if (i == 1)
 			scan_body(code, size, func_size, &body);
 		if (insn_a64__decode(code + offset, size - offset, &in) ||
-		    !only_from_entry(&body, offset))
+		    !site_body__only_from_entry(&body, offset))
 			break;
 		if (emulated(&in, offset) != SITE_NONE) {
 			choose(&in, offset, emulated(&in, offset), &f, ret);

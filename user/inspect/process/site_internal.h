@@ -5,6 +5,26 @@
 
 #define SITE_PASS_MAX 24 /* maximum of instructions before the site */
 
+/*
+ * Branches in all of a function's code. It misses branches from the cold part, which the compiler
+ * moved elsewhere. Those return after the branches that led there, and the site is before any
+ * branch.
+ */
+struct site_body {
+	bool whole;	       /* every byte was decoded */
+	uint64_t first_target; /* lowest branch target after the entry */
+	bool indirect;	       /* has jumps with computed targets */
+	bool indexed;	       /* has loads as for jump tables */
+};
+
+/* Whether all control flow to this offset comes from the entry, once per call. */
+static inline bool site_body__only_from_entry(const struct site_body *b, size_t offset)
+{
+	if (!offset)
+		return true;
+	return b->whole && b->first_target > offset && !(b->indirect && b->indexed);
+}
+
 int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
 		   struct site *ret);
 int site_a64__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,

@@ -6,18 +6,6 @@
 #include "inspect/process/insn.h"
 #include "inspect/process/site_internal.h"
 
-/*
- * Branches in all of a function's code. It misses branches from the cold part, which the compiler
- * moved elsewhere. Those return after the branches that led there, and the site is before any
- * branch.
- */
-struct body {
-	bool whole;	       /* every byte was decoded */
-	uint64_t first_target; /* lowest branch target after the entry */
-	bool indirect;	       /* has jumps with computed targets */
-	bool indexed;	       /* has loads as for jump tables */
-};
-
 static const char *const reg_names[16] = { "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
 					   "r8",  "r9",	 "r10", "r11", "r12", "r13", "r14", "r15" };
 static const char *const cond_names[16] = { "o", "no", "b", "ae", "e", "ne", "be", "a",
@@ -42,13 +30,13 @@ static bool indexes_table(const struct insn *in)
 	return in->has_sib && in->sib >> 6 >= 2 && ((in->sib >> 3 & 7) != 4 || in->rex & 2);
 }
 
-static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, struct body *b)
+static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, struct site_body *b)
 {
 	size_t pos = 0;
 	struct insn in;
 	int64_t target;
 
-	*b = (struct body){ .first_target = UINT64_MAX };
+	*b = (struct site_body){ .first_target = UINT64_MAX };
 	if (!func_size || func_size > size)
 		return;
 	while (pos < func_size) {
@@ -67,14 +55,6 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
 			b->first_target = (uint64_t)target;
 	}
 	b->whole = true;
-}
-
-/* Whether all control flow to this offset comes from the entry, once per call. */
-static bool only_from_entry(const struct body *b, size_t offset)
-{
-	if (!offset)
-		return true;
-	return b->whole && b->first_target > offset && !(b->indirect && b->indexed);
 }
 
 /* Class of an instruction that all kernels with uprobes emulate; only plain encodings. */
@@ -230,14 +210,14 @@ static void find_second(const uint8_t *code, size_t size, uint64_t func_size, bo
 {
 	size_t next = s->offset + s->length;
 	struct insn at, in;
-	struct body body;
+	struct site_body body;
 	int lower;
 
 	if (next >= size || insn__decode(code + s->offset, size - s->offset, &at))
 		return;
 	lower = lowers_stack(&at, code + s->offset);
 	scan_body(code, size, func_size, &body);
-	if (lower < 0 || !only_from_entry(&body, next) ||
+	if (lower < 0 || !site_body__only_from_entry(&body, next) ||
 	    insn__decode(code + next, size - next, &in) || in.flow == INSN_TRAP ||
 	    (no_calls && in.flow != INSN_NEXT))
 		return;
@@ -252,7 +232,7 @@ int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 	enum site_class cls;
 	int none = -EINVAL;
 	struct site stepped = { 0 };
-	struct body body = { 0 };
+	struct site_body body = { 0 };
 	size_t offset = 0;
 	struct insn in;
 	int i;
@@ -263,7 +243,7 @@ int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 		if (i == 1)
 			scan_body(code, size, func_size, &body);
 		if (insn__decode(code + offset, size - offset, &in) ||
-		    !only_from_entry(&body, offset))
+		    !site_body__only_from_entry(&body, offset))
 			break;
 		if (no_calls && (in.flow == INSN_CALL || in.flow == INSN_CALL_INDIRECT))
 			break;

@@ -14,7 +14,7 @@
 #define CODE_LEN 16
 
 /* Reads a NUL-terminated text in [*pos, end) and moves *pos past it. NULL: not terminated. */
-static const char *text(const uint8_t *notes, size_t *pos, size_t end)
+static const char *next_text(const uint8_t *notes, size_t *pos, size_t end)
 {
 	const char *s = (const char *)notes + *pos;
 	const char *nul = *pos < end ? memchr(s, '\0', end - *pos) : NULL;
@@ -34,9 +34,9 @@ static bool read_note(const uint8_t *notes, size_t pos, size_t end, const char *
 		return false;
 	memcpy(v, notes + pos, sizeof(v));
 	pos += sizeof(v);
-	what = text(notes, &pos, end);
-	which = what ? text(notes, &pos, end) : NULL;
-	args = which ? text(notes, &pos, end) : NULL;
+	what = next_text(notes, &pos, end);
+	which = what ? next_text(notes, &pos, end) : NULL;
+	args = which ? next_text(notes, &pos, end) : NULL;
 	if (!args || strcmp(what, provider) || strcmp(which, name) ||
 	    strlen(args) >= sizeof(ret->args))
 		return false;
