@@ -42,7 +42,7 @@ uint64_t nnmodules__model(struct nnmodules *n, uint64_t root);
 int nnmodules__has_tensors(struct nnmodules *n, uint64_t root);
 /* Sets the root of each module's model: module -> root. A root is not seen if it is never called,
  * only modules that its methods call. Takes the map; NULL: none. */
-void nnmodules__tell(struct nnmodules *n, struct map64 *roots);
+void nnmodules__set_models(struct nnmodules *n, struct map64 *roots);
 /* Sets the text before the names of the modules below a root: "teacher". 0 or -ENOMEM. */
 int nnmodules__set_front(struct nnmodules *n, uint64_t root, uint64_t type, const char *text);
 /* Reads the trees of all known roots again and drops roots that cannot be read. True: some address

@@ -141,7 +141,7 @@ static void told(struct test *t)
 	assert_string_equal(got.name, "0");
 	assert_int_equal(map64__set(roots, t->change[2], t->change[0]), 0);
 	assert_int_equal(map64__set(roots, t->change[4], t->change[0]), 0); /* wrong */
-	nnmodules__tell(n, roots);
+	nnmodules__set_models(n, roots);
 	assert_true(nnmodules__is_urgent(n));
 	assert_true(nnmodules__recheck(n, NULL));
 	assert_int_equal(nnmodules__model(n, t->change[2]), t->change[0]);
@@ -158,7 +158,7 @@ static void told(struct test *t)
 	assert_false(nnmodules__is_urgent(n));
 	assert_int_equal(nnmodules__set_front(n, t->change[0], type + 16, "other"), 0);
 	expect_name(t, n, 3, "1.0");
-	nnmodules__tell(n, NULL);
+	nnmodules__set_models(n, NULL);
 	nnmodules__free(n);
 }
 

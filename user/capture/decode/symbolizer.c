@@ -217,7 +217,7 @@ int symbolizer__take_models(struct symbolizer *n, struct census_state *st)
 	for (size_t i = 0; !err && i < st->nfronts; i++)
 		err = nnmodules__set_front(n->modules, st->fronts[i].root, st->fronts[i].type,
 					   st->fronts[i].text);
-	nnmodules__tell(n->modules, st->module_roots);
+	nnmodules__set_models(n->modules, st->module_roots);
 	st->module_roots = NULL;
 	return err;
 }

@@ -128,21 +128,21 @@ static const struct map *code_map(const struct maps *m, const struct map *file, 
 /* A return probe replaces the return address: on x86-64 on top of the stack, on AArch64 in x30,
  * before the function signs and saves it. So it must be at the first instruction. That must be
  * decodable and not a 5-byte nop (see site.h). */
-static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
-		struct site *site)
+static int pick_site(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
+		     struct site *site)
 {
 	/* On x86-64 the rest of the function shows whether the entry has a second place. */
 	bool part = (entry_only && elf__machine(e) != ELF_X86_64) || sym->size > BODY_MAX;
 	uint8_t code[BODY_MAX];
 	size_t len = part ? ENTRY_BYTES : sym->size;
-	int err;
+	uint64_t func_size = entry_only && part ? 0 : sym->size;
 
 	if (!sym->size || sym->size < len)
-		len = sym->size ? sym->size : ENTRY_BYTES;
-	err = elf__read(e, sym->value, code, len);
-	return err
-		       ?: site__pick(elf__machine(e), code, len, entry_only && part ? 0 : sym->size,
-				     args | (entry_only ? SITE_FIRST : 0), site);
+		len = sym->size ?: ENTRY_BYTES;
+	if (entry_only)
+		args |= SITE_FIRST;
+	return elf__read(e, sym->value, code, len)
+		       ?: site__pick(elf__machine(e), code, len, func_size, args, site);
 }
 
 static bool known_offset(const struct cuda_file *f, uint64_t offset)
@@ -172,7 +172,7 @@ static void add_site(const struct search *l, uint32_t fn, const struct elf_sym *
 	if (sym->type != STT_FUNC || f->n == CUDA_SITES_MAX ||
 	    elf__vaddr_to_offset(l->e, sym->value, &offset) || !code_map(l->m, l->map, offset))
 		return;
-	if (pick(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, l->args, &in)) {
+	if (pick_site(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, l->args, &in)) {
 		f->refused++;
 		if (functions[fn].op == CUDA_TAKE)
 			f->refused_take = functions[fn].name;

@@ -39,8 +39,10 @@ static bool counts_like(const uint8_t *p, size_t at)
 		return false;
 	for (unsigned i = 0; i < SINGLES; i++) {
 		const uint8_t *q = p + at + 16 + i * SINGLE;
-		uint64_t current = get64(q), peak = get64(q + 8), up = get64(q + 16),
-			 down = get64(q + 24);
+		uint64_t current = get64(q);
+		uint64_t peak = get64(q + 8);
+		uint64_t up = get64(q + 16);
+		uint64_t down = get64(q + 24);
 
 		if (current > peak || up < down || up - down != current || peak > up)
 			return false;
@@ -62,7 +64,8 @@ static size_t find_counts(const struct cudaalloc *a, const uint8_t *p, size_t le
 	return 0;
 }
 
-static void parse(const struct cudaalloc *a, const uint8_t *p, size_t len, struct cuda_figures *ret)
+static void parse_stats(const struct cudaalloc *a, const uint8_t *p, size_t len,
+			struct cuda_figures *ret)
 {
 	size_t counts = find_counts(a, p, len);
 	struct stat_array blocks, allocated, reserved;
@@ -85,7 +88,7 @@ static void parse(const struct cudaalloc *a, const uint8_t *p, size_t len, struc
 }
 
 /* Finds the device allocators. 0 or -errno. */
-static int find(struct cudaalloc *a)
+static int find_devices(struct cudaalloc *a)
 {
 	uint64_t object, vector[2], addrs[MAX_DEVICES];
 	size_t n;
@@ -94,9 +97,9 @@ static int find(struct cudaalloc *a)
 	a->figures_n = 0;
 	if (!err && object != a->object)
 		return -ESTALE;
-	if (!err)
-		err = proc__read(a->proc, a->object + (uint64_t)a->layout.field[F_DEVICES], vector,
-				 sizeof(vector));
+	err = err
+		      ?: proc__read(a->proc, a->object + (uint64_t)a->layout.field[F_DEVICES],
+				    vector, sizeof(vector));
 	if (err)
 		return err == -EFAULT ? -ESTALE : err;
 	if (!pointer_like(vector[0]) || vector[1] <= vector[0] || (vector[1] - vector[0]) % 8 ||
@@ -160,7 +163,7 @@ int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)
 	if (len < 6 * STAT_ARRAY)
 		return -ESTALE;
 	for (int i = 0; i < 2 && err == -EAGAIN; i++) {
-		err = a->figures_n ? 0 : find(a);
+		err = a->figures_n ? 0 : find_devices(a);
 		shown = a->figures_n < max ? a->figures_n : max;
 		if (!err)
 			err = read_stats(a, stats, len, shown);
@@ -170,7 +173,7 @@ int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)
 	if (err)
 		return err == -EAGAIN ? -ESTALE : err;
 	for (size_t i = 0; i < shown; i++)
-		parse(a, stats[i], len, &v[i]);
+		parse_stats(a, stats[i], len, &v[i]);
 	return (int)a->figures_n;
 }
 
@@ -201,9 +204,7 @@ static int symbol_address(const struct proc *p, const struct map *map, uint64_t 
 	e = elf__open_map(p, map);
 	if (!e)
 		return -errno;
-	err = elf__dynsym(e, SYMBOL, &sym);
-	if (!err)
-		err = elf__bias(e, map->start, map->offset, &bias);
+	err = elf__dynsym(e, SYMBOL, &sym) ?: elf__bias(e, map->start, map->offset, &bias);
 	if (!err)
 		*ret = bias + sym.value;
 	elf__free(e);
@@ -241,17 +242,23 @@ static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, 
 	return err;
 }
 
+static int read_pointer(const struct proc *p, uint64_t addr, uint64_t *ret)
+{
+	int err = proc__read_u64(p, addr, ret);
+
+	if (err)
+		return err;
+	return pointer_like(*ret) ? 0 : -EFAULT;
+}
+
 /* Mangled type name of an object, from its vtable's type information. */
 static int type_name(const struct proc *p, uint64_t object, char *buf, size_t size)
 {
 	uint64_t vtable, info, name;
 	int err;
 
-	err = proc__read_u64(p, object, &vtable);
-	if (!err)
-		err = pointer_like(vtable) ? proc__read_u64(p, vtable - 8, &info) : -EFAULT;
-	if (!err)
-		err = pointer_like(info) ? proc__read_u64(p, info + 8, &name) : -EFAULT;
+	err = read_pointer(p, object, &vtable) ?: read_pointer(p, vtable - 8, &info);
+	err = err ?: proc__read_u64(p, info + 8, &name);
 	if (err)
 		return err;
 	memset(buf, 0, size);
@@ -508,11 +515,13 @@ int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
 			       err == -ESTALE ? "the allocator's structures have moved"
 					      : "the allocator cannot be read");
 	err = cudaalloc_state__build(a, &s, &st);
-	if (!err && st.consistent && a->active_bytes < 0)
+	if (err)
+		goto out;
+	if (st.consistent && a->active_bytes < 0)
 		cudaalloc_state__find_more_stats(a, &s, &st);
+	*ret = st;
+out:
 	pass__free(&s);
-	if (!err)
-		*ret = st;
 	return err;
 }
 

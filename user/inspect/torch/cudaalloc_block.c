@@ -35,7 +35,8 @@ struct search {
 static int on_live(void *ctx, const uint8_t *entry)
 {
 	struct search *k = ctx;
-	uint64_t key = get64(entry + 8), at = get64(entry + 16);
+	uint64_t key = get64(entry + 8);
+	uint64_t at = get64(entry + 16);
 
 	if (!key || !pointer_like(at))
 		return 0;
@@ -551,26 +552,27 @@ static int search_object(struct search *k, const uint8_t *object, size_t len)
 	if (err)
 		return err;
 	err = devices__read(a, k->l, &k->devices);
-	if (!err)
-		err = devices__pools(a, k->l, &k->devices, &k->pools);
+	if (err)
+		goto unreadable;
+	err = devices__pools(a, k->l, &k->devices, &k->pools);
 	if (err >= 0)
 		err = sample_live(k, object);
-	if (!err && !k->nlive) {
+	if (err)
+		goto unreadable;
+	if (!k->nlive) {
 		snprintf(a->why, sizeof(a->why),
 			 "nothing is allocated through PyTorch's allocator yet");
 		return -EAGAIN;
 	}
-	if (!err)
-		err = read_samples(k, k->live, &k->nlive);
-	if (!err)
-		err = sample_cached(k);
-	if (!err)
-		err = read_samples(k, k->cached, &k->ncached);
-	if (!err)
-		err = find_fields(k);
+	err = read_samples(k, k->live, &k->nlive) ?: sample_cached(k);
 	if (err)
-		snprintf(a->why, sizeof(a->why), "the allocator's structures cannot be read: %s",
-			 strerror(-err));
+		goto unreadable;
+	err = read_samples(k, k->cached, &k->ncached) ?: find_fields(k);
+	if (!err)
+		return 0;
+unreadable:
+	snprintf(a->why, sizeof(a->why), "the allocator's structures cannot be read: %s",
+		 strerror(-err));
 	return err == -ESTALE ? -EAGAIN : err;
 }
 

@@ -183,16 +183,15 @@ int devices__pools(const struct cudaalloc *a, const struct layout *l, const stru
 {
 	struct private_ctx c = { .a = a, .l = l, .ret = ret };
 	bool torn = false;
+	size_t kept = 0;
 	int err = 0;
 
 	memset(ret, 0, sizeof(*ret));
 	for (unsigned i = 0; i < d->n && !err; i++) {
-		err = add_own_pool(l, &d->v[i], i, false, ret, &torn);
-		if (!err)
-			err = add_own_pool(l, &d->v[i], i, true, ret, &torn);
+		err = add_own_pool(l, &d->v[i], i, false, ret, &torn)
+			      ?: add_own_pool(l, &d->v[i], i, true, ret, &torn);
 		c.device = i;
-		if (!err)
-			err = add_private_pools(&c, &d->v[i]);
+		err = err ?: add_private_pools(&c, &d->v[i]);
 	}
 	if (err) {
 		pools__free(ret);
@@ -201,14 +200,11 @@ int devices__pools(const struct cudaalloc *a, const struct layout *l, const stru
 	/* Drop duplicates: a pool that no graph uses any more is in two tables. */
 	if (ret->n)
 		qsort(ret->v, ret->n, sizeof(*ret->v), pool_by_addr);
-	for (size_t i = 0, kept = 0; i < ret->n; i++) {
+	for (size_t i = 0; i < ret->n; i++) {
 		if (!kept || ret->v[kept - 1].addr != ret->v[i].addr)
 			ret->v[kept++] = ret->v[i];
-		if (i + 1 == ret->n) {
-			ret->n = kept;
-			break;
-		}
 	}
+	ret->n = kept;
 	return torn;
 }
 
@@ -257,7 +253,9 @@ static void split_windows(struct devices *d)
 /* vector: {begin, end, end of storage} of pointers. 0, -ESTALE: not such a vector, or -errno. */
 static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct devices *ret)
 {
-	uint64_t begin = get64(vector), end = get64(vector + 8), cap = get64(vector + 16);
+	uint64_t begin = get64(vector);
+	uint64_t end = get64(vector + 8);
+	uint64_t cap = get64(vector + 16);
 	uint64_t addrs[MAX_DEVICES];
 	size_t n;
 	int err;

@@ -183,7 +183,9 @@ void addrs__free(struct addrs *a)
  */
 bool table__parse(const uint8_t *h, struct table *ret)
 {
-	uint64_t entries = get64(h), mask = get64(h + 8), count = get64(h + 24);
+	uint64_t entries = get64(h);
+	uint64_t mask = get64(h + 8);
+	uint64_t count = get64(h + 24);
 	uint8_t lookups = h[17];
 	uint32_t load;
 
@@ -238,8 +240,10 @@ int table__each(const struct proc *p, const struct table *t, size_t width, entry
 
 bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
 {
-	uint64_t root = get64(h + 16), left = get64(h + 24), right = get64(h + 32),
-		 count = get64(h + 40);
+	uint64_t root = get64(h + 16);
+	uint64_t left = get64(h + 24);
+	uint64_t right = get64(h + 32);
+	uint64_t count = get64(h + 40);
 	uint64_t head = addr + 8;
 	uint32_t colour;
 
@@ -309,10 +313,10 @@ static int on_node(void *ctx, size_t i, const uint8_t *data)
 		err = addrs__add(w->out, value);
 	else
 		w->torn = true;
-	if (!err && left)
-		err = level_add(&w->next, left, ref->addr);
-	if (!err && right && right != left)
-		err = level_add(&w->next, right, ref->addr);
+	if (left)
+		err = err ?: level_add(&w->next, left, ref->addr);
+	if (right && right != left)
+		err = err ?: level_add(&w->next, right, ref->addr);
 	return err;
 }
 

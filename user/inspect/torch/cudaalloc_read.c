@@ -95,15 +95,14 @@ static int totals_after(struct gather *g)
 static int on_mapped(void *ctx, const uint8_t *entry)
 {
 	struct gather *g = ctx;
-	uint64_t key = get64(entry + 8), at = get64(entry + 16);
+	uint64_t key = get64(entry + 8);
+	uint64_t at = get64(entry + 16);
 	int err;
 
 	if (!key || !pointer_like(at))
 		return 0;
-	err = addrs__add(&g->at, at | FROM_MAP);
-	if (!err)
-		err = addrs__add(&g->keys, key);
-	return err ? err : addrs__add(&g->keys, at);
+	err = addrs__add(&g->at, at | FROM_MAP) ?: addrs__add(&g->keys, key);
+	return err ?: addrs__add(&g->keys, at);
 }
 
 static int on_active(void *ctx, const uint8_t *entry)
@@ -347,20 +346,14 @@ static size_t block_len(const struct layout *l)
 
 static int gather_all(struct gather *g)
 {
-	int err;
+	int err = totals_before(g) ?: read_maps(g);
 
-	err = totals_before(g);
-	if (!err)
-		err = read_maps(g);
-	if (!err)
-		err = read_active(g);
-	if (!err)
-		err = read_sets(g);
-	if (!err)
-		err = make_blocks(g);
-	if (!err)
-		err = totals_after(g);
-	return err;
+	if (err)
+		return err;
+	err = read_active(g) ?: read_sets(g);
+	if (err)
+		return err;
+	return make_blocks(g) ?: totals_after(g);
 }
 
 int pass__run(const struct cudaalloc *a, const struct layout *l, struct pass *ret)

@@ -101,7 +101,9 @@ static int by_ptr(const void *x, const void *y, void *arg)
 	const struct raw *v = arg;
 	const struct raw *a = &v[*(const uint32_t *)x], *c = &v[*(const uint32_t *)y];
 
-	return a->ptr < c->ptr ? -1 : a->ptr > c->ptr ? 1 : a->at < c->at ? -1 : a->at > c->at;
+	if (a->ptr != c->ptr)
+		return a->ptr < c->ptr ? -1 : 1;
+	return (a->at > c->at) - (a->at < c->at);
 }
 
 /* Groups the blocks that no head leads to, by address. */
@@ -136,10 +138,9 @@ static int by_addr(const void *x, const void *y)
 {
 	const struct stretch *a = x, *b = y;
 
-	return a->addr < b->addr     ? -1
-	       : a->addr > b->addr   ? 1
-	       : a->first < b->first ? -1
-				     : a->first > b->first;
+	if (a->addr != b->addr)
+		return a->addr < b->addr ? -1 : 1;
+	return (a->first > b->first) - (a->first < b->first);
 }
 
 static int make_stretches(struct build *b)
@@ -252,9 +253,10 @@ static void emit(struct build *b, const struct raw *r, uint32_t segment,
 				    .stream = r->stream,
 				    .segment = segment,
 				    .device = r->device };
-	out->state = r->allocated ? CUDA_BLOCK_LIVE
-		     : r->active  ? CUDA_BLOCK_PENDING
-				  : CUDA_BLOCK_CACHED;
+	if (r->allocated)
+		out->state = CUDA_BLOCK_LIVE;
+	else
+		out->state = r->active ? CUDA_BLOCK_PENDING : CUDA_BLOCK_CACHED;
 	if (out->state != CUDA_BLOCK_CACHED)
 		out->requested = r->requested <= r->size ? r->requested : r->size;
 }

@@ -47,12 +47,11 @@ static int module_type(const struct python *py, uint64_t *type)
 	uint64_t module;
 	int err;
 
-	err = pyobj__module(py, TORCH_MODULE, &module);
-	if (!err)
-		err = pyobj__module_attr(py, module, "Module", type);
-	if (!err && !pyobj__is_a(py, *type, "Module", TORCH_MODULE))
-		err = -EBADMSG;
-	return err;
+	err = pyobj__module(py, TORCH_MODULE, &module)
+		      ?: pyobj__module_attr(py, module, "Module", type);
+	if (err)
+		return err;
+	return pyobj__is_a(py, *type, "Module", TORCH_MODULE) ? 0 : -EBADMSG;
 }
 
 /* Code object of a method that keeps self in local 0, so not in a closure cell. -ENOENT: no such
@@ -65,9 +64,7 @@ static int method_code(const struct python *py, uint64_t type, const char *name,
 	uint32_t argc;
 	int err;
 
-	err = pyobj__type_attr(py, type, name, &func);
-	if (!err)
-		err = pyobj__func_code(py, func, &c);
+	err = pyobj__type_attr(py, type, name, &func) ?: pyobj__func_code(py, func, &c);
 	if (err)
 		return err;
 	pymem__init(&m, py, false);
@@ -109,9 +106,7 @@ int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, 
 
 	if (!max)
 		return -EINVAL;
-	err = module_type(py, &type);
-	if (!err)
-		err = outermost_code(py, type, &code);
+	err = module_type(py, &type) ?: outermost_code(py, type, &code);
 	if (err)
 		return err;
 	codes[0] = code;
@@ -199,21 +194,20 @@ int nnmodules__first_called(const struct python *py, uint64_t *addr, const char 
 
 	pymem__init(&m, py, false);
 	*name = first_called(py, &m);
-	err = pyobj__module(py, "torch._C", &module);
-	if (!err)
-		err = pyobj__module_attr(py, module, *name, &function);
-	if (!err)
-		err = pymem__u64(&m, function + l->ob_type + M_SELF, &self);
-	if (!err)
-		err = pymem__u64(&m, self + l->ob_type + RECORD, &record);
-	if (!err)
-		err = pymem__u64(&m, record, &text);
-	if (!err)
-		err = pymem__read(&m, text, is, strlen(*name) + 1);
-	if (!err && strcmp(is, *name))
-		err = -EBADMSG;
-	if (!err)
-		err = pymem__u64(&m, record + RECORD_IMPL, &impl);
+	err = pyobj__module(py, "torch._C", &module)
+		      ?: pyobj__module_attr(py, module, *name, &function);
+	if (err)
+		return err;
+	err = pymem__u64(&m, function + l->ob_type + M_SELF, &self)
+		      ?: pymem__u64(&m, self + l->ob_type + RECORD, &record);
+	if (err)
+		return err;
+	err = pymem__u64(&m, record, &text) ?: pymem__read(&m, text, is, strlen(*name) + 1);
+	if (err)
+		return err;
+	if (strcmp(is, *name))
+		return -EBADMSG;
+	err = pymem__u64(&m, record + RECORD_IMPL, &impl);
 	if (!err)
 		*addr = impl;
 	return err;
@@ -249,10 +243,10 @@ struct nnmodules {
 	size_t nstrays;
 	struct map64 *stray_at; /* address -> index */
 	uint64_t credit, credit_at, uses;
-	bool changed; /* a name that was returned has changed */
-	bool urgent;  /* nnmodules__recheck() will change names */
-	/* As told: module -> root of its model; NULL: none. Text before the names below a root. */
-	struct map64 *told;
+	bool changed;	      /* a name that was returned has changed */
+	bool urgent;	      /* nnmodules__recheck() will change names */
+	struct map64 *models; /* module -> root of its model, from the census; NULL: none */
+	/* Text before the names below a root. */
 	struct front {
 		uint64_t type;
 		char *text;
@@ -308,7 +302,7 @@ void nnmodules__free(struct nnmodules *n)
 		nntree__free(n->roots[i].tree);
 	forget_strays(n);
 	map64__free(n->stray_at);
-	map64__free(n->told);
+	map64__free(n->models);
 	forget_fronts(n);
 	map64__free(n->front_at);
 	free(n->fronts);
@@ -316,22 +310,23 @@ void nnmodules__free(struct nnmodules *n)
 	free(n);
 }
 
-/* Whether a named module has another name in the new tree. Marks the modules that keep their
+/* Whether a named module has another name in the later tree. Marks the modules that keep their
  * names. */
-static bool compare(struct nnmodules *n, const struct nntree *old, struct nntree *new)
+static bool compare_trees(struct nnmodules *n, const struct nntree *old, struct nntree *later)
 {
-	bool same_root = !strcmp(nntree__root_class(old), nntree__root_class(new)), changed = false;
+	bool same_root = !strcmp(nntree__root_class(old), nntree__root_class(later));
+	bool changed = false;
 
 	for (size_t i = 0; i < nntree__count(old); i++) {
 		size_t j;
 
 		if (!nntree__marked(old, i))
 			continue;
-		if (same_root && nntree__find(new, nntree__addr(old, i), &j) &&
-		    nntree__type(old, i) == nntree__type(new, j) &&
-		    !strcmp(nntree__class(old, i), nntree__class(new, j)) &&
-		    !strcmp(nntree__name(old, i, n->name_a), nntree__name(new, j, n->name_b)))
-			nntree__mark(new, j);
+		if (same_root && nntree__find(later, nntree__addr(old, i), &j) &&
+		    nntree__type(old, i) == nntree__type(later, j) &&
+		    !strcmp(nntree__class(old, i), nntree__class(later, j)) &&
+		    !strcmp(nntree__name(old, i, n->name_a), nntree__name(later, j, n->name_b)))
+			nntree__mark(later, j);
 		else
 			changed = true;
 	}
@@ -415,7 +410,7 @@ static int read_root(struct nnmodules *n, struct root *r)
 		nntree__free(t);
 		return 0;
 	}
-	if (r->tree && compare(n, r->tree, t))
+	if (r->tree && compare_trees(n, r->tree, t))
 		n->changed = true;
 	else if (!r->tree && has_sole_root(n, t))
 		n->urgent = true;
@@ -520,9 +515,10 @@ static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_
 }
 
 /* Joins two names into n->name. If that is too long, the name is "?". */
-static void join(struct nnmodules *n, const char *a, const char *b)
+static void join_names(struct nnmodules *n, const char *a, const char *b)
 {
-	size_t la = strlen(a), lb = strlen(b);
+	size_t la = strlen(a);
+	size_t lb = strlen(b);
 
 	if (la + lb + 1 > NN_MAX_NAME) {
 		strcpy(n->name, "?");
@@ -550,7 +546,7 @@ static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct 
 		return keep_stray(n, self, root_addr, type, n->name);
 	if (root && nntree__find(root->tree, parent, &i) &&
 	    nntree__type(root->tree, i) == parent_type) {
-		join(n, nntree__name(root->tree, i, base), "?");
+		join_names(n, nntree__name(root->tree, i, base), "?");
 		return keep_stray(n, self, root_addr, type, n->name);
 	}
 	known = find_stray(n, parent, root_addr);
@@ -558,9 +554,9 @@ static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct 
 		strcpy(base, known->name);
 	/* get_root() may drop root to make room. */
 	if (!get_root(n, parent, &r) && r && find_module(n, r, self, type, &i))
-		join(n, base, nntree__name(r->tree, i, n->name_a));
+		join_names(n, base, nntree__name(r->tree, i, n->name_a));
 	else
-		join(n, base, "?");
+		join_names(n, base, "?");
 	return keep_stray(n, self, root_addr, type, n->name);
 }
 
@@ -581,14 +577,14 @@ static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 	return best;
 }
 
-/* The root of the model that a module is in, as told, if its tree has the module; 0: none. */
-static uint64_t told_holder(struct nnmodules *n, uint64_t addr, uint64_t type)
+/* The root of the model that a module is in, by the census, if its tree has the module; 0: none. */
+static uint64_t model_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 {
 	struct root *r = NULL;
 	uint64_t root;
 	size_t at;
 
-	if (!n->told || !map64__get(n->told, addr, &root) || get_root(n, root, &r) || !r)
+	if (!n->models || !map64__get(n->models, addr, &root) || get_root(n, root, &r) || !r)
 		return 0;
 	return nntree__find(r->tree, addr, &at) && nntree__type(r->tree, at) == type ? root : 0;
 }
@@ -596,17 +592,16 @@ static uint64_t told_holder(struct nnmodules *n, uint64_t addr, uint64_t type)
 uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 {
 	struct root *r = NULL, *holder;
-	uint64_t told;
-	uint64_t type;
+	uint64_t model, type;
 
 	if (pydict__type_of(&n->m, root, &type))
 		return root;
 	holder = holder_of(n, root, type);
 	if (holder)
 		return holder->addr;
-	told = told_holder(n, root, type);
-	if (told)
-		return told;
+	model = model_of(n, root, type);
+	if (model)
+		return model;
 	if (!get_root(n, root, &r) && r)
 		r->sole = true;
 	return root;
@@ -619,12 +614,12 @@ int nnmodules__has_tensors(struct nnmodules *n, uint64_t root)
 	return get_root(n, root, &r) || !r ? -EAGAIN : nntree__has_tensors(r->tree);
 }
 
-void nnmodules__tell(struct nnmodules *n, struct map64 *roots)
+void nnmodules__set_models(struct nnmodules *n, struct map64 *roots)
 {
 	uint64_t root;
 
-	map64__free(n->told);
-	n->told = roots;
+	map64__free(n->models);
+	n->models = roots;
 	for (size_t i = 0; roots && i < n->nroots && !n->urgent; i++)
 		n->urgent = n->roots[i].sole && map64__get(roots, n->roots[i].addr, &root);
 }
@@ -658,9 +653,8 @@ int nnmodules__set_front(struct nnmodules *n, uint64_t root, uint64_t type, cons
 		n->fronts[i] = f;
 		return 0;
 	}
-	err = array__grow(&n->fronts, &n->capfronts, n->nfronts + 1, sizeof(f));
-	if (!err)
-		err = map64__set(n->front_at, root, n->nfronts);
+	err = array__grow(&n->fronts, &n->capfronts, n->nfronts + 1, sizeof(f))
+		      ?: map64__set(n->front_at, root, n->nfronts);
 	if (err) {
 		free(f.text);
 		return err;
@@ -673,7 +667,9 @@ int nnmodules__set_front(struct nnmodules *n, uint64_t root, uint64_t type, cons
 static void put_front(struct nnmodules *n, uint64_t root, uint64_t type)
 {
 	const char *front = front_of(n, root, type);
-	size_t a = strlen(front), b = strlen(n->name), dot = b > 0;
+	size_t a = strlen(front);
+	size_t b = strlen(n->name);
+	size_t dot = b > 0;
 
 	if (!a || a + dot + b > NN_MAX_NAME)
 		return;
@@ -691,9 +687,7 @@ static int name_module(struct nnmodules *n, uint64_t self, uint64_t root, uint64
 	size_t i;
 	int err;
 
-	err = pydict__type_of(&n->m, self, &type);
-	if (!err)
-		err = get_root(n, root, &r);
+	err = pydict__type_of(&n->m, self, &type) ?: get_root(n, root, &r);
 	if (err)
 		return err;
 	if (r && find_module(n, r, self, type, &i)) {
@@ -706,15 +700,12 @@ static int name_module(struct nnmodules *n, uint64_t self, uint64_t root, uint64
 	err = class_name(n, type, n->cls);
 	if (err)
 		return err;
-	if (r) {
+	if (r)
 		strcpy(n->root_cls, nntree__root_class(r->tree));
-	} else {
-		err = pydict__type_of(&n->m, root, &root_type);
-		if (!err)
-			err = class_name(n, root_type, n->root_cls);
-	}
-	if (!err)
-		err = name_stray(n, self, type, r, root, parent);
+	else
+		err = pydict__type_of(&n->m, root, &root_type)
+			      ?: class_name(n, root_type, n->root_cls);
+	err = err ?: name_stray(n, self, type, r, root, parent);
 	if (err)
 		return err;
 	*ret = (struct nnmodule){ .name = n->name, .cls = n->cls, .root = n->root_cls };
@@ -781,9 +772,9 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 		struct root *r = &n->roots[i];
 		uint64_t addr = r->addr;
 
-		if (!r->sole || (!holder_of(n, addr, r->type) && !told_holder(n, addr, r->type)))
+		if (!r->sole || (!holder_of(n, addr, r->type) && !model_of(n, addr, r->type)))
 			continue;
-		r = find_root(n, addr); /* told_holder() may move roots */
+		r = find_root(n, addr); /* model_of() may move roots */
 		if (r)
 			r->sole = false;
 		n->changed = true;

@@ -108,11 +108,11 @@ static int add_type(struct walk *w, uint64_t addr, uint32_t *ret)
 		*ret = NOT_A_MODULE;
 		return 0;
 	}
-	err = pytype__name(w->m, addr, name, sizeof(name));
-	if (!err)
-		err = add_text(t, name, strlen(name), &text);
-	if (!err)
-		err = array__grow(&t->types, &t->types_cap, t->ntypes + 1, sizeof(*t->types));
+	err = pytype__name(w->m, addr, name, sizeof(name))
+		      ?: add_text(t, name, strlen(name), &text);
+	if (err)
+		return err;
+	err = array__grow(&t->types, &t->types_cap, t->ntypes + 1, sizeof(*t->types));
 	if (err)
 		return err;
 	*ret = t->ntypes;
@@ -130,9 +130,7 @@ static int find_type(struct walk *w, uint64_t addr, uint32_t *ret)
 	if (map64__get(w->types, addr, &known)) {
 		i = known;
 	} else {
-		err = add_type(w, addr, &i);
-		if (!err)
-			err = map64__set(w->types, addr, i);
+		err = add_type(w, addr, &i) ?: map64__set(w->types, addr, i);
 		if (err)
 			return err;
 	}
@@ -177,9 +175,7 @@ static int component(struct walk *w, uint64_t key, const struct node *parent, ui
 			return err;
 		if (cut)
 			return -E2BIG;
-		err = add_text(w->t, buf, err, &text);
-		if (!err)
-			err = map64__set(w->keys, key, text);
+		err = add_text(w->t, buf, err, &text) ?: map64__set(w->keys, key, text);
 		if (err)
 			return err;
 	}
@@ -225,9 +221,8 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 			t->root_class = t->n;
 	}
 	node.len = len;
-	err = array__grow(&t->nodes, &t->cap, t->n + 1, sizeof(*t->nodes));
-	if (!err)
-		err = map64__set(t->by_addr, p->addr, t->n);
+	err = array__grow(&t->nodes, &t->cap, t->n + 1, sizeof(*t->nodes))
+		      ?: map64__set(t->by_addr, p->addr, t->n);
 	if (err)
 		return err;
 	t->nodes[t->n++] = node;
@@ -260,10 +255,10 @@ static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 	if (!w->t->tensors)
 		w->t->tensors = err || has_value(w, "_parameters", &w->known_params) ||
 				has_value(w, "_buffers", &w->known_buffers);
-	if (!err)
-		err = pystr__find(w->m, &w->attrs, "_modules", &w->known, &modules);
-	if (!err)
-		err = pydict__items(w->m, modules, &w->children);
+	if (err)
+		return err;
+	err = pystr__find(w->m, &w->attrs, "_modules", &w->known, &modules)
+		      ?: pydict__items(w->m, modules, &w->children);
 	if (err)
 		return err;
 	w->items += w->attrs.n + w->children.n;
@@ -286,17 +281,13 @@ static int visit(struct walk *w, const struct pending *p)
 
 	if (map64__get(w->t->by_addr, p->addr, &seen))
 		return 0;
-	err = pydict__type_of(w->m, p->addr, &type);
-	if (!err)
-		err = find_type(w, type, &type_ix);
-	if (!err)
-		err = add_node(w, p, type_ix);
-	if (!err)
-		err = push_children(w, p->addr, w->t->n - 1);
-	return err;
+	err = pydict__type_of(w->m, p->addr, &type) ?: find_type(w, type, &type_ix);
+	if (err)
+		return err;
+	return add_node(w, p, type_ix) ?: push_children(w, p->addr, w->t->n - 1);
 }
 
-static int walk(struct walk *w, uint64_t root)
+static int walk_tree(struct walk *w, uint64_t root)
 {
 	int err;
 
@@ -327,7 +318,7 @@ static int read_once(struct pymem *m, uint64_t root, struct nntree **ret)
 	if (w.t)
 		w.t->by_addr = map64__new();
 	if (w.t && w.t->by_addr && w.types && w.keys)
-		err = walk(&w, root);
+		err = walk_tree(&w, root);
 	pyitems__fini(&w.attrs);
 	pyitems__fini(&w.children);
 	map64__free(w.types);

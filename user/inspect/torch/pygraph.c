@@ -85,16 +85,15 @@ static bool is_pointer(uint64_t p)
 	return p >= 4096 && p % 16 == 0 && p < 1ull << 56;
 }
 
-static int push(struct walk *w, uint64_t node)
+static int push_node(struct walk *w, uint64_t node)
 {
 	uint64_t one;
 	int err;
 
 	if (!is_pointer(node) || map64__get(w->seen, node, &one) || w->nqueue >= MAX_NODES)
 		return 0;
-	err = array__grow(&w->queue, &w->queue_cap, w->nqueue + 1, sizeof(*w->queue));
-	if (!err)
-		err = map64__set(w->seen, node, 1);
+	err = array__grow(&w->queue, &w->queue_cap, w->nqueue + 1, sizeof(*w->queue))
+		      ?: map64__set(w->seen, node, 1);
 	if (!err)
 		w->queue[w->nqueue++] = node;
 	return err;
@@ -363,8 +362,7 @@ static int find_objects(struct walk *w)
 				err = 0;
 				continue;
 			}
-			if (!err)
-				err = class_named(w, name, &b->items[s.item].cls);
+			err = err ?: class_named(w, name, &b->items[s.item].cls);
 			if (!err && size <= MAX_CHUNK)
 				err = add_span(b, obj, size, s.item, true, false);
 			break;
@@ -448,7 +446,7 @@ static int add_candidates(struct walk *w)
 			break;
 		case CXX_NODE:
 		case CXX_ACCUMULATE:
-			err = add_edge(w, &b->cands[i]) ?: push(w, b->cands[i].addr);
+			err = add_edge(w, &b->cands[i]) ?: push_node(w, b->cands[i].addr);
 			break;
 		default:
 			break;
@@ -465,27 +463,24 @@ static int read_batch(struct walk *w, size_t from, size_t n)
 	int err = begin_batch(w, from, n);
 
 	nodes = b->nspans;
-	if (!err)
-		err = read_spans(w, 0);
+	err = err ?: read_spans(w, 0);
 	if (err)
 		return err;
 	check_nodes(b);
 	err = find_objects(w);
 	objects = b->nspans;
-	if (!err)
-		err = read_spans(w, nodes);
+	err = err ?: read_spans(w, nodes);
 	for (size_t i = 0; !err && i < objects; i++)
 		err = find_pointers(b, i);
 	vectors = b->nspans;
-	if (!err)
-		err = read_spans(w, objects);
+	err = err ?: read_spans(w, objects);
 	if (err)
 		return err;
 	check_vectors(b, objects);
 	for (size_t i = objects; !err && i < vectors; i++)
 		err = find_pointers(b, i);
 	w->g->nodes += b->n;
-	return err ? err : add_candidates(w);
+	return err ?: add_candidates(w);
 }
 
 static int walk__init(struct walk *w)
@@ -523,7 +518,7 @@ int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
 		w->g = ret;
 	}
 	for (size_t i = 0; !err && i < n; i++)
-		err = push(w, roots[i]);
+		err = push_node(w, roots[i]);
 	for (size_t from = 0, k; !err && from < w->nqueue; from += k) {
 		k = w->nqueue - from < AT_ONCE ? w->nqueue - from : AT_ONCE;
 		err = o->go_on ? o->go_on(o->ctx) : 0;

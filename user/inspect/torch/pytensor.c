@@ -156,13 +156,10 @@ static int kind_of_vtable(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret
 		return 0;
 	}
 	*ret = CXX_OTHER;
-	err = vtable_info(t->proc, vptr, &info);
-	if (!err)
-		err = info_name(t->proc, info, name, sizeof(name));
-	if (!err)
-		*ret = kind_of(name);
-	if (err && err != -EFAULT)
-		return err;
+	err = vtable_info(t->proc, vptr, &info) ?: info_name(t->proc, info, name, sizeof(name));
+	if (err)
+		return err == -EFAULT ? 0 : err;
+	*ret = kind_of(name);
 	/* A library may be unloaded and its addresses reused, so only positive results are
 	 * cached. */
 	if (*ret != CXX_OTHER && map64__count(t->vtables) < MAX_VTABLES)
@@ -178,9 +175,7 @@ int pytensors__node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
 
 	if (err || *ret != CXX_OTHER)
 		return err;
-	err = vtable_info(t->proc, vptr, &info);
-	if (!err)
-		err = is_node(t->proc, info);
+	err = vtable_info(t->proc, vptr, &info) ?: is_node(t->proc, info);
 	if (err > 0) {
 		*ret = CXX_NODE;
 		err = info_name(t->proc, info, name, sizeof(name));
@@ -200,16 +195,18 @@ static bool parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first, str
 {
 	/* storage_offset_, numel_, data_type_, device_opt_ */
 	const uint8_t *after = impl + sizes + SIZES_BYTES;
-	uint64_t ndim = word(impl + sizes), offset = word(after), numel = word(after + 8),
-		 product = 1;
+	uint64_t ndim = word(impl + sizes);
+	uint64_t offset = word(after);
+	uint64_t numel = word(after + 8);
+	uint64_t product = 1;
 	const uint8_t *device = after + 18 + flag_first;
-	int8_t index = (int8_t)device[1];
+	uint8_t has_device = after[flag_first ? 18 : 20];
+	int8_t index = (int8_t)device[1], last_index = device[0] ? 63 : 0;
 	uint16_t dtype;
 
 	memcpy(&dtype, after + 16, sizeof(dtype));
 	if (ndim > MAX_DIMS || offset > 1ull << 56 || numel > 1ull << 56 || dtype > 63 ||
-	    after[flag_first ? 18 : 20] != 1 || device[0] > 31 || index < -1 ||
-	    index > (device[0] ? 63 : 0))
+	    has_device != 1 || device[0] > 31 || index < -1 || index > last_index)
 		return false;
 	for (size_t i = 0; ndim <= INLINE_DIMS && i < ndim; i++) {
 		uint64_t n = word(impl + sizes + 8 + 8 * i);
@@ -611,16 +608,12 @@ static int read_grads(struct round *r, struct pytensor *v, size_t n)
 
 static int read_once(struct round *r, struct pytensor *v, size_t n)
 {
-	int err;
+	int err = read_links(r, v, n) ?: read_impls(r, v, n);
 
-	err = read_links(r, v, n);
-	if (!err)
-		err = read_impls(r, v, n);
-	if (!err)
-		err = read_storages(r, v, n);
-	if (!err)
-		err = read_shapes(r, v, n);
-	return err ? err : read_grads(r, v, n);
+	if (err)
+		return err;
+	err = read_storages(r, v, n) ?: read_shapes(r, v, n);
+	return err ?: read_grads(r, v, n);
 }
 
 /* Whether two readings agree. A gradient that came or went in between is temporary. */
@@ -737,11 +730,13 @@ static int find_known(struct pytensors *t, const uint64_t *objs, size_t n,
 		return -ENOMEM;
 	for (size_t k = 0; !err && k < N_KNOWN; k++) {
 		err = confirm(t, &known_layouts[k], objs, v, n, &fit);
-		if (!err && fit > best) {
+		if (err)
+			break;
+		if (fit > best) {
 			second = best;
 			best = fit;
 			*ret = known_layouts[k];
-		} else if (!err && fit > second) {
+		} else if (fit > second) {
 			second = fit;
 		}
 	}
@@ -981,7 +976,7 @@ static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 
 static int find_data(struct search *s)
 {
-	size_t votes[8] = { 0 }, told[8] = { 0 }, all = 0, at = 0, n;
+	size_t votes[8] = { 0 }, exact[8] = { 0 }, all = 0, at = 0, n;
 	bool memory = false;
 
 	for (size_t i = 0; i < s->n; i++) {
@@ -997,14 +992,14 @@ static int find_data(struct search *s)
 				continue;
 			votes[k]++;
 			memory |= word(x->storage + 8 * k) != 0;
-			told[k] += need && (!s->few || x->t.numel >= FEW_ELEMENTS) &&
-				   word(x->storage + 8 * k) &&
-				   word(x->storage + 8 * k + 32) == need;
+			exact[k] += need && (!s->few || x->t.numel >= FEW_ELEMENTS) &&
+				    word(x->storage + 8 * k) &&
+				    word(x->storage + 8 * k + 32) == need;
 		}
 	}
 	/* On the CPU a pointer may look like a size, but not like exactly the size that the shape
 	 * needs. */
-	n = elect(told, 8, &at);
+	n = elect(exact, 8, &at);
 	if (n < (s->few ? 1 : 2) || votes[at] * 10 < all * 9) {
 		s->why = memory ? "address and size of a tensor's storage were not found"
 				: "no tensor has memory so far";
@@ -1066,16 +1061,13 @@ static int find_grad(struct search *s)
 	return 0;
 }
 
-static int search(struct search *s)
+static int find_layout(struct search *s)
 {
 	size_t votes;
 	int err;
 
-	err = find_cdata(s);
-	if (!err)
-		err = read_sample_impls(s);
-	if (!err)
-		err = find_pointer(s, CXX_STORAGE, &s->l.storage, &votes);
+	err = find_cdata(s) ?: read_sample_impls(s);
+	err = err ?: find_pointer(s, CXX_STORAGE, &s->l.storage, &votes);
 	if (err)
 		return err;
 	if (s->few ? !votes : votes < MIN_SAMPLES) {
@@ -1083,19 +1075,17 @@ static int search(struct search *s)
 		return -EAGAIN;
 	}
 	find_pyobj(s);
-	err = find_sizes(s);
-	if (!err)
-		err = read_sample_storages(s);
-	if (!err)
-		err = find_data(s);
-	if (!err)
-		err = find_pointer(s, CXX_AUTOGRAD, &s->l.meta, &votes);
-	if (!err && votes)
-		err = find_grad(s);
-	return err;
+	err = find_sizes(s) ?: read_sample_storages(s);
+	if (err)
+		return err;
+	err = find_data(s) ?: find_pointer(s, CXX_AUTOGRAD, &s->l.meta, &votes);
+	if (err)
+		return err;
+	return votes ? find_grad(s) : 0;
 }
 
-/* Takes a layout of a released version. Whether gradients can be read is found as in search(). */
+/* Takes a layout of a released version. Whether gradients can be read is found as in
+ * find_layout(). */
 static int take_known(struct search *s, const uint64_t *objs, size_t n)
 {
 	struct pytensor_layout l;
@@ -1138,7 +1128,7 @@ int pytensors__calibrate(struct pytensors *t, const uint64_t *objs, size_t n, co
 	err = take_samples(&s, objs, n, sampled);
 	n = s.n;
 	if (!err)
-		err = n ? search(&s) : -EAGAIN;
+		err = n ? find_layout(&s) : -EAGAIN;
 	if (n && (err == -EAGAIN || err == -ENOTSUP)) {
 		known = take_known(&s, sampled, n);
 		err = known == -ENOENT ? err : known;

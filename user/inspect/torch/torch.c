@@ -288,7 +288,8 @@ static void name_file(const struct map *map, char *buf, size_t size)
 {
 	const char *mark = map->deleted ? " (deleted)" : "", *path = map->path;
 	const char *cut = "";
-	size_t len = strlen(path), room = size - 1 - strlen(mark);
+	size_t len = strlen(path);
+	size_t room = size - 1 - strlen(mark);
 	int n;
 
 	if (len > room) {
@@ -311,7 +312,9 @@ static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, un
 	size_t len, i;
 	int err;
 
-	len = func_size && func_size < CODE_MAX ? func_size : func_size ? CODE_MAX : guesses[0];
+	len = func_size ?: guesses[0];
+	if (len > CODE_MAX)
+		len = CODE_MAX;
 	code = malloc(len);
 	if (!code)
 		return -ENOMEM;
@@ -340,7 +343,7 @@ void hook__close_all(struct hook *hooks)
 }
 
 /* The hook cannot be set: closes its file. why: static text. Returns err. */
-static int torch__refuse_hook(struct hook *h, int err, const char *why)
+static int refuse_hook(struct hook *h, int err, const char *why)
 {
 	close_file(h);
 	h->found = false;
@@ -353,31 +356,29 @@ static int torch__refuse_hook(struct hook *h, int err, const char *why)
  * vaddr, offset, func_size: the function's in the file; size 0: not known. args: as for
  * site__pick(). 0 or -errno with why_not.
  */
-static int torch__set_hook(const struct proc *p, struct elf *e, const struct map *map,
-			   uint64_t vaddr, uint64_t offset, uint64_t func_size, unsigned args,
-			   struct hook *h)
+static int set_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t vaddr,
+		    uint64_t offset, uint64_t func_size, unsigned args, struct hook *h)
 {
 	char name[ELF_NAME];
 	struct site site;
 	int err;
 
 	if (!site__is_native(elf__machine(e)))
-		return torch__refuse_hook(h, -ENOEXEC, "its file is code for another machine");
+		return refuse_hook(h, -ENOEXEC, "its file is code for another machine");
 	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0),
 			&site);
 	if (err == -ENOTSUP)
-		return torch__refuse_hook(
+		return refuse_hook(
 			h, err,
 			"it begins with a nop that the kernel may turn into a call, which "
 			"would break forked children, "
 			"and nothing behind it can be probed");
 	if (err == -EINVAL)
-		return torch__refuse_hook(h, err,
-					  "no instruction that can be probed at its beginning");
+		return refuse_hook(h, err, "no instruction that can be probed at its beginning");
 	if (err)
-		return torch__refuse_hook(h, err, "its code cannot be read from its file");
+		return refuse_hook(h, err, "its code cannot be read from its file");
 	if (!elf__name(e, name))
-		return torch__refuse_hook(
+		return refuse_hook(
 			h, -ESTALE,
 			"its file cannot be named to the kernel: it was replaced on disk, and "
 			"map_files cannot be read");
@@ -433,9 +434,9 @@ static int hook_from_file(const struct proc *p, const struct maps *m, struct elf
 	snprintf(h->symbol, sizeof(h->symbol), "%s", name);
 	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : exec_map_at(m, file, offset);
 	if (!map)
-		return torch__refuse_hook(h, -ENOENT, "its code is not mapped");
+		return refuse_hook(h, -ENOENT, "its code is not mapped");
 	h->fixed = !elf__is_memory(e);
-	return torch__set_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
+	return set_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
 }
 
 static int file_cmp(const void *a, const void *b)
@@ -496,15 +497,14 @@ static void init_hooks(struct hook *hooks)
 
 static void explain_unopened(struct hook *hooks, int err)
 {
-	const char *why = err == -EACCES || err == -EPERM
-				  ? "torch's library cannot be opened: no permission (a FUSE mount "
-				    "of another user is closed to root, too)"
-			  : err == -ESTALE || err == -ENOENT
-				  ? "torch's library cannot be opened: replaced, and "
-				    "map_files is not permitted"
-				  : "torch's library cannot be opened";
+	const char *why = "torch's library cannot be opened";
 	size_t i;
 
+	if (err == -EACCES || err == -EPERM)
+		why = "torch's library cannot be opened: no permission (a FUSE mount of another "
+		      "user is closed to root, too)";
+	else if (err == -ESTALE || err == -ENOENT)
+		why = "torch's library cannot be opened: replaced, and map_files is not permitted";
 	for (i = 0; i < WANTS; i++)
 		if (!hooks[wants[i].id].found)
 			hooks[wants[i].id].why_not = why;
@@ -541,7 +541,9 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 		return -ESRCH;
 	if (unopened)
 		explain_unopened(hooks, unopened);
-	return unopened == -EACCES || unopened == -EPERM ? -EPERM : unopened ? -ESTALE : -ENOENT;
+	if (unopened == -EACCES || unopened == -EPERM)
+		return -EPERM;
+	return unopened ? -ESTALE : -ENOENT;
 }
 
 /* Functions that are found by an address in the process's memory, which the process may write. */
@@ -612,28 +614,27 @@ static int place_of(const struct elf *e, const struct map *map, uint64_t addr, s
 	/* must match the mapping, or the probe would be set elsewhere */
 	if (err || elf__vaddr_to_offset(e, *vaddr, offset) ||
 	    *offset != addr - map->start + map->offset)
-		return torch__refuse_hook(h, -ERANGE, "its file does not match its mapping");
+		return refuse_hook(h, -ERANGE, "its file does not match its mapping");
 	return 0;
 }
 
-static int fill(const struct proc *p, struct elf *e, const struct map *map, uint64_t addr,
-		const struct hook_file *in, unsigned args, struct hook *h)
+static int fill_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t addr,
+		     const struct hook_file *in, unsigned args, struct hook *h)
 {
 	uint64_t vaddr, offset, start, size;
 	int err;
 
 	if (!is_file(e, in))
-		return torch__refuse_hook(h, -EXDEV,
-					  "its address is in another file than it has to be");
+		return refuse_hook(h, -EXDEV, "its address is in another file than it has to be");
 	err = place_of(e, map, addr, h, &vaddr, &offset);
 	if (err)
 		return err;
 	if (elf__function(e, vaddr, &start, &size))
 		size = 0;
 	else if (start != vaddr)
-		return torch__refuse_hook(h, -EINVAL, "its address is not where a function begins");
+		return refuse_hook(h, -EINVAL, "its address is not where a function begins");
 	h->fixed = !elf__is_memory(e) && is_fixed(e, in, vaddr);
-	return torch__set_hook(p, e, map, vaddr, offset, size, args, h);
+	return set_hook(p, e, map, vaddr, offset, size, args, h);
 }
 
 int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
@@ -644,16 +645,16 @@ int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
 	int err;
 
 	if (!map || !map->x)
-		return torch__refuse_hook(h, -EFAULT, "its address is not in mapped code");
+		return refuse_hook(h, -EFAULT, "its address is not in mapped code");
 	if (!map->inode)
-		return torch__refuse_hook(h, -ENOENT, "its code is not from a file");
+		return refuse_hook(h, -ENOENT, "its code is not from a file");
 	e = elf__open_map(p, map);
 	if (!e)
-		return torch__refuse_hook(h, -errno,
-					  errno == ENOEXEC || errno == EIO
-						  ? "its file is not an ELF file that can be read"
-						  : "its file cannot be opened");
-	err = fill(p, e, map, addr, in, args, h);
+		return refuse_hook(h, -errno,
+				   errno == ENOEXEC || errno == EIO
+					   ? "its file is not an ELF file that can be read"
+					   : "its file cannot be opened");
+	err = fill_hook(p, e, map, addr, in, args, h);
 	elf__free(e);
 	return err;
 }
@@ -670,21 +671,20 @@ int torch__scope_exit(const struct python *py, uint64_t *addr)
 	char name[64];
 	int err;
 
-	err = pyobj__module(py, "torch._C", &module);
-	if (!err)
-		err = pyobj__module_attr(py, module, "DisableTorchFunctionSubclass", &type);
-	if (!err)
-		err = pyobj__type_attr(py, type, "__exit__", &descr);
-	if (!err)
-		err = pyobj__type(py, descr, &descr_type);
-	if (!err)
-		err = pyobj__type_name(py, descr_type, name, sizeof(name));
-	if (!err && strcmp(name, "method_descriptor"))
-		err = -EBADMSG;
-	if (!err)
-		err = proc__read_u64(p, descr + python__layout(py)->ob_type + D_METHOD, &def);
-	if (!err)
-		err = proc__read_u64(p, def + ML_METH, &meth);
+	err = pyobj__module(py, "torch._C", &module)
+		      ?: pyobj__module_attr(py, module, "DisableTorchFunctionSubclass", &type);
+	if (err)
+		return err;
+	err = pyobj__type_attr(py, type, "__exit__", &descr) ?: pyobj__type(py, descr, &descr_type);
+	if (err)
+		return err;
+	err = pyobj__type_name(py, descr_type, name, sizeof(name));
+	if (err)
+		return err;
+	if (strcmp(name, "method_descriptor"))
+		return -EBADMSG;
+	err = proc__read_u64(p, descr + python__layout(py)->ob_type + D_METHOD, &def)
+		      ?: proc__read_u64(p, def + ML_METH, &meth);
 	if (!err)
 		*addr = meth;
 	return err;
