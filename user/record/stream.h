@@ -32,6 +32,11 @@ static inline bool device__on_host(struct device d)
 	return d.type == DEVICE_CPU || d.type == DEVICE_HOST;
 }
 
+static inline bool device__same(struct device a, struct device b)
+{
+	return a.type == b.type && a.index == b.index;
+}
+
 enum event_kind {
 	EVENT_ALLOC = 1,
 	EVENT_FREE = 2,

@@ -858,7 +858,6 @@ static void test_last_step(void **state)
 {
 	struct live_world l = live__new();
 	struct model_step last;
-	uint64_t used;
 
 	come(&l, 0x1000, MIB, l.a);
 	refresh(&l, 1);
@@ -877,10 +876,10 @@ static void test_last_step(void **state)
 	step(&l);
 	assert_true(live_proc__last_step(l.p, 0, &last));
 	assert_int_equal(last.peak, 4 * MIB);
-	assert_false(live_proc__used(l.p, CUDA(0), &used));
+	assert_false(live_proc__graph(l.p, CUDA(0))->used_known);
 	give(&l, (struct event){ .kind = EVENT_USED, .size = 70 * MIB });
-	assert_true(live_proc__used(l.p, CUDA(0), &used));
-	assert_int_equal(used, 70 * MIB);
+	assert_true(live_proc__graph(l.p, CUDA(0))->used_known);
+	assert_int_equal(live_proc__graph(l.p, CUDA(0))->used, 70 * MIB);
 	live_proc__end(l.p, "has ended");
 	assert_false(live_proc__last_step(l.p, 0, &last));
 	live__free(&l);

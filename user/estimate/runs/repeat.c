@@ -57,7 +57,7 @@ void repeat__free(struct repeat *r)
 static int find(struct repeat *r, struct device d)
 {
 	for (size_t i = 0; i < r->n; i++)
-		if (r->devices[i].type == d.type && r->devices[i].index == d.index)
+		if (device__same(r->devices[i], d))
 			return (int)i;
 	if (r->n == DEVICES)
 		return -1;

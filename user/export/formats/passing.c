@@ -46,7 +46,7 @@ bool passing__device(const struct export_ctx *c, struct passing *p, struct devic
 		size_t k = (p->device + i) % n;
 
 		passing__device_at(c, k, ret);
-		if (ret->device.type == want.type && ret->device.index == want.index) {
+		if (device__same(ret->device, want)) {
 			p->device = k;
 			return true;
 		}

@@ -217,8 +217,7 @@ static int series_of(struct counters *c, const struct model_device *d, struct se
 	for (size_t i = 0; i < c->n; i++) {
 		size_t k = (c->recent + i) % c->n;
 
-		if (c->all[k].device.type == d->device.type &&
-		    c->all[k].device.index == d->device.index) {
+		if (device__same(c->all[k].device, d->device)) {
 			c->recent = k;
 			*ret = &c->all[k];
 			return 0;
@@ -537,8 +536,7 @@ static void put_phase(struct export_ctx *c, struct perfetto *p, const struct eve
 	struct stretch *s = &p->stretch;
 	struct model_device main;
 
-	if (!passing__main(c, &main) || main.device.type != e->device.type ||
-	    main.device.index != e->device.index)
+	if (!passing__main(c, &main) || !device__same(main.device, e->device))
 		return;
 	if (e->kind == EVENT_ALLOC) {
 		enum phase phase = passing__phase(c, e);

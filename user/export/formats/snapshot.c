@@ -535,7 +535,7 @@ static bool is_after_moment(const struct export_ctx *c, const struct snapshot *s
 
 	for (size_t i = 0; c->ahead && i < model__devices(c->ahead); i++) {
 		model__device(c->ahead, i, &d);
-		if (d.device.type == device.type && d.device.index == device.index)
+		if (device__same(d.device, device))
 			return d.marked && s->number > d.mark_event;
 	}
 	return false;

@@ -98,8 +98,7 @@ static double mib(uint64_t bytes)
 static struct curve *curve_of(struct tensorboard *t, const struct model_device *d)
 {
 	for (size_t i = 0; i < t->ncurves; i++)
-		if (t->curves[i].device.type == d->device.type &&
-		    t->curves[i].device.index == d->device.index)
+		if (device__same(t->curves[i].device, d->device))
 			return &t->curves[i];
 	if (array__grow(&t->curves, &t->room_curves, t->ncurves + 1, sizeof(*t->curves))) {
 		t->err = -ENOMEM;

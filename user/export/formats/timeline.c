@@ -225,8 +225,7 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 	if (!d->peak_allocated || d->allocated != d->peak_allocated)
 		return 0;
 	for (size_t i = 0; i < t->nhighs && !h; i++)
-		if (t->highs[i].device.type == d->device.type &&
-		    t->highs[i].device.index == d->device.index)
+		if (device__same(t->highs[i].device, d->device))
 			h = &t->highs[i];
 	if (!h) {
 		if (array__grow(&t->highs, &t->room_highs, t->nhighs + 1, sizeof(*t->highs)))

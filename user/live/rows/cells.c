@@ -90,6 +90,7 @@ static char *function_words(char *buf, const struct row *r, int width)
 static char *tree_words(char *buf, const struct live_row *r, int width)
 {
 	int indent = r->depth < 32 ? 2 * (int)r->depth : 64;
+	char mark = r->open ? '-' : '+';
 	size_t skip = r->under && *r->under ? strlen(r->under) + 1 : 0;
 	struct row row = r->row;
 	char name[REPORT_TEXT];
@@ -99,10 +100,7 @@ static char *tree_words(char *buf, const struct live_row *r, int width)
 		row.module += skip;
 	words__where(name, &row, BY_LAYER, NULL,
 		     (size_t)(width - indent - 2 > 4 ? width - indent - 2 : 4));
-	snprintf(buf, REPORT_TEXT, "%*s%c %.*s", indent, "",
-		 !r->has_inside ? ' '
-		 : r->open	? '-'
-				: '+',
+	snprintf(buf, REPORT_TEXT, "%*s%c %.*s", indent, "", r->has_inside ? mark : ' ',
 		 REPORT_TEXT - 80, name);
 	return buf;
 }

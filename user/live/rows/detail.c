@@ -17,30 +17,19 @@ struct match {
 	struct map64 *stacks; /* stacks of the row's blocks */
 };
 
-const char *live_detail__age(int age)
-{
-	static const char *const names[AGE_NR] = {
-		[AGE_SECOND] = "under 1 s",    [AGE_TEN] = "under 10 s",
-		[AGE_MINUTE] = "under 1 min",  [AGE_TEN_MINUTES] = "under 10 min",
-		[AGE_HOUR] = "under 1 h",      [AGE_MORE] = "older",
-		[AGE_BEFORE] = "before attach"
-	};
-
-	return names[age];
-}
-
 /* True if the module is the row's module or, for inclusive rows, inside it. */
 static bool is_module(const struct match *x, const char *root, const char *name, const char *cls)
 {
 	const struct row *row = &x->row->row;
+	const char *own_root = row->module_root ?: "";
 	size_t len = strlen(row->module);
 
-	if (strcmp(row->module_root ? row->module_root : "", root ? root : "") != 0)
+	if (strcmp(own_root, root ?: "") != 0)
 		return false;
 	if (x->r->by == LIVE_MODULE)
 		return !strcmp(row->module, name) && !strcmp(row->module_class, cls);
 	if (!len)
-		return !row->module_root || !*row->module_root ? !*name : true;
+		return *own_root || !*name;
 	return !strncmp(row->module, name, len) && (!name[len] || name[len] == '.');
 }
 
@@ -207,26 +196,18 @@ static int take_blocks(struct match *x, size_t device, uint64_t now, struct live
 }
 
 int live_detail__take(const struct live_rows *r, const struct live_row *row, const struct model *m,
-		      const struct dict *d, uint64_t now, struct live_detail *ret)
+		      size_t device, const struct dict *d, uint64_t now, struct live_detail *ret)
 {
 	struct match x = { .r = r, .row = row, .m = m, .d = d, .stacks = map64__new() };
-	struct model_device dev;
-	size_t device = 0;
 	int err;
 
 	*ret = (struct live_detail){ 0 };
 	if (!x.stacks)
 		return -ENOMEM;
-	for (; device < model__devices(m); device++) {
-		model__device(m, device, &dev);
-		if (dev.device.type == r->device.type && dev.device.index == r->device.index)
-			break;
-	}
 	err = take_stacks(&x, device, ret);
 	if (!err && row->row.before_attach)
 		err = take_holders(&x, device, ret);
-	if (!err)
-		err = take_blocks(&x, device, now, ret);
+	err = err ?: take_blocks(&x, device, now, ret);
 	map64__free(x.stacks);
 	if (err)
 		live_detail__release(ret);

@@ -5,9 +5,8 @@
 #include <stdint.h>
 
 #include "live/rows/rows.h"
-#include "model/model.h"
-
 #include "model/holders.h"
+#include "model/model.h"
 
 struct dict;
 
@@ -30,9 +29,8 @@ struct live_detail {
 	uint64_t bytes;
 };
 
-/* Collects the details of a row of r at time now (ns). d: the model's dict. Returns 0, -ENOMEM
- * or -ENOENT. Release with live_detail__release(). */
+/* Collects the details of a row of r at time now (ns). device: of the rows, an index in the model.
+ * d: the model's dict. Returns 0, -ENOMEM or -ENOENT. Release with live_detail__release(). */
 int live_detail__take(const struct live_rows *r, const struct live_row *row, const struct model *m,
-		      const struct dict *d, uint64_t now, struct live_detail *ret);
+		      size_t device, const struct dict *d, uint64_t now, struct live_detail *ret);
 void live_detail__release(struct live_detail *x);
-const char *live_detail__age(int age); /* label of an age, "under 10 s" */

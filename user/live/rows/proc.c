@@ -24,17 +24,12 @@
 #define STALE UINT64_C(3000000000)
 #define STALE_STEPS 3
 
-static bool is_same(struct device a, struct device b)
-{
-	return a.type == b.type && a.index == b.index;
-}
-
 static struct live_graph *find_graph(struct live_proc *p, struct device d)
 {
-	if (p->last_graph < p->ngraphs && is_same(p->graphs[p->last_graph].device, d))
+	if (p->last_graph < p->ngraphs && device__same(p->graphs[p->last_graph].device, d))
 		return &p->graphs[p->last_graph];
 	for (size_t i = 0; i < p->ngraphs; i++) {
-		if (is_same(p->graphs[i].device, d)) {
+		if (device__same(p->graphs[i].device, d)) {
 			p->last_graph = i;
 			return &p->graphs[i];
 		}
@@ -48,22 +43,11 @@ static struct live_graph *find_graph(struct live_proc *p, struct device d)
 	return &p->graphs[p->ngraphs++];
 }
 
-bool live_proc__used(const struct live_proc *p, struct device d, uint64_t *ret)
-{
-	for (size_t i = 0; i < p->ngraphs; i++) {
-		if (is_same(p->graphs[i].device, d) && p->graphs[i].used_known) {
-			*ret = p->graphs[i].used;
-			return true;
-		}
-	}
-	return false;
-}
-
-struct graph *live_proc__graph(const struct live_proc *p, struct device d)
+const struct live_graph *live_proc__graph(const struct live_proc *p, struct device d)
 {
 	for (size_t i = 0; i < p->ngraphs; i++)
-		if (is_same(p->graphs[i].device, d))
-			return p->graphs[i].graph;
+		if (device__same(p->graphs[i].device, d))
+			return &p->graphs[i];
 	return NULL;
 }
 
@@ -143,8 +127,8 @@ static void select_rows(const struct live_proc *p, struct live_rows *r, enum liv
 	struct row_opts o = { 0 };
 
 	report_select__apply(a->select, &o);
-	if (r->asked && (r->device.type != a->device.type || r->device.index != a->device.index ||
-			 r->keep != o.keep || r->which_line != a->which_line))
+	if (r->asked && (!device__same(r->device, a->device) || r->keep != o.keep ||
+			 r->which_line != a->which_line))
 		live_rows__forget(r);
 	r->asked = true;
 	r->by = by;
@@ -176,9 +160,10 @@ int live_proc__refresh_host(struct live_proc *p, const struct live_selection *a,
 	host.device = d.device;
 	select_rows(p, &p->host, p->by, &host);
 	err = live_proc__judge(p, (size_t)device);
+	if (err)
+		return err;
 	p->host.holders = live_proc__holders(p, d.device);
-	if (!err)
-		err = live_rows__refresh(&p->host, p->model, p->now);
+	err = live_rows__refresh(&p->host, p->model, p->now);
 	if (!err)
 		live_rows__sort(&p->host, sort);
 	return err;
@@ -202,11 +187,6 @@ struct live_proc *live_proc__new(pid_t pid, struct dict *dict, struct facts *fac
 		return NULL;
 	}
 	return p;
-}
-
-void live_proc__own(struct live_proc *p)
-{
-	p->owns = true;
 }
 
 void live_proc__free(struct live_proc *p)
@@ -293,7 +273,7 @@ static size_t find_judgement(const struct live_proc *p, struct device d)
 {
 	size_t i = 0;
 
-	while (i < p->njudgements && !is_same(p->judgements[i].device, d))
+	while (i < p->njudgements && !device__same(p->judgements[i].device, d))
 		i++;
 	return i;
 }
@@ -363,9 +343,8 @@ int live_proc__judge(struct live_proc *p, size_t device)
 	i = find_judgement(p, d.device);
 	if (i == LIVE_DEVICES || (i < p->njudgements && p->now < p->judgements[i].due))
 		return 0;
-	err = name_holders(p, device, holders);
-	if (!err)
-		err = growth_summary__of(p->model, p->facts, device, p->now, &fresh);
+	err = name_holders(p, device, holders)
+		      ?: growth_summary__of(p->model, p->facts, device, p->now, &fresh);
 	if (err)
 		return err;
 	if (i < p->njudgements)

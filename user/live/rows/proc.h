@@ -50,7 +50,7 @@ struct live_proc {
 	pid_t pid;
 	struct dict *dict;
 	struct facts *facts;
-	bool owns; /* dict and facts belong to the process, because the capture is over */
+	bool owns; /* dict and facts are freed with the process, because the capture is over */
 	struct model *model;
 	void *owner, *view; /* owner: data of the capture's owner; view: data of the view */
 	struct sink *also;  /* Also receives the events; its errors are ignored. NULL: none. */
@@ -82,12 +82,9 @@ struct live_proc {
 	size_t nmarks, marks_said;	    /* all of them; those that a message has named */
 };
 
-/* Borrows dict and facts, which must outlive the process unless live_proc__own() is called.
- * NULL: no memory. */
+/* Borrows dict and facts, which must outlive the process unless `owns` is set. NULL: no memory. */
 struct live_proc *live_proc__new(pid_t pid, struct dict *dict, struct facts *facts);
 void live_proc__free(struct live_proc *p); /* NULL is fine */
-/* Takes over dict and facts and frees them with p. */
-void live_proc__own(struct live_proc *p);
 /* Sets the time (ns) and the counts of events and losses. */
 void live_proc__set_time(struct live_proc *p, uint64_t now, uint64_t events, uint64_t lost);
 /* Updates rates since the last call, and the RSS. Call at most a few times per second. */
@@ -95,8 +92,6 @@ void live_proc__rates(struct live_proc *p);
 /* The last step of a device (an index in the model). False: no step ended recently, so that the
  * current figures tell more than those of a step. */
 bool live_proc__last_step(const struct live_proc *p, size_t device, struct model_step *ret);
-/* Driver-reported use of the process on a device. False: not known. */
-bool live_proc__used(const struct live_proc *p, struct device d, uint64_t *ret);
 /* Restarts growth of the process and its rows, from the next step end. */
 void live_proc__reset(struct live_proc *p);
 /* Judges the growth of a device (an index in the model), and finds what holds its memory from before
@@ -126,5 +121,5 @@ int live_proc__refresh_host(struct live_proc *p, const struct live_selection *a,
 /* Name and *time (ns) of a mark, counted back from the last one (0). NULL: not kept. Changes of
  * detail do not count. */
 const char *live_proc__mark(const struct live_proc *p, size_t back, uint64_t *time);
-/* The device's graph, owned by p; NULL: the device is not known. */
-struct graph *live_proc__graph(const struct live_proc *p, struct device d);
+/* The device's graph and driver-reported use; NULL: the device is not known. */
+const struct live_graph *live_proc__graph(const struct live_proc *p, struct device d);

@@ -83,7 +83,7 @@ static int find_device(const struct live_rows *r, const struct model *m, struct 
 {
 	for (size_t i = 0; i < model__devices(m); i++) {
 		model__device(m, i, d);
-		if (d->device.type == r->device.type && d->device.index == r->device.index)
+		if (device__same(d->device, r->device))
 			return (int)i;
 	}
 	return -ENOENT;
@@ -106,7 +106,7 @@ static struct live_seen *find_seen(struct live_rows *r, uint64_t key)
 
 /* Stores the bytes of each row in the field at offset `field` of struct live_seen. Returns 0 or
  * -ENOMEM. */
-static int note(struct live_rows *r, const struct row *rows, size_t n, size_t field)
+static int note_rows(struct live_rows *r, const struct row *rows, size_t n, size_t field)
 {
 	for (size_t i = 0; i < r->nseen; i++)
 		*(uint64_t *)((char *)&r->seen[i] + field) = 0;
@@ -120,7 +120,7 @@ static int note(struct live_rows *r, const struct row *rows, size_t n, size_t fi
 	return 0;
 }
 
-/* Like note(), for the rows at a noted moment. Returns 0 or a negative error. */
+/* Like note_rows(), for the rows at a noted moment. Returns 0 or a negative error. */
 static int note_moment(struct live_rows *r, const struct model *m, size_t device,
 		       enum row_when when, size_t field)
 {
@@ -133,7 +133,7 @@ static int note_moment(struct live_rows *r, const struct model *m, size_t device
 	err = model__rows(m, device, &o, &rows, &n);
 	if (err)
 		return err;
-	err = note(r, rows, n, field);
+	err = note_rows(r, rows, n, field);
 	free(rows);
 	return err;
 }
@@ -320,12 +320,14 @@ static int take_growth(struct live_rows *r, const struct model *m, size_t device
 {
 	uint64_t until = r->now;
 	bool by_steps = r->by_steps = model__noted(m, ROWS_AT_STEP, &until);
-	int err = note(r, f->base, f->n_base, offsetof(struct live_seen, base));
+	int err = note_rows(r, f->base, f->n_base, offsetof(struct live_seen, base));
 
-	if (!err && by_steps)
+	if (err)
+		return err;
+	if (by_steps)
 		err = note_moment(r, m, device, ROWS_AT_STEP, offsetof(struct live_seen, step));
-	else if (!err)
-		err = note(r, f->now, f->n_now, offsetof(struct live_seen, step));
+	else
+		err = note_rows(r, f->now, f->n_now, offsetof(struct live_seen, step));
 	r->growth_known = model__noted(m, ROWS_AT_BASE, &r->since) &&
 			  (by_steps ? until : r->now) > r->since;
 	return err;
@@ -338,10 +340,13 @@ static int fetch(struct live_rows *r, const struct model *m, size_t device,
 
 	if (!err && r->by != LIVE_CATEGORY) /* the category of freed memory is not known */
 		err = fetch_rows(r, m, device, ROWS_TOTAL, &f->ever, &f->n_ever);
-	if (!err && model__noted(m, ROWS_AT_BASE, NULL))
-		err = fetch_rows(r, m, device, ROWS_AT_BASE, &f->base, &f->n_base);
 	if (err)
 		return err;
+	if (model__noted(m, ROWS_AT_BASE, NULL)) {
+		err = fetch_rows(r, m, device, ROWS_AT_BASE, &f->base, &f->n_base);
+		if (err)
+			return err;
+	}
 	f->all = calloc(f->n_now + f->n_ever + f->n_base + 1, sizeof(*f->all));
 	if (!f->all)
 		return -ENOMEM;
@@ -349,11 +354,10 @@ static int fetch(struct live_rows *r, const struct model *m, size_t device,
 	err = take_rows(r, f->now, f->n_now, f->all, &f->n);
 	if (!err && r->by != LIVE_CATEGORY)
 		err = take_totals(r, f->ever, f->n_ever, f->all, &f->n);
-	if (!err)
-		err = take_gone(r, f->base, f->n_base, f->all, &f->n);
-	if (!err)
-		err = take_growth(r, m, device, f);
-	return err ? err : take_peak(r, m, device, d);
+	if (err)
+		return err;
+	err = take_gone(r, f->base, f->n_base, f->all, &f->n) ?: take_growth(r, m, device, f);
+	return err ?: take_peak(r, m, device, d);
 }
 
 static void free_strings(struct live_rows *r)
@@ -411,7 +415,7 @@ void live_rows__forget(struct live_rows *r)
 	r->round = 0;
 }
 
-static double value(const struct live_row *x, enum live_sort sort)
+static double sort_value(const struct live_row *x, enum live_sort sort)
 {
 	switch (sort) {
 	case SORT_PEAK:
@@ -430,7 +434,8 @@ static double value(const struct live_row *x, enum live_sort sort)
 /* Compares two rows for qsort(). */
 static int compare_rows(const struct live_row *x, const struct live_row *y, enum live_sort sort)
 {
-	double vx = value(x, sort), vy = value(y, sort);
+	double vx = sort_value(x, sort);
+	double vy = sort_value(y, sort);
 
 	if (x->row.filtered != y->row.filtered)
 		return x->row.filtered ? 1 : -1;

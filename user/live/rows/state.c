@@ -11,16 +11,6 @@
 #include "base/map64.h"
 #include "base/text.h"
 
-const char *live_view__name(enum live_view v)
-{
-	static const char *const names[VIEW_NR] = {
-		[VIEW_LINES] = "Lines", [VIEW_MODULES] = "Modules",   [VIEW_CATEGORIES] = "Roles",
-		[VIEW_TREE] = "Tree",	[VIEW_SEGMENTS] = "Segments", [VIEW_PROCESSES] = "Processes"
-	};
-
-	return names[v];
-}
-
 static bool has_table(const struct live_state *s)
 {
 	return s->view != VIEW_SEGMENTS && s->view != VIEW_PROCESSES;
@@ -93,7 +83,7 @@ int live_state__device(const struct live_state *s, struct model_device *d)
 		return -1;
 	for (size_t i = 0; s->device_chosen && device < 0 && i < model__devices(p->model); i++) {
 		model__device(p->model, i, &found);
-		if (found.device.type == s->device.type && found.device.index == s->device.index)
+		if (device__same(found.device, s->device))
 			device = (int)i;
 	}
 	if (device < 0)
@@ -147,7 +137,7 @@ static int refresh_segments(struct live_state *s, const struct live_proc *p, int
 	return err == -ENOMEM ? err : 0;
 }
 
-static int refresh_detail(struct live_state *s, const struct live_proc *p)
+static int refresh_detail(struct live_state *s, const struct live_proc *p, int device)
 {
 	const struct live_row *row = live_state__row(s);
 	struct live_detail fresh;
@@ -156,7 +146,8 @@ static int refresh_detail(struct live_state *s, const struct live_proc *p)
 	/* the selected row is gone: keep its last details */
 	if (!row || row->key != s->selected_key)
 		return 0;
-	err = live_detail__take(live_state__table(s), row, p->model, p->dict, p->now, &fresh);
+	err = live_detail__take(live_state__table(s), row, p->model, (size_t)device, p->dict,
+				p->now, &fresh);
 	if (err)
 		return err == -ENOMEM ? err : 0;
 	live_detail__release(&s->detailed);
@@ -198,7 +189,7 @@ int live_state__refresh(struct live_state *s)
 	if (err && err != -ENOENT)
 		return err;
 	live_state__settle(s);
-	return s->detail && has_table(s) ? refresh_detail(s, p) : 0;
+	return s->detail && has_table(s) ? refresh_detail(s, p, device) : 0;
 }
 
 size_t live_state__rows(const struct live_state *s)

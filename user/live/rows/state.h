@@ -115,5 +115,3 @@ void live_state__say(struct live_state *s, enum log_level level, bool own, const
 	__attribute__((format(printf, 4, 5)));
 /* Message i, counted back from the last one (0). NULL: not kept. */
 const struct live_message *live_state__message(const struct live_state *s, size_t i);
-
-const char *live_view__name(enum live_view v);

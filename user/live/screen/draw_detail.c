@@ -24,9 +24,9 @@ struct page { /* a page of text lines that can be scrolled */
 	size_t skip, n; /* lines scrolled off the top; lines written so far */
 };
 
-static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
+static void print_line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
+static void print_line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
 {
 	char text[1024];
 	va_list ap;
@@ -39,32 +39,46 @@ static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
 	paint__put(g->p, g->y++, indent, g->p->columns - indent, ink, text);
 }
 
-static void figures(struct page *g, const struct live_row *r, const struct live_rows *all)
+static void draw_figures(struct page *g, const struct live_row *r, const struct live_rows *all)
 {
-	char live[24], share[24], median[24], peak[24], growth[24], pace[24],
-		rate[40] = "", allocs[24], churn[24], asked[24], count[32];
+	char live[24], share[24], median[24] = "-", peak[24], growth[24] = "-", pace[24],
+				  rate[40] = "", allocs[24] = "-", churn[24] = "-", asked[24],
+				  requested[40] = "", count[32] = "?";
 
-	line(g, 0, INK_PLAIN, "%s live (%s) in %s blocks, median %s; %s at the peak",
-	     live__bytes(live, r->row.bytes), live__share(share, r->row.bytes, all->total),
-	     r->row.count ? text__count(count, sizeof(count), r->row.count) : "?",
-	     r->row.median ? live__bytes(median, r->row.median) : "-",
-	     live__bytes(peak, r->at_peak));
+	if (r->row.count)
+		text__count(count, sizeof(count), r->row.count);
+	if (r->row.median)
+		live__bytes(median, r->row.median);
+	print_line(g, 0, INK_PLAIN, "%s live (%s) in %s blocks, median %s; %s at the peak",
+		   live__bytes(live, r->row.bytes), live__share(share, r->row.bytes, all->total),
+		   count, median, live__bytes(peak, r->at_peak));
 	if (r->pace_known && r->growth)
 		snprintf(rate, sizeof(rate), " (%s/%s)", live__change(pace, r->pace),
 			 all->by_steps ? "step" : "min");
-	line(g, 0, INK_PLAIN, "growth %s%s; %s allocations and %s a second%s%s",
-	     r->growth_known ? live__change(growth, r->growth) : "-", rate,
-	     r->rates_known ? live__rate(allocs, r->allocs) : "-",
-	     r->rates_known ? live__bytes(churn, (uint64_t)r->churn) : "-",
-	     r->row.requested ? "; asked for " : "",
-	     r->row.requested ? live__bytes(asked, r->row.requested) : "");
+	if (r->growth_known)
+		live__change(growth, r->growth);
+	if (r->rates_known) {
+		live__rate(allocs, r->allocs);
+		live__bytes(churn, (uint64_t)r->churn);
+	}
+	if (r->row.requested)
+		snprintf(requested, sizeof(requested), "; asked for %s",
+			 live__bytes(asked, r->row.requested));
+	print_line(g, 0, INK_PLAIN, "growth %s%s; %s allocations and %s a second%s", growth, rate,
+		   allocs, churn, requested);
 }
 
-static void sizes_and_ages(struct page *g, const struct live_detail *x)
+static void draw_sizes_and_ages(struct page *g, const struct live_detail *x)
 {
+	static const char *const ages[AGE_NR] = {
+		[AGE_SECOND] = "under 1 s",    [AGE_TEN] = "under 10 s",
+		[AGE_MINUTE] = "under 1 min",  [AGE_TEN_MINUTES] = "under 10 min",
+		[AGE_HOUR] = "under 1 h",      [AGE_MORE] = "older",
+		[AGE_BEFORE] = "before attach"
+	};
 	size_t shown = x->nsizes < DETAIL_SIZES ? x->nsizes : DETAIL_SIZES, age = 0;
 
-	line(g, 0, INK_BOLD, "%-36s%s", "SIZES, those that make most of it", "AGES");
+	print_line(g, 0, INK_BOLD, "%-36s%s", "SIZES, those that make most of it", "AGES");
 	for (size_t i = 0; i < DETAIL_SIZES + 1; i++) {
 		char left[64] = "", right[64] = "", a[24], b[24], c[32];
 
@@ -78,20 +92,21 @@ static void sizes_and_ages(struct page *g, const struct live_detail *x)
 		while (age < AGE_NR && !x->ages[age].count)
 			age++;
 		if (age < AGE_NR) {
-			snprintf(right, sizeof(right), "%-18s %9s in %s blocks",
-				 live_detail__age((int)age), live__bytes(a, x->ages[age].bytes),
+			snprintf(right, sizeof(right), "%-18s %9s in %s blocks", ages[age],
+				 live__bytes(a, x->ages[age].bytes),
 				 text__count(c, sizeof(c), x->ages[age].count));
 			age++;
 		}
 		if (*left || *right)
-			line(g, 0, INK_PLAIN, "%-36s%s", left, right);
+			print_line(g, 0, INK_PLAIN, "%-36s%s", left, right);
 	}
 }
 
-static void frame(struct page *g, const struct dict *d, struct dict_frame f, const struct row *r)
+static void draw_frame(struct page *g, const struct dict *d, struct dict_frame f,
+		       const struct row *r)
 {
 	struct dict_loc loc = dict__get_loc(d, f.loc);
-	char raw[REPORT_TEXT], text[REPORT_TEXT], module[256] = "";
+	char raw[REPORT_TEXT], text[REPORT_TEXT], clean[256], module[264] = "";
 	const char *name = dict__str(d, dict__get_module(d, f.module).name);
 	bool charged = f.loc && r->file && loc.line == r->line &&
 		       !strcmp(dict__str(d, loc.file), r->file);
@@ -99,57 +114,69 @@ static void frame(struct page *g, const struct dict *d, struct dict_frame f, con
 	words__frame(raw, d, f);
 	text__clean(text, sizeof(text), raw, strlen(raw));
 	if (f.module && *name)
-		text__clean(module, sizeof(module), name, strlen(name));
-	line(g, 2, charged ? INK_BOLD : INK_PLAIN, "%c %.700s%s%.200s", charged ? '>' : ' ', text,
-	     *module ? "  in " : "", module);
+		snprintf(module, sizeof(module), "  in %.200s",
+			 text__clean(clean, sizeof(clean), name, strlen(name)));
+	if (charged)
+		print_line(g, 2, INK_BOLD, "> %.700s%.210s", text, module);
+	else
+		print_line(g, 2, INK_PLAIN, "  %.700s%.210s", text, module);
 }
 
-static void stack(struct page *g, const struct live_proc *proc, const struct row *r, size_t i,
-		  size_t n)
+static void draw_stack(struct page *g, const struct live_proc *proc, const struct row *r, size_t i,
+		       size_t n)
 {
 	struct dict_stack s = dict__get_stack(proc->dict, r->stack);
-	char bytes[24], count[32], module[REPORT_TEXT], cls[128] = "";
+	char bytes[24], count[32] = "?", module[REPORT_TEXT], cls[128], text[1024];
+	const char *phase = r->before_attach ? "before attach" : words__phase(r->phase);
+	size_t len;
 
-	line(g, 0, INK_PLAIN, "%s", "");
+	print_line(g, 0, INK_PLAIN, "%s", "");
 	words__module(module, r);
-	if (r->node_class)
-		text__clean(cls, sizeof(cls), r->node_class, strlen(r->node_class));
-	line(g, 0, INK_BOLD, "STACK %zu of %zu: %s in %s blocks, %s%s%s%s%.200s%s%s", i + 1, n,
-	     live__bytes(bytes, r->bytes),
-	     r->count ? text__count(count, sizeof(count), r->count) : "?",
-	     r->before_attach ? "before attach" : words__phase(r->phase), r->category ? ", " : "",
-	     r->category ? words__role(r->category) : "", *module ? ", " : "", module,
-	     *cls ? ", by " : "", cls);
+	if (r->count)
+		text__count(count, sizeof(count), r->count);
+	len = (size_t)snprintf(text, sizeof(text), "STACK %zu of %zu: %s in %s blocks, %s", i + 1,
+			       n, live__bytes(bytes, r->bytes), count, phase);
+	if (r->category)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, ", %s",
+					words__role(r->category));
+	if (*module)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, ", %.200s", module);
+	if (r->node_class && *r->node_class)
+		snprintf(text + len, sizeof(text) - len, ", by %s",
+			 text__clean(cls, sizeof(cls), r->node_class, strlen(r->node_class)));
+	print_line(g, 0, INK_BOLD, "%s", text);
 	if (!s.n)
-		line(g, 2, INK_DIM, "%s",
-		     r->before_attach ? "allocated before attach: no stack was recorded"
-				      : "no Python frames");
+		print_line(g, 2, INK_DIM, "%s",
+			   r->before_attach ? "allocated before attach: no stack was recorded"
+					    : "no Python frames");
 	for (uint32_t k = 0; k < s.n && k < FRAMES; k++)
-		frame(g, proc->dict, s.frames[k], r);
+		draw_frame(g, proc->dict, s.frames[k], r);
 	if (s.n > FRAMES)
-		line(g, 2, INK_DIM, "+ %u more frames", s.n - FRAMES);
+		print_line(g, 2, INK_DIM, "+ %u more frames", s.n - FRAMES);
 }
 
-static void holders(struct page *g, const struct live_proc *proc, const struct live_detail *x)
+static void draw_holders(struct page *g, const struct live_proc *proc, const struct live_detail *x)
 {
 	const char *cwd = facts__get(proc->facts, "cwd");
 	char bytes[24], count[32], where[REPORT_TEXT];
+	int width = g->p->columns > 50 ? g->p->columns - 37 : 13;
 
-	line(g, 0, INK_PLAIN, "%s", "");
-	line(g, 0, INK_BOLD, "HELD BY (allocated before attach, so no stack was recorded)");
+	print_line(g, 0, INK_PLAIN, "%s", "");
+	print_line(g, 0, INK_BOLD, "HELD BY (allocated before attach, so no stack was recorded)");
 	for (size_t i = 0; i < x->held.n; i++) {
 		const struct row *r = &x->held.all[i];
 
-		words__location(where, r, cwd,
-				g->p->columns > 50 ? (size_t)g->p->columns - 37 : 13);
-		line(g, 0, INK_PLAIN, "%9s %7s  %-15s  %.900s", live__bytes(bytes, r->bytes),
-		     r->count ? text__count(count, sizeof(count), r->count) : "",
-		     words__role(r->category), r->name ? where : WORDS_UNHELD);
+		words__location(where, r, cwd, (size_t)width);
+		*count = '\0';
+		if (r->count)
+			text__count(count, sizeof(count), r->count);
+		print_line(g, 0, INK_PLAIN, "%9s %7s  %-15s  %.900s", live__bytes(bytes, r->bytes),
+			   count, words__role(r->category), r->name ? where : WORDS_UNHELD);
 	}
 }
 
 /* Names what holds the blocks of a line that grows. */
-static void growing(struct page *g, struct live_state *s, const struct live_row *r)
+static void draw_names(struct page *g, struct live_state *s, const struct live_row *r)
 {
 	const struct growth_summary *growth = live_proc__growth(live_state__proc(s),
 								live_state__table(s)->device);
@@ -162,12 +189,12 @@ static void growing(struct page *g, struct live_state *s, const struct live_row 
 		const struct growth_name *n = &l->names[i];
 
 		if (!i) {
-			line(g, 0, INK_PLAIN, "%s", "");
-			line(g, 0, INK_BOLD, "HELD BY (names are read now and then)");
+			print_line(g, 0, INK_PLAIN, "%s", "");
+			print_line(g, 0, INK_BOLD, "HELD BY (names are read now and then)");
 		}
-		line(g, 0, INK_PLAIN, "%9s %7s  %s", live__bytes(bytes, n->bytes),
-		     text__count(count, sizeof(count), n->count),
-		     text__clean(name, sizeof(name), n->text, strlen(n->text)));
+		print_line(g, 0, INK_PLAIN, "%9s %7s  %s", live__bytes(bytes, n->bytes),
+			   text__count(count, sizeof(count), n->count),
+			   text__clean(name, sizeof(name), n->text, strlen(n->text)));
 	}
 }
 
@@ -177,56 +204,56 @@ static void draw_all(struct page *g, struct live_state *s, const struct live_row
 	const struct live_detail *x = &s->detailed;
 	char where[REPORT_TEXT];
 
-	line(g, 0, INK_BOLD, "%.900s",
-	     live_cells__where(where, live_state__by(s), proc->facts, r, NULL, g->p->columns,
-			       false));
-	figures(g, r, live_state__table(s));
+	print_line(g, 0, INK_BOLD, "%.900s",
+		   live_cells__where(where, live_state__by(s), proc->facts, r, NULL, g->p->columns,
+				     false));
+	draw_figures(g, r, live_state__table(s));
 	if (r->row.before_attach) {
-		holders(g, proc, x);
-		line(g, 0, INK_PLAIN, "%s", "");
-	}
-	if (!r->row.before_attach)
-		growing(g, s, r);
-	sizes_and_ages(g, x);
-	if (r->row.before_attach)
+		draw_holders(g, proc, x);
+		print_line(g, 0, INK_PLAIN, "%s", "");
+		draw_sizes_and_ages(g, x);
 		return;
+	}
+	draw_names(g, s, r);
+	draw_sizes_and_ages(g, x);
 	for (size_t i = 0; i < x->nstacks && i < STACKS; i++)
-		stack(g, proc, &x->stacks[i], i, x->nstacks);
+		draw_stack(g, proc, &x->stacks[i], i, x->nstacks);
 	if (x->nstacks > STACKS)
-		line(g, 0, INK_DIM, "+ %zu more stacks", x->nstacks - STACKS);
+		print_line(g, 0, INK_DIM, "+ %zu more stacks", x->nstacks - STACKS);
 }
 
-static void segment(struct page *g, const struct live_state *s, const struct segment *x)
+static void draw_segment(struct page *g, const struct live_state *s, const struct segment *x)
 {
 	const struct live_proc *proc = live_state__proc(s);
 	const char *cwd = facts__get(proc->facts, "cwd");
 	char a[24], b[24], c[24], where[REPORT_TEXT];
+	const char *expandable = x->expandable ? ", expandable" : "";
+	const char *foreign = x->foreign ? ", taken by other code than the allocator" : "";
 
-	line(g, 0, INK_BOLD, "segment at 0x%" PRIx64 ", %s, %s%s%s", x->addr,
-	     live__bytes(a, x->size), words__segment_kind(x), x->expandable ? ", expandable" : "",
-	     x->foreign ? ", taken by other code than the allocator" : "");
-	line(g, 0, INK_PLAIN, "%s allocated in %" PRIu64 " blocks, median %s",
-	     live__bytes(a, x->allocated), x->blocks, live__bytes(b, x->median));
-	line(g, 0, INK_PLAIN,
-	     "%s free: %s can be returned to CUDA, %s cannot; the largest of %" PRIu64
-	     " gaps is %s",
-	     live__bytes(a, x->free), live__bytes(b, x->releasable), live__bytes(c, x->stuck),
-	     x->gaps, live__bytes(where, x->largest_gap));
+	print_line(g, 0, INK_BOLD, "segment at 0x%" PRIx64 ", %s, %s%s%s", x->addr,
+		   live__bytes(a, x->size), words__segment_kind(x), expandable, foreign);
+	print_line(g, 0, INK_PLAIN, "%s allocated in %" PRIu64 " blocks, median %s",
+		   live__bytes(a, x->allocated), x->blocks, live__bytes(b, x->median));
+	print_line(g, 0, INK_PLAIN,
+		   "%s free: %s can be returned to CUDA, %s cannot; the largest of %" PRIu64
+		   " gaps is %s",
+		   live__bytes(a, x->free), live__bytes(b, x->releasable), live__bytes(c, x->stuck),
+		   x->gaps, live__bytes(where, x->largest_gap));
 	if (x->seen) {
 		words__location(where, &x->taken, cwd, (size_t)g->p->columns - 14);
-		line(g, 0, INK_PLAIN, "taken at %s by %.900s", text__time(a, sizeof(a), x->time),
-		     where);
+		print_line(g, 0, INK_PLAIN, "taken at %s by %.900s",
+			   text__time(a, sizeof(a), x->time), where);
 	}
-	line(g, 0, INK_PLAIN, "%s", "");
-	line(g, 0, INK_BOLD, "HELD BY");
+	print_line(g, 0, INK_PLAIN, "%s", "");
+	print_line(g, 0, INK_BOLD, "HELD BY");
 	for (size_t i = 0; i < x->npins; i++) {
 		words__location(where, &x->pins[i], cwd, (size_t)g->p->columns - 24);
-		line(g, 0, INK_PLAIN, "%9s in %-6" PRIu64 " %.900s",
-		     live__bytes(a, x->pins[i].bytes), x->pins[i].count, where);
+		print_line(g, 0, INK_PLAIN, "%9s in %-6" PRIu64 " %.900s",
+			   live__bytes(a, x->pins[i].bytes), x->pins[i].count, where);
 	}
 	if (x->more_pins)
-		line(g, 0, INK_DIM, "%9s by %" PRIu64 " other lines",
-		     live__bytes(a, x->more_pinned), x->more_pins);
+		print_line(g, 0, INK_DIM, "%9s by %" PRIu64 " other lines",
+			   live__bytes(a, x->more_pinned), x->more_pins);
 }
 
 void draw_detail(struct paint *p, struct live_state *s, int y, int rows)
@@ -237,11 +264,11 @@ void draw_detail(struct paint *p, struct live_state *s, int y, int rows)
 
 	p->table_rows = rows;
 	if (s->view == VIEW_SEGMENTS && s->has_segments && s->selected < s->segments.n)
-		segment(&g, s, &s->segments.all[s->selected]);
+		draw_segment(&g, s, &s->segments.all[s->selected]);
 	else if (r)
 		draw_all(&g, s, r);
 	else
-		line(&g, 0, INK_DIM, "this row has no memory any more");
+		print_line(&g, 0, INK_DIM, "this row has no memory any more");
 	/* Do not scroll past the last line. */
 	most = g.n > (size_t)rows ? g.n - (size_t)rows : 0;
 	if (s->detail_first > most) {

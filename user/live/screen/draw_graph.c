@@ -27,23 +27,27 @@ static void draw_column(struct paint *p, int x, int y, int rows, const struct gr
 {
 	static const char *const blocks[] = { "",	"\u2581", "\u2582", "\u2583", "\u2584",
 					      "\u2585", "\u2586", "\u2587", "\u2588" };
-	uint64_t most = eighths_of(c->most, top, rows), least = eighths_of(c->least, top, rows);
+	uint64_t most = eighths_of(c->most, top, rows);
+	uint64_t least = eighths_of(c->least, top, rows);
 	int line = c->reserved ? (int)((eighths_of(c->reserved, top, rows) - 1) / 8) : -1;
 
 	for (int r = 0; r < rows; r++) {
-		uint64_t from = (uint64_t)r * 8;
-		unsigned here = most > from ? (unsigned)(most - from > 8 ? 8 : most - from) : 0;
-		bool held = least >= from + here;
+		uint64_t from = (uint64_t)r * 8, here = most > from ? most - from : 0;
+		bool held, full = here >= 8;
+		const char *sign;
 
-		if (here && p->unicode)
+		here = full ? 8 : here;
+		held = least >= from + here;
+		if (here) {
+			sign = held ? "#" : ":";
+			if (p->unicode)
+				sign = full && !held ? "\u2592" : blocks[here];
 			paint__put(p, y + rows - 1 - r, x, 1, held ? INK_ALLOCATED : INK_WITHIN,
-				   here == 8 && !held ? "\u2592" : blocks[here]);
-		else if (here)
-			paint__put(p, y + rows - 1 - r, x, 1, held ? INK_ALLOCATED : INK_WITHIN,
-				   held ? "#" : ":");
-		else if (r == line)
+				   sign);
+		} else if (r == line) {
 			paint__put(p, y + rows - 1 - r, x, 1, INK_RESERVED,
 				   p->unicode ? "\u2500" : "-");
+		}
 	}
 }
 
@@ -55,13 +59,13 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 	for (int r = 0; r < rows; r++) {
 		bool half = rows >= 4 && r * 2 == rows, zero = r == rows - 1;
 		bool label = zero || (top && (r == 0 || half));
+		const char *edge = label ? "\u2524" : "\u2502";
 
 		if (label) {
 			live__bytes(text, half ? top / 2 : top);
 			paint__right(p, y + r, 0, AXIS - 2, INK_DIM, zero ? "0" : text);
 		}
-		paint__put(p, y + r, AXIS - 1, 1, INK_DIM,
-			   p->unicode ? (label ? "\u2524" : "\u2502") : "|");
+		paint__put(p, y + r, AXIS - 1, 1, INK_DIM, p->unicode ? edge : "|");
 	}
 }
 
@@ -120,7 +124,8 @@ static void draw_mark(struct paint *p, struct marked *m, int x, const char *raw)
 	uint64_t most = m->top && c->known ? eighths_of(c->most, m->top, m->rows) : 0;
 	char name[160];
 
-	for (int r = x < m->used_from ? 0 : 1; r < m->rows; r++)
+	/* A name may be in the highest row. */
+	for (int r = x >= m->used_from; r < m->rows; r++)
 		if ((uint64_t)(m->rows - 1 - r) * 8 >= most)
 			paint__put(p, m->y + r, AXIS + x, 1, INK_BOLD, p->unicode ? "\u250a" : "|");
 	paint__put(p, m->y + m->rows, AXIS + x, 1, INK_BOLD, p->unicode ? "\u25b2" : "^");
@@ -150,7 +155,7 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 {
 	struct graph_column c[MOST_COLUMNS];
 	const struct live_proc *proc = live_state__proc(s);
-	const struct graph *g;
+	const struct live_graph *g;
 	struct model_device d;
 	uint64_t top = 0, span = s->span, width;
 	struct marked m;
@@ -165,7 +170,7 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 	/* A capture shorter than AT_LEAST does not fill the graph. */
 	if (!span)
 		span = proc->now > AT_LEAST ? proc->now : AT_LEAST;
-	width = graph__read(g, proc->now, span, c, (size_t)columns);
+	width = graph__read(g->graph, proc->now, span, c, (size_t)columns);
 	for (int i = 0; i < columns; i++) {
 		top = c[i].known && c[i].most > top ? c[i].most : top;
 		top = c[i].known && c[i].reserved > top ? c[i].reserved : top;
@@ -177,5 +182,5 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 		if (c[i].known)
 			draw_column(p, AXIS + i, y, rows, &c[i], top);
 	m = (struct marked){ c, columns, y, rows, top, columns };
-	draw_time(p, y + rows, width, (size_t)columns, draw_marks(p, &m, proc, g, width));
+	draw_time(p, y + rows, width, (size_t)columns, draw_marks(p, &m, proc, g->graph, width));
 }

@@ -18,28 +18,29 @@
 #define FRESH UINT64_C(8000000000) /* time that a message is shown, in ns */
 
 /* "cuda:0 (1 of 2) NVIDIA H200 80.0 GiB"; the number only if there are several devices */
-static void device_words(char *buf, size_t size, const struct live_proc *p,
-			 const struct model_device *d, int i)
+static void describe_device(char *buf, size_t size, const struct live_proc *p,
+			    const struct model_device *d, int i)
 {
 	const char *name = words__device_fact(p->facts, d, "name");
 	uint64_t total = words__device_total(p->facts, d);
-	char clean[48] = "", of[48] = "", bytes[24] = "";
 	size_t n = model__devices(p->model);
+	size_t len = strlen(d->name);
+	char clean[48], bytes[24];
 
-	if (name)
-		text__clean(clean, sizeof(clean), name, strlen(name));
+	snprintf(buf, size, "%s", d->name);
 	if (n > 1)
-		snprintf(of, sizeof(of), " (%d of %zu)", i + 1, n);
+		len += (size_t)snprintf(buf + len, size - len, " (%d of %zu)", i + 1, n);
+	if (name && *name)
+		len += (size_t)snprintf(buf + len, size - len, " %s",
+					text__clean(clean, sizeof(clean), name, strlen(name)));
 	if (total)
-		live__bytes(bytes, total);
-	snprintf(buf, size, "%s%s%s%s%s%s", d->name, of, *clean ? " " : "", clean, total ? " " : "",
-		 bytes);
+		snprintf(buf + len, size - len, " %s", live__bytes(bytes, total));
 }
 
 static void draw_bar(struct paint *p, const struct live_state *s, const struct live_proc *proc,
 		     const struct model_device *d, int device)
 {
-	char right[200] = "", what[128] = "", clock[24], cmd[1024] = "", text[1200], of[64] = "";
+	char right[200] = "", what[160] = "", clock[24], cmd[1024] = "", text[1200], of[80] = "";
 	const char *rank = proc ? facts__get(proc->facts, "rank") : NULL;
 	int room;
 
@@ -49,7 +50,7 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 		return;
 	}
 	if (device >= 0)
-		device_words(what, sizeof(what), proc, d, device);
+		describe_device(what, sizeof(what), proc, d, device);
 	snprintf(right, sizeof(right), "%s%s%s ", what, *what ? "  " : "",
 		 live__clock(clock, proc->now));
 	room = p->columns - (int)text__width(right) - 2;
@@ -59,8 +60,10 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 		snprintf(of + strlen(of), sizeof(of) - strlen(of), " (%zu of %zu)", s->chosen + 1,
 			 s->nprocs);
 	report_text__command(cmd, sizeof(cmd), proc->facts, 200);
-	snprintf(text, sizeof(text), " %sPID %d%s%s  %.1000s", room > 60 ? "memtrace-bpf  " : "",
-		 (int)proc->pid, of, proc->ended ? " ENDED" : "", cmd);
+	if (proc->ended)
+		strcat(of, " ENDED");
+	snprintf(text, sizeof(text), " %sPID %d%s  %.1000s", room > 60 ? "memtrace-bpf  " : "",
+		 (int)proc->pid, of, cmd);
 	paint__put(p, 0, 0, room, INK_BAR, text);
 	paint__right(p, 0, p->columns - (int)text__width(right), (int)text__width(right), INK_BAR,
 		     right);
@@ -87,16 +90,16 @@ static void draw_figures(struct paint *p, const struct live_proc *proc,
 			 const struct model_device *d, int device)
 {
 	char buf[24], about[40];
+	const struct live_graph *graph = live_proc__graph(proc, d->device);
 	int x = draw_allocated(p, proc, d, device);
-	uint64_t used;
 
 	if (d->has_totals)
 		x = paint__figure(p, 1, x, "reserved", live__bytes(buf, d->reserved), INK_RESERVED);
 	snprintf(about, sizeof(about), "%s%s", words__about(d->peak_is),
 		 live__bytes(buf, d->peak_allocated));
 	x = paint__figure(p, 1, x, "peak", about, INK_PEAK);
-	if (live_proc__used(proc, d->device, &used))
-		x = paint__figure(p, 1, x, "driver", live__bytes(buf, used), INK_PLAIN);
+	if (graph && graph->used_known)
+		x = paint__figure(p, 1, x, "driver", live__bytes(buf, graph->used), INK_PLAIN);
 	if (proc->rss)
 		x = paint__figure(p, 1, x, "RSS", live__bytes(buf, proc->rss), INK_PLAIN);
 	if (d->before_known)
@@ -104,7 +107,7 @@ static void draw_figures(struct paint *p, const struct live_proc *proc,
 				  live__bytes(buf, d->before_attach_start), INK_PLAIN);
 }
 
-static int part(struct paint *p, int x, enum ink ink, const char *text)
+static int put_part(struct paint *p, int x, enum ink ink, const char *text)
 {
 	int width = (int)text__width(text);
 
@@ -124,51 +127,50 @@ static void draw_host(struct paint *p, const struct live_proc *proc, int x)
 		return;
 	snprintf(text, sizeof(text), "RSS: %s",
 		 host_words__line(parts, sizeof(parts), &host->last.sheet));
-	part(p, x, INK_DIM, words__cut(text, (size_t)(p->columns - x)));
+	put_part(p, x, INK_DIM, words__cut(text, (size_t)(p->columns - x)));
 }
 
 static void draw_second(struct paint *p, const struct live_proc *proc, const struct model_device *d)
 {
 	char text[96], time[24], count[32], said[GROWTH_SUMMARY_TEXT];
+	const char *step = model__steps_are_calls(proc->model) ? "call" : "step";
 	const struct growth_summary *growth;
 	int x = 0;
 
 	if (model__whole_steps(proc->model)) {
-		snprintf(text, sizeof(text), "%s %-6s %8s a %s",
-			 model__steps_are_calls(proc->model) ? "call" : "step",
+		snprintf(text, sizeof(text), "%s %-6s %8s a %s", step,
 			 text__count(count, sizeof(count), model__whole_steps(proc->model)),
-			 text__time(time, sizeof(time), model__step_time(proc->model)),
-			 model__steps_are_calls(proc->model) ? "call" : "step");
-		x = part(p, x, INK_BOLD, text);
+			 text__time(time, sizeof(time), model__step_time(proc->model)), step);
+		x = put_part(p, x, INK_BOLD, text);
 	}
 	growth = live_proc__growth(proc, d->device);
 	if (growth && x < p->columns) {
 		growth_summary__brief(growth, (size_t)(p->columns - x), said);
-		x = part(p, x, growth->verdict == GROWTH_VERDICT_GROWS ? INK_BOLD : INK_PLAIN,
-			 said);
+		x = put_part(p, x, growth->verdict == GROWTH_VERDICT_GROWS ? INK_BOLD : INK_PLAIN,
+			     said);
 	}
 	if (d->has_totals) {
 		snprintf(text, sizeof(text), "cached %4.1f %%",
 			 100 * words__fragmentation(d->allocated, d->reserved));
-		x = part(p, x, INK_PLAIN, text);
+		x = put_part(p, x, INK_PLAIN, text);
 	}
 	if (d->peak_allocated) {
-		char step[48] = "";
+		char at_step[48] = "";
 
 		if (model__steps(proc->model))
-			strcat(text__step(step, d->peak_step), ", ");
+			strcat(text__step(at_step, d->peak_step), ", ");
 		snprintf(text, sizeof(text), "peak at %s (%s%s)",
-			 text__time(time, sizeof(time), d->peak_time), step,
+			 text__time(time, sizeof(time), d->peak_time), at_step,
 			 words__phase(d->peak_phase));
 		if (x + (int)strlen(text) > p->columns)
-			snprintf(text, sizeof(text), "peak in %s%s", step,
+			snprintf(text, sizeof(text), "peak in %s%s", at_step,
 				 words__phase(d->peak_phase));
-		x = part(p, x, INK_PLAIN, text);
+		x = put_part(p, x, INK_PLAIN, text);
 	}
 	if (d->ooms) {
 		snprintf(text, sizeof(text), "%s OUT OF MEMORY",
 			 text__count(count, sizeof(count), d->ooms));
-		x = part(p, x, INK_WARN, text);
+		x = put_part(p, x, INK_WARN, text);
 	}
 	draw_host(p, proc, x);
 }
@@ -189,10 +191,21 @@ void draw_head(struct paint *p, const struct live_state *s)
 	draw_second(p, proc, &d);
 }
 
+static const char *view_name(const struct live_state *s, enum live_view v)
+{
+	static const char *const names[VIEW_NR] = {
+		[VIEW_LINES] = "Lines", [VIEW_MODULES] = "Modules",   [VIEW_CATEGORIES] = "Roles",
+		[VIEW_TREE] = "Tree",	[VIEW_SEGMENTS] = "Segments", [VIEW_PROCESSES] = "Processes"
+	};
+
+	return v == VIEW_LINES && s->by_function ? "Functions" : names[v];
+}
+
 void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 {
 	const struct live_rows *r = live_state__table(s);
 	char text[LIVE_TYPED + 80], clock[24];
+	enum ink ink = INK_DIM;
 	int x = 0;
 
 	paint__fill(p, y, INK_PLAIN);
@@ -201,29 +214,29 @@ void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 
 		if (!live_state__offers(s, v))
 			continue;
-		snprintf(text, sizeof(text), "%d %s", v + 1,
-			 v == VIEW_LINES && s->by_function ? "Functions" : live_view__name(v));
+		snprintf(text, sizeof(text), "%d %s", v + 1, view_name(s, v));
 		if (!s->typing)
 			paint__hit(p, y, x, (int)text__width(text), '1' + v);
 		x += paint__put(p, y, x, p->columns - x, on ? INK_BAR_ON : INK_PLAIN, text) + 2;
 	}
-	if (s->typing)
+	if (x >= p->columns)
+		return;
+	if (s->typing) {
+		ink = INK_WARN;
 		snprintf(text, sizeof(text), "%s%s_",
 			 s->typing == TYPING_FILTER ? "/" : "name: ", s->typed);
-	else if (s->filter[0])
+	} else if (s->filter[0]) {
+		ink = s->paused ? INK_WARN : INK_BOLD;
 		snprintf(text, sizeof(text), "/%s%s", s->filter, s->paused ? "  PAUSED" : "");
-	else if (s->paused)
-		snprintf(text, sizeof(text), "PAUSED");
-	else if (r && r->growth_known && s->view < VIEW_SEGMENTS)
+	} else if (s->paused) {
+		ink = INK_WARN;
+		strcpy(text, "PAUSED");
+	} else if (r && r->growth_known && s->view < VIEW_SEGMENTS) {
 		snprintf(text, sizeof(text), "growth since %s", live__clock(clock, r->since));
-	else
-		text[0] = '\0';
-	if (x < p->columns)
-		paint__right(p, y, x, p->columns - x,
-			     s->typing || s->paused ? INK_WARN
-			     : s->filter[0]	    ? INK_BOLD
-						    : INK_DIM,
-			     text);
+	} else {
+		return;
+	}
+	paint__right(p, y, x, p->columns - x, ink, text);
 }
 
 static void draw_events(struct paint *p, const struct live_state *s, int y)
@@ -284,7 +297,7 @@ static int key_of(const char *name)
 	return name[1] ? 0 : name[0];
 }
 
-static int key(struct paint *p, int x, const char *name, const char *does)
+static int put_key(struct paint *p, int x, const char *name, const char *does)
 {
 	int y = p->rows - 1, width = (int)(strlen(name) + strlen(does)) + 2;
 
@@ -304,34 +317,34 @@ void draw_head__foot(struct paint *p, const struct live_state *s)
 
 	draw_events(p, s, p->rows - 2);
 	if (s->typing) {
-		x = key(p, x, "Enter", s->typing == TYPING_FILTER ? "Filter" : "Mark");
-		x = key(p, x, "Esc", "Cancel");
-		key(p, x, "Ctrl-U", "Clear");
+		x = put_key(p, x, "Enter", s->typing == TYPING_FILTER ? "Filter" : "Mark");
+		x = put_key(p, x, "Esc", "Cancel");
+		put_key(p, x, "Ctrl-U", "Clear");
 		return;
 	}
-	x = key(p, x, "q", s->help || s->log ? "Back" : "Quit");
+	x = put_key(p, x, "q", s->help || s->log ? "Back" : "Quit");
 	if (s->help || s->log) {
-		key(p, x, "arrows", "Scroll");
+		put_key(p, x, "arrows", "Scroll");
 		return;
 	}
-	x = key(p, x, "?", "Help");
-	x = key(p, x, "Tab", "View");
+	x = put_key(p, x, "?", "Help");
+	x = put_key(p, x, "Tab", "View");
 	if (s->detail)
-		x = key(p, x, "Esc", "Back");
+		x = put_key(p, x, "Esc", "Back");
 	else if (s->view != VIEW_SEGMENTS)
-		x = key(p, x, "Enter", s->view == VIEW_PROCESSES ? "Choose" : "Detail");
+		x = put_key(p, x, "Enter", s->view == VIEW_PROCESSES ? "Choose" : "Detail");
 	if (!s->over)
-		x = key(p, x, "Space", s->paused ? "Resume" : "Pause");
+		x = put_key(p, x, "Space", s->paused ? "Resume" : "Pause");
 	if (s->view == VIEW_TREE && !s->detail)
-		x = key(p, x, "Left Right", "Fold");
-	x = key(p, x, "/", "Filter");
-	x = key(p, x, "tpdca", "Sort");
+		x = put_key(p, x, "Left Right", "Fold");
+	x = put_key(p, x, "/", "Filter");
+	x = put_key(p, x, "tpdca", "Sort");
 	if (proc && model__devices(proc->model) > 1)
-		x = key(p, x, "g", "Device");
+		x = put_key(p, x, "g", "Device");
 	if (s->nprocs > 1)
-		x = key(p, x, "n", "Process");
-	x = key(p, x, "r", "Reset growth");
-	x = key(p, x, "w", "Save");
-	x = key(p, x, "e", "Export");
-	key(p, x, "m", "Mark");
+		x = put_key(p, x, "n", "Process");
+	x = put_key(p, x, "r", "Reset growth");
+	x = put_key(p, x, "w", "Save");
+	x = put_key(p, x, "e", "Export");
+	put_key(p, x, "m", "Mark");
 }

@@ -17,7 +17,7 @@
 
 #define HELD_BY 65 /* column of the lines that hold a segment */
 
-static void put(struct paint *p, int y, int x, enum live_col c, enum ink ink, const char *text)
+static void put_cell(struct paint *p, int y, int x, enum live_col c, enum ink ink, const char *text)
 {
 	if (live_columns[c].left)
 		paint__put(p, y, x, live_columns[c].width, ink, text);
@@ -38,8 +38,8 @@ static void draw_titles(struct paint *p, const struct live_state *s, enum live_b
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, s->sort, p->columns, c))
 			continue;
-		put(p, y, x, c, live_columns[c].sort == (int)s->sort ? INK_BAR_ON : INK_BAR,
-		    live_cells__title(c, live_state__table(s)));
+		put_cell(p, y, x, c, live_columns[c].sort == (int)s->sort ? INK_BAR_ON : INK_BAR,
+			 live_cells__title(c, live_state__table(s)));
 		if (live_columns[c].sort >= 0 && !s->typing)
 			paint__hit(p, y, x, live_columns[c].width, keys[live_columns[c].sort]);
 		x += live_columns[c].width + 1;
@@ -75,8 +75,8 @@ static void draw_row(struct paint *p, const struct live_state *s, const struct l
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, s->sort, p->columns, c))
 			continue;
-		put(p, y, x, c, selected ? INK_SELECTED : cell_ink(c, r, most),
-		    live_cells__text(buf, c, r, live_state__table(s)));
+		put_cell(p, y, x, c, selected ? INK_SELECTED : cell_ink(c, r, most),
+			 live_cells__text(buf, c, r, live_state__table(s)));
 		x += live_columns[c].width + 1;
 	}
 	if (module) {
@@ -99,6 +99,16 @@ static int64_t most_growth(const struct live_rows *r)
 	return most;
 }
 
+/* Scrolls so that the selected row is on the page. Returns the page's first row. */
+static size_t scroll_to(struct live_state *s, size_t page)
+{
+	if (s->selected < s->first)
+		s->first = s->selected;
+	else if (page && s->selected >= s->first + page)
+		s->first = s->selected - page + 1;
+	return s->first;
+}
+
 void draw_table(struct paint *p, struct live_state *s, int y, int rows)
 {
 	const struct live_proc *proc = live_state__proc(s);
@@ -112,34 +122,20 @@ void draw_table(struct paint *p, struct live_state *s, int y, int rows)
 		return;
 	r = live_state__table(s);
 	most = most_growth(r);
-	if (s->selected < s->first)
-		s->first = s->selected;
-	else if (s->selected >= s->first + page)
-		s->first = s->selected - page + 1;
 	p->rows_y = y;
 	p->rows_n = (int)page;
-	for (size_t i = s->first; i < r->shown && i < s->first + page; i++)
+	for (size_t i = scroll_to(s, page); i < r->shown && i < s->first + page; i++)
 		draw_row(p, s, proc, &r->all[i], y++, i == s->selected, most);
 }
 
 /* ---- segments and processes ---- */
-
-/* The views of segments and of processes. */
-
-static size_t scroll_to(struct live_state *s, size_t page)
-{
-	if (s->selected < s->first)
-		s->first = s->selected;
-	else if (page && s->selected >= s->first + page)
-		s->first = s->selected - page + 1;
-	return s->first;
-}
 
 static void draw_segment(struct paint *p, const struct live_proc *proc, const struct segment *g,
 			 int y, bool selected)
 {
 	enum ink ink = selected ? INK_SELECTED : INK_PLAIN;
 	char a[24], b[24], c[24], d[24], text[160], where[REPORT_TEXT];
+	const char *note = g->expandable ? " expandable" : "";
 	int x;
 
 	if (selected)
@@ -147,10 +143,7 @@ static void draw_segment(struct paint *p, const struct live_proc *proc, const st
 	snprintf(text, sizeof(text), "%12" PRIx64 " %9s %9s %5s %12s %6" PRIu64 " %-5s%s", g->addr,
 		 live__bytes(a, g->size), live__bytes(b, g->allocated),
 		 live__share(c, g->allocated, g->size), live__bytes(d, g->stuck), g->blocks,
-		 words__segment_kind(g),
-		 g->foreign	 ? " foreign"
-		 : g->expandable ? " expandable"
-				 : "");
+		 words__segment_kind(g), g->foreign ? " foreign" : note);
 	x = paint__put(p, y, 0, p->columns, ink, text) + 2;
 	x = x < HELD_BY ? HELD_BY : x;
 	if (p->columns - x < 8)
@@ -168,7 +161,7 @@ void draw_table__segments(struct paint *p, struct live_state *s, int y, int rows
 	const struct live_proc *proc = live_state__proc(s);
 	const struct model_segments *g = &s->segments;
 	uint64_t private = g->private[PRIVATE_GRAPH].free + g->private[PRIVATE_MEMPOOL].free;
-	char a[24], b[24], c[24], d[24], e[24], text[200];
+	char a[24], b[24], c[24], d[24], text[200], pools[48] = "";
 	size_t page = rows > 2 ? (size_t)rows - 2 : 0;
 
 	p->table_rows = (int)page;
@@ -178,11 +171,12 @@ void draw_table__segments(struct paint *p, struct live_state *s, int y, int rows
 						      : "no segment is known so far");
 		return;
 	}
+	if (private)
+		snprintf(pools, sizeof(pools), "  for private pools %s", live__bytes(a, private));
 	snprintf(text, sizeof(text),
-		 "%zu segments  reserved %s  returnable %s  unreturnable %s  largest gap %s%s%s",
+		 "%zu segments  reserved %s  returnable %s  unreturnable %s  largest gap %s%s",
 		 g->n, live__bytes(a, g->known), live__bytes(b, g->releasable),
-		 live__bytes(c, g->stuck), live__bytes(d, g->largest_gap),
-		 private ? "  for private pools " : "", private ? live__bytes(e, private) : "");
+		 live__bytes(c, g->stuck), live__bytes(d, g->largest_gap), pools);
 	paint__put(p, y++, 0, p->columns, INK_PLAIN, text);
 	paint__fill(p, y, INK_BAR);
 	snprintf(text, sizeof(text), "%12s %9s %9s %5s %12s %6s %-5s", "ADDRESS", "SIZE",
@@ -203,7 +197,7 @@ struct sums {
 };
 
 /* The process's name: its pod, container or command. */
-static void process_words(char *buf, size_t size, const struct live_proc *proc, int width)
+static void describe_process(char *buf, size_t size, const struct live_proc *proc, int width)
 {
 	static const char *const facts[] = { "pod", "container.name", "container" };
 	const char *s = NULL;
@@ -224,8 +218,10 @@ static void process_words(char *buf, size_t size, const struct live_proc *proc, 
 	}
 }
 
-/* Width of the device column; 0 on narrow screens. */
+/* Width of the device column, and of its text; 0 on narrow screens. */
 #define DEVICE(p) ((p)->columns < 96 ? 0 : 7)
+#define DEVICE_TEXT(p) ((p)->columns < 96 ? 0 : 6)
+
 #define PROCESS "%c%7s %4s %-*.*s%9s %9s %9s %11s %7s %6s"
 
 static void draw_process(struct paint *p, const struct live_proc *proc, int y, bool selected,
@@ -234,8 +230,8 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 	enum ink unselected = proc->ended ? INK_DIM : INK_PLAIN;
 	enum ink ink = selected ? INK_SELECTED : unselected;
 	const char *rank = facts__get(proc->facts, "rank");
-	char a[24], b[24], c[24], g[24], r[24], step[32], pid[16], rank_text[16] = "-", cmd[1024],
-								   text[256];
+	char allocated[24], reserved[24] = "-", peak[24], growth[24] = "-", rate[24], step[32];
+	char pid[16], rank_text[16] = "-", cmd[1024], text[256];
 	struct model_device d = { .name = "-" };
 	uint64_t steps = proc->ends - proc->base_end;
 	bool paced = proc->growth_known && steps;
@@ -255,19 +251,21 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 	snprintf(pid, sizeof(pid), "%d", (int)proc->pid);
 	if (selected)
 		paint__fill(p, y, INK_SELECTED);
+	if (d.has_totals)
+		live__bytes(reserved, d.reserved);
+	if (paced)
+		live__change(growth, pace);
 	snprintf(text, sizeof(text), PROCESS, chosen ? '>' : ' ', pid, rank_text, DEVICE(p),
-		 DEVICE(p) ? 6 : 0, d.name, live__bytes(a, d.allocated),
-		 d.has_totals ? live__bytes(b, d.reserved) : "-", live__bytes(c, d.peak_allocated),
-		 paced ? live__change(g, pace) : "-",
+		 DEVICE_TEXT(p), d.name, live__bytes(allocated, d.allocated), reserved,
+		 live__bytes(peak, d.peak_allocated), growth,
 		 text__count(step, sizeof(step), model__whole_steps(proc->model)),
-		 live__rate(r, proc->rate));
+		 live__rate(rate, proc->rate));
 	x = paint__put(p, y, 0, p->columns, ink, text) + 1;
 	if (!selected && pace)
-		paint__right(p, y, 44 + DEVICE(p), 11, pace > 0 ? INK_GREW : INK_SHRANK,
-			     live__change(g, pace));
+		paint__right(p, y, 44 + DEVICE(p), 11, pace > 0 ? INK_GREW : INK_SHRANK, growth);
 	if (p->columns - x < 3)
 		return;
-	process_words(cmd, sizeof(cmd), proc, p->columns - x);
+	describe_process(cmd, sizeof(cmd), proc, p->columns - x);
 	paint__put(p, y, x, p->columns - x, ink, cmd);
 }
 
@@ -275,13 +273,13 @@ void draw_table__processes(struct paint *p, struct live_state *s, int y, int row
 {
 	size_t page = rows > 2 ? (size_t)rows - 2 : 0, first;
 	struct sums sums = { 0 };
-	char a[24], b[24], g[24], r[24], text[256];
+	char allocated[24], reserved[24] = "-", growth[24] = "-", rate[24], text[256];
 
 	p->table_rows = (int)page;
 	paint__fill(p, y, INK_BAR);
-	snprintf(text, sizeof(text), PROCESS " %s", ' ', "PID", "RANK", DEVICE(p),
-		 DEVICE(p) ? 6 : 0, "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "GROWTH/STEP",
-		 "STEP", "EV/S", "COMMAND");
+	snprintf(text, sizeof(text), PROCESS " %s", ' ', "PID", "RANK", DEVICE(p), DEVICE_TEXT(p),
+		 "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "GROWTH/STEP", "STEP", "EV/S",
+		 "COMMAND");
 	paint__put(p, y++, 0, p->columns, INK_BAR, text);
 	first = scroll_to(s, page);
 	p->rows_y = y;
@@ -292,9 +290,12 @@ void draw_table__processes(struct paint *p, struct live_state *s, int y, int row
 		else
 			draw_process(p, s->procs[i], -1, false, false, &sums);
 	}
+	if (sums.reserves)
+		live__bytes(reserved, sums.reserved);
+	if (sums.grows)
+		live__change(growth, sums.pace);
 	snprintf(text, sizeof(text), PROCESS, ' ', "all", "", DEVICE(p), 0, "",
-		 live__bytes(a, sums.allocated),
-		 sums.reserves ? live__bytes(b, sums.reserved) : "-", "",
-		 sums.grows ? live__change(g, sums.pace) : "-", "", live__rate(r, sums.rate));
+		 live__bytes(allocated, sums.allocated), reserved, "", growth, "",
+		 live__rate(rate, sums.rate));
 	paint__put(p, y, 0, p->columns, INK_BOLD, text);
 }

@@ -62,7 +62,7 @@ const struct live_key_help live_keys__help[] = {
 	{ NULL, NULL, NULL },
 };
 
-static enum live_act type(struct live_state *s, int key)
+static enum live_act type_key(struct live_state *s, int key)
 {
 	size_t len = strlen(s->typed);
 	bool offered = s->offered;
@@ -128,7 +128,7 @@ static size_t less(size_t n, size_t by)
 }
 
 /* Scrolls a page that has no selected row. */
-static enum live_act scroll(size_t *first, int key, size_t page)
+static enum live_act scroll_page(size_t *first, int key, size_t page)
 {
 	switch (key) {
 	case KEY_LIVE_UP:
@@ -154,7 +154,7 @@ static enum live_act scroll(size_t *first, int key, size_t page)
 	}
 }
 
-static enum live_act move(struct live_state *s, int key, size_t page)
+static enum live_act move_selection(struct live_state *s, int key, size_t page)
 {
 	switch (key) {
 	case KEY_LIVE_UP:
@@ -184,13 +184,13 @@ static enum live_act refuse(struct live_state *s, const char *why)
 #define SECOND UINT64_C(1000000000)
 
 /* Selects the next shorter or longer span. 0 (the whole history) is the longest. */
-static enum live_act zoom(struct live_state *s, bool in)
+static enum live_act zoom_graph(struct live_state *s, bool in)
 {
 	static const uint64_t spans[] = { 30, 120, 600, 3600, 14400, 86400 }; /* seconds */
 	const size_t n = sizeof(spans) / sizeof(*spans);
 	const struct live_proc *p = live_state__proc(s);
-	uint64_t all = p ? p->now : 0, shown = s->span ? s->span : all;
-	uint64_t was = s->span;
+	uint64_t all = p ? p->now : 0, was = s->span;
+	uint64_t shown = was ? was : all;
 	size_t i = 0;
 
 	if (in) {
@@ -208,13 +208,13 @@ static enum live_act zoom(struct live_state *s, bool in)
 	return ACT_DRAW;
 }
 
-static enum live_act show(struct live_state *s, enum live_view v)
+static enum live_act show_view(struct live_state *s, enum live_view v)
 {
 	live_state__choose_view(s, v);
 	return ACT_REFRESH;
 }
 
-static enum live_act sort(struct live_state *s, enum live_sort by)
+static enum live_act sort_rows(struct live_state *s, enum live_sort by)
 {
 	if (s->view == VIEW_SEGMENTS || s->view == VIEW_PROCESSES)
 		return refuse(s, "this view has one order: 1 to 4 can be sorted");
@@ -225,11 +225,11 @@ static enum live_act sort(struct live_state *s, enum live_sort by)
 	return ACT_DRAW;
 }
 
-static enum live_act enter(struct live_state *s)
+static enum live_act open_row(struct live_state *s)
 {
 	if (s->view == VIEW_PROCESSES) {
 		live_state__choose_proc(s, s->selected);
-		return show(s, VIEW_LINES);
+		return show_view(s, VIEW_LINES);
 	}
 	if (!live_state__rows(s))
 		return refuse(s, "there is no row to look at");
@@ -249,7 +249,7 @@ static enum live_act next_proc(struct live_state *s)
 	return ACT_REFRESH;
 }
 
-static enum live_act back(struct live_state *s)
+static enum live_act go_back(struct live_state *s)
 {
 	if (!s->detail)
 		return refuse(s, "there is nothing to go back from: q detaches and quits");
@@ -268,14 +268,14 @@ static enum live_act next_device(struct live_state *s)
 }
 
 /* The next view that is offered, or the one before. */
-static enum live_act turn(struct live_state *s, bool back)
+static enum live_act turn_view(struct live_state *s, bool back)
 {
 	unsigned v = s->view;
 
 	do
 		v = (v + (back ? VIEW_NR - 1 : 1)) % VIEW_NR;
 	while (!live_state__offers(s, v));
-	return show(s, v);
+	return show_view(s, v);
 }
 
 static enum live_act choose_view(struct live_state *s, enum live_view v)
@@ -283,7 +283,7 @@ static enum live_act choose_view(struct live_state *s, enum live_view v)
 	const struct live_proc *p = live_state__proc(s);
 
 	if (live_state__offers(s, v))
-		return show(s, v);
+		return show_view(s, v);
 	if (v == VIEW_PROCESSES)
 		return refuse(s, ONE_PROCESS);
 	return refuse(s, p && model__devices(p->model) > 1
@@ -295,9 +295,9 @@ static enum live_act press_view(struct live_state *s, int key)
 {
 	switch (key) {
 	case '\t':
-		return turn(s, false);
+		return turn_view(s, false);
 	case KEY_LIVE_BACKTAB:
-		return turn(s, true);
+		return turn_view(s, true);
 	case '1':
 	case '2':
 	case '3':
@@ -307,9 +307,9 @@ static enum live_act press_view(struct live_state *s, int key)
 		return choose_view(s, key - '1');
 	case 'l':
 		s->by_function = s->view == VIEW_LINES ? !s->by_function : s->by_function;
-		return show(s, VIEW_LINES);
+		return show_view(s, VIEW_LINES);
 	case 'M':
-		return show(s, VIEW_MODULES);
+		return show_view(s, VIEW_MODULES);
 	case 'P':
 		return choose_view(s, VIEW_PROCESSES);
 	case 'g':
@@ -318,19 +318,19 @@ static enum live_act press_view(struct live_state *s, int key)
 		return next_proc(s);
 	case 's':
 	case KEY_LIVE_ENTER:
-		return enter(s);
+		return open_row(s);
 	case '+':
 	case '=':
-		return zoom(s, true);
+		return zoom_graph(s, true);
 	case '-':
-		return zoom(s, false);
+		return zoom_graph(s, false);
 	default:
 		return ACT_NONE;
 	}
 }
 
 /* In the tree: unfolds the module; or folds it, or selects its parent. */
-static enum live_act unfold(struct live_state *s, bool open)
+static enum live_act unfold_row(struct live_state *s, bool open)
 {
 	const struct live_row *row = live_state__row(s);
 	size_t i = s->selected;
@@ -354,19 +354,19 @@ static enum live_act press_table(struct live_state *s, int key)
 {
 	switch (key) {
 	case 't':
-		return sort(s, SORT_LIVE);
+		return sort_rows(s, SORT_LIVE);
 	case 'p':
-		return sort(s, SORT_PEAK);
+		return sort_rows(s, SORT_PEAK);
 	case 'd':
-		return sort(s, SORT_GROWTH);
+		return sort_rows(s, SORT_GROWTH);
 	case 'c':
-		return sort(s, SORT_CHURN);
+		return sort_rows(s, SORT_CHURN);
 	case 'a':
-		return sort(s, SORT_ALLOCS);
+		return sort_rows(s, SORT_ALLOCS);
 	case KEY_LIVE_RIGHT:
-		return unfold(s, true);
+		return unfold_row(s, true);
 	case KEY_LIVE_LEFT:
-		return unfold(s, false);
+		return unfold_row(s, false);
 	case '/':
 		memcpy(s->typed, s->filter, sizeof(s->typed));
 		s->typing = TYPING_FILTER;
@@ -396,12 +396,12 @@ static enum live_act press_overlay(struct live_state *s, int key, size_t page)
 		s->help_first = 0;
 		return ACT_DRAW;
 	}
-	return scroll(&s->help_first, key, page);
+	return scroll_page(&s->help_first, key, page);
 }
 
 #define WHEEL 3 /* rows by which the wheel scrolls */
 
-static enum live_act wheel(struct live_state *s, bool up, size_t page)
+static enum live_act turn_wheel(struct live_state *s, bool up, size_t page)
 {
 	enum live_act act = ACT_NONE;
 
@@ -411,11 +411,11 @@ static enum live_act wheel(struct live_state *s, bool up, size_t page)
 }
 
 /* A click selects a row; on the selected row it acts as Enter. */
-static enum live_act click(struct live_state *s, size_t row)
+static enum live_act click_row(struct live_state *s, size_t row)
 {
 	if (s->typing || s->help || s->log || s->detail || row >= live_state__rows(s))
 		return ACT_NONE;
-	return row == s->selected ? enter(s) : select_row(s, row);
+	return row == s->selected ? open_row(s) : select_row(s, row);
 }
 
 enum live_act live_keys__press(struct live_state *s, int key, size_t page)
@@ -423,14 +423,14 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 	enum live_act act;
 
 	if (key == KEY_LIVE_WHEEL_UP || key == KEY_LIVE_WHEEL_DOWN)
-		return wheel(s, key == KEY_LIVE_WHEEL_UP, page);
+		return turn_wheel(s, key == KEY_LIVE_WHEEL_UP, page);
 	if (key >= KEY_LIVE_ROW)
-		return click(s, s->first + (size_t)(key - KEY_LIVE_ROW));
+		return click_row(s, s->first + (size_t)(key - KEY_LIVE_ROW));
 
 	if (key == 'L' - '@')
 		return ACT_REDRAW;
 	if (s->typing)
-		return type(s, key);
+		return type_key(s, key);
 	if (s->help || s->log)
 		return press_overlay(s, key, page);
 	switch (key) {
@@ -439,7 +439,7 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 	case KEY_LIVE_QUIT:
 		return ACT_QUIT;
 	case KEY_LIVE_ESCAPE:
-		return back(s);
+		return go_back(s);
 	case '?':
 	case 'h':
 	case KEY_LIVE_HELP:
@@ -460,7 +460,7 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 		s->offered = true;
 		return ACT_DRAW;
 	}
-	act = s->detail ? scroll(&s->detail_first, key, page) : move(s, key, page);
+	act = s->detail ? scroll_page(&s->detail_first, key, page) : move_selection(s, key, page);
 	if (act == ACT_NONE)
 		act = press_view(s, key);
 	if (act == ACT_NONE)

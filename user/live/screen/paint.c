@@ -94,7 +94,9 @@ void paint__fill(struct paint *p, int y, enum ink ink)
 
 int paint__figure(struct paint *p, int y, int x, const char *name, const char *value, enum ink ink)
 {
-	int n = (int)strlen(name) + 1, len = (int)text__width(value), field = len > 9 ? len : 9;
+	int n = (int)strlen(name) + 1;
+	int len = (int)text__width(value);
+	int field = len > 9 ? len : 9;
 
 	if (x + n + field > p->columns)
 		return x;

@@ -47,7 +47,8 @@ static int collect(int c)
 /* The sequence that ends the reports of the mouse, as curses chooses it; NULL: none. */
 static const char *mouse_off(void)
 {
-	const char *set = tigetstr("XM"), *key = tigetstr("kmous");
+	const char *set = tigetstr("XM");
+	const char *key = tigetstr("kmous");
 
 	if (set && set != (char *)-1)
 		return tiparm(set, 0);

@@ -24,8 +24,6 @@
 
 /* ---- a process as text ---- */
 
-/* Text output of a live view. */
-
 /* As the screen: while steps run, the current value changes all the time. */
 static void print_allocated(FILE *out, const struct live_proc *p, const struct model_device *d)
 {
@@ -75,7 +73,7 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 				   (size_t)width - 18));
 }
 
-static void put(FILE *out, enum live_col c, const char *text)
+static void put_cell(FILE *out, enum live_col c, const char *text)
 {
 	int room = live_columns[c].width - (int)text__width(text);
 
@@ -96,7 +94,8 @@ static int print_cells(FILE *out, enum live_by by, const struct live_rows *rows,
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, t->sort, width, c))
 			continue;
-		put(out, c, r ? live_cells__text(buf, c, r, rows) : live_cells__title(c, rows));
+		put_cell(out, c,
+			 r ? live_cells__text(buf, c, r, rows) : live_cells__title(c, rows));
 		left -= live_columns[c].width + 1;
 	}
 	if (module) {
@@ -227,9 +226,10 @@ static int refresh(struct shown *s)
 	for (size_t i = 0; !err && i < model__devices(s->proc->model); i++)
 		if (a->format == LIVE_JSON || (int)i == device)
 			err = live_proc__judge(s->proc, i);
+	if (err)
+		return err;
 	r->holders = live_proc__holders(s->proc, d.device);
-	if (!err)
-		err = live_rows__refresh(r, s->proc->model, s->proc->now);
+	err = live_rows__refresh(r, s->proc->model, s->proc->now);
 	if (err)
 		return err;
 	live_rows__sort(r, a->sort);
@@ -237,7 +237,7 @@ static int refresh(struct shown *s)
 }
 
 /* Prints a process. end: reason for the last output; "" if more follows. */
-static int print(struct shown *s, const char *end)
+static int print_proc(struct shown *s, const char *end)
 {
 	struct plain *l = s->plain;
 	const struct report_text_opts o = { 0 };
@@ -246,15 +246,17 @@ static int print(struct shown *s, const char *end)
 	if (*end)
 		live_proc__judge_anew(s->proc);
 	err = refresh(s);
-	if (!err && l->args->format == LIVE_JSON)
+	if (err)
+		return err;
+	if (l->args->format == LIVE_JSON)
 		err = live_json__line(stdout, s->proc, &l->table, end);
-	else if (!err)
+	else
 		print_block(stdout, s->proc, &l->table, l->several,
 			    (int)report_text__width(stdout, &o));
 	return err ? err : flush_output(l);
 }
 
-static void pass(struct shown *s, uint64_t now)
+static void pass_time(struct shown *s, uint64_t now)
 {
 	live_proc__set_time(s->proc, now, session__events(s->session), session__lost(s->session));
 }
@@ -267,10 +269,10 @@ static int on_tick(struct sink *sink, uint64_t now)
 	if (now < s->next || (a->count && s->blocks >= a->count))
 		return 0;
 	s->next = now - now % a->interval + a->interval;
-	pass(s, now);
+	pass_time(s, now);
 	if (a->count && ++s->blocks >= a->count)
 		s->plain->loop.quit = true;
-	return print(s, "");
+	return print_proc(s, "");
 }
 
 static void *begin(void *ctx, struct session *session, pid_t pid, unsigned int times,
@@ -305,13 +307,13 @@ static int finish(struct shown *s, const char *reason)
 					 .colour = s->plain->args->colour };
 	struct live_proc *p = s->proc;
 
-	pass(s, session__now(s->session));
+	pass_time(s, session__now(s->session));
 	opts.duration = p->now;
 	model__finish(p->model, p->now);
 	if (s->plain->args->format == LIVE_JSON) {
 		if (s->plain->args->count && s->blocks >= s->plain->args->count)
-			return print(s, "count");
-		return print(s, reason ? reason : "target exited");
+			return print_proc(s, "count");
+		return print_proc(s, reason ? reason : "target exited");
 	}
 	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts,
 			     &opts);

@@ -54,12 +54,12 @@
 /* ---- saving ---- */
 
 struct live_save {
-	struct sink sink; /* must come first */
+	struct sink sink; /* must come first; it never fails: write_save() reports the error */
 	struct flight *flight;
 	pid_t pid;
 	int err; /* error that ended saving, negative */
 	struct outfile *file;
-	char path[64], last[64];
+	char path[64], last[64]; /* last: path of the last complete file; "": none */
 	struct flight_report written;
 };
 
@@ -153,13 +153,6 @@ static void free_save(struct live_save *s)
 	free(s);
 }
 
-/* The sink for the stream's events. It never fails: after an error nothing more is kept, and
- * write_save() reports the error. */
-static struct sink *sink_of_save(struct live_save *s)
-{
-	return &s->sink;
-}
-
 /* Writes a recording. say: gets the result as a message. Returns 0 or a negative error. */
 static int write_save(struct live_save *s, char *say, size_t size)
 {
@@ -180,12 +173,6 @@ static int write_save(struct live_save *s, char *say, size_t size)
 		 text__time(span, sizeof(span), r->to > r->from ? r->to - r->from : 0),
 		 text__bytes(bytes, sizeof(bytes), r->bytes));
 	return 0;
-}
-
-/* Path of the last written file; "": none. */
-static const char *last_saved(const struct live_save *s)
-{
-	return s->last;
 }
 
 /* ---- export ---- */
@@ -330,7 +317,7 @@ static struct source *source_of(const struct live_proc *p)
 }
 
 /* Save or mark, and show a message. True on success. */
-static bool save(struct view *v, struct live_proc *p)
+static bool save_proc(struct view *v, struct live_proc *p)
 {
 	struct source *from = source_of(p);
 	char say[256];
@@ -363,7 +350,7 @@ static void on_exported(void *ctx)
 static void export(struct view *v, const char *format)
 {
 	struct source *from = source_of(live_state__proc(&v->state));
-	const char *last = from && from->save ? last_saved(from->save) : "";
+	const char *last = from && from->save ? from->save->last : "";
 	int err;
 
 	if (v->exporting.pid) {
@@ -371,9 +358,9 @@ static void export(struct view *v, const char *format)
 				"an export is still running: wait for its end");
 		return;
 	}
-	if (!*last && !save(v, live_state__proc(&v->state)))
+	if (!*last && !save_proc(v, live_state__proc(&v->state)))
 		return;
-	last = last_saved(from->save);
+	last = from->save->last;
 	err = begin_export(&v->exporting, last, format);
 	if (err) {
 		live_state__say(&v->state, LOG_WARN, true, "cannot export: %s", strerror(-err));
@@ -383,7 +370,7 @@ static void export(struct view *v, const char *format)
 	add_source(v, v->exporting.pidfd, on_exported);
 }
 
-static bool mark(struct view *v, struct live_proc *p, const char *name)
+static bool mark_proc(struct view *v, struct live_proc *p, const char *name)
 {
 	struct source *from = source_of(p);
 
@@ -420,7 +407,7 @@ static int mark_all(struct view *v, const char *name, struct json *j)
 
 	for (size_t i = 0; i < v->state.nprocs; i++)
 		if (is_captured(v->state.procs[i]))
-			any |= mark(v, v->state.procs[i], name);
+			any |= mark_proc(v, v->state.procs[i], name);
 	if (!any)
 		return no_process_error(j);
 	json__string(j, "mark", name);
@@ -438,13 +425,13 @@ static int save_all(struct view *v, struct json *j)
 
 		if (!is_captured(p))
 			continue;
-		done = save(v, p);
+		done = save_proc(v, p);
 		any |= done;
 		json__open_object(j, NULL);
 		json__int(j, "pid", p->pid);
 		json__bool(j, "ok", done);
 		if (done)
-			json__string(j, "file", last_saved(source_of(p)->save));
+			json__string(j, "file", source_of(p)->save->last);
 		else
 			json__string(j, "error", live_state__message(&v->state, 0)->text);
 		json__close_object(j);
@@ -453,7 +440,7 @@ static int save_all(struct view *v, struct json *j)
 	return any ? 0 : no_process_error(j);
 }
 
-static int status(const struct view *v, struct json *j)
+static int put_status(const struct view *v, struct json *j)
 {
 	json__string(j, "writes", "live view");
 	json__int(j, "capturer", getpid());
@@ -475,12 +462,12 @@ static int status(const struct view *v, struct json *j)
 	return 0;
 }
 
-static int handle(void *ctx, const char *word, const char *argument, struct json *j)
+static int handle_request(void *ctx, const char *word, const char *argument, struct json *j)
 {
 	struct view *v = ctx;
 
 	if (!strcmp(word, "status"))
-		return status(v, j);
+		return put_status(v, j);
 	if (!strcmp(word, "save"))
 		return save_all(v, j);
 	if (strcmp(word, "mark") != 0)
@@ -502,7 +489,7 @@ static void on_control(void *ctx)
 static void open_control(struct view *v)
 {
 	pid_t target = v->loop.args.pid ? v->loop.args.pid : getpid();
-	int err = control__open(target, NULL, handle, v, &v->control);
+	int err = control__open(target, NULL, handle_request, v, &v->control);
 
 	if (err)
 		log_debug("no socket for `memtrace-bpf ctl`: %s", strerror(-err));
@@ -622,7 +609,7 @@ static void run_action(struct view *v, enum live_act a)
 		refresh(v, false);
 		break;
 	case ACT_SAVE:
-		save(v, live_state__proc(&v->state));
+		save_proc(v, live_state__proc(&v->state));
 		draw(v);
 		break;
 	case ACT_EXPORT:
@@ -631,7 +618,7 @@ static void run_action(struct view *v, enum live_act a)
 		draw(v);
 		break;
 	case ACT_MARK:
-		mark(v, live_state__proc(&v->state), v->state.typed);
+		mark_proc(v, live_state__proc(&v->state), v->state.typed);
 		draw(v);
 		break;
 	case ACT_DRAW:
@@ -769,7 +756,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	from->first = !times;
 	p->sink.tick = on_tick;
 	p->owner = from;
-	p->also = sink_of_save(from->save);
+	p->also = &from->save->sink;
 	p->view = v;
 	*sink = &p->sink;
 	return p;
@@ -820,7 +807,7 @@ static int end(void *output, const char *reason, int err)
 	p->now = session__now(s) > p->now ? session__now(s) : p->now;
 	live_proc__set_time(p, p->now, session__events(s), session__lost(s));
 	session__give_words(s, &dict, &facts);
-	live_proc__own(p);
+	p->owns = true;
 	from->session = NULL;
 	log_end(v, p, reason, err);
 	drop_old(v);

@@ -64,11 +64,6 @@ void advisor__free(struct advisor *v)
 	free(v);
 }
 
-static bool same_device(struct device a, struct device b)
-{
-	return a.type == b.type && a.index == b.index;
-}
-
 static int track_of(struct advisor *v, struct device d, struct track **ret)
 {
 	struct track **more;
@@ -76,7 +71,7 @@ static int track_of(struct advisor *v, struct device d, struct track **ret)
 
 	*ret = NULL;
 	for (uint32_t i = 0; i < v->ntracks; i++)
-		if (same_device(v->tracks[i]->device, d)) {
+		if (device__same(v->tracks[i]->device, d)) {
 			*ret = v->tracks[i];
 			return 0;
 		}
@@ -164,7 +159,7 @@ int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
 
 	model__device(a.m, device, &d);
 	for (uint32_t i = 0; i < v->ntracks; i++)
-		if (same_device(v->tracks[i]->device, d.device))
+		if (device__same(v->tracks[i]->device, d.device))
 			a.t = v->tracks[i];
 	snprintf(list.device, sizeof(list.device), "%s", d.name);
 	list.peak = d.peak_allocated;
