@@ -235,7 +235,9 @@ static void native_locs__choose(const struct native_locs *n, uint32_t in_file,
 		r->user_loc = n->user ?: n->named;
 	if (!r->user_loc)
 		r->user_loc = in_file ?: r->inner_loc;
-	r->native_loc = n->named ?: n->any ?: r->user_loc;
+	r->native_loc = n->named ?: n->any;
+	if (!r->native_loc)
+		r->native_loc = r->user_loc;
 	r->has_line = r->inner_loc;
 }
 

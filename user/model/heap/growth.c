@@ -69,14 +69,12 @@ int growth_values__fill_in(struct growth_watch *w, struct growth_unit *u, unsign
 static int values_thin(struct growth_watch *w, unsigned track)
 {
 	struct growth_track *t = &w->track[track];
-	int err = 0;
 
-	for (uint32_t i = 0; !err && i < w->n; i++) {
+	for (uint32_t i = 0; i < w->n; i++) {
 		struct growth_series *s = &w->units[i].s[track];
 
-		err = growth_values__fill(w, &w->units[i], track);
-		if (err)
-			return err;
+		if (growth_values__fill(w, &w->units[i], track))
+			return -ENOMEM;
 		s->n = t->n / 2;
 		for (uint32_t k = 0; s->v && k < s->n; k++)
 			s->v[k] = s->v[2 * k + 1];
@@ -95,13 +93,12 @@ static int values_thin(struct growth_watch *w, unsigned track)
 /* Halves the number of values kept of each unit, because there are too many units. */
 static int halve_values(struct growth_watch *w)
 {
-	int err = 0;
-
 	w->max /= 2;
-	for (unsigned t = 0; !err && t < TRACK_NR; t++)
-		while (!err && w->track[t].n > w->max)
-			err = values_thin(w, t);
-	for (uint32_t i = 0; !err && i < w->n; i++)
+	for (unsigned t = 0; t < TRACK_NR; t++)
+		while (w->track[t].n > w->max)
+			if (values_thin(w, t))
+				return -ENOMEM;
+	for (uint32_t i = 0; i < w->n; i++)
 		for (int t = 0; t < TRACK_NR; t++) {
 			struct growth_series *s = &w->units[i].s[t];
 			uint64_t *v = s->cap > w->max ? realloc(s->v, w->max * sizeof(*v)) : NULL;
@@ -112,15 +109,16 @@ static int halve_values(struct growth_watch *w)
 			s->v = v;
 			s->cap = w->max;
 		}
-	return err;
+	return 0;
 }
 
 static int note_sums(struct model *m, unsigned track, uint32_t at)
 {
 	struct growth_watch *w = m->growth;
-	int err = array__grow_zero(&w->sums, &w->nsums, m->ndevs, sizeof(*w->sums));
 
-	for (uint32_t d = 0; !err && d < m->ndevs; d++) {
+	if (array__grow_zero(&w->sums, &w->nsums, m->ndevs, sizeof(*w->sums)))
+		return -ENOMEM;
+	for (uint32_t d = 0; d < m->ndevs; d++) {
 		const struct dev *dev = m->devs[d];
 
 		if (!w->sums[d])
@@ -131,7 +129,7 @@ static int note_sums(struct model *m, unsigned track, uint32_t at)
 		w->sums[d]->v[track][SUM_RESERVED][at] = dev->pub.reserved;
 		w->sums[d]->v[track][SUM_TAKEN][at] = dev->extents.sums[SUM_OTHERS];
 	}
-	return err;
+	return 0;
 }
 
 /* Adds the live bytes of now as a value. 0 or -ENOMEM. */
@@ -139,14 +137,13 @@ static int values_add(struct model *m, unsigned track)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[track];
-	int err = 0;
 
-	if (t->n == w->max)
-		err = values_thin(w, track);
-	if (!err && w->cells > CELLS_MAX && w->max > LEAST)
-		err = halve_values(w);
-	if (err || t->passed % t->stride)
-		return err;
+	if (t->n == w->max && values_thin(w, track))
+		return -ENOMEM;
+	if (w->cells > CELLS_MAX && w->max > LEAST && halve_values(w))
+		return -ENOMEM;
+	if (t->passed % t->stride)
+		return 0;
 	if (track == TRACK_STEPS)
 		w->per.times[t->n] = w->now;
 	return note_sums(m, track, t->n++);
@@ -202,8 +199,8 @@ static int inside_call(struct model *m)
 }
 
 /* Sets the device's rise until its highest value, and the number of values until then. */
-static uint64_t rise(const struct growth_watch *w, uint32_t dev, unsigned track, size_t *n,
-		     uint64_t *top)
+static uint64_t find_rise(const struct growth_watch *w, uint32_t dev, unsigned track, size_t *n,
+			  uint64_t *top)
 {
 	const struct growth_track *t = &w->track[track];
 	const uint64_t *v = w->sums[dev]->v[track][SUM_ALLOCATED];
@@ -221,24 +218,24 @@ static uint64_t rise(const struct growth_watch *w, uint32_t dev, unsigned track,
 }
 
 /* Judges the units of a device until the top. 0 or -ENOMEM. */
-static int judge(struct growth_watch *w, uint32_t dev, unsigned track, size_t n,
-		 struct growth_interval *ret)
+static int judge_units(struct growth_watch *w, uint32_t dev, unsigned track, size_t n,
+		       struct growth_interval *ret)
 {
 	struct trend_opts o = { .min_growth = ret->grown / 32 };
 	double stride = (double)w->track[track].stride;
 	struct trend t;
-	int err = 0;
 
-	for (uint32_t i = 0; i < w->n && !err; i++) {
+	for (uint32_t i = 0; i < w->n; i++) {
 		const uint64_t *v;
 
 		if (w->units[i].key.dev != dev + 1)
 			continue;
-		err = growth_values__fill(w, &w->units[i], track);
+		if (growth_values__fill(w, &w->units[i], track))
+			return -ENOMEM;
 		v = growth_values__of(&w->units[i], track);
-		o.tests += !err && v[n - 1] > v[0];
+		o.tests += v[n - 1] > v[0];
 	}
-	for (uint32_t i = 0; i < w->n && !err; i++) {
+	for (uint32_t i = 0; i < w->n; i++) {
 		const uint64_t *v = growth_values__of(&w->units[i], track);
 
 		if (w->units[i].key.dev != dev + 1 || v[n - 1] <= v[0] ||
@@ -256,13 +253,13 @@ static int judge(struct growth_watch *w, uint32_t dev, unsigned track, size_t n,
 		ret->live = v[n - 1];
 		ret->trend = t;
 	}
-	return err;
+	return 0;
 }
 
 /* The growth of a device in the calls of a track. ret->unit_no is 0 if nothing grew more than least.
  */
-static int examine(const struct model *m, uint32_t dev, unsigned track, uint64_t least,
-		   struct growth_interval *ret)
+static int examine_calls(const struct model *m, uint32_t dev, unsigned track, uint64_t least,
+			 struct growth_interval *ret)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_interval now = { .step = m->steps.n[STEP_OPT] };
@@ -271,12 +268,12 @@ static int examine(const struct model *m, uint32_t dev, unsigned track, uint64_t
 	*ret = now;
 	if (dev >= w->nsums || !w->sums[dev])
 		return 0;
-	now.grown = rise(w, dev, track, &n, &now.top);
+	now.grown = find_rise(w, dev, track, &n, &now.top);
 	if (n < TREND_MIN || now.grown <= least || now.grown < now.top / PART)
 		return 0;
 	now.calls = (track == TRACK_INSIDE ? FROM - 1 : 0) + n * w->track[track].stride;
 	*ret = now;
-	return judge(w, dev, track, n, ret);
+	return judge_units(w, dev, track, n, ret);
 }
 
 /* An optimizer step ended; track has the values of the calls before it. 0 or -ENOMEM. */
@@ -286,24 +283,24 @@ static int inside_step(struct model *m, unsigned track)
 	struct growth_inside_watch *s = &w->inside;
 	uint64_t calls = track == TRACK_INSIDE ? s->calls : w->track[track].passed;
 	struct growth_interval now;
-	int err = 0;
 
 	s->steps_of[growth__bucket(calls)]++;
 	s->calls = 0;
 	if (calls < FROM)
 		return 0;
-	err = array__grow_zero(&s->best, &s->nbest, m->ndevs, sizeof(*s->best));
-	for (uint32_t d = 0; d < m->ndevs && !err; d++) {
-		/* This step has ended, and is counted already. */
-		err = examine(m, d, track, s->best[d].grown, &now);
-		if (!err && now.unit_no) {
-			now.step -= now.step > 0;
+	if (array__grow_zero(&s->best, &s->nbest, m->ndevs, sizeof(*s->best)))
+		return -ENOMEM;
+	for (uint32_t d = 0; d < m->ndevs; d++) {
+		if (examine_calls(m, d, track, s->best[d].grown, &now))
+			return -ENOMEM;
+		if (now.unit_no) {
+			now.step -= now.step > 0; /* it has ended, and is counted already */
 			s->best[d] = now;
 		}
 	}
 	s->round++;
 	w->track[TRACK_INSIDE] = (struct growth_track){ .stride = 1 };
-	return err;
+	return 0;
 }
 
 /* Steps with that many calls are longer than most. */
@@ -333,7 +330,7 @@ int growth_inside__judge(const struct model *m, uint32_t dev_index, struct growt
 	*ret = (struct growth_inside){ .known = false };
 	if (w->kind != STEP_OPT || w->per.file)
 		return 0;
-	err = examine(m, dev_index, TRACK_INSIDE, 0, &now);
+	err = examine_calls(m, dev_index, TRACK_INSIDE, 0, &now);
 	if (err)
 		return err;
 	if (dev_index < w->inside.nbest)
@@ -480,22 +477,20 @@ static int find_unit(struct model *m, uint32_t site)
 {
 	struct growth_watch *w = m->growth;
 	uint32_t id;
-	int err = array__grow_zero(&w->of_site, &w->nsites, (size_t)site + 1, sizeof(*w->of_site));
 
-	if (!err)
-		err = new_unit(m, site, &id);
-	if (!err)
-		w->of_site[site] = id + 1;
-	return err;
+	if (array__grow_zero(&w->of_site, &w->nsites, (size_t)site + 1, sizeof(*w->of_site)) ||
+	    new_unit(m, site, &id))
+		return -ENOMEM;
+	w->of_site[site] = id + 1;
+	return 0;
 }
 
 static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
 {
 	const struct growth_watch *w = m->growth;
-	int err = site < w->nsites && w->of_site[site] ? 0 : find_unit(m, site);
 
-	if (err)
-		return err;
+	if ((site >= w->nsites || !w->of_site[site]) && find_unit(m, site))
+		return -ENOMEM;
 	*ret = &w->units[w->of_site[site] - 1];
 	return 0;
 }
@@ -516,7 +511,6 @@ int growth__step(struct model *m, enum step_kind kind)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[TRACK_STEPS];
-	int err = 0;
 
 	if (w->per.file)
 		return 0;
@@ -524,22 +518,22 @@ int growth__step(struct model *m, enum step_kind kind)
 		if (kind == STEP_CALL)
 			return inside_call(m);
 		/* After the first optimizer step, calls count within a step only. */
-		err = inside_step(m, TRACK_STEPS);
-		if (!err && t->passed)
+		if (inside_step(m, TRACK_STEPS))
+			return -ENOMEM;
+		if (t->passed)
 			values_clear(w, TRACK_STEPS);
 		t->on = true;
 		w->kind = kind;
-	} else if (kind == STEP_OPT) {
-		err = inside_step(m, TRACK_INSIDE);
+	} else if (kind == STEP_OPT && inside_step(m, TRACK_INSIDE)) {
+		return -ENOMEM;
 	}
-	return err ?: end_step(m);
+	return end_step(m);
 }
 
 int growth__time(struct model *m, uint64_t time)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[TRACK_TIME];
-	int err = 0;
 
 	if (!w->begun) {
 		w->begun = true;
@@ -549,16 +543,18 @@ int growth__time(struct model *m, uint64_t time)
 		w->now = time;
 	if (!t->on || w->now <= w->start || w->now < w->due)
 		return 0;
-	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
-		err = values_thin(w, TRACK_TIME);
-	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
+	while ((w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
+		if (values_thin(w, TRACK_TIME))
+			return -ENOMEM;
+	while ((w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
 		t->passed = (t->n + 1) * t->stride;
-		err = values_add(m, TRACK_TIME);
+		if (values_add(m, TRACK_TIME))
+			return -ENOMEM;
 	}
 	if (__builtin_mul_overflow((t->n + 1) * t->stride, GROWTH_SLICE, &w->due) ||
 	    __builtin_add_overflow(w->due, w->start, &w->due))
 		w->due = UINT64_MAX;
-	return err;
+	return 0;
 }
 
 /* ---- requests ---- */
@@ -617,7 +613,6 @@ static uint64_t requests_since(const struct growth_watch *w, uint64_t time)
 int growth__add_name(struct growth_names *s, const struct growth_named *blocks)
 {
 	uint64_t key = (uint64_t)blocks->unit << 32 | blocks->name, i;
-	int err;
 
 	if (!s->at)
 		s->at = map64__new();
@@ -625,11 +620,9 @@ int growth__add_name(struct growth_names *s, const struct growth_named *blocks)
 		return -ENOMEM;
 	if (!map64__get(s->at, key, &i)) {
 		i = s->n;
-		err = array__grow_zero(&s->all, &s->cap, i + 1, sizeof(*s->all));
-		if (!err)
-			err = map64__set(s->at, key, i);
-		if (err)
-			return err;
+		if (array__grow_zero(&s->all, &s->cap, i + 1, sizeof(*s->all)) ||
+		    map64__set(s->at, key, i))
+			return -ENOMEM;
 		s->all[s->n++] = (struct growth_named){ .unit = blocks->unit,
 							.name = blocks->name };
 	}
@@ -810,12 +803,12 @@ int growth__came(struct model *m, uint32_t site)
 {
 	const struct site *s = &m->sites.all[site];
 	struct growth_unit *u;
-	int err;
 
 	if (!is_followed(s))
 		return 0;
-	err = unit_of(m, site, &u);
-	for (unsigned t = 0; !err && t < TRACK_NR; t++) {
+	if (unit_of(m, site, &u))
+		return -ENOMEM;
+	for (unsigned t = 0; t < TRACK_NR; t++) {
 		struct growth_series *values = &u->s[t];
 
 		if (!m->growth->track[t].on ||
@@ -824,10 +817,9 @@ int growth__came(struct model *m, uint32_t site)
 			continue;
 		values->settled = u->live;
 		values->settled_allocations = u->allocations;
-		err = growth_values__fill(m->growth, u, t);
+		if (growth_values__fill(m->growth, u, t))
+			return -ENOMEM;
 	}
-	if (err)
-		return err;
 	growth__touch_peaks(m->growth, u);
 	m->growth->allocs++;
 	m->growth->last_alloc = m->growth->now;
@@ -846,22 +838,21 @@ int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)
 {
 	const struct site *s = &m->sites.all[rec->site];
 	struct growth_unit *u;
-	int err;
 
 	if (!is_followed(s))
 		return 0;
-	err = unit_of(m, rec->site, &u);
-	if (!err)
-		growth__touch_peaks(m->growth, u);
-	for (unsigned t = 0; !err && t < TRACK_NR; t++) {
+	if (unit_of(m, rec->site, &u))
+		return -ENOMEM;
+	growth__touch_peaks(m->growth, u);
+	for (unsigned t = 0; t < TRACK_NR; t++) {
 		if (!m->growth->track[t].on)
 			continue;
-		err = growth_values__fill(m->growth, u, t);
+		if (growth_values__fill(m->growth, u, t))
+			return -ENOMEM;
 		note_gone(m, dev, rec, u, t);
-		if (!err)
-			err = note_name(m, dev, rec, u, t);
+		if (note_name(m, dev, rec, u, t))
+			return -ENOMEM;
 	}
-	if (!err)
-		u->live -= s->size;
-	return err;
+	u->live -= s->size;
+	return 0;
 }

@@ -97,20 +97,28 @@ static void describe_requests(const struct judge *j)
 				     (double)(t->n - 1) / (double)t->stride;
 }
 
-static void describe(const struct judge *j)
+static enum growth_clock clock_of(const struct judge *j)
+{
+	if (j->w->per.file)
+		return GROWTH_REQUESTS;
+	if (j->track == TRACK_TIME)
+		return GROWTH_TIME;
+	return j->track == TRACK_STEPS && j->w->kind == STEP_OPT ? GROWTH_STEPS : GROWTH_CALLS;
+}
+
+static void describe_values(const struct judge *j)
 {
 	const struct growth_track *t = &j->w->track[j->track];
 	struct growth *g = j->g;
 
-	g->clock = j->w->per.file	      ? GROWTH_REQUESTS
-		   : j->track == TRACK_TIME   ? GROWTH_TIME
-		   : j->track == TRACK_INSIDE ? GROWTH_CALLS
-		   : j->w->kind == STEP_OPT   ? GROWTH_STEPS
-					      : GROWTH_CALLS;
-	g->steps = j->track == TRACK_INSIDE				  ? j->w->inside.calls
-		   : g->clock == GROWTH_STEPS || g->clock == GROWTH_CALLS ? model__whole_steps(j->m)
-									  : t->passed;
-	g->after_steps = j->track == TRACK_INSIDE ? j->w->track[TRACK_STEPS].passed : 0;
+	g->clock = clock_of(j);
+	g->steps = t->passed;
+	if (j->track == TRACK_INSIDE) {
+		g->steps = j->w->inside.calls;
+		g->after_steps = j->w->track[TRACK_STEPS].passed;
+	} else if (g->clock == GROWTH_STEPS || g->clock == GROWTH_CALLS) {
+		g->steps = model__whole_steps(j->m);
+	}
 	g->partly = g->steps < t->passed;
 	if (g->clock == GROWTH_REQUESTS)
 		describe_requests(j);
@@ -282,23 +290,21 @@ static void words_of(const struct judge *j, const struct growth_unit *u, struct 
 static int gather_names(struct judge *j)
 {
 	const struct growth_names *late = growth__late_names(j->w, j->track);
-	int err = 0;
 
-	for (uint32_t i = 0; !err && i < late->n; i++)
-		err = growth__add_name(&j->names, &late->all[i]);
-	for (size_t k = 0; !err && k < j->nblocks; k++) {
+	for (uint32_t i = 0; i < late->n; i++)
+		if (growth__add_name(&j->names, &late->all[i]))
+			return -ENOMEM;
+	for (size_t k = 0; k < j->nblocks; k++) {
 		const struct block *b = &j->blocks[k];
 		uint32_t unit_no = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
 		uint32_t name = b->label_no ? j->m->labels.all[b->label_no - 1].name : 0;
+		struct growth_named block = { unit_no - 1, name, j->m->sites.all[b->site].size, 1 };
 
-		if (unit_no && name)
-			err = growth__add_name(
-				&j->names,
-				&(struct growth_named){ unit_no - 1, name,
-							j->m->sites.all[b->site].size, 1 });
+		if (unit_no && name && growth__add_name(&j->names, &block))
+			return -ENOMEM;
 	}
 	growth__sort_names(&j->names);
-	return err;
+	return 0;
 }
 
 #define HOST_LEAST (UINT64_C(1) << 20) /* bytes: growth of host memory that always counts */
@@ -312,7 +318,7 @@ struct found {
 };
 
 /* Without memory the name of the first stays. */
-static void cover(struct found *f, const char *name, struct growth *g)
+static void cover_name(struct found *f, const char *name, struct growth *g)
 {
 	if (!f->pattern) {
 		if (array__grow(&g->patterns, &g->cappatterns, g->npatterns + 1,
@@ -338,7 +344,7 @@ static void add_found(struct found *f, size_t *n, const struct growth_named *x, 
 	if (i == *n)
 		f[(*n)++] = (struct found){ .name = name };
 	else
-		cover(&f[i], name, g);
+		cover_name(&f[i], name, g);
 	f[i].bytes += x->bytes;
 	f[i].count += x->count;
 	f[i].same = x->count > f[i].same ? x->count : f[i].same;
@@ -348,7 +354,9 @@ static int cmp_found(const void *a, const void *b)
 {
 	const struct found *x = a, *y = b;
 
-	return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : strcmp(x->name, y->name);
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return strcmp(x->name, y->name);
 }
 
 static void names_of(const struct judge *j, uint32_t unit, struct growth_line *l)
@@ -413,7 +421,9 @@ static int cmp_line(const void *a, const void *b)
 		return x->trend.verdict > y->trend.verdict ? -1 : 1;
 	if (x->per_step != y->per_step)
 		return x->per_step > y->per_step ? -1 : 1;
-	return x->row.bytes != y->row.bytes ? (x->row.bytes > y->row.bytes ? -1 : 1) : 0;
+	if (x->row.bytes != y->row.bytes)
+		return x->row.bytes > y->row.bytes ? -1 : 1;
+	return 0;
 }
 
 static double per_block(const struct growth_unit *u, unsigned track)
@@ -457,20 +467,23 @@ static void add_line(struct judge *j, const struct growth_unit *u)
 	g->lines[g->n++] = l;
 }
 
-static int by_line(struct judge *j)
+static int judge_lines(struct judge *j)
 {
 	struct growth *g = j->g;
-	int err = 0;
+	int err = gather_rows(j);
 
-	for (uint32_t i = 0; !err && i < j->w->n; i++) {
+	if (err)
+		return err;
+	for (uint32_t i = 0; i < j->w->n; i++) {
 		if (j->w->units[i].key.dev != j->dev_index + 1)
 			continue;
-		err = growth_values__fill(j->w, &j->w->units[i], j->track);
+		if (growth_values__fill(j->w, &j->w->units[i], j->track))
+			return -ENOMEM;
 		g->tested += !is_constant(values_of(j, &j->w->units[i]), g->values);
 	}
-	g->lines = err ? NULL : calloc((size_t)j->w->n + 1, sizeof(*g->lines));
+	g->lines = calloc((size_t)j->w->n + 1, sizeof(*g->lines));
 	if (!g->lines)
-		return err ? err : -ENOMEM;
+		return -ENOMEM;
 	for (uint32_t i = 0; i < j->w->n; i++)
 		if (j->w->units[i].key.dev == j->dev_index + 1)
 			add_line(j, &j->w->units[i]);
@@ -482,16 +495,15 @@ static int by_line(struct judge *j)
 static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growth_unit *all,
 		  struct survey *of_all)
 {
-	int err = 0;
-
-	for (uint32_t i = 0; !err && i < j->w->n; i++) {
+	for (uint32_t i = 0; i < j->w->n; i++) {
 		struct growth_unit *u = &j->w->units[i];
 		const struct survey *s = &j->survey[i];
 
 		if (u->key.dev != j->dev_index + 1 || s->category != category)
 			continue;
-		err = growth_values__fill(j->w, u, j->track);
-		for (size_t k = 0; !err && k < j->g->values; k++)
+		if (growth_values__fill(j->w, u, j->track))
+			return -ENOMEM;
+		for (size_t k = 0; k < j->g->values; k++)
 			sum[k] += values_of(j, u)[k];
 		all->allocated += u->allocated;
 		all->allocations += u->allocations;
@@ -504,31 +516,31 @@ static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growt
 			of_all->young[a] += s->young[a];
 		}
 	}
-	return err;
+	return 0;
 }
 
-static int by_category(struct judge *j)
+static int judge_categories(struct judge *j)
 {
 	struct growth *g = j->g;
 	struct trend_opts o = { .min_growth = j->min_growth,
 				.tests = CATEGORY_NR,
 				.partly = begins_partly(g) };
-	int err = 0;
 
 	j->by_category = calloc((size_t)CATEGORY_NR * TREND_MAX, sizeof(*j->by_category));
 	g->lines = calloc(CATEGORY_NR, sizeof(*g->lines));
 	if (!j->by_category || !g->lines)
 		return -ENOMEM;
 	g->tested = CATEGORY_NR;
-	for (int c = 0; !err && c < CATEGORY_NR; c++) {
+	for (int c = 0; c < CATEGORY_NR; c++) {
 		uint64_t *sum = j->by_category + (size_t)c * TREND_MAX;
 		struct growth_line *l = &g->lines[g->n];
 		struct growth_unit all = { .live = 0 };
 		struct survey of_all = { .old = 0 };
 
-		err = add_up(j, c, sum, &all, &of_all);
+		if (add_up(j, c, sum, &all, &of_all))
+			return -ENOMEM;
 		trend__judge(sum, g->values, &o, &l->trend);
-		if (err || l->trend.verdict == TREND_FLAT)
+		if (l->trend.verdict == TREND_FLAT)
 			continue;
 		l->values = sum;
 		l->per_step = per_step(g, l->trend.slope);
@@ -543,7 +555,7 @@ static int by_category(struct judge *j)
 		survival(&all, &of_all, j->track, l);
 		g->n++;
 	}
-	return err;
+	return 0;
 }
 
 /* Adds memory from before attach that was found late to each step's end, as report --at does. */
@@ -581,13 +593,6 @@ static uint32_t count_observed(const struct judge *j)
 	return n;
 }
 
-static void limit(struct growth *g)
-{
-	for (size_t i = 0; i < g->n; i++)
-		trend__limit(&g->lines[i].trend, g->observed);
-	trend__limit(&g->allocated.trend, g->observed);
-}
-
 /* The names are those of TRACK_STEPS, so only that clock has growth within a step. */
 static int judge_inside(struct judge *j)
 {
@@ -615,7 +620,7 @@ static int judge_inside(struct judge *j)
 /* ---- peaks ---- */
 
 /* Slope of the tops over the steps that ended (least squares). */
-static double slope(const struct growth_watch *w, struct growth_unit *u)
+static double slope_of_tops(const struct growth_watch *w, struct growth_unit *u)
 {
 	double from = GROWTH_WARMUP, n = (double)w->track[TRACK_STEPS].passed - from, mean, squares;
 
@@ -673,7 +678,7 @@ static void find_lines(const struct model *m, uint32_t dev_index, struct growth_
 
 		if (u->key.dev != dev_index + 1)
 			continue;
-		grows = slope(w, u);
+		grows = slope_of_tops(w, u);
 		if (grows > most) {
 			most = grows;
 			line = i + 1;
@@ -727,23 +732,27 @@ static int judge_all(struct judge *j)
 	struct growth *g = j->g;
 	int err;
 
-	describe(j);
+	describe_values(j);
 	err = survey_blocks(j);
-	if (!err)
-		err = gather_names(j);
-	if (!err && j->w->by != BY_CATEGORY)
-		err = gather_rows(j);
-	if (!err)
-		err = j->w->by == BY_CATEGORY ? by_category(j) : by_line(j);
 	if (err)
 		return err;
-	/* A block whose free was lost looks as if it had stayed. */
-	for (size_t i = 0; i < g->n && j->m->lost; i++)
-		if (g->lines[i].trend.confidence > TREND_MEDIUM)
-			g->lines[i].trend.confidence = TREND_MEDIUM;
+	err = gather_names(j);
+	if (err)
+		return err;
+	err = j->w->by == BY_CATEGORY ? judge_categories(j) : judge_lines(j);
+	if (err)
+		return err;
 	judge_sum(j, SUM_ALLOCATED, &g->allocated);
 	g->observed = count_observed(j);
-	limit(g);
+	trend__limit(&g->allocated.trend, g->observed);
+	for (size_t i = 0; i < g->n; i++) {
+		struct trend *t = &g->lines[i].trend;
+
+		/* A block whose free was lost looks as if it had stayed. */
+		if (j->m->lost && t->confidence > TREND_MEDIUM)
+			t->confidence = TREND_MEDIUM;
+		trend__limit(t, g->observed);
+	}
 	qsort(g->lines, g->n, sizeof(*g->lines), cmp_line);
 	judge_sum(j, SUM_RESERVED, &g->reserved);
 	judge_sum(j, SUM_TAKEN, &g->others);

@@ -23,7 +23,8 @@ void pattern__cover(char *pattern, const char *name)
 		return;
 	}
 	while (more) {
-		size_t a = strcspn(in, "."), b = strcspn(name, ".");
+		size_t a = strcspn(in, ".");
+		size_t b = strcspn(name, ".");
 		bool equal = a == b && !memcmp(in, name, a);
 
 		more = in[a] && name[b];
@@ -53,7 +54,8 @@ void pattern__cover(char *pattern, const char *name)
 bool pattern__alike(const char *a, const char *b)
 {
 	size_t first = strcspn(a, ".");
-	const char *last_a = strrchr(a, '.'), *last_b = strrchr(b, '.');
+	const char *last_a = strrchr(a, '.');
+	const char *last_b = strrchr(b, '.');
 
 	return last_a && last_b && !strcmp(last_a, last_b) && components(a) == components(b) &&
 	       !strncmp(a, b, first + 1) && !strchr(a, ' ') && !strchr(b, ' ');

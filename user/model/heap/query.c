@@ -406,26 +406,35 @@ void model__first(const struct model *m, uint32_t number, struct model_now *ret)
 
 /* ---- live blocks ---- */
 
-static struct live_block describe(const struct model *m, const struct block *b)
+static struct live_block describe_block(const struct model *m, const struct block *b)
 {
 	const struct site *s = &m->sites.all[b->site];
-	const struct label *l = b->label_no ? &m->labels.all[b->label_no - 1] : NULL;
-	const struct request_info *ask = b->request_no ? &m->requests.all[b->request_no - 1] : NULL;
-
-	return (struct live_block){
+	struct live_block ret = {
 		.addr = b->addr,
 		.size = s->size,
-		.requested = ask ? ask->requested : 0,
-		.cuda_stream = ask ? ask->cuda_stream : 0,
 		.stack = s->stack,
 		.node = s->node,
 		.thread = s->thread,
-		.walk = s->walk == WALK_CENSUS ? MT_WALK_OFF : s->walk,
-		.before_attach = s->walk == WALK_CENSUS,
+		.walk = s->walk,
 		.category = b->category,
-		.name = l && l->name ? dict__str(m->dict, l->name) : NULL,
-		.module = l && l->module ? l->module : s->module,
+		.module = s->module,
 	};
+
+	if (s->walk == WALK_CENSUS) {
+		ret.walk = MT_WALK_OFF;
+		ret.before_attach = true;
+	}
+	if (b->request_no) {
+		ret.requested = m->requests.all[b->request_no - 1].requested;
+		ret.cuda_stream = m->requests.all[b->request_no - 1].cuda_stream;
+	}
+	if (b->label_no) {
+		const struct label *l = &m->labels.all[b->label_no - 1];
+
+		ret.name = l->name ? dict__str(m->dict, l->name) : NULL;
+		ret.module = l->module ?: s->module;
+	}
+	return ret;
 }
 
 bool model__live_block(const struct model *m, struct device device, uint64_t addr,
@@ -439,7 +448,7 @@ bool model__live_block(const struct model *m, struct device device, uint64_t add
 		return false;
 	b = blocks__of(m, dev, addr, rec, true);
 	b.category = category__decide(&m->sites.all[b.site], b.category);
-	*ret = describe(m, &b);
+	*ret = describe_block(m, &b);
 	ret->time = rec->time;
 	ret->older = rec->older;
 	return true;
@@ -466,7 +475,7 @@ int model__live_blocks(const struct model *m, size_t device, enum row_when when,
 	for (size_t i = 0; i < *n && all; i++) {
 		const struct rec *rec = mark ? NULL : blocks__at(&dev->blocks, blocks[i].addr);
 
-		all[i] = describe(m, &blocks[i]);
+		all[i] = describe_block(m, &blocks[i]);
 		all[i].time = rec ? rec->time : 0;
 		all[i].older = rec && rec->older;
 	}

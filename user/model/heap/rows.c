@@ -272,12 +272,18 @@ void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint
 
 static unsigned split_of(const struct row_opts *o)
 {
+	unsigned split;
+
 	if (o->split)
 		return o->split;
-	if (o->by != BY_LINE)
-		return SPLIT(o->by) | (o->by == BY_STACK ? SPLIT(BY_PHASE) : 0);
-	return SPLIT(BY_LINE) | (o->any_module ? 0 : SPLIT(BY_MODULE)) |
-	       (o->any_phase ? 0 : SPLIT(BY_PHASE)) | (o->any_category ? 0 : SPLIT(BY_CATEGORY));
+	split = SPLIT(o->by);
+	if (o->by == BY_STACK || (o->by == BY_LINE && !o->any_phase))
+		split |= SPLIT(BY_PHASE);
+	if (o->by == BY_LINE && !o->any_module)
+		split |= SPLIT(BY_MODULE);
+	if (o->by == BY_LINE && !o->any_category)
+		split |= SPLIT(BY_CATEGORY);
+	return split;
 }
 
 /* The owner from the program's objects takes precedence over the module that allocated. */
@@ -355,7 +361,8 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 		key.file = loc.file;
 		key.func = loc.func;
 		key.line = loc.line;
-		key.has_line = !sw.has_line ? 0 : id ? 1 : 2; /* 2: hidden */
+		if (sw.has_line)
+			key.has_line = id ? 1 : 2; /* 2: hidden */
 		key.native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
 		charged = charged || from != s->stack;
 	}
@@ -386,17 +393,17 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 {
 	const struct site *s = &t->m->sites.all[k->site];
 	struct stack_words w = attribution__stack(t->m->words, s->stack);
+	uint32_t name = block_class__name(t, k);
 	struct row r = { .bytes = site__bytes(s, k->count),
 			 .count = k->count,
 			 .median = s->varied ? 0 : s->size,
 			 .stack = s->stack,
-			 .category = category__name(k->category),
-			 .name = block_class__name(t, k)
-					 ? dict__str(t->m->dict, block_class__name(t, k))
-					 : NULL };
+			 .category = category__name(k->category) };
 
 	if (!t->opts->keep)
 		return true;
+	if (name)
+		r.name = dict__str(t->m->dict, name);
 	r.module = r.module_class = r.module_root = "";
 	if (s->walk == WALK_CENSUS) {
 		row__set_before_attach(&r);
@@ -615,7 +622,9 @@ static int table__modules(struct table *t)
 
 static int cmp_text(const char *a, const char *b)
 {
-	return strcmp(a ? a : "", b ? b : "");
+	if (!a || !b)
+		return (a && *a) - (b && *b);
+	return strcmp(a, b);
 }
 
 int row__compare(const void *a, const void *b)
@@ -712,8 +721,8 @@ static void table__row(const struct table *t, const struct bucket *g, char *text
 
 static int table__rows(struct table *t, uint64_t outside, struct row **ret, size_t *n)
 {
-	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns),
-		   before = before_row(outside);
+	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns);
+	struct row before = before_row(outside);
 	uint64_t sum = 0;
 	size_t nr = 0;
 	char *text;
@@ -777,12 +786,14 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	err = table__gather(&t, dev, number);
 	for (uint32_t i = 0; i < t.nclasses && !err; i++)
 		err = table__add_class(&t, &t.classes[i]);
-	if (!err) {
-		table__medians(&t);
-		err = table__modules(&t);
-	}
-	if (!err)
-		err = table__rows(&t, bytes_outside(dev, opts->when), ret, n);
+	if (err)
+		goto out;
+	table__medians(&t);
+	err = table__modules(&t);
+	if (err)
+		goto out;
+	err = table__rows(&t, bytes_outside(dev, opts->when), ret, n);
+out:
 	free(t.classes);
 	free(t.class_index.slots);
 	free(t.groups);

@@ -33,7 +33,7 @@ struct others {
 	uint64_t bytes, count;
 };
 
-struct gc {
+struct pass { /* over extents and blocks */
 	const struct model *m;
 	const struct dev *dev;
 	bool at_mark;
@@ -46,8 +46,8 @@ struct gc {
 	uint32_t nlines;
 	size_t caplines;
 	struct hash_index line_index;
-	uint32_t *site_line; /* 1 + line by site, 0: not looked up */
-	uint32_t *here;	     /* lines in the current segment */
+	uint32_t *line_nos; /* by site; 0: not looked up */
+	uint32_t *here;	    /* lines in the current segment */
 	uint32_t nhere;
 	size_t caphere;
 	uint64_t *sizes; /* sizes of the blocks in the current segment */
@@ -66,7 +66,7 @@ struct gc {
 	uint64_t mapped_foreign, unfound;
 };
 
-static uint64_t block__size(const struct gc *s, const struct block *b)
+static uint64_t block__size(const struct pass *s, const struct block *b)
 {
 	return s->m->sites.all[b->site].size;
 }
@@ -82,48 +82,52 @@ int segment__private_pool(const struct segment *s)
 
 /* --- lines */
 
-static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
-		    uint32_t *ret)
+static int line_of(struct pass *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
+		   uint32_t *ret)
 {
 	struct attribution *w = s->m->words;
 	uint32_t from = s->which_line == FRAMES_USER ? attribution__line_stack(w, stack, node)
 						     : stack;
 	struct stack_words sw = attribution__stack(w, from);
 	struct dict_loc loc = dict__get_loc(s->m->dict, attribution__loc(&sw, s->which_line));
-	uint64_t phase = walk == WALK_CENSUS
-				 ? PHASE_OTHER
-				 : attribution__node_phase(w, stack, node, thread, walk);
-	uint64_t kind = walk == WALK_CENSUS ? 2 : !sw.has_line && walk == MT_WALK_NO_THREAD;
+	uint64_t phase = PHASE_OTHER;
+	uint64_t kind = !sw.has_line && walk == MT_WALK_NO_THREAD;
 	uint64_t charged = attribution__charged(w, stack, node) || from != stack;
-	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line,
-			    phase << 5 | charged << 4 | kind << 1 | sw.has_line };
-	int err = hash_index__entry(&s->line_index, s->m->seed, key, sizeof(key), &s->lines,
-				    &s->nlines, &s->caplines, sizeof(*s->lines), ret);
+	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line };
+	int err;
 
+	if (walk == WALK_CENSUS)
+		kind = 2;
+	else
+		phase = attribution__node_phase(w, stack, node, thread, walk);
+	key[2] = phase << 5 | charged << 4 | kind << 1 | sw.has_line;
+	err = hash_index__entry(&s->line_index, s->m->seed, key, sizeof(key), &s->lines, &s->nlines,
+				&s->caplines, sizeof(*s->lines), ret);
 	if (err == 1)
 		rows__line(s->m, s->which_line, stack, node, thread, walk, &s->lines[*ret].row);
 	return err < 0 ? err : 0;
 }
 
-static int gc__site_line(struct gc *s, uint32_t site, uint32_t *ret)
+static int line_of_site(struct pass *s, uint32_t site, uint32_t *ret)
 {
 	const struct site *of = &s->m->sites.all[site];
 	int err;
 
-	if (s->site_line[site]) {
-		*ret = s->site_line[site] - 1;
+	if (s->line_nos[site]) {
+		*ret = s->line_nos[site] - 1;
 		return 0;
 	}
-	err = gc__line(s, of->stack, of->node, of->thread, of->walk, ret);
-	if (!err)
-		s->site_line[site] = *ret + 1;
-	return err;
+	err = line_of(s, of->stack, of->node, of->thread, of->walk, ret);
+	if (err)
+		return err;
+	s->line_nos[site] = *ret + 1;
+	return 0;
 }
 
-static int pin(struct gc *s, const struct block *b)
+static int pin_block(struct pass *s, const struct block *b)
 {
 	uint32_t site = b->site, module = s->m->sites.all[site].module, id;
-	int err = gc__site_line(s, site, &id);
+	int err = line_of_site(s, site, &id);
 	struct line *l;
 
 	if (err)
@@ -148,7 +152,7 @@ static int pin(struct gc *s, const struct block *b)
 
 static int cmp_pin(const void *a, const void *b, void *ctx)
 {
-	const struct gc *s = ctx;
+	const struct pass *s = ctx;
 	const struct line *x = &s->lines[*(const uint32_t *)a],
 			  *y = &s->lines[*(const uint32_t *)b];
 
@@ -158,7 +162,7 @@ static int cmp_pin(const void *a, const void *b, void *ctx)
 }
 
 /* Adds the lines of the current segment as its pins, largest first. */
-static int put_pins(struct gc *s, struct segment *seg)
+static int put_pins(struct pass *s, struct segment *seg)
 {
 	struct dict_module mod;
 
@@ -200,7 +204,7 @@ static uint64_t end_of(const struct segment *seg)
 }
 
 /* Bytes of whole mappings in [from, to). *e moves to the mapping that contains to. */
-static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint64_t from,
+static uint64_t whole_mappings(const struct pass *s, size_t *e, size_t last, uint64_t from,
 			       uint64_t to)
 {
 	uint64_t sum = 0;
@@ -222,8 +226,8 @@ static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint6
 	}
 }
 
-static void gap(const struct gc *s, struct segment *seg, size_t *e, size_t last, uint64_t from,
-		uint64_t to)
+static void add_gap(const struct pass *s, struct segment *seg, size_t *e, size_t last,
+		    uint64_t from, uint64_t to)
 {
 	if (to <= from)
 		return;
@@ -235,7 +239,7 @@ static void gap(const struct gc *s, struct segment *seg, size_t *e, size_t last,
 		seg->largest_gap = to - from;
 }
 
-static void set_median(struct gc *s, struct segment *seg)
+static void set_median(struct pass *s, struct segment *seg)
 {
 	if (!seg->blocks)
 		return;
@@ -245,10 +249,9 @@ static void set_median(struct gc *s, struct segment *seg)
 
 /* Sets a segment's blocks, gaps and pins. Blocks before it are outside all segments. e, last:
  * index of its first extent, and of the one after its last. */
-static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
+static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t last)
 {
 	uint64_t cursor = seg->addr, asked = 0, requested = 0;
-	int err = 0;
 
 	while (s->next_pending < s->npending && s->pending[s->next_pending].addr < seg->addr)
 		s->next_pending++;
@@ -258,38 +261,39 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 		const struct block *p = s->next_pending < s->npending ? &s->pending[s->next_pending]
 								      : NULL;
 		bool is_pending = p && (!b || p->addr < b->addr);
-		uint64_t size, addr = is_pending ? p->addr : b ? b->addr : UINT64_MAX;
+		const struct block *next = is_pending ? p : b;
+		uint64_t size, addr;
 
-		if (addr >= end_of(seg))
+		if (!next || next->addr >= end_of(seg))
 			break;
+		addr = next->addr;
 		size = is_pending ? p->size : block__size(s, b);
 		size = size < end_of(seg) - addr ? size : end_of(seg) - addr;
-		gap(s, seg, &e, last, cursor, addr);
+		add_gap(s, seg, &e, last, cursor, addr);
 		cursor = addr + size > cursor ? addr + size : cursor;
 		if (is_pending) {
 			seg->pending += size;
 			s->next_pending++;
 			continue;
 		}
-		err = pin(s, b);
-		if (err)
-			return err;
+		if (pin_block(s, b))
+			return -ENOMEM;
 		s->sizes[seg->blocks++] = block__size(s, b);
 		seg->allocated += block__size(s, b);
 		if (b->request_no) {
-			const struct request_info *ask = &s->m->requests.all[b->request_no - 1];
+			const struct request_info *r = &s->m->requests.all[b->request_no - 1];
 
 			asked++;
-			requested += ask->requested;
+			requested += r->requested;
 			/* Odd values are PyTorch's own stream numbers, not handles. */
-			if (!seg->stream_known && !(ask->cuda_stream & 1)) {
+			if (!seg->stream_known && !(r->cuda_stream & 1)) {
 				seg->stream_known = true;
-				seg->cuda_stream = ask->cuda_stream;
+				seg->cuda_stream = r->cuda_stream;
 			}
 		}
 		s->next_block++;
 	}
-	gap(s, seg, &e, last, cursor, end_of(seg));
+	add_gap(s, seg, &e, last, cursor, end_of(seg));
 	seg->requested = asked == seg->blocks ? requested : 0;
 	if (!seg->expandable && seg->free == seg->size)
 		seg->releasable = seg->size;
@@ -310,13 +314,13 @@ static struct extent *extent_at(struct extent *all, size_t n, uint64_t addr)
 }
 
 /* The reserved range that contains addr; NULL: not known. */
-static const struct extent *range_of(const struct gc *s, uint64_t addr)
+static const struct extent *range_of(const struct pass *s, uint64_t addr)
 {
 	return extent_at(s->reserved, s->nreserved, addr);
 }
 
 /* Whether b, which follows a, belongs to the same segment. */
-static bool same_segment(const struct gc *s, const struct extent *a, const struct extent *b)
+static bool same_segment(const struct pass *s, const struct extent *a, const struct extent *b)
 {
 	if (!extent__is_expandable(a) || !extent__is_expandable(b) ||
 	    a->addr + a->size != b->addr || range_of(s, a->addr) != range_of(s, b->addr))
@@ -337,7 +341,7 @@ static void set_kind(struct segment *seg, const struct extent *e)
 }
 
 /* Makes a segment from one or more extents, from *i on; *i moves past them. */
-static int add_segment(struct gc *s, size_t *i)
+static int add_segment(struct pass *s, size_t *i)
 {
 	const struct extent *e = &s->extents[*i];
 	struct segment seg = {
@@ -350,7 +354,6 @@ static int add_segment(struct gc *s, size_t *i)
 		.time = e->time,
 	};
 	size_t first = *i;
-	int err;
 
 	rows__line(s->m, s->which_line, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS,
 		   &seg.taken);
@@ -363,20 +366,19 @@ static int add_segment(struct gc *s, size_t *i)
 	}
 	if (seg.foreign && e->how == MEM_MAPPED)
 		s->mapped_foreign += seg.size;
-	err = fill(s, &seg, first, *i);
-	if (!err)
-		err = array__grow_zero(&s->all, &s->cap, (size_t)s->n + 1, sizeof(*s->all));
-	if (!err)
-		s->all[s->n++] = seg;
-	return err;
+	if (fill_segment(s, &seg, first, *i) ||
+	    array__grow_zero(&s->all, &s->cap, (size_t)s->n + 1, sizeof(*s->all)))
+		return -ENOMEM;
+	s->all[s->n++] = seg;
+	return 0;
 }
 
 /* --- memory taken by other code */
 
-static int add_other(struct gc *s, uint8_t how, const struct extent *e)
+static int add_other(struct pass *s, uint8_t how, const struct extent *e)
 {
 	uint32_t key[2] = { how }, id;
-	int err = gc__line(s, e->stack, 0, e->thread, e->walk, &key[1]);
+	int err = line_of(s, e->stack, 0, e->thread, e->walk, &key[1]);
 
 	if (err)
 		return err;
@@ -390,7 +392,7 @@ static int add_other(struct gc *s, uint8_t how, const struct extent *e)
 }
 
 /* Adds physical memory, less the part that the allocator maps and has among its segments. */
-static int add_physical(struct gc *s)
+static int add_physical(struct pass *s)
 {
 	struct extent *all;
 	size_t n;
@@ -413,16 +415,10 @@ static int add_physical(struct gc *s)
 
 /* --- the pass over extents and blocks */
 
-/* The unmapped memory that contains addr; NULL: none. */
-static struct extent *unmapped_at(const struct gc *s, uint64_t addr)
-{
-	return extent_at(s->unmapped, s->nunmapped, addr);
-}
-
 /* Counts a block that is in no segment. */
-static void add_outside(struct gc *s, const struct block *b, struct model_segments *ret)
+static void add_outside(struct pass *s, const struct block *b, struct model_segments *ret)
 {
-	struct extent *e = unmapped_at(s, b->addr);
+	struct extent *e = extent_at(s->unmapped, s->nunmapped, b->addr);
 
 	if (!e) {
 		ret->outside += block__size(s, b);
@@ -437,7 +433,7 @@ static void add_outside(struct gc *s, const struct block *b, struct model_segmen
 		ret->unmapped_time = e->time;
 }
 
-static int walk(struct gc *s, struct model_segments *ret)
+static int walk_extents(struct pass *s, struct model_segments *ret)
 {
 	int err = 0;
 
@@ -446,9 +442,8 @@ static int walk(struct gc *s, struct model_segments *ret)
 		enum extent_sum sum = extent__sum(e);
 		uint64_t first;
 
-		while (s->next_block < s->nblocks && s->blocks[s->next_block].addr < e->addr) {
+		while (s->next_block < s->nblocks && s->blocks[s->next_block].addr < e->addr)
 			add_outside(s, &s->blocks[s->next_block++], ret);
-		}
 		first = s->next_block < s->nblocks ? s->blocks[s->next_block].addr : UINT64_MAX;
 		if (sum == SUM_SEGMENTS || first - e->addr < e->size) {
 			err = add_segment(s, &i);
@@ -486,7 +481,7 @@ static int cmp_taken(const void *a, const void *b)
 ARRAY_COMPARE(cmp_block, struct block, addr)
 
 /* Lists pending blocks. An address that holds a live block is no longer pending. */
-static int list_pending(struct gc *s)
+static int list_pending(struct pass *s)
 {
 	uint64_t addr, size;
 	size_t pos = 0, k = 0;
@@ -510,30 +505,23 @@ static int list_pending(struct gc *s)
 	return 0;
 }
 
-static int gather(struct gc *s)
+static int list_all(struct pass *s)
 {
-	int err = blocks__list(s->m, s->dev, s->at_mark ? ROWS_AT_MARK : ROWS_NOW, &s->blocks,
-			       &s->nblocks);
+	const struct extents *x = &s->dev->extents;
 
-	if (!err)
-		err = extents__list(&s->dev->extents, EXTENT_MEMORY, s->at_mark, &s->extents,
-				    &s->nextents);
-	if (!err)
-		err = extents__list(&s->dev->extents, EXTENT_RESERVED, s->at_mark, &s->reserved,
-				    &s->nreserved);
-	if (!err)
-		err = extents__list(&s->dev->extents, EXTENT_UNMAPPED, s->at_mark, &s->unmapped,
-				    &s->nunmapped);
-	if (!err)
-		err = list_pending(s);
-	if (err)
-		return err;
-	s->site_line = calloc((size_t)s->m->sites.n + 1, sizeof(*s->site_line));
+	if (blocks__list(s->m, s->dev, s->at_mark ? ROWS_AT_MARK : ROWS_NOW, &s->blocks,
+			 &s->nblocks) ||
+	    extents__list(x, EXTENT_MEMORY, s->at_mark, &s->extents, &s->nextents) ||
+	    extents__list(x, EXTENT_RESERVED, s->at_mark, &s->reserved, &s->nreserved) ||
+	    extents__list(x, EXTENT_UNMAPPED, s->at_mark, &s->unmapped, &s->nunmapped) ||
+	    list_pending(s))
+		return -ENOMEM;
+	s->line_nos = calloc((size_t)s->m->sites.n + 1, sizeof(*s->line_nos));
 	s->sizes = malloc((s->nblocks + 1) * sizeof(*s->sizes));
-	return s->site_line && s->sizes ? 0 : -ENOMEM;
+	return s->line_nos && s->sizes ? 0 : -ENOMEM;
 }
 
-static void sum_requested(const struct gc *s, struct model_segments *ret)
+static void sum_requested(const struct pass *s, struct model_segments *ret)
 {
 	for (size_t i = 0; i < s->nblocks; i++) {
 		uint32_t request_no = s->blocks[i].request_no;
@@ -572,24 +560,26 @@ static void sum_free(const struct segment *seg, struct model_segments *ret)
 		ret->largest_gap = seg->largest_gap;
 }
 
-static void sum_up(const struct gc *s, struct model_segments *ret)
+static void sum_up(const struct pass *s, struct model_segments *ret)
 {
 	const struct dev *dev = s->dev;
 	const uint64_t *loose = s->at_mark ? dev->mark_loose : s->m->loose.sums;
 	const struct used *used = s->at_mark ? &dev->mark_used : &dev->used;
 
-	for (uint32_t i = 0; i < s->n; i++) {
-		const struct segment *seg = &s->all[i];
+	for (size_t i = 0; i < ret->n; i++) {
+		const struct segment *seg = &ret->all[i];
 
 		ret->known += seg->size;
 		ret->inside += seg->allocated;
 		ret->pending += seg->pending;
 		sum_free(seg, ret);
 	}
-	for (size_t i = 0; i < ret->nothers; i++)
-		*(ret->others[i].how == MEM_MANAGED
-			  ? &ret->managed
-			  : &ret->others_bytes) += ret->others[i].row.bytes;
+	for (size_t i = 0; i < ret->nothers; i++) {
+		if (ret->others[i].how == MEM_MANAGED)
+			ret->managed += ret->others[i].row.bytes;
+		else
+			ret->others_bytes += ret->others[i].row.bytes;
+	}
 	/* PyTorch reports a free when the program frees, and not when the streams are done. */
 	ret->pending_known = !dev->pub.frees;
 	ret->has_totals = dev->pub.has_totals;
@@ -607,11 +597,13 @@ static void sum_up(const struct gc *s, struct model_segments *ret)
 }
 
 /* Moves the results to the caller. Pins become pointers, since their array moved while it grew. */
-static int finish(struct gc *s, struct model_segments *ret)
+static int move_results(struct pass *s, struct model_segments *ret)
 {
 	struct row *pin = s->pins;
 
-	*ret = (struct model_segments){ .all = s->all, .n = s->n, .pool = s->pins };
+	ret->all = s->all;
+	ret->n = s->n;
+	ret->pool = s->pins;
 	s->all = NULL;
 	s->pins = NULL;
 	ret->others = calloc((size_t)s->nothers + 1, sizeof(*ret->others));
@@ -639,8 +631,8 @@ static int finish(struct gc *s, struct model_segments *ret)
 int model__segments(const struct model *m, size_t device, enum row_when when,
 		    enum frame_choice which_line, struct model_segments *ret)
 {
-	struct gc s = { .m = m, .at_mark = when == ROWS_AT_MARK, .which_line = which_line };
-	struct model_segments sums = { 0 }, all = { 0 };
+	struct pass s = { .m = m, .at_mark = when == ROWS_AT_MARK, .which_line = which_line };
+	struct model_segments all = { 0 };
 	int err;
 
 	if (device >= m->ndevs)
@@ -650,26 +642,20 @@ int model__segments(const struct model *m, size_t device, enum row_when when,
 		return -EINVAL;
 	if (s.at_mark && !s.dev->pub.marked)
 		return -ENOENT;
-	err = gather(&s);
-	if (!err)
-		err = walk(&s, &sums);
-	if (!err)
-		err = finish(&s, &all);
-	if (!err) {
-		all.outside = sums.outside;
-		all.outside_blocks = sums.outside_blocks;
-		all.unmapped = sums.unmapped;
-		all.unmapped_inside = sums.unmapped_inside;
-		all.unmapped_blocks = sums.unmapped_blocks;
-		all.unmapped_time = sums.unmapped_time;
-		s.all = all.all; /* borrowed for sum_up() */
-		s.n = all.n;
-		sum_up(&s, &all);
-		s.all = NULL;
-		*ret = all;
-	} else {
+	err = list_all(&s);
+	if (err)
+		goto out;
+	err = walk_extents(&s, &all);
+	if (err)
+		goto out;
+	err = move_results(&s, &all);
+	if (err) {
 		model__free_segments(&all);
+		goto out;
 	}
+	sum_up(&s, &all);
+	*ret = all;
+out:
 	free(s.extents);
 	free(s.reserved);
 	free(s.unmapped);
@@ -677,7 +663,7 @@ int model__segments(const struct model *m, size_t device, enum row_when when,
 	free(s.pending);
 	free(s.lines);
 	free(s.line_index.slots);
-	free(s.site_line);
+	free(s.line_nos);
 	free(s.here);
 	free(s.sizes);
 	free(s.all);
