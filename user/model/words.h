@@ -38,10 +38,10 @@ char *words__frame(char *buf, const struct dict *d, struct dict_frame f);
 /* Module of a row, clean: "encoder.layers.0"; "GPT (model)" for a root; "": none. */
 char *words__module(char *buf, const struct row *r);
 
-/* A category for people: "optimizer state", "no role found"; NULL: "(several)". */
 /* Memory from before attach that no object was found for, such as that of libraries. */
 #define WORDS_UNHELD "held by no Python object"
 
+/* A category for people: "optimizer state", "no role found"; NULL: "(several)". */
 const char *words__role(const char *category);
 /* The name of a category or phase that people mean by text: the name itself, or the words that
  * texts show, in any case and with '_', '-' or spaces. NULL: none. */
@@ -100,8 +100,6 @@ const char *words__device_fact(const struct facts *f, const struct model_device 
 			       const char *what);
 /* Bytes of a device, from the fact device.<i>.total; 0: unknown. */
 uint64_t words__device_total(const struct facts *f, const struct model_device *d);
-/* The call that took memory, such as "cudaMalloc". */
-const char *words__how(uint8_t how);
 /* Returns "small", "large" or "unknown". */
 const char *words__segment_kind(const struct segment *s);
 /* Comparison of the memory below the blocks with other figures at one moment. */
@@ -125,10 +123,6 @@ char *words__groups(char buf[64], enum group by, unsigned split);
 
 /* A part for people, such as "CPU tensors" or "malloc"; NULL: no such part. */
 const char *host_words__part(unsigned part);
-/* Meaning of a part's second figure, to follow the number: "free inside"; NULL: it has none. */
-const char *host_words__second(unsigned part);
-/* What the part consists of, one sentence for explanations; NULL: no such part. */
-const char *host_words__meaning(unsigned part);
 /* Writes the largest parts on one line: "CPU tensors 1.2 GiB, malloc 310 MiB, unknown 2 MiB".
  * Parts below 1 % of the total are added up as "other". Returns buf. */
 char *host_words__line(char *buf, size_t size, const struct host_sheet *s);

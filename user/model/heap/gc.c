@@ -14,7 +14,7 @@
 #include "base/map64.h"
 #include "model/heap/blocks.h"
 #include "model/heap/device.h"
-#include "model/heap/growth_internal.h"
+#include "model/heap/growth_watch.h"
 #include "model/heap/hash_index.h"
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
@@ -59,8 +59,8 @@ static int mark_all(const struct model *m, struct in_use *u)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		mark_device(m->devs[i], u);
-	for (uint32_t i = 0; m->growth && i < m->growth->n; i++)
-		u->sites[m->growth->units[i].site] = 1;
+	if (m->growth)
+		growth__mark_sites(m, u->sites);
 	return 0;
 }
 
@@ -152,8 +152,8 @@ static int remove_unused(struct model *m, const uint8_t *used, struct site **gon
 		(*gone)[(*n)++] = *s;
 		*s = (struct site){ .unused = true, .stack = m->sites.free_no };
 		m->sites.free_no = i + 1;
-		if (m->growth && i < m->growth->nsites)
-			m->growth->of_site[i] = 0;
+		if (m->growth)
+			growth__drop_site(m, i);
 	}
 	return 0;
 }

@@ -13,7 +13,7 @@
 #include "model/heap/category.h"
 #include "model/heap/device.h"
 #include "model/heap/extents.h"
-#include "model/heap/growth_internal.h"
+#include "model/heap/growth_watch.h"
 #include "model/heap/hash_index.h"
 #include "model/heap/layers.h"
 #include "model/heap/state.h"

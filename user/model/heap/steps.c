@@ -10,7 +10,7 @@
 #include "model/heap/attribution.h"
 #include "model/heap/category.h"
 #include "model/heap/device.h"
-#include "model/heap/growth_internal.h"
+#include "model/heap/growth_watch.h"
 #include "model/heap/layers.h"
 #include "model/heap/state.h"
 

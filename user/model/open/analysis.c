@@ -43,7 +43,7 @@ static const char *name_of(const char *path)
 
 void analysis__open_failure(const char *path, int err, const char *why, struct failure *f)
 {
-	const char *name = name_of(path);
+	const char *name = name_of(path), *remedy = "";
 
 	switch (err) {
 	case EINVAL:
@@ -59,20 +59,20 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 	case ENFILE:
 		failure__set(f, EXIT_FAILED, 0, "%s: cannot read: %s", name, strerror(err));
 		return;
-	}
-	if (err == ELOOP) {
-		failure__set(
-			f, EXIT_UNUSABLE, 0,
-			"%s: cannot open: it is a symbolic link in a folder of recordings; name "
-			"the file that it leads to",
-			name);
+	case ELOOP:
+		failure__set(f, EXIT_UNUSABLE, 0,
+			     "%s: cannot open: it is a symbolic link in a folder of recordings; "
+			     "name the file that it leads to",
+			     name);
 		return;
+	case ENOENT:
+		remedy = "; `memtrace-bpf record` says at its end which file it wrote";
+		break;
+	case EACCES:
+		remedy = "; the recording belongs to another user: run memtrace-bpf with sudo";
+		break;
 	}
-	failure__set(f, EXIT_UNUSABLE, 0, "%s: cannot open: %s%s", name, strerror(err),
-		     err == ENOENT ? "; `memtrace-bpf record` says at its end which file it wrote"
-		     : err == EACCES
-			     ? "; the recording belongs to another user: run memtrace-bpf with sudo"
-			     : "");
+	failure__set(f, EXIT_UNUSABLE, 0, "%s: cannot open: %s%s", name, strerror(err), remedy);
 }
 
 int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret)

@@ -86,13 +86,13 @@ static unsigned long number_of(const struct folder_entry *e, size_t i)
 {
 	unsigned long number;
 
-	return !strcmp(e->kind, "segment") && sscanf(e->file, "segment-%lu.mtr", &number) == 1
-		       ? number
-		       : (unsigned long)i + 1;
+	if (!strcmp(e->kind, "segment") && sscanf(e->file, "segment-%lu.mtr", &number) == 1)
+		return number;
+	return (unsigned long)i + 1;
 }
 
 /* The name of an entry next to "FOLDER#1", which is also a part's name. */
-static const char *choice(const struct folder_entry *e, char buf[256])
+static const char *choice_of(const struct folder_entry *e, char buf[256])
 {
 	if (strcmp(e->kind, "segment") != 0)
 		return title(e, buf);
@@ -111,7 +111,7 @@ static int log_choices(const struct folder *f, const char *why)
 	e = folder__entries(f, &n);
 	log_err("%s: %s:", path, why);
 	for (size_t i = 0; i < n && i < LISTED; i++)
-		log_err("  %s#%lu  %s", path, number_of(&e[i], i), choice(&e[i], buf));
+		log_err("  %s#%lu  %s", path, number_of(&e[i], i), choice_of(&e[i], buf));
 	if (n > LISTED)
 		log_err("  and %zu more", n - LISTED);
 	return EXIT_USAGE;
@@ -125,8 +125,11 @@ static int open_folder(const char *path, struct folder **f)
 
 	if (!err)
 		return EXIT_OK;
-	log_err("%s: %s%s%s", text__clean(clean, sizeof(clean), path, strlen(path)),
-		folder__why(err), why ? ": " : "", why ? why : "");
+	text__clean(clean, sizeof(clean), path, strlen(path));
+	if (why)
+		log_err("%s: %s: %s", clean, folder__why(err), why);
+	else
+		log_err("%s: %s", clean, folder__why(err));
 	return EXIT_UNUSABLE;
 }
 
@@ -186,9 +189,9 @@ static int add_named(struct inputs *in, const struct folder *f, const char *name
 			times = 1;
 		}
 	}
-	return times == 1 ? add_entry(in, f, &e[found], what)
-			  : log_choices(f, times ? "several have this name"
-						 : "unknown name; use one of");
+	if (times == 1)
+		return add_entry(in, f, &e[found], what);
+	return log_choices(f, times ? "several have this name" : "unknown name; use one of");
 }
 
 static int add_missing(struct inputs *in, const struct folder *f)
@@ -276,7 +279,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 }
 
 /* Splits "FOLDER#NAME" unless it is a file. Returns the folder's path, for free(), and *name. */
-static char *split(const char *arg, const char **name)
+static char *split_name(const char *arg, const char **name)
 {
 	const char *hash = strrchr(arg, '#');
 	char *path;
@@ -303,16 +306,17 @@ static bool is_plain_folder(const char *path)
 static int log_no_index(const char *path)
 {
 	char clean[512], word[PATH_MAX], *pattern = NULL;
+	const char *shell;
 	glob_t found = { 0 };
 
 	text__clean(clean, sizeof(clean), path, strlen(path));
+	shell = text__shell(word, sizeof(word), path) ?: clean;
 	if (asprintf(&pattern, "%s/*.mtr", path) >= 0)
 		glob(pattern, 0, NULL, &found);
 	if (found.gl_pathc)
 		log_err("%s: it is a folder without an index.json; name its %zu recording%s: "
 			"%s/*.mtr",
-			clean, found.gl_pathc, found.gl_pathc == 1 ? "" : "s",
-			text__shell(word, sizeof(word), path) ?: clean);
+			clean, found.gl_pathc, found.gl_pathc == 1 ? "" : "s", shell);
 	else
 		log_err("%s: it is a folder without a recording in it", clean);
 	globfree(&found);
@@ -320,10 +324,10 @@ static int log_no_index(const char *path)
 	return EXIT_UNUSABLE;
 }
 
-static int expand(struct inputs *in, const char *arg, enum inputs_of what, size_t others)
+static int expand_argument(struct inputs *in, const char *arg, enum inputs_of what, size_t others)
 {
 	const char *name = NULL;
-	char *of = split(arg, &name);
+	char *of = split_name(arg, &name);
 	struct folder *f = NULL;
 	int status;
 
@@ -344,7 +348,7 @@ int inputs__expand(char *const *args, size_t n, enum inputs_of what, struct inpu
 
 	*ret = (struct inputs){ 0 };
 	for (size_t i = 0; i < n && !status; i++)
-		status = expand(ret, args[i], what, n - 1);
+		status = expand_argument(ret, args[i], what, n - 1);
 	if (status)
 		inputs__free(ret);
 	return status;

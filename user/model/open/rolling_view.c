@@ -46,6 +46,11 @@ struct rolling_view {
 
 #define TOTALS_BYTES (INT64_C(64) << 20) /* bytes of the largest totals.json that is written */
 
+static const char *clean(char *buf, size_t size, const char *s)
+{
+	return text__clean(buf, size, s, strlen(s));
+}
+
 /* ---- totals.json ---- */
 
 static bool get_device(const json_t *o, struct ring_device *d)
@@ -71,8 +76,8 @@ static bool get_device(const json_t *o, struct ring_device *d)
 
 static bool get_whole(struct rolling_view *v)
 {
-	const json_t *whole = json_object_get(v->totals, "whole"),
-		     *devices = json_object_get(whole, "devices"), *d;
+	const json_t *whole = json_object_get(v->totals, "whole"), *d;
+	const json_t *devices = json_object_get(whole, "devices");
 	size_t i;
 
 	if (!json_is_object(whole) || !folder__count(whole, "events", &v->events) ||
@@ -174,27 +179,26 @@ int rolling_view__open(const char *path, struct rolling_view **ret)
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	text__clean(name, sizeof(name), path, strlen(path));
+	clean(name, sizeof(name), path);
 	err = folder__read(path, &v->folder, &why);
-	if (!err) {
-		v->entries = folder__entries(v->folder, &v->n);
-		v->totals = read_totals(path, reason, &why);
-	} else if (!why) {
-		why = folder__why(err);
+	if (err) {
+		why = why ?: folder__why(err);
+		goto unusable;
 	}
-	if (!err && v->totals && !get_whole(v))
-		err = -EBADMSG;
-	if (!err && v->totals && !v->n) {
-		err = -ENOENT;
+	v->entries = folder__entries(v->folder, &v->n);
+	v->totals = read_totals(path, reason, &why);
+	if (!v->totals || !get_whole(v))
+		goto unusable;
+	if (!v->n) {
 		why = "it has no part";
-	}
-	if (err || !v->totals) {
-		log_err("%s: %s", name, why);
-		rolling_view__free(v);
-		return EXIT_UNUSABLE;
+		goto unusable;
 	}
 	*ret = v;
 	return EXIT_OK;
+unusable:
+	log_err("%s: %s", name, why);
+	rolling_view__free(v);
+	return EXIT_UNUSABLE;
 }
 
 /* ---- choosing the part ---- */
@@ -282,9 +286,7 @@ static int pick_oom(struct rolling_view *v)
 		if (has_oom(v->segment))
 			return EXIT_OK;
 	}
-	log_err("%s: %s; try --at peak",
-		text__clean(name, sizeof(name), folder__path(v->folder),
-			    strlen(folder__path(v->folder))),
+	log_err("%s: %s; try --at peak", clean(name, sizeof(name), folder__path(v->folder)),
 		any ? "the part with the out-of-memory error was dropped"
 		    : "nothing ran out of memory in it");
 	return EXIT_UNUSABLE;
@@ -301,8 +303,7 @@ static int pick_time(struct rolling_view *v, uint64_t time)
 	if (v->entries[i].from <= time || !gaps)
 		return set_segment(v, i);
 	log_err("%s: the part at %s was dropped; the recording now starts at %s",
-		text__clean(name, sizeof(name), folder__path(v->folder),
-			    strlen(folder__path(v->folder))),
+		clean(name, sizeof(name), folder__path(v->folder)),
 		text__time(at, sizeof(at), time),
 		text__time(from, sizeof(from), v->entries[0].from));
 	return EXIT_UNUSABLE;
@@ -325,7 +326,7 @@ static int no_marks(const struct rolling_view *v)
 {
 	char name[512];
 
-	text__clean(name, sizeof(name), folder__path(v->folder), strlen(folder__path(v->folder)));
+	clean(name, sizeof(name), folder__path(v->folder));
 	log_err("%s: --at mark:NAME is for one part: %s#12", name, name);
 	return EXIT_UNUSABLE;
 }
@@ -360,11 +361,6 @@ int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, c
 
 #define LINES 12 /* lines of memory over time */
 #define SECOND UINT64_C(1000000000)
-
-static const char *clean(char *buf, size_t size, const char *s)
-{
-	return text__clean(buf, size, s, strlen(s));
-}
 
 /* Returns the end of the last removed part, ns; 0: none was removed. */
 static uint64_t removed_until(const struct rolling_view *v, uint64_t *events)
@@ -492,12 +488,12 @@ static const json_t *level_from_begin(const json_t *levels)
 
 static size_t fill_pieces(const struct rolling_view *v, const json_t *level, struct piece *p)
 {
-	size_t max = column_of(v, v->device->name, "allocated_max"),
-	       last = column_of(v, v->device->name, "allocated"),
-	       reserved = column_of(v, v->device->name, "reserved_max"), i, n = 0;
+	size_t max = column_of(v, v->device->name, "allocated_max");
+	size_t last = column_of(v, v->device->name, "allocated");
+	size_t reserved = column_of(v, v->device->name, "reserved_max"), i, n = 0;
 	const json_t *rows = json_object_get(level, "rows"), *row;
-	uint64_t begin = value_of(json_array_get(rows, 0), 0), end = v->last / SECOND + 1,
-		 span = end > begin ? end - begin : 1;
+	uint64_t begin = value_of(json_array_get(rows, 0), 0), end = v->last / SECOND + 1;
+	uint64_t span = end > begin ? end - begin : 1;
 
 	json_array_foreach(rows, i, row) {
 		uint64_t t = value_of(row, 0);

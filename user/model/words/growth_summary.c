@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,10 @@ bool growth_summary__graph_has(const char *name)
 /* Bytes of a name without " and 3 more", which stands for other names of the same memory. */
 static size_t own_length(const char *name)
 {
-	size_t len = strlen(name), end = len > 5 && !strcmp(name + len - 5, " more") ? len - 5 : 0;
+	size_t len = strlen(name), end = 0;
 
+	if (len > 5 && !strcmp(name + len - 5, " more"))
+		end = len - 5;
 	while (end && strchr("0123456789,*", name[end - 1]))
 		end--;
 	return end > 5 && !strncmp(name + end - 5, " and ", 5) ? end - 5 : len;
@@ -51,7 +54,7 @@ char *growth_summary__graph_words(const char *name, bool brief, char *buf, size_
 {
 	const char *keeper;
 	char of[400], what[400];
-	size_t n = growth_summary__graph_keeper(name, &keeper), len;
+	size_t n = growth_summary__graph_keeper(name, &keeper);
 
 	if (!n) {
 		text__clean(what, sizeof(what), name, strlen(name));
@@ -59,9 +62,8 @@ char *growth_summary__graph_words(const char *name, bool brief, char *buf, size_
 		return buf;
 	}
 	text__clean(of, sizeof(of), keeper, n);
-	len = strstr(name, GRAPH) - name;
-	text__clean(what, sizeof(what), name, len);
-	snprintf(buf, size, "the graph of %s%s%s", of, brief ? "" : ", ", brief ? "" : what);
+	text__clean(what, sizeof(what), name, strstr(name, GRAPH) - name);
+	snprintf(buf, size, brief ? "the graph of %s" : "the graph of %s, %s", of, what);
 	return buf;
 }
 
@@ -229,10 +231,10 @@ static const char *what_is_uneven(const struct growth_summary *s)
 	if (g->coarse || (is_open(&g->allocated.trend) &&
 			  !(s->little && is_negligible(s, g->allocated.per_step))))
 		return "no_line";
-	return (g->has_reserved && g->reserved.trend.verdict == TREND_GROWS) ||
-			       (g->has_others && is_open(&g->others.trend))
-		       ? "uneven"
-		       : NULL;
+	if ((g->has_reserved && g->reserved.trend.verdict == TREND_GROWS) ||
+	    (g->has_others && is_open(&g->others.trend)))
+		return "uneven";
+	return NULL;
 }
 
 /* Returns why "nothing grows" is not known, or NULL if it is known. */
@@ -265,9 +267,10 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 
 	model__device(m, device, &d);
 	s->capacity = words__device_total(f, &d);
-	s->per_minute = s->clock == GROWTH_TIME ? s->per_step * 60
-			: minutes > 0		? s->per_step / minutes
-						: 0;
+	if (s->clock == GROWTH_TIME)
+		s->per_minute = s->per_step * 60;
+	else if (minutes > 0)
+		s->per_minute = s->per_step / minutes;
 	if (!s->capacity)
 		return 0;
 	err = model__segments(m, device, ROWS_NOW, false, &seg);
@@ -440,35 +443,46 @@ const struct growth_line *growth_summary__line(const struct growth_summary *s, c
 
 /* ---- text ---- */
 
+static const struct {
+	const char *unit, *between;
+	const char *steps_key, *rate_key, *lines_key;
+} words_of[] = {
+	[GROWTH_STEPS] = { "step", " from step to step", "steps", "bytes_per_step",
+			   "lines_per_step" },
+	[GROWTH_CALLS] = { "call", " from call to call", "steps", "bytes_per_step",
+			   "lines_per_step" },
+	[GROWTH_TIME] = { "second", "", "slices", "bytes_per_second", "lines_per_second" },
+	[GROWTH_REQUESTS] = { "request", " from request to request", "requests",
+			      "bytes_per_request", "lines_per_request" },
+};
+
 const char *growth_summary__unit(const struct growth *g)
 {
-	static const char *const units[] = { [GROWTH_STEPS] = "step",
-					     [GROWTH_CALLS] = "call",
-					     [GROWTH_TIME] = "second",
-					     [GROWTH_REQUESTS] = "request" };
+	return words_of[g->clock].unit;
+}
 
-	return units[g->clock];
+const char *growth_summary__between(enum growth_clock c)
+{
+	return words_of[c].between;
 }
 
 const char *growth_summary__rate_key(enum growth_clock c)
 {
-	return c == GROWTH_TIME	      ? "bytes_per_second"
-	       : c == GROWTH_REQUESTS ? "bytes_per_request"
-				      : "bytes_per_step";
+	return words_of[c].rate_key;
 }
 
 const char *growth_summary__steps_key(enum growth_clock c)
 {
-	return c == GROWTH_TIME ? "slices" : c == GROWTH_REQUESTS ? "requests" : "steps";
+	return words_of[c].steps_key;
 }
 
 char *growth_summary__signed(char *buf, size_t size, double bytes)
 {
+	double most = (double)(UINT64_MAX / 2);
 	char b[24];
-	double abs = bytes < 0 ? -bytes : bytes;
 
-	snprintf(buf, size, "%s%s", bytes < 0 ? "-" : "+",
-		 text__bytes(b, sizeof(b), abs < 9e18 ? (uint64_t)(abs + 0.5) : UINT64_MAX / 2));
+	text__bytes(b, sizeof(b), (uint64_t)(fmin(fabs(bytes), most) + 0.5));
+	snprintf(buf, size, "%c%s", bytes < 0 ? '-' : '+', b);
 	return buf;
 }
 
@@ -622,14 +636,6 @@ static void say_holder(const struct growth_line *l, const struct growth_name *n,
 	snprintf(buf, size, "%s%s", growth_summary__is_holder(n) ? ", held by " : ", it is ", name);
 }
 
-const char *growth_summary__between(enum growth_clock c)
-{
-	return c == GROWTH_STEPS      ? " from step to step"
-	       : c == GROWTH_CALLS    ? " from call to call"
-	       : c == GROWTH_REQUESTS ? " from request to request"
-				      : "";
-}
-
 /* Writes " in 60 calls of the model since step 12". */
 static char *call_words(uint64_t calls, uint64_t after_steps, char *buf, size_t size)
 {
@@ -720,6 +726,7 @@ static void say_unknown(const struct growth_summary *s, bool brief, char buf[GRO
 
 static void say_none(const struct growth_summary *s, bool brief, char buf[GROWTH_SUMMARY_TEXT])
 {
+	const char *between = brief ? "" : growth_summary__between(s->clock);
 	char length[64], inside[GROWTH_SUMMARY_TEXT] = "";
 
 	if (s->inside && !brief)
@@ -727,8 +734,7 @@ static void say_none(const struct growth_summary *s, bool brief, char buf[GROWTH
 	if (s->little && !brief)
 		say_little(s, inside, sizeof(inside));
 	if (s->verdict != GROWTH_VERDICT_UNKNOWN)
-		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s%s%.1500s",
-			 brief ? "" : growth_summary__between(s->clock),
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s%s%.1500s", between,
 			 span(s, length, sizeof(length)), *inside ? ", but " : "", inside);
 	else if (s->inside && !brief)
 		strcpy(buf, inside);
@@ -881,11 +887,7 @@ static void put_line(struct json *j, const struct growth_summary *s)
 	json__uint(j, "bytes", r->bytes);
 	json__uint(j, "count", r->count);
 	json__uint(j, "lines", s->lines);
-	json__double(j,
-		     s->clock == GROWTH_TIME	   ? "lines_per_second"
-		     : s->clock == GROWTH_REQUESTS ? "lines_per_request"
-						   : "lines_per_step",
-		     s->lines_per_step, 3);
+	json__double(j, words_of[s->clock].lines_key, s->lines_per_step, 3);
 }
 
 static void put_full(struct json *j, const struct growth_summary *s)

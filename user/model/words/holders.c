@@ -19,9 +19,9 @@ struct item {
 	size_t at; /* index of held */
 };
 
-static const char *text_or(const char *s, const char *otherwise)
+static const char *text_of(const char *s)
 {
-	return s ? s : otherwise;
+	return s ?: "";
 }
 
 /* Copies a name with "[12]" as "[*]", ".12." as ".*." and "and 12 more" as "and * more". */
@@ -46,7 +46,7 @@ static void copy_pattern(char *dst, const char *src)
 static bool held__is_of_module(const struct held *x)
 {
 	return x->category && strcmp(x->category, "unknown") != 0 &&
-	       (*text_or(x->module, "") || *text_or(x->module_class, ""));
+	       (*text_of(x->module) || *text_of(x->module_class));
 }
 
 /* Writes the key of a holder: role, then its module or its name. Returns the bytes written. */
@@ -54,21 +54,21 @@ static size_t put_key(char *buf, const struct held *x, bool by_role)
 {
 	char *p = buf;
 
-	p = stpcpy(p, text_or(x->category, ""));
+	p = stpcpy(p, text_of(x->category));
 	*p++ = SEP;
 	if (held__is_of_module(x)) {
 		*p++ = 'm';
 		if (!by_role) {
-			p = stpcpy(p, text_or(x->module_root, ""));
+			p = stpcpy(p, text_of(x->module_root));
 			*p++ = SEP;
-			p = stpcpy(p, text_or(x->module_class, ""));
+			p = stpcpy(p, text_of(x->module_class));
 			*p++ = SEP;
-			copy_pattern(p, text_or(x->module, ""));
+			copy_pattern(p, text_of(x->module));
 			p += strlen(p);
 		}
 	} else {
 		*p++ = 'n';
-		copy_pattern(p, text_or(x->name, ""));
+		copy_pattern(p, text_of(x->name));
 		p += strlen(p);
 	}
 	*p = '\0';
@@ -130,22 +130,26 @@ static int cover_siblings(struct item *items, size_t n)
 	struct map64 *count = map64__new();
 	const char *last = "";
 	uint64_t hash, c;
-	int err = count ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < n && !err; i++) {
+	if (!count)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
 		const char *module = strcmp(items[i].key, last) ? module_of_key(items[i].key)
 								: NULL;
 
 		last = items[i].key;
-		for (unsigned k = 0; module && k < COMPONENTS && !err; k++) {
+		for (unsigned k = 0; module && k < COMPONENTS; k++) {
 			if (!hash_without(seed, items[i].key, module, k, &hash))
 				break;
 			c = 0;
 			map64__get(count, hash, &c);
-			err = map64__set(count, hash, c + 1);
+			if (map64__set(count, hash, c + 1)) {
+				map64__free(count);
+				return -ENOMEM;
+			}
 		}
 	}
-	for (size_t i = 0; i < n && !err; i++) {
+	for (size_t i = 0; i < n; i++) {
 		char *module = module_of_key(items[i].key);
 		uint64_t most = MANY;
 		unsigned at = COMPONENTS;
@@ -162,14 +166,14 @@ static int cover_siblings(struct item *items, size_t n)
 			put_star(module, at);
 	}
 	map64__free(count);
-	return err;
+	return 0;
 }
 
 static size_t key_room(const struct held *x)
 {
-	return strlen(text_or(x->category, "")) + strlen(text_or(x->name, "")) +
-	       strlen(text_or(x->module, "")) + strlen(text_or(x->module_class, "")) +
-	       strlen(text_or(x->module_root, "")) + 16;
+	return strlen(text_of(x->category)) + strlen(text_of(x->name)) +
+	       strlen(text_of(x->module)) + strlen(text_of(x->module_class)) +
+	       strlen(text_of(x->module_root)) + 16;
 }
 
 static int cmp_item(const void *a, const void *b)
@@ -178,7 +182,7 @@ static int cmp_item(const void *a, const void *b)
 	int c = strcmp(x->key, y->key);
 
 	if (!c)
-		c = strcmp(text_or(x->held->module, ""), text_or(y->held->module, ""));
+		c = strcmp(text_of(x->held->module), text_of(y->held->module));
 	if (c)
 		return c;
 	return x->at < y->at ? -1 : 1;
@@ -193,8 +197,9 @@ struct name_parts {
 
 static struct name_parts split_name(const struct held *x)
 {
-	const char *name = text_or(x->name, ""), *of = strstr(name, " of "), *space;
-	size_t len = strlen(text_or(x->module, ""));
+	const char *name = text_of(x->name);
+	const char *of = strstr(name, " of "), *space;
+	size_t len = strlen(text_of(x->module));
 	struct name_parts p = { .before = "", .leaf = name, .leaf_len = strcspn(name, " ") };
 
 	if (of && !strncmp(name, "grad of ", 8)) {
@@ -233,7 +238,9 @@ static int cmp_leaf(const void *a, const void *b)
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
 	c = memcmp(x->leaf, y->leaf, len);
-	return c ? c : x->leaf_len < y->leaf_len ? -1 : x->leaf_len > y->leaf_len;
+	if (c)
+		return c;
+	return x->leaf_len < y->leaf_len ? -1 : x->leaf_len > y->leaf_len;
 }
 
 /* Writes "blocks.*.mlp.weight, .bias" or "AdamW exp_avg, exp_avg_sq of blocks.*". */
@@ -263,9 +270,11 @@ static void put_module_name(FILE *out, const struct item *v, size_t n, const cha
 	if (!first.middle)
 		fputs(module, out);
 	for (size_t i = 0; i < k && i < LEAVES; i++) {
-		const char *sep = i ? ", " : "", *dot = first.middle || (!i && !*module) ? "" : ".";
-
-		fprintf(out, "%s%s%.*s", sep, dot, (int)leaves[i].leaf_len, leaves[i].leaf);
+		if (i)
+			fputs(", ", out);
+		if (!first.middle && (i || *module))
+			fputc('.', out);
+		fwrite(leaves[i].leaf, 1, leaves[i].leaf_len, out);
 	}
 	if (k > LEAVES)
 		fputs(", ...", out);
@@ -276,11 +285,11 @@ static void put_module_name(FILE *out, const struct item *v, size_t n, const cha
 /* Writes the names of the items [0, n): the name they share, or its pattern. */
 static void put_name(FILE *out, const struct item *v, size_t n, const char *module)
 {
-	const char *name = text_or(v->held->name, "");
+	const char *name = text_of(v->held->name);
 	bool same = true;
 
 	for (size_t i = 1; i < n && same; i++)
-		same = !strcmp(text_or(v[i].held->name, ""), name);
+		same = !strcmp(text_of(v[i].held->name), name);
 	if (same)
 		fputs(name, out);
 	else if (held__is_of_module(v->held))
@@ -291,27 +300,27 @@ static void put_name(FILE *out, const struct item *v, size_t n, const char *modu
 }
 
 /* Covers the modules of the items with a pattern. Returns it, to be freed; NULL on ENOMEM. */
-static char *cover(const struct item *v, size_t n, uint32_t *modules)
+static char *cover_modules(const struct item *v, size_t n, uint32_t *modules)
 {
 	const struct held *last = NULL;
 	size_t len = 0;
 	char *pattern;
 
 	for (size_t i = 0; i < n; i++)
-		len += strlen(text_or(v[i].held->module, "")) + 2;
+		len += strlen(text_of(v[i].held->module)) + 2;
 	pattern = calloc(1, len + 2);
 	*modules = 0;
 	for (size_t i = 0; pattern && i < n; i++) {
 		const struct held *x = v[i].held;
-		const char *module = text_or(x->module, "");
+		const char *module = text_of(x->module);
 
-		if (!*module && !*text_or(x->module_class, ""))
+		if (!*module && !*text_of(x->module_class))
 			continue;
 		if (!last)
 			strcpy(pattern, module);
-		else if (strcmp(module, text_or(last->module, "")) != 0)
+		else if (strcmp(module, text_of(last->module)) != 0)
 			pattern__cover(pattern, module);
-		*modules += !last || strcmp(module, text_or(last->module, "")) != 0;
+		*modules += !last || strcmp(module, text_of(last->module)) != 0;
 		last = x;
 	}
 	return pattern;
@@ -339,13 +348,13 @@ static void holder__add(struct holder *h, const struct held *x)
 static int make_holder(FILE *out, const struct item *v, size_t n, struct holder *h)
 {
 	const struct held *x = v->held;
-	char *module = cover(v, n, &h->modules);
+	char *module = cover_modules(v, n, &h->modules);
 
 	if (!module)
 		return -ENOMEM;
 	*h = (struct holder){ .category = x->category,
-			      .module_class = text_or(x->module_class, ""),
-			      .module_root = text_or(x->module_root, ""),
+			      .module_class = text_of(x->module_class),
+			      .module_root = text_of(x->module_root),
 			      .detail = x->detail,
 			      .size = x->size,
 			      .modules = h->modules };
@@ -366,17 +375,19 @@ static int cmp_holder(const void *a, const void *b)
 
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
-	c = strcmp(text_or(x->category, ""), text_or(y->category, ""));
+	c = strcmp(text_of(x->category), text_of(y->category));
 	if (!c)
 		c = strcmp(x->name, y->name);
-	return c ? c : x < y ? -1 : x > y;
+	if (c)
+		return c;
+	return x < y ? -1 : x > y;
 }
 
 /* Sorts the holders, and renumbers of. */
 static int holders__sort(struct holders *h, size_t n)
 {
-	struct holder **order = malloc((h->n + 1) * sizeof(*order)),
-		      *sorted = malloc((h->n + 1) * sizeof(*sorted));
+	struct holder **order = malloc((h->n + 1) * sizeof(*order));
+	struct holder *sorted = malloc((h->n + 1) * sizeof(*sorted));
 	uint32_t *place = malloc((h->n + 1) * sizeof(*place));
 
 	if (!order || !sorted || !place) {
@@ -407,26 +418,29 @@ static int make_holders(const struct item *items, size_t n, struct holders *h)
 	size_t size;
 	FILE *out = open_memstream(&h->text, &size);
 	const char *p;
-	int err = out ? 0 : -ENOMEM;
+	int err = 0;
 
+	if (!out)
+		return -ENOMEM;
 	for (size_t i = 0, end; i < n && !err; i = end) {
 		for (end = i; end < n && !strcmp(items[end].key, items[i].key); end++)
 			h->of[items[end].at] = h->n;
 		err = make_holder(out, &items[i], end - i, &h->all[h->n++]);
 	}
-	if (out && fclose(out))
-		err = -ENOMEM;
+	if (fclose(out) || err)
+		return -ENOMEM;
 	p = h->text;
-	for (size_t i = 0; i < h->n && !err; i++) {
+	for (size_t i = 0; i < h->n; i++) {
 		h->all[i].name = p;
 		h->all[i].module = p += strlen(p) + 1;
 		p += strlen(p) + 1;
 	}
-	return err ? err : holders__sort(h, n);
+	return holders__sort(h, n);
 }
 
 /* room_of: room for of, at least n. */
-static int group(const struct held *v, size_t n, size_t room_of, bool by_role, struct holders *ret)
+static int group_held(const struct held *v, size_t n, size_t room_of, bool by_role,
+		      struct holders *ret)
 {
 	struct holders h = { .all = calloc(n + 1, sizeof(*h.all)),
 			     .of = calloc(room_of + 1, sizeof(*h.of)) };
@@ -438,19 +452,21 @@ static int group(const struct held *v, size_t n, size_t room_of, bool by_role, s
 	for (size_t i = 0; i < n; i++)
 		room += key_room(&v[i]);
 	keys = p = malloc(room);
-	if (h.all && h.of && items && keys) {
-		for (size_t i = 0; i < n; i++) {
-			items[i] = (struct item){ .held = &v[i], .key = p, .at = i };
-			p += put_key(p, &v[i], by_role);
-		}
-		if (n)
-			qsort(items, n, sizeof(*items), cmp_item);
-		err = by_role || n <= MANY ? 0 : cover_siblings(items, n);
-		if (!err && n)
-			qsort(items, n, sizeof(*items), cmp_item);
-		if (!err)
-			err = make_holders(items, n, &h);
+	if (!h.all || !h.of || !items || !keys)
+		goto out;
+	for (size_t i = 0; i < n; i++) {
+		items[i] = (struct item){ .held = &v[i], .key = p, .at = i };
+		p += put_key(p, &v[i], by_role);
 	}
+	qsort(items, n, sizeof(*items), cmp_item);
+	if (!by_role && n > MANY) {
+		err = cover_siblings(items, n);
+		if (err)
+			goto out;
+		qsort(items, n, sizeof(*items), cmp_item);
+	}
+	err = make_holders(items, n, &h);
+out:
 	free(items);
 	free(keys);
 	if (err)
@@ -462,7 +478,7 @@ static int group(const struct held *v, size_t n, size_t room_of, bool by_role, s
 
 int holders__group(const struct held *v, size_t n, bool by_role, struct holders *ret)
 {
-	return group(v, n, n, by_role, ret);
+	return group_held(v, n, n, by_role, ret);
 }
 
 void holders__free(struct holders *h)
@@ -495,7 +511,7 @@ int holders__of_rows(const struct row *rows, size_t n, bool by_role, struct hold
 		if (rows[i].before_attach)
 			v[k++] = held_of_row(&rows[i]);
 	if (v)
-		err = group(v, k, n, by_role, ret);
+		err = group_held(v, k, n, by_role, ret);
 	free(v);
 	for (size_t i = n; !err && i-- > 0;) /* k rows of n are grouped, in their order */
 		ret->of[i] = rows[i].before_attach ? ret->of[--k] : HOLDERS_NONE;
@@ -524,12 +540,12 @@ static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
 	uint64_t sum = 0;
 	struct row *rows;
 	size_t k;
-	int err;
 
 	for (k = 0; k < n && !named[k].filtered; k++)
 		;
-	err = holders__of_rows(named, k, true, &r->holders);
-	rows = err ? NULL : calloc(r->n + r->holders.n + 1, sizeof(*rows));
+	if (holders__of_rows(named, k, true, &r->holders))
+		return -ENOMEM;
+	rows = calloc(r->n + r->holders.n + 1, sizeof(*rows));
 	if (!rows)
 		return -ENOMEM;
 	for (size_t i = 0; i < r->holders.n; i++)
@@ -559,20 +575,25 @@ int holder_rows__of(const struct model *m, size_t device, const struct row_opts 
 	size_t n;
 	int err = model__rows(m, device, opts, &r.of_model, &r.n);
 
+	if (err)
+		return err;
 	r.all = r.of_model;
-	if (!err && names) {
+	if (names) {
 		by_name.by = BY_LINE;
 		by_name.split = 0;
 		by_name.any_module = by_name.any_phase = by_name.any_category = false;
 		err = model__rows(m, device, &by_name, &named, &n);
-		if (!err)
-			err = put_holders(&r, named, n);
+		if (err)
+			goto failed;
+		err = put_holders(&r, named, n);
 		free(named);
+		if (err)
+			goto failed;
 	}
-	if (err)
-		holder_rows__free(&r);
-	else
-		*ret = r;
+	*ret = r;
+	return 0;
+failed:
+	holder_rows__free(&r);
 	return err;
 }
 

@@ -12,7 +12,9 @@
 #define LARGE (UINT64_C(1) << 30) /* RSS of a process whose reading is brief, bytes */
 
 static const struct {
-	const char *name, *second, *meaning;
+	const char *name;
+	const char *second;  /* the part's second figure, to follow the number; NULL: none */
+	const char *meaning; /* one sentence for explanations */
 } parts[HOST_PART_NR] = {
 	[HOST_TOTAL] = { "RSS", NULL, "all resident memory of the process" },
 	[HOST_PINNED] = { "pinned memory", "cached", "cudaHostAlloc and cudaHostRegister" },
@@ -45,16 +47,6 @@ static const struct {
 const char *host_words__part(unsigned part)
 {
 	return part < HOST_PART_NR ? parts[part].name : NULL;
-}
-
-const char *host_words__second(unsigned part)
-{
-	return part < HOST_PART_NR ? parts[part].second : NULL;
-}
-
-const char *host_words__meaning(unsigned part)
-{
-	return part < HOST_PART_NR ? parts[part].meaning : NULL;
 }
 
 struct item {
@@ -142,7 +134,6 @@ static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
 	struct item v[HOST_PARTS_END];
 	size_t n = sort_parts(s, v), room;
 	struct grid *g = grid__new(cols, COL_NR);
-	char text[128];
 	int err;
 
 	if (!g)
@@ -150,14 +141,17 @@ static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
 	for (size_t i = 0; i < n; i++)
 		put_cells(g, s, v[i].part);
 	err = grid__error(g);
+	if (err)
+		goto out;
 	grid__last_goes(g, 1);
 	room = grid__fit(g, columns, 40, COL_NR);
-	if (!err)
-		grid__print_titles(g, out, text__colour(out), "Contains");
-	for (size_t i = 0; i < n && !err; i++) {
-		snprintf(text, sizeof(text), "%s", parts[v[i].part].meaning);
-		grid__print(g, out, i, text__width(text) > room ? "" : text);
+	grid__print_titles(g, out, text__colour(out), "Contains");
+	for (size_t i = 0; i < n; i++) {
+		const char *meaning = parts[v[i].part].meaning;
+
+		grid__print(g, out, i, text__width(meaning) > room ? "" : meaning);
 	}
+out:
 	grid__free(g);
 	return err;
 }
@@ -165,7 +159,7 @@ static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
 /* "PSS 1.1 GiB, USS 1.0 GiB, page tables 3.0 MiB": figures that are known and not zero. */
 static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
 {
-	char text[256], bytes[24], limit[24];
+	char text[256], bytes[24];
 	size_t at = 0;
 
 	for (unsigned i = HOST_PARTS_END; i < HOST_GROUP; i++)
@@ -182,11 +176,10 @@ static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
 	if (!s->part[HOST_GROUP].known)
 		return;
 	text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP].bytes);
-	at = snprintf(text, sizeof(text), "control group %s%s%s", bytes,
-		      s->part[HOST_GROUP].has_second ? " of " : "",
-		      s->part[HOST_GROUP].has_second
-			      ? text__bytes(limit, sizeof(limit), s->part[HOST_GROUP].second)
-			      : "");
+	at = snprintf(text, sizeof(text), "control group %s", bytes);
+	if (s->part[HOST_GROUP].has_second)
+		at += snprintf(text + at, sizeof(text) - at, " of %s",
+			       text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP].second));
 	if (s->part[HOST_GROUP_KERNEL].known)
 		snprintf(text + at, sizeof(text) - at, ", of it kernel memory %s",
 			 text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP_KERNEL].bytes));

@@ -168,8 +168,8 @@ static bool in_cell(char *buf, const struct row *r)
 }
 
 /* short_name: never with the class of a function's qualified name. */
-static char *location(char *buf, const struct row *r, const char *cwd, size_t columns,
-		      bool short_name)
+static char *write_location(char *buf, const struct row *r, const char *cwd, size_t columns,
+			    bool short_name)
 {
 	char path[REPORT_TEXT / 2 - 32], func[REPORT_TEXT / 2 - 32], line[16] = "";
 	const char *start, *dot, *name;
@@ -205,12 +205,12 @@ static char *location(char *buf, const struct row *r, const char *cwd, size_t co
 
 char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns)
 {
-	return location(buf, r, cwd, columns, false);
+	return write_location(buf, r, cwd, columns, false);
 }
 
 char *words__location_short(char *buf, const struct row *r, const char *cwd, size_t columns)
 {
-	return location(buf, r, cwd, columns, true);
+	return write_location(buf, r, cwd, columns, true);
 }
 
 char *words__place(char *buf, const char *file, uint32_t line, const char *cwd)
@@ -336,15 +336,16 @@ const char *words__phase(enum phase p)
 	return p == PHASE_DATA ? "data loading" : phase__name(p);
 }
 
+static char letter_of(char c)
+{
+	return c == '-' || c == ' ' ? '_' : (char)tolower((unsigned char)c);
+}
+
 static bool is_same_word(const char *a, const char *b)
 {
-	for (; *a && *b; a++, b++) {
-		char x = *a == '-' || *a == ' ' ? '_' : (char)tolower((unsigned char)*a),
-		     y = *b == '-' || *b == ' ' ? '_' : (char)tolower((unsigned char)*b);
-
-		if (x != y)
+	for (; *a && *b; a++, b++)
+		if (letter_of(*a) != letter_of(*b))
 			return false;
-	}
 	return *a == *b;
 }
 
@@ -395,9 +396,9 @@ uint64_t words__fact_number(const struct facts *f, const char *key)
 
 const char *words__models(char *buf, size_t size, const struct facts *f)
 {
-	const char *models = facts__get(f, "models");
+	const char *models = facts__get(f, "models") ?: "";
 
-	return text__clean(buf, size, models ? models : "", models ? strlen(models) : 0);
+	return text__clean(buf, size, models, strlen(models));
 }
 
 uint64_t words__lost(const struct model *m, const struct facts *f)
@@ -425,7 +426,7 @@ unsigned words__speaks_of(enum group by, unsigned split)
 		return split;
 	if (by == BY_LINE || by == BY_STACK)
 		return 1U << BY_LINE | 1U << BY_MODULE | 1U << BY_PHASE | 1U << BY_CATEGORY |
-		       (by == BY_STACK ? 1U << BY_STACK : 0);
+		       1U << by;
 	return 1U << by;
 }
 
@@ -460,11 +461,6 @@ uint64_t words__device_total(const struct facts *f, const struct model_device *d
 	return device__on_host(d->device) ? 0 : words__fact_number(f, key);
 }
 
-const char *words__how(uint8_t how)
-{
-	return facts__how_name(how);
-}
-
 const char *words__segment_kind(const struct segment *s)
 {
 	if (s->kind == SEGMENT_OF_SMALL)
@@ -478,11 +474,13 @@ struct report_below words__below(const struct model_segments *s)
 		.segments_known = s->n,
 		.any = s->n || s->used_known || s->nothers || s->host || s->registered ||
 		       s->unknown_device,
-		.missing = s->has_totals ? (int64_t)(s->reserved - s->known - s->unmapped) : 0,
 		.nameless = (int64_t)(s->allocated - s->inside - s->outside - s->unmapped_inside),
-		.not_seen = s->used_known ? (int64_t)(s->used - s->used_below - s->used_others) : 0,
 	};
 
+	if (s->has_totals)
+		b.missing = (int64_t)(s->reserved - s->known - s->unmapped);
+	if (s->used_known)
+		b.not_seen = (int64_t)(s->used - s->used_below - s->used_others);
 	b.adds_up = !b.missing && !b.nameless && b.not_seen >= 0;
 	return b;
 }

@@ -238,7 +238,7 @@ static void say_others(struct page *p, size_t device)
 	for (size_t i = 0; i < s.nothers && i < POOL_LINES; i++)
 		text__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s",
 				text__bytes(bytes, sizeof(bytes), s.others[i].row.bytes),
-				words__how(s.others[i].how),
+				facts__how_name(s.others[i].how),
 				words__location(at, &s.others[i].row, p->cwd, 60));
 	model__free_segments(&s);
 }

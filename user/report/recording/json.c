@@ -151,7 +151,7 @@ static void put_others(struct json *j, const struct model_segments *s)
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < s->nothers; i++) {
 		json__open_object(j, NULL);
-		json__string(j, "how", words__how(s->others[i].how));
+		json__string(j, "how", facts__how_name(s->others[i].how));
 		json__uint(j, "bytes", s->others[i].row.bytes);
 		json__uint(j, "count", s->others[i].row.count);
 		report_json__line(j, &s->others[i].row);

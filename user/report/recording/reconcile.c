@@ -116,7 +116,7 @@ static void print_others_by_function(struct lines *l, const struct model_segment
 			continue;
 		words__location(where, &s->others[i].row, cwd, 60);
 		line(l, true, s->others[i].row.bytes, "taken by other code: %s, %s", where,
-		     words__how(s->others[i].how));
+		     facts__how_name(s->others[i].how));
 		rest -= s->others[i].row.bytes;
 		shown++;
 	}
@@ -143,7 +143,7 @@ static void print_others(struct lines *l, const struct model_segments *s, const 
 	if (first < s->nothers) {
 		words__location(where, &s->others[first].row, cwd, 40);
 		line(l, true, s->others_bytes, "taken by other code (%s, %s%s)",
-		     words__how(s->others[first].how), where, more);
+		     facts__how_name(s->others[first].how), where, more);
 	}
 	if (s->managed)
 		line(l, true, s->managed, "managed, on the device or on the host");
