@@ -26,6 +26,19 @@ static bool dev__before(struct device a, struct device b)
 	return a.type != b.type ? a.type < b.type : a.index < b.index;
 }
 
+/* Rings for the steps kept so far, in which the device had no memory. 0 or -ENOMEM. */
+static int add_step_rings(const struct model *m, struct dev *dev)
+{
+	for (int k = 0; k < STEP_KINDS && m->ndevs < STEP_DEVICES; k++) {
+		if (!m->steps.cap[k])
+			continue;
+		dev->step[k] = calloc(m->steps.cap[k], sizeof(*dev->step[k]));
+		if (!dev->step[k])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int dev__add(struct model *m, struct device d, struct dev **ret)
 {
 	struct dev *dev, **devs;
@@ -53,7 +66,7 @@ static int dev__add(struct model *m, struct device d, struct dev **ret)
 	extents__init(&dev->extents, hash__u64(m->seed, m->ndevs + 1));
 	observers__device(m, dev);
 	dev->blocks.at = map64__new();
-	if (!dev->blocks.at || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
+	if (!dev->blocks.at || add_step_rings(m, dev)) {
 		blocks__free(&dev->blocks);
 		free(dev->step[STEP_OPT]);
 		free(dev->step[STEP_CALL]);
@@ -123,38 +136,6 @@ void dev__mark(struct model *m, struct dev *dev, uint64_t time)
 	dev->blocks.gone[ROWS_AT_MARK].n = 0;
 	extents__mark(&dev->extents);
 	memcpy(dev->mark_loose, m->loose.sums, sizeof(dev->mark_loose));
-}
-
-/* PyTorch's own allocator has totals. A recording without them has reached its bound before the
- * reading at attach was in it; or PyTorch has no memory on the device, and a reading of its tensors
- * says so. */
-static bool dev__lacks_totals(const struct model *m, const struct model_device *d)
-{
-	const char *allocator = facts__get(m->words->facts, "allocator");
-
-	return d->device.type == DEVICE_CUDA && !d->has_totals && !d->empty && allocator &&
-	       !strcmp(allocator, "native");
-}
-
-void dev__figures(const struct model *m, const struct dev *dev, struct model_device *ret)
-{
-	ret->empty = !ret->has_totals && !ret->allocs && !ret->frees && !ret->live_blocks &&
-		     !ret->before_attach && facts__get(m->words->facts, "census");
-	if (!m->lost && !dev__lacks_totals(m, ret)) {
-		ret->peak_is = ret->allocated_is = ret->mark_is = ret->before_known
-									  ? FIGURE_EXACT
-									  : FIGURE_SINCE_ATTACH;
-		return;
-	}
-	if (!ret->has_totals) {
-		ret->peak_is = ret->allocated_is = ret->mark_is = FIGURE_NOT_EXACT;
-		return;
-	}
-	ret->peak_is = FIGURE_LOWER_BOUND;
-	ret->allocated_is = dev->unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
-	ret->mark_is = dev->mark_unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
-	if (m->opts.at == AT_PEAK)
-		ret->mark_is = FIGURE_LOWER_BOUND;
 }
 
 /* Updates the sums over all devices except the CPU, and their peaks. */

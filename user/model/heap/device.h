@@ -80,8 +80,6 @@ int dev__find(struct model *m, struct device d, struct dev **ret);
 /* NULL: the device had no event. */
 struct dev *dev__known(const struct model *m, struct device d);
 void dev__mark(struct model *m, struct dev *dev, uint64_t time);
-/* Sets how exact the device's figures are after losses, in a copy for callers. */
-void dev__figures(const struct model *m, const struct dev *dev, struct model_device *ret);
 /* Handles the device's first event, or its first event with totals. */
 void dev__begin(struct model *m, struct dev *dev, const struct event *e);
 static inline bool dev__is_new(const struct dev *dev, const struct event *e)

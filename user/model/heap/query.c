@@ -54,6 +54,39 @@ static bool seen_from_start(const struct model *m)
 	return at && !strcmp(at, "start");
 }
 
+/* PyTorch's own allocator has totals. A recording without them has reached its bound before the
+ * reading at attach was in it; or PyTorch has no memory on the device, and a reading of its tensors
+ * says so. */
+static bool lacks_totals(const struct model *m, const struct model_device *d)
+{
+	const char *allocator = facts__get(m->words->facts, "allocator");
+
+	return d->device.type == DEVICE_CUDA && !d->has_totals && !d->empty && allocator &&
+	       !strcmp(allocator, "native");
+}
+
+/* Sets how exact the device's figures are after losses. */
+static void set_exactness(const struct model *m, const struct dev *dev, struct model_device *ret)
+{
+	ret->empty = !ret->has_totals && !ret->allocs && !ret->frees && !ret->live_blocks &&
+		     !ret->before_attach && facts__get(m->words->facts, "census");
+	if (!m->lost && !lacks_totals(m, ret)) {
+		ret->peak_is = ret->allocated_is = ret->mark_is = ret->before_known
+									  ? FIGURE_EXACT
+									  : FIGURE_SINCE_ATTACH;
+		return;
+	}
+	if (!ret->has_totals) {
+		ret->peak_is = ret->allocated_is = ret->mark_is = FIGURE_NOT_EXACT;
+		return;
+	}
+	ret->peak_is = FIGURE_LOWER_BOUND;
+	ret->allocated_is = dev->unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
+	ret->mark_is = dev->mark_unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
+	if (m->opts.at == AT_PEAK)
+		ret->mark_is = FIGURE_LOWER_BOUND;
+}
+
 void model__device(const struct model *m, size_t i, struct model_device *ret)
 {
 	const struct dev *dev;
@@ -68,7 +101,7 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 	ret->late = dev->late;
 	ret->avg_fragmentation = dev->frag_n ? dev->frag_sum / (double)dev->frag_n : 0;
 	ret->mark_event = dev->mark_seq;
-	dev__figures(m, dev, ret);
+	set_exactness(m, dev, ret);
 	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
 }
 
@@ -226,6 +259,13 @@ const char *model__mark(const struct model *m, size_t i, uint64_t *time)
 {
 	*time = m->marks.first[i].time;
 	return dict__str(m->dict, m->marks.first[i].name);
+}
+
+bool model__first_step_whole(const struct model *m)
+{
+	const char *s = facts__get(m->words->facts, "window_begins");
+
+	return s && !strcmp(s, "step");
 }
 
 size_t model__whole_steps(const struct model *m)

@@ -36,26 +36,6 @@ static int steps__grow(struct model *m, enum step_kind kind)
 	return 0;
 }
 
-int steps__new_device(struct model *m, struct dev *dev)
-{
-	for (int k = 0; k < STEP_KINDS; k++) {
-		if (!m->steps.cap[k])
-			continue;
-		/* the device had no memory in earlier steps */
-		dev->step[k] = calloc(m->steps.cap[k], sizeof(*dev->step[k]));
-		if (!dev->step[k])
-			return -ENOMEM;
-	}
-	return 0;
-}
-
-bool model__first_step_whole(const struct model *m)
-{
-	const char *s = facts__get(m->words->facts, "window_begins");
-
-	return s && !strcmp(s, "step");
-}
-
 int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 {
 	struct steps *s = &m->steps;

@@ -37,6 +37,5 @@ struct steps {
 int steps__end(struct model *m, enum step_kind kind, uint64_t time);
 int steps__call(struct model *m, const struct event *e);
 int steps__alloc(struct model *m, uint64_t time, uint32_t stack, uint8_t walk);
-int steps__new_device(struct model *m, struct dev *dev);
 /* Ends the call under way. 0 or -ENOMEM. */
 int steps__close_call(struct model *m);
