@@ -95,15 +95,15 @@ struct advice_list {
 #define ADVICE_MOST 8	       /* entries about a device; those about host memory come after them */
 
 struct advisor;
-/* For a recording that is open but not yet run; borrows it, and watches its growth by line. NULL if
- * memory is short. */
-struct advisor *advisor__new(const struct analysis *a);
+/* For a model before its first event, with its words; borrows all three, and watches the growth by
+ * line. NULL if memory is short. */
+struct advisor *advisor__new(struct model *m, const struct dict *d, const struct facts *f);
 /* Callback for analysis__run(), with the advisor as ctx. Takes an event before the model does.
  * Returns 0 or -ENOMEM. */
 int advisor__event(void *advisor, const struct event *e);
-/* Computes advice after the run for a device, by its index in the model. Returns 0 and *ret, for
- * advice__free_list(), or -ENOMEM. */
-int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret);
+/* Computes advice after the run for a device, by its index in the model. duration: ns. Returns 0
+ * and *ret, for advice__free_list(), or -ENOMEM. */
+int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct advice_list *ret);
 void advisor__free(struct advisor *v); /* NULL is fine */
 
 void advice__free_list(struct advice_list *list);

@@ -270,7 +270,7 @@ static struct advice_list play(struct job job, uint64_t *peak)
 	struct kept k = { 0 };
 
 	p.a = (struct analysis){ .model = p.w.m, .dict = p.w.d, .facts = p.w.f };
-	p.v = advisor__new(&p.a);
+	p.v = advisor__new(p.a.model, p.a.dict, p.a.facts);
 	assert_non_null(p.v);
 	make_stacks(&p);
 	for (int i = 0; i < LAYERS; i++) {
@@ -283,7 +283,7 @@ static struct advice_list play(struct job job, uint64_t *peak)
 	for (int n = 0; n < (job.leak ? LEAKY_STEPS : STEPS); n++)
 		step(&p, &k, n);
 	model__finish(p.w.m, p.w.time);
-	assert_int_equal(advisor__finish(p.v, 0, &list), 0);
+	assert_int_equal(advisor__finish(p.v, 0, p.a.duration, &list), 0);
 	assert_int_equal(list.peak, p.peak);
 	*peak = p.peak;
 	advisor__free(p.v);
@@ -422,7 +422,7 @@ static void test_host(void **state)
 	const struct advice *a;
 
 	p.a = (struct analysis){ .model = p.w.m, .dict = p.w.d, .facts = p.w.f };
-	p.v = advisor__new(&p.a);
+	p.v = advisor__new(p.a.model, p.a.dict, p.a.facts);
 	make_stacks(&p);
 	take(&p, 4096, p.other, 0);
 	high.part[HOST_TOTAL] = (struct host_figure){ .bytes = 1000 * mib, .known = true };
@@ -435,7 +435,7 @@ static void test_host(void **state)
 	host_sheet__emit(&high, 0, tell_host, &p);
 	host_sheet__emit(&low, 0, tell_host, &p);
 	model__finish(p.w.m, p.w.time);
-	assert_int_equal(advisor__finish(p.v, 0, &list), 0);
+	assert_int_equal(advisor__finish(p.v, 0, p.a.duration, &list), 0);
 	a = of_kind(&list, ADVICE_MALLOC_FREE);
 	assert_true(a && a->of_host && a->saves == 150 * mib && a->after == 850 * mib);
 	assert_int_equal(a->figure, ADVICE_UP_TO);
@@ -446,7 +446,7 @@ static void test_host(void **state)
 	advice__free_list(&list);
 
 	facts__set(p.w.f, "dry_run", "1");
-	assert_int_equal(advisor__finish(p.v, 0, &list), 0);
+	assert_int_equal(advisor__finish(p.v, 0, p.a.duration, &list), 0);
 	assert_null(of_kind(&list, ADVICE_MALLOC_FREE));
 	assert_non_null(of_kind(&list, ADVICE_PINNED_ROUNDING));
 	advice__free_list(&list);
@@ -463,7 +463,7 @@ static void test_nonsense(void **state)
 		struct advice_list list;
 
 		p.a = (struct analysis){ .model = p.w.m, .dict = p.w.d, .facts = p.w.f };
-		p.v = advisor__new(&p.a);
+		p.v = advisor__new(p.a.model, p.a.dict, p.a.facts);
 		make_stacks(&p);
 		for (int n = 0; n < 300; n++) {
 			struct event e = { .totals = round % 2 };
@@ -491,7 +491,7 @@ static void test_nonsense(void **state)
 		for (size_t i = 0; i < model__devices(p.w.m) && i < 1; i++) {
 			FILE *null = fopen("/dev/null", "w");
 
-			assert_int_equal(advisor__finish(p.v, i, &list), 0);
+			assert_int_equal(advisor__finish(p.v, i, p.a.duration, &list), 0);
 			advice__text(null, &list, 0, 80);
 			fclose(null);
 			advice__free_list(&list);

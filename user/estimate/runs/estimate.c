@@ -324,7 +324,7 @@ static int analyse(struct estimate *e, const char *name, struct analysis **ret)
 		return status;
 	(*ret)->doing = "estimating";
 	advisor__free(e->advisor);
-	e->advisor = advisor__new(*ret);
+	e->advisor = advisor__new((*ret)->model, (*ret)->dict, (*ret)->facts);
 	if (e->advisor)
 		return analysis__run(*ret, advisor__event, e->advisor);
 	log_err("out of memory");
@@ -460,7 +460,7 @@ int estimate__run(struct estimate *e)
 	if (e->device < 0 && e->verdict == VERDICT_FITS)
 		e->verdict = VERDICT_UNKNOWN; /* the script allocated nothing */
 	if (!status && e->device >= 0 &&
-	    (advisor__finish(e->advisor, (size_t)e->device, &e->advice) ||
+	    (advisor__finish(e->advisor, (size_t)e->device, e->full->duration, &e->advice) ||
 	     growth_summary__of(e->full->model, e->full->facts, (size_t)e->device,
 				e->full->duration, &e->growth))) {
 		log_err("out of memory");

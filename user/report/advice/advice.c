@@ -40,14 +40,14 @@ static const char *figure_name(enum advice_figure f)
 	return f == ADVICE_EXACT ? "exact" : f == ADVICE_ESTIMATE ? "estimate" : "upper_bound";
 }
 
-struct advisor *advisor__new(const struct analysis *a)
+struct advisor *advisor__new(struct model *m, const struct dict *d, const struct facts *f)
 {
 	struct advisor *v = calloc(1, sizeof(*v));
 
 	if (!v)
 		return NULL;
-	v->a = a;
-	if (growth__watch(a->model, BY_LINE)) {
+	*v = (struct advisor){ .model = m, .dict = d, .facts = f };
+	if (growth__watch(m, BY_LINE)) {
 		free(v);
 		return NULL;
 	}
@@ -104,7 +104,7 @@ int advisor__event(void *advisor, const struct event *e)
 	case EVENT_BLOCK:
 	case EVENT_TENSOR:
 		err = track_of(v, e->device, &t);
-		return err || !t ? err : track__event(t, v->a->model, e);
+		return err || !t ? err : track__event(t, v->model, e);
 	}
 	return 0;
 }
@@ -148,11 +148,16 @@ static int advise(struct advising *a, const struct model_device *d)
 	return err ? err : advice_lasting__cached(a, d);
 }
 
-int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
+int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct advice_list *ret)
 {
 	struct advice_list list = { 0 };
 	struct advising a = {
-		.v = v, .m = v->a->model, .d = v->a->dict, .f = v->a->facts, .list = &list
+		.v = v,
+		.m = v->model,
+		.d = v->dict,
+		.f = v->facts,
+		.duration = duration,
+		.list = &list,
 	};
 	struct model_device d;
 	int err = 0;

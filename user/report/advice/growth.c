@@ -127,7 +127,7 @@ static int advise(struct advising *a, size_t device, const struct growth_summary
 int advice_growth(struct advising *a, size_t device, const struct model_device *d)
 {
 	struct growth_summary s;
-	int err = growth_summary__of(a->m, a->f, device, a->v->a->duration, &s);
+	int err = growth_summary__of(a->m, a->f, device, a->duration, &s);
 
 	if (err)
 		return err == -EINVAL ? 0 : err;

@@ -82,7 +82,9 @@ struct track {
 };
 
 struct advisor {
-	const struct analysis *a;
+	const struct model *model;
+	const struct dict *dict;
+	const struct facts *facts;
 	struct track **tracks;
 	uint32_t ntracks;
 };
@@ -150,6 +152,7 @@ struct advising {
 	const struct model *m;
 	const struct dict *d;
 	const struct facts *f;
+	uint64_t duration; /* ns so far */
 	struct advice_list *list;
 	size_t cap;
 	uint64_t peak; /* largest peak of all windows */

@@ -292,7 +292,7 @@ static int print_advised(const struct analysis *a, struct reports *s, int device
 
 	if (!advisor || device < 0)
 		return print_recording(a, s, device, NULL);
-	err = advisor__finish(advisor, (size_t)device, &list);
+	err = advisor__finish(advisor, (size_t)device, a->duration, &list);
 	if (err)
 		return err;
 	err = print_recording(a, s, device, &list);
@@ -330,7 +330,7 @@ static int report_recording(const char *path, struct reports *s)
 		return status;
 	a->host = s->host;
 	if (args->advice)
-		advisor = advisor__new(a);
+		advisor = advisor__new(a->model, a->dict, a->facts);
 	if ((args->advice && !advisor) || growth__watch(a->model, BY_LINE)) {
 		err = -ENOMEM;
 		goto out;
