@@ -9,10 +9,9 @@
 #include <unistd.h>
 
 #include "model/analysis.h"
-#include "capture/session.h"
 #include "capture/capture_args.h"
-#include "capture/capture_loop.h"
 #include "cmd/commands.h"
+#include "cmd/live_model.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "report/leaks.h"
@@ -331,87 +330,35 @@ static int from_files(const struct leaks_args *args)
 
 /* ---- a running process ---- */
 
-/* The capture of a process, and what of its session outlives it. */
-struct watcher {
-	struct sink sink; /* must be first: on_event() casts it to the watcher */
-	const struct leaks_args *args;
-	struct session *session;
-	struct model *model;
-	struct dict *dict;
-	struct facts *facts;
-	uint64_t duration;
-};
-
-static int on_event(struct sink *s, const struct event *e)
+static int begin(void *ctx, struct live_model *l)
 {
-	return model__event(((struct watcher *)s)->model, e);
-}
-
-static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
-{
-	const struct model_opts mo = { .at = AT_END };
-	struct watcher *w = ctx;
-
-	(void)pid;
-	(void)times;
-	w->session = s;
-	w->model = model__new(session__dict(s), session__facts(s), &mo);
-	*sink = &w->sink;
-	if (w->model && !watch(w->model, w->args))
-		return w;
-	log_err("out of memory");
-	model__free(w->model);
-	w->model = NULL;
-	return NULL;
-}
-
-static int end(void *output, const char *reason, int err)
-{
-	struct watcher *w = output;
-
-	(void)reason;
-	if (err)
-		log_err("the capture broke off: %s", strerror(-err));
-	session__give_words(w->session, &w->dict, &w->facts);
-	w->duration = words__fact_number(w->facts, "duration_ns"); /* to the end of the last step */
-	return err ? EXIT_FAILED : EXIT_OK;
-}
-
-static int print_watched(struct watcher *w)
-{
-	char name[32];
-	struct leaks_doc doc = {
-		.model = w->model,
-		.dict = w->dict,
-		.facts = w->facts,
-		.name = name,
-		.duration = w->duration,
-		.complete = true,
-	};
-
-	snprintf(name, sizeof(name), "PID %d", (int)w->args->capture.pid);
-	model__finish(w->model, w->duration);
-	if (!has_requests(w->args, w->model, w->dict))
-		return EXIT_UNUSABLE;
-	return print(&doc, w->args);
+	return watch(l->model, ctx);
 }
 
 static int from_process(const struct leaks_args *args)
 {
-	static const struct tracees_output output = { begin, NULL, NULL, end };
-	struct watcher w = { .sink = { .event = on_event }, .args = args };
-	struct capture_loop loop = { .args = args->capture, .output = &output, .ctx = &w };
-	int status;
+	const struct live_model_opts o = { .args = &args->capture,
+					   .begin = begin,
+					   .ctx = (void *)args };
+	struct live_model live;
+	char name[32];
+	int status = live_model__capture(&o, &live);
 
-	status = capture_loop__open(&loop);
-	if (!status)
-		status = capture_loop__run(&loop);
-	capture_loop__close(&loop);
-	if (!status && w.duration)
-		status = print_watched(&w);
-	model__free(w.model);
-	facts__free(w.facts);
-	dict__free(w.dict);
+	if (!status && live.duration) {
+		struct leaks_doc doc = {
+			.model = live.model,
+			.dict = live.dict,
+			.facts = live.facts,
+			.name = name,
+			.duration = live.duration,
+			.complete = true,
+		};
+
+		snprintf(name, sizeof(name), "PID %d", (int)args->capture.pid);
+		status = has_requests(args, live.model, live.dict) ? print(&doc, args)
+								   : EXIT_UNUSABLE;
+	}
+	live_model__free(&live);
 	return status;
 }
 
