@@ -27,12 +27,13 @@
 
 /* In the order of the list that help prints. */
 static const struct command *const commands[] = {
-	&command_record, &command_run,	   &command_estimate, &command_report, &command_leaks,
-	&command_diff,	 &command_compare, &command_export,   &command_replay, &command_watch,
+	&command_diagnose, &command_record, &command_run,   &command_estimate,
+	&command_report,   &command_leaks,  &command_diff,  &command_compare,
+	&command_export,   &command_replay, &command_watch,
 #if MEMTRACE_SERVE
-	&command_serve,	 &command_fetch,
+	&command_serve,	   &command_fetch,
 #endif
-	&command_dump,	 &command_ctl,	   &command_check,    &command_mcp,
+	&command_dump,	   &command_ctl,    &command_check, &command_mcp,
 };
 
 /* Not in the help: for completion scripts, and for the build. */
@@ -54,6 +55,7 @@ static void help(FILE *out)
 	      "  version   print the version and the features of this build\n\n"
 	      "Examples:\n"
 	      "  sudo memtrace-bpf -p 4242                       which lines hold memory now\n"
+	      "  sudo memtrace-bpf diagnose -p 4242              what is wrong with its memory\n"
 	      "  sudo memtrace-bpf leaks -p 4242 --steps 60      which lines grow\n"
 	      "  sudo memtrace-bpf record -p 4242 -o run.mtr     record, then:\n"
 	      "  memtrace-bpf report run.mtr                     which lines make the peak\n"

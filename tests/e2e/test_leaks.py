@@ -137,7 +137,7 @@ for n in range(10000):
     opt.step()
     opt.zero_grad()
     best[n] = copy.deepcopy(lit.encoder)
-    time.sleep(0.02)
+    time.sleep(0.1)
 """
 
 

@@ -41,7 +41,7 @@ INSIDE = {
     "inspect": ("process", "python nvml native", "torch", "census hostmem"),
     "capture": ("kernel cost", "ending probes", "decode", "session", "follow launch", "save"),
     "model": ("heap", "words open"),
-    "report": ("advice dump", "recording", "ranks", "leaks diff"),
+    "report": ("advice dump", "recording", "ranks", "leaks diff", "findings"),
     "export": ("formats", "page tables", "run"),
     "watch": ("targets",),
     "estimate": ("replay store", "runs"),

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: reads-code cpu=40
+"""`diagnose`: the right finding comes first, healthy jobs have none; from recordings and from running processes."""
+import json
+import os
+
+import harness
+from harness import REPO, check, equal, python, run, spawn_job, tool
+
+GUIDE = os.path.join(REPO, "tests", "data", "guide")
+LEAK = os.path.join(harness.WORKLOADS, "leak.py")
+CLEAN, FOUND, USAGE = 0, 4, 64
+
+
+def diagnosed(*args, expect, root=False):
+    code, out, err = tool("diagnose", "--format", "json", *args, root=root, seconds=120)
+    equal(code, expect, "diagnose %s: %s %s" % (" ".join(args), out[-500:], err[-500:]))
+    return json.loads(out)
+
+
+def faults(document):
+    return [f["code"] for f in document["findings"] if f["fault"]]
+
+
+def test_recordings():
+    leak = diagnosed(os.path.join(GUIDE, "leak.mtr"), expect=FOUND)
+    equal(faults(leak), ["leak"], "faults of leak.mtr")
+    first = leak["findings"][0]
+    equal((first["where"], first["held_by"], first["confidence"]), ("train.py:56 (GPT.forward)", "global history[*]", "high"), "the leak")
+    equal(first["bytes_per_step"], 8 * 2**20, "bytes of the leak in a step")
+    oom = diagnosed(os.path.join(GUIDE, "oom.mtr"), expect=FOUND)
+    equal(faults(oom), ["out_of_memory", "leak"], "faults of oom.mtr")
+    equal(oom["findings"][0]["bytes"], 16 * 2**20, "bytes asked for")
+    equal(faults(diagnosed(os.path.join(GUIDE, "base.mtr"), expect=CLEAN)), [], "faults of base.mtr")
+
+
+def test_twenty_lines():
+    """The text has at most 20 lines on terminals of all widths, none wider than the terminal."""
+    for columns in (40, 60, 80, 120, 200):
+        for name in ("leak.mtr", "oom.mtr", "base.mtr"):
+            _, out, _ = tool("diagnose", os.path.join(GUIDE, name), env={**os.environ, "COLUMNS": str(columns)})
+            lines = out.splitlines()
+            check(1 <= len(lines) <= 20, "%s has %d lines in %d columns: %s", name, len(lines), columns, out)
+            wide = [line for line in lines if len(line) > columns and " " in line.strip() and not line.startswith("Details")]
+            equal(wide, [], "%s: lines wider than %d columns" % (name, columns))
+
+
+def attached(mode, expect):
+    job = spawn_job([python(), LEAK, mode, "--steps", "100000", "--pause", "0.02"])
+    job.wait_line("step 3")
+    document = diagnosed("-p", str(job.pid), expect=expect, root=True)
+    job.stop()
+    return document
+
+
+def test_attached_leak():
+    """It ends as soon as it is sure."""
+    document = attached("list", FOUND)
+    equal(faults(document), ["leak"], "faults")
+    equal(document["findings"][0]["held_by"], "global history[*]", "holder")
+    check(24 <= document["steps"] <= 61, "steps: %s", document["steps"])
+
+
+def test_attached_graph():
+    document = attached("graph", FOUND)
+    equal(faults(document)[0], "graph_kept", "first fault")
+
+
+def test_attached_healthy():
+    document = attached("none", CLEAN)
+    equal(document["findings"], [], "findings")  # 50 KiB of gradients are not worth a line
+    equal(document["steps"], 60, "steps")
+
+
+def test_usage():
+    for args in ((), ("-p", "1", "x.mtr"), ("--steps", "5", "x.mtr"), ("-d", "5s", "x.mtr")):
+        code, out, err = tool("diagnose", *args)
+        equal((code, out), (USAGE, ""), "diagnose %s" % " ".join(args))
+        check("diagnose" in err, "error: %s", err)
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf diagnose: what is wrong with the memory of a running process or of a recording, in
+ * at most 20 lines. */
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/exit.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "capture/capture_args.h"
+#include "cmd/commands.h"
+#include "cmd/live_model.h"
+#include "cmd/log_args.h"
+#include "cmd/report_args.h"
+#include "cmd/usage.h"
+#include "model/analysis.h"
+#include "model/inputs.h"
+#include "record/dict.h"
+#include "report/advice.h"
+#include "report/findings.h"
+#include "report/text.h"
+
+/* Bounds of an attached diagnosis, whichever comes first. */
+#define MOST_STEPS 60
+#define MOST_NS 60000000000ull
+
+struct diagnose_args {
+	struct report_args shown;
+	struct capture_args capture;
+	struct report_text_opts text; /* for the terminal's width */
+	bool json;
+	char **files;
+	size_t n;
+	size_t faults; /* found so far */
+	size_t shown_files;
+};
+
+enum { OPT_STEPS = OPT_COMMANDS_OWN };
+
+static const struct argp_option options[] = {
+	{ "pid", 'p', "PID", 0, "Attach to this process instead of reading a recording",
+	  OPTIONS_PROCESS },
+	{ "duration", 'd', "TIME", 0, "With -p: look for at most TIME (default 60s)",
+	  OPTIONS_TIME },
+	{ "steps", OPT_STEPS, "N", 0, "With -p: look at at most N steps (default 60)",
+	  OPTIONS_TIME },
+	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
+	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
+	{ "verbose", 'v', NULL, OPTION_RARE, "Also print what memtrace-bpf does",
+	  OPTIONS_MESSAGES },
+	{ 0 },
+};
+
+static void check_args(const struct diagnose_args *a, struct argp_state *state)
+{
+	if (!a->capture.pid && !a->n)
+		argp_error(state, "nothing to look at: memtrace-bpf diagnose FILE, or -p PID for a "
+				  "running process");
+	if (a->capture.pid && a->n)
+		argp_error(state, "'%s' and -p cannot be combined; give a recording or a process",
+			   a->files[0]);
+	if (!a->capture.pid && (a->capture.session.steps || a->capture.duration))
+		argp_error(state, "%s needs a running process, -p PID",
+			   a->capture.session.steps ? "--steps" : "--duration");
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct diagnose_args *a = state->input;
+
+	switch (key) {
+	case OPT_STEPS:
+		a->capture.session.steps = capture_args__parse_count(state, "--steps", arg, 1);
+		break;
+	case 'p':
+		capture_args__parse_only_pid(state, arg, "", &a->capture.pid);
+		break;
+	case 'd':
+		if (text__parse_time(arg, &a->capture.duration) || !a->capture.duration)
+			argp_error(state, "--duration: '%s' is not a time; try 10s, 5m or 500ms",
+				   arg);
+		break;
+	case 'q':
+		log__set_level(LOG_WARN);
+		break;
+	case 'v':
+		log__set_level(LOG_DEBUG);
+		break;
+	case ARGP_KEY_ARGS:
+		a->files = state->argv + state->next;
+		a->n = (size_t)(state->argc - state->next);
+		break;
+	case ARGP_KEY_END:
+		check_args(a, state);
+		break;
+	default:
+		return report_args__parse(key, arg, state, &a->shown);
+	}
+	return 0;
+}
+
+/* Judges and prints. Returns 0 or an exit code, logged. */
+static int print(struct diagnose_args *args, const struct findings_of *of)
+{
+	struct findings found;
+	struct json *j = NULL;
+	int err = findings__judge(of, &found);
+
+	if (!err && args->json && !(j = json__new(stdout, true)))
+		err = -ENOMEM;
+	if (err) {
+		log_err("%s", strerror(-err));
+		return EXIT_FAILED;
+	}
+	if (j) {
+		findings__json(j, of, &found);
+		json__free(j);
+	} else {
+		if (args->shown_files++)
+			putchar('\n');
+		findings__text(stdout, of, &found, report_text__width(stdout, &args->text));
+	}
+	args->faults += found.faults;
+	findings__free(&found);
+	return analysis__check_output(stdout, "standard output") ? EXIT_FAILED : EXIT_OK;
+}
+
+/* ---- a recording ---- */
+
+static int from_file(struct diagnose_args *args, const char *path)
+{
+	const struct model_opts mo = { .at = AT_PEAK };
+	struct advisor *advisor;
+	struct analysis *a;
+	int status = analysis__open(path, &mo, &a);
+
+	if (status)
+		return status;
+	advisor = advisor__new(a->model, a->dict, a->facts);
+	if (!advisor) {
+		log_err("out of memory");
+		analysis__free(a);
+		return EXIT_FAILED;
+	}
+	status = analysis__run(a, advisor__event, advisor);
+	if (!status) {
+		const struct findings_of of = {
+			.model = a->model,
+			.dict = a->dict,
+			.facts = a->facts,
+			.advisor = advisor,
+			.name = path,
+			.format = mtr_reader__version(a->reader),
+			.duration = a->duration,
+			.complete = a->complete,
+		};
+
+		status = print(args, &of);
+	}
+	advisor__free(advisor);
+	analysis__free(a);
+	return status;
+}
+
+static int from_files(struct diagnose_args *args)
+{
+	struct inputs in;
+	int status = inputs__expand(args->files, args->n, INPUTS_PROCESSES, &in);
+
+	if (!status && args->json && in.n > 1) {
+		log_err("--format json is for one recording, here are %zu: give one of them", in.n);
+		status = EXIT_USAGE;
+	}
+	for (size_t i = 0; i < in.n && !status; i++)
+		status = from_file(args, in.paths[i]);
+	inputs__free(&in);
+	return status;
+}
+
+/* ---- a running process ---- */
+
+static int begin(void *ctx, struct live_model *l)
+{
+	struct advisor **advisor = ctx;
+
+	*advisor = advisor__new(l->model, l->dict, l->facts);
+	return *advisor ? 0 : -ENOMEM;
+}
+
+static int take(void *ctx, const struct event *e)
+{
+	return advisor__event(*(struct advisor **)ctx, e);
+}
+
+static bool enough(void *ctx, const struct live_model *l, uint64_t now)
+{
+	(void)ctx;
+	return findings__are_sure(l->model, l->facts, now);
+}
+
+static int from_process(struct diagnose_args *args)
+{
+	struct advisor *advisor = NULL;
+	const struct live_model_opts o = { .args = &args->capture,
+					   .begin = begin,
+					   .event = take,
+					   .enough = enough,
+					   .ctx = &advisor };
+	struct live_model live;
+	char name[32];
+	int status;
+
+	if (!args->capture.session.steps)
+		args->capture.session.steps = MOST_STEPS;
+	if (!args->capture.duration)
+		args->capture.duration = MOST_NS;
+	status = live_model__capture(&o, &live);
+	snprintf(name, sizeof(name), "PID %d", (int)args->capture.pid);
+	if (!status && live.duration) {
+		const struct findings_of of = {
+			.model = live.model,
+			.dict = live.dict,
+			.facts = live.facts,
+			.advisor = advisor,
+			.name = name,
+			.pid = args->capture.pid,
+			.duration = live.duration,
+			.complete = true,
+		};
+
+		status = print(args, &of);
+	}
+	advisor__free(advisor);
+	live_model__free(&live);
+	return status;
+}
+
+static const struct argp_child children[] = {
+	MEMORY_ARGP_CHILD, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+};
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "FILE...\n-p PID",
+	.doc = "Say what is wrong with the memory of a job: leaks, growing peaks, out of memory, "
+	       "memory that nothing needs. A running process is watched for at most 60 steps or "
+	       "60 s.",
+	.children = children,
+};
+
+static int cmd_diagnose(int argc, char **argv)
+{
+	struct diagnose_args args = { .shown = { .formats = report_args_formats } };
+	int status;
+
+	usage__parse(&command_diagnose, argc, argv, 0, &args);
+	args.json = args.shown.format;
+	status = args.n ? from_files(&args) : from_process(&args);
+	return !status && args.faults ? EXIT_HELD : status;
+}
+
+const struct command command_diagnose = {
+	.name = "diagnose",
+	.summary = "say what is wrong with a job's memory",
+	.argp = &argp,
+	.examples = "sudo memtrace-bpf diagnose -p 4242\n"
+		    "memtrace-bpf diagnose run.mtr\n"
+		    "memtrace-bpf diagnose --format json run.mtr",
+	.status = "0 no fault, 4 a fault, 1 failed, 2 not usable, 3 not permitted",
+	.run = cmd_diagnose,
+};

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Finds what is wrong, from the judgements of the other views. */
+#include "report/findings.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/text.h"
+#include "model/growth_summary.h"
+#include "model/words.h"
+#include "record/dict.h"
+#include "report/advice.h"
+#include "report/leaks.h"
+#include "report/leaks/host.h"
+
+/* A saving is worth a line from this share of the peak on, and from these bytes on. */
+#define WORTH_PERCENT 10
+#define WORTH_BYTES (UINT64_C(1) << 20)
+/* Cached memory is worth one from this share of the device on. */
+#define CACHED_PERCENT 5
+/* Steps after which growth of high confidence ends a capture. */
+#define SURE_STEPS 24
+
+static const struct {
+	const char *name, *title;
+	bool saving;
+} codes[FINDING_NR] = {
+	[FINDING_OUT_OF_MEMORY] = { "out_of_memory", "Out of memory" },
+	[FINDING_LEAK] = { "leak", "Leak" },
+	[FINDING_GRAPH_KEPT] = { "graph_kept", "Leak of autograd's graph" },
+	[FINDING_CALLS_KEEP] = { "calls_keep", "Calls of the model keep memory" },
+	[FINDING_PEAKS_GROW] = { "peaks_grow", "Peaks of steps grow" },
+	[FINDING_CACHE_GROWS] = { "cache_grows", "Cached memory grows" },
+	[FINDING_OTHERS_GROW] = { "others_grow", "Memory of other code grows" },
+	[FINDING_PINNED_GROWS] = { "pinned_grows", "Cached pinned memory grows" },
+	[FINDING_COPIES_GROW] = { "copies_grow", "Private memory grows" },
+	[FINDING_MODEL_COPIES] = { "model_copies", "Several copies of a model" },
+	[FINDING_CASTS] = { "autocast_casts", "Autocast casts again" },
+	[FINDING_OUTPUTS_HELD] = { "outputs_held", "Outputs held during backward" },
+	[FINDING_GRADIENTS_LATE] = { "gradients_late", "Gradients live in forward", true },
+	[FINDING_LOGITS] = { "logits", "Logits", true },
+	[FINDING_BUFFERS] = { "buffers", "Equal buffers", true },
+	[FINDING_DDP_BUCKETS] = { "ddp_buckets", "Gradients stored twice", true },
+	[FINDING_CACHED] = { "cached", "Cached memory", true },
+	[FINDING_MALLOC_FREE] = { "malloc_free", "Free memory inside malloc", true },
+	[FINDING_PINNED_CACHED] = { "pinned_cached", "Cached pinned memory", true },
+	[FINDING_PINNED_ROUNDING] = { "pinned_rounding", "Rounding of pinned memory", true },
+};
+
+const char *finding__code(enum finding_code c)
+{
+	return (unsigned)c < FINDING_NR ? codes[c].name : "";
+}
+
+const char *finding__title(enum finding_code c)
+{
+	return (unsigned)c < FINDING_NR ? codes[c].title : "";
+}
+
+bool finding__is_fault(enum finding_code c)
+{
+	return !codes[c].saving;
+}
+
+/* The advice that is a finding; FINDING_NR: it is a choice, such as checkpoints. */
+static enum finding_code code_of_advice(enum advice_kind k)
+{
+	switch (k) {
+	case ADVICE_GRADIENTS_LATE:
+		return FINDING_GRADIENTS_LATE;
+	case ADVICE_BUFFERS:
+		return FINDING_BUFFERS;
+	case ADVICE_CASTS:
+		return FINDING_CASTS;
+	case ADVICE_LOGITS:
+		return FINDING_LOGITS;
+	case ADVICE_OUTPUTS_HELD:
+		return FINDING_OUTPUTS_HELD;
+	case ADVICE_DDP_BUCKETS:
+		return FINDING_DDP_BUCKETS;
+	case ADVICE_CACHED:
+		return FINDING_CACHED;
+	case ADVICE_MALLOC_FREE:
+		return FINDING_MALLOC_FREE;
+	case ADVICE_PINNED_CACHED:
+		return FINDING_PINNED_CACHED;
+	case ADVICE_PINNED_ROUNDING:
+		return FINDING_PINNED_ROUNDING;
+	default:
+		return FINDING_NR;
+	}
+}
+
+struct judging {
+	const struct findings_of *of;
+	struct findings *ret;
+	size_t cap;
+};
+
+static void free_texts(struct finding *f)
+{
+	free(f->text);
+	free(f->where);
+	free(f->held_by);
+	free(f->sure);
+	free(f->remedy);
+}
+
+/* Adds a finding with copies of its texts; NULL is "". Returns 0 or -ENOMEM. */
+static int add(struct judging *j, const struct finding *f)
+{
+	struct finding copy = *f;
+	int err = array__grow(&j->ret->all, &j->cap, j->ret->n + 1, sizeof(*j->ret->all));
+
+	if (err)
+		return err;
+	copy.text = strdup(f->text ? f->text : "");
+	copy.where = strdup(f->where ? f->where : "");
+	copy.held_by = strdup(f->held_by ? f->held_by : "");
+	copy.sure = strdup(f->sure ? f->sure : "");
+	copy.remedy = strdup(f->remedy ? f->remedy : "");
+	if (!copy.text || !copy.where || !copy.held_by || !copy.sure || !copy.remedy) {
+		free_texts(&copy);
+		return -ENOMEM;
+	}
+	j->ret->all[j->ret->n++] = copy;
+	return 0;
+}
+
+/* ---- one device ---- */
+
+static enum finding_code code_of_growth(const struct growth_summary *s)
+{
+	switch (s->part) {
+	case GROWTH_OF_POOL:
+		return FINDING_CACHE_GROWS;
+	case GROWTH_OF_OTHERS:
+		return FINDING_OTHERS_GROW;
+	case GROWTH_OF_PEAKS:
+		return FINDING_PEAKS_GROW;
+	case GROWTH_OF_CALLS:
+		return FINDING_CALLS_KEEP;
+	case GROWTH_OF_LINE:
+		break;
+	}
+	return s->holder && growth_summary__of_graph(s->holder) ? FINDING_GRAPH_KEPT : FINDING_LEAK;
+}
+
+/* Growth, with the remedy that the advice has for it. advice: NULL: none. */
+static int add_growth(struct judging *j, const struct model_device *d,
+		      const struct growth_summary *s, const struct advice *advice)
+{
+	char said[GROWTH_SUMMARY_TEXT], holder[512] = "";
+	struct finding f = {
+		.code = code_of_growth(s),
+		.per_step = s->per_step,
+		.text = growth_summary__say(s, said),
+		.held_by = holder,
+		.sure = (char *)trend__confidence(s->confidence),
+	};
+
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	if (s->holder)
+		text__clean(holder, sizeof(holder), s->holder->text, strlen(s->holder->text));
+	if (advice) {
+		f.bytes = advice->saves;
+		f.whole = advice->saves + advice->after;
+		f.where = advice->where;
+		f.remedy = advice->text;
+	}
+	return add(j, &f);
+}
+
+static int add_out_of_memory(struct judging *j, size_t device, const struct model_device *d)
+{
+	char where[REPORT_TEXT] = "", text[REPORT_TEXT], asked[24], had[24], cached[24], n[32];
+	struct finding f = { .text = text, .where = where, .sure = "exact" };
+	struct row_frame line;
+	struct model_oom o;
+	size_t len;
+
+	if (!d->ooms || !model__oom(j->of->model, device, 0, &o))
+		return 0;
+	if (model__stack_line(j->of->model, o.stack, FRAMES_USER, &line)) {
+		struct row row = { .module = "",
+				   .module_class = "",
+				   .phase = o.phase,
+				   .source = "frame",
+				   .file = line.file,
+				   .func = line.func,
+				   .line = line.line };
+
+		words__location(where, &row, facts__get(j->of->facts, "cwd"), 60);
+	}
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	f.bytes = o.size;
+	f.whole = words__device_total(j->of->facts, d);
+	text__bytes(asked, sizeof(asked), o.size);
+	text__bytes(had, sizeof(had), o.allocated);
+	if (*where)
+		len = (size_t)snprintf(text, sizeof(text), "at %.200s: %s asked for, %s allocated",
+				       where, asked, had);
+	else
+		len = (size_t)snprintf(text, sizeof(text), "%s asked for, %s allocated", asked,
+				       had);
+	if (o.has_totals && o.reserved > o.allocated)
+		snprintf(text + len, sizeof(text) - len, ", %s cached",
+			 text__bytes(cached, sizeof(cached), o.reserved - o.allocated));
+	len = strlen(text);
+	if (d->ooms > 1)
+		snprintf(text + len, sizeof(text) - len, "; %s in all",
+			 text__count(n, sizeof(n), d->ooms));
+	f.remedy = o.has_totals && o.reserved > o.allocated && o.reserved - o.allocated >= o.size
+			   ? "use the cached memory: PYTORCH_CUDA_ALLOC_CONF="
+			     "expandable_segments:True"
+			   : "free what this moment holds, or make the request smaller: "
+			     "`memtrace-bpf report --at oom` has every line";
+	return add(j, &f);
+}
+
+static const char *exactness(enum advice_figure f)
+{
+	switch (f) {
+	case ADVICE_EXACT:
+		return "exact";
+	case ADVICE_ESTIMATE:
+		return "estimate";
+	case ADVICE_UP_TO:
+		break;
+	}
+	return "upper bound";
+}
+
+static int add_advice(struct judging *j, const struct model_device *d, const struct advice *a)
+{
+	char text[REPORT_TEXT];
+	struct finding f = {
+		.code = code_of_advice(a->kind),
+		.bytes = a->saves,
+		.whole = a->saves + a->after,
+		.text = text,
+		.where = a->where,
+		.sure = (char *)exactness(a->figure),
+		.remedy = a->text,
+	};
+
+	if (f.code == FINDING_NR || a->saves < WORTH_BYTES ||
+	    a->saves < f.whole / 100 * WORTH_PERCENT)
+		return 0;
+	/* Cached memory is no loss where the device has plenty. */
+	if (f.code == FINDING_CACHED &&
+	    a->saves < words__device_total(j->of->facts, d) / 100 * CACHED_PERCENT)
+		return 0;
+	snprintf(f.device, sizeof(f.device), "%s", a->of_host ? "host" : d->name);
+	if (*a->where)
+		snprintf(text, sizeof(text), "at %s: %s", a->where, a->basis);
+	else
+		snprintf(text, sizeof(text), "%s", a->basis);
+	return add(j, &f);
+}
+
+/* advised: whether what the peak need not have is looked for, too. */
+static int judge_device(struct judging *j, size_t device, bool advised, bool host)
+{
+	const struct findings_of *of = j->of;
+	const struct advice *growth = NULL;
+	struct growth_summary s;
+	struct advice_list list;
+	struct model_device d;
+	int err;
+
+	model__device(of->model, device, &d);
+	err = advisor__finish(of->advisor, device, of->duration, &list);
+	if (err)
+		return err;
+	err = growth_summary__of(of->model, of->facts, device, of->duration, &s);
+	if (err) {
+		advice__free_list(&list);
+		return err;
+	}
+	for (size_t i = 0; i < list.n; i++)
+		if (list.all[i].kind == ADVICE_GROWTH)
+			growth = &list.all[i];
+	err = add_out_of_memory(j, device, &d);
+	if (!err && s.verdict == GROWTH_VERDICT_GROWS)
+		err = add_growth(j, &d, &s, growth);
+	for (size_t i = 0; i < list.n && !err; i++)
+		if (list.all[i].of_host ? host : advised)
+			err = add_advice(j, &d, &list.all[i]);
+	if ((int)device == model__main_device(of->model)) {
+		char said[GROWTH_SUMMARY_TEXT];
+
+		j->ret->judged = s.verdict != GROWTH_VERDICT_UNKNOWN;
+		snprintf(j->ret->growth, sizeof(j->ret->growth), "%s",
+			 growth_summary__has_text(&s) ? growth_summary__say(&s, said)
+						      : "too few steps to judge growth");
+	}
+	growth_summary__free(&s);
+	advice__free_list(&list);
+	return err;
+}
+
+/* ---- the process ---- */
+
+static int add_models(struct judging *j)
+{
+	char models[WORDS_MODELS];
+	struct finding f = {
+		.code = FINDING_MODEL_COPIES,
+		.text = models,
+		.sure = "exact",
+		.remedy = "drop the copies that nothing needs, or keep them on the host (.cpu())",
+	};
+
+	return *words__models(models, sizeof(models), j->of->facts) ? add(j, &f) : 0;
+}
+
+static int add_host(struct judging *j)
+{
+	const struct leaks_opts o = { .min_confidence = GROWTH_SUMMARY_CONFIDENCE,
+				      .min_growth = GROWTH_SUMMARY_LEAST };
+	char text[256], rate[40], all[24], cached[24];
+	struct finding f = { .device = "host", .text = text, .sure = "medium" };
+	struct leaks_host h;
+	int err = 0;
+
+	leaks_host__judge(j->of->model, &o, &h);
+	if (h.pinned) {
+		f.code = FINDING_PINNED_GROWS;
+		f.bytes = h.cached;
+		f.whole = h.pinned_all;
+		f.remedy = "pin tensors of one size, so that PyTorch can use its cached pinned "
+			   "memory again";
+		snprintf(text, sizeof(text), "%s/s of pinned memory: %s of %s are cached",
+			 growth_summary__signed(rate, sizeof(rate), h.pinned_rate),
+			 text__bytes(cached, sizeof(cached), h.cached),
+			 text__bytes(all, sizeof(all), h.pinned_all));
+		err = add(j, &f);
+	}
+	if (!err && h.copies) {
+		f.code = FINDING_COPIES_GROW;
+		f.bytes = h.to > h.from ? h.to - h.from : 0;
+		f.whole = h.to;
+		f.remedy = "keep data that workers read in arrays or tensors instead of lists of "
+			   "Python objects: reading an object writes its reference count";
+		snprintf(text, sizeof(text),
+			 "%s/s of private memory, resident memory is steady: pages shared with the "
+			 "parent process are copied",
+			 growth_summary__signed(rate, sizeof(rate), h.copied));
+		err = add(j, &f);
+	}
+	return err;
+}
+
+static double share(const struct finding *f)
+{
+	return f->whole ? (double)f->bytes / (double)f->whole : 0;
+}
+
+/* Faults before savings, faults by code, savings by share. */
+static int worst_first(const void *x, const void *y)
+{
+	const struct finding *a = x, *b = y;
+
+	if (codes[a->code].saving != codes[b->code].saving)
+		return codes[a->code].saving - codes[b->code].saving;
+	if (!codes[a->code].saving && a->code != b->code)
+		return (int)a->code - (int)b->code;
+	if (share(a) != share(b))
+		return share(a) > share(b) ? -1 : 1;
+	return strcmp(a->device, b->device);
+}
+
+int findings__judge(const struct findings_of *of, struct findings *ret)
+{
+	struct judging j = { .of = of, .ret = ret };
+	int main = model__main_device(of->model), err = 0;
+	struct model_device d;
+
+	*ret = (struct findings){ .n = 0 };
+	snprintf(ret->growth, sizeof(ret->growth), "no memory of PyTorch was seen");
+	for (size_t i = 0; i < model__devices(of->model); i++) {
+		model__device(of->model, i, &d);
+		err = judge_device(&j, i, (int)i == main || !device__on_host(d.device),
+				   (int)i == main);
+		if (err)
+			goto failed;
+	}
+	err = add_models(&j);
+	if (err)
+		goto failed;
+	err = add_host(&j);
+	if (err)
+		goto failed;
+	if (ret->n)
+		qsort(ret->all, ret->n, sizeof(*ret->all), worst_first);
+	for (size_t i = 0; i < ret->n; i++)
+		ret->faults += !codes[ret->all[i].code].saving;
+	return 0;
+failed:
+	findings__free(ret);
+	return err;
+}
+
+void findings__free(struct findings *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		free_texts(&f->all[i]);
+	free(f->all);
+	*f = (struct findings){ .n = 0 };
+}
+
+bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t now)
+{
+	int device = model__main_device(m);
+	struct growth_summary s;
+	bool sure;
+
+	if (device < 0 || growth_summary__of(m, f, (size_t)device, now, &s))
+		return false;
+	sure = s.verdict == GROWTH_VERDICT_GROWS && s.confidence == TREND_HIGH &&
+	       s.clock == GROWTH_STEPS && s.steps >= SURE_STEPS;
+	growth_summary__free(&s);
+	return sure;
+}
