@@ -34,7 +34,7 @@ def test_four_configurations_twice():
     jobs = [sweep(folder) for folder in folders]
     said = []
     for job in jobs:
-        equal(job.wait(240), 0, "windows.sh: " + job.tail(job.stderr()))
+        equal(job.wait(600), 0, "windows.sh: " + job.tail(job.stderr()))
         said.append([json.loads(line) for line in job.stdout().splitlines()])
         for name in NAMES:
             check(name in job.stderr(), "%s is not in the table: %s", name, job.stderr())

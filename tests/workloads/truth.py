@@ -41,7 +41,7 @@ def return_line(module):
 
 
 class Truth:
-    def __init__(self, path, model, every=37, hold=0.5):
+    def __init__(self, path, model, every=7, hold=0.5):
         self.out = open(path, "w", encoding="utf-8")
         self.every = every
         self.hold = hold
