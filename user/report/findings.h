@@ -54,10 +54,10 @@ struct finding {
 	enum finding_code code;
 	char device[16]; /* "cuda:0", or "host" */
 	uint64_t bytes;	 /* that would not be there without it; 0: not known */
-	uint64_t whole; /* of the peak, of reserved memory or of RSS, whichever has them; 0: none */
-	double per_step; /* bytes by which memory grows a step; 0: it does not */
+	uint64_t whole;	 /* the peak, reserved memory or RSS, whichever has them; 0: none */
+	double per_step; /* growth, in bytes a step; 0: it does not grow */
 	/* Texts, clean and owned. */
-	char *text;	       /* what was seen, with place and holder: a line */
+	char *text;	       /* the finding, with place and holder */
 	char *where, *held_by; /* "train.py:41 (step)", "history[*]"; "": not known */
 	char *sure;	       /* "high", "medium", "exact", "estimate", "upper bound" */
 	char *remedy;	       /* the one thing to do; "": none is known */
@@ -68,8 +68,8 @@ struct findings_of {
 	struct model *model;
 	const struct dict *dict;
 	const struct facts *facts;
-	struct advisor *advisor; /* of the model, with all its events */
-	const char *name;	 /* of the recording, or of the process: "PID 4242" */
+	struct advisor *advisor; /* the model's, with all events */
+	const char *name;	 /* the recording's, or "PID 4242" */
 	pid_t pid;		 /* running process; 0: a recording */
 	uint32_t format;	 /* version of the recording's format; 0: no file */
 	uint64_t duration;	 /* ns */
@@ -79,7 +79,7 @@ struct findings_of {
 struct findings {
 	struct finding *all; /* faults, then savings, the largest share first */
 	size_t n, faults;
-	/* What was judged, for people: "no growth from step to step in 60 steps", clean. */
+	/* The verdict on growth for people: "no growth from step to step in 60 steps", clean. */
 	char growth[160];
 	bool judged; /* growth is known on the main device */
 };

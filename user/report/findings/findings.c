@@ -13,7 +13,7 @@
 #include "record/dict.h"
 #include "report/advice.h"
 #include "report/leaks.h"
-#include "report/leaks/host.h"
+#include "report/leaks/internal.h"
 
 /* A saving is worth a line from this share of the peak on, and from these bytes on. */
 #define WORTH_PERCENT 10

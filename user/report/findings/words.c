@@ -101,7 +101,7 @@ static char *one(const struct finding *f, size_t number, size_t width)
 	return text;
 }
 
-/* Where the details are. */
+/* Names the command that shows the details. */
 static void say_next(FILE *out, const struct findings_of *of, const struct findings *f)
 {
 	char at[32];
