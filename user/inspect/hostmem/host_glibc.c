@@ -62,8 +62,9 @@ static bool are_bins(const struct host_reading *r, const uint8_t *w, uint64_t bi
 	unsigned empty = 0;
 
 	for (unsigned i = 0; i < BINS; i++) {
-		uint64_t fd = host_word(w + 16 * i), bk = host_word(w + 16 * i + 8),
-			 self = bins + 16 * i - 16;
+		uint64_t fd = host_word(w + 16 * i);
+		uint64_t bk = host_word(w + 16 * i + 8);
+		uint64_t self = bins + 16 * i - 16;
 
 		if (fd == self && bk == self)
 			empty++;
@@ -315,7 +316,9 @@ static int add_heaps(struct host_reading *r, const struct arena *a, uint64_t sta
 		err = host_spans__add(&r->claims, heap, w[2], HOST_MALLOC);
 		heap = w[1];
 	}
-	return err ? err : sum == a->system_mem ? 0 : -ENOENT;
+	if (err)
+		return err;
+	return sum == a->system_mem ? 0 : -ENOENT;
 }
 
 /* Adds the arenas in the circular list that begins at main_arena. -ENOENT: it does not close. */
@@ -334,9 +337,7 @@ static int add_arenas(struct host_reading *r, const struct arena *main_arena, ui
 
 		if (m->arenas > MAX_ARENAS || !host_places__has(&r->maps, at, delta + TAIL))
 			return -ENOENT;
-		err = read_arena(r, at + delta, 0, &a);
-		if (!err)
-			err = add_heaps(r, &a, at, &heaps);
+		err = read_arena(r, at + delta, 0, &a) ?: add_heaps(r, &a, at, &heaps);
 		if (!err && f)
 			err = walk_free(f, &a);
 		if (err)

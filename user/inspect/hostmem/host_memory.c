@@ -74,7 +74,9 @@ struct host_memory {
 	uint64_t rss; /* last reading */
 };
 
-static int tell(void *ctx, const struct host_owner *owner, uint64_t addr, uint64_t size, bool comes)
+/* host_ranges_fn: emits a block that comes or goes. */
+static int emit_block(void *ctx, const struct host_owner *owner, uint64_t addr, uint64_t size,
+		      bool comes)
 {
 	struct host_memory *h = ctx;
 	struct event e = {
@@ -85,7 +87,6 @@ static int tell(void *ctx, const struct host_owner *owner, uint64_t addr, uint64
 		.size = size,
 		.thread = owner->thread,
 	};
-
 	int err;
 
 	h->total += comes ? size : -size;
@@ -112,11 +113,11 @@ struct host_memory *host_memory__new(const struct host_capture *c, bool inherite
 		return NULL;
 	h->c = *c;
 	h->inherited = inherited;
-	host_ranges__init(&h->ranges, tell, h);
+	host_ranges__init(&h->ranges, emit_block, h);
 	return h;
 }
 
-static void join(struct host_memory *h)
+static void join_thread(struct host_memory *h)
 {
 	pthread_join(h->thread, NULL);
 	h->running = false;
@@ -128,7 +129,7 @@ void host_memory__free(struct host_memory *h)
 		return;
 	atomic_store(&h->cancel, true);
 	if (h->running)
-		join(h);
+		join_thread(h);
 	residency__free(&h->job);
 	free(h->held);
 	host_ranges__free(&h->ranges);
@@ -303,7 +304,7 @@ static bool is_cancelled(void *ctx)
 	return atomic_load(&h->cancel);
 }
 
-static void *run(void *ctx)
+static void *run_reading(void *ctx)
 {
 	struct host_memory *h = ctx;
 
@@ -313,7 +314,7 @@ static void *run(void *ctx)
 }
 
 /* Copies the ranges for the reading. 0 or -ENOMEM. */
-static int ask(struct host_memory *h)
+static int copy_ranges(struct host_memory *h)
 {
 	size_t n = h->ranges.n;
 
@@ -355,9 +356,7 @@ void host_memory__begin(struct host_memory *h, bool last)
 	/* Signals are for the thread that waits for them. */
 	sigfillset(&every);
 	pthread_sigmask(SIG_SETMASK, &every, &old);
-	err = -ask(h);
-	if (!err)
-		err = pthread_create(&h->thread, NULL, run, h);
+	err = -copy_ranges(h) ?: pthread_create(&h->thread, NULL, run_reading, h);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	h->running = !err;
 	if (err) {
@@ -378,7 +377,7 @@ int host_memory__end(struct host_memory *h)
 
 	if (!h || !h->running || !atomic_load(&h->done))
 		return 0;
-	join(h);
+	join_thread(h);
 	pause = h->job.took * SHARE;
 	h->next = h->c.now(h->c.ctx) + (pause > EVERY ? pause : EVERY);
 	if (!h->err)
@@ -394,8 +393,9 @@ static uint32_t name_of(struct host_memory *h, const struct map *m)
 {
 	const char *func = h->readings ? HOST_UNSEEN : HOST_BEFORE_ATTACH;
 
-	return h->c.named(h->c.ctx, *m->path ? m->path : HOST_ANONYMOUS,
-			  h->inherited ? HOST_INHERITED : func);
+	if (h->inherited)
+		func = HOST_INHERITED;
+	return h->c.named(h->c.ctx, *m->path ? m->path : HOST_ANONYMOUS, func);
 }
 
 /* The owner of a new mapping: the call that mapped it, or its name. 0 or -ENOMEM. */
@@ -425,10 +425,9 @@ static uint64_t part_of(const struct host_found *f, uint64_t from, uint64_t to)
 {
 	uint64_t size = f->end - f->start, page = (uint64_t)sysconf(_SC_PAGESIZE);
 
-	return to - from == size
-		       ? f->bytes
-		       : (uint64_t)((double)f->bytes / (double)size * (double)(to - from)) / page *
-				 page;
+	if (to - from == size)
+		return f->bytes;
+	return (uint64_t)((double)f->bytes / (double)size * (double)(to - from)) / page * page;
 }
 
 /* Adds the parts of a mapping that were in no range. A call whose record came in since may have
@@ -494,7 +493,8 @@ static int take_asked(struct host_memory *h, const struct host_asked *a)
  */
 static uint64_t least_growth(void)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN), page = sysconf(_SC_PAGESIZE);
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	long page = sysconf(_SC_PAGESIZE);
 	uint64_t batch = cpus > 16 ? 2 * (uint64_t)cpus : 32, off;
 
 	off = cpus > 0 && page > 0 ? (uint64_t)cpus * batch * (uint64_t)page : 0;
@@ -529,7 +529,9 @@ int host_memory__between(struct host_memory *h)
 	if (now < h->look)
 		return 0;
 	pause = now / LOOK_PART;
-	h->look = now + (pause < LOOK_LEAST ? LOOK_LEAST : pause > LOOK_MOST ? LOOK_MOST : pause);
+	if (pause < LOOK_LEAST)
+		pause = LOOK_LEAST;
+	h->look = now + (pause < LOOK_MOST ? pause : LOOK_MOST);
 	/* The calls that mapped what was resident at the last look have come in by now. */
 	if (h->seen)
 		err = host_memory__look(h, h->seen);
@@ -680,23 +682,25 @@ int host_memory__take(struct host_memory *h, bool whole)
 	int err = 0;
 
 	h->time = h->c.now(h->c.ctx);
-	for (size_t i = 0; whole && i < r->n_asked && !err; i++)
+	if (!whole)
+		goto out;
+	for (size_t i = 0; i < r->n_asked && !err; i++)
 		err = take_asked(h, &r->asked[i]);
-	for (size_t i = 0; whole && i < r->n_found && !err; i++)
+	for (size_t i = 0; i < r->n_found && !err; i++)
 		err = take_found(h, &r->found[i]);
-	if (whole && !err)
-		err = name_blocks(h);
-	if (whole && !err)
-		err = emit_own(h, r);
-	if (whole && !err) {
-		h->readings++;
-		h->inherited = false;
-		log_debug("host memory: %zu mappings, %" PRIu64 " bytes resident, %" PRIu64
-			  " in rows, in %.1f ms",
-			  r->now.maps.n, r->rss, h->total, (double)r->took / 1e6);
-		h->rss = r->rss;
-		h->seen = h->worked_out = 0;
-	}
+	if (err)
+		goto out;
+	err = name_blocks(h) ?: emit_own(h, r);
+	if (err)
+		goto out;
+	h->readings++;
+	h->inherited = false;
+	log_debug("host memory: %zu mappings, %" PRIu64 " bytes resident, %" PRIu64
+		  " in rows, in %.1f ms",
+		  r->now.maps.n, r->rss, h->total, (double)r->took / 1e6);
+	h->rss = r->rss;
+	h->seen = h->worked_out = 0;
+out:
 	residency__free(r);
 	return err;
 }

@@ -101,8 +101,10 @@ static int find_offset(const uint8_t *block, uint64_t key)
 static int on_entry(void *ctx, const uint8_t *entry)
 {
 	struct pinned *p = ctx;
-	uint64_t key = host_word(entry + 8), at = host_word(entry + 16), size;
+	uint64_t key = host_word(entry + 8);
+	uint64_t at = host_word(entry + 16), size;
 	uint8_t block[BLOCK_BYTES];
+	struct host_spans *use;
 	int place;
 
 	if (!pointer_like(at) || key % HOST_PAGE || !key || ++p->n > MAX_PINNED ||
@@ -115,10 +117,9 @@ static int on_entry(void *ctx, const uint8_t *entry)
 	size = host_word(block + place - 8);
 	if (size > UINT64_MAX - key)
 		return 1;
-	p->err = host_spans__add(&p->r->claims, key, size, HOST_PINNED);
-	if (!p->err)
-		p->err = host_spans__add(block[place + 8] ? &p->r->pinned : &p->r->second, key,
-					 size, HOST_PINNED);
+	use = block[place + 8] ? &p->r->pinned : &p->r->second;
+	p->err = host_spans__add(&p->r->claims, key, size, HOST_PINNED)
+			 ?: host_spans__add(use, key, size, HOST_PINNED);
 	return p->err;
 }
 
@@ -159,7 +160,7 @@ static int read_blocks(struct host_reading *r, uint64_t addr)
 }
 
 /* Looks for the allocator among the static objects of mapping i's file. */
-static int search(struct host_reading *r, size_t i, const struct host_data *d)
+static int find_allocator(struct host_reading *r, size_t i, const struct host_data *d)
 {
 	struct map64 *seen = map64__new();
 	int err = seen ? -ENOENT : -ENOMEM;
@@ -202,7 +203,7 @@ static bool has_driver(const struct host_reading *r)
 	return false;
 }
 
-int host_pinned__read(struct host_reading *r)
+static int find_blocks(struct host_reading *r)
 {
 	int err = -ENOENT;
 
@@ -220,7 +221,7 @@ int host_pinned__read(struct host_reading *r)
 			continue;
 		err = host_places__read_data(r, i, DATA_MAX, &d);
 		if (!err) {
-			err = search(r, i, &d);
+			err = find_allocator(r, i, &d);
 			free(d.v);
 		} else if (host_places__is_local(err)) {
 			err = -ENOENT;
@@ -238,22 +239,19 @@ static uint64_t requested(const struct host_spans *storages, uint64_t start, uin
 	uint64_t sum = 0;
 
 	for (size_t i = host_spans__after(storages, start);
-	     i < storages->n && storages->v[i].start < end; i++) {
-		uint64_t from = storages->v[i].start > start ? storages->v[i].start : start,
-			 to = storages->v[i].end < end ? storages->v[i].end : end;
-
-		sum += to - from;
-	}
+	     i < storages->n && storages->v[i].start < end; i++)
+		sum += span__bytes_in(&storages->v[i], start, end);
 	return sum;
 }
 
-static void set(struct host_figure *f, bool known)
+static void set_known(struct host_figure *f, bool known)
 {
 	f->known = known;
 	f->bytes = known ? f->bytes : 0;
 }
 
-int host_pinned__add_up(struct host_reading *r)
+/* Sets the figures of the blocks. 0 or -ENOMEM. */
+static int add_up(struct host_reading *r)
 {
 	bool known = r->pinned_known && r->has_driver, tensors = known && r->o->storages_known;
 	struct host_figure *part = r->l->sheet.part;
@@ -263,8 +261,7 @@ int host_pinned__add_up(struct host_reading *r)
 	for (size_t i = 0; i < r->o->n && r->pinned.n && !err; i++)
 		err = host_spans__add(&storages, r->o->storages[i].addr, r->o->storages[i].size,
 				      HOST_TENSORS);
-	if (!err)
-		err = host_spans__resolve(&storages);
+	err = err ?: host_spans__resolve(&storages);
 	for (size_t i = 0; i < r->pinned.n && !err; i++) {
 		const struct span *b = &r->pinned.v[i];
 		uint64_t bytes = requested(&storages, b->start, b->end), all = b->end - b->start;
@@ -275,10 +272,15 @@ int host_pinned__add_up(struct host_reading *r)
 	for (size_t i = 0; i < r->second.n; i++)
 		if (r->second.v[i].part == HOST_PINNED)
 			part[HOST_PINNED_CACHED].bytes += r->second.v[i].end - r->second.v[i].start;
-	set(&part[HOST_PINNED_REQUESTED], tensors);
-	set(&part[HOST_PINNED_ROUNDING], tensors);
-	set(&part[HOST_PINNED_OTHER], tensors);
-	set(&part[HOST_PINNED_CACHED], known);
+	set_known(&part[HOST_PINNED_REQUESTED], tensors);
+	set_known(&part[HOST_PINNED_ROUNDING], tensors);
+	set_known(&part[HOST_PINNED_OTHER], tensors);
+	set_known(&part[HOST_PINNED_CACHED], known);
 	host_spans__free(&storages);
 	return err;
+}
+
+int host_pinned__read(struct host_reading *r)
+{
+	return find_blocks(r) ?: add_up(r);
 }

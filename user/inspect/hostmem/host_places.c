@@ -139,13 +139,6 @@ size_t host_spans__after(const struct host_spans *s, uint64_t addr)
 #define GUARD_MAX (64u << 10)
 #define HEAP_GROWTH (256u << 20) /* bytes that the heap may grow by during a reading */
 
-size_t host_places__find(const struct host_smaps *s, uint64_t addr)
-{
-	const struct map *m = maps__find(&s->maps, addr);
-
-	return m ? (size_t)(m - s->maps.v) : SIZE_MAX;
-}
-
 bool host_places__anonymous(const struct map *m)
 {
 	/* "[anon:NAME]": named by prctl(PR_SET_VMA) */
@@ -179,7 +172,7 @@ bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size)
 
 /* Whether a mapping without a file directly follows a file's data, so that it begins with the
  * file's zeroed data (.bss). Other memory may be in the same mapping. */
-static bool host_places__follows_data(const struct host_smaps *s, size_t i)
+static bool follows_data(const struct host_smaps *s, size_t i)
 {
 	const struct map *m = &s->maps.v[i], *before = i ? m - 1 : NULL;
 
@@ -199,8 +192,8 @@ int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint
 	end = (end + HOST_PAGE - 1) & ~(uint64_t)(HOST_PAGE - 1);
 	err = host_resident__read(r->resident, start, end, &v, &n);
 	for (size_t i = 0; i < n && !err; i++) {
-		uint64_t from = v[i].start > addr ? v[i].start : addr,
-			 to = v[i].end < addr + len ? v[i].end : addr + len;
+		uint64_t from = v[i].start > addr ? v[i].start : addr;
+		uint64_t to = v[i].end < addr + len ? v[i].end : addr + len;
 
 		err = proc__read(r->proc, from, buf + (from - addr), to - from);
 	}
@@ -214,7 +207,7 @@ int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
 	uint64_t end = m->end;
 	int err;
 
-	if (i + 1 < r->maps.maps.n && host_places__follows_data(&r->maps, i + 1))
+	if (i + 1 < r->maps.maps.n && follows_data(&r->maps, i + 1))
 		end = r->maps.maps.v[i + 1].end;
 	ret->addr = m->start;
 	ret->len = end - m->start < max ? end - m->start : max;
@@ -284,7 +277,7 @@ static bool same_file(const struct map *a, const struct map *b)
 	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
 }
 
-int host_places__find_bss(struct host_reading *r)
+static int find_bss(struct host_reading *r)
 {
 	int err = 0;
 
@@ -292,7 +285,7 @@ int host_places__find_bss(struct host_reading *r)
 		const struct map *m = &r->maps.maps.v[i], *first = m - 1;
 		uint64_t end;
 
-		if (!host_places__follows_data(&r->maps, i))
+		if (!follows_data(&r->maps, i))
 			continue;
 		while (first > r->maps.maps.v && first->offset && same_file(first - 1, first))
 			first--;
@@ -326,7 +319,7 @@ static uint64_t stack_limit(const struct proc *p)
  * stacks of ended threads for reuse; they count, too. Later mappings can join a stack's upper end,
  * so it ends after the default size at the latest.
  */
-int host_places__find_stacks(struct host_reading *r)
+static int find_stacks(struct host_reading *r)
 {
 	uint64_t most = stack_limit(r->proc);
 	int err = 0;
@@ -341,4 +334,9 @@ int host_places__find_stacks(struct host_reading *r)
 		err = host_spans__add(&r->claims, m->start, size < most ? size : most, HOST_STACKS);
 	}
 	return err;
+}
+
+int host_places__read(struct host_reading *r)
+{
+	return find_stacks(r) ?: find_bss(r);
 }

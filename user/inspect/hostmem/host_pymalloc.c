@@ -36,10 +36,11 @@ struct arenas {
 };
 
 /* Parses an arena object. -1: invalid, 0: without an arena, 1: *ret. array: its address. */
-static int parse(const struct host_reading *r, const uint8_t *e, uint64_t array, uint64_t pool,
-		 struct arena *ret)
+static int parse_arena(const struct host_reading *r, const uint8_t *e, uint64_t array,
+		       uint64_t pool, struct arena *ret)
 {
-	uint64_t addr = host_word(e), next = host_word(e + 32);
+	uint64_t addr = host_word(e);
+	uint64_t next = host_word(e + 32);
 	uint64_t after = next - array, size;
 	struct arena a = { .addr = addr, .next_pool = host_word(e + 8) };
 
@@ -90,7 +91,7 @@ static int read_array(const struct host_reading *r, uint64_t addr, uint64_t pool
 			       (want - done) * ARENA_OBJECT))
 			break;
 		for (k = 0; k < want - done && is >= 0; k++) {
-			is = parse(r, buf + k * ARENA_OBJECT, addr, pool, &a.v[a.n]);
+			is = parse_arena(r, buf + k * ARENA_OBJECT, addr, pool, &a.v[a.n]);
 			if (is > 0)
 				a.v[a.n++].index = (uint32_t)(done + k);
 		}
@@ -161,7 +162,7 @@ static bool is_interpreter(const struct host_reading *r, const struct map *m)
 	       (base && !strncmp(base, "/libpython", 10));
 }
 
-static int find(struct host_reading *r, uint64_t pool, struct arenas *ret)
+static int find_arenas(struct host_reading *r, uint64_t pool, struct arenas *ret)
 {
 	int err = -ENOENT;
 
@@ -216,7 +217,7 @@ struct batch {
 	bool bad;
 };
 
-static int flush(const struct host_reading *r, struct batch *b)
+static int read_batch(const struct host_reading *r, struct batch *b)
 {
 	int err = proc__readv(r->proc, b->piece, b->n);
 
@@ -250,13 +251,13 @@ static int read_pools(const struct host_reading *r, const struct arenas *a, stru
 							      .len = POOL_HEADER };
 			b->index[b->n++] = a->v[i].index;
 			if (b->n == BATCH)
-				err = flush(r, b);
+				err = read_batch(r, b);
 			if (++pools > MAX_POOLS)
 				b->bad = true;
 		}
 	}
 	if (!err && b->n)
-		err = flush(r, b);
+		err = read_batch(r, b);
 	ret->used_known = !err && !b->bad;
 	if (ret->used_known) {
 		ret->blocks = b->sum.blocks;
@@ -267,14 +268,14 @@ static int read_pools(const struct host_reading *r, const struct arenas *a, stru
 }
 
 /* Whether part of the arenas is swapped out: reading their pools would swap them in. */
-static bool swapped(const struct host_reading *r, const struct arenas *a)
+static bool are_swapped(const struct host_reading *r, const struct arenas *a)
 {
 	if (r->maps.brief)
 		return r->swap;
 	for (size_t i = 0; i < a->n; i++) {
-		size_t m = host_places__find(&r->maps, a->v[i].addr);
+		const struct map *m = maps__find(&r->maps.maps, a->v[i].addr);
 
-		if (m == SIZE_MAX || r->maps.v[m].swap)
+		if (!m || r->maps.v[m - r->maps.maps.v].swap)
 			return true;
 	}
 	return false;
@@ -289,7 +290,7 @@ int host_pymalloc__read(struct host_reading *r)
 	if (!r->python || python__layout(r->python)->free_threaded)
 		return 0;
 	python__version(r->python, &major, &minor, &micro);
-	err = find(r, major == 3 && minor < 10 ? 4096 : 16384, &a);
+	err = find_arenas(r, major == 3 && minor < 10 ? 4096 : 16384, &a);
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	to->known = true;
@@ -300,7 +301,7 @@ int host_pymalloc__read(struct host_reading *r)
 		to->arena += size;
 		err = host_spans__add(&r->claims, a.v[i].addr, size, HOST_PYTHON);
 	}
-	if (!err && !r->o->brief && !swapped(r, &a)) {
+	if (!err && !r->o->brief && !are_swapped(r, &a)) {
 		err = read_pools(r, &a, to);
 		if (host_places__is_local(err))
 			err = 0;

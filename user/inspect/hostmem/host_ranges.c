@@ -40,7 +40,7 @@ size_t host_ranges__find(const struct host_ranges *h, uint64_t addr)
 
 /* ---- the blocks of a range ---- */
 
-static int push(struct host_ranges *h, struct host_range *r, uint64_t size)
+static int push_block(struct host_ranges *h, struct host_range *r, uint64_t size)
 {
 	int err = h->fn(h->ctx, &r->owner, r->start + r->resident, size, true);
 
@@ -51,7 +51,7 @@ static int push(struct host_ranges *h, struct host_range *r, uint64_t size)
 	return 0;
 }
 
-static int pop(struct host_ranges *h, struct host_range *r)
+static int pop_block(struct host_ranges *h, struct host_range *r)
 {
 	uint64_t size = r->piece[r->n - 1];
 	int err = h->fn(h->ctx, &r->owner, r->start + r->resident - size, size, false);
@@ -77,11 +77,9 @@ static int join_two(struct host_ranges *h, struct host_range *r)
 		}
 		addr += r->piece[i];
 	}
-	err = h->fn(h->ctx, &r->owner, at, r->piece[which], false);
-	if (!err)
-		err = h->fn(h->ctx, &r->owner, at + r->piece[which], r->piece[which + 1], false);
-	if (!err)
-		err = h->fn(h->ctx, &r->owner, at, least, true);
+	err = h->fn(h->ctx, &r->owner, at, r->piece[which], false)
+		      ?: h->fn(h->ctx, &r->owner, at + r->piece[which], r->piece[which + 1], false);
+	err = err ?: h->fn(h->ctx, &r->owner, at, least, true);
 	r->piece[which] = least;
 	memmove(&r->piece[which + 1], &r->piece[which + 2], (r->n - which - 2) * sizeof(*r->piece));
 	r->n--;
@@ -94,13 +92,14 @@ int host_ranges__set(struct host_ranges *h, struct host_range *r, uint64_t resid
 
 	if (resident > r->end - r->start)
 		resident = r->end - r->start;
-	while (!err && r->n && r->resident - r->piece[r->n - 1] >= resident)
-		err = pop(h, r);
-	if (!err && r->resident > resident)
-		err = pop(h, r);
-	if (!err && r->resident < resident && r->n == HOST_PIECES)
+	/* Blocks above the new end go; so does one that it is in, which a smaller one replaces. */
+	while (!err && r->n && r->resident > resident)
+		err = pop_block(h, r);
+	if (err || r->resident == resident)
+		return err;
+	if (r->n == HOST_PIECES)
 		err = join_two(h, r);
-	return err || r->resident == resident ? err : push(h, r, resident - r->resident);
+	return err ?: push_block(h, r, resident - r->resident);
 }
 
 static int newest_first(const void *a, const void *b)
@@ -146,7 +145,7 @@ int host_ranges__fill(struct host_ranges *h, uint64_t bytes, uint64_t *ret)
 
 /* ---- ranges ---- */
 
-static int insert(struct host_ranges *h, size_t at, const struct host_range *r)
+static int insert_range(struct host_ranges *h, size_t at, const struct host_range *r)
 {
 	struct host_range *copy;
 
@@ -161,7 +160,7 @@ static int insert(struct host_ranges *h, size_t at, const struct host_range *r)
 		return -ENOMEM;
 	*copy = *r;
 	copy->id = ++h->last_id;
-	copy->born = copy->born ? copy->born : copy->id;
+	copy->born = copy->born ?: copy->id;
 	memmove(&h->v[at + 1], &h->v[at], (h->n - at) * sizeof(*h->v));
 	h->v[at] = copy;
 	h->n++;
@@ -176,7 +175,7 @@ static void take_out(struct host_ranges *h, size_t at)
 }
 
 /* The part of `bytes` of a range that a part of it has, if they are spread evenly. */
-static uint64_t share(uint64_t bytes, uint64_t part, uint64_t of)
+static uint64_t share_of(uint64_t bytes, uint64_t part, uint64_t of)
 {
 	uint64_t v = (uint64_t)((double)bytes * ((double)part / (double)of)) / PAGE * PAGE;
 
@@ -184,7 +183,7 @@ static uint64_t share(uint64_t bytes, uint64_t part, uint64_t of)
 }
 
 /* Makes addr a bound, if it is inside a range. */
-static int split(struct host_ranges *h, uint64_t addr)
+static int split_range(struct host_ranges *h, uint64_t addr)
 {
 	size_t at = host_ranges__find(h, addr);
 	struct host_range *r = at < h->n ? h->v[at] : NULL, upper;
@@ -197,17 +196,15 @@ static int split(struct host_ranges *h, uint64_t addr)
 	upper.start = addr;
 	upper.n = 0;
 	upper.resident = 0;
-	upper.fresh = share(r->fresh, r->end - addr, r->end - r->start);
-	low = share(r->resident, addr - r->start, r->end - r->start);
+	upper.fresh = share_of(r->fresh, r->end - addr, r->end - r->start);
+	low = share_of(r->resident, addr - r->start, r->end - r->start);
 	upper.piece[0] = r->resident - low;
 	if (upper.piece[0] > upper.end - upper.start)
 		upper.piece[0] = upper.end - upper.start;
 	r->fresh -= upper.fresh;
 	if (r->fresh > addr - r->start)
 		r->fresh = addr - r->start;
-	err = host_ranges__set(h, r, low);
-	if (!err)
-		err = insert(h, at + 1, &upper);
+	err = host_ranges__set(h, r, low) ?: insert_range(h, at + 1, &upper);
 	if (err)
 		return err;
 	r->end = addr;
@@ -217,11 +214,9 @@ static int split(struct host_ranges *h, uint64_t addr)
 	return 0;
 }
 
-static int cut(struct host_ranges *h, uint64_t start, uint64_t end)
+static int cut_out(struct host_ranges *h, uint64_t start, uint64_t end)
 {
-	int err = split(h, start);
-
-	return err ? err : split(h, end);
+	return split_range(h, start) ?: split_range(h, end);
 }
 
 int host_ranges__unmap(struct host_ranges *h, uint64_t start, uint64_t end)
@@ -231,7 +226,7 @@ int host_ranges__unmap(struct host_ranges *h, uint64_t start, uint64_t end)
 
 	if (start >= end)
 		return 0;
-	err = cut(h, start, end);
+	err = cut_out(h, start, end);
 	at = host_ranges__find(h, start);
 	while (!err && at < h->n && h->v[at]->start < end) {
 		err = host_ranges__set(h, h->v[at], 0);
@@ -286,10 +281,10 @@ int host_ranges__map(struct host_ranges *h, uint64_t start, uint64_t end,
 	at = host_ranges__find(h, start);
 	if (!resident && joins(h, at, &r))
 		return 0;
-	err = insert(h, at, &r);
-	return err || at >= h->n || h->v[at]->start != start
-		       ? err
-		       : host_ranges__set(h, h->v[at], resident);
+	err = insert_range(h, at, &r);
+	if (err || at >= h->n || h->v[at]->start != start)
+		return err;
+	return host_ranges__set(h, h->v[at], resident);
 }
 
 /* Copies the ranges in [start, end). *n 0, and NULL: no range is there. */
@@ -319,21 +314,17 @@ int host_ranges__move(struct host_ranges *h, uint64_t from, uint64_t len, uint64
 		return 0;
 	if (from == to) {
 		err = to_len < len ? host_ranges__unmap(h, to_end, end) : 0;
-		return err ? err : host_ranges__map(h, from + kept, to_end, like, 0);
+		return err ?: host_ranges__map(h, from + kept, to_end, like, 0);
 	}
-	err = cut(h, from, from + kept);
-	if (!err)
-		err = copy_of(h, from, from + kept, &old, &n);
+	err = cut_out(h, from, from + kept) ?: copy_of(h, from, from + kept, &old, &n);
 	if (err)
 		return err;
-	err = host_ranges__unmap(h, from, end);
-	if (!err)
-		err = host_ranges__unmap(h, to, to_end);
+	err = host_ranges__unmap(h, from, end) ?: host_ranges__unmap(h, to, to_end);
 	for (i = 0; i < n && !err; i++)
 		err = host_ranges__map(h, old[i].start - from + to, old[i].end - from + to, &old[i],
 				       old[i].resident);
 	free(old);
-	return err ? err : host_ranges__map(h, to + kept, to_end, like, 0);
+	return err ?: host_ranges__map(h, to + kept, to_end, like, 0);
 }
 
 int host_ranges__open(struct host_ranges *h, uint64_t start, uint64_t end,
@@ -345,11 +336,10 @@ int host_ranges__open(struct host_ranges *h, uint64_t start, uint64_t end,
 
 	while (!err && addr < end && (at = host_ranges__find(h, addr)) < h->n &&
 	       h->v[at]->start < end) {
-		uint64_t from = h->v[at]->start > start ? h->v[at]->start : start,
-			 to = h->v[at]->end < end ? h->v[at]->end : end;
-		bool opens = !h->v[at]->writable && !h->v[at]->resident;
+		uint64_t from = h->v[at]->start > start ? h->v[at]->start : start;
+		uint64_t to = h->v[at]->end < end ? h->v[at]->end : end;
 
-		if (opens)
+		if (!h->v[at]->writable && !h->v[at]->resident)
 			err = host_ranges__map(h, from, to, like, 0);
 		addr = to;
 	}

@@ -51,7 +51,7 @@ struct host_ranges {
 };
 
 void host_ranges__init(struct host_ranges *h, host_ranges_fn fn, void *ctx);
-void host_ranges__free(struct host_ranges *h); /* tells nothing */
+void host_ranges__free(struct host_ranges *h); /* without calls of fn */
 
 /* All of these return 0, -ENOMEM, or the function's error. Empty and wrapping ranges do nothing. */
 

@@ -228,6 +228,7 @@ struct walk {
 static int scan(const struct walk *w, uint64_t start, uint64_t end, uint64_t *at, size_t *n)
 {
 	struct host_resident *r = w->r;
+	uint64_t wanted = SCAN_PRESENT | SCAN_PFNZERO | (w->files ? SCAN_FILE : 0);
 	struct scan_arg a = { .size = sizeof(a),
 			      .start = start,
 			      .end = end - start > r->reach ? start + r->reach : end,
@@ -235,12 +236,12 @@ static int scan(const struct walk *w, uint64_t start, uint64_t end, uint64_t *at
 			      .vec_len = RESIDENT_REGIONS,
 			      .max_pages = r->scan_step,
 			      .category_anyof_mask = SCAN_PRESENT | SCAN_SWAPPED,
-			      .return_mask = SCAN_PRESENT | SCAN_PFNZERO |
-					     (w->files ? SCAN_FILE : 0) |
-					     (w->swapped ? SCAN_SWAPPED : 0) };
+			      .return_mask = wanted };
 	uint64_t began = clock__monotonic();
 	int got;
 
+	if (w->swapped)
+		a.return_mask |= SCAN_SWAPPED;
 	got = ioctl(r->fd, SCAN_IOCTL, &a);
 	if (got < 0)
 		return -errno;

@@ -179,9 +179,7 @@ int host_smaps__parse(char *text, size_t len, struct host_smaps *ret)
 	if (!s.v)
 		return -ENOMEM;
 	len = gather_headers(text, len, s.v, n, &err);
-	if (!err && maps__parse(text, len, &s.maps))
-		err = -EIO;
-	if (!err && s.maps.n != n)
+	if (!err && (maps__parse(text, len, &s.maps) || s.maps.n != n))
 		err = -EIO;
 	for (size_t i = 1; i < n && !err; i++)
 		if (s.maps.v[i].start < s.maps.v[i - 1].end)
@@ -304,7 +302,8 @@ static uint64_t least(uint64_t a, uint64_t b)
 /* Reads a large mapping until *in_vain bytes were without memory. */
 static int read_one_large(struct reading *g, size_t i, uint64_t *in_vain)
 {
-	const uint64_t size = size_of(g, i), page = (uint64_t)sysconf(_SC_PAGESIZE);
+	const uint64_t size = size_of(g, i);
+	const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t left = unexplained(g), before = g->found, part;
 	int err;
 

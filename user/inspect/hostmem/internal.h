@@ -16,6 +16,15 @@ struct span {
 	uint8_t part;	     /* enum host_part */
 };
 
+/* Bytes of a range in [start, end). */
+static inline uint64_t span__bytes_in(const struct span *s, uint64_t start, uint64_t end)
+{
+	uint64_t from = s->start > start ? s->start : start;
+	uint64_t to = s->end < end ? s->end : end;
+
+	return to > from ? to - from : 0;
+}
+
 struct host_spans {
 	struct span *v;
 	size_t n, cap;
@@ -73,15 +82,11 @@ static inline uint64_t host_word(const uint8_t *p)
 	return v;
 }
 
-/* The mapping's index, or SIZE_MAX: none contains the address. */
-size_t host_places__find(const struct host_smaps *s, uint64_t addr);
 /* Whether a mapping is private, writable memory without a file. */
 bool host_places__anonymous(const struct map *m);
 /* Whether [addr, addr + size) lies in one private, writable mapping without a file, or where the
  * heap may have grown to since. */
 bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size);
-/* Claims the zeroed data of all mapped libraries, by their program headers. */
-int host_places__find_bss(struct host_reading *r);
 /* Reads memory without making any of it resident: pages that are not resident read as zeros. 0 or
  * -errno. */
 int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint8_t *buf,
@@ -93,9 +98,7 @@ int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
 
 /* Each adds what it finds to the reading's claims and ledger. 0, also if nothing was found, or an
  * error that ends the reading: -ENOMEM, -ESRCH, -EPERM. */
-int host_pinned__read(struct host_reading *r);
-/* Sets the figures of the host allocator's blocks, before the claims are resolved. 0 or -ENOMEM. */
-int host_pinned__add_up(struct host_reading *r);
+int host_pinned__read(struct host_reading *r); /* before the claims are resolved */
 int host_pymalloc__read(struct host_reading *r);
 int host_glibc__read(struct host_reading *r);
 /* Whether a mapping is a heap of a non-main arena, so that all of it is malloc's: the arena may
@@ -103,7 +106,8 @@ int host_glibc__read(struct host_reading *r);
 bool host_glibc__is_heap(const struct host_reading *r, const struct map *m);
 /* Finds chunks with mappings of their own; after all other claims are resolved. */
 int host_glibc__find_mapped(struct host_reading *r);
-int host_places__find_stacks(struct host_reading *r);
+/* Claims the stacks of threads, and by their program headers the zeroed data of mapped libraries. */
+int host_places__read(struct host_reading *r);
 
 /* Whether an error concerns one object only. Other errors end the reading. */
 static inline bool host_places__is_local(int err)

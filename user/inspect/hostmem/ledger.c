@@ -103,12 +103,8 @@ static uint8_t part_of(const struct host_reading *r, size_t i)
 /* Adds the bytes of [start, end) that each part claims. */
 static void add_claims(const struct host_spans *s, uint64_t start, uint64_t end, uint64_t *by_part)
 {
-	for (size_t i = host_spans__after(s, start); i < s->n && s->v[i].start < end; i++) {
-		uint64_t from = s->v[i].start > start ? s->v[i].start : start,
-			 to = s->v[i].end < end ? s->v[i].end : end;
-
-		by_part[s->v[i].part] += to - from;
-	}
+	for (size_t i = host_spans__after(s, start); i < s->n && s->v[i].start < end; i++)
+		by_part[s->v[i].part] += span__bytes_in(&s->v[i], start, end);
 }
 
 struct claimed {
@@ -127,8 +123,8 @@ static void add_range(const struct host_reading *r, uint64_t start, uint64_t end
 static const struct span *next_claim(const struct host_reading *r, size_t *i, size_t *k,
 				     uint64_t end)
 {
-	const struct span *a = *i < r->claims.n ? &r->claims.v[*i] : NULL,
-			  *b = *k < r->second.n ? &r->second.v[*k] : NULL;
+	const struct span *a = *i < r->claims.n ? &r->claims.v[*i] : NULL;
+	const struct span *b = *k < r->second.n ? &r->second.v[*k] : NULL;
 	bool first = a && (!b || a->start <= b->start);
 	const struct span *s = first ? a : b;
 
@@ -156,8 +152,8 @@ static int add_resident(void *ctx, uint64_t start, uint64_t end)
 static int read_claims(const struct host_reading *r, size_t i, struct claimed *to)
 {
 	const struct map *m = &r->maps.maps.v[i];
-	size_t first = host_spans__after(&r->claims, m->start),
-	       second = host_spans__after(&r->second, m->start);
+	size_t first = host_spans__after(&r->claims, m->start);
+	size_t second = host_spans__after(&r->second, m->start);
 	const struct span *s = next_claim(r, &first, &second, m->end);
 	struct claims_of c = { r, to };
 	int err = 0;
@@ -343,6 +339,10 @@ static void set_group(struct host_ledger *l)
 
 static int read_all(struct host_reading *r)
 {
+	static int (*const readers[])(struct host_reading * r) = {
+		add_storages,	  host_pinned__read, host_pymalloc__read,
+		host_glibc__read, host_places__read, host_glibc__find_mapped,
+	};
 	int err;
 
 	r->resident = host_resident__open(r->proc);
@@ -355,8 +355,13 @@ static int read_all(struct host_reading *r)
 		return err;
 	r->l->mappings = r->maps.maps.n;
 	find_allocator(r);
-	err = add_storages(r) ?: host_pinned__read(r) ?: host_pinned__add_up(r) ?: host_pymalloc__read(r) ?: host_glibc__read(r) ?: host_places__find_stacks(r) ?: host_places__find_bss(r) ?: host_glibc__find_mapped(r) ?: host_spans__resolve(&r->claims) ?: host_spans__resolve(&r->second);
-	return err ? err : divide_all(r);
+	for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
+		err = readers[i](r);
+		if (err)
+			return err;
+	}
+	err = host_spans__resolve(&r->claims) ?: host_spans__resolve(&r->second);
+	return err ?: divide_all(r);
 }
 
 int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledger *ret)

@@ -45,15 +45,13 @@ static int divide(const struct residency *r, const struct map *m, size_t *next, 
 		(*next)++;
 	for (i = *next; !err && i < r->n_asked && r->asked[i].start < m->end; i++) {
 		const struct host_asked *a = &r->asked[i];
-		uint64_t from = a->start > at ? a->start : at,
-			 to = a->end < m->end ? a->end : m->end;
+		uint64_t from = a->start > at ? a->start : at;
+		uint64_t to = a->end < m->end ? a->end : m->end;
 
-		err = add_part(p, at, from, SIZE_MAX);
-		if (!err)
-			err = add_part(p, from, to, i);
+		err = add_part(p, at, from, SIZE_MAX) ?: add_part(p, from, to, i);
 		at = to;
 	}
-	return err ? err : add_part(p, at, m->end, SIZE_MAX);
+	return err ?: add_part(p, at, m->end, SIZE_MAX);
 }
 
 /* Makes the parts' bytes add up to the map's, and keeps their proportions. */

@@ -114,11 +114,11 @@ char *__cxa_demangle(const char *mangled, char *buf, size_t *size, int *status);
 static size_t without_suffix(const char *s)
 {
 	const char *dot = *s == '.' || *s == '_' ? strchr(s + 1, '.') : strchr(s, '.');
-	const char *clone = strstr(s, " [clone "), *version = strchr(s, '@');
+	const char *clone = strstr(s, " [clone ");
+	const char *version = strchr(s, '@');
 
 	if (version)
 		return (size_t)(version - s);
-
 	if (clone)
 		return (size_t)(clone - s);
 	return dot && !strchr(s, '(') ? (size_t)(dot - s) : strlen(s);
@@ -130,7 +130,7 @@ static char *begin_of_group(char *s, char *end)
 	int depth = 0;
 
 	while (end-- > s) {
-		depth += *end == ')' ? 1 : *end == '(' ? -1 : 0;
+		depth += (*end == ')') - (*end == '(');
 		if (!depth)
 			return end;
 	}
@@ -171,9 +171,10 @@ static void cut_return_type(char *s)
 	if (strstr(s, "operator"))
 		return;
 	for (char *p = s; *p; p++) {
-		depth += *p == '<' || *p == '(' || *p == '{'   ? 1
-			 : *p == '>' || *p == ')' || *p == '}' ? -1
-							       : 0;
+		if (strchr("<({", *p))
+			depth++;
+		else if (strchr(">)}", *p))
+			depth--;
 		if (*p == ' ' && !depth)
 			name = p + 1;
 	}

@@ -240,13 +240,13 @@ static bool is_wanted(void)
 
 static void update(void)
 {
-	uint64_t now = clock__monotonic();
+	uint64_t now = clock__monotonic(), within;
 
 	if (!g.running && g.users && now >= g.retry_at)
 		start_helper(now);
 	receive();
-	if (g.running && (!g.greeted || g.asked) && now > g.since &&
-	    now - g.since > (g.greeted ? GPUS_ANSWERS_WITHIN : GPUS_GREETS_WITHIN) * 1000 * MS)
+	within = (g.greeted ? GPUS_ANSWERS_WITHIN : GPUS_GREETS_WITHIN) * 1000 * MS;
+	if (g.running && (!g.greeted || g.asked) && now > g.since && now - g.since > within)
 		give_up(g.greeted ? "has not answered for 5 s" : "was not ready within 30 s");
 	if (g.running && g.greeted && !g.asked && g.not_before && is_wanted() && now >= g.next)
 		put_question(now);

@@ -236,7 +236,9 @@ static bool is_first_pid_namespace(void)
 static uint64_t mask_of(struct nvml *s)
 {
 	find_nodes(s);
-	return s->n_order > 0 ? in_order(s) : s->n_order < 0 || !s->seen_known ? 0 : s->seen;
+	if (s->n_order > 0)
+		return in_order(s);
+	return !s->n_order && s->seen_known ? s->seen : 0;
 }
 
 /* Bytes of the process on a GPU. 0; -ENOENT: none; -EIO: not known. */
@@ -460,7 +462,8 @@ static void read_dry_run(struct nvml *s, struct nvml_figures *ret)
 
 uint64_t nvml__ask(struct nvml *s)
 {
-	uint64_t now = clock__monotonic(), mask = s->nvml ? mask_of(s) : 0;
+	uint64_t now = clock__monotonic();
+	uint64_t mask = s->nvml ? mask_of(s) : 0;
 
 	/* NVML must list the memory in use now in any later answer. */
 	s->in_use_at_ask = s->in_use;
