@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 /* One line of /proc/PID/maps. Addresses are the target's; path is "" for anonymous memory. */
@@ -18,6 +19,19 @@ struct map {
 	bool deleted;	  /* the kernel's " (deleted)" was cut from path */
 	const char *path; /* owned by the struct maps; hostile text */
 };
+
+static inline bool map__same_file(const struct map *a, const struct map *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+/* Name of a file without its folders. */
+static inline const char *map__base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
 
 struct maps {
 	struct map *v; /* sorted by start */
@@ -103,6 +117,8 @@ int maps__copy(struct maps *to, const struct maps *from); /* 0 or -ENOMEM */
 void maps__free(struct maps *m);
 /* The mapping that contains addr, or NULL. */
 const struct map *maps__find(const struct maps *m, uint64_t addr);
+/* The executable mapping of file's file that has the byte at this offset of it, or NULL. */
+const struct map *maps__find_code(const struct maps *m, const struct map *file, uint64_t offset);
 /* Parses the text of a maps file. -EINVAL for a bad line. For proc__maps() and tests. */
 int maps__parse(const char *text, size_t len, struct maps *ret);
 
@@ -135,6 +151,15 @@ bool proc__says_shadow_stack(const char *status); /* status: text of /proc/PID/s
 int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len);
 int proc__read_u64(const struct proc *p, uint64_t addr, uint64_t *ret);
 int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret);
+
+/* A word of memory that was read. */
+static inline uint64_t proc__word(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
 
 /* A read of len bytes at addr into buf. err: 0, or -EFAULT with buf undefined. */
 struct proc_piece {

@@ -47,7 +47,7 @@ struct frees {
 
 static uint64_t arena_word(const struct arena *a, int64_t from_bins)
 {
-	return host_word(a->w + 16 + from_bins);
+	return proc__word(a->w + 16 + from_bins);
 }
 
 /* Whether a chunk may lie at this address. */
@@ -62,8 +62,8 @@ static bool are_bins(const struct host_reading *r, const uint8_t *w, uint64_t bi
 	unsigned empty = 0;
 
 	for (unsigned i = 0; i < BINS; i++) {
-		uint64_t fd = host_word(w + 16 * i);
-		uint64_t bk = host_word(w + 16 * i + 8);
+		uint64_t fd = proc__word(w + 16 * i);
+		uint64_t bk = proc__word(w + 16 * i + 8);
 		uint64_t self = bins + 16 * i - 16;
 
 		if (fd == self && bk == self)
@@ -114,7 +114,7 @@ static uint64_t find_bins(const struct host_reading *r, const struct host_data *
 		uint64_t self = d->addr + at - 16;
 
 		/* malloc does not use the last bin */
-		if (host_word(d->v + at + BINS_BYTES - 16) != self + BINS_BYTES - 16)
+		if (proc__word(d->v + at + BINS_BYTES - 16) != self + BINS_BYTES - 16)
 			continue;
 		ret->bins = d->addr + at;
 		memcpy(ret->w, d->v + at - 16, sizeof(ret->w));
@@ -135,9 +135,9 @@ static bool is_mp(const uint8_t *w, uint64_t addr, uint64_t *mapped)
 	uint32_t v[4];
 
 	memcpy(v, w, sizeof(v));
-	*mapped = host_word(mem);
+	*mapped = proc__word(mem);
 	return v[1] == 65536 && v[2] && v[0] <= v[2] && v[2] <= v[1] && v[3] <= 1 &&
-	       *mapped <= host_word(mem + 8) && *mapped % HOST_PAGE == 0 && !v[0] == !*mapped;
+	       *mapped <= proc__word(mem + 8) && *mapped % HOST_PAGE == 0 && !v[0] == !*mapped;
 }
 
 static uint64_t find_mp(const struct host_data *d)

@@ -45,7 +45,7 @@ static uint64_t resident_word(const struct host_reading *r, uint64_t addr)
 {
 	uint8_t w[8];
 
-	return addr % 8 || host_places__read_resident(r, addr, w, sizeof(w)) ? 0 : host_word(w);
+	return addr % 8 || host_places__read_resident(r, addr, w, sizeof(w)) ? 0 : proc__word(w);
 }
 
 /* Reads constant text of a mapped file, from the file: its page need not be resident, and reading
@@ -93,7 +93,8 @@ static bool is_vtable(const struct host_reading *r, size_t i, uint64_t v)
 static int find_offset(const uint8_t *block, uint64_t key)
 {
 	for (int at = 8; at + 16 <= (int)BLOCK_BYTES; at += 8)
-		if (host_word(block + at) == key && host_word(block + at - 8) && block[at + 8] <= 1)
+		if (proc__word(block + at) == key && proc__word(block + at - 8) &&
+		    block[at + 8] <= 1)
 			return at;
 	return -1;
 }
@@ -101,8 +102,8 @@ static int find_offset(const uint8_t *block, uint64_t key)
 static int on_entry(void *ctx, const uint8_t *entry)
 {
 	struct pinned *p = ctx;
-	uint64_t key = host_word(entry + 8);
-	uint64_t at = host_word(entry + 16), size;
+	uint64_t key = proc__word(entry + 8);
+	uint64_t at = proc__word(entry + 16), size;
 	uint8_t block[BLOCK_BYTES];
 	struct host_spans *use;
 	int place;
@@ -114,7 +115,7 @@ static int on_entry(void *ctx, const uint8_t *entry)
 	if (place < 0 || (p->at >= 0 && place != p->at) || !maps__find(&p->r->maps.maps, key))
 		return 1;
 	p->at = place;
-	size = host_word(block + place - 8);
+	size = proc__word(block + place - 8);
 	if (size > UINT64_MAX - key)
 		return 1;
 	use = block[place + 8] ? &p->r->pinned : &p->r->second;
@@ -166,7 +167,7 @@ static int find_allocator(struct host_reading *r, size_t i, const struct host_da
 	int err = seen ? -ENOENT : -ENOMEM;
 
 	for (size_t at = 0; at + 16 <= d->len && err == -ENOENT; at += 8) {
-		uint64_t vtable = host_word(d->v + at), known;
+		uint64_t vtable = proc__word(d->v + at), known;
 
 		if (!is_vtable(r, i, vtable))
 			continue;
@@ -177,7 +178,7 @@ static int find_allocator(struct host_reading *r, size_t i, const struct host_da
 		}
 		for (size_t k = 1;
 		     known && k < POINTERS && at + 8 * k + 8 <= d->len && err == -ENOENT; k++) {
-			uint64_t impl = host_word(d->v + at + 8 * k), type;
+			uint64_t impl = proc__word(d->v + at + 8 * k), type;
 
 			if (pointer_like(impl) && host_places__has(&r->maps, impl, 64) &&
 			    !proc__read_u64(r->proc, impl, &type) &&

@@ -272,11 +272,6 @@ static uint64_t end_of_file(const struct host_reading *r, const struct map *m)
 	return (end + HOST_PAGE - 1) & ~(uint64_t)(HOST_PAGE - 1);
 }
 
-static bool same_file(const struct map *a, const struct map *b)
-{
-	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
-}
-
 static int find_bss(struct host_reading *r)
 {
 	int err = 0;
@@ -287,7 +282,7 @@ static int find_bss(struct host_reading *r)
 
 		if (!follows_data(&r->maps, i))
 			continue;
-		while (first > r->maps.maps.v && first->offset && same_file(first - 1, first))
+		while (first > r->maps.maps.v && first->offset && map__same_file(first - 1, first))
 			first--;
 		end = end_of_file(r, first);
 		end = end < m->end ? end : m->end;

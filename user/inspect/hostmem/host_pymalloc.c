@@ -39,10 +39,10 @@ struct arenas {
 static int parse_arena(const struct host_reading *r, const uint8_t *e, uint64_t array,
 		       uint64_t pool, struct arena *ret)
 {
-	uint64_t addr = host_word(e);
-	uint64_t next = host_word(e + 32);
+	uint64_t addr = proc__word(e);
+	uint64_t next = proc__word(e + 32);
 	uint64_t after = next - array, size;
-	struct arena a = { .addr = addr, .next_pool = host_word(e + 8) };
+	struct arena a = { .addr = addr, .next_pool = proc__word(e + 8) };
 
 	if (!addr)
 		return !next || (next >= array && after < (uint64_t)MAX_ARENAS * ARENA_OBJECT &&
@@ -130,7 +130,7 @@ static int search_data(struct host_reading *r, const struct host_data *d, uint64
 	int err = -ENOENT, e;
 
 	for (size_t at = 0; at + 8 <= d->len; at += 8) {
-		uint64_t addr = host_word(d->v + at);
+		uint64_t addr = proc__word(d->v + at);
 		struct arenas a;
 
 		if (addr < HOST_PAGE || addr % 16 ||

@@ -10,6 +10,7 @@
 
 #include "inspect/hostmem.h"
 #include "inspect/hostmem/host_smaps.h"
+#include "inspect/proc.h"
 
 struct span {
 	uint64_t start, end; /* [start, end) */
@@ -73,14 +74,6 @@ struct host_reading {
 	bool pinned_known; /* the host allocator's tables were read, or there is no driver */
 	bool has_driver;   /* CUDA's driver is in the process */
 };
-
-static inline uint64_t host_word(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
 
 /* Whether a mapping is private, writable memory without a file. */
 bool host_places__anonymous(const struct map *m);

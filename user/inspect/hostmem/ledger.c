@@ -37,13 +37,6 @@ void hostmem__free(struct hostmem *h)
 
 /* ---- parts ---- */
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* Whether memory behind a path belongs to no file on a disk: tmpfs of /dev/shm, memfd, System V and
  * shared anonymous memory. */
 static bool is_shared_memory(const struct map *m)
@@ -55,7 +48,7 @@ static bool is_shared_memory(const struct map *m)
 
 static uint8_t part_of_shared(const struct map *m)
 {
-	const char *name = base_name(m->path);
+	const char *name = map__base_name(m->path);
 
 	/* torch/csrc/StorageSharing.cpp: "/torch_PID_RANDOM_N", and NCCL's src/misc/shmutils.cc */
 	if (!strncmp(name, "torch_", 6))
@@ -63,18 +56,13 @@ static uint8_t part_of_shared(const struct map *m)
 	return strncmp(name, "nccl-", 5) ? HOST_SHARED : HOST_SHARED_NCCL;
 }
 
-static bool same_file(const struct map *a, const struct map *b)
-{
-	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
-}
-
 /* Whether a neighbour of mapping i maps the same file as code. */
 static bool is_program(const struct maps *m, size_t i)
 {
-	for (size_t k = i; k < m->n && same_file(&m->v[k], &m->v[i]); k++)
+	for (size_t k = i; k < m->n && map__same_file(&m->v[k], &m->v[i]); k++)
 		if (m->v[k].x)
 			return true;
-	for (size_t k = i; k-- > 0 && same_file(&m->v[k], &m->v[i]);)
+	for (size_t k = i; k-- > 0 && map__same_file(&m->v[k], &m->v[i]);)
 		if (m->v[k].x)
 			return true;
 	return false;
@@ -269,7 +257,7 @@ static void find_allocator(const struct host_reading *r)
 	static const char *const names[] = { "libjemalloc", "libtcmalloc", "libmimalloc" };
 
 	for (size_t i = 0; i < r->maps.maps.n; i++) {
-		const char *base = base_name(r->maps.maps.v[i].path);
+		const char *base = map__base_name(r->maps.maps.v[i].path);
 
 		for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
 			if (!strncmp(base, names[k], strlen(names[k])))

@@ -97,11 +97,6 @@ struct native {
 
 /* ---- mapped files ---- */
 
-static bool same_file(const struct map *a, const struct map *b)
-{
-	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
-}
-
 /* Lists the files that are mapped with code, each from its beginning on. */
 static int list_modules(struct native *n)
 {
@@ -114,7 +109,7 @@ static int list_modules(struct native *n)
 
 		if (!map->inode)
 			continue;
-		if (!m || !same_file(&m->first, map) || !map->offset) {
+		if (!m || !map__same_file(&m->first, map) || !map->offset) {
 			/* A file without code is no module. */
 			n->n -= m && !code;
 			if (n->n == WIRE_MODULES_MAX)

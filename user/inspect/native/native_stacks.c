@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/map64.h"
 #include "inspect/native/native.h"
+#include "inspect/proc.h"
 #include "record/dict.h"
 #include "record/stream.h"
 
@@ -126,13 +127,6 @@ static uint32_t string(struct native_stacks *s, const char *text)
 	return *text ? number(dict__string(s->dict, text, strlen(text))) : 0;
 }
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* Sets the fact that names the build of a file, so that its frames can be named elsewhere. */
 static int note_build(struct native_stacks *s, const struct native_frame *f)
 {
@@ -159,7 +153,7 @@ static void file_of(const struct native_frame *f, char *buf, size_t size)
 	if (*file == '/')
 		snprintf(buf, size, "%s", file);
 	else
-		snprintf(buf, size, "%s%s%s", base_name(f->module), *file ? "/" : "", file);
+		snprintf(buf, size, "%s%s%s", map__base_name(f->module), *file ? "/" : "", file);
 }
 
 /* The dictionary's location of a frame. 0: the dictionary is full; UINT32_MAX: out of memory. */
@@ -201,7 +195,7 @@ static size_t outside_python(const struct native_frames *f)
 /* Code of PyTorch's allocator, which is the same in each stack of its allocations. */
 static bool is_of_allocator(const struct native_frame *f)
 {
-	return !strncmp(base_name(f->module), "libc10", strlen("libc10"));
+	return !strncmp(map__base_name(f->module), "libc10", strlen("libc10"));
 }
 
 /* PyTorch's glue between an operator and its kernel. It has names of a thousand characters. */

@@ -8,13 +8,6 @@
 #include "base/text.h"
 #include "inspect/proc.h"
 
-static const char *base(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* gVisor's memory is one file, which its address spaces map (pkg/sentry/pgalloc). */
 static bool maps_gvisor(const struct maps *maps)
 {
@@ -56,15 +49,16 @@ enum guest_kind guest__judge(const char *exe, const char *cmdline, size_t len,
 		n = sizeof(first) - 1;
 	memcpy(first, cmdline, n);
 	first[n] = '\0';
-	program = base(first);
-	if (text__starts(base(exe), "runsc") || text__starts(program, "runsc-") ||
+	program = map__base_name(first);
+	if (text__starts(map__base_name(exe), "runsc") || text__starts(program, "runsc-") ||
 	    maps_gvisor(maps))
 		return GUEST_GVISOR;
 	if (text__starts(program, "containerd-shim-kata") ||
-	    ((is_machine(program) || is_machine(base(exe)) || text__starts(program, "virtiofsd")) &&
+	    ((is_machine(program) || is_machine(map__base_name(exe)) ||
+	      text__starts(program, "virtiofsd")) &&
 	     says_kata(cmdline, len)))
 		return GUEST_KATA;
-	return is_machine(program) || is_machine(base(exe)) ? GUEST_VM : GUEST_NONE;
+	return is_machine(program) || is_machine(map__base_name(exe)) ? GUEST_VM : GUEST_NONE;
 }
 
 enum guest_kind guest__kind(const struct proc *p, const struct maps *maps)

@@ -205,6 +205,18 @@ void maps__free(struct maps *m)
 	*m = (struct maps){ 0 };
 }
 
+const struct map *maps__find_code(const struct maps *m, const struct map *file, uint64_t offset)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		const struct map *map = &m->v[i];
+
+		if (map->x && map__same_file(map, file) && offset >= map->offset &&
+		    offset - map->offset < map->end - map->start)
+			return map;
+	}
+	return NULL;
+}
+
 const struct map *maps__find(const struct maps *m, uint64_t addr)
 {
 	size_t lo = 0, hi = m->n, mid;

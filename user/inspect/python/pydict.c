@@ -188,14 +188,6 @@ static int read_entries(struct pymem *m, const struct keys *k, struct pyitems *i
 	return pymem__read(m, k->entries, it->raw, len);
 }
 
-static uint64_t word(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
 static int read_combined(struct pymem *m, const struct keys *k, uint64_t used, struct pyitems *it)
 {
 	const uint8_t *e;
@@ -206,7 +198,7 @@ static int read_combined(struct pymem *m, const struct keys *k, uint64_t used, s
 		return err;
 	it->n = 0;
 	for (size_t i = 0; i < k->n; i++, e += k->stride) {
-		struct pyitem item = { word(e + k->key_at), word(e + k->value_at) };
+		struct pyitem item = { proc__word(e + k->key_at), proc__word(e + k->value_at) };
 
 		/* A deleted entry has no value. */
 		if (!item.value)
@@ -232,13 +224,13 @@ static int read_split_3_10(struct pymem *m, const struct keys *k, uint64_t value
 	if (err)
 		return err;
 	for (size_t i = 0; i < used; i++)
-		it->v[i].key = word(e + i * k->stride + k->key_at);
+		it->v[i].key = proc__word(e + i * k->stride + k->key_at);
 	err = array__grow(&it->raw, &it->raw_cap, used * sizeof(uint64_t), 1)
 		      ?: pymem__read(m, values, it->raw, used * sizeof(uint64_t));
 	if (err)
 		return err;
 	for (size_t i = 0; i < used; i++) {
-		it->v[i].value = word(it->raw + i * sizeof(uint64_t));
+		it->v[i].value = proc__word(it->raw + i * sizeof(uint64_t));
 		if (!it->v[i].key || !it->v[i].value)
 			return -EAGAIN;
 	}
@@ -330,7 +322,7 @@ static int read_split(struct pymem *m, const struct keys *k, uint64_t values, si
 
 		if (ix >= k->n || ix >= v.cap || !v.v[ix])
 			return -EAGAIN;
-		it->v[i].key = word(e + ix * k->stride + k->key_at);
+		it->v[i].key = proc__word(e + ix * k->stride + k->key_at);
 		it->v[i].value = v.v[ix];
 		if (!it->v[i].key)
 			return -EAGAIN;
@@ -355,9 +347,9 @@ static int read_head(struct pymem *m, uint64_t dict, struct dict_head *h)
 	err = pymem__read(m, dict + first, raw, len);
 	if (err)
 		return err;
-	h->used = word(raw);
-	h->keys = word(raw + m->l->ma_keys - first);
-	h->values = word(raw + m->l->ma_values - first);
+	h->used = proc__word(raw);
+	h->keys = proc__word(raw + m->l->ma_keys - first);
+	h->values = proc__word(raw + m->l->ma_values - first);
 	return 0;
 }
 

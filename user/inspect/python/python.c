@@ -79,14 +79,6 @@ static const struct described described[] = {
 /* PyInterpreterState has hundreds of KiB; the fields needed are below this offset. */
 #define MAX_STRUCT 60000
 
-static uint64_t word_at(const uint8_t *block, size_t pos)
-{
-	uint64_t v;
-
-	memcpy(&v, block + pos, sizeof(v));
-	return v;
-}
-
 /* Replaces the table's offsets by the interpreter's own, if these are plausible. */
 static int apply_debug_offsets(struct python *py, const uint8_t *block, const char **why)
 {
@@ -95,8 +87,8 @@ static int apply_debug_offsets(struct python *py, const uint8_t *block, const ch
 
 	for (size_t i = 0; i < sizeof(described) / sizeof(described[0]); i++) {
 		const struct described *d = &described[i];
-		uint64_t off = word_at(block, d->pos[col]);
-		uint64_t size = word_at(block, d->size[col]);
+		uint64_t off = proc__word(block + d->pos[col]);
+		uint64_t size = proc__word(block + d->size[col]);
 
 		if (off > MAX_STRUCT || off + d->width > size)
 			return python__refuse(
@@ -128,7 +120,7 @@ static int read_debug_offsets(struct python *py, uint32_t hexversion, uint8_t *b
 			why, -EBADMSG,
 			"_PyRuntime of Python 3.%d does not begin with _Py_DebugOffsets",
 			py->minor);
-	version = word_at(block, VERSION_AT);
+	version = proc__word(block + VERSION_AT);
 	if (version != hexversion)
 		return python__refuse(why, -EBADMSG,
 				      "_Py_DebugOffsets is of version %#llx, Py_Version is %#x",
@@ -179,7 +171,7 @@ static int identify_exported(struct python *py, uint64_t addr, const char **why)
 	err = read_debug_offsets(py, v, block, why);
 	if (err)
 		return err;
-	use_row(py, py->major, py->minor, py->micro, word_at(block, FREE_THREADED_AT));
+	use_row(py, py->major, py->minor, py->micro, proc__word(block + FREE_THREADED_AT));
 	return apply_debug_offsets(py, block, why);
 }
 
@@ -309,12 +301,12 @@ static int check_members(const struct python *py, uint64_t table, const char **w
 
 	for (size_t i = 0; i < MAX_MEMBERS; i++) {
 		err = proc__read(py->proc, table + i * MEMBER_SIZE, def, sizeof(def));
-		if (err || !word_at(def, MEMBER_NAME))
+		if (err || !proc__word(def + MEMBER_NAME))
 			break;
-		err = read_name(py, word_at(def, MEMBER_NAME), name, sizeof(name));
+		err = read_name(py, proc__word(def + MEMBER_NAME), name, sizeof(name));
 		if (err)
 			break;
-		err = check_member(py, name, word_at(def, MEMBER_OFFSET), &seen, why);
+		err = check_member(py, name, proc__word(def + MEMBER_OFFSET), &seen, why);
 		if (err)
 			return err;
 	}
@@ -365,12 +357,6 @@ int python__cross_check(const struct python *py, const char **why)
 
 #define MAX_FILES 4096 /* mapped files examined; torch brings a few hundred */
 
-static bool same_file(const struct map *a, const struct map *b)
-{
-	return a->inode == b->inode && a->dev_major == b->dev_major &&
-	       a->dev_minor == b->dev_minor && !strcmp(a->path, b->path);
-}
-
 /* Order of examination: the executable, files named like an interpreter, other libraries. */
 static int rank_of(const struct map *m, const char *exe)
 {
@@ -407,7 +393,8 @@ static size_t list_candidates(const struct proc *p, const struct maps *m, struct
 	for (size_t i = 0; i < m->n && n < MAX_FILES; i++) {
 		const struct map *map = &m->v[i];
 
-		if (!map->x || !map->inode || map->path[0] != '/' || (last && same_file(last, map)))
+		if (!map->x || !map->inode || map->path[0] != '/' ||
+		    (last && map__same_file(last, map) && !strcmp(last->path, map->path)))
 			continue;
 		last = map;
 		list[n].map = map;

@@ -30,14 +30,6 @@
 
 #define NR_KEYS (GLIBC_KEYS + MUSL_KEYS) /* indexes of musl's keys follow glibc's */
 
-static uint64_t word_of(const void *block, size_t pos)
-{
-	uint64_t v;
-
-	memcpy(&v, (const uint8_t *)block + pos, sizeof(v));
-	return v;
-}
-
 /* Whether thread_id is the address of glibc's struct pthread, checked by its key blocks. */
 static bool is_glibc(const struct python *py, uint64_t pthread)
 {
@@ -153,7 +145,7 @@ static void vote_block(const struct python *py, uint64_t block, uint64_t tstate,
 	if (proc__read(py->proc, block, pairs, sizeof(pairs)))
 		return;
 	for (size_t i = 0; i < BLOCK_KEYS; i++)
-		keys[i] += word_of(pairs, i * PAIR + 8) == tstate;
+		keys[i] += proc__word(pairs + i * PAIR + 8) == tstate;
 }
 
 static void vote_glibc(const struct python *py, const struct pythread *t, struct votes *v)
@@ -477,7 +469,7 @@ static bool instruction_of(const struct python *py, const uint8_t *frame, uint64
 	} else {
 		if (l->fr_tlbc != PYLAYOUT_NONE && copy_of_code(py, frame, code, &first))
 			return false;
-		at = (int64_t)(word_of(frame, l->fr_instr) - first);
+		at = (int64_t)(proc__word(frame + l->fr_instr) - first);
 		if (at == -2) /* 3.11, 3.12: one unit before the first instruction */
 			at = -1;
 	}
@@ -512,7 +504,7 @@ static int find_outermost(const struct python *py, const uint8_t *frame, struct 
 		return 0;
 	}
 	err = proc__read(py->proc, ret->f.code + l->co_flags, &flags, sizeof(flags));
-	ret->outermost = !err && word_of(frame, 0) && !(flags & generators);
+	ret->outermost = !err && proc__word(frame) && !(flags & generators);
 	return err;
 }
 
@@ -532,12 +524,12 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	err = proc__read(py->proc, addr, frame, l->fr_local0);
 	if (err)
 		return err;
-	ret->prev = word_of(frame, l->fr_prev);
+	ret->prev = proc__word(frame + l->fr_prev);
 	ret->shim = l->shim_owner && frame[l->fr_owner] >= l->shim_owner;
 	if (ret->shim)
 		return find_outermost(py, frame, ret);
 	ret->f.addr = addr;
-	ret->f.code = word_of(frame, l->fr_code) & l->tag_mask;
+	ret->f.code = proc__word(frame + l->fr_code) & l->tag_mask;
 	err = proc__read_u64(py->proc, ret->f.code + l->ob_type, &type);
 	if (err)
 		return err;

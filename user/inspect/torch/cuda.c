@@ -110,21 +110,6 @@ const struct cuda_function *cuda__function(uint32_t fn)
 	return fn < FUNCTIONS ? &functions[fn] : NULL;
 }
 
-static const struct map *code_map(const struct maps *m, const struct map *file, uint64_t offset)
-{
-	const struct map *map;
-	size_t i;
-
-	for (i = 0; i < m->n; i++) {
-		map = &m->v[i];
-		if (map->x && map->inode == file->inode && map->dev_major == file->dev_major &&
-		    map->dev_minor == file->dev_minor && offset >= map->offset &&
-		    offset - map->offset < map->end - map->start)
-			return map;
-	}
-	return NULL;
-}
-
 /* A return probe replaces the return address: on x86-64 on top of the stack, on AArch64 in x30,
  * before the function signs and saves it. So it must be at the first instruction. That must be
  * decodable and not a 5-byte nop (see site.h). */
@@ -170,7 +155,8 @@ static void add_site(const struct search *l, uint32_t fn, const struct elf_sym *
 	struct site in;
 
 	if (sym->type != STT_FUNC || f->n == CUDA_SITES_MAX ||
-	    elf__vaddr_to_offset(l->e, sym->value, &offset) || !code_map(l->m, l->map, offset))
+	    elf__vaddr_to_offset(l->e, sym->value, &offset) ||
+	    !maps__find_code(l->m, l->map, offset))
 		return;
 	if (pick_site(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, l->args, &in)) {
 		f->refused++;

@@ -35,14 +35,15 @@ static bool counts_like(const uint8_t *p, size_t at)
 	struct stat_array s;
 
 	stat_array__parse(p + at - STAT_ARRAY, &s);
-	if (!stat_array__like(&s) || get64(p + at) > COUNT_MAX || get64(p + at + 8) > COUNT_MAX)
+	if (!stat_array__like(&s) || proc__word(p + at) > COUNT_MAX ||
+	    proc__word(p + at + 8) > COUNT_MAX)
 		return false;
 	for (unsigned i = 0; i < SINGLES; i++) {
 		const uint8_t *q = p + at + 16 + i * SINGLE;
-		uint64_t current = get64(q);
-		uint64_t peak = get64(q + 8);
-		uint64_t up = get64(q + 16);
-		uint64_t down = get64(q + 24);
+		uint64_t current = proc__word(q);
+		uint64_t peak = proc__word(q + 8);
+		uint64_t up = proc__word(q + 16);
+		uint64_t down = proc__word(q + 24);
 
 		if (current > peak || up < down || up - down != current || peak > up)
 			return false;
@@ -83,8 +84,8 @@ static void parse_stats(const struct cudaalloc *a, const uint8_t *p, size_t len,
 	ret->counts_known = counts;
 	if (!counts)
 		return;
-	ret->retries = get64(p + counts);
-	ret->ooms = get64(p + counts + 8);
+	ret->retries = proc__word(p + counts);
+	ret->ooms = proc__word(p + counts + 8);
 }
 
 /* Finds the device allocators. 0 or -errno. */

@@ -35,8 +35,8 @@ struct search {
 static int on_live(void *ctx, const uint8_t *entry)
 {
 	struct search *k = ctx;
-	uint64_t key = get64(entry + 8);
-	uint64_t at = get64(entry + 16);
+	uint64_t key = proc__word(entry + 8);
+	uint64_t at = proc__word(entry + 16);
 
 	if (!key || !pointer_like(at))
 		return 0;
@@ -136,7 +136,7 @@ static void find_ptr(struct search *k)
 	for (size_t off = 0; off < BLOCK_WINDOW; off += 8) {
 		yes = 0;
 		for (size_t i = 0; i < k->nlive; i++)
-			yes += get64(k->live[i].w + off) == k->live[i].key;
+			yes += proc__word(k->live[i].w + off) == k->live[i].key;
 		if (yes > best) {
 			best = yes;
 			at = (int)off;
@@ -146,12 +146,12 @@ static void find_ptr(struct search *k)
 		return;
 	k->l->field[F_PTR] = at;
 	for (size_t i = 0; i < k->nlive; i++) {
-		k->live[i].ptr = get64(k->live[i].w + at);
+		k->live[i].ptr = proc__word(k->live[i].w + at);
 		good[i] = k->live[i].ptr == k->live[i].key;
 	}
 	keep(k->live, &k->nlive, good);
 	for (size_t i = 0; i < k->ncached; i++)
-		k->cached[i].ptr = get64(k->cached[i].w + at);
+		k->cached[i].ptr = proc__word(k->cached[i].w + at);
 }
 
 static void keep_known_pools(struct search *k, struct sample *v, size_t *n)
@@ -159,7 +159,7 @@ static void keep_known_pools(struct search *k, struct sample *v, size_t *n)
 	bool good[SAMPLES];
 
 	for (size_t i = 0; i < *n; i++) {
-		v[i].pool = pools__find(&k->pools, get64(v[i].w + k->l->field[F_POOL]));
+		v[i].pool = pools__find(&k->pools, proc__word(v[i].w + k->l->field[F_POOL]));
 		good[i] = v[i].pool && v[i].ptr;
 	}
 	keep(v, n, good);
@@ -173,7 +173,7 @@ static void find_pool(struct search *k)
 	for (size_t off = 0; off < BLOCK_WINDOW; off += 8) {
 		yes = 0;
 		for (size_t i = 0; i < k->nlive; i++)
-			yes += pools__find(&k->pools, get64(k->live[i].w + off)) != NULL;
+			yes += pools__find(&k->pools, proc__word(k->live[i].w + off)) != NULL;
 		if (yes > best) {
 			best = yes;
 			at = (int)off;
@@ -243,7 +243,7 @@ static int read_neighbours(struct search *k, struct neighbour **ret, size_t *nre
 		struct sample *s = i < from_live ? &k->live[i] : &k->cached[i - from_live];
 
 		for (int off = f[F_PTR] + 8; off < f[F_PTR] + LINK_SPAN; off += 8) {
-			uint64_t to = get64(s->w + off);
+			uint64_t to = proc__word(s->w + off);
 
 			if (!pointer_like(to))
 				continue;
@@ -254,9 +254,9 @@ static int read_neighbours(struct search *k, struct neighbour **ret, size_t *nre
 	if (!err)
 		err = cudaalloc_mem__read_items(k->a->proc, at, n, BLOCK_WINDOW, on_neighbour, v);
 	for (size_t i = 0; !err && i < n; i++) {
-		v[i].ptr = get64(v[i].w + f[F_PTR]);
+		v[i].ptr = proc__word(v[i].w + f[F_PTR]);
 		if (v[i].read && v[i].ptr &&
-		    pools__find(&k->pools, get64(v[i].w + f[F_POOL])) == v[i].of->pool)
+		    pools__find(&k->pools, proc__word(v[i].w + f[F_POOL])) == v[i].of->pool)
 			v[kept++] = v[i];
 	}
 	free(at);
@@ -279,7 +279,7 @@ static void find_links(struct search *k, const struct neighbour *v, size_t n)
 		int here = (v[i].off - base) / 8;
 
 		for (int back = 1; back < LINK_SPAN / 8; back++) {
-			if (back == here || get64(v[i].w + base + back * 8) != v[i].of->at)
+			if (back == here || proc__word(v[i].w + base + back * 8) != v[i].of->at)
 				continue;
 			if (v[i].ptr > v[i].of->ptr)
 				votes[here][back]++;
@@ -297,7 +297,7 @@ static void find_links(struct search *k, const struct neighbour *v, size_t n)
 		}
 	}
 	for (size_t i = 0; best && i < n; i++) {
-		if (v[i].off == f[F_NEXT] && get64(v[i].w + f[F_PREV]) == v[i].of->at)
+		if (v[i].off == f[F_NEXT] && proc__word(v[i].w + f[F_PREV]) == v[i].of->at)
 			v[i].of->next_ptr = v[i].ptr;
 	}
 }
@@ -309,7 +309,7 @@ static void guess_links(struct search *k)
 	int *f = k->l->field, prev = (f[F_ALLOCATED] + 8) & ~7;
 
 	for (size_t i = 0; i < k->nlive; i++) {
-		if (get64(k->live[i].w + prev) || get64(k->live[i].w + prev + 8))
+		if (proc__word(k->live[i].w + prev) || proc__word(k->live[i].w + prev + 8))
 			return;
 	}
 	f[F_PREV] = prev;
@@ -333,7 +333,7 @@ static void find_size(struct search *k)
 	for (int off = 8; off < f[F_POOL]; off += 8) {
 		ok = fits = 0;
 		for (size_t i = 0; i < k->nlive; i++) {
-			uint64_t v = get64(k->live[i].w + off);
+			uint64_t v = proc__word(k->live[i].w + off);
 
 			ok += size_like(v);
 			fits += k->live[i].next_ptr && k->live[i].ptr + v == k->live[i].next_ptr;
@@ -346,9 +346,9 @@ static void find_size(struct search *k)
 	for (int off = f[F_SIZE] + 8; f[F_SIZE] >= 0 && off < f[F_POOL]; off += 8) {
 		ok = 0;
 		for (size_t i = 0; i < k->nlive; i++) {
-			uint64_t v = get64(k->live[i].w + off);
+			uint64_t v = proc__word(k->live[i].w + off);
 
-			ok += v && v <= get64(k->live[i].w + f[F_SIZE]);
+			ok += v && v <= proc__word(k->live[i].w + f[F_SIZE]);
 		}
 		if (most(ok, k->nlive)) {
 			f[F_REQUESTED] = off;
@@ -384,7 +384,7 @@ static void find_stream(struct search *k, const struct neighbour *v, size_t n)
 			if (v[i].off != f[F_NEXT] && v[i].off != f[F_PREV])
 				continue;
 			all++;
-			ok += get64(v[i].w + off) == get64(v[i].of->w + off);
+			ok += proc__word(v[i].w + off) == proc__word(v[i].of->w + off);
 		}
 		if (!all || most(ok, all)) {
 			k->l->field[F_STREAM] = off;
@@ -403,7 +403,7 @@ struct matches {
 static int on_active(void *ctx, const uint8_t *entry)
 {
 	struct matches *m = ctx;
-	uint64_t at = get64(entry + 8);
+	uint64_t at = proc__word(entry + 8);
 
 	if (bsearch(&at, m->at, m->n, sizeof(at), array__compare_u64))
 		m->found++;
@@ -448,10 +448,10 @@ static int find_active(struct search *k)
 void stat_array__parse(const uint8_t *p, struct stat_array *ret)
 {
 	for (int i = 0; i < 3; i++, p += 32) {
-		ret->current[i] = get64(p);
-		ret->peak[i] = get64(p + 8);
-		ret->allocated[i] = get64(p + 16);
-		ret->freed[i] = get64(p + 24);
+		ret->current[i] = proc__word(p);
+		ret->peak[i] = proc__word(p + 8);
+		ret->allocated[i] = proc__word(p + 16);
+		ret->freed[i] = proc__word(p + 24);
 	}
 }
 
@@ -496,7 +496,7 @@ static void find_stats(struct search *k)
 			for (size_t i = 0; i < k->nlive; i++) {
 				if (k->live[i].pool->device == d) {
 					n++;
-					bytes += get64(k->live[i].w + f[F_SIZE]);
+					bytes += proc__word(k->live[i].w + f[F_SIZE]);
 				}
 			}
 			if (!n)

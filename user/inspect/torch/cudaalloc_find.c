@@ -59,7 +59,7 @@ static unsigned pool_parse(const uint8_t *w, size_t len, uint64_t addr, size_t o
 	if (w[off] > 1)
 		return 0;
 	*small = w[off];
-	*owner = get64(w + off + 8);
+	*owner = proc__word(w + off + 8);
 	return n;
 }
 
@@ -99,7 +99,7 @@ static int add_own_pool(const struct layout *l, const struct device *d, unsigned
 	struct tree trees[MAX_SETS];
 	struct pool pool = { .addr = d->addr + off, .device = (uint8_t)index, .small = small };
 
-	if (flag + 16 > d->len || d->window[flag] != small || get64(d->window + flag + 8))
+	if (flag + 16 > d->len || d->window[flag] != small || proc__word(d->window + flag + 8))
 		return -ESTALE;
 	for (unsigned i = 0; i < sets; i++, off += TREE_HEADER) {
 		if (tree__parse(d->window + off, d->addr + off, &trees[n]))
@@ -126,7 +126,7 @@ static int on_private(void *arg, const uint8_t *entry)
 	struct private_ctx *c = arg;
 	uint8_t w[POOL_WINDOW];
 	struct tree trees[MAX_SETS];
-	uint64_t addr = get64(entry + 24), owner;
+	uint64_t addr = proc__word(entry + 24), owner;
 	unsigned n, sets = (unsigned)c->l->field[F_SETS];
 	bool small;
 	long len;
@@ -146,8 +146,8 @@ static int on_private(void *arg, const uint8_t *entry)
 		if (!n || owner != addr)
 			continue;
 		pool.addr = addr + off;
-		pool.id[0] = get64(entry + 8);
-		pool.id[1] = get64(entry + 16);
+		pool.id[0] = proc__word(entry + 8);
+		pool.id[1] = proc__word(entry + 16);
 		pool.small = small;
 		err = pools_add(c->ret, &pool, trees, n);
 		if (err)
@@ -253,9 +253,9 @@ static void split_windows(struct devices *d)
 /* vector: {begin, end, end of storage} of pointers. 0, -ESTALE: not such a vector, or -errno. */
 static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct devices *ret)
 {
-	uint64_t begin = get64(vector);
-	uint64_t end = get64(vector + 8);
-	uint64_t cap = get64(vector + 16);
+	uint64_t begin = proc__word(vector);
+	uint64_t end = proc__word(vector + 8);
+	uint64_t cap = proc__word(vector + 16);
 	uint64_t addrs[MAX_DEVICES];
 	size_t n;
 	int err;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "inspect/cudaalloc.h"
+#include "inspect/proc.h"
 
 /* Bytes read of the allocator object, which is half as large. */
 #define OBJECT_WINDOW (64u << 10)
@@ -71,14 +72,6 @@ struct cudaalloc {
 };
 
 /* ---- reading memory (cudaalloc_mem.c) ---- */
-
-static inline uint64_t get64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
 
 /* Whether v can be a pointer to an 8-byte aligned object in user space. */
 static inline bool pointer_like(uint64_t v)

@@ -183,9 +183,9 @@ void addrs__free(struct addrs *a)
  */
 bool table__parse(const uint8_t *h, struct table *ret)
 {
-	uint64_t entries = get64(h);
-	uint64_t mask = get64(h + 8);
-	uint64_t count = get64(h + 24);
+	uint64_t entries = proc__word(h);
+	uint64_t mask = proc__word(h + 8);
+	uint64_t count = proc__word(h + 24);
 	uint8_t lookups = h[17];
 	uint32_t load;
 
@@ -240,10 +240,10 @@ int table__each(const struct proc *p, const struct table *t, size_t width, entry
 
 bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
 {
-	uint64_t root = get64(h + 16);
-	uint64_t left = get64(h + 24);
-	uint64_t right = get64(h + 32);
-	uint64_t count = get64(h + 40);
+	uint64_t root = proc__word(h + 16);
+	uint64_t left = proc__word(h + 24);
+	uint64_t right = proc__word(h + 32);
+	uint64_t count = proc__word(h + 40);
 	uint64_t head = addr + 8;
 	uint32_t colour;
 
@@ -295,7 +295,7 @@ static int on_node(void *ctx, size_t i, const uint8_t *data)
 	uint64_t left, right, value;
 	int err = 0;
 
-	if (!data || get64(data + 8) != ref->parent) {
+	if (!data || proc__word(data + 8) != ref->parent) {
 		w->torn = true;
 		return 0;
 	}
@@ -306,9 +306,9 @@ static int on_node(void *ctx, size_t i, const uint8_t *data)
 	}
 	w->left--;
 	w->found++;
-	left = get64(data + 16);
-	right = get64(data + 24);
-	value = get64(data + 32);
+	left = proc__word(data + 16);
+	right = proc__word(data + 24);
+	value = proc__word(data + 32);
 	if (pointer_like(value))
 		err = addrs__add(w->out, value);
 	else

@@ -41,9 +41,9 @@ static int parse_totals(const struct cudaalloc *a, const struct layout *l, const
 
 	if (len < 6 * STAT_ARRAY)
 		return -ESTALE;
-	ret->count = get64(stats);
-	ret->allocated = get64(stats + 4 * STAT_ARRAY);
-	ret->reserved = get64(stats + 5 * STAT_ARRAY);
+	ret->count = proc__word(stats);
+	ret->allocated = proc__word(stats + 4 * STAT_ARRAY);
+	ret->reserved = proc__word(stats + 5 * STAT_ARRAY);
 	d->more_known = a->active_bytes >= 0 && a->requested_bytes >= 0;
 	if (!d->more_known)
 		return 0;
@@ -51,8 +51,8 @@ static int parse_totals(const struct cudaalloc *a, const struct layout *l, const
 	requested = (size_t)a->requested_bytes - (size_t)l->field[F_STATS];
 	if (active + 8 > len || requested + 8 > len)
 		return -ESTALE;
-	ret->active = get64(stats + active);
-	ret->requested = get64(stats + requested);
+	ret->active = proc__word(stats + active);
+	ret->requested = proc__word(stats + requested);
 	return 0;
 }
 
@@ -95,8 +95,8 @@ static int totals_after(struct gather *g)
 static int on_mapped(void *ctx, const uint8_t *entry)
 {
 	struct gather *g = ctx;
-	uint64_t key = get64(entry + 8);
-	uint64_t at = get64(entry + 16);
+	uint64_t key = proc__word(entry + 8);
+	uint64_t at = proc__word(entry + 16);
 	int err;
 
 	if (!key || !pointer_like(at))
@@ -108,7 +108,7 @@ static int on_mapped(void *ctx, const uint8_t *entry)
 static int on_active(void *ctx, const uint8_t *entry)
 {
 	struct gather *g = ctx;
-	uint64_t at = get64(entry + 8);
+	uint64_t at = proc__word(entry + 8);
 
 	return pointer_like(at) ? addrs__add(&g->at, at | FROM_ACTIVE) : 0;
 }
@@ -215,13 +215,13 @@ static int on_block(void *ctx, size_t i, const uint8_t *w)
 
 	if (!w)
 		return 0;
-	b->ptr = get64(w + f[F_PTR]);
-	b->size = get64(w + f[F_SIZE]);
-	b->requested = get64(w + f[F_REQUESTED]);
-	b->pool_at = get64(w + f[F_POOL]);
-	b->stream = get64(w + f[F_STREAM]);
-	b->prev = get64(w + f[F_PREV]);
-	b->next = get64(w + f[F_NEXT]);
+	b->ptr = proc__word(w + f[F_PTR]);
+	b->size = proc__word(w + f[F_SIZE]);
+	b->requested = proc__word(w + f[F_REQUESTED]);
+	b->pool_at = proc__word(w + f[F_POOL]);
+	b->stream = proc__word(w + f[F_STREAM]);
+	b->prev = proc__word(w + f[F_PREV]);
+	b->next = proc__word(w + f[F_NEXT]);
 	b->device = w[f[F_DEVICE]];
 	b->allocated = w[f[F_ALLOCATED]];
 	b->mapped = w[f[F_ALLOCATED] + 1];

@@ -281,9 +281,11 @@ static void check_nodes(struct batch *b)
 
 		if (!s->len)
 			continue;
-		next = word(p + s->len); /* the last word is the size word of the next chunk */
-		if ((word(p) & ~SIZE_FLAGS) != s->len || word(p + 8) != b->items[s->item].vptr ||
-		    !(next & PREV_INUSE) || (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
+		next = proc__word(p +
+				  s->len); /* the last word is the size word of the next chunk */
+		if ((proc__word(p) & ~SIZE_FLAGS) != s->len ||
+		    proc__word(p + 8) != b->items[s->item].vptr || !(next & PREV_INUSE) ||
+		    (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
 			s->len = 0;
 		else
 			s->len -= 8; /* the next chunk's size word is not part of the node */
@@ -305,7 +307,7 @@ static int find_pointers(struct batch *b, uint32_t span)
 	int err = 0;
 
 	for (size_t off = 0; !err && off + 8 <= s.len; off += 8) {
-		v[0] = word(b->bytes + s.at + 8 + off);
+		v[0] = proc__word(b->bytes + s.at + 8 + off);
 		if (!is_pointer(v[0]) || v[0] - s.addr < s.len || b->ncands >= MAX_CANDS)
 			continue;
 		err = array__grow(&b->cands, &b->cands_cap, b->ncands + 1, sizeof(*b->cands));
@@ -315,8 +317,8 @@ static int find_pointers(struct batch *b, uint32_t span)
 							       .off = off };
 		if (err || !s.vectors || off + 24 > s.len)
 			continue;
-		v[1] = word(b->bytes + s.at + 16 + off);
-		v[2] = word(b->bytes + s.at + 24 + off);
+		v[1] = proc__word(b->bytes + s.at + 16 + off);
+		v[2] = proc__word(b->bytes + s.at + 24 + off);
 		/* Read up to the vector's capacity. */
 		if (is_vector(v))
 			err = add_span(b, v[0], v[2] - v[0], s.item, false, true);
@@ -328,7 +330,7 @@ static int find_pointers(struct batch *b, uint32_t span)
 static void check_vectors(struct batch *b, size_t from)
 {
 	for (size_t i = from; i < b->nspans; i++) {
-		uint64_t size = word(b->bytes + b->spans[i].at),
+		uint64_t size = proc__word(b->bytes + b->spans[i].at),
 			 need = (b->spans[i].len + 8 + 15) & ~15ull;
 
 		need = need < MIN_CHUNK ? MIN_CHUNK : need;
@@ -352,7 +354,7 @@ static int find_objects(struct walk *w)
 		if (!b->items[s.item].function)
 			continue;
 		for (size_t off = s.len; !err && off >= 8; off -= 8) {
-			uint64_t obj = word(b->bytes + s.at + off), size;
+			uint64_t obj = proc__word(b->bytes + s.at + off), size;
 			char name[PYGRAPH_CLASS];
 
 			if (!is_pointer(obj) || obj - s.addr < s.len)

@@ -195,9 +195,9 @@ static bool parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first, str
 {
 	/* storage_offset_, numel_, data_type_, device_opt_ */
 	const uint8_t *after = impl + sizes + SIZES_BYTES;
-	uint64_t ndim = word(impl + sizes);
-	uint64_t offset = word(after);
-	uint64_t numel = word(after + 8);
+	uint64_t ndim = proc__word(impl + sizes);
+	uint64_t offset = proc__word(after);
+	uint64_t numel = proc__word(after + 8);
 	uint64_t product = 1;
 	const uint8_t *device = after + 18 + flag_first;
 	uint8_t has_device = after[flag_first ? 18 : 20];
@@ -209,7 +209,7 @@ static bool parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first, str
 	    has_device != 1 || device[0] > 31 || index < -1 || index > last_index)
 		return false;
 	for (size_t i = 0; ndim <= INLINE_DIMS && i < ndim; i++) {
-		uint64_t n = word(impl + sizes + 8 + 8 * i);
+		uint64_t n = proc__word(impl + sizes + 8 + 8 * i);
 
 		if (n > 1ull << 56 || __builtin_mul_overflow(product, n, &product))
 			return false;
@@ -228,19 +228,19 @@ static bool parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first, str
  * say another device: FakeTensor does. at: offset of data_ptr_. */
 static bool is_meta(const uint8_t *storage, unsigned at)
 {
-	return storage[at + 24] == DEVICE_META && !word(storage + at);
+	return storage[at + 24] == DEVICE_META && !proc__word(storage + at);
 }
 
 /* Minimum bytes of the tensor's storage; 0: not known. */
 static uint64_t impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t)
 {
-	uint64_t last = word(impl + sizes + SIZES_BYTES);
+	uint64_t last = proc__word(impl + sizes + SIZES_BYTES);
 
 	if (!t->numel || t->ndim > INLINE_DIMS || !width_of(t->dtype))
 		return 0;
 	for (size_t i = 0; i < t->ndim; i++) {
-		uint64_t stride = word(impl + sizes + 48 + 8 * i), step;
-		uint64_t n = word(impl + sizes + 8 + 8 * i);
+		uint64_t stride = proc__word(impl + sizes + 48 + 8 * i), step;
+		uint64_t n = proc__word(impl + sizes + 8 + 8 * i);
 
 		if (stride > 1ull << 56 || __builtin_mul_overflow(n - 1, stride, &step) ||
 		    __builtin_add_overflow(last, step, &last))
@@ -452,7 +452,7 @@ static int take_impl(struct round *r, struct pytensor *v, size_t i)
 	v->autograd = false;
 	if (r->err[i])
 		return 0;
-	err = kind_of_vtable(r->t, word(impl), &kind);
+	err = kind_of_vtable(r->t, proc__word(impl), &kind);
 	if (err)
 		return err;
 	if (kind == CXX_UNDEFINED)
@@ -460,9 +460,9 @@ static int take_impl(struct round *r, struct pytensor *v, size_t i)
 	if (kind != CXX_TENSOR || !parse_impl(impl, r->t->l.sizes, r->t->l.flag_first, v))
 		return 0;
 	v->state = PYTENSOR_NO_STORAGE;
-	v->storage = word(impl + r->t->l.storage);
+	v->storage = proc__word(impl + r->t->l.storage);
 	if (r->t->l.pyobj)
-		v->pyobj = word(impl + r->t->l.pyobj) & ~3ull;
+		v->pyobj = proc__word(impl + r->t->l.pyobj) & ~3ull;
 	return 0;
 }
 
@@ -491,7 +491,7 @@ static int take_storage(struct round *r, struct pytensor *v, size_t i)
 	v->state = PYTENSOR_BAD;
 	if (r->err[i])
 		return 0;
-	err = kind_of_vtable(r->t, word(s), &kind);
+	err = kind_of_vtable(r->t, proc__word(s), &kind);
 	if (err || kind != CXX_STORAGE)
 		return err;
 	if (is_meta(s, data)) {
@@ -502,11 +502,11 @@ static int take_storage(struct round *r, struct pytensor *v, size_t i)
 	 * unless the storage was emptied. */
 	if (s[data + 24] != v->device_type || (v->device_type && s[data + 25] != v->device_index))
 		return 0;
-	v->addr = word(s + data);
-	v->size = word(s + data + 32);
+	v->addr = proc__word(s + data);
+	v->size = proc__word(s + data + 32);
 	/* Allocators use the memory's address as context. Its position among the two words depends
 	 * on std::tuple. */
-	v->context = word(s + data + 8) != v->addr && word(s + data + 16) != v->addr;
+	v->context = proc__word(s + data + 8) != v->addr && proc__word(s + data + 16) != v->addr;
 	if (!v->addr || !v->size) {
 		v->state = PYTENSOR_NO_STORAGE;
 		return 0;
@@ -553,9 +553,9 @@ static int read_sizes(const struct pytensors *t, const uint8_t *impl, unsigned n
 		memcpy(ret, sizes, n * sizeof(*ret));
 		return 0;
 	}
-	if (!is_pointer(word(sizes)))
+	if (!is_pointer(proc__word(sizes)))
 		return 0;
-	err = proc__read(t->proc, word(sizes), ret, n * sizeof(*ret));
+	err = proc__read(t->proc, proc__word(sizes), ret, n * sizeof(*ret));
 	if (err)
 		memset(ret, 0, PYTENSOR_DIMS * sizeof(*ret));
 	return err == -EFAULT ? 0 : err;
@@ -585,19 +585,20 @@ static int read_grads(struct round *r, struct pytensor *v, size_t n)
 	if (!r->t->l.grad)
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		add_piece(r, i, v[i].state == PYTENSOR_BAD ? 0 : word(r->impl[i] + r->t->l.meta),
+		add_piece(r, i,
+			  v[i].state == PYTENSOR_BAD ? 0 : proc__word(r->impl[i] + r->t->l.meta),
 			  r->meta[i], r->t->l.grad + 16u);
 	err = read_wanted(r);
 	for (size_t i = 0; !err && i < n; i++) {
 		if (r->err[i])
 			continue;
-		err = kind_of_vtable(r->t, word(r->meta[i]), &kind);
+		err = kind_of_vtable(r->t, proc__word(r->meta[i]), &kind);
 		if (err || kind != CXX_AUTOGRAD)
 			continue;
 		v[i].autograd = true;
 		/* AutogradMeta {.., Variable grad_, std::shared_ptr<Node> grad_fn_} */
-		v[i].grad = word(r->meta[i] + r->t->l.grad);
-		v[i].grad_fn = word(r->meta[i] + r->t->l.grad + 8);
+		v[i].grad = proc__word(r->meta[i] + r->t->l.grad);
+		v[i].grad_fn = proc__word(r->meta[i] + r->t->l.grad + 8);
 		if (!is_pointer(v[i].grad))
 			v[i].grad = 0;
 		if (!is_pointer(v[i].grad_fn))
@@ -821,7 +822,7 @@ static int find_cdata(struct search *s)
 		bool any = false;
 
 		for (size_t k = 0; k < 4; k++) {
-			err = kind_at(s, word(s->v[i].head + 16 + 8 * k), &kind);
+			err = kind_at(s, proc__word(s->v[i].head + 16 + 8 * k), &kind);
 			if (err)
 				return err;
 			votes[k] += kind == CXX_TENSOR;
@@ -851,7 +852,7 @@ static int read_sample_impls(struct search *s)
 	for (size_t i = 0; i < s->n; i++) {
 		struct sample *x = &s->v[i];
 
-		x->impl_at = word(x->head + s->l.cdata);
+		x->impl_at = proc__word(x->head + s->l.cdata);
 		err = kind_at(s, x->impl_at, &kind);
 		if (err)
 			return err;
@@ -883,7 +884,7 @@ static int find_pointer(struct search *s, enum cxx_kind want, uint16_t *ret, siz
 
 	for (size_t i = 0; i < s->n; i++) {
 		for (size_t k = 0; k < 6; k++) {
-			err = kind_at(s, word(s->v[i].impl + 8 * k), &kind);
+			err = kind_at(s, proc__word(s->v[i].impl + 8 * k), &kind);
 			if (err)
 				return err;
 			votes[k] += kind == want;
@@ -900,7 +901,7 @@ static void find_pyobj(struct search *s)
 
 	for (size_t i = 0; i < s->n; i++)
 		for (size_t k = 4; k < 12; k++)
-			votes[k] += (word(s->v[i].impl + 8 * k) & ~3ull) == s->v[i].obj;
+			votes[k] += (proc__word(s->v[i].impl + 8 * k) & ~3ull) == s->v[i].obj;
 	/* Without this offset, only tensors inside wrappers lose their names. */
 	if (elect(votes, 12, &at) * 10 >= s->n * 9)
 		s->l.pyobj = 8 * at;
@@ -940,7 +941,7 @@ static int read_sample_storages(struct search *s)
 
 	for (size_t i = 0; i < s->n; i++) {
 		struct sample *x = &s->v[i];
-		uint64_t at = word(x->impl + s->l.storage);
+		uint64_t at = proc__word(x->impl + s->l.storage);
 		enum cxx_kind kind;
 
 		err = kind_at(s, at, &kind);
@@ -965,13 +966,13 @@ static int read_sample_storages(struct search *s)
 static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 {
 	const uint8_t *device = x->storage + at + 24;
-	uint64_t size = word(x->storage + at + 32);
+	uint64_t size = proc__word(x->storage + at + 32);
 	bool index_fits = device[1] == x->t.device_index || (!device[0] && device[1] == 0xff);
 
 	if (is_meta(x->storage, at))
 		return size < 1ull << 50;
 	return device[0] == x->t.device_type && index_fits && size < 1ull << 50 &&
-	       (need <= size || !word(x->storage + at));
+	       (need <= size || !proc__word(x->storage + at));
 }
 
 static int find_data(struct search *s)
@@ -991,10 +992,10 @@ static int find_data(struct search *s)
 			if (!data_fits(x, 8 * k, need))
 				continue;
 			votes[k]++;
-			memory |= word(x->storage + 8 * k) != 0;
+			memory |= proc__word(x->storage + 8 * k) != 0;
 			exact[k] += need && (!s->few || x->t.numel >= FEW_ELEMENTS) &&
-				    word(x->storage + 8 * k) &&
-				    word(x->storage + 8 * k + 32) == need;
+				    proc__word(x->storage + 8 * k) &&
+				    proc__word(x->storage + 8 * k + 32) == need;
 		}
 	}
 	/* On the CPU a pointer may look like a size, but not like exactly the size that the shape
@@ -1025,7 +1026,7 @@ static int find_grad(struct search *s)
 	for (size_t i = 0; i < s->n; i++) {
 		struct sample *x = &s->v[i];
 
-		x->meta_at = word(x->impl + s->l.meta);
+		x->meta_at = proc__word(x->impl + s->l.meta);
 		err = kind_at(s, x->meta_at, &kind);
 		if (err)
 			return err;
@@ -1034,7 +1035,7 @@ static int find_grad(struct search *s)
 			continue;
 		x->has_meta = true;
 		metas++;
-		strings += word(x->meta + 8) == x->meta_at + 24;
+		strings += proc__word(x->meta + 8) == x->meta_at + 24;
 	}
 	if (!metas || (strings && strings != metas))
 		return 0;
@@ -1042,7 +1043,7 @@ static int find_grad(struct search *s)
 	for (size_t i = 0; i < s->n; i++) {
 		struct sample *x = &s->v[i];
 
-		at = x->has_meta ? word(x->meta + grad) : 0;
+		at = x->has_meta ? proc__word(x->meta + grad) : 0;
 		if (!at)
 			continue;
 		err = kind_at(s, at, &kind);

@@ -4,17 +4,10 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "inspect/proc.h"
 #include "inspect/pytensor.h"
 
 struct map64;
-
-static inline uint64_t word(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
 
 /* Kind of a C++ object, by its vtable. */
 enum cxx_kind {

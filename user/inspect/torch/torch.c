@@ -73,24 +73,12 @@ struct file {
 	int rank; /* lower ranks are searched first */
 };
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-static bool same_file(const struct map *a, const struct map *b)
-{
-	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
-}
-
 /* ---- several PyTorchs ---- */
 
 /* Whether this mapping's file is named like the library with PyTorch's Python objects. */
 static bool is_python(const struct map *map)
 {
-	return map->x && text__starts(base_name(map->path), "libtorch_python");
+	return map->x && text__starts(map__base_name(map->path), "libtorch_python");
 }
 
 /* Folder of the libtorch_python in use: *len bytes, with the last slash. NULL: none is mapped. */
@@ -100,7 +88,7 @@ static const char *python_folder(const struct maps *m, size_t *len)
 
 	for (i = 0; i < m->n; i++) {
 		if (is_python(&m->v[i])) {
-			*len = (size_t)(base_name(m->v[i].path) - m->v[i].path);
+			*len = (size_t)(map__base_name(m->v[i].path) - m->v[i].path);
 			return m->v[i].path;
 		}
 	}
@@ -109,7 +97,7 @@ static const char *python_folder(const struct maps *m, size_t *len)
 
 static int rank_of(const char *path, const char *folder, size_t len)
 {
-	const char *base = base_name(path);
+	const char *base = map__base_name(path);
 
 	if (!text__starts(base, "libc10") && !text__starts(base, "libtorch"))
 		return 2;
@@ -207,7 +195,7 @@ static void read_version(const struct proc *p, const char *path, char *buf, size
 /* ".../torch/lib/libtorch_cpu.so" or ".../torch/_C.cpython-312.so" -> ".../torch/version.py" */
 static bool version_path(const char *lib, char *buf, size_t size)
 {
-	const char *base = base_name(lib);
+	const char *base = map__base_name(lib);
 	size_t dir = (size_t)(base - lib);
 	int n;
 
@@ -261,7 +249,7 @@ void torch__info(const struct proc *p, const struct maps *m, struct torch_info *
 		if (map->path[0] != '/' || !strcmp(map->path, last))
 			continue;
 		last = map->path;
-		base = base_name(map->path);
+		base = map__base_name(map->path);
 		if (text__starts(base, "libc10_cuda.") || text__starts(base, "libc10_cuda-"))
 			info.cuda = true;
 		else if (text__starts(base, "libc10.") || text__starts(base, "libc10-"))
@@ -397,20 +385,6 @@ static int set_hook(const struct proc *p, struct elf *e, const struct map *map, 
 
 /* ---- torch's own ---- */
 
-static const struct map *exec_map_at(const struct maps *m, const struct map *file, uint64_t offset)
-{
-	const struct map *map;
-	size_t i;
-
-	for (i = 0; i < m->n; i++) {
-		map = &m->v[i];
-		if (map->x && same_file(map, file) && offset >= map->offset &&
-		    offset - map->offset < map->end - map->start)
-			return map;
-	}
-	return NULL;
-}
-
 /* Fills the hook if the file exports a symbol of it. 0; -ESTALE: the file cannot be named; or
  * -errno: the symbol cannot be used. */
 static int hook_from_file(const struct proc *p, const struct maps *m, struct elf *e,
@@ -432,7 +406,7 @@ static int hook_from_file(const struct proc *p, const struct maps *m, struct elf
 		return 0;
 	}
 	snprintf(h->symbol, sizeof(h->symbol), "%s", name);
-	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : exec_map_at(m, file, offset);
+	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : maps__find_code(m, file, offset);
 	if (!map)
 		return refuse_hook(h, -ENOENT, "its code is not mapped");
 	h->fixed = !elf__is_memory(e);
@@ -459,7 +433,7 @@ static size_t list_files(const struct maps *m, struct file *files, size_t max)
 
 		if (!map->x || !map->inode || map->path[0] != '/')
 			continue;
-		for (k = 0; k < n && !same_file(files[k].map, map); k++)
+		for (k = 0; k < n && !map__same_file(files[k].map, map); k++)
 			;
 		if (k == n)
 			files[n++] = (struct file){ map, rank_of(map->path, folder, len) };
