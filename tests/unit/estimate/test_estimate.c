@@ -221,13 +221,12 @@ static void test_repeat_grows(void **state)
 
 static void test_verdict(void **state)
 {
-	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true }), VERDICT_FITS);
+	assert_int_equal(verdict__of(true, 0), VERDICT_FITS);
 	/* The script caught the error and continued. */
-	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true, .ooms = 3 }),
-			 VERDICT_FITS);
-	assert_int_equal(verdict__of(&(struct verdict_facts){ .ooms = 1 }), VERDICT_DOES_NOT_FIT);
+	assert_int_equal(verdict__of(true, 3), VERDICT_FITS);
+	assert_int_equal(verdict__of(false, 1), VERDICT_DOES_NOT_FIT);
 	/* Failed for another reason, or stopped by a limit. */
-	assert_int_equal(verdict__of(&(struct verdict_facts){ 0 }), VERDICT_UNKNOWN);
+	assert_int_equal(verdict__of(false, 0), VERDICT_UNKNOWN);
 }
 
 static void test_left(void **state)

@@ -37,7 +37,7 @@ enum plan_size { PLAN_ANY, PLAN_SMALL, PLAN_LARGE, PLAN_SIZES };
 
 /* The pool of a segment, by the segment's number. */
 struct plan_owner {
-	uint32_t pool1; /* 1 + pool; 0: unknown */
+	uint32_t pool_no; /* 0: unknown */
 	bool has_stream;
 	/* True for the address range of an expandable segment. A pool has one for small and one for
 	 * large blocks. */
@@ -260,9 +260,10 @@ static struct plan_segment *find_segment(struct plan_pools *p, uint64_t addr)
 	return i < p->n && p->segments[i].addr <= addr ? &p->segments[i] : NULL;
 }
 
-static uint32_t pool_of(struct plan_pools *p, uint64_t stream, uint64_t id0, uint64_t id1)
+/* The number of a pool, from 0. */
+static uint32_t pool_of(struct plan_pools *p, uint64_t stream, uint64_t id_low, uint64_t id_high)
 {
-	struct plan_pool want = { stream, { id0, id1 } };
+	struct plan_pool want = { stream, { id_low, id_high } };
 
 	for (uint32_t i = 0; i < p->n_pools; i++)
 		if (!memcmp(&p->pools[i], &want, sizeof(want)))
@@ -278,7 +279,7 @@ static uint32_t pool_of(struct plan_pools *p, uint64_t stream, uint64_t id0, uin
 static void set_pool(struct plan_pools *p, uint32_t number, uint64_t stream, const uint64_t id[2])
 {
 	if (number)
-		p->owners[number].pool1 = 1 + pool_of(p, stream, id[0], id[1]);
+		p->owners[number].pool_no = 1 + pool_of(p, stream, id[0], id[1]);
 }
 
 static void set_stream(struct plan_pools *p, uint32_t number, uint64_t stream)
@@ -305,13 +306,13 @@ static unsigned separate_ranges(struct plan_pools *p)
 	unsigned separated = 0;
 
 	for (size_t i = 1; i < p->n_owners; i++)
-		if (p->owners[i].range && p->owners[i].pool1)
-			used[p->owners[i].size][p->owners[i].pool1 - 1] = true;
+		if (p->owners[i].range && p->owners[i].pool_no)
+			used[p->owners[i].size][p->owners[i].pool_no - 1] = true;
 	for (size_t i = 1; i < p->n_owners; i++) {
 		struct plan_owner *o = &p->owners[i];
 		uint32_t *n = &next[o->size];
 
-		if (!o->range || o->pool1)
+		if (!o->range || o->pool_no)
 			continue;
 		while (*n < p->n_pools && used[o->size][*n])
 			++*n;
@@ -319,7 +320,7 @@ static unsigned separate_ranges(struct plan_pools *p)
 			pool_of(p, UINT64_MAX - *n, 0, 0);
 		if (*n == p->n_pools)
 			break; /* no more pools */
-		o->pool1 = 1 + (*n)++;
+		o->pool_no = 1 + (*n)++;
 		separated++;
 	}
 	return separated;
@@ -348,17 +349,17 @@ static int settle_streams(struct plan_pools *p, unsigned *unknown)
 	int err = names ? 0 : -ENOMEM;
 
 	for (size_t i = 1; i < p->n_owners && !err; i++)
-		if (p->owners[i].pool1 && p->owners[i].has_stream)
-			err = map64__set(names, p->owners[i].stream, p->owners[i].pool1 - 1);
+		if (p->owners[i].pool_no && p->owners[i].has_stream)
+			err = map64__set(names, p->owners[i].stream, p->owners[i].pool_no - 1);
 	for (size_t i = 1; i < p->n_owners && !err; i++) {
 		struct plan_owner *o = &p->owners[i];
 
-		if (o->pool1)
+		if (o->pool_no)
 			continue;
 		if (!o->has_stream)
 			++*unknown;
 		else if (pool_of_stream(p, names, o->stream, &pool))
-			o->pool1 = 1 + pool;
+			o->pool_no = 1 + pool;
 		else
 			err = -ENOMEM;
 	}
@@ -366,7 +367,7 @@ static int settle_streams(struct plan_pools *p, unsigned *unknown)
 	return err;
 }
 
-/* Chooses a pool for every segment at the end, so that no pool1 is 0. *unknown: segments whose
+/* Chooses a pool for every segment at the end, so that no pool_no is 0. *unknown: segments whose
  * stream is unknown. Returns 0 or -ENOMEM. */
 static int settle_pools(struct plan_pools *p, unsigned *unknown)
 {
@@ -378,8 +379,8 @@ static int settle_pools(struct plan_pools *p, unsigned *unknown)
 		return err;
 	*unknown -= separate_ranges(p);
 	for (size_t i = 0; i < p->n_owners; i++)
-		if (!p->owners[i].pool1)
-			p->owners[i].pool1 = 1;
+		if (!p->owners[i].pool_no)
+			p->owners[i].pool_no = 1;
 	return 0;
 }
 
@@ -454,18 +455,18 @@ static size_t sort_and_drop_overlaps(struct event *v, size_t n)
 	return kept;
 }
 
-static int slot_of(struct replay_plan_maker *p, const struct event *block, uint64_t *slot1)
+static int slot_of(struct replay_plan_maker *p, const struct event *block, uint64_t *slot_no)
 {
 	uint32_t slot;
 	int err;
 
-	*slot1 = 0;
+	*slot_no = 0;
 	if (block->flags & BLOCK_PENDING)
 		return 0;
 	err = take_slot(p, block->addr, &slot);
 	if (err)
 		return err;
-	*slot1 = 1 + (uint64_t)slot;
+	*slot_no = 1 + (uint64_t)slot;
 	p->info.before += block->size;
 	return 0;
 }
@@ -499,19 +500,20 @@ static int write_segment(struct replay_plan_maker *p, const struct event *s,
 
 static int write_block(struct replay_plan_maker *p, const struct event *b)
 {
-	uint64_t slot1;
-	int err = slot_of(p, b, &slot1);
+	uint64_t slot_no;
+	int err = slot_of(p, b, &slot_no);
 
-	if (err || !slot1)
+	if (err || !slot_no)
 		return err;
 	p->info.before_exact = false;
-	return put_op(&p->out, REPLAY_BLOCK, (uint64_t[]){ b->size, b->requested, slot1 }, 3);
+	return put_op(&p->out, REPLAY_BLOCK, (uint64_t[]){ b->size, b->requested, slot_no }, 3);
 }
 
 /* Writes all kept events. e: EVENT_STATE, or the first other event. Returns 0 or -errno. */
 static int write_state(struct replay_plan_maker *p, const struct event *e)
 {
 	struct plan_state *s = &p->state;
+	uint64_t totals[2] = { 0 };
 	size_t at = 0;
 	int err = 0;
 
@@ -538,11 +540,12 @@ static int write_state(struct replay_plan_maker *p, const struct event *e)
 	}
 	while (at < s->n_blocks && !err)
 		err = write_block(p, &s->blocks[at++]);
+	if (e->totals) {
+		totals[0] = e->allocated;
+		totals[1] = e->reserved;
+	}
 	if (!err && p->info.before_known)
-		err = put_op(&p->out, REPLAY_STATE,
-			     (uint64_t[]){ e->totals ? e->allocated : 0,
-					   e->totals ? e->reserved : 0 },
-			     2);
+		err = put_op(&p->out, REPLAY_STATE, totals, 2);
 	free_state(s);
 	return err;
 }
@@ -635,11 +638,10 @@ static int flush_pending(struct replay_plan_maker *p)
 	note_block(&p->pools, number, e->size);
 	if (!err && number != p->segment)
 		err = put_op(&p->out, REPLAY_POOL, (uint64_t[]){ number }, 1);
+	if (err)
+		return err;
 	p->segment = number;
-	if (!err)
-		err = write_expected(p, e);
-	if (!err)
-		err = take_slot(p, e->addr, &slot);
+	err = write_expected(p, e) ?: take_slot(p, e->addr, &slot);
 	if (err)
 		return err;
 	p->info.events++;
@@ -692,16 +694,14 @@ static int on_free(struct replay_plan_maker *p, const struct event *e, uint64_t 
 	int err = note_given_back(p, e);
 	uint64_t slot;
 
-	if (!err && !map64__del(p->live, e->addr, &slot)) {
+	if (err)
+		return err;
+	if (!map64__del(p->live, e->addr, &slot)) {
 		p->info.unknown_frees++;
 		return 0;
 	}
-	if (!err)
-		err = write_expected(p, e);
-	if (!err)
-		err = free_slot(p, slot, index, e->time);
 	p->info.events++;
-	return err;
+	return write_expected(p, e) ?: free_slot(p, slot, index, e->time);
 }
 
 static int on_oom(struct replay_plan_maker *p, const struct event *e, uint64_t index,
@@ -889,7 +889,7 @@ static int write_pools(struct replay_plan_maker *p)
 	int err = settle_pools(&p->pools, &p->info.pools_unknown);
 
 	for (size_t i = 0; i < p->pools.n_owners && !err; i++) {
-		uint32_t pool = p->pools.owners[i].pool1 - 1;
+		uint32_t pool = p->pools.owners[i].pool_no - 1;
 
 		err = put_bytes(&p->out, &pool, sizeof(pool));
 	}
@@ -903,15 +903,13 @@ int replay_plan__finish(struct replay_plan_maker *p, struct replay_plan_info *re
 
 	if (!err && p->gave)
 		err = put_op(&p->out, REPLAY_EMPTY, NULL, 0);
-	if (!err)
-		err = put_op(&p->out, REPLAY_END, NULL, 0);
-	if (!err)
-		err = flush_out(&p->out);
+	if (err)
+		return err;
+	err = put_op(&p->out, REPLAY_END, NULL, 0) ?: flush_out(&p->out);
+	if (err)
+		return err;
 	head.ops_end = p->out.at;
-	if (!err)
-		err = write_pools(p);
-	if (!err)
-		err = flush_out(&p->out);
+	err = write_pools(p) ?: flush_out(&p->out);
 	if (err)
 		return err;
 	head.segments = p->pools.n_owners;

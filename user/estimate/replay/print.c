@@ -38,11 +38,12 @@ static void print_ooms(FILE *out, const struct replay_found *f)
 {
 	char b[32];
 
-	if (f->about->ooms)
-		fprintf(out, "Memory ran out %s time%s when it was recorded%s\n",
-			text__count(b, sizeof(b), f->about->ooms), f->about->ooms == 1 ? "" : "s",
-			f->vram ? "; the replay repeats what the program did then."
-				: ": the replay grants the refused requests.");
+	if (!f->about->ooms)
+		return;
+	fprintf(out, "Memory ran out %s when it was recorded%s\n",
+		text__counted(b, sizeof(b), f->about->ooms, "time"),
+		f->vram ? "; the replay repeats what the program did then."
+			: ": the replay grants the refused requests.");
 }
 
 static void print_truth(FILE *out, const struct replay_truth *t)
@@ -105,11 +106,11 @@ static void print_row(FILE *out, const struct replay_tried *t)
 		snprintf(b[3], sizeof(b[3]), "%" PRIu64, r->segments);
 	else
 		strcpy(b[3], "-");
-	fprintf(out, "%10s %10s %7s %6s %8" PRIu64 "  %s%s%s\n",
+	fprintf(out, "%10s %10s %7s %6s %8" PRIu64 "  %s%s",
 		text__bytes(b[0], sizeof(b[0]), r->peak_reserved),
 		text__bytes(b[1], sizeof(b[1]), r->peak_allocated), b[2], b[3], r->retries,
-		settings(t->alloc_conf, clean, sizeof(clean)), t->own ? " (its own)" : "",
-		r->oom.there ? ": OUT OF MEMORY" : "");
+		settings(t->alloc_conf, clean, sizeof(clean)), t->own ? " (its own)" : "");
+	fputs(r->oom.there ? ": OUT OF MEMORY\n" : "\n", out);
 }
 
 static void print_verdict(FILE *out, const struct replay_found *f)

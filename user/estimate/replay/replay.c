@@ -87,7 +87,7 @@ static int temporary(struct failure *f)
 	return high;
 }
 
-static int spool(struct replay *r, struct failure *f)
+static int spool_input(struct replay *r, struct failure *f)
 {
 	char buf[1 << 16];
 	ssize_t n;
@@ -123,17 +123,19 @@ static struct mtr_reader *open_reader(const struct replay *r, const char *path, 
 
 static int fail(const struct replay_opts *opts, int err, struct failure *f)
 {
-	char why[256];
+	const char *why = strerror(-err);
+	char room[256];
 
-	return failure__set(f, EXIT_FAILED, err, "%s: %s", opts->path,
-			    err == -EFBIG			? "too many live blocks to replay"
-			    : err == -ENOBUFS || err == -ENOMEM ? room__why(why, sizeof(why), err)
-								: strerror(-err));
+	if (err == -EFBIG)
+		why = "too many live blocks to replay";
+	else if (err == -ENOBUFS || err == -ENOMEM)
+		why = room__why(room, sizeof(room), err);
+	return failure__set(f, EXIT_FAILED, err, "%s: %s", opts->path, why);
 }
 
 /* Reads the recording once and sets about.device and about.vram. The device is the requested one,
  * or the one with the largest peak of allocated bytes (-1: none). Returns 0, or -errno and *f. */
-static int survey(struct replay *r, const struct replay_opts *opts, struct failure *f)
+static int find_device(struct replay *r, const struct replay_opts *opts, struct failure *f)
 {
 	struct mtr_reader *reader = open_reader(r, opts->path, f);
 	uint64_t live[256] = { 0 }, peak[256] = { 0 }, events = 0;
@@ -192,11 +194,11 @@ static int plan_events(struct replay *r, struct replay_plan_maker *p)
 static int read_plan(struct replay *r, const struct replay_opts *opts, struct failure *f)
 {
 	struct replay_plan_maker *p;
-	int err = !strcmp(opts->path, "-") ? spool(r, f) : 0;
+	int err = !strcmp(opts->path, "-") ? spool_input(r, f) : 0;
 
 	if (err)
 		return err;
-	err = survey(r, opts, f);
+	err = find_device(r, opts, f);
 	if (err)
 		return err;
 	if (r->about.device < 0 || r->about.device > 254)
@@ -285,7 +287,8 @@ struct strings {
 	bool failed;
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct strings *s, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void add_string(struct strings *s, const char *fmt,
+							     ...)
 {
 	va_list ap;
 	char *p;
@@ -324,20 +327,21 @@ static int start_replayer(const struct replay *r, const struct run_opts *o, int 
 	struct strings argv = { 0 }, env = { 0 };
 	int err;
 
-	add(&argv, "replayer");
-	add(&argv, "%u", r->torch.raw_alloc);
-	add(&argv, "%u", r->torch.raw_delete);
-	add(&argv, "%u", r->torch.init);
-	add(&argv, "%u", r->torch.empty_cache);
-	add(&argv, "%u", r->torch.set_fraction);
-	add(&argv, "%u", o->flags);
-	add(&env, "LD_PRELOAD=%s/libcuda.so.1:%s/libnvidia-ml.so.1", r->dryrun, r->dryrun);
-	add(&env, "MEMTRACE_DRYRUN_DEVICES=1");
-	add(&env, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, o->vram ? o->vram : (uint64_t)DRYRUN_VRAM_MAX);
-	add(&env, "MEMTRACE_DRYRUN_CONTEXT=%" PRIu64, context_of(r));
-	add(&env, "PYTORCH_CUDA_ALLOC_CONF=%s", o->alloc_conf);
+	add_string(&argv, "replayer");
+	add_string(&argv, "%u", r->torch.raw_alloc);
+	add_string(&argv, "%u", r->torch.raw_delete);
+	add_string(&argv, "%u", r->torch.init);
+	add_string(&argv, "%u", r->torch.empty_cache);
+	add_string(&argv, "%u", r->torch.set_fraction);
+	add_string(&argv, "%u", o->flags);
+	add_string(&env, "LD_PRELOAD=%s/libcuda.so.1:%s/libnvidia-ml.so.1", r->dryrun, r->dryrun);
+	add_string(&env, "MEMTRACE_DRYRUN_DEVICES=1");
+	add_string(&env, "MEMTRACE_DRYRUN_VRAM=%" PRIu64,
+		   o->vram ? o->vram : (uint64_t)DRYRUN_VRAM_MAX);
+	add_string(&env, "MEMTRACE_DRYRUN_CONTEXT=%" PRIu64, context_of(r));
+	add_string(&env, "PYTORCH_CUDA_ALLOC_CONF=%s", o->alloc_conf);
 	if (libraries)
-		add(&env, "LD_LIBRARY_PATH=%s", libraries);
+		add_string(&env, "LD_LIBRARY_PATH=%s", libraries);
 	err = argv.failed || env.failed
 		      ? -ENOMEM
 		      : subprocess__start(
@@ -417,12 +421,12 @@ static int read_output(const struct replay *r, int answer, int messages, const s
 		if (poll(p, 2, (int)(ms > 60000 ? 60000 : ms)) < 0 && errno != EINTR)
 			return -errno;
 		if (p[1].fd >= 0 && p[1].revents) {
+			size_t left = sizeof(h->messages) - 1 - h->n_messages;
 			char rest[512];
-			bool has_room = h->n_messages < sizeof(h->messages) - 1;
 
-			n = read(messages, has_room ? h->messages + h->n_messages : rest,
-				 has_room ? sizeof(h->messages) - 1 - h->n_messages : sizeof(rest));
-			if (n > 0 && has_room)
+			n = left ? read(messages, h->messages + h->n_messages, left)
+				 : read(messages, rest, sizeof(rest));
+			if (n > 0 && left)
 				h->n_messages += (size_t)n;
 			if (n <= 0)
 				p[1].fd = -1;
@@ -464,8 +468,8 @@ static void explain_failure(struct output *h, int status, int err, struct failur
 			     WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
-static int start(const struct replay *r, const struct run_opts *o, int answer[2], int messages[2],
-		 struct subprocess *ret, struct failure *f)
+static int start_with_pipes(const struct replay *r, const struct run_opts *o, int answer[2],
+			    int messages[2], struct subprocess *ret, struct failure *f)
 {
 	int err;
 
@@ -499,7 +503,7 @@ static int run_replayer(const struct replay *r, const struct run_opts *o, struct
 	h.answer = malloc(h.cap);
 	if (!h.answer)
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	err = start(r, o, answer, messages, &process, f);
+	err = start_with_pipes(r, o, answer, messages, &process, f);
 	if (err) {
 		free(h.answer);
 		return err;
@@ -530,6 +534,11 @@ static bool contains(const char *conf, const char *key)
 	return strstr(conf, key) != NULL;
 }
 
+static const char *or_unknown(const char *version)
+{
+	return *version ? version : "(not known)";
+}
+
 /* Sets t->why to the most important known reason for a difference. */
 static void explain(const struct replay *r, struct replay_truth *t)
 {
@@ -551,8 +560,7 @@ static void explain(const struct replay *r, struct replay_truth *t)
 			 "memory from before the recording could not be read exactly");
 	else if (strcmp(r->torch.version, r->about.torch))
 		snprintf(t->why, sizeof(t->why), "recorded with PyTorch %.60s, replayed by %.60s",
-			 *r->about.torch ? r->about.torch : "(not known)",
-			 *r->torch.version ? r->torch.version : "(not known)");
+			 or_unknown(r->about.torch), or_unknown(r->torch.version));
 	else if (i->pools_unknown)
 		snprintf(t->why, sizeof(t->why), "the streams of %u segments are unknown",
 			 i->pools_unknown);
@@ -672,17 +680,17 @@ struct replay *replay__open(const struct replay_opts *opts, struct failure *f)
 	r->spool = r->plan = r->torch.dir = -1;
 	r->own = opts->own;
 	r->user = opts->user;
-	err = find_replayer(r, f);
-	if (!err)
-		err = read_plan(r, opts, f);
-	if (!err)
-		err = replay_torch__find(opts, mtr_reader__facts(r->reader), &r->torch, f);
-	if (!err) {
-		fill_about(r);
-		err = find_truth(r, f);
-	}
+	err = find_replayer(r, f) ?: read_plan(r, opts, f);
+	if (err)
+		goto fail;
+	err = replay_torch__find(opts, mtr_reader__facts(r->reader), &r->torch, f);
+	if (err)
+		goto fail;
+	fill_about(r);
+	err = find_truth(r, f);
 	if (!err)
 		return r;
+fail:
 	replay__close(r);
 	return NULL;
 }

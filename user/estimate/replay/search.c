@@ -44,8 +44,8 @@ static const struct candidate {
 };
 #define N_CANDIDATES (sizeof(candidates) / sizeof(*candidates))
 
-static int try(struct replay *r, const struct replay_opts *opts, struct replay_tried *t,
-	       bool afresh, struct failure *f)
+static int try_settings(struct replay *r, const struct replay_opts *opts, struct replay_tried *t,
+			bool afresh, struct failure *f)
 {
 	struct replay_opts o = { .device = opts->device,
 				 .vram = opts->vram,
@@ -63,7 +63,7 @@ static int try(struct replay *r, const struct replay_opts *opts, struct replay_t
 }
 
 /* True if a is better: it fits, or, if both or none fit, it reserves less. */
-static bool better(const struct replay_tried *a, const struct replay_tried *b)
+static bool is_better(const struct replay_tried *a, const struct replay_tried *b)
 {
 	if (a->result.oom.there != b->result.oom.there)
 		return b->result.oom.there;
@@ -72,7 +72,7 @@ static bool better(const struct replay_tried *a, const struct replay_tried *b)
 	return a->result.peak_reserved < b->result.peak_reserved;
 }
 
-static void judge(struct replay_found *found)
+static void choose_best(struct replay_found *found)
 {
 	const struct replay_tried *own = &found->v[0], *best = own;
 	const struct replay_truth *truth = &found->about->truth;
@@ -80,7 +80,7 @@ static void judge(struct replay_found *found)
 	char a[24], b[24];
 
 	for (size_t i = 1; i < found->n; i++)
-		if (!found->v[i].failed && better(&found->v[i], best))
+		if (!found->v[i].failed && is_better(&found->v[i], best))
 			best = &found->v[i];
 	if (least < LEAST_GAIN)
 		least = LEAST_GAIN;
@@ -127,16 +127,16 @@ int replay__search(struct replay *r, const struct replay_opts *opts, struct repl
 	int err = v ? 0 : failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 
 	for (size_t i = 0; i <= N_CANDIDATES && !err; i++) {
-		const struct candidate *c = i ? &candidates[i - 1] : NULL;
+		/* The recording's own settings come first. */
+		const struct candidate *c = i ? &candidates[i - 1]
+					      : &(struct candidate){ own, "", false };
 
-		if (c && (!strcmp(c->conf, own) || (c->limited && !opts->vram)))
+		if (i && (!strcmp(c->conf, own) || (c->limited && !opts->vram)))
 			continue;
-		v[n] = (struct replay_tried){ .alloc_conf = c ? c->conf : own,
-					      .own = !c,
-					      .costs = c ? c->costs : "" };
+		v[n] = (struct replay_tried){ .alloc_conf = c->conf, .own = !i, .costs = c->costs };
 		/* Other settings cannot restore the layout from before the first event. For a fair
 		 * comparison no try restores it. */
-		err = try(r, opts, &v[n++], about->before != 0, f);
+		err = try_settings(r, opts, &v[n++], about->before != 0, f);
 	}
 	if (err) {
 		free(v);
@@ -145,7 +145,7 @@ int replay__search(struct replay *r, const struct replay_opts *opts, struct repl
 	found->v = v;
 	found->n = n;
 	found->searched = true;
-	judge(found);
+	choose_best(found);
 	*ret = v;
 	return 0;
 }

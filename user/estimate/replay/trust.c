@@ -238,11 +238,11 @@ int replay_trust__become(bool own, const struct user *user)
 	bool behind = false;
 	int err = 0;
 
-	if (!own && !user__behind_sudo(&sudo, &behind))
-		err = behind ? user__become(&sudo) : 0;
-	else if (!own)
-		err = -ENOENT;
-	else if (user)
+	if (!own) {
+		err = user__behind_sudo(&sudo, &behind);
+		user = behind ? &sudo : NULL;
+	}
+	if (!err && user)
 		err = user__become(user);
 	return err ? 126 : 0;
 }
@@ -294,21 +294,22 @@ static int ask_interpreter(const struct replay_opts *opts, const char *python, i
 	const char *const argv[] = { python, "-c", question, NULL };
 	/* A script's interpreter opens the script by this number. */
 	const struct subprocess_fd kept = { fd, fd };
+	struct question_ctx ctx = { opts, fd };
+	struct subprocess_opts child = { .argv = argv, .prepare = become, .ctx = &ctx };
 	struct subprocess p;
 	int fds[2], err;
 
 	if (pipe2(fds, O_CLOEXEC))
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
-	err = subprocess__start(
-		&(struct subprocess_opts){ .program = fd < 0 ? python : NULL,
-					   .program_fd = fd < 0 ? 0 : fd,
-					   .argv = argv,
-					   .prepare = become,
-					   .ctx = &(struct question_ctx){ opts, fd },
-					   .out = fds[1],
-					   .fds = &kept,
-					   .n_fds = fd >= 0 },
-		&p);
+	child.out = fds[1];
+	if (fd < 0) {
+		child.program = python;
+	} else {
+		child.program_fd = fd;
+		child.fds = &kept;
+		child.n_fds = 1;
+	}
+	err = subprocess__start(&child, &p);
 	close(fds[1]);
 	if (err) {
 		close(fds[0]);
@@ -332,7 +333,8 @@ static int ask_interpreter(const struct replay_opts *opts, const char *python, i
  * executable. */
 static void find_interpreter(const struct facts *facts, char *buf, size_t size)
 {
-	const char *cmdline = facts__get(facts, "cmdline"), *exe = facts__get(facts, "exe");
+	const char *cmdline = facts__get(facts, "cmdline");
+	const char *exe = facts__get(facts, "exe");
 	json_t *words = cmdline ? json_loads(cmdline, 0, NULL) : NULL;
 	const char *first = json_string_value(json_array_get(words, 0));
 
@@ -445,20 +447,19 @@ static int recorded_folder(const struct replay_opts *opts, const struct facts *f
 static int recorded_interpreter(const struct replay_opts *opts, const struct facts *facts,
 				char *torch, size_t size, struct failure *f)
 {
-	const char *version = facts__get(facts, "torch");
-	char python[PATH_MAX], clean[512], known[64];
+	const char *version = facts__get(facts, "torch") ?: "not known";
+	char python[PATH_MAX], clean[512] = "not known", known[64];
 	int fd, err;
 
 	find_interpreter(facts, python, sizeof(python));
+	if (python[0])
+		text__clean(clean, sizeof(clean), python, strlen(python));
 	if (!python[0] || (!differs_by_process(python) && access(python, X_OK)))
 		return failure__set(
 			f, EXIT_UNUSABLE, -ENOENT,
 			"the interpreter of the recording (%s) is not on this host; give one with "
 			"PyTorch (recorded: %s) with --python FILE",
-			python[0] ? text__clean(clean, sizeof(clean), python, strlen(python))
-				  : "not known",
-			version ? text__clean(known, sizeof(known), version, strlen(version))
-				: "not known");
+			clean, text__clean(known, sizeof(known), version, strlen(version)));
 	fd = open_named(opts, facts, python, f);
 	if (fd < 0)
 		return fd;
@@ -469,7 +470,7 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 			f, EXIT_UNUSABLE, -ENOEXEC,
 			"%s: the recording names this file as its interpreter, but its name is not "
 			"that of a Python. Choose an interpreter with --python",
-			text__clean(clean, sizeof(clean), python, strlen(python)));
+			clean);
 	}
 	log_use(opts, "runs", python);
 	err = ask_interpreter(opts, python, fd, torch, size, f);

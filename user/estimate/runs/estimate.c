@@ -165,8 +165,7 @@ static int run_once_more(struct estimate *e, const char *name, uint64_t vram, bo
 	return run_ranked(e, &o, &args, ret);
 }
 
-/* ---- the smallest memory that the script runs with: each try runs it; the first size is a guess
- * ---- */
+/* ---- the smallest memory that the script runs with: each try runs it ---- */
 
 struct search {
 	struct estimate *e;
@@ -178,7 +177,7 @@ struct search {
 
 /* Runs the script. Returns 0 or an exit code, logged. *fits: it ended normally without a refused
  * request. */
-static int try(struct search *s, uint64_t granules, bool *fits)
+static int try_size(struct search *s, uint64_t granules, bool *fits)
 {
 	struct estimate_smallest *r = &s->e->smallest;
 	uint64_t vram = granules * ESTIMATE_GRANULE;
@@ -218,7 +217,7 @@ static int search_around(struct search *s, uint64_t guess_by_replay)
 
 	if (guess_by_replay <= s->fails || guess_by_replay > s->fits)
 		return EXIT_OK;
-	status = try(s, at, &fits);
+	status = try_size(s, at, &fits);
 	up = !fits;
 	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES) {
 		if (up)
@@ -228,7 +227,7 @@ static int search_around(struct search *s, uint64_t guess_by_replay)
 		step *= 4;
 		if (at <= s->fails || at >= s->fits)
 			break;
-		status = try(s, at, &fits);
+		status = try_size(s, at, &fits);
 		if (fits == up)
 			break;
 	}
@@ -241,12 +240,12 @@ static int bisect(struct search *s)
 	bool fits;
 
 	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES)
-		status = try(s, s->fails + (s->fits - s->fails) / 2, &fits);
+		status = try_size(s, s->fails + (s->fits - s->fails) / 2, &fits);
 	/* Run the assumed bounds, too. */
 	if (!status && !s->why && !s->fits_run)
-		status = try(s, s->fits, &fits);
+		status = try_size(s, s->fits, &fits);
 	if (!status && !s->why && s->fits_run && !s->fails_run && s->fits > 1)
-		status = try(s, s->fits - 1, &fits);
+		status = try_size(s, s->fits - 1, &fits);
 	return status;
 }
 
@@ -355,16 +354,6 @@ static int choose_device(struct estimate *e)
 	return EXIT_OK;
 }
 
-static enum verdict judge(const struct estimate *e)
-{
-	const struct verdict_facts f = {
-		.whole = is_whole(&e->run),
-		.ooms = e->run.ooms,
-	};
-
-	return verdict__of(&f);
-}
-
 /* CUDART_VERSION of a torch version such as "2.11.0+cu130"; 0: unknown. */
 static int cuda_version(const char *torch)
 {
@@ -441,7 +430,7 @@ int estimate__run(struct estimate *e)
 	status = analyse(e, "named.mtr", &e->named);
 	if (status)
 		return status;
-	e->verdict = judge(e);
+	e->verdict = verdict__of(is_whole(&e->run), e->run.ooms);
 	e->full = e->named;
 	e->full_run = e->run;
 	e->full_vram = e->args->vram;
@@ -554,12 +543,12 @@ static void log_no_torch(const struct estimate *e)
 				    "memory than --max-host-memory allows",
 		[RUN_INTERRUPTED] = "the command was interrupted",
 	};
-	const char *end = (size_t)e->run.end < sizeof(ends) / sizeof(*ends) ? ends[e->run.end]
-									    : NULL;
+	size_t end = e->run.end;
 
+	if (end >= sizeof(ends) / sizeof(*ends) || !ends[end])
+		end = RUN_ENDED;
 	log_err("%s before its first process imported PyTorch: there is nothing to estimate%s",
-		end ? end : ends[RUN_ENDED],
-		e->run.killed_workers ? "; give the Python command that it starts" : "");
+		ends[end], e->run.killed_workers ? "; give the Python command that it starts" : "");
 }
 
 int estimate__status(const struct estimate *e)

@@ -14,20 +14,20 @@ static void put_device(struct json *j, const struct estimate *e)
 {
 	const struct estimate_args *a = e->args;
 	const struct dryrun_args *d = &a->run.dryrun;
-	char sm[16];
+	const struct device_figure *context = e->full ? &e->context : &a->context;
+	char sm[32] = "8.0";
 
 	json__open_object(j, "on");
 	json__string(j, "kind", a->kind ? a->kind->option : NULL);
 	json__string(j, "name", d->name);
 	json__uint(j, "devices", d->devices ? d->devices : 1);
 	json__uint(j, "vram", a->vram);
-	snprintf(sm, sizeof(sm), "%d.%d", d->sm_major ? d->sm_major : 8,
-		 d->sm_major ? d->sm_minor : 0);
+	if (d->sm_major)
+		snprintf(sm, sizeof(sm), "%d.%d", d->sm_major, d->sm_minor);
 	json__string(j, "compute_capability", sm);
 	json__uint(j, "context", a->context.bytes);
-	json__string(j, "context_source",
-		     figure_source__name(e->full ? e->context.source : a->context.source));
-	json__string(j, "context_from", e->full ? e->context.from : a->context.from);
+	json__string(j, "context_source", figure_source__name(context->source));
+	json__string(j, "context_from", context->from);
 	json__string(j, "alloc_conf", d->alloc_conf);
 	json__uint(j, "cudnn_workspace",
 		   d->cudnn_workspace_given ? d->cudnn_workspace : DRYRUN_CUDNN_WORKSPACE_DEFAULT);
@@ -50,11 +50,22 @@ static void put_rank(struct json *j, const struct estimate *e)
 	json__close_object(j);
 }
 
+static const char *const ends[] = {
+	[RUN_ENDED] = "ended",
+	[RUN_REPEATED] = "repeated",
+	[RUN_STEPS] = "steps",
+	[RUN_GROWS] = "grows",
+	[RUN_OOM] = "oom",
+	[RUN_TIME] = "max-time",
+	[RUN_HOST_MEMORY] = "max-host-memory",
+	[RUN_INTERRUPTED] = "interrupted",
+};
+
 static void put_run(struct json *j, const char *key, const struct estimate_run *r, uint64_t vram)
 {
 	json__open_object(j, key);
 	json__uint(j, "vram", vram);
-	json__string(j, "end", run_end__name(r->end));
+	json__string(j, "end", ends[r->end]);
 	if (r->end == RUN_ENDED && WIFEXITED(r->wait_status))
 		json__int(j, "exit_status", WEXITSTATUS(r->wait_status));
 	else if (r->end == RUN_ENDED)
@@ -88,7 +99,7 @@ static int put_parts(struct json *j, const struct estimate *e, size_t device)
 	json__string(j, "device", d.name);
 	json__open_object(j, "parts");
 	for (int i = 0; i < PART_NR; i++)
-		json__uint(j, part__name(i), p.bytes[i]);
+		json__uint(j, part_words[i].name, p.bytes[i]);
 	json__close_object(j);
 	json__uint(j, "peak_allocated", p.allocated);
 	json__uint_or_null(j, "peak_reserved", p.reserved_known, p.reserved);
@@ -170,12 +181,17 @@ static void put_smallest(struct json *j, const struct estimate_smallest *s)
 
 static void put_known(struct json *j, const struct known_list *l)
 {
+	static const char *const kinds[KNOWN_NR] = { [KNOWN_UNMODELLED] = "unmodelled",
+						     [KNOWN_ASSUMED] = "assumed",
+						     [KNOWN_SHAPE] = "shape",
+						     [KNOWN_VALUE] = "value" };
+
 	json__open_array(j, "unknown");
 	for (size_t i = 0; i < l->n; i++) {
 		const struct known *k = &l->all[i];
 
 		json__open_object(j, NULL);
-		json__string(j, "kind", known_kind__name(k->kind));
+		json__string(j, "kind", kinds[k->kind]);
 		json__string(j, "name", k->name);
 		if (k->kind == KNOWN_ASSUMED && !k->file)
 			json__uint(j, "value", k->count);
@@ -213,10 +229,13 @@ static void put_phases(struct json *j, const struct estimate *e)
 
 static void put_verdict(struct json *j, const struct estimate *e)
 {
+	static const char *const verdicts[] = { [VERDICT_FITS] = "fits",
+						[VERDICT_DOES_NOT_FIT] = "does_not_fit",
+						[VERDICT_UNKNOWN] = "unknown" };
 	char buf[256];
 	const char *why;
 
-	json__string(j, "verdict", verdict__name(e->verdict));
+	json__string(j, "verdict", verdicts[e->verdict]);
 	json__bool(j, "lower_bound", estimate__bound(e, 0, buf, sizeof(buf)) != NULL);
 	json__open_array(j, "lower_bound_why");
 	for (size_t i = 0; (why = estimate__bound(e, i, buf, sizeof(buf))); i++)

@@ -16,24 +16,12 @@
 #define LINE_MAX_BYTES 4096 /* most bytes of a line */
 #define LOG_MAX (4 << 20)   /* most bytes of a log */
 
-const char *known_kind__name(enum known_kind k)
-{
-	static const char *const names[] = {
-		[KNOWN_UNMODELLED] = "unmodelled",
-		[KNOWN_ASSUMED] = "assumed",
-		[KNOWN_SHAPE] = "shape",
-		[KNOWN_VALUE] = "value",
-	};
-
-	return names[k];
-}
-
 static bool equal(const char *a, const char *b)
 {
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-static struct known *find(struct known_list *l, const struct known *k)
+static struct known *find_entry(struct known_list *l, const struct known *k)
 {
 	for (size_t i = 0; i < l->n; i++) {
 		struct known *x = &l->all[i];
@@ -54,9 +42,9 @@ static char *copy(const char *s, int *err)
 	return ret;
 }
 
-static int add(struct known_list *l, const struct known *k)
+static int add_entry(struct known_list *l, const struct known *k)
 {
-	struct known *x = find(l, k);
+	struct known *x = find_entry(l, k);
 	int err = 0;
 
 	if (x) {
@@ -81,7 +69,7 @@ static int add(struct known_list *l, const struct known *k)
 
 static char *next_word(char **at, const char *ends)
 {
-	char *s = *at ? *at : NULL;
+	char *s = *at;
 
 	if (!s)
 		return NULL;
@@ -164,10 +152,10 @@ static int parse_line(struct known_list *l, char *text)
 	} else if (!strcmp(what, "assumed")) {
 		good = parse_assumed(at, &k);
 	}
-	return good ? add(l, &k) : 0;
+	return good ? add_entry(l, &k) : 0;
 }
 
-static int compare(const void *a, const void *b)
+static int by_kind(const void *a, const void *b)
 {
 	const struct known *x = a, *y = b;
 
@@ -224,7 +212,7 @@ int known__read(const char *path, struct known_list *ret)
 		return err;
 	}
 	if (l.n)
-		qsort(l.all, l.n, sizeof(*l.all), compare);
+		qsort(l.all, l.n, sizeof(*l.all), by_kind);
 	*ret = l;
 	return 0;
 }

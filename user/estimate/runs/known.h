@@ -18,8 +18,6 @@ enum known_kind {
 	KNOWN_VALUE, /* value that the host read and no kernel computed */
 	KNOWN_NR,
 };
-/* Returns "unmodelled", "assumed", "shape" or "value". */
-const char *known_kind__name(enum known_kind k);
 
 struct known {
 	enum known_kind kind;

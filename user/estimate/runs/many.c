@@ -98,8 +98,9 @@ static int run_all(struct many *m, const unsigned *ranks, size_t n)
 }
 
 /* Parses the list of ranks. Returns 0 or an exit code, logged. */
-static int choose(const struct estimate_args *args, unsigned **ranks, size_t *n)
+static int choose_ranks(const struct estimate_args *args, unsigned **ranks, size_t *n)
 {
+	const char *why = "expected numbers as 0,1,63 or 0-3 or all";
 	struct estimate_ranks_args ra = args->ranks;
 	unsigned world, local;
 	int err;
@@ -110,11 +111,13 @@ static int choose(const struct estimate_args *args, unsigned **ranks, size_t *n)
 	err = estimate_ranks__parse(args->rank_list, world, ranks, n);
 	if (!err)
 		return EXIT_OK;
-	log_err("--rank: '%s': %s", args->rank_list,
-		err == -ERANGE	 ? "the job has fewer ranks; --world-size sets their number"
-		: err == -E2BIG	 ? "at most 1024 ranks are possible"
-		: err == -ENOMEM ? "out of memory"
-				 : "expected numbers as 0,1,63 or 0-3 or all");
+	if (err == -ERANGE)
+		why = "the job has fewer ranks; --world-size sets their number";
+	else if (err == -E2BIG)
+		why = "at most 1024 ranks are possible";
+	else if (err == -ENOMEM)
+		why = "out of memory";
+	log_err("--rank: '%s': %s", args->rank_list, why);
 	return err == -ENOMEM ? EXIT_FAILED : EXIT_USAGE;
 }
 
@@ -123,7 +126,7 @@ int estimate_many(FILE *out, struct estimate_args *args)
 	struct many m = { .out = out, .args = args };
 	unsigned *ranks;
 	size_t n;
-	int status = choose(args, &ranks, &n), err = 0;
+	int status = choose_ranks(args, &ranks, &n), err = 0;
 
 	if (status)
 		return status;

@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-	const char *name, *title;
-} part_words[PART_NR] = {
+const struct part_words part_words[PART_NR] = {
 	[PART_WEIGHTS] = { "weights", "parameters and buffers" },
 	[PART_GRADIENTS] = { "gradients", "gradients" },
 	[PART_OPTIMIZER] = { "optimizer_state", "optimizer state" },
@@ -19,27 +17,6 @@ static const struct {
 	[PART_OUTSIDE] = { "outside", "allocated outside PyTorch's allocator" },
 	[PART_CONTEXT] = { "context", "CUDA context" },
 };
-
-const char *part__name(enum part p)
-{
-	return part_words[p].name;
-}
-
-const char *part__title(enum part p)
-{
-	return part_words[p].title;
-}
-
-const char *verdict__name(enum verdict v)
-{
-	static const char *const names[] = {
-		[VERDICT_FITS] = "fits",
-		[VERDICT_DOES_NOT_FIT] = "does_not_fit",
-		[VERDICT_UNKNOWN] = "unknown",
-	};
-
-	return names[v];
-}
 
 static enum part part_of(const char *category)
 {
@@ -113,11 +90,11 @@ int estimate_parts(const struct model *m, size_t device, uint64_t context,
 	return err;
 }
 
-enum verdict verdict__of(const struct verdict_facts *f)
+enum verdict verdict__of(bool whole, uint64_t ooms)
 {
-	if (f->whole)
+	if (whole)
 		return VERDICT_FITS;
-	return f->ooms ? VERDICT_DOES_NOT_FIT : VERDICT_UNKNOWN;
+	return ooms ? VERDICT_DOES_NOT_FIT : VERDICT_UNKNOWN;
 }
 
 int64_t estimate_parts__left(uint64_t vram, const struct estimate_parts *p)

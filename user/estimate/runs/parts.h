@@ -22,8 +22,11 @@ enum part {
 	PART_CONTEXT, /* CUDA context; a given figure, not measured */
 	PART_NR,
 };
-const char *part__name(enum part p);  /* name in JSON, such as "optimizer_state" */
-const char *part__title(enum part p); /* name for people */
+
+extern const struct part_words {
+	const char *name;  /* name in JSON, such as "optimizer_state" */
+	const char *title; /* name for people */
+} part_words[PART_NR];
 
 struct estimate_parts {
 	uint64_t bytes[PART_NR];
@@ -40,18 +43,12 @@ int estimate_parts(const struct model *m, size_t device, uint64_t context,
 		   struct estimate_parts *ret);
 
 enum verdict { VERDICT_FITS, VERDICT_DOES_NOT_FIT, VERDICT_UNKNOWN };
-const char *verdict__name(enum verdict v); /* returns "fits", "does_not_fit" or "unknown" */
-
-/* Observations of a run with the requested memory. */
-struct verdict_facts {
-	/* True if the run ended without an error, its steps repeated, or it reached the requested
-	 * steps. */
-	bool whole;
-	uint64_t ooms; /* number of refused requests */
-};
-/* Judges a run. If the run ended normally, the script handled any refused request. A run that was
- * cut off without a refused request may still overflow, so it is unknown. */
-enum verdict verdict__of(const struct verdict_facts *f);
+/*
+ * Judges a run with the requested memory, and `ooms` refused requests. whole: it ended without an
+ * error, its steps repeated, or it reached the requested steps; then the script handled any refused
+ * request. A run that was cut off without a refused request may still overflow, so it is unknown.
+ */
+enum verdict verdict__of(bool whole, uint64_t ooms);
 
 /* vram minus needs; negative: the missing bytes. Both are below 2^63. */
 int64_t estimate_parts__left(uint64_t vram, const struct estimate_parts *p);

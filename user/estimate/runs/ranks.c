@@ -179,13 +179,13 @@ static int refuse(char *why, const struct launch *l, const char *what, const cha
 /* Finds a program in PATH, as a shell does. */
 static bool in_path(const char *name, char *buf, size_t size)
 {
-	const char *path = getenv("PATH"), *at, *end;
+	const char *at = getenv("PATH") ?: "", *end;
 
 	if (strchr(name, '/')) {
 		snprintf(buf, size, "%s", name);
 		return true;
 	}
-	for (at = path ? path : ""; *at; at = *end ? end + 1 : end) {
+	for (; *at; at = *end ? end + 1 : end) {
 		end = at + strcspn(at, ":");
 		if (snprintf(buf, size, "%.*s/%s", (int)(end - at), at, name) < (int)size &&
 		    !access(buf, X_OK))
@@ -209,8 +209,10 @@ static char *interpreter_of(const char *program)
 	if (!strncmp(line, "#!/", 3) && is_python(line + 2) && !access(line + 2, X_OK))
 		return strdup(line + 2);
 	end = strrchr(path, '/');
-	snprintf(end ? end : path, sizeof(path) - (size_t)(end ? end - path : 0), "/python");
-	return strdup(end && !access(path, X_OK) ? path : "python3");
+	if (!end)
+		return strdup("python3");
+	snprintf(end, sizeof(path) - (size_t)(end - path), "/python");
+	return strdup(access(path, X_OK) ? "python3" : path);
 }
 
 /* True if the n characters of arg are the option's name or its beginning, with '-' or '_'. */
@@ -218,10 +220,9 @@ static bool name_begins(const struct option_of *o, const char *arg, size_t n)
 {
 	if (strlen(o->name) < n)
 		return false;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++)
 		if (o->name[i] != (arg[i] == '_' ? '-' : arg[i]))
 			return false;
-	}
 	return true;
 }
 
@@ -388,7 +389,8 @@ static size_t python_flags(char **argv)
 
 static void read_environment(struct launch *l)
 {
-	const char *nodes = getenv("PET_NNODES"), *processes = getenv("PET_NPROC_PER_NODE");
+	const char *nodes = getenv("PET_NNODES");
+	const char *processes = getenv("PET_NPROC_PER_NODE");
 
 	l->nodes = l->processes = 1; /* torchrun's defaults */
 	if (nodes)
@@ -550,8 +552,8 @@ int estimate_ranks__size(const struct estimate_ranks_args *a, unsigned *world_si
 	return err;
 }
 
-__attribute__((format(printf, 2, 3))) static void add(struct estimate_ranks *r, const char *fmt,
-						      ...)
+__attribute__((format(printf, 2, 3))) static void add_env(struct estimate_ranks *r, const char *fmt,
+							  ...)
 {
 	va_list ap;
 
@@ -569,33 +571,34 @@ static int make_env(struct estimate_ranks *r)
 	const struct launch *l = &r->launch;
 	const size_t base = 18;
 
-	add(r, "RANK=%u", r->rank);
-	add(r, "WORLD_SIZE=%u", r->world_size);
-	add(r, "LOCAL_RANK=%u", r->rank % r->local_world_size);
-	add(r, "LOCAL_WORLD_SIZE=%u", r->local_world_size);
-	add(r, "GROUP_RANK=%u", r->rank / r->local_world_size);
-	add(r, "GROUP_WORLD_SIZE=%u", r->world_size / r->local_world_size);
-	add(r, "ROLE_RANK=%u", r->rank);
-	add(r, "ROLE_WORLD_SIZE=%u", r->world_size);
-	add(r, "ROLE_NAME=%s", l->role ? l->role : "default");
-	add(r, "MASTER_ADDR=127.0.0.1");
-	add(r, "MASTER_PORT=%u", tcp_store_server__port(r->server));
-	add(r, "TORCHELASTIC_RESTART_COUNT=0");
-	add(r, "TORCHELASTIC_MAX_RESTARTS=0");
-	add(r, "TORCHELASTIC_RUN_ID=%s", l->run_id ? l->run_id : "none");
-	add(r, "TORCHELASTIC_USE_AGENT_STORE=True");
-	add(r, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
-	add(r, "GLOO_SOCKET_IFNAME=lo");
+	add_env(r, "RANK=%u", r->rank);
+	add_env(r, "WORLD_SIZE=%u", r->world_size);
+	add_env(r, "LOCAL_RANK=%u", r->rank % r->local_world_size);
+	add_env(r, "LOCAL_WORLD_SIZE=%u", r->local_world_size);
+	add_env(r, "GROUP_RANK=%u", r->rank / r->local_world_size);
+	add_env(r, "GROUP_WORLD_SIZE=%u", r->world_size / r->local_world_size);
+	add_env(r, "ROLE_RANK=%u", r->rank);
+	add_env(r, "ROLE_WORLD_SIZE=%u", r->world_size);
+	add_env(r, "ROLE_NAME=%s", l->role ? l->role : "default");
+	add_env(r, "MASTER_ADDR=127.0.0.1");
+	add_env(r, "MASTER_PORT=%u", tcp_store_server__port(r->server));
+	add_env(r, "TORCHELASTIC_RESTART_COUNT=0");
+	add_env(r, "TORCHELASTIC_MAX_RESTARTS=0");
+	add_env(r, "TORCHELASTIC_RUN_ID=%s", l->run_id ? l->run_id : "none");
+	add_env(r, "TORCHELASTIC_USE_AGENT_STORE=True");
+	add_env(r, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+	add_env(r, "GLOO_SOCKET_IFNAME=lo");
 	/* torchrun sets this if several processes share a machine. */
-	add(r, "OMP_NUM_THREADS=%s", getenv("OMP_NUM_THREADS") ? getenv("OMP_NUM_THREADS") : "1");
+	add_env(r, "OMP_NUM_THREADS=%s",
+		getenv("OMP_NUM_THREADS") ? getenv("OMP_NUM_THREADS") : "1");
 	if (r->n_env != base)
 		return -ENOMEM;
 	if (l->launcher != LAUNCHER_ACCELERATE)
 		return 0;
-	add(r, "ACCELERATE_USE_CUDA=true");
-	add(r, "ACCELERATE_MIXED_PRECISION=%s", l->mixed_precision ? l->mixed_precision : "no");
-	add(r, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=%s",
-	    l->accumulation ? l->accumulation : "1");
+	add_env(r, "ACCELERATE_USE_CUDA=true");
+	add_env(r, "ACCELERATE_MIXED_PRECISION=%s", l->mixed_precision ? l->mixed_precision : "no");
+	add_env(r, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=%s",
+		l->accumulation ? l->accumulation : "1");
 	return r->n_env == base + 3 ? 0 : -ENOMEM;
 }
 
@@ -611,9 +614,8 @@ struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a,
 		return NULL;
 	}
 	r->rank = a->rank;
-	err = parse_command(a, &r->launch);
-	if (!err)
-		err = find_sizes(a, &r->launch, &r->world_size, &r->local_world_size);
+	err = parse_command(a, &r->launch)
+		      ?: find_sizes(a, &r->launch, &r->world_size, &r->local_world_size);
 	if (!err && r->rank >= r->world_size) {
 		log_err("--rank %u: the job has %u ranks, numbered from 0", r->rank, r->world_size);
 		err = -EINVAL;
@@ -701,25 +703,35 @@ static int take_range(const char **text, unsigned world_size, unsigned *all, siz
 	return 0;
 }
 
+/* Reads "0,1,63" or "0-3,7". */
+static int take_ranges(const char *text, unsigned world_size, unsigned *all, size_t *n)
+{
+	int err = take_range(&text, world_size, all, n);
+
+	while (!err && *text == ',') {
+		text++;
+		err = take_range(&text, world_size, all, n);
+	}
+	if (err)
+		return err;
+	return *text ? -EINVAL : 0;
+}
+
 int estimate_ranks__parse(const char *text, unsigned world_size, unsigned **ranks, size_t *n)
 {
 	unsigned *all = calloc(RANKS_LIST, sizeof(*all));
 	size_t found = 0, kept = 0;
-	int err = all ? 0 : -ENOMEM;
+	int err = 0;
 
-	if (!err && !strcmp(text, "all")) {
-		err = world_size > RANKS_LIST ? -E2BIG : 0;
-		for (; !err && found < world_size; found++)
+	if (!all)
+		return -ENOMEM;
+	if (strcmp(text, "all") != 0)
+		err = take_ranges(text, world_size, all, &found);
+	else if (world_size > RANKS_LIST)
+		err = -E2BIG;
+	else
+		for (; found < world_size; found++)
 			all[found] = (unsigned)found;
-	} else if (!err) {
-		err = take_range(&text, world_size, all, &found);
-		while (!err && *text == ',') {
-			text++;
-			err = take_range(&text, world_size, all, &found);
-		}
-		if (!err && *text)
-			err = -EINVAL;
-	}
 	if (err) {
 		free(all);
 		return err;

@@ -54,7 +54,7 @@ void repeat__free(struct repeat *r)
 }
 
 /* Returns the device's index, or -1 if the table is full. */
-static int find(struct repeat *r, struct device d)
+static int find_device(struct repeat *r, struct device d)
 {
 	for (size_t i = 0; i < r->n; i++)
 		if (device__same(r->devices[i], d))
@@ -85,7 +85,7 @@ static int count_block(struct repeat *r, int i, const struct event *e)
 
 static int on_block(struct repeat *r, const struct event *e)
 {
-	int i = find(r, e->device), err = 0;
+	int i = find_device(r, e->device), err = 0;
 	struct level *l = i < 0 ? NULL : &r->now.of[i];
 
 	if (!l) {
@@ -150,8 +150,8 @@ static uint64_t difference(uint64_t a, uint64_t b)
  */
 static bool levels_are_close(const struct level *a, const struct level *b, uint64_t *spread)
 {
-	uint64_t peak = difference(a->peak_allocated, b->peak_allocated),
-		 end = difference(a->allocated, b->allocated);
+	uint64_t peak = difference(a->peak_allocated, b->peak_allocated);
+	uint64_t end = difference(a->allocated, b->allocated);
 
 	if (peak > *spread)
 		*spread = peak;

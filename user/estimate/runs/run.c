@@ -152,22 +152,6 @@ unsigned estimate_run__end(pid_t pid, int pidfd, pid_t spare)
 
 /* ---- a run ---- */
 
-const char *run_end__name(enum run_end e)
-{
-	static const char *const names[] = {
-		[RUN_ENDED] = "ended",
-		[RUN_REPEATED] = "repeated",
-		[RUN_STEPS] = "steps",
-		[RUN_GROWS] = "grows",
-		[RUN_OOM] = "oom",
-		[RUN_TIME] = "max-time",
-		[RUN_HOST_MEMORY] = "max-host-memory",
-		[RUN_INTERRUPTED] = "interrupted",
-	};
-
-	return names[e];
-}
-
 /* State of the recording process. */
 struct runner {
 	struct run_command cmd; /* first member, as its callbacks receive it */

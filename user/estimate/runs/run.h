@@ -22,7 +22,6 @@ enum run_end {
 	RUN_HOST_MEMORY,
 	RUN_INTERRUPTED, /* a signal asked this program to stop */
 };
-const char *run_end__name(enum run_end e); /* returns "ended", "repeated", ... */
 
 struct estimate_run_opts {
 	/* Command, user, dryrun and so on. The runner sets the recording's output. */

@@ -24,10 +24,9 @@ static const char *bytes(char buf[24], uint64_t n)
 	return text__bytes(buf, 24, n);
 }
 
-static void head(struct text *t, const char *title)
+static void put_title(struct text *t, const char *title)
 {
-	fprintf(t->out, "\n%s%s%s\n", t->colour ? "\033[1m" : "", title,
-		t->colour ? "\033[0m" : "");
+	fprintf(t->out, t->colour ? "\n\033[1m%s\033[0m\n" : "\n%s\n", title);
 }
 
 /* ---- the verdict ---- */
@@ -87,7 +86,8 @@ static void put_verdict(struct text *t)
 		[VERDICT_UNKNOWN] = "not known",
 	};
 	struct estimate_parts parts = e->parts;
-	bool found = leads_with_smallest(e), grows = is_growth_said(e);
+	bool found = leads_with_smallest(e);
+	bool grows = is_growth_said(e);
 	const char *colon = grows ? "" : ":";
 	char buf[256], why[256], a[24], b[24], c[24];
 	bool bound = estimate__bound(e, 0, why, sizeof(why)) != NULL;
@@ -126,11 +126,10 @@ static void put_verdict(struct text *t)
 	for (size_t i = 0; bound && estimate__bound(e, i, why, sizeof(why)); i++)
 		text__paragraph(t->out, text__one_line(t->width), "  ", "    ", "a lower bound: %s",
 				estimate__bound(e, i, why, sizeof(why)));
-	if (e->verdict == VERDICT_FITS && e->run.ooms)
-		fprintf(t->out,
-			"  %" PRIu64 " request%s for memory %s refused, and the script continued\n",
-			e->run.ooms, e->run.ooms == 1 ? "" : "s",
-			e->run.ooms == 1 ? "was" : "were");
+	if (e->verdict != VERDICT_FITS || !e->run.ooms)
+		return;
+	fprintf(t->out, "  %" PRIu64 " %s refused, and the script continued\n", e->run.ooms,
+		e->run.ooms == 1 ? "request for memory was" : "requests for memory were");
 }
 
 static void put_smallest(struct text *t)
@@ -168,7 +167,7 @@ static void put_overflow(struct text *t)
 		if (!model__oom(m, i, 0, &oom))
 			continue;
 		model__device(m, i, &d);
-		head(t, "What overflows");
+		put_title(t, "What overflows");
 		memset(&row, 0, sizeof(row));
 		model__stack_row(m, oom.stack, oom.node, oom.thread, oom.walk, &row);
 		words__location(where, &row, facts__get(e->named->facts, "cwd"), t->width - 4);
@@ -190,8 +189,8 @@ static void put_part(struct text *t, uint64_t n, uint64_t whole, const char *tit
 {
 	char a[24], bar[TEXT_BAR], first[TEXT_BAR + 64], rest[64];
 
-	snprintf(first, sizeof(first), "  %10s  %s%s%s  ", bytes(a, n), t->colour ? "\033[36m" : "",
-		 text__bar(bar, n, whole, BAR, text__unicode(), true), t->colour ? "\033[0m" : "");
+	snprintf(first, sizeof(first), t->colour ? "  %10s  \033[36m%s\033[0m  " : "  %10s  %s  ",
+		 bytes(a, n), text__bar(bar, n, whole, BAR, text__unicode(), true));
 	snprintf(rest, sizeof(rest), "  %10s  %*s  ", "", BAR, "");
 	text__paragraph(t->out, text__one_line(t->width), first, rest, "%s%s%s", title,
 			*note ? ": " : "", note);
@@ -232,24 +231,24 @@ static void put_parts(struct text *t)
 
 	model__device(e->full->model, (size_t)e->device, &d);
 	snprintf(text, sizeof(text), "%s, at the peak", d.name);
-	head(t, text);
+	put_title(t, text);
 	for (int i = 0; i < PART_ALLOCATED_NR; i++)
 		if (p->bytes[i])
-			put_part(t, p->bytes[i], p->needs, part__title(i), "");
+			put_part(t, p->bytes[i], p->needs, part_words[i].title, "");
 	snprintf(note, sizeof(note), "%s, %s", text__step(step, d.peak_step),
 		 words__phase(d.peak_phase));
 	put_sum(t, p->allocated, "peak allocated",
 		model__steps(e->full->model) ? note : words__phase(d.peak_phase));
 	snprintf(note, sizeof(note), "%.1f %% of reserved",
 		 100 * words__fragmentation(p->allocated, p->reserved));
-	put_part(t, p->bytes[PART_CACHED], p->needs, part__title(PART_CACHED),
+	put_part(t, p->bytes[PART_CACHED], p->needs, part_words[PART_CACHED].title,
 		 p->reserved_known ? note : "unknown for this allocator");
 	put_sum(t, p->reserved, p->reserved_known ? "peak reserved" : "peak reserved, at least",
 		"");
 	if (p->bytes[PART_OUTSIDE])
-		put_part(t, p->bytes[PART_OUTSIDE], p->needs, part__title(PART_OUTSIDE), "");
+		put_part(t, p->bytes[PART_OUTSIDE], p->needs, part_words[PART_OUTSIDE].title, "");
 	snprintf(note, sizeof(note), "%s, %s", figure_source__name(context->source), context->from);
-	put_part(t, p->bytes[PART_CONTEXT], p->needs, part__title(PART_CONTEXT), note);
+	put_part(t, p->bytes[PART_CONTEXT], p->needs, part_words[PART_CONTEXT].title, note);
 	put_sum(t, p->needs, "total", "");
 	if (p->bytes[PART_CACHED] > p->reserved / 50)
 		text__paragraph(
@@ -277,7 +276,7 @@ static int put_devices(struct text *t)
 	}
 	if (n < 2)
 		return 0;
-	head(t, "Device      Allocated    Reserved       Total");
+	put_title(t, "Device      Allocated    Reserved       Total");
 	for (size_t i = 0; i < model__devices(m) && !err; i++) {
 		model__device(m, i, &d);
 		if (device__on_host(d.device))
@@ -299,7 +298,7 @@ static void put_phases(struct text *t)
 
 	if (model__main_device(t->e->full->model) != t->e->device)
 		return; /* the model has phases only for its main device */
-	head(t, "Phase           Peak allocated  Peak reserved   Times");
+	put_title(t, "Phase           Peak allocated  Peak reserved   Times");
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
 		model__phase(t->e->full->model, order[i], &p);
 		if (p.count)
@@ -316,12 +315,12 @@ static int put_tables(struct text *t)
 	int err;
 
 	modules.by = BY_LAYER;
-	head(t, "By module, at the peak");
+	put_title(t, "By module, at the peak");
 	err = report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts,
 				 &modules);
 	if (err)
 		return err;
-	head(t, "By line, at the peak");
+	put_title(t, "By line, at the peak");
 	lines.by = BY_LINE;
 	return report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts,
 				  &lines);
@@ -396,7 +395,7 @@ static void put_known(struct text *t)
 
 		if (!l->kinds[order[o]])
 			continue;
-		head(t, titles[order[o]]);
+		put_title(t, titles[order[o]]);
 		for (size_t i = 0; i < l->n; i++)
 			if (l->all[i].kind == order[o] && shown++ < KNOWN_SHOWN)
 				put_one_known(t, &l->all[i]);
@@ -412,34 +411,44 @@ static void put_run(struct text *t)
 	const struct estimate *e = t->e;
 	const struct estimate_run *run = &e->full_run;
 	const struct analysis *a = e->full;
-	const char *torch = facts__get(a->facts, "torch"), *name = e->args->run.dryrun.name;
+	const struct dryrun_args *dryrun = &e->args->run.dryrun;
+	const char *torch = facts__get(a->facts, "torch") ?: "unknown";
+	int sm_major = 8, sm_minor = 0; /* of the dry run's A100 */
 	char cmd[REPORT_TEXT / 2], clean[64], size[24], time[24], count[32], word[256];
+	char spread[64] = "";
 
 	report_text__command(cmd, sizeof(cmd), a->facts, t->width > 24 ? t->width - 2 : 24);
 	fprintf(t->out, "%s\n", cmd);
+	if (dryrun->sm_major) {
+		sm_major = dryrun->sm_major;
+		sm_minor = dryrun->sm_minor;
+	}
 	text__paragraph(t->out, text__one_line(t->width), "  ", "  ",
 			"torch %s, on %s, %s, compute capability %d.%d (dry run)",
-			torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown",
-			name ? name : "the dry run's A100", bytes(size, e->args->vram),
-			e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_major : 8,
-			e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_minor : 0);
+			text__clean(clean, sizeof(clean), torch, strlen(torch)),
+			dryrun->name ?: "the dry run's A100", bytes(size, e->args->vram), sm_major,
+			sm_minor);
 	fputs("  ", t->out);
-	if (e->of_ranks)
-		fprintf(t->out, "rank %u of %u, %u on a machine%s%s\n  ", e->rank, e->world_size,
-			e->local_world_size,
-			e->missing_key ? ": it waited without result for " : "",
-			e->missing_key ? text__clean(word, sizeof(word), e->missing_key,
-						     strlen(e->missing_key))
-				       : "");
+	if (e->of_ranks) {
+		fprintf(t->out, "rank %u of %u, %u on a machine", e->rank, e->world_size,
+			e->local_world_size);
+		if (e->missing_key)
+			fprintf(t->out, ": it waited without result for %s",
+				text__clean(word, sizeof(word), e->missing_key,
+					    strlen(e->missing_key)));
+		fputs("\n  ", t->out);
+	}
 	text__time(time, sizeof(time), run->time);
-	text__count(count, sizeof(count), run->steps);
-	fprintf(t->out, "%s optimizer step%s, %s; ", run->steps ? count : "no",
-		run->steps == 1 ? "" : "s", time);
+	strcpy(count, "no");
+	if (run->steps)
+		text__count(count, sizeof(count), run->steps);
+	fprintf(t->out, "%s optimizer step%s, %s; ", count, run->steps == 1 ? "" : "s", time);
+	if (run->repeat.spread)
+		snprintf(spread, sizeof(spread), " but for %s of cached memory",
+			 bytes(size, run->repeat.spread));
 	if (run->end == RUN_REPEATED && run->repeat.cycle == 1)
-		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were equal%s%s%s\n",
-			run->repeat.first, run->repeat.last, run->repeat.spread ? " but for " : "",
-			run->repeat.spread ? bytes(size, run->repeat.spread) : "",
-			run->repeat.spread ? " of cached memory" : "");
+		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were equal%s\n",
+			run->repeat.first, run->repeat.last, spread);
 	else if (run->end == RUN_REPEATED)
 		fprintf(t->out,
 			"stopped as steps %" PRIu64 " to %" PRIu64
@@ -486,13 +495,11 @@ int estimate_text(FILE *out, const struct estimate *e)
 	}
 	put_known(&t);
 	if (e->device >= 0) {
-		head(&t, "Advice");
+		put_title(&t, "Advice");
 		advice__text(out, &e->advice, 0, t.width);
+		err = err ?: put_tables(&t);
 	}
-	if (e->device >= 0 && !err)
-		err = put_tables(&t);
-	if (!err) {
+	if (!err)
 		report_text__trust(out, e->full->model, e->full->facts, &t.opts);
-	}
 	return err;
 }

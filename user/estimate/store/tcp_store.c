@@ -320,7 +320,7 @@ static int wake(struct tcp_store *s, struct entry *e, bool one)
 	return 0;
 }
 
-static int set(struct tcp_store *s, struct slice key, struct slice value)
+static int set_key(struct tcp_store *s, struct slice key, struct slice value)
 {
 	struct entry *e = make_entry(s, key);
 	struct value *v;
@@ -363,29 +363,33 @@ static int set_for_missing_rank(struct tcp_store *s, struct slice key)
 	char id[NCCL_ID];
 
 	if (ends_with(key, LAST_WORKER))
-		return set(s, key, (struct slice){ "1", 1 });
+		return set_key(s, key, (struct slice){ "1", 1 });
 	if (!is_nccl_id(key))
 		return 0;
 	/* Any identity works, because the dry run's NCCL ignores it. */
 	memset(id, 0, sizeof(id));
 	if (getrandom(id, 32, 0) < 0)
 		return -errno;
-	return set(s, key, (struct slice){ id, sizeof(id) });
+	return set_key(s, key, (struct slice){ id, sizeof(id) });
 }
 
 /* ---- requests: each parses completely before it acts, and answers into c->out ---- */
 
 static int do_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
-	struct slice key = take_key(r), value = take_value(r);
+	struct slice key = take_key(r);
+	struct slice value = take_value(r);
 
 	(void)c;
-	return is_complete(r) ? set(s, key, value) : 0;
+	return is_complete(r) ? set_key(s, key, value) : 0;
 }
 
 static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
-	struct slice key = take_key(r), expected = take_value(r), wanted = take_value(r), now;
+	struct slice key = take_key(r);
+	struct slice expected = take_value(r);
+	struct slice wanted = take_value(r);
+	struct slice now;
 	const struct entry *e;
 	int err;
 
@@ -402,7 +406,7 @@ static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struc
 		if (now.n != expected.n || memcmp(now.data, expected.data, now.n))
 			return put_slice(c, now.data, now.n);
 	}
-	err = set(s, key, wanted);
+	err = set_key(s, key, wanted);
 	return err ? err : put_slice(c, wanted.data, wanted.n);
 }
 
@@ -438,9 +442,9 @@ static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader
 		text[n] = '\0';
 		sum += (uint64_t)strtoll(text, NULL, 10);
 	}
-	err = set(s, key,
-		  (struct slice){ text,
-				  (size_t)snprintf(text, sizeof(text), "%" PRId64, (int64_t)sum) });
+	err = set_key(s, key,
+		      (struct slice){ text, (size_t)snprintf(text, sizeof(text), "%" PRId64,
+							     (int64_t)sum) });
 	return err ? err : put_u64(c, sum);
 }
 
@@ -535,7 +539,8 @@ static int do_delete_key(struct tcp_store *s, struct tcp_store_client *c, struct
 
 static int do_append(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
-	struct slice key = take_key(r), value = take_value(r);
+	struct slice key = take_key(r);
+	struct slice value = take_value(r);
 	struct entry *e;
 	struct value *v;
 
@@ -544,7 +549,7 @@ static int do_append(struct tcp_store *s, struct tcp_store_client *c, struct rea
 		return 0;
 	e = make_entry(s, key);
 	if (!e || !e->value)
-		return e ? set(s, key, value) : -ENOMEM;
+		return e ? set_key(s, key, value) : -ENOMEM;
 	v = make_value(s, (struct slice){ e->value->bytes, e->value->n }, value);
 	if (!v)
 		return -ENOMEM;
@@ -574,9 +579,10 @@ static int do_multi_set(struct tcp_store *s, struct tcp_store_client *c, struct 
 	r->is_short |= ahead.is_short;
 	r->bad |= ahead.bad;
 	for (uint64_t i = 0; i < n && is_complete(r) && !err; i++) {
-		struct slice key = take_key(r), value = take_value(r);
+		struct slice key = take_key(r);
+		struct slice value = take_value(r);
 
-		err = set(s, key, value);
+		err = set_key(s, key, value);
 	}
 	return err;
 }
@@ -599,7 +605,8 @@ static int do_ping(struct tcp_store *s, struct tcp_store_client *c, struct reade
 
 static int do_queue_push(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
-	struct slice key = take_key(r), value = take_value(r);
+	struct slice key = take_key(r);
+	struct slice value = take_value(r);
 	struct value *v;
 	struct entry *e;
 
