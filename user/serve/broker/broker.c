@@ -333,10 +333,11 @@ static void find_out_whether_we_may(struct broker *b)
 static int open_listens(struct broker *b)
 {
 	const struct serve_args *a = b->args;
-	const struct listen_opts lo = { .uid = a->user ? b->ids.uid : (uid_t)-1,
-					.gid = a->user ? b->ids.gid : (gid_t)-1 };
+	struct listen_opts lo = { .uid = (uid_t)-1, .gid = (gid_t)-1 };
 	char why[LISTEN_WHY];
 
+	if (a->user)
+		lo = (struct listen_opts){ .uid = b->ids.uid, .gid = b->ids.gid };
 	for (size_t i = 0; i < a->n_listen; i++) {
 		int err = listen__open(a->listen[i], a->secrets.cert != NULL, &lo, &b->listens[i],
 				       why);
@@ -535,7 +536,7 @@ static void end_captures(struct broker *b)
 
 	for (size_t i = 0; i < b->traces.n; i++)
 		if (trace__runs(b->traces.v[i]))
-			capture__stop(b, b->traces.v[i]);
+			capture__stop(b->traces.v[i]);
 	while (traces__running(b) && clock__monotonic() < until) {
 		uint64_t now = clock__monotonic();
 

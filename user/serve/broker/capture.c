@@ -43,10 +43,6 @@
 #define SECOND UINT64_C(1000000000)
 #define URGE_AFTER (8 * SECOND) /* time between two requests to end */
 
-/* ---- requests ---- */
-
-/* Checks requests for captures and starts the captures. */
-
 /* ---- checking a request ---- */
 
 struct wanted {
@@ -216,7 +212,7 @@ struct argv {
 	char *shell;
 };
 
-static void put(struct argv *a, const char *word)
+static void put_word(struct argv *a, const char *word)
 {
 	if (a->n < SPAWN_ARGS)
 		a->v[a->n++] = word;
@@ -235,8 +231,8 @@ __attribute__((format(printf, 3, 4))) static void put_text(struct argv *a, const
 	if (len < 0 || (size_t)len >= sizeof(a->text) - a->at)
 		return; /* unreachable: the array has room for all arguments */
 	a->at += (size_t)len + 1;
-	put(a, option);
-	put(a, to);
+	put_word(a, option);
+	put_word(a, to);
 }
 
 static void put_number(struct argv *a, const char *option, uint64_t n, const char *unit)
@@ -262,11 +258,11 @@ static void put_start(struct argv *a, const struct wanted *w)
 /* The recorder writes to standard output, which is the file. */
 static void put_bounds(struct argv *a, const struct wanted *w, int tell)
 {
-	put(a, "-q");
+	put_word(a, "-q");
 	if (w->host)
-		put(a, "--host");
-	put(a, "-o");
-	put(a, "-");
+		put_word(a, "--host");
+	put_word(a, "-o");
+	put_word(a, "-");
 	put_number(a, "--tell", (uint64_t)tell, "");
 	put_number(a, "--max-events", w->max_events, "");
 	put_number(a, "--max-size", w->bytes, "");
@@ -311,26 +307,26 @@ static char *shell_text(const char *text)
 
 static void put_command(const struct broker *b, struct argv *a, const struct wanted *w, int tell)
 {
-	put(a, "run");
+	put_word(a, "run");
 	if (!b->args->no_dry_run) {
-		put(a, "--dry-run-cuda");
+		put_word(a, "--dry-run-cuda");
 		if (b->args->vram)
 			put_number(a, "--vram", b->args->vram, "");
 		if (b->args->devices)
 			put_number(a, "--devices", b->args->devices, "");
 	}
 	if (*b->command_user) {
-		put(a, "--user");
-		put(a, b->command_user);
+		put_word(a, "--user");
+		put_word(a, b->command_user);
 	}
-	put(a, "--command-env");
-	put(a, b->args->command_env ? b->args->command_env : "");
+	put_word(a, "--command-env");
+	put_word(a, b->args->command_env ? b->args->command_env : "");
 	put_bounds(a, w, tell);
-	put(a, "--");
+	put_word(a, "--");
 	a->shell = access("/bin/bash", X_OK) ? shell_text(w->target->text) : NULL;
-	put(a, a->shell ? "/bin/sh" : "/bin/bash");
-	put(a, "-c");
-	put(a, a->shell ? a->shell : w->target->text);
+	put_word(a, a->shell ? "/bin/sh" : "/bin/bash");
+	put_word(a, "-c");
+	put_word(a, a->shell ? a->shell : w->target->text);
 	put_environment(a, w);
 }
 
@@ -349,8 +345,9 @@ static void make_id(struct broker *b, char *buf, size_t size)
 		 store__has(&b->store, file));
 }
 
-static int spawn(struct broker *b, struct trace *t, const struct wanted *w)
+static int start_recorder(struct broker *b, struct trace *t, const struct wanted *w)
 {
+	const char *cost = w->keep ? "off" : CAPTURE_COST;
 	struct argv a = { 0 };
 	char pid[16];
 	int tell[2], file, err;
@@ -365,11 +362,11 @@ static int spawn(struct broker *b, struct trace *t, const struct wanted *w)
 	}
 	if (w->process) {
 		snprintf(pid, sizeof(pid), "%d", (int)w->process->pid);
-		put(&a, "record");
-		put(&a, "-p");
-		put(&a, pid);
-		put(&a, "--cost");
-		put(&a, b->args->cost ?: w->keep ? "off" : CAPTURE_COST);
+		put_word(&a, "record");
+		put_word(&a, "-p");
+		put_word(&a, pid);
+		put_word(&a, "--cost");
+		put_word(&a, b->args->cost ?: cost);
 		put_bounds(&a, w, tell[1]);
 	} else {
 		put_command(b, &a, w, tell[1]);
@@ -388,7 +385,7 @@ static int spawn(struct broker *b, struct trace *t, const struct wanted *w)
 	return err;
 }
 
-static void fill(struct trace *t, struct peer *p, const struct wanted *w)
+static void fill_trace(struct trace *t, struct peer *p, const struct wanted *w)
 {
 	snprintf(t->model, sizeof(t->model), "%s", w->target ? w->target->name : "");
 	t->is_command = !w->process;
@@ -437,8 +434,8 @@ void capture__asked(struct peer *p, json_t *msg)
 		ask__refuse(p, id, 503, NULL, "out of memory");
 		return;
 	}
-	fill(t, p, &w);
-	err = spawn(b, t, &w);
+	fill_trace(t, p, &w);
+	err = start_recorder(b, t, &w);
 	if (err) {
 		ask__refuse(p, id, 503, NULL, "cannot start the capture: %s", strerror(-err));
 		t->dropping = true; /* the peers do not know the trace yet */
@@ -472,9 +469,8 @@ static void send_end_signal(struct trace *t)
 	t->deadline = clock__monotonic() + URGE_AFTER;
 }
 
-void capture__stop(struct broker *b, struct trace *t)
+void capture__stop(struct trace *t)
 {
-	(void)b;
 	if (!trace__runs(t) || t->stopping)
 		return;
 	t->stopping = true;
@@ -483,20 +479,19 @@ void capture__stop(struct broker *b, struct trace *t)
 
 void trace__delete(struct broker *b, struct trace *t)
 {
+	bool first = !t->dropping;
+
+	t->dropping = true;
+	if (first)
+		peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1,
+			    false);
 	if (trace__runs(t)) {
-		if (!t->dropping)
-			peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id),
-				    -1, false);
-		t->dropping = true;
 		/* The recorder has the file open and needs no name. */
 		store__remove(&b->store, t->file);
 		trace__forget_note(b, t);
-		capture__stop(b, t);
+		capture__stop(t);
 		return;
 	}
-	if (!t->dropping)
-		peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1,
-			    false);
 	jobs__forget(b, NULL, t);
 	if (t->given < 0) {
 		store__remove(&b->store, t->file);
@@ -529,7 +524,7 @@ void trace__finish(struct broker *b, struct trace *t)
 
 /* ---- status lines ---- */
 
-static uint64_t count(const json_t *o, const char *key, uint64_t before)
+static uint64_t read_count(const json_t *o, const char *key, uint64_t before)
 {
 	const json_t *v = json_object_get(o, key);
 
@@ -538,7 +533,7 @@ static uint64_t count(const json_t *o, const char *key, uint64_t before)
 }
 
 /* How long the recorder waits for the start of its window, s. */
-static double waits(const struct trace *t)
+static double wait_ahead(const struct trace *t)
 {
 	double ahead = t->start_at > 0 ? t->start_at - clock__date() : t->align_s;
 
@@ -549,7 +544,7 @@ static double waits(const struct trace *t)
 static void begin_capturing(struct broker *b, struct trace *t)
 {
 	double longest = (double)b->args->max_duration / 1e9,
-	       wanted = (t->duration_s > 0 ? t->duration_s : longest) + waits(t);
+	       wanted = (t->duration_s > 0 ? t->duration_s : longest) + wait_ahead(t);
 
 	t->attached = true;
 	if (t->is_command) /* the process now runs the command's program, not our own */
@@ -580,19 +575,19 @@ static void take_host(struct trace *t, const json_t *parts)
 
 static void take_status(struct broker *b, struct trace *t, const json_t *o)
 {
-	const char *state = json_string_value(json_object_get(o, "state")),
-		   *reason = json_string_value(json_object_get(o, "reason"));
+	const char *state = json_string_value(json_object_get(o, "state"));
+	const char *reason = json_string_value(json_object_get(o, "reason"));
 	const json_t *seconds = json_object_get(o, "seconds");
 	pid_t before = t->pid;
 
-	t->pid = (pid_t)count(o, "pid", (uint64_t)t->pid);
-	t->dropped = count(o, "dropped", t->dropped);
-	t->events = count(o, "events", t->events + t->dropped);
+	t->pid = (pid_t)read_count(o, "pid", (uint64_t)t->pid);
+	t->dropped = read_count(o, "dropped", t->dropped);
+	t->events = read_count(o, "events", t->events + t->dropped);
 	/* dropped events are not in the file */
 	t->events -= t->dropped < t->events ? t->dropped : t->events;
-	t->lost = count(o, "lost", t->lost);
-	t->steps = count(o, "steps", t->steps);
-	t->bytes = count(o, "bytes", t->bytes);
+	t->lost = read_count(o, "lost", t->lost);
+	t->steps = read_count(o, "steps", t->steps);
+	t->bytes = read_count(o, "bytes", t->bytes);
 	if (json_is_number(seconds) && json_number_value(seconds) >= 0 &&
 	    json_number_value(seconds) < 1e9)
 		t->seconds = json_number_value(seconds);
@@ -607,7 +602,7 @@ static void take_status(struct broker *b, struct trace *t, const json_t *o)
 	/* The recording has ended before the command, so end the command, too. */
 	if (state && !strcmp(state, "ended") && t->is_command && t->attached &&
 	    strcmp(t->stop_reason, "target exited") != 0)
-		capture__stop(b, t);
+		capture__stop(t);
 }
 
 static void read_status(struct broker *b, struct trace *t)
@@ -702,7 +697,7 @@ static void explain_failure(const struct broker *b, const struct trace *t, int s
 			 WEXITSTATUS(status));
 }
 
-static void ended(struct broker *b, struct trace *t, int status)
+static void end_capture(struct broker *b, struct trace *t, int status)
 {
 	uint64_t size = 0;
 	char why[512];
@@ -749,7 +744,7 @@ void capture__pump(struct broker *b, struct trace *t, uint64_t now)
 	spawned__read(&t->run);
 	read_status(b, t);
 	if (spawned__ended(&t->run, &status))
-		ended(b, t, status);
+		end_capture(b, t, status);
 	else if (now >= t->deadline)
 		send_end_signal(t);
 }

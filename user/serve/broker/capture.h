@@ -14,6 +14,6 @@ struct trace;
 /* Handles the request "capture". */
 void capture__asked(struct peer *p, json_t *msg);
 /* Asks a capture to end; its recording is completed. */
-void capture__stop(struct broker *b, struct trace *t);
+void capture__stop(struct trace *t);
 /* Reads what the capture reports, and ends it at its deadline. now: monotonic, ns. */
 void capture__pump(struct broker *b, struct trace *t, uint64_t now);

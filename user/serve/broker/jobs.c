@@ -132,7 +132,7 @@ int jobs__report(struct broker *b, struct trace *t)
 }
 
 /* Number of requests that wait for a worker. */
-static size_t waiting(const struct broker *b)
+static size_t count_waiting(const struct broker *b)
 {
 	size_t n = 0;
 
@@ -240,7 +240,7 @@ static void name_export(const struct broker *b, struct job *j)
 
 /* ---- running ---- */
 
-static size_t running(const struct broker *b)
+static size_t count_running(const struct broker *b)
 {
 	size_t n = 0;
 
@@ -264,7 +264,7 @@ uint64_t jobs__reserved(const struct broker *b)
 static uint64_t export_share(const struct broker *b)
 {
 	uint64_t used = store__used(&b->store) + traces__reserved(b) + jobs__reserved(b);
-	size_t n = b->args->max_workers - running(b);
+	size_t n = b->args->max_workers - count_running(b);
 
 	return used < b->args->max_disk ? (b->args->max_disk - used) / n : 0;
 }
@@ -326,53 +326,56 @@ static void take_output(struct job *j, size_t most)
 	}
 }
 
-static int start(struct broker *b, struct job *j)
+static int start_job(struct broker *b, struct job *j)
 {
 	struct spawn_file files[SPAWN_FILES];
 	size_t n = 0;
 	uint64_t size;
-	int err = j->lacks_argument ? -ENOMEM : open_output(b, j), out = -1;
+	int err, out;
 
-	if (!err)
-		out = open_pipe(j);
-	if (!err && out < 0)
-		err = out;
+	if (j->lacks_argument)
+		return -ENOMEM;
+	err = open_output(b, j);
+	if (err)
+		return err;
+	out = open_pipe(j);
+	if (out < 0)
+		return out;
 	users__new(b, &j->uid, &j->gid);
+	for (; n < j->n_traces; n++) {
+		int fd = trace__open(b, j->traces[n], &size);
 
-	for (; !err && n < j->n_traces; n++) {
-		files[n] = (struct spawn_file){ .fd = trace__open(b, j->traces[n], &size),
-						.name = j->traces[n]->file };
-		if (files[n].fd < 0) {
-			err = files[n].fd;
-			break;
+		if (fd < 0) {
+			err = fd;
+			goto close_files;
 		}
+		files[n] = (struct spawn_file){ .fd = fd, .name = j->traces[n]->file };
 	}
-	if (!err)
-		err = spawn__self(&(struct spawn_opts){ .argv = (const char *const *)j->argv,
-							.out = out,
-							.keep = -1,
-							.files = files,
-							.n_files = n,
-							.nice_by = NICE,
-							.drop = j->kind != JOB_DUMP,
-							.uid = j->uid,
-							.gid = j->gid,
-							.memory = MEMORY,
-							.cpu_seconds = CPU_SECONDS },
-				  &j->run);
-	while (n-- > 0)
-		close(files[n].fd);
-	if (out >= 0)
-		close(out);
+	err = spawn__self(&(struct spawn_opts){ .argv = (const char *const *)j->argv,
+						.out = out,
+						.keep = -1,
+						.files = files,
+						.n_files = n,
+						.nice_by = NICE,
+						.drop = j->kind != JOB_DUMP,
+						.uid = j->uid,
+						.gid = j->gid,
+						.memory = MEMORY,
+						.cpu_seconds = CPU_SECONDS },
+			  &j->run);
 	j->running = !err;
 	j->deadline = clock__monotonic() + (j->kind == JOB_DUMP ? DUMP_MOST : MOST);
+close_files:
+	while (n-- > 0)
+		close(files[n].fd);
+	close(out);
 	return err;
 }
 
 /* ---- results ---- */
 
 /* Makes a read-only descriptor of the output at offset 0. Returns it or -errno. */
-static int seal(const struct job *j, uint64_t *size)
+static int seal_output(const struct job *j, uint64_t *size)
 {
 	char name[48];
 	struct stat st;
@@ -388,7 +391,7 @@ static int seal(const struct job *j, uint64_t *size)
 }
 
 /* The HTTP status of a failed job, with the reason in why. */
-static int explain(const struct job *j, int status, char *why, size_t size)
+static int explain_failure(const struct job *j, int status, char *why, size_t size)
 {
 	spawned__words(&j->run, why, size);
 	if (j->write_err) {
@@ -456,11 +459,12 @@ static void keep_export(struct broker *b, struct job *j)
 {
 	struct trace *t = j->traces[0];
 	struct trace_export *v = reallocarray(t->exports, t->n_exports + 1, sizeof(*v)), *e;
-	int err;
+	int err = -ENOMEM;
 
-	if (v)
+	if (v) {
 		t->exports = v;
-	err = !v ? -ENOMEM : store__rename(&b->store, j->part, j->file);
+		err = store__rename(&b->store, j->part, j->file);
+	}
 	if (err) {
 		ask__refuse(j->peer, j->id, 503, NULL, "cannot keep the file: %s", strerror(-err));
 		return;
@@ -487,7 +491,7 @@ static void send_document(struct broker *b, struct job *j)
 		keep_export(b, j);
 		return;
 	}
-	fd = seal(j, &size);
+	fd = seal_output(j, &size);
 	if (fd < 0 && j->kind == JOB_REPORT)
 		trace__fail(b, j->traces[0], 503, strerror(-fd));
 	else if (fd < 0)
@@ -507,7 +511,7 @@ static void fail_report(struct broker *b, struct trace *t, const char *why)
 	trace__fail(b, t, 503, both);
 }
 
-static void ended(struct broker *b, struct job *j, int status)
+static void end_job(struct broker *b, struct job *j, int status)
 {
 	const char *member;
 	char why[500];
@@ -518,7 +522,7 @@ static void ended(struct broker *b, struct job *j, int status)
 		send_document(b, j);
 		return;
 	}
-	code = explain(j, status, why, sizeof(why));
+	code = explain_failure(j, status, why, sizeof(why));
 	member = name_members(why);
 	drop_part(b, j); /* before the answer, so that a client finds no leftover file */
 	if (j->kind == JOB_REPORT)
@@ -584,7 +588,7 @@ void jobs__pump(struct broker *b, uint64_t now)
 		spawned__read(&j->run);
 		take_output(j, TAKEN_AT_ONCE * PIPE);
 		if (spawned__ended(&j->run, &status)) {
-			ended(b, j, status);
+			end_job(b, j, status);
 			remove_job(b, j);
 			continue;
 		}
@@ -594,8 +598,8 @@ void jobs__pump(struct broker *b, uint64_t now)
 		}
 	}
 	answer_waiting_exports(b);
-	while (running(b) < b->args->max_workers && (j = next_job(b))) {
-		err = start(b, j);
+	while (count_running(b) < b->args->max_workers && (j = next_job(b))) {
+		err = start_job(b, j);
 		if (err) {
 			fail_start(b, j, err);
 			remove_job(b, j);
@@ -725,7 +729,9 @@ static bool add_process(struct job *j, struct peer *p, json_t *msg)
 static bool add_exported(struct job *j, struct peer *p, json_t *msg)
 {
 	static const struct field fields[] = { ASK_TEXT("format"), { 0 } };
-	const char *format, *at = ask__text(msg, "at"), *device = ask__text(msg, "device");
+	const char *at = ask__text(msg, "at") ?: "";
+	const char *device = ask__text(msg, "device") ?: "";
+	const char *format;
 	const struct export_format *f;
 	const struct trace_export *e;
 	struct trace *t;
@@ -733,10 +739,9 @@ static bool add_exported(struct job *j, struct peer *p, json_t *msg)
 
 	if (!ask__fits(p, msg, fields))
 		return false;
-	format = ask__text(msg, "format");
-	f = format ? export__find(format) : NULL;
+	format = ask__text(msg, "format") ?: "";
+	f = export__find(format);
 	if (!f) {
-		format = format ? format : "";
 		ask__refuse(p, j->id, 422, "format",
 			    "format: unknown format '%s'; GET /api/health lists the formats",
 			    text__clean(clean, sizeof(clean), format, strlen(format)));
@@ -748,14 +753,14 @@ static bool add_exported(struct job *j, struct peer *p, json_t *msg)
 	if (!add_trace(j, p, msg, "trace_id", NULL))
 		return false;
 	t = j->traces[0];
-	snprintf(j->key, sizeof(j->key), "%s\n%s\n%s", f->name, at ? at : "", device ? device : "");
+	snprintf(j->key, sizeof(j->key), "%s\n%s\n%s", f->name, at, device);
 	e = use_export(t, j->key);
 	if (e) {
 		answer_export(p, j->id, e);
 		return false;
 	}
 	j->format = f;
-	j->plain = !at && !device;
+	j->plain = !*at && !*device;
 	return true;
 }
 
@@ -819,7 +824,7 @@ void jobs__asked(struct peer *p, json_t *msg)
 	json_int_t id = ask__id(msg);
 	struct job *j;
 
-	if (waiting(p->b) >= BROKER_WAITING) {
+	if (count_waiting(p->b) >= BROKER_WAITING) {
 		ask__refuse(p, id, 429, NULL,
 			    "%d requests already wait for a worker: try again in a moment",
 			    BROKER_WAITING);

@@ -45,24 +45,29 @@ static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 	struct sandbox_opts d = {
 		.uid = b->peers[kind].uid,
 		.gid = b->peers[kind].gid,
-		.flags = kind == PEER_PUSH ? SANDBOX_CONNECTS | SANDBOX_THREADS : 0,
-		.readable = kind == PEER_PUSH ? drop_names : NULL,
 	};
 	struct sandbox_done done;
+	const char *bounding;
 	char why[256];
 
-	if (!sandbox__rights(&d, &done, why)) {
-		if (kind == PEER_WEB && !done.landlock)
-			log_warn("this kernel has no Landlock: the processes that read recordings "
-				 "and that push can read every file that their user can");
-		else if (kind == PEER_WEB)
-			log_debug("gave up rights: Landlock %d, seccomp: %s, bounding set: %s",
-				  done.landlock, done.filtered ? "yes" : "no",
-				  done.bounding ? "empty" : "as it was");
-		return true;
+	if (kind == PEER_PUSH) {
+		d.flags = SANDBOX_CONNECTS | SANDBOX_THREADS;
+		d.readable = drop_names;
 	}
-	log_err("%s: %s", peer__name(kind), why);
-	return false;
+	if (sandbox__rights(&d, &done, why)) {
+		log_err("%s: %s", peer__name(kind), why);
+		return false;
+	}
+	if (kind != PEER_WEB)
+		return true;
+	bounding = done.bounding ? "empty" : "as it was";
+	if (done.landlock)
+		log_debug("gave up rights: Landlock %d, seccomp: %s, bounding set: %s",
+			  done.landlock, done.filtered ? "yes" : "no", bounding);
+	else
+		log_warn("this kernel has no Landlock: the processes that read recordings and that "
+			 "push can read every file that their user can");
+	return true;
 }
 
 static void wipe(char *secret)
@@ -90,20 +95,24 @@ struct starting {
 	int link_fd;
 };
 
-static int serve(const struct broker *b, enum peer_kind kind, int link_fd, const int *listens,
-		 size_t n)
+static int run_kind(const struct broker *b, enum peer_kind kind, int link_fd, const int *listens,
+		    size_t n)
 {
 	/* PEER_LOOK keeps the broker's rights, because it reads other processes. */
 	if (kind != PEER_LOOK && !give_up_rights(b, kind))
 		return EXIT_FAILED;
 	if (kind == PEER_WEB)
 		return web__run(b->args, link_fd, listens, n);
-	return kind == PEER_PUSH ? push__run(b->args, link_fd)
-				 : scanner__run(b->args, link_fd, b->guard);
+	if (kind == PEER_PUSH)
+		return push__run(b->args, link_fd);
+	return scanner__run(b->args, link_fd, b->guard);
 }
 
-static int run(void *ctx)
+static int run_peer(void *ctx)
 {
+	static const char *const names[PEER_NR] = {
+		[PEER_WEB] = "memtrace-web", [PEER_PUSH] = "memtrace-push", [PEER_LOOK] = "memtrace-look"
+	};
 	const struct starting *s = ctx;
 	const struct broker *b = s->b;
 	int keep[SERVE_LISTEN + 1] = { s->link_fd }, listens[SERVE_LISTEN], status;
@@ -114,11 +123,10 @@ static int run(void *ctx)
 	forget_secrets(&b->args->secrets, s->kind);
 	/* Send log lines to the broker, because a process with the log file could overwrite it. */
 	log__relay_to(s->link_fd, peer__name(s->kind));
-	prctl(PR_SET_NAME, s->kind == PEER_WEB	  ? "memtrace-web"
-			   : s->kind == PEER_PUSH ? "memtrace-push"
-						  : "memtrace-look");
-	status = subprocess__close_others(keep, n + 1) ? EXIT_FAILED
-						       : serve(b, s->kind, s->link_fd, listens, n);
+	prctl(PR_SET_NAME, names[s->kind]);
+	status = EXIT_FAILED;
+	if (!subprocess__close_others(keep, n + 1))
+		status = run_kind(b, s->kind, s->link_fd, listens, n);
 	fflush(stderr);
 #ifdef __SANITIZE_ADDRESS__
 	__lsan_do_leak_check(); /* _exit() skips the leak check */
@@ -190,41 +198,44 @@ int peer__start(struct broker *b, enum peer_kind kind)
 	static const struct subprocess_limit limits[] = { { RLIMIT_NOFILE, FILES },
 							  { RLIMIT_AS, MEMORY } };
 	struct peer *p = &b->peers[kind];
-	int fds[2], err = link__pair(fds);
+	size_t n_limits = SANDBOX_SANITIZED ? 1 : 2;
+	int fds[2], err;
 
 	*p = (struct peer){
 		.b = b, .kind = kind, .failures = p->failures, .begun = clock__monotonic()
 	};
 	users__new(b, &p->uid, &p->gid);
-	if (kind == PEER_LOOK)
-		scan_guard__begin(b->guard);
-	if (!err) {
-		err = subprocess__start(
-			&(struct subprocess_opts){
-				.main = run,
-				.ctx = &(struct starting){ b, kind, fds[1] },
-				.in = SUBPROCESS_INHERIT,
-				.out = SUBPROCESS_INHERIT,
-				.err = SUBPROCESS_INHERIT,
-				.keep_all_fds = true, /* run() closes them after the log */
-				.group = SUBPROCESS_OWN_GROUP,
-				.death_signal = SIGKILL,
-				.limits = limits,
-				.n_limits = kind == PEER_LOOK	? 0
-					    : SANDBOX_SANITIZED ? 1
-								: 2,
-			},
-			&p->process);
-		close(fds[1]);
-		p->link = link__new(fds[0]);
-		if (!err && !p->link)
-			err = -ENOMEM;
+	if (kind == PEER_LOOK) {
+		n_limits = 0;
+		scan_guard__enter(b->guard, 0, "");
 	}
-	if (!err) {
-		if (kind != PEER_LOOK)
-			meet(p);
-		return 0;
-	}
+	err = link__pair(fds);
+	if (err)
+		goto failed;
+	err = subprocess__start(
+		&(struct subprocess_opts){
+			.main = run_peer,
+			.ctx = &(struct starting){ b, kind, fds[1] },
+			.in = SUBPROCESS_INHERIT,
+			.out = SUBPROCESS_INHERIT,
+			.err = SUBPROCESS_INHERIT,
+			.keep_all_fds = true, /* run_peer() closes them after the log */
+			.group = SUBPROCESS_OWN_GROUP,
+			.death_signal = SIGKILL,
+			.limits = limits,
+			.n_limits = n_limits,
+		},
+		&p->process);
+	close(fds[1]);
+	p->link = link__new(fds[0]);
+	if (!err && !p->link)
+		err = -ENOMEM;
+	if (err)
+		goto failed;
+	if (kind != PEER_LOOK)
+		meet(p);
+	return 0;
+failed:
 	log_err("%s: cannot be started: %s", peer__name(kind), strerror(-err));
 	subprocess__kill(&p->process);
 	link__free(p->link);
@@ -282,7 +293,7 @@ void peer__stop(struct peer *p, bool wait)
 	p->link = NULL;
 }
 
-static void forget(struct broker *b, struct peer *p)
+static void forget_peer(struct broker *b, struct peer *p)
 {
 	link__free(p->link);
 	p->link = NULL;
@@ -308,7 +319,7 @@ void peer__abandon(struct peer *p)
 	int status;
 
 	subprocess__signal(&p->process, SIGKILL);
-	forget(b, p);
+	forget_peer(b, p);
 	while (i < BROKER_ABANDONED && b->abandoned[i].pid &&
 	       !subprocess__ended(&b->abandoned[i], &status))
 		i++;
@@ -334,7 +345,7 @@ bool peer__ended(struct peer *p)
 		return false;
 	/* Read the last messages. */
 	peer__pump(p);
-	forget(b, p);
+	forget_peer(b, p);
 	if (b->quit)
 		return false;
 	if (WIFSIGNALED(status))

@@ -99,14 +99,10 @@ bool scan_guard__enter(struct scan_guard *g, pid_t pid, const char *owner)
 	return true;
 }
 
-void scan_guard__begin(struct scan_guard *g)
-{
-	scan_guard__enter(g, 0, "");
-}
-
 bool scan_guard__stuck(struct scan_guard *g, const struct subprocess *looks, pid_t *pid)
 {
-	uint64_t since = atomic_load(&g->since), now = clock__monotonic();
+	uint64_t since = atomic_load(&g->since);
+	uint64_t now = clock__monotonic();
 
 	*pid = atomic_load(&g->pid);
 	if (now <= since || now - since < STUCK_AFTER)
@@ -161,7 +157,7 @@ static double date_of(uint64_t boot_ns)
 	return (double)(clock__read(CLOCK_REALTIME) - clock__read(CLOCK_BOOTTIME) + boot_ns) / 1e9;
 }
 
-static void tell(struct look *l, json_t *msg)
+static void send_message(struct look *l, json_t *msg)
 {
 	if (link__send(l->link, msg, -1))
 		l->quit = true;
@@ -190,8 +186,8 @@ static void tell_targets(struct look *l)
 			json_object_set_new(o, "pattern", json_string(t->text));
 		json_array_append_new(list, o);
 	}
-	tell(l, json_pack("{s:s,s:o,s:I}", "event", "targets", "targets", list, "left_out",
-			  (json_int_t)l->n_left_out));
+	send_message(l, json_pack("{s:s,s:o,s:I}", "event", "targets", "targets", list, "left_out",
+				  (json_int_t)l->n_left_out));
 	l->changed = false;
 }
 
@@ -225,6 +221,7 @@ static void tell_process(struct look *l, const struct seen *s)
 	const struct cgroup *c = &s->t->cgroup;
 	struct container_names names = { 0 };
 	json_t *o = process_message(l, s);
+	const char *name = c->name;
 	char id[16];
 
 	if (o && s->t->rank >= 0)
@@ -232,10 +229,12 @@ static void tell_process(struct look *l, const struct seen *s)
 	if (o && (*c->container || *c->pod || *c->name)) {
 		container__names(s->t->pid, c, "", &names);
 		snprintf(id, sizeof(id), "%.12s", c->container);
-		put_clean(o, "container", *names.name ? names.name : *c->name ? c->name : id);
+		if (!*name)
+			name = id;
+		put_clean(o, "container", *names.name ? names.name : name);
 		put_clean(o, "pod", *names.pod ? names.pod : c->pod);
 	}
-	tell(l, o);
+	send_message(l, o);
 }
 
 /* ---- places in the table ---- */
@@ -293,7 +292,7 @@ static void forget_left_out(struct look *l, pid_t pid)
 	l->full_said &= l->n_left_out > 0;
 }
 
-static void gone(struct look *l, size_t i);
+static void drop_seen(struct look *l, size_t i);
 
 static bool make_room(struct look *l, const struct owner *owner)
 {
@@ -308,7 +307,7 @@ static bool make_room(struct look *l, const struct owner *owner)
 		return false;
 	l->evicted[l->n_evicted++] = s->t->pid;
 	leave_out(l, s->t->pid);
-	gone(l, (size_t)(s - l->seen));
+	drop_seen(l, (size_t)(s - l->seen));
 	return true;
 }
 
@@ -367,7 +366,7 @@ static bool may_read(void *ctx, pid_t pid)
 	return false;
 }
 
-static void scan(struct look *l, bool first)
+static void scan_targets(struct look *l, bool first)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++) {
 		l->now_for = i;
@@ -391,14 +390,14 @@ static void scan(struct look *l, bool first)
 		l->quit = true;
 }
 
-static void gone(struct look *l, size_t i)
+static void drop_seen(struct look *l, size_t i)
 {
 	struct seen *s = &l->seen[i];
 	json_t *o = process_message(l, s);
 
 	if (o)
 		json_object_set_new(o, "gone", json_true());
-	tell(l, o);
+	send_message(l, o);
 	for (size_t k = 0; k < l->args->n_targets; k++)
 		if (l->find[k])
 			watch_find__ended(l->find[k], s->t->pid, clock__monotonic());
@@ -410,7 +409,7 @@ static void gone(struct look *l, size_t i)
 
 /* ---- figures ---- */
 
-static json_t *device(const struct watch_target *t, size_t i)
+static json_t *device_figures_of(const struct watch_target *t, size_t i)
 {
 	const struct watch_device *d = &t->devices[i];
 	char name[16];
@@ -435,7 +434,7 @@ static void tell_sample(struct look *l, const struct watch_target *t)
 
 	for (size_t i = 0; i < t->n_devices && i < 16; i++)
 		if (t->devices[i].now.peak_reserved || t->devices[i].now.reserved)
-			json_array_append_new(devices, device(t, i));
+			json_array_append_new(devices, device_figures_of(t, i));
 	o = json_pack("{s:s,s:i,s:f,s:I,s:o}", "event", "sample", "pid", (int)t->pid, "time",
 		      clock__date(), "rss", (json_int_t)t->rss, "devices", devices);
 	if (o && *why)
@@ -446,7 +445,7 @@ static void tell_sample(struct look *l, const struct watch_target *t)
 		l->quit = true;
 }
 
-static void look(struct look *l, uint64_t now)
+static void look_at_processes(struct look *l, uint64_t now)
 {
 	for (size_t i = l->n; i-- > 0;) {
 		struct seen *s = &l->seen[i];
@@ -457,7 +456,7 @@ static void look(struct look *l, uint64_t now)
 		scan_guard__enter(l->guard, s->t->pid,
 				  is_named(l, s->targets) ? "" : s->owner->name);
 		if (watch_target__look(s->t, now, false, false)) {
-			gone(l, i);
+			drop_seen(l, i);
 			continue;
 		}
 		took = clock__monotonic() - now;
@@ -478,10 +477,10 @@ static uint64_t next_look(const struct look *l)
 	return next;
 }
 
-/* ---- */
+/* ---- messages and the loop ---- */
 
 /* Adds the process of a command. */
-static void add(struct look *l, pid_t pid, const char *target)
+static void add_process(struct look *l, pid_t pid, const char *target)
 {
 	struct pick_process p;
 
@@ -503,8 +502,8 @@ static void take_message(void *ctx, json_t *msg, int fd)
 
 	l->asked |= what && !strcmp(what, "scan");
 	if (what && !strcmp(what, "add"))
-		add(l, (pid_t)json_integer_value(json_object_get(msg, "pid")),
-		    json_string_value(json_object_get(msg, "target")));
+		add_process(l, (pid_t)json_integer_value(json_object_get(msg, "pid")),
+			    json_string_value(json_object_get(msg, "target")));
 	if (fd >= 0)
 		close(fd);
 }
@@ -541,16 +540,16 @@ static void loop(struct look *l)
 		size_t n = 0;
 
 		if (now >= next_scan || l->asked) {
-			scan(l, first);
+			scan_targets(l, first);
 			first = false;
 			next_scan = clock__monotonic() + SCAN_EVERY;
 		}
 		if (l->changed)
 			tell_targets(l);
 		if (l->asked)
-			tell(l, json_pack("{s:s}", "event", "scanned"));
+			send_message(l, json_pack("{s:s}", "event", "scanned"));
 		l->asked = false;
-		look(l, clock__monotonic());
+		look_at_processes(l, clock__monotonic());
 		if (l->changed)
 			tell_targets(l);
 		until = next_look(l) < next_scan ? next_look(l) : next_scan;
@@ -569,21 +568,17 @@ static void loop(struct look *l)
 int scanner__run(const struct serve_args *args, int link_fd, struct scan_guard *guard)
 {
 	struct look *l = calloc(1, sizeof(*l));
-	int err = -ENOMEM;
 
 	signal(SIGTERM, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
-	if (l) {
-		l->args = args;
-		l->guard = guard;
-		l->link = link__new(link_fd);
-		err = l->link ? open_finds(l) : -ENOMEM;
-	}
-	if (err) {
-		log_err("look: %s", strerror(-err));
+	if (l)
+		*l = (struct look){
+			.args = args, .guard = guard, .link = link__new(link_fd), .changed = true
+		};
+	if (!l || !l->link || open_finds(l)) {
+		log_err("look: %s", strerror(ENOMEM));
 		return EXIT_FAILED;
 	}
-	l->changed = true;
 	loop(l);
 	return EXIT_OK; /* the process ends and frees the rest */
 }

@@ -19,20 +19,18 @@ int scanner__run(const struct serve_args *args, int link_fd, struct scan_guard *
  * process out. The broker trusts none of these words for more than that.
  */
 
-struct scan_guard;
 struct subprocess;
 
 struct scan_guard *scan_guard__new(void);    /* NULL: no memory */
 void scan_guard__free(struct scan_guard *g); /* NULL is fine */
 
-/* In the process that looks. Begins to read a process; pid 0: none. owner: as in pick.h, ""
+/* In the process that looks, and with pid 0 in the broker before that process starts. Begins to read
+ * a process; pid 0: none. owner: as in pick.h, ""
  * unknown. False: the process is left out, so do not read it. g NULL: always true. */
 bool scan_guard__enter(struct scan_guard *g, pid_t pid, const char *owner);
 
-/* In the broker. Begins to watch a process that looks, which is about to start. */
-void scan_guard__begin(struct scan_guard *g);
-/* True if this process that looks has waited for 10 s, though not for a CPU. *pid: the process that
- * it reads; 0: not known. */
+/* In the broker. True if this process that looks has waited for 10 s, though not for a CPU. *pid:
+ * the process that it reads; 0: not known. */
 bool scan_guard__stuck(struct scan_guard *g, const struct subprocess *looks, pid_t *pid);
 /* Has later processes that look leave out what this one read: the process, and its owner the second
  * time; each for 10 minutes. */

@@ -150,6 +150,7 @@ static int start(const struct spawn_opts *o, int err, struct subprocess *ret)
 						   { RLIMIT_AS, o->memory } };
 	const char *argv[SPAWN_ARGS + 2] = { "memtrace-bpf" }, *env[SPAWN_ENV + 3];
 	struct subprocess_fd fds[SPAWN_FILES + 1];
+	struct subprocess_opts so;
 	int copy = o->drop ? unreadable_copy() : -1;
 	char files[SPAWN_FILES * 216];
 	size_t n = 0, n_env = 0;
@@ -167,29 +168,33 @@ static int start(const struct spawn_opts *o, int err, struct subprocess *ret)
 		fds[n++] = (struct subprocess_fd){ o->files[i].fd, o->files[i].fd };
 	if (o->keep >= 0)
 		fds[n++] = (struct subprocess_fd){ o->keep, o->keep };
-	return subprocess__start(
-		&(struct subprocess_opts){
-			.program = "/proc/self/exe",
-			.program_fd = copy >= 0 ? copy : 0,
-			.argv = argv,
-			.env = env,
-			.refused = PREFIX "cannot start the program's file again: it was replaced, "
-					  "or the unprivileged user cannot read it\n",
-			.prepare = prepare,
-			.ctx = (void *)o,
-			.out = o->out >= 0 ? o->out : 0,
-			.err = err,
-			.fds = fds,
-			.n_fds = n,
-			.group = SUBPROCESS_OWN_SESSION,
-			.ends_group = true,
-			/* `record` ends on SIGTERM, and `run` forwards it to its command. */
-			.death_signal = o->drop ? SIGKILL : SIGTERM,
-			.nice_by = o->nice_by,
-			.limits = limits,
-			.n_limits = o->drop ? SANDBOX_SANITIZED ? 1 : 2 : 0,
-		},
-		ret);
+	so = (struct subprocess_opts){
+		.program = "/proc/self/exe",
+		.argv = argv,
+		.env = env,
+		.refused = PREFIX "cannot start the program's file again: it was replaced, or the "
+				  "unprivileged user cannot read it\n",
+		.prepare = prepare,
+		.ctx = (void *)o,
+		.err = err,
+		.fds = fds,
+		.n_fds = n,
+		.group = SUBPROCESS_OWN_SESSION,
+		.ends_group = true,
+		/* `record` ends on SIGTERM, and `run` forwards it to its command. */
+		.death_signal = SIGTERM,
+		.nice_by = o->nice_by,
+		.limits = limits,
+	};
+	if (copy >= 0)
+		so.program_fd = copy;
+	if (o->out >= 0)
+		so.out = o->out;
+	if (o->drop) {
+		so.death_signal = SIGKILL;
+		so.n_limits = SANDBOX_SANITIZED ? 1 : 2;
+	}
+	return subprocess__start(&so, ret);
 }
 
 int spawn__self(const struct spawn_opts *o, struct spawned *ret)

@@ -47,11 +47,6 @@ static void unlink_in(void *ctx, const char *name)
 	unlinkat(*(int *)ctx, name, 0);
 }
 
-static void empty(int dir)
-{
-	each_name(dir, unlink_in, &dir);
-}
-
 /* Removes temporary folders whose server was killed, so that none is locked. */
 static void remove_stale(const char *in)
 {
@@ -68,7 +63,7 @@ static void remove_stale(const char *in)
 		if (fd < 0)
 			continue;
 		if (!fstat(fd, &st) && outfile__is_ours(&st) && !flock(fd, LOCK_EX | LOCK_NB)) {
-			empty(fd);
+			each_name(fd, unlink_in, &fd);
 			unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
 		}
 		close(fd);
@@ -152,7 +147,7 @@ int store__open(struct store *s, const char *path, char *why)
 void store__close(struct store *s)
 {
 	if (s->own && s->dir >= 0)
-		empty(s->dir);
+		each_name(s->dir, unlink_in, &s->dir);
 	if (s->own)
 		rmdir(s->path);
 	if (s->dir >= 0)
@@ -173,19 +168,15 @@ int store__create(const struct store *s, const char *name)
 
 int store__open_file(const struct store *s, const char *name, uint64_t *size)
 {
-	int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY),
-	    err;
+	int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 	struct stat st;
 
 	if (fd < 0)
 		return -errno;
 	/* A file with two names may be root's file, linked into the folder by another user. */
-	err = fstat(fd, &st) ? -errno : 0;
-	if (!err && (!S_ISREG(st.st_mode) || st.st_nlink != 1))
-		err = -EINVAL;
-	if (err) {
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink != 1) {
 		close(fd);
-		return err;
+		return -EINVAL;
 	}
 	*size = (uint64_t)st.st_size;
 	return fd;
@@ -202,11 +193,6 @@ int store__rename(const struct store *s, const char *from, const char *to)
 		return -errno;
 	unlinkat(s->dir, from, 0);
 	return 0;
-}
-
-int store__replace(const struct store *s, const char *from, const char *to)
-{
-	return renameat(s->dir, from, s->dir, to) ? -errno : 0;
 }
 
 void store__remove(const struct store *s, const char *name)
@@ -231,7 +217,7 @@ struct sum {
 	uint64_t bytes;
 };
 
-static void add(void *ctx, const char *name)
+static void add_size(void *ctx, const char *name)
 {
 	struct sum *sum = ctx;
 	struct stat st;
@@ -244,6 +230,6 @@ uint64_t store__used(const struct store *s)
 {
 	struct sum sum = { .s = s };
 
-	store__each(s, add, &sum);
+	store__each(s, add_size, &sum);
 	return sum.bytes;
 }

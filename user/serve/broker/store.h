@@ -27,8 +27,6 @@ int store__create(const struct store *s, const char *name);
 int store__open_file(const struct store *s, const char *name, uint64_t *size);
 int store__rename(const struct store *s, const char *from,
 		  const char *to); /* does not replace a file */
-int store__replace(const struct store *s, const char *from,
-		   const char *to); /* replaces an older file */
 void store__remove(const struct store *s, const char *name);
 bool store__has(const struct store *s, const char *name);
 /* Size of all files, in bytes. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "serve/broker/ask.h"
@@ -213,34 +214,40 @@ void trace__tell_one(struct peer *p, const struct trace *t)
 
 /* ---- files with facts ---- */
 
-void trace__note(const struct broker *b, const struct trace *t)
+/* The old file stays until the new one is complete, so that a kill or a full disk loses nothing. */
+static int write_note(const struct store *s, const char *name, const char *text)
 {
-	char name[128], part[160], *text;
-	json_t *facts;
+	char part[160];
 	int fd, err;
 
-	errno = 0;
+	snprintf(part, sizeof(part), ".%s.part-facts", name);
+	store__remove(s, part); /* left by a killed server */
+	fd = store__create(s, part);
+	if (fd < 0)
+		return fd;
+	err = io__write(fd, text, strlen(text));
+	close(fd);
+	if (!err && renameat(s->dir, part, s->dir, name))
+		err = -errno;
+	if (err)
+		store__remove(s, part);
+	return err;
+}
+
+void trace__note(const struct broker *b, const struct trace *t)
+{
+	char name[128], *text;
+	json_t *facts;
+	int err;
+
 	if (t->given >= 0 || b->store.own || t->dropping)
 		return;
 	snprintf(name, sizeof(name), "%s.json", t->id);
-	snprintf(part, sizeof(part), ".%s.part-facts", name);
 	facts = trace__facts(t);
 	text = facts ? json_dumps(facts, JSON_COMPACT) : NULL;
-	store__remove(&b->store, part); /* left by a killed server */
-	fd = text ? store__create(&b->store, part) : -ENOMEM;
-	err = fd < 0 ? fd : 0;
-	if (!err && write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		err = errno ? -errno : -ENOSPC;
-	if (fd >= 0)
-		close(fd);
-	/* The old file stays until the new one is complete, so that a kill or a full disk loses
-	 * nothing. */
-	if (!err)
-		err = store__replace(&b->store, part, name);
-	if (err) {
+	err = text ? write_note(&b->store, name, text) : -ENOMEM;
+	if (err)
 		log_warn("%s/%s: cannot be written: %s", b->store.path, name, strerror(-err));
-		store__remove(&b->store, part);
-	}
 	free(text);
 	json_decref(facts);
 }

@@ -14,7 +14,7 @@
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
 
-static void stop(struct peer *p, json_t *msg)
+static void stop_capture(struct peer *p, json_t *msg)
 {
 	struct trace *t = trace__asked(p, msg, "trace_id");
 
@@ -25,11 +25,11 @@ static void stop(struct peer *p, json_t *msg)
 			    t->id);
 		return;
 	}
-	capture__stop(p->b, t);
+	capture__stop(t);
 	ask__answer(p, ask__id(msg), json_pack("{s:o}", "trace", trace__facts(t)), -1);
 }
 
-static void delete (struct peer *p, json_t *msg)
+static void delete_trace(struct peer *p, json_t *msg)
 {
 	struct trace *t = trace__asked(p, msg, "trace_id");
 	size_t left = 0;
@@ -42,7 +42,7 @@ static void delete (struct peer *p, json_t *msg)
 	ask__answer(p, ask__id(msg), json_pack("{s:I}", "remaining", (json_int_t)left), -1);
 }
 
-static void cancel(struct peer *p, json_t *msg)
+static void cancel_job(struct peer *p, json_t *msg)
 {
 	static const struct field fields[] = { FIELD("asked", INTEGER, .required = true, .min = 1,
 						     .max = FIELD_COUNT_MAX, .nullable = true,
@@ -90,12 +90,11 @@ static void open_file(struct peer *p, json_t *msg)
 
 	if (!ask__fits(p, msg, fields))
 		return;
-	file = ask__text(msg, "file");
-	t = file ? trace_of_file(p->b, file, &e) : NULL;
+	file = ask__text(msg, "file") ?: "";
+	t = *file ? trace_of_file(p->b, file, &e) : NULL;
 	if (!t) {
-		ask__refuse(p, ask__id(msg), file ? 404 : 422, "file", "file: no file named '%s'",
-			    text__clean(clean, sizeof(clean), file ? file : "",
-					file ? strlen(file) : 0));
+		ask__refuse(p, ask__id(msg), *file ? 404 : 422, "file", "file: no file named '%s'",
+			    text__clean(clean, sizeof(clean), file, strlen(file)));
 		return;
 	}
 	fd = e ? store__open_file(&p->b->store, e->file, &size) : trace__open(p->b, t, &size);
@@ -111,7 +110,7 @@ static void open_file(struct peer *p, json_t *msg)
 }
 
 /* Forwards the counts of pushed profiles and metrics, for /metrics. */
-static void pushed(struct peer *p, json_t *msg)
+static void forward_counts(struct peer *p, json_t *msg)
 {
 	static const char *const ways[] = { "pyroscope", "otlp" }, *const counts[] = { "sent",
 										       "failed",
@@ -119,15 +118,18 @@ static void pushed(struct peer *p, json_t *msg)
 	json_t *o = json_pack("{s:s}", "event", "push");
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
-		json_t *way = json_object_get(msg, ways[i]), *to = way ? json_object() : NULL;
+		const json_t *way = json_object_get(msg, ways[i]);
+		json_t *to;
 
-		for (size_t k = 0; to && k < sizeof(counts) / sizeof(*counts); k++) {
+		if (!way)
+			continue;
+		to = json_object();
+		for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
 			json_int_t n = json_integer_value(json_object_get(way, counts[k]));
 
 			json_object_set_new(to, counts[k], json_integer(n > 0 ? n : 0));
 		}
-		if (to)
-			json_object_set_new(o, ways[i], to);
+		json_object_set_new(o, ways[i], to);
 	}
 	peers__tell(p->b, o, -1, false);
 	ask__answer(p, ask__id(msg), NULL, -1);
@@ -145,13 +147,13 @@ static const struct verb {
 	void (*handle)(struct peer *p, json_t *msg);
 	unsigned flags; /* enum verb_flags */
 } verbs[] = {
-	{ "cancel", cancel, 0 },       { "capture", capture__asked, OF_PROCESS },
-	{ "compare", jobs__asked, 0 }, { "delete", delete, 0 },
+	{ "cancel", cancel_job, 0 },   { "capture", capture__asked, OF_PROCESS },
+	{ "compare", jobs__asked, 0 }, { "delete", delete_trace, 0 },
 	{ "diff", jobs__asked, 0 },    { "dump", jobs__asked, OF_PROCESS },
 	{ "export", jobs__asked, 0 },  { "leaks", jobs__asked, 0 },
-	{ "open", open_file, 0 },      { "pushed", pushed, OF_PUSH },
+	{ "open", open_file, 0 },      { "pushed", forward_counts, OF_PUSH },
 	{ "ranks", jobs__asked, 0 },   { "report", jobs__asked, 0 },
-	{ "stop", stop, 0 },
+	{ "stop", stop_capture, 0 },
 };
 
 void ask__handle(struct peer *p, json_t *msg)

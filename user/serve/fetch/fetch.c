@@ -121,21 +121,24 @@ static bool call(struct fetch_host *h, const char *method, const char *path, con
 	struct http_call c = { .method = method,
 			       .url = url,
 			       .body = body,
-			       .most = strcmp(path, "/api/trace/list") ? FETCH_ANSWER : FETCH_LIST,
+			       .most = FETCH_ANSWER,
 			       .fd = -1,
 			       .after = after,
 			       .of_host = &h->busy,
-			       /* A capture that starts later is of another window. */
-			       .until = once ? h->f->begin_monotonic : h->f->until,
+			       .until = h->f->until,
 			       .once = once,
 			       .done = done,
 			       .ctx = ctx };
-	int err = snprintf(url, sizeof(url), "%s%s", h->is->url, path) >= (int)sizeof(url)
-			  ? -ENOMEM
-			  : http__call(h->f->http, &c);
 
-	h->f->no_memory |= err;
-	return !err;
+	if (once) /* a capture that starts later is of another window */
+		c.until = h->f->begin_monotonic;
+	if (!strcmp(path, "/api/trace/list"))
+		c.most = FETCH_LIST;
+	if (snprintf(url, sizeof(url), "%s%s", h->is->url, path) < (int)sizeof(url) &&
+	    !http__call(h->f->http, &c))
+		return true;
+	h->f->no_memory = true;
+	return false;
 }
 
 static void miss(struct fetch_process *p, const char *fmt, ...)
@@ -184,9 +187,9 @@ static json_t *parse_answer(const struct http_answer *a)
 
 static void copy_text(char *to, size_t size, const struct facts *f, const char *key)
 {
-	const char *s = facts__get(f, key);
+	const char *s = facts__get(f, key) ?: "";
 
-	text__clean(to, size, s ? s : "", s ? strlen(s) : 0);
+	text__clean(to, size, s, strlen(s));
 }
 
 static void describe(struct fetch_process *p, const struct facts *f, uint64_t last)
@@ -462,8 +465,8 @@ static void download(struct fetch_process *p);
 
 static void take_trace(struct fetch_process *p, const json_t *t)
 {
-	const char *state = json_string_value(json_object_get(t, "state")),
-		   *error = json_string_value(json_object_get(t, "error"));
+	const char *state = json_string_value(json_object_get(t, "state"));
+	const char *error = json_string_value(json_object_get(t, "error"));
 	char text[HTTP_WHY - 32];
 
 	if (!state || json_integer_value(json_object_get(t, "pid")) != p->pid)
@@ -1148,14 +1151,12 @@ int fetch__run(const struct fetch_opts *o, FILE *out)
 		log_err("%s: %s", o->folder, folder__why(err));
 		return EXIT_FAILED;
 	}
-	err = set_up(&f);
-	if (!err)
-		err = work(&f);
-	if (err == -ENOMEM)
-		log_err("out of memory");
+	err = set_up(&f) ?: work(&f);
 	if (!err) {
 		print_result(&f, out);
 		status = status_of(&f);
+	} else if (err == -ENOMEM) {
+		log_err("out of memory");
 	}
 	http__free(f.http);
 	for (size_t i = 0; f.hosts && i < f.n; i++) {

@@ -83,7 +83,7 @@ static char *make_name(const char *url, const char *name)
 
 int hosts__add(struct hosts *h, const char *server, const char *name, const char **why)
 {
-	struct hosts_one new = { 0 };
+	struct hosts_one one = { 0 };
 
 	*why = "it is not HOST, HOST:PORT, http://HOST:PORT or https://HOST:PORT";
 	if (!is_plain(has_scheme(server) ? authority(server) : server))
@@ -93,49 +93,49 @@ int hosts__add(struct hosts *h, const char *server, const char *name, const char
 		return -EINVAL;
 	if (array__grow(&h->all, &h->room, h->n + 1, sizeof(*h->all)))
 		return -ENOMEM;
-	new.url = make_url(h, server);
-	new.name = new.url ? make_name(new.url, name) : NULL;
-	if (!new.name) {
-		free(new.url);
+	one.url = make_url(h, server);
+	one.name = one.url ? make_name(one.url, name) : NULL;
+	if (!one.name) {
+		free(one.url);
 		return -ENOMEM;
 	}
 	*why = NULL;
 	for (size_t i = 0; i < h->n && !*why; i++) {
-		if (!strcmp(h->all[i].url, new.url))
+		if (!strcmp(h->all[i].url, one.url))
 			*why = "it is given twice";
 		/* Several servers of a host have the same name, so they are named with their
 		 * port. */
-		else if (!strcmp(h->all[i].name, new.name) && !name) {
-			free(new.name);
-			new.name = strdup(authority(new.url));
-			if (!new.name) {
-				free(new.url);
+		else if (!strcmp(h->all[i].name, one.name) && !name) {
+			free(one.name);
+			one.name = strdup(authority(one.url));
+			if (!one.name) {
+				free(one.url);
 				return -ENOMEM;
 			}
-		} else if (!strcmp(h->all[i].name, new.name))
+		} else if (!strcmp(h->all[i].name, one.name))
 			*why = "another host has this name";
 	}
 	if (*why) {
-		free(new.url);
-		free(new.name);
+		free(one.url);
+		free(one.name);
 		return -EINVAL;
 	}
-	h->all[h->n++] = new;
+	h->all[h->n++] = one;
 	return 0;
 }
 
 /* Adds a host that cannot be asked. why: static. Returns 0, -ENOMEM or -EINVAL. */
 static int add_missing(struct hosts *h, const char *name, const char *why)
 {
-	struct hosts_one new = { .url = strdup(""), .name = make_name("://", name), .why = why };
+	struct hosts_one one = { .url = strdup(""), .name = make_name("://", name), .why = why };
 
-	if (new.url &&new.name && h->n < HOSTS_MAX &&
+	if (one.url && one.name && h->n < HOSTS_MAX &&
 	    !array__grow(&h->all, &h->room, h->n + 1, sizeof(*h->all))) {
-		h->all[h->n++] = new;
+		h->all[h->n++] = one;
 		return 0;
 	}
-	free(new.url);
-	free(new.name);
+	free(one.url);
+	free(one.name);
 	return h->n < HOSTS_MAX ? -ENOMEM : -EINVAL;
 }
 
@@ -274,17 +274,20 @@ static char *output_of(const char *const *argv)
 	close(ends[1]);
 	text = err ? NULL : read_all(ends[0]);
 	close(ends[0]);
-	if (!err && !text)
+	if (err) {
+		log_err("%s: %s", program, strerror(-err));
+		return NULL;
+	}
+	if (!text) {
 		subprocess__kill(&p);
-	else if (!err)
-		subprocess__wait(&p, -1, &status);
-	if (err || !text)
-		log_err("%s: %s", program, err ? strerror(-err) : "its output is too long");
-	else if (!WIFEXITED(status) || WEXITSTATUS(status))
-		log_err("%s failed with status %d; its messages are above", program,
-			WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-	else
+		log_err("%s: its output is too long", program);
+		return NULL;
+	}
+	subprocess__wait(&p, -1, &status);
+	if (!status)
 		return text;
+	log_err("%s failed with status %d; its messages are above", program,
+		WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 	free(text);
 	return NULL;
 }
@@ -375,7 +378,8 @@ static int port_of(const json_t *pod)
 /* Whether the pod runs on the node, and is not being deleted. */
 static bool is_at(const json_t *pod, const char *node)
 {
-	const char *on = member(pod, "spec", "nodeName"), *phase = member(pod, "status", "phase");
+	const char *on = member(pod, "spec", "nodeName");
+	const char *phase = member(pod, "status", "phase");
 
 	return on && !strcmp(on, node) && phase && !strcmp(phase, "Running") &&
 	       member(pod, "status", "podIP") && !member(pod, "metadata", "deletionTimestamp");
@@ -422,36 +426,37 @@ static bool is_known(const struct hosts *h, const char *node)
 /* Adds the job's running pods and their nodes. */
 static int add_job(struct hosts *h, const char *selector, const json_t *job, const json_t *tracers)
 {
-	int status = EXIT_OK;
 	const json_t *pod;
 	size_t i;
+	int status;
 
 	json_array_foreach(job, i, pod) {
-		const char *node = member(pod, "spec", "nodeName"),
-			   *uid = member(pod, "metadata", "uid"),
-			   *phase = member(pod, "status", "phase");
+		const char *node = member(pod, "spec", "nodeName");
+		const char *uid = member(pod, "metadata", "uid");
+		const char *phase = member(pod, "status", "phase");
 
-		if (status || !node || !uid || !phase || strcmp(phase, "Running") != 0)
+		if (!node || !uid || !phase || strcmp(phase, "Running") != 0)
 			continue;
 		if (add_pod(h, uid))
-			status = say(node, -ENOMEM, NULL);
-		else if (!is_known(h, node))
-			status = add_node(h, node, tracers);
+			return say(node, -ENOMEM, NULL);
+		if (is_known(h, node))
+			continue;
+		status = add_node(h, node, tracers);
+		if (status)
+			return status;
 	}
-	if (!status && !h->n_pods) {
-		log_err("--kubernetes: no running pod matches '%s'; kubectl get pods -A -l lists "
-			"them",
-			selector);
-		status = EXIT_UNUSABLE;
-	}
-	return status;
+	if (h->n_pods)
+		return EXIT_OK;
+	log_err("--kubernetes: no running pod matches '%s'; kubectl get pods -A -l lists them",
+		selector);
+	return EXIT_UNUSABLE;
 }
 
 int hosts__add_kubernetes(struct hosts *h, const char *selector, const char *space)
 {
 	json_t *jobs = NULL, *all = NULL;
-	const json_t *job = pods(NULL, selector, &jobs),
-		     *tracers = job ? pods(space, CHART, &all) : NULL;
+	const json_t *job = pods(NULL, selector, &jobs);
+	const json_t *tracers = job ? pods(space, CHART, &all) : NULL;
 	int status = tracers ? add_job(h, selector, job, tracers) : EXIT_FAILED;
 
 	json_decref(jobs);

@@ -228,7 +228,10 @@ static bool add_header(struct call *c, const char *text)
 static bool set_up(struct call *c, CURL *e)
 {
 	const struct http *h = c->http;
-	const char *found = *h->ca ? h->ca : NULL, *ca = h->opts.ca ? h->opts.ca : found;
+	const char *ca = h->opts.ca;
+
+	if (!ca && *h->ca)
+		ca = h->ca;
 
 	/* No "Expect" header: servers that do not support it cause a delay of 1 s. */
 	if (!add_header(c, "Expect:") || !add_header(c, "Accept: application/json, */*") ||

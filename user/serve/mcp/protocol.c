@@ -166,7 +166,7 @@ static int run(const struct mcp_tool *t, const struct mcp_argv *a, struct job *j
 						       .group = SUBPROCESS_OWN_GROUP,
 						       .ends_group = true,
 						       .death_signal = SIGINT,
-						       .limits = reads ? limits : NULL,
+						       .limits = limits,
 						       .n_limits = reads ? 3 : 0 },
 			    &p);
 

@@ -222,11 +222,15 @@ static int refuse(char why[MCP_WHY], const char *format, ...)
 static int add(struct mcp_argv *a, const char *option, const char *value, const char *suffix)
 {
 	char *s = NULL;
+	int n;
 
 	if (a->n == MCP_ARGV)
 		return -E2BIG;
-	if (asprintf(&s, "%s%s%s%s", option ? option : "", option ? "=" : "", value,
-		     suffix ? suffix : "") < 0)
+	if (!suffix)
+		suffix = "";
+	n = option ? asprintf(&s, "%s=%s%s", option, value, suffix)
+		   : asprintf(&s, "%s%s", value, suffix);
+	if (n < 0)
 		return -ENOMEM;
 	a->v[a->n++] = s;
 	return 0;

@@ -127,12 +127,10 @@ static int begin(struct push *p, int link_fd)
 	if (p->args->push_otlp && !(p->otlp_url = otlp__url(p->args->push_otlp)))
 		return -ENOMEM;
 	if (p->args->push_pyroscope) {
+		uint64_t takes = p->args->push_profile ?: PROFILE_TAKES;
 		struct profiles_opts po = { .url = p->args->push_pyroscope,
 					    .host = *p->host ? p->host : NULL,
-					    .seconds = (double)(p->args->push_profile
-									? p->args->push_profile
-									: PROFILE_TAKES) /
-						       1e9,
+					    .seconds = (double)takes / 1e9,
 					    .link = p->link,
 					    .state = &p->state,
 					    .sender = p->sender,
@@ -205,13 +203,16 @@ static void run_once(struct push *p)
 
 int push__run(const struct serve_args *args, int link_fd)
 {
-	struct push p = { .args = args,
-			  .signals = -1,
-			  .figures_due = args->push_otlp ? 0 : UINT64_MAX,
-			  .profiles_due = args->push_pyroscope ? 0 : UINT64_MAX };
+	struct push p = {
+		.args = args, .signals = -1, .figures_due = UINT64_MAX, .profiles_due = UINT64_MAX
+	};
 	uint64_t last;
 	int err = begin(&p, link_fd);
 
+	if (args->push_otlp)
+		p.figures_due = 0;
+	if (args->push_pyroscope)
+		p.profiles_due = 0;
 	if (err) {
 		log_err("push: %s", strerror(-err));
 		end(&p);

@@ -283,6 +283,7 @@ static void schedule_retry(struct sender *s, struct post *p, curl_off_t retry_af
 /* Logs the first failure after a success. Omits the URL, which may contain a password. */
 static void log_failure(struct sender *s, struct post *p, CURLcode code, long status, bool again)
 {
+	const char *next = again ? "tried again" : "given up";
 	char answer[ANSWER * 4 + 1];
 
 	if (s->failing[p->to])
@@ -291,10 +292,10 @@ static void log_failure(struct sender *s, struct post *p, CURLcode code, long st
 	text__clean(answer, sizeof(answer), p->answer, p->answer_len);
 	if (code)
 		log_warn("%s could not be pushed: %s; %s", names[p->to], curl_easy_strerror(code),
-			 again ? "tried again" : "given up");
+			 next);
 	else
 		log_warn("%s could not be pushed: the server answers %ld%s%s; %s", names[p->to],
-			 status, *answer ? ": " : "", answer, again ? "tried again" : "given up");
+			 status, *answer ? ": " : "", answer, next);
 }
 
 static void finish_post(struct sender *s, struct post *p, CURLcode code, uint64_t now)
@@ -346,13 +347,13 @@ void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms)
 
 	if (n > sizeof(waits) / sizeof(waits[0]))
 		n = sizeof(waits) / sizeof(waits[0]);
-	for (size_t i = 0; i < n; i++)
-		waits[i] = (struct curl_waitfd){
-			fds[i].fd,
-			(short)((fds[i].events & POLLIN ? CURL_WAIT_POLLIN : 0) |
-				(fds[i].events & POLLOUT ? CURL_WAIT_POLLOUT : 0)),
-			0
-		};
+	for (size_t i = 0; i < n; i++) {
+		waits[i] = (struct curl_waitfd){ .fd = fds[i].fd };
+		if (fds[i].events & POLLIN)
+			waits[i].events |= CURL_WAIT_POLLIN;
+		if (fds[i].events & POLLOUT)
+			waits[i].events |= CURL_WAIT_POLLOUT;
+	}
 	start_due(s, clock__monotonic());
 	curl_multi_perform(s->multi, &left);
 	curl_multi_poll(s->multi, waits, (unsigned)n, ms, NULL);

@@ -18,7 +18,7 @@ struct pair {
 	gnutls_x509_privkey_t key;
 };
 
-static void release(struct pair *p)
+static void release_pair(struct pair *p)
 {
 	for (unsigned i = 0; i < p->n; i++)
 		gnutls_x509_crt_deinit(p->chain[i]);
@@ -26,8 +26,8 @@ static void release(struct pair *p)
 		gnutls_x509_privkey_deinit(p->key);
 }
 
-static int load(struct pair *p, const char *cert_path, const char *cert, const char *key_path,
-		const char *key, char *why)
+static int load_pair(struct pair *p, const char *cert_path, const char *cert, const char *key_path,
+		     const char *key, char *why)
 {
 	const gnutls_datum_t c = { (unsigned char *)cert, strlen(cert) },
 			     k = { (unsigned char *)key, strlen(key) };
@@ -43,14 +43,12 @@ static int load(struct pair *p, const char *cert_path, const char *cert, const c
 	rc = gnutls_x509_privkey_init(&p->key);
 	if (!rc)
 		rc = gnutls_x509_privkey_import2(p->key, &k, GNUTLS_X509_FMT_PEM, NULL, 0);
-	return rc < 0 ? secret__refuse(
-				-EINVAL, key_path,
-				rc == GNUTLS_E_DECRYPTION_FAILED
-					? "the key has a password, which serve cannot ask for; use "
-					  "a key without one"
-					: gnutls_strerror(rc),
-				why)
-		      : 0;
+	if (rc == GNUTLS_E_DECRYPTION_FAILED)
+		return secret__refuse(-EINVAL, key_path,
+				      "the key has a password, which serve cannot ask for; use a "
+				      "key without one",
+				      why);
+	return rc < 0 ? secret__refuse(-EINVAL, key_path, gnutls_strerror(rc), why) : 0;
 }
 
 static int key_fits(const struct pair *p, const char *key_path, char *why)
@@ -69,8 +67,9 @@ static int key_fits(const struct pair *p, const char *key_path, char *why)
 
 static int check_time(const struct pair *p, const char *path, char *warning, char *why)
 {
-	time_t now = time(NULL), from = gnutls_x509_crt_get_activation_time(p->chain[0]),
-	       to = gnutls_x509_crt_get_expiration_time(p->chain[0]);
+	time_t from = gnutls_x509_crt_get_activation_time(p->chain[0]);
+	time_t to = gnutls_x509_crt_get_expiration_time(p->chain[0]);
+	time_t now = time(NULL);
 	char date[32] = "?", text[96];
 	struct tm tm;
 
@@ -93,17 +92,20 @@ static int check_time(const struct pair *p, const char *path, char *warning, cha
 	return 0;
 }
 
-static int check(const char *cert_path, const char *cert, const char *key_path, const char *key,
-		 char *warning, char *why)
+static int check_pair(const char *cert_path, const char *cert, const char *key_path,
+		      const char *key, char *warning, char *why)
 {
 	struct pair p = { .n = 0 };
-	int err = load(&p, cert_path, cert, key_path, key, why);
+	int err = load_pair(&p, cert_path, cert, key_path, key, why);
 
-	if (!err)
-		err = key_fits(&p, key_path, why);
-	if (!err)
-		err = check_time(&p, cert_path, warning, why);
-	release(&p);
+	if (err)
+		goto out;
+	err = key_fits(&p, key_path, why);
+	if (err)
+		goto out;
+	err = check_time(&p, cert_path, warning, why);
+out:
+	release_pair(&p);
 	return err;
 }
 
@@ -113,16 +115,19 @@ int secret__tls(const char *cert_path, const char *key_path, char **ret_cert, ch
 	char *cert = NULL, *key = NULL;
 	int err = secret__read(cert_path, PEM_MAX, 0, &cert, why);
 
-	if (!err)
-		err = secret__read(key_path, PEM_MAX, 1, &key, why);
-	if (!err)
-		err = check(cert_path, cert, key_path, key, warning, why);
-	if (err) {
-		secret__free(cert);
-		secret__free(key);
+	if (err)
 		return err;
-	}
+	err = secret__read(key_path, PEM_MAX, 1, &key, why);
+	if (err)
+		goto failed;
+	err = check_pair(cert_path, cert, key_path, key, warning, why);
+	if (err)
+		goto failed;
 	*ret_cert = cert;
 	*ret_key = key;
 	return 0;
+failed:
+	secret__free(cert);
+	secret__free(key);
+	return err;
 }

@@ -251,18 +251,19 @@ static int receive(struct link *l, json_t **msg, int *fd)
 	ssize_t n = recvmsg(l->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	int err;
 
+	*msg = NULL;
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -EPIPE;
 	err = take_fd(&m, fd);
-	if (!err && !n)
-		err = -EPIPE;
-	if (!err && (n > LINK_MESSAGE || m.msg_flags & MSG_TRUNC))
-		err = -EPROTO;
-	*msg = err ? NULL : json_loadb(l->in, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
-	if (!err && (!json_is_object(*msg) || too_deep(*msg, 0)))
-		err = -EPROTO;
-	if (!err)
+	if (err)
+		goto refused;
+	err = n ? -EPROTO : -EPIPE;
+	if (!n || n > LINK_MESSAGE || m.msg_flags & MSG_TRUNC)
+		goto refused;
+	*msg = json_loadb(l->in, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
+	if (json_is_object(*msg) && !too_deep(*msg, 0))
 		return 1;
+refused:
 	json_decref(*msg);
 	if (*fd >= 0)
 		close(*fd);

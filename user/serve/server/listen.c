@@ -141,10 +141,8 @@ int listen__is_local(const char *text, bool *ret, char *why)
 	int err;
 
 	if (!strncmp(text, UNIX_PREFIX, strlen(UNIX_PREFIX))) {
-		err = check_path(text + strlen(UNIX_PREFIX), why);
-		if (!err)
-			*ret = true;
-		return err;
+		*ret = true;
+		return check_path(text + strlen(UNIX_PREFIX), why);
 	}
 	err = read_inet(text, &a, &len, why);
 	if (!err)
@@ -156,6 +154,7 @@ int listen__is_local(const char *text, bool *ret, char *why)
 
 static void describe_inet(const union address *a, bool tls, struct listen_at *ret)
 {
+	const char *scheme = tls ? "https" : "http";
 	bool six = a->any.sa_family == AF_INET6;
 	char scope[IF_NAMESIZE];
 	size_t len;
@@ -167,8 +166,8 @@ static void describe_inet(const union address *a, bool tls, struct listen_at *re
 	len = strlen(ret->host);
 	if (six && a->in6.sin6_scope_id && if_indextoname(a->in6.sin6_scope_id, scope))
 		snprintf(ret->host + len, sizeof(ret->host) - len, "%%%s", scope);
-	snprintf(ret->url, sizeof(ret->url), six ? "http%s://[%s]:%d" : "http%s://%s:%d",
-		 tls ? "s" : "", ret->host, ret->port);
+	snprintf(ret->url, sizeof(ret->url), six ? "%s://[%s]:%d" : "%s://%s:%d", scheme, ret->host,
+		 ret->port);
 }
 
 static int describe_unix(const union address *a, socklen_t len, struct listen_at *ret)

@@ -241,6 +241,35 @@ static int refuse_to_others(scmp_filter_ctx ctx)
 				      SCMP_A0(SCMP_CMP_NE, 0));
 }
 
+static int add_rules(scmp_filter_ctx ctx, const struct sandbox_opts *o)
+{
+	bool opens = o->readable || o->writable || o->runnable;
+	const struct {
+		const char *const *calls;
+		size_t n;
+		int answer;
+		bool refused;
+	} sets[] = {
+		{ never, COUNT(never), EPERM, true },
+		{ running, COUNT(running), EPERM, !(o->flags & SANDBOX_EXECS) },
+		{ opening, COUNT(opening), EACCES, !opens },
+		{ changing, COUNT(changing), EACCES, !o->writable },
+	};
+	int err;
+
+	for (size_t i = 0; i < COUNT(sets); i++) {
+		if (!sets[i].refused)
+			continue;
+		err = refuse(ctx, sets[i].calls, sets[i].n, sets[i].answer);
+		if (err)
+			return err;
+	}
+	err = refuse_processes(ctx, o->flags);
+	if (err)
+		return err;
+	return refuse_sockets(ctx, o->flags) ?: refuse_to_others(ctx);
+}
+
 /* Enables the seccomp filter for this process. Returns 0 or -errno. */
 static int filter_calls(const struct sandbox_opts *o)
 {
@@ -250,21 +279,7 @@ static int filter_calls(const struct sandbox_opts *o)
 
 	if (!ctx)
 		return -ENOMEM;
-	err = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_NNP, 1);
-	if (!err)
-		err = refuse(ctx, never, COUNT(never), EPERM);
-	if (!err && !(o->flags & SANDBOX_EXECS))
-		err = refuse(ctx, running, COUNT(running), EPERM);
-	if (!err && !o->readable && !o->writable && !o->runnable)
-		err = refuse(ctx, opening, COUNT(opening), EACCES);
-	if (!err && !o->writable)
-		err = refuse(ctx, changing, COUNT(changing), EACCES);
-	if (!err)
-		err = refuse_processes(ctx, o->flags);
-	if (!err)
-		err = refuse_sockets(ctx, o->flags);
-	if (!err)
-		err = refuse_to_others(ctx);
+	err = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_NNP, 1) ?: add_rules(ctx, o);
 	if (!err)
 		err = seccomp_load(ctx);
 	seccomp_release(ctx);
@@ -327,6 +342,12 @@ static int allow_all(int rules, const char *const *paths, uint64_t access)
  * if the kernel has no Landlock. Returns 0 or -errno. */
 static int make_rules(const struct sandbox_opts *o, int *ret, int *ret_version)
 {
+	const struct {
+		const char *const *paths;
+		uint64_t access;
+	} allowed[] = { { o->readable, FS_READ },
+			{ o->writable, FS_WRITE },
+			{ o->runnable, FS_RUN } };
 	struct rules r = { .fs = FS_FIRST };
 	int v = version(), fd, err;
 
@@ -347,14 +368,12 @@ static int make_rules(const struct sandbox_opts *o, int *ret, int *ret_version)
 	fd = syscall(SYS_landlock_create_ruleset, &r, size_of(v), 0);
 	if (fd < 0)
 		return -errno;
-	err = allow_all(fd, o->readable, FS_READ & r.fs);
-	if (!err)
-		err = allow_all(fd, o->writable, FS_WRITE & r.fs);
-	if (!err)
-		err = allow_all(fd, o->runnable, FS_RUN & r.fs);
-	if (err) {
-		close(fd);
-		return err;
+	for (size_t i = 0; i < COUNT(allowed); i++) {
+		err = allow_all(fd, allowed[i].paths, allowed[i].access & r.fs);
+		if (err) {
+			close(fd);
+			return err;
+		}
 	}
 	*ret = fd;
 	return 0;
@@ -422,8 +441,10 @@ static int leave_terminal(void)
 		if (!isatty(fd))
 			continue;
 		snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-		other = open(fd == STDIN_FILENO ? "/dev/null" : name,
-			     (fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) | O_NOCTTY | O_CLOEXEC);
+		if (fd == STDIN_FILENO)
+			other = open("/dev/null", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+		else
+			other = open(name, O_WRONLY | O_NOCTTY | O_CLOEXEC);
 		if (other < 0)
 			continue;
 		if (dup2(other, fd) < 0)

@@ -69,8 +69,8 @@ struct state_process *serve_state__process(struct state *s, pid_t pid)
 const json_t *serve_state__host_parts(const struct state *s, pid_t pid)
 {
 	for (size_t i = s->n_traces; i-- > 0;) {
-		const json_t *facts = s->traces[i]->facts,
-			     *parts = json_object_get(facts, "host_parts");
+		const json_t *facts = s->traces[i]->facts;
+		const json_t *parts = json_object_get(facts, "host_parts");
 
 		if (parts && json_integer_value(json_object_get(facts, "pid")) == pid)
 			return parts;
@@ -164,9 +164,9 @@ static bool is_count(const json_t *v)
 
 static void copy_text(char *to, size_t size, const json_t *msg, const char *key)
 {
-	const char *v = json_string_value(json_object_get(msg, key));
+	const char *v = json_string_value(json_object_get(msg, key)) ?: "";
 
-	text__clean(to, size, v ? v : "", v ? strlen(v) : 0);
+	text__clean(to, size, v, strlen(v));
 }
 
 static pid_t pid_of(const json_t *msg)
@@ -186,8 +186,8 @@ static int take_hello(struct state *s, json_t *msg)
 
 static int take_targets(struct state *s, json_t *msg)
 {
-	json_t *targets = json_object_get(msg, "targets"),
-	       *left_out = json_object_get(msg, "left_out"), *t;
+	json_t *targets = json_object_get(msg, "targets"), *t;
+	json_t *left_out = json_object_get(msg, "left_out");
 	size_t i;
 
 	json_array_foreach(targets, i, t)
@@ -216,8 +216,8 @@ static unsigned free_slot(const struct state *s, const char *target)
 
 static int take_process(struct state *s, json_t *msg)
 {
-	const json_t *rank = json_object_get(msg, "rank"),
-		     *started = json_object_get(msg, "started");
+	const json_t *rank = json_object_get(msg, "rank");
+	const json_t *started = json_object_get(msg, "started");
 	char target[sizeof(((struct state_process *)0)->target)];
 	struct state_process *p;
 	pid_t pid = pid_of(msg);
@@ -318,8 +318,8 @@ static void add_low(struct state_process *p)
 
 static int take_sample(struct state *s, json_t *msg)
 {
-	json_t *devices = json_object_get(msg, "devices"), *rss = json_object_get(msg, "rss"), *d,
-	       *kept;
+	json_t *devices = json_object_get(msg, "devices"), *d, *kept;
+	json_t *rss = json_object_get(msg, "rss");
 	struct state_process *p;
 	char *text;
 	size_t i;
@@ -370,11 +370,20 @@ static void forget_layers(struct state *s)
 			json_object_del(s->traces[i]->summary, "layer_stats");
 }
 
-static void remove_trace(struct state *s, size_t i)
+static void take_out_trace(struct state *s, const struct state_trace *t)
 {
-	free_trace(s->traces[i]);
+	size_t i = 0;
+
+	while (s->traces[i] != t)
+		i++;
 	memmove(s->traces + i, s->traces + i + 1, (s->n_traces - i - 1) * sizeof(*s->traces));
 	s->n_traces--;
+}
+
+static void remove_trace(struct state *s, struct state_trace *t)
+{
+	take_out_trace(s, t);
+	free_trace(t);
 }
 
 /* Inserts t in order of start time, after traces with the same time. */
@@ -396,7 +405,7 @@ static struct state_trace *add_trace(struct state *s, const char *id, double beg
 	if (!t)
 		return NULL;
 	if (s->n_traces == STATE_TRACES)
-		remove_trace(s, 0);
+		remove_trace(s, s->traces[0]);
 	place_trace(s, t, begun);
 	memcpy(t->id, id, strlen(id) + 1);
 	return t;
@@ -435,36 +444,29 @@ static void take_origin(struct state *s, struct state_trace *t, const json_t *re
 		json_object_set_new(t->facts, "pid", json_integer(json_integer_value(pid)));
 	if (!start || text__parse_date(start, &ns) || !ns)
 		return;
-	for (size_t i = 0; i < s->n_traces; i++) {
-		if (s->traces[i] != t)
-			continue;
-		memmove(s->traces + i, s->traces + i + 1,
-			(s->n_traces - i - 1) * sizeof(*s->traces));
-		s->n_traces--;
-		place_trace(s, t, (double)ns / 1e9);
-		break;
-	}
+	take_out_trace(s, t);
+	place_trace(s, t, (double)ns / 1e9);
 	json_object_set_new(t->facts, "begun", json_real((double)ns / 1e9));
 }
 
 static int take_trace(struct state *s, json_t *msg, int fd, struct state_trace **trace)
 {
-	json_t *told = json_object_get(msg, "trace"), *report, *summary;
-	const char *id = json_string_value(json_object_get(told, "trace_id"));
+	json_t *facts = json_object_get(msg, "trace"), *report, *summary;
+	const char *id = json_string_value(json_object_get(facts, "trace_id"));
 	struct state_trace *t;
 	bool ended;
 
-	if (field__wrong(trace_fields, told) ||
-	    json_dumpb(told, NULL, 0, JSON_COMPACT) > FACT_BYTES)
+	if (field__wrong(trace_fields, facts) ||
+	    json_dumpb(facts, NULL, 0, JSON_COMPACT) > FACT_BYTES)
 		return -EPROTO;
 	t = serve_state__trace(s, id);
 	ended = t && serve_state__trace_ended(t);
 	if (!t)
-		t = add_trace(s, id, json_number_value(json_object_get(told, "begun")));
+		t = add_trace(s, id, json_number_value(json_object_get(facts, "begun")));
 	if (!t)
 		return 0;
 	json_decref(t->facts);
-	t->facts = json_deep_copy(told);
+	t->facts = json_deep_copy(facts);
 	if (!ended && serve_state__trace_ended(t))
 		count_ended(s, t);
 	if (fd >= 0 && !strcmp(serve_state__trace_state(t), "done")) {
@@ -486,14 +488,11 @@ static int take_trace(struct state *s, json_t *msg, int fd, struct state_trace *
 
 static int take_gone(struct state *s, json_t *msg)
 {
-	const json_t *id = json_object_get(msg, "trace_id");
+	const char *id = json_string_value(json_object_get(msg, "trace_id"));
+	struct state_trace *t = serve_state__trace(s, id);
 
-	for (size_t i = 0; i < s->n_traces; i++) {
-		if (strcmp(s->traces[i]->id, json_string_value(id)))
-			continue;
-		remove_trace(s, i);
-		break;
-	}
+	if (t)
+		remove_trace(s, t);
 	return 0;
 }
 
@@ -554,20 +553,21 @@ int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace *
 		err = k->take(s, msg);
 	else if (!strcmp(event, "trace"))
 		err = take_trace(s, msg, fd, trace);
-	/* Before the first scan, the server's start counts. */
-	if (!err && (!strcmp(event, "scan") || !s->scanned))
-		s->scanned = clock__monotonic();
 	if (fd >= 0)
 		close(fd);
-	if (!err)
-		s->messages++;
-	return err;
+	if (err)
+		return err;
+	/* Before the first scan, the server's start counts. */
+	if (!strcmp(event, "scan") || !s->scanned)
+		s->scanned = clock__monotonic();
+	s->messages++;
+	return 0;
 }
 
 /* ---- lows ---- */
 
 /* Joins pairs of lows, so that there is room. */
-static void join(struct lows *l)
+static void halve_lows(struct lows *l)
 {
 	for (size_t i = 0; i < LOWS_MAX / 2; i++) {
 		uint64_t a = l->v[2 * i], b = l->v[2 * i + 1];
@@ -592,5 +592,5 @@ void lows__add(struct lows *l, double time, uint64_t value)
 	l->to = time;
 	l->filled = 0;
 	if (l->n == LOWS_MAX)
-		join(l);
+		halve_lows(l);
 }

@@ -126,8 +126,8 @@ static json_t *growth_of(const json_t *report, const json_t *d)
 
 json_t *summary__make(const json_t *facts, const json_t *report)
 {
-	const json_t *capture = json_object_get(report, "capture"),
-		     *layers = json_object_get(report, "layers");
+	const json_t *capture = json_object_get(report, "capture");
+	const json_t *layers = json_object_get(report, "layers");
 	const json_t *d = device_of(report);
 	bool fragmentation = !json_is_false(json_object_get(facts, "enable_fragmentation"));
 	json_t *ret;
@@ -172,8 +172,8 @@ json_t *summary__make(const json_t *facts, const json_t *report)
  * that they know. */
 static json_t *host_parts(const json_t *host)
 {
-	json_t *all = json_object_get(json_object_get(host, "highest"), "parts"), *part,
-	       *ret = json_object();
+	json_t *all = json_object_get(json_object_get(host, "highest"), "parts"), *part;
+	json_t *ret = json_object();
 	const char *name;
 
 	json_object_foreach(all, name, part) {
@@ -192,7 +192,8 @@ json_t *summary__figures(const json_t *report)
 	static const char *const keys[] = { "target",	     "capture",	   "devices",	"all",
 					    "device",	     "time",	   "allocated", "reserved",
 					    "fragmentation", "categories", "phases" };
-	json_t *ret = json_object(), *rows = json_array(), *row;
+	json_t *ret = json_object();
+	json_t *rows = json_array(), *row;
 	size_t i;
 
 	for (i = 0; i < sizeof(keys) / sizeof(*keys); i++) {

@@ -181,7 +181,8 @@ static struct peer *find_own(struct auth *g, const struct auth_peer *p)
 /* The peer's entry, or the shared entry `others`. Never NULL. */
 static struct peer *find_peer(struct auth *g, const struct auth_peer *p, uint64_t now)
 {
-	struct peer *set = set_of(g, p), *found = find_own(g, p);
+	struct peer *set = set_of(g, p);
+	struct peer *found = find_own(g, p);
 
 	for (int i = 0; i < WAYS && !found; i++) {
 		if (!is_forgettable(g, &set[i], now))
@@ -238,9 +239,8 @@ enum auth_room auth__connect(struct auth *g, const struct auth_peer *who, uint64
 
 bool auth__same_peer(const struct auth *g, const struct auth_peer *a, const struct auth_peer *b)
 {
-	const struct peer *p = find_own((struct auth *)g, a), *q = find_own((struct auth *)g, b);
-
-	return p == q; /* peers without their own entry share one */
+	/* peers without their own entry share one */
+	return find_own((struct auth *)g, a) == find_own((struct auth *)g, b);
 }
 
 /* The counter at offset `which` that includes this peer: in its own entry or, if that is 0, in
@@ -429,8 +429,10 @@ static bool has_session(struct auth *g, const struct guard_request *r)
 
 static void format_cookie(const struct auth *g, const char *value, bool gone, char *ret)
 {
-	snprintf(ret, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s%s", g->cookie, value,
-		 g->tls ? "; Secure" : "", gone ? "; Max-Age=0" : "");
+	const char *secure = g->tls ? "; Secure" : "";
+
+	snprintf(ret, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s%s", g->cookie, value, secure,
+		 gone ? "; Max-Age=0" : "");
 }
 
 /* A free entry, or the one not used for the longest time. */
@@ -684,9 +686,12 @@ static bool comes_from_us(const struct auth *g, const struct guard_request *r,
 
 static void too_many(const struct auth *g, struct guard_verdict *v, unsigned wait, bool costly)
 {
+	unsigned most = g->per_minute;
+
+	if (costly)
+		most = most < 10 ? 1 : most / 10;
 	v->retry_after = wait;
-	refuse(v, 429, "too many requests: at most %u a minute%s; try again in %u s",
-	       costly ? (g->per_minute < 10 ? 1 : g->per_minute / 10) : g->per_minute,
+	refuse(v, 429, "too many requests: at most %u a minute%s; try again in %u s", most,
 	       costly ? " of this kind" : "", wait);
 }
 

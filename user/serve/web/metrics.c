@@ -247,7 +247,8 @@ static const char *tail(const char *path)
 static void put_line(struct metrics_writer *w, const struct openmetrics_family *f,
 		     const struct last *l, const json_t *row, size_t top)
 {
-	const char *file = text_of(row, "file"), *function = text_of(row, "function");
+	const char *file = text_of(row, "file");
+	const char *function = text_of(row, "function");
 	char number[24];
 
 	open_labels(w, f, l, text_of(l->trace->report, "device"));

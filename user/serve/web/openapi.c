@@ -349,8 +349,9 @@ static void add_parameters(json_t *to, const struct field *fields, const char *i
 
 static json_t *body_of(const struct route *r, const json_t *limits)
 {
-	json_t *properties = json_object(), *required = json_array(), *schema, *extra,
-	       *example = json_object();
+	json_t *properties = json_object();
+	json_t *required = json_array();
+	json_t *example = json_object(), *schema, *extra;
 
 	for (const struct field *f = r->in_body; f->name; f++) {
 		json_t *o = field_schema(f, limits);

@@ -318,11 +318,11 @@ void request__ask(struct request *r, json_t *msg,
 
 void request__answered(struct web *web, json_t *msg, int fd)
 {
-	const json_t *id = json_object_get(msg, "id"), *status = json_object_get(msg, "status");
-	const char *detail = json_string_value(json_object_get(msg, "detail")),
-		   *field = json_string_value(json_object_get(msg, "field"));
+	const json_t *id = json_object_get(msg, "id");
+	const char *detail = json_string_value(json_object_get(msg, "detail"));
+	const char *field = json_string_value(json_object_get(msg, "field"));
+	int code = (int)json_integer_value(json_object_get(msg, "status"));
 	struct request *r = web->requests;
-	int code = (int)json_integer_value(status);
 
 	while (r && (!r->asked || !json_is_integer(id) ||
 		     (json_int_t)r->asked != json_integer_value(id)))
@@ -339,8 +339,10 @@ void request__answered(struct web *web, json_t *msg, int fd)
 	}
 	if (fd >= 0)
 		close(fd);
-	request__error(r, code == 404 || code == 409 || code == 422 || code == 429 ? code : 503,
-		       field, "%s", detail ? detail : "the request failed for an unknown reason");
+	if (code != 404 && code != 409 && code != 422 && code != 429)
+		code = 503;
+	request__error(r, code, field, "%s",
+		       detail ? detail : "the request failed for an unknown reason");
 }
 
 void request__wait(struct request *r, void (*again)(struct request *r))
@@ -457,7 +459,8 @@ static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char 
 static bool check_headers(struct request *r)
 {
 	struct heads h = { .bad = false };
-	const char *length = header(r, "Content-Length"), *coding = header(r, "Transfer-Encoding");
+	const char *length = header(r, "Content-Length");
+	const char *coding = header(r, "Transfer-Encoding");
 
 	MHD_get_connection_values_n(r->mhd, MHD_HEADER_KIND, on_header, &h);
 	for (size_t i = 0; i < ONLY_ONCE; i++) {
@@ -785,6 +788,8 @@ static struct request *new_request(struct web *web, struct MHD_Connection *mhd)
 
 static enum MHD_Result queue(struct request *r)
 {
+	static const struct route none;
+	const struct route *route = r->route ? r->route : &none;
 	enum MHD_Result ret;
 
 	if (!r->response)
@@ -793,8 +798,7 @@ static enum MHD_Result queue(struct request *r)
 	MHD_destroy_response(r->response);
 	r->response = NULL;
 	r->sent = r->web->now;
-	metrics__count(&r->web->metrics, r->route ? r->route->method : NULL,
-		       r->route ? r->route->path : NULL, r->status);
+	metrics__count(&r->web->metrics, route->method, route->path, r->status);
 	return ret;
 }
 

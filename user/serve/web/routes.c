@@ -60,6 +60,12 @@ static size_t cut(const char *pattern, char *path, char *values[4])
 	return n;
 }
 
+/* Returns the end of the text, which may be past the buffer. */
+static size_t append(char *buf, size_t size, size_t at, const char *text)
+{
+	return at + (size_t)snprintf(buf + at, at < size ? size - at : 0, "%s", text);
+}
+
 const struct route *routes__find(const struct route *const *tables, const char *method, char *path,
 				 char *values[4], size_t *n, char *allow, size_t size)
 {
@@ -87,10 +93,10 @@ const struct route *routes__find(const struct route *const *tables, const char *
 
 		if (!strcmp(r->method, method) || (get && !strcmp(method, "HEAD")))
 			found = r;
-		at += (size_t)snprintf(allow + at, at < size ? size - at : 0, "%s%s", r->method,
-				       get ? ", HEAD, " : ", ");
+		at = append(allow, size, at, r->method);
+		at = append(allow, size, at, get ? ", HEAD, " : ", ");
 	}
-	at += (size_t)snprintf(allow + at, at < size ? size - at : 0, "OPTIONS");
+	append(allow, size, at, "OPTIONS");
 	if (found)
 		*n = cut(found->path, path, values);
 	return found;

@@ -129,6 +129,7 @@ static void wait_for_end(struct request *r)
 	const struct profile *p = request__kept(r);
 	struct state_trace *t = serve_state__trace(request__state(r), p->id);
 	const char *error;
+	bool gone;
 
 	if (!t) {
 		request__error(r, 503, NULL, "the capture was deleted before it ended");
@@ -142,9 +143,10 @@ static void wait_for_end(struct request *r)
 		return;
 	}
 	error = json_string_value(json_object_get(t->facts, "error"));
-	request__error(r,
-		       json_integer_value(json_object_get(t->facts, "status")) == 404 ? 404 : 503,
-		       NULL, "%s", error ? error : "the capture failed for an unknown reason");
+	if (!error)
+		error = "the capture failed for an unknown reason";
+	gone = json_integer_value(json_object_get(t->facts, "status")) == 404;
+	request__error(r, gone ? 404 : 503, NULL, "%s", error);
 }
 
 static void on_capture(struct request *r, json_t *answer, int fd)
@@ -186,11 +188,12 @@ static const char *only_target(const struct state *s)
 static json_t *capture_message(struct request *r)
 {
 	const struct state *s = request__state(r);
-	const char *target = request__query(r, "target"), *device = request__query(r, "device");
+	const json_t *limits = json_object_get(s->hello, "limits");
+	double most = json_number_value(json_object_get(limits, "max_duration_s"));
+	const char *target = request__query(r, "target");
+	const char *device = request__query(r, "device");
 	json_t *msg = json_pack("{s:s, s:b}", "do", "capture", "keep", 0);
-	double seconds = SECONDS, pid,
-	       most = json_number_value(
-		       json_object_get(json_object_get(s->hello, "limits"), "max_duration_s"));
+	double seconds = SECONDS, pid;
 
 	if (most > 0 && most < seconds)
 		seconds = most;

@@ -65,8 +65,8 @@ static void health(struct request *r)
 {
 	struct state *s = request__state(r);
 	double age = serve_state__scan_age(s);
-	const char *scan = age > STALE_AFTER ? "stale" : "ok",
-		   *status = s->hello ? scan : "starting";
+	const char *scan = age > STALE_AFTER ? "stale" : "ok";
+	const char *status = s->hello ? scan : "starting";
 	json_t *o = json_pack("{s:s, s:s, s:i}", "status", status, "version", MEMTRACE_VERSION,
 			      "api_version", HTTP_API_VERSION),
 	       *names, *t;

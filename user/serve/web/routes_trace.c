@@ -261,7 +261,8 @@ static void send_document(struct request *r, json_t *answer, int fd)
 static void list(struct request *r)
 {
 	struct state *s = request__state(r);
-	json_t *ids = json_array(), *traces = json_array();
+	json_t *ids = json_array();
+	json_t *traces = json_array();
 
 	for (size_t i = 0; i < s->n_traces; i++) {
 		json_array_append_new(ids, json_string(s->traces[i]->id));
@@ -294,20 +295,18 @@ static void wait_for_end(struct request *r)
 	const char *id = request__kept(r);
 	struct state_trace *t = trace_of(r, id);
 	const char *error;
-	json_t *status;
+	json_int_t status;
 
 	if (!t || !serve_state__trace_ended(t))
 		return;
 	request__wait(r, NULL);
 	if (!strcmp(serve_state__trace_state(t), "failed")) {
 		error = json_string_value(json_object_get(t->facts, "error"));
-		status = json_object_get(t->facts, "status");
-		request__error(
-			r,
-			json_integer_value(status) == 404 || json_integer_value(status) == 422
-				? (int)json_integer_value(status)
-				: 503,
-			NULL, "%s", error ? error : "the capture failed for an unknown reason");
+		status = json_integer_value(json_object_get(t->facts, "status"));
+		if (status != 404 && status != 422)
+			status = 503;
+		request__error(r, (int)status, NULL, "%s",
+			       error ? error : "the capture failed for an unknown reason");
 	} else if (t->summary && json_object_get(t->summary, "layer_stats")) {
 		request__json(r, 200, json_incref(t->summary));
 	} else {
@@ -420,7 +419,7 @@ static void on_deleted(struct request *r, json_t *answer, int fd)
 				json_integer_value(json_object_get(answer, "remaining"))));
 }
 
-static void delete (struct request *r)
+static void delete_trace(struct request *r)
 {
 	const char *id = request__path(r, "trace_id");
 
@@ -511,7 +510,8 @@ static void compare(struct request *r)
 
 static void ranks(struct request *r)
 {
-	const char *given = request__query(r, "traces"), *job = request__query(r, "job");
+	const char *given = request__query(r, "traces");
+	const char *job = request__query(r, "job");
 	json_t *ids, *msg;
 
 	if (given && job) {
@@ -524,8 +524,11 @@ static void ranks(struct request *r)
 	if (!ids)
 		return;
 	if (!json_array_size(ids)) {
-		request__error(r, 404, NULL, "There is no finished trace%s%.80s",
-			       job ? " of job " : "", job ? job : "");
+		if (job)
+			request__error(r, 404, NULL, "There is no finished trace of job %.80s",
+				       job);
+		else
+			request__error(r, 404, NULL, "There is no finished trace");
 		json_decref(ids);
 		return;
 	}
@@ -773,7 +776,7 @@ const struct route trace_routes[] = {
 	  .in_path = trace_path,
 	  .answers = ANSWERS({ 200, JSON, "Deleted", "It is gone." }, NOT_THERE, CANNOT),
 	  .flags = ROUTE_CHANGES,
-	  .handle = delete },
+	  .handle = delete_trace },
 	{ .method = "POST",
 	  .path = "/api/trace/{trace_id}/stop",
 	  .id = "stopTrace",

@@ -112,8 +112,9 @@ json_t *state_public__process(const struct state_process *p)
 
 json_t *state_public__process_now(const struct state_process *p)
 {
-	json_t *o = state_public__process(p), *devices = json_array(),
-	       *growth = state_public__climb(p);
+	json_t *o = state_public__process(p);
+	json_t *growth = state_public__climb(p);
+	json_t *devices = json_array();
 
 	for (size_t i = 0; i < p->n_devices; i++) {
 		const struct state_device *d = &p->devices[i];

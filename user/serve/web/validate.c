@@ -149,11 +149,12 @@ static int check_value(const struct field *f, enum field_type type, const char *
 							: "%s: must be a whole number, not %s",
 					what, word_for(v));
 		err = check_range(f, what, json_number_value(v), c);
-		if (!err && json_is_real(v) && fabs(json_real_value(v)) > EXACT)
-			err = complain(c, f->name, "%s: is too large", what);
-		if (!err)
-			*ret = json_integer(json_is_integer(v) ? json_integer_value(v)
-							       : (json_int_t)json_real_value(v));
+		if (err)
+			return err;
+		if (json_is_real(v) && fabs(json_real_value(v)) > EXACT)
+			return complain(c, f->name, "%s: is too large", what);
+		*ret = json_integer(json_is_integer(v) ? json_integer_value(v)
+						       : (json_int_t)json_real_value(v));
 		break;
 	case FIELD_NUMBER:
 		if (!json_is_number(v))
